@@ -1,0 +1,147 @@
+// A compiled program: one flat, position-independent block of bytes that `compile`
+// writes and `exec` runs. Sections hold arrays of the plain structs below; every
+// reference is an index or a byte offset inside a section. It can be cached on
+// disk, sent to another host, and needs no compiler to run. Little-endian.
+#ifndef ATOLL_ABI_EXECUTABLE_H_
+#define ATOLL_ABI_EXECUTABLE_H_
+
+#include "abi/dtype.h"
+#include "abi/kernels.h"
+
+#define AT_EXECUTABLE_MAGIC 0x4c4c4f5441ull  // "ATOLL"
+enum { AT_EXECUTABLE_VERSION = 1 };
+
+typedef enum at_xsection {
+  AT_XS_STRINGS,    // char; NUL-terminated strings, offset 0 is ""
+  AT_XS_DIMS,       // int64_t
+  AT_XS_TYPES,      // at_xtype
+  AT_XS_SLOTS,      // at_xslot
+  AT_XS_ARGS,       // uint32_t: slot indices (steps), step ranges (control)
+  AT_XS_PARAMS,     // bytes: parameter structs of runtime kernels, 16-byte aligned
+  AT_XS_STEPS,      // at_xstep
+  AT_XS_KERNELS,    // at_xkernel
+  AT_XS_OBJECTS,    // at_xobject
+  AT_XS_CODE,       // bytes: ELF relocatable objects, 64-byte aligned
+  AT_XS_CONSTANTS,  // bytes: constant data, 64-byte aligned
+  AT_XS_INPUTS,     // at_xio
+  AT_XS_OUTPUTS,    // at_xio
+  AT_XS_PROPERTIES, // at_xproperty: cost analysis
+  AT_XS_COUNT
+} at_xsection;
+
+typedef struct at_xspan {
+  uint64_t offset;  // from the start of the block, 64-byte aligned
+  uint64_t count;   // elements
+} at_xspan;
+
+typedef struct at_xheader {
+  uint64_t magic;
+  uint32_t version, header_bytes;
+  uint64_t total_bytes;
+  uint64_t fingerprint[2];   // of program, options, target and compiler version
+  uint64_t cpu_features;     // at_cpu_features that the code needs (base/cpu.h)
+  uint64_t temp_bytes;       // scratch block of one launch, 64-byte aligned
+  uint64_t host_argument_bytes, output_bytes, alias_bytes, peak_bytes, code_bytes;
+  uint32_t num_replicas, num_partitions;
+  uint32_t main_begin, main_end;  // steps of the program, in order
+  uint32_t name;             // string
+  uint32_t program_text;     // string: the optimised program in hlo text, or 0
+  uint32_t has_effects;      // host callbacks, infeed, outfeed, custom calls
+  uint32_t pad;
+  double estimated_ns;       // single-thread estimate; small programs run inline
+  at_xspan sections[AT_XS_COUNT];
+} at_xheader;
+
+typedef struct at_xtype {
+  uint32_t dtype, rank;
+  uint32_t dims;  // index into DIMS: rank entries
+  uint32_t pad;
+  uint64_t bytes; // dense
+} at_xtype;
+
+typedef enum at_xslot_kind {
+  AT_SLOT_NULL,    // zero bytes (tokens, empty arrays)
+  AT_SLOT_INPUT,   // input `index`'s buffer + offset
+  AT_SLOT_OUTPUT,  // output `index`'s buffer + offset
+  AT_SLOT_TEMP,    // launch scratch + offset
+  AT_SLOT_CONST    // CONSTANTS + offset
+} at_xslot_kind;
+typedef struct at_xslot {
+  uint32_t kind, index;
+  uint64_t offset, bytes;
+  uint32_t type;  // TYPES, or UINT32_MAX for raw scratch
+  uint32_t pad;
+} at_xslot;
+
+// Input or output of the program.
+typedef struct at_xio {
+  uint32_t type;         // TYPES
+  int32_t alias;         // output: input whose buffer it takes if donated, else -1;
+                         // input: output that takes it, else -1
+  uint32_t must_alias;   // the input must be donated
+  uint32_t donated;      // input: the caller gives it up (alias or donor)
+  uint32_t memory_kind;  // string; 0: "device"
+  uint32_t name;         // string; 0: none
+  uint32_t slot;         // SLOTS: where it lives during the launch
+  uint32_t sharding;     // string; 0: none
+  uint32_t layout;       // string; 0: default
+  uint32_t pad;
+} at_xio;
+
+typedef enum at_xstep_kind {
+  AT_STEP_KERNEL,    // target: KERNELS; args: its buffers
+  AT_STEP_RUNTIME,   // target: at_rt_kernel; params; args: its buffers
+  AT_STEP_WHILE,     // args: pred slot, cond begin, cond end, body begin, body end
+  AT_STEP_CASE,      // args: selector slot (s32, or pred for `if` with target 1:
+                     // branch 0 when true), then begin, end of each branch
+  AT_STEP_CUSTOM,    // target: string (call target); params: backend config bytes;
+                     // args: operands then results; aux: number of operands
+  AT_STEP_SEND,      // host callback: args: values; aux: channel id
+  AT_STEP_RECV,      // args: results; aux: channel id
+  AT_STEP_INFEED, AT_STEP_OUTFEED,
+  AT_STEP_COLLECTIVE // reserved for programs over many chips
+} at_xstep_kind;
+
+typedef struct at_xstep {
+  uint32_t kind, target;
+  uint32_t args, num_args;       // ARGS
+  uint32_t params, params_bytes; // PARAMS, byte offset
+  int64_t tasks;                 // KERNEL: iterations to split over threads, >= 0
+  int64_t grain;                 // KERNEL: iterations of one chunk, >= 1
+  int64_t aux;
+  double estimated_ns;           // single-thread
+  uint32_t op_name, file, line;  // strings and line of the source, for profiles
+  uint32_t hlo;                  // string: op text ("fusion.12 add,multiply")
+} at_xstep;
+
+typedef enum at_xkernel_kind {
+  AT_XK_RANGE,      // at_kernel_fn
+  AT_XK_COMPARATOR  // at_comparator_fn
+} at_xkernel_kind;
+typedef struct at_xkernel {
+  uint32_t kind, object;  // OBJECTS
+  uint32_t symbol;        // string: ELF symbol
+  uint32_t pad;
+} at_xkernel;
+typedef struct at_xobject {
+  uint64_t offset, bytes;  // in CODE
+} at_xobject;
+typedef struct at_xproperty {
+  uint32_t name, pad;  // string
+  double value;
+} at_xproperty;
+
+// ---- Entry points of generated code ------------------------------------------
+// Runs iterations [begin, end) of a kernel's outer loop. bufs: base pointers.
+typedef void (*at_kernel_fn)(void *const *bufs, int64_t begin, int64_t end);
+// ptrs: for operand i, ptrs[2i] -> left element, ptrs[2i+1] -> right element.
+// Returns whether left sorts before right (the comparator region's result).
+typedef bool (*at_comparator_fn)(const void *const *ptrs);
+
+// Functions that generated code may call, by symbol name.
+typedef struct at_ximport {
+  const char *name;
+  void *address;
+} at_ximport;
+
+#endif

@@ -1,0 +1,114 @@
+#include "base/arena.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+typedef struct at_block {
+  struct at_block *next;
+  size_t used, size;  // bytes of data[]
+  _Alignas(64) uint8_t data[];
+} at_block;
+
+struct at_arena {
+  at_block *head;  // the block that allocation takes from
+  size_t used, limit;
+};
+
+enum { kFirstBlock = 16 << 10, kLargestBlock = 4 << 20 };
+
+at_arena *at_arena_create(void) {
+  return at_arena_create_limited((size_t)64 << 30);
+}
+
+at_arena *at_arena_create_limited(size_t limit_bytes) {
+  at_arena *a = calloc(1, sizeof *a);
+  if (a) a->limit = limit_bytes;
+  return a;
+}
+
+static void free_blocks(at_block *b) {
+  while (b) {
+    at_block *next = b->next;
+    free(b);
+    b = next;
+  }
+}
+
+void at_arena_destroy(at_arena *a) {
+  if (!a) return;
+  free_blocks(a->head);
+  free(a);
+}
+
+void at_arena_reset(at_arena *a) {
+  free_blocks(a->head);
+  a->head = NULL;
+  a->used = 0;
+}
+
+size_t at_arena_used_bytes(const at_arena *a) { return a->used; }
+
+static at_block *grow(at_arena *a, size_t need) {
+  size_t size = a->head ? AT_MIN(a->head->size * 2, (size_t)kLargestBlock)
+                        : (size_t)kFirstBlock;
+  if (size < need) size = need;
+  at_block *b = malloc(at_add(sizeof *b, size));
+  if (!b) return NULL;
+  b->next = a->head;
+  b->used = 0;
+  b->size = size;
+  return a->head = b;
+}
+
+void *at_arena_alloc(at_arena *a, size_t bytes, size_t align) {
+  if (bytes > a->limit || a->used > a->limit - bytes) return NULL;
+  at_block *b = a->head;
+  size_t at = 0;
+  if (b) at = at_align_up((size_t)(b->data + b->used), align) - (size_t)b->data;
+  if (!b || at > b->size || bytes > b->size - at) {
+    b = grow(a, at_add(bytes, align));
+    if (!b) return NULL;
+    at = at_align_up((size_t)b->data, align) - (size_t)b->data;
+  }
+  void *p = b->data + at;
+  b->used = at + bytes;
+  a->used += bytes;
+  return memset(p, 0, bytes);
+}
+
+void *at_arena_copy(at_arena *a, const void *p, size_t bytes, size_t align) {
+  void *q = at_arena_alloc(a, bytes, align);
+  if (q && bytes) memcpy(q, p, bytes);
+  return q;
+}
+
+char *at_arena_str(at_arena *a, at_str s) {
+  char *z = at_arena_alloc(a, at_add(s.len, 1), 1);
+  if (z && s.len) memcpy(z, s.ptr, s.len);
+  return z;
+}
+
+char *at_arena_printf(at_arena *a, const char *fmt, ...) {
+  va_list ap, again;
+  va_start(ap, fmt);
+  va_copy(again, ap);
+  int n = vsnprintf(NULL, 0, fmt, ap);
+  va_end(ap);
+  char *z = n < 0 ? NULL : at_arena_alloc(a, (size_t)n + 1, 1);
+  if (z) vsnprintf(z, (size_t)n + 1, fmt, again);
+  va_end(again);
+  return z;
+}
+
+bool at_vec_reserve_(at_arena *a, void **ptr, size_t *cap, size_t want,
+                     size_t elem_bytes, size_t len) {
+  if (want <= *cap) return true;
+  size_t n = AT_MAX(want, AT_MAX((size_t)8, at_mul(*cap, 2)));
+  void *p = at_arena_alloc(a, at_mul(n, elem_bytes), 16);
+  if (!p) return false;
+  if (len) memcpy(p, *ptr, len * elem_bytes);
+  *ptr = p;
+  *cap = n;
+  return true;
+}

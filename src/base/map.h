@@ -1,0 +1,30 @@
+// A hash map from 64-bit keys or byte strings to pointers, in an arena. Open
+// addressing; insertion order is kept for iteration, so output is deterministic.
+#ifndef ATOLL_BASE_MAP_H_
+#define ATOLL_BASE_MAP_H_
+
+#include "base/arena.h"
+
+typedef struct at_map_entry {
+  uint64_t hash;
+  at_str key;  // borrowed: must outlive the map (copy it into the arena first)
+  void *value;
+} at_map_entry;
+
+typedef struct at_map {
+  at_arena *arena;
+  at_map_entry *entries;  // len entries, in insertion order
+  uint32_t *slots;        // cap slots, index + 1; 0 = empty
+  size_t len, cap;
+} at_map;
+
+static inline at_map at_map_in(at_arena *a) { return (at_map){.arena = a}; }
+// The value's place, or NULL. The place stays valid until the next insertion.
+void **at_map_find(const at_map *m, at_str key);
+// The value's place, inserted as NULL when absent; NULL: the arena refused.
+void **at_map_put(at_map *m, at_str key);
+// Pointer keys: the pointer's own bits.
+void **at_map_find_ptr(const at_map *m, const void *key);
+void **at_map_put_ptr(at_map *m, const void *key);
+
+#endif

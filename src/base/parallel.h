@@ -1,0 +1,70 @@
+// Threads and fibers. One pool per process, owned by `exec`; kernels use it through
+// at_par. A task that waits inside the pool switches its fiber, never its thread.
+#ifndef ATOLL_BASE_PARALLEL_H_
+#define ATOLL_BASE_PARALLEL_H_
+
+#include "base/span.h"
+#include "base/status.h"
+
+// ---- Thread pool -------------------------------------------------------------
+typedef struct at_pool at_pool;
+// `threads` counts the caller: 1 means no helpers are started. Helpers spin a few
+// microseconds, then sleep on a futex. Refuses (FAILED_PRECONDITION) work in a
+// forked child, with a message that says so.
+at_status at_pool_create(uint32_t threads, at_pool **out);
+void at_pool_destroy(at_pool *p);
+uint32_t at_pool_threads(const at_pool *p);
+// Calls fn(arg, begin, end, worker) over [0, n) in chunks of at most `grain`
+// (>= 1) until all are done; the caller works too. worker < at_pool_threads.
+// Chunks are claimed dynamically; fn must not depend on which thread runs it.
+// Nested calls run inline. No allocation, no lock on the fast path.
+typedef void (*at_range_fn)(void *arg, int64_t begin, int64_t end, uint32_t worker);
+void at_pool_for(at_pool *p, int64_t n, int64_t grain, at_range_fn fn, void *arg);
+// True in a child of the process that made the pool.
+bool at_pool_forked(const at_pool *p);
+
+// ---- What a runtime kernel may use --------------------------------------------
+typedef struct at_par {
+  at_pool *pool;
+  // Scratch memory that stays valid until the kernel returns; 64-byte aligned,
+  // not zeroed, pooled (no page faults once warm). NULL: no memory.
+  void *(*scratch)(void *owner, size_t bytes);
+  void *owner;
+} at_par;
+static inline uint32_t at_par_threads(const at_par *p) {
+  return at_pool_threads(p->pool);
+}
+static inline void at_par_for(const at_par *p, int64_t n, int64_t grain,
+                              at_range_fn fn, void *arg) {
+  at_pool_for(p->pool, n, grain, fn, arg);
+}
+static inline void *at_par_scratch(const at_par *p, size_t bytes) {
+  return p->scratch(p->owner, bytes);
+}
+
+// ---- Fibers -------------------------------------------------------------------
+// A scheduler runs fibers on its own threads. Stacks are guarded (a page below) and
+// pooled. Sanitizers are told of every switch; AMX tiles are released before it.
+typedef struct at_sched at_sched;
+typedef struct at_fiber at_fiber;
+at_status at_sched_create(uint32_t threads, size_t stack_bytes, at_sched **out);
+void at_sched_destroy(at_sched *s);  // waits for every fiber
+// Starts fn(arg) on a fiber; detached.
+at_status at_sched_spawn(at_sched *s, void (*fn)(void *), void *arg);
+bool at_in_fiber(void);
+
+// An event fires once, with a status. Waiting parks the fiber, or the thread when
+// called outside a fiber. Thread-safe; reference-counted.
+typedef struct at_event at_event;
+at_event *at_event_create(void);               // NULL: no memory; one reference
+at_event *at_event_retain(at_event *e);
+void at_event_release(at_event *e);
+void at_event_fire(at_event *e, at_status s);  // consumes s
+bool at_event_fired(const at_event *e);
+at_status at_event_wait(at_event *e);          // a clone of its status
+at_status at_event_status(const at_event *e);  // a clone; OK while pending
+// fn(status clone, arg) once fired: at once when it has fired already.
+typedef void (*at_event_fn)(at_status s, void *arg);
+at_status at_event_on(at_event *e, at_event_fn fn, void *arg);
+
+#endif

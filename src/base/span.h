@@ -1,0 +1,75 @@
+// Borrowed views, passed by value, and small helpers that every room uses.
+#ifndef ATOLL_BASE_SPAN_H_
+#define ATOLL_BASE_SPAN_H_
+
+#include <assert.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define AT_LEN(a) (sizeof(a) / sizeof *(a))
+#define AT_MIN(a, b) ((a) < (b) ? (a) : (b))
+#define AT_MAX(a, b) ((a) > (b) ? (a) : (b))
+#define AT_ASSERT(x) assert(x)  // a proof exists; may compile to nothing
+#define AT_LIKELY(x) __builtin_expect(!!(x), 1)
+#define AT_UNLIKELY(x) __builtin_expect(!!(x), 0)
+
+typedef struct at_bytes {
+  const uint8_t *ptr;  // borrowed, read-only; may be NULL when len is 0
+  size_t len;
+} at_bytes;
+
+typedef struct at_str {
+  const char *ptr;  // borrowed, not NUL-terminated
+  size_t len;
+} at_str;
+
+typedef struct at_dims {
+  const int64_t *ptr;  // major to minor, elements; borrowed
+  uint32_t rank;
+} at_dims;
+
+#define AT_STR(literal) ((at_str){(literal), sizeof(literal) - 1})
+static inline at_str at_str_of(const char *z) {
+  return (at_str){z, z ? strlen(z) : 0};
+}
+static inline bool at_str_eq(at_str a, at_str b) {
+  return a.len == b.len && (a.len == 0 || memcmp(a.ptr, b.ptr, a.len) == 0);
+}
+static inline bool at_str_is(at_str a, const char *z) {
+  return at_str_eq(a, at_str_of(z));
+}
+static inline bool at_str_starts(at_str a, const char *z) {
+  size_t n = strlen(z);
+  return a.len >= n && memcmp(a.ptr, z, n) == 0;
+}
+static inline bool at_dims_eq(at_dims a, at_dims b) {
+  return a.rank == b.rank &&
+         (a.rank == 0 || memcmp(a.ptr, b.ptr, a.rank * sizeof *a.ptr) == 0);
+}
+
+// Sizes saturate: SIZE_MAX is "too large", which every allocator refuses.
+static inline size_t at_mul(size_t a, size_t b) {
+  size_t r;
+  return __builtin_mul_overflow(a, b, &r) ? SIZE_MAX : r;
+}
+static inline size_t at_add(size_t a, size_t b) {
+  size_t r;
+  return __builtin_add_overflow(a, b, &r) ? SIZE_MAX : r;
+}
+static inline size_t at_align_up(size_t n, size_t align) {
+  return n > SIZE_MAX - (align - 1) ? SIZE_MAX : (n + align - 1) & ~(align - 1);
+}
+static inline int64_t at_ceil_div(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+// FNV-1a, 64 bits; chain by passing the previous hash. Start with AT_HASH_SEED.
+#define AT_HASH_SEED 0xcbf29ce484222325ull
+static inline uint64_t at_hash(uint64_t h, const void *p, size_t n) {
+  const uint8_t *b = (const uint8_t *)p;
+  for (size_t i = 0; i < n; i++) h = (h ^ b[i]) * 0x100000001b3ull;
+  return h;
+}
+
+#endif

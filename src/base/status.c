@@ -1,0 +1,113 @@
+#include "base/status.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct at_error {
+  at_code code;
+  int line;
+  bool is_static;
+  const char *file;
+  char *message;  // inside the same allocation
+};
+
+// One per code, for when the heap is gone: errors must still travel.
+static at_error g_static[17] = {
+#define S(c) [c] = {c, 0, true, "", (char *)"out of host memory while reporting an error"}
+    S(1), S(2), S(3), S(4), S(5), S(6), S(7), S(8),
+    S(9), S(10), S(11), S(12), S(13), S(14), S(15), S(16),
+#undef S
+};
+
+static at_status make(at_code code, const char *file, int line,
+                      const char *message, size_t len) {
+  if (code <= AT_OK_CODE || code > AT_UNAUTHENTICATED) code = AT_UNKNOWN;
+  at_error *e = malloc(sizeof *e + len + 1);
+  if (!e) return (at_status){&g_static[code]};
+  *e = (at_error){code, line, false, file, (char *)(e + 1)};
+  memcpy(e->message, message, len);
+  e->message[len] = 0;
+  return (at_status){e};
+}
+
+static at_status make_v(at_code code, const char *file, int line,
+                        const char *fmt, va_list ap) {
+  char small[512], *text = small;
+  va_list again;
+  va_copy(again, ap);
+  int n = vsnprintf(small, sizeof small, fmt, ap);
+  if (n < 0) n = 0, small[0] = 0;
+  if ((size_t)n >= sizeof small) {
+    text = malloc((size_t)n + 1);
+    if (text)
+      vsnprintf(text, (size_t)n + 1, fmt, again);
+    else
+      text = small, n = (int)sizeof small - 1;
+  }
+  va_end(again);
+  at_status s = make(code, file, line, text, (size_t)n);
+  if (text != small) free(text);
+  return s;
+}
+
+at_status at_fail(at_code code, const char *file, int line, const char *fmt,
+                  ...) {
+  va_list ap;
+  va_start(ap, fmt);
+  at_status s = make_v(code, file, line, fmt, ap);
+  va_end(ap);
+  return s;
+}
+
+at_code at_status_code(at_status s) { return s.err ? s.err->code : AT_OK_CODE; }
+const char *at_status_message(at_status s) {
+  return s.err ? s.err->message : "";
+}
+const char *at_status_file(at_status s) { return s.err ? s.err->file : ""; }
+int at_status_line(at_status s) { return s.err ? s.err->line : 0; }
+
+const char *at_code_name(at_code code) {
+  static const char *const names[] = {
+      "OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED",
+      "NOT_FOUND", "ALREADY_EXISTS", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED",
+      "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED",
+      "INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED"};
+  return (unsigned)code < sizeof names / sizeof *names ? names[code] : "?";
+}
+
+void at_status_free(at_status s) {
+  if (s.err && !s.err->is_static) free(s.err);
+}
+
+at_code at_code_take(at_status s) {
+  at_code code = at_status_code(s);
+  at_status_free(s);
+  return code;
+}
+
+at_status at_status_clone(at_status s) {
+  if (!s.err || s.err->is_static) return s;
+  return make(s.err->code, s.err->file, s.err->line, s.err->message,
+              strlen(s.err->message));
+}
+
+at_status at_status_prefix(at_status s, const char *fmt, ...) {
+  if (!s.err || s.err->is_static) return s;
+  va_list ap;
+  va_start(ap, fmt);
+  at_status head = make_v(s.err->code, s.err->file, s.err->line, fmt, ap);
+  va_end(ap);
+  at_status both = at_fail(s.err->code, s.err->file, s.err->line, "%s: %s",
+                           head.err->message, s.err->message);
+  at_status_free(head);
+  at_status_free(s);
+  return both;
+}
+
+at_status at_status_join(at_status first, at_status second) {
+  if (!first.err) return second;
+  at_status_free(second);
+  return first;
+}

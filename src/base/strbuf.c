@@ -1,0 +1,52 @@
+#include "base/strbuf.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+void at_strbuf_free(at_strbuf *b) {
+  free(b->ptr);
+  *b = (at_strbuf){0};
+}
+
+static bool reserve(at_strbuf *b, size_t extra) {
+  size_t want = at_add(at_add(b->len, extra), 1);
+  if (b->failed) return false;
+  if (want <= b->cap) return true;
+  size_t cap = AT_MAX(want, AT_MAX((size_t)256, at_mul(b->cap, 2)));
+  char *p = cap == SIZE_MAX ? NULL : realloc(b->ptr, cap);
+  if (!p) return b->failed = true, false;
+  b->ptr = p;
+  b->cap = cap;
+  return true;
+}
+
+void at_strbuf_add(at_strbuf *b, at_str s) {
+  if (!reserve(b, s.len)) return;
+  if (s.len) memcpy(b->ptr + b->len, s.ptr, s.len);
+  b->len += s.len;
+  b->ptr[b->len] = 0;
+}
+
+void at_strbuf_addz(at_strbuf *b, const char *z) {
+  at_strbuf_add(b, at_str_of(z));
+}
+
+void at_strbuf_addc(at_strbuf *b, char c) { at_strbuf_add(b, (at_str){&c, 1}); }
+
+void at_strbuf_addf(at_strbuf *b, const char *fmt, ...) {
+  va_list ap, again;
+  va_start(ap, fmt);
+  va_copy(again, ap);
+  int n = vsnprintf(NULL, 0, fmt, ap);
+  va_end(ap);
+  if (n > 0 && reserve(b, (size_t)n)) {
+    vsnprintf(b->ptr + b->len, (size_t)n + 1, fmt, again);
+    b->len += (size_t)n;
+  }
+  va_end(again);
+}
+
+at_status at_strbuf_status(const at_strbuf *b) {
+  return b->failed ? AT_FAIL(AT_RESOURCE_EXHAUSTED, "out of memory for text")
+                   : AT_OK;
+}

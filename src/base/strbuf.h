@@ -1,0 +1,28 @@
+// A growable text buffer on the heap. An allocation failure is sticky and is
+// reported once, by at_strbuf_status, so that printers need not check each call.
+#ifndef ATOLL_BASE_STRBUF_H_
+#define ATOLL_BASE_STRBUF_H_
+
+#include <stdarg.h>
+
+#include "base/arena.h"
+#include "base/status.h"
+
+typedef struct at_strbuf {
+  char *ptr;  // owned, NUL-terminated when not NULL
+  size_t len, cap;
+  bool failed;
+} at_strbuf;
+
+void at_strbuf_free(at_strbuf *b);
+void at_strbuf_add(at_strbuf *b, at_str s);
+void at_strbuf_addz(at_strbuf *b, const char *z);
+void at_strbuf_addc(at_strbuf *b, char c);
+__attribute__((format(printf, 2, 3))) void at_strbuf_addf(at_strbuf *b,
+                                                          const char *fmt, ...);
+at_status at_strbuf_status(const at_strbuf *b);
+static inline at_str at_strbuf_str(const at_strbuf *b) {
+  return (at_str){b->ptr ? b->ptr : "", b->len};
+}
+
+#endif

@@ -1,0 +1,64 @@
+// Machine code for hlo nodes. The only room that sees LLVM. One generator per
+// compile; nodes are added, equal ones share a kernel, and finish() emits objects
+// on as many threads as it is given.
+#ifndef ATOLL_CODEGEN_CODEGEN_H_
+#define ATOLL_CODEGEN_CODEGEN_H_
+
+#include "abi/executable.h"
+#include "hlo/hlo.h"
+
+typedef struct at_cg at_cg;
+
+typedef struct at_cg_target {
+  uint64_t cpu_features;  // base/cpu.h; what the code may use
+  uint32_t threads;       // that run kernels: parallel reductions are split for them
+  uint32_t opt_level;     // 0..3; 2 unless asked
+  bool verify;            // run LLVM's verifier on every module
+} at_cg_target;
+
+at_status at_cg_create(const at_cg_target *t, at_cg **out);
+void at_cg_destroy(at_cg *cg);
+
+// One launch of one kernel for a node: which buffers it takes.
+typedef enum at_cg_arg_kind { AT_CG_OPERAND, AT_CG_RESULT, AT_CG_SCRATCH } at_cg_arg_kind;
+typedef struct at_cg_arg {
+  at_cg_arg_kind kind;
+  uint32_t index;  // operand or result number; SCRATCH: byte offset
+} at_cg_arg;
+typedef struct at_cg_launch {
+  uint32_t kernel;  // index, as in at_cg_output.kernels
+  int64_t tasks, grain;
+  double ns;  // single-thread estimate
+  const at_cg_arg *args;
+  uint32_t num_args;
+} at_cg_launch;
+typedef struct at_cg_plan {
+  const at_cg_launch *launches;  // in order
+  uint32_t num_launches;
+  size_t scratch_bytes;
+} at_cg_plan;
+
+// Can `n` be generated here at all (else it is a runtime kernel's or control flow)?
+bool at_cg_supports(const at_node *n);
+// May result r be written into operand o's buffer (every element is read only
+// before, or at, the same index)? The planner asks before it shares memory.
+bool at_cg_can_alias(const at_node *n, uint32_t result, uint32_t operand);
+// alias[r]: operand whose buffer result r shares, or -1. Plan lives in `a`.
+at_status at_cg_node(at_cg *cg, const at_node *n, const int32_t *alias, at_arena *a,
+                     at_cg_plan *out);
+// A sort comparator region as AT_XK_COMPARATOR.
+at_status at_cg_comparator(at_cg *cg, const at_comp *region, uint32_t *out_kernel);
+
+typedef struct at_cg_output {
+  at_xkernel *kernels;  // symbol: offset into `strings`
+  uint32_t num_kernels;
+  at_bytes *objects;  // ELF relocatable
+  uint32_t num_objects;
+  at_str strings;
+} at_cg_output;
+// Emits everything added so far; output lives in `a`.
+at_status at_cg_finish(at_cg *cg, at_arena *a, at_cg_output *out);
+// LLVM IR (or assembly) of what was added so far, for ATOLL_DUMP and `atoll dump`.
+at_status at_cg_print(at_cg *cg, bool assembly, at_strbuf *out);
+
+#endif

@@ -1,0 +1,31 @@
+// Facade of the compile side: a program's bytes and its options in, an executable
+// (abi/executable.h) out.
+#ifndef ATOLL_COMPILE_COMPILE_H_
+#define ATOLL_COMPILE_COMPILE_H_
+
+#include "abi/executable.h"
+#include "base/arena.h"
+#include "base/strbuf.h"
+
+typedef struct at_compile_options {
+  at_bytes request;       // CompileOptionsProto; may be empty
+  uint64_t cpu_features;  // 0: this machine's (base/cpu.h)
+  uint32_t threads;       // 0: this machine's; for code generation and splitting
+  const char *dump_dir;   // NULL: ATOLL_DUMP
+  bool verify_each;       // or ATOLL_VERIFY=1
+  bool no_cache;          // or ATOLL_CACHE=off
+} at_compile_options;
+
+// Compiles MLIR bytecode or text, or hlo text ("hlo module ..."). `out`: malloc'd
+// block, 64-byte aligned, free() it. Thread-safe. Looks into the disk cache first.
+at_status at_compile(at_bytes program, const at_compile_options *o, at_bytes *out);
+
+typedef enum at_stage {
+  AT_STAGE_MLIR, AT_STAGE_HLO, AT_STAGE_OPTIMIZED, AT_STAGE_STEPS, AT_STAGE_LLVM,
+  AT_STAGE_ASM
+} at_stage;
+// The program as text at a stage, for `atoll dump`.
+at_status at_compile_dump(at_bytes program, const at_compile_options *o, at_stage s,
+                          at_strbuf *out);
+
+#endif

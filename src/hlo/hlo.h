@@ -1,0 +1,327 @@
+// The program as a typed dataflow graph: what every pass, the cost model, the
+// scheduler and the code generator work on.
+//
+// A module holds functions; a function is a computation; a computation is a list
+// of nodes in topological order plus the values it returns. A node has operands
+// (values), results (typed), attributes, and regions (computations). A region may
+// use values of the computations around it (implicit capture), as StableHLO's
+// `if` and `case` do. Tuples do not exist here: import flattens them into several
+// results. Effects are ordered by tokens and by the order of EFFECT nodes.
+//
+// Everything lives in the module's arena and dies with it. Nothing is thread-safe.
+#ifndef ATOLL_HLO_HLO_H_
+#define ATOLL_HLO_HLO_H_
+
+#include "abi/dtype.h"
+#include "base/arena.h"
+#include "base/map.h"
+#include "base/span.h"
+#include "base/status.h"
+#include "base/strbuf.h"
+
+// ---- Ops -------------------------------------------------------------------
+typedef enum at_op {
+#define AT_HLO_OP(Id, ...) AT_OP_##Id,
+#include "hlo/ops.def"
+#undef AT_HLO_OP
+  AT_OP_COUNT
+} at_op;
+
+typedef enum at_attr_id {
+  AT_ATTR_NONE,
+#define AT_ATTR(Id, ...) AT_ATTR_##Id,
+#include "hlo/attrs.def"
+#undef AT_ATTR
+  AT_ATTR_COUNT
+} at_attr_id;
+
+typedef enum at_attr_kind {
+  AT_KIND_INT, AT_KIND_BOOL, AT_KIND_FLOAT, AT_KIND_STR, AT_KIND_INTS,
+  AT_KIND_ENUM, AT_KIND_LITERAL, AT_KIND_BYTES, AT_KIND_TYPE, AT_KIND_DICT,
+  AT_KIND_GROUPS
+} at_attr_kind;
+
+enum {
+  AT_ELEMENTWISE = 1 << 0, AT_COMMUTES = 1 << 1, AT_EFFECT = 1 << 2,
+  AT_MULTI = 1 << 3, AT_COLLECTIVE = 1 << 4, AT_INDEXING = 1 << 5,
+  AT_CONTROL = 1 << 6, AT_OPAQUE = 1 << 7
+};
+typedef enum at_cost_class {
+  AT_COST_NONE, AT_COST_VECTOR, AT_COST_TRANSCENDENTAL, AT_COST_MXU,
+  AT_COST_MEMORY, AT_COST_CONTROL, AT_COST_NETWORK, AT_COST_HOST
+} at_cost_class;
+
+typedef struct at_node at_node;
+typedef struct at_comp at_comp;
+typedef struct at_module at_module;
+
+typedef struct at_op_info {
+  const char *text;
+  int32_t min_operands, max_operands;  // max -1: variadic
+  int32_t regions;                     // -1: variadic
+  uint32_t traits;
+  at_cost_class cost;
+  // Fills result types of a node whose operands, attributes and regions are set;
+  // `given` rules check the types that are already there.
+  at_status (*infer)(at_module *m, at_node *n);
+  const uint8_t *attrs;  // at_attr_id, attr_count entries
+  uint32_t attr_count;
+  const char *doc;
+} at_op_info;
+
+const at_op_info *at_op_of(at_op op);
+const char *at_op_text(at_op op);
+bool at_op_parse(at_str text, at_op *out);
+const char *at_attr_text(at_attr_id id);
+at_attr_kind at_attr_kind_of(at_attr_id id);
+bool at_attr_parse(at_str text, at_attr_id *out);
+static inline bool at_op_is(at_op op, uint32_t trait) {
+  return (at_op_of(op)->traits & trait) != 0;
+}
+
+// Enumerated attribute values. Names for the text form: at_enum_text.
+typedef enum at_direction { AT_EQ, AT_NE, AT_GE, AT_GT, AT_LE, AT_LT } at_direction;
+typedef enum at_compare_type {
+  AT_CMP_NOTYPE, AT_CMP_FLOAT, AT_CMP_TOTALORDER, AT_CMP_SIGNED, AT_CMP_UNSIGNED
+} at_compare_type;
+typedef enum at_fft_type { AT_FFT, AT_IFFT, AT_RFFT, AT_IRFFT } at_fft_type;
+typedef enum at_transpose_a {
+  AT_TRANSPOSE_INVALID, AT_NO_TRANSPOSE, AT_TRANSPOSED, AT_ADJOINT
+} at_transpose_a;
+typedef enum at_rng_algorithm { AT_RNG_DEFAULT, AT_RNG_THREE_FRY, AT_RNG_PHILOX } at_rng_algorithm;
+typedef enum at_rng_distribution { AT_RNG_INVALID, AT_RNG_UNIFORM, AT_RNG_NORMAL } at_rng_distribution;
+typedef enum at_fusion_kind {
+  AT_FUSION_LOOP,    // every result has the same element count; one loop nest
+  AT_FUSION_REDUCE,  // the results are reduces of fused producers
+  AT_FUSION_SCALAR   // a loop or branch on scalars, compiled into one function
+} at_fusion_kind;
+const char *at_enum_text(at_attr_id id, int64_t value);  // NULL: no such value
+bool at_enum_parse(at_attr_id id, at_str text, int64_t *out);
+
+// ---- Types and literals -----------------------------------------------------
+#define AT_DYN INT64_MIN  // a dimension that is not known
+
+typedef struct at_type {
+  at_dtype dtype;
+  uint32_t rank;
+  const int64_t *dims;    // rank entries, major to minor; AT_DYN if unknown
+  const int64_t *bounds;  // NULL, or rank entries (AT_DYN: no bound)
+  const char *quant;      // NULL, or the text of a quantised element type
+} at_type;
+
+static inline at_dims at_type_dims(const at_type *t) {
+  return (at_dims){t->dims, t->rank};
+}
+bool at_type_eq(const at_type *a, const at_type *b);
+bool at_type_is_static(const at_type *t);
+// Product of dims; INT64_MAX on overflow. Static types only.
+int64_t at_type_elements(const at_type *t);
+// elements * storage bytes, dense row-major; SIZE_MAX on overflow.
+size_t at_type_bytes(const at_type *t);
+at_type at_type_scalar(at_dtype t);
+at_status at_type_make(at_arena *a, at_dtype t, at_dims dims, at_type *out);
+// The same shape with another element type (shares dims).
+static inline at_type at_type_with(at_type t, at_dtype d) {
+  t.dtype = d;
+  return t;
+}
+void at_type_print(at_strbuf *b, const at_type *t);  // "f32[2,3]", "s32[]"
+
+// Dense row-major data in storage form (see dtype.def), or one repeated element.
+typedef struct at_literal {
+  at_type type;
+  const void *data;  // borrowed from the arena or from the caller's bytes
+  size_t bytes;      // at_type_bytes(type), or the element's storage if splat
+  bool splat;
+} at_literal;
+// Copies `bytes` of `data` unless `borrow`.
+at_status at_literal_make(at_arena *a, at_type t, const void *data, bool splat,
+                          bool borrow, const at_literal **out);
+// Element at a row-major linear index. Integer reading of bool/ints, double of
+// floats. The type must suit.
+int64_t at_literal_int(const at_literal *l, int64_t i);
+uint64_t at_literal_uint(const at_literal *l, int64_t i);
+double at_literal_float(const at_literal *l, int64_t i);
+const void *at_literal_at(const at_literal *l, int64_t i);
+
+// ---- Locations --------------------------------------------------------------
+typedef struct at_loc {
+  const char *name;       // JAX's op name ("jit(f)/jit(main)/add"), may be NULL
+  const char *file;       // may be NULL
+  uint32_t line, column;
+  const struct at_loc *caller;  // call site, may be NULL
+} at_loc;
+// "file:line:col (name)" or "unknown".
+void at_loc_print(at_strbuf *b, const at_loc *loc);
+
+// ---- Graph -------------------------------------------------------------------
+typedef struct at_value {
+  at_node *node;
+  uint32_t index;  // which result
+} at_value;
+static inline bool at_value_eq(at_value a, at_value b) {
+  return a.node == b.node && a.index == b.index;
+}
+
+typedef struct at_attr {
+  at_attr_id id;
+  union {
+    int64_t i;  // INT, BOOL, ENUM
+    double f;
+    at_str s;  // STR, BYTES
+    at_dims ints;
+    const at_literal *literal;
+    const at_type *type;
+    struct {
+      const at_str *kv;  // 2 * n strings: key, value, key, value...
+      uint32_t n;
+    } dict;
+    struct {
+      const at_dims *list;
+      uint32_t n;
+    } groups;
+  };
+} at_attr;
+
+struct at_node {
+  at_op op;
+  uint32_t id;  // unique in the module, for names in text form
+  uint32_t num_operands, num_results, num_regions, num_attrs;
+  at_value *operands;
+  at_type *types;  // num_results
+  at_comp **regions;
+  at_attr *attrs;  // sorted by id
+  const at_loc *loc;
+  at_comp *parent;
+  at_node *prev, *next;  // order in the parent
+  uint32_t mark;         // scratch of the running pass
+  void *aux;             // scratch of the running pass
+};
+
+struct at_comp {
+  at_module *module;
+  const char *name;  // functions only; else NULL
+  at_node *owner;    // the node whose region this is; NULL for a function
+  at_node *first, *last;
+  at_node **params;  // PARAMETER nodes, in index order (also in the list)
+  uint32_t num_params;
+  at_value *results;
+  uint32_t num_results;
+};
+
+// Facts about an entry parameter or result that JAX attached.
+typedef struct at_io_info {
+  int32_t alias;        // parameter: result it may be donated to (tf.aliasing_output), else -1
+  bool donor;           // jax.buffer_donor
+  const char *sharding; // text of mhlo.sharding / sdy.sharding, or NULL
+  const char *layout;   // mhlo.layout_mode, or NULL
+  const char *memory_kind;  // mhlo.memory_kind, or NULL: "device"
+  const char *name;     // jax.result_info / argument name, or NULL
+} at_io_info;
+
+struct at_module {
+  at_arena *arena;
+  const char *name;
+  at_comp **funcs;
+  uint32_t num_funcs, cap_funcs;
+  at_comp *entry;
+  at_io_info *params, *results;  // of entry
+  uint32_t next_id;
+  int64_t num_replicas, num_partitions;
+  const char *mesh_text;  // Shardy meshes, as text; NULL: none
+};
+
+at_status at_module_create(at_arena *a, at_str name, at_module **out);
+// A computation without nodes. owner NULL: a function, added to the module.
+at_status at_comp_create(at_module *m, at_str name, at_node *owner, at_comp **out);
+at_comp *at_module_find(const at_module *m, at_str name);
+
+// ---- Building ---------------------------------------------------------------
+// A node description; result types are inferred unless `types` is given.
+typedef struct at_node_desc {
+  at_op op;
+  const at_value *operands;
+  uint32_t num_operands;
+  const at_attr *attrs;
+  uint32_t num_attrs;
+  at_comp **regions;  // created with owner NULL-node; adopted by the new node
+  uint32_t num_regions;
+  const at_type *types;
+  uint32_t num_types;
+  const at_loc *loc;
+} at_node_desc;
+// Appends to `c` (or inserts before `before`). Checks operand count, attributes
+// and types; INVALID_ARGUMENT names the op, the place and the expected shape.
+at_status at_build(at_comp *c, at_node *before, const at_node_desc *d, at_node **out);
+at_status at_build_param(at_comp *c, at_type t, const at_loc *loc, at_value *out);
+at_status at_build_constant(at_comp *c, at_node *before, const at_literal *l, at_value *out);
+// Short forms for passes: unary/binary/ternary by operands' types, no attributes.
+at_status at_build_op(at_comp *c, at_node *before, at_op op, const at_value *operands,
+                      uint32_t n, const at_loc *loc, at_value *out);
+at_status at_comp_return(at_comp *c, const at_value *results, uint32_t n);
+// A region for at_node_desc: its owner is set when the node is built.
+at_status at_region_create(at_module *m, at_comp **out);
+// Deep copy of a computation (values outside it map through `map`, from
+// (node pointer) to (at_node *), or stay).
+at_status at_comp_clone(at_module *m, const at_comp *c, at_map *map, at_comp **out);
+
+static inline const at_type *at_value_type(at_value v) {
+  return &v.node->types[v.index];
+}
+const at_attr *at_node_attr(const at_node *n, at_attr_id id);  // NULL: absent
+int64_t at_node_int(const at_node *n, at_attr_id id, int64_t absent);
+static inline bool at_node_bool(const at_node *n, at_attr_id id) {
+  return at_node_int(n, id, 0) != 0;
+}
+at_dims at_node_ints(const at_node *n, at_attr_id id);  // rank 0 when absent
+at_str at_node_str(const at_node *n, at_attr_id id);    // len 0 when absent
+const at_literal *at_node_literal(const at_node *n);    // CONSTANT's, else NULL
+at_status at_node_set_attr(at_node *n, at_attr a);
+
+// Rewrites. Uses are found by walking; passes that rewrite much keep a use index.
+void at_node_remove(at_node *n);  // unlinks; the caller knows that it has no uses
+void at_node_move_before(at_node *n, at_node *before);
+// Every use of old_v in `c` and in the regions below becomes new_v.
+void at_replace_uses(at_comp *c, at_value old_v, at_value new_v);
+
+#define AT_FOR_NODES(n, comp) for (at_node *n = (comp)->first; n; n = n->next)
+
+// ---- Whole-module services ----------------------------------------------------
+// Every law of the graph: topological order, scopes, types equal to inference,
+// attributes, region signatures. `after` names the pass for the message.
+at_status at_verify(const at_module *m, const char *after);
+// Text form; at_hlo_parse(at_hlo_print(m)) prints equal.
+at_status at_hlo_print(const at_module *m, at_strbuf *out);
+at_status at_hlo_parse(at_str text, at_arena *a, at_module **out);
+// Markdown table of ops for docs/ops.md.
+at_status at_hlo_ops_doc(at_strbuf *out);
+// "%12 = add f32[2,3] at file:line (name)", for error messages.
+void at_node_describe(at_strbuf *b, const at_node *n);
+
+// ---- Reference evaluator --------------------------------------------------------
+// Evaluates a computation of a verified, static module slowly and obviously.
+typedef at_status (*at_eval_custom)(void *user, const at_node *n,
+                                    const at_literal *const *operands, at_arena *a,
+                                    const at_literal **results);
+typedef struct at_eval_options {
+  int64_t max_ops;  // element operations; 0: no limit. Over it: DEADLINE_EXCEEDED
+  at_eval_custom custom;  // foreign custom calls; NULL: UNIMPLEMENTED by name
+  void *user;
+  int64_t replica_id, partition_id;
+} at_eval_options;
+// args: c->num_params literals; out_results: c->num_results, in `a`.
+at_status at_eval(const at_comp *c, const at_literal *const *args,
+                  const at_eval_options *opt, at_arena *a,
+                  const at_literal **out_results);
+// One node without regions that capture; used by constant folding.
+at_status at_eval_node(const at_node *n, const at_literal *const *operands,
+                       const at_eval_options *opt, at_arena *a,
+                       const at_literal **out_results);
+
+// ---- Element conversion (used by evaluator, tests, text) -------------------------
+double at_load_float(at_dtype t, const void *p);  // any float, exact
+void at_store_float(at_dtype t, void *p, double v);  // round to nearest even
+int64_t at_load_int(at_dtype t, const void *p);  // bool and ints (u64: bits)
+void at_store_int(at_dtype t, void *p, int64_t v);  // wraps
+
+#endif

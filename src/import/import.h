@@ -1,0 +1,35 @@
+// StableHLO, VHLO (0.9 and newer) and what JAX sends beside it (chlo composites,
+// Shardy, custom calls) into hlo; compile options out of their protobuf.
+#ifndef ATOLL_IMPORT_IMPORT_H_
+#define ATOLL_IMPORT_IMPORT_H_
+
+#include "hlo/hlo.h"
+#include "mlir/mlir.h"
+
+// The entry is the public function `main`. Functions stay functions, calls stay
+// CALL by name; a composite becomes the op of its name where hlo has one (its
+// version and attributes suiting), else COMPOSITE with its decomposition's name.
+// Errors name the op, its source line, and what was expected: INVALID_ARGUMENT;
+// UNIMPLEMENTED for ops, versions and types that Atoll lacks, by name.
+at_status at_import(const at_mmodule *m, at_arena *a, at_module **out);
+
+// What a program's caller asks for: CompileOptionsProto, decoded.
+typedef struct at_compile_request {
+  int64_t num_replicas, num_partitions;  // >= 1
+  const int64_t *device_ids;  // num_replicas x num_partitions, or NULL
+  bool use_spmd_partitioning, use_shardy;
+  bool compile_portable_executable;
+  bool parameter_is_tupled;
+  const bool *allow_spmd_sharding_propagation_to_output;
+  uint32_t num_allow_output;
+  const at_str *env_options;  // key, value pairs (2 * n): env_option_overrides
+  uint32_t num_env_options;
+  int64_t device_ordinal;  // -1: unset
+} at_compile_request;
+// INVALID_ARGUMENT on malformed bytes; unknown fields are skipped.
+at_status at_compile_request_read(at_bytes proto, at_arena *a, at_compile_request *out);
+
+// Markdown: each VHLO op and version, the hlo op it becomes.
+at_status at_import_ops_doc(at_strbuf *out);
+
+#endif

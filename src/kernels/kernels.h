@@ -1,0 +1,32 @@
+// Runtime kernels: what is too large or too irregular to generate per program. Found
+// by id (abi/kernels.def); called by `exec` with dense buffers and plain parameters.
+#ifndef ATOLL_KERNELS_KERNELS_H_
+#define ATOLL_KERNELS_KERNELS_H_
+
+#include "abi/executable.h"
+#include "base/parallel.h"
+#include "base/status.h"
+
+typedef struct at_k_call {
+  const at_par *par;
+  const void *params;       // the struct of the kernel's row, checked for size
+  void *const *bufs;        // operands, then results
+  uint32_t num_bufs;
+  at_comparator_fn compare; // SORT with AT_ORDER_CUSTOM, else NULL
+} at_k_call;
+typedef at_status (*at_k_fn)(const at_k_call *c);
+
+typedef struct at_k_info {
+  const char *name;
+  at_k_fn run;
+  uint32_t params_bytes;
+  const char *doc;
+} at_k_info;
+// Indexed by at_rt_kernel.
+const at_k_info *at_k_of(at_rt_kernel id);
+
+#define AT_RT_KERNEL(Id, fn, params, doc) at_status fn(const at_k_call *c);
+#include "abi/kernels.def"
+#undef AT_RT_KERNEL
+
+#endif
