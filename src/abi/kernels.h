@@ -101,8 +101,11 @@ typedef struct at_k_rng_params {
   uint32_t algorithm;     // at_rng_algorithm; RNG: at_rng_distribution
   uint32_t dtype;         // of the output
   uint32_t state_words;   // 64-bit words of state
-  uint32_t pad;
+  uint32_t rank;
   int64_t elements;
+  // Of the output: three-fry interleaves its two words along the first even
+  // dimension, so the order of the bits depends on the shape.
+  int64_t dims[AT_K_MAX_RANK];
 } at_k_rng_params;
 
 typedef struct at_k_linalg_params {
