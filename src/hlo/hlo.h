@@ -125,7 +125,7 @@ static inline at_type at_type_with(at_type t, at_dtype d) {
   t.dtype = d;
   return t;
 }
-void at_type_print(at_strbuf *b, const at_type *t);  // "f32[2,3]", "s32[]"
+void at_type_print(at_strbuf *b, const at_type *t);  // "f32[2,3]", "i32[]", "token"
 
 // Dense row-major data in storage form (see dtype.def), or one repeated element.
 typedef struct at_literal {
