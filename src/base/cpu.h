@@ -18,7 +18,8 @@ enum {  // bits of at_cpu_features
 };
 uint64_t at_cpu_features(void);        // cached; thread-safe
 const char *at_cpu_feature_name(uint64_t bit);
-// LLVM's target-feature string for a set of bits ("+avx2,+fma,...").
+// LLVM's target-feature string for a set of bits ("+avx2,+fma,..."). Borrowed until
+// this thread's next call.
 const char *at_cpu_llvm_features(uint64_t features);
 uint32_t at_cpu_count(void);           // cores this process may use (affinity, cgroup)
 // Cache sizes in bytes, from sysfs or CPUID; 0 when unknown.

@@ -17,7 +17,8 @@ uint32_t at_pool_threads(const at_pool *p);
 // Calls fn(arg, begin, end, worker) over [0, n) in chunks of at most `grain`
 // (>= 1) until all are done; the caller works too. worker < at_pool_threads.
 // Chunks are claimed dynamically; fn must not depend on which thread runs it.
-// Nested calls run inline. No allocation, no lock on the fast path.
+// Nested calls run inline, and so does a second caller while a first one is inside.
+// fn must not wait for an event. No allocation, no lock on the fast path.
 typedef void (*at_range_fn)(void *arg, int64_t begin, int64_t end, uint32_t worker);
 void at_pool_for(at_pool *p, int64_t n, int64_t grain, at_range_fn fn, void *arg);
 // True in a child of the process that made the pool.
@@ -52,14 +53,19 @@ void at_sched_destroy(at_sched *s);  // waits for every fiber
 // Starts fn(arg) on a fiber; detached.
 at_status at_sched_spawn(at_sched *s, void (*fn)(void *), void *arg);
 bool at_in_fiber(void);
+// Runs fn(arg) on the stack of the thread under this fiber and then goes on, perhaps
+// on another thread: for foreign code that looks at its stack (Python does).
+// Outside a fiber: a plain call. fn must not wait for other fibers of this scheduler.
+void at_fiber_call_on_thread(void (*fn)(void *), void *arg);
 
 // An event fires once, with a status. Waiting parks the fiber, or the thread when
 // called outside a fiber. Thread-safe; reference-counted.
 typedef struct at_event at_event;
 at_event *at_event_create(void);               // NULL: no memory; one reference
+at_event *at_event_done(void);  // shared, never freed; has fired with OK
 at_event *at_event_retain(at_event *e);
 void at_event_release(at_event *e);
-void at_event_fire(at_event *e, at_status s);  // consumes s
+void at_event_fire(at_event *e, at_status s);  // consumes s; only the first counts
 bool at_event_fired(const at_event *e);
 at_status at_event_wait(at_event *e);          // a clone of its status
 at_status at_event_status(const at_event *e);  // a clone; OK while pending

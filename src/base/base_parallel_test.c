@@ -1,0 +1,292 @@
+// Pool, fibers and events: coverage of every index, callers that overlap,
+// waiting in both worlds, and what a forked child gets.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/parallel.h"
+
+static at_pool *make_pool(uint32_t threads) {
+  at_pool *p = NULL;
+  assert_int_equal(at_code_take(at_pool_create(threads, &p)), 0);
+  return p;
+}
+
+typedef struct marks {
+  _Atomic uint32_t *hit;
+  int64_t n, grain;
+  uint32_t threads;
+  _Atomic int bad;
+} marks;
+
+static void mark(void *arg, int64_t begin, int64_t end, uint32_t worker) {
+  marks *m = arg;
+  if (begin >= end || end - begin > m->grain || worker >= m->threads)
+    atomic_fetch_add(&m->bad, 1);
+  for (int64_t i = begin; i < end; i++) atomic_fetch_add(&m->hit[i], 1);
+}
+
+static void check_cover(at_pool *p, int64_t n, int64_t grain) {
+  marks m = {.n = n, .grain = grain, .threads = at_pool_threads(p)};
+  m.hit = calloc((size_t)(n ? n : 1), sizeof *m.hit);
+  at_pool_for(p, n, grain, mark, &m);
+  for (int64_t i = 0; i < n; i++) assert_int_equal(m.hit[i], 1);
+  assert_int_equal(m.bad, 0);
+  free(m.hit);
+}
+
+static void pool_covers_every_index_once(void **state) {
+  static const uint32_t threads[] = {1, 2, 5};
+  static const int64_t sizes[] = {0, 1, 2, 7, 64, 1000, 4097};
+  static const int64_t grains[] = {1, 2, 3, 64, 5000};
+  for (size_t t = 0; t < AT_LEN(threads); t++) {
+    at_pool *p = make_pool(threads[t]);
+    for (size_t s = 0; s < AT_LEN(sizes); s++)
+      for (size_t g = 0; g < AT_LEN(grains); g++)
+        check_cover(p, sizes[s], grains[g]);
+    at_pool_destroy(p);
+  }
+}
+
+static void count_range(void *arg, int64_t begin, int64_t end, uint32_t w) {
+  atomic_fetch_add((_Atomic int64_t *)arg, end - begin);
+}
+
+static void pool_takes_huge_ranges_without_wrapping(void **state) {
+  at_pool *p = make_pool(2);
+  _Atomic int64_t sum = 0;
+  at_pool_for(p, INT64_MAX, INT64_MAX / 3, count_range, &sum);
+  assert_true(sum == INT64_MAX);
+  at_pool_for(p, -5, 1, count_range, &sum);
+  assert_true(sum == INT64_MAX);
+  at_pool_destroy(p);
+}
+
+typedef struct nest {
+  at_pool *pool;
+  _Atomic int64_t sum;
+} nest;
+static void nested(void *arg, int64_t begin, int64_t end, uint32_t w) {
+  nest *n = arg;
+  for (int64_t i = begin; i < end; i++)
+    at_pool_for(n->pool, 10, 1, count_range, &n->sum);
+}
+
+static void pool_runs_nested_calls(void **state) {
+  nest n = {.pool = make_pool(3)};
+  at_pool_for(n.pool, 100, 1, nested, &n);
+  assert_int_equal(n.sum, 1000);
+  at_pool_destroy(n.pool);
+}
+
+static void *rival_caller(void *arg) {
+  nest *n = arg;
+  for (int i = 0; i < 2000; i++)
+    at_pool_for(n->pool, 17, 2, count_range, &n->sum);
+  return NULL;
+}
+
+static void pool_serves_rival_callers(void **state) {
+  nest n = {.pool = make_pool(3)};
+  pthread_t t[4];
+  for (size_t i = 0; i < AT_LEN(t); i++)
+    pthread_create(&t[i], NULL, rival_caller, &n);
+  for (size_t i = 0; i < AT_LEN(t); i++) pthread_join(t[i], NULL);
+  assert_int_equal(n.sum, 4 * 2000 * 17);
+  at_pool_destroy(n.pool);
+}
+
+static void pool_refuses_absurd_sizes(void **state) {
+  at_pool *p;
+  assert_int_equal(at_code_take(at_pool_create(0, &p)), AT_INVALID_ARGUMENT);
+  assert_int_equal(at_code_take(at_pool_create(9999, &p)), AT_INVALID_ARGUMENT);
+}
+
+static void forked_child_runs_inline(void **state) {
+  at_pool *p = make_pool(2);
+  at_sched *s;
+  assert_int_equal(at_code_take(at_sched_create(1, 65536, &s)), 0);
+  assert_false(at_pool_forked(p));
+  pid_t pid = fork();
+  if (pid == 0) {
+    _Atomic int64_t sum = 0;
+    at_pool_for(p, 100, 1, count_range, &sum);
+    bool ok =
+        at_pool_forked(p) && sum == 100 &&
+        at_code_take(at_sched_spawn(s, NULL, NULL)) == AT_FAILED_PRECONDITION;
+    at_sched_destroy(s);
+    at_pool_destroy(p);
+    _exit(ok ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(pid, &status, 0);
+  assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  at_sched_destroy(s);
+  at_pool_destroy(p);
+}
+
+// ---- Events
+// ----------------------------------------------------------------------
+static void note(at_status s, void *arg) {
+  int *seen = arg;
+  *seen = *seen * 100 + (int)at_code_take(s) + 1;
+}
+
+static void event_fires_once_with_its_status(void **state) {
+  at_event *e = at_event_create();
+  int seen = 0;
+  assert_false(at_event_fired(e));
+  assert_true(at_ok(at_event_status(e)));
+  assert_true(at_ok(at_event_on(e, note, &seen)));
+  assert_int_equal(seen, 0);
+  at_event_fire(e, AT_FAIL(AT_ABORTED, "gone"));
+  at_event_fire(e, AT_FAIL(AT_INTERNAL, "second"));
+  assert_int_equal(seen, AT_ABORTED + 1);
+  assert_true(at_ok(at_event_on(e, note, &seen)));
+  assert_int_equal(seen, (AT_ABORTED + 1) * 100 + AT_ABORTED + 1);
+  assert_int_equal(at_code_take(at_event_wait(e)), AT_ABORTED);
+  at_event_release(e);
+}
+
+static void done_event_is_immortal(void **state) {
+  at_event *e = at_event_done();
+  for (int i = 0; i < 3; i++) at_event_release(e);
+  assert_true(at_event_fired(e));
+  assert_true(at_ok(at_event_wait(e)));
+  at_event_fire(e, AT_FAIL(AT_INTERNAL, "no"));
+  assert_true(at_ok(at_event_status(e)));
+}
+
+static void pending_callbacks_die_with_their_event(void **state) {
+  at_event *e = at_event_create();
+  int seen = 0;
+  assert_true(at_ok(at_event_on(e, note, &seen)));
+  at_event_release(e);
+  assert_int_equal(seen, 0);
+}
+
+typedef struct relay {
+  at_event *in, *out;
+  _Atomic int *count;
+} relay;
+
+static void relay_main(void *arg) {
+  relay *r = arg;
+  bool in_fiber = at_in_fiber();
+  at_status s = at_event_wait(r->in);
+  if (in_fiber && at_ok(s)) atomic_fetch_add(r->count, 1);
+  at_event_fire(r->out, s);
+}
+
+static void fibers_pass_a_baton(void **state) {
+  enum { N = 500 };
+  at_sched *s;
+  assert_int_equal(at_code_take(at_sched_create(2, 65536, &s)), 0);
+  at_event *e[N + 1];
+  relay r[N];
+  _Atomic int count = 0;
+  for (int i = 0; i <= N; i++) e[i] = at_event_create();
+  for (int i = 0; i < N; i++) {
+    r[i] = (relay){e[i], e[i + 1], &count};
+    assert_int_equal(at_code_take(at_sched_spawn(s, relay_main, &r[i])), 0);
+  }
+  assert_false(at_event_fired(e[N]));
+  at_event_fire(e[0], AT_OK);
+  assert_true(at_ok(at_event_wait(e[N])));
+  at_sched_destroy(s);
+  assert_int_equal(count, N);
+  for (int i = 0; i <= N; i++) at_event_release(e[i]);
+}
+
+static void on_thread(void *arg) { *(bool *)arg = at_in_fiber(); }
+
+typedef struct many {
+  at_event *gate;
+  _Atomic int done;
+  _Atomic bool wrong;
+} many;
+static void many_main(void *arg) {
+  many *m = arg;
+  volatile double x = 1.5;
+  char pad[2048];
+  memset(pad, 7, sizeof pad);
+  bool fiber_below = true;
+  at_fiber_call_on_thread(on_thread, &fiber_below);
+  at_status_free(at_event_wait(m->gate));
+  if (x * 2 != 3.0 || pad[2047] != 7 || !at_in_fiber()) m->wrong = true;
+  atomic_fetch_add(&m->done, 1);
+}
+
+static void thousands_of_fibers_come_and_go(void **state) {
+  at_sched *s;
+  assert_int_equal(at_code_take(at_sched_create(3, 32768, &s)), 0);
+  for (int round = 0; round < 5; round++) {
+    many m = {.gate = at_event_create()};
+    for (int i = 0; i < 400; i++)
+      assert_int_equal(at_code_take(at_sched_spawn(s, many_main, &m)), 0);
+    at_event_fire(m.gate, AT_OK);
+    while (atomic_load(&m.done) < 400) usleep(100);
+    assert_false(m.wrong);
+    at_event_release(m.gate);
+  }
+  at_sched_destroy(s);
+}
+
+static void *late_fire(void *arg) {
+  usleep(2000);
+  at_event_fire(arg, AT_FAIL(AT_CANCELLED, "late"));
+  return NULL;
+}
+
+static void threads_sleep_on_events(void **state) {
+  at_event *e = at_event_create();
+  pthread_t t;
+  pthread_create(&t, NULL, late_fire, e);
+  assert_int_equal(at_code_take(at_event_wait(e)), AT_CANCELLED);
+  pthread_join(t, NULL);
+  at_event_release(e);
+}
+
+static void report_latency(void **state) {
+  at_pool *p = make_pool(2);
+  _Atomic int64_t sum = 0;
+  for (int i = 0; i < 1000; i++) at_pool_for(p, 2, 1, count_range, &sum);
+  uint64_t best = UINT64_MAX;
+  for (int r = 0; r < 50; r++) {
+    uint64_t t0 = at_clock_ns();
+    for (int i = 0; i < 100; i++) at_pool_for(p, 2, 1, count_range, &sum);
+    uint64_t t = (at_clock_ns() - t0) / 100;
+    best = AT_MIN(best, t);
+  }
+  print_message("parallel_for of two chunks: %llu ns (best of 50)\n",
+                (unsigned long long)best);
+  at_pool_destroy(p);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(pool_covers_every_index_once),
+      cmocka_unit_test(pool_takes_huge_ranges_without_wrapping),
+      cmocka_unit_test(pool_runs_nested_calls),
+      cmocka_unit_test(pool_serves_rival_callers),
+      cmocka_unit_test(pool_refuses_absurd_sizes),
+      cmocka_unit_test(forked_child_runs_inline),
+      cmocka_unit_test(event_fires_once_with_its_status),
+      cmocka_unit_test(done_event_is_immortal),
+      cmocka_unit_test(pending_callbacks_die_with_their_event),
+      cmocka_unit_test(fibers_pass_a_baton),
+      cmocka_unit_test(thousands_of_fibers_come_and_go),
+      cmocka_unit_test(threads_sleep_on_events),
+      cmocka_unit_test(report_latency),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,180 @@
+// Events. The list of waiters is one atomic word: a stack of nodes, or FIRED.
+// Firing swaps the whole list out, so no lock is ever held and no wake-up is
+// lost.
+#include <stdlib.h>
+
+#include "base/parallel_internal.h"
+
+enum { kWaitSpinNs = 3000 };
+
+typedef enum waiter_kind {
+  WAITS_FIBER,
+  WAITS_THREAD,
+  WAITS_CALLBACK
+} waiter_kind;
+
+typedef struct waiter {
+  struct waiter *next;
+  waiter_kind kind;
+  at_fiber *fiber;         // FIBER
+  _Atomic uint32_t woken;  // THREAD: futex word
+  at_event_fn fn;          // CALLBACK: the node is on the heap
+  void *arg;
+} waiter;
+
+struct at_event {
+  _Atomic uint32_t refs;
+  _Atomic bool claimed;  // someone fires, or has fired
+  bool immortal;
+  _Atomic(waiter *) waiters;
+  at_status status;  // owned; written before waiters becomes FIRED
+};
+
+static waiter g_fired;
+#define FIRED (&g_fired)
+
+static at_event g_done = {
+    .refs = 1, .claimed = true, .immortal = true, .waiters = FIRED};
+
+at_event *at_event_done(void) { return &g_done; }
+
+at_event *at_event_create(void) {
+  at_event *e = calloc(1, sizeof *e);
+  if (e) atomic_store_explicit(&e->refs, 1, memory_order_relaxed);
+  return e;
+}
+
+at_event *at_event_retain(at_event *e) {
+  if (!e->immortal)
+    atomic_fetch_add_explicit(&e->refs, 1, memory_order_relaxed);
+  return e;
+}
+
+void at_event_release(at_event *e) {
+  if (!e || e->immortal) return;
+  if (atomic_fetch_sub_explicit(&e->refs, 1, memory_order_acq_rel) != 1) return;
+  // Callbacks of an event that never fired: nobody is left to run them.
+  waiter *w = atomic_load_explicit(&e->waiters, memory_order_relaxed);
+  while (w && w != FIRED) {
+    waiter *next = w->next;
+    if (w->kind == WAITS_CALLBACK) free(w);
+    w = next;
+  }
+  at_status_free(e->status);
+  free(e);
+}
+
+static waiter *waiters_of(const at_event *e) {
+  return atomic_load_explicit(&((at_event *)e)->waiters, memory_order_acquire);
+}
+
+bool at_event_fired(const at_event *e) { return waiters_of(e) == FIRED; }
+
+at_status at_event_status(const at_event *e) {
+  return at_event_fired(e) ? at_status_clone(e->status) : AT_OK;
+}
+
+static void wake(waiter *w, at_status s) {
+  switch (w->kind) {
+    case WAITS_FIBER:
+      at_fiber_ready(w->fiber);
+      return;
+    case WAITS_THREAD:
+      atomic_store_explicit(&w->woken, 1, memory_order_release);
+      // The waiter may be gone by now; a wake-up of its old address is
+      // harmless.
+      at_futex_wake(&w->woken, 1);
+      return;
+    case WAITS_CALLBACK:
+      w->fn(at_status_clone(s), w->arg);
+      free(w);
+      return;
+  }
+}
+
+void at_event_fire(at_event *e, at_status s) {
+  if (atomic_exchange(&e->claimed, true)) {
+    at_status_free(s);
+    return;
+  }
+  at_event_retain(e);  // a woken waiter may drop the last reference
+  e->status = s;
+  waiter *w =
+      atomic_exchange_explicit(&e->waiters, FIRED, memory_order_acq_rel);
+  waiter *in_order = NULL;
+  while (w) {
+    waiter *next = w->next;
+    w->next = in_order;
+    in_order = w;
+    w = next;
+  }
+  while (in_order) {
+    waiter *next = in_order->next;
+    wake(in_order, s);
+    in_order = next;
+  }
+  at_event_release(e);
+}
+
+// False: the event has fired, and the waiter is not in its list.
+static bool add_waiter(at_event *e, waiter *w) {
+  waiter *head = waiters_of(e);
+  do {
+    if (head == FIRED) return false;
+    w->next = head;
+  } while (!atomic_compare_exchange_weak_explicit(
+      &e->waiters, &head, w, memory_order_acq_rel, memory_order_acquire));
+  return true;
+}
+
+typedef struct park_request {
+  at_event *event;
+  waiter *waiter;
+} park_request;
+
+static void after_park(at_fiber *f, void *arg) {
+  park_request r = *(park_request *)arg;  // on f's stack: gone once f runs
+  if (!add_waiter(r.event, r.waiter)) at_fiber_ready(f);
+}
+
+static void wait_in_fiber(at_event *e) {
+  waiter w = {.kind = WAITS_FIBER, .fiber = at_fiber_current()};
+  park_request r = {e, &w};
+  at_fiber_park(after_park, &r);
+}
+
+static void wait_in_thread(at_event *e) {
+  uint64_t until = at_clock_ns() + kWaitSpinNs;
+  for (uint32_t turn = 1; !at_event_fired(e); turn++) {
+    at_spin_pause();
+    if (turn % 16 == 0 && at_clock_ns() > until) break;
+  }
+  waiter w = {.kind = WAITS_THREAD};
+  if (!add_waiter(e, &w)) return;
+  while (!atomic_load_explicit(&w.woken, memory_order_acquire))
+    at_futex_wait(&w.woken, 0);
+}
+
+at_status at_event_wait(at_event *e) {
+  if (!at_event_fired(e)) {
+    if (at_in_fiber())
+      wait_in_fiber(e);
+    else
+      wait_in_thread(e);
+  }
+  return at_event_status(e);
+}
+
+at_status at_event_on(at_event *e, at_event_fn fn, void *arg) {
+  if (at_event_fired(e)) {
+    fn(at_event_status(e), arg);
+    return AT_OK;
+  }
+  waiter *w = malloc(sizeof *w);
+  if (!w) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "out of memory: event");
+  *w = (waiter){.kind = WAITS_CALLBACK, .fn = fn, .arg = arg};
+  if (add_waiter(e, w)) return AT_OK;
+  free(w);
+  fn(at_event_status(e), arg);
+  return AT_OK;
+}

@@ -1,0 +1,207 @@
+// The thread pool. One job runs at a time; the `gate` word tells helpers about
+// it: epoch (which job) | open (may be joined) | waiting (the caller sleeps
+// until the last helper leaves) | active (helpers inside). A job's fields are
+// written while the gate is shut and nobody is inside, so they need no further
+// protection.
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "base/parallel_internal.h"
+
+enum { kSpinNs = 6000 };
+#define GATE_OPEN (1ull << 31)
+#define GATE_WAITING (1ull << 30)
+#define GATE_ACTIVE (GATE_WAITING - 1)
+#define GATE_EPOCH(g) ((uint32_t)((g) >> 32))
+
+typedef struct helper {
+  at_pool *pool;
+  pthread_t thread;
+  uint32_t index;  // worker number, from 1
+} helper;
+
+struct at_pool {
+  _Alignas(64) _Atomic uint64_t gate;
+  _Alignas(64) _Atomic int64_t next;  // first iteration that nobody claimed
+  int64_t n, grain;
+  at_range_fn fn;
+  void *arg;
+  _Alignas(64) _Atomic uint32_t busy;  // a caller owns the job fields
+  _Atomic uint32_t sleepers;
+  _Atomic bool stop;
+  uint32_t threads, started, fork_generation;
+  helper helpers[];
+};
+
+static _Thread_local bool t_inside;  // this thread runs a chunk of some job
+
+static _Atomic uint32_t g_forks;
+static pthread_once_t g_fork_once = PTHREAD_ONCE_INIT;
+static void count_fork(void) { atomic_fetch_add(&g_forks, 1); }
+static void watch_forks(void) { pthread_atfork(NULL, NULL, count_fork); }
+
+uint32_t at_fork_generation(void) {
+  return atomic_load_explicit(&g_forks, memory_order_relaxed);
+}
+
+bool at_pool_forked(const at_pool *p) {
+  return p->fork_generation != at_fork_generation();
+}
+
+uint32_t at_pool_threads(const at_pool *p) { return p->threads; }
+
+static const void *epoch_word(at_pool *p) { return (char *)&p->gate + 4; }
+
+static void run_chunks(at_pool *p, uint32_t worker) {
+  int64_t n = p->n, grain = p->grain;
+  for (;;) {
+    int64_t begin =
+        atomic_fetch_add_explicit(&p->next, grain, memory_order_relaxed);
+    if (begin >= n) return;
+    p->fn(p->arg, begin, n - begin > grain ? begin + grain : n, worker);
+  }
+}
+
+// Joins the open job that `gate` shows, if it is still open.
+static void join(at_pool *p, uint64_t gate, uint32_t worker) {
+  uint32_t epoch = GATE_EPOCH(gate);
+  do {
+    if (!(gate & GATE_OPEN) || GATE_EPOCH(gate) != epoch) return;
+  } while (!atomic_compare_exchange_weak_explicit(
+      &p->gate, &gate, gate + 1, memory_order_acquire, memory_order_acquire));
+  run_chunks(p, worker);
+  gate = atomic_fetch_sub_explicit(&p->gate, 1, memory_order_release) - 1;
+  if ((gate & GATE_WAITING) && !(gate & GATE_ACTIVE))
+    at_futex_wake(&p->gate, 1);
+}
+
+// Waits for another epoch than `seen`: spins, then sleeps.
+static uint64_t await_job(at_pool *p, uint32_t seen) {
+  uint64_t gate, until = at_clock_ns() + kSpinNs;
+  for (uint32_t turn = 1;; turn++) {
+    gate = atomic_load_explicit(&p->gate, memory_order_acquire);
+    if (GATE_EPOCH(gate) != seen) return gate;
+    at_spin_pause();
+    if (turn % 16 == 0 && at_clock_ns() > until) break;
+  }
+  atomic_fetch_add(&p->sleepers, 1);
+  while (GATE_EPOCH(gate = atomic_load(&p->gate)) == seen)
+    at_futex_wait(epoch_word(p), seen);
+  atomic_fetch_sub(&p->sleepers, 1);
+  return gate;
+}
+
+static void *helper_main(void *arg) {
+  helper *h = arg;
+  at_pool *p = h->pool;
+  t_inside = true;  // what runs here never fans out again
+  uint32_t seen = 0;
+  for (;;) {
+    uint64_t gate = await_job(p, seen);
+    seen = GATE_EPOCH(gate);
+    if (atomic_load_explicit(&p->stop, memory_order_acquire)) return NULL;
+    join(p, gate, h->index);
+  }
+}
+
+// Shuts the gate and waits for the helpers inside.
+static void close_gate(at_pool *p) {
+  uint64_t gate = atomic_fetch_and(&p->gate, ~GATE_OPEN) & ~GATE_OPEN;
+  uint64_t until = (gate & GATE_ACTIVE) ? at_clock_ns() + kSpinNs : 0;
+  for (uint32_t turn = 1; gate & GATE_ACTIVE; turn++) {
+    at_spin_pause();
+    if (turn % 16 == 0 && at_clock_ns() > until) {
+      gate = atomic_fetch_or(&p->gate, GATE_WAITING) | GATE_WAITING;
+      if (gate & GATE_ACTIVE) at_futex_wait(&p->gate, (uint32_t)gate);
+    }
+    gate = atomic_load_explicit(&p->gate, memory_order_acquire);
+  }
+}
+
+static void open_gate(at_pool *p, int64_t chunks) {
+  uint64_t gate = atomic_load_explicit(&p->gate, memory_order_relaxed);
+  gate = ((uint64_t)(GATE_EPOCH(gate) + 1u) << 32) | GATE_OPEN;
+  atomic_store(&p->gate, gate);
+  uint32_t asleep = atomic_load(&p->sleepers);
+  if (asleep)
+    at_futex_wake(epoch_word(p), (int)AT_MIN(chunks - 1, (int64_t)asleep));
+}
+
+static void run_inline(int64_t n, int64_t grain, at_range_fn fn, void *arg) {
+  for (int64_t begin = 0; begin < n;) {
+    int64_t end = n - begin > grain ? begin + grain : n;
+    fn(arg, begin, end, 0);
+    begin = end;
+  }
+}
+
+static bool claim(at_pool *p) {
+  uint32_t idle = 0;
+  return p->started && !t_inside && !at_pool_forked(p) &&
+         atomic_compare_exchange_strong_explicit(
+             &p->busy, &idle, 1, memory_order_acquire, memory_order_relaxed);
+}
+
+void at_pool_for(at_pool *p, int64_t n, int64_t grain, at_range_fn fn,
+                 void *arg) {
+  if (n <= 0) return;
+  if (grain < 1) grain = 1;
+  // `next` may pass n by one claim of each thread; keep that from wrapping.
+  bool huge = n > INT64_MAX / 2 || grain > INT64_MAX / 2 / (int64_t)p->threads;
+  if (n <= grain || huge || !claim(p)) {
+    run_inline(n, grain, fn, arg);
+    return;
+  }
+  p->fn = fn;
+  p->arg = arg;
+  p->n = n;
+  p->grain = grain;
+  atomic_store_explicit(&p->next, 0, memory_order_relaxed);
+  open_gate(p, at_ceil_div(n, grain));
+  t_inside = true;
+  run_chunks(p, 0);
+  t_inside = false;
+  close_gate(p);
+  atomic_store_explicit(&p->busy, 0, memory_order_release);
+}
+
+at_status at_pool_create(uint32_t threads, at_pool **out) {
+  if (threads < 1 || threads > 4096)
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "a thread pool of %u threads: 1 to 4096 are possible",
+                   threads);
+  pthread_once(&g_fork_once, watch_forks);
+  at_pool *p = aligned_alloc(
+      64, at_align_up(sizeof *p + (threads - 1) * sizeof(helper), 64));
+  if (!p) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "out of memory: thread pool");
+  memset(p, 0, sizeof *p);
+  p->threads = threads;
+  p->fork_generation = at_fork_generation();
+  for (uint32_t i = 0; i + 1 < threads; i++) {
+    helper *h = &p->helpers[i];
+    *h = (helper){.pool = p, .index = i + 1};
+    int err = pthread_create(&h->thread, NULL, helper_main, h);
+    if (err) {
+      at_pool_destroy(p);
+      return AT_FAIL(AT_RESOURCE_EXHAUSTED,
+                     "cannot start thread %u of %u: %s\n"
+                     "hint: lower ATOLL_THREADS or raise the process limit",
+                     i + 1, threads, strerror(err));
+    }
+    p->started = i + 1;
+  }
+  *out = p;
+  return AT_OK;
+}
+
+void at_pool_destroy(at_pool *p) {
+  if (!p) return;
+  if (!at_pool_forked(p)) {  // a child has no helpers to stop
+    atomic_store(&p->stop, true);
+    atomic_fetch_add(&p->gate, 1ull << 32);
+    at_futex_wake(epoch_word(p), 1 << 30);
+    for (uint32_t i = 0; i < p->started; i++)
+      pthread_join(p->helpers[i].thread, NULL);
+  }
+  free(p);
+}
