@@ -280,6 +280,7 @@ at_status at_node_set_attr(at_node *n, at_attr a);
 
 // Rewrites. Uses are found by walking; passes that rewrite much keep a use index.
 void at_node_remove(at_node *n);  // unlinks; the caller knows that it has no uses
+// before NULL: to the end of its computation.
 void at_node_move_before(at_node *n, at_node *before);
 // Every use of old_v in `c` and in the regions below becomes new_v.
 void at_replace_uses(at_comp *c, at_value old_v, at_value new_v);

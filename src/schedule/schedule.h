@@ -5,34 +5,43 @@
 #include "abi/executable.h"
 #include "hlo/hlo.h"
 
-// Orders the nodes of every computation (in place) to lower peak memory and to keep
-// producers near consumers; effects keep their order.
+// Orders the nodes of the entry and of its control-flow regions, in place, so that
+// fewer bytes are live at once. Effects keep their order. A new order is kept only
+// where its peak is lower than that of the order it found.
 at_status at_schedule_order(at_module *m);
 
 // Questions that the planner asks of whoever generates code.
 typedef struct at_plan_hooks {
+  // May result r be written over operand o (each element is read no later than it
+  // is overwritten)? NULL: never.
   bool (*can_alias)(void *user, const at_node *n, uint32_t result, uint32_t operand);
-  size_t (*scratch_bytes)(void *user, const at_node *n);  // extra TEMP for n alone
   void *user;
 } at_plan_hooks;
 
 typedef struct at_plan {
-  const at_xslot *slots;  // `type` left UINT32_MAX
+  const at_xslot *slots;  // `type` is left UINT32_MAX
   uint32_t num_slots;
   uint64_t temp_bytes;
-  at_map slot_of;     // key: see at_plan_slot
-  at_map scratch_of;  // node pointer -> scratch slot + 1
+  // What the planner knows of each value; private.
+  const struct at_plan_values *values;
 } at_plan;
-// Inserts COPY nodes where a value must not share (loop state, in-place updates of
-// live values, results that are parameters or appear twice), then assigns every
-// value of the entry and its nested regions a slot: parameters to inputs, entry
-// results to outputs (or to a donated input that may alias), the rest to the launch
-// scratch with offsets by liveness. While operand i, result i, body/cond parameter
-// i and body result i share one slot. Effects: adds nodes to m.
+// Inserts COPY nodes where a value must have memory of its own (loop state, branch
+// results, entry results), shares memory where lifetimes allow, and gives every
+// value of the entry and of its nested control flow a slot: parameters live in
+// inputs, entry results in outputs, constants in CONST (offset: to be filled in by
+// the writer; slot.index counts constants), tokens in NULL, the rest in the launch
+// scratch. Loop operand i, result i, parameters i and body result i share a slot.
+//
+// An entry parameter with at_io_info.alias = r shares its memory with output r: the
+// launcher makes both the same buffer (copying the argument first if the caller
+// keeps it), so the program may write there as soon as the parameter is dead.
 at_status at_plan_memory(at_module *m, const at_plan_hooks *hooks, at_arena *a, at_plan *out);
+// Slot of a value. Every value of the planned computations has one.
 uint32_t at_plan_slot(const at_plan *p, at_value v);
-uint32_t at_plan_scratch(const at_plan *p, const at_node *n);  // UINT32_MAX: none
-// Independent check: no two live values share bytes. INTERNAL names them.
+// A node that needs no step: its results are where its operands are.
+bool at_plan_is_view(const at_node *n);
+// Independent check by simulating lifetimes: no two live values that hold different
+// data share bytes. INTERNAL names them.
 at_status at_plan_verify(const at_module *m, const at_plan *p);
 
 #endif

@@ -1,0 +1,138 @@
+#include "schedule/lifetime.h"
+
+typedef struct clock {
+  at_arena *arena;
+  at_lifetimes *l;
+  int64_t now;  // position of the next node
+} clock;
+
+uint32_t at_lifetime_of(const at_lifetimes *l, at_value v) {
+  void **at = at_map_find_ptr(&l->index, v.node);
+  return at ? (uint32_t)(uintptr_t)*at - 1 + v.index : UINT32_MAX;
+}
+
+at_span_time at_lifetime_node(const at_lifetimes *l, const at_node *n) {
+  void **at = at_map_find_ptr(&l->node_time, n);
+  return at ? *(at_span_time *)*at : (at_span_time){0, 0};
+}
+
+static uint64_t value_bytes(at_value v) {
+  const at_type *t = at_value_type(v);
+  return at_type_is_static(t) ? at_type_bytes(t) : 0;
+}
+
+static at_status number(clock *k, const at_comp *c) {
+  AT_FOR_NODES(n, c) {
+    void **at;
+    AT_TRY_ALLOC(at, at_map_put_ptr(&k->l->index, n));
+    *at = (void *)(uintptr_t)(k->l->count + 1);
+    k->l->count += n->num_results;
+    if (at_has_steps(n))
+      for (uint32_t r = 0; r < n->num_regions; r++)
+        AT_TRY(number(k, n->regions[r]));
+  }
+  return AT_OK;
+}
+
+static at_status set_time(clock *k, const at_node *n, at_span_time t) {
+  void **at;
+  AT_TRY_ALLOC(at, at_map_put_ptr(&k->l->node_time, n));
+  at_span_time *box;
+  AT_TRY_ALLOC(box, at_new(k->arena, at_span_time, 1));
+  *box = t;
+  *at = box;
+  return AT_OK;
+}
+
+static void define(clock *k, at_value v, int64_t when) {
+  at_lifetime *t = &k->l->list[at_lifetime_of(k->l, v)];
+  *t = (at_lifetime){v, {when, when}, value_bytes(v)};
+}
+
+static void use(clock *k, at_value v, int64_t when) {
+  at_lifetime *t = &k->l->list[at_lifetime_of(k->l, v)];
+  t->span.end = AT_MAX(t->span.end, when);
+}
+
+// Outermost loop around `user` that does not contain the value's definition.
+static const at_node *outer_loop(at_value v, const at_comp *user) {
+  const at_node *loop = NULL;
+  for (const at_comp *c = user; c && c != v.node->parent;
+       c = c->owner ? c->owner->parent : NULL)
+    if (c->owner && c->owner->op == AT_OP_WHILE) loop = c->owner;
+  return loop;
+}
+
+static at_status walk(clock *k, at_comp *c, int64_t params_at);
+
+static at_status walk_node(clock *k, at_node *n) {
+  int64_t begin = 2 * k->now++;
+  for (uint32_t i = 0; i < n->num_operands; i++)
+    use(k, n->operands[i], begin + 1);
+  int64_t end = begin;
+  if (at_has_steps(n)) {
+    // While: cond, then body; branches one after another. Parameters are there
+    // from the node's start; region results are read where the region ends.
+    for (uint32_t r = 0; r < n->num_regions; r++) {
+      AT_TRY(walk(k, n->regions[r], begin));
+    }
+    end = 2 * k->now++;
+    if (n->op == AT_OP_WHILE && n->num_regions == 2)
+      for (uint32_t i = 0; i < n->regions[1]->num_results; i++)
+        use(k, n->regions[1]->results[i], end);
+  }
+  for (uint32_t r = 0; r < n->num_results; r++)
+    define(k, (at_value){n, r}, end);
+  return set_time(k, n, (at_span_time){begin, end});
+}
+
+static at_status walk(clock *k, at_comp *c, int64_t params_at) {
+  for (uint32_t i = 0; i < c->num_params; i++)
+    define(k, (at_value){c->params[i], 0}, params_at);
+  AT_FOR_NODES(n, c) {
+    if (n->op == AT_OP_PARAMETER) {
+      AT_TRY(set_time(k, n, (at_span_time){params_at, params_at}));
+      continue;
+    }
+    AT_TRY(walk_node(k, n));
+  }
+  int64_t end = 2 * k->now++;
+  for (uint32_t i = 0; i < c->num_results; i++) use(k, c->results[i], end + 1);
+  // The state must outlive the condition: when that is false, it is the result.
+  if (c->owner && c->owner->op == AT_OP_WHILE && c == c->owner->regions[0])
+    for (uint32_t i = 0; i < c->num_params; i++)
+      use(k, (at_value){c->params[i], 0}, end + 1);
+  return AT_OK;
+}
+
+// Second walk: uses inside loops of values from outside last to the loop's end.
+static void extend(const at_lifetimes *l, const at_comp *c) {
+  AT_FOR_NODES(n, c) {
+    for (uint32_t i = 0; i < n->num_operands; i++) {
+      const at_node *loop = outer_loop(n->operands[i], c);
+      if (!loop) continue;
+      at_lifetime *t = &l->list[at_lifetime_of(l, n->operands[i])];
+      t->span.end = AT_MAX(t->span.end, at_lifetime_node(l, loop).end + 1);
+    }
+    if (at_has_steps(n))
+      for (uint32_t r = 0; r < n->num_regions; r++) extend(l, n->regions[r]);
+  }
+  for (uint32_t i = 0; i < c->num_results; i++) {
+    const at_node *loop = outer_loop(c->results[i], c);
+    if (!loop) continue;
+    at_lifetime *t = &l->list[at_lifetime_of(l, c->results[i])];
+    t->span.end = AT_MAX(t->span.end, at_lifetime_node(l, loop).end + 1);
+  }
+}
+
+at_status at_lifetimes_compute(const at_module *m, at_arena *a, at_lifetimes *out) {
+  at_lifetimes l = {.index = at_map_in(a), .node_time = at_map_in(a)};
+  clock k = {a, &l, 1};
+  AT_TRY(number(&k, m->entry));
+  AT_TRY_ALLOC(l.list, at_new(a, at_lifetime, l.count + 1));
+  AT_TRY(walk(&k, m->entry, 0));
+  extend(&l, m->entry);
+  l.last = 2 * k.now;
+  *out = l;
+  return AT_OK;
+}

@@ -1,0 +1,39 @@
+// Linear time over a computation and its nested control flow, shared by the
+// planner and its verifier.
+#ifndef ATOLL_SCHEDULE_LIFETIME_H_
+#define ATOLL_SCHEDULE_LIFETIME_H_
+
+#include "hlo/hlo.h"
+
+// Every value of the planned computations, numbered. Time runs in steps of two: a
+// node at position p defines its results at 2p and reads its operands until 2p + 1,
+// so an operand that dies at a node still overlaps the node's results. A while node
+// spans [begin, end]: operands are read and parameters defined at `begin`, results
+// defined at `end`; what is defined outside and used inside lives to `end`.
+typedef struct at_span_time {
+  int64_t begin, end;
+} at_span_time;
+
+typedef struct at_lifetime {
+  at_value value;
+  at_span_time span;      // [definition, last use]
+  uint64_t bytes;         // dense
+} at_lifetime;
+
+typedef struct at_lifetimes {
+  at_lifetime *list;
+  uint32_t count;
+  at_map index;        // node -> first value number + 1
+  at_map node_time;    // node -> at_span_time
+  int64_t last;        // the end of time: where the entry returns
+} at_lifetimes;
+
+at_status at_lifetimes_compute(const at_module *m, at_arena *a, at_lifetimes *out);
+uint32_t at_lifetime_of(const at_lifetimes *l, at_value v);
+at_span_time at_lifetime_node(const at_lifetimes *l, const at_node *n);
+// Control flow whose regions run as steps of their own.
+static inline bool at_has_steps(const at_node *n) {
+  return n->op == AT_OP_WHILE || n->op == AT_OP_CASE || n->op == AT_OP_IF;
+}
+
+#endif

@@ -1,0 +1,196 @@
+// Orders nodes so that fewer bytes are live at once: at each point the ready node
+// that frees most (or costs least) goes first, ties in the order found. A greedy
+// order can be worse than the program's own, so both are measured and the better
+// one stays.
+#include "schedule/lifetime.h"
+#include "schedule/schedule.h"
+
+// Above this many nodes the quadratic choice costs more compile time than the
+// memory is worth.
+enum { kMostNodes = 4000 };
+
+typedef struct item {
+  at_node *node;
+  uint32_t waits;      // operands and effects not yet placed
+  const uint32_t *deps;  // items whose results it reads, each once
+  uint32_t num_deps;
+  uint32_t *users;     // items that wait for this one
+  uint32_t num_users;
+  int64_t result_bytes;
+} item;
+
+typedef struct ordering {
+  at_arena *arena;
+  item *items;
+  uint32_t count;
+  at_map index;    // node -> item + 1
+  uint32_t *uses;  // per item: users that still need its results
+} ordering;
+
+static int64_t bytes_of(const at_node *n) {
+  int64_t sum = 0;
+  if (n->op == AT_OP_CONSTANT || n->op == AT_OP_PARAMETER || at_plan_is_view(n))
+    return 0;
+  for (uint32_t r = 0; r < n->num_results; r++)
+    if (at_type_is_static(&n->types[r]))
+      sum += (int64_t)at_type_bytes(&n->types[r]);
+  return sum;
+}
+
+// Calls fn for every value that `n` reads from `c`, also from inside regions.
+static at_status each_input(const at_comp *c, const at_node *n,
+                            at_status (*fn)(void *, at_node *), void *arg) {
+  for (uint32_t i = 0; i < n->num_operands; i++)
+    if (n->operands[i].node->parent == c) AT_TRY(fn(arg, n->operands[i].node));
+  for (uint32_t r = 0; r < n->num_regions; r++) {
+    AT_FOR_NODES(k, n->regions[r]) AT_TRY(each_input(c, k, fn, arg));
+    for (uint32_t i = 0; i < n->regions[r]->num_results; i++)
+      if (n->regions[r]->results[i].node->parent == c)
+        AT_TRY(fn(arg, n->regions[r]->results[i].node));
+  }
+  return AT_OK;
+}
+
+typedef struct edge_list {
+  ordering *o;
+  AT_VEC(uint32_t) deps;
+} edge_list;
+
+static at_status add_dep(void *arg, at_node *def) {
+  edge_list *e = arg;
+  void **at = at_map_find_ptr(&e->o->index, def);
+  if (!at) return AT_OK;
+  uint32_t d = (uint32_t)(uintptr_t)*at - 1;
+  for (size_t i = 0; i < e->deps.len; i++)
+    if (e->deps.ptr[i] == d) return AT_OK;
+  return at_vec_push(e->o->arena, &e->deps, d) ? AT_OK : AT_NO_MEMORY("order");
+}
+
+static bool keeps_order(const at_node *n) {
+  if (at_op_is(n->op, AT_EFFECT | AT_COLLECTIVE | AT_OPAQUE)) return true;
+  for (uint32_t r = 0; r < n->num_regions; r++)
+    AT_FOR_NODES(k, n->regions[r]) if (keeps_order(k)) return true;
+  return false;
+}
+
+static at_status build(ordering *o, at_comp *c) {
+  o->index = at_map_in(o->arena);
+  AT_FOR_NODES(n, c) {
+    void **at;
+    AT_TRY_ALLOC(at, at_map_put_ptr(&o->index, n));
+    *at = (void *)(uintptr_t)(++o->count);
+  }
+  AT_TRY_ALLOC(o->items, at_new(o->arena, item, o->count + 1));
+  AT_TRY_ALLOC(o->uses, at_new(o->arena, uint32_t, o->count + 1));
+  AT_VEC(uint32_t) *users;
+  AT_TRY_ALLOC(users, at_arena_alloc(o->arena, at_mul(o->count + 1, sizeof *users), 8));
+  uint32_t i = 0, last_effect = UINT32_MAX;
+  AT_FOR_NODES(n, c) {
+    edge_list e = {.o = o};
+    AT_TRY(each_input(c, n, add_dep, &e));
+    for (size_t d = 0; d < e.deps.len; d++) o->uses[e.deps.ptr[d]]++;
+    uint32_t num_data = (uint32_t)e.deps.len;
+    if (keeps_order(n)) {
+      if (last_effect != UINT32_MAX)
+        AT_TRY(add_dep(&e, o->items[last_effect].node));
+      last_effect = i;
+    }
+    o->items[i] = (item){.node = n, .waits = (uint32_t)e.deps.len, .deps = e.deps.ptr,
+                         .num_deps = num_data, .result_bytes = bytes_of(n)};
+    for (size_t d = 0; d < e.deps.len; d++)
+      if (!at_vec_push(o->arena, &users[e.deps.ptr[d]], i)) return AT_NO_MEMORY("order");
+    i++;
+  }
+  for (i = 0; i < o->count; i++) {
+    o->items[i].users = users[i].ptr;
+    o->items[i].num_users = (uint32_t)users[i].len;
+  }
+  // Results of the computation are never freed here.
+  for (uint32_t r = 0; r < c->num_results; r++) {
+    void **at = at_map_find_ptr(&o->index, c->results[r].node);
+    if (at) o->uses[(uintptr_t)*at - 1]++;
+  }
+  return AT_OK;
+}
+
+// Bytes that running `it` next frees; `left` counts the uses that each item still
+// has before it, and is lowered when `commit`.
+static int64_t freed_by(const ordering *o, uint32_t *left, const item *it, bool commit) {
+  int64_t freed = 0;
+  for (uint32_t i = 0; i < it->num_deps; i++) {
+    uint32_t d = it->deps[i];
+    if (left[d] == 1) freed += o->items[d].result_bytes;
+    if (commit) left[d]--;
+  }
+  return freed;
+}
+
+static at_status peak_of(ordering *o, const uint32_t *order, int64_t *out) {
+  uint32_t *left;
+  AT_TRY_ALLOC(left, at_arena_copy(o->arena, o->uses, at_mul(o->count, 4), 4));
+  int64_t live = 0, peak = 0;
+  for (uint32_t i = 0; i < o->count; i++) {
+    live += o->items[order[i]].result_bytes;
+    peak = AT_MAX(peak, live);
+    live -= freed_by(o, left, &o->items[order[i]], true);
+  }
+  *out = peak;
+  return AT_OK;
+}
+
+static at_status greedy(ordering *o, uint32_t *order) {
+  uint32_t *left;
+  AT_TRY_ALLOC(left, at_arena_copy(o->arena, o->uses, at_mul(o->count, 4), 4));
+  uint32_t *ready, n = 0;
+  AT_TRY_ALLOC(ready, at_new(o->arena, uint32_t, o->count + 1));
+  for (uint32_t i = 0; i < o->count; i++)
+    if (!o->items[i].waits) ready[n++] = i;
+  for (uint32_t done = 0; done < o->count; done++) {
+    AT_ENSURE(n > 0);
+    uint32_t best = 0;
+    int64_t best_gain = INT64_MIN;
+    for (uint32_t k = 0; k < n; k++) {
+      const item *it = &o->items[ready[k]];
+      int64_t gain = freed_by(o, left, it, false) - it->result_bytes;
+      if (gain > best_gain || (gain == best_gain && ready[k] < ready[best]))
+        best = k, best_gain = gain;
+    }
+    uint32_t pick = ready[best];
+    ready[best] = ready[--n];
+    order[done] = pick;
+    freed_by(o, left, &o->items[pick], true);
+    for (uint32_t u = 0; u < o->items[pick].num_users; u++)
+      if (--o->items[o->items[pick].users[u]].waits == 0)
+        ready[n++] = o->items[pick].users[u];
+  }
+  return AT_OK;
+}
+
+static at_status order_comp(at_comp *c, at_arena *a) {
+  AT_FOR_NODES(n, c) if (at_has_steps(n))
+    for (uint32_t r = 0; r < n->num_regions; r++)
+      AT_TRY(order_comp(n->regions[r], a));
+  ordering o = {.arena = a};
+  AT_TRY(build(&o, c));
+  if (o.count > kMostNodes) return AT_OK;
+  uint32_t *found, *better;
+  AT_TRY_ALLOC(found, at_new(a, uint32_t, o.count + 1));
+  AT_TRY_ALLOC(better, at_new(a, uint32_t, o.count + 1));
+  for (uint32_t i = 0; i < o.count; i++) found[i] = i;
+  AT_TRY(greedy(&o, better));
+  int64_t old_peak, new_peak;
+  AT_TRY(peak_of(&o, found, &old_peak));
+  AT_TRY(peak_of(&o, better, &new_peak));
+  if (new_peak >= old_peak) return AT_OK;
+  for (uint32_t i = 0; i < o.count; i++)
+    at_node_move_before(o.items[better[i]].node, NULL);
+  return AT_OK;
+}
+
+at_status at_schedule_order(at_module *m) {
+  at_arena *a = at_arena_create();
+  if (!a) return AT_NO_MEMORY("schedule");
+  at_status st = order_comp(m->entry, a);
+  at_arena_destroy(a);
+  return st;
+}

@@ -1,0 +1,448 @@
+// The memory plan: COPY nodes where memory must be separate, then as many of them
+// made free as lifetimes allow, then offsets.
+//
+// A class is a set of values that live in one place. It starts with what must
+// share (loop state, branch results, views) and grows by coalescing: the operand
+// of a copy with its result, an operand with the result that may overwrite it. Two
+// classes may merge when none of their live intervals overlap, save at the very
+// node that connects them.
+#include <stdlib.h>
+
+#include "schedule/lifetime.h"
+#include "schedule/schedule.h"
+
+typedef enum pin_kind { PIN_NONE, PIN_INPUT, PIN_OUTPUT, PIN_CONST } pin_kind;
+
+typedef struct klass {
+  uint32_t parent;  // union-find; == own number for a root
+  pin_kind pin;
+  uint32_t pin_index;
+  uint64_t bytes;
+  at_span_time *spans;  // sorted by begin
+  uint32_t num_spans;
+  uint32_t slot;
+  uint64_t offset;
+  at_span_time hull;
+} klass;
+
+struct at_plan_values {
+  at_lifetimes life;
+  klass *classes;  // one per value
+  at_arena *arena;
+};
+
+typedef struct at_plan_values planner;
+
+bool at_plan_is_view(const at_node *n) {
+  switch (n->op) {
+    case AT_OP_RESHAPE:
+    case AT_OP_OPTIMIZATION_BARRIER:
+      return true;
+    case AT_OP_BITCAST_CONVERT:
+      // Same bytes in memory form; types under a byte are not packed there.
+      return at_dtype_of(n->types[0].dtype)->bits >= 8 &&
+             at_dtype_of(at_value_type(n->operands[0])->dtype)->bits >= 8 &&
+             at_type_bytes(&n->types[0]) ==
+                 at_type_bytes(at_value_type(n->operands[0]));
+    default:
+      return false;
+  }
+}
+
+// ---- Copies ------------------------------------------------------------------
+static bool is_token(at_value v) { return at_value_type(v)->dtype == AT_TOKEN; }
+
+static at_value view_root(at_value v) {
+  while (at_plan_is_view(v.node)) v = v.node->operands[v.index];
+  return v;
+}
+
+static at_status copy_of(at_comp *c, at_node *before, at_value v, at_value *out) {
+  return at_build_op(c, before, AT_OP_COPY, &v, 1, v.node->loc, out);
+}
+
+// Gives every region or program result a copy at the end of `c`. own[i]: the
+// parameter that already is where result i must be, or NULL. A result that is a
+// parameter whose memory another result takes is first saved into a temporary:
+// the copies then cannot overwrite what a later one reads.
+static at_status copy_results(at_comp *c, at_node *const *own, at_arena *a) {
+  at_value *v;
+  AT_TRY_ALLOC(v, at_new(a, at_value, c->num_results + 1));
+  for (uint32_t i = 0; i < c->num_results; i++) {
+    v[i] = c->results[i];
+    at_value root = view_root(v[i]);
+    bool param = root.node->op == AT_OP_PARAMETER && root.node->parent == c;
+    if (is_token(v[i]) || !param || (own[i] == root.node)) continue;
+    AT_TRY(copy_of(c, NULL, v[i], &v[i]));
+  }
+  for (uint32_t i = 0; i < c->num_results; i++) {
+    if (is_token(v[i])) continue;
+    if (own[i] && at_value_eq(v[i], (at_value){own[i], 0})) continue;
+    AT_TRY(copy_of(c, NULL, v[i], &v[i]));
+  }
+  return at_comp_return(c, v, c->num_results);
+}
+
+static at_status insert_copies(at_comp *c, at_arena *a) {
+  AT_FOR_NODES(n, c) {
+    if (!at_has_steps(n)) continue;
+    for (uint32_t r = 0; r < n->num_regions; r++)
+      AT_TRY(insert_copies(n->regions[r], a));
+    if (n->op == AT_OP_WHILE) {
+      for (uint32_t i = 0; i < n->num_operands; i++)
+        if (!is_token(n->operands[i]))
+          AT_TRY(copy_of(c, n, n->operands[i], &n->operands[i]));
+      AT_TRY(copy_results(n->regions[1], n->regions[1]->params, a));
+      continue;
+    }
+    at_node **none;
+    AT_TRY_ALLOC(none, at_new(a, at_node *, n->num_results + 1));
+    for (uint32_t r = 0; r < n->num_regions; r++)
+      AT_TRY(copy_results(n->regions[r], none, a));
+  }
+  return AT_OK;
+}
+
+static at_status copy_entry_results(at_module *m, at_arena *a) {
+  at_comp *c = m->entry;
+  at_node **own;
+  AT_TRY_ALLOC(own, at_new(a, at_node *, c->num_results + 1));
+  for (uint32_t p = 0; p < c->num_params; p++) {
+    int32_t r = m->params ? m->params[p].alias : -1;
+    if (r >= 0 && (uint32_t)r < c->num_results) own[r] = c->params[p];
+  }
+  return copy_results(c, own, a);
+}
+
+// ---- Classes -----------------------------------------------------------------
+static uint32_t find(const planner *p, uint32_t v) {
+  while (p->classes[v].parent != v) {
+    p->classes[v].parent = p->classes[p->classes[v].parent].parent;
+    v = p->classes[v].parent;
+  }
+  return v;
+}
+
+static uint32_t class_of(const planner *p, at_value v) {
+  return find(p, at_lifetime_of(&p->life, v));
+}
+
+static bool pins_agree(const klass *a, const klass *b) {
+  return a->pin == PIN_NONE || b->pin == PIN_NONE ||
+         (a->pin == b->pin && a->pin_index == b->pin_index);
+}
+
+static at_status merge(planner *p, uint32_t a, uint32_t b) {
+  if (a == b) return AT_OK;
+  klass *x = &p->classes[a], *y = &p->classes[b];
+  at_span_time *s;
+  AT_TRY_ALLOC(s, at_new(p->arena, at_span_time, x->num_spans + y->num_spans));
+  uint32_t i = 0, j = 0, n = 0;
+  while (i < x->num_spans || j < y->num_spans) {
+    bool left = j == y->num_spans ||
+                (i < x->num_spans && x->spans[i].begin <= y->spans[j].begin);
+    s[n++] = left ? x->spans[i++] : y->spans[j++];
+  }
+  x->spans = s;
+  x->num_spans = n;
+  x->bytes = AT_MAX(x->bytes, y->bytes);
+  if (x->pin == PIN_NONE) x->pin = y->pin, x->pin_index = y->pin_index;
+  y->parent = a;
+  return AT_OK;
+}
+
+static at_status must_merge(planner *p, at_value a, at_value b) {
+  if (is_token(a)) return AT_OK;
+  uint32_t x = class_of(p, a), y = class_of(p, b);
+  AT_ENSURE(pins_agree(&p->classes[x], &p->classes[y]));
+  return merge(p, x, y);
+}
+
+// Do the classes overlap anywhere but at time `at`, where a value of x dies as a
+// value of y is born?
+static bool overlap(const klass *x, const klass *y, int64_t at) {
+  for (uint32_t i = 0; i < x->num_spans; i++)
+    for (uint32_t j = 0; j < y->num_spans; j++) {
+      at_span_time s = x->spans[i], t = y->spans[j];
+      bool handover = s.end == at + 1 && t.begin == at;
+      if (s.begin <= t.end && t.begin <= s.end && !handover) return true;
+    }
+  return false;
+}
+
+static at_status seed_classes(planner *p) {
+  AT_TRY_ALLOC(p->classes, at_new(p->arena, klass, p->life.count + 1));
+  for (uint32_t i = 0; i < p->life.count; i++) {
+    const at_lifetime *t = &p->life.list[i];
+    at_span_time *s;
+    AT_TRY_ALLOC(s, at_new(p->arena, at_span_time, 1));
+    *s = t->span;
+    p->classes[i] = (klass){.parent = i, .bytes = t->bytes, .spans = s,
+                            .num_spans = 1, .slot = UINT32_MAX};
+    if (t->value.node && t->value.node->op == AT_OP_CONSTANT)
+      p->classes[i].pin = PIN_CONST, p->classes[i].pin_index = i;
+  }
+  return AT_OK;
+}
+
+static void pin(planner *p, at_value v, pin_kind kind, uint32_t index) {
+  klass *k = &p->classes[class_of(p, v)];
+  k->pin = kind;
+  k->pin_index = index;
+}
+
+static at_status merge_fixed(planner *p, const at_comp *c) {
+  AT_FOR_NODES(n, c) {
+    if (at_plan_is_view(n))
+      for (uint32_t r = 0; r < n->num_results; r++)
+        AT_TRY(must_merge(p, n->operands[r], (at_value){n, r}));
+    if (!at_has_steps(n)) continue;
+    for (uint32_t r = 0; r < n->num_results; r++) {
+      at_value v = {n, r};
+      if (n->op == AT_OP_WHILE) {
+        AT_TRY(must_merge(p, v, n->operands[r]));
+        AT_TRY(must_merge(p, v, (at_value){n->regions[0]->params[r], 0}));
+        AT_TRY(must_merge(p, v, (at_value){n->regions[1]->params[r], 0}));
+        AT_TRY(must_merge(p, v, n->regions[1]->results[r]));
+      } else {
+        for (uint32_t b = 0; b < n->num_regions; b++)
+          AT_TRY(must_merge(p, v, n->regions[b]->results[r]));
+      }
+    }
+    for (uint32_t r = 0; r < n->num_regions; r++)
+      AT_TRY(merge_fixed(p, n->regions[r]));
+  }
+  return AT_OK;
+}
+
+static at_status pin_entry(planner *p, const at_module *m) {
+  const at_comp *c = m->entry;
+  for (uint32_t i = 0; i < c->num_params; i++) {
+    int32_t r = m->params ? m->params[i].alias : -1;
+    at_value v = {c->params[i], 0};
+    if (r >= 0 && (uint32_t)r < c->num_results)
+      pin(p, v, PIN_OUTPUT, (uint32_t)r);
+    else
+      pin(p, v, PIN_INPUT, i);
+  }
+  for (uint32_t r = 0; r < c->num_results; r++) {
+    if (is_token(c->results[r])) continue;
+    klass *k = &p->classes[class_of(p, c->results[r])];
+    AT_ENSURE(k->pin == PIN_NONE || (k->pin == PIN_OUTPUT && k->pin_index == r));
+    k->pin = PIN_OUTPUT;
+    k->pin_index = r;
+    // What the caller gets must not be written again.
+    k->spans[k->num_spans - 1].end = p->life.last;
+  }
+  for (uint32_t i = 0; i < c->num_params; i++)
+    if (m->params && m->params[i].alias >= 0) {
+      int32_t r = m->params[i].alias;
+      if ((uint32_t)r < c->num_results && !is_token(c->results[r]))
+        AT_TRY(must_merge(p, (at_value){c->params[i], 0}, c->results[r]));
+    }
+  return AT_OK;
+}
+
+// ---- Coalescing ----------------------------------------------------------------
+typedef struct candidate {
+  at_node *node;
+  uint32_t result, operand;
+  int rank;  // lower first: in-place updates, copies, the rest
+  uint64_t bytes;
+  uint32_t order;
+} candidate;
+typedef AT_VEC(candidate) candidates;
+
+static int compare_candidates(const void *a, const void *b) {
+  const candidate *x = a, *y = b;
+  if (x->rank != y->rank) return x->rank - y->rank;
+  if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
+  return (x->order > y->order) - (x->order < y->order);
+}
+
+static int rank_of(const at_node *n) {
+  if (n->op == AT_OP_DYNAMIC_UPDATE_SLICE || n->op == AT_OP_SCATTER) return 0;
+  return n->op == AT_OP_COPY ? 1 : 2;
+}
+
+static bool may_alias(const at_plan_hooks *h, const at_node *n, uint32_t r, uint32_t o) {
+  if (n->op == AT_OP_COPY) return true;
+  return h && h->can_alias && h->can_alias(h->user, n, r, o);
+}
+
+static at_status collect(planner *p, const at_comp *c, const at_plan_hooks *h,
+                         candidates *out) {
+  AT_FOR_NODES(n, c) {
+    if (at_has_steps(n)) {
+      for (uint32_t r = 0; r < n->num_regions; r++)
+        AT_TRY(collect(p, n->regions[r], h, out));
+      continue;
+    }
+    if (n->op == AT_OP_PARAMETER || n->op == AT_OP_CONSTANT || at_plan_is_view(n))
+      continue;
+    for (uint32_t r = 0; r < n->num_results; r++)
+      for (uint32_t o = 0; o < n->num_operands; o++) {
+        uint64_t bytes = at_type_bytes(&n->types[r]);
+        if (is_token((at_value){n, r}) || is_token(n->operands[o]) ||
+            bytes != at_type_bytes(at_value_type(n->operands[o])) ||
+            !may_alias(h, n, r, o))
+          continue;
+        candidate k = {n, r, o, rank_of(n), bytes, (uint32_t)out->len};
+        if (!at_vec_push(p->arena, out, k)) return AT_NO_MEMORY("memory plan");
+      }
+  }
+  return AT_OK;
+}
+
+// Two operands in one class: both must allow the overwrite.
+static bool whole_class_may_alias(planner *p, const at_plan_hooks *h,
+                                  const candidate *k, uint32_t klass_of_operand) {
+  for (uint32_t o = 0; o < k->node->num_operands; o++)
+    if (!is_token(k->node->operands[o]) &&
+        class_of(p, k->node->operands[o]) == klass_of_operand &&
+        !may_alias(h, k->node, k->result, o))
+      return false;
+  return true;
+}
+
+static at_status coalesce(planner *p, const at_comp *entry, const at_plan_hooks *h) {
+  candidates list = {0};
+  AT_TRY(collect(p, entry, h, &list));
+  qsort(list.ptr, list.len, sizeof *list.ptr, compare_candidates);
+  for (size_t i = 0; i < list.len; i++) {
+    const candidate *k = &list.ptr[i];
+    uint32_t x = class_of(p, k->node->operands[k->operand]);
+    uint32_t y = class_of(p, (at_value){k->node, k->result});
+    const klass *a = &p->classes[x], *b = &p->classes[y];
+    if (x == y || a->bytes != b->bytes || !pins_agree(a, b)) continue;
+    // Inputs that the caller keeps, and constants, are read only.
+    if (a->pin == PIN_INPUT || a->pin == PIN_CONST || b->pin == PIN_INPUT ||
+        b->pin == PIN_CONST)
+      continue;
+    int64_t at = at_lifetime_node(&p->life, k->node).begin;
+    if (overlap(a, b, at) || !whole_class_may_alias(p, h, k, x)) continue;
+    AT_TRY(merge(p, x, y));
+  }
+  return AT_OK;
+}
+
+// ---- Offsets ---------------------------------------------------------------------
+static int by_size(const void *a, const void *b) {
+  const klass *x = *(klass *const *)a, *y = *(klass *const *)b;
+  if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
+  return (x > y) - (x < y);
+}
+static int by_offset(const void *a, const void *b) {
+  const klass *x = *(klass *const *)a, *y = *(klass *const *)b;
+  return (x->offset > y->offset) - (x->offset < y->offset);
+}
+
+// First fit by decreasing size, among the classes that are alive at the same time.
+static at_status place(planner *p, klass **list, uint32_t n, uint64_t *out_total) {
+  qsort(list, n, sizeof *list, by_size);
+  klass **busy;
+  AT_TRY_ALLOC(busy, at_new(p->arena, klass *, n + 1));
+  uint64_t total = 0;
+  for (uint32_t i = 0; i < n; i++) {
+    uint32_t nb = 0;
+    for (uint32_t j = 0; j < i; j++)
+      if (list[j]->hull.begin <= list[i]->hull.end &&
+          list[i]->hull.begin <= list[j]->hull.end)
+        busy[nb++] = list[j];
+    qsort(busy, nb, sizeof *busy, by_offset);
+    uint64_t at = 0;
+    for (uint32_t j = 0; j < nb; j++) {
+      if (busy[j]->offset >= at + list[i]->bytes) break;
+      at = AT_MAX(at, at_align_up(busy[j]->offset + busy[j]->bytes, 64));
+    }
+    list[i]->offset = at;
+    total = AT_MAX(total, at_align_up(at + list[i]->bytes, 64));
+  }
+  *out_total = total;
+  return AT_OK;
+}
+
+static at_status assign_slots(planner *p, at_plan *out) {
+  uint32_t n = p->life.count, temps = 0, slots = 1;  // slot 0: NULL
+  klass **list;
+  AT_TRY_ALLOC(list, at_new(p->arena, klass *, n + 1));
+  for (uint32_t i = 0; i < n; i++) {
+    klass *k = &p->classes[i];
+    if (find(p, i) != i) continue;
+    if (k->bytes == 0 && k->pin != PIN_INPUT && k->pin != PIN_OUTPUT) {
+      k->slot = 0;
+      continue;
+    }
+    k->slot = slots++;
+    k->hull = (at_span_time){k->spans[0].begin, 0};
+    for (uint32_t s = 0; s < k->num_spans; s++)
+      k->hull.end = AT_MAX(k->hull.end, k->spans[s].end);
+    if (k->pin == PIN_NONE) list[temps++] = k;
+  }
+  AT_TRY(place(p, list, temps, &out->temp_bytes));
+  at_xslot *s;
+  AT_TRY_ALLOC(s, at_new(p->arena, at_xslot, slots));
+  s[0] = (at_xslot){.kind = AT_SLOT_NULL, .type = UINT32_MAX};
+  static const uint32_t kinds[] = {AT_SLOT_TEMP, AT_SLOT_INPUT, AT_SLOT_OUTPUT,
+                                   AT_SLOT_CONST};
+  uint32_t constants = 0;
+  for (uint32_t i = 0; i < n; i++) {
+    const klass *k = &p->classes[i];
+    if (k->parent != i || k->slot == 0) continue;
+    uint32_t index = k->pin == PIN_CONST ? constants++ : k->pin_index;
+    s[k->slot] = (at_xslot){kinds[k->pin], k->pin == PIN_NONE ? 0 : index,
+                            k->offset, k->bytes, UINT32_MAX, 0};
+  }
+  out->slots = s;
+  out->num_slots = slots;
+  return AT_OK;
+}
+
+at_status at_plan_memory(at_module *m, const at_plan_hooks *h, at_arena *a, at_plan *out) {
+  planner *p;
+  AT_TRY_ALLOC(p, at_new(a, planner, 1));
+  p->arena = a;
+  AT_TRY(insert_copies(m->entry, a));
+  AT_TRY(copy_entry_results(m, a));
+  AT_TRY(at_lifetimes_compute(m, a, &p->life));
+  AT_TRY(seed_classes(p));
+  AT_TRY(merge_fixed(p, m->entry));
+  AT_TRY(pin_entry(p, m));
+  AT_TRY(coalesce(p, m->entry, h));
+  at_plan plan = {.values = p};
+  AT_TRY(assign_slots(p, &plan));
+  *out = plan;
+  return AT_OK;
+}
+
+uint32_t at_plan_slot(const at_plan *plan, at_value v) {
+  if (is_token(v)) return 0;
+  return plan->values->classes[class_of(plan->values, v)].slot;
+}
+
+// ---- Independent check -------------------------------------------------------------
+static bool same_bytes(const at_xslot *a, const at_xslot *b) {
+  if (a->kind != b->kind || a->kind == AT_SLOT_NULL) return false;
+  if (a->kind != AT_SLOT_TEMP) return a->index == b->index;
+  return a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes;
+}
+
+at_status at_plan_verify(const at_module *m, const at_plan *plan) {
+  at_arena *a = at_arena_create();
+  if (!a) return AT_NO_MEMORY("plan check");
+  at_lifetimes l;
+  at_status st = at_lifetimes_compute(m, a, &l);
+  for (uint32_t i = 0; !st.err && i < l.count; i++)
+    for (uint32_t j = 0; j < i; j++) {
+      const at_lifetime *x = &l.list[i], *y = &l.list[j];
+      uint32_t sx = at_plan_slot(plan, x->value), sy = at_plan_slot(plan, y->value);
+      if (sx == sy || x->span.begin > y->span.end || y->span.begin > x->span.end ||
+          !same_bytes(&plan->slots[sx], &plan->slots[sy]))
+        continue;
+      st = AT_FAIL(AT_INTERNAL, "memory plan: %%%u and %%%u live at once in the same bytes",
+                   x->value.node->id, y->value.node->id);
+      break;
+    }
+  at_arena_destroy(a);
+  return st;
+}
