@@ -1,0 +1,423 @@
+#include "compile/runtime_ops.h"
+
+typedef at_status (*choose_fn)(const at_node *n, at_arena *a, at_rt_choice *out);
+
+void at_row_major_strides(at_dims d, int64_t *strides) {
+  int64_t s = 1;
+  for (uint32_t i = d.rank; i-- > 0;) {
+    strides[i] = s;
+    s *= d.ptr[i];
+  }
+}
+
+static at_status finish(at_rt_choice *out, at_arena *a, at_rt_kernel id, const void *p,
+                        size_t bytes, const at_node *n, double ns) {
+  void *copy;
+  AT_TRY_ALLOC(copy, at_arena_copy(a, p, bytes, 16));
+  *out = (at_rt_choice){id, copy, (uint32_t)bytes, ns, n->num_operands, NULL};
+  return AT_OK;
+}
+
+static const at_type *operand_type(const at_node *n, uint32_t i) {
+  return at_value_type(n->operands[i]);
+}
+static double bytes_ns(const at_node *n) {
+  double b = 0;
+  for (uint32_t i = 0; i < n->num_operands; i++) b += (double)at_type_bytes(operand_type(n, i));
+  for (uint32_t i = 0; i < n->num_results; i++) b += (double)at_type_bytes(&n->types[i]);
+  return b / 8.0;  // 8 GB/s of one thread
+}
+
+// ---- Dot -----------------------------------------------------------------------
+static bool has(at_dims d, int64_t x) {
+  for (uint32_t i = 0; i < d.rank; i++)
+    if (d.ptr[i] == x) return true;
+  return false;
+}
+
+// Element types of the GEMM kernel and the type it accumulates in.
+static at_dtype accumulator(at_dtype a, at_dtype b, at_dtype c) {
+  if (at_is_complex(a) && a == b && a == c) return a;
+  bool fa = a == AT_BF16 || a == AT_F16 || a == AT_F32 || a == AT_F64;
+  bool fb = b == AT_BF16 || b == AT_F16 || b == AT_F32 || b == AT_F64;
+  bool fc = c == AT_BF16 || c == AT_F16 || c == AT_F32 || c == AT_F64;
+  if (fa && fb && fc)
+    return a == AT_F64 || b == AT_F64 || c == AT_F64 ? AT_F64 : AT_F32;
+  if (!at_is_int(a) || !at_is_int(b) || !at_is_int(c)) return AT_INVALID;
+  if (at_dtype_of(a)->bits < 8 || at_dtype_of(b)->bits < 8 || at_dtype_of(c)->bits < 8)
+    return AT_INVALID;
+  // Integers wrap, so any accumulator as wide as the result is exact.
+  bool wide = at_dtype_of(c)->bits > 32;
+  return at_is_signed_int(c) ? (wide ? AT_S64 : AT_S32) : (wide ? AT_U64 : AT_U32);
+}
+
+static at_status choose_dot(const at_node *n, at_arena *a, at_rt_choice *out) {
+  const at_type *ta = operand_type(n, 0), *tb = operand_type(n, 1), *tc = &n->types[0];
+  at_dtype acc = accumulator(ta->dtype, tb->dtype, tc->dtype);
+  if (acc == AT_INVALID || ta->rank > AT_K_MAX_RANK || tb->rank > AT_K_MAX_RANK ||
+      tc->rank > AT_K_MAX_RANK)
+    return AT_OK;
+  at_dims lb = at_node_ints(n, AT_ATTR_LHS_BATCHING_DIMENSIONS);
+  at_dims rb = at_node_ints(n, AT_ATTR_RHS_BATCHING_DIMENSIONS);
+  at_dims lc = at_node_ints(n, AT_ATTR_LHS_CONTRACTING_DIMENSIONS);
+  at_dims rc = at_node_ints(n, AT_ATTR_RHS_CONTRACTING_DIMENSIONS);
+  int64_t sa[AT_K_MAX_RANK], sb[AT_K_MAX_RANK], sc[AT_K_MAX_RANK];
+  at_row_major_strides(at_type_dims(ta), sa);
+  at_row_major_strides(at_type_dims(tb), sb);
+  at_row_major_strides(at_type_dims(tc), sc);
+  at_k_gemm_params p = {.a = ta->dtype, .b = tb->dtype, .acc = acc, .c = tc->dtype};
+  uint32_t at = 0;
+  for (uint32_t i = 0; i < lb.rank; i++, at++) {
+    p.batch.size[i] = ta->dims[lb.ptr[i]];
+    p.batch.stride_x[i] = sa[lb.ptr[i]];
+    p.batch.stride_y[i] = sb[rb.ptr[i]];
+    p.batch.stride_z[i] = sc[at];
+  }
+  p.batch.rank = lb.rank;
+  for (uint32_t d = 0; d < ta->rank; d++) {
+    if (has(lb, d) || has(lc, d)) continue;
+    p.m.size[p.m.rank] = ta->dims[d];
+    p.m.stride_x[p.m.rank] = sa[d];
+    p.m.stride_y[p.m.rank++] = sc[at++];
+  }
+  for (uint32_t d = 0; d < tb->rank; d++) {
+    if (has(rb, d) || has(rc, d)) continue;
+    p.n.size[p.n.rank] = tb->dims[d];
+    p.n.stride_x[p.n.rank] = sb[d];
+    p.n.stride_y[p.n.rank++] = sc[at++];
+  }
+  double k = 1;
+  for (uint32_t i = 0; i < lc.rank; i++) {
+    p.k.size[i] = ta->dims[lc.ptr[i]];
+    p.k.stride_x[i] = sa[lc.ptr[i]];
+    p.k.stride_y[i] = sb[rc.ptr[i]];
+    k *= (double)ta->dims[lc.ptr[i]];
+  }
+  p.k.rank = lc.rank;
+  p.b_is_constant = n->operands[1].node->op == AT_OP_CONSTANT;
+  double flops = 2.0 * k * (double)at_type_elements(tc);
+  return finish(out, a, AT_RT_GEMM, &p, sizeof p, n, flops / 50.0 + 200);
+}
+
+// ---- Convolution ---------------------------------------------------------------
+static void window_or(at_dims d, uint32_t rank, int64_t absent, int64_t *to) {
+  for (uint32_t i = 0; i < rank; i++) to[i] = i < d.rank ? d.ptr[i] : absent;
+}
+
+static at_status choose_conv(const at_node *n, at_arena *a, at_rt_choice *out) {
+  const at_type *tl = operand_type(n, 0), *tr = operand_type(n, 1), *to = &n->types[0];
+  if (tl->rank > AT_K_MAX_RANK || tl->rank < 2) return AT_OK;
+  at_k_conv_params p = {.lhs = tl->dtype, .rhs = tr->dtype, .out = to->dtype,
+                        .spatial_rank = tl->rank - 2};
+  int64_t sl[AT_K_MAX_RANK], sr[AT_K_MAX_RANK], so[AT_K_MAX_RANK];
+  at_row_major_strides(at_type_dims(tl), sl);
+  at_row_major_strides(at_type_dims(tr), sr);
+  at_row_major_strides(at_type_dims(to), so);
+  int64_t ib = at_node_int(n, AT_ATTR_INPUT_BATCH_DIMENSION, 0);
+  int64_t inf = at_node_int(n, AT_ATTR_INPUT_FEATURE_DIMENSION, 0);
+  int64_t kif = at_node_int(n, AT_ATTR_KERNEL_INPUT_FEATURE_DIMENSION, 0);
+  int64_t kof = at_node_int(n, AT_ATTR_KERNEL_OUTPUT_FEATURE_DIMENSION, 0);
+  int64_t ob = at_node_int(n, AT_ATTR_OUTPUT_BATCH_DIMENSION, 0);
+  int64_t of = at_node_int(n, AT_ATTR_OUTPUT_FEATURE_DIMENSION, 0);
+  at_dims is = at_node_ints(n, AT_ATTR_INPUT_SPATIAL_DIMENSIONS);
+  at_dims ks = at_node_ints(n, AT_ATTR_KERNEL_SPATIAL_DIMENSIONS);
+  at_dims os = at_node_ints(n, AT_ATTR_OUTPUT_SPATIAL_DIMENSIONS);
+  p.batch = tl->dims[ib];
+  p.in_features = tl->dims[inf];
+  p.out_features = tr->dims[kof];
+  p.feature_groups = at_node_int(n, AT_ATTR_FEATURE_GROUP_COUNT, 1);
+  p.batch_groups = at_node_int(n, AT_ATTR_BATCH_GROUP_COUNT, 1);
+  p.in_batch_stride = sl[ib];
+  p.in_feature_stride = sl[inf];
+  p.kernel_in_stride = sr[kif];
+  p.kernel_out_stride = sr[kof];
+  p.out_batch_stride = so[ob];
+  p.out_feature_stride = so[of];
+  double window = (double)tr->dims[kif];
+  for (uint32_t i = 0; i < p.spatial_rank; i++) {
+    p.in_size[i] = tl->dims[is.ptr[i]], p.in_stride[i] = sl[is.ptr[i]];
+    p.kernel_size[i] = tr->dims[ks.ptr[i]], p.kernel_stride[i] = sr[ks.ptr[i]];
+    p.out_size[i] = to->dims[os.ptr[i]], p.out_stride[i] = so[os.ptr[i]];
+    window *= (double)p.kernel_size[i];
+  }
+  window_or(at_node_ints(n, AT_ATTR_WINDOW_STRIDES), p.spatial_rank, 1, p.window_stride);
+  window_or(at_node_ints(n, AT_ATTR_LHS_DILATION), p.spatial_rank, 1, p.lhs_dilation);
+  window_or(at_node_ints(n, AT_ATTR_RHS_DILATION), p.spatial_rank, 1, p.rhs_dilation);
+  at_dims pad = at_node_ints(n, AT_ATTR_PADDING);
+  at_dims rev = at_node_ints(n, AT_ATTR_WINDOW_REVERSAL);
+  for (uint32_t i = 0; i < p.spatial_rank; i++) {
+    p.pad_low[i] = 2 * i + 1 < pad.rank ? pad.ptr[2 * i] : 0;
+    p.pad_high[i] = 2 * i + 1 < pad.rank ? pad.ptr[2 * i + 1] : 0;
+    p.reversal[i] = i < rev.rank && rev.ptr[i];
+  }
+  double flops = 2.0 * window * (double)at_type_elements(to);
+  return finish(out, a, AT_RT_CONV, &p, sizeof p, n, flops / 30.0 + 500);
+}
+
+// ---- Movement --------------------------------------------------------------------
+static at_status choose_transpose(const at_node *n, at_arena *a, at_rt_choice *out) {
+  const at_type *ti = operand_type(n, 0), *to = &n->types[0];
+  if (to->rank > AT_K_MAX_RANK) return AT_OK;
+  at_k_transpose_params p = {at_dtype_bytes(to->dtype), to->rank, {0}, {0}};
+  int64_t s[AT_K_MAX_RANK];
+  at_row_major_strides(at_type_dims(ti), s);
+  at_dims perm = at_node_ints(n, AT_ATTR_PERMUTATION);
+  for (uint32_t d = 0; d < to->rank; d++) {
+    p.out_size[d] = to->dims[d];
+    p.in_stride[d] = s[perm.ptr[d]];
+  }
+  return finish(out, a, AT_RT_TRANSPOSE, &p, sizeof p, n, bytes_ns(n) * 2);
+}
+
+static at_status choose_copy(const at_node *n, at_arena *a, at_rt_choice *out) {
+  const at_literal *l = at_node_literal(n->operands[0].node);
+  if (l && l->splat) {
+    at_k_fill_params f = {.elements = at_type_elements(&n->types[0]),
+                          .element_bytes = at_dtype_bytes(n->types[0].dtype)};
+    memcpy(f.element, l->data, (size_t)f.element_bytes);
+    AT_TRY(finish(out, a, AT_RT_FILL, &f, sizeof f, n, bytes_ns(n)));
+    out->operands = 0;
+    return AT_OK;
+  }
+  at_k_copy_params p = {(int64_t)at_type_bytes(&n->types[0])};
+  return finish(out, a, AT_RT_COPY, &p, sizeof p, n, bytes_ns(n));
+}
+
+// The dimension `d` of a type as (before, size, after).
+static void split_at(const at_type *t, int64_t d, int64_t *outer, int64_t *size,
+                     int64_t *inner) {
+  *outer = *inner = 1;
+  for (uint32_t i = 0; i < t->rank; i++) {
+    if (i < d) *outer *= t->dims[i];
+    if (i > d) *inner *= t->dims[i];
+  }
+  *size = t->rank ? t->dims[d] : 1;
+}
+
+// ---- Sort, top-k, scan -----------------------------------------------------------
+static at_status choose_sort(const at_node *n, at_arena *a, at_rt_choice *out) {
+  at_k_sort_params p = {.num_operands = n->num_operands,
+                        .stable = at_node_bool(n, AT_ATTR_IS_STABLE)};
+  if (n->num_operands > AT_LEN(p.dtype))
+    return AT_FAIL(AT_UNIMPLEMENTED, "sort of %u operands; at most %zu", n->num_operands,
+                   AT_LEN(p.dtype));
+  int64_t dim = at_node_int(n, AT_ATTR_DIMENSION, -1);
+  if (dim < 0) dim += n->types[0].rank;
+  split_at(&n->types[0], dim, &p.outer, &p.size, &p.inner);
+  for (uint32_t i = 0; i < n->num_operands; i++) {
+    p.dtype[i] = n->types[i].dtype;
+    p.element_bytes[i] = at_dtype_bytes(n->types[i].dtype);
+  }
+  if (!at_sort_order(n->regions[0], n->num_operands, &p.order, &p.num_keys))
+    p.order = AT_ORDER_CUSTOM;
+  AT_TRY(finish(out, a, AT_RT_SORT, &p, sizeof p, n, bytes_ns(n) * 20));
+  if (p.order == AT_ORDER_CUSTOM) out->comparator = n->regions[0];
+  return AT_OK;
+}
+
+static at_status choose_top_k(const at_node *n, at_arena *a, at_rt_choice *out) {
+  const at_type *t = operand_type(n, 0);
+  at_k_top_k_params p = {t->dtype, (uint32_t)at_node_int(n, AT_ATTR_LARGEST, 1), 0, 0,
+                         at_node_int(n, AT_ATTR_K, 0)};
+  int64_t one;
+  split_at(t, t->rank - 1, &p.rows, &p.size, &one);
+  return finish(out, a, AT_RT_TOP_K, &p, sizeof p, n, bytes_ns(n) * 2);
+}
+
+// Is `v` the value that leaves `op` unchanged? Then a scan needs no initial value.
+static bool is_identity(at_value v, at_k_reduce_op op) {
+  const at_literal *l = at_node_literal(v.node);
+  if (!l || at_type_elements(&l->type) != 1 || at_is_complex(l->type.dtype)) return false;
+  at_dtype t = l->type.dtype;
+  if (at_is_float(t)) {
+    double x = at_literal_float(l, 0);
+    switch (op) {
+      case AT_REDUCE_ADD: return x == 0;
+      case AT_REDUCE_MUL: return x == 1;
+      case AT_REDUCE_MIN: return x == __builtin_inf();
+      case AT_REDUCE_MAX: return x == -__builtin_inf();
+      default: return false;
+    }
+  }
+  int bits = at_dtype_of(t)->bits;
+  bool sign = at_is_signed_int(t);
+  int64_t x = at_literal_int(l, 0);
+  int64_t ones = t == AT_PRED ? 1 : sign || bits == 64 ? -1 : (int64_t)((1ull << bits) - 1);
+  switch (op) {
+    case AT_REDUCE_ADD: case AT_REDUCE_OR: case AT_REDUCE_XOR: return x == 0;
+    case AT_REDUCE_MUL: return x == 1;
+    case AT_REDUCE_AND: return x == ones;
+    case AT_REDUCE_MAX: return x == (sign ? (int64_t)(-(1ull << (bits - 1))) : 0);
+    case AT_REDUCE_MIN: return x == (sign ? (int64_t)((1ull << (bits - 1)) - 1) : ones);
+  }
+  return false;
+}
+
+bool at_reduce_op_of(const at_comp *c, at_k_reduce_op *out) {
+  static const struct { at_op op; at_k_reduce_op r; } rows[] = {
+      {AT_OP_ADD, AT_REDUCE_ADD}, {AT_OP_MULTIPLY, AT_REDUCE_MUL},
+      {AT_OP_MINIMUM, AT_REDUCE_MIN}, {AT_OP_MAXIMUM, AT_REDUCE_MAX},
+      {AT_OP_AND, AT_REDUCE_AND}, {AT_OP_OR, AT_REDUCE_OR}, {AT_OP_XOR, AT_REDUCE_XOR}};
+  if (c->num_params != 2 || c->num_results != 1) return false;
+  const at_node *n = c->results[0].node;
+  if (n->num_operands != 2 || n->parent != c) return false;
+  const at_node *x = n->operands[0].node, *y = n->operands[1].node;
+  if (!((x == c->params[0] && y == c->params[1]) ||
+        (x == c->params[1] && y == c->params[0])))
+    return false;
+  for (size_t i = 0; i < AT_LEN(rows); i++)
+    if (rows[i].op == n->op) return *out = rows[i].r, true;
+  return false;
+}
+
+static at_status choose_scan(const at_node *n, at_arena *a, at_rt_choice *out) {
+  at_k_reduce_op op;
+  at_dtype t = n->types[0].dtype;
+  bool plain = at_dtype_of(t)->bits >= 8 && (!at_is_float(t) || at_dtype_bytes(t) >= 2);
+  if (n->num_results != 1 || !at_reduce_op_of(n->regions[0], &op) || !plain ||
+      !is_identity(n->operands[1], op))
+    return AT_OK;
+  // Booleans: add is or, multiply is and, and so are max and min.
+  if (t == AT_PRED)
+    op = op == AT_REDUCE_ADD || op == AT_REDUCE_MAX   ? AT_REDUCE_OR
+         : op == AT_REDUCE_MUL || op == AT_REDUCE_MIN ? AT_REDUCE_AND
+                                                      : op;
+  at_k_scan_params p = {.dtype = t, .op = op, .reverse = at_node_bool(n, AT_ATTR_REVERSE)};
+  split_at(&n->types[0], at_node_int(n, AT_ATTR_DIMENSION, 0), &p.outer, &p.size, &p.inner);
+  AT_TRY(finish(out, a, AT_RT_SCAN, &p, sizeof p, n, bytes_ns(n)));
+  out->operands = 1;
+  return AT_OK;
+}
+
+// ---- FFT, random bits ---------------------------------------------------------------
+static at_status choose_fft(const at_node *n, at_arena *a, at_rt_choice *out) {
+  at_dims len = at_node_ints(n, AT_ATTR_FFT_LENGTH);
+  at_k_fft_params p = {.type = (uint32_t)at_node_int(n, AT_ATTR_FFT_TYPE, 0),
+                       .rank = len.rank, .batch = 1};
+  at_dtype t = n->types[0].dtype;
+  p.double_precision = t == AT_C128 || t == AT_F64;
+  const at_type *ti = operand_type(n, 0);
+  if (len.rank < 1 || len.rank > AT_LEN(p.length) || len.rank > ti->rank)
+    return AT_FAIL(AT_UNIMPLEMENTED, "fft over %u dimensions; 1 to 3 are there", len.rank);
+  for (uint32_t i = 0; i < len.rank; i++) p.length[i] = len.ptr[i];
+  for (uint32_t i = 0; i + len.rank < ti->rank; i++) p.batch *= ti->dims[i];
+  return finish(out, a, AT_RT_FFT, &p, sizeof p, n, bytes_ns(n) * 8);
+}
+
+static at_status choose_rng_bits(const at_node *n, at_arena *a, at_rt_choice *out) {
+  const at_type *bits = &n->types[1];
+  const at_type *state = operand_type(n, 0);
+  if (bits->rank > AT_K_MAX_RANK) return AT_OK;
+  at_k_rng_params p = {.algorithm = (uint32_t)at_node_int(n, AT_ATTR_RNG_ALGORITHM, 0),
+                       .dtype = bits->dtype,
+                       .state_words = (uint32_t)(at_type_bytes(state) / 8),
+                       .rank = bits->rank,
+                       .elements = at_type_elements(bits)};
+  for (uint32_t i = 0; i < bits->rank; i++) p.dims[i] = bits->dims[i];
+  return finish(out, a, AT_RT_RNG_BITS, &p, sizeof p, n, bytes_ns(n) * 10);
+}
+
+static at_status choose_rng(const at_node *n, at_arena *a, at_rt_choice *out) {
+  if (n->types[0].rank > AT_K_MAX_RANK) return AT_OK;
+  at_k_rng_params p = {.algorithm = (uint32_t)at_node_int(n, AT_ATTR_RNG_DISTRIBUTION, 1),
+                       .dtype = n->types[0].dtype,
+                       .rank = n->types[0].rank,
+                       .elements = at_type_elements(&n->types[0])};
+  for (uint32_t i = 0; i < p.rank; i++) p.dims[i] = n->types[0].dims[i];
+  AT_TRY(finish(out, a, AT_RT_RNG, &p, sizeof p, n, bytes_ns(n) * 20));
+  out->operands = 2;
+  return AT_OK;
+}
+
+// ---- Linear algebra -----------------------------------------------------------------
+static void matrix_dims(const at_type *t, at_k_linalg_params *p) {
+  p->batch = 1;
+  for (uint32_t i = 0; i + 2 < t->rank; i++) p->batch *= t->dims[i];
+  p->m = t->rank >= 2 ? t->dims[t->rank - 2] : 1;
+  p->n = t->rank >= 1 ? t->dims[t->rank - 1] : 1;
+}
+
+static at_status choose_cholesky(const at_node *n, at_arena *a, at_rt_choice *out) {
+  at_k_linalg_params p = {.dtype = n->types[0].dtype,
+                          .lower = at_node_bool(n, AT_ATTR_LOWER)};
+  matrix_dims(&n->types[0], &p);
+  return finish(out, a, AT_RT_CHOLESKY, &p, sizeof p, n, bytes_ns(n) * (double)(p.n + 8));
+}
+
+static at_status choose_triangular_solve(const at_node *n, at_arena *a, at_rt_choice *out) {
+  at_k_linalg_params p = {
+      .dtype = n->types[0].dtype,
+      .lower = at_node_bool(n, AT_ATTR_LOWER),
+      .left_side = at_node_bool(n, AT_ATTR_LEFT_SIDE),
+      .unit_diagonal = at_node_bool(n, AT_ATTR_UNIT_DIAGONAL),
+      .transpose_a = (uint32_t)at_node_int(n, AT_ATTR_TRANSPOSE_A, AT_NO_TRANSPOSE)};
+  matrix_dims(&n->types[0], &p);
+  return finish(out, a, AT_RT_TRIANGULAR_SOLVE, &p, sizeof p, n,
+                bytes_ns(n) * (double)(p.n + 8));
+}
+
+static bool linalg_dtype(at_dtype t) {
+  return t == AT_F32 || t == AT_F64 || t == AT_C64 || t == AT_C128 || t == AT_BF16 ||
+         t == AT_F16;
+}
+
+static at_status choose_custom(const at_node *n, at_arena *a, at_rt_choice *out) {
+  static const struct { const char *name; at_rt_kernel id; uint32_t in, res; } rows[] = {
+      {"Qr", AT_RT_QR, 1, 2},
+      {"ProductOfElementaryHouseholderReflectors", AT_RT_HOUSEHOLDER_PRODUCT, 2, 1},
+      {"LuDecomposition", AT_RT_LU, 1, 3},
+      {"Eigh", AT_RT_EIGH, 1, 2}};
+  at_str name = at_node_str(n, AT_ATTR_CALL_TARGET_NAME);
+  for (size_t i = 0; i < AT_LEN(rows); i++) {
+    if (!at_str_is(name, rows[i].name)) continue;
+    if (n->num_operands < rows[i].in || n->num_results != rows[i].res ||
+        operand_type(n, 0)->rank < 2)
+      return AT_FAIL(AT_INVALID_ARGUMENT,
+                     "custom call %s: takes %u matrices and gives %u results; it has %u "
+                     "operands and %u results",
+                     rows[i].name, rows[i].in, rows[i].res, n->num_operands, n->num_results);
+    at_k_linalg_params p = {.dtype = operand_type(n, 0)->dtype, .sort_eigenvalues = 1};
+    if (!linalg_dtype(p.dtype))
+      return AT_FAIL(AT_UNIMPLEMENTED, "custom call %s of %s", rows[i].name,
+                     at_dtype_of(p.dtype)->text);
+    matrix_dims(operand_type(n, 0), &p);
+    if (rows[i].id == AT_RT_HOUSEHOLDER_PRODUCT) {
+      const at_type *taus = operand_type(n, 1);
+      p.k = taus->rank ? taus->dims[taus->rank - 1] : 0;
+    }
+    // Eigh's config: "lower,sort,sweeps,tolerance".
+    at_str cfg = at_node_str(n, AT_ATTR_BACKEND_CONFIG);
+    if (rows[i].id == AT_RT_EIGH) {
+      p.lower = cfg.len < 1 || cfg.ptr[0] != '0';
+      p.sort_eigenvalues = cfg.len < 3 || cfg.ptr[2] != '0';
+    }
+    AT_TRY(finish(out, a, rows[i].id, &p, sizeof p, n, bytes_ns(n) * (double)(p.n + 8) * 4));
+    out->operands = rows[i].in;
+    return AT_OK;
+  }
+  return AT_OK;
+}
+
+// ---- Table -------------------------------------------------------------------------
+static const struct { at_op op; choose_fn choose; } rows[] = {
+    {AT_OP_DOT_GENERAL, choose_dot},
+    {AT_OP_CONVOLUTION, choose_conv},
+    {AT_OP_TRANSPOSE, choose_transpose},
+    {AT_OP_COPY, choose_copy},
+    {AT_OP_SORT, choose_sort},
+    {AT_OP_TOP_K, choose_top_k},
+    {AT_OP_SCAN, choose_scan},
+    {AT_OP_FFT, choose_fft},
+    {AT_OP_RNG_BIT_GENERATOR, choose_rng_bits},
+    {AT_OP_RNG, choose_rng},
+    {AT_OP_CHOLESKY, choose_cholesky},
+    {AT_OP_TRIANGULAR_SOLVE, choose_triangular_solve},
+    {AT_OP_CUSTOM_CALL, choose_custom},
+};
+
+at_status at_rt_choose(const at_node *n, at_arena *a, at_rt_choice *out) {
+  *out = (at_rt_choice){.id = AT_RT_COUNT};
+  for (size_t i = 0; i < AT_LEN(rows); i++)
+    if (rows[i].op == n->op) return rows[i].choose(n, a, out);
+  return AT_OK;
+}

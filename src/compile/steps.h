@@ -1,0 +1,37 @@
+// A planned program as steps: which kernel runs on which slots, in what order.
+#ifndef ATOLL_COMPILE_STEPS_H_
+#define ATOLL_COMPILE_STEPS_H_
+
+#include "codegen/codegen.h"
+#include "compile/writer.h"
+#include "schedule/schedule.h"
+
+typedef struct at_emit_steps {
+  at_writer *w;
+  at_cg *cg;
+  const at_plan *plan;
+  at_arena *arena;
+  at_map choices;         // node -> at_rt_choice, see at_steps_choose
+  uint64_t scratch_bytes; // largest scratch of any node; placed after the plan's
+  bool has_effects;
+  double ns;
+} at_emit_steps;
+
+// Constants of one repeated element above this size are written by a FILL step
+// where they are needed, instead of being stored.
+enum { AT_LARGE_SPLAT_BYTES = 4096 };
+// Runs before the plan: puts a COPY between a large splat and its readers.
+at_status at_steps_fill_splats(at_module *m);
+// Runs before the plan: which nodes runtime kernels take (the planner's hooks and
+// the emitter both ask). Refuses, by name, what nothing can run.
+at_status at_steps_choose(const at_module *m, at_arena *a, at_map *out);
+bool at_steps_can_alias(const at_map *choices, const at_node *n, uint32_t result,
+                        uint32_t operand);
+// Writes slots, constants and steps of the entry; [*out_begin, *out_end) are the
+// program's own steps.
+at_status at_steps_emit(at_emit_steps *e, const at_module *m, uint32_t *out_begin,
+                        uint32_t *out_end);
+// Readable listing of an executable's steps, slots and memory.
+at_status at_steps_print(at_bytes executable, at_strbuf *out);
+
+#endif

@@ -1,0 +1,41 @@
+// Builds the flat block of abi/executable.h: growing sections, interned strings
+// and types, then one copy into place.
+#ifndef ATOLL_COMPILE_WRITER_H_
+#define ATOLL_COMPILE_WRITER_H_
+
+#include "abi/executable.h"
+#include "base/map.h"
+#include "base/status.h"
+#include "hlo/hlo.h"
+
+typedef struct at_section {
+  uint8_t *ptr;
+  size_t len, cap;    // bytes
+  size_t elem_bytes;
+} at_section;
+
+typedef struct at_writer {
+  at_arena *arena;
+  at_section sections[AT_XS_COUNT];
+  at_map strings, types;
+} at_writer;
+
+at_status at_writer_init(at_writer *w, at_arena *a);
+// Appends `count` elements (zeros when p is NULL); *out_index: the first one's.
+at_status at_writer_append(at_writer *w, at_xsection s, const void *p, size_t count,
+                           uint32_t *out_index);
+// Pads a byte section (PARAMS, CODE, CONSTANTS) to `align`.
+at_status at_writer_align(at_writer *w, at_xsection s, size_t align);
+at_status at_writer_string(at_writer *w, at_str s, uint32_t *out);
+at_status at_writer_type(at_writer *w, const at_type *t, uint32_t *out);
+static inline void *at_writer_at(at_writer *w, at_xsection s, uint32_t i) {
+  return w->sections[s].ptr + (size_t)i * w->sections[s].elem_bytes;
+}
+static inline uint32_t at_writer_count(const at_writer *w, at_xsection s) {
+  return (uint32_t)(w->sections[s].len / w->sections[s].elem_bytes);
+}
+// Fills in sizes and section spans of `h`, copies everything into one malloc'd,
+// 64-byte aligned block.
+at_status at_writer_finish(at_writer *w, const at_xheader *h, at_bytes *out);
+
+#endif
