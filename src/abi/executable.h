@@ -95,6 +95,7 @@ typedef enum at_xstep_kind {
   AT_STEP_CASE,      // args: selector slot (s32, or pred for `if` with target 1:
                      // branch 0 when true), then begin, end of each branch
   AT_STEP_CUSTOM,    // target: string (call target); params: backend config bytes;
+                     // tasks: API version (0 legacy .. 4 typed FFI);
                      // args: operands then results; aux: number of operands
   AT_STEP_SEND,      // host callback: args: values; aux: channel id
   AT_STEP_RECV,      // args: results; aux: channel id

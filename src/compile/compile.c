@@ -1,0 +1,309 @@
+#include "compile/compile.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/config.h"
+#include "base/cpu.h"
+#include "codegen/codegen.h"
+#include "compile/cache.h"
+#include "compile/cost.h"
+#include "compile/steps.h"
+#include "import/import.h"
+#include "mlir/mlir.h"
+#include "passes/passes.h"
+#include "schedule/schedule.h"
+
+typedef struct job {
+  at_arena *arena;
+  at_bytes program;
+  at_compile_request request;
+  uint64_t cpu;
+  uint32_t threads;
+  bool verify;
+  const char *dump_dir;
+  char dump_prefix[80];
+  int dumps;
+  at_module *module;
+  at_map choices;
+  at_plan plan;
+  at_cg *cg;
+  at_cache_key key;
+} job;
+
+// ---- Dumps ---------------------------------------------------------------------
+static void write_dump(job *j, const char *stage, at_str text) {
+  char path[4096];
+  int n = snprintf(path, sizeof path, "%s/%s.%02d.%s", j->dump_dir, j->dump_prefix,
+                   j->dumps++, stage);
+  FILE *f = n > 0 && (size_t)n < sizeof path ? fopen(path, "w") : NULL;
+  if (!f) return;
+  fwrite(text.ptr, 1, text.len, f);
+  fclose(f);
+}
+
+// A dump that fails must not fail the compile that it explains.
+static void dump_module(void *user, const char *pass, const at_module *m) {
+  job *j = user;
+  at_strbuf b = {0};
+  char stage[96];
+  snprintf(stage, sizeof stage, "%s.hlo", pass);
+  at_status st = at_hlo_print(m, &b);
+  if (!st.err) write_dump(j, stage, at_strbuf_str(&b));
+  at_status_free(st);
+  at_strbuf_free(&b);
+}
+
+// ---- Front ---------------------------------------------------------------------
+static at_status check_request(const job *j) {
+  int64_t devices = j->request.num_replicas * j->request.num_partitions;
+  if (devices > 1)
+    return AT_FAIL(AT_UNIMPLEMENTED,
+                   "a program over %lld devices (%lld replicas x %lld partitions)\n"
+                   "detail: this version runs programs of one device\n"
+                   "hint: build it for one replica and one partition",
+                   (long long)devices, (long long)j->request.num_replicas,
+                   (long long)j->request.num_partitions);
+  return AT_OK;
+}
+
+static at_status read_program(job *j) {
+  at_str text = {(const char *)j->program.ptr, j->program.len};
+  if (at_str_starts(text, "hlo module")) {
+    AT_TRY(at_hlo_parse(text, j->arena, &j->module));
+  } else {
+    at_mmodule *m;
+    AT_TRY(at_mlir_read(j->program, true, j->arena, &m));
+    AT_TRY(at_import(m, j->arena, &j->module));
+  }
+  if (j->request.num_replicas > 0) j->module->num_replicas = j->request.num_replicas;
+  if (j->request.num_partitions > 0) j->module->num_partitions = j->request.num_partitions;
+  snprintf(j->dump_prefix, sizeof j->dump_prefix, "%.48s.%08x",
+           j->module->name ? j->module->name : "module", (unsigned)j->key.hash[0]);
+  for (char *p = j->dump_prefix; *p; p++)
+    if (*p == '/') *p = '_';
+  if (j->verify) AT_TRY(at_verify(j->module, "import"));
+  return check_request(j);
+}
+
+static at_status optimise(job *j) {
+  at_pass_options o = {.fuse = true, .fold_budget = 1 << 22};
+  bool dump = j->dump_dir && *j->dump_dir;
+  if (dump) dump_module(j, "import", j->module);
+  AT_TRY(at_passes_run(j->module, &o, j->verify, dump ? dump_module : NULL, j));
+  AT_TRY(at_schedule_order(j->module));
+  return j->verify ? at_verify(j->module, "order") : AT_OK;
+}
+
+// ---- Donation --------------------------------------------------------------------
+// Keeps the aliases whose sizes agree, and gives each plain donor an output of its
+// own type that nobody else takes.
+static void settle_aliases(at_module *m) {
+  at_comp *c = m->entry;
+  if (!m->params) return;
+  for (uint32_t p = 0; p < c->num_params; p++) {
+    int32_t r = m->params[p].alias;
+    const at_type *t = &c->params[p]->types[0];
+    if (r < 0) continue;
+    m->params[p].donor = true;
+    bool taken = false;
+    for (uint32_t q = 0; q < p; q++) taken |= m->params[q].alias == r;
+    if (taken || (uint32_t)r >= c->num_results ||
+        at_type_bytes(t) != at_type_bytes(at_value_type(c->results[r])))
+      m->params[p].alias = -1;
+  }
+  for (uint32_t p = 0; p < c->num_params; p++) {
+    if (!m->params[p].donor || m->params[p].alias >= 0) continue;
+    for (uint32_t r = 0; r < c->num_results && m->params[p].alias < 0; r++) {
+      bool taken = !at_type_eq(&c->params[p]->types[0], at_value_type(c->results[r]));
+      for (uint32_t q = 0; q < c->num_params; q++)
+        taken |= m->params[q].alias == (int32_t)r;
+      if (!taken) m->params[p].alias = (int32_t)r;
+    }
+  }
+}
+
+// ---- Back --------------------------------------------------------------------------
+static bool can_alias(void *user, const at_node *n, uint32_t result, uint32_t operand) {
+  return at_steps_can_alias(user, n, result, operand);
+}
+
+static at_status place(job *j) {
+  settle_aliases(j->module);
+  AT_TRY(at_steps_fill_splats(j->module));
+  AT_TRY(at_steps_choose(j->module, j->arena, &j->choices));
+  at_plan_hooks hooks = {can_alias, &j->choices};
+  AT_TRY(at_plan_memory(j->module, &hooks, j->arena, &j->plan));
+  return j->verify ? at_plan_verify(j->module, &j->plan) : AT_OK;
+}
+
+static at_status write_io(job *j, at_writer *w, at_xsection s, at_value v, const at_io_info *info,
+                          int32_t alias, uint64_t *bytes) {
+  at_xio io = {.alias = alias, .slot = at_plan_slot(&j->plan, v)};
+  AT_TRY(at_writer_type(w, at_value_type(v), &io.type));
+  if (info) {
+    io.donated = s == AT_XS_INPUTS && info->donor;
+    io.must_alias = s == AT_XS_INPUTS && alias >= 0;
+    AT_TRY(at_writer_string(w, at_str_of(info->memory_kind), &io.memory_kind));
+    AT_TRY(at_writer_string(w, at_str_of(info->name), &io.name));
+    AT_TRY(at_writer_string(w, at_str_of(info->sharding), &io.sharding));
+    AT_TRY(at_writer_string(w, at_str_of(info->layout), &io.layout));
+  }
+  *bytes += at_type_bytes(at_value_type(v));
+  return at_writer_append(w, s, &io, 1, NULL);
+}
+
+static at_status write_ios(job *j, at_writer *w, at_xheader *h) {
+  const at_module *m = j->module;
+  const at_comp *c = m->entry;
+  for (uint32_t i = 0; i < c->num_params; i++) {
+    const at_io_info *info = m->params ? &m->params[i] : NULL;
+    at_value v = {c->params[i], 0};
+    AT_TRY(write_io(j, w, AT_XS_INPUTS, v, info, info ? info->alias : -1,
+                    &h->host_argument_bytes));
+    if (info && info->alias >= 0) h->alias_bytes += at_type_bytes(at_value_type(v));
+  }
+  for (uint32_t r = 0; r < c->num_results; r++) {
+    int32_t alias = -1;
+    for (uint32_t i = 0; i < c->num_params; i++)
+      if (m->params && m->params[i].alias == (int32_t)r) alias = (int32_t)i;
+    AT_TRY(write_io(j, w, AT_XS_OUTPUTS, c->results[r], m->results ? &m->results[r] : NULL,
+                    alias, &h->output_bytes));
+  }
+  return AT_OK;
+}
+
+static at_status write_code(job *j, at_writer *w) {
+  at_cg_output o;
+  AT_TRY(at_cg_finish(j->cg, j->arena, &o));
+  for (uint32_t i = 0; i < o.num_objects; i++) {
+    AT_TRY(at_writer_align(w, AT_XS_CODE, 64));
+    at_xobject x = {w->sections[AT_XS_CODE].len, o.objects[i].len};
+    AT_TRY(at_writer_append(w, AT_XS_CODE, o.objects[i].ptr, o.objects[i].len, NULL));
+    AT_TRY(at_writer_append(w, AT_XS_OBJECTS, &x, 1, NULL));
+  }
+  for (uint32_t i = 0; i < o.num_kernels; i++) {
+    at_xkernel k = o.kernels[i];
+    at_str name = at_str_of(o.strings.ptr + k.symbol);
+    AT_TRY(at_writer_string(w, name, &k.symbol));
+    AT_TRY(at_writer_append(w, AT_XS_KERNELS, &k, 1, NULL));
+  }
+  return AT_OK;
+}
+
+static at_status write_costs(at_writer *w, const at_cost *c, double ns) {
+  const struct { const char *name; double value; } rows[] = {
+      {"flops", c->flops}, {"transcendentals", c->transcendentals},
+      {"bytes accessed", c->bytes_accessed}, {"optimal_seconds", ns * 1e-9}};
+  for (size_t i = 0; i < AT_LEN(rows); i++) {
+    at_xproperty p = {.value = rows[i].value};
+    AT_TRY(at_writer_string(w, at_str_of(rows[i].name), &p.name));
+    AT_TRY(at_writer_append(w, AT_XS_PROPERTIES, &p, 1, NULL));
+  }
+  return AT_OK;
+}
+
+static at_status write_executable(job *j, at_bytes *out) {
+  at_writer w;
+  AT_TRY(at_writer_init(&w, j->arena));
+  at_xheader h = {.num_replicas = 1, .num_partitions = 1, .cpu_features = j->cpu};
+  memcpy(h.fingerprint, j->key.hash, sizeof h.fingerprint);
+  at_strbuf text = {0};
+  at_status st = at_hlo_print(j->module, &text);
+  if (!st.err) st = at_writer_string(&w, at_strbuf_str(&text), &h.program_text);
+  at_strbuf_free(&text);
+  AT_TRY(st);
+  AT_TRY(at_writer_string(&w, at_str_of(j->module->name), &h.name));
+  at_cost cost = at_cost_of(j->module);
+  AT_TRY(place(j));
+  at_cg_target target = {j->cpu, j->threads, 2, j->verify};
+  AT_TRY(at_cg_create(&target, &j->cg));
+  at_emit_steps e = {.w = &w, .cg = j->cg, .plan = &j->plan, .arena = j->arena,
+                     .choices = j->choices};
+  AT_TRY(at_steps_emit(&e, j->module, &h.main_begin, &h.main_end));
+  AT_TRY(write_code(j, &w));
+  AT_TRY(write_ios(j, &w, &h));
+  AT_TRY(write_costs(&w, &cost, e.ns));
+  h.temp_bytes = at_align_up(j->plan.temp_bytes + e.scratch_bytes, 64);
+  h.peak_bytes = h.host_argument_bytes + h.output_bytes - h.alias_bytes + h.temp_bytes;
+  h.has_effects = e.has_effects;
+  h.estimated_ns = e.ns;
+  return at_writer_finish(&w, &h, out);
+}
+
+// ---- Facade ------------------------------------------------------------------------
+static at_status start(job *j, at_bytes program, const at_compile_options *o) {
+  *j = (job){.program = program};
+  j->cpu = o->cpu_features ? o->cpu_features : at_cpu_features();
+  j->threads = o->threads ? o->threads : (uint32_t)at_config_uint(AT_CONFIG_THREADS);
+  if (!j->threads) j->threads = at_cpu_count();
+  j->verify = o->verify_each || at_config_flag(AT_CONFIG_VERIFY);
+  j->dump_dir = o->dump_dir ? o->dump_dir : at_config_text(AT_CONFIG_DUMP);
+  j->key = at_cache_key_start();
+  at_cache_key_add(&j->key, program);
+  at_cache_key_add(&j->key, o->request);
+  at_cache_key_add_u64(&j->key, j->cpu);
+  at_cache_key_add_u64(&j->key, j->threads);
+  const char *numerics = at_config_text(AT_CONFIG_NUMERICS);
+  at_cache_key_add(&j->key, (at_bytes){(const uint8_t *)numerics, strlen(numerics)});
+  AT_TRY_ALLOC(j->arena, at_arena_create());
+  return at_compile_request_read(o->request, j->arena, &j->request);
+}
+
+static void end(job *j) {
+  if (j->cg) at_cg_destroy(j->cg);
+  at_arena_destroy(j->arena);
+}
+
+at_status at_compile(at_bytes program, const at_compile_options *o, at_bytes *out) {
+  job j;
+  at_status st = start(&j, program, o);
+  // A dump wants the passes to run.
+  bool cached = !o->no_cache && !*j.dump_dir;
+  at_bytes x = {0};
+  if (st.err || (cached && at_cache_get(&j.key, &x))) goto done;
+  AT_TRY_GOTO(st, read_program(&j), done);
+  AT_TRY_GOTO(st, optimise(&j), done);
+  AT_TRY_GOTO(st, write_executable(&j, &x), done);
+  if (*j.dump_dir) {
+    at_strbuf b = {0};
+    at_status dumped = at_steps_print(x, &b);
+    if (!dumped.err) write_dump(&j, "steps.txt", at_strbuf_str(&b));
+    at_status_free(dumped);
+    at_strbuf_free(&b);
+  }
+  if (cached) at_cache_put(&j.key, x);
+done:
+  end(&j);
+  if (!st.err) *out = x;
+  return st;
+}
+
+static at_status dump_stage(job *j, at_stage s, at_strbuf *out) {
+  at_str text = {(const char *)j->program.ptr, j->program.len};
+  if (s == AT_STAGE_MLIR && !at_str_starts(text, "hlo module")) {
+    at_mmodule *m;
+    AT_TRY(at_mlir_read(j->program, true, j->arena, &m));
+    at_mlir_print_options o = {.locations = false, .elide_dense_over = 64};
+    return at_mlir_print(m, &o, out);
+  }
+  AT_TRY(read_program(j));
+  if (s == AT_STAGE_HLO || s == AT_STAGE_MLIR) return at_hlo_print(j->module, out);
+  AT_TRY(optimise(j));
+  if (s == AT_STAGE_OPTIMIZED) return at_hlo_print(j->module, out);
+  at_bytes x;
+  AT_TRY(write_executable(j, &x));
+  at_status st = s == AT_STAGE_STEPS ? at_steps_print(x, out)
+                                     : at_cg_print(j->cg, s == AT_STAGE_ASM, out);
+  free((void *)x.ptr);
+  return st;
+}
+
+at_status at_compile_dump(at_bytes program, const at_compile_options *o, at_stage s,
+                          at_strbuf *out) {
+  job j;
+  at_status st = start(&j, program, o);
+  if (!st.err) st = dump_stage(&j, s, out);
+  end(&j);
+  return st;
+}

@@ -1,0 +1,80 @@
+#include "compile/cost.h"
+
+static double elements(const at_type *t) {
+  return at_type_is_static(t) ? (double)at_type_elements(t) : 0;
+}
+static double bytes(const at_type *t) {
+  return at_type_is_static(t) ? (double)at_type_bytes(t) : 0;
+}
+
+static double contraction(const at_node *n) {
+  const at_type *t = at_value_type(n->operands[0]);
+  at_dims k = at_node_ints(n, AT_ATTR_LHS_CONTRACTING_DIMENSIONS);
+  double size = 1;
+  for (uint32_t i = 0; i < k.rank; i++) size *= (double)t->dims[k.ptr[i]];
+  return size;
+}
+
+// Operations behind one output element of a convolution.
+static double window(const at_node *n) {
+  const at_type *k = at_value_type(n->operands[1]);
+  double size = elements(k);
+  int64_t of = at_node_int(n, AT_ATTR_KERNEL_OUTPUT_FEATURE_DIMENSION, 0);
+  return k->rank && k->dims[of] ? size / (double)k->dims[of] : 0;
+}
+
+static void add_comp(const at_comp *c, bool in_kernel, at_cost *sum);
+
+static void add_arithmetic(const at_node *n, at_cost *sum) {
+  double out = n->num_results ? elements(&n->types[0]) : 0;
+  switch (n->op) {
+    case AT_OP_DOT_GENERAL:
+    case AT_OP_RAGGED_DOT:
+      sum->flops += 2 * out * contraction(n);
+      return;
+    case AT_OP_CONVOLUTION:
+      sum->flops += 2 * out * window(n);
+      return;
+    case AT_OP_REDUCE:
+    case AT_OP_SCAN:
+    case AT_OP_REDUCE_WINDOW:
+      sum->flops += elements(at_value_type(n->operands[0]));
+      return;
+    default:
+      break;
+  }
+  switch (at_op_of(n->op)->cost) {
+    case AT_COST_TRANSCENDENTAL:
+      sum->transcendentals += out;
+      break;
+    case AT_COST_VECTOR:
+      if (at_op_is(n->op, AT_ELEMENTWISE)) sum->flops += out;
+      break;
+    default:
+      break;
+  }
+}
+
+static void add_node(const at_node *n, bool in_kernel, at_cost *sum) {
+  if (n->op == AT_OP_PARAMETER || n->op == AT_OP_CONSTANT) return;
+  bool nested = n->op == AT_OP_FUSION || at_op_is(n->op, AT_CONTROL);
+  if (nested)
+    for (uint32_t r = 0; r < n->num_regions; r++)
+      add_comp(n->regions[r], n->op == AT_OP_FUSION, sum);
+  else
+    add_arithmetic(n, sum);
+  if (in_kernel || at_op_is(n->op, AT_CONTROL)) return;
+  for (uint32_t i = 0; i < n->num_operands; i++)
+    sum->bytes_accessed += bytes(at_value_type(n->operands[i]));
+  for (uint32_t r = 0; r < n->num_results; r++) sum->bytes_accessed += bytes(&n->types[r]);
+}
+
+static void add_comp(const at_comp *c, bool in_kernel, at_cost *sum) {
+  AT_FOR_NODES(n, c) add_node(n, in_kernel, sum);
+}
+
+at_cost at_cost_of(const at_module *m) {
+  at_cost sum = {0};
+  add_comp(m->entry, false, &sum);
+  return sum;
+}

@@ -1,0 +1,110 @@
+// A readable listing of an executable: memory, inputs and outputs, steps.
+#include "compile/steps.h"
+
+typedef struct view {
+  const uint8_t *base;
+  const at_xheader *h;
+  at_strbuf *out;
+} view;
+
+static const void *section(const view *v, at_xsection s) {
+  return v->base + v->h->sections[s].offset;
+}
+static const char *string(const view *v, uint32_t at) {
+  return (const char *)section(v, AT_XS_STRINGS) + at;
+}
+
+static const char *runtime_name(uint32_t id) {
+  static const char *const names[] = {
+#define AT_RT_KERNEL(Id, fn, params, doc) #Id,
+#include "abi/kernels.def"
+#undef AT_RT_KERNEL
+  };
+  return id < AT_LEN(names) ? names[id] : "?";
+}
+
+static void print_type(const view *v, uint32_t index) {
+  if (index == UINT32_MAX) return at_strbuf_addz(v->out, "raw");
+  const at_xtype *t = (const at_xtype *)section(v, AT_XS_TYPES) + index;
+  const int64_t *dims = (const int64_t *)section(v, AT_XS_DIMS) + t->dims;
+  at_strbuf_addf(v->out, "%s[", at_dtype_of((at_dtype)t->dtype)->text);
+  for (uint32_t i = 0; i < t->rank; i++)
+    at_strbuf_addf(v->out, "%s%lld", i ? "," : "", (long long)dims[i]);
+  at_strbuf_addc(v->out, ']');
+}
+
+static void print_slot(const view *v, uint32_t index) {
+  const at_xslot *s = (const at_xslot *)section(v, AT_XS_SLOTS) + index;
+  static const char *const kinds[] = {"null", "in", "out", "temp", "const"};
+  at_strbuf_addz(v->out, kinds[s->kind]);
+  if (s->kind == AT_SLOT_INPUT || s->kind == AT_SLOT_OUTPUT)
+    at_strbuf_addf(v->out, "%u", s->index);
+  else if (s->kind != AT_SLOT_NULL)
+    at_strbuf_addf(v->out, "+%llu", (unsigned long long)s->offset);
+  if (s->kind == AT_SLOT_NULL) return;
+  at_strbuf_addc(v->out, ':');
+  print_type(v, s->type);
+}
+
+static void print_range(const view *v, uint32_t begin, uint32_t end, int depth);
+
+static void print_step(const view *v, uint32_t index, int depth) {
+  const at_xstep *s = (const at_xstep *)section(v, AT_XS_STEPS) + index;
+  const uint32_t *args = (const uint32_t *)section(v, AT_XS_ARGS) + s->args;
+  static const char *const kinds[] = {"kernel", "runtime", "while",  "case",   "custom",
+                                      "send",   "recv",    "infeed", "outfeed", "collective"};
+  at_strbuf_addf(v->out, "%*s#%u %s", depth * 2, "", index, kinds[s->kind]);
+  if (s->kind == AT_STEP_RUNTIME) at_strbuf_addf(v->out, " %s", runtime_name(s->target));
+  if (s->kind == AT_STEP_KERNEL) {
+    const at_xkernel *k = (const at_xkernel *)section(v, AT_XS_KERNELS) + s->target;
+    at_strbuf_addf(v->out, " %s tasks=%lld grain=%lld", string(v, k->symbol),
+                   (long long)s->tasks, (long long)s->grain);
+  }
+  if (s->kind == AT_STEP_CUSTOM) at_strbuf_addf(v->out, " %s", string(v, s->target));
+  bool control = s->kind == AT_STEP_WHILE || s->kind == AT_STEP_CASE;
+  at_strbuf_addz(v->out, " (");
+  for (uint32_t i = 0; i < (control ? 1 : s->num_args); i++) {
+    if (i) at_strbuf_addz(v->out, ", ");
+    print_slot(v, args[i]);
+  }
+  at_strbuf_addf(v->out, ") %.1f us  ; %s", s->estimated_ns / 1e3, string(v, s->hlo));
+  if (s->file) at_strbuf_addf(v->out, " at %s:%u", string(v, s->file), s->line);
+  at_strbuf_addc(v->out, '\n');
+  for (uint32_t i = 1; control && i + 1 < s->num_args; i += 2) {
+    const char *name = s->kind == AT_STEP_CASE ? "branch" : i == 1 ? "cond" : "body";
+    at_strbuf_addf(v->out, "%*s%s:\n", depth * 2 + 1, "", name);
+    print_range(v, args[i], args[i + 1], depth + 1);
+  }
+}
+
+static void print_range(const view *v, uint32_t begin, uint32_t end, int depth) {
+  for (uint32_t i = begin; i < end; i++) print_step(v, i, depth);
+}
+
+static void print_ios(const view *v, at_xsection s, const char *what) {
+  const at_xio *io = section(v, s);
+  for (uint64_t i = 0; i < v->h->sections[s].count; i++) {
+    at_strbuf_addf(v->out, "%s %llu: ", what, (unsigned long long)i);
+    print_type(v, io[i].type);
+    if (io[i].alias >= 0) at_strbuf_addf(v->out, " shares memory with %d", io[i].alias);
+    if (io[i].name) at_strbuf_addf(v->out, "  ; %s", string(v, io[i].name));
+    at_strbuf_addc(v->out, '\n');
+  }
+}
+
+at_status at_steps_print(at_bytes x, at_strbuf *out) {
+  view v = {x.ptr, (const at_xheader *)(const void *)x.ptr, out};
+  if (x.len < sizeof *v.h || v.h->magic != AT_EXECUTABLE_MAGIC)
+    return AT_FAIL(AT_INVALID_ARGUMENT, "not an executable");
+  at_strbuf_addf(out,
+                 "program %s: arguments %llu B, outputs %llu B (%llu B shared), "
+                 "scratch %llu B, code %llu B, estimate %.1f us on one thread\n",
+                 string(&v, v.h->name), (unsigned long long)v.h->host_argument_bytes,
+                 (unsigned long long)v.h->output_bytes, (unsigned long long)v.h->alias_bytes,
+                 (unsigned long long)v.h->temp_bytes, (unsigned long long)v.h->code_bytes,
+                 v.h->estimated_ns / 1e3);
+  print_ios(&v, AT_XS_INPUTS, "input");
+  print_ios(&v, AT_XS_OUTPUTS, "output");
+  print_range(&v, v.h->main_begin, v.h->main_end, 0);
+  return at_strbuf_status(out);
+}
