@@ -32,6 +32,35 @@ at_status at_attr_copy(at_arena *a, const at_attr *in, at_attr *out);
 at_status at_node_check(const at_node *n);
 bool at_op_has_attr(at_op op, at_attr_id id);
 
+// ---- Attribute helpers of shape rules and of the evaluator ----------------------
+// The list `id` with `count` entries; when absent, `count` times `absent` (from
+// the arena). INVALID_ARGUMENT when the length differs.
+at_status at_ints_or(at_arena *a, const at_node *n, at_attr_id id,
+                     uint32_t count, int64_t absent, const int64_t **out);
+// `d` must name distinct dimensions of a value of that rank, `id` is for the text.
+at_status at_dims_check(const at_node *n, at_attr_id id, at_dims d,
+                        uint32_t rank, bool sorted);
+static inline bool at_dims_has(at_dims d, int64_t x) {
+  for (uint32_t i = 0; i < d.rank; i++)
+    if (d.ptr[i] == x) return true;
+  return false;
+}
+// Windows of size `window` (dilated) over `n` (dilated, padded) elements; 0 when
+// none fits; AT_DYN when n is.
+int64_t at_window_count(int64_t n, int64_t base_dilation, int64_t low,
+                        int64_t high, int64_t window, int64_t window_dilation,
+                        int64_t stride);
+// Every attribute of a convolution, checked, defaults filled in.
+typedef struct at_conv_dims {
+  uint32_t spatial;
+  const int64_t *strides, *padding, *lhs_dilation, *rhs_dilation, *reversal;
+  int64_t input_batch, input_feature, kernel_input, kernel_output, output_batch,
+      output_feature;
+  at_dims input_spatial, kernel_spatial, output_spatial;
+  int64_t feature_groups, batch_groups;
+} at_conv_dims;
+at_status at_conv_dims_read(at_arena *a, const at_node *n, at_conv_dims *out);
+
 #define AT_HLO_OP(Id, text, lo, hi, regions, traits, rule, ...) \
   at_status at_infer_##rule(at_module *m, at_node *n);
 #include "hlo/ops.def"
