@@ -1,0 +1,22 @@
+// Messages for people, on stderr, one line each, written at once. ATOLL_LOG
+// sets the least severe one that is printed. Errors that are returned are not
+// logged.
+#ifndef ATOLL_BASE_LOG_H_
+#define ATOLL_BASE_LOG_H_
+
+#include <stdbool.h>
+
+typedef enum at_log_level {
+  AT_LOG_OFF,
+  AT_LOG_ERROR,
+  AT_LOG_WARNING,
+  AT_LOG_INFO,
+  AT_LOG_DEBUG
+} at_log_level;
+
+bool at_log_on(at_log_level level);
+// "atoll warning: ...". At most 1,000 bytes; longer text is cut.
+__attribute__((format(printf, 2, 3))) void at_log(at_log_level level,
+                                                  const char *fmt, ...);
+
+#endif

@@ -1,0 +1,60 @@
+// Which chip is imitated: target descriptions, topologies, and how much of the
+// target's HBM an array takes. All pure functions of data/hw/*.json;
+// thread-safe.
+#ifndef ATOLL_DEVICE_DEVICE_H_
+#define ATOLL_DEVICE_DEVICE_H_
+
+#include "abi/dtype.h"
+#include "base/span.h"
+#include "base/status.h"
+
+// One chip generation. Sizes in bytes. A "device" is what JAX lists: a whole
+// chip, or one core of it where the cores are separate devices (7x).
+typedef struct at_hw {
+  const char *name;  // "v6e"
+  const char *kind;  // device_kind, as JAX reports it: "TPU v6 lite"
+  uint32_t generation, cores_per_chip, cores_per_device, topology_dims;
+  uint64_t hbm_bytes;               // of one device: nominal less reserved
+  uint64_t hbm_reserved_bytes;      // of one device
+  uint64_t vmem_bytes, smem_bytes;  // of one core
+  uint32_t sublane_rows_16bit;      // rows of a tile of 16-bit elements
+} at_hw;
+
+// NOT_FOUND lists the known names.
+at_status at_hw_find(at_str name, const at_hw **out);
+
+// ATOLL_TARGET's grammar: [slices "*"] chip [":" X ["x" Y ["x" Z]]]. One chip
+// unless a shape is given.
+typedef struct at_topology {
+  const at_hw *hw;
+  uint32_t slices;
+  int64_t shape[3];      // chips along x, y, z of one slice
+  uint32_t num_devices;  // of all slices
+} at_topology;
+enum { AT_TOPOLOGY_MAX_DEVICES = 4096 };
+// INVALID_ARGUMENT or NOT_FOUND quote the text and show the grammar.
+at_status at_topology_parse(const char *text, at_topology *out);
+
+typedef struct at_place {
+  uint32_t slice, core_on_chip;
+  int64_t coords[3];
+} at_place;
+// Devices are numbered slice by slice, x fastest, cores of a chip next to each
+// other.
+at_place at_topology_place(const at_topology *t, uint32_t device);
+
+// Bytes that a dense array takes in the target's HBM. TPU arrays are stored in
+// tiles:
+//   rank >= 2: the minor dimension is padded to 128 lanes, the second minor to
+//   the
+//     tile's rows: 8 for 32 bits, sublane_rows_16bit for 16, 32 for 8, 64
+//     for 4. A second minor dimension that is smaller takes the next power of
+//     two of rows, but whole 32-bit words (`packing` rows share one).
+//   rank 1: to a tile of the next power of two of elements, between one row of
+//     lanes (128 x packing) and 1,024.
+//   rank 0: one row of lanes. No elements: 0 bytes.
+// 64-bit elements are pairs of 32-bit arrays, 128-bit ones quadruples;
+// predicates and 6-bit floats take a byte. UINT64_MAX: larger than any memory.
+uint64_t at_hw_padded_bytes(const at_hw *hw, at_dtype t, at_dims dims);
+
+#endif

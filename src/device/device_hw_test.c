@@ -1,0 +1,144 @@
+// Target descriptions, the grammar of ATOLL_TARGET, and padded sizes.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "base/json.h"
+#include "device/device.h"
+#include "device/device_internal.h"
+
+static void knows_what_jax_reports(void **state) {
+  static const struct {
+    const char *name, *kind;
+    uint32_t cores_per_device;
+    uint64_t hbm_gib_nominal;
+  } rows[] = {{"v4", "TPU v4", 2, 32},  {"v5e", "TPU v5 lite", 1, 16},
+              {"v5p", "TPU v5", 2, 96}, {"v6e", "TPU v6 lite", 1, 32},
+              {"7x", "TPU7x", 1, 96},   {"v7x", "TPU7x", 1, 96}};
+  for (size_t i = 0; i < AT_LEN(rows); i++) {
+    const at_hw *hw = NULL;
+    assert_int_equal(at_code_take(at_hw_find(at_str_of(rows[i].name), &hw)), 0);
+    assert_string_equal(hw->kind, rows[i].kind);
+    assert_int_equal(hw->cores_per_device, rows[i].cores_per_device);
+    assert_true(hw->hbm_bytes + hw->hbm_reserved_bytes ==
+                rows[i].hbm_gib_nominal << 30);
+    assert_true(hw->vmem_bytes && hw->smem_bytes && hw->sublane_rows_16bit);
+  }
+}
+
+static void every_figure_has_a_source(void **state) {
+  assert_true(at_hw_num_files >= 5);
+  for (size_t i = 0; i < at_hw_num_files; i++) {
+    at_arena *a = at_arena_create();
+    const at_json *j;
+    assert_int_equal(at_code_take(at_json_parse(at_hw_files[i], a, &j)), 0);
+    for (size_t k = 0; k < j->len; k++) {
+      if (j->items[k].kind != AT_JSON_OBJECT) continue;
+      assert_non_null(at_json_get(&j->items[k], "value"));
+      assert_true(at_json_get_str(&j->items[k], "source", AT_STR("")).len > 10);
+    }
+    at_arena_destroy(a);
+  }
+}
+
+static void parses_topologies(void **state) {
+  static const struct {
+    const char *text;
+    at_code code;
+    uint32_t devices;
+  } rows[] = {{"v6e", 0, 1},
+              {"v5p:2x2x4", 0, 16},
+              {"2*v5e:2x2", 0, 8},
+              {"7x", 0, 2},
+              {"7x:2x2", 0, 8},
+              {"v4:3", 0, 3},
+              {"", AT_NOT_FOUND, 0},
+              {"v9", AT_NOT_FOUND, 0},
+              {"v6e:", AT_INVALID_ARGUMENT, 0},
+              {"v6e:0x2", AT_INVALID_ARGUMENT, 0},
+              {"v6e:2x", AT_INVALID_ARGUMENT, 0},
+              {"v6e:2x2x2x2", AT_INVALID_ARGUMENT, 0},
+              {"v6e:2y2", AT_INVALID_ARGUMENT, 0},
+              {"0*v6e", AT_INVALID_ARGUMENT, 0},
+              {"x*v6e", AT_INVALID_ARGUMENT, 0},
+              {"v6e:4096x4096x4096", AT_INVALID_ARGUMENT, 0},
+              {"v6e:99999999999999999999", AT_INVALID_ARGUMENT, 0}};
+  for (size_t i = 0; i < AT_LEN(rows); i++) {
+    at_topology t = {0};
+    assert_int_equal(at_code_take(at_topology_parse(rows[i].text, &t)),
+                     rows[i].code);
+    if (!rows[i].code) assert_int_equal(t.num_devices, rows[i].devices);
+  }
+}
+
+static void numbers_devices_x_first(void **state) {
+  at_topology t;
+  assert_int_equal(at_code_take(at_topology_parse("2*v4:2x3x4", &t)), 0);
+  at_place p = at_topology_place(&t, 0);
+  assert_true(p.coords[0] == 0 && p.coords[1] == 0 && p.coords[2] == 0);
+  p = at_topology_place(&t, 1);
+  assert_true(p.coords[0] == 1 && p.coords[1] == 0);
+  p = at_topology_place(&t, 24 + 2 * 3 * 2 + 2 * 1 + 1);
+  assert_true(p.slice == 1 && p.coords[0] == 1 && p.coords[1] == 1 &&
+              p.coords[2] == 2);
+  assert_int_equal(at_code_take(at_topology_parse("7x:2", &t)), 0);
+  p = at_topology_place(&t, 3);
+  assert_true(p.core_on_chip == 1 && p.coords[0] == 1);
+}
+
+static void pads_to_tiles(void **state) {
+  const at_hw *v6e, *v7;
+  assert_int_equal(at_code_take(at_hw_find(AT_STR("v6e"), &v6e)), 0);
+  assert_int_equal(at_code_take(at_hw_find(AT_STR("7x"), &v7)), 0);
+  static const struct {
+    at_dtype t;
+    uint32_t rank;
+    int64_t dims[3];
+    uint64_t bytes;
+  } rows[] = {
+      {AT_F32, 0, {0}, 512},
+      {AT_F32, 1, {1}, 512},
+      {AT_F32, 1, {300}, 2048},
+      {AT_F32, 1, {1025}, 8192},
+      {AT_F32, 1, {0}, 0},
+      {AT_BF16, 1, {10}, 512},
+      {AT_F32, 2, {8, 128}, 4096},
+      {AT_F32, 2, {9, 129}, 16 * 256 * 4},
+      {AT_F32, 2, {1, 128}, 512},
+      {AT_F32, 2, {3, 128}, 4 * 128 * 4},
+      {AT_BF16, 2, {8, 128}, 2048},
+      {AT_BF16, 2, {1, 128}, 2 * 128 * 2},
+      {AT_S8, 2, {33, 1}, 64 * 128},
+      {AT_S4, 2, {64, 128}, 4096},
+      {AT_PRED, 2, {32, 128}, 4096},
+      {AT_F64, 2, {8, 128}, 8192},
+      {AT_C128, 2, {8, 128}, 16384},
+      {AT_F32, 3, {5, 1, 1}, 5 * 512},
+      {AT_F32, 3, {5, 0, 1}, 0},
+      {AT_TOKEN, 0, {0}, 0},
+      {AT_F32, 3, {INT64_MAX, INT64_MAX, INT64_MAX}, UINT64_MAX},
+      {AT_F32, 1, {INT64_MAX}, UINT64_MAX},
+  };
+  for (size_t i = 0; i < AT_LEN(rows); i++)
+    assert_int_equal(at_hw_padded_bytes(v6e, rows[i].t,
+                                   (at_dims){rows[i].dims, rows[i].rank}),
+                rows[i].bytes);
+  at_dims square = {(int64_t[]){9, 128}, 2};
+  assert_int_equal(at_hw_padded_bytes(v6e, AT_BF16, square), 16 * 128 * 2);
+  square = (at_dims){(int64_t[]){17, 128}, 2};
+  assert_int_equal(at_hw_padded_bytes(v6e, AT_BF16, square), 24 * 128 * 2);
+  assert_int_equal(at_hw_padded_bytes(v7, AT_BF16, square), 32 * 128 * 2);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(knows_what_jax_reports),
+      cmocka_unit_test(every_figure_has_a_source),
+      cmocka_unit_test(parses_topologies),
+      cmocka_unit_test(numbers_devices_x_first),
+      cmocka_unit_test(pads_to_tiles),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,191 @@
+#include "device/device.h"
+
+#include <pthread.h>
+
+#include "base/json.h"
+#include "device/device_internal.h"
+
+enum { kMaxChips = 32 };
+
+static pthread_once_t g_once = PTHREAD_ONCE_INIT;
+static at_hw g_chips[kMaxChips];
+static const at_json *g_trees[kMaxChips];
+static size_t g_count;
+
+static uint64_t figure(const at_json *chip, const char *name) {
+  int64_t v = at_json_get_int(at_json_get(chip, name), "value", 0);
+  return v < 0 ? 0 : (uint64_t)v;
+}
+
+static void read_chip(const at_json *j, at_hw *hw) {
+  uint32_t cores = (uint32_t)figure(j, "cores_per_chip");
+  uint32_t per_device = (uint32_t)figure(j, "cores_per_device");
+  uint32_t devices = per_device && cores > per_device ? cores / per_device : 1;
+  uint64_t reserved = figure(j, "hbm_reserved_bytes_per_chip") / devices;
+  // Strings of the tree end in NUL: the reader allocates one byte more, zeroed.
+  *hw = (at_hw){
+      .name = at_json_get_str(j, "name", AT_STR("")).ptr,
+      .kind =
+          at_json_get_str(at_json_get(j, "device_kind"), "value", AT_STR("TPU"))
+              .ptr,
+      .generation = (uint32_t)figure(j, "generation"),
+      .cores_per_chip = cores,
+      .cores_per_device = per_device ? per_device : 1,
+      .topology_dims = (uint32_t)figure(j, "topology_dims"),
+      .hbm_bytes = figure(j, "hbm_bytes_per_chip") / devices - reserved,
+      .hbm_reserved_bytes = reserved,
+      .vmem_bytes = figure(j, "vmem_bytes_per_core"),
+      .smem_bytes = figure(j, "smem_bytes_per_core"),
+      .sublane_rows_16bit = (uint32_t)figure(j, "sublane_rows_16bit"),
+  };
+}
+
+static void load(void) {
+  // Lives as long as the process: at_hw borrows its strings.
+  at_arena *arena = at_arena_create();
+  for (size_t i = 0; arena && i < at_hw_num_files && g_count < kMaxChips; i++) {
+    const at_json *j;
+    if (at_code_take(at_json_parse(at_hw_files[i], arena, &j))) continue;
+    g_trees[g_count] = j;
+    read_chip(j, &g_chips[g_count++]);
+  }
+}
+
+static bool answers_to(size_t i, at_str name) {
+  if (at_str_is(name, g_chips[i].name)) return true;
+  const at_json *aliases = at_json_get(g_trees[i], "aliases");
+  for (size_t k = 0; aliases && k < aliases->len; k++)
+    if (at_str_eq(aliases->items[k].string, name)) return true;
+  return false;
+}
+
+at_status at_hw_find(at_str name, const at_hw **out) {
+  pthread_once(&g_once, load);
+  at_strbuf known = {0};
+  for (size_t i = 0; i < g_count; i++) {
+    if (answers_to(i, name)) {
+      at_strbuf_free(&known);
+      *out = &g_chips[i];
+      return AT_OK;
+    }
+    at_strbuf_addf(&known, "%s%s", i ? ", " : "", g_chips[i].name);
+  }
+  at_status s = AT_FAIL(AT_NOT_FOUND, "no such chip: \"%.*s\"\nhint: one of %s",
+                        (int)AT_MIN(name.len, (size_t)64), name.ptr,
+                        at_strbuf_str(&known).ptr);
+  at_strbuf_free(&known);
+  return s;
+}
+
+// ---- Topologies
+// ----------------------------------------------------------------------
+static at_status bad_topology(const char *text, const char *why) {
+  return AT_FAIL(
+      AT_INVALID_ARGUMENT,
+      "target \"%.64s\": %s\nhint: [slices*]chip[:XxYxZ], as in v6e, "
+      "v5p:2x2x4, 2*v5e:2x2",
+      text, why);
+}
+
+// Decimal number in 1..AT_TOPOLOGY_MAX_DEVICES; 0 when there is none.
+static int64_t take_number(const char **p) {
+  int64_t n = 0;
+  if (**p < '0' || **p > '9') return 0;
+  for (; **p >= '0' && **p <= '9'; (*p)++)
+    if (n <= AT_TOPOLOGY_MAX_DEVICES) n = n * 10 + (**p - '0');
+  return n > AT_TOPOLOGY_MAX_DEVICES ? 0 : n;
+}
+
+static at_status parse_shape(const char *text, const char *p, at_topology *t) {
+  uint32_t dims = 0;
+  do {
+    if (dims == 3) return bad_topology(text, "more than three dimensions");
+    p++;
+    t->shape[dims] = take_number(&p);
+    if (!t->shape[dims++])
+      return bad_topology(text, "a dimension is not 1..4096");
+  } while (*p == 'x');
+  return *p ? bad_topology(text, "text follows the shape") : AT_OK;
+}
+
+at_status at_topology_parse(const char *text, at_topology *out) {
+  at_topology t = {.slices = 1, .shape = {1, 1, 1}};
+  const char *chip = strchr(text, '*');
+  if (chip) {
+    const char *p = text;
+    t.slices = (uint32_t)take_number(&p);
+    if (!t.slices || p != chip)
+      return bad_topology(text, "the number of slices is not 1..4096");
+    chip++;
+  } else {
+    chip = text;
+  }
+  size_t n = strcspn(chip, ":");
+  AT_TRY(at_status_prefix(at_hw_find((at_str){chip, n}, &t.hw),
+                          "target \"%.64s\"", text));
+  if (chip[n]) AT_TRY(parse_shape(text, chip + n, &t));
+  uint64_t chips = (uint64_t)t.slices;
+  for (int i = 0; i < 3; i++) chips *= (uint64_t)t.shape[i];  // < 2^52
+  uint64_t devices = chips * (t.hw->cores_per_chip / t.hw->cores_per_device);
+  if (devices > AT_TOPOLOGY_MAX_DEVICES)
+    return bad_topology(text, "more than 4096 devices");
+  t.num_devices = (uint32_t)devices;
+  *out = t;
+  return AT_OK;
+}
+
+at_place at_topology_place(const at_topology *t, uint32_t device) {
+  uint32_t per_chip = t->hw->cores_per_chip / t->hw->cores_per_device;
+  int64_t chip = device / per_chip;
+  at_place p = {.core_on_chip = device % per_chip};
+  for (int i = 0; i < 3; i++) {
+    p.coords[i] = chip % t->shape[i];
+    chip /= t->shape[i];
+  }
+  p.slice = (uint32_t)chip;
+  return p;
+}
+
+// ---- Padding
+// -------------------------------------------------------------------------
+static uint64_t next_power_of_two(uint64_t n) {
+  return n <= 1 ? 1 : 1ull << (64 - __builtin_clzll(n - 1));
+}
+
+static uint64_t clamp(uint64_t v, uint64_t low, uint64_t high) {
+  return v < low ? low : v > high ? high : v;
+}
+
+static uint64_t round_to(uint64_t n, uint64_t tile) {
+  return at_mul((n + tile - 1) / tile, tile);
+}
+
+uint64_t at_hw_padded_bytes(const at_hw *hw, at_dtype t, at_dims dims) {
+  uint32_t bits = at_dtype_of(t)->bits;
+  if (bits == 0) return 0;
+  if (bits == 1 || bits == 6) bits = 8;
+  uint32_t arrays = bits > 32 ? bits / 32 : 1;
+  if (bits > 32) bits = 32;
+  uint64_t packing = 32 / bits, lanes = 128;
+  uint64_t most_rows = bits == 32   ? 8
+                       : bits == 16 ? hw->sublane_rows_16bit
+                                    : 8 * packing;
+  for (uint32_t i = 0; i < dims.rank; i++)
+    if (dims.ptr[i] <= 0) return 0;
+  uint64_t elements;
+  if (dims.rank < 2) {
+    uint64_t n = dims.rank ? (uint64_t)dims.ptr[0] : 1;
+    uint64_t least = lanes * packing;
+    elements = round_to(
+        n, clamp(next_power_of_two(n), least, AT_MAX(least, (uint64_t)1024)));
+  } else {
+    uint64_t rows = (uint64_t)dims.ptr[dims.rank - 2];
+    uint64_t tile = clamp(next_power_of_two(rows), packing, most_rows);
+    elements = at_mul(round_to((uint64_t)dims.ptr[dims.rank - 1], lanes),
+                      round_to(rows, tile));
+    for (uint32_t i = 0; i + 2 < dims.rank; i++)
+      elements = at_mul(elements, (size_t)dims.ptr[i]);
+  }
+  if (elements == SIZE_MAX) return UINT64_MAX;
+  return at_mul(at_mul(elements / 8, bits), arrays);
+}
