@@ -37,6 +37,7 @@ typedef struct at_memory_stats {
   uint64_t in_use, peak_in_use, limit, num_allocs, largest_alloc, reserved;
 } at_memory_stats;
 at_memory_stats at_chip_memory_stats(const at_chip *c);
+void at_chip_memory_stats_clear(at_chip *c);  // peak = in use; counts = 0
 
 // ---- Buffers ---------------------------------------------------------------------
 typedef enum at_memory_kind {
