@@ -1,0 +1,381 @@
+// GEMM: checks and simplifies the parameters, picks an engine, and runs blocks.
+// Every element of C is summed in an order that depends only on the shape, so the
+// result is the same for any number of threads.
+#include "kernels/gemm_internal.h"
+
+enum { MAX_MC = 1920, MAX_NC = 2048, MAX_KC_BLOCKS = 12 };
+
+typedef struct blocks {
+  const at_gemm_job *j;
+  int64_t mc, nc, kc;    // chunk sizes (A: mc x kc, B: kc x nc are packed at once)
+  int64_t mt, nt;        // task tile
+  int64_t acc_ld;        // columns of an accumulator row
+  bool whole_acc;        // k has several chunks and C cannot hold the sums
+  size_t a_bytes, b_bytes, acc_bytes, raw_bytes, total_bytes;
+} blocks;
+
+// One worker's or one product's scratch.
+typedef struct space {
+  char *a, *b, *acc, *raw;
+} space;
+
+typedef struct chunk {
+  const blocks *p;
+  const space *s;        // shared packed operands
+  int64_t batch, c_off;
+  int64_t i0, rows, j0, cols, k0, kc, kpad;
+  bool first, last;      // of k
+  int64_t tiles_n;
+  size_t acc_stride, raw_stride;  // between workers
+} chunk;
+
+static bool c_direct(const at_gemm_job *j, int64_t i0, int64_t rows, int64_t j0,
+                     int64_t cols) {
+  uint32_t t = j->c_type == AT_U32   ? AT_S32
+               : j->c_type == AT_U64 ? AT_S64
+                                     : j->c_type;
+  return t == j->e->acc_type && !j->bias && at_off_dense(&j->c_n, j0, cols) &&
+         at_off_uniform(&j->c_m, i0, rows);
+}
+
+static void plan_blocks(const at_gemm_job *j, uint32_t threads, blocks *p) {
+  const at_gemm_engine *e = j->e;
+  int64_t es = at_dtype_bytes((at_dtype)e->pack_type);
+  int64_t acc = at_dtype_bytes((at_dtype)e->acc_type);
+  *p = (blocks){.j = j};
+  p->mc = AT_MIN(at_k_round_up(j->m, e->mr), at_k_round_up(MAX_MC, e->mr));
+  p->nc = AT_MIN(at_k_round_up(j->n, e->nr), at_k_round_up(MAX_NC, e->nr));
+  p->kc = AT_MIN(at_k_round_up(j->k, e->kstep), (int64_t)MAX_KC_BLOCKS * e->kc);
+  p->mt = AT_MIN(p->mc, (int64_t)e->mr * AT_MAX(1, 192 / e->mr));
+  p->nt = AT_MIN(p->nc, AT_MAX(e->nr, 256));
+  // Enough tasks to share out, as long as a task keeps a few microtiles.
+  while (threads > 1 && at_k_ceil_div(p->mc, p->mt) * at_k_ceil_div(p->nc, p->nt) <
+                            4 * (int64_t)threads) {
+    if (p->mt > 4 * e->mr) p->mt = at_k_round_up(p->mt / 2, e->mr);
+    else if (p->nt > 2 * e->nr) p->nt = at_k_round_up(p->nt / 2, e->nr);
+    else if (p->mt > 2 * e->mr) p->mt = at_k_round_up(p->mt / 2, e->mr);
+    else break;
+  }
+  p->whole_acc = j->k > p->kc && !c_direct(j, 0, j->m, 0, j->n);
+  p->acc_ld = p->whole_acc ? p->nc : p->nt;
+  p->a_bytes = (size_t)at_k_round_up(p->mc * p->kc * es, 64);
+  p->b_bytes = (size_t)at_k_round_up(p->nc * p->kc * es, 64);
+  p->acc_bytes =
+      (size_t)at_k_round_up((p->whole_acc ? p->mc : p->mt) * p->acc_ld * acc, 64);
+  p->raw_bytes = (size_t)at_k_round_up(
+      AT_MAX(e->mr, e->nr) * (int64_t)e->kc * 16, 64);
+}
+
+static void pack_a_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
+  const chunk *c = arg;
+  const at_gemm_job *j = c->p->j;
+  const at_gemm_engine *e = j->e;
+  int64_t es = at_dtype_bytes((at_dtype)e->pack_type);
+  bool same = j->a_type == e->pack_type || es == 1;
+  char *raw = c->s->raw + worker * c->raw_stride;
+  int64_t rows_pad = at_k_round_up(c->rows, e->mr);
+  for (int64_t p = begin; p < end; p++) {
+    int64_t r = p * e->mr, rows = AT_MIN(e->mr, c->rows - r);
+    for (int64_t k = 0; k < c->kpad; k += e->kc) {
+      int64_t kb = AT_MIN(e->kc, c->kc - k), kp = AT_MIN(e->kc, c->kpad - k);
+      char *dst = c->s->a + (k * rows_pad + r * kp) * es;
+      j->pack_a(j, c->batch, c->i0 + r, rows, e->mr, c->k0 + k, kb, kp,
+                e->a_row_major, e->a_row_major ? kp : e->mr, same ? dst : raw);
+      if (!same) at_k_convert(e->pack_type, dst, j->a_type, raw, kp * e->mr);
+    }
+  }
+}
+
+static void pack_b_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
+  const chunk *c = arg;
+  const at_gemm_job *j = c->p->j;
+  const at_gemm_engine *e = j->e;
+  int64_t es = at_dtype_bytes((at_dtype)e->pack_type);
+  char *raw = c->s->raw + worker * c->raw_stride;
+  int64_t cols_pad = at_k_round_up(c->cols, e->nr);
+  for (int64_t k = 0; k < c->kpad; k += e->kc) {
+    int64_t kb = AT_MIN(e->kc, c->kc - k), kp = AT_MIN(e->kc, c->kpad - k);
+    int64_t n = begin * e->nr, cols = AT_MIN(end * e->nr, c->cols) - n;
+    at_gemm_pack_b(j, c->batch, c->j0 + n, cols, c->k0 + k, kb, kp, kp * e->nr,
+                   raw, c->s->b + (k * cols_pad + n * kp) * es);
+  }
+}
+
+static void tile_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
+  const chunk *c = arg;
+  const blocks *p = c->p;
+  const at_gemm_job *j = p->j;
+  const at_gemm_engine *e = j->e;
+  int64_t es = at_dtype_bytes((at_dtype)e->pack_type);
+  int64_t acc_es = at_dtype_bytes((at_dtype)e->acc_type);
+  int64_t rows_pad = at_k_round_up(c->rows, e->mr);
+  int64_t cols_pad = at_k_round_up(c->cols, e->nr);
+  if (e->begin) e->begin();
+  for (int64_t t = begin; t < end; t++) {
+    int64_t ti = t / c->tiles_n * p->mt, tj = t % c->tiles_n * p->nt;
+    int64_t rows = AT_MIN(p->mt, c->rows - ti), cols = AT_MIN(p->nt, c->cols - tj);
+    int64_t i0 = c->i0 + ti, j0 = c->j0 + tj;
+    bool direct = c_direct(j, i0, rows, j0, cols);
+    char *out;
+    int64_t ld;
+    if (direct) {
+      ld = rows > 1 ? at_off(&j->c_m, i0 + 1) - at_off(&j->c_m, i0) : cols;
+      out = j->c + (c->c_off + at_off(&j->c_m, i0) + at_off(&j->c_n, j0)) * acc_es;
+    } else if (p->whole_acc) {
+      ld = p->acc_ld;
+      out = c->s->acc + (ti * ld + tj) * acc_es;
+    } else {
+      ld = p->acc_ld;
+      out = c->s->acc + worker * c->acc_stride;
+    }
+    for (int64_t k = 0; k < c->kpad; k += e->kc) {
+      int64_t kp = AT_MIN(e->kc, c->kpad - k);
+      const char *a = c->s->a + (k * rows_pad + ti * kp) * es;
+      const char *b = c->s->b + (k * cols_pad + tj * kp) * es;
+      bool add = k > 0 || !c->first;
+      for (int64_t jj = 0; jj < cols; jj += e->nr)
+        for (int64_t ii = 0; ii < rows; ii += e->mr)
+          e->micro(kp, a + ii * kp * es, b + jj * kp * es,
+                   out + (ii * ld + jj) * acc_es, ld, (int)AT_MIN(e->mr, rows - ii),
+                   (int)AT_MIN(e->nr, cols - jj), add);
+    }
+    if (!direct && c->last)
+      at_gemm_store(j, c->c_off, i0, rows, j0, cols, out, ld);
+  }
+  if (e->end) e->end();
+}
+
+static void for_range(const at_par *par, int64_t n, int64_t grain, at_range_fn fn,
+                      void *arg) {
+  if (par) at_par_for(par, n, grain, fn, arg);
+  else fn(arg, 0, n, 0);
+}
+
+// One product. par NULL: on this thread.
+static void run_one(const at_par *par, const blocks *p, const space *s,
+                    int64_t batch) {
+  const at_gemm_job *j = p->j;
+  const at_gemm_engine *e = j->e;
+  int64_t off[3];
+  j->batch_off(j, batch, off);
+  chunk c = {.p = p, .s = s, .batch = batch, .c_off = off[2],
+             .acc_stride = p->whole_acc ? 0 : p->acc_bytes,
+             .raw_stride = p->raw_bytes};
+  for (int64_t jc = 0; jc < j->n; jc += p->nc) {
+    for (int64_t ic = 0; ic < j->m; ic += p->mc) {
+      c.i0 = ic, c.rows = AT_MIN(p->mc, j->m - ic);
+      c.j0 = jc, c.cols = AT_MIN(p->nc, j->n - jc);
+      c.tiles_n = at_k_ceil_div(c.cols, p->nt);
+      int64_t tiles = c.tiles_n * at_k_ceil_div(c.rows, p->mt);
+      for (int64_t kc = 0; kc < j->k; kc += p->kc) {
+        c.k0 = kc, c.kc = AT_MIN(p->kc, j->k - kc);
+        c.kpad = at_k_round_up(c.kc, e->kstep);
+        c.first = kc == 0, c.last = kc + c.kc == j->k;
+        if (ic == 0 || j->k > p->kc)
+          for_range(par, at_k_ceil_div(c.cols, e->nr), 2, pack_b_range, &c);
+        for_range(par, at_k_ceil_div(c.rows, e->mr), 2, pack_a_range, &c);
+        for_range(par, tiles, 1, tile_range, &c);
+      }
+    }
+  }
+}
+
+typedef struct batch_run {
+  const blocks *p;
+  char *mem;
+} batch_run;
+
+static space space_at(const blocks *p, char *mem) {
+  return (space){mem, mem + p->a_bytes, mem + p->a_bytes + p->b_bytes,
+                 mem + p->a_bytes + p->b_bytes + p->acc_bytes};
+}
+
+static void batch_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
+  const batch_run *r = arg;
+  space s = space_at(r->p, r->mem + worker * r->p->total_bytes);
+  for (int64_t b = begin; b < end; b++) run_one(NULL, r->p, &s, b);
+}
+
+typedef struct zero_run { const at_gemm_job *j; } zero_run;
+
+// k = 0: sums of nothing, plus the bias.
+static void zero_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
+  const at_gemm_job *j = ((const zero_run *)arg)->j;
+  char acc[64 * 16];
+  for (int64_t t = begin; t < end; t++) {
+    int64_t off[3];
+    j->batch_off(j, t / j->m, off);
+    for (int64_t n = 0; n < j->n; n += 64) {
+      memset(acc, 0, sizeof acc);
+      at_gemm_store(j, off[2], t % j->m, 1, n, AT_MIN(64, j->n - n), acc, 64);
+    }
+  }
+}
+
+at_status at_gemm_run(const at_par *par, const at_gemm_job *j) {
+  if (j->batch == 0 || j->m == 0 || j->n == 0) return AT_OK;
+  if (j->k == 0) {
+    zero_run z = {j};
+    at_par_for(par, j->batch * j->m, 64, zero_range, &z);
+    return AT_OK;
+  }
+  uint32_t threads = at_par_threads(par);
+  double work = (double)j->m * (double)j->n * (double)j->k;
+  bool by_batch = j->batch > 1 && (j->batch >= 2 * (int64_t)threads || work < 2e6);
+  bool serial = work * (double)j->batch < 1e5;
+  blocks p;
+  plan_blocks(j, by_batch || serial ? 1 : threads, &p);
+  p.total_bytes = p.a_bytes + p.b_bytes + p.acc_bytes + p.raw_bytes;
+  size_t bytes;
+  if (by_batch) {
+    bytes = at_mul(p.total_bytes, threads);
+  } else {
+    size_t workers = p.whole_acc ? 1 : threads;
+    bytes = p.a_bytes + p.b_bytes + p.acc_bytes * workers + p.raw_bytes * threads;
+  }
+  char *mem = at_par_scratch(par, bytes);
+  if (!mem)
+    return AT_FAIL(AT_RESOURCE_EXHAUSTED,
+                   "gemm: no scratch memory\ndetail: %zu bytes for packed operands",
+                   bytes);
+  if (by_batch) {
+    batch_run r = {&p, mem};
+    int64_t grain = (int64_t)(1e5 / work) + 1;
+    at_par_for(par, j->batch, grain, batch_range, &r);
+    return AT_OK;
+  }
+  space s = {mem, mem + p.a_bytes, mem + p.a_bytes + p.b_bytes, NULL};
+  s.raw = s.acc + p.acc_bytes * (p.whole_acc ? 1 : threads);
+  for (int64_t b = 0; b < j->batch; b++) run_one(serial ? NULL : par, &p, &s, b);
+  return AT_OK;
+}
+
+// ---- The kernel's entry ---------------------------------------------------------
+
+// Drops dims of size 1 and joins neighbours that are one dim in both operands.
+static bool group_simplify(const at_k_gemm_dims *in, at_k_gemm_dims *out,
+                           int64_t *size) {
+  if (in->rank > AT_K_MAX_RANK) return false;
+  at_k_gemm_dims d = {0};
+  *size = 1;
+  for (uint32_t i = 0; i < in->rank; i++) {
+    if (in->size[i] < 0 || __builtin_mul_overflow(*size, in->size[i], size))
+      return false;
+    if (in->size[i] == 1) continue;
+    uint32_t r = d.rank;
+    if (r > 0 && d.stride_x[r - 1] == in->stride_x[i] * in->size[i] &&
+        d.stride_y[r - 1] == in->stride_y[i] * in->size[i] &&
+        d.stride_z[r - 1] == in->stride_z[i] * in->size[i]) {
+      d.size[r - 1] *= in->size[i];
+      r--;
+    } else {
+      d.size[r] = in->size[i];
+      d.rank++;
+    }
+    d.stride_x[r] = in->stride_x[i];
+    d.stride_y[r] = in->stride_y[i];
+    d.stride_z[r] = in->stride_z[i];
+  }
+  *out = d;
+  return true;
+}
+
+static at_status make_off(const at_k_call *c, const at_k_gemm_dims *d, int which,
+                          int64_t size, at_gemm_off *o) {
+  const int64_t *st = which == 0 ? d->stride_x : which == 1 ? d->stride_y : d->stride_z;
+  if (d->rank <= 1) {
+    *o = (at_gemm_off){NULL, d->rank ? st[0] : 1, INT64_MAX};
+    return AT_OK;
+  }
+  *o = (at_gemm_off){NULL, st[d->rank - 1], d->size[d->rank - 1]};
+  if (size == 0) return AT_OK;
+  int64_t *t;
+  AT_K_SCRATCH(t, c, at_mul((size_t)size, sizeof *t));
+  int64_t filled = 1;
+  t[0] = 0;
+  // Doubling from the minor dim outwards keeps every write sequential.
+  for (uint32_t i = d->rank; i-- > 0;) {
+    for (int64_t k = 1; k < d->size[i]; k++)
+      for (int64_t f = 0; f < filled; f++) t[k * filled + f] = t[f] + k * st[i];
+    filled *= d->size[i];
+  }
+  o->table = t;
+  return AT_OK;
+}
+
+static void batch_off_dims(const at_gemm_job *j, int64_t i, int64_t off[3]) {
+  const at_k_gemm_dims *d = j->batch_ctx;
+  off[0] = off[1] = off[2] = 0;
+  for (uint32_t r = d->rank; r-- > 0;) {
+    int64_t x = i % d->size[r];
+    i /= d->size[r];
+    off[0] += x * d->stride_x[r];
+    off[1] += x * d->stride_y[r];
+    off[2] += x * d->stride_z[r];
+  }
+}
+
+static void swap_operands(at_gemm_job *j, at_k_gemm_dims *batch) {
+#define SWAP(T, x, y) do { T t_ = (x); (x) = (y); (y) = t_; } while (0)
+  SWAP(uint32_t, j->a_type, j->b_type);
+  SWAP(const char *, j->a, j->b);
+  SWAP(int64_t, j->m, j->n);
+  SWAP(at_gemm_off, j->a_m, j->b_n);
+  SWAP(at_gemm_off, j->a_k, j->b_k);
+  SWAP(at_gemm_off, j->c_m, j->c_n);
+  for (uint32_t i = 0; i < batch->rank; i++)
+    SWAP(int64_t, batch->stride_x[i], batch->stride_y[i]);
+#undef SWAP
+  j->bias_rows = !j->bias_rows;
+}
+
+static at_status check_types(const at_k_gemm_params *p) {
+  switch (p->acc) {
+    case AT_F32: case AT_F64: case AT_S32: case AT_S64: case AT_U32: case AT_U64:
+    case AT_C64: case AT_C128: break;
+    default:
+      return AT_FAIL(AT_INVALID_ARGUMENT, "gemm: accumulator type %s is not one of "
+                     "f32 f64 i32 i64 ui32 ui64 complex", at_k_dtype_text(p->acc));
+  }
+  AT_K_CHECK(at_dtype_bytes((at_dtype)p->a) && at_dtype_bytes((at_dtype)p->b) &&
+                 at_dtype_bytes((at_dtype)p->c),
+             "gemm: operand types %s, %s -> %s have no data", at_k_dtype_text(p->a),
+             at_k_dtype_text(p->b), at_k_dtype_text(p->c));
+  return AT_OK;
+}
+
+at_status at_k_gemm(const at_k_call *c) {
+  const at_k_gemm_params *p = c->params;
+  AT_K_BUFS(c, p->epilogue == AT_EPI_BIAS_N ? 4u : 3u);
+  AT_K_CHECK(p->epilogue <= AT_EPI_BIAS_N, "gemm: unknown epilogue %u", p->epilogue);
+  AT_TRY(check_types(p));
+  at_k_gemm_dims batch, m, n, k;
+  at_gemm_job j = {.a_type = p->a, .b_type = p->b, .c_type = p->c};
+  AT_K_CHECK(group_simplify(&p->batch, &batch, &j.batch) &&
+                 group_simplify(&p->m, &m, &j.m) && group_simplify(&p->n, &n, &j.n) &&
+                 group_simplify(&p->k, &k, &j.k),
+             "gemm: a dimension group has a bad rank or size");
+  AT_TRY(make_off(c, &m, 0, j.m, &j.a_m));
+  AT_TRY(make_off(c, &k, 0, j.k, &j.a_k));
+  AT_TRY(make_off(c, &k, 1, j.k, &j.b_k));
+  AT_TRY(make_off(c, &n, 0, j.n, &j.b_n));
+  AT_TRY(make_off(c, &m, 1, j.m, &j.c_m));
+  AT_TRY(make_off(c, &n, 1, j.n, &j.c_n));
+  j.a = c->bufs[0], j.b = c->bufs[1], j.c = c->bufs[c->num_bufs - 1];
+  if (p->epilogue == AT_EPI_BIAS_N) j.bias = c->bufs[2];
+  // Rows of C are written whole: the dense side of C is the column side.
+  if (j.c_n.stride != 1 && j.c_m.stride == 1 && j.m > 1) swap_operands(&j, &batch);
+  j.pack_a = at_gemm_pack_a_strided;
+  j.batch_off = batch_off_dims;
+  j.batch_ctx = &batch;
+  j.e = at_gemm_engine_of(j.a_type, j.b_type, p->acc);
+  if (!j.e)
+    return AT_FAIL(AT_UNIMPLEMENTED, "gemm: %s x %s -> %s", at_k_dtype_text(p->a),
+                   at_k_dtype_text(p->b), at_k_dtype_text(p->acc));
+  if (j.batch && j.m && j.n && j.k) {
+    if (at_gemm_small(&j)) return AT_OK;
+    at_status st = AT_OK;
+    if (at_gemm_thin(c->par, &j, &st)) return st;
+  }
+  return at_gemm_run(c->par, &j);
+}

@@ -1,0 +1,90 @@
+// The blocked matrix product behind GEMM and CONV. An engine is a microkernel with
+// its packed layouts; a job says how to pack A, where B and C live, and what follows
+// the last block of k.
+#ifndef ATOLL_KERNELS_GEMM_INTERNAL_H_
+#define ATOLL_KERNELS_GEMM_INTERNAL_H_
+
+#include "kernels/kernels_internal.h"
+
+// Offsets, in elements, of the indices of one group of dimensions. Inside a segment
+// of `inner` indices the offsets grow by `stride`.
+typedef struct at_gemm_off {
+  const int64_t *table;  // NULL: index * stride
+  int64_t stride, inner;
+} at_gemm_off;
+static inline int64_t at_off(const at_gemm_off *o, int64_t i) {
+  return o->table ? o->table[i] : i * o->stride;
+}
+// True if [i, i + n) lies in one segment.
+static inline bool at_off_uniform(const at_gemm_off *o, int64_t i, int64_t n) {
+  return !o->table || n <= 1 || i / o->inner == (i + n - 1) / o->inner;
+}
+static inline bool at_off_dense(const at_gemm_off *o, int64_t i, int64_t n) {
+  return n <= 1 || (o->stride == 1 && at_off_uniform(o, i, n));
+}
+
+typedef struct at_gemm_engine {
+  const char *name;
+  uint32_t pack_type;  // element type of packed A and B
+  uint32_t acc_type;   // element type of the accumulator
+  int32_t mr, nr;      // rows and columns of a microtile
+  int32_t kr;          // k values that stand together in packed B
+  int32_t kstep;       // k is padded with zeros to a multiple of this
+  int32_t kc;          // k of one block, a multiple of kstep
+  bool a_row_major;    // packed A is [mr][kc], else [kc][mr]
+  // c[i * ldc + j] (+)= sum over k of a, b for i < mr, j < nr. kc is padded. Packed
+  // B is [kc / kr][nr][kr].
+  void (*micro)(int64_t kc, const void *a, const void *b, void *c, int64_t ldc,
+                int mr, int nr, bool add);
+  void (*begin)(void);  // per task: AMX loads and releases its tiles
+  void (*end)(void);
+} at_gemm_engine;
+
+// The engine for operands of these types, by the features of this CPU. NULL: none.
+const at_gemm_engine *at_gemm_engine_of(uint32_t a, uint32_t b, uint32_t acc);
+const at_gemm_engine *at_gemm_amx_engine(uint32_t a, uint32_t b, uint32_t acc);
+
+typedef struct at_gemm_job at_gemm_job;
+// Writes rows [i, i + rows) by k [k, k + kc) of A of one batch in its own element
+// type. Row-major: dst[r * ld + k], else dst[k * ld + r]; zeros up to `width` rows
+// and `kpad` columns.
+typedef void (*at_gemm_pack_a_fn)(const at_gemm_job *j, int64_t batch, int64_t i,
+                                  int64_t rows, int64_t width, int64_t k,
+                                  int64_t kc, int64_t kpad, bool row_major,
+                                  int64_t ld, void *dst);
+struct at_gemm_job {
+  const at_gemm_engine *e;
+  int64_t batch, m, n, k;
+  uint32_t a_type, b_type, c_type;
+  const char *a, *b;
+  char *c;
+  at_gemm_pack_a_fn pack_a;
+  const void *pack_a_ctx;
+  at_gemm_off a_m, a_k;  // used by at_gemm_pack_a_strided
+  at_gemm_off b_k, b_n, c_m, c_n;
+  // Offsets of batch `i` in A, B and C.
+  void (*batch_off)(const at_gemm_job *j, int64_t i, int64_t off[3]);
+  const void *batch_ctx;
+  const void *bias;  // acc type, per column (per row when bias_rows), or NULL
+  bool bias_rows;
+};
+
+at_status at_gemm_run(const at_par *par, const at_gemm_job *j);
+void at_gemm_pack_a_strided(const at_gemm_job *j, int64_t batch, int64_t i,
+                            int64_t rows, int64_t width, int64_t k, int64_t kc,
+                            int64_t kpad, bool row_major, int64_t ld, void *dst);
+// Packs columns [n0, n0 + cols) of B (panels of nr, each kpad * nr elements, `panel`
+// elements apart) for k in [k0, k0 + kc). raw: a panel of b_type per worker.
+void at_gemm_pack_b(const at_gemm_job *j, int64_t batch, int64_t n0, int64_t cols,
+                    int64_t k0, int64_t kc, int64_t kpad, int64_t panel,
+                    void *raw, void *dst);
+// Converts a finished tile of accumulators and stores it into C.
+void at_gemm_store(const at_gemm_job *j, int64_t c_off, int64_t i0, int64_t rows,
+                   int64_t j0, int64_t cols, void *acc, int64_t ld);
+
+// Few rows: streams B once, unpacked. Returns false when the shape is not its own.
+bool at_gemm_thin(const at_par *par, const at_gemm_job *j, at_status *st);
+// Small, dense and of one float type: no packing, no threads.
+bool at_gemm_small(const at_gemm_job *j);
+
+#endif

@@ -1,0 +1,96 @@
+// Body of one microkernel family; included by gemm_micro.c with these defined:
+//   NAME   prefix          ELEM  element type     BYTES  bytes of a vector
+//   ROWS   6 or 12         VECS  vectors of a row of the microtile
+//   ATTR   target attribute      MADD(a, b, c)    a * b + c on vectors
+// No include guard: it is included once per family.
+#define CAT_(a, b) a##b
+#define CAT(a, b) CAT_(a, b)
+#define VEC CAT(NAME, _vec)
+#define BODY CAT(NAME, _body)
+#define UNROLL _Pragma("clang loop unroll(full)")
+#define LANES ((int)(BYTES / sizeof(ELEM)))
+
+typedef ELEM VEC __attribute__((vector_size(BYTES), aligned(sizeof(ELEM))));
+
+// c[mr][nr] (+)= a * b; `mr` is a constant at every call. Rows of b hold whole
+// vectors even when nr is smaller.
+ATTR AT_INLINE void BODY(const int mr, int64_t kc, const ELEM *restrict a,
+                         int64_t ars, int64_t acs, const ELEM *restrict b,
+                         int64_t brs, ELEM *restrict c, int64_t ldc, int nr,
+                         bool add) {
+  VEC acc[ROWS][VECS];
+  UNROLL for (int i = 0; i < mr; i++) {
+    UNROLL for (int v = 0; v < VECS; v++) acc[i][v] = (VEC){0};
+  }
+  for (int64_t k = 0; k < kc; k++) {
+    VEC bv[VECS];
+    UNROLL for (int v = 0; v < VECS; v++) bv[v] = *(const VEC *)(b + v * LANES);
+    UNROLL for (int i = 0; i < mr; i++) {
+      VEC av = (VEC){0} + a[i * ars];
+      UNROLL for (int v = 0; v < VECS; v++)
+        acc[i][v] = MADD(av, bv[v], acc[i][v]);
+    }
+    a += acs;
+    b += brs;
+  }
+  if (nr == VECS * LANES) {
+    UNROLL for (int i = 0; i < mr; i++) {
+      UNROLL for (int v = 0; v < VECS; v++) {
+        VEC *p = (VEC *)(c + i * ldc + v * LANES);
+        *p = add ? *p + acc[i][v] : acc[i][v];
+      }
+    }
+    return;
+  }
+  ELEM edge[ROWS][VECS * LANES];
+  UNROLL for (int i = 0; i < mr; i++) {
+    UNROLL for (int v = 0; v < VECS; v++)
+      *(VEC *)(edge[i] + v * LANES) = acc[i][v];
+  }
+  for (int i = 0; i < mr; i++)
+    for (int j = 0; j < nr; j++)
+      c[i * ldc + j] = add ? c[i * ldc + j] + edge[i][j] : edge[i][j];
+}
+
+#if ROWS == 12
+#define ALL_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12)
+#else
+#define ALL_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6)
+#endif
+
+ATTR static void CAT(NAME, _packed)(int64_t kc, const void *a, const void *b,
+                                    void *c, int64_t ldc, int mr, int nr,
+                                    bool add) {
+#define CASE(n)                                                          \
+  case n:                                                                \
+    BODY(n, kc, a, 1, ROWS, b, VECS *LANES, c, ldc, nr, add); \
+    break;
+  switch (mr) { ALL_ROWS(CASE) }
+#undef CASE
+}
+
+ATTR static void CAT(NAME, _strided)(int64_t kc, const void *a, int64_t ars,
+                                     int64_t acs, const void *b, int64_t brs,
+                                     void *c, int64_t ldc, int mr, int nr) {
+#define CASE(n)                                                \
+  case n:                                                      \
+    BODY(n, kc, a, ars, acs, b, brs, c, ldc, nr, false);       \
+    break;
+  switch (mr) { ALL_ROWS(CASE) }
+#undef CASE
+}
+
+#undef ALL_ROWS
+#undef LANES
+#undef UNROLL
+#undef BODY
+#undef VEC
+#undef CAT
+#undef CAT_
+#undef NAME
+#undef ELEM
+#undef BYTES
+#undef ROWS
+#undef VECS
+#undef ATTR
+#undef MADD

@@ -1,0 +1,227 @@
+// Packing: panels of A and B in the engine's layout, and the way back to C.
+#include "kernels/gemm_internal.h"
+
+// dst[k * ld + r] = src[row[r] + k * ks] for four rows of 4-byte elements.
+static void transpose4_u32(uint32_t *dst, int64_t ld, const uint32_t *const r[4],
+                           int64_t kc) {
+  int64_t k = 0;
+  for (; k + 4 <= kc; k += 4) {
+    __m128i a = _mm_loadu_si128((const void *)(r[0] + k));
+    __m128i b = _mm_loadu_si128((const void *)(r[1] + k));
+    __m128i c = _mm_loadu_si128((const void *)(r[2] + k));
+    __m128i d = _mm_loadu_si128((const void *)(r[3] + k));
+    __m128i ab = _mm_unpacklo_epi32(a, b), AB = _mm_unpackhi_epi32(a, b);
+    __m128i cd = _mm_unpacklo_epi32(c, d), CD = _mm_unpackhi_epi32(c, d);
+    _mm_storeu_si128((void *)(dst + k * ld), _mm_unpacklo_epi64(ab, cd));
+    _mm_storeu_si128((void *)(dst + (k + 1) * ld), _mm_unpackhi_epi64(ab, cd));
+    _mm_storeu_si128((void *)(dst + (k + 2) * ld), _mm_unpacklo_epi64(AB, CD));
+    _mm_storeu_si128((void *)(dst + (k + 3) * ld), _mm_unpackhi_epi64(AB, CD));
+  }
+  for (; k < kc; k++)
+    for (int i = 0; i < 4; i++) dst[k * ld + i] = r[i][k];
+}
+
+typedef struct b16 { uint64_t w[2]; } b16;
+
+// One body per element width: dst[x * ldx + y] = src[xo(x) + yo(y)].
+#define GATHER(name, T)                                                        \
+  static void name(T *dst, int64_t ldx, const T *src, const at_gemm_off *xo,   \
+                   int64_t x0, int64_t nx, const at_gemm_off *yo, int64_t y0,  \
+                   int64_t ny) {                                               \
+    if (at_off_dense(yo, y0, ny)) {                                            \
+      for (int64_t x = 0; x < nx; x++)                                         \
+        memcpy(dst + x * ldx, src + at_off(xo, x0 + x) + at_off(yo, y0),       \
+               (size_t)ny * sizeof(T));                                        \
+      return;                                                                  \
+    }                                                                          \
+    if (at_off_uniform(xo, x0, nx)) {                                          \
+      int64_t xs = xo->stride;                                                 \
+      for (int64_t y = 0; y < ny; y++) {                                       \
+        const T *restrict s = src + at_off(xo, x0) + at_off(yo, y0 + y);       \
+        T *restrict d = dst + y;                                               \
+        for (int64_t x = 0; x < nx; x++) d[x * ldx] = s[x * xs];               \
+      }                                                                        \
+      return;                                                                  \
+    }                                                                          \
+    for (int64_t x = 0; x < nx; x++) {                                         \
+      const T *s = src + at_off(xo, x0 + x);                                   \
+      for (int64_t y = 0; y < ny; y++)                                         \
+        dst[x * ldx + y] = s[at_off(yo, y0 + y)];                              \
+    }                                                                          \
+  }
+GATHER(gather1, uint8_t)
+GATHER(gather2, uint16_t)
+GATHER(gather4_any, uint32_t)
+GATHER(gather8, uint64_t)
+GATHER(gather16, b16)
+
+static void gather4(uint32_t *dst, int64_t ldx, const uint32_t *src,
+                    const at_gemm_off *xo, int64_t x0, int64_t nx,
+                    const at_gemm_off *yo, int64_t y0, int64_t ny) {
+  if (at_off_dense(yo, y0, ny) || !at_off_dense(xo, x0, nx)) {
+    gather4_any(dst, ldx, src, xo, x0, nx, yo, y0, ny);
+    return;
+  }
+  int64_t y = 0;
+  for (; y + 4 <= ny; y += 4) {
+    const uint32_t *r[4];
+    for (int i = 0; i < 4; i++)
+      r[i] = src + at_off(xo, x0) + at_off(yo, y0 + y + i);
+    transpose4_u32(dst + y, ldx, r, nx);
+  }
+  if (y < ny) gather4_any(dst + y, ldx, src, xo, x0, nx, yo, y0 + y, ny - y);
+}
+
+// dst[x * ldx + y] = src[xo(x0 + x) + yo(y0 + y)] for elements of `bytes`.
+static void gather(uint32_t bytes, void *dst, int64_t ldx, const void *src,
+                   const at_gemm_off *xo, int64_t x0, int64_t nx,
+                   const at_gemm_off *yo, int64_t y0, int64_t ny) {
+  switch (bytes) {
+    case 1: gather1(dst, ldx, src, xo, x0, nx, yo, y0, ny); break;
+    case 2: gather2(dst, ldx, src, xo, x0, nx, yo, y0, ny); break;
+    case 4: gather4(dst, ldx, src, xo, x0, nx, yo, y0, ny); break;
+    case 8: gather8(dst, ldx, src, xo, x0, nx, yo, y0, ny); break;
+    default: gather16(dst, ldx, src, xo, x0, nx, yo, y0, ny); break;
+  }
+}
+
+void at_gemm_pack_a_strided(const at_gemm_job *j, int64_t batch, int64_t i,
+                            int64_t rows, int64_t width, int64_t k, int64_t kc,
+                            int64_t kpad, bool row_major, int64_t ld,
+                            void *dst) {
+  uint32_t es = at_dtype_bytes((at_dtype)j->a_type);
+  int64_t off[3];
+  j->batch_off(j, batch, off);
+  const char *src = j->a + off[0] * es;
+  char *d = dst;
+  if (row_major) {
+    gather(es, d, ld, src, &j->a_m, i, rows, &j->a_k, k, kc);
+    for (int64_t r = 0; r < rows && kc < kpad; r++)
+      memset(d + (r * ld + kc) * es, 0, (size_t)((kpad - kc) * es));
+    for (int64_t r = rows; r < width; r++)
+      memset(d + r * ld * es, 0, (size_t)(kpad * es));
+    return;
+  }
+  if (rows < width) memset(d, 0, (size_t)(kc * ld * es));
+  gather(es, d, ld, src, &j->a_k, k, kc, &j->a_m, i, rows);
+  if (kc < kpad) memset(d + kc * ld * es, 0, (size_t)((kpad - kc) * ld * es));
+}
+
+// raw[k][nr] of 2-byte elements -> dst[k / 2][nr][2].
+static void interleave2(uint16_t *dst, const uint16_t *raw, int64_t kpad,
+                        int64_t nr) {
+  for (int64_t k = 0; k < kpad; k += 2) {
+    const uint16_t *restrict r0 = raw + k * nr, *restrict r1 = r0 + nr;
+    uint16_t *restrict d = dst + k * nr;
+    for (int64_t n = 0; n < nr; n++) d[2 * n] = r0[n], d[2 * n + 1] = r1[n];
+  }
+}
+static void interleave4(uint8_t *dst, const uint8_t *raw, int64_t kpad,
+                        int64_t nr) {
+  for (int64_t k = 0; k < kpad; k += 4)
+    for (int64_t n = 0; n < nr; n++)
+      for (int64_t q = 0; q < 4; q++)
+        dst[k * nr + 4 * n + q] = raw[(k + q) * nr + n];
+}
+
+// One panel of B whose k is contiguous: groups of kr values move as one word.
+static void pack_b_words(const at_gemm_job *j, const char *src, int64_t n0,
+                         int64_t cols, int64_t k0, int64_t kc, void *dst) {
+  int64_t nr = j->e->nr;
+  const uint32_t *r[4];
+  uint32_t es = at_dtype_bytes((at_dtype)j->b_type);
+  int64_t words = kc / j->e->kr;
+  for (int64_t n = 0; n < cols; n += 4) {
+    int live = (int)AT_MIN(4, cols - n);
+    for (int i = 0; i < 4; i++)
+      r[i] = (const void *)(src + (at_off(&j->b_n, n0 + n + AT_MIN(i, live - 1)) +
+                                   at_off(&j->b_k, k0)) * es);
+    transpose4_u32((uint32_t *)dst + n, nr, r, words);
+  }
+}
+
+static void pack_b_panel(const at_gemm_job *j, const char *src, int64_t n0,
+                         int64_t cols, int64_t k0, int64_t kc, int64_t kpad,
+                         void *raw, void *dst) {
+  const at_gemm_engine *e = j->e;
+  uint32_t es = at_dtype_bytes((at_dtype)j->b_type);
+  uint32_t pack_es = at_dtype_bytes((at_dtype)e->pack_type);
+  bool same = j->b_type == e->pack_type || pack_es == 1;
+  int64_t nr = e->nr;
+  if (e->kr > 1 && kc % e->kr == 0 && kc == kpad && cols == nr &&
+      at_off_dense(&j->b_k, k0, kc)) {
+    pack_b_words(j, src, n0, cols, k0, kc, dst);
+    return;
+  }
+  char *first = same && e->kr == 1 ? dst : raw;
+  if (cols < nr || kc < kpad) memset(first, 0, (size_t)(kpad * nr * es));
+  gather(es, first, nr, src, &j->b_k, k0, kc, &j->b_n, n0, cols);
+  if (e->kr == 2) interleave2(dst, raw, kpad, nr);
+  else if (e->kr == 4) interleave4(dst, raw, kpad, nr);
+  else if (!same) at_k_convert(e->pack_type, dst, j->b_type, raw, kpad * nr);
+}
+
+void at_gemm_pack_b(const at_gemm_job *j, int64_t batch, int64_t n0, int64_t cols,
+                    int64_t k0, int64_t kc, int64_t kpad, int64_t panel,
+                    void *raw, void *dst) {
+  uint32_t es = at_dtype_bytes((at_dtype)j->b_type);
+  uint32_t pack_es = at_dtype_bytes((at_dtype)j->e->pack_type);
+  int64_t off[3];
+  j->batch_off(j, batch, off);
+  const char *src = j->b + off[1] * es;
+  for (int64_t p = 0; p * j->e->nr < cols; p++)
+    pack_b_panel(j, src, n0 + p * j->e->nr,
+                 AT_MIN(j->e->nr, cols - p * j->e->nr), k0, kc, kpad, raw,
+                 (char *)dst + p * panel * pack_es);
+}
+
+static void add_bias(const at_gemm_job *j, uint32_t t, void *row, int64_t i,
+                     int64_t j0, int64_t cols) {
+  int64_t step = j->bias_rows ? 0 : 1, at = j->bias_rows ? i : j0;
+#define ADD(T)                                                         \
+  for (int64_t n = 0; n < cols; n++)                                   \
+    ((T *)row)[n] = ((T *)row)[n] + ((const T *)j->bias)[at + n * step]
+  switch (t) {
+    case AT_F32: ADD(float); break;
+    case AT_F64: ADD(double); break;
+    case AT_S32: ADD(uint32_t); break;
+    case AT_S64: ADD(uint64_t); break;
+    case AT_C64:
+      for (int64_t n = 0; n < 2 * cols; n++)
+        ((float *)row)[n] += ((const float *)j->bias)[2 * (at + n / 2 * step) + n % 2];
+      break;
+    default:
+      for (int64_t n = 0; n < 2 * cols; n++)
+        ((double *)row)[n] +=
+            ((const double *)j->bias)[2 * (at + n / 2 * step) + n % 2];
+  }
+#undef ADD
+}
+
+static void scatter_row(uint32_t es, char *c, const at_gemm_off *o, int64_t j0,
+                        int64_t cols, const char *row) {
+  for (int64_t n = 0; n < cols; n++)
+    memcpy(c + at_off(o, j0 + n) * es, row + n * es, es);
+}
+
+void at_gemm_store(const at_gemm_job *j, int64_t c_off, int64_t i0, int64_t rows,
+                   int64_t j0, int64_t cols, void *acc, int64_t ld) {
+  uint32_t t = j->e->acc_type, es = at_dtype_bytes((at_dtype)j->c_type);
+  uint32_t acc_es = at_dtype_bytes((at_dtype)t);
+  bool dense = at_off_dense(&j->c_n, j0, cols);
+  char tmp[256 * 16];
+  for (int64_t i = 0; i < rows; i++) {
+    char *row = (char *)acc + i * ld * acc_es;
+    char *c = j->c + (c_off + at_off(&j->c_m, i0 + i)) * es;
+    if (j->bias) add_bias(j, t, row, i0 + i, j0, cols);
+    if (dense) {
+      at_k_convert(j->c_type, c + at_off(&j->c_n, j0) * es, t, row, cols);
+      continue;
+    }
+    for (int64_t n = 0; n < cols; n += 256) {
+      int64_t w = AT_MIN(256, cols - n);
+      at_k_convert(j->c_type, tmp, t, row + n * acc_es, w);
+      scatter_row(es, c, &j->c_n, j0 + n, w, tmp);
+    }
+  }
+}

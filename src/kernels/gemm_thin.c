@@ -1,0 +1,247 @@
+// Products with at most eight rows (or columns): memory-bound, so B is read once and
+// in place. Either the columns of B are contiguous (rows of B are added, scaled) or
+// k is (dot products).
+#include "kernels/gemm_internal.h"
+
+typedef uint16_t u16x16 __attribute__((vector_size(32), aligned(2)));
+typedef uint32_t u32x16 __attribute__((vector_size(64)));
+typedef uint16_t u16x8 __attribute__((vector_size(16), aligned(2)));
+typedef uint32_t u32x8 __attribute__((vector_size(32)));
+typedef _Float16 f16x16 __attribute__((vector_size(32), aligned(2)));
+typedef _Float16 f16x8 __attribute__((vector_size(16), aligned(2)));
+typedef float f32x16 __attribute__((vector_size(64)));
+typedef float f32x8 __attribute__((vector_size(32)));
+
+#define PLAIN(V, p) (*(const V *)(p))
+
+#define BF16_V4(p) \
+  ((f32x16)(__builtin_convertvector(*(const u16x16 *)(p), u32x16) << 16))
+#define F16_V4(p) __builtin_convertvector(*(const f16x16 *)(p), f32x16)
+#define F32_V4(p) PLAIN(f32_v4_vec, p)
+#define F64_V4(p) PLAIN(f64_v4_vec, p)
+#define BF16_V3(p) \
+  ((f32x8)(__builtin_convertvector(*(const u16x8 *)(p), u32x8) << 16))
+#define F16_V3(p) __builtin_convertvector(*(const f16x8 *)(p), f32x8)
+#define F32_V3(p) PLAIN(f32_v3_vec, p)
+#define F64_V3(p) PLAIN(f64_v3_vec, p)
+
+#define NAME f32_v4
+#define ACC float
+#define BYTES 64
+#define ATTR AT_V4_WIDE
+#define LOADS(X) X(f32, float, F32_V4) X(bf16, uint16_t, BF16_V4) X(f16, uint16_t, F16_V4)
+#include "kernels/gemm_thin_template.h"
+
+#define NAME f32_v3
+#define ACC float
+#define BYTES 32
+#define ATTR
+#define LOADS(X) X(f32, float, F32_V3) X(bf16, uint16_t, BF16_V3) X(f16, uint16_t, F16_V3)
+#include "kernels/gemm_thin_template.h"
+
+#define NAME f64_v4
+#define ACC double
+#define BYTES 64
+#define ATTR AT_V4_WIDE
+#define LOADS(X) X(f64, double, F64_V4)
+#include "kernels/gemm_thin_template.h"
+
+#define NAME f64_v3
+#define ACC double
+#define BYTES 32
+#define ATTR
+#define LOADS(X) X(f64, double, F64_V3)
+#include "kernels/gemm_thin_template.h"
+
+typedef void (*rows_fn)(int, const void *, int64_t, const void *, int64_t, int64_t,
+                        int64_t, void *, int64_t);
+typedef void (*dots_fn)(int, int64_t, const void *, int64_t, const void *, int64_t,
+                        int64_t, void *, int64_t);
+typedef struct thin_fns {
+  uint32_t b_type, acc;
+  rows_fn rows[2];  // [0]: AVX2, [1]: AVX-512
+  dots_fn dots[2];
+} thin_fns;
+#define THIN(b, acc, sfx, w)                                         \
+  {b, acc, {(rows_fn)w##_v3_rows_##sfx, (rows_fn)w##_v4_rows_##sfx}, \
+   {(dots_fn)w##_v3_dots_##sfx, (dots_fn)w##_v4_dots_##sfx}}
+static const thin_fns table[] = {
+    THIN(AT_F32, AT_F32, f32, f32), THIN(AT_BF16, AT_F32, bf16, f32),
+    THIN(AT_F16, AT_F32, f16, f32), THIN(AT_F64, AT_F64, f64, f64)};
+
+enum { MAX_ROWS = 8, K_CHUNK = 16384, DOT_COLS = 64, MAX_LANES = 16 };
+
+typedef struct thin {
+  const at_gemm_job *j;
+  rows_fn rows;
+  dots_fn dots;
+  bool by_rows;
+  int m;
+  int64_t es_b, es;        // bytes of B's and the accumulator's elements
+  int64_t kpad, blocks, width, chunks;
+  int lanes;
+  char *a;                 // [batch][m][kpad] in the accumulator's type
+  char *y;                 // rows: [worker][m][width]; dots: [batch][chunk][m][n]
+} thin;
+
+static void pack_rows(const thin *t) {
+  const at_gemm_job *j = t->j;
+  int64_t es_a = at_dtype_bytes((at_dtype)j->a_type);
+  char raw[512 * 16];
+  for (int64_t b = 0; b < j->batch; b++)
+    for (int64_t i = 0; i < t->m; i++) {
+      char *dst = t->a + (b * t->m + i) * t->kpad * t->es;
+      for (int64_t k = 0; k < j->k; k += 512) {
+        int64_t n = AT_MIN(512, j->k - k);
+        at_gemm_pack_a_strided(j, b, i, 1, 1, k, n, n, true, n, raw);
+        at_k_convert(j->e->acc_type, dst + k * t->es, j->a_type, raw, n);
+      }
+      memset(dst + j->k * t->es, 0, (size_t)((t->kpad - j->k) * t->es));
+    }
+}
+
+static void rows_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
+  const thin *t = arg;
+  const at_gemm_job *j = t->j;
+  char *y = t->y + (int64_t)worker * t->m * t->width * t->es;
+  for (int64_t x = begin; x < end; x++) {
+    int64_t batch = x / t->blocks, n0 = x % t->blocks * t->width, off[3];
+    int64_t n = AT_MIN(t->width, j->n - n0), whole = n / t->lanes * t->lanes;
+    j->batch_off(j, batch, off);
+    const char *b = j->b + (off[1] + at_off(&j->b_n, n0)) * t->es_b;
+    const char *a = t->a + batch * t->m * t->kpad * t->es;
+    memset(y, 0, (size_t)(t->m * t->width * t->es));
+    t->rows(t->m, a, t->kpad, b, j->b_k.stride, j->k, whole, y, t->width);
+    if (whole < n) {
+      // The last columns, through a padded copy of a few rows of B at a time.
+      char tail[64 * MAX_LANES * 8];
+      memset(tail, 0, sizeof tail);
+      for (int64_t k = 0; k < j->k; k += 64) {
+        int64_t kc = AT_MIN(64, j->k - k);
+        for (int64_t r = 0; r < kc; r++)
+          memcpy(tail + r * t->lanes * t->es_b,
+                 b + ((k + r) * j->b_k.stride + whole) * t->es_b,
+                 (size_t)((n - whole) * t->es_b));
+        t->rows(t->m, a + k * t->es, t->kpad, tail, t->lanes, kc, t->lanes,
+                y + whole * t->es, t->width);
+      }
+    }
+    at_gemm_store(j, off[2], 0, t->m, n0, n, y, t->width);
+  }
+}
+
+static void dots_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
+  const thin *t = arg;
+  const at_gemm_job *j = t->j;
+  for (int64_t x = begin; x < end; x++) {
+    int64_t chunk = x % t->chunks, block = x / t->chunks % t->blocks;
+    int64_t batch = x / t->chunks / t->blocks, off[3];
+    int64_t n0 = block * DOT_COLS, cols = AT_MIN(DOT_COLS, j->n - n0);
+    int64_t k0 = chunk * K_CHUNK, kc = AT_MIN(K_CHUNK, j->k - k0);
+    int64_t whole = kc / t->lanes * t->lanes;
+    j->batch_off(j, batch, off);
+    const char *a = t->a + (batch * t->m * t->kpad + k0) * t->es;
+    char *y = t->y + ((batch * t->chunks + chunk) * t->m * j->n + n0) * t->es;
+    for (int i = 0; i < t->m; i++)
+      memset(y + i * j->n * t->es, 0, (size_t)(cols * t->es));
+    const char *b = j->b + (off[1] + n0 * j->b_n.stride + k0) * t->es_b;
+    t->dots(t->m, cols, a, t->kpad, b, j->b_n.stride, whole, y, j->n);
+    if (whole == kc) continue;
+    char tail[DOT_COLS * MAX_LANES * 8];
+    memset(tail, 0, sizeof tail);
+    for (int64_t n = 0; n < cols; n++)
+      memcpy(tail + n * t->lanes * t->es_b, b + (n * j->b_n.stride + whole) * t->es_b,
+             (size_t)((kc - whole) * t->es_b));
+    t->dots(t->m, cols, a + whole * t->es, t->kpad, tail, t->lanes, t->lanes, y,
+            j->n);
+  }
+}
+
+// Adds the chunks of k in order and stores.
+static void sum_chunks(const thin *t) {
+  const at_gemm_job *j = t->j;
+  int64_t count = t->m * j->n, off[3];
+  for (int64_t b = 0; b < j->batch; b++) {
+    char *y = t->y + b * t->chunks * count * t->es;
+    for (int64_t c = 1; c < t->chunks; c++)
+      for (int64_t i = 0; i < count; i++) {
+        if (t->es == 4) ((float *)y)[i] += ((float *)y)[c * count + i];
+        else ((double *)y)[i] += ((double *)y)[c * count + i];
+      }
+    j->batch_off(j, b, off);
+    at_gemm_store(j, off[2], 0, t->m, 0, j->n, y, j->n);
+  }
+}
+
+static bool shape_fits(const at_gemm_job *j, thin *t) {
+  if (j->m > MAX_ROWS || j->n < 8 || j->k < 2) {
+    if (!(j->m == 1 && j->n >= 1 && j->k >= 64)) return false;
+  }
+  bool rows = at_off_dense(&j->b_n, 0, j->n) && at_off_uniform(&j->b_k, 0, j->k) &&
+              j->n >= 16;
+  bool dots = at_off_dense(&j->b_k, 0, j->k) && at_off_uniform(&j->b_n, 0, j->n);
+  t->by_rows = rows;
+  return (rows || dots) && (double)j->batch * (double)j->m * (double)j->k < 16e6;
+}
+
+// C and the product transposed: few columns become few rows.
+static at_gemm_job transposed(const at_gemm_job *j) {
+  at_gemm_job r = *j;
+  r.a_type = j->b_type, r.b_type = j->a_type;
+  r.a = j->b, r.b = j->a;
+  r.m = j->n, r.n = j->m;
+  r.a_m = j->b_n, r.b_n = j->a_m;
+  r.a_k = j->b_k, r.b_k = j->a_k;
+  r.c_m = j->c_n, r.c_n = j->c_m;
+  r.bias_rows = !j->bias_rows;
+  return r;
+}
+
+static void batch_off_swapped(const at_gemm_job *j, int64_t i, int64_t off[3]) {
+  const at_gemm_job *orig = j->batch_ctx;
+  int64_t t[3];
+  orig->batch_off(orig, i, t);
+  off[0] = t[1], off[1] = t[0], off[2] = t[2];
+}
+
+bool at_gemm_thin(const at_par *par, const at_gemm_job *job, at_status *st) {
+  *st = AT_OK;
+  at_gemm_job flipped;
+  const at_gemm_job *j = job;
+  if (j->m > MAX_ROWS && j->n <= MAX_ROWS) {
+    flipped = transposed(j);
+    flipped.batch_off = batch_off_swapped;
+    flipped.batch_ctx = job;
+    j = &flipped;
+  }
+  const thin_fns *f = NULL;
+  for (size_t i = 0; i < AT_LEN(table); i++)
+    if (table[i].b_type == j->b_type && table[i].acc == j->e->acc_type) f = &table[i];
+  thin t = {.j = j, .m = (int)j->m};
+  if (!f || !shape_fits(j, &t)) return false;
+  bool wide = at_k_has(AT_CPU_AVX512);
+  t.rows = f->rows[wide], t.dots = f->dots[wide];
+  t.es = at_dtype_bytes((at_dtype)f->acc);
+  t.es_b = at_dtype_bytes((at_dtype)j->b_type);
+  t.lanes = (int)((wide ? 64 : 32) / t.es);
+  t.kpad = at_k_round_up(j->k, MAX_LANES);
+  uint32_t threads = at_par_threads(par);
+  t.a = at_par_scratch(par, (size_t)(j->batch * t.m * t.kpad * t.es));
+  t.chunks = t.by_rows ? 1 : at_k_ceil_div(j->k, K_CHUNK);
+  t.width = j->n >= 2048 * (int64_t)threads ? 1024 : 256;
+  t.blocks = at_k_ceil_div(j->n, t.by_rows ? t.width : DOT_COLS);
+  int64_t y = t.by_rows ? (int64_t)threads * t.m * t.width
+                        : j->batch * t.chunks * t.m * j->n;
+  t.y = at_par_scratch(par, (size_t)(y * t.es));
+  if (!t.a || !t.y) {
+    *st = AT_FAIL(AT_RESOURCE_EXHAUSTED, "gemm: no scratch memory for a thin product");
+    return true;
+  }
+  pack_rows(&t);
+  int64_t tasks = j->batch * t.blocks * t.chunks;
+  int64_t per_task = AT_MAX(1, j->k * j->n / (t.blocks * t.chunks));
+  int64_t grain = 65536 / per_task + 1;
+  at_par_for(par, tasks, grain, t.by_rows ? rows_range : dots_range, &t);
+  if (!t.by_rows) sum_chunks(&t);
+  return true;
+}

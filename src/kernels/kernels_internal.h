@@ -1,0 +1,86 @@
+// Shared by the files of this room: feature selection, element conversion, checks.
+#ifndef ATOLL_KERNELS_KERNELS_INTERNAL_H_
+#define ATOLL_KERNELS_KERNELS_INTERNAL_H_
+
+#include <immintrin.h>
+
+#include "base/cpu.h"
+#include "kernels/kernels.h"
+
+// Functions that may use AVX-512; callers check at_k_has(AT_CPU_AVX512) first.
+#define AT_V4                                                                 \
+  __attribute__((target(                                                      \
+      "avx2,fma,f16c,bmi,bmi2,avx512f,avx512bw,avx512dq,avx512vl,avx512cd," \
+      "prefer-256-bit")))
+#define AT_V4_WIDE                                                           \
+  __attribute__((target(                                                     \
+      "avx2,fma,f16c,bmi,bmi2,avx512f,avx512bw,avx512dq,avx512vl,avx512cd")))
+#define AT_INLINE static inline __attribute__((always_inline))
+
+// The CPU's features, less what at_k_limit_features took away.
+uint64_t at_k_features(void);
+static inline bool at_k_has(uint64_t bits) {
+  return (at_k_features() & bits) == bits;
+}
+// Tests: keep only these features. UINT64_MAX restores all.
+void at_k_limit_features(uint64_t mask);
+
+// ---- Elements ----------------------------------------------------------------
+static inline float at_bf16_to_f32(uint16_t h) {
+  uint32_t u = (uint32_t)h << 16;
+  float f;
+  memcpy(&f, &u, 4);
+  return f;
+}
+// Round to nearest even; NaN stays a quiet NaN.
+static inline uint16_t at_f32_to_bf16(float f) {
+  uint32_t u;
+  memcpy(&u, &f, 4);
+  uint32_t r = (u + 0x7fff + ((u >> 16) & 1)) >> 16;
+  uint32_t nan = (u >> 16) | 0x40;
+  return (uint16_t)((u & 0x7fffffff) > 0x7f800000 ? nan : r);
+}
+static inline float at_f16_to_f32(uint16_t h) { return _cvtsh_ss(h); }
+static inline uint16_t at_f32_to_f16(float f) { return _cvtss_sh(f, 0); }
+
+// dst[i] = (dst type) src[i] for n dense elements. Floats round to nearest even;
+// wide integers wrap; float to integer truncates and saturates; real to complex
+// has a zero imaginary part; complex to real keeps the real part. `dst` and `src`
+// do not overlap.
+void at_k_convert(uint32_t dst_type, void *dst, uint32_t src_type,
+                  const void *src, int64_t n);
+// One element as a double (complex: its real part), and back.
+double at_k_load_f64(uint32_t dtype, const void *p);
+void at_k_store_f64(uint32_t dtype, void *p, double v);
+
+// ---- Checks ------------------------------------------------------------------
+// INVALID_ARGUMENT unless the call has `want` buffers.
+#define AT_K_BUFS(c, want)                                                    \
+  do {                                                                        \
+    if ((c)->num_bufs != (want))                                              \
+      return AT_FAIL(AT_INVALID_ARGUMENT, "%s: needs %u buffers, got %u",     \
+                     __func__, (unsigned)(want), (unsigned)(c)->num_bufs);    \
+  } while (0)
+#define AT_K_CHECK(cond, ...)                                 \
+  do {                                                        \
+    if (!(cond)) return AT_FAIL(AT_INVALID_ARGUMENT, __VA_ARGS__); \
+  } while (0)
+#define AT_K_SCRATCH(p, c, bytes)                                           \
+  do {                                                                      \
+    (p) = at_par_scratch((c)->par, (bytes));                                \
+    if (!(p))                                                               \
+      return AT_FAIL(AT_RESOURCE_EXHAUSTED, "%s: no scratch memory (%zu bytes)", \
+                     __func__, (size_t)(bytes));                            \
+  } while (0)
+
+static inline int64_t at_k_ceil_div(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+static inline int64_t at_k_round_up(int64_t a, int64_t b) {
+  return at_k_ceil_div(a, b) * b;
+}
+static inline const char *at_k_dtype_text(uint32_t t) {
+  return at_dtype_of((at_dtype)t)->text;
+}
+
+#endif
