@@ -7,6 +7,7 @@
 #define INT_MADD(a, b, c) ((a) * (b) + (c))
 
 #define NAME f32_v4
+#define STRIDED
 #define ELEM float
 #define BYTES 64
 #define ROWS 12
@@ -16,6 +17,7 @@
 #include "kernels/gemm_micro_template.h"
 
 #define NAME f32_v3
+#define STRIDED
 #define ELEM float
 #define BYTES 32
 #define ROWS 6
@@ -25,6 +27,7 @@
 #include "kernels/gemm_micro_template.h"
 
 #define NAME f64_v4
+#define STRIDED
 #define ELEM double
 #define BYTES 64
 #define ROWS 12
@@ -34,6 +37,7 @@
 #include "kernels/gemm_micro_template.h"
 
 #define NAME f64_v3
+#define STRIDED
 #define ELEM double
 #define BYTES 32
 #define ROWS 6

@@ -2,6 +2,7 @@
 //   NAME   prefix          ELEM  element type     BYTES  bytes of a vector
 //   ROWS   6 or 12         VECS  vectors of a row of the microtile
 //   ATTR   target attribute      MADD(a, b, c)    a * b + c on vectors
+//   STRIDED  defined: also a kernel for operands that are not packed
 // No include guard: it is included once per family.
 #define CAT_(a, b) a##b
 #define CAT(a, b) CAT_(a, b)
@@ -69,6 +70,7 @@ ATTR static void CAT(NAME, _packed)(int64_t kc, const void *a, const void *b,
 #undef CASE
 }
 
+#ifdef STRIDED
 ATTR static void CAT(NAME, _strided)(int64_t kc, const void *a, int64_t ars,
                                      int64_t acs, const void *b, int64_t brs,
                                      void *c, int64_t ldc, int mr, int nr) {
@@ -79,6 +81,9 @@ ATTR static void CAT(NAME, _strided)(int64_t kc, const void *a, int64_t ars,
   switch (mr) { ALL_ROWS(CASE) }
 #undef CASE
 }
+
+#undef STRIDED
+#endif
 
 #undef ALL_ROWS
 #undef LANES

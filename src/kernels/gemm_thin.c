@@ -86,7 +86,6 @@ typedef struct thin {
 
 static void pack_rows(const thin *t) {
   const at_gemm_job *j = t->j;
-  int64_t es_a = at_dtype_bytes((at_dtype)j->a_type);
   char raw[512 * 16];
   for (int64_t b = 0; b < j->batch; b++)
     for (int64_t i = 0; i < t->m; i++) {
