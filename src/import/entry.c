@@ -1,0 +1,88 @@
+// What JAX attaches to the arguments and results of `main`.
+#include "import/import_internal.h"
+
+static at_status dict_text(at_imp *x, const at_mattr *d, const char *key,
+                           const char **out) {
+  const at_mattr *t = at_mattr_field(d, key);
+  return t ? at_imp_text(x, t, out) : AT_OK;
+}
+
+static at_status info_read(at_imp *x, const at_mop *func, const at_mattr *d,
+                           at_io_info *out) {
+  const at_mattr *alias = at_mattr_field(d, "tf.aliasing_output");
+  int64_t i;
+  if (alias) {
+    if (!at_mattr_int(alias, &i) || i < 0 || i >= x->m->entry->num_results)
+      return AT_OP_FAIL(x, func, AT_INVALID_ARGUMENT,
+                        "tf.aliasing_output names no result");
+    out->alias = (int32_t)i;
+  }
+  const at_mattr *donor = at_mattr_field(d, "jax.buffer_donor");
+  out->donor = donor && (donor->kind == AT_MATTR_UNIT || donor->i != 0);
+  AT_TRY(dict_text(x, d, "sdy.sharding", &out->sharding));
+  AT_TRY(dict_text(x, d, "mhlo.sharding", &out->sharding));
+  AT_TRY(dict_text(x, d, "mhlo.layout_mode", &out->layout));
+  AT_TRY(dict_text(x, d, "mhlo.memory_kind", &out->memory_kind));
+  AT_TRY(dict_text(x, d, "jax.result_info", &out->name));
+  return AT_OK;
+}
+
+// One entry per leaf: a tuple's leaves share what is said about the tuple.
+static at_status infos_read(at_imp *x, const at_mop *func, const char *attr,
+                            const at_mtype *const *types, uint32_t count,
+                            uint32_t leaves, at_io_info **out) {
+  at_io_info *infos;
+  AT_TRY_ALLOC(infos, at_new(x->a, at_io_info, (size_t)leaves + 1));
+  for (uint32_t i = 0; i < leaves; i++) infos[i].alias = -1;
+  *out = infos;
+  const at_mattr *list = at_mop_attr(func, attr);
+  if (!list || list->kind != AT_MATTR_ARRAY) return AT_OK;
+  for (uint32_t i = 0, at = 0; i < count; i++) {
+    uint32_t n = at_imp_leaves(x, types[i]);
+    if (i < list->num_elems && list->elems[i]->kind == AT_MATTR_DICT)
+      for (uint32_t k = at; k < at + n && k < leaves; k++)
+        AT_TRY(info_read(x, func, list->elems[i], &infos[k]));
+    at += n;
+  }
+  return AT_OK;
+}
+
+// Arguments carry their name as location.
+static void param_names(at_module *m) {
+  for (uint32_t i = 0; i < m->entry->num_params; i++) {
+    const at_loc *loc = m->entry->params[i]->loc;
+    if (loc && loc->name && !m->params[i].name) m->params[i].name = loc->name;
+  }
+}
+
+static at_status check_signature(at_imp *x, const at_mop *func,
+                                 const at_mtype *type) {
+  at_types want;
+  const at_comp *c = x->m->entry;
+  AT_TRY(at_imp_types_flatten(x, func, type->results, type->num_results, &want));
+  if (want.n != c->num_results)
+    return AT_OP_FAIL(x, func, AT_INVALID_ARGUMENT,
+                      "declares %u results, returns %u", want.n,
+                      c->num_results);
+  AT_TRY(at_imp_types_flatten(x, func, type->types, type->num_types, &want));
+  if (want.n != c->num_params)
+    return AT_OP_FAIL(x, func, AT_INVALID_ARGUMENT,
+                      "declares %u arguments, its body takes %u", want.n,
+                      c->num_params);
+  return AT_OK;
+}
+
+at_status at_imp_entry_info(at_imp *x, const at_mop *func) {
+  const at_mattr *t = at_mop_attr(func, "function_type");
+  if (!t || t->kind != AT_MATTR_TYPE || !t->type ||
+      t->type->kind != AT_MTYPE_FUNCTION)
+    return AT_OP_FAIL(x, func, AT_INVALID_ARGUMENT, "has no function type");
+  at_module *m = x->m;
+  AT_TRY(check_signature(x, func, t->type));
+  AT_TRY(infos_read(x, func, "arg_attrs", t->type->types, t->type->num_types,
+                    m->entry->num_params, &m->params));
+  AT_TRY(infos_read(x, func, "res_attrs", t->type->results,
+                    t->type->num_results, m->entry->num_results, &m->results));
+  param_names(m);
+  return AT_OK;
+}

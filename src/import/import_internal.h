@@ -1,0 +1,228 @@
+// What the files of this room share. Not for other rooms.
+#ifndef ATOLL_IMPORT_IMPORT_INTERNAL_H_
+#define ATOLL_IMPORT_IMPORT_INTERNAL_H_
+
+#include "import/import.h"
+
+typedef struct at_imp at_imp;
+typedef struct at_imp_row at_imp_row;
+
+// How a row becomes hlo: reads `op`, builds nodes, defines op's results.
+typedef at_status (*at_imp_how)(at_imp *x, const at_mop *op,
+                                const at_imp_row *row);
+
+// One spelling of one op. dialects: which of the spellings it answers to.
+struct at_imp_row {
+  const char *text;  // without dialect and version: "add"
+  uint32_t dialects;
+  uint32_t version;          // of VHLO; 0: not a VHLO op
+  const char *since, *until;  // VHLO versions, inclusive
+  at_op op;                  // target of `plain`; what the doc names otherwise
+  at_imp_how how;
+  const char *how_text;
+};
+enum {
+  AT_IMP_VHLO = 1,
+  AT_IMP_STABLEHLO = 2,
+  AT_IMP_CHLO = 4,
+  AT_IMP_FUNC = 8,
+  AT_IMP_SDY = 16
+};
+extern const at_imp_row at_imp_rows[];
+extern const uint32_t at_imp_num_rows;
+// NULL: no such op, or not in that version.
+const at_imp_row *at_imp_row_find(const char *name);
+
+// The hlo values of one MLIR value: one, or the leaves of a tuple.
+typedef struct at_vals {
+  at_value *v;
+  uint32_t n;
+} at_vals;
+typedef struct at_types {
+  at_type *t;
+  uint32_t n;
+} at_types;
+
+// The computation being built and those around it, for the scope of values.
+typedef struct at_imp_scope {
+  at_comp *comp;
+  const struct at_imp_scope *up;
+} at_imp_scope;
+
+typedef struct at_imp_func {
+  const at_mop *op;
+  at_comp *comp;  // NULL: not referenced so far
+  uint32_t index;
+} at_imp_func;
+
+struct at_imp {
+  const at_mmodule *src;
+  at_arena *a;
+  at_module *m;
+  at_map values;  // at_mvalue -> at_vals
+  at_map rows;    // interned name -> at_imp_row
+  at_map locs;    // at_mloc -> at_loc
+  at_map funcs;   // symbol -> at_imp_func
+  at_map leaves;  // tuple at_mtype -> count
+  at_map meshes;  // symbol -> at_mattr (sdy.mesh)
+  const at_imp_scope *scope;
+  at_imp_func *func;  // being imported
+  uint32_t depth;
+  AT_VEC(at_imp_func *) pending;
+  AT_VEC(uint32_t) edges;  // caller, callee, caller, callee...
+};
+
+// An error about one op: '"stablehlo.add" at f.py:3:4: message'.
+#define AT_OP_FAIL(x, op, code, ...) \
+  at_imp_fail((x), (op), (code), __FILE__, __LINE__, __VA_ARGS__)
+__attribute__((format(printf, 6, 7))) at_status at_imp_fail(
+    at_imp *x, const at_mop *op, at_code code, const char *file, int line,
+    const char *fmt, ...);
+
+// ---- import.c: values, regions, functions ------------------------------------
+at_status at_imp_operand(at_imp *x, const at_mop *op, uint32_t i, at_vals *out);
+// The operands' leaves, one after another.
+at_status at_imp_operands(at_imp *x, const at_mop *op, at_vals *out);
+// Exactly one leaf.
+at_status at_imp_single(at_imp *x, const at_mop *op, uint32_t i, at_value *out);
+at_status at_imp_define(at_imp *x, const at_mvalue *v, at_vals vals);
+// Hands the values out to the op's results by their leaf counts; checks types.
+at_status at_imp_define_results(at_imp *x, const at_mop *op, const at_value *v,
+                                uint32_t n);
+// The results of one node, in order.
+at_status at_imp_define_node(at_imp *x, const at_mop *op, at_node *n);
+at_status at_imp_need(at_imp *x, const at_mop *op, uint32_t operands,
+                      uint32_t results);
+at_status at_imp_region(at_imp *x, const at_mop *op, uint32_t i, at_comp **out);
+// Ops of a block up to its terminator; the terminator's operands.
+at_status at_imp_block(at_imp *x, const at_mop *op, const at_mblock *b,
+                       at_vals *out);
+at_status at_imp_op(at_imp *x, const at_mop *op);
+at_status at_imp_callee(at_imp *x, const at_mop *op, at_str name,
+                        at_imp_func **out);
+// The function's body as a region (a custom call's called computation).
+at_status at_imp_func_region(at_imp *x, const at_mop *op, at_str name,
+                             at_comp **out);
+
+// ---- types.c --------------------------------------------------------------------
+at_status at_imp_dtype(at_imp *x, const at_mop *op, const at_mtype *t,
+                       at_dtype *out);
+at_status at_imp_type(at_imp *x, const at_mop *op, const at_mtype *t,
+                      at_type *out);
+enum { AT_IMP_MAX_LEAVES = 1 << 16 };
+// Saturates at AT_IMP_MAX_LEAVES + 1.
+uint32_t at_imp_leaves(at_imp *x, const at_mtype *t);
+at_status at_imp_types_flatten(at_imp *x, const at_mop *op,
+                               const at_mtype *const *types, uint32_t count,
+                               at_types *out);
+at_status at_imp_result_types(at_imp *x, const at_mop *op, at_types *out);
+// A dense or resource attribute as a literal.
+at_status at_imp_literal(at_imp *x, const at_mop *op, const at_mattr *v,
+                         const at_literal **out);
+
+// ---- attrs.c --------------------------------------------------------------------
+// By VHLO's name: an attribute of the op, or a field of one of StableHLO's
+// structs (dot_dimension_numbers, channel_handle...). NULL: absent.
+const at_mattr *at_imp_attr(const at_mop *op, const char *name);
+const at_mattr *at_mattr_field(const at_mattr *t, const char *name);
+bool at_mattr_int(const at_mattr *t, int64_t *out);
+at_status at_imp_int(at_imp *x, const at_mop *op, const char *name,
+                     int64_t absent, int64_t *out);
+at_status at_imp_ints(at_imp *x, const at_mop *op, const char *name,
+                      const at_mattr *t, at_dims *out);
+at_status at_imp_str(at_imp *x, const at_mop *op, const char *name, at_str *out);
+// Every attribute that hlo's row of `hlo` lists, read from `op`.
+typedef AT_VEC(at_attr) at_attr_vec;
+at_status at_imp_attrs(at_imp *x, const at_mop *op, at_op hlo,
+                       at_attr_vec *out);
+// Replaces or adds.
+at_status at_imp_attr_put(at_imp *x, at_attr_vec *v, at_attr a);
+// mhlo.sharding, sdy.sharding, mhlo.frontend_attributes.
+at_status at_imp_attrs_common(at_imp *x, const at_mop *op, at_attr_vec *out);
+at_status at_imp_text(at_imp *x, const at_mattr *t, const char **out);
+// The byte form of a dictionary (abi/attrdict.h).
+at_status at_imp_dict(at_imp *x, const at_mop *op, const at_mattr *t,
+                      at_str *out);
+
+// ---- loc.c ----------------------------------------------------------------------
+at_status at_imp_loc(at_imp *x, const at_mloc *l, const at_loc **out);
+
+// ---- build.c: building with op's location, attributes, names ---------------------
+typedef struct at_imp_node {
+  at_op op;
+  const at_value *operands;
+  uint32_t num_operands;
+  at_attr_vec attrs;
+  at_comp **regions;
+  uint32_t num_regions;
+  const at_type *types;  // NULL: inferred
+  uint32_t num_types;
+  bool outer;  // the node that carries op's sharding and frontend attributes
+} at_imp_node;
+at_status at_imp_build(at_imp *x, const at_mop *op, const at_imp_node *d,
+                       at_node **out);
+// One result, inferred type, no regions.
+at_status at_imp_build_op(at_imp *x, const at_mop *op, at_op hlo,
+                          const at_value *operands, uint32_t n, at_value *out);
+at_status at_imp_reshape(at_imp *x, const at_mop *op, at_value v, at_type t,
+                         at_value *out);
+at_status at_imp_broadcast(at_imp *x, const at_mop *op, at_value v, at_dims map,
+                           at_type t, at_value *out);
+at_status at_imp_transpose(at_imp *x, const at_mop *op, at_value v, at_dims perm,
+                           at_value *out);
+at_status at_imp_convert(at_imp *x, const at_mop *op, at_value v, at_dtype t,
+                         at_value *out);
+// Builds a call or composite of the function that `callee_attr` names.
+at_status at_imp_call(at_imp *x, const at_mop *op, at_imp_node *d,
+                      const char *callee_attr);
+// A scalar float or integer constant of the type.
+at_status at_imp_scalar(at_imp *x, const at_mop *op, at_dtype t, double v,
+                        at_value *out);
+// A region {(a, b): a + b} over scalars of the type.
+at_status at_imp_add_region(at_imp *x, const at_mop *op, at_dtype t,
+                            at_comp **out);
+at_status at_imp_reduce_sum(at_imp *x, const at_mop *op, at_value v,
+                            at_dims dims, at_value *out);
+// The string itself where both modules share an arena, else a copy.
+at_status at_imp_keep(at_imp *x, const char *z, const char **out);
+// Copies n ints into the arena.
+at_status at_imp_dims(at_imp *x, const int64_t *p, uint32_t n, at_dims *out);
+
+// ---- How ops become hlo, by the names that vhlo_ops.def uses ----------------------
+#define AT_IMP_HOW(name) \
+  at_status at_imp_how_##name(at_imp *x, const at_mop *op, const at_imp_row *row)
+AT_IMP_HOW(plain);
+AT_IMP_HOW(structure);
+AT_IMP_HOW(constant);
+AT_IMP_HOW(tuple);
+AT_IMP_HOW(get_tuple_element);
+AT_IMP_HOW(identity);
+AT_IMP_HOW(drop);
+AT_IMP_HOW(unsupported);
+AT_IMP_HOW(call);
+AT_IMP_HOW(composite);
+AT_IMP_HOW(custom_call);
+AT_IMP_HOW(broadcast);
+AT_IMP_HOW(dot);
+AT_IMP_HOW(einsum);
+AT_IMP_HOW(unary_einsum);
+AT_IMP_HOW(torch_index_select);
+AT_IMP_HOW(cross_replica_sum);
+AT_IMP_HOW(chlo_broadcast);
+AT_IMP_HOW(chlo_broadcast_select);
+AT_IMP_HOW(chlo_constant_like);
+AT_IMP_HOW(chlo_conj);
+AT_IMP_HOW(chlo_is_inf);
+AT_IMP_HOW(chlo_is_pos_inf);
+AT_IMP_HOW(chlo_is_neg_inf);
+AT_IMP_HOW(chlo_square);
+AT_IMP_HOW(sdy_sharding_constraint);
+AT_IMP_HOW(sdy_reshard);
+AT_IMP_HOW(sdy_manual_computation);
+AT_IMP_HOW(sdy_named_computation);
+// entry.c: what JAX attached to main's arguments and results.
+at_status at_imp_entry_info(at_imp *x, const at_mop *func);
+// sdy.mesh at module level.
+at_status at_imp_mesh(at_imp *x, const at_mop *op);
+
+#endif

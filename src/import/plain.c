@@ -1,0 +1,147 @@
+// Ops that map one to one, and those that leave no node behind.
+#include "import/import_internal.h"
+
+// Attributes that need the operands' types to become canonical.
+static at_status attrs_finish(at_imp *x, const at_mop *op, at_op hlo,
+                              const at_vals *operands, at_attr_vec *attrs) {
+  for (size_t i = 0; i < attrs->len; i++) {
+    at_attr *a = &attrs->ptr[i];
+    if (hlo == AT_OP_SORT && a->id == AT_ATTR_DIMENSION && a->i < 0 &&
+        operands->n)
+      a->i += at_value_type(operands->v[0])->rank;
+  }
+  return AT_OK;
+}
+
+AT_IMP_HOW(plain) {
+  at_vals operands;
+  at_types types;
+  AT_TRY(at_imp_operands(x, op, &operands));
+  AT_TRY(at_imp_result_types(x, op, &types));
+  at_imp_node d = {.op = row->op,
+                   .operands = operands.v,
+                   .num_operands = operands.n,
+                   .types = types.t,
+                   .num_types = types.n,
+                   .num_regions = op->num_regions,
+                   .outer = true};
+  AT_TRY(at_imp_attrs(x, op, row->op, &d.attrs));
+  AT_TRY(attrs_finish(x, op, row->op, &operands, &d.attrs));
+  AT_TRY_ALLOC(d.regions, at_new(x->a, at_comp *, (size_t)op->num_regions + 1));
+  for (uint32_t i = 0; i < op->num_regions; i++)
+    AT_TRY(at_imp_region(x, op, i, &d.regions[i]));
+  at_node *n;
+  AT_TRY(at_imp_build(x, op, &d, &n));
+  return at_imp_define_node(x, op, n);
+}
+
+at_status at_imp_define_node(at_imp *x, const at_mop *op, at_node *n) {
+  at_value *v;
+  AT_TRY_ALLOC(v, at_new(x->a, at_value, (size_t)n->num_results + 1));
+  for (uint32_t i = 0; i < n->num_results; i++) v[i] = (at_value){n, i};
+  return at_imp_define_results(x, op, v, n->num_results);
+}
+
+AT_IMP_HOW(structure) {
+  return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT, "does not belong here");
+}
+
+AT_IMP_HOW(unsupported) {
+  return AT_OP_FAIL(x, op, AT_UNIMPLEMENTED, "is not supported");
+}
+
+AT_IMP_HOW(drop) {
+  if (op->num_results)
+    return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT, "gives no results");
+  return AT_OK;
+}
+
+AT_IMP_HOW(identity) {
+  at_vals v;
+  AT_TRY(at_imp_operands(x, op, &v));
+  return at_imp_define_results(x, op, v.v, v.n);
+}
+
+AT_IMP_HOW(constant) {
+  const at_mattr *value = at_mop_attr(op, "value");
+  if (!value)
+    return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT, "attribute `value` is missing");
+  AT_TRY(at_imp_need(x, op, 0, 1));
+  const at_literal *l;
+  AT_TRY(at_imp_literal(x, op, value, &l));
+  at_imp_node d = {.op = AT_OP_CONSTANT, .outer = true};
+  AT_TRY(at_imp_attr_put(x, &d.attrs,
+                         (at_attr){.id = AT_ATTR_VALUE, .literal = l}));
+  at_node *n;
+  AT_TRY(at_imp_build(x, op, &d, &n));
+  return at_imp_define_node(x, op, n);
+}
+
+AT_IMP_HOW(tuple) {
+  if (op->num_results != 1 || op->results[0].type->kind != AT_MTYPE_TUPLE)
+    return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT, "gives one tuple");
+  return at_imp_how_identity(x, op, row);
+}
+
+AT_IMP_HOW(get_tuple_element) {
+  AT_TRY(at_imp_need(x, op, 1, 1));
+  const at_mtype *t = op->operands[0]->type;
+  int64_t index;
+  AT_TRY(at_imp_int(x, op, "index", -1, &index));
+  if (t->kind != AT_MTYPE_TUPLE || index < 0 || index >= t->num_types)
+    return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT,
+                      "index %lld is outside of the operand", (long long)index);
+  at_vals v;
+  AT_TRY(at_imp_operand(x, op, 0, &v));
+  uint32_t at = 0;
+  for (int64_t i = 0; i < index; i++) at += at_imp_leaves(x, t->types[i]);
+  return at_imp_define_results(x, op, v.v + at,
+                               at_imp_leaves(x, t->types[index]));
+}
+
+// ---- Calls ------------------------------------------------------------------------
+
+static at_status signature_agrees(at_imp *x, const at_mop *op,
+                                  const at_mop *func) {
+  const at_mattr *t = at_mop_attr(func, "function_type");
+  bool ok = t && t->kind == AT_MATTR_TYPE && t->type &&
+            t->type->kind == AT_MTYPE_FUNCTION &&
+            t->type->num_types == op->num_operands &&
+            t->type->num_results == op->num_results;
+  for (uint32_t i = 0; ok && i < op->num_operands; i++)
+    ok = at_mtype_eq(t->type->types[i], op->operands[i]->type);
+  for (uint32_t i = 0; ok && i < op->num_results; i++)
+    ok = at_mtype_eq(t->type->results[i], op->results[i].type);
+  if (!ok)
+    return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT,
+                      "operands or results differ from the function's type");
+  return AT_OK;
+}
+
+at_status at_imp_call(at_imp *x, const at_mop *op, at_imp_node *d,
+                      const char *callee_attr) {
+  at_str callee;
+  at_vals operands;
+  at_types types;
+  at_imp_func *f;
+  AT_TRY(at_imp_str(x, op, callee_attr, &callee));
+  AT_TRY(at_imp_callee(x, op, callee, &f));
+  AT_TRY(signature_agrees(x, op, f->op));
+  AT_TRY(at_imp_operands(x, op, &operands));
+  AT_TRY(at_imp_result_types(x, op, &types));
+  AT_TRY(at_imp_attr_put(x, &d->attrs,
+                         (at_attr){.id = AT_ATTR_CALLEE, .s = callee}));
+  d->operands = operands.v;
+  d->num_operands = operands.n;
+  d->types = types.t;
+  d->num_types = types.n;
+  d->outer = true;
+  at_node *n;
+  AT_TRY(at_imp_build(x, op, d, &n));
+  return at_imp_define_node(x, op, n);
+}
+
+AT_IMP_HOW(call) {
+  at_imp_node d = {.op = AT_OP_CALL};
+  return at_imp_call(x, op, &d, "callee");
+}

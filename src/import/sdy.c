@@ -1,0 +1,154 @@
+// Shardy: meshes and shardings stay as text for who partitions; what only matters
+// to more than one device is looked through where the mesh has one.
+#include "import/import_internal.h"
+
+at_status at_imp_mesh(at_imp *x, const at_mop *op) {
+  at_str name;
+  AT_TRY(at_imp_str(x, op, "sym_name", &name));
+  const at_mattr *mesh = at_mop_attr(op, "mesh");
+  if (name.len == 0 || !mesh)
+    return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT, "needs a name and a mesh");
+  void **slot;
+  AT_TRY_ALLOC(slot, at_map_put(&x->meshes, name));
+  *slot = (void *)mesh;
+  const char *text;
+  AT_TRY(at_imp_text(x, mesh, &text));
+  // One mesh a line: "@name = #sdy.mesh<[...]>".
+  const char *before = x->m->mesh_text;
+  AT_TRY_ALLOC(x->m->mesh_text,
+               at_arena_printf(x->a, "%s%s@%s = %s", before ? before : "",
+                               before ? "\n" : "", name.ptr, text));
+  return AT_OK;
+}
+
+// Devices of a mesh: the product of its axes; 1 for a mesh of one device.
+static int64_t mesh_size(const at_mattr *mesh) {
+  const at_mattr *axes = at_mattr_field(mesh, "axes");
+  int64_t n = 1, size;
+  if (!axes || axes->kind != AT_MATTR_ARRAY) return 1;
+  for (uint32_t i = 0; i < axes->num_elems; i++) {
+    const at_mattr *t = at_mattr_field(axes->elems[i], "size");
+    if (!t || !at_mattr_int(t, &size)) return INT64_MAX;
+    if (size < 1 || __builtin_mul_overflow(n, size, &n)) return INT64_MAX;
+  }
+  return n;
+}
+
+// The largest mesh that `t` speaks of.
+static at_status sharding_devices(at_imp *x, const at_mop *op,
+                                  const at_mattr *t, int64_t *out) {
+  const at_mattr *list = at_mattr_field(t, "shardings");
+  if (list && list->kind == AT_MATTR_ARRAY) {
+    for (uint32_t i = 0; i < list->num_elems; i++)
+      AT_TRY(sharding_devices(x, op, list->elems[i], out));
+    return AT_OK;
+  }
+  const at_mattr *mesh = at_mattr_field(t, "mesh_or_ref");
+  if (!mesh) return AT_OK;
+  if (mesh->kind == AT_MATTR_SYMBOL || mesh->kind == AT_MATTR_STRING) {
+    void **slot = at_map_find(&x->meshes, mesh->str);
+    if (!slot)
+      return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT, "no mesh `%.*s`",
+                        (int)AT_MIN(mesh->str.len, 100),
+                        mesh->str.ptr ? mesh->str.ptr : "");
+    mesh = (const at_mattr *)*slot;
+  }
+  *out = AT_MAX(*out, mesh_size(mesh));
+  return AT_OK;
+}
+
+// Devices that the op's shardings speak of.
+static at_status op_devices(at_imp *x, const at_mop *op, int64_t *out) {
+  *out = 1;
+  bool any = false;
+  for (uint32_t i = 0; i < op->num_attrs; i++) {
+    const at_mattr *t = op->attrs[i].value;
+    if (t->kind != AT_MATTR_DIALECT || !at_str_starts(at_str_of(t->name),
+                                                      "sdy.sharding"))
+      continue;
+    AT_TRY(sharding_devices(x, op, t, out));
+    any = true;
+  }
+  // No sharding of its own: whatever meshes the module has.
+  for (size_t i = 0; !any && i < x->meshes.len; i++)
+    *out = AT_MAX(*out, mesh_size((const at_mattr *)x->meshes.entries[i].value));
+  return AT_OK;
+}
+
+// Kept as the custom call that XLA knows, for who partitions.
+AT_IMP_HOW(sdy_sharding_constraint) {
+  AT_TRY(at_imp_need(x, op, 1, 1));
+  at_value v;
+  at_types t;
+  const char *text;
+  AT_TRY(at_imp_single(x, op, 0, &v));
+  AT_TRY(at_imp_result_types(x, op, &t));
+  const at_mattr *sharding = at_mop_attr(op, "sharding");
+  if (!sharding)
+    return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT, "has no sharding");
+  AT_TRY(at_imp_text(x, sharding, &text));
+  at_imp_node d = {.op = AT_OP_CUSTOM_CALL,
+                   .operands = &v,
+                   .num_operands = 1,
+                   .types = t.t,
+                   .num_types = t.n};
+  const at_attr attrs[] = {
+      {.id = AT_ATTR_CALL_TARGET_NAME, .s = AT_STR("Sharding")},
+      {.id = AT_ATTR_HAS_SIDE_EFFECT, .i = 0},
+      {.id = AT_ATTR_BACKEND_CONFIG, .s = AT_STR("")},
+      {.id = AT_ATTR_API_VERSION, .i = 1},
+      {.id = AT_ATTR_SHARDING, .s = at_str_of(text)}};
+  for (size_t i = 0; i < AT_LEN(attrs); i++)
+    AT_TRY(at_imp_attr_put(x, &d.attrs, attrs[i]));
+  at_node *n;
+  AT_TRY(at_imp_build(x, op, &d, &n));
+  return at_imp_define_node(x, op, n);
+}
+
+// Between shardings, the value is the same; on one device, so is its place.
+AT_IMP_HOW(sdy_reshard) {
+  int64_t devices;
+  AT_TRY(op_devices(x, op, &devices));
+  if (devices != 1)
+    return AT_OP_FAIL(x, op, AT_UNIMPLEMENTED,
+                      "explicit resharding over more than one device is not "
+                      "supported");
+  return at_imp_how_identity(x, op, row);
+}
+
+// The body in place: its arguments are the operands.
+static at_status inline_body(at_imp *x, const at_mop *op) {
+  if (op->num_regions != 1 || op->regions[0]->num_blocks != 1 ||
+      op->regions[0]->blocks[0]->num_args != op->num_operands)
+    return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT,
+                      "takes one body with an argument for each operand");
+  if (x->depth >= 64)
+    return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT, "is nested too deeply");
+  const at_mblock *b = op->regions[0]->blocks[0];
+  for (uint32_t i = 0; i < op->num_operands; i++) {
+    at_vals v;
+    if (!at_mtype_eq(b->args[i].type, op->operands[i]->type))
+      return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT,
+                        "argument %u of the body differs from the operand", i);
+    AT_TRY(at_imp_operand(x, op, i, &v));
+    AT_TRY(at_imp_define(x, &b->args[i], v));
+  }
+  at_vals results;
+  x->depth++;
+  AT_TRY(at_imp_block(x, op, b, &results));
+  x->depth--;
+  return at_imp_define_results(x, op, results.v, results.n);
+}
+
+AT_IMP_HOW(sdy_manual_computation) {
+  int64_t devices;
+  AT_TRY(op_devices(x, op, &devices));
+  if (devices != 1)
+    return AT_OP_FAIL(x, op, AT_UNIMPLEMENTED,
+                      "manual computation over a mesh of %lld devices is not "
+                      "supported yet, only over one",
+                      (long long)devices);
+  return inline_body(x, op);
+}
+
+AT_IMP_HOW(sdy_named_computation) { return inline_body(x, op); }
