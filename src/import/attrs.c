@@ -1,6 +1,6 @@
 // Attributes of MLIR ops as hlo wants them. VHLO spells every field of every op
-// as an attribute of its own; StableHLO packs some into structs. Both are read by
-// VHLO's names.
+// as an attribute of its own; StableHLO packs some into structs. Both are read
+// by VHLO's names.
 #include <stdio.h>
 
 #include "import/import_internal.h"
@@ -16,9 +16,12 @@ const at_mattr *at_mattr_field(const at_mattr *t, const char *name) {
 }
 
 // StableHLO's structs, and what VHLO calls a field where that differs.
-static const char *const structs[] = {
-    "dot_dimension_numbers", "dimension_numbers",   "scatter_dimension_numbers",
-    "algorithm",             "channel_handle",      "ragged_dot_dimension_numbers"};
+static const char *const structs[] = {"dot_dimension_numbers",
+                                      "dimension_numbers",
+                                      "scatter_dimension_numbers",
+                                      "algorithm",
+                                      "channel_handle",
+                                      "ragged_dot_dimension_numbers"};
 static const struct {
   const char *vhlo, *field;
 } renamed[] = {{"channel_id", "handle"}, {"channel_type", "type"}};
@@ -82,10 +85,13 @@ static at_status dense_ints(at_imp *x, const at_mop *op, const char *name,
   uint64_t have = t->data.len / bytes, n = have;
   if (t->splat) {
     n = 1;
-    at_dims d = t->type->kind == AT_MTYPE_TENSOR ? t->type->shape : (at_dims){0};
+    at_dims d =
+        t->type->kind == AT_MTYPE_TENSOR ? t->type->shape : (at_dims){0};
     for (uint32_t i = 0; i < d.rank; i++) {
-      if (d.ptr[i] < 0 || d.ptr[i] > MAX_INTS) n = MAX_INTS + 1;
-      else n *= (uint64_t)d.ptr[i];
+      if (d.ptr[i] < 0 || d.ptr[i] > MAX_INTS)
+        n = MAX_INTS + 1;
+      else
+        n *= (uint64_t)d.ptr[i];
       if (n > MAX_INTS) break;
     }
     if (n && !have) return attr_bad(x, op, name, "a list of integers");
@@ -115,13 +121,15 @@ at_status at_imp_ints(at_imp *x, const at_mop *op, const char *name,
   switch (t->kind) {
     case AT_MATTR_DENSE:
     case AT_MATTR_DENSE_ARRAY:
-    case AT_MATTR_RESOURCE: return dense_ints(x, op, name, t, out);
-    case AT_MATTR_ARRAY: return array_ints(x, op, name, t, out);
+    case AT_MATTR_RESOURCE:
+      return dense_ints(x, op, name, t, out);
+    case AT_MATTR_ARRAY:
+      return array_ints(x, op, name, t, out);
     case AT_MATTR_DIALECT:
-      if (t->ints.rank)
-        return at_imp_dims(x, t->ints.ptr, t->ints.rank, out);
+      if (t->ints.rank) return at_imp_dims(x, t->ints.ptr, t->ints.rank, out);
       // fallthrough
-    default: return attr_bad(x, op, name, "a list of integers");
+    default:
+      return attr_bad(x, op, name, "a list of integers");
   }
 }
 
@@ -139,8 +147,10 @@ at_status at_imp_str(at_imp *x, const at_mop *op, const char *name,
 
 at_status at_imp_text(at_imp *x, const at_mattr *t, const char **out) {
   at_strbuf b = {0};
-  if (t->kind == AT_MATTR_STRING) at_strbuf_add(&b, t->str);
-  else at_mattr_print(&b, t);
+  if (t->kind == AT_MATTR_STRING)
+    at_strbuf_add(&b, t->str);
+  else
+    at_mattr_print(&b, t);
   at_status s = at_strbuf_status(&b);
   if (at_ok(s) && !(*out = at_arena_str(x->a, at_strbuf_str(&b))))
     s = AT_NO_MEMORY("attribute text");
@@ -148,16 +158,20 @@ at_status at_imp_text(at_imp *x, const at_mattr *t, const char **out) {
   return s;
 }
 
-// ---- Conversions by hlo's attribute ids -----------------------------------------
-// Where VHLO's name differs from hlo's. NULL first entry ends the list.
+// ---- Conversions by hlo's attribute ids
+// ----------------------------------------- Where VHLO's name differs from
+// hlo's. NULL first entry ends the list.
 static const char *vhlo_name(at_attr_id id, at_op op) {
   switch (id) {
     case AT_ATTR_DIMENSION:
       return op == AT_OP_IOTA || op == AT_OP_DYNAMIC_IOTA ? "iota_dimension"
                                                           : "dimension";
-    case AT_ATTR_PRECISION: return "precision_config";
-    case AT_ATTR_REVERSE: return "is_reverse";
-    default: return at_attr_text(id);
+    case AT_ATTR_PRECISION:
+      return "precision_config";
+    case AT_ATTR_REVERSE:
+      return "is_reverse";
+    default:
+      return at_attr_text(id);
   }
 }
 
@@ -170,7 +184,7 @@ static at_status groups_read(at_imp *x, const at_mop *op, const char *name,
   at_dims flat;
   AT_TRY(at_imp_ints(x, op, name, t, &flat));
   at_dims shape = t->type && t->type->kind == AT_MTYPE_TENSOR ? t->type->shape
-                                                               : (at_dims){0};
+                                                              : (at_dims){0};
   if (flat.rank == 0) return AT_OK;
   if (shape.rank != 2 || shape.ptr[0] <= 0 || shape.ptr[1] <= 0 ||
       flat.rank % (uint64_t)shape.ptr[1])
@@ -285,16 +299,17 @@ static at_status ints_default(at_imp *x, const at_mop *op, at_attr_id id,
   const at_mattr *window = NULL;
   switch (id) {
     case AT_ATTR_PADDING:
-    case AT_ATTR_WINDOW_REVERSAL: value = 0;  // fallthrough
+    case AT_ATTR_WINDOW_REVERSAL:
+      value = 0;  // fallthrough
     case AT_ATTR_WINDOW_STRIDES:
     case AT_ATTR_BASE_DILATIONS:
     case AT_ATTR_WINDOW_DILATIONS:
     case AT_ATTR_LHS_DILATION:
     case AT_ATTR_RHS_DILATION:
-      window = at_imp_attr(op, hlo == AT_OP_CONVOLUTION ||
-                                       hlo == AT_OP_DYNAMIC_CONV
-                                   ? "input_spatial_dimensions"
-                                   : "window_dimensions");
+      window =
+          at_imp_attr(op, hlo == AT_OP_CONVOLUTION || hlo == AT_OP_DYNAMIC_CONV
+                              ? "input_spatial_dimensions"
+                              : "window_dimensions");
       break;
     case AT_ATTR_PRECISION:
       value = 0;
@@ -318,8 +333,10 @@ static at_status ints_default(at_imp *x, const at_mop *op, at_attr_id id,
     case AT_ATTR_SCATTER_DIMS_TO_OPERAND_DIMS:
     case AT_ATTR_INPUT_SPATIAL_DIMENSIONS:
     case AT_ATTR_KERNEL_SPATIAL_DIMENSIONS:
-    case AT_ATTR_OUTPUT_SPATIAL_DIMENSIONS: break;
-    default: return *have = false, AT_OK;
+    case AT_ATTR_OUTPUT_SPATIAL_DIMENSIONS:
+      break;
+    default:
+      return *have = false, AT_OK;
   }
   if (window) {
     at_dims w;
@@ -347,21 +364,25 @@ static bool int_default(at_attr_id id, int64_t *out) {
     case AT_ATTR_CHANNEL_ID:
     case AT_ATTR_COMPARE_TYPE:
     case AT_ATTR_INDEX_VECTOR_DIM:
-    case AT_ATTR_VERSION: return *out = 0, true;
+    case AT_ATTR_VERSION:
+      return *out = 0, true;
     case AT_ATTR_API_VERSION:
     case AT_ATTR_CHANNEL_TYPE:
-    case AT_ATTR_LARGEST: return *out = 1, true;
-    case AT_ATTR_DIMENSION: return *out = -1, true;
-    default: return false;
+    case AT_ATTR_LARGEST:
+      return *out = 1, true;
+    case AT_ATTR_DIMENSION:
+      return *out = -1, true;
+    default:
+      return false;
   }
 }
 
 static at_status enum_read(at_imp *x, const at_mop *op, const char *name,
                            const at_mattr *t, at_attr *out) {
   if (!at_enum_parse(out->id, t->str, &out->i))
-    return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT,
-                      "attribute `%s` has no value `%.*s`", name,
-                      (int)AT_MIN(t->str.len, 64), t->str.ptr ? t->str.ptr : "");
+    return AT_OP_FAIL(
+        x, op, AT_INVALID_ARGUMENT, "attribute `%s` has no value `%.*s`", name,
+        (int)AT_MIN(t->str.len, 64), t->str.ptr ? t->str.ptr : "");
   return AT_OK;
 }
 
@@ -378,13 +399,17 @@ static at_status attr_read(at_imp *x, const at_mop *op, const char *name,
       if (t->kind != AT_MATTR_FLOAT) return attr_bad(x, op, name, "a float");
       return out->f = t->f, AT_OK;
     case AT_KIND_STR:
-    case AT_KIND_BYTES: return at_imp_str(x, op, name, &out->s);
+    case AT_KIND_BYTES:
+      return at_imp_str(x, op, name, &out->s);
     case AT_KIND_INTS:
       if (out->id == AT_ATTR_PRECISION) return precision_read(x, op, t, out);
       return at_imp_ints(x, op, name, t, &out->ints);
-    case AT_KIND_ENUM: return enum_read(x, op, name, t, out);
-    case AT_KIND_GROUPS: return groups_read(x, op, name, t, out);
-    default: return attr_bad(x, op, name, "of another kind");
+    case AT_KIND_ENUM:
+      return enum_read(x, op, name, t, out);
+    case AT_KIND_GROUPS:
+      return groups_read(x, op, name, t, out);
+    default:
+      return attr_bad(x, op, name, "of another kind");
   }
 }
 
@@ -393,9 +418,12 @@ static at_status attr_absent(at_imp *x, const at_mop *op, at_op hlo,
                              at_attr *out, bool *have) {
   *have = true;
   switch (at_attr_kind_of(out->id)) {
-    case AT_KIND_INTS: return ints_default(x, op, out->id, hlo, out, have);
-    case AT_KIND_GROUPS: return AT_OK;  // an empty list
-    default: return *have = int_default(out->id, &out->i), AT_OK;
+    case AT_KIND_INTS:
+      return ints_default(x, op, out->id, hlo, out, have);
+    case AT_KIND_GROUPS:
+      return AT_OK;  // an empty list
+    default:
+      return *have = int_default(out->id, &out->i), AT_OK;
   }
 }
 

@@ -67,11 +67,14 @@ at_status at_imp_convert(at_imp *x, const at_mop *op, at_value v, at_dtype t,
 at_status at_imp_scalar(at_imp *x, const at_mop *op, at_dtype t, double v,
                         at_value *out) {
   uint8_t data[16] = {0};
-  if (at_is_float(t)) at_store_float(t, data, v);
-  else if (at_is_complex(t)) at_store_float(at_real_of(t), data, v);
+  if (at_is_float(t))
+    at_store_float(t, data, v);
+  else if (at_is_complex(t))
+    at_store_float(at_real_of(t), data, v);
   else if (t == AT_TOKEN || t == AT_INVALID)
     return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT, "needs numbers");
-  else at_store_int(t, data, (int64_t)v);
+  else
+    at_store_int(t, data, (int64_t)v);
   const at_literal *l;
   AT_TRY(at_literal_make(x->a, at_type_scalar(t), data, false, false, &l));
   at_imp_node d = {.op = AT_OP_CONSTANT};

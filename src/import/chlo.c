@@ -8,14 +8,16 @@ static at_status one_operand(at_imp *x, const at_mop *op, at_value *v) {
   return at_imp_single(x, op, 0, v);
 }
 
-// ---- Broadcasting -------------------------------------------------------------------
+// ---- Broadcasting
+// -------------------------------------------------------------------
 
-// Numpy's rule over n shapes, aligned at their last dimension. Dynamic sizes are
-// refused: which side repeats is not known before the program runs.
+// Numpy's rule over n shapes, aligned at their last dimension. Dynamic sizes
+// are refused: which side repeats is not known before the program runs.
 static at_status broadcast_dims(at_imp *x, const at_mop *op, const at_value *v,
                                 uint32_t n, at_dims *out) {
   uint32_t rank = 0;
-  for (uint32_t i = 0; i < n; i++) rank = AT_MAX(rank, at_value_type(v[i])->rank);
+  for (uint32_t i = 0; i < n; i++)
+    rank = AT_MAX(rank, at_value_type(v[i])->rank);
   int64_t *dims;
   AT_TRY_ALLOC(dims, at_new(x->a, int64_t, (size_t)rank + 1));
   for (uint32_t d = 0; d < rank; d++) dims[d] = 1;
@@ -56,12 +58,13 @@ static at_status trailing_map(at_imp *x, const at_value *v, uint32_t rank,
   return AT_OK;
 }
 
-// broadcast_dimensions places the operand of lower rank; else ranks are aligned at
-// the end.
+// broadcast_dimensions places the operand of lower rank; else ranks are aligned
+// at the end.
 static at_status spread(at_imp *x, const at_mop *op, at_value *v, uint32_t n) {
   at_dims dims, map, given = {0};
   const at_mattr *t = at_mop_attr(op, "broadcast_dimensions");
-  if (t && n == 2) AT_TRY(at_imp_ints(x, op, "broadcast_dimensions", t, &given));
+  if (t && n == 2)
+    AT_TRY(at_imp_ints(x, op, "broadcast_dimensions", t, &given));
   uint32_t low = at_value_type(v[0])->rank > at_value_type(v[1])->rank;
   uint32_t high_rank = at_value_type(v[1 - low])->rank;
   if (t && n == 2 && given.rank == at_value_type(v[low])->rank &&
@@ -122,7 +125,8 @@ AT_IMP_HOW(chlo_broadcast_select) {
   return finish(x, op, AT_OP_SELECT, v, 3);
 }
 
-// ---- Small graphs -------------------------------------------------------------------
+// ---- Small graphs
+// -------------------------------------------------------------------
 
 // A constant in the shape of the operand.
 AT_IMP_HOW(chlo_constant_like) {
@@ -142,8 +146,10 @@ AT_IMP_HOW(chlo_constant_like) {
   uint8_t data[16] = {0};
   at_dtype d = want.t[0].dtype;
   double f = t->kind == AT_MATTR_FLOAT ? t->f : (double)t->i;
-  if (at_is_float(d) || at_is_complex(d)) at_store_float(at_real_of(d), data, f);
-  else if (t->kind != AT_MATTR_FLOAT) at_store_int(d, data, t->i);
+  if (at_is_float(d) || at_is_complex(d))
+    at_store_float(at_real_of(d), data, f);
+  else if (t->kind != AT_MATTR_FLOAT)
+    at_store_int(d, data, t->i);
   else
     return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT,
                       "attribute `value` differs from the result's type");

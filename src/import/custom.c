@@ -3,7 +3,8 @@
 
 #include "import/import_internal.h"
 
-// ---- custom_call ------------------------------------------------------------------
+// ---- custom_call
+// ------------------------------------------------------------------
 
 // [dense<[0, 1]>, ...]: one minor-to-major list per operand or result.
 static at_status layouts_read(at_imp *x, const at_mop *op, const char *name,
@@ -24,7 +25,8 @@ static at_status layouts_read(at_imp *x, const at_mop *op, const char *name,
   return at_imp_attr_put(x, out, a);
 }
 
-// Where a path into nested tuples starts among the leaves, and how many there are.
+// Where a path into nested tuples starts among the leaves, and how many there
+// are.
 static bool leaf_range(at_imp *x, const at_mtype *t, at_dims path,
                        uint32_t *first, uint32_t *count) {
   for (uint32_t i = 0; i < path.rank; i++) {
@@ -63,14 +65,16 @@ static at_status alias_read(at_imp *x, const at_mop *op, const at_mattr *t,
   at_dims to_path = {0}, from_path = {0};
   int64_t operand = -1;
   if (to) AT_TRY(at_imp_ints(x, op, "output_tuple_indices", to, &to_path));
-  if (from) AT_TRY(at_imp_ints(x, op, "operand_tuple_indices", from, &from_path));
+  if (from)
+    AT_TRY(at_imp_ints(x, op, "operand_tuple_indices", from, &from_path));
   if (!index || !at_mattr_int(index, &operand) || operand < 0 ||
       operand >= op->num_operands)
     return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT, "an alias names no operand");
   uint32_t first_in = 0, first_out = 0, n_in = 0, n_out = 0;
   for (int64_t i = 0; i < operand; i++)
     first_in += at_imp_leaves(x, op->operands[i]->type);
-  if (!leaf_range(x, op->operands[operand]->type, from_path, &first_in, &n_in) ||
+  if (!leaf_range(x, op->operands[operand]->type, from_path, &first_in,
+                  &n_in) ||
       !output_range(x, op, to_path, &first_out, &n_out) || n_in != n_out)
     return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT,
                       "an alias names no operand or no result");
@@ -176,7 +180,8 @@ AT_IMP_HOW(custom_call) {
   return at_imp_define_node(x, op, n);
 }
 
-// ---- composite --------------------------------------------------------------------
+// ---- composite
+// --------------------------------------------------------------------
 
 static bool all_real(const at_mop *op) {
   for (uint32_t i = 0; i < op->num_operands; i++) {
@@ -191,8 +196,8 @@ static int by_name(const void *a, const void *b) {
   return strcmp(((const at_mnamed *)a)->name, ((const at_mnamed *)b)->name);
 }
 
-// The attributes of a composite stand in a dictionary; seen as the attributes of
-// a chlo op, beside what JAX attached to the composite ("mhlo.sharding").
+// The attributes of a composite stand in a dictionary; seen as the attributes
+// of a chlo op, beside what JAX attached to the composite ("mhlo.sharding").
 static at_status as_chlo(at_imp *x, const at_mop *op, const at_mattr *attrs,
                          at_mop *out) {
   uint32_t n = attrs ? attrs->num_elems : 0;
@@ -208,7 +213,8 @@ static at_status as_chlo(at_imp *x, const at_mop *op, const at_mattr *attrs,
   return AT_OK;
 }
 
-// A chlo row whose op takes these operands as they are; NULL: keep the composite.
+// A chlo row whose op takes these operands as they are; NULL: keep the
+// composite.
 static const at_imp_row *direct_row(const at_mop *op, at_str name,
                                     int64_t version, char z[64]) {
   if (version > 1 || !at_str_starts(name, "chlo.") || name.len >= 64)
@@ -217,7 +223,8 @@ static const at_imp_row *direct_row(const at_mop *op, at_str name,
   z[name.len] = 0;
   const at_imp_row *row = at_imp_row_find(z);
   if (!row || row->op == AT_OP_COUNT || op->num_regions) return NULL;
-  // Complex arguments take the decomposition: it is how their results are defined.
+  // Complex arguments take the decomposition: it is how their results are
+  // defined.
   return all_real(op) ? row : NULL;
 }
 
@@ -235,7 +242,8 @@ AT_IMP_HOW(composite) {
     at_mop chlo;
     AT_TRY(as_chlo(x, op, attrs, &chlo));
     at_status s = direct->how(x, &chlo, direct);
-    // Types or attributes that the op does not take: the decomposition has them.
+    // Types or attributes that the op does not take: the decomposition has
+    // them.
     if (at_ok(s) || at_status_code(s) == AT_RESOURCE_EXHAUSTED) return s;
     at_status_free(s);
   }

@@ -80,16 +80,21 @@ static at_status put_value(at_imp *x, const at_mop *op, at_strbuf *b,
     return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT,
                       "attribute dictionary is nested too deeply or too large");
   switch (t->kind) {
-    case AT_MATTR_UNIT: put(b, AT_DICT_UNIT, 1); break;
+    case AT_MATTR_UNIT:
+      put(b, AT_DICT_UNIT, 1);
+      break;
     case AT_MATTR_BOOL:
       put(b, AT_DICT_BOOL, 1);
       put(b, t->i != 0, 1);
       break;
     case AT_MATTR_INTEGER:
-      if (t->wide.len) put_other(b, t);
-      else put_int(b, t);
+      if (t->wide.len)
+        put_other(b, t);
+      else
+        put_int(b, t);
       break;
-    case AT_MATTR_FLOAT: return put_float(x, op, b, t);
+    case AT_MATTR_FLOAT:
+      return put_float(x, op, b, t);
     case AT_MATTR_STRING:
       put(b, AT_DICT_TEXT, 1);
       put_text(b, t->str);
@@ -105,8 +110,10 @@ static at_status put_value(at_imp *x, const at_mop *op, at_strbuf *b,
       return put_dict(x, op, b, t, depth);
     case AT_MATTR_DENSE:
     case AT_MATTR_DENSE_ARRAY:
-    case AT_MATTR_RESOURCE: return put_dense(x, op, b, t);
-    default: put_other(b, t);
+    case AT_MATTR_RESOURCE:
+      return put_dense(x, op, b, t);
+    default:
+      put_other(b, t);
   }
   return AT_OK;
 }

@@ -59,7 +59,8 @@ static at_status check_signature(at_imp *x, const at_mop *func,
                                  const at_mtype *type) {
   at_types want;
   const at_comp *c = x->m->entry;
-  AT_TRY(at_imp_types_flatten(x, func, type->results, type->num_results, &want));
+  AT_TRY(
+      at_imp_types_flatten(x, func, type->results, type->num_results, &want));
   if (want.n != c->num_results)
     return AT_OP_FAIL(x, func, AT_INVALID_ARGUMENT,
                       "declares %u results, returns %u", want.n,

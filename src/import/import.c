@@ -7,7 +7,8 @@
 
 enum { MAX_DEPTH = 128 };
 
-// ---- Errors ---------------------------------------------------------------------
+// ---- Errors
+// ---------------------------------------------------------------------
 
 at_status at_imp_fail(at_imp *x, const at_mop *op, at_code code,
                       const char *file, int line, const char *fmt, ...) {
@@ -20,9 +21,9 @@ at_status at_imp_fail(at_imp *x, const at_mop *op, at_code code,
   if (op) at_status_free(at_imp_loc(x, op->loc, &loc));
   at_strbuf b = {0};
   if (loc) at_loc_print(&b, loc);
-  at_status s = at_fail(code, file, line, "%s%s%.300s: %s",
-                        op ? op->name : "module", loc ? " at " : "",
-                        b.ptr ? b.ptr : "", text);
+  at_status s =
+      at_fail(code, file, line, "%s%s%.300s: %s", op ? op->name : "module",
+              loc ? " at " : "", b.ptr ? b.ptr : "", text);
   at_strbuf_free(&b);
   return s;
 }
@@ -41,7 +42,8 @@ at_status at_imp_dims(at_imp *x, const int64_t *p, uint32_t n, at_dims *out) {
   return AT_OK;
 }
 
-// ---- Values ---------------------------------------------------------------------
+// ---- Values
+// ---------------------------------------------------------------------
 
 at_status at_imp_define(at_imp *x, const at_mvalue *v, at_vals vals) {
   at_vals *kept;
@@ -136,10 +138,10 @@ static at_status check_types(at_imp *x, const at_mop *op, const at_value *v,
     at_strbuf is = {0}, declared = {0};
     at_type_print(&is, at_value_type(v[i]));
     at_type_print(&declared, &want->t[i]);
-    at_status s = AT_OP_FAIL(
-        x, op, AT_INVALID_ARGUMENT,
-        "result %u is declared %.200s, its operands give %.200s", i,
-        declared.ptr ? declared.ptr : "?", is.ptr ? is.ptr : "?");
+    at_status s =
+        AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT,
+                   "result %u is declared %.200s, its operands give %.200s", i,
+                   declared.ptr ? declared.ptr : "?", is.ptr ? is.ptr : "?");
     at_strbuf_free(&is);
     at_strbuf_free(&declared);
     return s;
@@ -166,7 +168,8 @@ at_status at_imp_define_results(at_imp *x, const at_mop *op, const at_value *v,
   return AT_OK;
 }
 
-// ---- Ops and regions --------------------------------------------------------------
+// ---- Ops and regions
+// --------------------------------------------------------------
 
 static at_status row_of(at_imp *x, const at_mop *op, const at_imp_row **out) {
   void **seen = at_map_find_ptr(&x->rows, op->name);
@@ -240,9 +243,8 @@ static at_status region_fill(at_imp *x, const at_mop *op, const at_mregion *r,
   return at_comp_return(c, results.v, results.n);
 }
 
-static at_status region_import(at_imp *x, const at_mop *op,
-                               const at_mregion *r, bool isolated,
-                               at_comp **out) {
+static at_status region_import(at_imp *x, const at_mop *op, const at_mregion *r,
+                               bool isolated, at_comp **out) {
   at_comp *c;
   AT_TRY(at_region_create(x->m, &c));
   at_imp_scope scope = {c, isolated ? NULL : x->scope};
@@ -260,7 +262,8 @@ at_status at_imp_region(at_imp *x, const at_mop *op, uint32_t i,
   return region_import(x, op, op->regions[i], false, out);
 }
 
-// ---- Functions --------------------------------------------------------------------
+// ---- Functions
+// --------------------------------------------------------------------
 
 static bool is_func(const at_mop *op) {
   return !strcmp(op->name, "func.func") || !strcmp(op->name, "vhlo.func_v1");
@@ -340,7 +343,8 @@ static at_status check_recursion(at_imp *x, uint32_t num_funcs) {
   return AT_OK;
 }
 
-// ---- Module -----------------------------------------------------------------------
+// ---- Module
+// -----------------------------------------------------------------------
 
 static at_status func_declare(at_imp *x, const at_mop *op) {
   at_str name;
@@ -367,8 +371,10 @@ static at_status module_declare(at_imp *x, const at_mop *module) {
   const at_mblock *b = module->regions[0]->blocks[0];
   for (uint32_t i = 0; i < b->num_ops; i++) {
     const at_mop *op = b->ops[i];
-    if (is_func(op)) AT_TRY(func_declare(x, op));
-    else if (!strcmp(op->name, "sdy.mesh")) AT_TRY(at_imp_mesh(x, op));
+    if (is_func(op))
+      AT_TRY(func_declare(x, op));
+    else if (!strcmp(op->name, "sdy.mesh"))
+      AT_TRY(at_imp_mesh(x, op));
     else
       return AT_OP_FAIL(x, op, AT_UNIMPLEMENTED,
                         "is not supported at module level");

@@ -1,5 +1,6 @@
-// StableHLO, VHLO (0.9 and newer) and what JAX sends beside it (chlo composites,
-// Shardy, custom calls) into hlo; compile options out of their protobuf.
+// StableHLO, VHLO (0.9 and newer) and what JAX sends beside it (chlo
+// composites, Shardy, custom calls) into hlo; compile options out of their
+// protobuf.
 #ifndef ATOLL_IMPORT_IMPORT_H_
 #define ATOLL_IMPORT_IMPORT_H_
 
@@ -8,9 +9,10 @@
 
 // The entry is the public function `main`. Functions stay functions, calls stay
 // CALL by name; a composite becomes the op of its name where hlo has one (its
-// version and attributes suiting), else COMPOSITE with its decomposition's name.
-// Errors name the op, its source line, and what was expected: INVALID_ARGUMENT;
-// UNIMPLEMENTED for ops, versions and types that Atoll lacks, by name.
+// version and attributes suiting), else COMPOSITE with its decomposition's
+// name. Errors name the op, its source line, and what was expected:
+// INVALID_ARGUMENT; UNIMPLEMENTED for ops, versions and types that Atoll lacks,
+// by name.
 at_status at_import(const at_mmodule *m, at_arena *a, at_module **out);
 
 // What a program's caller asks for: CompileOptionsProto, decoded.
@@ -27,7 +29,8 @@ typedef struct at_compile_request {
   int64_t device_ordinal;  // -1: unset
 } at_compile_request;
 // INVALID_ARGUMENT on malformed bytes; unknown fields are skipped.
-at_status at_compile_request_read(at_bytes proto, at_arena *a, at_compile_request *out);
+at_status at_compile_request_read(at_bytes proto, at_arena *a,
+                                  at_compile_request *out);
 
 // Markdown: each VHLO op and version, the hlo op it becomes.
 at_status at_import_ops_doc(at_strbuf *out);

@@ -15,9 +15,9 @@ typedef at_status (*at_imp_how)(at_imp *x, const at_mop *op,
 struct at_imp_row {
   const char *text;  // without dialect and version: "add"
   uint32_t dialects;
-  uint32_t version;          // of VHLO; 0: not a VHLO op
+  uint32_t version;           // of VHLO; 0: not a VHLO op
   const char *since, *until;  // VHLO versions, inclusive
-  at_op op;                  // target of `plain`; what the doc names otherwise
+  at_op op;                   // target of `plain`; what the doc names otherwise
   at_imp_how how;
   const char *how_text;
 };
@@ -79,7 +79,8 @@ __attribute__((format(printf, 6, 7))) at_status at_imp_fail(
     at_imp *x, const at_mop *op, at_code code, const char *file, int line,
     const char *fmt, ...);
 
-// ---- import.c: values, regions, functions ------------------------------------
+// ---- import.c: values, regions, functions
+// ------------------------------------
 at_status at_imp_operand(at_imp *x, const at_mop *op, uint32_t i, at_vals *out);
 // The operands' leaves, one after another.
 at_status at_imp_operands(at_imp *x, const at_mop *op, at_vals *out);
@@ -104,7 +105,8 @@ at_status at_imp_callee(at_imp *x, const at_mop *op, at_str name,
 at_status at_imp_func_region(at_imp *x, const at_mop *op, at_str name,
                              at_comp **out);
 
-// ---- types.c --------------------------------------------------------------------
+// ---- types.c
+// --------------------------------------------------------------------
 at_status at_imp_dtype(at_imp *x, const at_mop *op, const at_mtype *t,
                        at_dtype *out);
 at_status at_imp_type(at_imp *x, const at_mop *op, const at_mtype *t,
@@ -120,9 +122,10 @@ at_status at_imp_result_types(at_imp *x, const at_mop *op, at_types *out);
 at_status at_imp_literal(at_imp *x, const at_mop *op, const at_mattr *v,
                          const at_literal **out);
 
-// ---- attrs.c --------------------------------------------------------------------
-// By VHLO's name: an attribute of the op, or a field of one of StableHLO's
-// structs (dot_dimension_numbers, channel_handle...). NULL: absent.
+// ---- attrs.c
+// -------------------------------------------------------------------- By
+// VHLO's name: an attribute of the op, or a field of one of StableHLO's structs
+// (dot_dimension_numbers, channel_handle...). NULL: absent.
 const at_mattr *at_imp_attr(const at_mop *op, const char *name);
 const at_mattr *at_mattr_field(const at_mattr *t, const char *name);
 bool at_mattr_int(const at_mattr *t, int64_t *out);
@@ -130,7 +133,8 @@ at_status at_imp_int(at_imp *x, const at_mop *op, const char *name,
                      int64_t absent, int64_t *out);
 at_status at_imp_ints(at_imp *x, const at_mop *op, const char *name,
                       const at_mattr *t, at_dims *out);
-at_status at_imp_str(at_imp *x, const at_mop *op, const char *name, at_str *out);
+at_status at_imp_str(at_imp *x, const at_mop *op, const char *name,
+                     at_str *out);
 // Every attribute that hlo's row of `hlo` lists, read from `op`.
 typedef AT_VEC(at_attr) at_attr_vec;
 at_status at_imp_attrs(at_imp *x, const at_mop *op, at_op hlo,
@@ -144,10 +148,12 @@ at_status at_imp_text(at_imp *x, const at_mattr *t, const char **out);
 at_status at_imp_dict(at_imp *x, const at_mop *op, const at_mattr *t,
                       at_str *out);
 
-// ---- loc.c ----------------------------------------------------------------------
+// ---- loc.c
+// ----------------------------------------------------------------------
 at_status at_imp_loc(at_imp *x, const at_mloc *l, const at_loc **out);
 
-// ---- build.c: building with op's location, attributes, names ---------------------
+// ---- build.c: building with op's location, attributes, names
+// ---------------------
 typedef struct at_imp_node {
   at_op op;
   const at_value *operands;
@@ -168,8 +174,8 @@ at_status at_imp_reshape(at_imp *x, const at_mop *op, at_value v, at_type t,
                          at_value *out);
 at_status at_imp_broadcast(at_imp *x, const at_mop *op, at_value v, at_dims map,
                            at_type t, at_value *out);
-at_status at_imp_transpose(at_imp *x, const at_mop *op, at_value v, at_dims perm,
-                           at_value *out);
+at_status at_imp_transpose(at_imp *x, const at_mop *op, at_value v,
+                           at_dims perm, at_value *out);
 at_status at_imp_convert(at_imp *x, const at_mop *op, at_value v, at_dtype t,
                          at_value *out);
 // Builds a call or composite of the function that `callee_attr` names.
@@ -188,9 +194,11 @@ at_status at_imp_keep(at_imp *x, const char *z, const char **out);
 // Copies n ints into the arena.
 at_status at_imp_dims(at_imp *x, const int64_t *p, uint32_t n, at_dims *out);
 
-// ---- How ops become hlo, by the names that vhlo_ops.def uses ----------------------
-#define AT_IMP_HOW(name) \
-  at_status at_imp_how_##name(at_imp *x, const at_mop *op, const at_imp_row *row)
+// ---- How ops become hlo, by the names that vhlo_ops.def uses
+// ----------------------
+#define AT_IMP_HOW(name)                                   \
+  at_status at_imp_how_##name(at_imp *x, const at_mop *op, \
+                              const at_imp_row *row)
 AT_IMP_HOW(plain);
 AT_IMP_HOW(structure);
 AT_IMP_HOW(constant);

@@ -88,14 +88,14 @@ AT_IMP_HOW(dot) {
   int64_t last = (int64_t)at_value_type(v[0])->rank - 1, first = 0;
   if (last < 0 || last > 1 || at_value_type(v[1])->rank < 1 ||
       at_value_type(v[1])->rank > 2)
-    return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT,
-                      "takes vectors and matrices");
+    return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT, "takes vectors and matrices");
   dot_dims d = {.lhs_contract = {&last, 1}, .rhs_contract = {&first, 1}};
   AT_TRY(build_dot(x, op, v, &d, &t, &v[0]));
   return at_imp_define_results(x, op, v, 1);
 }
 
-// ---- einsum -----------------------------------------------------------------------
+// ---- einsum
+// -----------------------------------------------------------------------
 
 enum { MAX_LABELS = 64 };
 typedef struct labels {
@@ -199,8 +199,7 @@ static at_status contract(at_imp *x, const at_mop *op, const labels in[2],
   }
   for (int k = 0; k < 2; k++)
     for (uint32_t i = 0; i < in[k].n && have.n < MAX_LABELS; i++)
-      if (label_find(&in[1 - k], in[k].c[i]) < 0)
-        have.c[have.n++] = in[k].c[i];
+      if (label_find(&in[1 - k], in[k].c[i]) < 0) have.c[have.n++] = in[k].c[i];
   dot_dims d = {{lb, nb}, {rb, nb}, {lc, nc}, {rc, nc}};
   AT_TRY(build_dot(x, op, v, &d, NULL, &v[0]));
   return arrange(x, op, &have, result, &v[0]);
@@ -245,9 +244,11 @@ AT_IMP_HOW(unary_einsum) {
   return at_imp_define_results(x, op, &v, 1);
 }
 
-// ---- torch_index_select -----------------------------------------------------------
+// ---- torch_index_select
+// -----------------------------------------------------------
 
-// result[b.., pre.., i.., post..] = operand[b.., pre.., index[b.., i..], post..]
+// result[b.., pre.., i.., post..] = operand[b.., pre.., index[b.., i..],
+// post..]
 static at_status select_attrs(at_imp *x, const at_type *operand,
                               const at_type *index, uint32_t dim,
                               uint32_t batch, at_attr_vec *out) {

@@ -27,13 +27,16 @@ static void loc_resolve(loc_walk *w, const at_mloc *l, const at_mloc **caller) {
         if (!*caller) *caller = l->caller;
         l = l->child;
         break;
-      case AT_MLOC_FUSED: l = fused_best(l); break;
+      case AT_MLOC_FUSED:
+        l = fused_best(l);
+        break;
       case AT_MLOC_FILE:
         w->l.file = l->text;
         w->l.line = l->line;
         w->l.column = l->column;
         return;
-      default: return;
+      default:
+        return;
     }
   }
 }

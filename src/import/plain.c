@@ -65,7 +65,8 @@ AT_IMP_HOW(identity) {
 AT_IMP_HOW(constant) {
   const at_mattr *value = at_mop_attr(op, "value");
   if (!value)
-    return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT, "attribute `value` is missing");
+    return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT,
+                      "attribute `value` is missing");
   AT_TRY(at_imp_need(x, op, 0, 1));
   const at_literal *l;
   AT_TRY(at_imp_literal(x, op, value, &l));
@@ -99,7 +100,8 @@ AT_IMP_HOW(get_tuple_element) {
                                at_imp_leaves(x, t->types[index]));
 }
 
-// ---- Calls ------------------------------------------------------------------------
+// ---- Calls
+// ------------------------------------------------------------------------
 
 static at_status signature_agrees(at_imp *x, const at_mop *op,
                                   const at_mop *func) {

@@ -1,5 +1,5 @@
-// CompileOptionsProto, read from its wire form. Field numbers are those of XLA's
-// compile_options.proto and xla_data.proto; unknown fields are skipped.
+// CompileOptionsProto, read from its wire form. Field numbers are those of
+// XLA's compile_options.proto and xla_data.proto; unknown fields are skipped.
 #include "import/import.h"
 
 enum { WIRE_VARINT = 0, WIRE_64 = 1, WIRE_BYTES = 2, WIRE_32 = 5 };
@@ -45,9 +45,12 @@ static at_status field_read(at_bytes *b, field *f) {
   *f = (field){.number = (uint32_t)(key >> 3), .wire = key & 7};
   if (key >> 3 == 0 || key >> 3 > 0x1fffffff) return bad("a field number");
   switch (f->wire) {
-    case WIRE_VARINT: return varint_read(b, &f->varint);
-    case WIRE_64: return fixed_read(b, 8, &f->varint);
-    case WIRE_32: return fixed_read(b, 4, &f->varint);
+    case WIRE_VARINT:
+      return varint_read(b, &f->varint);
+    case WIRE_64:
+      return fixed_read(b, 8, &f->varint);
+    case WIRE_32:
+      return fixed_read(b, 4, &f->varint);
     case WIRE_BYTES:
       AT_TRY(varint_read(b, &n));
       if (n > b->len) return bad("a field is cut off");
@@ -55,7 +58,8 @@ static at_status field_read(at_bytes *b, field *f) {
       b->ptr += n;
       b->len -= n;
       return AT_OK;
-    default: return bad("a wire type that no current protobuf writes");
+    default:
+      return bad("a wire type that no current protobuf writes");
   }
 }
 
@@ -69,7 +73,8 @@ static at_status ints_add(at_arena *a, const field *f, ints *out) {
   while (!packed || b.len) {
     if (packed) AT_TRY(varint_read(&b, &v));
     if (out->len >= MAX_DEVICES) return bad("a list is too long");
-    if (!at_vec_push(a, out, (int64_t)v)) return AT_NO_MEMORY("compile options");
+    if (!at_vec_push(a, out, (int64_t)v))
+      return AT_NO_MEMORY("compile options");
     if (!packed) break;
   }
   return AT_OK;
@@ -94,7 +99,8 @@ static at_status assignment_read(at_arena *a, at_bytes b, assignment *out) {
   field f;
   while (b.len) {
     AT_TRY(field_read(&b, &f));
-    if (f.number == 1 && f.wire == WIRE_VARINT) out->replicas = (int64_t)f.varint;
+    if (f.number == 1 && f.wire == WIRE_VARINT)
+      out->replicas = (int64_t)f.varint;
     if (f.number == 2 && f.wire == WIRE_VARINT)
       out->computations = (int64_t)f.varint;
     if (f.number != 3 || f.wire != WIRE_BYTES) continue;
@@ -120,8 +126,9 @@ static at_status assignment_apply(at_arena *a, const assignment *s,
                    (long long)out->num_replicas,
                    (long long)out->num_partitions);
   int64_t *ids;
-  AT_TRY_ALLOC(ids, at_new(a, int64_t,
-                           at_mul((size_t)s->replicas, (size_t)s->computations)));
+  AT_TRY_ALLOC(
+      ids,
+      at_new(a, int64_t, at_mul((size_t)s->replicas, (size_t)s->computations)));
   for (int64_t p = 0; p < s->computations; p++) {
     if ((int64_t)s->columns.ptr[p].len != s->replicas)
       return bad("a device assignment lacks devices");
@@ -155,18 +162,30 @@ static at_status build_read(at_arena *a, at_bytes b, assignment *devices,
       AT_TRY(assignment_read(a, f.bytes, devices));
     if (f.wire != WIRE_VARINT) continue;
     switch (f.number) {
-      case 1: out->device_ordinal = (int64_t)f.varint; break;
-      case 4: out->num_replicas = (int64_t)f.varint; break;
-      case 5: out->num_partitions = (int64_t)f.varint; break;
-      case 6: out->use_spmd_partitioning = f.varint != 0; break;
-      case 19: out->use_shardy = f.varint != 0; break;
-      default: break;
+      case 1:
+        out->device_ordinal = (int64_t)f.varint;
+        break;
+      case 4:
+        out->num_replicas = (int64_t)f.varint;
+        break;
+      case 5:
+        out->num_partitions = (int64_t)f.varint;
+        break;
+      case 6:
+        out->use_spmd_partitioning = f.varint != 0;
+        break;
+      case 19:
+        out->use_shardy = f.varint != 0;
+        break;
+      default:
+        break;
     }
   }
   return AT_OK;
 }
 
-// ---- env_option_overrides -----------------------------------------------------------
+// ---- env_option_overrides
+// -----------------------------------------------------------
 
 typedef AT_VEC(at_str) strs;
 

@@ -1,5 +1,5 @@
-// Shardy: meshes and shardings stay as text for who partitions; what only matters
-// to more than one device is looked through where the mesh has one.
+// Shardy: meshes and shardings stay as text for who partitions; what only
+// matters to more than one device is looked through where the mesh has one.
 #include "import/import_internal.h"
 
 at_status at_imp_mesh(at_imp *x, const at_mop *op) {
@@ -63,15 +63,16 @@ static at_status op_devices(at_imp *x, const at_mop *op, int64_t *out) {
   bool any = false;
   for (uint32_t i = 0; i < op->num_attrs; i++) {
     const at_mattr *t = op->attrs[i].value;
-    if (t->kind != AT_MATTR_DIALECT || !at_str_starts(at_str_of(t->name),
-                                                      "sdy.sharding"))
+    if (t->kind != AT_MATTR_DIALECT ||
+        !at_str_starts(at_str_of(t->name), "sdy.sharding"))
       continue;
     AT_TRY(sharding_devices(x, op, t, out));
     any = true;
   }
   // No sharding of its own: whatever meshes the module has.
   for (size_t i = 0; !any && i < x->meshes.len; i++)
-    *out = AT_MAX(*out, mesh_size((const at_mattr *)x->meshes.entries[i].value));
+    *out =
+        AT_MAX(*out, mesh_size((const at_mattr *)x->meshes.entries[i].value));
   return AT_OK;
 }
 

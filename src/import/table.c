@@ -4,15 +4,16 @@
 #include "import/import_internal.h"
 
 // func, call and return belong to the func dialect outside VHLO.
-#define VHLO_DIALECTS(text)                                                 \
+#define VHLO_DIALECTS(text)                                                   \
   (!strcmp(text, "func") || !strcmp(text, "call") ? AT_IMP_VHLO | AT_IMP_FUNC \
-   : !strcmp(text, "return")                                                \
-       ? AT_IMP_VHLO | AT_IMP_STABLEHLO | AT_IMP_FUNC | AT_IMP_SDY          \
+   : !strcmp(text, "return")                                                  \
+       ? AT_IMP_VHLO | AT_IMP_STABLEHLO | AT_IMP_FUNC | AT_IMP_SDY            \
        : AT_IMP_VHLO | AT_IMP_STABLEHLO)
 
 const at_imp_row at_imp_rows[] = {
-#define AT_VHLO_OP(text, version, since, until, op, how)                \
-  {text,  AT_IMP_VHLO, version, since, until, AT_OP_##op, at_imp_how_##how, #how},
+#define AT_VHLO_OP(text, version, since, until, op, how) \
+  {text,  AT_IMP_VHLO, version,          since,          \
+   until, AT_OP_##op,  at_imp_how_##how, #how},
 #define AT_OTHER_OP(dialect, text, op, how) \
   {text, AT_IMP_##dialect, 0, "", "", AT_OP_##op, at_imp_how_##how, #how},
 #include "import/vhlo_ops.def"

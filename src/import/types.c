@@ -3,20 +3,29 @@
 
 static at_dtype int_dtype(uint32_t width, bool is_unsigned) {
   switch (width) {
-    case 1: return is_unsigned ? AT_INVALID : AT_PRED;
-    case 2: return is_unsigned ? AT_U2 : AT_S2;
-    case 4: return is_unsigned ? AT_U4 : AT_S4;
-    case 8: return is_unsigned ? AT_U8 : AT_S8;
-    case 16: return is_unsigned ? AT_U16 : AT_S16;
-    case 32: return is_unsigned ? AT_U32 : AT_S32;
-    case 64: return is_unsigned ? AT_U64 : AT_S64;
-    default: return AT_INVALID;
+    case 1:
+      return is_unsigned ? AT_INVALID : AT_PRED;
+    case 2:
+      return is_unsigned ? AT_U2 : AT_S2;
+    case 4:
+      return is_unsigned ? AT_U4 : AT_S4;
+    case 8:
+      return is_unsigned ? AT_U8 : AT_S8;
+    case 16:
+      return is_unsigned ? AT_U16 : AT_S16;
+    case 32:
+      return is_unsigned ? AT_U32 : AT_S32;
+    case 64:
+      return is_unsigned ? AT_U64 : AT_S64;
+    default:
+      return AT_INVALID;
   }
 }
 
 static at_dtype float_dtype(const char *name) {
   for (int i = 0; i < AT_DTYPE_COUNT; i++)
-    if (at_is_float((at_dtype)i) && !strcmp(at_dtype_of((at_dtype)i)->text, name))
+    if (at_is_float((at_dtype)i) &&
+        !strcmp(at_dtype_of((at_dtype)i)->text, name))
       return (at_dtype)i;
   return AT_INVALID;
 }
@@ -102,8 +111,8 @@ at_status at_imp_type(at_imp *x, const at_mop *op, const at_mtype *t,
   return AT_OK;
 }
 
-// Counted once per type: tuples of tuples may share their parts, and a small file
-// can then describe a very large type.
+// Counted once per type: tuples of tuples may share their parts, and a small
+// file can then describe a very large type.
 uint32_t at_imp_leaves(at_imp *x, const at_mtype *t) {
   if (t->kind != AT_MTYPE_TUPLE) return 1;
   void **seen = at_map_find_ptr(&x->leaves, t);
@@ -139,8 +148,7 @@ at_status at_imp_types_flatten(at_imp *x, const at_mop *op,
   }
   *out = (at_types){0};
   AT_TRY_ALLOC(out->t, at_new(x->a, at_type, n + 1));
-  for (uint32_t i = 0; i < count; i++)
-    AT_TRY(flatten(x, op, types[i], out));
+  for (uint32_t i = 0; i < count; i++) AT_TRY(flatten(x, op, types[i], out));
   return AT_OK;
 }
 
