@@ -1,0 +1,115 @@
+// What this machine can do at most, as one JSON object: f32 FMA and bf16 (AMX, else
+// AVX512_BF16, else FMA) GFLOP/s with data in registers, over all cores of this process.
+#include <immintrin.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/cpu.h"
+
+enum { kRounds = 20000000, kAccumulators = 12, kMostThreads = 64 };
+
+static double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static volatile float sink;
+
+__attribute__((target("avx512f"))) static double fma512(long rounds) {
+  __m512 a[kAccumulators], b = _mm512_set1_ps(1.0000001f), c = _mm512_set1_ps(1e-9f);
+  for (int i = 0; i < kAccumulators; i++) a[i] = _mm512_set1_ps((float)i);
+  for (long k = 0; k < rounds; k++) {
+    __asm__ volatile("" : "+v"(b));
+    for (int i = 0; i < kAccumulators; i++) a[i] = _mm512_fmadd_ps(a[i], b, c);
+  }
+  for (int i = 0; i < kAccumulators; i++) sink = _mm512_reduce_add_ps(a[i]);
+  return 32.0 * kAccumulators * (double)rounds;
+}
+
+__attribute__((target("avx2,fma"))) static double fma256(long rounds) {
+  __m256 a[kAccumulators], b = _mm256_set1_ps(1.0000001f), c = _mm256_set1_ps(1e-9f);
+  for (int i = 0; i < kAccumulators; i++) a[i] = _mm256_set1_ps((float)i);
+  for (long k = 0; k < rounds; k++) {
+    __asm__ volatile("" : "+x"(b));
+    for (int i = 0; i < kAccumulators; i++) a[i] = _mm256_fmadd_ps(a[i], b, c);
+  }
+  for (int i = 0; i < kAccumulators; i++) sink = a[i][0];
+  return 16.0 * kAccumulators * (double)rounds;
+}
+
+__attribute__((target("avx512f,avx512bf16"))) static double dot512(long rounds) {
+  __m512 a[kAccumulators];
+  __m512i b = _mm512_set1_epi16(0x3c00);
+  for (int i = 0; i < kAccumulators; i++) a[i] = _mm512_set1_ps((float)i);
+  for (long k = 0; k < rounds; k++) {
+    __asm__ volatile("" : "+v"(b));
+    for (int i = 0; i < kAccumulators; i++) a[i] = _mm512_dpbf16_ps(a[i], (__m512bh)b, (__m512bh)b);
+  }
+  for (int i = 0; i < kAccumulators; i++) sink = _mm512_reduce_add_ps(a[i]);
+  return 64.0 * kAccumulators * (double)rounds;
+}
+
+__attribute__((target("amx-tile,amx-bf16"))) static double amx(long rounds) {
+  struct { uint8_t palette, start, zero[14]; uint16_t bytes[16]; uint8_t rows[16]; } cfg = {1};
+  for (int i = 0; i < 8; i++) cfg.bytes[i] = 64, cfg.rows[i] = 16;
+  static const char zeros[1024];
+  _tile_loadconfig(&cfg);
+  _tile_zero(0), _tile_zero(1), _tile_zero(2), _tile_zero(3);
+  _tile_loadd(4, zeros, 64), _tile_loadd(5, zeros, 64);
+  _tile_loadd(6, zeros, 64), _tile_loadd(7, zeros, 64);
+  for (long k = 0; k < rounds; k++) {
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+  }
+  _tile_release();
+  return 4.0 * 16 * 16 * 32 * 2 * (double)rounds;
+}
+
+typedef struct job {
+  double (*fn)(long);
+  long rounds;
+  double flops;
+} job;
+
+static void *work(void *p) {
+  job *j = p;
+  j->flops = j->fn(j->rounds);
+  return NULL;
+}
+
+static double peak(double (*fn)(long), long rounds) {
+  unsigned n = at_cpu_count();
+  pthread_t threads[kMostThreads];
+  job jobs[kMostThreads];
+  if (n > kMostThreads) n = kMostThreads;
+  double start = now(), flops = 0;
+  for (unsigned i = 0; i < n; i++) {
+    jobs[i] = (job){fn, rounds, 0};
+    if (pthread_create(&threads[i], NULL, work, &jobs[i])) return 0;
+  }
+  for (unsigned i = 0; i < n; i++) {
+    pthread_join(threads[i], NULL);
+    flops += jobs[i].flops;
+  }
+  return flops / (now() - start) / 1e9;
+}
+
+int main(void) {
+  uint64_t cpu = at_cpu_features();
+  double f32 = peak(cpu & AT_CPU_AVX512 ? fma512 : fma256, kRounds);
+  double bf16 = f32;
+  if (cpu & AT_CPU_AVX512_BF16) {
+    double dot = peak(dot512, kRounds / 4);
+    bf16 = dot > bf16 ? dot : bf16;
+  }
+  if (cpu & AT_CPU_AMX_BF16) bf16 = peak(amx, kRounds / 4);
+  printf("{\"f32\": %.1f, \"bf16\": %.1f}\n", f32, bf16);
+  return 0;
+}

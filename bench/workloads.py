@@ -1,0 +1,303 @@
+"""The workloads that Atoll and its peers are measured on: name -> how to make it."""
+from dataclasses import dataclass, field
+from typing import Any, Callable
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+
+WORKLOADS: dict[str, Callable[[], "Work"]] = {}
+M = 1 << 20
+
+
+@dataclass
+class Work:
+    fn: Callable[..., Any]
+    inputs: list = field(default_factory=list)
+    flops: float = 0           # multiply and add count as two
+    bytes: float = 0           # least memory traffic
+    dtype: str = "f32"         # which limit and which mean it counts to
+    tolerance: float | None = 1e-4  # None: results are not compared
+
+
+def make(name):
+    return WORKLOADS[name]()
+
+
+def workload(name):
+    def add(make_work):
+        WORKLOADS[name] = make_work
+        return make_work
+    return add
+
+
+def normal(*shape, dtype="f32", scale=1.0, seed=0):
+    x = np.random.default_rng(seed).standard_normal(shape, np.float32) * np.float32(scale)
+    return x.astype(ml_dtypes.bfloat16) if dtype == "bf16" else x
+
+
+def below(limit, *shape, seed=0):
+    return np.random.default_rng(seed).integers(0, limit, shape).astype(np.int32)
+
+
+def with_vjp(fn):
+    """fn's value and the cotangents of all its arguments; the last input is dy."""
+    def both(*args):
+        y, vjp = jax.vjp(fn, *args[:-1])
+        return (y,) + vjp(args[-1])
+    return both
+
+
+@workload("tiny_dispatch")
+def _():
+    return Work(lambda x: x + 1, [normal(8)])
+
+
+@workload("gelu_chain_16M")
+def _():
+    return Work(lambda x: jax.nn.gelu(x * 1.1 + 0.1) * x, [normal(16 * M)], bytes=8 * 16 * M)
+
+
+@workload("softmax_8192x2048")
+def _():
+    return Work(lambda x: jax.nn.softmax(x, axis=-1), [normal(8192, 2048)], bytes=8 * 8192 * 2048)
+
+
+def layernorm(x, gain, bias):
+    y = x.astype(jnp.float32)
+    mean = y.mean(-1, keepdims=True)
+    var = jnp.square(y - mean).mean(-1, keepdims=True)
+    y = (y - mean) * jax.lax.rsqrt(var + 1e-5)
+    return (y * gain.astype(jnp.float32) + bias.astype(jnp.float32)).astype(x.dtype)
+
+
+@workload("layernorm_fwd")
+def _():
+    return Work(layernorm, [normal(8192, 1024), normal(1024, seed=1), normal(1024, seed=2)], bytes=8 * 8192 * 1024)
+
+
+@workload("layernorm_fwdbwd")
+def _():
+    inputs = [normal(8192, 1024), normal(1024, seed=1), normal(1024, seed=2), normal(8192, 1024, seed=3)]
+    return Work(with_vjp(layernorm), inputs, bytes=16 * 8192 * 1024, tolerance=1e-3)
+
+
+def matmul(dtype, m, k, n):
+    size = 2 if dtype == "bf16" else 4
+    return lambda: Work(lambda a, b: a @ b, [normal(m, k, dtype=dtype), normal(k, n, dtype=dtype, seed=1)],
+                        flops=2 * m * k * n, bytes=size * (m * k + k * n + m * n), dtype=dtype,
+                        tolerance=2e-2 if dtype == "bf16" else 1e-4)
+
+
+def mlp(dtype):
+    def loss(p, x, y):
+        hidden = jax.nn.gelu(x @ p[0] + p[1])
+        return jnp.mean(jnp.square((hidden @ p[2] + p[3] - y).astype(jnp.float32)))
+
+    def make_work():
+        zeros = lambda n: np.zeros(n, normal(1, dtype=dtype).dtype)
+        inputs = [normal(1024, 4096, dtype=dtype, scale=.03), zeros(4096), normal(4096, 1024, dtype=dtype, scale=.015),
+                  zeros(1024), normal(256, 1024, dtype=dtype, seed=5), normal(256, 1024, dtype=dtype, seed=6)]
+        return Work(lambda a, b, c, d, x, y: jax.value_and_grad(loss)((a, b, c, d), x, y), inputs,
+                    flops=10 * 256 * 1024 * 4096, bytes=6 * (2 if dtype == "bf16" else 4) * 1024 * 4096, dtype=dtype,
+                    tolerance=5e-2 if dtype == "bf16" else 1e-3)
+    return make_work
+
+
+for kind in ("f32", "bf16"):
+    for size in (256, 1024, 2048):
+        WORKLOADS[f"matmul_{kind}_{size}"] = matmul(kind, size, size, size)
+    for rows in (1, 8):
+        WORKLOADS[f"matmul_{kind}_m{rows}_4096"] = matmul(kind, rows, 4096, 4096)
+    WORKLOADS[f"mlp_fwdbwd_{kind}"] = mlp(kind)
+
+
+@workload("attention_fwdbwd_f32")
+def _():
+    def attention(q, k, v):
+        score = jnp.einsum("bhqd,bhkd->bhqk", q, k) / 8
+        return jnp.einsum("bhqk,bhkd->bhqd", jax.nn.softmax(score, -1), v)
+    return Work(with_vjp(attention), [normal(4, 8, 512, 64, seed=i) for i in range(4)],
+                flops=12 * 32 * 512 * 512 * 64, bytes=32 * 32 * 512 * 64, tolerance=1e-3)
+
+
+def block(p, x, heads):
+    b, s, d = x.shape
+    qkv = (layernorm(x, p["g1"], p["b1"]) @ p["wqkv"]).reshape(b, s, 3, heads, d // heads)
+    q, k, v = (qkv[:, :, i].transpose(0, 2, 1, 3) for i in range(3))
+    score = jnp.einsum("bhqd,bhkd->bhqk", q, k).astype(jnp.float32) * (d // heads) ** -0.5
+    score = jnp.where(jnp.tril(jnp.ones((s, s), bool)), score, -1e9)
+    mixed = jnp.einsum("bhqk,bhkd->bhqd", jax.nn.softmax(score, -1).astype(x.dtype), v)
+    x = x + mixed.transpose(0, 2, 1, 3).reshape(b, s, d) @ p["wo"]
+    return x + jax.nn.gelu(layernorm(x, p["g2"], p["b2"]) @ p["w1"]) @ p["w2"]
+
+
+def block_params(d, dtype, seed=10):
+    one = normal(1, dtype=dtype).dtype
+    return {"b1": np.zeros(d, one), "b2": np.zeros(d, one), "g1": np.ones(d, one), "g2": np.ones(d, one),
+            "w1": normal(d, 4 * d, dtype=dtype, scale=.02, seed=seed),
+            "w2": normal(4 * d, d, dtype=dtype, scale=.02, seed=seed + 1),
+            "wo": normal(d, d, dtype=dtype, scale=.02, seed=seed + 2),
+            "wqkv": normal(d, 3 * d, dtype=dtype, scale=.02, seed=seed + 3)}
+
+
+def gpt_block(dtype):
+    def make_work():
+        b, s, d, heads = 4, 512, 768, 12
+        params = block_params(d, dtype)
+
+        def fn(x, dy, *flat):
+            y, vjp = jax.vjp(lambda p, x: block(p, x, heads), dict(zip(params, flat)), x)
+            return (y,) + tuple(jax.tree.leaves(vjp(dy)))
+        inputs = [normal(b, s, d, dtype=dtype, seed=1), normal(b, s, d, dtype=dtype, seed=2), *params.values()]
+        return Work(fn, inputs, flops=3 * (24 * b * s * d * d + 4 * b * s * s * d),
+                    bytes=36 * (2 if dtype == "bf16" else 4) * d * d, dtype=dtype,
+                    tolerance=1e-1 if dtype == "bf16" else 1e-3)
+    return make_work
+
+
+WORKLOADS["gpt_block_fwdbwd_f32"] = gpt_block("f32")
+WORKLOADS["gpt_block_fwdbwd_bf16"] = gpt_block("bf16")
+
+
+@workload("conv3x3_fwdbwd_f32")
+def _():
+    def conv(x, w):
+        y = jax.lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+        return jax.nn.relu(y)
+    return Work(with_vjp(conv), [normal(8, 56, 56, 64), normal(3, 3, 64, 64, scale=.05, seed=1), normal(8, 56, 56, 64, seed=2)],
+                flops=6 * 8 * 56 * 56 * 64 * 64 * 9, bytes=20 * 8 * 56 * 56 * 64, tolerance=1e-3)
+
+
+@workload("sort_4M_f32")
+def _():
+    return Work(jnp.sort, [normal(4 * M)], bytes=32 * M, tolerance=0.0)
+
+
+@workload("sort_64K_f32")
+def _():
+    return Work(jnp.sort, [normal(65536)], bytes=8 * 65536, tolerance=0.0)
+
+
+@workload("argsort_4M_f32")
+def _():
+    return Work(jnp.argsort, [normal(4 * M)], bytes=32 * M, tolerance=0.0)
+
+
+@workload("topk64_of_4M")
+def _():
+    return Work(lambda x: jax.lax.top_k(x, 64), [normal(4 * M)], bytes=16 * M, tolerance=0.0)
+
+
+@workload("topk8_256x50k")
+def _():
+    return Work(lambda x: jax.lax.top_k(x, 8), [normal(256, 50000)], bytes=4 * 256 * 50000, tolerance=0.0)
+
+
+@workload("gather_1Mrows_1Mx64")
+def _():
+    return Work(lambda t, i: t[i], [normal(M, 64), below(M, M)], bytes=8 * 64 * M + 4 * M, tolerance=0.0)
+
+
+@workload("segment_sum_1Mrows_1Mx64")
+def _():
+    return Work(lambda d, i: jax.ops.segment_sum(d, i, num_segments=M), [normal(M, 64), below(M, M)],
+                bytes=12 * 64 * M + 4 * M)
+
+
+@workload("cumsum_16M")
+def _():
+    return Work(jnp.cumsum, [normal(16 * M)], bytes=8 * 16 * M, tolerance=1e-3)
+
+
+@workload("reduce_rows_8192sq")
+def _():
+    return Work(lambda x: x.sum(1), [normal(8192, 8192)], bytes=4 * 8192 * 8192, tolerance=1e-3)
+
+
+@workload("reduce_cols_8192sq")
+def _():
+    return Work(lambda x: x.sum(0), [normal(8192, 8192)], bytes=4 * 8192 * 8192, tolerance=1e-3)
+
+
+@workload("transpose_8192sq")
+def _():
+    return Work(lambda x: x.T.copy(), [normal(8192, 8192)], bytes=8 * 8192 * 8192, tolerance=0.0)
+
+
+@workload("while_100k_scalar")
+def _():
+    def fn(x):
+        return jax.lax.while_loop(lambda c: c[0] < 100000, lambda c: (c[0] + 1, c[1] * 0.999 + 0.5), (0, x))
+    return Work(fn, [np.float32(1)])
+
+
+@workload("lstm_scan256_h512_b16")
+def _():
+    def fn(xs, wx, wh, bias):
+        def step(carry, x):
+            h, c = carry
+            i, g, f, o = jnp.split(x @ wx + h @ wh + bias, 4, -1)
+            c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
+            h = jax.nn.sigmoid(o) * jnp.tanh(c)
+            return (h, c), h
+        zero = jnp.zeros((xs.shape[1], 512), jnp.float32)
+        return jax.lax.scan(step, (zero, zero), xs)[1]
+    return Work(fn, [normal(256, 16, 512), normal(512, 2048, scale=.04), normal(512, 2048, scale=.04, seed=1),
+                     np.zeros(2048, np.float32)], flops=256 * 2 * 16 * 1024 * 2048, bytes=8 * 512 * 2048)
+
+
+@workload("threefry_bits_16M")
+def _():
+    def fn(key):
+        return jax.random.bits(jax.random.wrap_key_data(key, impl="threefry2x32"), (16 * M,), "uint32")
+    return Work(fn, [below(1 << 31, 2).astype(np.uint32)], bytes=4 * 16 * M, tolerance=0.0)
+
+
+@workload("fft_2e20_c64")
+def _():
+    def fn(re, im):
+        z = jnp.fft.fft(re + 1j * im)
+        return z.real, z.imag
+    return Work(fn, [normal(M), normal(M, seed=1)], flops=5 * M * 20, bytes=16 * M, tolerance=1e-3)
+
+
+def gpt_train_step(dtype):
+    """Six layers, width 384, context 256, batch 8, vocabulary 50,000; Adam in plain JAX."""
+    compute = jnp.bfloat16 if dtype == "bf16" else jnp.float32
+
+    def make_work():
+        d, layers, s, b, vocab = 384, 6, 256, 8, 50000
+        params = {"emb": normal(vocab, d, scale=.02, seed=1), "pos": normal(s, d, scale=.02, seed=2),
+                  "layers": [block_params(d, "f32", 100 + 10 * i) for i in range(layers)]}
+        leaves, tree = jax.tree.flatten(params)
+        n = len(leaves)
+
+        def loss(p, tokens):
+            p = jax.tree.map(lambda a: a.astype(compute), p)
+            x = p["emb"][tokens[:, :-1]] + p["pos"]
+            for layer in p["layers"]:
+                x = block(layer, x, 6)
+            score = jax.nn.log_softmax((x @ p["emb"].T).astype(jnp.float32), -1)
+            return -jnp.take_along_axis(score, tokens[:, 1:, None], -1).mean()
+
+        def fn(tokens, t, *state):
+            p, m, v = (jax.tree.unflatten(tree, state[i * n:(i + 1) * n]) for i in range(3))
+            value, g = jax.value_and_grad(loss)(p, tokens)
+            m = jax.tree.map(lambda a, b: .9 * a + .1 * b, m, g)
+            v = jax.tree.map(lambda a, b: .999 * a + .001 * b * b, v, g)
+            c1, c2 = 1 - .9 ** t, 1 - .999 ** t
+            p = jax.tree.map(lambda a, b, c: a - 1e-3 * (b / c1) / (jnp.sqrt(c / c2) + 1e-8), p, m, v)
+            return value, p, m, v
+        zeros = [np.zeros_like(x) for x in leaves]
+        tokens = b * s
+        return Work(fn, [below(vocab, b, s + 1), np.float32(1), *leaves, *zeros, *zeros],
+                    flops=6 * tokens * (layers * 12 * d * d + vocab * d) + 12 * layers * b * s * s * d,
+                    bytes=28 * (vocab * d + layers * 12 * d * d), dtype=dtype,
+                    tolerance=None)
+    return make_work
+
+
+WORKLOADS["gpt_train_step_f32"] = gpt_train_step("f32")
+WORKLOADS["gpt_train_step_bf16"] = gpt_train_step("bf16")

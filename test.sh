@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# Sets up a fresh machine if need be, builds, and runs every test.
+#   ./test.sh          release build: unit, lint, end to end; sanitizer build: unit, fuzz replay
+#   ./test.sh quick    release build only
+set -euo pipefail
+cd "$(dirname "$0")"
+tools/setup.sh test
+export AT_PYTHON="$PWD/.venv/bin/python"
+jobs=$(nproc)
+
+echo "== release build"
+cmake --preset release -DAT_PYTHON="$AT_PYTHON" >build.log 2>&1 || { cat build.log; exit 1; }
+ninja -C build/release -j"$jobs" >build.log 2>&1 || { tail -50 build.log; exit 1; }
+echo "== tests"
+ctest --test-dir build/release -j"$jobs" --output-on-failure --no-tests=error
+
+if [ "${1:-}" != quick ]; then
+  echo "== sanitizer build (address, undefined behaviour)"
+  cmake --preset asan -DAT_PYTHON="$AT_PYTHON" >build.log 2>&1 || { cat build.log; exit 1; }
+  ninja -C build/asan -j"$jobs" >build.log 2>&1 || { tail -50 build.log; exit 1; }
+  echo "== tests under sanitizers"
+  ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 \
+    ctest --test-dir build/asan -j"$jobs" -L 'unit|fuzz-replay' --output-on-failure --no-tests=error
+fi
+rm -f build.log

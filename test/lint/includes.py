@@ -1,0 +1,45 @@
+#!/usr/bin/env python3
+"""Fails on an #include that the table of rooms does not allow.
+
+usage: includes.py SOURCE_DIR ROOMS_TXT
+
+A file of room R may include headers of R, and of the rooms in R's DEPS only their
+face (<room>/<room>.h) or a header that the room names in its README as public. base
+and abi are public as a whole. codegen/emit.h is public too.
+"""
+import pathlib, re, sys
+
+PUBLIC_ROOMS = {"base", "abi"}
+PUBLIC_HEADERS = {"codegen/emit.h", "hlo/random.h"}
+INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
+
+
+def main() -> int:
+    src = pathlib.Path(sys.argv[1]) / "src"
+    rooms = {}
+    for line in open(sys.argv[2]):
+        name, _, deps = line.strip().partition(":")
+        if name:
+            rooms[name] = set(filter(None, deps.strip().split(";")))
+    bad = []
+    files = sorted(p for p in src.rglob("*") if p.suffix in {".c", ".h"})
+    for path in files:
+        room = path.relative_to(src).parts[0]
+        if room not in rooms:
+            bad.append(f"{path}: no room '{room}' in CMakeLists.txt")
+            continue
+        for inc in INCLUDE.findall(path.read_text(errors="replace")):
+            target = inc.split("/")[0]
+            if "/" not in inc or target == room or target not in rooms:
+                continue
+            if target not in rooms[room]:
+                bad.append(f"{path}: room '{room}' may not include '{inc}'")
+            elif (target not in PUBLIC_ROOMS and inc != f"{target}/{target}.h"
+                  and inc not in PUBLIC_HEADERS and not inc.endswith(".def")):
+                bad.append(f"{path}: '{inc}' is not the face of room '{target}'")
+    print("\n".join(bad) if bad else f"{len(files)} files, {len(rooms)} rooms: includes are fine")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

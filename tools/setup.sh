@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# Installs what Atoll is built and tested with, on Debian 12: packages by name and
+# a virtual environment in .venv. Does nothing when all is there.
+#   tools/setup.sh        build and run time
+#   tools/setup.sh test   also what the tests need
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+packages=(clang-19 lld-19 llvm-19-dev cmake ninja-build libdnnl-dev
+  libopenblas-serial-dev liblapacke-dev zlib1g-dev libzstd-dev libcmocka-dev
+  python3 python3-venv)
+[ "${1:-}" != test ] || packages+=(libclang-rt-19-dev llvm-19-tools git xz-utils)
+
+missing=()
+for p in "${packages[@]}"; do
+  dpkg-query -W -f='${Status}' "$p" 2>/dev/null | grep -q 'ok installed' || missing+=("$p")
+done
+if [ ${#missing[@]} -gt 0 ]; then
+  echo "installing: ${missing[*]}"
+  sudo=
+  [ "$(id -u)" = 0 ] || sudo=sudo
+  export DEBIAN_FRONTEND=noninteractive
+  $sudo apt-get update -qq
+  $sudo apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+fi
+
+want=$(cat tools/requirements.txt; [ "${1:-}" != test ] || cat tools/requirements-test.txt)
+stamp=.venv/.requirements
+if [ ! -x .venv/bin/python ] || ! grep -qxFf <(echo "$want") "$stamp" 2>/dev/null ||
+   [ "$(grep -cxFf <(echo "$want") "$stamp")" -lt "$(echo "$want" | wc -l)" ]; then
+  echo "setting up .venv"
+  [ -x .venv/bin/python ] || /usr/bin/python3 -m venv .venv
+  echo "$want" > .venv/.want
+  .venv/bin/pip install -q --disable-pip-version-check -r .venv/.want
+  sort -u .venv/.want "$stamp" -o "$stamp" 2>/dev/null || cp .venv/.want "$stamp"
+fi
