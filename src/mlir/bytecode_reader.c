@@ -1,0 +1,276 @@
+// The file and its sections.
+#include "mlir/bytecode_ir.h"
+
+enum {
+  S_STRING, S_DIALECT, S_ATTR_TYPE, S_ATTR_TYPE_OFFSET, S_IR, S_RESOURCE,
+  S_RESOURCE_OFFSET, S_DIALECT_VERSIONS, S_PROPERTIES, S_COUNT
+};
+
+at_status at_mbc_section(at_mbc *r, at_mcursor *c, uint8_t *id, at_bytes *out) {
+  uint64_t len, align;
+  AT_TRY(at_mbc_byte(r, c, id));
+  AT_TRY(at_mbc_varint(r, c, &len));
+  if (*id & 0x80) {
+    AT_TRY(at_mbc_varint(r, c, &align));
+    if (align == 0 || align & (align - 1) || align > 1u << 20)
+      return at_mbc_fail(r, c, "an impossible alignment");
+    size_t at = (size_t)(c->p - c->base), pad = -at & (align - 1);
+    at_bytes skipped;
+    AT_TRY(at_mbc_bytes(r, c, pad, &skipped));
+  }
+  *id &= 0x7f;
+  return at_mbc_bytes(r, c, len, out);
+}
+
+static at_mcursor cursor_of(const at_mbc *r, at_bytes b) {
+  return (at_mcursor){b.ptr, b.ptr + b.len, r->all.ptr};
+}
+
+// Sizes come first, for the last string first; then the strings.
+static at_status strings(at_mbc *r, at_bytes section) {
+  at_mcursor c = cursor_of(r, section);
+  AT_TRY(at_mbc_count(r, &c, &r->num_strings));
+  AT_TRY_ALLOC(r->strings, at_new(r->c.arena, at_str, r->num_strings));
+  const uint8_t *end = c.end;
+  for (uint32_t i = r->num_strings; i-- > 0;) {
+    uint64_t n;
+    AT_TRY(at_mbc_varint(r, &c, &n));
+    if (n == 0 || n > (size_t)(end - c.p))
+      return at_mbc_fail(r, &c, "a string leaves its section");
+    end -= n;
+    r->strings[i] = (at_str){(const char *)end, n - 1};
+  }
+  if (end != c.p) return at_mbc_fail(r, &c, "strings do not fill their section");
+  return AT_OK;
+}
+
+static at_status op_names(at_mbc *r, at_mcursor *c) {
+  AT_VEC(__typeof__(*r->ops)) ops = {0};
+  if (r->version >= 4) {
+    uint64_t hint;
+    AT_TRY(at_mbc_varint(r, c, &hint));
+  }
+  while (c->p != c->end) {
+    uint64_t dialect;
+    uint32_t n;
+    AT_TRY(at_mbc_varint(r, c, &dialect));
+    AT_TRY(at_mbc_count(r, c, &n));
+    if (dialect >= r->num_dialects) return at_mbc_fail(r, c, "no such dialect");
+    if (!at_vec_reserve(r->c.arena, &ops, ops.len + n))
+      return AT_NO_MEMORY("operation names");
+    for (uint32_t i = 0; i < n; i++) {
+      uint64_t s;
+      bool registered = false;
+      AT_TRY(r->version >= 5 ? at_mbc_flagged(r, c, &s, &registered)
+                             : at_mbc_varint(r, c, &s));
+      if (s >= r->num_strings) return at_mbc_fail(r, c, "no such string");
+      at_str name = r->strings[s];
+      const char *d = r->dialects[dialect];
+      char *full;
+      AT_TRY_ALLOC(full, at_arena_printf(r->c.arena, "%s%s%.*s", d,
+                                         name.len ? "." : "", (int)name.len,
+                                         name.ptr));
+      AT_TRY_ALLOC(ops.ptr[ops.len].name,
+                   at_mctx_intern(&r->c, at_str_of(full)));
+      ops.ptr[ops.len++].registered = registered;
+    }
+  }
+  r->ops = (void *)ops.ptr;
+  r->num_ops = (uint32_t)ops.len;
+  return AT_OK;
+}
+
+static at_status dialects(at_mbc *r, at_bytes section) {
+  at_mcursor c = cursor_of(r, section);
+  AT_TRY(at_mbc_count(r, &c, &r->num_dialects));
+  AT_TRY_ALLOC(r->dialects, at_new(r->c.arena, const char *, r->num_dialects));
+  for (uint32_t i = 0; i < r->num_dialects; i++) {
+    uint64_t s;
+    bool versioned = false;
+    AT_TRY(r->version >= 1 ? at_mbc_flagged(r, &c, &s, &versioned)
+                           : at_mbc_varint(r, &c, &s));
+    if (s >= r->num_strings) return at_mbc_fail(r, &c, "no such string");
+    AT_TRY_ALLOC(r->dialects[i], at_mctx_intern(&r->c, r->strings[s]));
+    if (!versioned) continue;
+    uint8_t id;
+    at_bytes version;
+    AT_TRY(at_mbc_section(r, &c, &id, &version));
+    if (id != S_DIALECT_VERSIONS)
+      return at_mbc_fail(r, &c, "a dialect version section is expected");
+  }
+  return op_names(r, &c);
+}
+
+static at_status entry_group(at_mbc *r, at_mcursor *c, at_bytes data,
+                             size_t *used, at_mentry *v, uint32_t n) {
+  for (uint32_t i = 0; i < n;) {
+    uint64_t dialect, group;
+    AT_TRY(at_mbc_varint(r, c, &dialect));
+    AT_TRY(at_mbc_varint(r, c, &group));
+    if (dialect >= r->num_dialects) return at_mbc_fail(r, c, "no such dialect");
+    if (group > n - i) return at_mbc_fail(r, c, "too many entries in a group");
+    for (; group; group--, i++) {
+      uint64_t len;
+      AT_TRY(at_mbc_flagged(r, c, &len, &v[i].custom));
+      if (len > data.len - *used)
+        return at_mbc_fail(r, c, "an entry leaves its section");
+      v[i].dialect = (uint32_t)dialect;
+      v[i].data = (at_bytes){data.ptr + *used, len};
+      *used += len;
+    }
+  }
+  return AT_OK;
+}
+
+static at_status entries(at_mbc *r, at_bytes offsets, at_bytes data) {
+  at_mcursor c = cursor_of(r, offsets);
+  size_t used = 0;
+  AT_TRY(at_mbc_count(r, &c, &r->num_attrs));
+  AT_TRY(at_mbc_count(r, &c, &r->num_types));
+  AT_TRY_ALLOC(r->attrs, at_new(r->c.arena, at_mentry, r->num_attrs));
+  AT_TRY_ALLOC(r->types, at_new(r->c.arena, at_mentry, r->num_types));
+  AT_TRY(entry_group(r, &c, data, &used, r->attrs, r->num_attrs));
+  AT_TRY(entry_group(r, &c, data, &used, r->types, r->num_types));
+  if (c.p != c.end || used != data.len)
+    return at_mbc_fail(r, &c, "entries do not fill their section");
+  return AT_OK;
+}
+
+// A blob is an alignment, a length, padding and bytes. Other kinds (bool, string)
+// belong to tools and are passed over.
+static at_status resource_value(at_mbc *r, at_bytes raw, uint8_t kind,
+                                at_mresource *out) {
+  if (kind != 0 || raw.len == 0) return AT_OK;
+  at_mcursor c = cursor_of(r, raw);
+  uint64_t align, len;
+  at_bytes data, pad;
+  AT_TRY(at_mbc_varint(r, &c, &align));
+  AT_TRY(at_mbc_varint(r, &c, &len));
+  if (align == 0 || align & (align - 1) || align > 1u << 20)
+    return at_mbc_fail(r, &c, "an impossible alignment");
+  size_t at = (size_t)(c.p - c.base);
+  AT_TRY(at_mbc_bytes(r, &c, -at & (align - 1), &pad));
+  AT_TRY(at_mbc_bytes(r, &c, len, &data));
+  out->data = data;
+  if (!(r->borrow && len >= 4096 && (uintptr_t)data.ptr % 16 == 0))
+    AT_TRY_ALLOC(out->data.ptr,
+                 at_arena_copy(r->c.arena, data.ptr, data.len, 64));
+  return AT_OK;
+}
+
+static at_status resource_group(at_mbc *r, at_mcursor *offsets, at_mcursor *data,
+                                bool ours) {
+  uint32_t n;
+  AT_TRY(at_mbc_count(r, offsets, &n));
+  AT_VEC(at_mresource) all = {r->resources, r->num_resources, r->num_resources};
+  for (uint32_t i = 0; i < n; i++) {
+    at_str key;
+    uint64_t len;
+    uint8_t kind;
+    at_bytes raw;
+    at_mresource v = {0};
+    AT_TRY(at_mbc_string(r, offsets, &key));
+    AT_TRY(at_mbc_varint(r, offsets, &len));
+    AT_TRY(at_mbc_byte(r, offsets, &kind));
+    AT_TRY(at_mbc_bytes(r, data, len, &raw));
+    if (!ours) continue;
+    AT_TRY_ALLOC(v.key, at_mctx_intern(&r->c, key));
+    AT_TRY(resource_value(r, raw, kind, &v));
+    if (!at_vec_push(r->c.arena, &all, v)) return AT_NO_MEMORY("resources");
+  }
+  r->resources = all.ptr;
+  r->num_resources = (uint32_t)all.len;
+  return AT_OK;
+}
+
+static at_status resources(at_mbc *r, at_bytes offsets, at_bytes data) {
+  at_mcursor o = cursor_of(r, offsets), d = cursor_of(r, data);
+  uint32_t external;
+  AT_TRY(at_mbc_count(r, &o, &external));
+  for (uint32_t i = 0; i < external; i++) {
+    at_str key;
+    AT_TRY(at_mbc_string(r, &o, &key));
+    AT_TRY(resource_group(r, &o, &d, false));
+  }
+  while (o.p != o.end) {
+    uint64_t dialect;
+    AT_TRY(at_mbc_varint(r, &o, &dialect));
+    if (dialect >= r->num_dialects) return at_mbc_fail(r, &o, "no such dialect");
+    AT_TRY(resource_group(r, &o, &d, true));
+  }
+  return AT_OK;
+}
+
+static at_status properties(at_mbc *r, at_bytes section) {
+  at_mcursor c = cursor_of(r, section);
+  AT_TRY(at_mbc_count(r, &c, &r->num_props));
+  AT_TRY_ALLOC(r->props, at_new(r->c.arena, at_bytes, r->num_props));
+  for (uint32_t i = 0; i < r->num_props; i++)
+    AT_TRY(at_mbc_blob(r, &c, &r->props[i]));
+  return AT_OK;
+}
+
+static at_status all_sections(at_mbc *r, at_mcursor *c, at_bytes *s, bool *has) {
+  while (c->p != c->end) {
+    uint8_t id;
+    at_bytes b;
+    AT_TRY(at_mbc_section(r, c, &id, &b));
+    if (id >= S_COUNT) return at_mbc_fail(r, c, "unknown section");
+    if (has[id]) return at_mbc_fail(r, c, "a section occurs twice");
+    has[id] = true;
+    s[id] = b;
+  }
+  static const uint8_t needed[] = {S_STRING, S_DIALECT, S_ATTR_TYPE,
+                                   S_ATTR_TYPE_OFFSET, S_IR};
+  for (size_t i = 0; i < AT_LEN(needed); i++)
+    if (!has[needed[i]]) return at_mbc_fail(r, c, "a section is missing");
+  return AT_OK;
+}
+
+at_status at_mlir_read_bytecode(at_bytes bytes, bool borrow, at_arena *a,
+                                at_mmodule **out) {
+  if (!at_mlir_is_bytecode(bytes))
+    return AT_FAIL(AT_INVALID_ARGUMENT, "not MLIR bytecode");
+  at_mbc *r;
+  at_mmodule *m;
+  AT_TRY_ALLOC(r, at_new(a, at_mbc, 1));
+  AT_TRY_ALLOC(m, at_new(a, at_mmodule, 1));
+  r->c = (at_mctx){a, at_map_in(a)};
+  r->all = bytes;
+  r->borrow = borrow;
+  at_mcursor c = {bytes.ptr + 4, bytes.ptr + bytes.len, bytes.ptr};
+  AT_TRY(at_mbc_varint(r, &c, &r->version));
+  if (r->version > 6)
+    return AT_FAIL(AT_UNIMPLEMENTED,
+                   "MLIR bytecode version %llu\ndetail: versions 0 to 6 are read",
+                   (unsigned long long)r->version);
+  const uint8_t *nul = memchr(c.p, 0, (size_t)(c.end - c.p));
+  if (!nul) return at_mbc_fail(r, &c, "the producer's name has no end");
+  AT_TRY_ALLOC(m->producer,
+               at_mctx_intern(&r->c, (at_str){(const char *)c.p,
+                                              (size_t)(nul - c.p)}));
+  c.p = nul + 1;
+  at_bytes s[S_COUNT] = {{0}};
+  bool has[S_COUNT] = {false};
+  AT_TRY(all_sections(r, &c, s, has));
+  AT_TRY(strings(r, s[S_STRING]));
+  AT_TRY(dialects(r, s[S_DIALECT]));
+  if (has[S_PROPERTIES]) AT_TRY(properties(r, s[S_PROPERTIES]));
+  AT_TRY(entries(r, s[S_ATTR_TYPE_OFFSET], s[S_ATTR_TYPE]));
+  if (has[S_RESOURCE_OFFSET])
+    AT_TRY(resources(r, s[S_RESOURCE_OFFSET], s[S_RESOURCE]));
+  AT_TRY(at_mbc_ir(r, cursor_of(r, s[S_IR]), &m->op));
+  m->bytecode_version = (uint32_t)r->version;
+  m->dialects = r->dialects;
+  m->num_dialects = r->num_dialects;
+  m->arena = a;
+  *out = m;
+  return AT_OK;
+}
+
+at_status at_mlir_read(at_bytes bytes, bool borrow, at_arena *a,
+                       at_mmodule **out) {
+  if (at_mlir_is_bytecode(bytes))
+    return at_mlir_read_bytecode(bytes, borrow, a, out);
+  return at_mlir_read_text((at_str){(const char *)bytes.ptr, bytes.len}, a, out);
+}

@@ -1,0 +1,194 @@
+// What the files of this room share: the building context, the codec table of
+// dialect attributes, and the entries of the readers into one another.
+#ifndef ATOLL_MLIR_MLIR_INTERNAL_H_
+#define ATOLL_MLIR_MLIR_INTERNAL_H_
+
+#include "base/map.h"
+#include "mlir/mlir.h"
+
+// Nesting beyond which input is refused (regions, attributes in text, types).
+#define AT_MLIR_MAX_DEPTH 128
+
+// ---- Building ------------------------------------------------------------------
+typedef struct at_mctx {
+  at_arena *arena;
+  at_map names;  // interned, NUL-terminated
+} at_mctx;
+
+// NULL: the arena refused. Equal texts give equal pointers within one context.
+const char *at_mctx_intern(at_mctx *c, at_str s);
+
+extern const at_mtype at_mtype_i1, at_mtype_i32, at_mtype_i64, at_mtype_f64,
+    at_mtype_index, at_mtype_none;
+extern const at_mattr at_mattr_unit;
+extern const at_mloc at_mloc_unknown;
+
+// Constructors return NULL only when the arena refuses.
+at_mtype *at_mtype_make(at_mctx *c, at_mtype_kind kind);
+at_mattr *at_mattr_make(at_mctx *c, at_mattr_kind kind);
+const at_mtype *at_mtype_make_int(at_mctx *c, uint32_t width, at_msign sign);
+const at_mtype *at_mtype_make_float(at_mctx *c, const char *name);
+const at_mattr *at_mattr_make_bool(at_mctx *c, bool v);
+const at_mattr *at_mattr_make_int(at_mctx *c, const at_mtype *type, int64_t v);
+const at_mattr *at_mattr_make_i64(at_mctx *c, int64_t v);
+const at_mattr *at_mattr_make_f64(at_mctx *c, double v);
+const at_mattr *at_mattr_make_str(at_mctx *c, at_str s);  // copies
+const at_mattr *at_mattr_make_type(at_mctx *c, const at_mtype *t);
+const at_mattr *at_mattr_make_i64s(at_mctx *c, const int64_t *v, size_t n);
+const at_mattr *at_mattr_make_i32s(at_mctx *c, const int32_t *v, size_t n);
+const at_mattr *at_mattr_make_enum(at_mctx *c, at_str name, at_str v);
+const at_mattr *at_mattr_make_symbol(at_mctx *c, at_str root);
+const at_mattr *at_mattr_make_array(at_mctx *c, const at_mattr *const *v,
+                                    size_t n);
+
+// Floats of any known format.
+typedef struct at_mfloat {
+  const char *name;
+  uint8_t bits, exponent, mantissa;
+  int16_t bias;
+  // 0: IEEE infinities and NaNs; 1: no infinity, NaN is all ones (FN);
+  // 2: no infinity, no negative zero: NaN is the sign bit alone (FNUZ);
+  // 3: neither infinity nor NaN (f4, f6); 4: exponent only (f8E8M0FNU).
+  uint8_t special;
+} at_mfloat;
+const at_mfloat *at_mfloat_find(at_str name);  // NULL: no such float
+double at_mfloat_decode(const at_mfloat *f, uint64_t bits);
+// Nearest, ties to even; out of range as the format has it.
+uint64_t at_mfloat_encode(const at_mfloat *f, double v);
+
+// Bytes of one element in memory form; 0: not a type of dense elements.
+size_t at_mtype_elem_bytes(const at_mtype *elem);
+// Product of the dimensions; SIZE_MAX: dynamic or too large.
+size_t at_mtype_num_elems(const at_mtype *shaped);
+bool at_mtype_is_int(const at_mtype *t, uint32_t width);
+// Turns raw dense bytes (MLIR's own buffer: i1 packed or not) into an attribute.
+at_status at_mattr_dense(at_mctx *c, const at_mtype *type, at_bytes raw,
+                         bool borrow, const at_mattr **out);
+// A location in the clothes of an attribute.
+const at_mattr *at_mattr_make_loc(at_mctx *c, const at_mloc *l);
+
+// ---- Dialect attributes: one table for bytecode and text -----------------------
+// `layout` names the fields in order, each "name:K", separated by spaces:
+//   s signed varint (INTEGER i64)     L list of them (DENSE_ARRAY i64)
+//   v varint list (not used in text)  t type (TYPE)
+//   b bool byte, B bool varint        d f64 (FLOAT)
+//   a attribute, o optional attribute (flag in the index)
+//   q flag varint + attribute, Q flag byte + attribute
+//   A list of attributes (ARRAY)      S string (STRING)
+//   p optional varint                 E enum as signed varint, spelled in `enums`
+// An enum has an empty layout and its spellings in `enums`, from value 0 on; "-"
+// stands for a value that does not exist.
+typedef struct at_mcodec {
+  const char *name;  // "stablehlo.dot"
+  int code;          // in the dialect's bytecode; -1: text only
+  const char *layout;
+  const char *enums;
+} at_mcodec;
+const at_mcodec *at_mcodec_by_name(at_str name);
+const at_mcodec *at_mcodec_by_code(at_str dialect, uint64_t code);
+typedef struct at_mfield {
+  at_str name;
+  char kind;
+} at_mfield;
+// Walks a layout: false at its end.
+bool at_mcodec_next(const char **layout, at_mfield *out);
+bool at_mcodec_spelling(const char *enums, uint64_t value, at_str *out);
+int at_mcodec_value(const char *enums, at_str spelling);  // -1: no such one
+
+// ---- Native properties of registered operations ---------------------------------
+// The attributes of an op in the order of its native encoding: names separated by
+// spaces, '?' after an optional one, and "!operand" / "!result" for segment sizes.
+// NULL: unknown op.
+const char *at_mprops_of(at_str op_name);
+
+// ---- Readers ---------------------------------------------------------------------
+// Attributes and types in text inside bytecode.
+at_status at_mtext_attr(at_mctx *c, at_str text, const at_mattr **out);
+at_status at_mtext_type(at_mctx *c, at_str text, const at_mtype **out);
+
+typedef struct at_mcursor {
+  const uint8_t *p, *end;
+  const uint8_t *base;  // of the whole input: offsets in messages
+} at_mcursor;
+
+typedef struct at_mentry {
+  at_bytes data;
+  uint32_t dialect;
+  bool custom;
+  uint8_t state;  // 0 unread, 1 being read, 2 waiting, 3 read
+  uint32_t weight;  // of the tree it stands for, once read
+  union {
+    const at_mattr *attr;
+    const at_mtype *type;
+  };
+} at_mentry;
+
+typedef struct at_mresource {
+  const char *key;
+  at_bytes data;
+} at_mresource;
+
+typedef struct at_mbc {
+  at_mctx c;
+  bool borrow;
+  at_bytes all;
+  uint64_t version;
+  at_str *strings;
+  uint32_t num_strings;
+  const char **dialects;
+  uint32_t num_dialects;
+  struct {
+    const char *name;
+    bool registered;
+  } *ops;
+  uint32_t num_ops;
+  at_mentry *attrs, *types;
+  uint32_t num_attrs, num_types;
+  at_mresource *resources;
+  uint32_t num_resources;
+  at_bytes *props;
+  uint32_t num_props;
+  uint32_t depth;
+  uint32_t weight;  // summed up while an entry is read
+  // An entry that must be read before the current one (see resolve).
+  at_mentry *deferred;
+  bool deferred_is_type;
+} at_mbc;
+
+at_status at_mbc_fail(const at_mbc *r, const at_mcursor *c, const char *what);
+at_status at_mbc_byte(at_mbc *r, at_mcursor *c, uint8_t *out);
+at_status at_mbc_varint(at_mbc *r, at_mcursor *c, uint64_t *out);
+at_status at_mbc_svarint(at_mbc *r, at_mcursor *c, int64_t *out);
+at_status at_mbc_flagged(at_mbc *r, at_mcursor *c, uint64_t *out, bool *flag);
+// A count of things that each take at least one more byte.
+at_status at_mbc_count(at_mbc *r, at_mcursor *c, uint32_t *out);
+at_status at_mbc_bytes(at_mbc *r, at_mcursor *c, size_t n, at_bytes *out);
+at_status at_mbc_blob(at_mbc *r, at_mcursor *c, at_bytes *out);
+at_status at_mbc_string(at_mbc *r, at_mcursor *c, at_str *out);
+at_status at_mbc_svarints(at_mbc *r, at_mcursor *c, at_dims *out);
+
+// Indexed attributes and types, from an operation.
+at_status at_mbc_attr(at_mbc *r, at_mcursor *c, const at_mattr **out);
+at_status at_mbc_type(at_mbc *r, at_mcursor *c, const at_mtype **out);
+at_status at_mbc_attr_at(at_mbc *r, const at_mcursor *c, uint64_t index,
+                         const at_mattr **out);
+at_status at_mbc_type_at(at_mbc *r, const at_mcursor *c, uint64_t index,
+                         const at_mtype **out);
+at_status at_mbc_opt_attr(at_mbc *r, at_mcursor *c, const at_mattr **out);
+at_status at_mbc_attr_list(at_mbc *r, at_mcursor *c, const at_mattr *const **out,
+                           uint32_t *n);
+at_status at_mbc_type_list(at_mbc *r, at_mcursor *c, const at_mtype *const **out,
+                           uint32_t *n);
+at_status at_mbc_apint(at_mbc *r, at_mcursor *c, const at_mtype *type,
+                       const at_mattr **out);
+at_status at_mbc_apfloat(at_mbc *r, at_mcursor *c, const at_mtype *type,
+                         double *out);
+// Custom encodings; *known = false: not understood (the cursor is then anywhere).
+at_status at_mbc_builtin_attr(at_mbc *r, at_mcursor *c, const at_mattr **out);
+at_status at_mbc_builtin_type(at_mbc *r, at_mcursor *c, const at_mtype **out);
+at_status at_mbc_dialect_attr(at_mbc *r, at_mcursor *c, const char *dialect,
+                              const at_mattr **out, bool *known);
+at_status at_mbc_dialect_type(at_mbc *r, at_mcursor *c, const char *dialect,
+                              const at_mtype **out, bool *known);
+
+#endif
