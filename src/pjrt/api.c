@@ -1,0 +1,80 @@
+// The function table, the plug-in's attributes, and the functions that no client of
+// one machine calls.
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "pjrt/pjrt_internal.h"
+
+AT_API(Plugin_Initialize) {
+  AT_ARGS(PJRT_Plugin_Initialize_Args);
+  return NULL;
+}
+
+AT_API(Plugin_Attributes) {
+  AT_ARGS(PJRT_Plugin_Attributes_Args);
+  // The newest and oldest StableHLO that `import` reads; JAX serialises programs
+  // for the former.
+  static const int64_t current[3] = {1, 13, 0}, minimum[3] = {0, 9, 0};
+  static const PJRT_NamedValue attributes[] = {
+      {.struct_size = PJRT_NamedValue_STRUCT_SIZE,
+       .name = "xla_version",
+       .name_size = 11,
+       .type = PJRT_NamedValue_kInt64,
+       .int64_value = 2,
+       .value_size = 1},
+      {.struct_size = PJRT_NamedValue_STRUCT_SIZE,
+       .name = "stablehlo_current_version",
+       .name_size = 25,
+       .type = PJRT_NamedValue_kInt64List,
+       .int64_array_value = current,
+       .value_size = 3},
+      {.struct_size = PJRT_NamedValue_STRUCT_SIZE,
+       .name = "stablehlo_minimum_version",
+       .name_size = 25,
+       .type = PJRT_NamedValue_kInt64List,
+       .int64_array_value = minimum,
+       .value_size = 3},
+      {.struct_size = PJRT_NamedValue_STRUCT_SIZE,
+       .name = "atoll_version",
+       .name_size = 13,
+       .type = PJRT_NamedValue_kString,
+       .string_value = AT_VERSION,
+       .value_size = sizeof AT_VERSION - 1},
+  };
+  a->attributes = attributes;
+  a->num_attributes = AT_LEN(attributes);
+  return NULL;
+}
+
+// Reasons: README.md, "What is not there".
+AT_API(Device_PoisonExecution) {
+  AT_ARGS_UP_TO(PJRT_Device_PoisonExecution_Args, poisoned);
+  AT_HANDLE(a->device);
+  return AT_PFAIL(AT_UNIMPLEMENTED,
+                  "PJRT_Device_PoisonExecution: poisoning a launch by its id");
+}
+
+static PJRT_Api api = {
+    .struct_size = PJRT_Api_STRUCT_SIZE,
+    .pjrt_api_version = {.struct_size = PJRT_Api_Version_STRUCT_SIZE,
+                         .major_version = PJRT_API_MAJOR,
+                         .minor_version = PJRT_API_MINOR},
+#define AT_ENTRY(name) .name = at_##name,
+    PJRT_API_FUNCTIONS(AT_ENTRY)
+#undef AT_ENTRY
+};
+
+const PJRT_Api *at_pjrt_api(void) {
+  static PJRT_Extension_Base *const chain[] = {
+      &at_pjrt_layouts_extension.base,    &at_pjrt_ffi_extension.base,
+      &at_pjrt_memory_extension.base,     &at_pjrt_raw_buffer_extension.base,
+      &at_pjrt_shardings_extension.base,  &at_pjrt_profiler_extension.base,
+  };
+  // Any number of threads may come here; all write the same values.
+  for (size_t i = 0; i < AT_LEN(chain); i++)
+    __atomic_store_n(&chain[i]->next,
+                     i + 1 < AT_LEN(chain) ? chain[i + 1] : NULL,
+                     __ATOMIC_RELAXED);
+  __atomic_store_n(&api.extension_start, chain[0], __ATOMIC_RELEASE);
+  return &api;
+}

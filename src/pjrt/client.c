@@ -1,0 +1,417 @@
+// Clients, devices and memories.
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "pjrt/pjrt_internal.h"
+
+const char at_pjrt_platform_name[] = "tpu";
+const char at_pjrt_platform_version[] =
+    "Atoll " AT_VERSION " (a TPU pod in software)";
+
+static void client_free(PJRT_Client *c) {
+  if (!c) return;
+  at_pjrt_topology_destroy(c->topology);
+  if (c->runtime) at_runtime_destroy(c->runtime);
+  free(c->devices);
+  free(c->device_pointers);
+  free(c->memory_pointers);
+  free(c);
+}
+
+static void device_set(PJRT_Client *c, uint32_t i) {
+  PJRT_Device *d = &c->devices[i];
+  d->client = c;
+  d->chip = at_runtime_chip(c->runtime, i);
+  d->description = &c->topology->devices[i];
+  c->device_pointers[i] = d;
+  for (int k = 0; k < AT_MEM_KINDS; k++) {
+    PJRT_Memory *m = &d->memories[k];
+    m->id = (int32_t)(i * AT_MEM_KINDS) + k;
+    m->kind = (at_memory_kind)k;
+    m->device = d;
+    const char *kind = at_memory_kind_name(m->kind);
+    snprintf(m->debug_string, sizeof m->debug_string,
+             "%s memory %d of device %u", kind, m->id, d->description->info.id);
+    snprintf(m->to_string, sizeof m->to_string, "%s(id=%d)", kind, m->id);
+    d->memory_pointers[k] = m;
+    c->memory_pointers[i * AT_MEM_KINDS + k] = m;
+  }
+}
+
+// Options that this client understands; others belong to other plug-ins and are
+// passed by frameworks to all of them, so they are ignored.
+static at_status read_options(const PJRT_NamedValue *options, size_t count,
+                              at_runtime_options *out, char **out_target) {
+  if (count && !options)
+    return AT_FAIL(AT_INVALID_ARGUMENT, "create_options is NULL");
+  for (size_t i = 0; i < count; i++) {
+    const PJRT_NamedValue *v = &options[i];
+    at_str name = {v->name, v->name ? v->name_size : 0};
+    if (at_str_is(name, "target")) {
+      if (v->type != PJRT_NamedValue_kString || !v->string_value)
+        return AT_FAIL(AT_INVALID_ARGUMENT,
+                       "client option target is not a string");
+      free(*out_target);
+      *out_target = strndup(v->string_value, v->value_size);
+      if (!*out_target)
+        return AT_FAIL(AT_RESOURCE_EXHAUSTED, "out of host memory");
+      out->target = *out_target;
+    } else if (at_str_is(name, "threads")) {
+      if (v->type != PJRT_NamedValue_kInt64 || v->int64_value < 0 ||
+          v->int64_value > 4096)
+        return AT_FAIL(AT_INVALID_ARGUMENT,
+                       "client option threads is not an integer in [0, 4096]");
+      out->threads = (uint32_t)v->int64_value;
+    }
+  }
+  return AT_OK;
+}
+
+AT_API(Client_Create) {
+  AT_ARGS_UP_TO(PJRT_Client_Create_Args, client);
+  at_runtime_options o = {0};
+  char *target = NULL;
+  PJRT_Client *c = NULL;
+  at_status st = read_options(a->create_options, a->num_options, &o, &target);
+  if (!at_ok(st)) goto out;
+  c = calloc(1, sizeof *c);
+  if (!c) {
+    st = AT_FAIL(AT_RESOURCE_EXHAUSTED, "out of host memory for a client");
+    goto out;
+  }
+  AT_TRY_GOTO(st, at_runtime_create(&o, &c->runtime), out);
+  AT_TRY_GOTO(st, at_pjrt_topology_create(c->runtime, &c->topology), out);
+  uint32_t n = c->num_devices = c->topology->num_devices;
+  c->devices = calloc(n ? n : 1, sizeof *c->devices);
+  c->device_pointers = calloc(n ? n : 1, sizeof(void *));
+  c->memory_pointers = calloc(n ? n * AT_MEM_KINDS : 1, sizeof(void *));
+  if (!c->devices || !c->device_pointers || !c->memory_pointers) {
+    st = AT_FAIL(AT_RESOURCE_EXHAUSTED, "out of host memory for a client");
+    goto out;
+  }
+  for (uint32_t i = 0; i < n; i++) device_set(c, i);
+  a->client = c;
+  c = NULL;
+out:
+  client_free(c);
+  free(target);
+  return at_pjrt_error(st);
+}
+
+AT_API(Client_Destroy) {
+  AT_ARGS(PJRT_Client_Destroy_Args);
+  client_free(a->client);
+  return NULL;
+}
+
+PJRT_Device *at_pjrt_device_of(const PJRT_Client *c, const at_chip *chip) {
+  for (uint32_t i = 0; i < c->num_devices; i++)
+    if (c->devices[i].chip == chip) return &c->devices[i];
+  return NULL;
+}
+
+PJRT_Memory *at_pjrt_memory_of(const PJRT_Client *c, const at_buffer *b) {
+  PJRT_Device *d = at_pjrt_device_of(c, at_buffer_chip(b));
+  return d ? &d->memories[at_buffer_memory(b)] : NULL;
+}
+
+at_status at_pjrt_place(PJRT_Device *device, PJRT_Memory *memory,
+                        PJRT_Memory **out) {
+  if (!memory && !device)
+    return AT_FAIL(AT_INVALID_ARGUMENT, "neither device nor memory is given");
+  *out = memory ? memory : &device->memories[AT_MEM_DEVICE];
+  return AT_OK;
+}
+
+AT_API(Client_PlatformName) {
+  AT_ARGS(PJRT_Client_PlatformName_Args);
+  AT_HANDLE(a->client);
+  a->platform_name = at_pjrt_platform_name;
+  a->platform_name_size = strlen(at_pjrt_platform_name);
+  return NULL;
+}
+
+AT_API(Client_PlatformVersion) {
+  AT_ARGS(PJRT_Client_PlatformVersion_Args);
+  AT_HANDLE(a->client);
+  a->platform_version = at_pjrt_platform_version;
+  a->platform_version_size = strlen(at_pjrt_platform_version);
+  return NULL;
+}
+
+AT_API(Client_ProcessIndex) {
+  AT_ARGS(PJRT_Client_ProcessIndex_Args);
+  AT_HANDLE(a->client);
+  a->process_index = 0;
+  return NULL;
+}
+
+AT_API(Client_Devices) {
+  AT_ARGS(PJRT_Client_Devices_Args);
+  AT_HANDLE(a->client);
+  a->devices = a->client->device_pointers;
+  a->num_devices = a->client->num_devices;
+  return NULL;
+}
+
+AT_API(Client_AddressableDevices) {
+  AT_ARGS(PJRT_Client_AddressableDevices_Args);
+  AT_HANDLE(a->client);
+  a->addressable_devices = a->client->device_pointers;
+  a->num_addressable_devices = a->client->num_devices;
+  return NULL;
+}
+
+static PJRT_Error *lookup(const PJRT_Client *c, int64_t id, const char *what,
+                          PJRT_Device **out) {
+  for (uint32_t i = 0; i < c->num_devices; i++) {
+    if (c->devices[i].description->info.id == id) {
+      *out = &c->devices[i];
+      return NULL;
+    }
+  }
+  return AT_PFAIL(AT_INVALID_ARGUMENT, "no device with %s %lld; there are %u",
+                  what, (long long)id, c->num_devices);
+}
+
+AT_API(Client_LookupDevice) {
+  AT_ARGS(PJRT_Client_LookupDevice_Args);
+  AT_HANDLE(a->client);
+  return lookup(a->client, a->id, "id", &a->device);
+}
+
+AT_API(Client_LookupAddressableDevice) {
+  AT_ARGS(PJRT_Client_LookupAddressableDevice_Args);
+  AT_HANDLE(a->client);
+  return lookup(a->client, a->local_hardware_id, "local hardware id",
+                &a->addressable_device);
+}
+
+AT_API(Client_AddressableMemories) {
+  AT_ARGS(PJRT_Client_AddressableMemories_Args);
+  AT_HANDLE(a->client);
+  a->addressable_memories = a->client->memory_pointers;
+  a->num_addressable_memories = (size_t)a->client->num_devices * AT_MEM_KINDS;
+  return NULL;
+}
+
+AT_API(Client_TopologyDescription) {
+  AT_ARGS(PJRT_Client_TopologyDescription_Args);
+  AT_HANDLE(a->client);
+  a->topology = a->client->topology;
+  return NULL;
+}
+
+AT_API(Client_DefaultDeviceAssignment) {
+  AT_ARGS(PJRT_Client_DefaultDeviceAssignment_Args);
+  AT_HANDLE(a->client);
+  if (a->num_replicas < 1 || a->num_partitions < 1)
+    return AT_PFAIL(AT_INVALID_ARGUMENT,
+                    "num_replicas is %d and num_partitions is %d; both must be "
+                    "positive",
+                    a->num_replicas, a->num_partitions);
+  size_t n = at_mul((size_t)a->num_replicas, (size_t)a->num_partitions);
+  if (n > a->client->num_devices)
+    return AT_PFAIL(AT_INVALID_ARGUMENT,
+                    "%d replicas of %d partitions need %zu devices, but there "
+                    "are %u\nhint: set ATOLL_TARGET to a larger topology",
+                    a->num_replicas, a->num_partitions, n,
+                    a->client->num_devices);
+  if (a->default_assignment_size < n || !a->default_assignment)
+    return AT_PFAIL(AT_INVALID_ARGUMENT,
+                    "default_assignment holds %zu entries, %zu are needed",
+                    a->default_assignment_size, n);
+  for (size_t i = 0; i < n; i++)
+    a->default_assignment[i] =
+        (int32_t)a->client->devices[i].description->info.id;
+  return NULL;
+}
+
+// One process holds every device: there is nobody to hear about.
+AT_API(Client_UpdateGlobalProcessInfo) {
+  AT_ARGS(PJRT_Client_UpdateGlobalProcessInfo_Args);
+  AT_HANDLE(a->client);
+  if (a->num_process_infos) AT_HANDLE(a->process_infos);
+  return NULL;
+}
+
+// Host memory is reachable by every virtual device as it is, so mapping it for
+// DMA needs no work.
+AT_API(Client_DmaMap) {
+  AT_ARGS(PJRT_Client_DmaMap_Args);
+  AT_HANDLE(a->client);
+  AT_HANDLE(a->data);
+  return NULL;
+}
+
+AT_API(Client_DmaUnmap) {
+  AT_ARGS(PJRT_Client_DmaUnmap_Args);
+  AT_HANDLE(a->client);
+  AT_HANDLE(a->data);
+  return NULL;
+}
+
+// ---- Devices -------------------------------------------------------------------
+
+AT_API(Device_GetDescription) {
+  AT_ARGS(PJRT_Device_GetDescription_Args);
+  AT_HANDLE(a->device);
+  a->device_description = a->device->description;
+  return NULL;
+}
+
+AT_API(Device_IsAddressable) {
+  AT_ARGS(PJRT_Device_IsAddressable_Args);
+  AT_HANDLE(a->device);
+  a->is_addressable = true;
+  return NULL;
+}
+
+AT_API(Device_LocalHardwareId) {
+  AT_ARGS(PJRT_Device_LocalHardwareId_Args);
+  AT_HANDLE(a->device);
+  a->local_hardware_id = (int32_t)a->device->description->info.id;
+  return NULL;
+}
+
+AT_API(Device_AddressableMemories) {
+  AT_ARGS(PJRT_Device_AddressableMemories_Args);
+  AT_HANDLE(a->device);
+  a->memories = a->device->memory_pointers;
+  a->num_memories = AT_MEM_KINDS;
+  return NULL;
+}
+
+AT_API(Device_DefaultMemory) {
+  AT_ARGS(PJRT_Device_DefaultMemory_Args);
+  AT_HANDLE(a->device);
+  a->memory = &a->device->memories[AT_MEM_DEVICE];
+  return NULL;
+}
+
+AT_API(Device_MemoryStats) {
+  AT_ARGS_UP_TO(PJRT_Device_MemoryStats_Args, largest_free_block_bytes_is_set);
+  AT_HANDLE(a->device);
+  at_memory_stats s = at_chip_memory_stats(a->device->chip);
+  a->bytes_in_use = (int64_t)s.in_use;
+  a->peak_bytes_in_use = (int64_t)s.peak_in_use;
+  a->peak_bytes_in_use_is_set = true;
+  a->num_allocs = (int64_t)s.num_allocs;
+  a->num_allocs_is_set = true;
+  a->largest_alloc_size = (int64_t)s.largest_alloc;
+  a->largest_alloc_size_is_set = true;
+  a->bytes_limit = (int64_t)s.limit;
+  a->bytes_limit_is_set = true;
+  a->bytes_reserved = (int64_t)s.reserved;
+  a->bytes_reserved_is_set = true;
+  a->peak_bytes_reserved_is_set = false;
+  a->bytes_reservable_limit = (int64_t)s.limit;
+  a->bytes_reservable_limit_is_set = true;
+  // Virtual memory does not fragment: what is free is free in one piece.
+  a->largest_free_block_bytes =
+      (int64_t)(s.limit > s.in_use ? s.limit - s.in_use : 0);
+  a->largest_free_block_bytes_is_set = true;
+  if (AT_HAS(PJRT_Device_MemoryStats_Args, peak_pool_bytes_is_set)) {
+    a->pool_bytes_is_set = false;
+    a->peak_pool_bytes_is_set = false;
+  }
+  return NULL;
+}
+
+AT_API(Device_ClearMemoryStats) {
+  AT_ARGS(PJRT_Device_ClearMemoryStats_Args);
+  AT_HANDLE(a->device);
+  at_chip_memory_stats_clear(a->device->chip);
+  return NULL;
+}
+
+struct PJRT_Device_Attributes {
+  void *vtable;
+};
+static void attributes_keep(PJRT_Device_Attributes *d) { (void)d; }
+
+AT_API(Device_GetAttributes) {
+  AT_ARGS(PJRT_Device_GetAttributes_Args);
+  AT_HANDLE(a->device);
+  static PJRT_Device_Attributes holder;
+  a->attributes = a->device->description->attributes;
+  a->num_attributes = AT_PJRT_ATTRIBUTES;
+  a->device_attributes = &holder;  // the device owns them; nothing to free
+  a->attributes_deleter = attributes_keep;
+  return NULL;
+}
+
+struct PJRT_AsyncTrackingEvent {
+  void *vtable;
+  char description[];
+};
+
+AT_API(Device_CreateAsyncTrackingEvent) {
+  AT_ARGS(PJRT_Device_CreateAsyncTrackingEvent_Args);
+  AT_HANDLE(a->device);
+  if (a->description_size) AT_HANDLE(a->description);
+  if (a->description_size > 1 << 20)
+    return AT_PFAIL(AT_INVALID_ARGUMENT, "a description of %zu bytes",
+                    a->description_size);
+  PJRT_AsyncTrackingEvent *e = calloc(1, sizeof *e + a->description_size + 1);
+  if (!e) return AT_PFAIL(AT_RESOURCE_EXHAUSTED, "out of host memory");
+  if (a->description_size)
+    memcpy(e->description, a->description, a->description_size);
+  a->event = e;
+  return NULL;
+}
+
+AT_API(AsyncTrackingEvent_Destroy) {
+  AT_ARGS(PJRT_AsyncTrackingEvent_Destroy_Args);
+  free(a->event);
+  return NULL;
+}
+
+// ---- Memories ------------------------------------------------------------------
+
+AT_API(Memory_Id) {
+  AT_ARGS(PJRT_Memory_Id_Args);
+  AT_HANDLE(a->memory);
+  a->id = a->memory->id;
+  return NULL;
+}
+
+AT_API(Memory_Kind) {
+  AT_ARGS(PJRT_Memory_Kind_Args);
+  AT_HANDLE(a->memory);
+  a->kind = at_memory_kind_name(a->memory->kind);
+  a->kind_size = strlen(a->kind);
+  return NULL;
+}
+
+AT_API(Memory_Kind_Id) {
+  AT_ARGS(PJRT_Memory_Kind_Id_Args);
+  AT_HANDLE(a->memory);
+  a->kind_id = a->memory->kind;
+  return NULL;
+}
+
+AT_API(Memory_DebugString) {
+  AT_ARGS(PJRT_Memory_DebugString_Args);
+  AT_HANDLE(a->memory);
+  a->debug_string = a->memory->debug_string;
+  a->debug_string_size = strlen(a->debug_string);
+  return NULL;
+}
+
+AT_API(Memory_ToString) {
+  AT_ARGS(PJRT_Memory_ToString_Args);
+  AT_HANDLE(a->memory);
+  a->to_string = a->memory->to_string;
+  a->to_string_size = strlen(a->to_string);
+  return NULL;
+}
+
+AT_API(Memory_AddressableByDevices) {
+  AT_ARGS(PJRT_Memory_AddressableByDevices_Args);
+  AT_HANDLE(a->memory);
+  PJRT_Device *d = a->memory->device;
+  a->devices = &d->client->device_pointers[d - d->client->devices];
+  a->num_devices = 1;
+  return NULL;
+}

@@ -1,0 +1,354 @@
+// Loaded executables and their launches. The path of a launch allocates one
+// wrapper per output and nothing else.
+#include <stdlib.h>
+
+#include "pjrt/pjrt_internal.h"
+
+#define NO_MEMORY() AT_FAIL(AT_RESOURCE_EXHAUSTED, "out of host memory")
+
+// Arguments and outputs up to this many live on the stack of the call.
+enum { STACK_SLOTS = 64 };
+
+static void loaded_free(PJRT_LoadedExecutable *l) {
+  if (!l) return;
+  if (l->loaded) at_loaded_release(l->loaded);
+  at_pjrt_program_release(l->program);
+  free(l->devices);
+  free(l->logical_ids);
+  free(l);
+}
+
+static at_status assign_devices(PJRT_LoadedExecutable *l) {
+  const at_pjrt_options *o = &l->program->parsed;
+  PJRT_Client *c = l->client;
+  uint32_t n = o->portable ? 0 : o->num_replicas * o->num_partitions;
+  if (n > c->num_devices)
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "the program needs %u devices (%u replicas of %u "
+                   "partitions), but there are %u\n"
+                   "hint: set ATOLL_TARGET to a larger topology",
+                   n, o->num_replicas, o->num_partitions, c->num_devices);
+  l->devices = calloc(n + 1, sizeof *l->devices);
+  l->logical_ids = calloc(n + 1, sizeof *l->logical_ids);
+  if (!l->devices || !l->logical_ids) return NO_MEMORY();
+  for (uint32_t i = 0; i < n; i++) {
+    int64_t id = o->has_assignment ? o->assignment[i]
+                 : n == 1 && o->device_ordinal > 0
+                     ? o->device_ordinal
+                     : c->devices[i].description->info.id;
+    for (uint32_t d = 0; d < c->num_devices && !l->devices[i]; d++)
+      if (c->devices[d].description->info.id == id)
+        l->devices[i] = &c->devices[d];
+    if (!l->devices[i])
+      return AT_FAIL(AT_INVALID_ARGUMENT,
+                     "the device assignment names device %lld; there are %u",
+                     (long long)id, c->num_devices);
+    l->logical_ids[i] = (PJRT_LogicalDeviceIds){
+        .replica = (int32_t)(i / o->num_partitions),
+        .partition = (int32_t)(i % o->num_partitions)};
+  }
+  l->num_devices = n;
+  return AT_OK;
+}
+
+// Takes over one reference to the program, also on failure.
+at_status at_pjrt_load(PJRT_Client *c, at_pjrt_program *p,
+                       PJRT_LoadedExecutable **out) {
+  PJRT_LoadedExecutable *l = calloc(1, sizeof *l);
+  if (!l) {
+    at_pjrt_program_release(p);
+    return NO_MEMORY();
+  }
+  l->client = c;
+  l->program = p;
+  atomic_init(&l->deleted, false);
+  at_status st;
+  AT_TRY_GOTO(st, assign_devices(l), fail);
+  AT_TRY_GOTO(st, at_loaded_create(c->runtime, p->executable, &l->loaded), fail);
+  *out = l;
+  return AT_OK;
+fail:
+  loaded_free(l);
+  return st;
+}
+
+AT_API(Client_Compile) {
+  AT_ARGS(PJRT_Client_Compile_Args);
+  AT_HANDLE(a->client);
+  at_pjrt_program *p;
+  AT_PTRY(at_pjrt_compile(
+      a->program,
+      (at_bytes){(const uint8_t *)a->compile_options, a->compile_options_size},
+      &p));
+  return at_pjrt_error(at_pjrt_load(a->client, p, &a->executable));
+}
+
+AT_API(Client_Load) {
+  AT_ARGS(PJRT_Client_Load_Args);
+  AT_HANDLE(a->client);
+  AT_HANDLE(a->executable);
+  return at_pjrt_error(at_pjrt_load(
+      a->client, at_pjrt_program_retain(a->executable->program),
+      &a->loaded_executable));
+}
+
+AT_API(Executable_DeserializeAndLoad) {
+  AT_ARGS_UP_TO(PJRT_Executable_DeserializeAndLoad_Args, loaded_executable);
+  AT_HANDLE(a->client);
+  AT_HANDLE(a->serialized_executable);
+  at_bytes options = {0};
+  if (AT_HAS(PJRT_Executable_DeserializeAndLoad_Args,
+             overridden_serialized_compile_options_size) &&
+      a->overridden_serialized_compile_options)
+    options = (at_bytes){
+        (const uint8_t *)a->overridden_serialized_compile_options,
+        a->overridden_serialized_compile_options_size};
+  at_pjrt_program *p;
+  AT_PTRY(at_pjrt_program_read(
+      (at_bytes){(const uint8_t *)a->serialized_executable,
+                 a->serialized_executable_size},
+      options, &p));
+  return at_pjrt_error(at_pjrt_load(a->client, p, &a->loaded_executable));
+}
+
+AT_API(LoadedExecutable_Destroy) {
+  AT_ARGS(PJRT_LoadedExecutable_Destroy_Args);
+  loaded_free(a->executable);
+  return NULL;
+}
+
+AT_API(LoadedExecutable_Delete) {
+  AT_ARGS(PJRT_LoadedExecutable_Delete_Args);
+  AT_HANDLE(a->executable);
+  // The code stays mapped until Destroy: another thread may be launching it.
+  atomic_store(&a->executable->deleted, true);
+  return NULL;
+}
+
+AT_API(LoadedExecutable_IsDeleted) {
+  AT_ARGS(PJRT_LoadedExecutable_IsDeleted_Args);
+  AT_HANDLE(a->executable);
+  a->is_deleted = atomic_load(&a->executable->deleted);
+  return NULL;
+}
+
+AT_API(LoadedExecutable_AddressableDevices) {
+  AT_ARGS(PJRT_LoadedExecutable_AddressableDevices_Args);
+  AT_HANDLE(a->executable);
+  a->addressable_devices = a->executable->devices;
+  a->num_addressable_devices = a->executable->num_devices;
+  return NULL;
+}
+
+AT_API(LoadedExecutable_AddressableDeviceLogicalIds) {
+  AT_ARGS(PJRT_LoadedExecutable_AddressableDeviceLogicalIds_Args);
+  AT_HANDLE(a->executable);
+  a->addressable_device_logical_ids = a->executable->logical_ids;
+  a->num_addressable_device_logical_ids = a->executable->num_devices;
+  return NULL;
+}
+
+AT_API(LoadedExecutable_GetDeviceAssignment) {
+  AT_ARGS(PJRT_LoadedExecutable_GetDeviceAssignment_Args);
+  AT_HANDLE(a->executable);
+  const PJRT_LoadedExecutable *l = a->executable;
+  at_strbuf proto = {0};
+  if (l->num_devices) {  // a portable executable has no assignment: no bytes
+    int64_t *ids = malloc(l->num_devices * sizeof *ids);
+    if (!ids) return at_pjrt_error(NO_MEMORY());
+    for (uint32_t i = 0; i < l->num_devices; i++)
+      ids[i] = l->devices[i]->description->info.id;
+    at_pjrt_assignment_write(l->program->parsed.num_replicas,
+                             l->program->parsed.num_partitions, ids, &proto);
+    free(ids);
+  }
+  at_status st = at_strbuf_status(&proto);
+  at_pjrt_blob *b = at_ok(st) ? at_pjrt_blob_copy(proto.ptr, proto.len) : NULL;
+  at_strbuf_free(&proto);
+  if (!at_ok(st)) return at_pjrt_error(st);
+  if (!b) return at_pjrt_error(NO_MEMORY());
+  a->serialized_bytes = b->bytes;
+  a->serialized_bytes_size = b->size;
+  a->serialized_device_assignment = (PJRT_DeviceAssignmentSerialized *)b;
+  a->serialized_device_assignment_deleter =
+      (void (*)(PJRT_DeviceAssignmentSerialized *))free;
+  return NULL;
+}
+
+// ---- Launches --------------------------------------------------------------------
+
+// Where the arguments and outputs of one device's launch are gathered.
+typedef struct gather {
+  at_buffer **args, **outputs;
+  bool *not_donatable;
+  void *block;  // heap, when the stack did not suffice
+} gather;
+
+static at_status mark_kept(const PJRT_ExecuteOptions *o, size_t num_args,
+                           bool *not_donatable) {
+  memset(not_donatable, 0, num_args);
+  for (size_t i = 0; i < o->num_non_donatable_input_indices; i++) {
+    int64_t index = o->non_donatable_input_indices[i];
+    if (index < 0 || (size_t)index >= num_args)
+      return AT_FAIL(AT_INVALID_ARGUMENT,
+                     "non_donatable_input_indices names argument %lld of %zu",
+                     (long long)index, num_args);
+    not_donatable[index] = true;
+  }
+  return AT_OK;
+}
+
+static at_status take_args(PJRT_Buffer *const *list, size_t n,
+                           at_buffer **args) {
+  for (size_t i = 0; i < n; i++) {
+    const PJRT_Buffer *b = list[i];
+    if (AT_UNLIKELY(!b))
+      return AT_FAIL(AT_INVALID_ARGUMENT, "argument %zu is NULL", i);
+    if (AT_UNLIKELY(
+            atomic_load_explicit(&b->donated, memory_order_relaxed)))
+      return AT_FAIL(AT_INVALID_ARGUMENT,
+                     "argument %zu has been deleted or donated", i);
+    args[i] = b->buffer;
+  }
+  return AT_OK;
+}
+
+// Wraps the outputs; on failure every output is released.
+static at_status wrap_outputs(const PJRT_LoadedExecutable *l, PJRT_Device *d,
+                              at_buffer **outputs, PJRT_Buffer **list) {
+  uint32_t n = l->program->num_outputs;
+  for (uint32_t i = 0; i < n; i++) {
+    PJRT_Memory *m = &d->memories[at_buffer_memory(outputs[i])];
+    at_status st = at_pjrt_buffer_wrap(m, outputs[i], &list[i]);
+    if (AT_LIKELY(at_ok(st))) continue;
+    for (uint32_t j = 0; j < i; j++) at_pjrt_buffer_free(list[j]);
+    for (uint32_t j = i + 1; j < n; j++) at_buffer_release(outputs[j]);
+    return st;
+  }
+  return AT_OK;
+}
+
+static at_status launch_one(const PJRT_LoadedExecutable_Execute_Args *a,
+                            const gather *g, size_t device, PJRT_Device *d) {
+  PJRT_LoadedExecutable *l = a->executable;
+  const PJRT_ExecuteOptions *o = a->options;
+  if (a->num_args && !a->argument_lists[device])
+    return AT_FAIL(AT_INVALID_ARGUMENT, "argument_lists[%zu] is NULL", device);
+  if (l->program->num_outputs && !a->output_lists[device])
+    return AT_FAIL(AT_INVALID_ARGUMENT, "output_lists[%zu] is NULL", device);
+  if (a->num_args)
+    AT_TRY(take_args(a->argument_lists[device], a->num_args, g->args));
+  at_pjrt_channels channels;
+  AT_TRY(at_pjrt_channels_create(o, device, &channels));
+  at_launch launch = {
+      .chip = d->chip,
+      .args = g->args,
+      .num_args = (uint32_t)a->num_args,
+      .not_donatable = g->not_donatable,
+      .channels = channels.channels,
+      .num_channels = channels.count,
+      .launch_id = o->launch_id,
+  };
+  bool wants_event = a->device_complete_events || channels.block;
+  at_event *done = NULL;
+  at_status st = at_loaded_execute(l->loaded, &launch, g->outputs,
+                                   wants_event ? &done : NULL);
+  if (AT_UNLIKELY(!at_ok(st))) {
+    at_pjrt_channels_release(&channels, NULL);
+    return st;
+  }
+  if (channels.block) at_pjrt_channels_release(&channels, done);
+  if (l->program->num_outputs)
+    st = wrap_outputs(l, d, g->outputs, a->output_lists[device]);
+  if (AT_LIKELY(at_ok(st)) && a->device_complete_events) {
+    PJRT_Event *e = at_pjrt_event_take(done);
+    done = NULL;
+    if (e)
+      a->device_complete_events[device] = e;
+    else
+      st = NO_MEMORY();
+  }
+  if (done) at_event_release(done);
+  return st;
+}
+
+static at_status check_execute(const PJRT_LoadedExecutable_Execute_Args *a) {
+  const PJRT_LoadedExecutable *l = a->executable;
+  if (atomic_load_explicit(&l->deleted, memory_order_relaxed))
+    return AT_FAIL(AT_INVALID_ARGUMENT, "the executable has been deleted");
+  const PJRT_ExecuteOptions *o = a->options;
+  if (o->struct_size < offsetof(PJRT_ExecuteOptions, context))
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "PJRT_ExecuteOptions: struct_size is %zu, expected at least "
+                   "%zu",
+                   o->struct_size, offsetof(PJRT_ExecuteOptions, context));
+  if (a->num_args != l->program->num_inputs)
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "the program takes %u arguments, %zu were passed",
+                   l->program->num_inputs, a->num_args);
+  size_t want = a->execute_device ? 1 : l->num_devices;
+  if (a->num_devices != want || (!a->execute_device && !l->num_devices))
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "the program runs on %zu devices, arguments were passed for "
+                   "%zu%s",
+                   want, a->num_devices,
+                   l->num_devices
+                       ? ""
+                       : "\nhint: a portable executable needs execute_device");
+  if ((a->num_args && !a->argument_lists) ||
+      (l->program->num_outputs && !a->output_lists))
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "argument_lists or output_lists is NULL");
+  if (o->num_non_donatable_input_indices && !o->non_donatable_input_indices)
+    return AT_FAIL(AT_INVALID_ARGUMENT, "non_donatable_input_indices is NULL");
+  return AT_OK;
+}
+
+static at_status launch_all(const PJRT_LoadedExecutable_Execute_Args *a,
+                            gather *g) {
+  const PJRT_LoadedExecutable *l = a->executable;
+  if (a->options->num_non_donatable_input_indices)
+    AT_TRY(mark_kept(a->options, a->num_args, g->not_donatable));
+  else
+    g->not_donatable = NULL;
+  for (size_t i = 0; i < a->num_devices; i++) {
+    PJRT_Device *d = a->execute_device ? a->execute_device : l->devices[i];
+    at_status st = launch_one(a, g, i, d);
+    if (AT_LIKELY(at_ok(st))) continue;
+    // Nothing of a failed call may reach the caller.
+    for (size_t j = 0; j < i; j++) {
+      for (uint32_t k = 0; k < l->program->num_outputs; k++)
+        at_pjrt_buffer_free(a->output_lists[j][k]);
+      if (!a->device_complete_events) continue;
+      PJRT_Event_Destroy_Args e = {
+          .struct_size = PJRT_Event_Destroy_Args_STRUCT_SIZE,
+          .event = a->device_complete_events[j]};
+      at_status_free(at_pjrt_error_take(at_PJRT_Event_Destroy(&e)));
+    }
+    return st;
+  }
+  return AT_OK;
+}
+
+AT_API(LoadedExecutable_Execute) {
+  AT_ARGS(PJRT_LoadedExecutable_Execute_Args);
+  AT_HANDLE(a->executable);
+  AT_HANDLE(a->options);
+  AT_PTRY(check_execute(a));
+  size_t args = a->num_args, outputs = a->executable->program->num_outputs;
+  at_buffer *stack[2 * STACK_SLOTS];
+  bool kept[STACK_SLOTS];
+  gather g = {.args = stack,
+              .outputs = stack + STACK_SLOTS,
+              .not_donatable = kept};
+  if (AT_UNLIKELY(args > STACK_SLOTS || outputs > STACK_SLOTS)) {
+    g.block = malloc((args + outputs) * sizeof(at_buffer *) + args);
+    if (!g.block) return at_pjrt_error(NO_MEMORY());
+    g.args = g.block;
+    g.outputs = g.args + args;
+    g.not_donatable = (bool *)(g.outputs + outputs);
+  }
+  at_status st = launch_all(a, &g);
+  free(g.block);
+  return at_pjrt_error(st);
+}

@@ -1,0 +1,297 @@
+// The objects behind PJRT's opaque pointers, and the helpers every file of the
+// room uses. The first word of each object stays NULL: from API minor 105 on a
+// client reads it as a pointer to a table of functions.
+#ifndef ATOLL_PJRT_PJRT_INTERNAL_H_
+#define ATOLL_PJRT_PJRT_INTERNAL_H_
+
+#include <stdatomic.h>
+
+#include "base/span.h"
+#include "base/status.h"
+#include "compile/compile.h"
+#include "exec/exec.h"
+#include "pjrt/pjrt.h"
+#include "pjrt/pjrt_abi.h"
+
+enum { AT_PJRT_MAX_RANK = 64 };
+
+// ---- Checks on what clients pass ----------------------------------------------
+// Every function starts with AT_ARGS; handles are checked with AT_HANDLE.
+PJRT_Error *at_pjrt_bad_args(const char *what, const void *args, size_t have,
+                             size_t want);
+PJRT_Error *at_pjrt_null_handle(const char *function, const char *what);
+PJRT_Error *at_pjrt_error_make(at_status s);  // consumes s, which is not OK
+
+static inline PJRT_Error *at_pjrt_error(at_status s) {
+  return AT_LIKELY(at_ok(s)) ? NULL : at_pjrt_error_make(s);
+}
+// The args struct must be there and at least `bytes` long.
+#define AT_ARGS_MIN(type, bytes)                                        \
+  do {                                                                  \
+    if (AT_UNLIKELY(!a || a->struct_size < (bytes)))                    \
+      return at_pjrt_bad_args(#type, a, a ? a->struct_size : 0, bytes); \
+  } while (0)
+#define AT_ARGS(type) AT_ARGS_MIN(type, type##_STRUCT_SIZE)
+// Args that grew: the caller must know at least `last`.
+#define AT_ARGS_UP_TO(type, last) \
+  AT_ARGS_MIN(type, offsetof(type, last) + sizeof(((type *)0)->last))
+#define AT_HAS(type, field) \
+  (a->struct_size >= offsetof(type, field) + sizeof(a->field))
+#define AT_HANDLE(ptr)                                                        \
+  do {                                                                        \
+    if (AT_UNLIKELY(!(ptr))) return at_pjrt_null_handle(__func__ + 3, #ptr);  \
+  } while (0)
+#define AT_PTRY(expr)                                   \
+  do {                                                  \
+    at_status ptry_ = (expr);                           \
+    if (AT_UNLIKELY(ptry_.err)) return at_pjrt_error_make(ptry_); \
+  } while (0)
+#define AT_PFAIL(...) at_pjrt_error_make(AT_FAIL(__VA_ARGS__))
+
+// AT_API(Client_Create) { ... } defines the function behind PJRT_Client_Create;
+// its argument is called `a`.
+#define AT_API(name) PJRT_Error *at_PJRT_##name(PJRT_##name##_Args *a)
+void at_PJRT_Error_Destroy(PJRT_Error_Destroy_Args *a);
+void at_PJRT_Error_Message(PJRT_Error_Message_Args *a);
+
+// ---- Objects -------------------------------------------------------------------
+struct PJRT_Error {
+  void *vtable;
+  at_status status;
+};
+// Hands the status over and frees the error; NULL gives OK.
+at_status at_pjrt_error_take(PJRT_Error *e);
+// A status from a code and a message that a client passed (code 0: OK).
+at_status at_pjrt_status_of(PJRT_Error_Code code, const char *message,
+                            size_t message_size);
+// What clients pass to callbacks so that they can make an error.
+extern PJRT_CallbackError at_pjrt_callback_error;
+
+struct PJRT_Event {
+  void *vtable;
+  at_event *event;  // one reference; NULL: the shared event that is ready
+};
+// Consumes one reference. An event that fired without an error costs nothing.
+// NULL: no memory (the reference is released).
+PJRT_Event *at_pjrt_event_take(at_event *e);
+PJRT_Event *at_pjrt_event_ready(void);
+// Makes an event that has fired with `s` (consumed).
+at_status at_pjrt_event_fired(at_status s, PJRT_Event **out);
+
+enum { AT_PJRT_ATTRIBUTES = 4 };
+struct PJRT_MemoryDescription {
+  void *vtable;
+  at_memory_kind kind;
+};
+struct PJRT_DeviceDescription {
+  void *vtable;
+  at_chip_info info;  // its strings point below
+  char kind[64], target[32];
+  char debug_string[160], to_string[96];
+  PJRT_NamedValue attributes[AT_PJRT_ATTRIBUTES];
+};
+
+struct PJRT_TopologyDescription {
+  void *vtable;
+  uint32_t num_devices;
+  PJRT_DeviceDescription *devices;         // num_devices
+  PJRT_DeviceDescription **device_pointers;
+  PJRT_NamedValue attributes[2];
+  int64_t shape[3];  // chips along x, y, z
+  at_strbuf serialized;
+  uint64_t fingerprint;
+};
+at_status at_pjrt_topology_create(at_runtime *rt, PJRT_TopologyDescription **out);
+void at_pjrt_topology_destroy(PJRT_TopologyDescription *t);
+
+struct PJRT_Memory {
+  void *vtable;
+  int32_t id;
+  at_memory_kind kind;
+  PJRT_Device *device;
+  char debug_string[96], to_string[64];
+};
+struct PJRT_Device {
+  void *vtable;
+  PJRT_Client *client;
+  at_chip *chip;
+  PJRT_DeviceDescription *description;
+  PJRT_Memory memories[AT_MEM_KINDS];
+  PJRT_Memory *memory_pointers[AT_MEM_KINDS];
+};
+struct PJRT_Client {
+  void *vtable;
+  at_runtime *runtime;
+  uint32_t num_devices;
+  PJRT_Device *devices;
+  PJRT_Device **device_pointers;
+  PJRT_Memory **memory_pointers;  // num_devices * AT_MEM_KINDS
+  PJRT_TopologyDescription *topology;
+};
+extern const char at_pjrt_platform_name[], at_pjrt_platform_version[];
+PJRT_Device *at_pjrt_device_of(const PJRT_Client *c, const at_chip *chip);
+PJRT_Memory *at_pjrt_memory_of(const PJRT_Client *c, const at_buffer *b);
+
+struct PJRT_Buffer {
+  void *vtable;
+  at_buffer *buffer;  // one reference
+  PJRT_Memory *memory;
+  _Atomic(uint32_t) external;  // references of other frameworks
+  _Atomic(bool) donated;       // given away outside a launch
+};
+// Wraps one reference (consumed, released when there is no memory).
+at_status at_pjrt_buffer_wrap(PJRT_Memory *m, at_buffer *b, PJRT_Buffer **out);
+void at_pjrt_buffer_free(PJRT_Buffer *b);
+static inline bool at_pjrt_buffer_gone(const PJRT_Buffer *b) {
+  return atomic_load_explicit(&b->donated, memory_order_relaxed) ||
+         at_buffer_is_deleted(b->buffer);
+}
+at_status at_pjrt_buffer_deleted(const char *call);  // the error for it
+
+// ---- Types, shapes, layouts ----------------------------------------------------
+at_status at_pjrt_dtype(PJRT_Buffer_Type t, at_dtype *out);
+static inline PJRT_Buffer_Type at_pjrt_type(at_dtype t) {
+  return (PJRT_Buffer_Type)at_dtype_of(t)->pjrt;
+}
+typedef struct at_pjrt_shape {
+  at_dtype dtype;
+  at_dims dims;
+  size_t bytes;
+} at_pjrt_shape;
+// Checks type, rank, sizes, and that the layout, if any, is dense row-major.
+at_status at_pjrt_shape_check(PJRT_Buffer_Type t, const int64_t *dims,
+                              size_t num_dims,
+                              const PJRT_Buffer_MemoryLayout *layout,
+                              at_pjrt_shape *out);
+// rank entries: rank - 1, ..., 0; static.
+const int64_t *at_pjrt_minor_to_major(uint32_t rank);
+// Byte strides of a host array with the given layout; *dense when they are those
+// of a dense row-major array.
+at_status at_pjrt_host_strides(const PJRT_Buffer_MemoryLayout *layout,
+                               at_dtype dtype, at_dims dims, int64_t *strides,
+                               bool *dense);
+// Writes a dense row-major array to strided memory.
+void at_pjrt_copy_strided(at_dtype dtype, at_dims dims, const void *src,
+                          void *dst, const int64_t *strides);
+// And the other way.
+void at_pjrt_gather_strided(at_dtype dtype, at_dims dims, const void *src,
+                            const int64_t *strides, void *dst);
+struct PJRT_Layouts_MemoryLayout {
+  void *vtable;
+  uint32_t rank;
+};
+// The device that a call names, by device or memory (one may be NULL).
+at_status at_pjrt_place(PJRT_Device *device, PJRT_Memory *memory,
+                        PJRT_Memory **out);
+
+// ---- Programs ------------------------------------------------------------------
+// What a CompileOptionsProto says that the edge must know.
+typedef struct at_pjrt_options {
+  bool portable;
+  bool has_assignment;
+  uint32_t num_replicas, num_partitions;  // >= 1
+  int64_t device_ordinal;                 // -1: not set
+  int64_t *assignment;  // owned; replica-major, num_replicas * num_partitions
+} at_pjrt_options;
+at_status at_pjrt_options_parse(at_bytes proto, at_pjrt_options *out);
+void at_pjrt_options_free(at_pjrt_options *o);
+// DeviceAssignmentProto bytes.
+void at_pjrt_assignment_write(uint32_t replicas, uint32_t partitions,
+                              const int64_t *ids, at_strbuf *out);
+// ShapeProto bytes of an array.
+void at_pjrt_shape_write(at_dtype t, at_dims dims, at_strbuf *out);
+
+// A compiled program with everything that PJRT asks about it. Immutable once made.
+typedef struct at_pjrt_program {
+  _Atomic(uint32_t) references;
+  at_bytes executable;  // owned (free): the block of abi/executable.h
+  at_bytes options;     // owned: CompileOptionsProto as it came
+  at_bytes source;      // owned: the program as it came (MLIR)
+  at_pjrt_options parsed;
+  const at_xheader *header;
+  char fingerprint[33];
+  uint32_t num_inputs, num_outputs, num_properties;
+  PJRT_Buffer_Type *output_types;
+  int64_t *output_dims;
+  size_t *output_ranks;
+  const char **output_kinds, **input_kinds;
+  size_t *output_kind_sizes, *input_kind_sizes;
+  const char **output_shardings, **input_shardings;
+  size_t *output_sharding_sizes, *input_sharding_sizes;
+  PJRT_NamedValue *properties;
+  PJRT_Layouts_MemoryLayout *layouts;  // inputs, then outputs
+  PJRT_Layouts_MemoryLayout **layout_pointers;
+} at_pjrt_program;
+// Consumes nothing on failure; on success owns the three blocks.
+at_status at_pjrt_program_create(at_bytes executable, at_bytes options,
+                                 at_bytes source, at_pjrt_program **out);
+at_pjrt_program *at_pjrt_program_retain(at_pjrt_program *p);
+void at_pjrt_program_release(at_pjrt_program *p);
+// A string of its executable; "" when the offset is bad.
+const char *at_pjrt_program_string(const at_pjrt_program *p, uint32_t offset);
+at_status at_pjrt_compile(const PJRT_Program *program, at_bytes options,
+                          at_pjrt_program **out);
+at_status at_pjrt_program_read(at_bytes serialized, at_bytes options_override,
+                               at_pjrt_program **out);
+
+struct PJRT_Executable {
+  void *vtable;
+  at_pjrt_program *program;
+};
+struct PJRT_LoadedExecutable {
+  void *vtable;
+  PJRT_Client *client;
+  at_pjrt_program *program;
+  at_loaded *loaded;
+  _Atomic(bool) deleted;
+  uint32_t num_devices;
+  PJRT_Device **devices;  // replica-major; empty when portable
+  PJRT_LogicalDeviceIds *logical_ids;
+};
+at_status at_pjrt_load(PJRT_Client *c, at_pjrt_program *p,
+                       PJRT_LoadedExecutable **out);
+
+// An owned block that is handed out with a deleter.
+typedef struct at_pjrt_blob {
+  size_t size;
+  char bytes[];
+} at_pjrt_blob;
+at_pjrt_blob *at_pjrt_blob_copy(const void *p, size_t n);
+
+// ---- Callbacks of a launch -------------------------------------------------------
+// Channels for one device of a launch; freed when `done` fires.
+typedef struct at_pjrt_channels {
+  at_host_channel *channels;
+  uint32_t count;
+  void *block;  // owned; NULL when there are none
+} at_pjrt_channels;
+at_status at_pjrt_channels_create(const PJRT_ExecuteOptions *o, size_t device,
+                                  at_pjrt_channels *out);
+// Frees the channels once `done` fires (NULL: now).
+void at_pjrt_channels_release(at_pjrt_channels *c, at_event *done);
+
+struct PJRT_ExecuteContext {
+  void *vtable;
+  size_t count, capacity;
+  PJRT_FFI_UserData *data;
+};
+
+extern PJRT_Layouts_Extension at_pjrt_layouts_extension;
+extern PJRT_FFI_Extension at_pjrt_ffi_extension;
+extern PJRT_MemoryDescriptions_Extension at_pjrt_memory_extension;
+extern PJRT_RawBuffer_Extension at_pjrt_raw_buffer_extension;
+extern PJRT_Profiler_Extension at_pjrt_profiler_extension;
+extern PJRT_Shardings_Extension at_pjrt_shardings_extension;
+
+void at_pjrt_named_int(PJRT_NamedValue *v, const char *name, int64_t value);
+void at_pjrt_named_ints(PJRT_NamedValue *v, const char *name,
+                        const int64_t *values, size_t count);
+void at_pjrt_named_str(PJRT_NamedValue *v, const char *name, const char *z);
+void at_pjrt_named_float(PJRT_NamedValue *v, const char *name, float value);
+
+// Every function of the table.
+#define AT_DECLARE(name) PJRT_Error *at_##name(name##_Args *a);
+PJRT_API_FUNCTIONS_RETURNING_ERROR(AT_DECLARE)
+#undef AT_DECLARE
+
+#endif

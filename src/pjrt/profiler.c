@@ -1,0 +1,129 @@
+// The profiler extension: a session that can be started and stopped. Its data is an
+// XSpace; one without planes is an empty message, which is what there is to report
+// until the runtime records events.
+#include <stdlib.h>
+
+#include "pjrt/pjrt_internal.h"
+
+struct PLUGIN_Profiler {
+  void *vtable;
+  bool running;
+};
+struct PLUGIN_Profiler_Error {
+  PJRT_Error error;
+};
+struct PLUGIN_Profiler_ConsumeResult {
+  void *vtable;
+};
+
+static PLUGIN_Profiler_Error *as_error(PJRT_Error *e) {
+  return (PLUGIN_Profiler_Error *)e;
+}
+#define CHECK(type, handle)                                                 \
+  do {                                                                      \
+    if (!a || a->struct_size < type##_STRUCT_SIZE)                          \
+      return as_error(at_pjrt_bad_args(#type, a, a ? a->struct_size : 0,    \
+                                       type##_STRUCT_SIZE));                \
+    if (!(handle)) return as_error(at_pjrt_null_handle(#type, #handle));    \
+  } while (0)
+
+static void error_destroy(PLUGIN_Profiler_Error_Destroy_Args *a) {
+  if (a && a->error)
+    at_status_free(at_pjrt_error_take(&a->error->error));
+}
+
+static void error_message(PLUGIN_Profiler_Error_Message_Args *a) {
+  if (!a) return;
+  PJRT_Error_Message_Args m = {
+      .struct_size = PJRT_Error_Message_Args_STRUCT_SIZE,
+      .error = a->error ? &a->error->error : NULL};
+  at_PJRT_Error_Message(&m);
+  a->message = m.message;
+  a->message_size = m.message_size;
+}
+
+static PLUGIN_Profiler_Error *error_get_code(
+    PLUGIN_Profiler_Error_GetCode_Args *a) {
+  CHECK(PLUGIN_Profiler_Error_GetCode_Args, a->error);
+  a->code = (int)at_status_code(a->error->error.status);
+  return NULL;
+}
+
+static PLUGIN_Profiler_Error *create(PLUGIN_Profiler_Create_Args *a) {
+  CHECK(PLUGIN_Profiler_Create_Args, a);
+  a->profiler = calloc(1, sizeof *a->profiler);
+  return a->profiler ? NULL
+                     : as_error(AT_PFAIL(AT_RESOURCE_EXHAUSTED,
+                                         "out of host memory"));
+}
+
+static PLUGIN_Profiler_Error *destroy(PLUGIN_Profiler_Destroy_Args *a) {
+  CHECK(PLUGIN_Profiler_Destroy_Args, a);
+  free(a->profiler);
+  return NULL;
+}
+
+static PLUGIN_Profiler_Error *start(PLUGIN_Profiler_Start_Args *a) {
+  CHECK(PLUGIN_Profiler_Start_Args, a->profiler);
+  if (a->profiler->running)
+    return as_error(AT_PFAIL(AT_FAILED_PRECONDITION,
+                             "the profiler session runs already"));
+  a->profiler->running = true;
+  return NULL;
+}
+
+static PLUGIN_Profiler_Error *stop(PLUGIN_Profiler_Stop_Args *a) {
+  CHECK(PLUGIN_Profiler_Stop_Args, a->profiler);
+  if (!a->profiler->running)
+    return as_error(
+        AT_PFAIL(AT_FAILED_PRECONDITION, "the profiler session does not run"));
+  a->profiler->running = false;
+  return NULL;
+}
+
+static PLUGIN_Profiler_Error *collect(PLUGIN_Profiler_CollectData_Args *a) {
+  CHECK(PLUGIN_Profiler_CollectData_Args, a->profiler);
+  a->buffer_size_in_bytes = 0;
+  return NULL;
+}
+
+static PLUGIN_Profiler_Error *consume(PLUGIN_Profiler_Consume_Args *a) {
+  CHECK(PLUGIN_Profiler_Consume_Args, a->profiler);
+  static PLUGIN_Profiler_ConsumeResult nothing;
+  a->result = &nothing;
+  return NULL;
+}
+
+static PLUGIN_Profiler_Error *consume_result_destroy(
+    PLUGIN_Profiler_ConsumeResult_Destroy_Args *a) {
+  CHECK(PLUGIN_Profiler_ConsumeResult_Destroy_Args, a);
+  return NULL;
+}
+
+static PLUGIN_Profiler_Error *serialize(PLUGIN_Profiler_Serialize_Args *a) {
+  CHECK(PLUGIN_Profiler_Serialize_Args, a->profiler);
+  a->serialized_bytes = "";
+  a->serialized_size = 0;
+  return NULL;
+}
+
+static PLUGIN_Profiler_Api profiler_api = {
+    .struct_size = PLUGIN_Profiler_Api_STRUCT_SIZE,
+    .error_destroy = error_destroy,
+    .error_message = error_message,
+    .error_get_code = error_get_code,
+    .create = create,
+    .destroy = destroy,
+    .start = start,
+    .stop = stop,
+    .collect_data = collect,
+    .consume = consume,
+    .consume_result_destroy = consume_result_destroy,
+    .serialize = serialize,
+};
+
+PJRT_Profiler_Extension at_pjrt_profiler_extension = {
+    .base = {.struct_size = PJRT_Profiler_Extension_STRUCT_SIZE,
+             .type = PJRT_Extension_Type_Profiler},
+    .profiler_api = &profiler_api,
+};

@@ -1,0 +1,336 @@
+// A compiled program with what PJRT asks about it, computed once; its compiling,
+// its serialised form, and reading that back.
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "pjrt/pjrt_internal.h"
+
+#define NO_MEMORY() AT_FAIL(AT_RESOURCE_EXHAUSTED, "out of host memory")
+
+at_pjrt_blob *at_pjrt_blob_copy(const void *p, size_t n) {
+  at_pjrt_blob *b = malloc(sizeof *b + n + 1);
+  if (!b) return NULL;
+  b->size = n;
+  if (n) memcpy(b->bytes, p, n);
+  b->bytes[n] = 0;
+  return b;
+}
+
+// ---- Reading the executable's block ----------------------------------------------
+
+// Section `s`, or NULL; checked against the block's end.
+static const void *section(at_bytes block, at_xsection s, size_t element,
+                           uint64_t *out_count) {
+  const at_xheader *h = (const at_xheader *)block.ptr;
+  at_xspan span = h->sections[s];
+  *out_count = 0;
+  if (span.count == 0 || span.offset > block.len ||
+      at_mul(span.count, element) > block.len - span.offset)
+    return NULL;
+  *out_count = span.count;
+  return block.ptr + span.offset;
+}
+
+static const char *string(at_bytes block, uint32_t offset) {
+  uint64_t n;
+  const char *s = section(block, AT_XS_STRINGS, 1, &n);
+  if (!s || offset >= n || !memchr(s + offset, 0, n - offset)) return "";
+  return s + offset;
+}
+
+const char *at_pjrt_program_string(const at_pjrt_program *p, uint32_t offset) {
+  return string(p->executable, offset);
+}
+
+static at_status check_header(at_bytes block) {
+  const at_xheader *h = (const at_xheader *)block.ptr;
+  if (block.len < sizeof *h || h->magic != AT_EXECUTABLE_MAGIC)
+    return AT_FAIL(AT_INVALID_ARGUMENT, "not an executable of this plug-in");
+  if (h->version != AT_EXECUTABLE_VERSION)
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "the executable has version %u, this plug-in runs version "
+                   "%d\nhint: compile the program again",
+                   h->version, AT_EXECUTABLE_VERSION);
+  if (h->total_bytes > block.len)
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "the executable is cut short: %zu of %llu bytes", block.len,
+                   (unsigned long long)h->total_bytes);
+  return AT_OK;
+}
+
+static at_status type_of(at_bytes block, uint32_t index, at_dtype *dtype,
+                         at_dims *dims) {
+  uint64_t num_types, num_dims;
+  const at_xtype *types = section(block, AT_XS_TYPES, sizeof *types, &num_types);
+  const int64_t *all = section(block, AT_XS_DIMS, sizeof *all, &num_dims);
+  if (!types || index >= num_types || types[index].dtype >= AT_DTYPE_COUNT ||
+      types[index].dims > num_dims ||
+      types[index].rank > num_dims - types[index].dims ||
+      types[index].rank > AT_PJRT_MAX_RANK)
+    return AT_FAIL(AT_INVALID_ARGUMENT, "the executable has a bad type index");
+  *dtype = (at_dtype)types[index].dtype;
+  *dims = (at_dims){all ? all + types[index].dims : NULL, types[index].rank};
+  return AT_OK;
+}
+
+static at_status read_outputs(at_pjrt_program *p, const at_xio *io) {
+  size_t total = 0;
+  at_dtype dtype;
+  at_dims dims;
+  for (uint32_t i = 0; i < p->num_outputs; i++) {
+    AT_TRY(type_of(p->executable, io[i].type, &dtype, &dims));
+    total += dims.rank;
+  }
+  p->output_dims = calloc(total + 1, sizeof *p->output_dims);
+  if (!p->output_dims) return NO_MEMORY();
+  total = 0;
+  for (uint32_t i = 0; i < p->num_outputs; i++) {
+    AT_TRY(type_of(p->executable, io[i].type, &dtype, &dims));
+    p->output_types[i] = at_pjrt_type(dtype);
+    p->output_ranks[i] = dims.rank;
+    if (dims.rank)
+      memcpy(p->output_dims + total, dims.ptr, dims.rank * sizeof *dims.ptr);
+    total += dims.rank;
+    p->layouts[p->num_inputs + i].rank = dims.rank;
+  }
+  return AT_OK;
+}
+
+static void read_strings(at_bytes block, const at_xio *io, uint32_t n,
+                         const char **kinds, size_t *kind_sizes,
+                         const char **shardings, size_t *sharding_sizes) {
+  for (uint32_t i = 0; i < n; i++) {
+    kinds[i] = io[i].memory_kind ? string(block, io[i].memory_kind)
+                                 : at_memory_kind_name(AT_MEM_DEVICE);
+    kind_sizes[i] = strlen(kinds[i]);
+    shardings[i] = string(block, io[i].sharding);
+    sharding_sizes[i] = strlen(shardings[i]);
+  }
+}
+
+static at_status program_fill(at_pjrt_program *p) {
+  AT_TRY(check_header(p->executable));
+  p->header = (const at_xheader *)p->executable.ptr;
+  snprintf(p->fingerprint, sizeof p->fingerprint, "%016llx%016llx",
+           (unsigned long long)p->header->fingerprint[0],
+           (unsigned long long)p->header->fingerprint[1]);
+  uint64_t ni, no, np;
+  const at_xio *in = section(p->executable, AT_XS_INPUTS, sizeof *in, &ni);
+  const at_xio *out = section(p->executable, AT_XS_OUTPUTS, sizeof *out, &no);
+  const at_xproperty *props =
+      section(p->executable, AT_XS_PROPERTIES, sizeof *props, &np);
+  if (ni + no > 1 << 24)
+    return AT_FAIL(AT_INVALID_ARGUMENT, "the executable has %llu arguments",
+                   (unsigned long long)ni);
+  p->num_inputs = (uint32_t)ni;
+  p->num_outputs = (uint32_t)no;
+  p->num_properties = (uint32_t)np;
+  p->output_types = calloc(no + 1, sizeof *p->output_types);
+  p->output_ranks = calloc(no + 1, sizeof *p->output_ranks);
+  p->output_kinds = calloc(2 * (ni + no) + 2, sizeof(char *));
+  p->output_kind_sizes = calloc(2 * (ni + no) + 2, sizeof(size_t));
+  p->properties = calloc(np + 1, sizeof *p->properties);
+  p->layouts = calloc(ni + no + 1, sizeof *p->layouts);
+  p->layout_pointers = calloc(ni + no + 1, sizeof(void *));
+  if (!p->output_types || !p->output_ranks || !p->output_kinds ||
+      !p->output_kind_sizes || !p->properties || !p->layouts ||
+      !p->layout_pointers)
+    return NO_MEMORY();
+  p->input_kinds = p->output_kinds + no;
+  p->output_shardings = p->input_kinds + ni;
+  p->input_shardings = p->output_shardings + no;
+  p->input_kind_sizes = p->output_kind_sizes + no;
+  p->output_sharding_sizes = p->input_kind_sizes + ni;
+  p->input_sharding_sizes = p->output_sharding_sizes + no;
+  read_strings(p->executable, in, p->num_inputs, p->input_kinds,
+               p->input_kind_sizes, p->input_shardings,
+               p->input_sharding_sizes);
+  read_strings(p->executable, out, p->num_outputs, p->output_kinds,
+               p->output_kind_sizes, p->output_shardings,
+               p->output_sharding_sizes);
+  for (uint64_t i = 0; i < ni + no; i++) p->layout_pointers[i] = &p->layouts[i];
+  for (uint32_t i = 0; i < p->num_inputs; i++) {
+    at_dtype dtype;
+    at_dims dims;
+    AT_TRY(type_of(p->executable, in[i].type, &dtype, &dims));
+    p->layouts[i].rank = dims.rank;
+  }
+  for (uint64_t i = 0; i < np; i++)
+    at_pjrt_named_float(&p->properties[i], string(p->executable, props[i].name),
+                        (float)props[i].value);
+  return read_outputs(p, out);
+}
+
+static void program_free(at_pjrt_program *p) {
+  at_pjrt_options_free(&p->parsed);
+  free(p->output_types);
+  free(p->output_dims);
+  free(p->output_ranks);
+  free(p->output_kinds);
+  free(p->output_kind_sizes);
+  free(p->properties);
+  free(p->layouts);
+  free(p->layout_pointers);
+  free(p);
+}
+
+at_status at_pjrt_program_create(at_bytes executable, at_bytes options,
+                                 at_bytes source, at_pjrt_program **out) {
+  at_pjrt_program *p = calloc(1, sizeof *p);
+  if (!p) return NO_MEMORY();
+  atomic_init(&p->references, 1);
+  p->executable = executable;
+  p->options = options;
+  p->source = source;
+  at_status st = at_pjrt_options_parse(options, &p->parsed);
+  if (at_ok(st)) st = program_fill(p);
+  if (!at_ok(st)) {
+    program_free(p);
+    return st;
+  }
+  *out = p;
+  return AT_OK;
+}
+
+at_pjrt_program *at_pjrt_program_retain(at_pjrt_program *p) {
+  atomic_fetch_add_explicit(&p->references, 1, memory_order_relaxed);
+  return p;
+}
+
+void at_pjrt_program_release(at_pjrt_program *p) {
+  if (!p || atomic_fetch_sub(&p->references, 1) != 1) return;
+  free((void *)p->executable.ptr);
+  free((void *)p->options.ptr);
+  free((void *)p->source.ptr);
+  program_free(p);
+}
+
+// ---- Compiling -------------------------------------------------------------------
+
+static at_status bytes_copy(at_bytes b, at_bytes *out) {
+  uint8_t *p = aligned_alloc(64, at_align_up(b.len + 1, 64));
+  if (!p) return NO_MEMORY();
+  if (b.len) memcpy(p, b.ptr, b.len);
+  *out = (at_bytes){p, b.len};
+  return AT_OK;
+}
+
+static at_status check_program(const PJRT_Program *p) {
+  if (!p) return AT_FAIL(AT_INVALID_ARGUMENT, "program is NULL");
+  if (p->struct_size < PJRT_Program_STRUCT_SIZE)
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "PJRT_Program: struct_size is %zu, expected at least %d",
+                   p->struct_size, PJRT_Program_STRUCT_SIZE);
+  at_str format = {p->format, p->format ? p->format_size : 0};
+  if (!p->code || !p->code_size)
+    return AT_FAIL(AT_INVALID_ARGUMENT, "the program is empty");
+  if (at_str_is(format, "hlo") || at_str_is(format, "hlo_with_config"))
+    return AT_FAIL(AT_UNIMPLEMENTED,
+                   "programs in format \"%.*s\"\n"
+                   "hint: pass the program as StableHLO in format \"mlir\"",
+                   (int)format.len, format.ptr);
+  if (!at_str_is(format, "mlir"))
+    return AT_FAIL(AT_INVALID_ARGUMENT, "unknown program format \"%.*s\"",
+                   (int)AT_MIN(format.len, 64u), format.ptr ? format.ptr : "");
+  return AT_OK;
+}
+
+at_status at_pjrt_compile(const PJRT_Program *program, at_bytes options,
+                          at_pjrt_program **out) {
+  AT_TRY(check_program(program));
+  if (options.len && !options.ptr)
+    return AT_FAIL(AT_INVALID_ARGUMENT, "compile_options is NULL");
+  at_bytes source = {(const uint8_t *)program->code, program->code_size};
+  at_bytes executable = {0}, options_copy = {0}, source_copy = {0};
+  at_compile_options o = {.request = options};
+  at_status st;
+  AT_TRY_GOTO(st, bytes_copy(options, &options_copy), fail);
+  AT_TRY_GOTO(st, bytes_copy(source, &source_copy), fail);
+  AT_TRY_GOTO(st, at_compile(source, &o, &executable), fail);
+  AT_TRY_GOTO(
+      st, at_pjrt_program_create(executable, options_copy, source_copy, out),
+      fail);
+  return AT_OK;
+fail:
+  free((void *)executable.ptr);
+  free((void *)options_copy.ptr);
+  free((void *)source_copy.ptr);
+  return st;
+}
+
+// ---- The serialised form -----------------------------------------------------------
+
+#define SERIAL_MAGIC 0x31585041u  // "APX1"
+typedef struct serial_header {
+  uint32_t magic, pad;
+  uint64_t executable, options, source;  // bytes of each block, in this order
+  uint64_t hash;                         // of the blocks
+} serial_header;
+
+static uint64_t hash_blocks(const void *p, size_t n) {
+  // Words first: FNV over bytes would take a second per gigabyte.
+  uint64_t h = AT_HASH_SEED;
+  const uint8_t *b = p;
+  for (; n >= 8; n -= 8, b += 8) {
+    uint64_t w;
+    memcpy(&w, b, 8);
+    h = (h ^ w) * 0x9e3779b97f4a7c15ull;
+    h ^= h >> 29;
+  }
+  return at_hash(h, b, n);
+}
+
+AT_API(Executable_Serialize) {
+  AT_ARGS(PJRT_Executable_Serialize_Args);
+  AT_HANDLE(a->executable);
+  const at_pjrt_program *p = a->executable->program;
+  serial_header h = {.magic = SERIAL_MAGIC,
+                     .executable = p->executable.len,
+                     .options = p->options.len,
+                     .source = p->source.len};
+  size_t body = p->executable.len + p->options.len + p->source.len;
+  at_pjrt_blob *b = malloc(sizeof *b + sizeof h + body);
+  if (!b) return at_pjrt_error(NO_MEMORY());
+  b->size = sizeof h + body;
+  char *to = b->bytes + sizeof h;
+  memcpy(to, p->executable.ptr, p->executable.len);
+  memcpy(to + p->executable.len, p->options.ptr, p->options.len);
+  memcpy(to + p->executable.len + p->options.len, p->source.ptr, p->source.len);
+  h.hash = hash_blocks(to, body);
+  memcpy(b->bytes, &h, sizeof h);
+  a->serialized_bytes = b->bytes;
+  a->serialized_bytes_size = b->size;
+  a->serialized_executable = (PJRT_SerializedExecutable *)b;
+  a->serialized_executable_deleter = (void (*)(PJRT_SerializedExecutable *))free;
+  return NULL;
+}
+
+at_status at_pjrt_program_read(at_bytes in, at_bytes options_override,
+                               at_pjrt_program **out) {
+  serial_header h;
+  if (in.len < sizeof h || (memcpy(&h, in.ptr, sizeof h), h.magic != SERIAL_MAGIC))
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "not an executable that this plug-in serialised");
+  at_bytes body = {in.ptr + sizeof h, in.len - sizeof h};
+  if (at_add(at_add(h.executable, h.options), h.source) != body.len ||
+      hash_blocks(body.ptr, body.len) != h.hash)
+    return AT_FAIL(AT_DATA_LOSS, "the serialised executable is damaged");
+  at_bytes options = {body.ptr + h.executable, h.options};
+  if (options_override.len) options = options_override;
+  at_bytes x = {0}, o = {0}, s = {0};
+  at_status st;
+  AT_TRY_GOTO(st, bytes_copy((at_bytes){body.ptr, h.executable}, &x), fail);
+  AT_TRY_GOTO(st, bytes_copy(options, &o), fail);
+  AT_TRY_GOTO(st,
+              bytes_copy((at_bytes){body.ptr + h.executable + h.options,
+                                    h.source},
+                         &s),
+              fail);
+  AT_TRY_GOTO(st, at_pjrt_program_create(x, o, s, out), fail);
+  return AT_OK;
+fail:
+  free((void *)x.ptr);
+  free((void *)o.ptr);
+  free((void *)s.ptr);
+  return st;
+}

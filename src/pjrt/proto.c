@@ -1,0 +1,218 @@
+// The few protocol buffers that cross the edge, read and written by hand:
+// CompileOptionsProto, DeviceAssignmentProto, ShapeProto.
+#include <stdlib.h>
+
+#include "pjrt/pjrt_internal.h"
+
+enum { WIRE_VARINT = 0, WIRE_64 = 1, WIRE_BYTES = 2, WIRE_32 = 5 };
+
+// One field: its number and wire type, and its value or its bytes.
+typedef struct field {
+  uint64_t number;
+  uint32_t wire;
+  uint64_t value;
+  at_bytes bytes;
+} field;
+
+static bool read_varint(at_bytes *in, uint64_t *out) {
+  uint64_t v = 0;
+  for (unsigned shift = 0; shift < 64 && in->len; shift += 7) {
+    uint8_t b = *in->ptr++;
+    in->len--;
+    v |= (uint64_t)(b & 0x7f) << shift;
+    if (!(b & 0x80)) {
+      *out = v;
+      return true;
+    }
+  }
+  return false;
+}
+
+static bool read_field(at_bytes *in, field *f) {
+  uint64_t key;
+  if (!read_varint(in, &key)) return false;
+  *f = (field){.number = key >> 3, .wire = key & 7};
+  if (f->wire == WIRE_VARINT) return read_varint(in, &f->value);
+  uint64_t n = f->wire == WIRE_64 ? 8 : 4;
+  if (f->wire == WIRE_BYTES) {
+    if (!read_varint(in, &n)) return false;
+  } else if (f->wire != WIRE_64 && f->wire != WIRE_32) {
+    return false;
+  }
+  if (n > in->len) return false;
+  f->bytes = (at_bytes){in->ptr, n};
+  in->ptr += n;
+  in->len -= n;
+  return true;
+}
+
+#define MALFORMED(what) \
+  AT_FAIL(AT_INVALID_ARGUMENT, "malformed compile options: %s", what)
+
+// DeviceAssignmentProto: replica_count 1, computation_count 2, and for each
+// computation its replicas' device ids.
+static at_status read_assignment(at_bytes in, at_pjrt_options *o) {
+  uint64_t replicas = 0, computations = 0, computation = 0;
+  field f;
+  for (at_bytes scan = in; scan.len;) {
+    if (!read_field(&scan, &f)) return MALFORMED("device_assignment");
+    if (f.number == 1) replicas = f.value;
+    if (f.number == 2) computations = f.value;
+  }
+  if (replicas == 0 || computations == 0) return AT_OK;
+  if (replicas > 1 << 20 || computations > 1 << 20)
+    return MALFORMED("device_assignment is too large");
+  int64_t *ids = malloc(replicas * computations * sizeof *ids);
+  if (!ids) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "out of host memory");
+  for (size_t i = 0; i < replicas * computations; i++) ids[i] = -1;
+  while (in.len) {
+    if (!read_field(&in, &f)) goto malformed;
+    if (f.number != 3 || f.wire != WIRE_BYTES) continue;
+    uint64_t replica = 0;
+    at_bytes inner = f.bytes;
+    while (inner.len) {
+      field g;
+      if (!read_field(&inner, &g)) goto malformed;
+      if (g.number != 1) continue;
+      at_bytes packed = g.bytes;
+      bool one = g.wire == WIRE_VARINT;
+      while (one || packed.len) {
+        uint64_t id = g.value;
+        if (!one && !read_varint(&packed, &id)) goto malformed;
+        if (computation >= computations || replica >= replicas) goto malformed;
+        ids[replica++ * computations + computation] = (int64_t)id;
+        if (one) break;
+      }
+    }
+    computation++;
+  }
+  for (size_t i = 0; i < replicas * computations; i++)
+    if (ids[i] < 0) goto malformed;
+  free(o->assignment);
+  o->assignment = ids;
+  o->has_assignment = true;
+  o->num_replicas = (uint32_t)replicas;
+  o->num_partitions = (uint32_t)computations;
+  return AT_OK;
+malformed:
+  free(ids);
+  return MALFORMED("device_assignment");
+}
+
+static at_status read_build_options(at_bytes in, at_pjrt_options *o) {
+  uint64_t replicas = 0, partitions = 0;
+  at_bytes assignment = {0};
+  while (in.len) {
+    field f;
+    if (!read_field(&in, &f)) return MALFORMED("executable_build_options");
+    if (f.number == 1 && f.wire == WIRE_VARINT)
+      o->device_ordinal = (int64_t)f.value;
+    if (f.number == 4) replicas = f.value;
+    if (f.number == 5) partitions = f.value;
+    if (f.number == 9 && f.wire == WIRE_BYTES) assignment = f.bytes;
+  }
+  if (replicas > 1 << 20 || partitions > 1 << 20)
+    return MALFORMED("num_replicas or num_partitions is too large");
+  if (replicas) o->num_replicas = (uint32_t)replicas;
+  if (partitions) o->num_partitions = (uint32_t)partitions;
+  return assignment.len ? read_assignment(assignment, o) : AT_OK;
+}
+
+at_status at_pjrt_options_parse(at_bytes in, at_pjrt_options *out) {
+  at_pjrt_options o = {
+      .num_replicas = 1, .num_partitions = 1, .device_ordinal = -1};
+  at_status st = AT_OK;
+  while (in.len) {
+    field f;
+    if (!read_field(&in, &f)) {
+      st = MALFORMED("CompileOptionsProto");
+      break;
+    }
+    if (f.number == 4) o.portable = f.value != 0;
+    if (f.number == 3 && f.wire == WIRE_BYTES)
+      AT_TRY_GOTO(st, read_build_options(f.bytes, &o), out);
+  }
+out:
+  if (!at_ok(st)) {
+    at_pjrt_options_free(&o);
+    return st;
+  }
+  *out = o;
+  return AT_OK;
+}
+
+void at_pjrt_options_free(at_pjrt_options *o) {
+  free(o->assignment);
+  o->assignment = NULL;
+}
+
+static void write_varint(at_strbuf *b, uint64_t v) {
+  for (; v >= 0x80; v >>= 7) at_strbuf_addc(b, (char)(v | 0x80));
+  at_strbuf_addc(b, (char)v);
+}
+
+static void write_int(at_strbuf *b, uint32_t number, uint64_t v) {
+  write_varint(b, (uint64_t)number << 3 | WIRE_VARINT);
+  write_varint(b, v);
+}
+
+static void write_bytes(at_strbuf *b, uint32_t number, at_str s) {
+  write_varint(b, (uint64_t)number << 3 | WIRE_BYTES);
+  write_varint(b, s.len);
+  at_strbuf_add(b, s);
+}
+
+void at_pjrt_assignment_write(uint32_t replicas, uint32_t partitions,
+                              const int64_t *ids, at_strbuf *out) {
+  write_int(out, 1, replicas);
+  write_int(out, 2, partitions);
+  for (uint32_t p = 0; p < partitions; p++) {
+    at_strbuf computation = {0}, packed = {0};
+    for (uint32_t r = 0; r < replicas; r++)
+      write_varint(&packed, (uint64_t)ids[r * partitions + p]);
+    write_bytes(&computation, 1, at_strbuf_str(&packed));
+    write_bytes(out, 3, at_strbuf_str(&computation));
+    out->failed |= packed.failed | computation.failed;
+    at_strbuf_free(&packed);
+    at_strbuf_free(&computation);
+  }
+}
+
+// xla.PrimitiveType of a PJRT_Buffer_Type.
+static uint32_t primitive_type(PJRT_Buffer_Type t) {
+  static const uint8_t map[] = {
+      [PJRT_Buffer_Type_PRED] = 1,           [PJRT_Buffer_Type_S8] = 2,
+      [PJRT_Buffer_Type_S16] = 3,            [PJRT_Buffer_Type_S32] = 4,
+      [PJRT_Buffer_Type_S64] = 5,            [PJRT_Buffer_Type_U8] = 6,
+      [PJRT_Buffer_Type_U16] = 7,            [PJRT_Buffer_Type_U32] = 8,
+      [PJRT_Buffer_Type_U64] = 9,            [PJRT_Buffer_Type_F16] = 10,
+      [PJRT_Buffer_Type_F32] = 11,           [PJRT_Buffer_Type_F64] = 12,
+      [PJRT_Buffer_Type_C64] = 15,           [PJRT_Buffer_Type_BF16] = 16,
+      [PJRT_Buffer_Type_TOKEN] = 17,         [PJRT_Buffer_Type_C128] = 18,
+      [PJRT_Buffer_Type_F8E5M2] = 19,        [PJRT_Buffer_Type_F8E4M3FN] = 20,
+      [PJRT_Buffer_Type_S4] = 21,            [PJRT_Buffer_Type_U4] = 22,
+      [PJRT_Buffer_Type_F8E4M3B11FNUZ] = 23, [PJRT_Buffer_Type_F8E5M2FNUZ] = 24,
+      [PJRT_Buffer_Type_F8E4M3FNUZ] = 25,    [PJRT_Buffer_Type_S2] = 26,
+      [PJRT_Buffer_Type_U2] = 27,            [PJRT_Buffer_Type_F8E4M3] = 28,
+      [PJRT_Buffer_Type_F8E3M4] = 29,        [PJRT_Buffer_Type_F4E2M1FN] = 32,
+      [PJRT_Buffer_Type_F8E8M0FNU] = 33,
+  };
+  return (size_t)t < AT_LEN(map) ? map[t] : 0;
+}
+
+void at_pjrt_shape_write(at_dtype t, at_dims dims, at_strbuf *out) {
+  at_strbuf packed = {0}, order = {0}, layout = {0};
+  write_int(out, 2, primitive_type(at_pjrt_type(t)));
+  for (uint32_t d = 0; d < dims.rank; d++) {
+    write_varint(&packed, (uint64_t)dims.ptr[d]);
+    write_varint(&order, dims.rank - 1 - d);
+  }
+  write_bytes(out, 3, at_strbuf_str(&packed));
+  write_bytes(&layout, 1, at_strbuf_str(&order));
+  write_bytes(out, 5, at_strbuf_str(&layout));
+  for (uint32_t d = 0; d < dims.rank; d++) write_int(out, 6, 0);
+  out->failed |= packed.failed | order.failed | layout.failed;
+  at_strbuf_free(&packed);
+  at_strbuf_free(&order);
+  at_strbuf_free(&layout);
+}
