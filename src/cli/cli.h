@@ -1,0 +1,26 @@
+// The `atoll` command. One row per subcommand (cli_main.c); each is one function
+// that gets its own arguments and returns a status, printed as an error.
+#ifndef ATOLL_CLI_CLI_H_
+#define ATOLL_CLI_CLI_H_
+
+#include <stdio.h>
+
+#include "base/span.h"
+#include "base/status.h"
+
+at_status at_cli_run(int argc, char **argv);
+at_status at_cli_dump(int argc, char **argv);
+at_status at_cli_doctor(int argc, char **argv);
+
+// Option parsing for a subcommand: `--name=value`, `--name value`, or a flag. Takes
+// what it knows out of argv; returns false when `name` is not there. A name that
+// ends in '=' takes a value.
+bool at_cli_option(int *argc, char **argv, const char *name, const char **out_value);
+// INVALID_ARGUMENT names the first option that is left.
+at_status at_cli_no_more_options(int argc, char **argv, const char *command);
+// Reads a whole file ("-": standard input); free() out->ptr.
+at_status at_cli_read_file(const char *path, at_bytes *out);
+// Folder of the running executable.
+at_status at_cli_own_folder(char *out, size_t size);
+
+#endif

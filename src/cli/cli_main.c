@@ -1,0 +1,129 @@
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/config.h"
+#include "cli/cli.h"
+
+typedef struct command {
+  const char *name, *summary, *usage;
+  at_status (*run)(int argc, char **argv);
+} command;
+
+static const command commands[] = {
+    {"run", "run a Python program on Atoll, or an MLIR program by itself",
+     "atoll run train.py [arguments...]\n"
+     "    runs the Python program with TPU_LIBRARY_PATH set to this Atoll\n"
+     "atoll run [options] program.mlir|program.mlirbc|program.hlo [inputs.npz]\n"
+     "    compiles and runs the program; arguments are the arrays of inputs.npz in\n"
+     "    the order of the file, or zeros\n"
+     "  --out=FILE.npz   write the results\n"
+     "  --repeat=N       run N times and print the median time\n"
+     "  --json           print shapes, types and times as JSON\n",
+     at_cli_run},
+    {"dump", "print a program at any stage of its compilation, or a reference table",
+     "atoll dump [--stage=STAGE] program.mlir|program.mlirbc|program.hlo\n"
+     "  --stage=mlir       as it came in\n"
+     "  --stage=hlo        after import\n"
+     "  --stage=optimized  after every pass (default)\n"
+     "  --stage=steps      what runs, in order, and where values live\n"
+     "  --stage=llvm|asm   generated code\n"
+     "atoll dump --ops-doc | --import-doc | --flags-doc\n",
+     at_cli_dump},
+    {"doctor", "say what this machine offers and what that means for Atoll",
+     "atoll doctor [--json]\n", at_cli_doctor},
+};
+
+static int help(FILE *to) {
+  fprintf(to, "Atoll %s: JAX programs for TPUs on this machine\n\nusage: atoll COMMAND [arguments]\n\n",
+          AT_VERSION);
+  for (size_t i = 0; i < AT_LEN(commands); i++)
+    fprintf(to, "  %-8s %s\n", commands[i].name, commands[i].summary);
+  fprintf(to, "\n`atoll COMMAND --help` says more. Knobs are environment variables: "
+              "`atoll dump --flags-doc`.\n");
+  return to == stdout ? 0 : 2;
+}
+
+bool at_cli_option(int *argc, char **argv, const char *name, const char **out_value) {
+  size_t n = strlen(name);
+  bool valued = name[n - 1] == '=';
+  if (valued) n--;
+  for (int i = 1; i < *argc; i++) {
+    if (strcmp(argv[i], "--") == 0) break;
+    if (strncmp(argv[i], name, n) != 0) continue;
+    int taken = 1;
+    const char *value = NULL;
+    if (argv[i][n] == '=' && valued)
+      value = argv[i] + n + 1;
+    else if (argv[i][n] != 0)
+      continue;
+    else if (valued && i + 1 < *argc)
+      value = argv[i + 1], taken = 2;
+    if (out_value) *out_value = value;
+    memmove(argv + i, argv + i + taken, (size_t)(*argc - i - taken) * sizeof *argv);
+    *argc -= taken;
+    return true;
+  }
+  return false;
+}
+
+at_status at_cli_no_more_options(int argc, char **argv, const char *name) {
+  for (int i = 1; i < argc; i++)
+    if (argv[i][0] == '-' && argv[i][1])
+      return AT_FAIL(AT_INVALID_ARGUMENT, "unknown option %s\nhint: atoll %s --help", argv[i], name);
+  return AT_OK;
+}
+
+at_status at_cli_read_file(const char *path, at_bytes *out) {
+  FILE *f = strcmp(path, "-") == 0 ? stdin : fopen(path, "rb");
+  if (!f) return AT_FAIL(AT_NOT_FOUND, "cannot open %s", path);
+  uint8_t *p = NULL;
+  size_t len = 0, cap = 0;
+  for (;;) {
+    if (len == cap) {
+      uint8_t *more = realloc(p, cap = cap ? cap * 2 : 65536);
+      if (!more) break;
+      p = more;
+    }
+    size_t got = fread(p + len, 1, cap - len, f);
+    if (!got) break;
+    len += got;
+  }
+  bool bad = ferror(f) || len == cap;
+  if (f != stdin) fclose(f);
+  if (bad) return free(p), AT_FAIL(AT_DATA_LOSS, "cannot read %s", path);
+  *out = (at_bytes){p, len};
+  return AT_OK;
+}
+
+at_status at_cli_own_folder(char *out, size_t size) {
+  ssize_t n = readlink("/proc/self/exe", out, size - 1);
+  if (n <= 0) return AT_FAIL(AT_NOT_FOUND, "cannot tell where this program lies");
+  out[n] = 0;
+  char *slash = strrchr(out, '/');
+  if (slash) *slash = 0;
+  return AT_OK;
+}
+
+static int report(const char *name, at_status st) {
+  if (at_ok(st)) return 0;
+  fprintf(stderr, "atoll %s: %s: %s\n", name, at_code_name(at_status_code(st)), at_status_message(st));
+  int code = at_code_take(st) == AT_INVALID_ARGUMENT ? 2 : 1;
+  return code;
+}
+
+int main(int argc, char **argv) {
+  if (argc < 2) return help(stderr);
+  if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help"))
+    return help(stdout);
+  if (!strcmp(argv[1], "--version")) return printf("atoll %s\n", AT_VERSION) < 0;
+  for (size_t i = 0; i < AT_LEN(commands); i++) {
+    if (strcmp(argv[1], commands[i].name)) continue;
+    if (argc > 2 && (!strcmp(argv[2], "--help") || !strcmp(argv[2], "-h")))
+      return fputs(commands[i].usage, stdout) < 0;
+    at_status st = at_config_check();
+    if (at_ok(st)) st = commands[i].run(argc - 1, argv + 1);
+    return report(argv[1], st);
+  }
+  fprintf(stderr, "atoll: no command '%s'\n", argv[1]);
+  return help(stderr);
+}
