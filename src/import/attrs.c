@@ -26,6 +26,19 @@ static const struct {
   const char *vhlo, *field;
 } renamed[] = {{"channel_id", "handle"}, {"channel_type", "type"}};
 
+// A composite's copy of chlo's struct has lost its names: six lists.
+static const at_mattr *ragged_field(const at_mattr *list, const char *name) {
+  static const char *const order[] = {
+      "lhs_batching_dimensions",    "rhs_batching_dimensions",
+      "lhs_contracting_dimensions", "rhs_contracting_dimensions",
+      "lhs_ragged_dimensions",      "rhs_group_dimensions"};
+  if (list->kind != AT_MATTR_ARRAY || list->num_elems != AT_LEN(order))
+    return NULL;
+  for (size_t i = 0; i < AT_LEN(order); i++)
+    if (!strcmp(name, order[i])) return list->elems[i];
+  return NULL;
+}
+
 const at_mattr *at_imp_attr(const at_mop *op, const char *name) {
   const at_mattr *t = at_mop_attr(op, name);
   if (t) return t;
@@ -34,6 +47,7 @@ const at_mattr *at_imp_attr(const at_mop *op, const char *name) {
   for (size_t i = 0; i < AT_LEN(structs); i++) {
     const at_mattr *s = at_mop_attr(op, structs[i]);
     const at_mattr *f = s ? at_mattr_field(s, name) : NULL;
+    if (s && !f) f = ragged_field(s, name);
     if (f) return f;
   }
   return NULL;

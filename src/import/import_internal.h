@@ -26,7 +26,8 @@ enum {
   AT_IMP_STABLEHLO = 2,
   AT_IMP_CHLO = 4,
   AT_IMP_FUNC = 8,
-  AT_IMP_SDY = 16
+  AT_IMP_SDY = 16,
+  AT_IMP_BUILTIN = 32
 };
 extern const at_imp_row at_imp_rows[];
 extern const uint32_t at_imp_num_rows;

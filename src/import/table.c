@@ -58,7 +58,8 @@ const at_imp_row *at_imp_row_find(const char *name) {
                   {"vhlo.", AT_IMP_VHLO},
                   {"chlo.", AT_IMP_CHLO},
                   {"func.", AT_IMP_FUNC},
-                  {"sdy.", AT_IMP_SDY}};
+                  {"sdy.", AT_IMP_SDY},
+                  {"builtin.", AT_IMP_BUILTIN}};
   at_str s = at_str_of(name);
   for (size_t d = 0; d < AT_LEN(dialects); d++) {
     if (!at_str_starts(s, dialects[d].prefix)) continue;
@@ -75,7 +76,10 @@ const at_imp_row *at_imp_row_find(const char *name) {
 }
 
 static const char *dialect_text(uint32_t d) {
-  return d == AT_IMP_CHLO ? "chlo" : d == AT_IMP_SDY ? "sdy" : "stablehlo";
+  return d == AT_IMP_CHLO      ? "chlo"
+         : d == AT_IMP_SDY     ? "sdy"
+         : d == AT_IMP_BUILTIN ? "builtin"
+                               : "stablehlo";
 }
 
 static void row_doc(at_strbuf *out, const at_imp_row *r) {
