@@ -1,0 +1,21 @@
+"""Atoll: a TPU pod in software.
+
+Installed, it is a JAX plugin: unmodified programs find it as their TPU. This module
+says where the library is; everything else happens inside it.
+"""
+
+import os
+from pathlib import Path
+
+__version__ = "0.1.0"
+
+
+def library_path() -> str:
+  """The path of libatoll.so: $ATOLL_LIBRARY, or the one in this package."""
+  named = os.environ.get("ATOLL_LIBRARY")
+  path = Path(named) if named else Path(__file__).parent / "libatoll.so"
+  if not path.is_file():
+    raise FileNotFoundError(
+        f"no Atoll library at {path}\n"
+        "hint: install the wheel, or set ATOLL_LIBRARY to a built libatoll.so")
+  return str(path)
