@@ -108,11 +108,14 @@ typedef struct at_k_rng_params {
   int64_t dims[AT_K_MAX_RANK];
 } at_k_rng_params;
 
+// CHOLESKY, EIGH: a is n x n. TRIANGULAR_SOLVE: b and x are m x n, a is m x m when
+// left_side, else n x n. QR, LU: a is m x n, with min(m, n) taus or pivots and a
+// permutation of m. HOUSEHOLDER_PRODUCT: packed and q are m x n, k taus.
 typedef struct at_k_linalg_params {
   uint32_t dtype;
   uint32_t lower, left_side, unit_diagonal, transpose_a;  // transpose_a: at_transpose_a
   uint32_t sort_eigenvalues;
-  int64_t batch, m, n, k;  // matrices m x n; k: taus, or columns of b
+  int64_t batch, m, n, k;
 } at_k_linalg_params;
 
 typedef struct at_k_rows_params {

@@ -1,0 +1,296 @@
+// COPY, FILL and TRANSPOSE.
+#include "kernels/kernels_internal.h"
+
+enum { COPY_BLOCK = 1 << 20 };
+
+typedef struct copy_run { char *dst; const char *src; int64_t bytes; } copy_run;
+static void copy_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
+  const copy_run *r = arg;
+  int64_t from = begin * COPY_BLOCK, to = AT_MIN(end * COPY_BLOCK, r->bytes);
+  memcpy(r->dst + from, r->src + from, (size_t)(to - from));
+}
+static void copy_parallel(const at_par *par, void *dst, const void *src,
+                          int64_t bytes) {
+  copy_run r = {dst, src, bytes};
+  at_par_for(par, at_k_ceil_div(bytes, COPY_BLOCK), 1, copy_range, &r);
+}
+
+at_status at_k_copy(const at_k_call *c) {
+  const at_k_copy_params *p = c->params;
+  AT_K_BUFS(c, 2);
+  AT_K_CHECK(p->bytes >= 0, "copy: negative size %ld", p->bytes);
+  if (p->bytes && c->bufs[0] != c->bufs[1])
+    copy_parallel(c->par, c->bufs[1], c->bufs[0], p->bytes);
+  return AT_OK;
+}
+
+typedef struct fill_run {
+  char *dst;
+  int64_t bytes;
+  uint8_t pattern[64];  // the element, repeated
+} fill_run;
+static void fill_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
+  const fill_run *r = arg;
+  int64_t from = begin * COPY_BLOCK, to = AT_MIN(end * COPY_BLOCK, r->bytes);
+  __m256i lo = _mm256_loadu_si256((const __m256i *)r->pattern);
+  __m256i hi = _mm256_loadu_si256((const __m256i *)(r->pattern + 32));
+  int64_t i = from;
+  for (; i + 64 <= to; i += 64) {
+    _mm256_storeu_si256((__m256i *)(r->dst + i), lo);
+    _mm256_storeu_si256((__m256i *)(r->dst + i + 32), hi);
+  }
+  memcpy(r->dst + i, r->pattern, (size_t)(to - i));
+}
+
+at_status at_k_fill(const at_k_call *c) {
+  const at_k_fill_params *p = c->params;
+  AT_K_BUFS(c, 1);
+  int64_t eb = p->element_bytes;
+  AT_K_CHECK(eb == 1 || eb == 2 || eb == 4 || eb == 8 || eb == 16,
+             "fill: element of %ld bytes", eb);
+  AT_K_CHECK(p->elements >= 0 && p->elements <= INT64_MAX / 16,
+             "fill: bad size %ld", p->elements);
+  fill_run r = {.dst = c->bufs[0], .bytes = p->elements * eb};
+  for (int64_t i = 0; i < 64; i += eb) memcpy(r.pattern + i, p->element, (size_t)eb);
+  at_par_for(c->par, at_k_ceil_div(r.bytes, COPY_BLOCK), 1, fill_range, &r);
+  return AT_OK;
+}
+
+// ---- Transpose -----------------------------------------------------------------
+// After simplification the minor result dim is Q. If its input stride is 1, rows are
+// copied. Else the dim whose input stride is 1 is P, and P x Q tiles are transposed;
+// without such a dim, elements are gathered.
+typedef struct shape {
+  uint32_t rank;
+  int64_t size[AT_K_MAX_RANK], in[AT_K_MAX_RANK], out[AT_K_MAX_RANK];
+} shape;
+
+typedef void (*tile_fn)(char *dst, int64_t dst_stride, const char *src,
+                        int64_t src_stride, int64_t np, int64_t nq);
+
+typedef struct transpose_run {
+  shape s;            // outer dims only, in a tile plan
+  char *dst;
+  const char *src;
+  int64_t es, np, nq, tp, tq, blocks_p, blocks_q;
+  int64_t p_out, q_in;  // strides: of P in the result, of Q in the operand
+  tile_fn tile;
+} transpose_run;
+
+// dst[p * ds + q] = src[q * ss + p], plain.
+#define TILE_PLAIN(name, T)                                                    \
+  static void name(char *dst, int64_t ds, const char *src, int64_t ss,         \
+                   int64_t np, int64_t nq) {                                   \
+    const T *s = (const T *)(const void *)src;                                 \
+    T *d = (T *)(void *)dst;                                                   \
+    for (int64_t p = 0; p < np; p++)                                           \
+      for (int64_t q = 0; q < nq; q++) d[p * ds + q] = s[q * ss + p];          \
+  }
+typedef struct e16 { uint64_t w[2]; } e16;
+TILE_PLAIN(plain1, uint8_t)
+TILE_PLAIN(plain2, uint16_t)
+TILE_PLAIN(plain4, uint32_t)
+TILE_PLAIN(plain8, uint64_t)
+TILE_PLAIN(plain16, e16)
+
+static inline void block_8x8_u32(uint32_t *d, int64_t ds, const uint32_t *s,
+                                 int64_t ss) {
+  __m256 r[8], t[8];
+  for (int i = 0; i < 4; i++) {
+    const float *lo = (const float *)(const void *)(s + i * ss);
+    const float *hi = (const float *)(const void *)(s + (i + 4) * ss);
+    r[i] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(lo)),
+                                _mm_loadu_ps(hi), 1);
+    r[i + 4] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(lo + 4)),
+                                    _mm_loadu_ps(hi + 4), 1);
+  }
+  for (int h = 0; h < 2; h++) {
+    __m256 a = _mm256_unpacklo_ps(r[4 * h], r[4 * h + 1]);
+    __m256 b = _mm256_unpackhi_ps(r[4 * h], r[4 * h + 1]);
+    __m256 c = _mm256_unpacklo_ps(r[4 * h + 2], r[4 * h + 3]);
+    __m256 e = _mm256_unpackhi_ps(r[4 * h + 2], r[4 * h + 3]);
+    t[4 * h] = _mm256_shuffle_ps(a, c, 0x44);
+    t[4 * h + 1] = _mm256_shuffle_ps(a, c, 0xee);
+    t[4 * h + 2] = _mm256_shuffle_ps(b, e, 0x44);
+    t[4 * h + 3] = _mm256_shuffle_ps(b, e, 0xee);
+  }
+  for (int i = 0; i < 8; i++)
+    _mm256_storeu_ps((float *)(void *)(d + i * ds), t[i]);
+}
+static inline void block_4x4_u64(uint64_t *d, int64_t ds, const uint64_t *s,
+                                 int64_t ss) {
+  __m256i r[4], t[4];
+  for (int i = 0; i < 4; i++)
+    r[i] = _mm256_loadu_si256((const __m256i *)(s + i * ss));
+  t[0] = _mm256_unpacklo_epi64(r[0], r[1]);
+  t[1] = _mm256_unpackhi_epi64(r[0], r[1]);
+  t[2] = _mm256_unpacklo_epi64(r[2], r[3]);
+  t[3] = _mm256_unpackhi_epi64(r[2], r[3]);
+  _mm256_storeu_si256((__m256i *)d, _mm256_permute2x128_si256(t[0], t[2], 0x20));
+  _mm256_storeu_si256((__m256i *)(d + ds),
+                      _mm256_permute2x128_si256(t[1], t[3], 0x20));
+  _mm256_storeu_si256((__m256i *)(d + 2 * ds),
+                      _mm256_permute2x128_si256(t[0], t[2], 0x31));
+  _mm256_storeu_si256((__m256i *)(d + 3 * ds),
+                      _mm256_permute2x128_si256(t[1], t[3], 0x31));
+}
+static inline void block_8x8_u16(uint16_t *d, int64_t ds, const uint16_t *s,
+                                 int64_t ss) {
+  __m128i r[8], a[8], b[8];
+  for (int i = 0; i < 8; i++) r[i] = _mm_loadu_si128((const __m128i *)(s + i * ss));
+  for (int i = 0; i < 4; i++) {
+    a[2 * i] = _mm_unpacklo_epi16(r[2 * i], r[2 * i + 1]);
+    a[2 * i + 1] = _mm_unpackhi_epi16(r[2 * i], r[2 * i + 1]);
+  }
+  for (int i = 0; i < 2; i++)
+    for (int h = 0; h < 2; h++) {
+      b[4 * i + 2 * h] = _mm_unpacklo_epi32(a[4 * i + h], a[4 * i + 2 + h]);
+      b[4 * i + 2 * h + 1] = _mm_unpackhi_epi32(a[4 * i + h], a[4 * i + 2 + h]);
+    }
+  for (int i = 0; i < 4; i++) {
+    _mm_storeu_si128((__m128i *)(d + 2 * i * ds), _mm_unpacklo_epi64(b[i], b[i + 4]));
+    _mm_storeu_si128((__m128i *)(d + (2 * i + 1) * ds),
+                     _mm_unpackhi_epi64(b[i], b[i + 4]));
+  }
+}
+
+#define TILE_BLOCKED(name, T, N, block, plain)                                 \
+  static void name(char *dst, int64_t ds, const char *src, int64_t ss,         \
+                   int64_t np, int64_t nq) {                                   \
+    const T *s = (const T *)(const void *)src;                                 \
+    T *d = (T *)(void *)dst;                                                   \
+    int64_t p = 0, wq = nq / N * N;                                            \
+    for (; p + N <= np; p += N)                                                \
+      for (int64_t q = 0; q < wq; q += N)                                      \
+        block(d + p * ds + q, ds, s + q * ss + p, ss);                         \
+    if (wq < nq)                                                               \
+      plain((char *)(d + wq), ds, (const char *)(s + wq * ss), ss, p, nq - wq); \
+    if (p < np)                                                                \
+      plain((char *)(d + p * ds), ds, (const char *)(s + p), ss, np - p, nq);  \
+  }
+TILE_BLOCKED(blocked2, uint16_t, 8, block_8x8_u16, plain2)
+TILE_BLOCKED(blocked4, uint32_t, 8, block_8x8_u32, plain4)
+TILE_BLOCKED(blocked8, uint64_t, 4, block_4x4_u64, plain8)
+
+static void offsets_of(const shape *s, int64_t i, int64_t *in, int64_t *out) {
+  *in = *out = 0;
+  for (uint32_t d = s->rank; d-- > 0;) {
+    int64_t x = i % s->size[d];
+    i /= s->size[d];
+    *in += x * s->in[d];
+    *out += x * s->out[d];
+  }
+}
+
+static void tiles_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
+  const transpose_run *r = arg;
+  for (int64_t t = begin; t < end; t++) {
+    int64_t q = t % r->blocks_q * r->tq, p = t / r->blocks_q % r->blocks_p * r->tp;
+    int64_t in, out;
+    offsets_of(&r->s, t / r->blocks_q / r->blocks_p, &in, &out);
+    r->tile(r->dst + (out + p * r->p_out + q) * r->es, r->p_out,
+            r->src + (in + p + q * r->q_in) * r->es, r->q_in,
+            AT_MIN(r->tp, r->np - p), AT_MIN(r->tq, r->nq - q));
+  }
+}
+
+#define GATHER_ROW(T)                                               \
+  do {                                                              \
+    const T *s = (const T *)(const void *)src;                      \
+    T *d = (T *)(void *)dst;                                        \
+    for (int64_t i = 0; i < r->nq; i++) d[i] = s[i * r->q_in];      \
+  } while (0)
+
+// One result row per iteration: a copy, or a strided gather.
+static void rows_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
+  const transpose_run *r = arg;
+  for (int64_t t = begin; t < end; t++) {
+    int64_t in, out;
+    offsets_of(&r->s, t, &in, &out);
+    const char *src = r->src + in * r->es;
+    char *dst = r->dst + out * r->es;
+    if (r->q_in == 1) {
+      memcpy(dst, src, (size_t)(r->nq * r->es));
+      continue;
+    }
+    switch (r->es) {
+      case 1: GATHER_ROW(uint8_t); break;
+      case 2: GATHER_ROW(uint16_t); break;
+      case 4: GATHER_ROW(uint32_t); break;
+      case 8: GATHER_ROW(uint64_t); break;
+      default: GATHER_ROW(e16); break;
+    }
+  }
+}
+
+static bool shape_simplify(const at_k_transpose_params *p, shape *s,
+                           int64_t *elements) {
+  *s = (shape){0};
+  *elements = 1;
+  for (uint32_t i = 0; i < p->rank; i++) {
+    int64_t n = p->out_size[i];
+    if (n < 0 || __builtin_mul_overflow(*elements, n, elements)) return false;
+    if (n == 1) continue;
+    if (s->rank && s->in[s->rank - 1] == p->in_stride[i] * n) {
+      s->size[s->rank - 1] *= n;
+      s->in[s->rank - 1] = p->in_stride[i];
+    } else {
+      s->size[s->rank] = n;
+      s->in[s->rank++] = p->in_stride[i];
+    }
+  }
+  int64_t step = 1;
+  for (uint32_t d = s->rank; d-- > 0;) s->out[d] = step, step *= s->size[d];
+  return true;
+}
+
+static void shape_drop(shape *s, uint32_t d) {
+  for (uint32_t i = d; i + 1 < s->rank; i++)
+    s->size[i] = s->size[i + 1], s->in[i] = s->in[i + 1], s->out[i] = s->out[i + 1];
+  s->rank--;
+}
+
+static void run_tiles(const at_k_call *c, transpose_run *r, uint32_t p_dim,
+                      int64_t elements) {
+  static const tile_fn tiles[] = {plain1, blocked2, blocked4, blocked8, plain16};
+  int log = __builtin_ctz((unsigned)r->es);
+  r->tile = tiles[log];
+  r->np = r->s.size[p_dim], r->p_out = r->s.out[p_dim];
+  shape_drop(&r->s, p_dim);
+  r->tp = AT_MIN(r->np, 256 / r->es > 16 ? 256 / r->es : 16);
+  r->tq = AT_MIN(r->nq, AT_MAX(16, 8192 / r->tp / r->es * 4));
+  r->blocks_p = at_k_ceil_div(r->np, r->tp);
+  r->blocks_q = at_k_ceil_div(r->nq, r->tq);
+  int64_t outer = elements / r->np / r->nq;
+  int64_t grain = 16384 / (r->tp * r->tq) + 1;
+  at_par_for(c->par, outer * r->blocks_p * r->blocks_q, grain, tiles_range, r);
+}
+
+at_status at_k_transpose(const at_k_call *c) {
+  const at_k_transpose_params *p = c->params;
+  AT_K_BUFS(c, 2);
+  uint32_t es = p->element_bytes;
+  AT_K_CHECK(es == 1 || es == 2 || es == 4 || es == 8 || es == 16,
+             "transpose: element of %u bytes", es);
+  AT_K_CHECK(p->rank <= AT_K_MAX_RANK, "transpose: rank %u is over %d", p->rank,
+             AT_K_MAX_RANK);
+  transpose_run r = {.dst = c->bufs[1], .src = c->bufs[0], .es = es};
+  int64_t elements;
+  AT_K_CHECK(shape_simplify(p, &r.s, &elements), "transpose: bad size");
+  if (elements == 0) return AT_OK;
+  if (r.s.rank == 0 || (r.s.rank == 1 && r.s.in[0] == 1)) {
+    copy_parallel(c->par, r.dst, r.src, elements * es);
+    return AT_OK;
+  }
+  uint32_t q = r.s.rank - 1;
+  r.nq = r.s.size[q], r.q_in = r.s.in[q];
+  r.s.rank--;
+  if (r.q_in != 1)
+    for (uint32_t d = 0; d < r.s.rank; d++)
+      if (r.s.in[d] == 1) {
+        run_tiles(c, &r, d, elements);
+        return AT_OK;
+      }
+  at_par_for(c->par, elements / r.nq, 32768 / r.nq + 1, rows_range, &r);
+  return AT_OK;
+}
