@@ -18,6 +18,7 @@ at_status at_pass_expand(at_module *m, const at_pass_options *o);       // batch
 at_status at_pass_simplify(at_module *m, const at_pass_options *o);     // algebra, reshapes, dead code, CSE
 at_status at_pass_fold(at_module *m, const at_pass_options *o);         // constants, by the evaluator
 at_status at_pass_recognise(at_module *m, const at_pass_options *o);    // scans, top-k, argmax, ...
+at_status at_pass_barriers(at_module *m, const at_pass_options *o);     // optimization_barrier: done its work
 at_status at_pass_fuse(at_module *m, const at_pass_options *o);         // FUSION nodes
 typedef struct at_pass {
   const char *name;

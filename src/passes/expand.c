@@ -1,0 +1,301 @@
+// Ops that have a simpler form: batch norms, maps, clamps, collectives of one
+// device, top-k custom calls, dead random bits.
+#include "passes/passes_internal.h"
+
+enum { MAX_RANK = 32 };
+
+static at_status to(at_rw *r, at_node *n, uint32_t i, at_value v) {
+  AT_ENSURE(at_type_eq(at_value_type(v), &n->types[i]));
+  return at_fwd_set(r, n, i, v);
+}
+
+// ---- Batch norm ------------------------------------------------------------------
+typedef struct norm {
+  at_node *n;
+  at_dims dims;              // of x
+  int64_t feature;
+  int64_t others[MAX_RANK];  // every dim but the feature
+  uint32_t num_others;
+  double count;              // elements per feature
+} norm;
+
+static bool norm_of(at_node *n, norm *out) {
+  *out = (norm){.n = n, .dims = at_type_dims(at_value_type(n->operands[0])),
+                .feature = at_node_int(n, AT_ATTR_FEATURE_INDEX, 0), .count = 1};
+  if (out->dims.rank > MAX_RANK) return false;
+  for (uint32_t i = 0; i < out->dims.rank; i++) {
+    if (i == out->feature) continue;
+    out->others[out->num_others++] = i;
+    out->count *= (double)out->dims.ptr[i];
+  }
+  return true;
+}
+
+static at_status along_feature(const norm *b, at_value v, at_value *out) {
+  return at_mk_broadcast(b->n, v, b->dims, &b->feature, out);
+}
+
+static at_status sum_others(const norm *b, at_value x, at_value *out) {
+  at_value zero;
+  AT_TRY(at_mk_splat_float(b->n, at_type_scalar(at_value_type(x)->dtype), 0, &zero));
+  return at_mk_reduce(b->n, AT_OP_ADD, x, zero, (at_dims){b->others, b->num_others},
+                      out);
+}
+
+static at_status mean_others(const norm *b, at_value x, at_value *out) {
+  at_value sum, count;
+  AT_TRY(sum_others(b, x, &sum));
+  AT_TRY(at_mk_splat_float(b->n, *at_value_type(sum), b->count, &count));
+  return at_mk2(b->n, AT_OP_DIVIDE, sum, count, out);
+}
+
+// x - mean, and 1 / sqrt(var + epsilon), both of x's shape.
+static at_status centre(const norm *b, at_value x, at_value mean, at_value var,
+                        at_value *centred, at_value *scale) {
+  at_node *n = b->n;
+  at_value m, e;
+  AT_TRY(along_feature(b, mean, &m));
+  AT_TRY(at_mk2(n, AT_OP_SUBTRACT, x, m, centred));
+  const at_attr *eps = at_node_attr(n, AT_ATTR_EPSILON);
+  AT_TRY(at_mk_splat_float(n, *at_value_type(var), eps ? eps->f : 0, &e));
+  AT_TRY(at_mk2(n, AT_OP_ADD, var, e, &e));
+  AT_TRY(at_mk1(n, AT_OP_SQRT, e, &e));
+  return along_feature(b, e, scale);  // sqrt: the caller divides
+}
+
+static at_status normalise(const norm *b, at_value x, at_value scale, at_value offset,
+                           at_value mean, at_value var, at_value *out) {
+  at_node *n = b->n;
+  at_value c, s, g, o, y;
+  AT_TRY(centre(b, x, mean, var, &c, &s));
+  AT_TRY(along_feature(b, scale, &g));
+  AT_TRY(along_feature(b, offset, &o));
+  AT_TRY(at_mk2(n, AT_OP_DIVIDE, c, s, &y));
+  AT_TRY(at_mk2(n, AT_OP_MULTIPLY, y, g, &y));
+  return at_mk2(n, AT_OP_ADD, y, o, out);
+}
+
+static at_status norm_inference(at_rw *r, at_node *n) {
+  norm b;
+  at_value y, *v = n->operands;
+  if (!norm_of(n, &b)) return AT_OK;
+  AT_TRY(normalise(&b, v[0], v[1], v[2], v[3], v[4], &y));
+  return to(r, n, 0, y);
+}
+
+static at_status norm_training(at_rw *r, at_node *n) {
+  norm b;
+  at_value x = n->operands[0], mean, var, m, c, y;
+  if (!norm_of(n, &b)) return AT_OK;
+  AT_TRY(mean_others(&b, x, &mean));
+  AT_TRY(along_feature(&b, mean, &m));
+  AT_TRY(at_mk2(n, AT_OP_SUBTRACT, x, m, &c));
+  AT_TRY(at_mk2(n, AT_OP_MULTIPLY, c, c, &c));
+  AT_TRY(mean_others(&b, c, &var));
+  AT_TRY(normalise(&b, x, n->operands[1], n->operands[2], mean, var, &y));
+  AT_TRY(to(r, n, 0, y));
+  AT_TRY(to(r, n, 1, mean));
+  return to(r, n, 2, var);
+}
+
+// dx = scale / sqrt(var + e) * (dy - mean(dy) - (x - mean) * mean(dy (x - mean)) /
+// (var + e)); dscale = sum(dy (x - mean)) / sqrt(var + e); doffset = sum(dy).
+static at_status norm_grad(at_rw *r, at_node *n) {
+  norm b;
+  at_value x = n->operands[0], scale = n->operands[1], mean = n->operands[2];
+  at_value var = n->operands[3], dy = n->operands[4];
+  at_value c, s, xhat, p, dscale, doffset, k, t, u;
+  if (!norm_of(n, &b)) return AT_OK;
+  AT_TRY(centre(&b, x, mean, var, &c, &s));
+  AT_TRY(at_mk2(n, AT_OP_DIVIDE, c, s, &xhat));
+  AT_TRY(at_mk2(n, AT_OP_MULTIPLY, dy, xhat, &p));
+  AT_TRY(sum_others(&b, p, &dscale));
+  AT_TRY(sum_others(&b, dy, &doffset));
+  AT_TRY(at_mk_splat_float(n, *at_value_type(dscale), b.count, &k));
+  AT_TRY(at_mk2(n, AT_OP_DIVIDE, dscale, k, &t));
+  AT_TRY(along_feature(&b, t, &t));
+  AT_TRY(at_mk2(n, AT_OP_MULTIPLY, xhat, t, &t));
+  AT_TRY(at_mk2(n, AT_OP_DIVIDE, doffset, k, &u));
+  AT_TRY(along_feature(&b, u, &u));
+  AT_TRY(at_mk2(n, AT_OP_SUBTRACT, dy, u, &u));
+  AT_TRY(at_mk2(n, AT_OP_SUBTRACT, u, t, &u));
+  AT_TRY(along_feature(&b, scale, &k));
+  AT_TRY(at_mk2(n, AT_OP_DIVIDE, k, s, &k));
+  AT_TRY(at_mk2(n, AT_OP_MULTIPLY, k, u, &u));
+  AT_TRY(to(r, n, 0, u));
+  AT_TRY(to(r, n, 1, dscale));
+  return to(r, n, 2, doffset);
+}
+
+// ---- Map -------------------------------------------------------------------------
+// The scalar body on whole arrays.
+static at_status map(at_rw *r, at_node *n) {
+  at_comp *body = n->regions[0];
+  at_dims dims = at_type_dims(&n->types[0]);
+  AT_FOR_NODES(k, body) {
+    if (k->op == AT_OP_PARAMETER || k->op == AT_OP_CONSTANT) continue;
+    if (!at_op_is(k->op, AT_ELEMENTWISE)) return AT_OK;
+  }
+  at_map values = at_map_in(r->m->arena);
+  AT_FOR_NODES(k, body) {
+    at_value v;
+    if (k->op == AT_OP_PARAMETER) {
+      v = n->operands[at_node_int(k, AT_ATTR_INDEX, 0)];
+    } else if (k->op == AT_OP_CONSTANT) {
+      at_type t;
+      AT_TRY(at_type_make(r->m->arena, k->types[0].dtype, dims, &t));
+      AT_TRY(at_mk_splat(n, t, at_literal_at(at_node_literal(k), 0), &v));
+    } else {
+      at_value in[3];
+      for (uint32_t i = 0; i < k->num_operands && i < 3; i++) {
+        void **at = at_map_find_ptr(&values, k->operands[i].node);
+        if (at)
+          in[i] = (at_value){(at_node *)*at, 0};
+        else  // captured scalar
+          AT_TRY(at_mk_broadcast(n, k->operands[i], dims, NULL, &in[i]));
+      }
+      at_type t;
+      AT_TRY(at_type_make(r->m->arena, k->types[0].dtype, dims, &t));
+      AT_TRY(at_mk(n, k->op, in, k->num_operands, k->attrs, k->num_attrs, &t, &v));
+    }
+    // A parameter may stand for any result of a node; a copy-free wrapper is not
+    // needed as long as it is result 0.
+    if (v.index != 0) return AT_OK;
+    void **slot;
+    AT_TRY_ALLOC(slot, at_map_put_ptr(&values, k));
+    *slot = v.node;
+  }
+  void **out = at_map_find_ptr(&values, body->results[0].node);
+  if (!out) return AT_OK;
+  return to(r, n, 0, (at_value){(at_node *)*out, 0});
+}
+
+// ---- One device --------------------------------------------------------------------
+static bool groups_of_one(const at_module *m, const at_node *n) {
+  if (m->num_replicas * m->num_partitions == 1) return true;
+  const at_attr *a = at_node_attr(n, AT_ATTR_REPLICA_GROUPS);
+  if (!a || a->groups.n == 0) return false;
+  for (uint32_t i = 0; i < a->groups.n; i++)
+    if (a->groups.list[i].rank != 1) return false;
+  // A group lists replicas; each stands for all partitions unless a channel says
+  // otherwise, so one replica per group is one device only without partitions.
+  return m->num_partitions == 1 || at_node_bool(n, AT_ATTR_USE_GLOBAL_DEVICE_IDS);
+}
+
+static at_status collective(at_rw *r, at_node *n) {
+  switch (n->op) {
+    case AT_OP_ALL_GATHER:
+    case AT_OP_ALL_REDUCE:
+    case AT_OP_ALL_TO_ALL:
+    case AT_OP_REDUCE_SCATTER:
+    case AT_OP_COLLECTIVE_BROADCAST:
+      if (!groups_of_one(r->m, n)) return AT_OK;
+      break;
+    default:
+      return AT_OK;
+  }
+  for (uint32_t i = 0; i < n->num_results; i++)
+    if (!at_type_eq(at_value_type(n->operands[i]), &n->types[i])) return AT_OK;
+  for (uint32_t i = 0; i < n->num_results; i++)
+    AT_TRY(to(r, n, i, n->operands[i]));
+  return AT_OK;
+}
+
+// Device 0 sends to itself, or receives nothing and has zeros.
+static at_status permute(at_rw *r, at_node *n) {
+  if (r->m->num_replicas * r->m->num_partitions != 1) return AT_OK;
+  const at_attr *a = at_node_attr(n, AT_ATTR_SOURCE_TARGET_PAIRS);
+  for (uint32_t i = 0; a && i < a->groups.n; i++)
+    if (a->groups.list[i].rank == 2 && a->groups.list[i].ptr[1] == 0)
+      return to(r, n, 0, n->operands[0]);
+  at_value v;
+  uint64_t zero[2] = {0};
+  AT_TRY(at_mk_splat(n, n->types[0], zero, &v));
+  return to(r, n, 0, v);
+}
+
+static at_status device_id(at_rw *r, at_node *n) {
+  int64_t count =
+      n->op == AT_OP_PARTITION_ID ? r->m->num_partitions : r->m->num_replicas;
+  if (count != 1) return AT_OK;
+  at_value v;
+  AT_TRY(at_mk_splat_int(n, n->types[0], 0, &v));
+  return to(r, n, 0, v);
+}
+
+// ---- Clamp, top-k -------------------------------------------------------------------
+// Scalar bounds become full ones, so that an elementwise op reads equal shapes.
+static at_status clamp(at_rw *r, at_node *n) {
+  at_value v[3];
+  bool changed = false;
+  for (int i = 0; i < 3; i++) {
+    v[i] = n->operands[i];
+    if (at_value_type(v[i])->rank || !n->types[0].rank) continue;
+    AT_TRY(at_mk_broadcast(n, v[i], at_type_dims(&n->types[0]), NULL, &v[i]));
+    changed = true;
+  }
+  if (!changed) return AT_OK;
+  at_value out;
+  AT_TRY(at_mk(n, AT_OP_CLAMP, v, 3, NULL, 0, NULL, &out));
+  return to(r, n, 0, out);
+}
+
+static at_status top_k_call(at_rw *r, at_node *n) {
+  at_str target = at_node_str(n, AT_ATTR_CALL_TARGET_NAME);
+  if (!at_str_is(target, "TopK") || n->num_operands != 1 || n->num_results != 2)
+    return AT_OK;
+  const at_type *x = at_value_type(n->operands[0]), *y = &n->types[0];
+  if (x->rank == 0 || y->rank != x->rank || n->types[1].dtype != AT_S32) return AT_OK;
+  at_attr attrs[2] = {at_attr_int(AT_ATTR_K, y->dims[y->rank - 1]),
+                      at_attr_int(AT_ATTR_LARGEST, 1)};
+  at_node_desc d = {.op = AT_OP_TOP_K,
+                    .operands = n->operands,
+                    .num_operands = 1,
+                    .attrs = attrs,
+                    .num_attrs = 2,
+                    .loc = n->loc};
+  at_node *fresh;
+  AT_TRY(at_build(n->parent, n, &d, &fresh));
+  AT_TRY(to(r, n, 0, (at_value){fresh, 0}));
+  return to(r, n, 1, (at_value){fresh, 1});
+}
+
+static at_status expand_node(at_rw *r, at_node *n) {
+  for (uint32_t i = 0; i < n->num_results; i++)
+    if (!at_type_is_static(&n->types[i])) return AT_OK;
+  switch (n->op) {
+    case AT_OP_BATCH_NORM_TRAINING: return norm_training(r, n);
+    case AT_OP_BATCH_NORM_INFERENCE: return norm_inference(r, n);
+    case AT_OP_BATCH_NORM_GRAD: return norm_grad(r, n);
+    case AT_OP_MAP: return map(r, n);
+    case AT_OP_CLAMP: return clamp(r, n);
+    case AT_OP_PARTITION_ID:
+    case AT_OP_REPLICA_ID: return device_id(r, n);
+    case AT_OP_COLLECTIVE_PERMUTE: return permute(r, n);
+    case AT_OP_CUSTOM_CALL:
+      AT_TRY(at_expand_approx_top_k(r, n));
+      return at_fwd_has(n) ? AT_OK : top_k_call(r, n);
+    default: return at_op_is(n->op, AT_COLLECTIVE) ? collective(r, n) : AT_OK;
+  }
+}
+
+static at_status expand_comp(at_rw *r, at_comp *c) {
+  for (at_node *n = c->first, *next; n; n = next) {
+    next = n->next;
+    at_fwd_operands(n);
+    for (uint32_t i = 0; i < n->num_regions; i++)
+      AT_TRY(expand_comp(r, n->regions[i]));
+    AT_TRY(expand_node(r, n));
+  }
+  at_fwd_results(c);
+  return AT_OK;
+}
+
+at_status at_pass_expand(at_module *m, const at_pass_options *o) {
+  at_rw r = {.m = m, .o = o};
+  at_aux_clear(m);
+  for (uint32_t i = 0; i < m->num_funcs; i++) AT_TRY(expand_comp(&r, m->funcs[i]));
+  at_dce(m);
+  at_aux_clear(m);
+  return AT_OK;
+}

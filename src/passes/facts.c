@@ -1,0 +1,245 @@
+// Questions about nodes: effects, purity, structural equality, constant values.
+#include "passes/passes_internal.h"
+
+bool at_is_control(at_op op) {
+  return op == AT_OP_WHILE || op == AT_OP_IF || op == AT_OP_CASE;
+}
+
+static bool comp_has_effect(const at_module *m, const at_comp *c, int depth) {
+  if (depth > 64) return true;
+  AT_FOR_NODES(n, c) {
+    if (at_op_is(n->op, AT_EFFECT)) return true;
+    if (n->op == AT_OP_CUSTOM_CALL && at_node_bool(n, AT_ATTR_HAS_SIDE_EFFECT))
+      return true;
+    if (n->op == AT_OP_CALL || n->op == AT_OP_COMPOSITE) {
+      const at_comp *f = at_module_find(m, at_node_str(n, AT_ATTR_CALLEE));
+      if (!f || comp_has_effect(m, f, depth + 1)) return true;
+    }
+    for (uint32_t i = 0; i < n->num_regions; i++)
+      if (comp_has_effect(m, n->regions[i], depth + 1)) return true;
+  }
+  return false;
+}
+
+bool at_has_effect(const at_module *m, const at_node *n) {
+  if (at_op_is(n->op, AT_EFFECT)) return true;
+  if (n->op == AT_OP_CUSTOM_CALL && at_node_bool(n, AT_ATTR_HAS_SIDE_EFFECT))
+    return true;
+  if (n->op == AT_OP_CALL || n->op == AT_OP_COMPOSITE) {
+    const at_comp *f = at_module_find(m, at_node_str(n, AT_ATTR_CALLEE));
+    return !f || comp_has_effect(m, f, 0);
+  }
+  for (uint32_t i = 0; i < n->num_regions; i++)
+    if (comp_has_effect(m, n->regions[i], 0)) return true;
+  return false;
+}
+
+bool at_is_pure(const at_module *m, const at_node *n) {
+  switch (n->op) {
+    case AT_OP_PARAMETER:
+    case AT_OP_OPTIMIZATION_BARRIER:
+    case AT_OP_CREATE_TOKEN:
+    case AT_OP_AFTER_ALL:
+    case AT_OP_CUSTOM_CALL:
+    case AT_OP_CALL:
+    case AT_OP_COMPOSITE:
+      return false;
+    default:
+      break;
+  }
+  if (at_op_is(n->op, AT_COLLECTIVE)) return false;
+  for (uint32_t i = 0; i < n->num_results; i++)
+    if (n->types[i].dtype == AT_TOKEN) return false;
+  return !at_has_effect(m, n);
+}
+
+// ---- Structural equality ------------------------------------------------------
+static uint64_t hash_type(uint64_t h, const at_type *t) {
+  h = at_hash(h, &t->dtype, sizeof t->dtype);
+  return at_hash(h, t->dims, t->rank * sizeof *t->dims);
+}
+
+static uint64_t hash_attr(uint64_t h, const at_attr *a) {
+  h = at_hash(h, &a->id, sizeof a->id);
+  switch (at_attr_kind_of(a->id)) {
+    case AT_KIND_INT:
+    case AT_KIND_BOOL:
+    case AT_KIND_ENUM:
+      return at_hash(h, &a->i, sizeof a->i);
+    case AT_KIND_FLOAT:
+      return at_hash(h, &a->f, sizeof a->f);
+    case AT_KIND_STR:
+    case AT_KIND_BYTES:
+      return at_hash(h, a->s.ptr, a->s.len);
+    case AT_KIND_INTS:
+      return at_hash(h, a->ints.ptr, a->ints.rank * sizeof *a->ints.ptr);
+    case AT_KIND_LITERAL:
+      h = hash_type(h, &a->literal->type);
+      // A prefix: equality compares the rest.
+      return at_hash(h, a->literal->data, AT_MIN(a->literal->bytes, 256));
+    default:
+      return h;
+  }
+}
+
+static bool attr_same(const at_attr *a, const at_attr *b) {
+  if (a->id != b->id) return false;
+  switch (at_attr_kind_of(a->id)) {
+    case AT_KIND_INT:
+    case AT_KIND_BOOL:
+    case AT_KIND_ENUM:
+      return a->i == b->i;
+    case AT_KIND_FLOAT:
+      return memcmp(&a->f, &b->f, sizeof a->f) == 0;
+    case AT_KIND_STR:
+    case AT_KIND_BYTES:
+      return at_str_eq(a->s, b->s);
+    case AT_KIND_INTS:
+      return at_dims_eq(a->ints, b->ints);
+    case AT_KIND_LITERAL:
+      return at_type_eq(&a->literal->type, &b->literal->type) &&
+             a->literal->splat == b->literal->splat &&
+             a->literal->bytes == b->literal->bytes &&
+             (a->literal->bytes == 0 ||
+              memcmp(a->literal->data, b->literal->data, a->literal->bytes) == 0);
+    case AT_KIND_TYPE:
+      return at_type_eq(a->type, b->type);
+    case AT_KIND_DICT:
+      if (a->dict.n != b->dict.n) return false;
+      for (uint32_t i = 0; i < 2 * a->dict.n; i++)
+        if (!at_str_eq(a->dict.kv[i], b->dict.kv[i])) return false;
+      return true;
+    case AT_KIND_GROUPS:
+      if (a->groups.n != b->groups.n) return false;
+      for (uint32_t i = 0; i < a->groups.n; i++)
+        if (!at_dims_eq(a->groups.list[i], b->groups.list[i])) return false;
+      return true;
+  }
+  return false;
+}
+
+uint64_t at_node_hash(const at_node *n) {
+  uint64_t h = at_hash(AT_HASH_SEED, &n->op, sizeof n->op);
+  h = at_hash(h, &n->num_operands, sizeof n->num_operands);
+  for (uint32_t i = 0; i < n->num_results; i++) h = hash_type(h, &n->types[i]);
+  for (uint32_t i = 0; i < n->num_attrs; i++) h = hash_attr(h, &n->attrs[i]);
+  for (uint32_t i = 0; i < n->num_regions; i++)
+    AT_FOR_NODES(k, n->regions[i]) h = at_hash(h, &k->op, sizeof k->op);
+  return h;
+}
+
+static bool value_same(at_map *map, at_value a, at_value b) {
+  if (a.index != b.index) return false;
+  void **to = at_map_find_ptr(map, a.node);
+  return to ? *to == b.node : a.node == b.node;
+}
+
+static bool comp_same(at_map *map, const at_comp *a, const at_comp *b);
+
+// Operands aside.
+static bool node_body_same(at_map *map, const at_node *a, const at_node *b) {
+  if (a->op != b->op || a->num_operands != b->num_operands ||
+      a->num_results != b->num_results || a->num_attrs != b->num_attrs ||
+      a->num_regions != b->num_regions)
+    return false;
+  for (uint32_t i = 0; i < a->num_results; i++)
+    if (!at_type_eq(&a->types[i], &b->types[i])) return false;
+  for (uint32_t i = 0; i < a->num_attrs; i++)
+    if (!attr_same(&a->attrs[i], &b->attrs[i])) return false;
+  for (uint32_t i = 0; i < a->num_regions; i++)
+    if (!comp_same(map, a->regions[i], b->regions[i])) return false;
+  return true;
+}
+
+static bool comp_same(at_map *map, const at_comp *a, const at_comp *b) {
+  if (a->num_params != b->num_params || a->num_results != b->num_results)
+    return false;
+  const at_node *x = a->first, *y = b->first;
+  for (; x && y; x = x->next, y = y->next) {
+    void **slot = at_map_put_ptr(map, x);
+    if (!slot) return false;
+    *slot = (void *)(uintptr_t)y;
+    if (!node_body_same(map, x, y)) return false;
+    for (uint32_t i = 0; i < x->num_operands; i++)
+      if (!value_same(map, x->operands[i], y->operands[i])) return false;
+  }
+  if (x || y) return false;
+  for (uint32_t i = 0; i < a->num_results; i++)
+    if (!value_same(map, a->results[i], b->results[i])) return false;
+  return true;
+}
+
+bool at_comp_same(const at_module *m, const at_comp *a, const at_comp *b) {
+  at_map map = at_map_in(m->arena);
+  return comp_same(&map, a, b);
+}
+
+bool at_node_same(const at_module *m, const at_node *a, const at_node *b) {
+  at_map map = at_map_in(m->arena);
+  if (a->num_operands != b->num_operands) return false;
+  for (uint32_t i = 0; i < a->num_operands; i++)
+    if (!at_value_eq(a->operands[i], b->operands[i])) return false;
+  return node_body_same(&map, a, b);
+}
+
+at_op at_region_binary(const at_comp *c) {
+  if (c->num_params != 2 || c->num_results != 1) return AT_OP_COUNT;
+  const at_node *n = c->results[0].node;
+  if (n->parent != c || n->num_operands != 2 || n->num_attrs ||
+      !at_op_is(n->op, AT_ELEMENTWISE))
+    return AT_OP_COUNT;
+  const at_node *a = n->operands[0].node, *b = n->operands[1].node;
+  bool straight = a == c->params[0] && b == c->params[1];
+  bool swapped = a == c->params[1] && b == c->params[0];
+  if (straight || (swapped && at_op_is(n->op, AT_COMMUTES))) return n->op;
+  return AT_OP_COUNT;
+}
+
+// ---- Constants ----------------------------------------------------------------
+const at_literal *at_const_of(at_value v) {
+  return v.node->op == AT_OP_CONSTANT ? at_node_literal(v.node) : NULL;
+}
+
+const void *at_splat_of(at_value v) {
+  for (int depth = 0; depth < 8; depth++) {
+    const at_node *n = v.node;
+    if (n->op == AT_OP_BROADCAST_IN_DIM || n->op == AT_OP_RESHAPE ||
+        n->op == AT_OP_TRANSPOSE) {
+      v = n->operands[0];
+      continue;
+    }
+    const at_literal *l = at_const_of(v);
+    if (!l) return NULL;
+    if (l->splat) return l->data;
+    if (at_type_is_static(&l->type) && at_type_elements(&l->type) == 1)
+      return l->data;
+    return NULL;
+  }
+  return NULL;
+}
+
+bool at_splat_float(at_value v, double *out) {
+  at_dtype t = at_value_type(v)->dtype;
+  if (!at_is_float(t)) return false;
+  const void *p = at_splat_of(v);
+  if (!p) return false;
+  *out = at_load_float(t, p);
+  return true;
+}
+
+bool at_splat_int(at_value v, int64_t *out) {
+  at_dtype t = at_value_type(v)->dtype;
+  if (!at_is_int(t) && t != AT_PRED) return false;
+  const void *p = at_splat_of(v);
+  if (!p) return false;
+  *out = at_load_int(t, p);
+  return true;
+}
+
+bool at_is_splat(at_value v, double x) {
+  double f;
+  int64_t i;
+  if (at_splat_float(v, &f)) return memcmp(&f, &x, sizeof x) == 0;
+  if (at_splat_int(v, &i)) return i == (int64_t)x && (double)i == x;
+  return false;
+}

@@ -1,0 +1,373 @@
+// Makes FUSION nodes: a walk from users to producers puts every node that can be
+// generated per element into the clusters of its users, or into one of its own.
+#include <stdlib.h>
+
+#include "passes/fuse_internal.h"
+
+// ---- What a node is ------------------------------------------------------------
+bool fuse_is_inline_const(const at_node *n) {
+  const at_literal *l = at_node_literal(n);
+  return l && (l->splat || at_type_elements(&l->type) == 1);
+}
+
+static bool cheap_transpose(const at_node *n) {
+  at_dims perm = at_node_ints(n, AT_ATTR_PERMUTATION);
+  const at_type *t = &n->types[0];
+  if (at_type_elements(t) <= 4096) return true;
+  return perm.rank && perm.ptr[perm.rank - 1] == perm.rank - 1 &&
+         t->dims[perm.rank - 1] >= 8;
+}
+
+static bool plain_region(const at_comp *c) {
+  AT_FOR_NODES(n, c) {
+    if (n->num_regions) return false;
+    if (n->op != AT_OP_PARAMETER && n->op != AT_OP_CONSTANT &&
+        !at_op_is(n->op, AT_ELEMENTWISE))
+      return false;
+    for (uint32_t i = 0; i < n->num_operands; i++)
+      if (n->operands[i].node->parent != c) return false;
+  }
+  for (uint32_t i = 0; i < c->num_results; i++)
+    if (c->results[i].node->parent != c) return false;
+  return true;
+}
+
+static fuse_class elementwise_class(const at_node *n) {
+  if (at_op_of(n->op)->cost == AT_COST_TRANSCENDENTAL) return FUSE_EXPENSIVE;
+  if (n->op == AT_OP_DIVIDE || n->op == AT_OP_REMAINDER) return FUSE_EXPENSIVE;
+  return FUSE_CHEAP;
+}
+
+fuse_class fuse_classify(const at_module *m, const at_node *n) {
+  for (uint32_t i = 0; i < n->num_results; i++)
+    if (n->types[i].dtype == AT_TOKEN || !at_type_is_static(&n->types[i]))
+      return FUSE_NO;
+  if (at_op_is(n->op, AT_ELEMENTWISE)) return elementwise_class(n);
+  switch (n->op) {
+    case AT_OP_CONSTANT:
+      return fuse_is_inline_const(n) ? FUSE_CONST : FUSE_NO;
+    case AT_OP_IOTA:
+    case AT_OP_BROADCAST_IN_DIM:
+    case AT_OP_RESHAPE:
+    case AT_OP_SLICE:
+    case AT_OP_PAD:
+    case AT_OP_CONCATENATE:
+    case AT_OP_REVERSE:
+    case AT_OP_DYNAMIC_SLICE:
+      return FUSE_FREE;
+    case AT_OP_GATHER:
+      return FUSE_EXPENSIVE;
+    case AT_OP_BITCAST_CONVERT:
+      return at_dims_eq(at_type_dims(&n->types[0]),
+                        at_type_dims(at_value_type(n->operands[0])))
+                 ? FUSE_CHEAP
+                 : FUSE_NO;
+    case AT_OP_TRANSPOSE:
+      return cheap_transpose(n) ? FUSE_FREE : FUSE_NO;
+    case AT_OP_REDUCE:
+      return at_type_elements(at_value_type(n->operands[0])) > 0 &&
+                     plain_region(n->regions[0])
+                 ? FUSE_REDUCE
+                 : FUSE_NO;
+    default:
+      return FUSE_NO;
+  }
+}
+
+fuse_cluster *fuse_find(fuse_cluster *c) {
+  while (c->into) c = c->into;
+  return c;
+}
+
+fuse_member *fuse_member_of(fuse_cluster *c, const fuse_node *n) {
+  for (size_t i = 0; i < n->in.len; i++) {
+    if (fuse_find(n->in.ptr[i]) != c) continue;
+    for (size_t j = 0; j < c->members.len; j++)
+      if (c->members.ptr[j].node == n) return &c->members.ptr[j];
+  }
+  return NULL;
+}
+
+// ---- Uses ------------------------------------------------------------------------
+static at_node *holder(at_node *n, const at_comp *c) {
+  while (n && n->parent != c) n = n->parent->owner;
+  return n;
+}
+
+static at_status add_use(fuser *f, at_value v, fuse_node *user) {
+  fuse_node *d = fuse_of(f, v.node);
+  if (!d || d == user) return AT_OK;
+  if (d->users.len && d->users.ptr[d->users.len - 1] == user) return AT_OK;
+  for (size_t i = 0; i < d->users.len; i++)
+    if (d->users.ptr[i] == user) return AT_OK;
+  if (!at_vec_push(f->arena, &d->users, user)) return AT_NO_MEMORY("fuse");
+  return AT_OK;
+}
+
+static at_status add_region_uses(fuser *f, at_comp *c, fuse_node *user) {
+  AT_FOR_NODES(n, c) {
+    for (uint32_t i = 0; i < n->num_operands; i++)
+      AT_TRY(add_use(f, n->operands[i], user));
+    for (uint32_t i = 0; i < n->num_regions; i++)
+      AT_TRY(add_region_uses(f, n->regions[i], user));
+  }
+  for (uint32_t i = 0; i < c->num_results; i++)
+    AT_TRY(add_use(f, c->results[i], user));
+  return AT_OK;
+}
+
+static at_status index_nodes(fuser *f) {
+  uint32_t count = 0;
+  AT_FOR_NODES(n, f->c) {
+    n->aux = NULL;
+    n->mark = count++;
+  }
+  AT_TRY_ALLOC(f->nodes, at_new(f->arena, fuse_node, (size_t)count + 1));
+  f->num_nodes = count;
+  fuse_node *effect = NULL;
+  AT_FOR_NODES(n, f->c) {
+    fuse_node *d = &f->nodes[n->mark];
+    d->n = n;
+    d->pos = n->mark;
+    d->cls = fuse_classify(f->m, n);
+    if (!at_has_effect(f->m, n)) continue;
+    if (effect) effect->effect = d;
+    effect = d;
+  }
+  for (uint32_t p = 0; p < count; p++) {
+    fuse_node *d = &f->nodes[p];
+    for (uint32_t i = 0; i < d->n->num_operands; i++)
+      AT_TRY(add_use(f, d->n->operands[i], d));
+    for (uint32_t i = 0; i < d->n->num_regions; i++)
+      AT_TRY(add_region_uses(f, d->n->regions[i], d));
+  }
+  for (uint32_t i = 0; i < f->c->num_results; i++) {
+    fuse_node *d = fuse_of(f, f->c->results[i].node);
+    if (d) d->returned = true;
+  }
+  return AT_OK;
+}
+
+// ---- Reachability in the graph with clusters contracted ---------------------------
+// Marks u as reached; true when it is in the target. What it feeds is queued: its
+// own users, or those of every output of its clusters.
+static bool reach(fuser *f, fuse_node *u, const fuse_cluster *target) {
+  if (u->stamp == f->stamp) return false;
+  u->stamp = f->stamp;
+  for (size_t i = 0; i < u->in.len; i++) {
+    fuse_cluster *cl = fuse_find(u->in.ptr[i]);
+    if (cl == target) return true;
+    if (cl->stamp == f->stamp) continue;
+    cl->stamp = f->stamp;
+    for (size_t o = 0; o < cl->outputs.len; o++)
+      if (!at_vec_push(f->arena, &f->queue, cl->outputs.ptr[o])) return true;
+  }
+  if (u->plain || u->in.len == 0)
+    if (!at_vec_push(f->arena, &f->queue, u)) return true;
+  return false;
+}
+
+static bool search(fuser *f, const fuse_cluster *target) {
+  while (f->queue.len) {
+    fuse_node *d = f->queue.ptr[--f->queue.len];
+    for (size_t i = 0; i < d->users.len; i++)
+      if (reach(f, d->users.ptr[i], target)) return true;
+    if (d->effect && reach(f, d->effect, target)) return true;
+  }
+  return false;
+}
+
+bool fuse_cluster_reaches(fuser *f, fuse_cluster *a, const fuse_cluster *b) {
+  f->stamp++;
+  f->queue.len = 0;
+  a->stamp = f->stamp;
+  for (size_t i = 0; i < a->outputs.len; i++)
+    if (!at_vec_push(f->arena, &f->queue, a->outputs.ptr[i])) return true;
+  return search(f, b);
+}
+
+// Would d as an output of cl close a cycle: some user outside that leads to cl?
+bool fuse_output_cycles(fuser *f, fuse_node *d, const fuse_cluster *cl) {
+  f->stamp++;
+  f->queue.len = 0;
+  for (size_t i = 0; i < d->users.len; i++) {
+    fuse_node *u = d->users.ptr[i];
+    if (u->plain || u->in.len == 0)
+      if (!at_vec_push(f->arena, &f->queue, u)) return true;
+    for (size_t j = 0; j < u->in.len; j++) {
+      fuse_cluster *other = fuse_find(u->in.ptr[j]);
+      if (other == cl || other->stamp == f->stamp) continue;
+      other->stamp = f->stamp;
+      for (size_t o = 0; o < other->outputs.len; o++)
+        if (!at_vec_push(f->arena, &f->queue, other->outputs.ptr[o])) return true;
+    }
+  }
+  return search(f, cl);
+}
+
+// ---- The walk ---------------------------------------------------------------------
+static fuse_cluster *new_cluster(fuser *f, fuse_node *d) {
+  fuse_cluster *cl = at_new(f->arena, fuse_cluster, 1);
+  if (!cl) return NULL;
+  cl->reduce = d->cls == FUSE_REDUCE;
+  cl->space = cl->reduce ? at_value_type(d->n->operands[0]) : &d->n->types[0];
+  if (cl->reduce) cl->reduced = at_node_ints(d->n, AT_ATTR_DIMENSIONS);
+  fuse_member root = {.node = d, .evals = at_type_elements(cl->space),
+                      .sigs = {FUSE_ROOT_SIG}, .num_sigs = 1};
+  cl->work = 1;
+  d->output = true;
+  if (!at_vec_push(f->arena, &cl->members, root) ||
+      !at_vec_push(f->arena, &cl->outputs, d) ||
+      !at_vec_push(f->arena, &d->in, cl) || !at_vec_push(f->arena, &f->clusters, cl))
+    return NULL;
+  return cl;
+}
+
+typedef AT_VEC(fuse_cluster *) cluster_vec;
+
+// Clusters of the users of d; *ext: something outside clusters needs d too.
+static at_status users_of(fuser *f, fuse_node *d, cluster_vec *s, bool *ext) {
+  *ext = d->returned;
+  for (size_t i = 0; i < d->users.len; i++) {
+    fuse_node *u = d->users.ptr[i];
+    if (u->plain || u->in.len == 0) *ext = true;
+    for (size_t j = 0; j < u->in.len; j++) {
+      fuse_cluster *cl = fuse_find(u->in.ptr[j]);
+      bool known = false;
+      for (size_t k = 0; k < s->len; k++) known |= s->ptr[k] == cl;
+      if (!known && !at_vec_push(f->arena, s, cl)) return AT_NO_MEMORY("fuse");
+    }
+  }
+  return AT_OK;
+}
+
+// Users that read the same large operand in the same shape become one kernel.
+static at_status merge_users(fuser *f, const fuse_node *d, cluster_vec *s) {
+  if (s->len < 2 || s->len > 8 || d->n->num_results != 1 ||
+      !at_type_is_static(&d->n->types[0]))
+    return AT_OK;
+  int64_t size = at_type_elements(&d->n->types[0]);
+  for (size_t i = 0; i < s->len; i++) {
+    if (at_type_elements(s->ptr[i]->space) != size) continue;
+    for (size_t j = i + 1; j < s->len;) {
+      bool merged = false;
+      AT_TRY(fuse_merge(f, s->ptr[i], s->ptr[j], &merged));
+      if (merged)
+        s->ptr[j] = s->ptr[--s->len];
+      else
+        j++;
+    }
+  }
+  return AT_OK;
+}
+
+static bool light(at_op op) {
+  return op == AT_OP_IOTA || op == AT_OP_BROADCAST_IN_DIM || op == AT_OP_RESHAPE ||
+         op == AT_OP_SLICE || op == AT_OP_REVERSE || op == AT_OP_TRANSPOSE;
+}
+
+// Is computing d in each of `copies` clusters better than storing it?
+static bool may_repeat(const fuse_node *d, size_t copies) {
+  const at_node *n = d->n;
+  if (light(n->op)) return copies <= 8;
+  if (d->cls != FUSE_CHEAP || copies > 3) return false;
+  int64_t elements = at_type_elements(&n->types[0]);
+  if (elements <= 256) return true;
+  size_t bytes = at_type_bytes(&n->types[0]), read = 0;
+  for (uint32_t i = 0; i < n->num_operands; i++) {
+    const at_node *in = n->operands[i].node;
+    if (fuse_is_inline_const(in) || in->op == AT_OP_IOTA ||
+        in->op == AT_OP_BROADCAST_IN_DIM)
+      continue;
+    read += at_type_bytes(at_value_type(n->operands[i]));
+  }
+  return read <= bytes;
+}
+
+static bool fusible(const fuser *f, at_value v) {
+  const fuse_node *d = fuse_of(f, v.node);
+  return d && d->cls != FUSE_NO && d->cls != FUSE_REDUCE;
+}
+
+static at_status visit(fuser *f, fuse_node *d) {
+  if (d->cls == FUSE_CONST) return AT_OK;
+  if (d->cls == FUSE_REDUCE)
+    return new_cluster(f, d) ? AT_OK : AT_NO_MEMORY("fuse");
+  cluster_vec s = {0};
+  bool ext;
+  AT_TRY(users_of(f, d, &s, &ext));
+  AT_TRY(merge_users(f, d, &s));
+  // A reshape of something that is stored is a view of it.
+  bool view = d->n->op == AT_OP_RESHAPE && !fusible(f, d->n->operands[0]);
+  d->plain = d->cls == FUSE_NO || view;
+  if (d->plain) return AT_OK;
+  size_t joinable = 0;
+  for (size_t i = 0; i < s.len; i++) joinable += fuse_can_join(f, d, s.ptr[i], NULL);
+  bool all = joinable == s.len && s.len;
+  if (all && !ext && (s.len == 1 || may_repeat(d, s.len))) {
+    for (size_t i = 0; i < s.len; i++) AT_TRY(fuse_join(f, d, s.ptr[i], false));
+    return AT_OK;
+  }
+  if (light(d->n->op) && joinable <= 8) {
+    for (size_t i = 0; i < s.len; i++)
+      if (fuse_can_join(f, d, s.ptr[i], NULL))
+        AT_TRY(fuse_join(f, d, s.ptr[i], false));
+  } else {
+    for (size_t i = 0; i < s.len; i++) {
+      if (!fuse_can_output(f, d, s.ptr[i])) continue;
+      return fuse_join(f, d, s.ptr[i], true);
+    }
+  }
+  if (d->n->op == AT_OP_RESHAPE || d->n->op == AT_OP_GATHER ||
+      d->n->op == AT_OP_TRANSPOSE || d->in.len) {
+    d->plain = true;  // its own kernel, or none
+    return AT_OK;
+  }
+  return new_cluster(f, d) ? AT_OK : AT_NO_MEMORY("fuse");
+}
+
+// Independent scalars: one launch instead of many.
+static at_status merge_scalars(fuser *f) {
+  cluster_vec scalars = {0};
+  for (size_t i = 0; i < f->clusters.len; i++) {
+    fuse_cluster *cl = f->clusters.ptr[i];
+    if (cl->into || cl->reduce || at_type_elements(cl->space) != 1) continue;
+    bool merged = false;
+    for (size_t j = 0; j < scalars.len && j < 16 && !merged; j++)
+      AT_TRY(fuse_merge(f, scalars.ptr[j], cl, &merged));
+    if (!merged && !at_vec_push(f->arena, &scalars, cl)) return AT_NO_MEMORY("fuse");
+  }
+  return AT_OK;
+}
+
+static at_status fuse_comp(at_module *m, at_comp *c) {
+  AT_FOR_NODES(n, c) {
+    if (!at_is_control(n->op)) continue;
+    for (uint32_t i = 0; i < n->num_regions; i++)
+      AT_TRY(fuse_comp(m, n->regions[i]));
+  }
+  fuser f = {.m = m, .c = c, .arena = m->arena};
+  AT_TRY(index_nodes(&f));
+  for (uint32_t p = f.num_nodes; p-- > 0;) {
+    fuse_node *d = &f.nodes[p];
+    if (d->users.len || d->returned || d->effect || d->cls == FUSE_NO)
+      AT_TRY(visit(&f, d));
+  }
+  AT_TRY(merge_scalars(&f));
+  AT_TRY(fuse_emit(&f));
+  AT_FOR_NODES(n, c) n->aux = NULL;
+  return at_comp_sort(c, m->arena);
+}
+
+at_status at_pass_fuse(at_module *m, const at_pass_options *o) {
+  if (!o->fuse) return AT_OK;
+  at_aux_clear(m);
+  for (uint32_t i = 0; i < m->num_funcs; i++) {
+    AT_TRY(at_fuse_scalar(m, m->funcs[i]));
+    at_aux_clear(m);
+    AT_TRY(fuse_comp(m, m->funcs[i]));
+  }
+  at_dce(m);
+  at_aux_clear(m);
+  return AT_OK;
+}

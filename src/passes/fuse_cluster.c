@@ -1,0 +1,212 @@
+// Who may join a cluster, and which clusters may become one.
+#include "passes/fuse_internal.h"
+
+// ---- How a producer is indexed by its users ----------------------------------------
+static bool add_sig(fuse_member *m, uint64_t sig) {
+  for (uint32_t i = 0; i < m->num_sigs; i++)
+    if (m->sigs[i] == sig) return true;
+  if (m->num_sigs == FUSE_MAX_SIGS) return false;
+  m->sigs[m->num_sigs++] = sig;
+  return true;
+}
+
+static bool add_sigs(fuse_member *m, const fuse_member *user, uint64_t by) {
+  for (uint32_t i = 0; i < user->num_sigs; i++) {
+    uint64_t sig = user->sigs[i];
+    if (by) {
+      sig = at_hash(AT_HASH_SEED, &sig, sizeof sig);
+      sig = at_hash(sig, &by, sizeof by);
+    }
+    if (!add_sig(m, sig)) return false;
+  }
+  return true;
+}
+
+static int64_t scale(int64_t evals, int64_t num, int64_t den) {
+  return den ? (int64_t)((double)evals * (double)num / (double)den) : 0;
+}
+
+// A broadcast that repeats whole inner rows: what does not vary along the row is
+// computed once for it.
+static bool row_broadcast(const at_node *u) {
+  at_dims where = at_node_ints(u, AT_ATTR_BROADCAST_DIMENSIONS);
+  const at_type *from = at_value_type(u->operands[0]);
+  int64_t inner = 1;
+  for (uint32_t i = 0; i < where.rank; i++)
+    if (where.ptr[i] != i || from->dims[i] != u->types[0].dims[i]) return false;
+  for (uint32_t i = where.rank; i < u->types[0].rank; i++) inner *= u->types[0].dims[i];
+  return where.rank && inner >= 32;
+}
+
+// Nodes above d that a fusion would take along; stops at `limit`.
+static uint32_t subtree(const fuser *f, const fuse_node *d, uint32_t limit) {
+  uint32_t n = 1;
+  for (uint32_t i = 0; i < d->n->num_operands && n < limit; i++) {
+    const fuse_node *in = fuse_of(f, d->n->operands[i].node);
+    if (in && in->cls > FUSE_CONST && in->cls != FUSE_REDUCE)
+      n += subtree(f, in, limit - n);
+  }
+  return n;
+}
+
+// One use of d: operand i of the member `user`.
+static bool add_use(const fuser *f, const fuse_node *d, const fuse_member *user,
+                    uint32_t i, fuse_member *m) {
+  const at_node *u = user->node->n;
+  int64_t size = at_type_elements(&d->n->types[0]);
+  int64_t all = at_type_elements(&u->types[0]), evals = user->evals;
+  uint64_t by = at_node_hash(u) + i;
+  switch (u->op) {
+    case AT_OP_REDUCE:
+      if (i >= u->num_operands / 2) return false;  // an initial value
+      by = 0;
+      break;
+    case AT_OP_RESHAPE:
+      by = 0;
+      break;
+    case AT_OP_BROADCAST_IN_DIM:
+      if (row_broadcast(u)) evals = scale(evals, size, all);
+      break;
+    case AT_OP_CONCATENATE:
+      if (subtree(f, d, FUSE_CONCAT_SUBTREE) >= FUSE_CONCAT_SUBTREE) return false;
+      evals = scale(evals, size, all);
+      break;
+    case AT_OP_PAD:
+      evals = i == 0 ? scale(evals, AT_MIN(size, all), all) : 1;
+      break;
+    case AT_OP_GATHER:
+      if (i == 0) return false;
+      break;
+    case AT_OP_DYNAMIC_SLICE:
+      if (i == 0) return false;
+      evals = 1;
+      break;
+    case AT_OP_SLICE:
+    case AT_OP_REVERSE:
+    case AT_OP_TRANSPOSE:
+      break;
+    default:  // elementwise; select and clamp stretch scalars
+      if (size == all) by = 0;
+      break;
+  }
+  m->evals = AT_MAX(m->evals, evals);
+  return add_sigs(m, user, by);
+}
+
+static uint32_t count_operands(const fuse_cluster *cl, const fuse_node *extra,
+                               const fuser *f) {
+  at_value seen[FUSE_MAX_OPERANDS + 1];
+  uint32_t n = 0;
+  for (size_t k = 0; k <= cl->members.len; k++) {
+    const fuse_node *d = k < cl->members.len ? cl->members.ptr[k].node : extra;
+    if (!d) continue;
+    for (uint32_t i = 0; i < d->n->num_operands; i++) {
+      at_value v = d->n->operands[i];
+      const fuse_node *in = fuse_of(f, v.node);
+      if (fuse_is_inline_const(v.node) || (in && in == extra)) continue;
+      if (in && fuse_member_of((fuse_cluster *)cl, in)) continue;
+      bool known = false;
+      for (uint32_t j = 0; j < n; j++) known |= at_value_eq(seen[j], v);
+      if (known) continue;
+      if (n == FUSE_MAX_OPERANDS) return n + 1;
+      seen[n++] = v;
+    }
+  }
+  return n;
+}
+
+bool fuse_can_join(fuser *f, fuse_node *d, fuse_cluster *cl, fuse_member *out) {
+  fuse_member m = {.node = d};
+  for (size_t i = 0; i < d->users.len; i++) {
+    const fuse_member *user = fuse_member_of(cl, d->users.ptr[i]);
+    if (!user) continue;
+    for (uint32_t k = 0; k < user->node->n->num_operands; k++)
+      if (user->node->n->operands[k].node == d->n && !add_use(f, d, user, k, &m))
+        return false;
+  }
+  if (m.num_sigs == 0) return false;
+  int64_t size = at_type_elements(&d->n->types[0]);
+  bool grown = m.evals > size + size / 4;
+  if (d->cls == FUSE_EXPENSIVE && (grown || m.num_sigs > 1)) return false;
+  bool counts = grown && size > 1 && d->cls == FUSE_CHEAP;
+  if (counts && cl->grown + m.num_sigs > FUSE_MAX_GROWN) return false;
+  if (cl->work + m.num_sigs > FUSE_MAX_WORK) return false;
+  if (count_operands(cl, d, f) > FUSE_MAX_OPERANDS) return false;
+  if (out) *out = m;
+  return true;
+}
+
+bool fuse_can_output(fuser *f, fuse_node *d, fuse_cluster *cl) {
+  fuse_member m;
+  return !cl->reduce && cl->outputs.len < FUSE_MAX_OUTPUTS && d->n->num_results == 1 &&
+         at_type_elements(&d->n->types[0]) == at_type_elements(cl->space) &&
+         fuse_can_join(f, d, cl, &m) && m.num_sigs == 1 &&
+         m.sigs[0] == FUSE_ROOT_SIG && !fuse_output_cycles(f, d, cl);
+}
+
+at_status fuse_join(fuser *f, fuse_node *d, fuse_cluster *cl, bool output) {
+  fuse_member m;
+  AT_ENSURE(fuse_can_join(f, d, cl, &m));
+  int64_t size = at_type_elements(&d->n->types[0]);
+  cl->work += m.num_sigs;
+  if (m.evals > size + size / 4 && size > 1 && d->cls == FUSE_CHEAP)
+    cl->grown += m.num_sigs;
+  if (!at_vec_push(f->arena, &cl->members, m) || !at_vec_push(f->arena, &d->in, cl))
+    return AT_NO_MEMORY("fuse");
+  if (output) {
+    d->output = true;
+    if (!at_vec_push(f->arena, &cl->outputs, d)) return AT_NO_MEMORY("fuse");
+  }
+  return AT_OK;
+}
+
+// ---- Clusters side by side ------------------------------------------------------------
+static bool mergeable(fuser *f, fuse_cluster *a, fuse_cluster *b) {
+  if (a == b || a->reduce != b->reduce) return false;
+  if (!at_dims_eq(at_type_dims(a->space), at_type_dims(b->space))) return false;
+  if (a->reduce && !at_dims_eq(a->reduced, b->reduced)) return false;
+  if (a->work + b->work > FUSE_MAX_WORK ||
+      a->outputs.len + b->outputs.len > FUSE_MAX_OUTPUTS)
+    return false;
+  if (count_operands(a, NULL, f) + count_operands(b, NULL, f) > FUSE_MAX_OPERANDS)
+    return false;
+  return !fuse_cluster_reaches(f, a, b) && !fuse_cluster_reaches(f, b, a);
+}
+
+static fuse_member *find_member(fuse_cluster *c, const fuse_node *n) {
+  for (size_t i = 0; i < c->members.len; i++)
+    if (c->members.ptr[i].node == n) return &c->members.ptr[i];
+  return NULL;
+}
+
+static bool add_member(fuse_member *have, const fuse_member *from) {
+  have->evals = AT_MAX(have->evals, from->evals);
+  for (uint32_t k = 0; k < from->num_sigs; k++)
+    if (!add_sig(have, from->sigs[k])) return false;
+  return true;
+}
+
+at_status fuse_merge(fuser *f, fuse_cluster *a, fuse_cluster *b, bool *merged) {
+  *merged = false;
+  if (!mergeable(f, a, b)) return AT_OK;
+  for (size_t i = 0; i < b->members.len; i++) {
+    const fuse_member *have = find_member(a, b->members.ptr[i].node);
+    fuse_member both = have ? *have : (fuse_member){0};
+    if (have && !add_member(&both, &b->members.ptr[i])) return AT_OK;
+  }
+  for (size_t i = 0; i < b->members.len; i++) {
+    fuse_member *have = find_member(a, b->members.ptr[i].node);
+    if (have)
+      add_member(have, &b->members.ptr[i]);
+    else if (!at_vec_push(f->arena, &a->members, b->members.ptr[i]))
+      return AT_NO_MEMORY("fuse");
+  }
+  for (size_t i = 0; i < b->outputs.len; i++)
+    if (!at_vec_push(f->arena, &a->outputs, b->outputs.ptr[i]))
+      return AT_NO_MEMORY("fuse");
+  a->work += b->work;
+  a->grown += b->grown;
+  b->into = a;
+  *merged = true;
+  return AT_OK;
+}

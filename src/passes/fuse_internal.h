@@ -1,0 +1,93 @@
+// The state of loop and reduction fusion on one computation.
+#ifndef ATOLL_PASSES_FUSE_INTERNAL_H_
+#define ATOLL_PASSES_FUSE_INTERNAL_H_
+
+#include "passes/passes_internal.h"
+
+#define FUSE_ROOT_SIG 1ull
+enum {
+  FUSE_MAX_WORK = 192,      // emitted ops of a fusion, repeats included
+  FUSE_MAX_OPERANDS = 24,
+  FUSE_MAX_OUTPUTS = 12,
+  FUSE_MAX_SIGS = 4,        // ways in which one fusion may index one node
+  FUSE_MAX_GROWN = 3,       // arithmetic ops repeated along a broadcast dimension
+  FUSE_CONCAT_SUBTREE = 12  // producers that a concatenation may repeat
+};
+
+typedef enum fuse_class {
+  FUSE_NO,         // stands alone
+  FUSE_CONST,      // splat: cloned wherever it is used
+  FUSE_FREE,       // moves or makes elements, no arithmetic
+  FUSE_CHEAP,      // a few cycles
+  FUSE_EXPENSIVE,  // not worth repeating
+  FUSE_REDUCE
+} fuse_class;
+
+typedef struct fuse_node fuse_node;
+typedef struct fuse_cluster fuse_cluster;
+
+// A node's copy in a cluster.
+typedef struct fuse_member {
+  fuse_node *node;
+  int64_t evals;                  // elements computed
+  uint64_t sigs[FUSE_MAX_SIGS];   // index maps under which it is computed
+  uint32_t num_sigs;
+} fuse_member;
+
+struct fuse_cluster {
+  fuse_cluster *into;  // merged into another, else NULL
+  bool reduce;
+  const at_type *space;  // the loop's shape: result, or the reduce's input
+  at_dims reduced;       // dimensions, for REDUCE
+  AT_VEC(fuse_member) members;
+  AT_VEC(fuse_node *) outputs;
+  uint32_t work, grown;
+  uint32_t stamp;
+};
+
+struct fuse_node {
+  at_node *n;
+  uint32_t pos;
+  fuse_class cls;
+  bool returned;       // by the computation
+  bool plain;          // stands in the computation by itself as well
+  bool output;         // of its first cluster
+  fuse_node *effect;   // the effect after this one
+  AT_VEC(fuse_node *) users;    // once each, in order
+  AT_VEC(fuse_cluster *) in;
+  uint32_t stamp;
+};
+
+typedef struct fuser {
+  at_module *m;
+  at_comp *c;
+  at_arena *arena;  // scratch of this computation
+  fuse_node *nodes;
+  uint32_t num_nodes;
+  AT_VEC(fuse_cluster *) clusters;
+  AT_VEC(fuse_node *) queue;  // of a search
+  uint32_t stamp;
+} fuser;
+
+bool fuse_is_inline_const(const at_node *n);
+fuse_class fuse_classify(const at_module *m, const at_node *n);
+fuse_cluster *fuse_find(fuse_cluster *c);
+fuse_member *fuse_member_of(fuse_cluster *c, const fuse_node *n);
+// Is there a path from an output of a to b through other nodes, or directly?
+bool fuse_cluster_reaches(fuser *f, fuse_cluster *a, const fuse_cluster *b);
+bool fuse_output_cycles(fuser *f, fuse_node *d, const fuse_cluster *cl);
+
+// May d be computed inside cl, whose members use it? *out (may be NULL): how.
+bool fuse_can_join(fuser *f, fuse_node *d, fuse_cluster *cl, fuse_member *out);
+// And be one of its results?
+bool fuse_can_output(fuser *f, fuse_node *d, fuse_cluster *cl);
+at_status fuse_join(fuser *f, fuse_node *d, fuse_cluster *cl, bool output);
+at_status fuse_merge(fuser *f, fuse_cluster *a, fuse_cluster *b, bool *merged);
+// Turns clusters into FUSION nodes.
+at_status fuse_emit(fuser *f);
+
+static inline fuse_node *fuse_of(const fuser *f, const at_node *n) {
+  return n->parent == f->c ? &f->nodes[n->mark] : NULL;
+}
+
+#endif

@@ -1,0 +1,24 @@
+// The pipeline.
+#include "passes/passes_internal.h"
+
+const at_pass at_pipeline[] = {
+    {"inline", at_pass_inline},       {"simplify", at_pass_simplify},
+    {"fold", at_pass_fold},           {"refine", at_pass_refine},
+    {"expand", at_pass_expand},       {"simplify", at_pass_simplify},
+    {"fold", at_pass_fold},           {"recognise", at_pass_recognise},
+    {"simplify", at_pass_simplify},   {"barriers", at_pass_barriers},
+    {"fuse", at_pass_fuse},           {NULL, NULL},
+};
+
+at_status at_passes_run(at_module *m, const at_pass_options *o, bool verify_each,
+                        void (*dump)(void *user, const char *pass,
+                                     const at_module *m),
+                        void *user) {
+  for (const at_pass *p = at_pipeline; p->name; p++) {
+    at_status st = p->run(m, o);
+    if (!at_ok(st)) return at_status_prefix(st, "pass %s", p->name);
+    if (verify_each) AT_TRY(at_verify(m, p->name));
+    if (dump) dump(user, p->name, m);
+  }
+  return AT_OK;
+}

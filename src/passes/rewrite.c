@@ -1,0 +1,198 @@
+// Forwarding, dead code, ordering and splicing.
+#include "passes/passes_internal.h"
+
+static void clear_comp(at_comp *c) {
+  AT_FOR_NODES(n, c) {
+    n->aux = NULL;
+    n->mark = 0;
+    for (uint32_t i = 0; i < n->num_regions; i++) clear_comp(n->regions[i]);
+  }
+}
+
+void at_aux_clear(at_module *m) {
+  for (uint32_t i = 0; i < m->num_funcs; i++) clear_comp(m->funcs[i]);
+}
+
+at_value at_fwd(at_value v) {
+  while (v.node->aux) {
+    at_value next = ((at_value *)v.node->aux)[v.index];
+    if (!next.node) break;
+    v = next;
+  }
+  return v;
+}
+
+at_status at_fwd_set(at_rw *r, at_node *n, uint32_t result, at_value v) {
+  if (!n->aux) AT_TRY_ALLOC(n->aux, at_new(r->m->arena, at_value, n->num_results));
+  v = at_fwd(v);
+  AT_ENSURE(!(v.node == n && v.index == result));
+  ((at_value *)n->aux)[result] = v;
+  r->changed = true;
+  return AT_OK;
+}
+
+bool at_fwd_has(const at_node *n) { return n->aux != NULL; }
+
+void at_fwd_operands(at_node *n) {
+  for (uint32_t i = 0; i < n->num_operands; i++)
+    n->operands[i] = at_fwd(n->operands[i]);
+}
+
+void at_fwd_results(at_comp *c) {
+  for (uint32_t i = 0; i < c->num_results; i++)
+    c->results[i] = at_fwd(c->results[i]);
+}
+
+static void count_comp(at_comp *c) {
+  AT_FOR_NODES(n, c) {
+    for (uint32_t i = 0; i < n->num_operands; i++) n->operands[i].node->mark++;
+    for (uint32_t i = 0; i < n->num_regions; i++) count_comp(n->regions[i]);
+  }
+  for (uint32_t i = 0; i < c->num_results; i++) c->results[i].node->mark++;
+}
+
+static void zero_comp(at_comp *c) {
+  AT_FOR_NODES(n, c) {
+    n->mark = 0;
+    for (uint32_t i = 0; i < n->num_regions; i++) zero_comp(n->regions[i]);
+  }
+}
+
+void at_count_uses(at_module *m) {
+  for (uint32_t i = 0; i < m->num_funcs; i++) zero_comp(m->funcs[i]);
+  for (uint32_t i = 0; i < m->num_funcs; i++) count_comp(m->funcs[i]);
+}
+
+// ---- Dead code --------------------------------------------------------------
+// One walk from the end: users come after what they use, and a region's owner
+// comes after the values that the region captures.
+static void dce_comp(at_module *m, at_comp *c) {
+  for (uint32_t i = 0; i < c->num_results; i++) c->results[i].node->mark = 1;
+  for (at_node *n = c->last, *prev; n; n = prev) {
+    prev = n->prev;
+    if (n->op == AT_OP_PARAMETER) continue;
+    if (!n->mark && !at_has_effect(m, n)) {
+      at_node_remove(n);
+      continue;
+    }
+    for (uint32_t i = 0; i < n->num_operands; i++) n->operands[i].node->mark = 1;
+    for (uint32_t i = 0; i < n->num_regions; i++) dce_comp(m, n->regions[i]);
+  }
+}
+
+void at_dce(at_module *m) {
+  for (uint32_t i = 0; i < m->num_funcs; i++) zero_comp(m->funcs[i]);
+  for (uint32_t i = 0; i < m->num_funcs; i++) dce_comp(m, m->funcs[i]);
+}
+
+// ---- Order ------------------------------------------------------------------
+typedef struct frame {
+  at_node *node;
+  size_t at;  // next dependency to visit
+  at_node **deps;
+  size_t num_deps;
+} frame;
+typedef AT_VEC(at_node *) node_vec;
+typedef AT_VEC(frame) frame_vec;
+
+static bool deps_of(at_node *n, const at_comp *c, at_arena *a, node_vec *out) {
+  for (uint32_t i = 0; i < n->num_operands; i++) {
+    at_node *d = n->operands[i].node;
+    if (d->parent == c && !at_vec_push(a, out, d)) return false;
+  }
+  for (uint32_t i = 0; i < n->num_regions; i++) {
+    at_comp *region = n->regions[i];
+    AT_FOR_NODES(k, region) {
+      node_vec inner = {0};
+      if (!deps_of(k, c, a, &inner)) return false;
+      for (size_t j = 0; j < inner.len; j++)
+        if (!at_vec_push(a, out, inner.ptr[j])) return false;
+    }
+    for (uint32_t j = 0; j < region->num_results; j++) {
+      at_node *d = region->results[j].node;
+      if (d->parent == c && !at_vec_push(a, out, d)) return false;
+    }
+  }
+  return true;
+}
+
+// aux of a node with an effect: the effect before it, which stays before it.
+static bool all_deps(at_node *n, const at_comp *c, at_arena *a, node_vec *out) {
+  if (n->aux && !at_vec_push(a, out, (at_node *)n->aux)) return false;
+  return deps_of(n, c, a, out);
+}
+
+at_status at_comp_sort(at_comp *c, at_arena *a) {
+  enum { WHITE = 0, OPEN = 1, DONE = 2 };
+  node_vec order = {0}, sorted = {0};
+  frame_vec stack = {0};
+  at_node *effect = NULL;
+  AT_FOR_NODES(n, c) {
+    n->mark = WHITE;
+    n->aux = NULL;
+    if (at_has_effect(c->module, n)) {
+      n->aux = effect;
+      effect = n;
+    }
+    if (!at_vec_push(a, &order, n)) return AT_NO_MEMORY("node order");
+  }
+  for (size_t i = 0; i < order.len; i++) {
+    at_node *root = order.ptr[i];
+    if (root->mark == DONE) continue;
+    node_vec deps = {0};
+    if (!all_deps(root, c, a, &deps) ||
+        !at_vec_push(a, &stack, (frame){root, 0, deps.ptr, deps.len}))
+      return AT_NO_MEMORY("node order");
+    root->mark = OPEN;
+    while (stack.len) {
+      frame *f = &stack.ptr[stack.len - 1];
+      if (f->at == f->num_deps) {
+        f->node->mark = DONE;
+        if (!at_vec_push(a, &sorted, f->node)) return AT_NO_MEMORY("node order");
+        stack.len--;
+        continue;
+      }
+      at_node *d = f->deps[f->at++];
+      if (d->mark == DONE) continue;
+      if (d->mark == OPEN)
+        return at_fail_at(AT_INTERNAL, d, "node depends on itself");
+      node_vec more = {0};
+      d->mark = OPEN;
+      if (!all_deps(d, c, a, &more) ||
+          !at_vec_push(a, &stack, (frame){d, 0, more.ptr, more.len}))
+        return AT_NO_MEMORY("node order");
+    }
+  }
+  for (size_t i = 0; i < sorted.len; i++) {
+    at_node *n = sorted.ptr[i];
+    n->mark = 0;
+    n->aux = NULL;
+    n->parent = c;
+    n->prev = i ? sorted.ptr[i - 1] : NULL;
+    n->next = i + 1 < sorted.len ? sorted.ptr[i + 1] : NULL;
+  }
+  c->first = sorted.len ? sorted.ptr[0] : NULL;
+  c->last = sorted.len ? sorted.ptr[sorted.len - 1] : NULL;
+  return AT_OK;
+}
+
+void at_comp_move(at_node *n, at_node *before) {
+  at_node_remove(n);
+  at_comp *c = before->parent;
+  n->parent = c;
+  n->next = before;
+  n->prev = before->prev;
+  *(before->prev ? &before->prev->next : &c->first) = n;
+  before->prev = n;
+}
+
+void at_comp_splice(at_comp *from, const at_value *args, at_node *before,
+                    at_value *out) {
+  for (uint32_t i = 0; i < from->num_params; i++)
+    at_replace_uses(from, (at_value){from->params[i], 0}, args[i]);
+  for (uint32_t i = 0; i < from->num_results; i++) out[i] = from->results[i];
+  for (at_node *n = from->first, *next; n; n = next) {
+    next = n->next;
+    if (n->op != AT_OP_PARAMETER) at_comp_move(n, before);
+  }
+}

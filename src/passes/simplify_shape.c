@@ -1,0 +1,360 @@
+// Data movement: reshapes, transposes, broadcasts, slices, concatenations, pads.
+#include "passes/passes_internal.h"
+
+enum { MAX_RANK = 32 };
+
+static at_status to(at_rw *r, at_node *n, at_value v) {
+  AT_ENSURE(at_type_eq(at_value_type(v), &n->types[0]));
+  return at_fwd_set(r, n, 0, v);
+}
+
+// Same data under another type.
+static at_status retype(at_rw *r, at_node *n, const at_literal *l) {
+  const at_literal *out;
+  at_value v;
+  AT_TRY(at_literal_make(r->m->arena, n->types[0], l->data, l->splat, true, &out));
+  at_attr attr = {.id = AT_ATTR_VALUE};
+  attr.literal = out;
+  AT_TRY(at_mk(n, AT_OP_CONSTANT, NULL, 0, &attr, 1, &n->types[0], &v));
+  return to(r, n, v);
+}
+
+static at_status splat(at_rw *r, at_node *n, const void *element) {
+  at_value v;
+  AT_TRY(at_mk_splat(n, n->types[0], element, &v));
+  return to(r, n, v);
+}
+
+static at_status reshape(at_rw *r, at_node *n) {
+  at_value x = n->operands[0], v;
+  const at_node *in = x.node;
+  if (at_type_eq(at_value_type(x), &n->types[0])) return to(r, n, x);
+  const at_literal *l = at_const_of(x);
+  if (l) return retype(r, n, l);
+  if (in->op == AT_OP_RESHAPE) {
+    AT_TRY(at_mk_reshape(n, in->operands[0], at_type_dims(&n->types[0]), &v));
+    return to(r, n, v);
+  }
+  // A broadcast of a scalar can be made in any shape.
+  if (in->op == AT_OP_BROADCAST_IN_DIM && at_value_type(in->operands[0])->rank == 0) {
+    AT_TRY(at_mk_broadcast(n, in->operands[0], at_type_dims(&n->types[0]), NULL, &v));
+    return to(r, n, v);
+  }
+  return AT_OK;
+}
+
+// A transpose moves no data when the dimensions larger than one keep their order.
+static bool is_reshape(const at_type *in, const int64_t *perm) {
+  int64_t last = -1;
+  for (uint32_t i = 0; i < in->rank; i++) {
+    if (in->dims[perm[i]] == 1) continue;
+    if (perm[i] < last) return false;
+    last = perm[i];
+  }
+  return true;
+}
+
+static at_status transpose(at_rw *r, at_node *n) {
+  at_value x = n->operands[0], v;
+  const at_node *in = x.node;
+  const at_type *from = at_value_type(x);
+  at_dims perm = at_node_ints(n, AT_ATTR_PERMUTATION);
+  if (perm.rank > MAX_RANK) return AT_OK;
+  const void *element = at_splat_of(x);
+  if (element) return splat(r, n, element);
+  if (is_reshape(from, perm.ptr)) {
+    AT_TRY(at_mk_reshape(n, x, at_type_dims(&n->types[0]), &v));
+    return to(r, n, v);
+  }
+  int64_t p[MAX_RANK], inverse[MAX_RANK];
+  if (in->op == AT_OP_TRANSPOSE) {
+    at_dims first = at_node_ints(in, AT_ATTR_PERMUTATION);
+    for (uint32_t i = 0; i < perm.rank; i++) p[i] = first.ptr[perm.ptr[i]];
+    AT_TRY(at_mk_transpose(n, in->operands[0], p, &v));
+    return to(r, n, v);
+  }
+  if (in->op == AT_OP_BROADCAST_IN_DIM) {
+    at_dims where = at_node_ints(in, AT_ATTR_BROADCAST_DIMENSIONS);
+    for (uint32_t i = 0; i < perm.rank; i++) inverse[perm.ptr[i]] = i;
+    for (uint32_t i = 0; i < where.rank; i++) p[i] = inverse[where.ptr[i]];
+    for (uint32_t i = 1; i < where.rank; i++)
+      if (p[i] < p[i - 1]) return AT_OK;  // would hide the transpose
+    AT_TRY(at_mk_broadcast(n, in->operands[0], at_type_dims(&n->types[0]), p, &v));
+    return to(r, n, v);
+  }
+  return AT_OK;
+}
+
+static at_status broadcast(at_rw *r, at_node *n) {
+  at_value x = n->operands[0], v;
+  const at_node *in = x.node;
+  const at_type *from = at_value_type(x), *out = &n->types[0];
+  at_dims where = at_node_ints(n, AT_ATTR_BROADCAST_DIMENSIONS);
+  if (where.rank > MAX_RANK || out->rank > MAX_RANK) return AT_OK;
+  const void *element = at_splat_of(x);
+  if (element) return splat(r, n, element);
+  bool ordered = true, same_size = at_type_elements(from) == at_type_elements(out);
+  for (uint32_t i = 1; i < where.rank; i++)
+    ordered &= where.ptr[i] > where.ptr[i - 1];
+  if (ordered && same_size) {
+    AT_TRY(at_mk_reshape(n, x, at_type_dims(out), &v));
+    return to(r, n, v);
+  }
+  int64_t p[MAX_RANK];
+  if (in->op == AT_OP_BROADCAST_IN_DIM) {
+    // Compose unless a dimension of size one is stretched in between; then the
+    // inner broadcast makes it, and the rule for it applies.
+    at_dims inner = at_node_ints(in, AT_ATTR_BROADCAST_DIMENSIONS);
+    for (uint32_t i = 0; i < inner.rank; i++) p[i] = where.ptr[inner.ptr[i]];
+    AT_TRY(at_mk_broadcast(n, in->operands[0], at_type_dims(out), p, &v));
+    return to(r, n, v);
+  }
+  if (in->op != AT_OP_RESHAPE) return AT_OK;
+  // A reshape that only adds or drops dimensions of size one.
+  at_value y = in->operands[0];
+  const at_type *base = at_value_type(y);
+  if (base->rank > from->rank) return AT_OK;
+  uint32_t d = 0;
+  for (uint32_t i = 0; i < from->rank; i++) {
+    if (d < base->rank && base->dims[d] == from->dims[i] &&
+        (from->dims[i] != 1 || from->rank - i == base->rank - d))
+      p[d++] = where.ptr[i];
+    else if (from->dims[i] != 1)
+      return AT_OK;
+  }
+  if (d != base->rank) return AT_OK;
+  AT_TRY(at_mk_broadcast(n, y, at_type_dims(out), p, &v));
+  return to(r, n, v);
+}
+
+static at_status slice_of_concat(at_rw *r, at_node *n, at_dims start, at_dims limit,
+                                 at_dims stride) {
+  const at_node *in = n->operands[0].node;
+  int64_t dim = at_node_int(in, AT_ATTR_DIMENSION, 0), at = 0;
+  int64_t s[MAX_RANK], l[MAX_RANK];
+  for (uint32_t i = 0; i < in->num_operands; i++) {
+    int64_t size = at_value_type(in->operands[i])->dims[dim];
+    if (start.ptr[dim] >= at && limit.ptr[dim] <= at + size) {
+      memcpy(s, start.ptr, start.rank * sizeof *s);
+      memcpy(l, limit.ptr, start.rank * sizeof *l);
+      s[dim] -= at;
+      l[dim] -= at;
+      at_value v;
+      AT_TRY(at_mk_slice(n, in->operands[i], s, l, stride.ptr, &v));
+      return to(r, n, v);
+    }
+    at += size;
+  }
+  return AT_OK;
+}
+
+static at_status slice_of_broadcast(at_rw *r, at_node *n, at_dims start,
+                                    at_dims limit, at_dims stride) {
+  const at_node *in = n->operands[0].node;
+  at_value y = in->operands[0], v;
+  const at_type *base = at_value_type(y);
+  at_dims where = at_node_ints(in, AT_ATTR_BROADCAST_DIMENSIONS);
+  int64_t s[MAX_RANK], l[MAX_RANK], t[MAX_RANK];
+  for (uint32_t i = 0; i < base->rank; i++) {
+    int64_t d = where.ptr[i];
+    bool stretched = base->dims[i] != in->types[0].dims[d];
+    s[i] = stretched ? 0 : start.ptr[d];
+    l[i] = stretched ? base->dims[i] : limit.ptr[d];
+    t[i] = stretched ? 1 : stride.ptr[d];
+  }
+  for (uint32_t i = 0; i < base->rank; i++)
+    if (base->dims[i] == 1 && n->types[0].dims[where.ptr[i]] == 0) return AT_OK;
+  AT_TRY(at_mk_slice(n, y, s, l, t, &v));
+  AT_TRY(at_mk_broadcast(n, v, at_type_dims(&n->types[0]), where.ptr, &v));
+  return to(r, n, v);
+}
+
+// Within the padded operand: shift the window.
+static at_status slice_of_pad(at_rw *r, at_node *n, at_dims start, at_dims limit,
+                              at_dims stride) {
+  const at_node *in = n->operands[0].node;
+  const at_type *base = at_value_type(in->operands[0]);
+  at_dims low = at_node_ints(in, AT_ATTR_EDGE_PADDING_LOW);
+  at_dims interior = at_node_ints(in, AT_ATTR_INTERIOR_PADDING);
+  int64_t s[MAX_RANK], l[MAX_RANK];
+  for (uint32_t i = 0; i < base->rank; i++) {
+    s[i] = start.ptr[i] - low.ptr[i];
+    l[i] = limit.ptr[i] - low.ptr[i];
+    if (interior.ptr[i] || s[i] < 0 || l[i] > base->dims[i]) return AT_OK;
+  }
+  at_value v;
+  AT_TRY(at_mk_slice(n, in->operands[0], s, l, stride.ptr, &v));
+  return to(r, n, v);
+}
+
+static at_status slice(at_rw *r, at_node *n) {
+  at_value x = n->operands[0], v;
+  const at_node *in = x.node;
+  at_dims start = at_node_ints(n, AT_ATTR_START_INDICES);
+  at_dims limit = at_node_ints(n, AT_ATTR_LIMIT_INDICES);
+  at_dims stride = at_node_ints(n, AT_ATTR_STRIDES);
+  if (start.rank > MAX_RANK) return AT_OK;
+  if (at_type_eq(at_value_type(x), &n->types[0])) return to(r, n, x);
+  const void *element = at_splat_of(x);
+  if (element) return splat(r, n, element);
+  if (in->op == AT_OP_SLICE) {
+    at_dims s0 = at_node_ints(in, AT_ATTR_START_INDICES);
+    at_dims t0 = at_node_ints(in, AT_ATTR_STRIDES);
+    int64_t s[MAX_RANK], l[MAX_RANK], t[MAX_RANK];
+    for (uint32_t i = 0; i < start.rank; i++) {
+      int64_t count = n->types[0].dims[i];
+      s[i] = s0.ptr[i] + start.ptr[i] * t0.ptr[i];
+      t[i] = t0.ptr[i] * stride.ptr[i];
+      l[i] = count ? s[i] + (count - 1) * t[i] + 1 : s[i];
+      int64_t size = at_value_type(in->operands[0])->dims[i];
+      if (s[i] > size) s[i] = l[i] = size;
+    }
+    AT_TRY(at_mk_slice(n, in->operands[0], s, l, t, &v));
+    return to(r, n, v);
+  }
+  if (in->op == AT_OP_CONCATENATE) return slice_of_concat(r, n, start, limit, stride);
+  if (in->op == AT_OP_BROADCAST_IN_DIM)
+    return slice_of_broadcast(r, n, start, limit, stride);
+  if (in->op == AT_OP_PAD) return slice_of_pad(r, n, start, limit, stride);
+  return AT_OK;
+}
+
+// Two slices that lie side by side along dim.
+static bool adjacent(const at_node *a, const at_node *b, int64_t dim) {
+  if (a->op != AT_OP_SLICE || b->op != AT_OP_SLICE ||
+      !at_value_eq(a->operands[0], b->operands[0]))
+    return false;
+  at_dims sa = at_node_ints(a, AT_ATTR_START_INDICES);
+  at_dims sb = at_node_ints(b, AT_ATTR_START_INDICES);
+  at_dims la = at_node_ints(a, AT_ATTR_LIMIT_INDICES);
+  at_dims lb = at_node_ints(b, AT_ATTR_LIMIT_INDICES);
+  at_dims ta = at_node_ints(a, AT_ATTR_STRIDES), tb = at_node_ints(b, AT_ATTR_STRIDES);
+  if (!at_dims_eq(ta, tb) || ta.ptr[dim] != 1 || la.ptr[dim] != sb.ptr[dim])
+    return false;
+  for (uint32_t i = 0; i < sa.rank; i++)
+    if (i != dim && (sa.ptr[i] != sb.ptr[i] || la.ptr[i] != lb.ptr[i])) return false;
+  return true;
+}
+
+static at_status concatenate(at_rw *r, at_node *n) {
+  int64_t dim = at_node_int(n, AT_ATTR_DIMENSION, 0);
+  at_value v;
+  if (n->num_operands == 1) return to(r, n, n->operands[0]);
+  AT_VEC(at_value) parts = {0};
+  bool changed = false;
+  for (uint32_t i = 0; i < n->num_operands; i++) {
+    at_value x = n->operands[i];
+    const at_node *in = x.node;
+    if (at_value_type(x)->dims[dim] == 0) {
+      changed = true;
+    } else if (in->op == AT_OP_CONCATENATE && in->mark == 1 &&
+               at_node_int(in, AT_ATTR_DIMENSION, 0) == dim) {
+      changed = true;
+      for (uint32_t j = 0; j < in->num_operands; j++)
+        if (!at_vec_push(r->m->arena, &parts, in->operands[j]))
+          return AT_NO_MEMORY("concatenate");
+    } else if (parts.len && adjacent(parts.ptr[parts.len - 1].node, in, dim)) {
+      at_node *a = parts.ptr[parts.len - 1].node;
+      at_dims s = at_node_ints(a, AT_ATTR_START_INDICES);
+      at_dims t = at_node_ints(a, AT_ATTR_STRIDES);
+      at_dims l = at_node_ints(in, AT_ATTR_LIMIT_INDICES);
+      AT_TRY(at_mk_slice(n, a->operands[0], s.ptr, l.ptr, t.ptr, &v));
+      parts.ptr[parts.len - 1] = v;
+      changed = true;
+    } else if (!at_vec_push(r->m->arena, &parts, x)) {
+      return AT_NO_MEMORY("concatenate");
+    }
+  }
+  if (!changed) return AT_OK;
+  if (parts.len == 0) return to(r, n, n->operands[0]);  // all are empty
+  if (parts.len == 1) return to(r, n, parts.ptr[0]);
+  at_attr attr = at_attr_int(AT_ATTR_DIMENSION, dim);
+  AT_TRY(at_mk(n, AT_OP_CONCATENATE, parts.ptr, (uint32_t)parts.len, &attr, 1, NULL,
+               &v));
+  return to(r, n, v);
+}
+
+static at_status pad(at_rw *r, at_node *n) {
+  at_value x = n->operands[0], v;
+  const at_type *from = at_value_type(x);
+  at_dims low = at_node_ints(n, AT_ATTR_EDGE_PADDING_LOW);
+  at_dims high = at_node_ints(n, AT_ATTR_EDGE_PADDING_HIGH);
+  at_dims interior = at_node_ints(n, AT_ATTR_INTERIOR_PADDING);
+  if (low.rank > MAX_RANK) return AT_OK;
+  bool grows = false;
+  int64_t s[MAX_RANK], l[MAX_RANK], t[MAX_RANK];
+  for (uint32_t i = 0; i < low.rank; i++) {
+    grows |= low.ptr[i] > 0 || high.ptr[i] > 0 ||
+             (interior.ptr[i] > 0 && from->dims[i] > 1);
+    s[i] = -low.ptr[i];
+    l[i] = from->dims[i] + high.ptr[i];
+    t[i] = 1;
+  }
+  if (!grows) {
+    for (uint32_t i = 0; i < low.rank; i++)
+      if (s[i] > l[i]) return AT_OK;
+    AT_TRY(at_mk_slice(n, x, s, l, t, &v));
+    return to(r, n, v);
+  }
+  if (at_type_elements(from) == 0) {
+    AT_TRY(at_mk_broadcast(n, n->operands[1], at_type_dims(&n->types[0]), NULL, &v));
+    return to(r, n, v);
+  }
+  const void *a = at_splat_of(x), *b = at_splat_of(n->operands[1]);
+  if (a && b && memcmp(a, b, at_dtype_bytes(from->dtype)) == 0) return splat(r, n, a);
+  return AT_OK;
+}
+
+static at_status reverse(at_rw *r, at_node *n) {
+  at_value x = n->operands[0], v;
+  at_dims dims = at_node_ints(n, AT_ATTR_DIMENSIONS);
+  if (dims.rank > MAX_RANK) return AT_OK;
+  if (at_splat_of(x)) return to(r, n, x);
+  int64_t keep[MAX_RANK];
+  uint32_t kept = 0;
+  for (uint32_t i = 0; i < dims.rank; i++)
+    if (n->types[0].dims[dims.ptr[i]] > 1) keep[kept++] = dims.ptr[i];
+  if (kept == 0) return to(r, n, x);
+  if (x.node->op == AT_OP_REVERSE &&
+      at_dims_eq(at_node_ints(x.node, AT_ATTR_DIMENSIONS), dims))
+    return to(r, n, x.node->operands[0]);
+  if (kept == dims.rank) return AT_OK;
+  at_attr attr = at_attr_ints(AT_ATTR_DIMENSIONS, keep, kept);
+  AT_TRY(at_mk(n, AT_OP_REVERSE, &x, 1, &attr, 1, NULL, &v));
+  return to(r, n, v);
+}
+
+static at_status iota(at_rw *r, at_node *n) {
+  int64_t d = at_node_int(n, AT_ATTR_DIMENSION, 0);
+  if (n->types[0].dims[d] != 1) return AT_OK;
+  at_value v;
+  AT_TRY(at_mk_splat_int(n, n->types[0], 0, &v));
+  return to(r, n, v);
+}
+
+static at_status bitcast(at_rw *r, at_node *n) {
+  at_value x = n->operands[0];
+  if (at_type_eq(at_value_type(x), &n->types[0])) return to(r, n, x);
+  const at_node *in = x.node;
+  if (in->op == AT_OP_BITCAST_CONVERT &&
+      at_type_eq(at_value_type(in->operands[0]), &n->types[0]) &&
+      at_dtype_of(at_value_type(x)->dtype)->bits ==
+          at_dtype_of(n->types[0].dtype)->bits)
+    return to(r, n, in->operands[0]);
+  return AT_OK;
+}
+
+at_status at_simplify_shape(at_rw *r, at_node *n) {
+  switch (n->op) {
+    case AT_OP_RESHAPE: return reshape(r, n);
+    case AT_OP_TRANSPOSE: return transpose(r, n);
+    case AT_OP_BROADCAST_IN_DIM: return broadcast(r, n);
+    case AT_OP_SLICE: return slice(r, n);
+    case AT_OP_CONCATENATE: return concatenate(r, n);
+    case AT_OP_PAD: return pad(r, n);
+    case AT_OP_REVERSE: return reverse(r, n);
+    case AT_OP_IOTA: return iota(r, n);
+    case AT_OP_BITCAST_CONVERT: return bitcast(r, n);
+    default: return AT_OK;
+  }
+}
