@@ -1,5 +1,5 @@
 // Ops that have a simpler form: batch norms, maps, clamps, collectives of one
-// device, top-k custom calls, dead random bits.
+// device, top-k custom calls.
 #include "passes/passes_internal.h"
 
 enum { MAX_RANK = 32 };
@@ -150,7 +150,7 @@ static at_status map(at_rw *r, at_node *n) {
       for (uint32_t i = 0; i < k->num_operands && i < 3; i++) {
         void **at = at_map_find_ptr(&values, k->operands[i].node);
         if (at)
-          in[i] = (at_value){(at_node *)*at, 0};
+          in[i] = *(const at_value *)*at;
         else  // captured scalar
           AT_TRY(at_mk_broadcast(n, k->operands[i], dims, NULL, &in[i]));
       }
@@ -158,16 +158,13 @@ static at_status map(at_rw *r, at_node *n) {
       AT_TRY(at_type_make(r->m->arena, k->types[0].dtype, dims, &t));
       AT_TRY(at_mk(n, k->op, in, k->num_operands, k->attrs, k->num_attrs, &t, &v));
     }
-    // A parameter may stand for any result of a node; a copy-free wrapper is not
-    // needed as long as it is result 0.
-    if (v.index != 0) return AT_OK;
     void **slot;
     AT_TRY_ALLOC(slot, at_map_put_ptr(&values, k));
-    *slot = v.node;
+    AT_TRY_ALLOC(*slot, at_arena_copy(r->m->arena, &v, sizeof v, _Alignof(at_value)));
   }
   void **out = at_map_find_ptr(&values, body->results[0].node);
   if (!out) return AT_OK;
-  return to(r, n, 0, (at_value){(at_node *)*out, 0});
+  return to(r, n, 0, *(const at_value *)*out);
 }
 
 // ---- One device --------------------------------------------------------------------
@@ -223,7 +220,7 @@ static at_status device_id(at_rw *r, at_node *n) {
   return to(r, n, 0, v);
 }
 
-// ---- Clamp, top-k -------------------------------------------------------------------
+// ---- Clamp -------------------------------------------------------------------
 // Scalar bounds become full ones, so that an elementwise op reads equal shapes.
 static at_status clamp(at_rw *r, at_node *n) {
   at_value v[3];
@@ -240,26 +237,6 @@ static at_status clamp(at_rw *r, at_node *n) {
   return to(r, n, 0, out);
 }
 
-static at_status top_k_call(at_rw *r, at_node *n) {
-  at_str target = at_node_str(n, AT_ATTR_CALL_TARGET_NAME);
-  if (!at_str_is(target, "TopK") || n->num_operands != 1 || n->num_results != 2)
-    return AT_OK;
-  const at_type *x = at_value_type(n->operands[0]), *y = &n->types[0];
-  if (x->rank == 0 || y->rank != x->rank || n->types[1].dtype != AT_S32) return AT_OK;
-  at_attr attrs[2] = {at_attr_int(AT_ATTR_K, y->dims[y->rank - 1]),
-                      at_attr_int(AT_ATTR_LARGEST, 1)};
-  at_node_desc d = {.op = AT_OP_TOP_K,
-                    .operands = n->operands,
-                    .num_operands = 1,
-                    .attrs = attrs,
-                    .num_attrs = 2,
-                    .loc = n->loc};
-  at_node *fresh;
-  AT_TRY(at_build(n->parent, n, &d, &fresh));
-  AT_TRY(to(r, n, 0, (at_value){fresh, 0}));
-  return to(r, n, 1, (at_value){fresh, 1});
-}
-
 static at_status expand_node(at_rw *r, at_node *n) {
   for (uint32_t i = 0; i < n->num_results; i++)
     if (!at_type_is_static(&n->types[i])) return AT_OK;
@@ -272,9 +249,7 @@ static at_status expand_node(at_rw *r, at_node *n) {
     case AT_OP_PARTITION_ID:
     case AT_OP_REPLICA_ID: return device_id(r, n);
     case AT_OP_COLLECTIVE_PERMUTE: return permute(r, n);
-    case AT_OP_CUSTOM_CALL:
-      AT_TRY(at_expand_approx_top_k(r, n));
-      return at_fwd_has(n) ? AT_OK : top_k_call(r, n);
+    case AT_OP_CUSTOM_CALL: return at_expand_top_k(r, n);
     default: return at_op_is(n->op, AT_COLLECTIVE) ? collective(r, n) : AT_OK;
   }
 }

@@ -243,3 +243,32 @@ bool at_is_splat(at_value v, double x) {
   if (at_splat_int(v, &i)) return i == (int64_t)x && (double)i == x;
   return false;
 }
+
+bool at_is_identity(at_op op, at_value init) {
+  double f;
+  int64_t i;
+  at_dtype t = at_value_type(init)->dtype;
+  if (at_splat_float(init, &f)) {
+    switch (op) {
+      case AT_OP_ADD: return f == 0;
+      case AT_OP_MULTIPLY: return f == 1;
+      case AT_OP_MAXIMUM: return f == -__builtin_inf();
+      case AT_OP_MINIMUM: return f == __builtin_inf();
+      default: return false;
+    }
+  }
+  if (!at_splat_int(init, &i)) return false;
+  uint32_t bits = at_dtype_of(t)->bits;
+  bool is_signed = at_is_signed_int(t);
+  int64_t low = is_signed ? (int64_t)(UINT64_MAX << (bits - 1)) : 0;
+  switch (op) {
+    case AT_OP_ADD:
+    case AT_OP_OR:
+    case AT_OP_XOR: return i == 0;
+    case AT_OP_MULTIPLY: return i == 1;
+    case AT_OP_AND: return t == AT_PRED && i == 1;
+    case AT_OP_MAXIMUM: return i == low;
+    case AT_OP_MINIMUM: return is_signed && i == ~low;
+    default: return false;
+  }
+}

@@ -89,11 +89,6 @@ fuse_member *fuse_member_of(fuse_cluster *c, const fuse_node *n) {
 }
 
 // ---- Uses ------------------------------------------------------------------------
-static at_node *holder(at_node *n, const at_comp *c) {
-  while (n && n->parent != c) n = n->parent->owner;
-  return n;
-}
-
 static at_status add_use(fuser *f, at_value v, fuse_node *user) {
   fuse_node *d = fuse_of(f, v.node);
   if (!d || d == user) return AT_OK;

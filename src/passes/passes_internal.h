@@ -55,6 +55,9 @@ bool at_splat_float(at_value v, double *out);  // floats
 bool at_splat_int(at_value v, int64_t *out);   // bool and integers
 bool at_is_splat(at_value v, double x);  // ints and floats; -0 differs from 0
 
+// Does op(init, x) equal x for every x (but for the sign of a zero under ADD)?
+bool at_is_identity(at_op op, at_value init);
+
 // ---- Building ---------------------------------------------------------------
 // Each inserts before `at`, with at's location.
 at_status at_mk(at_node *at, at_op op, const at_value *operands, uint32_t n,
@@ -99,6 +102,7 @@ at_status at_simplify_hoist(at_rw *r, at_node *loop);  // loop-invariant code
 at_status at_cse(at_rw *r);
 // Folds n if its operands are constants and it is cheap enough; *out: it was.
 at_status at_fold_node(at_rw *r, at_node *n, int64_t *budget, bool *out);
+at_status at_expand_top_k(at_rw *r, at_node *n);  // custom calls
 at_status at_fuse_scalar(at_module *m, at_comp *c);
 
 #endif

@@ -263,35 +263,6 @@ static at_status transposed_dot(at_rw *r, at_node *n) {
 
 // Reductions over dimensions of size one: the operand, reshaped. The initial value
 // takes part, so it must be the body's identity.
-static bool is_identity(at_op op, at_value init) {
-  double f;
-  int64_t i;
-  at_dtype t = at_value_type(init)->dtype;
-  if (at_splat_float(init, &f)) {
-    switch (op) {
-      case AT_OP_ADD: return f == 0;
-      case AT_OP_MULTIPLY: return f == 1;
-      case AT_OP_MAXIMUM: return f == -__builtin_inf();
-      case AT_OP_MINIMUM: return f == __builtin_inf();
-      default: return false;
-    }
-  }
-  if (!at_splat_int(init, &i)) return false;
-  uint32_t bits = at_dtype_of(t)->bits;
-  bool is_signed = at_is_signed_int(t);
-  int64_t low = is_signed ? (int64_t)(UINT64_MAX << (bits - 1)) : 0;
-  switch (op) {
-    case AT_OP_ADD:
-    case AT_OP_OR:
-    case AT_OP_XOR: return i == 0;
-    case AT_OP_MULTIPLY: return i == 1;
-    case AT_OP_AND: return t == AT_PRED && i == 1;
-    case AT_OP_MAXIMUM: return i == low;
-    case AT_OP_MINIMUM: return is_signed && i == ~low;
-    default: return false;
-  }
-}
-
 static at_status reduce(at_rw *r, at_node *n) {
   if (n->num_operands != 2) return AT_OK;
   at_value x = n->operands[0], v;
@@ -300,7 +271,7 @@ static at_status reduce(at_rw *r, at_node *n) {
   for (uint32_t i = 0; i < dims.rank; i++)
     if (t->dims[dims.ptr[i]] != 1) return AT_OK;
   at_op op = at_region_binary(n->regions[0]);
-  if (op == AT_OP_COUNT || !is_identity(op, n->operands[1])) return AT_OK;
+  if (op == AT_OP_COUNT || !at_is_identity(op, n->operands[1])) return AT_OK;
   // x + 0 would turn -0 into 0.
   double f;
   if (op == AT_OP_ADD && at_splat_float(n->operands[1], &f) && !__builtin_signbit(f)) {

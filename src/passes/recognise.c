@@ -1,0 +1,112 @@
+// Whole-length windows are running reductions: linear instead of quadratic.
+#include <math.h>
+
+#include "passes/passes_internal.h"
+
+static bool all_are(at_dims d, int64_t x) {
+  for (uint32_t i = 0; i < d.rank; i++)
+    if (d.ptr[i] != x) return false;
+  return true;
+}
+
+// The dimension along which every output sees all inputs before it (reverse: after
+// it); -1: another window.
+static int64_t running_dim(const at_node *n, bool *reverse) {
+  const at_type *t = at_value_type(n->operands[0]);
+  at_dims window = at_node_ints(n, AT_ATTR_WINDOW_DIMENSIONS);
+  at_dims pad = at_node_ints(n, AT_ATTR_PADDING);
+  if (!all_are(at_node_ints(n, AT_ATTR_WINDOW_STRIDES), 1) ||
+      !all_are(at_node_ints(n, AT_ATTR_BASE_DILATIONS), 1) ||
+      !all_are(at_node_ints(n, AT_ATTR_WINDOW_DILATIONS), 1))
+    return -1;
+  int64_t dim = -1;
+  for (uint32_t i = 0; i < t->rank; i++) {
+    int64_t low = pad.rank ? pad.ptr[2 * i] : 0, high = pad.rank ? pad.ptr[2 * i + 1] : 0;
+    if (window.ptr[i] == 1 && low == 0 && high == 0) continue;
+    bool forward = low == t->dims[i] - 1 && high == 0;
+    bool backward = high == t->dims[i] - 1 && low == 0;
+    if (dim >= 0 || window.ptr[i] != t->dims[i] || (!forward && !backward)) return -1;
+    dim = i;
+    *reverse = backward;
+  }
+  return dim;
+}
+
+// log(e^a + e^b) as JAX writes it: max + log1p(exp(-|a - b|)), guarded against NaN.
+static bool is_log_add_exp(const at_comp *c) {
+  uint32_t exps = 0, logs = 0, maxima = 0;
+  if (c->num_params != 2 || c->num_results != 1) return false;
+  AT_FOR_NODES(n, c) {
+    switch (n->op) {
+      case AT_OP_EXPONENTIAL: exps++; break;
+      case AT_OP_LOG_PLUS_ONE: logs++; break;
+      case AT_OP_MAXIMUM: maxima++; break;
+      case AT_OP_PARAMETER:
+      case AT_OP_SUBTRACT:
+      case AT_OP_ADD:
+      case AT_OP_ABS:
+      case AT_OP_NEGATE:
+      case AT_OP_COMPARE:
+      case AT_OP_SELECT: break;
+      default: return false;
+    }
+  }
+  return exps == 1 && logs == 1 && maxima == 1;
+}
+
+static bool starts_neutral(const at_node *n) {
+  uint32_t inputs = n->num_operands / 2;
+  if (inputs != 1) return false;
+  double init;
+  at_op op = at_region_binary(n->regions[0]);
+  if (op != AT_OP_COUNT) return at_is_identity(op, n->operands[1]);
+  return is_log_add_exp(n->regions[0]) && at_splat_float(n->operands[1], &init) &&
+         init == -INFINITY;
+}
+
+static at_status window(at_rw *r, at_node *n) {
+  bool reverse = false;
+  if (!at_type_is_static(at_value_type(n->operands[0])) || !starts_neutral(n))
+    return AT_OK;
+  int64_t dim = running_dim(n, &reverse);
+  if (dim < 0) return AT_OK;
+  at_attr attrs[2] = {at_attr_int(AT_ATTR_DIMENSION, dim),
+                      at_attr_int(AT_ATTR_REVERSE, reverse)};
+  n->regions[0]->owner = NULL;
+  at_node_desc d = {.op = AT_OP_SCAN,
+                    .operands = n->operands,
+                    .num_operands = n->num_operands,
+                    .attrs = attrs,
+                    .num_attrs = 2,
+                    .regions = n->regions,
+                    .num_regions = 1,
+                    .loc = n->loc};
+  at_node *scan;
+  AT_TRY(at_build(n->parent, n, &d, &scan));
+  AT_TRY(at_fwd_set(r, n, 0, (at_value){scan, 0}));
+  n->num_regions = 0;
+  at_node_remove(n);
+  return AT_OK;
+}
+
+static at_status recognise_comp(at_rw *r, at_comp *c) {
+  for (at_node *n = c->first, *next; n; n = next) {
+    next = n->next;
+    at_fwd_operands(n);
+    for (uint32_t i = 0; i < n->num_regions; i++)
+      AT_TRY(recognise_comp(r, n->regions[i]));
+    if (n->op == AT_OP_REDUCE_WINDOW) AT_TRY(window(r, n));
+  }
+  at_fwd_results(c);
+  return AT_OK;
+}
+
+at_status at_pass_recognise(at_module *m, const at_pass_options *o) {
+  at_rw r = {.m = m, .o = o};
+  at_aux_clear(m);
+  for (uint32_t i = 0; i < m->num_funcs; i++)
+    AT_TRY(recognise_comp(&r, m->funcs[i]));
+  at_dce(m);
+  at_aux_clear(m);
+  return AT_OK;
+}
