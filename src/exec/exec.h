@@ -1,7 +1,8 @@
-// Runs executables on virtual devices of this process: buffers, launches, events,
-// host callbacks. Everything is asynchronous: calls enqueue and return; a buffer may
-// be used before it is defined, and an error travels with it. Thread-safe unless a
-// line says otherwise. Objects are reference-counted where `retain` exists.
+// Runs executables on virtual devices of this process: buffers, launches,
+// events, host callbacks. Everything is asynchronous: calls enqueue and return;
+// a buffer may be used before it is defined, and an error travels with it.
+// Thread-safe unless a line says otherwise. Objects are reference-counted where
+// `retain` exists.
 #ifndef ATOLL_EXEC_EXEC_H_
 #define ATOLL_EXEC_EXEC_H_
 
@@ -10,12 +11,14 @@
 #include "base/span.h"
 #include "base/status.h"
 
-// ---- Runtime and devices --------------------------------------------------------
+// ---- Runtime and devices
+// --------------------------------------------------------
 typedef struct at_runtime at_runtime;
 typedef struct at_chip at_chip;  // a virtual device, owned by the runtime
 
 typedef struct at_runtime_options {
-  const char *target;  // ATOLL_TARGET's grammar: "v6e", "v5p:2x2x4", "2*v5e:2x2"; NULL: default
+  const char *target;  // ATOLL_TARGET's grammar: "v6e", "v5p:2x2x4",
+                       // "2*v5e:2x2"; NULL: default
   uint32_t threads;    // 0: all cores of this process
 } at_runtime_options;
 at_status at_runtime_create(const at_runtime_options *o, at_runtime **out);
@@ -39,16 +42,22 @@ typedef struct at_memory_stats {
 at_memory_stats at_chip_memory_stats(const at_chip *c);
 void at_chip_memory_stats_clear(at_chip *c);  // peak = in use; counts = 0
 
-// ---- Buffers ---------------------------------------------------------------------
+// ---- Buffers
+// ---------------------------------------------------------------------
 typedef enum at_memory_kind {
-  AT_MEM_DEVICE, AT_MEM_PINNED_HOST, AT_MEM_UNPINNED_HOST, AT_MEM_KINDS
+  AT_MEM_DEVICE,
+  AT_MEM_PINNED_HOST,
+  AT_MEM_UNPINNED_HOST,
+  AT_MEM_KINDS
 } at_memory_kind;
 const char *at_memory_kind_name(at_memory_kind k);
 
 typedef struct at_buffer at_buffer;  // dense row-major array on a chip
 typedef enum at_host_semantics {     // as PJRT_HostBufferSemantics
-  AT_HOST_IMMUTABLE_ONLY_DURING_CALL, AT_HOST_IMMUTABLE_UNTIL_TRANSFER,
-  AT_HOST_IMMUTABLE_ZERO_COPY, AT_HOST_MUTABLE_ZERO_COPY
+  AT_HOST_IMMUTABLE_ONLY_DURING_CALL,
+  AT_HOST_IMMUTABLE_UNTIL_TRANSFER,
+  AT_HOST_IMMUTABLE_ZERO_COPY,
+  AT_HOST_MUTABLE_ZERO_COPY
 } at_host_semantics;
 typedef struct at_host_array {
   at_dtype dtype;
@@ -57,53 +66,68 @@ typedef struct at_host_array {
   const void *data;
 } at_host_array;
 // *out_host_done fires when `src->data` is no longer read (one reference).
-// Sub-byte types: one byte per element on both sides. RESOURCE_EXHAUSTED over HBM.
-at_status at_buffer_from_host(at_chip *c, at_memory_kind k, const at_host_array *src,
-                              at_host_semantics s, at_buffer **out, at_event **out_host_done);
+// Sub-byte types: one byte per element on both sides. RESOURCE_EXHAUSTED over
+// HBM.
+at_status at_buffer_from_host(at_chip *c, at_memory_kind k,
+                              const at_host_array *src, at_host_semantics s,
+                              at_buffer **out, at_event **out_host_done);
 // Not defined yet: fill with at_buffer_data_mut, then at_buffer_define.
-at_status at_buffer_create(at_chip *c, at_memory_kind k, at_dtype t, at_dims dims, at_buffer **out);
+at_status at_buffer_create(at_chip *c, at_memory_kind k, at_dtype t,
+                           at_dims dims, at_buffer **out);
 void at_buffer_define(at_buffer *b, at_status s);  // consumes s
 // A view of foreign memory; on_release(arg) when the last user is gone.
-at_status at_buffer_view(at_chip *c, at_memory_kind k, at_dtype t, at_dims dims, void *data,
-                         void (*on_release)(void *), void *arg, at_buffer **out);
+at_status at_buffer_view(at_chip *c, at_memory_kind k, at_dtype t, at_dims dims,
+                         void *data, void (*on_release)(void *), void *arg,
+                         at_buffer **out);
 at_buffer *at_buffer_retain(at_buffer *b);
 void at_buffer_release(at_buffer *b);
 at_dtype at_buffer_dtype(const at_buffer *b);
 at_dims at_buffer_dims(const at_buffer *b);
-size_t at_buffer_bytes(const at_buffer *b);       // dense
-size_t at_buffer_padded_bytes(const at_buffer *b); // what the target's HBM holds
+size_t at_buffer_bytes(const at_buffer *b);  // dense
+size_t at_buffer_padded_bytes(
+    const at_buffer *b);  // what the target's HBM holds
 at_chip *at_buffer_chip(const at_buffer *b);
 at_memory_kind at_buffer_memory(const at_buffer *b);
-at_event *at_buffer_ready(at_buffer *b);          // borrowed; fires when defined
+at_event *at_buffer_ready(at_buffer *b);  // borrowed; fires when defined
 bool at_buffer_is_ready(const at_buffer *b);
-void *at_buffer_data(at_buffer *b);   // valid once ready; NULL when deleted/donated
+void *at_buffer_data(
+    at_buffer *b);  // valid once ready; NULL when deleted/donated
 void *at_buffer_data_mut(at_buffer *b);
-// Deleted buffers free their memory when the last launch that reads them is done.
+// Deleted buffers free their memory when the last launch that reads them is
+// done.
 void at_buffer_delete(at_buffer *b);
 bool at_buffer_is_deleted(const at_buffer *b);
 // External references hold the memory (PJRT's external reference count).
 at_status at_buffer_acquire(at_buffer *b);  // FAILED_PRECONDITION when deleted
 void at_buffer_unacquire(at_buffer *b);
-// Copies the dense row-major bytes [offset, offset + n) to dst; *out_done fires.
-at_status at_buffer_to_host(at_buffer *b, void *dst, size_t offset, size_t n, at_event **out_done);
-at_status at_buffer_copy_to(at_buffer *b, at_chip *c, at_memory_kind k, at_buffer **out);
+// Copies the dense row-major bytes [offset, offset + n) to dst; *out_done
+// fires.
+at_status at_buffer_to_host(at_buffer *b, void *dst, size_t offset, size_t n,
+                            at_event **out_done);
+at_status at_buffer_copy_to(at_buffer *b, at_chip *c, at_memory_kind k,
+                            at_buffer **out);
 
-// ---- Executables -----------------------------------------------------------------
+// ---- Executables
+// -----------------------------------------------------------------
 typedef struct at_loaded at_loaded;
 // Checks every index and offset of the block (INVALID_ARGUMENT), maps its code.
 // The bytes are copied.
-at_status at_loaded_create(at_runtime *rt, at_bytes executable, at_loaded **out);
+at_status at_loaded_create(at_runtime *rt, at_bytes executable,
+                           at_loaded **out);
 at_loaded *at_loaded_retain(at_loaded *l);
 void at_loaded_release(at_loaded *l);
 const at_xheader *at_loaded_header(const at_loaded *l);
-const void *at_loaded_section(const at_loaded *l, at_xsection s, uint64_t *out_count);
+const void *at_loaded_section(const at_loaded *l, at_xsection s,
+                              uint64_t *out_count);
 const char *at_loaded_string(const at_loaded *l, uint32_t offset);
 
 // Host transfers of a launch (PJRT send/recv callbacks).
 typedef struct at_host_channel {
   int64_t channel_id;
-  // SEND: device -> host; data dense, valid during the call. `done` after the last.
-  at_status (*send)(void *user, const void *data, size_t bytes, size_t total, bool done);
+  // SEND: device -> host; data dense, valid during the call. `done` after the
+  // last.
+  at_status (*send)(void *user, const void *data, size_t bytes, size_t total,
+                    bool done);
   // RECV: host -> device; write `bytes` to dst, then fire *done (may be later).
   at_status (*recv)(void *user, void *dst, size_t bytes, at_event *done);
   void *user;
@@ -119,17 +143,19 @@ typedef struct at_launch {
   int64_t launch_id;
 } at_launch;
 // outputs: header's output count buffers, each one reference, defined when the
-// launch is done. *out_done (may be NULL) is one reference. Donated arguments are
-// deleted. Waits for its arguments on a fiber; small programs whose arguments are
-// ready run on the caller's thread. INVALID_ARGUMENT names the argument, its shape
-// and what was expected.
-at_status at_loaded_execute(at_loaded *l, const at_launch *launch, at_buffer **outputs,
-                            at_event **out_done);
+// launch is done. *out_done (may be NULL) is one reference. Donated arguments
+// are deleted. Waits for its arguments on a fiber; small programs whose
+// arguments are ready run on the caller's thread. INVALID_ARGUMENT names the
+// argument, its shape and what was expected.
+at_status at_loaded_execute(at_loaded *l, const at_launch *launch,
+                            at_buffer **outputs, at_event **out_done);
 
-// ---- Custom calls ------------------------------------------------------------------
-// A foreign handler, by call target name and platform. ffi: XLA_FFI_Handler*.
+// ---- Custom calls
+// ------------------------------------------------------------------ A foreign
+// handler, by call target name and platform. ffi: XLA_FFI_Handler*.
 typedef enum at_custom_kind { AT_CUSTOM_FFI, AT_CUSTOM_LEGACY } at_custom_kind;
-at_status at_custom_register(at_str target, at_custom_kind kind, void *handler, uint32_t traits);
+at_status at_custom_register(at_str target, at_custom_kind kind, void *handler,
+                             uint32_t traits);
 // What the frontend's XLA_FFI_Handler is called with is built here.
 
 #endif

@@ -1,0 +1,170 @@
+// Pooled host memory. Requests are rounded to classes eight to a doubling, so a
+// block that comes back fits the next launch of the same program exactly, with
+// its pages (huge ones from 2 MiB on) still mapped: steady state makes no page
+// fault.
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "exec/exec_internal.h"
+
+enum {
+  kClasses = 16 + 38 * 8,
+  kSlabBytes = 2 << 20,
+  kOwnMapping = 256 << 10,  // from here on a block is a mapping of its own
+  kHugePage = 2 << 20,
+  kAskFirst =
+      256 << 20,  // fresh mappings from here on look at free memory first
+};
+
+typedef struct spare {
+  struct spare *next;
+} spare;
+
+struct at_blocks {
+  spare *free[kClasses];
+  uint8_t *slab, *slab_end;
+  void **slabs;
+  size_t num_slabs, cap_slabs;
+  size_t cached, cache_limit;
+};
+
+static uint32_t class_of(size_t bytes, size_t *out_size) {
+  if (bytes <= 1024) {
+    uint32_t c = bytes ? (uint32_t)((bytes + 63) / 64 - 1) : 0;
+    *out_size = (size_t)(c + 1) * 64;
+    return c;
+  }
+  uint32_t lg = 63 - (uint32_t)__builtin_clzll(bytes - 1);
+  uint32_t sub = (uint32_t)((bytes - 1) >> (lg - 3)) & 7;
+  *out_size = (size_t)(8 + sub + 1) << (lg - 3);
+  return 16 + (lg - 10) * 8 + sub;
+}
+
+size_t at_blocks_capacity(size_t bytes) {
+  size_t size;
+  class_of(bytes, &size);
+  return size;
+}
+
+static size_t host_memory_bytes(void) {
+  long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+  return pages > 0 && page > 0 ? (size_t)pages * (size_t)page : (size_t)4 << 30;
+}
+
+at_blocks *at_blocks_create(void) {
+  at_blocks *b = calloc(1, sizeof *b);
+  if (b) b->cache_limit = host_memory_bytes() / 4;
+  return b;
+}
+
+static size_t mapping_bytes(size_t size) { return at_align_up(size, 4096); }
+
+static void *map_fresh(size_t size) {
+  size_t bytes = mapping_bytes(size);
+  size_t slack = bytes >= kHugePage ? kHugePage : 0;
+  uint8_t *p = mmap(NULL, bytes + slack, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (p == MAP_FAILED) return NULL;
+  if (!slack) return p;
+  uint8_t *at = (uint8_t *)at_align_up((size_t)p, kHugePage);
+  if (at > p) munmap(p, (size_t)(at - p));
+  uint8_t *end = p + bytes + slack;
+  if (end > at + bytes) munmap(at + bytes, (size_t)(end - (at + bytes)));
+  madvise(at, bytes, MADV_HUGEPAGE);  // advice: failure changes nothing
+  return at;
+}
+
+// Gives cached mappings back to the system, the largest first, until at most
+// `keep` bytes are cached. Slab blocks stay.
+static void trim(at_blocks *b, size_t keep) {
+  for (uint32_t c = kClasses; c-- > 0 && b->cached > keep;) {
+    size_t size = c < 16 ? (c + 1) * 64u
+                         : (size_t)(8 + (c - 16) % 8 + 1) << ((c - 16) / 8 + 7);
+    if (size < kOwnMapping) return;
+    while (b->free[c] && b->cached > keep) {
+      spare *s = b->free[c];
+      b->free[c] = s->next;
+      b->cached -= size;
+      munmap(s, mapping_bytes(size));
+    }
+  }
+}
+
+void at_blocks_destroy(at_blocks *b) {
+  if (!b) return;
+  trim(b, 0);
+  for (size_t i = 0; i < b->num_slabs; i++) munmap(b->slabs[i], kSlabBytes);
+  free(b->slabs);
+  free(b);
+}
+
+size_t at_blocks_cached_bytes(const at_blocks *b) { return b->cached; }
+
+static void *carve(at_blocks *b, size_t size) {
+  if ((size_t)(b->slab_end - b->slab) < size) {
+    if (b->num_slabs == b->cap_slabs) {
+      size_t cap = b->cap_slabs ? b->cap_slabs * 2 : 8;
+      void **grown = realloc(b->slabs, cap * sizeof *grown);
+      if (!grown) return NULL;
+      b->slabs = grown;
+      b->cap_slabs = cap;
+    }
+    uint8_t *slab = map_fresh(kSlabBytes);
+    if (!slab) return NULL;
+    b->slabs[b->num_slabs++] = slab;
+    b->slab = slab;
+    b->slab_end = slab + kSlabBytes;
+  }
+  void *p = b->slab;
+  b->slab += size;
+  return p;
+}
+
+static size_t available_bytes(void) {
+  FILE *f = fopen("/proc/meminfo", "re");
+  if (!f) return SIZE_MAX;
+  char line[128];
+  unsigned long long kib = 0;
+  size_t found = SIZE_MAX;
+  while (found == SIZE_MAX && fgets(line, sizeof line, f))
+    if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1)
+      found = (size_t)kib << 10;
+  fclose(f);
+  return found;
+}
+
+static void *map_block(at_blocks *b, size_t size) {
+  if (size >= kAskFirst && size > available_bytes()) {
+    trim(b, 0);
+    if (size > available_bytes()) return NULL;
+  }
+  void *p = map_fresh(size);
+  if (p) return p;
+  trim(b, 0);
+  return map_fresh(size);
+}
+
+void *at_blocks_take(at_blocks *b, size_t bytes) {
+  if (bytes > (size_t)1 << 46) return NULL;
+  size_t size;
+  uint32_t c = class_of(bytes, &size);
+  spare *s = b->free[c];
+  if (s) {
+    b->free[c] = s->next;
+    b->cached -= size;
+    return s;
+  }
+  return size < kOwnMapping ? carve(b, size) : map_block(b, size);
+}
+
+void at_blocks_give(at_blocks *b, void *p, size_t bytes) {
+  size_t size;
+  uint32_t c = class_of(bytes, &size);
+  spare *s = p;
+  s->next = b->free[c];
+  b->free[c] = s;
+  b->cached += size;
+  if (b->cached > b->cache_limit) trim(b, b->cache_limit / 2);
+}

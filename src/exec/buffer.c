@@ -1,0 +1,202 @@
+// Buffers: life, deletion, donation. See at_buffer's state word in
+// exec_internal.h.
+#include <stdlib.h>
+
+#include "exec/exec_internal.h"
+
+#define REFS(s) ((uint32_t)(s))
+#define HOLDS(s) ((uint32_t)((s) >> 32) & 0x7fffffffu)
+#define DELETED(s) (((s)&AT_BUFFER_DELETED) != 0)
+
+const char *at_memory_kind_name(at_memory_kind k) {
+  static const char *const names[AT_MEM_KINDS] = {"device", "pinned_host",
+                                                  "unpinned_host"};
+  return (unsigned)k < AT_MEM_KINDS ? names[k] : "?";
+}
+
+void at_shape_print(at_dtype t, at_dims dims, at_strbuf *out) {
+  at_strbuf_addf(out, "%s[", at_dtype_of(t)->text);
+  for (uint32_t i = 0; i < dims.rank; i++)
+    at_strbuf_addf(out, "%s%lld", i ? "," : "", (long long)dims.ptr[i]);
+  at_strbuf_addc(out, ']');
+}
+
+static size_t dense_bytes(at_dtype t, at_dims dims) {
+  size_t n = at_dtype_bytes(t);
+  for (uint32_t i = 0; i < dims.rank; i++) {
+    if (dims.ptr[i] < 0) return SIZE_MAX;
+    if (dims.ptr[i] == 0) return 0;
+    n = at_mul(n, (size_t)dims.ptr[i]);
+  }
+  return n;
+}
+
+at_status at_buffer_make(at_chip *c, at_memory_kind k, at_dtype t, at_dims dims,
+                         at_event *ready, at_buffer **out) {
+  size_t bytes = dense_bytes(t, dims);
+  at_buffer *b = NULL;
+  if (ready && (unsigned)k < AT_MEM_KINDS && bytes < SIZE_MAX &&
+      dims.rank <= 64)
+    b = malloc(sizeof *b + dims.rank * sizeof *b->dims);
+  if (!b) {
+    at_event_release(ready);
+    if (bytes == SIZE_MAX || dims.rank > 64 || (unsigned)k >= AT_MEM_KINDS)
+      return AT_FAIL(AT_INVALID_ARGUMENT,
+                     "a buffer of rank %u with a negative or too large "
+                     "dimension, or an unknown memory kind",
+                     dims.rank);
+    return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a buffer");
+  }
+  *b = (at_buffer){.chip = c,
+                   .kind = k,
+                   .dtype = t,
+                   .rank = dims.rank,
+                   .owned = true,
+                   .bytes = bytes,
+                   .ready = ready};
+  b->padded_bytes = at_hw_padded_bytes(c->hw, t, dims);
+  atomic_store_explicit(&b->state, 1, memory_order_relaxed);
+  if (dims.rank) memcpy(b->dims, dims.ptr, dims.rank * sizeof *b->dims);
+  *out = b;
+  return AT_OK;
+}
+
+// ---- The state word
+// --------------------------------------------------------------------- Only by
+// whoever knows that no hold is left or can be taken.
+static void drop_memory(at_buffer *b) {
+  at_chip_free(b->chip, b);
+  if (b->on_release) b->on_release(b->release_arg);
+  b->on_release = NULL;
+}
+
+static void destroy(at_buffer *b) {
+  at_event_release(b->ready);
+  free(b);
+}
+
+at_buffer *at_buffer_retain(at_buffer *b) {
+  atomic_fetch_add_explicit(&b->state, 1, memory_order_relaxed);
+  return b;
+}
+
+void at_buffer_release(at_buffer *b) {
+  if (!b) return;
+  uint64_t before =
+      atomic_fetch_sub_explicit(&b->state, 1, memory_order_acq_rel);
+  if (REFS(before) != 1 || HOLDS(before))
+    return;  // the last hold will see to it
+  if (!DELETED(before)) drop_memory(b);
+  destroy(b);
+}
+
+bool at_buffer_hold(at_buffer *b) {
+  uint64_t s = atomic_load_explicit(&b->state, memory_order_relaxed);
+  do {
+    if (DELETED(s)) return false;
+  } while (!atomic_compare_exchange_weak_explicit(
+      &b->state, &s, s + AT_BUFFER_HOLD, memory_order_acquire,
+      memory_order_relaxed));
+  return true;
+}
+
+bool at_buffer_delete_once(at_buffer *b) {
+  uint64_t before = atomic_fetch_or_explicit(&b->state, AT_BUFFER_DELETED,
+                                             memory_order_acq_rel);
+  if (!DELETED(before) && !HOLDS(before)) drop_memory(b);
+  return !DELETED(before);
+}
+
+void at_buffer_delete(at_buffer *b) { at_buffer_delete_once(b); }
+
+void at_buffer_unhold(at_buffer *b) {
+  uint64_t s = atomic_load_explicit(&b->state, memory_order_acquire);
+  do {
+    if (HOLDS(s) != 1 || !(DELETED(s) || REFS(s) == 0)) continue;
+    // The last hold, and no new one can come: free the memory while the hold
+    // still keeps the object.
+    drop_memory(b);
+    s = atomic_fetch_sub_explicit(&b->state, AT_BUFFER_HOLD,
+                                  memory_order_acq_rel);
+    if (REFS(s) == 0) destroy(b);
+    return;
+  } while (!atomic_compare_exchange_weak_explicit(
+      &b->state, &s, s - AT_BUFFER_HOLD, memory_order_acq_rel,
+      memory_order_acquire));
+}
+
+bool at_buffer_sole_hold(const at_buffer *b) {
+  uint64_t s =
+      atomic_load_explicit(&((at_buffer *)b)->state, memory_order_acquire);
+  return HOLDS(s) == 1;
+}
+
+bool at_buffer_is_deleted(const at_buffer *b) {
+  return DELETED(
+      atomic_load_explicit(&((at_buffer *)b)->state, memory_order_acquire));
+}
+
+at_status at_buffer_acquire(at_buffer *b) {
+  if (at_buffer_hold(b)) return AT_OK;
+  return AT_FAIL(AT_FAILED_PRECONDITION,
+                 "buffer has been deleted or donated: it takes no external "
+                 "reference");
+}
+
+void at_buffer_unacquire(at_buffer *b) { at_buffer_unhold(b); }
+
+// ---- Making
+// ---------------------------------------------------------------------------
+at_status at_buffer_create(at_chip *c, at_memory_kind k, at_dtype t,
+                           at_dims dims, at_buffer **out) {
+  AT_TRY(at_runtime_check(c->runtime));
+  at_buffer *b;
+  AT_TRY(at_buffer_make(c, k, t, dims, at_event_create(), &b));
+  at_status st = at_chip_allocate(c, b, false);
+  if (st.err) {
+    at_buffer_release(b);
+    return st;
+  }
+  *out = b;
+  return AT_OK;
+}
+
+void at_buffer_define(at_buffer *b, at_status s) { at_event_fire(b->ready, s); }
+
+at_status at_buffer_view(at_chip *c, at_memory_kind k, at_dtype t, at_dims dims,
+                         void *data, void (*on_release)(void *), void *arg,
+                         at_buffer **out) {
+  AT_TRY(at_runtime_check(c->runtime));
+  at_buffer *b;
+  AT_TRY(at_buffer_make(c, k, t, dims, at_event_done(), &b));
+  static _Alignas(64) uint8_t nothing[64];
+  b->owned = false;
+  b->data = data ? data : nothing;
+  at_status st = at_chip_allocate(c, b, false);
+  if (st.err) {
+    b->data = NULL;
+    at_buffer_release(b);
+    return st;
+  }
+  b->on_release = on_release;
+  b->release_arg = arg;
+  *out = b;
+  return AT_OK;
+}
+
+// ---- Looking
+// ---------------------------------------------------------------------------
+at_dtype at_buffer_dtype(const at_buffer *b) { return b->dtype; }
+at_dims at_buffer_dims(const at_buffer *b) {
+  return (at_dims){b->dims, b->rank};
+}
+size_t at_buffer_bytes(const at_buffer *b) { return b->bytes; }
+size_t at_buffer_padded_bytes(const at_buffer *b) { return b->padded_bytes; }
+at_chip *at_buffer_chip(const at_buffer *b) { return b->chip; }
+at_memory_kind at_buffer_memory(const at_buffer *b) { return b->kind; }
+at_event *at_buffer_ready(at_buffer *b) { return b->ready; }
+bool at_buffer_is_ready(const at_buffer *b) { return at_event_fired(b->ready); }
+void *at_buffer_data(at_buffer *b) {
+  return at_buffer_is_deleted(b) ? NULL : b->data;
+}
+void *at_buffer_data_mut(at_buffer *b) { return at_buffer_data(b); }

@@ -1,0 +1,368 @@
+// Validation of an executable block: every index and offset, once, at load, so
+// that running needs no checks. Nothing here runs or maps code.
+#include <stdlib.h>
+
+#include "base/cpu.h"
+#include "exec/exec_internal.h"
+
+typedef struct checker {
+  const uint8_t *block;
+  const at_xheader *h;
+  const char *strings;
+  const at_xtype *types;
+  const at_xslot *slots;
+  const uint32_t *args;
+  const at_xstep *steps;
+  const at_xkernel *kernels;
+  const at_xio *inputs, *outputs;
+  uint8_t *taken;   // per step: inside some range already
+  uint16_t *depth;  // per step: nesting of its own ranges
+} checker;
+
+enum { kMaxNesting = 200, kMaxRank = 64 };
+
+static const struct {
+  const char *name;
+  size_t bytes;
+} g_sections[AT_XS_COUNT] = {
+    [AT_XS_STRINGS] = {"strings", 1},
+    [AT_XS_DIMS] = {"dims", sizeof(int64_t)},
+    [AT_XS_TYPES] = {"types", sizeof(at_xtype)},
+    [AT_XS_SLOTS] = {"slots", sizeof(at_xslot)},
+    [AT_XS_ARGS] = {"args", sizeof(uint32_t)},
+    [AT_XS_PARAMS] = {"params", 1},
+    [AT_XS_STEPS] = {"steps", sizeof(at_xstep)},
+    [AT_XS_KERNELS] = {"kernels", sizeof(at_xkernel)},
+    [AT_XS_OBJECTS] = {"objects", sizeof(at_xobject)},
+    [AT_XS_CODE] = {"code", 1},
+    [AT_XS_CONSTANTS] = {"constants", 1},
+    [AT_XS_INPUTS] = {"inputs", sizeof(at_xio)},
+    [AT_XS_OUTPUTS] = {"outputs", sizeof(at_xio)},
+    [AT_XS_PROPERTIES] = {"properties", sizeof(at_xproperty)},
+};
+
+#define BAD(...) \
+  AT_FAIL(AT_INVALID_ARGUMENT, "malformed executable: " __VA_ARGS__)
+
+static uint64_t count(const checker *c, at_xsection s) {
+  return c->h->sections[s].count;
+}
+static const void *section(const checker *c, at_xsection s) {
+  return c->block + c->h->sections[s].offset;
+}
+static bool in_range(uint64_t begin, uint64_t n, uint64_t limit) {
+  return begin <= limit && n <= limit - begin;
+}
+static bool is_string(const checker *c, uint32_t offset) {
+  return offset < count(c, AT_XS_STRINGS);
+}
+
+static at_status check_header(checker *c, at_bytes block) {
+  const at_xheader *h = (const at_xheader *)block.ptr;
+  if (block.len < sizeof *h || h->magic != AT_EXECUTABLE_MAGIC)
+    return BAD("no header");
+  if (h->version != AT_EXECUTABLE_VERSION)
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "executable of format %u; this library runs format %u\n"
+                   "hint: compile the program again",
+                   h->version, AT_EXECUTABLE_VERSION);
+  if (h->header_bytes != sizeof *h || h->total_bytes != block.len)
+    return BAD("header of %u bytes, total %llu of %zu", h->header_bytes,
+               (unsigned long long)h->total_bytes, block.len);
+  if (h->temp_bytes > 1ull << 46 || h->temp_bytes % 64)
+    return BAD("scratch of %llu bytes", (unsigned long long)h->temp_bytes);
+  for (int s = 0; s < AT_XS_COUNT; s++) {
+    const at_xspan *x = &h->sections[s];
+    uint64_t bytes;
+    if (x->offset % 64 || x->count > UINT32_MAX * 4096ull ||
+        __builtin_mul_overflow(x->count, g_sections[s].bytes, &bytes) ||
+        !in_range(x->offset, bytes, block.len))
+      return BAD("section %s: %llu at %llu of %zu", g_sections[s].name,
+                 (unsigned long long)x->count, (unsigned long long)x->offset,
+                 block.len);
+    bool indexed = s != AT_XS_CODE && s != AT_XS_CONSTANTS;
+    if (indexed && x->count > UINT32_MAX)
+      return BAD("section %s: too long", g_sections[s].name);
+  }
+  c->h = h;
+  c->block = block.ptr;
+  c->strings = section(c, AT_XS_STRINGS);
+  c->types = section(c, AT_XS_TYPES);
+  c->slots = section(c, AT_XS_SLOTS);
+  c->args = section(c, AT_XS_ARGS);
+  c->steps = section(c, AT_XS_STEPS);
+  c->kernels = section(c, AT_XS_KERNELS);
+  c->inputs = section(c, AT_XS_INPUTS);
+  c->outputs = section(c, AT_XS_OUTPUTS);
+  uint64_t n = count(c, AT_XS_STRINGS);
+  if (!n || c->strings[0] || c->strings[n - 1])
+    return BAD("strings do not begin and end with NUL");
+  if (!is_string(c, h->name) || !is_string(c, h->program_text))
+    return BAD("name outside the strings");
+  return AT_OK;
+}
+
+static at_status check_types(const checker *c) {
+  const int64_t *dims = section(c, AT_XS_DIMS);
+  for (uint64_t i = 0; i < count(c, AT_XS_TYPES); i++) {
+    const at_xtype *t = &c->types[i];
+    if (t->dtype == AT_INVALID || t->dtype >= AT_DTYPE_COUNT ||
+        t->rank > kMaxRank || !in_range(t->dims, t->rank, count(c, AT_XS_DIMS)))
+      return BAD("type %llu", (unsigned long long)i);
+    size_t bytes = at_dtype_bytes((at_dtype)t->dtype);
+    bool empty = false;
+    for (uint32_t d = 0; d < t->rank; d++) {
+      if (dims[t->dims + d] < 0)
+        return BAD("type %llu: negative dimension", (unsigned long long)i);
+      empty |= dims[t->dims + d] == 0;
+      if (dims[t->dims + d]) bytes = at_mul(bytes, (size_t)dims[t->dims + d]);
+    }
+    if (t->bytes != (empty ? 0 : bytes) || t->bytes > 1ull << 46)
+      return BAD("type %llu: %llu bytes", (unsigned long long)i,
+                 (unsigned long long)t->bytes);
+  }
+  return AT_OK;
+}
+
+static at_status check_slots(const checker *c) {
+  for (uint64_t i = 0; i < count(c, AT_XS_SLOTS); i++) {
+    const at_xslot *s = &c->slots[i];
+    uint64_t limit = 0, things = UINT64_MAX;
+    switch (s->kind) {
+      case AT_SLOT_NULL:
+        break;
+      case AT_SLOT_INPUT:
+        things = count(c, AT_XS_INPUTS);
+        break;
+      case AT_SLOT_OUTPUT:
+        things = count(c, AT_XS_OUTPUTS);
+        break;
+      case AT_SLOT_TEMP:
+        limit = c->h->temp_bytes;
+        break;
+      case AT_SLOT_CONST:
+        limit = count(c, AT_XS_CONSTANTS);
+        break;
+      default:
+        return BAD("slot %llu: kind %u", (unsigned long long)i, s->kind);
+    }
+    if (s->index >= things)
+      return BAD("slot %llu: input or output %u", (unsigned long long)i,
+                 s->index);
+    if (s->kind == AT_SLOT_INPUT)
+      limit = c->types[c->inputs[s->index].type].bytes;
+    if (s->kind == AT_SLOT_OUTPUT)
+      limit = c->types[c->outputs[s->index].type].bytes;
+    if (s->kind != AT_SLOT_NULL && !in_range(s->offset, s->bytes, limit))
+      return BAD("slot %llu: bytes %llu + %llu of %llu", (unsigned long long)i,
+                 (unsigned long long)s->offset, (unsigned long long)s->bytes,
+                 (unsigned long long)limit);
+    if (s->type != UINT32_MAX && s->type >= count(c, AT_XS_TYPES))
+      return BAD("slot %llu: type %u", (unsigned long long)i, s->type);
+  }
+  return AT_OK;
+}
+
+static at_status check_io(const checker *c, const at_xio *io, uint64_t i,
+                          bool is_output) {
+  const char *what = is_output ? "output" : "input";
+  const at_xio *others = is_output ? c->inputs : c->outputs;
+  uint64_t num_others = count(c, is_output ? AT_XS_INPUTS : AT_XS_OUTPUTS);
+  if (io->slot >= count(c, AT_XS_SLOTS) || !is_string(c, io->memory_kind) ||
+      !is_string(c, io->name) || !is_string(c, io->sharding) ||
+      !is_string(c, io->layout))
+    return BAD("%s %llu: reference out of range", what, (unsigned long long)i);
+  if (io->alias < -1 || io->alias >= (int64_t)num_others ||
+      (io->alias >= 0 && others[io->alias].alias != (int64_t)i))
+    return BAD("%s %llu: alias %d", what, (unsigned long long)i, io->alias);
+  if (io->alias >= 0 &&
+      c->types[others[io->alias].type].bytes != c->types[io->type].bytes)
+    return BAD("%s %llu: shares memory with %d, which has another size", what,
+               (unsigned long long)i, io->alias);
+  const at_xslot *s = &c->slots[io->slot];
+  uint32_t own = is_output ? AT_SLOT_OUTPUT : AT_SLOT_INPUT;
+  uint32_t other = is_output ? AT_SLOT_INPUT : AT_SLOT_OUTPUT;
+  bool direct = s->kind == own && s->index == i;
+  bool shared = s->kind == other && (int64_t)s->index == io->alias;
+  bool nothing =
+      s->kind == AT_SLOT_NULL && (c->types[io->type].bytes == 0 || !is_output);
+  if (!nothing && !(s->offset == 0 && (direct || shared)))
+    return BAD("%s %llu lives in the wrong slot", what, (unsigned long long)i);
+  return AT_OK;
+}
+
+static at_status check_io_types(const checker *c) {
+  for (uint64_t i = 0; i < count(c, AT_XS_INPUTS); i++)
+    if (c->inputs[i].type >= count(c, AT_XS_TYPES))
+      return BAD("input %llu: type", (unsigned long long)i);
+  for (uint64_t i = 0; i < count(c, AT_XS_OUTPUTS); i++)
+    if (c->outputs[i].type >= count(c, AT_XS_TYPES))
+      return BAD("output %llu: type", (unsigned long long)i);
+  return AT_OK;
+}
+
+static at_status check_ios(const checker *c) {
+  for (uint64_t i = 0; i < count(c, AT_XS_INPUTS); i++)
+    AT_TRY(check_io(c, &c->inputs[i], i, false));
+  for (uint64_t i = 0; i < count(c, AT_XS_OUTPUTS); i++)
+    AT_TRY(check_io(c, &c->outputs[i], i, true));
+  return AT_OK;
+}
+
+static at_status check_code(const checker *c) {
+  const at_xobject *objects = section(c, AT_XS_OBJECTS);
+  for (uint64_t i = 0; i < count(c, AT_XS_OBJECTS); i++)
+    if (!in_range(objects[i].offset, objects[i].bytes, count(c, AT_XS_CODE)))
+      return BAD("object %llu lies outside the code", (unsigned long long)i);
+  for (uint64_t i = 0; i < count(c, AT_XS_KERNELS); i++) {
+    const at_xkernel *k = &c->kernels[i];
+    if (k->kind > AT_XK_COMPARATOR || k->object >= count(c, AT_XS_OBJECTS) ||
+        !is_string(c, k->symbol))
+      return BAD("kernel %llu", (unsigned long long)i);
+  }
+  const at_xproperty *p = section(c, AT_XS_PROPERTIES);
+  for (uint64_t i = 0; i < count(c, AT_XS_PROPERTIES); i++)
+    if (!is_string(c, p[i].name))
+      return BAD("property %llu", (unsigned long long)i);
+  return AT_OK;
+}
+
+// ---- Steps
+// ---------------------------------------------------------------------------
+// Each step lies in at most one range, and a range lies before the step that
+// owns it: ranges form a tree, so running ends and recursion is as deep as
+// `depth` says.
+static at_status check_range(checker *c, uint64_t owner, uint32_t begin,
+                             uint32_t end) {
+  if (begin > end || end > owner)
+    return BAD("step %llu: range %u..%u", (unsigned long long)owner, begin,
+               end);
+  for (uint32_t i = begin; i < end; i++) {
+    if (c->taken[i]) return BAD("step %u lies in two ranges", i);
+    c->taken[i] = 1;
+    if (owner < count(c, AT_XS_STEPS) && c->depth[i] >= c->depth[owner])
+      c->depth[owner] = c->depth[i] + 1;
+  }
+  if (owner < count(c, AT_XS_STEPS) && c->depth[owner] > kMaxNesting)
+    return BAD("control flow is nested more than %d deep", kMaxNesting);
+  return AT_OK;
+}
+
+static at_status check_control(checker *c, const at_xstep *s, uint64_t i) {
+  bool loop = s->kind == AT_STEP_WHILE;
+  if (loop ? s->num_args != 5 : s->num_args < 3 || s->num_args % 2 == 0)
+    return BAD("step %llu: %u arguments", (unsigned long long)i, s->num_args);
+  const uint32_t *a = c->args + s->args;
+  uint64_t need = loop || s->target ? 1 : 4;
+  if (a[0] >= count(c, AT_XS_SLOTS) || c->slots[a[0]].kind == AT_SLOT_NULL ||
+      c->slots[a[0]].bytes < need)
+    return BAD("step %llu: predicate or selector", (unsigned long long)i);
+  for (uint32_t k = 1; k + 1 < s->num_args; k += 2)
+    AT_TRY(check_range(c, i, a[k], a[k + 1]));
+  return AT_OK;
+}
+
+static at_status check_runtime(const checker *c, const at_xstep *s,
+                               uint64_t i) {
+  if (s->target >= AT_RT_COUNT)
+    return BAD("step %llu: runtime kernel %u", (unsigned long long)i,
+               s->target);
+  const at_k_info *k = at_k_of((at_rt_kernel)s->target);
+  if (!k || !k->run)
+    return AT_FAIL(AT_UNIMPLEMENTED, "runtime kernel %u is not in this build",
+                   s->target);
+  if (s->params_bytes != k->params_bytes || s->params % 16)
+    return BAD("step %llu: %u bytes of parameters for %s, which takes %u",
+               (unsigned long long)i, s->params_bytes, k->name,
+               k->params_bytes);
+  if (s->target != AT_RT_SORT) return AT_OK;
+  const at_k_sort_params *sort =
+      (const void *)((const uint8_t *)section(c, AT_XS_PARAMS) + s->params);
+  if (sort->order == AT_ORDER_CUSTOM &&
+      (sort->comparator >= count(c, AT_XS_KERNELS) ||
+       c->kernels[sort->comparator].kind != AT_XK_COMPARATOR))
+    return BAD("step %llu: comparator %u", (unsigned long long)i,
+               sort->comparator);
+  return AT_OK;
+}
+
+static at_status check_kind(checker *c, const at_xstep *s, uint64_t i) {
+  switch (s->kind) {
+    case AT_STEP_KERNEL:
+      if (s->target >= count(c, AT_XS_KERNELS) ||
+          c->kernels[s->target].kind != AT_XK_RANGE || s->tasks < 0 ||
+          s->grain < 1)
+        return BAD("step %llu: kernel %u", (unsigned long long)i, s->target);
+      return AT_OK;
+    case AT_STEP_RUNTIME:
+      return check_runtime(c, s, i);
+    case AT_STEP_WHILE:
+    case AT_STEP_CASE:
+      return check_control(c, s, i);
+    case AT_STEP_CUSTOM:
+      if (!is_string(c, s->target) || s->aux < 0 || s->aux > s->num_args)
+        return BAD("step %llu: custom call", (unsigned long long)i);
+      return AT_OK;
+    case AT_STEP_SEND:
+    case AT_STEP_RECV:
+      return AT_OK;
+    case AT_STEP_INFEED:
+      return AT_FAIL(AT_UNIMPLEMENTED, "infeed is not supported");
+    case AT_STEP_OUTFEED:
+      return AT_FAIL(AT_UNIMPLEMENTED, "outfeed is not supported");
+    case AT_STEP_COLLECTIVE:
+      return AT_FAIL(AT_UNIMPLEMENTED,
+                     "collectives between chips are not supported");
+    default:
+      return BAD("step %llu: kind %u", (unsigned long long)i, s->kind);
+  }
+}
+
+static at_status check_steps(checker *c) {
+  for (uint64_t i = 0; i < count(c, AT_XS_STEPS); i++) {
+    const at_xstep *s = &c->steps[i];
+    if (!in_range(s->args, s->num_args, count(c, AT_XS_ARGS)) ||
+        !in_range(s->params, s->params_bytes, count(c, AT_XS_PARAMS)) ||
+        !is_string(c, s->op_name) || !is_string(c, s->file) ||
+        !is_string(c, s->hlo))
+      return BAD("step %llu: reference out of range", (unsigned long long)i);
+    bool control = s->kind == AT_STEP_WHILE || s->kind == AT_STEP_CASE;
+    for (uint32_t k = 0; !control && k < s->num_args; k++)
+      if (c->args[s->args + k] >= count(c, AT_XS_SLOTS))
+        return BAD("step %llu: argument %u", (unsigned long long)i, k);
+    AT_TRY(check_kind(c, s, i));
+  }
+  return check_range(c, count(c, AT_XS_STEPS), c->h->main_begin,
+                     c->h->main_end);
+}
+
+static at_status check_machine(const checker *c) {
+  uint64_t missing = c->h->cpu_features & ~at_cpu_features();
+  if (!missing) return AT_OK;
+  const char *name = at_cpu_feature_name(missing & -missing);
+  return AT_FAIL(AT_FAILED_PRECONDITION,
+                 "the program was compiled for a CPU with %s, which this "
+                 "machine (or ATOLL_CPU) lacks\nhint: compile it here",
+                 name);
+}
+
+at_status at_executable_check(at_bytes block) {
+  checker c = {0};
+  AT_TRY(check_header(&c, block));
+  AT_TRY(check_machine(&c));
+  AT_TRY(check_types(&c));
+  AT_TRY(check_io_types(&c));
+  AT_TRY(check_slots(&c));
+  AT_TRY(check_ios(&c));
+  AT_TRY(check_code(&c));
+  size_t n = count(&c, AT_XS_STEPS);
+  c.taken = calloc(n + 1, sizeof *c.taken);
+  c.depth = calloc(n + 1, sizeof *c.depth);
+  at_status st =
+      c.taken && c.depth
+          ? check_steps(&c)
+          : AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory to check an executable");
+  free(c.taken);
+  free(c.depth);
+  return st;
+}

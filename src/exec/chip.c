@@ -1,0 +1,340 @@
+// A virtual chip's memory: what is accounted in the target's padded layout,
+// where the bytes really live, and the report when HBM is full.
+#include <stdlib.h>
+
+#include "exec/exec_internal.h"
+
+at_status at_chip_init(at_chip *c, at_runtime *rt, const at_topology *t,
+                       uint32_t index) {
+  at_place place = at_topology_place(t, index);
+  *c = (at_chip){.runtime = rt, .hw = t->hw};
+  c->info = (at_chip_info){
+      .id = index,
+      .slice_index = place.slice,
+      .core_on_chip = place.core_on_chip,
+      .num_cores = t->hw->cores_per_device,
+      .coords = {place.coords[0], place.coords[1], place.coords[2]},
+      .kind = t->hw->kind,
+      .target = t->hw->name,
+      .hbm_bytes = t->hw->hbm_bytes,
+      .vmem_bytes = t->hw->vmem_bytes,
+      .smem_bytes = t->hw->smem_bytes,
+  };
+  c->stats.limit = t->hw->hbm_bytes;
+  c->stats.reserved = t->hw->hbm_reserved_bytes;
+  c->blocks = at_blocks_create();
+  if (!c->blocks)
+    return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for device %u", index);
+  pthread_mutex_init(&c->lock, NULL);
+  return AT_OK;
+}
+
+void at_chip_fini(at_chip *c) {
+  at_event_release(c->freed);
+  at_blocks_destroy(c->blocks);
+  pthread_mutex_destroy(&c->lock);
+}
+
+const at_chip_info *at_chip_info_of(const at_chip *c) { return &c->info; }
+
+at_memory_stats at_chip_memory_stats(const at_chip *c) {
+  at_chip *m = (at_chip *)c;
+  pthread_mutex_lock(&m->lock);
+  at_memory_stats s = m->stats;
+  pthread_mutex_unlock(&m->lock);
+  return s;
+}
+
+// ---- The report
+// ------------------------------------------------------------------------
+static void print_size(at_strbuf *b, uint64_t bytes) {
+  static const struct {
+    uint64_t unit;
+    const char *name;
+  } units[] = {{1ull << 30, "G"}, {1ull << 20, "M"}, {1ull << 10, "K"}};
+  for (size_t i = 0; i < AT_LEN(units); i++)
+    if (bytes >= units[i].unit) {
+      at_strbuf_addf(b, "%.2f%s", (double)bytes / (double)units[i].unit,
+                     units[i].name);
+      return;
+    }
+  at_strbuf_addf(b, "%lluB", (unsigned long long)bytes);
+}
+
+typedef struct holder {
+  const at_buffer *example;
+  uint64_t bytes, count;
+} holder;
+enum { kHolders = 8 };
+
+static bool same_shape(const at_buffer *a, const at_buffer *b) {
+  return a->dtype == b->dtype && a->rank == b->rank &&
+         memcmp(a->dims, b->dims, a->rank * sizeof *a->dims) == 0;
+}
+
+// Adds b to the table of the largest holders, which it keeps roughly sorted: a
+// report, not an account.
+static void add_holder(holder *top, const at_buffer *b) {
+  holder h = {b, b->padded_bytes, 1};
+  for (int i = 0; i < kHolders; i++)
+    if (top[i].example && same_shape(top[i].example, b)) {
+      top[i].bytes += b->padded_bytes;
+      top[i].count++;
+      for (; i > 0 && top[i].bytes > top[i - 1].bytes; i--) {
+        holder swap = top[i];
+        top[i] = top[i - 1];
+        top[i - 1] = swap;
+      }
+      return;
+    }
+  for (int i = 0; i < kHolders; i++)
+    if (h.bytes > top[i].bytes) {
+      holder swap = top[i];
+      top[i] = h;
+      h = swap;
+    }
+}
+
+static void print_holders(const at_chip *c, at_strbuf *b) {
+  holder top[kHolders] = {0};
+  uint64_t buffers = 0;
+  for (const at_buffer *x = c->live; x; x = x->next) {
+    if (x->kind != AT_MEM_DEVICE) continue;
+    buffers++;
+    add_holder(top, x);
+  }
+  at_strbuf_addf(b, "\ndetail: %s, ", c->info.kind);
+  print_size(b, c->stats.in_use);
+  at_strbuf_addz(b, " of ");
+  print_size(b, c->stats.limit);
+  at_strbuf_addf(b, " in use by %llu buffers; running launch ",
+                 (unsigned long long)buffers);
+  print_size(b, c->temp_in_use);
+  at_strbuf_addz(b, ". The largest, padded to tiles:");
+  for (int i = 0; i < kHolders && top[i].example; i++) {
+    const at_buffer *x = top[i].example;
+    at_strbuf_addz(b, "\n  ");
+    print_size(b, top[i].bytes);
+    at_strbuf_addf(b, " = %llu x ", (unsigned long long)top[i].count);
+    at_shape_print(x->dtype, (at_dims){x->dims, x->rank}, b);
+    at_strbuf_addz(b, " (");
+    print_size(b, x->padded_bytes);
+    at_strbuf_addz(b, " each, dense ");
+    print_size(b, x->bytes);
+    at_strbuf_addz(b, ")");
+  }
+}
+
+static at_status hbm_full(const at_chip *c, uint64_t bytes, const char *what) {
+  at_strbuf b = {0};
+  uint64_t free_bytes =
+      c->stats.limit - AT_MIN(c->stats.in_use, c->stats.limit);
+  at_strbuf_addf(&b, "Error allocating %s: Attempting to allocate ", what);
+  print_size(&b, bytes);
+  at_strbuf_addz(&b, ". That was not possible. There are ");
+  print_size(&b, free_bytes);
+  at_strbuf_addf(&b, " free.; (%lldx%lldx%lld_HBM%u)",
+                 (long long)c->info.coords[0], (long long)c->info.coords[1],
+                 (long long)c->info.coords[2], c->info.core_on_chip);
+  print_holders(c, &b);
+  at_strbuf_addz(&b,
+                 "\nhint: delete or donate what is no longer needed, use a "
+                 "smaller batch, shard over more chips, or name a larger chip "
+                 "in ATOLL_TARGET");
+  at_status st = at_strbuf_status(&b);
+  if (at_ok(st)) st = AT_FAIL(AT_RESOURCE_EXHAUSTED, "%s", b.ptr);
+  at_strbuf_free(&b);
+  return st;
+}
+
+static at_status host_full(const at_chip *c, uint64_t bytes) {
+  at_strbuf b = {0};
+  print_size(&b, bytes);
+  at_status st =
+      AT_FAIL(AT_RESOURCE_EXHAUSTED,
+              "this machine has no %s of memory left for device %u\n"
+              "detail: the target's HBM would hold it; the host's memory is "
+              "what really stores it",
+              b.ptr ? b.ptr : "more", c->info.id);
+  at_strbuf_free(&b);
+  return st;
+}
+
+// ---- Accounting, under the lock
+// -----------------------------------------------------------
+static bool account(at_chip *c, uint64_t bytes) {
+  uint64_t left = c->stats.limit - AT_MIN(c->stats.in_use, c->stats.limit);
+  if (bytes > left) return false;
+  c->stats.in_use += bytes;
+  c->stats.num_allocs++;
+  c->stats.peak_in_use = AT_MAX(c->stats.peak_in_use, c->stats.in_use);
+  c->stats.largest_alloc = AT_MAX(c->stats.largest_alloc, bytes);
+  return true;
+}
+
+// The event to fire once the lock is dropped, if somebody waits for memory.
+static at_event *take_freed(at_chip *c) {
+  at_event *e = c->freed;
+  c->freed = NULL;
+  atomic_store(&c->wanted, false);
+  return e;
+}
+
+static void announce(at_event *freed) {
+  if (!freed) return;
+  at_event_fire(freed, AT_OK);
+  at_event_release(freed);
+}
+
+static void list(at_chip *c, at_buffer *b) {
+  b->next = c->live;
+  b->prev = NULL;
+  if (c->live) c->live->prev = b;
+  c->live = b;
+  b->listed = true;
+}
+
+static void unlist(at_chip *c, at_buffer *b) {
+  if (b->prev)
+    b->prev->next = b->next;
+  else
+    c->live = b->next;
+  if (b->next) b->next->prev = b->prev;
+  b->listed = false;
+}
+
+static uint64_t charge_of(const at_buffer *b) {
+  return b->kind == AT_MEM_DEVICE ? b->padded_bytes : 0;
+}
+
+// Under the lock: will running work give memory back? The chip's own queue must
+// not wait for itself.
+static bool will_come_back(const at_chip *c, bool on_chip_queue) {
+  return c->transfers || (!on_chip_queue && atomic_load(&c->active));
+}
+
+// Under the lock: the event to wait for, or NULL when nothing will come back.
+// The wish is made known before the chip is seen to be active, and whoever
+// makes it idle looks for wishes afterwards: neither can miss the other.
+static at_event *wait_event(at_chip *c, bool on_chip_queue) {
+  if (!c->freed) c->freed = at_event_create();
+  atomic_store(&c->wanted, true);
+  if (!c->freed || !will_come_back(c, on_chip_queue)) return NULL;
+  return at_event_retain(c->freed);
+}
+
+at_event *at_chip_next_notice(at_chip *c) {
+  pthread_mutex_lock(&c->lock);
+  if (!c->freed) c->freed = at_event_create();
+  at_event *e = c->freed ? at_event_retain(c->freed) : NULL;
+  atomic_store(&c->wanted, true);
+  pthread_mutex_unlock(&c->lock);
+  return e;
+}
+
+void at_chip_notify(at_chip *c) {
+  if (AT_LIKELY(!atomic_load(&c->wanted))) return;
+  pthread_mutex_lock(&c->lock);
+  at_event *freed = take_freed(c);
+  pthread_mutex_unlock(&c->lock);
+  announce(freed);
+}
+
+at_status at_chip_allocate(at_chip *c, at_buffer *b, bool on_chip_queue) {
+  for (;;) {
+    pthread_mutex_lock(&c->lock);
+    bool fits = account(c, charge_of(b));
+    if (fits && !b->data) b->data = at_blocks_take(c->blocks, b->bytes);
+    if (fits && b->data) {
+      list(c, b);
+      pthread_mutex_unlock(&c->lock);
+      return AT_OK;
+    }
+    if (fits) {
+      c->stats.in_use -= charge_of(b);
+      pthread_mutex_unlock(&c->lock);
+      return host_full(c, b->bytes);
+    }
+    at_event *e = wait_event(c, on_chip_queue);
+    if (!e) {
+      at_status st = hbm_full(c, charge_of(b), "device buffer");
+      pthread_mutex_unlock(&c->lock);
+      return st;
+    }
+    pthread_mutex_unlock(&c->lock);
+    at_status_free(at_event_wait(e));
+    at_event_release(e);
+  }
+}
+
+void at_chip_free(at_chip *c, at_buffer *b) {
+  if (!b->listed && !b->data) return;
+  pthread_mutex_lock(&c->lock);
+  at_event *freed = NULL;
+  if (b->listed) {
+    unlist(c, b);
+    c->stats.in_use -= charge_of(b);
+    freed = take_freed(c);
+  }
+  if (b->owned && b->data) at_blocks_give(c->blocks, b->data, b->bytes);
+  b->data = NULL;
+  pthread_mutex_unlock(&c->lock);
+  announce(freed);
+}
+
+void at_chip_move(at_chip *c, at_buffer *from, at_buffer *to) {
+  pthread_mutex_lock(&c->lock);
+  unlist(c, from);
+  c->stats.in_use += charge_of(to);
+  c->stats.in_use -= charge_of(from);
+  to->data = from->data;
+  from->data = NULL;
+  list(c, to);
+  pthread_mutex_unlock(&c->lock);
+}
+
+at_status at_chip_take_scratch(at_chip *c, size_t bytes, bool accounted,
+                               void **out) {
+  pthread_mutex_lock(&c->lock);
+  at_status st = AT_OK;
+  void *p = NULL;
+  if (accounted && !account(c, bytes))
+    st = hbm_full(c, bytes, "scratch memory of a program");
+  else if (!(p = at_blocks_take(c->blocks, bytes))) {
+    if (accounted) c->stats.in_use -= bytes;
+    st = host_full(c, bytes);
+  } else if (accounted) {
+    c->temp_in_use += bytes;
+  }
+  pthread_mutex_unlock(&c->lock);
+  *out = p;
+  return st;
+}
+
+void at_chip_give_scratch(at_chip *c, void *p, size_t bytes, bool accounted) {
+  if (!p) return;
+  pthread_mutex_lock(&c->lock);
+  at_event *freed = NULL;
+  if (accounted) {
+    c->stats.in_use -= bytes;
+    c->temp_in_use -= bytes;
+    freed = take_freed(c);
+  }
+  at_blocks_give(c->blocks, p, bytes);
+  pthread_mutex_unlock(&c->lock);
+  announce(freed);
+}
+
+void at_chip_transfer_begin(at_chip *c) {
+  pthread_mutex_lock(&c->lock);
+  c->transfers++;
+  pthread_mutex_unlock(&c->lock);
+}
+
+void at_chip_transfer_end(at_chip *c) {
+  pthread_mutex_lock(&c->lock);
+  c->transfers--;
+  at_event *freed = take_freed(c);
+  pthread_mutex_unlock(&c->lock);
+  announce(freed);
+}

@@ -1,0 +1,186 @@
+// Loading: copy the block, check it, map its code, and turn steps into what the
+// run loop reads: function pointers and (base, offset) pairs.
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "exec/exec_internal.h"
+
+// Programs estimated below this run on the caller's thread: handing them to
+// another one would cost about as much.
+static const double kSmallNs = 50e3;
+
+const at_xheader *at_loaded_header(const at_loaded *l) { return l->header; }
+
+const void *at_loaded_section(const at_loaded *l, at_xsection s,
+                              uint64_t *out_count) {
+  if ((unsigned)s >= AT_XS_COUNT) return *out_count = 0, NULL;
+  *out_count = l->header->sections[s].count;
+  return l->block + l->header->sections[s].offset;
+}
+
+static const void *section(const at_loaded *l, at_xsection s) {
+  return l->block + l->header->sections[s].offset;
+}
+
+const char *at_loaded_string(const at_loaded *l, uint32_t offset) {
+  if (offset >= l->header->sections[AT_XS_STRINGS].count) return "";
+  return (const char *)section(l, AT_XS_STRINGS) + offset;
+}
+
+bool at_io_shares(const at_loaded *l, uint32_t input) {
+  int32_t o = l->inputs[input].alias;
+  if (o < 0) return false;
+  const at_xslot *slots = section(l, AT_XS_SLOTS);
+  return slots[l->inputs[input].slot].kind == AT_SLOT_OUTPUT ||
+         slots[l->outputs[o].slot].kind == AT_SLOT_INPUT;
+}
+
+static at_status load_objects(at_loaded *l) {
+  const at_xobject *objects = section(l, AT_XS_OBJECTS);
+  const uint8_t *code = section(l, AT_XS_CODE);
+  uint32_t n = (uint32_t)l->header->sections[AT_XS_OBJECTS].count;
+  l->objects = calloc(n + 1, sizeof *l->objects);
+  if (!l->objects)
+    return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for %u objects", n);
+  for (uint32_t i = 0; i < n; i++) {
+    at_bytes elf = {code + objects[i].offset, objects[i].bytes};
+    AT_TRY(at_object_load(elf, &l->objects[i]));
+    l->num_objects = i + 1;
+  }
+  return AT_OK;
+}
+
+static at_status kernel_address(const at_loaded *l, uint32_t kernel,
+                                void **out) {
+  const at_xkernel *k = (const at_xkernel *)section(l, AT_XS_KERNELS) + kernel;
+  const char *name = at_loaded_string(l, k->symbol);
+  *out = at_object_symbol(l->objects[k->object], name);
+  if (*out) return AT_OK;
+  return AT_FAIL(AT_INVALID_ARGUMENT,
+                 "malformed executable: object %u has no symbol %.200s",
+                 k->object, name);
+}
+
+static at_ref ref_of(const at_loaded *l, const at_xslot *s) {
+  switch (s->kind) {
+    case AT_SLOT_TEMP:
+      return (at_ref){AT_BASE_TEMP, s->offset};
+    case AT_SLOT_CONST:
+      return (at_ref){AT_BASE_CONST, s->offset};
+    case AT_SLOT_INPUT:
+      return (at_ref){AT_BASE_INPUTS + s->index, s->offset};
+    case AT_SLOT_OUTPUT:
+      return (at_ref){AT_BASE_INPUTS + l->num_inputs + s->index, s->offset};
+    default:
+      return (at_ref){AT_BASE_NOTHING, 0};
+  }
+}
+
+static at_status prepare_op(at_loaded *l, const at_xstep *s, at_op *op) {
+  const at_xslot *slots = section(l, AT_XS_SLOTS);
+  *op = (at_op){.kind = s->kind,
+                .target = s->target,
+                .args = s->args,
+                .num_args = s->num_args,
+                .tasks = s->tasks,
+                .grain = s->grain,
+                .aux = s->aux,
+                .params = (const uint8_t *)section(l, AT_XS_PARAMS) + s->params,
+                .params_bytes = s->params_bytes};
+  bool control = s->kind == AT_STEP_WHILE || s->kind == AT_STEP_CASE;
+  uint32_t num_slots = control ? 1 : s->num_args;
+  for (uint32_t i = 0; i < num_slots; i++)
+    l->arg_refs[s->args + i] = ref_of(l, &slots[l->args[s->args + i]]);
+  void *address = NULL;
+  if (s->kind == AT_STEP_KERNEL) {
+    AT_TRY(kernel_address(l, s->target, &address));
+    op->fn = (at_kernel_fn)address;
+  }
+  if (s->kind == AT_STEP_RUNTIME) {
+    op->kernel = at_k_of((at_rt_kernel)s->target);
+    const at_k_sort_params *sort = op->params;
+    if (s->target == AT_RT_SORT && sort->order == AT_ORDER_CUSTOM) {
+      AT_TRY(kernel_address(l, sort->comparator, &address));
+      op->compare = (at_comparator_fn)address;
+    }
+  }
+  return AT_OK;
+}
+
+static bool is_small(const at_loaded *l) {
+  const at_xheader *h = l->header;
+  return !h->has_effects && h->estimated_ns < kSmallNs;
+}
+
+static at_status prepare(at_loaded *l) {
+  const at_xheader *h = l->header;
+  l->num_inputs = (uint32_t)h->sections[AT_XS_INPUTS].count;
+  l->num_outputs = (uint32_t)h->sections[AT_XS_OUTPUTS].count;
+  l->num_args = (uint32_t)h->sections[AT_XS_ARGS].count;
+  l->inputs = section(l, AT_XS_INPUTS);
+  l->outputs = section(l, AT_XS_OUTPUTS);
+  l->types = section(l, AT_XS_TYPES);
+  l->dims = section(l, AT_XS_DIMS);
+  l->args = section(l, AT_XS_ARGS);
+  l->small = is_small(l);
+  uint32_t n = (uint32_t)h->sections[AT_XS_STEPS].count;
+  l->arg_refs = calloc((size_t)l->num_args + 1, sizeof *l->arg_refs);
+  l->ops = calloc((size_t)n + 1, sizeof *l->ops);
+  if (!l->arg_refs || !l->ops)
+    return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory to load a program");
+  AT_TRY(load_objects(l));
+  const at_xstep *steps = section(l, AT_XS_STEPS);
+  for (uint32_t i = 0; i < n; i++) AT_TRY(prepare_op(l, &steps[i], &l->ops[i]));
+  return AT_OK;
+}
+
+// Constants of some size are worth huge pages, like any operand.
+static uint8_t *copy_block(at_bytes b) {
+  size_t align = b.len >= 2u << 20 ? 2u << 20 : 64;
+  uint8_t *p = aligned_alloc(align, at_align_up(b.len, align));
+  if (!p) return NULL;
+  if (align > 64) madvise(p, at_align_up(b.len, align), MADV_HUGEPAGE);
+  return memcpy(p, b.ptr, b.len);
+}
+
+at_status at_loaded_create(at_runtime *rt, at_bytes executable,
+                           at_loaded **out) {
+  AT_TRY(at_runtime_check(rt));
+  if (executable.len < sizeof(at_xheader))
+    return AT_FAIL(AT_INVALID_ARGUMENT, "malformed executable: %zu bytes",
+                   executable.len);
+  at_loaded *l = calloc(1, sizeof *l);
+  if (!l) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory to load a program");
+  atomic_store_explicit(&l->refs, 1, memory_order_relaxed);
+  l->runtime = rt;
+  l->block = copy_block(executable);
+  at_status st =
+      l->block ? at_executable_check((at_bytes){l->block, executable.len})
+               : AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory to load a program");
+  if (!st.err) {
+    l->header = (const at_xheader *)l->block;
+    st = prepare(l);
+  }
+  if (st.err) {
+    at_loaded_release(l);
+    return st;
+  }
+  *out = l;
+  return AT_OK;
+}
+
+at_loaded *at_loaded_retain(at_loaded *l) {
+  atomic_fetch_add_explicit(&l->refs, 1, memory_order_relaxed);
+  return l;
+}
+
+void at_loaded_release(at_loaded *l) {
+  if (!l) return;
+  if (atomic_fetch_sub_explicit(&l->refs, 1, memory_order_acq_rel) != 1) return;
+  for (uint32_t i = 0; i < l->num_objects; i++) at_object_unload(l->objects[i]);
+  free(l->objects);
+  free(l->arg_refs);
+  free(l->ops);
+  free(l->block);
+  free(l);
+}

@@ -1,0 +1,202 @@
+// The run loop: one step after the other. Every index was checked at load.
+#include <stdlib.h>
+
+#include "exec/exec_internal.h"
+
+// ---- Scratch of runtime kernels
+// ------------------------------------------------------------ A block begins
+// with a header that links it into the frame's list, so that threads of one
+// kernel may ask at the same time.
+typedef struct scratch_block {
+  struct scratch_block *next;
+  size_t bytes;
+} scratch_block;
+enum { kScratchHead = 64 };
+
+static void *take_scratch(void *owner, size_t bytes) {
+  at_frame *f = owner;
+  size_t total = at_add(bytes, kScratchHead);
+  void *p = NULL;
+  if (at_code_take(at_chip_take_scratch(f->chip, total, false, &p)))
+    return NULL;
+  scratch_block *b = p;
+  b->bytes = total;
+  void *head = atomic_load_explicit(&f->scratch, memory_order_relaxed);
+  do {
+    b->next = head;
+  } while (!atomic_compare_exchange_weak_explicit(
+      &f->scratch, &head, p, memory_order_release, memory_order_relaxed));
+  return (uint8_t *)p + kScratchHead;
+}
+
+static void give_scratch(at_frame *f) {
+  scratch_block *b = atomic_exchange(&f->scratch, NULL);
+  while (b) {
+    scratch_block *next = b->next;
+    at_chip_give_scratch(f->chip, b, b->bytes, false);
+    b = next;
+  }
+}
+
+// ---- Steps
+// -----------------------------------------------------------------------------------
+typedef struct kernel_call {
+  at_kernel_fn fn;
+  void *const *bufs;
+} kernel_call;
+
+static void run_chunk(void *arg, int64_t begin, int64_t end, uint32_t worker) {
+  const kernel_call *k = arg;
+  k->fn(k->bufs, begin, end);
+}
+
+static void run_kernel(at_frame *f, const at_op *op) {
+  void *const *bufs = f->bufs + op->args;
+  if (op->tasks <= op->grain) {
+    if (op->tasks) op->fn(bufs, 0, op->tasks);
+    return;
+  }
+  kernel_call k = {op->fn, bufs};
+  at_pool_for(f->pool, op->tasks, op->grain, run_chunk, &k);
+}
+
+static const at_xstep *step_of(const at_frame *f, const at_op *op) {
+  const at_loaded *l = f->loaded;
+  const at_xstep *steps =
+      (const void *)(l->block + l->header->sections[AT_XS_STEPS].offset);
+  return &steps[op - l->ops];
+}
+
+// Says which op of the program failed, and where the program says it came from.
+static at_status blame(const at_frame *f, const at_op *op, at_status st) {
+  if (!st.err) return st;
+  const at_xstep *s = step_of(f, op);
+  const char *name = at_loaded_string(f->loaded, s->op_name);
+  const char *file = at_loaded_string(f->loaded, s->file);
+  if (!*name) name = at_loaded_string(f->loaded, s->hlo);
+  if (*file) return at_status_prefix(st, "%s (%s:%u)", name, file, s->line);
+  return *name ? at_status_prefix(st, "%s", name) : st;
+}
+
+static at_status run_runtime(at_frame *f, const at_op *op) {
+  at_par par = {f->pool, take_scratch, f};
+  at_k_call call = {.par = &par,
+                    .params = op->params,
+                    .bufs = f->bufs + op->args,
+                    .num_bufs = op->num_args,
+                    .compare = op->compare};
+  at_status st = op->kernel->run(&call);
+  if (AT_UNLIKELY(atomic_load_explicit(&f->scratch, memory_order_relaxed) !=
+                  NULL))
+    give_scratch(f);
+  return blame(f, op, st);
+}
+
+static at_status run_while(at_frame *f, const at_op *op) {
+  const uint32_t *a = f->loaded->args + op->args;
+  const volatile uint8_t *pred = f->bufs[op->args];
+  for (;;) {
+    AT_TRY(at_run_steps(f, a[1], a[2]));
+    if (!*pred) return AT_OK;
+    AT_TRY(at_run_steps(f, a[3], a[4]));
+  }
+}
+
+static at_status run_case(at_frame *f, const at_op *op) {
+  const uint32_t *a = f->loaded->args + op->args;
+  uint32_t branches = (op->num_args - 1) / 2, take;
+  if (op->target) {
+    take = *(const uint8_t *)f->bufs[op->args] ? 0 : AT_MIN(1u, branches - 1);
+  } else {
+    int32_t s;
+    memcpy(&s, f->bufs[op->args], sizeof s);
+    take = s >= 0 && (uint32_t)s < branches ? (uint32_t)s : branches - 1;
+  }
+  return at_run_steps(f, a[1 + 2 * take], a[2 + 2 * take]);
+}
+
+// ---- Host callbacks
+// -----------------------------------------------------------------------------
+typedef struct host_call {
+  const at_host_channel *channel;
+  void *data;
+  size_t bytes;
+  at_event *received;  // NULL: send
+  at_status status;
+} host_call;
+
+static void call_host(void *arg) {
+  host_call *h = arg;
+  const at_host_channel *c = h->channel;
+  h->status = h->received ? c->recv(c->user, h->data, h->bytes, h->received)
+                          : c->send(c->user, h->data, h->bytes, h->bytes, true);
+}
+
+static const at_host_channel *find_channel(const at_frame *f, int64_t id) {
+  for (uint32_t i = 0; i < f->num_channels; i++)
+    if (f->channels[i].channel_id == id) return &f->channels[i];
+  return NULL;
+}
+
+static at_status receive(host_call *h) {
+  h->received = at_event_create();
+  if (!h->received)
+    return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for an event");
+  at_fiber_call_on_thread(call_host, h);
+  at_status st = h->status;
+  if (!st.err) st = at_event_wait(h->received);
+  at_event_release(h->received);
+  return st;
+}
+
+static at_status run_host(at_frame *f, const at_op *op) {
+  const at_host_channel *c = find_channel(f, op->aux);
+  bool is_send = op->kind == AT_STEP_SEND;
+  if (!c || (is_send ? !c->send : !c->recv))
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "the launch has no %s callback for channel %lld",
+                   is_send ? "send" : "recv", (long long)op->aux);
+  const at_xslot *slots =
+      (const void *)(f->loaded->block +
+                     f->loaded->header->sections[AT_XS_SLOTS].offset);
+  for (uint32_t i = 0; i < op->num_args; i++) {
+    host_call h = {.channel = c,
+                   .data = f->bufs[op->args + i],
+                   .bytes = slots[f->loaded->args[op->args + i]].bytes};
+    if (!is_send) {
+      AT_TRY(receive(&h));
+      continue;
+    }
+    at_fiber_call_on_thread(call_host, &h);
+    AT_TRY(h.status);
+  }
+  return AT_OK;
+}
+
+at_status at_run_steps(at_frame *f, uint32_t begin, uint32_t end) {
+  const at_op *op = f->loaded->ops + begin, *stop = f->loaded->ops + end;
+  for (; op < stop; op++) {
+    switch (op->kind) {
+      case AT_STEP_KERNEL:
+        run_kernel(f, op);
+        break;
+      case AT_STEP_RUNTIME:
+        AT_TRY(run_runtime(f, op));
+        break;
+      case AT_STEP_WHILE:
+        AT_TRY(run_while(f, op));
+        break;
+      case AT_STEP_CASE:
+        AT_TRY(run_case(f, op));
+        break;
+      case AT_STEP_SEND:
+      case AT_STEP_RECV:
+        AT_TRY(blame(f, op, run_host(f, op)));
+        break;
+      default:
+        AT_TRY(blame(f, op, at_custom_run(f, op, step_of(f, op))));
+        break;
+    }
+  }
+  return AT_OK;
+}

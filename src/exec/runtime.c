@@ -1,0 +1,73 @@
+// The runtime: one thread pool, one scheduler, the chips of the target.
+#include <stdlib.h>
+
+#include "base/config.h"
+#include "base/cpu.h"
+#include "exec/exec_internal.h"
+
+// Kernels run on fibers: LAPACK and custom calls of users need room.
+enum { kFiberStackBytes = 1 << 20, kMaxServers = 64 };
+
+static uint32_t thread_count(const at_runtime_options *o) {
+  if (o && o->threads) return o->threads;
+  uint64_t n = at_config_uint(AT_CONFIG_THREADS);
+  return n ? (uint32_t)AT_MIN(n, (uint64_t)4096) : at_cpu_count();
+}
+
+static at_status start(at_runtime *rt, const at_runtime_options *o) {
+  const char *target = o && o->target && *o->target
+                           ? o->target
+                           : at_config_text(AT_CONFIG_TARGET);
+  AT_TRY(at_topology_parse(target, &rt->topology));
+  uint32_t threads = thread_count(o);
+  AT_TRY(at_pool_create(threads, &rt->pool));
+  // Servers wait in host callbacks and lead kernels; more of them than cores,
+  // so that a callback that blocks does not stop another chip.
+  uint32_t servers = AT_MIN(AT_MAX(threads, 4u), (uint32_t)kMaxServers);
+  AT_TRY(at_sched_create(servers, kFiberStackBytes, &rt->sched));
+  rt->chips = calloc(rt->topology.num_devices, sizeof *rt->chips);
+  if (!rt->chips)
+    return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for %u devices",
+                   rt->topology.num_devices);
+  for (uint32_t i = 0; i < rt->topology.num_devices; i++) {
+    AT_TRY(at_chip_init(&rt->chips[i], rt, &rt->topology, i));
+    rt->num_chips = i + 1;
+  }
+  return AT_OK;
+}
+
+at_status at_runtime_create(const at_runtime_options *o, at_runtime **out) {
+  at_runtime *rt = calloc(1, sizeof *rt);
+  if (!rt) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for the runtime");
+  at_status st = start(rt, o);
+  if (st.err) {
+    at_runtime_destroy(rt);
+    return st;
+  }
+  *out = rt;
+  return AT_OK;
+}
+
+void at_runtime_destroy(at_runtime *rt) {
+  if (!rt) return;
+  at_sched_destroy(rt->sched);
+  for (uint32_t i = 0; i < rt->num_chips; i++) at_chip_fini(&rt->chips[i]);
+  free(rt->chips);
+  at_pool_destroy(rt->pool);
+  free(rt);
+}
+
+uint32_t at_runtime_num_chips(const at_runtime *rt) { return rt->num_chips; }
+at_chip *at_runtime_chip(const at_runtime *rt, uint32_t i) {
+  return i < rt->num_chips ? &rt->chips[i] : NULL;
+}
+at_pool *at_runtime_pool(const at_runtime *rt) { return rt->pool; }
+
+at_status at_runtime_check(const at_runtime *rt) {
+  if (AT_LIKELY(!at_pool_forked(rt->pool))) return AT_OK;
+  return AT_FAIL(AT_FAILED_PRECONDITION,
+                 "Atoll was started in a parent process and cannot be used in "
+                 "its forked child: a fork copies no threads\n"
+                 "hint: multiprocessing.set_start_method(\"spawn\"), or fork "
+                 "before the first use of JAX");
+}
