@@ -1,0 +1,193 @@
+// What a kernel needs to know before code is written: digits of its iteration
+// space, cost of an element, width of its vectors.
+#include "base/cpu.h"
+#include "codegen/job.h"
+
+at_value at_node_root(const at_node *n, uint32_t result) {
+  return n->op == AT_OP_FUSION ? n->regions[0]->results[result]
+                               : (at_value){(at_node *)n, result};
+}
+uint32_t at_job_num_roots(const at_job *j) { return j->num_results; }
+at_value at_job_root(const at_job *j, uint32_t i) {
+  return at_node_root(j->node, j->results[i]);
+}
+
+// ---- cuts --------------------------------------------------------------------------
+void at_cuts_add(at_cuts *c, int64_t s) {
+  if (s <= 1 || s >= c->total || c->total % s || c->n >= AT_CG_MAX_RANK - 1) return;
+  uint32_t i = 0;
+  while (i < c->n && c->at[i] < s) i++;
+  if (i < c->n && (c->at[i] == s || c->at[i] % s)) return;
+  if (i > 0 && s % c->at[i - 1]) return;
+  memmove(c->at + i + 1, c->at + i, (c->n - i) * sizeof *c->at);
+  c->at[i] = s;
+  c->n++;
+}
+
+void at_cuts_add_type(at_cuts *c, const at_type *t) {
+  int64_t s = 1;
+  for (uint32_t d = t->rank; d-- > 1;) at_cuts_add(c, s *= t->dims[d]);
+}
+
+uint32_t at_cuts_extents(const at_cuts *c, int64_t *extent) {
+  int64_t above = c->total;
+  uint32_t n = 0;
+  for (uint32_t i = c->n; i-- > 0;) {
+    extent[n++] = above / c->at[i];
+    above = c->at[i];
+  }
+  extent[n++] = above;
+  return n;
+}
+
+// Whether every element of v is one position of the same space as c's.
+at_status at_cuts_walk(at_cuts *c, at_arena *a, at_value v, const at_node *stop) {
+  at_map seen = at_map_in(a);
+  AT_VEC(const at_node *) stack = {0};
+  if (!at_vec_push(a, &stack, v.node)) return AT_NO_MEMORY("fusion analysis");
+  while (stack.len) {
+    const at_node *n = stack.ptr[--stack.len];
+    void **known = at_map_put_ptr(&seen, n);
+    if (!known) return AT_NO_MEMORY("fusion analysis");
+    if (*known) continue;
+    *known = (void *)n;
+    if (n == stop) {
+      at_cuts_add_type(c, &n->types[0]);
+      continue;
+    }
+    if (n->op == AT_OP_PARAMETER || n->op == AT_OP_CONSTANT) continue;
+    if (!at_is_linear(n)) {
+      if (n->op == AT_OP_REDUCE) {
+        at_cuts_add_type(c, &n->types[0]);
+        continue;
+      }
+      at_groups g;
+      at_groups_of(n, &g);
+      int64_t s = 1;
+      for (uint32_t i = g.n; i-- > 1;) at_cuts_add(c, s *= g.g[i].extent);
+      continue;
+    }
+    for (uint32_t i = 0; i < n->num_operands; i++) {
+      const at_type *t = at_value_type(n->operands[i]);
+      if (at_type_elements(t) != c->total) continue;
+      if (!at_vec_push(a, &stack, n->operands[i].node))
+        return AT_NO_MEMORY("fusion analysis");
+    }
+  }
+  return AT_OK;
+}
+
+// ---- cost ----------------------------------------------------------------------------
+static uint32_t register_bytes(at_dtype t) {
+  at_dtype r = at_real_of(t);
+  if (r == AT_PRED) return 1;
+  if (at_is_float(r)) return r == AT_F64 ? 8 : 4;
+  return at_dtype_bytes(r);
+}
+
+static void see_type(at_cost *c, const at_type *t) {
+  c->widest = AT_MAX(c->widest, register_bytes(t->dtype));
+  c->elements = AT_MAX(c->elements, at_type_elements(t));
+}
+
+static int64_t product(at_dims d) {
+  int64_t p = 1;
+  for (uint32_t i = 0; i < d.rank; i++) p *= d.ptr[i];
+  return p;
+}
+
+// How often the body of n runs for one element of its result.
+static double inner_trips(const at_node *n) {
+  const at_type *t = n->num_operands ? at_value_type(n->operands[0]) : NULL;
+  int64_t out = AT_MAX(1, at_type_elements(&n->types[0]));
+  switch (n->op) {
+    case AT_OP_REDUCE: return (double)at_type_elements(t) / (double)out;
+    case AT_OP_REDUCE_WINDOW:
+      return (double)product(at_node_ints(n, AT_ATTR_WINDOW_DIMENSIONS));
+    case AT_OP_DOT_GENERAL:
+    case AT_OP_RAGGED_DOT: {
+      at_dims c = at_node_ints(n, AT_ATTR_LHS_CONTRACTING_DIMENSIONS);
+      double k = 1;
+      for (uint32_t i = 0; i < c.rank; i++) k *= (double)t->dims[c.ptr[i]];
+      return k;
+    }
+    case AT_OP_CONVOLUTION: {
+      const at_type *w = at_value_type(n->operands[1]);
+      int64_t f = at_node_int(n, AT_ATTR_KERNEL_OUTPUT_FEATURE_DIMENSION, 0);
+      return (double)at_type_elements(w) / (double)AT_MAX(1, w->dims[f]);
+    }
+    default: return 1;
+  }
+}
+
+static double weight(const at_node *n) {
+  at_dtype t = n->types[0].dtype;
+  double w = 1;
+  switch (at_op_of(n->op)->cost) {
+    case AT_COST_NONE: return 0;
+    case AT_COST_TRANSCENDENTAL: w = 14; break;
+    case AT_COST_MEMORY: w = n->op == AT_OP_GATHER ? 8 : 1; break;
+    case AT_COST_MXU: w = 2; break;
+    default: break;
+  }
+  if (n->op == AT_OP_RESHAPE || n->op == AT_OP_BROADCAST_IN_DIM) w = 0.2;
+  if (n->op == AT_OP_DIVIDE || n->op == AT_OP_REMAINDER)
+    w = at_is_int(t) ? 20 : 4;
+  if (at_is_float(t) && t != AT_F32 && t != AT_F64)
+    w += at_dtype_bytes(t) == 1 ? 20 : 6;
+  if (at_is_complex(t)) w *= 4;
+  return w;
+}
+
+static at_status add_comp(at_arena *a, const at_comp *comp, double times, at_cost *c);
+
+static at_status add_node(at_arena *a, const at_node *n, double times, at_cost *c) {
+  for (uint32_t i = 0; i < n->num_results; i++) see_type(c, &n->types[i]);
+  for (uint32_t i = 0; i < n->num_operands; i++)
+    see_type(c, at_value_type(n->operands[i]));
+  double trips = inner_trips(n) * times;
+  c->ops += weight(n) * (n->num_regions ? times : trips);
+  if (at_op_of(n->op)->cost == AT_COST_TRANSCENDENTAL) c->heavy = true;
+  if (n->op == AT_OP_WHILE || n->op == AT_OP_IF || n->op == AT_OP_CASE)
+    c->vector = false;
+  if (n->op == AT_OP_PARAMETER && !n->parent->owner) return AT_OK;
+  for (uint32_t i = 0; i < n->num_regions; i++)
+    AT_TRY(add_comp(a, n->regions[i], trips, c));
+  return AT_OK;
+}
+
+static at_status add_comp(at_arena *a, const at_comp *comp, double times, at_cost *c) {
+  AT_FOR_NODES(n, comp) AT_TRY(add_node(a, n, times, c));
+  return AT_OK;
+}
+
+at_status at_cost_of(at_arena *a, const at_node *n, at_cost *out) {
+  *out = (at_cost){.vector = true, .widest = 1};
+  AT_TRY(add_node(a, n, 1, out));
+  int64_t most = 1;
+  for (uint32_t i = 0; i < n->num_results; i++)
+    most = AT_MAX(most, at_type_elements(&n->types[i]));
+  double bytes = 0;
+  for (uint32_t i = 0; i < n->num_results; i++)
+    bytes += (double)at_type_bytes(&n->types[i]);
+  for (uint32_t i = 0; i < n->num_operands; i++)
+    bytes += (double)at_type_bytes(at_value_type(n->operands[i]));
+  out->bytes = bytes / (double)most;
+  return AT_OK;
+}
+
+uint32_t at_lanes_for(uint64_t cpu, const at_cost *c) {
+  if (!c->vector) return 1;
+  uint32_t bytes = cpu & AT_CPU_AVX512 ? 64 : 32;
+  return AT_MAX(1, bytes / AT_MAX(1, c->widest));
+}
+
+double at_cost_ns(const at_cost *c, uint32_t lanes) {
+  return c->ops * 0.3 / AT_MAX(1, lanes) + c->bytes * 0.08 + 0.01;
+}
+
+int64_t at_grain_for(double task_ns, int64_t tasks) {
+  double want = 20000.0 / AT_MAX(task_ns, 0.1);
+  if (want < 1) return 1;
+  return want > (double)tasks ? AT_MAX(1, tasks) : (int64_t)want;
+}

@@ -1,0 +1,468 @@
+// Index maps of data movement.
+#include "codegen/emit.h"
+#include "codegen/groups.h"
+
+typedef struct at_digits {
+  uint32_t n;
+  int64_t extent[AT_CG_MAX_RANK];
+  at_ix ix[AT_CG_MAX_RANK];
+} at_digits;
+
+static const at_pos *pos_of(at_em *e, const at_pos *p, const at_digits *d) {
+  return at_pos_make(e, p->lanes, d->n, d->extent, d->ix);
+}
+static const at_pos *scalar_pos(at_em *e) {
+  return at_pos_make(e, false, 0, NULL, NULL);
+}
+static at_digits *digits(at_em *e) {
+  static at_digits lost;  // written only after a failure is recorded
+  at_digits *d = at_new(e->arena, at_digits, 1);
+  if (!d) at_em_fail(e, AT_NO_MEMORY("index map"));
+  return d ? d : &lost;
+}
+
+// The result's position in the op's groups.
+static at_digits *grouped(at_em *e, const at_pos *p, const at_groups *g) {
+  at_digits *d = digits(e);
+  d->n = g->n;
+  for (uint32_t i = 0; i < g->n; i++) d->extent[i] = g->g[i].extent;
+  at_pos_regroup(e, p, d->n, d->extent, d->ix);
+  return d;
+}
+
+static at_val broadcast(at_em *e, const at_node *n, const at_pos *p) {
+  const at_type *t = at_value_type(n->operands[0]);
+  at_dims map = at_node_ints(n, AT_ATTR_BROADCAST_DIMENSIONS);
+  at_groups g;
+  at_groups_of(n, &g);
+  at_digits *d = grouped(e, p, &g), *o = digits(e);
+  for (uint32_t k = 0; k < t->rank; k++) {
+    if (t->dims[k] == 1) continue;
+    for (uint32_t i = 0; i < g.n; i++) {
+      if (g.g[i].first != map.ptr[k]) continue;
+      o->extent[o->n] = d->extent[i];
+      o->ix[o->n++] = d->ix[i];
+    }
+  }
+  return at_em_elem(e, n->operands[0], pos_of(e, p, o));
+}
+
+static at_val transpose(at_em *e, const at_node *n, const at_pos *p) {
+  const at_type *t = at_value_type(n->operands[0]);
+  at_dims perm = at_node_ints(n, AT_ATTR_PERMUTATION);
+  at_groups g;
+  at_groups_of(n, &g);
+  at_digits *d = grouped(e, p, &g), *o = digits(e);
+  for (uint32_t k = 0; k < t->rank; k++) {
+    for (uint32_t i = 0; i < g.n; i++) {
+      if (perm.ptr[g.g[i].first] != k) continue;
+      o->extent[o->n] = d->extent[i];
+      o->ix[o->n++] = d->ix[i];
+    }
+  }
+  return at_em_elem(e, n->operands[0], pos_of(e, p, o));
+}
+
+static at_val slice(at_em *e, const at_node *n, const at_pos *p) {
+  const at_type *t = at_value_type(n->operands[0]);
+  at_dims start = at_node_ints(n, AT_ATTR_START_INDICES);
+  at_dims stride = at_node_ints(n, AT_ATTR_STRIDES);
+  at_groups g;
+  at_groups_of(n, &g);
+  at_digits *d = grouped(e, p, &g);
+  for (uint32_t i = 0; i < d->n; i++) {
+    uint32_t f = g.g[i].first;
+    d->ix[i] = at_ix_addc(at_ix_mulc(e, d->ix[i], stride.ptr[f]),
+                          start.ptr[f] * g.g[i].inner);
+    d->extent[i] = t->dims[f] * g.g[i].inner;
+  }
+  return at_em_elem(e, n->operands[0], pos_of(e, p, d));
+}
+
+static at_val reverse(at_em *e, const at_node *n, const at_pos *p) {
+  at_dims dims = at_node_ints(n, AT_ATTR_DIMENSIONS);
+  at_groups g;
+  at_groups_of(n, &g);
+  at_digits *d = grouped(e, p, &g);
+  for (uint32_t i = 0; i < d->n; i++)
+    for (uint32_t k = 0; k < dims.rank; k++)
+      if (dims.ptr[k] == g.g[i].first)
+        d->ix[i] = at_ix_addc(at_ix_mulc(e, d->ix[i], -1), d->extent[i] - 1);
+  return at_em_elem(e, n->operands[0], pos_of(e, p, d));
+}
+
+static at_val iota(at_em *e, const at_node *n, const at_pos *p) {
+  at_groups g;
+  at_groups_of(n, &g);
+  at_digits *d = grouped(e, p, &g);
+  for (uint32_t i = 0; i < d->n; i++)
+    if (g.g[i].first == at_node_int(n, AT_ATTR_DIMENSION, 0))
+      return at_ix_to(e, n->types[0].dtype, d->ix[i]);
+  return at_em_zero(e, n->types[0].dtype);
+}
+
+// ---- choices by index ----------------------------------------------------------------
+// A slot that branches write and what follows reads.
+typedef struct at_slot {
+  LLVMTypeRef type;
+  LLVMValueRef re, im;
+} at_slot;
+static at_slot slot_make(at_em *e, at_dtype t) {
+  LLVMTypeRef r = at_em_widen(e, at_em_reg_type(e, t));
+  return (at_slot){r, at_em_alloca(e, r, 1),
+                   at_is_complex(t) ? at_em_alloca(e, r, 1) : NULL};
+}
+static void slot_put(at_em *e, const at_slot *s, at_val v) {
+  LLVMBuildStore(e->b, v.re, s->re);
+  if (s->im) LLVMBuildStore(e->b, v.im, s->im);
+}
+static at_val slot_get(at_em *e, const at_slot *s) {
+  at_val v = {LLVMBuildLoad2(e->b, s->type, s->re, ""), NULL};
+  if (s->im) v.im = LLVMBuildLoad2(e->b, s->type, s->im, "");
+  return v;
+}
+
+static LLVMValueRef both(at_em *e, LLVMValueRef a, LLVMValueRef b) {
+  return !a ? b : !b ? a : LLVMBuildAnd(e->b, a, b, "");
+}
+static at_val choose(at_em *e, LLVMValueRef c, at_val a, at_val b) {
+  return (at_val){LLVMBuildSelect(e->b, c, a.re, b.re, ""),
+                  a.im ? LLVMBuildSelect(e->b, c, a.im, b.im, "") : NULL};
+}
+
+// Scalar i1: every lane of digit i lies in [lo, hi). NULL: always; *unknown: lanes
+// have no order.
+static LLVMValueRef all_within(at_em *e, at_ix i, int64_t lo, int64_t hi,
+                               bool *unknown) {
+  if (i.lo >= lo && i.hi < hi) return NULL;
+  if (i.vec) *unknown = true;
+  if (*unknown) return NULL;
+  uint32_t lanes = e->lanes;
+  e->lanes = 1;
+  at_ix first = i, last = at_ix_addc(i, i.lane * ((int64_t)lanes - 1));
+  first.lane = last.lane = 0;
+  if (i.lane < 0) {
+    at_ix t = first;
+    first = last;
+    last = t;
+  }
+  LLVMValueRef r = NULL;
+  LLVMTypeRef t = at_em_int(e, 64);
+  if (i.lo < lo)
+    r = LLVMBuildICmp(e->b, LLVMIntSGE, at_ix_value(e, first), at_em_ci(e, t, lo), "");
+  if (i.hi >= hi)
+    r = both(e, r, LLVMBuildICmp(e->b, LLVMIntSLT, at_ix_value(e, last),
+                                 at_em_ci(e, t, hi), ""));
+  e->lanes = lanes;
+  return r;
+}
+
+// Where each digit lies in [0, inside[i]) (and divides): value `in` at those digits;
+// elsewhere `out` at out_pos. `hole` is extra, per lane (NULL: none).
+static at_val guarded(at_em *e, at_value in, at_digits *d, const int64_t *inside,
+                      LLVMValueRef hole, at_value out, const at_pos *out_pos,
+                      const at_pos *p) {
+  at_dtype t = at_value_type(in)->dtype;
+  LLVMValueRef every = NULL, lane = NULL;
+  bool unknown = hole != NULL;
+  for (uint32_t i = 0; i < d->n; i++) {
+    every = both(e, every, all_within(e, d->ix[i], 0, inside[i], &unknown));
+    lane = both(e, lane, at_ix_within(e, d->ix[i], 0, inside[i]));
+  }
+  lane = both(e, lane, hole);
+  at_digits *fast = digits(e), *safe = digits(e);
+  fast->n = safe->n = d->n;
+  for (uint32_t i = 0; i < d->n; i++) {
+    fast->extent[i] = safe->extent[i] = inside[i];
+    fast->ix[i] = d->ix[i];
+    fast->ix[i].lo = AT_MAX(d->ix[i].lo, 0);
+    fast->ix[i].hi = AT_MIN(d->ix[i].hi, inside[i] - 1);
+    safe->ix[i] = at_ix_clamp(e, d->ix[i], 0, inside[i] - 1);
+  }
+  if (!lane) return at_em_elem(e, in, pos_of(e, p, fast));
+  if (unknown && e->lanes > 1)
+    return choose(e, lane, at_em_elem(e, in, pos_of(e, p, safe)),
+                  at_em_elem(e, out, out_pos));
+  at_slot s = slot_make(e, t);
+  at_branch f;
+  at_if_begin(e, &f, e->lanes > 1 ? every : lane);
+  slot_put(e, &s, at_em_elem(e, in, pos_of(e, p, fast)));
+  at_if_else(e, &f);
+  uint32_t scope = at_em_scope_push(e);
+  at_val other = at_em_elem(e, out, out_pos);
+  if (e->lanes > 1)
+    other = choose(e, lane, at_em_elem(e, in, pos_of(e, p, safe)), other);
+  slot_put(e, &s, other);
+  at_em_scope_pop(e, scope);
+  at_if_end(e, &f);
+  return slot_get(e, &s);
+}
+
+static at_val pad(at_em *e, const at_node *n, const at_pos *p) {
+  const at_type *t = at_value_type(n->operands[0]);
+  at_dims low = at_node_ints(n, AT_ATTR_EDGE_PADDING_LOW);
+  at_dims interior = at_node_ints(n, AT_ATTR_INTERIOR_PADDING);
+  const at_pos *none = at_pos_make(e, p->lanes, 0, NULL, NULL);
+  if (at_type_elements(t) == 0) return at_em_elem(e, n->operands[1], none);
+  at_groups g;
+  at_groups_of(n, &g);
+  at_digits *d = grouped(e, p, &g);
+  int64_t inside[AT_CG_MAX_RANK];
+  LLVMValueRef hole = NULL;
+  for (uint32_t i = 0; i < d->n; i++) {
+    uint32_t f = g.g[i].first;
+    int64_t step = interior.ptr[f] + 1;
+    at_ix x = at_ix_addc(d->ix[i], -low.ptr[f] * g.g[i].inner);
+    inside[i] = t->dims[f] * g.g[i].inner;
+    if (step > 1 && t->dims[f] > 1) {
+      // Only every step-th place holds an element; below zero is outside anyway.
+      LLVMValueRef ok = at_ix_within(e, x, 0, (t->dims[f] - 1) * step + 1);
+      x = at_ix_clamp(e, x, 0, (t->dims[f] - 1) * step);
+      at_ix rem = at_ix_modc(e, x, step);
+      LLVMValueRef on = at_ix_within(e, rem, 0, 1);
+      hole = both(e, hole, both(e, ok, on));
+      x = at_ix_divc(e, x, step);
+    }
+    d->ix[i] = x;
+  }
+  if (hole && e->lanes > 1 &&
+      LLVMGetTypeKind(LLVMTypeOf(hole)) != LLVMVectorTypeKind)
+    hole = at_em_splat(e, hole);
+  return guarded(e, n->operands[0], d, inside, hole, n->operands[1], none, p);
+}
+
+static at_val concat(at_em *e, const at_node *n, const at_pos *p) {
+  int64_t dim = at_node_int(n, AT_ATTR_DIMENSION, 0), low = 0;
+  at_groups g;
+  at_groups_of(n, &g);
+  at_digits *d = grouped(e, p, &g);
+  uint32_t at = 0;
+  while (at + 1 < g.n && g.g[at].first != dim) at++;
+  at_ix x = d->ix[at];
+  bool linear = x.vec == NULL || e->lanes == 1;
+  if (!linear) return at_em_by_lane(e, (at_value){(at_node *)n, 0}, p);
+  at_slot s = slot_make(e, n->types[0].dtype);
+  at_branch f;
+  LLVMBasicBlockRef done = at_em_block(e, "joined");
+  uint32_t scope = at_em_scope_push(e);
+  bool covered = false;
+  for (uint32_t k = 0; k < n->num_operands && !covered; k++) {
+    int64_t size = at_value_type(n->operands[k])->dims[dim] * g.g[at].inner;
+    int64_t lo = low, hi = low + size;
+    low = hi;
+    if (size == 0 || x.hi < lo || x.lo >= hi) continue;
+    bool unknown = false;
+    LLVMValueRef in = all_within(e, x, lo, hi, &unknown);
+    if (in) at_if_begin(e, &f, in);
+    uint32_t inner = at_em_scope_push(e);
+    at_digits *o = digits(e);
+    *o = *d;
+    o->extent[at] = size;
+    o->ix[at] = at_ix_addc(x, -lo);
+    o->ix[at].lo = AT_MAX(o->ix[at].lo, 0);
+    o->ix[at].hi = AT_MIN(o->ix[at].hi, size - 1);
+    slot_put(e, &s, at_em_elem(e, n->operands[k], pos_of(e, p, o)));
+    at_em_scope_pop(e, inner);
+    LLVMBuildBr(e->b, done);
+    if (in) {
+      LLVMDeleteBasicBlock(f.end);
+      LLVMPositionBuilderAtEnd(e->b, f.other);
+    }
+    covered = !in;
+  }
+  if (!covered) {
+    if (e->lanes > 1 && !at_ix_uniform(&x))
+      slot_put(e, &s, at_em_by_lane(e, (at_value){(at_node *)n, 0}, p));
+    else
+      slot_put(e, &s, at_em_zero(e, n->types[0].dtype));
+    LLVMBuildBr(e->b, done);
+  }
+  at_em_scope_pop(e, scope);
+  LLVMPositionBuilderAtEnd(e->b, done);
+  return slot_get(e, &s);
+}
+
+// ---- indices that are data ---------------------------------------------------------------
+// Scalar operand v as an index clamped to [0, max]; the same for all lanes.
+static at_ix scalar_index(at_em *e, at_value v, int64_t max) {
+  uint32_t lanes = e->lanes;
+  e->lanes = 1;
+  at_ix r = at_ix_from(e, at_value_type(v)->dtype,
+                       at_em_elem(e, v, scalar_pos(e)), 0, max);
+  e->lanes = lanes;
+  return r;
+}
+
+static at_val dynamic_slice(at_em *e, const at_node *n, const at_pos *p) {
+  const at_type *t = at_value_type(n->operands[0]);
+  if (p->lanes) return at_em_by_lane(e, (at_value){(at_node *)n, 0}, p);
+  at_groups g;
+  at_groups_of(n, &g);
+  at_digits *d = grouped(e, p, &g);
+  for (uint32_t i = 0; i < d->n; i++) {
+    uint32_t f = g.g[i].first;
+    int64_t max = t->dims[f] - n->types[0].dims[f];
+    d->extent[i] = t->dims[f] * g.g[i].inner;
+    if (max == 0) continue;
+    at_ix s = scalar_index(e, n->operands[1 + f], max);
+    d->ix[i] = at_ix_add(e, d->ix[i], at_ix_mulc(e, s, g.g[i].inner));
+  }
+  return at_em_elem(e, n->operands[0], pos_of(e, p, d));
+}
+
+static at_val dynamic_update_slice(at_em *e, const at_node *n, const at_pos *p) {
+  const at_type *t = at_value_type(n->operands[0]);
+  const at_type *u = at_value_type(n->operands[1]);
+  if (p->lanes) return at_em_by_lane(e, (at_value){(at_node *)n, 0}, p);
+  if (at_type_elements(u) == 0) return at_em_elem(e, n->operands[0], p);
+  at_groups g;
+  at_groups_of(n, &g);
+  at_digits *d = grouped(e, p, &g);
+  int64_t inside[AT_CG_MAX_RANK];
+  for (uint32_t i = 0; i < d->n; i++) {
+    uint32_t f = g.g[i].first;
+    int64_t max = t->dims[f] - u->dims[f];
+    inside[i] = u->dims[f] * g.g[i].inner;
+    if (max == 0) continue;
+    at_ix s = scalar_index(e, n->operands[2 + f], max);
+    s = at_ix_mulc(e, at_ix_mulc(e, s, g.g[i].inner), -1);
+    d->ix[i] = at_ix_add(e, d->ix[i], s);
+  }
+  return guarded(e, n->operands[1], d, inside, NULL, n->operands[0], p, p);
+}
+
+static bool listed(at_dims l, int64_t d) {
+  for (uint32_t i = 0; i < l.rank; i++)
+    if (l.ptr[i] == d) return true;
+  return false;
+}
+
+static at_val gather(at_em *e, const at_node *n, const at_pos *p) {
+  const at_type *t = at_value_type(n->operands[0]);
+  const at_type *it = at_value_type(n->operands[1]);
+  at_dims offset = at_node_ints(n, AT_ATTR_OFFSET_DIMS);
+  at_dims collapsed = at_node_ints(n, AT_ATTR_COLLAPSED_SLICE_DIMS);
+  at_dims batch = at_node_ints(n, AT_ATTR_OPERAND_BATCHING_DIMS);
+  at_dims sbatch = at_node_ints(n, AT_ATTR_START_INDICES_BATCHING_DIMS);
+  at_dims map = at_node_ints(n, AT_ATTR_START_INDEX_MAP);
+  at_dims size = at_node_ints(n, AT_ATTR_SLICE_SIZES);
+  int64_t vec = at_node_int(n, AT_ATTR_INDEX_VECTOR_DIM, 0);
+  at_groups g;
+  at_groups_of(n, &g);  // one per result dimension
+  at_digits *d = grouped(e, p, &g), *s = digits(e), *o = digits(e);
+  // Result dimensions outside offset_dims are the indices' dimensions, in order.
+  uint32_t b = 0;
+  s->n = it->rank;
+  for (uint32_t i = 0; i < it->rank; i++) {
+    s->extent[i] = it->dims[i];
+    if (i == vec) continue;
+    while (listed(offset, b)) b++;
+    s->ix[i] = d->ix[b++];
+  }
+  uint32_t w = 0;
+  o->n = t->rank;
+  for (uint32_t k = 0; k < t->rank; k++) {
+    o->extent[k] = t->dims[k];
+    o->ix[k] = at_ix_const(0);
+    if (listed(batch, k)) {
+      for (uint32_t j = 0; j < batch.rank; j++)
+        if (batch.ptr[j] == k) o->ix[k] = s->ix[sbatch.ptr[j]];
+    } else if (!listed(collapsed, k)) {
+      o->ix[k] = d->ix[offset.ptr[w++]];
+    }
+    for (uint32_t j = 0; j < map.rank; j++) {
+      if (map.ptr[j] != k || t->dims[k] == size.ptr[k]) continue;
+      if (vec < it->rank) s->ix[vec] = at_ix_const(j);
+      const at_pos *sp = pos_of(e, p, s);
+      int64_t max = t->dims[k] - size.ptr[k];
+      at_ix start;
+      if (at_pos_uniform(sp)) {
+        uint32_t lanes = e->lanes;
+        e->lanes = 1;
+        start = at_ix_from(e, it->dtype, at_em_elem(e, n->operands[1], sp), 0, max);
+        e->lanes = lanes;
+      } else {
+        start = at_ix_from(e, it->dtype, at_em_elem(e, n->operands[1], sp), 0, max);
+      }
+      o->ix[k] = at_ix_add(e, o->ix[k], start);
+    }
+  }
+  return at_em_elem(e, n->operands[0], pos_of(e, p, o));
+}
+
+// ---- bits ----------------------------------------------------------------------------------
+static LLVMValueRef to_bits(at_em *e, at_dtype t, LLVMValueRef reg) {
+  if (t == AT_PRED) return reg;
+  LLVMValueRef v = at_em_bits(e, at_em_encode(e, t, reg));
+  uint32_t bits = at_dtype_of(t)->bits;
+  return bits < 8 ? LLVMBuildTrunc(e->b, v, at_em_widen(e, at_em_int(e, bits)), "")
+                  : v;
+}
+static LLVMValueRef from_bits(at_em *e, at_dtype t, LLVMValueRef v) {
+  if (t == AT_PRED) return v;
+  LLVMTypeRef i8 = at_em_widen(e, at_em_int(e, 8));
+  if (at_dtype_of(t)->bits < 8)
+    v = at_is_signed_int(t) ? LLVMBuildSExt(e->b, v, i8, "")
+                            : LLVMBuildZExt(e->b, v, i8, "");
+  v = LLVMBuildBitCast(e->b, v, at_em_widen(e, at_em_storage_type(e, t)), "");
+  return at_em_decode(e, t, v);
+}
+
+static at_val bitcast(at_em *e, const at_node *n, const at_pos *p) {
+  at_dtype a = at_value_type(n->operands[0])->dtype, b = n->types[0].dtype;
+  uint32_t x = at_dtype_of(a)->bits, y = at_dtype_of(b)->bits;
+  if (a == b) return at_em_elem(e, n->operands[0], p);
+  if (at_is_complex(a) || at_is_complex(b)) {
+    at_em_fail(e, AT_FAIL(AT_UNIMPLEMENTED, "bitcast_convert of complex numbers"));
+    return at_em_zero(e, b);
+  }
+  if (x == y)
+    return (at_val){
+        from_bits(e, b, to_bits(e, a, at_em_elem(e, n->operands[0], p).re)), NULL};
+  at_digits *d = digits(e);
+  int64_t ratio = x > y ? x / y : y / x, all = at_type_elements(&n->types[0]);
+  if (x > y) {  // a minor dimension of parts
+    d->n = 2;
+    d->extent[0] = all / ratio;
+    d->extent[1] = ratio;
+    at_pos_regroup(e, p, 2, d->extent, d->ix);
+    at_ix part = d->ix[1];
+    d->n = 1;
+    LLVMValueRef v = to_bits(e, a, at_em_elem(e, n->operands[0], pos_of(e, p, d)).re);
+    at_dtype wide = x == 64 ? AT_U64 : x == 32 ? AT_U32 : x == 16 ? AT_U16 : AT_U8;
+    LLVMValueRef k = at_ix_to(e, wide, at_ix_mulc(e, part, y)).re;
+    v = LLVMBuildLShr(e->b, v, k, "");
+    v = LLVMBuildTrunc(e->b, v, at_em_widen(e, at_em_int(e, y)), "");
+    return (at_val){from_bits(e, b, v), NULL};
+  }
+  LLVMTypeRef wide = at_em_widen(e, at_em_int(e, y));
+  LLVMValueRef sum = LLVMConstNull(wide);
+  d->n = 2;
+  d->extent[0] = all;
+  d->extent[1] = ratio;
+  for (int64_t k = 0; k < ratio; k++) {
+    d->ix[0] = at_pos_linear(e, p);
+    d->ix[1] = at_ix_const(k);
+    LLVMValueRef v = to_bits(e, a, at_em_elem(e, n->operands[0], pos_of(e, p, d)).re);
+    v = LLVMBuildZExt(e->b, v, wide, "");
+    v = LLVMBuildShl(e->b, v, at_em_ci(e, wide, k * x), "");
+    sum = LLVMBuildOr(e->b, sum, v, "");
+  }
+  return (at_val){from_bits(e, b, sum), NULL};
+}
+
+at_val at_em_elem_move(at_em *e, const at_node *n, const at_pos *p) {
+  switch (n->op) {
+    case AT_OP_BROADCAST_IN_DIM: return broadcast(e, n, p);
+    case AT_OP_TRANSPOSE: return transpose(e, n, p);
+    case AT_OP_SLICE: return slice(e, n, p);
+    case AT_OP_REVERSE: return reverse(e, n, p);
+    case AT_OP_IOTA: return iota(e, n, p);
+    case AT_OP_PAD: return pad(e, n, p);
+    case AT_OP_CONCATENATE: return concat(e, n, p);
+    case AT_OP_DYNAMIC_SLICE: return dynamic_slice(e, n, p);
+    case AT_OP_DYNAMIC_UPDATE_SLICE: return dynamic_update_slice(e, n, p);
+    case AT_OP_GATHER: return gather(e, n, p);
+    default: return bitcast(e, n, p);
+  }
+}

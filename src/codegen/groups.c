@@ -1,0 +1,118 @@
+#include "codegen/groups.h"
+
+bool at_is_linear(const at_node *n) {
+  if (at_op_is(n->op, AT_ELEMENTWISE)) return true;
+  switch (n->op) {
+    case AT_OP_RESHAPE:
+    case AT_OP_COPY:
+    case AT_OP_MAP:
+    case AT_OP_OPTIMIZATION_BARRIER: return true;
+    case AT_OP_BITCAST_CONVERT:
+      return at_dtype_of(n->types[0].dtype)->bits ==
+             at_dtype_of(at_value_type(n->operands[0])->dtype)->bits;
+    default: return false;
+  }
+}
+
+// The operand dimension behind a result dimension of a broadcast, or -1.
+static int64_t broadcast_source(const at_node *n, uint32_t d) {
+  at_dims map = at_node_ints(n, AT_ATTR_BROADCAST_DIMENSIONS);
+  const at_type *t = at_value_type(n->operands[0]);
+  for (uint32_t i = 0; i < map.rank; i++)
+    if (map.ptr[i] == d) return t->dims[i] == 1 ? -1 : (int64_t)i;
+  return -1;
+}
+
+static int64_t next_wide(const at_type *t, int64_t d) {
+  for (d++; d < (int64_t)t->rank && t->dims[d] == 1;) d++;
+  return d;
+}
+
+static bool contains(at_dims l, int64_t d) {
+  for (uint32_t i = 0; i < l.rank; i++)
+    if (l.ptr[i] == d) return true;
+  return false;
+}
+
+// A dimension that the op passes through whole.
+static bool whole(const at_node *n, uint32_t d) {
+  const at_type *t = at_value_type(n->operands[0]);
+  switch (n->op) {
+    case AT_OP_SLICE:
+      return n->types[0].dims[d] == t->dims[d] &&
+             at_node_ints(n, AT_ATTR_STRIDES).ptr[d] == 1;
+    case AT_OP_DYNAMIC_SLICE: return n->types[0].dims[d] == t->dims[d];
+    case AT_OP_DYNAMIC_UPDATE_SLICE:
+      return at_value_type(n->operands[1])->dims[d] == t->dims[d];
+    case AT_OP_PAD:
+      return at_node_ints(n, AT_ATTR_EDGE_PADDING_LOW).ptr[d] == 0 &&
+             at_node_ints(n, AT_ATTR_EDGE_PADDING_HIGH).ptr[d] == 0 &&
+             (at_node_ints(n, AT_ATTR_INTERIOR_PADDING).ptr[d] == 0 ||
+              t->dims[d] <= 1);
+    default: return false;
+  }
+}
+
+// Result dimensions a < b, neighbours: do they move as one?
+static bool joined(const at_node *n, uint32_t a, uint32_t b) {
+  switch (n->op) {
+    case AT_OP_BROADCAST_IN_DIM: {
+      int64_t x = broadcast_source(n, a), y = broadcast_source(n, b);
+      if (x < 0 || y < 0) return x == y;
+      return next_wide(at_value_type(n->operands[0]), x) == y;
+    }
+    case AT_OP_TRANSPOSE: {
+      at_dims p = at_node_ints(n, AT_ATTR_PERMUTATION);
+      return next_wide(at_value_type(n->operands[0]), p.ptr[a]) == p.ptr[b];
+    }
+    case AT_OP_SLICE:
+      return whole(n, b) && at_node_ints(n, AT_ATTR_STRIDES).ptr[a] == 1;
+    case AT_OP_PAD:
+      return whole(n, b) && (at_node_ints(n, AT_ATTR_INTERIOR_PADDING).ptr[a] == 0);
+    case AT_OP_DYNAMIC_SLICE:
+    case AT_OP_DYNAMIC_UPDATE_SLICE: return whole(n, b);
+    case AT_OP_CONCATENATE: return b != at_node_int(n, AT_ATTR_DIMENSION, 0);
+    case AT_OP_REVERSE: {
+      at_dims r = at_node_ints(n, AT_ATTR_DIMENSIONS);
+      return contains(r, a) == contains(r, b);
+    }
+    case AT_OP_IOTA: {
+      int64_t d = at_node_int(n, AT_ATTR_DIMENSION, 0);
+      return a != d && b != d;
+    }
+    default: return at_is_linear(n);
+  }
+}
+
+// Dimensions of size one that carry nothing may be left out.
+static bool idle(const at_node *n, uint32_t d) {
+  if (n->types[0].dims[d] != 1) return false;
+  switch (n->op) {
+    case AT_OP_SLICE:
+    case AT_OP_DYNAMIC_SLICE:
+    case AT_OP_DYNAMIC_UPDATE_SLICE:
+    case AT_OP_PAD: return whole(n, d);
+    case AT_OP_CONCATENATE: return d != at_node_int(n, AT_ATTR_DIMENSION, 0);
+    case AT_OP_BROADCAST_IN_DIM:
+    case AT_OP_TRANSPOSE:
+    case AT_OP_REVERSE: return true;
+    default: return false;
+  }
+}
+
+void at_groups_of(const at_node *n, at_groups *out) {
+  const at_type *t = &n->types[0];
+  out->n = 0;
+  for (uint32_t d = 0; d < t->rank && d < AT_CG_MAX_RANK; d++) {
+    if (idle(n, d)) continue;
+    if (out->n && joined(n, out->g[out->n - 1].last, d)) {
+      out->g[out->n - 1].last = d;
+      out->g[out->n - 1].extent *= t->dims[d];
+      out->g[out->n - 1].inner *= t->dims[d];
+      continue;
+    }
+    out->g[out->n].first = out->g[out->n].last = d;
+    out->g[out->n].extent = t->dims[d];
+    out->g[out->n++].inner = 1;
+  }
+}

@@ -1,0 +1,25 @@
+// Dimensions of a data movement taken together where nothing tells them apart: the
+// digits that its index map needs. Used to choose loops and to emit the map.
+#ifndef ATOLL_CODEGEN_GROUPS_H_
+#define ATOLL_CODEGEN_GROUPS_H_
+
+#include "hlo/hlo.h"
+
+enum { AT_CG_MAX_RANK = 32 };
+
+typedef struct at_groups {
+  uint32_t n;
+  struct {
+    uint32_t first, last;  // result dimensions, inclusive
+    int64_t extent;        // product of their sizes
+    int64_t inner;         // product of all but the first's
+  } g[AT_CG_MAX_RANK];
+} at_groups;
+
+// Of the result of n: any op; one group per dimension when nothing is known.
+void at_groups_of(const at_node *n, at_groups *out);
+// Whether result element i is operand element i, in row-major order (elementwise,
+// reshape, copy, ...), for operands with the result's element count.
+bool at_is_linear(const at_node *n);
+
+#endif

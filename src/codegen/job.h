@@ -1,0 +1,94 @@
+// One kernel to generate: what was decided about it before any LLVM is involved.
+// Planning (plan.c, reduce_plan.c, ...) fills jobs on the caller's thread; compile
+// threads turn them into functions later.
+#ifndef ATOLL_CODEGEN_JOB_H_
+#define ATOLL_CODEGEN_JOB_H_
+
+#include "codegen/codegen.h"
+#include "codegen/emit.h"
+#include "codegen/groups.h"
+
+typedef enum at_job_kind {
+  AT_JOB_LOOP,       // elements of results, by at_em_elem
+  AT_JOB_REDUCE,     // reduce nodes and what follows them
+  AT_JOB_COMBINE,    // partial results of a split reduce
+  AT_JOB_COPY,       // operand 0 into result 0 (before an update in place)
+  AT_JOB_UPDATE,     // dynamic_update_slice: the window
+  AT_JOB_SCATTER,    // updates, one after another
+  AT_JOB_SELECT_SCATTER,
+  AT_JOB_SCAN,
+  AT_JOB_SCALAR,     // control flow on small values
+  AT_JOB_COMPARATOR  // a sort's order
+} at_job_kind;
+
+typedef struct at_job {
+  at_job_kind kind;
+  const at_node *node;       // NULL: comparator
+  const at_comp *region;     // comparator
+  const int32_t *alias;      // per result: operand in whose place it is, or -1
+  const uint32_t *results;   // which results this kernel writes
+  uint32_t num_results;
+  uint32_t lanes;            // of the vector loop
+  bool wide_index;
+  // The iteration space, outer to inner; the last is the vector loop's.
+  uint32_t n;
+  int64_t extent[AT_CG_MAX_RANK];
+  bool reduced[AT_CG_MAX_RANK];
+  uint32_t vector;           // REDUCE: which of the extents has the lanes
+  uint32_t unroll;           // REDUCE: vectors side by side
+  int64_t block;             // elements of the last extent in a task
+  int64_t split;             // REDUCE: elements of a block of the split extent; 0: none
+  int64_t tasks, grain;
+  double ns;
+  bool scratch;              // takes a scratch buffer after results
+  char symbol[24];
+} at_job;
+
+// The computation that the kernel evaluates: what is bound to operands, and the
+// values that are results. For a fusion its region, else the node itself.
+uint32_t at_job_num_roots(const at_job *j);
+at_value at_job_root(const at_job *j, uint32_t i);
+at_value at_node_root(const at_node *n, uint32_t result);
+
+// ---- analysis --------------------------------------------------------------------
+// Cuts of a row-major space: suffix products at which index maps need digits.
+typedef struct at_cuts {
+  int64_t total;
+  uint32_t n;
+  int64_t at[AT_CG_MAX_RANK];  // > 1, < total, increasing; each divides the next
+} at_cuts;
+void at_cuts_add(at_cuts *c, int64_t suffix);
+void at_cuts_add_type(at_cuts *c, const at_type *t);
+// What the producers of v need, as long as their space is v's.
+at_status at_cuts_walk(at_cuts *c, at_arena *a, at_value v, const at_node *stop);
+// Digits, outer to inner.
+uint32_t at_cuts_extents(const at_cuts *c, int64_t *extent);
+
+typedef struct at_cost {
+  double ops;        // weighted vector operations an element
+  double scalar;     // operations that have no vector form
+  double bytes;      // moved an element
+  uint32_t widest;   // register bytes of the widest type
+  bool vector;       // everything has a vector form
+  bool heavy;        // has transcendental functions
+  int64_t elements;  // of the largest value seen
+} at_cost;
+// Of computing one element of v from the operands.
+at_status at_cost_of(at_arena *a, const at_node *n, at_cost *out);
+uint32_t at_lanes_for(uint64_t cpu, const at_cost *c);
+double at_cost_ns(const at_cost *c, uint32_t lanes);
+// Blocks and grain from the cost of one task.
+int64_t at_grain_for(double task_ns, int64_t tasks);
+
+// ---- emission ----------------------------------------------------------------------
+at_status at_job_emit(at_em *e, const at_job *j);
+void at_job_emit_loop(at_em *e, const at_job *j, LLVMValueRef begin, LLVMValueRef end);
+void at_job_emit_reduce(at_em *e, const at_job *j, LLVMValueRef begin, LLVMValueRef end);
+void at_job_emit_combine(at_em *e, const at_job *j, LLVMValueRef begin, LLVMValueRef end);
+LLVMValueRef at_job_buffer(at_em *e, uint32_t index);  // base pointer
+LLVMValueRef at_job_result(at_em *e, const at_job *j, uint32_t result);
+LLVMValueRef at_job_scratch(at_em *e, const at_job *j);
+// min(a, b) of i64.
+LLVMValueRef at_em_min(at_em *e, LLVMValueRef a, LLVMValueRef b);
+
+#endif

@@ -1,0 +1,91 @@
+// Kernels that compute each element of their results by itself.
+#include "codegen/job.h"
+
+LLVMValueRef at_em_min(at_em *e, LLVMValueRef a, LLVMValueRef b) {
+  if (LLVMIsConstant(a) && LLVMIsConstant(b))
+    return LLVMConstIntGetSExtValue(a) < LLVMConstIntGetSExtValue(b) ? a : b;
+  LLVMValueRef args[2] = {a, b};
+  return at_math_intrinsic(&e->math, "llvm.smin", args, 2);
+}
+
+static void one_step(at_em *e, const at_job *j, const at_ix *ix) {
+  uint32_t scope = at_em_scope_push(e);
+  const at_pos *p = at_pos_make(e, false, j->n, j->extent, ix);
+  at_val *v = at_new(e->arena, at_val, j->num_results);
+  if (!v) {
+    at_em_fail(e, AT_NO_MEMORY("kernel results"));
+    return;
+  }
+  // All loads come before the first store: a result may be in an operand's place.
+  for (uint32_t r = 0; r < j->num_results; r++)
+    v[r] = at_em_elem(e, at_job_root(j, r), p);
+  at_ix lin = at_pos_linear(e, p);
+  for (uint32_t r = 0; r < j->num_results && at_em_ok(e); r++)
+    at_em_store(e, at_job_result(e, j, j->results[r]),
+                at_value_type(at_job_root(j, r))->dtype, lin, v[r]);
+  at_em_scope_pop(e, scope);
+}
+
+// The innermost loop over [lo, hi): whole vectors, then single elements.
+static void inner(at_em *e, const at_job *j, at_ix *ix, LLVMValueRef lo,
+                  LLVMValueRef hi) {
+  at_loop l;
+  int64_t size = j->extent[j->n - 1], W = j->lanes;
+  LLVMValueRef main = hi;
+  if (W > 1) {
+    if (LLVMIsConstant(hi)) {
+      main = at_em_i64(e, LLVMConstIntGetSExtValue(hi) / W * W);
+    } else if (size % W) {
+      main = LLVMBuildAnd(e->b, hi, at_em_i64(e, -W), "");
+    }
+    e->lanes = (uint32_t)W;
+    at_loop_begin(e, &l, lo, main, W, 0, AT_MAX(0, size - W));
+    if (!l.single && l.i.base) l.i.mult = W;
+    ix[j->n - 1] = at_ix_lanes(e, l.i);
+    one_step(e, j, ix);
+    at_loop_end(e, &l);
+    e->lanes = 1;
+    if (size % W == 0) return;
+  } else {
+    main = lo;
+  }
+  at_loop_begin(e, &l, main, hi, 1, 0, size - 1);
+  if (l.i.base) l.i.mult = 1;
+  ix[j->n - 1] = l.i;
+  one_step(e, j, ix);
+  at_loop_end(e, &l);
+}
+
+void at_job_emit_loop(at_em *e, const at_job *j, LLVMValueRef begin,
+                      LLVMValueRef end) {
+  at_ix ix[AT_CG_MAX_RANK];
+  int64_t size = j->extent[j->n - 1], blocks = at_ceil_div(size, j->block);
+  LLVMTypeRef i64 = at_em_int(e, 64);
+  if (j->n == 1) {  // the task range is one contiguous range
+    LLVMValueRef b = at_em_i64(e, j->block), n = at_em_i64(e, size);
+    LLVMValueRef lo = LLVMBuildMul(e->b, begin, b, "");
+    LLVMValueRef hi = at_em_min(e, LLVMBuildMul(e->b, end, b, ""), n);
+    if (j->tasks == 1) {
+      lo = LLVMConstNull(i64);
+      hi = n;
+    }
+    inner(e, j, ix, lo, hi);
+    return;
+  }
+  at_loop rows;
+  at_loop_begin(e, &rows, begin, end, 1, 0, j->tasks - 1);
+  at_ix t = rows.i;
+  LLVMValueRef lo = LLVMConstNull(i64), hi = at_em_i64(e, size);
+  if (blocks > 1) {
+    LLVMValueRef b = at_em_i64(e, j->block);
+    lo = LLVMBuildMul(e->b, at_ix_value(e, at_ix_modc(e, t, blocks)), b, "");
+    hi = at_em_min(e, LLVMBuildAdd(e->b, lo, b, ""), hi);
+    t = at_ix_divc(e, t, blocks);
+  }
+  for (uint32_t d = j->n - 1; d-- > 0;) {
+    ix[d] = d ? at_ix_modc(e, t, j->extent[d]) : t;
+    if (d) t = at_ix_divc(e, t, j->extent[d]);
+  }
+  inner(e, j, ix, lo, hi);
+  at_loop_end(e, &rows);
+}

@@ -1,0 +1,159 @@
+#include "codegen/reducer.h"
+
+static bool is_monoid(at_op op) {
+  switch (op) {
+    case AT_OP_ADD: case AT_OP_MULTIPLY: case AT_OP_MAXIMUM: case AT_OP_MINIMUM:
+    case AT_OP_AND: case AT_OP_OR: case AT_OP_XOR: return true;
+    default: return false;
+  }
+}
+
+// Bodies that only compare and choose (argmax and the like) do not mind order:
+// they pick an extreme of a total preorder with ties broken by another value.
+static bool only_chooses(const at_comp *c) {
+  if (c->num_results < 2) return false;
+  AT_FOR_NODES(n, c) {
+    switch (n->op) {
+      case AT_OP_PARAMETER: case AT_OP_CONSTANT: case AT_OP_COMPARE:
+      case AT_OP_SELECT: case AT_OP_AND: case AT_OP_OR: case AT_OP_NOT:
+      case AT_OP_XOR: case AT_OP_MINIMUM: case AT_OP_MAXIMUM: break;
+      default: return false;
+    }
+  }
+  return true;
+}
+
+at_reducer at_reducer_of(const at_node *n, const at_comp *body) {
+  at_reducer r = {.node = n, .body = body, .count = body->num_results,
+                  .op = AT_OP_PARAMETER};
+  if (r.count == 1 && body->num_params == 2) {
+    const at_node *b = body->results[0].node;
+    const at_node *p = body->params[0], *q = body->params[1];
+    if (is_monoid(b->op) && b->num_operands == 2 &&
+        ((b->operands[0].node == p && b->operands[1].node == q) ||
+         (b->operands[0].node == q && b->operands[1].node == p))) {
+      r.op = b->op;
+      r.free_order = true;
+      return r;
+    }
+  }
+  r.free_order = only_chooses(body);
+  return r;
+}
+
+at_dtype at_reducer_dtype(const at_reducer *r, uint32_t i) {
+  return at_value_type(r->body->results[i])->dtype;
+}
+
+static bool narrow_sum(const at_reducer *r) {
+  at_dtype t = at_reducer_dtype(r, 0);
+  return (r->op == AT_OP_ADD || r->op == AT_OP_MULTIPLY) && at_is_float(t) &&
+         t != AT_F32 && t != AT_F64;
+}
+
+void at_reducer_step(at_em *e, const at_reducer *r, at_val *acc, const at_val *x) {
+  if (narrow_sum(r)) {
+    acc[0].re = r->op == AT_OP_ADD ? LLVMBuildFAdd(e->b, acc[0].re, x[0].re, "")
+                                   : LLVMBuildFMul(e->b, acc[0].re, x[0].re, "");
+    return;
+  }
+  if (r->op != AT_OP_PARAMETER) {
+    at_val args[2] = {acc[0], x[0]};
+    acc[0] = at_em_apply(e, r->body->results[0].node, args);
+    return;
+  }
+  at_val *args = at_new(e->arena, at_val, 3 * r->count);
+  if (!args) {
+    at_em_fail(e, AT_NO_MEMORY("reduction"));
+    return;
+  }
+  for (uint32_t i = 0; i < r->count; i++) {
+    args[i] = acc[i];
+    args[r->count + i] = x[i];
+  }
+  at_em_body(e, r->body, args, args + 2 * r->count);
+  for (uint32_t i = 0; i < r->count; i++) acc[i] = args[2 * r->count + i];
+}
+
+static LLVMValueRef extreme(at_em *e, at_dtype t, bool low) {
+  LLVMTypeRef type = at_em_widen(e, at_em_reg_type(e, t));
+  if (t == AT_PRED) return at_em_ci(e, type, low ? 0 : 1);
+  if (at_is_float(t)) return at_em_cf(e, type, low ? -__builtin_inf() : __builtin_inf());
+  uint32_t bits = at_dtype_of(t)->bits;
+  if (at_is_unsigned_int(t))
+    return at_em_ci(e, type, low ? 0 : (int64_t)(~0ull >> (64 - bits)));
+  int64_t max = (int64_t)(~0ull >> (65 - bits));
+  return at_em_ci(e, type, low ? -max - 1 : max);
+}
+
+void at_reducer_seed(at_em *e, const at_reducer *r, const at_val *init, at_val *out) {
+  at_dtype t = at_reducer_dtype(r, 0);
+  LLVMTypeRef type = at_em_widen(e, at_em_reg_type(e, t));
+  bool f = at_is_float(at_real_of(t)), c = at_is_complex(t), b = t == AT_PRED;
+  out[0] = at_em_zero(e, t);
+  switch (r->op) {
+    case AT_OP_ADD:
+      if (f) out[0].re = at_em_cf(e, type, -0.0);
+      if (c) out[0].im = out[0].re;
+      return;
+    case AT_OP_MULTIPLY:
+      out[0].re = f ? at_em_cf(e, type, 1) : at_em_ci(e, type, 1);
+      return;
+    case AT_OP_OR:
+    case AT_OP_XOR: return;
+    case AT_OP_AND: out[0].re = at_em_ci(e, type, b ? 1 : -1); return;
+    case AT_OP_MAXIMUM:
+    case AT_OP_MINIMUM:
+      if (c) break;
+      out[0].re = extreme(e, t, r->op == AT_OP_MAXIMUM);
+      return;
+    default: break;
+  }
+  for (uint32_t i = 0; i < r->count; i++) {
+    bool vec = LLVMGetTypeKind(LLVMTypeOf(init[i].re)) == LLVMVectorTypeKind;
+    out[i] = vec || e->lanes == 1 ? init[i] : at_em_splat_val(e, init[i]);
+  }
+}
+
+void at_reducer_finish(at_em *e, const at_reducer *r, at_val *acc) {
+  if (narrow_sum(r)) acc[0] = at_em_normalize(e, at_reducer_dtype(r, 0), acc[0]);
+}
+
+// ---- accumulators ---------------------------------------------------------------------
+at_accs at_accs_make(at_em *e, const at_reducer *r) {
+  at_accs a = {.count = r->count};
+  a.type = at_new(e->arena, LLVMTypeRef, r->count);
+  a.re = at_new(e->arena, LLVMValueRef, r->count);
+  a.im = at_new(e->arena, LLVMValueRef, r->count);
+  if (!a.type || !a.re || !a.im) {
+    at_em_fail(e, AT_NO_MEMORY("accumulators"));
+    a.count = 0;
+    return a;
+  }
+  for (uint32_t i = 0; i < a.count; i++) {
+    at_dtype t = at_reducer_dtype(r, i);
+    a.type[i] = at_em_widen(e, at_em_reg_type(e, t));
+    a.re[i] = at_em_alloca(e, a.type[i], 1);
+    a.im[i] = at_is_complex(t) ? at_em_alloca(e, a.type[i], 1) : NULL;
+  }
+  return a;
+}
+void at_accs_put(at_em *e, const at_accs *a, const at_val *v) {
+  for (uint32_t i = 0; i < a->count; i++) {
+    LLVMBuildStore(e->b, v[i].re, a->re[i]);
+    if (a->im[i]) LLVMBuildStore(e->b, v[i].im, a->im[i]);
+  }
+}
+void at_accs_get(at_em *e, const at_accs *a, at_val *v) {
+  for (uint32_t i = 0; i < a->count; i++) {
+    v[i].re = LLVMBuildLoad2(e->b, a->type[i], a->re[i], "");
+    v[i].im = a->im[i] ? LLVMBuildLoad2(e->b, a->type[i], a->im[i], "") : NULL;
+  }
+}
+void at_accs_step(at_em *e, const at_accs *a, const at_reducer *r, const at_val *x) {
+  at_val *acc = at_new(e->arena, at_val, a->count + 1);
+  if (!acc || !at_em_ok(e)) return;
+  at_accs_get(e, a, acc);
+  at_reducer_step(e, r, acc, x);
+  if (at_em_ok(e)) at_accs_put(e, a, acc);
+}
