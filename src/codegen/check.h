@@ -1,0 +1,313 @@
+// For tests of this room: generates kernels for nodes, links and runs them, and
+// compares every result with the reference evaluator. Buffers end at a guard page.
+#ifndef ATOLL_CODEGEN_CHECK_H_
+#define ATOLL_CODEGEN_CHECK_H_
+
+// clang-format off
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+// clang-format on
+#include <dlfcn.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/cpu.h"
+#include "codegen/codegen.h"
+
+enum { CK_MAX_CASES = 4096, CK_MAX_ARGS = 24 };
+
+typedef struct ck_case {
+  const at_node *node;
+  const at_literal *args[CK_MAX_ARGS];
+  const at_literal *want[CK_MAX_ARGS];
+  int32_t alias[CK_MAX_ARGS];
+  double ulps;      // allowed distance for floats
+  double absolute;  // or this much
+  at_cg_plan plan;
+} ck_case;
+
+typedef struct ck {
+  at_arena *arena;
+  at_module *module;
+  at_comp *comp;
+  uint64_t features, random;
+  ck_case *cases;
+  uint32_t num_cases;
+  double ulps, absolute;  // of the cases added next
+} ck;
+
+static void ck_ok(at_status st) {
+  if (st.err) fail_msg("%s", at_status_message(st));
+}
+
+static void ck_begin(ck *c, uint64_t features) {
+  *c = (ck){.arena = at_arena_create(), .features = features & at_cpu_features(),
+            .random = 88172645463325252ull, .ulps = 4};
+  assert_non_null(c->arena);
+  ck_ok(at_module_create(c->arena, AT_STR("test"), &c->module));
+  ck_ok(at_comp_create(c->module, AT_STR("main"), NULL, &c->comp));
+  c->cases = calloc(CK_MAX_CASES, sizeof *c->cases);
+}
+
+static uint64_t ck_random(ck *c) {
+  c->random ^= c->random << 13;
+  c->random ^= c->random >> 7;
+  return c->random ^= c->random << 17;
+}
+
+static at_type ck_type(ck *c, at_dtype t, uint32_t rank, const int64_t *dims) {
+  at_type out;
+  ck_ok(at_type_make(c->arena, t, (at_dims){dims, rank}, &out));
+  return out;
+}
+
+// A value that suits tests: small integers, floats around one, some specials.
+static void ck_fill_one(ck *c, at_dtype t, void *p, bool specials) {
+  uint64_t r = ck_random(c);
+  double f = ((double)(r >> 11) / 9007199254740992.0 - 0.5) * 8;
+  static const double special[] = {0.0, -0.0, 1, -1, INFINITY, -INFINITY, NAN,
+                                   1e-40, 65504, 3e38, 1e10, -1e-3};
+  if (specials && r % 5 == 0) f = special[(r >> 8) % 12];
+  if (t == AT_PRED) {
+    *(uint8_t *)p = r >> 20 & 1;
+  } else if (at_is_complex(t)) {
+    at_dtype h = at_real_of(t);
+    ck_fill_one(c, h, p, specials);
+    ck_fill_one(c, h, (char *)p + at_dtype_bytes(h), specials);
+  } else if (at_is_float(t)) {
+    at_store_float(t, p, f);
+  } else if (specials && r % 7 == 0) {
+    at_store_int(t, p, r & 64 ? INT64_MIN >> (r >> 8 & 63) : (int64_t)(r >> 9));
+  } else {
+    at_store_int(t, p, (int64_t)(r >> 40) % 15 - (at_is_signed_int(t) ? 7 : 0));
+  }
+}
+
+static const at_literal *ck_random_literal(ck *c, at_type t, bool specials) {
+  size_t one = at_dtype_bytes(t.dtype), bytes = at_type_bytes(&t);
+  char *data = at_arena_alloc(c->arena, bytes + 1, 16);
+  assert_non_null(data);
+  for (size_t i = 0; i + one <= bytes; i += one)
+    ck_fill_one(c, t.dtype, data + i, specials);
+  const at_literal *l;
+  ck_ok(at_literal_make(c->arena, t, data, false, true, &l));
+  return l;
+}
+
+static at_value ck_param(ck *c, at_type t) {
+  at_value v;
+  ck_ok(at_build_param(c->comp, t, NULL, &v));
+  return v;
+}
+// Indices below `limit`, some outside on both sides.
+static const at_literal *ck_indices(ck *c, at_type t, int64_t limit) {
+  size_t one = at_dtype_bytes(t.dtype), n = (size_t)at_type_elements(&t);
+  char *data = at_arena_alloc(c->arena, one * n + 1, 16);
+  for (size_t i = 0; i < n; i++)
+    at_store_int(t.dtype, data + i * one,
+                 (int64_t)(ck_random(c) >> 33) % (limit + 4) - 2);
+  const at_literal *l;
+  ck_ok(at_literal_make(c->arena, t, data, false, true, &l));
+  return l;
+}
+
+static ck_case *ck_add(ck *c, at_node *n, const at_literal *const *args) {
+  assert_true(c->num_cases < CK_MAX_CASES);
+  assert_true(n->num_operands <= CK_MAX_ARGS && n->num_results <= CK_MAX_ARGS);
+  ck_case *k = &c->cases[c->num_cases++];
+  *k = (ck_case){.node = n, .ulps = c->ulps, .absolute = c->absolute};
+  for (uint32_t i = 0; i < n->num_operands; i++) k->args[i] = args[i];
+  for (uint32_t i = 0; i < n->num_results; i++) k->alias[i] = -1;
+  at_eval_options o = {0};
+  ck_ok(at_eval_node(n, args, &o, c->arena, k->want));
+  return k;
+}
+
+// A buffer of `bytes` whose end is the end of its mapping.
+static void *ck_guarded(size_t bytes, void **map, size_t *map_bytes) {
+  size_t page = 4096, body = (bytes + page - 1) / page * page;
+  *map_bytes = body + page;
+  char *p = mmap(NULL, *map_bytes, PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  assert_true(p != MAP_FAILED);
+  assert_int_equal(mprotect(p + body, page, PROT_NONE), 0);
+  *map = p;
+  return p + body - bytes;
+}
+
+static void ck_unpack(const at_literal *l, void *dst) {
+  size_t bytes = at_type_bytes(&l->type), one = at_dtype_bytes(l->type.dtype);
+  for (size_t i = 0; i < bytes; i += one)
+    memcpy((char *)dst + i, at_literal_at(l, (int64_t)(i / one)), one);
+}
+
+// Distance in units in the last place of the narrower float.
+static bool ck_float_close(const ck_case *k, at_dtype t, const void *got,
+                           const void *want, double *g, double *w) {
+  *g = at_load_float(t, got);
+  *w = at_load_float(t, want);
+  if (isnan(*g) || isnan(*w)) return isnan(*g) && isnan(*w);
+  if (*g == *w || fabs(*g - *w) <= k->absolute) return true;
+  if (isinf(*g) || isinf(*w)) return false;
+  static const int mantissa[AT_DTYPE_COUNT] = {[AT_F64] = 52, [AT_F32] = 23,
+                                               [AT_F16] = 10, [AT_BF16] = 7};
+  int m = mantissa[t] ? mantissa[t] : 2, e;
+  frexp(AT_MAX(fabs(*g), fabs(*w)), &e);
+  double ulp = ldexp(1, e - 1 - m);
+  double tiny = t == AT_F16 ? 0x1p-24 : t == AT_F64 ? 0x1p-1074 : 0x1p-149;
+  double ulps = t == AT_F64 || t == AT_F32 ? k->ulps : AT_MIN(k->ulps, 1);
+  return fabs(*g - *w) <= ulps * AT_MAX(ulp, tiny);
+}
+
+static void ck_compare(const ck *c, const ck_case *k, uint32_t r, const void *got) {
+  const at_literal *want = k->want[r];
+  at_dtype t = want->type.dtype, h = at_real_of(t);
+  size_t one = at_dtype_bytes(t), n = (size_t)at_type_elements(&want->type);
+  for (size_t i = 0; i < n; i++) {
+    const char *g = (const char *)got + i * one;
+    const char *w = at_literal_at(want, (int64_t)i);
+    double a = 0, b = 0;
+    bool same;
+    if (at_is_complex(t))
+      same = ck_float_close(k, h, g, w, &a, &b) &&
+             ck_float_close(k, h, g + one / 2, w + one / 2, &a, &b);
+    else if (at_is_float(t))
+      same = ck_float_close(k, t, g, w, &a, &b);
+    else {
+      same = memcmp(g, w, one) == 0;
+      a = (double)at_load_int(t, g);
+      b = (double)at_load_int(t, w);
+    }
+    if (same) continue;
+    at_strbuf s = {0};
+    at_node_describe(&s, k->node);
+    for (uint32_t o = 0; o < k->node->num_operands; o++) {
+      at_strbuf_addz(&s, " ");
+      at_type_print(&s, at_value_type(k->node->operands[o]));
+      at_dtype ot = k->args[o]->type.dtype;
+      if ((size_t)at_type_elements(&k->args[o]->type) == n && at_is_float(ot))
+        at_strbuf_addf(&s, "=%.9g", at_load_float(ot, at_literal_at(k->args[o], (int64_t)i)));
+    }
+    fail_msg("case %d features %llx: %s\nresult %u element %zu: got %.17g want %.17g",
+             (int)(k - c->cases), (unsigned long long)c->features, s.ptr, r, i, a, b);
+  }
+}
+
+static void ck_launch(const ck_case *k, const at_cg_launch *l, at_kernel_fn fn,
+                      void *const *operands, void *const *results, void *scratch) {
+  void *bufs[2 * CK_MAX_ARGS + 1];
+  for (uint32_t i = 0; i < l->num_args; i++) {
+    const at_cg_arg *a = &l->args[i];
+    bufs[i] = a->kind == AT_CG_OPERAND  ? operands[a->index]
+              : a->kind == AT_CG_RESULT ? results[a->index]
+                                        : (char *)scratch + a->index;
+  }
+  // Chunks in an order of their own: the last first.
+  int64_t chunk = AT_MAX(1, AT_MIN(l->grain, at_ceil_div(l->tasks, 3)));
+  for (int64_t b = (l->tasks - 1) / chunk * chunk; b >= 0; b -= chunk)
+    fn(bufs, b, AT_MIN(b + chunk, l->tasks));
+}
+
+static void ck_run_case(ck *c, ck_case *k, void *const *fns) {
+  const at_node *n = k->node;
+  void *maps[2 * CK_MAX_ARGS], *operands[CK_MAX_ARGS], *results[CK_MAX_ARGS];
+  size_t map_bytes[2 * CK_MAX_ARGS];
+  uint32_t maps_n = 0;
+  for (uint32_t i = 0; i < n->num_operands; i++) {
+    operands[i] = ck_guarded(at_type_bytes(&k->args[i]->type), &maps[maps_n],
+                             &map_bytes[maps_n]);
+    maps_n++;
+    ck_unpack(k->args[i], operands[i]);
+  }
+  for (uint32_t r = 0; r < n->num_results; r++) {
+    if (k->alias[r] >= 0) {
+      results[r] = operands[k->alias[r]];
+      continue;
+    }
+    results[r] = ck_guarded(at_type_bytes(&n->types[r]), &maps[maps_n],
+                            &map_bytes[maps_n]);
+    maps_n++;
+  }
+  void *scratch = aligned_alloc(64, at_align_up(k->plan.scratch_bytes + 1, 64));
+  for (uint32_t i = 0; i < k->plan.num_launches; i++) {
+    const at_cg_launch *l = &k->plan.launches[i];
+    ck_launch(k, l, (at_kernel_fn)fns[l->kernel], operands, results, scratch);
+  }
+  for (uint32_t r = 0; r < n->num_results; r++) ck_compare(c, k, r, results[r]);
+  for (uint32_t i = 0; i < maps_n; i++) munmap(maps[i], map_bytes[i]);
+  free(scratch);
+}
+
+// Objects as one shared library, through the system's linker.
+static void *ck_link(const at_cg_output *out) {
+  char dir[] = "/tmp/at_cg_XXXXXX", cmd[512], path[64], files[4096] = "";
+  assert_non_null(mkdtemp(dir));
+  for (uint32_t i = 0; i < out->num_objects; i++) {
+    snprintf(path, sizeof path, "%s/%u.o", dir, i);
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    fwrite(out->objects[i].ptr, 1, out->objects[i].len, f);
+    fclose(f);
+    strcat(strcat(files, " "), path);
+  }
+  snprintf(cmd, sizeof cmd, "ld -shared -o %s/k.so %s -lm -L/lib/x86_64-linux-gnu",
+           dir, files);
+  assert_int_equal(system(cmd), 0);
+  snprintf(path, sizeof path, "%s/k.so", dir);
+  void *h = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (!h) fail_msg("%s", dlerror());
+  snprintf(cmd, sizeof cmd, "rm -rf %s", dir);
+  assert_int_equal(system(cmd), 0);
+  return h;
+}
+
+static void ck_end(ck *c) {
+  at_cg_target t = {.cpu_features = c->features, .threads = 2, .opt_level = 2,
+                    .verify = true};
+  at_cg *cg;
+  ck_ok(at_cg_create(&t, &cg));
+  for (uint32_t i = 0; i < c->num_cases; i++) {
+    ck_case *k = &c->cases[i];
+    ck_ok(at_cg_node(cg, k->node, k->alias, c->arena, &k->plan));
+  }
+  at_cg_output out;
+  ck_ok(at_cg_finish(cg, c->arena, &out));
+  void *h = out.num_objects ? ck_link(&out) : NULL;
+  void **fns = calloc(out.num_kernels + 1, sizeof *fns);
+  for (uint32_t i = 0; i < out.num_kernels; i++) {
+    fns[i] = dlsym(h, out.strings.ptr + out.kernels[i].symbol);
+    assert_non_null(fns[i]);
+  }
+  for (uint32_t i = 0; i < c->num_cases; i++) ck_run_case(c, &c->cases[i], fns);
+  if (h) dlclose(h);
+  free(fns);
+  free(c->cases);
+  at_cg_destroy(cg);
+  at_arena_destroy(c->arena);
+}
+
+// One node of an op on fresh parameters, with random arguments.
+static ck_case *ck_op(ck *c, at_op op, const at_type *types, uint32_t n,
+                      const at_attr *attrs, uint32_t num_attrs,
+                      const at_type *result, bool specials) {
+  at_value v[CK_MAX_ARGS];
+  const at_literal *args[CK_MAX_ARGS];
+  for (uint32_t i = 0; i < n; i++) {
+    v[i] = ck_param(c, types[i]);
+    args[i] = ck_random_literal(c, types[i], specials);
+  }
+  at_node_desc d = {.op = op, .operands = v, .num_operands = n, .attrs = attrs,
+                    .num_attrs = num_attrs, .types = result,
+                    .num_types = result ? 1 : 0};
+  at_node *node;
+  ck_ok(at_build(c->comp, NULL, &d, &node));
+  return ck_add(c, node, args);
+}
+
+#endif

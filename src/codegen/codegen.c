@@ -1,0 +1,244 @@
+// The generator: collects jobs, shares equal ones, compiles them on threads.
+#include "codegen/codegen.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "codegen/key.h"
+#include "codegen/module.h"
+#include "codegen/plan.h"
+
+struct at_cg {
+  at_cg_target target;
+  at_arena *arena;
+  at_map known;  // key text -> at_planned *
+  AT_VEC(const at_job *) jobs;
+};
+
+at_status at_cg_create(const at_cg_target *t, at_cg **out) {
+  at_cg *cg = calloc(1, sizeof *cg);
+  at_arena *a = at_arena_create();
+  if (!cg || !a) {
+    free(cg);
+    if (a) at_arena_destroy(a);
+    return AT_NO_MEMORY("code generator");
+  }
+  *cg = (at_cg){.target = *t, .arena = a, .known = at_map_in(a)};
+  if (cg->target.threads == 0) cg->target.threads = 1;
+  *out = cg;
+  return AT_OK;
+}
+
+void at_cg_destroy(at_cg *cg) {
+  if (!cg) return;
+  at_arena_destroy(cg->arena);
+  free(cg);
+}
+
+static at_status add_job(at_cg *cg, at_job *j, uint32_t *index) {
+  *index = (uint32_t)cg->jobs.len;
+  snprintf(j->symbol, sizeof j->symbol, "at_k%u", *index);
+  if (!at_vec_push(cg->arena, &cg->jobs, j)) return AT_NO_MEMORY("kernels");
+  return AT_OK;
+}
+
+// The plan of a node that was not seen before, and its kernels.
+static at_status plan_new(at_cg *cg, const at_node *n, const int32_t *alias,
+                          at_planned *p) {
+  int32_t *own = at_new(cg->arena, int32_t, n->num_results + 1);
+  if (!own) return AT_NO_MEMORY("kernels");
+  for (uint32_t r = 0; r < n->num_results; r++) own[r] = alias ? alias[r] : -1;
+  AT_TRY(at_plan_node(&cg->target, cg->arena, n, own, p));
+  for (uint32_t i = 0; i < p->num_jobs; i++)
+    AT_TRY(add_job(cg, p->jobs[i], &p->kernels[i]));
+  return AT_OK;
+}
+
+static at_status key_of(at_cg *cg, const at_node *n, const int32_t *alias,
+                        at_strbuf *key) {
+  AT_TRY(at_key_node(cg->arena, n, key));
+  for (uint32_t r = 0; r < n->num_results; r++) {
+    int32_t a = alias ? alias[r] : -1;
+    at_strbuf_add(key, (at_str){(const char *)&a, sizeof a});
+  }
+  return at_strbuf_status(key);
+}
+
+static at_status launches_of(const at_planned *p, const at_node *n, at_arena *a,
+                             at_cg_plan *out) {
+  at_cg_launch *l = at_new(a, at_cg_launch, p->num_jobs + 1);
+  if (!l) return AT_NO_MEMORY("launches");
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < p->num_jobs; i++) {
+    const at_job *j = p->jobs[i];
+    uint32_t args = n->num_operands + n->num_results + (j->scratch ? 1 : 0), k = 0;
+    at_cg_arg *v = at_new(a, at_cg_arg, args + 1);
+    if (!v) return AT_NO_MEMORY("launches");
+    for (uint32_t o = 0; o < n->num_operands; o++)
+      v[k++] = (at_cg_arg){AT_CG_OPERAND, o};
+    for (uint32_t r = 0; r < n->num_results; r++)
+      v[k++] = (at_cg_arg){AT_CG_RESULT, r};
+    if (j->scratch) v[k++] = (at_cg_arg){AT_CG_SCRATCH, 0};
+    l[count++] = (at_cg_launch){.kernel = p->kernels[i], .tasks = j->tasks,
+                                .grain = j->grain, .ns = j->ns, .args = v,
+                                .num_args = args};
+  }
+  *out = (at_cg_plan){l, count, p->scratch_bytes};
+  return AT_OK;
+}
+
+at_status at_cg_node(at_cg *cg, const at_node *n, const int32_t *alias, at_arena *a,
+                     at_cg_plan *out) {
+  at_strbuf key = {0};
+  at_status st = key_of(cg, n, alias, &key);
+  at_planned *p = NULL;
+  if (at_ok(st)) {
+    const char *text = at_arena_copy(cg->arena, key.ptr, key.len, 1);
+    void **slot = text ? at_map_put(&cg->known, (at_str){text, key.len}) : NULL;
+    if (!slot) {
+      st = AT_NO_MEMORY("kernel table");
+    } else if (!(p = *slot)) {
+      p = at_new(cg->arena, at_planned, 1);
+      st = p ? plan_new(cg, n, alias, p) : AT_NO_MEMORY("kernel table");
+      if (at_ok(st)) *slot = p;
+    }
+  }
+  at_strbuf_free(&key);
+  AT_TRY(st);
+  return launches_of(p, n, a, out);
+}
+
+at_status at_cg_comparator(at_cg *cg, const at_comp *region, uint32_t *out_kernel) {
+  at_strbuf key = {0};
+  at_strbuf_addz(&key, "comparator");
+  at_status st = at_key_comp(cg->arena, region, &key);
+  if (at_ok(st)) {
+    const char *text = at_arena_copy(cg->arena, key.ptr, key.len, 1);
+    void **slot = text ? at_map_put(&cg->known, (at_str){text, key.len}) : NULL;
+    at_job *j = at_new(cg->arena, at_job, 1);
+    if (!slot || !j) {
+      st = AT_NO_MEMORY("kernel table");
+    } else if (*slot) {
+      *out_kernel = (uint32_t)(uintptr_t)*slot - 1;
+    } else {
+      *j = (at_job){.kind = AT_JOB_COMPARATOR, .region = region, .lanes = 1};
+      st = add_job(cg, j, out_kernel);
+      if (at_ok(st)) *slot = (void *)(uintptr_t)(*out_kernel + 1);
+    }
+  }
+  at_strbuf_free(&key);
+  return st;
+}
+
+// ---- compile --------------------------------------------------------------------------
+typedef struct at_task {
+  at_unit unit;
+  at_unit_form form;
+  char *out;
+  size_t len;
+  at_status st;
+  pthread_t thread;
+  bool started;
+} at_task;
+
+static void *run_task(void *arg) {
+  at_task *t = arg;
+  t->st = at_unit_compile(&t->unit, t->form, &t->out, &t->len);
+  return NULL;
+}
+
+// One module per thread, at least a few kernels each.
+static uint32_t units_for(const at_cg *cg) {
+  uint64_t n = cg->jobs.len, most = cg->target.threads;
+  return (uint32_t)AT_MAX(1, AT_MIN(most, (n + 5) / 6));
+}
+
+static void run_all(at_task *t, uint32_t n) {
+  pthread_attr_t attr;
+  pthread_attr_init(&attr);
+  pthread_attr_setstacksize(&attr, 64u << 20);
+  for (uint32_t i = 0; i < n; i++)
+    t[i].started = pthread_create(&t[i].thread, &attr, run_task, &t[i]) == 0;
+  pthread_attr_destroy(&attr);
+  for (uint32_t i = 0; i < n; i++) {
+    if (t[i].started)
+      pthread_join(t[i].thread, NULL);
+    else
+      run_task(&t[i]);
+  }
+}
+
+static at_status compile(at_cg *cg, at_unit_form form, at_arena *a, at_task **out,
+                         uint32_t *out_n) {
+  uint32_t n = units_for(cg);
+  at_task *t = at_new(a, at_task, n);
+  uint32_t *count = at_new(a, uint32_t, n);
+  if (!t || !count) return AT_NO_MEMORY("compile tasks");
+  for (uint32_t i = 0; i < n; i++) {
+    const at_job **jobs = at_new(a, const at_job *, cg->jobs.len + 1);
+    if (!jobs) return AT_NO_MEMORY("compile tasks");
+    for (size_t k = i; k < cg->jobs.len; k += n)
+      jobs[count[i]++] = cg->jobs.ptr[k];
+    t[i].unit = (at_unit){&cg->target, jobs, count[i], i};
+    t[i].form = form;
+  }
+  run_all(t, n);
+  at_status st = AT_OK;
+  for (uint32_t i = 0; i < n; i++) st = at_status_join(st, t[i].st);
+  if (st.err)
+    for (uint32_t i = 0; i < n; i++) free(t[i].out);
+  *out = t;
+  *out_n = n;
+  return st;
+}
+
+at_status at_cg_finish(at_cg *cg, at_arena *a, at_cg_output *out) {
+  *out = (at_cg_output){0};
+  if (cg->jobs.len == 0) return AT_OK;
+  at_task *t = NULL;
+  uint32_t n = 0;
+  AT_TRY(compile(cg, AT_UNIT_OBJECT, a, &t, &n));
+  out->objects = at_new(a, at_bytes, n);
+  out->kernels = at_new(a, at_xkernel, cg->jobs.len);
+  at_strbuf names = {0};
+  at_strbuf_addc(&names, 0);
+  bool ok = out->objects && out->kernels;
+  for (uint32_t i = 0; i < n; i++) {
+    void *p = ok ? at_arena_copy(a, t[i].out, t[i].len, 64) : NULL;
+    ok = ok && p;
+    if (ok) out->objects[i] = (at_bytes){p, t[i].len};
+    free(t[i].out);
+  }
+  for (size_t k = 0; ok && k < cg->jobs.len; k++) {
+    const at_job *j = cg->jobs.ptr[k];
+    out->kernels[k] = (at_xkernel){
+        .kind = j->kind == AT_JOB_COMPARATOR ? AT_XK_COMPARATOR : AT_XK_RANGE,
+        .object = (uint32_t)(k % n), .symbol = (uint32_t)names.len};
+    at_strbuf_add(&names, (at_str){j->symbol, strlen(j->symbol) + 1});
+  }
+  out->num_kernels = (uint32_t)cg->jobs.len;
+  out->num_objects = n;
+  at_status st = at_strbuf_status(&names);
+  char *text = at_arena_copy(a, names.ptr, names.len, 1);
+  out->strings = (at_str){text, names.len};
+  at_strbuf_free(&names);
+  AT_TRY(st);
+  return ok && text ? AT_OK : AT_NO_MEMORY("objects");
+}
+
+at_status at_cg_print(at_cg *cg, bool assembly, at_strbuf *out) {
+  if (cg->jobs.len == 0) return AT_OK;
+  at_arena *a = at_arena_create();
+  if (!a) return AT_NO_MEMORY("code text");
+  at_task *t = NULL;
+  uint32_t n = 0;
+  at_status st = compile(cg, assembly ? AT_UNIT_ASSEMBLY : AT_UNIT_IR, a, &t, &n);
+  for (uint32_t i = 0; at_ok(st) && i < n; i++) {
+    at_strbuf_add(out, (at_str){t[i].out, t[i].len});
+    free(t[i].out);
+  }
+  at_arena_destroy(a);
+  AT_TRY(st);
+  return at_strbuf_status(out);
+}

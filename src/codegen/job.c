@@ -1,0 +1,64 @@
+// From a planned kernel to the body of its function.
+#include "codegen/job.h"
+
+LLVMValueRef at_job_buffer(at_em *e, uint32_t index) {
+  at_val *known = at_em_memo_find(e, &e->fn, index, NULL);
+  if (known) return known->re;
+  LLVMTypeRef ptr = LLVMPointerTypeInContext(e->ctx, 0);
+  LLVMBasicBlockRef here = LLVMGetInsertBlock(e->b);
+  LLVMPositionBuilderAtEnd(e->b, e->entry);
+  LLVMValueRef k = at_em_i64(e, index);
+  LLVMValueRef at = LLVMBuildGEP2(e->b, ptr, LLVMGetParam(e->fn, 0), &k, 1, "");
+  LLVMValueRef p = LLVMBuildLoad2(e->b, ptr, at, "");
+  LLVMPositionBuilderAtEnd(e->b, here);
+  at_em_memo_put(e, &e->fn, index, NULL, (at_val){p, NULL});
+  return p;
+}
+LLVMValueRef at_job_result(at_em *e, const at_job *j, uint32_t result) {
+  return at_job_buffer(e, j->node->num_operands + result);
+}
+LLVMValueRef at_job_scratch(at_em *e, const at_job *j) {
+  return at_job_buffer(e, j->node->num_operands + j->node->num_results);
+}
+
+static bool written(const at_job *j, uint32_t operand) {
+  for (uint32_t r = 0; r < j->node->num_results; r++)
+    if (j->alias && j->alias[r] == (int32_t)operand) return true;
+  return false;
+}
+
+// A scalar constant operand is known here: no load.
+static bool is_immediate(at_value v) {
+  const at_literal *l = at_node_literal(v.node);
+  return l && (l->splat || at_type_elements(&l->type) == 1);
+}
+
+static void bind_operands(at_em *e, const at_job *j) {
+  const at_node *n = j->node;
+  bool fusion = n->op == AT_OP_FUSION;
+  for (uint32_t i = 0; i < n->num_operands; i++) {
+    at_value v = fusion ? (at_value){n->regions[0]->params[i], 0} : n->operands[i];
+    if (is_immediate(n->operands[i])) {
+      if (fusion) at_em_bind(e, v, (at_home){.alias = &n->operands[i]});
+      continue;
+    }
+    at_em_bind(e, v,
+               (at_home){.ptr = at_job_buffer(e, i), .invariant = !written(j, i)});
+  }
+}
+
+at_status at_job_emit(at_em *e, const at_job *j) {
+  if (j->node) bind_operands(e, j);
+  LLVMValueRef begin = LLVMGetParam(e->fn, 1), end = LLVMGetParam(e->fn, 2);
+  switch (j->kind) {
+    case AT_JOB_LOOP: at_job_emit_loop(e, j, begin, end); break;
+    default:
+      at_em_fail(e, AT_FAIL(AT_UNIMPLEMENTED, "code generation of %s",
+                            at_op_text(j->node->op)));
+  }
+  if (at_em_ok(e)) LLVMBuildRetVoid(e->b);
+  at_status st = e->st;
+  e->st = AT_OK;
+  if (st.err && j->node) return at_status_prefix(st, "%s", at_op_text(j->node->op));
+  return st;
+}

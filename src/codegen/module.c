@@ -1,0 +1,216 @@
+#include "codegen/module.h"
+
+#include <llvm-c/Analysis.h>
+#include <llvm-c/ErrorHandling.h>
+#include <llvm-c/Target.h>
+#include <llvm-c/TargetMachine.h>
+#include <llvm-c/Transforms/PassBuilder.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/cpu.h"
+
+// ---- LLVM's fatal errors -----------------------------------------------------------
+// LLVM ends the process after its handler returns; ours jumps out of the compile
+// instead. The context in use is lost (leaked), the process lives.
+static _Thread_local jmp_buf *escape;
+static _Thread_local char fatal[512];
+
+static void on_fatal(const char *reason) {
+  snprintf(fatal, sizeof fatal, "%s", reason ? reason : "unknown");
+  if (escape) longjmp(*escape, 1);
+}
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static void start_llvm(void) {
+  LLVMInitializeX86TargetInfo();
+  LLVMInitializeX86Target();
+  LLVMInitializeX86TargetMC();
+  LLVMInitializeX86AsmPrinter();
+  LLVMInstallFatalErrorHandler(on_fatal);
+}
+
+// ---- one module ------------------------------------------------------------------------
+typedef struct at_maker {
+  const at_unit *u;
+  at_arena *arena;   // of the module
+  LLVMContextRef ctx;
+  LLVMModuleRef module;
+  LLVMTargetMachineRef machine;
+  at_em *em;
+} at_maker;
+
+static void set_attr(at_maker *b, LLVMValueRef f, const char *key, const char *value) {
+  LLVMAddAttributeAtIndex(
+      f, LLVMAttributeFunctionIndex,
+      LLVMCreateStringAttribute(b->ctx, key, (unsigned)strlen(key), value,
+                                (unsigned)strlen(value)));
+}
+
+static LLVMTypeRef signature(at_maker *b, const at_job *j) {
+  LLVMTypeRef ptr = LLVMPointerTypeInContext(b->ctx, 0);
+  LLVMTypeRef i64 = LLVMInt64TypeInContext(b->ctx);
+  LLVMTypeRef params[3] = {ptr, i64, i64};
+  if (j->kind == AT_JOB_COMPARATOR)
+    return LLVMFunctionType(LLVMInt1TypeInContext(b->ctx), params, 1, false);
+  return LLVMFunctionType(LLVMVoidTypeInContext(b->ctx), params, 3, false);
+}
+
+static at_status add_function(at_maker *b, const at_job *j) {
+  at_em *e = b->em;
+  at_map globals = e->globals;
+  at_arena *fn_arena = e->arena;
+  at_arena_reset(fn_arena);
+  uint32_t next = e->next_global;
+  memset(e, 0, sizeof *e);
+  *e = (at_em){.arena = fn_arena, .ctx = b->ctx, .module = b->module,
+               .globals = globals, .next_global = next, .lanes = 1,
+               .cpu = b->u->target->cpu_features, .wide_index = j->wide_index,
+               .prefix = "at"};
+  LLVMTypeRef ft = signature(b, j);
+  e->fn = LLVMAddFunction(b->module, j->symbol, ft);
+  set_attr(b, e->fn, "target-cpu", "x86-64");
+  set_attr(b, e->fn, "target-features", at_cpu_llvm_features(e->cpu));
+  set_attr(b, e->fn, "tune-cpu", e->cpu & AT_CPU_AVX512 ? "icelake-server" : "haswell");
+  bool wide = (e->cpu & AT_CPU_AVX512) != 0;
+  set_attr(b, e->fn, "prefer-vector-width", wide ? "512" : "256");
+  set_attr(b, e->fn, "min-legal-vector-width", wide ? "512" : "256");
+  set_attr(b, e->fn, "no-jump-tables", "true");
+  unsigned nounwind = LLVMGetEnumAttributeKindForName("nounwind", 8);
+  LLVMAddAttributeAtIndex(e->fn, LLVMAttributeFunctionIndex,
+                          LLVMCreateEnumAttribute(b->ctx, nounwind, 0));
+  if (j->kind == AT_JOB_COMPARATOR) {
+    unsigned z = LLVMGetEnumAttributeKindForName("zeroext", 7);
+    LLVMAddAttributeAtIndex(e->fn, LLVMAttributeReturnIndex,
+                            LLVMCreateEnumAttribute(b->ctx, z, 0));
+  }
+  e->entry = LLVMAppendBasicBlockInContext(b->ctx, e->fn, "entry");
+  LLVMBasicBlockRef start = LLVMAppendBasicBlockInContext(b->ctx, e->fn, "start");
+  e->b = LLVMCreateBuilderInContext(b->ctx);
+  LLVMPositionBuilderAtEnd(e->b, e->entry);
+  LLVMPositionBuilderAtEnd(e->b, start);
+  e->math = (at_math){.ctx = b->ctx, .module = b->module, .b = e->b,
+                      .cpu_features = e->cpu};
+  at_status st = at_job_emit(e, j);
+  LLVMPositionBuilderAtEnd(e->b, e->entry);
+  LLVMBuildBr(e->b, start);
+  LLVMDisposeBuilder(e->b);
+  return st;
+}
+
+static at_status fill(at_maker *b) {
+  const at_cg_target *t = b->u->target;
+  LLVMTargetRef target = NULL;
+  char *message = NULL;
+  const char *triple = "x86_64-unknown-linux-gnu";
+  if (LLVMGetTargetFromTriple(triple, &target, &message))
+    return AT_FAIL(AT_INTERNAL, "LLVM has no target %s: %s", triple, message);
+  LLVMCodeGenOptLevel level = t->opt_level == 0   ? LLVMCodeGenLevelNone
+                              : t->opt_level == 1 ? LLVMCodeGenLevelLess
+                              : t->opt_level == 2 ? LLVMCodeGenLevelDefault
+                                                  : LLVMCodeGenLevelAggressive;
+  b->machine = LLVMCreateTargetMachine(target, triple, "x86-64",
+                                       at_cpu_llvm_features(t->cpu_features), level,
+                                       LLVMRelocPIC, LLVMCodeModelSmall);
+  b->ctx = LLVMContextCreate();
+  LLVMContextSetDiscardValueNames(b->ctx, true);
+  char name[32];
+  snprintf(name, sizeof name, "atoll.%u", b->u->index);
+  b->module = LLVMModuleCreateWithNameInContext(name, b->ctx);
+  LLVMSetTarget(b->module, triple);
+  LLVMTargetDataRef layout = LLVMCreateTargetDataLayout(b->machine);
+  LLVMSetModuleDataLayout(b->module, layout);
+  LLVMDisposeTargetData(layout);
+  b->em->globals = at_map_in(b->arena);
+  for (uint32_t i = 0; i < b->u->num_jobs; i++)
+    AT_TRY(add_function(b, b->u->jobs[i]));
+  return AT_OK;
+}
+
+static at_status check(at_maker *b) {
+  char *message = NULL;
+  if (LLVMVerifyModule(b->module, LLVMReturnStatusAction, &message)) {
+    at_status st = AT_FAIL(AT_INTERNAL, "generated code is not valid: %s", message);
+    LLVMDisposeMessage(message);
+    return st;
+  }
+  LLVMDisposeMessage(message);
+  return AT_OK;
+}
+
+static at_status optimise(at_maker *b) {
+  if (b->u->target->opt_level == 0) return AT_OK;
+  LLVMPassBuilderOptionsRef o = LLVMCreatePassBuilderOptions();
+  const char *passes =
+      "function(sroa,early-cse,simplifycfg,instcombine<no-verify-fixpoint>,"
+      "loop-mssa(licm),early-cse,simplifycfg)";
+  LLVMErrorRef err = LLVMRunPasses(b->module, passes, b->machine, o);
+  LLVMDisposePassBuilderOptions(o);
+  if (!err) return AT_OK;
+  char *m = LLVMGetErrorMessage(err);
+  at_status st = AT_FAIL(AT_INTERNAL, "LLVM passes: %s", m);
+  LLVMDisposeErrorMessage(m);
+  return st;
+}
+
+static at_status produce(at_maker *b, at_unit_form form, char **out, size_t *len) {
+  AT_TRY(fill(b));
+  if (b->u->target->verify) AT_TRY(check(b));
+  AT_TRY(optimise(b));
+  if (form == AT_UNIT_IR) {
+    char *text = LLVMPrintModuleToString(b->module);
+    *len = strlen(text);
+    *out = strdup(text);
+    LLVMDisposeMessage(text);
+    return *out ? AT_OK : AT_NO_MEMORY("LLVM text");
+  }
+  char *message = NULL;
+  LLVMMemoryBufferRef buffer = NULL;
+  LLVMCodeGenFileType type =
+      form == AT_UNIT_OBJECT ? LLVMObjectFile : LLVMAssemblyFile;
+  if (LLVMTargetMachineEmitToMemoryBuffer(b->machine, b->module, type, &message,
+                                          &buffer)) {
+    at_status st = AT_FAIL(AT_INTERNAL, "LLVM emitted no code: %s", message);
+    LLVMDisposeMessage(message);
+    return st;
+  }
+  *len = LLVMGetBufferSize(buffer);
+  *out = malloc(*len + 1);
+  if (*out) memcpy(*out, LLVMGetBufferStart(buffer), *len);
+  LLVMDisposeMemoryBuffer(buffer);
+  return *out ? AT_OK : AT_NO_MEMORY("object code");
+}
+
+at_status at_unit_compile(const at_unit *u, at_unit_form form, char **out,
+                          size_t *out_len) {
+  pthread_once(&once, start_llvm);
+  at_maker b = {.u = u, .arena = at_arena_create()};
+  at_arena *fn_arena = at_arena_create();
+  b.em = calloc(1, sizeof *b.em);
+  at_status st = AT_OK;
+  jmp_buf here, *outer = escape;
+  *out = NULL;
+  if (!b.arena || !fn_arena || !b.em) {
+    st = AT_NO_MEMORY("code generation");
+    goto done;
+  }
+  b.em->arena = fn_arena;
+  escape = &here;
+  if (setjmp(here)) {
+    st = AT_FAIL(AT_INTERNAL, "LLVM cannot compile a kernel: %s", fatal);
+    escape = outer;
+    goto done;  // its context may be half torn: leaked
+  }
+  st = produce(&b, form, out, out_len);
+  escape = outer;
+  if (b.module) LLVMDisposeModule(b.module);
+  if (b.ctx) LLVMContextDispose(b.ctx);
+  if (b.machine) LLVMDisposeTargetMachine(b.machine);
+done:
+  free(b.em);
+  if (fn_arena) at_arena_destroy(fn_arena);
+  if (b.arena) at_arena_destroy(b.arena);
+  return st;
+}

@@ -1,0 +1,189 @@
+#include "codegen/plan.h"
+
+enum { AT_PLAN_MAX_JOBS = 64 };
+
+at_status at_plan_job(at_arena *a, at_job_kind kind, const at_node *n,
+                      const int32_t *alias, at_planned *p, at_job **out) {
+  if (!p->jobs) {
+    p->jobs = at_new(a, at_job *, AT_PLAN_MAX_JOBS);
+    p->kernels = at_new(a, uint32_t, AT_PLAN_MAX_JOBS);
+  }
+  at_job *j = at_new(a, at_job, 1);
+  if (!j || !p->jobs || !p->kernels) return AT_NO_MEMORY("kernel plan");
+  if (p->num_jobs == AT_PLAN_MAX_JOBS)
+    return AT_FAIL(AT_UNIMPLEMENTED, "%s needs more than %d kernels",
+                   at_op_text(n->op), AT_PLAN_MAX_JOBS);
+  *j = (at_job){.kind = kind, .node = n, .alias = alias, .lanes = 1, .block = 1,
+                .tasks = 1, .grain = 1};
+  p->jobs[p->num_jobs++] = j;
+  *out = j;
+  return AT_OK;
+}
+
+static uint32_t floor_pow2(int64_t v) {
+  uint32_t p = 1;
+  while (p < 64 && (int64_t)p * 2 <= v) p *= 2;
+  return p;
+}
+
+// Blocks of the last digit: whole if there are enough rows, else so that a block
+// takes some microseconds. Depends on shapes only.
+static void split_loop(at_job *j, double ns) {
+  int64_t size = j->extent[j->n - 1], rows = 1;
+  for (uint32_t d = 0; d + 1 < j->n; d++) rows *= j->extent[d];
+  int64_t block = (int64_t)(5000 / ns) / 64 * 64;
+  block = AT_MAX(block, 64);
+  if (j->n > 1 && rows >= 64 && (double)size * ns < 100000) block = size;
+  j->block = AT_MIN(block, at_ceil_div(size, 64) * 64);
+  int64_t per_row = at_ceil_div(size, j->block);
+  j->tasks = rows * per_row;
+  j->grain = at_grain_for((double)AT_MIN(j->block, size) * ns, j->tasks);
+}
+
+static at_status plan_loop(const at_cg_target *t, at_arena *a, at_job *j,
+                           const at_cost *cost) {
+  const at_node *n = j->node;
+  at_cuts cuts = {.total = at_type_elements(&n->types[j->results[0]])};
+  for (uint32_t r = 0; r < j->num_results; r++)
+    AT_TRY(at_cuts_walk(&cuts, a, at_job_root(j, r), NULL));
+  j->n = at_cuts_extents(&cuts, j->extent);
+  uint32_t full = at_lanes_for(t->cpu_features, cost);
+  j->lanes = AT_MIN(full, floor_pow2(j->extent[j->n - 1]));
+  if (j->lanes < 4 && j->lanes < full && cuts.total >= 64 && cuts.total < 1 << 28) {
+    // Rows too short for vectors: walk elements, compute digits per lane.
+    j->n = 1;
+    j->extent[0] = cuts.total;
+    j->lanes = AT_MIN(full, 16);
+  }
+  j->wide_index = cost->elements >= 1 << 28;
+  double ns = at_cost_ns(cost, j->lanes);
+  split_loop(j, ns);
+  j->ns = ns * (double)cuts.total;
+  return AT_OK;
+}
+
+// Results with the same number of elements share a kernel.
+static at_status plan_loops(const at_cg_target *t, at_arena *a, const at_node *n,
+                            const int32_t *alias, at_planned *p) {
+  at_cost cost;
+  AT_TRY(at_cost_of(a, n, &cost));
+  bool *done = at_new(a, bool, n->num_results + 1);
+  if (!done) return AT_NO_MEMORY("kernel plan");
+  for (uint32_t r = 0; r < n->num_results; r++) {
+    int64_t count = at_type_elements(&n->types[r]);
+    if (done[r] || count == 0 || n->types[r].dtype == AT_TOKEN) continue;
+    at_job *j;
+    AT_TRY(at_plan_job(a, AT_JOB_LOOP, n, alias, p, &j));
+    uint32_t *list = at_new(a, uint32_t, n->num_results);
+    if (!list) return AT_NO_MEMORY("kernel plan");
+    j->results = list;
+    for (uint32_t s = r; s < n->num_results; s++) {
+      if (done[s] || at_type_elements(&n->types[s]) != count) continue;
+      done[s] = true;
+      list[j->num_results++] = s;
+    }
+    AT_TRY(plan_loop(t, a, j, &cost));
+  }
+  return AT_OK;
+}
+
+at_status at_plan_node(const at_cg_target *t, at_arena *a, const at_node *n,
+                       const int32_t *alias, at_planned *out) {
+  if (!at_cg_supports(n))
+    return AT_FAIL(AT_UNIMPLEMENTED, "code generation of %s", at_op_text(n->op));
+  return plan_loops(t, a, n, alias, out);
+}
+
+// ---- what can be generated ------------------------------------------------------------
+static bool plain_type(const at_type *t) {
+  return at_type_is_static(t) && t->rank <= AT_CG_MAX_RANK && !t->quant &&
+         t->dtype != AT_INVALID && t->dtype != AT_TOKEN;
+}
+
+static bool has_handler(at_op op) {
+  if (at_op_is(op, AT_ELEMENTWISE)) {
+    bool special = op == AT_OP_ERF_INV || op == AT_OP_DIGAMMA ||
+                   op == AT_OP_POLYGAMMA || op == AT_OP_ZETA;
+    return !special || at_math_has_special();
+  }
+  switch (op) {
+    case AT_OP_PARAMETER: case AT_OP_CONSTANT: case AT_OP_IOTA:
+    case AT_OP_BITCAST_CONVERT: case AT_OP_BROADCAST_IN_DIM:
+    case AT_OP_CONCATENATE: case AT_OP_PAD: case AT_OP_RESHAPE:
+    case AT_OP_REVERSE: case AT_OP_SLICE: case AT_OP_TRANSPOSE:
+    case AT_OP_DYNAMIC_SLICE: case AT_OP_DYNAMIC_UPDATE_SLICE: case AT_OP_GATHER:
+    case AT_OP_COPY: case AT_OP_DOT_GENERAL: case AT_OP_CONVOLUTION:
+    case AT_OP_REDUCE: case AT_OP_REDUCE_WINDOW: case AT_OP_MAP:
+    case AT_OP_OPTIMIZATION_BARRIER: case AT_OP_FUSION: return true;
+    default: return false;
+  }
+}
+
+static bool supported(const at_node *n) {
+  if (!has_handler(n->op)) return false;
+  for (uint32_t i = 0; i < n->num_results; i++)
+    if (!plain_type(&n->types[i])) return false;
+  for (uint32_t i = 0; i < n->num_operands; i++)
+    if (!plain_type(at_value_type(n->operands[i]))) return false;
+  for (uint32_t i = 0; i < n->num_regions; i++)
+    AT_FOR_NODES(b, n->regions[i])
+      if (!supported(b)) return false;
+  return true;
+}
+
+bool at_cg_supports(const at_node *n) {
+  if (n->op == AT_OP_PARAMETER || n->op == AT_OP_CONSTANT) return false;
+  return supported(n);
+}
+
+// Operand o is read only at the element being written.
+static bool reads_in_place(const at_node *n, at_value source) {
+  const at_comp *c = n->regions[0];
+  int64_t count = at_type_elements(at_value_type(source));
+  for (uint32_t r = 0; r < n->num_results; r++)
+    if (at_type_elements(&n->types[r]) != count) return false;
+  // Reached from results through linear steps only: mark what is linear.
+  AT_FOR_NODES(b, c)
+    for (uint32_t i = 0; i < b->num_operands; i++)
+      if (at_value_eq(b->operands[i], source) &&
+          (!at_is_linear(b) || at_type_elements(&b->types[0]) != count))
+        return false;
+  return true;
+}
+
+// Every value computed from `source` inside the region stays in its place too.
+static bool flows_in_place(at_arena *a, const at_node *n, at_value source) {
+  at_map seen = at_map_in(a);
+  const at_comp *c = n->regions[0];
+  if (!at_map_put_ptr(&seen, source.node)) return false;
+  if (!reads_in_place(n, source)) return false;
+  for (at_node *b = c->first; b; b = b->next) {
+    bool derived = false;
+    for (uint32_t i = 0; i < b->num_operands; i++)
+      derived |= at_map_find_ptr(&seen, b->operands[i].node) != NULL;
+    if (!derived) continue;
+    for (uint32_t k = 0; k < b->num_results; k++)
+      if (!reads_in_place(n, (at_value){b, k})) return false;
+    if (!at_map_put_ptr(&seen, b)) return false;
+  }
+  return true;
+}
+
+bool at_cg_can_alias(const at_node *n, uint32_t result, uint32_t operand) {
+  if (result >= n->num_results || operand >= n->num_operands) return false;
+  const at_type *o = at_value_type(n->operands[operand]), *r = &n->types[result];
+  if (at_type_bytes(o) != at_type_bytes(r) ||
+      at_type_elements(o) != at_type_elements(r))
+    return false;
+  if (n->op == AT_OP_FUSION) {
+    if (at_node_int(n, AT_ATTR_KIND, 0) != AT_FUSION_LOOP) return false;
+    at_arena *a = at_arena_create();
+    bool ok = a && flows_in_place(a, n, (at_value){n->regions[0]->params[operand], 0});
+    if (a) at_arena_destroy(a);
+    return ok;
+  }
+  if (!at_is_linear(n)) return false;
+  for (uint32_t i = 0; i < n->num_results; i++)
+    if (at_type_elements(&n->types[i]) != at_type_elements(r)) return false;
+  return n->num_results == 1 || n->op == AT_OP_OPTIMIZATION_BARRIER;
+}

@@ -1,0 +1,20 @@
+// Which kernels a node takes, and how each walks its elements.
+#ifndef ATOLL_CODEGEN_PLAN_H_
+#define ATOLL_CODEGEN_PLAN_H_
+
+#include "codegen/job.h"
+
+typedef struct at_planned {
+  at_job **jobs;  // in launch order
+  uint32_t *kernels;
+  uint32_t num_jobs;
+  size_t scratch_bytes;
+} at_planned;
+
+at_status at_plan_node(const at_cg_target *t, at_arena *a, const at_node *n,
+                       const int32_t *alias, at_planned *out);
+// A job with the fields that all kinds share.
+at_status at_plan_job(at_arena *a, at_job_kind kind, const at_node *n,
+                      const int32_t *alias, at_planned *p, at_job **out);
+
+#endif
