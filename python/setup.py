@@ -31,7 +31,7 @@ def build_library(scratch: Path) -> Path:
        "-DCMAKE_BUILD_TYPE=Release", f"-DAT_PYTHON={sys.executable}",
        f"-DCMAKE_C_COMPILER={os.environ.get('CC', 'clang-19')}"],
       check=True)
-  subprocess.run(["ninja", "-C", build, "atoll"], check=True)
+  subprocess.run(["ninja", "-C", build, "libatoll.so"], check=True)
   return build / "libatoll.so"
 
 

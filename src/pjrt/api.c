@@ -1,5 +1,5 @@
-// The function table, the plug-in's attributes, and the functions that no client of
-// one machine calls.
+// The function table, the plug-in's attributes, and the functions that no
+// client of one machine calls.
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -12,8 +12,8 @@ AT_API(Plugin_Initialize) {
 
 AT_API(Plugin_Attributes) {
   AT_ARGS(PJRT_Plugin_Attributes_Args);
-  // The newest and oldest StableHLO that `import` reads; JAX serialises programs
-  // for the former.
+  // The newest and oldest StableHLO that `import` reads; JAX serialises
+  // programs for the former.
   static const int64_t current[3] = {1, 13, 0}, minimum[3] = {0, 9, 0};
   static const PJRT_NamedValue attributes[] = {
       {.struct_size = PJRT_NamedValue_STRUCT_SIZE,
@@ -66,9 +66,9 @@ static PJRT_Api api = {
 
 const PJRT_Api *at_pjrt_api(void) {
   static PJRT_Extension_Base *const chain[] = {
-      &at_pjrt_layouts_extension.base,    &at_pjrt_ffi_extension.base,
-      &at_pjrt_memory_extension.base,     &at_pjrt_raw_buffer_extension.base,
-      &at_pjrt_shardings_extension.base,  &at_pjrt_profiler_extension.base,
+      &at_pjrt_layouts_extension.base,   &at_pjrt_ffi_extension.base,
+      &at_pjrt_memory_extension.base,    &at_pjrt_raw_buffer_extension.base,
+      &at_pjrt_shardings_extension.base, &at_pjrt_profiler_extension.base,
   };
   // Any number of threads may come here; all write the same values.
   for (size_t i = 0; i < AT_LEN(chain); i++)

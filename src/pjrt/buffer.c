@@ -31,8 +31,8 @@ void at_pjrt_buffer_free(PJRT_Buffer *b) {
 }
 
 at_status at_pjrt_buffer_deleted(const char *call) {
-  return AT_FAIL(AT_INVALID_ARGUMENT,
-                 "%s called on deleted or donated buffer", call);
+  return AT_FAIL(AT_INVALID_ARGUMENT, "%s called on deleted or donated buffer",
+                 call);
 }
 
 AT_API(Client_BufferFromHostBuffer) {
@@ -88,8 +88,8 @@ AT_API(Client_CreateUninitializedBuffer) {
   AT_PTRY(at_pjrt_shape_check(a->shape_element_type, a->shape_dims,
                               a->shape_num_dims, a->shape_layout, &shape));
   at_buffer *b;
-  AT_PTRY(at_buffer_create(m->device->chip, m->kind, shape.dtype, shape.dims,
-                           &b));
+  AT_PTRY(
+      at_buffer_create(m->device->chip, m->kind, shape.dtype, shape.dims, &b));
   at_buffer_define(b, AT_OK);
   return at_pjrt_error(at_pjrt_buffer_wrap(m, b, &a->buffer));
 }
@@ -105,8 +105,8 @@ AT_API(Client_CreateErrorBuffer) {
   AT_PTRY(at_pjrt_shape_check(a->shape_element_type, a->shape_dims,
                               a->shape_num_dims, a->shape_layout, &shape));
   at_buffer *b;
-  AT_PTRY(at_buffer_create(m->device->chip, m->kind, shape.dtype, shape.dims,
-                           &b));
+  AT_PTRY(
+      at_buffer_create(m->device->chip, m->kind, shape.dtype, shape.dims, &b));
   at_buffer_define(b, at_pjrt_status_of(a->error_code, a->error_message,
                                         a->error_message_size));
   return at_pjrt_error(at_pjrt_buffer_wrap(m, b, &a->buffer));
@@ -127,11 +127,11 @@ AT_API(Client_CreateViewOfDeviceBuffer) {
   AT_ARGS_UP_TO(PJRT_Client_CreateViewOfDeviceBuffer_Args, buffer);
   AT_HANDLE(a->client);
   PJRT_Memory *m;
-  AT_PTRY(at_pjrt_place(a->device,
-                        AT_HAS(PJRT_Client_CreateViewOfDeviceBuffer_Args, memory)
-                            ? a->memory
-                            : NULL,
-                        &m));
+  AT_PTRY(at_pjrt_place(
+      a->device,
+      AT_HAS(PJRT_Client_CreateViewOfDeviceBuffer_Args, memory) ? a->memory
+                                                                : NULL,
+      &m));
   at_pjrt_shape shape;
   AT_PTRY(at_pjrt_shape_check(a->element_type, a->dims, a->num_dims, a->layout,
                               &shape));
@@ -141,9 +141,9 @@ AT_API(Client_CreateViewOfDeviceBuffer) {
   *v = (view){a->on_delete_callback, a->device_buffer_ptr,
               a->on_delete_callback_arg};
   at_buffer *b;
-  at_status st = at_buffer_view(m->device->chip, m->kind, shape.dtype,
-                                shape.dims, a->device_buffer_ptr, view_release,
-                                v, &b);
+  at_status st =
+      at_buffer_view(m->device->chip, m->kind, shape.dtype, shape.dims,
+                     a->device_buffer_ptr, view_release, v, &b);
   if (!at_ok(st)) {
     free(v);
     return at_pjrt_error(st);
@@ -240,8 +240,8 @@ AT_API(Buffer_IsDeleted) {
   return NULL;
 }
 
-// The memory is a virtual chip's: clients that special-case CPU buffers (to read
-// them behind the API's back) must not.
+// The memory is a virtual chip's: clients that special-case CPU buffers (to
+// read them behind the API's back) must not.
 AT_API(Buffer_IsOnCpu) {
   AT_ARGS(PJRT_Buffer_IsOnCpu_Args);
   AT_HANDLE(a->buffer);
@@ -262,7 +262,8 @@ AT_API(Buffer_ReadyEvent) {
   return NULL;
 }
 
-// ---- Device to host ------------------------------------------------------------
+// ---- Device to host
+// ------------------------------------------------------------
 
 // A copy that waits for its buffer, then writes with strides.
 typedef struct strided_copy {
@@ -385,13 +386,14 @@ static void fire_event(at_status s, void *arg) {
 }
 
 static void raw_future_ready(PJRT_Buffer_CopyRawToHostFuture_Callback_Args *a) {
-  if (!a || a->struct_size <
-                PJRT_Buffer_CopyRawToHostFuture_Callback_Args_STRUCT_SIZE ||
+  if (!a ||
+      a->struct_size <
+          PJRT_Buffer_CopyRawToHostFuture_Callback_Args_STRUCT_SIZE ||
       !a->callback_data)
     return;
   raw_future *f = a->callback_data;
-  at_status st = at_pjrt_status_of(a->error_code, a->error_message,
-                                   a->error_message_size);
+  at_status st =
+      at_pjrt_status_of(a->error_code, a->error_message, a->error_message_size);
   if (at_ok(st) && !a->dst && f->size)
     st = AT_FAIL(AT_INVALID_ARGUMENT, "the destination of a raw copy is NULL");
   at_event *copied = NULL;
@@ -432,9 +434,11 @@ AT_API(Buffer_CopyRawToHostFuture) {
   return NULL;
 }
 
-// ---- Copies between devices and memories -----------------------------------------
+// ---- Copies between devices and memories
+// -----------------------------------------
 
-static PJRT_Error *copy_to(PJRT_Buffer *src, PJRT_Memory *m, PJRT_Buffer **out) {
+static PJRT_Error *copy_to(PJRT_Buffer *src, PJRT_Memory *m,
+                           PJRT_Buffer **out) {
   if (at_pjrt_buffer_gone(src))
     return at_pjrt_error(at_pjrt_buffer_deleted("PJRT_Buffer_CopyToMemory"));
   at_buffer *b;
@@ -457,7 +461,8 @@ AT_API(Buffer_CopyToMemory) {
   return copy_to(a->buffer, a->dst_memory, &a->dst_buffer);
 }
 
-// ---- References of other frameworks ------------------------------------------------
+// ---- References of other frameworks
+// ------------------------------------------------
 
 AT_API(Buffer_IncreaseExternalReferenceCount) {
   AT_ARGS(PJRT_Buffer_IncreaseExternalReferenceCount_Args);

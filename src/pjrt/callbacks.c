@@ -1,5 +1,6 @@
 // Host callbacks of a launch: JAX's send and receive callbacks as exec's host
-// channels, and the stream through which a receive callback hands over its data.
+// channels, and the stream through which a receive callback hands over its
+// data.
 #include <pthread.h>
 #include <stdlib.h>
 

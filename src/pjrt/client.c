@@ -251,7 +251,8 @@ AT_API(Client_DmaUnmap) {
   return NULL;
 }
 
-// ---- Devices -------------------------------------------------------------------
+// ---- Devices
+// -------------------------------------------------------------------
 
 AT_API(Device_GetDescription) {
   AT_ARGS(PJRT_Device_GetDescription_Args);
@@ -367,7 +368,8 @@ AT_API(AsyncTrackingEvent_Destroy) {
   return NULL;
 }
 
-// ---- Memories ------------------------------------------------------------------
+// ---- Memories
+// ------------------------------------------------------------------
 
 AT_API(Memory_Id) {
   AT_ARGS(PJRT_Memory_Id_Args);

@@ -1,5 +1,5 @@
-// Events. Most events have fired by the time a client asks for them: those share
-// one static object, so a small call allocates nothing for its events.
+// Events. Most events have fired by the time a client asks for them: those
+// share one static object, so a small call allocates nothing for its events.
 #include <stdlib.h>
 
 #include "pjrt/pjrt_internal.h"
@@ -39,7 +39,8 @@ at_status at_pjrt_event_fired(at_status s, PJRT_Event **out) {
   }
   at_event_fire(e, s);
   PJRT_Event *p = at_pjrt_event_take(e);
-  if (!p) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "out of host memory for an event");
+  if (!p)
+    return AT_FAIL(AT_RESOURCE_EXHAUSTED, "out of host memory for an event");
   *out = p;
   return AT_OK;
 }

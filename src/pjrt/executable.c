@@ -147,8 +147,8 @@ AT_API(Executable_ParameterMemoryKinds) {
   return NULL;
 }
 
-// The program as it came. Clients accept MLIR or an HLO proto here and turn either
-// into HLO text; what the passes made of it is shown by `atoll dump`.
+// The program as it came. Clients accept MLIR or an HLO proto here and turn
+// either into HLO text; what the passes made of it is shown by `atoll dump`.
 AT_API(Executable_OptimizedProgram) {
   AT_ARGS(PJRT_Executable_OptimizedProgram_Args);
   AT_HANDLE(a->executable);
@@ -202,7 +202,8 @@ AT_API(Executable_GetCompileOptions) {
   return NULL;
 }
 
-// ---- The shardings extension -------------------------------------------------------
+// ---- The shardings extension
+// -------------------------------------------------------
 
 static PJRT_Error *parameter_shardings(
     PJRT_Shardings_PJRT_Executable_ParameterShardings_Args *a) {

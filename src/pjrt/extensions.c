@@ -7,7 +7,8 @@
 
 #define NO_MEMORY() AT_FAIL(AT_RESOURCE_EXHAUSTED, "out of host memory")
 
-// ---- Layouts: every array is dense and row-major -----------------------------------
+// ---- Layouts: every array is dense and row-major
+// -----------------------------------
 
 static at_status layout_make(uint64_t rank, PJRT_Layouts_MemoryLayout **out) {
   if (rank > AT_PJRT_MAX_RANK)
@@ -36,14 +37,14 @@ static PJRT_Error *layout_serialize(
   for (uint32_t d = a->layout->rank; d-- > 0;)
     at_strbuf_addf(&text, d ? "%u," : "%u", d);
   at_strbuf_addc(&text, '}');
-  at_pjrt_blob *b =
-      text.failed ? NULL : at_pjrt_blob_copy(text.ptr, text.len);
+  at_pjrt_blob *b = text.failed ? NULL : at_pjrt_blob_copy(text.ptr, text.len);
   at_strbuf_free(&text);
   if (!b) return at_pjrt_error(NO_MEMORY());
   a->serialized_bytes = b->bytes;
   a->serialized_bytes_size = b->size;
   a->serialized_layout = (PJRT_Layouts_SerializedLayout *)b;
-  a->serialized_layout_deleter = (void (*)(PJRT_Layouts_SerializedLayout *))free;
+  a->serialized_layout_deleter =
+      (void (*)(PJRT_Layouts_SerializedLayout *))free;
   return NULL;
 }
 
@@ -102,7 +103,8 @@ PJRT_Layouts_Extension at_pjrt_layouts_extension = {
     .PJRT_Layouts_PJRT_Executable_GetParameterLayouts = layouts_of_parameters,
 };
 
-// ---- Foreign functions --------------------------------------------------------------
+// ---- Foreign functions
+// --------------------------------------------------------------
 
 // Type names get ids from 1 on, for the life of the process.
 static struct {
@@ -182,7 +184,8 @@ AT_API(ExecuteContext_Destroy) {
   return NULL;
 }
 
-// ---- Raw buffers ---------------------------------------------------------------------
+// ---- Raw buffers
+// ---------------------------------------------------------------------
 
 struct PJRT_RawBuffer {
   void *vtable;

@@ -43,9 +43,9 @@ static at_status assign_devices(PJRT_LoadedExecutable *l) {
       return AT_FAIL(AT_INVALID_ARGUMENT,
                      "the device assignment names device %lld; there are %u",
                      (long long)id, c->num_devices);
-    l->logical_ids[i] = (PJRT_LogicalDeviceIds){
-        .replica = (int32_t)(i / o->num_partitions),
-        .partition = (int32_t)(i % o->num_partitions)};
+    l->logical_ids[i] =
+        (PJRT_LogicalDeviceIds){.replica = (int32_t)(i / o->num_partitions),
+                                .partition = (int32_t)(i % o->num_partitions)};
   }
   l->num_devices = n;
   return AT_OK;
@@ -64,7 +64,8 @@ at_status at_pjrt_load(PJRT_Client *c, at_pjrt_program *p,
   atomic_init(&l->deleted, false);
   at_status st;
   AT_TRY_GOTO(st, assign_devices(l), fail);
-  AT_TRY_GOTO(st, at_loaded_create(c->runtime, p->executable, &l->loaded), fail);
+  AT_TRY_GOTO(st, at_loaded_create(c->runtime, p->executable, &l->loaded),
+              fail);
   *out = l;
   return AT_OK;
 fail:
@@ -87,9 +88,9 @@ AT_API(Client_Load) {
   AT_ARGS(PJRT_Client_Load_Args);
   AT_HANDLE(a->client);
   AT_HANDLE(a->executable);
-  return at_pjrt_error(at_pjrt_load(
-      a->client, at_pjrt_program_retain(a->executable->program),
-      &a->loaded_executable));
+  return at_pjrt_error(
+      at_pjrt_load(a->client, at_pjrt_program_retain(a->executable->program),
+                   &a->loaded_executable));
 }
 
 AT_API(Executable_DeserializeAndLoad) {
@@ -100,14 +101,14 @@ AT_API(Executable_DeserializeAndLoad) {
   if (AT_HAS(PJRT_Executable_DeserializeAndLoad_Args,
              overridden_serialized_compile_options_size) &&
       a->overridden_serialized_compile_options)
-    options = (at_bytes){
-        (const uint8_t *)a->overridden_serialized_compile_options,
-        a->overridden_serialized_compile_options_size};
+    options =
+        (at_bytes){(const uint8_t *)a->overridden_serialized_compile_options,
+                   a->overridden_serialized_compile_options_size};
   at_pjrt_program *p;
-  AT_PTRY(at_pjrt_program_read(
-      (at_bytes){(const uint8_t *)a->serialized_executable,
-                 a->serialized_executable_size},
-      options, &p));
+  AT_PTRY(
+      at_pjrt_program_read((at_bytes){(const uint8_t *)a->serialized_executable,
+                                      a->serialized_executable_size},
+                           options, &p));
   return at_pjrt_error(at_pjrt_load(a->client, p, &a->loaded_executable));
 }
 
@@ -175,7 +176,8 @@ AT_API(LoadedExecutable_GetDeviceAssignment) {
   return NULL;
 }
 
-// ---- Launches --------------------------------------------------------------------
+// ---- Launches
+// --------------------------------------------------------------------
 
 // Where the arguments and outputs of one device's launch are gathered.
 typedef struct gather {
@@ -204,8 +206,7 @@ static at_status take_args(PJRT_Buffer *const *list, size_t n,
     const PJRT_Buffer *b = list[i];
     if (AT_UNLIKELY(!b))
       return AT_FAIL(AT_INVALID_ARGUMENT, "argument %zu is NULL", i);
-    if (AT_UNLIKELY(
-            atomic_load_explicit(&b->donated, memory_order_relaxed)))
+    if (AT_UNLIKELY(atomic_load_explicit(&b->donated, memory_order_relaxed)))
       return AT_FAIL(AT_INVALID_ARGUMENT,
                      "argument %zu has been deleted or donated", i);
     args[i] = b->buffer;
@@ -338,9 +339,8 @@ AT_API(LoadedExecutable_Execute) {
   size_t args = a->num_args, outputs = a->executable->program->num_outputs;
   at_buffer *stack[2 * STACK_SLOTS];
   bool kept[STACK_SLOTS];
-  gather g = {.args = stack,
-              .outputs = stack + STACK_SLOTS,
-              .not_donatable = kept};
+  gather g = {
+      .args = stack, .outputs = stack + STACK_SLOTS, .not_donatable = kept};
   if (AT_UNLIKELY(args > STACK_SLOTS || outputs > STACK_SLOTS)) {
     g.block = malloc((args + outputs) * sizeof(at_buffer *) + args);
     if (!g.block) return at_pjrt_error(NO_MEMORY());

@@ -15,8 +15,9 @@
 
 enum { AT_PJRT_MAX_RANK = 64 };
 
-// ---- Checks on what clients pass ----------------------------------------------
-// Every function starts with AT_ARGS; handles are checked with AT_HANDLE.
+// ---- Checks on what clients pass
+// ---------------------------------------------- Every function starts with
+// AT_ARGS; handles are checked with AT_HANDLE.
 PJRT_Error *at_pjrt_bad_args(const char *what, const void *args, size_t have,
                              size_t want);
 PJRT_Error *at_pjrt_null_handle(const char *function, const char *what);
@@ -37,13 +38,13 @@ static inline PJRT_Error *at_pjrt_error(at_status s) {
   AT_ARGS_MIN(type, offsetof(type, last) + sizeof(((type *)0)->last))
 #define AT_HAS(type, field) \
   (a->struct_size >= offsetof(type, field) + sizeof(a->field))
-#define AT_HANDLE(ptr)                                                        \
-  do {                                                                        \
-    if (AT_UNLIKELY(!(ptr))) return at_pjrt_null_handle(__func__ + 3, #ptr);  \
+#define AT_HANDLE(ptr)                                                       \
+  do {                                                                       \
+    if (AT_UNLIKELY(!(ptr))) return at_pjrt_null_handle(__func__ + 3, #ptr); \
   } while (0)
-#define AT_PTRY(expr)                                   \
-  do {                                                  \
-    at_status ptry_ = (expr);                           \
+#define AT_PTRY(expr)                                             \
+  do {                                                            \
+    at_status ptry_ = (expr);                                     \
     if (AT_UNLIKELY(ptry_.err)) return at_pjrt_error_make(ptry_); \
   } while (0)
 #define AT_PFAIL(...) at_pjrt_error_make(AT_FAIL(__VA_ARGS__))
@@ -54,7 +55,8 @@ static inline PJRT_Error *at_pjrt_error(at_status s) {
 void at_PJRT_Error_Destroy(PJRT_Error_Destroy_Args *a);
 void at_PJRT_Error_Message(PJRT_Error_Message_Args *a);
 
-// ---- Objects -------------------------------------------------------------------
+// ---- Objects
+// -------------------------------------------------------------------
 struct PJRT_Error {
   void *vtable;
   at_status status;
@@ -94,14 +96,15 @@ struct PJRT_DeviceDescription {
 struct PJRT_TopologyDescription {
   void *vtable;
   uint32_t num_devices;
-  PJRT_DeviceDescription *devices;         // num_devices
+  PJRT_DeviceDescription *devices;  // num_devices
   PJRT_DeviceDescription **device_pointers;
   PJRT_NamedValue attributes[2];
   int64_t shape[3];  // chips along x, y, z
   at_strbuf serialized;
   uint64_t fingerprint;
 };
-at_status at_pjrt_topology_create(at_runtime *rt, PJRT_TopologyDescription **out);
+at_status at_pjrt_topology_create(at_runtime *rt,
+                                  PJRT_TopologyDescription **out);
 void at_pjrt_topology_destroy(PJRT_TopologyDescription *t);
 
 struct PJRT_Memory {
@@ -148,7 +151,8 @@ static inline bool at_pjrt_buffer_gone(const PJRT_Buffer *b) {
 }
 at_status at_pjrt_buffer_deleted(const char *call);  // the error for it
 
-// ---- Types, shapes, layouts ----------------------------------------------------
+// ---- Types, shapes, layouts
+// ----------------------------------------------------
 at_status at_pjrt_dtype(PJRT_Buffer_Type t, at_dtype *out);
 static inline PJRT_Buffer_Type at_pjrt_type(at_dtype t) {
   return (PJRT_Buffer_Type)at_dtype_of(t)->pjrt;
@@ -165,8 +169,8 @@ at_status at_pjrt_shape_check(PJRT_Buffer_Type t, const int64_t *dims,
                               at_pjrt_shape *out);
 // rank entries: rank - 1, ..., 0; static.
 const int64_t *at_pjrt_minor_to_major(uint32_t rank);
-// Byte strides of a host array with the given layout; *dense when they are those
-// of a dense row-major array.
+// Byte strides of a host array with the given layout; *dense when they are
+// those of a dense row-major array.
 at_status at_pjrt_host_strides(const PJRT_Buffer_MemoryLayout *layout,
                                at_dtype dtype, at_dims dims, int64_t *strides,
                                bool *dense);
@@ -184,8 +188,9 @@ struct PJRT_Layouts_MemoryLayout {
 at_status at_pjrt_place(PJRT_Device *device, PJRT_Memory *memory,
                         PJRT_Memory **out);
 
-// ---- Programs ------------------------------------------------------------------
-// What a CompileOptionsProto says that the edge must know.
+// ---- Programs
+// ------------------------------------------------------------------ What a
+// CompileOptionsProto says that the edge must know.
 typedef struct at_pjrt_options {
   bool portable;
   bool has_assignment;
@@ -201,7 +206,8 @@ void at_pjrt_assignment_write(uint32_t replicas, uint32_t partitions,
 // ShapeProto bytes of an array.
 void at_pjrt_shape_write(at_dtype t, at_dims dims, at_strbuf *out);
 
-// A compiled program with everything that PJRT asks about it. Immutable once made.
+// A compiled program with everything that PJRT asks about it. Immutable once
+// made.
 typedef struct at_pjrt_program {
   _Atomic(uint32_t) references;
   at_bytes executable;  // owned (free): the block of abi/executable.h
@@ -258,8 +264,9 @@ typedef struct at_pjrt_blob {
 } at_pjrt_blob;
 at_pjrt_blob *at_pjrt_blob_copy(const void *p, size_t n);
 
-// ---- Callbacks of a launch -------------------------------------------------------
-// Channels for one device of a launch; freed when `done` fires.
+// ---- Callbacks of a launch
+// ------------------------------------------------------- Channels for one
+// device of a launch; freed when `done` fires.
 typedef struct at_pjrt_channels {
   at_host_channel *channels;
   uint32_t count;

@@ -1,6 +1,6 @@
-// The profiler extension: a session that can be started and stopped. Its data is an
-// XSpace; one without planes is an empty message, which is what there is to report
-// until the runtime records events.
+// The profiler extension: a session that can be started and stopped. Its data
+// is an XSpace; one without planes is an empty message, which is what there is
+// to report until the runtime records events.
 #include <stdlib.h>
 
 #include "pjrt/pjrt_internal.h"
@@ -19,17 +19,16 @@ struct PLUGIN_Profiler_ConsumeResult {
 static PLUGIN_Profiler_Error *as_error(PJRT_Error *e) {
   return (PLUGIN_Profiler_Error *)e;
 }
-#define CHECK(type, handle)                                                 \
-  do {                                                                      \
-    if (!a || a->struct_size < type##_STRUCT_SIZE)                          \
-      return as_error(at_pjrt_bad_args(#type, a, a ? a->struct_size : 0,    \
-                                       type##_STRUCT_SIZE));                \
-    if (!(handle)) return as_error(at_pjrt_null_handle(#type, #handle));    \
+#define CHECK(type, handle)                                              \
+  do {                                                                   \
+    if (!a || a->struct_size < type##_STRUCT_SIZE)                       \
+      return as_error(at_pjrt_bad_args(#type, a, a ? a->struct_size : 0, \
+                                       type##_STRUCT_SIZE));             \
+    if (!(handle)) return as_error(at_pjrt_null_handle(#type, #handle)); \
   } while (0)
 
 static void error_destroy(PLUGIN_Profiler_Error_Destroy_Args *a) {
-  if (a && a->error)
-    at_status_free(at_pjrt_error_take(&a->error->error));
+  if (a && a->error) at_status_free(at_pjrt_error_take(&a->error->error));
 }
 
 static void error_message(PLUGIN_Profiler_Error_Message_Args *a) {
@@ -52,9 +51,9 @@ static PLUGIN_Profiler_Error *error_get_code(
 static PLUGIN_Profiler_Error *create(PLUGIN_Profiler_Create_Args *a) {
   CHECK(PLUGIN_Profiler_Create_Args, a);
   a->profiler = calloc(1, sizeof *a->profiler);
-  return a->profiler ? NULL
-                     : as_error(AT_PFAIL(AT_RESOURCE_EXHAUSTED,
-                                         "out of host memory"));
+  return a->profiler
+             ? NULL
+             : as_error(AT_PFAIL(AT_RESOURCE_EXHAUSTED, "out of host memory"));
 }
 
 static PLUGIN_Profiler_Error *destroy(PLUGIN_Profiler_Destroy_Args *a) {
@@ -66,8 +65,8 @@ static PLUGIN_Profiler_Error *destroy(PLUGIN_Profiler_Destroy_Args *a) {
 static PLUGIN_Profiler_Error *start(PLUGIN_Profiler_Start_Args *a) {
   CHECK(PLUGIN_Profiler_Start_Args, a->profiler);
   if (a->profiler->running)
-    return as_error(AT_PFAIL(AT_FAILED_PRECONDITION,
-                             "the profiler session runs already"));
+    return as_error(
+        AT_PFAIL(AT_FAILED_PRECONDITION, "the profiler session runs already"));
   a->profiler->running = true;
   return NULL;
 }

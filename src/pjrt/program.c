@@ -1,5 +1,5 @@
-// A compiled program with what PJRT asks about it, computed once; its compiling,
-// its serialised form, and reading that back.
+// A compiled program with what PJRT asks about it, computed once; its
+// compiling, its serialised form, and reading that back.
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -16,7 +16,8 @@ at_pjrt_blob *at_pjrt_blob_copy(const void *p, size_t n) {
   return b;
 }
 
-// ---- Reading the executable's block ----------------------------------------------
+// ---- Reading the executable's block
+// ----------------------------------------------
 
 // Section `s`, or NULL; checked against the block's end.
 static const void *section(at_bytes block, at_xsection s, size_t element,
@@ -61,7 +62,8 @@ static at_status check_header(at_bytes block) {
 static at_status type_of(at_bytes block, uint32_t index, at_dtype *dtype,
                          at_dims *dims) {
   uint64_t num_types, num_dims;
-  const at_xtype *types = section(block, AT_XS_TYPES, sizeof *types, &num_types);
+  const at_xtype *types =
+      section(block, AT_XS_TYPES, sizeof *types, &num_types);
   const int64_t *all = section(block, AT_XS_DIMS, sizeof *all, &num_dims);
   if (!types || index >= num_types || types[index].dtype >= AT_DTYPE_COUNT ||
       types[index].dims > num_dims ||
@@ -205,7 +207,8 @@ void at_pjrt_program_release(at_pjrt_program *p) {
   program_free(p);
 }
 
-// ---- Compiling -------------------------------------------------------------------
+// ---- Compiling
+// -------------------------------------------------------------------
 
 static at_status bytes_copy(at_bytes b, at_bytes *out) {
   uint8_t *p = aligned_alloc(64, at_align_up(b.len + 1, 64));
@@ -258,7 +261,8 @@ fail:
   return st;
 }
 
-// ---- The serialised form -----------------------------------------------------------
+// ---- The serialised form
+// -----------------------------------------------------------
 
 #define SERIAL_MAGIC 0x31585041u  // "APX1"
 typedef struct serial_header {
@@ -301,14 +305,16 @@ AT_API(Executable_Serialize) {
   a->serialized_bytes = b->bytes;
   a->serialized_bytes_size = b->size;
   a->serialized_executable = (PJRT_SerializedExecutable *)b;
-  a->serialized_executable_deleter = (void (*)(PJRT_SerializedExecutable *))free;
+  a->serialized_executable_deleter =
+      (void (*)(PJRT_SerializedExecutable *))free;
   return NULL;
 }
 
 at_status at_pjrt_program_read(at_bytes in, at_bytes options_override,
                                at_pjrt_program **out) {
   serial_header h;
-  if (in.len < sizeof h || (memcpy(&h, in.ptr, sizeof h), h.magic != SERIAL_MAGIC))
+  if (in.len < sizeof h ||
+      (memcpy(&h, in.ptr, sizeof h), h.magic != SERIAL_MAGIC))
     return AT_FAIL(AT_INVALID_ARGUMENT,
                    "not an executable that this plug-in serialised");
   at_bytes body = {in.ptr + sizeof h, in.len - sizeof h};
@@ -321,11 +327,10 @@ at_status at_pjrt_program_read(at_bytes in, at_bytes options_override,
   at_status st;
   AT_TRY_GOTO(st, bytes_copy((at_bytes){body.ptr, h.executable}, &x), fail);
   AT_TRY_GOTO(st, bytes_copy(options, &o), fail);
-  AT_TRY_GOTO(st,
-              bytes_copy((at_bytes){body.ptr + h.executable + h.options,
-                                    h.source},
-                         &s),
-              fail);
+  AT_TRY_GOTO(
+      st,
+      bytes_copy((at_bytes){body.ptr + h.executable + h.options, h.source}, &s),
+      fail);
   AT_TRY_GOTO(st, at_pjrt_program_create(x, o, s, out), fail);
   return AT_OK;
 fail:

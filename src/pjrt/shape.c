@@ -2,7 +2,8 @@
 #include "pjrt/pjrt_internal.h"
 
 at_status at_pjrt_dtype(PJRT_Buffer_Type t, at_dtype *out) {
-  // Type 0 is PJRT's INVALID; a scan of 32 rows is cheaper than a table to keep.
+  // Type 0 is PJRT's INVALID; a scan of 32 rows is cheaper than a table to
+  // keep.
   for (int i = 1; i < AT_DTYPE_COUNT && t != PJRT_Buffer_Type_INVALID; i++) {
     if (at_dtype_table[i].pjrt == (int)t) {
       *out = (at_dtype)i;

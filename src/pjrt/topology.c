@@ -1,5 +1,5 @@
-// Device descriptions and topologies: of the live client, or of a target that is
-// only named ("v5e:2x2"), for compiling ahead of time.
+// Device descriptions and topologies: of the live client, or of a target that
+// is only named ("v5e:2x2"), for compiling ahead of time.
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -62,8 +62,7 @@ static at_status topology_make(const chip_record *records, uint32_t n,
                   (at_str){(const char *)&records[i], sizeof *records});
   }
   if (t->serialized.failed) goto no_memory;
-  t->fingerprint =
-      at_hash(AT_HASH_SEED, t->serialized.ptr, t->serialized.len);
+  t->fingerprint = at_hash(AT_HASH_SEED, t->serialized.ptr, t->serialized.len);
   at_pjrt_named_str(&t->attributes[0], "target", n ? t->devices[0].target : "");
   at_pjrt_named_ints(&t->attributes[1], "topology", t->shape, 3);
   *out = t;
@@ -140,8 +139,8 @@ AT_API(TopologyDescription_Deserialize) {
   chip_record *records = malloc(n ? n : 1);
   if (!records) return AT_PFAIL(AT_RESOURCE_EXHAUSTED, "out of host memory");
   memcpy(records, a->serialized_topology + magic, n);
-  at_status st = topology_make(records, (uint32_t)(n / sizeof *records),
-                               &a->topology);
+  at_status st =
+      topology_make(records, (uint32_t)(n / sizeof *records), &a->topology);
   free(records);
   return at_pjrt_error(st);
 }
@@ -223,8 +222,8 @@ AT_API(TopologyDescription_MakeCanonicalShapeForMemorySpace) {
     return AT_PFAIL(AT_INVALID_ARGUMENT, "no memory space kind %d",
                     a->memory_space_kind_id);
   at_pjrt_shape shape;
-  AT_PTRY(at_pjrt_shape_check(a->element_type, a->dims, a->num_dims, NULL,
-                              &shape));
+  AT_PTRY(
+      at_pjrt_shape_check(a->element_type, a->dims, a->num_dims, NULL, &shape));
   at_strbuf out = {0};
   at_pjrt_shape_write(shape.dtype, shape.dims, &out);
   AT_PTRY(at_strbuf_status(&out));
@@ -280,7 +279,8 @@ AT_API(DeviceDescription_ToString) {
   return NULL;
 }
 
-// ---- The memory-descriptions extension -------------------------------------------
+// ---- The memory-descriptions extension
+// -------------------------------------------
 
 static PJRT_MemoryDescription memory_descriptions[AT_MEM_KINDS] = {
     {.kind = AT_MEM_DEVICE},
@@ -299,7 +299,8 @@ static PJRT_Error *memory_descriptions_of(
   return NULL;
 }
 
-static PJRT_Error *memory_description_kind(PJRT_MemoryDescription_Kind_Args *a) {
+static PJRT_Error *memory_description_kind(
+    PJRT_MemoryDescription_Kind_Args *a) {
   AT_ARGS(PJRT_MemoryDescription_Kind_Args);
   AT_HANDLE(a->memory_description);
   a->kind = at_memory_kind_name(a->memory_description->kind);

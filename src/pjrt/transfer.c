@@ -61,17 +61,17 @@ AT_API(Client_CreateBuffersForAsyncHostToDevice) {
   for (size_t i = 0; i < m->count; i++) {
     const PJRT_ShapeSpec *spec = &a->shape_specs[i];
     at_pjrt_shape shape;
-    AT_TRY_GOTO(st,
-                at_pjrt_shape_check(
-                    spec->element_type, spec->dims, spec->num_dims,
-                    a->num_device_layouts ? a->device_layouts[i] : NULL,
-                    &shape),
-                fail);
-    AT_TRY_GOTO(st,
-                at_buffer_create(a->memory->device->chip, a->memory->kind,
-                                 shape.dtype, shape.dims,
-                                 &m->buffers[i].buffer),
-                fail);
+    AT_TRY_GOTO(
+        st,
+        at_pjrt_shape_check(spec->element_type, spec->dims, spec->num_dims,
+                            a->num_device_layouts ? a->device_layouts[i] : NULL,
+                            &shape),
+        fail);
+    AT_TRY_GOTO(
+        st,
+        at_buffer_create(a->memory->device->chip, a->memory->kind, shape.dtype,
+                         shape.dims, &m->buffers[i].buffer),
+        fail);
   }
   a->transfer_manager = m;
   return NULL;
@@ -213,7 +213,8 @@ AT_API(AsyncHostToDeviceTransferManager_AddMetadata) {
   return NULL;
 }
 
-// ---- Filling one buffer from another ---------------------------------------------
+// ---- Filling one buffer from another
+// ---------------------------------------------
 
 typedef struct fill {
   at_buffer *from, *to;  // one reference each; `from` also an external one
@@ -235,8 +236,8 @@ static void fill_run(at_status s, void *arg) {
   at_buffer_release(f.to);
 }
 
-// Defines `to` with the contents of `from` once that is defined. The sizes agree.
-// On failure `to` is defined with the error.
+// Defines `to` with the contents of `from` once that is defined. The sizes
+// agree. On failure `to` is defined with the error.
 static void fill_when_ready(at_buffer *from, at_buffer *to) {
   at_status st = at_buffer_acquire(from);
   if (!at_ok(st)) {
@@ -299,10 +300,9 @@ AT_API(Client_FulfillAliasBuffer) {
   if (at_ok(st)) {
     AT_HANDLE(a->buffer);
     if (at_buffer_bytes(a->buffer->buffer) != at_buffer_bytes(alias))
-      return AT_PFAIL(AT_INVALID_ARGUMENT,
-                      "the buffer has %zu bytes, its alias %zu",
-                      at_buffer_bytes(a->buffer->buffer),
-                      at_buffer_bytes(alias));
+      return AT_PFAIL(
+          AT_INVALID_ARGUMENT, "the buffer has %zu bytes, its alias %zu",
+          at_buffer_bytes(a->buffer->buffer), at_buffer_bytes(alias));
     fill_when_ready(a->buffer->buffer, alias);
   } else {
     at_buffer_define(alias, st);
@@ -324,8 +324,8 @@ static void donation_ready(
       !a->callback_data)
     return;
   donation *d = a->callback_data;
-  at_status st = at_pjrt_status_of(a->error_code, a->error_message,
-                                   a->error_message_size);
+  at_status st =
+      at_pjrt_status_of(a->error_code, a->error_message, a->error_message_size);
   if (at_ok(st))
     fill_when_ready(d->from, d->to);
   else
@@ -345,11 +345,10 @@ AT_API(Buffer_DonateWithControlDependency) {
         at_pjrt_buffer_deleted("PJRT_Buffer_DonateWithControlDependency"));
   at_buffer *from = a->buffer->buffer, *to = NULL;
   donation *d = malloc(sizeof *d);
-  at_status st = d ? at_buffer_create(at_buffer_chip(from),
-                                      at_buffer_memory(from),
-                                      at_buffer_dtype(from),
-                                      at_buffer_dims(from), &to)
-                   : NO_MEMORY();
+  at_status st =
+      d ? at_buffer_create(at_buffer_chip(from), at_buffer_memory(from),
+                           at_buffer_dtype(from), at_buffer_dims(from), &to)
+        : NO_MEMORY();
   if (at_ok(st)) {
     at_buffer_retain(to);
     st = at_pjrt_buffer_wrap(a->buffer->memory, to, &a->out_buffer);

@@ -1,0 +1,38 @@
+"""Loads the library as JAX's TPU. ATOLL_LIBRARY names it."""
+
+import os
+from pathlib import Path
+
+LIBRARY = os.environ.get("ATOLL_LIBRARY") or next(
+    (str(p) for p in sorted(
+        Path(__file__).resolve().parents[2].glob("build/*/libatoll.so"))), "")
+os.environ["TPU_LIBRARY_PATH"] = LIBRARY
+os.environ.setdefault("JAX_PLATFORMS", "tpu,cpu")
+os.environ.setdefault("ATOLL_TARGET", "v6e")
+
+import pytest  # noqa: E402  (JAX reads the environment when it is imported)
+
+
+@pytest.fixture(scope="session")
+def library():
+  return LIBRARY
+
+
+@pytest.fixture
+def device():
+  import jax
+  return jax.devices()[0]
+
+
+def run_python(code: str, env=None, timeout=300):
+  """Runs a script in a process of its own; returns the finished process."""
+  import subprocess
+  import sys
+  return subprocess.run(
+      [sys.executable, "-c", code], env={**os.environ, **(env or {})},
+      capture_output=True, text=True, timeout=timeout)
+
+
+@pytest.fixture
+def python():
+  return run_python

@@ -1,0 +1,179 @@
+"""Launches: donation, errors, asynchrony, threads, forks, ahead-of-time use."""
+
+import pickle
+import threading
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+
+def test_add():
+  f = jax.jit(lambda x, y: x + y)
+  assert float(f(1.0, 2.0)) == 3.0
+
+
+def test_no_arguments_and_no_outputs():
+  assert (np.asarray(jax.jit(lambda: jnp.arange(3))()) == [0, 1, 2]).all()
+  assert jax.jit(lambda x: ())(1.0) == ()
+
+
+def test_many_arguments_and_outputs():
+  xs = [jnp.full((2,), i, jnp.float32) for i in range(100)]
+  ys = jax.jit(lambda v: [x + 1 for x in v])(xs)
+  assert [float(y[0]) for y in ys] == [i + 1 for i in range(100)]
+
+
+def test_donation():
+  f = jax.jit(lambda x: x + 1, donate_argnums=0)
+  x = jnp.arange(8, dtype=jnp.float32)
+  y = f(x)
+  assert x.is_deleted() and not y.is_deleted()
+  assert (np.asarray(y) == np.arange(8) + 1).all()
+  with pytest.raises((RuntimeError, ValueError), match="deleted|donated"):
+    f(x)
+
+
+def test_donated_twice_in_one_call():
+  f = jax.jit(lambda x, y: (x + 1, y + 2), donate_argnums=(0,))
+  x = jnp.arange(8, dtype=jnp.float32)
+  with pytest.raises(Exception):
+    f(x, x)
+
+
+def test_donation_reuses_memory():
+  f = jax.jit(lambda x: x * 2, donate_argnums=0)
+  x = jax.device_put(np.ones((256, 256), np.float32))
+  x.block_until_ready()
+  p = x.unsafe_buffer_pointer()
+  assert f(x).unsafe_buffer_pointer() == p
+
+
+def test_wrong_program_names_the_op():
+  from jax._src.lib import xla_client  # noqa: F401
+  backend = jax.devices()[0].client
+  with pytest.raises(Exception) as e:
+    jax.jit(lambda x: x).lower(1.0).compile(
+        compiler_options={"no_such_option": True})
+  assert str(e.value)
+  assert backend.platform == "tpu"
+
+
+def test_asynchronous_errors_travel():
+  """An error of one launch reaches whoever uses its results."""
+  def fail(x):
+    raise ValueError("on purpose")
+  f = jax.jit(lambda x: jax.pure_callback(
+      fail, jax.ShapeDtypeStruct((), jnp.float32), x))
+  with pytest.raises(Exception, match="on purpose"):
+    (f(1.0) + 1).block_until_ready()
+
+
+def test_threads():
+  f = jax.jit(lambda x: (x @ x.T).sum())
+  x = jnp.ones((64, 64))
+  want = float(f(x))
+  bad = []
+
+  def work():
+    for _ in range(50):
+      if float(f(x)) != want:
+        bad.append(1)
+  ts = [threading.Thread(target=work) for _ in range(8)]
+  [t.start() for t in ts]
+  [t.join() for t in ts]
+  assert not bad
+
+
+def test_threads_compile():
+  def work(i):
+    f = jax.jit(lambda x: x * i + 1)
+    assert float(f(2.0)) == 2.0 * i + 1
+  ts = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+  [t.start() for t in ts]
+  [t.join() for t in ts]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_fork(python):
+  """A forked child that does not use the device exits cleanly; one that does is
+  told."""
+  p = python("""
+import os, warnings
+warnings.simplefilter("ignore")
+import jax, jax.numpy as jnp
+x = jnp.ones((512, 512)); (x @ x).block_until_ready()
+pid = os.fork()
+if pid == 0:
+  os._exit(3)
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 3
+(x @ x).block_until_ready()
+print("ok")
+""", timeout=120)
+  assert p.stdout.strip() == "ok", p.stderr
+
+
+def test_serialize_executable():
+  from jax.experimental import serialize_executable as se
+  f = jax.jit(lambda x: jnp.sin(x) + 1)
+  x = jnp.arange(5, dtype=jnp.float32)
+  compiled = f.lower(x).compile()
+  blob, in_tree, out_tree = se.serialize(compiled)
+  again = se.deserialize_and_load(blob, in_tree, out_tree)
+  assert (np.asarray(again(x)) == np.asarray(compiled(x))).all()
+
+
+def test_damaged_executables_are_refused():
+  client = jax.devices()[0].client
+  f = jax.jit(lambda x: x + 1).lower(jnp.ones(3)).compile()
+  exe = f.runtime_executable()
+  blob = bytearray(exe.serialize() if hasattr(exe, "serialize")
+                   else client.serialize_executable(exe))
+  rng = np.random.default_rng(0)
+  for _ in range(30):
+    bad = bytearray(blob)
+    i = int(rng.integers(len(bad)))
+    bad[i] ^= 1 << int(rng.integers(8))
+    with pytest.raises(Exception):
+      client.deserialize_executable(
+          bytes(bad), jax._src.lib._jax.DeviceList((jax.devices()[0],)), None)
+
+
+def test_compiled_says_what_it_is():
+  c = jax.jit(lambda x: jnp.tanh(x @ x.T)).lower(jnp.ones((8, 16))).compile()
+  m = c.memory_analysis()
+  assert m.argument_size_in_bytes >= 8 * 16 * 4
+  assert m.output_size_in_bytes >= 8 * 8 * 4
+  assert c.cost_analysis()["flops"] >= 2 * 8 * 8 * 16
+  assert "dot" in c.as_text()
+  assert c.output_shardings is not None
+
+
+def test_ahead_of_time_for_an_absent_chip():
+  from jax.experimental import topologies
+  t = topologies.get_topology_desc("v5e:1x1", "tpu")
+  s = jax.sharding.SingleDeviceSharding(t.devices[0])
+  x = jax.ShapeDtypeStruct((4, 4), jnp.float32, sharding=s)
+  c = jax.jit(lambda x: x + 1).lower(x).compile()
+  assert c.memory_analysis().output_size_in_bytes >= 64
+
+
+def test_export():
+  f = jax.jit(lambda x: jnp.cos(x) * 2)
+  e = jax.export.export(f, platforms=["tpu"])(
+      jax.ShapeDtypeStruct((3,), jnp.float32))
+  again = jax.export.deserialize(e.serialize())
+  x = jnp.arange(3.0)
+  assert (np.asarray(again.call(x)) == np.asarray(f(x))).all()
+
+
+def test_pickle():
+  x = jnp.arange(10)
+  assert (np.asarray(pickle.loads(pickle.dumps(x))) == np.arange(10)).all()
+
+
+def test_profiler(tmp_path):
+  with jax.profiler.trace(str(tmp_path)):
+    jax.jit(lambda x: x + 1)(1.0).block_until_ready()
+  assert list(tmp_path.rglob("*.pb"))
