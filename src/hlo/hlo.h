@@ -319,6 +319,13 @@ at_status at_eval_node(const at_node *n, const at_literal *const *operands,
                        const at_eval_options *opt, at_arena *a,
                        const at_literal **out_results);
 
+// An at_eval_custom for what JAX asks of a TPU's linear algebra: "Qr",
+// "ProductOfElementaryHouseholderReflectors", "LuDecomposition", "Eigh",
+// "ApproxTopK" (exact), "TopK". Others: UNIMPLEMENTED by name.
+at_status at_eval_linalg_custom(void *user, const at_node *n,
+                                const at_literal *const *operands, at_arena *a,
+                                const at_literal **results);
+
 // ---- Element conversion (used by evaluator, tests, text) -------------------------
 double at_load_float(at_dtype t, const void *p);  // any float, exact
 void at_store_float(at_dtype t, void *p, double v);  // round to nearest even

@@ -1,0 +1,162 @@
+// What the files of the reference evaluator share.
+#ifndef ATOLL_HLO_EVAL_INTERNAL_H_
+#define ATOLL_HLO_EVAL_INTERNAL_H_
+
+#include <complex.h>
+
+#include "hlo/hlo_internal.h"
+
+// C11's constructors, which clang's C library headers lack.
+#ifndef CMPLX
+#define CMPLX(x, y) __builtin_complex((double)(x), (double)(y))
+#define CMPLXL(x, y) __builtin_complex((long double)(x), (long double)(y))
+#endif
+
+enum { kMaxRank = 64 };  // of values the evaluator touches
+
+// One evaluation. `arena` receives results and every intermediate value.
+typedef struct at_eval_ctx {
+  at_arena *arena;
+  const at_eval_options *opt;
+  int64_t *ops;  // element operations so far, shared by nested contexts
+  int depth;     // of calls and regions
+} at_eval_ctx;
+
+// Values of one computation's nodes: node -> array of its results.
+typedef struct at_env {
+  at_map values;
+  const struct at_env *outer;  // of the enclosing computation, NULL: none
+} at_env;
+
+// Counts element operations; DEADLINE_EXCEEDED over the budget.
+at_status at_eval_spend(at_eval_ctx *cx, int64_t ops);
+// A dense zeroed literal; `data` are its bytes.
+at_status at_eval_new(at_eval_ctx *cx, const at_type *t, const at_literal **out,
+                      uint8_t **data);
+at_status at_eval_comp(at_eval_ctx *cx, const at_env *outer, const at_comp *c,
+                       const at_literal *const *args,
+                       const at_literal **results);
+// A value as seen from `env`; NULL: not there.
+const at_literal *at_env_get(const at_env *env, at_value v);
+
+// One node: operands in, results out.
+typedef struct at_eval_args {
+  at_eval_ctx *cx;
+  const at_env *env;  // for regions that capture
+  const at_node *n;
+  const at_literal *const *in;
+  const at_literal **out;
+} at_eval_args;
+#define AT_EVAL(name) at_status at_eval_##name(const at_eval_args *e)
+AT_EVAL(broadcast);
+AT_EVAL(concatenate);
+AT_EVAL(pad);
+AT_EVAL(reverse);
+AT_EVAL(slice);
+AT_EVAL(transpose);
+AT_EVAL(same_bytes);  // reshape, copy, bitcast of equal width
+AT_EVAL(bitcast);
+AT_EVAL(iota);
+AT_EVAL(dynamic_slice);
+AT_EVAL(dynamic_update_slice);
+AT_EVAL(gather);
+AT_EVAL(scatter);
+AT_EVAL(select_and_scatter);
+AT_EVAL(dynamic);  // every op of the dynamic group
+AT_EVAL(dot);
+AT_EVAL(ragged_dot);
+AT_EVAL(convolution);
+AT_EVAL(reduce);
+AT_EVAL(reduce_window);
+AT_EVAL(scan);
+AT_EVAL(map);
+AT_EVAL(sort);
+AT_EVAL(top_k);
+AT_EVAL(batch_norm);
+AT_EVAL(fft);
+AT_EVAL(cholesky);
+AT_EVAL(triangular_solve);
+AT_EVAL(rng);
+AT_EVAL(rng_bit_generator);
+AT_EVAL(collective);
+// Windows with explicit attributes, for dynamic_conv too. padding[2 * spatial].
+at_status at_eval_conv_with(const at_eval_args *e, const at_conv_dims *c,
+                            const at_type *result);
+at_status at_eval_gather_with(const at_eval_args *e, const int64_t *sizes,
+                              const at_type *result);
+at_status at_eval_pad_with(const at_eval_args *e, const int64_t *low,
+                           const int64_t *inside, const at_type *result);
+
+// One element of an elementwise op. in[k]: one element of operand k.
+at_status at_eval_element(const at_node *n, const void *const *in, void *out);
+// Converts one element between any two numeric types.
+void at_eval_convert(at_dtype from, const void *in, at_dtype to, void *out);
+// Real functions; `wide` asks for the precision of f64.
+at_status at_eval_real(const at_node *n, double x, bool wide, double *out);
+at_status at_eval_complex(const at_node *n, double complex x,
+                          double complex *out);
+double complex at_load_complex(at_dtype t, const void *p);
+void at_store_complex(at_dtype t, void *p, double complex v);
+
+long double at_erf_inv(long double x);
+long double at_digamma(long double x);
+long double at_zeta(long double s, long double q);
+long double at_polygamma(long double n, long double x);
+
+// A body of scalars, called once per element. Bodies of plain elementwise nodes
+// run on slots; others go through at_eval_comp.
+typedef struct at_body {
+  at_eval_ctx *cx;
+  const at_env *env;
+  const at_comp *comp;
+  bool plain;
+  uint8_t *slots;  // 16 bytes per node
+  const at_node **nodes;
+  const void **operands;  // of every node, one after another
+  uint32_t num_nodes;
+  const void **results;
+  const void **params;  // where arguments go (plain): slot of each parameter
+  at_arena *scratch;    // for the general path; owned
+  const at_literal **args, **outs;
+} at_body;
+at_status at_body_open(at_eval_ctx *cx, const at_env *env, const at_comp *c,
+                       at_body *out);
+// args[i]: one element of parameter i; outs[i] receives result i.
+at_status at_body_call(at_body *b, const void *const *args, void *const *outs);
+void at_body_close(at_body *b);
+
+// ---- Index arithmetic ---------------------------------------------------------
+// Row-major position of an index.
+static inline int64_t at_ravel(const at_type *t, const int64_t *index) {
+  int64_t at = 0;
+  for (uint32_t i = 0; i < t->rank; i++) at = at * t->dims[i] + index[i];
+  return at;
+}
+static inline void at_unravel(const int64_t *dims, uint32_t rank, int64_t at,
+                              int64_t *index) {
+  for (uint32_t i = rank; i-- > 0;) {
+    index[i] = at % dims[i];
+    at /= dims[i];
+  }
+}
+// The next index in row-major order; false after the last.
+static inline bool at_next(const int64_t *dims, uint32_t rank, int64_t *index) {
+  for (uint32_t i = rank; i-- > 0;) {
+    if (++index[i] < dims[i]) return true;
+    index[i] = 0;
+  }
+  return false;
+}
+static inline int64_t at_product(const int64_t *dims, uint32_t rank) {
+  int64_t n = 1;
+  for (uint32_t i = 0; i < rank; i++) n *= dims[i];
+  return n;
+}
+// Copies one element.
+static inline void at_put(at_dtype t, uint8_t *data, int64_t at,
+                          const void *from) {
+  uint32_t w = at_dtype_bytes(t);
+  memcpy(data + (size_t)at * w, from, w);
+}
+
+#endif
