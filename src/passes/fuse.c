@@ -34,7 +34,9 @@ static bool plain_region(const at_comp *c) {
 
 static fuse_class elementwise_class(const at_node *n) {
   if (at_op_of(n->op)->cost == AT_COST_TRANSCENDENTAL) return FUSE_EXPENSIVE;
-  if (n->op == AT_OP_DIVIDE || n->op == AT_OP_REMAINDER) return FUSE_EXPENSIVE;
+  bool by_constant = n->op == AT_OP_DIVIDE && at_splat_of(n->operands[1]);
+  if (n->op == AT_OP_DIVIDE || n->op == AT_OP_REMAINDER)
+    return by_constant ? FUSE_CHEAP : FUSE_EXPENSIVE;
   return FUSE_CHEAP;
 }
 
@@ -236,14 +238,19 @@ static at_status users_of(fuser *f, fuse_node *d, cluster_vec *s, bool *ext) {
   return AT_OK;
 }
 
+static bool light(at_op op) {
+  return op == AT_OP_IOTA || op == AT_OP_BROADCAST_IN_DIM || op == AT_OP_RESHAPE ||
+         op == AT_OP_SLICE || op == AT_OP_REVERSE || op == AT_OP_TRANSPOSE;
+}
+
 // Users that read the same large operand in the same shape become one kernel.
 static at_status merge_users(fuser *f, const fuse_node *d, cluster_vec *s) {
-  if (s->len < 2 || s->len > 8 || d->n->num_results != 1 ||
+  if (s->len < 2 || s->len > 8 || d->n->num_results != 1 || light(d->n->op) ||
       !at_type_is_static(&d->n->types[0]))
     return AT_OK;
   int64_t size = at_type_elements(&d->n->types[0]);
   for (size_t i = 0; i < s->len; i++) {
-    if (at_type_elements(s->ptr[i]->space) != size) continue;
+    if (at_type_elements(s->ptr[i]->space) > size) continue;
     for (size_t j = i + 1; j < s->len;) {
       bool merged = false;
       AT_TRY(fuse_merge(f, s->ptr[i], s->ptr[j], &merged));
@@ -256,14 +263,10 @@ static at_status merge_users(fuser *f, const fuse_node *d, cluster_vec *s) {
   return AT_OK;
 }
 
-static bool light(at_op op) {
-  return op == AT_OP_IOTA || op == AT_OP_BROADCAST_IN_DIM || op == AT_OP_RESHAPE ||
-         op == AT_OP_SLICE || op == AT_OP_REVERSE || op == AT_OP_TRANSPOSE;
-}
-
 // Is computing d in each of `copies` clusters better than storing it?
 static bool may_repeat(const fuse_node *d, size_t copies) {
   const at_node *n = d->n;
+  if (n->op == AT_OP_BROADCAST_IN_DIM || n->op == AT_OP_IOTA) return true;
   if (light(n->op)) return copies <= 8;
   if (d->cls != FUSE_CHEAP || copies > 3) return false;
   int64_t elements = at_type_elements(&n->types[0]);

@@ -43,6 +43,9 @@ static bool never_negative_zero(at_value v, int depth) {
     case AT_OP_TRANSPOSE:
     case AT_OP_SLICE:
       return never_negative_zero(n->operands[0], depth + 1);
+    case AT_OP_REDUCE:
+      return n->num_operands == 2 && at_region_binary(n->regions[0]) == AT_OP_ADD &&
+             never_negative_zero(n->operands[1], depth + 1);
     case AT_OP_ADD:  // -0 only from -0 + -0
       return never_negative_zero(n->operands[0], depth + 1) ||
              never_negative_zero(n->operands[1], depth + 1);
@@ -146,6 +149,14 @@ static at_status bitwise(at_rw *r, at_node *n) {
     }
   }
   return reassociate(r, n);
+}
+
+static at_status shift(at_rw *r, at_node *n) {
+  int64_t by;
+  if (!at_splat_int(n->operands[1], &by)) return AT_OK;
+  if (by == 0) return to(r, n, n->operands[0]);
+  bool all = (uint64_t)by >= at_dtype_of(n->types[0].dtype)->bits;
+  return all && n->op != AT_OP_SHIFT_RIGHT_ARITHMETIC ? zero(r, n) : AT_OK;
 }
 
 static at_status extremum(at_rw *r, at_node *n) {
@@ -317,8 +328,7 @@ at_status at_simplify_algebra(at_rw *r, at_node *n) {
     case AT_OP_MINIMUM: return extremum(r, n);
     case AT_OP_SHIFT_LEFT:
     case AT_OP_SHIFT_RIGHT_ARITHMETIC:
-    case AT_OP_SHIFT_RIGHT_LOGICAL:
-      return at_is_splat(n->operands[1], 0) ? to(r, n, n->operands[0]) : AT_OK;
+    case AT_OP_SHIFT_RIGHT_LOGICAL: return shift(r, n);
     case AT_OP_REMAINDER:
       return is_int_like(n->types[0].dtype) && at_is_splat(n->operands[1], 1)
                  ? zero(r, n)

@@ -122,9 +122,17 @@ static at_status split_dim(at_node *at, dot *d, int s, int64_t dim,
   return at_mk_reshape(at, d->x[s], (at_dims){dims, rank}, &d->x[s]);
 }
 
+// A merged dimension that is free: the result has the parts, and is reshaped.
+static void unmerge_free(dot *d, int s, int64_t group, uint32_t count) {
+  for (uint32_t i = 0; i < d->num_batch; i++)
+    if (d->batch[s][i] > group) d->batch[s][i] += count - 1;
+  for (uint32_t i = 0; i < d->num_contract; i++)
+    if (d->contract[s][i] > group) d->contract[s][i] += count - 1;
+}
+
 // Operand s is a reshape that merges dimensions of a transpose, as where attention
-// heads are joined before a projection. Contracting over the unmerged dimensions
-// lets the transpose go.
+// heads are joined before a projection. Working on the unmerged dimensions lets the
+// transpose go.
 static at_status absorb_merge(at_node *at, dot *d, int s, bool *done) {
   const at_node *in = d->x[s].node;
   *done = false;
@@ -149,11 +157,15 @@ static at_status absorb_merge(at_node *at, dot *d, int s, bool *done) {
       group = i;
     }
   }
-  // One merged dimension, and that one contracted.
-  if (k != big->rank || merged != 1 ||
-      !has(d->contract[s], d->num_contract, group))
+  if (k != big->rank || merged != 1 || has(d->batch[s], d->num_batch, group))
     return AT_OK;
   uint32_t count = big->rank - small->rank + 1;
+  if (is_free(d, s, group)) {
+    unmerge_free(d, s, group, count);
+    d->x[s] = y;
+    *done = true;
+    return AT_OK;
+  }
   if (d->num_contract + count - 1 > MAX_RANK ||
       at_value_type(d->x[1 - s])->rank + count > MAX_RANK)
     return AT_OK;
@@ -225,6 +237,7 @@ static at_status dot_general(at_rw *r, at_node *n) {
   if (!changed) return AT_OK;
   at_value v;
   AT_TRY(build_dot(n, &d, false, &v));
+  AT_TRY(at_mk_reshape(n, v, at_type_dims(&n->types[0]), &v));
   return to(r, n, v);
 }
 
@@ -233,32 +246,45 @@ static at_status dot_general(at_rw *r, at_node *n) {
 static at_status transposed_dot(at_rw *r, at_node *n) {
   at_node *in = n->operands[0].node;
   dot d;
+  if (n->types[0].rank > 2 * MAX_RANK) return AT_OK;
   if (in->op != AT_OP_DOT_GENERAL || in->mark != 1 || !read_dot(in, &d)) return AT_OK;
   at_dims perm = at_node_ints(n, AT_ATTR_PERMUTATION);
   uint32_t nb = d.num_batch;
   uint32_t free0 = at_value_type(d.x[0])->rank - nb - d.num_contract;
   uint32_t free1 = at_value_type(d.x[1])->rank - nb - d.num_contract;
-  for (uint32_t i = 0; i < nb; i++)
-    if (perm.ptr[i] >= nb) return AT_OK;
   bool straight = true, crossed = true;
+  for (uint32_t i = 0; i < nb; i++) straight &= perm.ptr[i] < nb;
+  crossed = straight;
   for (uint32_t i = 0; i < free0 + free1; i++) {
     int64_t p = perm.ptr[nb + i];
     straight &= p == nb + i;
     crossed &= p == (i < free1 ? nb + free0 + i : nb + i - free1);
   }
-  if (!straight && !crossed) return AT_OK;
+  // Neither: swap still if that leaves the last dimension last, so that what
+  // remains moves whole rows.
+  bool exact = straight || crossed;
+  if (!exact) {
+    uint32_t last = perm.rank - 1;
+    if (perm.ptr[last] != nb + free0 - 1 || free1 == 0) return AT_OK;
+  }
   dot e = d;
   for (int s = 0; s < 2; s++) {
     int t = straight ? s : 1 - s;
     e.x[s] = d.x[t];
-    for (uint32_t i = 0; i < nb; i++) e.batch[s][i] = d.batch[t][perm.ptr[i]];
+    for (uint32_t i = 0; i < nb; i++)
+      e.batch[s][i] = d.batch[t][exact ? perm.ptr[i] : i];
     memcpy(e.contract[s], d.contract[t], sizeof e.contract[s]);
   }
-  // The result type is read from the node that the new one replaces.
-  at_value v, moved;
+  at_value v;
   AT_TRY(build_dot(in, &e, !straight, &v));
-  moved = v;
-  return to(r, n, moved);
+  if (exact) return to(r, n, v);
+  int64_t p[2 * MAX_RANK];
+  for (uint32_t i = 0; i < perm.rank; i++) {
+    int64_t q = perm.ptr[i];
+    p[i] = q < nb ? q : q < nb + free0 ? q + free1 : q - free0;
+  }
+  AT_TRY(at_mk_transpose(n, v, p, &v));
+  return to(r, n, v);
 }
 
 // Reductions over dimensions of size one: the operand, reshaped. The initial value

@@ -102,11 +102,22 @@ static at_status broadcast(at_rw *r, at_node *n) {
   }
   int64_t p[MAX_RANK];
   if (in->op == AT_OP_BROADCAST_IN_DIM) {
-    // Compose unless a dimension of size one is stretched in between; then the
-    // inner broadcast makes it, and the rule for it applies.
     at_dims inner = at_node_ints(in, AT_ATTR_BROADCAST_DIMENSIONS);
     for (uint32_t i = 0; i < inner.rank; i++) p[i] = where.ptr[inner.ptr[i]];
     AT_TRY(at_mk_broadcast(n, in->operands[0], at_type_dims(out), p, &v));
+    return to(r, n, v);
+  }
+  // Stretched dimensions of size one are dropped first: one form for one thing.
+  int64_t dims[MAX_RANK];
+  uint32_t rank = 0;
+  for (uint32_t i = 0; i < from->rank; i++) {
+    if (from->dims[i] == 1 && out->dims[where.ptr[i]] != 1) continue;
+    dims[rank] = from->dims[i];
+    p[rank++] = where.ptr[i];
+  }
+  if (rank < from->rank) {
+    AT_TRY(at_mk_reshape(n, x, (at_dims){dims, rank}, &v));
+    AT_TRY(at_mk_broadcast(n, v, at_type_dims(out), p, &v));
     return to(r, n, v);
   }
   if (in->op != AT_OP_RESHAPE) return AT_OK;
@@ -274,6 +285,39 @@ static at_status concatenate(at_rw *r, at_node *n) {
   return to(r, n, v);
 }
 
+// An elementwise op whose operands are reshapes of one shape works on that shape:
+// reshapes sink towards users that absorb them.
+static at_status sink_reshape(at_rw *r, at_node *n) {
+  const at_type *base = NULL;
+  at_value v[3];
+  if (n->num_operands > 3) return AT_OK;
+  for (uint32_t i = 0; i < n->num_operands; i++) {
+    at_value x = n->operands[i];
+    if (!at_dims_eq(at_type_dims(at_value_type(x)), at_type_dims(&n->types[0])))
+      return AT_OK;
+    if (at_splat_of(x)) continue;
+    if (x.node->op != AT_OP_RESHAPE) return AT_OK;
+    const at_type *t = at_value_type(x.node->operands[0]);
+    if (base && !at_dims_eq(at_type_dims(base), at_type_dims(t))) return AT_OK;
+    base = t;
+  }
+  if (!base) return AT_OK;
+  for (uint32_t i = 0; i < n->num_operands; i++) {
+    at_value x = n->operands[i];
+    const void *element = at_splat_of(x);
+    at_type t = at_type_with(*base, at_value_type(x)->dtype);
+    if (element)
+      AT_TRY(at_mk_splat(n, t, element, &v[i]));
+    else
+      v[i] = x.node->operands[0];
+  }
+  at_type t = at_type_with(*base, n->types[0].dtype);
+  at_value out;
+  AT_TRY(at_mk(n, n->op, v, n->num_operands, n->attrs, n->num_attrs, &t, &out));
+  AT_TRY(at_mk_reshape(n, out, at_type_dims(&n->types[0]), &out));
+  return to(r, n, out);
+}
+
 static at_status pad(at_rw *r, at_node *n) {
   at_value x = n->operands[0], v;
   const at_type *from = at_value_type(x);
@@ -355,6 +399,6 @@ at_status at_simplify_shape(at_rw *r, at_node *n) {
     case AT_OP_REVERSE: return reverse(r, n);
     case AT_OP_IOTA: return iota(r, n);
     case AT_OP_BITCAST_CONVERT: return bitcast(r, n);
-    default: return AT_OK;
+    default: return at_op_is(n->op, AT_ELEMENTWISE) ? sink_reshape(r, n) : AT_OK;
   }
 }
