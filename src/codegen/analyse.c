@@ -161,7 +161,7 @@ static at_status add_comp(at_arena *a, const at_comp *comp, double times, at_cos
   return AT_OK;
 }
 
-at_status at_cost_of(at_arena *a, const at_node *n, at_cost *out) {
+at_status at_cg_cost_of(at_arena *a, const at_node *n, at_cost *out) {
   *out = (at_cost){.vector = true, .widest = 1};
   AT_TRY(add_node(a, n, 1, out));
   int64_t most = 1;

@@ -74,7 +74,7 @@ typedef struct at_cost {
   int64_t elements;  // of the largest value seen
 } at_cost;
 // Of computing one element of v from the operands.
-at_status at_cost_of(at_arena *a, const at_node *n, at_cost *out);
+at_status at_cg_cost_of(at_arena *a, const at_node *n, at_cost *out);
 uint32_t at_lanes_for(uint64_t cpu, const at_cost *c);
 double at_cost_ns(const at_cost *c, uint32_t lanes);
 // Blocks and grain from the cost of one task.

@@ -66,7 +66,7 @@ static at_status plan_loop(const at_cg_target *t, at_arena *a, at_job *j,
 static at_status plan_loops(const at_cg_target *t, at_arena *a, const at_node *n,
                             const int32_t *alias, at_planned *p) {
   at_cost cost;
-  AT_TRY(at_cost_of(a, n, &cost));
+  AT_TRY(at_cg_cost_of(a, n, &cost));
   bool *done = at_new(a, bool, n->num_results + 1);
   if (!done) return AT_NO_MEMORY("kernel plan");
   for (uint32_t r = 0; r < n->num_results; r++) {
