@@ -365,27 +365,24 @@ static at_status ints_default(at_imp *x, const at_mop *op, at_attr_id id,
   return AT_OK;
 }
 
-// Integers that have a meaning when absent.
-static bool int_default(at_attr_id id, int64_t *out) {
+// Numbers that have a meaning when absent.
+static bool number_default(at_attr_id id, at_op hlo, int64_t *out) {
   switch (id) {
     case AT_ATTR_INDICES_ARE_SORTED:
     case AT_ATTR_UNIQUE_INDICES:
     case AT_ATTR_LOWER:
     case AT_ATTR_IS_STABLE:
-    case AT_ATTR_HAS_SIDE_EFFECT:
     case AT_ATTR_IS_HOST_TRANSFER:
     case AT_ATTR_USE_GLOBAL_DEVICE_IDS:
     case AT_ATTR_CHANNEL_ID:
     case AT_ATTR_COMPARE_TYPE:
     case AT_ATTR_INDEX_VECTOR_DIM:
-    case AT_ATTR_VERSION:
       return *out = 0, true;
-    case AT_ATTR_API_VERSION:
     case AT_ATTR_CHANNEL_TYPE:
     case AT_ATTR_LARGEST:
       return *out = 1, true;
     case AT_ATTR_DIMENSION:
-      return *out = -1, true;
+      return *out = -1, hlo == AT_OP_SORT;
     default:
       return false;
   }
@@ -427,18 +424,25 @@ static at_status attr_read(at_imp *x, const at_mop *op, const char *name,
   }
 }
 
-// An absent attribute: its default, or nothing (hlo says what it requires).
+// An absent attribute: its default, or nothing where it is optional.
 static at_status attr_absent(at_imp *x, const at_mop *op, at_op hlo,
-                             at_attr *out, bool *have) {
-  *have = true;
+                             const char *name, at_attr *out, bool *have) {
   switch (at_attr_kind_of(out->id)) {
-    case AT_KIND_INTS:
-      return ints_default(x, op, out->id, hlo, out, have);
     case AT_KIND_GROUPS:
-      return AT_OK;  // an empty list
+      return *have = true, AT_OK;  // an empty list
+    case AT_KIND_STR:
+    case AT_KIND_BYTES:
+    case AT_KIND_DICT:
+      return *have = false, AT_OK;
+    case AT_KIND_INTS:
+      AT_TRY(ints_default(x, op, out->id, hlo, out, have));
+      break;
     default:
-      return *have = int_default(out->id, &out->i), AT_OK;
+      *have = number_default(out->id, hlo, &out->i);
   }
+  if (*have) return AT_OK;
+  return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT, "attribute `%s` is missing",
+                    name);
 }
 
 static at_status attr_convert(at_imp *x, const at_mop *op, at_op hlo,
@@ -450,7 +454,8 @@ static at_status attr_convert(at_imp *x, const at_mop *op, at_op hlo,
     AT_TRY(algorithm_read(x, op, out));
     return *have = out->s.len != 0, AT_OK;
   }
-  if (!t) return attr_absent(x, op, hlo, out, have);
+  if (!t && out->id == AT_ATTR_RESULT_ACCURACY) return *have = false, AT_OK;
+  if (!t) return attr_absent(x, op, hlo, name, out, have);
   if (out->id == AT_ATTR_RESULT_ACCURACY) {
     AT_TRY(accuracy_read(x, op, t, out));
     return *have = out->s.len != 0, AT_OK;

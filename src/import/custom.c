@@ -165,6 +165,9 @@ AT_IMP_HOW(custom_call) {
   at_attr effect = {.id = AT_ATTR_HAS_SIDE_EFFECT};
   AT_TRY(at_imp_str(x, op, "call_target_name", &name.s));
   AT_TRY(at_imp_int(x, op, "has_side_effect", 0, &effect.i));
+  if (name.s.len == 0)
+    return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT,
+                      "attribute `call_target_name` is missing");
   AT_TRY(at_imp_attr_put(x, &d.attrs, name));
   AT_TRY(at_imp_attr_put(x, &d.attrs, effect));
   AT_TRY(config_read(x, op, &d.attrs));

@@ -19,6 +19,8 @@ static at_status info_read(at_imp *x, const at_mop *func, const at_mattr *d,
   }
   const at_mattr *donor = at_mattr_field(d, "jax.buffer_donor");
   out->donor = donor && (donor->kind == AT_MATTR_UNIT || donor->i != 0);
+  const at_mattr *front = at_mattr_field(d, "mhlo.frontend_attributes");
+  if (front) AT_TRY(dict_text(x, front, "xla.sdy.sharding", &out->sharding));
   AT_TRY(dict_text(x, d, "sdy.sharding", &out->sharding));
   AT_TRY(dict_text(x, d, "mhlo.sharding", &out->sharding));
   AT_TRY(dict_text(x, d, "mhlo.layout_mode", &out->layout));
@@ -55,35 +57,26 @@ static void param_names(at_module *m) {
   }
 }
 
-static at_status check_signature(at_imp *x, const at_mop *func,
-                                 const at_mtype *type) {
-  at_types want;
-  const at_comp *c = x->m->entry;
-  AT_TRY(
-      at_imp_types_flatten(x, func, type->results, type->num_results, &want));
-  if (want.n != c->num_results)
-    return AT_OP_FAIL(x, func, AT_INVALID_ARGUMENT,
-                      "declares %u results, returns %u", want.n,
-                      c->num_results);
-  AT_TRY(at_imp_types_flatten(x, func, type->types, type->num_types, &want));
-  if (want.n != c->num_params)
-    return AT_OP_FAIL(x, func, AT_INVALID_ARGUMENT,
-                      "declares %u arguments, its body takes %u", want.n,
-                      c->num_params);
+at_status at_imp_entry_info(at_imp *x, const at_mop *func) {
+  const at_mtype *t;
+  at_module *m = x->m;
+  AT_TRY(at_imp_func_type(x, func, &t));
+  AT_TRY(infos_read(x, func, "arg_attrs", t->types, t->num_types,
+                    m->entry->num_params, &m->params));
+  AT_TRY(infos_read(x, func, "res_attrs", t->results, t->num_results,
+                    m->entry->num_results, &m->results));
+  param_names(m);
   return AT_OK;
 }
 
-at_status at_imp_entry_info(at_imp *x, const at_mop *func) {
-  const at_mattr *t = at_mop_attr(func, "function_type");
-  if (!t || t->kind != AT_MATTR_TYPE || !t->type ||
-      t->type->kind != AT_MTYPE_FUNCTION)
-    return AT_OP_FAIL(x, func, AT_INVALID_ARGUMENT, "has no function type");
+// Exported programs carry Shardy's meshes as text.
+at_status at_imp_module_info(at_imp *x, const at_mop *module) {
   at_module *m = x->m;
-  AT_TRY(check_signature(x, func, t->type));
-  AT_TRY(infos_read(x, func, "arg_attrs", t->type->types, t->type->num_types,
-                    m->entry->num_params, &m->params));
-  AT_TRY(infos_read(x, func, "res_attrs", t->type->results,
-                    t->type->num_results, m->entry->num_results, &m->results));
-  param_names(m);
-  return AT_OK;
+  AT_TRY(at_imp_int(x, module, "mhlo.num_partitions", 1, &m->num_partitions));
+  AT_TRY(at_imp_int(x, module, "mhlo.num_replicas", 1, &m->num_replicas));
+  if (m->num_partitions < 1 || m->num_replicas < 1)
+    return AT_OP_FAIL(x, module, AT_INVALID_ARGUMENT,
+                      "needs at least one replica and one partition");
+  const at_mattr *front = at_mop_attr(module, "mhlo.frontend_attributes");
+  return front ? dict_text(x, front, "xla.sdy.meshes", &m->mesh_text) : AT_OK;
 }

@@ -5,7 +5,7 @@
 
 #include "import/import_internal.h"
 
-enum { MAX_DEPTH = 128 };
+enum { MAX_DEPTH = 128, MAX_INLINED = 1 << 20 };
 
 // ---- Errors
 // ---------------------------------------------------------------------
@@ -287,6 +287,46 @@ at_status at_imp_callee(at_imp *x, const at_mop *op, at_str name,
   return AT_OK;
 }
 
+at_status at_imp_func_type(at_imp *x, const at_mop *func,
+                           const at_mtype **out) {
+  const at_mattr *t = at_mop_attr(func, "function_type");
+  if (!t || t->kind != AT_MATTR_TYPE || !t->type ||
+      t->type->kind != AT_MTYPE_FUNCTION)
+    return AT_OP_FAIL(x, func, AT_INVALID_ARGUMENT, "has no function type");
+  *out = t->type;
+  return AT_OK;
+}
+
+// The body's arguments against the function's type.
+static at_status check_arguments(at_imp *x, const at_mop *func) {
+  const at_mtype *t;
+  AT_TRY(at_imp_func_type(x, func, &t));
+  if (func->num_regions != 1 || func->regions[0]->num_blocks == 0)
+    return AT_OP_FAIL(x, func, AT_INVALID_ARGUMENT, "has no body");
+  const at_mblock *b = func->regions[0]->blocks[0];
+  bool same = b->num_args == t->num_types;
+  for (uint32_t i = 0; same && i < b->num_args; i++)
+    same = at_mtype_eq(b->args[i].type, t->types[i]);
+  if (!same)
+    return AT_OP_FAIL(x, func, AT_INVALID_ARGUMENT,
+                      "arguments of the body differ from the function's type");
+  return AT_OK;
+}
+
+static at_status check_returned(at_imp *x, const at_mop *func,
+                                const at_comp *c) {
+  const at_mtype *t;
+  at_types want;
+  AT_TRY(at_imp_func_type(x, func, &t));
+  AT_TRY(at_imp_types_flatten(x, func, t->results, t->num_results, &want));
+  if (want.n != c->num_results)
+    return AT_OP_FAIL(x, func, AT_INVALID_ARGUMENT,
+                      "declares %u results, returns %u", want.n,
+                      c->num_results);
+  return check_types(x, func, c->results, &want);
+}
+
+// A called computation may be used many times, and use others in turn.
 at_status at_imp_func_region(at_imp *x, const at_mop *op, at_str name,
                              at_comp **out) {
   void **slot = at_map_find(&x->funcs, name);
@@ -294,22 +334,26 @@ at_status at_imp_func_region(at_imp *x, const at_mop *op, at_str name,
     return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT, "no function `%.*s`",
                       (int)AT_MIN(name.len, 200), name.ptr ? name.ptr : "");
   const at_mop *func = ((at_imp_func *)*slot)->op;
-  if (func->num_regions != 1)
-    return AT_OP_FAIL(x, func, AT_INVALID_ARGUMENT, "has no body");
-  return region_import(x, func, func->regions[0], true, out);
+  AT_TRY(check_arguments(x, func));
+  x->inlined += func->regions[0]->blocks[0]->num_ops + 1u;
+  if (x->inlined > MAX_INLINED)
+    return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT,
+                      "called computations have over %d ops", MAX_INLINED);
+  AT_TRY(region_import(x, func, func->regions[0], true, out));
+  return check_returned(x, func, *out);
 }
 
 static at_status func_import(at_imp *x, at_imp_func *f) {
   const at_mop *op = f->op;
-  if (op->num_regions != 1)
-    return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT, "has no body");
+  AT_TRY(check_arguments(x, op));
   at_imp_scope scope = {f->comp, NULL};
   x->scope = &scope;
   x->func = f;
   at_status s = region_fill(x, op, op->regions[0], f->comp);
   x->scope = NULL;
   x->func = NULL;
-  return s;
+  AT_TRY(s);
+  return check_returned(x, op, f->comp);
 }
 
 // No function may reach itself: take away functions that nobody left calls.
@@ -382,15 +426,6 @@ static at_status module_declare(at_imp *x, const at_mop *module) {
   return AT_OK;
 }
 
-static at_status module_attrs(at_imp *x, const at_mop *op) {
-  AT_TRY(at_imp_int(x, op, "mhlo.num_partitions", 1, &x->m->num_partitions));
-  AT_TRY(at_imp_int(x, op, "mhlo.num_replicas", 1, &x->m->num_replicas));
-  if (x->m->num_partitions < 1 || x->m->num_replicas < 1)
-    return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT,
-                      "needs at least one replica and one partition");
-  return AT_OK;
-}
-
 static at_status entry_find(at_imp *x, at_imp_func **out) {
   at_str name = AT_STR("main");
   if (!at_map_find(&x->funcs, name) && x->funcs.len == 1)
@@ -405,7 +440,7 @@ static at_status import_all(at_imp *x) {
   at_str name;
   AT_TRY(at_imp_str(x, x->src->op, "sym_name", &name));
   AT_TRY(at_module_create(x->a, name.len ? name : AT_STR("main"), &x->m));
-  AT_TRY(module_attrs(x, x->src->op));
+  AT_TRY(at_imp_module_info(x, x->src->op));
   AT_TRY(module_declare(x, x->src->op));
   at_imp_func *entry;
   AT_TRY(entry_find(x, &entry));

@@ -69,6 +69,7 @@ struct at_imp {
   const at_imp_scope *scope;
   at_imp_func *func;  // being imported
   uint32_t depth;
+  uint64_t inlined;  // ops of functions taken as regions, over all uses
   AT_VEC(at_imp_func *) pending;
   AT_VEC(uint32_t) edges;  // caller, callee, caller, callee...
 };
@@ -229,7 +230,11 @@ AT_IMP_HOW(sdy_sharding_constraint);
 AT_IMP_HOW(sdy_reshard);
 AT_IMP_HOW(sdy_manual_computation);
 AT_IMP_HOW(sdy_named_computation);
-// entry.c: what JAX attached to main's arguments and results.
+// The function's type; INVALID_ARGUMENT where it has none.
+at_status at_imp_func_type(at_imp *x, const at_mop *func, const at_mtype **out);
+// entry.c: what JAX attached to the module, and to main's arguments and
+// results.
+at_status at_imp_module_info(at_imp *x, const at_mop *module);
 at_status at_imp_entry_info(at_imp *x, const at_mop *func);
 // sdy.mesh at module level.
 at_status at_imp_mesh(at_imp *x, const at_mop *op);

@@ -190,7 +190,10 @@ at_status at_imp_literal(at_imp *x, const at_mop *op, const at_mattr *v,
                       v->data.len, want);
   at_bytes data = v->data;
   if (t.dtype == AT_PRED) AT_TRY(pred_normalise(x, &data));
-  // Data is shared with the MLIR module where both live in one arena.
-  bool borrow = x->src->arena == x->a;
+  // Data is shared with the MLIR module where both live in one arena and it
+  // lies as its elements want it.
+  uint32_t align = at_dtype_bytes(at_real_of(t.dtype));
+  bool borrow =
+      x->src->arena == x->a && align && (uintptr_t)data.ptr % align == 0;
   return at_literal_make(x->a, t, data.ptr, v->splat, borrow, out);
 }
