@@ -45,6 +45,14 @@ at_memory_stats at_chip_memory_stats(const at_chip *c) {
   return s;
 }
 
+void at_chip_memory_stats_clear(at_chip *c) {
+  pthread_mutex_lock(&c->lock);
+  c->stats.peak_in_use = c->stats.in_use;
+  c->stats.num_allocs = 0;
+  c->stats.largest_alloc = 0;
+  pthread_mutex_unlock(&c->lock);
+}
+
 // ---- The report
 // ------------------------------------------------------------------------
 static void print_size(at_strbuf *b, uint64_t bytes) {
