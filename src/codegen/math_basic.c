@@ -1,19 +1,32 @@
-// Plain bodies of the functions in math.h.
-#include "codegen/math.h"
+// The functions of math.h: our own vector code for f32 where it matters, library
+// calls per lane for f64 and for what is rare.
+#include "codegen/math_f32.h"
+
+static bool is_f32(LLVMValueRef x) {
+  LLVMTypeRef t = LLVMTypeOf(x);
+  if (LLVMGetTypeKind(t) == LLVMVectorTypeKind) t = LLVMGetElementType(t);
+  return LLVMGetTypeKind(t) == LLVMFloatTypeKind;
+}
+
+#define AT_BOTH1(fn, name)                                       \
+  LLVMValueRef at_math_##fn(const at_math *m, LLVMValueRef x) {  \
+    return is_f32(x) ? at_math_f32_##fn(m, x)                    \
+                     : at_math_call(m, name, x, NULL);           \
+  }
 
 #define AT_LIBM1(fn, name)                                    \
   LLVMValueRef at_math_##fn(const at_math *m, LLVMValueRef x) { \
     return at_math_call(m, name, x, NULL);                    \
   }
-AT_LIBM1(exp, "exp")
-AT_LIBM1(expm1, "expm1")
-AT_LIBM1(log, "log")
-AT_LIBM1(log1p, "log1p")
+AT_BOTH1(exp, "exp")
+AT_BOTH1(expm1, "expm1")
+AT_BOTH1(log, "log")
+AT_BOTH1(log1p, "log1p")
 AT_LIBM1(cbrt, "cbrt")
-AT_LIBM1(sin, "sin")
-AT_LIBM1(cos, "cos")
-AT_LIBM1(tan, "tan")
-AT_LIBM1(tanh, "tanh")
+AT_BOTH1(sin, "sin")
+AT_BOTH1(cos, "cos")
+AT_BOTH1(tan, "tan")
+AT_BOTH1(tanh, "tanh")
 AT_LIBM1(asin, "asin")
 AT_LIBM1(acos, "acos")
 AT_LIBM1(atan, "atan")
@@ -22,7 +35,7 @@ AT_LIBM1(cosh, "cosh")
 AT_LIBM1(asinh, "asinh")
 AT_LIBM1(acosh, "acosh")
 AT_LIBM1(atanh, "atanh")
-AT_LIBM1(erf, "erf")
+AT_BOTH1(erf, "erf")
 AT_LIBM1(erfc, "erfc")
 AT_LIBM1(lgamma, "lgamma")
 
@@ -42,6 +55,7 @@ LLVMValueRef at_math_rsqrt(const at_math *m, LLVMValueRef x) {
   return LLVMBuildFDiv(m->b, splat(LLVMTypeOf(x), 1.0), at_math_sqrt(m, x), "");
 }
 LLVMValueRef at_math_logistic(const at_math *m, LLVMValueRef x) {
+  if (is_f32(x)) return at_math_f32_logistic(m, x);
   LLVMValueRef one = splat(LLVMTypeOf(x), 1.0);
   LLVMValueRef e = at_math_exp(m, LLVMBuildFNeg(m->b, x, ""));
   return LLVMBuildFDiv(m->b, one, LLVMBuildFAdd(m->b, one, e, ""), "");
@@ -50,7 +64,7 @@ LLVMValueRef at_math_atan2(const at_math *m, LLVMValueRef y, LLVMValueRef x) {
   return at_math_call(m, "atan2", y, x);
 }
 LLVMValueRef at_math_pow(const at_math *m, LLVMValueRef x, LLVMValueRef y) {
-  return at_math_call(m, "pow", x, y);
+  return is_f32(x) ? at_math_f32_pow(m, x, y) : at_math_call(m, "pow", x, y);
 }
 LLVMValueRef at_math_fmod(const at_math *m, LLVMValueRef x, LLVMValueRef y) {
   return at_math_call(m, "fmod", x, y);
