@@ -278,24 +278,29 @@ static V reduce_huge(const at_math *m, V x, V *out_q) {
   return MUL(fraction, real(d, 0x1.921fb54442d18p0));
 }
 
-// sin(r) and cos(r), r in f32 within pi/4 (a little more after rounding).
-static void sin_cos(const at_math *m, V x, V *s, V *c, V *q) {
+// |x| less the nearest multiple *out_q of pi/2, in f64; NaN for inf and NaN.
+static V reduce(const at_math *m, V x, V *out_q) {
   V a = LLVMBuildFPExt(m->b, absolute(m, x), f64(m, x), "");
   V q_small, q_huge;
   V small = reduce_small(m, a, &q_small), huge = reduce_huge(m, x, &q_huge);
   V is_huge = GT(a, real(a, 0x1p30));
-  V r = LLVMBuildFPTrunc(m->b, SEL(is_huge, huge, small), LLVMTypeOf(x), "");
-  *q = SEL(is_huge, q_huge, q_small);
+  *out_q = SEL(is_huge, q_huge, q_small);
+  V finite = LT(a, real(a, __builtin_inf()));
+  return SEL(finite, SEL(is_huge, huge, small), real(a, __builtin_nan("")));
+}
+
+// sin(r) and cos(r) for |r| <= pi/4, in r's type.
+static void sin_cos(const at_math *m, V r, V *s, V *c) {
   V z = MUL(r, r);
   *s = fma(m, MUL(r, z), POLY(z, kSin), r);
   // 1 - z/2 rounds; what it lost goes in with the rest of the series.
   V half = MUL(z, real(z, 0.5)), head = SUB(real(z, 1), half);
   V lost = SUB(SUB(real(z, 1), head), half);
   *c = ADD(head, fma(m, MUL(z, z), POLY(z, kCos), lost));
-  // inf and NaN have no angle.
-  V finite = LT(absolute(m, x), real(x, __builtin_inf()));
-  *s = SEL(finite, *s, real(x, __builtin_nan("")));
-  *c = SEL(finite, *c, real(x, __builtin_nan("")));
+}
+
+static V narrow(const at_math *m, V wide, V like) {
+  return LLVMBuildFPTrunc(m->b, wide, LLVMTypeOf(like), "");
 }
 
 static V odd(const at_math *m, V q) {
@@ -307,29 +312,31 @@ static V turn(const at_math *m, V y, V q) {
   return from_bits(m, IXOR(bits(m, y), sign));
 }
 
-V at_math_f32_sin(const at_math *m, V x) {
-  V s, c, q;
-  sin_cos(m, x, &s, &c, &q);
-  V y = turn(m, SEL(odd(m, q), c, s), q);
-  V sign = IAND(bits(m, x), whole(q, (int32_t)0x80000000));
+// y with the sign of x multiplied in; x itself where it is too small to change.
+static V odd_function(const at_math *m, V y, V x) {
+  V i = bits(m, x), sign = IAND(i, whole(i, (int32_t)0x80000000));
   y = from_bits(m, IXOR(bits(m, y), sign));
   return SEL(LT(absolute(m, x), real(x, 0x1p-60)), x, y);
 }
 
+V at_math_f32_sin(const at_math *m, V x) {
+  V s, c, q, r = narrow(m, reduce(m, x, &q), x);
+  sin_cos(m, r, &s, &c);
+  return odd_function(m, turn(m, SEL(odd(m, q), c, s), q), x);
+}
+
 V at_math_f32_cos(const at_math *m, V x) {
-  V s, c, q;
-  sin_cos(m, x, &s, &c, &q);
+  V s, c, q, r = narrow(m, reduce(m, x, &q), x);
+  sin_cos(m, r, &s, &c);
   return turn(m, SEL(odd(m, q), s, c), IADD(q, whole(q, 1)));
 }
 
 V at_math_f32_tan(const at_math *m, V x) {
-  V s, c, q;
-  sin_cos(m, x, &s, &c, &q);
+  V s, c, q, r = reduce(m, x, &q);
+  sin_cos(m, r, &s, &c);
   V flip = odd(m, q);
   V y = DIV(SEL(flip, LLVMBuildFNeg(m->b, c, ""), s), SEL(flip, s, c));
-  V sign = IAND(bits(m, x), whole(q, (int32_t)0x80000000));
-  y = from_bits(m, IXOR(bits(m, y), sign));
-  return SEL(LT(absolute(m, x), real(x, 0x1p-60)), x, y);
+  return odd_function(m, narrow(m, y, x), x);
 }
 
 // ---- pow ---------------------------------------------------------------------------
