@@ -99,6 +99,7 @@ static uint32_t encode(const float_format *f, double v) {
                   : f->kind == KIND_FINITE ? sign | most
                                            : nan_bits(f, negative);
   if (isinf(v)) return over;
+  if (v == 0) return f->kind == KIND_FNUZ ? 0 : sign;  // frexp(0) is no exponent
   int e;
   frexp(v, &e);
   int lowest = 1 - f->bias;  // exponent of the smallest normal
