@@ -175,8 +175,8 @@ size_t at_mtype_num_elems(const at_mtype *shaped) {
   return zero ? 0 : n;
 }
 
-// Unpacks i1 elements. Producers of different ages pack eight to a byte, or give
-// a byte each; a splat is one byte, all ones or all zeros (packed), or 1.
+// Unpacks i1 elements. Producers of different ages pack eight to a byte, or
+// give a byte each; a splat is one byte, all ones or all zeros (packed), or 1.
 static at_status unpack_i1(at_mctx *c, at_bytes raw, size_t n, at_mattr *a) {
   size_t packed = n / 8 + (n % 8 != 0);
   if (raw.len == 1 && n > 1 &&

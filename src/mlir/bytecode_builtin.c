@@ -3,7 +3,8 @@
 
 #include "mlir/mlir_internal.h"
 
-// ---- Numbers -------------------------------------------------------------------
+// ---- Numbers
+// -------------------------------------------------------------------
 static at_status words(at_mbc *r, at_mcursor *c, uint32_t bits, uint64_t *out,
                        uint32_t max) {
   memset(out, 0, max * sizeof *out);
@@ -52,18 +53,21 @@ at_status at_mbc_apint(at_mbc *r, at_mcursor *c, const at_mtype *type,
 
 at_status at_mbc_apfloat(at_mbc *r, at_mcursor *c, const at_mtype *type,
                          double *out) {
-  const at_mfloat *f =
-      type->kind == AT_MTYPE_FLOAT ? at_mfloat_find(at_str_of(type->name)) : NULL;
+  const at_mfloat *f = type->kind == AT_MTYPE_FLOAT
+                           ? at_mfloat_find(at_str_of(type->name))
+                           : NULL;
   if (!f)
     return AT_FAIL(AT_UNIMPLEMENTED, "float attribute of type %s",
                    type->name ? type->name : "that is no float");
   uint64_t w[1];
   AT_TRY(words(r, c, f->bits, w, 1));
-  *out = at_mfloat_decode(f, f->bits < 64 ? w[0] & ((1ull << f->bits) - 1) : w[0]);
+  *out =
+      at_mfloat_decode(f, f->bits < 64 ? w[0] & ((1ull << f->bits) - 1) : w[0]);
   return AT_OK;
 }
 
-// ---- Pieces --------------------------------------------------------------------
+// ---- Pieces
+// --------------------------------------------------------------------
 static at_status string_attr(at_mbc *r, at_mcursor *c, at_str *out) {
   const at_mattr *a;
   AT_TRY(at_mbc_attr(r, c, &a));
@@ -178,7 +182,8 @@ static at_status sparse(at_mbc *r, at_mcursor *c, at_mattr *a) {
   return AT_OK;
 }
 
-// ---- Locations -----------------------------------------------------------------
+// ---- Locations
+// -----------------------------------------------------------------
 static at_status file_range(at_mbc *r, at_mcursor *c, at_mloc *l) {
   uint32_t n;
   uint64_t v[4] = {0};
@@ -209,8 +214,8 @@ static at_status fused(at_mbc *r, at_mcursor *c, bool metadata, at_mloc *l) {
 static at_status loc_attr(at_mbc *r, at_mcursor *c, uint64_t code,
                           const at_mattr **out) {
   static const at_mloc_kind kinds[] = {
-      [10] = AT_MLOC_CALLSITE, [11] = AT_MLOC_FILE,  [12] = AT_MLOC_FUSED,
-      [13] = AT_MLOC_FUSED,    [14] = AT_MLOC_NAME,  [15] = AT_MLOC_UNKNOWN,
+      [10] = AT_MLOC_CALLSITE, [11] = AT_MLOC_FILE, [12] = AT_MLOC_FUSED,
+      [13] = AT_MLOC_FUSED,    [14] = AT_MLOC_NAME, [15] = AT_MLOC_UNKNOWN,
       [22] = AT_MLOC_FILE};
   at_mloc *l;
   at_str s = {0};
@@ -249,7 +254,8 @@ static at_status loc_attr(at_mbc *r, at_mcursor *c, uint64_t code,
   return AT_OK;
 }
 
-// ---- Attributes ----------------------------------------------------------------
+// ---- Attributes
+// ----------------------------------------------------------------
 static at_status plain_attr(at_mbc *r, at_mcursor *c, uint64_t code,
                             at_mattr *a) {
   switch (code) {
@@ -291,17 +297,18 @@ static at_status plain_attr(at_mbc *r, at_mcursor *c, uint64_t code,
 
 at_status at_mbc_builtin_attr(at_mbc *r, at_mcursor *c, const at_mattr **out) {
   static const at_mattr_kind kinds[] = {
-      [0] = AT_MATTR_ARRAY,     [1] = AT_MATTR_DICT,
-      [2] = AT_MATTR_STRING,    [3] = AT_MATTR_STRING,
-      [4] = AT_MATTR_SYMBOL,    [5] = AT_MATTR_SYMBOL,
-      [6] = AT_MATTR_TYPE,      [16] = AT_MATTR_RESOURCE,
+      [0] = AT_MATTR_ARRAY,        [1] = AT_MATTR_DICT,
+      [2] = AT_MATTR_STRING,       [3] = AT_MATTR_STRING,
+      [4] = AT_MATTR_SYMBOL,       [5] = AT_MATTR_SYMBOL,
+      [6] = AT_MATTR_TYPE,         [16] = AT_MATTR_RESOURCE,
       [17] = AT_MATTR_DENSE_ARRAY, [19] = AT_MATTR_DENSE_STRINGS,
-      [20] = AT_MATTR_SPARSE,   [21] = AT_MATTR_DISTINCT};
+      [20] = AT_MATTR_SPARSE,      [21] = AT_MATTR_DISTINCT};
   uint64_t code;
   const at_mtype *type;
   AT_TRY(at_mbc_varint(r, c, &code));
   if (code > 22) return at_mbc_fail(r, c, "unknown builtin attribute");
-  if ((code >= 10 && code <= 15) || code == 22) return loc_attr(r, c, code, out);
+  if ((code >= 10 && code <= 15) || code == 22)
+    return loc_attr(r, c, code, out);
   switch (code) {
     case 7:
       *out = &at_mattr_unit;
@@ -321,9 +328,9 @@ at_status at_mbc_builtin_attr(at_mbc *r, at_mcursor *c, const at_mattr **out) {
       AT_TRY(shaped(r, c, &type));
       AT_TRY(at_mbc_blob(r, c, &raw));
       at_status s = at_mattr_dense(&r->c, type, raw, r->borrow, out);
-      return at_ok(s) ? s
-                      : at_status_prefix(s, "at byte %zu",
-                                         (size_t)(c->p - c->base));
+      return at_ok(s)
+                 ? s
+                 : at_status_prefix(s, "at byte %zu", (size_t)(c->p - c->base));
     }
     default: {
       at_mattr *a;
@@ -334,7 +341,8 @@ at_status at_mbc_builtin_attr(at_mbc *r, at_mcursor *c, const at_mattr **out) {
   }
 }
 
-// ---- Types ---------------------------------------------------------------------
+// ---- Types
+// ---------------------------------------------------------------------
 static at_status memref(at_mbc *r, at_mcursor *c, bool space, at_mtype *t) {
   const at_mattr *layout;
   if (space) AT_TRY(at_mbc_attr(r, c, &t->space));
@@ -346,8 +354,8 @@ static at_status memref(at_mbc *r, at_mcursor *c, bool space, at_mtype *t) {
                   layout->num_elems == layout->num_dims &&
                   layout->num_dims == t->shape.rank;
   for (uint32_t i = 0; identity && i < layout->num_elems; i++)
-    identity = layout->exprs[i]->kind == AT_AFFINE_DIM &&
-               layout->exprs[i]->value == i;
+    identity =
+        layout->exprs[i]->kind == AT_AFFINE_DIM && layout->exprs[i]->value == i;
   t->layout = identity ? NULL : layout;
   return AT_OK;
 }
@@ -398,20 +406,31 @@ static at_status shaped_type(at_mbc *r, at_mcursor *c, uint64_t code,
 }
 
 at_status at_mbc_builtin_type(at_mbc *r, at_mcursor *c, const at_mtype **out) {
-  static const char *const floats[] = {
-      [3] = "bf16",          [4] = "f16",         [5] = "f32",
-      [6] = "f64",           [7] = "f80",         [8] = "f128",
-      [21] = "tf32",         [22] = "f8E5M2",     [23] = "f8E4M3",
-      [24] = "f8E4M3FN",     [25] = "f8E5M2FNUZ", [26] = "f8E4M3FNUZ",
-      [27] = "f8E4M3B11FNUZ", [28] = "f8E3M4",    [29] = "f4E2M1FN",
-      [30] = "f6E2M3FN",     [31] = "f6E3M2FN",   [32] = "f8E8M0FNU"};
+  static const char *const floats[] = {[3] = "bf16",
+                                       [4] = "f16",
+                                       [5] = "f32",
+                                       [6] = "f64",
+                                       [7] = "f80",
+                                       [8] = "f128",
+                                       [21] = "tf32",
+                                       [22] = "f8E5M2",
+                                       [23] = "f8E4M3",
+                                       [24] = "f8E4M3FN",
+                                       [25] = "f8E5M2FNUZ",
+                                       [26] = "f8E4M3FNUZ",
+                                       [27] = "f8E4M3B11FNUZ",
+                                       [28] = "f8E3M4",
+                                       [29] = "f4E2M1FN",
+                                       [30] = "f6E2M3FN",
+                                       [31] = "f6E3M2FN",
+                                       [32] = "f8E8M0FNU"};
   static const at_mtype_kind kinds[] = {
-      [2] = AT_MTYPE_FUNCTION,        [9] = AT_MTYPE_COMPLEX,
-      [10] = AT_MTYPE_MEMREF,         [11] = AT_MTYPE_MEMREF,
-      [13] = AT_MTYPE_TENSOR,         [14] = AT_MTYPE_TENSOR,
-      [15] = AT_MTYPE_TUPLE,          [16] = AT_MTYPE_UNRANKED_MEMREF,
+      [2] = AT_MTYPE_FUNCTION,         [9] = AT_MTYPE_COMPLEX,
+      [10] = AT_MTYPE_MEMREF,          [11] = AT_MTYPE_MEMREF,
+      [13] = AT_MTYPE_TENSOR,          [14] = AT_MTYPE_TENSOR,
+      [15] = AT_MTYPE_TUPLE,           [16] = AT_MTYPE_UNRANKED_MEMREF,
       [17] = AT_MTYPE_UNRANKED_MEMREF, [18] = AT_MTYPE_UNRANKED_TENSOR,
-      [19] = AT_MTYPE_VECTOR,         [20] = AT_MTYPE_VECTOR};
+      [19] = AT_MTYPE_VECTOR,          [20] = AT_MTYPE_VECTOR};
   uint64_t code;
   AT_TRY(at_mbc_varint(r, c, &code));
   if (code >= AT_LEN(floats)) return at_mbc_fail(r, c, "unknown builtin type");
@@ -424,8 +443,8 @@ at_status at_mbc_builtin_type(at_mbc *r, at_mcursor *c, const at_mtype **out) {
     AT_TRY(at_mbc_varint(r, c, &v));
     if ((v & 3) == 3 || v >> 2 > 1u << 24)
       return at_mbc_fail(r, c, "an impossible integer type");
-    AT_TRY_ALLOC(*out, at_mtype_make_int(&r->c, (uint32_t)(v >> 2),
-                                         (at_msign)(v & 3)));
+    AT_TRY_ALLOC(
+        *out, at_mtype_make_int(&r->c, (uint32_t)(v >> 2), (at_msign)(v & 3)));
     return AT_OK;
   }
   if (code == 1 || code == 12) {

@@ -1,7 +1,9 @@
-// Attributes and types of vhlo, stablehlo, chlo and sdy from their own encodings.
+// Attributes and types of vhlo, stablehlo, chlo and sdy from their own
+// encodings.
 #include "mlir/mlir_internal.h"
 
-// ---- By the codec table --------------------------------------------------------
+// ---- By the codec table
+// --------------------------------------------------------
 static at_status field(at_mbc *r, at_mcursor *c, const at_mcodec *k, char kind,
                        const at_mattr **out) {
   int64_t v;
@@ -64,7 +66,8 @@ static at_status field(at_mbc *r, at_mcursor *c, const at_mcodec *k, char kind,
       AT_TRY(at_mbc_svarint(r, c, &v));
       if (v < 0 || v > 63 || !at_mcodec_spelling(k->enums, (uint64_t)v, &s))
         return at_mbc_fail(r, c, "no such enumerator");
-      AT_TRY_ALLOC(*out, at_mattr_make_enum(&r->c, AT_STR("sdy.reduction_op"), s));
+      AT_TRY_ALLOC(*out,
+                   at_mattr_make_enum(&r->c, AT_STR("sdy.reduction_op"), s));
       return AT_OK;
   }
 }
@@ -103,7 +106,8 @@ static at_status by_table(at_mbc *r, at_mcursor *c, const at_mcodec *k,
   return AT_OK;
 }
 
-// ---- VHLO's own spellings of builtin attributes --------------------------------
+// ---- VHLO's own spellings of builtin attributes
+// --------------------------------
 static at_status vhlo_dict(at_mbc *r, at_mcursor *c, const at_mattr **out) {
   at_mattr *a;
   uint32_t n;
@@ -184,7 +188,8 @@ at_status at_mbc_dialect_attr(at_mbc *r, at_mcursor *c, const char *dialect,
   return AT_OK;
 }
 
-// ---- Types ---------------------------------------------------------------------
+// ---- Types
+// ---------------------------------------------------------------------
 static at_status quant(at_mbc *r, at_mcursor *c, at_mtype *t) {
   uint64_t flags;
   int64_t *v;
@@ -336,10 +341,9 @@ at_status at_mbc_dialect_type(at_mbc *r, at_mcursor *c, const char *dialect,
   }
   at_mtype *t;
   AT_TRY_ALLOC(t, at_mtype_make(&r->c, AT_MTYPE_DIALECT));
-  AT_TRY_ALLOC(t->name, at_mctx_intern(&r->c, code == 0
-                                                  ? AT_STR("stablehlo.token")
-                                                  : AT_STR("stablehlo.future")));
+  AT_TRY_ALLOC(t->name,
+               at_mctx_intern(&r->c, code == 0 ? AT_STR("stablehlo.token")
+                                               : AT_STR("stablehlo.future")));
   *out = t;
-  return code == 0 ? AT_OK
-                   : at_mbc_type_list(r, c, &t->types, &t->num_types);
+  return code == 0 ? AT_OK : at_mbc_type_list(r, c, &t->types, &t->num_types);
 }

@@ -71,8 +71,8 @@ static at_status parse(at_mbc *r, at_mentry *e, bool is_type) {
   e->state = READING;
   r->weight = 1;
   r->depth++;
-  at_status s = e->custom ? parse_custom(r, e, is_type)
-                          : parse_text(r, e, is_type);
+  at_status s =
+      e->custom ? parse_custom(r, e, is_type) : parse_text(r, e, is_type);
   r->depth--;
   if (!at_ok(s)) {
     e->state = r->deferred ? was : UNREAD;
@@ -95,7 +95,11 @@ static at_status use(at_mbc *r, const at_mcursor *c, const at_mentry *e) {
 // Reads the entries that a nested read ran into, innermost first.
 static at_status resolve(at_mbc *r, const at_mcursor *c, at_mentry *e,
                          bool is_type) {
-  AT_VEC(struct { at_mentry *e; bool is_type; }) todo = {0};
+  AT_VEC(struct {
+    at_mentry *e;
+    bool is_type;
+  })
+  todo = {0};
   at_status s = AT_OK;
   for (;;) {
     s = parse(r, e, is_type);
@@ -171,8 +175,8 @@ at_status at_mbc_opt_attr(at_mbc *r, at_mcursor *c, const at_mattr **out) {
   return flag ? at_mbc_attr_at(r, c, i, out) : AT_OK;
 }
 
-at_status at_mbc_attr_list(at_mbc *r, at_mcursor *c, const at_mattr *const **out,
-                           uint32_t *n) {
+at_status at_mbc_attr_list(at_mbc *r, at_mcursor *c,
+                           const at_mattr *const **out, uint32_t *n) {
   const at_mattr **v;
   AT_TRY(at_mbc_count(r, c, n));
   AT_TRY_ALLOC(v, at_new(r->c.arena, const at_mattr *, *n));
@@ -181,8 +185,8 @@ at_status at_mbc_attr_list(at_mbc *r, at_mcursor *c, const at_mattr *const **out
   return AT_OK;
 }
 
-at_status at_mbc_type_list(at_mbc *r, at_mcursor *c, const at_mtype *const **out,
-                           uint32_t *n) {
+at_status at_mbc_type_list(at_mbc *r, at_mcursor *c,
+                           const at_mtype *const **out, uint32_t *n) {
   const at_mtype **v;
   AT_TRY(at_mbc_count(r, c, n));
   AT_TRY_ALLOC(v, at_new(r->c.arena, const at_mtype *, *n));

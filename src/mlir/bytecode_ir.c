@@ -4,8 +4,13 @@
 #include <stdlib.h>
 
 enum {
-  HAS_ATTRS = 1, HAS_RESULTS = 2, HAS_OPERANDS = 4, HAS_SUCCESSORS = 8,
-  HAS_REGIONS = 16, HAS_USE_ORDERS = 32, HAS_PROPERTIES = 64
+  HAS_ATTRS = 1,
+  HAS_RESULTS = 2,
+  HAS_OPERANDS = 4,
+  HAS_SUCCESSORS = 8,
+  HAS_REGIONS = 16,
+  HAS_USE_ORDERS = 32,
+  HAS_PROPERTIES = 64
 };
 
 // A use that came before its definition.
@@ -14,8 +19,8 @@ typedef struct forward {
   size_t index;
 } forward;
 
-// The values that an isolated operation's regions can see. Each region reserves a
-// run at the end and gives it back when it closes.
+// The values that an isolated operation's regions can see. Each region reserves
+// a run at the end and gives it back when it closes.
 typedef struct scope {
   AT_VEC(at_mvalue *) values;
   AT_VEC(forward) forwards;
@@ -98,7 +103,8 @@ static at_status op_location(at_mbc *r, at_mcursor *c, const at_mloc **out) {
   return AT_OK;
 }
 
-// ---- Attributes and properties -------------------------------------------------
+// ---- Attributes and properties
+// -------------------------------------------------
 typedef AT_VEC(at_mnamed) named_vec;
 
 static at_status add_dict(at_mbc *r, at_mcursor *c, named_vec *v) {
@@ -152,8 +158,7 @@ static at_status native(at_mbc *r, at_bytes raw, const char *schema,
       name = p[1] == 'o' ? AT_STR("operandSegmentSizes")
                          : AT_STR("resultSegmentSizes");
       uint32_t n = (uint32_t)atoi(p + strcspn(p, "0123456789"));
-      AT_TRY(r->version < 6 ? at_mbc_attr(r, &c, &a)
-                            : segments(r, &c, n, &a));
+      AT_TRY(r->version < 6 ? at_mbc_attr(r, &c, &a) : segments(r, &c, n, &a));
     } else {
       AT_TRY(optional ? at_mbc_opt_attr(r, &c, &a) : at_mbc_attr(r, &c, &a));
     }
@@ -179,8 +184,8 @@ static at_status op_properties(at_mbc *r, at_mcursor *c, const char *name,
   AT_TRY_ALLOC(a, at_mattr_make(&r->c, AT_MATTR_OPAQUE));
   a->name = "properties";
   a->bytes.len = r->props[i].len;
-  AT_TRY_ALLOC(a->bytes.ptr, at_arena_copy(r->c.arena, r->props[i].ptr,
-                                           r->props[i].len, 1));
+  AT_TRY_ALLOC(a->bytes.ptr,
+               at_arena_copy(r->c.arena, r->props[i].ptr, r->props[i].len, 1));
   at_mnamed e = {NULL, a};
   AT_TRY_ALLOC(e.name, at_mctx_intern(&r->c, AT_STR("properties")));
   return at_vec_push(r->c.arena, v, e) ? AT_OK : AT_NO_MEMORY("properties");
@@ -201,7 +206,8 @@ at_status at_mop_set_attrs(at_mctx *c, at_mop *op, at_mnamed *v, size_t n) {
   return AT_OK;
 }
 
-// ---- Regions -------------------------------------------------------------------
+// ---- Regions
+// -------------------------------------------------------------------
 static at_status block_args(at_mbc *r, at_mcursor *c, region_state *in,
                             at_mblock *b) {
   AT_TRY(at_mbc_count(r, c, &b->num_args));

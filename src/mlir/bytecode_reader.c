@@ -2,8 +2,16 @@
 #include "mlir/bytecode_ir.h"
 
 enum {
-  S_STRING, S_DIALECT, S_ATTR_TYPE, S_ATTR_TYPE_OFFSET, S_IR, S_RESOURCE,
-  S_RESOURCE_OFFSET, S_DIALECT_VERSIONS, S_PROPERTIES, S_COUNT
+  S_STRING,
+  S_DIALECT,
+  S_ATTR_TYPE,
+  S_ATTR_TYPE_OFFSET,
+  S_IR,
+  S_RESOURCE,
+  S_RESOURCE_OFFSET,
+  S_DIALECT_VERSIONS,
+  S_PROPERTIES,
+  S_COUNT
 };
 
 at_status at_mbc_section(at_mbc *r, at_mcursor *c, uint8_t *id, at_bytes *out) {
@@ -40,7 +48,8 @@ static at_status strings(at_mbc *r, at_bytes section) {
     end -= n;
     r->strings[i] = (at_str){(const char *)end, n - 1};
   }
-  if (end != c.p) return at_mbc_fail(r, &c, "strings do not fill their section");
+  if (end != c.p)
+    return at_mbc_fail(r, &c, "strings do not fill their section");
   return AT_OK;
 }
 
@@ -67,9 +76,9 @@ static at_status op_names(at_mbc *r, at_mcursor *c) {
       at_str name = r->strings[s];
       const char *d = r->dialects[dialect];
       char *full;
-      AT_TRY_ALLOC(full, at_arena_printf(r->c.arena, "%s%s%.*s", d,
-                                         name.len ? "." : "", (int)name.len,
-                                         name.ptr));
+      AT_TRY_ALLOC(
+          full, at_arena_printf(r->c.arena, "%s%s%.*s", d, name.len ? "." : "",
+                                (int)name.len, name.ptr));
       AT_TRY_ALLOC(ops.ptr[ops.len].name,
                    at_mctx_intern(&r->c, at_str_of(full)));
       ops.ptr[ops.len++].registered = registered;
@@ -136,8 +145,8 @@ static at_status entries(at_mbc *r, at_bytes offsets, at_bytes data) {
   return AT_OK;
 }
 
-// A blob is an alignment, a length, padding and bytes. Other kinds (bool, string)
-// belong to tools and are passed over.
+// A blob is an alignment, a length, padding and bytes. Other kinds (bool,
+// string) belong to tools and are passed over.
 static at_status resource_value(at_mbc *r, at_bytes raw, uint8_t kind,
                                 at_mresource *out) {
   if (kind != 0 || raw.len == 0) return AT_OK;
@@ -158,8 +167,8 @@ static at_status resource_value(at_mbc *r, at_bytes raw, uint8_t kind,
   return AT_OK;
 }
 
-static at_status resource_group(at_mbc *r, at_mcursor *offsets, at_mcursor *data,
-                                bool ours) {
+static at_status resource_group(at_mbc *r, at_mcursor *offsets,
+                                at_mcursor *data, bool ours) {
   uint32_t n;
   AT_TRY(at_mbc_count(r, offsets, &n));
   AT_VEC(at_mresource) all = {r->resources, r->num_resources, r->num_resources};
@@ -195,7 +204,8 @@ static at_status resources(at_mbc *r, at_bytes offsets, at_bytes data) {
   while (o.p != o.end) {
     uint64_t dialect;
     AT_TRY(at_mbc_varint(r, &o, &dialect));
-    if (dialect >= r->num_dialects) return at_mbc_fail(r, &o, "no such dialect");
+    if (dialect >= r->num_dialects)
+      return at_mbc_fail(r, &o, "no such dialect");
     AT_TRY(resource_group(r, &o, &d, true));
   }
   return AT_OK;
@@ -210,7 +220,8 @@ static at_status properties(at_mbc *r, at_bytes section) {
   return AT_OK;
 }
 
-static at_status all_sections(at_mbc *r, at_mcursor *c, at_bytes *s, bool *has) {
+static at_status all_sections(at_mbc *r, at_mcursor *c, at_bytes *s,
+                              bool *has) {
   while (c->p != c->end) {
     uint8_t id;
     at_bytes b;
@@ -241,14 +252,15 @@ at_status at_mlir_read_bytecode(at_bytes bytes, bool borrow, at_arena *a,
   at_mcursor c = {bytes.ptr + 4, bytes.ptr + bytes.len, bytes.ptr};
   AT_TRY(at_mbc_varint(r, &c, &r->version));
   if (r->version > 6)
-    return AT_FAIL(AT_UNIMPLEMENTED,
-                   "MLIR bytecode version %llu\ndetail: versions 0 to 6 are read",
-                   (unsigned long long)r->version);
+    return AT_FAIL(
+        AT_UNIMPLEMENTED,
+        "MLIR bytecode version %llu\ndetail: versions 0 to 6 are read",
+        (unsigned long long)r->version);
   const uint8_t *nul = memchr(c.p, 0, (size_t)(c.end - c.p));
   if (!nul) return at_mbc_fail(r, &c, "the producer's name has no end");
-  AT_TRY_ALLOC(m->producer,
-               at_mctx_intern(&r->c, (at_str){(const char *)c.p,
-                                              (size_t)(nul - c.p)}));
+  AT_TRY_ALLOC(
+      m->producer,
+      at_mctx_intern(&r->c, (at_str){(const char *)c.p, (size_t)(nul - c.p)}));
   c.p = nul + 1;
   at_bytes s[S_COUNT] = {{0}};
   bool has[S_COUNT] = {false};
@@ -272,5 +284,6 @@ at_status at_mlir_read(at_bytes bytes, bool borrow, at_arena *a,
                        at_mmodule **out) {
   if (at_mlir_is_bytecode(bytes))
     return at_mlir_read_bytecode(bytes, borrow, a, out);
-  return at_mlir_read_text((at_str){(const char *)bytes.ptr, bytes.len}, a, out);
+  return at_mlir_read_text((at_str){(const char *)bytes.ptr, bytes.len}, a,
+                           out);
 }

@@ -13,7 +13,8 @@ at_status at_mbc_byte(at_mbc *r, at_mcursor *c, uint8_t *out) {
   return AT_OK;
 }
 
-// The trailing zeros of the first byte say how many bytes follow; none set: eight.
+// The trailing zeros of the first byte say how many bytes follow; none set:
+// eight.
 at_status at_mbc_varint(at_mbc *r, at_mcursor *c, uint64_t *out) {
   uint8_t first;
   AT_TRY(at_mbc_byte(r, c, &first));

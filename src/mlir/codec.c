@@ -9,9 +9,9 @@
 #define DISTRIBUTIONS "- UNIFORM NORMAL"
 #define TRANSPOSES "TRANSPOSE_INVALID NO_TRANSPOSE TRANSPOSE ADJOINT"
 #define ACCURACIES "DEFAULT HIGHEST TOLERANCE"
-#define APIS                                                    \
-  "API_VERSION_UNSPECIFIED API_VERSION_ORIGINAL "               \
-  "API_VERSION_STATUS_RETURNING "                               \
+#define APIS                                      \
+  "API_VERSION_UNSPECIFIED API_VERSION_ORIGINAL " \
+  "API_VERSION_STATUS_RETURNING "                 \
   "API_VERSION_STATUS_RETURNING_UNIFIED API_VERSION_TYPED_FFI"
 #define ALIAS "output_tuple_indices:L operand_index:s operand_tuple_indices:L"
 #define SHARDING "mesh_or_ref:a dim_shardings:A replicated_axes:A"
@@ -108,6 +108,7 @@ static const at_mcodec codecs[] = {
     {"sdy.all_to_all_param_list", 14, "value:A", NULL},
     {"sdy.sharding", 15, SHARDING " unreduced_axes:A", NULL},
     {"sdy.sharding_per_value", 16, "shardings:A", NULL},
+    {"sdy.reduction_op", -1, "", "sum max min"},
     {"sdy.sharding", 17, SHARDING " unreduced_axes:A reduction_op:E",
      "sum max min"},
 };

@@ -4,14 +4,14 @@
 #include "mlir/mlir_internal.h"
 
 static const at_mfloat formats[] = {
-    {"f32", 32, 8, 23, 127, 0},          {"f64", 64, 11, 52, 1023, 0},
-    {"bf16", 16, 8, 7, 127, 0},          {"f16", 16, 5, 10, 15, 0},
-    {"tf32", 19, 8, 10, 127, 0},         {"f8E5M2", 8, 5, 2, 15, 0},
-    {"f8E4M3", 8, 4, 3, 7, 0},           {"f8E4M3FN", 8, 4, 3, 7, 1},
-    {"f8E5M2FNUZ", 8, 5, 2, 16, 2},      {"f8E4M3FNUZ", 8, 4, 3, 8, 2},
-    {"f8E4M3B11FNUZ", 8, 4, 3, 11, 2},   {"f8E3M4", 8, 3, 4, 3, 0},
-    {"f4E2M1FN", 4, 2, 1, 1, 3},         {"f6E2M3FN", 6, 2, 3, 1, 3},
-    {"f6E3M2FN", 6, 3, 2, 3, 3},         {"f8E8M0FNU", 8, 8, 0, 127, 4},
+    {"f32", 32, 8, 23, 127, 0},        {"f64", 64, 11, 52, 1023, 0},
+    {"bf16", 16, 8, 7, 127, 0},        {"f16", 16, 5, 10, 15, 0},
+    {"tf32", 19, 8, 10, 127, 0},       {"f8E5M2", 8, 5, 2, 15, 0},
+    {"f8E4M3", 8, 4, 3, 7, 0},         {"f8E4M3FN", 8, 4, 3, 7, 1},
+    {"f8E5M2FNUZ", 8, 5, 2, 16, 2},    {"f8E4M3FNUZ", 8, 4, 3, 8, 2},
+    {"f8E4M3B11FNUZ", 8, 4, 3, 11, 2}, {"f8E3M4", 8, 3, 4, 3, 0},
+    {"f4E2M1FN", 4, 2, 1, 1, 3},       {"f6E2M3FN", 6, 2, 3, 1, 3},
+    {"f6E3M2FN", 6, 3, 2, 3, 3},       {"f8E8M0FNU", 8, 8, 0, 127, 4},
 };
 
 const at_mfloat *at_mfloat_find(at_str name) {
@@ -31,8 +31,8 @@ double at_mfloat_decode(const at_mfloat *f, uint64_t bits) {
   if (f->special == 0 && expo == ones(f->exponent)) {
     if (!mant) return neg ? -(double)INFINITY : (double)INFINITY;
     // The payload survives, left-aligned as every wider format has it.
-    uint64_t u = (uint64_t)neg << 63 | 0x7ffull << 52 |
-                 mant << (52 - f->mantissa);
+    uint64_t u =
+        (uint64_t)neg << 63 | 0x7ffull << 52 | mant << (52 - f->mantissa);
     double d;
     memcpy(&d, &u, sizeof d);
     return d;

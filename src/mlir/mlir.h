@@ -206,5 +206,9 @@ at_status at_mlir_write_bytecode(const at_mmodule *m, const char *producer, at_s
 const at_mattr *at_mop_attr(const at_mop *op, const char *name);  // NULL: absent
 bool at_mtype_eq(const at_mtype *a, const at_mtype *b);           // structural
 bool at_mattr_eq(const at_mattr *a, const at_mattr *b);
+// The same operations, nested ones included, that use the same values; locations
+// count where asked for. `scratch` grows with the program.
+bool at_mop_eq(const at_mop *a, const at_mop *b, bool locations,
+               at_arena *scratch);
 
 #endif

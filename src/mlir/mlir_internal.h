@@ -9,7 +9,8 @@
 // Nesting beyond which input is refused (regions, attributes in text, types).
 #define AT_MLIR_MAX_DEPTH 128
 
-// ---- Building ------------------------------------------------------------------
+// ---- Building
+// ------------------------------------------------------------------
 typedef struct at_mctx {
   at_arena *arena;
   at_map names;  // interned, NUL-terminated
@@ -61,23 +62,26 @@ size_t at_mtype_elem_bytes(const at_mtype *elem);
 // Product of the dimensions; SIZE_MAX: dynamic or too large.
 size_t at_mtype_num_elems(const at_mtype *shaped);
 bool at_mtype_is_int(const at_mtype *t, uint32_t width);
-// Turns raw dense bytes (MLIR's own buffer: i1 packed or not) into an attribute.
+// Turns raw dense bytes (MLIR's own buffer: i1 packed or not) into an
+// attribute.
 at_status at_mattr_dense(at_mctx *c, const at_mtype *type, at_bytes raw,
                          bool borrow, const at_mattr **out);
 // A location in the clothes of an attribute.
 const at_mattr *at_mattr_make_loc(at_mctx *c, const at_mloc *l);
 
-// ---- Dialect attributes: one table for bytecode and text -----------------------
-// `layout` names the fields in order, each "name:K", separated by spaces:
+// ---- Dialect attributes: one table for bytecode and text
+// ----------------------- `layout` names the fields in order, each "name:K",
+// separated by spaces:
 //   s signed varint (INTEGER i64)     L list of them (DENSE_ARRAY i64)
 //   v varint list (not used in text)  t type (TYPE)
 //   b bool byte, B bool varint        d f64 (FLOAT)
 //   a attribute, o optional attribute (flag in the index)
 //   q flag varint + attribute, Q flag byte + attribute
 //   A list of attributes (ARRAY)      S string (STRING)
-//   p optional varint                 E enum as signed varint, spelled in `enums`
-// An enum has an empty layout and its spellings in `enums`, from value 0 on; "-"
-// stands for a value that does not exist.
+//   p optional varint                 E enum as signed varint, spelled in
+//   `enums`
+// An enum has an empty layout and its spellings in `enums`, from value 0 on;
+// "-" stands for a value that does not exist.
 typedef struct at_mcodec {
   const char *name;  // "stablehlo.dot"
   int code;          // in the dialect's bytecode; -1: text only
@@ -95,13 +99,14 @@ bool at_mcodec_next(const char **layout, at_mfield *out);
 bool at_mcodec_spelling(const char *enums, uint64_t value, at_str *out);
 int at_mcodec_value(const char *enums, at_str spelling);  // -1: no such one
 
-// ---- Native properties of registered operations ---------------------------------
-// The attributes of an op in the order of its native encoding: names separated by
-// spaces, '?' after an optional one, and "!operand" / "!result" for segment sizes.
-// NULL: unknown op.
+// ---- Native properties of registered operations
+// --------------------------------- The attributes of an op in the order of its
+// native encoding: names separated by spaces, '?' after an optional one, and
+// "!operand" / "!result" for segment sizes. NULL: unknown op.
 const char *at_mprops_of(at_str op_name);
 
-// ---- Readers ---------------------------------------------------------------------
+// ---- Readers
+// ---------------------------------------------------------------------
 // Attributes and types in text inside bytecode.
 at_status at_mtext_attr(at_mctx *c, at_str text, const at_mattr **out);
 at_status at_mtext_type(at_mctx *c, at_str text, const at_mtype **out);
@@ -115,7 +120,7 @@ typedef struct at_mentry {
   at_bytes data;
   uint32_t dialect;
   bool custom;
-  uint8_t state;  // 0 unread, 1 being read, 2 waiting, 3 read
+  uint8_t state;    // 0 unread, 1 being read, 2 waiting, 3 read
   uint32_t weight;  // of the tree it stands for, once read
   union {
     const at_mattr *attr;
@@ -140,7 +145,7 @@ typedef struct at_mbc {
   struct {
     const char *name;
     bool registered;
-  } *ops;
+  } * ops;
   uint32_t num_ops;
   at_mentry *attrs, *types;
   uint32_t num_attrs, num_types;
@@ -175,15 +180,16 @@ at_status at_mbc_attr_at(at_mbc *r, const at_mcursor *c, uint64_t index,
 at_status at_mbc_type_at(at_mbc *r, const at_mcursor *c, uint64_t index,
                          const at_mtype **out);
 at_status at_mbc_opt_attr(at_mbc *r, at_mcursor *c, const at_mattr **out);
-at_status at_mbc_attr_list(at_mbc *r, at_mcursor *c, const at_mattr *const **out,
-                           uint32_t *n);
-at_status at_mbc_type_list(at_mbc *r, at_mcursor *c, const at_mtype *const **out,
-                           uint32_t *n);
+at_status at_mbc_attr_list(at_mbc *r, at_mcursor *c,
+                           const at_mattr *const **out, uint32_t *n);
+at_status at_mbc_type_list(at_mbc *r, at_mcursor *c,
+                           const at_mtype *const **out, uint32_t *n);
 at_status at_mbc_apint(at_mbc *r, at_mcursor *c, const at_mtype *type,
                        const at_mattr **out);
 at_status at_mbc_apfloat(at_mbc *r, at_mcursor *c, const at_mtype *type,
                          double *out);
-// Custom encodings; *known = false: not understood (the cursor is then anywhere).
+// Custom encodings; *known = false: not understood (the cursor is then
+// anywhere).
 at_status at_mbc_builtin_attr(at_mbc *r, at_mcursor *c, const at_mattr **out);
 at_status at_mbc_builtin_type(at_mbc *r, at_mcursor *c, const at_mtype **out);
 at_status at_mbc_dialect_attr(at_mbc *r, at_mcursor *c, const char *dialect,

@@ -12,7 +12,8 @@ static const struct props {
 #undef AT_PROPS
 
 static int order(const void *key, const void *item) {
-  at_str k = *(const at_str *)key, i = at_str_of(((const struct props *)item)->op);
+  at_str k = *(const at_str *)key,
+         i = at_str_of(((const struct props *)item)->op);
   int d = memcmp(k.ptr, i.ptr, AT_MIN(k.len, i.len));
   return d ? d : k.len < i.len ? -1 : k.len > i.len;
 }

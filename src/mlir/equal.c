@@ -1,0 +1,165 @@
+// Structural equality of types and attributes.
+#include <math.h>
+
+#include "mlir/mlir_internal.h"
+
+static bool same_text(const char *a, const char *b) {
+  return a == b || (a && b && strcmp(a, b) == 0);
+}
+
+static bool same_bytes(at_bytes a, at_bytes b) {
+  return a.len == b.len && (a.len == 0 || memcmp(a.ptr, b.ptr, a.len) == 0);
+}
+
+static bool opt_type(const at_mtype *a, const at_mtype *b) {
+  return a == b || (a && b && at_mtype_eq(a, b));
+}
+
+static bool opt_attr(const at_mattr *a, const at_mattr *b) {
+  return a == b || (a && b && at_mattr_eq(a, b));
+}
+
+static bool types_eq(const at_mtype *const *a, uint32_t n,
+                     const at_mtype *const *b, uint32_t m) {
+  if (n != m) return false;
+  for (uint32_t i = 0; i < n; i++)
+    if (!at_mtype_eq(a[i], b[i])) return false;
+  return true;
+}
+
+bool at_mtype_eq(const at_mtype *a, const at_mtype *b) {
+  if (a == b) return true;
+  if (a->kind != b->kind || a->width != b->width || a->sign != b->sign ||
+      !same_text(a->name, b->name) || !at_dims_eq(a->shape, b->shape) ||
+      !at_dims_eq(a->scalable, b->scalable) || !at_dims_eq(a->ints, b->ints) ||
+      !same_bytes(a->bytes, b->bytes) || a->num_attrs != b->num_attrs)
+    return false;
+  if (!opt_type(a->elem, b->elem) || !opt_attr(a->encoding, b->encoding) ||
+      !opt_attr(a->layout, b->layout) || !opt_attr(a->space, b->space) ||
+      !types_eq(a->types, a->num_types, b->types, b->num_types) ||
+      !types_eq(a->results, a->num_results, b->results, b->num_results))
+    return false;
+  for (uint32_t i = 0; i < a->num_attrs; i++)
+    if (!at_mattr_eq(a->attrs[i], b->attrs[i])) return false;
+  return true;
+}
+
+static bool affine_eq(const at_maffine *a, const at_maffine *b) {
+  if (a->kind != b->kind || a->value != b->value) return false;
+  return !a->lhs || (affine_eq(a->lhs, b->lhs) && affine_eq(a->rhs, b->rhs));
+}
+
+static bool opt_loc(const at_mloc *a, const at_mloc *b);
+
+static bool loc_eq(const at_mloc *a, const at_mloc *b) {
+  if (a->kind != b->kind || !same_text(a->text, b->text) ||
+      a->line != b->line || a->column != b->column ||
+      a->end_line != b->end_line || a->end_column != b->end_column ||
+      a->num_locs != b->num_locs || !opt_attr(a->metadata, b->metadata))
+    return false;
+  for (uint32_t i = 0; i < a->num_locs; i++)
+    if (!opt_loc(a->locs[i], b->locs[i])) return false;
+  return opt_loc(a->child, b->child) && opt_loc(a->caller, b->caller);
+}
+
+static bool opt_loc(const at_mloc *a, const at_mloc *b) {
+  return a == b || (a && b && loc_eq(a, b));
+}
+
+// A splat equals the same element written out.
+static bool dense_eq(const at_mattr *a, const at_mattr *b) {
+  if (a->splat == b->splat) return same_bytes(a->data, b->data);
+  const at_mattr *one = a->splat ? a : b, *all = a->splat ? b : a;
+  size_t each = one->data.len;
+  for (size_t i = 0; i + each <= all->data.len; i += each)
+    if (memcmp(all->data.ptr + i, one->data.ptr, each)) return false;
+  return true;
+}
+
+bool at_mattr_eq(const at_mattr *a, const at_mattr *b) {
+  if (a == b) return true;
+  if (a->kind != b->kind || a->i != b->i || a->num_elems != b->num_elems ||
+      a->num_dims != b->num_dims || a->num_syms != b->num_syms ||
+      !same_text(a->name, b->name) || !at_str_eq(a->str, b->str) ||
+      memcmp(&a->f, &b->f, sizeof a->f) || !same_bytes(a->wide, b->wide) ||
+      !same_bytes(a->bytes, b->bytes) || !at_dims_eq(a->ints, b->ints) ||
+      !opt_type(a->type, b->type) || !dense_eq(a, b) ||
+      !opt_loc(a->loc, b->loc))
+    return false;
+  for (uint32_t i = 0; i < a->num_elems; i++) {
+    if (a->elems && !at_mattr_eq(a->elems[i], b->elems[i])) return false;
+    if (a->fields && (strcmp(a->fields[i].name, b->fields[i].name) ||
+                      !at_mattr_eq(a->fields[i].value, b->fields[i].value)))
+      return false;
+    if (a->exprs && !affine_eq(a->exprs[i], b->exprs[i])) return false;
+    if (a->is_eq && a->is_eq[i] != b->is_eq[i]) return false;
+  }
+  return true;
+}
+
+// ---- Operations
+// ------------------------------------------------------------------ Values and
+// blocks are equal when they were defined at the same place; `pairs` maps those
+// of one side to the other's.
+static bool pair(at_map *pairs, const void *a, const void *b) {
+  void **slot = at_map_put_ptr(pairs, a);
+  if (!slot || (*slot && *slot != b)) return false;
+  *slot = (void *)(uintptr_t)b;
+  return true;
+}
+
+static bool op_eq(at_map *pairs, const at_mop *a, const at_mop *b, bool locs);
+
+static bool values_eq(at_map *pairs, const at_mvalue *a, const at_mvalue *b,
+                      uint32_t n, bool locs) {
+  for (uint32_t i = 0; i < n; i++)
+    if (!at_mtype_eq(a[i].type, b[i].type) || !pair(pairs, &a[i], &b[i]) ||
+        (locs && !opt_loc(a[i].loc, b[i].loc)))
+      return false;
+  return true;
+}
+
+static bool region_eq(at_map *pairs, const at_mregion *a, const at_mregion *b,
+                      bool locs) {
+  if (a->num_blocks != b->num_blocks) return false;
+  for (uint32_t i = 0; i < a->num_blocks; i++) {
+    const at_mblock *x = a->blocks[i], *y = b->blocks[i];
+    if (x->num_args != y->num_args || x->num_ops != y->num_ops ||
+        !pair(pairs, x, y) ||
+        !values_eq(pairs, x->args, y->args, x->num_args, locs))
+      return false;
+  }
+  for (uint32_t i = 0; i < a->num_blocks; i++)
+    for (uint32_t k = 0; k < a->blocks[i]->num_ops; k++)
+      if (!op_eq(pairs, a->blocks[i]->ops[k], b->blocks[i]->ops[k], locs))
+        return false;
+  return true;
+}
+
+static bool op_eq(at_map *pairs, const at_mop *a, const at_mop *b, bool locs) {
+  if (strcmp(a->name, b->name) || a->num_operands != b->num_operands ||
+      a->num_results != b->num_results || a->num_attrs != b->num_attrs ||
+      a->num_regions != b->num_regions ||
+      a->num_successors != b->num_successors ||
+      (locs && !opt_loc(a->loc, b->loc)))
+    return false;
+  for (uint32_t i = 0; i < a->num_attrs; i++)
+    if (strcmp(a->attrs[i].name, b->attrs[i].name) ||
+        !at_mattr_eq(a->attrs[i].value, b->attrs[i].value))
+      return false;
+  for (uint32_t i = 0; i < a->num_operands; i++)
+    if (!pair(pairs, a->operands[i], b->operands[i])) return false;
+  for (uint32_t i = 0; i < a->num_successors; i++)
+    if (!pair(pairs, a->successors[i], b->successors[i])) return false;
+  if (!values_eq(pairs, a->results, b->results, a->num_results, false))
+    return false;
+  for (uint32_t i = 0; i < a->num_regions; i++)
+    if (!region_eq(pairs, a->regions[i], b->regions[i], locs)) return false;
+  return true;
+}
+
+bool at_mop_eq(const at_mop *a, const at_mop *b, bool locations,
+               at_arena *scratch) {
+  at_map pairs = at_map_in(scratch);
+  return op_eq(&pairs, a, b, locations);
+}

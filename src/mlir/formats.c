@@ -1,0 +1,37 @@
+// The table of pretty forms.
+#include <stdlib.h>
+
+#include "mlir/text.h"
+
+#define AT_FORMAT(op, format) {op, format},
+static const struct format {
+  const char *op, *format;
+} formats[] = {
+#include "mlir/formats.def"
+};
+#undef AT_FORMAT
+
+static int order(const void *key, const void *item) {
+  return strcmp(key, ((const struct format *)item)->op);
+}
+
+const char *at_mformat_of(const char *op_name) {
+  const struct format *f =
+      bsearch(op_name, formats, AT_LEN(formats), sizeof *formats, order);
+  if (f) return f->format;
+  // CHLO has three shapes of assembly.
+  if (strncmp(op_name, "chlo.", 5)) return NULL;
+  static const char *const binary[] = {"chlo.next_after", "chlo.polygamma",
+                                       "chlo.zeta", "chlo.mulhi"};
+  static const char *const none[] = {
+      "chlo.constant", "chlo.ragged_dot",     "chlo.minimum_broadcast_shapes",
+      "chlo.scan",     "chlo.constant_like",  "chlo.reshape_dynamic",
+      "chlo.eigh",     "chlo.dynamic_reshape"};
+  for (size_t i = 0; i < AT_LEN(none); i++)
+    if (strcmp(op_name, none[i]) == 0) return NULL;
+  if (strcmp(op_name, "chlo.broadcast_select") == 0) return "$ , $ , $ {} :F";
+  if (strncmp(op_name, "chlo.broadcast_", 15) == 0) return "$ , $ {} :F";
+  for (size_t i = 0; i < AT_LEN(binary); i++)
+    if (strcmp(op_name, binary[i]) == 0) return "$ , $ {} :A";
+  return "$ {} :A";
+}

@@ -1,0 +1,443 @@
+// Attributes and locations.
+#include <ctype.h>
+#include <stdlib.h>
+
+#include "mlir/text.h"
+
+static at_status parse_attr(at_mtext *t, const at_mattr **out);
+
+at_status at_mtext_read_attr(at_mtext *t, const at_mattr **out) {
+  AT_TRY(at_mtext_enter(t));
+  at_status s = parse_attr(t, out);
+  t->depth--;
+  return s;
+}
+
+// Reads where the alias is defined, once; the definition may come later.
+at_status at_mtext_alias_find(at_mtext *t, char sigil, at_str name,
+                              at_mtext_alias **out) {
+  char key[256];
+  at_mtext_alias *a = NULL;
+  if (name.len < sizeof key - 1) {
+    key[0] = sigil;
+    memcpy(key + 1, name.ptr, name.len);
+    void **slot = at_map_find(&t->aliases, (at_str){key, name.len + 1});
+    a = slot ? *slot : NULL;
+  }
+  if (!a)
+    return at_mtext_fail(t, "%c%.*s is not defined", sigil,
+                         (int)AT_MIN(name.len, 64), name.ptr);
+  if (a->busy) return at_mtext_fail(t, "an alias is defined by itself");
+  *out = a;
+  if (a->attr || a->type) return AT_OK;
+  const char *back = t->p;
+  t->p = a->at;
+  a->busy = true;
+  at_status s = sigil == '!' ? at_mtext_read_type(t, &a->type)
+                             : at_mtext_read_attr(t, &a->attr);
+  a->busy = false;
+  if (at_ok(s)) t->p = back;
+  return s;
+}
+
+int at_mnamed_order(const void *a, const void *b) {
+  return strcmp(((const at_mnamed *)a)->name, ((const at_mnamed *)b)->name);
+}
+
+at_status at_mnamed_add(at_mtext *t, at_mnamed_vec *v, const char *name,
+                        const at_mattr *a) {
+  at_mnamed n = {NULL, a};
+  if (!a) return AT_NO_MEMORY("attribute");
+  AT_TRY_ALLOC(n.name, at_mctx_intern(&t->c, at_str_of(name)));
+  return at_vec_push(t->c.arena, v, n) ? AT_OK : AT_NO_MEMORY("attributes");
+}
+
+at_status at_mtext_dict(at_mtext *t, at_mnamed_vec *out) {
+  AT_TRY(at_mtext_expect(t, "{"));
+  if (at_mtext_accept(t, "}")) return AT_OK;
+  do {
+    at_str name;
+    at_mnamed n = {NULL, &at_mattr_unit};
+    if (at_mtext_at(t, "\""))
+      AT_TRY(at_mtext_quoted(t, &name));
+    else if (!at_mtext_word(t, &name))
+      return at_mtext_fail(t, "an attribute name is expected");
+    AT_TRY_ALLOC(n.name, at_mctx_intern(&t->c, name));
+    if (at_mtext_accept(t, "=")) AT_TRY(at_mtext_read_attr(t, &n.value));
+    if (!at_vec_push(t->c.arena, out, n)) return AT_NO_MEMORY("attributes");
+  } while (at_mtext_accept(t, ","));
+  return at_mtext_expect(t, "}");
+}
+
+at_status at_mtext_opt_dict(at_mtext *t, at_mnamed_vec *out) {
+  return at_mtext_at(t, "{") ? at_mtext_dict(t, out) : AT_OK;
+}
+
+at_status at_mtext_dict_make(at_mtext *t, at_mnamed_vec *v,
+                             const at_mattr **out) {
+  at_mattr *a;
+  AT_TRY_ALLOC(a, at_mattr_make(&t->c, AT_MATTR_DICT));
+  if (v->len) qsort(v->ptr, v->len, sizeof *v->ptr, at_mnamed_order);
+  for (size_t i = 1; i < v->len; i++)
+    if (strcmp(v->ptr[i - 1].name, v->ptr[i].name) == 0)
+      return at_mtext_fail(t, "'%s' occurs twice", v->ptr[i].name);
+  a->fields = v->ptr;
+  a->num_elems = (uint32_t)v->len;
+  *out = a;
+  return AT_OK;
+}
+
+static at_status array(at_mtext *t, const at_mattr **out) {
+  at_mattr_vec v = {0};
+  AT_TRY(at_mtext_expect(t, "["));
+  if (!at_mtext_accept(t, "]")) {
+    do {
+      const at_mattr *one;
+      AT_TRY(at_mtext_read_attr(t, &one));
+      if (!at_vec_push(t->c.arena, &v, one)) return AT_NO_MEMORY("array");
+    } while (at_mtext_accept(t, ","));
+    AT_TRY(at_mtext_expect(t, "]"));
+  }
+  AT_TRY_ALLOC(*out, at_mattr_make_array(&t->c, v.ptr, v.len));
+  return AT_OK;
+}
+
+// ---- Numbers
+// -------------------------------------------------------------------
+static at_status typed_number(at_mtext *t, const char *from, bool integral,
+                              const at_mtype *type, const at_mattr **out) {
+  const char *after = t->p;
+  int64_t v = 0;
+  t->p = from;
+  at_mattr *a;
+  if (type->kind == AT_MTYPE_INTEGER || type->kind == AT_MTYPE_INDEX) {
+    if (!integral) return at_mtext_fail(t, "an integer type, but a fraction");
+    AT_TRY(at_mtext_i64(t, &v));
+    if (type->kind == AT_MTYPE_INTEGER && type->width > 64) {
+      size_t bytes = AT_MIN(((size_t)type->width + 7) / 8, (size_t)512);
+      uint8_t *w = at_arena_alloc(t->c.arena, bytes, 8);
+      if (!w || !(a = at_mattr_make(&t->c, AT_MATTR_INTEGER)))
+        return AT_NO_MEMORY("integer");
+      memset(w, v < 0 ? 0xff : 0, bytes);
+      memcpy(w, &v, sizeof v);
+      a->type = type;
+      a->wide = (at_bytes){w, bytes};
+      *out = a;
+    } else {
+      uint32_t n = type->kind == AT_MTYPE_INDEX ? 64 : type->width;
+      if (n == 0) v = 0;
+      if (n && n < 64) {
+        uint64_t up = (uint64_t)v << (64 - n);
+        v = type->sign == AT_UNSIGNED ? (int64_t)(up >> (64 - n))
+                                      : (int64_t)up >> (64 - n);
+      }
+      AT_TRY_ALLOC(*out, at_mattr_make_int(&t->c, type, v));
+    }
+  } else if (type->kind == AT_MTYPE_FLOAT) {
+    const at_mfloat *f = at_mfloat_find(at_str_of(type->name));
+    if (!f)
+      return AT_FAIL(AT_UNIMPLEMENTED, "float attribute of type %s",
+                     type->name);
+    AT_TRY_ALLOC(a, at_mattr_make(&t->c, AT_MATTR_FLOAT));
+    a->type = type;
+    *out = a;
+    if (from[0] == '0' && from + 1 < t->end && from[1] == 'x') {
+      AT_TRY(at_mtext_i64(t, &v));
+      if (f->bits < 64 && (uint64_t)v >> f->bits)
+        return at_mtext_fail(t, "a bit pattern is too large for its type");
+      a->f = at_mfloat_decode(f, (uint64_t)v);
+    } else {
+      double d;
+      AT_TRY(at_mtext_f64(t, &d));
+      a->f = at_mfloat_decode(f, at_mfloat_encode(f, d));
+    }
+  } else {
+    return at_mtext_fail(t, "a number needs a numeric type");
+  }
+  t->p = after;
+  return AT_OK;
+}
+
+at_status at_mtext_number(at_mtext *t, const at_mattr **out) {
+  at_mtext_space(t);
+  const char *from = t->p, *q = t->p;
+  bool integral = true, hexa;
+  if (q < t->end && *q == '-') q++;
+  hexa = q + 1 < t->end && q[0] == '0' && q[1] == 'x' && q + 2 < t->end &&
+         isxdigit((unsigned char)q[2]);
+  if (hexa) {
+    q += 2;
+    while (q < t->end && isxdigit((unsigned char)*q)) q++;
+  } else {
+    while (q < t->end && isdigit((unsigned char)*q)) q++;
+    if (q == t->p + (*from == '-'))
+      return at_mtext_fail(t, "a number is expected");
+    if (q < t->end && *q == '.') {
+      double ignored;
+      integral = false;
+      AT_TRY(at_mtext_f64(t, &ignored));
+      q = t->p;
+    }
+  }
+  t->p = q;
+  const at_mtype *type = integral ? &at_mtype_i64 : &at_mtype_f64;
+  if (at_mtext_accept(t, ":")) AT_TRY(at_mtext_read_type(t, &type));
+  return typed_number(t, from, integral, type, out);
+}
+
+// ---- Other builtin attributes
+// --------------------------------------------------
+static at_status symbol(at_mtext *t, const at_mattr **out) {
+  at_str name;
+  at_mattr *a;
+  at_mattr_vec nested = {0};
+  AT_TRY(at_mtext_symbol_name(t, &name));
+  AT_TRY_ALLOC(a, (at_mattr *)at_mattr_make_symbol(&t->c, name));
+  while (at_mtext_accept(t, "::@")) {
+    const at_mattr *n;
+    AT_TRY(at_mtext_symbol_name(t, &name));
+    AT_TRY_ALLOC(n, at_mattr_make_symbol(&t->c, name));
+    if (!at_vec_push(t->c.arena, &nested, n)) return AT_NO_MEMORY("symbol");
+  }
+  a->elems = nested.ptr;
+  a->num_elems = (uint32_t)nested.len;
+  *out = a;
+  return AT_OK;
+}
+
+static at_status string(at_mtext *t, const at_mattr **out) {
+  at_str s;
+  at_mattr *a;
+  AT_TRY(at_mtext_quoted(t, &s));
+  AT_TRY_ALLOC(a, at_mattr_make(&t->c, AT_MATTR_STRING));
+  a->str = s;
+  *out = a;
+  if (at_mtext_at(t, "::") || !at_mtext_accept(t, ":")) return AT_OK;
+  AT_TRY(at_mtext_read_type(t, &a->type));
+  if (a->type->kind == AT_MTYPE_NONE) a->type = NULL;
+  return AT_OK;
+}
+
+static at_status strided(at_mtext *t, const at_mattr **out) {
+  at_mattr *a;
+  at_mi64_vec v = {0};
+  AT_TRY_ALLOC(a, at_mattr_make(&t->c, AT_MATTR_STRIDED));
+  AT_TRY(at_mtext_expect(t, "<"));
+  AT_TRY(at_mtext_i64_list(t, "[", "]", &v));
+  if (at_mtext_accept(t, ",")) {
+    AT_TRY(at_mtext_expect_word(t, "offset"));
+    AT_TRY(at_mtext_expect(t, ":"));
+    a->i = AT_MDYN;
+    if (!at_mtext_accept(t, "?")) AT_TRY(at_mtext_i64(t, &a->i));
+  }
+  a->ints = (at_dims){v.ptr, (uint32_t)v.len};
+  *out = a;
+  return at_mtext_expect(t, ">");
+}
+
+static at_status resource(at_mtext *t, const at_mattr **out) {
+  at_mattr *a;
+  at_str key;
+  AT_TRY_ALLOC(a, at_mattr_make(&t->c, AT_MATTR_RESOURCE));
+  AT_TRY(at_mtext_expect(t, "<"));
+  if (at_mtext_at(t, "\""))
+    AT_TRY(at_mtext_quoted(t, &key));
+  else if (!at_mtext_word(t, &key))
+    return at_mtext_fail(t, "a resource's name is expected");
+  AT_TRY_ALLOC(a->name, at_mctx_intern(&t->c, key));
+  AT_TRY(at_mtext_expect(t, ">"));
+  AT_TRY(at_mtext_expect(t, ":"));
+  AT_TRY(at_mtext_read_type(t, &a->type));
+  void **slot = at_map_find(&t->resources, key);
+  if (slot && *slot) a->data = *(at_bytes *)*slot;
+  *out = a;
+  return AT_OK;
+}
+
+static at_status sparse(at_mtext *t, const at_mattr **out) {
+  // Indices and values have no types of their own in text.
+  return at_mtext_fail(t, "sparse elements are not read from text");
+}
+
+static at_status distinct(at_mtext *t, const at_mattr **out) {
+  at_mattr *a;
+  const at_mattr **v;
+  AT_TRY_ALLOC(a, at_mattr_make(&t->c, AT_MATTR_DISTINCT));
+  AT_TRY_ALLOC(v, at_new(t->c.arena, const at_mattr *, 1));
+  AT_TRY(at_mtext_expect(t, "["));
+  AT_TRY(at_mtext_i64(t, &a->i));
+  AT_TRY(at_mtext_expect(t, "]"));
+  AT_TRY(at_mtext_expect(t, "<"));
+  *v = &at_mattr_unit;
+  if (!at_mtext_at(t, ">")) AT_TRY(at_mtext_read_attr(t, v));
+  a->elems = v;
+  a->num_elems = 1;
+  *out = a;
+  return at_mtext_expect(t, ">");
+}
+
+static at_status word_attr(at_mtext *t, const at_mattr **out) {
+  const char *back = t->p;
+  at_str w;
+  if (!at_mtext_word(t, &w))
+    return at_mtext_fail(t, "an attribute is expected");
+  if (at_str_is(w, "unit")) {
+    *out = &at_mattr_unit;
+    return AT_OK;
+  }
+  if (at_str_is(w, "true") || at_str_is(w, "false")) {
+    AT_TRY_ALLOC(*out, at_mattr_make_bool(&t->c, w.len == 4));
+    return AT_OK;
+  }
+  if (at_str_is(w, "dense")) return at_mtext_dense(t, out);
+  if (at_str_is(w, "array")) return at_mtext_dense_array(t, out);
+  if (at_str_is(w, "dense_resource")) return resource(t, out);
+  if (at_str_is(w, "sparse")) return sparse(t, out);
+  if (at_str_is(w, "affine_map")) return at_mtext_affine_map(t, out);
+  if (at_str_is(w, "affine_set")) return at_mtext_affine_set(t, out);
+  if (at_str_is(w, "strided")) return strided(t, out);
+  if (at_str_is(w, "distinct")) return distinct(t, out);
+  if (at_str_is(w, "loc")) {
+    const at_mloc *l;
+    AT_TRY(at_mtext_loc(t, &l));
+    AT_TRY_ALLOC(*out, at_mattr_make_loc(&t->c, l));
+    return AT_OK;
+  }
+  t->p = back;
+  const at_mtype *type;
+  AT_TRY(at_mtext_read_type(t, &type));
+  AT_TRY_ALLOC(*out, at_mattr_make_type(&t->c, type));
+  return AT_OK;
+}
+
+static at_status parse_attr(at_mtext *t, const at_mattr **out) {
+  at_mtext_space(t);
+  char c = t->p < t->end ? *t->p : 0;
+  if (c == '"') return string(t, out);
+  if (c == '[') return array(t, out);
+  if (c == '-' || isdigit((unsigned char)c)) return at_mtext_number(t, out);
+  if (c == '#') {
+    t->p++;
+    return at_mtext_dialect_attr(t, out);
+  }
+  if (c == '@') {
+    t->p++;
+    return symbol(t, out);
+  }
+  if (c == '{') {
+    at_mnamed_vec v = {0};
+    AT_TRY(at_mtext_dict(t, &v));
+    return at_mtext_dict_make(t, &v, out);
+  }
+  if (c == '(' || c == '!') {
+    const at_mtype *type;
+    AT_TRY(at_mtext_read_type(t, &type));
+    AT_TRY_ALLOC(*out, at_mattr_make_type(&t->c, type));
+    return AT_OK;
+  }
+  return word_attr(t, out);
+}
+
+// ---- Locations
+// -----------------------------------------------------------------
+static at_status location(at_mtext *t, const at_mloc **out);
+
+static at_status file_position(at_mtext *t, at_mloc *l) {
+  int64_t v;
+  l->kind = AT_MLOC_FILE;
+  AT_TRY(at_mtext_i64(t, &v));
+  l->line = l->end_line = (uint32_t)v;
+  if (!at_mtext_accept(t, ":")) return AT_OK;
+  AT_TRY(at_mtext_i64(t, &v));
+  l->column = l->end_column = (uint32_t)v;
+  if (!at_mtext_accept_word(t, "to")) return AT_OK;
+  if (!at_mtext_at(t, ":")) {
+    AT_TRY(at_mtext_i64(t, &v));
+    l->end_line = (uint32_t)v;
+  }
+  AT_TRY(at_mtext_expect(t, ":"));
+  AT_TRY(at_mtext_i64(t, &v));
+  l->end_column = (uint32_t)v;
+  return AT_OK;
+}
+
+static at_status fused(at_mtext *t, at_mloc *l) {
+  AT_VEC(const at_mloc *) v = {0};
+  l->kind = AT_MLOC_FUSED;
+  if (at_mtext_accept(t, "<")) {
+    AT_TRY(at_mtext_read_attr(t, &l->metadata));
+    AT_TRY(at_mtext_expect(t, ">"));
+  }
+  AT_TRY(at_mtext_expect(t, "["));
+  if (!at_mtext_accept(t, "]")) {
+    do {
+      const at_mloc *one;
+      AT_TRY(location(t, &one));
+      if (!at_vec_push(t->c.arena, &v, one)) return AT_NO_MEMORY("location");
+    } while (at_mtext_accept(t, ","));
+    AT_TRY(at_mtext_expect(t, "]"));
+  }
+  l->locs = v.ptr;
+  l->num_locs = (uint32_t)v.len;
+  return AT_OK;
+}
+
+static at_status callsite(at_mtext *t, at_mloc *l) {
+  l->kind = AT_MLOC_CALLSITE;
+  AT_TRY(at_mtext_expect(t, "("));
+  AT_TRY(location(t, &l->child));
+  AT_TRY(at_mtext_expect_word(t, "at"));
+  AT_TRY(location(t, &l->caller));
+  return at_mtext_expect(t, ")");
+}
+
+static at_status parse_location(at_mtext *t, const at_mloc **out) {
+  at_str s;
+  if (at_mtext_accept(t, "#")) {
+    at_mtext_alias *alias;
+    if (!at_mtext_suffix(t, &s)) return at_mtext_fail(t, "a name is expected");
+    AT_TRY(at_mtext_alias_find(t, '#', s, &alias));
+    if (!alias->attr || alias->attr->kind != AT_MATTR_LOCATION)
+      return at_mtext_fail(t, "#%.*s is no location", (int)AT_MIN(s.len, 64),
+                           s.ptr);
+    *out = alias->attr->loc;
+    return AT_OK;
+  }
+  if (at_mtext_accept_word(t, "unknown")) {
+    *out = &at_mloc_unknown;
+    return AT_OK;
+  }
+  // loc(...) may also stand inside.
+  if (at_mtext_accept_word(t, "loc")) return at_mtext_loc(t, out);
+  at_mloc *l;
+  AT_TRY_ALLOC(l, at_new(t->c.arena, at_mloc, 1));
+  *out = l;
+  if (at_mtext_accept_word(t, "callsite")) return callsite(t, l);
+  if (at_mtext_accept_word(t, "fused")) return fused(t, l);
+  AT_TRY(at_mtext_quoted(t, &s));
+  AT_TRY_ALLOC(l->text, at_mctx_intern(&t->c, s));
+  if (at_mtext_accept(t, ":")) return file_position(t, l);
+  l->kind = AT_MLOC_NAME;
+  l->child = &at_mloc_unknown;
+  if (!at_mtext_accept(t, "(")) return AT_OK;
+  AT_TRY(location(t, &l->child));
+  return at_mtext_expect(t, ")");
+}
+
+static at_status location(at_mtext *t, const at_mloc **out) {
+  AT_TRY(at_mtext_enter(t));
+  at_status s = parse_location(t, out);
+  t->depth--;
+  return s;
+}
+
+at_status at_mtext_loc(at_mtext *t, const at_mloc **out) {
+  AT_TRY(at_mtext_expect(t, "("));
+  AT_TRY(location(t, out));
+  return at_mtext_expect(t, ")");
+}
+
+at_status at_mtext_opt_loc(at_mtext *t, const at_mloc **out) {
+  if (!at_mtext_accept_word(t, "loc")) return AT_OK;
+  return at_mtext_loc(t, out);
+}

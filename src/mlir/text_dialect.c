@@ -1,0 +1,303 @@
+// Dialect attributes: those of the codec table field by field, convolution
+// dimensions in their own notation, others by name with their text.
+#include <ctype.h>
+
+#include "mlir/text.h"
+
+// ---- By the codec table
+// --------------------------------------------------------
+static at_status array_of_attrs(at_mtext *t, const at_mattr **out) {
+  AT_TRY(at_mtext_read_attr(t, out));
+  return (*out)->kind == AT_MATTR_ARRAY
+             ? AT_OK
+             : at_mtext_fail(t, "a list of attributes is expected");
+}
+
+static at_status codec_field(at_mtext *t, const at_mcodec *k, char kind,
+                             const at_mattr **out) {
+  int64_t v;
+  double d;
+  at_str s;
+  switch (kind) {
+    case 's':
+    case 'p':
+      AT_TRY(at_mtext_i64(t, &v));
+      AT_TRY_ALLOC(*out, at_mattr_make_i64(&t->c, v));
+      return AT_OK;
+    case 'L': {
+      at_mi64_vec list = {0};
+      AT_TRY(at_mtext_i64_list(t, "[", "]", &list));
+      AT_TRY_ALLOC(*out, at_mattr_make_i64s(&t->c, list.ptr, list.len));
+      return AT_OK;
+    }
+    case 't': {
+      const at_mtype *type;
+      AT_TRY(at_mtext_read_type(t, &type));
+      AT_TRY_ALLOC(*out, at_mattr_make_type(&t->c, type));
+      return AT_OK;
+    }
+    case 'b':
+    case 'B': {
+      bool yes = at_mtext_accept_word(t, "true");
+      if (!yes) AT_TRY(at_mtext_expect_word(t, "false"));
+      AT_TRY_ALLOC(*out, at_mattr_make_bool(&t->c, yes));
+      return AT_OK;
+    }
+    case 'd':
+      if (at_mtext_at(t, "0x")) {
+        AT_TRY(at_mtext_i64(t, &v));
+        memcpy(&d, &v, sizeof d);
+      } else {
+        AT_TRY(at_mtext_f64(t, &d));
+      }
+      AT_TRY_ALLOC(*out, at_mattr_make_f64(&t->c, d));
+      return AT_OK;
+    case 'A':
+      return array_of_attrs(t, out);
+    case 'S':
+      AT_TRY(at_mtext_quoted(t, &s));
+      AT_TRY_ALLOC(*out, at_mattr_make_str(&t->c, s));
+      return AT_OK;
+    default:
+      return at_mtext_read_attr(t, out);
+  }
+}
+
+// What an absent field means; NULL: it has to be there.
+static const at_mattr *codec_default(at_mtext *t, char kind) {
+  switch (kind) {
+    case 'L':
+      return at_mattr_make_i64s(&t->c, NULL, 0);
+    case 's':
+      return at_mattr_make_i64(&t->c, 0);
+    case 'd':
+      return at_mattr_make_f64(&t->c, 0);
+    case 'A':
+      return at_mattr_make_array(&t->c, NULL, 0);
+    default:
+      return NULL;
+  }
+}
+
+static at_status struct_body(at_mtext *t, const at_mcodec *k, at_mattr *a) {
+  const at_mattr *values[16] = {0};
+  at_mfield f;
+  AT_TRY(at_mtext_expect(t, "<"));
+  if (!at_mtext_at(t, ">")) {
+    do {
+      at_str w;
+      if (!at_mtext_word(t, &w)) return at_mtext_fail(t, "a field is expected");
+      size_t i = 0;
+      const char *l = k->layout;
+      bool found = false;
+      while (at_mcodec_next(&l, &f)) {
+        if ((found = at_str_eq(f.name, w))) break;
+        i++;
+      }
+      if (!found)
+        return at_mtext_fail(t, "%s has no field '%.*s'", k->name,
+                             (int)AT_MIN(w.len, 64), w.ptr);
+      AT_TRY(at_mtext_expect(t, "="));
+      AT_TRY(codec_field(t, k, f.kind, &values[i]));
+    } while (at_mtext_accept(t, ","));
+  }
+  AT_TRY(at_mtext_expect(t, ">"));
+  at_mnamed *fields;
+  AT_TRY_ALLOC(fields, at_new(t->c.arena, at_mnamed, 16));
+  size_t i = 0;
+  for (const char *l = k->layout; at_mcodec_next(&l, &f); i++) {
+    if (!values[i] && strchr("Lsd", f.kind))
+      AT_TRY_ALLOC(values[i], codec_default(t, f.kind));
+    if (!values[i] && !strchr("oqQp", f.kind))
+      return at_mtext_fail(t, "%s needs its field '%.*s'", k->name,
+                           (int)f.name.len, f.name.ptr);
+    if (!values[i]) continue;
+    AT_TRY_ALLOC(fields[a->num_elems].name, at_mctx_intern(&t->c, f.name));
+    fields[a->num_elems++].value = values[i];
+  }
+  a->fields = fields;
+  return AT_OK;
+}
+
+static at_status enum_word(at_mtext *t, const at_mcodec *k, at_mattr *a) {
+  at_str w;
+  if (!at_mtext_word(t, &w) || at_mcodec_value(k->enums, w) < 0)
+    return at_mtext_fail(t, "%s is one of: %s", k->name, k->enums);
+  at_mcodec_spelling(k->enums, (uint64_t)at_mcodec_value(k->enums, w), &a->str);
+  return AT_OK;
+}
+
+at_status at_mtext_codec(at_mtext *t, const at_mcodec *k,
+                         const at_mattr **out) {
+  if (strncmp(k->name, "sdy.", 4) == 0) return at_mtext_sdy(t, k, out);
+  if (strcmp(k->name, "stablehlo.conv") == 0) {
+    AT_TRY(at_mtext_expect(t, "<"));
+    AT_TRY(at_mtext_conv(t, out));
+    return at_mtext_expect(t, ">");
+  }
+  at_mattr *a;
+  AT_TRY_ALLOC(a, at_mattr_make(&t->c, AT_MATTR_DIALECT));
+  AT_TRY_ALLOC(a->name, at_mctx_intern(&t->c, at_str_of(k->name)));
+  *out = a;
+  if (*k->layout) return struct_body(t, k, a);
+  AT_TRY(at_mtext_expect(t, "<"));
+  AT_TRY(enum_word(t, k, a));
+  return at_mtext_expect(t, ">");
+}
+
+// ---- Convolution: [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f]
+// ------------------------
+typedef struct conv_side {
+  int64_t batch, feature;  // of a kernel: input and output feature
+  int64_t spatial[64];
+  uint32_t rank;
+} conv_side;
+
+static at_status conv_dims(at_mtext *t, char batch, char feature,
+                           conv_side *s) {
+  uint64_t seen = 0;
+  uint32_t i = 0;
+  s->batch = s->feature = -1;
+  AT_TRY(at_mtext_expect(t, "["));
+  do {
+    char name[2] = {batch, 0}, other[2] = {feature, 0};
+    if (at_mtext_accept_word(t, name)) {
+      if (s->batch >= 0) return at_mtext_fail(t, "'%c' occurs twice", batch);
+      s->batch = i;
+    } else if (at_mtext_accept_word(t, other)) {
+      if (s->feature >= 0)
+        return at_mtext_fail(t, "'%c' occurs twice", feature);
+      s->feature = i;
+    } else if (!at_mtext_accept(t, "?")) {
+      int64_t v;
+      AT_TRY(at_mtext_i64(t, &v));
+      if (v < 0 || v > 61 || seen >> v & 1)
+        return at_mtext_fail(t, "a spatial dimension is wrong");
+      seen |= 1ull << v;
+      s->spatial[v] = i;
+      s->rank++;
+    }
+    if (++i > 64) return at_mtext_fail(t, "too many dimensions");
+  } while (at_mtext_accept(t, ","));
+  if (s->batch < 0 || s->feature < 0 || seen != (1ull << s->rank) - 1)
+    return at_mtext_fail(t, "convolution dimensions are incomplete");
+  return at_mtext_expect(t, "]");
+}
+
+at_status at_mtext_conv(at_mtext *t, const at_mattr **out) {
+  conv_side s[3] = {0};
+  AT_TRY(conv_dims(t, 'b', 'f', &s[0]));
+  AT_TRY(at_mtext_expect(t, "x"));
+  AT_TRY(conv_dims(t, 'i', 'o', &s[1]));
+  AT_TRY(at_mtext_expect(t, "->"));
+  AT_TRY(conv_dims(t, 'b', 'f', &s[2]));
+  at_mattr *a;
+  at_mnamed *fields;
+  AT_TRY_ALLOC(a, at_mattr_make(&t->c, AT_MATTR_DIALECT));
+  AT_TRY_ALLOC(fields, at_new(t->c.arena, at_mnamed, 9));
+  AT_TRY_ALLOC(a->name, at_mctx_intern(&t->c, AT_STR("stablehlo.conv")));
+  a->fields = fields;
+  at_mfield f;
+  const char *l = at_mcodec_by_name(AT_STR("stablehlo.conv"))->layout;
+  for (; at_mcodec_next(&l, &f); a->num_elems++) {
+    const conv_side *side = &s[a->num_elems / 3];
+    const at_mattr *v =
+        a->num_elems % 3 == 2
+            ? at_mattr_make_i64s(&t->c, side->spatial, side->rank)
+            : at_mattr_make_i64(&t->c,
+                                a->num_elems % 3 ? side->feature : side->batch);
+    if (!v) return AT_NO_MEMORY("convolution dimensions");
+    AT_TRY_ALLOC(fields[a->num_elems].name, at_mctx_intern(&t->c, f.name));
+    fields[a->num_elems].value = v;
+  }
+  *out = a;
+  return AT_OK;
+}
+
+// ---- By name
+// -------------------------------------------------------------------
+static at_status bounds(at_mtext *t, const at_mattr **out) {
+  at_mattr *a;
+  at_mnamed *f;
+  at_mi64_vec v = {0};
+  AT_TRY(at_mtext_i64_list(t, "<", ">", &v));
+  AT_TRY_ALLOC(a, at_mattr_make(&t->c, AT_MATTR_DIALECT));
+  AT_TRY_ALLOC(f, at_new(t->c.arena, at_mnamed, 1));
+  AT_TRY_ALLOC(a->name,
+               at_mctx_intern(&t->c, AT_STR("stablehlo.type_extensions")));
+  AT_TRY_ALLOC(f->name, at_mctx_intern(&t->c, AT_STR("bounds")));
+  AT_TRY_ALLOC(f->value, at_mattr_make_i64s(&t->c, v.ptr, v.len));
+  a->fields = f;
+  a->num_elems = 1;
+  *out = a;
+  return AT_OK;
+}
+
+static at_status unknown(at_mtext *t, at_str name, at_str body,
+                         const at_mattr **out) {
+  at_mattr *a;
+  AT_TRY_ALLOC(a, at_mattr_make(&t->c, AT_MATTR_DIALECT));
+  AT_TRY_ALLOC(a->name, at_mctx_intern(&t->c, name));
+  a->str = (at_str){at_arena_str(t->c.arena, body), body.len};
+  *out = a;
+  return a->str.ptr ? AT_OK : AT_NO_MEMORY("attribute");
+}
+
+// "#dialect<name body>": the name is the first word inside.
+static at_status short_form(at_mtext *t, at_str dialect, const at_mattr **out) {
+  at_str body, w;
+  const char *from = t->p;
+  AT_TRY(at_mtext_balanced(t, &body));
+  const char *after = t->p;
+  t->p = from;
+  AT_TRY(at_mtext_expect(t, "<"));
+  if (!at_mtext_word(t, &w)) {
+    t->p = after;
+    return unknown(t, dialect, body, out);
+  }
+  char *full;
+  AT_TRY_ALLOC(full, at_arena_printf(t->c.arena, "%.*s.%.*s", (int)dialect.len,
+                                     dialect.ptr, (int)w.len, w.ptr));
+  if (strcmp(full, "stablehlo.bounds") == 0) {
+    AT_TRY(bounds(t, out));
+    return at_mtext_expect(t, ">");
+  }
+  const at_mcodec *k = at_mcodec_by_name(at_str_of(full));
+  if (k && !*k->layout && !at_mtext_at(t, "<")) {
+    at_mattr *a;
+    AT_TRY_ALLOC(a, at_mattr_make(&t->c, AT_MATTR_DIALECT));
+    AT_TRY_ALLOC(a->name, at_mctx_intern(&t->c, at_str_of(k->name)));
+    *out = a;
+    AT_TRY(enum_word(t, k, a));
+    return at_mtext_expect(t, ">");
+  }
+  if (k) {
+    AT_TRY(at_mtext_codec(t, k, out));
+    return at_mtext_expect(t, ">");
+  }
+  at_str rest = {t->p, (size_t)(body.ptr + body.len - t->p)};
+  while (rest.len && isspace((unsigned char)*rest.ptr)) rest.ptr++, rest.len--;
+  if (rest.len >= 2 && *rest.ptr == '<' && rest.ptr[rest.len - 1] == '>')
+    rest = (at_str){rest.ptr + 1, rest.len - 2};
+  t->p = after;
+  return unknown(t, at_str_of(full), rest, out);
+}
+
+at_status at_mtext_dialect_attr(at_mtext *t, const at_mattr **out) {
+  at_str name, body = {0};
+  if (!at_mtext_suffix(t, &name))
+    return at_mtext_fail(t, "an attribute's name is expected");
+  bool has_body = t->p < t->end && *t->p == '<';
+  if (!memchr(name.ptr, '.', name.len)) {
+    if (has_body) return short_form(t, name, out);
+    at_mtext_alias *alias;
+    AT_TRY(at_mtext_alias_find(t, '#', name, &alias));
+    *out = alias->attr;
+    return AT_OK;
+  }
+  if (at_str_is(name, "stablehlo.bounds")) return bounds(t, out);
+  const at_mcodec *k = at_mcodec_by_name(name);
+  if (k && has_body) return at_mtext_codec(t, k, out);
+  if (has_body) AT_TRY(at_mtext_balanced(t, &body));
+  return unknown(t, name, body, out);
+}
