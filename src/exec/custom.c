@@ -1,7 +1,7 @@
 // Custom calls: a registry of foreign handlers by target name.
 #include <stdlib.h>
 
-#include "exec/exec_internal.h"
+#include "exec/custom_internal.h"
 
 typedef struct handler {
   struct handler *next;
@@ -39,6 +39,93 @@ at_status at_custom_register(at_str target, at_custom_kind kind, void *fn,
   return AT_OK;
 }
 
+// ---- Calling
+// --------------------------------------------------------------------------
+// API versions of stablehlo.custom_call.
+enum { kOriginal = 1, kTypedFfi = 4 };
+
+typedef struct foreign_call {
+  const handler *handler;
+  ffi_call_frame *frame;  // typed
+  void *results;          // original
+  const void **operands;
+  ffi_error *error;
+} foreign_call;
+
+static void call_foreign(void *arg) {
+  foreign_call *c = arg;
+  if (c->handler->kind == AT_CUSTOM_FFI)
+    c->error = ((ffi_handler)c->handler->fn)(c->frame);
+  else
+    ((void (*)(void *, const void **))c->handler->fn)(c->results, c->operands);
+}
+
+static at_status describe_buffers(const at_frame *f, const at_op *op,
+                                  uint32_t first, uint32_t n, at_arena *a,
+                                  ffi_args *out) {
+  const at_loaded *l = f->loaded;
+  const at_xslot *slots =
+      (const void *)(l->block + l->header->sections[AT_XS_SLOTS].offset);
+  ffi_buffer *b;
+  AT_TRY_ALLOC(b, at_new(a, ffi_buffer, n + 1));
+  *out = (ffi_args){.struct_size = sizeof *out, .size = n};
+  AT_TRY_ALLOC(out->types, at_new(a, int32_t, n + 1));
+  AT_TRY_ALLOC(out->args, at_new(a, void *, n + 1));
+  for (uint32_t i = 0; i < n; i++) {
+    const at_xslot *s = &slots[l->args[op->args + first + i]];
+    const at_xtype *t = s->type == UINT32_MAX ? NULL : &l->types[s->type];
+    int32_t dtype = t ? at_ffi_dtype((at_dtype)t->dtype) : 17;  // a token
+    if (dtype < 0)
+      return AT_FAIL(AT_UNIMPLEMENTED, "a custom call of element type %s",
+                     at_dtype_of((at_dtype)t->dtype)->text);
+    b[i] = (ffi_buffer){.struct_size = sizeof b[i],
+                        .dtype = dtype,
+                        .data = f->bufs[op->args + first + i],
+                        .rank = t ? t->rank : 0,
+                        .dims = t ? (int64_t *)l->dims + t->dims : NULL};
+    out->types[i] = FFI_BUFFER;
+    out->args[i] = &b[i];
+  }
+  return AT_OK;
+}
+
+static at_status call_typed(at_frame *f, const at_op *op, const handler *h,
+                            at_arena *a) {
+  ffi_context context = {f};
+  ffi_call_frame frame = {.struct_size = sizeof frame,
+                          .api = &at_ffi_api,
+                          .ctx = &context,
+                          .stage = FFI_STAGE_EXECUTE};
+  uint32_t operands = (uint32_t)op->aux;
+  AT_TRY(describe_buffers(f, op, 0, operands, a, &frame.args));
+  AT_TRY(describe_buffers(f, op, operands, op->num_args - operands, a,
+                          &frame.rets));
+  at_bytes config = {op->params, op->params_bytes};
+  AT_TRY(at_ffi_attrs(config, a, &frame.attrs));
+  foreign_call call = {.handler = h, .frame = &frame};
+  at_fiber_call_on_thread(call_foreign, &call);
+  at_status st = at_ffi_take_error(call.error);
+  if (frame.future) {
+    at_event *e = at_ffi_future_event(frame.future);
+    st = at_status_join(st, at_event_wait(e));
+    at_event_release(e);
+  }
+  return st;
+}
+
+// void (result or results[], operands[])
+static at_status call_original(at_frame *f, const at_op *op, const handler *h) {
+  uint32_t operands = (uint32_t)op->aux;
+  void **bufs = f->bufs + op->args;
+  foreign_call call = {.handler = h,
+                       .results = op->num_args - operands == 1
+                                      ? bufs[operands]
+                                      : (void *)(bufs + operands),
+                       .operands = (const void **)bufs};
+  at_fiber_call_on_thread(call_foreign, &call);
+  return AT_OK;
+}
+
 at_status at_custom_run(at_frame *f, const at_op *op, const at_xstep *step) {
   const char *target = at_loaded_string(f->loaded, step->target);
   const handler *h = find(target);
@@ -48,5 +135,19 @@ at_status at_custom_run(at_frame *f, const at_op *op, const at_xstep *step) {
                    "hint: jax.ffi.register_ffi_target(\"%s\", ..., "
                    "platform=\"tpu\")",
                    target, target);
-  return AT_FAIL(AT_UNIMPLEMENTED, "custom call \"%s\"", target);
+  int64_t version = op->tasks;
+  bool typed = h->kind == AT_CUSTOM_FFI;
+  if (typed != (version == kTypedFfi) || (!typed && version > kOriginal))
+    return AT_FAIL(AT_UNIMPLEMENTED,
+                   "custom call \"%s\": the program asks for API version %lld, "
+                   "the handler is of the %s kind\n"
+                   "hint: versions 4 (typed FFI) and 1 (original) are served",
+                   target, (long long)version,
+                   typed ? "typed FFI" : "original");
+  if (!typed) return call_original(f, op, h);
+  at_arena *a = at_arena_create();
+  if (!a) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a custom call");
+  at_status st = call_typed(f, op, h, a);
+  at_arena_destroy(a);
+  return at_status_prefix(st, "custom call \"%s\"", target);
 }
