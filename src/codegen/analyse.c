@@ -85,7 +85,7 @@ static uint32_t register_bytes(at_dtype t) {
   return at_dtype_bytes(r);
 }
 
-static void see_type(at_cost *c, const at_type *t) {
+static void see_type(at_cg_cost *c, const at_type *t) {
   c->widest = AT_MAX(c->widest, register_bytes(t->dtype));
   c->elements = AT_MAX(c->elements, at_type_elements(t));
 }
@@ -139,9 +139,9 @@ static double weight(const at_node *n) {
   return w;
 }
 
-static at_status add_comp(at_arena *a, const at_comp *comp, double times, at_cost *c);
+static at_status add_comp(at_arena *a, const at_comp *comp, double times, at_cg_cost *c);
 
-static at_status add_node(at_arena *a, const at_node *n, double times, at_cost *c) {
+static at_status add_node(at_arena *a, const at_node *n, double times, at_cg_cost *c) {
   for (uint32_t i = 0; i < n->num_results; i++) see_type(c, &n->types[i]);
   for (uint32_t i = 0; i < n->num_operands; i++)
     see_type(c, at_value_type(n->operands[i]));
@@ -156,13 +156,13 @@ static at_status add_node(at_arena *a, const at_node *n, double times, at_cost *
   return AT_OK;
 }
 
-static at_status add_comp(at_arena *a, const at_comp *comp, double times, at_cost *c) {
+static at_status add_comp(at_arena *a, const at_comp *comp, double times, at_cg_cost *c) {
   AT_FOR_NODES(n, comp) AT_TRY(add_node(a, n, times, c));
   return AT_OK;
 }
 
-at_status at_cg_cost_of(at_arena *a, const at_node *n, at_cost *out) {
-  *out = (at_cost){.vector = true, .widest = 1};
+at_status at_cg_cost_of(at_arena *a, const at_node *n, at_cg_cost *out) {
+  *out = (at_cg_cost){.vector = true, .widest = 1};
   AT_TRY(add_node(a, n, 1, out));
   int64_t most = 1;
   for (uint32_t i = 0; i < n->num_results; i++)
@@ -176,13 +176,13 @@ at_status at_cg_cost_of(at_arena *a, const at_node *n, at_cost *out) {
   return AT_OK;
 }
 
-uint32_t at_lanes_for(uint64_t cpu, const at_cost *c) {
+uint32_t at_lanes_for(uint64_t cpu, const at_cg_cost *c) {
   if (!c->vector) return 1;
   uint32_t bytes = cpu & AT_CPU_AVX512 ? 64 : 32;
   return AT_MAX(1, bytes / AT_MAX(1, c->widest));
 }
 
-double at_cost_ns(const at_cost *c, uint32_t lanes) {
+double at_cg_cost_ns(const at_cg_cost *c, uint32_t lanes) {
   return c->ops * 0.3 / AT_MAX(1, lanes) + c->bytes * 0.08 + 0.01;
 }
 

@@ -52,6 +52,8 @@ at_status at_job_emit(at_em *e, const at_job *j) {
   LLVMValueRef begin = LLVMGetParam(e->fn, 1), end = LLVMGetParam(e->fn, 2);
   switch (j->kind) {
     case AT_JOB_LOOP: at_job_emit_loop(e, j, begin, end); break;
+    case AT_JOB_REDUCE: at_job_emit_reduce(e, j, begin, end); break;
+    case AT_JOB_COMBINE: at_job_emit_combine(e, j, begin, end); break;
     default:
       at_em_fail(e, AT_FAIL(AT_UNIMPLEMENTED, "code generation of %s",
                             at_op_text(j->node->op)));

@@ -36,8 +36,12 @@ typedef struct at_job {
   bool reduced[AT_CG_MAX_RANK];
   uint32_t vector;           // REDUCE: which of the extents has the lanes
   uint32_t unroll;           // REDUCE: vectors side by side
-  int64_t block;             // elements of the last extent in a task
-  int64_t split;             // REDUCE: elements of a block of the split extent; 0: none
+  int64_t block;             // elements of the vector extent in a task
+  uint32_t split_digit;      // REDUCE: which extent is cut into blocks
+  int64_t split;             // elements of such a block; 0: not cut
+  int64_t parts;             // blocks: ceil(extent / split); COMBINE: to combine
+  const at_node *const *reduces;  // the reduce nodes computed together
+  uint32_t num_reduces;
   int64_t tasks, grain;
   double ns;
   bool scratch;              // takes a scratch buffer after results
@@ -64,7 +68,7 @@ at_status at_cuts_walk(at_cuts *c, at_arena *a, at_value v, const at_node *stop)
 // Digits, outer to inner.
 uint32_t at_cuts_extents(const at_cuts *c, int64_t *extent);
 
-typedef struct at_cost {
+typedef struct at_cg_cost {
   double ops;        // weighted vector operations an element
   double scalar;     // operations that have no vector form
   double bytes;      // moved an element
@@ -72,11 +76,11 @@ typedef struct at_cost {
   bool vector;       // everything has a vector form
   bool heavy;        // has transcendental functions
   int64_t elements;  // of the largest value seen
-} at_cost;
+} at_cg_cost;
 // Of computing one element of v from the operands.
-at_status at_cg_cost_of(at_arena *a, const at_node *n, at_cost *out);
-uint32_t at_lanes_for(uint64_t cpu, const at_cost *c);
-double at_cost_ns(const at_cost *c, uint32_t lanes);
+at_status at_cg_cost_of(at_arena *a, const at_node *n, at_cg_cost *out);
+uint32_t at_lanes_for(uint64_t cpu, const at_cg_cost *c);
+double at_cg_cost_ns(const at_cg_cost *c, uint32_t lanes);
 // Blocks and grain from the cost of one task.
 int64_t at_grain_for(double task_ns, int64_t tasks);
 

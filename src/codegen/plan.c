@@ -41,7 +41,7 @@ static void split_loop(at_job *j, double ns) {
 }
 
 static at_status plan_loop(const at_cg_target *t, at_arena *a, at_job *j,
-                           const at_cost *cost) {
+                           const at_cg_cost *cost) {
   const at_node *n = j->node;
   at_cuts cuts = {.total = at_type_elements(&n->types[j->results[0]])};
   for (uint32_t r = 0; r < j->num_results; r++)
@@ -56,7 +56,7 @@ static at_status plan_loop(const at_cg_target *t, at_arena *a, at_job *j,
     j->lanes = AT_MIN(full, 16);
   }
   j->wide_index = cost->elements >= 1 << 28;
-  double ns = at_cost_ns(cost, j->lanes);
+  double ns = at_cg_cost_ns(cost, j->lanes);
   split_loop(j, ns);
   j->ns = ns * (double)cuts.total;
   return AT_OK;
@@ -64,11 +64,9 @@ static at_status plan_loop(const at_cg_target *t, at_arena *a, at_job *j,
 
 // Results with the same number of elements share a kernel.
 static at_status plan_loops(const at_cg_target *t, at_arena *a, const at_node *n,
-                            const int32_t *alias, at_planned *p) {
-  at_cost cost;
+                            const int32_t *alias, bool *done, at_planned *p) {
+  at_cg_cost cost;
   AT_TRY(at_cg_cost_of(a, n, &cost));
-  bool *done = at_new(a, bool, n->num_results + 1);
-  if (!done) return AT_NO_MEMORY("kernel plan");
   for (uint32_t r = 0; r < n->num_results; r++) {
     int64_t count = at_type_elements(&n->types[r]);
     if (done[r] || count == 0 || n->types[r].dtype == AT_TOKEN) continue;
@@ -91,7 +89,10 @@ at_status at_plan_node(const at_cg_target *t, at_arena *a, const at_node *n,
                        const int32_t *alias, at_planned *out) {
   if (!at_cg_supports(n))
     return AT_FAIL(AT_UNIMPLEMENTED, "code generation of %s", at_op_text(n->op));
-  return plan_loops(t, a, n, alias, out);
+  bool *done = at_new(a, bool, n->num_results + 1);
+  if (!done) return AT_NO_MEMORY("kernel plan");
+  AT_TRY(at_plan_reduces(t, a, n, alias, done, out));
+  return plan_loops(t, a, n, alias, done, out);
 }
 
 // ---- what can be generated ------------------------------------------------------------

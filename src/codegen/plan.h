@@ -17,4 +17,8 @@ at_status at_plan_node(const at_cg_target *t, at_arena *a, const at_node *n,
 at_status at_plan_job(at_arena *a, at_job_kind kind, const at_node *n,
                       const int32_t *alias, at_planned *p, at_job **out);
 
+// Kernels for results that are reduces (and elementwise steps after them).
+at_status at_plan_reduces(const at_cg_target *t, at_arena *a, const at_node *n,
+                          const int32_t *alias, bool *taken, at_planned *p);
+
 #endif

@@ -115,6 +115,39 @@ void at_reducer_seed(at_em *e, const at_reducer *r, const at_val *init, at_val *
   }
 }
 
+at_dtype at_reducer_partial_dtype(const at_reducer *r, uint32_t i) {
+  return narrow_sum(r) ? AT_F32 : at_reducer_dtype(r, i);
+}
+
+static LLVMValueRef lanes_of(at_em *e, LLVMValueRef v, uint32_t first, uint32_t n) {
+  LLVMTypeRef i32 = at_em_int(e, 32);
+  LLVMValueRef lane[AT_EM_MAX_LANES];
+  if (!v) return NULL;
+  if (n == 1)
+    return LLVMBuildExtractElement(e->b, v, LLVMConstInt(i32, first, false), "");
+  for (uint32_t i = 0; i < n; i++) lane[i] = LLVMConstInt(i32, first + i, false);
+  return LLVMBuildShuffleVector(e->b, v, LLVMGetPoison(LLVMTypeOf(v)),
+                                LLVMConstVector(lane, n), "");
+}
+
+void at_reducer_fold_lanes(at_em *e, const at_reducer *r, at_val *acc) {
+  at_val *high = at_new(e->arena, at_val, r->count);
+  if (!high) {
+    at_em_fail(e, AT_NO_MEMORY("reduction"));
+    return;
+  }
+  while (e->lanes > 1 && at_em_ok(e)) {
+    uint32_t h = e->lanes / 2;
+    for (uint32_t i = 0; i < r->count; i++) {
+      high[i] = (at_val){lanes_of(e, acc[i].re, h, h), lanes_of(e, acc[i].im, h, h)};
+      acc[i] = (at_val){lanes_of(e, acc[i].re, 0, h), lanes_of(e, acc[i].im, 0, h)};
+    }
+    e->lanes = h;
+    at_reducer_step(e, r, acc, high);
+  }
+  e->lanes = 1;
+}
+
 void at_reducer_finish(at_em *e, const at_reducer *r, at_val *acc) {
   if (narrow_sum(r)) acc[0] = at_em_normalize(e, at_reducer_dtype(r, 0), acc[0]);
 }

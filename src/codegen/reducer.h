@@ -21,6 +21,10 @@ void at_reducer_step(at_em *e, const at_reducer *r, at_val *acc, const at_val *x
 void at_reducer_seed(at_em *e, const at_reducer *r, const at_val *init, at_val *out);
 void at_reducer_finish(at_em *e, const at_reducer *r, at_val *acc);
 at_dtype at_reducer_dtype(const at_reducer *r, uint32_t i);
+// The type that keeps an unfinished accumulator: f32 for sums of narrow floats.
+at_dtype at_reducer_partial_dtype(const at_reducer *r, uint32_t i);
+// Combines the lanes of acc into scalars (e->lanes becomes 1).
+void at_reducer_fold_lanes(at_em *e, const at_reducer *r, at_val *acc);
 
 // Accumulators in memory, which become registers.
 typedef struct at_accs {

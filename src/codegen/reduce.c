@@ -1,0 +1,392 @@
+// Kernels of reductions, as planned: rows or columns, whole or in blocks.
+#include "codegen/job.h"
+#include "codegen/reducer.h"
+
+enum { AT_MAX_UNROLL = 8 };
+
+typedef struct at_rd {
+  at_reducer r;
+  at_val *init;  // scalars
+  at_accs acc[AT_MAX_UNROLL], tail;
+  at_val *tmp;
+} at_rd;
+
+typedef struct at_walk {
+  at_em *e;
+  const at_job *j;
+  at_rd *rd;
+  at_ix ix[AT_CG_MAX_RANK];
+  LLVMValueRef part;  // which block of the split digit
+  at_ix at;           // columns: the first output of the stripe,
+  uint32_t lanes, count;  // its vectors
+} at_walk;
+
+static at_rd *make_reducers(at_em *e, const at_job *j) {
+  at_rd *rd = at_new(e->arena, at_rd, j->num_reduces);
+  for (uint32_t i = 0; rd && i < j->num_reduces; i++) {
+    const at_node *n = j->reduces[i];
+    rd[i].r = at_reducer_of(n, n->regions[0]);
+    rd[i].init = at_new(e->arena, at_val, rd[i].r.count);
+    rd[i].tmp = at_new(e->arena, at_val, 2 * rd[i].r.count);
+    if (!rd[i].init || !rd[i].tmp) return NULL;
+  }
+  return rd;
+}
+
+static void load_inits(at_em *e, const at_job *j, at_rd *rd) {
+  const at_pos *none = at_pos_make(e, false, 0, NULL, NULL);
+  for (uint32_t i = 0; i < j->num_reduces; i++)
+    for (uint32_t k = 0; k < rd[i].r.count; k++)
+      rd[i].init[k] =
+          at_em_elem(e, rd[i].r.node->operands[rd[i].r.count + k], none);
+}
+
+// Fresh accumulators of e->lanes. Known operations start from their identity when
+// parts are combined later; in order they start from the init value.
+static void seed(at_walk *w, uint32_t i, at_accs *acc, bool identity) {
+  at_em *e = w->e;
+  at_rd *rd = &w->rd[i];
+  *acc = at_accs_make(e, &rd->r);
+  if (!at_em_ok(e)) return;
+  if (identity)
+    at_reducer_seed(e, &rd->r, rd->init, rd->tmp);
+  else
+    for (uint32_t k = 0; k < rd->r.count; k++)
+      rd->tmp[k] = at_em_splat_val(e, rd->init[k]);
+  at_accs_put(e, acc, rd->tmp);
+}
+
+// One step of every reducer on the accumulators numbered u (tail: UINT32_MAX).
+static void step_all(at_walk *w, uint32_t u) {
+  at_em *e = w->e;
+  uint32_t scope = at_em_scope_push(e);
+  const at_pos *p = at_pos_make(e, false, w->j->n, w->j->extent, w->ix);
+  for (uint32_t i = 0; i < w->j->num_reduces && at_em_ok(e); i++) {
+    at_rd *rd = &w->rd[i];
+    for (uint32_t k = 0; k < rd->r.count; k++)
+      rd->tmp[k] = at_em_elem(e, rd->r.node->operands[k], p);
+    at_accs_step(e, u == UINT32_MAX ? &rd->tail : &rd->acc[u], &rd->r, rd->tmp);
+  }
+  at_em_scope_pop(e, scope);
+}
+
+static void bounds(at_walk *w, uint32_t d, LLVMValueRef *lo, LLVMValueRef *hi) {
+  at_em *e = w->e;
+  const at_job *j = w->j;
+  *lo = at_em_i64(e, 0);
+  *hi = at_em_i64(e, j->extent[d]);
+  if (!j->split || j->split_digit != d) return;
+  LLVMValueRef s = at_em_i64(e, j->split);
+  *lo = LLVMBuildMul(e->b, w->part, s, "");
+  *hi = at_em_min(e, LLVMBuildAdd(e->b, *lo, s, ""), *hi);
+}
+
+static bool known_empty(LLVMValueRef lo, LLVMValueRef hi) {
+  return LLVMIsConstant(lo) && LLVMIsConstant(hi) &&
+         LLVMConstIntGetSExtValue(hi) <= LLVMConstIntGetSExtValue(lo);
+}
+
+// ---- rows -----------------------------------------------------------------------
+// A loop over [lo, hi) of the vector digit in steps of `count` vectors.
+static void row_loop(at_walk *w, LLVMValueRef lo, LLVMValueRef hi, uint32_t lanes,
+                     uint32_t count) {
+  at_em *e = w->e;
+  uint32_t d = w->j->vector;
+  int64_t step = (int64_t)lanes * count;
+  at_loop l;
+  if (known_empty(lo, hi)) return;
+  at_loop_begin(e, &l, lo, hi, step, 0, AT_MAX(0, w->j->extent[d] - step));
+  e->lanes = lanes;
+  for (uint32_t u = 0; u < count; u++) {
+    w->ix[d] = at_ix_lanes(e, at_ix_addc(l.i, (int64_t)u * lanes));
+    step_all(w, lanes == 1 && w->j->lanes > 1 ? UINT32_MAX : u);
+  }
+  e->lanes = 1;
+  at_loop_end(e, &l);
+}
+
+static void row_inner(at_walk *w) {
+  at_em *e = w->e;
+  const at_job *j = w->j;
+  LLVMValueRef lo, hi;
+  bounds(w, j->vector, &lo, &hi);
+  int64_t wide = (int64_t)j->lanes * j->unroll, size = j->extent[j->vector];
+  LLVMValueRef len = LLVMBuildSub(e->b, hi, lo, "");
+  LLVMValueRef a = LLVMBuildAdd(
+      e->b, lo, LLVMBuildAnd(e->b, len, at_em_i64(e, -wide), ""), "");
+  LLVMValueRef b = LLVMBuildAdd(
+      e->b, lo, LLVMBuildAnd(e->b, len, at_em_i64(e, -(int64_t)j->lanes), ""), "");
+  row_loop(w, lo, a, j->lanes, j->unroll);
+  if (size % wide && j->unroll > 1) row_loop(w, a, b, j->lanes, 1);
+  if (size % j->lanes) row_loop(w, b, hi, 1, 1);
+}
+
+static void nest(at_walk *w, uint32_t d, void (*inner)(at_walk *)) {
+  const at_job *j = w->j;
+  while (d < j->n && (!j->reduced[d] || d == j->vector)) d++;
+  if (d == j->n) {
+    inner(w);
+    return;
+  }
+  at_loop l;
+  LLVMValueRef lo, hi;
+  bounds(w, d, &lo, &hi);
+  at_loop_begin(w->e, &l, lo, hi, 1, 0, j->extent[d] - 1);
+  if (l.i.base) l.i.mult = 1;
+  w->ix[d] = l.i;
+  nest(w, d + 1, inner);
+  at_loop_end(w->e, &l);
+}
+
+// ---- results ----------------------------------------------------------------------
+static const at_pos *kept_pos(at_walk *w) {
+  int64_t extent[AT_CG_MAX_RANK];
+  at_ix ix[AT_CG_MAX_RANK];
+  uint32_t n = 0;
+  for (uint32_t d = 0; d < w->j->n; d++) {
+    if (w->j->reduced[d]) continue;
+    extent[n] = w->j->extent[d];
+    ix[n++] = w->ix[d];
+  }
+  return at_pos_make(w->e, false, n, extent, ix);
+}
+
+static int64_t outputs_of(const at_job *j) {
+  int64_t p = 1;
+  for (uint32_t d = 0; d < j->n; d++)
+    if (!j->reduced[d]) p *= j->extent[d];
+  return p;
+}
+
+// Base of the unfinished values of reducer i, result k, in scratch.
+static LLVMValueRef partial_base(at_em *e, const at_job *j, const at_rd *rd,
+                                 uint32_t i, uint32_t k) {
+  uint32_t slot = k;
+  for (uint32_t x = 0; x < i; x++) slot += rd[x].r.count;
+  int64_t bytes =
+      (int64_t)at_align_up((size_t)(outputs_of(j) * j->parts) * 16, 64) * slot;
+  LLVMValueRef at = at_em_i64(e, bytes);
+  return LLVMBuildGEP2(e->b, at_em_int(e, 8), at_job_scratch(e, j), &at, 1, "");
+}
+
+// acc (of e->lanes) is complete up to the init value: store it, or what the
+// epilogue makes of it, or leave it for the combining kernel.
+static void deliver(at_walk *w, at_val **acc, bool has_init) {
+  at_em *e = w->e;
+  const at_job *j = w->j;
+  const at_pos *p = kept_pos(w);
+  at_ix lin = at_pos_linear(e, p);
+  if (w->part) {
+    at_ix base = at_ix_of(w->part, 0, j->parts - 1, 1);
+    at_ix at = at_ix_add(e, at_ix_mulc(e, base, outputs_of(j)), lin);
+    for (uint32_t i = 0; i < j->num_reduces; i++)
+      for (uint32_t k = 0; k < w->rd[i].r.count && at_em_ok(e); k++)
+        at_em_store(e, partial_base(e, j, w->rd, i, k),
+                    at_reducer_partial_dtype(&w->rd[i].r, k), at, acc[i][k]);
+    return;
+  }
+  for (uint32_t i = 0; i < j->num_reduces && at_em_ok(e); i++) {
+    at_rd *rd = &w->rd[i];
+    if (!has_init && rd->r.op != AT_OP_PARAMETER) {
+      at_val v = at_em_splat_val(e, rd->init[0]);
+      at_reducer_step(e, &rd->r, &v, acc[i]);
+      acc[i][0] = v;
+    }
+    at_reducer_finish(e, &rd->r, acc[i]);
+    for (uint32_t k = 0; k < rd->r.count; k++) {
+      uint64_t key = (uint64_t)k << 16 | e->lanes << 8 | 3;
+      at_em_memo_put(e, rd->r.node, key, p, acc[i][k]);
+    }
+  }
+  at_val *v = at_new(e->arena, at_val, j->num_results);
+  if (!v) return;
+  for (uint32_t r = 0; r < j->num_results; r++)
+    v[r] = at_em_elem(e, at_job_root(j, r), p);
+  for (uint32_t r = 0; r < j->num_results && at_em_ok(e); r++)
+    at_em_store(e, at_job_result(e, j, j->results[r]),
+                at_value_type(at_job_root(j, r))->dtype, lin, v[r]);
+}
+
+static at_val **acc_table(at_walk *w) {
+  at_val **t = at_new(w->e->arena, at_val *, w->j->num_reduces);
+  for (uint32_t i = 0; t && i < w->j->num_reduces; i++)
+    if (!(t[i] = at_new(w->e->arena, at_val, w->rd[i].r.count))) return NULL;
+  if (!t) at_em_fail(w->e, AT_NO_MEMORY("reduction"));
+  return t;
+}
+
+static void emit_row(at_walk *w) {
+  at_em *e = w->e;
+  const at_job *j = w->j;
+  at_val **acc = acc_table(w);
+  if (!acc) return;
+  bool in_order = j->lanes == 1 && !w->part;
+  bool tail = j->lanes > 1 && j->extent[j->vector] % j->lanes;
+  e->lanes = j->lanes;
+  for (uint32_t i = 0; i < j->num_reduces; i++)
+    for (uint32_t u = 0; u < j->unroll; u++)
+      seed(w, i, &w->rd[i].acc[u], !in_order);
+  e->lanes = 1;
+  for (uint32_t i = 0; tail && i < j->num_reduces; i++)
+    seed(w, i, &w->rd[i].tail, true);
+  if (!at_em_ok(e)) return;
+  nest(w, 0, row_inner);
+  for (uint32_t i = 0; i < j->num_reduces && at_em_ok(e); i++) {
+    at_rd *rd = &w->rd[i];
+    e->lanes = j->lanes;
+    at_accs_get(e, &rd->acc[0], acc[i]);
+    for (uint32_t u = 1; u < j->unroll; u++) {
+      at_accs_get(e, &rd->acc[u], rd->tmp);
+      at_reducer_step(e, &rd->r, acc[i], rd->tmp);
+    }
+    at_reducer_fold_lanes(e, &rd->r, acc[i]);
+    if (!tail) continue;
+    at_accs_get(e, &rd->tail, rd->tmp);
+    at_reducer_step(e, &rd->r, acc[i], rd->tmp);
+  }
+  e->lanes = 1;
+  if (at_em_ok(e)) deliver(w, acc, in_order);
+}
+
+// ---- columns -------------------------------------------------------------------------
+static void column_inner(at_walk *w) {
+  at_em *e = w->e;
+  e->lanes = w->lanes;
+  for (uint32_t u = 0; u < w->count; u++) {
+    w->ix[w->j->vector] =
+        at_ix_lanes(e, at_ix_addc(w->at, (int64_t)u * w->lanes));
+    step_all(w, u);
+  }
+  e->lanes = 1;
+}
+
+// A loop over [lo, hi) of the vector digit: `count` vectors of outputs a time.
+static void column_loop(at_walk *w, LLVMValueRef lo, LLVMValueRef hi, uint32_t lanes,
+                        uint32_t count) {
+  at_em *e = w->e;
+  const at_job *j = w->j;
+  int64_t step = (int64_t)lanes * count;
+  at_loop l;
+  if (known_empty(lo, hi)) return;
+  at_loop_begin(e, &l, lo, hi, step, 0, AT_MAX(0, j->extent[j->vector] - step));
+  w->at = l.i;
+  w->lanes = lanes;
+  w->count = count;
+  bool identity = w->part != NULL;
+  e->lanes = lanes;
+  for (uint32_t i = 0; i < j->num_reduces; i++)
+    for (uint32_t u = 0; u < count; u++) seed(w, i, &w->rd[i].acc[u], identity);
+  e->lanes = 1;
+  if (at_em_ok(e)) nest(w, 0, column_inner);
+  at_val **acc = acc_table(w);
+  for (uint32_t u = 0; acc && u < count && at_em_ok(e); u++) {
+    e->lanes = lanes;
+    for (uint32_t i = 0; i < j->num_reduces; i++)
+      at_accs_get(e, &w->rd[i].acc[u], acc[i]);
+    w->ix[j->vector] = at_ix_lanes(e, at_ix_addc(l.i, (int64_t)u * lanes));
+    deliver(w, acc, !identity);
+  }
+  e->lanes = 1;
+  at_loop_end(e, &l);
+}
+
+static void emit_columns(at_walk *w, LLVMValueRef lo, LLVMValueRef hi) {
+  at_em *e = w->e;
+  const at_job *j = w->j;
+  int64_t size = j->extent[j->vector], wide = (int64_t)j->lanes * j->unroll;
+  LLVMValueRef len = LLVMBuildSub(e->b, hi, lo, "");
+  LLVMValueRef a = LLVMBuildAdd(
+      e->b, lo, LLVMBuildAnd(e->b, len, at_em_i64(e, -wide), ""), "");
+  LLVMValueRef b = LLVMBuildAdd(
+      e->b, lo, LLVMBuildAnd(e->b, len, at_em_i64(e, -(int64_t)j->lanes), ""), "");
+  if (size >= wide) column_loop(w, lo, a, j->lanes, j->unroll);
+  if (size % wide && j->unroll > 1) column_loop(w, a, b, j->lanes, 1);
+  if (size % j->lanes) column_loop(w, b, hi, 1, 1);
+}
+
+// ---- the kernels -----------------------------------------------------------------------
+void at_job_emit_reduce(at_em *e, const at_job *j, LLVMValueRef begin,
+                        LLVMValueRef end) {
+  at_walk *w = at_new(e->arena, at_walk, 1);
+  if (w) *w = (at_walk){.e = e, .j = j, .rd = make_reducers(e, j)};
+  if (!w || !w->rd) {
+    at_em_fail(e, AT_NO_MEMORY("reduction"));
+    return;
+  }
+  load_inits(e, j, w->rd);
+  at_loop tasks;
+  at_loop_begin(e, &tasks, begin, end, 1, 0, j->tasks - 1);
+  at_ix t = tasks.i;
+  bool columns = !j->reduced[j->vector];
+  LLVMValueRef lo = NULL, hi = NULL;
+  if (j->split) {
+    w->part = at_ix_value(e, at_ix_modc(e, t, j->parts));
+    t = at_ix_divc(e, t, j->parts);
+  }
+  if (columns) {
+    int64_t size = j->extent[j->vector], blocks = at_ceil_div(size, j->block);
+    LLVMValueRef b = at_em_i64(e, j->block);
+    lo = LLVMBuildMul(e->b, at_ix_value(e, at_ix_modc(e, t, blocks)), b, "");
+    hi = at_em_min(e, LLVMBuildAdd(e->b, lo, b, ""), at_em_i64(e, size));
+    if (blocks == 1) hi = at_em_i64(e, size);
+    t = at_ix_divc(e, t, blocks);
+  }
+  for (uint32_t d = j->n; d-- > 0;) {
+    if (j->reduced[d] || d == j->vector) continue;
+    w->ix[d] = at_ix_modc(e, t, j->extent[d]);
+    t = at_ix_divc(e, t, j->extent[d]);
+  }
+  if (columns)
+    emit_columns(w, lo, hi);
+  else
+    emit_row(w);
+  at_loop_end(e, &tasks);
+}
+
+// Adds up the blocks of outputs [lo, hi), `lanes` at a time.
+static void combine_loop(at_walk *w, LLVMValueRef lo, LLVMValueRef hi,
+                         uint32_t lanes) {
+  at_em *e = w->e;
+  const at_job *j = w->j;
+  at_loop l, parts;
+  at_loop_begin(e, &l, lo, hi, lanes, 0, AT_MAX(0, j->extent[0] - (int64_t)lanes));
+  e->lanes = lanes;
+  w->ix[0] = at_ix_lanes(e, l.i);
+  for (uint32_t i = 0; i < j->num_reduces; i++) seed(w, i, &w->rd[i].acc[0], true);
+  at_loop_range(e, &parts, 0, j->parts, 1);
+  at_ix at = at_ix_add(e, at_ix_mulc(e, parts.i, j->extent[0]), w->ix[0]);
+  for (uint32_t i = 0; i < j->num_reduces && at_em_ok(e); i++) {
+    at_rd *rd = &w->rd[i];
+    for (uint32_t k = 0; k < rd->r.count; k++)
+      rd->tmp[k] = at_em_load(e, partial_base(e, j, w->rd, i, k),
+                              at_reducer_partial_dtype(&rd->r, k), at, false);
+    at_accs_step(e, &rd->acc[0], &rd->r, rd->tmp);
+  }
+  at_loop_end(e, &parts);
+  at_val **acc = acc_table(w);
+  for (uint32_t i = 0; acc && i < j->num_reduces && at_em_ok(e); i++)
+    at_accs_get(e, &w->rd[i].acc[0], acc[i]);
+  if (acc && at_em_ok(e)) deliver(w, acc, false);
+  e->lanes = 1;
+  at_loop_end(e, &l);
+}
+
+void at_job_emit_combine(at_em *e, const at_job *j, LLVMValueRef begin,
+                         LLVMValueRef end) {
+  at_walk *w = at_new(e->arena, at_walk, 1);
+  if (w) *w = (at_walk){.e = e, .j = j, .rd = make_reducers(e, j)};
+  if (!w || !w->rd) {
+    at_em_fail(e, AT_NO_MEMORY("reduction"));
+    return;
+  }
+  load_inits(e, j, w->rd);
+  LLVMValueRef b = at_em_i64(e, j->block), size = at_em_i64(e, j->extent[0]);
+  LLVMValueRef lo = LLVMBuildMul(e->b, begin, b, "");
+  LLVMValueRef hi = at_em_min(e, LLVMBuildMul(e->b, end, b, ""), size);
+  LLVMValueRef mid = hi;
+  if (j->extent[0] % j->lanes)
+    mid = LLVMBuildAnd(e->b, hi, at_em_i64(e, -(int64_t)j->lanes), "");
+  if (j->lanes > 1) combine_loop(w, lo, mid, j->lanes);
+  if (j->lanes == 1 || j->extent[0] % j->lanes)
+    combine_loop(w, j->lanes == 1 ? lo : mid, hi, 1);
+}
