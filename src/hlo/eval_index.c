@@ -179,7 +179,11 @@ AT_EVAL(scatter) {
   at_body body;
   AT_TRY_ALLOC(data, at_new(e->cx->arena, uint8_t *, inputs));
   for (uint32_t k = 0; k < inputs; k++) {
-    if (e->n->types[k].dtype != e->in[k]->type.dtype)
+    at_node **params = e->n->regions[0]->params;
+    if (e->n->types[k].dtype != e->in[k]->type.dtype ||
+        params[k]->types[0].dtype != e->in[k]->type.dtype ||
+        params[inputs + k]->types[0].dtype !=
+            e->in[inputs + 1 + k]->type.dtype)
       return AT_FAIL(AT_UNIMPLEMENTED,
                      "evaluator: scatter that changes the element type");
     AT_TRY(copy_of(e, e->in[k], &e->out[k], &data[k]));

@@ -1,8 +1,8 @@
 // The text form. One node, one line; ids are the nodes' own, so that a message
 // that says %12 can be found in a dump. parse.c reads it back.
 //
-//   hlo module "jit_f" replicas=1 partitions=1 entry "main" {
-//   func "main" (%0: f32[2] {alias=0}) -> (f32[2] {name="out"}) {
+//   hlo module "jit_f" entry="main" {
+//   func "main" (%0: f32[2] <alias=0>) -> (f32[2] <name="out">) {
 //     %1 = add %0, %0 : f32[2] @"f.py":3:5("jit(f)/add")
 //     %2, a while with two results, is used as %2.0 and %2.1:
 //     %2:2 = while %1, %0 {dimension=0} ({(%3: ...) ... return ...} {...}) : ...
@@ -212,7 +212,7 @@ static void print_io(at_strbuf *b, const at_io_info *io) {
                {"layout", io->layout},
                {"memory_kind", io->memory_kind},
                {"name", io->name}};
-  const char *sep = " {";
+  const char *sep = " <";
   if (io->alias >= 0) at_strbuf_addf(b, "%salias=%d", sep, io->alias), sep = ", ";
   if (io->donor) at_strbuf_addf(b, "%sdonor", sep), sep = ", ";
   for (size_t i = 0; i < AT_LEN(texts); i++) {
@@ -221,7 +221,7 @@ static void print_io(at_strbuf *b, const at_io_info *io) {
     print_quoted(b, at_str_of(texts[i].text));
     sep = ", ";
   }
-  if (*sep == ',') at_strbuf_addc(b, '}');
+  if (*sep == ',') at_strbuf_addc(b, '>');
 }
 
 static void print_params(printer *p, const at_comp *c, const at_io_info *io) {
