@@ -1,0 +1,70 @@
+"""The atoll command on real programs."""
+import json
+import os
+import pathlib
+import subprocess
+
+import numpy as np
+
+COMMAND = str(pathlib.Path(os.environ["ATOLL_LIBRARY"]).parent / "atoll")
+PROGRAM = """
+module @affine {
+  func.func public @main(%x: tensor<2x3xf32>, %y: tensor<2x3xf32>) -> (tensor<2x3xf32>) {
+    %0 = stablehlo.multiply %x, %y : tensor<2x3xf32>
+    %1 = stablehlo.add %0, %x : tensor<2x3xf32>
+    return %1 : tensor<2x3xf32>
+  }
+}
+"""
+
+
+def atoll(*args, **kwargs):
+    return subprocess.run([COMMAND, *map(str, args)], capture_output=True, text=True, **kwargs)
+
+
+def test_run_with_inputs_and_results(tmp_path):
+    program, inputs, results = tmp_path / "p.mlir", tmp_path / "in.npz", tmp_path / "out.npz"
+    program.write_text(PROGRAM)
+    x, y = np.arange(6, dtype=np.float32).reshape(2, 3), np.full((2, 3), 2, np.float32)
+    np.savez(inputs, x=x, y=np.asfortranarray(y))
+    done = atoll("run", "--json", f"--out={results}", program, inputs)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["results"] == ["f32[2,3]"]
+    np.testing.assert_array_equal(np.load(results)["out0"], x * y + x)
+
+
+def test_dump_every_stage(tmp_path):
+    program = tmp_path / "p.mlir"
+    program.write_text(PROGRAM)
+    wanted = {"mlir": "stablehlo.add", "hlo": "add", "optimized": "main", "steps": "kernel", "llvm": "define", "asm": "ret"}
+    for stage, word in wanted.items():
+        done = atoll("dump", f"--stage={stage}", program)
+        assert done.returncode == 0 and word in done.stdout, (stage, done.stdout[:500], done.stderr)
+    optimized = atoll("dump", "--stage=optimized", program).stdout
+    again = tmp_path / "p.hlo"
+    again.write_text(optimized)
+    assert atoll("run", again).returncode == 0
+
+
+def test_doctor_and_tables():
+    topics = {row["topic"] for row in json.loads(atoll("doctor", "--json").stdout)}
+    assert {"cores", "memory", "huge pages", "libatoll.so"} <= topics
+    assert "dot_general" in atoll("dump", "--ops-doc").stdout
+    assert "ATOLL_TARGET" in atoll("dump", "--flags-doc").stdout
+
+
+def test_errors_say_what_is_wrong(tmp_path):
+    bad = tmp_path / "bad.mlir"
+    bad.write_text(PROGRAM.replace("stablehlo.add %0, %x", "stablehlo.add %0, %nowhere"))
+    done = atoll("run", bad)
+    assert done.returncode == 2 and "nowhere" in done.stderr
+    assert atoll("run").returncode == 2
+    assert atoll("dump", "--stage=nothing", bad).returncode == 2
+    assert "usage" in atoll().stderr
+    assert atoll("run", tmp_path / "absent.mlir").returncode == 1
+
+
+def test_docs_are_generated():
+    top = pathlib.Path(os.environ["AT_SOURCE_DIR"])
+    for flag, name in (("--ops-doc", "ops.md"), ("--flags-doc", "config.md"), ("--import-doc", "import.md")):
+        assert (top / "docs" / name).read_text() == atoll("dump", flag).stdout, f"run tools/docs.sh: docs/{name} is old"
