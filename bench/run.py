@@ -78,7 +78,7 @@ def agree(a, b, tolerance):
 def measure(name, rounds, devices):
     work = make(name)
     sides = {k: Side(d, work.fn, work.inputs) for k, d in devices.items()}
-    same = agree(sides["atoll"].result, sides["xla"].result, work.tolerance) if work.tolerance else None
+    same = agree(sides["atoll"].result, sides["xla"].result, work.tolerance) if work.tolerance is not None else None
     once = max(1e-7, sides["xla"].run(1))
     repeat = max(1, math.ceil(2e-3 / once))
     samples = {k: [] for k in sides}
@@ -97,7 +97,7 @@ def main():
     parser.add_argument("--out")
     args = parser.parse_args()
     devices = {"atoll": jax.devices()[0], "xla": jax.devices("cpu")[0]}
-    print(f"Atoll: {devices['atoll'].client.platform_version.splitlines()[0]}; peer: XLA:CPU of jaxlib {jax.lib.__version__}")
+    print(f"Atoll: {devices['atoll'].client.platform_version.splitlines()[-1]}; peer: XLA:CPU of jaxlib {jax.lib.__version__}")
     limits = machine_limits()
     print("limits:", ", ".join(f"{k} {v:.0f}" for k, v in limits.items() if v))
     print(f"{'workload':28s} {'Atoll ms':>10s} {'XLA ms':>10s} {'ratio':>7s} {'limit':>6s} {'compile s':>10s} {'XLA s':>7s}  same")

@@ -22,7 +22,7 @@ def adam(params, grads, state, step, lr, b1=0.9, b2=0.999, eps=1e-8):
 
 def banner():
     client = jax.devices()[0].client
-    print(f"JAX {jax.__version__} on {jax.devices()[0].device_kind}: {client.platform_version.splitlines()[0]}")
+    print(f"JAX {jax.__version__} on {jax.devices()[0].device_kind}: {client.platform_version.splitlines()[-1]}")
     if "atoll" not in client.platform_version.lower():
         raise SystemExit("this is not Atoll: set TPU_LIBRARY_PATH to libatoll.so (see README)")
 
