@@ -5,7 +5,7 @@
 
 #include "base/parallel_internal.h"
 
-enum { kWaitSpinNs = 3000 };
+enum { kWaitSpinNs = 5000 };
 
 typedef enum waiter_kind {
   WAITS_FIBER,

@@ -24,7 +24,7 @@
 #include <sanitizer/tsan_interface.h>
 #endif
 
-enum { kIdleSpinNs = 8000, kKeptStacks = 64, kPage = 4096 };
+enum { kIdleSpinNs = 20000, kKeptStacks = 64, kPage = 4096 };
 
 struct at_fiber {
   at_fiber *next;  // in the run queue or in the list of spare fibers

@@ -16,7 +16,8 @@ void at_pool_destroy(at_pool *p);
 uint32_t at_pool_threads(const at_pool *p);
 // Calls fn(arg, begin, end, worker) over [0, n) in chunks of at most `grain`
 // (>= 1) until all are done; the caller works too. worker < at_pool_threads.
-// Chunks are claimed dynamically; fn must not depend on which thread runs it.
+// Chunks are claimed dynamically; fn must not depend on which thread runs it. Helpers
+// take over the caller's floating-point modes (rounding, flushing of denormals).
 // Nested calls run inline, and so does a second caller while a first one is inside.
 // fn must not wait for an event. No allocation, no lock on the fast path.
 typedef void (*at_range_fn)(void *arg, int64_t begin, int64_t end, uint32_t worker);

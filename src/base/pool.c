@@ -5,6 +5,7 @@
 // protection.
 #include <pthread.h>
 #include <stdlib.h>
+#include <xmmintrin.h>
 
 #include "base/parallel_internal.h"
 
@@ -26,6 +27,8 @@ struct at_pool {
   int64_t n, grain;
   at_range_fn fn;
   void *arg;
+  uint32_t
+      fp_modes;  // the caller's MXCSR: chunks must not depend on the thread
   _Alignas(64) _Atomic uint32_t busy;  // a caller owns the job fields
   _Atomic uint32_t sleepers;
   _Atomic bool stop;
@@ -69,6 +72,7 @@ static void join(at_pool *p, uint64_t gate, uint32_t worker) {
     if (!(gate & GATE_OPEN) || GATE_EPOCH(gate) != epoch) return;
   } while (!atomic_compare_exchange_weak_explicit(
       &p->gate, &gate, gate + 1, memory_order_acquire, memory_order_acquire));
+  if ((_mm_getcsr() & ~0x3fu) != p->fp_modes) _mm_setcsr(p->fp_modes);
   run_chunks(p, worker);
   gate = atomic_fetch_sub_explicit(&p->gate, 1, memory_order_release) - 1;
   if ((gate & GATE_WAITING) && !(gate & GATE_ACTIVE))
@@ -156,6 +160,7 @@ void at_pool_for(at_pool *p, int64_t n, int64_t grain, at_range_fn fn,
   p->arg = arg;
   p->n = n;
   p->grain = grain;
+  p->fp_modes = _mm_getcsr() & ~0x3fu;  // without the sticky exception flags
   atomic_store_explicit(&p->next, 0, memory_order_relaxed);
   open_gate(p, at_ceil_div(n, grain));
   t_inside = true;

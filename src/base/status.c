@@ -15,8 +15,9 @@ struct at_error {
 
 // One per code, for when the heap is gone: errors must still travel.
 static at_error g_static[17] = {
-#define S(c) [c] = {c, 0, true, "", (char *)"out of host memory while reporting an error"}
-    S(1), S(2), S(3), S(4), S(5), S(6), S(7), S(8),
+#define S(c) \
+  [c] = {c, 0, true, "", (char *)"out of host memory while reporting an error"}
+    S(1), S(2),  S(3),  S(4),  S(5),  S(6),  S(7),  S(8),
     S(9), S(10), S(11), S(12), S(13), S(14), S(15), S(16),
 #undef S
 };
@@ -69,11 +70,23 @@ const char *at_status_file(at_status s) { return s.err ? s.err->file : ""; }
 int at_status_line(at_status s) { return s.err ? s.err->line : 0; }
 
 const char *at_code_name(at_code code) {
-  static const char *const names[] = {
-      "OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED",
-      "NOT_FOUND", "ALREADY_EXISTS", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED",
-      "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED",
-      "INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED"};
+  static const char *const names[] = {"OK",
+                                      "CANCELLED",
+                                      "UNKNOWN",
+                                      "INVALID_ARGUMENT",
+                                      "DEADLINE_EXCEEDED",
+                                      "NOT_FOUND",
+                                      "ALREADY_EXISTS",
+                                      "PERMISSION_DENIED",
+                                      "RESOURCE_EXHAUSTED",
+                                      "FAILED_PRECONDITION",
+                                      "ABORTED",
+                                      "OUT_OF_RANGE",
+                                      "UNIMPLEMENTED",
+                                      "INTERNAL",
+                                      "UNAVAILABLE",
+                                      "DATA_LOSS",
+                                      "UNAUTHENTICATED"};
   return (unsigned)code < sizeof names / sizeof *names ? names[code] : "?";
 }
 

@@ -430,6 +430,29 @@ static void large_transfers_go_both_ways(void **state) {
   free(w);
 }
 
+static void denormals_are_flushed_everywhere(void **state) {
+  at_runtime *rt = test_runtime("v6e", 2);
+  at_chip *c = at_runtime_chip(rt, 0);
+  enum { N = 5000 };
+  float v[N], z[N] = {0};
+  for (int i = 0; i < N; i++) v[i] = 1e-40f;
+  for (int queued = 0; queued < 2; queued++) {
+    at_loaded *l = test_load(rt, add_program(N, queued ? 1e9 : 1));
+    at_buffer *a[2] = {test_array(c, v, N), test_array(c, z, N)};
+    at_buffer *out = run1(l, c, a, 2);
+    float got[N];
+    test_fetch(out, got, N);
+    for (int i = 0; i < N; i++) assert_true(got[i] == 0);
+    volatile float tiny = 1e-40f;
+    assert_true(tiny * 0.5f > 0);  // the caller's own mode is back
+    at_buffer_release(out);
+    at_buffer_release(a[0]);
+    at_buffer_release(a[1]);
+    at_loaded_release(l);
+  }
+  at_runtime_destroy(rt);
+}
+
 static long resident_kib(void) {
   long pages = 0, ignored;
   FILE *f = fopen("/proc/self/statm", "r");
@@ -535,6 +558,7 @@ int main(void) {
       cmocka_unit_test(hbm_is_a_limit_that_explains_itself),
       cmocka_unit_test(strided_sources_become_dense),
       cmocka_unit_test(large_transfers_go_both_ways),
+      cmocka_unit_test(denormals_are_flushed_everywhere),
       cmocka_unit_test(memory_stays_put_over_many_launches),
       cmocka_unit_test(forked_children_are_told),
       cmocka_unit_test(report_dispatch_time),
