@@ -222,8 +222,6 @@ typedef struct at_pjrt_program {
   size_t *output_ranks;
   const char **output_kinds, **input_kinds;
   size_t *output_kind_sizes, *input_kind_sizes;
-  const char **output_shardings, **input_shardings;
-  size_t *output_sharding_sizes, *input_sharding_sizes;
   PJRT_NamedValue *properties;
   PJRT_Layouts_MemoryLayout *layouts;  // inputs, then outputs
   PJRT_Layouts_MemoryLayout **layout_pointers;

@@ -12,9 +12,6 @@ struct PLUGIN_Profiler {
 struct PLUGIN_Profiler_Error {
   PJRT_Error error;
 };
-struct PLUGIN_Profiler_ConsumeResult {
-  void *vtable;
-};
 
 static PLUGIN_Profiler_Error *as_error(PJRT_Error *e) {
   return (PLUGIN_Profiler_Error *)e;
@@ -86,28 +83,9 @@ static PLUGIN_Profiler_Error *collect(PLUGIN_Profiler_CollectData_Args *a) {
   return NULL;
 }
 
-static PLUGIN_Profiler_Error *consume(PLUGIN_Profiler_Consume_Args *a) {
-  CHECK(PLUGIN_Profiler_Consume_Args, a->profiler);
-  static PLUGIN_Profiler_ConsumeResult nothing;
-  a->result = &nothing;
-  return NULL;
-}
-
-static PLUGIN_Profiler_Error *consume_result_destroy(
-    PLUGIN_Profiler_ConsumeResult_Destroy_Args *a) {
-  CHECK(PLUGIN_Profiler_ConsumeResult_Destroy_Args, a);
-  return NULL;
-}
-
-static PLUGIN_Profiler_Error *serialize(PLUGIN_Profiler_Serialize_Args *a) {
-  CHECK(PLUGIN_Profiler_Serialize_Args, a->profiler);
-  a->serialized_bytes = "";
-  a->serialized_size = 0;
-  return NULL;
-}
-
 static PLUGIN_Profiler_Api profiler_api = {
-    .struct_size = PLUGIN_Profiler_Api_STRUCT_SIZE,
+    // JAX 0.10.2 refuses a table of any other size than up to collect_data.
+    .struct_size = offsetof(PLUGIN_Profiler_Api, consume),
     .error_destroy = error_destroy,
     .error_message = error_message,
     .error_get_code = error_get_code,
@@ -116,9 +94,6 @@ static PLUGIN_Profiler_Api profiler_api = {
     .start = start,
     .stop = stop,
     .collect_data = collect,
-    .consume = consume,
-    .consume_result_destroy = consume_result_destroy,
-    .serialize = serialize,
 };
 
 PJRT_Profiler_Extension at_pjrt_profiler_extension = {

@@ -98,15 +98,12 @@ static at_status read_outputs(at_pjrt_program *p, const at_xio *io) {
   return AT_OK;
 }
 
-static void read_strings(at_bytes block, const at_xio *io, uint32_t n,
-                         const char **kinds, size_t *kind_sizes,
-                         const char **shardings, size_t *sharding_sizes) {
+static void read_kinds(at_bytes block, const at_xio *io, uint32_t n,
+                       const char **kinds, size_t *kind_sizes) {
   for (uint32_t i = 0; i < n; i++) {
     kinds[i] = io[i].memory_kind ? string(block, io[i].memory_kind)
                                  : at_memory_kind_name(AT_MEM_DEVICE);
     kind_sizes[i] = strlen(kinds[i]);
-    shardings[i] = string(block, io[i].sharding);
-    sharding_sizes[i] = strlen(shardings[i]);
   }
 }
 
@@ -129,8 +126,8 @@ static at_status program_fill(at_pjrt_program *p) {
   p->num_properties = (uint32_t)np;
   p->output_types = calloc(no + 1, sizeof *p->output_types);
   p->output_ranks = calloc(no + 1, sizeof *p->output_ranks);
-  p->output_kinds = calloc(2 * (ni + no) + 2, sizeof(char *));
-  p->output_kind_sizes = calloc(2 * (ni + no) + 2, sizeof(size_t));
+  p->output_kinds = calloc(ni + no + 1, sizeof(char *));
+  p->output_kind_sizes = calloc(ni + no + 1, sizeof(size_t));
   p->properties = calloc(np + 1, sizeof *p->properties);
   p->layouts = calloc(ni + no + 1, sizeof *p->layouts);
   p->layout_pointers = calloc(ni + no + 1, sizeof(void *));
@@ -139,17 +136,11 @@ static at_status program_fill(at_pjrt_program *p) {
       !p->layout_pointers)
     return NO_MEMORY();
   p->input_kinds = p->output_kinds + no;
-  p->output_shardings = p->input_kinds + ni;
-  p->input_shardings = p->output_shardings + no;
   p->input_kind_sizes = p->output_kind_sizes + no;
-  p->output_sharding_sizes = p->input_kind_sizes + ni;
-  p->input_sharding_sizes = p->output_sharding_sizes + no;
-  read_strings(p->executable, in, p->num_inputs, p->input_kinds,
-               p->input_kind_sizes, p->input_shardings,
-               p->input_sharding_sizes);
-  read_strings(p->executable, out, p->num_outputs, p->output_kinds,
-               p->output_kind_sizes, p->output_shardings,
-               p->output_sharding_sizes);
+  read_kinds(p->executable, in, p->num_inputs, p->input_kinds,
+             p->input_kind_sizes);
+  read_kinds(p->executable, out, p->num_outputs, p->output_kinds,
+             p->output_kind_sizes);
   for (uint64_t i = 0; i < ni + no; i++) p->layout_pointers[i] = &p->layouts[i];
   for (uint32_t i = 0; i < p->num_inputs; i++) {
     at_dtype dtype;
@@ -314,7 +305,7 @@ at_status at_pjrt_program_read(at_bytes in, at_bytes options_override,
                                at_pjrt_program **out) {
   serial_header h;
   if (in.len < sizeof h ||
-      (memcpy(&h, in.ptr, sizeof h), h.magic != SERIAL_MAGIC))
+      (memcpy(&h, in.ptr, sizeof h), h.magic != SERIAL_MAGIC || h.pad))
     return AT_FAIL(AT_INVALID_ARGUMENT,
                    "not an executable that this plug-in serialised");
   at_bytes body = {in.ptr + sizeof h, in.len - sizeof h};

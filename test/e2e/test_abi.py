@@ -146,6 +146,31 @@ def test_bad_programs(api, code, fmt, expect):
        abi.PJRT_Client_Destroy_Args(struct_size=24, client=c))
 
 
+ADD = """
+func.func public @main(%a: tensor<4xf32>) -> tensor<4xf32> {
+  %0 = stablehlo.add %a, %a : tensor<4xf32>
+  return %0 : tensor<4xf32>
+}
+"""
+
+
+def test_damaged_executables_are_refused(library):
+  import random
+  from pypjrt._loader import Plugin
+  from pypjrt.client import Client
+  c = Client(Plugin(library))
+  blob = c.compile(ADD).serialize()
+  assert c.deserialize_executable(blob).num_outputs == 1
+  rng = random.Random(0)
+  for n in list(range(0, len(blob), 97)) + [0, 1, 7, len(blob) - 1]:
+    with pytest.raises(pypjrt.errors.PjrtError):
+      c.deserialize_executable(blob[:n])
+    bad = bytearray(blob)
+    bad[rng.randrange(len(bad))] ^= 1 << rng.randrange(8)
+    with pytest.raises(pypjrt.errors.PjrtError):
+      c.deserialize_executable(bytes(bad))
+
+
 def test_conform(library):
   p = subprocess.run([sys.executable, "-m", "pypjrt.conform", "-v", library],
                      capture_output=True, text=True, timeout=300)

@@ -112,7 +112,7 @@ def test_over_hbm(python):
 import jax, numpy as np
 x = [jax.device_put(np.zeros((1 << 20,), np.float32)) for _ in range(3)]
 try:
-  jax.jit(lambda: jax.numpy.zeros((1 << 34,), "float32"))()
+  jax.jit(lambda: jax.numpy.zeros((1 << 34,), "float32"))().block_until_ready()
 except Exception as e:
   print(type(e).__name__, str(e)[:200])
 """)
