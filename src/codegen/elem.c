@@ -21,6 +21,10 @@ const at_home *at_em_home(at_em *e, at_value v) {
 }
 
 void at_em_body(at_em *e, const at_comp *c, const at_val *args, at_val *out) {
+  if (at_em_has_control(c)) {
+    at_em_body_in_order(e, c, args, out);
+    return;
+  }
   uint32_t scope = at_em_scope_push(e);
   for (uint32_t i = 0; i < c->num_params; i++)
     at_em_bind(e, (at_value){c->params[i], 0}, (at_home){.val = args[i]});

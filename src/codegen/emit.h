@@ -176,6 +176,9 @@ LLVMValueRef at_em_compare(at_em *e, at_dtype t, at_direction d, at_compare_type
                            at_val a, at_val b);
 // Runs a region of scalars on registers; results in out.
 void at_em_body(at_em *e, const at_comp *c, const at_val *args, at_val *out);
+// Regions with loops and branches (e->lanes must be 1).
+bool at_em_has_control(const at_comp *c);
+void at_em_body_in_order(at_em *e, const at_comp *c, const at_val *args, at_val *out);
 // Bodies of at_em_elem, by theme.
 at_val at_em_elem_move(at_em *e, const at_node *n, const at_pos *p);
 at_val at_em_elem_reduce(at_em *e, at_value v, const at_pos *p);

@@ -49,8 +49,12 @@ static void bind_operands(at_em *e, const at_job *j) {
 
 at_status at_job_emit(at_em *e, const at_job *j) {
   if (j->node) bind_operands(e, j);
-  LLVMValueRef begin = LLVMGetParam(e->fn, 1), end = LLVMGetParam(e->fn, 2);
+  bool range = j->kind != AT_JOB_COMPARATOR;
+  LLVMValueRef begin = range ? LLVMGetParam(e->fn, 1) : NULL;
+  LLVMValueRef end = range ? LLVMGetParam(e->fn, 2) : NULL;
   switch (j->kind) {
+    case AT_JOB_SCALAR: at_job_emit_scalar(e, j); break;
+    case AT_JOB_COMPARATOR: at_job_emit_comparator(e, j); break;
     case AT_JOB_LOOP: at_job_emit_loop(e, j, begin, end); break;
     case AT_JOB_REDUCE: at_job_emit_reduce(e, j, begin, end); break;
     case AT_JOB_COMBINE: at_job_emit_combine(e, j, begin, end); break;
@@ -58,7 +62,7 @@ at_status at_job_emit(at_em *e, const at_job *j) {
       at_em_fail(e, AT_FAIL(AT_UNIMPLEMENTED, "code generation of %s",
                             at_op_text(j->node->op)));
   }
-  if (at_em_ok(e)) LLVMBuildRetVoid(e->b);
+  if (at_em_ok(e) && range) LLVMBuildRetVoid(e->b);
   at_status st = e->st;
   e->st = AT_OK;
   if (st.err && j->node) return at_status_prefix(st, "%s", at_op_text(j->node->op));

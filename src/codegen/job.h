@@ -89,6 +89,8 @@ at_status at_job_emit(at_em *e, const at_job *j);
 void at_job_emit_loop(at_em *e, const at_job *j, LLVMValueRef begin, LLVMValueRef end);
 void at_job_emit_reduce(at_em *e, const at_job *j, LLVMValueRef begin, LLVMValueRef end);
 void at_job_emit_combine(at_em *e, const at_job *j, LLVMValueRef begin, LLVMValueRef end);
+void at_job_emit_scalar(at_em *e, const at_job *j);
+void at_job_emit_comparator(at_em *e, const at_job *j);
 LLVMValueRef at_job_buffer(at_em *e, uint32_t index);  // base pointer
 LLVMValueRef at_job_result(at_em *e, const at_job *j, uint32_t result);
 LLVMValueRef at_job_scratch(at_em *e, const at_job *j);

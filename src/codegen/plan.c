@@ -85,10 +85,22 @@ static at_status plan_loops(const at_cg_target *t, at_arena *a, const at_node *n
   return AT_OK;
 }
 
+static bool is_scalar(const at_node *n) {
+  return n->op == AT_OP_FUSION &&
+         at_node_int(n, AT_ATTR_KIND, 0) == AT_FUSION_SCALAR;
+}
+
 at_status at_plan_node(const at_cg_target *t, at_arena *a, const at_node *n,
                        const int32_t *alias, at_planned *out) {
   if (!at_cg_supports(n))
     return AT_FAIL(AT_UNIMPLEMENTED, "code generation of %s", at_op_text(n->op));
+  if (is_scalar(n)) {
+    at_job *j;
+    AT_TRY(at_plan_job(a, AT_JOB_SCALAR, n, alias, out, &j));
+    j->wide_index = true;
+    j->ns = 100;
+    return AT_OK;
+  }
   bool *done = at_new(a, bool, n->num_results + 1);
   if (!done) return AT_NO_MEMORY("kernel plan");
   AT_TRY(at_plan_reduces(t, a, n, alias, done, out));
@@ -115,6 +127,7 @@ static bool has_handler(at_op op) {
     case AT_OP_DYNAMIC_SLICE: case AT_OP_DYNAMIC_UPDATE_SLICE: case AT_OP_GATHER:
     case AT_OP_COPY: case AT_OP_DOT_GENERAL: case AT_OP_CONVOLUTION:
     case AT_OP_REDUCE: case AT_OP_REDUCE_WINDOW: case AT_OP_MAP:
+    case AT_OP_WHILE: case AT_OP_IF: case AT_OP_CASE:
     case AT_OP_OPTIMIZATION_BARRIER: case AT_OP_FUSION: return true;
     default: return false;
   }
@@ -133,8 +146,11 @@ static bool supported(const at_node *n) {
 }
 
 bool at_cg_supports(const at_node *n) {
-  if (n->op == AT_OP_PARAMETER || n->op == AT_OP_CONSTANT) return false;
-  return supported(n);
+  switch (n->op) {  // others run those
+    case AT_OP_PARAMETER: case AT_OP_CONSTANT: case AT_OP_WHILE: case AT_OP_IF:
+    case AT_OP_CASE: return false;
+    default: return supported(n);
+  }
 }
 
 // Operand o is read only at the element being written.

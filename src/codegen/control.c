@@ -1,0 +1,216 @@
+// Computations with real control flow over scalars and small arrays: every value has
+// a home (a register, or a buffer on the stack), nodes run in order.
+#include "codegen/job.h"
+
+static bool is_control(at_op op) {
+  return op == AT_OP_WHILE || op == AT_OP_IF || op == AT_OP_CASE;
+}
+
+bool at_em_has_control(const at_comp *c) {
+  AT_FOR_NODES(n, c) if (is_control(n->op)) return true;
+  return false;
+}
+
+static const at_pos *origin(at_em *e) { return at_pos_make(e, false, 0, NULL, NULL); }
+
+// ---- places: values that branches and loops write ---------------------------------
+typedef struct at_place {
+  at_type type;
+  int64_t count;
+  LLVMValueRef re, im;  // one element: a register's slot
+  LLVMValueRef buffer, staging;  // several: memory
+  LLVMTypeRef reg;
+} at_place;
+
+static at_place place_make(at_em *e, const at_type *t, bool staged) {
+  at_place p = {.type = *t, .count = at_type_elements(t)};
+  if (t->dtype == AT_TOKEN) p.count = 0;
+  if (p.count == 1) {
+    p.reg = at_em_reg_type(e, t->dtype);
+    p.re = at_em_alloca(e, p.reg, 1);
+    if (at_is_complex(t->dtype)) p.im = at_em_alloca(e, p.reg, 1);
+    return p;
+  }
+  int64_t bytes = AT_MAX(2, (int64_t)at_type_bytes(t));
+  p.buffer = at_em_alloca(e, at_em_int(e, 8), bytes);
+  if (staged) p.staging = at_em_alloca(e, at_em_int(e, 8), bytes);
+  return p;
+}
+
+static void copy_elements(at_em *e, at_value v, LLVMValueRef to) {
+  const at_type *t = at_value_type(v);
+  int64_t n = at_type_elements(t);
+  if (t->dtype == AT_TOKEN || n == 0) return;
+  at_loop l;
+  at_loop_range(e, &l, 0, n, 1);
+  const at_pos *p = at_pos_make(e, false, 1, &n, &l.i);
+  at_em_store(e, to, t->dtype, l.i, at_em_elem(e, v, p));
+  at_loop_end(e, &l);
+}
+
+// All of `v` into `places`: everything is read before anything is written.
+static void places_put(at_em *e, at_place *places, const at_value *v, uint32_t n) {
+  at_val *one = at_new(e->arena, at_val, n + 1);
+  if (!one) {
+    at_em_fail(e, AT_NO_MEMORY("control flow"));
+    return;
+  }
+  for (uint32_t i = 0; i < n; i++) {
+    if (places[i].count == 1)
+      one[i] = at_em_elem(e, v[i], origin(e));
+    else
+      copy_elements(e, v[i], places[i].staging ? places[i].staging : places[i].buffer);
+  }
+  for (uint32_t i = 0; i < n && at_em_ok(e); i++) {
+    at_place *p = &places[i];
+    if (p->count == 1) {
+      LLVMBuildStore(e->b, one[i].re, p->re);
+      if (p->im) LLVMBuildStore(e->b, one[i].im, p->im);
+    } else if (p->staging) {
+      LLVMBuildMemCpy(e->b, p->buffer, 1, p->staging, 1,
+                      at_em_i64(e, (int64_t)at_type_bytes(&p->type)));
+    }
+  }
+}
+
+static at_home place_home(at_em *e, const at_place *p) {
+  if (p->count != 1) return (at_home){.ptr = p->buffer};
+  at_home h = {.val.re = LLVMBuildLoad2(e->b, p->reg, p->re, "")};
+  if (p->im) h.val.im = LLVMBuildLoad2(e->b, p->reg, p->im, "");
+  return h;
+}
+
+static void emit_nodes(at_em *e, const at_comp *c);
+
+// ---- while, if, case -----------------------------------------------------------------
+static void bind_params(at_em *e, const at_comp *c, const at_place *p) {
+  for (uint32_t i = 0; i < c->num_params; i++)
+    at_em_bind(e, (at_value){c->params[i], 0}, place_home(e, &p[i]));
+}
+
+static void emit_while(at_em *e, const at_node *n, at_place *p) {
+  for (uint32_t i = 0; i < n->num_results; i++)
+    p[i] = place_make(e, &n->types[i], true);
+  places_put(e, p, n->operands, n->num_operands);
+  LLVMBasicBlockRef head = at_em_block(e, "while"), body = at_em_block(e, "do"),
+                    done = at_em_block(e, "end");
+  LLVMBuildBr(e->b, head);
+  LLVMPositionBuilderAtEnd(e->b, head);
+  uint32_t scope = at_em_scope_push(e);
+  const at_comp *cond = n->regions[0], *step = n->regions[1];
+  bind_params(e, cond, p);
+  emit_nodes(e, cond);
+  at_val go = at_em_elem(e, cond->results[0], origin(e));
+  at_em_scope_pop(e, scope);
+  if (!at_em_ok(e)) return;
+  LLVMBuildCondBr(e->b, go.re, body, done);
+  LLVMPositionBuilderAtEnd(e->b, body);
+  scope = at_em_scope_push(e);
+  bind_params(e, step, p);
+  emit_nodes(e, step);
+  places_put(e, p, step->results, step->num_results);
+  at_em_scope_pop(e, scope);
+  if (!at_em_ok(e)) return;
+  LLVMBuildBr(e->b, head);
+  LLVMPositionBuilderAtEnd(e->b, done);
+}
+
+static void emit_branches(at_em *e, const at_node *n, at_place *p) {
+  for (uint32_t i = 0; i < n->num_results; i++)
+    p[i] = place_make(e, &n->types[i], false);
+  at_val pick = at_em_elem(e, n->operands[0], origin(e));
+  if (!at_em_ok(e)) return;
+  LLVMBasicBlockRef done = at_em_block(e, "end");
+  uint32_t last = n->num_regions - 1;
+  LLVMBasicBlockRef *block = at_new(e->arena, LLVMBasicBlockRef, n->num_regions);
+  if (!block) {
+    at_em_fail(e, AT_NO_MEMORY("branches"));
+    return;
+  }
+  for (uint32_t k = 0; k <= last; k++) block[k] = at_em_block(e, "branch");
+  if (n->op == AT_OP_IF) {
+    LLVMBuildCondBr(e->b, pick.re, block[0], block[1]);
+  } else {
+    LLVMValueRef sw = LLVMBuildSwitch(e->b, pick.re, block[last], last);
+    for (uint32_t k = 0; k < last; k++)
+      LLVMAddCase(sw, at_em_ci(e, LLVMTypeOf(pick.re), k), block[k]);
+  }
+  for (uint32_t k = 0; k <= last && at_em_ok(e); k++) {
+    LLVMPositionBuilderAtEnd(e->b, block[k]);
+    uint32_t scope = at_em_scope_push(e);
+    emit_nodes(e, n->regions[k]);
+    places_put(e, p, n->regions[k]->results, n->num_results);
+    at_em_scope_pop(e, scope);
+    if (at_em_ok(e)) LLVMBuildBr(e->b, done);
+  }
+  LLVMPositionBuilderAtEnd(e->b, done);
+}
+
+// ---- nodes in order --------------------------------------------------------------------
+static void emit_node(at_em *e, at_node *n) {
+  if (n->op == AT_OP_PARAMETER || n->op == AT_OP_CONSTANT || n->op == AT_OP_IOTA)
+    return;
+  at_place *p = at_new(e->arena, at_place, n->num_results + 1);
+  if (!p) {
+    at_em_fail(e, AT_NO_MEMORY("control flow"));
+    return;
+  }
+  if (is_control(n->op)) {
+    if (n->op == AT_OP_WHILE)
+      emit_while(e, n, p);
+    else
+      emit_branches(e, n, p);
+    for (uint32_t i = 0; i < n->num_results && at_em_ok(e); i++)
+      at_em_bind(e, (at_value){n, i}, place_home(e, &p[i]));
+    return;
+  }
+  for (uint32_t i = 0; i < n->num_results && at_em_ok(e); i++) {
+    at_value v = {n, i};
+    if (n->types[i].dtype == AT_TOKEN) continue;
+    if (at_type_elements(&n->types[i]) == 1) {
+      at_val one = at_em_elem(e, v, origin(e));
+      at_em_bind(e, v, (at_home){.val = one});
+      continue;
+    }
+    p[i] = place_make(e, &n->types[i], false);
+    copy_elements(e, v, p[i].buffer);
+  }
+  for (uint32_t i = 0; i < n->num_results && at_em_ok(e); i++)
+    if (p[i].buffer) at_em_bind(e, (at_value){n, i}, (at_home){.ptr = p[i].buffer});
+}
+
+static void emit_nodes(at_em *e, const at_comp *c) {
+  for (at_node *n = c->first; n && at_em_ok(e); n = n->next) emit_node(e, n);
+}
+
+void at_em_body_in_order(at_em *e, const at_comp *c, const at_val *args, at_val *out) {
+  uint32_t scope = at_em_scope_push(e);
+  for (uint32_t i = 0; i < c->num_params; i++)
+    at_em_bind(e, (at_value){c->params[i], 0}, (at_home){.val = args[i]});
+  emit_nodes(e, c);
+  for (uint32_t i = 0; i < c->num_results; i++)
+    out[i] = at_em_elem(e, c->results[i], origin(e));
+  at_em_scope_pop(e, scope);
+}
+
+void at_job_emit_scalar(at_em *e, const at_job *j) {
+  const at_comp *c = j->node->regions[0];
+  emit_nodes(e, c);
+  for (uint32_t r = 0; r < c->num_results && at_em_ok(e); r++)
+    copy_elements(e, c->results[r], at_job_result(e, j, r));
+}
+
+// ptrs[2i], ptrs[2i+1]: left and right element of operand i, parameters 2i, 2i+1.
+void at_job_emit_comparator(at_em *e, const at_job *j) {
+  const at_comp *c = j->region;
+  at_val *args = at_new(e->arena, at_val, c->num_params + 1), less = {0};
+  if (!args) {
+    at_em_fail(e, AT_NO_MEMORY("comparator"));
+    return;
+  }
+  for (uint32_t i = 0; i < c->num_params; i++)
+    args[i] = at_em_load(e, at_job_buffer(e, i), c->params[i]->types[0].dtype,
+                         at_ix_const(0), true);
+  at_em_body(e, c, args, &less);
+  if (at_em_ok(e)) LLVMBuildRet(e->b, less.re);
+}
