@@ -62,6 +62,15 @@ static int64_t work_of(const at_node *n) {
   return ops;
 }
 
+// One repeated element is stored once.
+static at_status as_splat(at_arena *a, const at_literal **l) {
+  size_t size = at_dtype_bytes((*l)->type.dtype);
+  const uint8_t *p = (*l)->data;
+  if ((*l)->splat || (*l)->bytes <= size || size == 0) return AT_OK;
+  if (memcmp(p, p + size, (*l)->bytes - size) != 0) return AT_OK;
+  return at_literal_make(a, (*l)->type, p, true, false, l);
+}
+
 at_status at_fold_node(at_rw *r, at_node *n, int64_t *budget, bool *did) {
   *did = false;
   if (!foldable(r->m, n)) return AT_OK;
@@ -85,6 +94,7 @@ at_status at_fold_node(at_rw *r, at_node *n, int64_t *budget, bool *did) {
     return AT_OK;
   }
   for (uint32_t i = 0; i < n->num_results; i++) {
+    AT_TRY(as_splat(r->m->arena, &results[i]));
     AT_TRY(at_build_constant(n->parent, n, results[i], &v));
     v.node->loc = n->loc;
     AT_TRY(at_fwd_set(r, n, i, v));

@@ -11,6 +11,7 @@ static bool small(const at_type *t) {
 
 typedef struct probe {
   uint32_t nodes;
+  int64_t elements;  // of results and captured values
   at_arena *arena;
   AT_VEC(at_value) captured;  // distinct values from outside the node
 } probe;
@@ -22,7 +23,8 @@ static bool capture(probe *p, at_value v, const at_node *root) {
   if (!small(at_value_type(v))) return false;
   for (size_t i = 0; i < p->captured.len; i++)
     if (at_value_eq(p->captured.ptr[i], v)) return true;
-  return p->captured.len < SCALAR_MAX_OPERANDS &&
+  p->elements += at_type_elements(at_value_type(v));
+  return p->captured.len < SCALAR_MAX_OPERANDS && p->elements <= SCALAR_MAX_ELEMENTS &&
          at_vec_push(p->arena, &p->captured, v);
 }
 
@@ -119,6 +121,8 @@ at_status at_fuse_scalar(at_module *m, at_comp *c) {
     next = n->next;
     if (!at_is_control(n->op)) continue;
     probe p = {.arena = m->arena};
+    for (uint32_t i = 0; i < n->num_results; i++)
+      if (small(&n->types[i])) p.elements += at_type_elements(&n->types[i]);
     if (n->num_results && !at_has_effect(m, n) && eligible(&p, n, n)) {
       AT_TRY(fuse_one(m, n, &p));
       continue;
