@@ -18,7 +18,7 @@ typedef struct golden {
   char path[512];
   char *text;       // owned
   at_str input, expected;
-  bool no_eval;     // the input starts with "# no-eval"
+  const char *mark;  // the first line, if it is one of those below; else ""
 } golden;
 
 static const char *source_dir(void) {
@@ -40,11 +40,15 @@ static char *read_file(const char *path) {
 }
 
 static const char separator[] = "\n----\n";
+// "no-eval": text only. "close": finite arguments, results within 1e-4.
+static const char no_eval[] = "# no-eval\n", close_enough[] = "# close\n";
 
 static void split(golden *g) {
   const char *at = strstr(g->text, separator);
-  g->no_eval = strncmp(g->text, "# no-eval\n", 10) == 0;
-  const char *start = g->text + (g->no_eval ? 10 : 0);
+  g->mark = strncmp(g->text, no_eval, strlen(no_eval)) == 0             ? no_eval
+            : strncmp(g->text, close_enough, strlen(close_enough)) == 0 ? close_enough
+                                                                        : "";
+  const char *start = g->text + strlen(g->mark);
   size_t len = at ? (size_t)(at - start) + 1 : strlen(start);
   g->input = (at_str){start, len};
   g->expected = at ? at_str_of(at + strlen(separator)) : (at_str){"", 0};
@@ -58,14 +62,15 @@ static uint64_t next_random(uint64_t *s) {
   return *s;
 }
 
-static double random_float(uint64_t *s) {
+static double random_float(uint64_t *s, bool finite) {
   static const double special[] = {0.0, -0.0, 1.0, -1.0, INFINITY, -INFINITY, NAN, 0.5};
   uint64_t r = next_random(s);
-  if (r % 8 == 0) return special[(r >> 8) % AT_LEN(special)];
+  if (r % 8 == 0 && !finite) return special[(r >> 8) % AT_LEN(special)];
   return ((double)(int64_t)(r >> 40) - (double)(1 << 23)) / (double)(1 << 21);
 }
 
-static const at_literal *random_literal(at_arena *a, at_type t, uint64_t *s) {
+static const at_literal *random_literal(at_arena *a, at_type t, uint64_t *s,
+                                        bool finite) {
   size_t size = at_dtype_bytes(t.dtype);
   int64_t n = at_type_elements(&t);
   uint8_t *data = at_arena_alloc(a, at_mul((size_t)n, size) + 16, 16);
@@ -75,7 +80,7 @@ static const at_literal *random_literal(at_arena *a, at_type t, uint64_t *s) {
   for (size_t i = 0; i < (size_t)n * parts; i++) {
     uint8_t *p = data + i * (size / parts);
     if (at_is_float(part))
-      at_store_float(part, p, random_float(s));
+      at_store_float(part, p, random_float(s, finite));
     else if (part == AT_PRED)
       at_store_int(part, p, (int64_t)(next_random(s) & 1));
     else
@@ -86,23 +91,25 @@ static const at_literal *random_literal(at_arena *a, at_type t, uint64_t *s) {
   return l;
 }
 
-static bool same_element(at_dtype t, const void *a, const void *b) {
+static bool same_element(at_dtype t, const void *a, const void *b, double tolerance) {
   if (at_is_float(t)) {
     double x = at_load_float(t, a), y = at_load_float(t, b);
+    if (tolerance > 0 && fabs(x - y) <= tolerance * (1 + fabs(x))) return true;
     return x == y || (isnan(x) && isnan(y));
   }
   return at_load_int(t, a) == at_load_int(t, b);
 }
 
-static bool same_literal(const at_literal *a, const at_literal *b) {
+static bool same_literal(const at_literal *a, const at_literal *b, double tolerance) {
   if (!at_type_eq(&a->type, &b->type)) return false;
   at_dtype part = at_real_of(a->type.dtype);
   int64_t n = at_type_elements(&a->type);
   for (int64_t i = 0; i < n; i++) {
     const uint8_t *x = at_literal_at(a, i), *y = at_literal_at(b, i);
-    if (!same_element(part, x, y)) return false;
+    if (!same_element(part, x, y, tolerance)) return false;
     if (at_is_complex(a->type.dtype) &&
-        !same_element(part, x + at_dtype_bytes(part), y + at_dtype_bytes(part)))
+        !same_element(part, x + at_dtype_bytes(part), y + at_dtype_bytes(part),
+                      tolerance))
       return false;
   }
   return true;
@@ -117,13 +124,14 @@ static at_status evaluate(const at_module *m, const at_literal *const *args, at_
 static void check_meaning(const golden *g, const at_module *before,
                           const at_module *after, at_arena *a) {
   const at_comp *c = before->entry;
+  bool close = g->mark == close_enough;
   assert_int_equal(c->num_params, after->entry->num_params);
   assert_int_equal(c->num_results, after->entry->num_results);
   for (uint64_t seed = 1; seed <= 4; seed++) {
     uint64_t s = seed * 0x9e3779b97f4a7c15ull;
     const at_literal *args[32], *x[32], *y[32];
     for (uint32_t i = 0; i < c->num_params; i++)
-      args[i] = random_literal(a, c->params[i]->types[0], &s);
+      args[i] = random_literal(a, c->params[i]->types[0], &s, close);
     at_status st = evaluate(before, args, a, x);
     if (!at_ok(st)) {
       fail_msg("%s: input: %s", g->path, at_status_message(st));
@@ -131,7 +139,7 @@ static void check_meaning(const golden *g, const at_module *before,
     st = evaluate(after, args, a, y);
     if (!at_ok(st)) fail_msg("%s: output: %s", g->path, at_status_message(st));
     for (uint32_t i = 0; i < c->num_results; i++)
-      if (!same_literal(x[i], y[i]))
+      if (!same_literal(x[i], y[i], close ? 1e-4 : 0))
         fail_msg("%s: result %u differs after the pass (seed %llu)", g->path, i,
                  (unsigned long long)seed);
   }
@@ -161,7 +169,7 @@ static at_status run_pass(const char *pass, at_module *m) {
 static void write_expected(const golden *g, at_str text) {
   FILE *f = fopen(g->path, "wb");
   assert_non_null(f);
-  fprintf(f, "%s%.*s----\n%.*s", g->no_eval ? "# no-eval\n" : "", (int)g->input.len,
+  fprintf(f, "%s%.*s----\n%.*s", g->mark, (int)g->input.len,
           g->input.ptr, (int)text.len, text.ptr);
   fclose(f);
 }
@@ -185,7 +193,7 @@ static void check_file(const char *pass, golden *g) {
     fail_msg("%s: the pass gives another text (run with --update and look):\n%.*s",
              g->path, (int)text.len, text.ptr);
   }
-  if (ok && !g->no_eval) check_meaning(g, before, after, a);
+  if (ok && g->mark != no_eval) check_meaning(g, before, after, a);
   at_strbuf_free(&out);
   at_arena_destroy(a);
 }
