@@ -117,7 +117,10 @@ at_status at_config_check(void) {
 }
 
 void at_config_doc(at_strbuf *out) {
-  at_strbuf_addz(out, "| variable | default | what it does |\n|---|---|---|\n");
+  at_strbuf_addz(out,
+                 "# Environment variables\n\n"
+                 "Generated from `src/base/config.def`.\n\n"
+                 "| variable | default | what it does |\n|---|---|---|\n");
   for (int i = 0; i < AT_CONFIG_COUNT; i++)
     at_strbuf_addf(out, "| `%s` | %s%s%s | %s |\n", g_rows[i].name,
                    *g_rows[i].fallback ? "`" : "", g_rows[i].fallback,

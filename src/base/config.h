@@ -37,7 +37,7 @@ at_status at_config_set(at_config id, const char *value);
 // INVALID_ARGUMENT names the first variable whose value does not parse, or the
 // first ATOLL_ variable of the environment that no row has.
 at_status at_config_check(void);
-// The table as Markdown.
+// The table as a Markdown page: docs/config.md.
 void at_config_doc(at_strbuf *out);
 
 #endif

@@ -367,9 +367,11 @@ void at_json_num(at_json_writer *w, double v) {
     at_json_null(w);
     return;
   }
-  char text[32];  // the shortest of two that reads back equal
-  snprintf(text, sizeof text, "%.15g", v);
-  if (strtod(text, NULL) != v) snprintf(text, sizeof text, "%.17g", v);
+  char text[32];  // as short as reads back equal
+  for (int digits = 15; digits <= 17; digits++) {
+    snprintf(text, sizeof text, "%.*g", digits, v);
+    if (strtod(text, NULL) == v) break;
+  }
   separate(w);
   at_strbuf_addz(w->out, text);
 }
