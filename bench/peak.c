@@ -55,7 +55,7 @@ __attribute__((target("avx512f,avx512bf16"))) static double dot512(long rounds) 
 }
 
 __attribute__((target("amx-tile,amx-bf16"))) static double amx(long rounds) {
-  struct { uint8_t palette, start, zero[14]; uint16_t bytes[16]; uint8_t rows[16]; } cfg = {1};
+  struct { uint8_t palette, start, zero[14]; uint16_t bytes[16]; uint8_t rows[16]; } cfg = {.palette = 1};
   for (int i = 0; i < 8; i++) cfg.bytes[i] = 64, cfg.rows[i] = 16;
   static const char zeros[1024];
   _tile_loadconfig(&cfg);

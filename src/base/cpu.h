@@ -16,6 +16,16 @@ enum {  // bits of at_cpu_features
   AT_CPU_AMX_INT8 = 1 << 7,
   AT_CPU_AVX512_VPOPCNT = 1 << 8,
 };
+// Sets this thread's SSE control to the default: round to nearest, exceptions masked,
+// denormals kept. Threads that call us may flush them (jaxlib's do), and threads that
+// we start inherit that. Returns the old control for at_cpu_fp_restore.
+static inline uint32_t at_cpu_fp_default(void) {
+  uint32_t old = __builtin_ia32_stmxcsr();
+  __builtin_ia32_ldmxcsr(0x1f80);
+  return old;
+}
+static inline void at_cpu_fp_restore(uint32_t old) { __builtin_ia32_ldmxcsr(old); }
+
 uint64_t at_cpu_features(void);        // cached; thread-safe
 const char *at_cpu_feature_name(uint64_t bit);
 // LLVM's target-feature string for a set of bits ("+avx2,+fma,..."). Borrowed until

@@ -303,6 +303,7 @@ static at_fiber *dequeue(at_sched *s) {
 
 static void *server_main(void *arg) {
   server *me = arg;
+  at_cpu_fp_default();
   set_server(me);
 #ifdef AT_TSAN
   me->tsan = __tsan_get_current_fiber();

@@ -257,6 +257,7 @@ static void end(job *j) {
 
 at_status at_compile(at_bytes program, const at_compile_options *o, at_bytes *out) {
   job j;
+  uint32_t modes = at_cpu_fp_default();  // constants fold with denormals kept
   at_status st = start(&j, program, o);
   // A dump wants the passes to run.
   bool cached = !o->no_cache && !*j.dump_dir;
@@ -275,6 +276,7 @@ at_status at_compile(at_bytes program, const at_compile_options *o, at_bytes *ou
   if (cached) at_cache_put(&j.key, x);
 done:
   end(&j);
+  at_cpu_fp_restore(modes);
   if (!st.err) *out = x;
   return st;
 }

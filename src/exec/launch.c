@@ -2,13 +2,12 @@
 // whether the caller's thread, or the chip's queue on a fiber, runs the steps.
 // Launches of one chip run one at a time, in the order of their calls.
 #include <stdlib.h>
-#include <xmmintrin.h>
 
+#include "base/cpu.h"
 #include "exec/exec_internal.h"
 
 enum {
   kQueueLimit = 64,  // launches that may wait for a chip before callers wait
-  kFlushDenormals = 0x8040,  // MXCSR: FTZ and DAZ
   kPointersOnStack = 192     // base and buffer pointers of a small program
 };
 
@@ -167,12 +166,9 @@ static at_status run_with(const launch *l, void **base, void **bufs) {
                 .channels = l->channels,
                 .num_channels = l->num_channels,
                 .launch_id = l->launch_id};
-  // Denormals count as zero and results are flushed, as on the chip and as XLA
-  // does.
-  unsigned modes = _mm_getcsr();
-  _mm_setcsr(modes | kFlushDenormals);
+  uint32_t modes = at_cpu_fp_default();
   at_status st = at_run_steps(&f, p->header->main_begin, p->header->main_end);
-  _mm_setcsr(modes);
+  at_cpu_fp_restore(modes);
   if (temp) at_chip_give_scratch(l->chip, base[AT_BASE_TEMP], temp, true);
   return st;
 }
