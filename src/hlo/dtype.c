@@ -1,6 +1,6 @@
-// Element conversion: every float format as (exponent bits, mantissa bits, bias,
-// what its special patterns mean). Values pass through double, which holds each
-// narrower format exactly, so one rounding step serves all of them.
+// Element conversion: every float format as (exponent bits, mantissa bits,
+// bias, what its special patterns mean). Values pass through double, which
+// holds each narrower format exactly, so one rounding step serves all of them.
 #include <math.h>
 
 #include "hlo/hlo_internal.h"
@@ -69,9 +69,12 @@ static uint32_t nan_bits(const float_format *f, bool negative) {
   uint32_t sign = 1u << (f->exponent + f->mantissa);
   uint32_t all = sign - 1;
   switch (f->kind) {
-    case KIND_FNUZ: return sign;
-    case KIND_FINITE: return sign;  // as ml_dtypes: -0 stands for NaN
-    case KIND_FN: return all | (negative ? sign : 0);
+    case KIND_FNUZ:
+      return sign;
+    case KIND_FINITE:
+      return sign;  // as XLA: -0 stands for NaN
+    case KIND_FN:
+      return all | (negative ? sign : 0);
     default:  // quiet: the top mantissa bit
       return (all - (1u << f->mantissa) + 1 + (1u << (f->mantissa - 1)) - 1) |
              (1u << (f->mantissa - 1)) | (negative ? sign : 0);
@@ -79,12 +82,11 @@ static uint32_t nan_bits(const float_format *f, bool negative) {
 }
 
 static uint32_t encode_e8m0(double v) {
-  if (!(v > 0) || isinf(v)) return v == 0 && !signbit(v) ? 0 : 0xff;
+  if (!(v > 0) || isinf(v)) return 0xff;  // there is no zero either
   int e;
   double m = frexp(v, &e);  // [0.5, 1): v = 2m * 2^(e-1)
   int exponent = e - 1 + 127;
-  // Ties go to the even exponent.
-  if (m > 0.75 || (m == 0.75 && (exponent & 1))) exponent++;
+  if (m >= 0.75) exponent++;  // ties go up
   if (exponent > 254) return 0xff;
   return exponent < 0 ? 0 : (uint32_t)exponent;
 }
@@ -99,7 +101,8 @@ static uint32_t encode(const float_format *f, double v) {
                   : f->kind == KIND_FINITE ? sign | most
                                            : nan_bits(f, negative);
   if (isinf(v)) return over;
-  if (v == 0) return f->kind == KIND_FNUZ ? 0 : sign;  // frexp(0) is no exponent
+  if (v == 0)
+    return f->kind == KIND_FNUZ ? 0 : sign;  // frexp(0) is no exponent
   int e;
   frexp(v, &e);
   int lowest = 1 - f->bias;  // exponent of the smallest normal
@@ -134,7 +137,8 @@ double at_load_float(at_dtype t, const void *p) {
       uint16_t h;
       return memcpy(&h, p, sizeof h), decode(format_of(t), h);
     }
-    default: return decode(format_of(t), *(const uint8_t *)p);
+    default:
+      return decode(format_of(t), *(const uint8_t *)p);
   }
 }
 
@@ -145,14 +149,17 @@ void at_store_float(at_dtype t, void *p, double v) {
       memcpy(p, &f, sizeof f);
       return;
     }
-    case AT_F64: memcpy(p, &v, sizeof v); return;
+    case AT_F64:
+      memcpy(p, &v, sizeof v);
+      return;
     case AT_BF16:
     case AT_F16: {
       uint16_t h = (uint16_t)encode(format_of(t), v);
       memcpy(p, &h, sizeof h);
       return;
     }
-    default: *(uint8_t *)p = (uint8_t)encode(format_of(t), v);
+    default:
+      *(uint8_t *)p = (uint8_t)encode(format_of(t), v);
   }
 }
 

@@ -1,5 +1,6 @@
-// The reference evaluator: walks a computation in order and calls the handler of
-// each op. Control flow and calls are here; the rest is by theme in eval_*.c.
+// The reference evaluator: walks a computation in order and calls the handler
+// of each op. Control flow and calls are here; the rest is by theme in
+// eval_*.c.
 #include "hlo/eval_internal.h"
 
 enum { kMaxDepth = 200 };  // of calls and regions
@@ -28,7 +29,8 @@ const at_literal *at_env_get(const at_env *env, at_value v) {
   return NULL;
 }
 
-// ---- Elementwise ------------------------------------------------------------------
+// ---- Elementwise
+// ------------------------------------------------------------------
 
 static at_status eval_elementwise(const at_eval_args *e) {
   const at_node *n = e->n;
@@ -48,7 +50,8 @@ static at_status eval_elementwise(const at_eval_args *e) {
   return AT_OK;
 }
 
-// ---- Leaves -----------------------------------------------------------------------
+// ---- Leaves
+// -----------------------------------------------------------------------
 
 static at_status eval_token(const at_eval_args *e) {
   uint8_t *data;
@@ -67,7 +70,8 @@ static at_status eval_forward(const at_eval_args *e) {
   return AT_OK;
 }
 
-// ---- Control flow -----------------------------------------------------------------
+// ---- Control flow
+// -----------------------------------------------------------------
 
 static at_status eval_if(const at_eval_args *e) {
   bool taken = at_literal_int(e->in[0], 0) != 0;
@@ -91,8 +95,8 @@ static at_status copy_literals(at_arena *a, const at_literal *const *from,
   return AT_OK;
 }
 
-// Each iteration computes in `work`; its state moves to the other of two arenas, so
-// that a long loop needs no more memory than a short one.
+// Each iteration computes in `work`; its state moves to the other of two
+// arenas, so that a long loop needs no more memory than a short one.
 static at_status loop(const at_eval_args *e, at_arena *work, at_arena **states,
                       const at_literal **state) {
   const at_node *n = e->n;
@@ -116,8 +120,7 @@ static at_status eval_while(const at_eval_args *e) {
   at_arena *arenas[3] = {at_arena_create(), at_arena_create(),
                          at_arena_create()};
   uint32_t count = e->n->num_results;
-  const at_literal **state =
-      at_new(e->cx->arena, const at_literal *, count);
+  const at_literal **state = at_new(e->cx->arena, const at_literal *, count);
   at_status st = AT_OK;
   if (!arenas[0] || !arenas[1] || !arenas[2] || !state) {
     st = AT_NO_MEMORY("while");
@@ -158,30 +161,50 @@ static at_status eval_fusion(const at_eval_args *e) {
   return at_eval_comp(e->cx, e->env, e->n->regions[0], e->in, e->out);
 }
 
-// ---- Dispatch -----------------------------------------------------------------------
+// ---- Dispatch
+// -----------------------------------------------------------------------
 
 static at_status dispatch(const at_eval_args *e) {
   switch (e->n->op) {
-    case AT_OP_CONSTANT: e->out[0] = at_node_literal(e->n); return AT_OK;
-    case AT_OP_IOTA: return at_eval_iota(e);
-    case AT_OP_PARTITION_ID: return eval_id(e, e->cx->opt->partition_id);
-    case AT_OP_REPLICA_ID: return eval_id(e, e->cx->opt->replica_id);
+    case AT_OP_CONSTANT:
+      e->out[0] = at_node_literal(e->n);
+      return AT_OK;
+    case AT_OP_IOTA:
+      return at_eval_iota(e);
+    case AT_OP_PARTITION_ID:
+      return eval_id(e, e->cx->opt->partition_id);
+    case AT_OP_REPLICA_ID:
+      return eval_id(e, e->cx->opt->replica_id);
     case AT_OP_CREATE_TOKEN:
-    case AT_OP_AFTER_ALL: return eval_token(e);
-    case AT_OP_BITCAST_CONVERT: return at_eval_bitcast(e);
-    case AT_OP_BROADCAST_IN_DIM: return at_eval_broadcast(e);
-    case AT_OP_CONCATENATE: return at_eval_concatenate(e);
-    case AT_OP_PAD: return at_eval_pad(e);
+    case AT_OP_AFTER_ALL:
+      return eval_token(e);
+    case AT_OP_BITCAST_CONVERT:
+      return at_eval_bitcast(e);
+    case AT_OP_BROADCAST_IN_DIM:
+      return at_eval_broadcast(e);
+    case AT_OP_CONCATENATE:
+      return at_eval_concatenate(e);
+    case AT_OP_PAD:
+      return at_eval_pad(e);
     case AT_OP_RESHAPE:
-    case AT_OP_COPY: return at_eval_same_bytes(e);
-    case AT_OP_REVERSE: return at_eval_reverse(e);
-    case AT_OP_SLICE: return at_eval_slice(e);
-    case AT_OP_TRANSPOSE: return at_eval_transpose(e);
-    case AT_OP_DYNAMIC_SLICE: return at_eval_dynamic_slice(e);
-    case AT_OP_DYNAMIC_UPDATE_SLICE: return at_eval_dynamic_update_slice(e);
-    case AT_OP_GATHER: return at_eval_gather(e);
-    case AT_OP_SCATTER: return at_eval_scatter(e);
-    case AT_OP_SELECT_AND_SCATTER: return at_eval_select_and_scatter(e);
+    case AT_OP_COPY:
+      return at_eval_same_bytes(e);
+    case AT_OP_REVERSE:
+      return at_eval_reverse(e);
+    case AT_OP_SLICE:
+      return at_eval_slice(e);
+    case AT_OP_TRANSPOSE:
+      return at_eval_transpose(e);
+    case AT_OP_DYNAMIC_SLICE:
+      return at_eval_dynamic_slice(e);
+    case AT_OP_DYNAMIC_UPDATE_SLICE:
+      return at_eval_dynamic_update_slice(e);
+    case AT_OP_GATHER:
+      return at_eval_gather(e);
+    case AT_OP_SCATTER:
+      return at_eval_scatter(e);
+    case AT_OP_SELECT_AND_SCATTER:
+      return at_eval_select_and_scatter(e);
     case AT_OP_DYNAMIC_BROADCAST_IN_DIM:
     case AT_OP_DYNAMIC_CONV:
     case AT_OP_DYNAMIC_GATHER:
@@ -190,43 +213,69 @@ static at_status dispatch(const at_eval_args *e) {
     case AT_OP_DYNAMIC_RESHAPE:
     case AT_OP_REAL_DYNAMIC_SLICE:
     case AT_OP_GET_DIMENSION_SIZE:
-    case AT_OP_SET_DIMENSION_SIZE: return at_eval_dynamic(e);
-    case AT_OP_DOT_GENERAL: return at_eval_dot(e);
-    case AT_OP_RAGGED_DOT: return at_eval_ragged_dot(e);
-    case AT_OP_CONVOLUTION: return at_eval_convolution(e);
-    case AT_OP_REDUCE: return at_eval_reduce(e);
-    case AT_OP_REDUCE_WINDOW: return at_eval_reduce_window(e);
-    case AT_OP_SCAN: return at_eval_scan(e);
-    case AT_OP_MAP: return at_eval_map(e);
-    case AT_OP_SORT: return at_eval_sort(e);
-    case AT_OP_TOP_K: return at_eval_top_k(e);
+    case AT_OP_SET_DIMENSION_SIZE:
+      return at_eval_dynamic(e);
+    case AT_OP_DOT_GENERAL:
+      return at_eval_dot(e);
+    case AT_OP_RAGGED_DOT:
+      return at_eval_ragged_dot(e);
+    case AT_OP_CONVOLUTION:
+      return at_eval_convolution(e);
+    case AT_OP_REDUCE:
+      return at_eval_reduce(e);
+    case AT_OP_REDUCE_WINDOW:
+      return at_eval_reduce_window(e);
+    case AT_OP_SCAN:
+      return at_eval_scan(e);
+    case AT_OP_MAP:
+      return at_eval_map(e);
+    case AT_OP_SORT:
+      return at_eval_sort(e);
+    case AT_OP_TOP_K:
+      return at_eval_top_k(e);
     case AT_OP_BATCH_NORM_TRAINING:
     case AT_OP_BATCH_NORM_INFERENCE:
-    case AT_OP_BATCH_NORM_GRAD: return at_eval_batch_norm(e);
-    case AT_OP_FFT: return at_eval_fft(e);
-    case AT_OP_CHOLESKY: return at_eval_cholesky(e);
-    case AT_OP_TRIANGULAR_SOLVE: return at_eval_triangular_solve(e);
-    case AT_OP_RNG: return at_eval_rng(e);
-    case AT_OP_RNG_BIT_GENERATOR: return at_eval_rng_bit_generator(e);
+    case AT_OP_BATCH_NORM_GRAD:
+      return at_eval_batch_norm(e);
+    case AT_OP_FFT:
+      return at_eval_fft(e);
+    case AT_OP_CHOLESKY:
+      return at_eval_cholesky(e);
+    case AT_OP_TRIANGULAR_SOLVE:
+      return at_eval_triangular_solve(e);
+    case AT_OP_RNG:
+      return at_eval_rng(e);
+    case AT_OP_RNG_BIT_GENERATOR:
+      return at_eval_rng_bit_generator(e);
     case AT_OP_CALL:
-    case AT_OP_COMPOSITE: return eval_call(e);
-    case AT_OP_CASE: return eval_case(e);
-    case AT_OP_IF: return eval_if(e);
-    case AT_OP_WHILE: return eval_while(e);
-    case AT_OP_OPTIMIZATION_BARRIER: return eval_forward(e);
-    case AT_OP_CUSTOM_CALL: return eval_custom(e);
-    case AT_OP_FUSION: return eval_fusion(e);
+    case AT_OP_COMPOSITE:
+      return eval_call(e);
+    case AT_OP_CASE:
+      return eval_case(e);
+    case AT_OP_IF:
+      return eval_if(e);
+    case AT_OP_WHILE:
+      return eval_while(e);
+    case AT_OP_OPTIMIZATION_BARRIER:
+      return eval_forward(e);
+    case AT_OP_CUSTOM_CALL:
+      return eval_custom(e);
+    case AT_OP_FUSION:
+      return eval_fusion(e);
     case AT_OP_ALL_GATHER:
     case AT_OP_ALL_REDUCE:
     case AT_OP_ALL_TO_ALL:
     case AT_OP_COLLECTIVE_BROADCAST:
     case AT_OP_COLLECTIVE_PERMUTE:
-    case AT_OP_REDUCE_SCATTER: return at_eval_collective(e);
+    case AT_OP_REDUCE_SCATTER:
+      return at_eval_collective(e);
     case AT_OP_INFEED:
     case AT_OP_OUTFEED:
     case AT_OP_SEND:
-    case AT_OP_RECV: return eval_host(e);
-    default: break;
+    case AT_OP_RECV:
+      return eval_host(e);
+    default:
+      break;
   }
   if (at_op_is(e->n->op, AT_ELEMENTWISE)) return eval_elementwise(e);
   return AT_FAIL(AT_UNIMPLEMENTED, "evaluator: %s", at_op_text(e->n->op));
@@ -259,8 +308,7 @@ static at_status check_node(const at_node *n, const at_literal *const *in) {
 }
 
 static at_status eval_one(at_eval_ctx *cx, const at_env *env, const at_node *n,
-                          const at_literal *const *in,
-                          const at_literal **out) {
+                          const at_literal *const *in, const at_literal **out) {
   at_eval_args e = {cx, env, n, in, out};
   AT_TRY(check_node(n, in));
   at_status s = dispatch(&e);
@@ -279,8 +327,7 @@ static at_status eval_in_env(at_eval_ctx *cx, at_env *env, const at_node *n) {
   AT_TRY_ALLOC(out, at_new(cx->arena, const at_literal *, n->num_results));
   for (uint32_t i = 0; i < n->num_operands; i++) {
     in[i] = at_env_get(env, n->operands[i]);
-    if (!in[i])
-      return AT_BAD(n, "operand %u is used before it is computed", i);
+    if (!in[i]) return AT_BAD(n, "operand %u is used before it is computed", i);
   }
   AT_TRY(at_eval_spend(cx, 1));
   AT_TRY(eval_one(cx, env, n, in, out));

@@ -1,5 +1,5 @@
-// Bodies of scalars: the reducers, comparators and updates that ops call once per
-// element.
+// Bodies of scalars: the reducers, comparators and updates that ops call once
+// per element.
 #include "hlo/eval_internal.h"
 
 enum { kSlot = 16 };  // bytes: the widest element
@@ -19,8 +19,7 @@ static bool comp_is_plain(const at_comp *c) {
 }
 
 // Where a value's element lies: a slot of this body, or the data outside.
-static const void *place_of(const at_body *b, const at_map *index,
-                            at_value v) {
+static const void *place_of(const at_body *b, const at_map *index, at_value v) {
   void **place = at_map_find_ptr(index, v.node);
   if (place) return b->slots + kSlot * ((size_t)*place - 1);
   const at_literal *l = at_env_get(b->env, v);
@@ -116,8 +115,7 @@ static at_status call_general(at_body *b, const void *const *args,
   return AT_OK;
 }
 
-at_status at_body_call(at_body *b, const void *const *args,
-                       void *const *outs) {
+at_status at_body_call(at_body *b, const void *const *args, void *const *outs) {
   AT_TRY(at_eval_spend(b->cx, 1 + b->num_nodes));
   return b->plain ? call_plain(b, args, outs) : call_general(b, args, outs);
 }

@@ -42,8 +42,7 @@ static wide_complex log1p_c(wide_complex z) {
 
 static wide_complex sign_c(wide_complex z) {
   long double r = cabsl(z);
-  if (isnan(r) || isnan(creall(z)) || isnan(cimagl(z)))
-    return CMPLXL(NAN, NAN);
+  if (isnan(r) || isnan(creall(z)) || isnan(cimagl(z))) return CMPLXL(NAN, NAN);
   return r == 0 ? CMPLXL(0, 0) : CMPLXL(creall(z) / r, cimagl(z) / r);
 }
 
@@ -64,28 +63,72 @@ at_status at_eval_complex(const at_node *n, double complex x,
                           double complex *out) {
   wide_complex z = CMPLXL(creal(x), cimag(x)), r;
   switch (n->op) {
-    case AT_OP_NEGATE: r = CMPLXL(-creall(z), -cimagl(z)); break;
-    case AT_OP_SIGN: r = sign_c(z); break;
-    case AT_OP_SQRT: r = csqrtl(z); break;
-    case AT_OP_RSQRT: r = rsqrt_c(z); break;
-    case AT_OP_CBRT: r = cbrt_c(z); break;
-    case AT_OP_EXPONENTIAL: r = cexpl(z); break;
-    case AT_OP_EXPONENTIAL_MINUS_ONE: r = expm1_c(z); break;
-    case AT_OP_LOG: r = clogl(z); break;
-    case AT_OP_LOG_PLUS_ONE: r = log1p_c(z); break;
-    case AT_OP_LOGISTIC: r = 1 / (1 + cexpl(-z)); break;
-    case AT_OP_COSINE: r = ccosl(z); break;
-    case AT_OP_SINE: r = csinl(z); break;
-    case AT_OP_TAN: r = ctanl(z); break;
-    case AT_OP_TANH: r = ctanhl(z); break;
-    case AT_OP_COSH: r = ccoshl(z); break;
-    case AT_OP_SINH: r = csinhl(z); break;
-    case AT_OP_ACOS: r = cacosl(z); break;
-    case AT_OP_ACOSH: r = cacoshl(z); break;
-    case AT_OP_ASIN: r = casinl(z); break;
-    case AT_OP_ASINH: r = casinhl(z); break;
-    case AT_OP_ATAN: r = catanl(z); break;
-    case AT_OP_ATANH: r = catanhl(z); break;
+    case AT_OP_NEGATE:
+      r = CMPLXL(-creall(z), -cimagl(z));
+      break;
+    case AT_OP_SIGN:
+      r = sign_c(z);
+      break;
+    case AT_OP_SQRT:
+      r = csqrtl(z);
+      break;
+    case AT_OP_RSQRT:
+      r = rsqrt_c(z);
+      break;
+    case AT_OP_CBRT:
+      r = cbrt_c(z);
+      break;
+    case AT_OP_EXPONENTIAL:
+      r = cexpl(z);
+      break;
+    case AT_OP_EXPONENTIAL_MINUS_ONE:
+      r = expm1_c(z);
+      break;
+    case AT_OP_LOG:
+      r = clogl(z);
+      break;
+    case AT_OP_LOG_PLUS_ONE:
+      r = log1p_c(z);
+      break;
+    case AT_OP_LOGISTIC:
+      r = 1 / (1 + cexpl(-z));
+      break;
+    case AT_OP_COSINE:
+      r = ccosl(z);
+      break;
+    case AT_OP_SINE:
+      r = csinl(z);
+      break;
+    case AT_OP_TAN:
+      r = ctanl(z);
+      break;
+    case AT_OP_TANH:
+      r = ctanhl(z);
+      break;
+    case AT_OP_COSH:
+      r = ccoshl(z);
+      break;
+    case AT_OP_SINH:
+      r = csinhl(z);
+      break;
+    case AT_OP_ACOS:
+      r = cacosl(z);
+      break;
+    case AT_OP_ACOSH:
+      r = cacoshl(z);
+      break;
+    case AT_OP_ASIN:
+      r = casinl(z);
+      break;
+    case AT_OP_ASINH:
+      r = casinhl(z);
+      break;
+    case AT_OP_ATAN:
+      r = catanl(z);
+      break;
+    case AT_OP_ATANH:
+      r = catanhl(z);
+      break;
     default:
       return AT_FAIL(AT_UNIMPLEMENTED, "evaluator: %s of complex numbers",
                      at_op_text(n->op));

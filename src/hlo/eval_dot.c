@@ -1,6 +1,6 @@
-// Contractions: dot_general, ragged_dot, convolution. Products are summed without
-// rounding to the result type in between: integers modulo 2^64, floats up to f32
-// in double, f64 in long double.
+// Contractions: dot_general, ragged_dot, convolution. Products are summed
+// without rounding to the result type in between: integers modulo 2^64, floats
+// up to f32 in double, f64 in long double.
 #include "hlo/eval_internal.h"
 
 typedef enum number_kind { NUM_INT, NUM_REAL, NUM_COMPLEX } number_kind;
@@ -91,10 +91,11 @@ static at_status open_pair(const at_eval_args *e, at_arena *a, numbers *l,
   return AT_OK;
 }
 
-// ---- Dot ----------------------------------------------------------------------------
+// ---- Dot
+// ----------------------------------------------------------------------------
 
-// Offsets of every index over `dims` of a value of type t, in row-major order of
-// the list.
+// Offsets of every index over `dims` of a value of type t, in row-major order
+// of the list.
 static at_status offsets_of(at_arena *a, const at_type *t, const int64_t *dims,
                             uint32_t rank, int64_t **out, int64_t *count) {
   int64_t strides[kMaxRank], sizes[kMaxRank], index[kMaxRank] = {0}, n = 1;
@@ -192,10 +193,11 @@ static at_status with_scratch(const at_eval_args *e,
 
 AT_EVAL(dot) { return with_scratch(e, dot_all); }
 
-// ---- Ragged dot ---------------------------------------------------------------------
+// ---- Ragged dot
+// ---------------------------------------------------------------------
 
-// The group that each position of the ragged dimension belongs to, -1 past the end.
-// The sizes may themselves be batched; `row` selects.
+// The group that each position of the ragged dimension belongs to, -1 past the
+// end. The sizes may themselves be batched; `row` selects.
 static int64_t group_of(const at_literal *sizes, int64_t row, int64_t groups,
                         int64_t position) {
   int64_t end = 0;
@@ -208,7 +210,7 @@ static int64_t group_of(const at_literal *sizes, int64_t row, int64_t groups,
 
 typedef struct ragged {
   const at_literal *sizes;
-  int64_t groups, rows;   // rows of sizes; 1 unless batched
+  int64_t groups, rows;    // rows of sizes; 1 unless batched
   int64_t stride, extent;  // of the ragged dimension in lhs
   int64_t group_stride;    // of the group dimension in rhs
 } ragged;
@@ -259,10 +261,9 @@ static at_status ragged_all(const at_eval_args *e, at_arena *a) {
           }
           for (int64_t k = 0; k < p.depth; k++) {
             int64_t x = at_l + p.lc[k];
-            bool in_group =
-                contracting
-                    ? group_of(g.sizes, row, g.groups, position_at(&g, x)) == o
-                    : mine >= 0;
+            bool in_group = contracting ? group_of(g.sizes, row, g.groups,
+                                                   position_at(&g, x)) == o
+                                        : mine >= 0;
             if (in_group) add_product(&sum, &ln, x, &rn, at_r + p.rc[k]);
           }
           store_sum(&sum, &ln, t->dtype, data);
@@ -273,7 +274,8 @@ static at_status ragged_all(const at_eval_args *e, at_arena *a) {
 
 AT_EVAL(ragged_dot) { return with_scratch(e, ragged_all); }
 
-// ---- Convolution --------------------------------------------------------------------
+// ---- Convolution
+// --------------------------------------------------------------------
 
 typedef struct conv {
   const at_conv_dims *c;
@@ -293,8 +295,7 @@ static void conv_element(const conv *v, const int64_t *to, accumulator *sum) {
   // Batch groups: output features split over blocks of the input's batch.
   int64_t per_batch_group = v->out_features / c->batch_groups;
   in[c->input_batch] =
-      to[c->output_batch] +
-      out_feature / AT_MAX(per_batch_group, 1) * v->batch;
+      to[c->output_batch] + out_feature / AT_MAX(per_batch_group, 1) * v->batch;
   if (c->batch_groups == 1) in[c->input_batch] = to[c->output_batch];
   kernel[c->kernel_output] = out_feature;
   for (uint32_t d = 0; d < c->spatial; d++) {

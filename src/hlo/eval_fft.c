@@ -1,5 +1,5 @@
-// Fourier transforms: each axis in turn, splitting off the smallest prime factor
-// and summing directly over primes, in long double.
+// Fourier transforms: each axis in turn, splitting off the smallest prime
+// factor and summing directly over primes, in long double.
 #include <math.h>
 
 #include "hlo/eval_internal.h"
@@ -7,9 +7,9 @@
 typedef long double complex cx_t;
 
 typedef struct plan {
-  int64_t n;     // full length, of the table of roots
-  cx_t *roots;   // roots[k] = e^(sign 2 pi i k / n)
-  cx_t *scratch; // n
+  int64_t n;      // full length, of the table of roots
+  cx_t *roots;    // roots[k] = e^(sign 2 pi i k / n)
+  cx_t *scratch;  // n
 } plan;
 
 static at_status plan_make(at_arena *a, int64_t n, bool inverse, plan *p) {

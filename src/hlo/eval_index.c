@@ -1,5 +1,5 @@
-// Ops that move elements to or from places that are data: dynamic slices, gather,
-// scatter, select_and_scatter.
+// Ops that move elements to or from places that are data: dynamic slices,
+// gather, scatter, select_and_scatter.
 #include "hlo/eval_internal.h"
 
 // Starts are clamped so that `size` elements from them lie inside.
@@ -57,8 +57,8 @@ AT_EVAL(dynamic_update_slice) {
   return AT_OK;
 }
 
-// The k-th entry of the index vector at the batch index `batch` (the dims of the
-// indices without index_vector_dim).
+// The k-th entry of the index vector at the batch index `batch` (the dims of
+// the indices without index_vector_dim).
 static int64_t index_entry(const at_literal *l, int64_t iv,
                            const int64_t *batch, int64_t k) {
   int64_t full[kMaxRank];
@@ -112,10 +112,11 @@ AT_EVAL(gather) {
                              &e->n->types[0]);
 }
 
-// ---- Scatter ----------------------------------------------------------------------
+// ---- Scatter
+// ----------------------------------------------------------------------
 
-// Where update element `at` (an index into the updates) goes in the inputs; false:
-// outside.
+// Where update element `at` (an index into the updates) goes in the inputs;
+// false: outside.
 static bool scatter_target(const at_eval_args *e, const at_literal *indices,
                            const int64_t *at, uint32_t update_rank,
                            const at_type *input, int64_t *to) {
@@ -182,8 +183,7 @@ AT_EVAL(scatter) {
     at_node **params = e->n->regions[0]->params;
     if (e->n->types[k].dtype != e->in[k]->type.dtype ||
         params[k]->types[0].dtype != e->in[k]->type.dtype ||
-        params[inputs + k]->types[0].dtype !=
-            e->in[inputs + 1 + k]->type.dtype)
+        params[inputs + k]->types[0].dtype != e->in[inputs + 1 + k]->type.dtype)
       return AT_FAIL(AT_UNIMPLEMENTED,
                      "evaluator: scatter that changes the element type");
     AT_TRY(copy_of(e, e->in[k], &e->out[k], &data[k]));
@@ -194,14 +194,15 @@ AT_EVAL(scatter) {
   return st;
 }
 
-// ---- Select and scatter -------------------------------------------------------------
+// ---- Select and scatter
+// -------------------------------------------------------------
 
 typedef struct window {
   const int64_t *size, *stride, *pad;
 } window;
 
-// The position of the element that `select` keeps in the window at `at`; -1: the
-// window holds padding only.
+// The position of the element that `select` keeps in the window at `at`; -1:
+// the window holds padding only.
 static at_status select_in_window(const at_eval_args *e, const window *w,
                                   at_body *select, const int64_t *at,
                                   int64_t *best) {
@@ -237,9 +238,9 @@ static at_status select_scatter_all(const at_eval_args *e, const window *w,
     AT_TRY(select_in_window(e, w, select, at, &best));
     if (best >= 0) {
       void *place = data + (size_t)best * width;
-      AT_TRY(at_body_call(
-          scatter, (const void *[]){place, at_literal_at(e->in[1], i)},
-          (void *[]){place}));
+      AT_TRY(at_body_call(scatter,
+                          (const void *[]){place, at_literal_at(e->in[1], i)},
+                          (void *[]){place}));
     }
     at_next(s->dims, s->rank, at);
   }

@@ -34,8 +34,7 @@ static void store_number(at_dtype t, void *p, cx_t z) {
 static at_status matrix_make(at_arena *a, int64_t rows, int64_t cols,
                              matrix *m) {
   *m = (matrix){rows, cols, NULL};
-  AT_TRY_ALLOC(m->v,
-               at_new(a, cx_t, at_mul((size_t)rows, (size_t)cols)));
+  AT_TRY_ALLOC(m->v, at_new(a, cx_t, at_mul((size_t)rows, (size_t)cols)));
   return AT_OK;
 }
 
@@ -62,10 +61,11 @@ static int64_t batches_of(const at_type *t) {
   return at_product(t->dims, t->rank - 2);
 }
 
-// ---- Cholesky -----------------------------------------------------------------------
+// ---- Cholesky
+// -----------------------------------------------------------------------
 
-// Lower factor of the Hermitian matrix in a's lower triangle; NaN everywhere when
-// the matrix is not positive definite.
+// Lower factor of the Hermitian matrix in a's lower triangle; NaN everywhere
+// when the matrix is not positive definite.
 static void cholesky(matrix *a) {
   int64_t n = a->rows;
   bool good = true;
@@ -113,7 +113,8 @@ AT_EVAL(cholesky) {
   return AT_OK;
 }
 
-// ---- Triangular solve ---------------------------------------------------------------
+// ---- Triangular solve
+// ---------------------------------------------------------------
 
 typedef struct triangle {
   const matrix *a;
@@ -185,13 +186,14 @@ AT_EVAL(triangular_solve) {
   return AT_OK;
 }
 
-// ---- Custom calls -------------------------------------------------------------------
+// ---- Custom calls
+// -------------------------------------------------------------------
 
 typedef struct call {
   const at_node *n;
   const at_literal *const *in;
   const at_literal **out;
-  at_arena *a;        // of the results
+  at_arena *a;  // of the results
   at_arena *scratch;
   uint8_t *data[3];
 } call;
@@ -202,8 +204,8 @@ static at_status call_result(const call *c, uint32_t i, uint8_t **data) {
   return AT_OK;
 }
 
-// Householder QR as LAPACK's geqrf: v below the diagonal, r on and above, H = I -
-// tau v v^H with v[0] = 1.
+// Householder QR as LAPACK's geqrf: v below the diagonal, r on and above, H = I
+// - tau v v^H with v[0] = 1.
 static void qr(matrix *a, cx_t *tau) {
   int64_t steps = AT_MIN(a->rows, a->cols);
   for (int64_t k = 0; k < steps; k++) {
@@ -222,7 +224,8 @@ static void qr(matrix *a, cx_t *tau) {
         dot += conjl(AT(a, i, k)) * AT(a, i, j);
       dot *= conjl(tau[k]);
       AT(a, k, j) -= dot;
-      for (int64_t i = k + 1; i < a->rows; i++) AT(a, i, j) -= dot * AT(a, i, k);
+      for (int64_t i = k + 1; i < a->rows; i++)
+        AT(a, i, j) -= dot * AT(a, i, k);
     }
   }
 }
@@ -278,8 +281,7 @@ static void lu(matrix *a, int32_t *pivots, int32_t *permutation) {
     int64_t best = k;
     long double most = -1;
     for (int64_t i = k; i < a->rows; i++) {
-      long double m =
-          fabsl(creall(AT(a, i, k))) + fabsl(cimagl(AT(a, i, k)));
+      long double m = fabsl(creall(AT(a, i, k))) + fabsl(cimagl(AT(a, i, k)));
       if (m > most) most = m, best = i;
     }
     pivots[k] = (int32_t)best;
@@ -306,8 +308,7 @@ static at_status call_lu(call *c) {
   for (int64_t b = 0; b < batches_of(t); b++) {
     matrix a;
     AT_TRY(matrix_load(c->scratch, c->in[0], b, &a));
-    lu(&a, (int32_t *)c->data[1] + b * steps,
-       (int32_t *)c->data[2] + b * rows);
+    lu(&a, (int32_t *)c->data[1] + b * steps, (int32_t *)c->data[2] + b * rows);
     matrix_store(&a, t->dtype, b, c->data[0]);
   }
   return AT_OK;
@@ -378,9 +379,9 @@ static at_status call_eigh(call *c) {
     }
     eigh(&a, &v);
     for (int64_t i = 1; sort && i < n; i++)  // insertion sort, ascending
-      for (int64_t k = i; k > 0 && creall(AT(&a, order[k], order[k])) <
-                                       creall(AT(&a, order[k - 1],
-                                                 order[k - 1]));
+      for (int64_t k = i;
+           k > 0 && creall(AT(&a, order[k], order[k])) <
+                        creall(AT(&a, order[k - 1], order[k - 1]));
            k--) {
         int64_t x = order[k];
         order[k] = order[k - 1];
@@ -397,10 +398,11 @@ static at_status call_eigh(call *c) {
   return AT_OK;
 }
 
-// ---- Top-k calls ----------------------------------------------------------------------
+// ---- Top-k calls
+// ----------------------------------------------------------------------
 
-// Exact top-k along dimension `d` of operand 0; operand 1 (when `indexed`) are the
-// indices to carry along. `smallest`: the least come first.
+// Exact top-k along dimension `d` of operand 0; operand 1 (when `indexed`) are
+// the indices to carry along. `smallest`: the least come first.
 static at_status top_k_along(call *c, int64_t d, bool smallest, bool indexed) {
   const at_literal *l = c->in[0];
   const at_type *t = &l->type, *r = &c->n->types[0];
@@ -517,8 +519,8 @@ static bool shapes_fit(const call *c, const handler *h) {
   if (h->run == call_eigh)
     return matrix_out && rows == cols && at_is_float(r[1].dtype) &&
            at_type_elements(&r[1]) == batches * rows;
-  return r[0].rank == rank && r[0].dtype == t->dtype &&
-         r[1].dtype == AT_S32 && !at_is_complex(t->dtype) &&
+  return r[0].rank == rank && r[0].dtype == t->dtype && r[1].dtype == AT_S32 &&
+         !at_is_complex(t->dtype) &&
          at_type_elements(&r[0]) == at_type_elements(&r[1]);
 }
 
@@ -539,8 +541,9 @@ at_status at_eval_linalg_custom(void *user, const at_node *n,
         (h->min_rank == 2 ? at_is_complex(operands[0]->type.dtype)
                           : at_is_int(operands[0]->type.dtype))) ||
       !shapes_fit(&c, h))
-    return AT_BAD(n, "custom_call \"%.*s\" does not have the operands and "
-                     "results that it is defined with",
+    return AT_BAD(n,
+                  "custom_call \"%.*s\" does not have the operands and "
+                  "results that it is defined with",
                   (int)name.len, name.ptr);
   for (uint32_t i = 0; i < n->num_results; i++)
     AT_TRY(call_result(&c, i, &c.data[i]));

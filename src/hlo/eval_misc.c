@@ -3,7 +3,8 @@
 
 #include "hlo/eval_internal.h"
 
-// ---- Batch normalisation ------------------------------------------------------------
+// ---- Batch normalisation
+// ------------------------------------------------------------
 
 // Calls visit(position, feature) for every element, in row-major order.
 typedef struct norm {
@@ -60,8 +61,8 @@ static at_status norm_inference(const norm *n, uint8_t **data) {
   size_t w = at_dtype_bytes(n->t->dtype);
   for (int64_t i = 0; i < n->count; i++) {
     int64_t f = feature_of(n, i);
-    double y = (in_at(n, 0, i) - in_at(n, 3, f)) /
-               sqrt(in_at(n, 4, f) + n->epsilon);
+    double y =
+        (in_at(n, 0, i) - in_at(n, 3, f)) / sqrt(in_at(n, 4, f) + n->epsilon);
     at_store_float(n->t->dtype, data[0] + (size_t)i * w,
                    y * in_at(n, 1, f) + in_at(n, 2, f));
   }
@@ -110,7 +111,8 @@ AT_EVAL(batch_norm) {
   return norm_training(&n, data);
 }
 
-// ---- Random bits --------------------------------------------------------------------
+// ---- Random bits
+// --------------------------------------------------------------------
 
 static uint32_t rotate(uint32_t v, int by) { return v << by | v >> (32 - by); }
 
@@ -233,7 +235,8 @@ AT_EVAL(rng_bit_generator) {
   const at_literal *state = e->in[0];
   const at_type *t = &e->n->types[1];
   int64_t algorithm = at_node_int(e->n, AT_ATTR_RNG_ALGORITHM, AT_RNG_DEFAULT);
-  size_t bytes = at_type_bytes(&state->type), bits = at_dtype_of(t->dtype)->bits;
+  size_t bytes = at_type_bytes(&state->type),
+         bits = at_dtype_of(t->dtype)->bits;
   uint64_t s[3] = {0};
   uint8_t *data, *out;
   size_t words = bytes / 8;
@@ -254,8 +257,8 @@ AT_EVAL(rng_bit_generator) {
     s[2] += low < s[1];
     s[1] = low;
   } else {
-    s[1] += bits == 64 ? threefry_64(&o, s[0], s[1])
-                       : threefry_32(&o, s[0], s[1]);
+    s[1] +=
+        bits == 64 ? threefry_64(&o, s[0], s[1]) : threefry_32(&o, s[0], s[1]);
   }
   memcpy(data, s, bytes);
   return AT_OK;
@@ -286,8 +289,9 @@ AT_EVAL(rng) {
     }
     double a = at_literal_float(e->in[0], 0), b = at_literal_float(e->in[1], 0);
     double u = x[0] * 0x1p-32, v = x[1] * 0x1p-32;
-    double r = normal ? a + b * sqrt(-2 * log1p(-u)) * cos(6.283185307179586 * v)
-                      : a + (b - a) * u;
+    double r = normal
+                   ? a + b * sqrt(-2 * log1p(-u)) * cos(6.283185307179586 * v)
+                   : a + (b - a) * u;
     // Rounding must not reach the open end.
     at_store_float(t->dtype, data + (size_t)i * w, r);
     if (!normal && at_load_float(t->dtype, data + (size_t)i * w) >= b)
@@ -296,7 +300,8 @@ AT_EVAL(rng) {
   return AT_OK;
 }
 
-// ---- Collectives --------------------------------------------------------------------
+// ---- Collectives
+// --------------------------------------------------------------------
 
 // The number of devices that take part with this one.
 static int64_t group_size(const at_eval_args *e) {

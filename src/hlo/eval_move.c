@@ -77,8 +77,8 @@ at_status at_eval_pad_with(const at_eval_args *e, const int64_t *low,
 AT_EVAL(pad) {
   const int64_t *low, *inside;
   uint32_t rank = e->n->types[0].rank;
-  AT_TRY(at_ints_or(e->cx->arena, e->n, AT_ATTR_EDGE_PADDING_LOW, rank, 0,
-                    &low));
+  AT_TRY(
+      at_ints_or(e->cx->arena, e->n, AT_ATTR_EDGE_PADDING_LOW, rank, 0, &low));
   AT_TRY(at_ints_or(e->cx->arena, e->n, AT_ATTR_INTERIOR_PADDING, rank, 0,
                     &inside));
   return at_eval_pad_with(e, low, inside, &e->n->types[0]);
@@ -140,8 +140,8 @@ AT_EVAL(same_bytes) {
                          e->in[0]->splat, true, &e->out[0]);
 }
 
-// Elements as a stream of bits, least significant first; types under 8 bits take
-// their bits from the low end of their byte.
+// Elements as a stream of bits, least significant first; types under 8 bits
+// take their bits from the low end of their byte.
 static uint64_t take_bits(const at_literal *l, int64_t at, unsigned bits) {
   unsigned w = at_dtype_of(l->type.dtype)->bits;
   if (w <= bits) {  // `bits` consists of several elements
@@ -206,7 +206,8 @@ static at_status iota_along(const at_eval_args *e, const at_type *t) {
 
 AT_EVAL(iota) { return iota_along(e, &e->n->types[0]); }
 
-// ---- Shapes among the operands --------------------------------------------------
+// ---- Shapes among the operands
+// --------------------------------------------------
 
 // A list of integers given as an operand.
 static at_status read_ints(const at_eval_args *e, uint32_t operand,
@@ -235,8 +236,8 @@ static at_status found_shape(const at_eval_args *e, const int64_t *dims,
   return AT_OK;
 }
 
-// Runs another op's handler on the first operands, with a result type that is now
-// known.
+// Runs another op's handler on the first operands, with a result type that is
+// now known.
 static at_status as_static(const at_eval_args *e, at_type *t,
                            at_status (*handler)(const at_eval_args *)) {
   at_node n = *e->n;
@@ -280,9 +281,8 @@ static at_status real_dynamic_slice(const at_eval_args *e) {
     if (limit[i] == start[i]) dims[i] = 0;
   }
   AT_TRY(found_shape(e, dims, &t));
-  at_attr attrs[2] = {
-      {.id = AT_ATTR_START_INDICES, .ints = {start, a->rank}},
-      {.id = AT_ATTR_STRIDES, .ints = {stride, a->rank}}};
+  at_attr attrs[2] = {{.id = AT_ATTR_START_INDICES, .ints = {start, a->rank}},
+                      {.id = AT_ATTR_STRIDES, .ints = {stride, a->rank}}};
   at_node n = *e->n;
   n.attrs = attrs;
   n.num_attrs = 2;
@@ -391,12 +391,19 @@ AT_EVAL(dynamic) {
   switch (e->n->op) {
     case AT_OP_DYNAMIC_BROADCAST_IN_DIM:
       return shape_operand(e, 1, dynamic_broadcast);
-    case AT_OP_DYNAMIC_RESHAPE: return shape_operand(e, 1, dynamic_reshape);
-    case AT_OP_DYNAMIC_IOTA: return shape_operand(e, 0, dynamic_iota);
-    case AT_OP_DYNAMIC_PAD: return dynamic_pad(e);
-    case AT_OP_REAL_DYNAMIC_SLICE: return real_dynamic_slice(e);
-    case AT_OP_DYNAMIC_GATHER: return dynamic_gather(e);
-    case AT_OP_DYNAMIC_CONV: return dynamic_conv(e);
-    default: return dimension_size(e);
+    case AT_OP_DYNAMIC_RESHAPE:
+      return shape_operand(e, 1, dynamic_reshape);
+    case AT_OP_DYNAMIC_IOTA:
+      return shape_operand(e, 0, dynamic_iota);
+    case AT_OP_DYNAMIC_PAD:
+      return dynamic_pad(e);
+    case AT_OP_REAL_DYNAMIC_SLICE:
+      return real_dynamic_slice(e);
+    case AT_OP_DYNAMIC_GATHER:
+      return dynamic_gather(e);
+    case AT_OP_DYNAMIC_CONV:
+      return dynamic_conv(e);
+    default:
+      return dimension_size(e);
   }
 }

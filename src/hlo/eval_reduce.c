@@ -10,22 +10,21 @@ typedef struct reducer {
   uint32_t inputs;
   const void **args;  // accumulators, then elements
   void **outs;
-  uint8_t **data;     // of the results
-  uint8_t *acc;       // 16 bytes per input
-  bool is_sum;        // one float or complex add
+  uint8_t **data;  // of the results
+  uint8_t *acc;    // 16 bytes per input
+  bool is_sum;     // one float or complex add
 } reducer;
 
 // A sum of floats is formed over halves, so that its error grows with the depth
 // and not with the length.
 static bool is_float_sum(const at_comp *c) {
   const at_node *n = c->last;
-  return c->num_params == 2 && c->num_results == 1 && n &&
-         n->op == AT_OP_ADD && c->results[0].node == n &&
+  return c->num_params == 2 && c->num_results == 1 && n && n->op == AT_OP_ADD &&
+         c->results[0].node == n &&
          n->operands[0].node->op == AT_OP_PARAMETER &&
          n->operands[1].node->op == AT_OP_PARAMETER &&
          n->operands[0].node != n->operands[1].node &&
-         n->operands[0].node->parent == c &&
-         n->operands[1].node->parent == c &&
+         n->operands[0].node->parent == c && n->operands[1].node->parent == c &&
          (at_is_float(n->types[0].dtype) || at_is_complex(n->types[0].dtype));
 }
 
@@ -37,7 +36,8 @@ static at_status open_reducer(const at_eval_args *e, reducer *r) {
     at_dtype want = e->n->types[i].dtype;
     const at_comp *c = e->n->regions[0];
     if (c->num_params != 2 * k || c->params[i]->types[0].dtype != want)
-      return AT_FAIL(AT_UNIMPLEMENTED, "evaluator: %s with a body of other "
+      return AT_FAIL(AT_UNIMPLEMENTED,
+                     "evaluator: %s with a body of other "
                      "element types than its results",
                      at_op_text(e->n->op));
   }
@@ -56,8 +56,8 @@ static void start(reducer *r) {
   const at_comp *c = r->e->n->regions[0];
   for (uint32_t i = 0; i < r->inputs; i++) {
     const at_literal *init = r->e->in[r->inputs + i];
-    at_eval_convert(init->type.dtype, init->data,
-                    c->params[i]->types[0].dtype, r->acc + 16 * (size_t)i);
+    at_eval_convert(init->type.dtype, init->data, c->params[i]->types[0].dtype,
+                    r->acc + 16 * (size_t)i);
   }
 }
 
@@ -87,7 +87,8 @@ static void finish(reducer *r, int64_t to) {
     at_put(r->e->n->types[i].dtype, r->data[i], to, r->acc + 16 * (size_t)i);
 }
 
-// ---- Reduce -------------------------------------------------------------------------
+// ---- Reduce
+// -------------------------------------------------------------------------
 
 // Positions of the reduced elements relative to the first, in row-major order.
 typedef struct strided {
@@ -173,7 +174,8 @@ static at_status with_reducer(const at_eval_args *e,
 
 AT_EVAL(reduce) { return with_reducer(e, reduce_all); }
 
-// ---- Reduce window ------------------------------------------------------------------
+// ---- Reduce window
+// ------------------------------------------------------------------
 
 static at_status window_all(reducer *r) {
   const at_eval_args *e = r->e;
@@ -210,7 +212,8 @@ static at_status window_all(reducer *r) {
 
 AT_EVAL(reduce_window) { return with_reducer(e, window_all); }
 
-// ---- Scan ---------------------------------------------------------------------------
+// ---- Scan
+// ---------------------------------------------------------------------------
 
 static at_status scan_all(reducer *r) {
   const at_type *a = &r->e->in[0]->type;
@@ -234,7 +237,8 @@ static at_status scan_all(reducer *r) {
 
 AT_EVAL(scan) { return with_reducer(e, scan_all); }
 
-// ---- Map ----------------------------------------------------------------------------
+// ---- Map
+// ----------------------------------------------------------------------------
 
 static at_status map_all(const at_eval_args *e, at_body *body, uint8_t *data) {
   const at_type *t = &e->n->types[0];
@@ -245,8 +249,7 @@ static at_status map_all(const at_eval_args *e, at_body *body, uint8_t *data) {
     for (uint32_t k = 0; k < e->n->num_operands; k++)
       args[k] = at_literal_at(e->in[k], i);
     AT_TRY(at_body_call(
-        body, args,
-        (void *[]){data + (size_t)i * at_dtype_bytes(t->dtype)}));
+        body, args, (void *[]){data + (size_t)i * at_dtype_bytes(t->dtype)}));
   }
   return AT_OK;
 }
@@ -261,7 +264,8 @@ AT_EVAL(map) {
   return st;
 }
 
-// ---- Sort ---------------------------------------------------------------------------
+// ---- Sort
+// ---------------------------------------------------------------------------
 
 typedef struct sorter {
   const at_eval_args *e;
@@ -317,8 +321,7 @@ static at_status sort_all(sorter *s, uint8_t **data) {
       for (int64_t k = 0; k < length; k++)
         for (uint32_t v = 0; v < s->e->n->num_operands; v++)
           at_put(s->e->in[v]->type.dtype, data[v], s->base + k * s->stride,
-                 at_literal_at(s->e->in[v],
-                               s->base + s->order[k] * s->stride));
+                 at_literal_at(s->e->in[v], s->base + s->order[k] * s->stride));
     }
   return AT_OK;
 }
@@ -337,9 +340,11 @@ AT_EVAL(sort) {
   return st;
 }
 
-// ---- Top-k --------------------------------------------------------------------------
+// ---- Top-k
+// --------------------------------------------------------------------------
 
-// Whether element b beats element a: floats by total order, so that NaN is largest.
+// Whether element b beats element a: floats by total order, so that NaN is
+// largest.
 static bool beats(const at_literal *l, int64_t b, int64_t a, bool largest) {
   static const at_attr attrs[3] = {
       {.id = AT_ATTR_COMPARISON_DIRECTION, .i = AT_GT},
@@ -370,9 +375,8 @@ static void merge_top(const at_literal *l, int64_t base, bool largest,
   merge_top(l, base, largest, order, spare, begin, middle);
   merge_top(l, base, largest, order, spare, middle, end);
   for (int64_t k = begin; k < end; k++) {
-    bool right = i == middle ||
-                 (j < end &&
-                  beats(l, base + order[j], base + order[i], largest));
+    bool right = i == middle || (j < end && beats(l, base + order[j],
+                                                  base + order[i], largest));
     spare[k] = order[right ? j++ : i++];
   }
   memcpy(order + begin, spare + begin, (size_t)(end - begin) * sizeof *order);

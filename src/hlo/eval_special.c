@@ -9,10 +9,9 @@ static const long double kPi = 3.14159265358979323846264338327950288L;
 
 // B(2k), k = 1..12.
 static const long double bernoulli[] = {
-    1.0L / 6,       -1.0L / 30,        1.0L / 42,     -1.0L / 30,
-    5.0L / 66,      -691.0L / 2730,    7.0L / 6,      -3617.0L / 510,
-    43867.0L / 798, -174611.0L / 330,  854513.0L / 138,
-    -236364091.0L / 2730};
+    1.0L / 6,       -1.0L / 30,       1.0L / 42,       -1.0L / 30,
+    5.0L / 66,      -691.0L / 2730,   7.0L / 6,        -3617.0L / 510,
+    43867.0L / 798, -174611.0L / 330, 854513.0L / 138, -236364091.0L / 2730};
 
 long double at_erf_inv(long double x) {
   if (isnan(x) || fabsl(x) > 1) return NAN;
@@ -42,7 +41,7 @@ long double at_digamma(long double x) {
   if (x < 0) {
     if (x == floorl(x)) return NAN;
     // psi(x) = psi(1 - x) - pi / tan(pi x), with the fraction reduced first.
-    long double f = x - floorl(x);
+    long double f = x - roundl(x);
     return at_digamma(1 - x) - kPi / tanl(kPi * f);
   }
   long double sum = 0;

@@ -4,13 +4,11 @@
 
 #include "hlo/hlo.h"
 
-// INVALID_ARGUMENT that starts with the op and its source line and ends with the
-// operand types: "add at f.py:3: <text>\ndetail: operands (f32[2], f32[3])".
-__attribute__((format(printf, 4, 5))) at_status at_node_fail(const at_node *n,
-                                                             const char *file,
-                                                             int line,
-                                                             const char *fmt,
-                                                             ...);
+// INVALID_ARGUMENT that starts with the op and its source line and ends with
+// the operand types: "add at f.py:3: <text>\ndetail: operands (f32[2],
+// f32[3])".
+__attribute__((format(printf, 4, 5))) at_status at_node_fail(
+    const at_node *n, const char *file, int line, const char *fmt, ...);
 #define AT_BAD(n, ...) at_node_fail((n), __FILE__, __LINE__, __VA_ARGS__)
 
 // Same dtype and rank, and dims that agree where both are known.
@@ -32,12 +30,14 @@ at_status at_attr_copy(at_arena *a, const at_attr *in, at_attr *out);
 at_status at_node_check(const at_node *n);
 bool at_op_has_attr(at_op op, at_attr_id id);
 
-// ---- Attribute helpers of shape rules and of the evaluator ----------------------
-// The list `id` with `count` entries; when absent, `count` times `absent` (from
-// the arena). INVALID_ARGUMENT when the length differs.
+// ---- Attribute helpers of shape rules and of the evaluator
+// ---------------------- The list `id` with `count` entries; when absent,
+// `count` times `absent` (from the arena). INVALID_ARGUMENT when the length
+// differs.
 at_status at_ints_or(at_arena *a, const at_node *n, at_attr_id id,
                      uint32_t count, int64_t absent, const int64_t **out);
-// `d` must name distinct dimensions of a value of that rank, `id` is for the text.
+// `d` must name distinct dimensions of a value of that rank, `id` is for the
+// text.
 at_status at_dims_check(const at_node *n, at_attr_id id, at_dims d,
                         uint32_t rank, bool sorted);
 static inline bool at_dims_has(at_dims d, int64_t x) {
@@ -45,8 +45,8 @@ static inline bool at_dims_has(at_dims d, int64_t x) {
     if (d.ptr[i] == x) return true;
   return false;
 }
-// Windows of size `window` (dilated) over `n` (dilated, padded) elements; 0 when
-// none fits; AT_DYN when n is.
+// Windows of size `window` (dilated) over `n` (dilated, padded) elements; 0
+// when none fits; AT_DYN when n is.
 int64_t at_window_count(int64_t n, int64_t base_dilation, int64_t low,
                         int64_t high, int64_t window, int64_t window_dilation,
                         int64_t stride);

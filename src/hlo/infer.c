@@ -17,21 +17,25 @@ static uint32_t domain_of(at_op op) {
   switch (op) {
     case AT_OP_ABS:
     case AT_OP_SIGN:
-    case AT_OP_NEGATE: return I | F | C;
+    case AT_OP_NEGATE:
+      return I | F | C;
     case AT_OP_SUBTRACT:
     case AT_OP_DIVIDE:
     case AT_OP_REMAINDER:
-    case AT_OP_POWER: return I | F | C;
+    case AT_OP_POWER:
+      return I | F | C;
     case AT_OP_NOT:
     case AT_OP_AND:
     case AT_OP_OR:
-    case AT_OP_XOR: return B | I;
+    case AT_OP_XOR:
+      return B | I;
     case AT_OP_COUNT_LEADING_ZEROS:
     case AT_OP_POPCNT:
     case AT_OP_SHIFT_LEFT:
     case AT_OP_SHIFT_RIGHT_ARITHMETIC:
     case AT_OP_SHIFT_RIGHT_LOGICAL:
-    case AT_OP_MULHI: return I;
+    case AT_OP_MULHI:
+      return I;
     case AT_OP_CEIL:
     case AT_OP_FLOOR:
     case AT_OP_REDUCE_PRECISION:
@@ -45,7 +49,8 @@ static uint32_t domain_of(at_op op) {
     case AT_OP_DIGAMMA:
     case AT_OP_POLYGAMMA:
     case AT_OP_ZETA:
-    case AT_OP_BATCH_NORM_INFERENCE: return F;
+    case AT_OP_BATCH_NORM_INFERENCE:
+      return F;
     case AT_OP_IS_FINITE:
     case AT_OP_REAL:
     case AT_OP_IMAG:
@@ -70,8 +75,10 @@ static uint32_t domain_of(at_op op) {
     case AT_OP_ATANH:
     case AT_OP_COSH:
     case AT_OP_SINH:
-    case AT_OP_ATAN2: return F | C;
-    default: return ANY | 1 << AT_CLASS_OTHER;
+    case AT_OP_ATAN2:
+      return F | C;
+    default:
+      return ANY | 1 << AT_CLASS_OTHER;
   }
 }
 
@@ -152,9 +159,9 @@ static at_status check_norm_inference(at_module *m, at_node *n) {
 
 static at_status check_cholesky(const at_node *n) {
   const at_type *t = at_value_type(n->operands[0]);
-  if (t->rank < 2 || (t->dims[t->rank - 1] != t->dims[t->rank - 2] &&
-                      t->dims[t->rank - 1] != AT_DYN &&
-                      t->dims[t->rank - 2] != AT_DYN))
+  if (t->rank < 2 ||
+      (t->dims[t->rank - 1] != t->dims[t->rank - 2] &&
+       t->dims[t->rank - 1] != AT_DYN && t->dims[t->rank - 2] != AT_DYN))
     return AT_BAD(n, "operand %s is not a batch of square matrices",
                   at_type_z(t).z);
   return AT_OK;
@@ -179,15 +186,13 @@ static at_status infer_with(at_module *m, at_node *n, at_dtype d) {
 }
 
 at_status at_infer_abs(at_module *m, at_node *n) {
-  return infer_with(m, n,
-                    at_real_of(at_value_type(n->operands[0])->dtype));
+  return infer_with(m, n, at_real_of(at_value_type(n->operands[0])->dtype));
 }
 at_status at_infer_real_of(at_module *m, at_node *n) {
   return at_infer_abs(m, n);
 }
 at_status at_infer_pred_of(at_module *m, at_node *n) {
-  if (n->op == AT_OP_COMPARE &&
-      !at_node_attr(n, AT_ATTR_COMPARISON_DIRECTION))
+  if (n->op == AT_OP_COMPARE && !at_node_attr(n, AT_ATTR_COMPARISON_DIRECTION))
     return AT_BAD(n, "lacks the attribute \"comparison_direction\"");
   return infer_with(m, n, AT_PRED);
 }
@@ -234,7 +239,8 @@ at_status at_infer_operands(at_module *m, at_node *n) {
   return at_infer_set(m, n, t, n->num_operands);
 }
 
-// ---- Leaves and given types ------------------------------------------------------
+// ---- Leaves and given types
+// ------------------------------------------------------
 
 static at_status infer_scalar(at_module *m, at_node *n, at_dtype d) {
   at_type t = at_type_scalar(d);
@@ -250,8 +256,7 @@ at_status at_infer_scalar_s32(at_module *m, at_node *n) {
   const at_type *t = at_value_type(n->operands[0]);
   int64_t d = at_node_int(n, AT_ATTR_DIMENSION, -1);
   if (d < 0 || d >= t->rank)
-    return AT_BAD(n, "dimension %lld is not in [0, %u)", (long long)d,
-                  t->rank);
+    return AT_BAD(n, "dimension %lld is not in [0, %u)", (long long)d, t->rank);
   return infer_scalar(m, n, AT_S32);
 }
 

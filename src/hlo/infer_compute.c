@@ -92,8 +92,8 @@ at_status at_infer_ragged_dot(at_module *m, at_node *n) {
   dot_dims d;
   int64_t *dims;
   AT_TRY(read_dot(n, &d));
-  AT_TRY(at_dims_check(n, AT_ATTR_LHS_RAGGED_DIMENSIONS, ragged, a->rank,
-                       false));
+  AT_TRY(
+      at_dims_check(n, AT_ATTR_LHS_RAGGED_DIMENSIONS, ragged, a->rank, false));
   AT_TRY(at_dims_check(n, AT_ATTR_RHS_GROUP_DIMENSIONS, group, b->rank, false));
   if (ragged.rank != 1)
     return AT_BAD(n, "lhs_ragged_dimensions has %u entries, needs 1",
@@ -107,23 +107,25 @@ at_status at_infer_ragged_dot(at_module *m, at_node *n) {
     return AT_BAD(n, "group sizes are %s, must be integers of rank >= 1",
                   at_type_z(g).z);
   int64_t groups = g->dims[g->rank - 1];
-  if (group.rank && (!agree(b->dims[group.ptr[0]], groups) ||
-                     at_dims_has(d.rb, group.ptr[0]) ||
-                     at_dims_has(d.rc, group.ptr[0])))
-    return AT_BAD(n, "rhs_group_dimensions must name a dimension of its own of "
-                     "size %lld", (long long)groups);
+  if (group.rank &&
+      (!agree(b->dims[group.ptr[0]], groups) ||
+       at_dims_has(d.rb, group.ptr[0]) || at_dims_has(d.rc, group.ptr[0])))
+    return AT_BAD(n,
+                  "rhs_group_dimensions must name a dimension of its own of "
+                  "size %lld",
+                  (long long)groups);
   AT_TRY_ALLOC(dims, at_new(m->arena, int64_t, (size_t)a->rank + b->rank + 1));
   uint32_t rank = 0;
   if (contracting) dims[rank++] = groups;
-  for (uint32_t i = 0; i < d.lb.rank; i++)
-    dims[rank++] = a->dims[d.lb.ptr[i]];
+  for (uint32_t i = 0; i < d.lb.rank; i++) dims[rank++] = a->dims[d.lb.ptr[i]];
   rank = add_free(a, d.lb, d.lc, (at_dims){NULL, 0}, dims, rank);
   rank = add_free(b, d.rb, d.rc, group, dims, rank);
   at_type r = {.dtype = dot_dtype(n), .rank = rank, .dims = dims};
   return at_infer_set(m, n, &r, 1);
 }
 
-// ---- Windows ----------------------------------------------------------------------
+// ---- Windows
+// ----------------------------------------------------------------------
 
 int64_t at_window_count(int64_t n, int64_t base_dilation, int64_t low,
                         int64_t high, int64_t window, int64_t window_dilation,
@@ -181,10 +183,9 @@ at_status at_conv_dims_read(at_arena *a, const at_node *n, at_conv_dims *out) {
     const char *what;
     int64_t x, y;
     at_dims s;
-  } parts[] = {
-      {"input", c.input_batch, c.input_feature, c.input_spatial},
-      {"kernel", c.kernel_input, c.kernel_output, c.kernel_spatial},
-      {"output", c.output_batch, c.output_feature, c.output_spatial}};
+  } parts[] = {{"input", c.input_batch, c.input_feature, c.input_spatial},
+               {"kernel", c.kernel_input, c.kernel_output, c.kernel_spatial},
+               {"output", c.output_batch, c.output_feature, c.output_spatial}};
   for (size_t p = 0; p < AT_LEN(parts); p++) {
     bool fits = parts[p].s.rank == c.spatial;
     for (uint32_t d = 0; fits && d < l->rank; d++) {
@@ -198,8 +199,9 @@ at_status at_conv_dims_read(at_arena *a, const at_node *n, at_conv_dims *out) {
   }
   if (c.feature_groups < 1 || c.batch_groups < 1 ||
       (c.feature_groups > 1 && c.batch_groups > 1))
-    return AT_BAD(n, "feature_group_count %lld and batch_group_count %lld: both "
-                     "must be positive, one of them 1",
+    return AT_BAD(n,
+                  "feature_group_count %lld and batch_group_count %lld: both "
+                  "must be positive, one of them 1",
                   (long long)c.feature_groups, (long long)c.batch_groups);
   *out = c;
   return AT_OK;
@@ -249,7 +251,8 @@ at_status at_infer_convolution(at_module *m, at_node *n) {
   return at_infer_set(m, n, &r, 1);
 }
 
-// ---- Bodies ----------------------------------------------------------------------
+// ---- Bodies
+// ----------------------------------------------------------------------
 
 // (inputs..., inits...): the inputs share a shape, each init is a scalar.
 static at_status check_reducer(const at_node *n, uint32_t *out_inputs) {
@@ -389,7 +392,8 @@ at_status at_infer_while(at_module *m, at_node *n) {
   return at_infer_operands(m, n);
 }
 
-// ---- Batch norm, FFT, triangular solve ----------------------------------------------
+// ---- Batch norm, FFT, triangular solve
+// ----------------------------------------------
 
 static at_status infer_norm(at_module *m, at_node *n) {
   const at_type *x = at_value_type(n->operands[0]);
@@ -422,8 +426,10 @@ at_status at_infer_fft(at_module *m, at_node *n) {
   int64_t type = at_node_int(n, AT_ATTR_FFT_TYPE, AT_FFT), *dims;
   bool real_in = type == AT_RFFT, real_out = type == AT_IRFFT;
   if (len.rank < 1 || len.rank > 3 || len.rank > a->rank)
-    return AT_BAD(n, "fft_length has %u entries, needs 1 to 3 and at most the "
-                     "rank %u", len.rank, a->rank);
+    return AT_BAD(n,
+                  "fft_length has %u entries, needs 1 to 3 and at most the "
+                  "rank %u",
+                  len.rank, a->rank);
   if (real_in ? a->dtype != AT_F32 && a->dtype != AT_F64
               : !at_is_complex(a->dtype))
     return AT_BAD(n, "%s takes %s elements",
@@ -434,8 +440,8 @@ at_status at_infer_fft(at_module *m, at_node *n) {
   for (uint32_t i = 0; i < len.rank; i++) {
     bool last = i + 1 == len.rank;
     int64_t *d = &dims[a->rank - len.rank + i];
-    int64_t want = last && real_out && len.ptr[i] > 0 ? len.ptr[i] / 2 + 1
-                                                      : len.ptr[i];
+    int64_t want =
+        last && real_out && len.ptr[i] > 0 ? len.ptr[i] / 2 + 1 : len.ptr[i];
     if (len.ptr[i] < 0 || !agree(*d, want))
       return AT_BAD(n, "fft_length[%u] = %lld does not fit %s", i,
                     (long long)len.ptr[i], at_type_z(a).z);

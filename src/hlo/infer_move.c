@@ -245,14 +245,14 @@ at_status at_infer_dynamic_update_slice(at_module *m, at_node *n) {
   return at_infer_set(m, n, a, 1);
 }
 
-// ---- Gather and scatter -----------------------------------------------------------
+// ---- Gather and scatter
+// -----------------------------------------------------------
 
 // What both share: where index vectors lie, and the batching dims.
 static at_status check_indices(const at_node *n, const at_type *operand,
                                const at_type *indices, at_dims index_map,
                                at_attr_id map_id, at_dims operand_batch,
-                               at_attr_id operand_batch_id,
-                               at_dims index_batch,
+                               at_attr_id operand_batch_id, at_dims index_batch,
                                at_attr_id index_batch_id) {
   int64_t iv = at_node_int(n, AT_ATTR_INDEX_VECTOR_DIM, indices->rank);
   if (!at_is_int(indices->dtype))
@@ -265,7 +265,8 @@ static at_status check_indices(const at_node *n, const at_type *operand,
     return AT_BAD(n, "%s has %u entries, index vectors have %lld",
                   at_attr_text(map_id), index_map.rank, (long long)have);
   AT_TRY(at_dims_check(n, map_id, index_map, operand->rank, false));
-  AT_TRY(at_dims_check(n, operand_batch_id, operand_batch, operand->rank, true));
+  AT_TRY(
+      at_dims_check(n, operand_batch_id, operand_batch, operand->rank, true));
   AT_TRY(at_dims_check(n, index_batch_id, index_batch, indices->rank, false));
   if (operand_batch.rank != index_batch.rank)
     return AT_BAD(n, "%s has %u entries, %s has %u",
@@ -277,9 +278,10 @@ static at_status check_indices(const at_node *n, const at_type *operand,
                     at_attr_text(index_batch_id));
     if (!agree(indices->dims[index_batch.ptr[i]],
                operand->dims[operand_batch.ptr[i]]))
-      return AT_BAD(n, "batching dimension %u differs: operand %lld, indices "
-                       "%lld", i,
-                    (long long)operand->dims[operand_batch.ptr[i]],
+      return AT_BAD(n,
+                    "batching dimension %u differs: operand %lld, indices "
+                    "%lld",
+                    i, (long long)operand->dims[operand_batch.ptr[i]],
                     (long long)indices->dims[index_batch.ptr[i]]);
     if (at_dims_has(index_map, operand_batch.ptr[i]))
       return AT_BAD(n, "%s and %s share dimension %lld", at_attr_text(map_id),
@@ -324,14 +326,13 @@ static at_status check_gather(at_node *n) {
   const at_type *a = at_value_type(n->operands[0]);
   at_dims gone = at_node_ints(n, AT_ATTR_COLLAPSED_SLICE_DIMS);
   at_dims batch = at_node_ints(n, AT_ATTR_OPERAND_BATCHING_DIMS);
-  AT_TRY(check_indices(
-      n, a, at_value_type(n->operands[1]),
-      at_node_ints(n, AT_ATTR_START_INDEX_MAP), AT_ATTR_START_INDEX_MAP, batch,
-      AT_ATTR_OPERAND_BATCHING_DIMS,
-      at_node_ints(n, AT_ATTR_START_INDICES_BATCHING_DIMS),
-      AT_ATTR_START_INDICES_BATCHING_DIMS));
-  AT_TRY(
-      at_dims_check(n, AT_ATTR_COLLAPSED_SLICE_DIMS, gone, a->rank, true));
+  AT_TRY(check_indices(n, a, at_value_type(n->operands[1]),
+                       at_node_ints(n, AT_ATTR_START_INDEX_MAP),
+                       AT_ATTR_START_INDEX_MAP, batch,
+                       AT_ATTR_OPERAND_BATCHING_DIMS,
+                       at_node_ints(n, AT_ATTR_START_INDICES_BATCHING_DIMS),
+                       AT_ATTR_START_INDICES_BATCHING_DIMS));
+  AT_TRY(at_dims_check(n, AT_ATTR_COLLAPSED_SLICE_DIMS, gone, a->rank, true));
   for (uint32_t i = 0; i < gone.rank; i++)
     if (at_dims_has(batch, gone.ptr[i]))
       return AT_BAD(n, "dimension %lld is both collapsed and batching",
@@ -349,9 +350,8 @@ at_status at_infer_gather(at_module *m, at_node *n) {
     return AT_BAD(n, "slice_sizes has %u entries, operand rank is %u",
                   sizes.rank, a->rank);
   for (uint32_t i = 0; i < a->rank; i++) {
-    int64_t most = at_dims_has(gone, i) || at_dims_has(batch, i)
-                       ? 1
-                       : INT64_MAX;
+    int64_t most =
+        at_dims_has(gone, i) || at_dims_has(batch, i) ? 1 : INT64_MAX;
     if (sizes.ptr[i] < 0 || sizes.ptr[i] > most ||
         (a->dims[i] != AT_DYN && sizes.ptr[i] > a->dims[i]))
       return AT_BAD(n, "slice_sizes[%u] = %lld does not fit %s%s", i,
@@ -371,12 +371,11 @@ at_status at_infer_scatter(at_module *m, at_node *n) {
   at_dims window = at_node_ints(n, AT_ATTR_UPDATE_WINDOW_DIMS);
   at_dims inserted = at_node_ints(n, AT_ATTR_INSERTED_WINDOW_DIMS);
   at_dims batch = at_node_ints(n, AT_ATTR_INPUT_BATCHING_DIMS);
-  AT_TRY(check_indices(n, a, ix,
-                       at_node_ints(n, AT_ATTR_SCATTER_DIMS_TO_OPERAND_DIMS),
-                       AT_ATTR_SCATTER_DIMS_TO_OPERAND_DIMS, batch,
-                       AT_ATTR_INPUT_BATCHING_DIMS,
-                       at_node_ints(n, AT_ATTR_SCATTER_INDICES_BATCHING_DIMS),
-                       AT_ATTR_SCATTER_INDICES_BATCHING_DIMS));
+  AT_TRY(check_indices(
+      n, a, ix, at_node_ints(n, AT_ATTR_SCATTER_DIMS_TO_OPERAND_DIMS),
+      AT_ATTR_SCATTER_DIMS_TO_OPERAND_DIMS, batch, AT_ATTR_INPUT_BATCHING_DIMS,
+      at_node_ints(n, AT_ATTR_SCATTER_INDICES_BATCHING_DIMS),
+      AT_ATTR_SCATTER_INDICES_BATCHING_DIMS));
   AT_TRY(at_dims_check(n, AT_ATTR_UPDATE_WINDOW_DIMS, window, u->rank, true));
   AT_TRY(
       at_dims_check(n, AT_ATTR_INSERTED_WINDOW_DIMS, inserted, a->rank, true));
@@ -397,16 +396,16 @@ at_status at_infer_scatter(at_module *m, at_node *n) {
         from_input++;
       int64_t most = from_input < a->rank ? a->dims[from_input] : -1;
       if (u->dims[i] != AT_DYN && most != AT_DYN && u->dims[i] > most)
-        return AT_BAD(n, "update dimension %u (%lld) exceeds input dimension "
-                         "%u (%lld)", i,
-                      (long long)u->dims[i], from_input, (long long)most);
+        return AT_BAD(n,
+                      "update dimension %u (%lld) exceeds input dimension "
+                      "%u (%lld)",
+                      i, (long long)u->dims[i], from_input, (long long)most);
       from_input++;
     } else {
       if (from_index == iv) from_index++;
       if (!agree(u->dims[i], ix->dims[from_index]))
         return AT_BAD(n, "update dimension %u is %lld, indices have %lld", i,
-                      (long long)u->dims[i],
-                      (long long)ix->dims[from_index]);
+                      (long long)u->dims[i], (long long)ix->dims[from_index]);
       from_index++;
     }
   }
@@ -418,8 +417,8 @@ at_status at_infer_scatter(at_module *m, at_node *n) {
     const at_type *ui = at_value_type(n->operands[inputs + 1 + i]);
     at_type up = at_type_with(*u, ui->dtype);
     if (!at_type_compatible(&t[i], &in) || !at_type_compatible(ui, &up))
-      return AT_BAD(n, "input %u or its update has another shape than the first",
-                    i);
+      return AT_BAD(
+          n, "input %u or its update has another shape than the first", i);
     if (n->types && n->num_results == inputs) t[i].dtype = n->types[i].dtype;
   }
   return at_infer_set(m, n, t, inputs);
@@ -440,7 +439,8 @@ at_status at_infer_top_k(at_module *m, at_node *n) {
   return at_infer_set(m, n, t, 2);
 }
 
-// ---- Declared types ---------------------------------------------------------------
+// ---- Declared types
+// ---------------------------------------------------------------
 
 static at_status check_axis(const at_node *n, uint32_t rank) {
   int64_t d = at_node_int(n, AT_ATTR_DIMENSION, -1);
@@ -490,16 +490,20 @@ at_status at_infer_given(at_module *m, at_node *n) {
   switch (n->op) {
     case AT_OP_IF:
     case AT_OP_CASE:
-    case AT_OP_FUSION: return from_region(m, n, 0);
+    case AT_OP_FUSION:
+      return from_region(m, n, 0);
     case AT_OP_CALL:
-    case AT_OP_COMPOSITE: return from_callee(m, n);
-    default: break;
+    case AT_OP_COMPOSITE:
+      return from_callee(m, n);
+    default:
+      break;
   }
   if (!n->types) return AT_BAD(n, "needs its result types");
   if (!(at_op_of(n->op)->traits & AT_MULTI)) AT_TRY(need_type(n));
   switch (n->op) {
     case AT_OP_IOTA:
-    case AT_OP_DYNAMIC_IOTA: return check_axis(n, n->types[0].rank);
+    case AT_OP_DYNAMIC_IOTA:
+      return check_axis(n, n->types[0].rank);
     case AT_OP_SET_DIMENSION_SIZE:
       return check_axis(n, at_value_type(n->operands[0])->rank);
     case AT_OP_RNG_BIT_GENERATOR:
@@ -515,10 +519,15 @@ at_status at_infer_given(at_module *m, at_node *n) {
       return gather_dims(m, n, sizes);
     }
     case AT_OP_DYNAMIC_PAD:
-    case AT_OP_REAL_DYNAMIC_SLICE: return infer_dynamic_pad(m, n);
-    case AT_OP_DYNAMIC_RESHAPE: return at_infer_reshape(m, n);
-    case AT_OP_DYNAMIC_BROADCAST_IN_DIM: return at_infer_broadcast_in_dim(m, n);
-    case AT_OP_DYNAMIC_CONV: return at_infer_convolution(m, n);
-    default: return AT_OK;
+    case AT_OP_REAL_DYNAMIC_SLICE:
+      return infer_dynamic_pad(m, n);
+    case AT_OP_DYNAMIC_RESHAPE:
+      return at_infer_reshape(m, n);
+    case AT_OP_DYNAMIC_BROADCAST_IN_DIM:
+      return at_infer_broadcast_in_dim(m, n);
+    case AT_OP_DYNAMIC_CONV:
+      return at_infer_convolution(m, n);
+    default:
+      return AT_OK;
   }
 }

@@ -18,8 +18,8 @@ at_status at_module_create(at_arena *a, at_str name, at_module **out) {
 
 static at_status add_func(at_module *m, at_comp *c) {
   if (at_module_find(m, at_str_of(c->name)))
-    return AT_FAIL(AT_INVALID_ARGUMENT, "module \"%s\" has two functions \"%s\"",
-                   m->name, c->name);
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "module \"%s\" has two functions \"%s\"", m->name, c->name);
   if (m->num_funcs == m->cap_funcs) {
     uint32_t cap = m->cap_funcs ? m->cap_funcs * 2 : 8;
     at_comp **funcs;
@@ -73,7 +73,8 @@ at_comp *at_module_find(const at_module *m, at_str name) {
   return NULL;
 }
 
-// ---- Attributes ---------------------------------------------------------------
+// ---- Attributes
+// ---------------------------------------------------------------
 
 static at_status copy_str(at_arena *a, at_str in, at_str *out) {
   AT_TRY_ALLOC(out->ptr, at_arena_str(a, in));
@@ -111,10 +112,14 @@ at_status at_attr_copy(at_arena *a, const at_attr *in, at_attr *out) {
   *out = *in;
   switch (at_attr_kind_of(in->id)) {
     case AT_KIND_STR:
-    case AT_KIND_BYTES: return copy_str(a, in->s, &out->s);
-    case AT_KIND_INTS: return copy_dims(a, in->ints, &out->ints);
-    case AT_KIND_DICT: return copy_dict(a, in, out);
-    case AT_KIND_GROUPS: return copy_groups(a, in, out);
+    case AT_KIND_BYTES:
+      return copy_str(a, in->s, &out->s);
+    case AT_KIND_INTS:
+      return copy_dims(a, in->ints, &out->ints);
+    case AT_KIND_DICT:
+      return copy_dict(a, in, out);
+    case AT_KIND_GROUPS:
+      return copy_groups(a, in, out);
     case AT_KIND_TYPE: {
       at_type *t;
       AT_TRY_ALLOC(t, at_new(a, at_type, 1));
@@ -122,7 +127,8 @@ at_status at_attr_copy(at_arena *a, const at_attr *in, at_attr *out) {
       out->type = t;
       return AT_OK;
     }
-    default: return AT_OK;
+    default:
+      return AT_OK;
   }
 }
 
@@ -174,13 +180,17 @@ at_status at_node_set_attr(at_node *n, at_attr a) {
   return AT_OK;
 }
 
-// ---- Checks -------------------------------------------------------------------
+// ---- Checks
+// -------------------------------------------------------------------
 
 static bool attr_is_null(const at_attr *a) {
   switch (at_attr_kind_of(a->id)) {
-    case AT_KIND_LITERAL: return !a->literal;
-    case AT_KIND_TYPE: return !a->type;
-    default: return false;
+    case AT_KIND_LITERAL:
+      return !a->literal;
+    case AT_KIND_TYPE:
+      return !a->type;
+    default:
+      return false;
   }
 }
 
@@ -212,13 +222,12 @@ at_status at_node_check(const at_node *n) {
   if ((int64_t)n->num_operands < info->min_operands ||
       (info->max_operands >= 0 &&
        (int64_t)n->num_operands > info->max_operands))
-    return AT_BAD(n, "has %u operands, takes %s%d", n->num_operands,
-                  info->max_operands < 0 ? "at least " : "",
-                  info->max_operands < 0 ? info->min_operands
-                                         : info->max_operands);
+    return AT_BAD(
+        n, "has %u operands, takes %s%d", n->num_operands,
+        info->max_operands < 0 ? "at least " : "",
+        info->max_operands < 0 ? info->min_operands : info->max_operands);
   if (info->regions >= 0 && n->num_regions != (uint32_t)info->regions)
-    return AT_BAD(n, "has %u regions, takes %d", n->num_regions,
-                  info->regions);
+    return AT_BAD(n, "has %u regions, takes %d", n->num_regions, info->regions);
   return check_attrs(n);
 }
 
@@ -243,7 +252,8 @@ at_status at_infer_set(at_module *m, at_node *n, const at_type *types,
   return AT_OK;
 }
 
-// ---- Building -----------------------------------------------------------------
+// ---- Building
+// -----------------------------------------------------------------
 
 static int by_id(const void *a, const void *b) {
   return (int)((const at_attr *)a)->id - (int)((const at_attr *)b)->id;
@@ -271,10 +281,10 @@ static at_status fill_node(at_arena *a, at_node *n, const at_node_desc *d) {
   AT_TRY(fill_attrs(a, n, d));
   n->num_regions = d->num_regions;
   if (d->num_regions)
-    AT_TRY_ALLOC(n->regions,
-                 at_arena_copy(a, d->regions,
-                               at_mul(d->num_regions, sizeof *d->regions),
-                               _Alignof(at_comp *)));
+    AT_TRY_ALLOC(
+        n->regions,
+        at_arena_copy(a, d->regions, at_mul(d->num_regions, sizeof *d->regions),
+                      _Alignof(at_comp *)));
   if (d->types) {
     AT_TRY_ALLOC(n->types, at_new(a, at_type, d->num_types));
     for (uint32_t i = 0; i < d->num_types; i++)
@@ -385,7 +395,8 @@ at_status at_comp_return(at_comp *c, const at_value *results, uint32_t n) {
   return AT_OK;
 }
 
-// ---- Rewrites -----------------------------------------------------------------
+// ---- Rewrites
+// -----------------------------------------------------------------
 
 void at_node_remove(at_node *n) {
   at_comp *c = n->parent;
@@ -412,7 +423,8 @@ void at_replace_uses(at_comp *c, at_value old_v, at_value new_v) {
     if (at_value_eq(c->results[i], old_v)) c->results[i] = new_v;
 }
 
-// ---- Text for messages ----------------------------------------------------------
+// ---- Text for messages
+// ----------------------------------------------------------
 
 void at_loc_print(at_strbuf *b, const at_loc *loc) {
   if (!loc || (!loc->file && !loc->name)) {
@@ -421,8 +433,7 @@ void at_loc_print(at_strbuf *b, const at_loc *loc) {
   }
   if (loc->file)
     at_strbuf_addf(b, "%s:%u:%u", loc->file, loc->line, loc->column);
-  if (loc->name)
-    at_strbuf_addf(b, loc->file ? " (%s)" : "(%s)", loc->name);
+  if (loc->name) at_strbuf_addf(b, loc->file ? " (%s)" : "(%s)", loc->name);
 }
 
 void at_node_describe(at_strbuf *b, const at_node *n) {
@@ -457,8 +468,8 @@ at_status at_node_fail(const at_node *n, const char *file, int line,
     at_type_print(&b, at_value_type(n->operands[i]));
   }
   if (n->num_operands) at_strbuf_addc(&b, ')');
-  at_status s = at_fail(AT_INVALID_ARGUMENT, file, line, "%s",
-                        b.ptr ? b.ptr : text);
+  at_status s =
+      at_fail(AT_INVALID_ARGUMENT, file, line, "%s", b.ptr ? b.ptr : text);
   at_strbuf_free(&b);
   return s;
 }

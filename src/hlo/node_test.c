@@ -1,11 +1,10 @@
 // The builder, attributes, rewrites, element conversion.
+#include <cmocka.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 
 #include "hlo/hlo.h"
-
-#include <cmocka.h>
 
 static void test_build(void **state) {
   at_arena *a = at_arena_create();

@@ -11,7 +11,7 @@ static void arity(at_strbuf *b, const at_op_info *o) {
 }
 
 static void traits(at_strbuf *b, uint32_t t) {
-  static const char *const names[] = {"elementwise", "commutes", "effect",
+  static const char *const names[] = {"elementwise", "commutes",   "effect",
                                       "multi",       "collective", "indexing",
                                       "control",     "opaque"};
   bool any = false;
@@ -30,8 +30,8 @@ static void doc_text(at_strbuf *b, const char *z) {
 }
 
 at_status at_hlo_ops_doc(at_strbuf *out) {
-  static const char *const costs[] = {"none",   "vector",  "transcendental",
-                                      "mxu",    "memory",  "control",
+  static const char *const costs[] = {"none",    "vector", "transcendental",
+                                      "mxu",     "memory", "control",
                                       "network", "host"};
   at_strbuf_addz(out,
                  "# Ops\n\n"

@@ -31,11 +31,12 @@ __attribute__((format(printf, 2, 3))) static at_status fail(const parser *s,
   return AT_FAIL(AT_INVALID_ARGUMENT, "hlo text %u:%u: %s", line, column, text);
 }
 
-// ---- Tokens ---------------------------------------------------------------------------
+// ---- Tokens
+// ---------------------------------------------------------------------------
 
 static void skip(parser *s) {
-  while (s->p < s->end && (*s->p == ' ' || *s->p == '\n' || *s->p == '\t' ||
-                           *s->p == '\r'))
+  while (s->p < s->end &&
+         (*s->p == ' ' || *s->p == '\n' || *s->p == '\t' || *s->p == '\r'))
     s->p++;
 }
 
@@ -159,7 +160,8 @@ static at_status read_ints(parser *s, at_dims *out) {
   return AT_OK;
 }
 
-// ---- Types and literals -----------------------------------------------------------------
+// ---- Types and literals
+// -----------------------------------------------------------------
 
 static bool read_dtype(parser *s, at_dtype *out) {
   size_t best = 0;
@@ -293,8 +295,7 @@ static at_status read_hex_data(parser *s, at_type t, uint8_t *data) {
     int byte = hex_byte(s, s->p);
     if (byte < 0) return fail(s, "expected %zu hex digits", 2 * bytes);
     data[i] = (uint8_t)byte;
-    if ((i + 1) % w == 0)
-      AT_TRY(check_storage(s, t.dtype, data + i + 1 - w));
+    if ((i + 1) % w == 0) AT_TRY(check_storage(s, t.dtype, data + i + 1 - w));
   }
   return AT_OK;
 }
@@ -308,8 +309,8 @@ static at_status read_literal(parser *s, const at_literal **out) {
   bool splat = accept(s, "splat");
   size_t bytes = splat ? at_dtype_bytes(t.dtype) : at_type_bytes(&t);
   // Every element takes at least one character.
-  if (!splat && (bytes == SIZE_MAX ||
-                 at_type_elements(&t) > (int64_t)(s->end - s->p)))
+  if (!splat &&
+      (bytes == SIZE_MAX || at_type_elements(&t) > (int64_t)(s->end - s->p)))
     return fail(s, "literal is longer than the text");
   uint8_t *data;
   AT_TRY_ALLOC(data, at_arena_alloc(s->a, bytes, 16));
@@ -325,7 +326,8 @@ static at_status read_literal(parser *s, const at_literal **out) {
   return at_literal_make(s->a, t, data, splat, true, out);
 }
 
-// ---- Attributes -------------------------------------------------------------------------
+// ---- Attributes
+// -------------------------------------------------------------------------
 
 static at_status read_bool(parser *s, int64_t *out) {
   if (accept(s, "true")) return *out = 1, AT_OK;
@@ -367,24 +369,34 @@ static at_status read_groups(parser *s, at_attr *a) {
 static at_status read_enum(parser *s, at_attr *a) {
   at_str w = word(s);
   if (!at_enum_parse(a->id, w, &a->i))
-    return fail(s, "\"%.*s\" is no value of %s", (int)AT_MIN(w.len, 40u),
-                w.ptr, at_attr_text(a->id));
+    return fail(s, "\"%.*s\" is no value of %s", (int)AT_MIN(w.len, 40u), w.ptr,
+                at_attr_text(a->id));
   return AT_OK;
 }
 
 static at_status read_attr_value(parser *s, at_attr *a) {
   switch (at_attr_kind_of(a->id)) {
-    case AT_KIND_INT: return read_int(s, &a->i);
-    case AT_KIND_BOOL: return read_bool(s, &a->i);
-    case AT_KIND_FLOAT: return read_float(s, AT_F64, (uint8_t *)&a->f);
+    case AT_KIND_INT:
+      return read_int(s, &a->i);
+    case AT_KIND_BOOL:
+      return read_bool(s, &a->i);
+    case AT_KIND_FLOAT:
+      return read_float(s, AT_F64, (uint8_t *)&a->f);
     case AT_KIND_STR:
-    case AT_KIND_BYTES: return read_string(s, &a->s);
-    case AT_KIND_INTS: return read_ints(s, &a->ints);
-    case AT_KIND_ENUM: return read_enum(s, a);
-    case AT_KIND_LITERAL: return read_literal(s, &a->literal);
-    case AT_KIND_DICT: return read_dict(s, a);
-    case AT_KIND_GROUPS: return read_groups(s, a);
-    case AT_KIND_TYPE: break;
+    case AT_KIND_BYTES:
+      return read_string(s, &a->s);
+    case AT_KIND_INTS:
+      return read_ints(s, &a->ints);
+    case AT_KIND_ENUM:
+      return read_enum(s, a);
+    case AT_KIND_LITERAL:
+      return read_literal(s, &a->literal);
+    case AT_KIND_DICT:
+      return read_dict(s, a);
+    case AT_KIND_GROUPS:
+      return read_groups(s, a);
+    case AT_KIND_TYPE:
+      break;
   }
   at_type *t;
   AT_TRY_ALLOC(t, at_new(s->a, at_type, 1));
@@ -436,7 +448,8 @@ static at_status read_loc(parser *s, const at_loc **out) {
   return AT_OK;
 }
 
-// ---- Graph ------------------------------------------------------------------------------
+// ---- Graph
+// ------------------------------------------------------------------------------
 
 static at_status read_id(parser *s, uint32_t *out) {
   AT_TRY(expect(s, "%"));
@@ -520,8 +533,9 @@ static at_status read_io(parser *s, at_io_info *io) {
     } else if (at_str_is(key, "name")) {
       AT_TRY(read_text(s, &io->name));
     } else {
-      return fail(s, "expected alias, donor, sharding, layout, memory_kind or "
-                     "name");
+      return fail(s,
+                  "expected alias, donor, sharding, layout, memory_kind or "
+                  "name");
     }
   }
   return AT_OK;
@@ -590,8 +604,7 @@ static at_status read_node(parser *s, at_comp *c) {
   AT_TRY(expect(s, "="));
   at_str op = word(s);
   if (!at_op_parse(op, &d.op) || d.op == AT_OP_PARAMETER)
-    return fail(s, "no op is named \"%.*s\"", (int)AT_MIN(op.len, 40u),
-                op.ptr);
+    return fail(s, "no op is named \"%.*s\"", (int)AT_MIN(op.len, 40u), op.ptr);
   AT_TRY(read_values(s, &operands));
   AT_TRY(read_attrs(s, &attrs));
   AT_TRY(read_regions(s, &regions));

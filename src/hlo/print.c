@@ -5,8 +5,8 @@
 //   func "main" (%0: f32[2] <alias=0>) -> (f32[2] <name="out">) {
 //     %1 = add %0, %0 : f32[2] @"f.py":3:5("jit(f)/add")
 //     %2, a while with two results, is used as %2.0 and %2.1:
-//     %2:2 = while %1, %0 {dimension=0} ({(%3: ...) ... return ...} {...}) : ...
-//     return %1
+//     %2:2 = while %1, %0 {dimension=0} ({(%3: ...) ... return ...} {...}) :
+//     ... return %1
 //   }
 //   }
 #include <inttypes.h>
@@ -42,7 +42,8 @@ static void print_ints(at_strbuf *b, at_dims d) {
   at_strbuf_addc(b, ']');
 }
 
-// ---- Literals -----------------------------------------------------------------
+// ---- Literals
+// -----------------------------------------------------------------
 
 static void print_double(at_strbuf *b, double v) {
   char z[40];
@@ -126,24 +127,39 @@ static void print_literal(at_strbuf *b, const at_literal *l) {
   }
 }
 
-// ---- Attributes ---------------------------------------------------------------
+// ---- Attributes
+// ---------------------------------------------------------------
 
 static void print_attr(at_strbuf *b, const at_attr *a) {
   at_strbuf_addf(b, "%s=", at_attr_text(a->id));
   switch (at_attr_kind_of(a->id)) {
-    case AT_KIND_INT: at_strbuf_addf(b, "%" PRId64, a->i); break;
-    case AT_KIND_BOOL: at_strbuf_addz(b, a->i ? "true" : "false"); break;
-    case AT_KIND_FLOAT: print_float(b, AT_F64, &a->f); break;
+    case AT_KIND_INT:
+      at_strbuf_addf(b, "%" PRId64, a->i);
+      break;
+    case AT_KIND_BOOL:
+      at_strbuf_addz(b, a->i ? "true" : "false");
+      break;
+    case AT_KIND_FLOAT:
+      print_float(b, AT_F64, &a->f);
+      break;
     case AT_KIND_STR:
-    case AT_KIND_BYTES: print_quoted(b, a->s); break;
-    case AT_KIND_INTS: print_ints(b, a->ints); break;
+    case AT_KIND_BYTES:
+      print_quoted(b, a->s);
+      break;
+    case AT_KIND_INTS:
+      print_ints(b, a->ints);
+      break;
     case AT_KIND_ENUM: {
       const char *text = at_enum_text(a->id, a->i);
       at_strbuf_addz(b, text ? text : "?");
       break;
     }
-    case AT_KIND_LITERAL: print_literal(b, a->literal); break;
-    case AT_KIND_TYPE: at_type_print(b, a->type); break;
+    case AT_KIND_LITERAL:
+      print_literal(b, a->literal);
+      break;
+    case AT_KIND_TYPE:
+      at_type_print(b, a->type);
+      break;
     case AT_KIND_DICT:
       at_strbuf_addc(b, '{');
       for (uint32_t i = 0; i < a->dict.n; i++) {
@@ -191,7 +207,8 @@ static void print_loc(at_strbuf *b, const at_loc *loc) {
   }
 }
 
-// ---- Graph --------------------------------------------------------------------
+// ---- Graph
+// --------------------------------------------------------------------
 
 typedef struct printer {
   at_strbuf *b;
@@ -213,7 +230,8 @@ static void print_io(at_strbuf *b, const at_io_info *io) {
                {"memory_kind", io->memory_kind},
                {"name", io->name}};
   const char *sep = " <";
-  if (io->alias >= 0) at_strbuf_addf(b, "%salias=%d", sep, io->alias), sep = ", ";
+  if (io->alias >= 0)
+    at_strbuf_addf(b, "%salias=%d", sep, io->alias), sep = ", ";
   if (io->donor) at_strbuf_addf(b, "%sdonor", sep), sep = ", ";
   for (size_t i = 0; i < AT_LEN(texts); i++) {
     if (!texts[i].text) continue;

@@ -15,7 +15,8 @@ static at_status law(const at_node *n, const char *text) {
   return AT_BAD(n, "%s", text);
 }
 
-// ---- Signatures of regions ------------------------------------------------------------
+// ---- Signatures of regions
+// ------------------------------------------------------------
 
 static at_status check_params(const at_node *n, const at_comp *c,
                               const at_type *want, uint32_t count) {
@@ -51,8 +52,10 @@ static at_status check_reducer(verifier *v, const at_node *n) {
   if (n->op == AT_OP_REDUCE_SCATTER || n->op == AT_OP_ALL_REDUCE) k = 1;
   AT_TRY_ALLOC(want, at_new(v->scratch, at_type, 2 * (size_t)k));
   if (c->num_results != k || c->num_params != 2 * k)
-    return AT_BAD(n, "body takes %u values and returns %u, must take %u and "
-                     "return %u", c->num_params, c->num_results, 2 * k, k);
+    return AT_BAD(n,
+                  "body takes %u values and returns %u, must take %u and "
+                  "return %u",
+                  c->num_params, c->num_results, 2 * k, k);
   // Accumulation in a wider type is allowed: the body's own types must agree.
   for (uint32_t i = 0; i < k; i++)
     want[i] = want[k + i] = at_type_scalar(at_value_type(c->results[i])->dtype);
@@ -141,21 +144,31 @@ static at_status check_regions(verifier *v, const at_node *n) {
     case AT_OP_SCAN:
     case AT_OP_SCATTER:
     case AT_OP_ALL_REDUCE:
-    case AT_OP_REDUCE_SCATTER: return check_reducer(v, n);
-    case AT_OP_SELECT_AND_SCATTER: return check_select_and_scatter(n);
-    case AT_OP_SORT: return check_sort(v, n);
-    case AT_OP_MAP: return check_map(v, n);
-    case AT_OP_WHILE: return check_while(n);
+    case AT_OP_REDUCE_SCATTER:
+      return check_reducer(v, n);
+    case AT_OP_SELECT_AND_SCATTER:
+      return check_select_and_scatter(n);
+    case AT_OP_SORT:
+      return check_sort(v, n);
+    case AT_OP_MAP:
+      return check_map(v, n);
+    case AT_OP_WHILE:
+      return check_while(n);
     case AT_OP_IF:
-    case AT_OP_CASE: return check_branches(n);
-    case AT_OP_FUSION: return check_fusion(v, n);
+    case AT_OP_CASE:
+      return check_branches(n);
+    case AT_OP_FUSION:
+      return check_fusion(v, n);
     case AT_OP_CALL:
-    case AT_OP_COMPOSITE: return check_call(v, n);
-    default: return AT_OK;
+    case AT_OP_COMPOSITE:
+      return check_call(v, n);
+    default:
+      return AT_OK;
   }
 }
 
-// ---- Nodes ----------------------------------------------------------------------------
+// ---- Nodes
+// ----------------------------------------------------------------------------
 
 static at_status check_type(const at_node *n, const at_type *t) {
   if (t->dtype <= AT_INVALID || t->dtype >= AT_DTYPE_COUNT)
@@ -163,8 +176,7 @@ static at_status check_type(const at_node *n, const at_type *t) {
   if (t->rank && !t->dims) return law(n, "a result has no dimensions");
   for (uint32_t i = 0; i < t->rank; i++)
     if (t->dims[i] < 0 && t->dims[i] != AT_DYN)
-      return AT_BAD(n, "result dimension %u is %lld", i,
-                    (long long)t->dims[i]);
+      return AT_BAD(n, "result dimension %u is %lld", i, (long long)t->dims[i]);
   return AT_OK;
 }
 
@@ -180,8 +192,8 @@ static at_status check_inference(verifier *v, const at_node *n) {
 static at_status check_literal(const at_node *n) {
   const at_literal *l = at_node_literal(n);
   if (!l) return AT_OK;
-  size_t want = l->splat ? at_dtype_bytes(l->type.dtype)
-                         : at_type_bytes(&l->type);
+  size_t want =
+      l->splat ? at_dtype_bytes(l->type.dtype) : at_type_bytes(&l->type);
   if (l->bytes != want || (want && !l->data))
     return AT_BAD(n, "the literal has %zu bytes, %s has %zu", l->bytes,
                   at_type_z(&l->type).z, want);
@@ -201,8 +213,8 @@ static at_status check_node(verifier *v, const at_comp *c, const at_node *n) {
                      at_op_text(n->op), i);
   if (n->parent != c) return law(n, "lies in another computation's list");
   AT_TRY(at_node_check(n));
-  AT_TRY_ALLOC(place, at_map_put_ptr(&v->ids, (void *)(uintptr_t)(
-                                                  (size_t)n->id + 1)));
+  AT_TRY_ALLOC(place,
+               at_map_put_ptr(&v->ids, (void *)(uintptr_t)((size_t)n->id + 1)));
   if (*place) return AT_BAD(n, "id %%%u is not unique", n->id);
   *place = (void *)(uintptr_t)n;
   if (n->id >= v->m->next_id) return law(n, "its id is not below next_id");
