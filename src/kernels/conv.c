@@ -236,6 +236,7 @@ static at_status make_where(const at_k_call *call, conv *c) {
 }
 
 static bool evenly_spaced(const int64_t *t, int64_t n) {
+  if (n > 0 && t[0] != 0) return false;
   for (int64_t i = 2; i < n; i++)
     if (t[i] != t[1] * i) return false;
   return true;
