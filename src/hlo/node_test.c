@@ -1,8 +1,12 @@
 // The builder, attributes, rewrites, element conversion.
+// clang-format off: cmocka.h needs these first
 #include <cmocka.h>
-#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+// clang-format on
+#include <math.h>
 
 #include "hlo/hlo.h"
 
