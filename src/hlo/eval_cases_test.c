@@ -1,12 +1,14 @@
 // Replays testdata/eval_*.txt: programs that return (computed, expected) pairs.
 // Every program is also verified, printed, read back and printed again.
-// clang-format off: cmocka.h needs these first
-#include <cmocka.h>
+// cmocka.h needs the others first.
+// clang-format off
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <cmocka.h>
 // clang-format on
+
 #include <dirent.h>
 #include <math.h>
 #include <stdio.h>

@@ -1,11 +1,13 @@
 // The builder, attributes, rewrites, element conversion.
-// clang-format off: cmocka.h needs these first
-#include <cmocka.h>
+// cmocka.h needs the others first.
+// clang-format off
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <cmocka.h>
 // clang-format on
+
 #include <math.h>
 
 #include "hlo/hlo.h"
