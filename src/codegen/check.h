@@ -61,7 +61,7 @@ static uint64_t ck_random(ck *c) {
   return c->random ^= c->random << 17;
 }
 
-static at_type ck_type(ck *c, at_dtype t, uint32_t rank, const int64_t *dims) {
+__attribute__((unused)) static at_type ck_type(ck *c, at_dtype t, uint32_t rank, const int64_t *dims) {
   at_type out;
   ck_ok(at_type_make(c->arena, t, (at_dims){dims, rank}, &out));
   return out;
@@ -106,7 +106,7 @@ static at_value ck_param(ck *c, at_type t) {
   return v;
 }
 // Indices below `limit`, some outside on both sides.
-static const at_literal *ck_indices(ck *c, at_type t, int64_t limit) {
+__attribute__((unused)) static const at_literal *ck_indices(ck *c, at_type t, int64_t limit) {
   size_t one = at_dtype_bytes(t.dtype), n = (size_t)at_type_elements(&t);
   char *data = at_arena_alloc(c->arena, one * n + 1, 16);
   for (size_t i = 0; i < n; i++)
@@ -117,7 +117,7 @@ static const at_literal *ck_indices(ck *c, at_type t, int64_t limit) {
   return l;
 }
 
-static ck_case *ck_add(ck *c, at_node *n, const at_literal *const *args) {
+__attribute__((unused)) static ck_case *ck_add(ck *c, at_node *n, const at_literal *const *args) {
   assert_true(c->num_cases < CK_MAX_CASES);
   assert_true(n->num_operands <= CK_MAX_ARGS && n->num_results <= CK_MAX_ARGS);
   ck_case *k = &c->cases[c->num_cases++];
@@ -267,7 +267,7 @@ static void *ck_link(const at_cg_output *out) {
   return h;
 }
 
-static void ck_end(ck *c) {
+__attribute__((unused)) static void ck_end(ck *c) {
   at_cg_target t = {.cpu_features = c->features, .threads = 2, .opt_level = 2,
                     .verify = true};
   at_cg *cg;
@@ -292,8 +292,36 @@ static void ck_end(ck *c) {
   at_arena_destroy(c->arena);
 }
 
+// A function in hlo text: its parameters, result types and lines. Every node of it
+// that reads parameters only becomes a case. The module lives in the checker's arena.
+__attribute__((unused)) static ck_case *ck_text(ck *c, const char *params,
+                                                const char *results,
+                                                const char *lines) {
+  at_strbuf s = {0};
+  at_strbuf_addf(&s, "hlo module \"t\" {\nfunc \"main\" (%s) -> (%s) {\n%s\n}\n}\n",
+                 params, results, lines);
+  char *text = at_arena_str(c->arena, at_strbuf_str(&s));
+  at_strbuf_free(&s);
+  at_module *m;
+  ck_ok(at_hlo_parse(at_str_of(text), c->arena, &m));
+  ck_case *last = NULL;
+  AT_FOR_NODES(n, m->funcs[0]) {
+    bool direct = n->op != AT_OP_PARAMETER;
+    const at_literal *args[CK_MAX_ARGS];
+    for (uint32_t i = 0; direct && i < n->num_operands; i++) {
+      if (n->operands[i].node->op != AT_OP_PARAMETER) direct = false;
+      args[i] = ck_random_literal(c, *at_value_type(n->operands[i]), false);
+      for (uint32_t k = 0; k < i; k++)
+        if (at_value_eq(n->operands[i], n->operands[k])) args[i] = args[k];
+    }
+    if (direct) last = ck_add(c, n, args);
+  }
+  assert_non_null(last);
+  return last;
+}
+
 // One node of an op on fresh parameters, with random arguments.
-static ck_case *ck_op(ck *c, at_op op, const at_type *types, uint32_t n,
+__attribute__((unused)) static ck_case *ck_op(ck *c, at_op op, const at_type *types, uint32_t n,
                       const at_attr *attrs, uint32_t num_attrs,
                       const at_type *result, bool specials) {
   at_value v[CK_MAX_ARGS];
