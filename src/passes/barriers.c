@@ -1,12 +1,13 @@
 // Drops optimization barriers. Rewrites that would undo what a barrier protects
-// (sharing recomputed values) run before this; fusion, which runs after, may look
-// through.
+// (sharing recomputed values) run before this; fusion, which runs after, may
+// look through.
 #include "passes/passes_internal.h"
 
 static at_status drop(at_rw *r, at_comp *c) {
   AT_FOR_NODES(n, c) {
     at_fwd_operands(n);
-    for (uint32_t i = 0; i < n->num_regions; i++) AT_TRY(drop(r, n->regions[i]));
+    for (uint32_t i = 0; i < n->num_regions; i++)
+      AT_TRY(drop(r, n->regions[i]));
     if (n->op != AT_OP_OPTIMIZATION_BARRIER) continue;
     for (uint32_t i = 0; i < n->num_results; i++)
       AT_TRY(at_fwd_set(r, n, i, n->operands[i]));

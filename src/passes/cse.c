@@ -23,8 +23,9 @@ static uint64_t mix(uint64_t h, const void *p) {
 
 // Ops that cost nothing where they are: not worth a capture from a region.
 static bool is_free(at_op op) {
-  return op == AT_OP_CONSTANT || op == AT_OP_IOTA || op == AT_OP_BROADCAST_IN_DIM ||
-         op == AT_OP_RESHAPE || op == AT_OP_CONVERT;
+  return op == AT_OP_CONSTANT || op == AT_OP_IOTA ||
+         op == AT_OP_BROADCAST_IN_DIM || op == AT_OP_RESHAPE ||
+         op == AT_OP_CONVERT;
 }
 
 static uint64_t hash_of(const at_node *n) {
@@ -41,10 +42,9 @@ static void order_operands(at_node *n) {
   if (!at_op_is(n->op, AT_COMMUTES) || n->num_operands != 2) return;
   at_value a = n->operands[0], b = n->operands[1];
   bool a_const = at_const_of(a) != NULL, b_const = at_const_of(b) != NULL;
-  bool swap = a_const != b_const
-                  ? a_const
-                  : a.node->id > b.node->id ||
-                        (a.node == b.node && a.index > b.index);
+  bool swap = a_const != b_const ? a_const
+                                 : a.node->id > b.node->id ||
+                                       (a.node == b.node && a.index > b.index);
   if (!swap) return;
   n->operands[0] = b;
   n->operands[1] = a;

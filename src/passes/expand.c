@@ -9,19 +9,22 @@ static at_status to(at_rw *r, at_node *n, uint32_t i, at_value v) {
   return at_fwd_set(r, n, i, v);
 }
 
-// ---- Batch norm ------------------------------------------------------------------
+// ---- Batch norm
+// ------------------------------------------------------------------
 typedef struct norm {
   at_node *n;
-  at_dims dims;              // of x
+  at_dims dims;  // of x
   int64_t feature;
   int64_t others[MAX_RANK];  // every dim but the feature
   uint32_t num_others;
-  double count;              // elements per feature
+  double count;  // elements per feature
 } norm;
 
 static bool norm_of(at_node *n, norm *out) {
-  *out = (norm){.n = n, .dims = at_type_dims(at_value_type(n->operands[0])),
-                .feature = at_node_int(n, AT_ATTR_FEATURE_INDEX, 0), .count = 1};
+  *out = (norm){.n = n,
+                .dims = at_type_dims(at_value_type(n->operands[0])),
+                .feature = at_node_int(n, AT_ATTR_FEATURE_INDEX, 0),
+                .count = 1};
   if (out->dims.rank > MAX_RANK) return false;
   for (uint32_t i = 0; i < out->dims.rank; i++) {
     if (i == out->feature) continue;
@@ -37,9 +40,10 @@ static at_status along_feature(const norm *b, at_value v, at_value *out) {
 
 static at_status sum_others(const norm *b, at_value x, at_value *out) {
   at_value zero;
-  AT_TRY(at_mk_splat_float(b->n, at_type_scalar(at_value_type(x)->dtype), 0, &zero));
-  return at_mk_reduce(b->n, AT_OP_ADD, x, zero, (at_dims){b->others, b->num_others},
-                      out);
+  AT_TRY(at_mk_splat_float(b->n, at_type_scalar(at_value_type(x)->dtype), 0,
+                           &zero));
+  return at_mk_reduce(b->n, AT_OP_ADD, x, zero,
+                      (at_dims){b->others, b->num_others}, out);
 }
 
 static at_status mean_others(const norm *b, at_value x, at_value *out) {
@@ -63,8 +67,9 @@ static at_status centre(const norm *b, at_value x, at_value mean, at_value var,
   return along_feature(b, e, scale);  // sqrt: the caller divides
 }
 
-static at_status normalise(const norm *b, at_value x, at_value scale, at_value offset,
-                           at_value mean, at_value var, at_value *out) {
+static at_status normalise(const norm *b, at_value x, at_value scale,
+                           at_value offset, at_value mean, at_value var,
+                           at_value *out) {
   at_node *n = b->n;
   at_value c, s, g, o, y;
   AT_TRY(centre(b, x, mean, var, &c, &s));
@@ -98,8 +103,9 @@ static at_status norm_training(at_rw *r, at_node *n) {
   return to(r, n, 2, var);
 }
 
-// dx = scale / sqrt(var + e) * (dy - mean(dy) - (x - mean) * mean(dy (x - mean)) /
-// (var + e)); dscale = sum(dy (x - mean)) / sqrt(var + e); doffset = sum(dy).
+// dx = scale / sqrt(var + e) * (dy - mean(dy) - (x - mean) * mean(dy (x -
+// mean)) / (var + e)); dscale = sum(dy (x - mean)) / sqrt(var + e); doffset =
+// sum(dy).
 static at_status norm_grad(at_rw *r, at_node *n) {
   norm b;
   at_value x = n->operands[0], scale = n->operands[1], mean = n->operands[2];
@@ -127,8 +133,9 @@ static at_status norm_grad(at_rw *r, at_node *n) {
   return to(r, n, 2, doffset);
 }
 
-// ---- Map -------------------------------------------------------------------------
-// The scalar body on whole arrays.
+// ---- Map
+// ------------------------------------------------------------------------- The
+// scalar body on whole arrays.
 static at_status map(at_rw *r, at_node *n) {
   at_comp *body = n->regions[0];
   at_dims dims = at_type_dims(&n->types[0]);
@@ -156,27 +163,32 @@ static at_status map(at_rw *r, at_node *n) {
       }
       at_type t;
       AT_TRY(at_type_make(r->m->arena, k->types[0].dtype, dims, &t));
-      AT_TRY(at_mk(n, k->op, in, k->num_operands, k->attrs, k->num_attrs, &t, &v));
+      AT_TRY(
+          at_mk(n, k->op, in, k->num_operands, k->attrs, k->num_attrs, &t, &v));
     }
     void **slot;
     AT_TRY_ALLOC(slot, at_map_put_ptr(&values, k));
-    AT_TRY_ALLOC(*slot, at_arena_copy(r->m->arena, &v, sizeof v, _Alignof(at_value)));
+    AT_TRY_ALLOC(*slot,
+                 at_arena_copy(r->m->arena, &v, sizeof v, _Alignof(at_value)));
   }
   void **out = at_map_find_ptr(&values, body->results[0].node);
   if (!out) return AT_OK;
   return to(r, n, 0, *(const at_value *)*out);
 }
 
-// ---- One device --------------------------------------------------------------------
+// ---- One device
+// --------------------------------------------------------------------
 static bool groups_of_one(const at_module *m, const at_node *n) {
   if (m->num_replicas * m->num_partitions == 1) return true;
   const at_attr *a = at_node_attr(n, AT_ATTR_REPLICA_GROUPS);
   if (!a || a->groups.n == 0) return false;
   for (uint32_t i = 0; i < a->groups.n; i++)
     if (a->groups.list[i].rank != 1) return false;
-  // A group lists replicas; each stands for all partitions unless a channel says
-  // otherwise, so one replica per group is one device only without partitions.
-  return m->num_partitions == 1 || at_node_bool(n, AT_ATTR_USE_GLOBAL_DEVICE_IDS);
+  // A group lists replicas; each stands for all partitions unless a channel
+  // says otherwise, so one replica per group is one device only without
+  // partitions.
+  return m->num_partitions == 1 ||
+         at_node_bool(n, AT_ATTR_USE_GLOBAL_DEVICE_IDS);
 }
 
 static at_status collective(at_rw *r, at_node *n) {
@@ -220,8 +232,9 @@ static at_status device_id(at_rw *r, at_node *n) {
   return to(r, n, 0, v);
 }
 
-// ---- Clamp -------------------------------------------------------------------
-// Scalar bounds become full ones, so that an elementwise op reads equal shapes.
+// ---- Clamp
+// ------------------------------------------------------------------- Scalar
+// bounds become full ones, so that an elementwise op reads equal shapes.
 static at_status clamp(at_rw *r, at_node *n) {
   at_value v[3];
   bool changed = false;
@@ -241,16 +254,25 @@ static at_status expand_node(at_rw *r, at_node *n) {
   for (uint32_t i = 0; i < n->num_results; i++)
     if (!at_type_is_static(&n->types[i])) return AT_OK;
   switch (n->op) {
-    case AT_OP_BATCH_NORM_TRAINING: return norm_training(r, n);
-    case AT_OP_BATCH_NORM_INFERENCE: return norm_inference(r, n);
-    case AT_OP_BATCH_NORM_GRAD: return norm_grad(r, n);
-    case AT_OP_MAP: return map(r, n);
-    case AT_OP_CLAMP: return clamp(r, n);
+    case AT_OP_BATCH_NORM_TRAINING:
+      return norm_training(r, n);
+    case AT_OP_BATCH_NORM_INFERENCE:
+      return norm_inference(r, n);
+    case AT_OP_BATCH_NORM_GRAD:
+      return norm_grad(r, n);
+    case AT_OP_MAP:
+      return map(r, n);
+    case AT_OP_CLAMP:
+      return clamp(r, n);
     case AT_OP_PARTITION_ID:
-    case AT_OP_REPLICA_ID: return device_id(r, n);
-    case AT_OP_COLLECTIVE_PERMUTE: return permute(r, n);
-    case AT_OP_CUSTOM_CALL: return at_expand_top_k(r, n);
-    default: return at_op_is(n->op, AT_COLLECTIVE) ? collective(r, n) : AT_OK;
+    case AT_OP_REPLICA_ID:
+      return device_id(r, n);
+    case AT_OP_COLLECTIVE_PERMUTE:
+      return permute(r, n);
+    case AT_OP_CUSTOM_CALL:
+      return at_expand_top_k(r, n);
+    default:
+      return at_op_is(n->op, AT_COLLECTIVE) ? collective(r, n) : AT_OK;
   }
 }
 
@@ -269,7 +291,8 @@ static at_status expand_comp(at_rw *r, at_comp *c) {
 at_status at_pass_expand(at_module *m, const at_pass_options *o) {
   at_rw r = {.m = m, .o = o};
   at_aux_clear(m);
-  for (uint32_t i = 0; i < m->num_funcs; i++) AT_TRY(expand_comp(&r, m->funcs[i]));
+  for (uint32_t i = 0; i < m->num_funcs; i++)
+    AT_TRY(expand_comp(&r, m->funcs[i]));
   at_dce(m);
   at_aux_clear(m);
   return AT_OK;

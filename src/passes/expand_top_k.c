@@ -5,7 +5,8 @@ enum { MAX_RANK = 32 };
 
 static at_status mk_top_k(at_node *n, at_value x, int64_t k, bool largest,
                           at_value *values, at_value *indices) {
-  at_attr attrs[2] = {at_attr_int(AT_ATTR_K, k), at_attr_int(AT_ATTR_LARGEST, largest)};
+  at_attr attrs[2] = {at_attr_int(AT_ATTR_K, k),
+                      at_attr_int(AT_ATTR_LARGEST, largest)};
   at_node_desc d = {.op = AT_OP_TOP_K,
                     .operands = &x,
                     .num_operands = 1,
@@ -30,7 +31,8 @@ static at_status give(at_rw *r, at_node *n, at_value values, at_value indices) {
 static at_status exact(at_rw *r, at_node *n) {
   if (n->num_operands != 1 || n->num_results != 2) return AT_OK;
   const at_type *x = at_value_type(n->operands[0]), *y = &n->types[0];
-  if (x->rank == 0 || y->rank != x->rank || n->types[1].dtype != AT_S32) return AT_OK;
+  if (x->rank == 0 || y->rank != x->rank || n->types[1].dtype != AT_S32)
+    return AT_OK;
   at_value v, i;
   AT_TRY(mk_top_k(n, n->operands[0], y->dims[y->rank - 1], true, &v, &i));
   return give(r, n, v, i);
@@ -46,17 +48,18 @@ static int64_t reduced_dim(const at_node *n) {
   return -1;
 }
 
-// (x, iota, init value, init index) -> (values, indices): any set that holds the k
-// best with the asked recall; the exact one does. Without aggregation more than k
-// are returned, which the best of that number are too.
+// (x, iota, init value, init index) -> (values, indices): any set that holds
+// the k best with the asked recall; the exact one does. Without aggregation
+// more than k are returned, which the best of that number are too.
 static at_status approximate(at_rw *r, at_node *n) {
   if (n->num_operands != 4 || n->num_results != 2) return AT_OK;
   at_value x = n->operands[0], v, i;
   const at_type *t = at_value_type(x);
   int64_t dim = reduced_dim(n);
   double init;
-  if (dim < 0 || t->rank == 0 || t->rank > MAX_RANK || n->types[0].rank != t->rank ||
-      n->types[1].dtype != AT_S32 || !at_splat_float(n->operands[2], &init))
+  if (dim < 0 || t->rank == 0 || t->rank > MAX_RANK ||
+      n->types[0].rank != t->rank || n->types[1].dtype != AT_S32 ||
+      !at_splat_float(n->operands[2], &init))
     return AT_OK;
   int64_t perm[MAX_RANK], last = t->rank - 1;
   for (uint32_t d = 0; d < t->rank; d++) perm[d] = d;

@@ -53,7 +53,8 @@ bool at_is_pure(const at_module *m, const at_node *n) {
   return !at_has_effect(m, n);
 }
 
-// ---- Structural equality ------------------------------------------------------
+// ---- Structural equality
+// ------------------------------------------------------
 static uint64_t hash_type(uint64_t h, const at_type *t) {
   h = at_hash(h, &t->dtype, sizeof t->dtype);
   return at_hash(h, t->dims, t->rank * sizeof *t->dims);
@@ -101,7 +102,8 @@ static bool attr_same(const at_attr *a, const at_attr *b) {
              a->literal->splat == b->literal->splat &&
              a->literal->bytes == b->literal->bytes &&
              (a->literal->bytes == 0 ||
-              memcmp(a->literal->data, b->literal->data, a->literal->bytes) == 0);
+              memcmp(a->literal->data, b->literal->data, a->literal->bytes) ==
+                  0);
     case AT_KIND_TYPE:
       return at_type_eq(a->type, b->type);
     case AT_KIND_DICT:
@@ -195,7 +197,8 @@ at_op at_region_binary(const at_comp *c) {
   return AT_OP_COUNT;
 }
 
-// ---- Constants ----------------------------------------------------------------
+// ---- Constants
+// ----------------------------------------------------------------
 const at_literal *at_const_of(at_value v) {
   return v.node->op == AT_OP_CONSTANT ? at_node_literal(v.node) : NULL;
 }
@@ -250,11 +253,16 @@ bool at_is_identity(at_op op, at_value init) {
   at_dtype t = at_value_type(init)->dtype;
   if (at_splat_float(init, &f)) {
     switch (op) {
-      case AT_OP_ADD: return f == 0;
-      case AT_OP_MULTIPLY: return f == 1;
-      case AT_OP_MAXIMUM: return f == -__builtin_inf();
-      case AT_OP_MINIMUM: return f == __builtin_inf();
-      default: return false;
+      case AT_OP_ADD:
+        return f == 0;
+      case AT_OP_MULTIPLY:
+        return f == 1;
+      case AT_OP_MAXIMUM:
+        return f == -__builtin_inf();
+      case AT_OP_MINIMUM:
+        return f == __builtin_inf();
+      default:
+        return false;
     }
   }
   if (!at_splat_int(init, &i)) return false;
@@ -264,11 +272,17 @@ bool at_is_identity(at_op op, at_value init) {
   switch (op) {
     case AT_OP_ADD:
     case AT_OP_OR:
-    case AT_OP_XOR: return i == 0;
-    case AT_OP_MULTIPLY: return i == 1;
-    case AT_OP_AND: return t == AT_PRED && i == 1;
-    case AT_OP_MAXIMUM: return i == low;
-    case AT_OP_MINIMUM: return is_signed && i == ~low;
-    default: return false;
+    case AT_OP_XOR:
+      return i == 0;
+    case AT_OP_MULTIPLY:
+      return i == 1;
+    case AT_OP_AND:
+      return t == AT_PRED && i == 1;
+    case AT_OP_MAXIMUM:
+      return i == low;
+    case AT_OP_MINIMUM:
+      return is_signed && i == ~low;
+    default:
+      return false;
   }
 }

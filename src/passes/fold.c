@@ -5,10 +5,11 @@
 enum { FOLD_MAX_BYTES = 64 << 10, FOLD_NODE_OPS = 1 << 20 };
 
 static bool foldable(const at_module *m, const at_node *n) {
-  if (n->op == AT_OP_CONSTANT || n->op == AT_OP_PARAMETER || n->num_operands == 0 ||
-      n->num_results == 0)
+  if (n->op == AT_OP_CONSTANT || n->op == AT_OP_PARAMETER ||
+      n->num_operands == 0 || n->num_results == 0)
     return false;
-  if (at_is_control(n->op) || n->op == AT_OP_FUSION || !at_is_pure(m, n)) return false;
+  if (at_is_control(n->op) || n->op == AT_OP_FUSION || !at_is_pure(m, n))
+    return false;
   for (uint32_t i = 0; i < n->num_operands; i++)
     if (!at_const_of(n->operands[i])) return false;
   for (uint32_t i = 0; i < n->num_results; i++)
@@ -16,8 +17,7 @@ static bool foldable(const at_module *m, const at_node *n) {
         n->types[i].quant)
       return false;
   // Regions must be closed.
-  for (uint32_t i = 0; i < n->num_regions; i++)
-    AT_FOR_NODES(k, n->regions[i]) {
+  for (uint32_t i = 0; i < n->num_regions; i++) AT_FOR_NODES(k, n->regions[i]) {
       if (k->num_regions) return false;
       for (uint32_t j = 0; j < k->num_operands; j++)
         if (k->operands[j].node->parent != n->regions[i]) return false;
@@ -38,7 +38,8 @@ static at_status fold_splat(at_rw *r, at_node *n, at_value *out, bool *did) {
     AT_TRY(at_mk_splat(n, at_type_scalar(l->type.dtype), element, &v[i]));
   }
   at_type scalar = at_type_scalar(n->types[0].dtype);
-  AT_TRY(at_mk(n, n->op, v, n->num_operands, n->attrs, n->num_attrs, &scalar, &one));
+  AT_TRY(at_mk(n, n->op, v, n->num_operands, n->attrs, n->num_attrs, &scalar,
+               &one));
   const at_literal *args[3], *result;
   for (uint32_t i = 0; i < n->num_operands; i++) args[i] = at_const_of(v[i]);
   at_eval_options opt = {.max_ops = FOLD_NODE_OPS};
@@ -58,7 +59,8 @@ static int64_t work_of(const at_node *n) {
     const at_literal *l = at_const_of(n->operands[i]);
     if (!l->splat || n->num_regions) ops += at_type_elements(&l->type);
   }
-  for (uint32_t i = 0; i < n->num_results; i++) ops += at_type_elements(&n->types[i]);
+  for (uint32_t i = 0; i < n->num_results; i++)
+    ops += at_type_elements(&n->types[i]);
   return ops;
 }
 
@@ -84,8 +86,10 @@ at_status at_fold_node(at_rw *r, at_node *n, int64_t *budget, bool *did) {
   if (work > *budget || work > FOLD_NODE_OPS) return AT_OK;
   const at_literal **args, **results;
   AT_TRY_ALLOC(args, at_new(r->m->arena, const at_literal *, n->num_operands));
-  AT_TRY_ALLOC(results, at_new(r->m->arena, const at_literal *, n->num_results));
-  for (uint32_t i = 0; i < n->num_operands; i++) args[i] = at_const_of(n->operands[i]);
+  AT_TRY_ALLOC(results,
+               at_new(r->m->arena, const at_literal *, n->num_results));
+  for (uint32_t i = 0; i < n->num_operands; i++)
+    args[i] = at_const_of(n->operands[i]);
   at_eval_options opt = {.max_ops = FOLD_NODE_OPS * 4};
   at_status st = at_eval_node(n, args, &opt, r->m->arena, results);
   *budget -= work;

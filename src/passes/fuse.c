@@ -1,10 +1,12 @@
-// Makes FUSION nodes: a walk from users to producers puts every node that can be
-// generated per element into the clusters of its users, or into one of its own.
+// Makes FUSION nodes: a walk from users to producers puts every node that can
+// be generated per element into the clusters of its users, or into one of its
+// own.
 #include <stdlib.h>
 
 #include "passes/fuse_internal.h"
 
-// ---- What a node is ------------------------------------------------------------
+// ---- What a node is
+// ------------------------------------------------------------
 bool fuse_is_inline_const(const at_node *n) {
   const at_literal *l = at_node_literal(n);
   return l && (l->splat || at_type_elements(&l->type) == 1);
@@ -90,7 +92,8 @@ fuse_member *fuse_member_of(fuse_cluster *c, const fuse_node *n) {
   return NULL;
 }
 
-// ---- Uses ------------------------------------------------------------------------
+// ---- Uses
+// ------------------------------------------------------------------------
 static at_status add_use(fuser *f, at_value v, fuse_node *user) {
   fuse_node *d = fuse_of(f, v.node);
   if (!d || d == user) return AT_OK;
@@ -145,9 +148,10 @@ static at_status index_nodes(fuser *f) {
   return AT_OK;
 }
 
-// ---- Reachability in the graph with clusters contracted ---------------------------
-// Marks u as reached; true when it is in the target. What it feeds is queued: its
-// own users, or those of every output of its clusters.
+// ---- Reachability in the graph with clusters contracted
+// --------------------------- Marks u as reached; true when it is in the
+// target. What it feeds is queued: its own users, or those of every output of
+// its clusters.
 static bool reach(fuser *f, fuse_node *u, const fuse_cluster *target) {
   if (u->stamp == f->stamp) return false;
   u->stamp = f->stamp;
@@ -196,26 +200,31 @@ bool fuse_output_cycles(fuser *f, fuse_node *d, const fuse_cluster *cl) {
       if (other == cl || other->stamp == f->stamp) continue;
       other->stamp = f->stamp;
       for (size_t o = 0; o < other->outputs.len; o++)
-        if (!at_vec_push(f->arena, &f->queue, other->outputs.ptr[o])) return true;
+        if (!at_vec_push(f->arena, &f->queue, other->outputs.ptr[o]))
+          return true;
     }
   }
   return search(f, cl);
 }
 
-// ---- The walk ---------------------------------------------------------------------
+// ---- The walk
+// ---------------------------------------------------------------------
 static fuse_cluster *new_cluster(fuser *f, fuse_node *d) {
   fuse_cluster *cl = at_new(f->arena, fuse_cluster, 1);
   if (!cl) return NULL;
   cl->reduce = d->cls == FUSE_REDUCE;
   cl->space = cl->reduce ? at_value_type(d->n->operands[0]) : &d->n->types[0];
   if (cl->reduce) cl->reduced = at_node_ints(d->n, AT_ATTR_DIMENSIONS);
-  fuse_member root = {.node = d, .evals = at_type_elements(cl->space),
-                      .sigs = {FUSE_ROOT_SIG}, .num_sigs = 1};
+  fuse_member root = {.node = d,
+                      .evals = at_type_elements(cl->space),
+                      .sigs = {FUSE_ROOT_SIG},
+                      .num_sigs = 1};
   cl->work = 1;
   d->output = true;
   if (!at_vec_push(f->arena, &cl->members, root) ||
       !at_vec_push(f->arena, &cl->outputs, d) ||
-      !at_vec_push(f->arena, &d->in, cl) || !at_vec_push(f->arena, &f->clusters, cl))
+      !at_vec_push(f->arena, &d->in, cl) ||
+      !at_vec_push(f->arena, &f->clusters, cl))
     return NULL;
   return cl;
 }
@@ -239,8 +248,9 @@ static at_status users_of(fuser *f, fuse_node *d, cluster_vec *s, bool *ext) {
 }
 
 static bool light(at_op op) {
-  return op == AT_OP_IOTA || op == AT_OP_BROADCAST_IN_DIM || op == AT_OP_RESHAPE ||
-         op == AT_OP_SLICE || op == AT_OP_REVERSE || op == AT_OP_TRANSPOSE;
+  return op == AT_OP_IOTA || op == AT_OP_BROADCAST_IN_DIM ||
+         op == AT_OP_RESHAPE || op == AT_OP_SLICE || op == AT_OP_REVERSE ||
+         op == AT_OP_TRANSPOSE;
 }
 
 // Users that read the same large operand in the same shape become one kernel.
@@ -300,7 +310,8 @@ static at_status visit(fuser *f, fuse_node *d) {
   d->plain = d->cls == FUSE_NO || view;
   if (d->plain) return AT_OK;
   size_t joinable = 0;
-  for (size_t i = 0; i < s.len; i++) joinable += fuse_can_join(f, d, s.ptr[i], NULL);
+  for (size_t i = 0; i < s.len; i++)
+    joinable += fuse_can_join(f, d, s.ptr[i], NULL);
   bool all = joinable == s.len && s.len;
   if (all && !ext && (s.len == 1 || may_repeat(d, s.len))) {
     for (size_t i = 0; i < s.len; i++) AT_TRY(fuse_join(f, d, s.ptr[i], false));
@@ -333,7 +344,8 @@ static at_status merge_scalars(fuser *f) {
     bool merged = false;
     for (size_t j = 0; j < scalars.len && j < 16 && !merged; j++)
       AT_TRY(fuse_merge(f, scalars.ptr[j], cl, &merged));
-    if (!merged && !at_vec_push(f->arena, &scalars, cl)) return AT_NO_MEMORY("fuse");
+    if (!merged && !at_vec_push(f->arena, &scalars, cl))
+      return AT_NO_MEMORY("fuse");
   }
   return AT_OK;
 }

@@ -1,7 +1,8 @@
 // Who may join a cluster, and which clusters may become one.
 #include "passes/fuse_internal.h"
 
-// ---- How a producer is indexed by its users ----------------------------------------
+// ---- How a producer is indexed by its users
+// ----------------------------------------
 static bool add_sig(fuse_member *m, uint64_t sig) {
   for (uint32_t i = 0; i < m->num_sigs; i++)
     if (m->sigs[i] == sig) return true;
@@ -26,15 +27,16 @@ static int64_t scale(int64_t evals, int64_t num, int64_t den) {
   return den ? (int64_t)((double)evals * (double)num / (double)den) : 0;
 }
 
-// A broadcast that repeats whole inner rows: what does not vary along the row is
-// computed once for it.
+// A broadcast that repeats whole inner rows: what does not vary along the row
+// is computed once for it.
 static bool row_broadcast(const at_node *u) {
   at_dims where = at_node_ints(u, AT_ATTR_BROADCAST_DIMENSIONS);
   const at_type *from = at_value_type(u->operands[0]);
   int64_t inner = 1;
   for (uint32_t i = 0; i < where.rank; i++)
     if (where.ptr[i] != i || from->dims[i] != u->types[0].dims[i]) return false;
-  for (uint32_t i = where.rank; i < u->types[0].rank; i++) inner *= u->types[0].dims[i];
+  for (uint32_t i = where.rank; i < u->types[0].rank; i++)
+    inner *= u->types[0].dims[i];
   return where.rank && inner >= 32;
 }
 
@@ -68,7 +70,8 @@ static bool add_use(const fuser *f, const fuse_node *d, const fuse_member *user,
       if (row_broadcast(u)) evals = scale(evals, size, all);
       break;
     case AT_OP_CONCATENATE:
-      if (subtree(f, d, FUSE_CONCAT_SUBTREE) >= FUSE_CONCAT_SUBTREE) return false;
+      if (subtree(f, d, FUSE_CONCAT_SUBTREE) >= FUSE_CONCAT_SUBTREE)
+        return false;
       evals = scale(evals, size, all);
       break;
     case AT_OP_PAD:
@@ -121,7 +124,8 @@ bool fuse_can_join(fuser *f, fuse_node *d, fuse_cluster *cl, fuse_member *out) {
     const fuse_member *user = fuse_member_of(cl, d->users.ptr[i]);
     if (!user) continue;
     for (uint32_t k = 0; k < user->node->n->num_operands; k++)
-      if (user->node->n->operands[k].node == d->n && !add_use(f, d, user, k, &m))
+      if (user->node->n->operands[k].node == d->n &&
+          !add_use(f, d, user, k, &m))
         return false;
   }
   if (m.num_sigs == 0) return false;
@@ -138,7 +142,8 @@ bool fuse_can_join(fuser *f, fuse_node *d, fuse_cluster *cl, fuse_member *out) {
 
 bool fuse_can_output(fuser *f, fuse_node *d, fuse_cluster *cl) {
   fuse_member m;
-  return !cl->reduce && cl->outputs.len < FUSE_MAX_OUTPUTS && d->n->num_results == 1 &&
+  return !cl->reduce && cl->outputs.len < FUSE_MAX_OUTPUTS &&
+         d->n->num_results == 1 &&
          at_type_elements(&d->n->types[0]) == at_type_elements(cl->space) &&
          fuse_can_join(f, d, cl, &m) && m.num_sigs == 1 &&
          m.sigs[0] == FUSE_ROOT_SIG && !fuse_output_cycles(f, d, cl);
@@ -151,7 +156,8 @@ at_status fuse_join(fuser *f, fuse_node *d, fuse_cluster *cl, bool output) {
   cl->work += m.num_sigs;
   if (m.evals > size + size / 4 && size > 1 && d->cls == FUSE_CHEAP)
     cl->grown += m.num_sigs;
-  if (!at_vec_push(f->arena, &cl->members, m) || !at_vec_push(f->arena, &d->in, cl))
+  if (!at_vec_push(f->arena, &cl->members, m) ||
+      !at_vec_push(f->arena, &d->in, cl))
     return AT_NO_MEMORY("fuse");
   if (output) {
     d->output = true;
@@ -160,7 +166,8 @@ at_status fuse_join(fuser *f, fuse_node *d, fuse_cluster *cl, bool output) {
   return AT_OK;
 }
 
-// ---- Clusters side by side ------------------------------------------------------------
+// ---- Clusters side by side
+// ------------------------------------------------------------
 static bool mergeable(fuser *f, fuse_cluster *a, fuse_cluster *b) {
   if (a == b || a->reduce != b->reduce) return false;
   if (!at_dims_eq(at_type_dims(a->space), at_type_dims(b->space))) return false;
@@ -168,7 +175,8 @@ static bool mergeable(fuser *f, fuse_cluster *a, fuse_cluster *b) {
   if (a->work + b->work > FUSE_MAX_WORK ||
       a->outputs.len + b->outputs.len > FUSE_MAX_OUTPUTS)
     return false;
-  if (count_operands(a, NULL, f) + count_operands(b, NULL, f) > FUSE_MAX_OPERANDS)
+  if (count_operands(a, NULL, f) + count_operands(b, NULL, f) >
+      FUSE_MAX_OPERANDS)
     return false;
   return !fuse_cluster_reaches(f, a, b) && !fuse_cluster_reaches(f, b, a);
 }

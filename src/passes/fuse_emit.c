@@ -1,5 +1,5 @@
-// Builds FUSION nodes from clusters. Nodes and parameters are numbered by a walk
-// from the outputs, so that equal clusters give equal fusions.
+// Builds FUSION nodes from clusters. Nodes and parameters are numbered by a
+// walk from the outputs, so that equal clusters give equal fusions.
 #include <stdlib.h>
 
 #include "passes/fuse_internal.h"
@@ -96,14 +96,15 @@ static at_status emit_cluster(fuser *f, fuse_cluster *cl) {
     for (uint32_t i = 0; i < n->num_results; i++) {
       at_value v = {n, i}, r;
       AT_TRY(emit_value(&e, v, &r));
-      if (!at_vec_push(f->arena, &results, r) || !at_vec_push(f->arena, &old, v) ||
+      if (!at_vec_push(f->arena, &results, r) ||
+          !at_vec_push(f->arena, &old, v) ||
           !at_vec_push(f->arena, &types, n->types[i]))
         return AT_NO_MEMORY("fusion");
     }
   }
   AT_TRY(at_comp_return(e.body, results.ptr, (uint32_t)results.len));
-  at_attr kind = at_attr_int(AT_ATTR_KIND,
-                             cl->reduce ? AT_FUSION_REDUCE : AT_FUSION_LOOP);
+  at_attr kind =
+      at_attr_int(AT_ATTR_KIND, cl->reduce ? AT_FUSION_REDUCE : AT_FUSION_LOOP);
   at_node *last = cl->outputs.ptr[cl->outputs.len - 1]->n, *fusion;
   at_node_desc d = {.op = AT_OP_FUSION,
                     .operands = e.operands.ptr,
@@ -118,7 +119,8 @@ static at_status emit_cluster(fuser *f, fuse_cluster *cl) {
   AT_TRY(at_build(f->c, last, &d, &fusion));
   for (uint32_t i = 0; i < old.len; i++) {
     at_node *n = old.ptr[i].node;
-    if (!n->aux) AT_TRY_ALLOC(n->aux, at_new(f->m->arena, at_value, n->num_results));
+    if (!n->aux)
+      AT_TRY_ALLOC(n->aux, at_new(f->m->arena, at_value, n->num_results));
     ((at_value *)n->aux)[old.ptr[i].index] = (at_value){fusion, i};
   }
   return AT_OK;

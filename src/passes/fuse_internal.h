@@ -6,11 +6,11 @@
 
 #define FUSE_ROOT_SIG 1ull
 enum {
-  FUSE_MAX_WORK = 192,      // emitted ops of a fusion, repeats included
+  FUSE_MAX_WORK = 192,  // emitted ops of a fusion, repeats included
   FUSE_MAX_OPERANDS = 24,
   FUSE_MAX_OUTPUTS = 12,
-  FUSE_MAX_SIGS = 4,        // ways in which one fusion may index one node
-  FUSE_MAX_GROWN = 3,       // arithmetic ops repeated along a broadcast dimension
+  FUSE_MAX_SIGS = 4,   // ways in which one fusion may index one node
+  FUSE_MAX_GROWN = 3,  // arithmetic ops repeated along a broadcast dimension
   FUSE_CONCAT_SUBTREE = 12  // producers that a concatenation may repeat
 };
 
@@ -29,8 +29,8 @@ typedef struct fuse_cluster fuse_cluster;
 // A node's copy in a cluster.
 typedef struct fuse_member {
   fuse_node *node;
-  int64_t evals;                  // elements computed
-  uint64_t sigs[FUSE_MAX_SIGS];   // index maps under which it is computed
+  int64_t evals;                 // elements computed
+  uint64_t sigs[FUSE_MAX_SIGS];  // index maps under which it is computed
   uint32_t num_sigs;
 } fuse_member;
 
@@ -49,11 +49,11 @@ struct fuse_node {
   at_node *n;
   uint32_t pos;
   fuse_class cls;
-  bool returned;       // by the computation
-  bool plain;          // stands in the computation by itself as well
-  bool output;         // of its first cluster
-  fuse_node *effect;   // the effect after this one
-  AT_VEC(fuse_node *) users;    // once each, in order
+  bool returned;              // by the computation
+  bool plain;                 // stands in the computation by itself as well
+  bool output;                // of its first cluster
+  fuse_node *effect;          // the effect after this one
+  AT_VEC(fuse_node *) users;  // once each, in order
   AT_VEC(fuse_cluster *) in;
   uint32_t stamp;
 };

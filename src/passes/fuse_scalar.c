@@ -1,8 +1,12 @@
-// Loops and branches on a few scalars become one kernel, so that an iteration costs
-// instructions, not launches.
+// Loops and branches on a few scalars become one kernel, so that an iteration
+// costs instructions, not launches.
 #include "passes/passes_internal.h"
 
-enum { SCALAR_MAX_ELEMENTS = 64, SCALAR_MAX_NODES = 400, SCALAR_MAX_OPERANDS = 24 };
+enum {
+  SCALAR_MAX_ELEMENTS = 64,
+  SCALAR_MAX_NODES = 400,
+  SCALAR_MAX_OPERANDS = 24
+};
 
 static bool small(const at_type *t) {
   return t->dtype != AT_TOKEN && at_type_is_static(t) &&
@@ -18,13 +22,15 @@ typedef struct probe {
 
 // Notes a value that is made outside the probed node; false if it is too large.
 static bool capture(probe *p, at_value v, const at_node *root) {
-  for (const at_comp *c = v.node->parent; c; c = c->owner ? c->owner->parent : NULL)
+  for (const at_comp *c = v.node->parent; c;
+       c = c->owner ? c->owner->parent : NULL)
     if (c->owner == root) return true;  // made inside
   if (!small(at_value_type(v))) return false;
   for (size_t i = 0; i < p->captured.len; i++)
     if (at_value_eq(p->captured.ptr[i], v)) return true;
   p->elements += at_type_elements(at_value_type(v));
-  return p->captured.len < SCALAR_MAX_OPERANDS && p->elements <= SCALAR_MAX_ELEMENTS &&
+  return p->captured.len < SCALAR_MAX_OPERANDS &&
+         p->elements <= SCALAR_MAX_ELEMENTS &&
          at_vec_push(p->arena, &p->captured, v);
 }
 
@@ -67,13 +73,16 @@ static at_status fuse_one(at_module *m, at_node *n, const probe *p) {
   at_value *args;
   AT_TRY_ALLOC(args, at_new(m->arena, at_value, (size_t)count + 1));
   for (uint32_t i = 0; i < count; i++)
-    AT_TRY(at_build_param(body, *at_value_type(p->captured.ptr[i]), n->loc, &args[i]));
+    AT_TRY(at_build_param(body, *at_value_type(p->captured.ptr[i]), n->loc,
+                          &args[i]));
   // The node itself moves; what it reads from outside becomes parameters.
   at_value *operands;
-  AT_TRY_ALLOC(operands, at_new(m->arena, at_value, (size_t)n->num_operands + 1));
+  AT_TRY_ALLOC(operands,
+               at_new(m->arena, at_value, (size_t)n->num_operands + 1));
   memcpy(operands, n->operands, n->num_operands * sizeof *operands);
   at_comp **regions;
-  AT_TRY_ALLOC(regions, at_new(m->arena, at_comp *, (size_t)n->num_regions + 1));
+  AT_TRY_ALLOC(regions,
+               at_new(m->arena, at_comp *, (size_t)n->num_regions + 1));
   for (uint32_t k = 0; k < n->num_regions; k++) {
     AT_TRY(at_comp_clone(m, n->regions[k], &map, &regions[k]));
     for (uint32_t i = 0; i < count; i++)
@@ -81,7 +90,8 @@ static at_status fuse_one(at_module *m, at_node *n, const probe *p) {
   }
   for (uint32_t j = 0; j < n->num_operands; j++)
     for (uint32_t i = 0; i < count; i++)
-      if (at_value_eq(n->operands[j], p->captured.ptr[i])) operands[j] = args[i];
+      if (at_value_eq(n->operands[j], p->captured.ptr[i]))
+        operands[j] = args[i];
   at_node_desc d = {.op = n->op,
                     .operands = operands,
                     .num_operands = n->num_operands,
@@ -96,7 +106,8 @@ static at_status fuse_one(at_module *m, at_node *n, const probe *p) {
   AT_TRY(at_build(body, NULL, &d, &inner));
   at_value *results;
   AT_TRY_ALLOC(results, at_new(m->arena, at_value, n->num_results));
-  for (uint32_t i = 0; i < n->num_results; i++) results[i] = (at_value){inner, i};
+  for (uint32_t i = 0; i < n->num_results; i++)
+    results[i] = (at_value){inner, i};
   AT_TRY(at_comp_return(body, results, n->num_results));
   at_attr kind = at_attr_int(AT_ATTR_KIND, AT_FUSION_SCALAR);
   at_node_desc f = {.op = AT_OP_FUSION,

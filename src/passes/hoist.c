@@ -1,11 +1,12 @@
-// Loop-invariant code motion: what a loop's body computes from values outside only
-// moves before the loop.
+// Loop-invariant code motion: what a loop's body computes from values outside
+// only moves before the loop.
 #include "passes/passes_internal.h"
 
-// Worth a buffer that lives through the loop: not what makes large from small, which
-// fusion recomputes in place.
+// Worth a buffer that lives through the loop: not what makes large from small,
+// which fusion recomputes in place.
 static bool worth_moving(const at_node *n) {
-  if (n->op == AT_OP_CONSTANT || n->op == AT_OP_PARAMETER || at_is_control(n->op))
+  if (n->op == AT_OP_CONSTANT || n->op == AT_OP_PARAMETER ||
+      at_is_control(n->op))
     return false;
   if (n->num_operands == 0) return false;
   size_t in = 0, out = 0;
@@ -37,7 +38,8 @@ static bool captures(const at_comp *c, const at_comp *body) {
 }
 
 // Copies an invariant constant out with its user.
-static at_status outside(at_node *loop, at_comp *body, at_value v, at_value *out) {
+static at_status outside(at_node *loop, at_comp *body, at_value v,
+                         at_value *out) {
   *out = v;
   if (v.node->parent != body) return AT_OK;
   const at_literal *l = at_node_literal(v.node);
@@ -60,7 +62,8 @@ at_status at_simplify_hoist(at_rw *r, at_node *loop) {
     }
     for (uint32_t i = 0; i < n->num_regions && invariant; i++)
       invariant = !captures(n->regions[i], body);
-    if (!invariant || !variable) continue;  // constants alone: folding's business
+    if (!invariant || !variable)
+      continue;  // constants alone: folding's business
     for (uint32_t i = 0; i < n->num_operands; i++)
       AT_TRY(outside(loop, body, n->operands[i], &n->operands[i]));
     at_comp_move(n, loop);

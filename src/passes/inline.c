@@ -1,5 +1,6 @@
-// Calls and composites become the bodies that they name; what then nobody names is
-// dropped. Custom calls that only place data are identities on one partition.
+// Calls and composites become the bodies that they name; what then nobody names
+// is dropped. Custom calls that only place data are identities on one
+// partition.
 #include "passes/passes_internal.h"
 
 static const char *const at_placement_calls[] = {
@@ -39,7 +40,8 @@ static uint64_t comp_nodes(const at_comp *c) {
   uint64_t n = 0;
   AT_FOR_NODES(k, c) {
     n++;
-    for (uint32_t i = 0; i < k->num_regions; i++) n += comp_nodes(k->regions[i]);
+    for (uint32_t i = 0; i < k->num_regions; i++)
+      n += comp_nodes(k->regions[i]);
   }
   return n;
 }

@@ -107,7 +107,8 @@ at_status at_mk_broadcast(at_node *at, at_value a, at_dims dims,
 }
 
 at_status at_mk_slice(at_node *at, at_value a, const int64_t *start,
-                      const int64_t *limit, const int64_t *stride, at_value *out) {
+                      const int64_t *limit, const int64_t *stride,
+                      at_value *out) {
   const at_type *from = at_value_type(a);
   bool whole = true;
   for (uint32_t i = 0; i < from->rank; i++)
@@ -122,9 +123,11 @@ at_status at_mk_slice(at_node *at, at_value a, const int64_t *start,
   return at_mk(at, AT_OP_SLICE, &a, 1, attrs, 3, NULL, out);
 }
 
-at_status at_mk_splat(at_node *at, at_type t, const void *element, at_value *out) {
+at_status at_mk_splat(at_node *at, at_type t, const void *element,
+                      at_value *out) {
   const at_literal *l;
-  AT_TRY(at_literal_make(at->parent->module->arena, t, element, true, false, &l));
+  AT_TRY(
+      at_literal_make(at->parent->module->arena, t, element, true, false, &l));
   at_attr attr = {.id = AT_ATTR_VALUE};
   attr.literal = l;
   return at_mk(at, AT_OP_CONSTANT, NULL, 0, &attr, 1, &t, out);
@@ -146,7 +149,7 @@ at_status at_mk_splat_float(at_node *at, at_type t, double x, at_value *out) {
 }
 
 at_status at_mk_compare(at_node *at, at_direction d, at_value a, at_value b,
-                     at_value *out) {
+                        at_value *out) {
   at_dtype t = at_value_type(a)->dtype;
   at_compare_type kind = at_is_float(t) || at_is_complex(t) ? AT_CMP_FLOAT
                          : at_is_signed_int(t)              ? AT_CMP_SIGNED
@@ -157,8 +160,8 @@ at_status at_mk_compare(at_node *at, at_direction d, at_value a, at_value b,
   return at_mk(at, AT_OP_COMPARE, v, 2, attrs, 2, NULL, out);
 }
 
-at_status at_mk_binary_region(at_module *m, at_op op, at_dtype t, const at_loc *loc,
-                              at_comp **out) {
+at_status at_mk_binary_region(at_module *m, at_op op, at_dtype t,
+                              const at_loc *loc, at_comp **out) {
   at_comp *c;
   at_value v[2], r;
   AT_TRY(at_region_create(m, &c));

@@ -2,15 +2,16 @@
 #include "passes/passes_internal.h"
 
 const at_pass at_pipeline[] = {
-    {"inline", at_pass_inline},       {"simplify", at_pass_simplify},
-    {"fold", at_pass_fold},           {"refine", at_pass_refine},
-    {"expand", at_pass_expand},       {"simplify", at_pass_simplify},
-    {"fold", at_pass_fold},           {"recognise", at_pass_recognise},
-    {"simplify", at_pass_simplify},   {"barriers", at_pass_barriers},
-    {"fuse", at_pass_fuse},           {NULL, NULL},
+    {"inline", at_pass_inline},     {"simplify", at_pass_simplify},
+    {"fold", at_pass_fold},         {"refine", at_pass_refine},
+    {"expand", at_pass_expand},     {"simplify", at_pass_simplify},
+    {"fold", at_pass_fold},         {"recognise", at_pass_recognise},
+    {"simplify", at_pass_simplify}, {"barriers", at_pass_barriers},
+    {"fuse", at_pass_fuse},         {NULL, NULL},
 };
 
-at_status at_passes_run(at_module *m, const at_pass_options *o, bool verify_each,
+at_status at_passes_run(at_module *m, const at_pass_options *o,
+                        bool verify_each,
                         void (*dump)(void *user, const char *pass,
                                      const at_module *m),
                         void *user) {

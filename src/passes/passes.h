@@ -1,33 +1,44 @@
-// Rewrites of hlo. One file per pass; each is one function of this form and keeps
-// the graph valid (at_verify after each, under ATOLL_VERIFY=1 and in tests).
+// Rewrites of hlo. One file per pass; each is one function of this form and
+// keeps the graph valid (at_verify after each, under ATOLL_VERIFY=1 and in
+// tests).
 #ifndef ATOLL_PASSES_PASSES_H_
 #define ATOLL_PASSES_PASSES_H_
 
 #include "hlo/hlo.h"
 
 typedef struct at_pass_options {
-  bool fuse;           // false: one kernel per op (for tests and debugging)
-  int64_t fold_budget; // element operations for constant folding
-  bool exact;          // no reassociation, no approximation
+  bool fuse;            // false: one kernel per op (for tests and debugging)
+  int64_t fold_budget;  // element operations for constant folding
+  bool exact;           // no reassociation, no approximation
 } at_pass_options;
 typedef at_status (*at_pass_fn)(at_module *m, const at_pass_options *o);
 
-at_status at_pass_inline(at_module *m, const at_pass_options *o);       // calls, composites
-at_status at_pass_refine(at_module *m, const at_pass_options *o);       // dynamic shapes
-at_status at_pass_expand(at_module *m, const at_pass_options *o);       // batch norm, map, ... into simpler ops
-at_status at_pass_simplify(at_module *m, const at_pass_options *o);     // algebra, reshapes, dead code, CSE
-at_status at_pass_fold(at_module *m, const at_pass_options *o);         // constants, by the evaluator
-at_status at_pass_recognise(at_module *m, const at_pass_options *o);    // scans, top-k, argmax, ...
-at_status at_pass_barriers(at_module *m, const at_pass_options *o);     // optimization_barrier: done its work
-at_status at_pass_fuse(at_module *m, const at_pass_options *o);         // FUSION nodes
+at_status at_pass_inline(at_module *m,
+                         const at_pass_options *o);  // calls, composites
+at_status at_pass_refine(at_module *m,
+                         const at_pass_options *o);  // dynamic shapes
+at_status at_pass_expand(
+    at_module *m,
+    const at_pass_options *o);  // batch norm, map, ... into simpler ops
+at_status at_pass_simplify(
+    at_module *m,
+    const at_pass_options *o);  // algebra, reshapes, dead code, CSE
+at_status at_pass_fold(
+    at_module *m, const at_pass_options *o);  // constants, by the evaluator
+at_status at_pass_recognise(
+    at_module *m, const at_pass_options *o);  // scans, top-k, argmax, ...
+at_status at_pass_barriers(
+    at_module *m,
+    const at_pass_options *o);  // optimization_barrier: done its work
+at_status at_pass_fuse(at_module *m, const at_pass_options *o);  // FUSION nodes
 typedef struct at_pass {
   const char *name;
   at_pass_fn run;
 } at_pass;
 extern const at_pass at_pipeline[];  // in order; ends with a NULL name
 // Runs the pipeline; `dump` (may be NULL) is called after every pass.
-at_status at_passes_run(at_module *m, const at_pass_options *o, bool verify_each,
-                        void (*dump)(void *user, const char *pass, const at_module *m),
-                        void *user);
+at_status at_passes_run(
+    at_module *m, const at_pass_options *o, bool verify_each,
+    void (*dump)(void *user, const char *pass, const at_module *m), void *user);
 
 #endif

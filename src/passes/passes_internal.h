@@ -8,8 +8,8 @@
 // ---- Sweeps -----------------------------------------------------------------
 // A sweep visits nodes in order. A rule that replaces results of a node records
 // the new values with at_fwd_set; later nodes read their operands through
-// at_fwd_operands, so that a whole sweep costs one walk. The replaced nodes stay
-// in the list, without uses, until at_dce.
+// at_fwd_operands, so that a whole sweep costs one walk. The replaced nodes
+// stay in the list, without uses, until at_dce.
 typedef struct at_rw {
   at_module *m;
   const at_pass_options *o;
@@ -27,13 +27,15 @@ void at_count_uses(at_module *m);
 
 // ---- Facts ------------------------------------------------------------------
 bool at_has_effect(const at_module *m, const at_node *n);
-// Same result for the same operands, no effect, no barrier: may be shared, moved.
+// Same result for the same operands, no effect, no barrier: may be shared,
+// moved.
 bool at_is_pure(const at_module *m, const at_node *n);
 bool at_is_control(at_op op);  // WHILE, IF, CASE: regions that may capture
 uint64_t at_node_hash(const at_node *n);  // without operands
 bool at_node_same(const at_module *m, const at_node *a, const at_node *b);
 bool at_comp_same(const at_module *m, const at_comp *a, const at_comp *b);
-// The op of a region that is one binary op on its two parameters; else OP_COUNT.
+// The op of a region that is one binary op on its two parameters; else
+// OP_COUNT.
 at_op at_region_binary(const at_comp *c);
 
 // Removes nodes whose results nobody uses and that have no effect.
@@ -42,14 +44,15 @@ void at_dce(at_module *m);
 at_status at_comp_sort(at_comp *c, at_arena *a);
 // Moves n, of any computation, before `before`.
 void at_comp_move(at_node *n, at_node *before);
-// Moves the nodes of `from` (parameters excluded) before `before`, with parameters
-// replaced by `args`; `out` receives the values that `from` returns.
+// Moves the nodes of `from` (parameters excluded) before `before`, with
+// parameters replaced by `args`; `out` receives the values that `from` returns.
 void at_comp_splice(at_comp *from, const at_value *args, at_node *before,
                     at_value *out);
 
 // ---- Constants --------------------------------------------------------------
 const at_literal *at_const_of(at_value v);  // NULL: not a constant
-// The one element that every element of v equals, through broadcasts and reshapes.
+// The one element that every element of v equals, through broadcasts and
+// reshapes.
 const void *at_splat_of(at_value v);
 bool at_splat_float(at_value v, double *out);  // floats
 bool at_splat_int(at_value v, int64_t *out);   // bool and integers
@@ -72,15 +75,17 @@ at_status at_mk_transpose(at_node *at, at_value a, const int64_t *perm,
 at_status at_mk_broadcast(at_node *at, at_value a, at_dims dims,
                           const int64_t *where, at_value *out);
 at_status at_mk_slice(at_node *at, at_value a, const int64_t *start,
-                      const int64_t *limit, const int64_t *stride, at_value *out);
-at_status at_mk_splat(at_node *at, at_type t, const void *element, at_value *out);
+                      const int64_t *limit, const int64_t *stride,
+                      at_value *out);
+at_status at_mk_splat(at_node *at, at_type t, const void *element,
+                      at_value *out);
 at_status at_mk_splat_int(at_node *at, at_type t, int64_t x, at_value *out);
 at_status at_mk_splat_float(at_node *at, at_type t, double x, at_value *out);
 at_status at_mk_compare(at_node *at, at_direction d, at_value a, at_value b,
                         at_value *out);
 // A region (a, b) -> op(a, b) of scalars.
-at_status at_mk_binary_region(at_module *m, at_op op, at_dtype t, const at_loc *loc,
-                              at_comp **out);
+at_status at_mk_binary_region(at_module *m, at_op op, at_dtype t,
+                              const at_loc *loc, at_comp **out);
 at_status at_mk_reduce(at_node *at, at_op op, at_value x, at_value init,
                        at_dims dims, at_value *out);
 
@@ -90,13 +95,15 @@ at_attr at_attr_ints(at_attr_id id, const int64_t *p, uint32_t n);
 // "op: message" with the node's text and place. UNIMPLEMENTED and the like.
 __attribute__((format(printf, 3, 4))) at_status at_fail_at(at_code code,
                                                            const at_node *n,
-                                                           const char *fmt, ...);
+                                                           const char *fmt,
+                                                           ...);
 
-// ---- Pieces of passes that live in files of their own -------------------------
-at_status at_simplify_algebra(at_rw *r, at_node *n);   // elementwise ops
-at_status at_simplify_shape(at_rw *r, at_node *n);     // data movement
-at_status at_simplify_indexed(at_rw *r, at_node *n);   // gather, slices, scatter
-at_status at_simplify_dot(at_rw *r, at_node *n);       // contractions, reductions
+// ---- Pieces of passes that live in files of their own
+// -------------------------
+at_status at_simplify_algebra(at_rw *r, at_node *n);  // elementwise ops
+at_status at_simplify_shape(at_rw *r, at_node *n);    // data movement
+at_status at_simplify_indexed(at_rw *r, at_node *n);  // gather, slices, scatter
+at_status at_simplify_dot(at_rw *r, at_node *n);  // contractions, reductions
 at_status at_simplify_control(at_rw *r, at_node *n);   // while, if, case
 at_status at_simplify_hoist(at_rw *r, at_node *loop);  // loop-invariant code
 at_status at_cse(at_rw *r);

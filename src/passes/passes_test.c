@@ -1,14 +1,15 @@
-// Golden tests of the passes: test/ir/<pass>/*.hlo hold a module, a line "----", and
-// what the pass makes of it (or "error: CODE text"). Beside the text, the evaluator
-// must give equal results before and after, for random arguments.
+// Golden tests of the passes: test/ir/<pass>/*.hlo hold a module, a line
+// "----", and what the pass makes of it (or "error: CODE text"). Beside the
+// text, the evaluator must give equal results before and after, for random
+// arguments.
 //   passes_test --update    writes the expected parts anew
+#include <cmocka.h>
 #include <dirent.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <cmocka.h>
 
 #include "passes/passes_internal.h"
 
@@ -16,7 +17,7 @@ static bool update;
 
 typedef struct golden {
   char path[512];
-  char *text;       // owned
+  char *text;  // owned
   at_str input, expected;
   const char *mark;  // the first line, if it is one of those below; else ""
 } golden;
@@ -45,16 +46,18 @@ static const char no_eval[] = "# no-eval\n", close_enough[] = "# close\n";
 
 static void split(golden *g) {
   const char *at = strstr(g->text, separator);
-  g->mark = strncmp(g->text, no_eval, strlen(no_eval)) == 0             ? no_eval
-            : strncmp(g->text, close_enough, strlen(close_enough)) == 0 ? close_enough
-                                                                        : "";
+  g->mark = strncmp(g->text, no_eval, strlen(no_eval)) == 0 ? no_eval
+            : strncmp(g->text, close_enough, strlen(close_enough)) == 0
+                ? close_enough
+                : "";
   const char *start = g->text + strlen(g->mark);
   size_t len = at ? (size_t)(at - start) + 1 : strlen(start);
   g->input = (at_str){start, len};
   g->expected = at ? at_str_of(at + strlen(separator)) : (at_str){"", 0};
 }
 
-// ---- Random arguments -----------------------------------------------------------
+// ---- Random arguments
+// -----------------------------------------------------------
 static uint64_t next_random(uint64_t *s) {
   *s ^= *s << 13;
   *s ^= *s >> 7;
@@ -63,7 +66,8 @@ static uint64_t next_random(uint64_t *s) {
 }
 
 static double random_float(uint64_t *s, bool finite) {
-  static const double special[] = {0.0, -0.0, 1.0, -1.0, INFINITY, -INFINITY, NAN, 0.5};
+  static const double special[] = {0.0,      -0.0,      1.0, -1.0,
+                                   INFINITY, -INFINITY, NAN, 0.5};
   uint64_t r = next_random(s);
   if (r % 8 == 0 && !finite) return special[(r >> 8) % AT_LEN(special)];
   return ((double)(int64_t)(r >> 40) - (double)(1 << 23)) / (double)(1 << 21);
@@ -91,7 +95,8 @@ static const at_literal *random_literal(at_arena *a, at_type t, uint64_t *s,
   return l;
 }
 
-static bool same_element(at_dtype t, const void *a, const void *b, double tolerance) {
+static bool same_element(at_dtype t, const void *a, const void *b,
+                         double tolerance) {
   if (at_is_float(t)) {
     double x = at_load_float(t, a), y = at_load_float(t, b);
     if (tolerance > 0 && fabs(x - y) <= tolerance * (1 + fabs(x))) return true;
@@ -100,7 +105,8 @@ static bool same_element(at_dtype t, const void *a, const void *b, double tolera
   return at_load_int(t, a) == at_load_int(t, b);
 }
 
-static bool same_literal(const at_literal *a, const at_literal *b, double tolerance) {
+static bool same_literal(const at_literal *a, const at_literal *b,
+                         double tolerance) {
   if (!at_type_eq(&a->type, &b->type)) return false;
   at_dtype part = at_real_of(a->type.dtype);
   int64_t n = at_type_elements(&a->type);
@@ -115,8 +121,8 @@ static bool same_literal(const at_literal *a, const at_literal *b, double tolera
   return true;
 }
 
-static at_status evaluate(const at_module *m, const at_literal *const *args, at_arena *a,
-                          const at_literal **out) {
+static at_status evaluate(const at_module *m, const at_literal *const *args,
+                          at_arena *a, const at_literal **out) {
   at_eval_options opt = {0};
   return at_eval(m->entry, args, &opt, a, out);
 }
@@ -145,7 +151,8 @@ static void check_meaning(const golden *g, const at_module *before,
   }
 }
 
-// ---- One file ---------------------------------------------------------------------
+// ---- One file
+// ---------------------------------------------------------------------
 static at_module *parse(const golden *g, at_arena *a) {
   at_module *m;
   at_status st = at_hlo_parse(g->input, a, &m);
@@ -157,7 +164,8 @@ static at_module *parse(const golden *g, at_arena *a) {
 
 static at_status run_pass(const char *pass, at_module *m) {
   at_pass_options o = {.fuse = true, .fold_budget = 1 << 20, .exact = true};
-  if (strcmp(pass, "pipeline") == 0) return at_passes_run(m, &o, true, NULL, NULL);
+  if (strcmp(pass, "pipeline") == 0)
+    return at_passes_run(m, &o, true, NULL, NULL);
   for (const at_pass *p = at_pipeline; p->name; p++) {
     if (strcmp(p->name, pass)) continue;
     AT_TRY(p->run(m, &o));
@@ -169,8 +177,8 @@ static at_status run_pass(const char *pass, at_module *m) {
 static void write_expected(const golden *g, at_str text) {
   FILE *f = fopen(g->path, "wb");
   assert_non_null(f);
-  fprintf(f, "%s%.*s----\n%.*s", g->mark, (int)g->input.len,
-          g->input.ptr, (int)text.len, text.ptr);
+  fprintf(f, "%s%.*s----\n%.*s", g->mark, (int)g->input.len, g->input.ptr,
+          (int)text.len, text.ptr);
   fclose(f);
 }
 
@@ -190,8 +198,9 @@ static void check_file(const char *pass, golden *g) {
   if (update) {
     if (!at_str_eq(text, g->expected)) write_expected(g, text);
   } else if (!at_str_eq(text, g->expected)) {
-    fail_msg("%s: the pass gives another text (run with --update and look):\n%.*s",
-             g->path, (int)text.len, text.ptr);
+    fail_msg(
+        "%s: the pass gives another text (run with --update and look):\n%.*s",
+        g->path, (int)text.len, text.ptr);
   }
   if (ok && g->mark != no_eval) check_meaning(g, before, after, a);
   at_strbuf_free(&out);
@@ -244,10 +253,10 @@ FOLDER_TEST(pipeline)
 int main(int argc, char **argv) {
   update = argc > 1 && strcmp(argv[1], "--update") == 0;
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_inline),    cmocka_unit_test(test_simplify),
-      cmocka_unit_test(test_fold),      cmocka_unit_test(test_refine),
-      cmocka_unit_test(test_expand),    cmocka_unit_test(test_recognise),
-      cmocka_unit_test(test_barriers),  cmocka_unit_test(test_fuse),
+      cmocka_unit_test(test_inline),   cmocka_unit_test(test_simplify),
+      cmocka_unit_test(test_fold),     cmocka_unit_test(test_refine),
+      cmocka_unit_test(test_expand),   cmocka_unit_test(test_recognise),
+      cmocka_unit_test(test_barriers), cmocka_unit_test(test_fuse),
       cmocka_unit_test(test_pipeline),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -9,8 +9,8 @@ static bool all_are(at_dims d, int64_t x) {
   return true;
 }
 
-// The dimension along which every output sees all inputs before it (reverse: after
-// it); -1: another window.
+// The dimension along which every output sees all inputs before it (reverse:
+// after it); -1: another window.
 static int64_t running_dim(const at_node *n, bool *reverse) {
   const at_type *t = at_value_type(n->operands[0]);
   at_dims window = at_node_ints(n, AT_ATTR_WINDOW_DIMENSIONS);
@@ -21,34 +21,45 @@ static int64_t running_dim(const at_node *n, bool *reverse) {
     return -1;
   int64_t dim = -1;
   for (uint32_t i = 0; i < t->rank; i++) {
-    int64_t low = pad.rank ? pad.ptr[2 * i] : 0, high = pad.rank ? pad.ptr[2 * i + 1] : 0;
+    int64_t low = pad.rank ? pad.ptr[2 * i] : 0,
+            high = pad.rank ? pad.ptr[2 * i + 1] : 0;
     if (window.ptr[i] == 1 && low == 0 && high == 0) continue;
     bool forward = low == t->dims[i] - 1 && high == 0;
     bool backward = high == t->dims[i] - 1 && low == 0;
-    if (dim >= 0 || window.ptr[i] != t->dims[i] || (!forward && !backward)) return -1;
+    if (dim >= 0 || window.ptr[i] != t->dims[i] || (!forward && !backward))
+      return -1;
     dim = i;
     *reverse = backward;
   }
   return dim;
 }
 
-// log(e^a + e^b) as JAX writes it: max + log1p(exp(-|a - b|)), guarded against NaN.
+// log(e^a + e^b) as JAX writes it: max + log1p(exp(-|a - b|)), guarded against
+// NaN.
 static bool is_log_add_exp(const at_comp *c) {
   uint32_t exps = 0, logs = 0, maxima = 0;
   if (c->num_params != 2 || c->num_results != 1) return false;
   AT_FOR_NODES(n, c) {
     switch (n->op) {
-      case AT_OP_EXPONENTIAL: exps++; break;
-      case AT_OP_LOG_PLUS_ONE: logs++; break;
-      case AT_OP_MAXIMUM: maxima++; break;
+      case AT_OP_EXPONENTIAL:
+        exps++;
+        break;
+      case AT_OP_LOG_PLUS_ONE:
+        logs++;
+        break;
+      case AT_OP_MAXIMUM:
+        maxima++;
+        break;
       case AT_OP_PARAMETER:
       case AT_OP_SUBTRACT:
       case AT_OP_ADD:
       case AT_OP_ABS:
       case AT_OP_NEGATE:
       case AT_OP_COMPARE:
-      case AT_OP_SELECT: break;
-      default: return false;
+      case AT_OP_SELECT:
+        break;
+      default:
+        return false;
     }
   }
   return exps == 1 && logs == 1 && maxima == 1;
@@ -60,8 +71,8 @@ static bool starts_neutral(const at_node *n) {
   double init;
   at_op op = at_region_binary(n->regions[0]);
   if (op != AT_OP_COUNT) return at_is_identity(op, n->operands[1]);
-  return is_log_add_exp(n->regions[0]) && at_splat_float(n->operands[1], &init) &&
-         init == -INFINITY;
+  return is_log_add_exp(n->regions[0]) &&
+         at_splat_float(n->operands[1], &init) && init == -INFINITY;
 }
 
 static at_status window(at_rw *r, at_node *n) {

@@ -1,5 +1,6 @@
-// Dynamic shapes whose sizes are constants become static ones. One walk in order:
-// shape arithmetic is folded, dynamic ops turn static, result types follow.
+// Dynamic shapes whose sizes are constants become static ones. One walk in
+// order: shape arithmetic is folded, dynamic ops turn static, result types
+// follow.
 #include "passes/passes_internal.h"
 
 enum { MAX_RANK = 32 };
@@ -45,8 +46,9 @@ static bool shape_of(const at_node *n, uint32_t i, at_type *t, int64_t *dims) {
   return true;
 }
 
-static at_status become(refiner *w, at_node *n, at_op op, const at_value *operands,
-                        uint32_t num, const at_attr *attrs, uint32_t num_attrs,
+static at_status become(refiner *w, at_node *n, at_op op,
+                        const at_value *operands, uint32_t num,
+                        const at_attr *attrs, uint32_t num_attrs,
                         const at_type *t) {
   at_value v;
   AT_TRY(at_mk(n, op, operands, num, attrs, num_attrs, t, &v));
@@ -56,7 +58,8 @@ static at_status become(refiner *w, at_node *n, at_op op, const at_value *operan
 static at_status pad(refiner *w, at_node *n) {
   int64_t low[MAX_RANK], high[MAX_RANK], interior[MAX_RANK];
   uint32_t rank;
-  if (!sizes_of(n->operands[2], low, &rank) || !sizes_of(n->operands[3], high, &rank) ||
+  if (!sizes_of(n->operands[2], low, &rank) ||
+      !sizes_of(n->operands[3], high, &rank) ||
       !sizes_of(n->operands[4], interior, &rank))
     return AT_OK;
   at_attr attrs[3] = {at_attr_ints(AT_ATTR_EDGE_PADDING_LOW, low, rank),
@@ -69,7 +72,8 @@ static at_status slice(refiner *w, at_node *n) {
   int64_t s[MAX_RANK], l[MAX_RANK], t[MAX_RANK];
   uint32_t rank;
   if (!sizes_of(n->operands[3], t, &rank)) return AT_OK;
-  if (sizes_of(n->operands[1], s, &rank) && sizes_of(n->operands[2], l, &rank)) {
+  if (sizes_of(n->operands[1], s, &rank) &&
+      sizes_of(n->operands[2], l, &rank)) {
     at_attr attrs[3] = {at_attr_ints(AT_ATTR_START_INDICES, s, rank),
                         at_attr_ints(AT_ATTR_LIMIT_INDICES, l, rank),
                         at_attr_ints(AT_ATTR_STRIDES, t, rank)};
@@ -90,16 +94,19 @@ static at_status slice(refiner *w, at_node *n) {
 }
 
 // The same attributes, one of them replaced or added.
-static at_status with_attr(refiner *w, at_node *n, at_op op, uint32_t num_operands,
-                           at_attr extra) {
+static at_status with_attr(refiner *w, at_node *n, at_op op,
+                           uint32_t num_operands, at_attr extra) {
   at_attr *attrs;
-  AT_TRY_ALLOC(attrs, at_new(w->rw.m->arena, at_attr, (size_t)n->num_attrs + 1));
+  AT_TRY_ALLOC(attrs,
+               at_new(w->rw.m->arena, at_attr, (size_t)n->num_attrs + 1));
   memcpy(attrs, n->attrs, n->num_attrs * sizeof *attrs);
   attrs[n->num_attrs] = extra;
-  return become(w, n, op, n->operands, num_operands, attrs, n->num_attrs + 1, NULL);
+  return become(w, n, op, n->operands, num_operands, attrs, n->num_attrs + 1,
+                NULL);
 }
 
-static at_status from_list(refiner *w, at_node *n, uint32_t i, at_op op, at_attr_id id) {
+static at_status from_list(refiner *w, at_node *n, uint32_t i, at_op op,
+                           at_attr_id id) {
   int64_t list[2 * MAX_RANK];
   uint32_t rank;
   const at_literal *l = at_const_of(n->operands[i]);
@@ -134,22 +141,28 @@ static at_status to_static(refiner *w, at_node *n) {
   switch (n->op) {
     case AT_OP_DYNAMIC_BROADCAST_IN_DIM:
       if (!shape_of(n, 1, &t, dims)) return AT_OK;
-      return become(w, n, AT_OP_BROADCAST_IN_DIM, n->operands, 1, n->attrs, n->num_attrs, &t);
+      return become(w, n, AT_OP_BROADCAST_IN_DIM, n->operands, 1, n->attrs,
+                    n->num_attrs, &t);
     case AT_OP_DYNAMIC_RESHAPE:
       if (!shape_of(n, 1, &t, dims)) return AT_OK;
       return become(w, n, AT_OP_RESHAPE, n->operands, 1, NULL, 0, &t);
     case AT_OP_DYNAMIC_IOTA:
       if (!shape_of(n, 0, &t, dims)) return AT_OK;
       return become(w, n, AT_OP_IOTA, NULL, 0, n->attrs, n->num_attrs, &t);
-    case AT_OP_DYNAMIC_PAD: return pad(w, n);
-    case AT_OP_REAL_DYNAMIC_SLICE: return slice(w, n);
+    case AT_OP_DYNAMIC_PAD:
+      return pad(w, n);
+    case AT_OP_REAL_DYNAMIC_SLICE:
+      return slice(w, n);
     case AT_OP_DYNAMIC_GATHER:
       return from_list(w, n, 2, AT_OP_GATHER, AT_ATTR_SLICE_SIZES);
     case AT_OP_DYNAMIC_CONV:
       return from_list(w, n, 2, AT_OP_CONVOLUTION, AT_ATTR_PADDING);
-    case AT_OP_GET_DIMENSION_SIZE: return dimension_size(w, n);
-    case AT_OP_SET_DIMENSION_SIZE: return set_dimension(w, n);
-    default: return AT_OK;
+    case AT_OP_GET_DIMENSION_SIZE:
+      return dimension_size(w, n);
+    case AT_OP_SET_DIMENSION_SIZE:
+      return set_dimension(w, n);
+    default:
+      return AT_OK;
   }
 }
 
@@ -179,7 +192,8 @@ static at_status refine_regions(refiner *w, at_node *n) {
 // The result types follow from static operands.
 static at_status retype(refiner *w, at_node *n) {
   if (n->op == AT_OP_CONVERT) {
-    n->types[0] = at_type_with(*at_value_type(n->operands[0]), n->types[0].dtype);
+    n->types[0] =
+        at_type_with(*at_value_type(n->operands[0]), n->types[0].dtype);
     return AT_OK;
   }
   at_type *before = n->types;
@@ -198,12 +212,14 @@ static at_status refine_node(refiner *w, at_node *n) {
   AT_TRY(to_static(w, n));
   if (at_fwd_has(n)) return AT_OK;
   if (n->num_regions) AT_TRY(refine_regions(w, n));
-  if (!is_static(n) && operands_static(n) && n->num_operands) AT_TRY(retype(w, n));
+  if (!is_static(n) && operands_static(n) && n->num_operands)
+    AT_TRY(retype(w, n));
   if (!is_static(n))
-    return at_fail_at(AT_UNIMPLEMENTED, n,
-                      "a dimension stays unknown once constants are folded\n"
-                      "hint: Atoll compiles static shapes; make the sizes that this "
-                      "depends on compile-time constants");
+    return at_fail_at(
+        AT_UNIMPLEMENTED, n,
+        "a dimension stays unknown once constants are folded\n"
+        "hint: Atoll compiles static shapes; make the sizes that this "
+        "depends on compile-time constants");
   bool did;
   return at_fold_node(&w->rw, n, &w->budget, &did);
 }
@@ -211,7 +227,8 @@ static at_status refine_node(refiner *w, at_node *n) {
 static bool needs_refining(const at_comp *c) {
   AT_FOR_NODES(n, c) {
     if (!is_static(n)) return true;
-    if (n->op >= AT_OP_DYNAMIC_BROADCAST_IN_DIM && n->op <= AT_OP_SET_DIMENSION_SIZE)
+    if (n->op >= AT_OP_DYNAMIC_BROADCAST_IN_DIM &&
+        n->op <= AT_OP_SET_DIMENSION_SIZE)
       return true;
     for (uint32_t i = 0; i < n->num_regions; i++)
       if (needs_refining(n->regions[i])) return true;

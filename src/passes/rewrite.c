@@ -23,7 +23,8 @@ at_value at_fwd(at_value v) {
 }
 
 at_status at_fwd_set(at_rw *r, at_node *n, uint32_t result, at_value v) {
-  if (!n->aux) AT_TRY_ALLOC(n->aux, at_new(r->m->arena, at_value, n->num_results));
+  if (!n->aux)
+    AT_TRY_ALLOC(n->aux, at_new(r->m->arena, at_value, n->num_results));
   v = at_fwd(v);
   AT_ENSURE(!(v.node == n && v.index == result));
   ((at_value *)n->aux)[result] = v;
@@ -75,7 +76,8 @@ static void dce_comp(at_module *m, at_comp *c) {
       at_node_remove(n);
       continue;
     }
-    for (uint32_t i = 0; i < n->num_operands; i++) n->operands[i].node->mark = 1;
+    for (uint32_t i = 0; i < n->num_operands; i++)
+      n->operands[i].node->mark = 1;
     for (uint32_t i = 0; i < n->num_regions; i++) dce_comp(m, n->regions[i]);
   }
 }
@@ -148,7 +150,8 @@ at_status at_comp_sort(at_comp *c, at_arena *a) {
       frame *f = &stack.ptr[stack.len - 1];
       if (f->at == f->num_deps) {
         f->node->mark = DONE;
-        if (!at_vec_push(a, &sorted, f->node)) return AT_NO_MEMORY("node order");
+        if (!at_vec_push(a, &sorted, f->node))
+          return AT_NO_MEMORY("node order");
         stack.len--;
         continue;
       }

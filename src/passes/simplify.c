@@ -21,8 +21,10 @@ static at_status sweep(at_rw *r, at_comp *c) {
   for (at_node *n = c->first, *next; n; n = next) {
     next = n->next;  // rules insert before n and may remove n
     at_fwd_operands(n);
-    for (uint32_t i = 0; i < n->num_regions; i++) AT_TRY(sweep(r, n->regions[i]));
-    if (n->op != AT_OP_PARAMETER && n->op != AT_OP_CONSTANT) AT_TRY(rules(r, n));
+    for (uint32_t i = 0; i < n->num_regions; i++)
+      AT_TRY(sweep(r, n->regions[i]));
+    if (n->op != AT_OP_PARAMETER && n->op != AT_OP_CONSTANT)
+      AT_TRY(rules(r, n));
   }
   at_fwd_results(c);
   return AT_OK;

@@ -1,5 +1,5 @@
-// Elementwise identities. Each is exact: the same value for every input, the sign
-// of zero, infinities and NaN (but not its payload) included.
+// Elementwise identities. Each is exact: the same value for every input, the
+// sign of zero, infinities and NaN (but not its payload) included.
 #include <math.h>
 
 #include "passes/passes_internal.h"
@@ -44,7 +44,8 @@ static bool never_negative_zero(at_value v, int depth) {
     case AT_OP_SLICE:
       return never_negative_zero(n->operands[0], depth + 1);
     case AT_OP_REDUCE:
-      return n->num_operands == 2 && at_region_binary(n->regions[0]) == AT_OP_ADD &&
+      return n->num_operands == 2 &&
+             at_region_binary(n->regions[0]) == AT_OP_ADD &&
              never_negative_zero(n->operands[1], depth + 1);
     case AT_OP_ADD:  // -0 only from -0 + -0
       return never_negative_zero(n->operands[0], depth + 1) ||
@@ -71,14 +72,26 @@ static at_status reassociate(at_rw *r, at_node *n) {
   if (!at_splat_int(n->operands[1], &a) || !at_splat_int(in->operands[1], &b))
     return AT_OK;
   switch (n->op) {
-    case AT_OP_ADD: c = (int64_t)((uint64_t)a + (uint64_t)b); break;
-    case AT_OP_MULTIPLY: c = (int64_t)((uint64_t)a * (uint64_t)b); break;
-    case AT_OP_AND: c = a & b; break;
-    case AT_OP_OR: c = a | b; break;
-    case AT_OP_XOR: c = a ^ b; break;
-    default: return AT_OK;
+    case AT_OP_ADD:
+      c = (int64_t)((uint64_t)a + (uint64_t)b);
+      break;
+    case AT_OP_MULTIPLY:
+      c = (int64_t)((uint64_t)a * (uint64_t)b);
+      break;
+    case AT_OP_AND:
+      c = a & b;
+      break;
+    case AT_OP_OR:
+      c = a | b;
+      break;
+    case AT_OP_XOR:
+      c = a ^ b;
+      break;
+    default:
+      return AT_OK;
   }
-  if (t == AT_PRED && (n->op == AT_OP_ADD || n->op == AT_OP_MULTIPLY)) return AT_OK;
+  if (t == AT_PRED && (n->op == AT_OP_ADD || n->op == AT_OP_MULTIPLY))
+    return AT_OK;
   at_value k, v;
   AT_TRY(at_mk_splat_int(n, n->types[0], c, &k));
   AT_TRY(at_mk2(n, n->op, in->operands[0], k, &v));
@@ -91,7 +104,8 @@ static at_status add_sub(at_rw *r, at_node *n) {
   if (n->op == AT_OP_ADD) {
     for (int i = 0; i < 2; i++) {
       at_value x = n->operands[i], c = n->operands[1 - i];
-      if (at_is_splat(c, -0.0) || (ints && at_is_splat(c, 0))) return to(r, n, x);
+      if (at_is_splat(c, -0.0) || (ints && at_is_splat(c, 0)))
+        return to(r, n, x);
       if (at_is_splat(c, 0) && never_negative_zero(x, 0)) return to(r, n, x);
     }
     return reassociate(r, n);
@@ -123,7 +137,8 @@ static at_status divide(at_rw *r, at_node *n) {
   at_dtype t = n->types[0].dtype;
   if ((t != AT_F32 && t != AT_F64 && t != AT_BF16) || !at_splat_float(b, &c))
     return AT_OK;
-  // A power of two whose reciprocal is normal: the product rounds the same value.
+  // A power of two whose reciprocal is normal: the product rounds the same
+  // value.
   int e;
   if (!isfinite(c) || fabs(frexp(c, &e)) != 0.5) return AT_OK;
   int limit = t == AT_F64 ? 1000 : 120;
@@ -160,7 +175,8 @@ static at_status shift(at_rw *r, at_node *n) {
 }
 
 static at_status extremum(at_rw *r, at_node *n) {
-  if (at_value_eq(n->operands[0], n->operands[1])) return to(r, n, n->operands[0]);
+  if (at_value_eq(n->operands[0], n->operands[1]))
+    return to(r, n, n->operands[0]);
   if (!at_is_float(n->types[0].dtype)) return AT_OK;
   double none = n->op == AT_OP_MAXIMUM ? -INFINITY : INFINITY;
   for (int i = 0; i < 2; i++)  // NaN wins on both sides of the rule
@@ -196,8 +212,8 @@ static at_status compare(at_rw *r, at_node *n) {
   int64_t d = at_node_int(n, AT_ATTR_COMPARISON_DIRECTION, 0);
   if (!is_int_like(t)) return AT_OK;
   if (at_value_eq(a, b)) {
-    AT_TRY(at_mk_splat_int(n, n->types[0], d == AT_EQ || d == AT_GE || d == AT_LE,
-                           &v));
+    AT_TRY(at_mk_splat_int(n, n->types[0],
+                           d == AT_EQ || d == AT_GE || d == AT_LE, &v));
     return to(r, n, v);
   }
   if (at_is_splat(b, 0) && (at_is_unsigned_int(t) || t == AT_PRED) &&
@@ -214,8 +230,11 @@ static at_status compare(at_rw *r, at_node *n) {
 }
 
 static int mantissa_bits(at_dtype t) {
-  return t == AT_F64 ? 53 : t == AT_F32 ? 24 : t == AT_F16 ? 11
-         : t == AT_BF16 ? 8 : 0;
+  return t == AT_F64    ? 53
+         : t == AT_F32  ? 24
+         : t == AT_F16  ? 11
+         : t == AT_BF16 ? 8
+                        : 0;
 }
 
 // Every value of `from` is a value of `mid`.
@@ -232,8 +251,7 @@ static bool lossless(at_dtype from, at_dtype mid) {
     return digits <= mantissa_bits(mid) && fb <= 32;
   }
   if (at_is_float(from) && mid == AT_F64) return true;
-  if (at_is_float(from) && mid == AT_F32)
-    return from != AT_F64;
+  if (at_is_float(from) && mid == AT_F32) return from != AT_F64;
   return false;
 }
 
@@ -245,8 +263,8 @@ static at_status convert(at_rw *r, at_node *n) {
   if (in->op != AT_OP_CONVERT) return AT_OK;
   at_dtype first = at_value_type(in->operands[0])->dtype;
   if (!lossless(first, from)) return AT_OK;
-  // The value alone decides the result, except that floats saturate into integers
-  // where integers wrap.
+  // The value alone decides the result, except that floats saturate into
+  // integers where integers wrap.
   if (at_is_float(from) && at_is_int(out) && !lossless(first, out) &&
       !at_is_float(first))
     return AT_OK;
@@ -318,26 +336,38 @@ static at_status complex(at_rw *r, at_node *n) {
 at_status at_simplify_algebra(at_rw *r, at_node *n) {
   switch (n->op) {
     case AT_OP_ADD:
-    case AT_OP_SUBTRACT: return add_sub(r, n);
-    case AT_OP_MULTIPLY: return multiply(r, n);
-    case AT_OP_DIVIDE: return divide(r, n);
+    case AT_OP_SUBTRACT:
+      return add_sub(r, n);
+    case AT_OP_MULTIPLY:
+      return multiply(r, n);
+    case AT_OP_DIVIDE:
+      return divide(r, n);
     case AT_OP_AND:
     case AT_OP_OR:
-    case AT_OP_XOR: return bitwise(r, n);
+    case AT_OP_XOR:
+      return bitwise(r, n);
     case AT_OP_MAXIMUM:
-    case AT_OP_MINIMUM: return extremum(r, n);
+    case AT_OP_MINIMUM:
+      return extremum(r, n);
     case AT_OP_SHIFT_LEFT:
     case AT_OP_SHIFT_RIGHT_ARITHMETIC:
-    case AT_OP_SHIFT_RIGHT_LOGICAL: return shift(r, n);
+    case AT_OP_SHIFT_RIGHT_LOGICAL:
+      return shift(r, n);
     case AT_OP_REMAINDER:
       return is_int_like(n->types[0].dtype) && at_is_splat(n->operands[1], 1)
                  ? zero(r, n)
                  : AT_OK;
-    case AT_OP_SELECT: return select(r, n);
-    case AT_OP_COMPARE: return compare(r, n);
-    case AT_OP_CONVERT: return convert(r, n);
-    case AT_OP_POWER: return power(r, n);
-    case AT_OP_COMPLEX: return complex(r, n);
-    default: return n->num_operands == 1 ? unary(r, n) : AT_OK;
+    case AT_OP_SELECT:
+      return select(r, n);
+    case AT_OP_COMPARE:
+      return compare(r, n);
+    case AT_OP_CONVERT:
+      return convert(r, n);
+    case AT_OP_POWER:
+      return power(r, n);
+    case AT_OP_COMPLEX:
+      return complex(r, n);
+    default:
+      return n->num_operands == 1 ? unary(r, n) : AT_OK;
   }
 }

@@ -1,5 +1,5 @@
-// Control flow: branches that are known, loops that never run, carried values that
-// nobody needs or that never change.
+// Control flow: branches that are known, loops that never run, carried values
+// that nobody needs or that never change.
 #include "passes/passes_internal.h"
 
 // Replaces n by its region r with the arguments `args`.
@@ -8,7 +8,8 @@ static at_status take_region(at_rw *r, at_node *n, at_comp *region,
   at_value *out;
   AT_TRY_ALLOC(out, at_new(r->m->arena, at_value, (size_t)n->num_results + 1));
   at_comp_splice(region, args, n, out);
-  for (uint32_t i = 0; i < n->num_results; i++) AT_TRY(at_fwd_set(r, n, i, out[i]));
+  for (uint32_t i = 0; i < n->num_results; i++)
+    AT_TRY(at_fwd_set(r, n, i, out[i]));
   at_node_remove(n);
   return AT_OK;
 }
@@ -24,32 +25,35 @@ static at_status branch(at_rw *r, at_node *n) {
   return take_region(r, n, n->regions[which], NULL);
 }
 
-// ---- Fewer results ------------------------------------------------------------------
+// ---- Fewer results
+// ------------------------------------------------------------------
 static void mark_uses(const at_comp *c, const at_node *n, bool *used) {
   AT_FOR_NODES(k, c) {
     for (uint32_t i = 0; i < k->num_operands; i++)
       if (k->operands[i].node == n) used[k->operands[i].index] = true;
-    for (uint32_t i = 0; i < k->num_regions; i++) mark_uses(k->regions[i], n, used);
+    for (uint32_t i = 0; i < k->num_regions; i++)
+      mark_uses(k->regions[i], n, used);
   }
   for (uint32_t i = 0; i < c->num_results; i++)
     if (c->results[i].node == n) used[c->results[i].index] = true;
 }
 
-// Which results of n have users, forwarding included: uses stand after n in its own
-// computation or in regions there.
+// Which results of n have users, forwarding included: uses stand after n in its
+// own computation or in regions there.
 static void used_results(const at_node *n, bool *used) {
   for (const at_node *k = n->next; k; k = k->next) {
     for (uint32_t i = 0; i < k->num_operands; i++)
       if (k->operands[i].node == n) used[k->operands[i].index] = true;
-    for (uint32_t i = 0; i < k->num_regions; i++) mark_uses(k->regions[i], n, used);
+    for (uint32_t i = 0; i < k->num_regions; i++)
+      mark_uses(k->regions[i], n, used);
   }
   const at_comp *c = n->parent;
   for (uint32_t i = 0; i < c->num_results; i++)
     if (c->results[i].node == n) used[c->results[i].index] = true;
 }
 
-// Rebuilds n with the results that `keep` names; operands and regions were cut to
-// match by the caller.
+// Rebuilds n with the results that `keep` names; operands and regions were cut
+// to match by the caller.
 static at_status rebuild(at_rw *r, at_node *n, const at_value *operands,
                          uint32_t num_operands, const bool *keep) {
   at_type *types;
@@ -92,21 +96,25 @@ static at_status branch_results(at_rw *r, at_node *n) {
   used_results(n, used);
   for (uint32_t i = 0; i < n->num_results; i++) all &= used[i];
   if (all) return AT_OK;
-  for (uint32_t i = 0; i < n->num_regions; i++) cut_results(n->regions[i], used);
+  for (uint32_t i = 0; i < n->num_regions; i++)
+    cut_results(n->regions[i], used);
   return rebuild(r, n, n->operands, n->num_operands, used);
 }
 
-// ---- Loops ----------------------------------------------------------------------------
-// Parameters of a region that the values reached from `roots` (marked with 2 by the
-// caller) or effects depend on. Walks backwards once; mark 2 = needed.
+// ---- Loops
+// ----------------------------------------------------------------------------
+// Parameters of a region that the values reached from `roots` (marked with 2 by
+// the caller) or effects depend on. Walks backwards once; mark 2 = needed.
 static void need_walk(const at_module *m, at_comp *c) {
   for (at_node *n = c->last; n; n = n->prev) {
     if (n->op == AT_OP_PARAMETER) continue;
     if (n->mark != 2 && !at_has_effect(m, n)) continue;
-    for (uint32_t i = 0; i < n->num_operands; i++) n->operands[i].node->mark = 2;
+    for (uint32_t i = 0; i < n->num_operands; i++)
+      n->operands[i].node->mark = 2;
     for (uint32_t k = 0; k < n->num_regions; k++) {
       at_comp *g = n->regions[k];
-      for (uint32_t i = 0; i < g->num_results; i++) g->results[i].node->mark = 2;
+      for (uint32_t i = 0; i < g->num_results; i++)
+        g->results[i].node->mark = 2;
       // Everything a live region reads may matter.
       AT_FOR_NODES(j, g) j->mark = 2;
       need_walk(m, g);
@@ -125,9 +133,11 @@ static void needed_state(const at_module *m, at_node *n, bool *need) {
   at_comp *cond = n->regions[0], *body = n->regions[1];
   clear_marks(cond);
   clear_marks(body);
-  for (uint32_t i = 0; i < cond->num_results; i++) cond->results[i].node->mark = 2;
+  for (uint32_t i = 0; i < cond->num_results; i++)
+    cond->results[i].node->mark = 2;
   need_walk(m, cond);
-  for (uint32_t i = 0; i < n->num_results; i++) need[i] |= cond->params[i]->mark == 2;
+  for (uint32_t i = 0; i < n->num_results; i++)
+    need[i] |= cond->params[i]->mark == 2;
   for (bool changed = true; changed;) {
     changed = false;
     for (uint32_t i = 0; i < n->num_results; i++)
@@ -160,14 +170,16 @@ static at_status cut_params(at_comp *c, const bool *keep) {
 static at_status drop_state(at_rw *r, at_node *n, const bool *keep) {
   at_comp *body = n->regions[1];
   at_value *operands;
-  AT_TRY_ALLOC(operands, at_new(r->m->arena, at_value, (size_t)n->num_operands + 1));
+  AT_TRY_ALLOC(operands,
+               at_new(r->m->arena, at_value, (size_t)n->num_operands + 1));
   uint32_t kept = 0;
   for (uint32_t i = 0; i < n->num_operands; i++)
     if (keep[i]) operands[kept++] = n->operands[i];
   cut_results(body, keep);
   // What computed a dropped result may still read a dropped parameter.
   clear_marks(body);
-  for (uint32_t i = 0; i < body->num_results; i++) body->results[i].node->mark = 2;
+  for (uint32_t i = 0; i < body->num_results; i++)
+    body->results[i].node->mark = 2;
   need_walk(r->m, body);
   for (at_node *k = body->last, *prev; k; k = prev) {
     prev = k->prev;
@@ -183,14 +195,16 @@ static at_status drop_state(at_rw *r, at_node *n, const bool *keep) {
 static at_status while_loop(at_rw *r, at_node *n) {
   at_comp *cond = n->regions[0], *body = n->regions[1];
   int64_t c;
-  if (cond->num_results != 1 || body->num_results != n->num_results) return AT_OK;
+  if (cond->num_results != 1 || body->num_results != n->num_results)
+    return AT_OK;
   if (at_splat_int(cond->results[0], &c) && !c) {
     for (uint32_t i = 0; i < n->num_results; i++)
       AT_TRY(at_fwd_set(r, n, i, n->operands[i]));
     at_node_remove(n);
     return AT_OK;
   }
-  // A carried value that the body returns as it came is the initial one: captured.
+  // A carried value that the body returns as it came is the initial one:
+  // captured.
   bool *keep, dropped = false;
   AT_TRY_ALLOC(keep, at_new(r->m->arena, bool, (size_t)n->num_results + 1));
   for (uint32_t i = 0; i < n->num_results; i++) {

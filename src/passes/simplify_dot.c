@@ -1,5 +1,5 @@
-// Contractions and reductions. Transposes of a contraction's operands become its
-// dimension numbers: the kernels walk any strides, so no data moves.
+// Contractions and reductions. Transposes of a contraction's operands become
+// its dimension numbers: the kernels walk any strides, so no data moves.
 #include "passes/passes_internal.h"
 
 enum { MAX_RANK = 32 };
@@ -37,20 +37,25 @@ static bool read_dot(const at_node *n, dot *d) {
   for (int s = 0; s < 2; s++) {
     d->x[s] = n->operands[s];
     if (at_value_type(d->x[s])->rank > MAX_RANK) return false;
-    for (uint32_t i = 0; i < d->num_batch; i++) d->batch[s][i] = lists[s].ptr[i];
+    for (uint32_t i = 0; i < d->num_batch; i++)
+      d->batch[s][i] = lists[s].ptr[i];
     for (uint32_t i = 0; i < d->num_contract; i++)
       d->contract[s][i] = lists[2 + s].ptr[i];
   }
   return true;
 }
 
-// The same contraction with other operands and dimensions; `like` gives the rest.
-static at_status build_dot(at_node *like, const dot *d, bool swapped, at_value *out) {
+// The same contraction with other operands and dimensions; `like` gives the
+// rest.
+static at_status build_dot(at_node *like, const dot *d, bool swapped,
+                           at_value *out) {
   at_attr attrs[6] = {
       at_attr_ints(AT_ATTR_LHS_BATCHING_DIMENSIONS, d->batch[0], d->num_batch),
       at_attr_ints(AT_ATTR_RHS_BATCHING_DIMENSIONS, d->batch[1], d->num_batch),
-      at_attr_ints(AT_ATTR_LHS_CONTRACTING_DIMENSIONS, d->contract[0], d->num_contract),
-      at_attr_ints(AT_ATTR_RHS_CONTRACTING_DIMENSIONS, d->contract[1], d->num_contract)};
+      at_attr_ints(AT_ATTR_LHS_CONTRACTING_DIMENSIONS, d->contract[0],
+                   d->num_contract),
+      at_attr_ints(AT_ATTR_RHS_CONTRACTING_DIMENSIONS, d->contract[1],
+                   d->num_contract)};
   uint32_t num = 4;
   int64_t precision[2];
   at_dims p = at_node_ints(like, AT_ATTR_PRECISION);
@@ -93,7 +98,8 @@ static bool absorb_transpose(dot *d, int s) {
   return true;
 }
 
-// Splits dim of operand s into the sizes of a group, by a reshape, which is a view.
+// Splits dim of operand s into the sizes of a group, by a reshape, which is a
+// view.
 static at_status split_dim(at_node *at, dot *d, int s, int64_t dim,
                            const int64_t *sizes, uint32_t count) {
   const at_type *t = at_value_type(d->x[s]);
@@ -130,9 +136,9 @@ static void unmerge_free(dot *d, int s, int64_t group, uint32_t count) {
     if (d->contract[s][i] > group) d->contract[s][i] += count - 1;
 }
 
-// Operand s is a reshape that merges dimensions of a transpose, as where attention
-// heads are joined before a projection. Working on the unmerged dimensions lets the
-// transpose go.
+// Operand s is a reshape that merges dimensions of a transpose, as where
+// attention heads are joined before a projection. Working on the unmerged
+// dimensions lets the transpose go.
 static at_status absorb_merge(at_node *at, dot *d, int s, bool *done) {
   const at_node *in = d->x[s].node;
   *done = false;
@@ -181,7 +187,8 @@ static at_status absorb_merge(at_node *at, dot *d, int s, bool *done) {
   return AT_OK;
 }
 
-// One product per result element: a multiplication, rounded once as the dot would.
+// One product per result element: a multiplication, rounded once as the dot
+// would.
 static at_status as_multiply(at_rw *r, at_node *n, const dot *d) {
   at_dtype out = n->types[0].dtype;
   at_value v[2];
@@ -212,12 +219,14 @@ static bool plain_product(const at_node *n, const dot *d) {
   const at_type *t = at_value_type(d->x[0]);
   for (uint32_t i = 0; i < d->num_contract; i++)
     if (t->dims[d->contract[0][i]] != 1) return false;
-  at_dtype a = t->dtype, b = at_value_type(d->x[1])->dtype, c = n->types[0].dtype;
+  at_dtype a = t->dtype, b = at_value_type(d->x[1])->dtype,
+           c = n->types[0].dtype;
   if (at_node_attr(n, AT_ATTR_DOT_ALGORITHM) || n->types[0].rank > MAX_RANK)
     return false;
   if (c == AT_PRED || at_is_complex(c)) return false;
   // Narrowing would round the operands before the product.
-  return at_dtype_bytes(a) <= at_dtype_bytes(c) && at_dtype_bytes(b) <= at_dtype_bytes(c) &&
+  return at_dtype_bytes(a) <= at_dtype_bytes(c) &&
+         at_dtype_bytes(b) <= at_dtype_bytes(c) &&
          (a == c || (at_is_float(a) && (c == AT_F32 || c == AT_F64)) ||
           (at_is_int(a) && at_is_int(c))) &&
          (b == c || (at_is_float(b) && (c == AT_F32 || c == AT_F64)) ||
@@ -247,7 +256,8 @@ static at_status transposed_dot(at_rw *r, at_node *n) {
   at_node *in = n->operands[0].node;
   dot d;
   if (n->types[0].rank > 2 * MAX_RANK) return AT_OK;
-  if (in->op != AT_OP_DOT_GENERAL || in->mark != 1 || !read_dot(in, &d)) return AT_OK;
+  if (in->op != AT_OP_DOT_GENERAL || in->mark != 1 || !read_dot(in, &d))
+    return AT_OK;
   at_dims perm = at_node_ints(n, AT_ATTR_PERMUTATION);
   uint32_t nb = d.num_batch;
   uint32_t free0 = at_value_type(d.x[0])->rank - nb - d.num_contract;
@@ -287,8 +297,8 @@ static at_status transposed_dot(at_rw *r, at_node *n) {
   return to(r, n, v);
 }
 
-// Reductions over dimensions of size one: the operand, reshaped. The initial value
-// takes part, so it must be the body's identity.
+// Reductions over dimensions of size one: the operand, reshaped. The initial
+// value takes part, so it must be the body's identity.
 static at_status reduce(at_rw *r, at_node *n) {
   if (n->num_operands != 2) return AT_OK;
   at_value x = n->operands[0], v;
@@ -300,7 +310,8 @@ static at_status reduce(at_rw *r, at_node *n) {
   if (op == AT_OP_COUNT || !at_is_identity(op, n->operands[1])) return AT_OK;
   // x + 0 would turn -0 into 0.
   double f;
-  if (op == AT_OP_ADD && at_splat_float(n->operands[1], &f) && !__builtin_signbit(f)) {
+  if (op == AT_OP_ADD && at_splat_float(n->operands[1], &f) &&
+      !__builtin_signbit(f)) {
     at_value zero;
     AT_TRY(at_mk_reshape(n, x, at_type_dims(&n->types[0]), &v));
     AT_TRY(at_mk_splat_float(n, n->types[0], 0, &zero));
@@ -313,9 +324,13 @@ static at_status reduce(at_rw *r, at_node *n) {
 
 at_status at_simplify_dot(at_rw *r, at_node *n) {
   switch (n->op) {
-    case AT_OP_DOT_GENERAL: return dot_general(r, n);
-    case AT_OP_TRANSPOSE: return transposed_dot(r, n);
-    case AT_OP_REDUCE: return reduce(r, n);
-    default: return AT_OK;
+    case AT_OP_DOT_GENERAL:
+      return dot_general(r, n);
+    case AT_OP_TRANSPOSE:
+      return transposed_dot(r, n);
+    case AT_OP_REDUCE:
+      return reduce(r, n);
+    default:
+      return AT_OK;
   }
 }

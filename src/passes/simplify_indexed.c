@@ -8,7 +8,9 @@ static at_status to(at_rw *r, at_node *n, at_value v) {
   return at_fwd_set(r, n, 0, v);
 }
 
-static int64_t clamp(int64_t x, int64_t hi) { return x < 0 ? 0 : x > hi ? hi : x; }
+static int64_t clamp(int64_t x, int64_t hi) {
+  return x < 0 ? 0 : x > hi ? hi : x;
+}
 
 // An index constant; unsigned 64-bit ones beyond range read as the largest.
 static bool index_of(at_value v, int64_t *out) {
@@ -31,7 +33,8 @@ static at_status dynamic_slice(at_rw *r, at_node *n) {
   for (uint32_t i = 0; i < from->rank; i++) {
     int64_t size = n->types[0].dims[i];
     s[i] = 0;
-    if (size != from->dims[i] && !index_of(n->operands[1 + i], &s[i])) return AT_OK;
+    if (size != from->dims[i] && !index_of(n->operands[1 + i], &s[i]))
+      return AT_OK;
     s[i] = clamp(s[i], from->dims[i] - size);
     l[i] = s[i] + size;
     t[i] = 1;
@@ -71,7 +74,8 @@ static at_status gather(at_rw *r, at_node *n) {
     if (!starts[1 + i].node)
       AT_TRY(at_mk_splat_int(n, at_type_scalar(it->dtype), 0, &starts[1 + i]));
   at_attr attr = at_attr_ints(AT_ATTR_SLICE_SIZES, sizes.ptr, sizes.rank);
-  AT_TRY(at_mk(n, AT_OP_DYNAMIC_SLICE, starts, from->rank + 1, &attr, 1, NULL, &v));
+  AT_TRY(at_mk(n, AT_OP_DYNAMIC_SLICE, starts, from->rank + 1, &attr, 1, NULL,
+               &v));
   AT_TRY(at_mk_reshape(n, v, at_type_dims(&n->types[0]), &v));
   return to(r, n, v);
 }
@@ -87,10 +91,15 @@ static at_status scatter(at_rw *r, at_node *n) {
 
 at_status at_simplify_indexed(at_rw *r, at_node *n) {
   switch (n->op) {
-    case AT_OP_DYNAMIC_SLICE: return dynamic_slice(r, n);
-    case AT_OP_DYNAMIC_UPDATE_SLICE: return dynamic_update_slice(r, n);
-    case AT_OP_GATHER: return gather(r, n);
-    case AT_OP_SCATTER: return scatter(r, n);
-    default: return AT_OK;
+    case AT_OP_DYNAMIC_SLICE:
+      return dynamic_slice(r, n);
+    case AT_OP_DYNAMIC_UPDATE_SLICE:
+      return dynamic_update_slice(r, n);
+    case AT_OP_GATHER:
+      return gather(r, n);
+    case AT_OP_SCATTER:
+      return scatter(r, n);
+    default:
+      return AT_OK;
   }
 }

@@ -1,4 +1,5 @@
-// Data movement: reshapes, transposes, broadcasts, slices, concatenations, pads.
+// Data movement: reshapes, transposes, broadcasts, slices, concatenations,
+// pads.
 #include "passes/passes_internal.h"
 
 enum { MAX_RANK = 32 };
@@ -12,7 +13,8 @@ static at_status to(at_rw *r, at_node *n, at_value v) {
 static at_status retype(at_rw *r, at_node *n, const at_literal *l) {
   const at_literal *out;
   at_value v;
-  AT_TRY(at_literal_make(r->m->arena, n->types[0], l->data, l->splat, true, &out));
+  AT_TRY(
+      at_literal_make(r->m->arena, n->types[0], l->data, l->splat, true, &out));
   at_attr attr = {.id = AT_ATTR_VALUE};
   attr.literal = out;
   AT_TRY(at_mk(n, AT_OP_CONSTANT, NULL, 0, &attr, 1, &n->types[0], &v));
@@ -36,14 +38,17 @@ static at_status reshape(at_rw *r, at_node *n) {
     return to(r, n, v);
   }
   // A broadcast of a scalar can be made in any shape.
-  if (in->op == AT_OP_BROADCAST_IN_DIM && at_value_type(in->operands[0])->rank == 0) {
-    AT_TRY(at_mk_broadcast(n, in->operands[0], at_type_dims(&n->types[0]), NULL, &v));
+  if (in->op == AT_OP_BROADCAST_IN_DIM &&
+      at_value_type(in->operands[0])->rank == 0) {
+    AT_TRY(at_mk_broadcast(n, in->operands[0], at_type_dims(&n->types[0]), NULL,
+                           &v));
     return to(r, n, v);
   }
   return AT_OK;
 }
 
-// A transpose moves no data when the dimensions larger than one keep their order.
+// A transpose moves no data when the dimensions larger than one keep their
+// order.
 static bool is_reshape(const at_type *in, const int64_t *perm) {
   int64_t last = -1;
   for (uint32_t i = 0; i < in->rank; i++) {
@@ -79,7 +84,8 @@ static at_status transpose(at_rw *r, at_node *n) {
     for (uint32_t i = 0; i < where.rank; i++) p[i] = inverse[where.ptr[i]];
     for (uint32_t i = 1; i < where.rank; i++)
       if (p[i] < p[i - 1]) return AT_OK;  // would hide the transpose
-    AT_TRY(at_mk_broadcast(n, in->operands[0], at_type_dims(&n->types[0]), p, &v));
+    AT_TRY(
+        at_mk_broadcast(n, in->operands[0], at_type_dims(&n->types[0]), p, &v));
     return to(r, n, v);
   }
   return AT_OK;
@@ -93,7 +99,8 @@ static at_status broadcast(at_rw *r, at_node *n) {
   if (where.rank > MAX_RANK || out->rank > MAX_RANK) return AT_OK;
   const void *element = at_splat_of(x);
   if (element) return splat(r, n, element);
-  bool ordered = true, same_size = at_type_elements(from) == at_type_elements(out);
+  bool ordered = true,
+       same_size = at_type_elements(from) == at_type_elements(out);
   for (uint32_t i = 1; i < where.rank; i++)
     ordered &= where.ptr[i] > where.ptr[i - 1];
   if (ordered && same_size) {
@@ -138,8 +145,8 @@ static at_status broadcast(at_rw *r, at_node *n) {
   return to(r, n, v);
 }
 
-static at_status slice_of_concat(at_rw *r, at_node *n, at_dims start, at_dims limit,
-                                 at_dims stride) {
+static at_status slice_of_concat(at_rw *r, at_node *n, at_dims start,
+                                 at_dims limit, at_dims stride) {
   const at_node *in = n->operands[0].node;
   int64_t dim = at_node_int(in, AT_ATTR_DIMENSION, 0), at = 0;
   int64_t s[MAX_RANK], l[MAX_RANK];
@@ -181,8 +188,8 @@ static at_status slice_of_broadcast(at_rw *r, at_node *n, at_dims start,
 }
 
 // Within the padded operand: shift the window.
-static at_status slice_of_pad(at_rw *r, at_node *n, at_dims start, at_dims limit,
-                              at_dims stride) {
+static at_status slice_of_pad(at_rw *r, at_node *n, at_dims start,
+                              at_dims limit, at_dims stride) {
   const at_node *in = n->operands[0].node;
   const at_type *base = at_value_type(in->operands[0]);
   at_dims low = at_node_ints(in, AT_ATTR_EDGE_PADDING_LOW);
@@ -223,7 +230,8 @@ static at_status slice(at_rw *r, at_node *n) {
     AT_TRY(at_mk_slice(n, in->operands[0], s, l, t, &v));
     return to(r, n, v);
   }
-  if (in->op == AT_OP_CONCATENATE) return slice_of_concat(r, n, start, limit, stride);
+  if (in->op == AT_OP_CONCATENATE)
+    return slice_of_concat(r, n, start, limit, stride);
   if (in->op == AT_OP_BROADCAST_IN_DIM)
     return slice_of_broadcast(r, n, start, limit, stride);
   if (in->op == AT_OP_PAD) return slice_of_pad(r, n, start, limit, stride);
@@ -239,11 +247,13 @@ static bool adjacent(const at_node *a, const at_node *b, int64_t dim) {
   at_dims sb = at_node_ints(b, AT_ATTR_START_INDICES);
   at_dims la = at_node_ints(a, AT_ATTR_LIMIT_INDICES);
   at_dims lb = at_node_ints(b, AT_ATTR_LIMIT_INDICES);
-  at_dims ta = at_node_ints(a, AT_ATTR_STRIDES), tb = at_node_ints(b, AT_ATTR_STRIDES);
+  at_dims ta = at_node_ints(a, AT_ATTR_STRIDES),
+          tb = at_node_ints(b, AT_ATTR_STRIDES);
   if (!at_dims_eq(ta, tb) || ta.ptr[dim] != 1 || la.ptr[dim] != sb.ptr[dim])
     return false;
   for (uint32_t i = 0; i < sa.rank; i++)
-    if (i != dim && (sa.ptr[i] != sb.ptr[i] || la.ptr[i] != lb.ptr[i])) return false;
+    if (i != dim && (sa.ptr[i] != sb.ptr[i] || la.ptr[i] != lb.ptr[i]))
+      return false;
   return true;
 }
 
@@ -280,13 +290,13 @@ static at_status concatenate(at_rw *r, at_node *n) {
   if (parts.len == 0) return to(r, n, n->operands[0]);  // all are empty
   if (parts.len == 1) return to(r, n, parts.ptr[0]);
   at_attr attr = at_attr_int(AT_ATTR_DIMENSION, dim);
-  AT_TRY(at_mk(n, AT_OP_CONCATENATE, parts.ptr, (uint32_t)parts.len, &attr, 1, NULL,
-               &v));
+  AT_TRY(at_mk(n, AT_OP_CONCATENATE, parts.ptr, (uint32_t)parts.len, &attr, 1,
+               NULL, &v));
   return to(r, n, v);
 }
 
-// An elementwise op whose operands are reshapes of one shape works on that shape:
-// reshapes sink towards users that absorb them.
+// An elementwise op whose operands are reshapes of one shape works on that
+// shape: reshapes sink towards users that absorb them.
 static at_status sink_reshape(at_rw *r, at_node *n) {
   const at_type *base = NULL;
   at_value v[3];
@@ -341,11 +351,13 @@ static at_status pad(at_rw *r, at_node *n) {
     return to(r, n, v);
   }
   if (at_type_elements(from) == 0) {
-    AT_TRY(at_mk_broadcast(n, n->operands[1], at_type_dims(&n->types[0]), NULL, &v));
+    AT_TRY(at_mk_broadcast(n, n->operands[1], at_type_dims(&n->types[0]), NULL,
+                           &v));
     return to(r, n, v);
   }
   const void *a = at_splat_of(x), *b = at_splat_of(n->operands[1]);
-  if (a && b && memcmp(a, b, at_dtype_bytes(from->dtype)) == 0) return splat(r, n, a);
+  if (a && b && memcmp(a, b, at_dtype_bytes(from->dtype)) == 0)
+    return splat(r, n, a);
   return AT_OK;
 }
 
@@ -390,15 +402,25 @@ static at_status bitcast(at_rw *r, at_node *n) {
 
 at_status at_simplify_shape(at_rw *r, at_node *n) {
   switch (n->op) {
-    case AT_OP_RESHAPE: return reshape(r, n);
-    case AT_OP_TRANSPOSE: return transpose(r, n);
-    case AT_OP_BROADCAST_IN_DIM: return broadcast(r, n);
-    case AT_OP_SLICE: return slice(r, n);
-    case AT_OP_CONCATENATE: return concatenate(r, n);
-    case AT_OP_PAD: return pad(r, n);
-    case AT_OP_REVERSE: return reverse(r, n);
-    case AT_OP_IOTA: return iota(r, n);
-    case AT_OP_BITCAST_CONVERT: return bitcast(r, n);
-    default: return at_op_is(n->op, AT_ELEMENTWISE) ? sink_reshape(r, n) : AT_OK;
+    case AT_OP_RESHAPE:
+      return reshape(r, n);
+    case AT_OP_TRANSPOSE:
+      return transpose(r, n);
+    case AT_OP_BROADCAST_IN_DIM:
+      return broadcast(r, n);
+    case AT_OP_SLICE:
+      return slice(r, n);
+    case AT_OP_CONCATENATE:
+      return concatenate(r, n);
+    case AT_OP_PAD:
+      return pad(r, n);
+    case AT_OP_REVERSE:
+      return reverse(r, n);
+    case AT_OP_IOTA:
+      return iota(r, n);
+    case AT_OP_BITCAST_CONVERT:
+      return bitcast(r, n);
+    default:
+      return at_op_is(n->op, AT_ELEMENTWISE) ? sink_reshape(r, n) : AT_OK;
   }
 }
