@@ -3,13 +3,14 @@
 // text, the evaluator must give equal results before and after, for random
 // arguments.
 //   passes_test --update    writes the expected parts anew
-#include <cmocka.h>
 #include <dirent.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+
+#include <cmocka.h>
 
 #include "passes/passes_internal.h"
 
