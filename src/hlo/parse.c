@@ -489,8 +489,18 @@ typedef AT_VEC(at_type) type_vec;
 typedef AT_VEC(at_comp *) comp_vec;
 typedef AT_VEC(at_io_info) io_vec;
 
+// "%7 =" or "%7:2": not an operand, but the node after an op without any.
+static bool starts_node(parser *s) {
+  if (!peek(s, "%")) return false;
+  const char *q = s->p + 1;
+  while (q < s->end && *q >= '0' && *q <= '9') q++;
+  if (q < s->end && *q == ':') return true;
+  while (q < s->end && *q == ' ') q++;
+  return q < s->end && *q == '=';
+}
+
 static at_status read_values(parser *s, value_vec *out) {
-  while (peek(s, "%")) {
+  while (peek(s, "%") && !starts_node(s)) {
     at_value v;
     AT_TRY(read_value(s, &v));
     if (!at_vec_push(s->a, out, v)) return AT_NO_MEMORY("values");
