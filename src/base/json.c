@@ -373,7 +373,7 @@ void at_json_num(at_json_writer *w, double v) {
     if (strtod(text, NULL) == v) break;
   }
   separate(w);
-  at_strbuf_addz(w->out, text);
+  at_strbuf_addz(w->out, v == 0 && signbit(v) ? "-0.0" : text);
 }
 void at_json_bool(at_json_writer *w, bool v) {
   separate(w);

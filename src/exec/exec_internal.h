@@ -172,6 +172,7 @@ typedef struct at_frame {
   const at_host_channel *channels;
   uint32_t num_channels;
   int64_t launch_id;
+  bool recorded;            // a profiling session runs
   _Atomic(void *) scratch;  // blocks of the running kernel
 } at_frame;
 at_status at_run_steps(at_frame *f, uint32_t begin, uint32_t end);

@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/cpu.h"
+#include "profile/profile.h"
 
 static at_bytes add_program(int64_t n, double ns) {
   builder b = b_new();
@@ -430,21 +432,24 @@ static void large_transfers_go_both_ways(void **state) {
   free(w);
 }
 
-static void denormals_are_flushed_everywhere(void **state) {
+static void denormals_are_kept_whatever_the_caller_does(void **state) {
   at_runtime *rt = test_runtime("v6e", 2);
   at_chip *c = at_runtime_chip(rt, 0);
   enum { N = 5000 };
-  float v[N], z[N] = {0};
-  for (int i = 0; i < N; i++) v[i] = 1e-40f;
+  uint32_t tiny = 1;
+  float v[N], z[N] = {0}, got[N];
+  for (int i = 0; i < N; i++) memcpy(&v[i], &tiny, 4);
   for (int queued = 0; queued < 2; queued++) {
     at_loaded *l = test_load(rt, add_program(N, queued ? 1e9 : 1));
     at_buffer *a[2] = {test_array(c, v, N), test_array(c, z, N)};
+    uint32_t modes = at_cpu_fp_default();
+    __builtin_ia32_ldmxcsr(modes | 0x8040);  // as jaxlib's threads do
     at_buffer *out = run1(l, c, a, 2);
-    float got[N];
+    uint32_t after = __builtin_ia32_stmxcsr();
+    at_cpu_fp_restore(modes);
+    assert_true((after & 0x8040) == 0x8040);  // the caller's own modes are back
     test_fetch(out, got, N);
-    for (int i = 0; i < N; i++) assert_true(got[i] == 0);
-    volatile float tiny = 1e-40f;
-    assert_true(tiny * 0.5f > 0);  // the caller's own mode is back
+    assert_memory_equal(got, v, sizeof v);
     at_buffer_release(out);
     at_buffer_release(a[0]);
     at_buffer_release(a[1]);
@@ -515,6 +520,31 @@ static void forked_children_are_told(void **state) {
   at_runtime_destroy(rt);
 }
 
+static void sessions_see_launches_and_steps(void **state) {
+  at_runtime *rt = test_runtime("v6e", 1);
+  at_chip *c = at_runtime_chip(rt, 0);
+  at_loaded *l = test_load(rt, inc_program(8, 3, false, 1));
+  float v[8] = {0};
+  at_buffer *a = test_array(c, v, 8);
+  OK(at_profile_start(0));
+  at_buffer *out = run1(l, c, &a, 1);
+  at_profile *p;
+  OK(at_profile_stop(&p));
+  at_buffer_release(run1(l, c, &a, 1));  // not seen
+  size_t n;
+  const at_profile_event *e = at_profile_events(p, &n);
+  assert_int_equal(n, 4);
+  assert_string_equal(e[3].name, "jit_test");
+  for (int i = 0; i < 3; i++)
+    assert_true(e[i].kind == AT_PROFILE_OP && e[i].start_ns >= e[3].start_ns &&
+                e[i].end_ns <= e[3].end_ns);
+  at_profile_destroy(p);
+  at_buffer_release(out);
+  at_buffer_release(a);
+  at_loaded_release(l);
+  at_runtime_destroy(rt);
+}
+
 static void report_dispatch_time(void **state) {
   at_runtime *rt = test_runtime("v6e", 2);
   at_chip *c = at_runtime_chip(rt, 0);
@@ -558,9 +588,10 @@ int main(void) {
       cmocka_unit_test(hbm_is_a_limit_that_explains_itself),
       cmocka_unit_test(strided_sources_become_dense),
       cmocka_unit_test(large_transfers_go_both_ways),
-      cmocka_unit_test(denormals_are_flushed_everywhere),
+      cmocka_unit_test(denormals_are_kept_whatever_the_caller_does),
       cmocka_unit_test(memory_stays_put_over_many_launches),
       cmocka_unit_test(forked_children_are_told),
+      cmocka_unit_test(sessions_see_launches_and_steps),
       cmocka_unit_test(report_dispatch_time),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,12 +3,14 @@
 // Launches of one chip run one at a time, in the order of their calls.
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/cpu.h"
 #include "exec/exec_internal.h"
+#include "profile/profile.h"
 
 enum {
   kQueueLimit = 64,  // launches that may wait for a chip before callers wait
-  kPointersOnStack = 192     // base and buffer pointers of a small program
+  kPointersOnStack = 192  // base and buffer pointers of a small program
 };
 
 // What one launch needs, wherever it runs.
@@ -150,6 +152,17 @@ static at_status place_buffers(const launch *l, void **base) {
   return AT_OK;
 }
 
+static void record_launch(const launch *l, uint64_t start) {
+  const at_loaded *p = l->loaded;
+  at_profile_record(
+      &(at_profile_event){.start_ns = start,
+                          .end_ns = at_clock_ns(),
+                          .kind = AT_PROFILE_MODULE,
+                          .chip = l->chip->info.id,
+                          .launch_id = l->launch_id,
+                          .name = at_loaded_string(p, p->header->name)});
+}
+
 // Runs with pointer tables of the right size.
 static at_status run_with(const launch *l, void **base, void **bufs) {
   const at_loaded *p = l->loaded;
@@ -165,10 +178,13 @@ static at_status run_with(const launch *l, void **base, void **bufs) {
                 .bufs = bufs,
                 .channels = l->channels,
                 .num_channels = l->num_channels,
-                .launch_id = l->launch_id};
+                .launch_id = l->launch_id,
+                .recorded = at_profile_on()};
+  uint64_t start = f.recorded ? at_clock_ns() : 0;
   uint32_t modes = at_cpu_fp_default();
   at_status st = at_run_steps(&f, p->header->main_begin, p->header->main_end);
   at_cpu_fp_restore(modes);
+  if (AT_UNLIKELY(f.recorded)) record_launch(l, start);
   if (temp) at_chip_give_scratch(l->chip, base[AT_BASE_TEMP], temp, true);
   return st;
 }

@@ -1,7 +1,10 @@
 // The run loop: one step after the other. Every index was checked at load.
+#include <stdio.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "exec/exec_internal.h"
+#include "profile/profile.h"
 
 // ---- Scratch of runtime kernels
 // ------------------------------------------------------------ A block begins
@@ -173,30 +176,59 @@ static at_status run_host(at_frame *f, const at_op *op) {
   return AT_OK;
 }
 
+static at_status run_op(at_frame *f, const at_op *op) {
+  switch (op->kind) {
+    case AT_STEP_KERNEL:
+      run_kernel(f, op);
+      return AT_OK;
+    case AT_STEP_RUNTIME:
+      return run_runtime(f, op);
+    case AT_STEP_WHILE:
+      return run_while(f, op);
+    case AT_STEP_CASE:
+      return run_case(f, op);
+    case AT_STEP_SEND:
+    case AT_STEP_RECV:
+      return blame(f, op, run_host(f, op));
+    default:
+      return blame(f, op, at_custom_run(f, op, step_of(f, op)));
+  }
+}
+
+// Loops and branches are not events: what they run is.
+static at_status run_recorded(at_frame *f, const at_op *op) {
+  if (op->kind == AT_STEP_WHILE || op->kind == AT_STEP_CASE)
+    return run_op(f, op);
+  uint64_t start = at_clock_ns();
+  at_status st = run_op(f, op);
+  const at_xstep *s = step_of(f, op);
+  const char *name = at_loaded_string(f->loaded, s->op_name);
+  const char *detail = at_loaded_string(f->loaded, s->hlo);
+  const char *file = at_loaded_string(f->loaded, s->file);
+  char source[512] = "";
+  if (*file) snprintf(source, sizeof source, "%s:%u", file, s->line);
+  at_profile_record(&(at_profile_event){.start_ns = start,
+                                        .end_ns = at_clock_ns(),
+                                        .kind = AT_PROFILE_OP,
+                                        .chip = f->chip->info.id,
+                                        .launch_id = f->launch_id,
+                                        .name = *detail ? detail : name,
+                                        .detail = name,
+                                        .source = source});
+  return st;
+}
+
 at_status at_run_steps(at_frame *f, uint32_t begin, uint32_t end) {
   const at_op *op = f->loaded->ops + begin, *stop = f->loaded->ops + end;
+  if (AT_UNLIKELY(f->recorded)) {
+    for (; op < stop; op++) AT_TRY(run_recorded(f, op));
+    return AT_OK;
+  }
   for (; op < stop; op++) {
-    switch (op->kind) {
-      case AT_STEP_KERNEL:
-        run_kernel(f, op);
-        break;
-      case AT_STEP_RUNTIME:
-        AT_TRY(run_runtime(f, op));
-        break;
-      case AT_STEP_WHILE:
-        AT_TRY(run_while(f, op));
-        break;
-      case AT_STEP_CASE:
-        AT_TRY(run_case(f, op));
-        break;
-      case AT_STEP_SEND:
-      case AT_STEP_RECV:
-        AT_TRY(blame(f, op, run_host(f, op)));
-        break;
-      default:
-        AT_TRY(blame(f, op, at_custom_run(f, op, step_of(f, op))));
-        break;
-    }
+    if (AT_LIKELY(op->kind == AT_STEP_KERNEL))
+      run_kernel(f, op);
+    else
+      AT_TRY(run_op(f, op));
   }
   return AT_OK;
 }

@@ -2,7 +2,9 @@
 // the caller's thread; large ones on a fiber, split over the thread pool.
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "exec/exec_internal.h"
+#include "profile/profile.h"
 
 enum {
   kCopyChunk = 1 << 20,   // bytes that one thread copies at a time
@@ -24,6 +26,17 @@ void at_copy_bytes(at_pool *p, void *dst, const void *src, size_t n) {
   if (n == 0) return;
   copy_job j = {dst, src};
   at_pool_for(p, (int64_t)n, kCopyChunk, copy_range, &j);
+}
+
+static void record_transfer(const at_chip *c, uint64_t start, size_t bytes,
+                            const char *name) {
+  if (AT_LIKELY(!at_profile_on())) return;
+  at_profile_record(&(at_profile_event){.start_ns = start,
+                                        .end_ns = at_clock_ns(),
+                                        .kind = AT_PROFILE_TRANSFER,
+                                        .chip = c->info.id,
+                                        .bytes = bytes,
+                                        .name = name});
 }
 
 // ---- Strided host arrays
@@ -173,7 +186,9 @@ typedef struct upload {
 static void upload_main(void *arg) {
   upload *u = arg;
   at_chip *c = u->buffer->chip;
+  uint64_t start = at_clock_ns();
   copy_in(c->runtime->pool, u->buffer, &u->src);
+  record_transfer(c, start, u->buffer->bytes, "host to device");
   at_event_fire(u->buffer->ready, AT_OK);
   at_buffer_unhold(u->buffer);
   at_event_fire(u->done, AT_OK);
@@ -260,9 +275,12 @@ static void download_main(void *arg) {
   download *d = arg;
   at_chip *c = d->from->chip;
   at_status st = at_event_wait(d->from->ready);
+  uint64_t start = at_clock_ns();
   if (!st.err && d->bytes)
     at_copy_bytes(c->runtime->pool, d->to ? d->to->data : d->dst,
                   (const uint8_t *)d->from->data + d->offset, d->bytes);
+  record_transfer(c, start, d->bytes,
+                  d->to ? "device to device" : "device to host");
   at_buffer_unhold(d->from);
   at_event_fire(d->done, st);
   at_event_release(d->done);

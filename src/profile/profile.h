@@ -1,0 +1,50 @@
+// What ran when. One session per process: started, recorded into from any
+// thread, stopped, and then written as XProf's XSpace or as a Chrome trace.
+// Off, it costs one relaxed load per launch.
+#ifndef ATOLL_PROFILE_PROFILE_H_
+#define ATOLL_PROFILE_PROFILE_H_
+
+#include "base/arena.h"
+#include "base/status.h"
+#include "base/strbuf.h"
+
+typedef enum at_profile_kind {
+  AT_PROFILE_MODULE,    // a whole launch
+  AT_PROFILE_OP,        // one step of it
+  AT_PROFILE_TRANSFER,  // host to device, device to host, device to device
+  AT_PROFILE_KINDS
+} at_profile_kind;
+
+typedef struct at_profile_event {
+  uint64_t start_ns, end_ns;  // at_clock_ns
+  uint32_t kind, chip;        // at_profile_kind; device id
+  int64_t launch_id;
+  uint64_t bytes;      // TRANSFER: moved
+  const char *name;    // copied on record
+  const char *detail;  // op text, or ""
+  const char *source;  // "file:line", or ""
+} at_profile_event;
+
+enum { AT_PROFILE_MAX_EVENTS = 4 << 20 };
+
+// FAILED_PRECONDITION when a session runs already. `max_events` 0: the default.
+at_status at_profile_start(size_t max_events);
+bool at_profile_on(void);
+// Ignored while no session runs; counted as dropped when the session is full.
+void at_profile_record(const at_profile_event *e);
+
+typedef struct at_profile at_profile;
+// Ends the session; the events in the order of their recording.
+at_status at_profile_stop(at_profile **out);
+void at_profile_destroy(at_profile *p);
+const at_profile_event *at_profile_events(const at_profile *p,
+                                          size_t *out_count);
+size_t at_profile_dropped(const at_profile *p);
+
+// Serialised XSpace: a plane "/device:TPU:<id>" for each chip, with the lines
+// "XLA Modules", "XLA Ops" and "Transfers".
+at_status at_profile_xspace(const at_profile *p, at_strbuf *out);
+// Chrome's trace event format, for Perfetto.
+at_status at_profile_trace(const at_profile *p, at_strbuf *out);
+
+#endif

@@ -1,0 +1,114 @@
+// A session from start to both of its formats.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <pthread.h>
+
+#include "base/json.h"
+#include "profile/profile.h"
+
+static void record(uint32_t chip, uint32_t kind, uint64_t start, uint64_t end,
+                   const char *name) {
+  at_profile_record(&(at_profile_event){.start_ns = start,
+                                        .end_ns = end,
+                                        .kind = kind,
+                                        .chip = chip,
+                                        .launch_id = 9,
+                                        .name = name,
+                                        .detail = "add.1",
+                                        .source = "f.py:3"});
+}
+
+// Checks the nesting of a message and counts the fields with number `field`.
+static size_t count_fields(at_str m, uint32_t field, at_str *first) {
+  const uint8_t *p = (const uint8_t *)m.ptr, *end = p + m.len;
+  size_t n = 0;
+  while (p < end) {
+    uint64_t v[2] = {0, 0};
+    for (int k = 0; k < 2; k++)
+      for (int shift = 0;; shift += 7) {
+        assert_true(p < end && shift < 64);
+        v[k] |= (uint64_t)(*p & 127) << shift;
+        if (!(*p++ & 128)) break;
+      }
+    bool bytes = (v[0] & 7) == 2;
+    assert_true(bytes || (v[0] & 7) == 0);
+    if (v[0] >> 3 == field && n++ == 0 && first)
+      *first = (at_str){(const char *)p, bytes ? v[1] : 0};
+    if (bytes) {
+      assert_true(v[1] <= (size_t)(end - p));
+      p += v[1];
+    }
+  }
+  return n;
+}
+
+static void sessions_record_and_export(void **state) {
+  at_profile *p;
+  record(0, AT_PROFILE_OP, 1, 2, "ignored");
+  assert_int_equal(at_code_take(at_profile_stop(&p)), AT_FAILED_PRECONDITION);
+  assert_false(at_profile_on());
+  assert_int_equal(at_code_take(at_profile_start(3)), 0);
+  assert_int_equal(at_code_take(at_profile_start(3)), AT_FAILED_PRECONDITION);
+  char name[] = "jit_f \"q\"";
+  record(0, AT_PROFILE_MODULE, 1000, 5000, name);
+  name[0] = 'X';  // the text was copied
+  record(0, AT_PROFILE_OP, 2000, 3500, "add");
+  record(2, AT_PROFILE_TRANSFER, 100, 200, "copy");
+  record(2, AT_PROFILE_TRANSFER, 100, 200, "too many");
+  assert_int_equal(at_code_take(at_profile_stop(&p)), 0);
+  size_t n;
+  const at_profile_event *e = at_profile_events(p, &n);
+  assert_int_equal(n, 3);
+  assert_int_equal(at_profile_dropped(p), 1);
+  assert_string_equal(e[0].name, "jit_f \"q\"");
+  assert_ptr_equal(e[0].detail, e[1].detail);
+  at_strbuf x = {0}, t = {0};
+  assert_int_equal(at_code_take(at_profile_xspace(p, &x)), 0);
+  at_str plane, line, event;
+  assert_int_equal(count_fields(at_strbuf_str(&x), 1, &plane), 2);
+  assert_int_equal(count_fields(plane, 3, &line), 2);  // modules, ops
+  assert_int_equal(count_fields(plane, 4, NULL), 2);   // two names
+  assert_int_equal(count_fields(line, 4, &event), 1);
+  assert_int_equal(count_fields(event, 4, NULL), 3);  // stats
+  assert_int_equal(at_code_take(at_profile_trace(p, &t)), 0);
+  at_arena *a = at_arena_create();
+  const at_json *j;
+  assert_int_equal(
+      at_code_take(at_json_parse((at_bytes){(uint8_t *)t.ptr, t.len}, a, &j)),
+      0);
+  const at_json *events = at_json_get(j, "traceEvents");
+  assert_int_equal(events->len, 3);
+  assert_true(at_json_get_num(&events->items[1], "dur", 0) == 1.5);
+  at_arena_destroy(a);
+  at_strbuf_free(&x);
+  at_strbuf_free(&t);
+  at_profile_destroy(p);
+}
+
+static void *record_many(void *arg) {
+  for (int i = 0; i < 1000; i++) record(0, AT_PROFILE_OP, 1, 2, "op");
+  return NULL;
+}
+static void threads_record_together(void **state) {
+  at_profile *p;
+  pthread_t t[4];
+  assert_int_equal(at_code_take(at_profile_start(0)), 0);
+  for (int i = 0; i < 4; i++) pthread_create(&t[i], NULL, record_many, NULL);
+  for (int i = 0; i < 4; i++) pthread_join(t[i], NULL);
+  assert_int_equal(at_code_take(at_profile_stop(&p)), 0);
+  size_t n;
+  at_profile_events(p, &n);
+  assert_int_equal(n, 4000);
+  at_profile_destroy(p);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(sessions_record_and_export),
+      cmocka_unit_test(threads_record_together),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
