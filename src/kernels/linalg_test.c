@@ -1,0 +1,309 @@
+// Linear algebra by its defining equations, in every type, on odd shapes and batches.
+#include "kernels/kernels_test_util.h"
+
+typedef struct cplx { double re, im; } cplx;
+static cplx mul(cplx a, cplx b) {
+  return (cplx){a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
+}
+static cplx conj_of(cplx a) { return (cplx){a.re, -a.im}; }
+static cplx get(uint32_t t, const char *p, int64_t i) {
+  int64_t es = at_dtype_bytes((at_dtype)t);
+  uint32_t r = at_real_of((at_dtype)t);
+  if (!at_is_complex((at_dtype)t)) return (cplx){at_k_load_f64(t, p + i * es), 0};
+  return (cplx){at_k_load_f64(r, p + i * es), at_k_load_f64(r, p + i * es + es / 2)};
+}
+static void set(uint32_t t, char *p, int64_t i, cplx v) {
+  int64_t es = at_dtype_bytes((at_dtype)t);
+  uint32_t r = at_real_of((at_dtype)t);
+  at_k_store_f64(r, p + i * es, v.re);
+  if (at_is_complex((at_dtype)t)) at_k_store_f64(r, p + i * es + es / 2, v.im);
+}
+static double tol(uint32_t t, int64_t n) {
+  double s = (double)n + 4;
+  switch (t) {
+    case AT_BF16: return 0.03 * s;
+    case AT_F16: return 0.004 * s;
+    case AT_F32: case AT_C64: return 2e-6 * s;
+    default: return 1e-14 * s;
+  }
+}
+#define ASSERT_CLOSE(a, b, t, n)                                                    \
+  do {                                                                              \
+    cplx a_ = (a), b_ = (b);                                                        \
+    if (!(fabs(a_.re - b_.re) <= tol(t, n)) || !(fabs(a_.im - b_.im) <= tol(t, n))) \
+      fail_msg("%s n %ld: %g%+gi is not %g%+gi", at_k_dtype_text(t), (int64_t)(n),  \
+               a_.re, a_.im, b_.re, b_.im);                                         \
+  } while (0)
+
+static const uint32_t types[] = {AT_F32, AT_F64, AT_C64, AT_C128, AT_F16, AT_BF16};
+static const int64_t sides[] = {0, 1, 2, 5, 17, 40};
+enum { BATCH = 3 };
+
+static char *alloc(uint32_t t, int64_t n) {
+  return calloc((size_t)n + 1, at_dtype_bytes((at_dtype)t));
+}
+
+// A Hermitian matrix with eigenvalues about n: diagonally dominant.
+static char *make_hermitian(uint32_t t, int64_t n, uint64_t *seed) {
+  char *a = tu_fill(t, BATCH * n * n, seed);
+  for (int64_t b = 0; b < BATCH; b++)
+    for (int64_t i = 0; i < n; i++)
+      for (int64_t j = 0; j <= i; j++) {
+        cplx v = get(t, a, (b * n + i) * n + j);
+        if (i == j) v = (cplx){(double)n + v.re, 0};
+        set(t, a, (b * n + i) * n + j, v);
+        set(t, a, (b * n + j) * n + i, conj_of(v));
+      }
+  return a;
+}
+
+static void run_both(at_rt_kernel id, const void *p, uint32_t nbufs, void **bufs,
+                     uint32_t first_out, const size_t *out_bytes) {
+  assert_int_equal(tu_run(id, p, nbufs, bufs, 1), AT_OK_CODE);
+  void *again[8];
+  memcpy(again, bufs, nbufs * sizeof *bufs);
+  for (uint32_t o = first_out; o < nbufs; o++) again[o] = malloc(out_bytes[o - first_out] + 1);
+  assert_int_equal(tu_run(id, p, nbufs, again, 2), AT_OK_CODE);
+  for (uint32_t o = first_out; o < nbufs; o++) {
+    assert_memory_equal(bufs[o], again[o], out_bytes[o - first_out]);
+    free(again[o]);
+  }
+}
+
+static void test_cholesky(void **state) {
+  uint64_t seed = 31;
+  for (size_t t = 0; t < AT_LEN(types); t++)
+    for (size_t s = 0; s < AT_LEN(sides); s++)
+      for (uint32_t lower = 0; lower < 2; lower++) {
+        int64_t n = sides[s];
+        char *a = make_hermitian(types[t], n, &seed), *l = alloc(types[t], BATCH * n * n);
+        at_k_linalg_params p = {.dtype = types[t], .lower = lower, .batch = BATCH,
+                                .m = n, .n = n};
+        void *bufs[] = {a, l};
+        size_t bytes[] = {(size_t)(BATCH * n * n) * at_dtype_bytes((at_dtype)types[t])};
+        run_both(AT_RT_CHOLESKY, &p, 2, bufs, 1, bytes);
+        for (int64_t b = 0; b < BATCH; b++)
+          for (int64_t i = 0; i < n; i++)
+            for (int64_t j = 0; j < n; j++) {
+              cplx sum = {0, 0};
+              for (int64_t k = 0; k < n; k++) {
+                // l l^H, or u^H u
+                cplx x = lower ? get(types[t], l, (b * n + i) * n + k)
+                               : conj_of(get(types[t], l, (b * n + k) * n + i));
+                cplx y = lower ? conj_of(get(types[t], l, (b * n + j) * n + k))
+                               : get(types[t], l, (b * n + k) * n + j);
+                cplx q = mul(x, y);
+                sum.re += q.re, sum.im += q.im;
+              }
+              ASSERT_CLOSE(sum, get(types[t], a, (b * n + i) * n + j), types[t], n);
+              if (lower ? j > i : j < i)
+                ASSERT_CLOSE(get(types[t], l, (b * n + i) * n + j), ((cplx){0, 0}),
+                             types[t], 0);
+            }
+        free(a), free(l);
+      }
+}
+
+static void test_cholesky_of_indefinite_is_nan(void **state) {
+  float a[2][4] = {{1, 2, 2, 1}, {4, 2, 2, 3}}, l[2][4];
+  at_k_linalg_params p = {.dtype = AT_F32, .lower = 1, .batch = 2, .m = 2, .n = 2};
+  void *bufs[] = {a, l};
+  assert_int_equal(tu_run(AT_RT_CHOLESKY, &p, 2, bufs, 1), AT_OK_CODE);
+  assert_true(isnan(l[0][0]) && isnan(l[0][2]) && isnan(l[0][3]));
+  assert_true(l[1][0] == 2 && l[1][2] == 1);
+}
+
+static void test_triangular_solve(void **state) {
+  uint64_t seed = 32;
+  for (size_t t = 0; t < AT_LEN(types); t++)
+    for (size_t s = 0; s < AT_LEN(sides); s++)
+      for (uint32_t flags = 0; flags < 24; flags++) {
+        uint32_t ty = types[t];
+        at_k_linalg_params p = {.dtype = ty, .lower = flags & 1,
+                                .left_side = flags >> 1 & 1,
+                                .unit_diagonal = flags >> 2 & 1,
+                                .transpose_a = 1 + flags / 8, .batch = BATCH};
+        int64_t k = sides[s], w = 7;
+        p.m = p.left_side ? k : w, p.n = p.left_side ? w : k;
+        char *a = tu_fill(ty, BATCH * k * k, &seed);
+        for (int64_t i = 0; i < BATCH * k * k; i++) {
+          cplx v = get(ty, a, i);
+          double shrink = 1.0 / (double)k;
+          set(ty, a, i, (cplx){v.re * shrink, v.im * shrink});
+        }
+        for (int64_t i = 0; i < BATCH * k; i++)
+          set(ty, a, i / k * k * k + i % k * (k + 1), (cplx){1.5, 0.25});
+        char *b = tu_fill(ty, BATCH * k * w, &seed), *x = alloc(ty, BATCH * k * w);
+        void *bufs[] = {a, b, x};
+        size_t bytes[] = {(size_t)(BATCH * k * w) * at_dtype_bytes((at_dtype)ty)};
+        run_both(AT_RT_TRIANGULAR_SOLVE, &p, 3, bufs, 2, bytes);
+        for (int64_t q = 0; q < BATCH; q++)
+          for (int64_t i = 0; i < p.m; i++)
+            for (int64_t j = 0; j < p.n; j++) {
+              cplx sum = {0, 0};
+              for (int64_t r = 0; r < k; r++) {
+                int64_t row = p.left_side ? i : r, col = p.left_side ? r : j;
+                if (p.transpose_a != 1) {
+                  int64_t z = row;
+                  row = col, col = z;
+                }
+                bool live = row == col || (p.lower ? row > col : row < col);
+                cplx v = live ? get(ty, a, (q * k + row) * k + col) : (cplx){0, 0};
+                if (row == col && p.unit_diagonal) v = (cplx){1, 0};
+                if (p.transpose_a == 3) v = conj_of(v);
+                cplx xv = p.left_side ? get(ty, x, (q * p.m + r) * p.n + j)
+                                      : get(ty, x, (q * p.m + i) * p.n + r);
+                cplx z = mul(v, xv);
+                sum.re += z.re, sum.im += z.im;
+              }
+              ASSERT_CLOSE(sum, get(ty, b, (q * p.m + i) * p.n + j), ty, 4 * k);
+            }
+        free(a), free(b), free(x);
+      }
+}
+
+static const int64_t rects[][2] = {{1, 1}, {5, 3}, {3, 5}, {20, 20}, {33, 12}, {0, 3}, {4, 0}};
+
+static void test_qr_and_product(void **state) {
+  uint64_t seed = 33;
+  for (size_t t = 0; t < AT_LEN(types); t++)
+    for (size_t s = 0; s < AT_LEN(rects); s++) {
+      uint32_t ty = types[t];
+      int64_t m = rects[s][0], n = rects[s][1], k = AT_MIN(m, n);
+      size_t es = at_dtype_bytes((at_dtype)ty);
+      char *a = tu_fill(ty, BATCH * m * n, &seed), *r = alloc(ty, BATCH * m * n);
+      char *tau = alloc(ty, BATCH * k), *in = alloc(ty, BATCH * m * k);
+      char *q = alloc(ty, BATCH * m * k);
+      at_k_linalg_params p = {.dtype = ty, .batch = BATCH, .m = m, .n = n, .k = k};
+      void *bufs[] = {a, r, tau};
+      size_t bytes[] = {(size_t)(BATCH * m * n) * es, (size_t)(BATCH * k) * es};
+      run_both(AT_RT_QR, &p, 3, bufs, 1, bytes);
+      for (int64_t b = 0; b < BATCH * m; b++)
+        for (int64_t j = 0; j < k; j++) set(ty, in, b * k + j, get(ty, r, b * n + j));
+      p.n = k;
+      void *qbufs[] = {in, tau, q};
+      size_t qbytes[] = {(size_t)(BATCH * m * k) * es};
+      run_both(AT_RT_HOUSEHOLDER_PRODUCT, &p, 3, qbufs, 2, qbytes);
+      for (int64_t b = 0; b < BATCH; b++) {
+        for (int64_t i = 0; i < m; i++)
+          for (int64_t j = 0; j < n; j++) {
+            cplx sum = {0, 0};
+            for (int64_t x = 0; x < k && x <= j; x++) {
+              cplx z = mul(get(ty, q, (b * m + i) * k + x), get(ty, r, (b * m + x) * n + j));
+              sum.re += z.re, sum.im += z.im;
+            }
+            ASSERT_CLOSE(sum, get(ty, a, (b * m + i) * n + j), ty, 2 * m);
+          }
+        for (int64_t i = 0; i < k; i++)
+          for (int64_t j = 0; j < k; j++) {
+            cplx sum = {0, 0};
+            for (int64_t x = 0; x < m; x++) {
+              cplx z = mul(conj_of(get(ty, q, (b * m + x) * k + i)),
+                           get(ty, q, (b * m + x) * k + j));
+              sum.re += z.re, sum.im += z.im;
+            }
+            ASSERT_CLOSE(sum, ((cplx){i == j, 0}), ty, 2 * m);
+          }
+      }
+      free(a), free(r), free(tau), free(in), free(q);
+    }
+}
+
+static void test_lu(void **state) {
+  uint64_t seed = 34;
+  for (size_t t = 0; t < AT_LEN(types); t++)
+    for (size_t s = 0; s < AT_LEN(rects); s++) {
+      uint32_t ty = types[t];
+      int64_t m = rects[s][0], n = rects[s][1], k = AT_MIN(m, n);
+      size_t es = at_dtype_bytes((at_dtype)ty);
+      char *a = tu_fill(ty, BATCH * m * n, &seed), *lu = alloc(ty, BATCH * m * n);
+      int32_t *piv = calloc((size_t)(BATCH * k) + 1, 4), *perm = calloc((size_t)(BATCH * m) + 1, 4);
+      at_k_linalg_params p = {.dtype = ty, .batch = BATCH, .m = m, .n = n};
+      void *bufs[] = {a, lu, piv, perm};
+      size_t bytes[] = {(size_t)(BATCH * m * n) * es, (size_t)(BATCH * k) * 4,
+                        (size_t)(BATCH * m) * 4};
+      run_both(AT_RT_LU, &p, 4, bufs, 1, bytes);
+      for (int64_t b = 0; b < BATCH; b++)
+        for (int64_t i = 0; i < m; i++)
+          for (int64_t j = 0; j < n; j++) {
+            cplx sum = {0, 0};
+            for (int64_t x = 0; x < k && x <= i && x <= j; x++) {
+              cplx l = x == i ? (cplx){1, 0} : get(ty, lu, (b * m + i) * n + x);
+              cplx z = mul(l, get(ty, lu, (b * m + x) * n + j));
+              sum.re += z.re, sum.im += z.im;
+            }
+            ASSERT_CLOSE(sum, get(ty, a, (b * m + perm[b * m + i]) * n + j), ty, 2 * m);
+          }
+      for (int64_t i = 0; i < BATCH * k; i++)
+        assert_true(piv[i] >= i % k && piv[i] < m);
+      free(a), free(lu), free(piv), free(perm);
+    }
+}
+
+static void test_eigh(void **state) {
+  uint64_t seed = 35;
+  for (size_t t = 0; t < AT_LEN(types); t++)
+    for (size_t s = 0; s < AT_LEN(sides); s++)
+      for (uint32_t lower = 0; lower < 2; lower++) {
+        uint32_t ty = types[t], re = at_real_of((at_dtype)ty);
+        int64_t n = sides[s];
+        char *a = make_hermitian(ty, n, &seed), *v = alloc(ty, BATCH * n * n);
+        char *w = alloc(re, BATCH * n), *half = alloc(ty, BATCH * n * n);
+        // Only one triangle may be read.
+        for (int64_t i = 0; i < BATCH * n * n; i++) {
+          int64_t row = i / n % n, col = i % n;
+          bool live = lower ? col <= row : col >= row;
+          set(ty, half, i, live ? get(ty, a, i) : (cplx){7, 7});
+        }
+        at_k_linalg_params p = {.dtype = ty, .lower = lower, .batch = BATCH, .m = n, .n = n};
+        void *bufs[] = {half, v, w};
+        size_t bytes[] = {(size_t)(BATCH * n * n) * at_dtype_bytes((at_dtype)ty),
+                          (size_t)(BATCH * n) * at_dtype_bytes((at_dtype)re)};
+        run_both(AT_RT_EIGH, &p, 3, bufs, 1, bytes);
+        for (int64_t b = 0; b < BATCH; b++)
+          for (int64_t j = 0; j < n; j++) {
+            double lambda = get(re, w, b * n + j).re;
+            if (j) assert_true(lambda >= get(re, w, b * n + j - 1).re);
+            for (int64_t i = 0; i < n; i++) {
+              cplx sum = {0, 0}, x = get(ty, v, (b * n + i) * n + j);
+              for (int64_t k = 0; k < n; k++) {
+                cplx z = mul(get(ty, a, (b * n + i) * n + k), get(ty, v, (b * n + k) * n + j));
+                sum.re += z.re, sum.im += z.im;
+              }
+              ASSERT_CLOSE(sum, ((cplx){x.re * lambda, x.im * lambda}), ty, 8 * n);
+            }
+          }
+        free(a), free(v), free(w), free(half);
+      }
+}
+
+static void test_eigh_of_nan_is_nan(void **state) {
+  double a[4] = {1, NAN, NAN, 2}, v[4] = {0}, w[2] = {0};
+  at_k_linalg_params p = {.dtype = AT_F64, .lower = 1, .batch = 1, .m = 2, .n = 2};
+  void *bufs[] = {a, v, w};
+  assert_int_equal(tu_run(AT_RT_EIGH, &p, 3, bufs, 1), AT_OK_CODE);
+  assert_true(isnan(v[0]) && isnan(w[0]) && isnan(w[1]));
+}
+
+static void test_errors(void **state) {
+  float x[4] = {0};
+  void *bufs[] = {x, x, x, x};
+  at_k_linalg_params p = {.dtype = AT_S32, .batch = 1, .m = 2, .n = 2};
+  assert_int_equal(tu_run(AT_RT_CHOLESKY, &p, 2, bufs, 1), AT_UNIMPLEMENTED);
+  p.dtype = AT_F32;
+  assert_int_equal(tu_run(AT_RT_CHOLESKY, &p, 3, bufs, 1), AT_INVALID_ARGUMENT);
+  assert_int_equal(tu_run(AT_RT_TRIANGULAR_SOLVE, &p, 3, bufs, 1), AT_INVALID_ARGUMENT);
+  p.k = 3;
+  assert_int_equal(tu_run(AT_RT_HOUSEHOLDER_PRODUCT, &p, 3, bufs, 1), AT_INVALID_ARGUMENT);
+  p.n = -1;
+  assert_int_equal(tu_run(AT_RT_LU, &p, 4, bufs, 1), AT_INVALID_ARGUMENT);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_cholesky), cmocka_unit_test(test_cholesky_of_indefinite_is_nan),
+      cmocka_unit_test(test_triangular_solve), cmocka_unit_test(test_qr_and_product),
+      cmocka_unit_test(test_lu), cmocka_unit_test(test_eigh),
+      cmocka_unit_test(test_eigh_of_nan_is_nan), cmocka_unit_test(test_errors)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
