@@ -23,23 +23,28 @@ static bool is_nan(at_value v) {
   return x != x;
 }
 
-// select(x == 0, 0, x) and select(x != x, nan, x), in any nesting; *canonical counts
-// which of the two were seen.
+// select(x == 0, 0, x) and select(x != x, nan, x), in any nesting, where x is the key
+// or a form of it that the other select made. *seen collects which were there.
 static at_value strip_canonical(at_value v, unsigned *seen) {
-  while (v.node->op == AT_OP_SELECT) {
-    at_value p = v.node->operands[0], then = v.node->operands[1], x = v.node->operands[2];
-    if (p.node->op != AT_OP_COMPARE) break;
+  at_value chain[4];
+  int n = 0;
+  for (chain[0] = v; n < 3 && chain[n].node->op == AT_OP_SELECT; n++)
+    chain[n + 1] = chain[n].node->operands[2];
+  for (int i = 0; i < n; i++) {
+    at_value p = chain[i].node->operands[0], then = chain[i].node->operands[1];
+    if (p.node->op != AT_OP_COMPARE) return v;
     int64_t dir = at_node_int(p.node, AT_ATTR_COMPARISON_DIRECTION, AT_EQ);
     at_value a = p.node->operands[0], b = p.node->operands[1];
-    if (dir == AT_EQ && is_splat_zero(then) && is_splat_zero(b) && at_value_eq(a, x))
+    bool own = false;
+    for (int k = i + 1; k <= n; k++) own |= at_value_eq(a, chain[k]);
+    if (own && dir == AT_EQ && is_splat_zero(then) && is_splat_zero(b))
       *seen |= 1;
-    else if (dir == AT_NE && is_nan(then) && at_value_eq(a, b) && at_value_eq(a, x))
+    else if (own && dir == AT_NE && is_nan(then) && at_value_eq(a, b))
       *seen |= 2;
     else
-      break;
-    v = x;
+      return v;
   }
-  return v;
+  return chain[n];
 }
 
 // The parameter number behind a key, or -1. Float keys must be canonical, or the
