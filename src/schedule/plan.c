@@ -4,8 +4,8 @@
 // A class is a set of values that live in one place. It starts with what must
 // share (loop state, branch results, views) and grows by coalescing: the operand
 // of a copy with its result, an operand with the result that may overwrite it. Two
-// classes may merge when none of their live intervals overlap, save at the very
-// node that connects them.
+// classes may merge when none of their live intervals overlap, save where a node hands
+// a dying operand's memory to its result.
 #include <stdlib.h>
 
 #include "schedule/lifetime.h"
@@ -13,12 +13,17 @@
 
 typedef enum pin_kind { PIN_NONE, PIN_INPUT, PIN_OUTPUT, PIN_CONST } pin_kind;
 
+typedef struct live_span {
+  at_span_time time;
+  uint32_t value;  // number of the value in the lifetimes
+} live_span;
+
 typedef struct klass {
   uint32_t parent;  // union-find; == own number for a root
   pin_kind pin;
   uint32_t pin_index;
   uint64_t bytes;
-  at_span_time *spans;  // sorted by begin
+  live_span *spans;
   uint32_t num_spans;
   uint32_t slot;
   uint64_t offset;
@@ -27,6 +32,7 @@ typedef struct klass {
 
 struct at_plan_values {
   at_lifetimes life;
+  const at_plan_hooks *hooks;  // while planning
   klass *classes;  // one per value
   at_arena *arena;
 };
@@ -135,16 +141,14 @@ static bool pins_agree(const klass *a, const klass *b) {
 static at_status merge(planner *p, uint32_t a, uint32_t b) {
   if (a == b) return AT_OK;
   klass *x = &p->classes[a], *y = &p->classes[b];
-  at_span_time *s;
-  AT_TRY_ALLOC(s, at_new(p->arena, at_span_time, x->num_spans + y->num_spans));
-  uint32_t i = 0, j = 0, n = 0;
-  while (i < x->num_spans || j < y->num_spans) {
-    bool left = j == y->num_spans ||
-                (i < x->num_spans && x->spans[i].begin <= y->spans[j].begin);
-    s[n++] = left ? x->spans[i++] : y->spans[j++];
-  }
+  live_span *s;
+  AT_TRY_ALLOC(s, at_new(p->arena, live_span, x->num_spans + y->num_spans));
+  memcpy(s, x->spans, x->num_spans * sizeof *s);
+  memcpy(s + x->num_spans, y->spans, y->num_spans * sizeof *s);
   x->spans = s;
-  x->num_spans = n;
+  x->num_spans += y->num_spans;
+  x->hull.begin = AT_MIN(x->hull.begin, y->hull.begin);
+  x->hull.end = AT_MAX(x->hull.end, y->hull.end);
   x->bytes = AT_MAX(x->bytes, y->bytes);
   if (x->pin == PIN_NONE) x->pin = y->pin, x->pin_index = y->pin_index;
   y->parent = a;
@@ -158,14 +162,33 @@ static at_status must_merge(planner *p, at_value a, at_value b) {
   return merge(p, x, y);
 }
 
-// Do the classes overlap anywhere but at time `at`, where a value of x dies as a
-// value of y is born?
-static bool overlap(const klass *x, const klass *y, int64_t at) {
+static bool may_alias(const at_plan_hooks *h, const at_node *n, uint32_t r, uint32_t o) {
+  if (n->op == AT_OP_COPY) return true;
+  return h && h->can_alias && h->can_alias(h->user, n, r, o);
+}
+
+// `from` dies at the very node that makes `to`, which may write over it.
+static bool hands_over(const planner *p, const live_span *from, const live_span *to) {
+  if (from->time.end != to->time.begin + 1) return false;
+  at_value v = p->life.list[from->value].value, w = p->life.list[to->value].value;
+  if (at_has_steps(w.node)) return false;
+  bool is_operand = false;
+  for (uint32_t o = 0; o < w.node->num_operands; o++) {
+    if (!at_value_eq(w.node->operands[o], v)) continue;
+    if (!may_alias(p->hooks, w.node, w.index, o)) return false;
+    is_operand = true;
+  }
+  return is_operand;
+}
+
+static bool overlap(const planner *p, const klass *x, const klass *y) {
+  if (x->hull.begin > y->hull.end || y->hull.begin > x->hull.end) return false;
   for (uint32_t i = 0; i < x->num_spans; i++)
     for (uint32_t j = 0; j < y->num_spans; j++) {
-      at_span_time s = x->spans[i], t = y->spans[j];
-      bool handover = s.end == at + 1 && t.begin == at;
-      if (s.begin <= t.end && t.begin <= s.end && !handover) return true;
+      const live_span *s = &x->spans[i], *t = &y->spans[j];
+      if (s->time.begin <= t->time.end && t->time.begin <= s->time.end &&
+          !hands_over(p, s, t) && !hands_over(p, t, s))
+        return true;
     }
   return false;
 }
@@ -174,11 +197,11 @@ static at_status seed_classes(planner *p) {
   AT_TRY_ALLOC(p->classes, at_new(p->arena, klass, p->life.count + 1));
   for (uint32_t i = 0; i < p->life.count; i++) {
     const at_lifetime *t = &p->life.list[i];
-    at_span_time *s;
-    AT_TRY_ALLOC(s, at_new(p->arena, at_span_time, 1));
-    *s = t->span;
+    live_span *s;
+    AT_TRY_ALLOC(s, at_new(p->arena, live_span, 1));
+    *s = (live_span){t->span, i};
     p->classes[i] = (klass){.parent = i, .bytes = t->bytes, .spans = s,
-                            .num_spans = 1, .slot = UINT32_MAX};
+                            .num_spans = 1, .hull = t->span, .slot = UINT32_MAX};
     if (t->value.node && t->value.node->op == AT_OP_CONSTANT)
       p->classes[i].pin = PIN_CONST, p->classes[i].pin_index = i;
   }
@@ -232,7 +255,10 @@ static at_status pin_entry(planner *p, const at_module *m) {
     k->pin = PIN_OUTPUT;
     k->pin_index = r;
     // What the caller gets must not be written again.
-    k->spans[k->num_spans - 1].end = p->life.last;
+    k->hull.end = p->life.last;
+    for (uint32_t s = 0; s < k->num_spans; s++)
+      if (at_value_eq(p->life.list[k->spans[s].value].value, c->results[r]))
+        k->spans[s].time.end = p->life.last;
   }
   for (uint32_t i = 0; i < c->num_params; i++)
     if (m->params && m->params[i].alias >= 0) {
@@ -265,11 +291,6 @@ static int rank_of(const at_node *n) {
   return n->op == AT_OP_COPY ? 1 : 2;
 }
 
-static bool may_alias(const at_plan_hooks *h, const at_node *n, uint32_t r, uint32_t o) {
-  if (n->op == AT_OP_COPY) return true;
-  return h && h->can_alias && h->can_alias(h->user, n, r, o);
-}
-
 static at_status collect(planner *p, const at_comp *c, const at_plan_hooks *h,
                          candidates *out) {
   AT_FOR_NODES(n, c) {
@@ -294,17 +315,6 @@ static at_status collect(planner *p, const at_comp *c, const at_plan_hooks *h,
   return AT_OK;
 }
 
-// Two operands in one class: both must allow the overwrite.
-static bool whole_class_may_alias(planner *p, const at_plan_hooks *h,
-                                  const candidate *k, uint32_t klass_of_operand) {
-  for (uint32_t o = 0; o < k->node->num_operands; o++)
-    if (!is_token(k->node->operands[o]) &&
-        class_of(p, k->node->operands[o]) == klass_of_operand &&
-        !may_alias(h, k->node, k->result, o))
-      return false;
-  return true;
-}
-
 static at_status coalesce(planner *p, const at_comp *entry, const at_plan_hooks *h) {
   candidates list = {0};
   AT_TRY(collect(p, entry, h, &list));
@@ -319,9 +329,7 @@ static at_status coalesce(planner *p, const at_comp *entry, const at_plan_hooks 
     if (a->pin == PIN_INPUT || a->pin == PIN_CONST || b->pin == PIN_INPUT ||
         b->pin == PIN_CONST)
       continue;
-    int64_t at = at_lifetime_node(&p->life, k->node).begin;
-    if (overlap(a, b, at) || !whole_class_may_alias(p, h, k, x)) continue;
-    AT_TRY(merge(p, x, y));
+    if (!overlap(p, a, b)) AT_TRY(merge(p, x, y));
   }
   return AT_OK;
 }
@@ -374,9 +382,6 @@ static at_status assign_slots(planner *p, at_plan *out) {
       continue;
     }
     k->slot = slots++;
-    k->hull = (at_span_time){k->spans[0].begin, 0};
-    for (uint32_t s = 0; s < k->num_spans; s++)
-      k->hull.end = AT_MAX(k->hull.end, k->spans[s].end);
     if (k->pin == PIN_NONE) list[temps++] = k;
   }
   AT_TRY(place(p, list, temps, &out->temp_bytes));
@@ -402,6 +407,7 @@ at_status at_plan_memory(at_module *m, const at_plan_hooks *h, at_arena *a, at_p
   planner *p;
   AT_TRY_ALLOC(p, at_new(a, planner, 1));
   p->arena = a;
+  p->hooks = h;
   AT_TRY(insert_copies(m->entry, a));
   AT_TRY(copy_entry_results(m, a));
   AT_TRY(at_lifetimes_compute(m, a, &p->life));
@@ -409,6 +415,7 @@ at_status at_plan_memory(at_module *m, const at_plan_hooks *h, at_arena *a, at_p
   AT_TRY(merge_fixed(p, m->entry));
   AT_TRY(pin_entry(p, m));
   AT_TRY(coalesce(p, m->entry, h));
+  p->hooks = NULL;
   at_plan plan = {.values = p};
   AT_TRY(assign_slots(p, &plan));
   *out = plan;
