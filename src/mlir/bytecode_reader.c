@@ -31,7 +31,8 @@ at_status at_mbc_section(at_mbc *r, at_mcursor *c, uint8_t *id, at_bytes *out) {
 }
 
 static at_mcursor cursor_of(const at_mbc *r, at_bytes b) {
-  return (at_mcursor){b.ptr, b.ptr + b.len, r->all.ptr};
+  // An absent section has no bytes to point at.
+  return (at_mcursor){b.ptr, b.len ? b.ptr + b.len : b.ptr, r->all.ptr};
 }
 
 // Sizes come first, for the last string first; then the strings.
@@ -43,7 +44,8 @@ static at_status strings(at_mbc *r, at_bytes section) {
   for (uint32_t i = r->num_strings; i-- > 0;) {
     uint64_t n;
     AT_TRY(at_mbc_varint(r, &c, &n));
-    if (n == 0 || n > (size_t)(end - c.p))
+    // The sizes grow from the front towards the strings at the back.
+    if (n == 0 || end < c.p || n > (size_t)(end - c.p))
       return at_mbc_fail(r, &c, "a string leaves its section");
     end -= n;
     r->strings[i] = (at_str){(const char *)end, n - 1};
