@@ -11,6 +11,7 @@ const at_mattr at_mattr_unit = {.kind = AT_MATTR_UNIT};
 const at_mloc at_mloc_unknown = {.kind = AT_MLOC_UNKNOWN};
 
 const char *at_mctx_intern(at_mctx *c, at_str s) {
+  if (s.len) s.len = strnlen(s.ptr, s.len);
   void **have = at_map_find(&c->names, s);
   if (have) return *have;
   char *z = at_arena_str(c->arena, s);

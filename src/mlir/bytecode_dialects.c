@@ -103,6 +103,10 @@ static at_status by_table(at_mbc *r, at_mcursor *c, const at_mcodec *k,
     a->num_elems = 4;
   }
   a->fields = fields;
+  bool conv = strcmp(k->name, "stablehlo.conv") == 0;
+  if ((conv && !at_mconv_valid(a)) ||
+      (strncmp(k->name, "sdy.", 4) == 0 && !at_msdy_valid(a)))
+    return at_mbc_fail(r, c, "an attribute has impossible parts");
   return AT_OK;
 }
 

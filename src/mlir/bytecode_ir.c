@@ -195,7 +195,25 @@ static int by_name(const void *a, const void *b) {
   return strcmp(((const at_mnamed *)a)->name, ((const at_mnamed *)b)->name);
 }
 
+static bool all_empty(const at_mnamed *n) {
+  if (strcmp(n->name, "arg_attrs") && strcmp(n->name, "res_attrs"))
+    return false;
+  if (n->value->kind != AT_MATTR_ARRAY) return false;
+  for (uint32_t i = 0; i < n->value->num_elems; i++)
+    if (n->value->elems[i]->kind != AT_MATTR_DICT ||
+        n->value->elems[i]->num_elems)
+      return false;
+  return true;
+}
+
 at_status at_mop_set_attrs(at_mctx *c, at_mop *op, at_mnamed *v, size_t n) {
+  // The pretty form of a function cannot tell empty dictionaries from none.
+  if (strcmp(op->name, "func.func") == 0) {
+    size_t kept = 0;
+    for (size_t i = 0; i < n; i++)
+      if (!all_empty(&v[i])) v[kept++] = v[i];
+    n = kept;
+  }
   if (n) qsort(v, n, sizeof *v, by_name);
   for (size_t i = 1; i < n; i++)
     if (strcmp(v[i - 1].name, v[i].name) == 0)
@@ -351,6 +369,7 @@ static at_status read_op(at_mbc *r, at_mcursor *c, region_state *in,
   AT_TRY(at_mbc_varint(r, c, &name));
   if (name >= r->num_ops) return at_mbc_fail(r, c, "no such operation name");
   op->name = r->ops[name].name;
+  if (!*op->name) return at_mbc_fail(r, c, "an operation has no name");
   AT_TRY(at_mbc_byte(r, c, &mask));
   AT_TRY(op_location(r, c, &op->loc));
   if (mask & HAS_ATTRS) AT_TRY(add_dict(r, c, &attrs));

@@ -16,7 +16,8 @@ typedef struct at_mctx {
   at_map names;  // interned, NUL-terminated
 } at_mctx;
 
-// NULL: the arena refused. Equal texts give equal pointers within one context.
+// NULL: the arena refused. A name ends at its first NUL. Equal texts give equal
+// pointers within one context.
 const char *at_mctx_intern(at_mctx *c, at_str s);
 
 extern const at_mtype at_mtype_i1, at_mtype_i32, at_mtype_i64, at_mtype_f64,
@@ -94,6 +95,10 @@ typedef struct at_mfield {
   at_str name;
   char kind;
 } at_mfield;
+// Do the parts of a Shardy attribute (convolution) have the kinds and values
+// that its notation can show?
+bool at_msdy_valid(const at_mattr *a);
+bool at_mconv_valid(const at_mattr *a);
 // Walks a layout: false at its end.
 bool at_mcodec_next(const char **layout, at_mfield *out);
 bool at_mcodec_spelling(const char *enums, uint64_t value, at_str *out);

@@ -86,11 +86,13 @@ at_status at_mtext_read_attr(at_mtext *t, const at_mattr **out);
 at_status at_mtext_number(at_mtext *t, const at_mattr **out);
 at_status at_mtext_dense(at_mtext *t, const at_mattr **out);
 at_status at_mtext_dense_array(at_mtext *t, const at_mattr **out);
+// "0x0A1B" to bytes.
 at_status at_mtext_hex_bytes(at_mtext *t, at_str s, at_bytes *out);
 at_status at_mtext_dialect_attr(at_mtext *t, const at_mattr **out);
 // The body of a known attribute, "<...>" with its brackets.
 at_status at_mtext_codec(at_mtext *t, const at_mcodec *k, const at_mattr **out);
 at_status at_mtext_sdy(at_mtext *t, const at_mcodec *k, const at_mattr **out);
+at_status at_mtext_opaque(at_mtext *t, const char **dialect, at_bytes *bytes);
 at_status at_mtext_conv(at_mtext *t, const at_mattr **out);
 at_status at_mtext_affine_map(at_mtext *t, const at_mattr **out);
 at_status at_mtext_affine_set(at_mtext *t, const at_mattr **out);
@@ -123,6 +125,7 @@ typedef struct at_mopstate {
   at_mtype_vec results;
   at_mnamed_vec attrs;
   AT_VEC(at_mregion *) regions;
+  at_mblock *made;  // by its reader
 } at_mopstate;
 
 bool at_mtext_operand(at_mtext *t, at_moperand *out);  // false: no '%'

@@ -104,6 +104,40 @@ static at_status array(at_mtext *t, const at_mattr **out) {
 
 // ---- Numbers
 // -------------------------------------------------------------------
+// Integers over 64 bits: decimal where 64 bits hold them, else hexadecimal.
+static at_status wide_integer(at_mtext *t, const at_mtype *type,
+                              const at_mattr **out) {
+  at_mattr *a;
+  int64_t v = 0;
+  size_t bytes = AT_MIN(((size_t)type->width + 7) / 8, (size_t)512);
+  uint8_t *w = at_arena_alloc(t->c.arena, bytes, 8);
+  if (!w || !(a = at_mattr_make(&t->c, AT_MATTR_INTEGER)))
+    return AT_NO_MEMORY("integer");
+  at_mtext_space(t);
+  if (t->p + 1 < t->end && t->p[0] == '0' && t->p[1] == 'x') {
+    const char *first = t->p += 2;
+    while (t->p < t->end && isxdigit((unsigned char)*t->p)) t->p++;
+    for (size_t i = 0; i < (size_t)(t->p - first); i++) {
+      char c = t->p[-1 - (ptrdiff_t)i];
+      uint32_t d = isdigit((unsigned char)c)
+                       ? (uint32_t)(c - '0')
+                       : (uint32_t)(tolower((unsigned char)c) - 'a' + 10);
+      if (i / 2 < bytes)
+        w[i / 2] |= (uint8_t)(d << (i % 2 * 4));
+      else if (d)
+        return at_mtext_fail(t, "an integer is too large");
+    }
+  } else {
+    AT_TRY(at_mtext_i64(t, &v));
+    memset(w, v < 0 ? 0xff : 0, bytes);
+    memcpy(w, &v, sizeof v);
+  }
+  a->type = type;
+  a->wide = (at_bytes){w, bytes};
+  *out = a;
+  return AT_OK;
+}
+
 static at_status typed_number(at_mtext *t, const char *from, bool integral,
                               const at_mtype *type, const at_mattr **out) {
   const char *after = t->p;
@@ -112,18 +146,10 @@ static at_status typed_number(at_mtext *t, const char *from, bool integral,
   at_mattr *a;
   if (type->kind == AT_MTYPE_INTEGER || type->kind == AT_MTYPE_INDEX) {
     if (!integral) return at_mtext_fail(t, "an integer type, but a fraction");
-    AT_TRY(at_mtext_i64(t, &v));
     if (type->kind == AT_MTYPE_INTEGER && type->width > 64) {
-      size_t bytes = AT_MIN(((size_t)type->width + 7) / 8, (size_t)512);
-      uint8_t *w = at_arena_alloc(t->c.arena, bytes, 8);
-      if (!w || !(a = at_mattr_make(&t->c, AT_MATTR_INTEGER)))
-        return AT_NO_MEMORY("integer");
-      memset(w, v < 0 ? 0xff : 0, bytes);
-      memcpy(w, &v, sizeof v);
-      a->type = type;
-      a->wide = (at_bytes){w, bytes};
-      *out = a;
+      AT_TRY(wide_integer(t, type, out));
     } else {
+      AT_TRY(at_mtext_i64(t, &v));
       uint32_t n = type->kind == AT_MTYPE_INDEX ? 64 : type->width;
       if (n == 0) v = 0;
       if (n && n < 64) {
@@ -254,9 +280,26 @@ static at_status resource(at_mtext *t, const at_mattr **out) {
   return AT_OK;
 }
 
+// Indices and values with their types: sparse<dense<..> : t, dense<..> : t> :
+// t. MLIR leaves those types out; that form is refused.
 static at_status sparse(at_mtext *t, const at_mattr **out) {
-  // Indices and values have no types of their own in text.
-  return at_mtext_fail(t, "sparse elements are not read from text");
+  at_mattr *a;
+  const at_mattr **v;
+  AT_TRY_ALLOC(a, at_mattr_make(&t->c, AT_MATTR_SPARSE));
+  AT_TRY_ALLOC(v, at_new(t->c.arena, const at_mattr *, 2));
+  AT_TRY(at_mtext_expect(t, "<"));
+  if (at_mtext_at(t, "["))
+    return AT_FAIL(AT_UNIMPLEMENTED, "sparse elements without types in text");
+  AT_TRY(at_mtext_read_attr(t, &v[0]));
+  AT_TRY(at_mtext_expect(t, ","));
+  AT_TRY(at_mtext_read_attr(t, &v[1]));
+  AT_TRY(at_mtext_expect(t, ">"));
+  AT_TRY(at_mtext_expect(t, ":"));
+  AT_TRY(at_mtext_read_type(t, &a->type));
+  a->elems = v;
+  a->num_elems = 2;
+  *out = a;
+  return AT_OK;
 }
 
 static at_status distinct(at_mtext *t, const at_mattr **out) {

@@ -283,12 +283,30 @@ static at_status short_form(at_mtext *t, at_str dialect, const at_mattr **out) {
   return unknown(t, at_str_of(full), rest, out);
 }
 
+// <"dialect", "0x...">: what no reader understood.
+at_status at_mtext_opaque(at_mtext *t, const char **dialect, at_bytes *bytes) {
+  at_str name, hex;
+  AT_TRY(at_mtext_expect(t, "<"));
+  AT_TRY(at_mtext_quoted(t, &name));
+  AT_TRY_ALLOC(*dialect, at_mctx_intern(&t->c, name));
+  AT_TRY(at_mtext_expect(t, ","));
+  AT_TRY(at_mtext_quoted(t, &hex));
+  AT_TRY(at_mtext_hex_bytes(t, hex, bytes));
+  return at_mtext_expect(t, ">");
+}
+
 at_status at_mtext_dialect_attr(at_mtext *t, const at_mattr **out) {
   at_str name, body = {0};
   if (!at_mtext_suffix(t, &name))
     return at_mtext_fail(t, "an attribute's name is expected");
   bool has_body = t->p < t->end && *t->p == '<';
   if (!memchr(name.ptr, '.', name.len)) {
+    if (has_body && at_str_is(name, "opaque")) {
+      at_mattr *a;
+      AT_TRY_ALLOC(a, at_mattr_make(&t->c, AT_MATTR_OPAQUE));
+      *out = a;
+      return at_mtext_opaque(t, &a->name, &a->bytes);
+    }
     if (has_body) return short_form(t, name, out);
     at_mtext_alias *alias;
     AT_TRY(at_mtext_alias_find(t, '#', name, &alias));

@@ -246,7 +246,7 @@ at_status at_mtext_block_region(at_mtext *t, at_mopstate *s, at_mblock **out) {
   r->blocks = blocks;
   r->num_blocks = 1;
   r->op = s->op;
-  *out = blocks[0];
+  *out = s->made = blocks[0];
   return at_vec_push(t->c.arena, &s->regions, r) ? AT_OK
                                                  : AT_NO_MEMORY("regions");
 }
@@ -397,6 +397,13 @@ static at_status read_op(at_mtext *t, at_mblock *block, at_mop **out) {
     }
   }
   AT_TRY(at_mtext_opt_loc(t, &s.op->loc));
+  // A reducer that the text only names has the reduction's location.
+  if (s.made) {
+    for (uint32_t i = 0; i < s.made->num_args; i++)
+      s.made->args[i].loc = s.op->loc;
+    for (uint32_t i = 0; i < s.made->num_ops; i++)
+      s.made->ops[i]->loc = s.op->loc;
+  }
   AT_TRY(finish(t, &s, &names, total));
   *out = s.op;
   return AT_OK;
@@ -534,6 +541,14 @@ at_status at_mlir_read_text(at_str text, at_arena *a, at_mmodule **out) {
   t->default_dialect = "builtin";
   AT_TRY(find_aliases(t));
   AT_TRY(find_resources(t));
+  // In the order of the file, in which those that others need come first: long
+  // chains of locations then nest nowhere.
+  for (size_t i = 0; i < t->aliases.len; i++) {
+    at_str key = t->aliases.entries[i].key;
+    at_mtext_alias *alias;
+    AT_TRY(at_mtext_alias_find(t, *key.ptr, (at_str){key.ptr + 1, key.len - 1},
+                               &alias));
+  }
   for (;;) {
     at_mtext_space(t);
     if (t->p == t->end) break;

@@ -174,17 +174,101 @@ static at_status tuple(at_mtext *t, const at_mtype **out) {
 
 // "<storage:expressed, scale:zero>", "<i8<-8:7>:f32:1, {s:z, s:z}>"; zero and
 // the storage bounds may be absent. flags bit 0: signed storage.
+static at_status scale_attr(at_mtext *t, const at_mattr **out) {
+  double s;
+  if (at_mtext_at(t, "0x")) {
+    int64_t bits;
+    AT_TRY(at_mtext_i64(t, &bits));
+    memcpy(&s, &bits, sizeof s);
+  } else {
+    AT_TRY(at_mtext_f64(t, &s));
+  }
+  AT_TRY_ALLOC(*out, at_mattr_make_f64(&t->c, s));
+  return AT_OK;
+}
+
 static at_status quant_params(at_mtext *t, at_mattr_vec *scales,
                               at_mi64_vec *zeros) {
-  double s;
-  int64_t z = 0;
-  AT_TRY(at_mtext_f64(t, &s));
-  if (at_mtext_accept(t, ":")) AT_TRY(at_mtext_i64(t, &z));
   const at_mattr *a;
-  AT_TRY_ALLOC(a, at_mattr_make_f64(&t->c, s));
+  int64_t z = 0;
+  AT_TRY(scale_attr(t, &a));
+  if (at_mtext_accept(t, ":")) AT_TRY(at_mtext_i64(t, &z));
   if (!at_vec_push(t->c.arena, scales, a) || !at_vec_push(t->c.arena, zeros, z))
     return AT_NO_MEMORY("quantisation");
   return AT_OK;
+}
+
+// "u8" beside the integer types.
+static at_status storage(at_mtext *t, const at_mtype **out) {
+  at_mtext_space(t);
+  if (t->p + 1 < t->end && *t->p == 'u' && isdigit((unsigned char)t->p[1])) {
+    int64_t width;
+    t->p++;
+    AT_TRY(at_mtext_i64(t, &width));
+    AT_TRY_ALLOC(*out, at_mtype_make_int(&t->c, (uint32_t)AT_MIN(width, 4096),
+                                         AT_UNSIGNED));
+    return AT_OK;
+  }
+  return at_mtext_read_type(t, out);
+}
+
+static at_status pair(at_mtext *t, int64_t *v) {
+  AT_TRY(at_mtext_expect(t, ","));
+  AT_TRY(at_mtext_i64(t, &v[0]));
+  AT_TRY(at_mtext_expect(t, ":"));
+  return at_mtext_i64(t, &v[1]);
+}
+
+// VHLO: "<storage:expressed, scale:zero, min:max, flags>", or with
+// "axis, [scales], [zeros]".
+static at_status vhlo_quant(at_mtext *t, bool axis, const at_mtype **out) {
+  at_mtype *m;
+  const at_mtype **types;
+  const at_mattr **attrs;
+  int64_t *ints;
+  at_mattr_vec scales = {0};
+  at_mi64_vec zeros = {0};
+  AT_TRY_ALLOC(m, at_mtype_make(&t->c, AT_MTYPE_DIALECT));
+  AT_TRY_ALLOC(types, at_new(t->c.arena, const at_mtype *, 2));
+  AT_TRY_ALLOC(attrs, at_new(t->c.arena, const at_mattr *, 2));
+  AT_TRY_ALLOC(ints, at_new(t->c.arena, int64_t, 4));
+  AT_TRY(at_mtext_expect(t, "<"));
+  AT_TRY(at_mtext_read_type(t, &types[0]));
+  AT_TRY(at_mtext_expect(t, ":"));
+  AT_TRY(at_mtext_read_type(t, &types[1]));
+  AT_TRY(at_mtext_expect(t, ","));
+  if (axis) {
+    AT_TRY(at_mtext_i64(t, &ints[1]));
+    AT_TRY(at_mtext_expect(t, ","));
+    AT_TRY(at_mtext_expect(t, "["));
+    if (!at_mtext_accept(t, "]")) {
+      do {
+        const at_mattr *a;
+        AT_TRY(scale_attr(t, &a));
+        if (!at_vec_push(t->c.arena, &scales, a)) return AT_NO_MEMORY("scales");
+      } while (at_mtext_accept(t, ","));
+      AT_TRY(at_mtext_expect(t, "]"));
+    }
+    AT_TRY(at_mtext_expect(t, ","));
+    AT_TRY(at_mtext_i64_list(t, "[", "]", &zeros));
+    AT_TRY_ALLOC(attrs[0], at_mattr_make_array(&t->c, scales.ptr, scales.len));
+    AT_TRY_ALLOC(attrs[1], at_mattr_make_i64s(&t->c, zeros.ptr, zeros.len));
+  } else {
+    AT_TRY(scale_attr(t, &attrs[0]));
+    AT_TRY(at_mtext_expect(t, ":"));
+    AT_TRY(at_mtext_i64(t, &ints[1]));
+  }
+  AT_TRY(pair(t, &ints[2]));
+  AT_TRY(at_mtext_expect(t, ","));
+  AT_TRY(at_mtext_i64(t, &ints[0]));
+  AT_TRY_ALLOC(m->name,
+               at_mctx_intern(&t->c, axis ? AT_STR("vhlo.quant_per_axis_v1")
+                                          : AT_STR("vhlo.quant_v1")));
+  m->types = types, m->num_types = 2;
+  m->attrs = attrs, m->num_attrs = axis ? 2 : 1;
+  m->ints = (at_dims){ints, 4};
+  *out = m;
+  return at_mtext_expect(t, ">");
 }
 
 static at_status quant(at_mtext *t, const at_mtype **out) {
@@ -200,7 +284,7 @@ static at_status quant(at_mtext *t, const at_mtype **out) {
   AT_TRY_ALLOC(ints, at_new(t->c.arena, int64_t, 4));
   *out = m;
   AT_TRY(at_mtext_expect(t, "<"));
-  AT_TRY(at_mtext_read_type(t, &types[0]));
+  AT_TRY(storage(t, &types[0]));
   const at_mtype *st = types[0];
   if (st->kind != AT_MTYPE_INTEGER || st->width == 0 || st->width > 32)
     return at_mtext_fail(t, "a quantised type is stored as a small integer");
@@ -267,9 +351,16 @@ static at_status dialect_type(at_mtext *t, const at_mtype **out) {
     return AT_OK;
   }
   if (at_str_is(name, "quant.uniform")) return quant(t, out);
+  if (at_str_is(name, "vhlo.quant_v1")) return vhlo_quant(t, false, out);
+  if (at_str_is(name, "vhlo.quant_per_axis_v1"))
+    return vhlo_quant(t, true, out);
   at_mtype *m;
   AT_TRY_ALLOC(m, at_mtype_make(&t->c, AT_MTYPE_DIALECT));
   *out = m;
+  if (at_str_is(name, "opaque")) {
+    m->kind = AT_MTYPE_OPAQUE;
+    return at_mtext_opaque(t, &m->name, &m->bytes);
+  }
   if (at_str_is(name, "stablehlo.future") ||
       at_str_is(name, "vhlo.future_v1")) {
     AT_TRY_ALLOC(m->name, at_mctx_intern(&t->c, name));
