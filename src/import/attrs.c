@@ -222,8 +222,8 @@ static at_status precision_read(at_imp *x, const at_mop *op, const at_mattr *t,
   static const char *const names[] = {"DEFAULT", "HIGH", "HIGHEST"};
   if (t->kind != AT_MATTR_ARRAY || t->num_elems > 8)
     return attr_bad(x, op, "precision_config", "a list of precisions");
-  int64_t *p;
-  AT_TRY_ALLOC(p, at_new(x->a, int64_t, (size_t)t->num_elems + 1));
+  int64_t *p;  // an empty list means DEFAULT for both operands
+  AT_TRY_ALLOC(p, at_new(x->a, int64_t, (size_t)t->num_elems + 2));
   for (uint32_t i = 0; i < t->num_elems; i++) {
     size_t k = 0;
     while (k < AT_LEN(names) && !at_str_is(t->elems[i]->str, names[k])) k++;
@@ -231,7 +231,7 @@ static at_status precision_read(at_imp *x, const at_mop *op, const at_mattr *t,
       return attr_bad(x, op, "precision_config", "DEFAULT, HIGH or HIGHEST");
     p[i] = (int64_t)k;
   }
-  out->ints = (at_dims){p, t->num_elems};
+  out->ints = (at_dims){p, t->num_elems ? t->num_elems : 2};
   return AT_OK;
 }
 

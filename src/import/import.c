@@ -202,7 +202,8 @@ static bool is_return(const at_mop *op) {
 at_status at_imp_block(at_imp *x, const at_mop *op, const at_mblock *b,
                        at_vals *out) {
   for (uint32_t i = 0; i < b->num_ops; i++) {
-    if (is_return(b->ops[i])) return at_imp_operands(x, b->ops[i], out);
+    if (is_return(b->ops[i]) && i + 1 == b->num_ops)
+      return at_imp_operands(x, b->ops[i], out);
     AT_TRY(at_imp_op(x, b->ops[i]));
   }
   return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT,
@@ -393,8 +394,9 @@ static at_status check_recursion(at_imp *x, uint32_t num_funcs) {
 static at_status func_declare(at_imp *x, const at_mop *op) {
   at_str name;
   AT_TRY(at_imp_str(x, op, "sym_name", &name));
-  if (name.len == 0)
-    return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT, "has no name");
+  if (name.len == 0 || memchr(name.ptr, 0, name.len))
+    return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT,
+                      "has no name, or one with a zero byte");
   if (at_map_find(&x->funcs, name))
     return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT, "`%.200s` is defined twice",
                       name.ptr);

@@ -76,9 +76,13 @@ static at_status op_devices(at_imp *x, const at_mop *op, int64_t *out) {
   return AT_OK;
 }
 
-// Kept as the custom call that XLA knows, for who partitions.
+// Kept as the custom call that XLA knows, for who partitions; over one device,
+// the value itself.
 AT_IMP_HOW(sdy_sharding_constraint) {
+  int64_t devices;
   AT_TRY(at_imp_need(x, op, 1, 1));
+  AT_TRY(op_devices(x, op, &devices));
+  if (devices == 1) return at_imp_how_identity(x, op, row);
   at_value v;
   at_types t;
   const char *text;
@@ -112,8 +116,9 @@ AT_IMP_HOW(sdy_reshard) {
   AT_TRY(op_devices(x, op, &devices));
   if (devices != 1)
     return AT_OP_FAIL(x, op, AT_UNIMPLEMENTED,
-                      "explicit resharding over more than one device is not "
-                      "supported");
+                      "explicit resharding over %lld devices is not supported\n"
+                      "hint: use a mesh of one device",
+                      (long long)devices);
   return at_imp_how_identity(x, op, row);
 }
 
@@ -147,7 +152,7 @@ AT_IMP_HOW(sdy_manual_computation) {
   if (devices != 1)
     return AT_OP_FAIL(x, op, AT_UNIMPLEMENTED,
                       "manual computation over a mesh of %lld devices is not "
-                      "supported yet, only over one",
+                      "supported\nhint: use a mesh of one device",
                       (long long)devices);
   return inline_body(x, op);
 }

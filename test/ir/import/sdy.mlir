@@ -10,7 +10,7 @@ module @sdy {
       sdy.return %s : tensor<4x8xf32>
     } : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
     %3 = sdy.reshard %2 <@mesh, [{}, {"y"}]> : tensor<4x8xf32>
-    %4 = sdy.propagation_barrier %3 allowed_direction=NONE : tensor<4x8xf32>
+    %4 = "sdy.propagation_barrier"(%3) <{allowed_direction = 0 : i32}> : (tensor<4x8xf32>) -> tensor<4x8xf32>
     sdy.sharding_group %4 group_id=3 : tensor<4x8xf32>
     %5 = sdy.named_computation<"layer">(%4) (%a: tensor<4x8xf32>) {
       %s = stablehlo.negate %a : tensor<4x8xf32>

@@ -1,0 +1,402 @@
+// Errors by name and place, and what the golden files cannot show.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+// cmocka wants the headers above first.
+#include <cmocka.h>
+
+#include "abi/attrdict.h"
+#include "import/import.h"
+
+static at_status import(const char *text, at_arena *a, at_module **out) {
+  at_mmodule *m;
+  AT_TRY(at_mlir_read_text(at_str_of(text), a, &m));
+  AT_TRY(at_import(m, a, out));
+  return at_verify(*out, "import");
+}
+
+// Three ways to write less: a module, a function body with %x: tensor<4xf32>,
+// and a body that must end in its own return.
+#define BODY(ops)                                                      \
+  "func.func public @main(%x: tensor<4xf32>) -> tensor<4xf32> {\n" ops \
+  "\n  return %x : tensor<4xf32>\n}"
+
+static const struct {
+  const char *text;
+  at_code code;
+  const char *message;  // a part of it
+} refused[] = {
+    // Types
+    {BODY("%0 = stablehlo.constant dense<1> : tensor<2xi3>"), AT_UNIMPLEMENTED,
+     "element type is not supported"},
+    {BODY("%0 = stablehlo.constant dense<1> : tensor<2xindex>"),
+     AT_UNIMPLEMENTED, "element type is not supported"},
+    {BODY("%0 = \"stablehlo.add\"(%x, %x) : (tensor<4xf32>, tensor<4xf32>) -> "
+          "tensor<*xf32>"),
+     AT_UNIMPLEMENTED, "only ranked tensors"},
+    {BODY("%0 = \"stablehlo.uniform_quantize\"(%x) : (tensor<4xf32>) -> "
+          "tensor<4x!quant.uniform<i8:f32, 1.0>>"),
+     AT_UNIMPLEMENTED, "stablehlo.uniform_quantize"},
+    {"func.func @main(%x: tensor<4x!quant.uniform<i8:f32, 1.0>>) -> "
+     "tensor<4x!quant.uniform<i8:f32, 1.0>> {\n  return %x : "
+     "tensor<4x!quant.uniform<i8:f32, 1.0>>\n}",
+     AT_UNIMPLEMENTED, "quantised element types"},
+    {BODY("%0 = \"stablehlo.iota\"() <{iota_dimension = 0 : i64}> : () -> "
+          "tensor<4611686018427387904x4xf32>"),
+     AT_UNIMPLEMENTED, "too large"},
+    // Names
+    {BODY("\"foo.bar\"() : () -> ()"), AT_UNIMPLEMENTED, "foo.bar"},
+    {BODY("%0 = \"stablehlo.warp\"(%x) : (tensor<4xf32>) -> tensor<4xf32>"),
+     AT_UNIMPLEMENTED, "stablehlo.warp"},
+    {BODY("%0 = \"vhlo.add_v9\"(%x, %x) : (tensor<4xf32>, tensor<4xf32>) -> "
+          "tensor<4xf32>"),
+     AT_UNIMPLEMENTED, "vhlo.add_v9"},
+    {BODY("%0 = chlo.bessel_i1e %x : tensor<4xf32> -> tensor<4xf32>"),
+     AT_UNIMPLEMENTED, "chlo.bessel_i1e"},
+    {"\"ml_program.global\"() : () -> ()", AT_UNIMPLEMENTED, "module level"},
+    // Attributes
+    {BODY("%0 = \"stablehlo.iota\"() : () -> tensor<4xi32>"),
+     AT_INVALID_ARGUMENT, "`iota_dimension` is missing"},
+    {BODY("%0 = \"stablehlo.iota\"() <{iota_dimension = \"x\"}> : () -> "
+          "tensor<4xi32>"),
+     AT_INVALID_ARGUMENT, "`iota_dimension` must be an integer"},
+    {BODY("%0 = \"stablehlo.compare\"(%x, %x) <{comparison_direction = "
+          "\"ALMOST\"}> : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xi1>"),
+     AT_INVALID_ARGUMENT, "no value `ALMOST`"},
+    {BODY("%0 = \"stablehlo.transpose\"(%x) <{permutation = \"x\"}> : "
+          "(tensor<4xf32>) -> tensor<4xf32>"),
+     AT_INVALID_ARGUMENT, "`permutation` must be a list"},
+    {BODY("%0 = \"stablehlo.custom_call\"(%x) : (tensor<4xf32>) -> "
+          "tensor<4xf32>"),
+     AT_INVALID_ARGUMENT, "`call_target_name` is missing"},
+    {BODY("%0 = \"stablehlo.custom_call\"(%x) <{call_target_name = \"f\", "
+          "api_version = 9 : i32}> : (tensor<4xf32>) -> tensor<4xf32>"),
+     AT_UNIMPLEMENTED, "API version"},
+    {BODY("%0 = \"stablehlo.all_gather\"(%x) <{all_gather_dim = 0 : i64, "
+          "replica_groups = dense<0> : tensor<2xi64>}> : (tensor<4xf32>) -> "
+          "tensor<4xf32>"),
+     AT_INVALID_ARGUMENT, "`replica_groups` must be a matrix"},
+    // Declared types against inferred ones: both are named
+    {BODY("%0 = \"stablehlo.abs\"(%x) : (tensor<4xf32>) -> tensor<5xf32>"),
+     AT_INVALID_ARGUMENT, "f32[5]"},
+    {BODY("%0 = \"stablehlo.abs\"(%x) : (tensor<4xf32>) -> tensor<5xf32>"),
+     AT_INVALID_ARGUMENT, "f32[4]"},
+    {BODY("%0 = \"stablehlo.optimization_barrier\"(%x) : (tensor<4xf32>) -> "
+          "tensor<4xi32>"),
+     AT_INVALID_ARGUMENT, "i32[4]"},
+    {BODY("%0 = \"sdy.propagation_barrier\"(%x) <{allowed_direction = 0 : "
+          "i32}> : (tensor<4xf32>) -> tensor<4xi32>"),
+     AT_INVALID_ARGUMENT, "declared i32[4], its operands give f32[4]"},
+    {BODY("%0 = \"stablehlo.add\"(%x) : (tensor<4xf32>) -> tensor<4xf32>"),
+     AT_INVALID_ARGUMENT, "operands"},
+    // Functions
+    {BODY("%0 = call @missing(%x) : (tensor<4xf32>) -> tensor<4xf32>"),
+     AT_INVALID_ARGUMENT, "no function `missing`"},
+    {BODY("%0 = call @main(%x) : (tensor<4xf32>) -> tensor<4xf32>"),
+     AT_INVALID_ARGUMENT, "recursive"},
+    {BODY("%0 = call @g(%x) : (tensor<4xf32>) -> tensor<4xf32>") "func.func "
+                                                                 "@g(%x: "
+                                                                 "tensor<5xf32>"
+                                                                 ") -> "
+                                                                 "tensor<4xf32>"
+                                                                 " {\n  %0 = "
+                                                                 "stablehlo."
+                                                                 "slice %x "
+                                                                 "[0:4] : "
+                                                                 "(tensor<"
+                                                                 "5xf32>) -> "
+                                                                 "tensor<4xf32>"
+                                                                 "\n  return "
+                                                                 "%0 : "
+                                                                 "tensor<4xf32>"
+                                                                 "\n}",
+     AT_INVALID_ARGUMENT, "differ from the function's type"},
+    {"func.func @f() { return }\nfunc.func @g() { return }",
+     AT_INVALID_ARGUMENT, "no function `main`"},
+    {"func.func private @main(tensor<4xf32>) -> tensor<4xf32>",
+     AT_INVALID_ARGUMENT, "no body"},
+    {BODY("%0 = stablehlo.composite \"a.b\" %x {decomposition = @c} : "
+          "(tensor<4xf32>) -> tensor<4xf32>"),
+     AT_INVALID_ARGUMENT, "no function `c`"},
+    {"func.func @main(%x: tensor<4xf32> {tf.aliasing_output = 7 : i32}) -> "
+     "tensor<4xf32> {\n  return %x : tensor<4xf32>\n}",
+     AT_INVALID_ARGUMENT, "aliasing_output"},
+    {"module attributes {mhlo.num_partitions = 0 : i32} {\nfunc.func @main() "
+     "{ return }\n}",
+     AT_INVALID_ARGUMENT, "at least one"},
+    // Tuples, rewrites
+    {"func.func @main(%t: tuple<tensor<f32>>) -> tensor<f32> {\n  %0 = "
+     "\"stablehlo.get_tuple_element\"(%t) <{index = 1 : i32}> : "
+     "(tuple<tensor<f32>>) -> tensor<f32>\n  return %0 : tensor<f32>\n}",
+     AT_INVALID_ARGUMENT, "index 1"},
+    {BODY("%0 = \"stablehlo.einsum\"(%x, %x) <{einsum_config = \"...i,i->\"}> "
+          ": (tensor<4xf32>, tensor<4xf32>) -> tensor<f32>"),
+     AT_UNIMPLEMENTED, "ellipses"},
+    {BODY("%0 = \"stablehlo.einsum\"(%x, %x) <{einsum_config = \"i,i->j\"}> : "
+          "(tensor<4xf32>, tensor<4xf32>) -> tensor<f32>"),
+     AT_INVALID_ARGUMENT, "no operand"},
+    {BODY("%0 = \"stablehlo.einsum\"(%x, %x) <{einsum_config = \"i\"}> : "
+          "(tensor<4xf32>, tensor<4xf32>) -> tensor<f32>"),
+     AT_INVALID_ARGUMENT, "must look like"},
+    {BODY("%0 = \"stablehlo.torch_index_select\"(%x, %x) <{dim = 3 : i64, "
+          "batch_dims = 0 : i64}> : (tensor<4xf32>, tensor<4xf32>) -> "
+          "tensor<4xf32>"),
+     AT_INVALID_ARGUMENT, "outside"},
+    {BODY("%0 = \"chlo.broadcast_add\"(%x, %y) : (tensor<4xf32>, "
+          "tensor<3xf32>) -> tensor<4xf32>"),
+     AT_INVALID_ARGUMENT, ""},
+    {"func.func @main(%x: tensor<4xf32>, %y: tensor<3xf32>) -> tensor<4xf32> "
+     "{\n  %0 = \"chlo.broadcast_add\"(%x, %y) : (tensor<4xf32>, "
+     "tensor<3xf32>) -> tensor<4xf32>\n  return %0 : tensor<4xf32>\n}",
+     AT_INVALID_ARGUMENT, "size 4 and 3 do not broadcast"},
+    // Shardy over two devices
+    {"sdy.mesh @m = <[\"x\"=2]>\n" BODY(
+         "%0 = sdy.manual_computation(%x) in_shardings=[<@m, [{\"x\"}]>] "
+         "out_shardings=[<@m, [{\"x\"}]>] manual_axes={\"x\"} (%a: "
+         "tensor<2xf32>) {\n  sdy.return %a : tensor<2xf32>\n} : "
+         "(tensor<4xf32>) -> tensor<4xf32>"),
+     AT_UNIMPLEMENTED, "mesh of 2 devices"},
+    {"sdy.mesh @m = <[\"x\"=2]>\n" BODY(
+         "%0 = sdy.reshard %x <@m, [{\"x\"}]> : tensor<4xf32>"),
+     AT_UNIMPLEMENTED, "sdy.reshard"},
+};
+
+static void refusals(void **state) {
+  int bad = 0;
+  for (size_t i = 0; i < AT_LEN(refused); i++) {
+    at_arena *a = at_arena_create();
+    at_module *m;
+    at_status s = import(refused[i].text, a, &m);
+    bool ok = at_status_code(s) == refused[i].code &&
+              strstr(at_status_message(s), refused[i].message);
+    if (!ok)
+      print_message("%s\n  gave %s: %s\n  not %s: %s\n", refused[i].text,
+                    at_code_name(at_status_code(s)), at_status_message(s),
+                    at_code_name(refused[i].code), refused[i].message);
+    bad += !ok;
+    at_status_free(s);
+    at_arena_destroy(a);
+  }
+  assert_int_equal(bad, 0);
+}
+
+// The op and the line that JAX recorded.
+static void errors_name_the_place(void **state) {
+  at_arena *a = at_arena_create();
+  at_module *m;
+  at_status s = import(BODY("%0 = \"stablehlo.iota\"() : () -> tensor<4xi32> "
+                            "loc(\"jit(f)/iota\"(\"train.py\":7:3))"),
+                       a, &m);
+  assert_int_equal(at_status_code(s), AT_INVALID_ARGUMENT);
+  assert_non_null(strstr(at_status_message(s), "stablehlo.iota"));
+  assert_non_null(strstr(at_status_message(s), "train.py:7"));
+  assert_non_null(strstr(at_status_message(s), "jit(f)/iota"));
+  at_status_free(s);
+  at_arena_destroy(a);
+}
+
+// A value of one branch is none of the other's.
+static void scopes(void **state) {
+  at_arena *a = at_arena_create();
+  at_module *m;
+  at_status s = import(
+      "func.func @main(%p: tensor<i1>, %x: tensor<f32>) -> tensor<f32> {\n"
+      "  %0 = \"stablehlo.add\"(%y, %y) : (tensor<f32>, tensor<f32>) -> "
+      "tensor<f32>\n"
+      "  %y = \"stablehlo.abs\"(%x) : (tensor<f32>) -> tensor<f32>\n"
+      "  return %0 : tensor<f32>\n}",
+      a, &m);
+  assert_int_equal(at_code_take(s), AT_INVALID_ARGUMENT);
+  at_arena_destroy(a);
+}
+
+static void nested_too_deeply(void **state) {
+  at_strbuf b = {0};
+  at_strbuf_addz(&b,
+                 "func.func @main(%p: tensor<i1>) -> tensor<i1> {\n  %r = ");
+  enum { DEPTH = 300 };
+  for (int i = 0; i < DEPTH; i++)
+    at_strbuf_addf(&b, "\"stablehlo.if\"(%%p) ({\n%%a%d = ", i);
+  at_strbuf_addz(&b, "stablehlo.not %p : tensor<i1>\n");
+  for (int i = DEPTH - 1; i >= 0; i--)
+    at_strbuf_addf(&b,
+                   "stablehlo.return %%a%d : tensor<i1>\n}, {\n"
+                   "stablehlo.return %%p : tensor<i1>\n}) : (tensor<i1>) -> "
+                   "tensor<i1>\n",
+                   i);
+  at_strbuf_addz(&b, "  return %r : tensor<i1>\n}");
+  at_arena *a = at_arena_create();
+  at_module *m;
+  assert_int_equal(at_code_take(import(b.ptr, a, &m)), AT_INVALID_ARGUMENT);
+  at_arena_destroy(a);
+  at_strbuf_free(&b);
+}
+
+// A tuple of tuples of tuples: 2^40 leaves in two thousand bytes.
+static void tuple_bomb(void **state) {
+  for (int empty = 0; empty < 2; empty++) {
+    at_strbuf b = {0};
+    at_strbuf_addf(&b, "!t0 = tuple<%s>\n", empty ? "" : "tensor<f32>");
+    for (int i = 1; i <= 40; i++)
+      at_strbuf_addf(&b, "!t%d = tuple<!t%d, !t%d>\n", i, i - 1, i - 1);
+    at_strbuf_addz(&b, "func.func @main(%t: !t40) { return }");
+    at_arena *a = at_arena_create_limited(256u << 20);
+    at_module *m;
+    at_status s = import(b.ptr, a, &m);
+    if (empty)
+      assert_int_equal(at_code_take(s), AT_OK_CODE);  // no leaves at all
+    else
+      assert_int_equal(at_code_take(s), AT_INVALID_ARGUMENT);
+    at_arena_destroy(a);
+    at_strbuf_free(&b);
+  }
+}
+
+// Each computation calls the next one twice.
+static void called_computation_bomb(void **state) {
+  at_strbuf b = {0};
+  at_strbuf_addz(&b, "func.func @main() { return }\n");
+  for (int i = 0; i < 60; i++) {
+    at_strbuf_addf(&b, "func.func @%s%d() {\n", i ? "f" : "g", i);
+    for (int k = 0; k < 2; k++)
+      at_strbuf_addf(&b,
+                     "  stablehlo.custom_call @x() {called_computations = "
+                     "[@f%d]} : () -> ()\n",
+                     i + 1);
+    at_strbuf_addz(&b, "  return\n}\n");
+  }
+  at_strbuf_addz(&b, "func.func @f60() { return }\n");
+  // main is replaced by g0 as the only caller.
+  at_strbuf c = {0};
+  const char *rest = strstr(b.ptr, "func.func @g0");
+  at_strbuf_addf(&c, "func.func @main() {%s", strchr(rest, '{') + 1);
+  at_arena *a = at_arena_create_limited(1u << 30);
+  at_module *m;
+  assert_int_equal(at_code_take(import(c.ptr, a, &m)), AT_INVALID_ARGUMENT);
+  at_arena_destroy(a);
+  at_strbuf_free(&b);
+  at_strbuf_free(&c);
+}
+
+static void entry_facts(void **state) {
+  at_arena *a = at_arena_create();
+  at_module *m;
+  at_status s = import(
+      "module @jit_f attributes {mhlo.num_partitions = 2 : i32, "
+      "mhlo.num_replicas = 3 : i32} {\n"
+      "func.func @main(%x: tensor<4xf32> {jax.buffer_donor = true} "
+      "loc(\"weights\"), %t: tuple<tensor<f32>, tensor<i32>> "
+      "{mhlo.memory_kind = \"pinned_host\", tf.aliasing_output = 0 : i32, "
+      "mhlo.layout_mode = \"auto\"}) -> (tensor<4xf32> {jax.result_info = "
+      "\"out\", mhlo.sharding = \"{replicated}\"}) {\n"
+      "  return %x : tensor<4xf32>\n}\n}",
+      a, &m);
+  if (!at_ok(s)) print_message("%s\n", at_status_message(s));
+  assert_int_equal(at_code_take(s), AT_OK_CODE);
+  assert_string_equal(m->name, "jit_f");
+  assert_int_equal(m->num_partitions, 2);
+  assert_int_equal(m->num_replicas, 3);
+  assert_int_equal(m->entry->num_params, 3);
+  assert_true(m->params[0].donor);
+  assert_int_equal(m->params[0].alias, -1);
+  assert_string_equal(m->params[0].name, "weights");
+  for (int i = 1; i < 3; i++) {  // both leaves of the tuple
+    assert_string_equal(m->params[i].memory_kind, "pinned_host");
+    assert_string_equal(m->params[i].layout, "auto");
+    assert_int_equal(m->params[i].alias, 0);
+    assert_false(m->params[i].donor);
+  }
+  assert_string_equal(m->results[0].name, "out");
+  assert_string_equal(m->results[0].sharding, "{replicated}");
+  at_arena_destroy(a);
+}
+
+// The result stands alone when it has an arena of its own.
+static void other_arena(void **state) {
+  at_arena *in = at_arena_create(), *a = at_arena_create();
+  at_mmodule *mm;
+  at_module *m = NULL;
+  at_status s = at_mlir_read_text(
+      AT_STR("func.func @main() -> tensor<3xi32> {\n  %0 = stablehlo.constant "
+             "dense<[1, 2, 3]> : tensor<3xi32> loc(\"k\"(\"f.py\":1:2))\n  "
+             "return %0 : tensor<3xi32>\n}"),
+      in, &mm);
+  if (at_ok(s)) s = at_import(mm, a, &m);
+  assert_int_equal(at_code_take(s), AT_OK_CODE);
+  at_arena_destroy(in);
+  at_node *n = m->entry->first;
+  assert_int_equal(at_literal_int(at_node_literal(n), 2), 3);
+  assert_string_equal(n->loc->file, "f.py");
+  assert_string_equal(n->loc->name, "k");
+  at_arena_destroy(a);
+}
+
+static void dictionaries(void **state) {
+  at_arena *a = at_arena_create();
+  at_module *m;
+  at_status s = import(
+      BODY("%0 = stablehlo.custom_call @f(%x) {api_version = 4 : i32, "
+           "backend_config = {a = -5 : i32, b = true, c = \"text\", d = 0.5 : "
+           "f64, e = [1 : i64, \"two\"], f = dense<[7, 8]> : tensor<2xi64>, g "
+           "= {h = 18446744073709551615 : ui64}, u, l = array<i64: 3, 4>}} : "
+           "(tensor<4xf32>) -> tensor<4xf32>"),
+      a, &m);
+  if (!at_ok(s)) print_message("%s\n", at_status_message(s));
+  assert_int_equal(at_code_take(s), AT_OK_CODE);
+  at_node *n = m->entry->params[0]->next;
+  at_str d = at_node_str(n, AT_ATTR_BACKEND_CONFIG_DICT);
+  at_dict_value v;
+  assert_true(at_dict_find(d.ptr, d.len, "a", &v));
+  assert_int_equal(v.tag, AT_DICT_INT);
+  assert_int_equal(v.i, -5);
+  assert_int_equal(v.bits, 32);
+  assert_true(at_dict_find(d.ptr, d.len, "b", &v) && v.i == 1);
+  assert_true(at_dict_find(d.ptr, d.len, "c", &v));
+  assert_memory_equal(v.text, "text", v.bytes);
+  assert_true(at_dict_find(d.ptr, d.len, "d", &v));
+  assert_true(v.tag == AT_DICT_FLOAT && v.f == 0.5);
+  assert_true(at_dict_find(d.ptr, d.len, "e", &v));
+  assert_true(v.tag == AT_DICT_ARRAY && v.count == 2);
+  assert_true(at_dict_find(d.ptr, d.len, "f", &v));
+  assert_true(v.tag == AT_DICT_DENSE && v.count == 1 && v.bytes == 16);
+  assert_int_equal(v.data[8], 8);
+  assert_true(at_dict_find(d.ptr, d.len, "g", &v));
+  assert_true(v.tag == AT_DICT_DICT && v.count == 1);
+  assert_true(at_dict_find(d.ptr, d.len, "u", &v) && v.tag == AT_DICT_UNIT);
+  assert_true(at_dict_find(d.ptr, d.len, "l", &v));
+  assert_true(v.tag == AT_DICT_DENSE && v.bytes == 16 && v.data[0] == 3);
+  assert_false(at_dict_find(d.ptr, d.len, "z", &v));
+  // Cut anywhere, the reader stays inside.
+  for (size_t k = 0; k < d.len; k++) {
+    char *copy = malloc(k + 1);
+    memcpy(copy, d.ptr, k);
+    at_dict_find(copy, k, "z", &v);
+    free(copy);
+  }
+  at_arena_destroy(a);
+}
+
+static void doc(void **state) {
+  at_strbuf b = {0};
+  assert_int_equal(at_code_take(at_import_ops_doc(&b)), AT_OK_CODE);
+  assert_non_null(strstr(b.ptr, "| `vhlo.add_v1` | 0.9.0–"));
+  assert_non_null(strstr(b.ptr, "`vhlo.all_gather_v1` | 0.9.0–1.4.0"));
+  assert_non_null(strstr(b.ptr, "`chlo.erf` |"));
+  size_t rows = 0;
+  for (const char *p = b.ptr; (p = strstr(p, "| `vhlo.")); p++) rows++;
+  assert_int_equal(rows, 139);  // VHLO 0.9 to 1.13 has so many ops and versions
+  at_strbuf_free(&b);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(refusals),     cmocka_unit_test(errors_name_the_place),
+      cmocka_unit_test(scopes),       cmocka_unit_test(nested_too_deeply),
+      cmocka_unit_test(tuple_bomb),   cmocka_unit_test(called_computation_bomb),
+      cmocka_unit_test(entry_facts),  cmocka_unit_test(other_arena),
+      cmocka_unit_test(dictionaries), cmocka_unit_test(doc)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
