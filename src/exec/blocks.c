@@ -30,6 +30,12 @@ struct at_blocks {
   size_t cached, cache_limit;
 };
 
+static _Atomic size_t g_cached;  // of every chip: they share the host's memory
+static void uncache(at_blocks *b, size_t size) {
+  b->cached -= size;
+  atomic_fetch_sub_explicit(&g_cached, size, memory_order_relaxed);
+}
+
 static uint32_t class_of(size_t bytes, size_t *out_size) {
   if (bytes <= 1024) {
     uint32_t c = bytes ? (uint32_t)((bytes + 63) / 64 - 1) : 0;
@@ -48,9 +54,16 @@ size_t at_blocks_capacity(size_t bytes) {
   return size;
 }
 
+// What the machine has, or the cgroup grants.
 static size_t host_memory_bytes(void) {
   long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-  return pages > 0 && page > 0 ? (size_t)pages * (size_t)page : (size_t)4 << 30;
+  size_t n =
+      pages > 0 && page > 0 ? (size_t)pages * (size_t)page : (size_t)4 << 30;
+  FILE *f = fopen("/sys/fs/cgroup/memory.max", "re");
+  unsigned long long limit;
+  if (f && fscanf(f, "%llu", &limit) == 1) n = AT_MIN(n, (size_t)limit);
+  if (f) fclose(f);
+  return n;
 }
 
 at_blocks *at_blocks_create(void) {
@@ -86,7 +99,7 @@ static void trim(at_blocks *b, size_t keep) {
     while (b->free[c] && b->cached > keep) {
       spare *s = b->free[c];
       b->free[c] = s->next;
-      b->cached -= size;
+      uncache(b, size);
       munmap(s, mapping_bytes(size));
     }
   }
@@ -95,6 +108,7 @@ static void trim(at_blocks *b, size_t keep) {
 void at_blocks_destroy(at_blocks *b) {
   if (!b) return;
   trim(b, 0);
+  uncache(b, b->cached);
   for (size_t i = 0; i < b->num_slabs; i++) munmap(b->slabs[i], kSlabBytes);
   free(b->slabs);
   free(b);
@@ -153,7 +167,7 @@ void *at_blocks_take(at_blocks *b, size_t bytes) {
   spare *s = b->free[c];
   if (s) {
     b->free[c] = s->next;
-    b->cached -= size;
+    uncache(b, size);
     return s;
   }
   return size < kOwnMapping ? carve(b, size) : map_block(b, size);
@@ -166,5 +180,6 @@ void at_blocks_give(at_blocks *b, void *p, size_t bytes) {
   s->next = b->free[c];
   b->free[c] = s;
   b->cached += size;
-  if (b->cached > b->cache_limit) trim(b, b->cache_limit / 2);
+  size_t all = atomic_fetch_add_explicit(&g_cached, size, memory_order_relaxed);
+  if (all > b->cache_limit) trim(b, b->cached / 2);
 }

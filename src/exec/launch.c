@@ -227,6 +227,7 @@ static at_status make_outputs(const at_loaded *l, at_chip *c, at_event *ready,
       while (o-- > 0) {
         at_buffer_unhold(out[o]);
         at_buffer_release(out[o]);
+        out[o] = NULL;
       }
       return st;
     }
@@ -355,8 +356,10 @@ static at_status run_here(at_loaded *l, const at_launch *in, bool *donated,
                 .launch_id = in->launch_id};
   st = run_launch(&run);
   unhold_all(outputs, l->num_outputs);
-  for (uint32_t o = 0; st.err && o < l->num_outputs; o++)
+  for (uint32_t o = 0; st.err && o < l->num_outputs; o++) {
     at_buffer_release(outputs[o]);
+    outputs[o] = NULL;
+  }
   return st;
 }
 
