@@ -53,6 +53,7 @@ static double int_to_float(int64_t v, at_dtype from, at_dtype to) {
   return int_as_double(v, is_unsigned);
 }
 
+// Complex numbers lose their imaginary part on the way to anything real.
 void at_eval_convert(at_dtype from, const void *in, at_dtype to, void *out) {
   if (from == to) {
     memcpy(out, in, at_dtype_bytes(to));
@@ -75,8 +76,7 @@ void at_eval_convert(at_dtype from, const void *in, at_dtype to, void *out) {
         to, out, real_in || complex_in ? creal(z) : int_to_float(i, from, to));
   } else if (real_in || complex_in) {
     at_store_int(to, out,
-                 to == AT_PRED ? creal(z) != 0 || cimag(z) != 0
-                               : float_to_int(creal(z), to));
+                 to == AT_PRED ? creal(z) != 0 : float_to_int(creal(z), to));
   } else {
     at_store_int(to, out, i);
   }

@@ -164,16 +164,28 @@ static uint64_t take_bits(const at_literal *l, int64_t at, unsigned bits) {
   return v >> first % 8 & (bits == 64 ? ~0ull : (1ull << bits) - 1);
 }
 
+// The operand's bytes under another type.
+static at_status whole_bytes(const at_eval_args *e) {
+  const at_literal *l = e->in[0];
+  const at_literal *dense = l;
+  uint8_t *data;
+  if (l->splat) {  // one repeated element may become part of another
+    AT_TRY(at_eval_new(e->cx, &l->type, &dense, &data));
+    AT_TRY(at_eval_spend(e->cx, at_type_elements(&l->type)));
+    for (int64_t i = 0; i < at_type_elements(&l->type); i++)
+      at_put(l->type.dtype, data, i, l->data);
+  }
+  return at_literal_make(e->cx->arena, e->n->types[0], dense->data, false, true,
+                         &e->out[0]);
+}
+
 AT_EVAL(bitcast) {
   const at_type *t = &e->n->types[0];
   at_dtype from = e->in[0]->type.dtype;
   unsigned bits = at_dtype_of(t->dtype)->bits;
-  // Below 8 bits the types differ in how they fill their byte.
-  if (at_dtype_of(from)->bits == bits && bits >= 8)
-    return at_eval_same_bytes(e);
-  if (at_is_complex(from) || at_is_complex(t->dtype))
-    return AT_FAIL(AT_UNIMPLEMENTED,
-                   "evaluator: bitcast between complex types of two widths");
+  // From 8 bits on, elements are bytes in order; below, types fill their byte
+  // in different ways.
+  if (bits >= 8 && at_dtype_of(from)->bits >= 8) return whole_bytes(e);
   uint8_t *data;
   AT_TRY(at_eval_new(e->cx, t, e->out, &data));
   int64_t count = at_type_elements(t);

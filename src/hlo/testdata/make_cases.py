@@ -142,6 +142,8 @@ def conversions():
   case("f64 to f16", "convert", [F32.astype(np.float64)],
        F32.astype(np.float64).astype(np.float16))
   case("f32 to bf16", "convert", [F32], F32.astype(md.bfloat16))
+  case("c64 to bool", "convert", [np.array([0, 1j, 2 - 1j, np.nan], np.complex64)],
+       np.array([False, False, True, True]))
   case("f64 to c64", "convert", [edge], edge.astype(np.complex64))
   case("c64 to f32", "convert", [np.array([1 + 2j, -3j], np.complex64)],
        np.array([1, 0], np.float32))
@@ -401,6 +403,8 @@ def moves():
   case("bitcast", "bitcast_convert", [a], a.view(np.int32))
   case("bitcast narrow", "bitcast_convert", [a], a.view(np.uint8).reshape(3, 4, 4))
   case("bitcast wide", "bitcast_convert", [a.view(np.uint16).reshape(3, 4, 2)], a)
+  z = np.array([1 + 2j, -3.5j])
+  case("bitcast complex", "bitcast_convert", [z], z.view(np.complex64).reshape(2, 2))
   u8 = np.array([0x21, 0xf0, 0x7f], np.uint8)
   case("bitcast to s4", "bitcast_convert", [u8],
        np.array([[1, 2], [0, -1], [-1, 7]], md.int4))
