@@ -4,10 +4,12 @@
 #include <stdlib.h>
 
 #include "pjrt/pjrt_internal.h"
+#include "profile/profile.h"
 
 struct PLUGIN_Profiler {
   void *vtable;
   bool running;
+  at_strbuf xspace;  // of the last session
 };
 struct PLUGIN_Profiler_Error {
   PJRT_Error error;
@@ -16,11 +18,11 @@ struct PLUGIN_Profiler_Error {
 static PLUGIN_Profiler_Error *as_error(PJRT_Error *e) {
   return (PLUGIN_Profiler_Error *)e;
 }
+// JAX 0.10.2 leaves struct_size of these structs unset, so only pointers are
+// checked.
 #define CHECK(type, handle)                                              \
   do {                                                                   \
-    if (!a || a->struct_size < type##_STRUCT_SIZE)                       \
-      return as_error(at_pjrt_bad_args(#type, a, a ? a->struct_size : 0, \
-                                       type##_STRUCT_SIZE));             \
+    if (!a) return as_error(at_pjrt_bad_args(#type, a, 0, 0));           \
     if (!(handle)) return as_error(at_pjrt_null_handle(#type, #handle)); \
   } while (0)
 
@@ -53,19 +55,31 @@ static PLUGIN_Profiler_Error *create(PLUGIN_Profiler_Create_Args *a) {
              : as_error(AT_PFAIL(AT_RESOURCE_EXHAUSTED, "out of host memory"));
 }
 
+static at_status session_end(PLUGIN_Profiler *p) {
+  p->running = false;
+  at_profile *events;
+  AT_TRY(at_profile_stop(&events));
+  at_strbuf_free(&p->xspace);
+  p->xspace = (at_strbuf){0};
+  at_status st = at_profile_xspace(events, &p->xspace);
+  at_profile_destroy(events);
+  return st;
+}
+
 static PLUGIN_Profiler_Error *destroy(PLUGIN_Profiler_Destroy_Args *a) {
   CHECK(PLUGIN_Profiler_Destroy_Args, a);
+  if (!a->profiler) return NULL;
+  if (a->profiler->running) at_status_free(session_end(a->profiler));
+  at_strbuf_free(&a->profiler->xspace);
   free(a->profiler);
   return NULL;
 }
 
 static PLUGIN_Profiler_Error *start(PLUGIN_Profiler_Start_Args *a) {
   CHECK(PLUGIN_Profiler_Start_Args, a->profiler);
-  if (a->profiler->running)
-    return as_error(
-        AT_PFAIL(AT_FAILED_PRECONDITION, "the profiler session runs already"));
-  a->profiler->running = true;
-  return NULL;
+  at_status st = at_profile_start(0);
+  if (at_ok(st)) a->profiler->running = true;
+  return as_error(at_pjrt_error(st));
 }
 
 static PLUGIN_Profiler_Error *stop(PLUGIN_Profiler_Stop_Args *a) {
@@ -73,13 +87,25 @@ static PLUGIN_Profiler_Error *stop(PLUGIN_Profiler_Stop_Args *a) {
   if (!a->profiler->running)
     return as_error(
         AT_PFAIL(AT_FAILED_PRECONDITION, "the profiler session does not run"));
-  a->profiler->running = false;
-  return NULL;
+  return as_error(at_pjrt_error(session_end(a->profiler)));
 }
 
+// Without a buffer: the session's own memory, which some clients read, and its
+// size, for which others then bring a buffer.
 static PLUGIN_Profiler_Error *collect(PLUGIN_Profiler_CollectData_Args *a) {
   CHECK(PLUGIN_Profiler_CollectData_Args, a->profiler);
-  a->buffer_size_in_bytes = 0;
+  const at_strbuf *x = &a->profiler->xspace;
+  if (a->buffer) {
+    if (a->buffer_size_in_bytes < x->len)
+      return as_error(
+          AT_PFAIL(AT_INVALID_ARGUMENT,
+                   "the buffer holds %zu bytes, the profile has %zu",
+                   a->buffer_size_in_bytes, x->len));
+    if (x->len) memcpy(a->buffer, x->ptr, x->len);
+  } else {
+    a->buffer = (uint8_t *)x->ptr;
+  }
+  a->buffer_size_in_bytes = x->len;
   return NULL;
 }
 

@@ -30,7 +30,7 @@ if(sources)
   add_dependencies(${lib} at_pjrt_abi)
   target_include_directories(${lib} PUBLIC ${AT_PJRT_GEN})
 
-  add_library(atoll SHARED EXCLUDE_FROM_ALL ${dir}/plugin_main.c)
+  add_library(atoll SHARED ${dir}/plugin_main.c)
   target_link_libraries(atoll PRIVATE ${lib})
   set_target_properties(atoll PROPERTIES
     LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}

@@ -157,4 +157,5 @@ def test_pickle():
 def test_profiler(tmp_path):
   with jax.profiler.trace(str(tmp_path)):
     jax.jit(lambda x: x + 1)(1.0).block_until_ready()
-  assert list(tmp_path.rglob("*.pb"))
+  (space,) = tmp_path.rglob("*.xplane.pb")
+  assert b"/device:TPU:0" in space.read_bytes()
