@@ -4,7 +4,12 @@
 #include "mlir/mlir_internal.h"
 
 enum { UNREAD, READING, WAITING, READ };
-enum { MAX_NEST = 24, MAX_WEIGHT = 1 << 20 };
+enum {
+  MAX_NEST = 24,
+  MAX_WEIGHT = 1 << 20,
+  MAX_LOC_DEPTH = 1000,
+  MAX_DEPTH = 40
+};
 
 static at_status parse(at_mbc *r, at_mentry *e, bool is_type);
 
@@ -66,10 +71,11 @@ static at_status parse_custom(at_mbc *r, at_mentry *e, bool is_type) {
 }
 
 static at_status parse(at_mbc *r, at_mentry *e, bool is_type) {
-  uint32_t before = r->weight;
+  uint32_t before = r->weight, nest_before = r->nest;
   uint8_t was = e->state;
   e->state = READING;
   r->weight = 1;
+  r->nest = 0;
   r->depth++;
   at_status s =
       e->custom ? parse_custom(r, e, is_type) : parse_text(r, e, is_type);
@@ -80,8 +86,13 @@ static at_status parse(at_mbc *r, at_mentry *e, bool is_type) {
   }
   e->state = READ;
   e->weight = r->weight;
+  e->nest = r->nest + 1;
   r->weight = before;
-  return AT_OK;
+  r->nest = nest_before;
+  bool loc = !is_type && e->attr->kind == AT_MATTR_LOCATION;
+  if (e->nest <= (loc ? MAX_LOC_DEPTH : MAX_DEPTH)) return AT_OK;
+  at_mcursor c = {e->data.ptr, e->data.ptr, r->all.ptr};
+  return at_mbc_fail(r, &c, "an attribute or type is nested too deep");
 }
 
 // The tree below an attribute is bounded: entries may share their children, and
@@ -89,6 +100,7 @@ static at_status parse(at_mbc *r, at_mentry *e, bool is_type) {
 static at_status use(at_mbc *r, const at_mcursor *c, const at_mentry *e) {
   if (e->weight > MAX_WEIGHT || (r->weight += e->weight) > MAX_WEIGHT)
     return at_mbc_fail(r, c, "an attribute or type of over a million parts");
+  r->nest = AT_MAX(r->nest, e->nest);
   return AT_OK;
 }
 
@@ -123,11 +135,12 @@ static at_status resolve(at_mbc *r, const at_mcursor *c, at_mentry *e,
 
 static at_status entry(at_mbc *r, const at_mcursor *c, at_mentry *e,
                        bool is_type) {
-  if (e->state == READ) return use(r, c, e);
+  // Operations may use an entry as often as they like.
+  if (e->state == READ) return r->depth ? use(r, c, e) : AT_OK;
   if (e->state == READING || e->state == WAITING)
     return at_mbc_fail(r, c, "an attribute or type contains itself");
   if (r->depth == 0) {
-    r->weight = 0;
+    r->weight = r->nest = 0;
     return resolve(r, c, e, is_type);
   }
   if (r->depth >= MAX_NEST) {

@@ -7,7 +7,8 @@
 #include "mlir/mlir.h"
 
 // Nesting beyond which input is refused (regions, attributes in text, types).
-#define AT_MLIR_MAX_DEPTH 128
+#define AT_MLIR_MAX_DEPTH 64
+#define AT_MLIR_MAX_TEXT_DEPTH 256
 
 // ---- Building
 // ------------------------------------------------------------------
@@ -127,6 +128,7 @@ typedef struct at_mentry {
   bool custom;
   uint8_t state;    // 0 unread, 1 being read, 2 waiting, 3 read
   uint32_t weight;  // of the tree it stands for, once read
+  uint32_t nest;    // depth of that tree
   union {
     const at_mattr *attr;
     const at_mtype *type;
@@ -160,6 +162,7 @@ typedef struct at_mbc {
   uint32_t num_props;
   uint32_t depth;
   uint32_t weight;  // summed up while an entry is read
+  uint32_t nest;    // of its deepest child
   // An entry that must be read before the current one (see resolve).
   at_mentry *deferred;
   bool deferred_is_type;

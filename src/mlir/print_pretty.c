@@ -621,12 +621,19 @@ static bool func(at_mprint *p, const at_mop *op) {
   return true;
 }
 
+// Inside a function its dialect's name may be left out.
+static const char *short_name(const at_mop *op, const char *bare) {
+  const at_mop *parent = op->block ? op->block->region->op : NULL;
+  return parent && strcmp(parent->name, "func.func") == 0 ? bare : op->name;
+}
+
 static bool call(at_mprint *p, const at_mop *op) {
   const at_mattr *callee = at_mop_attr(op, "callee");
   if (!callee || callee->kind != AT_MATTR_SYMBOL || op->num_regions ||
       op->num_successors)
     return false;
-  at_strbuf_addz(p->out, "call ");
+  at_strbuf_addz(p->out, short_name(op, "call"));
+  at_strbuf_addc(p->out, ' ');
   at_mattr_print(p->out, callee);
   at_strbuf_addc(p->out, '(');
   at_mprint_values(p, op->operands, op->num_operands);
@@ -639,9 +646,7 @@ static bool call(at_mprint *p, const at_mop *op) {
 
 static bool ret(at_mprint *p, const at_mop *op) {
   if (op->num_results || op->num_regions || op->num_successors) return false;
-  const at_mop *parent = op->block ? op->block->region->op : NULL;
-  bool inside = parent && strcmp(parent->name, "func.func") == 0;
-  at_strbuf_addz(p->out, inside ? "return" : "func.return");
+  at_strbuf_addz(p->out, short_name(op, "return"));
   at_mprint_rest(p, op, "", "");
   if (!op->num_operands) return true;
   at_strbuf_addc(p->out, ' ');
