@@ -44,7 +44,7 @@ typedef REAL VEC __attribute__((vector_size(WIDTH * sizeof(REAL))));
         int64_t at = q + s * R * p;                                               \
         outr[at] = yr[0], outi[at] = yi[0];                                       \
         UNROLL for (int j = 1; j < R; j++) {                                      \
-          VEC wr = (VEC){0} + tw[2 * j - 2], wi = (VEC){0} + tw[2 * j - 1];       \
+          VEC wr = tw[2 * j - 2] - (VEC){0}, wi = tw[2 * j - 1] - (VEC){0};       \
           outr[at + s * j] = yr[j] * wr - yi[j] * wi;                             \
           outi[at + s * j] = yr[j] * wi + yi[j] * wr;                             \
         }                                                                         \

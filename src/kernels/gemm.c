@@ -46,8 +46,8 @@ static void plan_blocks(const at_gemm_job *j, uint32_t threads, blocks *p) {
   p->mc = AT_MIN(at_k_round_up(j->m, e->mr), at_k_round_up(MAX_MC, e->mr));
   p->nc = AT_MIN(at_k_round_up(j->n, e->nr), at_k_round_up(MAX_NC, e->nr));
   p->kc = AT_MIN(at_k_round_up(j->k, e->kstep), (int64_t)MAX_KC_BLOCKS * e->kc);
-  p->mt = AT_MIN(p->mc, (int64_t)e->mr * AT_MAX(1, 192 / e->mr));
-  p->nt = AT_MIN(p->nc, AT_MAX(e->nr, 256));
+  p->mt = AT_MIN(p->mc, (int64_t)e->mr * AT_MAX(1, 384 / e->mr));
+  p->nt = AT_MIN(p->nc, AT_MAX(e->nr, 512));
   // Enough tasks to share out, as long as a task keeps a few microtiles.
   while (threads > 1 && at_k_ceil_div(p->mc, p->mt) * at_k_ceil_div(p->nc, p->nt) <
                             4 * (int64_t)threads) {

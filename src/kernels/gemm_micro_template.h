@@ -27,10 +27,13 @@ ATTR AT_INLINE void BODY(const int mr, int64_t kc, const ELEM *restrict a,
     VEC bv[VECS];
     UNROLL for (int v = 0; v < VECS; v++) bv[v] = *(const VEC *)(b + v * LANES);
     UNROLL for (int i = 0; i < mr; i++) {
-      VEC av = (VEC){0} + a[i * ars];
+      VEC av = a[i * ars] - (VEC){0};  // a splat: x - 0 is x
       UNROLL for (int v = 0; v < VECS; v++)
         acc[i][v] = MADD(av, bv[v], acc[i][v]);
     }
+    __builtin_prefetch(a + 24 * acs);
+    __builtin_prefetch(b + 16 * brs);
+    __builtin_prefetch((const char *)(b + 16 * brs) + 64);
     a += acs;
     b += brs;
   }

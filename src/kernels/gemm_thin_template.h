@@ -23,10 +23,10 @@ typedef ACC VEC __attribute__((vector_size(BYTES), aligned(sizeof(ACC))));
         UNROLL for (int i = 0; i < mr; i++) {                                   \
           const ACC *ai = a + i * lda + k;                                      \
           VEC acc = *(VEC *)(y + i * ldy + j);                                  \
-          acc = __builtin_elementwise_fma((VEC){0} + ai[0], v0, acc);           \
-          acc = __builtin_elementwise_fma((VEC){0} + ai[1], v1, acc);           \
-          acc = __builtin_elementwise_fma((VEC){0} + ai[2], v2, acc);           \
-          acc = __builtin_elementwise_fma((VEC){0} + ai[3], v3, acc);           \
+          acc = __builtin_elementwise_fma(ai[0] - (VEC){0}, v0, acc);           \
+          acc = __builtin_elementwise_fma(ai[1] - (VEC){0}, v1, acc);           \
+          acc = __builtin_elementwise_fma(ai[2] - (VEC){0}, v2, acc);           \
+          acc = __builtin_elementwise_fma(ai[3] - (VEC){0}, v3, acc);           \
           *(VEC *)(y + i * ldy + j) = acc;                                      \
         }                                                                       \
       }                                                                         \
@@ -36,7 +36,7 @@ typedef ACC VEC __attribute__((vector_size(BYTES), aligned(sizeof(ACC))));
         VEC v0 = LOAD(b + k * brs + j);                                         \
         UNROLL for (int i = 0; i < mr; i++) {                                   \
           VEC *p = (VEC *)(y + i * ldy + j);                                    \
-          *p = __builtin_elementwise_fma((VEC){0} + a[i * lda + k], v0, *p);    \
+          *p = __builtin_elementwise_fma(a[i * lda + k] - (VEC){0}, v0, *p);    \
         }                                                                       \
       }                                                                         \
   }                                                                             \
