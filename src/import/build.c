@@ -16,7 +16,9 @@ at_status at_imp_build(at_imp *x, const at_mop *op, const at_imp_node *d,
                        .types = d->types,
                        .num_types = d->num_types};
   AT_TRY(at_imp_loc(x, op->loc, &desc.loc));
-  return at_build(x->scope->comp, NULL, &desc, out);
+  at_status s = at_build(x->scope->comp, NULL, &desc, out);
+  // The builder names hlo's op and the place; the program's own spelling goes first.
+  return at_ok(s) ? s : at_status_prefix(s, "%s", op->name);
 }
 
 at_status at_imp_build_op(at_imp *x, const at_mop *op, at_op hlo,
