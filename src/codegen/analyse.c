@@ -9,6 +9,12 @@ at_value at_node_root(const at_node *n, uint32_t result) {
 }
 uint32_t at_job_num_roots(const at_job *j) { return j->num_results; }
 at_value at_job_root(const at_job *j, uint32_t i) {
+  switch (j->kind) {
+    case AT_JOB_COPY: return j->node->operands[j->results[i]];
+    case AT_JOB_FILL: return j->node->operands[2];
+    case AT_JOB_UPDATE: return j->node->operands[1];
+    default: break;
+  }
   return at_node_root(j->node, j->results[i]);
 }
 
@@ -148,7 +154,8 @@ static at_status add_node(at_arena *a, const at_node *n, double times, at_cg_cos
   double trips = inner_trips(n) * times;
   c->ops += weight(n) * (n->num_regions ? times : trips);
   if (at_op_of(n->op)->cost == AT_COST_TRANSCENDENTAL) c->heavy = true;
-  if (n->op == AT_OP_WHILE || n->op == AT_OP_IF || n->op == AT_OP_CASE)
+  if (n->op == AT_OP_WHILE || n->op == AT_OP_IF || n->op == AT_OP_CASE ||
+      n->op == AT_OP_RAGGED_DOT)
     c->vector = false;
   if (n->op == AT_OP_PARAMETER && !n->parent->owner) return AT_OK;
   for (uint32_t i = 0; i < n->num_regions; i++)
@@ -174,6 +181,14 @@ at_status at_cg_cost_of(at_arena *a, const at_node *n, at_cg_cost *out) {
     bytes += (double)at_type_bytes(at_value_type(n->operands[i]));
   out->bytes = bytes / (double)most;
   return AT_OK;
+}
+
+bool at_reducer_vectorizes(const at_comp *c) {
+  AT_FOR_NODES(n, c)
+    if (n->num_regions || (!at_op_is(n->op, AT_ELEMENTWISE) &&
+                           n->op != AT_OP_PARAMETER && n->op != AT_OP_CONSTANT))
+      return false;
+  return true;
 }
 
 uint32_t at_lanes_for(uint64_t cpu, const at_cg_cost *c) {

@@ -54,13 +54,17 @@ static LLVMValueRef nearest_even(at_em *e, LLVMValueRef v, int shift) {
   return LLVMBuildAdd(e->b, addc(e, v, (1ll << (shift - 1)) - 1), odd, "");
 }
 
-// f8E8M0FNU: the exponent, rounded to nearest even; zero becomes 2^-127, negative
-// numbers and infinities NaN.
+// f8E8M0FNU: the nearest power of two, ties up; NaN for what is not positive and
+// finite. Below 2^-126 (u < 0x800000) the codes are 1 from 1.5 * 2^-127 on, else 0.
 static LLVMValueRef encode_e8m0(at_em *e, LLVMValueRef x) {
-  LLVMValueRef u = at_em_bits(e, x), r = shr(e, nearest_even(e, u, 23), 23);
-  LLVMValueRef bad = LLVMBuildICmp(e->b, LLVMIntUGE, u,
-                                   at_em_ci(e, i32s(e), 0x7f800000), "");
-  return LLVMBuildSelect(e->b, bad, at_em_ci(e, i32s(e), 0xff), r, "");
+  LLVMTypeRef t = i32s(e);
+  LLVMValueRef u = at_em_bits(e, x), r = shr(e, addc(e, u, 0x400000), 23);
+  LLVMValueRef tiny = LLVMBuildICmp(e->b, LLVMIntULT, u, at_em_ci(e, t, 0x600000), "");
+  r = LLVMBuildSelect(e->b, tiny, at_em_ci(e, t, 0), r, "");
+  // Zero wraps to the top here: one comparison finds zero, negative, inf and NaN.
+  LLVMValueRef bad = LLVMBuildICmp(e->b, LLVMIntUGE, addc(e, u, -1),
+                                   at_em_ci(e, t, 0x7f7fffff), "");
+  return LLVMBuildSelect(e->b, bad, at_em_ci(e, t, 0xff), r, "");
 }
 
 // The code of f32 x in a small format, as i32.

@@ -222,11 +222,125 @@ static at_val dot(at_em *e, const at_node *n, const at_pos *p) {
   return sum_get(e, &s, t);
 }
 
-// The group that place `at` along the ragged dimension belongs to, and its bounds.
-// Sizes lie along the minor dimension of operand 2; leading ones are batches.
+// Sizes of the groups: minor dimension of operand 2; `row` picks among batches.
+static at_ix group_size(at_em *e, const at_node *n, at_ix row, at_ix g) {
+  at_value v = n->operands[2];
+  const at_type *t = at_value_type(v);
+  int64_t groups = t->dims[t->rank - 1];
+  int64_t extent[2] = {at_type_elements(t) / AT_MAX(1, groups), groups};
+  at_ix ix[2] = {row, g};
+  at_val s = at_em_elem(e, v, at_pos_make(e, false, 2, extent, ix));
+  return at_ix_from(e, t->dtype, s, 0, 1ll << 40);
+}
+
+// Scalars: the group that holds `place` (-1: none), or with `place` NULL where group
+// `want` begins and ends.
+static void find_group(at_em *e, const at_node *n, at_ix row, const at_ix *place,
+                       const at_ix *want, LLVMValueRef *a, LLVMValueRef *b) {
+  const at_type *t = at_value_type(n->operands[2]);
+  LLVMTypeRef i64 = at_em_int(e, 64);
+  LLVMValueRef end = at_em_alloca(e, i64, 1), first = at_em_alloca(e, i64, 1),
+               last = at_em_alloca(e, i64, 1);
+  LLVMBuildStore(e->b, at_em_i64(e, 0), end);
+  LLVMBuildStore(e->b, at_em_i64(e, place ? -1 : 0), first);
+  LLVMBuildStore(e->b, at_em_i64(e, 0), last);
+  at_loop l;
+  at_loop_range(e, &l, 0, t->dims[t->rank - 1], 1);
+  LLVMValueRef old = LLVMBuildLoad2(e->b, i64, end, "");
+  LLVMValueRef size = at_ix_value(e, group_size(e, n, row, l.i));
+  LLVMValueRef now = LLVMBuildAdd(e->b, old, size, "");
+  LLVMBuildStore(e->b, now, end);
+  LLVMValueRef g = at_ix_value(e, l.i), f = LLVMBuildLoad2(e->b, i64, first, "");
+  if (place) {
+    LLVMValueRef in = LLVMBuildICmp(e->b, LLVMIntSLT, at_ix_value(e, *place), now, "");
+    LLVMValueRef none = LLVMBuildICmp(e->b, LLVMIntSLT, f, at_em_i64(e, 0), "");
+    in = LLVMBuildAnd(e->b, in, none, "");
+    LLVMBuildStore(e->b, LLVMBuildSelect(e->b, in, g, f, ""), first);
+  } else {
+    LLVMValueRef is = LLVMBuildICmp(e->b, LLVMIntEQ, g, at_ix_value(e, *want), "");
+    LLVMValueRef z = LLVMBuildLoad2(e->b, i64, last, "");
+    LLVMBuildStore(e->b, LLVMBuildSelect(e->b, is, old, f, ""), first);
+    LLVMBuildStore(e->b, LLVMBuildSelect(e->b, is, now, z, ""), last);
+  }
+  at_loop_end(e, &l);
+  *a = LLVMBuildLoad2(e->b, i64, first, "");
+  if (b) *b = LLVMBuildLoad2(e->b, i64, last, "");
+}
+
+typedef struct at_ragged {
+  int64_t dim;         // the lhs dimension that is cut into groups
+  bool contracting;
+  at_dims lb, rb, lc, rc, group;
+  at_ix x[AT_CG_MAX_RANK], y[AT_CG_MAX_RANK], row, which;
+} at_ragged;
+
+// Digits of the operands from those of the result.
+static void ragged_digits(at_em *e, const at_node *n, const at_pos *p, at_ragged *g) {
+  const at_type *a = at_value_type(n->operands[0]), *b = at_value_type(n->operands[1]);
+  const at_type *s = at_value_type(n->operands[2]);
+  at_ix out[AT_CG_MAX_RANK];
+  uint32_t o = 0;
+  at_pos_regroup(e, p, n->types[0].rank, n->types[0].dims, out);
+  if (g->contracting) g->which = out[o++];
+  g->row = at_ix_const(0);
+  for (uint32_t i = 0; i < g->lb.rank; i++) {
+    if (s->rank > 1)
+      g->row = at_ix_add(e, at_ix_mulc(e, g->row, a->dims[g->lb.ptr[i]]), out[o]);
+    g->x[g->lb.ptr[i]] = g->y[g->rb.ptr[i]] = out[o++];
+  }
+  for (uint32_t d = 0; d < a->rank; d++)
+    if (!listed(g->lb, d) && !listed(g->lc, d)) g->x[d] = out[o++];
+  for (uint32_t d = 0; d < b->rank; d++)
+    if (!listed(g->rb, d) && !listed(g->rc, d) && !listed(g->group, d))
+      g->y[d] = out[o++];
+}
+
+// Scalars only (the plan gives this op no lanes).
 static at_val ragged(at_em *e, const at_node *n, const at_pos *p) {
-  at_em_fail(e, AT_FAIL(AT_UNIMPLEMENTED, "code generation of ragged_dot"));
-  return at_em_zero(e, n->types[0].dtype);
+  const at_type *a = at_value_type(n->operands[0]), *b = at_value_type(n->operands[1]);
+  at_dtype t = n->types[0].dtype;
+  at_loop loops[AT_CG_MAX_RANK];
+  at_ragged *g = at_new(e->arena, at_ragged, 1);
+  if (!g) {
+    at_em_fail(e, AT_NO_MEMORY("ragged_dot"));
+    return at_em_zero(e, t);
+  }
+  g->lb = at_node_ints(n, AT_ATTR_LHS_BATCHING_DIMENSIONS);
+  g->rb = at_node_ints(n, AT_ATTR_RHS_BATCHING_DIMENSIONS);
+  g->lc = at_node_ints(n, AT_ATTR_LHS_CONTRACTING_DIMENSIONS);
+  g->rc = at_node_ints(n, AT_ATTR_RHS_CONTRACTING_DIMENSIONS);
+  g->group = at_node_ints(n, AT_ATTR_RHS_GROUP_DIMENSIONS);
+  g->dim = at_node_ints(n, AT_ATTR_LHS_RAGGED_DIMENSIONS).ptr[0];
+  g->contracting = listed(g->lc, g->dim);
+  ragged_digits(e, n, p, g);
+  at_sum s = sum_make(e, t);
+  LLVMValueRef first = NULL, last = NULL, in = NULL;
+  find_group(e, n, g->row, g->contracting ? NULL : &g->x[g->dim],
+             g->contracting ? &g->which : NULL, &first, &last);
+  if (!g->contracting) {
+    in = LLVMBuildICmp(e->b, LLVMIntSGE, first, at_em_i64(e, 0), "");
+    if (g->group.rank) {
+      int64_t groups = b->dims[g->group.ptr[0]];
+      g->y[g->group.ptr[0]] =
+          at_ix_clamp(e, at_ix_of(first, -1, groups - 1, 1), 0, groups - 1);
+    }
+  }
+  for (uint32_t i = 0; i < g->lc.rank; i++) {
+    int64_t size = a->dims[g->lc.ptr[i]];
+    if (g->lc.ptr[i] == g->dim)
+      at_loop_begin(e, &loops[i], first, at_em_min(e, last, at_em_i64(e, size)), 1, 0,
+                    AT_MAX(0, size - 1));
+    else
+      at_loop_range(e, &loops[i], 0, size, 1);
+    g->x[g->lc.ptr[i]] = g->y[g->rc.ptr[i]] = loops[i].i;
+  }
+  at_val l = at_em_elem(e, n->operands[0],
+                        at_pos_make(e, p->lanes, a->rank, a->dims, g->x));
+  at_val r = at_em_elem(e, n->operands[1],
+                        at_pos_make(e, p->lanes, b->rank, b->dims, g->y));
+  if (at_em_ok(e)) sum_add(e, &s, a->dtype, l, b->dtype, r, in);
+  for (uint32_t i = g->lc.rank; i-- > 0;) at_loop_end(e, &loops[i]);
+  return sum_get(e, &s, t);
 }
 
 static at_val convolution(at_em *e, const at_node *n, const at_pos *p) {

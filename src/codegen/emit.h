@@ -163,6 +163,8 @@ void at_if_else(at_em *e, at_branch *f);
 void at_if_end(at_em *e, at_branch *f);
 LLVMBasicBlockRef at_em_block(at_em *e, const char *name);
 
+LLVMValueRef at_em_min(at_em *e, LLVMValueRef a, LLVMValueRef b);  // of i64
+
 // ---- elements of hlo values ----------------------------------------------------------------
 void at_em_bind(at_em *e, at_value v, at_home h);
 const at_home *at_em_home(at_em *e, at_value v);  // NULL: has none

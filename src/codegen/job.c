@@ -53,14 +53,17 @@ at_status at_job_emit(at_em *e, const at_job *j) {
   LLVMValueRef begin = range ? LLVMGetParam(e->fn, 1) : NULL;
   LLVMValueRef end = range ? LLVMGetParam(e->fn, 2) : NULL;
   switch (j->kind) {
+    case AT_JOB_COPY:
+    case AT_JOB_FILL:
+    case AT_JOB_UPDATE: at_job_emit_loop(e, j, begin, end); break;
+    case AT_JOB_SCATTER: at_job_emit_scatter(e, j, begin, end); break;
+    case AT_JOB_SELECT_SCATTER: at_job_emit_select_scatter(e, j, begin, end); break;
+    case AT_JOB_SCAN: at_job_emit_scan(e, j, begin, end); break;
     case AT_JOB_SCALAR: at_job_emit_scalar(e, j); break;
     case AT_JOB_COMPARATOR: at_job_emit_comparator(e, j); break;
     case AT_JOB_LOOP: at_job_emit_loop(e, j, begin, end); break;
     case AT_JOB_REDUCE: at_job_emit_reduce(e, j, begin, end); break;
     case AT_JOB_COMBINE: at_job_emit_combine(e, j, begin, end); break;
-    default:
-      at_em_fail(e, AT_FAIL(AT_UNIMPLEMENTED, "code generation of %s",
-                            at_op_text(j->node->op)));
   }
   if (at_em_ok(e) && range) LLVMBuildRetVoid(e->b);
   at_status st = e->st;

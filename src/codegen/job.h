@@ -12,7 +12,8 @@ typedef enum at_job_kind {
   AT_JOB_LOOP,       // elements of results, by at_em_elem
   AT_JOB_REDUCE,     // reduce nodes and what follows them
   AT_JOB_COMBINE,    // partial results of a split reduce
-  AT_JOB_COPY,       // operand 0 into result 0 (before an update in place)
+  AT_JOB_COPY,       // operand r into result r (before an update in place)
+  AT_JOB_FILL,       // select_and_scatter: the init value everywhere
   AT_JOB_UPDATE,     // dynamic_update_slice: the window
   AT_JOB_SCATTER,    // updates, one after another
   AT_JOB_SELECT_SCATTER,
@@ -81,6 +82,8 @@ typedef struct at_cg_cost {
 at_status at_cg_cost_of(at_arena *a, const at_node *n, at_cg_cost *out);
 uint32_t at_lanes_for(uint64_t cpu, const at_cg_cost *c);
 double at_cg_cost_ns(const at_cg_cost *c, uint32_t lanes);
+// A region whose every op has a vector form.
+bool at_reducer_vectorizes(const at_comp *c);
 // Blocks and grain from the cost of one task.
 int64_t at_grain_for(double task_ns, int64_t tasks);
 
@@ -89,12 +92,16 @@ at_status at_job_emit(at_em *e, const at_job *j);
 void at_job_emit_loop(at_em *e, const at_job *j, LLVMValueRef begin, LLVMValueRef end);
 void at_job_emit_reduce(at_em *e, const at_job *j, LLVMValueRef begin, LLVMValueRef end);
 void at_job_emit_combine(at_em *e, const at_job *j, LLVMValueRef begin, LLVMValueRef end);
+void at_job_emit_scatter(at_em *e, const at_job *j, LLVMValueRef begin,
+                         LLVMValueRef end);
+void at_job_emit_select_scatter(at_em *e, const at_job *j, LLVMValueRef begin,
+                                LLVMValueRef end);
+void at_job_emit_scan(at_em *e, const at_job *j, LLVMValueRef begin, LLVMValueRef end);
+at_ix at_update_target(at_em *e, const at_node *n, const at_pos *p);
 void at_job_emit_scalar(at_em *e, const at_job *j);
 void at_job_emit_comparator(at_em *e, const at_job *j);
 LLVMValueRef at_job_buffer(at_em *e, uint32_t index);  // base pointer
 LLVMValueRef at_job_result(at_em *e, const at_job *j, uint32_t result);
 LLVMValueRef at_job_scratch(at_em *e, const at_job *j);
-// min(a, b) of i64.
-LLVMValueRef at_em_min(at_em *e, LLVMValueRef a, LLVMValueRef b);
 
 #endif

@@ -17,9 +17,12 @@ static void one_step(at_em *e, const at_job *j, const at_ix *ix) {
     return;
   }
   // All loads come before the first store: a result may be in an operand's place.
+  const at_pos *from = p;
+  if (j->kind == AT_JOB_FILL) from = at_pos_make(e, false, 0, NULL, NULL);
   for (uint32_t r = 0; r < j->num_results; r++)
-    v[r] = at_em_elem(e, at_job_root(j, r), p);
-  at_ix lin = at_pos_linear(e, p);
+    v[r] = at_em_elem(e, at_job_root(j, r), from);
+  at_ix lin = j->kind == AT_JOB_UPDATE ? at_update_target(e, j->node, p)
+                                       : at_pos_linear(e, p);
   for (uint32_t r = 0; r < j->num_results && at_em_ok(e); r++)
     at_em_store(e, at_job_result(e, j, j->results[r]),
                 at_value_type(at_job_root(j, r))->dtype, lin, v[r]);

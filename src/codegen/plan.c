@@ -62,6 +62,27 @@ static at_status plan_loop(const at_cg_target *t, at_arena *a, at_job *j,
   return AT_OK;
 }
 
+at_status at_plan_cuts(const at_cg_target *t, at_job *j, const at_cuts *c,
+                       at_dtype d) {
+  at_cg_cost cost = {.ops = 1, .bytes = 2.0 * at_dtype_bytes(d), .vector = true,
+                     .widest = AT_MAX(1, at_dtype_bytes(at_real_of(d))),
+                     .elements = at_type_elements(&j->node->types[0])};
+  if (at_is_float(d)) cost.widest = AT_MAX(4, cost.widest);
+  j->n = at_cuts_extents(c, j->extent);
+  j->lanes = AT_MIN(at_lanes_for(t->cpu_features, &cost),
+                    floor_pow2(j->extent[j->n - 1]));
+  j->wide_index = cost.elements >= 1 << 28;
+  double ns = at_cg_cost_ns(&cost, j->lanes);
+  split_loop(j, ns);
+  j->ns = ns * (double)c->total;
+  return AT_OK;
+}
+
+at_status at_plan_linear(const at_cg_target *t, at_job *j, int64_t count, at_dtype d) {
+  at_cuts c = {.total = count};
+  return at_plan_cuts(t, j, &c, d);
+}
+
 // Results with the same number of elements share a kernel.
 static at_status plan_loops(const at_cg_target *t, at_arena *a, const at_node *n,
                             const int32_t *alias, bool *done, at_planned *p) {
@@ -101,6 +122,8 @@ at_status at_plan_node(const at_cg_target *t, at_arena *a, const at_node *n,
     j->ns = 100;
     return AT_OK;
   }
+  at_status st;
+  if (at_plan_updates(t, a, n, alias, out, &st)) return st;
   bool *done = at_new(a, bool, n->num_results + 1);
   if (!done) return AT_NO_MEMORY("kernel plan");
   AT_TRY(at_plan_reduces(t, a, n, alias, done, out));
@@ -127,21 +150,27 @@ static bool has_handler(at_op op) {
     case AT_OP_DYNAMIC_SLICE: case AT_OP_DYNAMIC_UPDATE_SLICE: case AT_OP_GATHER:
     case AT_OP_COPY: case AT_OP_DOT_GENERAL: case AT_OP_CONVOLUTION:
     case AT_OP_REDUCE: case AT_OP_REDUCE_WINDOW: case AT_OP_MAP:
-    case AT_OP_WHILE: case AT_OP_IF: case AT_OP_CASE:
+    case AT_OP_WHILE: case AT_OP_IF: case AT_OP_CASE: case AT_OP_SCATTER:
+    case AT_OP_SELECT_AND_SCATTER: case AT_OP_SCAN: case AT_OP_RAGGED_DOT:
     case AT_OP_OPTIMIZATION_BARRIER: case AT_OP_FUSION: return true;
     default: return false;
   }
 }
 
-static bool supported(const at_node *n) {
-  if (!has_handler(n->op)) return false;
+// Ops that are kernels of their own, never part of one.
+static bool stands_alone(at_op op) {
+  return op == AT_OP_SCATTER || op == AT_OP_SELECT_AND_SCATTER || op == AT_OP_SCAN;
+}
+
+static bool supported(const at_node *n, bool nested) {
+  if (!has_handler(n->op) || (nested && stands_alone(n->op))) return false;
   for (uint32_t i = 0; i < n->num_results; i++)
     if (!plain_type(&n->types[i])) return false;
   for (uint32_t i = 0; i < n->num_operands; i++)
     if (!plain_type(at_value_type(n->operands[i]))) return false;
   for (uint32_t i = 0; i < n->num_regions; i++)
     AT_FOR_NODES(b, n->regions[i])
-      if (!supported(b)) return false;
+      if (!supported(b, true)) return false;
   return true;
 }
 
@@ -149,7 +178,7 @@ bool at_cg_supports(const at_node *n) {
   switch (n->op) {  // others run those
     case AT_OP_PARAMETER: case AT_OP_CONSTANT: case AT_OP_WHILE: case AT_OP_IF:
     case AT_OP_CASE: return false;
-    default: return supported(n);
+    default: return supported(n, false);
   }
 }
 
@@ -199,6 +228,9 @@ bool at_cg_can_alias(const at_node *n, uint32_t result, uint32_t operand) {
     if (a) at_arena_destroy(a);
     return ok;
   }
+  // Updates in place: the operand that is updated, nothing else.
+  if (n->op == AT_OP_DYNAMIC_UPDATE_SLICE) return operand == 0;
+  if (n->op == AT_OP_SCATTER) return operand == result;
   if (!at_is_linear(n)) return false;
   for (uint32_t i = 0; i < n->num_results; i++)
     if (at_type_elements(&n->types[i]) != at_type_elements(r)) return false;
