@@ -79,6 +79,8 @@ static int segment_of(const Elf64_Shdr *s) {
 }
 
 static at_status place_sections(loader *l) {
+  // UBSan's check of indirect calls reads the bytes before a function.
+  l->segment_bytes[SEG_TEXT] = 64;
   AT_TRY_ALLOC(l->place, at_new(l->arena, size_t, l->num_sections + 1));
   for (uint32_t i = 0; i < l->num_sections; i++) {
     const Elf64_Shdr *s = &l->sections[i];

@@ -1,0 +1,230 @@
+// Callers that run ahead, memory that is about to come back, and several
+// threads and chips at once.
+#include <pthread.h>
+#include <unistd.h>
+
+#include "exec/exec_test_util.h"
+
+// out[0] = in[0] + 1 and nothing else of a large array; slow: it sleeps in a
+// callback.
+static at_bytes touch_program(int64_t rows, bool callback) {
+  builder b = b_new();
+  uint32_t t = b_type(&b, AT_F32, 2, (int64_t[]){rows, 1024});
+  uint32_t one = b_f32(&b, 1), x = b_input(&b, t), y = b_output(&b, one);
+  if (callback) b_step(&b, AT_STEP_SEND, 0, ARGS(y))->aux = 1;
+  b_call(&b, "k_inc", 1, 1, ARGS(x, y));
+  b.h.estimated_ns = 1e9;
+  return b_finish(&b, 0);
+}
+
+static at_status nap(void *user, const void *data, size_t bytes, size_t total,
+                     bool done) {
+  usleep(30000);
+  return AT_OK;
+}
+
+static _Alignas(64) float g_fake[16];
+
+static at_buffer *fake_gib(at_chip *c, int gib) {
+  at_buffer *b = NULL;
+  at_status st = at_buffer_view(c, AT_MEM_DEVICE, AT_F32,
+                                (at_dims){(int64_t[]){gib << 18, 1024}, 2},
+                                g_fake, NULL, NULL, &b);
+  if (st.err) at_status_free(st);
+  return b;
+}
+
+static void allocation_waits_for_memory_that_comes_back(void **state) {
+  at_runtime *rt = test_runtime("v5e", 1);
+  at_chip *c = at_runtime_chip(rt, 0);
+  at_loaded *l = test_load(rt, touch_program(12 << 18, true));
+  at_buffer *a = fake_gib(c, 12), *out;
+  assert_non_null(a);
+  assert_null(fake_gib(c, 12));  // nothing runs: at once
+  at_host_channel channel = {1, nap, NULL, NULL};
+  OK(at_loaded_execute(l,
+                       &(at_launch){.chip = c,
+                                    .args = &a,
+                                    .num_args = 1,
+                                    .channels = &channel,
+                                    .num_channels = 1},
+                       &out, NULL));
+  at_buffer_delete(a);             // the launch still reads it
+  at_buffer *b = fake_gib(c, 12);  // waits for the launch
+  assert_non_null(b);
+  assert_true(at_buffer_is_ready(out));
+  at_buffer_release(a);
+  at_buffer_release(b);
+  at_buffer_release(out);
+  at_loaded_release(l);
+  assert_true(at_chip_memory_stats(c).in_use == 0);
+  at_runtime_destroy(rt);
+}
+
+typedef struct runner {
+  at_loaded *loaded;
+  at_chip *chip;
+  at_buffer *first;
+  _Atomic int enqueued;
+  at_buffer *last;
+} runner;
+
+enum { kAhead = 300 };
+
+static void *run_ahead(void *arg) {
+  runner *r = arg;
+  at_buffer *x = at_buffer_retain(r->first);
+  for (int i = 0; i < kAhead; i++) {
+    at_buffer *y = NULL;
+    OK(at_loaded_execute(
+        r->loaded, &(at_launch){.chip = r->chip, .args = &x, .num_args = 1}, &y,
+        NULL));
+    at_buffer_release(x);
+    x = y;
+    atomic_fetch_add(&r->enqueued, 1);
+  }
+  r->last = x;
+  return NULL;
+}
+
+static at_bytes inc_program(void) {
+  builder b = b_new();
+  uint32_t t = b_f32(&b, 4), x = b_input(&b, t), y = b_output(&b, t);
+  b_call(&b, "k_inc", 4, 4, ARGS(x, y));
+  return b_finish(&b, 0);
+}
+
+static void callers_wait_when_the_queue_is_full(void **state) {
+  at_runtime *rt = test_runtime("v6e", 2);
+  at_chip *c = at_runtime_chip(rt, 0);
+  runner r = {.loaded = test_load(rt, inc_program()), .chip = c};
+  int64_t n = 4;
+  OK(at_buffer_create(c, AT_MEM_DEVICE, AT_F32, (at_dims){&n, 1}, &r.first));
+  pthread_t t;
+  pthread_create(&t, NULL, run_ahead, &r);
+  int before = -1, now = 0;
+  while (now == 0 || now != before) {  // until it stops making progress
+    before = now;
+    usleep(50000);
+    now = atomic_load(&r.enqueued);
+  }
+  assert_true(now >= 32 && now < kAhead);
+  memset(at_buffer_data_mut(r.first), 0, 16);
+  at_buffer_define(r.first, AT_OK);
+  pthread_join(t, NULL);
+  float v[4];
+  test_fetch(r.last, v, 4);
+  assert_true(v[0] == kAhead);
+  at_buffer_release(r.first);
+  at_buffer_release(r.last);
+  at_loaded_release(r.loaded);
+  at_runtime_destroy(rt);
+}
+
+static void many_threads_share_many_chips(void **state) {
+  at_runtime *rt = test_runtime("v5e:2x2", 2);
+  at_loaded *l = test_load(rt, inc_program());
+  runner r[8];
+  pthread_t t[8];
+  float v[4] = {0};
+  for (uint32_t i = 0; i < 8; i++) {
+    r[i] = (runner){.loaded = l, .chip = at_runtime_chip(rt, i % 4)};
+    r[i].first = test_array(r[i].chip, v, 4);
+    pthread_create(&t[i], NULL, run_ahead, &r[i]);
+  }
+  for (int i = 0; i < 8; i++) {
+    pthread_join(t[i], NULL);
+    test_fetch(r[i].last, v, 4);
+    assert_true(v[0] == kAhead && v[3] == kAhead);
+    at_buffer_release(r[i].first);
+    at_buffer_release(r[i].last);
+  }
+  for (uint32_t i = 0; i < 4; i++)
+    assert_true(at_chip_memory_stats(at_runtime_chip(rt, i)).in_use == 0);
+  at_loaded_release(l);
+  at_runtime_destroy(rt);
+}
+
+// Deletes what another thread is about to use: an error or a result, nothing
+// else.
+typedef struct race {
+  at_chip *chip;
+  at_loaded *loaded;
+  at_buffer *shared;
+  _Atomic int go;
+} race;
+static void *delete_it(void *arg) {
+  race *r = arg;
+  while (!atomic_load(&r->go)) continue;
+  at_buffer_delete(r->shared);
+  return NULL;
+}
+static void deletion_races_with_use(void **state) {
+  at_runtime *rt = test_runtime("v6e", 2);
+  race r = {.chip = at_runtime_chip(rt, 0),
+            .loaded = test_load(rt, inc_program())};
+  float v[4] = {1, 1, 1, 1};
+  int ran = 0, refused = 0;
+  for (int i = 0; i < 300; i++) {
+    r.shared = test_array(r.chip, v, 4);
+    atomic_store(&r.go, 0);
+    pthread_t t;
+    pthread_create(&t, NULL, delete_it, &r);
+    atomic_store(&r.go, 1);
+    at_buffer *out = NULL;
+    at_code code = at_code_take(at_loaded_execute(
+        r.loaded,
+        &(at_launch){.chip = r.chip, .args = &r.shared, .num_args = 1}, &out,
+        NULL));
+    if (code == AT_OK_CODE) {
+      float got[4];
+      test_fetch(out, got, 4);
+      assert_true(got[2] == 2);
+      at_buffer_release(out);
+      ran++;
+    } else {
+      assert_int_equal(code, AT_INVALID_ARGUMENT);
+      refused++;
+    }
+    pthread_join(t, NULL);
+    at_buffer_release(r.shared);
+  }
+  assert_int_equal(ran + refused, 300);
+  assert_true(at_chip_memory_stats(r.chip).in_use == 0);
+  at_loaded_release(r.loaded);
+  at_runtime_destroy(rt);
+}
+
+static void blocks_come_back_and_fit(void **state) {
+  at_blocks *b = at_blocks_create();
+  static const size_t sizes[] = {0,       1,       64,           65,     1000,
+                                 1025,    5000,    100000,       262143, 262144,
+                                 1 << 20, 3 << 20, (5 << 20) + 1};
+  for (size_t i = 0; i < AT_LEN(sizes); i++) {
+    size_t capacity = at_blocks_capacity(sizes[i]);
+    assert_true(capacity >= sizes[i] &&
+                capacity <= AT_MAX((size_t)64, sizes[i] + sizes[i] / 8 + 64));
+    uint8_t *p = at_blocks_take(b, sizes[i]);
+    assert_non_null(p);
+    assert_int_equal((uintptr_t)p % 64, 0);
+    memset(p, (int)i, sizes[i]);
+    at_blocks_give(b, p, sizes[i]);
+    assert_ptr_equal(at_blocks_take(b, sizes[i]), p);  // warm
+    at_blocks_give(b, p, sizes[i]);
+  }
+  assert_true(at_blocks_cached_bytes(b) > 0);
+  assert_null(at_blocks_take(b, SIZE_MAX));
+  assert_null(at_blocks_take(b, (size_t)1 << 47));
+  at_blocks_destroy(b);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(allocation_waits_for_memory_that_comes_back),
+      cmocka_unit_test(callers_wait_when_the_queue_is_full),
+      cmocka_unit_test(many_threads_share_many_chips),
+      cmocka_unit_test(deletion_races_with_use),
+      cmocka_unit_test(blocks_come_back_and_fit),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
