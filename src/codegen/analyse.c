@@ -83,6 +83,44 @@ at_status at_cuts_walk(at_cuts *c, at_arena *a, at_value v, const at_node *stop)
   return AT_OK;
 }
 
+static int64_t transpose_stride(const at_node *n) {
+  at_dims perm = at_node_ints(n, AT_ATTR_PERMUTATION);
+  const at_type *t = at_value_type(n->operands[0]);
+  int64_t minor = -1, stride = 1;
+  for (uint32_t d = 0; d < t->rank; d++)
+    if (t->dims[d] != 1) minor = d;
+  at_groups g;
+  at_groups_of(n, &g);
+  for (uint32_t i = g.n; i-- > 0;) {
+    bool has = false;
+    for (uint32_t d = g.g[i].first; d <= g.g[i].last; d++)
+      has = has || perm.ptr[d] == minor;
+    if (has) return i + 1 == g.n ? 0 : stride;
+    stride *= g.g[i].extent;
+  }
+  return 0;
+}
+
+at_status at_cuts_tile(at_arena *a, at_value v, int64_t total, int64_t *stride) {
+  at_map seen = at_map_in(a);
+  AT_VEC(const at_node *) stack = {0};
+  if (!at_vec_push(a, &stack, v.node)) return AT_NO_MEMORY("fusion analysis");
+  while (stack.len && *stride == 0) {
+    const at_node *n = stack.ptr[--stack.len];
+    void **known = at_map_put_ptr(&seen, n);
+    if (!known) return AT_NO_MEMORY("fusion analysis");
+    if (*known || n->op == AT_OP_PARAMETER) continue;
+    *known = (void *)n;
+    if (n->op == AT_OP_TRANSPOSE) *stride = transpose_stride(n);
+    if (!at_is_linear(n)) continue;
+    for (uint32_t i = 0; i < n->num_operands; i++)
+      if (at_type_elements(at_value_type(n->operands[i])) == total &&
+          !at_vec_push(a, &stack, n->operands[i].node))
+        return AT_NO_MEMORY("fusion analysis");
+  }
+  return AT_OK;
+}
+
 // ---- cost ----------------------------------------------------------------------------
 static uint32_t register_bytes(at_dtype t) {
   at_dtype r = at_real_of(t);

@@ -22,6 +22,8 @@ typedef enum at_job_kind {
   AT_JOB_COMPARATOR  // a sort's order
 } at_job_kind;
 
+enum { AT_TILE_ROWS = 16, AT_TILE_COLUMNS = 64 };
+
 typedef struct at_job {
   at_job_kind kind;
   const at_node *node;       // NULL: comparator
@@ -38,6 +40,7 @@ typedef struct at_job {
   uint32_t vector;           // REDUCE: which of the extents has the lanes
   uint32_t unroll;           // REDUCE: vectors side by side
   int64_t block;             // elements of the vector extent in a task
+  uint32_t tile;             // LOOP: digit walked in tiles, inside blocks; n: none
   uint32_t split_digit;      // REDUCE: which extent is cut into blocks
   int64_t split;             // elements of such a block; 0: not cut
   int64_t parts;             // blocks: ceil(extent / split); COMBINE: to combine
@@ -66,6 +69,9 @@ void at_cuts_add(at_cuts *c, int64_t suffix);
 void at_cuts_add_type(at_cuts *c, const at_type *t);
 // What the producers of v need, as long as their space is v's.
 at_status at_cuts_walk(at_cuts *c, at_arena *a, at_value v, const at_node *stop);
+// A stride in the space along which some producer reads memory in order, though the
+// space's own minor digit does not: what a transpose asks to be tiled. 0: none.
+at_status at_cuts_tile(at_arena *a, at_value v, int64_t total, int64_t *stride);
 // Digits, outer to inner.
 uint32_t at_cuts_extents(const at_cuts *c, int64_t *extent);
 

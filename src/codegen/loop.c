@@ -85,10 +85,30 @@ void at_job_emit_loop(at_em *e, const at_job *j, LLVMValueRef begin,
     hi = at_em_min(e, LLVMBuildAdd(e->b, lo, b, ""), hi);
     t = at_ix_divc(e, t, blocks);
   }
+  at_ix tile = at_ix_const(0);
   for (uint32_t d = j->n - 1; d-- > 0;) {
-    ix[d] = d ? at_ix_modc(e, t, j->extent[d]) : t;
-    if (d) t = at_ix_divc(e, t, j->extent[d]);
+    int64_t count = j->extent[d];
+    if (d == j->tile) count = at_ceil_div(count, AT_TILE_ROWS);
+    at_ix x = d ? at_ix_modc(e, t, count) : t;
+    if (d) t = at_ix_divc(e, t, count);
+    if (d == j->tile)
+      tile = x;
+    else
+      ix[d] = x;
   }
-  inner(e, j, ix, lo, hi);
+  if (j->tile < j->n) {
+    at_loop l;
+    LLVMValueRef first = LLVMBuildMul(e->b, at_ix_value(e, tile),
+                                      at_em_i64(e, AT_TILE_ROWS), "");
+    LLVMValueRef last =
+        at_em_min(e, LLVMBuildAdd(e->b, first, at_em_i64(e, AT_TILE_ROWS), ""),
+                  at_em_i64(e, j->extent[j->tile]));
+    at_loop_begin(e, &l, first, last, 1, 0, j->extent[j->tile] - 1);
+    ix[j->tile] = l.i;
+    inner(e, j, ix, lo, hi);
+    at_loop_end(e, &l);
+  } else {
+    inner(e, j, ix, lo, hi);
+  }
   at_loop_end(e, &rows);
 }

@@ -40,6 +40,31 @@ static void split_loop(at_job *j, double ns) {
   j->grain = at_grain_for((double)AT_MIN(j->block, size) * ns, j->tasks);
 }
 
+// A digit along which a transposed operand lies in order: rows of it are walked
+// together, over short blocks of the last digit, so that cache lines are used whole.
+static at_status plan_tile(at_arena *a, at_job *j) {
+  int64_t total = 1, stride = 0, below = 1;
+  j->tile = j->n;
+  for (uint32_t d = 0; d < j->n; d++) total *= j->extent[d];
+  for (uint32_t r = 0; r < j->num_results && !stride; r++)
+    AT_TRY(at_cuts_tile(a, at_job_root(j, r), total, &stride));
+  if (!stride || total < 4096) return AT_OK;
+  for (uint32_t d = j->n; d-- > 0;) {
+    if (below == stride && d + 1 < j->n && j->extent[d] >= 8) j->tile = d;
+    below *= j->extent[d];
+  }
+  return AT_OK;
+}
+
+static void split_tiles(at_job *j, double ns) {
+  int64_t size = j->extent[j->n - 1];
+  j->block = AT_MIN(AT_TILE_COLUMNS, at_ceil_div(size, 64) * 64);
+  j->tasks = at_ceil_div(size, j->block);
+  for (uint32_t d = 0; d + 1 < j->n; d++)
+    j->tasks *= d == j->tile ? at_ceil_div(j->extent[d], AT_TILE_ROWS) : j->extent[d];
+  j->grain = at_grain_for(AT_TILE_ROWS * (double)AT_MIN(j->block, size) * ns, j->tasks);
+}
+
 static at_status plan_loop(const at_cg_target *t, at_arena *a, at_job *j,
                            const at_cg_cost *cost) {
   const at_node *n = j->node;
@@ -57,6 +82,12 @@ static at_status plan_loop(const at_cg_target *t, at_arena *a, at_job *j,
   }
   j->wide_index = cost->elements >= 1 << 28;
   double ns = at_cg_cost_ns(cost, j->lanes);
+  AT_TRY(plan_tile(a, j));
+  if (j->tile < j->n) {
+    split_tiles(j, ns);
+    j->ns = ns * (double)cuts.total;
+    return AT_OK;
+  }
   split_loop(j, ns);
   j->ns = ns * (double)cuts.total;
   return AT_OK;
@@ -68,7 +99,7 @@ at_status at_plan_cuts(const at_cg_target *t, at_job *j, const at_cuts *c,
                      .widest = AT_MAX(1, at_dtype_bytes(at_real_of(d))),
                      .elements = at_type_elements(&j->node->types[0])};
   if (at_is_float(d)) cost.widest = AT_MAX(4, cost.widest);
-  j->n = at_cuts_extents(c, j->extent);
+  j->n = j->tile = at_cuts_extents(c, j->extent);
   j->lanes = AT_MIN(at_lanes_for(t->cpu_features, &cost),
                     floor_pow2(j->extent[j->n - 1]));
   j->wide_index = cost.elements >= 1 << 28;
