@@ -28,15 +28,21 @@ static void list_add(at_node_list *l, const at_node *n) {
   l->ptr[l->len++] = n;
 }
 
-// The reduce nodes that a result is made of by elementwise steps.
-static void find_reduces(const at_node *n, int depth, at_node_list *out) {
+// The reduce nodes that a result is made of by elementwise steps. A node is walked
+// once: values are shared, so paths grow exponentially.
+static bool find_reduces(at_map *seen, const at_node *n, at_node_list *out) {
   if (n->op == AT_OP_REDUCE) {
     list_add(out, n);
-    return;
+    return true;
   }
-  if (!at_is_linear(n) || depth > 64) return;
+  if (!at_is_linear(n)) return true;
+  void **known = at_map_put_ptr(seen, n);
+  if (!known) return false;
+  if (*known) return true;
+  *known = seen;
   for (uint32_t i = 0; i < n->num_operands && !out->mixed; i++)
-    find_reduces(n->operands[i].node, depth + 1, out);
+    if (!find_reduces(seen, n->operands[i].node, out)) return false;
+  return true;
 }
 
 static bool is_reduced(const at_node *n, uint32_t d) {
@@ -202,8 +208,11 @@ at_status at_plan_reduces(const at_cg_target *t, at_arena *a, const at_node *n,
                           const int32_t *alias, bool *taken, at_planned *p) {
   at_node_list *found = at_new(a, at_node_list, n->num_results + 1);
   if (!found) return AT_NO_MEMORY("kernel plan");
-  for (uint32_t r = 0; r < n->num_results; r++)
-    find_reduces(at_node_root(n, r).node, 0, &found[r]);
+  for (uint32_t r = 0; r < n->num_results; r++) {
+    at_map seen = at_map_in(a);
+    if (!find_reduces(&seen, at_node_root(n, r).node, &found[r]))
+      return AT_NO_MEMORY("kernel plan");
+  }
   for (uint32_t r = 0; r < n->num_results; r++) {
     at_node_list *f = &found[r];
     if (taken[r] || f->len == 0 || f->mixed) continue;
