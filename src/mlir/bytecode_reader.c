@@ -81,6 +81,10 @@ static at_status op_names(at_mbc *r, at_mcursor *c) {
       AT_TRY_ALLOC(
           full, at_arena_printf(r->c.arena, "%s%s%.*s", d, name.len ? "." : "",
                                 (int)name.len, name.ptr));
+      size_t len = strlen(full);
+      if (len != strlen(d) + (name.len != 0) + name.len || len == 0 ||
+          full[len - 1] == '.')
+        return at_mbc_fail(r, c, "an impossible operation name");
       AT_TRY_ALLOC(ops.ptr[ops.len].name,
                    at_mctx_intern(&r->c, at_str_of(full)));
       ops.ptr[ops.len++].registered = registered;

@@ -141,8 +141,8 @@ void at_mprint_dict(at_mprint *p, const at_mnamed *v, uint32_t n) {
 
 static bool listed(const char *skip, const char *name) {
   size_t n = strlen(name);
-  for (const char *s = skip; (s = strstr(s, name)); s += n)
-    if (s > skip && s[-1] == ' ' && s[n] == ' ') return n != 0;
+  for (const char *s = skip; n && (s = strstr(s, name)); s += n)
+    if (s > skip && s[-1] == ' ' && s[n] == ' ') return true;
   return false;
 }
 

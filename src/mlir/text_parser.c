@@ -343,7 +343,8 @@ static at_status op_name(at_mtext *t, at_mop *op, bool *generic) {
                                  (int)name.len, name.ptr));
     name = at_str_of(full);
   }
-  if (memchr(name.ptr, 0, name.len) || !name.len)
+  if (!name.len || memchr(name.ptr, 0, name.len) ||
+      name.ptr[name.len - 1] == '.')
     return at_mtext_fail(t, "an operation's name is expected");
   AT_TRY_ALLOC(op->name, at_mctx_intern(&t->c, name));
   return AT_OK;
@@ -539,6 +540,8 @@ at_status at_mlir_read_text(at_str text, at_arena *a, at_mmodule **out) {
   AT_TRY_ALLOC(m, at_new(a, at_mmodule, 1));
   at_mtext_init(t, a, text);
   t->default_dialect = "builtin";
+  if (text.len && memchr(text.ptr, 0, text.len))
+    return at_mtext_fail(t, "a NUL in text");
   AT_TRY(find_aliases(t));
   AT_TRY(find_resources(t));
   // In the order of the file, in which those that others need come first: long
