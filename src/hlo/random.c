@@ -955,8 +955,9 @@ at_status at_random_module(at_arena *a, const at_random_options *o,
                           1ull << AT_BF16 | 1ull << AT_F16 | 1ull << AT_F32 |
                           1ull << AT_F64 | 1ull << AT_C64;
   const uint64_t known = (1ull << AT_TOKEN) - 2;  // every type with data
+  uint64_t start = o->seed;  // mixed, or neighbours would share a stream
   gen g = {.a = a,
-           .state = o->seed * 0x9e3779b97f4a7c15ull + 1,
+           .state = next64(&start),
            .max_elements = o->max_elements > 0 ? o->max_elements : 2000,
            .families = o->families & 127 ? o->families : 127,
            .dtypes = o->dtypes & known ? o->dtypes & known : common};
