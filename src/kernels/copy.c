@@ -66,7 +66,7 @@ typedef struct shape {
 } shape;
 
 typedef void (*tile_fn)(char *dst, int64_t dst_stride, const char *src,
-                        int64_t src_stride, int64_t np, int64_t nq);
+                        int64_t src_stride, int64_t np, int64_t nq, bool stream);
 
 typedef struct transpose_run {
   shape s;            // outer dims only, in a tile plan
@@ -75,6 +75,7 @@ typedef struct transpose_run {
   int64_t es, np, nq, tp, tq, blocks_p, blocks_q;
   int64_t p_out, q_in;  // strides: of P in the result, of Q in the operand
   tile_fn tile;
+  bool stream;          // past the caches: the result is large and lines are aligned
 } transpose_run;
 
 // dst[p * ds + q] = src[q * ss + p], plain.
@@ -154,23 +155,68 @@ static inline void block_8x8_u16(uint16_t *d, int64_t ds, const uint16_t *s,
   }
 }
 
-#define TILE_BLOCKED(name, T, N, block, plain)                                 \
+// Blocks of one cache line by one line's worth of rows: every line of the operand is
+// read once and every line of the result written once, through a small buffer, so that
+// strides which are powers of two do not thrash the caches.
+static inline void put_line(char *d, const char *s, bool stream) {
+  __m256i lo = _mm256_load_si256((const __m256i *)(const void *)s);
+  __m256i hi = _mm256_load_si256((const __m256i *)(const void *)(s + 32));
+  if (stream) {
+    _mm256_stream_si256((__m256i *)(void *)d, lo);
+    _mm256_stream_si256((__m256i *)(void *)(d + 32), hi);
+  } else {
+    _mm256_storeu_si256((__m256i *)(void *)d, lo);
+    _mm256_storeu_si256((__m256i *)(void *)(d + 32), hi);
+  }
+}
+
+#define TILE_LINES(name, T, SUB, block, plain)                                 \
   static void name(char *dst, int64_t ds, const char *src, int64_t ss,         \
-                   int64_t np, int64_t nq) {                                   \
+                   int64_t np, int64_t nq, bool stream) {                      \
+    enum { N = 64 / sizeof(T) };                                               \
     const T *s = (const T *)(const void *)src;                                 \
     T *d = (T *)(void *)dst;                                                   \
-    int64_t p = 0, wq = nq / N * N;                                            \
-    for (; p + N <= np; p += N)                                                \
-      for (int64_t q = 0; q < wq; q += N)                                      \
-        block(d + p * ds + q, ds, s + q * ss + p, ss);                         \
+    int64_t wp = np / N * N, wq = nq / N * N;                                  \
+    _Alignas(64) T buf[N * N];                                                 \
+    for (int64_t q = 0; q < wq; q += N)                                        \
+      for (int64_t p = 0; p < wp; p += N) {                                    \
+        for (int i = 0; i < N; i += SUB)                                       \
+          for (int j = 0; j < N; j += SUB)                                     \
+            block(buf + j * N + i, N, s + (q + i) * ss + p + j, ss);           \
+        for (int j = 0; j < N; j++)                                            \
+          put_line((char *)(d + (p + j) * ds + q), (const char *)(buf + j * N), \
+                   stream);                                                    \
+      }                                                                        \
     if (wq < nq)                                                               \
-      plain((char *)(d + wq), ds, (const char *)(s + wq * ss), ss, p, nq - wq); \
-    if (p < np)                                                                \
-      plain((char *)(d + p * ds), ds, (const char *)(s + p), ss, np - p, nq);  \
+      plain((char *)(d + wq), ds, (const char *)(s + wq * ss), ss, wp, nq - wq); \
+    if (wp < np)                                                               \
+      plain((char *)(d + wp * ds), ds, (const char *)(s + wp), ss, np - wp, nq); \
   }
-TILE_BLOCKED(blocked2, uint16_t, 8, block_8x8_u16, plain2)
-TILE_BLOCKED(blocked4, uint32_t, 8, block_8x8_u32, plain4)
-TILE_BLOCKED(blocked8, uint64_t, 4, block_4x4_u64, plain8)
+static inline void block_8x8_u8(uint8_t *d, int64_t ds, const uint8_t *s,
+                                int64_t ss) {
+  __m128i r[4];
+  for (int i = 0; i < 4; i++)
+    r[i] = _mm_unpacklo_epi8(_mm_loadl_epi64((const __m128i *)(s + 2 * i * ss)),
+                             _mm_loadl_epi64((const __m128i *)(s + (2 * i + 1) * ss)));
+  for (int h = 0; h < 2; h++) {
+    __m128i a = h ? _mm_unpackhi_epi16(r[0], r[1]) : _mm_unpacklo_epi16(r[0], r[1]);
+    __m128i b = h ? _mm_unpackhi_epi16(r[2], r[3]) : _mm_unpacklo_epi16(r[2], r[3]);
+    __m128i lo = _mm_unpacklo_epi32(a, b), hi = _mm_unpackhi_epi32(a, b);
+    uint8_t *o = d + 4 * h * ds;
+    _mm_storel_epi64((__m128i *)o, lo);
+    _mm_storel_epi64((__m128i *)(o + ds), _mm_unpackhi_epi64(lo, lo));
+    _mm_storel_epi64((__m128i *)(o + 2 * ds), hi);
+    _mm_storel_epi64((__m128i *)(o + 3 * ds), _mm_unpackhi_epi64(hi, hi));
+  }
+}
+static inline void block_1x1_e16(e16 *d, int64_t ds, const e16 *s, int64_t ss) {
+  *d = *s;
+}
+TILE_LINES(lines1, uint8_t, 8, block_8x8_u8, plain1)
+TILE_LINES(lines2, uint16_t, 8, block_8x8_u16, plain2)
+TILE_LINES(lines4, uint32_t, 8, block_8x8_u32, plain4)
+TILE_LINES(lines8, uint64_t, 4, block_4x4_u64, plain8)
+TILE_LINES(lines16, e16, 1, block_1x1_e16, plain16)
 
 static void offsets_of(const shape *s, int64_t i, int64_t *in, int64_t *out) {
   *in = *out = 0;
@@ -190,8 +236,9 @@ static void tiles_range(void *arg, int64_t begin, int64_t end, uint32_t worker) 
     offsets_of(&r->s, t / r->blocks_q / r->blocks_p, &in, &out);
     r->tile(r->dst + (out + p * r->p_out + q) * r->es, r->p_out,
             r->src + (in + p + q * r->q_in) * r->es, r->q_in,
-            AT_MIN(r->tp, r->np - p), AT_MIN(r->tq, r->nq - q));
+            AT_MIN(r->tp, r->np - p), AT_MIN(r->tq, r->nq - q), r->stream);
   }
+  if (r->stream) _mm_sfence();
 }
 
 #define GATHER_ROW(T)                                               \
@@ -250,15 +297,22 @@ static void shape_drop(shape *s, uint32_t d) {
   s->rank--;
 }
 
+// Bytes of a tile along P and Q; results above this size go past the caches.
+enum { TILE_P = 4096, TILE_Q = 1024, STREAM_FROM = 8 << 20 };
+
 static void run_tiles(const at_k_call *c, transpose_run *r, uint32_t p_dim,
                       int64_t elements) {
-  static const tile_fn tiles[] = {plain1, blocked2, blocked4, blocked8, plain16};
+  static const tile_fn tiles[] = {lines1, lines2, lines4, lines8, lines16};
   int log = __builtin_ctz((unsigned)r->es);
   r->tile = tiles[log];
   r->np = r->s.size[p_dim], r->p_out = r->s.out[p_dim];
   shape_drop(&r->s, p_dim);
-  r->tp = AT_MIN(r->np, 256 / r->es > 16 ? 256 / r->es : 16);
-  r->tq = AT_MIN(r->nq, AT_MAX(16, 8192 / r->tp / r->es * 4));
+  r->tp = AT_MIN(r->np, TILE_P / r->es);
+  r->tq = AT_MIN(r->nq, TILE_Q / r->es);
+  bool aligned = (uintptr_t)r->dst % 64 == 0 && r->nq * r->es % 64 == 0;
+  for (uint32_t d = 0; d < r->s.rank; d++)
+    aligned = aligned && r->s.out[d] * r->es % 64 == 0;
+  r->stream = aligned && r->p_out * r->es % 64 == 0 && elements * r->es > STREAM_FROM;
   r->blocks_p = at_k_ceil_div(r->np, r->tp);
   r->blocks_q = at_k_ceil_div(r->nq, r->tq);
   int64_t outer = elements / r->np / r->nq;
