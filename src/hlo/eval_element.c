@@ -14,8 +14,7 @@ static at_status lacks(const at_node *n) {
                  at_dtype_of(operand_dtype(n, 0))->text);
 }
 
-// ---- Conversion
-// -----------------------------------------------------------------
+// ---- Conversion ------------------------------------------------------------
 
 // An integer as the double that rounds to the same narrow float as it would
 // itself: bits that a double has no room for are folded into its last bit
@@ -82,8 +81,7 @@ void at_eval_convert(at_dtype from, const void *in, at_dtype to, void *out) {
   }
 }
 
-// ---- Integers
-// ---------------------------------------------------------------------
+// ---- Integers --------------------------------------------------------------
 
 static int64_t int_divide(int64_t a, int64_t b, bool is_unsigned) {
   if (b == 0) return -1;
@@ -209,8 +207,7 @@ static at_status eval_int_binary(const at_node *n, at_dtype t, int64_t a,
   }
 }
 
-// ---- Floats
-// -----------------------------------------------------------------------
+// ---- Floats ----------------------------------------------------------------
 
 // The bits of a float, sign-extended so that they order like the values:
 // -NaN < -inf < ... < -0 < +0 < ... < inf < NaN.
@@ -339,8 +336,7 @@ static at_status eval_float_binary(const at_node *n, double a, double b,
   }
 }
 
-// ---- Complex
-// ----------------------------------------------------------------------
+// ---- Complex ---------------------------------------------------------------
 
 static bool complex_less(double complex a, double complex b) {
   return creal(a) < creal(b) || (creal(a) == creal(b) && cimag(a) < cimag(b));
@@ -394,8 +390,7 @@ static at_status eval_complex_binary(const at_node *n, double complex a,
   return AT_OK;
 }
 
-// ---- Dispatch
-// -----------------------------------------------------------------------
+// ---- Dispatch --------------------------------------------------------------
 
 static bool ordered(int64_t direction, int order, bool unordered) {
   switch (direction) {

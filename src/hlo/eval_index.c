@@ -112,8 +112,7 @@ AT_EVAL(gather) {
                              &e->n->types[0]);
 }
 
-// ---- Scatter
-// ----------------------------------------------------------------------
+// ---- Scatter ---------------------------------------------------------------
 
 // Where update element `at` (an index into the updates) goes in the inputs;
 // false: outside.
@@ -194,8 +193,7 @@ AT_EVAL(scatter) {
   return st;
 }
 
-// ---- Select and scatter
-// -------------------------------------------------------------
+// ---- Select and scatter ----------------------------------------------------
 
 typedef struct window {
   const int64_t *size, *stride, *pad;

@@ -10,13 +10,14 @@ typedef struct reducer {
   uint32_t inputs;
   const void **args;  // accumulators, then elements
   void **outs;
-  uint8_t **data;  // of the results
-  uint8_t *acc;    // 16 bytes per input
-  bool is_sum;     // one float or complex add
+  uint8_t **data;      // of the results
+  uint8_t *acc;        // 16 bytes per input
+  bool is_sum;         // one float or complex add
+  long double re, im;  // its accumulator
 } reducer;
 
-// A sum of floats is formed over halves, so that its error grows with the depth
-// and not with the length.
+// The order of a reduction is free, so the judge gives a sum of floats its true
+// value, rounded once.
 static bool is_float_sum(const at_comp *c) {
   const at_node *n = c->last;
   return c->num_params == 2 && c->num_results == 1 && n && n->op == AT_OP_ADD &&
@@ -47,13 +48,22 @@ static at_status open_reducer(const at_eval_args *e, reducer *r) {
   AT_TRY_ALLOC(r->acc, at_arena_alloc(a, at_mul(k, 16), 16));
   for (uint32_t i = 0; i < k; i++)
     AT_TRY(at_eval_new(e->cx, &e->n->types[i], &e->out[i], &r->data[i]));
-  r->is_sum = is_float_sum(e->n->regions[0]);
+  at_dtype in = e->in[0]->type.dtype;
+  r->is_sum =
+      (at_is_float(in) || at_is_complex(in)) && is_float_sum(e->n->regions[0]);
   return at_body_open(e->cx, e->env, e->n->regions[0], &r->body);
 }
 
 // The accumulators start at the initial values, in the body's types.
 static void start(reducer *r) {
   const at_comp *c = r->e->n->regions[0];
+  if (r->is_sum) {
+    const at_literal *init = r->e->in[1];
+    double complex z = at_load_complex(init->type.dtype, init->data);
+    r->re = creal(z);
+    r->im = cimag(z);
+    return;
+  }
   for (uint32_t i = 0; i < r->inputs; i++) {
     const at_literal *init = r->e->in[r->inputs + i];
     at_eval_convert(init->type.dtype, init->data, c->params[i]->types[0].dtype,
@@ -61,10 +71,19 @@ static void start(reducer *r) {
   }
 }
 
-// acc = body(acc, element at `from`); `from` < 0: the initial value (padding).
+static at_status add_step(reducer *r, int64_t from) {
+  const at_literal *l = r->e->in[0];
+  double complex z = at_load_complex(l->type.dtype, at_literal_at(l, from));
+  r->re += creal(z);
+  r->im += cimag(z);
+  return at_eval_spend(r->e->cx, 1);
+}
+
+// acc = body(acc, element at `from`).
 static at_status step(reducer *r, int64_t from) {
   const at_comp *c = r->e->n->regions[0];
   uint8_t converted[16];
+  if (r->is_sum) return add_step(r, from);
   for (uint32_t i = 0; i < r->inputs; i++) {
     const at_literal *l = r->e->in[i];
     at_dtype want = c->params[r->inputs + i]->types[0].dtype;
@@ -83,12 +102,15 @@ static at_status step(reducer *r, int64_t from) {
 }
 
 static void finish(reducer *r, int64_t to) {
+  if (r->is_sum) {
+    double complex z = CMPLX((double)r->re, (double)r->im);
+    at_eval_convert(AT_C128, &z, r->e->n->types[0].dtype, r->acc);
+  }
   for (uint32_t i = 0; i < r->inputs; i++)
     at_put(r->e->n->types[i].dtype, r->data[i], to, r->acc + 16 * (size_t)i);
 }
 
-// ---- Reduce
-// -------------------------------------------------------------------------
+// ---- Reduce ----------------------------------------------------------------
 
 // Positions of the reduced elements relative to the first, in row-major order.
 typedef struct strided {
@@ -116,31 +138,6 @@ static void split_dims(const at_eval_args *e, strided *kept, strided *gone) {
   }
 }
 
-enum { kLeaf = 8 };
-
-// out = sum of elements [begin, end) of one result; begin < end.
-static at_status sum_halves(reducer *r, const strided *s, int64_t base,
-                            int64_t begin, int64_t end, uint8_t *out) {
-  const at_literal *l = r->e->in[0];
-  at_dtype want = r->e->n->types[0].dtype;
-  uint8_t right[16];
-  if (end - begin > kLeaf) {
-    int64_t middle = begin + (end - begin) / 2;
-    AT_TRY(sum_halves(r, s, base, begin, middle, out));
-    AT_TRY(sum_halves(r, s, base, middle, end, right));
-    return at_body_call(&r->body, (const void *[]){out, right},
-                        (void *[]){out});
-  }
-  for (int64_t i = begin; i < end; i++) {
-    const void *p = at_literal_at(l, base + position(s, i));
-    at_eval_convert(l->type.dtype, p, want, i == begin ? out : right);
-    if (i > begin)
-      AT_TRY(at_body_call(&r->body, (const void *[]){out, right},
-                          (void *[]){out}));
-  }
-  return AT_OK;
-}
-
 static at_status reduce_all(reducer *r) {
   strided kept, gone;
   split_dims(r->e, &kept, &gone);
@@ -149,15 +146,8 @@ static at_status reduce_all(reducer *r) {
   for (int64_t i = 0; i < count; i++) {
     int64_t base = position(&kept, i);
     start(r);
-    if (r->is_sum && depth) {
-      uint8_t sum[16];
-      AT_TRY(sum_halves(r, &gone, base, 0, depth, sum));
-      AT_TRY(at_body_call(&r->body, (const void *[]){r->acc, sum},
-                          (void *[]){r->acc}));
-    } else {
-      for (int64_t k = 0; k < depth; k++)
-        AT_TRY(step(r, base + position(&gone, k)));
-    }
+    for (int64_t k = 0; k < depth; k++)
+      AT_TRY(step(r, base + position(&gone, k)));
     finish(r, i);
   }
   return AT_OK;
@@ -174,8 +164,7 @@ static at_status with_reducer(const at_eval_args *e,
 
 AT_EVAL(reduce) { return with_reducer(e, reduce_all); }
 
-// ---- Reduce window
-// ------------------------------------------------------------------
+// ---- Reduce window ---------------------------------------------------------
 
 static at_status window_all(reducer *r) {
   const at_eval_args *e = r->e;
@@ -212,8 +201,7 @@ static at_status window_all(reducer *r) {
 
 AT_EVAL(reduce_window) { return with_reducer(e, window_all); }
 
-// ---- Scan
-// ---------------------------------------------------------------------------
+// ---- Scan ------------------------------------------------------------------
 
 static at_status scan_all(reducer *r) {
   const at_type *a = &r->e->in[0]->type;
@@ -237,8 +225,7 @@ static at_status scan_all(reducer *r) {
 
 AT_EVAL(scan) { return with_reducer(e, scan_all); }
 
-// ---- Map
-// ----------------------------------------------------------------------------
+// ---- Map -------------------------------------------------------------------
 
 static at_status map_all(const at_eval_args *e, at_body *body, uint8_t *data) {
   const at_type *t = &e->n->types[0];
@@ -264,8 +251,7 @@ AT_EVAL(map) {
   return st;
 }
 
-// ---- Sort
-// ---------------------------------------------------------------------------
+// ---- Sort ------------------------------------------------------------------
 
 typedef struct sorter {
   const at_eval_args *e;
@@ -340,8 +326,7 @@ AT_EVAL(sort) {
   return st;
 }
 
-// ---- Top-k
-// --------------------------------------------------------------------------
+// ---- Top-k -----------------------------------------------------------------
 
 // Whether element b beats element a: floats by total order, so that NaN is
 // largest.

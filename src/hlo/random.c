@@ -35,8 +35,7 @@ static at_status keep(gen *g, at_value v) {
   return at_vec_push(g->a, &g->values, v) ? AT_OK : AT_NO_MEMORY("values");
 }
 
-// ---- Types and leaves
-// -----------------------------------------------------------------
+// ---- Types and leaves ------------------------------------------------------
 
 static at_dtype random_dtype(gen *g) {
   for (;;) {
@@ -120,8 +119,7 @@ static at_status int_constant(gen *g, at_comp *c, at_dtype t, int64_t v,
   return at_build_constant(c, NULL, l, out);
 }
 
-// ---- Building
-// -------------------------------------------------------------------------
+// ---- Building --------------------------------------------------------------
 
 typedef struct step {
   at_op op;
@@ -212,8 +210,7 @@ static at_status binary_region(gen *g, at_op op, at_dtype t, at_comp **out) {
   return at_comp_return(*out, &r, 1);
 }
 
-// ---- Elementwise
-// ----------------------------------------------------------------------
+// ---- Elementwise -----------------------------------------------------------
 
 static at_op exact_unary(gen *g, at_dtype t) {
   static const at_op floats[] = {AT_OP_ABS,  AT_OP_NEGATE,
@@ -359,8 +356,7 @@ static at_status gen_function(gen *g, at_value x) {
   return build(g, &s);
 }
 
-// ---- Movement
-// -------------------------------------------------------------------------
+// ---- Movement --------------------------------------------------------------
 
 static int64_t *new_dims(gen *g, uint32_t n) {
   return at_new(g->a, int64_t, n);
@@ -559,8 +555,7 @@ static at_status gen_move(gen *g, at_value x) {
   }
 }
 
-// ---- Reductions
-// -----------------------------------------------------------------------
+// ---- Reductions ------------------------------------------------------------
 
 static at_op random_reducer(gen *g, at_dtype t) {
   static const at_op numbers[] = {AT_OP_ADD, AT_OP_MAXIMUM, AT_OP_MINIMUM};
@@ -662,8 +657,7 @@ static at_status gen_reductions(gen *g, at_value x) {
   }
 }
 
-// ---- Contractions
-// ---------------------------------------------------------------------
+// ---- Contractions ----------------------------------------------------------
 
 // Contracts the last dimension of x, with the first as a batch when there are
 // three.
@@ -746,8 +740,7 @@ static at_status gen_conv(gen *g) {
   return keep(g, (at_value){n, 0});
 }
 
-// ---- Gather and scatter
-// ---------------------------------------------------------------
+// ---- Gather and scatter ----------------------------------------------------
 
 // Rows of x by index, or rows added to x.
 static at_status gen_index(gen *g, at_value x) {
@@ -793,8 +786,7 @@ static at_status gen_index(gen *g, at_value x) {
   return build(g, &s);
 }
 
-// ---- Control flow
-// ---------------------------------------------------------------------
+// ---- Control flow ----------------------------------------------------------
 
 // op(x, x) for a body.
 static at_status twice(gen *g, at_comp *c, at_value x, at_value *out) {
@@ -866,8 +858,7 @@ static at_status gen_call(gen *g, at_value x) {
   return build(g, &s);
 }
 
-// ---- Modules
-// --------------------------------------------------------------------------
+// ---- Modules ---------------------------------------------------------------
 
 static at_status gen_step(gen *g) {
   at_value x = any(g);
