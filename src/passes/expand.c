@@ -9,8 +9,7 @@ static at_status to(at_rw *r, at_node *n, uint32_t i, at_value v) {
   return at_fwd_set(r, n, i, v);
 }
 
-// ---- Batch norm
-// ------------------------------------------------------------------
+// ---- Batch norm ------------------------------------------------------------
 typedef struct norm {
   at_node *n;
   at_dims dims;  // of x
@@ -133,51 +132,15 @@ static at_status norm_grad(at_rw *r, at_node *n) {
   return to(r, n, 2, doffset);
 }
 
-// ---- Map
-// ------------------------------------------------------------------------- The
-// scalar body on whole arrays.
+// ---- Map -------------------------------------------------------------------
 static at_status map(at_rw *r, at_node *n) {
-  at_comp *body = n->regions[0];
-  at_dims dims = at_type_dims(&n->types[0]);
-  AT_FOR_NODES(k, body) {
-    if (k->op == AT_OP_PARAMETER || k->op == AT_OP_CONSTANT) continue;
-    if (!at_op_is(k->op, AT_ELEMENTWISE)) return AT_OK;
-  }
-  at_map values = at_map_in(r->m->arena);
-  AT_FOR_NODES(k, body) {
-    at_value v;
-    if (k->op == AT_OP_PARAMETER) {
-      v = n->operands[at_node_int(k, AT_ATTR_INDEX, 0)];
-    } else if (k->op == AT_OP_CONSTANT) {
-      at_type t;
-      AT_TRY(at_type_make(r->m->arena, k->types[0].dtype, dims, &t));
-      AT_TRY(at_mk_splat(n, t, at_literal_at(at_node_literal(k), 0), &v));
-    } else {
-      at_value in[3];
-      for (uint32_t i = 0; i < k->num_operands && i < 3; i++) {
-        void **at = at_map_find_ptr(&values, k->operands[i].node);
-        if (at)
-          in[i] = *(const at_value *)*at;
-        else  // captured scalar
-          AT_TRY(at_mk_broadcast(n, k->operands[i], dims, NULL, &in[i]));
-      }
-      at_type t;
-      AT_TRY(at_type_make(r->m->arena, k->types[0].dtype, dims, &t));
-      AT_TRY(
-          at_mk(n, k->op, in, k->num_operands, k->attrs, k->num_attrs, &t, &v));
-    }
-    void **slot;
-    AT_TRY_ALLOC(slot, at_map_put_ptr(&values, k));
-    AT_TRY_ALLOC(*slot,
-                 at_arena_copy(r->m->arena, &v, sizeof v, _Alignof(at_value)));
-  }
-  void **out = at_map_find_ptr(&values, body->results[0].node);
-  if (!out) return AT_OK;
-  return to(r, n, 0, *(const at_value *)*out);
+  at_value v = {0};
+  AT_TRY(at_mk_mapped(n, n->regions[0], n->operands, at_type_dims(&n->types[0]),
+                      &v));
+  return v.node ? to(r, n, 0, v) : AT_OK;
 }
 
-// ---- One device
-// --------------------------------------------------------------------
+// ---- One device ------------------------------------------------------------
 static bool groups_of_one(const at_module *m, const at_node *n) {
   if (m->num_replicas * m->num_partitions == 1) return true;
   const at_attr *a = at_node_attr(n, AT_ATTR_REPLICA_GROUPS);
@@ -232,9 +195,8 @@ static at_status device_id(at_rw *r, at_node *n) {
   return to(r, n, 0, v);
 }
 
-// ---- Clamp
-// ------------------------------------------------------------------- Scalar
-// bounds become full ones, so that an elementwise op reads equal shapes.
+// ---- Clamp -----------------------------------------------------------------
+// Scalar bounds become full ones, so that an elementwise op reads equal shapes.
 static at_status clamp(at_rw *r, at_node *n) {
   at_value v[3];
   bool changed = false;

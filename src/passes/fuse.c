@@ -5,8 +5,7 @@
 
 #include "passes/fuse_internal.h"
 
-// ---- What a node is
-// ------------------------------------------------------------
+// ---- What a node is --------------------------------------------------------
 bool fuse_is_inline_const(const at_node *n) {
   const at_literal *l = at_node_literal(n);
   return l && (l->splat || at_type_elements(&l->type) == 1);
@@ -92,8 +91,7 @@ fuse_member *fuse_member_of(fuse_cluster *c, const fuse_node *n) {
   return NULL;
 }
 
-// ---- Uses
-// ------------------------------------------------------------------------
+// ---- Uses ------------------------------------------------------------------
 static at_status add_use(fuser *f, at_value v, fuse_node *user) {
   fuse_node *d = fuse_of(f, v.node);
   if (!d || d == user) return AT_OK;
@@ -148,8 +146,8 @@ static at_status index_nodes(fuser *f) {
   return AT_OK;
 }
 
-// ---- Reachability in the graph with clusters contracted
-// --------------------------- Marks u as reached; true when it is in the
+// ---- Reachability in the graph with clusters contracted --------------------
+// Marks u as reached; true when it is in the
 // target. What it feeds is queued: its own users, or those of every output of
 // its clusters.
 static bool reach(fuser *f, fuse_node *u, const fuse_cluster *target) {
@@ -207,8 +205,7 @@ bool fuse_output_cycles(fuser *f, fuse_node *d, const fuse_cluster *cl) {
   return search(f, cl);
 }
 
-// ---- The walk
-// ---------------------------------------------------------------------
+// ---- The walk --------------------------------------------------------------
 static fuse_cluster *new_cluster(fuser *f, fuse_node *d) {
   fuse_cluster *cl = at_new(f->arena, fuse_cluster, 1);
   if (!cl) return NULL;

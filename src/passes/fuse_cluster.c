@@ -1,8 +1,7 @@
 // Who may join a cluster, and which clusters may become one.
 #include "passes/fuse_internal.h"
 
-// ---- How a producer is indexed by its users
-// ----------------------------------------
+// ---- How a producer is indexed by its users --------------------------------
 static bool add_sig(fuse_member *m, uint64_t sig) {
   for (uint32_t i = 0; i < m->num_sigs; i++)
     if (m->sigs[i] == sig) return true;
@@ -166,8 +165,7 @@ at_status fuse_join(fuser *f, fuse_node *d, fuse_cluster *cl, bool output) {
   return AT_OK;
 }
 
-// ---- Clusters side by side
-// ------------------------------------------------------------
+// ---- Clusters side by side -------------------------------------------------
 static bool mergeable(fuser *f, fuse_cluster *a, fuse_cluster *b) {
   if (a == b || a->reduce != b->reduce) return false;
   if (!at_dims_eq(at_type_dims(a->space), at_type_dims(b->space))) return false;

@@ -193,3 +193,43 @@ at_status at_mk_reduce(at_node *at, at_op op, at_value x, at_value init,
   *out = (at_value){n, 0};
   return AT_OK;
 }
+
+at_status at_mk_mapped(at_node *at, const at_comp *body, const at_value *args,
+                       at_dims dims, at_value *out) {
+  at_arena *a = at->parent->module->arena;
+  at_map values = at_map_in(a);
+  out->node = NULL;
+  AT_FOR_NODES(k, body) {
+    bool leaf = k->op == AT_OP_PARAMETER || k->op == AT_OP_CONSTANT;
+    if (!leaf && (!at_op_is(k->op, AT_ELEMENTWISE) || k->num_operands > 3))
+      return AT_OK;
+  }
+  AT_FOR_NODES(k, body) {
+    at_value v, in[3];
+    at_type t = type_of(k->types[0].dtype, dims);
+    if (k->op == AT_OP_PARAMETER) {
+      v = args[at_node_int(k, AT_ATTR_INDEX, 0)];
+    } else if (k->op == AT_OP_CONSTANT) {
+      AT_TRY(at_mk_splat(at, t, at_literal_at(at_node_literal(k), 0), &v));
+    } else {
+      for (uint32_t i = 0; i < k->num_operands; i++) {
+        void **known = at_map_find_ptr(&values, k->operands[i].node);
+        if (known)
+          in[i] = *(const at_value *)*known;
+        else  // a scalar from outside
+          AT_TRY(at_mk_broadcast(at, k->operands[i], dims, NULL, &in[i]));
+      }
+      AT_TRY(at_mk(at, k->op, in, k->num_operands, k->attrs, k->num_attrs, &t,
+                   &v));
+    }
+    void **slot;
+    AT_TRY_ALLOC(slot, at_map_put_ptr(&values, k));
+    AT_TRY_ALLOC(*slot, at_arena_copy(a, &v, sizeof v, _Alignof(at_value)));
+  }
+  void **known = at_map_find_ptr(&values, body->results[0].node);
+  if (known)
+    *out = *(const at_value *)*known;
+  else
+    AT_TRY(at_mk_broadcast(at, body->results[0], dims, NULL, out));
+  return AT_OK;
+}

@@ -5,7 +5,7 @@
 
 #include "passes/passes.h"
 
-// ---- Sweeps -----------------------------------------------------------------
+// ---- Sweeps ----------------------------------------------------------------
 // A sweep visits nodes in order. A rule that replaces results of a node records
 // the new values with at_fwd_set; later nodes read their operands through
 // at_fwd_operands, so that a whole sweep costs one walk. The replaced nodes
@@ -25,7 +25,7 @@ void at_fwd_results(at_comp *c);
 // Sets mark = number of uses of all results, for every node of the module.
 void at_count_uses(at_module *m);
 
-// ---- Facts ------------------------------------------------------------------
+// ---- Facts -----------------------------------------------------------------
 bool at_has_effect(const at_module *m, const at_node *n);
 // Same result for the same operands, no effect, no barrier: may be shared,
 // moved.
@@ -49,7 +49,7 @@ void at_comp_move(at_node *n, at_node *before);
 void at_comp_splice(at_comp *from, const at_value *args, at_node *before,
                     at_value *out);
 
-// ---- Constants --------------------------------------------------------------
+// ---- Constants -------------------------------------------------------------
 const at_literal *at_const_of(at_value v);  // NULL: not a constant
 // The one element that every element of v equals, through broadcasts and
 // reshapes.
@@ -61,7 +61,7 @@ bool at_is_splat(at_value v, double x);  // ints and floats; -0 differs from 0
 // Does op(init, x) equal x for every x (but for the sign of a zero under ADD)?
 bool at_is_identity(at_op op, at_value init);
 
-// ---- Building ---------------------------------------------------------------
+// ---- Building --------------------------------------------------------------
 // Each inserts before `at`, with at's location.
 at_status at_mk(at_node *at, at_op op, const at_value *operands, uint32_t n,
                 const at_attr *attrs, uint32_t num_attrs, const at_type *type,
@@ -89,6 +89,11 @@ at_status at_mk_binary_region(at_module *m, at_op op, at_dtype t,
 at_status at_mk_reduce(at_node *at, at_op op, at_value x, at_value init,
                        at_dims dims, at_value *out);
 
+// A body of scalars on whole arrays of shape `dims`, one for each parameter.
+// out->node stays NULL when the body has ops that are not elementwise.
+at_status at_mk_mapped(at_node *at, const at_comp *body, const at_value *args,
+                       at_dims dims, at_value *out);
+
 at_attr at_attr_int(at_attr_id id, int64_t i);
 at_attr at_attr_ints(at_attr_id id, const int64_t *p, uint32_t n);
 
@@ -98,8 +103,7 @@ __attribute__((format(printf, 3, 4))) at_status at_fail_at(at_code code,
                                                            const char *fmt,
                                                            ...);
 
-// ---- Pieces of passes that live in files of their own
-// -------------------------
+// ---- Pieces of passes that live in files of their own ----------------------
 at_status at_simplify_algebra(at_rw *r, at_node *n);  // elementwise ops
 at_status at_simplify_shape(at_rw *r, at_node *n);    // data movement
 at_status at_simplify_indexed(at_rw *r, at_node *n);  // gather, slices, scatter

@@ -1,7 +1,10 @@
-// Whole-length windows are running reductions: linear instead of quadratic.
+// Whole-length windows are running reductions: linear, or n log n for bodies
+// that no kernel knows, instead of quadratic.
 #include <math.h>
 
 #include "passes/passes_internal.h"
+
+enum { MAX_RANK = 32 };
 
 static bool all_are(at_dims d, int64_t x) {
   for (uint32_t i = 0; i < d.rank; i++)
@@ -65,22 +68,44 @@ static bool is_log_add_exp(const at_comp *c) {
   return exps == 1 && logs == 1 && maxima == 1;
 }
 
-static bool starts_neutral(const at_node *n) {
-  uint32_t inputs = n->num_operands / 2;
-  if (inputs != 1) return false;
+static bool is_log_add_exp_from_zero(const at_node *n) {
   double init;
-  at_op op = at_region_binary(n->regions[0]);
-  if (op != AT_OP_COUNT) return at_is_identity(op, n->operands[1]);
   return is_log_add_exp(n->regions[0]) &&
          at_splat_float(n->operands[1], &init) && init == -INFINITY;
 }
 
+// The running body in log2(size) steps over the whole array: each joins an
+// element with the one 1, 2, 4, ... before it (reverse: after it).
+static at_status by_doubling(at_rw *r, at_node *n, int64_t dim, bool reverse) {
+  const at_type *t = &n->types[0];
+  int64_t low[MAX_RANK] = {0}, high[MAX_RANK] = {0}, interior[MAX_RANK] = {0};
+  at_value x = n->operands[0];
+  for (int64_t k = 1; k < t->dims[dim]; k *= 2) {
+    low[dim] = reverse ? -k : k;
+    high[dim] = -low[dim];
+    at_attr attrs[3] = {
+        at_attr_ints(AT_ATTR_EDGE_PADDING_LOW, low, t->rank),
+        at_attr_ints(AT_ATTR_EDGE_PADDING_HIGH, high, t->rank),
+        at_attr_ints(AT_ATTR_INTERIOR_PADDING, interior, t->rank)};
+    at_value v[2] = {x, n->operands[1]}, shifted;
+    AT_TRY(at_mk(n, AT_OP_PAD, v, 2, attrs, 3, NULL, &shifted));
+    at_value pair[2] = {shifted, x};
+    AT_TRY(at_mk_mapped(n, n->regions[0], pair, at_type_dims(t), &x));
+    AT_ENSURE(x.node);
+  }
+  return at_fwd_set(r, n, 0, x);
+}
+
 static at_status window(at_rw *r, at_node *n) {
   bool reverse = false;
-  if (!at_type_is_static(at_value_type(n->operands[0])) || !starts_neutral(n))
+  const at_type *t = at_value_type(n->operands[0]);
+  if (n->num_operands != 2 || !at_type_is_static(t) || t->rank > MAX_RANK)
     return AT_OK;
   int64_t dim = running_dim(n, &reverse);
-  if (dim < 0) return AT_OK;
+  if (dim < 0 || at_type_elements(t) == 0) return AT_OK;
+  if (is_log_add_exp_from_zero(n)) return by_doubling(r, n, dim, reverse);
+  at_op op = at_region_binary(n->regions[0]);
+  if (op == AT_OP_COUNT || !at_is_identity(op, n->operands[1])) return AT_OK;
   at_attr attrs[2] = {at_attr_int(AT_ATTR_DIMENSION, dim),
                       at_attr_int(AT_ATTR_REVERSE, reverse)};
   n->regions[0]->owner = NULL;

@@ -64,7 +64,7 @@ void at_count_uses(at_module *m) {
   for (uint32_t i = 0; i < m->num_funcs; i++) count_comp(m->funcs[i]);
 }
 
-// ---- Dead code --------------------------------------------------------------
+// ---- Dead code -------------------------------------------------------------
 // One walk from the end: users come after what they use, and a region's owner
 // comes after the values that the region captures.
 static void dce_comp(at_module *m, at_comp *c) {
@@ -87,7 +87,7 @@ void at_dce(at_module *m) {
   for (uint32_t i = 0; i < m->num_funcs; i++) dce_comp(m, m->funcs[i]);
 }
 
-// ---- Order ------------------------------------------------------------------
+// ---- Order -----------------------------------------------------------------
 typedef struct frame {
   at_node *node;
   size_t at;  // next dependency to visit

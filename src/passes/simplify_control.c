@@ -15,18 +15,20 @@ static at_status take_region(at_rw *r, at_node *n, at_comp *region,
 }
 
 static at_status branch(at_rw *r, at_node *n) {
-  int64_t c;
-  if (!at_splat_int(n->operands[0], &c)) return AT_OK;
+  int64_t c = 0;
+  bool only = n->num_regions == 1;
+  if (!only && !at_splat_int(n->operands[0], &c)) return AT_OK;
   uint32_t which;
-  if (n->op == AT_OP_IF)
+  if (only)
+    which = 0;
+  else if (n->op == AT_OP_IF)
     which = c ? 0 : 1;
   else
     which = c < 0 || c >= n->num_regions ? n->num_regions - 1 : (uint32_t)c;
   return take_region(r, n, n->regions[which], NULL);
 }
 
-// ---- Fewer results
-// ------------------------------------------------------------------
+// ---- Fewer results ---------------------------------------------------------
 static void mark_uses(const at_comp *c, const at_node *n, bool *used) {
   AT_FOR_NODES(k, c) {
     for (uint32_t i = 0; i < k->num_operands; i++)
@@ -90,10 +92,25 @@ static void cut_results(at_comp *c, const bool *keep) {
   c->num_results = kept;
 }
 
+// A result that every branch takes from the same place outside is that value.
+static at_status same_in_all(at_rw *r, at_node *n, bool *used) {
+  for (uint32_t i = 0; i < n->num_results; i++) {
+    at_value v = n->regions[0]->results[i];
+    bool same = used[i] && v.node->parent != n->regions[0];
+    for (uint32_t k = 1; k < n->num_regions; k++)
+      same &= at_value_eq(v, n->regions[k]->results[i]);
+    if (!same) continue;
+    AT_TRY(at_fwd_set(r, n, i, v));
+    used[i] = false;
+  }
+  return AT_OK;
+}
+
 static at_status branch_results(at_rw *r, at_node *n) {
   bool *used, all = true;
   AT_TRY_ALLOC(used, at_new(r->m->arena, bool, (size_t)n->num_results + 1));
   used_results(n, used);
+  AT_TRY(same_in_all(r, n, used));
   for (uint32_t i = 0; i < n->num_results; i++) all &= used[i];
   if (all) return AT_OK;
   for (uint32_t i = 0; i < n->num_regions; i++)
@@ -101,8 +118,7 @@ static at_status branch_results(at_rw *r, at_node *n) {
   return rebuild(r, n, n->operands, n->num_operands, used);
 }
 
-// ---- Loops
-// ----------------------------------------------------------------------------
+// ---- Loops -----------------------------------------------------------------
 // Parameters of a region that the values reached from `roots` (marked with 2 by
 // the caller) or effects depend on. Walks backwards once; mark 2 = needed.
 static void need_walk(const at_module *m, at_comp *c) {
