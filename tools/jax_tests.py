@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+"""JAX's own tests on Atoll: a sample of them, with counts by file and every failure.
+
+  tools/jax_tests.py [--library build/release/libatoll.so] [--sample 0.1] [--salt 1]
+                     [--files lax_test,nn_test] [-j 2] [--out result.json]
+
+The tests come from ../shared/conformance/jax-0.10.2-tests.tar.xz, unpacked into
+build/jax-tests. A test counts as passed, failed or skipped by its own verdict.
+"""
+import argparse
+import collections
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tarfile
+import xml.etree.ElementTree as ElementTree
+
+TOP = pathlib.Path(__file__).resolve().parents[1]
+SHARED = TOP.parent / "shared" / "conformance"
+FILES = """lax_test lax_numpy_test lax_numpy_einsum_test lax_numpy_indexing_test lax_numpy_operators_test
+lax_numpy_reducers_test lax_numpy_ufuncs_test lax_numpy_vectorize_test lax_control_flow_test lax_scipy_test
+lax_scipy_sparse_test lax_scipy_special_functions_test nn_test random_lax_test linalg_test fft_test api_test
+lax_autodiff_test lax_vmap_test lax_vmap_op_test array_test image_test ode_test memories_test python_callback_test
+debugging_primitives_test export_test compilation_cache_test dtypes_test""".split()
+
+
+def unpack():
+    target = TOP / "build" / "jax-tests"
+    if not (target / "tests").is_dir():
+        target.mkdir(parents=True, exist_ok=True)
+        with tarfile.open(SHARED / "jax-0.10.2-tests.tar.xz") as t:
+            t.extractall(target)
+    return target
+
+
+def run(options, folder, files):
+    report = folder / f"report-{os.getpid()}.xml"
+    env = dict(os.environ, PJRT_NAMES_AND_LIBRARY_PATHS=f"atoll:{pathlib.Path(options.library).resolve()}",
+               JAX_PLATFORMS="atoll,cpu", JAX_NUM_GENERATED_CASES="1", JAX_SKIP_SLOW_TESTS="1",
+               JAX_SAMPLE=str(options.sample), JAX_SAMPLE_SALT=options.salt, ATOLL_CACHE="off",
+               PYTHONPATH=os.pathsep.join(filter(None, [str(SHARED), os.environ.get("PYTHONPATH")])))
+    env.pop("TPU_LIBRARY_PATH", None)
+    subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "jaxsample", "-p", "no:cacheprovider", "-n", str(options.jobs),
+                    "--timeout=300", f"--junitxml={report}", "--tb=short", "-x" if options.first else "-q",
+                    *[f"tests/{f}.py" for f in files]], cwd=folder, env=env, stdout=subprocess.DEVNULL,
+                   stderr=subprocess.DEVNULL)
+    tree = ElementTree.parse(report)
+    report.unlink()
+    return tree
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--library", default=TOP / "build" / "release" / "libatoll.so")
+    parser.add_argument("--sample", type=float, default=0.1)
+    parser.add_argument("--salt", default="1")
+    parser.add_argument("--files", default="")
+    parser.add_argument("-j", "--jobs", type=int, default=2)
+    parser.add_argument("--first", action="store_true", help="stop at the first failure")
+    parser.add_argument("--out")
+    options = parser.parse_args()
+    folder = unpack()
+    present = [f for f in (options.files.split(",") if options.files else FILES) if (folder / "tests" / f"{f}.py").is_file()]
+    counts, failures = collections.defaultdict(collections.Counter), []
+    for case in run(options, folder, present).iter("testcase"):
+        bad = next((c for c in case if c.tag in ("failure", "error")), None)
+        verdict = "failed" if bad is not None else "skipped" if case.find("skipped") is not None else "passed"
+        module = case.get("classname", "?").split(".")[1]
+        counts[module][verdict] += 1
+        if bad is not None:
+            failures.append({"file": module, "name": f"{case.get('classname').split('.')[-1]}.{case.get('name')}",
+                             "message": (bad.get("message") or "") + "\n" + (bad.text or "")})
+    for f in failures:
+        line = f["message"].splitlines()[0][:300] if f["message"].strip() else ""
+        print(f"FAILED {f['file']}::{f['name']}: {line}")
+    total = collections.Counter()
+    for module in sorted(counts):
+        total += counts[module]
+        print(f"{module:34s} " + ", ".join(f"{counts[module][k]} {k}" for k in ("passed", "failed", "skipped")))
+    ran = total["passed"] + total["failed"]
+    print(f"{total['passed']} passed, {total['failed']} failed, {total['skipped']} skipped")
+    print(f"{total['passed'] / max(ran, 1):.2%} of what is not skipped pass (sample {options.sample}, salt {options.salt})")
+    if options.out:
+        pathlib.Path(options.out).write_text(json.dumps({"counts": counts, "failures": failures}, indent=1))
+
+
+if __name__ == "__main__":
+    main()
