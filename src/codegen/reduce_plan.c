@@ -28,20 +28,22 @@ static void list_add(at_node_list *l, const at_node *n) {
   l->ptr[l->len++] = n;
 }
 
-// The reduce nodes that a result is made of by elementwise steps. A node is walked
-// once: values are shared, so paths grow exponentially.
-static bool find_reduces(at_map *seen, const at_node *n, at_node_list *out) {
+// The reduce nodes of computation `c` that a result is made of by elementwise steps.
+// A node is walked once: values are shared, so paths grow exponentially. A node that
+// stands alone is its own `c`: what made its operands is another kernel's.
+static bool find_reduces(at_map *seen, const at_comp *c, const at_node *n,
+                         at_node_list *out) {
   if (n->op == AT_OP_REDUCE) {
     list_add(out, n);
     return true;
   }
-  if (!at_is_linear(n)) return true;
+  if (!c || n->parent != c || !at_is_linear(n)) return true;
   void **known = at_map_put_ptr(seen, n);
   if (!known) return false;
   if (*known) return true;
   *known = seen;
   for (uint32_t i = 0; i < n->num_operands && !out->mixed; i++)
-    if (!find_reduces(seen, n->operands[i].node, out)) return false;
+    if (!find_reduces(seen, c, n->operands[i].node, out)) return false;
   return true;
 }
 
@@ -210,7 +212,8 @@ at_status at_plan_reduces(const at_cg_target *t, at_arena *a, const at_node *n,
   if (!found) return AT_NO_MEMORY("kernel plan");
   for (uint32_t r = 0; r < n->num_results; r++) {
     at_map seen = at_map_in(a);
-    if (!find_reduces(&seen, at_node_root(n, r).node, &found[r]))
+    const at_comp *c = n->op == AT_OP_FUSION ? n->regions[0] : NULL;
+    if (!find_reduces(&seen, c, at_node_root(n, r).node, &found[r]))
       return AT_NO_MEMORY("kernel plan");
   }
   for (uint32_t r = 0; r < n->num_results; r++) {
