@@ -46,8 +46,7 @@ uint32_t at_cuts_extents(const at_cuts *c, int64_t *extent) {
   return n;
 }
 
-// Whether every element of v is one position of the same space as c's.
-at_status at_cuts_walk(at_cuts *c, at_arena *a, at_value v, const at_node *stop) {
+at_status at_cuts_walk(at_cuts *c, at_arena *a, at_value v, const at_node *kernel) {
   at_map seen = at_map_in(a);
   AT_VEC(const at_node *) stack = {0};
   if (!at_vec_push(a, &stack, v.node)) return AT_NO_MEMORY("fusion analysis");
@@ -57,10 +56,6 @@ at_status at_cuts_walk(at_cuts *c, at_arena *a, at_value v, const at_node *stop)
     if (!known) return AT_NO_MEMORY("fusion analysis");
     if (*known) continue;
     *known = (void *)n;
-    if (n == stop) {
-      at_cuts_add_type(c, &n->types[0]);
-      continue;
-    }
     if (n->op == AT_OP_PARAMETER || n->op == AT_OP_CONSTANT) continue;
     if (!at_is_linear(n)) {
       if (n->op == AT_OP_REDUCE) {
@@ -73,7 +68,8 @@ at_status at_cuts_walk(at_cuts *c, at_arena *a, at_value v, const at_node *stop)
       for (uint32_t i = g.n; i-- > 1;) at_cuts_add(c, s *= g.g[i].extent);
       continue;
     }
-    for (uint32_t i = 0; i < n->num_operands; i++) {
+    // The operands of the kernel's own node are memory.
+    for (uint32_t i = 0; n != kernel && i < n->num_operands; i++) {
       const at_type *t = at_value_type(n->operands[i]);
       if (at_type_elements(t) != c->total) continue;
       if (!at_vec_push(a, &stack, n->operands[i].node))
@@ -101,7 +97,8 @@ static int64_t transpose_stride(const at_node *n) {
   return 0;
 }
 
-at_status at_cuts_tile(at_arena *a, at_value v, int64_t total, int64_t *stride) {
+at_status at_cuts_tile(at_arena *a, at_value v, int64_t total,
+                       const at_node *kernel, int64_t *stride) {
   at_map seen = at_map_in(a);
   AT_VEC(const at_node *) stack = {0};
   if (!at_vec_push(a, &stack, v.node)) return AT_NO_MEMORY("fusion analysis");
@@ -113,7 +110,7 @@ at_status at_cuts_tile(at_arena *a, at_value v, int64_t total, int64_t *stride) 
     *known = (void *)n;
     if (n->op == AT_OP_TRANSPOSE) *stride = transpose_stride(n);
     if (!at_is_linear(n)) continue;
-    for (uint32_t i = 0; i < n->num_operands; i++)
+    for (uint32_t i = 0; n != kernel && i < n->num_operands; i++)
       if (at_type_elements(at_value_type(n->operands[i])) == total &&
           !at_vec_push(a, &stack, n->operands[i].node))
         return AT_NO_MEMORY("fusion analysis");

@@ -67,11 +67,12 @@ typedef struct at_cuts {
 } at_cuts;
 void at_cuts_add(at_cuts *c, int64_t suffix);
 void at_cuts_add_type(at_cuts *c, const at_type *t);
-// What the producers of v need, as long as their space is v's.
-at_status at_cuts_walk(at_cuts *c, at_arena *a, at_value v, const at_node *stop);
+// What the producers of v inside the kernel need, as long as their space is v's.
+at_status at_cuts_walk(at_cuts *c, at_arena *a, at_value v, const at_node *kernel);
 // A stride in the space along which some producer reads memory in order, though the
 // space's own minor digit does not: what a transpose asks to be tiled. 0: none.
-at_status at_cuts_tile(at_arena *a, at_value v, int64_t total, int64_t *stride);
+at_status at_cuts_tile(at_arena *a, at_value v, int64_t total,
+                       const at_node *kernel, int64_t *stride);
 // Digits, outer to inner.
 uint32_t at_cuts_extents(const at_cuts *c, int64_t *extent);
 

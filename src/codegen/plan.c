@@ -47,7 +47,7 @@ static at_status plan_tile(at_arena *a, at_job *j) {
   j->tile = j->n;
   for (uint32_t d = 0; d < j->n; d++) total *= j->extent[d];
   for (uint32_t r = 0; r < j->num_results && !stride; r++)
-    AT_TRY(at_cuts_tile(a, at_job_root(j, r), total, &stride));
+    AT_TRY(at_cuts_tile(a, at_job_root(j, r), total, j->node, &stride));
   if (!stride || total < 4096) return AT_OK;
   for (uint32_t d = j->n; d-- > 0;) {
     if (below == stride && d + 1 < j->n && j->extent[d] >= 8) j->tile = d;
@@ -70,7 +70,7 @@ static at_status plan_loop(const at_cg_target *t, at_arena *a, at_job *j,
   const at_node *n = j->node;
   at_cuts cuts = {.total = at_type_elements(&n->types[j->results[0]])};
   for (uint32_t r = 0; r < j->num_results; r++)
-    AT_TRY(at_cuts_walk(&cuts, a, at_job_root(j, r), NULL));
+    AT_TRY(at_cuts_walk(&cuts, a, at_job_root(j, r), n));
   j->n = at_cuts_extents(&cuts, j->extent);
   uint32_t full = at_lanes_for(t->cpu_features, cost);
   j->lanes = AT_MIN(full, floor_pow2(j->extent[j->n - 1]));

@@ -28,23 +28,24 @@ static void list_add(at_node_list *l, const at_node *n) {
   l->ptr[l->len++] = n;
 }
 
-// The reduce nodes of computation `c` that a result is made of by elementwise steps.
-// A node is walked once: values are shared, so paths grow exponentially. A node that
-// stands alone is its own `c`: what made its operands is another kernel's.
-static bool find_reduces(at_map *seen, const at_comp *c, const at_node *n,
-                         at_node_list *out) {
-  if (n->op == AT_OP_REDUCE) {
-    list_add(out, n);
-    return true;
+// The reduce nodes that a result is made of by elementwise steps.
+static at_status find_reduces(at_arena *a, const at_node *root, at_node_list *out) {
+  at_map seen = at_map_in(a);
+  AT_VEC(const at_node *) stack = {0};
+  if (!at_vec_push(a, &stack, root)) return AT_NO_MEMORY("fusion analysis");
+  while (stack.len && !out->mixed) {
+    const at_node *n = stack.ptr[--stack.len];
+    void **known = at_map_put_ptr(&seen, n);
+    if (!known) return AT_NO_MEMORY("fusion analysis");
+    if (*known) continue;
+    *known = (void *)n;
+    if (n->op == AT_OP_REDUCE) list_add(out, n);
+    if (!at_is_linear(n)) continue;
+    for (uint32_t i = 0; i < n->num_operands; i++)
+      if (!at_vec_push(a, &stack, n->operands[i].node))
+        return AT_NO_MEMORY("fusion analysis");
   }
-  if (!c || n->parent != c || !at_is_linear(n)) return true;
-  void **known = at_map_put_ptr(seen, n);
-  if (!known) return false;
-  if (*known) return true;
-  *known = seen;
-  for (uint32_t i = 0; i < n->num_operands && !out->mixed; i++)
-    if (!find_reduces(seen, c, n->operands[i].node, out)) return false;
-  return true;
+  return AT_OK;
 }
 
 static bool is_reduced(const at_node *n, uint32_t d) {
@@ -69,9 +70,9 @@ static at_status reduce_digits(at_arena *a, at_job *j) {
     last = r;
     s *= t->dims[d];
   }
-  for (uint32_t i = 0; i < j->num_reduces; i++)
+  for (uint32_t i = 0; i < j->num_reduces && n != j->node; i++)
     for (uint32_t k = 0; k < j->reduces[i]->num_operands / 2; k++)
-      AT_TRY(at_cuts_walk(&c, a, j->reduces[i]->operands[k], NULL));
+      AT_TRY(at_cuts_walk(&c, a, j->reduces[i]->operands[k], j->node));
   j->n = at_cuts_extents(&c, j->extent);
   // A digit is reduced when the dimension that its stride falls into is.
   int64_t stride = 1;
@@ -208,14 +209,11 @@ static at_status plan_reduce(const at_cg_target *t, at_arena *a, at_job *j,
 // Results whose reduce nodes agree share a kernel. taken[r]: has one.
 at_status at_plan_reduces(const at_cg_target *t, at_arena *a, const at_node *n,
                           const int32_t *alias, bool *taken, at_planned *p) {
+  if (n->op != AT_OP_REDUCE && n->op != AT_OP_FUSION) return AT_OK;
   at_node_list *found = at_new(a, at_node_list, n->num_results + 1);
   if (!found) return AT_NO_MEMORY("kernel plan");
-  for (uint32_t r = 0; r < n->num_results; r++) {
-    at_map seen = at_map_in(a);
-    const at_comp *c = n->op == AT_OP_FUSION ? n->regions[0] : NULL;
-    if (!find_reduces(&seen, c, at_node_root(n, r).node, &found[r]))
-      return AT_NO_MEMORY("kernel plan");
-  }
+  for (uint32_t r = 0; r < n->num_results; r++)
+    AT_TRY(find_reduces(a, at_node_root(n, r).node, &found[r]));
   for (uint32_t r = 0; r < n->num_results; r++) {
     at_node_list *f = &found[r];
     if (taken[r] || f->len == 0 || f->mixed) continue;
