@@ -55,7 +55,7 @@ void at_chip_memory_stats_clear(at_chip *c) {
 
 // ---- The report
 // ------------------------------------------------------------------------
-static void print_size(at_strbuf *b, uint64_t bytes) {
+void at_size_print(uint64_t bytes, at_strbuf *b) {
   static const struct {
     uint64_t unit;
     const char *name;
@@ -112,23 +112,23 @@ static void print_holders(const at_chip *c, at_strbuf *b) {
     add_holder(top, x);
   }
   at_strbuf_addf(b, "\ndetail: %s, ", c->info.kind);
-  print_size(b, c->stats.in_use);
+  at_size_print(c->stats.in_use, b);
   at_strbuf_addz(b, " of ");
-  print_size(b, c->stats.limit);
+  at_size_print(c->stats.limit, b);
   at_strbuf_addf(b, " in use by %llu buffers; running launch ",
                  (unsigned long long)buffers);
-  print_size(b, c->temp_in_use);
+  at_size_print(c->temp_in_use, b);
   at_strbuf_addz(b, ". The largest, padded to tiles:");
   for (int i = 0; i < kHolders && top[i].example; i++) {
     const at_buffer *x = top[i].example;
     at_strbuf_addz(b, "\n  ");
-    print_size(b, top[i].bytes);
+    at_size_print(top[i].bytes, b);
     at_strbuf_addf(b, " = %llu x ", (unsigned long long)top[i].count);
     at_shape_print(x->dtype, (at_dims){x->dims, x->rank}, b);
     at_strbuf_addz(b, " (");
-    print_size(b, x->padded_bytes);
+    at_size_print(x->padded_bytes, b);
     at_strbuf_addz(b, " each, dense ");
-    print_size(b, x->bytes);
+    at_size_print(x->bytes, b);
     at_strbuf_addz(b, ")");
   }
 }
@@ -138,9 +138,9 @@ static at_status hbm_full(const at_chip *c, uint64_t bytes, const char *what) {
   uint64_t free_bytes =
       c->stats.limit - AT_MIN(c->stats.in_use, c->stats.limit);
   at_strbuf_addf(&b, "Error allocating %s: Attempting to allocate ", what);
-  print_size(&b, bytes);
+  at_size_print(bytes, &b);
   at_strbuf_addz(&b, ". That was not possible. There are ");
-  print_size(&b, free_bytes);
+  at_size_print(free_bytes, &b);
   at_strbuf_addf(&b, " free.; (%lldx%lldx%lld_HBM%u)",
                  (long long)c->info.coords[0], (long long)c->info.coords[1],
                  (long long)c->info.coords[2], c->info.core_on_chip);
@@ -157,7 +157,7 @@ static at_status hbm_full(const at_chip *c, uint64_t bytes, const char *what) {
 
 static at_status host_full(const at_chip *c, uint64_t bytes) {
   at_strbuf b = {0};
-  print_size(&b, bytes);
+  at_size_print(bytes, &b);
   at_status st =
       AT_FAIL(AT_RESOURCE_EXHAUSTED,
               "this machine has no %s of memory left for device %u\n"

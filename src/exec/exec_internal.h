@@ -119,6 +119,7 @@ bool at_buffer_delete_once(at_buffer *b);  // false: it was deleted before
 void at_buffer_unhold(at_buffer *b);
 bool at_buffer_sole_hold(const at_buffer *b);
 void at_copy_bytes(at_pool *p, void *dst, const void *src, size_t n);
+void at_size_print(uint64_t bytes, at_strbuf *out);  // "15.75G", "512B"
 void at_shape_print(at_dtype t, at_dims dims, at_strbuf *out);
 
 // ---- loaded.c

@@ -287,27 +287,32 @@ static at_status wait_for_arguments(const launch *l) {
   return AT_OK;
 }
 
-static void run_task(at_task *t) {
+static at_status run_task(at_task *t) {
   at_status st = wait_for_arguments(&t->l);
-  if (st.err)
-    unhold_all(t->l.args, t->l.loaded->num_inputs);
-  else
-    st = run_launch(&t->l);
+  if (!st.err) return run_launch(&t->l);
+  unhold_all(t->l.args, t->l.loaded->num_inputs);
+  return st;
+}
+
+static void finish_task(at_task *t, at_status st) {
+  unhold_all(t->l.outputs, t->l.loaded->num_outputs);
   at_event_fire(t->done, st);
   at_event_release(t->done);
-  unhold_all(t->l.outputs, t->l.loaded->num_outputs);
   at_loaded_release(t->l.loaded);
   free(t);
 }
 
+// A launch is announced after the chip has moved on: whoever waited for the
+// last one finds the chip idle.
 void at_chip_drain(void *chip) {
   at_chip *c = chip;
-  for (at_task *t; (t = dequeue(c));) {
-    run_task(t);
+  for (at_task *t = dequeue(c), *next; t; t = next) {
+    at_status st = run_task(t);
     atomic_fetch_sub(&c->depth, 1);
+    next = dequeue(c);
     at_chip_notify(c);
+    finish_task(t, st);
   }
-  at_chip_notify(c);
 }
 
 // Back-pressure: a caller that runs far ahead waits for the chip.

@@ -107,6 +107,46 @@ static at_status prepare_op(at_loaded *l, const at_xstep *s, at_op *op) {
   return AT_OK;
 }
 
+// What the program alone needs at once: scratch, and outputs that no donated
+// input brings along.
+static uint64_t program_bytes(const at_loaded *l, const at_hw *hw) {
+  uint64_t n = l->header->temp_bytes;
+  for (uint32_t o = 0; o < l->num_outputs; o++) {
+    const at_xtype *t = at_io_type(l, &l->outputs[o]);
+    const char *kind = at_loaded_string(l, l->outputs[o].memory_kind);
+    bool on_host = *kind == 'p' || *kind == 'u';
+    if (l->outputs[o].alias >= 0 || on_host) continue;
+    n = at_add(n, at_hw_padded_bytes(hw, (at_dtype)t->dtype,
+                                     (at_dims){l->dims + t->dims, t->rank}));
+  }
+  return n;
+}
+
+static at_status check_hbm(const at_loaded *l) {
+  const at_hw *hw = l->runtime->topology.hw;
+  uint64_t need = program_bytes(l, hw), have = hw->hbm_bytes;
+  if (need <= have) return AT_OK;
+  at_strbuf b = {0};
+  at_strbuf_addz(&b, "Ran out of memory in memory space hbm. Used ");
+  at_size_print(need, &b);
+  at_strbuf_addz(&b, " of ");
+  at_size_print(have, &b);
+  at_strbuf_addz(&b, " hbm. Exceeded hbm capacity by ");
+  at_size_print(need - have, &b);
+  at_strbuf_addf(&b, ".\ndetail: %s on %s: temporary values ",
+                 at_loaded_string(l, l->header->name), hw->kind);
+  at_size_print(l->header->temp_bytes, &b);
+  at_strbuf_addz(&b, ", outputs ");
+  at_size_print(need - l->header->temp_bytes, &b);
+  at_strbuf_addz(&b,
+                 " in tiles\nhint: shard over more chips, use a smaller batch "
+                 "or rematerialisation, or name a larger chip in ATOLL_TARGET");
+  at_status st = at_strbuf_status(&b);
+  if (at_ok(st)) st = AT_FAIL(AT_RESOURCE_EXHAUSTED, "%s", b.ptr);
+  at_strbuf_free(&b);
+  return st;
+}
+
 static bool is_small(const at_loaded *l) {
   const at_xheader *h = l->header;
   return !h->has_effects && h->estimated_ns < kSmallNs;
@@ -128,6 +168,7 @@ static at_status prepare(at_loaded *l) {
   l->ops = calloc((size_t)n + 1, sizeof *l->ops);
   if (!l->arg_refs || !l->ops)
     return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory to load a program");
+  AT_TRY(check_hbm(l));
   AT_TRY(load_objects(l));
   const at_xstep *steps = section(l, AT_XS_STEPS);
   for (uint32_t i = 0; i < n; i++) AT_TRY(prepare_op(l, &steps[i], &l->ops[i]));
