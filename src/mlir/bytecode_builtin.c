@@ -346,9 +346,18 @@ at_status at_mbc_builtin_attr(at_mbc *r, at_mcursor *c, const at_mattr **out) {
 static at_status memref(at_mbc *r, at_mcursor *c, bool space, at_mtype *t) {
   const at_mattr *layout;
   if (space) AT_TRY(at_mbc_attr(r, c, &t->space));
-  AT_TRY(at_mbc_svarints(r, c, &t->shape));
+  AT_TRY(at_mbc_shape(r, c, &t->shape));
   AT_TRY(at_mbc_type(r, c, &t->elem));
   AT_TRY(at_mbc_attr(r, c, &layout));
+  // Kinds that text could not tell apart are no layouts and no spaces.
+  bool map = layout->kind == AT_MATTR_AFFINE_MAP;
+  if (!map && layout->kind != AT_MATTR_STRIDED &&
+      layout->kind != AT_MATTR_DIALECT && layout->kind != AT_MATTR_OPAQUE)
+    return at_mbc_fail(r, c, "an impossible memref layout");
+  if (space &&
+      (t->space->kind == AT_MATTR_AFFINE_MAP ||
+       t->space->kind == AT_MATTR_STRIDED || t->space->kind == AT_MATTR_UNIT))
+    return at_mbc_fail(r, c, "an impossible memory space");
   // The identity map is what an absent layout means.
   bool identity = layout->kind == AT_MATTR_AFFINE_MAP && !layout->num_syms &&
                   layout->num_elems == layout->num_dims &&
@@ -373,7 +382,7 @@ static at_status vector(at_mbc *r, at_mcursor *c, bool scalable, at_mtype *t) {
     }
     t->scalable = (at_dims){v, n};
   }
-  AT_TRY(at_mbc_svarints(r, c, &t->shape));
+  AT_TRY(at_mbc_shape(r, c, &t->shape));
   return at_mbc_type(r, c, &t->elem);
 }
 
@@ -393,7 +402,7 @@ static at_status shaped_type(at_mbc *r, at_mcursor *c, uint64_t code,
     case 13:
     case 14:
       if (code == 14) AT_TRY(at_mbc_attr(r, c, &t->encoding));
-      AT_TRY(at_mbc_svarints(r, c, &t->shape));
+      AT_TRY(at_mbc_shape(r, c, &t->shape));
       return at_mbc_type(r, c, &t->elem);
     case 15:
       return at_mbc_type_list(r, c, &t->types, &t->num_types);

@@ -317,7 +317,7 @@ static at_status vhlo_type(at_mbc *r, at_mcursor *c, uint64_t code,
     case 21:
     case 41:
       if (code == 21) AT_TRY(at_mbc_attr(r, c, &t->encoding));
-      AT_TRY(at_mbc_svarints(r, c, &t->shape));
+      AT_TRY(at_mbc_shape(r, c, &t->shape));
       return at_mbc_type(r, c, &t->elem);
     case 23:
     case 42:

@@ -86,3 +86,11 @@ at_status at_mbc_svarints(at_mbc *r, at_mcursor *c, at_dims *out) {
   *out = (at_dims){v, n};
   return AT_OK;
 }
+
+at_status at_mbc_shape(at_mbc *r, at_mcursor *c, at_dims *out) {
+  AT_TRY(at_mbc_svarints(r, c, out));
+  for (uint32_t i = 0; i < out->rank; i++)
+    if (out->ptr[i] < 0 && out->ptr[i] != AT_MDYN)
+      return at_mbc_fail(r, c, "a negative dimension");
+  return AT_OK;
+}

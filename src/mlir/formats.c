@@ -21,6 +21,9 @@ const char *at_mformat_of(const char *op_name) {
   if (f) return f->format;
   // CHLO has three shapes of assembly.
   if (strncmp(op_name, "chlo.", 5)) return NULL;
+  const char *rest = op_name + 5;
+  if (!*rest || rest[strspn(rest, "abcdefghijklmnopqrstuvwxyz0123456789_")])
+    return NULL;
   static const char *const binary[] = {"chlo.next_after", "chlo.polygamma",
                                        "chlo.zeta", "chlo.mulhi"};
   static const char *const none[] = {

@@ -179,6 +179,8 @@ at_status at_mbc_bytes(at_mbc *r, at_mcursor *c, size_t n, at_bytes *out);
 at_status at_mbc_blob(at_mbc *r, at_mcursor *c, at_bytes *out);
 at_status at_mbc_string(at_mbc *r, at_mcursor *c, at_str *out);
 at_status at_mbc_svarints(at_mbc *r, at_mcursor *c, at_dims *out);
+// The same, as a shape: no negative dimension but AT_MDYN.
+at_status at_mbc_shape(at_mbc *r, at_mcursor *c, at_dims *out);
 
 // Indexed attributes and types, from an operation.
 at_status at_mbc_attr(at_mbc *r, at_mcursor *c, const at_mattr **out);

@@ -177,6 +177,11 @@ static bool barrier(at_mprint *p, const at_mop *op) {
   return true;
 }
 
+// Operations with regions do not come here.
+static bool no_regions(at_mprint *p, const at_mop *op) {
+  return op->num_regions == 0;
+}
+
 static const struct notation {
   const char *name, *attrs;
   bool (*print)(at_mprint *p, const at_mop *op);
@@ -191,7 +196,8 @@ static const struct notation {
     {"algorithm", "algorithm ", algorithm},
     {"exponents", "exponent_bits mantissa_bits ", exponents},
     {"target", "call_target_name ", target},
-    {"barrier", "", barrier}};
+    {"barrier", "", barrier},
+    {"regions", "", no_regions}};
 
 static const struct notation *find_notation(at_str name) {
   for (size_t i = 0; i < AT_LEN(notations); i++)
@@ -380,7 +386,8 @@ static bool one_piece(at_mprint *p, const at_mop *op, at_str s,
 static bool tight(at_str s) {
   return s.ptr[0] == ',' || s.ptr[0] == ':' || s.ptr[0] == '{' ||
          s.ptr[0] == ')' || s.ptr[0] == ']' || s.ptr[0] == '(' ||
-         at_str_is(s, "!precision") || at_str_is(s, "!algorithm");
+         at_str_is(s, "!precision") || at_str_is(s, "!regions") ||
+         at_str_is(s, "!algorithm");
 }
 
 bool at_mprint_format(at_mprint *p, const at_mop *op, const char *format) {

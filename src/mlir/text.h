@@ -92,6 +92,7 @@ at_status at_mtext_dialect_attr(at_mtext *t, const at_mattr **out);
 // The body of a known attribute, "<...>" with its brackets.
 at_status at_mtext_codec(at_mtext *t, const at_mcodec *k, const at_mattr **out);
 at_status at_mtext_sdy(at_mtext *t, const at_mcodec *k, const at_mattr **out);
+char *at_mtext_one_line(at_mtext *t, at_str body);  // NULL: no memory
 at_status at_mtext_opaque(at_mtext *t, const char **dialect, at_bytes *bytes);
 at_status at_mtext_conv(at_mtext *t, const at_mattr **out);
 at_status at_mtext_affine_map(at_mtext *t, const at_mattr **out);

@@ -13,6 +13,40 @@ static at_status array_of_attrs(at_mtext *t, const at_mattr **out) {
              : at_mtext_fail(t, "a list of attributes is expected");
 }
 
+// (1)2, as a field of an axis.
+static at_status sub_axis(at_mtext *t, const at_mattr **out) {
+  at_mattr *a;
+  int64_t v[2];
+  at_mnamed_vec f = {0};
+  AT_TRY(at_mtext_expect(t, "("));
+  AT_TRY(at_mtext_i64(t, &v[0]));
+  AT_TRY(at_mtext_expect(t, ")"));
+  AT_TRY(at_mtext_i64(t, &v[1]));
+  AT_TRY_ALLOC(a, at_mattr_make(&t->c, AT_MATTR_DIALECT));
+  AT_TRY_ALLOC(a->name,
+               at_mctx_intern(&t->c, AT_STR("stablehlo.sub_axis_info")));
+  AT_TRY(at_mnamed_add(t, &f, "pre_size", at_mattr_make_i64(&t->c, v[0])));
+  AT_TRY(at_mnamed_add(t, &f, "size", at_mattr_make_i64(&t->c, v[1])));
+  a->fields = f.ptr;
+  a->num_elems = 2;
+  *out = a;
+  return AT_OK;
+}
+
+// [<name = "x", size = 2>], as a field of a mesh.
+static at_status mesh_axes(at_mtext *t, const at_mattr **out) {
+  at_mattr_vec v = {0};
+  AT_TRY(at_mtext_expect(t, "["));
+  do {
+    const at_mattr *one;
+    AT_TRY(at_mtext_codec(t, at_mcodec_by_name(AT_STR("stablehlo.mesh_axis")),
+                          &one));
+    if (!at_vec_push(t->c.arena, &v, one)) return AT_NO_MEMORY("axes");
+  } while (at_mtext_accept(t, ","));
+  AT_TRY_ALLOC(*out, at_mattr_make_array(&t->c, v.ptr, v.len));
+  return at_mtext_expect(t, "]");
+}
+
 static at_status codec_field(at_mtext *t, const at_mcodec *k, char kind,
                              const at_mattr **out) {
   int64_t v;
@@ -59,6 +93,8 @@ static at_status codec_field(at_mtext *t, const at_mcodec *k, char kind,
       AT_TRY_ALLOC(*out, at_mattr_make_str(&t->c, s));
       return AT_OK;
     default:
+      if (at_mtext_at(t, "(")) return sub_axis(t, out);
+      if (at_mtext_at(t, "[<")) return mesh_axes(t, out);
       return at_mtext_read_attr(t, out);
   }
 }
@@ -83,9 +119,11 @@ static at_status struct_body(at_mtext *t, const at_mcodec *k, at_mattr *a) {
   const at_mattr *values[16] = {0};
   at_mfield f;
   AT_TRY(at_mtext_expect(t, "<"));
+  at_mtext_accept_word(t, "raw");  // of convolutions
   if (!at_mtext_at(t, ">")) {
     do {
       at_str w;
+      if (at_mtext_at(t, ">")) break;  // a comma may end the list
       if (!at_mtext_word(t, &w)) return at_mtext_fail(t, "a field is expected");
       size_t i = 0;
       const char *l = k->layout;
@@ -130,7 +168,8 @@ static at_status enum_word(at_mtext *t, const at_mcodec *k, at_mattr *a) {
 at_status at_mtext_codec(at_mtext *t, const at_mcodec *k,
                          const at_mattr **out) {
   if (strncmp(k->name, "sdy.", 4) == 0) return at_mtext_sdy(t, k, out);
-  if (strcmp(k->name, "stablehlo.conv") == 0) {
+  bool conv = strcmp(k->name, "stablehlo.conv") == 0;
+  if (conv && (at_mtext_at(t, "<[") || at_mtext_at(t, "< ["))) {
     AT_TRY(at_mtext_expect(t, "<"));
     AT_TRY(at_mtext_conv(t, out));
     return at_mtext_expect(t, ">");
@@ -139,7 +178,12 @@ at_status at_mtext_codec(at_mtext *t, const at_mcodec *k,
   AT_TRY_ALLOC(a, at_mattr_make(&t->c, AT_MATTR_DIALECT));
   AT_TRY_ALLOC(a->name, at_mctx_intern(&t->c, at_str_of(k->name)));
   *out = a;
-  if (*k->layout) return struct_body(t, k, a);
+  if (*k->layout) {
+    AT_TRY(struct_body(t, k, a));
+    return conv && !at_mconv_valid(a)
+               ? at_mtext_fail(t, "convolution dimensions do not fit")
+               : AT_OK;
+  }
   AT_TRY(at_mtext_expect(t, "<"));
   AT_TRY(enum_word(t, k, a));
   return at_mtext_expect(t, ">");
@@ -233,12 +277,20 @@ static at_status bounds(at_mtext *t, const at_mattr **out) {
   return AT_OK;
 }
 
+// A copy without line breaks, after which something could look like an alias.
+char *at_mtext_one_line(at_mtext *t, at_str body) {
+  char *copy = at_arena_str(t->c.arena, body);
+  for (size_t i = 0; copy && i < body.len; i++)
+    if (isspace((unsigned char)copy[i])) copy[i] = ' ';
+  return copy;
+}
+
 static at_status unknown(at_mtext *t, at_str name, at_str body,
                          const at_mattr **out) {
   at_mattr *a;
   AT_TRY_ALLOC(a, at_mattr_make(&t->c, AT_MATTR_DIALECT));
   AT_TRY_ALLOC(a->name, at_mctx_intern(&t->c, name));
-  a->str = (at_str){at_arena_str(t->c.arena, body), body.len};
+  a->str = (at_str){at_mtext_one_line(t, body), body.len};
   *out = a;
   return a->str.ptr ? AT_OK : AT_NO_MEMORY("attribute");
 }

@@ -41,7 +41,7 @@ static at_status read_slice(at_mtext *t, at_mopstate *s) {
 static at_status read_padding(at_mtext *t, at_mopstate *s) {
   at_mi64_vec v = {0};
   AT_TRY(at_mtext_expect(t, "["));
-  bool flat = !at_mtext_at(t, "[");
+  bool flat = !at_mtext_at(t, "[") && !at_mtext_at(t, "]");
   if (!at_mtext_accept(t, "]")) {
     do {
       int64_t one;
@@ -251,6 +251,14 @@ static at_status read_conv(at_mtext *t, at_mopstate *s) {
   return add(t, s, "dimension_numbers", a);
 }
 
+// ({...}, {...}) or nothing.
+static at_status read_regions(at_mtext *t, at_mopstate *s) {
+  if (!at_mtext_accept(t, "(")) return AT_OK;
+  do AT_TRY(at_mtext_region(t, s, NULL));
+  while (at_mtext_accept(t, ","));
+  return at_mtext_expect(t, ")");
+}
+
 static at_status notation(at_mtext *t, at_mopstate *s, at_str name) {
   static const struct {
     const char *name;
@@ -259,7 +267,7 @@ static at_status notation(at_mtext *t, at_mopstate *s, at_str name) {
              {"window", read_window},       {"precision", read_precision},
              {"dotdims", read_dotdims},     {"algorithm", read_algorithm},
              {"exponents", read_exponents}, {"target", read_target},
-             {"barrier", read_barrier}};
+             {"barrier", read_barrier},     {"regions", read_regions}};
   for (size_t i = 0; i < AT_LEN(all); i++)
     if (at_str_is(name, all[i].name)) return all[i].read(t, s);
   return AT_FAIL(AT_INTERNAL, "no such notation");
@@ -602,6 +610,8 @@ at_status at_mtext_pretty(at_mtext *t, at_mopstate *s, bool *known) {
              {"func.return", read_return},
              {"stablehlo.constant", read_constant},
              {"chlo.constant", read_constant},
+             {"sdy.constant", read_constant},
+             {"arith.constant", read_constant},
              {"stablehlo.while", read_while},
              {"stablehlo.reduce", read_reduce}};
   const char *name = s->op->name;

@@ -407,6 +407,29 @@ static at_status named(at_mtext *t, at_mopstate *s, const char *name,
   return at_mnamed_add(t, &s->attrs, name, v);
 }
 
+// %x sharding=<@mesh, ..> : type
+static at_status edge(at_mtext *t, at_mopstate *s) {
+  AT_TRY(at_mtext_need_operand(t, &s->operands));
+  if (at_mtext_at(t, "sharding")) AT_TRY(named(t, s, "sharding", sharding));
+  return same_type(t, s);
+}
+
+static at_status direction(at_mtext *t, const at_mattr **out) {
+  static const char *const names[] = {"NONE", "FORWARD", "BACKWARD", "BOTH"};
+  for (int i = 0; i < 4; i++)
+    if (at_mtext_accept_word(t, names[i])) {
+      AT_TRY_ALLOC(*out, at_mattr_make_int(&t->c, &at_mtype_i32, i));
+      return AT_OK;
+    }
+  return at_mtext_fail(t, "a direction is expected");
+}
+
+static at_status propagation_barrier(at_mtext *t, at_mopstate *s) {
+  AT_TRY(at_mtext_need_operand(t, &s->operands));
+  AT_TRY(named(t, s, "allowed_direction", direction));
+  return same_type(t, s);
+}
+
 static at_status body(at_mtext *t, at_mopstate *s) {
   at_marg_vec args = {0};
   AT_TRY(at_mtext_expect(t, "("));
@@ -461,7 +484,7 @@ static at_status group(at_mtext *t, at_mopstate *s) {
   return at_mtext_resolve(t, s, &type, 1);
 }
 
-static at_status yield(at_mtext *t, at_mopstate *s) {
+static at_status read_return(at_mtext *t, at_mopstate *s) {
   AT_TRY(at_mtext_opt_dict(t, &s->attrs));
   AT_TRY(at_mtext_operands(t, &s->operands));
   at_mtype_vec types = {0};
@@ -504,7 +527,10 @@ at_status at_mtext_sdy_op(at_mtext *t, at_mopstate *s, bool *known) {
              {"manual_computation", manual_computation},
              {"named_computation", named_computation},
              {"sharding_group", group},
-             {"return", yield}};
+             {"data_flow_edge", edge},
+             {"func_data_flow_edge", edge},
+             {"propagation_barrier", propagation_barrier},
+             {"return", read_return}};
   const char *name = s->op->name + 4;  // past "sdy."
   *known = true;
   for (size_t i = 0; i < AT_LEN(ops); i++)

@@ -128,8 +128,11 @@ static at_status memref(at_mtext *t, const at_mtype **out) {
     AT_TRY(at_mtext_read_attr(t, &a));
     bool layout = a->kind == AT_MATTR_AFFINE_MAP || a->kind == AT_MATTR_STRIDED;
     // A dialect's layout stands first, its memory space second.
-    layout |= a->kind == AT_MATTR_DIALECT && !m->layout && !m->space &&
-              m->kind == AT_MTYPE_MEMREF && at_mtext_at(t, ",");
+    layout |= (a->kind == AT_MATTR_DIALECT || a->kind == AT_MATTR_OPAQUE) &&
+              !m->layout && !m->space && m->kind == AT_MTYPE_MEMREF &&
+              at_mtext_at(t, ",");
+    // In place of an absent space.
+    if (a->kind == AT_MATTR_UNIT) continue;
     if (layout && !m->layout && m->kind == AT_MTYPE_MEMREF) {
       m->layout = a;
     } else if (!m->space) {
@@ -386,8 +389,7 @@ static at_status dialect_type(at_mtext *t, const at_mtype **out) {
   }
   AT_TRY_ALLOC(m->name, at_mctx_intern(&t->c, name));
   if (body.len)
-    AT_TRY_ALLOC(m->bytes.ptr,
-                 at_arena_copy(t->c.arena, body.ptr, body.len, 1));
+    AT_TRY_ALLOC(m->bytes.ptr, (uint8_t *)at_mtext_one_line(t, body));
   m->bytes.len = body.len;
   return AT_OK;
 }
