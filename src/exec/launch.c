@@ -84,6 +84,7 @@ static void unhold_all(at_buffer *const *b, uint32_t n) {
 static at_status take_arguments(const at_loaded *l, const at_launch *in,
                                 bool *donated) {
   uint32_t n = 0;
+  bool any = false;
   at_status st = AT_OK;
   for (; n < in->num_args; n++) {
     if (!matches(l, n, in->args[n], in->chip)) {
@@ -106,6 +107,16 @@ static at_status take_arguments(const at_loaded *l, const at_launch *in,
                    i, at_loaded_string(l, l->header->name));
       goto fail;
     }
+    any |= donated[i];
+  }
+  for (uint32_t i = 0; any && i < n; i++) {
+    if (donated[i] || !at_buffer_is_deleted(in->args[i])) continue;
+    st = AT_FAIL(AT_INVALID_ARGUMENT,
+                 "Attempt to donate a buffer which is also used by the same "
+                 "call to Execute() (argument %u of %s)\n"
+                 "hint: f(donate(a), a) cannot work; pass a copy",
+                 i, at_loaded_string(l, l->header->name));
+    goto fail;
   }
   return AT_OK;
 fail:

@@ -237,6 +237,10 @@ at_status at_pjrt_compile(const PJRT_Program *program, at_bytes options,
   at_bytes source = {(const uint8_t *)program->code, program->code_size};
   at_bytes executable = {0}, options_copy = {0}, source_copy = {0};
   at_compile_options o = {.request = options};
+  // Before the work of compiling: options that are wrong are the cheaper error.
+  at_pjrt_options parsed;
+  AT_TRY(at_pjrt_options_parse(options, &parsed));
+  at_pjrt_options_free(&parsed);
   at_status st;
   AT_TRY_GOTO(st, bytes_copy(options, &options_copy), fail);
   AT_TRY_GOTO(st, bytes_copy(source, &source_copy), fail);

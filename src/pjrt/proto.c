@@ -1,6 +1,7 @@
 // The few protocol buffers that cross the edge, read and written by hand:
 // CompileOptionsProto, DeviceAssignmentProto, ShapeProto.
 #include <stdlib.h>
+#include <strings.h>
 
 #include "pjrt/pjrt_internal.h"
 
@@ -118,6 +119,83 @@ static at_status read_build_options(at_bytes in, at_pjrt_options *o) {
   return assignment.len ? read_assignment(assignment, o) : AT_OK;
 }
 
+// ---- Overrides: what `compiler_options` of jax.jit becomes
+// -------------------------
+
+typedef enum override_kind { OPT_BOOL, OPT_INT, OPT_FLOAT } override_kind;
+
+// Options that are checked for their type. Any other name that starts with
+// "xla_" is XLA's business and is accepted: programs carry flags for compilers
+// that are not here.
+static const struct {
+  const char *name;
+  override_kind kind;
+} known_options[] = {
+    {"exec_time_optimization_effort", OPT_FLOAT},
+    {"memory_fitting_effort", OPT_FLOAT},
+    {"optimization_level", OPT_INT},
+    {"memory_fitting_level", OPT_INT},
+    {"num_replicas", OPT_INT},
+    {"num_partitions", OPT_INT},
+    {"use_spmd_partitioning", OPT_BOOL},
+    {"use_auto_spmd_partitioning", OPT_BOOL},
+    {"use_shardy_partitioner", OPT_BOOL},
+    {"deduplicate_hlo", OPT_BOOL},
+    {"alias_passthrough_params", OPT_BOOL},
+    {"xla_embed_ir_in_executable", OPT_BOOL},
+    {"xla_dump_hlo_as_text", OPT_BOOL},
+    {"xla_tpu_enable_latency_hiding_scheduler", OPT_BOOL},
+};
+
+static const char *const kind_names[] = {"bool", "int", "float"};
+
+static bool text_is(override_kind kind, at_str text) {
+  char z[64], *end;
+  if (text.len == 0 || text.len >= sizeof z) return false;
+  memcpy(z, text.ptr, text.len);
+  z[text.len] = 0;
+  if (kind == OPT_BOOL)
+    return !strcasecmp(z, "true") || !strcasecmp(z, "false") ||
+           !strcmp(z, "1") || !strcmp(z, "0");
+  if (kind == OPT_INT)
+    (void)strtoll(z, &end, 10);
+  else
+    (void)strtod(z, &end);
+  return *end == 0;
+}
+
+// A map entry: key 1, and in 2 one of string 1, bool 2, int 3, double 4.
+static at_status check_override(at_bytes in) {
+  at_str name = {0}, text = {0};
+  bool is_text = false;
+  while (in.len) {
+    field f;
+    if (!read_field(&in, &f)) return MALFORMED("env_option_overrides");
+    if (f.number == 1) name = (at_str){(const char *)f.bytes.ptr, f.bytes.len};
+    for (at_bytes v = f.bytes; f.number == 2 && v.len;) {
+      field g;
+      if (!read_field(&v, &g)) return MALFORMED("env_option_overrides");
+      if (g.number != 1 || g.wire != WIRE_BYTES) continue;
+      is_text = true;
+      text = (at_str){(const char *)g.bytes.ptr, g.bytes.len};
+    }
+  }
+  int shown = (int)AT_MIN(name.len, 200u);
+  for (size_t i = 0; i < AT_LEN(known_options); i++) {
+    if (!at_str_is(name, known_options[i].name)) continue;
+    if (is_text && !text_is(known_options[i].kind, text))
+      return AT_FAIL(AT_INVALID_ARGUMENT,
+                     "While setting option %.*s, '%.*s' is not a valid %s "
+                     "value.",
+                     shown, name.ptr, (int)AT_MIN(text.len, 200u), text.ptr,
+                     kind_names[known_options[i].kind]);
+    return AT_OK;
+  }
+  if (at_str_starts(name, "xla_")) return AT_OK;
+  return AT_FAIL(AT_INVALID_ARGUMENT, "No such compile option: '%.*s'", shown,
+                 name.ptr ? name.ptr : "");
+}
+
 at_status at_pjrt_options_parse(at_bytes in, at_pjrt_options *out) {
   at_pjrt_options o = {
       .num_replicas = 1, .num_partitions = 1, .device_ordinal = -1};
@@ -131,6 +209,8 @@ at_status at_pjrt_options_parse(at_bytes in, at_pjrt_options *out) {
     if (f.number == 4) o.portable = f.value != 0;
     if (f.number == 3 && f.wire == WIRE_BYTES)
       AT_TRY_GOTO(st, read_build_options(f.bytes, &o), out);
+    if (f.number == 7 && f.wire == WIRE_BYTES)
+      AT_TRY_GOTO(st, check_override(f.bytes), out);
   }
 out:
   if (!at_ok(st)) {
