@@ -296,11 +296,14 @@ static bool fusible(const fuser *f, at_value v) {
 
 static at_status visit(fuser *f, fuse_node *d) {
   if (d->cls == FUSE_CONST) return AT_OK;
-  if (d->cls == FUSE_REDUCE)
-    return new_cluster(f, d) ? AT_OK : AT_NO_MEMORY("fuse");
   cluster_vec s = {0};
   bool ext;
   AT_TRY(users_of(f, d, &s, &ext));
+  if (d->cls == FUSE_REDUCE) {
+    if (s.len == 1 && !ext && fuse_can_precede(f, d, s.ptr[0]))
+      return fuse_precede(f, d, s.ptr[0]);
+    return new_cluster(f, d) ? AT_OK : AT_NO_MEMORY("fuse");
+  }
   AT_TRY(merge_users(f, d, &s));
   // A reshape of something that is stored is a view of it.
   bool view = d->n->op == AT_OP_RESHAPE && !fusible(f, d->n->operands[0]);

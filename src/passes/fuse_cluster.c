@@ -165,6 +165,56 @@ at_status fuse_join(fuser *f, fuse_node *d, fuse_cluster *cl, bool output) {
   return AT_OK;
 }
 
+// ---- Reduces with elementwise steps after them
+// -------------------------------
+static bool in_tail(const fuse_cluster *cl, const fuse_member *m) {
+  uint64_t sig = cl->reduce ? FUSE_TAIL_SIG : FUSE_ROOT_SIG;
+  return m->num_sigs == 1 && m->sigs[0] == sig;
+}
+
+bool fuse_can_precede(fuser *f, fuse_node *d, const fuse_cluster *cl) {
+  const at_type *in = at_value_type(d->n->operands[0]), *out = &d->n->types[0];
+  if (d->n->num_results != 1) return false;
+  if (cl->reduce &&
+      (!at_dims_eq(at_type_dims(in), at_type_dims(cl->space)) ||
+       !at_dims_eq(cl->reduced, at_node_ints(d->n, AT_ATTR_DIMENSIONS))))
+    return false;
+  if (!cl->reduce && !at_dims_eq(at_type_dims(out), at_type_dims(cl->space)))
+    return false;
+  for (size_t i = 0; i < cl->members.len; i++) {
+    const fuse_member *m = &cl->members.ptr[i];
+    at_op op = m->node->n->op;
+    bool uses = false;
+    for (uint32_t k = 0; k < m->node->n->num_operands; k++)
+      uses |= m->node->n->operands[k].node == d->n;
+    if (uses && !(in_tail(cl, m) && at_op_is(op, AT_ELEMENTWISE))) return false;
+    if (!cl->reduce && !(in_tail(cl, m) && (at_op_is(op, AT_ELEMENTWISE) ||
+                                            op == AT_OP_BROADCAST_IN_DIM)))
+      return false;
+  }
+  return cl->work + 1 <= FUSE_MAX_WORK &&
+         count_operands(cl, d, f) <= FUSE_MAX_OPERANDS;
+}
+
+at_status fuse_precede(fuser *f, fuse_node *d, fuse_cluster *cl) {
+  if (!cl->reduce) {
+    for (size_t i = 0; i < cl->members.len; i++)
+      cl->members.ptr[i].sigs[0] = FUSE_TAIL_SIG;
+    cl->reduce = true;
+    cl->space = at_value_type(d->n->operands[0]);
+    cl->reduced = at_node_ints(d->n, AT_ATTR_DIMENSIONS);
+  }
+  fuse_member m = {.node = d,
+                   .evals = at_type_elements(cl->space),
+                   .sigs = {FUSE_ROOT_SIG},
+                   .num_sigs = 1};
+  cl->work++;
+  if (!at_vec_push(f->arena, &cl->members, m) ||
+      !at_vec_push(f->arena, &d->in, cl))
+    return AT_NO_MEMORY("fuse");
+  return AT_OK;
+}
+
 // ---- Clusters side by side -------------------------------------------------
 static bool mergeable(fuser *f, fuse_cluster *a, fuse_cluster *b) {
   if (a == b || a->reduce != b->reduce) return false;

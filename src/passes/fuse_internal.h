@@ -5,6 +5,7 @@
 #include "passes/passes_internal.h"
 
 #define FUSE_ROOT_SIG 1ull
+#define FUSE_TAIL_SIG 2ull  // elements of reduced results, after a reduce
 enum {
   FUSE_MAX_WORK = 192,  // emitted ops of a fusion, repeats included
   FUSE_MAX_OPERANDS = 24,
@@ -36,7 +37,7 @@ typedef struct fuse_member {
 
 struct fuse_cluster {
   fuse_cluster *into;  // merged into another, else NULL
-  bool reduce;
+  bool reduce;  // with or without elementwise steps on the reduced results
   const at_type *space;  // the loop's shape: result, or the reduce's input
   at_dims reduced;       // dimensions, for REDUCE
   AT_VEC(fuse_member) members;
@@ -81,6 +82,9 @@ bool fuse_output_cycles(fuser *f, fuse_node *d, const fuse_cluster *cl);
 bool fuse_can_join(fuser *f, fuse_node *d, fuse_cluster *cl, fuse_member *out);
 // And be one of its results?
 bool fuse_can_output(fuser *f, fuse_node *d, fuse_cluster *cl);
+// May the reduce d come before cl, all of whose work is on d's result?
+bool fuse_can_precede(fuser *f, fuse_node *d, const fuse_cluster *cl);
+at_status fuse_precede(fuser *f, fuse_node *d, fuse_cluster *cl);
 at_status fuse_join(fuser *f, fuse_node *d, fuse_cluster *cl, bool output);
 at_status fuse_merge(fuser *f, fuse_cluster *a, fuse_cluster *b, bool *merged);
 // Turns clusters into FUSION nodes.
