@@ -187,7 +187,9 @@ static at_status add_node(at_arena *a, const at_node *n, double times, at_cg_cos
   for (uint32_t i = 0; i < n->num_operands; i++)
     see_type(c, at_value_type(n->operands[i]));
   double trips = inner_trips(n) * times;
-  c->ops += weight(n) * (n->num_regions ? times : trips);
+  double w = weight(n) * (n->num_regions ? times : trips);
+  c->ops += w;
+  if (n->num_results && register_bytes(n->types[0].dtype) > 4) c->wide_ops += w;
   if (at_op_of(n->op)->cost == AT_COST_TRANSCENDENTAL) c->heavy = true;
   if (n->op == AT_OP_WHILE || n->op == AT_OP_IF || n->op == AT_OP_CASE ||
       n->op == AT_OP_RAGGED_DOT)
@@ -229,7 +231,10 @@ bool at_reducer_vectorizes(const at_comp *c) {
 uint32_t at_lanes_for(uint64_t cpu, const at_cg_cost *c) {
   if (!c->vector) return 1;
   uint32_t bytes = cpu & AT_CPU_AVX512 ? 64 : 32;
-  return AT_MAX(1, bytes / AT_MAX(1, c->widest));
+  // A few wide values (an index, say) do not halve the lanes of everything else.
+  uint32_t widest = c->widest;
+  if (widest == 8 && c->wide_ops < 0.2 * c->ops) widest = 4;
+  return AT_MAX(1, bytes / AT_MAX(1, widest));
 }
 
 double at_cg_cost_ns(const at_cg_cost *c, uint32_t lanes) {

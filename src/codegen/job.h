@@ -81,6 +81,7 @@ typedef struct at_cg_cost {
   double scalar;     // operations that have no vector form
   double bytes;      // moved an element
   uint32_t widest;   // register bytes of the widest type
+  double wide_ops;   // part of ops on types of 8 bytes and more
   bool vector;       // everything has a vector form
   bool heavy;        // has transcendental functions
   int64_t elements;  // of the largest value seen
