@@ -1,5 +1,5 @@
 // Reductions, windows, scans, sorts, top-k, map.
-#include <stdlib.h>
+#include <math.h>
 
 #include "hlo/eval_internal.h"
 
@@ -328,9 +328,14 @@ AT_EVAL(sort) {
 
 // ---- Top-k -----------------------------------------------------------------
 
-// Whether element b beats element a: floats by total order, so that NaN is
-// largest.
+// Whether element b beats element a. NaN is the largest, whatever its sign,
+// which machines choose differently; other floats go by total order.
 static bool beats(const at_literal *l, int64_t b, int64_t a, bool largest) {
+  if (at_is_float(l->type.dtype)) {
+    bool nan_a = isnan(at_literal_float(l, a));
+    bool nan_b = isnan(at_literal_float(l, b));
+    if (nan_a || nan_b) return nan_a != nan_b && nan_b == largest;
+  }
   static const at_attr attrs[3] = {
       {.id = AT_ATTR_COMPARISON_DIRECTION, .i = AT_GT},
       {.id = AT_ATTR_COMPARE_TYPE, .i = AT_CMP_TOTALORDER},

@@ -8,8 +8,6 @@
 #include <cmocka.h>
 // clang-format on
 
-#include <math.h>
-
 #include "hlo/hlo.h"
 
 static void test_build(void **state) {
@@ -51,10 +49,156 @@ static void test_table(void **state) {
   assert_null(at_enum_text(AT_ATTR_COMPARISON_DIRECTION, 6));
 }
 
+static at_module *parse(at_arena *a, const char *body) {
+  at_module *m;
+  const char *text = at_arena_printf(
+      a, "hlo module \"m\" entry=\"main\" {\nfunc \"main\" %s\n}\n", body);
+  at_status s = at_hlo_parse(at_str_of(text), a, &m);
+  if (!at_ok(s)) fail_msg("%s", at_status_message(s));
+  return m;
+}
+
+// A clone is verified inside another function and maps what it captures.
+static void test_clone(void **state) {
+  at_arena *a = at_arena_create();
+  at_module *m =
+      parse(a,
+            "(%0: f32[2], %1: i1[]) -> (f32[2]) { %2 = tanh %0 : f32[2] "
+            "%3 = if %1 (() { %4 = add %2, %0 : f32[2] return %4 }, "
+            "() { return %2 }) : f32[2] return %3 }");
+  at_map map = at_map_in(a);
+  at_comp *copy, *f;
+  assert_true(at_ok(at_comp_clone(m, m->entry, &map, &copy)));
+  assert_int_equal(copy->num_params, 2);
+  at_node *tanh = m->entry->params[1]->next;
+  at_node **mapped = (at_node **)at_map_find_ptr(&map, tanh);
+  assert_non_null(mapped);
+  assert_ptr_equal((*mapped)->parent, copy);
+  assert_ptr_equal(copy->last->regions[1]->results[0].node, *mapped);
+  // As the body of a fusion, it makes a valid module.
+  assert_true(at_ok(at_comp_create(m, AT_STR("f"), NULL, &f)));
+  at_value p[2], r;
+  for (int i = 0; i < 2; i++)
+    assert_true(
+        at_ok(at_build_param(f, copy->params[i]->types[0], NULL, &p[i])));
+  at_node_desc d = {.op = AT_OP_FUSION,
+                    .operands = p,
+                    .num_operands = 2,
+                    .regions = &copy,
+                    .num_regions = 1};
+  assert_true(at_ok(at_build(f, NULL, &d, &r.node)));
+  r.index = 0;
+  assert_true(at_ok(at_comp_return(f, &r, 1)));
+  at_status s = at_verify(m, "clone");
+  if (!at_ok(s)) fail_msg("%s", at_status_message(s));
+  // A region belongs to one node.
+  s = at_build(f, NULL, &d, NULL);
+  assert_int_equal(at_code_take(s), AT_INVALID_ARGUMENT);
+  at_arena_destroy(a);
+}
+
+static void test_rewrites(void **state) {
+  at_arena *a = at_arena_create();
+  at_module *m = parse(
+      a,
+      "(%0: f32[2], %1: i1[]) -> (f32[2], f32[2]) { %2 = tanh %0 : f32[2] "
+      "%3 = sine %0 : f32[2] %5 = if %1 (() { %4 = add %2, %0 : f32[2] "
+      "return %4 }, () { return %2 }) : f32[2] return %5, %2 }");
+  at_node *tanh = m->entry->params[1]->next, *sine = tanh->next;
+  // The uses inside regions and among the results follow.
+  at_replace_uses(m->entry, (at_value){tanh, 0}, (at_value){sine, 0});
+  at_node_remove(tanh);
+  assert_ptr_equal(m->entry->params[1]->next, sine);
+  assert_ptr_equal(m->entry->results[1].node, sine);
+  assert_ptr_equal(m->entry->last->regions[1]->results[0].node, sine);
+  assert_true(at_ok(at_verify(m, NULL)));
+  at_value v;
+  assert_true(at_ok(at_build_op(m->entry, sine, AT_OP_COSINE,
+                                &sine->operands[0], 1, NULL, &v)));
+  assert_ptr_equal(v.node->next, sine);
+  at_node_move_before(v.node, m->entry->last);
+  assert_ptr_equal(sine->next, v.node);
+  at_node_move_before(v.node, NULL);
+  assert_ptr_equal(m->entry->last, v.node);
+  assert_true(at_ok(at_verify(m, NULL)));
+  at_arena_destroy(a);
+}
+
+static void test_attributes(void **state) {
+  at_arena *a = at_arena_create();
+  at_module *m = parse(a,
+                       "(%0: f32[2,3]) -> (f32[6]) { %1 = slice %0 "
+                       "{start_indices=[0,0], limit_indices=[2,3], "
+                       "strides=[1,1]} : f32[2,3] %2 = reshape %1 : f32[6] "
+                       "return %2 }");
+  at_node *n = m->entry->first->next;
+  assert_int_equal(at_node_ints(n, AT_ATTR_LIMIT_INDICES).ptr[1], 3);
+  assert_int_equal(at_node_ints(n, AT_ATTR_PERMUTATION).rank, 0);
+  assert_int_equal(at_node_int(n, AT_ATTR_K, 17), 17);
+  assert_null(at_node_literal(n));
+  const int64_t strides[] = {1, 3};
+  at_attr set = {.id = AT_ATTR_STRIDES, .ints = {strides, 2}};
+  assert_true(at_ok(at_node_set_attr(n, set)));
+  assert_int_equal(at_node_ints(n, AT_ATTR_STRIDES).ptr[1], 3);
+  assert_int_equal(at_code_take(at_verify(m, NULL)), AT_INVALID_ARGUMENT);
+  at_attr sharding = {.id = AT_ATTR_SHARDING, .s = AT_STR("{replicated}")};
+  assert_true(at_ok(at_node_set_attr(n, sharding)));
+  assert_true(at_str_is(at_node_str(n, AT_ATTR_SHARDING), "{replicated}"));
+  at_attr wrong = {.id = AT_ATTR_K, .i = 1};
+  assert_int_equal(at_code_take(at_node_set_attr(n, wrong)),
+                   AT_INVALID_ARGUMENT);
+  at_arena_destroy(a);
+}
+
+static void test_text(void **state) {
+  at_arena *a = at_arena_create();
+  at_module *m = parse(a,
+                       "(%0: f32[2]) -> (f32[2]) { %1 = tanh %0 : f32[2] "
+                       "@\"f.py\":3:7(\"jit(f)/tanh\") return %1 }");
+  at_strbuf b = {0};
+  at_node_describe(&b, m->entry->last);
+  assert_string_equal(b.ptr, "%1 = tanh f32[2] at f.py:3:7 (jit(f)/tanh)");
+  at_strbuf_free(&b);
+  at_loc_print(&b, NULL);
+  assert_string_equal(b.ptr, "unknown");
+  at_strbuf_free(&b);
+  const int64_t dims[] = {AT_DYN, 3}, bounds[] = {8, AT_DYN};
+  at_type t = {.dtype = AT_C64, .rank = 2, .dims = dims, .bounds = bounds};
+  at_type_print(&b, &t);
+  assert_string_equal(b.ptr, "complex<f32>[?<=8,3]");
+  at_strbuf_free(&b);
+  at_arena_destroy(a);
+}
+
+static void test_sizes(void **state) {
+  const int64_t huge[] = {INT64_MAX, 2}, empty[] = {INT64_MAX, 2, 0};
+  at_type t = {.dtype = AT_F64, .rank = 2, .dims = huge};
+  assert_int_equal(at_type_elements(&t), INT64_MAX);
+  assert_int_equal(at_type_bytes(&t), SIZE_MAX);
+  t = (at_type){.dtype = AT_F64, .rank = 3, .dims = empty};
+  assert_int_equal(at_type_bytes(&t), 0);
+  at_arena *a = at_arena_create();
+  const at_literal *l;
+  t = (at_type){.dtype = AT_F64, .rank = 2, .dims = huge};
+  assert_int_equal(at_code_take(at_literal_make(a, t, NULL, false, false, &l)),
+                   AT_RESOURCE_EXHAUSTED);
+  uint8_t byte;
+  at_store_int(AT_S4, &byte, 13);
+  assert_int_equal(byte, 0xfd);
+  assert_int_equal(at_load_int(AT_S4, &byte), -3);
+  at_store_int(AT_U2, &byte, -1);
+  assert_int_equal(byte, 3);
+  at_store_int(AT_PRED, &byte, 256);
+  assert_int_equal(byte, 1);
+  at_arena_destroy(a);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_build),
-      cmocka_unit_test(test_table),
+      cmocka_unit_test(test_build),      cmocka_unit_test(test_table),
+      cmocka_unit_test(test_clone),      cmocka_unit_test(test_rewrites),
+      cmocka_unit_test(test_attributes), cmocka_unit_test(test_text),
+      cmocka_unit_test(test_sizes),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
