@@ -116,6 +116,11 @@ static at_status inline_comp(inliner *w, at_comp *c, at_map *state) {
 }
 
 at_status at_pass_inline(at_module *m, const at_pass_options *o) {
+  if (!m->entry)
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "module \"%s\" has no entry function\n"
+                   "hint: the function that runs is the public one, \"main\"",
+                   m->name);
   inliner w = {.rw = {.m = m, .o = o}, .budget = 4u << 20};
   at_map state = at_map_in(m->arena);
   at_aux_clear(m);
