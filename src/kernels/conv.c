@@ -1,21 +1,24 @@
-// CONV: every convolution is a product whose A is gathered from the input while it is
-// packed (no im2col matrix exists): rows are output positions, k runs over the window
-// and the input features, groups are a batch. Depthwise f32 has a loop of its own.
+// CONV: every convolution is a product whose A is gathered from the input while
+// it is packed (no im2col matrix exists): rows are output positions, k runs
+// over the window and the input features, groups are a batch. Depthwise f32 has
+// a loop of its own.
 #include "kernels/gemm_internal.h"
 
 enum { OUTSIDE = INT64_MIN };
 
 typedef struct conv {
   const at_k_conv_params *p;
-  uint32_t d;             // spatial rank
-  int64_t groups;         // feature or batch groups
+  uint32_t d;                  // spatial rank
+  int64_t groups;              // feature or batch groups
   int64_t batch, in_f, out_f;  // of one group
-  int64_t window, positions;   // products of the kernel's and output's spatial sizes
-  bool batch_minor;       // rows count (positions, batch) instead of (batch, positions)
-  // where[d][o * kernel + k]: offset of the input that output o and window index k
-  // meet along dim d, or OUTSIDE.
+  int64_t window,
+      positions;     // products of the kernel's and output's spatial sizes
+  bool batch_minor;  // rows count (positions, batch) instead of (batch,
+                     // positions)
+  // where[d][o * kernel + k]: offset of the input that output o and window
+  // index k meet along dim d, or OUTSIDE.
   const int64_t *where[AT_K_MAX_RANK];
-  const char *zeros;      // in_f zero elements
+  const char *zeros;  // in_f zero elements
 } conv;
 
 // Counts indices of several dims, minor fastest.
@@ -25,22 +28,26 @@ static void advance(const int64_t *size, uint32_t d, int64_t *at) {
     at[i] = 0;
   }
 }
-static void locate(const int64_t *size, uint32_t d, int64_t index, int64_t *at) {
+static void locate(const int64_t *size, uint32_t d, int64_t index,
+                   int64_t *at) {
   for (uint32_t i = d; i-- > 0;) at[i] = index % size[i], index /= size[i];
 }
 
 enum { MAX_PANEL = 32 };
 typedef struct panel {
   int64_t rows;
-  int64_t base[MAX_PANEL];                    // of the row's batch element
-  const int64_t *row[AT_K_MAX_RANK][MAX_PANEL];  // where[d] of the row's position
+  int64_t base[MAX_PANEL];  // of the row's batch element
+  const int64_t
+      *row[AT_K_MAX_RANK][MAX_PANEL];  // where[d] of the row's position
 } panel;
 
 static void panel_make(const conv *c, int64_t i, int64_t rows, panel *pn) {
   const at_k_conv_params *p = c->p;
   int64_t o[AT_K_MAX_RANK], b;
-  if (c->batch_minor) b = i % c->batch, locate(p->out_size, c->d, i / c->batch, o);
-  else b = i / c->positions, locate(p->out_size, c->d, i % c->positions, o);
+  if (c->batch_minor)
+    b = i % c->batch, locate(p->out_size, c->d, i / c->batch, o);
+  else
+    b = i / c->positions, locate(p->out_size, c->d, i % c->positions, o);
   pn->rows = rows;
   for (int64_t r = 0; r < rows; r++) {
     pn->base[r] = b * p->in_batch_stride;
@@ -57,8 +64,8 @@ static void panel_make(const conv *c, int64_t i, int64_t rows, panel *pn) {
   }
 }
 
-// Offsets of the panel's rows at window index `k`; OUTSIDE for padding and holes.
-// Returns true when the rows are all inside and one element apart.
+// Offsets of the panel's rows at window index `k`; OUTSIDE for padding and
+// holes. Returns true when the rows are all inside and one element apart.
 static bool panel_offsets(const conv *c, const panel *pn, const int64_t *k,
                           int64_t *off) {
   bool run = true;
@@ -66,7 +73,10 @@ static bool panel_offsets(const conv *c, const panel *pn, const int64_t *k,
     int64_t o = pn->base[r];
     for (uint32_t d = 0; d < c->d; d++) {
       int64_t w = pn->row[d][r][k[d]];
-      if (w == OUTSIDE) { o = OUTSIDE; break; }
+      if (w == OUTSIDE) {
+        o = OUTSIDE;
+        break;
+      }
       o += w;
     }
     off[r] = o;
@@ -76,29 +86,35 @@ static bool panel_offsets(const conv *c, const panel *pn, const int64_t *k,
 }
 
 // Copies features [f, f + n) of every row; dst at the first of them.
-#define COPY_FEATURES(name, T)                                                  \
-  static void name(const conv *c, int64_t rows, const int64_t *off, bool run,   \
-                   const char *srcv, int64_t f, int64_t n, bool row_major,      \
-                   int64_t ld, char *dstv) {                                    \
-    const T *src = (const T *)(const void *)srcv;                               \
-    T *dst = (T *)(void *)dstv;                                                 \
-    int64_t fs = c->p->in_feature_stride;                                       \
-    if (run && !row_major) {                                                    \
-      for (int64_t q = 0; q < n; q++)                                           \
-        memcpy(dst + q * ld, src + off[0] + (f + q) * fs, (size_t)rows * sizeof(T)); \
-      return;                                                                   \
-    }                                                                           \
-    int64_t rs = row_major ? ld : 1, qs = row_major ? 1 : ld;                   \
-    for (int64_t r = 0; r < rows; r++) {                                        \
-      bool in = off[r] != OUTSIDE;                                              \
-      const T *s = in ? src + off[r] + f * fs : (const T *)(const void *)c->zeros; \
-      int64_t ss = in ? fs : 0;                                                 \
-      T *d = dst + r * rs;                                                      \
-      if (row_major && ss == 1) memcpy(d, s, (size_t)n * sizeof(T));            \
-      else for (int64_t q = 0; q < n; q++) d[q * qs] = s[q * ss];               \
-    }                                                                           \
+#define COPY_FEATURES(name, T)                                                \
+  static void name(const conv *c, int64_t rows, const int64_t *off, bool run, \
+                   const char *srcv, int64_t f, int64_t n, bool row_major,    \
+                   int64_t ld, char *dstv) {                                  \
+    const T *src = (const T *)(const void *)srcv;                             \
+    T *dst = (T *)(void *)dstv;                                               \
+    int64_t fs = c->p->in_feature_stride;                                     \
+    if (run && !row_major) {                                                  \
+      for (int64_t q = 0; q < n; q++)                                         \
+        memcpy(dst + q * ld, src + off[0] + (f + q) * fs,                     \
+               (size_t)rows * sizeof(T));                                     \
+      return;                                                                 \
+    }                                                                         \
+    int64_t rs = row_major ? ld : 1, qs = row_major ? 1 : ld;                 \
+    for (int64_t r = 0; r < rows; r++) {                                      \
+      bool in = off[r] != OUTSIDE;                                            \
+      const T *s =                                                            \
+          in ? src + off[r] + f * fs : (const T *)(const void *)c->zeros;     \
+      int64_t ss = in ? fs : 0;                                               \
+      T *d = dst + r * rs;                                                    \
+      if (row_major && ss == 1)                                               \
+        memcpy(d, s, (size_t)n * sizeof(T));                                  \
+      else                                                                    \
+        for (int64_t q = 0; q < n; q++) d[q * qs] = s[q * ss];                \
+    }                                                                         \
   }
-typedef struct w16 { uint64_t w[2]; } w16;
+typedef struct w16 {
+  uint64_t w[2];
+} w16;
 COPY_FEATURES(copy1, uint8_t)
 COPY_FEATURES(copy2, uint16_t)
 COPY_FEATURES(copy4_any, uint32_t)
@@ -107,8 +123,8 @@ COPY_FEATURES(copy16, w16)
 
 // Contiguous features of 4 bytes, transposed four rows at a time.
 static void copy4(const conv *c, int64_t rows, const int64_t *off, bool run,
-                  const char *srcv, int64_t f, int64_t n, bool row_major, int64_t ld,
-                  char *dstv) {
+                  const char *srcv, int64_t f, int64_t n, bool row_major,
+                  int64_t ld, char *dstv) {
   if (run || row_major || c->p->in_feature_stride != 1 || n < 4) {
     copy4_any(c, rows, off, run, srcv, f, n, row_major, ld, dstv);
     return;
@@ -138,9 +154,9 @@ static void copy4(const conv *c, int64_t rows, const int64_t *off, bool run,
     copy4_any(c, rows - r, off + r, false, srcv, f, n, false, ld, dstv + r * 4);
 }
 
-static void pack_a_conv(const at_gemm_job *j, int64_t batch, int64_t i, int64_t rows,
-                        int64_t width, int64_t k, int64_t kc, int64_t kpad,
-                        bool row_major, int64_t ld, void *dst) {
+static void pack_a_conv(const at_gemm_job *j, int64_t batch, int64_t i,
+                        int64_t rows, int64_t width, int64_t k, int64_t kc,
+                        int64_t kpad, bool row_major, int64_t ld, void *dst) {
   const conv *c = j->pack_a_ctx;
   uint32_t es = at_dtype_bytes((at_dtype)j->a_type);
   int64_t goff[3], at[AT_K_MAX_RANK], off[MAX_PANEL];
@@ -158,11 +174,20 @@ static void pack_a_conv(const at_gemm_job *j, int64_t batch, int64_t i, int64_t 
     bool run = panel_offsets(c, &pn, at, off);
     char *to = d + (row_major ? q : q * ld) * es;
     switch (es) {
-      case 1: copy1(c, rows, off, run, src, f, n, row_major, ld, to); break;
-      case 2: copy2(c, rows, off, run, src, f, n, row_major, ld, to); break;
-      case 4: copy4(c, rows, off, run, src, f, n, row_major, ld, to); break;
-      case 8: copy8(c, rows, off, run, src, f, n, row_major, ld, to); break;
-      default: copy16(c, rows, off, run, src, f, n, row_major, ld, to);
+      case 1:
+        copy1(c, rows, off, run, src, f, n, row_major, ld, to);
+        break;
+      case 2:
+        copy2(c, rows, off, run, src, f, n, row_major, ld, to);
+        break;
+      case 4:
+        copy4(c, rows, off, run, src, f, n, row_major, ld, to);
+        break;
+      case 8:
+        copy8(c, rows, off, run, src, f, n, row_major, ld, to);
+        break;
+      default:
+        copy16(c, rows, off, run, src, f, n, row_major, ld, to);
     }
     q += n, f = 0;
     advance(c->p->kernel_size, c->d, at);
@@ -193,27 +218,29 @@ static uint32_t acc_type(const at_k_conv_params *p) {
 }
 
 static at_status check_conv(const at_k_conv_params *p) {
-  AT_K_CHECK(p->spatial_rank <= AT_K_MAX_RANK, "conv: spatial rank %u is over %d",
-             p->spatial_rank, AT_K_MAX_RANK);
-  AT_K_CHECK(at_dtype_bytes((at_dtype)p->lhs) && at_dtype_bytes((at_dtype)p->rhs) &&
-                 at_dtype_bytes((at_dtype)p->out),
-             "conv: operand types %s, %s -> %s have no data", at_k_dtype_text(p->lhs),
-             at_k_dtype_text(p->rhs), at_k_dtype_text(p->out));
+  AT_K_CHECK(p->spatial_rank <= AT_K_MAX_RANK,
+             "conv: spatial rank %u is over %d", p->spatial_rank,
+             AT_K_MAX_RANK);
+  AT_K_CHECK(
+      at_dtype_bytes((at_dtype)p->lhs) && at_dtype_bytes((at_dtype)p->rhs) &&
+          at_dtype_bytes((at_dtype)p->out),
+      "conv: operand types %s, %s -> %s have no data", at_k_dtype_text(p->lhs),
+      at_k_dtype_text(p->rhs), at_k_dtype_text(p->out));
   AT_K_CHECK(p->batch >= 0 && p->in_features >= 0 && p->out_features >= 0,
              "conv: negative size");
   AT_K_CHECK(p->feature_groups >= 1 && p->batch_groups >= 1 &&
                  (p->feature_groups == 1 || p->batch_groups == 1),
-             "conv: %ld feature groups with %ld batch groups", p->feature_groups,
-             p->batch_groups);
+             "conv: %ld feature groups with %ld batch groups",
+             p->feature_groups, p->batch_groups);
   AT_K_CHECK(p->in_features % p->feature_groups == 0 &&
                  p->batch % p->batch_groups == 0 &&
                  p->out_features % (p->feature_groups * p->batch_groups) == 0,
-             "conv: groups do not divide batch %ld, features %ld -> %ld", p->batch,
-             p->in_features, p->out_features);
+             "conv: groups do not divide batch %ld, features %ld -> %ld",
+             p->batch, p->in_features, p->out_features);
   for (uint32_t d = 0; d < p->spatial_rank; d++)
-    AT_K_CHECK(p->in_size[d] >= 0 && p->kernel_size[d] >= 0 && p->out_size[d] >= 0 &&
-                   p->window_stride[d] >= 1 && p->lhs_dilation[d] >= 1 &&
-                   p->rhs_dilation[d] >= 1,
+    AT_K_CHECK(p->in_size[d] >= 0 && p->kernel_size[d] >= 0 &&
+                   p->out_size[d] >= 0 && p->window_stride[d] >= 1 &&
+                   p->lhs_dilation[d] >= 1 && p->rhs_dilation[d] >= 1,
                "conv: spatial dim %u has a bad size, stride or dilation", d);
   return AT_OK;
 }
@@ -225,7 +252,8 @@ static at_status make_where(const at_k_call *call, conv *c) {
     AT_K_SCRATCH(t, call, at_mul((size_t)(ks * os), sizeof *t));
     for (int64_t o = 0; o < os; o++)
       for (int64_t k = 0; k < ks; k++) {
-        int64_t x = o * p->window_stride[d] - p->pad_low[d] + k * p->rhs_dilation[d];
+        int64_t x =
+            o * p->window_stride[d] - p->pad_low[d] + k * p->rhs_dilation[d];
         bool in = x >= 0 && x % p->lhs_dilation[d] == 0 &&
                   x / p->lhs_dilation[d] < p->in_size[d];
         t[o * ks + k] = in ? x / p->lhs_dilation[d] * p->in_stride[d] : OUTSIDE;
@@ -243,7 +271,8 @@ static bool evenly_spaced(const int64_t *t, int64_t n) {
 }
 
 // Offset tables of C's rows and of B's k.
-static at_status make_offsets(const at_k_call *call, const conv *c, at_gemm_job *j) {
+static at_status make_offsets(const at_k_call *call, const conv *c,
+                              at_gemm_job *j) {
   const at_k_conv_params *p = c->p;
   int64_t *m, *k, at[AT_K_MAX_RANK];
   AT_K_SCRATCH(m, call, at_mul((size_t)j->m, sizeof *m));
@@ -266,27 +295,33 @@ static at_status make_offsets(const at_k_call *call, const conv *c, at_gemm_job 
       k[x * c->in_f + f] = o + f * p->kernel_in_stride;
   }
   // Segments: the minor run of each table.
-  int64_t row_inner = c->batch_minor ? c->batch : c->d ? p->out_size[c->d - 1] : 1;
+  int64_t row_inner = c->batch_minor ? c->batch
+                      : c->d         ? p->out_size[c->d - 1]
+                                     : 1;
   int64_t row_stride = c->batch_minor ? p->out_batch_stride
                        : c->d         ? p->out_stride[c->d - 1]
                                       : 1;
   j->c_m = (at_gemm_off){m, row_stride, AT_MAX(1, row_inner)};
   j->b_k = (at_gemm_off){k, p->kernel_in_stride, AT_MAX(1, c->in_f)};
-  if (evenly_spaced(m, j->m)) j->c_m = (at_gemm_off){NULL, j->m > 1 ? m[1] : 1, INT64_MAX};
-  if (evenly_spaced(k, j->k)) j->b_k = (at_gemm_off){NULL, j->k > 1 ? k[1] : 1, INT64_MAX};
+  if (evenly_spaced(m, j->m))
+    j->c_m = (at_gemm_off){NULL, j->m > 1 ? m[1] : 1, INT64_MAX};
+  if (evenly_spaced(k, j->k))
+    j->b_k = (at_gemm_off){NULL, j->k > 1 ? k[1] : 1, INT64_MAX};
   j->b_n = (at_gemm_off){NULL, p->kernel_out_stride, INT64_MAX};
   j->c_n = (at_gemm_off){NULL, p->out_feature_stride, INT64_MAX};
   return AT_OK;
 }
 
-// ---- Depthwise -------------------------------------------------------------------
+// ---- Depthwise
+// -------------------------------------------------------------------
 typedef struct depthwise {
   const conv *c;
   const float *in, *kernel;
   float *out;
 } depthwise;
 
-static void depthwise_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
+static void depthwise_range(void *arg, int64_t begin, int64_t end,
+                            uint32_t worker) {
   const depthwise *w = arg;
   const conv *c = w->c;
   const at_k_conv_params *p = c->p;
@@ -301,15 +336,18 @@ static void depthwise_range(void *arg, int64_t begin, int64_t end, uint32_t work
       int64_t n = AT_MIN(BLOCK, c->groups - f);
       float acc[BLOCK] = {0};
       int64_t at[AT_K_MAX_RANK] = {0};
-      for (int64_t x = 0; x < c->window; x++, advance(p->kernel_size, c->d, at)) {
+      for (int64_t x = 0; x < c->window;
+           x++, advance(p->kernel_size, c->d, at)) {
         int64_t off, kernel = 0;
         panel_offsets(c, &pn, at, &off);
         if (off == OUTSIDE) continue;
         for (uint32_t d = 0; d < c->d; d++)
           kernel += (p->reversal[d] ? p->kernel_size[d] - 1 - at[d] : at[d]) *
                     p->kernel_stride[d];
-        const float *restrict a = w->in + off + f, *restrict b = w->kernel + kernel + f;
-        for (int64_t q = 0; q < n; q++) acc[q] = __builtin_fmaf(a[q], b[q], acc[q]);
+        const float *restrict a = w->in + off + f, *restrict b =
+                                                       w->kernel + kernel + f;
+        for (int64_t q = 0; q < n; q++)
+          acc[q] = __builtin_fmaf(a[q], b[q], acc[q]);
       }
       memcpy(w->out + out + f, acc, (size_t)n * 4);
     }
@@ -318,9 +356,10 @@ static void depthwise_range(void *arg, int64_t begin, int64_t end, uint32_t work
 
 static bool is_depthwise(const conv *c) {
   const at_k_conv_params *p = c->p;
-  return p->feature_groups > 1 && c->in_f == 1 && c->out_f == 1 && p->lhs == AT_F32 &&
-         p->rhs == AT_F32 && p->out == AT_F32 && p->in_feature_stride == 1 &&
-         p->kernel_out_stride == 1 && p->out_feature_stride == 1;
+  return p->feature_groups > 1 && c->in_f == 1 && c->out_f == 1 &&
+         p->lhs == AT_F32 && p->rhs == AT_F32 && p->out == AT_F32 &&
+         p->in_feature_stride == 1 && p->kernel_out_stride == 1 &&
+         p->out_feature_stride == 1;
 }
 
 at_status at_k_conv(const at_k_call *call) {
@@ -334,11 +373,20 @@ at_status at_k_conv(const at_k_call *call) {
   c.out_f = p->out_features / c.groups;
   for (uint32_t d = 0; d < c.d; d++)
     c.window *= p->kernel_size[d], c.positions *= p->out_size[d];
-  c.batch_minor = p->in_batch_stride == 1 && c.batch > 1 && p->in_feature_stride != 1;
-  at_gemm_job j = {.batch = c.groups, .m = c.batch * c.positions, .n = c.out_f,
-                   .k = c.window * c.in_f, .a_type = p->lhs, .b_type = p->rhs,
-                   .c_type = p->out, .a = call->bufs[0], .b = call->bufs[1],
-                   .c = call->bufs[2], .pack_a = pack_a_conv, .pack_a_ctx = &c,
+  c.batch_minor =
+      p->in_batch_stride == 1 && c.batch > 1 && p->in_feature_stride != 1;
+  at_gemm_job j = {.batch = c.groups,
+                   .m = c.batch * c.positions,
+                   .n = c.out_f,
+                   .k = c.window * c.in_f,
+                   .a_type = p->lhs,
+                   .b_type = p->rhs,
+                   .c_type = p->out,
+                   .a = call->bufs[0],
+                   .b = call->bufs[1],
+                   .c = call->bufs[2],
+                   .pack_a = pack_a_conv,
+                   .pack_a_ctx = &c,
                    .batch_off = batch_off_conv};
   if (j.m == 0 || j.n == 0) return AT_OK;
   j.e = at_gemm_engine_of(p->lhs, p->rhs, acc_type(p));

@@ -1,5 +1,5 @@
-// Convolution against the definition, with random windows, dilations, paddings, groups
-// and memory orders.
+// Convolution against the definition, with random windows, dilations, paddings,
+// groups and memory orders.
 #include "kernels/kernels_test_util.h"
 
 static double part(uint32_t t, const char *p, int64_t i, int h) {
@@ -8,7 +8,9 @@ static double part(uint32_t t, const char *p, int64_t i, int h) {
   return at_k_load_f64(at_real_of((at_dtype)t), p + i * es + h * es / 2);
 }
 
-typedef struct lay { int64_t size, *stride; } lay;
+typedef struct lay {
+  int64_t size, *stride;
+} lay;
 static int64_t lay_out(lay *l, int count, bool shuffle, uint64_t *seed) {
   int order[16];
   for (int i = 0; i < count; i++) order[i] = i;
@@ -36,16 +38,19 @@ static void plain(const at_k_conv_params *p, const char *in, const char *kernel,
   int64_t batch = b + bg * (p->batch / p->batch_groups);
   out[0] = out[1] = 0;
   for (int64_t w = 0; w < window; w++) {
-    int64_t rest = w, at = batch * p->in_batch_stride, k = f * p->kernel_out_stride;
+    int64_t rest = w, at = batch * p->in_batch_stride,
+            k = f * p->kernel_out_stride;
     bool inside = true;
     for (uint32_t i = d; i-- > 0;) {
       int64_t q = rest % p->kernel_size[i];
       rest /= p->kernel_size[i];
-      int64_t x = o[i] * p->window_stride[i] + q * p->rhs_dilation[i] - p->pad_low[i];
+      int64_t x =
+          o[i] * p->window_stride[i] + q * p->rhs_dilation[i] - p->pad_low[i];
       inside = inside && x >= 0 && x % p->lhs_dilation[i] == 0 &&
                x / p->lhs_dilation[i] < p->in_size[i];
       at += x / p->lhs_dilation[i] * p->in_stride[i];
-      k += (p->reversal[i] ? p->kernel_size[i] - 1 - q : q) * p->kernel_stride[i];
+      k += (p->reversal[i] ? p->kernel_size[i] - 1 - q : q) *
+           p->kernel_stride[i];
     }
     for (int64_t c = 0; c < ic && inside; c++) {
       int64_t ai = at + (fg * ic + c) * p->in_feature_stride;
@@ -91,13 +96,16 @@ static void run_conv(at_k_conv_params p, bool shuffle, uint64_t *seed) {
     assert_int_equal(tu_run(AT_RT_CONV, &p, 3, bufs, t + 1), AT_OK_CODE);
   }
   assert_memory_equal(out[0], out[1], bytes + 16);
-  double tol = p.out == AT_BF16 ? 0.15 : p.out == AT_F16 ? 0.02
-               : at_is_float((at_dtype)p.out) || at_is_complex((at_dtype)p.out) ? 1e-4
-                                                                                : 0;
+  double tol = p.out == AT_BF16  ? 0.15
+               : p.out == AT_F16 ? 0.02
+               : at_is_float((at_dtype)p.out) || at_is_complex((at_dtype)p.out)
+                   ? 1e-4
+                   : 0;
   for (int64_t b = 0; b < out_batch; b++)
     for (int64_t f = 0; f < p.out_features; f++)
       for (int64_t x = 0; x < positions; x++) {
-        int64_t o[12], rest = x, at = b * p.out_batch_stride + f * p.out_feature_stride;
+        int64_t o[12], rest = x,
+                       at = b * p.out_batch_stride + f * p.out_feature_stride;
         for (uint32_t i = d; i-- > 0;) {
           o[i] = rest % p.out_size[i], rest /= p.out_size[i];
           at += o[i] * p.out_stride[i];
@@ -108,20 +116,29 @@ static void run_conv(at_k_conv_params p, bool shuffle, uint64_t *seed) {
           double got = part(p.out, out[0], at, h);
           double w = at_is_complex((at_dtype)p.out) || !h ? want[h] : 0;
           if (!(fabs(got - w) <= tol))
-            fail_msg("%s rank %u batch %ld features %ld -> %ld groups %ld/%ld: [%ld,%ld,"
-                     "%ld] is %g, want %g", at_k_dtype_text(p.lhs), d, p.batch,
-                     p.in_features, p.out_features, p.feature_groups, p.batch_groups, b,
-                     f, x, got, w);
+            fail_msg(
+                "%s rank %u batch %ld features %ld -> %ld groups %ld/%ld: "
+                "[%ld,%ld,"
+                "%ld] is %g, want %g",
+                at_k_dtype_text(p.lhs), d, p.batch, p.in_features,
+                p.out_features, p.feature_groups, p.batch_groups, b, f, x, got,
+                w);
         }
       }
   free(in), free(kernel), free(out[0]), free(out[1]);
 }
 
-static at_k_conv_params conv_make(uint32_t t, uint32_t out, uint32_t rank, int64_t batch,
-                                  int64_t in_f, int64_t out_f) {
-  at_k_conv_params p = {.lhs = t, .rhs = t, .out = out, .spatial_rank = rank,
-                        .batch = batch, .in_features = in_f, .out_features = out_f,
-                        .feature_groups = 1, .batch_groups = 1};
+static at_k_conv_params conv_make(uint32_t t, uint32_t out, uint32_t rank,
+                                  int64_t batch, int64_t in_f, int64_t out_f) {
+  at_k_conv_params p = {.lhs = t,
+                        .rhs = t,
+                        .out = out,
+                        .spatial_rank = rank,
+                        .batch = batch,
+                        .in_features = in_f,
+                        .out_features = out_f,
+                        .feature_groups = 1,
+                        .batch_groups = 1};
   for (uint32_t i = 0; i < rank; i++) {
     p.in_size[i] = 7, p.kernel_size[i] = 3;
     p.window_stride[i] = p.lhs_dilation[i] = p.rhs_dilation[i] = 1;
@@ -131,9 +148,9 @@ static at_k_conv_params conv_make(uint32_t t, uint32_t out, uint32_t rank, int64
 }
 
 static const uint32_t types[][2] = {
-    {AT_F32, AT_F32},   {AT_BF16, AT_BF16}, {AT_BF16, AT_F32}, {AT_F16, AT_F16},
-    {AT_F64, AT_F64},   {AT_S8, AT_S32},    {AT_S32, AT_S32},  {AT_S64, AT_S64},
-    {AT_C64, AT_C64},   {AT_C128, AT_C128}, {AT_U8, AT_S32}};
+    {AT_F32, AT_F32}, {AT_BF16, AT_BF16}, {AT_BF16, AT_F32}, {AT_F16, AT_F16},
+    {AT_F64, AT_F64}, {AT_S8, AT_S32},    {AT_S32, AT_S32},  {AT_S64, AT_S64},
+    {AT_C64, AT_C64}, {AT_C128, AT_C128}, {AT_U8, AT_S32}};
 
 static void test_random(void **state) {
   uint64_t seed = 21;
@@ -141,19 +158,23 @@ static void test_random(void **state) {
     at_k_limit_features(tu_features[f]);
     for (size_t t = 0; t < AT_LEN(types); t++)
       for (int round = 0; round < 24; round++) {
-        at_k_conv_params p = conv_make(types[t][0], types[t][1],
-                                       (uint32_t)tu_below(&seed, 4),
-                                       1 + tu_below(&seed, 3), 1 + tu_below(&seed, 5),
-                                       1 + tu_below(&seed, 5));
+        at_k_conv_params p =
+            conv_make(types[t][0], types[t][1], (uint32_t)tu_below(&seed, 4),
+                      1 + tu_below(&seed, 3), 1 + tu_below(&seed, 5),
+                      1 + tu_below(&seed, 5));
         int64_t g = 1 + tu_below(&seed, 3);
-        if (round % 3 == 1) p.feature_groups = g, p.in_features *= g, p.out_features *= g;
-        if (round % 3 == 2) p.batch_groups = g, p.batch *= g, p.out_features *= g;
+        if (round % 3 == 1)
+          p.feature_groups = g, p.in_features *= g, p.out_features *= g;
+        if (round % 3 == 2)
+          p.batch_groups = g, p.batch *= g, p.out_features *= g;
         for (uint32_t i = 0; i < p.spatial_rank; i++) {
-          p.in_size[i] = 1 + tu_below(&seed, 7), p.kernel_size[i] = 1 + tu_below(&seed, 3);
+          p.in_size[i] = 1 + tu_below(&seed, 7),
+          p.kernel_size[i] = 1 + tu_below(&seed, 3);
           p.window_stride[i] = 1 + tu_below(&seed, 3);
           p.lhs_dilation[i] = 1 + tu_below(&seed, 3);
           p.rhs_dilation[i] = 1 + tu_below(&seed, 3);
-          p.pad_low[i] = tu_below(&seed, 5) - 2, p.pad_high[i] = tu_below(&seed, 5) - 1;
+          p.pad_low[i] = tu_below(&seed, 5) - 2,
+          p.pad_high[i] = tu_below(&seed, 5) - 1;
           p.reversal[i] = (uint8_t)tu_below(&seed, 2);
         }
         run_conv(p, round % 2, &seed);
@@ -162,8 +183,8 @@ static void test_random(void **state) {
   at_k_limit_features(UINT64_MAX);
 }
 
-// The forms of a training step: forward, input gradient (reversed kernel), weight
-// gradient (features and batch trade places), depthwise.
+// The forms of a training step: forward, input gradient (reversed kernel),
+// weight gradient (features and batch trade places), depthwise.
 static void test_training_forms(void **state) {
   uint64_t seed = 22;
   for (size_t f = 0; f < AT_LEN(tu_features); f++) {
@@ -171,7 +192,8 @@ static void test_training_forms(void **state) {
     for (size_t t = 0; t < 3; t++) {
       at_k_conv_params p = conv_make(types[t][0], types[t][1], 2, 2, 16, 40);
       run_conv(p, false, &seed);
-      p.reversal[0] = p.reversal[1] = 1, p.lhs_dilation[0] = p.lhs_dilation[1] = 2;
+      p.reversal[0] = p.reversal[1] = 1,
+      p.lhs_dilation[0] = p.lhs_dilation[1] = 2;
       run_conv(p, false, &seed);
       p = conv_make(types[t][0], types[t][1], 2, 20, 3, 33);
       p.in_size[0] = p.in_size[1] = 6, p.kernel_size[0] = p.kernel_size[1] = 6;

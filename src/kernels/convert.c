@@ -1,5 +1,5 @@
-// Conversion between element types. Common pairs are plain loops that the compiler
-// vectorises; the rest go through double, int64 or a complex pair.
+// Conversion between element types. Common pairs are plain loops that the
+// compiler vectorises; the rest go through double, int64 or a complex pair.
 #include <math.h>
 
 #include "kernels/kernels_internal.h"
@@ -19,24 +19,46 @@ typedef struct minifloat {
 
 static bool minifloat_of(uint32_t t, minifloat *m) {
   switch (t) {
-    case AT_F4E2M1FN: *m = (minifloat){4, 1, 1, MF_NONE}; return true;
-    case AT_F6E2M3FN: *m = (minifloat){6, 3, 1, MF_NONE}; return true;
-    case AT_F6E3M2FN: *m = (minifloat){6, 2, 3, MF_NONE}; return true;
-    case AT_F8E3M4: *m = (minifloat){8, 4, 3, MF_IEEE}; return true;
-    case AT_F8E4M3: *m = (minifloat){8, 3, 7, MF_IEEE}; return true;
-    case AT_F8E4M3FN: *m = (minifloat){8, 3, 7, MF_FN}; return true;
-    case AT_F8E4M3B11FNUZ: *m = (minifloat){8, 3, 11, MF_FNUZ}; return true;
-    case AT_F8E4M3FNUZ: *m = (minifloat){8, 3, 8, MF_FNUZ}; return true;
-    case AT_F8E5M2: *m = (minifloat){8, 2, 15, MF_IEEE}; return true;
-    case AT_F8E5M2FNUZ: *m = (minifloat){8, 2, 16, MF_FNUZ}; return true;
-    default: return false;
+    case AT_F4E2M1FN:
+      *m = (minifloat){4, 1, 1, MF_NONE};
+      return true;
+    case AT_F6E2M3FN:
+      *m = (minifloat){6, 3, 1, MF_NONE};
+      return true;
+    case AT_F6E3M2FN:
+      *m = (minifloat){6, 2, 3, MF_NONE};
+      return true;
+    case AT_F8E3M4:
+      *m = (minifloat){8, 4, 3, MF_IEEE};
+      return true;
+    case AT_F8E4M3:
+      *m = (minifloat){8, 3, 7, MF_IEEE};
+      return true;
+    case AT_F8E4M3FN:
+      *m = (minifloat){8, 3, 7, MF_FN};
+      return true;
+    case AT_F8E4M3B11FNUZ:
+      *m = (minifloat){8, 3, 11, MF_FNUZ};
+      return true;
+    case AT_F8E4M3FNUZ:
+      *m = (minifloat){8, 3, 8, MF_FNUZ};
+      return true;
+    case AT_F8E5M2:
+      *m = (minifloat){8, 2, 15, MF_IEEE};
+      return true;
+    case AT_F8E5M2FNUZ:
+      *m = (minifloat){8, 2, 16, MF_FNUZ};
+      return true;
+    default:
+      return false;
   }
 }
 
 static double minifloat_decode(const minifloat *m, unsigned code) {
   unsigned mask = (1u << (m->bits - 1)) - 1, mag = code & mask;
   bool neg = (code >> (m->bits - 1)) & 1;
-  int exp = (int)(mag >> m->mantissa), frac = (int)(mag & ((1u << m->mantissa) - 1));
+  int exp = (int)(mag >> m->mantissa),
+      frac = (int)(mag & ((1u << m->mantissa) - 1));
   int top = (int)(mask >> m->mantissa);
   if (m->kind == MF_FNUZ && neg && mag == 0) return NAN;
   if (m->kind == MF_FN && mag == mask) return NAN;
@@ -80,25 +102,45 @@ static unsigned minifloat_encode(const minifloat *m, double v) {
 
 double at_k_load_f64(uint32_t t, const void *p) {
   switch (t) {
-    case AT_PRED: case AT_U2: case AT_U4: case AT_U8: return *(const uint8_t *)p;
-    case AT_S2: case AT_S4: case AT_S8: return *(const int8_t *)p;
-    case AT_S16: return *(const int16_t *)p;
-    case AT_U16: return *(const uint16_t *)p;
-    case AT_S32: return *(const int32_t *)p;
-    case AT_U32: return *(const uint32_t *)p;
-    case AT_S64: return (double)*(const int64_t *)p;
-    case AT_U64: return (double)*(const uint64_t *)p;
-    case AT_BF16: return at_bf16_to_f32(*(const uint16_t *)p);
-    case AT_F16: return at_f16_to_f32(*(const uint16_t *)p);
-    case AT_F32: case AT_C64: return *(const float *)p;
-    case AT_F64: case AT_C128: return *(const double *)p;
+    case AT_PRED:
+    case AT_U2:
+    case AT_U4:
+    case AT_U8:
+      return *(const uint8_t *)p;
+    case AT_S2:
+    case AT_S4:
+    case AT_S8:
+      return *(const int8_t *)p;
+    case AT_S16:
+      return *(const int16_t *)p;
+    case AT_U16:
+      return *(const uint16_t *)p;
+    case AT_S32:
+      return *(const int32_t *)p;
+    case AT_U32:
+      return *(const uint32_t *)p;
+    case AT_S64:
+      return (double)*(const int64_t *)p;
+    case AT_U64:
+      return (double)*(const uint64_t *)p;
+    case AT_BF16:
+      return at_bf16_to_f32(*(const uint16_t *)p);
+    case AT_F16:
+      return at_f16_to_f32(*(const uint16_t *)p);
+    case AT_F32:
+    case AT_C64:
+      return *(const float *)p;
+    case AT_F64:
+    case AT_C128:
+      return *(const double *)p;
     case AT_F8E8M0FNU: {
       unsigned c = *(const uint8_t *)p;
       return c == 255 ? NAN : ldexp(1.0, (int)c - 127);
     }
     default: {
       minifloat m;
-      return minifloat_of(t, &m) ? minifloat_decode(&m, *(const uint8_t *)p) : 0;
+      return minifloat_of(t, &m) ? minifloat_decode(&m, *(const uint8_t *)p)
+                                 : 0;
     }
   }
 }
@@ -112,33 +154,74 @@ static int64_t saturate(double v, double lo, double hi) {
 
 void at_k_store_f64(uint32_t t, void *p, double v) {
   switch (t) {
-    case AT_PRED: *(uint8_t *)p = v != 0; break;
-    case AT_U2: *(uint8_t *)p = (uint8_t)saturate(v, 0, 3); break;
-    case AT_U4: *(uint8_t *)p = (uint8_t)saturate(v, 0, 15); break;
-    case AT_U8: *(uint8_t *)p = (uint8_t)saturate(v, 0, 255); break;
-    case AT_S2: *(int8_t *)p = (int8_t)saturate(v, -2, 1); break;
-    case AT_S4: *(int8_t *)p = (int8_t)saturate(v, -8, 7); break;
-    case AT_S8: *(int8_t *)p = (int8_t)saturate(v, -128, 127); break;
-    case AT_S16: *(int16_t *)p = (int16_t)saturate(v, -32768, 32767); break;
-    case AT_U16: *(uint16_t *)p = (uint16_t)saturate(v, 0, 65535); break;
-    case AT_S32: *(int32_t *)p = (int32_t)saturate(v, -0x1p31, 0x1p31 - 1); break;
-    case AT_U32: *(uint32_t *)p = (uint32_t)saturate(v, 0, 0x1p32 - 1); break;
-    case AT_S64: *(int64_t *)p = saturate(v, -0x1p63, 0x1p63); break;
+    case AT_PRED:
+      *(uint8_t *)p = v != 0;
+      break;
+    case AT_U2:
+      *(uint8_t *)p = (uint8_t)saturate(v, 0, 3);
+      break;
+    case AT_U4:
+      *(uint8_t *)p = (uint8_t)saturate(v, 0, 15);
+      break;
+    case AT_U8:
+      *(uint8_t *)p = (uint8_t)saturate(v, 0, 255);
+      break;
+    case AT_S2:
+      *(int8_t *)p = (int8_t)saturate(v, -2, 1);
+      break;
+    case AT_S4:
+      *(int8_t *)p = (int8_t)saturate(v, -8, 7);
+      break;
+    case AT_S8:
+      *(int8_t *)p = (int8_t)saturate(v, -128, 127);
+      break;
+    case AT_S16:
+      *(int16_t *)p = (int16_t)saturate(v, -32768, 32767);
+      break;
+    case AT_U16:
+      *(uint16_t *)p = (uint16_t)saturate(v, 0, 65535);
+      break;
+    case AT_S32:
+      *(int32_t *)p = (int32_t)saturate(v, -0x1p31, 0x1p31 - 1);
+      break;
+    case AT_U32:
+      *(uint32_t *)p = (uint32_t)saturate(v, 0, 0x1p32 - 1);
+      break;
+    case AT_S64:
+      *(int64_t *)p = saturate(v, -0x1p63, 0x1p63);
+      break;
     case AT_U64:
       *(uint64_t *)p = !(v > 0) ? 0 : v >= 0x1p64 ? UINT64_MAX : (uint64_t)v;
       break;
-    case AT_BF16: *(uint16_t *)p = at_f32_to_bf16((float)v); break;
-    case AT_F16: *(uint16_t *)p = at_f32_to_f16((float)v); break;
-    case AT_F32: *(float *)p = (float)v; break;
-    case AT_F64: *(double *)p = v; break;
-    case AT_C64: ((float *)p)[0] = (float)v, ((float *)p)[1] = 0; break;
-    case AT_C128: ((double *)p)[0] = v, ((double *)p)[1] = 0; break;
+    case AT_BF16:
+      *(uint16_t *)p = at_f32_to_bf16((float)v);
+      break;
+    case AT_F16:
+      *(uint16_t *)p = at_f32_to_f16((float)v);
+      break;
+    case AT_F32:
+      *(float *)p = (float)v;
+      break;
+    case AT_F64:
+      *(double *)p = v;
+      break;
+    case AT_C64:
+      ((float *)p)[0] = (float)v, ((float *)p)[1] = 0;
+      break;
+    case AT_C128:
+      ((double *)p)[0] = v, ((double *)p)[1] = 0;
+      break;
     case AT_F8E8M0FNU: {
       int e;
-      if (!(v > 0) || isinf(v)) { *(uint8_t *)p = 255; break; }
+      if (!(v > 0) || isinf(v)) {
+        *(uint8_t *)p = 255;
+        break;
+      }
       double f = frexp(v, &e);  // v = f * 2^e
       e += f >= 0.75 ? 0 : -1;
-      *(uint8_t *)p = (uint8_t)(e + 127 < 0 ? 0 : e + 127 > 255 ? 255 : e + 127);
+      *(uint8_t *)p = (uint8_t)(e + 127 < 0     ? 0
+                                : e + 127 > 255 ? 255
+                                                : e + 127);
       break;
     }
     default: {
@@ -150,21 +233,45 @@ void at_k_store_f64(uint32_t t, void *p, double v) {
 
 static int64_t load_i64(uint32_t t, const void *p) {
   switch (t) {
-    case AT_S64: case AT_U64: return *(const int64_t *)p;
-    default: return (int64_t)at_k_load_f64(t, p);
+    case AT_S64:
+    case AT_U64:
+      return *(const int64_t *)p;
+    default:
+      return (int64_t)at_k_load_f64(t, p);
   }
 }
 static void store_i64(uint32_t t, void *p, int64_t v) {
   switch (t) {
-    case AT_PRED: *(uint8_t *)p = v != 0; break;
-    case AT_U2: *(uint8_t *)p = (uint8_t)(v & 3); break;
-    case AT_U4: *(uint8_t *)p = (uint8_t)(v & 15); break;
-    case AT_S2: *(int8_t *)p = (int8_t)((int8_t)((uint8_t)v << 6) >> 6); break;
-    case AT_S4: *(int8_t *)p = (int8_t)((int8_t)((uint8_t)v << 4) >> 4); break;
-    case AT_U8: case AT_S8: *(uint8_t *)p = (uint8_t)v; break;
-    case AT_U16: case AT_S16: *(uint16_t *)p = (uint16_t)v; break;
-    case AT_U32: case AT_S32: *(uint32_t *)p = (uint32_t)v; break;
-    default: *(uint64_t *)p = (uint64_t)v; break;
+    case AT_PRED:
+      *(uint8_t *)p = v != 0;
+      break;
+    case AT_U2:
+      *(uint8_t *)p = (uint8_t)(v & 3);
+      break;
+    case AT_U4:
+      *(uint8_t *)p = (uint8_t)(v & 15);
+      break;
+    case AT_S2:
+      *(int8_t *)p = (int8_t)((int8_t)((uint8_t)v << 6) >> 6);
+      break;
+    case AT_S4:
+      *(int8_t *)p = (int8_t)((int8_t)((uint8_t)v << 4) >> 4);
+      break;
+    case AT_U8:
+    case AT_S8:
+      *(uint8_t *)p = (uint8_t)v;
+      break;
+    case AT_U16:
+    case AT_S16:
+      *(uint16_t *)p = (uint16_t)v;
+      break;
+    case AT_U32:
+    case AT_S32:
+      *(uint32_t *)p = (uint32_t)v;
+      break;
+    default:
+      *(uint64_t *)p = (uint64_t)v;
+      break;
   }
 }
 
@@ -185,8 +292,10 @@ static void convert_any(uint32_t dt, char *d, uint32_t st, const char *s,
     at_k_store_f64(dt, d, at_k_load_f64(st, s));
     if (dc && sc) {
       double im = st == AT_C64 ? ((const float *)s)[1] : ((const double *)s)[1];
-      if (dt == AT_C64) ((float *)d)[1] = (float)im;
-      else ((double *)d)[1] = im;
+      if (dt == AT_C64)
+        ((float *)d)[1] = (float)im;
+      else
+        ((double *)d)[1] = im;
     }
   }
 }
@@ -202,25 +311,26 @@ static void convert_byte_float(float *d, uint32_t st, const uint8_t *s,
   for (int64_t i = 0; i < n; i++) d[i] = table[s[i]];
 }
 
-#define LOOP(DT, ST, expr)                        \
-  do {                                            \
-    DT *restrict d = dst;                         \
-    const ST *restrict s = src;                   \
+#define LOOP(DT, ST, expr)                         \
+  do {                                             \
+    DT *restrict d = dst;                          \
+    const ST *restrict s = src;                    \
     for (int64_t i = 0; i < n; i++) d[i] = (expr); \
-    return;                                       \
+    return;                                        \
   } while (0)
 
 static void f32_to_f16(uint16_t *d, const float *s, int64_t n) {
   int64_t i = 0;
   for (; i + 8 <= n; i += 8)
-    _mm_storeu_si128((__m128i *)(d + i), _mm256_cvtps_ph(_mm256_loadu_ps(s + i), 0));
+    _mm_storeu_si128((__m128i *)(d + i),
+                     _mm256_cvtps_ph(_mm256_loadu_ps(s + i), 0));
   for (; i < n; i++) d[i] = at_f32_to_f16(s[i]);
 }
 static void f16_to_f32(float *d, const uint16_t *s, int64_t n) {
   int64_t i = 0;
   for (; i + 8 <= n; i += 8)
-    _mm256_storeu_ps(d + i,
-                     _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(s + i))));
+    _mm256_storeu_ps(
+        d + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(s + i))));
   for (; i < n; i++) d[i] = at_f16_to_f32(s[i]);
 }
 
@@ -231,27 +341,44 @@ void at_k_convert(uint32_t dt, void *dst, uint32_t st, const void *src,
     memcpy(dst, src, (size_t)n * at_dtype_bytes((at_dtype)dt));
     return;
   }
-#define PAIR(a, b) ((a) * 64u + (b))
+#define PAIR(a, b) ((a)*64u + (b))
   switch (PAIR(dt, st)) {
-    case PAIR(AT_F32, AT_BF16): LOOP(float, uint16_t, at_bf16_to_f32(s[i]));
-    case PAIR(AT_BF16, AT_F32): LOOP(uint16_t, float, at_f32_to_bf16(s[i]));
-    case PAIR(AT_F32, AT_F16): f16_to_f32(dst, src, n); return;
-    case PAIR(AT_F16, AT_F32): f32_to_f16(dst, src, n); return;
-    case PAIR(AT_F64, AT_F32): LOOP(double, float, s[i]);
-    case PAIR(AT_F32, AT_F64): LOOP(float, double, (float)s[i]);
-    case PAIR(AT_S32, AT_S8): LOOP(int32_t, int8_t, s[i]);
-    case PAIR(AT_S32, AT_U8): LOOP(int32_t, uint8_t, s[i]);
-    case PAIR(AT_S32, AT_S16): LOOP(int32_t, int16_t, s[i]);
-    case PAIR(AT_S32, AT_U16): LOOP(int32_t, uint16_t, s[i]);
-    case PAIR(AT_S32, AT_U32): case PAIR(AT_U32, AT_S32):
+    case PAIR(AT_F32, AT_BF16):
+      LOOP(float, uint16_t, at_bf16_to_f32(s[i]));
+    case PAIR(AT_BF16, AT_F32):
+      LOOP(uint16_t, float, at_f32_to_bf16(s[i]));
+    case PAIR(AT_F32, AT_F16):
+      f16_to_f32(dst, src, n);
+      return;
+    case PAIR(AT_F16, AT_F32):
+      f32_to_f16(dst, src, n);
+      return;
+    case PAIR(AT_F64, AT_F32):
+      LOOP(double, float, s[i]);
+    case PAIR(AT_F32, AT_F64):
+      LOOP(float, double, (float)s[i]);
+    case PAIR(AT_S32, AT_S8):
+      LOOP(int32_t, int8_t, s[i]);
+    case PAIR(AT_S32, AT_U8):
+      LOOP(int32_t, uint8_t, s[i]);
+    case PAIR(AT_S32, AT_S16):
+      LOOP(int32_t, int16_t, s[i]);
+    case PAIR(AT_S32, AT_U16):
+      LOOP(int32_t, uint16_t, s[i]);
+    case PAIR(AT_S32, AT_U32):
+    case PAIR(AT_U32, AT_S32):
       memcpy(dst, src, (size_t)n * 4);
       return;
-    case PAIR(AT_S64, AT_U64): case PAIR(AT_U64, AT_S64):
+    case PAIR(AT_S64, AT_U64):
+    case PAIR(AT_U64, AT_S64):
       memcpy(dst, src, (size_t)n * 8);
       return;
-    case PAIR(AT_S64, AT_S32): LOOP(int64_t, int32_t, s[i]);
-    case PAIR(AT_F32, AT_S32): LOOP(float, int32_t, (float)s[i]);
-    default: break;
+    case PAIR(AT_S64, AT_S32):
+      LOOP(int64_t, int32_t, s[i]);
+    case PAIR(AT_F32, AT_S32):
+      LOOP(float, int32_t, (float)s[i]);
+    default:
+      break;
   }
 #undef PAIR
   if (dt == AT_F32 && at_dtype_bytes((at_dtype)st) == 1 && n >= 256)

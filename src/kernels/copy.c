@@ -3,7 +3,11 @@
 
 enum { COPY_BLOCK = 1 << 20 };
 
-typedef struct copy_run { char *dst; const char *src; int64_t bytes; } copy_run;
+typedef struct copy_run {
+  char *dst;
+  const char *src;
+  int64_t bytes;
+} copy_run;
 static void copy_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   const copy_run *r = arg;
   int64_t from = begin * COPY_BLOCK, to = AT_MIN(end * COPY_BLOCK, r->bytes);
@@ -51,43 +55,48 @@ at_status at_k_fill(const at_k_call *c) {
   AT_K_CHECK(p->elements >= 0 && p->elements <= INT64_MAX / 16,
              "fill: bad size %ld", p->elements);
   fill_run r = {.dst = c->bufs[0], .bytes = p->elements * eb};
-  for (int64_t i = 0; i < 64; i += eb) memcpy(r.pattern + i, p->element, (size_t)eb);
+  for (int64_t i = 0; i < 64; i += eb)
+    memcpy(r.pattern + i, p->element, (size_t)eb);
   at_par_for(c->par, at_k_ceil_div(r.bytes, COPY_BLOCK), 1, fill_range, &r);
   return AT_OK;
 }
 
-// ---- Transpose -----------------------------------------------------------------
-// After simplification the minor result dim is Q. If its input stride is 1, rows are
-// copied. Else the dim whose input stride is 1 is P, and P x Q tiles are transposed;
-// without such a dim, elements are gathered.
+// ---- Transpose
+// ----------------------------------------------------------------- After
+// simplification the minor result dim is Q. If its input stride is 1, rows are
+// copied. Else the dim whose input stride is 1 is P, and P x Q tiles are
+// transposed; without such a dim, elements are gathered.
 typedef struct shape {
   uint32_t rank;
   int64_t size[AT_K_MAX_RANK], in[AT_K_MAX_RANK], out[AT_K_MAX_RANK];
 } shape;
 
 typedef void (*tile_fn)(char *dst, int64_t dst_stride, const char *src,
-                        int64_t src_stride, int64_t np, int64_t nq, bool stream);
+                        int64_t src_stride, int64_t np, int64_t nq,
+                        bool stream);
 
 typedef struct transpose_run {
-  shape s;            // outer dims only, in a tile plan
+  shape s;  // outer dims only, in a tile plan
   char *dst;
   const char *src;
   int64_t es, np, nq, tp, tq, blocks_p, blocks_q;
   int64_t p_out, q_in;  // strides: of P in the result, of Q in the operand
   tile_fn tile;
-  bool stream;          // past the caches: the result is large and lines are aligned
+  bool stream;  // past the caches: the result is large and lines are aligned
 } transpose_run;
 
 // dst[p * ds + q] = src[q * ss + p], plain.
-#define TILE_PLAIN(name, T)                                                    \
-  static void name(char *dst, int64_t ds, const char *src, int64_t ss,         \
-                   int64_t np, int64_t nq) {                                   \
-    const T *s = (const T *)(const void *)src;                                 \
-    T *d = (T *)(void *)dst;                                                   \
-    for (int64_t p = 0; p < np; p++)                                           \
-      for (int64_t q = 0; q < nq; q++) d[p * ds + q] = s[q * ss + p];          \
+#define TILE_PLAIN(name, T)                                            \
+  static void name(char *dst, int64_t ds, const char *src, int64_t ss, \
+                   int64_t np, int64_t nq) {                           \
+    const T *s = (const T *)(const void *)src;                         \
+    T *d = (T *)(void *)dst;                                           \
+    for (int64_t p = 0; p < np; p++)                                   \
+      for (int64_t q = 0; q < nq; q++) d[p * ds + q] = s[q * ss + p];  \
   }
-typedef struct e16 { uint64_t w[2]; } e16;
+typedef struct e16 {
+  uint64_t w[2];
+} e16;
 TILE_PLAIN(plain1, uint8_t)
 TILE_PLAIN(plain2, uint16_t)
 TILE_PLAIN(plain4, uint32_t)
@@ -102,8 +111,8 @@ static inline void block_8x8_u32(uint32_t *d, int64_t ds, const uint32_t *s,
     const float *hi = (const float *)(const void *)(s + (i + 4) * ss);
     r[i] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(lo)),
                                 _mm_loadu_ps(hi), 1);
-    r[i + 4] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(lo + 4)),
-                                    _mm_loadu_ps(hi + 4), 1);
+    r[i + 4] = _mm256_insertf128_ps(
+        _mm256_castps128_ps256(_mm_loadu_ps(lo + 4)), _mm_loadu_ps(hi + 4), 1);
   }
   for (int h = 0; h < 2; h++) {
     __m256 a = _mm256_unpacklo_ps(r[4 * h], r[4 * h + 1]);
@@ -127,7 +136,8 @@ static inline void block_4x4_u64(uint64_t *d, int64_t ds, const uint64_t *s,
   t[1] = _mm256_unpackhi_epi64(r[0], r[1]);
   t[2] = _mm256_unpacklo_epi64(r[2], r[3]);
   t[3] = _mm256_unpackhi_epi64(r[2], r[3]);
-  _mm256_storeu_si256((__m256i *)d, _mm256_permute2x128_si256(t[0], t[2], 0x20));
+  _mm256_storeu_si256((__m256i *)d,
+                      _mm256_permute2x128_si256(t[0], t[2], 0x20));
   _mm256_storeu_si256((__m256i *)(d + ds),
                       _mm256_permute2x128_si256(t[1], t[3], 0x20));
   _mm256_storeu_si256((__m256i *)(d + 2 * ds),
@@ -138,7 +148,8 @@ static inline void block_4x4_u64(uint64_t *d, int64_t ds, const uint64_t *s,
 static inline void block_8x8_u16(uint16_t *d, int64_t ds, const uint16_t *s,
                                  int64_t ss) {
   __m128i r[8], a[8], b[8];
-  for (int i = 0; i < 8; i++) r[i] = _mm_loadu_si128((const __m128i *)(s + i * ss));
+  for (int i = 0; i < 8; i++)
+    r[i] = _mm_loadu_si128((const __m128i *)(s + i * ss));
   for (int i = 0; i < 4; i++) {
     a[2 * i] = _mm_unpacklo_epi16(r[2 * i], r[2 * i + 1]);
     a[2 * i + 1] = _mm_unpackhi_epi16(r[2 * i], r[2 * i + 1]);
@@ -149,15 +160,17 @@ static inline void block_8x8_u16(uint16_t *d, int64_t ds, const uint16_t *s,
       b[4 * i + 2 * h + 1] = _mm_unpackhi_epi32(a[4 * i + h], a[4 * i + 2 + h]);
     }
   for (int i = 0; i < 4; i++) {
-    _mm_storeu_si128((__m128i *)(d + 2 * i * ds), _mm_unpacklo_epi64(b[i], b[i + 4]));
+    _mm_storeu_si128((__m128i *)(d + 2 * i * ds),
+                     _mm_unpacklo_epi64(b[i], b[i + 4]));
     _mm_storeu_si128((__m128i *)(d + (2 * i + 1) * ds),
                      _mm_unpackhi_epi64(b[i], b[i + 4]));
   }
 }
 
-// Blocks of one cache line by one line's worth of rows: every line of the operand is
-// read once and every line of the result written once, through a small buffer, so that
-// strides which are powers of two do not thrash the caches.
+// Blocks of one cache line by one line's worth of rows: every line of the
+// operand is read once and every line of the result written once, through a
+// small buffer, so that strides which are powers of two do not thrash the
+// caches.
 static inline void put_line(char *d, const char *s, bool stream) {
   __m256i lo = _mm256_load_si256((const __m256i *)(const void *)s);
   __m256i hi = _mm256_load_si256((const __m256i *)(const void *)(s + 32));
@@ -170,37 +183,42 @@ static inline void put_line(char *d, const char *s, bool stream) {
   }
 }
 
-#define TILE_LINES(name, T, SUB, block, plain)                                 \
-  static void name(char *dst, int64_t ds, const char *src, int64_t ss,         \
-                   int64_t np, int64_t nq, bool stream) {                      \
-    enum { N = 64 / sizeof(T) };                                               \
-    const T *s = (const T *)(const void *)src;                                 \
-    T *d = (T *)(void *)dst;                                                   \
-    int64_t wp = np / N * N, wq = nq / N * N;                                  \
-    _Alignas(64) T buf[N * N];                                                 \
-    for (int64_t q = 0; q < wq; q += N)                                        \
-      for (int64_t p = 0; p < wp; p += N) {                                    \
-        for (int i = 0; i < N; i += SUB)                                       \
-          for (int j = 0; j < N; j += SUB)                                     \
-            block(buf + j * N + i, N, s + (q + i) * ss + p + j, ss);           \
-        for (int j = 0; j < N; j++)                                            \
-          put_line((char *)(d + (p + j) * ds + q), (const char *)(buf + j * N), \
-                   stream);                                                    \
-      }                                                                        \
-    if (wq < nq)                                                               \
-      plain((char *)(d + wq), ds, (const char *)(s + wq * ss), ss, wp, nq - wq); \
-    if (wp < np)                                                               \
-      plain((char *)(d + wp * ds), ds, (const char *)(s + wp), ss, np - wp, nq); \
+#define TILE_LINES(name, T, SUB, block, plain)                              \
+  static void name(char *dst, int64_t ds, const char *src, int64_t ss,      \
+                   int64_t np, int64_t nq, bool stream) {                   \
+    enum { N = 64 / sizeof(T) };                                            \
+    const T *s = (const T *)(const void *)src;                              \
+    T *d = (T *)(void *)dst;                                                \
+    int64_t wp = np / N * N, wq = nq / N * N;                               \
+    _Alignas(64) T buf[N * N];                                              \
+    for (int64_t q = 0; q < wq; q += N)                                     \
+      for (int64_t p = 0; p < wp; p += N) {                                 \
+        for (int i = 0; i < N; i += SUB)                                    \
+          for (int j = 0; j < N; j += SUB)                                  \
+            block(buf + j * N + i, N, s + (q + i) * ss + p + j, ss);        \
+        for (int j = 0; j < N; j++)                                         \
+          put_line((char *)(d + (p + j) * ds + q),                          \
+                   (const char *)(buf + j * N), stream);                    \
+      }                                                                     \
+    if (wq < nq)                                                            \
+      plain((char *)(d + wq), ds, (const char *)(s + wq * ss), ss, wp,      \
+            nq - wq);                                                       \
+    if (wp < np)                                                            \
+      plain((char *)(d + wp * ds), ds, (const char *)(s + wp), ss, np - wp, \
+            nq);                                                            \
   }
 static inline void block_8x8_u8(uint8_t *d, int64_t ds, const uint8_t *s,
                                 int64_t ss) {
   __m128i r[4];
   for (int i = 0; i < 4; i++)
-    r[i] = _mm_unpacklo_epi8(_mm_loadl_epi64((const __m128i *)(s + 2 * i * ss)),
-                             _mm_loadl_epi64((const __m128i *)(s + (2 * i + 1) * ss)));
+    r[i] = _mm_unpacklo_epi8(
+        _mm_loadl_epi64((const __m128i *)(s + 2 * i * ss)),
+        _mm_loadl_epi64((const __m128i *)(s + (2 * i + 1) * ss)));
   for (int h = 0; h < 2; h++) {
-    __m128i a = h ? _mm_unpackhi_epi16(r[0], r[1]) : _mm_unpacklo_epi16(r[0], r[1]);
-    __m128i b = h ? _mm_unpackhi_epi16(r[2], r[3]) : _mm_unpacklo_epi16(r[2], r[3]);
+    __m128i a =
+        h ? _mm_unpackhi_epi16(r[0], r[1]) : _mm_unpacklo_epi16(r[0], r[1]);
+    __m128i b =
+        h ? _mm_unpackhi_epi16(r[2], r[3]) : _mm_unpacklo_epi16(r[2], r[3]);
     __m128i lo = _mm_unpacklo_epi32(a, b), hi = _mm_unpackhi_epi32(a, b);
     uint8_t *o = d + 4 * h * ds;
     _mm_storel_epi64((__m128i *)o, lo);
@@ -228,10 +246,12 @@ static void offsets_of(const shape *s, int64_t i, int64_t *in, int64_t *out) {
   }
 }
 
-static void tiles_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
+static void tiles_range(void *arg, int64_t begin, int64_t end,
+                        uint32_t worker) {
   const transpose_run *r = arg;
   for (int64_t t = begin; t < end; t++) {
-    int64_t q = t % r->blocks_q * r->tq, p = t / r->blocks_q % r->blocks_p * r->tp;
+    int64_t q = t % r->blocks_q * r->tq,
+            p = t / r->blocks_q % r->blocks_p * r->tp;
     int64_t in, out;
     offsets_of(&r->s, t / r->blocks_q / r->blocks_p, &in, &out);
     r->tile(r->dst + (out + p * r->p_out + q) * r->es, r->p_out,
@@ -241,11 +261,11 @@ static void tiles_range(void *arg, int64_t begin, int64_t end, uint32_t worker) 
   if (r->stream) _mm_sfence();
 }
 
-#define GATHER_ROW(T)                                               \
-  do {                                                              \
-    const T *s = (const T *)(const void *)src;                      \
-    T *d = (T *)(void *)dst;                                        \
-    for (int64_t i = 0; i < r->nq; i++) d[i] = s[i * r->q_in];      \
+#define GATHER_ROW(T)                                          \
+  do {                                                         \
+    const T *s = (const T *)(const void *)src;                 \
+    T *d = (T *)(void *)dst;                                   \
+    for (int64_t i = 0; i < r->nq; i++) d[i] = s[i * r->q_in]; \
   } while (0)
 
 // One result row per iteration: a copy, or a strided gather.
@@ -261,11 +281,21 @@ static void rows_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
       continue;
     }
     switch (r->es) {
-      case 1: GATHER_ROW(uint8_t); break;
-      case 2: GATHER_ROW(uint16_t); break;
-      case 4: GATHER_ROW(uint32_t); break;
-      case 8: GATHER_ROW(uint64_t); break;
-      default: GATHER_ROW(e16); break;
+      case 1:
+        GATHER_ROW(uint8_t);
+        break;
+      case 2:
+        GATHER_ROW(uint16_t);
+        break;
+      case 4:
+        GATHER_ROW(uint32_t);
+        break;
+      case 8:
+        GATHER_ROW(uint64_t);
+        break;
+      default:
+        GATHER_ROW(e16);
+        break;
     }
   }
 }
@@ -293,7 +323,8 @@ static bool shape_simplify(const at_k_transpose_params *p, shape *s,
 
 static void shape_drop(shape *s, uint32_t d) {
   for (uint32_t i = d; i + 1 < s->rank; i++)
-    s->size[i] = s->size[i + 1], s->in[i] = s->in[i + 1], s->out[i] = s->out[i + 1];
+    s->size[i] = s->size[i + 1], s->in[i] = s->in[i + 1],
+    s->out[i] = s->out[i + 1];
   s->rank--;
 }
 
@@ -312,7 +343,8 @@ static void run_tiles(const at_k_call *c, transpose_run *r, uint32_t p_dim,
   bool aligned = (uintptr_t)r->dst % 64 == 0 && r->nq * r->es % 64 == 0;
   for (uint32_t d = 0; d < r->s.rank; d++)
     aligned = aligned && r->s.out[d] * r->es % 64 == 0;
-  r->stream = aligned && r->p_out * r->es % 64 == 0 && elements * r->es > STREAM_FROM;
+  r->stream =
+      aligned && r->p_out * r->es % 64 == 0 && elements * r->es > STREAM_FROM;
   r->blocks_p = at_k_ceil_div(r->np, r->tp);
   r->blocks_q = at_k_ceil_div(r->nq, r->tq);
   int64_t outer = elements / r->np / r->nq;

@@ -1,6 +1,6 @@
-// FFT: axes one after another. Short lines go through groups of lanes at once. A long
-// line, or a lone one, is a matrix: columns are transformed, turned, then rows. Lengths
-// with large primes become a convolution (Bluestein).
+// FFT: axes one after another. Short lines go through groups of lanes at once.
+// A long line, or a lone one, is a matrix: columns are transformed, turned,
+// then rows. Lengths with large primes become a convolution (Bluestein).
 #include <math.h>
 
 #include "kernels/fft_internal.h"
@@ -21,7 +21,8 @@ typedef struct pass_run {
   const at_fft_pass *pass;
 } pass_run;
 
-static void group_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
+static void group_range(void *arg, int64_t begin, int64_t end,
+                        uint32_t worker) {
   const pass_run *r = arg;
   char *work = (char *)r->pass->work + worker * r->pass->work_bytes;
   for (int64_t g = begin; g < end; g++)
@@ -35,7 +36,8 @@ static at_status no_memory(void) {
 static at_status pass_go(const fft *f, at_fft_pass *p, void *work) {
   p->work_bytes = at_fft_work_bytes(p->plan);
   p->work = work ? work
-                 : at_par_scratch(f->par, at_mul(p->work_bytes, at_par_threads(f->par)));
+                 : at_par_scratch(
+                       f->par, at_mul(p->work_bytes, at_par_threads(f->par)));
   if (!p->work) return no_memory();
   pass_run r = {f, p};
   int64_t groups = at_k_ceil_div(p->lines, f->lanes);
@@ -49,32 +51,46 @@ static at_fft_side side_at(const fft *f, at_fft_side s, int64_t offset) {
   return s;
 }
 
-// ---- Long lines --------------------------------------------------------------------
-// The plan of one long length: n = n1 * n2 for a smooth n, else a convolution whose
+// ---- Long lines
+// -------------------------------------------------------------------- The plan
+// of one long length: n = n1 * n2 for a smooth n, else a convolution whose
 // length is smooth.
 typedef struct long_plan {
   int64_t n, n1, n2;
   const at_fft_plan *p1, *p2;
   double *hi, *lo;
   int64_t split;
-  char *temp;               // n complex elements
+  char *temp;  // n complex elements
   void *work1, *work2;
-  struct long_plan *conv;   // NULL when n is smooth
-  char *a, *ft, *chirp;     // Bluestein: conv->n, conv->n and n complex elements
+  struct long_plan *conv;  // NULL when n is smooth
+  char *a, *ft, *chirp;    // Bluestein: conv->n, conv->n and n complex elements
 } long_plan;
 
 static at_status four_step(const fft *f, const long_plan *lp, at_fft_side src,
                            at_fft_side dst, bool inverse, double scale) {
   int64_t n1 = lp->n1, n2 = lp->n2;
   at_fft_side temp = {lp->temp, false, 0, 1, n2};
-  at_fft_pass p = {.plan = lp->p1, .lines = n2, .inner = n2, .in_count = n1,
-                   .out_count = n1, .inverse = inverse, .scale = 1, .turn_n = lp->n,
-                   .turn_split = lp->split, .turn_hi = lp->hi, .turn_lo = lp->lo};
+  at_fft_pass p = {.plan = lp->p1,
+                   .lines = n2,
+                   .inner = n2,
+                   .in_count = n1,
+                   .out_count = n1,
+                   .inverse = inverse,
+                   .scale = 1,
+                   .turn_n = lp->n,
+                   .turn_split = lp->split,
+                   .turn_hi = lp->hi,
+                   .turn_lo = lp->lo};
   p.src = src, p.src.line = src.elem, p.src.elem = src.elem * n2;
   p.dst = temp;
   AT_TRY(pass_go(f, &p, lp->work1));
-  at_fft_pass q = {.plan = lp->p2, .lines = n1, .inner = n1, .in_count = n2,
-                   .out_count = n2, .inverse = inverse, .scale = scale};
+  at_fft_pass q = {.plan = lp->p2,
+                   .lines = n1,
+                   .inner = n1,
+                   .in_count = n2,
+                   .out_count = n2,
+                   .inverse = inverse,
+                   .scale = scale};
   q.src = temp, q.src.line = n2, q.src.elem = 1;
   q.dst = dst, q.dst.line = dst.elem, q.dst.elem = dst.elem * n1;
   return pass_go(f, &q, lp->work2);
@@ -89,12 +105,16 @@ typedef struct chirp_run {
 } chirp_run;
 
 static inline void get(const fft *f, const char *p, int64_t i, double w[2]) {
-  if (f->dbl) w[0] = ((const double *)p)[2 * i], w[1] = ((const double *)p)[2 * i + 1];
-  else w[0] = ((const float *)p)[2 * i], w[1] = ((const float *)p)[2 * i + 1];
+  if (f->dbl)
+    w[0] = ((const double *)p)[2 * i], w[1] = ((const double *)p)[2 * i + 1];
+  else
+    w[0] = ((const float *)p)[2 * i], w[1] = ((const float *)p)[2 * i + 1];
 }
 static inline void put(const fft *f, char *p, int64_t i, double re, double im) {
-  if (f->dbl) ((double *)p)[2 * i] = re, ((double *)p)[2 * i + 1] = im;
-  else ((float *)p)[2 * i] = (float)re, ((float *)p)[2 * i + 1] = (float)im;
+  if (f->dbl)
+    ((double *)p)[2 * i] = re, ((double *)p)[2 * i + 1] = im;
+  else
+    ((float *)p)[2 * i] = (float)re, ((float *)p)[2 * i + 1] = (float)im;
 }
 
 static void make_chirp(void *arg, int64_t begin, int64_t end, uint32_t worker) {
@@ -115,15 +135,18 @@ static void chirp_in(void *arg, int64_t begin, int64_t end, uint32_t worker) {
     double x[2] = {0, 0}, w[2];
     if (j < r->lp->n) {
       int64_t at = j * r->src.elem;
-      if (!r->src.real) get(r->f, r->src.p, at, x);
-      else x[0] = r->f->dbl ? ((const double *)(void *)r->src.p)[at]
-                            : (double)((const float *)(void *)r->src.p)[at];
+      if (!r->src.real)
+        get(r->f, r->src.p, at, x);
+      else
+        x[0] = r->f->dbl ? ((const double *)(void *)r->src.p)[at]
+                         : (double)((const float *)(void *)r->src.p)[at];
       if (r->inverse) {
         double t = x[0];
         x[0] = x[1], x[1] = t;
       }
       get(r->f, r->lp->chirp, j, w);
-      put(r->f, r->lp->a, j, x[0] * w[0] - x[1] * w[1], x[0] * w[1] + x[1] * w[0]);
+      put(r->f, r->lp->a, j, x[0] * w[0] - x[1] * w[1],
+          x[0] * w[1] + x[1] * w[0]);
     } else {
       put(r->f, r->lp->a, j, 0, 0);
     }
@@ -134,7 +157,8 @@ static void chirp_mid(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   for (int64_t j = begin; j < end; j++) {
     double x[2], w[2];
     get(r->f, r->lp->a, j, x), get(r->f, r->lp->ft, j, w);
-    put(r->f, r->lp->a, j, x[0] * w[0] - x[1] * w[1], x[0] * w[1] + x[1] * w[0]);
+    put(r->f, r->lp->a, j, x[0] * w[0] - x[1] * w[1],
+        x[0] * w[1] + x[1] * w[0]);
   }
 }
 static void chirp_out(void *arg, int64_t begin, int64_t end, uint32_t worker) {
@@ -149,9 +173,12 @@ static void chirp_out(void *arg, int64_t begin, int64_t end, uint32_t worker) {
       re = im, im = t;
     }
     int64_t at = j * r->dst.elem;
-    if (!r->dst.real) put(r->f, r->dst.p, at, re, im);
-    else if (r->f->dbl) ((double *)(void *)r->dst.p)[at] = re;
-    else ((float *)(void *)r->dst.p)[at] = (float)re;
+    if (!r->dst.real)
+      put(r->f, r->dst.p, at, re, im);
+    else if (r->f->dbl)
+      ((double *)(void *)r->dst.p)[at] = re;
+    else
+      ((float *)(void *)r->dst.p)[at] = (float)re;
   }
 }
 
@@ -204,16 +231,21 @@ static at_status long_plan_make(const fft *f, int64_t n, long_plan **out) {
   lp->n2 = n / lp->n1;
   AT_TRY(at_fft_plan_make(f->par, lp->n1, f->dbl, &lp->p1));
   lp->p2 = lp->p1;
-  if (lp->n2 != lp->n1) AT_TRY(at_fft_plan_make(f->par, lp->n2, f->dbl, &lp->p2));
+  if (lp->n2 != lp->n1)
+    AT_TRY(at_fft_plan_make(f->par, lp->n2, f->dbl, &lp->p2));
   lp->split = AT_MAX(1, (int64_t)sqrt((double)n));
   int64_t his = at_k_ceil_div(n, lp->split);
   uint32_t threads = at_par_threads(f->par);
   lp->hi = at_par_scratch(f->par, (size_t)his * 16);
   lp->lo = at_par_scratch(f->par, (size_t)lp->split * 16);
-  lp->temp = at_par_scratch(f->par, at_mul((size_t)n, (size_t)f->real_bytes * 2));
-  lp->work1 = at_par_scratch(f->par, at_mul(at_fft_work_bytes(lp->p1), threads));
-  lp->work2 = at_par_scratch(f->par, at_mul(at_fft_work_bytes(lp->p2), threads));
-  if (!lp->hi || !lp->lo || !lp->temp || !lp->work1 || !lp->work2) return no_memory();
+  lp->temp =
+      at_par_scratch(f->par, at_mul((size_t)n, (size_t)f->real_bytes * 2));
+  lp->work1 =
+      at_par_scratch(f->par, at_mul(at_fft_work_bytes(lp->p1), threads));
+  lp->work2 =
+      at_par_scratch(f->par, at_mul(at_fft_work_bytes(lp->p2), threads));
+  if (!lp->hi || !lp->lo || !lp->temp || !lp->work1 || !lp->work2)
+    return no_memory();
   at_fft_roots(n, lp->split, his, lp->hi);
   at_fft_roots(n, 1, lp->split, lp->lo);
   return AT_OK;
@@ -258,7 +290,8 @@ static at_status long_axis(const fft *f, const at_fft_pass *p, int64_t n) {
   return AT_OK;
 }
 
-// ---- Axes ----------------------------------------------------------------------------
+// ---- Axes
+// ----------------------------------------------------------------------------
 static at_status run_axis(const fft *f, at_fft_pass *p, int64_t n) {
   bool lone = p->lines < f->lanes && n >= LONE_FROM && at_fft_smooth(n);
   if (n > AT_FFT_DIRECT || lone) return long_axis(f, p, n);
@@ -273,23 +306,34 @@ static at_status complex_axis(const fft *f, char *src, char *dst, int64_t batch,
   int64_t inner = 1, outer = batch, n = dims[a];
   for (uint32_t d = a + 1; d < rank; d++) inner *= dims[d];
   for (uint32_t d = 0; d < a; d++) outer *= dims[d];
-  at_fft_side s = {src, false, n * inner, 1, inner}, d = {dst, false, n * inner, 1, inner};
-  at_fft_pass p = {.src = s, .dst = d, .lines = outer * inner, .inner = inner,
-                   .in_count = n, .out_count = n, .inverse = inverse,
+  at_fft_side s = {src, false, n * inner, 1, inner},
+              d = {dst, false, n * inner, 1, inner};
+  at_fft_pass p = {.src = s,
+                   .dst = d,
+                   .lines = outer * inner,
+                   .inner = inner,
+                   .in_count = n,
+                   .out_count = n,
+                   .inverse = inverse,
                    .scale = inverse ? 1.0 / (double)n : 1};
   return run_axis(f, &p, n);
 }
 
 // The minor axis between n reals and n / 2 + 1 complex elements.
-static at_status real_axis(const fft *f, char *src, char *dst, int64_t lines, int64_t n,
-                           bool inverse) {
+static at_status real_axis(const fft *f, char *src, char *dst, int64_t lines,
+                           int64_t n, bool inverse) {
   int64_t h = n / 2 + 1;
   at_fft_side real = {inverse ? dst : src, true, n, 0, 1};
   at_fft_side half = {inverse ? src : dst, false, h, 0, 1};
-  at_fft_pass p = {.src = inverse ? half : real, .dst = inverse ? real : half,
-                   .lines = lines, .inner = 1, .in_count = inverse ? h : n,
-                   .out_count = inverse ? n : h, .hermitian = inverse,
-                   .inverse = inverse, .scale = inverse ? 1.0 / (double)n : 1};
+  at_fft_pass p = {.src = inverse ? half : real,
+                   .dst = inverse ? real : half,
+                   .lines = lines,
+                   .inner = 1,
+                   .in_count = inverse ? h : n,
+                   .out_count = inverse ? n : h,
+                   .hermitian = inverse,
+                   .inverse = inverse,
+                   .scale = inverse ? 1.0 / (double)n : 1};
   return run_axis(f, &p, n);
 }
 
@@ -297,7 +341,8 @@ at_status at_k_fft(const at_k_call *c) {
   const at_k_fft_params *p = c->params;
   AT_K_BUFS(c, 2);
   AT_K_CHECK(p->type <= IRFFT, "fft: unknown type %u", p->type);
-  AT_K_CHECK(p->rank >= 1 && p->rank <= 3, "fft: rank %u is not 1, 2 or 3", p->rank);
+  AT_K_CHECK(p->rank >= 1 && p->rank <= 3, "fft: rank %u is not 1, 2 or 3",
+             p->rank);
   int64_t lines = p->batch, dims[3];
   AT_K_CHECK(p->batch >= 0, "fft: negative batch");
   for (uint32_t d = 0; d < p->rank; d++) {
@@ -315,7 +360,8 @@ at_status at_k_fft(const at_k_call *c) {
   uint32_t last = p->rank - 1;
   if (p->type == FFT || p->type == IFFT) {
     for (uint32_t a = p->rank; a-- > 0; src = dst)
-      AT_TRY(complex_axis(&f, src, dst, p->batch, dims, p->rank, a, p->type == IFFT));
+      AT_TRY(complex_axis(&f, src, dst, p->batch, dims, p->rank, a,
+                          p->type == IFFT));
     return AT_OK;
   }
   int64_t n = dims[last];
@@ -328,7 +374,9 @@ at_status at_k_fft(const at_k_call *c) {
   }
   if (last > 0) {
     char *temp;
-    AT_K_SCRATCH(temp, c, at_mul((size_t)(lines * dims[last]), (size_t)f.real_bytes * 2));
+    AT_K_SCRATCH(
+        temp, c,
+        at_mul((size_t)(lines * dims[last]), (size_t)f.real_bytes * 2));
     for (uint32_t a = 0; a < last; a++, src = temp)
       AT_TRY(complex_axis(&f, src, temp, p->batch, dims, p->rank, a, true));
   }

@@ -1,4 +1,5 @@
-// The transforms of a group of lines, per element type and instruction set, and plans.
+// The transforms of a group of lines, per element type and instruction set, and
+// plans.
 #include <math.h>
 
 #include "kernels/fft_internal.h"
@@ -50,8 +51,11 @@ void at_fft_roots(int64_t n, int64_t step, int64_t count, double *out) {
 }
 
 static void put(void *table, int64_t i, bool dbl, double re, double im) {
-  if (dbl) ((double *)table)[2 * i] = re, ((double *)table)[2 * i + 1] = im;
-  else ((float *)table)[2 * i] = (float)re, ((float *)table)[2 * i + 1] = (float)im;
+  if (dbl)
+    ((double *)table)[2 * i] = re, ((double *)table)[2 * i + 1] = im;
+  else
+    ((float *)table)[2 * i] = (float)re,
+                         ((float *)table)[2 * i + 1] = (float)im;
 }
 
 static at_status no_memory(void) {
@@ -80,13 +84,14 @@ static at_status plan_stages(const at_par *par, bool dbl, at_fft_plan *p) {
 
 void at_fft_chirp(int64_t n, int64_t j, double out[2]) {
   // j^2 mod 2n keeps the angle exact.
-  uint64_t e = (uint64_t)((unsigned __int128)j * (uint64_t)j % (uint64_t)(2 * n));
+  uint64_t e =
+      (uint64_t)((unsigned __int128)j * (uint64_t)j % (uint64_t)(2 * n));
   double a = -M_PI * ((double)e / (double)n);
   out[0] = cos(a), out[1] = sin(a);
 }
 
-// chirp[j] = exp(-pi i j^2 / n); its conjugate, wrapped, transformed and divided by the
-// length, is chirp_ft.
+// chirp[j] = exp(-pi i j^2 / n); its conjugate, wrapped, transformed and
+// divided by the length, is chirp_ft.
 static at_status plan_bluestein(const at_par *par, bool dbl, at_fft_plan *p) {
   int64_t c = 1;
   while (c < 2 * p->n - 1) c *= 2;
@@ -106,9 +111,14 @@ static at_status plan_bluestein(const at_par *par, bool dbl, at_fft_plan *p) {
     put(ft, j, dbl, re / (double)c, -im / (double)c);
     if (j) put(ft, c - j, dbl, re / (double)c, -im / (double)c);
   }
-  at_fft_pass pass = {.plan = p->conv, .src = {ft, false, 0, 1, 1},
-                      .dst = {ft, false, 0, 1, 1}, .lines = 1, .inner = 1,
-                      .in_count = c, .out_count = c, .scale = 1};
+  at_fft_pass pass = {.plan = p->conv,
+                      .src = {ft, false, 0, 1, 1},
+                      .dst = {ft, false, 0, 1, 1},
+                      .lines = 1,
+                      .inner = 1,
+                      .in_count = c,
+                      .out_count = c,
+                      .scale = 1};
   at_fft_group[dbl][at_k_has(AT_CPU_AVX512)](&pass, 0, work);
   return AT_OK;
 }
@@ -119,5 +129,6 @@ at_status at_fft_plan_make(const at_par *par, int64_t n, bool dbl,
   if (!p) return no_memory();
   *p = (at_fft_plan){.n = n};
   *out = p;
-  return at_fft_smooth(n) ? plan_stages(par, dbl, p) : plan_bluestein(par, dbl, p);
+  return at_fft_smooth(n) ? plan_stages(par, dbl, p)
+                          : plan_bluestein(par, dbl, p);
 }

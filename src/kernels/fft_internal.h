@@ -1,6 +1,6 @@
-// Transforms run on groups of LANES lines at once, in split form: element i of the
-// group is a vector of real parts at re[i * LANES] and one of imaginary parts. So every
-// butterfly is plain vector arithmetic, whatever the radix.
+// Transforms run on groups of LANES lines at once, in split form: element i of
+// the group is a vector of real parts at re[i * LANES] and one of imaginary
+// parts. So every butterfly is plain vector arithmetic, whatever the radix.
 #ifndef ATOLL_KERNELS_FFT_INTERNAL_H_
 #define ATOLL_KERNELS_FFT_INTERNAL_H_
 
@@ -10,8 +10,8 @@ enum { AT_FFT_MAX_STAGES = 40, AT_FFT_MAX_RADIX = 13, AT_FFT_DIRECT = 8192 };
 
 typedef struct at_fft_stage {
   int radix;
-  int64_t m, s;       // n = radix * m * s
-  const void *tw;     // [m][radix - 1] pairs: exp(-2 pi i p j / (radix m))
+  int64_t m, s;    // n = radix * m * s
+  const void *tw;  // [m][radix - 1] pairs: exp(-2 pi i p j / (radix m))
 } at_fft_stage;
 
 // A transform of length n: stages, or Bluestein's convolution of length `conv`.
@@ -24,8 +24,8 @@ struct at_fft_plan {
   const void *chirp, *chirp_ft;  // n and conv->n pairs
 };
 
-// Lines of one pass. Line l lies at (l / inner) * outer + (l % inner) * line; strides
-// count elements (complex, or real where the side is real).
+// Lines of one pass. Line l lies at (l / inner) * outer + (l % inner) * line;
+// strides count elements (complex, or real where the side is real).
 typedef struct at_fft_side {
   char *p;
   bool real;
@@ -39,15 +39,16 @@ typedef struct at_fft_pass {
   bool hermitian;               // the source holds n / 2 + 1 elements of n
   bool inverse;
   double scale;
-  // Four-step: output k of line l is turned by exp(-2 pi i k l / turn_n), from tables
-  // of doubles: hi[e / turn_split], lo[e % turn_split].
+  // Four-step: output k of line l is turned by exp(-2 pi i k l / turn_n), from
+  // tables of doubles: hi[e / turn_split], lo[e % turn_split].
   int64_t turn_n, turn_split;
   const double *turn_hi, *turn_lo;
-  void *work;         // per worker: at_fft_work_bytes
+  void *work;  // per worker: at_fft_work_bytes
   size_t work_bytes;
 } at_fft_pass;
 
-typedef void (*at_fft_group_fn)(const at_fft_pass *p, int64_t first, void *work);
+typedef void (*at_fft_group_fn)(const at_fft_pass *p, int64_t first,
+                                void *work);
 // [double precision][AVX-512]; lanes: 16 floats or 8 doubles.
 extern const at_fft_group_fn at_fft_group[2][2];
 static inline int64_t at_fft_lanes(bool dbl) { return dbl ? 8 : 16; }

@@ -1,4 +1,5 @@
-// Body of the transforms of one element type and target; included by fft_group.c with
+// Body of the transforms of one element type and target; included by
+// fft_group.c with
 //   NAME prefix, REAL element, WIDTH lanes, ATTR target attribute.
 // No include guard: it is included once per family.
 #define CAT_(a, b) a##b
@@ -13,42 +14,40 @@ typedef REAL VEC __attribute__((vector_size(WIDTH * sizeof(REAL))));
     yr[0] = ar[0] + ar[1], yi[0] = ai[0] + ai[1]; \
     yr[1] = ar[0] - ar[1], yi[1] = ai[0] - ai[1]; \
   } while (0)
-#define BUTTERFLY_4(ar, ai, yr, yi)                              \
-  do {                                                           \
-    VEC b0r = ar[0] + ar[2], b0i = ai[0] + ai[2];                \
-    VEC b1r = ar[0] - ar[2], b1i = ai[0] - ai[2];                \
-    VEC b2r = ar[1] + ar[3], b2i = ai[1] + ai[3];                \
-    VEC b3r = ar[1] - ar[3], b3i = ai[1] - ai[3];                \
-    yr[0] = b0r + b2r, yi[0] = b0i + b2i;                        \
-    yr[2] = b0r - b2r, yi[2] = b0i - b2i;                        \
-    yr[1] = b1r + b3i, yi[1] = b1i - b3r;                        \
-    yr[3] = b1r - b3i, yi[3] = b1i + b3r;                        \
+#define BUTTERFLY_4(ar, ai, yr, yi)               \
+  do {                                            \
+    VEC b0r = ar[0] + ar[2], b0i = ai[0] + ai[2]; \
+    VEC b1r = ar[0] - ar[2], b1i = ai[0] - ai[2]; \
+    VEC b2r = ar[1] + ar[3], b2i = ai[1] + ai[3]; \
+    VEC b3r = ar[1] - ar[3], b3i = ai[1] - ai[3]; \
+    yr[0] = b0r + b2r, yi[0] = b0i + b2i;         \
+    yr[2] = b0r - b2r, yi[2] = b0i - b2i;         \
+    yr[1] = b1r + b3i, yi[1] = b1i - b3r;         \
+    yr[3] = b1r - b3i, yi[3] = b1i + b3r;         \
   } while (0)
 
 // One Stockham stage of an even radix R (2 or 4).
-#define STAGE(R)                                                                  \
-  ATTR static void CAT(CAT(NAME, _stage), R)(const at_fft_stage *st,              \
-                                             const VEC *restrict xr,              \
-                                             const VEC *restrict xi,              \
-                                             VEC *restrict outr,                  \
-                                             VEC *restrict outi) {                \
-    int64_t m = st->m, s = st->s;                                                 \
-    const REAL *tw = st->tw;                                                      \
-    for (int64_t p = 0; p < m; p++, tw += 2 * (R - 1))                            \
-      for (int64_t q = 0; q < s; q++) {                                           \
-        VEC ar[R], ai[R], yr[R], yi[R];                                           \
-        UNROLL for (int k = 0; k < R; k++) {                                      \
-          ar[k] = xr[q + s * (p + m * k)], ai[k] = xi[q + s * (p + m * k)];       \
-        }                                                                         \
-        CAT(BUTTERFLY_, R)(ar, ai, yr, yi);                                       \
-        int64_t at = q + s * R * p;                                               \
-        outr[at] = yr[0], outi[at] = yi[0];                                       \
-        UNROLL for (int j = 1; j < R; j++) {                                      \
-          VEC wr = tw[2 * j - 2] - (VEC){0}, wi = tw[2 * j - 1] - (VEC){0};       \
-          outr[at + s * j] = yr[j] * wr - yi[j] * wi;                             \
-          outi[at + s * j] = yr[j] * wi + yi[j] * wr;                             \
-        }                                                                         \
-      }                                                                           \
+#define STAGE(R)                                                              \
+  ATTR static void CAT(CAT(NAME, _stage), R)(                                 \
+      const at_fft_stage *st, const VEC *restrict xr, const VEC *restrict xi, \
+      VEC *restrict outr, VEC *restrict outi) {                               \
+    int64_t m = st->m, s = st->s;                                             \
+    const REAL *tw = st->tw;                                                  \
+    for (int64_t p = 0; p < m; p++, tw += 2 * (R - 1))                        \
+      for (int64_t q = 0; q < s; q++) {                                       \
+        VEC ar[R], ai[R], yr[R], yi[R];                                       \
+        UNROLL for (int k = 0; k < R; k++) {                                  \
+          ar[k] = xr[q + s * (p + m * k)], ai[k] = xi[q + s * (p + m * k)];   \
+        }                                                                     \
+        CAT(BUTTERFLY_, R)(ar, ai, yr, yi);                                   \
+        int64_t at = q + s * R * p;                                           \
+        outr[at] = yr[0], outi[at] = yi[0];                                   \
+        UNROLL for (int j = 1; j < R; j++) {                                  \
+          VEC wr = tw[2 * j - 2] - (VEC){0}, wi = tw[2 * j - 1] - (VEC){0};   \
+          outr[at + s * j] = yr[j] * wr - yi[j] * wi;                         \
+          outi[at + s * j] = yr[j] * wi + yi[j] * wr;                         \
+        }                                                                     \
+      }                                                                       \
   }
 STAGE(2)
 STAGE(4)
@@ -56,7 +55,8 @@ STAGE(4)
 // A stage of odd radix r <= 13: pairs a[k], a[r - k] share their products.
 ATTR AT_INLINE void CAT(NAME, _odd_body)(const int r, const at_fft_stage *st,
                                          const VEC *restrict xr,
-                                         const VEC *restrict xi, VEC *restrict outr,
+                                         const VEC *restrict xi,
+                                         VEC *restrict outr,
                                          VEC *restrict outi) {
   int64_t m = st->m, s = st->s;
   const REAL *tw = st->tw;
@@ -71,7 +71,8 @@ ATTR AT_INLINE void CAT(NAME, _odd_body)(const int r, const at_fft_stage *st,
       VEC a0r = xr[q + s * p], a0i = xi[q + s * p], sumr = a0r, sumi = a0i;
       for (int k = 1; k <= h; k++) {
         VEC br = xr[q + s * (p + m * k)], bi = xi[q + s * (p + m * k)];
-        VEC cr = xr[q + s * (p + m * (r - k))], ci = xi[q + s * (p + m * (r - k))];
+        VEC cr = xr[q + s * (p + m * (r - k))],
+            ci = xi[q + s * (p + m * (r - k))];
         tr[k - 1] = br + cr, ti[k - 1] = bi + ci;
         ur[k - 1] = br - cr, ui[k - 1] = bi - ci;
         sumr += tr[k - 1], sumi += ti[k - 1];
@@ -95,23 +96,32 @@ ATTR AT_INLINE void CAT(NAME, _odd_body)(const int r, const at_fft_stage *st,
       }
     }
 }
-ATTR static void CAT(NAME, _odd)(const at_fft_stage *st, const VEC *xr, const VEC *xi,
-                                 VEC *outr, VEC *outi) {
+ATTR static void CAT(NAME, _odd)(const at_fft_stage *st, const VEC *xr,
+                                 const VEC *xi, VEC *outr, VEC *outi) {
   switch (st->radix) {
-    case 3: CAT(NAME, _odd_body)(3, st, xr, xi, outr, outi); break;
-    case 5: CAT(NAME, _odd_body)(5, st, xr, xi, outr, outi); break;
-    default: CAT(NAME, _odd_body)(st->radix, st, xr, xi, outr, outi);
+    case 3:
+      CAT(NAME, _odd_body)(3, st, xr, xi, outr, outi);
+      break;
+    case 5:
+      CAT(NAME, _odd_body)(5, st, xr, xi, outr, outi);
+      break;
+    default:
+      CAT(NAME, _odd_body)(st->radix, st, xr, xi, outr, outi);
   }
 }
 
-// Transforms a[0], a[1] (real, imaginary vectors of n elements) using b; returns the
-// pair that holds the result.
-ATTR static VEC **CAT(NAME, _stages)(const at_fft_plan *plan, VEC **a, VEC **b) {
+// Transforms a[0], a[1] (real, imaginary vectors of n elements) using b;
+// returns the pair that holds the result.
+ATTR static VEC **CAT(NAME, _stages)(const at_fft_plan *plan, VEC **a,
+                                     VEC **b) {
   for (int i = 0; i < plan->count; i++) {
     const at_fft_stage *st = &plan->stage[i];
-    if (st->radix == 4) CAT(NAME, _stage4)(st, a[0], a[1], b[0], b[1]);
-    else if (st->radix == 2) CAT(NAME, _stage2)(st, a[0], a[1], b[0], b[1]);
-    else CAT(NAME, _odd)(st, a[0], a[1], b[0], b[1]);
+    if (st->radix == 4)
+      CAT(NAME, _stage4)(st, a[0], a[1], b[0], b[1]);
+    else if (st->radix == 2)
+      CAT(NAME, _stage2)(st, a[0], a[1], b[0], b[1]);
+    else
+      CAT(NAME, _odd)(st, a[0], a[1], b[0], b[1]);
     VEC **t = a;
     a = b, b = t;
   }
@@ -127,7 +137,8 @@ ATTR static void CAT(NAME, _scale)(VEC **v, const REAL *w, int64_t n) {
   }
 }
 
-ATTR static VEC **CAT(NAME, _bluestein)(const at_fft_plan *plan, VEC **a, VEC **b) {
+ATTR static VEC **CAT(NAME, _bluestein)(const at_fft_plan *plan, VEC **a,
+                                        VEC **b) {
   int64_t n = plan->n, c = plan->conv->n;
   CAT(NAME, _scale)(a, plan->chirp, n);
   memset(a[0] + n, 0, (size_t)(c - n) * sizeof(VEC));
@@ -153,7 +164,8 @@ static void CAT(NAME, _load_line)(const at_fft_pass *p, const REAL *src, int l,
       re[i * WIDTH + l] = src[i * es], im[i * WIDTH + l] = 0;
   } else {
     for (int64_t i = 0; i < p->in_count; i++)
-      re[i * WIDTH + l] = src[2 * i * es], im[i * WIDTH + l] = src[2 * i * es + 1];
+      re[i * WIDTH + l] = src[2 * i * es],
+                     im[i * WIDTH + l] = src[2 * i * es + 1];
   }
   if (!p->hermitian) return;
   // The spectrum of a real line: the parts that must be real are taken as real.
@@ -188,8 +200,8 @@ ATTR static void CAT(NAME, _store_dense)(const at_fft_pass *p, REAL *dst,
   }
 }
 
-ATTR static void CAT(NAME, _turn)(const at_fft_pass *p, int64_t first, int64_t lanes,
-                                  VEC **v) {
+ATTR static void CAT(NAME, _turn)(const at_fft_pass *p, int64_t first,
+                                  int64_t lanes, VEC **v) {
   enum { STEP = 32 };
   int64_t n = p->plan->n;
   REAL fine[STEP][2][WIDTH];
@@ -199,7 +211,8 @@ ATTR static void CAT(NAME, _turn)(const at_fft_pass *p, int64_t first, int64_t l
       REAL(*to)[WIDTH] = part == STEP ? coarse : fine[part];
       for (int64_t l = 0; l < WIDTH; l++) {
         int64_t mult = part == STEP ? k : part;
-        int64_t e = (first + AT_MIN(l, lanes - 1)) % p->inner * mult % p->turn_n;
+        int64_t e =
+            (first + AT_MIN(l, lanes - 1)) % p->inner * mult % p->turn_n;
         const double *hi = p->turn_hi + 2 * (e / p->turn_split);
         const double *lo = p->turn_lo + 2 * (e % p->turn_split);
         to[0][l] = (REAL)(hi[0] * lo[0] - hi[1] * lo[1]);
@@ -218,47 +231,57 @@ ATTR static void CAT(NAME, _turn)(const at_fft_pass *p, int64_t first, int64_t l
   }
 }
 
-ATTR static void CAT(NAME, _store)(const at_fft_pass *p, int64_t first, int64_t lanes,
-                                   bool adjacent, const REAL *re, const REAL *im) {
+ATTR static void CAT(NAME, _store)(const at_fft_pass *p, int64_t first,
+                                   int64_t lanes, bool adjacent, const REAL *re,
+                                   const REAL *im) {
   if (adjacent && !p->dst.real && p->dst.line == 1) {
-    CAT(NAME, _store_dense)(p, (REAL *)(void *)p->dst.p +
-                                   CAT(NAME, _line_at)(p, &p->dst, first), re, im);
+    CAT(NAME, _store_dense)
+    (p, (REAL *)(void *)p->dst.p + CAT(NAME, _line_at)(p, &p->dst, first), re,
+     im);
     return;
   }
   for (int64_t l = 0; l < lanes; l++) {
-    REAL *d = (REAL *)(void *)p->dst.p + CAT(NAME, _line_at)(p, &p->dst, first + l);
+    REAL *d =
+        (REAL *)(void *)p->dst.p + CAT(NAME, _line_at)(p, &p->dst, first + l);
     int64_t es = p->dst.elem;
     for (int64_t i = 0; i < p->out_count; i++) {
-      if (p->dst.real) d[i * es] = re[i * WIDTH + l];
-      else d[2 * i * es] = re[i * WIDTH + l], d[2 * i * es + 1] = im[i * WIDTH + l];
+      if (p->dst.real)
+        d[i * es] = re[i * WIDTH + l];
+      else
+        d[2 * i * es] = re[i * WIDTH + l],
+                  d[2 * i * es + 1] = im[i * WIDTH + l];
     }
   }
 }
 
 // Lines [first, first + WIDTH), fewer at the end.
-ATTR static void CAT(NAME, _group)(const at_fft_pass *p, int64_t first, void *work) {
+ATTR static void CAT(NAME, _group)(const at_fft_pass *p, int64_t first,
+                                   void *work) {
   const at_fft_plan *plan = p->plan;
   int64_t n = plan->n, size = plan->conv ? plan->conv->n : n;
   int64_t lanes = AT_MIN(WIDTH, p->lines - first);
-  bool adjacent = lanes == WIDTH && first / p->inner == (first + WIDTH - 1) / p->inner;
+  bool adjacent =
+      lanes == WIDTH && first / p->inner == (first + WIDTH - 1) / p->inner;
   VEC *mem = work;
   VEC *av[2] = {mem, mem + size}, *bv[2] = {mem + 2 * size, mem + 3 * size};
   REAL *re = (REAL *)(p->inverse ? av[1] : av[0]);
   REAL *im = (REAL *)(p->inverse ? av[0] : av[1]);
   const REAL *src = (const REAL *)(const void *)p->src.p;
   if (adjacent && !p->src.real && p->src.line == 1 && !p->hermitian) {
-    CAT(NAME, _load_dense)(p, src + CAT(NAME, _line_at)(p, &p->src, first), re, im);
+    CAT(NAME, _load_dense)
+    (p, src + CAT(NAME, _line_at)(p, &p->src, first), re, im);
   } else {
     if (lanes < WIDTH) memset(mem, 0, (size_t)(2 * size) * sizeof(VEC));
     for (int64_t l = 0; l < lanes; l++)
-      CAT(NAME, _load_line)(p, src + CAT(NAME, _line_at)(p, &p->src, first + l), (int)l,
-                            re, im);
+      CAT(NAME, _load_line)
+      (p, src + CAT(NAME, _line_at)(p, &p->src, first + l), (int)l, re, im);
   }
   VEC **v = plan->conv ? CAT(NAME, _bluestein)(plan, av, bv)
                        : CAT(NAME, _stages)(plan, av, bv);
   if (p->turn_n) CAT(NAME, _turn)(p, first, lanes, v);
   if (p->scale != 1)
-    for (int64_t i = 0; i < n; i++) v[0][i] *= (REAL)p->scale, v[1][i] *= (REAL)p->scale;
+    for (int64_t i = 0; i < n; i++)
+      v[0][i] *= (REAL)p->scale, v[1][i] *= (REAL)p->scale;
   re = (REAL *)(p->inverse ? v[1] : v[0]);
   im = (REAL *)(p->inverse ? v[0] : v[1]);
   CAT(NAME, _store)(p, first, lanes, adjacent, re, im);

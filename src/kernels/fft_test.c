@@ -1,8 +1,11 @@
-// Transforms against the plain sum, in long double angles, for lengths of every kind.
+// Transforms against the plain sum, in long double angles, for lengths of every
+// kind.
 #include "kernels/kernels_test_util.h"
 
 enum { FFT, IFFT, RFFT, IRFFT };
-typedef struct cplx { double re, im; } cplx;
+typedef struct cplx {
+  double re, im;
+} cplx;
 
 static void plain_axis(cplx *x, int64_t n, int64_t lines_outer, int64_t inner,
                        bool inverse) {
@@ -28,20 +31,27 @@ static void plain_axis(cplx *x, int64_t n, int64_t lines_outer, int64_t inner,
   free(y), free(w);
 }
 
-typedef struct shape { int64_t batch; uint32_t rank; int64_t n[3]; } shape;
+typedef struct shape {
+  int64_t batch;
+  uint32_t rank;
+  int64_t n[3];
+} shape;
 
 static double get(const void *p, bool dbl, int64_t i) {
   return dbl ? ((const double *)p)[i] : (double)((const float *)p)[i];
 }
 static void set(void *p, bool dbl, int64_t i, double v) {
-  if (dbl) ((double *)p)[i] = v;
-  else ((float *)p)[i] = (float)v;
+  if (dbl)
+    ((double *)p)[i] = v;
+  else
+    ((float *)p)[i] = (float)v;
 }
 
-// Runs one shape and type and compares; long lengths are checked by sampling bins.
+// Runs one shape and type and compares; long lengths are checked by sampling
+// bins.
 static void run_case(shape s, uint32_t type, bool dbl, uint64_t *seed) {
-  at_k_fft_params p = {.type = type, .double_precision = dbl, .rank = s.rank,
-                       .batch = s.batch};
+  at_k_fft_params p = {
+      .type = type, .double_precision = dbl, .rank = s.rank, .batch = s.batch};
   int64_t full = s.batch, half, n = s.n[s.rank - 1];
   for (uint32_t d = 0; d < s.rank; d++) p.length[d] = s.n[d], full *= s.n[d];
   int64_t h = n / 2 + 1;
@@ -59,8 +69,10 @@ static void run_case(shape s, uint32_t type, bool dbl, uint64_t *seed) {
   assert_memory_equal(out[0], out[1], (size_t)out_count * rb);
   cplx *x = calloc((size_t)full, sizeof *x);
   for (int64_t i = 0; i < full; i++) {
-    if (type == RFFT) x[i].re = get(in, dbl, i);
-    else if (type != IRFFT) x[i] = (cplx){get(in, dbl, 2 * i), get(in, dbl, 2 * i + 1)};
+    if (type == RFFT)
+      x[i].re = get(in, dbl, i);
+    else if (type != IRFFT)
+      x[i] = (cplx){get(in, dbl, 2 * i), get(in, dbl, 2 * i + 1)};
   }
   bool inv = type == IFFT || type == IRFFT;
   if (type == IRFFT) {
@@ -96,22 +108,25 @@ static void run_case(shape s, uint32_t type, bool dbl, uint64_t *seed) {
     for (int64_t k = 0; k < (type == RFFT ? h : n); k++) {
       cplx want = x[l * n + k];
       int64_t at = l * (type == RFFT ? h : n) + k;
-      double re = type == IRFFT ? get(out[0], dbl, at) : get(out[0], dbl, 2 * at);
+      double re =
+          type == IRFFT ? get(out[0], dbl, at) : get(out[0], dbl, 2 * at);
       double im = type == IRFFT ? want.im : get(out[0], dbl, 2 * at + 1);
       if (!(fabs(re - want.re) <= tol) || !(fabs(im - want.im) <= tol))
-        fail_msg("type %u double %d batch %ld n %ld %ld %ld: line %ld bin %ld is "
-                 "%g %+gi, want %g %+gi",
-                 type, dbl, s.batch, s.n[0], s.n[1], s.n[2], l, k, re, im, want.re,
-                 want.im);
+        fail_msg(
+            "type %u double %d batch %ld n %ld %ld %ld: line %ld bin %ld is "
+            "%g %+gi, want %g %+gi",
+            type, dbl, s.batch, s.n[0], s.n[1], s.n[2], l, k, re, im, want.re,
+            want.im);
     }
   free(in), free(out[0]), free(out[1]), free(x);
 }
 
 static void test_lengths(void **state) {
   uint64_t seed = 3;
-  static const int64_t n[] = {1,  2,  3,  4,  5,  6,  7,   8,   9,   11,  13,  16, 17,
-                              19, 30, 32, 37, 64, 77, 101, 128, 169, 210, 256, 509,
-                              512, 600, 1001, 1024, 1536, 2003};
+  static const int64_t n[] = {1,   2,   3,   4,    5,    6,    7,   8,
+                              9,   11,  13,  16,   17,   19,   30,  32,
+                              37,  64,  77,  101,  128,  169,  210, 256,
+                              509, 512, 600, 1001, 1024, 1536, 2003};
   for (int wide = 0; wide < 2; wide++) {
     at_k_limit_features(wide ? UINT64_MAX : AT_CPU_AVX2);
     for (size_t i = 0; i < AT_LEN(n); i++)
@@ -126,9 +141,9 @@ static void test_lengths(void **state) {
 
 static void test_many_dims(void **state) {
   uint64_t seed = 4;
-  static const shape shapes[] = {{1, 2, {6, 10}},     {3, 2, {17, 16}}, {2, 3, {4, 5, 6}},
-                                 {1, 3, {3, 20, 33}}, {2, 2, {1, 7}},   {1, 2, {600, 4}},
-                                 {1, 2, {5, 640}}};
+  static const shape shapes[] = {
+      {1, 2, {6, 10}}, {3, 2, {17, 16}}, {2, 3, {4, 5, 6}}, {1, 3, {3, 20, 33}},
+      {2, 2, {1, 7}},  {1, 2, {600, 4}}, {1, 2, {5, 640}}};
   for (size_t i = 0; i < AT_LEN(shapes); i++)
     for (uint32_t type = 0; type < 4; type++)
       for (int dbl = 0; dbl < 2; dbl++) run_case(shapes[i], type, dbl, &seed);
@@ -148,19 +163,27 @@ static void test_long_lines(void **state) {
         x[2 * j] += (t + 1) * cos(a), x[2 * j + 1] += (t + 1) * sin(a);
       }
     }
-    at_k_fft_params p = {.type = FFT, .double_precision = 1, .rank = 1, .batch = 1,
+    at_k_fft_params p = {.type = FFT,
+                         .double_precision = 1,
+                         .rank = 1,
+                         .batch = 1,
                          .length = {len}};
     void *bufs[] = {x, y};
     assert_int_equal(tu_run(AT_RT_FFT, &p, 2, bufs, 2), AT_OK_CODE);
     for (int64_t k = 0; k < len; k++) {
-      double want = k == tone[0] ? (double)len : k == tone[1] ? 2.0 * (double)len : 0;
-      if (!(fabs(y[2 * k] - want) < 1e-9 * (double)len && fabs(y[2 * k + 1]) < 1e-9 * (double)len))
-        fail_msg("n %ld bin %ld: %g %+gi, want %g", len, k, y[2 * k], y[2 * k + 1], want);
+      double want = k == tone[0]   ? (double)len
+                    : k == tone[1] ? 2.0 * (double)len
+                                   : 0;
+      if (!(fabs(y[2 * k] - want) < 1e-9 * (double)len &&
+            fabs(y[2 * k + 1]) < 1e-9 * (double)len))
+        fail_msg("n %ld bin %ld: %g %+gi, want %g", len, k, y[2 * k],
+                 y[2 * k + 1], want);
     }
     p.type = IFFT;
     void *back[] = {y, y};
     assert_int_equal(tu_run(AT_RT_FFT, &p, 2, back, 2), AT_OK_CODE);
-    for (int64_t j = 0; j < 2 * len; j++) assert_true(fabs(y[j] - x[j]) < 1e-10);
+    for (int64_t j = 0; j < 2 * len; j++)
+      assert_true(fabs(y[j] - x[j]) < 1e-10);
     free(x), free(y);
   }
 }
@@ -179,8 +202,9 @@ static void test_errors_and_empty(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_lengths), cmocka_unit_test(test_many_dims),
-      cmocka_unit_test(test_long_lines), cmocka_unit_test(test_errors_and_empty)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_lengths),
+                                     cmocka_unit_test(test_many_dims),
+                                     cmocka_unit_test(test_long_lines),
+                                     cmocka_unit_test(test_errors_and_empty)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,16 +1,17 @@
 // GEMM: checks and simplifies the parameters, picks an engine, and runs blocks.
-// Every element of C is summed in an order that depends only on the shape, so the
-// result is the same for any number of threads.
+// Every element of C is summed in an order that depends only on the shape, so
+// the result is the same for any number of threads.
 #include "kernels/gemm_internal.h"
 
 enum { MAX_MC = 1920, MAX_NC = 2048, MAX_KC_BLOCKS = 12 };
 
 typedef struct blocks {
   const at_gemm_job *j;
-  int64_t mc, nc, kc;    // chunk sizes (A: mc x kc, B: kc x nc are packed at once)
-  int64_t mt, nt;        // task tile
-  int64_t acc_ld;        // columns of an accumulator row
-  bool whole_acc;        // k has several chunks and C cannot hold the sums
+  int64_t mc, nc,
+      kc;          // chunk sizes (A: mc x kc, B: kc x nc are packed at once)
+  int64_t mt, nt;  // task tile
+  int64_t acc_ld;  // columns of an accumulator row
+  bool whole_acc;  // k has several chunks and C cannot hold the sums
   size_t a_bytes, b_bytes, acc_bytes, raw_bytes, total_bytes;
 } blocks;
 
@@ -21,10 +22,10 @@ typedef struct space {
 
 typedef struct chunk {
   const blocks *p;
-  const space *s;        // shared packed operands
+  const space *s;  // shared packed operands
   int64_t batch, c_off;
   int64_t i0, rows, j0, cols, k0, kc, kpad;
-  bool first, last;      // of k
+  bool first, last;  // of k
   int64_t tiles_n;
   size_t acc_stride, raw_stride;  // between workers
 } chunk;
@@ -49,24 +50,30 @@ static void plan_blocks(const at_gemm_job *j, uint32_t threads, blocks *p) {
   p->mt = AT_MIN(p->mc, (int64_t)e->mr * AT_MAX(1, 384 / e->mr));
   p->nt = AT_MIN(p->nc, AT_MAX(e->nr, 512));
   // Enough tasks to share out, as long as a task keeps a few microtiles.
-  while (threads > 1 && at_k_ceil_div(p->mc, p->mt) * at_k_ceil_div(p->nc, p->nt) <
-                            4 * (int64_t)threads) {
-    if (p->mt > 4 * e->mr) p->mt = at_k_round_up(p->mt / 2, e->mr);
-    else if (p->nt > 2 * e->nr) p->nt = at_k_round_up(p->nt / 2, e->nr);
-    else if (p->mt > 2 * e->mr) p->mt = at_k_round_up(p->mt / 2, e->mr);
-    else break;
+  while (threads > 1 &&
+         at_k_ceil_div(p->mc, p->mt) * at_k_ceil_div(p->nc, p->nt) <
+             4 * (int64_t)threads) {
+    if (p->mt > 4 * e->mr)
+      p->mt = at_k_round_up(p->mt / 2, e->mr);
+    else if (p->nt > 2 * e->nr)
+      p->nt = at_k_round_up(p->nt / 2, e->nr);
+    else if (p->mt > 2 * e->mr)
+      p->mt = at_k_round_up(p->mt / 2, e->mr);
+    else
+      break;
   }
   p->whole_acc = j->k > p->kc && !c_direct(j, 0, j->m, 0, j->n);
   p->acc_ld = p->whole_acc ? p->nc : p->nt;
   p->a_bytes = (size_t)at_k_round_up(p->mc * p->kc * es, 64);
   p->b_bytes = (size_t)at_k_round_up(p->nc * p->kc * es, 64);
-  p->acc_bytes =
-      (size_t)at_k_round_up((p->whole_acc ? p->mc : p->mt) * p->acc_ld * acc, 64);
-  p->raw_bytes = (size_t)at_k_round_up(
-      AT_MAX(e->mr, e->nr) * (int64_t)e->kc * 16, 64);
+  p->acc_bytes = (size_t)at_k_round_up(
+      (p->whole_acc ? p->mc : p->mt) * p->acc_ld * acc, 64);
+  p->raw_bytes =
+      (size_t)at_k_round_up(AT_MAX(e->mr, e->nr) * (int64_t)e->kc * 16, 64);
 }
 
-static void pack_a_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
+static void pack_a_range(void *arg, int64_t begin, int64_t end,
+                         uint32_t worker) {
   const chunk *c = arg;
   const at_gemm_job *j = c->p->j;
   const at_gemm_engine *e = j->e;
@@ -86,7 +93,8 @@ static void pack_a_range(void *arg, int64_t begin, int64_t end, uint32_t worker)
   }
 }
 
-static void pack_b_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
+static void pack_b_range(void *arg, int64_t begin, int64_t end,
+                         uint32_t worker) {
   const chunk *c = arg;
   const at_gemm_job *j = c->p->j;
   const at_gemm_engine *e = j->e;
@@ -113,14 +121,16 @@ static void tile_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   if (e->begin) e->begin();
   for (int64_t t = begin; t < end; t++) {
     int64_t ti = t / c->tiles_n * p->mt, tj = t % c->tiles_n * p->nt;
-    int64_t rows = AT_MIN(p->mt, c->rows - ti), cols = AT_MIN(p->nt, c->cols - tj);
+    int64_t rows = AT_MIN(p->mt, c->rows - ti),
+            cols = AT_MIN(p->nt, c->cols - tj);
     int64_t i0 = c->i0 + ti, j0 = c->j0 + tj;
     bool direct = c_direct(j, i0, rows, j0, cols);
     char *out;
     int64_t ld;
     if (direct) {
       ld = rows > 1 ? at_off(&j->c_m, i0 + 1) - at_off(&j->c_m, i0) : cols;
-      out = j->c + (c->c_off + at_off(&j->c_m, i0) + at_off(&j->c_n, j0)) * acc_es;
+      out = j->c +
+            (c->c_off + at_off(&j->c_m, i0) + at_off(&j->c_n, j0)) * acc_es;
     } else if (p->whole_acc) {
       ld = p->acc_ld;
       out = c->s->acc + (ti * ld + tj) * acc_es;
@@ -136,8 +146,9 @@ static void tile_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
       for (int64_t jj = 0; jj < cols; jj += e->nr)
         for (int64_t ii = 0; ii < rows; ii += e->mr)
           e->micro(kp, a + ii * kp * es, b + jj * kp * es,
-                   out + (ii * ld + jj) * acc_es, ld, (int)AT_MIN(e->mr, rows - ii),
-                   (int)AT_MIN(e->nr, cols - jj), add);
+                   out + (ii * ld + jj) * acc_es, ld,
+                   (int)AT_MIN(e->mr, rows - ii), (int)AT_MIN(e->nr, cols - jj),
+                   add);
     }
     if (!direct && c->last)
       at_gemm_store(j, c->c_off, i0, rows, j0, cols, out, ld);
@@ -145,10 +156,12 @@ static void tile_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   if (e->end) e->end();
 }
 
-static void for_range(const at_par *par, int64_t n, int64_t grain, at_range_fn fn,
-                      void *arg) {
-  if (par) at_par_for(par, n, grain, fn, arg);
-  else fn(arg, 0, n, 0);
+static void for_range(const at_par *par, int64_t n, int64_t grain,
+                      at_range_fn fn, void *arg) {
+  if (par)
+    at_par_for(par, n, grain, fn, arg);
+  else
+    fn(arg, 0, n, 0);
 }
 
 // One product. par NULL: on this thread.
@@ -158,7 +171,10 @@ static void run_one(const at_par *par, const blocks *p, const space *s,
   const at_gemm_engine *e = j->e;
   int64_t off[3];
   j->batch_off(j, batch, off);
-  chunk c = {.p = p, .s = s, .batch = batch, .c_off = off[2],
+  chunk c = {.p = p,
+             .s = s,
+             .batch = batch,
+             .c_off = off[2],
              .acc_stride = p->whole_acc ? 0 : p->acc_bytes,
              .raw_stride = p->raw_bytes};
   for (int64_t jc = 0; jc < j->n; jc += p->nc) {
@@ -190,13 +206,16 @@ static space space_at(const blocks *p, char *mem) {
                  mem + p->a_bytes + p->b_bytes + p->acc_bytes};
 }
 
-static void batch_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
+static void batch_range(void *arg, int64_t begin, int64_t end,
+                        uint32_t worker) {
   const batch_run *r = arg;
   space s = space_at(r->p, r->mem + worker * r->p->total_bytes);
   for (int64_t b = begin; b < end; b++) run_one(NULL, r->p, &s, b);
 }
 
-typedef struct zero_run { const at_gemm_job *j; } zero_run;
+typedef struct zero_run {
+  const at_gemm_job *j;
+} zero_run;
 
 // k = 0: sums of nothing, plus the bias.
 static void zero_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
@@ -221,7 +240,8 @@ at_status at_gemm_run(const at_par *par, const at_gemm_job *j) {
   }
   uint32_t threads = at_par_threads(par);
   double work = (double)j->m * (double)j->n * (double)j->k;
-  bool by_batch = j->batch > 1 && (j->batch >= 2 * (int64_t)threads || work < 2e6);
+  bool by_batch =
+      j->batch > 1 && (j->batch >= 2 * (int64_t)threads || work < 2e6);
   bool serial = work * (double)j->batch < 1e5;
   blocks p;
   plan_blocks(j, by_batch || serial ? 1 : threads, &p);
@@ -231,13 +251,15 @@ at_status at_gemm_run(const at_par *par, const at_gemm_job *j) {
     bytes = at_mul(p.total_bytes, threads);
   } else {
     size_t workers = p.whole_acc ? 1 : threads;
-    bytes = p.a_bytes + p.b_bytes + p.acc_bytes * workers + p.raw_bytes * threads;
+    bytes =
+        p.a_bytes + p.b_bytes + p.acc_bytes * workers + p.raw_bytes * threads;
   }
   char *mem = at_par_scratch(par, bytes);
   if (!mem)
-    return AT_FAIL(AT_RESOURCE_EXHAUSTED,
-                   "gemm: no scratch memory\ndetail: %zu bytes for packed operands",
-                   bytes);
+    return AT_FAIL(
+        AT_RESOURCE_EXHAUSTED,
+        "gemm: no scratch memory\ndetail: %zu bytes for packed operands",
+        bytes);
   if (by_batch) {
     batch_run r = {&p, mem};
     int64_t grain = (int64_t)(1e5 / work) + 1;
@@ -246,11 +268,13 @@ at_status at_gemm_run(const at_par *par, const at_gemm_job *j) {
   }
   space s = {mem, mem + p.a_bytes, mem + p.a_bytes + p.b_bytes, NULL};
   s.raw = s.acc + p.acc_bytes * (p.whole_acc ? 1 : threads);
-  for (int64_t b = 0; b < j->batch; b++) run_one(serial ? NULL : par, &p, &s, b);
+  for (int64_t b = 0; b < j->batch; b++)
+    run_one(serial ? NULL : par, &p, &s, b);
   return AT_OK;
 }
 
-// ---- The kernel's entry ---------------------------------------------------------
+// ---- The kernel's entry
+// ---------------------------------------------------------
 
 // Drops dims of size 1 and joins neighbours that are one dim in both operands.
 static bool group_simplify(const at_k_gemm_dims *in, at_k_gemm_dims *out,
@@ -280,9 +304,11 @@ static bool group_simplify(const at_k_gemm_dims *in, at_k_gemm_dims *out,
   return true;
 }
 
-static at_status make_off(const at_k_call *c, const at_k_gemm_dims *d, int which,
-                          int64_t size, at_gemm_off *o) {
-  const int64_t *st = which == 0 ? d->stride_x : which == 1 ? d->stride_y : d->stride_z;
+static at_status make_off(const at_k_call *c, const at_k_gemm_dims *d,
+                          int which, int64_t size, at_gemm_off *o) {
+  const int64_t *st = which == 0   ? d->stride_x
+                      : which == 1 ? d->stride_y
+                                   : d->stride_z;
   if (d->rank <= 1) {
     *o = (at_gemm_off){NULL, d->rank ? st[0] : 1, INT64_MAX};
     return AT_OK;
@@ -316,7 +342,12 @@ static void batch_off_dims(const at_gemm_job *j, int64_t i, int64_t off[3]) {
 }
 
 static void swap_operands(at_gemm_job *j, at_k_gemm_dims *batch) {
-#define SWAP(T, x, y) do { T t_ = (x); (x) = (y); (y) = t_; } while (0)
+#define SWAP(T, x, y) \
+  do {                \
+    T t_ = (x);       \
+    (x) = (y);        \
+    (y) = t_;         \
+  } while (0)
   SWAP(uint32_t, j->a_type, j->b_type);
   SWAP(const char *, j->a, j->b);
   SWAP(int64_t, j->m, j->n);
@@ -331,28 +362,40 @@ static void swap_operands(at_gemm_job *j, at_k_gemm_dims *batch) {
 
 static at_status check_types(const at_k_gemm_params *p) {
   switch (p->acc) {
-    case AT_F32: case AT_F64: case AT_S32: case AT_S64: case AT_U32: case AT_U64:
-    case AT_C64: case AT_C128: break;
+    case AT_F32:
+    case AT_F64:
+    case AT_S32:
+    case AT_S64:
+    case AT_U32:
+    case AT_U64:
+    case AT_C64:
+    case AT_C128:
+      break;
     default:
-      return AT_FAIL(AT_INVALID_ARGUMENT, "gemm: accumulator type %s is not one of "
-                     "f32 f64 i32 i64 ui32 ui64 complex", at_k_dtype_text(p->acc));
+      return AT_FAIL(AT_INVALID_ARGUMENT,
+                     "gemm: accumulator type %s is not one of "
+                     "f32 f64 i32 i64 ui32 ui64 complex",
+                     at_k_dtype_text(p->acc));
   }
   AT_K_CHECK(at_dtype_bytes((at_dtype)p->a) && at_dtype_bytes((at_dtype)p->b) &&
                  at_dtype_bytes((at_dtype)p->c),
-             "gemm: operand types %s, %s -> %s have no data", at_k_dtype_text(p->a),
-             at_k_dtype_text(p->b), at_k_dtype_text(p->c));
+             "gemm: operand types %s, %s -> %s have no data",
+             at_k_dtype_text(p->a), at_k_dtype_text(p->b),
+             at_k_dtype_text(p->c));
   return AT_OK;
 }
 
 at_status at_k_gemm(const at_k_call *c) {
   const at_k_gemm_params *p = c->params;
   AT_K_BUFS(c, p->epilogue == AT_EPI_BIAS_N ? 4u : 3u);
-  AT_K_CHECK(p->epilogue <= AT_EPI_BIAS_N, "gemm: unknown epilogue %u", p->epilogue);
+  AT_K_CHECK(p->epilogue <= AT_EPI_BIAS_N, "gemm: unknown epilogue %u",
+             p->epilogue);
   AT_TRY(check_types(p));
   at_k_gemm_dims batch, m, n, k;
   at_gemm_job j = {.a_type = p->a, .b_type = p->b, .c_type = p->c};
   AT_K_CHECK(group_simplify(&p->batch, &batch, &j.batch) &&
-                 group_simplify(&p->m, &m, &j.m) && group_simplify(&p->n, &n, &j.n) &&
+                 group_simplify(&p->m, &m, &j.m) &&
+                 group_simplify(&p->n, &n, &j.n) &&
                  group_simplify(&p->k, &k, &j.k),
              "gemm: a dimension group has a bad rank or size");
   AT_TRY(make_off(c, &m, 0, j.m, &j.a_m));
@@ -364,14 +407,16 @@ at_status at_k_gemm(const at_k_call *c) {
   j.a = c->bufs[0], j.b = c->bufs[1], j.c = c->bufs[c->num_bufs - 1];
   if (p->epilogue == AT_EPI_BIAS_N) j.bias = c->bufs[2];
   // Rows of C are written whole: the dense side of C is the column side.
-  if (j.c_n.stride != 1 && j.c_m.stride == 1 && j.m > 1) swap_operands(&j, &batch);
+  if (j.c_n.stride != 1 && j.c_m.stride == 1 && j.m > 1)
+    swap_operands(&j, &batch);
   j.pack_a = at_gemm_pack_a_strided;
   j.batch_off = batch_off_dims;
   j.batch_ctx = &batch;
   j.e = at_gemm_engine_of(j.a_type, j.b_type, p->acc);
   if (!j.e)
-    return AT_FAIL(AT_UNIMPLEMENTED, "gemm: %s x %s -> %s", at_k_dtype_text(p->a),
-                   at_k_dtype_text(p->b), at_k_dtype_text(p->acc));
+    return AT_FAIL(AT_UNIMPLEMENTED, "gemm: %s x %s -> %s",
+                   at_k_dtype_text(p->a), at_k_dtype_text(p->b),
+                   at_k_dtype_text(p->acc));
   if (j.batch && j.m && j.n && j.k) {
     if (at_gemm_small(&j)) return AT_OK;
     at_status st = AT_OK;

@@ -1,5 +1,5 @@
-// AMX engines: bf16 x bf16 -> f32, and 8-bit integers -> s32. A microtile is 32 x 32:
-// four accumulator tiles, two of A, two of B.
+// AMX engines: bf16 x bf16 -> f32, and 8-bit integers -> s32. A microtile is 32
+// x 32: four accumulator tiles, two of A, two of B.
 #include "kernels/gemm_internal.h"
 
 #define AMX_TARGET(...) __attribute__((target("amx-tile," __VA_ARGS__)))
@@ -17,60 +17,60 @@ AMX_TARGET("amx-bf16") static void amx_begin(void) {
 }
 AMX_TARGET("amx-bf16") static void amx_end(void) { _tile_release(); }
 
-// 64 bytes of k per step: A rows are kc elements apart, B is [k / kr][32][kr], so a
-// tile row of 16 columns is 64 bytes and rows are 128 bytes apart.
-#define AMX_MICRO(name, feature, dp, ELEM)                                     \
-  AMX_TARGET(feature)                                                          \
-  static void name(int64_t kc, const void *av, const void *bv, void *cv,       \
-                   int64_t ldc, int mr, int nr, bool add) {                    \
-    const int64_t kb = kc * (int64_t)sizeof(ELEM);                             \
-    const char *a = av, *a2 = a + 16 * kb, *b = bv;                            \
-    int32_t edge[32 * 32];                                                     \
-    bool whole = mr == 32 && nr == 32;                                         \
-    int32_t *c = whole ? cv : edge;                                            \
-    int64_t ld = whole ? ldc : 32;                                             \
-    if (add && whole) {                                                        \
-      _tile_loadd(0, c, ld * 4);                                               \
-      _tile_loadd(1, c + 16, ld * 4);                                          \
-      _tile_loadd(2, c + 16 * ld, ld * 4);                                     \
-      _tile_loadd(3, c + 16 * ld + 16, ld * 4);                                \
-    } else {                                                                   \
-      _tile_zero(0);                                                           \
-      _tile_zero(1);                                                           \
-      _tile_zero(2);                                                           \
-      _tile_zero(3);                                                           \
-    }                                                                          \
-    if (mr > 16) {                                                             \
-      for (int64_t k = 0; k < kb; k += 64, b += 2048) {                        \
-        _tile_loadd(6, b, 128);                                                \
-        _tile_loadd(4, a + k, kb);                                             \
-        _tile_loadd(7, b + 64, 128);                                           \
-        _tile_loadd(5, a2 + k, kb);                                            \
-        dp(0, 4, 6);                                                           \
-        dp(1, 4, 7);                                                           \
-        dp(2, 5, 6);                                                           \
-        dp(3, 5, 7);                                                           \
-      }                                                                        \
-    } else {                                                                   \
-      for (int64_t k = 0; k < kb; k += 64, b += 2048) {                        \
-        _tile_loadd(4, a + k, kb);                                             \
-        _tile_loadd(6, b, 128);                                                \
-        _tile_loadd(7, b + 64, 128);                                           \
-        dp(0, 4, 6);                                                           \
-        dp(1, 4, 7);                                                           \
-      }                                                                        \
-    }                                                                          \
-    _tile_stored(0, c, ld * 4);                                                \
-    _tile_stored(1, c + 16, ld * 4);                                           \
-    if (mr > 16) {                                                             \
-      _tile_stored(2, c + 16 * ld, ld * 4);                                    \
-      _tile_stored(3, c + 16 * ld + 16, ld * 4);                               \
-    }                                                                          \
-    if (!whole) amx_edge(cv, ldc, edge, mr, nr, add);                          \
+// 64 bytes of k per step: A rows are kc elements apart, B is [k / kr][32][kr],
+// so a tile row of 16 columns is 64 bytes and rows are 128 bytes apart.
+#define AMX_MICRO(name, feature, dp, ELEM)                               \
+  AMX_TARGET(feature)                                                    \
+  static void name(int64_t kc, const void *av, const void *bv, void *cv, \
+                   int64_t ldc, int mr, int nr, bool add) {              \
+    const int64_t kb = kc * (int64_t)sizeof(ELEM);                       \
+    const char *a = av, *a2 = a + 16 * kb, *b = bv;                      \
+    int32_t edge[32 * 32];                                               \
+    bool whole = mr == 32 && nr == 32;                                   \
+    int32_t *c = whole ? cv : edge;                                      \
+    int64_t ld = whole ? ldc : 32;                                       \
+    if (add && whole) {                                                  \
+      _tile_loadd(0, c, ld * 4);                                         \
+      _tile_loadd(1, c + 16, ld * 4);                                    \
+      _tile_loadd(2, c + 16 * ld, ld * 4);                               \
+      _tile_loadd(3, c + 16 * ld + 16, ld * 4);                          \
+    } else {                                                             \
+      _tile_zero(0);                                                     \
+      _tile_zero(1);                                                     \
+      _tile_zero(2);                                                     \
+      _tile_zero(3);                                                     \
+    }                                                                    \
+    if (mr > 16) {                                                       \
+      for (int64_t k = 0; k < kb; k += 64, b += 2048) {                  \
+        _tile_loadd(6, b, 128);                                          \
+        _tile_loadd(4, a + k, kb);                                       \
+        _tile_loadd(7, b + 64, 128);                                     \
+        _tile_loadd(5, a2 + k, kb);                                      \
+        dp(0, 4, 6);                                                     \
+        dp(1, 4, 7);                                                     \
+        dp(2, 5, 6);                                                     \
+        dp(3, 5, 7);                                                     \
+      }                                                                  \
+    } else {                                                             \
+      for (int64_t k = 0; k < kb; k += 64, b += 2048) {                  \
+        _tile_loadd(4, a + k, kb);                                       \
+        _tile_loadd(6, b, 128);                                          \
+        _tile_loadd(7, b + 64, 128);                                     \
+        dp(0, 4, 6);                                                     \
+        dp(1, 4, 7);                                                     \
+      }                                                                  \
+    }                                                                    \
+    _tile_stored(0, c, ld * 4);                                          \
+    _tile_stored(1, c + 16, ld * 4);                                     \
+    if (mr > 16) {                                                       \
+      _tile_stored(2, c + 16 * ld, ld * 4);                              \
+      _tile_stored(3, c + 16 * ld + 16, ld * 4);                         \
+    }                                                                    \
+    if (!whole) amx_edge(cv, ldc, edge, mr, nr, add);                    \
   }
 
-static void bf16_edge(float *c, int64_t ldc, const int32_t *edge, int mr, int nr,
-                      bool add) {
+static void bf16_edge(float *c, int64_t ldc, const int32_t *edge, int mr,
+                      int nr, bool add) {
   const float *e = (const float *)(const void *)edge;
   for (int i = 0; i < mr; i++)
     for (int j = 0; j < nr; j++)
@@ -94,18 +94,29 @@ AMX_MICRO(uu_micro, "amx-int8", _tile_dpbuud, int8_t)
 #undef amx_edge
 
 static const at_gemm_engine bf16_engine = {
-    "bf16 amx", AT_BF16, AT_F32, 32, 32, 2, 32, 512, true, bf16_micro, amx_begin, amx_end};
-#define INT8_ENGINE(a, b, fn)                                          \
-  {"int8 amx", AT_S8, AT_S32, 32, 32, 4, 64, 1024, true, fn, amx_begin, amx_end}
+    "bf16 amx", AT_BF16, AT_F32, 32,         32,        2,
+    32,         512,     true,   bf16_micro, amx_begin, amx_end};
+#define INT8_ENGINE(a, b, fn)                                            \
+  {                                                                      \
+    "int8 amx", AT_S8, AT_S32, 32, 32, 4, 64, 1024, true, fn, amx_begin, \
+        amx_end                                                          \
+  }
 static const at_gemm_engine int8_engines[2][2] = {
     {INT8_ENGINE(s, s, ss_micro), INT8_ENGINE(s, u, su_micro)},
     {INT8_ENGINE(u, s, us_micro), INT8_ENGINE(u, u, uu_micro)}};
 
 static int int8_kind(uint32_t t) {
   switch (t) {
-    case AT_S2: case AT_S4: case AT_S8: return 0;
-    case AT_U2: case AT_U4: case AT_U8: return 1;
-    default: return -1;
+    case AT_S2:
+    case AT_S4:
+    case AT_S8:
+      return 0;
+    case AT_U2:
+    case AT_U4:
+    case AT_U8:
+      return 1;
+    default:
+      return -1;
   }
 }
 

@@ -1,13 +1,13 @@
-// The blocked matrix product behind GEMM and CONV. An engine is a microkernel with
-// its packed layouts; a job says how to pack A, where B and C live, and what follows
-// the last block of k.
+// The blocked matrix product behind GEMM and CONV. An engine is a microkernel
+// with its packed layouts; a job says how to pack A, where B and C live, and
+// what follows the last block of k.
 #ifndef ATOLL_KERNELS_GEMM_INTERNAL_H_
 #define ATOLL_KERNELS_GEMM_INTERNAL_H_
 
 #include "kernels/kernels_internal.h"
 
-// Offsets, in elements, of the indices of one group of dimensions. Inside a segment
-// of `inner` indices the offsets grow by `stride`.
+// Offsets, in elements, of the indices of one group of dimensions. Inside a
+// segment of `inner` indices the offsets grow by `stride`.
 typedef struct at_gemm_off {
   const int64_t *table;  // NULL: index * stride
   int64_t stride, inner;
@@ -32,26 +32,27 @@ typedef struct at_gemm_engine {
   int32_t kstep;       // k is padded with zeros to a multiple of this
   int32_t kc;          // k of one block, a multiple of kstep
   bool a_row_major;    // packed A is [mr][kc], else [kc][mr]
-  // c[i * ldc + j] (+)= sum over k of a, b for i < mr, j < nr. kc is padded. Packed
-  // B is [kc / kr][nr][kr].
+  // c[i * ldc + j] (+)= sum over k of a, b for i < mr, j < nr. kc is padded.
+  // Packed B is [kc / kr][nr][kr].
   void (*micro)(int64_t kc, const void *a, const void *b, void *c, int64_t ldc,
                 int mr, int nr, bool add);
   void (*begin)(void);  // per task: AMX loads and releases its tiles
   void (*end)(void);
 } at_gemm_engine;
 
-// The engine for operands of these types, by the features of this CPU. NULL: none.
+// The engine for operands of these types, by the features of this CPU. NULL:
+// none.
 const at_gemm_engine *at_gemm_engine_of(uint32_t a, uint32_t b, uint32_t acc);
 const at_gemm_engine *at_gemm_amx_engine(uint32_t a, uint32_t b, uint32_t acc);
 
 typedef struct at_gemm_job at_gemm_job;
-// Writes rows [i, i + rows) by k [k, k + kc) of A of one batch in its own element
-// type. Row-major: dst[r * ld + k], else dst[k * ld + r]; zeros up to `width` rows
-// and `kpad` columns.
-typedef void (*at_gemm_pack_a_fn)(const at_gemm_job *j, int64_t batch, int64_t i,
-                                  int64_t rows, int64_t width, int64_t k,
-                                  int64_t kc, int64_t kpad, bool row_major,
-                                  int64_t ld, void *dst);
+// Writes rows [i, i + rows) by k [k, k + kc) of A of one batch in its own
+// element type. Row-major: dst[r * ld + k], else dst[k * ld + r]; zeros up to
+// `width` rows and `kpad` columns.
+typedef void (*at_gemm_pack_a_fn)(const at_gemm_job *j, int64_t batch,
+                                  int64_t i, int64_t rows, int64_t width,
+                                  int64_t k, int64_t kc, int64_t kpad,
+                                  bool row_major, int64_t ld, void *dst);
 struct at_gemm_job {
   const at_gemm_engine *e;
   int64_t batch, m, n, k;
@@ -72,17 +73,21 @@ struct at_gemm_job {
 at_status at_gemm_run(const at_par *par, const at_gemm_job *j);
 void at_gemm_pack_a_strided(const at_gemm_job *j, int64_t batch, int64_t i,
                             int64_t rows, int64_t width, int64_t k, int64_t kc,
-                            int64_t kpad, bool row_major, int64_t ld, void *dst);
-// Packs columns [n0, n0 + cols) of B (panels of nr, each kpad * nr elements, `panel`
-// elements apart) for k in [k0, k0 + kc). raw: a panel of b_type per worker.
-void at_gemm_pack_b(const at_gemm_job *j, int64_t batch, int64_t n0, int64_t cols,
-                    int64_t k0, int64_t kc, int64_t kpad, int64_t panel,
-                    void *raw, void *dst);
+                            int64_t kpad, bool row_major, int64_t ld,
+                            void *dst);
+// Packs columns [n0, n0 + cols) of B (panels of nr, each kpad * nr elements,
+// `panel` elements apart) for k in [k0, k0 + kc). raw: a panel of b_type per
+// worker.
+void at_gemm_pack_b(const at_gemm_job *j, int64_t batch, int64_t n0,
+                    int64_t cols, int64_t k0, int64_t kc, int64_t kpad,
+                    int64_t panel, void *raw, void *dst);
 // Converts a finished tile of accumulators and stores it into C.
-void at_gemm_store(const at_gemm_job *j, int64_t c_off, int64_t i0, int64_t rows,
-                   int64_t j0, int64_t cols, void *acc, int64_t ld);
+void at_gemm_store(const at_gemm_job *j, int64_t c_off, int64_t i0,
+                   int64_t rows, int64_t j0, int64_t cols, void *acc,
+                   int64_t ld);
 
-// Few rows: streams B once, unpacked. Returns false when the shape is not its own.
+// Few rows: streams B once, unpacked. Returns false when the shape is not its
+// own.
 bool at_gemm_thin(const at_par *par, const at_gemm_job *j, at_status *st);
 // Small, dense and of one float type: no packing, no threads.
 bool at_gemm_small(const at_gemm_job *j);

@@ -1,5 +1,5 @@
-// Microkernels: an mr x nr block of C stays in registers while k runs. Written with
-// clang's vector types, so one body serves every width and element type.
+// Microkernels: an mr x nr block of C stays in registers while k runs. Written
+// with clang's vector types, so one body serves every width and element type.
 #include "kernels/gemm_internal.h"
 
 #define V3
@@ -73,32 +73,33 @@
 #define MADD INT_MADD
 #include "kernels/gemm_micro_template.h"
 
-// Complex products: 4 x 8 pairs; the compiler vectorises over the columns. The four
-// real products are summed apart, each rounded, and combined at the end: sums that
-// cancel then lose what XLA's lose, and no more.
-#define COMPLEX_MICRO(name, T)                                                 \
-  static void name(int64_t kc, const void *av, const void *bv, void *cv,       \
-                   int64_t ldc, int mr, int nr, bool add) {                    \
-    const T *restrict a = av;                                                  \
-    const T *restrict b = bv;                                                  \
-    T *restrict c = cv;                                                        \
-    T rr[4][8] = {{0}}, ii[4][8] = {{0}}, ri[4][8] = {{0}}, ir[4][8] = {{0}};   \
-    for (int64_t k = 0; k < kc; k++, a += 8, b += 16)                          \
-      for (int i = 0; i < mr; i++)                                             \
-        for (int j = 0; j < 8; j++) {                                          \
-          T ar = a[2 * i], ai = a[2 * i + 1], br = b[2 * j], bi = b[2 * j + 1]; \
-          rr[i][j] += ar * br;                                                 \
-          ii[i][j] += ai * bi;                                                 \
-          ri[i][j] += ar * bi;                                                 \
-          ir[i][j] += ai * br;                                                 \
-        }                                                                      \
-    for (int i = 0; i < mr; i++)                                               \
-      for (int j = 0; j < nr; j++) {                                           \
-        T *p = c + 2 * (i * ldc + j);                                          \
-        T re = rr[i][j] - ii[i][j], im = ri[i][j] + ir[i][j];                  \
-        p[0] = add ? p[0] + re : re;                                           \
-        p[1] = add ? p[1] + im : im;                                           \
-      }                                                                        \
+// Complex products: 4 x 8 pairs; the compiler vectorises over the columns. The
+// four real products are summed apart, each rounded, and combined at the end:
+// sums that cancel then lose what XLA's lose, and no more.
+#define COMPLEX_MICRO(name, T)                                                \
+  static void name(int64_t kc, const void *av, const void *bv, void *cv,      \
+                   int64_t ldc, int mr, int nr, bool add) {                   \
+    const T *restrict a = av;                                                 \
+    const T *restrict b = bv;                                                 \
+    T *restrict c = cv;                                                       \
+    T rr[4][8] = {{0}}, ii[4][8] = {{0}}, ri[4][8] = {{0}}, ir[4][8] = {{0}}; \
+    for (int64_t k = 0; k < kc; k++, a += 8, b += 16)                         \
+      for (int i = 0; i < mr; i++)                                            \
+        for (int j = 0; j < 8; j++) {                                         \
+          T ar = a[2 * i], ai = a[2 * i + 1], br = b[2 * j],                  \
+            bi = b[2 * j + 1];                                                \
+          rr[i][j] += ar * br;                                                \
+          ii[i][j] += ai * bi;                                                \
+          ri[i][j] += ar * bi;                                                \
+          ir[i][j] += ai * br;                                                \
+        }                                                                     \
+    for (int i = 0; i < mr; i++)                                              \
+      for (int j = 0; j < nr; j++) {                                          \
+        T *p = c + 2 * (i * ldc + j);                                         \
+        T re = rr[i][j] - ii[i][j], im = ri[i][j] + ir[i][j];                 \
+        p[0] = add ? p[0] + re : re;                                          \
+        p[1] = add ? p[1] + im : im;                                          \
+      }                                                                       \
   }
 COMPLEX_MICRO(c64_micro, float)
 COMPLEX_MICRO(c128_micro, double)
@@ -109,12 +110,21 @@ typedef struct engine_row {
 } engine_row;
 // First match of accumulator type and features wins.
 static const engine_row engines[] = {
-    {{"f32 avx512", AT_F32, AT_F32, 12, 32, 1, 1, 320, false, f32_v4_packed, 0, 0}, AT_CPU_AVX512},
-    {{"f32 avx2", AT_F32, AT_F32, 6, 16, 1, 1, 256, false, f32_v3_packed, 0, 0}, 0},
-    {{"f64 avx512", AT_F64, AT_F64, 12, 16, 1, 1, 320, false, f64_v4_packed, 0, 0}, AT_CPU_AVX512},
-    {{"f64 avx2", AT_F64, AT_F64, 6, 8, 1, 1, 256, false, f64_v3_packed, 0, 0}, 0},
-    {{"u32 avx512", AT_S32, AT_S32, 12, 32, 1, 1, 320, false, u32_v4_packed, 0, 0}, AT_CPU_AVX512},
-    {{"u32 avx2", AT_S32, AT_S32, 6, 16, 1, 1, 256, false, u32_v3_packed, 0, 0}, 0},
+    {{"f32 avx512", AT_F32, AT_F32, 12, 32, 1, 1, 320, false, f32_v4_packed, 0,
+      0},
+     AT_CPU_AVX512},
+    {{"f32 avx2", AT_F32, AT_F32, 6, 16, 1, 1, 256, false, f32_v3_packed, 0, 0},
+     0},
+    {{"f64 avx512", AT_F64, AT_F64, 12, 16, 1, 1, 320, false, f64_v4_packed, 0,
+      0},
+     AT_CPU_AVX512},
+    {{"f64 avx2", AT_F64, AT_F64, 6, 8, 1, 1, 256, false, f64_v3_packed, 0, 0},
+     0},
+    {{"u32 avx512", AT_S32, AT_S32, 12, 32, 1, 1, 320, false, u32_v4_packed, 0,
+      0},
+     AT_CPU_AVX512},
+    {{"u32 avx2", AT_S32, AT_S32, 6, 16, 1, 1, 256, false, u32_v3_packed, 0, 0},
+     0},
     {{"u64", AT_S64, AT_S64, 6, 4, 1, 1, 256, false, u64_v3_packed, 0, 0}, 0},
     {{"c64", AT_C64, AT_C64, 4, 8, 1, 1, 256, false, c64_micro, 0, 0}, 0},
     {{"c128", AT_C128, AT_C128, 4, 8, 1, 1, 256, false, c128_micro, 0, 0}, 0},
@@ -131,8 +141,8 @@ const at_gemm_engine *at_gemm_engine_of(uint32_t a, uint32_t b, uint32_t acc) {
   return NULL;
 }
 
-typedef void (*strided_fn)(int64_t, const void *, int64_t, int64_t, const void *,
-                           int64_t, void *, int64_t, int, int);
+typedef void (*strided_fn)(int64_t, const void *, int64_t, int64_t,
+                           const void *, int64_t, void *, int64_t, int, int);
 
 // Below this many multiply-adds packing and threads cost more than they save.
 enum { SMALL_WORK = 64 * 64 * 64 };
@@ -169,8 +179,8 @@ bool at_gemm_small(const at_gemm_job *j) {
       bp = edge, brs = nr;
     }
     for (int64_t i0 = 0; i0 < j->m; i0 += mr)
-      fn(j->k, a + i0 * j->a_m.stride * es, j->a_m.stride, j->a_k.stride, bp, brs,
-         c + (i0 * j->c_m.stride + j0) * es, j->c_m.stride,
+      fn(j->k, a + i0 * j->a_m.stride * es, j->a_m.stride, j->a_k.stride, bp,
+         brs, c + (i0 * j->c_m.stride + j0) * es, j->c_m.stride,
          (int)AT_MIN(mr, j->m - i0), cols);
   }
   return true;

@@ -28,8 +28,8 @@ ATTR AT_INLINE void BODY(const int mr, int64_t kc, const ELEM *restrict a,
     UNROLL for (int v = 0; v < VECS; v++) bv[v] = *(const VEC *)(b + v * LANES);
     UNROLL for (int i = 0; i < mr; i++) {
       VEC av = a[i * ars] - (VEC){0};  // a splat: x - 0 is x
-      UNROLL for (int v = 0; v < VECS; v++)
-        acc[i][v] = MADD(av, bv[v], acc[i][v]);
+      UNROLL for (int v = 0; v < VECS; v++) acc[i][v] =
+          MADD(av, bv[v], acc[i][v]);
     }
     __builtin_prefetch(a + 24 * acs);
     __builtin_prefetch(b + 16 * brs);
@@ -48,8 +48,8 @@ ATTR AT_INLINE void BODY(const int mr, int64_t kc, const ELEM *restrict a,
   }
   ELEM edge[ROWS][VECS * LANES];
   UNROLL for (int i = 0; i < mr; i++) {
-    UNROLL for (int v = 0; v < VECS; v++)
-      *(VEC *)(edge[i] + v * LANES) = acc[i][v];
+    UNROLL for (int v = 0; v < VECS; v++) * (VEC *)(edge[i] + v * LANES) =
+        acc[i][v];
   }
   for (int i = 0; i < mr; i++)
     for (int j = 0; j < nr; j++)
@@ -57,7 +57,8 @@ ATTR AT_INLINE void BODY(const int mr, int64_t kc, const ELEM *restrict a,
 }
 
 #if ROWS == 12
-#define ALL_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12)
+#define ALL_ROWS(X) \
+  X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12)
 #else
 #define ALL_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6)
 #endif
@@ -65,8 +66,8 @@ ATTR AT_INLINE void BODY(const int mr, int64_t kc, const ELEM *restrict a,
 ATTR static void CAT(NAME, _packed)(int64_t kc, const void *a, const void *b,
                                     void *c, int64_t ldc, int mr, int nr,
                                     bool add) {
-#define CASE(n)                                                          \
-  case n:                                                                \
+#define CASE(n)                                               \
+  case n:                                                     \
     BODY(n, kc, a, 1, ROWS, b, VECS *LANES, c, ldc, nr, add); \
     break;
   switch (mr) { ALL_ROWS(CASE) }
@@ -77,9 +78,9 @@ ATTR static void CAT(NAME, _packed)(int64_t kc, const void *a, const void *b,
 ATTR static void CAT(NAME, _strided)(int64_t kc, const void *a, int64_t ars,
                                      int64_t acs, const void *b, int64_t brs,
                                      void *c, int64_t ldc, int mr, int nr) {
-#define CASE(n)                                                \
-  case n:                                                      \
-    BODY(n, kc, a, ars, acs, b, brs, c, ldc, nr, false);       \
+#define CASE(n)                                          \
+  case n:                                                \
+    BODY(n, kc, a, ars, acs, b, brs, c, ldc, nr, false); \
     break;
   switch (mr) { ALL_ROWS(CASE) }
 #undef CASE

@@ -2,8 +2,8 @@
 #include "kernels/gemm_internal.h"
 
 // dst[k * ld + r] = src[row[r] + k * ks] for four rows of 4-byte elements.
-static void transpose4_u32(uint32_t *dst, int64_t ld, const uint32_t *const r[4],
-                           int64_t kc) {
+static void transpose4_u32(uint32_t *dst, int64_t ld,
+                           const uint32_t *const r[4], int64_t kc) {
   int64_t k = 0;
   for (; k + 4 <= kc; k += 4) {
     __m128i a = _mm_loadu_si128((const void *)(r[0] + k));
@@ -21,33 +21,35 @@ static void transpose4_u32(uint32_t *dst, int64_t ld, const uint32_t *const r[4]
     for (int i = 0; i < 4; i++) dst[k * ld + i] = r[i][k];
 }
 
-typedef struct b16 { uint64_t w[2]; } b16;
+typedef struct b16 {
+  uint64_t w[2];
+} b16;
 
 // One body per element width: dst[x * ldx + y] = src[xo(x) + yo(y)].
-#define GATHER(name, T)                                                        \
-  static void name(T *dst, int64_t ldx, const T *src, const at_gemm_off *xo,   \
-                   int64_t x0, int64_t nx, const at_gemm_off *yo, int64_t y0,  \
-                   int64_t ny) {                                               \
-    if (at_off_dense(yo, y0, ny)) {                                            \
-      for (int64_t x = 0; x < nx; x++)                                         \
-        memcpy(dst + x * ldx, src + at_off(xo, x0 + x) + at_off(yo, y0),       \
-               (size_t)ny * sizeof(T));                                        \
-      return;                                                                  \
-    }                                                                          \
-    if (at_off_uniform(xo, x0, nx)) {                                          \
-      int64_t xs = xo->stride;                                                 \
-      for (int64_t y = 0; y < ny; y++) {                                       \
-        const T *restrict s = src + at_off(xo, x0) + at_off(yo, y0 + y);       \
-        T *restrict d = dst + y;                                               \
-        for (int64_t x = 0; x < nx; x++) d[x * ldx] = s[x * xs];               \
-      }                                                                        \
-      return;                                                                  \
-    }                                                                          \
-    for (int64_t x = 0; x < nx; x++) {                                         \
-      const T *s = src + at_off(xo, x0 + x);                                   \
-      for (int64_t y = 0; y < ny; y++)                                         \
-        dst[x * ldx + y] = s[at_off(yo, y0 + y)];                              \
-    }                                                                          \
+#define GATHER(name, T)                                                       \
+  static void name(T *dst, int64_t ldx, const T *src, const at_gemm_off *xo,  \
+                   int64_t x0, int64_t nx, const at_gemm_off *yo, int64_t y0, \
+                   int64_t ny) {                                              \
+    if (at_off_dense(yo, y0, ny)) {                                           \
+      for (int64_t x = 0; x < nx; x++)                                        \
+        memcpy(dst + x * ldx, src + at_off(xo, x0 + x) + at_off(yo, y0),      \
+               (size_t)ny * sizeof(T));                                       \
+      return;                                                                 \
+    }                                                                         \
+    if (at_off_uniform(xo, x0, nx)) {                                         \
+      int64_t xs = xo->stride;                                                \
+      for (int64_t y = 0; y < ny; y++) {                                      \
+        const T *restrict s = src + at_off(xo, x0) + at_off(yo, y0 + y);      \
+        T *restrict d = dst + y;                                              \
+        for (int64_t x = 0; x < nx; x++) d[x * ldx] = s[x * xs];              \
+      }                                                                       \
+      return;                                                                 \
+    }                                                                         \
+    for (int64_t x = 0; x < nx; x++) {                                        \
+      const T *s = src + at_off(xo, x0 + x);                                  \
+      for (int64_t y = 0; y < ny; y++)                                        \
+        dst[x * ldx + y] = s[at_off(yo, y0 + y)];                             \
+    }                                                                         \
   }
 GATHER(gather1, uint8_t)
 GATHER(gather2, uint16_t)
@@ -77,11 +79,21 @@ static void gather(uint32_t bytes, void *dst, int64_t ldx, const void *src,
                    const at_gemm_off *xo, int64_t x0, int64_t nx,
                    const at_gemm_off *yo, int64_t y0, int64_t ny) {
   switch (bytes) {
-    case 1: gather1(dst, ldx, src, xo, x0, nx, yo, y0, ny); break;
-    case 2: gather2(dst, ldx, src, xo, x0, nx, yo, y0, ny); break;
-    case 4: gather4(dst, ldx, src, xo, x0, nx, yo, y0, ny); break;
-    case 8: gather8(dst, ldx, src, xo, x0, nx, yo, y0, ny); break;
-    default: gather16(dst, ldx, src, xo, x0, nx, yo, y0, ny); break;
+    case 1:
+      gather1(dst, ldx, src, xo, x0, nx, yo, y0, ny);
+      break;
+    case 2:
+      gather2(dst, ldx, src, xo, x0, nx, yo, y0, ny);
+      break;
+    case 4:
+      gather4(dst, ldx, src, xo, x0, nx, yo, y0, ny);
+      break;
+    case 8:
+      gather8(dst, ldx, src, xo, x0, nx, yo, y0, ny);
+      break;
+    default:
+      gather16(dst, ldx, src, xo, x0, nx, yo, y0, ny);
+      break;
   }
 }
 
@@ -134,8 +146,10 @@ static void pack_b_words(const at_gemm_job *j, const char *src, int64_t n0,
   for (int64_t n = 0; n < cols; n += 4) {
     int live = (int)AT_MIN(4, cols - n);
     for (int i = 0; i < 4; i++)
-      r[i] = (const void *)(src + (at_off(&j->b_n, n0 + n + AT_MIN(i, live - 1)) +
-                                   at_off(&j->b_k, k0)) * es);
+      r[i] =
+          (const void *)(src + (at_off(&j->b_n, n0 + n + AT_MIN(i, live - 1)) +
+                                at_off(&j->b_k, k0)) *
+                                   es);
     transpose4_u32((uint32_t *)dst + n, nr, r, words);
   }
 }
@@ -156,14 +170,17 @@ static void pack_b_panel(const at_gemm_job *j, const char *src, int64_t n0,
   char *first = same && e->kr == 1 ? dst : raw;
   if (cols < nr || kc < kpad) memset(first, 0, (size_t)(kpad * nr * es));
   gather(es, first, nr, src, &j->b_k, k0, kc, &j->b_n, n0, cols);
-  if (e->kr == 2) interleave2(dst, raw, kpad, nr);
-  else if (e->kr == 4) interleave4(dst, raw, kpad, nr);
-  else if (!same) at_k_convert(e->pack_type, dst, j->b_type, raw, kpad * nr);
+  if (e->kr == 2)
+    interleave2(dst, raw, kpad, nr);
+  else if (e->kr == 4)
+    interleave4(dst, raw, kpad, nr);
+  else if (!same)
+    at_k_convert(e->pack_type, dst, j->b_type, raw, kpad * nr);
 }
 
-void at_gemm_pack_b(const at_gemm_job *j, int64_t batch, int64_t n0, int64_t cols,
-                    int64_t k0, int64_t kc, int64_t kpad, int64_t panel,
-                    void *raw, void *dst) {
+void at_gemm_pack_b(const at_gemm_job *j, int64_t batch, int64_t n0,
+                    int64_t cols, int64_t k0, int64_t kc, int64_t kpad,
+                    int64_t panel, void *raw, void *dst) {
   uint32_t es = at_dtype_bytes((at_dtype)j->b_type);
   uint32_t pack_es = at_dtype_bytes((at_dtype)j->e->pack_type);
   int64_t off[3];
@@ -178,17 +195,26 @@ void at_gemm_pack_b(const at_gemm_job *j, int64_t batch, int64_t n0, int64_t col
 static void add_bias(const at_gemm_job *j, uint32_t t, void *row, int64_t i,
                      int64_t j0, int64_t cols) {
   int64_t step = j->bias_rows ? 0 : 1, at = j->bias_rows ? i : j0;
-#define ADD(T)                                                         \
-  for (int64_t n = 0; n < cols; n++)                                   \
-    ((T *)row)[n] = ((T *)row)[n] + ((const T *)j->bias)[at + n * step]
+#define ADD(T)                       \
+  for (int64_t n = 0; n < cols; n++) \
+  ((T *)row)[n] = ((T *)row)[n] + ((const T *)j->bias)[at + n * step]
   switch (t) {
-    case AT_F32: ADD(float); break;
-    case AT_F64: ADD(double); break;
-    case AT_S32: ADD(uint32_t); break;
-    case AT_S64: ADD(uint64_t); break;
+    case AT_F32:
+      ADD(float);
+      break;
+    case AT_F64:
+      ADD(double);
+      break;
+    case AT_S32:
+      ADD(uint32_t);
+      break;
+    case AT_S64:
+      ADD(uint64_t);
+      break;
     case AT_C64:
       for (int64_t n = 0; n < 2 * cols; n++)
-        ((float *)row)[n] += ((const float *)j->bias)[2 * (at + n / 2 * step) + n % 2];
+        ((float *)row)[n] +=
+            ((const float *)j->bias)[2 * (at + n / 2 * step) + n % 2];
       break;
     default:
       for (int64_t n = 0; n < 2 * cols; n++)
@@ -204,8 +230,9 @@ static void scatter_row(uint32_t es, char *c, const at_gemm_off *o, int64_t j0,
     memcpy(c + at_off(o, j0 + n) * es, row + n * es, es);
 }
 
-void at_gemm_store(const at_gemm_job *j, int64_t c_off, int64_t i0, int64_t rows,
-                   int64_t j0, int64_t cols, void *acc, int64_t ld) {
+void at_gemm_store(const at_gemm_job *j, int64_t c_off, int64_t i0,
+                   int64_t rows, int64_t j0, int64_t cols, void *acc,
+                   int64_t ld) {
   uint32_t t = j->e->acc_type, es = at_dtype_bytes((at_dtype)j->c_type);
   uint32_t acc_es = at_dtype_bytes((at_dtype)t);
   bool dense = at_off_dense(&j->c_n, j0, cols);

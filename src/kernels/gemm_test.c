@@ -1,4 +1,5 @@
-// Products of every engine against a plain triple loop in double (or complex pairs).
+// Products of every engine against a plain triple loop in double (or complex
+// pairs).
 #include "kernels/kernels_test_util.h"
 
 typedef struct product {
@@ -6,8 +7,9 @@ typedef struct product {
   int64_t m, n, k, batch, a_elems, b_elems, c_elems;
 } product;
 
-static void dim_add(at_k_gemm_dims *d, int64_t size) { d->size[d->rank++] = size; }
-
+static void dim_add(at_k_gemm_dims *d, int64_t size) {
+  d->size[d->rank++] = size;
+}
 
 // Splits n into at most three factors, so that groups have several dims.
 static void group_make(at_k_gemm_dims *d, int64_t n, bool split) {
@@ -18,7 +20,10 @@ static void group_make(at_k_gemm_dims *d, int64_t n, bool split) {
   dim_add(d, n);
 }
 
-typedef struct slot { int64_t size; int64_t *stride[2]; } slot;
+typedef struct slot {
+  int64_t size;
+  int64_t *stride[2];
+} slot;
 // Gives the dims of an operand dense strides in a random order.
 static int64_t lay_out(slot *s, int count, bool shuffle, uint64_t *seed) {
   int order[40];
@@ -46,12 +51,19 @@ static product product_make(uint32_t a, uint32_t b, uint32_t acc, uint32_t c,
   group_make(&r.p.k, k, split);
   slot sa[40], sb[40], sc[40];
   int na = 0, nb = 0, nc = 0;
-#define ADD(arr, cnt, g, f)                         \
-  for (uint32_t i = 0; i < r.p.g.rank; i++)         \
-    arr[cnt++] = (slot){r.p.g.size[i], {&r.p.g.f[i]}}
-  ADD(sa, na, batch, stride_x); ADD(sa, na, m, stride_x); ADD(sa, na, k, stride_x);
-  ADD(sb, nb, batch, stride_y); ADD(sb, nb, k, stride_y); ADD(sb, nb, n, stride_x);
-  ADD(sc, nc, batch, stride_z); ADD(sc, nc, m, stride_y); ADD(sc, nc, n, stride_y);
+#define ADD(arr, cnt, g, f)                                       \
+  for (uint32_t i = 0; i < r.p.g.rank; i++) arr[cnt++] = (slot) { \
+      r.p.g.size[i], { &r.p.g.f[i] }                              \
+    }
+  ADD(sa, na, batch, stride_x);
+  ADD(sa, na, m, stride_x);
+  ADD(sa, na, k, stride_x);
+  ADD(sb, nb, batch, stride_y);
+  ADD(sb, nb, k, stride_y);
+  ADD(sb, nb, n, stride_x);
+  ADD(sc, nc, batch, stride_z);
+  ADD(sc, nc, m, stride_y);
+  ADD(sc, nc, n, stride_y);
 #undef ADD
   r.a_elems = lay_out(sa, na, shuffle, seed);
   r.b_elems = lay_out(sb, nb, shuffle, seed);
@@ -59,9 +71,11 @@ static product product_make(uint32_t a, uint32_t b, uint32_t acc, uint32_t c,
   return r;
 }
 
-static int64_t offset(const at_k_gemm_dims *d, const int64_t *stride, int64_t i) {
+static int64_t offset(const at_k_gemm_dims *d, const int64_t *stride,
+                      int64_t i) {
   int64_t o = 0;
-  for (uint32_t r = d->rank; r-- > 0;) o += i % d->size[r] * stride[r], i /= d->size[r];
+  for (uint32_t r = d->rank; r-- > 0;)
+    o += i % d->size[r] * stride[r], i /= d->size[r];
   return o;
 }
 
@@ -74,11 +88,18 @@ static double part(uint32_t t, const char *p, int64_t i, int h) {
 static double tolerance(uint32_t t, int64_t k) {
   double scale = sqrt((double)k) + 1;
   switch (t) {
-    case AT_BF16: return 0.01 * scale;
-    case AT_F16: return 0.002 * scale;
-    case AT_F32: case AT_C64: return 2e-6 * scale;
-    case AT_F64: case AT_C128: return 1e-14 * scale;
-    default: return 0;
+    case AT_BF16:
+      return 0.01 * scale;
+    case AT_F16:
+      return 0.002 * scale;
+    case AT_F32:
+    case AT_C64:
+      return 2e-6 * scale;
+    case AT_F64:
+    case AT_C128:
+      return 1e-14 * scale;
+    default:
+      return 0;
   }
 }
 
@@ -107,21 +128,25 @@ static void check(const product *r, const char *a, const char *b, const char *c,
           im += ar * bi + ai * br;
         }
         int64_t co = offset(&p->batch, p->batch.stride_z, x) +
-                     offset(&p->m, p->m.stride_y, i) + offset(&p->n, p->n.stride_y, j);
+                     offset(&p->m, p->m.stride_y, i) +
+                     offset(&p->n, p->n.stride_y, j);
         double tol = tolerance(p->c, r->k);
         double gr = part(p->c, c, co, 0), gi = cplx ? part(p->c, c, co, 1) : 0;
         if (p->c == AT_S8) re = (double)(int8_t)(int64_t)re;
         if (!(fabs(gr - re) <= tol) || !(fabs(gi - (cplx ? im : 0)) <= tol))
-          fail_msg("%s x %s (%s) -> %s, batch %ld m %ld n %ld k %ld: [%ld,%ld,%ld] = "
-                   "%.9g + %.9gi, want %.9g + %.9gi",
-                   at_k_dtype_text(p->a), at_k_dtype_text(p->b),
-                   at_k_dtype_text(p->acc), at_k_dtype_text(p->c), r->batch, r->m,
-                   r->n, r->k, x, i, j, gr, gi, re, im);
+          fail_msg(
+              "%s x %s (%s) -> %s, batch %ld m %ld n %ld k %ld: [%ld,%ld,%ld] "
+              "= "
+              "%.9g + %.9gi, want %.9g + %.9gi",
+              at_k_dtype_text(p->a), at_k_dtype_text(p->b),
+              at_k_dtype_text(p->acc), at_k_dtype_text(p->c), r->batch, r->m,
+              r->n, r->k, x, i, j, gr, gi, re, im);
       }
 }
 
 static void run_product(product r, uint64_t *seed) {
-  char *a = tu_fill(r.p.a, r.a_elems, seed), *b = tu_fill(r.p.b, r.b_elems, seed);
+  char *a = tu_fill(r.p.a, r.a_elems, seed),
+       *b = tu_fill(r.p.b, r.b_elems, seed);
   char *bias = tu_fill(r.p.acc, r.n, seed);
   size_t bytes = (size_t)r.c_elems * at_dtype_bytes((at_dtype)r.p.c);
   char *c1 = malloc(bytes + 64), *c2 = malloc(bytes + 64);
@@ -133,34 +158,48 @@ static void run_product(product r, uint64_t *seed) {
   assert_int_equal(tu_run(AT_RT_GEMM, &r.p, with ? 4 : 3, b1, 1), AT_OK_CODE);
   assert_int_equal(tu_run(AT_RT_GEMM, &r.p, with ? 4 : 3, b2, 2), AT_OK_CODE);
   if (memcmp(c1, c2, bytes + 64))
-    fail_msg("%s x %s -> %s, batch %ld m %ld n %ld k %ld: bits depend on the number "
-             "of threads", at_k_dtype_text(r.p.a), at_k_dtype_text(r.p.b),
-             at_k_dtype_text(r.p.c), r.batch, r.m, r.n, r.k);
-  for (int i = 0; i < 64; i++) assert_int_equal((uint8_t)c1[bytes + (size_t)i], 0x5a);
+    fail_msg(
+        "%s x %s -> %s, batch %ld m %ld n %ld k %ld: bits depend on the number "
+        "of threads",
+        at_k_dtype_text(r.p.a), at_k_dtype_text(r.p.b), at_k_dtype_text(r.p.c),
+        r.batch, r.m, r.n, r.k);
+  for (int i = 0; i < 64; i++)
+    assert_int_equal((uint8_t)c1[bytes + (size_t)i], 0x5a);
   check(&r, a, b, c1, with ? bias : NULL);
   free(a), free(b), free(bias), free(c1), free(c2);
 }
 
 static const uint32_t types[][4] = {
-    {AT_F32, AT_F32, AT_F32, AT_F32},     {AT_BF16, AT_BF16, AT_F32, AT_BF16},
-    {AT_BF16, AT_BF16, AT_F32, AT_F32},   {AT_F16, AT_F16, AT_F32, AT_F16},
-    {AT_F32, AT_BF16, AT_F32, AT_F32},    {AT_F64, AT_F64, AT_F64, AT_F64},
-    {AT_F32, AT_F32, AT_F64, AT_F32},     {AT_S8, AT_S8, AT_S32, AT_S32},
-    {AT_U8, AT_S8, AT_S32, AT_S32},       {AT_S8, AT_U8, AT_S32, AT_S32},
-    {AT_U8, AT_U8, AT_U32, AT_U32},       {AT_S32, AT_S32, AT_S32, AT_S32},
-    {AT_S16, AT_S16, AT_S32, AT_S32},     {AT_S64, AT_S64, AT_S64, AT_S64},
-    {AT_S8, AT_S8, AT_S32, AT_S8},        {AT_C64, AT_C64, AT_C64, AT_C64},
-    {AT_C128, AT_C128, AT_C128, AT_C128}, {AT_S4, AT_S8, AT_S32, AT_S32},
+    {AT_F32, AT_F32, AT_F32, AT_F32},
+    {AT_BF16, AT_BF16, AT_F32, AT_BF16},
+    {AT_BF16, AT_BF16, AT_F32, AT_F32},
+    {AT_F16, AT_F16, AT_F32, AT_F16},
+    {AT_F32, AT_BF16, AT_F32, AT_F32},
+    {AT_F64, AT_F64, AT_F64, AT_F64},
+    {AT_F32, AT_F32, AT_F64, AT_F32},
+    {AT_S8, AT_S8, AT_S32, AT_S32},
+    {AT_U8, AT_S8, AT_S32, AT_S32},
+    {AT_S8, AT_U8, AT_S32, AT_S32},
+    {AT_U8, AT_U8, AT_U32, AT_U32},
+    {AT_S32, AT_S32, AT_S32, AT_S32},
+    {AT_S16, AT_S16, AT_S32, AT_S32},
+    {AT_S64, AT_S64, AT_S64, AT_S64},
+    {AT_S8, AT_S8, AT_S32, AT_S8},
+    {AT_C64, AT_C64, AT_C64, AT_C64},
+    {AT_C128, AT_C128, AT_C128, AT_C128},
+    {AT_S4, AT_S8, AT_S32, AT_S32},
     {AT_F8E4M3FN, AT_F8E4M3FN, AT_F32, AT_F32},
     {AT_F8E5M2, AT_BF16, AT_F32, AT_BF16},
 };
 
-static const int64_t sizes[][4] = {  // batch, m, n, k
-    {1, 1, 1, 1},    {1, 5, 7, 3},      {1, 16, 16, 16},  {1, 33, 65, 31},
-    {3, 12, 32, 64}, {1, 1, 100, 77},   {1, 8, 300, 130}, {2, 3, 70, 9},
-    {1, 100, 1, 70}, {1, 90, 6, 200},   {1, 1, 1, 40000}, {5, 64, 64, 64},
-    {1, 97, 131, 1}, {1, 130, 200, 600}, {1, 0, 4, 4},    {1, 4, 0, 4},
-    {2, 6, 5, 0},    {0, 4, 4, 4},      {40, 2, 3, 4},    {1, 30, 4200, 20},
+static const int64_t sizes[][4] = {
+    // batch, m, n, k
+    {1, 1, 1, 1},      {1, 5, 7, 3},       {1, 16, 16, 16},  {1, 33, 65, 31},
+    {3, 12, 32, 64},   {1, 1, 100, 77},    {1, 8, 300, 130}, {2, 3, 70, 9},
+    {1, 100, 1, 70},   {1, 90, 6, 200},    {1, 1, 1, 40000}, {5, 64, 64, 64},
+    {1, 97, 131, 1},   {1, 130, 200, 600}, {1, 0, 4, 4},     {1, 4, 0, 4},
+    {2, 6, 5, 0},      {0, 4, 4, 4},       {40, 2, 3, 4},    {1, 30, 4200, 20},
+    {2, 19, 530, 150}, {1, 32, 1030, 70},
 };
 
 static void test_types_and_shapes(void **state) {
@@ -170,10 +209,12 @@ static void test_types_and_shapes(void **state) {
     for (size_t t = 0; t < AT_LEN(types); t++)
       for (size_t s = 0; s < AT_LEN(sizes); s++)
         for (int mode = 0; mode < 3; mode++) {
-          // 0: plain; 1: groups of several dims, shuffled; 2: transposed at random
-          product r = product_make(types[t][0], types[t][1], types[t][2], types[t][3],
-                                   sizes[s][0], sizes[s][1], sizes[s][2], sizes[s][3],
-                                   mode == 1, mode > 0, &seed);
+          // 0: plain; 1: groups of several dims, shuffled; 2: transposed at
+          // random
+          product r =
+              product_make(types[t][0], types[t][1], types[t][2], types[t][3],
+                           sizes[s][0], sizes[s][1], sizes[s][2], sizes[s][3],
+                           mode == 1, mode > 0, &seed);
           if (mode == 0 && s % 2) r.p.epilogue = AT_EPI_BIAS_N;
           run_product(r, &seed);
         }
@@ -190,18 +231,20 @@ static void test_large(void **state) {
     at_k_limit_features(tu_features[f]);
     for (size_t s = 0; s < AT_LEN(big); s++)
       for (size_t t = 0; t < 4; t++)
-        run_product(product_make(types[t][0], types[t][1], types[t][2], types[t][3], 1,
-                                 big[s][0], big[s][1], big[s][2], false, s == 3, &seed),
-                    &seed);
+        run_product(
+            product_make(types[t][0], types[t][1], types[t][2], types[t][3], 1,
+                         big[s][0], big[s][1], big[s][2], false, s == 3, &seed),
+            &seed);
   }
   at_k_limit_features(UINT64_MAX);
 }
 
 static void test_nan_and_inf_travel(void **state) {
-  float a[2 * 3] = {1, NAN, 2, 1, 1, INFINITY}, b[3 * 2] = {1, 2, 3, 4, 5, 6}, c[4];
+  float a[2 * 3] = {1, NAN, 2, 1, 1, INFINITY}, b[3 * 2] = {1, 2, 3, 4, 5, 6},
+              c[4];
   uint64_t seed = 0;
-  product r = product_make(AT_F32, AT_F32, AT_F32, AT_F32, 1, 2, 2, 3, false, false,
-                           &seed);
+  product r = product_make(AT_F32, AT_F32, AT_F32, AT_F32, 1, 2, 2, 3, false,
+                           false, &seed);
   void *bufs[] = {a, b, c};
   assert_int_equal(tu_run(AT_RT_GEMM, &r.p, 3, bufs, 1), AT_OK_CODE);
   assert_true(isnan(c[0]) && isnan(c[1]) && isinf(c[2]) && isinf(c[3]));
@@ -210,8 +253,8 @@ static void test_nan_and_inf_travel(void **state) {
 static void test_errors(void **state) {
   float x[16] = {0};
   uint64_t seed = 0;
-  product r = product_make(AT_F32, AT_F32, AT_F32, AT_F32, 1, 2, 2, 2, false, false,
-                           &seed);
+  product r = product_make(AT_F32, AT_F32, AT_F32, AT_F32, 1, 2, 2, 2, false,
+                           false, &seed);
   void *bufs[] = {x, x, x, x};
   assert_int_equal(tu_run(AT_RT_GEMM, &r.p, 2, bufs, 1), AT_INVALID_ARGUMENT);
   r.p.acc = AT_BF16;

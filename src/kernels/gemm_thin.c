@@ -1,6 +1,6 @@
-// Products with at most eight rows (or columns): memory-bound, so B is read once and
-// in place. Either the columns of B are contiguous (rows of B are added, scaled) or
-// k is (dot products).
+// Products with few rows (or columns): memory-bound, so B is read once and in
+// place. Either the columns of B are contiguous (rows of B are added, scaled;
+// at most 16 rows, eight at a time) or k is (dot products; at most eight).
 #include "kernels/gemm_internal.h"
 
 typedef uint16_t u16x16 __attribute__((vector_size(32), aligned(2)));
@@ -29,14 +29,16 @@ typedef float f32x8 __attribute__((vector_size(32)));
 #define ACC float
 #define BYTES 64
 #define ATTR AT_V4_WIDE
-#define LOADS(X) X(f32, float, F32_V4) X(bf16, uint16_t, BF16_V4) X(f16, uint16_t, F16_V4)
+#define LOADS(X) \
+  X(f32, float, F32_V4) X(bf16, uint16_t, BF16_V4) X(f16, uint16_t, F16_V4)
 #include "kernels/gemm_thin_template.h"
 
 #define NAME f32_v3
 #define ACC float
 #define BYTES 32
 #define ATTR
-#define LOADS(X) X(f32, float, F32_V3) X(bf16, uint16_t, BF16_V3) X(f16, uint16_t, F16_V3)
+#define LOADS(X) \
+  X(f32, float, F32_V3) X(bf16, uint16_t, BF16_V3) X(f16, uint16_t, F16_V3)
 #include "kernels/gemm_thin_template.h"
 
 #define NAME f64_v4
@@ -53,23 +55,27 @@ typedef float f32x8 __attribute__((vector_size(32)));
 #define LOADS(X) X(f64, double, F64_V3)
 #include "kernels/gemm_thin_template.h"
 
-typedef void (*rows_fn)(int, const void *, int64_t, const void *, int64_t, int64_t,
-                        int64_t, void *, int64_t);
-typedef void (*dots_fn)(int, int64_t, const void *, int64_t, const void *, int64_t,
-                        int64_t, void *, int64_t);
+typedef void (*rows_fn)(int, const void *, int64_t, const void *, int64_t,
+                        int64_t, int64_t, void *, int64_t);
+typedef void (*dots_fn)(int, int64_t, const void *, int64_t, const void *,
+                        int64_t, int64_t, void *, int64_t);
 typedef struct thin_fns {
   uint32_t b_type, acc;
   rows_fn rows[2];  // [0]: AVX2, [1]: AVX-512
   dots_fn dots[2];
 } thin_fns;
-#define THIN(b, acc, sfx, w)                                         \
-  {b, acc, {(rows_fn)w##_v3_rows_##sfx, (rows_fn)w##_v4_rows_##sfx}, \
-   {(dots_fn)w##_v3_dots_##sfx, (dots_fn)w##_v4_dots_##sfx}}
+#define THIN(b, acc, sfx, w)                          \
+  {                                                   \
+    b, acc, {w##_v3_rows_##sfx, w##_v4_rows_##sfx}, { \
+      w##_v3_dots_##sfx, w##_v4_dots_##sfx            \
+    }                                                 \
+  }
 static const thin_fns table[] = {
     THIN(AT_F32, AT_F32, f32, f32), THIN(AT_BF16, AT_F32, bf16, f32),
     THIN(AT_F16, AT_F32, f16, f32), THIN(AT_F64, AT_F64, f64, f64)};
 
-enum { MAX_ROWS = 8, K_CHUNK = 16384, DOT_COLS = 64, MAX_LANES = 16 };
+enum { GROUP = 8, MAX_ROWS = 16, K_BLOCK = 64 };
+enum { K_CHUNK = 16384, DOT_COLS = 64, MAX_LANES = 16 };
 
 typedef struct thin {
   const at_gemm_job *j;
@@ -77,11 +83,11 @@ typedef struct thin {
   dots_fn dots;
   bool by_rows;
   int m;
-  int64_t es_b, es;        // bytes of B's and the accumulator's elements
+  int64_t es_b, es;  // bytes of B's and the accumulator's elements
   int64_t kpad, blocks, width, chunks;
   int lanes;
-  char *a;                 // [batch][m][kpad] in the accumulator's type
-  char *y;                 // rows: [worker][m][width]; dots: [batch][chunk][m][n]
+  char *a;  // [batch][m][kpad] in the accumulator's type
+  char *y;  // rows: [worker][m][width]; dots: [batch][chunk][m][n]
 } thin;
 
 static void pack_rows(const thin *t) {
@@ -99,6 +105,18 @@ static void pack_rows(const thin *t) {
     }
 }
 
+// y[m][n] += a[m][kc] * b[kc][n], a block of k at a time while B's rows are in
+// cache.
+static void add_rows(const thin *t, const char *a, const char *b, int64_t brs,
+                     int64_t kc, int64_t n, char *y) {
+  int64_t step = t->m > GROUP ? K_BLOCK : kc;
+  for (int64_t k = 0; k < kc; k += step)
+    for (int i = 0; i < t->m; i += GROUP)
+      t->rows(AT_MIN(GROUP, t->m - i), a + (i * t->kpad + k) * t->es, t->kpad,
+              b + k * brs * t->es_b, brs, AT_MIN(step, kc - k), n,
+              y + i * t->width * t->es, t->width);
+}
+
 static void rows_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   const thin *t = arg;
   const at_gemm_job *j = t->j;
@@ -110,7 +128,7 @@ static void rows_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
     const char *b = j->b + (off[1] + at_off(&j->b_n, n0)) * t->es_b;
     const char *a = t->a + batch * t->m * t->kpad * t->es;
     memset(y, 0, (size_t)(t->m * t->width * t->es));
-    t->rows(t->m, a, t->kpad, b, j->b_k.stride, j->k, whole, y, t->width);
+    add_rows(t, a, b, j->b_k.stride, j->k, whole, y);
     if (whole < n) {
       // The last columns, through a padded copy of a few rows of B at a time.
       char tail[64 * MAX_LANES * 8];
@@ -121,8 +139,8 @@ static void rows_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
           memcpy(tail + r * t->lanes * t->es_b,
                  b + ((k + r) * j->b_k.stride + whole) * t->es_b,
                  (size_t)((n - whole) * t->es_b));
-        t->rows(t->m, a + k * t->es, t->kpad, tail, t->lanes, kc, t->lanes,
-                y + whole * t->es, t->width);
+        add_rows(t, a + k * t->es, tail, t->lanes, kc, t->lanes,
+                 y + whole * t->es);
       }
     }
     at_gemm_store(j, off[2], 0, t->m, n0, n, y, t->width);
@@ -149,7 +167,8 @@ static void dots_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
     char tail[DOT_COLS * MAX_LANES * 8];
     memset(tail, 0, sizeof tail);
     for (int64_t n = 0; n < cols; n++)
-      memcpy(tail + n * t->lanes * t->es_b, b + (n * j->b_n.stride + whole) * t->es_b,
+      memcpy(tail + n * t->lanes * t->es_b,
+             b + (n * j->b_n.stride + whole) * t->es_b,
              (size_t)((kc - whole) * t->es_b));
     t->dots(t->m, cols, a + whole * t->es, t->kpad, tail, t->lanes, t->lanes, y,
             j->n);
@@ -164,8 +183,10 @@ static void sum_chunks(const thin *t) {
     char *y = t->y + b * t->chunks * count * t->es;
     for (int64_t c = 1; c < t->chunks; c++)
       for (int64_t i = 0; i < count; i++) {
-        if (t->es == 4) ((float *)y)[i] += ((float *)y)[c * count + i];
-        else ((double *)y)[i] += ((double *)y)[c * count + i];
+        if (t->es == 4)
+          ((float *)y)[i] += ((float *)y)[c * count + i];
+        else
+          ((double *)y)[i] += ((double *)y)[c * count + i];
       }
     j->batch_off(j, b, off);
     at_gemm_store(j, off[2], 0, t->m, 0, j->n, y, j->n);
@@ -173,14 +194,19 @@ static void sum_chunks(const thin *t) {
 }
 
 static bool shape_fits(const at_gemm_job *j, thin *t) {
-  if (j->m > MAX_ROWS || j->n < 8 || j->k < 2) {
-    if (!(j->m == 1 && j->n >= 1 && j->k >= 64)) return false;
-  }
-  bool rows = at_off_dense(&j->b_n, 0, j->n) && at_off_uniform(&j->b_k, 0, j->k) &&
-              j->n >= 16;
-  bool dots = at_off_dense(&j->b_k, 0, j->k) && at_off_uniform(&j->b_n, 0, j->n);
+  bool tiny = j->n < 8 || j->k < 2;
+  if (tiny && !(j->m == 1 && j->k >= 64)) return false;
+  bool rows = at_off_dense(&j->b_n, 0, j->n) &&
+              at_off_uniform(&j->b_k, 0, j->k) && j->n >= 16;
+  bool dots =
+      at_off_dense(&j->b_k, 0, j->k) && at_off_uniform(&j->b_n, 0, j->n);
   t->by_rows = rows;
-  return (rows || dots) && (double)j->batch * (double)j->m * (double)j->k < 16e6;
+  // Tiles do better from nine rows on, and so do dot products that can be
+  // packed.
+  int64_t most = rows && j->e->kr == 1 ? MAX_ROWS : GROUP;
+  if (j->m > most || (j->m > GROUP && j->n < 512)) return false;
+  return (rows || dots) &&
+         (double)j->batch * (double)j->m * (double)j->k < 16e6;
 }
 
 // C and the product transposed: few columns become few rows.
@@ -207,7 +233,7 @@ bool at_gemm_thin(const at_par *par, const at_gemm_job *job, at_status *st) {
   *st = AT_OK;
   at_gemm_job flipped;
   const at_gemm_job *j = job;
-  if (j->m > MAX_ROWS && j->n <= MAX_ROWS) {
+  if (j->m > GROUP && j->n <= GROUP) {
     flipped = transposed(j);
     flipped.batch_off = batch_off_swapped;
     flipped.batch_ctx = job;
@@ -215,7 +241,8 @@ bool at_gemm_thin(const at_par *par, const at_gemm_job *job, at_status *st) {
   }
   const thin_fns *f = NULL;
   for (size_t i = 0; i < AT_LEN(table); i++)
-    if (table[i].b_type == j->b_type && table[i].acc == j->e->acc_type) f = &table[i];
+    if (table[i].b_type == j->b_type && table[i].acc == j->e->acc_type)
+      f = &table[i];
   thin t = {.j = j, .m = (int)j->m};
   if (!f || !shape_fits(j, &t)) return false;
   bool wide = at_k_has(AT_CPU_AVX512);
@@ -233,7 +260,8 @@ bool at_gemm_thin(const at_par *par, const at_gemm_job *job, at_status *st) {
                         : j->batch * t.chunks * t.m * j->n;
   t.y = at_par_scratch(par, (size_t)(y * t.es));
   if (!t.a || !t.y) {
-    *st = AT_FAIL(AT_RESOURCE_EXHAUSTED, "gemm: no scratch memory for a thin product");
+    *st = AT_FAIL(AT_RESOURCE_EXHAUSTED,
+                  "gemm: no scratch memory for a thin product");
     return true;
   }
   pack_rows(&t);

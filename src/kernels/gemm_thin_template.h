@@ -1,6 +1,7 @@
 // Bodies of the thin product for one vector width; included by gemm_thin.c with
 //   NAME  prefix   ACC  accumulator element   BYTES  bytes of a vector of ACC
-//   ATTR  target attribute   LOADS(X)  X(suffix, element type, load expression of p)
+//   ATTR  target attribute   LOADS(X)  X(suffix, element type, load expression
+//   of p)
 // No include guard: it is included once per family.
 #define CAT_(a, b) a##b
 #define CAT(a, b) CAT_(a, b)
@@ -9,89 +10,96 @@
 #define UNROLL _Pragma("clang loop unroll(full)")
 typedef ACC VEC __attribute__((vector_size(BYTES), aligned(sizeof(ACC))));
 
-// y[mr][n0 .. n0 + n) += a[mr][k] * b[k][n], n a multiple of LANES, 4 rows of b a turn.
-#define ROWS_BODY(sfx, T, LOAD)                                                 \
-  ATTR AT_INLINE void CAT(CAT(NAME, _rows_body_), sfx)(                         \
-      const int mr, const ACC *a, int64_t lda, const T *b, int64_t brs,         \
-      int64_t kc, int64_t n, ACC *y, int64_t ldy) {                             \
-    int64_t k = 0;                                                              \
-    for (; k + 4 <= kc; k += 4) {                                               \
-      const T *b0 = b + k * brs, *b1 = b0 + brs, *b2 = b1 + brs, *b3 = b2 + brs; \
-      for (int64_t j = 0; j < n; j += LANES) {                                  \
-        VEC v0 = LOAD(b0 + j), v1 = LOAD(b1 + j), v2 = LOAD(b2 + j),            \
-            v3 = LOAD(b3 + j);                                                  \
-        UNROLL for (int i = 0; i < mr; i++) {                                   \
-          const ACC *ai = a + i * lda + k;                                      \
-          VEC acc = *(VEC *)(y + i * ldy + j);                                  \
-          acc = __builtin_elementwise_fma(ai[0] - (VEC){0}, v0, acc);           \
-          acc = __builtin_elementwise_fma(ai[1] - (VEC){0}, v1, acc);           \
-          acc = __builtin_elementwise_fma(ai[2] - (VEC){0}, v2, acc);           \
-          acc = __builtin_elementwise_fma(ai[3] - (VEC){0}, v3, acc);           \
-          *(VEC *)(y + i * ldy + j) = acc;                                      \
-        }                                                                       \
-      }                                                                         \
-    }                                                                           \
-    for (; k < kc; k++)                                                         \
-      for (int64_t j = 0; j < n; j += LANES) {                                  \
-        VEC v0 = LOAD(b + k * brs + j);                                         \
-        UNROLL for (int i = 0; i < mr; i++) {                                   \
-          VEC *p = (VEC *)(y + i * ldy + j);                                    \
-          *p = __builtin_elementwise_fma(a[i * lda + k] - (VEC){0}, v0, *p);    \
-        }                                                                       \
-      }                                                                         \
-  }                                                                             \
-  ATTR static void CAT(CAT(NAME, _rows_), sfx)(                                 \
-      int mr, const ACC *a, int64_t lda, const void *b, int64_t brs,            \
-      int64_t kc, int64_t n, ACC *y, int64_t ldy) {                             \
-    switch (mr) { EACH_ROW(ROWS_CASE, CAT(CAT(NAME, _rows_body_), sfx)) }       \
+// y[mr][n0 .. n0 + n) += a[mr][k] * b[k][n], n a multiple of LANES, 4 rows of b
+// a turn.
+#define ROWS_BODY(sfx, T, LOAD)                                              \
+  ATTR AT_INLINE void CAT(CAT(NAME, _rows_body_), sfx)(                      \
+      const int mr, const ACC *a, int64_t lda, const T *b, int64_t brs,      \
+      int64_t kc, int64_t n, ACC *y, int64_t ldy) {                          \
+    int64_t k = 0;                                                           \
+    for (; k + 4 <= kc; k += 4) {                                            \
+      const T *b0 = b + k * brs, *b1 = b0 + brs, *b2 = b1 + brs,             \
+              *b3 = b2 + brs;                                                \
+      for (int64_t j = 0; j < n; j += LANES) {                               \
+        VEC v0 = LOAD(b0 + j), v1 = LOAD(b1 + j), v2 = LOAD(b2 + j),         \
+            v3 = LOAD(b3 + j);                                               \
+        UNROLL for (int i = 0; i < mr; i++) {                                \
+          const ACC *ai = a + i * lda + k;                                   \
+          VEC acc = *(VEC *)(y + i * ldy + j);                               \
+          acc = __builtin_elementwise_fma(ai[0] - (VEC){0}, v0, acc);        \
+          acc = __builtin_elementwise_fma(ai[1] - (VEC){0}, v1, acc);        \
+          acc = __builtin_elementwise_fma(ai[2] - (VEC){0}, v2, acc);        \
+          acc = __builtin_elementwise_fma(ai[3] - (VEC){0}, v3, acc);        \
+          *(VEC *)(y + i * ldy + j) = acc;                                   \
+        }                                                                    \
+      }                                                                      \
+    }                                                                        \
+    for (; k < kc; k++)                                                      \
+      for (int64_t j = 0; j < n; j += LANES) {                               \
+        VEC v0 = LOAD(b + k * brs + j);                                      \
+        UNROLL for (int i = 0; i < mr; i++) {                                \
+          VEC *p = (VEC *)(y + i * ldy + j);                                 \
+          *p = __builtin_elementwise_fma(a[i * lda + k] - (VEC){0}, v0, *p); \
+        }                                                                    \
+      }                                                                      \
+  }                                                                          \
+  ATTR static void CAT(CAT(NAME, _rows_), sfx)(                              \
+      int mr, const void *a, int64_t lda, const void *b, int64_t brs,        \
+      int64_t kc, int64_t n, void *y, int64_t ldy) {                         \
+    switch (mr) { EACH_ROW(ROWS_CASE, CAT(CAT(NAME, _rows_body_), sfx)) }    \
   }
-#define ROWS_CASE(f, i)                    \
-  case i:                                  \
-    f(i, a, lda, b, brs, kc, n, y, ldy);   \
+#define ROWS_CASE(f, i)                  \
+  case i:                                \
+    f(i, a, lda, b, brs, kc, n, y, ldy); \
     break;
 
-// y[mr][cols] = a[mr][k] . b[col][k], k a multiple of LANES, cols = 4 or 1 at once.
-#define DOTS_BODY(sfx, T, LOAD)                                                \
-  ATTR AT_INLINE void CAT(CAT(NAME, _dots_body_), sfx)(                        \
-      const int mr, const int nc, const ACC *a, int64_t lda, const T *b,       \
-      int64_t bcs, int64_t kc, ACC *y, int64_t ldy) {                          \
-    VEC acc[8][4];                                                             \
-    UNROLL for (int i = 0; i < mr; i++) UNROLL for (int j = 0; j < nc; j++)    \
-        acc[i][j] = (VEC){0};                                                  \
-    for (int64_t k = 0; k < kc; k += LANES) {                                  \
-      VEC bv[4];                                                               \
-      UNROLL for (int j = 0; j < nc; j++) bv[j] = LOAD(b + j * bcs + k);       \
-      UNROLL for (int i = 0; i < mr; i++) {                                    \
-        VEC av = *(const VEC *)(a + i * lda + k);                              \
-        UNROLL for (int j = 0; j < nc; j++)                                    \
-            acc[i][j] = __builtin_elementwise_fma(av, bv[j], acc[i][j]);       \
-      }                                                                        \
-    }                                                                          \
-    UNROLL for (int i = 0; i < mr; i++) UNROLL for (int j = 0; j < nc; j++) {  \
-      ACC s = 0;                                                               \
-      for (int l = 0; l < LANES; l++) s += acc[i][j][l];                       \
-      y[i * ldy + j] += s;                                                     \
-    }                                                                          \
-  }                                                                            \
-  ATTR static void CAT(CAT(NAME, _dots_), sfx)(                                \
-      int mr, int64_t cols, const ACC *a, int64_t lda, const void *bv,         \
-      int64_t bcs, int64_t kc, ACC *y, int64_t ldy) {                          \
-    const T *b = bv;                                                           \
-    int64_t j = 0;                                                             \
-    for (; j + 4 <= cols; j += 4)                                              \
-      switch (mr) { EACH_ROW(DOTS4_CASE, CAT(CAT(NAME, _dots_body_), sfx)) }   \
-    for (; j < cols; j++)                                                      \
-      switch (mr) { EACH_ROW(DOTS1_CASE, CAT(CAT(NAME, _dots_body_), sfx)) }   \
+// y[mr][cols] = a[mr][k] . b[col][k], k a multiple of LANES, cols = 4 or 1 at
+// once.
+#define DOTS_BODY(sfx, T, LOAD)                                               \
+  ATTR AT_INLINE void CAT(CAT(NAME, _dots_body_), sfx)(                       \
+      const int mr, const int nc, const ACC *a, int64_t lda, const T *b,      \
+      int64_t bcs, int64_t kc, ACC *y, int64_t ldy) {                         \
+    VEC acc[8][4];                                                            \
+    UNROLL for (int i = 0; i < mr; i++) UNROLL for (int j = 0; j < nc; j++)   \
+        acc[i][j] = (VEC){0};                                                 \
+    for (int64_t k = 0; k < kc; k += LANES) {                                 \
+      VEC bv[4];                                                              \
+      UNROLL for (int j = 0; j < nc; j++) bv[j] = LOAD(b + j * bcs + k);      \
+      UNROLL for (int i = 0; i < mr; i++) {                                   \
+        VEC av = *(const VEC *)(a + i * lda + k);                             \
+        UNROLL for (int j = 0; j < nc; j++) acc[i][j] =                       \
+            __builtin_elementwise_fma(av, bv[j], acc[i][j]);                  \
+      }                                                                       \
+    }                                                                         \
+    UNROLL for (int i = 0; i < mr; i++) UNROLL for (int j = 0; j < nc; j++) { \
+      ACC s = 0;                                                              \
+      for (int l = 0; l < LANES; l++) s += acc[i][j][l];                      \
+      y[i * ldy + j] += s;                                                    \
+    }                                                                         \
+  }                                                                           \
+  ATTR static void CAT(CAT(NAME, _dots_), sfx)(                               \
+      int mr, int64_t cols, const void *a, int64_t lda, const void *bv,       \
+      int64_t bcs, int64_t kc, void *yv, int64_t ldy) {                       \
+    const T *b = bv;                                                          \
+    ACC *y = yv;                                                              \
+    int64_t j = 0;                                                            \
+    for (; j + 4 <= cols; j += 4) switch (mr) {                               \
+        EACH_ROW(DOTS4_CASE, CAT(CAT(NAME, _dots_body_), sfx))                \
+      }                                                                       \
+    for (; j < cols; j++) switch (mr) {                                       \
+        EACH_ROW(DOTS1_CASE, CAT(CAT(NAME, _dots_body_), sfx))                \
+      }                                                                       \
   }
-#define DOTS4_CASE(f, i)                                        \
-  case i:                                                       \
-    f(i, 4, a, lda, b + j * bcs, bcs, kc, y + j, ldy);          \
+#define DOTS4_CASE(f, i)                               \
+  case i:                                              \
+    f(i, 4, a, lda, b + j * bcs, bcs, kc, y + j, ldy); \
     break;
-#define DOTS1_CASE(f, i)                                        \
-  case i:                                                       \
-    f(i, 1, a, lda, b + j * bcs, bcs, kc, y + j, ldy);          \
+#define DOTS1_CASE(f, i)                               \
+  case i:                                              \
+    f(i, 1, a, lda, b + j * bcs, bcs, kc, y + j, ldy); \
     break;
-#define EACH_ROW(X, f) X(f, 1) X(f, 2) X(f, 3) X(f, 4) X(f, 5) X(f, 6) X(f, 7) X(f, 8)
+#define EACH_ROW(X, f) \
+  X(f, 1) X(f, 2) X(f, 3) X(f, 4) X(f, 5) X(f, 6) X(f, 7) X(f, 8)
 
 LOADS(ROWS_BODY)
 LOADS(DOTS_BODY)

@@ -1,5 +1,6 @@
-// Runtime kernels: what is too large or too irregular to generate per program. Found
-// by id (abi/kernels.def); called by `exec` with dense buffers and plain parameters.
+// Runtime kernels: what is too large or too irregular to generate per program.
+// Found by id (abi/kernels.def); called by `exec` with dense buffers and plain
+// parameters.
 #ifndef ATOLL_KERNELS_KERNELS_H_
 #define ATOLL_KERNELS_KERNELS_H_
 
@@ -9,10 +10,10 @@
 
 typedef struct at_k_call {
   const at_par *par;
-  const void *params;       // the struct of the kernel's row, checked for size
-  void *const *bufs;        // operands, then results
+  const void *params;  // the struct of the kernel's row, checked for size
+  void *const *bufs;   // operands, then results
   uint32_t num_bufs;
-  at_comparator_fn compare; // SORT with AT_ORDER_CUSTOM, else NULL
+  at_comparator_fn compare;  // SORT with AT_ORDER_CUSTOM, else NULL
 } at_k_call;
 typedef at_status (*at_k_fn)(const at_k_call *c);
 

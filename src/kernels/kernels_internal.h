@@ -1,4 +1,5 @@
-// Shared by the files of this room: feature selection, element conversion, checks.
+// Shared by the files of this room: feature selection, element conversion,
+// checks.
 #ifndef ATOLL_KERNELS_KERNELS_INTERNAL_H_
 #define ATOLL_KERNELS_KERNELS_INTERNAL_H_
 
@@ -8,12 +9,12 @@
 #include "kernels/kernels.h"
 
 // Functions that may use AVX-512; callers check at_k_has(AT_CPU_AVX512) first.
-#define AT_V4                                                                 \
-  __attribute__((target(                                                      \
+#define AT_V4                                                               \
+  __attribute__((target(                                                    \
       "avx2,fma,f16c,bmi,bmi2,avx512f,avx512bw,avx512dq,avx512vl,avx512cd," \
       "prefer-256-bit")))
-#define AT_V4_WIDE                                                           \
-  __attribute__((target(                                                     \
+#define AT_V4_WIDE       \
+  __attribute__((target( \
       "avx2,fma,f16c,bmi,bmi2,avx512f,avx512bw,avx512dq,avx512vl,avx512cd")))
 #define AT_INLINE static inline __attribute__((always_inline))
 
@@ -25,7 +26,8 @@ static inline bool at_k_has(uint64_t bits) {
 // Tests: keep only these features. UINT64_MAX restores all.
 void at_k_limit_features(uint64_t mask);
 
-// ---- Elements ----------------------------------------------------------------
+// ---- Elements
+// ----------------------------------------------------------------
 static inline float at_bf16_to_f32(uint16_t h) {
   uint32_t u = (uint32_t)h << 16;
   float f;
@@ -43,34 +45,36 @@ static inline uint16_t at_f32_to_bf16(float f) {
 static inline float at_f16_to_f32(uint16_t h) { return _cvtsh_ss(h); }
 static inline uint16_t at_f32_to_f16(float f) { return _cvtss_sh(f, 0); }
 
-// dst[i] = (dst type) src[i] for n dense elements. Floats round to nearest even;
-// wide integers wrap; float to integer truncates and saturates; real to complex
-// has a zero imaginary part; complex to real keeps the real part. `dst` and `src`
-// do not overlap.
+// dst[i] = (dst type) src[i] for n dense elements. Floats round to nearest
+// even; wide integers wrap; float to integer truncates and saturates; real to
+// complex has a zero imaginary part; complex to real keeps the real part. `dst`
+// and `src` do not overlap.
 void at_k_convert(uint32_t dst_type, void *dst, uint32_t src_type,
                   const void *src, int64_t n);
 // One element as a double (complex: its real part), and back.
 double at_k_load_f64(uint32_t dtype, const void *p);
 void at_k_store_f64(uint32_t dtype, void *p, double v);
 
-// ---- Checks ------------------------------------------------------------------
+// ---- Checks
+// ------------------------------------------------------------------
 // INVALID_ARGUMENT unless the call has `want` buffers.
-#define AT_K_BUFS(c, want)                                                    \
-  do {                                                                        \
-    if ((c)->num_bufs != (want))                                              \
-      return AT_FAIL(AT_INVALID_ARGUMENT, "%s: needs %u buffers, got %u",     \
-                     __func__, (unsigned)(want), (unsigned)(c)->num_bufs);    \
+#define AT_K_BUFS(c, want)                                                 \
+  do {                                                                     \
+    if ((c)->num_bufs != (want))                                           \
+      return AT_FAIL(AT_INVALID_ARGUMENT, "%s: needs %u buffers, got %u",  \
+                     __func__, (unsigned)(want), (unsigned)(c)->num_bufs); \
   } while (0)
-#define AT_K_CHECK(cond, ...)                                 \
-  do {                                                        \
+#define AT_K_CHECK(cond, ...)                                      \
+  do {                                                             \
     if (!(cond)) return AT_FAIL(AT_INVALID_ARGUMENT, __VA_ARGS__); \
   } while (0)
-#define AT_K_SCRATCH(p, c, bytes)                                           \
-  do {                                                                      \
-    (p) = at_par_scratch((c)->par, (bytes));                                \
-    if (!(p))                                                               \
-      return AT_FAIL(AT_RESOURCE_EXHAUSTED, "%s: no scratch memory (%zu bytes)", \
-                     __func__, (size_t)(bytes));                            \
+#define AT_K_SCRATCH(p, c, bytes)                                   \
+  do {                                                              \
+    (p) = at_par_scratch((c)->par, (bytes));                        \
+    if (!(p))                                                       \
+      return AT_FAIL(AT_RESOURCE_EXHAUSTED,                         \
+                     "%s: no scratch memory (%zu bytes)", __func__, \
+                     (size_t)(bytes));                              \
   } while (0)
 
 static inline int64_t at_k_ceil_div(int64_t a, int64_t b) {

@@ -49,9 +49,9 @@ static inline at_pool *tu_pool(uint32_t threads) {
 }
 
 // Runs a kernel on `threads` threads; the code of its status.
-static inline at_code tu_run_cmp(at_rt_kernel id, const void *params, uint32_t nbufs,
-                                 void *const *bufs, uint32_t threads,
-                                 at_comparator_fn cmp) {
+static inline at_code tu_run_cmp(at_rt_kernel id, const void *params,
+                                 uint32_t nbufs, void *const *bufs,
+                                 uint32_t threads, at_comparator_fn cmp) {
   tu_owner o = {.count = 0};
   at_par par = {tu_pool(threads), tu_scratch, &o};
   at_k_call c = {&par, params, bufs, nbufs, cmp};
@@ -60,8 +60,9 @@ static inline at_code tu_run_cmp(at_rt_kernel id, const void *params, uint32_t n
   tu_release(&o);
   return at_code_take(s);
 }
-static inline at_code tu_run(at_rt_kernel id, const void *params, uint32_t nbufs,
-                             void *const *bufs, uint32_t threads) {
+static inline at_code tu_run(at_rt_kernel id, const void *params,
+                             uint32_t nbufs, void *const *bufs,
+                             uint32_t threads) {
   return tu_run_cmp(id, params, nbufs, bufs, threads, NULL);
 }
 
@@ -86,7 +87,8 @@ static inline void *tu_fill(uint32_t t, int64_t n, uint64_t *s) {
   for (int64_t i = 0; i < n; i++) {
     if (at_is_complex((at_dtype)t)) {
       for (int h = 0; h < 2; h++)
-        at_k_store_f64(at_real_of((at_dtype)t), p + i * es + h * (es / 2), tu_unit(s));
+        at_k_store_f64(at_real_of((at_dtype)t), p + i * es + h * (es / 2),
+                       tu_unit(s));
     } else {
       bool f = at_is_float((at_dtype)t);
       double v = f ? tu_unit(s) : (double)(tu_below(s, 17) - 8);
@@ -97,8 +99,7 @@ static inline void *tu_fill(uint32_t t, int64_t n, uint64_t *s) {
 }
 
 // Feature sets that the tests run under.
-static const uint64_t tu_features[] = {UINT64_MAX,
-                                       ~(uint64_t)(AT_CPU_AMX_BF16 | AT_CPU_AMX_INT8),
-                                       AT_CPU_AVX2};
+static const uint64_t tu_features[] = {
+    UINT64_MAX, ~(uint64_t)(AT_CPU_AMX_BF16 | AT_CPU_AMX_INT8), AT_CPU_AVX2};
 
 #endif

@@ -1,43 +1,49 @@
 // Dense linear algebra over batches, one LAPACK call a matrix. Matrices are
-// row-major; LAPACK sees them transposed, which most routines absorb in their flags.
-// f16 and bf16 are computed in f32. A matrix that fails numerically becomes NaN.
+// row-major; LAPACK sees them transposed, which most routines absorb in their
+// flags. f16 and bf16 are computed in f32. A matrix that fails numerically
+// becomes NaN.
 #include <math.h>
 
 #include "kernels/kernels_internal.h"
 
 enum { NO_TRANSPOSE = 1, TRANSPOSED = 2, ADJOINT = 3 };  // at_transpose_a
 
-typedef struct z64 { float re, im; } z64;
-typedef struct z128 { double re, im; } z128;
+typedef struct z64 {
+  float re, im;
+} z64;
+typedef struct z128 {
+  double re, im;
+} z128;
 
 // Fortran symbols of LAPACK and BLAS, with the hidden lengths of the flags.
-#define LAPACK_ALL(p, T, R)                                                        \
-  void p##potrf_(const char *, const int *, T *, const int *, int *, size_t);      \
-  void p##trsm_(const char *, const char *, const char *, const char *, const int *, \
-                const int *, const T *, const T *, const int *, T *, const int *,  \
-                size_t, size_t, size_t, size_t);                                   \
-  void p##geqrf_(const int *, const int *, T *, const int *, T *, T *, const int *, \
-                 int *);                                                           \
+#define LAPACK_ALL(p, T, R)                                                   \
+  void p##potrf_(const char *, const int *, T *, const int *, int *, size_t); \
+  void p##trsm_(const char *, const char *, const char *, const char *,       \
+                const int *, const int *, const T *, const T *, const int *,  \
+                T *, const int *, size_t, size_t, size_t, size_t);            \
+  void p##geqrf_(const int *, const int *, T *, const int *, T *, T *,        \
+                 const int *, int *);                                         \
   void p##getrf_(const int *, const int *, T *, const int *, int *, int *);
 LAPACK_ALL(s, float, float)
 LAPACK_ALL(d, double, double)
 LAPACK_ALL(c, z64, float)
 LAPACK_ALL(z, z128, double)
-#define LAPACK_ORGQR(name, T)                                                     \
-  void name(const int *, const int *, const int *, T *, const int *, const T *, T *, \
-            const int *, int *);
+#define LAPACK_ORGQR(name, T)                                        \
+  void name(const int *, const int *, const int *, T *, const int *, \
+            const T *, T *, const int *, int *);
 LAPACK_ORGQR(sorgqr_, float)
 LAPACK_ORGQR(dorgqr_, double)
 LAPACK_ORGQR(cungqr_, z64)
 LAPACK_ORGQR(zungqr_, z128)
-#define LAPACK_SYEVD(name, T)                                                      \
-  void name(const char *, const char *, const int *, T *, const int *, T *, T *,   \
-            const int *, int *, const int *, int *, size_t, size_t);
+#define LAPACK_SYEVD(name, T)                                               \
+  void name(const char *, const char *, const int *, T *, const int *, T *, \
+            T *, const int *, int *, const int *, int *, size_t, size_t);
 LAPACK_SYEVD(ssyevd_, float)
 LAPACK_SYEVD(dsyevd_, double)
-#define LAPACK_HEEVD(name, T, R)                                                   \
-  void name(const char *, const char *, const int *, T *, const int *, R *, T *,   \
-            const int *, R *, const int *, int *, const int *, int *, size_t, size_t);
+#define LAPACK_HEEVD(name, T, R)                                            \
+  void name(const char *, const char *, const int *, T *, const int *, R *, \
+            T *, const int *, R *, const int *, int *, const int *, int *,  \
+            size_t, size_t);
 LAPACK_HEEVD(cheevd_, z64, float)
 LAPACK_HEEVD(zheevd_, z128, double)
 
@@ -46,7 +52,7 @@ typedef struct linalg linalg;
 typedef void (*one_fn)(const linalg *r, int64_t batch, char *mem);
 struct linalg {
   const at_k_linalg_params *p;
-  uint32_t type;     // computed in: F32 F64 C64 C128
+  uint32_t type;  // computed in: F32 F64 C64 C128
   char *const *buf;
   one_fn one;
   size_t mem_bytes;  // a worker's
@@ -54,66 +60,86 @@ struct linalg {
   int work, rwork, iwork;  // lengths of LAPACK's work arrays, elements
 };
 
-static int64_t elem(const linalg *r) { return at_dtype_bytes((at_dtype)r->type); }
+static int64_t elem(const linalg *r) {
+  return at_dtype_bytes((at_dtype)r->type);
+}
 
-// A matrix in the type of the computation: the buffer itself, or a converted copy.
+// A matrix in the type of the computation: the buffer itself, or a converted
+// copy.
 static void load(const linalg *r, int buf, int64_t at, int64_t n, void *dst) {
   int64_t es = at_dtype_bytes((at_dtype)r->p->dtype);
   at_k_convert(r->type, dst, r->p->dtype, r->buf[buf] + at * es, n);
 }
-static void store(const linalg *r, int buf, int64_t at, int64_t n, const void *src) {
+static void store(const linalg *r, int buf, int64_t at, int64_t n,
+                  const void *src) {
   int64_t es = at_dtype_bytes((at_dtype)r->p->dtype);
   at_k_convert(r->p->dtype, r->buf[buf] + at * es, r->type, src, n);
 }
 
-#define TRANSPOSE_LOOP(T)                                             \
-  do {                                                                \
-    const T *s = src;                                                 \
-    T *d = dst;                                                       \
-    for (int64_t i0 = 0; i0 < m; i0 += 16)                            \
-      for (int64_t j = 0; j < n; j++)                                 \
-        for (int64_t i = i0; i < AT_MIN(i0 + 16, m); i++)             \
-          d[j * m + i] = s[i * n + j];                                \
+#define TRANSPOSE_LOOP(T)                                 \
+  do {                                                    \
+    const T *s = src;                                     \
+    T *d = dst;                                           \
+    for (int64_t i0 = 0; i0 < m; i0 += 16)                \
+      for (int64_t j = 0; j < n; j++)                     \
+        for (int64_t i = i0; i < AT_MIN(i0 + 16, m); i++) \
+          d[j * m + i] = s[i * n + j];                    \
   } while (0)
 // dst (n x m) = transpose of src (m x n), both row-major.
 static void transpose(const linalg *r, void *dst, const void *src, int64_t m,
                       int64_t n) {
   switch (elem(r)) {
-    case 4: TRANSPOSE_LOOP(uint32_t); break;
-    case 8: TRANSPOSE_LOOP(uint64_t); break;
-    default: TRANSPOSE_LOOP(z128);
+    case 4:
+      TRANSPOSE_LOOP(uint32_t);
+      break;
+    case 8:
+      TRANSPOSE_LOOP(uint64_t);
+      break;
+    default:
+      TRANSPOSE_LOOP(z128);
   }
 }
 
 static void fill_nan(const linalg *r, void *p, int64_t n, bool real) {
   int64_t parts = n * (!real && at_is_complex((at_dtype)r->type) ? 2 : 1);
   for (int64_t i = 0; i < parts; i++) {
-    if (r->type == AT_F32 || r->type == AT_C64) ((float *)p)[i] = NAN;
-    else ((double *)p)[i] = NAN;
+    if (r->type == AT_F32 || r->type == AT_C64)
+      ((float *)p)[i] = NAN;
+    else
+      ((double *)p)[i] = NAN;
   }
 }
 static bool all_finite(const linalg *r, const void *p, int64_t n) {
   int64_t parts = n * (at_is_complex((at_dtype)r->type) ? 2 : 1);
   for (int64_t i = 0; i < parts; i++) {
-    double v = r->type == AT_F32 || r->type == AT_C64 ? (double)((const float *)p)[i]
-                                                      : ((const double *)p)[i];
+    double v = r->type == AT_F32 || r->type == AT_C64
+                   ? (double)((const float *)p)[i]
+                   : ((const double *)p)[i];
     if (!isfinite(v)) return false;
   }
   return true;
 }
 
 // Calls fn for the computation's type: s, d, c or z.
-#define BY_TYPE(call_s, call_d, call_c, call_z)   \
-  switch (r->type) {                              \
-    case AT_F32: call_s; break;                   \
-    case AT_F64: call_d; break;                   \
-    case AT_C64: call_c; break;                   \
-    default: call_z;                              \
+#define BY_TYPE(call_s, call_d, call_c, call_z) \
+  switch (r->type) {                            \
+    case AT_F32:                                \
+      call_s;                                   \
+      break;                                    \
+    case AT_F64:                                \
+      call_d;                                   \
+      break;                                    \
+    case AT_C64:                                \
+      call_c;                                   \
+      break;                                    \
+    default:                                    \
+      call_z;                                   \
   }
 
-// ---- Cholesky ----------------------------------------------------------------------
-// Lower of a row-major Hermitian matrix is LAPACK's upper of its conjugate: the factor
-// comes out in place, transposed as wanted.
+// ---- Cholesky
+// ---------------------------------------------------------------------- Lower
+// of a row-major Hermitian matrix is LAPACK's upper of its conjugate: the
+// factor comes out in place, transposed as wanted.
 static void cholesky_one(const linalg *r, int64_t b, char *mem) {
   int n = (int)r->p->n, info = 0;
   int64_t nn = r->p->n * r->p->n, es = elem(r);
@@ -135,9 +161,10 @@ static void cholesky_one(const linalg *r, int64_t b, char *mem) {
   store(r, 1, b * nn, nn, mem);
 }
 
-// ---- Triangular solve ----------------------------------------------------------------
-// op(a) x = b, transposed: x' op(a)' = b'. The side and the triangle change, the
-// operation stays.
+// ---- Triangular solve
+// ---------------------------------------------------------------- op(a) x = b,
+// transposed: x' op(a)' = b'. The side and the triangle change, the operation
+// stays.
 static void solve_one(const linalg *r, int64_t b, char *mem) {
   const at_k_linalg_params *p = r->p;
   int m = (int)p->n, n = (int)p->m, k = p->left_side ? n : m;
@@ -153,18 +180,20 @@ static void solve_one(const linalg *r, int64_t b, char *mem) {
 #define ONE_s 1
 #define ONE_d 1
 #define ONE_c {1, 0}
-#define ONE_z {1, 0}
-#define TRSM(p_, T)                                                              \
-  do {                                                                           \
-    const T one = ONE_##p_;                                                         \
-    p_##trsm_(side, uplo, trans, diag, &m, &n, &one, (const void *)mem, &k,      \
-              (void *)x, &m, 1, 1, 1, 1);                                        \
+#define ONE_z \
+  { 1, 0 }
+#define TRSM(p_, T)                                                         \
+  do {                                                                      \
+    const T one = ONE_##p_;                                                 \
+    p_##trsm_(side, uplo, trans, diag, &m, &n, &one, (const void *)mem, &k, \
+              (void *)x, &m, 1, 1, 1, 1);                                   \
   } while (0)
   BY_TYPE(TRSM(s, float), TRSM(d, double), TRSM(c, z64), TRSM(z, z128))
   store(r, 2, b * mn, mn, x);
 }
 
-// ---- QR, and the product of its reflectors -----------------------------------------
+// ---- QR, and the product of its reflectors
+// -----------------------------------------
 static void qr_one(const linalg *r, int64_t b, char *mem) {
   int m = (int)r->p->m, n = (int)r->p->n, info = 0;
   int64_t mn = r->p->m * r->p->n, es = elem(r), k = AT_MIN(r->p->m, r->p->n);
@@ -182,7 +211,8 @@ static void qr_one(const linalg *r, int64_t b, char *mem) {
 static void product_one(const linalg *r, int64_t b, char *mem) {
   int m = (int)r->p->m, n = (int)r->p->n, k = (int)r->p->k, info = 0;
   int64_t mn = r->p->m * r->p->n, es = elem(r);
-  char *a = mem, *t = a + mn * es, *tau = t + mn * es, *work = tau + r->p->k * es;
+  char *a = mem, *t = a + mn * es, *tau = t + mn * es,
+       *work = tau + r->p->k * es;
   load(r, 0, b * mn, mn, t);
   load(r, 1, b * r->p->k, r->p->k, tau);
   transpose(r, a, t, m, n);
@@ -193,7 +223,8 @@ static void product_one(const linalg *r, int64_t b, char *mem) {
   store(r, 2, b * mn, mn, t);
 }
 
-// ---- LU ------------------------------------------------------------------------------
+// ---- LU
+// ------------------------------------------------------------------------------
 static void lu_one(const linalg *r, int64_t b, char *mem) {
   int m = (int)r->p->m, n = (int)r->p->n, info = 0;
   int64_t mn = r->p->m * r->p->n, es = elem(r), k = AT_MIN(m, n);
@@ -217,11 +248,14 @@ static void lu_one(const linalg *r, int64_t b, char *mem) {
   }
 }
 
-// ---- Eigh ----------------------------------------------------------------------------
+// ---- Eigh
+// ----------------------------------------------------------------------------
 static void conjugate(const linalg *r, void *p, int64_t n) {
   for (int64_t i = 0; i < n; i++) {
-    if (r->type == AT_C64) ((float *)p)[2 * i + 1] = -((float *)p)[2 * i + 1];
-    else if (r->type == AT_C128) ((double *)p)[2 * i + 1] = -((double *)p)[2 * i + 1];
+    if (r->type == AT_C64)
+      ((float *)p)[2 * i + 1] = -((float *)p)[2 * i + 1];
+    else if (r->type == AT_C128)
+      ((double *)p)[2 * i + 1] = -((double *)p)[2 * i + 1];
   }
 }
 
@@ -236,11 +270,11 @@ static void eigh_one(const linalg *r, int64_t b, char *mem) {
   int *iwork = (int *)(void *)(rwork + (int64_t)r->rwork * es);
   load(r, 0, b * nn, nn, a);
   bool ok = all_finite(r, a, nn);
-#define SYEVD(fn)                                                                \
-  fn("V", uplo, &n, (void *)a, &n, (void *)w, (void *)work, &r->work, iwork,     \
+#define SYEVD(fn)                                                            \
+  fn("V", uplo, &n, (void *)a, &n, (void *)w, (void *)work, &r->work, iwork, \
      &r->iwork, &info, 1, 1)
-#define HEEVD(fn)                                                                \
-  fn("V", uplo, &n, (void *)a, &n, (void *)w, (void *)work, &r->work,            \
+#define HEEVD(fn)                                                     \
+  fn("V", uplo, &n, (void *)a, &n, (void *)w, (void *)work, &r->work, \
      (void *)rwork, &r->rwork, iwork, &r->iwork, &info, 1, 1)
   if (ok) {
     BY_TYPE(SYEVD(ssyevd_), SYEVD(dsyevd_), HEEVD(cheevd_), HEEVD(zheevd_))
@@ -253,12 +287,14 @@ static void eigh_one(const linalg *r, int64_t b, char *mem) {
     conjugate(r, t, nn);  // LAPACK saw the conjugate
   }
   store(r, 1, b * nn, nn, t);
-  at_k_convert(real_out, r->buf[2] + b * n * at_dtype_bytes((at_dtype)real_out), real,
-               w, n);
+  at_k_convert(real_out, r->buf[2] + b * n * at_dtype_bytes((at_dtype)real_out),
+               real, w, n);
 }
 
-// ---- Shared entry ----------------------------------------------------------------------
-static void batch_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
+// ---- Shared entry
+// ----------------------------------------------------------------------
+static void batch_range(void *arg, int64_t begin, int64_t end,
+                        uint32_t worker) {
   const linalg *r = arg;
   for (int64_t b = begin; b < end; b++)
     r->one(r, b, r->mem + worker * r->mem_bytes);
@@ -266,21 +302,30 @@ static void batch_range(void *arg, int64_t begin, int64_t end, uint32_t worker) 
 
 enum { MAX_SIDE = 46340 };  // n * n fits LAPACK's int
 
-static at_status linalg_prepare(const at_k_call *c, const char *what, uint32_t bufs,
-                                one_fn one, linalg *r) {
+static at_status linalg_prepare(const at_k_call *c, const char *what,
+                                uint32_t bufs, one_fn one, linalg *r) {
   const at_k_linalg_params *p = c->params;
   *r = (linalg){.p = p, .buf = (char *const *)c->bufs, .one = one};
   AT_K_CHECK(c->num_bufs == bufs, "%s: needs %u buffers, got %u", what, bufs,
              c->num_bufs);
   AT_K_CHECK(p->batch >= 0 && p->m >= 0 && p->n >= 0 && p->k >= 0 &&
                  p->m <= MAX_SIDE && p->n <= MAX_SIDE,
-             "%s: bad size: batch %ld, %ld x %ld, k %ld", what, p->batch, p->m, p->n,
-             p->k);
+             "%s: bad size: batch %ld, %ld x %ld, k %ld", what, p->batch, p->m,
+             p->n, p->k);
   switch (p->dtype) {
-    case AT_F32: case AT_F64: case AT_C64: case AT_C128: r->type = p->dtype; break;
-    case AT_F16: case AT_BF16: r->type = AT_F32; break;
+    case AT_F32:
+    case AT_F64:
+    case AT_C64:
+    case AT_C128:
+      r->type = p->dtype;
+      break;
+    case AT_F16:
+    case AT_BF16:
+      r->type = AT_F32;
+      break;
     default:
-      return AT_FAIL(AT_UNIMPLEMENTED, "%s of %s", what, at_k_dtype_text(p->dtype));
+      return AT_FAIL(AT_UNIMPLEMENTED, "%s of %s", what,
+                     at_k_dtype_text(p->dtype));
   }
   return AT_OK;
 }
@@ -290,7 +335,8 @@ static at_status linalg_run(const at_k_call *c, linalg *r, int64_t mem_elems,
   if (r->p->batch == 0) return AT_OK;
   r->mem_bytes =
       (size_t)at_k_round_up(mem_elems * elem(r) + mem_ints * 4 + 64, 64);
-  uint32_t workers = (uint32_t)AT_MIN((int64_t)at_par_threads(c->par), r->p->batch);
+  uint32_t workers =
+      (uint32_t)AT_MIN((int64_t)at_par_threads(c->par), r->p->batch);
   AT_K_SCRATCH(r->mem, c, at_mul(r->mem_bytes, at_par_threads(c->par)));
   int64_t size = AT_MAX(1, r->p->m * r->p->n * AT_MIN(r->p->m, r->p->n));
   int64_t grain = workers == 1 ? r->p->batch : 100000 / size + 1;
@@ -322,7 +368,8 @@ at_status at_k_qr(const at_k_call *c) {
   AT_TRY(linalg_prepare(c, "qr", 3, qr_one, &r));
   if (r.p->m == 0 || r.p->n == 0) return AT_OK;
   r.work = (int)AT_MAX(1, r.p->n) * WORK_BLOCK;
-  return linalg_run(c, &r, 2 * r.p->m * r.p->n + AT_MIN(r.p->m, r.p->n) + r.work, 0);
+  return linalg_run(c, &r,
+                    2 * r.p->m * r.p->n + AT_MIN(r.p->m, r.p->n) + r.work, 0);
 }
 
 at_status at_k_householder_product(const at_k_call *c) {
@@ -341,7 +388,8 @@ at_status at_k_lu(const at_k_call *c) {
   AT_TRY(linalg_prepare(c, "lu", 4, lu_one, &r));
   if (r.p->m == 0 || r.p->n == 0) {
     int32_t *perm = c->bufs[3];
-    for (int64_t i = 0; i < r.p->batch * r.p->m; i++) perm[i] = (int32_t)(i % r.p->m);
+    for (int64_t i = 0; i < r.p->batch * r.p->m; i++)
+      perm[i] = (int32_t)(i % r.p->m);
     return AT_OK;
   }
   return linalg_run(c, &r, 2 * r.p->m * r.p->n, 0);
@@ -355,7 +403,8 @@ at_status at_k_eigh(const at_k_call *c) {
   AT_K_CHECK(n <= 20000, "eigh: side %ld is over 20000", n);
   bool cplx = at_is_complex((at_dtype)r.type);
   // The sizes that LAPACK's documentation asks for, with room for blocking.
-  r.work = (int)(cplx ? 2 * n + n * n + WORK_BLOCK * n : 1 + (6 + WORK_BLOCK) * n + 2 * n * n);
+  r.work = (int)(cplx ? 2 * n + n * n + WORK_BLOCK * n
+                      : 1 + (6 + WORK_BLOCK) * n + 2 * n * n);
   r.rwork = cplx ? (int)(1 + 5 * n + 2 * n * n) : 0;
   r.iwork = (int)(3 + 5 * n);
   return linalg_run(c, &r, 2 * n * n + n + r.work + r.rwork, r.iwork);

@@ -1,7 +1,10 @@
-// Linear algebra by its defining equations, in every type, on odd shapes and batches.
+// Linear algebra by its defining equations, in every type, on odd shapes and
+// batches.
 #include "kernels/kernels_test_util.h"
 
-typedef struct cplx { double re, im; } cplx;
+typedef struct cplx {
+  double re, im;
+} cplx;
 static cplx mul(cplx a, cplx b) {
   return (cplx){a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
 }
@@ -9,8 +12,10 @@ static cplx conj_of(cplx a) { return (cplx){a.re, -a.im}; }
 static cplx get(uint32_t t, const char *p, int64_t i) {
   int64_t es = at_dtype_bytes((at_dtype)t);
   uint32_t r = at_real_of((at_dtype)t);
-  if (!at_is_complex((at_dtype)t)) return (cplx){at_k_load_f64(t, p + i * es), 0};
-  return (cplx){at_k_load_f64(r, p + i * es), at_k_load_f64(r, p + i * es + es / 2)};
+  if (!at_is_complex((at_dtype)t))
+    return (cplx){at_k_load_f64(t, p + i * es), 0};
+  return (cplx){at_k_load_f64(r, p + i * es),
+                at_k_load_f64(r, p + i * es + es / 2)};
 }
 static void set(uint32_t t, char *p, int64_t i, cplx v) {
   int64_t es = at_dtype_bytes((at_dtype)t);
@@ -21,21 +26,28 @@ static void set(uint32_t t, char *p, int64_t i, cplx v) {
 static double tol(uint32_t t, int64_t n) {
   double s = (double)n + 4;
   switch (t) {
-    case AT_BF16: return 0.03 * s;
-    case AT_F16: return 0.004 * s;
-    case AT_F32: case AT_C64: return 2e-6 * s;
-    default: return 1e-14 * s;
+    case AT_BF16:
+      return 0.03 * s;
+    case AT_F16:
+      return 0.004 * s;
+    case AT_F32:
+    case AT_C64:
+      return 2e-6 * s;
+    default:
+      return 1e-14 * s;
   }
 }
-#define ASSERT_CLOSE(a, b, t, n)                                                    \
-  do {                                                                              \
-    cplx a_ = (a), b_ = (b);                                                        \
-    if (!(fabs(a_.re - b_.re) <= tol(t, n)) || !(fabs(a_.im - b_.im) <= tol(t, n))) \
-      fail_msg("%s n %ld: %g%+gi is not %g%+gi", at_k_dtype_text(t), (int64_t)(n),  \
-               a_.re, a_.im, b_.re, b_.im);                                         \
+#define ASSERT_CLOSE(a, b, t, n)                                     \
+  do {                                                               \
+    cplx a_ = (a), b_ = (b);                                         \
+    if (!(fabs(a_.re - b_.re) <= tol(t, n)) ||                       \
+        !(fabs(a_.im - b_.im) <= tol(t, n)))                         \
+      fail_msg("%s n %ld: %g%+gi is not %g%+gi", at_k_dtype_text(t), \
+               (int64_t)(n), a_.re, a_.im, b_.re, b_.im);            \
   } while (0)
 
-static const uint32_t types[] = {AT_F32, AT_F64, AT_C64, AT_C128, AT_F16, AT_BF16};
+static const uint32_t types[] = {AT_F32,  AT_F64, AT_C64,
+                                 AT_C128, AT_F16, AT_BF16};
 static const int64_t sides[] = {0, 1, 2, 5, 17, 40};
 enum { BATCH = 3 };
 
@@ -57,12 +69,13 @@ static char *make_hermitian(uint32_t t, int64_t n, uint64_t *seed) {
   return a;
 }
 
-static void run_both(at_rt_kernel id, const void *p, uint32_t nbufs, void **bufs,
-                     uint32_t first_out, const size_t *out_bytes) {
+static void run_both(at_rt_kernel id, const void *p, uint32_t nbufs,
+                     void **bufs, uint32_t first_out, const size_t *out_bytes) {
   assert_int_equal(tu_run(id, p, nbufs, bufs, 1), AT_OK_CODE);
   void *again[8];
   memcpy(again, bufs, nbufs * sizeof *bufs);
-  for (uint32_t o = first_out; o < nbufs; o++) again[o] = malloc(out_bytes[o - first_out] + 1);
+  for (uint32_t o = first_out; o < nbufs; o++)
+    again[o] = malloc(out_bytes[o - first_out] + 1);
   assert_int_equal(tu_run(id, p, nbufs, again, 2), AT_OK_CODE);
   for (uint32_t o = first_out; o < nbufs; o++) {
     assert_memory_equal(bufs[o], again[o], out_bytes[o - first_out]);
@@ -76,11 +89,13 @@ static void test_cholesky(void **state) {
     for (size_t s = 0; s < AT_LEN(sides); s++)
       for (uint32_t lower = 0; lower < 2; lower++) {
         int64_t n = sides[s];
-        char *a = make_hermitian(types[t], n, &seed), *l = alloc(types[t], BATCH * n * n);
-        at_k_linalg_params p = {.dtype = types[t], .lower = lower, .batch = BATCH,
-                                .m = n, .n = n};
+        char *a = make_hermitian(types[t], n, &seed),
+             *l = alloc(types[t], BATCH * n * n);
+        at_k_linalg_params p = {
+            .dtype = types[t], .lower = lower, .batch = BATCH, .m = n, .n = n};
         void *bufs[] = {a, l};
-        size_t bytes[] = {(size_t)(BATCH * n * n) * at_dtype_bytes((at_dtype)types[t])};
+        size_t bytes[] = {(size_t)(BATCH * n * n) *
+                          at_dtype_bytes((at_dtype)types[t])};
         run_both(AT_RT_CHOLESKY, &p, 2, bufs, 1, bytes);
         for (int64_t b = 0; b < BATCH; b++)
           for (int64_t i = 0; i < n; i++)
@@ -95,10 +110,11 @@ static void test_cholesky(void **state) {
                 cplx q = mul(x, y);
                 sum.re += q.re, sum.im += q.im;
               }
-              ASSERT_CLOSE(sum, get(types[t], a, (b * n + i) * n + j), types[t], n);
+              ASSERT_CLOSE(sum, get(types[t], a, (b * n + i) * n + j), types[t],
+                           n);
               if (lower ? j > i : j < i)
-                ASSERT_CLOSE(get(types[t], l, (b * n + i) * n + j), ((cplx){0, 0}),
-                             types[t], 0);
+                ASSERT_CLOSE(get(types[t], l, (b * n + i) * n + j),
+                             ((cplx){0, 0}), types[t], 0);
             }
         free(a), free(l);
       }
@@ -106,7 +122,8 @@ static void test_cholesky(void **state) {
 
 static void test_cholesky_of_indefinite_is_nan(void **state) {
   float a[2][4] = {{1, 2, 2, 1}, {4, 2, 2, 3}}, l[2][4];
-  at_k_linalg_params p = {.dtype = AT_F32, .lower = 1, .batch = 2, .m = 2, .n = 2};
+  at_k_linalg_params p = {
+      .dtype = AT_F32, .lower = 1, .batch = 2, .m = 2, .n = 2};
   void *bufs[] = {a, l};
   assert_int_equal(tu_run(AT_RT_CHOLESKY, &p, 2, bufs, 1), AT_OK_CODE);
   assert_true(isnan(l[0][0]) && isnan(l[0][2]) && isnan(l[0][3]));
@@ -119,10 +136,12 @@ static void test_triangular_solve(void **state) {
     for (size_t s = 0; s < AT_LEN(sides); s++)
       for (uint32_t flags = 0; flags < 24; flags++) {
         uint32_t ty = types[t];
-        at_k_linalg_params p = {.dtype = ty, .lower = flags & 1,
+        at_k_linalg_params p = {.dtype = ty,
+                                .lower = flags & 1,
                                 .left_side = flags >> 1 & 1,
                                 .unit_diagonal = flags >> 2 & 1,
-                                .transpose_a = 1 + flags / 8, .batch = BATCH};
+                                .transpose_a = 1 + flags / 8,
+                                .batch = BATCH};
         int64_t k = sides[s], w = 7;
         p.m = p.left_side ? k : w, p.n = p.left_side ? w : k;
         char *a = tu_fill(ty, BATCH * k * k, &seed);
@@ -133,9 +152,11 @@ static void test_triangular_solve(void **state) {
         }
         for (int64_t i = 0; i < BATCH * k; i++)
           set(ty, a, i / k * k * k + i % k * (k + 1), (cplx){1.5, 0.25});
-        char *b = tu_fill(ty, BATCH * k * w, &seed), *x = alloc(ty, BATCH * k * w);
+        char *b = tu_fill(ty, BATCH * k * w, &seed),
+             *x = alloc(ty, BATCH * k * w);
         void *bufs[] = {a, b, x};
-        size_t bytes[] = {(size_t)(BATCH * k * w) * at_dtype_bytes((at_dtype)ty)};
+        size_t bytes[] = {(size_t)(BATCH * k * w) *
+                          at_dtype_bytes((at_dtype)ty)};
         run_both(AT_RT_TRIANGULAR_SOLVE, &p, 3, bufs, 2, bytes);
         for (int64_t q = 0; q < BATCH; q++)
           for (int64_t i = 0; i < p.m; i++)
@@ -148,7 +169,8 @@ static void test_triangular_solve(void **state) {
                   row = col, col = z;
                 }
                 bool live = row == col || (p.lower ? row > col : row < col);
-                cplx v = live ? get(ty, a, (q * k + row) * k + col) : (cplx){0, 0};
+                cplx v =
+                    live ? get(ty, a, (q * k + row) * k + col) : (cplx){0, 0};
                 if (row == col && p.unit_diagonal) v = (cplx){1, 0};
                 if (p.transpose_a == 3) v = conj_of(v);
                 cplx xv = p.left_side ? get(ty, x, (q * p.m + r) * p.n + j)
@@ -162,7 +184,8 @@ static void test_triangular_solve(void **state) {
       }
 }
 
-static const int64_t rects[][2] = {{1, 1}, {5, 3}, {3, 5}, {20, 20}, {33, 12}, {0, 3}, {4, 0}};
+static const int64_t rects[][2] = {{1, 1},   {5, 3}, {3, 5}, {20, 20},
+                                   {33, 12}, {0, 3}, {4, 0}};
 
 static void test_qr_and_product(void **state) {
   uint64_t seed = 33;
@@ -171,15 +194,18 @@ static void test_qr_and_product(void **state) {
       uint32_t ty = types[t];
       int64_t m = rects[s][0], n = rects[s][1], k = AT_MIN(m, n);
       size_t es = at_dtype_bytes((at_dtype)ty);
-      char *a = tu_fill(ty, BATCH * m * n, &seed), *r = alloc(ty, BATCH * m * n);
+      char *a = tu_fill(ty, BATCH * m * n, &seed),
+           *r = alloc(ty, BATCH * m * n);
       char *tau = alloc(ty, BATCH * k), *in = alloc(ty, BATCH * m * k);
       char *q = alloc(ty, BATCH * m * k);
-      at_k_linalg_params p = {.dtype = ty, .batch = BATCH, .m = m, .n = n, .k = k};
+      at_k_linalg_params p = {
+          .dtype = ty, .batch = BATCH, .m = m, .n = n, .k = k};
       void *bufs[] = {a, r, tau};
       size_t bytes[] = {(size_t)(BATCH * m * n) * es, (size_t)(BATCH * k) * es};
       run_both(AT_RT_QR, &p, 3, bufs, 1, bytes);
       for (int64_t b = 0; b < BATCH * m; b++)
-        for (int64_t j = 0; j < k; j++) set(ty, in, b * k + j, get(ty, r, b * n + j));
+        for (int64_t j = 0; j < k; j++)
+          set(ty, in, b * k + j, get(ty, r, b * n + j));
       p.n = k;
       void *qbufs[] = {in, tau, q};
       size_t qbytes[] = {(size_t)(BATCH * m * k) * es};
@@ -189,7 +215,8 @@ static void test_qr_and_product(void **state) {
           for (int64_t j = 0; j < n; j++) {
             cplx sum = {0, 0};
             for (int64_t x = 0; x < k && x <= j; x++) {
-              cplx z = mul(get(ty, q, (b * m + i) * k + x), get(ty, r, (b * m + x) * n + j));
+              cplx z = mul(get(ty, q, (b * m + i) * k + x),
+                           get(ty, r, (b * m + x) * n + j));
               sum.re += z.re, sum.im += z.im;
             }
             ASSERT_CLOSE(sum, get(ty, a, (b * m + i) * n + j), ty, 2 * m);
@@ -216,8 +243,10 @@ static void test_lu(void **state) {
       uint32_t ty = types[t];
       int64_t m = rects[s][0], n = rects[s][1], k = AT_MIN(m, n);
       size_t es = at_dtype_bytes((at_dtype)ty);
-      char *a = tu_fill(ty, BATCH * m * n, &seed), *lu = alloc(ty, BATCH * m * n);
-      int32_t *piv = calloc((size_t)(BATCH * k) + 1, 4), *perm = calloc((size_t)(BATCH * m) + 1, 4);
+      char *a = tu_fill(ty, BATCH * m * n, &seed),
+           *lu = alloc(ty, BATCH * m * n);
+      int32_t *piv = calloc((size_t)(BATCH * k) + 1, 4),
+              *perm = calloc((size_t)(BATCH * m) + 1, 4);
       at_k_linalg_params p = {.dtype = ty, .batch = BATCH, .m = m, .n = n};
       void *bufs[] = {a, lu, piv, perm};
       size_t bytes[] = {(size_t)(BATCH * m * n) * es, (size_t)(BATCH * k) * 4,
@@ -232,7 +261,8 @@ static void test_lu(void **state) {
               cplx z = mul(l, get(ty, lu, (b * m + x) * n + j));
               sum.re += z.re, sum.im += z.im;
             }
-            ASSERT_CLOSE(sum, get(ty, a, (b * m + perm[b * m + i]) * n + j), ty, 2 * m);
+            ASSERT_CLOSE(sum, get(ty, a, (b * m + perm[b * m + i]) * n + j), ty,
+                         2 * m);
           }
       for (int64_t i = 0; i < BATCH * k; i++)
         assert_true(piv[i] >= i % k && piv[i] < m);
@@ -255,10 +285,12 @@ static void test_eigh(void **state) {
           bool live = lower ? col <= row : col >= row;
           set(ty, half, i, live ? get(ty, a, i) : (cplx){7, 7});
         }
-        at_k_linalg_params p = {.dtype = ty, .lower = lower, .batch = BATCH, .m = n, .n = n};
+        at_k_linalg_params p = {
+            .dtype = ty, .lower = lower, .batch = BATCH, .m = n, .n = n};
         void *bufs[] = {half, v, w};
-        size_t bytes[] = {(size_t)(BATCH * n * n) * at_dtype_bytes((at_dtype)ty),
-                          (size_t)(BATCH * n) * at_dtype_bytes((at_dtype)re)};
+        size_t bytes[] = {
+            (size_t)(BATCH * n * n) * at_dtype_bytes((at_dtype)ty),
+            (size_t)(BATCH * n) * at_dtype_bytes((at_dtype)re)};
         run_both(AT_RT_EIGH, &p, 3, bufs, 1, bytes);
         for (int64_t b = 0; b < BATCH; b++)
           for (int64_t j = 0; j < n; j++) {
@@ -267,10 +299,12 @@ static void test_eigh(void **state) {
             for (int64_t i = 0; i < n; i++) {
               cplx sum = {0, 0}, x = get(ty, v, (b * n + i) * n + j);
               for (int64_t k = 0; k < n; k++) {
-                cplx z = mul(get(ty, a, (b * n + i) * n + k), get(ty, v, (b * n + k) * n + j));
+                cplx z = mul(get(ty, a, (b * n + i) * n + k),
+                             get(ty, v, (b * n + k) * n + j));
                 sum.re += z.re, sum.im += z.im;
               }
-              ASSERT_CLOSE(sum, ((cplx){x.re * lambda, x.im * lambda}), ty, 8 * n);
+              ASSERT_CLOSE(sum, ((cplx){x.re * lambda, x.im * lambda}), ty,
+                           8 * n);
             }
           }
         free(a), free(v), free(w), free(half);
@@ -279,7 +313,8 @@ static void test_eigh(void **state) {
 
 static void test_eigh_of_nan_is_nan(void **state) {
   double a[4] = {1, NAN, NAN, 2}, v[4] = {0}, w[2] = {0};
-  at_k_linalg_params p = {.dtype = AT_F64, .lower = 1, .batch = 1, .m = 2, .n = 2};
+  at_k_linalg_params p = {
+      .dtype = AT_F64, .lower = 1, .batch = 1, .m = 2, .n = 2};
   void *bufs[] = {a, v, w};
   assert_int_equal(tu_run(AT_RT_EIGH, &p, 3, bufs, 1), AT_OK_CODE);
   assert_true(isnan(v[0]) && isnan(w[0]) && isnan(w[1]));
@@ -292,18 +327,24 @@ static void test_errors(void **state) {
   assert_int_equal(tu_run(AT_RT_CHOLESKY, &p, 2, bufs, 1), AT_UNIMPLEMENTED);
   p.dtype = AT_F32;
   assert_int_equal(tu_run(AT_RT_CHOLESKY, &p, 3, bufs, 1), AT_INVALID_ARGUMENT);
-  assert_int_equal(tu_run(AT_RT_TRIANGULAR_SOLVE, &p, 3, bufs, 1), AT_INVALID_ARGUMENT);
+  assert_int_equal(tu_run(AT_RT_TRIANGULAR_SOLVE, &p, 3, bufs, 1),
+                   AT_INVALID_ARGUMENT);
   p.k = 3;
-  assert_int_equal(tu_run(AT_RT_HOUSEHOLDER_PRODUCT, &p, 3, bufs, 1), AT_INVALID_ARGUMENT);
+  assert_int_equal(tu_run(AT_RT_HOUSEHOLDER_PRODUCT, &p, 3, bufs, 1),
+                   AT_INVALID_ARGUMENT);
   p.n = -1;
   assert_int_equal(tu_run(AT_RT_LU, &p, 4, bufs, 1), AT_INVALID_ARGUMENT);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_cholesky), cmocka_unit_test(test_cholesky_of_indefinite_is_nan),
-      cmocka_unit_test(test_triangular_solve), cmocka_unit_test(test_qr_and_product),
-      cmocka_unit_test(test_lu), cmocka_unit_test(test_eigh),
-      cmocka_unit_test(test_eigh_of_nan_is_nan), cmocka_unit_test(test_errors)};
+      cmocka_unit_test(test_cholesky),
+      cmocka_unit_test(test_cholesky_of_indefinite_is_nan),
+      cmocka_unit_test(test_triangular_solve),
+      cmocka_unit_test(test_qr_and_product),
+      cmocka_unit_test(test_lu),
+      cmocka_unit_test(test_eigh),
+      cmocka_unit_test(test_eigh_of_nan_is_nan),
+      cmocka_unit_test(test_errors)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

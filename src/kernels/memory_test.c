@@ -1,8 +1,9 @@
-// COPY, FILL, TRANSPOSE, SCAN, GATHER_ROWS and SCATTER_ROWS_ADD against plain loops.
+// COPY, FILL, TRANSPOSE, SCAN, GATHER_ROWS and SCATTER_ROWS_ADD against plain
+// loops.
 #include "kernels/kernels_test_util.h"
 
 static char *noise(int64_t bytes, uint64_t *seed) {
-  char *p = malloc((size_t)bytes + 16);
+  char *p = aligned_alloc(64, ((size_t)bytes + 16 + 63) / 64 * 64);
   for (int64_t i = 0; i < bytes + 16; i++) p[i] = (char)tu_rand(seed);
   return p;
 }
@@ -50,7 +51,8 @@ static void run_transpose(uint32_t es, uint32_t rank, const int64_t *in_dims,
     for (uint32_t d = rank; d-- > 0;)
       at += rest % p.out_size[d] * p.in_stride[d], rest /= p.out_size[d];
     if (memcmp(b + i * es, a + at * es, es))
-      fail_msg("transpose of %u-byte elements, rank %u: element %ld is wrong", es, rank, i);
+      fail_msg("transpose of %u-byte elements, rank %u: element %ld is wrong",
+               es, rank, i);
   }
   assert_memory_equal(b + n * es, guard, 16);
   free(a), free(b);
@@ -76,7 +78,8 @@ static void test_transpose(void **state) {
           uint32_t t = perm[i];
           perm[i] = perm[x], perm[x] = t;
         }
-        for (int i = 0; i < 5; i++) dims[i] = tu_below(&seed, 9) + (round ? 1 : 0);
+        for (int i = 0; i < 5; i++)
+          dims[i] = tu_below(&seed, 9) + (round ? 1 : 0);
         run_transpose(es, 5, dims, perm, &seed);
       }
       run_transpose(es, 0, NULL, NULL, &seed);
@@ -85,18 +88,26 @@ static void test_transpose(void **state) {
   at_k_limit_features(UINT64_MAX);
 }
 
-// ---- SCAN --------------------------------------------------------------------------
+// ---- SCAN
+// --------------------------------------------------------------------------
 static double apply(uint32_t op, uint32_t t, double a, double b) {
   bool flt = at_is_float((at_dtype)t);
   if (flt && (isnan(a) || isnan(b)) && op >= AT_REDUCE_MIN) return NAN;
   switch (op) {
-    case AT_REDUCE_ADD: return a + b;
-    case AT_REDUCE_MUL: return a * b;
-    case AT_REDUCE_MIN: return a < b ? a : b;
-    case AT_REDUCE_MAX: return a > b ? a : b;
-    case AT_REDUCE_AND: return (double)((int64_t)a & (int64_t)b);
-    case AT_REDUCE_OR: return (double)((int64_t)a | (int64_t)b);
-    default: return (double)((int64_t)a ^ (int64_t)b);
+    case AT_REDUCE_ADD:
+      return a + b;
+    case AT_REDUCE_MUL:
+      return a * b;
+    case AT_REDUCE_MIN:
+      return a < b ? a : b;
+    case AT_REDUCE_MAX:
+      return a > b ? a : b;
+    case AT_REDUCE_AND:
+      return (double)((int64_t)a & (int64_t)b);
+    case AT_REDUCE_OR:
+      return (double)((int64_t)a | (int64_t)b);
+    default:
+      return (double)((int64_t)a ^ (int64_t)b);
   }
 }
 static double wrap(uint32_t t, double v) {
@@ -108,13 +119,15 @@ static double wrap(uint32_t t, double v) {
 }
 
 static void run_scan(at_k_scan_params p, bool odd, uint64_t *seed) {
-  int64_t n = p.outer * p.size * p.inner, es = at_dtype_bytes((at_dtype)p.dtype);
+  int64_t n = p.outer * p.size * p.inner,
+          es = at_dtype_bytes((at_dtype)p.dtype);
   bool flt = at_is_float((at_dtype)p.dtype);
   char *x = tu_fill(p.dtype, n, seed), *y[2];
   for (int64_t i = 0; i < n; i++) {
     double v = at_k_load_f64(p.dtype, x + i * es);
     if (p.op == AT_REDUCE_MUL) v = flt ? 1 + v / 64 : v == 0 ? 1 : v;
-    if (!flt && p.op != AT_REDUCE_ADD && p.op != AT_REDUCE_MUL) v = (double)tu_below(seed, 100);
+    if (!flt && p.op != AT_REDUCE_ADD && p.op != AT_REDUCE_MUL)
+      v = (double)tu_below(seed, 100);
     if (p.dtype == AT_PRED) v = (double)tu_below(seed, 2);
     if (!flt && p.op == AT_REDUCE_MUL && at_dtype_bytes((at_dtype)p.dtype) > 2)
       v = i % p.size < 20 ? v : 1;  // the reference counts in doubles
@@ -127,12 +140,16 @@ static void run_scan(at_k_scan_params p, bool odd, uint64_t *seed) {
     assert_int_equal(tu_run(AT_RT_SCAN, &p, 2, bufs, t + 1), AT_OK_CODE);
   }
   assert_memory_equal(y[0], y[1], (size_t)(n * es));
-  double rel = p.dtype == AT_BF16 ? 0.02 : p.dtype == AT_F16 ? 0.003 : p.dtype == AT_F32 ? 1e-5 : 1e-12;
+  double rel = p.dtype == AT_BF16  ? 0.02
+               : p.dtype == AT_F16 ? 0.003
+               : p.dtype == AT_F32 ? 1e-5
+                                   : 1e-12;
   for (int64_t o = 0; o < p.outer; o++)
     for (int64_t c = 0; c < p.inner; c++) {
       double v = 0;
       for (int64_t i = 0; i < p.size; i++) {
-        int64_t at = (o * p.size + (p.reverse ? p.size - 1 - i : i)) * p.inner + c;
+        int64_t at =
+            (o * p.size + (p.reverse ? p.size - 1 - i : i)) * p.inner + c;
         double e = at_k_load_f64(p.dtype, x + at * es);
         v = i ? wrap(p.dtype, apply(p.op, p.dtype, v, e)) : e;
         if (p.dtype == AT_PRED) v = v != 0;
@@ -140,9 +157,12 @@ static void run_scan(at_k_scan_params p, bool odd, uint64_t *seed) {
         double tol = flt ? rel * (fabs(v) + sqrt((double)i + 1)) : 0;
         bool same = isnan(v) ? isnan(got) : fabs(got - v) <= tol;
         if (!same)
-          fail_msg("scan %u of %s [%ld,%ld,%ld] reverse %u: row %ld step %ld col %ld is "
-                   "%g, want %g", p.op, at_k_dtype_text(p.dtype), p.outer, p.size,
-                   p.inner, p.reverse, o, i, c, got, v);
+          fail_msg(
+              "scan %u of %s [%ld,%ld,%ld] reverse %u: row %ld step %ld col "
+              "%ld is "
+              "%g, want %g",
+              p.op, at_k_dtype_text(p.dtype), p.outer, p.size, p.inner,
+              p.reverse, o, i, c, got, v);
       }
     }
   free(x), free(y[0]), free(y[1]);
@@ -150,18 +170,21 @@ static void run_scan(at_k_scan_params p, bool odd, uint64_t *seed) {
 
 static void test_scan(void **state) {
   uint64_t seed = 43;
-  static const uint32_t types[] = {AT_F32, AT_F64, AT_BF16, AT_F16, AT_S8,  AT_S16, AT_S32,
-                                   AT_S64, AT_U8,  AT_U16,  AT_U32, AT_PRED};
-  static const int64_t shapes[][3] = {{1, 1, 1}, {3, 40, 1}, {2, 33, 7}, {1, 9, 600},
-                                      {0, 4, 4}, {2, 0, 3}, {1, 200001, 1}, {1, 9000, 20}};
+  static const uint32_t types[] = {AT_F32, AT_F64, AT_BF16, AT_F16,
+                                   AT_S8,  AT_S16, AT_S32,  AT_S64,
+                                   AT_U8,  AT_U16, AT_U32,  AT_PRED};
+  static const int64_t shapes[][3] = {{1, 1, 1},      {3, 40, 1},   {2, 33, 7},
+                                      {1, 9, 600},    {0, 4, 4},    {2, 0, 3},
+                                      {1, 200001, 1}, {1, 9000, 20}};
   for (size_t t = 0; t < AT_LEN(types); t++)
     for (size_t s = 0; s < AT_LEN(shapes); s++)
       for (uint32_t op = 0; op <= AT_REDUCE_XOR; op++)
         for (uint32_t reverse = 0; reverse < 2; reverse++) {
           if (at_is_float((at_dtype)types[t]) && op > AT_REDUCE_MAX) continue;
           if (types[t] == AT_PRED && op == AT_REDUCE_XOR) continue;
-          run_scan((at_k_scan_params){types[t], op, reverse, 0, shapes[s][0], shapes[s][1],
-                                      shapes[s][2]}, s < 4, &seed);
+          run_scan((at_k_scan_params){types[t], op, reverse, 0, shapes[s][0],
+                                      shapes[s][1], shapes[s][2]},
+                   s < 4, &seed);
         }
 }
 
@@ -184,52 +207,68 @@ static void test_scan_complex_and_errors(void **state) {
   assert_int_equal(tu_run(AT_RT_SCAN, &p, 2, bufs, 1), AT_INVALID_ARGUMENT);
 }
 
-// ---- Rows ----------------------------------------------------------------------------
+// ---- Rows
+// ----------------------------------------------------------------------------
 static void test_gather_rows(void **state) {
   uint64_t seed = 44;
-  static const uint32_t index_types[] = {AT_S32, AT_S64, AT_U8, AT_U32, AT_S16, AT_U64};
-  static const int64_t shapes[][3] = {{10, 3, 50}, {1, 1, 7}, {100, 64, 5000}, {5, 0, 3}, {9, 2, 0}};
+  static const uint32_t index_types[] = {AT_S32, AT_S64, AT_U8,
+                                         AT_U32, AT_S16, AT_U64};
+  static const int64_t shapes[][3] = {
+      {10, 3, 50}, {1, 1, 7}, {100, 64, 5000}, {5, 0, 3}, {9, 2, 0}};
   for (size_t t = 0; t < AT_LEN(index_types); t++)
     for (size_t s = 0; s < AT_LEN(shapes); s++) {
-      at_k_rows_params p = {4, index_types[t], AT_F32, 0, shapes[s][0], shapes[s][1], shapes[s][2]};
-      char *table = noise(p.rows * p.width * 4, &seed), *out = noise(p.count * p.width * 4, &seed);
+      at_k_rows_params p = {4,           index_types[t], AT_F32,
+                            0,           shapes[s][0],   shapes[s][1],
+                            shapes[s][2]};
+      char *table = noise(p.rows * p.width * 4, &seed),
+           *out = noise(p.count * p.width * 4, &seed);
       int64_t es = at_dtype_bytes((at_dtype)index_types[t]);
       char *index = malloc((size_t)(p.count * es) + 1);
       bool neg = at_is_signed_int((at_dtype)index_types[t]);
       for (int64_t i = 0; i < p.count; i++)
-        at_k_store_f64(index_types[t], index + i * es, (double)(tu_below(&seed, p.rows + 5) - (neg ? 2 : 0)));
+        at_k_store_f64(index_types[t], index + i * es,
+                       (double)(tu_below(&seed, p.rows + 5) - (neg ? 2 : 0)));
       void *bufs[] = {table, index, out};
       assert_int_equal(tu_run(AT_RT_GATHER_ROWS, &p, 3, bufs, 2), AT_OK_CODE);
       for (int64_t i = 0; i < p.count; i++) {
         int64_t r = (int64_t)at_k_load_f64(index_types[t], index + i * es);
         r = r < 0 ? 0 : r >= p.rows ? p.rows - 1 : r;
-        assert_memory_equal(out + i * p.width * 4, table + r * p.width * 4, (size_t)p.width * 4);
+        assert_memory_equal(out + i * p.width * 4, table + r * p.width * 4,
+                            (size_t)p.width * 4);
       }
       free(table), free(out), free(index);
     }
   at_k_rows_params p = {4, AT_F32, AT_F32, 0, 1, 1, 1};
   void *bufs[] = {&p, &p, &p};
-  assert_int_equal(tu_run(AT_RT_GATHER_ROWS, &p, 3, bufs, 1), AT_INVALID_ARGUMENT);
+  assert_int_equal(tu_run(AT_RT_GATHER_ROWS, &p, 3, bufs, 1),
+                   AT_INVALID_ARGUMENT);
 }
 
 static void test_scatter_rows_add(void **state) {
   uint64_t seed = 45;
-  static const uint32_t types[] = {AT_F32, AT_F64, AT_BF16, AT_F16, AT_S32, AT_S8, AT_C64, AT_S64};
-  static const int64_t shapes[][3] = {{10, 3, 50}, {1, 1, 7}, {1000, 16, 30000}, {5, 4, 0}, {0, 4, 3}};
+  static const uint32_t types[] = {AT_F32, AT_F64, AT_BF16, AT_F16,
+                                   AT_S32, AT_S8,  AT_C64,  AT_S64};
+  static const int64_t shapes[][3] = {
+      {10, 3, 50}, {1, 1, 7}, {1000, 16, 30000}, {5, 4, 0}, {0, 4, 3}};
   for (size_t t = 0; t < AT_LEN(types); t++)
     for (size_t s = 0; s < AT_LEN(shapes); s++) {
-      uint32_t ty = types[t], es = at_dtype_bytes((at_dtype)ty), re = at_real_of((at_dtype)ty);
-      at_k_rows_params p = {es, AT_S32, ty, 0, shapes[s][0], shapes[s][1], shapes[s][2]};
+      uint32_t ty = types[t], es = at_dtype_bytes((at_dtype)ty),
+               re = at_real_of((at_dtype)ty);
+      at_k_rows_params p = {es,           AT_S32,       ty,          0,
+                            shapes[s][0], shapes[s][1], shapes[s][2]};
       int64_t cells = p.rows * p.width;
-      char *table = tu_fill(ty, cells, &seed), *rows = tu_fill(ty, p.count * p.width, &seed), *out[2];
+      char *table = tu_fill(ty, cells, &seed),
+           *rows = tu_fill(ty, p.count * p.width, &seed), *out[2];
       int32_t *index = malloc((size_t)p.count * 4 + 1);
-      for (int64_t i = 0; i < p.count; i++) index[i] = (int32_t)tu_below(&seed, p.rows + 3) - 1;
+      for (int64_t i = 0; i < p.count; i++)
+        index[i] = (int32_t)tu_below(&seed, p.rows + 3) - 1;
       for (uint32_t th = 0; th < 2; th++) {
         out[th] = malloc((size_t)(cells * es) + 1);
         memcpy(out[th], table, (size_t)(cells * es));
         // One thread: apart; two: the result is the table itself.
         void *bufs[] = {th ? out[th] : table, index, rows, out[th]};
-        assert_int_equal(tu_run(AT_RT_SCATTER_ROWS_ADD, &p, 4, bufs, th + 1), AT_OK_CODE);
+        assert_int_equal(tu_run(AT_RT_SCATTER_ROWS_ADD, &p, 4, bufs, th + 1),
+                         AT_OK_CODE);
       }
       assert_memory_equal(out[0], out[1], (size_t)(cells * es));
       int parts = at_is_complex((at_dtype)ty) ? 2 : 1;
@@ -243,10 +282,13 @@ static void test_scatter_rows_add(void **state) {
               v += at_k_load_f64(re, rows + (i * reals + c) * rb), hits++;
           if (ty == AT_S8) v = (double)(int8_t)(int64_t)v;
           double got = at_k_load_f64(re, out[0] + (r * reals + c) * rb);
-          double tol = ty == AT_BF16 ? 0.02 * ((double)hits + 1) : ty == AT_F16 ? 0.003 * ((double)hits + 1)
-                       : at_is_float((at_dtype)re) ? 1e-5 * ((double)hits + 1) : 0;
+          double tol = ty == AT_BF16               ? 0.02 * ((double)hits + 1)
+                       : ty == AT_F16              ? 0.003 * ((double)hits + 1)
+                       : at_is_float((at_dtype)re) ? 1e-5 * ((double)hits + 1)
+                                                   : 0;
           if (!(fabs(got - v) <= tol))
-            fail_msg("scatter of %s: row %ld column %ld is %g, want %g", at_k_dtype_text(ty), r, c, got, v);
+            fail_msg("scatter of %s: row %ld column %ld is %g, want %g",
+                     at_k_dtype_text(ty), r, c, got, v);
         }
       free(table), free(rows), free(index), free(out[0]), free(out[1]);
     }
@@ -254,8 +296,11 @@ static void test_scatter_rows_add(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_copy_and_fill), cmocka_unit_test(test_transpose),
-      cmocka_unit_test(test_scan), cmocka_unit_test(test_scan_complex_and_errors),
-      cmocka_unit_test(test_gather_rows), cmocka_unit_test(test_scatter_rows_add)};
+      cmocka_unit_test(test_copy_and_fill),
+      cmocka_unit_test(test_transpose),
+      cmocka_unit_test(test_scan),
+      cmocka_unit_test(test_scan_complex_and_errors),
+      cmocka_unit_test(test_gather_rows),
+      cmocka_unit_test(test_scatter_rows_add)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

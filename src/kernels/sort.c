@@ -1,13 +1,13 @@
-// SORT. Keys become 32-bit limbs; an item is limb << 32 | position, so that a stable
-// pass per limb, minor limb first, sorts any number of keys of any type.
+// SORT. Keys become 32-bit limbs; an item is limb << 32 | position, so that a
+// stable pass per limb, minor limb first, sorts any number of keys of any type.
 #include "kernels/sort_internal.h"
 
 typedef struct sort {
   const at_k_sort_params *p;
   void *const *in, *const *out;
   at_comparator_fn compare;
-  uint64_t *items;   // per worker: two arrays of `size`
-  uint32_t *perm;    // per worker: two arrays of `size`
+  uint64_t *items;  // per worker: two arrays of `size`
+  uint32_t *perm;   // per worker: two arrays of `size`
 } sort;
 
 enum { RADIX_FROM = 256, PARALLEL_FROM = 1 << 15 };
@@ -42,23 +42,35 @@ static uint32_t *order_row(const sort *s, int64_t row, uint64_t *items,
   return (uint32_t *)(uintptr_t)have;
 }
 
-#define PERMUTE(T)                                                     \
-  do {                                                                 \
-    const T *restrict a = (const T *)(const void *)src;                \
-    T *restrict d = (T *)(void *)dst;                                  \
+#define PERMUTE(T)                                                         \
+  do {                                                                     \
+    const T *restrict a = (const T *)(const void *)src;                    \
+    T *restrict d = (T *)(void *)dst;                                      \
     for (int64_t i = begin; i < end; i++) d[i * step] = a[perm[i] * step]; \
   } while (0)
-typedef struct e16 { uint64_t w[2]; } e16;
+typedef struct e16 {
+  uint64_t w[2];
+} e16;
 
 // dst[i * step] = src[perm[i] * step] for i in [begin, end).
-static void permute(uint32_t es, char *dst, const char *src, const uint32_t *perm,
-                    int64_t begin, int64_t end, int64_t step) {
+static void permute(uint32_t es, char *dst, const char *src,
+                    const uint32_t *perm, int64_t begin, int64_t end,
+                    int64_t step) {
   switch (es) {
-    case 1: PERMUTE(uint8_t); break;
-    case 2: PERMUTE(uint16_t); break;
-    case 4: PERMUTE(uint32_t); break;
-    case 8: PERMUTE(uint64_t); break;
-    default: PERMUTE(e16);
+    case 1:
+      PERMUTE(uint8_t);
+      break;
+    case 2:
+      PERMUTE(uint16_t);
+      break;
+    case 4:
+      PERMUTE(uint32_t);
+      break;
+    case 8:
+      PERMUTE(uint64_t);
+      break;
+    default:
+      PERMUTE(e16);
   }
 }
 
@@ -89,13 +101,14 @@ static void rows_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
     }
     for (uint32_t o = 0; o < p->num_operands; o++) {
       int64_t at = row_at(p, row) * p->element_bytes[o];
-      permute(p->element_bytes[o], (char *)s->out[o] + at, (const char *)s->in[o] + at,
-              order, 0, n, p->inner);
+      permute(p->element_bytes[o], (char *)s->out[o] + at,
+              (const char *)s->in[o] + at, order, 0, n, p->inner);
     }
   }
 }
 
-// ---- One long row at a time, over the pool -------------------------------------------
+// ---- One long row at a time, over the pool
+// -------------------------------------------
 typedef struct long_row {
   const sort *s;
   int64_t row;
@@ -112,22 +125,25 @@ static void long_items(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   const at_k_sort_params *p = l->s->p;
   int64_t es = p->element_bytes[l->key];
   at_sort_items(p->dtype[l->key], l->limb, p->order == AT_ORDER_DESC,
-                (const char *)l->s->in[l->key] + row_at(p, l->row) * es, p->inner * es,
-                l->have, begin, end, l->items);
+                (const char *)l->s->in[l->key] + row_at(p, l->row) * es,
+                p->inner * es, l->have, begin, end, l->items);
 }
-static void long_compose(void *arg, int64_t begin, int64_t end, uint32_t worker) {
+static void long_compose(void *arg, int64_t begin, int64_t end,
+                         uint32_t worker) {
   const long_row *l = arg;
   for (int64_t i = begin; i < end; i++) {
     uint32_t at = (uint32_t)l->items[i];
     l->next[i] = l->have ? l->have[at] : at;
   }
 }
-static void long_permute(void *arg, int64_t begin, int64_t end, uint32_t worker) {
+static void long_permute(void *arg, int64_t begin, int64_t end,
+                         uint32_t worker) {
   const long_row *l = arg;
   const at_k_sort_params *p = l->s->p;
   int64_t at = row_at(p, l->row) * p->element_bytes[l->operand];
   permute(p->element_bytes[l->operand], (char *)l->s->out[l->operand] + at,
-          (const char *)l->s->in[l->operand] + at, l->have, begin, end, p->inner);
+          (const char *)l->s->in[l->operand] + at, l->have, begin, end,
+          p->inner);
 }
 
 enum { GRAIN = 1 << 15 };
@@ -142,7 +158,8 @@ static at_status sort_long_row(const at_par *par, const sort *s, int64_t row) {
     at_sort_custom_parallel(par, &r, s->perm, s->perm + n, n);
     l.have = s->perm;
   }
-  for (uint32_t key = p->order == AT_ORDER_CUSTOM ? 0 : p->num_keys; key-- > 0;) {
+  for (uint32_t key = p->order == AT_ORDER_CUSTOM ? 0 : p->num_keys;
+       key-- > 0;) {
     l.key = key;
     for (l.limb = 0; l.limb < at_sort_limbs(p->dtype[key]); l.limb++) {
       at_status st;
@@ -160,9 +177,10 @@ static at_status sort_long_row(const at_par *par, const sort *s, int64_t row) {
   return AT_OK;
 }
 
-// ---- Fast paths: one dense row of 4-byte keys, alone or with a 4-byte companion -------
-// Keys are turned back into values afterwards. -0 and NaN do not survive that, so the
-// sort of single values puts them back in their order, and a pair sort declines.
+// ---- Fast paths: one dense row of 4-byte keys, alone or with a 4-byte
+// companion ------- Keys are turned back into values afterwards. -0 and NaN do
+// not survive that, so the sort of single values puts them back in their order,
+// and a pair sort declines.
 typedef struct fast {
   const uint32_t *in, *with;
   uint32_t *out, *out_with, *keys;
@@ -204,7 +222,8 @@ static void fast_keys(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   else
     for (int64_t i = begin; i < end; i++) f->keys[i] = key_of(f, f->in[i]);
 }
-static void fast_values(void *arg, int64_t begin, int64_t end, uint32_t worker) {
+static void fast_values(void *arg, int64_t begin, int64_t end,
+                        uint32_t worker) {
   const fast *f = arg;
   if (f->with)
     for (int64_t i = begin; i < end; i++) {
@@ -219,8 +238,10 @@ static int64_t first_at_least(const uint32_t *k, int64_t n, uint32_t x) {
   int64_t lo = 0, hi = n;
   while (lo < hi) {
     int64_t mid = lo + (hi - lo) / 2;
-    if (k[mid] < x) lo = mid + 1;
-    else hi = mid;
+    if (k[mid] < x)
+      lo = mid + 1;
+    else
+      hi = mid;
   }
   return lo;
 }
@@ -231,8 +252,10 @@ static void restore_odd(const fast *f, int64_t n) {
   int64_t nan = first_at_least(f->keys, n, key_of(f, 0x7fc00000));
   for (int64_t i = 0; i < n; i++) {
     uint32_t u = f->in[i];
-    if ((u & 0x7fffffff) == 0) f->out[zero++] = u;
-    else if ((u & 0x7fffffff) > 0x7f800000) f->out[nan++] = u;
+    if ((u & 0x7fffffff) == 0)
+      f->out[zero++] = u;
+    else if ((u & 0x7fffffff) > 0x7f800000)
+      f->out[nan++] = u;
   }
 }
 
@@ -241,14 +264,17 @@ static at_status sort_fast(const at_k_call *c, const sort *s, bool *done) {
   const at_k_sort_params *p = s->p;
   uint32_t t = p->dtype[0];
   *done = false;
-  if (p->inner != 1 || p->outer != 1 || p->num_keys != 1 || p->num_operands > 2 ||
-      p->order == AT_ORDER_CUSTOM || p->size < PARALLEL_FROM ||
-      (t != AT_F32 && t != AT_S32 && t != AT_U32) ||
+  if (p->inner != 1 || p->outer != 1 || p->num_keys != 1 ||
+      p->num_operands > 2 || p->order == AT_ORDER_CUSTOM ||
+      p->size < PARALLEL_FROM || (t != AT_F32 && t != AT_S32 && t != AT_U32) ||
       (p->num_operands == 2 && p->element_bytes[1] != 4))
     return AT_OK;
   int64_t n = p->size, grains = at_k_ceil_div(n, GRAIN);
-  fast f = {.in = s->in[0], .out = s->out[0], .is_float = t == AT_F32,
-            .is_signed = t == AT_S32, .n = n,
+  fast f = {.in = s->in[0],
+            .out = s->out[0],
+            .is_float = t == AT_F32,
+            .is_signed = t == AT_S32,
+            .n = n,
             .mask = p->order == AT_ORDER_DESC ? UINT32_MAX : 0};
   AT_K_SCRATCH(f.odd, c, (size_t)grains);
   if (p->num_operands == 2) f.with = s->in[1], f.out_with = s->out[1];
@@ -262,8 +288,10 @@ static at_status sort_fast(const at_k_call *c, const sort *s, bool *done) {
   for (int64_t g = 0; g < grains; g++) odd = odd || f.odd[g];
   if (odd && f.with) return AT_OK;
   at_status st;
-  if (f.with) f.pairs = at_sort_radix_parallel(c->par, f.pairs, f.pairs + n, n, &st);
-  else f.keys = at_sort_radix32_parallel(c->par, f.keys, f.keys + n, n, &st);
+  if (f.with)
+    f.pairs = at_sort_radix_parallel(c->par, f.pairs, f.pairs + n, n, &st);
+  else
+    f.keys = at_sort_radix32_parallel(c->par, f.keys, f.keys + n, n, &st);
   AT_TRY(st);
   at_par_for(c->par, n, GRAIN, fast_values, &f);
   if (odd) restore_odd(&f, n);
@@ -274,10 +302,12 @@ static at_status sort_fast(const at_k_call *c, const sort *s, bool *done) {
 static at_status check_sort(const at_k_call *c, const at_k_sort_params *p) {
   AT_K_CHECK(p->num_operands >= 1 && p->num_operands <= AT_K_MAX_RANK * 2,
              "sort: %u operands", p->num_operands);
-  AT_K_CHECK(c->num_bufs == 2 * p->num_operands, "sort: needs %u buffers, got %u",
-             2 * p->num_operands, c->num_bufs);
+  AT_K_CHECK(c->num_bufs == 2 * p->num_operands,
+             "sort: needs %u buffers, got %u", 2 * p->num_operands,
+             c->num_bufs);
   AT_K_CHECK(p->order <= AT_ORDER_CUSTOM, "sort: unknown order %u", p->order);
-  AT_K_CHECK(p->outer >= 0 && p->size >= 0 && p->inner >= 0, "sort: negative size");
+  AT_K_CHECK(p->outer >= 0 && p->size >= 0 && p->inner >= 0,
+             "sort: negative size");
   if (p->size > UINT32_MAX)
     return AT_FAIL(AT_UNIMPLEMENTED, "sort: a row of %ld elements", p->size);
   for (uint32_t o = 0; o < p->num_operands; o++) {
@@ -289,8 +319,8 @@ static at_status check_sort(const at_k_call *c, const at_k_sort_params *p) {
     AT_K_CHECK(c->compare, "sort: no comparator");
     return AT_OK;
   }
-  AT_K_CHECK(p->num_keys >= 1 && p->num_keys <= p->num_operands, "sort: %u keys",
-             p->num_keys);
+  AT_K_CHECK(p->num_keys >= 1 && p->num_keys <= p->num_operands,
+             "sort: %u keys", p->num_keys);
   for (uint32_t k = 0; k < p->num_keys; k++)
     AT_K_CHECK(at_dtype_bytes((at_dtype)p->dtype[k]) == p->element_bytes[k],
                "sort: key %u: type %s has not %u bytes", k,
@@ -303,7 +333,9 @@ at_status at_k_sort(const at_k_call *c) {
   AT_TRY(check_sort(c, p));
   int64_t rows = p->outer * p->inner, n = p->size;
   if (rows == 0 || n == 0) return AT_OK;
-  sort s = {.p = p, .in = c->bufs, .out = c->bufs + p->num_operands,
+  sort s = {.p = p,
+            .in = c->bufs,
+            .out = c->bufs + p->num_operands,
             .compare = c->compare};
   bool done;
   AT_TRY(sort_fast(c, &s, &done));
@@ -312,11 +344,13 @@ at_status at_k_sort(const at_k_call *c) {
   bool by_row = n < PARALLEL_FROM || rows >= 2 * (int64_t)threads;
   size_t arrays = (size_t)n * 2 * (by_row ? threads : 1);
   AT_K_SCRATCH(s.perm, c, arrays * sizeof *s.perm);
-  if (p->order != AT_ORDER_CUSTOM) AT_K_SCRATCH(s.items, c, arrays * sizeof *s.items);
+  if (p->order != AT_ORDER_CUSTOM)
+    AT_K_SCRATCH(s.items, c, arrays * sizeof *s.items);
   if (by_row) {
     at_par_for(c->par, rows, 8192 / n + 1, rows_range, &s);
     return AT_OK;
   }
-  for (int64_t row = 0; row < rows; row++) AT_TRY(sort_long_row(c->par, &s, row));
+  for (int64_t row = 0; row < rows; row++)
+    AT_TRY(sort_long_row(c->par, &s, row));
   return AT_OK;
 }

@@ -14,8 +14,10 @@ static bool after(const at_sort_row *r, uint32_t a, uint32_t b) {
 static void merge(const at_sort_row *r, const uint32_t *a, int64_t na,
                   const uint32_t *b, int64_t nb, uint32_t *out) {
   while (na > 0 && nb > 0) {
-    if (after(r, *a, *b)) *out++ = *b++, nb--;
-    else *out++ = *a++, na--;
+    if (after(r, *a, *b))
+      *out++ = *b++, nb--;
+    else
+      *out++ = *a++, na--;
   }
   memcpy(out, a, (size_t)na * 4);
   memcpy(out + na, b, (size_t)nb * 4);
@@ -23,7 +25,8 @@ static void merge(const at_sort_row *r, const uint32_t *a, int64_t na,
 
 enum { RUN = 8, BLOCK = 4096 };
 
-void at_sort_custom(const at_sort_row *r, uint32_t *order, uint32_t *tmp, int64_t n) {
+void at_sort_custom(const at_sort_row *r, uint32_t *order, uint32_t *tmp,
+                    int64_t n) {
   for (int64_t s = 0; s < n; s += RUN)
     for (int64_t i = s + 1; i < AT_MIN(s + RUN, n); i++) {
       uint32_t x = order[i];
@@ -49,23 +52,26 @@ typedef struct custom_run {
   int64_t n, width;
 } custom_run;
 
-static void block_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
+static void block_range(void *arg, int64_t begin, int64_t end,
+                        uint32_t worker) {
   const custom_run *c = arg;
   for (int64_t b = begin; b < end; b++)
     at_sort_custom(c->r, c->from + b * BLOCK, c->to + b * BLOCK,
                    AT_MIN(BLOCK, c->n - b * BLOCK));
 }
-static void merge_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
+static void merge_range(void *arg, int64_t begin, int64_t end,
+                        uint32_t worker) {
   const custom_run *c = arg;
   for (int64_t p = begin; p < end; p++) {
     int64_t i = p * 2 * c->width;
-    int64_t na = AT_MIN(c->width, c->n - i), nb = AT_MIN(c->width, c->n - i - na);
+    int64_t na = AT_MIN(c->width, c->n - i),
+            nb = AT_MIN(c->width, c->n - i - na);
     merge(c->r, c->from + i, na, c->from + i + na, nb, c->to + i);
   }
 }
 
-void at_sort_custom_parallel(const at_par *par, const at_sort_row *r, uint32_t *order,
-                             uint32_t *tmp, int64_t n) {
+void at_sort_custom_parallel(const at_par *par, const at_sort_row *r,
+                             uint32_t *order, uint32_t *tmp, int64_t n) {
   custom_run c = {r, order, tmp, n, BLOCK};
   at_par_for(par, at_k_ceil_div(n, BLOCK), 1, block_range, &c);
   for (; c.width < n; c.width *= 2) {

@@ -1,14 +1,21 @@
-// Keys, and least-significant-digit radix passes over 8-bit digits. The parallel
-// passes cut the items into a fixed number of blocks: count, prefix, scatter.
+// Keys, and least-significant-digit radix passes over 8-bit digits. The
+// parallel passes cut the items into a fixed number of blocks: count, prefix,
+// scatter.
 #include <math.h>
 
 #include "kernels/sort_internal.h"
 
 int at_sort_limbs(uint32_t t) {
   switch (t) {
-    case AT_S64: case AT_U64: case AT_F64: case AT_C64: return 2;
-    case AT_C128: return 4;
-    default: return at_dtype_bytes((at_dtype)t) ? 1 : 0;
+    case AT_S64:
+    case AT_U64:
+    case AT_F64:
+    case AT_C64:
+      return 2;
+    case AT_C128:
+      return 4;
+    default:
+      return at_dtype_bytes((at_dtype)t) ? 1 : 0;
   }
 }
 
@@ -31,28 +38,52 @@ static inline uint32_t f32_key_of(float f) {
 uint32_t at_sort_limb(uint32_t t, int limb, const void *p) {
   uint64_t w;
   switch (t) {
-    case AT_F32: return f32_key(*(const uint32_t *)p);
-    case AT_C64: return f32_key(((const uint32_t *)p)[1 - limb]);
-    case AT_F64: w = f64_key(*(const uint64_t *)p); break;
-    case AT_C128: w = f64_key(((const uint64_t *)p)[1 - limb / 2]); break;
-    case AT_S64: w = *(const uint64_t *)p ^ 1ull << 63; break;
-    case AT_U64: w = *(const uint64_t *)p; break;
-    case AT_S32: return *(const uint32_t *)p ^ 0x80000000;
-    case AT_U32: return *(const uint32_t *)p;
-    case AT_S16: return *(const uint16_t *)p ^ 0x8000u;
-    case AT_U16: return *(const uint16_t *)p;
-    case AT_S8: case AT_S4: case AT_S2: return *(const uint8_t *)p ^ 0x80u;
-    case AT_U8: case AT_U4: case AT_U2: case AT_PRED: return *(const uint8_t *)p;
-    case AT_BF16: return f32_key((uint32_t)*(const uint16_t *)p << 16);
-    case AT_F16: return f32_key_of(at_f16_to_f32(*(const uint16_t *)p));
-    default: return f32_key_of((float)at_k_load_f64(t, p));
+    case AT_F32:
+      return f32_key(*(const uint32_t *)p);
+    case AT_C64:
+      return f32_key(((const uint32_t *)p)[1 - limb]);
+    case AT_F64:
+      w = f64_key(*(const uint64_t *)p);
+      break;
+    case AT_C128:
+      w = f64_key(((const uint64_t *)p)[1 - limb / 2]);
+      break;
+    case AT_S64:
+      w = *(const uint64_t *)p ^ 1ull << 63;
+      break;
+    case AT_U64:
+      w = *(const uint64_t *)p;
+      break;
+    case AT_S32:
+      return *(const uint32_t *)p ^ 0x80000000;
+    case AT_U32:
+      return *(const uint32_t *)p;
+    case AT_S16:
+      return *(const uint16_t *)p ^ 0x8000u;
+    case AT_U16:
+      return *(const uint16_t *)p;
+    case AT_S8:
+    case AT_S4:
+    case AT_S2:
+      return *(const uint8_t *)p ^ 0x80u;
+    case AT_U8:
+    case AT_U4:
+    case AT_U2:
+    case AT_PRED:
+      return *(const uint8_t *)p;
+    case AT_BF16:
+      return f32_key((uint32_t) * (const uint16_t *)p << 16);
+    case AT_F16:
+      return f32_key_of(at_f16_to_f32(*(const uint16_t *)p));
+    default:
+      return f32_key_of((float)at_k_load_f64(t, p));
   }
   return (uint32_t)(limb % 2 ? w >> 32 : w);
 }
 
-void at_sort_items(uint32_t t, int limb, bool flip, const char *base, int64_t stride,
-                   const uint32_t *perm, int64_t begin, int64_t end,
-                   uint64_t *items) {
+void at_sort_items(uint32_t t, int limb, bool flip, const char *base,
+                   int64_t stride, const uint32_t *perm, int64_t begin,
+                   int64_t end, uint64_t *items) {
   uint32_t mask = flip ? UINT32_MAX : 0;
   // The common case without a call per element.
   if (t == AT_F32 && stride == 4 && !perm) {
@@ -67,7 +98,8 @@ void at_sort_items(uint32_t t, int limb, bool flip, const char *base, int64_t st
   }
 }
 
-// ---- Comparison sort of small arrays ----------------------------------------------
+// ---- Comparison sort of small arrays
+// ----------------------------------------------
 enum { RUN = 16 };
 
 static void insertion(uint64_t *a, int64_t n) {
@@ -104,7 +136,8 @@ uint64_t *at_sort_merge(uint64_t *items, uint64_t *tmp, int64_t n) {
   return items;
 }
 
-// ---- Radix passes ------------------------------------------------------------------
+// ---- Radix passes
+// ------------------------------------------------------------------
 enum { DIGITS = 256, BLOCKS = 16 };
 
 uint64_t *at_sort_radix(uint64_t *items, uint64_t *tmp, int64_t n) {
@@ -122,7 +155,8 @@ uint64_t *at_sort_radix(uint64_t *items, uint64_t *tmp, int64_t n) {
       uint32_t x = c[d];
       c[d] = at, at += x;
     }
-    for (int64_t i = 0; i < n; i++) tmp[c[items[i] >> shift & 255]++] = items[i];
+    for (int64_t i = 0; i < n; i++)
+      tmp[c[items[i] >> shift & 255]++] = items[i];
     uint64_t *t = items;
     items = tmp, tmp = t;
   }
@@ -130,68 +164,73 @@ uint64_t *at_sort_radix(uint64_t *items, uint64_t *tmp, int64_t n) {
 }
 
 // The parallel passes, for items of 8 bytes (key in the upper half) and of 4.
-#define RADIX_PARALLEL(T, name, shift0)                                          \
-  typedef struct name##_pass {                                                   \
-    const T *in;                                                                 \
-    T *out;                                                                      \
-    int64_t n, block;                                                            \
-    int shift;                                                                   \
-    uint32_t (*count)[DIGITS];                                                   \
-  } name##_pass;                                                                 \
-  static void name##_count(void *arg, int64_t begin, int64_t end, uint32_t w) {  \
-    const name##_pass *p = arg;                                                  \
-    for (int64_t b = begin; b < end; b++) {                                      \
-      int64_t from = b * p->block, to = AT_MIN(from + p->block, p->n);           \
-      uint32_t c[4][DIGITS] = {{0}};                                             \
-      int64_t i = from;                                                          \
-      for (; i + 4 <= to; i += 4) {                                              \
-        c[0][p->in[i] >> p->shift & 255]++;                                      \
-        c[1][p->in[i + 1] >> p->shift & 255]++;                                  \
-        c[2][p->in[i + 2] >> p->shift & 255]++;                                  \
-        c[3][p->in[i + 3] >> p->shift & 255]++;                                  \
-      }                                                                          \
-      for (; i < to; i++) c[0][p->in[i] >> p->shift & 255]++;                    \
-      for (int d = 0; d < DIGITS; d++)                                           \
-        p->count[b][d] = c[0][d] + c[1][d] + c[2][d] + c[3][d];                  \
-    }                                                                            \
-  }                                                                              \
-  static void name##_move(void *arg, int64_t begin, int64_t end, uint32_t w) {   \
-    const name##_pass *p = arg;                                                  \
-    for (int64_t b = begin; b < end; b++) {                                      \
-      int64_t from = b * p->block, to = AT_MIN(from + p->block, p->n);           \
-      uint32_t *c = p->count[b];                                                 \
-      T *restrict out = p->out;                                                  \
-      for (int64_t i = from; i < to; i++)                                        \
-        out[c[p->in[i] >> p->shift & 255]++] = p->in[i];                         \
-    }                                                                            \
-  }                                                                              \
-  T *name(const at_par *par, T *items, T *tmp, int64_t n, at_status *st) {       \
-    uint32_t(*count)[DIGITS] = at_par_scratch(par, BLOCKS * sizeof *count);      \
-    *st = AT_OK;                                                                 \
-    if (!count) {                                                                \
-      *st = AT_FAIL(AT_RESOURCE_EXHAUSTED, "sort: no scratch memory");           \
-      return items;                                                              \
-    }                                                                            \
-    for (int pass = 0; pass < 4; pass++) {                                       \
-      name##_pass p = {items, tmp, n, at_k_ceil_div(n, BLOCKS),                  \
-                       (shift0) + 8 * pass, count};                              \
-      int64_t blocks = at_k_ceil_div(n, p.block);                                \
-      at_par_for(par, blocks, 1, name##_count, &p);                              \
-      uint32_t at = 0, most = 0;                                                 \
-      for (int d = 0; d < DIGITS; d++) {                                         \
-        uint32_t first = at;                                                     \
-        for (int64_t b = 0; b < blocks; b++) {                                   \
-          uint32_t x = count[b][d];                                              \
-          count[b][d] = at, at += x;                                             \
-        }                                                                        \
-        most = AT_MAX(most, at - first);                                         \
-      }                                                                          \
-      if (most == n) continue;                                                   \
-      at_par_for(par, blocks, 1, name##_move, &p);                               \
-      T *t = items;                                                              \
-      items = tmp, tmp = t;                                                      \
-    }                                                                            \
-    return items;                                                                \
+#define RADIX_PARALLEL(T, name, shift0)                                        \
+  typedef struct name##_pass {                                                 \
+    const T *in;                                                               \
+    T *out;                                                                    \
+    int64_t n, block;                                                          \
+    int shift;                                                                 \
+    uint32_t (*count)[DIGITS];                                                 \
+  } name##_pass;                                                               \
+  static void name##_count(void *arg, int64_t begin, int64_t end,              \
+                           uint32_t w) {                                       \
+    const name##_pass *p = arg;                                                \
+    for (int64_t b = begin; b < end; b++) {                                    \
+      int64_t from = b * p->block, to = AT_MIN(from + p->block, p->n);         \
+      uint32_t c[4][DIGITS] = {{0}};                                           \
+      int64_t i = from;                                                        \
+      for (; i + 4 <= to; i += 4) {                                            \
+        c[0][p->in[i] >> p->shift & 255]++;                                    \
+        c[1][p->in[i + 1] >> p->shift & 255]++;                                \
+        c[2][p->in[i + 2] >> p->shift & 255]++;                                \
+        c[3][p->in[i + 3] >> p->shift & 255]++;                                \
+      }                                                                        \
+      for (; i < to; i++) c[0][p->in[i] >> p->shift & 255]++;                  \
+      for (int d = 0; d < DIGITS; d++)                                         \
+        p->count[b][d] = c[0][d] + c[1][d] + c[2][d] + c[3][d];                \
+    }                                                                          \
+  }                                                                            \
+  static void name##_move(void *arg, int64_t begin, int64_t end, uint32_t w) { \
+    const name##_pass *p = arg;                                                \
+    for (int64_t b = begin; b < end; b++) {                                    \
+      int64_t from = b * p->block, to = AT_MIN(from + p->block, p->n);         \
+      uint32_t *c = p->count[b];                                               \
+      T *restrict out = p->out;                                                \
+      for (int64_t i = from; i < to; i++)                                      \
+        out[c[p->in[i] >> p->shift & 255]++] = p->in[i];                       \
+    }                                                                          \
+  }                                                                            \
+  T *name(const at_par *par, T *items, T *tmp, int64_t n, at_status *st) {     \
+    uint32_t(*count)[DIGITS] = at_par_scratch(par, BLOCKS * sizeof *count);    \
+    *st = AT_OK;                                                               \
+    if (!count) {                                                              \
+      *st = AT_FAIL(AT_RESOURCE_EXHAUSTED, "sort: no scratch memory");         \
+      return items;                                                            \
+    }                                                                          \
+    for (int pass = 0; pass < 4; pass++) {                                     \
+      name##_pass p = {items,                                                  \
+                       tmp,                                                    \
+                       n,                                                      \
+                       at_k_ceil_div(n, BLOCKS),                               \
+                       (shift0) + 8 * pass,                                    \
+                       count};                                                 \
+      int64_t blocks = at_k_ceil_div(n, p.block);                              \
+      at_par_for(par, blocks, 1, name##_count, &p);                            \
+      uint32_t at = 0, most = 0;                                               \
+      for (int d = 0; d < DIGITS; d++) {                                       \
+        uint32_t first = at;                                                   \
+        for (int64_t b = 0; b < blocks; b++) {                                 \
+          uint32_t x = count[b][d];                                            \
+          count[b][d] = at, at += x;                                           \
+        }                                                                      \
+        most = AT_MAX(most, at - first);                                       \
+      }                                                                        \
+      if (most == n) continue;                                                 \
+      at_par_for(par, blocks, 1, name##_move, &p);                             \
+      T *t = items;                                                            \
+      items = tmp, tmp = t;                                                    \
+    }                                                                          \
+    return items;                                                              \
   }
 RADIX_PARALLEL(uint64_t, at_sort_radix_parallel, 32)
 RADIX_PARALLEL(uint32_t, at_sort_radix32_parallel, 0)

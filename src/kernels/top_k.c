@@ -1,8 +1,9 @@
-// TOP_K: the k largest (or smallest) of each row, in order, ties by lower index. By
-// the total order of the bits: -NaN < -inf < -0 < 0 < inf < NaN.
+// TOP_K: the k largest (or smallest) of each row, in order, ties by lower
+// index. By the total order of the bits: -NaN < -inf < -0 < 0 < inf < NaN.
 //
-// A pass keeps candidates above a threshold; when their buffer is full the best k stay
-// and the k-th becomes the threshold, so that almost every element costs one compare.
+// A pass keeps candidates above a threshold; when their buffer is full the best
+// k stay and the k-th becomes the threshold, so that almost every element costs
+// one compare.
 #include "kernels/kernels_internal.h"
 
 enum { STRIP = 1024, CHUNK = 1 << 16 };
@@ -16,18 +17,18 @@ typedef struct top_k {
   char *values;
   int32_t *indices;
   int64_t es, chunk, chunks, keep, cap;
-  bool wide;        // 64-bit keys
-  cand *found;      // [rows][chunks][keep]
-  int64_t *count;   // [rows][chunks]
-  cand *space;      // per worker: cap
+  bool wide;       // 64-bit keys
+  cand *found;     // [rows][chunks][keep]
+  int64_t *count;  // [rows][chunks]
+  cand *space;     // per worker: cap
 } top_k;
 
 static inline int32_t order32(int32_t x) { return x ^ ((x >> 31) & INT32_MAX); }
 static inline int64_t order64(int64_t x) { return x ^ ((x >> 63) & INT64_MAX); }
 
-#define KEYS(T, expr)                                       \
-  do {                                                      \
-    const T *restrict s = (const T *)(const void *)src;     \
+#define KEYS(T, expr)                                        \
+  do {                                                       \
+    const T *restrict s = (const T *)(const void *)src;      \
     for (int64_t i = 0; i < n; i++) keys[i] = (expr) ^ flip; \
   } while (0)
 
@@ -35,15 +36,38 @@ static inline int64_t order64(int64_t x) { return x ^ ((x >> 63) & INT64_MAX); }
 static void keys32(uint32_t t, const char *src, int64_t n, int32_t flip,
                    int32_t *restrict keys) {
   switch (t) {
-    case AT_F32: KEYS(int32_t, order32(s[i])); break;
-    case AT_S32: KEYS(int32_t, s[i]); break;
-    case AT_U32: KEYS(uint32_t, (int32_t)(s[i] ^ 0x80000000)); break;
-    case AT_BF16: KEYS(uint16_t, order32((int32_t)((uint32_t)s[i] << 16))); break;
-    case AT_F16: KEYS(uint16_t, order32((int32_t)((uint32_t)s[i] << 16))); break;
-    case AT_S16: KEYS(int16_t, s[i]); break;
-    case AT_U16: KEYS(uint16_t, s[i]); break;
-    case AT_S8: case AT_S4: case AT_S2: KEYS(int8_t, s[i]); break;
-    case AT_U8: case AT_U4: case AT_U2: case AT_PRED: KEYS(uint8_t, s[i]); break;
+    case AT_F32:
+      KEYS(int32_t, order32(s[i]));
+      break;
+    case AT_S32:
+      KEYS(int32_t, s[i]);
+      break;
+    case AT_U32:
+      KEYS(uint32_t, (int32_t)(s[i] ^ 0x80000000));
+      break;
+    case AT_BF16:
+      KEYS(uint16_t, order32((int32_t)((uint32_t)s[i] << 16)));
+      break;
+    case AT_F16:
+      KEYS(uint16_t, order32((int32_t)((uint32_t)s[i] << 16)));
+      break;
+    case AT_S16:
+      KEYS(int16_t, s[i]);
+      break;
+    case AT_U16:
+      KEYS(uint16_t, s[i]);
+      break;
+    case AT_S8:
+    case AT_S4:
+    case AT_S2:
+      KEYS(int8_t, s[i]);
+      break;
+    case AT_U8:
+    case AT_U4:
+    case AT_U2:
+    case AT_PRED:
+      KEYS(uint8_t, s[i]);
+      break;
     default:
       for (int64_t i = 0; i < n; i++) {
         float f = (float)at_k_load_f64(t, src + i);
@@ -56,9 +80,14 @@ static void keys32(uint32_t t, const char *src, int64_t n, int32_t flip,
 static void keys64(uint32_t t, const char *src, int64_t n, int64_t flip,
                    int64_t *restrict keys) {
   switch (t) {
-    case AT_F64: KEYS(int64_t, order64(s[i])); break;
-    case AT_S64: KEYS(int64_t, s[i]); break;
-    default: KEYS(uint64_t, (int64_t)(s[i] ^ 1ull << 63));
+    case AT_F64:
+      KEYS(int64_t, order64(s[i]));
+      break;
+    case AT_S64:
+      KEYS(int64_t, s[i]);
+      break;
+    default:
+      KEYS(uint64_t, (int64_t)(s[i] ^ 1ull << 63));
   }
 }
 
@@ -75,7 +104,12 @@ static void select_top(cand *a, int64_t n, int64_t k) {
   int64_t lo = 0, hi = n - 1;
   while (lo < hi) {
     cand x = a[lo], y = a[lo + (hi - lo) / 2], z = a[hi];
-    cand pivot = x > y ? (y > z ? y : x > z ? z : x) : (x > z ? x : y > z ? z : y);
+    cand pivot = x > y ? (y > z   ? y
+                          : x > z ? z
+                                  : x)
+                       : (x > z   ? x
+                          : y > z ? z
+                                  : y);
     int64_t i = lo, j = hi;
     while (i <= j) {
       while (a[i] > pivot) i++;
@@ -85,9 +119,12 @@ static void select_top(cand *a, int64_t n, int64_t k) {
         a[i++] = a[j], a[j--] = t;
       }
     }
-    if (k - 1 <= j) hi = j;
-    else if (k - 1 >= i) lo = i;
-    else return;
+    if (k - 1 <= j)
+      hi = j;
+    else if (k - 1 >= i)
+      lo = i;
+    else
+      return;
   }
 }
 
@@ -113,7 +150,8 @@ static void sort_down(cand *a, int64_t n) {
 // True if any of 16 keys is above the threshold.
 static inline bool any_above(const int32_t *k, __m256i th) {
   __m256i a = _mm256_cmpgt_epi32(_mm256_loadu_si256((const __m256i *)k), th);
-  __m256i b = _mm256_cmpgt_epi32(_mm256_loadu_si256((const __m256i *)(k + 8)), th);
+  __m256i b =
+      _mm256_cmpgt_epi32(_mm256_loadu_si256((const __m256i *)(k + 8)), th);
   return !_mm256_testz_si256(_mm256_or_si256(a, b), _mm256_or_si256(a, b));
 }
 
@@ -138,18 +176,23 @@ static inline void push(gather *g, int64_t key, int64_t index) {
 static int64_t scan_f32(gather *g, const int32_t *src, int64_t n, int32_t flip,
                         int64_t at) {
   int64_t i = 0;
-  const __m256i max = _mm256_set1_epi32(INT32_MAX), fl = _mm256_set1_epi32(flip);
+  const __m256i max = _mm256_set1_epi32(INT32_MAX),
+                fl = _mm256_set1_epi32(flip);
   for (; i + 32 <= n; i += 32) {
     if (g->full) {
-      __m256i th = _mm256_set1_epi32((int32_t)g->threshold), any = _mm256_setzero_si256();
+      __m256i th = _mm256_set1_epi32((int32_t)g->threshold),
+              any = _mm256_setzero_si256();
       for (int q = 0; q < 4; q++) {
         __m256i x = _mm256_loadu_si256((const __m256i *)(src + i + 8 * q));
-        x = _mm256_xor_si256(x, _mm256_and_si256(_mm256_srai_epi32(x, 31), max));
-        any = _mm256_or_si256(any, _mm256_cmpgt_epi32(_mm256_xor_si256(x, fl), th));
+        x = _mm256_xor_si256(x,
+                             _mm256_and_si256(_mm256_srai_epi32(x, 31), max));
+        any = _mm256_or_si256(any,
+                              _mm256_cmpgt_epi32(_mm256_xor_si256(x, fl), th));
       }
       if (_mm256_testz_si256(any, any)) continue;
     }
-    for (int q = 0; q < 32; q++) push(g, order32(src[i + q]) ^ flip, at + i + q);
+    for (int q = 0; q < 32; q++)
+      push(g, order32(src[i + q]) ^ flip, at + i + q);
   }
   return i;
 }
@@ -161,8 +204,8 @@ static void scan_chunk(const top_k *t, gather *g, const char *row, int64_t from,
   int64_t k64[STRIP];
   int64_t i = from;
   if (t->p->dtype == AT_F32)
-    i += scan_f32(g, (const int32_t *)(const void *)(row + from * 4), to - from, flip,
-                  from);
+    i += scan_f32(g, (const int32_t *)(const void *)(row + from * 4), to - from,
+                  flip, from);
   for (; i < to; i += STRIP) {
     int64_t n = AT_MIN(STRIP, to - i);
     if (t->wide) {
@@ -181,11 +224,13 @@ static void scan_chunk(const top_k *t, gather *g, const char *row, int64_t from,
   }
 }
 
-static void chunk_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
+static void chunk_range(void *arg, int64_t begin, int64_t end,
+                        uint32_t worker) {
   const top_k *t = arg;
   for (int64_t x = begin; x < end; x++) {
     int64_t row = x / t->chunks, from = x % t->chunks * t->chunk;
-    gather g = {.buf = t->space + (int64_t)worker * t->cap, .keep = t->keep,
+    gather g = {.buf = t->space + (int64_t)worker * t->cap,
+                .keep = t->keep,
                 .cap = t->cap};
     scan_chunk(t, &g, t->in + row * t->p->size * t->es, from,
                AT_MIN(from + t->chunk, t->p->size));
@@ -195,7 +240,8 @@ static void chunk_range(void *arg, int64_t begin, int64_t end, uint32_t worker) 
   }
 }
 
-static void finish_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
+static void finish_range(void *arg, int64_t begin, int64_t end,
+                         uint32_t worker) {
   const top_k *t = arg;
   int64_t k = t->p->k;
   for (int64_t row = begin; row < end; row++) {
@@ -212,7 +258,8 @@ static void finish_range(void *arg, int64_t begin, int64_t end, uint32_t worker)
     for (int64_t i = 0; i < k; i++) {
       int64_t index = cand_index(f[i]);
       t->indices[row * k + i] = (int32_t)index;
-      memcpy(t->values + (row * k + i) * t->es, src + index * t->es, (size_t)t->es);
+      memcpy(t->values + (row * k + i) * t->es, src + index * t->es,
+             (size_t)t->es);
     }
   }
 }
@@ -223,10 +270,14 @@ at_status at_k_top_k(const at_k_call *c) {
   at_dtype dt = (at_dtype)p->dtype;
   if (!at_is_float(dt) && !at_is_int(dt) && dt != AT_PRED)
     return AT_FAIL(AT_UNIMPLEMENTED, "top_k of %s", at_k_dtype_text(p->dtype));
-  AT_K_CHECK(p->rows >= 0 && p->k >= 0 && p->k <= p->size && p->size <= INT32_MAX,
-             "top_k: %ld of rows of %ld", p->k, p->size);
+  AT_K_CHECK(
+      p->rows >= 0 && p->k >= 0 && p->k <= p->size && p->size <= INT32_MAX,
+      "top_k: %ld of rows of %ld", p->k, p->size);
   if (p->rows == 0 || p->k == 0) return AT_OK;
-  top_k t = {.p = p, .in = c->bufs[0], .values = c->bufs[1], .indices = c->bufs[2],
+  top_k t = {.p = p,
+             .in = c->bufs[0],
+             .values = c->bufs[1],
+             .indices = c->bufs[2],
              .es = at_dtype_bytes(dt)};
   t.wide = t.es == 8;
   bool cut = p->rows < 16 && p->size >= 2 * CHUNK && p->k <= p->size / 16;
@@ -235,8 +286,10 @@ at_status at_k_top_k(const at_k_call *c) {
   t.keep = AT_MIN(p->k, t.chunk);
   t.cap = AT_MIN(2 * t.keep + 64, t.chunk + 1);
   uint32_t threads = at_par_threads(c->par);
-  AT_K_SCRATCH(t.found, c, at_mul((size_t)(p->rows * t.chunks * t.keep), sizeof(cand)));
-  AT_K_SCRATCH(t.count, c, at_mul((size_t)(p->rows * t.chunks), sizeof *t.count));
+  AT_K_SCRATCH(t.found, c,
+               at_mul((size_t)(p->rows * t.chunks * t.keep), sizeof(cand)));
+  AT_K_SCRATCH(t.count, c,
+               at_mul((size_t)(p->rows * t.chunks), sizeof *t.count));
   AT_K_SCRATCH(t.space, c, at_mul((size_t)t.cap * threads, sizeof(cand)));
   int64_t grain = CHUNK / t.chunk + 1;
   at_par_for(c->par, p->rows * t.chunks, grain, chunk_range, &t);
