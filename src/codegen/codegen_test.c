@@ -1,0 +1,150 @@
+// The generator itself: sharing of kernels, plans, aliasing, comparators, refusals.
+#include "codegen/check.h"
+
+static at_cg *generator(ck *c, uint32_t threads) {
+  at_cg_target t = {.cpu_features = c->features, .threads = threads, .opt_level = 2,
+                    .verify = true};
+  at_cg *cg;
+  ck_ok(at_cg_create(&t, &cg));
+  return cg;
+}
+
+static at_node *add_of(ck *c, int64_t n, at_op op) {
+  at_type t = ck_type(c, AT_F32, 1, &n);
+  at_value v[2] = {ck_param(c, t), ck_param(c, t)}, r;
+  ck_ok(at_build_op(c->comp, NULL, op, v, 2, NULL, &r));
+  return r.node;
+}
+
+static void leave(ck *c, at_cg *cg) {
+  at_cg_destroy(cg);
+  free(c->cases);
+  at_arena_destroy(c->arena);
+}
+
+static void test_equal_nodes_share(void **state) {
+  ck c;
+  ck_begin(&c, ~0ull);
+  at_cg *cg = generator(&c, 2);
+  at_cg_plan a, b, d, e, f;
+  int32_t in_place = 0;
+  at_node *first = add_of(&c, 100, AT_OP_ADD);
+  ck_ok(at_cg_node(cg, first, NULL, c.arena, &a));
+  ck_ok(at_cg_node(cg, add_of(&c, 100, AT_OP_ADD), NULL, c.arena, &b));
+  ck_ok(at_cg_node(cg, add_of(&c, 101, AT_OP_ADD), NULL, c.arena, &d));
+  ck_ok(at_cg_node(cg, add_of(&c, 100, AT_OP_MULTIPLY), NULL, c.arena, &e));
+  ck_ok(at_cg_node(cg, first, &in_place, c.arena, &f));
+  assert_int_equal(a.launches[0].kernel, b.launches[0].kernel);
+  assert_int_not_equal(a.launches[0].kernel, d.launches[0].kernel);
+  assert_int_not_equal(a.launches[0].kernel, e.launches[0].kernel);
+  assert_int_not_equal(a.launches[0].kernel, f.launches[0].kernel);
+  at_cg_output out;
+  ck_ok(at_cg_finish(cg, c.arena, &out));
+  assert_int_equal(out.num_kernels, 4);
+  leave(&c, cg);
+}
+
+// Tasks depend on shapes, not on who will run them.
+static void test_plan_ignores_threads(void **state) {
+  ck c;
+  ck_begin(&c, ~0ull);
+  at_cg *one = generator(&c, 1), *many = generator(&c, 64);
+  at_cg_plan a, b;
+  at_node *n = add_of(&c, 1 << 20, AT_OP_ADD);
+  ck_ok(at_cg_node(one, n, NULL, c.arena, &a));
+  ck_ok(at_cg_node(many, n, NULL, c.arena, &b));
+  assert_int_equal(a.launches[0].tasks, b.launches[0].tasks);
+  assert_true(a.launches[0].tasks > 4 && a.launches[0].grain >= 1);
+  at_node *none = add_of(&c, 0, AT_OP_ADD);
+  ck_ok(at_cg_node(one, none, NULL, c.arena, &a));
+  assert_int_equal(a.num_launches, 0);
+  at_cg_destroy(many);
+  leave(&c, one);
+}
+
+static void test_can_alias(void **state) {
+  ck c;
+  ck_begin(&c, ~0ull);
+  ck_case *k = ck_text(&c, "%0: f32[4,8], %1: f32[4,8], %2: f32[8]", "f32[4,8]",
+                       "%9 = fusion %0, %1, %2 {kind=LOOP} ((%3: f32[4,8], %4: "
+                       "f32[4,8], %5: f32[8]) {\n"
+                       "%6 = reverse %4 {dimensions=[0]} : f32[4,8]\n"
+                       "%7 = add %3, %6 : f32[4,8]\n"
+                       "%8 = broadcast_in_dim %5 {broadcast_dimensions=[1]} : f32[4,8]\n"
+                       "%10 = add %7, %8 : f32[4,8]\nreturn %10\n}) : f32[4,8]\n"
+                       "return %9");
+  assert_true(at_cg_can_alias(k->node, 0, 0));
+  assert_false(at_cg_can_alias(k->node, 0, 1));  // read at another place
+  assert_false(at_cg_can_alias(k->node, 0, 2));  // another size
+  assert_false(at_cg_can_alias(k->node, 0, 3));
+  assert_false(at_cg_can_alias(k->node, 1, 0));
+  k->alias[0] = 0;
+  ck_end(&c);
+}
+
+static void test_comparator(void **state) {
+  ck c;
+  ck_begin(&c, ~0ull);
+  ck_text(&c, "%0: f32[9], %1: i32[9]", "f32[9], i32[9]",
+          "%9:2 = sort %0, %1 {dimension=0, is_stable=true} ((%100: f32[], %101: "
+          "f32[], %102: i32[], %103: i32[]) {\n%104 = compare %100, %101 "
+          "{comparison_direction=LT, compare_type=TOTALORDER} : i1[]\nreturn %104\n}) : "
+          "f32[9], i32[9]\nreturn %9.0, %9.1");
+  const at_node *sort = c.cases[0].node;
+  assert_false(at_cg_supports(sort));
+  at_cg *cg = generator(&c, 1);
+  uint32_t kernel, again;
+  ck_ok(at_cg_comparator(cg, sort->regions[0], &kernel));
+  ck_ok(at_cg_comparator(cg, sort->regions[0], &again));
+  assert_int_equal(kernel, again);
+  at_cg_output out;
+  ck_ok(at_cg_finish(cg, c.arena, &out));
+  assert_int_equal(out.kernels[kernel].kind, AT_XK_COMPARATOR);
+  void *h = ck_link(&out);
+  at_comparator_fn less =
+      (at_comparator_fn)dlsym(h, out.strings.ptr + out.kernels[kernel].symbol);
+  assert_non_null(less);
+  float v[] = {-NAN, -1, 0, 2, NAN};
+  int32_t x = 0;
+  for (int i = 0; i < 5; i++)
+    for (int j = 0; j < 5; j++) {
+      const void *p[4] = {&v[i], &v[j], &x, &x};
+      assert_int_equal(less(p), i < j);
+    }
+  dlclose(h);
+  leave(&c, cg);
+}
+
+static void test_print_and_refuse(void **state) {
+  ck c;
+  ck_begin(&c, ~0ull);
+  at_cg *cg = generator(&c, 1);
+  at_cg_plan p;
+  at_strbuf s = {0};
+  ck_ok(at_cg_print(cg, true, &s));  // nothing added yet
+  assert_int_equal(s.len, 0);
+  ck_ok(at_cg_node(cg, add_of(&c, 1000, AT_OP_ADD), NULL, c.arena, &p));
+  ck_ok(at_cg_print(cg, false, &s));
+  assert_non_null(strstr(s.ptr, "define void @at_k0"));
+  at_strbuf_free(&s);
+  ck_ok(at_cg_print(cg, true, &s));
+  assert_non_null(strstr(s.ptr, "at_k0:"));
+  at_strbuf_free(&s);
+  at_type u = at_type_scalar(AT_U32);
+  at_node_desc d = {.op = AT_OP_PARTITION_ID, .types = &u, .num_types = 1};
+  at_node *n;
+  ck_ok(at_build(c.comp, NULL, &d, &n));
+  assert_false(at_cg_supports(n));
+  at_status st = at_cg_node(cg, n, NULL, c.arena, &p);
+  assert_non_null(strstr(at_status_message(st), "partition_id"));
+  assert_int_equal(at_code_take(st), AT_UNIMPLEMENTED);
+  leave(&c, cg);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_equal_nodes_share),
+      cmocka_unit_test(test_plan_ignores_threads), cmocka_unit_test(test_can_alias),
+      cmocka_unit_test(test_comparator), cmocka_unit_test(test_print_and_refuse)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
