@@ -10,17 +10,23 @@ at_value at_node_root(const at_node *n, uint32_t result) {
 uint32_t at_job_num_roots(const at_job *j) { return j->num_results; }
 at_value at_job_root(const at_job *j, uint32_t i) {
   switch (j->kind) {
-    case AT_JOB_COPY: return j->node->operands[j->results[i]];
-    case AT_JOB_FILL: return j->node->operands[2];
-    case AT_JOB_UPDATE: return j->node->operands[1];
-    default: break;
+    case AT_JOB_COPY:
+      return j->node->operands[j->results[i]];
+    case AT_JOB_FILL:
+      return j->node->operands[2];
+    case AT_JOB_UPDATE:
+      return j->node->operands[1];
+    default:
+      break;
   }
   return at_node_root(j->node, j->results[i]);
 }
 
-// ---- cuts --------------------------------------------------------------------------
+// ---- cuts
+// --------------------------------------------------------------------------
 void at_cuts_add(at_cuts *c, int64_t s) {
-  if (s <= 1 || s >= c->total || c->total % s || c->n >= AT_CG_MAX_RANK - 1) return;
+  if (s <= 1 || s >= c->total || c->total % s || c->n >= AT_CG_MAX_RANK - 1)
+    return;
   uint32_t i = 0;
   while (i < c->n && c->at[i] < s) i++;
   if (i < c->n && (c->at[i] == s || c->at[i] % s)) return;
@@ -46,7 +52,8 @@ uint32_t at_cuts_extents(const at_cuts *c, int64_t *extent) {
   return n;
 }
 
-at_status at_cuts_walk(at_cuts *c, at_arena *a, at_value v, const at_node *kernel) {
+at_status at_cuts_walk(at_cuts *c, at_arena *a, at_value v,
+                       const at_node *kernel) {
   at_map seen = at_map_in(a);
   AT_VEC(const at_node *) stack = {0};
   if (!at_vec_push(a, &stack, v.node)) return AT_NO_MEMORY("fusion analysis");
@@ -118,7 +125,8 @@ at_status at_cuts_tile(at_arena *a, at_value v, int64_t total,
   return AT_OK;
 }
 
-// ---- cost ----------------------------------------------------------------------------
+// ---- cost
+// ----------------------------------------------------------------------------
 static uint32_t register_bytes(at_dtype t) {
   at_dtype r = at_real_of(t);
   if (r == AT_PRED) return 1;
@@ -142,7 +150,8 @@ static double inner_trips(const at_node *n) {
   const at_type *t = n->num_operands ? at_value_type(n->operands[0]) : NULL;
   int64_t out = AT_MAX(1, at_type_elements(&n->types[0]));
   switch (n->op) {
-    case AT_OP_REDUCE: return (double)at_type_elements(t) / (double)out;
+    case AT_OP_REDUCE:
+      return (double)at_type_elements(t) / (double)out;
     case AT_OP_REDUCE_WINDOW:
       return (double)product(at_node_ints(n, AT_ATTR_WINDOW_DIMENSIONS));
     case AT_OP_DOT_GENERAL:
@@ -157,7 +166,8 @@ static double inner_trips(const at_node *n) {
       int64_t f = at_node_int(n, AT_ATTR_KERNEL_OUTPUT_FEATURE_DIMENSION, 0);
       return (double)at_type_elements(w) / (double)AT_MAX(1, w->dims[f]);
     }
-    default: return 1;
+    default:
+      return 1;
   }
 }
 
@@ -165,11 +175,19 @@ static double weight(const at_node *n) {
   at_dtype t = n->types[0].dtype;
   double w = 1;
   switch (at_op_of(n->op)->cost) {
-    case AT_COST_NONE: return 0;
-    case AT_COST_TRANSCENDENTAL: w = 14; break;
-    case AT_COST_MEMORY: w = n->op == AT_OP_GATHER ? 8 : 1; break;
-    case AT_COST_MXU: w = 2; break;
-    default: break;
+    case AT_COST_NONE:
+      return 0;
+    case AT_COST_TRANSCENDENTAL:
+      w = 14;
+      break;
+    case AT_COST_MEMORY:
+      w = n->op == AT_OP_GATHER ? 8 : 1;
+      break;
+    case AT_COST_MXU:
+      w = 2;
+      break;
+    default:
+      break;
   }
   if (n->op == AT_OP_RESHAPE || n->op == AT_OP_BROADCAST_IN_DIM) w = 0.2;
   if (n->op == AT_OP_DIVIDE || n->op == AT_OP_REMAINDER)
@@ -180,9 +198,11 @@ static double weight(const at_node *n) {
   return w;
 }
 
-static at_status add_comp(at_arena *a, const at_comp *comp, double times, at_cg_cost *c);
+static at_status add_comp(at_arena *a, const at_comp *comp, double times,
+                          at_cg_cost *c);
 
-static at_status add_node(at_arena *a, const at_node *n, double times, at_cg_cost *c) {
+static at_status add_node(at_arena *a, const at_node *n, double times,
+                          at_cg_cost *c) {
   for (uint32_t i = 0; i < n->num_results; i++) see_type(c, &n->types[i]);
   for (uint32_t i = 0; i < n->num_operands; i++)
     see_type(c, at_value_type(n->operands[i]));
@@ -200,7 +220,8 @@ static at_status add_node(at_arena *a, const at_node *n, double times, at_cg_cos
   return AT_OK;
 }
 
-static at_status add_comp(at_arena *a, const at_comp *comp, double times, at_cg_cost *c) {
+static at_status add_comp(at_arena *a, const at_comp *comp, double times,
+                          at_cg_cost *c) {
   AT_FOR_NODES(n, comp) AT_TRY(add_node(a, n, times, c));
   return AT_OK;
 }
@@ -222,16 +243,17 @@ at_status at_cg_cost_of(at_arena *a, const at_node *n, at_cg_cost *out) {
 
 bool at_reducer_vectorizes(const at_comp *c) {
   AT_FOR_NODES(n, c)
-    if (n->num_regions || (!at_op_is(n->op, AT_ELEMENTWISE) &&
-                           n->op != AT_OP_PARAMETER && n->op != AT_OP_CONSTANT))
-      return false;
+  if (n->num_regions || (!at_op_is(n->op, AT_ELEMENTWISE) &&
+                         n->op != AT_OP_PARAMETER && n->op != AT_OP_CONSTANT))
+    return false;
   return true;
 }
 
 uint32_t at_lanes_for(uint64_t cpu, const at_cg_cost *c) {
   if (!c->vector) return 1;
   uint32_t bytes = cpu & AT_CPU_AVX512 ? 64 : 32;
-  // A few wide values (an index, say) do not halve the lanes of everything else.
+  // A few wide values (an index, say) do not halve the lanes of everything
+  // else.
   uint32_t widest = c->widest;
   if (widest == 8 && c->wide_ops < 0.2 * c->ops) widest = 4;
   return AT_MAX(1, bytes / AT_MAX(1, widest));

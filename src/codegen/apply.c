@@ -12,14 +12,17 @@ static LLVMValueRef ci(at_em *e, LLVMValueRef like, int64_t v) {
 static LLVMValueRef cf(at_em *e, LLVMValueRef like, double v) {
   return at_em_cf(e, LLVMTypeOf(like), v);
 }
-static LLVMValueRef icmp(at_em *e, LLVMIntPredicate p, LLVMValueRef a, int64_t c) {
+static LLVMValueRef icmp(at_em *e, LLVMIntPredicate p, LLVMValueRef a,
+                         int64_t c) {
   return LLVMBuildICmp(e->b, p, a, ci(e, a, c), "");
 }
-static LLVMValueRef sel(at_em *e, LLVMValueRef c, LLVMValueRef a, LLVMValueRef b) {
+static LLVMValueRef sel(at_em *e, LLVMValueRef c, LLVMValueRef a,
+                        LLVMValueRef b) {
   return LLVMBuildSelect(e->b, c, a, b, "");
 }
 
-// ---- comparison ------------------------------------------------------------------
+// ---- comparison
+// ------------------------------------------------------------------
 static LLVMValueRef total_order(at_em *e, LLVMValueRef v) {
   LLVMValueRef u = at_em_bits(e, v);
   uint32_t bits = at_em_bits_of(LLVMTypeOf(u));
@@ -42,13 +45,14 @@ static LLVMValueRef compare_real(at_em *e, at_dtype t, at_direction d,
       [AT_GT] = LLVMIntUGT, [AT_LE] = LLVMIntULE, [AT_LT] = LLVMIntULT};
   if (at_is_float(t)) {
     if (c != AT_CMP_TOTALORDER) return LLVMBuildFCmp(e->b, real[d], a, b, "");
-    return LLVMBuildICmp(e->b, sign[d], total_order(e, a), total_order(e, b), "");
+    return LLVMBuildICmp(e->b, sign[d], total_order(e, a), total_order(e, b),
+                         "");
   }
   return LLVMBuildICmp(e->b, at_is_signed_int(t) ? sign[d] : uns[d], a, b, "");
 }
 
-LLVMValueRef at_em_compare(at_em *e, at_dtype t, at_direction d, at_compare_type c,
-                           at_val a, at_val b) {
+LLVMValueRef at_em_compare(at_em *e, at_dtype t, at_direction d,
+                           at_compare_type c, at_val a, at_val b) {
   if (!at_is_complex(t)) return compare_real(e, t, d, c, a.re, b.re);
   at_dtype r = at_real_of(t);
   LLVMValueRef x = compare_real(e, r, d, c, a.re, b.re);
@@ -67,8 +71,9 @@ static LLVMValueRef extremum(at_em *e, at_dtype t, bool max, LLVMValueRef a,
   if (t == AT_PRED)
     return max ? LLVMBuildOr(e->b, a, b, "") : LLVMBuildAnd(e->b, a, b, "");
   if (!at_is_float(t))
-    return intrinsic(e, at_is_signed_int(t) ? (max ? "llvm.smax" : "llvm.smin")
-                                            : (max ? "llvm.umax" : "llvm.umin"),
+    return intrinsic(e,
+                     at_is_signed_int(t) ? (max ? "llvm.smax" : "llvm.smin")
+                                         : (max ? "llvm.umax" : "llvm.umin"),
                      a, b);
   LLVMValueRef wins =
       LLVMBuildFCmp(e->b, max ? LLVMRealOGT : LLVMRealOLT, a, b, "");
@@ -76,7 +81,8 @@ static LLVMValueRef extremum(at_em *e, at_dtype t, bool max, LLVMValueRef a,
   return sel(e, nan, a, sel(e, wins, a, b));
 }
 
-// ---- integers ------------------------------------------------------------------------
+// ---- integers
+// ------------------------------------------------------------------------
 static LLVMValueRef int_divide(at_em *e, at_dtype t, bool remainder,
                                LLVMValueRef a, LLVMValueRef b) {
   bool sign = at_is_signed_int(t);
@@ -89,12 +95,12 @@ static LLVMValueRef int_divide(at_em *e, at_dtype t, bool remainder,
   }
   LLVMValueRef d = sel(e, safe, ci(e, b, 1), b);
   if (remainder) {
-    LLVMValueRef r = sign ? LLVMBuildSRem(e->b, a, d, "")
-                          : LLVMBuildURem(e->b, a, d, "");
+    LLVMValueRef r =
+        sign ? LLVMBuildSRem(e->b, a, d, "") : LLVMBuildURem(e->b, a, d, "");
     return sel(e, zero, a, r);
   }
-  LLVMValueRef q = sign ? LLVMBuildSDiv(e->b, a, d, "")
-                        : LLVMBuildUDiv(e->b, a, d, "");
+  LLVMValueRef q =
+      sign ? LLVMBuildSDiv(e->b, a, d, "") : LLVMBuildUDiv(e->b, a, d, "");
   return sel(e, zero, ci(e, a, -1), q);
 }
 
@@ -103,26 +109,31 @@ static LLVMValueRef int_power(at_em *e, at_dtype t, LLVMValueRef a,
   LLVMTypeRef type = LLVMTypeOf(a);
   LLVMValueRef one = ci(e, a, 1), zero = ci(e, a, 0);
   LLVMBasicBlockRef pre = LLVMGetInsertBlock(e->b);
-  LLVMBasicBlockRef body = at_em_block(e, "power"), done = at_em_block(e, "powered");
+  LLVMBasicBlockRef body = at_em_block(e, "power"),
+                    done = at_em_block(e, "powered");
   LLVMBuildBr(e->b, body);
   LLVMPositionBuilderAtEnd(e->b, body);
-  LLVMValueRef r = LLVMBuildPhi(e->b, type, ""), x = LLVMBuildPhi(e->b, type, "");
+  LLVMValueRef r = LLVMBuildPhi(e->b, type, ""),
+               x = LLVMBuildPhi(e->b, type, "");
   LLVMValueRef n = LLVMBuildPhi(e->b, type, "");
   LLVMTypeRef i32 = at_em_int(e, 32);
   LLVMValueRef k = LLVMBuildPhi(e->b, i32, "");
-  LLVMValueRef odd = LLVMBuildTrunc(e->b, n, at_em_widen(e, at_em_int(e, 1)), "");
+  LLVMValueRef odd =
+      LLVMBuildTrunc(e->b, n, at_em_widen(e, at_em_int(e, 1)), "");
   LLVMValueRef r2 = sel(e, odd, LLVMBuildMul(e->b, r, x, ""), r);
   LLVMValueRef x2 = LLVMBuildMul(e->b, x, x, "");
   LLVMValueRef n2 = LLVMBuildLShr(e->b, n, one, "");
   LLVMValueRef k2 = LLVMBuildAdd(e->b, k, LLVMConstInt(i32, 1, false), "");
-  LLVMAddIncoming(r, (LLVMValueRef[]){one, r2}, (LLVMBasicBlockRef[]){pre, body}, 2);
-  LLVMAddIncoming(x, (LLVMValueRef[]){a, x2}, (LLVMBasicBlockRef[]){pre, body}, 2);
-  LLVMAddIncoming(n, (LLVMValueRef[]){b, n2}, (LLVMBasicBlockRef[]){pre, body}, 2);
+  LLVMAddIncoming(r, (LLVMValueRef[]){one, r2},
+                  (LLVMBasicBlockRef[]){pre, body}, 2);
+  LLVMAddIncoming(x, (LLVMValueRef[]){a, x2}, (LLVMBasicBlockRef[]){pre, body},
+                  2);
+  LLVMAddIncoming(n, (LLVMValueRef[]){b, n2}, (LLVMBasicBlockRef[]){pre, body},
+                  2);
   LLVMAddIncoming(k, (LLVMValueRef[]){LLVMConstInt(i32, 0, false), k2},
                   (LLVMBasicBlockRef[]){pre, body}, 2);
   LLVMValueRef more = LLVMBuildICmp(
-      e->b, LLVMIntULT, k2,
-      LLVMConstInt(i32, at_em_bits_of(type), false), "");
+      e->b, LLVMIntULT, k2, LLVMConstInt(i32, at_em_bits_of(type), false), "");
   LLVMBuildCondBr(e->b, more, body, done);
   LLVMPositionBuilderAtEnd(e->b, done);
   if (!at_is_signed_int(t)) return r2;
@@ -134,7 +145,8 @@ static LLVMValueRef int_power(at_em *e, at_dtype t, LLVMValueRef a,
   return sel(e, icmp(e, LLVMIntSLT, b, 0), neg, r2);
 }
 
-// The value's logical bits, zero-extended (types under 8 bits are kept extended).
+// The value's logical bits, zero-extended (types under 8 bits are kept
+// extended).
 static LLVMValueRef low_bits(at_em *e, at_dtype t, LLVMValueRef v) {
   uint32_t bits = at_dtype_of(t)->bits;
   if (bits >= 8 || t == AT_PRED || at_is_unsigned_int(t)) return v;
@@ -162,7 +174,8 @@ static LLVMValueRef shift(at_em *e, at_op op, at_dtype t, LLVMValueRef a,
   return sel(e, far, ci(e, a, 0), r);
 }
 
-static LLVMValueRef mulhi(at_em *e, at_dtype t, LLVMValueRef a, LLVMValueRef b) {
+static LLVMValueRef mulhi(at_em *e, at_dtype t, LLVMValueRef a,
+                          LLVMValueRef b) {
   uint32_t bits = at_dtype_of(t)->bits;
   LLVMTypeRef wide =
       at_em_widen(e, at_em_int(e, 2 * at_em_bits_of(LLVMTypeOf(a))));
@@ -194,39 +207,58 @@ static LLVMValueRef apply_int(at_em *e, const at_node *n, at_dtype t,
   bool pred = t == AT_PRED, sign = at_is_signed_int(t);
   LLVMBuilderRef B = e->b;
   switch (n->op) {
-    case AT_OP_ADD: return pred ? LLVMBuildOr(B, a, b, "") : LLVMBuildAdd(B, a, b, "");
-    case AT_OP_SUBTRACT: return LLVMBuildSub(B, a, b, "");
+    case AT_OP_ADD:
+      return pred ? LLVMBuildOr(B, a, b, "") : LLVMBuildAdd(B, a, b, "");
+    case AT_OP_SUBTRACT:
+      return LLVMBuildSub(B, a, b, "");
     case AT_OP_MULTIPLY:
       return pred ? LLVMBuildAnd(B, a, b, "") : LLVMBuildMul(B, a, b, "");
-    case AT_OP_DIVIDE: return int_divide(e, t, false, a, b);
-    case AT_OP_REMAINDER: return int_divide(e, t, true, a, b);
-    case AT_OP_POWER: return int_power(e, t, a, b);
-    case AT_OP_AND: return LLVMBuildAnd(B, a, b, "");
-    case AT_OP_OR: return LLVMBuildOr(B, a, b, "");
-    case AT_OP_XOR: return LLVMBuildXor(B, a, b, "");
-    case AT_OP_NOT: return LLVMBuildNot(B, a, "");
-    case AT_OP_NEGATE: return pred ? a : LLVMBuildNeg(B, a, "");
+    case AT_OP_DIVIDE:
+      return int_divide(e, t, false, a, b);
+    case AT_OP_REMAINDER:
+      return int_divide(e, t, true, a, b);
+    case AT_OP_POWER:
+      return int_power(e, t, a, b);
+    case AT_OP_AND:
+      return LLVMBuildAnd(B, a, b, "");
+    case AT_OP_OR:
+      return LLVMBuildOr(B, a, b, "");
+    case AT_OP_XOR:
+      return LLVMBuildXor(B, a, b, "");
+    case AT_OP_NOT:
+      return LLVMBuildNot(B, a, "");
+    case AT_OP_NEGATE:
+      return pred ? a : LLVMBuildNeg(B, a, "");
     case AT_OP_ABS:
       return sign ? sel(e, icmp(e, LLVMIntSLT, a, 0), LLVMBuildNeg(B, a, ""), a)
                   : a;
     case AT_OP_SIGN: {
-      LLVMValueRef pos = sel(e, icmp(e, LLVMIntNE, a, 0), ci(e, a, 1), ci(e, a, 0));
+      LLVMValueRef pos =
+          sel(e, icmp(e, LLVMIntNE, a, 0), ci(e, a, 1), ci(e, a, 0));
       return sign ? sel(e, icmp(e, LLVMIntSLT, a, 0), ci(e, a, -1), pos) : pos;
     }
     case AT_OP_SHIFT_LEFT:
     case AT_OP_SHIFT_RIGHT_ARITHMETIC:
-    case AT_OP_SHIFT_RIGHT_LOGICAL: return shift(e, n->op, t, a, b);
-    case AT_OP_MULHI: return mulhi(e, t, a, b);
+    case AT_OP_SHIFT_RIGHT_LOGICAL:
+      return shift(e, n->op, t, a, b);
+    case AT_OP_MULHI:
+      return mulhi(e, t, a, b);
     case AT_OP_POPCNT:
-    case AT_OP_COUNT_LEADING_ZEROS: return bit_count(e, n->op, t, a);
-    case AT_OP_IS_FINITE: return LLVMConstAllOnes(at_em_widen(e, at_em_int(e, 1)));
-    case AT_OP_IMAG: return LLVMConstNull(LLVMTypeOf(a));
-    case AT_OP_REAL: return a;
-    default: return NULL;
+    case AT_OP_COUNT_LEADING_ZEROS:
+      return bit_count(e, n->op, t, a);
+    case AT_OP_IS_FINITE:
+      return LLVMConstAllOnes(at_em_widen(e, at_em_int(e, 1)));
+    case AT_OP_IMAG:
+      return LLVMConstNull(LLVMTypeOf(a));
+    case AT_OP_REAL:
+      return a;
+    default:
+      return NULL;
   }
 }
 
-// ---- floats ---------------------------------------------------------------------------
+// ---- floats
+// ---------------------------------------------------------------------------
 static LLVMValueRef next_after(at_em *e, at_dtype t, LLVMValueRef a,
                                LLVMValueRef b) {
   LLVMValueRef x = at_em_bits(e, at_em_encode(e, t, a));
@@ -239,7 +271,8 @@ static LLVMValueRef next_after(at_em *e, at_dtype t, LLVMValueRef a,
   LLVMValueRef up = LLVMBuildFCmp(e->b, LLVMRealOLT, a, b, "");
   LLVMValueRef negative = icmp(e, LLVMIntSLT, x, 0);
   LLVMValueRef away = LLVMBuildXor(e->b, up, negative, "");
-  LLVMValueRef r = LLVMBuildAdd(e->b, x, sel(e, away, ci(e, x, 1), ci(e, x, -1)), "");
+  LLVMValueRef r =
+      LLVMBuildAdd(e->b, x, sel(e, away, ci(e, x, 1), ci(e, x, -1)), "");
   LLVMValueRef first = sel(e, up, ci(e, x, 1), ci(e, x, top | 1));
   r = sel(e, same, y, sel(e, zero, first, r));
   LLVMTypeRef st = at_em_widen(e, at_em_storage_type(e, t));
@@ -280,41 +313,73 @@ static LLVMValueRef reduce_precision(at_em *e, const at_node *n, at_dtype t,
   return sel(e, nan, a, LLVMBuildBitCast(e->b, r, LLVMTypeOf(a), ""));
 }
 
-static LLVMValueRef apply_math(at_em *e, at_op op, LLVMValueRef a, LLVMValueRef b) {
+static LLVMValueRef apply_math(at_em *e, at_op op, LLVMValueRef a,
+                               LLVMValueRef b) {
   at_math *m = &e->math;
   m->b = e->b;
   switch (op) {
-    case AT_OP_CBRT: return at_math_cbrt(m, a);
-    case AT_OP_COSINE: return at_math_cos(m, a);
-    case AT_OP_EXPONENTIAL: return at_math_exp(m, a);
-    case AT_OP_EXPONENTIAL_MINUS_ONE: return at_math_expm1(m, a);
-    case AT_OP_LOG: return at_math_log(m, a);
-    case AT_OP_LOG_PLUS_ONE: return at_math_log1p(m, a);
-    case AT_OP_LOGISTIC: return at_math_logistic(m, a);
-    case AT_OP_RSQRT: return at_math_rsqrt(m, a);
-    case AT_OP_SINE: return at_math_sin(m, a);
-    case AT_OP_SQRT: return at_math_sqrt(m, a);
-    case AT_OP_TAN: return at_math_tan(m, a);
-    case AT_OP_TANH: return at_math_tanh(m, a);
-    case AT_OP_ACOS: return at_math_acos(m, a);
-    case AT_OP_ACOSH: return at_math_acosh(m, a);
-    case AT_OP_ASIN: return at_math_asin(m, a);
-    case AT_OP_ASINH: return at_math_asinh(m, a);
-    case AT_OP_ATAN: return at_math_atan(m, a);
-    case AT_OP_ATANH: return at_math_atanh(m, a);
-    case AT_OP_COSH: return at_math_cosh(m, a);
-    case AT_OP_SINH: return at_math_sinh(m, a);
-    case AT_OP_ERF: return at_math_erf(m, a);
-    case AT_OP_ERFC: return at_math_erfc(m, a);
-    case AT_OP_ERF_INV: return at_math_erf_inv(m, a);
-    case AT_OP_LGAMMA: return at_math_lgamma(m, a);
-    case AT_OP_DIGAMMA: return at_math_digamma(m, a);
-    case AT_OP_ATAN2: return at_math_atan2(m, a, b);
-    case AT_OP_POWER: return at_math_pow(m, a, b);
-    case AT_OP_REMAINDER: return at_math_fmod(m, a, b);
-    case AT_OP_POLYGAMMA: return at_math_polygamma(m, a, b);
-    case AT_OP_ZETA: return at_math_zeta(m, a, b);
-    default: return NULL;
+    case AT_OP_CBRT:
+      return at_math_cbrt(m, a);
+    case AT_OP_COSINE:
+      return at_math_cos(m, a);
+    case AT_OP_EXPONENTIAL:
+      return at_math_exp(m, a);
+    case AT_OP_EXPONENTIAL_MINUS_ONE:
+      return at_math_expm1(m, a);
+    case AT_OP_LOG:
+      return at_math_log(m, a);
+    case AT_OP_LOG_PLUS_ONE:
+      return at_math_log1p(m, a);
+    case AT_OP_LOGISTIC:
+      return at_math_logistic(m, a);
+    case AT_OP_RSQRT:
+      return at_math_rsqrt(m, a);
+    case AT_OP_SINE:
+      return at_math_sin(m, a);
+    case AT_OP_SQRT:
+      return at_math_sqrt(m, a);
+    case AT_OP_TAN:
+      return at_math_tan(m, a);
+    case AT_OP_TANH:
+      return at_math_tanh(m, a);
+    case AT_OP_ACOS:
+      return at_math_acos(m, a);
+    case AT_OP_ACOSH:
+      return at_math_acosh(m, a);
+    case AT_OP_ASIN:
+      return at_math_asin(m, a);
+    case AT_OP_ASINH:
+      return at_math_asinh(m, a);
+    case AT_OP_ATAN:
+      return at_math_atan(m, a);
+    case AT_OP_ATANH:
+      return at_math_atanh(m, a);
+    case AT_OP_COSH:
+      return at_math_cosh(m, a);
+    case AT_OP_SINH:
+      return at_math_sinh(m, a);
+    case AT_OP_ERF:
+      return at_math_erf(m, a);
+    case AT_OP_ERFC:
+      return at_math_erfc(m, a);
+    case AT_OP_ERF_INV:
+      return at_math_erf_inv(m, a);
+    case AT_OP_LGAMMA:
+      return at_math_lgamma(m, a);
+    case AT_OP_DIGAMMA:
+      return at_math_digamma(m, a);
+    case AT_OP_ATAN2:
+      return at_math_atan2(m, a, b);
+    case AT_OP_POWER:
+      return at_math_pow(m, a, b);
+    case AT_OP_REMAINDER:
+      return at_math_fmod(m, a, b);
+    case AT_OP_POLYGAMMA:
+      return at_math_polygamma(m, a, b);
+    case AT_OP_ZETA:
+      return at_math_zeta(m, a, b);
+    default:
+      return NULL;
   }
 }
 
@@ -322,16 +387,26 @@ static LLVMValueRef apply_float(at_em *e, const at_node *n, at_dtype t,
                                 LLVMValueRef a, LLVMValueRef b) {
   LLVMBuilderRef B = e->b;
   switch (n->op) {
-    case AT_OP_ADD: return LLVMBuildFAdd(B, a, b, "");
-    case AT_OP_SUBTRACT: return LLVMBuildFSub(B, a, b, "");
-    case AT_OP_MULTIPLY: return LLVMBuildFMul(B, a, b, "");
-    case AT_OP_DIVIDE: return LLVMBuildFDiv(B, a, b, "");
-    case AT_OP_NEGATE: return LLVMBuildFNeg(B, a, "");
-    case AT_OP_ABS: return intrinsic(e, "llvm.fabs", a, NULL);
-    case AT_OP_FLOOR: return intrinsic(e, "llvm.floor", a, NULL);
-    case AT_OP_CEIL: return intrinsic(e, "llvm.ceil", a, NULL);
-    case AT_OP_ROUND_NEAREST_EVEN: return intrinsic(e, "llvm.roundeven", a, NULL);
-    case AT_OP_ROUND_NEAREST_AFZ: return intrinsic(e, "llvm.round", a, NULL);
+    case AT_OP_ADD:
+      return LLVMBuildFAdd(B, a, b, "");
+    case AT_OP_SUBTRACT:
+      return LLVMBuildFSub(B, a, b, "");
+    case AT_OP_MULTIPLY:
+      return LLVMBuildFMul(B, a, b, "");
+    case AT_OP_DIVIDE:
+      return LLVMBuildFDiv(B, a, b, "");
+    case AT_OP_NEGATE:
+      return LLVMBuildFNeg(B, a, "");
+    case AT_OP_ABS:
+      return intrinsic(e, "llvm.fabs", a, NULL);
+    case AT_OP_FLOOR:
+      return intrinsic(e, "llvm.floor", a, NULL);
+    case AT_OP_CEIL:
+      return intrinsic(e, "llvm.ceil", a, NULL);
+    case AT_OP_ROUND_NEAREST_EVEN:
+      return intrinsic(e, "llvm.roundeven", a, NULL);
+    case AT_OP_ROUND_NEAREST_AFZ:
+      return intrinsic(e, "llvm.round", a, NULL);
     case AT_OP_IS_FINITE:
       return LLVMBuildFCmp(B, LLVMRealONE, intrinsic(e, "llvm.fabs", a, NULL),
                            cf(e, a, __builtin_inf()), "");
@@ -339,21 +414,35 @@ static LLVMValueRef apply_float(at_em *e, const at_node *n, at_dtype t,
       LLVMValueRef keep = LLVMBuildFCmp(B, LLVMRealUEQ, a, cf(e, a, 0), "");
       return sel(e, keep, a, intrinsic(e, "llvm.copysign", cf(e, a, 1), a));
     }
-    case AT_OP_IMAG: return LLVMConstNull(LLVMTypeOf(a));
-    case AT_OP_REAL: return a;
-    case AT_OP_NEXT_AFTER: return next_after(e, t, a, b);
-    case AT_OP_REDUCE_PRECISION: return reduce_precision(e, n, t, a);
-    default: return apply_math(e, n->op, a, b);
+    case AT_OP_IMAG:
+      return LLVMConstNull(LLVMTypeOf(a));
+    case AT_OP_REAL:
+      return a;
+    case AT_OP_NEXT_AFTER:
+      return next_after(e, t, a, b);
+    case AT_OP_REDUCE_PRECISION:
+      return reduce_precision(e, n, t, a);
+    default:
+      return apply_math(e, n->op, a, b);
   }
 }
 
 static bool is_exact(at_op op) {
   switch (op) {
-    case AT_OP_NEGATE: case AT_OP_ABS: case AT_OP_FLOOR: case AT_OP_CEIL:
-    case AT_OP_SIGN: case AT_OP_REAL: case AT_OP_IMAG: case AT_OP_NEXT_AFTER:
-    case AT_OP_IS_FINITE: case AT_OP_ROUND_NEAREST_EVEN:
-    case AT_OP_ROUND_NEAREST_AFZ: return true;
-    default: return false;
+    case AT_OP_NEGATE:
+    case AT_OP_ABS:
+    case AT_OP_FLOOR:
+    case AT_OP_CEIL:
+    case AT_OP_SIGN:
+    case AT_OP_REAL:
+    case AT_OP_IMAG:
+    case AT_OP_NEXT_AFTER:
+    case AT_OP_IS_FINITE:
+    case AT_OP_ROUND_NEAREST_EVEN:
+    case AT_OP_ROUND_NEAREST_AFZ:
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -367,7 +456,8 @@ static at_val extremum_val(at_em *e, at_dtype t, bool max, at_val a, at_val b) {
   LLVMValueRef nan_b = LLVMBuildFCmp(e->b, LLVMRealUNO, b.re, b.im, "");
   LLVMValueRef wins =
       at_em_compare(e, t, max ? AT_GE : AT_LE, AT_CMP_FLOAT, a, b);
-  return select_val(e, nan, a, select_val(e, nan_b, b, select_val(e, wins, a, b)));
+  return select_val(e, nan, a,
+                    select_val(e, nan_b, b, select_val(e, wins, a, b)));
 }
 
 at_val at_em_apply(at_em *e, const at_node *n, const at_val *args) {
@@ -375,28 +465,37 @@ at_val at_em_apply(at_em *e, const at_node *n, const at_val *args) {
   at_val r = {0};
   e->math.b = e->b;
   switch (n->op) {
-    case AT_OP_CONVERT: return at_em_convert(e, t, rt, args[0]);
-    case AT_OP_SELECT: return select_val(e, args[0].re, args[1], args[2]);
-    case AT_OP_COMPLEX: return (at_val){args[0].re, args[1].re};
+    case AT_OP_CONVERT:
+      return at_em_convert(e, t, rt, args[0]);
+    case AT_OP_SELECT:
+      return select_val(e, args[0].re, args[1], args[2]);
+    case AT_OP_COMPLEX:
+      return (at_val){args[0].re, args[1].re};
     case AT_OP_COMPARE:
       r.re = at_em_compare(
           e, t, (at_direction)at_node_int(n, AT_ATTR_COMPARISON_DIRECTION, 0),
-          (at_compare_type)at_node_int(n, AT_ATTR_COMPARE_TYPE, 0), args[0], args[1]);
+          (at_compare_type)at_node_int(n, AT_ATTR_COMPARE_TYPE, 0), args[0],
+          args[1]);
       return r;
-    case AT_OP_MAXIMUM: return extremum_val(e, t, true, args[0], args[1]);
-    case AT_OP_MINIMUM: return extremum_val(e, t, false, args[0], args[1]);
+    case AT_OP_MAXIMUM:
+      return extremum_val(e, t, true, args[0], args[1]);
+    case AT_OP_MINIMUM:
+      return extremum_val(e, t, false, args[0], args[1]);
     case AT_OP_CLAMP:
       return extremum_val(e, rt, false,
                           extremum_val(e, rt, true, args[1], args[0]), args[2]);
-    default: break;
+    default:
+      break;
   }
   if (at_is_complex(t)) {
     r = at_em_apply_complex(e, n, args);
   } else if (at_is_float(t)) {
-    r.re = apply_float(e, n, t, args[0].re, n->num_operands > 1 ? args[1].re : NULL);
+    r.re = apply_float(e, n, t, args[0].re,
+                       n->num_operands > 1 ? args[1].re : NULL);
     if (r.re && !is_exact(n->op)) r = at_em_normalize(e, rt, r);
   } else {
-    r.re = apply_int(e, n, t, args[0].re, n->num_operands > 1 ? args[1].re : NULL);
+    r.re =
+        apply_int(e, n, t, args[0].re, n->num_operands > 1 ? args[1].re : NULL);
     if (r.re) r = at_em_normalize(e, rt, r);
   }
   if (!r.re) {

@@ -13,11 +13,14 @@ static LLVMValueRef mul(at_em *e, LLVMValueRef a, LLVMValueRef b) {
 static LLVMValueRef divide(at_em *e, LLVMValueRef a, LLVMValueRef b) {
   return LLVMBuildFDiv(e->b, a, b, "");
 }
-static LLVMValueRef neg(at_em *e, LLVMValueRef a) { return LLVMBuildFNeg(e->b, a, ""); }
+static LLVMValueRef neg(at_em *e, LLVMValueRef a) {
+  return LLVMBuildFNeg(e->b, a, "");
+}
 static LLVMValueRef cf(at_em *e, LLVMValueRef like, double v) {
   return at_em_cf(e, LLVMTypeOf(like), v);
 }
-static LLVMValueRef sel(at_em *e, LLVMValueRef c, LLVMValueRef a, LLVMValueRef b) {
+static LLVMValueRef sel(at_em *e, LLVMValueRef c, LLVMValueRef a,
+                        LLVMValueRef b) {
   return LLVMBuildSelect(e->b, c, a, b, "");
 }
 static LLVMValueRef fabs_(at_em *e, LLVMValueRef a) {
@@ -27,7 +30,8 @@ static LLVMValueRef copysign_(at_em *e, LLVMValueRef a, LLVMValueRef b) {
   LLVMValueRef args[2] = {a, b};
   return at_math_intrinsic(&e->math, "llvm.copysign", args, 2);
 }
-static LLVMValueRef fcmp(at_em *e, LLVMRealPredicate p, LLVMValueRef a, double c) {
+static LLVMValueRef fcmp(at_em *e, LLVMRealPredicate p, LLVMValueRef a,
+                         double c) {
   return LLVMBuildFCmp(e->b, p, a, cf(e, a, c), "");
 }
 static LLVMValueRef bigger(at_em *e, LLVMValueRef a, LLVMValueRef b) {
@@ -59,8 +63,8 @@ static at_val c_mul(at_em *e, at_val a, at_val b) {
 
 // Smith's method: no overflow in the denominator.
 static at_val c_div(at_em *e, at_val a, at_val b) {
-  LLVMValueRef wide = LLVMBuildFCmp(e->b, LLVMRealOGE, fabs_(e, b.re),
-                                    fabs_(e, b.im), "");
+  LLVMValueRef wide =
+      LLVMBuildFCmp(e->b, LLVMRealOGE, fabs_(e, b.re), fabs_(e, b.im), "");
   LLVMValueRef p = sel(e, wide, b.re, b.im), q = sel(e, wide, b.im, b.re);
   LLVMValueRef r = divide(e, q, p), d = add(e, p, mul(e, q, r));
   LLVMValueRef x = sel(e, wide, a.re, a.im), y = sel(e, wide, a.im, a.re);
@@ -104,7 +108,8 @@ static at_val c_expm1(at_em *e, at_val a) {
                         mul(e, cf(e, a.re, 2), mul(e, half, half)));
   LLVMValueRef im = mul(e, at_math_exp(m, a.re), at_math_sin(m, a.im));
   LLVMValueRef real = fcmp(e, LLVMRealOEQ, a.im, 0);
-  return (at_val){sel(e, real, at_math_expm1(m, a.re), re), sel(e, real, a.im, im)};
+  return (at_val){sel(e, real, at_math_expm1(m, a.re), re),
+                  sel(e, real, a.im, im)};
 }
 
 static at_val c_log(at_em *e, at_val a) {
@@ -114,8 +119,8 @@ static at_val c_log(at_em *e, at_val a) {
   LLVMValueRef m = bigger(e, x, y), n = smaller(e, x, y);
   LLVMValueRef one = cf(e, m, 1), half = cf(e, m, 0.5);
   LLVMValueRef q = divide(e, n, m);
-  LLVMValueRef far = add(e, at_math_log(k, m),
-                         mul(e, half, at_math_log1p(k, mul(e, q, q))));
+  LLVMValueRef far =
+      add(e, at_math_log(k, m), mul(e, half, at_math_log1p(k, mul(e, q, q))));
   LLVMValueRef d = sub(e, m, one);
   LLVMValueRef near = add(e, mul(e, d, add(e, m, one)), mul(e, n, n));
   near = mul(e, half, at_math_log1p(k, near));
@@ -134,13 +139,14 @@ static at_val c_log(at_em *e, at_val a) {
 
 static at_val c_log1p(at_em *e, at_val a) {
   // |1+z|^2 - 1 = 2x + x^2 + y^2
-  LLVMValueRef s = add(e, mul(e, a.re, add(e, cf(e, a.re, 2), a.re)),
-                       mul(e, a.im, a.im));
+  LLVMValueRef s =
+      add(e, mul(e, a.re, add(e, cf(e, a.re, 2), a.re)), mul(e, a.im, a.im));
   LLVMValueRef re = mul(e, cf(e, s, 0.5), at_math_log1p(&e->math, s));
   at_val one = {add(e, a.re, cf(e, a.re, 1)), a.im};
   at_val far = c_log(e, one);
-  LLVMValueRef tiny = LLVMBuildAnd(e->b, fcmp(e, LLVMRealOLT, fabs_(e, a.re), 0.5),
-                                   fcmp(e, LLVMRealOLT, fabs_(e, a.im), 0.5), "");
+  LLVMValueRef tiny =
+      LLVMBuildAnd(e->b, fcmp(e, LLVMRealOLT, fabs_(e, a.re), 0.5),
+                   fcmp(e, LLVMRealOLT, fabs_(e, a.im), 0.5), "");
   return (at_val){sel(e, tiny, re, far.re), far.im};
 }
 
@@ -171,7 +177,8 @@ static at_val c_pow(at_em *e, at_val a, at_val b) {
                                    fcmp(e, LLVMRealOEQ, a.im, 0), "");
   LLVMValueRef none = LLVMBuildAnd(e->b, fcmp(e, LLVMRealOEQ, b.re, 0),
                                    fcmp(e, LLVMRealOEQ, b.im, 0), "");
-  LLVMValueRef rises = LLVMBuildAnd(e->b, zero, fcmp(e, LLVMRealOGT, b.re, 0), "");
+  LLVMValueRef rises =
+      LLVMBuildAnd(e->b, zero, fcmp(e, LLVMRealOGT, b.re, 0), "");
   r.re = sel(e, rises, cf(e, r.re, 0), r.re);
   r.im = sel(e, rises, cf(e, r.im, 0), r.im);
   r.re = sel(e, none, cf(e, r.re, 1), r.re);
@@ -182,7 +189,8 @@ static at_val c_pow(at_em *e, at_val a, at_val b) {
 static at_val c_tanh(at_em *e, at_val a) {
   // (sinh 2x + i sin 2y) / (cosh 2x + cos 2y), saturating for large |x|
   at_math *m = &e->math;
-  LLVMValueRef two = cf(e, a.re, 2), x = mul(e, two, a.re), y = mul(e, two, a.im);
+  LLVMValueRef two = cf(e, a.re, 2), x = mul(e, two, a.re),
+               y = mul(e, two, a.im);
   LLVMValueRef d = add(e, at_math_cosh(m, x), at_math_cos(m, y));
   LLVMValueRef re = divide(e, at_math_sinh(m, x), d);
   LLVMValueRef im = divide(e, at_math_sin(m, y), d);
@@ -196,7 +204,9 @@ static at_val c_tanh(at_em *e, at_val a) {
   return (at_val){re, im};
 }
 
-static at_val times_i(at_em *e, at_val a) { return (at_val){neg(e, a.im), a.re}; }
+static at_val times_i(at_em *e, at_val a) {
+  return (at_val){neg(e, a.im), a.re};
+}
 
 static at_val c_trig(at_em *e, at_op op, at_val a) {
   at_math *m = &e->math;
@@ -210,14 +220,22 @@ at_val at_em_apply_complex(at_em *e, const at_node *n, const at_val *args) {
   at_val a = args[0], none = {0};
   at_val b = n->num_operands > 1 ? args[1] : none;
   switch (n->op) {
-    case AT_OP_ADD: return (at_val){add(e, a.re, b.re), add(e, a.im, b.im)};
-    case AT_OP_SUBTRACT: return (at_val){sub(e, a.re, b.re), sub(e, a.im, b.im)};
-    case AT_OP_MULTIPLY: return c_mul(e, a, b);
-    case AT_OP_DIVIDE: return c_div(e, a, b);
-    case AT_OP_NEGATE: return (at_val){neg(e, a.re), neg(e, a.im)};
-    case AT_OP_REAL: return (at_val){a.re, NULL};
-    case AT_OP_IMAG: return (at_val){a.im, NULL};
-    case AT_OP_ABS: return (at_val){magnitude(e, a), NULL};
+    case AT_OP_ADD:
+      return (at_val){add(e, a.re, b.re), add(e, a.im, b.im)};
+    case AT_OP_SUBTRACT:
+      return (at_val){sub(e, a.re, b.re), sub(e, a.im, b.im)};
+    case AT_OP_MULTIPLY:
+      return c_mul(e, a, b);
+    case AT_OP_DIVIDE:
+      return c_div(e, a, b);
+    case AT_OP_NEGATE:
+      return (at_val){neg(e, a.re), neg(e, a.im)};
+    case AT_OP_REAL:
+      return (at_val){a.re, NULL};
+    case AT_OP_IMAG:
+      return (at_val){a.im, NULL};
+    case AT_OP_ABS:
+      return (at_val){magnitude(e, a), NULL};
     case AT_OP_IS_FINITE: {
       LLVMValueRef x = fcmp(e, LLVMRealOLT, fabs_(e, a.re), __builtin_inf());
       LLVMValueRef y = fcmp(e, LLVMRealOLT, fabs_(e, a.im), __builtin_inf());
@@ -228,11 +246,16 @@ at_val at_em_apply_complex(at_em *e, const at_node *n, const at_val *args) {
       return (at_val){sel(e, zero, a.re, divide(e, a.re, r)),
                       sel(e, zero, a.im, divide(e, a.im, r))};
     }
-    case AT_OP_EXPONENTIAL: return c_exp(e, a);
-    case AT_OP_EXPONENTIAL_MINUS_ONE: return c_expm1(e, a);
-    case AT_OP_LOG: return c_log(e, a);
-    case AT_OP_LOG_PLUS_ONE: return c_log1p(e, a);
-    case AT_OP_SQRT: return c_sqrt(e, a);
+    case AT_OP_EXPONENTIAL:
+      return c_exp(e, a);
+    case AT_OP_EXPONENTIAL_MINUS_ONE:
+      return c_expm1(e, a);
+    case AT_OP_LOG:
+      return c_log(e, a);
+    case AT_OP_LOG_PLUS_ONE:
+      return c_log1p(e, a);
+    case AT_OP_SQRT:
+      return c_sqrt(e, a);
     case AT_OP_RSQRT: {
       at_val one = {cf(e, a.re, 1), cf(e, a.re, 0)};
       return c_div(e, one, c_sqrt(e, a));
@@ -241,7 +264,8 @@ at_val at_em_apply_complex(at_em *e, const at_node *n, const at_val *args) {
       at_val third = {cf(e, a.re, 1.0 / 3), cf(e, a.re, 0)};
       return c_pow(e, a, third);
     }
-    case AT_OP_POWER: return c_pow(e, a, b);
+    case AT_OP_POWER:
+      return c_pow(e, a, b);
     case AT_OP_LOGISTIC: {
       at_val x = c_exp(e, (at_val){neg(e, a.re), neg(e, a.im)});
       at_val one = {cf(e, a.re, 1), cf(e, a.re, 0)};
@@ -249,8 +273,10 @@ at_val at_em_apply_complex(at_em *e, const at_node *n, const at_val *args) {
       return c_div(e, one, x);
     }
     case AT_OP_SINE:
-    case AT_OP_COSINE: return c_trig(e, n->op, a);
-    case AT_OP_TANH: return c_tanh(e, a);
+    case AT_OP_COSINE:
+      return c_trig(e, n->op, a);
+    case AT_OP_TANH:
+      return c_tanh(e, a);
     case AT_OP_TAN: {  // tan z = -i tanh(iz)
       at_val t = c_tanh(e, times_i(e, a));
       return (at_val){t.im, neg(e, t.re)};
@@ -259,15 +285,19 @@ at_val at_em_apply_complex(at_em *e, const at_node *n, const at_val *args) {
       at_val t = c_trig(e, AT_OP_SINE, times_i(e, a));
       return (at_val){t.im, neg(e, t.re)};
     }
-    case AT_OP_COSH: return c_trig(e, AT_OP_COSINE, times_i(e, a));
+    case AT_OP_COSH:
+      return c_trig(e, AT_OP_COSINE, times_i(e, a));
     case AT_OP_ATAN2: {
       // -i ln((b + i a) / sqrt(a^2 + b^2))
-      at_val ia = times_i(e, a), sum = {add(e, b.re, ia.re), add(e, b.im, ia.im)};
+      at_val ia = times_i(e, a),
+             sum = {add(e, b.re, ia.re), add(e, b.im, ia.im)};
       at_val aa = c_mul(e, a, a), bb = c_mul(e, b, b);
-      at_val root = c_sqrt(e, (at_val){add(e, aa.re, bb.re), add(e, aa.im, bb.im)});
+      at_val root =
+          c_sqrt(e, (at_val){add(e, aa.re, bb.re), add(e, aa.im, bb.im)});
       at_val l = c_log(e, c_div(e, sum, root));
       return (at_val){l.im, neg(e, l.re)};
     }
-    default: return none;
+    default:
+      return none;
   }
 }

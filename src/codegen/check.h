@@ -1,5 +1,6 @@
 // For tests of this room: generates kernels for nodes, links and runs them, and
-// compares every result with the reference evaluator. Buffers end at a guard page.
+// compares every result with the reference evaluator. Buffers end at a guard
+// page.
 #ifndef ATOLL_CODEGEN_CHECK_H_
 #define ATOLL_CODEGEN_CHECK_H_
 
@@ -47,8 +48,10 @@ static void ck_ok(at_status st) {
 }
 
 static void ck_begin(ck *c, uint64_t features) {
-  *c = (ck){.arena = at_arena_create(), .features = features & at_cpu_features(),
-            .random = 88172645463325252ull, .ulps = 4};
+  *c = (ck){.arena = at_arena_create(),
+            .features = features & at_cpu_features(),
+            .random = 88172645463325252ull,
+            .ulps = 4};
   assert_non_null(c->arena);
   ck_ok(at_module_create(c->arena, AT_STR("test"), &c->module));
   ck_ok(at_comp_create(c->module, AT_STR("main"), NULL, &c->comp));
@@ -61,7 +64,8 @@ static uint64_t ck_random(ck *c) {
   return c->random ^= c->random << 17;
 }
 
-__attribute__((unused)) static at_type ck_type(ck *c, at_dtype t, uint32_t rank, const int64_t *dims) {
+__attribute__((unused)) static at_type ck_type(ck *c, at_dtype t, uint32_t rank,
+                                               const int64_t *dims) {
   at_type out;
   ck_ok(at_type_make(c->arena, t, (at_dims){dims, rank}, &out));
   return out;
@@ -71,8 +75,8 @@ __attribute__((unused)) static at_type ck_type(ck *c, at_dtype t, uint32_t rank,
 static void ck_fill_one(ck *c, at_dtype t, void *p, bool specials) {
   uint64_t r = ck_random(c);
   double f = ((double)(r >> 11) / 9007199254740992.0 - 0.5) * 8;
-  static const double special[] = {0.0, -0.0, 1, -1, INFINITY, -INFINITY, NAN,
-                                   1e-40, 65504, 3e38, 1e10, -1e-3};
+  static const double special[] = {0.0, -0.0,  1,     -1,   INFINITY, -INFINITY,
+                                   NAN, 1e-40, 65504, 3e38, 1e10,     -1e-3};
   if (specials && r % 5 == 0) f = special[(r >> 8) % 12];
   if (t == AT_PRED) {
     *(uint8_t *)p = r >> 20 & 1;
@@ -106,7 +110,8 @@ static at_value ck_param(ck *c, at_type t) {
   return v;
 }
 // Indices below `limit`, some outside on both sides.
-__attribute__((unused)) static const at_literal *ck_indices(ck *c, at_type t, int64_t limit) {
+__attribute__((unused)) static const at_literal *ck_indices(ck *c, at_type t,
+                                                            int64_t limit) {
   size_t one = at_dtype_bytes(t.dtype), n = (size_t)at_type_elements(&t);
   char *data = at_arena_alloc(c->arena, one * n + 1, 16);
   for (size_t i = 0; i < n; i++)
@@ -117,7 +122,8 @@ __attribute__((unused)) static const at_literal *ck_indices(ck *c, at_type t, in
   return l;
 }
 
-__attribute__((unused)) static ck_case *ck_add(ck *c, at_node *n, const at_literal *const *args) {
+__attribute__((unused)) static ck_case *ck_add(ck *c, at_node *n,
+                                               const at_literal *const *args) {
   assert_true(c->num_cases < CK_MAX_CASES);
   assert_true(n->num_operands <= CK_MAX_ARGS && n->num_results <= CK_MAX_ARGS);
   ck_case *k = &c->cases[c->num_cases++];
@@ -155,8 +161,8 @@ static bool ck_float_close(const ck_case *k, at_dtype t, const void *got,
   if (isnan(*g) || isnan(*w)) return isnan(*g) && isnan(*w);
   if (*g == *w || fabs(*g - *w) <= k->absolute) return true;
   if (isinf(*g) || isinf(*w)) return false;
-  static const int mantissa[AT_DTYPE_COUNT] = {[AT_F64] = 52, [AT_F32] = 23,
-                                               [AT_F16] = 10, [AT_BF16] = 7};
+  static const int mantissa[AT_DTYPE_COUNT] = {
+      [AT_F64] = 52, [AT_F32] = 23, [AT_F16] = 10, [AT_BF16] = 7};
   int m = mantissa[t] ? mantissa[t] : 2, e;
   frexp(AT_MAX(fabs(*g), fabs(*w)), &e);
   double ulp = ldexp(1, e - 1 - m);
@@ -165,7 +171,8 @@ static bool ck_float_close(const ck_case *k, at_dtype t, const void *got,
   return fabs(*g - *w) <= ulps * AT_MAX(ulp, tiny);
 }
 
-static void ck_compare(const ck *c, const ck_case *k, uint32_t r, const void *got) {
+static void ck_compare(const ck *c, const ck_case *k, uint32_t r,
+                       const void *got) {
   const at_literal *want = k->want[r];
   at_dtype t = want->type.dtype, h = at_real_of(t);
   size_t one = at_dtype_bytes(t), n = (size_t)at_type_elements(&want->type);
@@ -192,15 +199,21 @@ static void ck_compare(const ck *c, const ck_case *k, uint32_t r, const void *go
       at_type_print(&s, at_value_type(k->node->operands[o]));
       at_dtype ot = k->args[o]->type.dtype;
       if ((size_t)at_type_elements(&k->args[o]->type) == n && at_is_float(ot))
-        at_strbuf_addf(&s, "=%.9g", at_load_float(ot, at_literal_at(k->args[o], (int64_t)i)));
+        at_strbuf_addf(
+            &s, "=%.9g",
+            at_load_float(ot, at_literal_at(k->args[o], (int64_t)i)));
     }
-    fail_msg("case %d features %llx: %s\nresult %u element %zu: got %.17g want %.17g",
-             (int)(k - c->cases), (unsigned long long)c->features, s.ptr, r, i, a, b);
+    fail_msg(
+        "case %d features %llx: %s\nresult %u element %zu: got %.17g want "
+        "%.17g",
+        (int)(k - c->cases), (unsigned long long)c->features, s.ptr, r, i, a,
+        b);
   }
 }
 
 static void ck_launch(const ck_case *k, const at_cg_launch *l, at_kernel_fn fn,
-                      void *const *operands, void *const *results, void *scratch) {
+                      void *const *operands, void *const *results,
+                      void *scratch) {
   void *bufs[2 * CK_MAX_ARGS + 1];
   for (uint32_t i = 0; i < l->num_args; i++) {
     const at_cg_arg *a = &l->args[i];
@@ -256,8 +269,8 @@ static void *ck_link(const at_cg_output *out) {
     fclose(f);
     strcat(strcat(files, " "), path);
   }
-  snprintf(cmd, sizeof cmd, "ld -shared -o %s/k.so %s -lm -L/lib/x86_64-linux-gnu",
-           dir, files);
+  snprintf(cmd, sizeof cmd,
+           "ld -shared -o %s/k.so %s -lm -L/lib/x86_64-linux-gnu", dir, files);
   assert_int_equal(system(cmd), 0);
   snprintf(path, sizeof path, "%s/k.so", dir);
   void *h = dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -268,7 +281,9 @@ static void *ck_link(const at_cg_output *out) {
 }
 
 __attribute__((unused)) static void ck_end(ck *c) {
-  at_cg_target t = {.cpu_features = c->features, .threads = 2, .opt_level = 2,
+  at_cg_target t = {.cpu_features = c->features,
+                    .threads = 2,
+                    .opt_level = 2,
                     .verify = true};
   at_cg *cg;
   ck_ok(at_cg_create(&t, &cg));
@@ -292,13 +307,15 @@ __attribute__((unused)) static void ck_end(ck *c) {
   at_arena_destroy(c->arena);
 }
 
-// A function in hlo text: its parameters, result types and lines. Every node of it
-// that reads parameters only becomes a case. The module lives in the checker's arena.
+// A function in hlo text: its parameters, result types and lines. Every node of
+// it that reads parameters only becomes a case. The module lives in the
+// checker's arena.
 __attribute__((unused)) static ck_case *ck_text(ck *c, const char *params,
                                                 const char *results,
                                                 const char *lines) {
   at_strbuf s = {0};
-  at_strbuf_addf(&s, "hlo module \"t\" {\nfunc \"main\" (%s) -> (%s) {\n%s\n}\n}\n",
+  at_strbuf_addf(&s,
+                 "hlo module \"t\" {\nfunc \"main\" (%s) -> (%s) {\n%s\n}\n}\n",
                  params, results, lines);
   char *text = at_arena_str(c->arena, at_strbuf_str(&s));
   at_strbuf_free(&s);
@@ -321,17 +338,21 @@ __attribute__((unused)) static ck_case *ck_text(ck *c, const char *params,
 }
 
 // One node of an op on fresh parameters, with random arguments.
-__attribute__((unused)) static ck_case *ck_op(ck *c, at_op op, const at_type *types, uint32_t n,
-                      const at_attr *attrs, uint32_t num_attrs,
-                      const at_type *result, bool specials) {
+__attribute__((unused)) static ck_case *ck_op(
+    ck *c, at_op op, const at_type *types, uint32_t n, const at_attr *attrs,
+    uint32_t num_attrs, const at_type *result, bool specials) {
   at_value v[CK_MAX_ARGS];
   const at_literal *args[CK_MAX_ARGS];
   for (uint32_t i = 0; i < n; i++) {
     v[i] = ck_param(c, types[i]);
     args[i] = ck_random_literal(c, types[i], specials);
   }
-  at_node_desc d = {.op = op, .operands = v, .num_operands = n, .attrs = attrs,
-                    .num_attrs = num_attrs, .types = result,
+  at_node_desc d = {.op = op,
+                    .operands = v,
+                    .num_operands = n,
+                    .attrs = attrs,
+                    .num_attrs = num_attrs,
+                    .types = result,
                     .num_types = result ? 1 : 0};
   at_node *node;
   ck_ok(at_build(c->comp, NULL, &d, &node));

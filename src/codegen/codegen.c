@@ -72,7 +72,8 @@ static at_status launches_of(const at_planned *p, const at_node *n, at_arena *a,
   uint32_t count = 0;
   for (uint32_t i = 0; i < p->num_jobs; i++) {
     const at_job *j = p->jobs[i];
-    uint32_t args = n->num_operands + n->num_results + (j->scratch ? 1 : 0), k = 0;
+    uint32_t args = n->num_operands + n->num_results + (j->scratch ? 1 : 0),
+             k = 0;
     at_cg_arg *v = at_new(a, at_cg_arg, args + 1);
     if (!v) return AT_NO_MEMORY("launches");
     for (uint32_t o = 0; o < n->num_operands; o++)
@@ -80,16 +81,19 @@ static at_status launches_of(const at_planned *p, const at_node *n, at_arena *a,
     for (uint32_t r = 0; r < n->num_results; r++)
       v[k++] = (at_cg_arg){AT_CG_RESULT, r};
     if (j->scratch) v[k++] = (at_cg_arg){AT_CG_SCRATCH, 0};
-    l[count++] = (at_cg_launch){.kernel = p->kernels[i], .tasks = j->tasks,
-                                .grain = j->grain, .ns = j->ns, .args = v,
+    l[count++] = (at_cg_launch){.kernel = p->kernels[i],
+                                .tasks = j->tasks,
+                                .grain = j->grain,
+                                .ns = j->ns,
+                                .args = v,
                                 .num_args = args};
   }
   *out = (at_cg_plan){l, count, p->scratch_bytes};
   return AT_OK;
 }
 
-at_status at_cg_node(at_cg *cg, const at_node *n, const int32_t *alias, at_arena *a,
-                     at_cg_plan *out) {
+at_status at_cg_node(at_cg *cg, const at_node *n, const int32_t *alias,
+                     at_arena *a, at_cg_plan *out) {
   at_strbuf key = {0};
   at_status st = key_of(cg, n, alias, &key);
   at_planned *p = NULL;
@@ -109,7 +113,8 @@ at_status at_cg_node(at_cg *cg, const at_node *n, const int32_t *alias, at_arena
   return launches_of(p, n, a, out);
 }
 
-at_status at_cg_comparator(at_cg *cg, const at_comp *region, uint32_t *out_kernel) {
+at_status at_cg_comparator(at_cg *cg, const at_comp *region,
+                           uint32_t *out_kernel) {
   at_strbuf key = {0};
   at_strbuf_addz(&key, "comparator");
   at_status st = at_key_comp(cg->arena, region, &key);
@@ -131,7 +136,8 @@ at_status at_cg_comparator(at_cg *cg, const at_comp *region, uint32_t *out_kerne
   return st;
 }
 
-// ---- compile --------------------------------------------------------------------------
+// ---- compile
+// --------------------------------------------------------------------------
 typedef struct at_task {
   at_unit unit;
   at_unit_form form;
@@ -169,8 +175,8 @@ static void run_all(at_task *t, uint32_t n) {
   }
 }
 
-static at_status compile(at_cg *cg, at_unit_form form, at_arena *a, at_task **out,
-                         uint32_t *out_n) {
+static at_status compile(at_cg *cg, at_unit_form form, at_arena *a,
+                         at_task **out, uint32_t *out_n) {
   uint32_t n = units_for(cg);
   at_task *t = at_new(a, at_task, n);
   uint32_t *count = at_new(a, uint32_t, n);
@@ -214,7 +220,8 @@ at_status at_cg_finish(at_cg *cg, at_arena *a, at_cg_output *out) {
     const at_job *j = cg->jobs.ptr[k];
     out->kernels[k] = (at_xkernel){
         .kind = j->kind == AT_JOB_COMPARATOR ? AT_XK_COMPARATOR : AT_XK_RANGE,
-        .object = (uint32_t)(k % n), .symbol = (uint32_t)names.len};
+        .object = (uint32_t)(k % n),
+        .symbol = (uint32_t)names.len};
     at_strbuf_add(&names, (at_str){j->symbol, strlen(j->symbol) + 1});
   }
   out->num_kernels = (uint32_t)cg->jobs.len;
@@ -233,7 +240,8 @@ at_status at_cg_print(at_cg *cg, bool assembly, at_strbuf *out) {
   if (!a) return AT_NO_MEMORY("code text");
   at_task *t = NULL;
   uint32_t n = 0;
-  at_status st = compile(cg, assembly ? AT_UNIT_ASSEMBLY : AT_UNIT_IR, a, &t, &n);
+  at_status st =
+      compile(cg, assembly ? AT_UNIT_ASSEMBLY : AT_UNIT_IR, a, &t, &n);
   for (uint32_t i = 0; at_ok(st) && i < n; i++) {
     at_strbuf_add(out, (at_str){t[i].out, t[i].len});
     free(t[i].out);

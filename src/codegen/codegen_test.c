@@ -1,8 +1,11 @@
-// The generator itself: sharing of kernels, plans, aliasing, comparators, refusals.
+// The generator itself: sharing of kernels, plans, aliasing, comparators,
+// refusals.
 #include "codegen/check.h"
 
 static at_cg *generator(ck *c, uint32_t threads) {
-  at_cg_target t = {.cpu_features = c->features, .threads = threads, .opt_level = 2,
+  at_cg_target t = {.cpu_features = c->features,
+                    .threads = threads,
+                    .opt_level = 2,
                     .verify = true};
   at_cg *cg;
   ck_ok(at_cg_create(&t, &cg));
@@ -65,14 +68,15 @@ static void test_plan_ignores_threads(void **state) {
 static void test_can_alias(void **state) {
   ck c;
   ck_begin(&c, ~0ull);
-  ck_case *k = ck_text(&c, "%0: f32[4,8], %1: f32[4,8], %2: f32[8]", "f32[4,8]",
-                       "%9 = fusion %0, %1, %2 {kind=LOOP} ((%3: f32[4,8], %4: "
-                       "f32[4,8], %5: f32[8]) {\n"
-                       "%6 = reverse %4 {dimensions=[0]} : f32[4,8]\n"
-                       "%7 = add %3, %6 : f32[4,8]\n"
-                       "%8 = broadcast_in_dim %5 {broadcast_dimensions=[1]} : f32[4,8]\n"
-                       "%10 = add %7, %8 : f32[4,8]\nreturn %10\n}) : f32[4,8]\n"
-                       "return %9");
+  ck_case *k =
+      ck_text(&c, "%0: f32[4,8], %1: f32[4,8], %2: f32[8]", "f32[4,8]",
+              "%9 = fusion %0, %1, %2 {kind=LOOP} ((%3: f32[4,8], %4: "
+              "f32[4,8], %5: f32[8]) {\n"
+              "%6 = reverse %4 {dimensions=[0]} : f32[4,8]\n"
+              "%7 = add %3, %6 : f32[4,8]\n"
+              "%8 = broadcast_in_dim %5 {broadcast_dimensions=[1]} : f32[4,8]\n"
+              "%10 = add %7, %8 : f32[4,8]\nreturn %10\n}) : f32[4,8]\n"
+              "return %9");
   assert_true(at_cg_can_alias(k->node, 0, 0));
   assert_false(at_cg_can_alias(k->node, 0, 1));  // read at another place
   assert_false(at_cg_can_alias(k->node, 0, 2));  // another size
@@ -85,11 +89,13 @@ static void test_can_alias(void **state) {
 static void test_comparator(void **state) {
   ck c;
   ck_begin(&c, ~0ull);
-  ck_text(&c, "%0: f32[9], %1: i32[9]", "f32[9], i32[9]",
-          "%9:2 = sort %0, %1 {dimension=0, is_stable=true} ((%100: f32[], %101: "
-          "f32[], %102: i32[], %103: i32[]) {\n%104 = compare %100, %101 "
-          "{comparison_direction=LT, compare_type=TOTALORDER} : i1[]\nreturn %104\n}) : "
-          "f32[9], i32[9]\nreturn %9.0, %9.1");
+  ck_text(
+      &c, "%0: f32[9], %1: i32[9]", "f32[9], i32[9]",
+      "%9:2 = sort %0, %1 {dimension=0, is_stable=true} ((%100: f32[], %101: "
+      "f32[], %102: i32[], %103: i32[]) {\n%104 = compare %100, %101 "
+      "{comparison_direction=LT, compare_type=TOTALORDER} : i1[]\nreturn "
+      "%104\n}) : "
+      "f32[9], i32[9]\nreturn %9.0, %9.1");
   const at_node *sort = c.cases[0].node;
   assert_false(at_cg_supports(sort));
   at_cg *cg = generator(&c, 1);
@@ -144,7 +150,8 @@ static void test_print_and_refuse(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_equal_nodes_share),
-      cmocka_unit_test(test_plan_ignores_threads), cmocka_unit_test(test_can_alias),
-      cmocka_unit_test(test_comparator), cmocka_unit_test(test_print_and_refuse)};
+      cmocka_unit_test(test_plan_ignores_threads),
+      cmocka_unit_test(test_can_alias), cmocka_unit_test(test_comparator),
+      cmocka_unit_test(test_print_and_refuse)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-// Computations with real control flow over scalars and small arrays: every value has
-// a home (a register, or a buffer on the stack), nodes run in order.
+// Computations with real control flow over scalars and small arrays: every
+// value has a home (a register, or a buffer on the stack), nodes run in order.
 #include "codegen/job.h"
 
 static bool is_control(at_op op) {
@@ -11,13 +11,16 @@ bool at_em_has_control(const at_comp *c) {
   return false;
 }
 
-static const at_pos *origin(at_em *e) { return at_pos_make(e, false, 0, NULL, NULL); }
+static const at_pos *origin(at_em *e) {
+  return at_pos_make(e, false, 0, NULL, NULL);
+}
 
-// ---- places: values that branches and loops write ---------------------------------
+// ---- places: values that branches and loops write
+// ---------------------------------
 typedef struct at_place {
   at_type type;
   int64_t count;
-  LLVMValueRef re, im;  // one element: a register's slot
+  LLVMValueRef re, im;           // one element: a register's slot
   LLVMValueRef buffer, staging;  // several: memory
   LLVMTypeRef reg;
 } at_place;
@@ -49,7 +52,8 @@ static void copy_elements(at_em *e, at_value v, LLVMValueRef to) {
 }
 
 // All of `v` into `places`: everything is read before anything is written.
-static void places_put(at_em *e, at_place *places, const at_value *v, uint32_t n) {
+static void places_put(at_em *e, at_place *places, const at_value *v,
+                       uint32_t n) {
   at_val *one = at_new(e->arena, at_val, n + 1);
   if (!one) {
     at_em_fail(e, AT_NO_MEMORY("control flow"));
@@ -59,7 +63,8 @@ static void places_put(at_em *e, at_place *places, const at_value *v, uint32_t n
     if (places[i].count == 1)
       one[i] = at_em_elem(e, v[i], origin(e));
     else
-      copy_elements(e, v[i], places[i].staging ? places[i].staging : places[i].buffer);
+      copy_elements(e, v[i],
+                    places[i].staging ? places[i].staging : places[i].buffer);
   }
   for (uint32_t i = 0; i < n && at_em_ok(e); i++) {
     at_place *p = &places[i];
@@ -82,7 +87,8 @@ static at_home place_home(at_em *e, const at_place *p) {
 
 static void emit_nodes(at_em *e, const at_comp *c);
 
-// ---- while, if, case -----------------------------------------------------------------
+// ---- while, if, case
+// -----------------------------------------------------------------
 static void bind_params(at_em *e, const at_comp *c, const at_place *p) {
   for (uint32_t i = 0; i < c->num_params; i++)
     at_em_bind(e, (at_value){c->params[i], 0}, place_home(e, &p[i]));
@@ -122,7 +128,8 @@ static void emit_branches(at_em *e, const at_node *n, at_place *p) {
   if (!at_em_ok(e)) return;
   LLVMBasicBlockRef done = at_em_block(e, "end");
   uint32_t last = n->num_regions - 1;
-  LLVMBasicBlockRef *block = at_new(e->arena, LLVMBasicBlockRef, n->num_regions);
+  LLVMBasicBlockRef *block =
+      at_new(e->arena, LLVMBasicBlockRef, n->num_regions);
   if (!block) {
     at_em_fail(e, AT_NO_MEMORY("branches"));
     return;
@@ -146,9 +153,11 @@ static void emit_branches(at_em *e, const at_node *n, at_place *p) {
   LLVMPositionBuilderAtEnd(e->b, done);
 }
 
-// ---- nodes in order --------------------------------------------------------------------
+// ---- nodes in order
+// --------------------------------------------------------------------
 static void emit_node(at_em *e, at_node *n) {
-  if (n->op == AT_OP_PARAMETER || n->op == AT_OP_CONSTANT || n->op == AT_OP_IOTA)
+  if (n->op == AT_OP_PARAMETER || n->op == AT_OP_CONSTANT ||
+      n->op == AT_OP_IOTA)
     return;
   at_place *p = at_new(e->arena, at_place, n->num_results + 1);
   if (!p) {
@@ -176,14 +185,16 @@ static void emit_node(at_em *e, at_node *n) {
     copy_elements(e, v, p[i].buffer);
   }
   for (uint32_t i = 0; i < n->num_results && at_em_ok(e); i++)
-    if (p[i].buffer) at_em_bind(e, (at_value){n, i}, (at_home){.ptr = p[i].buffer});
+    if (p[i].buffer)
+      at_em_bind(e, (at_value){n, i}, (at_home){.ptr = p[i].buffer});
 }
 
 static void emit_nodes(at_em *e, const at_comp *c) {
   for (at_node *n = c->first; n && at_em_ok(e); n = n->next) emit_node(e, n);
 }
 
-void at_em_body_in_order(at_em *e, const at_comp *c, const at_val *args, at_val *out) {
+void at_em_body_in_order(at_em *e, const at_comp *c, const at_val *args,
+                         at_val *out) {
   uint32_t scope = at_em_scope_push(e);
   for (uint32_t i = 0; i < c->num_params; i++)
     at_em_bind(e, (at_value){c->params[i], 0}, (at_home){.val = args[i]});
@@ -200,7 +211,8 @@ void at_job_emit_scalar(at_em *e, const at_job *j) {
     copy_elements(e, c->results[r], at_job_result(e, j, r));
 }
 
-// ptrs[2i], ptrs[2i+1]: left and right element of operand i, parameters 2i, 2i+1.
+// ptrs[2i], ptrs[2i+1]: left and right element of operand i, parameters 2i,
+// 2i+1.
 void at_job_emit_comparator(at_em *e, const at_job *j) {
   const at_comp *c = j->region;
   at_val *args = at_new(e->arena, at_val, c->num_params + 1), less = {0};

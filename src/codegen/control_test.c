@@ -4,7 +4,8 @@ static at_value c_int(ck *c, at_comp *b, int64_t v) {
   int32_t x = (int32_t)v;
   const at_literal *l;
   at_value out;
-  ck_ok(at_literal_make(c->arena, at_type_scalar(AT_S32), &x, false, false, &l));
+  ck_ok(
+      at_literal_make(c->arena, at_type_scalar(AT_S32), &x, false, false, &l));
   ck_ok(at_build_constant(b, NULL, l, &out));
   return out;
 }
@@ -16,8 +17,11 @@ static at_value op2(at_comp *b, at_op op, at_value x, at_value y) {
 static at_value less(at_comp *b, at_value x, at_value y) {
   at_value v[2] = {x, y};
   at_attr a = {.id = AT_ATTR_COMPARISON_DIRECTION, .i = AT_LT};
-  at_node_desc d = {.op = AT_OP_COMPARE, .operands = v, .num_operands = 2,
-                    .attrs = &a, .num_attrs = 1};
+  at_node_desc d = {.op = AT_OP_COMPARE,
+                    .operands = v,
+                    .num_operands = 2,
+                    .attrs = &a,
+                    .num_attrs = 1};
   at_node *n;
   ck_ok(at_build(b, NULL, &d, &n));
   return (at_value){n, 0};
@@ -28,7 +32,8 @@ static at_value param(at_comp *b, at_type t) {
   return v;
 }
 
-// while (i < n) { i += 1; (a, b) = (b + i, a); v = reversed(v) + i } in a fusion
+// while (i < n) { i += 1; (a, b) = (b + i, a); v = reversed(v) + i } in a
+// fusion
 static void build_while(ck *c) {
   int64_t five = 5;
   at_type s = at_type_scalar(AT_S32), t5 = ck_type(c, AT_S32, 1, &five);
@@ -51,19 +56,30 @@ static void build_while(ck *c) {
   int64_t zero = 0;
   at_attr dims = {.id = AT_ATTR_DIMENSIONS, .ints = {&zero, 1}};
   at_attr none = {.id = AT_ATTR_BROADCAST_DIMENSIONS, .ints = {&zero, 0}};
-  at_node_desc rev = {.op = AT_OP_REVERSE, .operands = &q[3], .num_operands = 1,
-                      .attrs = &dims, .num_attrs = 1};
-  at_node_desc bc = {.op = AT_OP_BROADCAST_IN_DIM, .operands = &r[0],
-                     .num_operands = 1, .attrs = &none, .num_attrs = 1,
-                     .types = &t5, .num_types = 1};
+  at_node_desc rev = {.op = AT_OP_REVERSE,
+                      .operands = &q[3],
+                      .num_operands = 1,
+                      .attrs = &dims,
+                      .num_attrs = 1};
+  at_node_desc bc = {.op = AT_OP_BROADCAST_IN_DIM,
+                     .operands = &r[0],
+                     .num_operands = 1,
+                     .attrs = &none,
+                     .num_attrs = 1,
+                     .types = &t5,
+                     .num_types = 1};
   at_node *reversed, *wide;
   ck_ok(at_build(body, NULL, &rev, &reversed));
   ck_ok(at_build(body, NULL, &bc, &wide));
   r[3] = op2(body, AT_OP_ADD, (at_value){reversed, 0}, (at_value){wide, 0});
   ck_ok(at_comp_return(body, r, 4));
   at_comp *regions[2] = {cond, body};
-  at_node_desc w = {.op = AT_OP_WHILE, .operands = init, .num_operands = 4,
-                    .regions = regions, .num_regions = 2, .types = state,
+  at_node_desc w = {.op = AT_OP_WHILE,
+                    .operands = init,
+                    .num_operands = 4,
+                    .regions = regions,
+                    .num_regions = 2,
+                    .types = state,
                     .num_types = 4};
   at_node *loop;
   ck_ok(at_build(fusion, NULL, &w, &loop));
@@ -76,9 +92,15 @@ static void build_while(ck *c) {
     ops[i] = ck_param(c, i < 4 ? state[i] : s);
     args[i] = ck_random_literal(c, i < 4 ? state[i] : s, false);
   }
-  at_node_desc f = {.op = AT_OP_FUSION, .operands = ops, .num_operands = 5,
-                    .attrs = &kind, .num_attrs = 1, .regions = &fusion,
-                    .num_regions = 1, .types = state, .num_types = 4};
+  at_node_desc f = {.op = AT_OP_FUSION,
+                    .operands = ops,
+                    .num_operands = 5,
+                    .attrs = &kind,
+                    .num_attrs = 1,
+                    .regions = &fusion,
+                    .num_regions = 1,
+                    .types = state,
+                    .num_types = 4};
   at_node *n;
   ck_ok(at_build(c->comp, NULL, &f, &n));
   ck_add(c, n, args);
@@ -100,23 +122,38 @@ static void build_case(ck *c) {
   ck_ok(at_comp_return(then[0], &r, 1));
   ck_ok(at_comp_return(then[1], &x, 1));
   at_value lt = less(branch[2], x, c_int(c, branch[2], 3));
-  at_node_desc d = {.op = AT_OP_IF, .operands = &lt, .num_operands = 1,
-                    .regions = then, .num_regions = 2, .types = &s, .num_types = 1};
+  at_node_desc d = {.op = AT_OP_IF,
+                    .operands = &lt,
+                    .num_operands = 1,
+                    .regions = then,
+                    .num_regions = 2,
+                    .types = &s,
+                    .num_types = 1};
   at_node *n;
   ck_ok(at_build(branch[2], NULL, &d, &n));
   r = (at_value){n, 0};
   ck_ok(at_comp_return(branch[2], &r, 1));
-  at_node_desc cs = {.op = AT_OP_CASE, .operands = &k, .num_operands = 1,
-                     .regions = branch, .num_regions = 3, .types = &s,
+  at_node_desc cs = {.op = AT_OP_CASE,
+                     .operands = &k,
+                     .num_operands = 1,
+                     .regions = branch,
+                     .num_regions = 3,
+                     .types = &s,
                      .num_types = 1};
   ck_ok(at_build(fusion, NULL, &cs, &n));
   r = (at_value){n, 0};
   ck_ok(at_comp_return(fusion, &r, 1));
   at_attr kind = {.id = AT_ATTR_KIND, .i = AT_FUSION_SCALAR};
   at_value ops[2] = {ck_param(c, s), ck_param(c, s)};
-  at_node_desc f = {.op = AT_OP_FUSION, .operands = ops, .num_operands = 2,
-                    .attrs = &kind, .num_attrs = 1, .regions = &fusion,
-                    .num_regions = 1, .types = &s, .num_types = 1};
+  at_node_desc f = {.op = AT_OP_FUSION,
+                    .operands = ops,
+                    .num_operands = 2,
+                    .attrs = &kind,
+                    .num_attrs = 1,
+                    .regions = &fusion,
+                    .num_regions = 1,
+                    .types = &s,
+                    .num_types = 1};
   ck_ok(at_build(c->comp, NULL, &f, &n));
   for (int32_t i = -1; i < 5; i++) {
     const at_literal *args[2];

@@ -16,7 +16,8 @@ static LLVMTypeRef f64s(at_em *e) {
   return at_em_widen(e, LLVMDoubleTypeInContext(e->ctx));
 }
 
-// ---- narrow float formats -------------------------------------------------------
+// ---- narrow float formats
+// -------------------------------------------------------
 typedef enum at_special { SP_IEEE, SP_FN, SP_FNUZ, SP_FINITE } at_special;
 typedef struct at_format {
   int exponent, mantissa, bias;
@@ -54,14 +55,17 @@ static LLVMValueRef nearest_even(at_em *e, LLVMValueRef v, int shift) {
   return LLVMBuildAdd(e->b, addc(e, v, (1ll << (shift - 1)) - 1), odd, "");
 }
 
-// f8E8M0FNU: the nearest power of two, ties up; NaN for what is not positive and
-// finite. Below 2^-126 (u < 0x800000) the codes are 1 from 1.5 * 2^-127 on, else 0.
+// f8E8M0FNU: the nearest power of two, ties up; NaN for what is not positive
+// and finite. Below 2^-126 (u < 0x800000) the codes are 1 from 1.5 * 2^-127 on,
+// else 0.
 static LLVMValueRef encode_e8m0(at_em *e, LLVMValueRef x) {
   LLVMTypeRef t = i32s(e);
   LLVMValueRef u = at_em_bits(e, x), r = shr(e, addc(e, u, 0x400000), 23);
-  LLVMValueRef tiny = LLVMBuildICmp(e->b, LLVMIntULT, u, at_em_ci(e, t, 0x600000), "");
+  LLVMValueRef tiny =
+      LLVMBuildICmp(e->b, LLVMIntULT, u, at_em_ci(e, t, 0x600000), "");
   r = LLVMBuildSelect(e->b, tiny, at_em_ci(e, t, 0), r, "");
-  // Zero wraps to the top here: one comparison finds zero, negative, inf and NaN.
+  // Zero wraps to the top here: one comparison finds zero, negative, inf and
+  // NaN.
   LLVMValueRef bad = LLVMBuildICmp(e->b, LLVMIntUGE, addc(e, u, -1),
                                    at_em_ci(e, t, 0x7f7fffff), "");
   return LLVMBuildSelect(e->b, bad, at_em_ci(e, t, 0xff), r, "");
@@ -80,15 +84,14 @@ static LLVMValueRef encode_small(at_em *e, at_dtype t, LLVMValueRef x) {
   normal = addc(e, normal, -((127 - f->bias) * (1ll << f->mantissa)));
   // Below the smallest normal number the adder rounds for us.
   int magic_exponent = min_exponent + 23 - f->mantissa;
-  LLVMValueRef magic =
-      at_em_ci(e, it, (int64_t)(magic_exponent + 127) << 23);
-  LLVMValueRef sum = LLVMBuildFAdd(
-      e->b, LLVMBuildBitCast(e->b, a, f32s(e), ""),
-      LLVMBuildBitCast(e->b, magic, f32s(e), ""), "");
+  LLVMValueRef magic = at_em_ci(e, it, (int64_t)(magic_exponent + 127) << 23);
+  LLVMValueRef sum =
+      LLVMBuildFAdd(e->b, LLVMBuildBitCast(e->b, a, f32s(e), ""),
+                    LLVMBuildBitCast(e->b, magic, f32s(e), ""), "");
   LLVMValueRef tiny = LLVMBuildSub(e->b, at_em_bits(e, sum), magic, "");
-  LLVMValueRef is_tiny = LLVMBuildICmp(
-      e->b, LLVMIntULT, a, at_em_ci(e, it, (int64_t)(min_exponent + 127) << 23),
-      "");
+  LLVMValueRef is_tiny =
+      LLVMBuildICmp(e->b, LLVMIntULT, a,
+                    at_em_ci(e, it, (int64_t)(min_exponent + 127) << 23), "");
   LLVMValueRef r = LLVMBuildSelect(e->b, is_tiny, tiny, normal, "");
   int64_t all = (1ll << (f->exponent + f->mantissa)) - 1, top, over, nan;
   switch (f->special) {
@@ -112,8 +115,8 @@ static LLVMValueRef encode_small(at_em *e, at_dtype t, LLVMValueRef x) {
   }
   LLVMValueRef too_big =
       LLVMBuildICmp(e->b, LLVMIntSGT, r, at_em_ci(e, it, top), "");
-  LLVMValueRef huge = LLVMBuildICmp(e->b, LLVMIntUGE, a,
-                                    at_em_ci(e, it, 0x7f800000), "");
+  LLVMValueRef huge =
+      LLVMBuildICmp(e->b, LLVMIntUGE, a, at_em_ci(e, it, 0x7f800000), "");
   too_big = LLVMBuildOr(e->b, too_big, huge, "");
   r = LLVMBuildSelect(e->b, too_big, at_em_ci(e, it, over), r, "");
   LLVMValueRef is_nan =
@@ -177,7 +180,8 @@ LLVMValueRef at_em_round(at_em *e, at_dtype t, LLVMValueRef x) {
 LLVMValueRef at_em_encode(at_em *e, at_dtype t, LLVMValueRef v) {
   LLVMTypeRef st = at_em_widen(e, at_em_storage_type(e, t));
   if (t == AT_PRED) return LLVMBuildZExt(e->b, v, st, "");
-  if (t == AT_BF16) return LLVMBuildTrunc(e->b, shr(e, at_em_bits(e, v), 16), st, "");
+  if (t == AT_BF16)
+    return LLVMBuildTrunc(e->b, shr(e, at_em_bits(e, v), 16), st, "");
   if (t == AT_F16) return LLVMBuildFPTrunc(e->b, v, st, "");
   if (is_small(t)) return LLVMBuildTrunc(e->b, encode_small(e, t, v), st, "");
   return v;
@@ -212,15 +216,16 @@ at_val at_em_normalize(at_em *e, at_dtype t, at_val v) {
   return v;
 }
 
-// ---- conversion ---------------------------------------------------------------------
-// f64 to f32, inexact results made odd: a second rounding then equals one.
+// ---- conversion
+// --------------------------------------------------------------------- f64 to
+// f32, inexact results made odd: a second rounding then equals one.
 static LLVMValueRef truncate_odd(at_em *e, LLVMValueRef d) {
   LLVMValueRef f = LLVMBuildFPTrunc(e->b, d, f32s(e), "");
   LLVMValueRef back = LLVMBuildFPExt(e->b, f, f64s(e), "");
   LLVMValueRef inexact = LLVMBuildFCmp(e->b, LLVMRealONE, back, d, "");
-  LLVMValueRef over = LLVMBuildFCmp(
-      e->b, LLVMRealOGT, intrinsic(e, "llvm.fabs", back, NULL),
-      intrinsic(e, "llvm.fabs", d, NULL), "");
+  LLVMValueRef over =
+      LLVMBuildFCmp(e->b, LLVMRealOGT, intrinsic(e, "llvm.fabs", back, NULL),
+                    intrinsic(e, "llvm.fabs", d, NULL), "");
   LLVMValueRef u = at_em_bits(e, f);
   u = LLVMBuildSub(e->b, u, LLVMBuildZExt(e->b, over, i32s(e), ""), "");
   u = LLVMBuildOr(e->b, u, LLVMBuildZExt(e->b, inexact, i32s(e), ""), "");
@@ -243,8 +248,8 @@ static LLVMValueRef int_to_float(at_em *e, at_dtype from, at_dtype to,
   bool sign = at_is_signed_int(from);
   bool via64 = to == AT_F64 || (to != AT_F32 && at_dtype_bytes(from) >= 4);
   LLVMTypeRef t = via64 ? f64s(e) : f32s(e);
-  LLVMValueRef f = sign ? LLVMBuildSIToFP(e->b, v, t, "")
-                        : LLVMBuildUIToFP(e->b, v, t, "");
+  LLVMValueRef f =
+      sign ? LLVMBuildSIToFP(e->b, v, t, "") : LLVMBuildUIToFP(e->b, v, t, "");
   return via64 ? float_to_float(e, AT_F64, to, f)
                : float_to_float(e, AT_F32, to, f);
 }
@@ -273,9 +278,10 @@ static LLVMValueRef convert_real(at_em *e, at_dtype from, at_dtype to,
   LLVMTypeRef rt = at_em_widen(e, at_em_reg_type(e, to));
   if (from == to) return v;
   if (to == AT_PRED)
-    return at_is_float(from)
-               ? LLVMBuildFCmp(e->b, LLVMRealUNE, v, LLVMConstNull(LLVMTypeOf(v)), "")
-               : LLVMBuildICmp(e->b, LLVMIntNE, v, LLVMConstNull(LLVMTypeOf(v)), "");
+    return at_is_float(from) ? LLVMBuildFCmp(e->b, LLVMRealUNE, v,
+                                             LLVMConstNull(LLVMTypeOf(v)), "")
+                             : LLVMBuildICmp(e->b, LLVMIntNE, v,
+                                             LLVMConstNull(LLVMTypeOf(v)), "");
   if (at_is_float(from))
     return at_is_float(to) ? float_to_float(e, from, to, v)
                            : float_to_int(e, to, v);

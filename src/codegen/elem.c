@@ -1,5 +1,5 @@
-// One element (or a vector of them) of an hlo value at a position: the recursion
-// through producers that makes a fusion one loop.
+// One element (or a vector of them) of an hlo value at a position: the
+// recursion through producers that makes a fusion one loop.
 #include "codegen/emit.h"
 #include "codegen/groups.h"
 
@@ -12,7 +12,8 @@ void at_em_bind(at_em *e, at_value v, at_home h) {
     return;
   }
   *p = h;
-  at_em_memo_put(e, v.node, v.index, &home_tag, (at_val){(LLVMValueRef)p, NULL});
+  at_em_memo_put(e, v.node, v.index, &home_tag,
+                 (at_val){(LLVMValueRef)p, NULL});
 }
 
 const at_home *at_em_home(at_em *e, at_value v) {
@@ -52,7 +53,8 @@ static at_val elementwise(at_em *e, const at_node *n, const at_pos *p) {
 
 static at_val constant(at_em *e, const at_node *n, const at_pos *p) {
   const at_literal *l = at_node_literal(n);
-  if (l->splat || at_type_elements(&l->type) == 1) return at_em_literal(e, l, 0);
+  if (l->splat || at_type_elements(&l->type) == 1)
+    return at_em_literal(e, l, 0);
   at_ix lin = at_pos_linear(e, p);
   if (!lin.base && at_ix_uniform(&lin)) return at_em_literal(e, l, lin.c);
   return at_em_load(e, at_em_literal_global(e, l), l->type.dtype, lin, true);
@@ -80,8 +82,8 @@ static at_val fusion(at_em *e, at_value v, const at_pos *p) {
 }
 
 static at_val no_handler(at_em *e, const at_node *n) {
-  at_em_fail(e, AT_FAIL(AT_UNIMPLEMENTED, "code generation of %s",
-                        at_op_text(n->op)));
+  at_em_fail(
+      e, AT_FAIL(AT_UNIMPLEMENTED, "code generation of %s", at_op_text(n->op)));
   return (at_val){0};
 }
 
@@ -89,10 +91,13 @@ static at_val dispatch(at_em *e, at_value v, const at_pos *p) {
   const at_node *n = v.node;
   if (at_op_is(n->op, AT_ELEMENTWISE)) return elementwise(e, n, p);
   switch (n->op) {
-    case AT_OP_CONSTANT: return constant(e, n, p);
+    case AT_OP_CONSTANT:
+      return constant(e, n, p);
     case AT_OP_RESHAPE:
-    case AT_OP_COPY: return at_em_elem(e, n->operands[0], p);
-    case AT_OP_OPTIMIZATION_BARRIER: return at_em_elem(e, n->operands[v.index], p);
+    case AT_OP_COPY:
+      return at_em_elem(e, n->operands[0], p);
+    case AT_OP_OPTIMIZATION_BARRIER:
+      return at_em_elem(e, n->operands[v.index], p);
     case AT_OP_IOTA:
     case AT_OP_BITCAST_CONVERT:
     case AT_OP_BROADCAST_IN_DIM:
@@ -103,15 +108,22 @@ static at_val dispatch(at_em *e, at_value v, const at_pos *p) {
     case AT_OP_TRANSPOSE:
     case AT_OP_DYNAMIC_SLICE:
     case AT_OP_DYNAMIC_UPDATE_SLICE:
-    case AT_OP_GATHER: return at_em_elem_move(e, n, p);
-    case AT_OP_REDUCE: return at_em_elem_reduce(e, v, p);
-    case AT_OP_REDUCE_WINDOW: return at_em_elem_window(e, v, p);
+    case AT_OP_GATHER:
+      return at_em_elem_move(e, n, p);
+    case AT_OP_REDUCE:
+      return at_em_elem_reduce(e, v, p);
+    case AT_OP_REDUCE_WINDOW:
+      return at_em_elem_window(e, v, p);
     case AT_OP_DOT_GENERAL:
     case AT_OP_RAGGED_DOT:
-    case AT_OP_CONVOLUTION: return at_em_elem_contract(e, n, p);
-    case AT_OP_MAP: return map_body(e, n, p);
-    case AT_OP_FUSION: return fusion(e, v, p);
-    default: return no_handler(e, n);
+    case AT_OP_CONVOLUTION:
+      return at_em_elem_contract(e, n, p);
+    case AT_OP_MAP:
+      return map_body(e, n, p);
+    case AT_OP_FUSION:
+      return fusion(e, v, p);
+    default:
+      return no_handler(e, n);
   }
 }
 

@@ -12,7 +12,8 @@ static const at_pos *no_digits(at_em *e, const at_pos *p) {
 }
 
 // Remembers every result of a node with several, so that one loop serves all.
-static at_val remember(at_em *e, at_value v, const at_pos *p, const at_val *all) {
+static at_val remember(at_em *e, at_value v, const at_pos *p,
+                       const at_val *all) {
   for (uint32_t i = 0; i < v.node->num_results; i++) {
     uint64_t key = (uint64_t)i << 16 | e->lanes << 8 | 3;
     if (i != v.index) at_em_memo_put(e, v.node, key, p, all[i]);
@@ -53,7 +54,8 @@ at_val at_em_elem_reduce(at_em *e, at_value v, const at_pos *p) {
     ix[d] = loops[d].i;
   }
   const at_pos *in = at_pos_make(e, p->lanes, t->rank, extent, ix);
-  for (uint32_t i = 0; i < r.count; i++) x[i] = at_em_elem(e, n->operands[i], in);
+  for (uint32_t i = 0; i < r.count; i++)
+    x[i] = at_em_elem(e, n->operands[i], in);
   at_accs_step(e, &accs, &r, x);
   for (uint32_t d = t->rank; d-- > 0;)
     if (listed(dims, d)) at_loop_end(e, &loops[d]);
@@ -62,13 +64,16 @@ at_val at_em_elem_reduce(at_em *e, at_value v, const at_pos *p) {
   return remember(e, v, p, acc);
 }
 
-// ---- windows -------------------------------------------------------------------------
-static int64_t attr_at(const at_node *n, at_attr_id id, uint32_t i, int64_t absent) {
+// ---- windows
+// -------------------------------------------------------------------------
+static int64_t attr_at(const at_node *n, at_attr_id id, uint32_t i,
+                       int64_t absent) {
   at_dims a = at_node_ints(n, id);
   return i < a.rank ? a.ptr[i] : absent;
 }
 
-// Index of an element under a window place, and whether it is an element at all.
+// Index of an element under a window place, and whether it is an element at
+// all.
 typedef struct at_under {
   at_ix ix;
   LLVMValueRef valid;  // NULL: always
@@ -104,16 +109,20 @@ at_val at_em_elem_window(at_em *e, at_value v, const at_pos *p) {
     int64_t size = attr_at(n, AT_ATTR_WINDOW_DIMENSIONS, d, 1);
     at_loop_range(e, &loops[d], 0, size, 1);
     at_ix at = at_ix_mulc(e, out[d], attr_at(n, AT_ATTR_WINDOW_STRIDES, d, 1));
-    at_ix w = at_ix_mulc(e, loops[d].i, attr_at(n, AT_ATTR_WINDOW_DILATIONS, d, 1));
-    at = at_ix_addc(at_ix_add(e, at, w), -attr_at(n, AT_ATTR_PADDING, 2 * d, 0));
+    at_ix w =
+        at_ix_mulc(e, loops[d].i, attr_at(n, AT_ATTR_WINDOW_DILATIONS, d, 1));
+    at =
+        at_ix_addc(at_ix_add(e, at, w), -attr_at(n, AT_ATTR_PADDING, 2 * d, 0));
     at_under u =
         under(e, at, t->dims[d], attr_at(n, AT_ATTR_BASE_DILATIONS, d, 1));
     ix[d] = u.ix;
-    if (u.valid) valid = valid ? LLVMBuildAnd(e->b, valid, u.valid, "") : u.valid;
+    if (u.valid)
+      valid = valid ? LLVMBuildAnd(e->b, valid, u.valid, "") : u.valid;
   }
   if (!empty) {
     const at_pos *in = at_pos_make(e, p->lanes, t->rank, t->dims, ix);
-    for (uint32_t i = 0; i < r.count; i++) x[i] = at_em_elem(e, n->operands[i], in);
+    for (uint32_t i = 0; i < r.count; i++)
+      x[i] = at_em_elem(e, n->operands[i], in);
     at_accs_get(e, &accs, acc);
     memcpy(next, acc, r.count * sizeof *acc);
     at_reducer_step(e, &r, next, x);
@@ -130,7 +139,8 @@ at_val at_em_elem_window(at_em *e, at_value v, const at_pos *p) {
   return remember(e, v, p, acc);
 }
 
-// ---- sums of products -------------------------------------------------------------------
+// ---- sums of products
+// -------------------------------------------------------------------
 typedef struct at_sum {
   at_dtype type;  // of the accumulator: f32 for narrow floats
   LLVMTypeRef reg;
@@ -150,8 +160,8 @@ static at_sum sum_make(at_em *e, at_dtype result) {
   return s;
 }
 
-static void sum_part(at_em *e, const at_sum *s, LLVMValueRef slot, LLVMValueRef a,
-                     LLVMValueRef b, bool minus) {
+static void sum_part(at_em *e, const at_sum *s, LLVMValueRef slot,
+                     LLVMValueRef a, LLVMValueRef b, bool minus) {
   LLVMValueRef old = LLVMBuildLoad2(e->b, s->reg, slot, ""), r;
   if (s->type == AT_PRED) {
     r = LLVMBuildOr(e->b, old, LLVMBuildAnd(e->b, a, b, ""), "");
@@ -165,8 +175,8 @@ static void sum_part(at_em *e, const at_sum *s, LLVMValueRef slot, LLVMValueRef 
 }
 
 // sum += a * b, only where `valid` (NULL: everywhere).
-static void sum_add(at_em *e, const at_sum *s, at_dtype ta, at_val a, at_dtype tb,
-                    at_val b, LLVMValueRef valid) {
+static void sum_add(at_em *e, const at_sum *s, at_dtype ta, at_val a,
+                    at_dtype tb, at_val b, LLVMValueRef valid) {
   a = at_em_convert(e, ta, s->type, a);
   b = at_em_convert(e, tb, s->type, b);
   if (valid) {
@@ -193,7 +203,8 @@ static at_val sum_get(at_em *e, const at_sum *s, at_dtype result) {
 }
 
 static at_val dot(at_em *e, const at_node *n, const at_pos *p) {
-  const at_type *a = at_value_type(n->operands[0]), *b = at_value_type(n->operands[1]);
+  const at_type *a = at_value_type(n->operands[0]),
+                *b = at_value_type(n->operands[1]);
   at_dims lb = at_node_ints(n, AT_ATTR_LHS_BATCHING_DIMENSIONS);
   at_dims rb = at_node_ints(n, AT_ATTR_RHS_BATCHING_DIMENSIONS);
   at_dims lc = at_node_ints(n, AT_ATTR_LHS_CONTRACTING_DIMENSIONS);
@@ -233,10 +244,11 @@ static at_ix group_size(at_em *e, const at_node *n, at_ix row, at_ix g) {
   return at_ix_from(e, t->dtype, s, 0, 1ll << 40);
 }
 
-// Scalars: the group that holds `place` (-1: none), or with `place` NULL where group
-// `want` begins and ends.
-static void find_group(at_em *e, const at_node *n, at_ix row, const at_ix *place,
-                       const at_ix *want, LLVMValueRef *a, LLVMValueRef *b) {
+// Scalars: the group that holds `place` (-1: none), or with `place` NULL where
+// group `want` begins and ends.
+static void find_group(at_em *e, const at_node *n, at_ix row,
+                       const at_ix *place, const at_ix *want, LLVMValueRef *a,
+                       LLVMValueRef *b) {
   const at_type *t = at_value_type(n->operands[2]);
   LLVMTypeRef i64 = at_em_int(e, 64);
   LLVMValueRef end = at_em_alloca(e, i64, 1), first = at_em_alloca(e, i64, 1),
@@ -250,14 +262,17 @@ static void find_group(at_em *e, const at_node *n, at_ix row, const at_ix *place
   LLVMValueRef size = at_ix_value(e, group_size(e, n, row, l.i));
   LLVMValueRef now = LLVMBuildAdd(e->b, old, size, "");
   LLVMBuildStore(e->b, now, end);
-  LLVMValueRef g = at_ix_value(e, l.i), f = LLVMBuildLoad2(e->b, i64, first, "");
+  LLVMValueRef g = at_ix_value(e, l.i),
+               f = LLVMBuildLoad2(e->b, i64, first, "");
   if (place) {
-    LLVMValueRef in = LLVMBuildICmp(e->b, LLVMIntSLT, at_ix_value(e, *place), now, "");
+    LLVMValueRef in =
+        LLVMBuildICmp(e->b, LLVMIntSLT, at_ix_value(e, *place), now, "");
     LLVMValueRef none = LLVMBuildICmp(e->b, LLVMIntSLT, f, at_em_i64(e, 0), "");
     in = LLVMBuildAnd(e->b, in, none, "");
     LLVMBuildStore(e->b, LLVMBuildSelect(e->b, in, g, f, ""), first);
   } else {
-    LLVMValueRef is = LLVMBuildICmp(e->b, LLVMIntEQ, g, at_ix_value(e, *want), "");
+    LLVMValueRef is =
+        LLVMBuildICmp(e->b, LLVMIntEQ, g, at_ix_value(e, *want), "");
     LLVMValueRef z = LLVMBuildLoad2(e->b, i64, last, "");
     LLVMBuildStore(e->b, LLVMBuildSelect(e->b, is, old, f, ""), first);
     LLVMBuildStore(e->b, LLVMBuildSelect(e->b, is, now, z, ""), last);
@@ -268,15 +283,17 @@ static void find_group(at_em *e, const at_node *n, at_ix row, const at_ix *place
 }
 
 typedef struct at_ragged {
-  int64_t dim;         // the lhs dimension that is cut into groups
+  int64_t dim;  // the lhs dimension that is cut into groups
   bool contracting;
   at_dims lb, rb, lc, rc, group;
   at_ix x[AT_CG_MAX_RANK], y[AT_CG_MAX_RANK], row, which;
 } at_ragged;
 
 // Digits of the operands from those of the result.
-static void ragged_digits(at_em *e, const at_node *n, const at_pos *p, at_ragged *g) {
-  const at_type *a = at_value_type(n->operands[0]), *b = at_value_type(n->operands[1]);
+static void ragged_digits(at_em *e, const at_node *n, const at_pos *p,
+                          at_ragged *g) {
+  const at_type *a = at_value_type(n->operands[0]),
+                *b = at_value_type(n->operands[1]);
   const at_type *s = at_value_type(n->operands[2]);
   at_ix out[AT_CG_MAX_RANK];
   uint32_t o = 0;
@@ -285,7 +302,8 @@ static void ragged_digits(at_em *e, const at_node *n, const at_pos *p, at_ragged
   g->row = at_ix_const(0);
   for (uint32_t i = 0; i < g->lb.rank; i++) {
     if (s->rank > 1)
-      g->row = at_ix_add(e, at_ix_mulc(e, g->row, a->dims[g->lb.ptr[i]]), out[o]);
+      g->row =
+          at_ix_add(e, at_ix_mulc(e, g->row, a->dims[g->lb.ptr[i]]), out[o]);
     g->x[g->lb.ptr[i]] = g->y[g->rb.ptr[i]] = out[o++];
   }
   for (uint32_t d = 0; d < a->rank; d++)
@@ -297,7 +315,8 @@ static void ragged_digits(at_em *e, const at_node *n, const at_pos *p, at_ragged
 
 // Scalars only (the plan gives this op no lanes).
 static at_val ragged(at_em *e, const at_node *n, const at_pos *p) {
-  const at_type *a = at_value_type(n->operands[0]), *b = at_value_type(n->operands[1]);
+  const at_type *a = at_value_type(n->operands[0]),
+                *b = at_value_type(n->operands[1]);
   at_dtype t = n->types[0].dtype;
   at_loop loops[AT_CG_MAX_RANK];
   at_ragged *g = at_new(e->arena, at_ragged, 1);
@@ -328,8 +347,8 @@ static at_val ragged(at_em *e, const at_node *n, const at_pos *p) {
   for (uint32_t i = 0; i < g->lc.rank; i++) {
     int64_t size = a->dims[g->lc.ptr[i]];
     if (g->lc.ptr[i] == g->dim)
-      at_loop_begin(e, &loops[i], first, at_em_min(e, last, at_em_i64(e, size)), 1, 0,
-                    AT_MAX(0, size - 1));
+      at_loop_begin(e, &loops[i], first, at_em_min(e, last, at_em_i64(e, size)),
+                    1, 0, AT_MAX(0, size - 1));
     else
       at_loop_range(e, &loops[i], 0, size, 1);
     g->x[g->lc.ptr[i]] = g->y[g->rc.ptr[i]] = loops[i].i;
@@ -344,7 +363,8 @@ static at_val ragged(at_em *e, const at_node *n, const at_pos *p) {
 }
 
 static at_val convolution(at_em *e, const at_node *n, const at_pos *p) {
-  const at_type *a = at_value_type(n->operands[0]), *b = at_value_type(n->operands[1]);
+  const at_type *a = at_value_type(n->operands[0]),
+                *b = at_value_type(n->operands[1]);
   const at_type *t = &n->types[0];
   at_dims is = at_node_ints(n, AT_ATTR_INPUT_SPATIAL_DIMENSIONS);
   at_dims ks = at_node_ints(n, AT_ATTR_KERNEL_SPATIAL_DIMENSIONS);
@@ -365,18 +385,22 @@ static at_val convolution(at_em *e, const at_node *n, const at_pos *p) {
     return sum_get(e, &s, t->dtype);
   LLVMValueRef valid = NULL;
   for (uint32_t i = 0; i < is.rank; i++) {
-    int64_t size = b->dims[ks.ptr[i]], dilate = attr_at(n, AT_ATTR_LHS_DILATION, i, 1);
+    int64_t size = b->dims[ks.ptr[i]],
+            dilate = attr_at(n, AT_ATTR_LHS_DILATION, i, 1);
     at_loop_range(e, &loops[i], 0, size, 1);
     at_ix k = loops[i].i;
     y[ks.ptr[i]] = attr_at(n, AT_ATTR_WINDOW_REVERSAL, i, 0)
                        ? at_ix_addc(at_ix_mulc(e, k, -1), size - 1)
                        : k;
-    at_ix at = at_ix_mulc(e, out[os.ptr[i]], attr_at(n, AT_ATTR_WINDOW_STRIDES, i, 1));
-    at = at_ix_add(e, at, at_ix_mulc(e, k, attr_at(n, AT_ATTR_RHS_DILATION, i, 1)));
+    at_ix at =
+        at_ix_mulc(e, out[os.ptr[i]], attr_at(n, AT_ATTR_WINDOW_STRIDES, i, 1));
+    at = at_ix_add(e, at,
+                   at_ix_mulc(e, k, attr_at(n, AT_ATTR_RHS_DILATION, i, 1)));
     at = at_ix_addc(at, -attr_at(n, AT_ATTR_PADDING, 2 * i, 0));
     at_under u = under(e, at, a->dims[is.ptr[i]], dilate);
     x[is.ptr[i]] = u.ix;
-    if (u.valid) valid = valid ? LLVMBuildAnd(e->b, valid, u.valid, "") : u.valid;
+    if (u.valid)
+      valid = valid ? LLVMBuildAnd(e->b, valid, u.valid, "") : u.valid;
   }
   int64_t per = b->dims[ki], out_per = AT_MAX(1, t->dims[of] / groups);
   at_loop_range(e, &feature, 0, per, 1);

@@ -101,8 +101,9 @@ static at_val iota(at_em *e, const at_node *n, const at_pos *p) {
   return at_em_zero(e, n->types[0].dtype);
 }
 
-// ---- choices by index ----------------------------------------------------------------
-// A slot that branches write and what follows reads.
+// ---- choices by index
+// ---------------------------------------------------------------- A slot that
+// branches write and what follows reads.
 typedef struct at_slot {
   LLVMTypeRef type;
   LLVMValueRef re, im;
@@ -130,8 +131,8 @@ static at_val choose(at_em *e, LLVMValueRef c, at_val a, at_val b) {
                   a.im ? LLVMBuildSelect(e->b, c, a.im, b.im, "") : NULL};
 }
 
-// Scalar i1: every lane of digit i lies in [lo, hi). NULL: always; *unknown: lanes
-// have no order.
+// Scalar i1: every lane of digit i lies in [lo, hi). NULL: always; *unknown:
+// lanes have no order.
 static LLVMValueRef all_within(at_em *e, at_ix i, int64_t lo, int64_t hi,
                                bool *unknown) {
   if (i.lo >= lo && i.hi < hi) return NULL;
@@ -149,19 +150,21 @@ static LLVMValueRef all_within(at_em *e, at_ix i, int64_t lo, int64_t hi,
   LLVMValueRef r = NULL;
   LLVMTypeRef t = at_em_int(e, 64);
   if (i.lo < lo)
-    r = LLVMBuildICmp(e->b, LLVMIntSGE, at_ix_value(e, first), at_em_ci(e, t, lo), "");
+    r = LLVMBuildICmp(e->b, LLVMIntSGE, at_ix_value(e, first),
+                      at_em_ci(e, t, lo), "");
   if (i.hi >= hi)
-    r = both(e, r, LLVMBuildICmp(e->b, LLVMIntSLT, at_ix_value(e, last),
-                                 at_em_ci(e, t, hi), ""));
+    r = both(e, r,
+             LLVMBuildICmp(e->b, LLVMIntSLT, at_ix_value(e, last),
+                           at_em_ci(e, t, hi), ""));
   e->lanes = lanes;
   return r;
 }
 
-// Where each digit lies in [0, inside[i]) (and divides): value `in` at those digits;
-// elsewhere `out` at out_pos. `hole` is extra, per lane (NULL: none).
-static at_val guarded(at_em *e, at_value in, at_digits *d, const int64_t *inside,
-                      LLVMValueRef hole, at_value out, const at_pos *out_pos,
-                      const at_pos *p) {
+// Where each digit lies in [0, inside[i]) (and divides): value `in` at those
+// digits; elsewhere `out` at out_pos. `hole` is extra, per lane (NULL: none).
+static at_val guarded(at_em *e, at_value in, at_digits *d,
+                      const int64_t *inside, LLVMValueRef hole, at_value out,
+                      const at_pos *out_pos, const at_pos *p) {
   at_dtype t = at_value_type(in)->dtype;
   LLVMValueRef every = NULL, lane = NULL;
   bool unknown = hole != NULL;
@@ -215,7 +218,8 @@ static at_val pad(at_em *e, const at_node *n, const at_pos *p) {
     at_ix x = at_ix_addc(d->ix[i], -low.ptr[f] * g.g[i].inner);
     inside[i] = t->dims[f] * g.g[i].inner;
     if (step > 1 && t->dims[f] > 1) {
-      // Only every step-th place holds an element; below zero is outside anyway.
+      // Only every step-th place holds an element; below zero is outside
+      // anyway.
       LLVMValueRef ok = at_ix_within(e, x, 0, (t->dims[f] - 1) * step + 1);
       x = at_ix_clamp(e, x, 0, (t->dims[f] - 1) * step);
       at_ix rem = at_ix_modc(e, x, step);
@@ -282,8 +286,9 @@ static at_val concat(at_em *e, const at_node *n, const at_pos *p) {
   return slot_get(e, &s);
 }
 
-// ---- indices that are data ---------------------------------------------------------------
-// Scalar operand v as an index clamped to [0, max]; the same for all lanes.
+// ---- indices that are data
+// --------------------------------------------------------------- Scalar
+// operand v as an index clamped to [0, max]; the same for all lanes.
 static at_ix scalar_index(at_em *e, at_value v, int64_t max) {
   uint32_t lanes = e->lanes;
   e->lanes = 1;
@@ -310,7 +315,8 @@ static at_val dynamic_slice(at_em *e, const at_node *n, const at_pos *p) {
   return at_em_elem(e, n->operands[0], pos_of(e, p, d));
 }
 
-static at_val dynamic_update_slice(at_em *e, const at_node *n, const at_pos *p) {
+static at_val dynamic_update_slice(at_em *e, const at_node *n,
+                                   const at_pos *p) {
   const at_type *t = at_value_type(n->operands[0]);
   const at_type *u = at_value_type(n->operands[1]);
   if (p->lanes) return at_em_by_lane(e, (at_value){(at_node *)n, 0}, p);
@@ -350,7 +356,8 @@ static at_val gather(at_em *e, const at_node *n, const at_pos *p) {
   at_groups g;
   at_groups_of(n, &g);  // one per result dimension
   at_digits *d = grouped(e, p, &g), *s = digits(e), *o = digits(e);
-  // Result dimensions outside offset_dims are the indices' dimensions, in order.
+  // Result dimensions outside offset_dims are the indices' dimensions, in
+  // order.
   uint32_t b = 0;
   s->n = it->rank;
   for (uint32_t i = 0; i < it->rank; i++) {
@@ -379,10 +386,12 @@ static at_val gather(at_em *e, const at_node *n, const at_pos *p) {
       if (at_pos_uniform(sp)) {
         uint32_t lanes = e->lanes;
         e->lanes = 1;
-        start = at_ix_from(e, it->dtype, at_em_elem(e, n->operands[1], sp), 0, max);
+        start =
+            at_ix_from(e, it->dtype, at_em_elem(e, n->operands[1], sp), 0, max);
         e->lanes = lanes;
       } else {
-        start = at_ix_from(e, it->dtype, at_em_elem(e, n->operands[1], sp), 0, max);
+        start =
+            at_ix_from(e, it->dtype, at_em_elem(e, n->operands[1], sp), 0, max);
       }
       o->ix[k] = at_ix_add(e, o->ix[k], start);
     }
@@ -390,13 +399,15 @@ static at_val gather(at_em *e, const at_node *n, const at_pos *p) {
   return at_em_elem(e, n->operands[0], pos_of(e, p, o));
 }
 
-// ---- bits ----------------------------------------------------------------------------------
+// ---- bits
+// ----------------------------------------------------------------------------------
 static LLVMValueRef to_bits(at_em *e, at_dtype t, LLVMValueRef reg) {
   if (t == AT_PRED) return reg;
   LLVMValueRef v = at_em_bits(e, at_em_encode(e, t, reg));
   uint32_t bits = at_dtype_of(t)->bits;
-  return bits < 8 ? LLVMBuildTrunc(e->b, v, at_em_widen(e, at_em_int(e, bits)), "")
-                  : v;
+  return bits < 8
+             ? LLVMBuildTrunc(e->b, v, at_em_widen(e, at_em_int(e, bits)), "")
+             : v;
 }
 static LLVMValueRef from_bits(at_em *e, at_dtype t, LLVMValueRef v) {
   if (t == AT_PRED) return v;
@@ -413,12 +424,14 @@ static at_val bitcast(at_em *e, const at_node *n, const at_pos *p) {
   uint32_t x = at_dtype_of(a)->bits, y = at_dtype_of(b)->bits;
   if (a == b) return at_em_elem(e, n->operands[0], p);
   if (at_is_complex(a) || at_is_complex(b)) {
-    at_em_fail(e, AT_FAIL(AT_UNIMPLEMENTED, "bitcast_convert of complex numbers"));
+    at_em_fail(e,
+               AT_FAIL(AT_UNIMPLEMENTED, "bitcast_convert of complex numbers"));
     return at_em_zero(e, b);
   }
   if (x == y)
     return (at_val){
-        from_bits(e, b, to_bits(e, a, at_em_elem(e, n->operands[0], p).re)), NULL};
+        from_bits(e, b, to_bits(e, a, at_em_elem(e, n->operands[0], p).re)),
+        NULL};
   at_digits *d = digits(e);
   int64_t ratio = x > y ? x / y : y / x, all = at_type_elements(&n->types[0]);
   if (x > y) {  // a minor dimension of parts
@@ -428,8 +441,12 @@ static at_val bitcast(at_em *e, const at_node *n, const at_pos *p) {
     at_pos_regroup(e, p, 2, d->extent, d->ix);
     at_ix part = d->ix[1];
     d->n = 1;
-    LLVMValueRef v = to_bits(e, a, at_em_elem(e, n->operands[0], pos_of(e, p, d)).re);
-    at_dtype wide = x == 64 ? AT_U64 : x == 32 ? AT_U32 : x == 16 ? AT_U16 : AT_U8;
+    LLVMValueRef v =
+        to_bits(e, a, at_em_elem(e, n->operands[0], pos_of(e, p, d)).re);
+    at_dtype wide = x == 64   ? AT_U64
+                    : x == 32 ? AT_U32
+                    : x == 16 ? AT_U16
+                              : AT_U8;
     LLVMValueRef k = at_ix_to(e, wide, at_ix_mulc(e, part, y)).re;
     v = LLVMBuildLShr(e->b, v, k, "");
     v = LLVMBuildTrunc(e->b, v, at_em_widen(e, at_em_int(e, y)), "");
@@ -443,7 +460,8 @@ static at_val bitcast(at_em *e, const at_node *n, const at_pos *p) {
   for (int64_t k = 0; k < ratio; k++) {
     d->ix[0] = at_pos_linear(e, p);
     d->ix[1] = at_ix_const(k);
-    LLVMValueRef v = to_bits(e, a, at_em_elem(e, n->operands[0], pos_of(e, p, d)).re);
+    LLVMValueRef v =
+        to_bits(e, a, at_em_elem(e, n->operands[0], pos_of(e, p, d)).re);
     v = LLVMBuildZExt(e->b, v, wide, "");
     v = LLVMBuildShl(e->b, v, at_em_ci(e, wide, k * x), "");
     sum = LLVMBuildOr(e->b, sum, v, "");
@@ -453,16 +471,27 @@ static at_val bitcast(at_em *e, const at_node *n, const at_pos *p) {
 
 at_val at_em_elem_move(at_em *e, const at_node *n, const at_pos *p) {
   switch (n->op) {
-    case AT_OP_BROADCAST_IN_DIM: return broadcast(e, n, p);
-    case AT_OP_TRANSPOSE: return transpose(e, n, p);
-    case AT_OP_SLICE: return slice(e, n, p);
-    case AT_OP_REVERSE: return reverse(e, n, p);
-    case AT_OP_IOTA: return iota(e, n, p);
-    case AT_OP_PAD: return pad(e, n, p);
-    case AT_OP_CONCATENATE: return concat(e, n, p);
-    case AT_OP_DYNAMIC_SLICE: return dynamic_slice(e, n, p);
-    case AT_OP_DYNAMIC_UPDATE_SLICE: return dynamic_update_slice(e, n, p);
-    case AT_OP_GATHER: return gather(e, n, p);
-    default: return bitcast(e, n, p);
+    case AT_OP_BROADCAST_IN_DIM:
+      return broadcast(e, n, p);
+    case AT_OP_TRANSPOSE:
+      return transpose(e, n, p);
+    case AT_OP_SLICE:
+      return slice(e, n, p);
+    case AT_OP_REVERSE:
+      return reverse(e, n, p);
+    case AT_OP_IOTA:
+      return iota(e, n, p);
+    case AT_OP_PAD:
+      return pad(e, n, p);
+    case AT_OP_CONCATENATE:
+      return concat(e, n, p);
+    case AT_OP_DYNAMIC_SLICE:
+      return dynamic_slice(e, n, p);
+    case AT_OP_DYNAMIC_UPDATE_SLICE:
+      return dynamic_update_slice(e, n, p);
+    case AT_OP_GATHER:
+      return gather(e, n, p);
+    default:
+      return bitcast(e, n, p);
   }
 }

@@ -3,7 +3,12 @@
 static const uint64_t k_targets[] = {~0ull, AT_CPU_AVX2};
 
 typedef enum at_kinds {
-  F = 1, I = 2, U = 4, B = 8, C = 16, N = 32 /* narrow floats too */
+  F = 1,
+  I = 2,
+  U = 4,
+  B = 8,
+  C = 16,
+  N = 32 /* narrow floats too */
 } at_kinds;
 
 static const struct {
@@ -92,7 +97,8 @@ static void test_compare_select_clamp(void **state) {
       int64_t n = 50;
       at_type type = ck_type(&c, (at_dtype)t, 1, &n), two[] = {type, type};
       at_type three[] = {type, type, type}, s = at_type_scalar((at_dtype)t);
-      at_type mixed[] = {s, type, s}, pick[] = {ck_type(&c, AT_PRED, 1, &n), type, type};
+      at_type mixed[] = {s, type, s},
+              pick[] = {ck_type(&c, AT_PRED, 1, &n), type, type};
       at_type pick1[] = {at_type_scalar(AT_PRED), type, type};
       for (int64_t d = AT_EQ; d <= AT_LT; d++) {
         at_attr a[] = {{.id = AT_ATTR_COMPARISON_DIRECTION, .i = d},
@@ -134,7 +140,8 @@ static void test_sizes(void **state) {
     ck c;
     ck_begin(&c, k_targets[f]);
     static const int64_t sizes[] = {0, 1, 2, 3, 15, 16, 17, 64, 1000, 100003};
-    static const at_dtype types[] = {AT_F32, AT_BF16, AT_U8, AT_F64, AT_C64, AT_PRED};
+    static const at_dtype types[] = {AT_F32, AT_BF16, AT_U8,
+                                     AT_F64, AT_C64,  AT_PRED};
     for (size_t i = 0; i < AT_LEN(sizes); i++) {
       for (size_t k = 0; k < AT_LEN(types); k++) {
         at_type t = ck_type(&c, types[k], 1, &sizes[i]), two[] = {t, t};
@@ -148,6 +155,7 @@ static void test_sizes(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_sizes), cmocka_unit_test(test_every_op),
-      cmocka_unit_test(test_compare_select_clamp), cmocka_unit_test(test_convert)};
+      cmocka_unit_test(test_compare_select_clamp),
+      cmocka_unit_test(test_convert)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

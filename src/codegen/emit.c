@@ -6,7 +6,8 @@
 void at_em_fail(at_em *e, at_status st) { e->st = at_status_join(e->st, st); }
 bool at_em_ok(const at_em *e) { return e->st.err == NULL; }
 
-// ---- memo --------------------------------------------------------------------
+// ---- memo
+// --------------------------------------------------------------------
 static uint32_t bucket_of(const void *a, uint64_t b, const void *c) {
   uint64_t h = (uint64_t)(uintptr_t)a * 0x9e3779b97f4a7c15ull;
   h = (h ^ b) * 0xbf58476d1ce4e5b9ull;
@@ -23,7 +24,8 @@ at_val *at_em_memo_find(at_em *e, const void *a, uint64_t b, const void *c) {
   return NULL;
 }
 
-void at_em_memo_put(at_em *e, const void *a, uint64_t b, const void *c, at_val v) {
+void at_em_memo_put(at_em *e, const void *a, uint64_t b, const void *c,
+                    at_val v) {
   uint32_t h = bucket_of(a, b, c);
   at_memo_entry m = {.a = a, .b = b, .c = c, .v = v, .next = e->buckets[h]};
   if (!at_vec_push(e->arena, &e->memo, m)) {
@@ -42,7 +44,8 @@ void at_em_scope_pop(at_em *e, uint32_t scope) {
   }
 }
 
-// ---- types ---------------------------------------------------------------------
+// ---- types
+// ---------------------------------------------------------------------
 LLVMTypeRef at_em_int(at_em *e, uint32_t bits) {
   return LLVMIntTypeInContext(e->ctx, bits);
 }
@@ -68,10 +71,14 @@ LLVMTypeRef at_em_storage_type(at_em *e, at_dtype t) {
 uint32_t at_em_bits_of(LLVMTypeRef t) {
   if (LLVMGetTypeKind(t) == LLVMVectorTypeKind) t = LLVMGetElementType(t);
   switch (LLVMGetTypeKind(t)) {
-    case LLVMIntegerTypeKind: return LLVMGetIntTypeWidth(t);
-    case LLVMHalfTypeKind: return 16;
-    case LLVMFloatTypeKind: return 32;
-    default: return 64;
+    case LLVMIntegerTypeKind:
+      return LLVMGetIntTypeWidth(t);
+    case LLVMHalfTypeKind:
+      return 16;
+    case LLVMFloatTypeKind:
+      return 32;
+    default:
+      return 64;
   }
 }
 
@@ -85,7 +92,8 @@ LLVMValueRef at_em_bits(at_em *e, LLVMValueRef v) {
   return LLVMBuildBitCast(e->b, v, at_em_bits_type(e, LLVMTypeOf(v)), "");
 }
 
-// ---- constants -------------------------------------------------------------------
+// ---- constants
+// -------------------------------------------------------------------
 static LLVMValueRef const_splat(LLVMTypeRef t, LLVMValueRef scalar) {
   LLVMValueRef lane[2 * AT_EM_MAX_LANES];
   uint32_t n = LLVMGetVectorSize(t);
@@ -96,8 +104,8 @@ static LLVMValueRef const_splat(LLVMTypeRef t, LLVMValueRef scalar) {
 LLVMValueRef at_em_ci(at_em *e, LLVMTypeRef t, int64_t v) {
   if (LLVMGetTypeKind(t) != LLVMVectorTypeKind)
     return LLVMConstInt(t, (unsigned long long)v, true);
-  return const_splat(t, LLVMConstInt(LLVMGetElementType(t),
-                                     (unsigned long long)v, true));
+  return const_splat(
+      t, LLVMConstInt(LLVMGetElementType(t), (unsigned long long)v, true));
 }
 LLVMValueRef at_em_cf(at_em *e, LLVMTypeRef t, double v) {
   if (LLVMGetTypeKind(t) != LLVMVectorTypeKind) return LLVMConstReal(t, v);
@@ -114,9 +122,9 @@ LLVMValueRef at_em_splat(at_em *e, LLVMValueRef s) {
   LLVMTypeRef i32 = at_em_int(e, 32);
   LLVMValueRef one = LLVMBuildInsertElement(e->b, LLVMGetPoison(t), s,
                                             LLVMConstInt(i32, 0, false), "");
-  return LLVMBuildShuffleVector(
-      e->b, one, LLVMGetPoison(t),
-      LLVMConstNull(LLVMVectorType(i32, e->lanes)), "");
+  return LLVMBuildShuffleVector(e->b, one, LLVMGetPoison(t),
+                                LLVMConstNull(LLVMVectorType(i32, e->lanes)),
+                                "");
 }
 at_val at_em_splat_val(at_em *e, at_val s) {
   return (at_val){at_em_splat(e, s.re), at_em_splat(e, s.im)};
@@ -173,8 +181,7 @@ LLVMValueRef at_em_literal_global(at_em *e, const at_literal *l) {
   }
   for (size_t i = 0; i < bytes; i += l->splat ? one : bytes)
     memcpy(data + i, l->data, l->splat ? one : bytes);
-  LLVMValueRef init =
-      LLVMConstStringInContext2(e->ctx, data, bytes, true);
+  LLVMValueRef init = LLVMConstStringInContext2(e->ctx, data, bytes, true);
   char name[64];
   snprintf(name, sizeof name, "%s.c%u", e->prefix, e->next_global++);
   LLVMValueRef g = LLVMAddGlobal(e->module, LLVMArrayType2(i8, bytes), name);
@@ -185,7 +192,8 @@ LLVMValueRef at_em_literal_global(at_em *e, const at_literal *l) {
   return *known = g;
 }
 
-// ---- control -----------------------------------------------------------------------
+// ---- control
+// -----------------------------------------------------------------------
 LLVMBasicBlockRef at_em_block(at_em *e, const char *name) {
   return LLVMAppendBasicBlockInContext(e->ctx, e->fn, name);
 }
@@ -197,10 +205,10 @@ LLVMValueRef at_em_alloca(at_em *e, LLVMTypeRef t, int64_t count) {
     LLVMPositionBuilderBefore(e->b, first);
   else
     LLVMPositionBuilderAtEnd(e->b, e->entry);
-  LLVMValueRef p = count == 1
-                       ? LLVMBuildAlloca(e->b, t, "")
-                       : LLVMBuildAlloca(
-                             e->b, LLVMArrayType2(t, (uint64_t)count), "");
+  LLVMValueRef p =
+      count == 1
+          ? LLVMBuildAlloca(e->b, t, "")
+          : LLVMBuildAlloca(e->b, LLVMArrayType2(t, (uint64_t)count), "");
   if (count != 1) LLVMSetAlignment(p, 64);
   LLVMPositionBuilderAtEnd(e->b, here);
   return p;
@@ -249,8 +257,7 @@ void at_loop_range(at_em *e, at_loop *l, int64_t lo, int64_t hi, int64_t step) {
 void at_loop_end(at_em *e, at_loop *l) {
   at_em_scope_pop(e, l->scope);
   if (l->single) return;
-  LLVMValueRef next =
-      LLVMBuildNSWAdd(e->b, l->phi, at_em_i64(e, l->step), "");
+  LLVMValueRef next = LLVMBuildNSWAdd(e->b, l->phi, at_em_i64(e, l->step), "");
   LLVMBasicBlockRef latch = LLVMGetInsertBlock(e->b);
   LLVMAddIncoming(l->phi, &next, &latch, 1);
   LLVMBuildCondBr(e->b, LLVMBuildICmp(e->b, LLVMIntSLT, next, l->hi, ""),

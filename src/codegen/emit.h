@@ -1,7 +1,7 @@
-// The emitter: one LLVM function under construction, and what code is written in:
-// register values, index expressions, loops, loads and stores, elements of hlo
-// values. Emission never returns errors: the first failure is kept in `st`, and
-// poison values flow on until the caller looks.
+// The emitter: one LLVM function under construction, and what code is written
+// in: register values, index expressions, loops, loads and stores, elements of
+// hlo values. Emission never returns errors: the first failure is kept in `st`,
+// and poison values flow on until the caller looks.
 #ifndef ATOLL_CODEGEN_EMIT_H_
 #define ATOLL_CODEGEN_EMIT_H_
 
@@ -10,9 +10,9 @@
 
 enum { AT_EM_BUCKETS = 4096, AT_EM_MAX_LANES = 64 };
 
-// An element, or `lanes` of them, in registers. bool: i1; integers: their storage
-// width, kept in range; bf16, f16 and smaller floats: f32 that holds a rounded
-// value; complex: two parts.
+// An element, or `lanes` of them, in registers. bool: i1; integers: their
+// storage width, kept in range; bf16, f16 and smaller floats: f32 that holds a
+// rounded value; complex: two parts.
 typedef struct at_val {
   LLVMValueRef re, im;
 } at_val;
@@ -26,9 +26,9 @@ typedef struct at_ix {
   int64_t lo, hi;  // bounds, inclusive, over all lanes and iterations
 } at_ix;
 
-// Where an element is: row-major digits, major to minor. The product of extents is
-// the element count; the digits need not match the dimensions of the value, so a
-// reshape changes nothing. Interned: equal positions are one pointer.
+// Where an element is: row-major digits, major to minor. The product of extents
+// is the element count; the digits need not match the dimensions of the value,
+// so a reshape changes nothing. Interned: equal positions are one pointer.
 typedef struct at_pos {
   uint32_t n;
   bool lanes;  // differs by lane though no digit says so (bodies of reductions)
@@ -38,9 +38,9 @@ typedef struct at_pos {
 
 // Where a value lives.
 typedef struct at_home {
-  LLVMValueRef ptr;  // dense storage; NULL: `val`
-  bool invariant;    // nothing writes it while the kernel runs
-  at_val val;        // a scalar in registers
+  LLVMValueRef ptr;       // dense storage; NULL: `val`
+  bool invariant;         // nothing writes it while the kernel runs
+  at_val val;             // a scalar in registers
   const at_value *alias;  // another value's home: the same elements
 } at_home;
 
@@ -59,8 +59,8 @@ typedef struct at_em {
   LLVMValueRef fn;
   LLVMBasicBlockRef entry;  // allocas go here
   uint64_t cpu;
-  uint32_t lanes;  // of values emitted now; 1: scalars
-  bool wide_index; // index lanes are i64, else i32
+  uint32_t lanes;      // of values emitted now; 1: scalars
+  bool wide_index;     // index lanes are i64, else i32
   const char *prefix;  // of globals' names; unique in the module
   uint32_t next_global;
   at_status st;
@@ -74,38 +74,46 @@ typedef struct at_em {
 void at_em_fail(at_em *e, at_status st);  // keeps the first
 bool at_em_ok(const at_em *e);
 
-// ---- memo: values that dominate the insertion point ------------------------------
+// ---- memo: values that dominate the insertion point
+// ------------------------------
 at_val *at_em_memo_find(at_em *e, const void *a, uint64_t b, const void *c);
-void at_em_memo_put(at_em *e, const void *a, uint64_t b, const void *c, at_val v);
+void at_em_memo_put(at_em *e, const void *a, uint64_t b, const void *c,
+                    at_val v);
 // What is remembered between push and pop is forgotten at pop.
 uint32_t at_em_scope_push(at_em *e);
 void at_em_scope_pop(at_em *e, uint32_t scope);
 
-// ---- types and constants ----------------------------------------------------------
-LLVMTypeRef at_em_int(at_em *e, uint32_t bits);           // scalar
-LLVMTypeRef at_em_widen(at_em *e, LLVMTypeRef t);         // lanes x t, or t
-LLVMTypeRef at_em_reg_type(at_em *e, at_dtype t);         // scalar; one part
-LLVMTypeRef at_em_storage_type(at_em *e, at_dtype t);     // scalar; one part
-LLVMValueRef at_em_splat(at_em *e, LLVMValueRef scalar);  // to lanes
+// ---- types and constants
+// ----------------------------------------------------------
+LLVMTypeRef at_em_int(at_em *e, uint32_t bits);             // scalar
+LLVMTypeRef at_em_widen(at_em *e, LLVMTypeRef t);           // lanes x t, or t
+LLVMTypeRef at_em_reg_type(at_em *e, at_dtype t);           // scalar; one part
+LLVMTypeRef at_em_storage_type(at_em *e, at_dtype t);       // scalar; one part
+LLVMValueRef at_em_splat(at_em *e, LLVMValueRef scalar);    // to lanes
 LLVMValueRef at_em_ci(at_em *e, LLVMTypeRef t, int64_t v);  // t may be a vector
 LLVMValueRef at_em_cf(at_em *e, LLVMTypeRef t, double v);
 LLVMValueRef at_em_i64(at_em *e, int64_t v);
 at_val at_em_zero(at_em *e, at_dtype t);
 at_val at_em_literal(at_em *e, const at_literal *l, int64_t i);  // splat
 at_val at_em_splat_val(at_em *e, at_val scalar);
-LLVMTypeRef at_em_bits_type(at_em *e, LLVMTypeRef t);  // float -> int, same shape
-LLVMValueRef at_em_bits(at_em *e, LLVMValueRef v);     // bitcast to ints
-uint32_t at_em_bits_of(LLVMTypeRef t);                 // scalar width
+LLVMTypeRef at_em_bits_type(at_em *e,
+                            LLVMTypeRef t);         // float -> int, same shape
+LLVMValueRef at_em_bits(at_em *e, LLVMValueRef v);  // bitcast to ints
+uint32_t at_em_bits_of(LLVMTypeRef t);              // scalar width
 
-// ---- conversion ---------------------------------------------------------------------
+// ---- conversion
+// ---------------------------------------------------------------------
 at_val at_em_convert(at_em *e, at_dtype from, at_dtype to, at_val v);
 // Brings a freshly computed register back into the type's set of values.
 at_val at_em_normalize(at_em *e, at_dtype t, at_val v);
 LLVMValueRef at_em_round(at_em *e, at_dtype t, LLVMValueRef f32);
-LLVMValueRef at_em_encode(at_em *e, at_dtype t, LLVMValueRef reg);      // to storage
-LLVMValueRef at_em_decode(at_em *e, at_dtype t, LLVMValueRef storage);  // from it
+LLVMValueRef at_em_encode(at_em *e, at_dtype t,
+                          LLVMValueRef reg);  // to storage
+LLVMValueRef at_em_decode(at_em *e, at_dtype t,
+                          LLVMValueRef storage);  // from it
 
-// ---- index arithmetic ----------------------------------------------------------------
+// ---- index arithmetic
+// ----------------------------------------------------------------
 at_ix at_ix_const(int64_t c);
 at_ix at_ix_of(LLVMValueRef base, int64_t lo, int64_t hi, int64_t mult);
 at_ix at_ix_lanes(at_em *e, at_ix base);  // base + lane
@@ -118,29 +126,32 @@ at_ix at_ix_clamp(at_em *e, at_ix a, int64_t lo, int64_t hi);
 // lo <= a < hi, as i1 or lanes of i1; NULL: always true.
 LLVMValueRef at_ix_within(at_em *e, at_ix a, int64_t lo, int64_t hi);
 bool at_ix_uniform(const at_ix *a);
-LLVMValueRef at_ix_value(at_em *e, at_ix a);  // uniform: i64
-LLVMValueRef at_ix_vector(at_em *e, at_ix a); // lanes x index lane type
+LLVMValueRef at_ix_value(at_em *e, at_ix a);   // uniform: i64
+LLVMValueRef at_ix_vector(at_em *e, at_ix a);  // lanes x index lane type
 // The value of an element as an index; lo..hi bound what it may be.
 at_ix at_ix_from(at_em *e, at_dtype t, at_val v, int64_t lo, int64_t hi);
 // As an element of type t.
 at_val at_ix_to(at_em *e, at_dtype t, at_ix a);
 at_ix at_ix_select(at_em *e, LLVMValueRef cond, at_ix a, at_ix b);
 
-const at_pos *at_pos_make(at_em *e, bool lanes, uint32_t n, const int64_t *extent,
-                          const at_ix *ix);
+const at_pos *at_pos_make(at_em *e, bool lanes, uint32_t n,
+                          const int64_t *extent, const at_ix *ix);
 // The same element under other digits (their product must agree).
 const at_pos *at_pos_regroup(at_em *e, const at_pos *p, uint32_t n,
                              const int64_t *extent, at_ix *out);
 at_ix at_pos_linear(at_em *e, const at_pos *p);
 bool at_pos_uniform(const at_pos *p);
 
-// ---- memory ---------------------------------------------------------------------------
-at_val at_em_load(at_em *e, LLVMValueRef ptr, at_dtype t, at_ix lin, bool invariant);
+// ---- memory
+// ---------------------------------------------------------------------------
+at_val at_em_load(at_em *e, LLVMValueRef ptr, at_dtype t, at_ix lin,
+                  bool invariant);
 void at_em_store(at_em *e, LLVMValueRef ptr, at_dtype t, at_ix lin, at_val v);
 LLVMValueRef at_em_alloca(at_em *e, LLVMTypeRef t, int64_t count);
 LLVMValueRef at_em_literal_global(at_em *e, const at_literal *l);
 
-// ---- control ----------------------------------------------------------------------------
+// ---- control
+// ----------------------------------------------------------------------------
 typedef struct at_loop {
   LLVMBasicBlockRef body, exit;
   LLVMValueRef phi, hi;
@@ -149,7 +160,8 @@ typedef struct at_loop {
   uint32_t scope;
   bool single;  // one trip known: no loop at all
 } at_loop;
-// for (i = lo; i < hi; i += step). The bounds are what i may be, for index maths.
+// for (i = lo; i < hi; i += step). The bounds are what i may be, for index
+// maths.
 void at_loop_begin(at_em *e, at_loop *l, LLVMValueRef lo, LLVMValueRef hi,
                    int64_t step, int64_t min, int64_t max);
 void at_loop_range(at_em *e, at_loop *l, int64_t lo, int64_t hi, int64_t step);
@@ -165,7 +177,8 @@ LLVMBasicBlockRef at_em_block(at_em *e, const char *name);
 
 LLVMValueRef at_em_min(at_em *e, LLVMValueRef a, LLVMValueRef b);  // of i64
 
-// ---- elements of hlo values ----------------------------------------------------------------
+// ---- elements of hlo values
+// ----------------------------------------------------------------
 void at_em_bind(at_em *e, at_value v, at_home h);
 const at_home *at_em_home(at_em *e, at_value v);  // NULL: has none
 at_val at_em_elem(at_em *e, at_value v, const at_pos *p);
@@ -174,13 +187,14 @@ at_val at_em_by_lane(at_em *e, at_value v, const at_pos *p);
 // One elementwise op on registers.
 at_val at_em_apply(at_em *e, const at_node *n, const at_val *args);
 at_val at_em_apply_complex(at_em *e, const at_node *n, const at_val *args);
-LLVMValueRef at_em_compare(at_em *e, at_dtype t, at_direction d, at_compare_type c,
-                           at_val a, at_val b);
+LLVMValueRef at_em_compare(at_em *e, at_dtype t, at_direction d,
+                           at_compare_type c, at_val a, at_val b);
 // Runs a region of scalars on registers; results in out.
 void at_em_body(at_em *e, const at_comp *c, const at_val *args, at_val *out);
 // Regions with loops and branches (e->lanes must be 1).
 bool at_em_has_control(const at_comp *c);
-void at_em_body_in_order(at_em *e, const at_comp *c, const at_val *args, at_val *out);
+void at_em_body_in_order(at_em *e, const at_comp *c, const at_val *args,
+                         at_val *out);
 // Bodies of at_em_elem, by theme.
 at_val at_em_elem_move(at_em *e, const at_node *n, const at_pos *p);
 at_val at_em_elem_reduce(at_em *e, at_value v, const at_pos *p);

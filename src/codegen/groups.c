@@ -6,11 +6,13 @@ bool at_is_linear(const at_node *n) {
     case AT_OP_RESHAPE:
     case AT_OP_COPY:
     case AT_OP_MAP:
-    case AT_OP_OPTIMIZATION_BARRIER: return true;
+    case AT_OP_OPTIMIZATION_BARRIER:
+      return true;
     case AT_OP_BITCAST_CONVERT:
       return at_dtype_of(n->types[0].dtype)->bits ==
              at_dtype_of(at_value_type(n->operands[0])->dtype)->bits;
-    default: return false;
+    default:
+      return false;
   }
 }
 
@@ -41,7 +43,8 @@ static bool whole(const at_node *n, uint32_t d) {
     case AT_OP_SLICE:
       return n->types[0].dims[d] == t->dims[d] &&
              at_node_ints(n, AT_ATTR_STRIDES).ptr[d] == 1;
-    case AT_OP_DYNAMIC_SLICE: return n->types[0].dims[d] == t->dims[d];
+    case AT_OP_DYNAMIC_SLICE:
+      return n->types[0].dims[d] == t->dims[d];
     case AT_OP_DYNAMIC_UPDATE_SLICE:
       return at_value_type(n->operands[1])->dims[d] == t->dims[d];
     case AT_OP_PAD:
@@ -49,7 +52,8 @@ static bool whole(const at_node *n, uint32_t d) {
              at_node_ints(n, AT_ATTR_EDGE_PADDING_HIGH).ptr[d] == 0 &&
              (at_node_ints(n, AT_ATTR_INTERIOR_PADDING).ptr[d] == 0 ||
               t->dims[d] <= 1);
-    default: return false;
+    default:
+      return false;
   }
 }
 
@@ -68,10 +72,13 @@ static bool joined(const at_node *n, uint32_t a, uint32_t b) {
     case AT_OP_SLICE:
       return whole(n, b) && at_node_ints(n, AT_ATTR_STRIDES).ptr[a] == 1;
     case AT_OP_PAD:
-      return whole(n, b) && (at_node_ints(n, AT_ATTR_INTERIOR_PADDING).ptr[a] == 0);
+      return whole(n, b) &&
+             (at_node_ints(n, AT_ATTR_INTERIOR_PADDING).ptr[a] == 0);
     case AT_OP_DYNAMIC_SLICE:
-    case AT_OP_DYNAMIC_UPDATE_SLICE: return whole(n, b);
-    case AT_OP_CONCATENATE: return b != at_node_int(n, AT_ATTR_DIMENSION, 0);
+    case AT_OP_DYNAMIC_UPDATE_SLICE:
+      return whole(n, b);
+    case AT_OP_CONCATENATE:
+      return b != at_node_int(n, AT_ATTR_DIMENSION, 0);
     case AT_OP_REVERSE: {
       at_dims r = at_node_ints(n, AT_ATTR_DIMENSIONS);
       return contains(r, a) == contains(r, b);
@@ -80,7 +87,8 @@ static bool joined(const at_node *n, uint32_t a, uint32_t b) {
       int64_t d = at_node_int(n, AT_ATTR_DIMENSION, 0);
       return a != d && b != d;
     }
-    default: return at_is_linear(n);
+    default:
+      return at_is_linear(n);
   }
 }
 
@@ -91,12 +99,16 @@ static bool idle(const at_node *n, uint32_t d) {
     case AT_OP_SLICE:
     case AT_OP_DYNAMIC_SLICE:
     case AT_OP_DYNAMIC_UPDATE_SLICE:
-    case AT_OP_PAD: return whole(n, d);
-    case AT_OP_CONCATENATE: return d != at_node_int(n, AT_ATTR_DIMENSION, 0);
+    case AT_OP_PAD:
+      return whole(n, d);
+    case AT_OP_CONCATENATE:
+      return d != at_node_int(n, AT_ATTR_DIMENSION, 0);
     case AT_OP_BROADCAST_IN_DIM:
     case AT_OP_TRANSPOSE:
-    case AT_OP_REVERSE: return true;
-    default: return false;
+    case AT_OP_REVERSE:
+      return true;
+    default:
+      return false;
   }
 }
 

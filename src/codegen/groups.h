@@ -1,5 +1,6 @@
-// Dimensions of a data movement taken together where nothing tells them apart: the
-// digits that its index map needs. Used to choose loops and to emit the map.
+// Dimensions of a data movement taken together where nothing tells them apart:
+// the digits that its index map needs. Used to choose loops and to emit the
+// map.
 #ifndef ATOLL_CODEGEN_GROUPS_H_
 #define ATOLL_CODEGEN_GROUPS_H_
 
@@ -18,8 +19,9 @@ typedef struct at_groups {
 
 // Of the result of n: any op; one group per dimension when nothing is known.
 void at_groups_of(const at_node *n, at_groups *out);
-// Whether result element i is operand element i, in row-major order (elementwise,
-// reshape, copy, ...), for operands with the result's element count.
+// Whether result element i is operand element i, in row-major order
+// (elementwise, reshape, copy, ...), for operands with the result's element
+// count.
 bool at_is_linear(const at_node *n);
 
 #endif

@@ -1,5 +1,5 @@
-// Index arithmetic: constants, lanes and bounds are known here, so that most of it
-// folds away before LLVM sees it.
+// Index arithmetic: constants, lanes and bounds are known here, so that most of
+// it folds away before LLVM sees it.
 #include "codegen/emit.h"
 
 at_ix at_ix_const(int64_t c) { return (at_ix){.c = c, .lo = c, .hi = c}; }
@@ -16,11 +16,13 @@ at_ix at_ix_lanes(at_em *e, at_ix a) {
 bool at_ix_uniform(const at_ix *a) { return !a->vec && a->lane == 0; }
 
 // Remembered binary operations on i64 scalars or index lanes.
-static LLVMValueRef op2(at_em *e, LLVMOpcode op, LLVMValueRef a, LLVMValueRef b) {
+static LLVMValueRef op2(at_em *e, LLVMOpcode op, LLVMValueRef a,
+                        LLVMValueRef b) {
   at_val *known = at_em_memo_find(e, a, (uint64_t)op << 8 | 1, b);
   if (known) return known->re;
   LLVMValueRef r = LLVMBuildBinOp(e->b, op, a, b, "");
-  if (LLVMIsAInstruction(r) && (op == LLVMAdd || op == LLVMMul)) LLVMSetNSW(r, 1);
+  if (LLVMIsAInstruction(r) && (op == LLVMAdd || op == LLVMMul))
+    LLVMSetNSW(r, 1);
   at_em_memo_put(e, a, (uint64_t)op << 8 | 1, b, (at_val){r, NULL});
   return r;
 }
@@ -28,9 +30,7 @@ static LLVMValueRef op2(at_em *e, LLVMOpcode op, LLVMValueRef a, LLVMValueRef b)
 static LLVMTypeRef lane_type(at_em *e) {
   return at_em_int(e, e->wide_index ? 64 : 32);
 }
-static LLVMTypeRef lanes_type(at_em *e) {
-  return at_em_widen(e, lane_type(e));
-}
+static LLVMTypeRef lanes_type(at_em *e) { return at_em_widen(e, lane_type(e)); }
 
 static int64_t gcd(int64_t a, int64_t b) {
   while (b) {
@@ -66,7 +66,9 @@ at_ix at_ix_add(at_em *e, at_ix a, at_ix b) {
              .mult = gcd(mult_of(&a), mult_of(&b)),
              .lo = sat_add(a.lo, b.lo),
              .hi = sat_add(a.hi, b.hi)};
-  r.base = !a.base ? b.base : !b.base ? a.base : op2(e, LLVMAdd, a.base, b.base);
+  r.base = !a.base   ? b.base
+           : !b.base ? a.base
+                     : op2(e, LLVMAdd, a.base, b.base);
   r.vec = !a.vec ? b.vec : !b.vec ? a.vec : op2(e, LLVMAdd, a.vec, b.vec);
   return r;
 }
@@ -144,7 +146,9 @@ static void divide(at_em *e, at_ix a, int64_t k, at_ix *q, at_ix *r) {
   }
   if (mult_of(&a) % k == 0 && a.c >= 0) {
     // base divides: only the constant part has digits below k.
-    at_ix base = a, low = {.c = a.c, .lane = a.lane, .lo = a.c,
+    at_ix base = a, low = {.c = a.c,
+                           .lane = a.lane,
+                           .lo = a.c,
                            .hi = a.c + a.lane * (e->lanes - 1)};
     if (a.lane >= 0 && low.hi / k == low.lo / k) {
       base.c = a.c / k * k;
@@ -206,7 +210,8 @@ static LLVMValueRef minmax(at_em *e, const char *name, LLVMValueRef a,
 
 at_ix at_ix_clamp(at_em *e, at_ix a, int64_t lo, int64_t hi) {
   if (a.lo >= lo && a.hi <= hi) return a;
-  int64_t rlo = AT_MIN(AT_MAX(a.lo, lo), hi), rhi = AT_MAX(AT_MIN(a.hi, hi), lo);
+  int64_t rlo = AT_MIN(AT_MAX(a.lo, lo), hi),
+          rhi = AT_MAX(AT_MIN(a.hi, hi), lo);
   if (at_ix_uniform(&a)) {
     if (!a.base) return at_ix_const(AT_MIN(AT_MAX(a.c, lo), hi));
     LLVMValueRef v = at_ix_value(e, a);
@@ -234,8 +239,7 @@ LLVMValueRef at_ix_within(at_em *e, at_ix a, int64_t lo, int64_t hi) {
   }
   if (a.lo < lo) r = LLVMBuildICmp(e->b, LLVMIntSGE, v, at_em_ci(e, t, lo), "");
   if (a.hi >= hi) {
-    LLVMValueRef h =
-        LLVMBuildICmp(e->b, LLVMIntSLT, v, at_em_ci(e, t, hi), "");
+    LLVMValueRef h = LLVMBuildICmp(e->b, LLVMIntSLT, v, at_em_ci(e, t, hi), "");
     r = r ? LLVMBuildAnd(e->b, r, h, "") : h;
   }
   if (at_ix_uniform(&a)) r = at_em_splat(e, r);
@@ -245,12 +249,12 @@ LLVMValueRef at_ix_within(at_em *e, at_ix a, int64_t lo, int64_t hi) {
 at_ix at_ix_select(at_em *e, LLVMValueRef cond, at_ix a, at_ix b) {
   int64_t lo = AT_MIN(a.lo, b.lo), hi = AT_MAX(a.hi, b.hi);
   if (e->lanes == 1)
-    return at_ix_of(LLVMBuildSelect(e->b, cond, at_ix_value(e, a),
-                                    at_ix_value(e, b), ""),
-                    lo, hi, 1);
-  return of_vector(LLVMBuildSelect(e->b, cond, at_ix_vector(e, a),
-                                   at_ix_vector(e, b), ""),
-                   lo, hi);
+    return at_ix_of(
+        LLVMBuildSelect(e->b, cond, at_ix_value(e, a), at_ix_value(e, b), ""),
+        lo, hi, 1);
+  return of_vector(
+      LLVMBuildSelect(e->b, cond, at_ix_vector(e, a), at_ix_vector(e, b), ""),
+      lo, hi);
 }
 
 at_ix at_ix_from(at_em *e, at_dtype t, at_val v, int64_t lo, int64_t hi) {
@@ -274,11 +278,13 @@ at_ix at_ix_from(at_em *e, at_dtype t, at_val v, int64_t lo, int64_t hi) {
     if (bits == 32) {
       s = minmax(e, "llvm.umin", s, at_em_ci(e, lt, INT32_MAX));
     } else {
-      s = sign ? LLVMBuildSExt(e->b, s, lt, "") : LLVMBuildZExt(e->b, s, lt, "");
+      s = sign ? LLVMBuildSExt(e->b, s, lt, "")
+               : LLVMBuildZExt(e->b, s, lt, "");
     }
   } else if (bits > lane_bits) {
     LLVMTypeRef wide = LLVMTypeOf(s);
-    if (sign) s = minmax(e, "llvm.smax", s, at_em_ci(e, wide, AT_MAX(lo, INT32_MIN)));
+    if (sign)
+      s = minmax(e, "llvm.smax", s, at_em_ci(e, wide, AT_MAX(lo, INT32_MIN)));
     s = minmax(e, sign ? "llvm.smin" : "llvm.umin", s,
                at_em_ci(e, wide, AT_MIN(hi, INT32_MAX)));
     s = LLVMBuildTrunc(e->b, s, lt, "");
@@ -303,9 +309,10 @@ at_val at_ix_to(at_em *e, at_dtype t, at_ix a) {
   return at_em_convert(e, e->wide_index ? AT_S64 : AT_S32, t, v);
 }
 
-// ---- positions ---------------------------------------------------------------------
-const at_pos *at_pos_make(at_em *e, bool lanes, uint32_t n, const int64_t *extent,
-                          const at_ix *ix) {
+// ---- positions
+// ---------------------------------------------------------------------
+const at_pos *at_pos_make(at_em *e, bool lanes, uint32_t n,
+                          const int64_t *extent, const at_ix *ix) {
   at_pos tmp = {.lanes = lanes};
   int64_t *x = at_new(e->arena, int64_t, n + 1);
   at_ix *d = at_new(e->arena, at_ix, n + 1);

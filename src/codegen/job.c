@@ -37,13 +37,15 @@ static void bind_operands(at_em *e, const at_job *j) {
   const at_node *n = j->node;
   bool fusion = n->op == AT_OP_FUSION;
   for (uint32_t i = 0; i < n->num_operands; i++) {
-    at_value v = fusion ? (at_value){n->regions[0]->params[i], 0} : n->operands[i];
+    at_value v =
+        fusion ? (at_value){n->regions[0]->params[i], 0} : n->operands[i];
     if (is_immediate(n->operands[i])) {
       if (fusion) at_em_bind(e, v, (at_home){.alias = &n->operands[i]});
       continue;
     }
-    at_em_bind(e, v,
-               (at_home){.ptr = at_job_buffer(e, i), .invariant = !written(j, i)});
+    at_em_bind(
+        e, v,
+        (at_home){.ptr = at_job_buffer(e, i), .invariant = !written(j, i)});
   }
 }
 
@@ -55,19 +57,38 @@ at_status at_job_emit(at_em *e, const at_job *j) {
   switch (j->kind) {
     case AT_JOB_COPY:
     case AT_JOB_FILL:
-    case AT_JOB_UPDATE: at_job_emit_loop(e, j, begin, end); break;
-    case AT_JOB_SCATTER: at_job_emit_scatter(e, j, begin, end); break;
-    case AT_JOB_SELECT_SCATTER: at_job_emit_select_scatter(e, j, begin, end); break;
-    case AT_JOB_SCAN: at_job_emit_scan(e, j, begin, end); break;
-    case AT_JOB_SCALAR: at_job_emit_scalar(e, j); break;
-    case AT_JOB_COMPARATOR: at_job_emit_comparator(e, j); break;
-    case AT_JOB_LOOP: at_job_emit_loop(e, j, begin, end); break;
-    case AT_JOB_REDUCE: at_job_emit_reduce(e, j, begin, end); break;
-    case AT_JOB_COMBINE: at_job_emit_combine(e, j, begin, end); break;
+    case AT_JOB_UPDATE:
+      at_job_emit_loop(e, j, begin, end);
+      break;
+    case AT_JOB_SCATTER:
+      at_job_emit_scatter(e, j, begin, end);
+      break;
+    case AT_JOB_SELECT_SCATTER:
+      at_job_emit_select_scatter(e, j, begin, end);
+      break;
+    case AT_JOB_SCAN:
+      at_job_emit_scan(e, j, begin, end);
+      break;
+    case AT_JOB_SCALAR:
+      at_job_emit_scalar(e, j);
+      break;
+    case AT_JOB_COMPARATOR:
+      at_job_emit_comparator(e, j);
+      break;
+    case AT_JOB_LOOP:
+      at_job_emit_loop(e, j, begin, end);
+      break;
+    case AT_JOB_REDUCE:
+      at_job_emit_reduce(e, j, begin, end);
+      break;
+    case AT_JOB_COMBINE:
+      at_job_emit_combine(e, j, begin, end);
+      break;
   }
   if (at_em_ok(e) && range) LLVMBuildRetVoid(e->b);
   at_status st = e->st;
   e->st = AT_OK;
-  if (st.err && j->node) return at_status_prefix(st, "%s", at_op_text(j->node->op));
+  if (st.err && j->node)
+    return at_status_prefix(st, "%s", at_op_text(j->node->op));
   return st;
 }

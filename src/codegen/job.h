@@ -1,6 +1,6 @@
-// One kernel to generate: what was decided about it before any LLVM is involved.
-// Planning (plan.c, reduce_plan.c, ...) fills jobs on the caller's thread; compile
-// threads turn them into functions later.
+// One kernel to generate: what was decided about it before any LLVM is
+// involved. Planning (plan.c, reduce_plan.c, ...) fills jobs on the caller's
+// thread; compile threads turn them into functions later.
 #ifndef ATOLL_CODEGEN_JOB_H_
 #define ATOLL_CODEGEN_JOB_H_
 
@@ -9,13 +9,13 @@
 #include "codegen/groups.h"
 
 typedef enum at_job_kind {
-  AT_JOB_LOOP,       // elements of results, by at_em_elem
-  AT_JOB_REDUCE,     // reduce nodes and what follows them
-  AT_JOB_COMBINE,    // partial results of a split reduce
-  AT_JOB_COPY,       // operand r into result r (before an update in place)
-  AT_JOB_FILL,       // select_and_scatter: the init value everywhere
-  AT_JOB_UPDATE,     // dynamic_update_slice: the window
-  AT_JOB_SCATTER,    // updates, one after another
+  AT_JOB_LOOP,     // elements of results, by at_em_elem
+  AT_JOB_REDUCE,   // reduce nodes and what follows them
+  AT_JOB_COMBINE,  // partial results of a split reduce
+  AT_JOB_COPY,     // operand r into result r (before an update in place)
+  AT_JOB_FILL,     // select_and_scatter: the init value everywhere
+  AT_JOB_UPDATE,   // dynamic_update_slice: the window
+  AT_JOB_SCATTER,  // updates, one after another
   AT_JOB_SELECT_SCATTER,
   AT_JOB_SCAN,
   AT_JOB_SCALAR,     // control flow on small values
@@ -26,29 +26,29 @@ enum { AT_TILE_ROWS = 16, AT_TILE_COLUMNS = 64 };
 
 typedef struct at_job {
   at_job_kind kind;
-  const at_node *node;       // NULL: comparator
-  const at_comp *region;     // comparator
-  const int32_t *alias;      // per result: operand in whose place it is, or -1
-  const uint32_t *results;   // which results this kernel writes
+  const at_node *node;      // NULL: comparator
+  const at_comp *region;    // comparator
+  const int32_t *alias;     // per result: operand in whose place it is, or -1
+  const uint32_t *results;  // which results this kernel writes
   uint32_t num_results;
-  uint32_t lanes;            // of the vector loop
+  uint32_t lanes;  // of the vector loop
   bool wide_index;
   // The iteration space, outer to inner; the last is the vector loop's.
   uint32_t n;
   int64_t extent[AT_CG_MAX_RANK];
   bool reduced[AT_CG_MAX_RANK];
-  uint32_t vector;           // REDUCE: which of the extents has the lanes
-  uint32_t unroll;           // REDUCE: vectors side by side
-  int64_t block;             // elements of the vector extent in a task
-  uint32_t tile;             // LOOP: digit walked in tiles, inside blocks; n: none
-  uint32_t split_digit;      // REDUCE: which extent is cut into blocks
-  int64_t split;             // elements of such a block; 0: not cut
-  int64_t parts;             // blocks: ceil(extent / split); COMBINE: to combine
+  uint32_t vector;       // REDUCE: which of the extents has the lanes
+  uint32_t unroll;       // REDUCE: vectors side by side
+  int64_t block;         // elements of the vector extent in a task
+  uint32_t tile;         // LOOP: digit walked in tiles, inside blocks; n: none
+  uint32_t split_digit;  // REDUCE: which extent is cut into blocks
+  int64_t split;         // elements of such a block; 0: not cut
+  int64_t parts;         // blocks: ceil(extent / split); COMBINE: to combine
   const at_node *const *reduces;  // the reduce nodes computed together
   uint32_t num_reduces;
   int64_t tasks, grain;
   double ns;
-  bool scratch;              // takes a scratch buffer after results
+  bool scratch;  // takes a scratch buffer after results
   char symbol[24];
 } at_job;
 
@@ -58,19 +58,24 @@ uint32_t at_job_num_roots(const at_job *j);
 at_value at_job_root(const at_job *j, uint32_t i);
 at_value at_node_root(const at_node *n, uint32_t result);
 
-// ---- analysis --------------------------------------------------------------------
-// Cuts of a row-major space: suffix products at which index maps need digits.
+// ---- analysis
+// -------------------------------------------------------------------- Cuts of
+// a row-major space: suffix products at which index maps need digits.
 typedef struct at_cuts {
   int64_t total;
   uint32_t n;
-  int64_t at[AT_CG_MAX_RANK];  // > 1, < total, increasing; each divides the next
+  int64_t
+      at[AT_CG_MAX_RANK];  // > 1, < total, increasing; each divides the next
 } at_cuts;
 void at_cuts_add(at_cuts *c, int64_t suffix);
 void at_cuts_add_type(at_cuts *c, const at_type *t);
-// What the producers of v inside the kernel need, as long as their space is v's.
-at_status at_cuts_walk(at_cuts *c, at_arena *a, at_value v, const at_node *kernel);
-// A stride in the space along which some producer reads memory in order, though the
-// space's own minor digit does not: what a transpose asks to be tiled. 0: none.
+// What the producers of v inside the kernel need, as long as their space is
+// v's.
+at_status at_cuts_walk(at_cuts *c, at_arena *a, at_value v,
+                       const at_node *kernel);
+// A stride in the space along which some producer reads memory in order, though
+// the space's own minor digit does not: what a transpose asks to be tiled. 0:
+// none.
 at_status at_cuts_tile(at_arena *a, at_value v, int64_t total,
                        const at_node *kernel, int64_t *stride);
 // Digits, outer to inner.
@@ -95,16 +100,21 @@ bool at_reducer_vectorizes(const at_comp *c);
 // Blocks and grain from the cost of one task.
 int64_t at_grain_for(double task_ns, int64_t tasks);
 
-// ---- emission ----------------------------------------------------------------------
+// ---- emission
+// ----------------------------------------------------------------------
 at_status at_job_emit(at_em *e, const at_job *j);
-void at_job_emit_loop(at_em *e, const at_job *j, LLVMValueRef begin, LLVMValueRef end);
-void at_job_emit_reduce(at_em *e, const at_job *j, LLVMValueRef begin, LLVMValueRef end);
-void at_job_emit_combine(at_em *e, const at_job *j, LLVMValueRef begin, LLVMValueRef end);
+void at_job_emit_loop(at_em *e, const at_job *j, LLVMValueRef begin,
+                      LLVMValueRef end);
+void at_job_emit_reduce(at_em *e, const at_job *j, LLVMValueRef begin,
+                        LLVMValueRef end);
+void at_job_emit_combine(at_em *e, const at_job *j, LLVMValueRef begin,
+                         LLVMValueRef end);
 void at_job_emit_scatter(at_em *e, const at_job *j, LLVMValueRef begin,
                          LLVMValueRef end);
 void at_job_emit_select_scatter(at_em *e, const at_job *j, LLVMValueRef begin,
                                 LLVMValueRef end);
-void at_job_emit_scan(at_em *e, const at_job *j, LLVMValueRef begin, LLVMValueRef end);
+void at_job_emit_scan(at_em *e, const at_job *j, LLVMValueRef begin,
+                      LLVMValueRef end);
 at_ix at_update_target(at_em *e, const at_node *n, const at_pos *p);
 void at_job_emit_scalar(at_em *e, const at_job *j);
 void at_job_emit_comparator(at_em *e, const at_job *j);

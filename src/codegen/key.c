@@ -28,20 +28,29 @@ static void put_attr(at_keyer *k, const at_attr *a) {
   switch (at_attr_kind_of(a->id)) {
     case AT_KIND_INT:
     case AT_KIND_BOOL:
-    case AT_KIND_ENUM: put_int(k, a->i); break;
-    case AT_KIND_FLOAT: put(k, &a->f, sizeof a->f); break;
+    case AT_KIND_ENUM:
+      put_int(k, a->i);
+      break;
+    case AT_KIND_FLOAT:
+      put(k, &a->f, sizeof a->f);
+      break;
     case AT_KIND_INTS:
       put_int(k, a->ints.rank);
       put(k, a->ints.ptr, a->ints.rank * sizeof *a->ints.ptr);
       break;
-    case AT_KIND_LITERAL: put_literal(k, a->literal); break;
-    case AT_KIND_TYPE: put_type(k, a->type); break;
+    case AT_KIND_LITERAL:
+      put_literal(k, a->literal);
+      break;
+    case AT_KIND_TYPE:
+      put_type(k, a->type);
+      break;
     case AT_KIND_STR:
     case AT_KIND_BYTES:
       put_int(k, (int64_t)a->s.len);
       put(k, a->s.ptr, a->s.len);
       break;
-    default: break;  // names and groups do not reach generated code
+    default:
+      break;  // names and groups do not reach generated code
   }
 }
 

@@ -16,7 +16,8 @@ static void one_step(at_em *e, const at_job *j, const at_ix *ix) {
     at_em_fail(e, AT_NO_MEMORY("kernel results"));
     return;
   }
-  // All loads come before the first store: a result may be in an operand's place.
+  // All loads come before the first store: a result may be in an operand's
+  // place.
   const at_pos *from = p;
   if (j->kind == AT_JOB_FILL) from = at_pos_make(e, false, 0, NULL, NULL);
   for (uint32_t r = 0; r < j->num_results; r++)

@@ -3,8 +3,9 @@
 
 static void mark_invariant(at_em *e, LLVMValueRef load) {
   unsigned kind = LLVMGetMDKindIDInContext(e->ctx, "invariant.load", 14);
-  LLVMSetMetadata(load, kind,
-                  LLVMMetadataAsValue(e->ctx, LLVMMDNodeInContext2(e->ctx, NULL, 0)));
+  LLVMSetMetadata(
+      load, kind,
+      LLVMMetadataAsValue(e->ctx, LLVMMDNodeInContext2(e->ctx, NULL, 0)));
 }
 
 static LLVMValueRef address(at_em *e, LLVMValueRef ptr, LLVMTypeRef t,
@@ -21,18 +22,20 @@ static LLVMValueRef load_at(at_em *e, LLVMValueRef ptr, LLVMTypeRef elem,
 }
 
 // Lanes a, a + step, ... of v.
-static LLVMValueRef pick(at_em *e, LLVMValueRef v, uint32_t n, int first, int step) {
+static LLVMValueRef pick(at_em *e, LLVMValueRef v, uint32_t n, int first,
+                         int step) {
   LLVMTypeRef i32 = at_em_int(e, 32);
   LLVMValueRef lane[AT_EM_MAX_LANES];
   for (uint32_t i = 0; i < n; i++)
-    lane[i] = LLVMConstInt(i32, (unsigned long long)(first + step * (int)i), false);
+    lane[i] =
+        LLVMConstInt(i32, (unsigned long long)(first + step * (int)i), false);
   return LLVMBuildShuffleVector(e->b, v, LLVMGetPoison(LLVMTypeOf(v)),
                                 LLVMConstVector(lane, n), "");
 }
 
 // One part of every lane; element k of the part is at index k of type elem.
-static LLVMValueRef gather(at_em *e, LLVMValueRef ptr, LLVMTypeRef elem, at_ix lin,
-                           bool invariant) {
+static LLVMValueRef gather(at_em *e, LLVMValueRef ptr, LLVMTypeRef elem,
+                           at_ix lin, bool invariant) {
   uint32_t bits = at_em_bits_of(elem);
   LLVMTypeRef i32 = at_em_int(e, 32), vt = at_em_widen(e, elem);
   LLVMValueRef ix = at_ix_vector(e, lin);
@@ -41,9 +44,9 @@ static LLVMValueRef gather(at_em *e, LLVMValueRef ptr, LLVMTypeRef elem, at_ix l
     LLVMTypeRef types[2] = {vt, LLVMTypeOf(ptrs)};
     unsigned id = LLVMLookupIntrinsicID("llvm.masked.gather", 18);
     LLVMValueRef fn = LLVMGetIntrinsicDeclaration(e->module, id, types, 2);
-    LLVMValueRef args[4] = {
-        ptrs, LLVMConstInt(i32, bits / 8, false),
-        LLVMConstAllOnes(at_em_widen(e, at_em_int(e, 1))), LLVMGetPoison(vt)};
+    LLVMValueRef args[4] = {ptrs, LLVMConstInt(i32, bits / 8, false),
+                            LLVMConstAllOnes(at_em_widen(e, at_em_int(e, 1))),
+                            LLVMGetPoison(vt)};
     return LLVMBuildCall2(e->b, LLVMIntrinsicGetType(e->ctx, id, types, 2), fn,
                           args, 4, "");
   }
@@ -52,8 +55,8 @@ static LLVMValueRef gather(at_em *e, LLVMValueRef ptr, LLVMTypeRef elem, at_ix l
     LLVMValueRef k = LLVMConstInt(i32, i, false);
     LLVMValueRef at = LLVMBuildExtractElement(e->b, ix, k, "");
     at = LLVMBuildSExt(e->b, at, at_em_int(e, 64), "");
-    r = LLVMBuildInsertElement(e->b, r, load_at(e, ptr, elem, elem, at, invariant),
-                               k, "");
+    r = LLVMBuildInsertElement(
+        e->b, r, load_at(e, ptr, elem, elem, at, invariant), k, "");
   }
   return r;
 }
@@ -71,12 +74,13 @@ static void scatter(at_em *e, LLVMValueRef ptr, LLVMTypeRef elem, at_ix lin,
   }
 }
 
-static at_val load_complex(at_em *e, LLVMValueRef ptr, LLVMTypeRef elem, at_ix lin,
-                           bool invariant) {
+static at_val load_complex(at_em *e, LLVMValueRef ptr, LLVMTypeRef elem,
+                           at_ix lin, bool invariant) {
   at_val v;
   if (at_ix_uniform(&lin)) {
     LLVMValueRef i = at_ix_value(e, at_ix_mulc(e, lin, 2));
-    LLVMValueRef both = load_at(e, ptr, elem, LLVMVectorType(elem, 2), i, invariant);
+    LLVMValueRef both =
+        load_at(e, ptr, elem, LLVMVectorType(elem, 2), i, invariant);
     LLVMTypeRef i32 = at_em_int(e, 32);
     v.re = LLVMBuildExtractElement(e->b, both, LLVMConstInt(i32, 0, false), "");
     v.im = LLVMBuildExtractElement(e->b, both, LLVMConstInt(i32, 1, false), "");
@@ -85,8 +89,8 @@ static at_val load_complex(at_em *e, LLVMValueRef ptr, LLVMTypeRef elem, at_ix l
   if (lin.lane == 1 && !lin.vec) {
     lin.lane = 0;
     LLVMValueRef i = at_ix_value(e, at_ix_mulc(e, lin, 2));
-    LLVMValueRef both = load_at(e, ptr, elem, LLVMVectorType(elem, 2 * e->lanes),
-                                i, invariant);
+    LLVMValueRef both =
+        load_at(e, ptr, elem, LLVMVectorType(elem, 2 * e->lanes), i, invariant);
     v.re = pick(e, both, e->lanes, 0, 2);
     v.im = pick(e, both, e->lanes, 1, 2);
     return v;
@@ -114,7 +118,8 @@ at_val at_em_load(at_em *e, LLVMValueRef ptr, at_dtype t, at_ix lin,
     int64_t lane = lin.lane;
     if (lane < 0) lin = at_ix_addc(lin, -((int64_t)e->lanes - 1));
     lin.lane = 0;
-    v = load_at(e, ptr, elem, at_em_widen(e, elem), at_ix_value(e, lin), invariant);
+    v = load_at(e, ptr, elem, at_em_widen(e, elem), at_ix_value(e, lin),
+                invariant);
     if (lane < 0) v = pick(e, v, e->lanes, (int)e->lanes - 1, -1);
   } else {
     v = gather(e, ptr, elem, lin, invariant);

@@ -12,9 +12,10 @@
 
 #include "base/cpu.h"
 
-// ---- LLVM's fatal errors -----------------------------------------------------------
-// LLVM ends the process after its handler returns; ours jumps out of the compile
-// instead. The context in use is lost (leaked), the process lives.
+// ---- LLVM's fatal errors
+// ----------------------------------------------------------- LLVM ends the
+// process after its handler returns; ours jumps out of the compile instead. The
+// context in use is lost (leaked), the process lives.
 static _Thread_local jmp_buf *escape;
 static _Thread_local char fatal[512];
 
@@ -32,17 +33,19 @@ static void start_llvm(void) {
   LLVMInstallFatalErrorHandler(on_fatal);
 }
 
-// ---- one module ------------------------------------------------------------------------
+// ---- one module
+// ------------------------------------------------------------------------
 typedef struct at_maker {
   const at_unit *u;
-  at_arena *arena;   // of the module
+  at_arena *arena;  // of the module
   LLVMContextRef ctx;
   LLVMModuleRef module;
   LLVMTargetMachineRef machine;
   at_em *em;
 } at_maker;
 
-static void set_attr(at_maker *b, LLVMValueRef f, const char *key, const char *value) {
+static void set_attr(at_maker *b, LLVMValueRef f, const char *key,
+                     const char *value) {
   LLVMAddAttributeAtIndex(
       f, LLVMAttributeFunctionIndex,
       LLVMCreateStringAttribute(b->ctx, key, (unsigned)strlen(key), value,
@@ -65,15 +68,21 @@ static at_status add_function(at_maker *b, const at_job *j) {
   at_arena_reset(fn_arena);
   uint32_t next = e->next_global;
   memset(e, 0, sizeof *e);
-  *e = (at_em){.arena = fn_arena, .ctx = b->ctx, .module = b->module,
-               .globals = globals, .next_global = next, .lanes = 1,
-               .cpu = b->u->target->cpu_features, .wide_index = j->wide_index,
+  *e = (at_em){.arena = fn_arena,
+               .ctx = b->ctx,
+               .module = b->module,
+               .globals = globals,
+               .next_global = next,
+               .lanes = 1,
+               .cpu = b->u->target->cpu_features,
+               .wide_index = j->wide_index,
                .prefix = "at"};
   LLVMTypeRef ft = signature(b, j);
   e->fn = LLVMAddFunction(b->module, j->symbol, ft);
   set_attr(b, e->fn, "target-cpu", "x86-64");
   set_attr(b, e->fn, "target-features", at_cpu_llvm_features(e->cpu));
-  set_attr(b, e->fn, "tune-cpu", e->cpu & AT_CPU_AVX512 ? "icelake-server" : "haswell");
+  set_attr(b, e->fn, "tune-cpu",
+           e->cpu & AT_CPU_AVX512 ? "icelake-server" : "haswell");
   bool wide = (e->cpu & AT_CPU_AVX512) != 0;
   set_attr(b, e->fn, "prefer-vector-width", wide ? "512" : "256");
   set_attr(b, e->fn, "min-legal-vector-width", wide ? "512" : "256");
@@ -87,12 +96,13 @@ static at_status add_function(at_maker *b, const at_job *j) {
                             LLVMCreateEnumAttribute(b->ctx, z, 0));
   }
   e->entry = LLVMAppendBasicBlockInContext(b->ctx, e->fn, "entry");
-  LLVMBasicBlockRef start = LLVMAppendBasicBlockInContext(b->ctx, e->fn, "start");
+  LLVMBasicBlockRef start =
+      LLVMAppendBasicBlockInContext(b->ctx, e->fn, "start");
   e->b = LLVMCreateBuilderInContext(b->ctx);
   LLVMPositionBuilderAtEnd(e->b, e->entry);
   LLVMPositionBuilderAtEnd(e->b, start);
-  e->math = (at_math){.ctx = b->ctx, .module = b->module, .b = e->b,
-                      .cpu_features = e->cpu};
+  e->math = (at_math){
+      .ctx = b->ctx, .module = b->module, .b = e->b, .cpu_features = e->cpu};
   at_status st = at_job_emit(e, j);
   LLVMPositionBuilderAtEnd(e->b, e->entry);
   LLVMBuildBr(e->b, start);
@@ -112,8 +122,8 @@ static at_status fill(at_maker *b) {
                               : t->opt_level == 2 ? LLVMCodeGenLevelDefault
                                                   : LLVMCodeGenLevelAggressive;
   b->machine = LLVMCreateTargetMachine(target, triple, "x86-64",
-                                       at_cpu_llvm_features(t->cpu_features), level,
-                                       LLVMRelocPIC, LLVMCodeModelSmall);
+                                       at_cpu_llvm_features(t->cpu_features),
+                                       level, LLVMRelocPIC, LLVMCodeModelSmall);
   b->ctx = LLVMContextCreate();
   LLVMContextSetDiscardValueNames(b->ctx, true);
   char name[32];
@@ -132,7 +142,8 @@ static at_status fill(at_maker *b) {
 static at_status check(at_maker *b) {
   char *message = NULL;
   if (LLVMVerifyModule(b->module, LLVMReturnStatusAction, &message)) {
-    at_status st = AT_FAIL(AT_INTERNAL, "generated code is not valid: %s", message);
+    at_status st =
+        AT_FAIL(AT_INTERNAL, "generated code is not valid: %s", message);
     LLVMDisposeMessage(message);
     return st;
   }
@@ -155,7 +166,8 @@ static at_status optimise(at_maker *b) {
   return st;
 }
 
-static at_status produce(at_maker *b, at_unit_form form, char **out, size_t *len) {
+static at_status produce(at_maker *b, at_unit_form form, char **out,
+                         size_t *len) {
   AT_TRY(fill(b));
   if (b->u->target->verify) AT_TRY(check(b));
   AT_TRY(optimise(b));

@@ -7,19 +7,31 @@ static const char *const k_one[][2] = {
     {"f32[5]", "broadcast_in_dim %0 {broadcast_dimensions=[1]} : f32[3,5]"},
     {"f32[5]", "broadcast_in_dim %0 {broadcast_dimensions=[0]} : f32[5,300]"},
     {"f32[]", "broadcast_in_dim %0 {broadcast_dimensions=[]} : f32[5,30]"},
-    {"f32[4,1,6]", "broadcast_in_dim %0 {broadcast_dimensions=[0,2,3]} : f32[4,2,7,6]"},
-    {"bf16[3,4]", "broadcast_in_dim %0 {broadcast_dimensions=[0,2]} : bf16[3,9,4]"},
-    {"f32[7,1000]", "broadcast_in_dim %0 {broadcast_dimensions=[1,2]} : f32[20,7,1000]"},
+    {"f32[4,1,6]",
+     "broadcast_in_dim %0 {broadcast_dimensions=[0,2,3]} : f32[4,2,7,6]"},
+    {"bf16[3,4]",
+     "broadcast_in_dim %0 {broadcast_dimensions=[0,2]} : bf16[3,9,4]"},
+    {"f32[7,1000]",
+     "broadcast_in_dim %0 {broadcast_dimensions=[1,2]} : f32[20,7,1000]"},
     {"f32[3]", "broadcast_in_dim %0 {broadcast_dimensions=[1]} : f32[10000,3]"},
-    {"complex<f32>[3]", "broadcast_in_dim %0 {broadcast_dimensions=[1]} : complex<f32>[1000,3]"},
+    {"complex<f32>[3]",
+     "broadcast_in_dim %0 {broadcast_dimensions=[1]} : complex<f32>[1000,3]"},
     {"f32[40,33]", "transpose %0 {permutation=[1,0]} : f32[33,40]"},
     {"ui8[40,33]", "transpose %0 {permutation=[1,0]} : ui8[33,40]"},
     {"f64[3,4,5,6]", "transpose %0 {permutation=[2,3,0,1]} : f64[5,6,3,4]"},
     {"f32[3,1,5]", "transpose %0 {permutation=[2,1,0]} : f32[5,1,3]"},
-    {"i32[10,20]", "slice %0 {start_indices=[2,3], limit_indices=[9,20], strides=[1,1]} : i32[7,17]"},
-    {"i32[10,20]", "slice %0 {start_indices=[2,0], limit_indices=[9,20], strides=[3,1]} : i32[3,20]"},
-    {"f32[10,200]", "slice %0 {start_indices=[4,0], limit_indices=[5,200], strides=[1,1]} : f32[1,200]"},
-    {"f32[100]", "slice %0 {start_indices=[3], limit_indices=[100], strides=[2]} : f32[49]"},
+    {"i32[10,20]",
+     "slice %0 {start_indices=[2,3], limit_indices=[9,20], strides=[1,1]} : "
+     "i32[7,17]"},
+    {"i32[10,20]",
+     "slice %0 {start_indices=[2,0], limit_indices=[9,20], strides=[3,1]} : "
+     "i32[3,20]"},
+    {"f32[10,200]",
+     "slice %0 {start_indices=[4,0], limit_indices=[5,200], strides=[1,1]} : "
+     "f32[1,200]"},
+    {"f32[100]",
+     "slice %0 {start_indices=[3], limit_indices=[100], strides=[2]} : "
+     "f32[49]"},
     {"f32[7,33]", "reverse %0 {dimensions=[1]} : f32[7,33]"},
     {"f32[7,33]", "reverse %0 {dimensions=[0]} : f32[7,33]"},
     {"complex<f64>[3,5]", "reverse %0 {dimensions=[0,1]} : complex<f64>[3,5]"},
@@ -38,15 +50,20 @@ static const char *const k_one[][2] = {
 static const char *const k_more[][4] = {
     // parameters, result, line
     {"%0: f32[10,20], %1: f32[]", "f32[15,26]",
-     "%9 = pad %0, %1 {edge_padding_low=[2,3], edge_padding_high=[3,3], interior_padding=[0,0]} : f32[15,26]"},
+     "%9 = pad %0, %1 {edge_padding_low=[2,3], edge_padding_high=[3,3], "
+     "interior_padding=[0,0]} : f32[15,26]"},
     {"%0: f32[10,20], %1: f32[]", "f32[19,58]",
-     "%9 = pad %0, %1 {edge_padding_low=[0,0], edge_padding_high=[0,0], interior_padding=[1,2]} : f32[19,58]"},
+     "%9 = pad %0, %1 {edge_padding_low=[0,0], edge_padding_high=[0,0], "
+     "interior_padding=[1,2]} : f32[19,58]"},
     {"%0: f32[10,20], %1: f32[]", "f32[8,20]",
-     "%9 = pad %0, %1 {edge_padding_low=[-1,2], edge_padding_high=[-1,-2], interior_padding=[0,0]} : f32[8,20]"},
+     "%9 = pad %0, %1 {edge_padding_low=[-1,2], edge_padding_high=[-1,-2], "
+     "interior_padding=[0,0]} : f32[8,20]"},
     {"%0: i8[0,20], %1: i8[]", "i8[3,20]",
-     "%9 = pad %0, %1 {edge_padding_low=[1,0], edge_padding_high=[2,0], interior_padding=[0,0]} : i8[3,20]"},
+     "%9 = pad %0, %1 {edge_padding_low=[1,0], edge_padding_high=[2,0], "
+     "interior_padding=[0,0]} : i8[3,20]"},
     {"%0: bf16[7], %1: bf16[]", "bf16[40]",
-     "%9 = pad %0, %1 {edge_padding_low=[5], edge_padding_high=[10], interior_padding=[3]} : bf16[40]"},
+     "%9 = pad %0, %1 {edge_padding_low=[5], edge_padding_high=[10], "
+     "interior_padding=[3]} : bf16[40]"},
     {"%0: f32[3,5], %1: f32[3,70], %2: f32[3,0]", "f32[3,75]",
      "%9 = concatenate %0, %2, %1 {dimension=1} : f32[3,75]"},
     {"%0: f32[3,5], %1: f32[7,5]", "f32[10,5]",
@@ -67,17 +84,20 @@ static const char *const k_more[][4] = {
      "%9 = dynamic_update_slice %0, %1, %2 : f32[3]"},
     {"%0: f32[9,50], %1: i32[17,1]", "f32[17,50]",
      "%9 = gather %0, %1 {offset_dims=[1], collapsed_slice_dims=[0], "
-     "start_index_map=[0], index_vector_dim=1, slice_sizes=[1,50]} : f32[17,50]"},
+     "start_index_map=[0], index_vector_dim=1, slice_sizes=[1,50]} : "
+     "f32[17,50]"},
     {"%0: f32[90], %1: i64[170]", "f32[170]",
      "%9 = gather %0, %1 {collapsed_slice_dims=[0], start_index_map=[0], "
      "index_vector_dim=1, slice_sizes=[1]} : f32[170]"},
     {"%0: bf16[9,8,7], %1: ui8[5,2]", "bf16[5,3,7]",
      "%9 = gather %0, %1 {offset_dims=[1,2], collapsed_slice_dims=[1], "
-     "start_index_map=[1,0], index_vector_dim=1, slice_sizes=[3,1,7]} : bf16[5,3,7]"},
+     "start_index_map=[1,0], index_vector_dim=1, slice_sizes=[3,1,7]} : "
+     "bf16[5,3,7]"},
     {"%0: f32[4,9,8], %1: i32[4,6,1]", "f32[4,6,8]",
      "%9 = gather %0, %1 {offset_dims=[2], collapsed_slice_dims=[1], "
      "operand_batching_dims=[0], start_indices_batching_dims=[0], "
-     "start_index_map=[1], index_vector_dim=2, slice_sizes=[1,1,8]} : f32[4,6,8]"},
+     "start_index_map=[1], index_vector_dim=2, slice_sizes=[1,1,8]} : "
+     "f32[4,6,8]"},
     {"", "f32[7,30]", "%9 = iota {dimension=0} : f32[7,30]"},
     {"", "i32[7,30]", "%9 = iota {dimension=1} : i32[7,30]"},
     {"", "i8[300]", "%9 = iota {dimension=0} : i8[300]"},
@@ -97,9 +117,11 @@ static const char *const k_fused[][4] = {
      "%5 = subtract %3, %4 : f32[40,6]\nreturn %5"},
     {"f32[3,70]", "f32[3,9]", "f32[3,79]",
      "%3 = concatenate %1, %2 {dimension=1} : f32[3,79]\n"
-     "%4 = slice %3 {start_indices=[0,1], limit_indices=[3,79], strides=[1,1]} : f32[3,78]\n"
+     "%4 = slice %3 {start_indices=[0,1], limit_indices=[3,79], strides=[1,1]} "
+     ": f32[3,78]\n"
      "%5 = constant {value=f32[] 2.5} : f32[]\n"
-     "%6 = pad %4, %5 {edge_padding_low=[0,1], edge_padding_high=[0,0], interior_padding=[0,0]} : f32[3,79]\n"
+     "%6 = pad %4, %5 {edge_padding_low=[0,1], edge_padding_high=[0,0], "
+     "interior_padding=[0,0]} : f32[3,79]\n"
      "%7 = add %3, %6 : f32[3,79]\nreturn %7"},
     {"f32[24]", "i32[2,12]", "f32[3,8]",
      "%3 = reshape %1 : f32[4,6]\n"
@@ -116,8 +138,10 @@ static void add_fused(ck *c, const char *const *t) {
   char params[128], line[2048];
   snprintf(params, sizeof params, "%%20: %s, %%21: %s", t[0], t[1]);
   snprintf(line, sizeof line,
-           "%%30 = fusion %%20, %%21 {kind=LOOP} ((%%1: %s, %%2: %s) {\n%s\n}) : %s\n"
-           "return %%30", t[0], t[1], t[3], t[2]);
+           "%%30 = fusion %%20, %%21 {kind=LOOP} ((%%1: %s, %%2: %s) {\n%s\n}) "
+           ": %s\n"
+           "return %%30",
+           t[0], t[1], t[3], t[2]);
   ck_text(c, params, t[2], line);
 }
 

@@ -13,8 +13,13 @@ at_status at_plan_job(at_arena *a, at_job_kind kind, const at_node *n,
   if (p->num_jobs == AT_PLAN_MAX_JOBS)
     return AT_FAIL(AT_UNIMPLEMENTED, "%s needs more than %d kernels",
                    at_op_text(n->op), AT_PLAN_MAX_JOBS);
-  *j = (at_job){.kind = kind, .node = n, .alias = alias, .lanes = 1, .block = 1,
-                .tasks = 1, .grain = 1};
+  *j = (at_job){.kind = kind,
+                .node = n,
+                .alias = alias,
+                .lanes = 1,
+                .block = 1,
+                .tasks = 1,
+                .grain = 1};
   p->jobs[p->num_jobs++] = j;
   *out = j;
   return AT_OK;
@@ -26,8 +31,8 @@ static uint32_t floor_pow2(int64_t v) {
   return p;
 }
 
-// Blocks of the last digit: whole if there are enough rows, else so that a block
-// takes some microseconds. Depends on shapes only.
+// Blocks of the last digit: whole if there are enough rows, else so that a
+// block takes some microseconds. Depends on shapes only.
 static void split_loop(at_job *j, double ns) {
   int64_t size = j->extent[j->n - 1], rows = 1;
   for (uint32_t d = 0; d + 1 < j->n; d++) rows *= j->extent[d];
@@ -41,7 +46,8 @@ static void split_loop(at_job *j, double ns) {
 }
 
 // A digit along which a transposed operand lies in order: rows of it are walked
-// together, over short blocks of the last digit, so that cache lines are used whole.
+// together, over short blocks of the last digit, so that cache lines are used
+// whole.
 static at_status plan_tile(at_arena *a, at_job *j) {
   int64_t total = 1, stride = 0, below = 1;
   j->tile = j->n;
@@ -61,8 +67,10 @@ static void split_tiles(at_job *j, double ns) {
   j->block = AT_MIN(AT_TILE_COLUMNS, at_ceil_div(size, 64) * 64);
   j->tasks = at_ceil_div(size, j->block);
   for (uint32_t d = 0; d + 1 < j->n; d++)
-    j->tasks *= d == j->tile ? at_ceil_div(j->extent[d], AT_TILE_ROWS) : j->extent[d];
-  j->grain = at_grain_for(AT_TILE_ROWS * (double)AT_MIN(j->block, size) * ns, j->tasks);
+    j->tasks *=
+        d == j->tile ? at_ceil_div(j->extent[d], AT_TILE_ROWS) : j->extent[d];
+  j->grain = at_grain_for(AT_TILE_ROWS * (double)AT_MIN(j->block, size) * ns,
+                          j->tasks);
 }
 
 static at_status plan_loop(const at_cg_target *t, at_arena *a, at_job *j,
@@ -74,7 +82,8 @@ static at_status plan_loop(const at_cg_target *t, at_arena *a, at_job *j,
   j->n = at_cuts_extents(&cuts, j->extent);
   uint32_t full = at_lanes_for(t->cpu_features, cost);
   j->lanes = AT_MIN(full, floor_pow2(j->extent[j->n - 1]));
-  if (j->lanes < 4 && j->lanes < full && cuts.total >= 64 && cuts.total < 1 << 28) {
+  if (j->lanes < 4 && j->lanes < full && cuts.total >= 64 &&
+      cuts.total < 1 << 28) {
     // Rows too short for vectors: walk elements, compute digits per lane.
     j->n = 1;
     j->extent[0] = cuts.total;
@@ -95,7 +104,9 @@ static at_status plan_loop(const at_cg_target *t, at_arena *a, at_job *j,
 
 at_status at_plan_cuts(const at_cg_target *t, at_job *j, const at_cuts *c,
                        at_dtype d) {
-  at_cg_cost cost = {.ops = 1, .bytes = 2.0 * at_dtype_bytes(d), .vector = true,
+  at_cg_cost cost = {.ops = 1,
+                     .bytes = 2.0 * at_dtype_bytes(d),
+                     .vector = true,
                      .widest = AT_MAX(1, at_dtype_bytes(at_real_of(d))),
                      .elements = at_type_elements(&j->node->types[0])};
   if (at_is_float(d)) cost.widest = AT_MAX(4, cost.widest);
@@ -109,14 +120,16 @@ at_status at_plan_cuts(const at_cg_target *t, at_job *j, const at_cuts *c,
   return AT_OK;
 }
 
-at_status at_plan_linear(const at_cg_target *t, at_job *j, int64_t count, at_dtype d) {
+at_status at_plan_linear(const at_cg_target *t, at_job *j, int64_t count,
+                         at_dtype d) {
   at_cuts c = {.total = count};
   return at_plan_cuts(t, j, &c, d);
 }
 
 // Results with the same number of elements share a kernel.
-static at_status plan_loops(const at_cg_target *t, at_arena *a, const at_node *n,
-                            const int32_t *alias, bool *done, at_planned *p) {
+static at_status plan_loops(const at_cg_target *t, at_arena *a,
+                            const at_node *n, const int32_t *alias, bool *done,
+                            at_planned *p) {
   at_cg_cost cost;
   AT_TRY(at_cg_cost_of(a, n, &cost));
   for (uint32_t r = 0; r < n->num_results; r++) {
@@ -145,7 +158,8 @@ static bool is_scalar(const at_node *n) {
 at_status at_plan_node(const at_cg_target *t, at_arena *a, const at_node *n,
                        const int32_t *alias, at_planned *out) {
   if (!at_cg_supports(n))
-    return AT_FAIL(AT_UNIMPLEMENTED, "code generation of %s", at_op_text(n->op));
+    return AT_FAIL(AT_UNIMPLEMENTED, "code generation of %s",
+                   at_op_text(n->op));
   if (is_scalar(n)) {
     at_job *j;
     AT_TRY(at_plan_job(a, AT_JOB_SCALAR, n, alias, out, &j));
@@ -161,7 +175,8 @@ at_status at_plan_node(const at_cg_target *t, at_arena *a, const at_node *n,
   return plan_loops(t, a, n, alias, done, out);
 }
 
-// ---- what can be generated ------------------------------------------------------------
+// ---- what can be generated
+// ------------------------------------------------------------
 static bool plain_type(const at_type *t) {
   return at_type_is_static(t) && t->rank <= AT_CG_MAX_RANK && !t->quant &&
          t->dtype != AT_INVALID && t->dtype != AT_TOKEN;
@@ -174,23 +189,45 @@ static bool has_handler(at_op op) {
     return !special || at_math_has_special();
   }
   switch (op) {
-    case AT_OP_PARAMETER: case AT_OP_CONSTANT: case AT_OP_IOTA:
-    case AT_OP_BITCAST_CONVERT: case AT_OP_BROADCAST_IN_DIM:
-    case AT_OP_CONCATENATE: case AT_OP_PAD: case AT_OP_RESHAPE:
-    case AT_OP_REVERSE: case AT_OP_SLICE: case AT_OP_TRANSPOSE:
-    case AT_OP_DYNAMIC_SLICE: case AT_OP_DYNAMIC_UPDATE_SLICE: case AT_OP_GATHER:
-    case AT_OP_COPY: case AT_OP_DOT_GENERAL: case AT_OP_CONVOLUTION:
-    case AT_OP_REDUCE: case AT_OP_REDUCE_WINDOW: case AT_OP_MAP:
-    case AT_OP_WHILE: case AT_OP_IF: case AT_OP_CASE: case AT_OP_SCATTER:
-    case AT_OP_SELECT_AND_SCATTER: case AT_OP_SCAN: case AT_OP_RAGGED_DOT:
-    case AT_OP_OPTIMIZATION_BARRIER: case AT_OP_FUSION: return true;
-    default: return false;
+    case AT_OP_PARAMETER:
+    case AT_OP_CONSTANT:
+    case AT_OP_IOTA:
+    case AT_OP_BITCAST_CONVERT:
+    case AT_OP_BROADCAST_IN_DIM:
+    case AT_OP_CONCATENATE:
+    case AT_OP_PAD:
+    case AT_OP_RESHAPE:
+    case AT_OP_REVERSE:
+    case AT_OP_SLICE:
+    case AT_OP_TRANSPOSE:
+    case AT_OP_DYNAMIC_SLICE:
+    case AT_OP_DYNAMIC_UPDATE_SLICE:
+    case AT_OP_GATHER:
+    case AT_OP_COPY:
+    case AT_OP_DOT_GENERAL:
+    case AT_OP_CONVOLUTION:
+    case AT_OP_REDUCE:
+    case AT_OP_REDUCE_WINDOW:
+    case AT_OP_MAP:
+    case AT_OP_WHILE:
+    case AT_OP_IF:
+    case AT_OP_CASE:
+    case AT_OP_SCATTER:
+    case AT_OP_SELECT_AND_SCATTER:
+    case AT_OP_SCAN:
+    case AT_OP_RAGGED_DOT:
+    case AT_OP_OPTIMIZATION_BARRIER:
+    case AT_OP_FUSION:
+      return true;
+    default:
+      return false;
   }
 }
 
 // Ops that are kernels of their own, never part of one.
 static bool stands_alone(at_op op) {
-  return op == AT_OP_SCATTER || op == AT_OP_SELECT_AND_SCATTER || op == AT_OP_SCAN;
+  return op == AT_OP_SCATTER || op == AT_OP_SELECT_AND_SCATTER ||
+         op == AT_OP_SCAN;
 }
 
 static bool supported(const at_node *n, bool nested) {
@@ -199,17 +236,21 @@ static bool supported(const at_node *n, bool nested) {
     if (!plain_type(&n->types[i])) return false;
   for (uint32_t i = 0; i < n->num_operands; i++)
     if (!plain_type(at_value_type(n->operands[i]))) return false;
-  for (uint32_t i = 0; i < n->num_regions; i++)
-    AT_FOR_NODES(b, n->regions[i])
-      if (!supported(b, true)) return false;
+  for (uint32_t i = 0; i < n->num_regions; i++) AT_FOR_NODES(b, n->regions[i])
+  if (!supported(b, true)) return false;
   return true;
 }
 
 bool at_cg_supports(const at_node *n) {
   switch (n->op) {  // others run those
-    case AT_OP_PARAMETER: case AT_OP_CONSTANT: case AT_OP_WHILE: case AT_OP_IF:
-    case AT_OP_CASE: return false;
-    default: return supported(n, false);
+    case AT_OP_PARAMETER:
+    case AT_OP_CONSTANT:
+    case AT_OP_WHILE:
+    case AT_OP_IF:
+    case AT_OP_CASE:
+      return false;
+    default:
+      return supported(n, false);
   }
 }
 
@@ -221,10 +262,10 @@ static bool reads_in_place(const at_node *n, at_value source) {
     if (at_type_elements(&n->types[r]) != count) return false;
   // Reached from results through linear steps only: mark what is linear.
   AT_FOR_NODES(b, c)
-    for (uint32_t i = 0; i < b->num_operands; i++)
-      if (at_value_eq(b->operands[i], source) &&
-          (!at_is_linear(b) || at_type_elements(&b->types[0]) != count))
-        return false;
+  for (uint32_t i = 0; i < b->num_operands; i++)
+    if (at_value_eq(b->operands[i], source) &&
+        (!at_is_linear(b) || at_type_elements(&b->types[0]) != count))
+      return false;
   return true;
 }
 
@@ -248,14 +289,16 @@ static bool flows_in_place(at_arena *a, const at_node *n, at_value source) {
 
 bool at_cg_can_alias(const at_node *n, uint32_t result, uint32_t operand) {
   if (result >= n->num_results || operand >= n->num_operands) return false;
-  const at_type *o = at_value_type(n->operands[operand]), *r = &n->types[result];
+  const at_type *o = at_value_type(n->operands[operand]),
+                *r = &n->types[result];
   if (at_type_bytes(o) != at_type_bytes(r) ||
       at_type_elements(o) != at_type_elements(r))
     return false;
   if (n->op == AT_OP_FUSION) {
     if (at_node_int(n, AT_ATTR_KIND, 0) != AT_FUSION_LOOP) return false;
     at_arena *a = at_arena_create();
-    bool ok = a && flows_in_place(a, n, (at_value){n->regions[0]->params[operand], 0});
+    bool ok = a && flows_in_place(
+                       a, n, (at_value){n->regions[0]->params[operand], 0});
     if (a) at_arena_destroy(a);
     return ok;
   }

@@ -25,7 +25,9 @@ at_status at_plan_reduces(const at_cg_target *t, at_arena *a, const at_node *n,
 bool at_plan_updates(const at_cg_target *t, at_arena *a, const at_node *n,
                      const int32_t *alias, at_planned *p, at_status *st);
 // A loop over `count` elements of type d, or over the digits of c.
-at_status at_plan_linear(const at_cg_target *t, at_job *j, int64_t count, at_dtype d);
-at_status at_plan_cuts(const at_cg_target *t, at_job *j, const at_cuts *c, at_dtype d);
+at_status at_plan_linear(const at_cg_target *t, at_job *j, int64_t count,
+                         at_dtype d);
+at_status at_plan_cuts(const at_cg_target *t, at_job *j, const at_cuts *c,
+                       at_dtype d);
 
 #endif

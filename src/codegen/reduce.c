@@ -16,8 +16,8 @@ typedef struct at_walk {
   const at_job *j;
   at_rd *rd;
   at_ix ix[AT_CG_MAX_RANK];
-  LLVMValueRef part;  // which block of the split digit
-  at_ix at;           // columns: the first output of the stripe,
+  LLVMValueRef part;      // which block of the split digit
+  at_ix at;               // columns: the first output of the stripe,
   uint32_t lanes, count;  // its vectors
 } at_walk;
 
@@ -41,8 +41,8 @@ static void load_inits(at_em *e, const at_job *j, at_rd *rd) {
           at_em_elem(e, rd[i].r.node->operands[rd[i].r.count + k], none);
 }
 
-// Fresh accumulators of e->lanes. Known operations start from their identity when
-// parts are combined later; in order they start from the init value.
+// Fresh accumulators of e->lanes. Known operations start from their identity
+// when parts are combined later; in order they start from the init value.
 static void seed(at_walk *w, uint32_t i, at_accs *acc, bool identity) {
   at_em *e = w->e;
   at_rd *rd = &w->rd[i];
@@ -86,10 +86,11 @@ static bool known_empty(LLVMValueRef lo, LLVMValueRef hi) {
          LLVMConstIntGetSExtValue(hi) <= LLVMConstIntGetSExtValue(lo);
 }
 
-// ---- rows -----------------------------------------------------------------------
-// A loop over [lo, hi) of the vector digit in steps of `count` vectors.
-static void row_loop(at_walk *w, LLVMValueRef lo, LLVMValueRef hi, uint32_t lanes,
-                     uint32_t count) {
+// ---- rows
+// ----------------------------------------------------------------------- A
+// loop over [lo, hi) of the vector digit in steps of `count` vectors.
+static void row_loop(at_walk *w, LLVMValueRef lo, LLVMValueRef hi,
+                     uint32_t lanes, uint32_t count) {
   at_em *e = w->e;
   uint32_t d = w->j->vector;
   int64_t step = (int64_t)lanes * count;
@@ -115,7 +116,8 @@ static void row_inner(at_walk *w) {
   LLVMValueRef a = LLVMBuildAdd(
       e->b, lo, LLVMBuildAnd(e->b, len, at_em_i64(e, -wide), ""), "");
   LLVMValueRef b = LLVMBuildAdd(
-      e->b, lo, LLVMBuildAnd(e->b, len, at_em_i64(e, -(int64_t)j->lanes), ""), "");
+      e->b, lo, LLVMBuildAnd(e->b, len, at_em_i64(e, -(int64_t)j->lanes), ""),
+      "");
   row_loop(w, lo, a, j->lanes, j->unroll);
   if (size % wide && j->unroll > 1) row_loop(w, a, b, j->lanes, 1);
   if (size % j->lanes) row_loop(w, b, hi, 1, 1);
@@ -138,7 +140,8 @@ static void nest(at_walk *w, uint32_t d, void (*inner)(at_walk *)) {
   at_loop_end(w->e, &l);
 }
 
-// ---- results ----------------------------------------------------------------------
+// ---- results
+// ----------------------------------------------------------------------
 static const at_pos *kept_pos(at_walk *w) {
   int64_t extent[AT_CG_MAX_RANK];
   at_ix ix[AT_CG_MAX_RANK];
@@ -248,7 +251,8 @@ static void emit_row(at_walk *w) {
   if (at_em_ok(e)) deliver(w, acc, in_order);
 }
 
-// ---- columns -------------------------------------------------------------------------
+// ---- columns
+// -------------------------------------------------------------------------
 static void column_inner(at_walk *w) {
   at_em *e = w->e;
   e->lanes = w->lanes;
@@ -261,8 +265,8 @@ static void column_inner(at_walk *w) {
 }
 
 // A loop over [lo, hi) of the vector digit: `count` vectors of outputs a time.
-static void column_loop(at_walk *w, LLVMValueRef lo, LLVMValueRef hi, uint32_t lanes,
-                        uint32_t count) {
+static void column_loop(at_walk *w, LLVMValueRef lo, LLVMValueRef hi,
+                        uint32_t lanes, uint32_t count) {
   at_em *e = w->e;
   const at_job *j = w->j;
   int64_t step = (int64_t)lanes * count;
@@ -298,13 +302,15 @@ static void emit_columns(at_walk *w, LLVMValueRef lo, LLVMValueRef hi) {
   LLVMValueRef a = LLVMBuildAdd(
       e->b, lo, LLVMBuildAnd(e->b, len, at_em_i64(e, -wide), ""), "");
   LLVMValueRef b = LLVMBuildAdd(
-      e->b, lo, LLVMBuildAnd(e->b, len, at_em_i64(e, -(int64_t)j->lanes), ""), "");
+      e->b, lo, LLVMBuildAnd(e->b, len, at_em_i64(e, -(int64_t)j->lanes), ""),
+      "");
   if (size >= wide) column_loop(w, lo, a, j->lanes, j->unroll);
   if (size % wide && j->unroll > 1) column_loop(w, a, b, j->lanes, 1);
   if (size % j->lanes) column_loop(w, b, hi, 1, 1);
 }
 
-// ---- the kernels -----------------------------------------------------------------------
+// ---- the kernels
+// -----------------------------------------------------------------------
 void at_job_emit_reduce(at_em *e, const at_job *j, LLVMValueRef begin,
                         LLVMValueRef end) {
   at_walk *w = at_new(e->arena, at_walk, 1);
@@ -349,10 +355,12 @@ static void combine_loop(at_walk *w, LLVMValueRef lo, LLVMValueRef hi,
   at_em *e = w->e;
   const at_job *j = w->j;
   at_loop l, parts;
-  at_loop_begin(e, &l, lo, hi, lanes, 0, AT_MAX(0, j->extent[0] - (int64_t)lanes));
+  at_loop_begin(e, &l, lo, hi, lanes, 0,
+                AT_MAX(0, j->extent[0] - (int64_t)lanes));
   e->lanes = lanes;
   w->ix[0] = at_ix_lanes(e, l.i);
-  for (uint32_t i = 0; i < j->num_reduces; i++) seed(w, i, &w->rd[i].acc[0], true);
+  for (uint32_t i = 0; i < j->num_reduces; i++)
+    seed(w, i, &w->rd[i].acc[0], true);
   at_loop_range(e, &parts, 0, j->parts, 1);
   at_ix at = at_ix_add(e, at_ix_mulc(e, parts.i, j->extent[0]), w->ix[0]);
   for (uint32_t i = 0; i < j->num_reduces && at_em_ok(e); i++) {

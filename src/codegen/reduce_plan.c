@@ -1,6 +1,7 @@
-// How a reduction is walked: along rows with several vectors of accumulators, or
-// down columns with one accumulator an output; in fixed blocks when there are few
-// outputs. Depends on shapes and the CPU, never on the number of threads.
+// How a reduction is walked: along rows with several vectors of accumulators,
+// or down columns with one accumulator an output; in fixed blocks when there
+// are few outputs. Depends on shapes and the CPU, never on the number of
+// threads.
 #include "base/cpu.h"
 #include "codegen/plan.h"
 #include "codegen/reducer.h"
@@ -29,7 +30,8 @@ static void list_add(at_node_list *l, const at_node *n) {
 }
 
 // The reduce nodes that a result is made of by elementwise steps.
-static at_status find_reduces(at_arena *a, const at_node *root, at_node_list *out) {
+static at_status find_reduces(at_arena *a, const at_node *root,
+                              at_node_list *out) {
   at_map seen = at_map_in(a);
   AT_VEC(const at_node *) stack = {0};
   if (!at_vec_push(a, &stack, root)) return AT_NO_MEMORY("fusion analysis");
@@ -86,7 +88,8 @@ static at_status reduce_digits(at_arena *a, at_job *j) {
     stride *= j->extent[k];
   }
   // Only digits of size one: whatever the node says.
-  if (c.total == 1) j->reduced[0] = t->rank > 0 && at_node_ints(n, AT_ATTR_DIMENSIONS).rank > 0;
+  if (c.total == 1)
+    j->reduced[0] = t->rank > 0 && at_node_ints(n, AT_ATTR_DIMENSIONS).rank > 0;
   return AT_OK;
 }
 
@@ -119,12 +122,14 @@ static void choose_vector(at_job *j, uint32_t full, const at_cg_cost *cost) {
   j->unroll = 1;
   if (j->reduced[last]) {
     int64_t inner = j->extent[last];
-    bool columns = kept < j->n && j->extent[kept] >= 8 &&
-                   (inner < 8 || !free_order);
+    bool columns =
+        kept < j->n && j->extent[kept] >= 8 && (inner < 8 || !free_order);
     if (!columns) {
       j->lanes = free_order ? floor_pow2(inner, full) : 1;
       if (!cost->heavy && j->lanes == full)
-        j->unroll = inner >= 8 * (int64_t)full ? 4 : inner >= 2 * (int64_t)full ? 2 : 1;
+        j->unroll = inner >= 8 * (int64_t)full   ? 4
+                    : inner >= 2 * (int64_t)full ? 2
+                                                 : 1;
       return;
     }
     j->vector = kept;
@@ -142,11 +147,13 @@ static void choose_split(at_job *j, int64_t units) {
   if (units >= 32 || total < 1 << 17 || !all_free(j)) return;
   uint32_t best = j->n;
   for (uint32_t d = 0; d < j->n; d++)
-    if (j->reduced[d] && (best == j->n || j->extent[d] > j->extent[best])) best = d;
+    if (j->reduced[d] && (best == j->n || j->extent[d] > j->extent[best]))
+      best = d;
   if (best == j->n) return;
   int64_t want = AT_MIN(at_ceil_div(64, units), total / 32768);
   int64_t align = best == j->vector ? (int64_t)j->lanes * j->unroll : 1;
-  int64_t split = at_ceil_div(at_ceil_div(j->extent[best], AT_MAX(want, 1)), align) * align;
+  int64_t split =
+      at_ceil_div(at_ceil_div(j->extent[best], AT_MAX(want, 1)), align) * align;
   if (split >= j->extent[best]) return;
   j->split_digit = best;
   j->split = split;
@@ -182,7 +189,8 @@ static at_status plan_reduce(const at_cg_target *t, at_arena *a, at_job *j,
   choose_vector(j, full, &cost);
   double per = at_cg_cost_ns(&cost, j->lanes);
   int64_t total = product_of(j, true) * product_of(j, false);
-  per = AT_MAX(0.02, AT_MIN(per, per / (double)AT_MAX(1, product_of(j, true)) + 0.4));
+  per = AT_MAX(0.02,
+               AT_MIN(per, per / (double)AT_MAX(1, product_of(j, true)) + 0.4));
   int64_t units = product_of(j, false);
   j->block = 0;
   if (!j->reduced[j->vector]) {  // columns: a task is a block of them
@@ -230,7 +238,8 @@ at_status at_plan_reduces(const at_cg_target *t, at_arena *a, const at_node *n,
     *all = *f;
     for (uint32_t s = r; s < n->num_results; s++) {
       at_node_list *g = &found[s], both = *all;
-      if (taken[s] || !g->len || g->mixed || !same_space(f->ptr[0], g->ptr[0]) ||
+      if (taken[s] || !g->len || g->mixed ||
+          !same_space(f->ptr[0], g->ptr[0]) ||
           at_type_elements(&n->types[s]) != outputs)
         continue;
       for (uint32_t i = 0; i < g->len; i++) list_add(&both, g->ptr[i]);

@@ -30,15 +30,21 @@ static const at_literal *scalar(ck *c, at_dtype t, double v) {
   return l;
 }
 
-static void reduce(ck *c, at_op op, at_dtype t, uint32_t rank, const int64_t *dims,
-                   uint32_t nd, const int64_t *over, double init) {
+static void reduce(ck *c, at_op op, at_dtype t, uint32_t rank,
+                   const int64_t *dims, uint32_t nd, const int64_t *over,
+                   double init) {
   at_type in = ck_type(c, t, rank, dims);
   at_value ops[2] = {ck_param(c, in), ck_param(c, at_type_scalar(t))};
-  const at_literal *args[2] = {ck_random_literal(c, in, false), scalar(c, t, init)};
+  const at_literal *args[2] = {ck_random_literal(c, in, false),
+                               scalar(c, t, init)};
   at_comp *body = binary_body(c, op, t);
   at_attr attr = {.id = AT_ATTR_DIMENSIONS, .ints = {over, nd}};
-  at_node_desc d = {.op = AT_OP_REDUCE, .operands = ops, .num_operands = 2,
-                    .attrs = &attr, .num_attrs = 1, .regions = &body,
+  at_node_desc d = {.op = AT_OP_REDUCE,
+                    .operands = ops,
+                    .num_operands = 2,
+                    .attrs = &attr,
+                    .num_attrs = 1,
+                    .regions = &body,
                     .num_regions = 1};
   at_node *n;
   ck_ok(at_build(c->comp, NULL, &d, &n));
@@ -51,16 +57,26 @@ static const struct {
   uint32_t nd;
   int64_t over[4];
 } k_shapes[] = {
-    {1, {1}, 1, {0}},          {1, {7}, 1, {0}},
-    {1, {1000}, 1, {0}},       {1, {300001}, 1, {0}},
-    {2, {5, 33}, 1, {1}},      {2, {5, 33}, 1, {0}},
-    {2, {64, 64}, 2, {0, 1}},  {2, {1000, 3}, 1, {1}},
-    {2, {1000, 3}, 1, {0}},    {3, {3, 17, 40}, 2, {0, 2}},
-    {3, {3, 17, 40}, 1, {1}},  {3, {4, 1, 129}, 2, {0, 1}},
-    {2, {4000, 70}, 1, {0}},   {2, {0, 3}, 1, {0}},
-    {2, {3, 0}, 1, {0}},       {2, {2, 200000}, 1, {1}},
-    {4, {3, 5, 7, 9}, 2, {1, 3}}, {2, {6, 8}, 0, {0}},
-    {2, {1, 1}, 1, {0}},       {2, {200, 515}, 1, {0}},
+    {1, {1}, 1, {0}},
+    {1, {7}, 1, {0}},
+    {1, {1000}, 1, {0}},
+    {1, {300001}, 1, {0}},
+    {2, {5, 33}, 1, {1}},
+    {2, {5, 33}, 1, {0}},
+    {2, {64, 64}, 2, {0, 1}},
+    {2, {1000, 3}, 1, {1}},
+    {2, {1000, 3}, 1, {0}},
+    {3, {3, 17, 40}, 2, {0, 2}},
+    {3, {3, 17, 40}, 1, {1}},
+    {3, {4, 1, 129}, 2, {0, 1}},
+    {2, {4000, 70}, 1, {0}},
+    {2, {0, 3}, 1, {0}},
+    {2, {3, 0}, 1, {0}},
+    {2, {2, 200000}, 1, {1}},
+    {4, {3, 5, 7, 9}, 2, {1, 3}},
+    {2, {6, 8}, 0, {0}},
+    {2, {1, 1}, 1, {0}},
+    {2, {200, 515}, 1, {0}},
 };
 
 static void test_shapes(void **state) {
@@ -88,16 +104,16 @@ static void test_types(void **state) {
     at_dtype t;
     double init;
   } cases[] = {
-      {AT_OP_ADD, AT_BF16, 0},     {AT_OP_ADD, AT_F16, 1},
-      {AT_OP_ADD, AT_F64, 0},      {AT_OP_ADD, AT_C64, 2},
-      {AT_OP_ADD, AT_C128, 0},     {AT_OP_ADD, AT_S8, 3},
-      {AT_OP_ADD, AT_U4, 3},       {AT_OP_ADD, AT_PRED, 0},
-      {AT_OP_MULTIPLY, AT_S32, 1}, {AT_OP_MULTIPLY, AT_U64, 3},
+      {AT_OP_ADD, AT_BF16, 0},        {AT_OP_ADD, AT_F16, 1},
+      {AT_OP_ADD, AT_F64, 0},         {AT_OP_ADD, AT_C64, 2},
+      {AT_OP_ADD, AT_C128, 0},        {AT_OP_ADD, AT_S8, 3},
+      {AT_OP_ADD, AT_U4, 3},          {AT_OP_ADD, AT_PRED, 0},
+      {AT_OP_MULTIPLY, AT_S32, 1},    {AT_OP_MULTIPLY, AT_U64, 3},
       {AT_OP_MAXIMUM, AT_BF16, -100}, {AT_OP_MAXIMUM, AT_F64, 1},
-      {AT_OP_MINIMUM, AT_U8, 255}, {AT_OP_MINIMUM, AT_S64, 5},
-      {AT_OP_AND, AT_PRED, 1},     {AT_OP_OR, AT_PRED, 0},
-      {AT_OP_XOR, AT_U32, 77},     {AT_OP_AND, AT_S16, -1},
-      {AT_OP_MAXIMUM, AT_S4, -8},  {AT_OP_MAXIMUM, AT_F8E4M3FN, -2},
+      {AT_OP_MINIMUM, AT_U8, 255},    {AT_OP_MINIMUM, AT_S64, 5},
+      {AT_OP_AND, AT_PRED, 1},        {AT_OP_OR, AT_PRED, 0},
+      {AT_OP_XOR, AT_U32, 77},        {AT_OP_AND, AT_S16, -1},
+      {AT_OP_MAXIMUM, AT_S4, -8},     {AT_OP_MAXIMUM, AT_F8E4M3FN, -2},
       {AT_OP_SUBTRACT, AT_S32, 9},
   };
   for (size_t f = 0; f < AT_LEN(k_targets); f++) {
@@ -116,61 +132,78 @@ static void test_types(void **state) {
   }
 }
 
-#define SUM                                                              \
-  "((%100: f32[], %101: f32[]) {\n%102 = add %100, %101 : f32[]\n"        \
+#define SUM                                                        \
+  "((%100: f32[], %101: f32[]) {\n%102 = add %100, %101 : f32[]\n" \
   "return %102\n})"
-#define MAX                                                              \
-  "((%110: f32[], %111: f32[]) {\n%112 = maximum %110, %111 : f32[]\n"    \
+#define MAX                                                            \
+  "((%110: f32[], %111: f32[]) {\n%112 = maximum %110, %111 : f32[]\n" \
   "return %112\n})"
 // The body of JAX's argmax: the larger value, then the lower index; NaN wins.
-#define ARGMAX                                                                   \
-  "((%120: f32[], %121: i32[], %122: f32[], %123: i32[]) {\n"                     \
-  "%124 = compare %120, %122 {comparison_direction=GT, compare_type=FLOAT} : i1[]\n" \
-  "%125 = compare %120, %120 {comparison_direction=NE, compare_type=FLOAT} : i1[]\n" \
-  "%126 = or %124, %125 : i1[]\n"                                                \
-  "%127 = compare %120, %122 {comparison_direction=EQ, compare_type=FLOAT} : i1[]\n" \
-  "%128 = compare %121, %123 {comparison_direction=LT, compare_type=SIGNED} : i1[]\n" \
-  "%129 = and %127, %128 : i1[]\n"                                               \
-  "%130 = or %126, %129 : i1[]\n"                                                \
-  "%131 = select %126, %120, %122 : f32[]\n"                                     \
+#define ARGMAX                                                                 \
+  "((%120: f32[], %121: i32[], %122: f32[], %123: i32[]) {\n"                  \
+  "%124 = compare %120, %122 {comparison_direction=GT, compare_type=FLOAT} : " \
+  "i1[]\n"                                                                     \
+  "%125 = compare %120, %120 {comparison_direction=NE, compare_type=FLOAT} : " \
+  "i1[]\n"                                                                     \
+  "%126 = or %124, %125 : i1[]\n"                                              \
+  "%127 = compare %120, %122 {comparison_direction=EQ, compare_type=FLOAT} : " \
+  "i1[]\n"                                                                     \
+  "%128 = compare %121, %123 {comparison_direction=LT, compare_type=SIGNED} "  \
+  ": i1[]\n"                                                                   \
+  "%129 = and %127, %128 : i1[]\n"                                             \
+  "%130 = or %126, %129 : i1[]\n"                                              \
+  "%131 = select %126, %120, %122 : f32[]\n"                                   \
   "%132 = select %130, %121, %123 : i32[]\nreturn %131, %132\n})"
 
 static const struct {
   const char *types[2], *results, *body;
 } k_fusions[] = {
     // Producers before, an epilogue after, two reductions of one space.
-    {{"f32[50,129]", "f32[129]"}, "f32[50]",
+    {{"f32[50,129]", "f32[129]"},
+     "f32[50]",
      "%3 = broadcast_in_dim %2 {broadcast_dimensions=[1]} : f32[50,129]\n"
-     "%4 = multiply %1, %3 : f32[50,129]\n%5 = constant {value=f32[] 0.0} : f32[]\n"
+     "%4 = multiply %1, %3 : f32[50,129]\n%5 = constant {value=f32[] 0.0} : "
+     "f32[]\n"
      "%6 = reduce %4, %5 {dimensions=[1]} " SUM " : f32[50]\n"
      "%7 = constant {value=f32[] 0.0078125} : f32[]\n"
      "%8 = broadcast_in_dim %7 {broadcast_dimensions=[]} : f32[50]\n"
      "%9 = multiply %6, %8 : f32[50]\nreturn %9"},
-    {{"f32[50,129]", "f32[129]"}, "f32[50], f32[50]",
-     "%4 = multiply %1, %1 : f32[50,129]\n%5 = constant {value=f32[] 0.0} : f32[]\n"
+    {{"f32[50,129]", "f32[129]"},
+     "f32[50], f32[50]",
+     "%4 = multiply %1, %1 : f32[50,129]\n%5 = constant {value=f32[] 0.0} : "
+     "f32[]\n"
      "%6 = reduce %4, %5 {dimensions=[1]} " SUM " : f32[50]\n"
      "%7 = constant {value=f32[] -9.0} : f32[]\n"
      "%8 = reduce %1, %7 {dimensions=[1]} " MAX " : f32[50]\nreturn %6, %8"},
-    {{"f32[500,129]", "f32[129]"}, "f32[129], f32[500]",
-     "%4 = multiply %1, %1 : f32[500,129]\n%5 = constant {value=f32[] 0.0} : f32[]\n"
+    {{"f32[500,129]", "f32[129]"},
+     "f32[129], f32[500]",
+     "%4 = multiply %1, %1 : f32[500,129]\n%5 = constant {value=f32[] 0.0} : "
+     "f32[]\n"
      "%6 = reduce %4, %5 {dimensions=[0]} " SUM " : f32[129]\n"
      "%7 = constant {value=f32[] -9.0} : f32[]\n"
      "%8 = reduce %1, %7 {dimensions=[1]} " MAX " : f32[500]\nreturn %6, %8"},
-    {{"f32[30,777]", "f32[3]"}, "f32[30], i32[30]",
+    {{"f32[30,777]", "f32[3]"},
+     "f32[30], i32[30]",
      "%3 = iota {dimension=1} : i32[30,777]\n"
-     "%5 = constant {value=f32[] -inf} : f32[]\n%6 = constant {value=i32[] 0} : i32[]\n"
-     "%7:2 = reduce %1, %3, %5, %6 {dimensions=[1]} " ARGMAX " : f32[30], i32[30]\n"
+     "%5 = constant {value=f32[] -inf} : f32[]\n%6 = constant {value=i32[] 0} "
+     ": i32[]\n"
+     "%7:2 = reduce %1, %3, %5, %6 {dimensions=[1]} " ARGMAX
+     " : f32[30], i32[30]\n"
      "return %7.0, %7.1"},
-    {{"f32[300000]", "f32[3]"}, "f32[], i32[]",
+    {{"f32[300000]", "f32[3]"},
+     "f32[], i32[]",
      "%3 = iota {dimension=0} : i32[300000]\n"
-     "%5 = constant {value=f32[] -inf} : f32[]\n%6 = constant {value=i32[] 0} : i32[]\n"
+     "%5 = constant {value=f32[] -inf} : f32[]\n%6 = constant {value=i32[] 0} "
+     ": i32[]\n"
      "%7:2 = reduce %1, %3, %5, %6 {dimensions=[0]} " ARGMAX " : f32[], i32[]\n"
      "return %7.0, %7.1"},
-    {{"f32[8,40,9]", "f32[40]"}, "f32[8,9]",
+    {{"f32[8,40,9]", "f32[40]"},
+     "f32[8,9]",
      "%3 = broadcast_in_dim %2 {broadcast_dimensions=[1]} : f32[8,40,9]\n"
      "%4 = add %1, %3 : f32[8,40,9]\n%5 = constant {value=f32[] 0.0} : f32[]\n"
      "%6 = reduce %4, %5 {dimensions=[1]} " SUM " : f32[8,9]\nreturn %6"},
-    {{"f32[40,30]", "f32[1200]"}, "f32[30]",
+    {{"f32[40,30]", "f32[1200]"},
+     "f32[30]",
      "%3 = reshape %2 : f32[40,30]\n%4 = multiply %1, %3 : f32[40,30]\n"
      "%5 = constant {value=f32[] 0.0} : f32[]\n"
      "%6 = reduce %4, %5 {dimensions=[0]} " SUM " : f32[30]\n"
@@ -185,11 +218,12 @@ static void test_fusions(void **state) {
     c.absolute = 1e-3;
     for (size_t i = 0; i < AT_LEN(k_fusions); i++) {
       char params[128], line[4096];
-      snprintf(params, sizeof params, "%%20: %s, %%21: %s", k_fusions[i].types[0],
-               k_fusions[i].types[1]);
+      snprintf(params, sizeof params, "%%20: %s, %%21: %s",
+               k_fusions[i].types[0], k_fusions[i].types[1]);
       bool pair = strchr(k_fusions[i].results, ' ') != NULL;
       snprintf(line, sizeof line,
-               "%%30%s = fusion %%20, %%21 {kind=REDUCE} ((%%1: %s, %%2: %s) {\n%s\n}) : "
+               "%%30%s = fusion %%20, %%21 {kind=REDUCE} ((%%1: %s, %%2: %s) "
+               "{\n%s\n}) : "
                "%s\nreturn %s",
                pair ? ":2" : "", k_fusions[i].types[0], k_fusions[i].types[1],
                k_fusions[i].body, k_fusions[i].results,

@@ -2,9 +2,16 @@
 
 static bool is_monoid(at_op op) {
   switch (op) {
-    case AT_OP_ADD: case AT_OP_MULTIPLY: case AT_OP_MAXIMUM: case AT_OP_MINIMUM:
-    case AT_OP_AND: case AT_OP_OR: case AT_OP_XOR: return true;
-    default: return false;
+    case AT_OP_ADD:
+    case AT_OP_MULTIPLY:
+    case AT_OP_MAXIMUM:
+    case AT_OP_MINIMUM:
+    case AT_OP_AND:
+    case AT_OP_OR:
+    case AT_OP_XOR:
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -14,17 +21,28 @@ static bool only_chooses(const at_comp *c) {
   if (c->num_results < 2) return false;
   AT_FOR_NODES(n, c) {
     switch (n->op) {
-      case AT_OP_PARAMETER: case AT_OP_CONSTANT: case AT_OP_COMPARE:
-      case AT_OP_SELECT: case AT_OP_AND: case AT_OP_OR: case AT_OP_NOT:
-      case AT_OP_XOR: case AT_OP_MINIMUM: case AT_OP_MAXIMUM: break;
-      default: return false;
+      case AT_OP_PARAMETER:
+      case AT_OP_CONSTANT:
+      case AT_OP_COMPARE:
+      case AT_OP_SELECT:
+      case AT_OP_AND:
+      case AT_OP_OR:
+      case AT_OP_NOT:
+      case AT_OP_XOR:
+      case AT_OP_MINIMUM:
+      case AT_OP_MAXIMUM:
+        break;
+      default:
+        return false;
     }
   }
   return true;
 }
 
 at_reducer at_reducer_of(const at_node *n, const at_comp *body) {
-  at_reducer r = {.node = n, .body = body, .count = body->num_results,
+  at_reducer r = {.node = n,
+                  .body = body,
+                  .count = body->num_results,
                   .op = AT_OP_PARAMETER};
   if (r.count == 1 && body->num_params == 2) {
     const at_node *b = body->results[0].node;
@@ -51,10 +69,12 @@ static bool narrow_sum(const at_reducer *r) {
          t != AT_F32 && t != AT_F64;
 }
 
-void at_reducer_step(at_em *e, const at_reducer *r, at_val *acc, const at_val *x) {
+void at_reducer_step(at_em *e, const at_reducer *r, at_val *acc,
+                     const at_val *x) {
   if (narrow_sum(r)) {
-    acc[0].re = r->op == AT_OP_ADD ? LLVMBuildFAdd(e->b, acc[0].re, x[0].re, "")
-                                   : LLVMBuildFMul(e->b, acc[0].re, x[0].re, "");
+    acc[0].re = r->op == AT_OP_ADD
+                    ? LLVMBuildFAdd(e->b, acc[0].re, x[0].re, "")
+                    : LLVMBuildFMul(e->b, acc[0].re, x[0].re, "");
     return;
   }
   if (r->op != AT_OP_PARAMETER) {
@@ -78,7 +98,8 @@ void at_reducer_step(at_em *e, const at_reducer *r, at_val *acc, const at_val *x
 static LLVMValueRef extreme(at_em *e, at_dtype t, bool low) {
   LLVMTypeRef type = at_em_widen(e, at_em_reg_type(e, t));
   if (t == AT_PRED) return at_em_ci(e, type, low ? 0 : 1);
-  if (at_is_float(t)) return at_em_cf(e, type, low ? -__builtin_inf() : __builtin_inf());
+  if (at_is_float(t))
+    return at_em_cf(e, type, low ? -__builtin_inf() : __builtin_inf());
   uint32_t bits = at_dtype_of(t)->bits;
   if (at_is_unsigned_int(t))
     return at_em_ci(e, type, low ? 0 : (int64_t)(~0ull >> (64 - bits)));
@@ -86,7 +107,8 @@ static LLVMValueRef extreme(at_em *e, at_dtype t, bool low) {
   return at_em_ci(e, type, low ? -max - 1 : max);
 }
 
-void at_reducer_seed(at_em *e, const at_reducer *r, const at_val *init, at_val *out) {
+void at_reducer_seed(at_em *e, const at_reducer *r, const at_val *init,
+                     at_val *out) {
   at_dtype t = at_reducer_dtype(r, 0);
   LLVMTypeRef type = at_em_widen(e, at_em_reg_type(e, t));
   bool f = at_is_float(at_real_of(t)), c = at_is_complex(t), b = t == AT_PRED;
@@ -100,14 +122,18 @@ void at_reducer_seed(at_em *e, const at_reducer *r, const at_val *init, at_val *
       out[0].re = f ? at_em_cf(e, type, 1) : at_em_ci(e, type, 1);
       return;
     case AT_OP_OR:
-    case AT_OP_XOR: return;
-    case AT_OP_AND: out[0].re = at_em_ci(e, type, b ? 1 : -1); return;
+    case AT_OP_XOR:
+      return;
+    case AT_OP_AND:
+      out[0].re = at_em_ci(e, type, b ? 1 : -1);
+      return;
     case AT_OP_MAXIMUM:
     case AT_OP_MINIMUM:
       if (c) break;
       out[0].re = extreme(e, t, r->op == AT_OP_MAXIMUM);
       return;
-    default: break;
+    default:
+      break;
   }
   for (uint32_t i = 0; i < r->count; i++) {
     bool vec = LLVMGetTypeKind(LLVMTypeOf(init[i].re)) == LLVMVectorTypeKind;
@@ -119,13 +145,16 @@ at_dtype at_reducer_partial_dtype(const at_reducer *r, uint32_t i) {
   return narrow_sum(r) ? AT_F32 : at_reducer_dtype(r, i);
 }
 
-static LLVMValueRef lanes_of(at_em *e, LLVMValueRef v, uint32_t first, uint32_t n) {
+static LLVMValueRef lanes_of(at_em *e, LLVMValueRef v, uint32_t first,
+                             uint32_t n) {
   LLVMTypeRef i32 = at_em_int(e, 32);
   LLVMValueRef lane[AT_EM_MAX_LANES];
   if (!v) return NULL;
   if (n == 1)
-    return LLVMBuildExtractElement(e->b, v, LLVMConstInt(i32, first, false), "");
-  for (uint32_t i = 0; i < n; i++) lane[i] = LLVMConstInt(i32, first + i, false);
+    return LLVMBuildExtractElement(e->b, v, LLVMConstInt(i32, first, false),
+                                   "");
+  for (uint32_t i = 0; i < n; i++)
+    lane[i] = LLVMConstInt(i32, first + i, false);
   return LLVMBuildShuffleVector(e->b, v, LLVMGetPoison(LLVMTypeOf(v)),
                                 LLVMConstVector(lane, n), "");
 }
@@ -139,8 +168,10 @@ void at_reducer_fold_lanes(at_em *e, const at_reducer *r, at_val *acc) {
   while (e->lanes > 1 && at_em_ok(e)) {
     uint32_t h = e->lanes / 2;
     for (uint32_t i = 0; i < r->count; i++) {
-      high[i] = (at_val){lanes_of(e, acc[i].re, h, h), lanes_of(e, acc[i].im, h, h)};
-      acc[i] = (at_val){lanes_of(e, acc[i].re, 0, h), lanes_of(e, acc[i].im, 0, h)};
+      high[i] =
+          (at_val){lanes_of(e, acc[i].re, h, h), lanes_of(e, acc[i].im, h, h)};
+      acc[i] =
+          (at_val){lanes_of(e, acc[i].re, 0, h), lanes_of(e, acc[i].im, 0, h)};
     }
     e->lanes = h;
     at_reducer_step(e, r, acc, high);
@@ -149,10 +180,12 @@ void at_reducer_fold_lanes(at_em *e, const at_reducer *r, at_val *acc) {
 }
 
 void at_reducer_finish(at_em *e, const at_reducer *r, at_val *acc) {
-  if (narrow_sum(r)) acc[0] = at_em_normalize(e, at_reducer_dtype(r, 0), acc[0]);
+  if (narrow_sum(r))
+    acc[0] = at_em_normalize(e, at_reducer_dtype(r, 0), acc[0]);
 }
 
-// ---- accumulators ---------------------------------------------------------------------
+// ---- accumulators
+// ---------------------------------------------------------------------
 at_accs at_accs_make(at_em *e, const at_reducer *r) {
   at_accs a = {.count = r->count};
   a.type = at_new(e->arena, LLVMTypeRef, r->count);
@@ -183,7 +216,8 @@ void at_accs_get(at_em *e, const at_accs *a, at_val *v) {
     v[i].im = a->im[i] ? LLVMBuildLoad2(e->b, a->type[i], a->im[i], "") : NULL;
   }
 }
-void at_accs_step(at_em *e, const at_accs *a, const at_reducer *r, const at_val *x) {
+void at_accs_step(at_em *e, const at_accs *a, const at_reducer *r,
+                  const at_val *x) {
   at_val *acc = at_new(e->arena, at_val, a->count + 1);
   if (!acc || !at_em_ok(e)) return;
   at_accs_get(e, a, acc);

@@ -5,20 +5,22 @@
 #include "codegen/emit.h"
 
 typedef struct at_reducer {
-  const at_node *node;   // REDUCE, REDUCE_WINDOW, SCAN, SELECT_AND_SCATTER
+  const at_node *node;  // REDUCE, REDUCE_WINDOW, SCAN, SELECT_AND_SCATTER
   const at_comp *body;
-  uint32_t count;        // values reduced together
-  at_op op;              // ADD, MULTIPLY, MAXIMUM, MINIMUM, AND, OR, XOR on one
-                         // value; PARAMETER: any other body
-  bool free_order;       // lanes and blocks may be combined in another order
+  uint32_t count;   // values reduced together
+  at_op op;         // ADD, MULTIPLY, MAXIMUM, MINIMUM, AND, OR, XOR on one
+                    // value; PARAMETER: any other body
+  bool free_order;  // lanes and blocks may be combined in another order
 } at_reducer;
 
 at_reducer at_reducer_of(const at_node *n, const at_comp *body);
 // One value per input. Sums of narrow floats stay in f32 until finish.
-void at_reducer_step(at_em *e, const at_reducer *r, at_val *acc, const at_val *x);
-// What accumulators of lanes and blocks start from: the operation's identity when it
-// is known, else the init values (splat).
-void at_reducer_seed(at_em *e, const at_reducer *r, const at_val *init, at_val *out);
+void at_reducer_step(at_em *e, const at_reducer *r, at_val *acc,
+                     const at_val *x);
+// What accumulators of lanes and blocks start from: the operation's identity
+// when it is known, else the init values (splat).
+void at_reducer_seed(at_em *e, const at_reducer *r, const at_val *init,
+                     at_val *out);
 void at_reducer_finish(at_em *e, const at_reducer *r, at_val *acc);
 at_dtype at_reducer_dtype(const at_reducer *r, uint32_t i);
 // The type that keeps an unfinished accumulator: f32 for sums of narrow floats.
@@ -35,6 +37,7 @@ typedef struct at_accs {
 at_accs at_accs_make(at_em *e, const at_reducer *r);  // of e->lanes
 void at_accs_put(at_em *e, const at_accs *a, const at_val *v);
 void at_accs_get(at_em *e, const at_accs *a, at_val *v);
-void at_accs_step(at_em *e, const at_accs *a, const at_reducer *r, const at_val *x);
+void at_accs_step(at_em *e, const at_accs *a, const at_reducer *r,
+                  const at_val *x);
 
 #endif

@@ -8,19 +8,23 @@ static bool listed(at_dims l, int64_t d) {
     if (l.ptr[i] == d) return true;
   return false;
 }
-static int64_t attr_at(const at_node *n, at_attr_id id, uint32_t i, int64_t absent) {
+static int64_t attr_at(const at_node *n, at_attr_id id, uint32_t i,
+                       int64_t absent) {
   at_dims a = at_node_ints(n, id);
   return i < a.rank ? a.ptr[i] : absent;
 }
-static const at_pos *origin(at_em *e) { return at_pos_make(e, false, 0, NULL, NULL); }
+static const at_pos *origin(at_em *e) {
+  return at_pos_make(e, false, 0, NULL, NULL);
+}
 
 static at_ix scalar_index(at_em *e, at_value v, const at_pos *p, int64_t lo,
                           int64_t hi) {
   return at_ix_from(e, at_value_type(v)->dtype, at_em_elem(e, v, p), lo, hi);
 }
 
-// ---- dynamic_update_slice -----------------------------------------------------------
-// Where element p of the update (digits: the op's groups) goes in the result.
+// ---- dynamic_update_slice
+// ----------------------------------------------------------- Where element p
+// of the update (digits: the op's groups) goes in the result.
 at_ix at_update_target(at_em *e, const at_node *n, const at_pos *p) {
   const at_type *t = &n->types[0], *u = at_value_type(n->operands[1]);
   at_groups g;
@@ -48,7 +52,8 @@ at_ix at_update_target(at_em *e, const at_node *n, const at_pos *p) {
   return sum;
 }
 
-// ---- scatter --------------------------------------------------------------------------
+// ---- scatter
+// --------------------------------------------------------------------------
 typedef struct at_scatter {
   at_em *e;
   const at_job *j;
@@ -92,18 +97,21 @@ static void scatter_one(at_scatter *s) {
   const at_pos *p = at_pos_make(e, false, s->u->rank, s->u->dims, s->at);
   at_val *out = s->args + 2 * s->inputs;
   for (uint32_t i = 0; i < s->inputs; i++) {
-    s->args[i] = at_em_load(e, at_job_result(e, s->j, i), s->n->types[i].dtype, lin,
-                            false);
-    s->args[s->inputs + i] = at_em_elem(e, s->n->operands[s->inputs + 1 + i], p);
+    s->args[i] = at_em_load(e, at_job_result(e, s->j, i), s->n->types[i].dtype,
+                            lin, false);
+    s->args[s->inputs + i] =
+        at_em_elem(e, s->n->operands[s->inputs + 1 + i], p);
   }
   at_em_body(e, s->n->regions[0], s->args, out);
   for (uint32_t i = 0; i < s->inputs && at_em_ok(e); i++)
-    at_em_store(e, at_job_result(e, s->j, i), s->n->types[i].dtype, lin, out[i]);
+    at_em_store(e, at_job_result(e, s->j, i), s->n->types[i].dtype, lin,
+                out[i]);
   if (ok) at_if_end(e, &f);
   at_em_scope_pop(e, scope);
 }
 
-// Loops over window dimensions from w on; the last one is the job's vector digit.
+// Loops over window dimensions from w on; the last one is the job's vector
+// digit.
 static void scatter_window(at_scatter *s, uint32_t w, LLVMValueRef lo,
                            LLVMValueRef hi) {
   at_em *e = s->e;
@@ -138,8 +146,8 @@ static void scatter_window(at_scatter *s, uint32_t w, LLVMValueRef lo,
   at_loop_end(e, &l);
 }
 
-// The first place of the window that the scatter dimensions choose; returns whether
-// dimensions without a window are inside (NULL: always).
+// The first place of the window that the scatter dimensions choose; returns
+// whether dimensions without a window are inside (NULL: always).
 static LLVMValueRef scatter_start(at_scatter *s) {
   at_em *e = s->e;
   const at_node *n = s->n;
@@ -159,8 +167,7 @@ static LLVMValueRef scatter_start(at_scatter *s) {
   for (uint32_t m = 0; m < map.rank; m++) {
     if (vec < it->rank) ix[vec] = at_ix_const(m);
     const at_pos *p = at_pos_make(e, false, it->rank, it->dims, ix);
-    s->start[map.ptr[m]] =
-        scalar_index(e, indices, p, -(1ll << 40), 1ll << 40);
+    s->start[map.ptr[m]] = scalar_index(e, indices, p, -(1ll << 40), 1ll << 40);
   }
   for (uint32_t m = 0; m < s->batching.rank; m++)
     s->start[s->batching.ptr[m]] = ix[from.ptr[m]];
@@ -185,7 +192,11 @@ void at_job_emit_scatter(at_em *e, const at_job *j, LLVMValueRef begin,
     at_em_fail(e, AT_NO_MEMORY("scatter"));
     return;
   }
-  *s = (at_scatter){.e = e, .j = j, .n = n, .inputs = inputs, .args = args,
+  *s = (at_scatter){.e = e,
+                    .j = j,
+                    .n = n,
+                    .inputs = inputs,
+                    .args = args,
                     .t = &n->types[0],
                     .u = at_value_type(n->operands[inputs + 1]),
                     .window = at_node_ints(n, AT_ATTR_UPDATE_WINDOW_DIMS),
@@ -211,7 +222,8 @@ void at_job_emit_scatter(at_em *e, const at_job *j, LLVMValueRef begin,
     if (!listed(s->window, d)) at_loop_end(e, &loops[d]);
 }
 
-// ---- select_and_scatter -----------------------------------------------------------------
+// ---- select_and_scatter
+// -----------------------------------------------------------------
 typedef struct at_pick {
   LLVMTypeRef index_type;
   LLVMValueRef best;  // slot: place in the operand, -1: none yet
@@ -219,14 +231,15 @@ typedef struct at_pick {
 } at_pick;
 
 // One place of the window at `out`: takes it when it is the first or wins.
-static void pick_step(at_em *e, const at_node *n, const at_pick *k, const at_ix *out,
-                      const at_loop *loops) {
+static void pick_step(at_em *e, const at_node *n, const at_pick *k,
+                      const at_ix *out, const at_loop *loops) {
   const at_type *t = at_value_type(n->operands[0]);
   at_ix ix[AT_CG_MAX_RANK];
   LLVMValueRef ok = NULL;
   for (uint32_t d = 0; d < t->rank; d++) {
     at_ix x = at_ix_mulc(e, out[d], attr_at(n, AT_ATTR_WINDOW_STRIDES, d, 1));
-    x = at_ix_addc(at_ix_add(e, x, loops[d].i), -attr_at(n, AT_ATTR_PADDING, 2 * d, 0));
+    x = at_ix_addc(at_ix_add(e, x, loops[d].i),
+                   -attr_at(n, AT_ATTR_PADDING, 2 * d, 0));
     LLVMValueRef in = at_ix_within(e, x, 0, t->dims[d]);
     if (in) ok = ok ? LLVMBuildAnd(e->b, ok, in, "") : in;
     ix[d] = at_ix_clamp(e, x, 0, t->dims[d] - 1);
@@ -238,26 +251,30 @@ static void pick_step(at_em *e, const at_node *n, const at_pick *k, const at_ix 
   at_em_body(e, n->regions[0], args, &keep);
   if (!at_em_ok(e)) return;
   LLVMValueRef old = LLVMBuildLoad2(e->b, k->index_type, k->best, "");
-  LLVMValueRef none = LLVMBuildICmp(e->b, LLVMIntSLT, old,
-                                    LLVMConstNull(k->index_type), "");
+  LLVMValueRef none =
+      LLVMBuildICmp(e->b, LLVMIntSLT, old, LLVMConstNull(k->index_type), "");
   LLVMValueRef take =
       LLVMBuildOr(e->b, none, LLVMBuildNot(e->b, keep.re, ""), "");
   if (ok) take = LLVMBuildAnd(e->b, take, ok, "");
   LLVMValueRef here = at_ix_vector(e, at_pos_linear(e, p));
   LLVMBuildStore(e->b, LLVMBuildSelect(e->b, take, here, old, ""), k->best);
   at_val v = {LLVMBuildSelect(e->b, take, args[1].re, args[0].re, ""), NULL};
-  if (args[0].im) v.im = LLVMBuildSelect(e->b, take, args[1].im, args[0].im, "");
+  if (args[0].im)
+    v.im = LLVMBuildSelect(e->b, take, args[1].im, args[0].im, "");
   at_accs_put(e, &k->value, &v);
 }
 
-// The source element at `out` (with e->lanes): finds its place, applies the body.
+// The source element at `out` (with e->lanes): finds its place, applies the
+// body.
 static void select_scatter_one(at_em *e, const at_job *j, const at_ix *out) {
   const at_node *n = j->node;
-  const at_type *t = at_value_type(n->operands[0]), *s = at_value_type(n->operands[1]);
+  const at_type *t = at_value_type(n->operands[0]),
+                *s = at_value_type(n->operands[1]);
   uint32_t scope = at_em_scope_push(e);
   at_reducer r = at_reducer_of(n, n->regions[1]);
-  at_pick k = {.index_type = at_em_widen(e, at_em_int(e, e->wide_index ? 64 : 32)),
-               .value = at_accs_make(e, &r)};
+  at_pick k = {
+      .index_type = at_em_widen(e, at_em_int(e, e->wide_index ? 64 : 32)),
+      .value = at_accs_make(e, &r)};
   if (!at_em_ok(e)) return;
   k.best = at_em_alloca(e, k.index_type, 1);
   LLVMBuildStore(e->b, LLVMConstAllOnes(k.index_type), k.best);
@@ -265,20 +282,22 @@ static void select_scatter_one(at_em *e, const at_job *j, const at_ix *out) {
   at_accs_put(e, &k.value, &zero);
   at_loop loops[AT_CG_MAX_RANK];
   for (uint32_t d = 0; d < t->rank; d++)
-    at_loop_range(e, &loops[d], 0, attr_at(n, AT_ATTR_WINDOW_DIMENSIONS, d, 1), 1);
+    at_loop_range(e, &loops[d], 0, attr_at(n, AT_ATTR_WINDOW_DIMENSIONS, d, 1),
+                  1);
   pick_step(e, n, &k, out, loops);
   for (uint32_t d = t->rank; d-- > 0;) at_loop_end(e, &loops[d]);
   LLVMValueRef best = LLVMBuildLoad2(e->b, k.index_type, k.best, "");
   at_branch f;
   bool branch = e->lanes == 1;  // planned vectors always find a place
   if (branch)
-    at_if_begin(e, &f, LLVMBuildICmp(e->b, LLVMIntSGE, best,
-                                     LLVMConstNull(k.index_type), ""));
+    at_if_begin(
+        e, &f,
+        LLVMBuildICmp(e->b, LLVMIntSGE, best, LLVMConstNull(k.index_type), ""));
   at_ix to = {.vec = best, .lo = 0, .hi = AT_MAX(0, at_type_elements(t) - 1)};
   if (branch)
-    to = at_ix_of(e->wide_index ? best
-                                : LLVMBuildSExt(e->b, best, at_em_int(e, 64), ""),
-                  0, to.hi, 1);
+    to = at_ix_of(
+        e->wide_index ? best : LLVMBuildSExt(e->b, best, at_em_int(e, 64), ""),
+        0, to.hi, 1);
   at_val args[2], sum = {0};
   args[0] = at_em_load(e, at_job_result(e, j, 0), t->dtype, to, false);
   args[1] = at_em_elem(e, n->operands[1],
@@ -289,8 +308,8 @@ static void select_scatter_one(at_em *e, const at_job *j, const at_ix *out) {
   at_em_scope_pop(e, scope);
 }
 
-// Digits of the job: the source's dimensions. Reduced ones overlap, so one task walks
-// them; tasks are the others (except the vector digit).
+// Digits of the job: the source's dimensions. Reduced ones overlap, so one task
+// walks them; tasks are the others (except the vector digit).
 void at_job_emit_select_scatter(at_em *e, const at_job *j, LLVMValueRef begin,
                                 LLVMValueRef end) {
   at_ix ix[AT_CG_MAX_RANK];
@@ -329,10 +348,11 @@ void at_job_emit_select_scatter(at_em *e, const at_job *j, LLVMValueRef begin,
   at_loop_end(e, &tasks);
 }
 
-// ---- scan -----------------------------------------------------------------------------------
+// ---- scan
+// -----------------------------------------------------------------------------------
 // Digits: before, along, after the dimension; columns [lo, hi) of the last.
-static void scan_columns(at_em *e, const at_job *j, at_ix outer, LLVMValueRef lo,
-                         LLVMValueRef hi, uint32_t lanes) {
+static void scan_columns(at_em *e, const at_job *j, at_ix outer,
+                         LLVMValueRef lo, LLVMValueRef hi, uint32_t lanes) {
   const at_node *n = j->node;
   at_reducer r = at_reducer_of(n, n->regions[0]);
   at_val *x = at_new(e->arena, at_val, 2 * r.count);
@@ -341,7 +361,8 @@ static void scan_columns(at_em *e, const at_job *j, at_ix outer, LLVMValueRef lo
     at_em_fail(e, AT_NO_MEMORY("scan"));
     return;
   }
-  at_loop_begin(e, &l, lo, hi, lanes, 0, AT_MAX(0, j->extent[2] - (int64_t)lanes));
+  at_loop_begin(e, &l, lo, hi, lanes, 0,
+                AT_MAX(0, j->extent[2] - (int64_t)lanes));
   e->lanes = lanes;
   at_accs acc = at_accs_make(e, &r);
   for (uint32_t k = 0; k < r.count; k++)
@@ -352,7 +373,8 @@ static void scan_columns(at_em *e, const at_job *j, at_ix outer, LLVMValueRef lo
   if (at_node_bool(n, AT_ATTR_REVERSE))
     ix[1] = at_ix_addc(at_ix_mulc(e, s.i, -1), j->extent[1] - 1);
   const at_pos *p = at_pos_make(e, false, 3, j->extent, ix);
-  for (uint32_t k = 0; k < r.count; k++) x[k] = at_em_elem(e, n->operands[k], p);
+  for (uint32_t k = 0; k < r.count; k++)
+    x[k] = at_em_elem(e, n->operands[k], p);
   at_accs_step(e, &acc, &r, x);
   if (at_em_ok(e)) at_accs_get(e, &acc, x);
   at_reducer_finish(e, &r, x);
@@ -367,12 +389,14 @@ static void scan_columns(at_em *e, const at_job *j, at_ix outer, LLVMValueRef lo
 void at_job_emit_scan(at_em *e, const at_job *j, LLVMValueRef begin,
                       LLVMValueRef end) {
   at_loop tasks;
-  int64_t size = j->extent[2], blocks = at_ceil_div(size, j->block), W = j->lanes;
+  int64_t size = j->extent[2], blocks = at_ceil_div(size, j->block),
+          W = j->lanes;
   at_loop_begin(e, &tasks, begin, end, 1, 0, j->tasks - 1);
   LLVMValueRef b = at_em_i64(e, j->block);
   LLVMValueRef lo =
       LLVMBuildMul(e->b, at_ix_value(e, at_ix_modc(e, tasks.i, blocks)), b, "");
-  LLVMValueRef hi = at_em_min(e, LLVMBuildAdd(e->b, lo, b, ""), at_em_i64(e, size));
+  LLVMValueRef hi =
+      at_em_min(e, LLVMBuildAdd(e->b, lo, b, ""), at_em_i64(e, size));
   at_ix outer = at_ix_divc(e, tasks.i, blocks);
   LLVMValueRef mid = lo;
   if (W > 1) {

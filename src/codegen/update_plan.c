@@ -25,15 +25,18 @@ static at_status one_result(at_arena *a, at_job *j, uint32_t r) {
 // Operand r into result r, unless they share memory.
 static at_status plan_copy(const at_cg_target *t, at_arena *a, const at_node *n,
                            const int32_t *alias, uint32_t r, at_planned *p) {
-  if (alias[r] == (int32_t)r || at_type_elements(&n->types[r]) == 0) return AT_OK;
+  if (alias[r] == (int32_t)r || at_type_elements(&n->types[r]) == 0)
+    return AT_OK;
   at_job *j;
   AT_TRY(at_plan_job(a, AT_JOB_COPY, n, alias, p, &j));
   AT_TRY(one_result(a, j, r));
-  return at_plan_linear(t, j, at_type_elements(&n->types[r]), n->types[r].dtype);
+  return at_plan_linear(t, j, at_type_elements(&n->types[r]),
+                        n->types[r].dtype);
 }
 
-static at_status plan_update(const at_cg_target *t, at_arena *a, const at_node *n,
-                             const int32_t *alias, at_planned *p) {
+static at_status plan_update(const at_cg_target *t, at_arena *a,
+                             const at_node *n, const int32_t *alias,
+                             at_planned *p) {
   const at_type *u = at_value_type(n->operands[1]);
   AT_TRY(plan_copy(t, a, n, alias, 0, p));
   if (at_type_elements(u) == 0) return AT_OK;
@@ -49,12 +52,14 @@ static at_status plan_update(const at_cg_target *t, at_arena *a, const at_node *
   return at_plan_cuts(t, j, &c, u->dtype);
 }
 
-static at_status plan_scatter(const at_cg_target *t, at_arena *a, const at_node *n,
-                              const int32_t *alias, at_planned *p) {
+static at_status plan_scatter(const at_cg_target *t, at_arena *a,
+                              const at_node *n, const int32_t *alias,
+                              at_planned *p) {
   uint32_t inputs = n->num_operands / 2;
   const at_type *u = at_value_type(n->operands[inputs + 1]);
   for (uint32_t r = 0; r < inputs; r++) AT_TRY(plan_copy(t, a, n, alias, r, p));
-  if (at_type_elements(u) == 0 || at_type_elements(&n->types[0]) == 0) return AT_OK;
+  if (at_type_elements(u) == 0 || at_type_elements(&n->types[0]) == 0)
+    return AT_OK;
   at_job *j;
   at_cg_cost cost;
   AT_TRY(at_plan_job(a, AT_JOB_SCATTER, n, alias, p, &j));
@@ -82,7 +87,8 @@ static at_status plan_scatter(const at_cg_target *t, at_arena *a, const at_node 
   return AT_OK;
 }
 
-static int64_t attr_at(const at_node *n, at_attr_id id, uint32_t i, int64_t absent) {
+static int64_t attr_at(const at_node *n, at_attr_id id, uint32_t i,
+                       int64_t absent) {
   at_dims v = at_node_ints(n, id);
   return i < v.rank ? v.ptr[i] : absent;
 }
@@ -104,7 +110,8 @@ static at_status plan_select_scatter(const at_cg_target *t, at_arena *a,
   at_job *j;
   AT_TRY(at_plan_job(a, AT_JOB_FILL, n, alias, p, &j));
   AT_TRY(one_result(a, j, 0));
-  AT_TRY(at_plan_linear(t, j, at_type_elements(&n->types[0]), n->types[0].dtype));
+  AT_TRY(
+      at_plan_linear(t, j, at_type_elements(&n->types[0]), n->types[0].dtype));
   if (at_type_elements(s) == 0) return AT_OK;
   at_cg_cost cost;
   AT_TRY(at_cg_cost_of(a, n, &cost));
@@ -123,8 +130,8 @@ static at_status plan_select_scatter(const at_cg_target *t, at_arena *a,
   uint32_t last = j->n - 1;
   if (full && !j->reduced[last] && at_reducer_vectorizes(n->regions[0]) &&
       at_reducer_vectorizes(n->regions[1]))
-    j->lanes = AT_MIN(16, floor_pow2(j->extent[last],
-                                     at_lanes_for(t->cpu_features, &cost)));
+    j->lanes = AT_MIN(
+        16, floor_pow2(j->extent[last], at_lanes_for(t->cpu_features, &cost)));
   int64_t window = 1;
   for (uint32_t d = 0; d < s->rank; d++)
     window *= attr_at(n, AT_ATTR_WINDOW_DIMENSIONS, d, 1);
@@ -159,12 +166,19 @@ static at_status plan_scan(const at_cg_target *t, at_arena *a, const at_node *n,
 bool at_plan_updates(const at_cg_target *t, at_arena *a, const at_node *n,
                      const int32_t *alias, at_planned *p, at_status *st) {
   switch (n->op) {
-    case AT_OP_DYNAMIC_UPDATE_SLICE: *st = plan_update(t, a, n, alias, p); return true;
-    case AT_OP_SCATTER: *st = plan_scatter(t, a, n, alias, p); return true;
+    case AT_OP_DYNAMIC_UPDATE_SLICE:
+      *st = plan_update(t, a, n, alias, p);
+      return true;
+    case AT_OP_SCATTER:
+      *st = plan_scatter(t, a, n, alias, p);
+      return true;
     case AT_OP_SELECT_AND_SCATTER:
       *st = plan_select_scatter(t, a, n, alias, p);
       return true;
-    case AT_OP_SCAN: *st = plan_scan(t, a, n, alias, p); return true;
-    default: return false;
+    case AT_OP_SCAN:
+      *st = plan_scan(t, a, n, alias, p);
+      return true;
+    default:
+      return false;
   }
 }

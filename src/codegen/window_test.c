@@ -3,11 +3,13 @@
 static const uint64_t k_targets[] = {~0ull, AT_CPU_AVX2};
 
 #define BODY(op, t) "(" REGION(op, t) ")"
-#define REGION(op, t)                                                       \
-  "(%100: " t "[], %101: " t "[]) {\n%102 = " op " %100, %101 : " t "[]\n" \
+#define REGION(op, t)                                               \
+  "(%100: " t "[], %101: " t "[]) {\n%102 = " op " %100, %101 : " t \
+  "[]\n"                                                            \
   "return %102\n}"
-#define GE(t)                                                               \
-  "(%110: " t "[], %111: " t "[]) {\n%112 = compare %110, %111 "            \
+#define GE(t)                         \
+  "(%110: " t "[], %111: " t          \
+  "[]) {\n%112 = compare %110, %111 " \
   "{comparison_direction=GE, compare_type=FLOAT} : i1[]\nreturn %112\n}, "
 
 static const char *const k_cases[][3] = {
@@ -15,33 +17,42 @@ static const char *const k_cases[][3] = {
      "reduce_window %0, %1 {window_dimensions=[1,3], window_strides=[1,2], "
      "padding=[0,0,0,0]} " BODY("maximum", "f32")},
     {"%0: f32[2,8,9,40], %1: f32[]", "f32[2,4,5,40]",
-     "reduce_window %0, %1 {window_dimensions=[1,2,3,1], window_strides=[1,2,2,1], "
+     "reduce_window %0, %1 {window_dimensions=[1,2,3,1], "
+     "window_strides=[1,2,2,1], "
      "padding=[0,0,0,0,1,1,0,0]} " BODY("maximum", "f32")},
     {"%0: i32[30], %1: i32[]", "i32[31]",
      "reduce_window %0, %1 {window_dimensions=[3], window_strides=[1], "
-     "base_dilations=[1], window_dilations=[2], padding=[2,3]} " BODY("add", "i32")},
+     "base_dilations=[1], window_dilations=[2], padding=[2,3]} " BODY("add",
+                                                                      "i32")},
     {"%0: f32[12], %1: f32[]", "f32[23]",
      "reduce_window %0, %1 {window_dimensions=[1], window_strides=[1], "
-     "base_dilations=[2], window_dilations=[1], padding=[0,0]} " BODY("add", "f32")},
+     "base_dilations=[2], window_dilations=[1], padding=[0,0]} " BODY("add",
+                                                                      "f32")},
     {"%0: f32[20,33], %1: i32[7,1], %2: f32[7,33]", "f32[20,33]",
      "scatter %0, %1, %2 {update_window_dims=[1], inserted_window_dims=[0], "
-     "scatter_dims_to_operand_dims=[0], index_vector_dim=1} " BODY("add", "f32")},
+     "scatter_dims_to_operand_dims=[0], index_vector_dim=1} " BODY("add",
+                                                                   "f32")},
     {"%0: f32[10,700], %1: i64[90,1], %2: f32[90,700]", "f32[10,700]",
      "scatter %0, %1, %2 {update_window_dims=[1], inserted_window_dims=[0], "
-     "scatter_dims_to_operand_dims=[0], index_vector_dim=1} " BODY("add", "f32")},
+     "scatter_dims_to_operand_dims=[0], index_vector_dim=1} " BODY("add",
+                                                                   "f32")},
     {"%0: i32[9], %1: i32[40], %2: i32[40]", "i32[9]",
-     "scatter %0, %1, %2 {inserted_window_dims=[0], scatter_dims_to_operand_dims=[0], "
+     "scatter %0, %1, %2 {inserted_window_dims=[0], "
+     "scatter_dims_to_operand_dims=[0], "
      "index_vector_dim=1} " BODY("maximum", "i32")},
     {"%0: bf16[9,8], %1: i32[6,2], %2: bf16[6,2,3]", "bf16[9,8]",
      "scatter %0, %1, %2 {update_window_dims=[1,2], "
-     "scatter_dims_to_operand_dims=[0,1], index_vector_dim=1} " BODY("add", "bf16")},
+     "scatter_dims_to_operand_dims=[0,1], index_vector_dim=1} " BODY("add",
+                                                                     "bf16")},
     {"%0: f32[4,9,5], %1: i32[4,6,1], %2: f32[4,6,5]", "f32[4,9,5]",
      "scatter %0, %1, %2 {update_window_dims=[2], inserted_window_dims=[1], "
      "input_batching_dims=[0], scatter_indices_batching_dims=[0], "
-     "scatter_dims_to_operand_dims=[1], index_vector_dim=2} " BODY("add", "f32")},
+     "scatter_dims_to_operand_dims=[1], index_vector_dim=2} " BODY("add",
+                                                                   "f32")},
     {"%0: f32[2,8,9,20], %1: f32[2,4,5,20], %2: f32[]", "f32[2,8,9,20]",
      "select_and_scatter %0, %1, %2 {window_dimensions=[1,2,3,1], "
-     "window_strides=[1,2,2,1], padding=[0,0,0,0,1,1,0,0]} (" GE("f32") REGION("add", "f32") ")"},
+     "window_strides=[1,2,2,1], padding=[0,0,0,0,1,1,0,0]} (" GE("f32")
+         REGION("add", "f32") ")"},
     {"%0: f32[13], %1: f32[7], %2: f32[]", "f32[13]",
      "select_and_scatter %0, %1, %2 {window_dimensions=[3], "
      "window_strides=[2], padding=[1,1]} (" GE("f32") REGION("add", "f32") ")"},
@@ -50,21 +61,27 @@ static const char *const k_cases[][3] = {
     {"%0: i32[3,50,19], %1: i32[]", "i32[3,50,19]",
      "scan %0, %1 {dimension=1, reverse=true} " BODY("maximum", "i32")},
     {"%0: f32[6,7], %1: f32[7,40]", "f32[6,40]",
-     "dot_general %0, %1 {lhs_contracting_dimensions=[1], rhs_contracting_dimensions=[0]}"},
+     "dot_general %0, %1 {lhs_contracting_dimensions=[1], "
+     "rhs_contracting_dimensions=[0]}"},
     {"%0: i8[3,6,7], %1: i8[3,5,7]", "i32[3,6,5]",
-     "dot_general %0, %1 {lhs_batching_dimensions=[0], rhs_batching_dimensions=[0], "
+     "dot_general %0, %1 {lhs_batching_dimensions=[0], "
+     "rhs_batching_dimensions=[0], "
      "lhs_contracting_dimensions=[2], rhs_contracting_dimensions=[2]}"},
     {"%0: complex<f32>[4,9], %1: complex<f32>[9,17]", "complex<f32>[4,17]",
-     "dot_general %0, %1 {lhs_contracting_dimensions=[1], rhs_contracting_dimensions=[0]}"},
+     "dot_general %0, %1 {lhs_contracting_dimensions=[1], "
+     "rhs_contracting_dimensions=[0]}"},
     {"%0: bf16[4,9], %1: bf16[9,17]", "bf16[4,17]",
-     "dot_general %0, %1 {lhs_contracting_dimensions=[1], rhs_contracting_dimensions=[0]}"},
+     "dot_general %0, %1 {lhs_contracting_dimensions=[1], "
+     "rhs_contracting_dimensions=[0]}"},
     {"%0: f32[2,8,9,3], %1: f32[3,3,3,16]", "f32[2,8,9,16]",
-     "convolution %0, %1 {window_strides=[1,1], padding=[1,1,1,1], lhs_dilation=[1,1], "
+     "convolution %0, %1 {window_strides=[1,1], padding=[1,1,1,1], "
+     "lhs_dilation=[1,1], "
      "rhs_dilation=[1,1], input_batch_dimension=0, input_feature_dimension=3, "
      "input_spatial_dimensions=[1,2], kernel_input_feature_dimension=2, "
      "kernel_output_feature_dimension=3, kernel_spatial_dimensions=[0,1], "
      "output_batch_dimension=0, output_feature_dimension=3, "
-     "output_spatial_dimensions=[1,2], feature_group_count=1, batch_group_count=1}"},
+     "output_spatial_dimensions=[1,2], feature_group_count=1, "
+     "batch_group_count=1}"},
     {"%0: f32[2,6,11], %1: f32[4,3,3]", "f32[2,4,10]",
      "convolution %0, %1 {window_strides=[2], padding=[2,1], lhs_dilation=[2], "
      "rhs_dilation=[2], window_reversal=[1], input_batch_dimension=0, "
@@ -75,7 +92,8 @@ static const char *const k_cases[][3] = {
      "feature_group_count=2, batch_group_count=1}"},
     {"%0: f32[12,5], %1: f32[3,5,6], %2: ui32[3]", "f32[12,6]",
      "ragged_dot %0, %1, %2 {lhs_contracting_dimensions=[1], "
-     "rhs_contracting_dimensions=[1], lhs_ragged_dimensions=[0], rhs_group_dimensions=[0]}"},
+     "rhs_contracting_dimensions=[1], lhs_ragged_dimensions=[0], "
+     "rhs_group_dimensions=[0]}"},
     {"%0: f32[5,12], %1: f32[12,6], %2: ui32[3]", "f32[3,5,6]",
      "ragged_dot %0, %1, %2 {lhs_contracting_dimensions=[1], "
      "rhs_contracting_dimensions=[0], lhs_ragged_dimensions=[1]}"},
