@@ -98,6 +98,15 @@ static int by_name(const void *a, const void *b) {
   return strcmp(((const at_mnamed *)a)->name, ((const at_mnamed *)b)->name);
 }
 
+at_status at_mbc_sort_fields(at_mbc *r, at_mcursor *c, at_mnamed *f,
+                             uint32_t n) {
+  if (n) qsort(f, n, sizeof *f, by_name);
+  for (uint32_t i = 1; i < n; i++)
+    if (strcmp(f[i - 1].name, f[i].name) == 0)
+      return at_mbc_fail(r, c, "a dictionary has a key twice");
+  return AT_OK;
+}
+
 static at_status dictionary(at_mbc *r, at_mcursor *c, at_mattr *a) {
   uint32_t n;
   AT_TRY(at_mbc_count(r, c, &n));
@@ -109,7 +118,7 @@ static at_status dictionary(at_mbc *r, at_mcursor *c, at_mattr *a) {
     AT_TRY_ALLOC(f[i].name, at_mctx_intern(&r->c, name));
     AT_TRY(at_mbc_attr(r, c, &f[i].value));
   }
-  qsort(f, n, sizeof *f, by_name);
+  AT_TRY(at_mbc_sort_fields(r, c, f, n));
   a->fields = f;
   a->num_elems = n;
   return AT_OK;

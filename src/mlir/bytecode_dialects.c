@@ -127,6 +127,7 @@ static at_status vhlo_dict(at_mbc *r, at_mcursor *c, const at_mattr **out) {
     AT_TRY_ALLOC(f[i].name, at_mctx_intern(&r->c, key->str));
     AT_TRY(at_mbc_attr(r, c, &f[i].value));
   }
+  AT_TRY(at_mbc_sort_fields(r, c, f, n));
   a->fields = f;
   a->num_elems = n;
   *out = a;

@@ -198,6 +198,9 @@ at_status at_mbc_apint(at_mbc *r, at_mcursor *c, const at_mtype *type,
                        const at_mattr **out);
 at_status at_mbc_apfloat(at_mbc *r, at_mcursor *c, const at_mtype *type,
                          double *out);
+// By name; a name that occurs twice is INVALID_ARGUMENT.
+at_status at_mbc_sort_fields(at_mbc *r, at_mcursor *c, at_mnamed *f,
+                             uint32_t n);
 // Custom encodings; *known = false: not understood (the cursor is then
 // anywhere).
 at_status at_mbc_builtin_attr(at_mbc *r, at_mcursor *c, const at_mattr **out);
