@@ -7,7 +7,8 @@
 
 typedef struct at_arena at_arena;
 
-at_arena *at_arena_create(void);  // limit: 64 GiB of virtual use; NULL: no memory
+at_arena *at_arena_create(
+    void);  // limit: 64 GiB of virtual use; NULL: no memory
 at_arena *at_arena_create_limited(size_t limit_bytes);
 void at_arena_destroy(at_arena *a);  // NULL allowed
 void at_arena_reset(at_arena *a);
@@ -28,10 +29,10 @@ __attribute__((format(printf, 2, 3))) char *at_arena_printf(at_arena *a,
 #define AT_NO_MEMORY(what) \
   AT_FAIL(AT_RESOURCE_EXHAUSTED, "out of compile memory: %s", (what))
 // p = expression; returns RESOURCE_EXHAUSTED when it is NULL.
-#define AT_TRY_ALLOC(p, expr)                      \
-  do {                                             \
-    (p) = (expr);                                  \
-    if (!(p)) return AT_NO_MEMORY(#expr);          \
+#define AT_TRY_ALLOC(p, expr)             \
+  do {                                    \
+    (p) = (expr);                         \
+    if (!(p)) return AT_NO_MEMORY(#expr); \
   } while (0)
 
 // A growable array in an arena; growth leaves the old block behind. AT_VEC(T)
@@ -42,12 +43,12 @@ __attribute__((format(printf, 2, 3))) char *at_arena_printf(at_arena *a,
     size_t len;   \
     size_t cap;   \
   }
-#define at_vec_push(arena, v, ...)                                           \
-  (at_vec_reserve_((arena), (void **)&(v)->ptr, &(v)->cap, (v)->len + 1,     \
-                   sizeof *(v)->ptr, (v)->len) &&                            \
+#define at_vec_push(arena, v, ...)                                       \
+  (at_vec_reserve_((arena), (void **)&(v)->ptr, &(v)->cap, (v)->len + 1, \
+                   sizeof *(v)->ptr, (v)->len) &&                        \
    ((v)->ptr[(v)->len++] = (__VA_ARGS__), true))
-#define at_vec_reserve(arena, v, n)                                   \
-  at_vec_reserve_((arena), (void **)&(v)->ptr, &(v)->cap, (n),        \
+#define at_vec_reserve(arena, v, n)                            \
+  at_vec_reserve_((arena), (void **)&(v)->ptr, &(v)->cap, (n), \
                   sizeof *(v)->ptr, (v)->len)
 bool at_vec_reserve_(at_arena *a, void **ptr, size_t *cap, size_t want,
                      size_t elem_bytes, size_t len);

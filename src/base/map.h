@@ -1,5 +1,6 @@
 // A hash map from 64-bit keys or byte strings to pointers, in an arena. Open
-// addressing; insertion order is kept for iteration, so output is deterministic.
+// addressing; insertion order is kept for iteration, so output is
+// deterministic.
 #ifndef ATOLL_BASE_MAP_H_
 #define ATOLL_BASE_MAP_H_
 

@@ -1,31 +1,37 @@
-// Threads and fibers. One pool per process, owned by `exec`; kernels use it through
-// at_par. A task that waits inside the pool switches its fiber, never its thread.
+// Threads and fibers. One pool per process, owned by `exec`; kernels use it
+// through at_par. A task that waits inside the pool switches its fiber, never
+// its thread.
 #ifndef ATOLL_BASE_PARALLEL_H_
 #define ATOLL_BASE_PARALLEL_H_
 
 #include "base/span.h"
 #include "base/status.h"
 
-// ---- Thread pool -------------------------------------------------------------
+// ---- Thread pool
+// -------------------------------------------------------------
 typedef struct at_pool at_pool;
-// `threads` counts the caller: 1 means no helpers are started. Helpers spin a few
-// microseconds, then sleep on a futex. Refuses (FAILED_PRECONDITION) work in a
-// forked child, with a message that says so.
+// `threads` counts the caller: 1 means no helpers are started. Helpers spin a
+// few microseconds, then sleep on a futex. Refuses (FAILED_PRECONDITION) work
+// in a forked child, with a message that says so.
 at_status at_pool_create(uint32_t threads, at_pool **out);
 void at_pool_destroy(at_pool *p);
 uint32_t at_pool_threads(const at_pool *p);
 // Calls fn(arg, begin, end, worker) over [0, n) in chunks of at most `grain`
 // (>= 1) until all are done; the caller works too. worker < at_pool_threads.
-// Chunks are claimed dynamically; fn must not depend on which thread runs it. Helpers
-// take over the caller's floating-point modes (rounding, flushing of denormals).
-// Nested calls run inline, and so does a second caller while a first one is inside.
-// fn must not wait for an event. No allocation, no lock on the fast path.
-typedef void (*at_range_fn)(void *arg, int64_t begin, int64_t end, uint32_t worker);
-void at_pool_for(at_pool *p, int64_t n, int64_t grain, at_range_fn fn, void *arg);
+// Chunks are claimed dynamically; fn must not depend on which thread runs it.
+// Helpers take over the caller's floating-point modes (rounding, flushing of
+// denormals). Nested calls run inline, and so does a second caller while a
+// first one is inside. fn must not wait for an event. No allocation, no lock on
+// the fast path.
+typedef void (*at_range_fn)(void *arg, int64_t begin, int64_t end,
+                            uint32_t worker);
+void at_pool_for(at_pool *p, int64_t n, int64_t grain, at_range_fn fn,
+                 void *arg);
 // True in a child of the process that made the pool.
 bool at_pool_forked(const at_pool *p);
 
-// ---- What a runtime kernel may use --------------------------------------------
+// ---- What a runtime kernel may use
+// --------------------------------------------
 typedef struct at_par {
   at_pool *pool;
   // Scratch memory that stays valid until the kernel returns; 64-byte aligned,
@@ -44,9 +50,11 @@ static inline void *at_par_scratch(const at_par *p, size_t bytes) {
   return p->scratch(p->owner, bytes);
 }
 
-// ---- Fibers -------------------------------------------------------------------
-// A scheduler runs fibers on its own threads. Stacks are guarded (a page below) and
-// pooled. Sanitizers are told of every switch; AMX tiles are released before it.
+// ---- Fibers
+// ------------------------------------------------------------------- A
+// scheduler runs fibers on its own threads. Stacks are guarded (a page below)
+// and pooled. Sanitizers are told of every switch; AMX tiles are released
+// before it.
 typedef struct at_sched at_sched;
 typedef struct at_fiber at_fiber;
 at_status at_sched_create(uint32_t threads, size_t stack_bytes, at_sched **out);
@@ -54,19 +62,21 @@ void at_sched_destroy(at_sched *s);  // waits for every fiber
 // Starts fn(arg) on a fiber; detached.
 at_status at_sched_spawn(at_sched *s, void (*fn)(void *), void *arg);
 bool at_in_fiber(void);
-// Runs fn(arg) on the stack of the thread under this fiber and then goes on, perhaps
-// on another thread: for foreign code that looks at its stack (Python does).
-// Outside a fiber: a plain call. fn must not wait for other fibers of this scheduler.
+// Runs fn(arg) on the stack of the thread under this fiber and then goes on,
+// perhaps on another thread: for foreign code that looks at its stack (Python
+// does). Outside a fiber: a plain call. fn must not wait for other fibers of
+// this scheduler.
 void at_fiber_call_on_thread(void (*fn)(void *), void *arg);
 
-// An event fires once, with a status. Waiting parks the fiber, or the thread when
-// called outside a fiber. Thread-safe; reference-counted.
+// An event fires once, with a status. Waiting parks the fiber, or the thread
+// when called outside a fiber. Thread-safe; reference-counted.
 typedef struct at_event at_event;
-at_event *at_event_create(void);               // NULL: no memory; one reference
-at_event *at_event_done(void);  // shared, never freed; has fired with OK
+at_event *at_event_create(void);  // NULL: no memory; one reference
+at_event *at_event_done(void);    // shared, never freed; has fired with OK
 at_event *at_event_retain(at_event *e);
 void at_event_release(at_event *e);
-void at_event_fire(at_event *e, at_status s);  // consumes s; only the first counts
+void at_event_fire(at_event *e,
+                   at_status s);  // consumes s; only the first counts
 bool at_event_fired(const at_event *e);
 at_status at_event_wait(at_event *e);          // a clone of its status
 at_status at_event_status(const at_event *e);  // a clone; OK while pending

@@ -1,7 +1,7 @@
-// Errors. A status is one pointer: NULL is success, otherwise an owned error with
-// a code, a message, and the place it came from. It must be consumed: returned,
-// handed on, or released. Codes equal absl's and PJRT_Error_Code's, so the PJRT
-// edge translates nothing.
+// Errors. A status is one pointer: NULL is success, otherwise an owned error
+// with a code, a message, and the place it came from. It must be consumed:
+// returned, handed on, or released. Codes equal absl's and PJRT_Error_Code's,
+// so the PJRT edge translates nothing.
 #ifndef ATOLL_BASE_STATUS_H_
 #define ATOLL_BASE_STATUS_H_
 
@@ -36,39 +36,39 @@ typedef struct __attribute__((warn_unused_result)) at_status {
 #define AT_OK ((at_status){NULL})
 
 // Makes an error. Never fails: when memory is gone it returns a static error of
-// the same code. The message reads "what failed\ndetail: facts\nhint: what to do";
-// detail and hint are optional.
+// the same code. The message reads "what failed\ndetail: facts\nhint: what to
+// do"; detail and hint are optional.
 #define AT_FAIL(code, ...) at_fail((code), __FILE__, __LINE__, __VA_ARGS__)
 __attribute__((warn_unused_result, format(printf, 4, 5))) at_status at_fail(
     at_code code, const char *file, int line, const char *fmt, ...);
 
 // Returns early on error. Only while the function owns nothing.
-#define AT_TRY(e)                  \
-  do {                             \
-    at_status s_ = (e);            \
-    if (s_.err) return s_;         \
+#define AT_TRY(e)          \
+  do {                     \
+    at_status s_ = (e);    \
+    if (s_.err) return s_; \
   } while (0)
 // Jumps to a clean-up label on error; `st` holds the error there.
-#define AT_TRY_GOTO(st, e, label)  \
-  do {                             \
-    (st) = (e);                    \
-    if ((st).err) goto label;      \
+#define AT_TRY_GOTO(st, e, label) \
+  do {                            \
+    (st) = (e);                   \
+    if ((st).err) goto label;     \
   } while (0)
 // An invariant that is believed, not proved: always checked, returns INTERNAL.
-#define AT_ENSURE(x)                                                  \
-  do {                                                                \
+#define AT_ENSURE(x)                                                   \
+  do {                                                                 \
     if (!(x)) return AT_FAIL(AT_INTERNAL, "broken invariant: %s", #x); \
   } while (0)
 
 static inline bool at_ok(at_status s) { return s.err == NULL; }
-at_code at_status_code(at_status s);            // borrowed
-const char *at_status_message(at_status s);     // borrowed; "" when OK
-const char *at_status_file(at_status s);        // where AT_FAIL stood
+at_code at_status_code(at_status s);         // borrowed
+const char *at_status_message(at_status s);  // borrowed; "" when OK
+const char *at_status_file(at_status s);     // where AT_FAIL stood
 int at_status_line(at_status s);
-const char *at_code_name(at_code code);         // "INVALID_ARGUMENT"
-void at_status_free(at_status s);               // consumes
-at_code at_code_take(at_status s);              // consumes, returns the code
-at_status at_status_clone(at_status s);         // borrows, returns an own copy
+const char *at_code_name(at_code code);  // "INVALID_ARGUMENT"
+void at_status_free(at_status s);        // consumes
+at_code at_code_take(at_status s);       // consumes, returns the code
+at_status at_status_clone(at_status s);  // borrows, returns an own copy
 // Consumes `s` and returns it with "prefix: " before its message.
 __attribute__((format(printf, 2, 3))) at_status at_status_prefix(
     at_status s, const char *fmt, ...);

@@ -1,5 +1,6 @@
 // A growable text buffer on the heap. An allocation failure is sticky and is
-// reported once, by at_strbuf_status, so that printers need not check each call.
+// reported once, by at_strbuf_status, so that printers need not check each
+// call.
 #ifndef ATOLL_BASE_STRBUF_H_
 #define ATOLL_BASE_STRBUF_H_
 

@@ -123,8 +123,8 @@ static void pads_to_tiles(void **state) {
   };
   for (size_t i = 0; i < AT_LEN(rows); i++)
     assert_int_equal(at_hw_padded_bytes(v6e, rows[i].t,
-                                   (at_dims){rows[i].dims, rows[i].rank}),
-                rows[i].bytes);
+                                        (at_dims){rows[i].dims, rows[i].rank}),
+                     rows[i].bytes);
   at_dims square = {(int64_t[]){9, 128}, 2};
   assert_int_equal(at_hw_padded_bytes(v6e, AT_BF16, square), 16 * 128 * 2);
   square = (at_dims){(int64_t[]){17, 128}, 2};
