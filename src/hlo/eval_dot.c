@@ -200,7 +200,10 @@ static int64_t group_of(const at_literal *sizes, int64_t row, int64_t groups,
                         int64_t position) {
   int64_t end = 0;
   for (int64_t g = 0; g < groups; g++) {
-    end += at_literal_int(sizes, row * groups + g);
+    // Sizes are data: saturate.
+    if (__builtin_add_overflow(end, at_literal_int(sizes, row * groups + g),
+                               &end))
+      end = INT64_MAX;
     if (position < end) return g;
   }
   return -1;
@@ -211,11 +214,32 @@ typedef struct ragged {
   int64_t groups, rows;    // rows of sizes; 1 unless batched
   int64_t stride, extent;  // of the ragged dimension in lhs
   int64_t group_stride;    // of the group dimension in rhs
+  bool contracting;        // the ragged dimension is
 } ragged;
 
-// The position along the ragged dimension at an lhs offset.
-static int64_t position_at(const ragged *g, int64_t offset) {
-  return offset / g->stride % g->extent;
+// The group at an lhs offset. Zero strides and extents have no elements to add.
+static int64_t group_at(const ragged *g, int64_t row, int64_t offset) {
+  int64_t position = offset / AT_MAX(g->stride, 1) % AT_MAX(g->extent, 1);
+  return group_of(g->sizes, row, g->groups, position);
+}
+
+// One result element: group `o` when the ragged dimension is contracted, else
+// the group of the lhs row picks the slice of rhs.
+static void ragged_element(const ragged *g, const dot_plan *p, int64_t o,
+                           int64_t b, int64_t at_l, int64_t at_r,
+                           const numbers *ln, const numbers *rn,
+                           accumulator *sum) {
+  int64_t row = g->rows == 1 ? 0 : b;
+  if (!g->contracting) {
+    int64_t mine = group_at(g, row, at_l);
+    if (mine < 0) return;
+    at_r += mine * g->group_stride;
+  }
+  for (int64_t k = 0; k < p->depth; k++) {
+    int64_t x = at_l + p->lc[k];
+    if (!g->contracting || group_at(g, row, x) == o)
+      add_product(sum, ln, x, rn, at_r + p->rc[k]);
+  }
 }
 
 static at_status ragged_all(const at_eval_args *e, at_arena *a) {
@@ -224,8 +248,6 @@ static at_status ragged_all(const at_eval_args *e, at_arena *a) {
   const at_type *t = &n->types[0], *s = &e->in[2]->type;
   at_dims group = at_node_ints(n, AT_ATTR_RHS_GROUP_DIMENSIONS);
   int64_t dim = at_node_ints(n, AT_ATTR_LHS_RAGGED_DIMENSIONS).ptr[0];
-  bool contracting =
-      at_dims_has(at_node_ints(n, AT_ATTR_LHS_CONTRACTING_DIMENSIONS), dim);
   numbers ln, rn;
   dot_plan p;
   uint8_t *data;
@@ -233,6 +255,8 @@ static at_status ragged_all(const at_eval_args *e, at_arena *a) {
   g.rows = at_product(s->dims, s->rank - 1);
   g.stride = at_product(l->dims + dim + 1, l->rank - (uint32_t)dim - 1);
   g.extent = l->dims[dim];
+  g.contracting =
+      at_dims_has(at_node_ints(n, AT_ATTR_LHS_CONTRACTING_DIMENSIONS), dim);
   if (group.rank)
     g.group_stride = at_product(r->dims + group.ptr[0] + 1,
                                 r->rank - (uint32_t)group.ptr[0] - 1);
@@ -244,26 +268,14 @@ static at_status ragged_all(const at_eval_args *e, at_arena *a) {
                    (long long)g.rows);
   AT_TRY(open_pair(e, a, &ln, &rn));
   AT_TRY(at_eval_new(e->cx, t, e->out, &data));
-  int64_t outer = contracting ? g.groups : 1;
+  int64_t outer = g.contracting ? g.groups : 1;
   for (int64_t o = 0; o < outer; o++)
     for (int64_t b = 0; b < p.batch; b++)
       for (int64_t i = 0; i < p.lfree; i++)
         for (int64_t j = 0; j < p.rfree; j++) {
           accumulator sum = {0};
-          int64_t at_l = p.lb[b] + p.lf[i], at_r = p.rb[b] + p.rf[j];
-          int64_t row = g.rows == 1 ? 0 : b;
-          int64_t mine = -1;
-          if (!contracting) {
-            mine = group_of(g.sizes, row, g.groups, position_at(&g, at_l));
-            at_r += AT_MAX(mine, 0) * g.group_stride;
-          }
-          for (int64_t k = 0; k < p.depth; k++) {
-            int64_t x = at_l + p.lc[k];
-            bool in_group = contracting ? group_of(g.sizes, row, g.groups,
-                                                   position_at(&g, x)) == o
-                                        : mine >= 0;
-            if (in_group) add_product(&sum, &ln, x, &rn, at_r + p.rc[k]);
-          }
+          ragged_element(&g, &p, o, b, p.lb[b] + p.lf[i], p.rb[b] + p.rf[j],
+                         &ln, &rn, &sum);
           store_sum(&sum, &ln, t->dtype, data);
           data += at_dtype_bytes(t->dtype);
         }
@@ -302,11 +314,11 @@ static void conv_element(const conv *v, const int64_t *to, accumulator *sum) {
   do {
     bool inside = true;
     for (uint32_t d = 0; d < c->spatial && inside; d++) {
-      int64_t at = to[c->output_spatial.ptr[d]] * c->strides[d] -
-                   c->padding[2 * d] + window[d] * c->rhs_dilation[d];
-      inside = at >= 0 && at % c->lhs_dilation[d] == 0;
-      at /= c->lhs_dilation[d];
-      inside &= at < v->l->dims[c->input_spatial.ptr[d]];
+      int64_t at =
+          at_window_at(to[c->output_spatial.ptr[d]], c->strides[d], window[d],
+                       c->rhs_dilation[d], c->padding[2 * d],
+                       c->lhs_dilation[d], v->l->dims[c->input_spatial.ptr[d]]);
+      inside = at >= 0;
       in[c->input_spatial.ptr[d]] = at;
       kernel[c->kernel_spatial.ptr[d]] =
           c->reversal[d] ? sizes[d] - 1 - window[d] : window[d];

@@ -210,9 +210,11 @@ static at_status select_in_window(const at_eval_args *e, const window *w,
   do {
     bool inside = true;
     for (uint32_t k = 0; k < t->rank; k++) {
-      from[k] = at[k] * w->stride[k] + in[k] - w->pad[2 * k];
-      inside &= from[k] >= 0 && from[k] < t->dims[k];
+      from[k] = at_window_at(at[k], w->stride[k], in[k], 1, w->pad[2 * k], 1,
+                             t->dims[k]);
+      inside &= from[k] >= 0;
     }
+    AT_TRY(at_eval_spend(e->cx, 1));
     if (!inside) continue;
     int64_t here = at_ravel(t, from);
     uint8_t keep = 1;

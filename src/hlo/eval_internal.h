@@ -148,6 +148,15 @@ static inline bool at_next(const int64_t *dims, uint32_t rank, int64_t *index) {
   }
   return false;
 }
+// The operand element that tap `in` of the window at `to` sees along one
+// dimension; -1: padding or a hole. 128 bits: attributes may be extreme.
+static inline int64_t at_window_at(int64_t to, int64_t stride, int64_t in,
+                                   int64_t dilation, int64_t low,
+                                   int64_t base_dilation, int64_t size) {
+  __int128 at = (__int128)to * stride + (__int128)in * dilation - low;
+  if (at < 0 || at % base_dilation || at / base_dilation >= size) return -1;
+  return (int64_t)(at / base_dilation);
+}
 static inline int64_t at_product(const int64_t *dims, uint32_t rank) {
   int64_t n = 1;
   for (uint32_t i = 0; i < rank; i++) n *= dims[i];

@@ -63,8 +63,10 @@ at_status at_eval_pad_with(const at_eval_args *e, const int64_t *low,
   for (int64_t i = 0; i < count; i++) {
     bool kept = true;
     for (uint32_t k = 0; k < result->rank; k++) {
-      to[k] = low[k] + from[k] * (inside[k] + 1);
-      kept &= to[k] >= 0 && to[k] < result->dims[k];
+      // 128 bits: far edges may cancel each other.
+      __int128 at = (__int128)from[k] * inside[k] + from[k] + low[k];
+      kept &= at >= 0 && at < result->dims[k];
+      to[k] = (int64_t)at;
     }
     if (kept)
       at_put(result->dtype, m.data, at_ravel(result, to),
@@ -288,8 +290,8 @@ static at_status real_dynamic_slice(const at_eval_args *e) {
       return AT_BAD(e->n, "[%lld:%lld:%lld] does not slice dimension %u",
                     (long long)start[i], (long long)limit[i],
                     (long long)stride[i], i);
-    dims[i] = (limit[i] - start[i] - 1 + stride[i]) / stride[i];
-    if (limit[i] == start[i]) dims[i] = 0;
+    int64_t span = limit[i] - start[i];
+    dims[i] = span / stride[i] + (span % stride[i] != 0);
   }
   AT_TRY(found_shape(e, dims, &t));
   at_attr attrs[2] = {{.id = AT_ATTR_START_INDICES, .ints = {start, a->rank}},

@@ -184,9 +184,9 @@ static at_status window_all(reducer *r) {
     do {
       bool inside = true;
       for (uint32_t k = 0; k < rank && inside; k++) {
-        int64_t at = to[k] * stride[k] + in[k] * dilation[k] - pad[2 * k];
-        inside = at >= 0 && at % base[k] == 0 && at / base[k] < a->dims[k];
-        from[k] = at / base[k];
+        from[k] = at_window_at(to[k], stride[k], in[k], dilation[k], pad[2 * k],
+                               base[k], a->dims[k]);
+        inside = from[k] >= 0;
       }
       if (inside)
         AT_TRY(step(r, at_ravel(a, from)));

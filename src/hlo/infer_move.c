@@ -360,6 +360,37 @@ at_status at_infer_gather(at_module *m, at_node *n) {
   return gather_dims(m, n, sizes.ptr);
 }
 
+// Update dims are those of the windows, or those of the indices, in turn.
+static at_status check_update_dims(const at_node *n, const at_type *a,
+                                   const at_type *ix, const at_type *u) {
+  at_dims window = at_node_ints(n, AT_ATTR_UPDATE_WINDOW_DIMS);
+  at_dims inserted = at_node_ints(n, AT_ATTR_INSERTED_WINDOW_DIMS);
+  at_dims batch = at_node_ints(n, AT_ATTR_INPUT_BATCHING_DIMS);
+  int64_t iv = at_node_int(n, AT_ATTR_INDEX_VECTOR_DIM, ix->rank);
+  uint32_t from_index = 0, from_input = 0;
+  for (uint32_t i = 0; i < u->rank; i++) {
+    if (at_dims_has(window, i)) {
+      while (at_dims_has(inserted, from_input) ||
+             at_dims_has(batch, from_input))
+        from_input++;
+      int64_t most = from_input < a->rank ? a->dims[from_input] : -1;
+      if (u->dims[i] != AT_DYN && most != AT_DYN && u->dims[i] > most)
+        return AT_BAD(n,
+                      "update dimension %u (%lld) exceeds input dimension "
+                      "%u (%lld)",
+                      i, (long long)u->dims[i], from_input, (long long)most);
+      from_input++;
+    } else {
+      if (from_index == iv) from_index++;
+      if (!agree(u->dims[i], ix->dims[from_index]))
+        return AT_BAD(n, "update dimension %u is %lld, indices have %lld", i,
+                      (long long)u->dims[i], (long long)ix->dims[from_index]);
+      from_index++;
+    }
+  }
+  return AT_OK;
+}
+
 at_status at_infer_scatter(at_module *m, at_node *n) {
   uint32_t inputs = n->num_operands / 2;
   if (n->num_operands % 2 == 0)
@@ -387,27 +418,7 @@ at_status at_infer_scatter(at_module *m, at_node *n) {
   if (u->rank != ix->rank - (iv < ix->rank) + window.rank)
     return AT_BAD(n, "updates have rank %u, indices and window give %u",
                   u->rank, ix->rank - (iv < ix->rank) + window.rank);
-  uint32_t from_index = 0, from_input = 0;
-  for (uint32_t i = 0; i < u->rank; i++) {
-    if (at_dims_has(window, i)) {
-      while (at_dims_has(inserted, from_input) ||
-             at_dims_has(batch, from_input))
-        from_input++;
-      int64_t most = from_input < a->rank ? a->dims[from_input] : -1;
-      if (u->dims[i] != AT_DYN && most != AT_DYN && u->dims[i] > most)
-        return AT_BAD(n,
-                      "update dimension %u (%lld) exceeds input dimension "
-                      "%u (%lld)",
-                      i, (long long)u->dims[i], from_input, (long long)most);
-      from_input++;
-    } else {
-      if (from_index == iv) from_index++;
-      if (!agree(u->dims[i], ix->dims[from_index]))
-        return AT_BAD(n, "update dimension %u is %lld, indices have %lld", i,
-                      (long long)u->dims[i], (long long)ix->dims[from_index]);
-      from_index++;
-    }
-  }
+  AT_TRY(check_update_dims(n, a, ix, u));
   at_type *t;
   AT_TRY_ALLOC(t, at_new(m->arena, at_type, inputs));
   for (uint32_t i = 0; i < inputs; i++) {

@@ -527,6 +527,10 @@ def contractions():
   case("ragged_dot", "ragged_dot", [l, r, gs], lax.ragged_dot(l, r, gs),
        "lhs_contracting_dimensions=[1], rhs_contracting_dimensions=[1], "
        "lhs_ragged_dimensions=[0], rhs_group_dimensions=[0]", ulp=8)
+  case("ragged_dot empty", "ragged_dot", [l[:, :0].copy(), r[:, :0].copy(), gs],
+       np.zeros((7, 2), np.float32),
+       "lhs_contracting_dimensions=[1], rhs_contracting_dimensions=[1], "
+       "lhs_ragged_dimensions=[0], rhs_group_dimensions=[0]")
   r2 = rng.standard_normal((7, 2)).astype(np.float32)
   want = np.stack([l[0:2].T.astype(np.float64) @ r2[0:2], np.zeros((4, 2)),
                    l[2:6].T.astype(np.float64) @ r2[2:6]]).astype(np.float32)
