@@ -235,7 +235,8 @@ static void dialect_section(at_mwriter *w, at_strbuf *groups, at_strbuf *out) {
 
 static void write_file(at_mwriter *w, const at_mmodule *m, const char *producer,
                        at_strbuf *out) {
-  at_strbuf ir = {0}, groups = {0}, offsets = {0}, data = {0}, rest = {0};
+  at_strbuf ir = {0}, groups = {0}, offsets = {0}, data = {0}, rest = {0},
+            none = {0};
   at_map places = at_map_in(w->arena);
   collect_names(w, m->op);
   name_groups(w, &groups, &places);
@@ -258,6 +259,9 @@ static void write_file(at_mwriter *w, const at_mmodule *m, const char *producer,
     dialect_section(w, &groups, out);
     at_strbuf_add(out, at_strbuf_str(&rest));
     string_section(w, out);
+    // Version 6 wants the section of properties, even without any.
+    at_mw_varint(&none, 0);
+    section(out, 8, &none);
   }
   w->failed |= rest.failed || groups.failed;
   at_strbuf_free(&rest);
