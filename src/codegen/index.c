@@ -42,6 +42,14 @@ static int64_t gcd(int64_t a, int64_t b) {
 }
 static int64_t mult_of(const at_ix *a) { return a->base ? a->mult : 0; }
 
+// Hostile attributes may overflow; what they index is never reached.
+static int64_t wrap_add(int64_t a, int64_t b) {
+  return (int64_t)((uint64_t)a + (uint64_t)b);
+}
+static int64_t wrap_mul(int64_t a, int64_t b) {
+  return (int64_t)((uint64_t)a * (uint64_t)b);
+}
+
 static int64_t sat_add(int64_t a, int64_t b) {
   int64_t r;
   return __builtin_add_overflow(a, b, &r) ? (a < 0 ? INT64_MIN : INT64_MAX) : r;
@@ -54,15 +62,15 @@ static int64_t sat_mul(int64_t a, int64_t b) {
 }
 
 at_ix at_ix_addc(at_ix a, int64_t c) {
-  a.c += c;
+  a.c = wrap_add(a.c, c);
   a.lo = sat_add(a.lo, c);
   a.hi = sat_add(a.hi, c);
   return a;
 }
 
 at_ix at_ix_add(at_em *e, at_ix a, at_ix b) {
-  at_ix r = {.c = a.c + b.c,
-             .lane = a.lane + b.lane,
+  at_ix r = {.c = wrap_add(a.c, b.c),
+             .lane = wrap_add(a.lane, b.lane),
              .mult = gcd(mult_of(&a), mult_of(&b)),
              .lo = sat_add(a.lo, b.lo),
              .hi = sat_add(a.hi, b.hi)};
@@ -77,8 +85,8 @@ at_ix at_ix_mulc(at_em *e, at_ix a, int64_t k) {
   if (k == 1) return a;
   if (k == 0) return at_ix_const(0);
   int64_t x = sat_mul(a.lo, k), y = sat_mul(a.hi, k);
-  a.c *= k;
-  a.lane *= k;
+  a.c = wrap_mul(a.c, k);
+  a.lane = wrap_mul(a.lane, k);
   a.mult = sat_mul(a.mult, k < 0 ? -k : k);
   a.lo = AT_MIN(x, y);
   a.hi = AT_MAX(x, y);
