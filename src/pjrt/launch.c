@@ -51,6 +51,25 @@ static at_status assign_devices(PJRT_LoadedExecutable *l) {
   return AT_OK;
 }
 
+// A program that can never run is refused when it is compiled, as the chip's
+// compiler does.
+static at_status check_memory(const PJRT_Client *c, const at_pjrt_program *p) {
+  if (c->num_devices == 0) return AT_OK;
+  uint64_t limit = at_chip_memory_stats(c->devices[0].chip).limit;
+  if (p->device_bytes <= limit) return AT_OK;
+  return AT_FAIL(
+      AT_RESOURCE_EXHAUSTED,
+      "Ran out of memory on HBM, the total memory required for HLO temporaries "
+      "(%.2fG) exceeds available HBM (%.2fG)\n"
+      "detail: %s on %s; arguments, results and temporaries, the last being "
+      "%.2fG\n"
+      "hint: set ATOLL_TARGET to a chip with more memory",
+      (double)p->device_bytes / (double)(1 << 30),
+      (double)limit / (double)(1 << 30),
+      at_pjrt_program_string(p, p->header->name), c->topology->devices[0].kind,
+      (double)p->header->temp_bytes / (double)(1 << 30));
+}
+
 // Takes over one reference to the program, also on failure.
 at_status at_pjrt_load(PJRT_Client *c, at_pjrt_program *p,
                        PJRT_LoadedExecutable **out) {
@@ -63,6 +82,7 @@ at_status at_pjrt_load(PJRT_Client *c, at_pjrt_program *p,
   l->program = p;
   atomic_init(&l->deleted, false);
   at_status st;
+  AT_TRY_GOTO(st, check_memory(c, p), fail);
   AT_TRY_GOTO(st, assign_devices(l), fail);
   AT_TRY_GOTO(st, at_loaded_create(c->runtime, p->executable, &l->loaded),
               fail);

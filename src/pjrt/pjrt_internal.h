@@ -217,6 +217,7 @@ typedef struct at_pjrt_program {
   const at_xheader *header;
   char fingerprint[33];
   uint32_t num_inputs, num_outputs, num_properties;
+  size_t device_bytes;  // arguments, results and temporaries in device memory
   PJRT_Buffer_Type *output_types;
   int64_t *output_dims;
   size_t *output_ranks;

@@ -75,6 +75,24 @@ static at_status type_of(at_bytes block, uint32_t index, at_dtype *dtype,
   return AT_OK;
 }
 
+// What the program keeps in the chip's memory while it runs.
+static at_status count_device_bytes(at_pjrt_program *p, const at_xio *io,
+                                    uint32_t n, bool outputs) {
+  uint64_t num_types;
+  const at_xtype *types =
+      section(p->executable, AT_XS_TYPES, sizeof *types, &num_types);
+  const char *device = at_memory_kind_name(AT_MEM_DEVICE);
+  for (uint32_t i = 0; i < n; i++) {
+    if (!types || io[i].type >= num_types)
+      return AT_FAIL(AT_INVALID_ARGUMENT,
+                     "the executable has a bad type index");
+    const char *kind = outputs ? p->output_kinds[i] : p->input_kinds[i];
+    if (strcmp(kind, device) != 0 || (outputs && io[i].alias >= 0)) continue;
+    p->device_bytes = at_add(p->device_bytes, types[io[i].type].bytes);
+  }
+  return AT_OK;
+}
+
 static at_status read_outputs(at_pjrt_program *p, const at_xio *io) {
   size_t total = 0;
   at_dtype dtype;
@@ -151,6 +169,9 @@ static at_status program_fill(at_pjrt_program *p) {
   for (uint64_t i = 0; i < np; i++)
     at_pjrt_named_float(&p->properties[i], string(p->executable, props[i].name),
                         (float)props[i].value);
+  p->device_bytes = p->header->temp_bytes;
+  AT_TRY(count_device_bytes(p, in, p->num_inputs, false));
+  AT_TRY(count_device_bytes(p, out, p->num_outputs, true));
   return read_outputs(p, out);
 }
 
