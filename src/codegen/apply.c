@@ -310,13 +310,7 @@ static LLVMValueRef reduce_precision(at_em *e, const at_node *n, at_dtype t,
     r = sel(e, over, LLVMBuildOr(e->b, s, ci(e, s, exp_mask), ""), r);
     r = sel(e, under, s, r);
   }
-  LLVMValueRef kept = a;
-  if (want_m == 0) {  // nothing is left to tell NaN from infinity
-    LLVMValueRef s = LLVMBuildAnd(e->b, u, ci(e, u, sign_mask), "");
-    kept = LLVMBuildBitCast(e->b, LLVMBuildOr(e->b, s, ci(e, s, exp_mask), ""),
-                            LLVMTypeOf(a), "");
-  }
-  return sel(e, nan, kept, LLVMBuildBitCast(e->b, r, LLVMTypeOf(a), ""));
+  return sel(e, nan, a, LLVMBuildBitCast(e->b, r, LLVMTypeOf(a), ""));
 }
 
 static LLVMValueRef apply_math(at_em *e, at_op op, LLVMValueRef a,

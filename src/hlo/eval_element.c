@@ -245,8 +245,7 @@ static uint64_t reduce_bits(uint64_t x, ieee_layout f, int e, int m) {
   uint64_t sign = 1ull << (f.exponent + f.mantissa);
   uint64_t magnitude = x & (sign - 1);
   uint64_t inf = ((1ull << f.exponent) - 1) << f.mantissa;
-  // NaN stays, where a mantissa is left to tell it from infinity.
-  if (magnitude > inf) return m > 0 ? x : (x & sign) | inf;
+  if (magnitude > inf) return x;  // NaN stays
   if (m < f.mantissa) {
     uint64_t last = 1ull << (f.mantissa - m);
     x += (last >> 1) - 1 + ((x & last) != 0);
