@@ -14,9 +14,12 @@ typedef struct entry {
   any_function call;
   size_t struct_size;
 } entry;
+#define AT_THUNK(name) \
+  static PJRT_Error *call_##name(void *a) { return at_##name(a); }
+PJRT_API_FUNCTIONS_RETURNING_ERROR(AT_THUNK)
+#undef AT_THUNK
 static const entry entries[] = {
-#define AT_ENTRY(name) \
-  {#name, (any_function)(void *)at_##name, name##_Args_STRUCT_SIZE},
+#define AT_ENTRY(name) {#name, call_##name, name##_Args_STRUCT_SIZE},
     PJRT_API_FUNCTIONS_RETURNING_ERROR(AT_ENTRY)
 #undef AT_ENTRY
 };
