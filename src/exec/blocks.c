@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/config.h"
 #include "exec/exec_internal.h"
 
 enum {
@@ -14,6 +15,7 @@ enum {
   kSlabBytes = 2 << 20,
   kOwnMapping = 256 << 10,  // from here on a block is a mapping of its own
   kHugePage = 2 << 20,
+  kGuardBytes = 4096,
   kAskFirst =
       256 << 20,  // fresh mappings from here on look at free memory first
 };
@@ -28,6 +30,7 @@ struct at_blocks {
   void **slabs;
   size_t num_slabs, cap_slabs;
   size_t cached, cache_limit;
+  bool guarded;  // ATOLL_GUARD: every block is a mapping between two guards
 };
 
 static _Atomic size_t g_cached;  // of every chip: they share the host's memory
@@ -68,7 +71,9 @@ static size_t host_memory_bytes(void) {
 
 at_blocks *at_blocks_create(void) {
   at_blocks *b = calloc(1, sizeof *b);
-  if (b) b->cache_limit = host_memory_bytes() / 4;
+  if (!b) return NULL;
+  b->cache_limit = host_memory_bytes() / 4;
+  b->guarded = at_config_flag(AT_CONFIG_GUARD);
   return b;
 }
 
@@ -149,6 +154,27 @@ static size_t available_bytes(void) {
   return found;
 }
 
+// ---- Guarded blocks (ATOLL_GUARD) -------------------------------------------
+// [no access][unused, block][no access]; the block ends within 64 bytes of its
+// end guard. A block that is given back is unmapped at once.
+static void *take_guarded(size_t bytes) {
+  size_t size = at_align_up(AT_MAX(bytes, 1), 64);
+  size_t pages = mapping_bytes(size), all = pages + 2 * kGuardBytes;
+  uint8_t *p = mmap(NULL, all, PROT_NONE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (p == MAP_FAILED) return NULL;
+  if (mprotect(p + kGuardBytes, pages, PROT_READ | PROT_WRITE) == 0)
+    return p + kGuardBytes + pages - size;
+  munmap(p, all);
+  return NULL;
+}
+
+static void give_guarded(void *p, size_t bytes) {
+  size_t size = at_align_up(AT_MAX(bytes, 1), 64);
+  size_t pages = mapping_bytes(size);
+  munmap((uint8_t *)p + size - pages - kGuardBytes, pages + 2 * kGuardBytes);
+}
+
 static void *map_block(at_blocks *b, size_t size) {
   if (size >= kAskFirst && size > available_bytes()) {
     trim(b, 0);
@@ -162,6 +188,7 @@ static void *map_block(at_blocks *b, size_t size) {
 
 void *at_blocks_take(at_blocks *b, size_t bytes) {
   if (bytes > (size_t)1 << 46) return NULL;
+  if (b->guarded) return take_guarded(bytes);
   size_t size;
   uint32_t c = class_of(bytes, &size);
   spare *s = b->free[c];
@@ -174,6 +201,10 @@ void *at_blocks_take(at_blocks *b, size_t bytes) {
 }
 
 void at_blocks_give(at_blocks *b, void *p, size_t bytes) {
+  if (b->guarded) {
+    give_guarded(p, bytes);
+    return;
+  }
   size_t size;
   uint32_t c = class_of(bytes, &size);
   spare *s = p;

@@ -1,0 +1,94 @@
+#include "coverage.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { kMostPaths = 256 };
+
+static uint64_t g_ops[AT_OP_COUNT][AT_DTYPE_COUNT];
+static struct {
+  char name[64];
+  uint64_t count;
+} g_paths[kMostPaths];
+static uint32_t g_num_paths;
+
+static const char *const runtime_names[] = {
+#define AT_RT_KERNEL(Id, ...) #Id,
+#include "abi/kernels.def"
+#undef AT_RT_KERNEL
+};
+static uint64_t g_runtime[AT_LEN(runtime_names)];
+
+static void count_comp(const at_comp *c) {
+  AT_FOR_NODES(n, c) {
+    g_ops[n->op][n->num_results ? n->types[0].dtype : AT_INVALID]++;
+    for (uint32_t i = 0; i < n->num_regions; i++) count_comp(n->regions[i]);
+  }
+}
+
+void coverage_count(const at_module *m) {
+  for (uint32_t i = 0; i < m->num_funcs; i++) count_comp(m->funcs[i]);
+}
+
+static void count_path(const char *kind, const char *text) {
+  char name[64];
+  int length = (int)strcspn(text, ". ");
+  snprintf(name, sizeof name, "%s %.*s", kind, length, text);
+  uint32_t i = 0;
+  while (i < g_num_paths && strcmp(g_paths[i].name, name)) i++;
+  if (i == kMostPaths) return;
+  if (i == g_num_paths) memcpy(g_paths[g_num_paths++].name, name, sizeof name);
+  g_paths[i].count++;
+}
+
+void coverage_count_steps(const at_loaded *l) {
+  static const char *const kinds[] = {"kernel",  "runtime",   "while", "case",
+                                      "custom",  "send",      "recv",  "infeed",
+                                      "outfeed", "collective"};
+  uint64_t n;
+  const at_xstep *steps = at_loaded_section(l, AT_XS_STEPS, &n);
+  for (uint64_t i = 0; i < n; i++) {
+    const at_xstep *s = &steps[i];
+    count_path(s->kind < AT_LEN(kinds) ? kinds[s->kind] : "?",
+               at_loaded_string(l, s->hlo));
+    if (s->kind == AT_STEP_RUNTIME && s->target < AT_LEN(g_runtime))
+      g_runtime[s->target]++;
+    if (s->kind == AT_STEP_KERNEL && s->tasks > s->grain)
+      count_path("split", "kernel");
+  }
+}
+
+void coverage_print(void) {
+  uint64_t pairs = 0, ops = 0, never = 0;
+  for (uint32_t o = 0; o < AT_OP_COUNT; o++) {
+    uint64_t sum = 0;
+    printf("%-26s", at_op_text((at_op)o));
+    for (uint32_t t = 0; t < AT_DTYPE_COUNT; t++) {
+      if (!g_ops[o][t]) continue;
+      pairs++;
+      sum += g_ops[o][t];
+      printf(" %s:%llu", at_dtype_of((at_dtype)t)->text,
+             (unsigned long long)g_ops[o][t]);
+    }
+    ops += sum > 0;
+    printf("\n");
+  }
+  for (uint32_t i = 0; i < g_num_paths; i++)
+    printf("path %-36s %llu\n", g_paths[i].name,
+           (unsigned long long)g_paths[i].count);
+  printf("never: ops");
+  for (uint32_t o = 0; o < AT_OP_COUNT; o++) {
+    uint64_t sum = 0;
+    for (uint32_t t = 0; t < AT_DTYPE_COUNT; t++) sum += g_ops[o][t];
+    if (!sum) printf(" %s", at_op_text((at_op)o));
+  }
+  printf("\nnever: runtime kernels");
+  for (uint32_t i = 0; i < AT_LEN(g_runtime); i++)
+    if (!g_runtime[i]) never++, printf(" %s", runtime_names[i]);
+  printf(
+      "\n%llu of %d ops, %llu pairs of op and type, %llu of %zu runtime "
+      "kernels, %u paths\n",
+      (unsigned long long)ops, (int)AT_OP_COUNT, (unsigned long long)pairs,
+      (unsigned long long)(AT_LEN(g_runtime) - never), AT_LEN(g_runtime),
+      g_num_paths);
+}
