@@ -41,6 +41,7 @@ typedef struct ck {
   ck_case *cases;
   uint32_t num_cases;
   double ulps, absolute;  // of the cases added next
+  char title[96];         // begins messages
 } ck;
 
 static void ck_ok(at_status st) {
@@ -204,10 +205,10 @@ static void ck_compare(const ck *c, const ck_case *k, uint32_t r,
             at_load_float(ot, at_literal_at(k->args[o], (int64_t)i)));
     }
     fail_msg(
-        "case %d features %llx: %s\nresult %u element %zu: got %.17g want "
+        "%scase %d features %llx: %s\nresult %u element %zu: got %.17g want "
         "%.17g",
-        (int)(k - c->cases), (unsigned long long)c->features, s.ptr, r, i, a,
-        b);
+        c->title, (int)(k - c->cases), (unsigned long long)c->features, s.ptr,
+        r, i, a, b);
   }
 }
 
@@ -292,7 +293,8 @@ __attribute__((unused)) static void ck_end(ck *c) {
     ck_ok(at_cg_node(cg, k->node, k->alias, c->arena, &k->plan));
   }
   at_cg_output out;
-  ck_ok(at_cg_finish(cg, c->arena, &out));
+  at_status st = at_cg_finish(cg, c->arena, &out);
+  if (st.err) fail_msg("%s%s", c->title, at_status_message(st));
   void *h = out.num_objects ? ck_link(&out) : NULL;
   void **fns = calloc(out.num_kernels + 1, sizeof *fns);
   for (uint32_t i = 0; i < out.num_kernels; i++) {

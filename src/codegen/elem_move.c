@@ -419,15 +419,57 @@ static LLVMValueRef from_bits(at_em *e, at_dtype t, LLVMValueRef v) {
   return at_em_decode(e, t, v);
 }
 
+// Complex numbers turn into complex numbers only: one part of the wide one
+// holds both parts of a narrow one, the real part in the low bits.
+static at_val bitcast_to_narrow(at_em *e, const at_node *n, const at_pos *p) {
+  at_dtype wide = at_real_of(at_value_type(n->operands[0])->dtype),
+           narrow = at_real_of(n->types[0].dtype);
+  uint32_t bits = at_dtype_of(narrow)->bits;
+  at_digits *d = digits(e);
+  d->n = 2;
+  d->extent[0] = at_type_elements(&n->types[0]) / 2;
+  d->extent[1] = 2;
+  at_pos_regroup(e, p, 2, d->extent, d->ix);
+  at_ix part = d->ix[1];
+  d->n = 1;
+  at_val v = at_em_elem(e, n->operands[0], pos_of(e, p, d));
+  LLVMValueRef re = to_bits(e, wide, v.re), im = to_bits(e, wide, v.im);
+  LLVMValueRef first = at_ix_within(e, part, 0, 1);
+  LLVMValueRef both = first ? LLVMBuildSelect(e->b, first, re, im, "") : re;
+  LLVMTypeRef t = at_em_widen(e, at_em_int(e, bits));
+  LLVMValueRef k = at_em_ci(e, LLVMTypeOf(both), bits);
+  LLVMValueRef low = LLVMBuildTrunc(e->b, both, t, "");
+  LLVMValueRef high =
+      LLVMBuildTrunc(e->b, LLVMBuildLShr(e->b, both, k, ""), t, "");
+  return (at_val){from_bits(e, narrow, low), from_bits(e, narrow, high)};
+}
+
+static at_val bitcast_to_wide(at_em *e, const at_node *n, const at_pos *p) {
+  at_dtype narrow = at_real_of(at_value_type(n->operands[0])->dtype),
+           wide = at_real_of(n->types[0].dtype);
+  LLVMTypeRef t = at_em_widen(e, at_em_int(e, at_dtype_of(wide)->bits));
+  LLVMValueRef k = at_em_ci(e, t, at_dtype_of(narrow)->bits), part[2];
+  at_digits *d = digits(e);
+  d->n = 2;
+  d->extent[0] = at_type_elements(&n->types[0]);
+  d->extent[1] = 2;
+  for (int i = 0; i < 2; i++) {
+    d->ix[0] = at_pos_linear(e, p);
+    d->ix[1] = at_ix_const(i);
+    at_val v = at_em_elem(e, n->operands[0], pos_of(e, p, d));
+    LLVMValueRef low = LLVMBuildZExt(e->b, to_bits(e, narrow, v.re), t, "");
+    LLVMValueRef high = LLVMBuildZExt(e->b, to_bits(e, narrow, v.im), t, "");
+    part[i] = LLVMBuildOr(e->b, low, LLVMBuildShl(e->b, high, k, ""), "");
+  }
+  return (at_val){from_bits(e, wide, part[0]), from_bits(e, wide, part[1])};
+}
+
 static at_val bitcast(at_em *e, const at_node *n, const at_pos *p) {
   at_dtype a = at_value_type(n->operands[0])->dtype, b = n->types[0].dtype;
   uint32_t x = at_dtype_of(a)->bits, y = at_dtype_of(b)->bits;
   if (a == b) return at_em_elem(e, n->operands[0], p);
-  if (at_is_complex(a) || at_is_complex(b)) {
-    at_em_fail(e,
-               AT_FAIL(AT_UNIMPLEMENTED, "bitcast_convert of complex numbers"));
-    return at_em_zero(e, b);
-  }
+  if (at_is_complex(a))
+    return x > y ? bitcast_to_narrow(e, n, p) : bitcast_to_wide(e, n, p);
   if (x == y)
     return (at_val){
         from_bits(e, b, to_bits(e, a, at_em_elem(e, n->operands[0], p).re)),

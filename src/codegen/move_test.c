@@ -45,6 +45,10 @@ static const char *const k_one[][2] = {
     {"f64[5]", "bitcast_convert %0 : ui32[5,2]"},
     {"ui4[5,2]", "bitcast_convert %0 : i8[5]"},
     {"i8[37]", "bitcast_convert %0 : f8E4M3FN[37]"},
+    {"complex<f32>[37]", "bitcast_convert %0 : complex<f32>[37]"},
+    {"complex<f64>[37]", "bitcast_convert %0 : complex<f32>[37,2]"},
+    {"complex<f32>[3,7,2]", "bitcast_convert %0 : complex<f64>[3,7]"},
+    {"complex<f32>[2]", "bitcast_convert %0 : complex<f64>[]"},
 };
 
 static const char *const k_more[][4] = {
