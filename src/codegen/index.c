@@ -372,6 +372,13 @@ at_ix at_pos_linear(at_em *e, const at_pos *p) { return merge(e, p, 0, p->n); }
 
 const at_pos *at_pos_regroup(at_em *e, const at_pos *p, uint32_t n,
                              const int64_t *extent, at_ix *out) {
+  bool empty = false;
+  for (uint32_t k = 0; k < n; k++) empty = empty || extent[k] == 0;
+  if (empty) {  // products are all zero: they say nothing, and no code runs
+                // here
+    for (uint32_t k = 0; k < n; k++) out[k] = at_ix_const(0);
+    return p;
+  }
   // Walk both lists from the minor end; cut where their products agree.
   uint32_t i = p->n, j = n;
   while (j > 0) {

@@ -208,7 +208,67 @@ static const struct {
      "%5 = constant {value=f32[] 0.0} : f32[]\n"
      "%6 = reduce %4, %5 {dimensions=[0]} " SUM " : f32[30]\n"
      "%7 = negate %6 : f32[30]\nreturn %7"},
+    // Over no dimensions: the init value joins every element.
+    {{"i64[3]", "i64[]"},
+     "f64[3]",
+     "%7 = reduce %1, %2 {dimensions=[]} ((%4: i64[], %5: i64[]) {\n"
+     "%6 = minimum %4, %5 : i64[]\nreturn %6\n}) : i64[3]\n"
+     "%8 = convert %7 : f64[3]\nreturn %8"},
+    {{"f32[5,7]", "f32[]"},
+     "f32[5]",
+     "%7 = reduce %1, %2 {dimensions=[]} " SUM " : f32[5,7]\n"
+     "%8 = negate %7 : f32[5,7]\n%9 = constant {value=f32[] 0.0} : f32[]\n"
+     "%10 = reduce %8, %9 {dimensions=[1]} " MAX " : f32[5]\nreturn %10"},
+    {{"f32[]", "f32[]"},
+     "f32[]",
+     "%7 = reduce %1, %2 {dimensions=[]} " SUM " : f32[]\n"
+     "%8 = negate %7 : f32[]\nreturn %8"},
+    // Nothing to reduce, seen through windows and reshapes.
+    {{"f32[33,0,3,3]", "f32[]"},
+     "i32[]",
+     "%7 = reduce_window %1, %2 {window_dimensions=[2,1,2,2], "
+     "window_strides=[1,1,1,1], padding=[0,0,0,0,0,0,0,0]} " MAX
+     " : f32[32,0,2,2]\n"
+     "%8 = reduce %7, %2 {dimensions=[1,3,2,0]} " SUM " : f32[]\n"
+     "%9 = convert %8 : i32[]\nreturn %9"},
+    {{"f32[4,0,2]", "f32[]"},
+     "f32[3]",
+     "%7 = reshape %1 : f32[0,3]\n"
+     "%8 = transpose %7 {permutation=[1,0]} : f32[3,0]\n"
+     "%9 = reduce %8, %2 {dimensions=[1]} " SUM " : f32[3]\n"
+     "%10 = negate %9 : f32[3]\nreturn %10"},
 };
+
+// A node of its own does not look through the reduce that feeds it.
+static void test_reduce_then_convert(void **state) {
+  ck c;
+  ck_begin(&c, ~0ull);
+  at_type t = at_type_scalar(AT_S64);
+  const int64_t dims[] = {3};
+  at_type in = ck_type(&c, AT_S64, 1, dims), out = ck_type(&c, AT_F64, 1, dims);
+  at_value ops[2] = {ck_param(&c, in), ck_param(&c, t)};
+  at_comp *body = binary_body(&c, AT_OP_MINIMUM, AT_S64);
+  at_attr attr = {.id = AT_ATTR_DIMENSIONS, .ints = {dims, 0}};
+  at_node_desc d = {.op = AT_OP_REDUCE,
+                    .operands = ops,
+                    .num_operands = 2,
+                    .attrs = &attr,
+                    .num_attrs = 1,
+                    .regions = &body,
+                    .num_regions = 1};
+  at_node *n, *after;
+  ck_ok(at_build(c.comp, NULL, &d, &n));
+  at_value v = {n, 0};
+  at_node_desc e = {.op = AT_OP_CONVERT,
+                    .operands = &v,
+                    .num_operands = 1,
+                    .types = &out,
+                    .num_types = 1};
+  ck_ok(at_build(c.comp, NULL, &e, &after));
+  const at_literal *arg = ck_random_literal(&c, in, false);
+  ck_add(&c, after, &arg);
+  ck_end(&c);
+}
 
 static void test_fusions(void **state) {
   for (size_t f = 0; f < AT_LEN(k_targets); f++) {
@@ -237,6 +297,7 @@ static void test_fusions(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_shapes),
                                      cmocka_unit_test(test_types),
+                                     cmocka_unit_test(test_reduce_then_convert),
                                      cmocka_unit_test(test_fusions)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
