@@ -420,6 +420,7 @@ at_status at_k_gemm(const at_k_call *c) {
   if (j.batch && j.m && j.n && j.k) {
     if (at_gemm_small(&j)) return AT_OK;
     at_status st = AT_OK;
+    if (at_gemm_narrow(c->par, &j, &st)) return st;
     if (at_gemm_thin(c->par, &j, &st)) return st;
   }
   return at_gemm_run(c->par, &j);

@@ -94,12 +94,12 @@ AMX_MICRO(uu_micro, "amx-int8", _tile_dpbuud, int8_t)
 #undef amx_edge
 
 static const at_gemm_engine bf16_engine = {
-    "bf16 amx", AT_BF16, AT_F32, 32,         32,        2,
-    32,         512,     true,   bf16_micro, amx_begin, amx_end};
-#define INT8_ENGINE(a, b, fn)                                            \
-  {                                                                      \
-    "int8 amx", AT_S8, AT_S32, 32, 32, 4, 64, 1024, true, fn, amx_begin, \
-        amx_end                                                          \
+    "bf16 amx", AT_BF16, AT_F32,     32, 32,        2,      32,
+    512,        true,    bf16_micro, 0,  amx_begin, amx_end};
+#define INT8_ENGINE(a, b, fn)                                               \
+  {                                                                         \
+    "int8 amx", AT_S8, AT_S32, 32, 32, 4, 64, 1024, true, fn, 0, amx_begin, \
+        amx_end                                                             \
   }
 static const at_gemm_engine int8_engines[2][2] = {
     {INT8_ENGINE(s, s, ss_micro), INT8_ENGINE(s, u, su_micro)},

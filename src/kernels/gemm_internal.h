@@ -36,6 +36,10 @@ typedef struct at_gemm_engine {
   // Packed B is [kc / kr][nr][kr].
   void (*micro)(int64_t kc, const void *a, const void *b, void *c, int64_t ldc,
                 int mr, int nr, bool add);
+  // micro at full width with rows of B brs elements apart, which are also
+  // copied to `packed` for the next rows of A. NULL: the engine has none.
+  void (*copying)(int64_t kc, const void *a, const void *b, int64_t brs,
+                  void *c, int64_t ldc, int mr, bool add, void *packed);
   void (*begin)(void);  // per task: AMX loads and releases its tiles
   void (*end)(void);
 } at_gemm_engine;
@@ -89,6 +93,8 @@ void at_gemm_store(const at_gemm_job *j, int64_t c_off, int64_t i0,
 // Few rows: streams B once, unpacked. Returns false when the shape is not its
 // own.
 bool at_gemm_thin(const at_par *par, const at_gemm_job *j, at_status *st);
+// A few tiles of rows: B is packed by the first of them, panel by panel.
+bool at_gemm_narrow(const at_par *par, const at_gemm_job *j, at_status *st);
 // Small, dense and of one float type: no packing, no threads.
 bool at_gemm_small(const at_gemm_job *j);
 

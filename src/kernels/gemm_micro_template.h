@@ -14,11 +14,12 @@
 typedef ELEM VEC __attribute__((vector_size(BYTES), aligned(sizeof(ELEM))));
 
 // c[mr][nr] (+)= a * b; `mr` is a constant at every call. Rows of b hold whole
-// vectors even when nr is smaller.
+// vectors even when nr is smaller. pack: NULL, or where the rows of b are kept
+// dense as they go by.
 ATTR AT_INLINE void BODY(const int mr, int64_t kc, const ELEM *restrict a,
                          int64_t ars, int64_t acs, const ELEM *restrict b,
                          int64_t brs, ELEM *restrict c, int64_t ldc, int nr,
-                         bool add) {
+                         bool add, ELEM *restrict pack) {
   VEC acc[ROWS][VECS];
   UNROLL for (int i = 0; i < mr; i++) {
     UNROLL for (int v = 0; v < VECS; v++) acc[i][v] = (VEC){0};
@@ -26,6 +27,10 @@ ATTR AT_INLINE void BODY(const int mr, int64_t kc, const ELEM *restrict a,
   for (int64_t k = 0; k < kc; k++) {
     VEC bv[VECS];
     UNROLL for (int v = 0; v < VECS; v++) bv[v] = *(const VEC *)(b + v * LANES);
+    if (pack) {
+      UNROLL for (int v = 0; v < VECS; v++) * (VEC *)(pack + v * LANES) = bv[v];
+      pack += VECS * LANES;
+    }
     UNROLL for (int i = 0; i < mr; i++) {
       VEC av = a[i * ars] - (VEC){0};  // a splat: x - 0 is x
       UNROLL for (int v = 0; v < VECS; v++) acc[i][v] =
@@ -66,9 +71,9 @@ ATTR AT_INLINE void BODY(const int mr, int64_t kc, const ELEM *restrict a,
 ATTR static void CAT(NAME, _packed)(int64_t kc, const void *a, const void *b,
                                     void *c, int64_t ldc, int mr, int nr,
                                     bool add) {
-#define CASE(n)                                               \
-  case n:                                                     \
-    BODY(n, kc, a, 1, ROWS, b, VECS *LANES, c, ldc, nr, add); \
+#define CASE(n)                                                     \
+  case n:                                                           \
+    BODY(n, kc, a, 1, ROWS, b, VECS *LANES, c, ldc, nr, add, NULL); \
     break;
   switch (mr) { ALL_ROWS(CASE) }
 #undef CASE
@@ -78,9 +83,21 @@ ATTR static void CAT(NAME, _packed)(int64_t kc, const void *a, const void *b,
 ATTR static void CAT(NAME, _strided)(int64_t kc, const void *a, int64_t ars,
                                      int64_t acs, const void *b, int64_t brs,
                                      void *c, int64_t ldc, int mr, int nr) {
-#define CASE(n)                                          \
-  case n:                                                \
-    BODY(n, kc, a, ars, acs, b, brs, c, ldc, nr, false); \
+#define CASE(n)                                                \
+  case n:                                                      \
+    BODY(n, kc, a, ars, acs, b, brs, c, ldc, nr, false, NULL); \
+    break;
+  switch (mr) { ALL_ROWS(CASE) }
+#undef CASE
+}
+
+// Full width; a is packed, b is not, and a dense copy of b is left in `pack`.
+ATTR static void CAT(NAME, _copying)(int64_t kc, const void *a, const void *b,
+                                     int64_t brs, void *c, int64_t ldc, int mr,
+                                     bool add, void *pack) {
+#define CASE(n)                                                      \
+  case n:                                                            \
+    BODY(n, kc, a, 1, ROWS, b, brs, c, ldc, VECS *LANES, add, pack); \
     break;
   switch (mr) { ALL_ROWS(CASE) }
 #undef CASE
