@@ -59,6 +59,8 @@ static void allocation_waits_for_memory_that_comes_back(void **state) {
   at_buffer_release(b);
   at_buffer_release(out);
   at_loaded_release(l);
+  // The launch lets go of its memory on its own thread, a moment after `b` got it.
+  for (int ms = 0; ms < 10000 && at_chip_memory_stats(c).in_use; ms++) usleep(1000);
   assert_true(at_chip_memory_stats(c).in_use == 0);
   at_runtime_destroy(rt);
 }
