@@ -115,6 +115,8 @@ at_status at_cg_node(at_cg *cg, const at_node *n, const int32_t *alias,
 
 at_status at_cg_comparator(at_cg *cg, const at_comp *region,
                            uint32_t *out_kernel) {
+  at_value captured = at_body_capture(region);
+  if (captured.node) return at_body_refuse("a comparator", captured);
   at_strbuf key = {0};
   at_strbuf_addz(&key, "comparator");
   at_status st = at_key_comp(cg->arena, region, &key);

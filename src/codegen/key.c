@@ -66,6 +66,18 @@ static at_status number(at_keyer *k, const at_node *n, bool *fresh) {
   return AT_OK;
 }
 
+// From outside: constants by value, others by type (top) or identity.
+static void put_outside(at_keyer *k, at_value v, bool top) {
+  const at_literal *l = at_node_literal(v.node);
+  if (l && (!top || l->splat || at_type_elements(&l->type) == 1)) {
+    put_int(k, -2);
+    put_literal(k, l);
+  } else if (!top) {
+    put_int(k, (int64_t)(uintptr_t)v.node);
+  }
+  put_type(k, at_value_type(v));
+}
+
 static bool counts(at_attr_id id) {
   return id != AT_ATTR_SHARDING && id != AT_ATTR_FRONTEND_ATTRIBUTES &&
          id != AT_ATTR_RESULT_ACCURACY;
@@ -80,15 +92,7 @@ static at_status put_node(at_keyer *k, const at_node *n, bool top) {
     AT_TRY(number(k, v.node, &fresh));
     put_int(k, v.index);
     if (!fresh) continue;
-    // From outside: constants by value, others by type (top) or identity.
-    const at_literal *l = at_node_literal(v.node);
-    if (l && (!top || l->splat || at_type_elements(&l->type) == 1)) {
-      put_int(k, -2);
-      put_literal(k, l);
-    } else if (!top) {
-      put_int(k, (int64_t)(uintptr_t)v.node);
-    }
-    put_type(k, at_value_type(v));
+    put_outside(k, v, top);
   }
   put_int(k, n->num_results);
   for (uint32_t i = 0; i < n->num_results; i++) put_type(k, &n->types[i]);
@@ -111,6 +115,7 @@ static at_status put_comp(at_keyer *k, const at_comp *c) {
   for (uint32_t i = 0; i < c->num_results; i++) {
     AT_TRY(number(k, c->results[i].node, &fresh));
     put_int(k, c->results[i].index);
+    if (fresh) put_outside(k, c->results[i], false);
   }
   return AT_OK;
 }

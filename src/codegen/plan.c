@@ -157,6 +157,10 @@ static bool is_scalar(const at_node *n) {
 
 at_status at_plan_node(const at_cg_target *t, at_arena *a, const at_node *n,
                        const int32_t *alias, at_planned *out) {
+  for (uint32_t i = 0; i < n->num_regions; i++) {
+    at_value v = at_body_capture(n->regions[i]);
+    if (v.node) return at_body_refuse(at_op_text(n->op), v);
+  }
   if (!at_cg_supports(n))
     return AT_FAIL(AT_UNIMPLEMENTED, "code generation of %s",
                    at_op_text(n->op));
@@ -224,6 +228,44 @@ static bool has_handler(at_op op) {
   }
 }
 
+// ---- captures: constants are written into the code, others have no way in
+// ------------------------------------------------------------------------------
+static bool is_inside(const at_comp *c, const at_comp *root) {
+  while (c && c != root) c = c->owner ? c->owner->parent : NULL;
+  return c == root;
+}
+
+static at_value find_capture(const at_comp *c, const at_comp *root) {
+  AT_FOR_NODES(n, c) {
+    for (uint32_t i = 0; i < n->num_operands; i++) {
+      at_value v = n->operands[i];
+      if (v.node->op != AT_OP_CONSTANT && !is_inside(v.node->parent, root))
+        return v;
+    }
+    for (uint32_t i = 0; i < n->num_regions; i++) {
+      at_value v = find_capture(n->regions[i], root);
+      if (v.node) return v;
+    }
+  }
+  for (uint32_t i = 0; i < c->num_results; i++) {
+    at_value v = c->results[i];
+    if (v.node->op != AT_OP_CONSTANT && !is_inside(v.node->parent, root))
+      return v;
+  }
+  return (at_value){0};
+}
+
+at_value at_body_capture(const at_comp *body) {
+  return find_capture(body, body);
+}
+
+at_status at_body_refuse(const char *what, at_value v) {
+  return AT_FAIL(AT_UNIMPLEMENTED,
+                 "code generation of %s whose body uses %s %%%u from outside "
+                 "(only constants may be)",
+                 what, at_op_text(v.node->op), v.node->id);
+}
+
 // Ops that are kernels of their own, never part of one.
 static bool stands_alone(at_op op) {
   return op == AT_OP_SCATTER || op == AT_OP_SELECT_AND_SCATTER ||
@@ -250,8 +292,11 @@ bool at_cg_supports(const at_node *n) {
     case AT_OP_CASE:
       return false;
     default:
-      return supported(n, false);
+      break;
   }
+  for (uint32_t i = 0; i < n->num_regions; i++)
+    if (at_body_capture(n->regions[i]).node) return false;
+  return supported(n, false);
 }
 
 // Operand o is read only at the element being written.

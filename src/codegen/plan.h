@@ -30,4 +30,9 @@ at_status at_plan_linear(const at_cg_target *t, at_job *j, int64_t count,
 at_status at_plan_cuts(const at_cg_target *t, at_job *j, const at_cuts *c,
                        at_dtype d);
 
+// A value that a body uses though it is computed outside of it, and is not a
+// constant; node NULL: none.
+at_value at_body_capture(const at_comp *body);
+at_status at_body_refuse(const char *what, at_value captured);
+
 #endif
