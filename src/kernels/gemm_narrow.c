@@ -4,7 +4,11 @@
 // first cache, for the other tiles.
 #include "kernels/gemm_internal.h"
 
-enum { MIN_ROWS = 9, MAX_ROWS = 64, K_BLOCK = 128 };
+// Panels are what threads share; the bound must not depend on their number,
+// since K_BLOCK is not the block of the other engines.
+enum { MIN_ROWS = 9, MAX_ROWS = 64, MIN_PANELS = 8, K_BLOCK = 128 };
+// Elements of A, which is packed whole by the calling thread.
+enum { MAX_A = 1 << 20 };
 // Bytes: a packed panel and a row of sums, f32 x 32 or f64 x 16 wide.
 enum { MAX_TILE = 32 * 4, MAX_PANEL = K_BLOCK * MAX_TILE };
 
@@ -80,9 +84,9 @@ static void panel_range(void *arg, int64_t begin, int64_t end,
 bool at_gemm_narrow(const at_par *par, const at_gemm_job *j, at_status *st) {
   const at_gemm_engine *e = j->e;
   if (!e->copying || j->batch != 1 || j->m < MIN_ROWS || j->m > MAX_ROWS ||
-      j->n < 2 * e->nr || j->a_type != e->pack_type ||
-      j->b_type != e->pack_type || !at_off_dense(&j->b_n, 0, j->n) ||
-      !at_off_uniform(&j->b_k, 0, j->k))
+      j->k > MAX_A / j->m || j->n < MIN_PANELS * e->nr ||
+      j->a_type != e->pack_type || j->b_type != e->pack_type ||
+      !at_off_dense(&j->b_n, 0, j->n) || !at_off_uniform(&j->b_k, 0, j->k))
     return false;
   int64_t off[3];
   j->batch_off(j, 0, off);
