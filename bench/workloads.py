@@ -19,6 +19,7 @@ class Work:
     bytes: float = 0           # least memory traffic
     dtype: str = "f32"         # which limit and which mean it counts to
     tolerance: float | None = 1e-4  # None: results are not compared
+    flips: float = 0           # share of elements that may differ: a comparison inside may fall either way
 
 
 def make(name):
@@ -168,7 +169,7 @@ def _():
         return jax.nn.relu(y)
     return Work(with_vjp(conv), [normal(8, 56, 56, 64), normal(3, 3, 64, 64, scale=.05, seed=1), normal(8, 56, 56, 64, seed=2)],
                 flops=6 * 8 * 56 * 56 * 64 * 64 * 9, bytes=20 * 8 * 56 * 56 * 64,
-                tolerance=5e-2)  # outputs near 0 may fall on either side of the relu
+                tolerance=1e-3, flips=1e-3)  # outputs near 0 may fall on either side of the relu
 
 
 @workload("sort_4M_f32")
