@@ -87,7 +87,9 @@ static at_status read_program(job *j) {
 }
 
 static at_status optimise(job *j) {
-  at_pass_options o = {.fuse = true, .fold_budget = 1 << 22};
+  const char *numerics = at_config_text(AT_CONFIG_NUMERICS);
+  at_pass_options o = {.fuse = true, .fold_budget = 1 << 22,
+                       .bf16_dots = !strcmp(numerics, "tpu")};
   bool dump = j->dump_dir && *j->dump_dir;
   if (dump) dump_module(j, "import", j->module);
   AT_TRY(at_passes_run(j->module, &o, j->verify, dump ? dump_module : NULL, j));

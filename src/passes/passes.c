@@ -6,8 +6,9 @@ const at_pass at_pipeline[] = {
     {"fold", at_pass_fold},         {"refine", at_pass_refine},
     {"expand", at_pass_expand},     {"simplify", at_pass_simplify},
     {"fold", at_pass_fold},         {"recognise", at_pass_recognise},
-    {"simplify", at_pass_simplify}, {"barriers", at_pass_barriers},
-    {"fuse", at_pass_fuse},         {NULL, NULL},
+    {"simplify", at_pass_simplify}, {"numerics", at_pass_numerics},
+    {"barriers", at_pass_barriers}, {"fuse", at_pass_fuse},
+    {NULL, NULL},
 };
 
 at_status at_passes_run(at_module *m, const at_pass_options *o,

@@ -9,7 +9,7 @@
 typedef struct at_pass_options {
   bool fuse;            // false: one kernel per op (for tests and debugging)
   int64_t fold_budget;  // element operations for constant folding
-  bool exact;           // no reassociation, no approximation
+  bool bf16_dots;      // f32 dots at default precision multiply in bf16
 } at_pass_options;
 typedef at_status (*at_pass_fn)(at_module *m, const at_pass_options *o);
 
@@ -27,6 +27,8 @@ at_status at_pass_fold(
     at_module *m, const at_pass_options *o);  // constants, by the evaluator
 at_status at_pass_recognise(
     at_module *m, const at_pass_options *o);  // scans, top-k, argmax, ...
+at_status at_pass_numerics(
+    at_module *m, const at_pass_options *o);  // bf16 products where asked
 at_status at_pass_barriers(
     at_module *m,
     const at_pass_options *o);  // optimization_barrier: done its work

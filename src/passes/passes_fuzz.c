@@ -22,7 +22,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   at_status st = at_hlo_parse(text, a, &m);
   if (at_ok(st)) st = at_verify(m, "parse");
   if (at_ok(st)) {
-    at_pass_options o = {.fuse = true, .fold_budget = 1 << 16, .exact = true};
+    at_pass_options o = {.fuse = true, .fold_budget = 1 << 16};
     st = at_passes_run(m, &o, true, NULL, NULL);
     if (at_status_code(st) == AT_INTERNAL) {
       fprintf(stderr, "%s (%s:%d)\n", at_status_message(st), at_status_file(st),

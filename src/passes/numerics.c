@@ -1,0 +1,46 @@
+// f32 products at default precision as the chip's matrix unit computes them: operands
+// rounded to bf16, sums in f32. Only under ATOLL_NUMERICS=tpu; asked-for precision and
+// algorithms are left alone.
+#include "passes/passes_internal.h"
+
+static bool is_default_f32_dot(const at_node *n) {
+  if (n->op != AT_OP_DOT_GENERAL || n->types[0].dtype != AT_F32 ||
+      at_value_type(n->operands[0])->dtype != AT_F32 ||
+      at_value_type(n->operands[1])->dtype != AT_F32 ||
+      at_node_str(n, AT_ATTR_DOT_ALGORITHM).len)
+    return false;
+  at_dims p = at_node_ints(n, AT_ATTR_PRECISION);
+  for (uint32_t i = 0; i < p.rank; i++)
+    if (p.ptr[i] != 0) return false;
+  return true;
+}
+
+static at_status round_operand(at_comp *c, at_node *n, uint32_t i) {
+  at_type t = at_type_with(*at_value_type(n->operands[i]), AT_BF16);
+  at_node_desc d = {.op = AT_OP_CONVERT,
+                    .operands = &n->operands[i],
+                    .num_operands = 1,
+                    .types = &t,
+                    .num_types = 1,
+                    .loc = n->loc};
+  at_node *convert;
+  AT_TRY(at_build(c, n, &d, &convert));
+  n->operands[i] = (at_value){convert, 0};
+  return AT_OK;
+}
+
+static at_status round_dots(at_comp *c) {
+  AT_FOR_NODES(n, c) {
+    for (uint32_t r = 0; r < n->num_regions; r++)
+      AT_TRY(round_dots(n->regions[r]));
+    if (!is_default_f32_dot(n)) continue;
+    for (uint32_t i = 0; i < 2; i++) AT_TRY(round_operand(c, n, i));
+  }
+  return AT_OK;
+}
+
+at_status at_pass_numerics(at_module *m, const at_pass_options *o) {
+  for (uint32_t i = 0; o->bf16_dots && i < m->num_funcs; i++)
+    AT_TRY(round_dots(m->funcs[i]));
+  return AT_OK;
+}

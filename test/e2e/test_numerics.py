@@ -1,0 +1,29 @@
+"""ATOLL_NUMERICS=tpu rounds the operands of default-precision f32 products to bf16."""
+import os
+import subprocess
+import sys
+
+PROGRAM = """
+import jax, jax.numpy as jnp, numpy as np
+x = np.random.default_rng(0).standard_normal((64, 96), np.float32)
+y = np.random.default_rng(1).standard_normal((96, 32), np.float32)
+rounded = lambda a: np.asarray(jnp.asarray(a).astype(jnp.bfloat16).astype(jnp.float32))
+got = np.asarray(jax.jit(jnp.matmul)(x, y))
+asked = np.asarray(jax.jit(lambda a, b: jnp.matmul(a, b, precision="highest"))(x, y))
+print(abs(got - x @ y).max() < 1e-4, abs(got - rounded(x) @ rounded(y)).max() < 1e-4, abs(asked - x @ y).max() < 1e-4)
+"""
+
+
+def run(numerics):
+    env = dict(os.environ, TPU_LIBRARY_PATH=os.environ["ATOLL_LIBRARY"], ATOLL_NUMERICS=numerics, ATOLL_CACHE="off")
+    env.pop("ATOLL_LIBRARY")
+    env.pop("JAX_PLATFORMS", None)
+    return subprocess.run([sys.executable, "-c", PROGRAM], env=env, capture_output=True, text=True, check=True).stdout.split()
+
+
+def test_exact_is_f32():
+    assert run("exact") == ["True", "False", "True"]
+
+
+def test_tpu_rounds_to_bf16_unless_asked():
+    assert run("tpu") == ["False", "True", "True"]
