@@ -56,7 +56,7 @@ typedef struct at_buffer at_buffer;  // dense row-major array on a chip
 typedef enum at_host_semantics {     // as PJRT_HostBufferSemantics
   AT_HOST_IMMUTABLE_ONLY_DURING_CALL,
   AT_HOST_IMMUTABLE_UNTIL_TRANSFER,
-  AT_HOST_IMMUTABLE_ZERO_COPY,
+  AT_HOST_IMMUTABLE_ZERO_COPY,  // copied at once: see at_buffer_from_host
   AT_HOST_MUTABLE_ZERO_COPY
 } at_host_semantics;
 typedef struct at_host_array {

@@ -199,7 +199,7 @@ static void foreign_memory_is_never_overwritten(void **state) {
   at_host_array src = {AT_F32, {&n, 1}, NULL, host};
   at_buffer *a;
   at_event *done;
-  OK(at_buffer_from_host(c, AT_MEM_DEVICE, &src, AT_HOST_IMMUTABLE_ZERO_COPY,
+  OK(at_buffer_from_host(c, AT_MEM_DEVICE, &src, AT_HOST_MUTABLE_ZERO_COPY,
                          &a, &done));
   assert_ptr_equal(at_buffer_data(a), host);
   assert_false(at_event_fired(done));
@@ -212,6 +212,30 @@ static void foreign_memory_is_never_overwritten(void **state) {
   at_buffer_release(out);
   at_event_release(done);
   at_loaded_release(l);
+  at_runtime_destroy(rt);
+}
+
+// A NumPy array may be written once the call that put it is back.
+static void arrays_are_copied_before_the_call_returns(void **state) {
+  at_runtime *rt = test_runtime("v6e", 1);
+  at_chip *c = at_runtime_chip(rt, 0);
+  enum { kElements = 1 << 20 };
+  float *host = aligned_alloc(64, kElements * sizeof *host);
+  assert_non_null(host);
+  for (int i = 0; i < kElements; i++) host[i] = 7;
+  int64_t n = kElements;
+  at_host_array src = {AT_F32, {&n, 1}, NULL, host};
+  at_buffer *a;
+  at_event *done;
+  OK(at_buffer_from_host(c, AT_MEM_DEVICE, &src, AT_HOST_IMMUTABLE_ZERO_COPY,
+                         &a, &done));
+  assert_true(at_event_fired(done));
+  for (int i = 0; i < kElements; i++) host[i] = 9;
+  const float *kept = at_buffer_data(a);
+  for (int i = 0; i < kElements; i++) assert_true(kept[i] == 7);
+  at_event_release(done);
+  at_buffer_release(a);
+  free(host);
   at_runtime_destroy(rt);
 }
 
@@ -581,6 +605,7 @@ int main(void) {
       cmocka_unit_test(loops_and_branches),
       cmocka_unit_test(donation_reuses_memory),
       cmocka_unit_test(foreign_memory_is_never_overwritten),
+      cmocka_unit_test(arrays_are_copied_before_the_call_returns),
       cmocka_unit_test(errors_travel_with_buffers),
       cmocka_unit_test(late_arguments_are_awaited),
       cmocka_unit_test(launches_keep_their_order),

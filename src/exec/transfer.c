@@ -232,9 +232,12 @@ at_status at_buffer_from_host(at_chip *c, at_memory_kind k,
                               const at_host_array *src, at_host_semantics s,
                               at_buffer **out, at_event **out_host_done) {
   AT_TRY(at_runtime_check(c->runtime));
-  bool zero_copy =
-      s == AT_HOST_IMMUTABLE_ZERO_COPY || s == AT_HOST_MUTABLE_ZERO_COPY;
-  if (zero_copy && (uintptr_t)src->data % 64 == 0 && is_dense(src))
+  // JAX passes NumPy arrays as immutable for the buffer's life, yet lets people
+  // write into them once jnp.array has returned: a chip has its own copy by then.
+  // So such arrays are copied at once; memory given up for good is not.
+  bool at_once = s == AT_HOST_IMMUTABLE_ONLY_DURING_CALL ||
+                 s == AT_HOST_IMMUTABLE_ZERO_COPY;
+  if (s == AT_HOST_MUTABLE_ZERO_COPY && (uintptr_t)src->data % 64 == 0 && is_dense(src))
     return view_host(c, k, src, out, out_host_done);
   at_buffer *b;
   AT_TRY(at_buffer_make(c, k, src->dtype, src->dims, at_event_done(), &b));
@@ -242,7 +245,7 @@ at_status at_buffer_from_host(at_chip *c, at_memory_kind k,
   if (!st.err && b->bytes && !src->data)
     st = AT_FAIL(AT_INVALID_ARGUMENT, "the host array has no data");
   if (st.err) goto fail;
-  if (s == AT_HOST_IMMUTABLE_ONLY_DURING_CALL || b->bytes <= kCopyAtOnce) {
+  if (at_once || b->bytes <= kCopyAtOnce) {
     copy_in(c->runtime->pool, b, src);
     *out_host_done = at_event_done();
     *out = b;
