@@ -31,8 +31,20 @@ static const struct {
 
 typedef void (*loop_fn)(const float *x, float *y);
 
-// void f(const float *x, float *y): kBlock elements, kLanes at a time.
-static loop_fn build(at_math_unary_fn emit) {
+// void f(const float *x, float *y): kBlock elements, kLanes at a time. The engine and
+// its context go with discard().
+typedef struct compiled {
+  LLVMContextRef ctx;
+  LLVMExecutionEngineRef engine;
+  loop_fn run;
+} compiled;
+
+static void discard(compiled *c) {
+  LLVMDisposeExecutionEngine(c->engine);
+  LLVMContextDispose(c->ctx);
+}
+
+static compiled build(at_math_unary_fn emit) {
   LLVMContextRef ctx = LLVMContextCreate();
   LLVMModuleRef mod = LLVMModuleCreateWithNameInContext("m", ctx);
   LLVMBuilderRef b = LLVMCreateBuilderInContext(ctx);
@@ -63,7 +75,9 @@ static loop_fn build(at_math_unary_fn emit) {
   LLVMAddAttributeAtIndex(f, LLVMAttributeFunctionIndex,
                           LLVMCreateStringAttribute(ctx, "target-features", 15, features, (unsigned)strlen(features)));
   char *error = NULL;
+  LLVMDisposeBuilder(b);
   LLVMVerifyModule(mod, LLVMAbortProcessAction, &error);
+  LLVMDisposeMessage(error);
   struct LLVMMCJITCompilerOptions o;
   LLVMInitializeMCJITCompilerOptions(&o, sizeof o);
   o.OptLevel = 2;
@@ -72,7 +86,7 @@ static loop_fn build(at_math_unary_fn emit) {
     fprintf(stderr, "%s\n", error);
     exit(2);
   }
-  return (loop_fn)LLVMGetFunctionAddress(engine, "f");
+  return (compiled){ctx, engine, (loop_fn)LLVMGetFunctionAddress(engine, "f")};
 }
 
 // Distance of y from the exact value, in units of the f32 spacing there.
@@ -113,7 +127,9 @@ int main(int argc, char **argv) {
   double worst = 0;
   for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
     if (argc > 2 && strcmp(argv[2], functions[i].name)) continue;
-    worst = fmax(worst, check(functions[i].name, build(functions[i].emit), functions[i].reference, step ? step : 1));
+    compiled c = build(functions[i].emit);
+    worst = fmax(worst, check(functions[i].name, c.run, functions[i].reference, step ? step : 1));
+    discard(&c);
   }
   return worst > 3;
 }

@@ -1,8 +1,9 @@
 // Dense linear algebra over batches, one LAPACK call a matrix. Matrices are
 // row-major; LAPACK sees them transposed, which most routines absorb in their
 // flags. f16 and bf16 are computed in f32. A matrix that fails numerically
-// becomes NaN.
+// becomes NaN. Matrices follow one another: see g_lapack.
 #include <math.h>
+#include <pthread.h>
 
 #include "kernels/kernels_internal.h"
 
@@ -48,14 +49,14 @@ LAPACK_HEEVD(cheevd_, z64, float)
 LAPACK_HEEVD(zheevd_, z128, double)
 
 typedef struct linalg linalg;
-// One matrix. `mem` is this worker's scratch.
+// One matrix. `mem`: scratch of mem_bytes.
 typedef void (*one_fn)(const linalg *r, int64_t batch, char *mem);
 struct linalg {
   const at_k_linalg_params *p;
   uint32_t type;  // computed in: F32 F64 C64 C128
   char *const *buf;
   one_fn one;
-  size_t mem_bytes;  // a worker's
+  size_t mem_bytes;
   char *mem;
   int work, rwork, iwork;  // lengths of LAPACK's work arrays, elements
 };
@@ -293,12 +294,9 @@ static void eigh_one(const linalg *r, int64_t b, char *mem) {
 
 // ---- Shared entry
 // ----------------------------------------------------------------------
-static void batch_range(void *arg, int64_t begin, int64_t end,
-                        uint32_t worker) {
-  const linalg *r = arg;
-  for (int64_t b = begin; b < end; b++)
-    r->one(r, b, r->mem + worker * r->mem_bytes);
-}
+// Debian's serial OpenBLAS keeps its buffers in globals without a lock, so only one
+// thread of the process may be inside it at a time: two give wrong numbers.
+static pthread_mutex_t g_lapack = PTHREAD_MUTEX_INITIALIZER;
 
 enum { MAX_SIDE = 46340 };  // n * n fits LAPACK's int
 
@@ -335,12 +333,10 @@ static at_status linalg_run(const at_k_call *c, linalg *r, int64_t mem_elems,
   if (r->p->batch == 0) return AT_OK;
   r->mem_bytes =
       (size_t)at_k_round_up(mem_elems * elem(r) + mem_ints * 4 + 64, 64);
-  uint32_t workers =
-      (uint32_t)AT_MIN((int64_t)at_par_threads(c->par), r->p->batch);
-  AT_K_SCRATCH(r->mem, c, at_mul(r->mem_bytes, at_par_threads(c->par)));
-  int64_t size = AT_MAX(1, r->p->m * r->p->n * AT_MIN(r->p->m, r->p->n));
-  int64_t grain = workers == 1 ? r->p->batch : 100000 / size + 1;
-  at_par_for(c->par, r->p->batch, grain, batch_range, r);
+  AT_K_SCRATCH(r->mem, c, r->mem_bytes);
+  pthread_mutex_lock(&g_lapack);
+  for (int64_t b = 0; b < r->p->batch; b++) r->one(r, b, r->mem);
+  pthread_mutex_unlock(&g_lapack);
   return AT_OK;
 }
 
