@@ -4,9 +4,6 @@
 
 typedef AT_VEC(at_xstep) step_list;
 
-static bool has_step_regions(const at_node *n) {
-  return n->op == AT_OP_WHILE || n->op == AT_OP_CASE || n->op == AT_OP_IF;
-}
 static bool is_silent(const at_node *n) {
   switch (n->op) {
     case AT_OP_PARAMETER:
@@ -31,7 +28,7 @@ static at_status refuse(const at_node *n, const char *why) {
 static at_status choose(const at_comp *c, at_arena *a, at_map *out) {
   AT_FOR_NODES(n, c) {
     if (is_silent(n)) continue;
-    if (has_step_regions(n)) {
+    if (at_has_steps(n)) {
       for (uint32_t r = 0; r < n->num_regions; r++) AT_TRY(choose(n->regions[r], a, out));
       continue;
     }
@@ -73,7 +70,7 @@ bool at_steps_can_alias(const at_map *choices, const at_node *n, uint32_t result
 static bool reads(const at_node *n, at_value v) {
   for (uint32_t i = 0; i < n->num_operands; i++)
     if (at_value_eq(n->operands[i], v)) return true;
-  if (!has_step_regions(n)) return false;
+  if (!at_has_steps(n)) return false;
   for (uint32_t r = 0; r < n->num_regions; r++) {
     AT_FOR_NODES(k, n->regions[r]) if (reads(k, v)) return true;
     for (uint32_t i = 0; i < n->regions[r]->num_results; i++)
@@ -85,7 +82,7 @@ static bool reads(const at_node *n, at_value v) {
 static at_status fill_splats(at_comp *c) {
   for (at_node *n = c->first, *next; n; n = next) {
     next = n->next;
-    if (has_step_regions(n))
+    if (at_has_steps(n))
       for (uint32_t r = 0; r < n->num_regions; r++) AT_TRY(fill_splats(n->regions[r]));
     const at_literal *l = at_node_literal(n);
     if (!l || !l->splat || at_type_bytes(&l->type) <= AT_LARGE_SPLAT_BYTES) continue;
@@ -103,7 +100,7 @@ at_status at_steps_fill_splats(at_module *m) { return fill_splats(m->entry); }
 
 static at_status place_constants(at_emit_steps *e, const at_comp *c, at_xslot *slots) {
   AT_FOR_NODES(n, c) {
-    if (has_step_regions(n))
+    if (at_has_steps(n))
       for (uint32_t r = 0; r < n->num_regions; r++)
         AT_TRY(place_constants(e, n->regions[r], slots));
     const at_literal *l = at_node_literal(n);
@@ -280,7 +277,7 @@ static at_status emit_control(at_emit_steps *e, const at_node *n, step_list *out
 
 static at_status emit_node(at_emit_steps *e, const at_node *n, step_list *out) {
   if (is_silent(n)) return AT_OK;
-  if (has_step_regions(n)) return emit_control(e, n, out);
+  if (at_has_steps(n)) return emit_control(e, n, out);
   const at_rt_choice *k = choice_of(&e->choices, n);
   if (!k && n->op != AT_OP_COPY) return refuse(n, "it was not planned");
   if (k && k->id != AT_RT_COUNT) return emit_runtime(e, n, k, out);
@@ -311,7 +308,7 @@ static at_status type_slots(at_emit_steps *e, const at_comp *c) {
       at_xslot *s = at_writer_at(e->w, AT_XS_SLOTS, at_plan_slot(e->plan, (at_value){n, r}));
       if (s->kind != AT_SLOT_NULL && s->type == UINT32_MAX) s->type = type;
     }
-    if (has_step_regions(n))
+    if (at_has_steps(n))
       for (uint32_t r = 0; r < n->num_regions; r++) AT_TRY(type_slots(e, n->regions[r]));
   }
   return AT_OK;

@@ -1,23 +1,5 @@
 // Any bytes as text: refused, or read, printed, written and read back equal.
-#include <stdlib.h>
-
-#include "mlir/mlir.h"
-
-static void check(bool ok) {
-  if (!ok) abort();
-}
-
-// The tree that `text` stands for equals `m`.
-static void same(const at_mmodule *m, at_strbuf *text, bool locations,
-                 at_arena *a) {
-  at_mmodule *again = NULL;
-  at_bytes bytes = {(const uint8_t *)text->ptr, text->len};
-  at_status s = at_mlir_read(bytes, false, a, &again);
-  // The only excuse is the arena's limit.
-  at_code code = at_code_take(s);
-  if (code == AT_RESOURCE_EXHAUSTED) return;
-  check(code == AT_OK_CODE && at_mop_eq(m->op, again->op, locations, a));
-}
+#include "mlir/mlir_fuzz_util.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   at_arena *a = at_arena_create_limited(64u << 20);

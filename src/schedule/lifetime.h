@@ -3,7 +3,7 @@
 #ifndef ATOLL_SCHEDULE_LIFETIME_H_
 #define ATOLL_SCHEDULE_LIFETIME_H_
 
-#include "hlo/hlo.h"
+#include "schedule/schedule.h"
 
 // Every value of the planned computations, numbered. Time runs in steps of two: a
 // node at position p defines its results at 2p and reads its operands until 2p + 1,
@@ -31,9 +31,5 @@ typedef struct at_lifetimes {
 at_status at_lifetimes_compute(const at_module *m, at_arena *a, at_lifetimes *out);
 uint32_t at_lifetime_of(const at_lifetimes *l, at_value v);
 at_span_time at_lifetime_node(const at_lifetimes *l, const at_node *n);
-// Control flow whose regions run as steps of their own.
-static inline bool at_has_steps(const at_node *n) {
-  return n->op == AT_OP_WHILE || n->op == AT_OP_CASE || n->op == AT_OP_IF;
-}
 
 #endif

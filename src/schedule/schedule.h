@@ -5,6 +5,11 @@
 #include "abi/executable.h"
 #include "hlo/hlo.h"
 
+// Control flow whose regions run as steps of their own.
+static inline bool at_has_steps(const at_node *n) {
+  return n->op == AT_OP_WHILE || n->op == AT_OP_CASE || n->op == AT_OP_IF;
+}
+
 // Orders the nodes of the entry and of its control-flow regions, in place, so that
 // fewer bytes are live at once. Effects keep their order. A new order is kept only
 // where its peak is lower than that of the order it found.
