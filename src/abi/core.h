@@ -1,0 +1,268 @@
+// Pallas TPU kernels at run time: what the machine code of a kernel and the
+// virtual core that runs it know of each other, and the record that describes a
+// kernel inside an executable.
+//
+// Memory. Every ref is dense host memory of storage elements (abi/dtype.h:
+// types under 8 bits take a byte each), reached through a base pointer and byte
+// strides; the last dimension is always dense. Windows of operands may be
+// places inside the operand itself, so their strides are run-time values; all
+// other refs are dense row-major. Bases are aligned to the element only.
+//
+// Failure. No function here returns after it failed: control goes back to the
+// driver, and what the kernel's frames held is dropped. Generated code
+// therefore keeps nothing that must be given back.
+#ifndef ATOLL_ABI_CORE_H_
+#define ATOLL_ABI_CORE_H_
+
+#include <stddef.h>
+
+#include "abi/dtype.h"
+
+enum {
+  AT_CORE_MAX_RANK = 8,   // of refs
+  AT_CORE_MAX_GRID = 8,   // grid dimensions
+  AT_CORE_SEM_BYTES = 16  // distance of semaphores in a ref of them
+};
+
+typedef enum at_core_space {
+  AT_CORE_HBM,  // `any` and `hbm`
+  AT_CORE_VMEM,
+  AT_CORE_SMEM,
+  AT_CORE_SEM,          // refs of semaphores: elements of AT_CORE_SEM_BYTES
+  AT_CORE_VMEM_SHARED,  // one for the subcores of a SparseCore
+  AT_CORE_HOST,
+  AT_CORE_SPACE_COUNT
+} at_core_space;
+
+typedef enum at_core_type {
+  AT_CORE_TC,
+  AT_CORE_SC_SCALAR,
+  AT_CORE_SC_VECTOR
+} at_core_type;
+
+// ---- What generated code is called with
+// --------------------------------------- The head of a core, at fixed offsets
+// for generated code; `device` keeps more behind it.
+typedef struct at_core {
+  void *temp;  //  0: temp_bytes of the record, 64-byte aligned; contents
+               //     do not last from step to step
+  const int32_t *bounds;  //  8: grid bounds, dynamic ones filled in
+  int64_t budget;         // 16: see at_core_budget
+  int32_t device_id;      // 24: logical id of this device among the program's
+  int32_t core_index;     // 28: of the cores of this device that run the kernel
+  int32_t num_cores;      // 32: how many those are
+  int32_t subcore_index;  // 36: SparseCore vector subcores
+} at_core;
+
+// One argument of the kernel after the grid ids, in the order of the function's
+// arguments: prefetched scalars, windows and whole operands, scratch.
+typedef struct at_core_ref {
+  void *base;
+  int64_t stride[AT_CORE_MAX_RANK];  // bytes; stride[rank - 1] is the element's
+} at_core_ref;
+
+// One grid step. grid: ids, one per dimension. Symbol "at_core_body".
+typedef void (*at_core_body_fn)(at_core *core, const int32_t *grid,
+                                const at_core_ref *refs);
+// A window's index map: block indices (elements for AT_CORE_ELEMENT windows),
+// one per dimension of the operand. refs: as for the body, of which only the
+// prefetched scalars are set. Symbol "at_core_index_<k>": k counts operands
+// that have windows or could have (`window_params` order).
+typedef void (*at_core_index_fn)(at_core *core, const int32_t *grid,
+                                 const at_core_ref *refs, int32_t *out);
+
+// ---- What generated code may call
+// ---------------------------------------------- loc: index into the locations
+// of this kernel (at_mosaic_code), for messages.
+
+// Dynamic indices are checked by generated code against the ref's shape; this
+// reports one that leaves it. Never returns.
+void at_core_out_of_bounds(at_core *core, int32_t loc, int32_t dim,
+                           int64_t index, int64_t size, int64_t limit);
+// Any other refusal at run time, with a text that lives in the object's
+// constants.
+void at_core_fail(at_core *core, int32_t loc, const char *text);
+// Loops subtract 1 or more from core->budget per turn and call this once it is
+// negative: refills it, or fails when the whole kernel ran out.
+void at_core_budget(at_core *core, int32_t loc);
+
+// Executables built with checks announce every load and store (after the bounds
+// test, loads before they read, stores before they write).
+typedef enum at_core_access_kind {
+  AT_CORE_LOAD = 0,
+  AT_CORE_STORE = 1,
+  AT_CORE_MASKED = 2  // flag: only some of the elements
+} at_core_access_kind;
+typedef struct at_core_view {
+  void *base;
+  int32_t rank, elem_bytes;
+  int64_t size[AT_CORE_MAX_RANK], stride[AT_CORE_MAX_RANK];  // elements, bytes
+} at_core_view;
+void at_core_access(at_core *core, const at_core_view *v, int32_t kind,
+                    int32_t loc);
+// Floating-point results under ATOLL_CHECK=nan: fails if one of n elements is
+// NaN.
+void at_core_check_nan(at_core *core, const void *data, int32_t dtype,
+                       int64_t n, int32_t loc);
+
+// Memory with stack discipline: `tpu.region` and `memref.alloca`,
+// `tpu.sem_alloc`. Semaphores begin at 0. bytes: dense size; semaphores: 16
+// each.
+int64_t at_core_mark(at_core *core);
+void *at_core_alloc(at_core *core, int32_t space, int64_t bytes, int32_t loc);
+void at_core_release(at_core *core, int64_t mark, int32_t loc);
+
+// Semaphores. sem: address of one. device and core: -1 for this one.
+// subcore: -1 for this one.
+void at_core_sem_signal(at_core *core, void *sem, int64_t amount,
+                        int32_t device, int32_t core_id, int32_t subcore,
+                        int32_t loc);
+// Waits until the value is at least `amount`, then subtracts it.
+void at_core_sem_wait(at_core *core, void *sem, int64_t amount, int32_t loc);
+int32_t at_core_sem_read(at_core *core, void *sem, int32_t loc);
+// The semaphore that all kernels with this collective id share on this device.
+void *at_core_sem_barrier(at_core *core, int32_t loc);
+// tpu.barrier: all subcores of a SparseCore meet.
+void at_core_barrier(at_core *core, int32_t barrier, int32_t loc);
+
+// Copies. DMA semaphores count the bytes that arrived (storage bytes of the
+// destination); each copy adds them to both of its semaphores.
+typedef struct at_core_dma {
+  void *src, *dst;  // dst: an address of this core, even if the copy goes
+                    // to the same place of another
+  void *src_sem, *dst_sem;  // NULL: none. dst_sem is signalled where dst lies
+  int32_t device, core;     // of dst; -1: this one
+  int32_t subcore;
+  int32_t rank, elem_bytes;
+  int32_t loc;
+  int32_t add;  // at_dtype: dst += src in this type; 0 (AT_INVALID): copy
+  int32_t pad;
+  int64_t size[AT_CORE_MAX_RANK];  // elements
+  int64_t src_stride[AT_CORE_MAX_RANK], dst_stride[AT_CORE_MAX_RANK];  // bytes
+} at_core_dma;
+void at_core_dma_start(at_core *core, const at_core_dma *d);
+void at_core_dma_wait(at_core *core, void *sem, int64_t bytes, int32_t loc);
+
+// Rows chosen by indices. Gather: dst row i = table row offsets[i]; scatter:
+// the other way round. A row is the trailing dims of the view of the dense
+// side, whose dim 0 counts the offsets.
+typedef struct at_core_indirect {
+  at_core_dma rows;  // src and dst: the table is one of them; size[0]: rows
+  const int32_t *offsets;
+  int64_t table_rows;          // for bounds
+  int32_t scatter;             // 0: src is the table, 1: dst is the table
+  int32_t has_filter, filter;  // offsets equal to `filter` are skipped
+} at_core_indirect;
+void at_core_indirect_start(at_core *core, const at_core_indirect *d);
+
+// Random bits of the core's generator.
+void at_core_prng_seed(at_core *core, const int32_t *seeds, int64_t n);
+void at_core_prng_bits(at_core *core, uint32_t *out, int64_t n);
+
+// pl.debug_print. `text` as in tpu.log, arguments in order; "{}" in the text is
+// replaced, else they follow it.
+typedef struct at_core_log_arg {
+  const void *data;  // dense
+  int32_t dtype, rank;
+  int64_t size[AT_CORE_MAX_RANK];
+} at_core_log_arg;
+void at_core_log(at_core *core, const char *text, const at_core_log_arg *args,
+                 int64_t n, int32_t loc);
+void at_core_trace(at_core *core, const char *text, int32_t begin);  // spans
+void at_core_trace_value(at_core *core, const char *text, int64_t value);
+void at_core_delay(at_core *core, int64_t cycles);
+
+// A matrix product that is worth packing: c[m, n] (+)= sum over k of a b, per
+// batch element. Strides in bytes. Uses the thread pool when the core runs
+// alone.
+typedef struct at_core_dot {
+  const void *a, *b;
+  void *c;
+  int32_t a_type, b_type, c_type;  // at_dtype; c: F32 or S32
+  int32_t accumulate;              // adds to c instead of overwriting it
+  int32_t round_bf16;              // F32 operands are rounded to bf16 first
+  int32_t loc;
+  int64_t batch, m, n, k;
+  int64_t a_batch, a_m, a_k, b_batch, b_k, b_n, c_batch, c_m, c_n;
+} at_core_dot;
+void at_core_dot_run(at_core *core, const at_core_dot *d);
+
+// ---- The record in an executable
+// ------------------------------------------------
+typedef enum at_core_role {
+  AT_CORE_PREFETCH,  // scalars, copied to SMEM before the grid starts
+  AT_CORE_IN,
+  AT_CORE_OUT,
+  AT_CORE_SCRATCH  // lasts over all steps of a core
+} at_core_role;
+
+typedef enum at_core_window {
+  AT_CORE_WHOLE,    // no window: the whole operand; in VMEM or SMEM it counts
+                    // there
+  AT_CORE_BLOCKED,  // index map gives block numbers
+  AT_CORE_ELEMENT   // index map gives element offsets
+} at_core_window;
+
+typedef enum at_core_pipeline {
+  AT_CORE_DOUBLE,      // default: two buffers
+  AT_CORE_SYNCHRONOUS  // one buffer: the window does not move
+} at_core_pipeline;
+
+// One argument of the kernel after the grid ids. The step's buffers are
+// [dynamic grid bounds][prefetch][in][out] in this order.
+typedef struct at_xcore_ref {
+  uint32_t role, space, window, pipeline;
+  uint32_t dtype, rank;  // SEM scratch: dtype AT_INVALID
+  uint32_t buffers;      // buffering depth, 0: as `pipeline` says
+  int32_t alias;    // in: the out (index among outs) that shares its memory, -1
+  uint64_t kernel;  // index map: KERNELS + 1, 0: none
+  uint64_t vmem_bytes;  // of one buffer in the target's padded layout
+  int64_t dims[AT_CORE_MAX_RANK];   // of the operand; scratch: of the ref
+  int64_t block[AT_CORE_MAX_RANK];  // of the window; = dims without one
+  int64_t pad_low[AT_CORE_MAX_RANK], pad_high[AT_CORE_MAX_RANK];  // ELEMENT
+} at_xcore_ref;
+
+typedef enum at_core_dim {
+  AT_CORE_ARBITRARY,
+  AT_CORE_PARALLEL,
+  AT_CORE_CORE_PARALLEL,
+  AT_CORE_SUBCORE_PARALLEL
+} at_core_dim;
+
+typedef enum at_core_flags {
+  AT_CORE_HAS_COMMUNICATION = 1,
+  AT_CORE_NO_BOUNDS_CHECKS = 2,
+  AT_CORE_NO_SEMAPHORE_CHECKS = 4,
+  AT_CORE_SKIP_DEVICE_BARRIER = 8,
+  AT_CORE_CHECKED = 16,  // the code announces its accesses
+  AT_CORE_SEQUENTIAL =
+      32,  // steps must not run on several threads: the body
+           // touches memory that steps share other than windows
+           // (scratch kept between steps, prints, PRNG state)
+  AT_CORE_SIDE_EFFECTS = 64
+} at_core_flags;
+
+// One kernel. Lists are index ranges of their sections.
+typedef struct at_xcore {
+  uint32_t name;    // string: kernel name
+  uint32_t type;    // at_core_type
+  uint32_t flags;   // at_core_flags
+  uint32_t kernel;  // KERNELS: the body
+  uint32_t grid_rank,
+      num_dynamic;          // dynamic bounds are the first buffers (s32)
+  uint32_t refs, num_refs;  // CORE_REFS
+  uint32_t locations, num_locations;     // LOCATIONS
+  int64_t collective_id;                 // -1: none
+  int64_t grid[AT_CORE_MAX_GRID];        // -1: dynamic
+  uint32_t semantics[AT_CORE_MAX_GRID];  // at_core_dim
+  uint64_t temp_bytes;                   // core->temp
+  uint64_t vmem_limit;                   // bytes; 0: the target's
+  double flops, bytes, transcendentals;  // cost estimate, 0: none
+} at_xcore;
+
+typedef struct at_xlocation {
+  uint32_t file, op;  // strings
+  uint32_t line, column;
+} at_xlocation;
+
+#endif
