@@ -1,6 +1,8 @@
 // Elementwise ops on registers: integers and real floats.
 #include "codegen/emit.h"
 
+#include <llvm-c/Core.h>
+
 static LLVMValueRef intrinsic(at_em *e, const char *name, LLVMValueRef a,
                               LLVMValueRef b) {
   LLVMValueRef args[2] = {a, b};
@@ -202,11 +204,11 @@ static LLVMValueRef bit_count(at_em *e, at_op op, at_dtype t, LLVMValueRef a) {
   return pad ? LLVMBuildSub(e->b, r, ci(e, r, pad), "") : r;
 }
 
-static LLVMValueRef apply_int(at_em *e, const at_node *n, at_dtype t,
-                              LLVMValueRef a, LLVMValueRef b) {
+static LLVMValueRef apply_int(at_em *e, at_op op, at_dtype t, LLVMValueRef a,
+                              LLVMValueRef b) {
   bool pred = t == AT_PRED, sign = at_is_signed_int(t);
   LLVMBuilderRef B = e->b;
-  switch (n->op) {
+  switch (op) {
     case AT_OP_ADD:
       return pred ? LLVMBuildOr(B, a, b, "") : LLVMBuildAdd(B, a, b, "");
     case AT_OP_SUBTRACT:
@@ -240,12 +242,12 @@ static LLVMValueRef apply_int(at_em *e, const at_node *n, at_dtype t,
     case AT_OP_SHIFT_LEFT:
     case AT_OP_SHIFT_RIGHT_ARITHMETIC:
     case AT_OP_SHIFT_RIGHT_LOGICAL:
-      return shift(e, n->op, t, a, b);
+      return shift(e, op, t, a, b);
     case AT_OP_MULHI:
       return mulhi(e, t, a, b);
     case AT_OP_POPCNT:
     case AT_OP_COUNT_LEADING_ZEROS:
-      return bit_count(e, n->op, t, a);
+      return bit_count(e, op, t, a);
     case AT_OP_IS_FINITE:
       return LLVMConstAllOnes(at_em_widen(e, at_em_int(e, 1)));
     case AT_OP_IMAG:
@@ -383,10 +385,10 @@ static LLVMValueRef apply_math(at_em *e, at_op op, LLVMValueRef a,
   }
 }
 
-static LLVMValueRef apply_float(at_em *e, const at_node *n, at_dtype t,
-                                LLVMValueRef a, LLVMValueRef b) {
+static LLVMValueRef apply_float(at_em *e, at_op op, at_dtype t, LLVMValueRef a,
+                                LLVMValueRef b) {
   LLVMBuilderRef B = e->b;
-  switch (n->op) {
+  switch (op) {
     case AT_OP_ADD:
       return LLVMBuildFAdd(B, a, b, "");
     case AT_OP_SUBTRACT:
@@ -420,10 +422,8 @@ static LLVMValueRef apply_float(at_em *e, const at_node *n, at_dtype t,
       return a;
     case AT_OP_NEXT_AFTER:
       return next_after(e, t, a, b);
-    case AT_OP_REDUCE_PRECISION:
-      return reduce_precision(e, n, t, a);
     default:
-      return apply_math(e, n->op, a, b);
+      return apply_math(e, op, a, b);
   }
 }
 
@@ -460,6 +460,29 @@ static at_val extremum_val(at_em *e, at_dtype t, bool max, at_val a, at_val b) {
                     select_val(e, nan_b, b, select_val(e, wins, a, b)));
 }
 
+at_val at_em_apply_real(at_em *e, at_op op, at_dtype t, at_val a, at_val b) {
+  at_val r = {0};
+  e->math.b = e->b;
+  switch (op) {
+    case AT_OP_MAXIMUM:
+      return extremum_val(e, t, true, a, b);
+    case AT_OP_MINIMUM:
+      return extremum_val(e, t, false, a, b);
+    default:
+      break;
+  }
+  r.re = at_is_float(t) ? apply_float(e, op, t, a.re, b.re)
+                        : apply_int(e, op, t, a.re, b.re);
+  if (!r.re) {
+    at_em_fail(e, AT_FAIL(AT_UNIMPLEMENTED,
+                          "code generation of %s for element type %s",
+                          at_op_text(op), at_dtype_of(t)->text));
+    return at_em_zero(e, t);
+  }
+  if (op == AT_OP_IS_FINITE || (at_is_float(t) && is_exact(op))) return r;
+  return at_em_normalize(e, t, r);
+}
+
 at_val at_em_apply(at_em *e, const at_node *n, const at_val *args) {
   at_dtype t = at_value_type(n->operands[0])->dtype, rt = n->types[0].dtype;
   at_val r = {0};
@@ -487,17 +510,15 @@ at_val at_em_apply(at_em *e, const at_node *n, const at_val *args) {
     default:
       break;
   }
-  if (at_is_complex(t)) {
-    r = at_em_apply_complex(e, n, args);
-  } else if (at_is_float(t)) {
-    r.re = apply_float(e, n, t, args[0].re,
-                       n->num_operands > 1 ? args[1].re : NULL);
-    if (r.re && !is_exact(n->op)) r = at_em_normalize(e, rt, r);
-  } else {
-    r.re =
-        apply_int(e, n, t, args[0].re, n->num_operands > 1 ? args[1].re : NULL);
-    if (r.re) r = at_em_normalize(e, rt, r);
+  if (!at_is_complex(t) && n->op != AT_OP_REDUCE_PRECISION) {
+    at_val b = n->num_operands > 1 ? args[1] : (at_val){0};
+    return at_em_apply_real(e, n->op, t, args[0], b);
   }
+  if (at_is_complex(t))
+    r = at_em_apply_complex(e, n, args);
+  else
+    r = at_em_normalize(e, rt,
+                        (at_val){reduce_precision(e, n, t, args[0].re), NULL});
   if (!r.re) {
     at_em_fail(e, AT_FAIL(AT_UNIMPLEMENTED,
                           "code generation of %s for element type %s",

@@ -1,6 +1,8 @@
 // Elementwise ops on complex registers.
 #include "codegen/emit.h"
 
+#include <llvm-c/Core.h>
+
 static LLVMValueRef add(at_em *e, LLVMValueRef a, LLVMValueRef b) {
   return LLVMBuildFAdd(e->b, a, b, "");
 }

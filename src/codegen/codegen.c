@@ -138,6 +138,16 @@ at_status at_cg_comparator(at_cg *cg, const at_comp *region,
   return st;
 }
 
+at_status at_cg_external(at_cg *cg, const at_cg_function *f,
+                         uint32_t *out_kernel) {
+  if (f->num_params < 1 || f->num_params > AT_CG_MAX_PARAMS)
+    return AT_FAIL(AT_INTERNAL, "a function with %u parameters", f->num_params);
+  at_job *j = at_new(cg->arena, at_job, 1);
+  if (!j) return AT_NO_MEMORY("kernel table");
+  *j = (at_job){.kind = AT_JOB_EXTERNAL, .external = *f, .lanes = 1};
+  return add_job(cg, j, out_kernel);
+}
+
 // ---- compile
 // --------------------------------------------------------------------------
 typedef struct at_task {
@@ -221,7 +231,9 @@ at_status at_cg_finish(at_cg *cg, at_arena *a, at_cg_output *out) {
   for (size_t k = 0; ok && k < cg->jobs.len; k++) {
     const at_job *j = cg->jobs.ptr[k];
     out->kernels[k] = (at_xkernel){
-        .kind = j->kind == AT_JOB_COMPARATOR ? AT_XK_COMPARATOR : AT_XK_RANGE,
+        .kind = j->kind == AT_JOB_COMPARATOR ? AT_XK_COMPARATOR
+                : j->kind == AT_JOB_EXTERNAL ? j->external.kind
+                                             : AT_XK_RANGE,
         .object = (uint32_t)(k % n),
         .symbol = (uint32_t)names.len};
     at_strbuf_add(&names, (at_str){j->symbol, strlen(j->symbol) + 1});

@@ -49,6 +49,21 @@ at_status at_cg_node(at_cg *cg, const at_node *n, const int32_t *alias, at_arena
 // A sort comparator region as AT_XK_COMPARATOR.
 at_status at_cg_comparator(at_cg *cg, const at_comp *region, uint32_t *out_kernel);
 
+// A function that another room writes with emit.h and build.h. `emit` runs on a
+// compile thread, once or more often (text forms), while finish() or print()
+// runs: `arg` must live until then and not change. It begins with the builder in
+// an empty block behind the entry block and must end every block.
+enum { AT_CG_MAX_PARAMS = 8 };
+typedef struct at_em at_em;
+typedef struct at_cg_function {
+  at_status (*emit)(at_em *e, void *arg);
+  void *arg;
+  uint32_t kind;        // at_xkernel_kind of the output's row
+  uint32_t num_params;  // pointers; the function returns nothing
+} at_cg_function;
+at_status at_cg_external(at_cg *cg, const at_cg_function *f,
+                         uint32_t *out_kernel);
+
 typedef struct at_cg_output {
   at_xkernel *kernels;  // symbol: offset into `strings`
   uint32_t num_kernels;

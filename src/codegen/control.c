@@ -2,6 +2,8 @@
 // value has a home (a register, or a buffer on the stack), nodes run in order.
 #include "codegen/job.h"
 
+#include <llvm-c/Core.h>
+
 static bool is_control(at_op op) {
   return op == AT_OP_WHILE || op == AT_OP_IF || op == AT_OP_CASE;
 }

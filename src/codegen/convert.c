@@ -1,6 +1,8 @@
 // Element types: storage <-> registers, rounding to narrow floats, conversions.
 #include "codegen/emit.h"
 
+#include <llvm-c/Core.h>
+
 #include <stdio.h>
 
 static LLVMValueRef intrinsic(at_em *e, const char *name, LLVMValueRef a,

@@ -1,6 +1,8 @@
 // One element (or a vector of them) of an hlo value at a position: the
 // recursion through producers that makes a fusion one loop.
 #include "codegen/emit.h"
+
+#include <llvm-c/Core.h>
 #include "codegen/groups.h"
 
 static const char home_tag;

@@ -1,5 +1,7 @@
 // Elements that take a loop of their own: reductions, windows, contractions.
 #include "codegen/groups.h"
+
+#include <llvm-c/Core.h>
 #include "codegen/reducer.h"
 
 static bool listed(at_dims l, int64_t d) {

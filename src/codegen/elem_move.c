@@ -1,5 +1,7 @@
 // Index maps of data movement.
 #include "codegen/emit.h"
+
+#include <llvm-c/Core.h>
 #include "codegen/groups.h"
 
 typedef struct at_digits {

@@ -1,6 +1,8 @@
 // The emitter's core: failure, memo and scopes, types, constants, loops.
 #include "codegen/emit.h"
 
+#include <llvm-c/Core.h>
+
 #include <stdio.h>
 
 void at_em_fail(at_em *e, at_status st) { e->st = at_status_join(e->st, st); }

@@ -44,6 +44,8 @@ typedef struct at_home {
   const at_value *alias;  // another value's home: the same elements
 } at_home;
 
+typedef struct at_em at_em;
+
 typedef struct at_memo_entry {
   const void *a, *c;
   uint64_t b;
@@ -51,7 +53,7 @@ typedef struct at_memo_entry {
   uint32_t next;
 } at_memo_entry;
 
-typedef struct at_em {
+struct at_em {
   at_arena *arena;  // of this function
   LLVMContextRef ctx;
   LLVMModuleRef module;
@@ -69,7 +71,7 @@ typedef struct at_em {
   uint32_t buckets[AT_EM_BUCKETS];
   at_map globals;  // at_literal * -> LLVMValueRef; of the module
   uint32_t depth;
-} at_em;
+};
 
 void at_em_fail(at_em *e, at_status st);  // keeps the first
 bool at_em_ok(const at_em *e);
@@ -186,6 +188,9 @@ at_val at_em_elem(at_em *e, at_value v, const at_pos *p);
 at_val at_em_by_lane(at_em *e, at_value v, const at_pos *p);
 // One elementwise op on registers.
 at_val at_em_apply(at_em *e, const at_node *n, const at_val *args);
+// The same for a real type and an op that needs nothing but its operands (no
+// compare, convert or attributes); b.re is NULL for one operand.
+at_val at_em_apply_real(at_em *e, at_op op, at_dtype t, at_val a, at_val b);
 at_val at_em_apply_complex(at_em *e, const at_node *n, const at_val *args);
 LLVMValueRef at_em_compare(at_em *e, at_dtype t, at_direction d,
                            at_compare_type c, at_val a, at_val b);

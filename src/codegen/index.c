@@ -2,6 +2,8 @@
 // it folds away before LLVM sees it.
 #include "codegen/emit.h"
 
+#include <llvm-c/Core.h>
+
 at_ix at_ix_const(int64_t c) { return (at_ix){.c = c, .lo = c, .hi = c}; }
 at_ix at_ix_of(LLVMValueRef base, int64_t lo, int64_t hi, int64_t mult) {
   if (LLVMIsConstant(base)) return at_ix_const(LLVMConstIntGetSExtValue(base));

@@ -1,6 +1,8 @@
 // From a planned kernel to the body of its function.
 #include "codegen/job.h"
 
+#include <llvm-c/Core.h>
+
 LLVMValueRef at_job_buffer(at_em *e, uint32_t index) {
   at_val *known = at_em_memo_find(e, &e->fn, index, NULL);
   if (known) return known->re;
@@ -49,7 +51,15 @@ static void bind_operands(at_em *e, const at_job *j) {
   }
 }
 
+static at_status emit_external(at_em *e, const at_job *j) {
+  at_status st = j->external.emit(e, j->external.arg);
+  st = at_status_join(st, e->st);
+  e->st = AT_OK;
+  return st;
+}
+
 at_status at_job_emit(at_em *e, const at_job *j) {
+  if (j->kind == AT_JOB_EXTERNAL) return emit_external(e, j);
   if (j->node) bind_operands(e, j);
   bool range = j->kind != AT_JOB_COMPARATOR;
   LLVMValueRef begin = range ? LLVMGetParam(e->fn, 1) : NULL;
@@ -83,6 +93,8 @@ at_status at_job_emit(at_em *e, const at_job *j) {
       break;
     case AT_JOB_COMBINE:
       at_job_emit_combine(e, j, begin, end);
+      break;
+    case AT_JOB_EXTERNAL:
       break;
   }
   if (at_em_ok(e) && range) LLVMBuildRetVoid(e->b);

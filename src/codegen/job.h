@@ -19,7 +19,8 @@ typedef enum at_job_kind {
   AT_JOB_SELECT_SCATTER,
   AT_JOB_SCAN,
   AT_JOB_SCALAR,     // control flow on small values
-  AT_JOB_COMPARATOR  // a sort's order
+  AT_JOB_COMPARATOR,  // a sort's order
+  AT_JOB_EXTERNAL     // written by another room
 } at_job_kind;
 
 enum { AT_TILE_ROWS = 16, AT_TILE_COLUMNS = 64 };
@@ -28,6 +29,7 @@ typedef struct at_job {
   at_job_kind kind;
   const at_node *node;      // NULL: comparator
   const at_comp *region;    // comparator
+  at_cg_function external;  // EXTERNAL
   const int32_t *alias;     // per result: operand in whose place it is, or -1
   const uint32_t *results;  // which results this kernel writes
   uint32_t num_results;

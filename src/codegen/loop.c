@@ -1,6 +1,8 @@
 // Kernels that compute each element of their results by itself.
 #include "codegen/job.h"
 
+#include <llvm-c/Core.h>
+
 LLVMValueRef at_em_min(at_em *e, LLVMValueRef a, LLVMValueRef b) {
   if (LLVMIsConstant(a) && LLVMIsConstant(b))
     return LLVMConstIntGetSExtValue(a) < LLVMConstIntGetSExtValue(b) ? a : b;

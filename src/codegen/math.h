@@ -6,10 +6,11 @@
 #ifndef ATOLL_CODEGEN_MATH_H_
 #define ATOLL_CODEGEN_MATH_H_
 
-#include <llvm-c/Core.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include "codegen/handles.h"
 
 typedef struct at_math {
   LLVMContextRef ctx;

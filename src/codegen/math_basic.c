@@ -2,6 +2,8 @@
 // calls per lane for f64 and for what is rare.
 #include "codegen/math_f32.h"
 
+#include <llvm-c/Core.h>
+
 static bool is_f32(LLVMValueRef x) {
   LLVMTypeRef t = LLVMTypeOf(x);
   if (LLVMGetTypeKind(t) == LLVMVectorTypeKind) t = LLVMGetElementType(t);

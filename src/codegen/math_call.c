@@ -4,6 +4,8 @@
 
 #include "codegen/math.h"
 
+#include <llvm-c/Core.h>
+
 LLVMValueRef at_math_intrinsic(const at_math *m, const char *name,
                                LLVMValueRef *args, unsigned n) {
   LLVMTypeRef t = LLVMTypeOf(args[0]);

@@ -3,6 +3,8 @@
 // tools/minimax.py's. Largest errors over all 2^32 inputs: docs/math.md.
 #include "codegen/math_f32.h"
 
+#include <llvm-c/Core.h>
+
 typedef LLVMValueRef V;
 
 // ---- Shorthand ------------------------------------------------------------------

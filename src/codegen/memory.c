@@ -1,6 +1,8 @@
 // Loads and stores of elements, by how the lanes lie in memory.
 #include "codegen/emit.h"
 
+#include <llvm-c/Core.h>
+
 static void mark_invariant(at_em *e, LLVMValueRef load) {
   unsigned kind = LLVMGetMDKindIDInContext(e->ctx, "invariant.load", 14);
   LLVMSetMetadata(

@@ -1,6 +1,7 @@
 #include "codegen/module.h"
 
 #include <llvm-c/Analysis.h>
+#include <llvm-c/Core.h>
 #include <llvm-c/ErrorHandling.h>
 #include <llvm-c/Target.h>
 #include <llvm-c/TargetMachine.h>
@@ -55,7 +56,12 @@ static void set_attr(at_maker *b, LLVMValueRef f, const char *key,
 static LLVMTypeRef signature(at_maker *b, const at_job *j) {
   LLVMTypeRef ptr = LLVMPointerTypeInContext(b->ctx, 0);
   LLVMTypeRef i64 = LLVMInt64TypeInContext(b->ctx);
-  LLVMTypeRef params[3] = {ptr, i64, i64};
+  LLVMTypeRef params[AT_CG_MAX_PARAMS] = {ptr, i64, i64};
+  if (j->kind == AT_JOB_EXTERNAL) {
+    for (uint32_t i = 0; i < j->external.num_params; i++) params[i] = ptr;
+    return LLVMFunctionType(LLVMVoidTypeInContext(b->ctx), params,
+                            j->external.num_params, false);
+  }
   if (j->kind == AT_JOB_COMPARATOR)
     return LLVMFunctionType(LLVMInt1TypeInContext(b->ctx), params, 1, false);
   return LLVMFunctionType(LLVMVoidTypeInContext(b->ctx), params, 3, false);

@@ -1,5 +1,7 @@
 // Kernels of reductions, as planned: rows or columns, whole or in blocks.
 #include "codegen/job.h"
+
+#include <llvm-c/Core.h>
 #include "codegen/reducer.h"
 
 enum { AT_MAX_UNROLL = 8 };

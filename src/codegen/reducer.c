@@ -1,5 +1,7 @@
 #include "codegen/reducer.h"
 
+#include <llvm-c/Core.h>
+
 static bool is_monoid(at_op op) {
   switch (op) {
     case AT_OP_ADD:

@@ -1,6 +1,8 @@
 // Kernels that write into a result that already holds data: updates in place,
 // scatter, select_and_scatter; and running reductions.
 #include "codegen/job.h"
+
+#include <llvm-c/Core.h>
 #include "codegen/reducer.h"
 
 static bool listed(at_dims l, int64_t d) {

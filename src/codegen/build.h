@@ -1,0 +1,132 @@
+// Single instructions for rooms that write code with emit.h and do not see
+// llvm-c: arithmetic on registers, memory, calls, blocks. Scalars and vectors
+// alike unless said otherwise; operand types must agree as in LLVM IR. Nothing
+// fails: what LLVM refuses is found by its verifier.
+#ifndef ATOLL_CODEGEN_BUILD_H_
+#define ATOLL_CODEGEN_BUILD_H_
+
+#include "codegen/emit.h"
+
+typedef enum at_b_op {
+  AT_B_ADD,
+  AT_B_SUB,
+  AT_B_MUL,
+  AT_B_SDIV,
+  AT_B_UDIV,
+  AT_B_SREM,
+  AT_B_UREM,
+  AT_B_AND,
+  AT_B_OR,
+  AT_B_XOR,
+  AT_B_SHL,
+  AT_B_LSHR,
+  AT_B_ASHR,
+  AT_B_FADD,
+  AT_B_FSUB,
+  AT_B_FMUL,
+  AT_B_FDIV,
+  AT_B_OP_COUNT
+} at_b_op;
+LLVMValueRef at_b_bin(at_em *e, at_b_op op, LLVMValueRef a, LLVMValueRef b);
+
+// Predicates are numbered as arith.cmpi and arith.cmpf number them.
+typedef enum at_b_ipred {
+  AT_B_EQ,
+  AT_B_NE,
+  AT_B_SLT,
+  AT_B_SLE,
+  AT_B_SGT,
+  AT_B_SGE,
+  AT_B_ULT,
+  AT_B_ULE,
+  AT_B_UGT,
+  AT_B_UGE
+} at_b_ipred;
+LLVMValueRef at_b_icmp(at_em *e, at_b_ipred p, LLVMValueRef a, LLVMValueRef b);
+typedef enum at_b_fpred {
+  AT_B_FALSE,
+  AT_B_OEQ,
+  AT_B_OGT,
+  AT_B_OGE,
+  AT_B_OLT,
+  AT_B_OLE,
+  AT_B_ONE,
+  AT_B_ORD,
+  AT_B_UEQ,
+  AT_B_UGT_F,
+  AT_B_UGE_F,
+  AT_B_ULT_F,
+  AT_B_ULE_F,
+  AT_B_UNE,
+  AT_B_UNO,
+  AT_B_TRUE
+} at_b_fpred;
+LLVMValueRef at_b_fcmp(at_em *e, at_b_fpred p, LLVMValueRef a, LLVMValueRef b);
+LLVMValueRef at_b_select(at_em *e, LLVMValueRef cond, LLVMValueRef a,
+                         LLVMValueRef b);
+LLVMValueRef at_b_not(at_em *e, LLVMValueRef a);
+
+// To type t (a vector type for vectors), which differs from the value's.
+typedef enum at_b_cast_kind {
+  AT_B_TRUNC,
+  AT_B_ZEXT,
+  AT_B_SEXT,
+  AT_B_BITCAST,
+  AT_B_PTRTOINT,
+  AT_B_INTTOPTR
+} at_b_cast_kind;
+LLVMValueRef at_b_cast(at_em *e, at_b_cast_kind k, LLVMValueRef v,
+                       LLVMTypeRef t);
+
+// ---- types and constants
+LLVMTypeRef at_b_ptr(at_em *e);
+LLVMTypeRef at_b_f32(at_em *e);
+LLVMTypeRef at_b_type_of(LLVMValueRef v);
+LLVMTypeRef at_b_vector(LLVMTypeRef elem, uint32_t lanes);
+bool at_b_is_vector(LLVMValueRef v);
+LLVMValueRef at_b_null(LLVMTypeRef t);
+LLVMValueRef at_b_poison(LLVMTypeRef t);
+LLVMValueRef at_b_f32_bits(at_em *e, uint32_t bits);  // the float with these
+LLVMValueRef at_b_const_vector(LLVMValueRef *lanes, uint32_t n);
+bool at_b_const_int(LLVMValueRef v,
+                    int64_t *out);  // a scalar integer constant?
+// Read-only bytes of the module, 64-byte aligned.
+LLVMValueRef at_b_bytes(at_em *e, const void *data, size_t len);
+
+// ---- lanes
+LLVMValueRef at_b_extract(at_em *e, LLVMValueRef v, uint32_t lane);
+LLVMValueRef at_b_extract_at(at_em *e, LLVMValueRef v, LLVMValueRef lane);
+LLVMValueRef at_b_insert(at_em *e, LLVMValueRef v, LLVMValueRef x,
+                         uint32_t lane);
+// Lanes of a and b by number (b's start at a's lane count).
+LLVMValueRef at_b_shuffle(at_em *e, LLVMValueRef a, LLVMValueRef b,
+                          const int *lane, uint32_t n);
+
+// ---- memory
+LLVMValueRef at_b_param(at_em *e, uint32_t i);
+LLVMValueRef at_b_gep(at_em *e, LLVMTypeRef elem, LLVMValueRef ptr,
+                      LLVMValueRef i64);
+LLVMValueRef at_b_load(at_em *e, LLVMTypeRef t, LLVMValueRef ptr,
+                       uint32_t align);
+void at_b_store(at_em *e, LLVMValueRef v, LLVMValueRef ptr, uint32_t align);
+
+// ---- calls
+// A function of abi/imports.def. ret NULL: none.
+enum { AT_B_MAX_ARGS = 24 };
+LLVMValueRef at_b_call(at_em *e, const char *name, LLVMTypeRef ret,
+                       LLVMValueRef *args, uint32_t n);
+// An intrinsic overloaded on the first argument's type ("llvm.smax").
+LLVMValueRef at_b_intrinsic(at_em *e, const char *name, LLVMValueRef *args,
+                            uint32_t n);
+
+// ---- blocks
+LLVMBasicBlockRef at_b_here(at_em *e);
+void at_b_at_end(at_em *e, LLVMBasicBlockRef block);
+void at_b_br(at_em *e, LLVMBasicBlockRef to);
+void at_b_cond_br(at_em *e, LLVMValueRef cond, LLVMBasicBlockRef yes,
+                  LLVMBasicBlockRef no);
+LLVMValueRef at_b_phi(at_em *e, LLVMTypeRef t);
+void at_b_phi_add(LLVMValueRef phi, LLVMValueRef v, LLVMBasicBlockRef from);
+void at_b_ret(at_em *e);
+
+#endif
