@@ -20,7 +20,11 @@ def main() -> int:
         names = subprocess.run(["git", "-C", top, "ls-files"], capture_output=True, text=True,
                                check=True).stdout.split("\n")
     except (OSError, subprocess.CalledProcessError):
-        names = [str(p.relative_to(top)) for p in top.rglob("*") if "build" not in p.parts]
+        # Unpacked from an archive: what was generated since lies in these folders.
+        paths = (p.relative_to(top) for p in top.rglob("*"))
+        names = [str(p) for p in paths
+                 if not (p.parts[0].startswith(".venv") or p.parts[0] in {"build", "demo-out", "build.log"}
+                         or "__pycache__" in p.parts)]
     bad = 0
     for name in filter(None, names):
         path = top / name
