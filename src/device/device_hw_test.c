@@ -5,9 +5,7 @@
 
 #include <cmocka.h>
 
-#include "base/json.h"
 #include "device/device.h"
-#include "device/device_internal.h"
 
 static void knows_what_jax_reports(void **state) {
   static const struct {
@@ -28,19 +26,9 @@ static void knows_what_jax_reports(void **state) {
   }
 }
 
-static void every_figure_has_a_source(void **state) {
-  assert_true(at_hw_num_files >= 5);
-  for (size_t i = 0; i < at_hw_num_files; i++) {
-    at_arena *a = at_arena_create();
-    const at_json *j;
-    assert_int_equal(at_code_take(at_json_parse(at_hw_files[i], a, &j)), 0);
-    for (size_t k = 0; k < j->len; k++) {
-      if (j->items[k].kind != AT_JSON_OBJECT) continue;
-      assert_non_null(at_json_get(&j->items[k], "value"));
-      assert_true(at_json_get_str(&j->items[k], "source", AT_STR("")).len > 10);
-    }
-    at_arena_destroy(a);
-  }
+static void only_tpus_are_chips(void **state) {
+  const at_hw *hw;
+  assert_int_equal(at_code_take(at_hw_find(AT_STR("H100"), &hw)), AT_NOT_FOUND);
 }
 
 static void parses_topologies(void **state) {
@@ -135,7 +123,7 @@ static void pads_to_tiles(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(knows_what_jax_reports),
-      cmocka_unit_test(every_figure_has_a_source),
+      cmocka_unit_test(only_tpus_are_chips),
       cmocka_unit_test(parses_topologies),
       cmocka_unit_test(numbers_devices_x_first),
       cmocka_unit_test(pads_to_tiles),

@@ -2,68 +2,57 @@
 
 #include <pthread.h>
 
-#include "base/json.h"
-#include "device/device_internal.h"
+#include "machine/machine.h"
 
 enum { kMaxChips = 32 };
 
 static pthread_once_t g_once = PTHREAD_ONCE_INIT;
 static at_hw g_chips[kMaxChips];
-static const at_json *g_trees[kMaxChips];
+static const at_machine *g_machines[kMaxChips];
 static size_t g_count;
 
-static uint64_t figure(const at_json *chip, const char *name) {
-  int64_t v = at_json_get_int(at_json_get(chip, name), "value", 0);
-  return v < 0 ? 0 : (uint64_t)v;
+static uint64_t figure(const at_machine *m, const char *name) {
+  return (uint64_t)at_machine_number(m, name, 0);
 }
 
-static void read_chip(const at_json *j, at_hw *hw) {
-  uint32_t cores = (uint32_t)figure(j, "cores_per_chip");
-  uint32_t per_device = (uint32_t)figure(j, "cores_per_device");
+static void read_chip(const at_machine *m, at_hw *hw) {
+  uint32_t cores = (uint32_t)figure(m, "cores_per_chip");
+  uint32_t per_device = (uint32_t)figure(m, "cores_per_device");
   uint32_t devices = per_device && cores > per_device ? cores / per_device : 1;
-  uint64_t reserved = figure(j, "hbm_reserved_bytes_per_chip") / devices;
+  uint64_t reserved = figure(m, "hbm_reserved_bytes_per_chip") / devices;
   // Strings of the tree end in NUL: the reader allocates one byte more, zeroed.
+  at_figure kind;
+  at_machine_figure(m, "device_kind", &kind);
   *hw = (at_hw){
-      .name = at_json_get_str(j, "name", AT_STR("")).ptr,
-      .kind =
-          at_json_get_str(at_json_get(j, "device_kind"), "value", AT_STR("TPU"))
-              .ptr,
-      .generation = (uint32_t)figure(j, "generation"),
+      .name = m->name,
+      .kind = kind.text.len ? kind.text.ptr : "TPU",
+      .generation = (uint32_t)figure(m, "generation"),
       .cores_per_chip = cores,
       .cores_per_device = per_device ? per_device : 1,
-      .topology_dims = (uint32_t)figure(j, "topology_dims"),
-      .hbm_bytes = figure(j, "hbm_bytes_per_chip") / devices - reserved,
+      .topology_dims = (uint32_t)figure(m, "topology_dims"),
+      .hbm_bytes = figure(m, "hbm_bytes_per_chip") / devices - reserved,
       .hbm_reserved_bytes = reserved,
-      .vmem_bytes = figure(j, "vmem_bytes_per_core"),
-      .smem_bytes = figure(j, "smem_bytes_per_core"),
-      .sublane_rows_16bit = (uint32_t)figure(j, "sublane_rows_16bit"),
+      .vmem_bytes = figure(m, "vmem_bytes_per_core"),
+      .smem_bytes = figure(m, "smem_bytes_per_core"),
+      .sublane_rows_16bit = (uint32_t)figure(m, "sublane_rows_16bit"),
   };
 }
 
+// Only what JAX can be shown as a TPU; other machines are for estimates.
 static void load(void) {
-  // Lives as long as the process: at_hw borrows its strings.
-  at_arena *arena = at_arena_create();
-  for (size_t i = 0; arena && i < at_hw_num_files && g_count < kMaxChips; i++) {
-    const at_json *j;
-    if (at_code_take(at_json_parse(at_hw_files[i], arena, &j))) continue;
-    g_trees[g_count] = j;
-    read_chip(j, &g_chips[g_count++]);
+  for (size_t i = 0; i < at_machine_count() && g_count < kMaxChips; i++) {
+    const at_machine *m = at_machine_at(i);
+    if (strcmp(m->platform, "tpu") != 0) continue;
+    g_machines[g_count] = m;
+    read_chip(m, &g_chips[g_count++]);
   }
-}
-
-static bool answers_to(size_t i, at_str name) {
-  if (at_str_is(name, g_chips[i].name)) return true;
-  const at_json *aliases = at_json_get(g_trees[i], "aliases");
-  for (size_t k = 0; aliases && k < aliases->len; k++)
-    if (at_str_eq(aliases->items[k].string, name)) return true;
-  return false;
 }
 
 at_status at_hw_find(at_str name, const at_hw **out) {
   pthread_once(&g_once, load);
   at_strbuf known = {0};
   for (size_t i = 0; i < g_count; i++) {
-    if (answers_to(i, name)) {
+    if (at_machine_answers_to(g_machines[i], name)) {
       at_strbuf_free(&known);
       *out = &g_chips[i];
       return AT_OK;

@@ -1,0 +1,153 @@
+#include "machine/machine.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <strings.h>
+
+#include "base/log.h"
+
+enum { kMaxMachines = 64 };
+
+extern const at_bytes at_machine_files[];
+extern const char *const at_machine_files_names[];
+extern const size_t at_machine_files_count;
+
+static pthread_once_t g_once = PTHREAD_ONCE_INIT;
+static at_machine g_machines[kMaxMachines];
+static size_t g_count;
+
+static bool is_platform(at_str p) {
+  return at_str_is(p, "tpu") || at_str_is(p, "gpu") || at_str_is(p, "ipu") ||
+         at_str_is(p, "host");
+}
+
+static at_status check_figure(at_str name, const at_json *v) {
+  const at_json *value = at_json_get(v, "value");
+  bool number = value && value->kind == AT_JSON_NUMBER && isfinite(value->number) &&
+                value->number >= 0;
+  if (!number && !(value && value->kind == AT_JSON_STRING))
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "machine description: \"%.*s\" has no value\nhint: {\"value\": a number "
+                   "that is not negative, or a text, \"source\": who says so}",
+                   (int)AT_MIN(name.len, (size_t)64), name.ptr);
+  if (!at_json_get_str(v, "source", AT_STR("")).len)
+    return AT_FAIL(AT_INVALID_ARGUMENT, "machine description: \"%.*s\" has no source",
+                   (int)AT_MIN(name.len, (size_t)64), name.ptr);
+  return AT_OK;
+}
+
+static at_status check_aliases(const at_json *v) {
+  bool good = v->kind == AT_JSON_ARRAY;
+  for (size_t i = 0; good && i < v->len; i++)
+    good = v->items[i].kind == AT_JSON_STRING && v->items[i].string.len > 0;
+  return good ? AT_OK
+              : AT_FAIL(AT_INVALID_ARGUMENT,
+                        "machine description: \"aliases\" is not a list of names");
+}
+
+static at_status check_tree(const at_json *j) {
+  if (j->kind != AT_JSON_OBJECT)
+    return AT_FAIL(AT_INVALID_ARGUMENT, "machine description: not a JSON object");
+  at_str name = at_json_get_str(j, "name", AT_STR(""));
+  if (!name.len || name.len > 63 || memchr(name.ptr, 0, name.len))
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "machine description: \"name\" is not a text of 1 to 63 bytes");
+  if (!is_platform(at_json_get_str(j, "platform", AT_STR(""))))
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "machine description %.*s: \"platform\" is not tpu, gpu, ipu or host",
+                   (int)name.len, name.ptr);
+  for (size_t i = 0; i < j->len; i++) {
+    at_str key = j->keys[i];
+    if (at_str_is(key, "name") || at_str_is(key, "platform")) continue;
+    AT_TRY(at_str_is(key, "aliases") ? check_aliases(&j->items[i])
+                                     : check_figure(key, &j->items[i]));
+  }
+  return AT_OK;
+}
+
+at_status at_machine_read(at_bytes text, at_arena *a, at_machine *out) {
+  const at_json *j;
+  AT_TRY(at_status_prefix(at_json_parse(text, a, &j), "machine description"));
+  AT_TRY(check_tree(j));
+  const char *name, *platform;
+  AT_TRY_ALLOC(name, at_arena_str(a, at_json_get_str(j, "name", AT_STR(""))));
+  AT_TRY_ALLOC(platform, at_arena_str(a, at_json_get_str(j, "platform", AT_STR(""))));
+  *out = (at_machine){name, platform, j};
+  return AT_OK;
+}
+
+static void load(void) {
+  // Lives as long as the process: callers borrow from it.
+  at_arena *arena = at_arena_create();
+  for (size_t i = 0; arena && i < at_machine_files_count && g_count < kMaxMachines; i++) {
+    at_status st = at_machine_read(at_machine_files[i], arena, &g_machines[g_count]);
+    if (at_ok(st))
+      g_count++;
+    else
+      at_log(AT_LOG_ERROR, "data/hw/%s: %s", at_machine_files_names[i], at_status_message(st));
+    at_status_free(st);
+  }
+}
+
+size_t at_machine_count(void) {
+  pthread_once(&g_once, load);
+  return g_count;
+}
+
+const at_machine *at_machine_at(size_t i) {
+  return i < at_machine_count() ? &g_machines[i] : NULL;
+}
+
+static bool same_name(at_str a, at_str b) {
+  return a.len == b.len && (!a.len || strncasecmp(a.ptr, b.ptr, a.len) == 0);
+}
+
+bool at_machine_answers_to(const at_machine *m, at_str name) {
+  if (same_name(name, at_str_of(m->name))) return true;
+  const at_json *aliases = at_json_get(m->tree, "aliases");
+  for (size_t k = 0; aliases && k < aliases->len; k++)
+    if (same_name(aliases->items[k].string, name)) return true;
+  return false;
+}
+
+at_status at_machine_find(at_str name, const at_machine **out) {
+  size_t n = at_machine_count();
+  at_strbuf known = {0};
+  for (size_t i = 0; i < n; i++) {
+    if (at_machine_answers_to(&g_machines[i], name)) {
+      at_strbuf_free(&known);
+      *out = &g_machines[i];
+      return AT_OK;
+    }
+    at_strbuf_addf(&known, "%s%s", i ? ", " : "", g_machines[i].name);
+  }
+  at_status s = AT_FAIL(AT_NOT_FOUND, "no such machine: \"%.*s\"\nhint: one of %s",
+                        (int)AT_MIN(name.len, (size_t)64), name.ptr, at_strbuf_str(&known).ptr);
+  at_strbuf_free(&known);
+  return s;
+}
+
+bool at_machine_figure(const at_machine *m, const char *name, at_figure *out) {
+  *out = (at_figure){.text = AT_STR(""), .source = AT_STR("")};
+  const at_json *f = at_json_get(m->tree, name), *v = at_json_get(f, "value");
+  if (!v) return false;
+  if (v->kind == AT_JSON_NUMBER) out->value = v->number;
+  if (v->kind == AT_JSON_STRING) out->text = v->string;
+  out->source = at_json_get_str(f, "source", AT_STR(""));
+  return true;
+}
+
+double at_machine_number(const at_machine *m, const char *name, double absent) {
+  return at_json_get_num(at_json_get(m->tree, name), "value", absent);
+}
+
+at_status at_machine_need(const at_machine *m, const char *name, double *out) {
+  double v = at_machine_number(m, name, 0);
+  if (!(v > 0))
+    return AT_FAIL(AT_FAILED_PRECONDITION,
+                   "the description of %s does not say %s\nhint: nobody published it; give a "
+                   "description of your own with that figure",
+                   m->name, name);
+  *out = v;
+  return AT_OK;
+}

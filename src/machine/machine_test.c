@@ -1,0 +1,79 @@
+// The descriptions that come with Atoll, and what the reader refuses.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "machine/machine.h"
+
+static void every_machine_of_the_list_is_there(void **state) {
+  static const struct { const char *name, *platform; } rows[] = {
+      {"v4", "tpu"},   {"v5e", "tpu"},  {"v5p", "tpu"},  {"v6e", "tpu"}, {"7x", "tpu"},
+      {"A100", "gpu"}, {"H100", "gpu"}, {"B200", "gpu"}, {"GB200", "gpu"}, {"MK2", "ipu"},
+      {"h100", "gpu"}, {"TPU7x", "tpu"}, {"nvidia b200", "gpu"}};
+  for (size_t i = 0; i < AT_LEN(rows); i++) {
+    const at_machine *m = NULL;
+    assert_int_equal(at_code_take(at_machine_find(at_str_of(rows[i].name), &m)), 0);
+    assert_string_equal(m->platform, rows[i].platform);
+  }
+  const at_machine *m;
+  assert_int_equal(at_code_take(at_machine_find(AT_STR("Z80"), &m)), AT_NOT_FOUND);
+  assert_int_equal(at_code_take(at_machine_find(AT_STR(""), &m)), AT_NOT_FOUND);
+}
+
+static void figures_have_sources(void **state) {
+  assert_true(at_machine_count() >= 10);
+  for (size_t i = 0; i < at_machine_count(); i++) {
+    const at_machine *m = at_machine_at(i);
+    for (size_t k = 0; k < m->tree->len; k++)
+      if (m->tree->items[k].kind == AT_JSON_OBJECT)
+        assert_true(at_json_get_str(&m->tree->items[k], "source", AT_STR("")).len > 10);
+  }
+  const at_machine *h100;
+  assert_int_equal(at_code_take(at_machine_find(AT_STR("H100"), &h100)), 0);
+  at_figure f;
+  assert_true(at_machine_figure(h100, "hbm_bytes_per_second_per_chip", &f));
+  assert_true(f.value == 3352320000000.0 && f.source.len && !f.text.len);
+  assert_true(at_machine_figure(h100, "compute_capability", &f));
+  assert_true(at_str_is(f.text, "9.0"));
+  assert_false(at_machine_figure(h100, "vmem_bytes_per_core", &f));
+  double v;
+  at_status st = at_machine_need(h100, "vmem_bytes_per_core", &v);
+  assert_non_null(strstr(at_status_message(st), "H100"));
+  assert_int_equal(at_code_take(st), AT_FAILED_PRECONDITION);
+}
+
+static void bad_descriptions_are_refused(void **state) {
+  static const struct { const char *text, *says; } rows[] = {
+      {"", "JSON"},
+      {"[]", "not a JSON object"},
+      {"{}", "\"name\""},
+      {"{\"name\":\"x\"}", "platform"},
+      {"{\"name\":\"x\",\"platform\":\"abacus\"}", "platform"},
+      {"{\"name\":\"x\",\"platform\":\"gpu\",\"aliases\":3}", "aliases"},
+      {"{\"name\":\"x\",\"platform\":\"gpu\",\"aliases\":[\"\"]}", "aliases"},
+      {"{\"name\":\"x\",\"platform\":\"gpu\",\"a\":1}", "\"a\" has no value"},
+      {"{\"name\":\"x\",\"platform\":\"gpu\",\"a\":{\"value\":1}}", "\"a\" has no source"},
+      {"{\"name\":\"x\",\"platform\":\"gpu\",\"a\":{\"value\":-1,\"source\":\"s\"}}", "\"a\""},
+      {"{\"name\":\"x\",\"platform\":\"gpu\",\"a\":{\"value\":null,\"source\":\"s\"}}", "\"a\""}};
+  for (size_t i = 0; i < AT_LEN(rows); i++) {
+    at_arena *a = at_arena_create();
+    at_machine m;
+    at_status st = at_machine_read(
+        (at_bytes){(const uint8_t *)rows[i].text, strlen(rows[i].text)}, a, &m);
+    if (i && !strstr(at_status_message(st), rows[i].says))
+      fail_msg("row %zu: %s", i, at_status_message(st));
+    assert_int_equal(at_code_take(st), AT_INVALID_ARGUMENT);
+    at_arena_destroy(a);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(every_machine_of_the_list_is_there),
+      cmocka_unit_test(figures_have_sources),
+      cmocka_unit_test(bad_descriptions_are_refused),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
