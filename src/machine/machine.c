@@ -23,15 +23,17 @@ static bool is_platform(at_str p) {
 
 static at_status check_figure(at_str name, const at_json *v) {
   const at_json *value = at_json_get(v, "value");
-  bool number = value && value->kind == AT_JSON_NUMBER && isfinite(value->number) &&
-                value->number >= 0;
+  bool number = value && value->kind == AT_JSON_NUMBER &&
+                isfinite(value->number) && value->number >= 0;
   if (!number && !(value && value->kind == AT_JSON_STRING))
     return AT_FAIL(AT_INVALID_ARGUMENT,
-                   "machine description: \"%.*s\" has no value\nhint: {\"value\": a number "
+                   "machine description: \"%.*s\" has no value\nhint: "
+                   "{\"value\": a number "
                    "that is not negative, or a text, \"source\": who says so}",
                    (int)AT_MIN(name.len, (size_t)64), name.ptr);
   if (!at_json_get_str(v, "source", AT_STR("")).len)
-    return AT_FAIL(AT_INVALID_ARGUMENT, "machine description: \"%.*s\" has no source",
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "machine description: \"%.*s\" has no source",
                    (int)AT_MIN(name.len, (size_t)64), name.ptr);
   return AT_OK;
 }
@@ -41,21 +43,25 @@ static at_status check_aliases(const at_json *v) {
   for (size_t i = 0; good && i < v->len; i++)
     good = v->items[i].kind == AT_JSON_STRING && v->items[i].string.len > 0;
   return good ? AT_OK
-              : AT_FAIL(AT_INVALID_ARGUMENT,
-                        "machine description: \"aliases\" is not a list of names");
+              : AT_FAIL(
+                    AT_INVALID_ARGUMENT,
+                    "machine description: \"aliases\" is not a list of names");
 }
 
 static at_status check_tree(const at_json *j) {
   if (j->kind != AT_JSON_OBJECT)
-    return AT_FAIL(AT_INVALID_ARGUMENT, "machine description: not a JSON object");
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "machine description: not a JSON object");
   at_str name = at_json_get_str(j, "name", AT_STR(""));
   if (!name.len || name.len > 63 || memchr(name.ptr, 0, name.len))
-    return AT_FAIL(AT_INVALID_ARGUMENT,
-                   "machine description: \"name\" is not a text of 1 to 63 bytes");
+    return AT_FAIL(
+        AT_INVALID_ARGUMENT,
+        "machine description: \"name\" is not a text of 1 to 63 bytes");
   if (!is_platform(at_json_get_str(j, "platform", AT_STR(""))))
-    return AT_FAIL(AT_INVALID_ARGUMENT,
-                   "machine description %.*s: \"platform\" is not tpu, gpu, ipu or host",
-                   (int)name.len, name.ptr);
+    return AT_FAIL(
+        AT_INVALID_ARGUMENT,
+        "machine description %.*s: \"platform\" is not tpu, gpu, ipu or host",
+        (int)name.len, name.ptr);
   for (size_t i = 0; i < j->len; i++) {
     at_str key = j->keys[i];
     if (at_str_is(key, "name") || at_str_is(key, "platform")) continue;
@@ -71,7 +77,8 @@ at_status at_machine_read(at_bytes text, at_arena *a, at_machine *out) {
   AT_TRY(check_tree(j));
   const char *name, *platform;
   AT_TRY_ALLOC(name, at_arena_str(a, at_json_get_str(j, "name", AT_STR(""))));
-  AT_TRY_ALLOC(platform, at_arena_str(a, at_json_get_str(j, "platform", AT_STR(""))));
+  AT_TRY_ALLOC(platform,
+               at_arena_str(a, at_json_get_str(j, "platform", AT_STR(""))));
   *out = (at_machine){name, platform, j};
   return AT_OK;
 }
@@ -79,12 +86,15 @@ at_status at_machine_read(at_bytes text, at_arena *a, at_machine *out) {
 static void load(void) {
   // Lives as long as the process: callers borrow from it.
   at_arena *arena = at_arena_create();
-  for (size_t i = 0; arena && i < at_machine_files_count && g_count < kMaxMachines; i++) {
-    at_status st = at_machine_read(at_machine_files[i], arena, &g_machines[g_count]);
+  for (size_t i = 0;
+       arena && i < at_machine_files_count && g_count < kMaxMachines; i++) {
+    at_status st =
+        at_machine_read(at_machine_files[i], arena, &g_machines[g_count]);
     if (at_ok(st))
       g_count++;
     else
-      at_log(AT_LOG_ERROR, "data/hw/%s: %s", at_machine_files_names[i], at_status_message(st));
+      at_log(AT_LOG_ERROR, "data/hw/%s: %s", at_machine_files_names[i],
+             at_status_message(st));
     at_status_free(st);
   }
 }
@@ -121,8 +131,9 @@ at_status at_machine_find(at_str name, const at_machine **out) {
     }
     at_strbuf_addf(&known, "%s%s", i ? ", " : "", g_machines[i].name);
   }
-  at_status s = AT_FAIL(AT_NOT_FOUND, "no such machine: \"%.*s\"\nhint: one of %s",
-                        (int)AT_MIN(name.len, (size_t)64), name.ptr, at_strbuf_str(&known).ptr);
+  at_status s = AT_FAIL(
+      AT_NOT_FOUND, "no such machine: \"%.*s\"\nhint: one of %s",
+      (int)AT_MIN(name.len, (size_t)64), name.ptr, at_strbuf_str(&known).ptr);
   at_strbuf_free(&known);
   return s;
 }
@@ -145,7 +156,8 @@ at_status at_machine_need(const at_machine *m, const char *name, double *out) {
   double v = at_machine_number(m, name, 0);
   if (!(v > 0))
     return AT_FAIL(AT_FAILED_PRECONDITION,
-                   "the description of %s does not say %s\nhint: nobody published it; give a "
+                   "the description of %s does not say %s\nhint: nobody "
+                   "published it; give a "
                    "description of your own with that figure",
                    m->name, name);
   *out = v;

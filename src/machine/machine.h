@@ -18,15 +18,15 @@ typedef struct at_machine {
   const at_json *tree;   // the whole description
 } at_machine;
 
-// The descriptions that come with Atoll, ordered by file name. They live as long
-// as the process. Thread-safe.
+// The descriptions that come with Atoll, ordered by file name. They live as
+// long as the process. Thread-safe.
 size_t at_machine_count(void);
 const at_machine *at_machine_at(size_t i);
 // By name or alias, ignoring case. NOT_FOUND lists the known names.
 at_status at_machine_find(at_str name, const at_machine **out);
 bool at_machine_answers_to(const at_machine *m, at_str name);
-// Reads a description; everything lives in `a`. INVALID_ARGUMENT names the member
-// that is not a figure with a source.
+// Reads a description; everything lives in `a`. INVALID_ARGUMENT names the
+// member that is not a figure with a source.
 at_status at_machine_read(at_bytes text, at_arena *a, at_machine *out);
 
 typedef struct at_figure {
@@ -38,7 +38,8 @@ typedef struct at_figure {
 bool at_machine_figure(const at_machine *m, const char *name, at_figure *out);
 // The number, or `absent` when there is none.
 double at_machine_number(const at_machine *m, const char *name, double absent);
-// The number; FAILED_PRECONDITION names machine and figure when it is absent or 0.
+// The number; FAILED_PRECONDITION names machine and figure when it is absent or
+// 0.
 at_status at_machine_need(const at_machine *m, const char *name, double *out);
 
 #endif

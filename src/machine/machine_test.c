@@ -8,17 +8,22 @@
 #include "machine/machine.h"
 
 static void every_machine_of_the_list_is_there(void **state) {
-  static const struct { const char *name, *platform; } rows[] = {
-      {"v4", "tpu"},   {"v5e", "tpu"},  {"v5p", "tpu"},  {"v6e", "tpu"}, {"7x", "tpu"},
-      {"A100", "gpu"}, {"H100", "gpu"}, {"B200", "gpu"}, {"GB200", "gpu"}, {"MK2", "ipu"},
-      {"h100", "gpu"}, {"TPU7x", "tpu"}, {"nvidia b200", "gpu"}};
+  static const struct {
+    const char *name, *platform;
+  } rows[] = {{"v4", "tpu"},         {"v5e", "tpu"},  {"v5p", "tpu"},
+              {"v6e", "tpu"},        {"7x", "tpu"},   {"A100", "gpu"},
+              {"H100", "gpu"},       {"B200", "gpu"}, {"GB200", "gpu"},
+              {"MK2", "ipu"},        {"h100", "gpu"}, {"TPU7x", "tpu"},
+              {"nvidia b200", "gpu"}};
   for (size_t i = 0; i < AT_LEN(rows); i++) {
     const at_machine *m = NULL;
-    assert_int_equal(at_code_take(at_machine_find(at_str_of(rows[i].name), &m)), 0);
+    assert_int_equal(at_code_take(at_machine_find(at_str_of(rows[i].name), &m)),
+                     0);
     assert_string_equal(m->platform, rows[i].platform);
   }
   const at_machine *m;
-  assert_int_equal(at_code_take(at_machine_find(AT_STR("Z80"), &m)), AT_NOT_FOUND);
+  assert_int_equal(at_code_take(at_machine_find(AT_STR("Z80"), &m)),
+                   AT_NOT_FOUND);
   assert_int_equal(at_code_take(at_machine_find(AT_STR(""), &m)), AT_NOT_FOUND);
 }
 
@@ -28,7 +33,8 @@ static void figures_have_sources(void **state) {
     const at_machine *m = at_machine_at(i);
     for (size_t k = 0; k < m->tree->len; k++)
       if (m->tree->items[k].kind == AT_JSON_OBJECT)
-        assert_true(at_json_get_str(&m->tree->items[k], "source", AT_STR("")).len > 10);
+        assert_true(
+            at_json_get_str(&m->tree->items[k], "source", AT_STR("")).len > 10);
   }
   const at_machine *h100;
   assert_int_equal(at_code_take(at_machine_find(AT_STR("H100"), &h100)), 0);
@@ -45,7 +51,9 @@ static void figures_have_sources(void **state) {
 }
 
 static void bad_descriptions_are_refused(void **state) {
-  static const struct { const char *text, *says; } rows[] = {
+  static const struct {
+    const char *text, *says;
+  } rows[] = {
       {"", "JSON"},
       {"[]", "not a JSON object"},
       {"{}", "\"name\""},
@@ -54,9 +62,14 @@ static void bad_descriptions_are_refused(void **state) {
       {"{\"name\":\"x\",\"platform\":\"gpu\",\"aliases\":3}", "aliases"},
       {"{\"name\":\"x\",\"platform\":\"gpu\",\"aliases\":[\"\"]}", "aliases"},
       {"{\"name\":\"x\",\"platform\":\"gpu\",\"a\":1}", "\"a\" has no value"},
-      {"{\"name\":\"x\",\"platform\":\"gpu\",\"a\":{\"value\":1}}", "\"a\" has no source"},
-      {"{\"name\":\"x\",\"platform\":\"gpu\",\"a\":{\"value\":-1,\"source\":\"s\"}}", "\"a\""},
-      {"{\"name\":\"x\",\"platform\":\"gpu\",\"a\":{\"value\":null,\"source\":\"s\"}}", "\"a\""}};
+      {"{\"name\":\"x\",\"platform\":\"gpu\",\"a\":{\"value\":1}}",
+       "\"a\" has no source"},
+      {"{\"name\":\"x\",\"platform\":\"gpu\",\"a\":{\"value\":-1,\"source\":"
+       "\"s\"}}",
+       "\"a\""},
+      {"{\"name\":\"x\",\"platform\":\"gpu\",\"a\":{\"value\":null,\"source\":"
+       "\"s\"}}",
+       "\"a\""}};
   for (size_t i = 0; i < AT_LEN(rows); i++) {
     at_arena *a = at_arena_create();
     at_machine m;
