@@ -156,6 +156,7 @@ struct at_mop {
   uint32_t num_successors;
   const at_mloc *loc;
   at_mblock *block;  // parent; NULL for the module
+  uint32_t tag;      // 0 from the readers; for whoever walks the tree
 };
 struct at_mblock {
   at_mvalue *args;

@@ -1,0 +1,210 @@
+// backend_config: JSON that JAX writes by hand, and the body in it.
+#include <stdlib.h>
+
+#include "mosaic/mosaic_internal.h"
+
+static int digit(char c) {
+  if (c >= 'A' && c <= 'Z') return c - 'A';
+  if (c >= 'a' && c <= 'z') return c - 'a' + 26;
+  if (c >= '0' && c <= '9') return c - '0' + 52;
+  return c == '+' ? 62 : c == '/' ? 63 : -1;
+}
+
+static at_status base64(at_str s, at_arena *a, at_bytes *out) {
+  while (s.len && s.ptr[s.len - 1] == '=') s.len--;
+  uint8_t *p;
+  AT_TRY_ALLOC(p, at_new(a, uint8_t, s.len / 4 * 3 + 3));
+  size_t n = 0;
+  uint32_t bits = 0;
+  for (size_t i = 0; i < s.len; i++) {
+    int d = digit(s.ptr[i]);
+    if (d < 0)
+      return AT_FAIL(AT_INVALID_ARGUMENT,
+                     "custom_call_config.body: character %zu is not base64", i);
+    bits = bits << 6 | (uint32_t)d;
+    if (i % 4 == 1) p[n++] = (uint8_t)(bits >> 4);
+    if (i % 4 == 2) p[n++] = (uint8_t)(bits >> 2);
+    if (i % 4 == 3) p[n++] = (uint8_t)bits;
+  }
+  if (s.len % 4 == 1)
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "custom_call_config.body: base64 is cut");
+  *out = (at_bytes){p, n};
+  return AT_OK;
+}
+
+static at_status wrong(const char *field, const char *want) {
+  return AT_FAIL(AT_INVALID_ARGUMENT, "backend_config: %s is not %s", field,
+                 want);
+}
+
+static at_status get_bool(const at_json *o, const char *key, bool *out) {
+  const at_json *v = at_json_get(o, key);
+  if (!v) return AT_OK;
+  if (v->kind != AT_JSON_BOOL) return wrong(key, "a boolean");
+  *out = v->boolean;
+  return AT_OK;
+}
+
+static at_status get_int(const at_json *o, const char *key, int64_t low,
+                         int64_t *out) {
+  const at_json *v = at_json_get(o, key);
+  if (!v) return AT_OK;
+  if (v->kind != AT_JSON_NUMBER || !v->is_int || v->integer < low)
+    return wrong(key, low == 0 ? "an integer of 0 or more" : "an integer");
+  *out = v->integer;
+  return AT_OK;
+}
+
+static at_status cost_estimate(const at_json *o, at_mosaic_config *c) {
+  const at_json *v = at_json_get(o, "cost_estimate");
+  if (!v) return AT_OK;
+  if (v->kind != AT_JSON_OBJECT) return wrong("cost_estimate", "an object");
+  c->has_cost_estimate = true;
+  AT_TRY(get_int(v, "flops", INT64_MIN, &c->flops));
+  AT_TRY(get_int(v, "transcendentals", INT64_MIN, &c->transcendentals));
+  AT_TRY(get_int(v, "bytes_accessed", INT64_MIN, &c->bytes_accessed));
+  return get_int(v, "remote_bytes_transferred", INT64_MIN, &c->remote_bytes);
+}
+
+enum { MAX_COLORED = 4096 };
+
+// [{"color": c, index_key: i}]: the colours by index; -1 where none is given.
+// A lone result has no index.
+static at_status colors(const at_json *o, const char *key,
+                        const char *index_key, at_arena *a, const int **out,
+                        uint32_t *out_n) {
+  const at_json *v = at_json_get(o, key);
+  if (!v) return AT_OK;
+  if (v->kind != AT_JSON_ARRAY) return wrong(key, "an array");
+  int64_t n = 0;
+  int *p = NULL;
+  for (int pass = 0; pass < 2; pass++) {
+    for (size_t i = 0; i < v->len; i++) {
+      const at_json *e = &v->items[i], *at = at_json_get(e, index_key);
+      int64_t color = at_json_get_int(e, "color", -1);
+      if (at && at->kind == AT_JSON_ARRAY) at = at->len == 1 ? at->items : NULL;
+      int64_t index = at ? (at->is_int ? at->integer : -1) : 0;
+      if (color < 0 || color > 64 || index < 0 || index >= MAX_COLORED)
+        return wrong(key, "a list of colours and indices");
+      if (pass) p[index] = (int)color;
+      n = AT_MAX(n, index + 1);
+    }
+    if (pass) break;
+    AT_TRY_ALLOC(p, at_new(a, int, (size_t)n + 1));
+    for (int64_t i = 0; i < n; i++) p[i] = -1;
+  }
+  *out = p;
+  *out_n = (uint32_t)n;
+  return AT_OK;
+}
+
+static at_status input_fusion(const at_json *o, at_arena *a,
+                              at_mosaic_config *c) {
+  const at_json *v = at_json_get(o, "allow_input_fusion");
+  if (!v) return AT_OK;
+  if (v->kind != AT_JSON_ARRAY) return wrong("allow_input_fusion", "an array");
+  bool *p;
+  AT_TRY_ALLOC(p, at_new(a, bool, v->len + 1));
+  for (size_t i = 0; i < v->len; i++) {
+    if (v->items[i].kind != AT_JSON_BOOL)
+      return wrong("allow_input_fusion", "a list of booleans");
+    p[i] = v->items[i].boolean;
+  }
+  c->allow_input_fusion = p;
+  c->num_allow_input_fusion = (uint32_t)v->len;
+  return AT_OK;
+}
+
+static at_status custom_call(const at_json *o, at_arena *a, at_mosaic_config *c,
+                             at_bytes *body) {
+  const at_json *v = at_json_get(o, "custom_call_config");
+  if (!v) return AT_OK;
+  if (v->kind != AT_JSON_OBJECT)
+    return wrong("custom_call_config", "an object");
+  at_str text = at_json_get_str(v, "body", AT_STR(""));
+  if (body && text.len) AT_TRY(base64(text, a, body));
+  AT_TRY(get_bool(v, "has_communication", &c->has_communication));
+  AT_TRY(get_int(v, "collective_id", 0, &c->collective_id));
+  AT_TRY(cost_estimate(v, c));
+  AT_TRY(get_bool(v, "needs_hlo_passes", &c->needs_hlo_passes));
+  AT_TRY(get_bool(v, "needs_layout_passes", &c->needs_layout_passes));
+  AT_TRY(get_int(v, "serialization_format", 0, &c->serialization_format));
+  AT_TRY(get_bool(v, "shape_invariant_numerics", &c->shape_invariant_numerics));
+  AT_TRY(input_fusion(v, a, c));
+  AT_TRY(
+      get_int(v, "internal_scratch_in_bytes", 0, &c->internal_scratch_bytes));
+  AT_TRY(colors(v, "output_memory_space_colors", "shape_index", a,
+                &c->output_colors, &c->num_output_colors));
+  AT_TRY(colors(v, "input_memory_space_colors", "operand_index", a,
+                &c->input_colors, &c->num_input_colors));
+  AT_TRY(get_bool(v, "disable_bounds_checks", &c->disable_bounds_checks));
+  AT_TRY(get_bool(v, "disable_semaphore_checks", &c->disable_semaphore_checks));
+  return get_bool(v, "skip_device_barrier", &c->skip_device_barrier);
+}
+
+static at_status flags(const at_json *o, at_arena *a, at_mosaic_config *c) {
+  const at_json *v = at_json_get(o, "flag_configs");
+  if (!v) return AT_OK;
+  if (v->kind != AT_JSON_ARRAY) return wrong("flag_configs", "an array");
+  at_mosaic_flag *p;
+  AT_TRY_ALLOC(p, at_new(a, at_mosaic_flag, v->len + 1));
+  for (size_t i = 0; i < v->len; i++) {
+    at_str name = at_json_get_str(&v->items[i], "flag_type", AT_STR(""));
+    const at_json *value = at_json_get(&v->items[i], "value");
+    if (!name.len || !value || value->kind != AT_JSON_OBJECT || value->len != 1)
+      return wrong("flag_configs", "a list of names and values");
+    AT_TRY_ALLOC(p[i].name, at_arena_str(a, name));
+    p[i].value = &value->items[0];
+  }
+  c->flags = p;
+  c->num_flags = (uint32_t)v->len;
+  return AT_OK;
+}
+
+static at_status scoped_memory(const at_json *o, at_mosaic_config *c) {
+  const at_json *v = at_json_get(o, "scoped_memory_configs");
+  if (!v) return AT_OK;
+  if (v->kind != AT_JSON_ARRAY)
+    return wrong("scoped_memory_configs", "an array");
+  for (size_t i = 0; i < v->len; i++) {
+    int64_t space = -1;
+    AT_TRY(get_int(&v->items[i], "memory_space", 0, &space));
+    if (space == AT_MCOLOR_VMEM)
+      AT_TRY(get_int(&v->items[i], "size", 0, &c->vmem_limit_bytes));
+  }
+  return AT_OK;
+}
+
+at_status at_mosaic_config_read(at_str json, at_arena *a, at_mosaic_config *out,
+                                at_bytes *body) {
+  at_mosaic_config c = {
+      .collective_id = -1,
+      .shape_invariant_numerics = true,
+      .vmem_limit_bytes = -1,
+  };
+  if (json.len) {
+    const at_json *o;
+    AT_TRY(
+        at_json_parse((at_bytes){(const uint8_t *)json.ptr, json.len}, a, &o));
+    if (o->kind != AT_JSON_OBJECT) return wrong("it", "an object");
+    AT_TRY(custom_call(o, a, &c, body));
+    AT_TRY(flags(o, a, &c));
+    AT_TRY(scoped_memory(o, &c));
+    at_str tiling = at_json_get_str(at_json_get(o, "sparse_core_config"),
+                                    "tiling", AT_STR(""));
+    c.sparse_core_tiling = at_str_is(tiling, "TILING_SPARSE_CORE");
+    at_str device = at_json_get_str(o, "device_type", AT_STR(""));
+    c.sparse_core = at_str_is(device, "DEVICE_TYPE_SPARSECORE");
+    if (device.len && !c.sparse_core &&
+        !at_str_is(device, "DEVICE_TYPE_TENSORCORE"))
+      return AT_FAIL(AT_UNIMPLEMENTED, "backend_config: device_type %.*s",
+                     (int)device.len, device.ptr);
+    const at_json *cores =
+        at_json_get(at_json_get(o, "megachip_parallelism_config"), "cores");
+    if (cores && cores->kind == AT_JSON_ARRAY)
+      c.active_cores = (int64_t)cores->len;
+  }
+  *out = c;
+  return AT_OK;
+}

@@ -1,0 +1,84 @@
+// `ref[...] = v` arrives as a load of the old value, which nobody uses, and a
+// store: a swap. Such loads would read memory that was never written, so they
+// go before anything looks at the program.
+#include "mosaic/mosaic_internal.h"
+
+static at_status count_uses(at_map *uses, const at_mop *op);
+
+static at_status count_block(at_map *uses, const at_mblock *b) {
+  for (uint32_t i = 0; i < b->num_ops; i++) AT_TRY(count_uses(uses, b->ops[i]));
+  return AT_OK;
+}
+
+static bool is_load(const at_mop *op) {
+  switch (at_mosaic_opcode_of(op)) {
+    case AT_MOSAIC_VECTOR_LOAD:
+    case AT_MOSAIC_TPU_VECTOR_LOAD:
+    case AT_MOSAIC_TPU_STRIDED_LOAD:
+    case AT_MOSAIC_MEMREF_LOAD:
+      return op->num_results == 1;
+    default:
+      return false;
+  }
+}
+
+// Only loads and what may be computed from them alone (a shape cast of the old
+// value) can be dead here, so only their results are counted.
+static bool is_pure(const at_mop *op) {
+  switch (at_mosaic_opcode_of(op)) {
+    case AT_MOSAIC_VECTOR_SHAPE_CAST:
+    case AT_MOSAIC_VECTOR_EXTRACT:
+    case AT_MOSAIC_ARITH_TRUNCI:
+    case AT_MOSAIC_ARITH_CMPI:
+      return op->num_results == 1;
+    default:
+      return is_load(op);
+  }
+}
+
+static at_status count_uses(at_map *uses, const at_mop *op) {
+  for (uint32_t i = 0; i < op->num_operands; i++) {
+    const at_mvalue *v = op->operands[i];
+    if (!v->op || !is_pure(v->op)) continue;
+    void **n;
+    AT_TRY_ALLOC(n, at_map_put_ptr(uses, v));
+    *n = (void *)((uintptr_t)*n + 1);
+  }
+  for (uint32_t r = 0; r < op->num_regions; r++)
+    for (uint32_t i = 0; i < op->regions[r]->num_blocks; i++)
+      AT_TRY(count_block(uses, op->regions[r]->blocks[i]));
+  return AT_OK;
+}
+
+static void drop_block(at_map *uses, at_mblock *b) {
+  at_mop **ops = (at_mop **)b->ops;
+  // Backwards: what computes from a load goes before the load itself.
+  for (uint32_t i = b->num_ops; i-- > 0;) {
+    at_mop *op = ops[i];
+    for (uint32_t r = 0; r < op->num_regions; r++)
+      for (uint32_t n = 0; n < op->regions[r]->num_blocks; n++)
+        drop_block(uses, op->regions[r]->blocks[n]);
+    if (!is_pure(op)) continue;
+    void **n = at_map_find_ptr(uses, op->results);
+    if (n && *n) continue;
+    for (uint32_t k = 0; k < op->num_operands; k++) {
+      void **u = at_map_find_ptr(uses, op->operands[k]);
+      if (u && *u) *u = (void *)((uintptr_t)*u - 1);
+    }
+    ops[i] = NULL;
+  }
+  uint32_t kept = 0;
+  for (uint32_t i = 0; i < b->num_ops; i++)
+    if (ops[i]) ops[kept++] = ops[i];
+  b->num_ops = kept;
+}
+
+at_status at_mosaic_drop_dead_loads(at_mosaic_kernel *k) {
+  const at_mop *m = k->module->op;
+  at_map uses = at_map_in(k->arena);
+  AT_TRY(count_uses(&uses, m));
+  for (uint32_t r = 0; r < m->num_regions; r++)
+    for (uint32_t i = 0; i < m->regions[r]->num_blocks; i++)
+      drop_block(&uses, m->regions[r]->blocks[i]);
+  return AT_OK;
+}

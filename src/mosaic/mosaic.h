@@ -1,0 +1,271 @@
+// Pallas TPU kernels: the body of a tpu_custom_call, read, upgraded to the
+// newest serialisation version, verified, and described: programs, grid,
+// windows, scratch, configuration. Operations stay in the mlir tree, under
+// their own names ("arith.addf", "tpu.enqueue_dma"); what is read here says
+// where each argument of a program comes from and what the chip would refuse.
+//
+// Everything lives in the arena given to the reader.
+#ifndef ATOLL_MOSAIC_MOSAIC_H_
+#define ATOLL_MOSAIC_MOSAIC_H_
+
+#include "abi/dtype.h"
+#include "base/json.h"
+#include "hlo/hlo.h"
+#include "mlir/mlir.h"
+
+// ---- Operations: one table, ops.def
+// ------------------------------------------
+typedef enum at_mosaic_opcode {
+  AT_MOSAIC_NO_OP,  // not in the table
+#define AT_MOSAIC_OP(Id, ...) AT_MOSAIC_##Id,
+#include "mosaic/ops.def"
+#undef AT_MOSAIC_OP
+  AT_MOSAIC_OP_COUNT
+} at_mosaic_opcode;
+
+// What an operation costs on the chip, and on which unit.
+typedef enum at_mosaic_cost {
+  AT_MOSAIC_COST_NONE,       // no instruction: constants, views, structure
+  AT_MOSAIC_COST_SCALAR,     // scalar core only
+  AT_MOSAIC_COST_CHEAP,      // one vector instruction per register
+  AT_MOSAIC_COST_MEDIUM,     // division, remainder, exp, tanh, pow
+  AT_MOSAIC_COST_EXPENSIVE,  // sin, cos, tan
+  AT_MOSAIC_COST_MEMORY,     // vector loads and stores
+  AT_MOSAIC_COST_XLU,        // crosses lanes or sublanes
+  AT_MOSAIC_COST_REDUCE,     // by the reduced axis
+  AT_MOSAIC_COST_BROADCAST,  // by the broadcast axis
+  AT_MOSAIC_COST_MXU,
+  AT_MOSAIC_COST_DMA,   // starts a transfer; the engine does the rest
+  AT_MOSAIC_COST_SYNC,  // semaphores and barriers
+} at_mosaic_cost;
+
+typedef struct at_mosaic_op_info {
+  const char *name;      // "arith.addf"
+  const char *operands;  // see ops.def
+  const char *results;
+  const char *attrs;
+  const char *rule;  // type rule; "" where the kinds of operands say it all
+  at_mosaic_cost cost;
+  const char *doc;
+} at_mosaic_op_info;
+const at_mosaic_op_info *at_mosaic_op_info_of(at_mosaic_opcode op);
+// NO_OP: no such operation.
+at_mosaic_opcode at_mosaic_opcode_find(const char *name);
+// Constant time: the reader leaves the opcode in the operation's tag.
+at_mosaic_opcode at_mosaic_opcode_of(const at_mop *op);
+
+// ---- References
+// ----------------------------------------------------------------
+typedef enum at_mosaic_space {
+  AT_MSPACE_ANY,  // the compiler's choice: HBM
+  AT_MSPACE_VMEM,
+  AT_MSPACE_SMEM,
+  AT_MSPACE_HBM,
+  AT_MSPACE_CMEM,
+  AT_MSPACE_SEMAPHORE,
+  AT_MSPACE_VMEM_SHARED,  // Spmem of a SparseCore
+  AT_MSPACE_HOST
+} at_mosaic_space;
+
+typedef enum at_mosaic_core {
+  AT_MCORE_ANY,  // not said; the core that runs the program
+  AT_MCORE_TC,
+  AT_MCORE_SC_SCALAR,
+  AT_MCORE_SC_VECTOR
+} at_mosaic_core;
+
+typedef enum at_mosaic_semaphore {
+  AT_MSEM_NONE,     // the elements are numbers
+  AT_MSEM_REGULAR,  // counts signals
+  AT_MSEM_DMA,      // counts bytes that arrived
+  AT_MSEM_BARRIER
+} at_mosaic_semaphore;
+
+// A memref type, taken apart.
+typedef struct at_mosaic_ref {
+  at_mosaic_space space;
+  at_mosaic_core core;  // whose memory, where the type says so
+  at_mosaic_semaphore semaphore;
+  at_dtype dtype;  // INVALID for semaphores
+  at_dims shape;   // elements; AT_MDYN where dynamic
+  const at_mtype *type;
+} at_mosaic_ref;
+// INVALID_ARGUMENT: not a memref, or of a space or element that does not exist.
+at_status at_mosaic_ref_of(const at_mtype *type, at_mosaic_ref *out);
+// Element type of a scalar, vector or memref of numbers; index is S32, as on
+// the chip. Signless integers are signed. INVALID: none.
+at_dtype at_mosaic_dtype_of(const at_mtype *type);
+const char *at_mosaic_space_name(at_mosaic_space s);
+const char *at_mosaic_core_name(at_mosaic_core c);
+
+// ---- Windows
+// -------------------------------------------------------------------
+typedef enum at_mosaic_window_kind {
+  AT_MWIN_WHOLE,    // the argument is the operand itself, wherever it lives
+  AT_MWIN_BLOCKED,  // the transform yields block numbers: start = i * bounds
+  AT_MWIN_ELEMENT   // the transform yields element offsets, before `pad_low`
+} at_mosaic_window_kind;
+
+typedef struct at_mosaic_window {
+  at_mosaic_ref ref;  // the argument as the program sees it
+  uint32_t arg;       // its index among the program's arguments
+  at_mosaic_window_kind kind;
+  bool is_output;
+  uint32_t index;  // of the custom call's operand, or result if is_output
+  at_type whole;   // that operand's or result's type; rank 0 and INVALID when
+                   // the call's types were not given
+  at_dims bounds;  // block shape, full rank, a squeezed dimension is 1; of the
+                   // whole argument if WHOLE
+  // ELEMENT: elements before and after the operand that windows may cover.
+  at_dims pad_low, pad_high;
+  uint32_t buffers;  // 1 synchronous, 2 double-buffered (the default on a grid)
+  bool buffers_given;  // the kernel asked for that number
+  bool revisit_any;    // output blocks may come back in any order
+  // (grid ids: i32..., prefetch refs...) -> i32 per dimension. NULL: all zeros.
+  at_mop *transform;
+  int color;  // memory space colour from the configuration; -1: none
+  int alias;  // the other index of the alias: result of an input, operand of an
+              // output; -1: none
+} at_mosaic_window;
+
+typedef enum at_mosaic_dim {
+  AT_MDIM_ARBITRARY,
+  AT_MDIM_PARALLEL,
+  AT_MDIM_CORE_PARALLEL,     // one index per core
+  AT_MDIM_SUBCORE_PARALLEL,  // one index per vector subcore
+} at_mosaic_dim;
+
+typedef struct at_mosaic_axis {
+  at_mosaic_dim semantics;
+  bool dynamic;   // the bound is operand `operand` of the call: i32[]
+  int64_t bound;  // static
+  uint32_t operand;
+} at_mosaic_axis;
+
+// One function that a core runs. Arguments, in order: grid ids (i32), scalar
+// prefetch refs (SMEM), windows (inputs, then outputs), scratch.
+typedef struct at_mosaic_program {
+  const char *name;
+  at_mop *func;
+  at_mblock *body;  // entry block of `func`
+  at_mosaic_core core;
+  const at_mosaic_axis *grid;     // grid_rank entries, leading first
+  uint32_t grid_rank;             // 0: runs once
+  const at_mosaic_ref *prefetch;  // of operands num_dynamic.. of the call
+  uint32_t num_prefetch, num_dynamic;
+  const at_mosaic_window *windows;
+  uint32_t num_windows, num_inputs;  // inputs come first
+  const at_mosaic_ref *scratch;      // uninitialised at the start; semaphores 0
+  uint32_t num_scratch;
+} at_mosaic_program;
+// Index of the program's first argument of each group.
+static inline uint32_t at_mosaic_arg_prefetch(const at_mosaic_program *p) {
+  return p->grid_rank;
+}
+static inline uint32_t at_mosaic_arg_window(const at_mosaic_program *p) {
+  return p->grid_rank + p->num_prefetch;
+}
+static inline uint32_t at_mosaic_arg_scratch(const at_mosaic_program *p) {
+  return p->grid_rank + p->num_prefetch + p->num_windows;
+}
+
+// ---- Configuration: every field of backend_config
+// ---------------------------------
+typedef enum at_mosaic_color {
+  AT_MCOLOR_HBM = 0,
+  AT_MCOLOR_VMEM = 1,
+  AT_MCOLOR_SEMAPHORE = 2,
+  AT_MCOLOR_SMEM = 4,
+  AT_MCOLOR_HOST = 5,
+  AT_MCOLOR_SC_SCALAR_SEMAPHORE = 8
+} at_mosaic_color;
+
+typedef struct at_mosaic_flag {
+  const char *name;
+  const at_json *value;  // BOOL or NUMBER
+} at_mosaic_flag;
+
+typedef struct at_mosaic_config {
+  bool has_communication;  // waits for or signals other chips
+  int64_t collective_id;   // -1: none. Kernels with one id share a barrier
+                           // semaphore
+  bool has_cost_estimate;
+  int64_t flops, transcendentals, bytes_accessed, remote_bytes;
+  bool needs_hlo_passes, needs_layout_passes;
+  int64_t serialization_format;
+  bool shape_invariant_numerics;   // default true
+  const bool *allow_input_fusion;  // per operand; NULL: none
+  uint32_t num_allow_input_fusion;
+  int64_t internal_scratch_bytes;  // of VMEM, for the compiler; 0: none given
+  const int *input_colors, *output_colors;  // per operand, result; -1: none
+  uint32_t num_input_colors, num_output_colors;
+  bool disable_bounds_checks, disable_semaphore_checks, skip_device_barrier;
+  bool sparse_core;          // device_type
+  bool sparse_core_tiling;   // TILING_SPARSE_CORE, else TILING_COMPACT
+  int64_t vmem_limit_bytes;  // scoped limit; -1: the target's default
+  const at_mosaic_flag *flags;
+  uint32_t num_flags;
+  int64_t active_cores;  // megachip: how many are used; 0: all
+} at_mosaic_config;
+
+// ---- The kernel
+// ----------------------------------------------------------------------
+typedef struct at_mosaic_alias {
+  uint32_t operand, result;
+} at_mosaic_alias;
+
+// A tpu_custom_call as it stands in the program. Types may be absent
+// (operands == NULL): then windows know only their own shapes.
+typedef struct at_mosaic_call {
+  at_bytes payload;  // bytecode or text; len 0: `config` holds it in base64
+  at_str config;     // backend_config, JSON; empty: every default
+  at_str name;       // kernel_name; empty: the name of the function
+  const at_type *operands, *results;
+  uint32_t num_operands, num_results;
+  const at_mosaic_alias *aliases;
+  uint32_t num_aliases;
+  bool has_side_effect;
+} at_mosaic_call;
+
+typedef struct at_mosaic_kernel {
+  const char *name;
+  at_mmodule *module;
+  int64_t serde_version;              // as it came; the tree is at the newest
+  const at_mosaic_program *programs;  // at least one; several for a mesh of
+  uint32_t num_programs;              // different cores
+  at_mosaic_config config;
+  at_mosaic_call call;  // types and aliases copied into the arena
+  at_arena *arena;
+} at_mosaic_kernel;
+
+// Reads, upgrades, drops dead loads before stores, verifies, describes.
+// INVALID_ARGUMENT: malformed, with the kernel's name and the place;
+// UNIMPLEMENTED: an operation or version that is not known, by name.
+at_status at_mosaic_read(const at_mosaic_call *call, at_arena *a,
+                         at_mosaic_kernel **out);
+// The newest serialisation version that is understood.
+enum { AT_MOSAIC_VERSION = 15, AT_MOSAIC_OLDEST_VERSION = 11 };
+
+// ---- Places
+// ------------------------------------------------------------------------------
+typedef struct at_mosaic_place {
+  const char *file;  // "" if unknown
+  uint32_t line, column;
+  const char *what;  // name of the innermost step ("get", "swap"), or ""
+} at_mosaic_place;
+at_mosaic_place at_mosaic_place_of(const at_mloc *loc);
+// An error about `op`: "kernel NAME: message\nat: file:line:column (op)". The
+// message may have detail and hint lines.
+__attribute__((format(printf, 4, 5), warn_unused_result)) at_status
+at_mosaic_fail(const at_mosaic_kernel *k, const at_mop *op, at_code code,
+               const char *fmt, ...);
+
+// ---- Text
+// ----------------------------------------------------------------------------------
+// MLIR's generic form: read back by at_mosaic_read as payload.
+at_status at_mosaic_print(const at_mosaic_kernel *k, bool locations,
+                          at_strbuf *out);
+// Coverage page, docs/mosaic_ops.md.
+at_status at_mosaic_ops_doc(at_strbuf *out);
+
+#endif

@@ -1,0 +1,40 @@
+// What the files of this room share: the building context and the steps of
+// reading a kernel.
+#ifndef ATOLL_MOSAIC_MOSAIC_INTERNAL_H_
+#define ATOLL_MOSAIC_MOSAIC_INTERNAL_H_
+
+#include "mosaic/mosaic.h"
+
+// ---- Attributes
+// The value as an integer; false: absent or not an integer (or bool).
+bool at_mosaic_attr_int(const at_mop *op, const char *name, int64_t *out);
+// Integers of a dense array (i32, i64, i8), a dense vector or an array of
+// integers. false: absent or of another kind; then *out is untouched.
+bool at_mosaic_attr_ints(const at_mattr *v, at_arena *a, at_dims *out);
+// The text of an enum or other dialect attribute ("parallel"), or of a string.
+bool at_mosaic_attr_text(const at_mattr *v, at_str *out);
+// Replaces or adds an attribute, or removes it (value NULL).
+at_status at_mosaic_attr_set(at_arena *a, at_mop *op, const char *name,
+                             const at_mattr *value);
+at_status at_mosaic_attr_new_i32s(at_arena *a, const int32_t *v, uint32_t n,
+                                  const at_mattr **out);
+at_status at_mosaic_attr_new_bool(at_arena *a, bool v, const at_mattr **out);
+at_status at_mosaic_attr_new_i32(at_arena *a, int32_t v, const at_mattr **out);
+
+// ---- Steps of at_mosaic_read, in order
+// Names lose their prefix, tags are set, old forms become new ones.
+at_status at_mosaic_upgrade(at_mosaic_kernel *k);
+// Loads that only stand before a store to the same place.
+at_status at_mosaic_drop_dead_loads(at_mosaic_kernel *k);
+at_status at_mosaic_verify(const at_mosaic_kernel *k);
+at_status at_mosaic_describe(at_mosaic_kernel *k);
+// `body`, if not NULL, receives the decoded payload.
+at_status at_mosaic_config_read(at_str json, at_arena *a, at_mosaic_config *out,
+                                at_bytes *body);
+
+// The program or function that `op` stands in; NULL: none.
+const at_mop *at_mosaic_function_of(const at_mop *op);
+// The core that runs a function; ANY: it does not say.
+at_mosaic_core at_mosaic_core_of(const at_mop *func);
+
+#endif

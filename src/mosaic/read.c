@@ -1,0 +1,474 @@
+// From the bytes of a custom call to a described kernel: what each argument of
+// each program is.
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "mosaic/mosaic_internal.h"
+
+// ---- Places
+static const at_mloc *innermost(const at_mloc *l, const char **what) {
+  for (int depth = 0; l && depth < 1000; depth++) {
+    if (l->kind == AT_MLOC_FILE) return l;
+    if (l->kind == AT_MLOC_NAME) {
+      size_t n = strlen(l->text);
+      // JAX names steps "get:" and scopes "a/b"; only steps say something.
+      if (n > 1 && l->text[n - 1] == ':' && !**what) *what = l->text;
+      l = l->child;
+    } else if (l->kind == AT_MLOC_CALLSITE) {
+      l = l->child;
+    } else if (l->kind == AT_MLOC_FUSED && l->num_locs) {
+      l = l->locs[0];
+    } else {
+      return NULL;
+    }
+  }
+  return NULL;
+}
+
+at_mosaic_place at_mosaic_place_of(const at_mloc *loc) {
+  at_mosaic_place p = {.file = "", .what = ""};
+  const at_mloc *f = innermost(loc, &p.what);
+  if (f) {
+    p.file = f->text;
+    p.line = f->line;
+    p.column = f->column;
+  }
+  return p;
+}
+
+at_status at_mosaic_fail(const at_mosaic_kernel *k, const at_mop *op,
+                         at_code code, const char *fmt, ...) {
+  char text[1024];
+  va_list ap;
+  va_start(ap, fmt);
+  vsnprintf(text, sizeof text, fmt, ap);
+  va_end(ap);
+  at_mosaic_place p = at_mosaic_place_of(op ? op->loc : NULL);
+  if (!op) return AT_FAIL(code, "kernel %s: %s", k->name, text);
+  if (!*p.file)
+    return AT_FAIL(code, "kernel %s: %s\nat: an unknown place (%s)", k->name,
+                   text, op->name);
+  return AT_FAIL(code, "kernel %s: %s\nat: %s:%u:%u (%s)", k->name, text,
+                 p.file, p.line, p.column, op->name);
+}
+
+// ---- Programs
+typedef struct reader {
+  at_mosaic_kernel *k;
+  at_arena *a;
+  at_mosaic_program *p;
+  const at_mblock *top;  // functions of the module
+} reader;
+
+static at_status bad(reader *r, const char *what) {
+  return at_mosaic_fail(r->k, r->p->func, AT_INVALID_ARGUMENT, "%s", what);
+}
+
+static at_status read_semantics(reader *r, at_mosaic_axis *axes,
+                                uint32_t rank) {
+  const at_mattr *v = at_mop_attr(r->p->func, "dimension_semantics");
+  static const char *const names[] = {"arbitrary", "parallel", "core_parallel",
+                                      "subcore_parallel"};
+  if (!v) return AT_OK;
+  if (v->kind != AT_MATTR_ARRAY || (v->num_elems && v->num_elems != rank))
+    return at_mosaic_fail(r->k, r->p->func, AT_INVALID_ARGUMENT,
+                          "dimension_semantics must have as many entries as "
+                          "the grid has dimensions\ndetail: %u entries, %u "
+                          "dimensions",
+                          v->num_elems, rank);
+  for (uint32_t i = 0; i < v->num_elems; i++) {
+    at_str s;
+    uint32_t n = 0;
+    if (at_mosaic_attr_text(v->elems[i], &s))
+      while (n < AT_LEN(names) && !at_str_is(s, names[n])) n++;
+    else
+      n = AT_LEN(names);
+    if (n == AT_LEN(names)) return bad(r, "dimension_semantics: unknown entry");
+    axes[i].semantics = (at_mosaic_dim)n;
+  }
+  return AT_OK;
+}
+
+static at_status read_grid(reader *r) {
+  at_mosaic_program *p = r->p;
+  at_dims bounds = {0};
+  const at_mattr *v = at_mop_attr(p->func, "iteration_bounds");
+  if (v && !at_mosaic_attr_ints(v, r->a, &bounds))
+    return bad(r, "iteration_bounds is not a list of integers");
+  at_mosaic_axis *axes;
+  AT_TRY_ALLOC(axes, at_new(r->a, at_mosaic_axis, bounds.rank + 1));
+  for (uint32_t i = 0; i < bounds.rank; i++) {
+    axes[i].dynamic = bounds.ptr[i] == AT_MDYN;
+    axes[i].bound = axes[i].dynamic ? 0 : bounds.ptr[i];
+    if (axes[i].dynamic) axes[i].operand = p->num_dynamic++;
+    if (axes[i].bound < 0)
+      return at_mosaic_fail(r->k, p->func, AT_INVALID_ARGUMENT,
+                            "grid dimension %u is negative: %lld", i,
+                            (long long)axes[i].bound);
+  }
+  AT_TRY(read_semantics(r, axes, bounds.rank));
+  p->grid = axes;
+  p->grid_rank = bounds.rank;
+  if (p->body->num_args < bounds.rank)
+    return bad(r, "there are fewer arguments than grid dimensions");
+  for (uint32_t i = 0; i < bounds.rank; i++)
+    if (at_mosaic_dtype_of(p->body->args[i].type) != AT_S32)
+      return bad(r, "grid ids must be i32");
+  return AT_OK;
+}
+
+static at_status read_ref(reader *r, uint32_t arg, at_mosaic_ref *out) {
+  at_status s = at_mosaic_ref_of(r->p->body->args[arg].type, out);
+  if (at_ok(s)) return s;
+  return at_status_prefix(s, "kernel %s: argument %u", r->k->name, arg);
+}
+
+static at_status read_count(reader *r, const char *name, uint32_t limit,
+                            uint32_t *out) {
+  int64_t n = 0;
+  at_mosaic_attr_int(r->p->func, name, &n);
+  if (n < 0 || n > limit)
+    return at_mosaic_fail(r->k, r->p->func, AT_INVALID_ARGUMENT,
+                          "%s is %lld, but only %u arguments are there", name,
+                          (long long)n, limit);
+  *out = (uint32_t)n;
+  return AT_OK;
+}
+
+static at_status find_transform(reader *r, const at_mattr *v, at_mop **out) {
+  if (v->kind == AT_MATTR_AFFINE_MAP) {  // of a mesh: all zeros
+    for (uint32_t i = 0; i < v->num_elems; i++)
+      if (v->exprs[i]->kind != AT_AFFINE_CONST || v->exprs[i]->value != 0)
+        return bad(r, "transform_indices: a map that is not zero");
+    return AT_OK;
+  }
+  if (v->kind != AT_MATTR_SYMBOL)
+    return bad(r, "transform_indices is neither a symbol nor a map");
+  for (uint32_t i = 0; i < r->top->num_ops; i++) {
+    at_str s;
+    if (at_mosaic_attr_text(at_mop_attr(r->top->ops[i], "sym_name"), &s) &&
+        at_str_eq(s, v->str)) {
+      *out = r->top->ops[i];
+      return AT_OK;
+    }
+  }
+  return at_mosaic_fail(r->k, r->p->func, AT_INVALID_ARGUMENT,
+                        "transform_indices: no function @%.*s", (int)v->str.len,
+                        v->str.ptr);
+}
+
+// element_window<[low...], [high...]>
+static at_status read_padding(reader *r, at_str s, at_mosaic_window *w) {
+  int64_t *v[2];
+  uint32_t rank = w->bounds.rank, n[2] = {0};
+  AT_TRY_ALLOC(v[0], at_new(r->a, int64_t, rank + 1));
+  AT_TRY_ALLOC(v[1], at_new(r->a, int64_t, rank + 1));
+  int list = -1;
+  for (size_t i = 0; i < s.len;) {
+    char c = s.ptr[i];
+    if (c == '[') {
+      list++;
+    } else if (c >= '0' && c <= '9') {
+      int64_t x = 0;
+      while (i < s.len && s.ptr[i] >= '0' && s.ptr[i] <= '9') {
+        x = x * 10 + (s.ptr[i++] - '0');
+        if (x > INT32_MAX)
+          return bad(r, "element_window: padding is too large");
+      }
+      if (list < 0 || list > 1 || n[list] == rank)
+        return bad(r, "element_window does not fit the window's rank");
+      v[list][n[list]++] = x;
+      continue;
+    } else if (c != ' ' && c != ',' && c != ']') {
+      return bad(r, "element_window is malformed");
+    }
+    i++;
+  }
+  if (n[0] != rank || n[1] != rank)
+    return bad(r, "element_window does not fit the window's rank");
+  w->kind = AT_MWIN_ELEMENT;
+  w->pad_low = (at_dims){v[0], rank};
+  w->pad_high = (at_dims){v[1], rank};
+  return AT_OK;
+}
+
+static const at_mattr *field(const at_mattr *d, const char *name) {
+  for (uint32_t i = 0; i < d->num_elems; i++)
+    if (!strcmp(d->fields[i].name, name)) return d->fields[i].value;
+  return NULL;
+}
+
+static at_status window_modes(reader *r, const at_mattr *d,
+                              at_mosaic_window *w) {
+  at_str s;
+  const at_mattr *v = field(d, "pipeline_mode");
+  if (v) {
+    if (!at_mosaic_attr_text(v, &s))
+      return bad(r, "pipeline_mode is malformed");
+    w->buffers_given = true;
+    w->buffers = at_str_is(s, "synchronous") ? 1 : 2;
+    if (w->buffers == 2 && !at_str_is(s, "double_buffered"))
+      return bad(r, "pipeline_mode: unknown mode");
+  }
+  v = field(d, "revisit_mode");
+  if (v) {
+    if (!at_mosaic_attr_text(v, &s)) return bad(r, "revisit_mode is malformed");
+    w->revisit_any = at_str_is(s, "any");
+    if (!w->revisit_any && !at_str_is(s, "immediate"))
+      return bad(r, "revisit_mode: unknown mode");
+  }
+  v = field(d, "window_kind");
+  if (!v) return AT_OK;
+  if (!at_mosaic_attr_text(v, &s) || v->kind != AT_MATTR_DIALECT ||
+      strcmp(v->name, "tpu.element_window"))
+    return bad(r, "window_kind: unknown kind");
+  return read_padding(r, s, w);
+}
+
+static at_status read_window(reader *r, const at_mattr *d,
+                             at_mosaic_window *w) {
+  w->bounds = w->ref.shape;
+  w->buffers = 1;
+  if (!d) return AT_OK;
+  if (d->kind != AT_MATTR_DICT)
+    return bad(r, "window_params: not a dictionary");
+  const at_mattr *v = field(d, "transform_indices");
+  if (v) AT_TRY(find_transform(r, v, &w->transform));
+  v = field(d, "window_bounds");
+  if (!v) return AT_OK;  // any, hbm, semaphores, and arguments of a mesh
+  if (!at_mosaic_attr_ints(v, r->a, &w->bounds))
+    return bad(r, "window_bounds is not a list of integers");
+  for (uint32_t i = 0; i < w->bounds.rank; i++)
+    if (w->bounds.ptr[i] <= 0 && w->bounds.ptr[i] != AT_MDYN)
+      return bad(r, "window_bounds must be positive");
+  if (!at_dims_eq(w->bounds, w->ref.shape))
+    return at_mosaic_fail(r->k, r->p->func, AT_INVALID_ARGUMENT,
+                          "window %u: the bounds are not the argument's shape",
+                          w->arg - at_mosaic_arg_window(r->p));
+  w->kind = AT_MWIN_BLOCKED;
+  w->buffers = 2;
+  return window_modes(r, d, w);
+}
+
+// Which operand or result stands behind each window, and what the call says of
+// it.
+static at_status tie_windows(reader *r, at_mosaic_window *w) {
+  const at_mosaic_call *c = &r->k->call;
+  const at_mosaic_config *cfg = &r->k->config;
+  at_mosaic_program *p = r->p;
+  uint32_t first = p->num_dynamic + p->num_prefetch;
+  p->num_inputs = p->num_windows;
+  if (r->k->symbolic) return AT_OK;
+  if (c->operands || c->results) {
+    if (c->num_operands < first ||
+        c->num_operands - first + c->num_results != p->num_windows)
+      return at_mosaic_fail(
+          r->k, p->func, AT_INVALID_ARGUMENT,
+          "the call's operands and results do not fit the program\ndetail: %u "
+          "operands (%u grid bounds, %u prefetched), %u results, %u windows",
+          c->num_operands, p->num_dynamic, p->num_prefetch, c->num_results,
+          p->num_windows);
+    p->num_inputs = c->num_operands - first;
+  }
+  for (uint32_t i = 0; i < p->num_windows; i++) {
+    w[i].is_output = i >= p->num_inputs;
+    w[i].index = w[i].is_output ? i - p->num_inputs : first + i;
+    w[i].color = w[i].alias = -1;
+    if (w[i].is_output) {
+      w[i].whole = c->results[w[i].index];
+      if (w[i].index < cfg->num_output_colors)
+        w[i].color = cfg->output_colors[w[i].index];
+    } else {
+      if (c->operands) w[i].whole = c->operands[w[i].index];
+      if (w[i].index < cfg->num_input_colors)
+        w[i].color = cfg->input_colors[w[i].index];
+    }
+    for (uint32_t n = 0; n < c->num_aliases; n++) {
+      if (w[i].is_output ? c->aliases[n].result == w[i].index
+                         : c->aliases[n].operand == w[i].index)
+        w[i].alias = (int)(w[i].is_output ? c->aliases[n].operand
+                                          : c->aliases[n].result);
+    }
+    if (w[i].whole.dtype != AT_INVALID && w[i].whole.rank != w[i].bounds.rank)
+      return at_mosaic_fail(r->k, p->func, AT_INVALID_ARGUMENT,
+                            "window %u has %u dimensions, its array has %u", i,
+                            w[i].bounds.rank, w[i].whole.rank);
+  }
+  return AT_OK;
+}
+
+static at_status check_transforms(reader *r) {
+  at_mosaic_program *p = r->p;
+  for (uint32_t i = 0; i < p->num_windows; i++) {
+    const at_mosaic_window *w = &p->windows[i];
+    if (!w->transform) continue;
+    const at_mattr *v = at_mop_attr(w->transform, "function_type");
+    const at_mtype *t = v && v->kind == AT_MATTR_TYPE ? v->type : NULL;
+    if (!t || t->kind != AT_MTYPE_FUNCTION || w->transform->num_regions != 1 ||
+        w->transform->regions[0]->num_blocks != 1)
+      return bad(r, "transform_indices: not a function");
+    if (t->num_types != p->grid_rank + p->num_prefetch ||
+        w->transform->regions[0]->blocks[0]->num_args != t->num_types)
+      return bad(r, "a transform takes the grid ids and the prefetched refs");
+    if (t->num_results != w->bounds.rank)
+      return bad(r, "a transform yields one index per dimension");
+    for (uint32_t n = 0; n < t->num_results; n++)
+      if (at_mosaic_dtype_of(t->results[n]) != AT_S32)
+        return bad(r, "a transform yields i32");
+  }
+  return AT_OK;
+}
+
+static at_status read_arguments(reader *r) {
+  at_mosaic_program *p = r->p;
+  uint32_t left = p->body->num_args - p->grid_rank, arg = p->grid_rank;
+  AT_TRY(read_count(r, "scalar_prefetch", left, &p->num_prefetch));
+  AT_TRY(read_count(r, "scratch_operands", left - p->num_prefetch,
+                    &p->num_scratch));
+  p->num_windows = left - p->num_prefetch - p->num_scratch;
+  at_mosaic_ref *prefetch, *scratch;
+  at_mosaic_window *w;
+  AT_TRY_ALLOC(prefetch, at_new(r->a, at_mosaic_ref, p->num_prefetch + 1));
+  AT_TRY_ALLOC(w, at_new(r->a, at_mosaic_window, p->num_windows + 1));
+  AT_TRY_ALLOC(scratch, at_new(r->a, at_mosaic_ref, p->num_scratch + 1));
+  const at_mattr *params = at_mop_attr(p->func, "window_params");
+  if (params &&
+      (params->kind != AT_MATTR_ARRAY || params->num_elems != p->num_windows))
+    return bad(r, "window_params must have one entry per window");
+  for (uint32_t i = 0; i < p->num_prefetch; i++)
+    AT_TRY(read_ref(r, arg++, &prefetch[i]));
+  for (uint32_t i = 0; i < p->num_windows; i++) {
+    w[i].arg = arg;
+    AT_TRY(read_ref(r, arg++, &w[i].ref));
+    AT_TRY(read_window(r, params ? params->elems[i] : NULL, &w[i]));
+  }
+  for (uint32_t i = 0; i < p->num_scratch; i++)
+    AT_TRY(read_ref(r, arg++, &scratch[i]));
+  AT_TRY(tie_windows(r, w));
+  p->prefetch = prefetch;
+  p->windows = w;
+  p->scratch = scratch;
+  return check_transforms(r);
+}
+
+at_status at_mosaic_describe(at_mosaic_kernel *k) {
+  const at_mop *m = k->module->op;
+  if (m->num_regions != 1 || m->regions[0]->num_blocks != 1)
+    return at_mosaic_fail(k, m, AT_INVALID_ARGUMENT, "the module is empty");
+  reader r = {.k = k, .a = k->arena, .top = m->regions[0]->blocks[0]};
+  AT_VEC(at_mosaic_program) programs = {0};
+  for (uint32_t i = 0; i < r.top->num_ops; i++) {
+    at_mop *f = r.top->ops[i];
+    at_str name = {0};
+    if (at_mosaic_opcode_of(f) != AT_MOSAIC_FUNC_FUNC)
+      return at_mosaic_fail(k, f, AT_INVALID_ARGUMENT,
+                            "a function is expected");
+    at_mosaic_attr_text(at_mop_attr(f, "sym_name"), &name);
+    if (!at_mop_attr(f, "tpu.core_type") && !at_mop_attr(f, "scratch_operands"))
+      continue;  // a transform, or called by a program
+    at_mosaic_program p = {.func = f, .core = at_mosaic_core_of(f)};
+    if (f->num_regions != 1 || f->regions[0]->num_blocks != 1)
+      return at_mosaic_fail(k, f, AT_INVALID_ARGUMENT,
+                            "a program must have one block");
+    p.body = f->regions[0]->blocks[0];
+    AT_TRY_ALLOC(p.name, at_arena_str(k->arena, name));
+    r.p = &p;
+    AT_TRY(read_grid(&r));
+    AT_TRY(read_arguments(&r));
+    if (!at_vec_push(k->arena, &programs, p)) return AT_NO_MEMORY("programs");
+  }
+  if (!programs.len)
+    return at_mosaic_fail(k, m, AT_INVALID_ARGUMENT,
+                          "no function has a core type: there is no program");
+  k->programs = programs.ptr;
+  k->num_programs = (uint32_t)programs.len;
+  return AT_OK;
+}
+
+// ---- The call
+static at_status copy_types(at_arena *a, const at_type **types, uint32_t n) {
+  if (!*types) return AT_OK;
+  at_type *p;
+  AT_TRY_ALLOC(p, at_new(a, at_type, n + 1));
+  for (uint32_t i = 0; i < n; i++)
+    AT_TRY(
+        at_type_make(a, (*types)[i].dtype, at_type_dims(&(*types)[i]), &p[i]));
+  *types = p;
+  return AT_OK;
+}
+
+static at_status copy_call(const at_mosaic_call *call, at_arena *a,
+                           at_mosaic_kernel *k) {
+  k->call = *call;
+  k->call.payload = (at_bytes){0};
+  k->call.config = (at_str){0};
+  if (k->call.operands == NULL && call->num_operands == 0 && call->results)
+    AT_TRY_ALLOC(k->call.operands, at_new(a, at_type, 1));
+  AT_TRY(copy_types(a, &k->call.operands, call->num_operands));
+  AT_TRY(copy_types(a, &k->call.results, call->num_results));
+  for (uint32_t i = 0; i < call->num_aliases; i++)
+    if (call->aliases[i].operand >= call->num_operands ||
+        call->aliases[i].result >= call->num_results)
+      return AT_FAIL(AT_INVALID_ARGUMENT, "alias %u leaves the call", i);
+  if (call->num_aliases)
+    AT_TRY_ALLOC(k->call.aliases,
+                 at_arena_copy(a, call->aliases,
+                               call->num_aliases * sizeof *call->aliases, 8));
+  AT_TRY_ALLOC(k->name, at_arena_str(a, call->name));
+  k->call.name = at_str_of(k->name);
+  return AT_OK;
+}
+
+// The name of the first function that has a core: what to call the kernel until
+// it is described.
+static void find_name(at_mosaic_kernel *k) {
+  const at_mop *m = k->module->op;
+  for (uint32_t i = 0; m->num_regions && m->regions[0]->num_blocks &&
+                       i < m->regions[0]->blocks[0]->num_ops;
+       i++) {
+    at_str s;
+    if (!at_mosaic_attr_text(
+            at_mop_attr(m->regions[0]->blocks[0]->ops[i], "sym_name"), &s))
+      continue;
+    const char *name = at_arena_str(k->arena, s);
+    if (name) k->name = name;
+    return;
+  }
+}
+
+static at_status read_kernel(const at_mosaic_call *call, at_arena *a,
+                             at_mosaic_kernel *k) {
+  k->arena = a;
+  k->name = "";
+  AT_TRY(copy_call(call, a, k));
+  at_bytes body = call->payload;
+  AT_TRY(at_mosaic_config_read(call->config, a, &k->config,
+                               call->payload.len ? NULL : &body));
+  if (k->config.serialization_format > 1)
+    return AT_FAIL(AT_UNIMPLEMENTED, "serialization_format %lld",
+                   (long long)k->config.serialization_format);
+  if (!body.len)
+    return AT_FAIL(AT_INVALID_ARGUMENT, "there is no body in backend_config");
+  AT_TRY(at_mlir_read(body, false, a, &k->module));
+  if (!*k->name) find_name(k);
+  for (uint32_t i = 0; i < k->module->op->num_attrs; i++)
+    k->symbolic |= !strncmp(k->module->op->attrs[i].name,
+                            "tpu.dynamic_dimension_mapping", 29);
+  AT_TRY(at_mosaic_upgrade(k));
+  AT_TRY(at_mosaic_drop_dead_loads(k));
+  AT_TRY(at_mosaic_verify(k));
+  return at_mosaic_describe(k);
+}
+
+at_status at_mosaic_read(const at_mosaic_call *call, at_arena *a,
+                         at_mosaic_kernel **out) {
+  at_mosaic_kernel *k;
+  AT_TRY_ALLOC(k, at_new(a, at_mosaic_kernel, 1));
+  at_status s = read_kernel(call, a, k);
+  if (at_ok(s)) {
+    *out = k;
+    return s;
+  }
+  if (!strncmp(at_status_message(s), "kernel ", 7)) return s;
+  return at_status_prefix(s, "kernel %s", *k->name ? k->name : "(unnamed)");
+}

@@ -1,0 +1,219 @@
+// From a serialised module (operations "stable_mosaic.x", an older version) to
+// the newest form under plain names.
+#include "mosaic/mosaic_internal.h"
+
+#define PREFIX "stable_mosaic."
+
+typedef struct upgrade {
+  at_mosaic_kernel *k;
+  at_arena *a;
+  at_map opcodes;  // name -> opcode
+  int64_t version;
+  bool mangled;
+  at_mosaic_core core;   // of the function around
+  AT_VEC(at_mop *) ops;  // the block being rebuilt
+  bool added;
+} upgrade;
+
+static at_status malformed(upgrade *u, const at_mop *op, const char *what) {
+  return at_mosaic_fail(u->k, op, AT_INVALID_ARGUMENT,
+                        "version %lld of this operation: %s",
+                        (long long)u->version, what);
+}
+
+// ---- Segments
+enum { MAX_SEGMENTS = 8 };
+typedef struct segments {
+  int32_t size[MAX_SEGMENTS];
+  uint32_t n;
+} segments;
+
+static at_status get_segments(upgrade *u, const at_mop *op, uint32_t want,
+                              segments *s) {
+  at_dims d;
+  if (!at_mosaic_attr_ints(at_mop_attr(op, "operandSegmentSizes"), u->a, &d) ||
+      d.rank != want)
+    return malformed(u, op,
+                     "operandSegmentSizes is missing or of another size");
+  s->n = want;
+  int64_t sum = 0;
+  for (uint32_t i = 0; i < want; i++) {
+    if (d.ptr[i] < 0 || d.ptr[i] > op->num_operands)
+      return malformed(u, op, "operandSegmentSizes: impossible size");
+    s->size[i] = (int32_t)d.ptr[i];
+    sum += d.ptr[i];
+  }
+  if (sum != op->num_operands)
+    return malformed(u, op, "operandSegmentSizes do not add up");
+  return AT_OK;
+}
+
+static at_status set_segments(upgrade *u, at_mop *op, const segments *s) {
+  const at_mattr *v;
+  AT_TRY(at_mosaic_attr_new_i32s(u->a, s->size, s->n, &v));
+  return at_mosaic_attr_set(u->a, op, "operandSegmentSizes", v);
+}
+
+// ---- New operations
+static const at_mtype type_i32 = {.kind = AT_MTYPE_INTEGER, .width = 32};
+
+static at_status new_op(upgrade *u, const at_mop *like, at_mosaic_opcode code,
+                        at_mvalue *x, at_mvalue *y, at_mop **out) {
+  at_mop *op;
+  at_mvalue **args;
+  AT_TRY_ALLOC(op, at_new(u->a, at_mop, 1));
+  AT_TRY_ALLOC(op->results, at_new(u->a, at_mvalue, 1));
+  AT_TRY_ALLOC(args, at_new(u->a, at_mvalue *, 2));
+  args[0] = x;
+  args[1] = y;
+  op->name = at_mosaic_op_info_of(code)->name;
+  op->tag = code;
+  op->operands = args;
+  op->num_operands = x ? 2 : 0;
+  op->num_results = 1;
+  op->results[0] = (at_mvalue){.type = &type_i32, .op = op};
+  op->loc = like->loc;
+  op->block = like->block;
+  if (!at_vec_push(u->a, &u->ops, op)) return AT_NO_MEMORY("operations");
+  u->added = true;
+  *out = op;
+  return AT_OK;
+}
+
+// Before version 14 a vector subcore was named by core * 16 + subcore.
+static at_status split_core(upgrade *u, at_mop *op, segments *s, uint32_t core,
+                            uint32_t subcore) {
+  if (u->core != AT_MCORE_SC_VECTOR || s->size[core] == 0) return AT_OK;
+  uint32_t core_at = 0, sub_at = 0;
+  for (uint32_t i = 0; i < core; i++) core_at += (uint32_t)s->size[i];
+  for (uint32_t i = 0; i < subcore; i++) sub_at += (uint32_t)s->size[i];
+  at_mop *c16, *div, *rem;
+  AT_TRY(new_op(u, op, AT_MOSAIC_ARITH_CONSTANT, NULL, NULL, &c16));
+  const at_mattr *v;
+  AT_TRY(at_mosaic_attr_new_i32(u->a, 16, &v));
+  AT_TRY(at_mosaic_attr_set(u->a, c16, "value", v));
+  at_mvalue *linear = op->operands[core_at];
+  AT_TRY(new_op(u, op, AT_MOSAIC_ARITH_DIVUI, linear, c16->results, &div));
+  AT_TRY(new_op(u, op, AT_MOSAIC_ARITH_REMUI, linear, c16->results, &rem));
+  at_mvalue **args;
+  AT_TRY_ALLOC(args, at_new(u->a, at_mvalue *, op->num_operands + 1));
+  for (uint32_t i = 0, n = 0; n <= op->num_operands; n++)
+    args[n] = n == sub_at    ? rem->results
+              : i == core_at ? (i++, div->results)
+                             : op->operands[i++];
+  op->operands = args;
+  op->num_operands++;
+  s->size[subcore] = 1;
+  return AT_OK;
+}
+
+// ---- Rules by operation
+static at_status add_segment(upgrade *u, at_mop *op, uint32_t old,
+                             uint32_t core, uint32_t subcore) {
+  segments s = {0};
+  AT_TRY(get_segments(u, op, old, &s));
+  s.size[s.n++] = 0;
+  AT_TRY(split_core(u, op, &s, core, subcore));
+  return set_segments(u, op, &s);
+}
+
+static at_status set_false(upgrade *u, at_mop *op, const char *name) {
+  const at_mattr *v;
+  AT_TRY(at_mosaic_attr_new_bool(u->a, false, &v));
+  return at_mosaic_attr_set(u->a, op, name, v);
+}
+
+static at_status upgrade_op(upgrade *u, at_mop *op) {
+  switch (at_mosaic_opcode_of(op)) {
+    case AT_MOSAIC_TPU_ENQUEUE_DMA:
+      return u->version < 14 ? add_segment(u, op, 6, 5, 6) : AT_OK;
+    case AT_MOSAIC_TPU_WAIT_DMA: {
+      if (u->version >= 14 || !at_mop_attr(op, "operandSegmentSizes"))
+        return AT_OK;
+      return add_segment(u, op, 6, 5, 6);
+    }
+    case AT_MOSAIC_TPU_SEM_SIGNAL:
+      return u->version < 14 ? add_segment(u, op, 4, 3, 4) : AT_OK;
+    case AT_MOSAIC_TPU_REINTERPRET_CAST: {
+      segments s = {{1, op->num_operands > 1, 0}, 3};
+      if (u->version >= 15) return AT_OK;
+      if (op->num_operands < 1 || op->num_operands > 2)
+        return malformed(u, op, "one or two operands are expected");
+      return set_segments(u, op, &s);
+    }
+    case AT_MOSAIC_TPU_MATMUL:
+      return u->version < 13 ? set_false(u, op, "transpose_lhs_hint") : AT_OK;
+    default:
+      return AT_OK;
+  }
+}
+
+static at_status find_opcode(upgrade *u, at_mop *op) {
+  size_t n = strlen(PREFIX);
+  bool mangled = !strncmp(op->name, PREFIX, n);
+  if (mangled != u->mangled)
+    return at_mosaic_fail(u->k, op, AT_INVALID_ARGUMENT,
+                          u->mangled ? "Operation not in a serialized form"
+                                     : "a serialised operation in a module "
+                                       "without stable_mosaic.version");
+  if (mangled) op->name += n;
+  void **slot;
+  AT_TRY_ALLOC(slot, at_map_put_ptr(&u->opcodes, op->name));
+  if (!*slot) *slot = (void *)(uintptr_t)at_mosaic_opcode_find(op->name);
+  op->tag = (uint32_t)(uintptr_t)*slot;
+  if (op->tag == AT_MOSAIC_NO_OP)
+    return at_mosaic_fail(u->k, op, AT_UNIMPLEMENTED,
+                          "operation %s is not known", op->name);
+  return AT_OK;
+}
+
+static at_status walk_block(upgrade *u, at_mblock *b, int depth) {
+  for (uint32_t i = 0; i < b->num_ops; i++) {
+    at_mop *op = b->ops[i];
+    AT_TRY(find_opcode(u, op));
+    at_mosaic_core outer = u->core;
+    if (op->tag == AT_MOSAIC_FUNC_FUNC) u->core = at_mosaic_core_of(op);
+    for (uint32_t r = 0; r < op->num_regions; r++)
+      for (uint32_t n = 0; n < op->regions[r]->num_blocks; n++)
+        AT_TRY(walk_block(u, op->regions[r]->blocks[n], depth + 1));
+    u->core = outer;
+  }
+  if (u->version >= AT_MOSAIC_VERSION) return AT_OK;
+  u->ops.len = 0;
+  u->added = false;
+  for (uint32_t i = 0; i < b->num_ops; i++) {
+    at_mop *op = b->ops[i];
+    const at_mop *f = at_mosaic_function_of(op);
+    u->core = f ? at_mosaic_core_of(f) : AT_MCORE_ANY;
+    AT_TRY(upgrade_op(u, op));
+    if (!at_vec_push(u->a, &u->ops, op)) return AT_NO_MEMORY("operations");
+  }
+  if (!u->added) return AT_OK;
+  AT_TRY_ALLOC(b->ops, at_arena_copy(u->a, u->ops.ptr,
+                                     u->ops.len * sizeof *u->ops.ptr, 8));
+  b->num_ops = (uint32_t)u->ops.len;
+  return AT_OK;
+}
+
+at_status at_mosaic_upgrade(at_mosaic_kernel *k) {
+  at_mop *m = k->module->op;
+  upgrade u = {.k = k, .a = k->arena, .opcodes = at_map_in(k->arena)};
+  u.version = AT_MOSAIC_VERSION;
+  u.mangled = at_mop_attr(m, "stable_mosaic.version") != NULL;
+  if (u.mangled && !at_mosaic_attr_int(m, "stable_mosaic.version", &u.version))
+    return at_mosaic_fail(k, m, AT_INVALID_ARGUMENT,
+                          "Missing or invalid version attribute");
+  if (u.version > AT_MOSAIC_VERSION || u.version < AT_MOSAIC_OLDEST_VERSION)
+    return at_mosaic_fail(k, m, AT_UNIMPLEMENTED,
+                          "Unsupported version: expected <= %d but got %lld\n"
+                          "detail: versions %d to %d are understood",
+                          AT_MOSAIC_VERSION, (long long)u.version,
+                          AT_MOSAIC_OLDEST_VERSION, AT_MOSAIC_VERSION);
+  k->serde_version = u.version;
+  m->tag = AT_MOSAIC_BUILTIN_MODULE;
+  AT_TRY(at_mosaic_attr_set(k->arena, m, "stable_mosaic.version", NULL));
+  for (uint32_t r = 0; r < m->num_regions; r++)
+    for (uint32_t i = 0; i < m->regions[r]->num_blocks; i++)
+      AT_TRY(walk_block(&u, m->regions[r]->blocks[i], 0));
+  return AT_OK;
+}
