@@ -230,7 +230,11 @@ typedef struct at_mosaic_call {
 typedef struct at_mosaic_kernel {
   const char *name;
   at_mmodule *module;
-  int64_t serde_version;              // as it came; the tree is at the newest
+  int64_t serde_version;  // as it came; the tree is at the newest
+  // Exported for symbolic shapes: sizes are placeholders, to be filled in by
+  // functions in the attributes of the module; windows are not tied to the
+  // call.
+  bool symbolic;
   const at_mosaic_program *programs;  // at least one; several for a mesh of
   uint32_t num_programs;              // different cores
   at_mosaic_config config;

@@ -97,8 +97,9 @@ static inline at_type corpus_type(at_arena *a, at_str s) {
   for (n++; n < s.len && s.ptr[n] != ']' && t.rank < 16;) {
     char *end;
     dims[t.rank++] = strtoll(s.ptr + n, &end, 10);
-    if (end == s.ptr + n)
-      dims[t.rank - 1] = AT_DYN, end = (char *)s.ptr + s.len;
+    if (end == s.ptr + n || (*end != ',' && *end != ']'))  // symbolic
+      dims[t.rank - 1] = AT_DYN;
+    while (*end && *end != ',' && *end != ']') end++;
     n = (size_t)(end - s.ptr) + (*end == ',');
   }
   t.dims = dims;
