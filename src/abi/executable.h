@@ -5,11 +5,12 @@
 #ifndef ATOLL_ABI_EXECUTABLE_H_
 #define ATOLL_ABI_EXECUTABLE_H_
 
+#include "abi/collective.h"
 #include "abi/dtype.h"
 #include "abi/kernels.h"
 
 #define AT_EXECUTABLE_MAGIC 0x4c4c4f5441ull  // "ATOLL"
-enum { AT_EXECUTABLE_VERSION = 1 };
+enum { AT_EXECUTABLE_VERSION = 2 };
 
 typedef enum at_xsection {
   AT_XS_STRINGS,    // char; NUL-terminated strings, offset 0 is ""
@@ -100,7 +101,8 @@ typedef enum at_xstep_kind {
   AT_STEP_SEND,      // host callback: args: values; aux: channel id
   AT_STEP_RECV,      // args: results; aux: channel id
   AT_STEP_INFEED, AT_STEP_OUTFEED,
-  AT_STEP_COLLECTIVE // reserved for programs over many chips
+  AT_STEP_COLLECTIVE // abi/collective.h; params; args: operands, then results;
+                     // aux: number of operands
 } at_xstep_kind;
 
 typedef struct at_xstep {

@@ -18,6 +18,7 @@ typedef struct job {
   at_arena *arena;
   at_bytes program;
   at_compile_request request;
+  bool has_request;  // else the module says how many devices there are
   uint64_t cpu;
   uint32_t threads;
   bool verify;
@@ -56,14 +57,14 @@ static void dump_module(void *user, const char *pass, const at_module *m) {
 
 // ---- Front ---------------------------------------------------------------------
 static at_status check_request(const job *j) {
-  int64_t devices = j->request.num_replicas * j->request.num_partitions;
-  if (devices > 1)
-    return AT_FAIL(AT_UNIMPLEMENTED,
-                   "a program over %lld devices (%lld replicas x %lld partitions)\n"
-                   "detail: this version runs programs of one device\n"
-                   "hint: build it for one replica and one partition",
-                   (long long)devices, (long long)j->request.num_replicas,
-                   (long long)j->request.num_partitions);
+  int64_t replicas = j->module->num_replicas, partitions = j->module->num_partitions;
+  int64_t devices;
+  if (replicas < 1 || partitions < 1 ||
+      __builtin_mul_overflow(replicas, partitions, &devices) || devices > AT_MAX_DEVICES)
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "a program over %lld replicas x %lld partitions: 1 to %d devices are "
+                   "possible",
+                   (long long)replicas, (long long)partitions, AT_MAX_DEVICES);
   return AT_OK;
 }
 
@@ -76,8 +77,10 @@ static at_status read_program(job *j) {
     AT_TRY(at_mlir_read(j->program, true, j->arena, &m));
     AT_TRY(at_import(m, j->arena, &j->module));
   }
-  if (j->request.num_replicas > 0) j->module->num_replicas = j->request.num_replicas;
-  if (j->request.num_partitions > 0) j->module->num_partitions = j->request.num_partitions;
+  if (j->has_request) {
+    j->module->num_replicas = j->request.num_replicas;
+    j->module->num_partitions = j->request.num_partitions;
+  }
   snprintf(j->dump_prefix, sizeof j->dump_prefix, "%.48s.%08x",
            j->module->name ? j->module->name : "module", (unsigned)j->key.hash[0]);
   for (char *p = j->dump_prefix; *p; p++)
@@ -208,7 +211,9 @@ static at_status write_costs(at_writer *w, const at_cost *c, double ns) {
 static at_status write_executable(job *j, at_bytes *out) {
   at_writer w;
   AT_TRY(at_writer_init(&w, j->arena));
-  at_xheader h = {.num_replicas = 1, .num_partitions = 1, .cpu_features = j->cpu};
+  at_xheader h = {.num_replicas = (uint32_t)j->module->num_replicas,
+                  .num_partitions = (uint32_t)j->module->num_partitions,
+                  .cpu_features = j->cpu};
   memcpy(h.fingerprint, j->key.hash, sizeof h.fingerprint);
   at_strbuf text = {0};
   at_status st = at_hlo_print(j->module, &text);
@@ -235,7 +240,7 @@ static at_status write_executable(job *j, at_bytes *out) {
 
 // ---- Facade ------------------------------------------------------------------------
 static at_status start(job *j, at_bytes program, const at_compile_options *o) {
-  *j = (job){.program = program};
+  *j = (job){.program = program, .has_request = o->request.len > 0};
   j->cpu = o->cpu_features ? o->cpu_features : at_cpu_features();
   j->threads = o->threads ? o->threads : (uint32_t)at_config_uint(AT_CONFIG_THREADS);
   if (!j->threads) j->threads = at_cpu_count();

@@ -3,6 +3,7 @@
 #ifndef ATOLL_COMPILE_COMPILE_H_
 #define ATOLL_COMPILE_COMPILE_H_
 
+#include "abi/collective.h"
 #include "abi/executable.h"
 #include "base/arena.h"
 #include "base/strbuf.h"

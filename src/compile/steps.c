@@ -1,5 +1,6 @@
 #include "compile/steps.h"
 
+#include "compile/collective.h"
 #include "compile/runtime_ops.h"
 
 typedef AT_VEC(at_xstep) step_list;
@@ -32,8 +33,9 @@ static at_status choose(const at_comp *c, at_arena *a, at_map *out) {
       for (uint32_t r = 0; r < n->num_regions; r++) AT_TRY(choose(n->regions[r], a, out));
       continue;
     }
-    if (at_op_is(n->op, AT_COLLECTIVE))
-      return refuse(n, "collectives over more than one device");
+    if (n->op == AT_OP_MANUAL_COMPUTATION)
+      return refuse(n, "a manual computation beside work that is left to be partitioned");
+    if (at_is_collective_step(n)) continue;
     if (n->op == AT_OP_INFEED || n->op == AT_OP_OUTFEED)
       return refuse(n, "no infeed or outfeed is connected to this device");
     at_rt_choice *k;
@@ -258,6 +260,18 @@ static at_status emit_host(at_emit_steps *e, const at_node *n, step_list *out) {
   return push_step(e, out, &s);
 }
 
+static at_status emit_collective(at_emit_steps *e, const at_node *n, step_list *out) {
+  at_xstep s = {.kind = AT_STEP_COLLECTIVE, .aux = n->num_operands};
+  AT_TRY(describe(e, n, &s));
+  at_bytes params;
+  AT_TRY(at_collective_params(n, e->cg, e->arena, &params, &s.estimated_ns));
+  AT_TRY(at_writer_align(e->w, AT_XS_PARAMS, 16));
+  AT_TRY(at_writer_append(e->w, AT_XS_PARAMS, params.ptr, params.len, &s.params));
+  s.params_bytes = (uint32_t)params.len;
+  AT_TRY(push_values(e, &s, n, n->num_operands));
+  return push_step(e, out, &s);
+}
+
 static at_status emit_comp(at_emit_steps *e, const at_comp *c, uint32_t *begin, uint32_t *end);
 
 static at_status emit_control(at_emit_steps *e, const at_node *n, step_list *out) {
@@ -278,6 +292,7 @@ static at_status emit_control(at_emit_steps *e, const at_node *n, step_list *out
 static at_status emit_node(at_emit_steps *e, const at_node *n, step_list *out) {
   if (is_silent(n)) return AT_OK;
   if (at_has_steps(n)) return emit_control(e, n, out);
+  if (at_is_collective_step(n)) return emit_collective(e, n, out);
   const at_rt_choice *k = choice_of(&e->choices, n);
   if (!k && n->op != AT_OP_COPY) return refuse(n, "it was not planned");
   if (k && k->id != AT_RT_COUNT) return emit_runtime(e, n, k, out);

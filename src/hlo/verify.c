@@ -136,6 +136,27 @@ static at_status check_call(const verifier *v, const at_node *n) {
   return check_results(n, c, n->types, n->num_results);
 }
 
+// The body speaks of what one device holds: same element types and ranks.
+static at_status check_manual(const at_node *n) {
+  const at_comp *c = n->regions[0];
+  if (c->num_params != n->num_operands || c->num_results != n->num_results)
+    return AT_BAD(n, "the body takes %u values and returns %u, must take %u and "
+                  "return %u",
+                  c->num_params, c->num_results, n->num_operands,
+                  n->num_results);
+  for (uint32_t i = 0; i < n->num_operands + n->num_results; i++) {
+    bool in = i < n->num_operands;
+    uint32_t k = in ? i : i - n->num_operands;
+    const at_type *whole = in ? at_value_type(n->operands[k]) : &n->types[k];
+    const at_type *part = in ? &c->params[k]->types[0]
+                             : at_value_type(c->results[k]);
+    if (whole->dtype != part->dtype || whole->rank != part->rank)
+      return AT_BAD(n, "%s %u is %s, in the body %s", in ? "operand" : "result",
+                    k, at_type_z(whole).z, at_type_z(part).z);
+  }
+  return AT_OK;
+}
+
 static at_status check_regions(verifier *v, const at_node *n) {
   switch (n->op) {
     case AT_OP_REDUCE:
@@ -158,6 +179,8 @@ static at_status check_regions(verifier *v, const at_node *n) {
       return check_branches(n);
     case AT_OP_FUSION:
       return check_fusion(v, n);
+    case AT_OP_MANUAL_COMPUTATION:
+      return check_manual(n);
     case AT_OP_CALL:
     case AT_OP_COMPOSITE:
       return check_call(v, n);

@@ -154,12 +154,6 @@ static const struct {
      AT_INVALID_ARGUMENT, "size 4 and 3 do not broadcast"},
     // Shardy over two devices
     {"sdy.mesh @m = <[\"x\"=2]>\n" BODY(
-         "%0 = sdy.manual_computation(%x) in_shardings=[<@m, [{\"x\"}]>] "
-         "out_shardings=[<@m, [{\"x\"}]>] manual_axes={\"x\"} (%a: "
-         "tensor<2xf32>) {\n  sdy.return %a : tensor<2xf32>\n} : "
-         "(tensor<4xf32>) -> tensor<4xf32>"),
-     AT_UNIMPLEMENTED, "mesh of 2 devices"},
-    {"sdy.mesh @m = <[\"x\"=2]>\n" BODY(
          "%0 = sdy.reshard %x <@m, [{\"x\"}]> : tensor<4xf32>"),
      AT_UNIMPLEMENTED, "sdy.reshard"},
 };

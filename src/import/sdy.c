@@ -146,14 +146,46 @@ static at_status inline_body(at_imp *x, const at_mop *op) {
   return at_imp_define_results(x, op, results.v, results.n);
 }
 
+// Over several devices the body stays a region, for who partitions; shardings
+// and axes stay as text.
+static at_status manual_node(at_imp *x, const at_mop *op) {
+  static const struct {
+    const char *name;
+    at_attr_id id;
+  } texts[] = {{"in_shardings", AT_ATTR_IN_SHARDINGS},
+               {"out_shardings", AT_ATTR_OUT_SHARDINGS},
+               {"manual_axes", AT_ATTR_MANUAL_AXES}};
+  if (op->num_regions != 1)
+    return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT, "takes one body");
+  at_vals operands;
+  at_types t;
+  at_comp *body;
+  at_node *n;
+  AT_TRY(at_imp_operands(x, op, &operands));
+  AT_TRY(at_imp_result_types(x, op, &t));
+  AT_TRY(at_imp_region(x, op, 0, &body));
+  at_imp_node d = {.op = AT_OP_MANUAL_COMPUTATION,
+                   .operands = operands.v,
+                   .num_operands = operands.n,
+                   .regions = &body,
+                   .num_regions = 1,
+                   .types = t.t,
+                   .num_types = t.n};
+  for (size_t i = 0; i < AT_LEN(texts); i++) {
+    const at_mattr *a = at_mop_attr(op, texts[i].name);
+    const char *text = "";
+    if (a) AT_TRY(at_imp_text(x, a, &text));
+    AT_TRY(at_imp_attr_put(
+        x, &d.attrs, (at_attr){.id = texts[i].id, .s = at_str_of(text)}));
+  }
+  AT_TRY(at_imp_build(x, op, &d, &n));
+  return at_imp_define_node(x, op, n);
+}
+
 AT_IMP_HOW(sdy_manual_computation) {
   int64_t devices;
   AT_TRY(op_devices(x, op, &devices));
-  if (devices != 1)
-    return AT_OP_FAIL(x, op, AT_UNIMPLEMENTED,
-                      "manual computation over a mesh of %lld devices is not "
-                      "supported\nhint: use a mesh of one device",
-                      (long long)devices);
+  if (devices != 1) return manual_node(x, op);
   return inline_body(x, op);
 }
 

@@ -15,6 +15,8 @@ typedef at_status (*at_pass_fn)(at_module *m, const at_pass_options *o);
 
 at_status at_pass_inline(at_module *m,
                          const at_pass_options *o);  // calls, composites
+at_status at_pass_manual(
+    at_module *m, const at_pass_options *o);  // bodies of manual computations
 at_status at_pass_refine(at_module *m,
                          const at_pass_options *o);  // dynamic shapes
 at_status at_pass_expand(
@@ -33,6 +35,12 @@ at_status at_pass_barriers(
     at_module *m,
     const at_pass_options *o);  // optimization_barrier: done its work
 at_status at_pass_fuse(at_module *m, const at_pass_options *o);  // FUSION nodes
+// A FUSION of (left, right) -> `body` of every element, over arrays of `n`
+// elements of type t, in a module of its own. *out NULL: the body is not
+// elementwise.
+at_status at_reduction_kernel(const at_comp *body, at_dtype t, int64_t n,
+                              at_arena *a, at_node **out);
+
 typedef struct at_pass {
   const char *name;
   at_pass_fn run;
