@@ -1,0 +1,81 @@
+// What one kernel takes on a TPU core: a pipeline of windows that move between
+// HBM and VMEM, the matrix units, and the vector unit.
+//
+// The formula is physical (grid steps, DMA latency, traffic at the HBM rate,
+// passes through arrays of weights); its dozen coefficients are fitted to the
+// TPU compiler's own estimates by tools/fit_tpu.py and live in
+// data/tpu/kernel_model.json with their errors. The same formula in Python is
+// in that script; tpu_kernel_test compares the two. Pure functions,
+// thread-safe.
+#ifndef ATOLL_COST_TPU_H_
+#define ATOLL_COST_TPU_H_
+
+#include "cost/cost.h"
+
+// The figures that the formula needs. A "device" is what JAX lists.
+typedef struct at_tpu_chip {
+  const at_machine *machine;
+  double clock;       // hertz
+  double cores;       // that share one device's kernels (2 on v4 and v5p)
+  double hbm_rate;    // bytes per cycle of one device, as achieved
+  double array;       // rows and columns of one matrix unit
+  double arrays;      // of one device
+  double byte_speed;  // 8-bit over bf16 rate of the matrix units
+  double vmem_bytes;  // of one core
+  bool narrow_vpu;    // the vector unit computes in bf16
+} at_tpu_chip;
+// FAILED_PRECONDITION: the machine is no TPU, or lacks a figure (named).
+at_status at_tpu_chip_of(const at_machine *m, at_tpu_chip *out);
+
+typedef enum at_tpu_kind {
+  AT_TPU_LOOP,    // elementwise
+  AT_TPU_COPY,    // moves data: copy, transpose, slice, pad
+  AT_TPU_REDUCE,  // elementwise with reductions
+  AT_TPU_MATMUL,
+  AT_TPU_CONV
+} at_tpu_kind;
+
+// One kernel. Tiles are 8 x 128 elements of any type; bytes are those of whole
+// tiles; "narrow" is less than 32 bits per element.
+typedef struct at_tpu_kernel {
+  at_tpu_kind kind;
+  double steps;        // of the grid; 0: chosen by at_tpu_kernel_grid
+  double out_windows;  // result windows written; fewer when the sum is split
+  double hbm_in, hbm_out;  // bytes
+  double vmem_in;          // bytes of operands that are in VMEM already
+  double tiles;            // of the largest operand or result
+  double narrow_tiles;     // of the largest narrow one
+  double out_tiles;        // of all results
+  double hbm_out_narrow;   // tiles of narrow results in HBM
+  double vmem_out_narrow;  // tiles of narrow results in VMEM
+  double ops;              // vector operations per element
+  double reduces;          // reductions
+  // Contractions: [batch, rows, depth] x [batch, depth, cols]. A convolution's
+  // batch is its taps.
+  double rows, cols, depth, batch;
+  double operand_bytes;  // per element of the contraction's narrower operand
+  double repeat;         // contractions in the kernel, 1 but for chains
+} at_tpu_kernel;
+
+// Where the cycles of a kernel go. The parts overlap; `total` is their
+// combination.
+typedef struct at_tpu_cycles {
+  double total;
+  double matrix;   // matrix units busy
+  double vector;   // vector unit busy
+  double memory;   // HBM traffic
+  double latency;  // DMA latencies and pipeline fill
+} at_tpu_cycles;
+at_tpu_cycles at_tpu_kernel_cycles(const at_tpu_kernel *k,
+                                   const at_tpu_chip *c);
+// Chooses steps and out_windows as the compiler tends to: the largest windows
+// that fit. `fused` is false for a kernel of a single op, whose windows are
+// smaller.
+void at_tpu_kernel_grid(at_tpu_kernel *k, const at_tpu_chip *c, bool fused);
+
+// 8 x 128 tiles of a shape in the layout that pads least; 0 for scalars.
+// `packed` is their size in bytes for elements of `t`.
+double at_tpu_tiles(at_dims dims);
+double at_tpu_tile_bytes(at_dtype t);
+
+#endif

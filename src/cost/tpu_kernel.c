@@ -1,0 +1,138 @@
+#include <math.h>
+#include <pthread.h>
+
+#include "cost/tpu.h"
+
+enum { kSublanes = 8, kTileBytes = 4 * 8 * 128 };
+
+// ---- Coefficients: data/tpu/kernel_model.json
+
+#define COEFFICIENTS(X)                                                    \
+  X(dma_us)                                                                \
+  X(expand) X(expand_reduce) X(vmem_read) X(vmem_write) X(tile) X(tile_op) \
+      X(tile_reduce) X(fill) X(fill_wide) X(start) X(load)
+typedef struct coefficients {
+#define FIELD(name) double name;
+  COEFFICIENTS(FIELD)
+#undef FIELD
+} coefficients;
+
+extern const at_bytes at_tpu_model_files[];
+static pthread_once_t g_once = PTHREAD_ONCE_INIT;
+static coefficients g_c;
+
+static void read_model(void) {
+  at_arena *a = at_arena_create();
+  const at_json *j = NULL;
+  if (a && !at_code_take(at_json_parse(at_tpu_model_files[0], a, &j))) {
+    const at_json *rows = at_json_get(j, "coefficients");
+#define READ(name) \
+  g_c.name = at_json_get_num(at_json_get(rows, #name), "value", 0);
+    COEFFICIENTS(READ)
+#undef READ
+  }
+  at_arena_destroy(a);
+}
+
+static const coefficients *model(void) {
+  pthread_once(&g_once, read_model);
+  return &g_c;
+}
+
+// ---- The matrix units
+
+// Rows stream through arrays that hold weights; an array with few rows waits
+// for its next weights.
+static double passes(const at_tpu_kernel *k, const at_tpu_chip *c, double rows,
+                     double cols) {
+  double n = c->array;
+  rows = ceil(rows / kSublanes) * kSublanes;
+  return ceil(k->depth / n) * ceil(cols / n) *
+         fmax(rows, n * n / model()->load);
+}
+
+static double matrix_cycles(const at_tpu_kernel *k, const at_tpu_chip *c) {
+  double batch = k->batch;
+  if (k->kind == AT_TPU_CONV && c->array > 128 && k->depth <= c->array / 2)
+    batch /= 2;  // two taps side by side
+  double least = passes(k, c, k->rows, k->cols);
+  if (k->kind == AT_TPU_MATMUL)
+    least = fmin(least, passes(k, c, k->cols, k->rows));
+  double rate = c->arrays * (k->operand_bytes == 1 ? c->byte_speed : 1);
+  return least * batch * k->repeat / rate;
+}
+
+// ---- Kernels
+
+typedef struct common {
+  double latency, steps, tile, vector;
+} common;
+
+static at_tpu_cycles contraction(const at_tpu_kernel *k, const at_tpu_chip *c,
+                                 common m) {
+  const coefficients *x = model();
+  // A pipeline over grid steps: first window in, steps, last window out.
+  double windows = fmax(1, floor(k->out_windows / c->cores));
+  double in = k->hbm_in / c->hbm_rate;
+  double out =
+      k->hbm_out / c->hbm_rate + x->expand * m.tile * k->hbm_out_narrow;
+  double kept = c->narrow_vpu ? 0 : x->vmem_write * m.tile * k->vmem_out_narrow;
+  bool dmas = k->hbm_in + k->hbm_out > 0 || !c->narrow_vpu;
+  double fill = c->array <= 128 ? x->fill : x->fill_wide;
+  if (m.steps == 1 && dmas && c->narrow_vpu)
+    fill = 0;  // behind the exposed DMAs
+  double matrix = matrix_cycles(k, c);
+  double compute = fmax(matrix, m.vector) / m.steps + fill;
+  double dma = (dmas ? m.latency : 0) + (in + out + kept) / m.steps;
+  double total = compute + (m.steps - 1) * fmax(compute, dma);
+  if (k->reduces > 0) total += x->tile_reduce * k->out_tiles / c->cores;
+  double latency = fill * m.steps;
+  if (dmas) {
+    total += 2 * m.latency + x->start + in / m.steps + out / windows;
+    if (windows < m.steps) total += (windows - 1) * m.latency;
+    if (dma > compute) total += kept / windows;
+    latency += (m.steps + 1) * m.latency + x->start;
+  }
+  return (at_tpu_cycles){.total = total,
+                         .matrix = matrix,
+                         .vector = m.vector,
+                         .memory = in + out + kept,
+                         .latency = fmin(latency, total)};
+}
+
+static at_tpu_cycles streaming(const at_tpu_kernel *k, const at_tpu_chip *c,
+                               common m) {
+  const coefficients *x = model();
+  double traffic = (k->hbm_in + k->hbm_out) / c->hbm_rate;
+  if (k->kind != AT_TPU_REDUCE || k->narrow_tiles > 0)
+    traffic += x->expand * m.tile * k->narrow_tiles;
+  else if (k->vmem_in > k->hbm_in)
+    traffic += x->expand_reduce * m.tile * k->tiles;
+  if (!c->narrow_vpu && k->kind != AT_TPU_COPY)
+    traffic += x->vmem_read * k->vmem_in / c->hbm_rate;
+  else if (k->kind == AT_TPU_COPY && k->hbm_in + k->hbm_out == 0)
+    traffic += k->vmem_in / c->hbm_rate;
+  double tail = (x->tile * k->tiles / c->cores + m.vector) / m.steps;
+  double latency = m.steps * m.latency;
+  return (at_tpu_cycles){.total = latency + fmax(traffic, m.vector) + tail,
+                         .vector = m.vector,
+                         .memory = traffic,
+                         .latency = latency};
+}
+
+at_tpu_cycles at_tpu_kernel_cycles(const at_tpu_kernel *k,
+                                   const at_tpu_chip *c) {
+  const coefficients *x = model();
+  bool contracts = k->kind == AT_TPU_MATMUL || k->kind == AT_TPU_CONV;
+  if (k->tiles == 0 || (k->hbm_in + k->vmem_in == 0 && !contracts)) {
+    double write = k->hbm_out / c->hbm_rate;  // nothing to wait for
+    return (at_tpu_cycles){.total = x->tile * k->tiles + write,
+                           .vector = x->tile * k->tiles,
+                           .memory = write};
+  }
+  common m = {.latency = x->dma_us * 1e-6 * c->clock,
+              .steps = fmax(1, ceil(k->steps / c->cores)),
+              .tile = kTileBytes / c->hbm_rate,
+              .vector = x->tile_op * k->ops * k->tiles / c->cores};
+  return contracts ? contraction(k, c, m) : streaming(k, c, m);
+}

@@ -1,0 +1,160 @@
+// The model of TPU kernels: the same in C and in tools/fit_tpu.py, close to
+// what the compiler says, monotone, and silent on machines that it does not
+// know.
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "cost/tpu.h"
+
+static at_bytes read_file(const char *name) {
+  char path[4096];
+  const char *root = getenv("AT_SOURCE_DIR");
+  snprintf(path, sizeof path, "%s/%s", root ? root : ".", name);
+  FILE *f = fopen(path, "rb");
+  assert_non_null(f);
+  static char text[1 << 20];
+  size_t n = fread(text, 1, sizeof text, f);
+  fclose(f);
+  assert_true(n < sizeof text);
+  return (at_bytes){(const uint8_t *)text, n};
+}
+
+static at_tpu_chip chip_named(at_str name) {
+  const at_machine *m;
+  at_tpu_chip c;
+  assert_int_equal(at_code_take(at_machine_find(name, &m)), 0);
+  assert_int_equal(at_code_take(at_tpu_chip_of(m, &c)), 0);
+  return c;
+}
+
+static at_tpu_kernel kernel_of(const at_json *row) {
+  static const char *const kinds[] = {"loop", "copy", "reduce", "matmul",
+                                      "conv"};
+  at_tpu_kernel k = {0};
+  at_str kind = at_json_get_str(row, "kind", AT_STR(""));
+  for (uint32_t i = 0; i < AT_LEN(kinds); i++)
+    if (at_str_is(kind, kinds[i])) k.kind = (at_tpu_kind)i;
+#define FIELD(name) k.name = at_json_get_num(row, #name, NAN);
+  FIELD(steps)
+  FIELD(out_windows)
+  FIELD(hbm_in) FIELD(hbm_out) FIELD(vmem_in) FIELD(tiles) FIELD(narrow_tiles)
+      FIELD(out_tiles) FIELD(hbm_out_narrow) FIELD(vmem_out_narrow) FIELD(ops)
+          FIELD(reduces) FIELD(rows) FIELD(cols) FIELD(depth) FIELD(batch)
+              FIELD(operand_bytes) FIELD(repeat)
+#undef FIELD
+                  return k;
+}
+
+static int ascending(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+static void agrees_with_the_script_and_the_compiler(void **state) {
+  at_arena *a = at_arena_create();
+  const at_json *rows;
+  at_bytes text = read_file("data/tpu/kernel_vectors.json");
+  assert_int_equal(at_code_take(at_json_parse(text, a, &rows)), 0);
+  assert_true(rows->len > 100);
+  double errors[512];
+  size_t judged = 0;
+  for (size_t i = 0; i < rows->len; i++) {
+    const at_json *row = &rows->items[i];
+    at_tpu_chip c = chip_named(at_json_get_str(row, "chip", AT_STR("")));
+    at_tpu_kernel k = kernel_of(row);
+    double got = at_tpu_kernel_cycles(&k, &c).total;
+    double want = at_json_get_num(row, "cycles", NAN);
+    assert_true(fabs(got - want) <= 1e-6 * want + 1e-6);
+    double given = at_json_get_num(row, "given", NAN);
+    if (given >= 1000 && judged < AT_LEN(errors))
+      errors[judged++] = fabs(got / given - 1);
+  }
+  qsort(errors, judged, sizeof *errors, ascending);
+  assert_true(errors[judged / 2] <= .05);
+  assert_true(errors[judged * 9 / 10] <= .30);
+  at_arena_destroy(a);
+}
+
+static at_tpu_kernel matmul(double m, double k, double n) {
+  return (at_tpu_kernel){.kind = AT_TPU_MATMUL,
+                         .rows = m,
+                         .cols = n,
+                         .depth = k,
+                         .batch = 1,
+                         .operand_bytes = 2,
+                         .repeat = 1,
+                         .hbm_in = 2 * (m * k + k * n),
+                         .hbm_out = 2 * m * n,
+                         .hbm_out_narrow = m * n / 1024,
+                         .out_tiles = m * n / 1024,
+                         .tiles = fmax(m, n) * k / 1024};
+}
+
+static void grows_with_work(void **state) {
+  static const char *const names[] = {"v4", "v5e", "v5p", "v6e", "7x"};
+  for (size_t i = 0; i < AT_LEN(names); i++) {
+    at_tpu_chip c = chip_named(at_str_of(names[i]));
+    double before = 0;
+    for (double size = 256; size <= 16384; size *= 2) {
+      at_tpu_kernel k = matmul(size, size, size);
+      at_tpu_kernel_grid(&k, &c, true);
+      double now = at_tpu_kernel_cycles(&k, &c).total;
+      assert_true(now > before);
+      double ideal = size * size * size / (c.arrays * c.array * c.array);
+      assert_true(now >= ideal);
+      if (size >= 4096) assert_true(now < 1.3 * ideal);
+      before = now;
+    }
+    before = 0;
+    for (double tiles = 1; tiles < 1e7; tiles *= 2) {
+      at_tpu_kernel k = {.kind = AT_TPU_LOOP,
+                         .tiles = tiles,
+                         .hbm_in = tiles * 4096,
+                         .hbm_out = tiles * 4096,
+                         .out_tiles = tiles,
+                         .ops = 3};
+      at_tpu_kernel_grid(&k, &c, true);
+      double now = at_tpu_kernel_cycles(&k, &c).total;
+      assert_true(now > before && now >= tiles * 8192 / c.hbm_rate);
+      before = now;
+    }
+  }
+}
+
+static void tiles_pad(void **state) {
+#define TILES(...)                                       \
+  at_tpu_tiles((at_dims){(const int64_t[]){__VA_ARGS__}, \
+                         AT_LEN(((const int64_t[]){__VA_ARGS__}))})
+  assert_true(at_tpu_tiles((at_dims){NULL, 0}) == 0);
+  assert_true(TILES(8192) == 8);
+  assert_true(TILES(1) == 1);
+  assert_true(TILES(8, 128) == 1);
+  assert_true(TILES(9, 129) == 4);
+  assert_true(TILES(2048, 10) == 32);  // ten rows of lanes, not ten lanes
+  assert_true(TILES(0, 128) == 0);
+  assert_true(TILES(4, 1000, 1000) == 4 * 125 * 8);
+  assert_true(at_tpu_tile_bytes(AT_BF16) == 2048);
+}
+
+static void other_machines_are_refused(void **state) {
+  const at_machine *m;
+  at_tpu_chip c;
+  assert_int_equal(at_code_take(at_machine_find(AT_STR("H100"), &m)), 0);
+  assert_int_equal(at_code_take(at_tpu_chip_of(m, &c)), AT_FAILED_PRECONDITION);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(agrees_with_the_script_and_the_compiler),
+      cmocka_unit_test(grows_with_work),
+      cmocka_unit_test(tiles_pad),
+      cmocka_unit_test(other_machines_are_refused),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
