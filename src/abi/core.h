@@ -214,6 +214,7 @@ typedef struct at_xcore_ref {
   uint32_t role, space, window, pipeline;
   uint32_t dtype, rank;  // SEM scratch: dtype AT_INVALID
   uint32_t buffers;      // buffering depth, 0: as `pipeline` says
+  uint32_t stored;       // the kernel may write it: an input then needs a copy
   int32_t alias;    // in: the out (index among outs) that shares its memory, -1
   uint64_t kernel;  // index map: KERNELS + 1, 0: none
   uint64_t vmem_bytes;  // of one buffer in the target's padded layout

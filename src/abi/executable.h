@@ -6,6 +6,7 @@
 #define ATOLL_ABI_EXECUTABLE_H_
 
 #include "abi/collective.h"
+#include "abi/core.h"
 #include "abi/dtype.h"
 #include "abi/kernels.h"
 
@@ -27,6 +28,9 @@ typedef enum at_xsection {
   AT_XS_INPUTS,     // at_xio
   AT_XS_OUTPUTS,    // at_xio
   AT_XS_PROPERTIES, // at_xproperty: cost analysis
+  AT_XS_CORES,      // at_xcore: Pallas kernels
+  AT_XS_CORE_REFS,  // at_xcore_ref
+  AT_XS_LOCATIONS,  // at_xlocation: places in the source of Pallas kernels
   AT_XS_COUNT
 } at_xsection;
 
@@ -101,6 +105,8 @@ typedef enum at_xstep_kind {
   AT_STEP_SEND,      // host callback: args: values; aux: channel id
   AT_STEP_RECV,      // args: results; aux: channel id
   AT_STEP_INFEED, AT_STEP_OUTFEED,
+  AT_STEP_CORE,      // target: first of CORES; aux: how many run together; args: the
+                     // buffers that at_xcore_ref names
   AT_STEP_COLLECTIVE // abi/collective.h; params; args: operands, then results;
                      // aux: number of operands
 } at_xstep_kind;
@@ -119,7 +125,9 @@ typedef struct at_xstep {
 
 typedef enum at_xkernel_kind {
   AT_XK_RANGE,      // at_kernel_fn
-  AT_XK_COMPARATOR  // at_comparator_fn
+  AT_XK_COMPARATOR, // at_comparator_fn
+  AT_XK_CORE_BODY,  // at_core_body_fn
+  AT_XK_CORE_INDEX  // at_core_index_fn
 } at_xkernel_kind;
 typedef struct at_xkernel {
   uint32_t kind, object;  // OBJECTS

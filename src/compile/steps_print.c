@@ -52,13 +52,17 @@ static void print_step(const view *v, uint32_t index, int depth) {
   const at_xstep *s = (const at_xstep *)section(v, AT_XS_STEPS) + index;
   const uint32_t *args = (const uint32_t *)section(v, AT_XS_ARGS) + s->args;
   static const char *const kinds[] = {"kernel", "runtime", "while",  "case",   "custom",
-                                      "send",   "recv",    "infeed", "outfeed", "collective"};
+                                      "send",   "recv",    "infeed", "outfeed", "core", "collective"};
   at_strbuf_addf(v->out, "%*s#%u %s", depth * 2, "", index, kinds[s->kind]);
   if (s->kind == AT_STEP_RUNTIME) at_strbuf_addf(v->out, " %s", runtime_name(s->target));
   if (s->kind == AT_STEP_KERNEL) {
     const at_xkernel *k = (const at_xkernel *)section(v, AT_XS_KERNELS) + s->target;
     at_strbuf_addf(v->out, " %s tasks=%lld grain=%lld", string(v, k->symbol),
                    (long long)s->tasks, (long long)s->grain);
+  }
+  if (s->kind == AT_STEP_CORE) {
+    const at_xcore *k = (const at_xcore *)section(v, AT_XS_CORES) + s->target;
+    at_strbuf_addf(v->out, " %s", string(v, k->name));
   }
   if (s->kind == AT_STEP_CUSTOM) at_strbuf_addf(v->out, " %s", string(v, s->target));
   bool control = s->kind == AT_STEP_WHILE || s->kind == AT_STEP_CASE;

@@ -18,6 +18,9 @@ at_status at_writer_init(at_writer *w, at_arena *a) {
       [AT_XS_INPUTS] = sizeof(at_xio),
       [AT_XS_OUTPUTS] = sizeof(at_xio),
       [AT_XS_PROPERTIES] = sizeof(at_xproperty),
+      [AT_XS_CORES] = sizeof(at_xcore),
+      [AT_XS_CORE_REFS] = sizeof(at_xcore_ref),
+      [AT_XS_LOCATIONS] = sizeof(at_xlocation),
   };
   *w = (at_writer){.arena = a, .strings = at_map_in(a), .types = at_map_in(a)};
   for (int s = 0; s < AT_XS_COUNT; s++) w->sections[s].elem_bytes = sizes[s];

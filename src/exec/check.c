@@ -39,6 +39,9 @@ static const struct {
     [AT_XS_INPUTS] = {"inputs", sizeof(at_xio)},
     [AT_XS_OUTPUTS] = {"outputs", sizeof(at_xio)},
     [AT_XS_PROPERTIES] = {"properties", sizeof(at_xproperty)},
+    [AT_XS_CORES] = {"cores", sizeof(at_xcore)},
+    [AT_XS_CORE_REFS] = {"core refs", sizeof(at_xcore_ref)},
+    [AT_XS_LOCATIONS] = {"locations", sizeof(at_xlocation)},
 };
 
 #define BAD(...) \
@@ -216,7 +219,7 @@ static at_status check_code(const checker *c) {
       return BAD("object %llu lies outside the code", (unsigned long long)i);
   for (uint64_t i = 0; i < count(c, AT_XS_KERNELS); i++) {
     const at_xkernel *k = &c->kernels[i];
-    if (k->kind > AT_XK_COMPARATOR || k->object >= count(c, AT_XS_OBJECTS) ||
+    if (k->kind > AT_XK_CORE_INDEX || k->object >= count(c, AT_XS_OBJECTS) ||
         !is_string(c, k->symbol))
       return BAD("kernel %llu", (unsigned long long)i);
   }
@@ -286,6 +289,114 @@ static at_status check_runtime(const checker *c, const at_xstep *s,
   return AT_OK;
 }
 
+// ---- Pallas kernels
+// ------------------------------------------------------------
+static bool is_kernel(const checker *c, uint64_t k, uint32_t kind) {
+  return k < count(c, AT_XS_KERNELS) && c->kernels[k].kind == kind;
+}
+
+// Bytes of a box, saturating; SIZE_MAX when a dimension is negative.
+static size_t box_bytes(const int64_t *dims, uint32_t rank, size_t elem) {
+  size_t n = elem;
+  for (uint32_t d = 0; d < rank; d++) {
+    if (dims[d] < 0) return SIZE_MAX;
+    n = at_mul(n, (size_t)dims[d]);
+  }
+  return n;
+}
+
+static at_status check_core_ref(const checker *c, const at_xcore_ref *r,
+                                uint64_t i) {
+  bool sem = r->space == AT_CORE_SEM;
+  if (r->role > AT_CORE_SCRATCH || r->space >= AT_CORE_SPACE_COUNT ||
+      r->window > AT_CORE_ELEMENT || r->rank > AT_CORE_MAX_RANK ||
+      r->dtype >= AT_DTYPE_COUNT || (r->dtype == AT_INVALID) != sem ||
+      (sem && r->role != AT_CORE_SCRATCH))
+    return BAD("argument %llu of a kernel", (unsigned long long)i);
+  size_t elem = sem ? AT_CORE_SEM_BYTES : at_dtype_bytes((at_dtype)r->dtype);
+  if (box_bytes(r->dims, r->rank, elem) > 1ull << 46 ||
+      box_bytes(r->block, r->rank, elem) > 1ull << 46)
+    return BAD("argument %llu of a kernel: size", (unsigned long long)i);
+  if (r->kernel && (r->window == AT_CORE_WHOLE ||
+                    !is_kernel(c, r->kernel - 1, AT_XK_CORE_INDEX)))
+    return BAD("argument %llu of a kernel: index map", (unsigned long long)i);
+  for (uint32_t d = 0; r->window == AT_CORE_ELEMENT && d < r->rank; d++)
+    if (r->pad_low[d] < 0 || r->pad_high[d] < 0 || r->pad_low[d] > 1ll << 40 ||
+        r->pad_high[d] > 1ll << 40)
+      return BAD("argument %llu of a kernel: padding", (unsigned long long)i);
+  return AT_OK;
+}
+
+// The step's buffers, in the order of the kernel's arguments.
+static at_status check_core_buffers(const checker *c, const at_xstep *s,
+                                    const at_xcore *k, uint64_t i) {
+  const at_xcore_ref *refs = section(c, AT_XS_CORE_REFS);
+  uint32_t buf = k->num_dynamic, outs = 0;
+  for (uint32_t r = k->refs; r < k->refs + k->num_refs; r++)
+    outs += refs[r].role == AT_CORE_OUT;
+  for (uint32_t b = 0; b < k->num_dynamic; b++)
+    if (b >= s->num_args || c->slots[c->args[s->args + b]].bytes < 4)
+      return BAD("step %llu: grid bound %u", (unsigned long long)i, b);
+  uint32_t last = AT_CORE_PREFETCH;
+  for (uint32_t r = k->refs; r < k->refs + k->num_refs; r++) {
+    const at_xcore_ref *x = &refs[r];
+    AT_TRY(check_core_ref(c, x, r));
+    if (x->role < last) return BAD("step %llu: order", (unsigned long long)i);
+    last = x->role;
+    if (x->role == AT_CORE_SCRATCH) continue;
+    size_t need = box_bytes(x->dims, x->rank, at_dtype_bytes((at_dtype)x->dtype));
+    if (buf >= s->num_args || c->slots[c->args[s->args + buf]].bytes < need ||
+        (x->role == AT_CORE_IN && x->alias >= (int64_t)outs))
+      return BAD("step %llu: buffer %u of a kernel", (unsigned long long)i, buf);
+    buf++;
+  }
+  // The input of an alias is copied over the output that it names.
+  uint32_t first_out = buf - outs, in = k->num_dynamic;
+  for (uint32_t r = k->refs; r < k->refs + k->num_refs; r++) {
+    if (refs[r].role == AT_CORE_SCRATCH) continue;
+    uint32_t at = in++;
+    if (refs[r].role != AT_CORE_IN || refs[r].alias < 0) continue;
+    uint32_t out = first_out + (uint32_t)refs[r].alias;
+    if (c->slots[c->args[s->args + out]].bytes !=
+        c->slots[c->args[s->args + at]].bytes)
+      return BAD("step %llu: alias of buffer %u", (unsigned long long)i, at);
+  }
+  return AT_OK;
+}
+
+static at_status check_core(const checker *c, const at_xstep *s, uint64_t i) {
+  const at_xcore *cores = section(c, AT_XS_CORES);
+  if (s->aux < 1 || !in_range(s->target, (uint64_t)s->aux, count(c, AT_XS_CORES)))
+    return BAD("step %llu: kernel %u", (unsigned long long)i, s->target);
+  for (int64_t p = 0; p < s->aux; p++) {
+    const at_xcore *k = &cores[s->target + p];
+    uint32_t dynamic = 0;
+    if (k->type > AT_CORE_SC_VECTOR || k->grid_rank > AT_CORE_MAX_GRID ||
+        !is_string(c, k->name) || !is_kernel(c, k->kernel, AT_XK_CORE_BODY) ||
+        !in_range(k->refs, k->num_refs, count(c, AT_XS_CORE_REFS)) ||
+        !in_range(k->locations, k->num_locations, count(c, AT_XS_LOCATIONS)) ||
+        k->temp_bytes > 1ull << 40)
+      return BAD("step %llu: kernel", (unsigned long long)i);
+    for (uint32_t d = 0; d < k->grid_rank; d++) {
+      if (k->semantics[d] > AT_CORE_SUBCORE_PARALLEL || k->grid[d] > INT32_MAX)
+        return BAD("step %llu: grid", (unsigned long long)i);
+      dynamic += k->grid[d] < 0;
+    }
+    if (dynamic != k->num_dynamic)
+      return BAD("step %llu: %u dynamic bounds", (unsigned long long)i, dynamic);
+    AT_TRY(check_core_buffers(c, s, k, i));
+  }
+  return AT_OK;
+}
+
+static at_status check_locations(const checker *c) {
+  const at_xlocation *l = section(c, AT_XS_LOCATIONS);
+  for (uint64_t i = 0; i < count(c, AT_XS_LOCATIONS); i++)
+    if (!is_string(c, l[i].file) || !is_string(c, l[i].op))
+      return BAD("location %llu", (unsigned long long)i);
+  return AT_OK;
+}
+
 static at_status check_kind(checker *c, const at_xstep *s, uint64_t i) {
   switch (s->kind) {
     case AT_STEP_KERNEL:
@@ -303,6 +414,8 @@ static at_status check_kind(checker *c, const at_xstep *s, uint64_t i) {
       if (!is_string(c, s->target) || s->aux < 0 || s->aux > s->num_args)
         return BAD("step %llu: custom call", (unsigned long long)i);
       return AT_OK;
+    case AT_STEP_CORE:
+      return check_core(c, s, i);
     case AT_STEP_SEND:
     case AT_STEP_RECV:
       return AT_OK;
@@ -355,6 +468,7 @@ at_status at_executable_check(at_bytes block) {
   AT_TRY(check_slots(&c));
   AT_TRY(check_ios(&c));
   AT_TRY(check_code(&c));
+  AT_TRY(check_locations(&c));
   size_t n = count(&c, AT_XS_STEPS);
   c.taken = calloc(n + 1, sizeof *c.taken);
   c.depth = calloc(n + 1, sizeof *c.depth);

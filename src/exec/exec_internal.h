@@ -8,6 +8,7 @@
 #include "base/arena.h"
 #include "base/parallel.h"
 #include "base/strbuf.h"
+#include "device/core.h"
 #include "device/device.h"
 #include "exec/exec.h"
 #include "kernels/kernels.h"
@@ -139,6 +140,7 @@ typedef struct at_op {
   const void *params;
   uint32_t params_bytes;
   const at_k_info *kernel;  // RUNTIME
+  at_core_program *cores;   // CORE: `aux` of them, owned
 } at_op;
 
 struct at_loaded {
@@ -155,6 +157,8 @@ struct at_loaded {
   const uint32_t *args;
   at_ref *arg_refs;  // per ARGS entry
   at_op *ops;        // per STEPS entry
+  uint32_t num_ops;
+  uint32_t checks;   // at_core_checks, for Pallas kernels
   bool small;        // may run on the caller's thread
 };
 static inline const at_xtype *at_io_type(const at_loaded *l, const at_xio *io) {
@@ -162,6 +166,9 @@ static inline const at_xtype *at_io_type(const at_loaded *l, const at_xio *io) {
 }
 // Do the input and the output that it names share memory during the launch?
 bool at_io_shares(const at_loaded *l, uint32_t input);
+
+// Address of an entry of KERNELS. INVALID_ARGUMENT: the object has no such symbol.
+at_status at_loaded_kernel(const at_loaded *l, uint32_t kernel, void **out);
 
 // ---- run.c: the steps
 // ----------------------------------------------------------------
@@ -177,6 +184,14 @@ typedef struct at_frame {
   _Atomic(void *) scratch;  // blocks of the running kernel
 } at_frame;
 at_status at_run_steps(at_frame *f, uint32_t begin, uint32_t end);
+// Memory of a running kernel (at_par); any thread of it may ask. `owner`: a frame.
+void *at_frame_take_scratch(void *owner, size_t bytes);
+void at_frame_give_scratch(at_frame *f);
+
+// ---- core.c: Pallas kernels
+// --------------------------------------------------------
+at_status at_core_prepare(const at_loaded *l, const at_xstep *step, at_op *op);
+at_status at_core_step_run(at_frame *f, const at_op *op, const at_par *par);
 
 // ---- custom.c
 // ------------------------------------------------------------------------

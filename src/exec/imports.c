@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "abi/core.h"
 #include "exec/exec_internal.h"
 
 static const at_ximport g_imports[] = {

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
+#include "base/config.h"
 #include "exec/exec_internal.h"
 
 // Programs estimated below this run on the caller's thread: handing them to
@@ -50,8 +51,7 @@ static at_status load_objects(at_loaded *l) {
   return AT_OK;
 }
 
-static at_status kernel_address(const at_loaded *l, uint32_t kernel,
-                                void **out) {
+at_status at_loaded_kernel(const at_loaded *l, uint32_t kernel, void **out) {
   const at_xkernel *k = (const at_xkernel *)section(l, AT_XS_KERNELS) + kernel;
   const char *name = at_loaded_string(l, k->symbol);
   *out = at_object_symbol(l->objects[k->object], name);
@@ -93,17 +93,18 @@ static at_status prepare_op(at_loaded *l, const at_xstep *s, at_op *op) {
     l->arg_refs[s->args + i] = ref_of(l, &slots[l->args[s->args + i]]);
   void *address = NULL;
   if (s->kind == AT_STEP_KERNEL) {
-    AT_TRY(kernel_address(l, s->target, &address));
+    AT_TRY(at_loaded_kernel(l, s->target, &address));
     op->fn = (at_kernel_fn)address;
   }
   if (s->kind == AT_STEP_RUNTIME) {
     op->kernel = at_k_of((at_rt_kernel)s->target);
     const at_k_sort_params *sort = op->params;
     if (s->target == AT_RT_SORT && sort->order == AT_ORDER_CUSTOM) {
-      AT_TRY(kernel_address(l, sort->comparator, &address));
+      AT_TRY(at_loaded_kernel(l, sort->comparator, &address));
       op->compare = (at_comparator_fn)address;
     }
   }
+  if (s->kind == AT_STEP_CORE) AT_TRY(at_core_prepare(l, s, op));
   return AT_OK;
 }
 
@@ -171,6 +172,8 @@ static at_status prepare(at_loaded *l) {
   AT_TRY(check_hbm(l));
   AT_TRY(load_objects(l));
   const at_xstep *steps = section(l, AT_XS_STEPS);
+  l->num_ops = n;
+  AT_TRY(at_core_checks_parse(at_config_text(AT_CONFIG_CHECK), &l->checks));
   for (uint32_t i = 0; i < n; i++) AT_TRY(prepare_op(l, &steps[i], &l->ops[i]));
   return AT_OK;
 }
@@ -220,6 +223,7 @@ void at_loaded_release(at_loaded *l) {
   if (atomic_fetch_sub_explicit(&l->refs, 1, memory_order_acq_rel) != 1) return;
   for (uint32_t i = 0; i < l->num_objects; i++) at_object_unload(l->objects[i]);
   free(l->objects);
+  for (uint32_t i = 0; i < l->num_ops; i++) free(l->ops[i].cores);
   free(l->arg_refs);
   free(l->ops);
   free(l->block);

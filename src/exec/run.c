@@ -16,7 +16,7 @@ typedef struct scratch_block {
 } scratch_block;
 enum { kScratchHead = 64 };
 
-static void *take_scratch(void *owner, size_t bytes) {
+void *at_frame_take_scratch(void *owner, size_t bytes) {
   at_frame *f = owner;
   size_t total = at_add(bytes, kScratchHead);
   void *p = NULL;
@@ -32,7 +32,7 @@ static void *take_scratch(void *owner, size_t bytes) {
   return (uint8_t *)p + kScratchHead;
 }
 
-static void give_scratch(at_frame *f) {
+void at_frame_give_scratch(at_frame *f) {
   scratch_block *b = atomic_exchange(&f->scratch, NULL);
   while (b) {
     scratch_block *next = b->next;
@@ -82,7 +82,7 @@ static at_status blame(const at_frame *f, const at_op *op, at_status st) {
 }
 
 static at_status run_runtime(at_frame *f, const at_op *op) {
-  at_par par = {f->pool, take_scratch, f};
+  at_par par = {f->pool, at_frame_take_scratch, f};
   at_k_call call = {.par = &par,
                     .params = op->params,
                     .bufs = f->bufs + op->args,
@@ -91,8 +91,15 @@ static at_status run_runtime(at_frame *f, const at_op *op) {
   at_status st = op->kernel->run(&call);
   if (AT_UNLIKELY(atomic_load_explicit(&f->scratch, memory_order_relaxed) !=
                   NULL))
-    give_scratch(f);
+    at_frame_give_scratch(f);
   return blame(f, op, st);
+}
+
+static at_status run_core(at_frame *f, const at_op *op) {
+  at_par par = {f->pool, at_frame_take_scratch, f};
+  at_status st = at_core_step_run(f, op, &par);
+  at_frame_give_scratch(f);
+  return st;
 }
 
 static at_status run_while(at_frame *f, const at_op *op) {
@@ -183,6 +190,8 @@ static at_status run_op(at_frame *f, const at_op *op) {
       return AT_OK;
     case AT_STEP_RUNTIME:
       return run_runtime(f, op);
+    case AT_STEP_CORE:
+      return run_core(f, op);
     case AT_STEP_WHILE:
       return run_while(f, op);
     case AT_STEP_CASE:

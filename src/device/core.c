@@ -1,0 +1,427 @@
+// Launching a kernel: how many cores run it, which of them may run on which
+// thread, and what is left of them at the end.
+#include "device/core.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "base/strbuf.h"
+#include "device/core_internal.h"
+
+enum { kMaxCores = 4096, kChunksPerThread = 4 };
+
+at_status at_core_checks_parse(const char *text, uint32_t *out) {
+  static const struct {
+    const char *name;
+    uint32_t bit;
+  } words[] = {{"races", AT_CHECK_RACES},       {"bounds", AT_CHECK_BOUNDS},
+               {"uninit", AT_CHECK_UNINIT},     {"nan", AT_CHECK_NAN},
+               {"deadlock", AT_CHECK_DEADLOCK}, {"limits", AT_CHECK_LIMITS}};
+  uint32_t bits = 0;
+  for (const char *p = text; *p;) {
+    size_t n = strcspn(p, ", ");
+    uint32_t bit = 0;
+    for (size_t i = 0; i < AT_LEN(words); i++)
+      if (at_str_is((at_str){p, n}, words[i].name)) bit = words[i].bit;
+    if (at_str_is((at_str){p, n}, "all")) bit = 63;
+    if (n && !bit)
+      return AT_FAIL(AT_INVALID_ARGUMENT,
+                     "ATOLL_CHECK: unknown check `%.*s`\nhint: races, bounds, "
+                     "uninit, nan, deadlock, limits, all",
+                     (int)n, p);
+    bits |= bit;
+    p += n;
+    p += strspn(p, ", ");
+  }
+  *out = bits;
+  return AT_OK;
+}
+
+// ---- One core
+// ---------------------------------------------------------------------
+static void init_core(core_state *c) {
+  core_windows_init(c);
+  if (c->launch->checks) core_shadow_init(c);
+  at_core_prng_seed(&c->head, &c->head.core_index, 1);
+  c->initialised = true;
+}
+
+// The one place that failures come back to.
+__attribute__((noinline)) static void guard(core_state *c,
+                                            void (*fn)(core_state *, void *),
+                                            void *arg) {
+  if (!_setjmp(c->exit)) fn(c, arg);
+}
+
+static void do_init(core_state *c, void *arg) { init_core(c); }
+
+static void finish_core(core_state *c, void *arg) {
+  if (c->shadow) core_shadow_finish(c);
+}
+
+static void prepare_state(core_state *c, const at_core_launch *l,
+                          uint32_t program) {
+  c->launch = l;
+  c->program = &l->programs[program];
+  c->program_index = program;
+  c->head.device_id = l->device_id;
+  c->head.bounds = c->bounds;
+  c->head.num_cores = 1;
+}
+
+// Grid bounds; dynamic ones are the first buffers.
+static at_status read_bounds(core_state *c) {
+  const at_xcore *r = c->program->record;
+  uint32_t dynamic = 0;
+  for (uint32_t d = 0; d < r->grid_rank; d++) {
+    int64_t b = r->grid[d];
+    if (b < 0) {
+      int32_t v;
+      memcpy(&v, c->launch->bufs[dynamic++], sizeof v);
+      b = v;
+    }
+    if (b < 0 || b > INT32_MAX)
+      return AT_FAIL(AT_INVALID_ARGUMENT,
+                     "kernel %s: grid dimension %u has bound %lld",
+                     core_name(c), d, (long long)b);
+    c->bounds[d] = (int32_t)b;
+  }
+  return AT_OK;
+}
+
+// ---- A core that runs alone
+// ---------------------------------------------------------
+typedef struct range {
+  int64_t begin, end;
+} range;
+
+static void do_steps(core_state *c, void *arg) {
+  const range *r = arg;
+  core_run_steps(c, r->begin, r->end);
+}
+
+typedef struct split {
+  const at_core_launch *launch;
+  core_state **workers;  // per thread of the pool; [0] is ready
+  int64_t steps, unit;   // steps of a chunk that must stay together
+  int64_t chunk;         // steps
+  _Atomic bool failed;
+} split;
+
+static core_state *worker_state(split *s, uint32_t worker) {
+  core_state *c = s->workers[worker];
+  if (c) return c;
+  c = calloc(1, sizeof *c);
+  if (!c) return NULL;
+  s->workers[worker] = c;
+  prepare_state(c, s->launch, 0);
+  memcpy(c->bounds, s->workers[0]->bounds, sizeof c->bounds);
+  guard(c, do_init, NULL);
+  return c;
+}
+
+static void run_chunk(void *arg, int64_t begin, int64_t end, uint32_t worker) {
+  split *s = arg;
+  core_state *c = worker_state(s, worker);
+  if (!c || c->status.err || atomic_load(&s->failed)) {
+    atomic_store(&s->failed, true);
+    return;
+  }
+  range r = {begin * s->chunk, AT_MIN(end * s->chunk, s->steps)};
+  guard(c, do_steps, &r);
+  if (c->status.err) atomic_store(&s->failed, true);
+}
+
+static at_status run_split(split *s, uint32_t threads) {
+  int64_t chunks = at_ceil_div(s->steps, s->chunk);
+  at_pool_for(s->launch->par->pool, chunks, 1, run_chunk, s);
+  at_status st = AT_OK;
+  for (uint32_t i = 0; i < threads; i++) {
+    core_state *c = s->workers[i];
+    if (!c) continue;
+    st = at_status_join(st, c->status);
+    c->status = AT_OK;
+    if (i) free(c);
+  }
+  if (!st.err && atomic_load(&s->failed))
+    return AT_FAIL(AT_RESOURCE_EXHAUSTED,
+                   "no memory for the cores of a kernel");
+  return st;
+}
+
+static at_status run_alone(core_state *c) {
+  guard(c, do_init, NULL);
+  if (c->status.err) return c->status;
+  int64_t steps = core_grid_steps(c);
+  uint32_t threads = at_par_threads(c->launch->par);
+  split s = {.launch = c->launch, .steps = steps, .chunk = steps};
+  if (!c->launch->checks && threads > 1 && steps > 1) {
+    core_split_plan plan = {threads, kChunksPerThread, 0};
+    guard(c, core_plan_split, &plan);
+    if (c->status.err) return c->status;
+    if (plan.chunk) s.chunk = plan.chunk;
+  }
+  if (s.chunk < steps) {
+    s.workers = calloc(threads, sizeof *s.workers);
+    if (!s.workers)
+      return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for %u cores", threads);
+    s.workers[0] = c;
+    at_status st = run_split(&s, threads);
+    free(s.workers);
+    return st;
+  }
+  range all = {0, steps};
+  guard(c, do_steps, &all);
+  if (!c->status.err) guard(c, finish_core, NULL);
+  return c->status;
+}
+
+// ---- Cores that run together
+// ---------------------------------------------------------
+at_status at_core_group_create(uint32_t devices, at_core_group **out) {
+  at_core_group *g = calloc(1, sizeof *g);
+  if (g) {
+    g->all_here = at_event_create();
+    g->all_done = at_event_create();
+  }
+  if (!g || !g->all_here || !g->all_done) {
+    at_core_group_destroy(g);
+    return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a group of cores");
+  }
+  pthread_mutex_init(&g->lock, NULL);
+  g->devices = devices;
+  *out = g;
+  return AT_OK;
+}
+
+void at_core_group_destroy(at_core_group *g) {
+  if (!g) return;
+  at_event_release(g->all_here);
+  at_event_release(g->all_done);
+  at_status_free(g->deadlock);
+  if (g->devices) pthread_mutex_destroy(&g->lock);
+  free(g);
+}
+
+typedef struct team {
+  const at_core_launch *launch;
+  core_state *cores;
+  uint32_t num_cores;
+  _Atomic uint32_t running;
+  at_event *done;
+} team;
+
+typedef struct member {
+  team *team;
+  core_state *core;
+} member;
+
+static void run_member(void *arg) {
+  member m = *(member *)arg;
+  range all = {0, core_grid_steps(m.core)};
+  guard(m.core, do_steps, &all);
+  if (!m.core->status.err) guard(m.core, finish_core, NULL);
+  core_ended(m.core);
+  if (atomic_fetch_sub(&m.team->running, 1) == 1)
+    at_event_fire(m.team->done, AT_OK);
+}
+
+// How many cores a program wants: one per index of the dimensions that say so.
+static int64_t cores_of(const core_state *c, uint32_t semantics) {
+  const at_xcore *r = c->program->record;
+  int64_t n = 1;
+  for (uint32_t d = 0; d < r->grid_rank; d++)
+    if (r->semantics[d] == semantics) n *= c->bounds[d];
+  return n;
+}
+
+static void place_core(core_state *c, int64_t core, int64_t subcore,
+                       int64_t cores) {
+  const at_xcore *r = c->program->record;
+  c->head.core_index = (int32_t)core;
+  c->head.subcore_index = (int32_t)subcore;
+  c->head.num_cores = (int32_t)cores;
+  for (uint32_t d = r->grid_rank; d-- > 0;) {
+    int64_t *id = r->semantics[d] == AT_CORE_CORE_PARALLEL      ? &core
+                  : r->semantics[d] == AT_CORE_SUBCORE_PARALLEL ? &subcore
+                                                                : NULL;
+    if (!id) continue;
+    c->grid[d] = (int32_t)(*id % c->bounds[d]);
+    *id /= c->bounds[d];
+  }
+}
+
+static at_status make_team(team *t) {
+  const at_core_launch *l = t->launch;
+  int64_t total = 0;
+  for (uint32_t p = 0; p < l->num_programs; p++) {
+    core_state probe = {0};
+    prepare_state(&probe, l, p);
+    AT_TRY(read_bounds(&probe));
+    int64_t n = cores_of(&probe, AT_CORE_CORE_PARALLEL) *
+                cores_of(&probe, AT_CORE_SUBCORE_PARALLEL);
+    if (n > kMaxCores)
+      return AT_FAIL(AT_INVALID_ARGUMENT,
+                     "kernel %s: %lld cores at the same time",
+                     core_name(&probe), (long long)n);
+    total += n;
+  }
+  t->cores = calloc((size_t)total + 1, sizeof *t->cores);
+  if (!t->cores)
+    return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for %lld cores",
+                   (long long)total);
+  for (uint32_t p = 0; p < l->num_programs; p++) {
+    core_state probe = {0};
+    prepare_state(&probe, l, p);
+    AT_TRY(read_bounds(&probe));
+    int64_t cores = cores_of(&probe, AT_CORE_CORE_PARALLEL);
+    int64_t subs = cores_of(&probe, AT_CORE_SUBCORE_PARALLEL);
+    for (int64_t i = 0; i < cores * subs; i++) {
+      core_state *c = &t->cores[t->num_cores++];
+      *c = probe;
+      c->head.bounds = c->bounds;
+      place_core(c, i / subs, i % subs, cores);
+      if (i % subs) c->sibling = c - i % subs;
+    }
+  }
+  return AT_OK;
+}
+
+static at_status init_team(team *t) {
+  for (uint32_t i = 0; i < t->num_cores; i++) {
+    core_state *c = &t->cores[i];
+    guard(c, do_init, NULL);
+    if (c->status.err) {
+      at_status st = c->status;
+      c->status = AT_OK;
+      return st;
+    }
+  }
+  return AT_OK;
+}
+
+static void join_group(team *t, at_core_group *g, bool failed) {
+  pthread_mutex_lock(&g->lock);
+  for (uint32_t i = 0; i < t->num_cores; i++) {
+    t->cores[i].group = g;
+    t->cores[i].next = g->first;
+    g->first = &t->cores[i];
+  }
+  g->cores += t->num_cores;
+  g->failed |= failed;
+  bool last = ++g->joined == g->devices;
+  if (last) g->complete = true;
+  pthread_mutex_unlock(&g->lock);
+  if (last) at_event_fire(g->all_here, AT_OK);
+  at_status_free(at_event_wait(g->all_here));
+}
+
+// Cores of other devices may still copy into ours.
+static void leave_group(at_core_group *g) {
+  pthread_mutex_lock(&g->lock);
+  bool last = ++g->left == g->devices;
+  pthread_mutex_unlock(&g->lock);
+  if (last) at_event_fire(g->all_done, AT_OK);
+  at_status_free(at_event_wait(g->all_done));
+}
+
+static at_status run_team(team *t, at_core_group *g) {
+  t->done = at_event_create();
+  member *members = calloc(t->num_cores + 1, sizeof *members);
+  at_status st = AT_OK;
+  if (!t->done || !members) {
+    st = AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for %u cores", t->num_cores);
+    goto done;
+  }
+  atomic_store(&t->running, t->num_cores);
+  for (uint32_t i = 0; i < t->num_cores; i++) {
+    members[i] = (member){t, &t->cores[i]};
+    at_status spawned =
+        at_sched_spawn(t->launch->sched, run_member, &members[i]);
+    if (!spawned.err) continue;
+    t->cores[i].status = spawned;
+    core_ended(&t->cores[i]);
+    if (atomic_fetch_sub(&t->running, 1) == 1) at_event_fire(t->done, AT_OK);
+  }
+  if (t->num_cores) at_status_free(at_event_wait(t->done));
+done:
+  free(members);
+  at_event_release(t->done);
+  return st;
+}
+
+// The error that says most: not "another core failed", if there is any other.
+static at_status collect(team *t) {
+  at_status st = AT_OK;
+  for (uint32_t i = 0; i < t->num_cores; i++) {
+    at_status s = t->cores[i].status;
+    bool better = s.err && st.err && at_status_code(st) == AT_CANCELLED &&
+                  at_status_code(s) != AT_CANCELLED;
+    if (better) {
+      at_status_free(st);
+      st = s;
+    } else {
+      st = at_status_join(st, s);
+    }
+  }
+  return st;
+}
+
+static at_status run_together(const at_core_launch *l) {
+  team t = {.launch = l};
+  at_core_group *own = NULL, *g = l->group;
+  if (!g) AT_TRY(at_core_group_create(1, &own));
+  if (own) g = own;
+  at_status st = make_team(&t);
+  if (!st.err) st = init_team(&t);
+  join_group(&t, g, st.err != NULL);
+  pthread_mutex_lock(&g->lock);
+  bool runs = !g->failed;
+  pthread_mutex_unlock(&g->lock);
+  if (runs) {
+    st = run_team(&t, g);
+    st = at_status_join(st, collect(&t));
+  } else if (!st.err) {
+    st = AT_FAIL(AT_CANCELLED, "kernel %s: it did not start on another device",
+                 l->programs[0].name);
+  }
+  leave_group(g);
+  free(t.cores);
+  at_core_group_destroy(own);
+  return st;
+}
+
+// ---- Launch
+// ----------------------------------------------------------------------------
+// An input that shares memory with an output lives where the output does.
+static void join_aliases(const at_core_launch *l) {
+  const at_core_program *p = &l->programs[0];
+  uint32_t buf = p->record->num_dynamic, first_out = core_first_out(p);
+  for (uint32_t i = 0; i < p->record->num_refs; i++) {
+    const at_xcore_ref *x = &p->refs[i];
+    if (x->role == AT_CORE_SCRATCH) continue;
+    void *in = l->bufs[buf++];
+    if (x->role != AT_CORE_IN || x->alias < 0) continue;
+    void *out = l->bufs[first_out + (uint32_t)x->alias];
+    size_t bytes = at_dtype_bytes((at_dtype)x->dtype);
+    for (uint32_t d = 0; d < x->rank; d++) bytes *= (size_t)x->dims[d];
+    if (in != out && bytes) memmove(out, in, bytes);
+  }
+}
+
+at_status at_core_run(const at_core_launch *l) {
+  join_aliases(l);
+  const at_xcore *r = l->programs[0].record;
+  bool together = l->group || l->num_programs > 1;
+  for (uint32_t d = 0; d < r->grid_rank; d++)
+    together |= r->semantics[d] == AT_CORE_CORE_PARALLEL ||
+                r->semantics[d] == AT_CORE_SUBCORE_PARALLEL;
+  if (together) return run_together(l);
+  core_state *c = calloc(1, sizeof *c);
+  if (!c) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a core");
+  prepare_state(c, l, 0);
+  at_status st = read_bounds(c);
+  if (!st.err) st = run_alone(c);
+  free(c);
+  return st;
+}

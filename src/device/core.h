@@ -1,0 +1,59 @@
+// Virtual cores: run a Pallas kernel's machine code (abi/core.h) on its
+// operands, with its grid, windows, memories, copies and semaphores.
+#ifndef ATOLL_DEVICE_CORE_H_
+#define ATOLL_DEVICE_CORE_H_
+
+#include "abi/core.h"
+#include "base/parallel.h"
+#include "device/device.h"
+
+typedef enum at_core_checks {
+  AT_CHECK_RACES = 1,
+  AT_CHECK_BOUNDS = 2,
+  AT_CHECK_UNINIT = 4,
+  AT_CHECK_NAN = 8,
+  AT_CHECK_DEADLOCK = 16,
+  AT_CHECK_LIMITS = 32
+} at_core_checks;
+// From ATOLL_CHECK's text. INVALID_ARGUMENT names an unknown word.
+at_status at_core_checks_parse(const char *text, uint32_t *out);
+
+// One kernel, ready to run. All borrowed; strings are resolved.
+typedef struct at_core_program {
+  const at_xcore *record;
+  const char *name;
+  const at_xcore_ref *refs;  // record->num_refs
+  at_core_body_fn body;
+  const at_core_index_fn *index;  // per ref; NULL: stays at block 0
+  const at_xlocation *locations;  // record->num_locations
+  const char *strings;            // what at_xlocation's strings point into
+} at_core_program;
+
+// Launches of one program on several devices that know each other.
+typedef struct at_core_group at_core_group;
+// devices: how many launches will join, in any order.
+at_status at_core_group_create(uint32_t devices, at_core_group **out);
+void at_core_group_destroy(at_core_group *g);
+
+typedef struct at_core_launch {
+  const at_core_program *programs;  // run at the same time
+  uint32_t num_programs;
+  void *const *bufs;  // of the first program: dynamic bounds, prefetch, in, out
+  uint32_t num_bufs;
+  const at_hw *hw;
+  const at_par *par;     // threads, memory
+  at_sched *sched;       // fibers for cores that run at the same time
+  at_core_group *group;  // NULL: no other device
+  int32_t device_id, num_devices;
+  uint32_t checks;     // at_core_checks
+  uint64_t max_turns;  // of loops, per core; 0: no limit
+} at_core_launch;
+// Runs to the end. Errors name the kernel, what failed and the source line.
+at_status at_core_run(const at_core_launch *l);
+
+// For what the kernel's code calls outside this room: the launch that a core
+// belongs to, and a failure at a place of the source (consumes st).
+const at_core_launch *at_core_launch_of(at_core *core);
+_Noreturn void at_core_give_up(at_core *core, int32_t loc, at_status st);
+
+#endif

@@ -1,0 +1,100 @@
+// Strided copies between the memories of cores.
+#include <math.h>
+
+#include "device/core_internal.h"
+
+// Drops dimensions of one element and joins those that are dense on both sides.
+// Sizes and strides end up major to minor in bytes units of `elem_bytes`.
+typedef struct walk {
+  uint32_t rank;
+  size_t run;  // bytes that are dense on both sides
+  int64_t size[AT_CORE_MAX_RANK], dst[AT_CORE_MAX_RANK], src[AT_CORE_MAX_RANK];
+} walk;
+
+static bool simplify(const box *b, walk *w) {
+  *w = (walk){.run = b->elem_bytes};
+  bool joining = true;
+  for (uint32_t d = b->rank; d-- > 0;) {
+    if (b->size[d] <= 0) return false;
+    if (b->size[d] == 1) continue;
+    if (joining && b->dst_stride[d] == (int64_t)w->run &&
+        b->src_stride[d] == (int64_t)w->run) {
+      w->run *= (size_t)b->size[d];
+      continue;
+    }
+    joining = false;
+    uint32_t k = w->rank;
+    if (k && b->dst_stride[d] == w->dst[k - 1] * w->size[k - 1] &&
+        b->src_stride[d] == w->src[k - 1] * w->size[k - 1]) {
+      w->size[k - 1] *= b->size[d];
+      continue;
+    }
+    w->size[k] = b->size[d];
+    w->dst[k] = b->dst_stride[d];
+    w->src[k] = b->src_stride[d];
+    w->rank++;  // minor to major
+  }
+  return true;
+}
+
+static void copy_runs(uint8_t *dst, const uint8_t *src, int64_t n, int64_t ds,
+                      int64_t ss, size_t run) {
+#define RUNS(T)                         \
+  for (int64_t i = 0; i < n; i++) {     \
+    T v;                                \
+    memcpy(&v, src + i * ss, sizeof v); \
+    memcpy(dst + i * ds, &v, sizeof v); \
+  }                                     \
+  return
+  switch (run) {
+    case 1:
+      RUNS(uint8_t);
+    case 2:
+      RUNS(uint16_t);
+    case 4:
+      RUNS(uint32_t);
+    case 8:
+      RUNS(uint64_t);
+    default:
+      for (int64_t i = 0; i < n; i++) memmove(dst + i * ds, src + i * ss, run);
+  }
+#undef RUNS
+}
+
+static void copy_dims(const walk *w, uint32_t level, uint8_t *dst,
+                      const uint8_t *src) {
+  if (level <= 1) {
+    int64_t n = level ? w->size[0] : 1;
+    copy_runs(dst, src, n, level ? w->dst[0] : 0, level ? w->src[0] : 0,
+              w->run);
+    return;
+  }
+  uint32_t d = level - 1;
+  for (int64_t i = 0; i < w->size[d]; i++)
+    copy_dims(w, d, dst + i * w->dst[d], src + i * w->src[d]);
+}
+
+void core_copy_box(const box *b) {
+  walk w;
+  if (simplify(b, &w)) copy_dims(&w, w.rank, b->dst, b->src);
+}
+
+static void fill_words(void *dst, int64_t n, const void *word, size_t bytes) {
+  for (int64_t i = 0; i < n; i++)
+    memcpy((uint8_t *)dst + i * bytes, word, bytes);
+}
+
+void core_fill_undefined(void *dst, at_dtype t, int64_t n) {
+  uint32_t bytes = at_dtype_bytes(t), bits = at_dtype_of(t)->bits;
+  if (t == AT_F32) {
+    float nan = NAN;
+    fill_words(dst, n, &nan, 4);
+  } else if (at_is_signed_int(t) && bytes <= 8) {
+    int64_t least = (int64_t)(~0ull << (bits - 1));
+    fill_words(dst, n, &least, bytes);
+  } else if (at_is_float(t) && bits >= 8) {
+    memset(dst, 0x7f, (size_t)n * bytes);  // a NaN of every format with NaNs
+  } else {
+    memset(dst, 0, (size_t)n * bytes);
+  }
+}

@@ -1,0 +1,160 @@
+// Copies. They are made when they are started, so a wait never has to wait for
+// an engine; the checks keep the time between start and wait apart
+// (core_shadow.c).
+#include "device/core_internal.h"
+
+static void stop_rank(core_state *c, const at_core_dma *d) {
+  if (d->rank < 0 || d->rank > AT_CORE_MAX_RANK || d->elem_bytes < 1)
+    core_stop(c, AT_INVALID_ARGUMENT, d->loc, "copy of rank %d, %d bytes each",
+              d->rank, d->elem_bytes);
+}
+
+int64_t core_dma_bytes(const at_core_dma *d) {
+  int64_t n = d->elem_bytes;
+  for (int32_t i = 0; i < d->rank; i++) n *= d->size[i];
+  return n;
+}
+
+// Generated code checks the slices that it makes; this holds the whole copy
+// inside the memory it starts in, whoever made the addresses.
+static void stop_outside(core_state *c, const void *base, const int64_t *stride,
+                         const at_core_dma *d, const char *what) {
+  int64_t last = d->elem_bytes;
+  for (int32_t i = 0; i < d->rank; i++) {
+    if (d->size[i] <= 0) return;
+    last += (d->size[i] - 1) * stride[i];
+  }
+  const region *r = core_region_of(c, base);
+  if (r && (size_t)((const uint8_t *)base - r->base) + (size_t)last <= r->bytes)
+    return;
+  core_stop(
+      c, AT_OUT_OF_RANGE, d->loc,
+      "DMA %s out of bounds: %lld bytes at offset %lld of a memory of %zu",
+      what, (long long)last,
+      r ? (long long)((const uint8_t *)base - r->base) : -1ll,
+      r ? r->bytes : (size_t)0);
+}
+
+// dst += src, for types that generated code adds while it copies.
+#define ADD(T)                 \
+  do {                         \
+    T a, b;                    \
+    memcpy(&a, dst, sizeof a); \
+    memcpy(&b, src, sizeof b); \
+    a = (T)(a + b);            \
+    memcpy(dst, &a, sizeof a); \
+  } while (0)
+static bool add_element(uint8_t *dst, const uint8_t *src, at_dtype t) {
+  switch (t) {
+    case AT_F32:
+      ADD(float);
+      return true;
+    case AT_S32:
+    case AT_U32:
+      ADD(uint32_t);
+      return true;
+    case AT_S16:
+    case AT_U16:
+      ADD(uint16_t);
+      return true;
+    default:
+      return false;
+  }
+}
+#undef ADD
+
+static bool add_box(const box *b, uint32_t d, uint8_t *dst, const uint8_t *src,
+                    at_dtype t) {
+  if (d == b->rank) return add_element(dst, src, t);
+  for (int64_t i = 0; i < b->size[d]; i++)
+    if (!add_box(b, d + 1, dst + i * b->dst_stride[d],
+                 src + i * b->src_stride[d], t))
+      return false;
+  return true;
+}
+
+static void move(core_state *c, const at_core_dma *d, void *dst) {
+  box b = {dst,     d->src,        (uint32_t)d->rank, (uint32_t)d->elem_bytes,
+           d->size, d->dst_stride, d->src_stride};
+  if (!d->add) {
+    core_copy_box(&b);
+  } else if (!add_box(&b, 0, dst, d->src, (at_dtype)d->add)) {
+    core_stop(c, AT_UNIMPLEMENTED, d->loc, "copies that add %s",
+              at_dtype_of((at_dtype)d->add)->text);
+  }
+}
+
+static sem *sem_at(core_state *from, core_state *to, void *p, int32_t loc) {
+  uint8_t *first = (uint8_t *)from->sems, *at = p;
+  if (at < first || at >= first + sizeof(sem) * kNumSems)
+    core_stop(from, AT_INVALID_ARGUMENT, loc, "not a semaphore of this core");
+  return (sem *)((uint8_t *)to->sems + (at - first));
+}
+
+static void finish(core_state *c, core_state *to, const at_core_dma *d) {
+  int64_t bytes = core_dma_bytes(d);
+  if (d->src_sem)
+    core_signal(c, c, sem_at(c, c, d->src_sem, d->loc), bytes, d->loc);
+  if (d->dst_sem)
+    core_signal(c, to, sem_at(c, to, d->dst_sem, d->loc), bytes, d->loc);
+}
+
+void at_core_dma_start(at_core *core, const at_core_dma *d) {
+  core_state *c = state_of(core);
+  stop_rank(c, d);
+  core_state *to = core_peer(c, d->device, d->core, d->subcore, d->loc);
+  if (core_dma_bytes(d) > 0) {
+    stop_outside(c, d->src, d->src_stride, d, "source");
+    stop_outside(c, d->dst, d->dst_stride, d, "destination");
+    void *dst = core_translate(c, to, d->dst);
+    if (!dst)
+      core_stop(
+          c, AT_INVALID_ARGUMENT, d->loc,
+          "device %d has no such memory: remote copies go to whole operands, "
+          "scratch or allocations",
+          to->head.device_id);
+    if (c->shadow) core_shadow_copy(c, to, d, dst);
+    move(c, d, dst);
+  }
+  finish(c, to, d);
+}
+
+void at_core_dma_wait(at_core *core, void *p, int64_t bytes, int32_t loc) {
+  core_state *c = state_of(core);
+  core_wait(c, sem_at(c, c, p, loc), bytes, loc);
+}
+
+// ---- Rows by index
+// -----------------------------------------------------------------
+void at_core_indirect_start(at_core *core, const at_core_indirect *x) {
+  core_state *c = state_of(core);
+  at_core_dma row = x->rows;
+  stop_rank(c, &row);
+  if (row.rank < 1)
+    core_stop(c, AT_INVALID_ARGUMENT, row.loc, "indirect copy of a scalar");
+  core_state *to = core_peer(c, row.device, row.core, row.subcore, row.loc);
+  int64_t rows = row.size[0];
+  int64_t src_step = row.src_stride[0], dst_step = row.dst_stride[0];
+  row.size[0] = 1;
+  for (int64_t i = 0; i < rows; i++) {
+    int32_t at = x->offsets[i];
+    if (x->has_filter && at == x->filter) continue;
+    if (at < 0 || at >= x->table_rows)
+      core_stop(c, AT_OUT_OF_RANGE, row.loc,
+                "indirect DMA: index %d (element %lld) is outside a table of "
+                "%lld rows",
+                at, (long long)i, (long long)x->table_rows);
+    row.src = (uint8_t *)x->rows.src + (x->scatter ? i : at) * src_step;
+    row.dst = (uint8_t *)x->rows.dst + (x->scatter ? at : i) * dst_step;
+    if (core_dma_bytes(&row) <= 0) continue;
+    stop_outside(c, row.src, row.src_stride, &row, "source");
+    stop_outside(c, row.dst, row.dst_stride, &row, "destination");
+    void *dst = core_translate(c, to, row.dst);
+    if (!dst)
+      core_stop(c, AT_INVALID_ARGUMENT, row.loc, "device %d has no such memory",
+                to->head.device_id);
+    if (c->shadow) core_shadow_copy(c, to, &row, dst);
+    move(c, &row, dst);
+  }
+  finish(c, to, &x->rows);
+}

@@ -1,0 +1,275 @@
+// The grid of one core: steps in lexicographic order, and between them the
+// windows of the operands. A block that lies inside its operand is worked on in
+// place when nobody can tell; else it has a buffer of its own, filled when the
+// window moves there and written back when it moves on.
+#include "base/strbuf.h"
+#include "device/core_internal.h"
+
+static bool is_fixed(const at_xcore *r, uint32_t d) {
+  return r->semantics[d] == AT_CORE_CORE_PARALLEL ||
+         r->semantics[d] == AT_CORE_SUBCORE_PARALLEL;
+}
+
+int64_t core_grid_steps(const core_state *c) {
+  const at_xcore *r = c->program->record;
+  int64_t n = 1;
+  for (uint32_t d = 0; d < r->grid_rank; d++)
+    if (!is_fixed(r, d)) n *= c->bounds[d];
+  return n;
+}
+
+void core_grid_at(const core_state *c, int64_t step, int32_t *grid) {
+  const at_xcore *r = c->program->record;
+  for (uint32_t d = r->grid_rank; d-- > 0;) {
+    if (is_fixed(r, d)) {
+      grid[d] = c->grid[d];
+      continue;
+    }
+    grid[d] = (int32_t)(step % c->bounds[d]);
+    step /= c->bounds[d];
+  }
+}
+
+// ---- Set-up
+// --------------------------------------------------------------------
+static size_t elem_bytes(const at_xcore_ref *x) {
+  return x->space == AT_CORE_SEM ? AT_CORE_SEM_BYTES
+                                 : at_dtype_bytes((at_dtype)x->dtype);
+}
+
+static size_t dense_strides(const int64_t *dims, uint32_t rank, size_t elem,
+                            int64_t *stride) {
+  size_t n = elem;
+  for (uint32_t d = rank; d-- > 0;) {
+    stride[d] = (int64_t)n;
+    n = at_mul(n, (size_t)dims[d]);
+  }
+  return n;
+}
+
+static void *make_scratch(core_state *c, uint32_t i, const at_xcore_ref *x,
+                          size_t bytes) {
+  if (x->space == AT_CORE_SEM)
+    return at_core_alloc(&c->head, AT_CORE_SEM, (int64_t)bytes, -1);
+  if (x->space == AT_CORE_VMEM_SHARED && c->sibling) {
+    core_region_add(c, c->sibling->refs[i].base, bytes, x->space, (int32_t)i);
+    return c->sibling->refs[i].base;
+  }
+  void *p = core_take(c, bytes, "scratch");
+  core_region_add(c, p, bytes, (at_core_space)x->space, (int32_t)i);
+  return p;
+}
+
+// The operand of an argument; the input of an alias lives where the output
+// does.
+static void *operand_of(core_state *c, uint32_t i, uint32_t buf,
+                        uint32_t first_out) {
+  const at_xcore_ref *x = &c->program->refs[i];
+  void *const *bufs = c->launch->bufs;
+  if (x->role == AT_CORE_IN && x->alias >= 0)
+    return bufs[first_out + (uint32_t)x->alias];
+  return bufs[buf];
+}
+
+static void *private_copy(core_state *c, const void *p, size_t bytes) {
+  return memcpy(core_take(c, bytes, "a copy of an operand"), p, bytes);
+}
+
+static void init_operand(core_state *c, uint32_t i, void *operand,
+                         size_t bytes) {
+  const at_xcore_ref *x = &c->program->refs[i];
+  window *w = &c->windows[i];
+  bool input = x->role != AT_CORE_OUT;
+  if (x->window == AT_CORE_WHOLE) {
+    if (input && x->alias < 0 && (x->stored || c->launch->checks) && bytes)
+      operand = private_copy(c, operand, bytes);
+    core_region_add(c, operand, bytes, (at_core_space)x->space, (int32_t)i);
+    c->refs[i].base = operand;
+    return;
+  }
+  core_region_add(c, operand, bytes, AT_CORE_HBM, (int32_t)i);
+  w->operand = operand;
+  w->may_point = !c->launch->checks && (!input || (!x->stored && x->alias < 0));
+  memcpy(w->operand_stride, c->refs[i].stride, sizeof w->operand_stride);
+}
+
+uint32_t core_first_out(const at_core_program *p) {
+  uint32_t n = p->record->num_dynamic;
+  for (uint32_t i = 0; i < p->record->num_refs; i++)
+    n += p->refs[i].role == AT_CORE_PREFETCH || p->refs[i].role == AT_CORE_IN;
+  return n;
+}
+
+void core_windows_init(core_state *c) {
+  const at_core_program *p = c->program;
+  const at_xcore *r = p->record;
+  uint32_t n = r->num_refs, buf = r->num_dynamic, first_out = core_first_out(p);
+  c->refs = core_take(c, (n + 1) * sizeof *c->refs, "arguments");
+  c->windows = core_take(c, (n + 1) * sizeof *c->windows, "windows");
+  memset(c->refs, 0, (n + 1) * sizeof *c->refs);
+  memset(c->windows, 0, (n + 1) * sizeof *c->windows);
+  c->sems = core_take(c, kNumSems * sizeof *c->sems, "semaphores");
+  memset(c->sems, 0, kFirstSem * sizeof *c->sems);
+  c->num_sems = kFirstSem;
+  core_region_add(c, c->sems, kNumSems * sizeof *c->sems, AT_CORE_SEM, -1);
+  if (r->temp_bytes) c->head.temp = core_take(c, r->temp_bytes, "temporaries");
+  for (uint32_t i = 0; i < n; i++) {
+    const at_xcore_ref *x = &p->refs[i];
+    c->windows[i].ref = x;
+    c->windows[i].index = p->index[i];
+    size_t bytes =
+        dense_strides(x->dims, x->rank, elem_bytes(x), c->refs[i].stride);
+    if (x->role == AT_CORE_SCRATCH)
+      c->refs[i].base = make_scratch(c, i, x, bytes);
+    else
+      init_operand(c, i, operand_of(c, i, buf++, first_out), bytes);
+  }
+}
+
+// ---- Moving a window
+// --------------------------------------------------------------
+static void refuse_block(core_state *c, uint32_t i, uint32_t d,
+                         const int32_t *at) {
+  const at_xcore_ref *x = &c->program->refs[i];
+  at_strbuf b = {0};
+  for (uint32_t k = 0; k < x->rank; k++)
+    at_strbuf_addf(&b, "%s%d", k ? ", " : "", at[k]);
+  char text[256];
+  snprintf(text, sizeof text, "%s", b.ptr ? b.ptr : "");
+  at_strbuf_free(&b);
+  at_strbuf g = {0};
+  for (uint32_t k = 0; k < c->program->record->grid_rank; k++)
+    at_strbuf_addf(&g, "%s%d", k ? ", " : "", c->grid[k]);
+  char grid[256];
+  snprintf(grid, sizeof grid, "%s", g.ptr ? g.ptr : "");
+  at_strbuf_free(&g);
+  core_stop(c, AT_OUT_OF_RANGE, -1,
+            "the index map of %s %u leaves the array: (%s) at grid step (%s)\n"
+            "detail: dimension %u has %lld elements, the block %lld",
+            x->role == AT_CORE_OUT ? "output" : "input", i, text, grid, d,
+            (long long)x->dims[d], (long long)x->block[d]);
+}
+
+// Where the block lies: start, and the part of it inside the operand. True if
+// all.
+static bool locate(core_state *c, uint32_t i, const int32_t *at) {
+  window *w = &c->windows[i];
+  const at_xcore_ref *x = w->ref;
+  bool inside = true;
+  for (uint32_t d = 0; d < x->rank; d++) {
+    bool blocked = x->window == AT_CORE_BLOCKED;
+    int64_t s = blocked ? at[d] * x->block[d] : at[d] - x->pad_low[d];
+    int64_t low = AT_MAX(s, (int64_t)0);
+    int64_t high = AT_MIN(s + x->block[d], x->dims[d]);
+    bool empty = x->block[d] && low >= high;
+    if (empty && (blocked || s + x->block[d] < -x->pad_low[d] ||
+                  s > x->dims[d] + x->pad_high[d]))
+      refuse_block(c, i, d, at);
+    w->start[d] = low;
+    w->skip[d] = low - s;
+    w->valid[d] = AT_MAX(high - low, (int64_t)0);
+    inside &= w->valid[d] == x->block[d];
+  }
+  return inside;
+}
+
+static uint8_t *operand_place(const window *w) {
+  uint8_t *p = w->operand;
+  for (uint32_t d = 0; d < w->ref->rank; d++)
+    p += w->start[d] * w->operand_stride[d];
+  return p;
+}
+
+static uint8_t *buffer_place(const core_state *c, uint32_t i) {
+  const window *w = &c->windows[i];
+  uint8_t *p = w->buffer;
+  for (uint32_t d = 0; d < w->ref->rank; d++)
+    p += w->skip[d] * c->refs[i].stride[d];
+  return p;
+}
+
+static void use_buffer(core_state *c, uint32_t i) {
+  window *w = &c->windows[i];
+  const at_xcore_ref *x = w->ref;
+  w->direct = false;
+  w->buffer_bytes =
+      dense_strides(x->block, x->rank, elem_bytes(x), c->refs[i].stride);
+  if (!w->buffer) {
+    w->buffer = core_take(c, w->buffer_bytes, "a window");
+    core_region_add(c, w->buffer, w->buffer_bytes, (at_core_space)x->space,
+                    (int32_t)i);
+  }
+  c->refs[i].base = w->buffer;
+}
+
+static void enter(core_state *c, uint32_t i, const int32_t *at) {
+  window *w = &c->windows[i];
+  const at_xcore_ref *x = w->ref;
+  bool inside = locate(c, i, at);
+  memcpy(w->now, at, x->rank * sizeof *at);
+  w->loaded = true;
+  w->whole = inside;
+  if (inside && w->may_point) {
+    w->direct = true;
+    c->refs[i].base = operand_place(w);
+    memcpy(c->refs[i].stride, w->operand_stride, sizeof w->operand_stride);
+    return;
+  }
+  use_buffer(c, i);
+  int64_t n = (int64_t)(w->buffer_bytes / elem_bytes(x));
+  if (!inside) core_fill_undefined(w->buffer, (at_dtype)x->dtype, n);
+  if (c->shadow) core_shadow_window(c, i);
+  if (x->role != AT_CORE_IN) return;
+  box b = {buffer_place(c, i),      operand_place(w), x->rank,
+           (uint32_t)elem_bytes(x), w->valid,         c->refs[i].stride,
+           w->operand_stride};
+  core_copy_box(&b);
+}
+
+static void leave(core_state *c, uint32_t i) {
+  window *w = &c->windows[i];
+  const at_xcore_ref *x = w->ref;
+  if (!w->loaded || w->direct || x->role != AT_CORE_OUT) return;
+  if (c->shadow) core_shadow_write_back(c, i);
+  box b = {operand_place(w),        buffer_place(c, i), x->rank,
+           (uint32_t)elem_bytes(x), w->valid,           w->operand_stride,
+           c->refs[i].stride};
+  core_copy_box(&b);
+}
+
+void core_window_index(core_state *c, uint32_t i, const int32_t *grid,
+                       int32_t *at) {
+  memset(at, 0, AT_CORE_MAX_RANK * sizeof *at);
+  if (c->windows[i].index) c->windows[i].index(&c->head, grid, c->refs, at);
+}
+
+static void move_windows(core_state *c) {
+  const at_xcore *r = c->program->record;
+  for (uint32_t i = 0; i < r->num_refs; i++) {
+    window *w = &c->windows[i];
+    if (!w->operand || (w->loaded && !w->index)) continue;
+    int32_t at[AT_CORE_MAX_RANK];
+    core_window_index(c, i, c->grid, at);
+    if (w->loaded && !memcmp(at, w->now, w->ref->rank * sizeof *at)) continue;
+    leave(c, i);
+    enter(c, i, at);
+  }
+}
+
+void core_run_steps(core_state *c, int64_t begin, int64_t end) {
+  const at_xcore *r = c->program->record;
+  uint32_t sems = c->num_sems;
+  for (int64_t s = begin; s < end; s++) {
+    core_grid_at(c, s, c->grid);
+    move_windows(c);
+    if (c->shadow) core_shadow_step(c);
+    c->program->body(&c->head, c->grid, c->refs);
+    c->stack_used = 0;
+    c->num_sems = sems;
+  }
+  for (uint32_t i = 0; i < r->num_refs; i++) {
+    if (!c->windows[i].operand) continue;
+    leave(c, i);
+    c->windows[i].loaded = false;
+  }
+}

@@ -1,0 +1,178 @@
+// What the files about virtual cores share.
+#ifndef ATOLL_DEVICE_CORE_INTERNAL_H_
+#define ATOLL_DEVICE_CORE_INTERNAL_H_
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdio.h>
+
+#include "device/core.h"
+
+// A semaphore as it lies in memory.
+typedef struct sem {
+  int64_t value;
+  int32_t loc;  // of the last signal, for messages
+  int32_t pad;
+} sem;
+_Static_assert(sizeof(sem) == AT_CORE_SEM_BYTES,
+               "semaphores in generated code");
+
+// Memory that other cores may name: the same list, in the same order, on every
+// core that runs the same program.
+typedef struct region {
+  uint8_t *base;
+  size_t bytes;
+  at_core_space space;
+  int32_t ref;  // argument of the kernel, -1: other
+} region;
+enum {
+  kMaxRegions = 192,
+  kNumSems = 8192,
+  // The first semaphores of a core: the collective's barrier, then two for
+  // at_core_barrier.
+  kBarrierSems = 1,
+  kFirstSem = 4
+};
+
+// An operand's window and where it is now.
+typedef struct window {
+  const at_xcore_ref *ref;
+  at_core_index_fn index;
+  uint8_t *operand;  // NULL: the ref never moves
+  int64_t operand_stride[AT_CORE_MAX_RANK];
+  bool may_point;  // the body may work in the operand itself
+  bool loaded, direct, whole;
+  int32_t now[AT_CORE_MAX_RANK];  // what the index map said
+  uint8_t *buffer;                // private copy, made on first need
+  size_t buffer_bytes;
+  // The part of the block that lies in the operand, in elements.
+  int64_t start[AT_CORE_MAX_RANK], skip[AT_CORE_MAX_RANK],
+      valid[AT_CORE_MAX_RANK];
+} window;
+
+typedef struct core_state core_state;
+typedef struct shadow shadow;
+
+struct at_core_group {
+  pthread_mutex_t lock;
+  uint32_t devices, joined;
+  uint32_t cores, waiting, ended;
+  bool complete;  // every device is there
+  bool failed;
+  at_status deadlock;  // owned; the first core that learns of it takes it
+  core_state *first;   // every core, linked by `next`
+  at_event *all_here, *all_done;
+  uint32_t left;  // devices that have left
+};
+
+struct core_state {
+  at_core head;
+  const at_core_launch *launch;
+  const at_core_program *program;
+  at_core_group *group;  // NULL: nobody else can signal
+  core_state *next;
+  jmp_buf exit;
+  at_status status;
+  uint32_t program_index;
+  bool initialised;
+  core_state *sibling;  // subcore 0 of the same core, when this is another
+  int32_t grid[AT_CORE_MAX_GRID];
+  int32_t bounds[AT_CORE_MAX_GRID];
+  at_core_ref *refs;
+  window *windows;  // per ref
+  region regions[kMaxRegions];
+  uint32_t num_regions;
+  sem *sems;
+  uint32_t num_sems;  // used
+  uint8_t *stack;     // for allocas
+  size_t stack_used, stack_bytes;
+  uint64_t turns;
+  uint32_t barriers;  // passed
+  uint64_t random[4];
+  // While it waits (under the group's lock).
+  sem *wait_for;
+  int64_t wait_amount;
+  int32_t wait_loc;
+  at_event *wake;
+  shadow *shadow;  // NULL: no checks of memory
+};
+static inline core_state *state_of(at_core *c) { return (core_state *)c; }
+
+// ---- core.c -----------------------------------------------------------------
+_Noreturn void core_exit(core_state *c, at_status st);  // consumes st
+__attribute__((format(printf, 4, 5))) _Noreturn void core_stop(
+    core_state *c, at_code code, int32_t loc, const char *fmt, ...);
+// "file:line:column (op)", or "" when unknown; valid until the next call on
+// `buf`.
+const char *core_place(const core_state *c, int32_t loc, char *buf, size_t n);
+const char *core_name(const core_state *c);
+
+// ---- core_memory.c
+// ------------------------------------------------------------
+void core_region_add(core_state *c, void *base, size_t bytes,
+                     at_core_space space, int32_t ref);
+const region *core_region_of(const core_state *c, const void *p);
+// The same place of another core of the same program; NULL: none.
+void *core_translate(const core_state *from, const core_state *to, void *p);
+core_state *core_peer(core_state *c, int32_t device, int32_t core,
+                      int32_t subcore, int32_t loc);
+void *core_take(core_state *c, size_t bytes, const char *what);
+
+// ---- core_copy.c
+// ----------------------------------------------------------------
+typedef struct box {
+  uint8_t *dst;
+  const uint8_t *src;
+  uint32_t rank, elem_bytes;
+  const int64_t *size, *dst_stride, *src_stride;  // elements, bytes
+} box;
+void core_copy_box(const box *b);
+// Fills n elements with what nobody may rely on: NaN, the smallest integer.
+void core_fill_undefined(void *dst, at_dtype t, int64_t n);
+
+// ---- core_dma.c
+// -------------------------------------------------------------------
+int64_t core_dma_bytes(const at_core_dma *d);
+
+// ---- core_grid.c
+// ------------------------------------------------------------------
+void core_windows_init(core_state *c);
+uint32_t core_first_out(const at_core_program *p);  // its buffer
+// What the index map of argument i says at a grid step.
+void core_window_index(core_state *c, uint32_t i, const int32_t *grid,
+                       int32_t *at);
+// Steps [begin, end) of the grid in lexicographic order.
+void core_run_steps(core_state *c, int64_t begin, int64_t end);
+void core_grid_at(const core_state *c, int64_t step, int32_t *grid);
+int64_t core_grid_steps(const core_state *c);
+
+// ---- core_split.c
+// -------------------------------------------------------------------
+typedef struct core_split_plan {
+  uint32_t threads, chunks_per_thread;
+  int64_t chunk;  // out: steps of a chunk; 0: they stay together
+} core_split_plan;
+void core_plan_split(core_state *c, void *plan);
+
+// ---- core_sync.c
+// --------------------------------------------------------------------
+void core_signal(core_state *from, core_state *to, sem *s, int64_t amount,
+                 int32_t loc);
+void core_wait(core_state *c, sem *s, int64_t amount, int32_t loc);
+void core_ended(core_state *c);
+
+// ---- core_shadow.c: the checks; only called with a shadow
+// -------------------------
+void core_shadow_init(core_state *c);
+void core_shadow_step(core_state *c);
+void core_shadow_window(core_state *c, uint32_t ref);  // a buffer changes hands
+void core_shadow_write_back(core_state *c,
+                            uint32_t ref);  // before it is copied out
+void core_shadow_finish(core_state *c);
+void core_shadow_signal(core_state *from, core_state *to, const sem *s);
+// dst: where it goes, perhaps on another core.
+void core_shadow_copy(core_state *c, core_state *to, const at_core_dma *d,
+                      void *dst);
+void core_shadow_wait(core_state *c, const sem *s);
+
+#endif

@@ -1,0 +1,109 @@
+// Where a core's memories lie, and the stack-like part of them.
+#include "device/core_internal.h"
+
+void *core_take(core_state *c, size_t bytes, const char *what) {
+  void *p = at_par_scratch(c->launch->par, AT_MAX(bytes, (size_t)64));
+  if (!p)
+    core_stop(c, AT_RESOURCE_EXHAUSTED, -1,
+              "no host memory for %zu bytes of %s", bytes, what);
+  return p;
+}
+
+void core_region_add(core_state *c, void *base, size_t bytes,
+                     at_core_space space, int32_t ref) {
+  if (c->num_regions == kMaxRegions)
+    core_stop(c, AT_RESOURCE_EXHAUSTED, -1,
+              "more than %d separate memories of one core", kMaxRegions);
+  c->regions[c->num_regions++] = (region){base, bytes, space, ref};
+}
+
+const region *core_region_of(const core_state *c, const void *p) {
+  for (uint32_t i = 0; i < c->num_regions; i++) {
+    const region *r = &c->regions[i];
+    if ((const uint8_t *)p >= r->base &&
+        (const uint8_t *)p < r->base + r->bytes)
+      return r;
+  }
+  return NULL;
+}
+
+void *core_translate(const core_state *from, const core_state *to, void *p) {
+  if (from == to) return p;
+  const region *r = core_region_of(from, p);
+  if (!r) return NULL;
+  uint32_t i = (uint32_t)(r - from->regions);
+  if (i >= to->num_regions || to->regions[i].bytes != r->bytes) return NULL;
+  return to->regions[i].base + ((uint8_t *)p - r->base);
+}
+
+core_state *core_peer(core_state *c, int32_t device, int32_t core,
+                      int32_t subcore, int32_t loc) {
+  const at_core *h = &c->head;
+  if ((device < 0 || device == h->device_id) &&
+      (core < 0 || core == h->core_index) &&
+      (subcore < 0 || subcore == h->subcore_index))
+    return c;
+  if (device < 0) device = h->device_id;
+  if (core < 0) core = h->core_index;
+  if (subcore < 0) subcore = h->subcore_index;
+  for (core_state *p = c->group ? c->group->first : NULL; p; p = p->next)
+    if (p->head.device_id == device && p->head.core_index == core &&
+        p->head.subcore_index == subcore &&
+        p->program_index == c->program_index)
+      return p;
+  core_stop(c, AT_INVALID_ARGUMENT, loc,
+            "device %d, core %d does not take part in this program\n"
+            "detail: %d devices, %d cores of each",
+            device, core, c->launch->num_devices, h->num_cores);
+}
+
+// ---- Stack discipline
+// --------------------------------------------------------- A mark is both
+// stacks' fill: semaphores in the upper 24 bits.
+int64_t at_core_mark(at_core *core) {
+  core_state *c = state_of(core);
+  return (int64_t)c->num_sems << 40 | (int64_t)c->stack_used;
+}
+
+static void *alloc_sems(core_state *c, int64_t n, int32_t loc) {
+  if (n > kNumSems - (int64_t)c->num_sems)
+    core_stop(c, AT_RESOURCE_EXHAUSTED, loc,
+              "ran out of semaphore memory: %lld more than %u of %d",
+              (long long)n, c->num_sems, kNumSems);
+  sem *s = c->sems + c->num_sems;
+  memset(s, 0, (size_t)n * sizeof *s);
+  c->num_sems += (uint32_t)n;
+  return s;
+}
+
+void *at_core_alloc(at_core *core, int32_t space, int64_t bytes, int32_t loc) {
+  core_state *c = state_of(core);
+  if (bytes < 0)
+    core_stop(c, AT_INVALID_ARGUMENT, loc, "allocation of %lld bytes",
+              (long long)bytes);
+  if (space == AT_CORE_SEM)
+    return alloc_sems(c, bytes / AT_CORE_SEM_BYTES, loc);
+  if (!c->stack) {
+    // Types below a byte take more here than on the chip.
+    c->stack_bytes = 2 * (size_t)AT_MAX(c->launch->hw->vmem_bytes, 16u << 20);
+    c->stack = core_take(c, c->stack_bytes, "VMEM");
+    core_region_add(c, c->stack, c->stack_bytes, AT_CORE_VMEM, -1);
+  }
+  size_t need = at_align_up((size_t)bytes, 64);
+  if (need > c->stack_bytes - c->stack_used)
+    core_stop(
+        c, AT_RESOURCE_EXHAUSTED, loc,
+        "Ran out of memory in memory space vmem: %lld bytes more than %zu "
+        "of %zu",
+        (long long)bytes, c->stack_used, c->stack_bytes);
+  void *p = c->stack + c->stack_used;
+  c->stack_used += need;
+  return p;
+}
+
+void at_core_release(at_core *core, int64_t mark, int32_t loc) {
+  core_state *c = state_of(core);
+  uint32_t sems = (uint32_t)(mark >> 40);
+  c->stack_used = (size_t)(mark & ((1ll << 40) - 1));
+  c->num_sems = sems;
+}

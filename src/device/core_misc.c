@@ -1,0 +1,209 @@
+// Refusals, budgets, random bits, prints: what generated code calls beside
+// memory and semaphores.
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "base/strbuf.h"
+#include "device/core_internal.h"
+
+// ---- Refusals
+// -------------------------------------------------------------------
+void core_exit(core_state *c, at_status st) {
+  c->status = at_status_join(c->status, st);
+  longjmp(c->exit, 1);
+}
+
+const char *core_name(const core_state *c) {
+  return c->program->name && *c->program->name ? c->program->name : "?";
+}
+
+const char *core_place(const core_state *c, int32_t loc, char *buf, size_t n) {
+  *buf = 0;
+  const at_core_program *p = c->program;
+  if (loc < 0 || (uint32_t)loc >= p->record->num_locations) return buf;
+  const at_xlocation *l = &p->locations[loc];
+  const char *file = p->strings + l->file, *op = p->strings + l->op;
+  if (*file)
+    snprintf(buf, n, "%s:%u:%u%s%s%s", file, l->line, l->column,
+             *op ? " (" : "", op, *op ? ")" : "");
+  else
+    snprintf(buf, n, "%s", op);
+  return buf;
+}
+
+void core_stop(core_state *c, at_code code, int32_t loc, const char *fmt, ...) {
+  char place[512], text[1024];
+  va_list args;
+  va_start(args, fmt);
+  vsnprintf(text, sizeof text, fmt, args);
+  va_end(args);
+  core_place(c, loc, place, sizeof place);
+  at_status st = AT_FAIL(code, "kernel %s: %s%s%s", core_name(c), text,
+                         *place ? "\nat: " : "", place);
+  core_exit(c, st);
+}
+
+const at_core_launch *at_core_launch_of(at_core *core) {
+  return state_of(core)->launch;
+}
+
+void at_core_give_up(at_core *core, int32_t loc, at_status st) {
+  core_state *c = state_of(core);
+  char place[512];
+  core_place(c, loc, place, sizeof place);
+  at_status named =
+      AT_FAIL(at_status_code(st), "kernel %s: %s%s%s", core_name(c),
+              at_status_message(st), *place ? "\nat: " : "", place);
+  at_status_free(st);
+  core_exit(c, named);
+}
+
+void at_core_out_of_bounds(at_core *core, int32_t loc, int32_t dim,
+                           int64_t index, int64_t size, int64_t limit) {
+  core_stop(state_of(core), AT_OUT_OF_RANGE, loc,
+            "access out of bounds: dimension %d, elements %lld to %lld of %lld",
+            dim, (long long)index, (long long)(index + size), (long long)limit);
+}
+
+void at_core_fail(at_core *core, int32_t loc, const char *text) {
+  core_stop(state_of(core), AT_INVALID_ARGUMENT, loc, "%s", text);
+}
+
+// ---- Loops that never end
+// ----------------------------------------------------------
+enum { kTurnsAtOnce = 1 << 20 };
+
+void at_core_budget(at_core *core, int32_t loc) {
+  core_state *c = state_of(core);
+  c->turns += kTurnsAtOnce;
+  uint64_t limit = c->launch->max_turns;
+  if (limit && c->turns > limit)
+    core_stop(c, AT_DEADLINE_EXCEEDED, loc,
+              "stopped after %llu turns of its loops\n"
+              "hint: does this loop end? ATOLL_KERNEL_TURNS raises the limit",
+              (unsigned long long)c->turns);
+  if (c->group) {
+    pthread_mutex_lock(&c->group->lock);
+    bool failed = c->group->failed;
+    pthread_mutex_unlock(&c->group->lock);
+    if (failed) core_stop(c, AT_CANCELLED, loc, "another core failed");
+  }
+  core->budget = kTurnsAtOnce;
+}
+
+// ---- Random bits: xoshiro256**
+// -----------------------------------------------------
+static uint64_t mix(uint64_t *state) {  // splitmix64
+  uint64_t z = (*state += 0x9e3779b97f4a7c15ull);
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+  return z ^ (z >> 31);
+}
+
+void at_core_prng_seed(at_core *core, const int32_t *seeds, int64_t n) {
+  core_state *c = state_of(core);
+  uint64_t h = at_hash(AT_HASH_SEED, seeds, (size_t)n * sizeof *seeds);
+  for (int i = 0; i < 4; i++) c->random[i] = mix(&h);
+}
+
+static uint64_t rotate(uint64_t x, int k) { return (x << k) | (x >> (64 - k)); }
+
+void at_core_prng_bits(at_core *core, uint32_t *out, int64_t n) {
+  uint64_t *s = state_of(core)->random;
+  for (int64_t i = 0; i < n; i += 2) {
+    uint64_t r = rotate(s[1] * 5, 7) * 9, t = s[1] << 17;
+    s[2] ^= s[0];
+    s[3] ^= s[1];
+    s[1] ^= s[2];
+    s[0] ^= s[3];
+    s[2] ^= t;
+    s[3] = rotate(s[3], 45);
+    out[i] = (uint32_t)r;
+    if (i + 1 < n) out[i + 1] = (uint32_t)(r >> 32);
+  }
+}
+
+// ---- Prints
+// ---------------------------------------------------------------------------
+static float narrow_float(const void *p, at_dtype t) {
+  uint16_t bits;
+  float f;
+  if (t == AT_F32) return memcpy(&f, p, 4), f;
+  memcpy(&bits, p, 2);
+  if (t == AT_F16) {
+    _Float16 h;
+    return memcpy(&h, p, 2), (float)h;
+  }
+  uint32_t wide = (uint32_t)bits << 16;
+  return memcpy(&f, &wide, 4), f;
+}
+
+static void print_element(at_strbuf *b, const void *p, at_dtype t) {
+  int64_t v = 0;
+  uint32_t bytes = at_dtype_bytes(t);
+  if (t == AT_F32 || t == AT_BF16 || t == AT_F16) {
+    at_strbuf_addf(b, "%g", (double)narrow_float(p, t));
+    return;
+  }
+  if (bytes > 8) return;
+  memcpy(&v, p, bytes);
+  if (at_is_signed_int(t) && bytes < 8)
+    v = (int64_t)((uint64_t)v << (64 - 8 * bytes)) >> (64 - 8 * bytes);
+  at_strbuf_addf(b, "%lld", (long long)v);
+}
+
+static const uint8_t *print_dims(at_strbuf *b, const at_core_log_arg *a,
+                                 int32_t d, const uint8_t *p) {
+  if (d == a->rank) {
+    print_element(b, p, (at_dtype)a->dtype);
+    return p + at_dtype_bytes((at_dtype)a->dtype);
+  }
+  at_strbuf_addc(b, '[');
+  for (int64_t i = 0; i < a->size[d]; i++) {
+    if (i) at_strbuf_addz(b, d + 1 == a->rank ? " " : "\n ");
+    p = print_dims(b, a, d + 1, p);
+  }
+  at_strbuf_addc(b, ']');
+  return p;
+}
+
+void at_core_log(at_core *core, const char *text, const at_core_log_arg *args,
+                 int64_t n, int32_t loc) {
+  at_strbuf b = {0};
+  int64_t used = 0;
+  for (const char *p = text; *p; p++) {
+    if (p[0] == '{' && p[1] == '}' && used < n) {
+      print_dims(&b, &args[used], 0, args[used].data);
+      used++;
+      p++;
+    } else {
+      at_strbuf_addc(&b, *p);
+    }
+  }
+  for (; used < n; used++) {
+    at_strbuf_addc(&b, ' ');
+    print_dims(&b, &args[used], 0, args[used].data);
+  }
+  fprintf(stderr, "%s\n", b.ptr ? b.ptr : "");
+  at_strbuf_free(&b);
+}
+
+void at_core_trace(at_core *core, const char *text, int32_t begin) {}
+void at_core_trace_value(at_core *core, const char *text, int64_t value) {}
+// Time on the chip; here the work itself takes its time.
+void at_core_delay(at_core *core, int64_t cycles) {}
+
+// ---- NaN
+// ---------------------------------------------------------------------------------
+void at_core_check_nan(at_core *core, const void *data, int32_t dtype,
+                       int64_t n, int32_t loc) {
+  core_state *c = state_of(core);
+  at_dtype t = (at_dtype)dtype;
+  if (!(c->launch->checks & AT_CHECK_NAN)) return;
+  if (t != AT_F32 && t != AT_BF16 && t != AT_F16) return;
+  for (int64_t i = 0; i < n; i++)
+    if (isnan(narrow_float((const uint8_t *)data + i * at_dtype_bytes(t), t)))
+      core_stop(c, AT_INVALID_ARGUMENT, loc,
+                "element %lld of the result is NaN", (long long)i);
+}

@@ -1,0 +1,127 @@
+// Which steps of a grid may run on several threads. Axes that the kernel
+// declares parallel may, if nothing in scratch ties steps together that the
+// chip would run on one core. Other axes may when nobody can tell: no scratch,
+// no shared memory that the kernel writes, and every block of an output visited
+// by one thread only.
+#include <stdlib.h>
+
+#include "device/core_internal.h"
+
+static bool ties_steps(const core_state *c, bool declared) {
+  const at_xcore *r = c->program->record;
+  if (r->flags & AT_CORE_SEQUENTIAL) return true;
+  for (uint32_t i = 0; i < r->num_refs; i++) {
+    const at_xcore_ref *x = &c->program->refs[i];
+    if (x->role == AT_CORE_PREFETCH && x->stored) return true;
+    if (x->role == AT_CORE_SCRATCH &&
+        (!declared || x->space == AT_CORE_SEM || x->space == AT_CORE_SMEM))
+      return true;
+    if (declared) continue;
+    if (x->role == AT_CORE_IN && (x->alias >= 0 || x->stored)) return true;
+    if (x->role == AT_CORE_OUT && x->window != AT_CORE_BLOCKED) return true;
+  }
+  return false;
+}
+
+// Do two neighbouring chunks meet in one block of an output?
+static bool neighbours_meet(core_state *c, int64_t unit, int64_t steps) {
+  const at_xcore *r = c->program->record;
+  int32_t a[AT_CORE_MAX_GRID], b[AT_CORE_MAX_GRID];
+  core_grid_at(c, unit - 1, a);
+  core_grid_at(c, AT_MIN(unit, steps - 1), b);
+  for (uint32_t i = 0; i < r->num_refs; i++) {
+    const window *w = &c->windows[i];
+    if (w->ref->role != AT_CORE_OUT) continue;
+    if (!w->operand) {
+      if (w->ref->space == AT_CORE_HBM) continue;  // copies of its own
+      return true;
+    }
+    int32_t x[AT_CORE_MAX_RANK], y[AT_CORE_MAX_RANK];
+    core_window_index(c, i, a, x);
+    core_window_index(c, i, b, y);
+    if (!memcmp(x, y, w->ref->rank * sizeof *x)) return true;
+  }
+  return false;
+}
+
+static int64_t block_number(const at_xcore_ref *x, const int32_t *at) {
+  int64_t n = 0;
+  for (uint32_t d = 0; d < x->rank; d++) {
+    int64_t blocks = x->block[d] ? at_ceil_div(x->dims[d], x->block[d]) : 1;
+    if (at[d] < 0 || at[d] >= blocks) return -1;
+    n = n * blocks + at[d];
+  }
+  return n;
+}
+
+static int64_t block_count(const at_xcore_ref *x) {
+  int64_t n = 1;
+  for (uint32_t d = 0; d < x->rank; d++)
+    n = (int64_t)at_mul(
+        (size_t)n,
+        x->block[d] ? (size_t)at_ceil_div(x->dims[d], x->block[d]) : 1);
+  return n;
+}
+
+// Does one chunk alone visit each block of output i?
+static bool one_owner(core_state *c, uint32_t i, int64_t chunk, int64_t steps) {
+  const at_xcore_ref *x = c->windows[i].ref;
+  int64_t blocks = block_count(x);
+  if (blocks < 1 || blocks > 1 << 22) return false;
+  int32_t *owner = malloc((size_t)blocks * sizeof *owner);
+  if (!owner) return false;
+  memset(owner, 0xff, (size_t)blocks * sizeof *owner);
+  bool good = true;
+  for (int64_t s = 0; s < steps && good; s++) {
+    int32_t grid[AT_CORE_MAX_GRID], at[AT_CORE_MAX_RANK];
+    core_grid_at(c, s, grid);
+    core_window_index(c, i, grid, at);
+    int64_t b = block_number(x, at);
+    int32_t me = (int32_t)(s / chunk);
+    good = b >= 0 && (owner[b] < 0 || owner[b] == me);
+    if (good) owner[b] = me;
+  }
+  free(owner);
+  return good;
+}
+
+static bool owners_differ(core_state *c, int64_t chunk, int64_t steps) {
+  const at_xcore *r = c->program->record;
+  for (uint32_t i = 0; i < r->num_refs; i++)
+    if (c->windows[i].ref->role == AT_CORE_OUT &&
+        !one_owner(c, i, chunk, steps))
+      return false;
+  return true;
+}
+
+static int64_t chunk_of(int64_t steps, int64_t unit, const core_split_plan *p) {
+  int64_t units = steps / unit;
+  if (units < p->threads) return 0;
+  int64_t chunks = (int64_t)p->threads * p->chunks_per_thread;
+  return at_ceil_div(units, chunks) * unit;
+}
+
+void core_plan_split(core_state *c, void *arg) {
+  core_split_plan *p = arg;
+  const at_xcore *r = c->program->record;
+  int64_t steps = core_grid_steps(c), unit = steps;
+  uint32_t d = 0;
+  for (; d < r->grid_rank && r->semantics[d] == AT_CORE_PARALLEL; d++)
+    unit /= c->bounds[d];
+  if (d && !ties_steps(c, true)) {
+    int64_t chunk = chunk_of(steps, unit, p);
+    if (chunk && chunk < steps && !neighbours_meet(c, unit, steps)) {
+      p->chunk = chunk;
+      return;
+    }
+  }
+  if (ties_steps(c, false) || steps > 1 << 18) return;
+  unit = 1;
+  for (d = r->grid_rank; d-- > 0; unit *= c->bounds[d]) {
+    int64_t chunk = chunk_of(steps, unit, p);
+    if (!chunk || chunk >= steps) return;
+    if (!owners_differ(c, chunk, steps)) continue;
+    p->chunk = chunk;
+    return;
+  }
+}

@@ -1,0 +1,222 @@
+// Semaphores. A core that runs alone needs no lock, and a wait that is not
+// satisfied at once never will be. Cores of a group share its lock; a waiting
+// one parks its fiber. When every core waits or has ended, nobody can signal
+// any more: that is a deadlock, and its message lists the waits.
+#include <stdlib.h>
+
+#include "base/strbuf.h"
+#include "device/core_internal.h"
+
+// ---- Messages
+// -------------------------------------------------------------------
+static int64_t sems_of(const at_xcore_ref *x) {
+  int64_t n = 1;
+  for (uint32_t d = 0; d < x->rank; d++) n *= x->dims[d];
+  return n;
+}
+
+static void describe_sem(const core_state *c, const sem *s, at_strbuf *out) {
+  const at_xcore *r = c->program->record;
+  if (s == c->sems) {
+    at_strbuf_addz(out, "the barrier semaphore");
+    return;
+  }
+  for (uint32_t i = 0; i < r->num_refs; i++) {
+    const at_xcore_ref *x = &c->program->refs[i];
+    const sem *first = c->refs[i].base;
+    if (x->space != AT_CORE_SEM || s < first || s >= first + sems_of(x))
+      continue;
+    at_strbuf_addf(out, "semaphore %lld of argument %u", (long long)(s - first),
+                   i + r->grid_rank);
+    return;
+  }
+  at_strbuf_addf(out, "semaphore %lld of this core", (long long)(s - c->sems));
+}
+
+static void describe_wait(const core_state *c, const sem *s, int64_t amount,
+                          int32_t loc, at_strbuf *out) {
+  char place[512];
+  at_strbuf_addf(out, "core %d", c->head.core_index);
+  if (c->program->record->type == AT_CORE_SC_VECTOR)
+    at_strbuf_addf(out, ", subcore %d", c->head.subcore_index);
+  if (c->launch->num_devices > 1)
+    at_strbuf_addf(out, " of device %d", c->head.device_id);
+  at_strbuf_addz(out, " waits for ");
+  describe_sem(c, s, out);
+  at_strbuf_addf(out, " (value %lld, needs %lld)", (long long)s->value,
+                 (long long)amount);
+  core_place(c, loc, place, sizeof place);
+  if (*place) at_strbuf_addf(out, " at %s", place);
+}
+
+static at_status deadlock(const core_state *c, const at_strbuf *waits) {
+  return AT_FAIL(AT_FAILED_PRECONDITION,
+                 "kernel %s: deadlock: nobody is left who could signal\n"
+                 "detail: %s\n"
+                 "hint: each wait needs its signal or copy, of the same amount",
+                 core_name(c), waits->ptr ? waits->ptr : "?");
+}
+
+// ---- Groups
+// --------------------------------------------------------------------- Under
+// the lock: gives up on every wait.
+static void fail_group(at_core_group *g) {
+  g->failed = true;
+  for (core_state *p = g->first; p; p = p->next) {
+    if (!p->wait_for) continue;
+    p->wait_for = NULL;
+    g->waiting--;
+    if (p->wake) at_event_fire(p->wake, AT_OK);
+  }
+}
+
+// Under the lock.
+static void look_for_deadlock(at_core_group *g) {
+  if (!g->complete || g->failed || !g->waiting ||
+      g->waiting + g->ended < g->cores)
+    return;
+  at_strbuf b = {0};
+  const core_state *any = NULL;
+  int shown = 0;
+  for (const core_state *p = g->first; p; p = p->next) {
+    if (!p->wait_for || shown == 16) continue;
+    if (shown++) at_strbuf_addz(&b, "; ");
+    describe_wait(p, p->wait_for, p->wait_amount, p->wait_loc, &b);
+    any = p;
+  }
+  if (any) g->deadlock = deadlock(any, &b);
+  at_strbuf_free(&b);
+  fail_group(g);
+}
+
+void core_ended(core_state *c) {
+  at_core_group *g = c->group;
+  if (!g) return;
+  pthread_mutex_lock(&g->lock);
+  g->ended++;
+  if (c->status.err)
+    fail_group(g);
+  else
+    look_for_deadlock(g);
+  pthread_mutex_unlock(&g->lock);
+}
+
+// ---- Signals and waits
+// ------------------------------------------------------------
+void core_signal(core_state *from, core_state *to, sem *s, int64_t amount,
+                 int32_t loc) {
+  at_core_group *g = from->group;
+  if (g) pthread_mutex_lock(&g->lock);
+  s->value += amount;
+  s->loc = loc;
+  if (from->shadow) core_shadow_signal(from, to, s);
+  if (!g) return;
+  if (to->wait_for == s && s->value >= to->wait_amount) {
+    to->wait_for = NULL;
+    g->waiting--;
+    if (to->wake) at_event_fire(to->wake, AT_OK);
+  }
+  pthread_mutex_unlock(&g->lock);
+}
+
+static void wait_alone(core_state *c, sem *s, int64_t amount, int32_t loc) {
+  if (s->value >= amount) return;
+  at_strbuf b = {0};
+  describe_wait(c, s, amount, loc, &b);
+  at_status st = deadlock(c, &b);
+  at_strbuf_free(&b);
+  core_exit(c, st);
+}
+
+static void park(core_state *c, sem *s, int64_t amount, int32_t loc) {
+  at_core_group *g = c->group;
+  at_event *e = at_event_create();
+  if (!e) {
+    pthread_mutex_unlock(&g->lock);
+    core_stop(c, AT_RESOURCE_EXHAUSTED, loc, "no memory for an event");
+  }
+  c->wait_for = s;
+  c->wait_amount = amount;
+  c->wait_loc = loc;
+  c->wake = e;
+  g->waiting++;
+  look_for_deadlock(g);
+  pthread_mutex_unlock(&g->lock);
+  at_status_free(at_event_wait(e));
+  pthread_mutex_lock(&g->lock);
+  c->wake = NULL;
+  at_event_release(e);
+}
+
+void core_wait(core_state *c, sem *s, int64_t amount, int32_t loc) {
+  at_core_group *g = c->group;
+  if (!g) {
+    wait_alone(c, s, amount, loc);
+  } else {
+    pthread_mutex_lock(&g->lock);
+    while (s->value < amount && !g->failed) park(c, s, amount, loc);
+    if (g->failed) {
+      at_status st = g->deadlock;
+      g->deadlock = AT_OK;
+      pthread_mutex_unlock(&g->lock);
+      core_exit(c, st.err
+                       ? st
+                       : AT_FAIL(AT_CANCELLED, "kernel %s: another core failed",
+                                 core_name(c)));
+    }
+  }
+  s->value -= amount;
+  if (c->shadow) core_shadow_wait(c, s);
+  if (g) pthread_mutex_unlock(&g->lock);
+}
+
+static sem *checked(core_state *c, void *p, int32_t loc) {
+  uint8_t *first = (uint8_t *)c->sems, *at = p;
+  if (at < first || at >= first + sizeof(sem) * kNumSems ||
+      (at - first) % sizeof(sem))
+    core_stop(c, AT_INVALID_ARGUMENT, loc, "not a semaphore of this core");
+  return p;
+}
+
+void at_core_sem_signal(at_core *core, void *p, int64_t amount, int32_t device,
+                        int32_t core_id, int32_t subcore, int32_t loc) {
+  core_state *c = state_of(core);
+  core_state *to = core_peer(c, device, core_id, subcore, loc);
+  size_t index = (size_t)(checked(c, p, loc) - c->sems);
+  core_signal(c, to, to->sems + index, amount, loc);
+}
+
+void at_core_sem_wait(at_core *core, void *p, int64_t amount, int32_t loc) {
+  core_state *c = state_of(core);
+  core_wait(c, checked(c, p, loc), amount, loc);
+}
+
+int32_t at_core_sem_read(at_core *core, void *p, int32_t loc) {
+  core_state *c = state_of(core);
+  sem *s = checked(c, p, loc);
+  if (!c->group) return (int32_t)s->value;
+  pthread_mutex_lock(&c->group->lock);
+  int64_t v = s->value;
+  pthread_mutex_unlock(&c->group->lock);
+  return (int32_t)v;
+}
+
+void *at_core_sem_barrier(at_core *core, int32_t loc) {
+  return state_of(core)->sems;
+}
+
+// Two semaphores take turns: nobody can be two barriers ahead of another.
+void at_core_barrier(at_core *core, int32_t barrier, int32_t loc) {
+  core_state *c = state_of(core);
+  size_t mine = kBarrierSems + (c->barriers++ & 1);
+  int64_t others = 0;
+  for (core_state *p = c->group ? c->group->first : NULL; p; p = p->next) {
+    if (p == c || p->head.device_id != c->head.device_id ||
+        p->head.core_index != c->head.core_index ||
+        p->program_index != c->program_index)
+      continue;
+    core_signal(c, p, p->sems + mine, 1, loc);
+    others++;
+  }
+  core_wait(c, c->sems + mine, others, loc);
+}

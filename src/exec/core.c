@@ -1,0 +1,181 @@
+// Pallas kernels: from the records of an executable to a launch on virtual
+// cores, and the dots that their code hands to the shared kernels.
+#include <stdlib.h>
+
+#include "base/config.h"
+#include "exec/exec_internal.h"
+
+static const void *section(const at_loaded *l, at_xsection s) {
+  return l->block + l->header->sections[s].offset;
+}
+
+// One block: programs, then the index functions of all of them.
+at_status at_core_prepare(const at_loaded *l, const at_xstep *step, at_op *op) {
+  const at_xcore *records =
+      (const at_xcore *)section(l, AT_XS_CORES) + step->target;
+  const at_xcore_ref *refs = section(l, AT_XS_CORE_REFS);
+  size_t n = (size_t)step->aux, maps = 0;
+  for (size_t i = 0; i < n; i++) maps += records[i].num_refs;
+  at_core_program *p = calloc(1, n * sizeof *p + maps * sizeof *p->index);
+  if (!p) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory to load a kernel");
+  op->cores = p;
+  at_core_index_fn *index = (at_core_index_fn *)(p + n);
+  for (size_t i = 0; i < n; i++) {
+    const at_xcore *r = &records[i];
+    p[i] = (at_core_program){
+        .record = r,
+        .name = at_loaded_string(l, r->name),
+        .refs = refs + r->refs,
+        .index = index,
+        .locations =
+            (const at_xlocation *)section(l, AT_XS_LOCATIONS) + r->locations,
+        .strings = section(l, AT_XS_STRINGS)};
+    void *address;
+    AT_TRY(at_loaded_kernel(l, r->kernel, &address));
+    p[i].body = (at_core_body_fn)address;
+    for (uint32_t k = 0; k < r->num_refs; k++, index++) {
+      uint64_t map = p[i].refs[k].kernel;
+      if (!map) continue;
+      AT_TRY(at_loaded_kernel(l, (uint32_t)(map - 1), &address));
+      *index = (at_core_index_fn)address;
+    }
+  }
+  return AT_OK;
+}
+
+at_status at_core_step_run(at_frame *f, const at_op *op, const at_par *par) {
+  const at_runtime *rt = f->chip->runtime;
+  at_core_launch launch = {.programs = op->cores,
+                           .num_programs = (uint32_t)op->aux,
+                           .bufs = f->bufs + op->args,
+                           .num_bufs = op->num_args,
+                           .hw = f->chip->hw,
+                           .par = par,
+                           .sched = rt->sched,
+                           .num_devices = 1,
+                           .checks = f->loaded->checks,
+                           .max_turns = at_config_uint(AT_CONFIG_KERNEL_TURNS)};
+  return at_core_run(&launch);
+}
+
+// ---- Dots
+// --------------------------------------------------------------------------
+typedef struct matrix {
+  const uint8_t *p;
+  at_dtype type;
+  int64_t batch, rows, cols;  // counts
+  int64_t stride[3];          // bytes
+} matrix;
+
+// Round to nearest even; a NaN stays one.
+static void round_row(uint16_t *dst, const float *src, int64_t n) {
+  for (int64_t i = 0; i < n; i++) {
+    uint32_t u;
+    memcpy(&u, &src[i], sizeof u);
+    uint32_t rounded = (u + 0x7fff + ((u >> 16) & 1)) >> 16;
+    bool nan = (u & 0x7fffffff) > 0x7f800000;
+    dst[i] = (uint16_t)(nan ? (u >> 16) | 0x40 : rounded);
+  }
+}
+
+// A dense bf16 copy of an f32 matrix, its own dense dimension innermost.
+static bool round_matrix(const at_par *par, matrix *m) {
+  bool by_column = m->stride[2] != 4 && m->stride[1] == 4;
+  int64_t inner = by_column ? m->rows : m->cols;
+  int64_t outer = by_column ? m->cols : m->rows;
+  int64_t inner_stride = m->stride[by_column ? 1 : 2];
+  int64_t outer_stride = m->stride[by_column ? 2 : 1];
+  size_t n = (size_t)(m->batch * inner * outer);
+  uint16_t *out = at_par_scratch(par, n * 2 + 64);
+  if (!out) return false;
+  for (int64_t b = 0; b < m->batch; b++) {
+    for (int64_t i = 0; i < outer; i++) {
+      uint16_t *row = out + (b * outer + i) * inner;
+      const uint8_t *src = m->p + b * m->stride[0] + i * outer_stride;
+      if (inner_stride == 4 || inner == 1) {
+        round_row(row, (const float *)src, inner);
+        continue;
+      }
+      for (int64_t k = 0; k < inner; k++)
+        round_row(row + k, (const float *)(src + k * inner_stride), 1);
+    }
+  }
+  m->p = (const uint8_t *)out;
+  m->type = AT_BF16;
+  m->stride[0] = outer * inner * 2;
+  m->stride[by_column ? 1 : 2] = 2;
+  m->stride[by_column ? 2 : 1] = inner * 2;
+  return true;
+}
+
+static at_k_gemm_dims group(int64_t n, int64_t x, int64_t y, int64_t z) {
+  at_k_gemm_dims d = {.rank = 1};
+  d.size[0] = n;
+  d.stride_x[0] = x;
+  d.stride_y[0] = y;
+  d.stride_z[0] = z;
+  return d;
+}
+
+static at_status multiply(const at_par *par, const at_core_dot *d) {
+  matrix a = {d->a, (at_dtype)d->a_type,         d->batch, d->m,
+              d->k, {d->a_batch, d->a_m, d->a_k}};
+  matrix b = {d->b, (at_dtype)d->b_type,         d->batch, d->k,
+              d->n, {d->b_batch, d->b_k, d->b_n}};
+  bool fits = true;
+  if (d->round_bf16 && a.type == AT_F32) fits &= round_matrix(par, &a);
+  if (d->round_bf16 && b.type == AT_F32) fits &= round_matrix(par, &b);
+  at_dtype ct = (at_dtype)d->c_type;
+  int64_t ce = at_dtype_bytes(ct), cells = d->batch * d->m * d->n;
+  uint8_t *c = d->c;
+  int64_t cs[3] = {d->c_batch / ce, d->c_m / ce, d->c_n / ce};
+  if (d->accumulate) {
+    c = at_par_scratch(par, (size_t)(cells * ce) + 64);
+    fits &= c != NULL;
+    cs[0] = d->m * d->n, cs[1] = d->n, cs[2] = 1;
+  }
+  if (!fits) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a dot");
+  int64_t ae = at_dtype_bytes(a.type), be = at_dtype_bytes(b.type);
+  at_k_gemm_params p = {
+      .a = a.type,
+      .b = b.type,
+      .acc = ct == AT_S32 ? AT_S32 : AT_F32,
+      .c = ct,
+      .batch = group(d->batch, a.stride[0] / ae, b.stride[0] / be, cs[0]),
+      .m = group(d->m, a.stride[1] / ae, cs[1], 0),
+      .n = group(d->n, b.stride[2] / be, cs[2], 0),
+      .k = group(d->k, a.stride[2] / ae, b.stride[1] / be, 0)};
+  void *bufs[3] = {(void *)a.p, (void *)b.p, c};
+  at_k_call call = {.par = par, .params = &p, .bufs = bufs, .num_bufs = 3};
+  AT_TRY(at_k_gemm(&call));
+  if (!d->accumulate) return AT_OK;
+  for (int64_t i = 0; i < d->batch * d->m; i++) {
+    uint8_t *row = (uint8_t *)d->c + i / d->m * d->c_batch + i % d->m * d->c_m;
+    const uint8_t *sum = c + i * d->n * ce;
+    for (int64_t j = 0; j < d->n; j++) {
+      uint8_t *at = row + j * d->c_n;
+      if (ct == AT_F32) {
+        *(float *)at += ((const float *)sum)[j];
+      } else {
+        *(uint32_t *)at += ((const uint32_t *)sum)[j];
+      }
+    }
+  }
+  return AT_OK;
+}
+
+void at_core_dot_run(at_core *core, const at_core_dot *d) {
+  const at_core_launch *l = at_core_launch_of(core);
+  const at_frame *outer = l->par->owner;
+  if (d->batch <= 0 || d->m <= 0 || d->n <= 0) return;
+  // Its own list of blocks: a grid has many dots.
+  at_frame own = {.chip = outer->chip, .pool = outer->pool};
+  at_par par = {l->par->pool, at_frame_take_scratch, &own};
+  at_status st = AT_OK;
+  if (d->c_type != AT_F32 && d->c_type != AT_S32)
+    st = AT_FAIL(AT_UNIMPLEMENTED, "a dot that yields %s",
+                 at_dtype_of((at_dtype)d->c_type)->text);
+  if (!st.err) st = multiply(&par, d);
+  at_frame_give_scratch(&own);
+  if (st.err) at_core_give_up(core, d->loc, st);
+}
