@@ -1,8 +1,8 @@
 // Transcendental functions as LLVM instructions. Each takes f32 or f64 values,
-// scalar or vector of any width, and returns a value of the same type. They work
-// elementwise, do not trap, and follow the usual limits (log(-1) is NaN, exp(-inf)
-// is 0, NaN in is NaN out). Nothing here knows about hlo types: callers widen bf16
-// and f16 to f32 and round afterwards.
+// scalar or vector of any width, and returns a value of the same type. They
+// work elementwise, do not trap, and follow the usual limits (log(-1) is NaN,
+// exp(-inf) is 0, NaN in is NaN out). Nothing here knows about hlo types:
+// callers widen bf16 and f16 to f32 and round afterwards.
 #ifndef ATOLL_CODEGEN_MATH_H_
 #define ATOLL_CODEGEN_MATH_H_
 
@@ -14,9 +14,9 @@
 
 typedef struct at_math {
   LLVMContextRef ctx;
-  LLVMModuleRef module;   // for declarations and constant tables
-  LLVMBuilderRef b;       // positioned; code goes here, without new blocks where
-                          // that can be helped
+  LLVMModuleRef module;  // for declarations and constant tables
+  LLVMBuilderRef b;      // positioned; code goes here, without new blocks where
+                         // that can be helped
   uint64_t cpu_features;  // base/cpu.h
 } at_math;
 
@@ -50,16 +50,12 @@ LLVMValueRef at_math_lgamma(const at_math *m, LLVMValueRef x);
 LLVMValueRef at_math_atan2(const at_math *m, LLVMValueRef y, LLVMValueRef x);
 LLVMValueRef at_math_pow(const at_math *m, LLVMValueRef x, LLVMValueRef y);
 LLVMValueRef at_math_fmod(const at_math *m, LLVMValueRef x, LLVMValueRef y);
-// These may return NULL: not available, the op is then UNIMPLEMENTED by name.
 LLVMValueRef at_math_erf_inv(const at_math *m, LLVMValueRef x);
 LLVMValueRef at_math_digamma(const at_math *m, LLVMValueRef x);
-LLVMValueRef at_math_polygamma(const at_math *m, LLVMValueRef n, LLVMValueRef x);
-LLVMValueRef at_math_zeta(const at_math *m, LLVMValueRef x, LLVMValueRef q);
-// Whether the four above are there; asked before any code is generated.
-bool at_math_has_special(void);
 
-// One call of an imported function (abi/imports.def) per lane; `name` is the f64
-// spelling, f32 adds an "f". For functions that are rare or hard to vectorise.
+// One call of an imported function (abi/imports.def) per lane; `name` is the
+// f64 spelling, f32 adds an "f". For functions that are rare or hard to
+// vectorise.
 LLVMValueRef at_math_call(const at_math *m, const char *name, LLVMValueRef x,
                           LLVMValueRef y /* NULL: one argument */);
 // An LLVM intrinsic overloaded on the type of x: "llvm.sqrt", "llvm.fma", ...

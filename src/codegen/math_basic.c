@@ -1,82 +1,83 @@
-// The functions of math.h: our own vector code for f32 where it matters, library
-// calls per lane for f64 and for what is rare.
+// The functions of math.h: chooses between bodies in f32, bodies in f64 (also
+// for f32, rounded) and library calls per lane.
 #include "codegen/math_f32.h"
+#include "codegen/math_f64.h"
+#include "codegen/math_ops.h"
 
-#include <llvm-c/Core.h>
-
-static bool is_f32(LLVMValueRef x) {
-  LLVMTypeRef t = LLVMTypeOf(x);
-  if (LLVMGetTypeKind(t) == LLVMVectorTypeKind) t = LLVMGetElementType(t);
-  return LLVMGetTypeKind(t) == LLVMFloatTypeKind;
+static bool is_f32(V x) {
+  return LLVMGetTypeKind(scalar_of(LLVMTypeOf(x))) == LLVMFloatTypeKind;
+}
+static V widened(const at_math *m, V x) {
+  return LLVMBuildFPExt(m->b, x, f64(m, x), "");
+}
+static V rounded(const at_math *m, V y, V like) {
+  return LLVMBuildFPTrunc(m->b, y, LLVMTypeOf(like), "");
+}
+static V by_f64(const at_math *m, at_math_unary_fn f, V x) {
+  return is_f32(x) ? rounded(m, f(m, widened(m, x)), x) : f(m, x);
 }
 
-#define AT_BOTH1(fn, name)                                       \
-  LLVMValueRef at_math_##fn(const at_math *m, LLVMValueRef x) {  \
-    return is_f32(x) ? at_math_f32_##fn(m, x)                    \
-                     : at_math_call(m, name, x, NULL);           \
+#define AT_OWN(fn)                                                      \
+  V at_math_##fn(const at_math *m, V x) {                               \
+    return is_f32(x) ? at_math_f32_##fn(m, x) : at_math_f64_##fn(m, x); \
   }
-
-#define AT_LIBM1(fn, name)                                    \
-  LLVMValueRef at_math_##fn(const at_math *m, LLVMValueRef x) { \
-    return at_math_call(m, name, x, NULL);                    \
+#define AT_WIDE(fn)                        \
+  V at_math_##fn(const at_math *m, V x) {  \
+    return by_f64(m, at_math_f64_##fn, x); \
   }
-AT_BOTH1(exp, "exp")
-AT_BOTH1(expm1, "expm1")
-AT_BOTH1(log, "log")
-AT_BOTH1(log1p, "log1p")
-AT_LIBM1(cbrt, "cbrt")
-AT_BOTH1(sin, "sin")
-AT_BOTH1(cos, "cos")
-AT_BOTH1(tan, "tan")
-AT_BOTH1(tanh, "tanh")
-AT_LIBM1(asin, "asin")
-AT_LIBM1(acos, "acos")
-AT_LIBM1(atan, "atan")
-AT_LIBM1(sinh, "sinh")
-AT_LIBM1(cosh, "cosh")
-AT_LIBM1(asinh, "asinh")
-AT_LIBM1(acosh, "acosh")
-AT_LIBM1(atanh, "atanh")
-AT_BOTH1(erf, "erf")
-AT_LIBM1(erfc, "erfc")
-AT_LIBM1(lgamma, "lgamma")
+AT_OWN(exp)
+AT_OWN(expm1)
+AT_OWN(log)
+AT_OWN(log1p)
+AT_OWN(logistic)
+AT_OWN(tanh)
+AT_OWN(erf)
+AT_OWN(sin)
+AT_OWN(cos)
+AT_OWN(tan)
+AT_WIDE(cbrt)
+AT_WIDE(asin)
+AT_WIDE(acos)
+AT_WIDE(atan)
+AT_WIDE(sinh)
+AT_WIDE(cosh)
+AT_WIDE(asinh)
+AT_WIDE(acosh)
+AT_WIDE(atanh)
+AT_WIDE(erfc)
+AT_WIDE(digamma)
 
-static LLVMValueRef splat(LLVMTypeRef t, double v) {
-  if (LLVMGetTypeKind(t) != LLVMVectorTypeKind) return LLVMConstReal(t, v);
-  LLVMValueRef e[64];
-  unsigned n = LLVMGetVectorSize(t);
-  for (unsigned i = 0; i < n && i < 64; i++)
-    e[i] = LLVMConstReal(LLVMGetElementType(t), v);
-  return LLVMConstVector(e, n);
+static V lgamma_f64(const at_math *m, V x) {
+  return at_math_call(m, "lgamma", x, NULL);
 }
+V at_math_lgamma(const at_math *m, V x) { return by_f64(m, lgamma_f64, x); }
 
-LLVMValueRef at_math_sqrt(const at_math *m, LLVMValueRef x) {
+V at_math_erf_inv(const at_math *m, V x) {
+  return by_f64(m, is_f32(x) ? at_math_wide_erf_inv : at_math_f64_erf_inv, x);
+}
+V at_math_sqrt(const at_math *m, V x) {
   return at_math_intrinsic(m, "llvm.sqrt", &x, 1);
 }
-LLVMValueRef at_math_rsqrt(const at_math *m, LLVMValueRef x) {
-  return LLVMBuildFDiv(m->b, splat(LLVMTypeOf(x), 1.0), at_math_sqrt(m, x), "");
+V at_math_rsqrt(const at_math *m, V x) {
+  return DIV(real(x, 1.0), at_math_sqrt(m, x));
 }
-LLVMValueRef at_math_logistic(const at_math *m, LLVMValueRef x) {
-  if (is_f32(x)) return at_math_f32_logistic(m, x);
-  LLVMValueRef one = splat(LLVMTypeOf(x), 1.0);
-  LLVMValueRef e = at_math_exp(m, LLVMBuildFNeg(m->b, x, ""));
-  return LLVMBuildFDiv(m->b, one, LLVMBuildFAdd(m->b, one, e, ""), "");
+V at_math_atan2(const at_math *m, V y, V x) {
+  if (!is_f32(x)) return at_math_f64_atan2(m, y, x);
+  return rounded(m, at_math_f64_atan2(m, widened(m, y), widened(m, x)), x);
 }
-LLVMValueRef at_math_atan2(const at_math *m, LLVMValueRef y, LLVMValueRef x) {
-  return at_math_call(m, "atan2", y, x);
+V at_math_pow(const at_math *m, V x, V y) {
+  return is_f32(x) ? at_math_f32_pow(m, x, y) : at_math_f64_pow(m, x, y);
 }
-LLVMValueRef at_math_pow(const at_math *m, LLVMValueRef x, LLVMValueRef y) {
-  return is_f32(x) ? at_math_f32_pow(m, x, y) : at_math_call(m, "pow", x, y);
+
+V at_math_fmod(const at_math *m, V x, V y) {
+  // Exact while the quotient is: then x - q y needs no more digits than y has.
+  // A quotient that rounded up to an integer leaves a remainder of the other
+  // sign.
+  V a = absolute(m, x), b = absolute(m, y), q = DIV(a, b);
+  V whole_q = at_math_intrinsic(m, "llvm.trunc", &q, 1);
+  V r = FMA(NEG(whole_q), b, a);
+  r = copysign_(m, SEL(LT(r, real(r, 0)), ADD(r, b), r), x);
+  V plain = IAND(LT(q, real(q, is_f32(x) ? 0x1p23 : 0x1p52)),
+                 LT(b, real(b, __builtin_inf())));
+  return at_math_patch(m, r, INOT(plain), "fmod", x, y);
 }
-LLVMValueRef at_math_fmod(const at_math *m, LLVMValueRef x, LLVMValueRef y) {
-  return at_math_call(m, "fmod", x, y);
-}
-LLVMValueRef at_math_erf_inv(const at_math *m, LLVMValueRef x) { return NULL; }
-LLVMValueRef at_math_digamma(const at_math *m, LLVMValueRef x) { return NULL; }
-LLVMValueRef at_math_polygamma(const at_math *m, LLVMValueRef n, LLVMValueRef x) {
-  return NULL;
-}
-LLVMValueRef at_math_zeta(const at_math *m, LLVMValueRef x, LLVMValueRef q) {
-  return NULL;
-}
-bool at_math_has_special(void) { return false; }

@@ -1,104 +1,34 @@
-// Vector bodies of the f32 functions that programs use most: straight-line code of
-// any width, without tables but for the reduction of huge angles. Coefficients are
-// tools/minimax.py's. Largest errors over all 2^32 inputs: docs/math.md.
+// Vector bodies of the f32 functions that programs use most: straight-line code
+// of any width, without tables but for the reduction of huge angles.
+// Coefficients are tools/minimax.py's. Largest errors over all 2^32 inputs:
+// docs/math.md.
 #include "codegen/math_f32.h"
+#include "codegen/math_f64.h"
+#include "codegen/math_ops.h"
 
 #include <llvm-c/Core.h>
 
-typedef LLVMValueRef V;
-
-// ---- Shorthand ------------------------------------------------------------------
-static LLVMTypeRef scalar_of(LLVMTypeRef t) {
-  return LLVMGetTypeKind(t) == LLVMVectorTypeKind ? LLVMGetElementType(t) : t;
-}
-// `e` with as many lanes as `like` has.
-static LLVMTypeRef shaped(LLVMTypeRef e, V like) {
-  LLVMTypeRef t = LLVMTypeOf(like);
-  return LLVMGetTypeKind(t) == LLVMVectorTypeKind
-             ? LLVMVectorType(e, LLVMGetVectorSize(t))
-             : e;
-}
-static V splat(LLVMTypeRef t, V element) {
-  V lanes[64];
-  if (LLVMGetTypeKind(t) != LLVMVectorTypeKind) return element;
-  unsigned n = LLVMGetVectorSize(t);
-  for (unsigned i = 0; i < n && i < 64; i++) lanes[i] = element;
-  return LLVMConstVector(lanes, n);
-}
-static V real(V like, double v) {
-  LLVMTypeRef t = LLVMTypeOf(like);
-  return splat(t, LLVMConstReal(scalar_of(t), v));
-}
-static V whole(V like, int64_t v) {
-  LLVMTypeRef t = LLVMTypeOf(like);
-  return splat(t, LLVMConstInt(scalar_of(t), (unsigned long long)v, true));
-}
-static LLVMTypeRef i32(const at_math *m, V like) {
-  return shaped(LLVMInt32TypeInContext(m->ctx), like);
-}
-static LLVMTypeRef f64(const at_math *m, V like) {
-  return shaped(LLVMDoubleTypeInContext(m->ctx), like);
-}
-static V bits(const at_math *m, V x) {
-  return LLVMBuildBitCast(m->b, x, i32(m, x), "");
-}
+static V bits(const at_math *m, V x) { return CAST(x, i32(m, x)); }
 static V from_bits(const at_math *m, V i) {
-  return LLVMBuildBitCast(m->b, i, shaped(LLVMFloatTypeInContext(m->ctx), i), "");
-}
-#define ADD(x, y) LLVMBuildFAdd(m->b, x, y, "")
-#define SUB(x, y) LLVMBuildFSub(m->b, x, y, "")
-#define MUL(x, y) LLVMBuildFMul(m->b, x, y, "")
-#define DIV(x, y) LLVMBuildFDiv(m->b, x, y, "")
-#define IADD(x, y) LLVMBuildAdd(m->b, x, y, "")
-#define ISUB(x, y) LLVMBuildSub(m->b, x, y, "")
-#define IAND(x, y) LLVMBuildAnd(m->b, x, y, "")
-#define IOR(x, y) LLVMBuildOr(m->b, x, y, "")
-#define IXOR(x, y) LLVMBuildXor(m->b, x, y, "")
-#define SEL(p, x, y) LLVMBuildSelect(m->b, p, x, y, "")
-#define LT(x, y) LLVMBuildFCmp(m->b, LLVMRealOLT, x, y, "")
-#define GT(x, y) LLVMBuildFCmp(m->b, LLVMRealOGT, x, y, "")
-#define EQ(x, y) LLVMBuildFCmp(m->b, LLVMRealOEQ, x, y, "")
-#define INE(x, y) LLVMBuildICmp(m->b, LLVMIntNE, x, y, "")
-
-static V fma(const at_math *m, V x, V y, V z) {
-  V args[] = {x, y, z};
-  return at_math_intrinsic(m, "llvm.fma", args, 3);
-}
-static V absolute(const at_math *m, V x) {
-  return at_math_intrinsic(m, "llvm.fabs", &x, 1);
-}
-static V copysign(const at_math *m, V x, V sign) {
-  V args[] = {x, sign};
-  return at_math_intrinsic(m, "llvm.copysign", args, 2);
-}
-static V poly(const at_math *m, V x, const double *c, int n) {
-  V y = real(x, c[n - 1]);
-  for (int i = n - 2; i >= 0; i--) y = fma(m, y, x, real(x, c[i]));
-  return y;
-}
-#define POLY(x, c) poly(m, x, c, (int)(sizeof(c) / sizeof *(c)))
-// Clamps; NaN stays.
-static V at_most(const at_math *m, V x, double hi) {
-  return SEL(GT(x, real(x, hi)), real(x, hi), x);
-}
-static V at_least(const at_math *m, V x, double lo) {
-  return SEL(LT(x, real(x, lo)), real(x, lo), x);
+  return CAST(i, shaped(LLVMFloatTypeInContext(m->ctx), i));
 }
 
-// ---- exp, expm1, logistic, tanh -----------------------------------------------------
-static const double kExp[] = {0x1.0p-1, 0x1.55549p-3, 0x1.55545ep-5, 0x1.123b46p-7,
-                              0x1.6db416p-10};
+// ---- exp, expm1, logistic, tanh
+// -----------------------------------------------------
+static const double kExp[] = {0x1.0p-1, 0x1.55549p-3, 0x1.55545ep-5,
+                              0x1.123b46p-7, 0x1.6db416p-10};
 static const double kLn2Hi = 0x1.62e430p-1, kLn2Lo = -0x1.05c610p-29;
 
-// x = n ln2 + r: returns e^r - 1, *out_n = n as an integer. No conversion that NaN
-// would make undefined: adding 1.5 * 2^23 leaves the integer in the low bits.
+// x = n ln2 + r: returns e^r - 1, *out_n = n as an integer. No conversion that
+// NaN would make undefined: adding 1.5 * 2^23 leaves the integer in the low
+// bits.
 static V reduced_expm1(const at_math *m, V x, V *out_n) {
   V magic = real(x, 0x1.8p23);
-  V t = fma(m, x, real(x, 0x1.715476p0), magic), n = SUB(t, magic);
+  V t = FMA(x, real(x, 0x1.715476p0), magic), n = SUB(t, magic);
   *out_n = ISUB(bits(m, t), bits(m, magic));
-  V r = fma(m, n, real(x, -kLn2Hi), x);
-  r = fma(m, n, real(x, -kLn2Lo), r);
-  return fma(m, MUL(r, r), POLY(r, kExp), r);
+  V r = FMA(n, real(x, -kLn2Hi), x);
+  r = FMA(n, real(x, -kLn2Lo), r);
+  return FMA(MUL(r, r), POLY(r, kExp), r);
 }
 
 // 2^i for -126 <= i <= 127.
@@ -110,7 +40,8 @@ static V power_of_two(const at_math *m, V i) {
 V at_math_f32_exp(const at_math *m, V x) {
   // e^-104 is under half of the least denormal, e^89 over the largest float.
   V n, q = reduced_expm1(m, at_least(m, at_most(m, x, 89), -104), &n);
-  // 2^n in two factors: the first product is normal, so denormal results round once.
+  // 2^n in two factors: the first product is normal, so denormal results round
+  // once.
   V half = LLVMBuildAShr(m->b, n, whole(n, 1), "");
   V y = MUL(ADD(q, real(x, 1)), power_of_two(m, half));
   return MUL(y, power_of_two(m, ISUB(n, half)));
@@ -120,7 +51,7 @@ V at_math_f32_expm1(const at_math *m, V x) {
   V n, q = reduced_expm1(m, at_least(m, at_most(m, x, 89), -30), &n);
   // 2^n q + (2^n - 1), halved so that 2^128 is not needed.
   V s = power_of_two(m, ISUB(n, whole(n, 1)));
-  V y = MUL(fma(m, q, s, SUB(s, real(x, 0.5))), real(x, 2));
+  V y = MUL(FMA(q, s, SUB(s, real(x, 0.5))), real(x, 2));
   return SEL(LT(absolute(m, x), real(x, 0x1p-60)), x, y);
 }
 
@@ -133,16 +64,17 @@ V at_math_f32_logistic(const at_math *m, V x) {
 V at_math_f32_tanh(const at_math *m, V x) {
   V a = at_most(m, absolute(m, x), 10);
   V t = at_math_f32_expm1(m, ADD(a, a));
-  return copysign(m, DIV(t, ADD(t, real(x, 2))), x);
+  return copysign_(m, DIV(t, ADD(t, real(x, 2))), x);
 }
 
-// ---- log, log1p --------------------------------------------------------------------
+// ---- log, log1p
+// --------------------------------------------------------------------
 static const double kLog[] = {0x1.555554p-2,  -0x1.000226p-2, 0x1.99a008p-3,
                               -0x1.547244p-3, 0x1.22da1cp-3,  -0x1.0d853ep-3,
                               0x1.055b6ap-3,  -0x1.38b58cp-4};
 
-// ln(u) + low for u > 0, where low is small beside u - 1; the special values of u
-// are put right here as well.
+// ln(u) + low for u > 0, where low is small beside u - 1; the special values of
+// u are put right here as well.
 static V log_plus(const at_math *m, V u, V low) {
   V tiny = LT(u, real(u, 0x1p-126));
   V scaled = SEL(tiny, MUL(u, real(u, 0x1p23)), u);
@@ -153,10 +85,10 @@ static V log_plus(const at_math *m, V u, V low) {
   e = ISUB(e, SEL(tiny, whole(i, 23), whole(i, 0)));
   V n = LLVMBuildSIToFP(m->b, e, LLVMTypeOf(u), "");
   V f = SUB(mantissa, real(u, 1));
-  V s = MUL(MUL(f, f), fma(m, f, POLY(f, kLog), real(u, -0.5)));
-  s = fma(m, n, real(u, kLn2Lo), s);
+  V s = MUL(MUL(f, f), FMA(f, POLY(f, kLog), real(u, -0.5)));
+  s = FMA(n, real(u, kLn2Lo), s);
   if (low) s = ADD(s, low);
-  V y = fma(m, n, real(u, kLn2Hi), ADD(f, s));
+  V y = FMA(n, real(u, kLn2Hi), ADD(f, s));
   V zero = real(u, 0), inf = real(u, __builtin_inf());
   y = SEL(EQ(u, inf), inf, y);
   y = SEL(EQ(u, zero), real(u, -__builtin_inf()), y);
@@ -174,31 +106,35 @@ V at_math_f32_log1p(const at_math *m, V x) {
   return SEL(LT(absolute(m, x), real(x, 0x1p-60)), x, y);
 }
 
-// ---- erf ------------------------------------------------------------------------------
-static const double kErfSmall[] = {0x1.06eba8p-3,  -0x1.81273ep-2, 0x1.ce2d2p-4,
-                                   -0x1.b7fbb4p-6, 0x1.5419f4p-8,  -0x1.a485ecp-11,
-                                   0x1.4ae4cep-14};
-static const double kErfLarge[] = {0x1.20e46ap0,   0x1.45a156p-1,   0x1.ab86ap-4,
-                                   -0x1.602794p-6, 0x1.0263180p-9,  0x1.c9efb6p-12,
-                                   -0x1.9ae6c4p-13, 0x1.02b4d2p-15, -0x1.fefc4ap-20};
+// ---- erf
+// ------------------------------------------------------------------------------
+static const double kErfSmall[] = {
+    0x1.06eba8p-3, -0x1.81273ep-2,  0x1.ce2d2p-4,  -0x1.b7fbb4p-6,
+    0x1.5419f4p-8, -0x1.a485ecp-11, 0x1.4ae4cep-14};
+static const double kErfLarge[] = {
+    0x1.20e46ap0,    0x1.45a156p-1,  0x1.ab86ap-4,
+    -0x1.602794p-6,  0x1.0263180p-9, 0x1.c9efb6p-12,
+    -0x1.9ae6c4p-13, 0x1.02b4d2p-15, -0x1.fefc4ap-20};
 
 V at_math_f32_erf(const at_math *m, V x) {
   V a = absolute(m, x), z = MUL(x, x);
-  V small = fma(m, x, POLY(z, kErfSmall), x);
+  V small = FMA(x, POLY(z, kErfSmall), x);
   V t = at_most(m, a, 4);
-  V tail = at_math_f32_exp(m, MUL(LLVMBuildFNeg(m->b, t, ""), POLY(t, kErfLarge)));
-  V large = copysign(m, SUB(real(x, 1), tail), x);
+  V tail =
+      at_math_f32_exp(m, MUL(LLVMBuildFNeg(m->b, t, ""), POLY(t, kErfLarge)));
+  V large = copysign_(m, SUB(real(x, 1), tail), x);
   return SEL(LT(a, real(x, 1)), small, large);
 }
 
-// ---- sin, cos, tan -----------------------------------------------------------------
+// ---- sin, cos, tan
+// -----------------------------------------------------------------
 static const double kSin[] = {-0x1.555556p-3, 0x1.111108p-7, -0x1.a00f34p-13,
                               0x1.6cbeeep-19};
 static const double kCos[] = {0x1.555556p-5, -0x1.6c16b8p-10, 0x1.a010c6p-16,
                               -0x1.2417f8p-22};
 
-// Above 2^30 the angle is m * 2^e with a 24-bit m: 2^e * 2 / pi mod 4, for e = 7 to
-// 104, is looked up in two parts.
+// Above 2^30 the angle is m * 2^e with a 24-bit m: 2^e * 2 / pi mod 4, for e =
+// 7 to 104, is looked up in two parts.
 enum { kFirstExponent = 7, kExponents = 98 };
 
 static uint64_t two_over_pi_bits(int at) {
@@ -211,8 +147,8 @@ static uint64_t two_over_pi_bits(int at) {
   return s ? words[w] << s | words[w + 1] >> (64 - s) : words[w];
 }
 
-// The table of 2^e * 2/pi mod 4 as pairs (high: 29 bits, low: 53 bits), so that a
-// 24-bit integer times the high part is exact.
+// The table of 2^e * 2/pi mod 4 as pairs (high: 29 bits, low: 53 bits), so that
+// a 24-bit integer times the high part is exact.
 static V angle_table(const at_math *m, bool low) {
   const char *name = low ? "at_angle_low" : "at_angle_high";
   V g = LLVMGetNamedGlobal(m->module, name);
@@ -225,7 +161,8 @@ static V angle_table(const at_math *m, bool low) {
     uint64_t first = two_over_pi_bits(at), second = two_over_pi_bits(at + 64);
     uint64_t high = first >> 35;
     double h = (double)high * 0x1p-27;
-    double l = (double)(first & 0x7ffffffff) * 0x1p-62 + (double)(second >> 11) * 0x1p-115;
+    double l = (double)(first & 0x7ffffffff) * 0x1p-62 +
+               (double)(second >> 11) * 0x1p-115;
     list[i] = LLVMConstReal(d, low ? l : h);
   }
   LLVMTypeRef t = LLVMArrayType2(d, kExponents);
@@ -239,7 +176,8 @@ static V angle_table(const at_math *m, bool low) {
 static V look_up(const at_math *m, V table, V index) {
   LLVMTypeRef d = LLVMDoubleTypeInContext(m->ctx), t = LLVMTypeOf(index);
   if (LLVMGetTypeKind(t) != LLVMVectorTypeKind)
-    return LLVMBuildLoad2(m->b, d, LLVMBuildGEP2(m->b, d, table, &index, 1, ""), "");
+    return LLVMBuildLoad2(m->b, d, LLVMBuildGEP2(m->b, d, table, &index, 1, ""),
+                          "");
   unsigned n = LLVMGetVectorSize(t);
   V r = LLVMGetPoison(LLVMVectorType(d, n));
   LLVMTypeRef lane_type = LLVMInt32TypeInContext(m->ctx);
@@ -247,7 +185,8 @@ static V look_up(const at_math *m, V table, V index) {
     V lane = LLVMConstInt(lane_type, i, false);
     V at = LLVMBuildExtractElement(m->b, index, lane, "");
     V p = LLVMBuildGEP2(m->b, d, table, &at, 1, "");
-    r = LLVMBuildInsertElement(m->b, r, LLVMBuildLoad2(m->b, d, p, ""), lane, "");
+    r = LLVMBuildInsertElement(m->b, r, LLVMBuildLoad2(m->b, d, p, ""), lane,
+                               "");
   }
   return r;
 }
@@ -255,17 +194,17 @@ static V look_up(const at_math *m, V table, V index) {
 // r = |x| - n pi/2 for |x| <= 2^30, by f64 with a two-part pi/2; *out_q = n.
 static V reduce_small(const at_math *m, V a, V *out_q) {
   V magic = real(a, 0x1.8p52);
-  V t = fma(m, a, real(a, 0x1.45f306dc9c883p-1), magic), n = SUB(t, magic);
-  LLVMTypeRef i64 = shaped(LLVMInt64TypeInContext(m->ctx), a);
-  V low = LLVMBuildBitCast(m->b, t, i64, "");
+  V t = FMA(a, real(a, 0x1.45f306dc9c883p-1), magic), n = SUB(t, magic);
+  V low = CAST(t, i64(m, t));
   *out_q = LLVMBuildTrunc(m->b, low, i32(m, a), "");
-  V r = fma(m, n, real(a, -0x1.921fb54442d18p0), a);
-  return fma(m, n, real(a, -0x1.1a62633145c07p-54), r);
+  V r = FMA(n, real(a, -0x1.921fb54442d18p0), a);
+  return FMA(n, real(a, -0x1.1a62633145c07p-54), r);
 }
 
 static V reduce_huge(const at_math *m, V x, V *out_q) {
   V i = IAND(bits(m, x), whole(bits(m, x), 0x7fffffff));
-  V e = ISUB(LLVMBuildLShr(m->b, i, whole(i, 23), ""), whole(i, 150 + kFirstExponent));
+  V e = ISUB(LLVMBuildLShr(m->b, i, whole(i, 23), ""),
+             whole(i, 150 + kFirstExponent));
   // Lanes that are not huge look anywhere in the table.
   V out = LLVMBuildICmp(m->b, LLVMIntUGE, e, whole(i, kExponents), "");
   V at = SEL(out, whole(i, 0), e);
@@ -273,10 +212,10 @@ static V reduce_huge(const at_math *m, V x, V *out_q) {
   V d = LLVMBuildSIToFP(m->b, mantissa, f64(m, i), "");
   V high = MUL(d, look_up(m, angle_table(m, false), at));
   V low = look_up(m, angle_table(m, true), at);
-  V magic = real(d, 0x1.8p52), t = ADD(fma(m, d, low, high), magic), n = SUB(t, magic);
-  V fraction = fma(m, d, low, SUB(high, n));
-  LLVMTypeRef i64 = shaped(LLVMInt64TypeInContext(m->ctx), d);
-  *out_q = LLVMBuildTrunc(m->b, LLVMBuildBitCast(m->b, t, i64, ""), i32(m, i), "");
+  V magic = real(d, 0x1.8p52), t = ADD(FMA(d, low, high), magic),
+    n = SUB(t, magic);
+  V fraction = FMA(d, low, SUB(high, n));
+  *out_q = LLVMBuildTrunc(m->b, CAST(t, i64(m, t)), i32(m, i), "");
   return MUL(fraction, real(d, 0x1.921fb54442d18p0));
 }
 
@@ -294,11 +233,11 @@ static V reduce(const at_math *m, V x, V *out_q) {
 // sin(r) and cos(r) for |r| <= pi/4, in r's type.
 static void sin_cos(const at_math *m, V r, V *s, V *c) {
   V z = MUL(r, r);
-  *s = fma(m, MUL(r, z), POLY(z, kSin), r);
+  *s = FMA(MUL(r, z), POLY(z, kSin), r);
   // 1 - z/2 rounds; what it lost goes in with the rest of the series.
   V half = MUL(z, real(z, 0.5)), head = SUB(real(z, 1), half);
   V lost = SUB(SUB(real(z, 1), head), half);
-  *c = ADD(head, fma(m, MUL(z, z), POLY(z, kCos), lost));
+  *c = ADD(head, FMA(MUL(z, z), POLY(z, kCos), lost));
 }
 
 static V narrow(const at_math *m, V wide, V like) {
@@ -341,20 +280,26 @@ V at_math_f32_tan(const at_math *m, V x) {
   return odd_function(m, narrow(m, y, x), x);
 }
 
-// ---- pow ---------------------------------------------------------------------------
-// ln(a) and e^t in f64, to about 2^-42: what an f32 power needs after y * ln(x).
+// ---- pow
+// ---------------------------------------------------------------------------
+// ln(a) and e^t in f64, to about 2^-42: what an f32 power needs after y *
+// ln(x).
 static V wide_log(const at_math *m, V a) {
   LLVMTypeRef t64 = shaped(LLVMInt64TypeInContext(m->ctx), a);
   V i = LLVMBuildBitCast(m->b, a, t64, "");
-  V e = LLVMBuildAShr(m->b, ISUB(i, whole(i, 0x3fe6a09e667f3bcd)), whole(i, 52), "");
-  V mantissa = LLVMBuildBitCast(
-      m->b, ISUB(i, LLVMBuildShl(m->b, e, whole(i, 52), "")), LLVMTypeOf(a), "");
+  V e = LLVMBuildAShr(m->b, ISUB(i, whole(i, 0x3fe6a09e667f3bcd)), whole(i, 52),
+                      "");
+  V mantissa =
+      LLVMBuildBitCast(m->b, ISUB(i, LLVMBuildShl(m->b, e, whole(i, 52), "")),
+                       LLVMTypeOf(a), "");
   // ln(m) = 2 atanh((m - 1) / (m + 1)).
-  V one = real(a, 1), s = DIV(SUB(mantissa, one), ADD(mantissa, one)), z = MUL(s, s);
-  static const double odd_parts[] = {2.0,      2.0 / 3,  2.0 / 5,  2.0 / 7, 2.0 / 9,
-                                     2.0 / 11, 2.0 / 13, 2.0 / 15, 2.0 / 17};
+  V one = real(a, 1), s = DIV(SUB(mantissa, one), ADD(mantissa, one)),
+    z = MUL(s, s);
+  static const double odd_parts[] = {2.0,      2.0 / 3,  2.0 / 5,
+                                     2.0 / 7,  2.0 / 9,  2.0 / 11,
+                                     2.0 / 13, 2.0 / 15, 2.0 / 17};
   V n = LLVMBuildSIToFP(m->b, e, LLVMTypeOf(a), "");
-  V y = fma(m, n, real(a, 0.6931471805599453), MUL(s, POLY(z, odd_parts)));
+  V y = FMA(n, real(a, 0.6931471805599453), MUL(s, POLY(z, odd_parts)));
   y = SEL(EQ(a, real(a, 0)), real(a, -__builtin_inf()), y);
   V finite = LT(a, real(a, __builtin_inf()));
   return SEL(finite, y, a);  // inf and NaN stay
@@ -364,13 +309,14 @@ static V wide_exp(const at_math *m, V t) {
   // Beyond these an f32 is 0 or inf.
   t = at_least(m, at_most(m, t, 200), -200);
   V magic = real(t, 0x1.8p52);
-  V k = fma(m, t, real(t, 1.4426950408889634), magic), n = SUB(k, magic);
-  V r = fma(m, n, real(t, -0.6931471805599453), t);
-  static const double series[] = {1.0,       1.0,        1.0 / 2,     1.0 / 6,
-                                  1.0 / 24,  1.0 / 120,  1.0 / 720,   1.0 / 5040,
-                                  1.0 / 40320, 1.0 / 362880, 1.0 / 3628800};
+  V k = FMA(t, real(t, 1.4426950408889634), magic), n = SUB(k, magic);
+  V r = FMA(n, real(t, -0.6931471805599453), t);
+  static const double series[] = {
+      1.0,       1.0,        1.0 / 2,     1.0 / 6,      1.0 / 24,     1.0 / 120,
+      1.0 / 720, 1.0 / 5040, 1.0 / 40320, 1.0 / 362880, 1.0 / 3628800};
   LLVMTypeRef t64 = shaped(LLVMInt64TypeInContext(m->ctx), t);
-  V i = ISUB(LLVMBuildBitCast(m->b, k, t64, ""), LLVMBuildBitCast(m->b, magic, t64, ""));
+  V i = ISUB(LLVMBuildBitCast(m->b, k, t64, ""),
+             LLVMBuildBitCast(m->b, magic, t64, ""));
   V scale = LLVMBuildShl(m->b, IADD(i, whole(i, 1023)), whole(i, 52), "");
   return MUL(POLY(r, series), LLVMBuildBitCast(m->b, scale, LLVMTypeOf(t), ""));
 }
@@ -378,21 +324,7 @@ static V wide_exp(const at_math *m, V t) {
 V at_math_f32_pow(const at_math *m, V x, V y) {
   V a = LLVMBuildFPExt(m->b, absolute(m, x), f64(m, x), "");
   V b = LLVMBuildFPExt(m->b, y, f64(m, y), "");
-  V r = LLVMBuildFPTrunc(m->b, wide_exp(m, MUL(b, wide_log(m, a))), LLVMTypeOf(x), "");
-  // Rules of C's pow for signs and special values.
-  V zero = real(x, 0), one = real(x, 1), inf = real(x, __builtin_inf());
-  V half = MUL(y, real(y, 0.5));
-  V is_int = EQ(at_math_intrinsic(m, "llvm.rint", &y, 1), y);
-  V is_even = EQ(at_math_intrinsic(m, "llvm.rint", &half, 1), half);
-  V negative = LLVMBuildICmp(m->b, LLVMIntSLT, bits(m, x), whole(bits(m, x), 0), "");
-  V is_odd = LLVMBuildAnd(m->b, is_int, LLVMBuildNot(m->b, is_even, ""), "");
-  V ax = absolute(m, x);
-  V no_root = LLVMBuildAnd(m->b, LT(x, zero), LLVMBuildNot(m->b, is_int, ""), "");
-  no_root = LLVMBuildAnd(m->b, no_root, LT(ax, inf), "");
-  r = SEL(LLVMBuildAnd(m->b, negative, is_odd, ""), LLVMBuildFNeg(m->b, r, ""), r);
-  r = SEL(no_root, real(x, __builtin_nan("")), r);
-  V y_inf = EQ(absolute(m, y), inf);
-  V unit = LLVMBuildAnd(m->b, EQ(ax, one), y_inf, "");
-  V is_one = LLVMBuildOr(m->b, EQ(x, one), EQ(y, zero), "");
-  return SEL(LLVMBuildOr(m->b, is_one, unit, ""), one, r);
+  V r = LLVMBuildFPTrunc(m->b, wide_exp(m, MUL(b, wide_log(m, a))),
+                         LLVMTypeOf(x), "");
+  return at_math_pow_rules(m, x, y, r);
 }

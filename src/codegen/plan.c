@@ -187,11 +187,8 @@ static bool plain_type(const at_type *t) {
 }
 
 static bool has_handler(at_op op) {
-  if (at_op_is(op, AT_ELEMENTWISE)) {
-    bool special = op == AT_OP_ERF_INV || op == AT_OP_DIGAMMA ||
-                   op == AT_OP_POLYGAMMA || op == AT_OP_ZETA;
-    return !special || at_math_has_special();
-  }
+  if (at_op_is(op, AT_ELEMENTWISE))
+    return op != AT_OP_POLYGAMMA && op != AT_OP_ZETA;
   switch (op) {
     case AT_OP_PARAMETER:
     case AT_OP_CONSTANT:
