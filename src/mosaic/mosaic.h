@@ -14,7 +14,6 @@
 #include "mlir/mlir.h"
 
 // ---- Operations: one table, ops.def
-// ------------------------------------------
 typedef enum at_mosaic_opcode {
   AT_MOSAIC_NO_OP,  // not in the table
 #define AT_MOSAIC_OP(Id, ...) AT_MOSAIC_##Id,
@@ -54,8 +53,15 @@ at_mosaic_opcode at_mosaic_opcode_find(const char *name);
 // Constant time: the reader leaves the opcode in the operation's tag.
 at_mosaic_opcode at_mosaic_opcode_of(const at_mop *op);
 
+// Dimension numbers of tpu.matmul, also where only the old transpose flags say
+// them. output_order: pairs (0 lhs or 1 rhs, dimension) per result dimension.
+typedef struct at_mosaic_dot {
+  at_dims lhs_contracting, rhs_contracting, lhs_free, rhs_free, output_order,
+      lhs_batch, rhs_batch;
+} at_mosaic_dot;
+at_status at_mosaic_dot_of(const at_mop *op, at_arena *a, at_mosaic_dot *out);
+
 // ---- References
-// ----------------------------------------------------------------
 typedef enum at_mosaic_space {
   AT_MSPACE_ANY,  // the compiler's choice: HBM
   AT_MSPACE_VMEM,
@@ -99,7 +105,6 @@ const char *at_mosaic_space_name(at_mosaic_space s);
 const char *at_mosaic_core_name(at_mosaic_core c);
 
 // ---- Windows
-// -------------------------------------------------------------------
 typedef enum at_mosaic_window_kind {
   AT_MWIN_WHOLE,    // the argument is the operand itself, wherever it lives
   AT_MWIN_BLOCKED,  // the transform yields block numbers: start = i * bounds
@@ -170,7 +175,6 @@ static inline uint32_t at_mosaic_arg_scratch(const at_mosaic_program *p) {
 }
 
 // ---- Configuration: every field of backend_config
-// ---------------------------------
 typedef enum at_mosaic_color {
   AT_MCOLOR_HBM = 0,
   AT_MCOLOR_VMEM = 1,
@@ -209,7 +213,6 @@ typedef struct at_mosaic_config {
 } at_mosaic_config;
 
 // ---- The kernel
-// ----------------------------------------------------------------------
 typedef struct at_mosaic_alias {
   uint32_t operand, result;
 } at_mosaic_alias;
@@ -251,7 +254,6 @@ at_status at_mosaic_read(const at_mosaic_call *call, at_arena *a,
 enum { AT_MOSAIC_VERSION = 15, AT_MOSAIC_OLDEST_VERSION = 11 };
 
 // ---- Places
-// ------------------------------------------------------------------------------
 typedef struct at_mosaic_place {
   const char *file;  // "" if unknown
   uint32_t line, column;
@@ -265,7 +267,6 @@ at_mosaic_fail(const at_mosaic_kernel *k, const at_mop *op, at_code code,
                const char *fmt, ...);
 
 // ---- Text
-// ----------------------------------------------------------------------------------
 // MLIR's generic form: read back by at_mosaic_read as payload.
 at_status at_mosaic_print(const at_mosaic_kernel *k, bool locations,
                           at_strbuf *out);

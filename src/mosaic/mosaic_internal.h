@@ -37,4 +37,17 @@ const at_mop *at_mosaic_function_of(const at_mop *op);
 // The core that runs a function; ANY: it does not say.
 at_mosaic_core at_mosaic_core_of(const at_mop *func);
 
+// ---- Verifier
+typedef struct at_mosaic_verifier {
+  const at_mosaic_kernel *k;
+  at_arena *scratch;
+  at_map seen;  // values defined so far
+} at_mosaic_verifier;
+// One type rule: a row of ops.def names it. The kinds of operands, results and
+// attributes are known to be right when it runs.
+typedef at_status (*at_mosaic_rule)(at_mosaic_verifier *v, const at_mop *op);
+at_mosaic_rule at_mosaic_rule_of(at_mosaic_opcode op);
+// Sizes of the operand groups of a row with segments; false: there are none.
+bool at_mosaic_segments(const at_mop *op, at_arena *a, at_dims *out);
+
 #endif
