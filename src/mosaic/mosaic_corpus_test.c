@@ -11,12 +11,13 @@
 #include "mosaic/mosaic_corpus_test.h"
 
 static void print_and_read_back(const at_mosaic_kernel *k, at_arena *a,
-                                const char *id) {
+                                const char *id, at_str config) {
   at_strbuf text = {0};
   at_status s = at_mosaic_print(k, true, &text);
   if (!at_ok(s)) fail_msg("%s: %s", id, at_status_message(s));
   at_mosaic_call call = k->call;
   call.payload = (at_bytes){(const uint8_t *)text.ptr, text.len};
+  call.config = config;
   at_mosaic_kernel *again = NULL;
   s = at_mosaic_read(&call, a, &again);
   if (!at_ok(s)) fail_msg("%s, printed: %s", id, at_status_message(s));
@@ -43,7 +44,7 @@ static void every_kernel_reads(void **state) {
         print_message("%s (%s): %s\n", e->id, e->test, at_status_message(s));
       at_status_free(s);
     } else if (e->call.payload.len < 20000 && i % 4 == 0) {
-      print_and_read_back(k, a, e->id);
+      print_and_read_back(k, a, e->id, e->call.config);
       printed++;
     }
     at_arena_destroy(a);
@@ -70,7 +71,7 @@ static void the_library_reads(void **state) {
     at_mosaic_call call = {.payload = *(at_bytes *)c.files.entries[i].value};
     at_status s = at_mosaic_read(&call, a, &k);
     if (!at_ok(s)) fail_msg("%s: %s", path.ptr, at_status_message(s));
-    print_and_read_back(k, a, path.ptr);
+    print_and_read_back(k, a, path.ptr, AT_STR(""));
     at_arena_destroy(a);
     n++;
   }
