@@ -54,6 +54,7 @@ enum { AT_POINT_DIMS = 4 };
 typedef struct at_point {
   int64_t at[AT_POINT_DIMS];  // unused dimensions are 0
   double value;
+  uint32_t order;  // set by at_points_sort
 } at_point;
 typedef struct at_points {
   const at_point *list;  // sorted by `at`, no two equal, unless for `nearest`
