@@ -18,7 +18,8 @@ static void load(void) {
     size_t n = 0;
     at_status st = at_perf_read(at_cost_perf_files[i], a, &t, &n);
     if (!at_ok(st))
-      at_log(AT_LOG_ERROR, "data/perf/%s: %s", at_cost_perf_files_names[i], at_status_message(st));
+      at_log(AT_LOG_ERROR, "data/perf/%s: %s", at_cost_perf_files_names[i],
+             at_status_message(st));
     at_status_free(st);
     for (size_t k = 0; k < n; k++)
       if (!at_vec_push(a, &g_tables, t[k])) return;
@@ -29,10 +30,13 @@ at_status at_perf_builtin(const at_perf_table **out, size_t *count) {
   pthread_once(&g_once, load);
   *out = g_tables.ptr;
   *count = g_tables.len;
-  return g_tables.len ? AT_OK : AT_FAIL(AT_INTERNAL, "the built-in performance tables are missing");
+  return g_tables.len ? AT_OK
+                      : AT_FAIL(AT_INTERNAL,
+                                "the built-in performance tables are missing");
 }
 
-const at_perf_table *at_perf_find(const at_perf_table *tables, size_t count, const char *machine) {
+const at_perf_table *at_perf_find(const at_perf_table *tables, size_t count,
+                                  const char *machine) {
   for (size_t i = 0; i < count; i++)
     if (strcmp(tables[i].machine, machine) == 0) return &tables[i];
   return NULL;

@@ -185,6 +185,9 @@ typedef struct at_network {
   int64_t domain;  // devices of one fast domain; 0: devices_per_host
   double nvlink_link, nvlink_barrier;  // bytes/s per link, seconds
   int64_t nvlink_links;
+  // All-to-all sends buffer / devices / peers to each peer, as XLA did until it
+  // divided by the other devices.
+  bool all_to_all_by_peers;
 } at_network;
 void at_network_of(const at_machine *m, at_network *out);
 // "nic_speed_gbps=50,gpus_per_node=8"; an unknown key or a bad value is

@@ -3,8 +3,8 @@
 
 #include "cost/cost.h"
 
-// Element types by XLA's names ("BF16", "bf16", "S8") or ours ("i8"). AT_INVALID:
-// unknown.
+// Element types by XLA's names ("BF16", "bf16", "S8") or ours ("i8").
+// AT_INVALID: unknown.
 at_dtype at_cost_dtype_parse(at_str name);
 const char *at_cost_dtype_xla(at_dtype t);  // "BF16"
 
@@ -15,34 +15,41 @@ typedef AT_VEC(at_perf_table) at_perf_tables;
 typedef AT_VEC(at_perf_series) at_perf_list;
 typedef AT_VEC(at_point) at_point_list;
 
-static inline bool at_perf_same_key(const at_perf_series *a, const at_perf_series *b) {
+static inline bool at_perf_same_key(const at_perf_series *a,
+                                    const at_perf_series *b) {
   if (a->is_gemm != b->is_gemm) return false;
-  if (a->is_gemm) return a->lhs == b->lhs && a->rhs == b->rhs && a->out == b->out;
+  if (a->is_gemm)
+    return a->lhs == b->lhs && a->rhs == b->rhs && a->out == b->out;
   if (a->key.op != b->key.op || a->key.dtype != b->key.dtype) return false;
-  if (a->key.op != AT_PERMUTE) return at_groups_eq(&a->key.groups, &b->key.groups);
+  if (a->key.op != AT_PERMUTE)
+    return at_groups_eq(&a->key.groups, &b->key.groups);
   return a->key.num_pairs == b->key.num_pairs &&
-         (!a->key.num_pairs || memcmp(a->key.pairs, b->key.pairs,
-                                      a->key.num_pairs * sizeof *a->key.pairs) == 0);
+         (!a->key.num_pairs ||
+          memcmp(a->key.pairs, b->key.pairs,
+                 a->key.num_pairs * sizeof *a->key.pairs) == 0);
 }
-// Bytes that a collective moves, given the elements of its XLA result shape; -1: over
-// INT64_MAX.
-static inline int64_t at_perf_bytes_of_elements(const at_collective *key, int64_t elements) {
+// Bytes that a collective moves, given the elements of its XLA result shape;
+// -1: over INT64_MAX.
+static inline int64_t at_perf_bytes_of_elements(const at_collective *key,
+                                                int64_t elements) {
   int64_t per = at_dtype_bytes(key->dtype), b;
   if (key->op == AT_REDUCE_SCATTER) per *= key->groups.size;
   return __builtin_mul_overflow(elements, per, &b) ? -1 : b;
 }
 
-
-// ---- Smoothed curves of time over size -------------------------------------------
-// A measured series as a function of bytes: never falling, close to the points, and
-// continued past the last one. Sizes ascending, rates > 0.
+// ---- Smoothed curves of time over size
+// ------------------------------------------- A measured series as a function
+// of bytes: never falling, close to the points, and continued past the last
+// one. Sizes ascending, rates > 0.
 typedef struct at_curve {
   size_t count;
-  const double *size;   // bytes
+  const double *size;                         // bytes
   const double *log_size, *log_time, *slope;  // of log time over log size
-  double deficit;  // 1 - slope just past the last point, per doubling; falls by 0.7
+  double deficit;  // 1 - slope just past the last point, per doubling; falls by
+                   // 0.7
 } at_curve;
-at_status at_curve_make(const at_point *points, size_t count, at_arena *a, at_curve *out);
+at_status at_curve_make(const at_point *points, size_t count, at_arena *a,
+                        at_curve *out);
 double at_curve_seconds(const at_curve *c, double bytes);
 
 #endif

@@ -1,14 +1,19 @@
-// Time over size, smoothed. Measurements of small transfers jump by a factor of two
-// from one size to the next, partly noise, partly switches of algorithm, so that the
-// nearest points are poor guides. What is used instead:
-//   1. A transfer can be padded to a larger one, so no size takes longer than a larger
-//      size was seen to take: the lower envelope. It is one-sided, so it is averaged (in
-//      logs) with the monotone least-squares fit (pool adjacent violators).
-//   2. Between points: linear in bytes (a launch plus a rate), averaged with a monotone
+// Time over size, smoothed. Measurements of small transfers jump by a factor of
+// two from one size to the next, partly noise, partly switches of algorithm, so
+// that the nearest points are poor guides. What is used instead:
+//   1. A transfer can be padded to a larger one, so no size takes longer than a
+//   larger
+//      size was seen to take: the lower envelope. It is one-sided, so it is
+//      averaged (in logs) with the monotone least-squares fit (pool adjacent
+//      violators).
+//   2. Between points: linear in bytes (a launch plus a rate), averaged with a
+//   monotone
 //      cubic in log-log space (Fritsch and Carlson).
-//   3. Past the last point throughput still grows: the slope of log time over log size
+//   3. Past the last point throughput still grows: the slope of log time over
+//   log size
 //      stays under 1 by a deficit that falls by 0.7 per doubling.
-// The weights were chosen on H100 and B200 tables; `atoll cost evaluate` shows the error.
+// The weights were chosen on H100 and B200 tables; `atoll cost evaluate` shows
+// the error.
 #include <math.h>
 
 #include "cost/cost_internal.h"
@@ -25,7 +30,8 @@ static void pool(double *y, size_t n, double *value, double *weight) {
     while (blocks > 1 && value[blocks - 2] > value[blocks - 1]) {
       double w = weight[blocks - 2] + weight[blocks - 1];
       value[blocks - 2] = (value[blocks - 2] * weight[blocks - 2] +
-                           value[blocks - 1] * weight[blocks - 1]) / w;
+                           value[blocks - 1] * weight[blocks - 1]) /
+                          w;
       weight[--blocks - 1] = w;
     }
   }
@@ -34,7 +40,8 @@ static void pool(double *y, size_t n, double *value, double *weight) {
     for (int k = 0; k < (int)weight[b]; k++) y[at++] = value[b];
 }
 
-static void smooth(const double *raw, size_t n, double *y, double *value, double *weight) {
+static void smooth(const double *raw, size_t n, double *y, double *value,
+                   double *weight) {
   memcpy(y, raw, n * sizeof *y);
   pool(y, n, value, weight);
   double least = INFINITY;
@@ -63,7 +70,8 @@ static void slopes(const double *x, const double *y, size_t n, double *slope) {
   }
 }
 
-// How much less than double a doubling costs at the end, from the last three gaps.
+// How much less than double a doubling costs at the end, from the last three
+// gaps.
 static double end_deficit(const double *x, const double *y, size_t n) {
   static const double weight[3] = {0.6, 0.08, 0.192};
   double sum = 0, weights = 0;
@@ -76,14 +84,16 @@ static double end_deficit(const double *x, const double *y, size_t n) {
   return weights > 0 ? fmin(1, fmax(0, sum * (0.872 / weights))) : 0;
 }
 
-at_status at_curve_make(const at_point *points, size_t count, at_arena *a, at_curve *out) {
+at_status at_curve_make(const at_point *points, size_t count, at_arena *a,
+                        at_curve *out) {
   double *block;
   AT_TRY_ALLOC(block, at_new(a, double, at_mul(count, 7)));
   double *size = block, *x = size + count, *y = x + count, *slope = y + count;
   double *raw = slope + count, *value = raw + count, *weight = value + count;
   size_t n = 0;
   for (size_t i = 0; i < count; i++) {
-    if (!(points[i].value > 0) || points[i].at[0] < 1) continue;  // a failed measurement
+    if (!(points[i].value > 0) || points[i].at[0] < 1)
+      continue;  // a failed measurement
     size[n] = (double)points[i].at[0];
     x[n] = log(size[n]);
     raw[n] = x[n] - log(points[i].value);
@@ -99,8 +109,8 @@ static double past_the_end(const at_curve *c, double bytes) {
   size_t i = c->count - 1;
   double doublings = (log(bytes) - c->log_size[i]) / M_LN2;
   // Sum of the deficits of the doublings so far: deficit * (r + r^2 + ...).
-  double saved = c->deficit * DEFICIT_DECAY * (1 - pow(DEFICIT_DECAY, doublings)) /
-                 (1 - DEFICIT_DECAY);
+  double saved = c->deficit * DEFICIT_DECAY *
+                 (1 - pow(DEFICIT_DECAY, doublings)) / (1 - DEFICIT_DECAY);
   return exp(c->log_time[i] + (doublings - saved) * M_LN2);
 }
 
@@ -117,10 +127,13 @@ double at_curve_seconds(const at_curve *c, double bytes) {
       high = mid;
   }
   double t0 = exp(c->log_time[low]), t1 = exp(c->log_time[high]);
-  double linear = t0 + (t1 - t0) * (bytes - c->size[low]) / (c->size[high] - c->size[low]);
-  double h = c->log_size[high] - c->log_size[low], u = (log(bytes) - c->log_size[low]) / h;
+  double linear =
+      t0 + (t1 - t0) * (bytes - c->size[low]) / (c->size[high] - c->size[low]);
+  double h = c->log_size[high] - c->log_size[low],
+         u = (log(bytes) - c->log_size[low]) / h;
   double v = 1 - u;
-  double cubic = v * v * (1 + 2 * u) * c->log_time[low] + u * u * (1 + 2 * v) * c->log_time[high] +
+  double cubic = v * v * (1 + 2 * u) * c->log_time[low] +
+                 u * u * (1 + 2 * v) * c->log_time[high] +
                  h * u * v * (v * c->slope[low] - u * c->slope[high]);
   return exp(LINEAR_WEIGHT * log(linear) + (1 - LINEAR_WEIGHT) * cubic);
 }

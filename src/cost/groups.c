@@ -10,7 +10,8 @@ at_scheme at_collective_scheme(const at_collective *c, uint32_t domain) {
   if (!domain) domain = 8;
   if (c->op == AT_PERMUTE) {
     for (uint32_t i = 0; i < c->num_pairs; i++)
-      if (c->pairs[i][0] / domain != c->pairs[i][1] / domain) return AT_SCHEME_NON_RAIL;
+      if (c->pairs[i][0] / domain != c->pairs[i][1] / domain)
+        return AT_SCHEME_NON_RAIL;
     return AT_SCHEME_INTRA;
   }
   const at_groups *g = &c->groups;
@@ -20,14 +21,17 @@ at_scheme at_collective_scheme(const at_collective *c, uint32_t domain) {
     for (uint32_t i = 0; i < g->size; i++) {
       uint32_t mine = id_of(g, k, i) / domain, here = 0;
       inside &= mine == first;
-      // Members of the same domain follow each other in every list that compilers
-      // write; counting is only needed once per run.
+      // Members of the same domain follow each other in every list that
+      // compilers write; counting is only needed once per run.
       if (i && id_of(g, k, i - 1) / domain == mine) continue;
-      for (uint32_t j = 0; j < g->size; j++) here += id_of(g, k, j) / domain == mine;
+      for (uint32_t j = 0; j < g->size; j++)
+        here += id_of(g, k, j) / domain == mine;
       whole &= here == domain;
     }
   }
-  return inside ? AT_SCHEME_INTRA : whole ? AT_SCHEME_RAIL_ALIGNED : AT_SCHEME_NON_RAIL;
+  return inside  ? AT_SCHEME_INTRA
+         : whole ? AT_SCHEME_RAIL_ALIGNED
+                 : AT_SCHEME_NON_RAIL;
 }
 
 at_permute_kind at_collective_permute_kind(const at_collective *c) {
@@ -35,7 +39,8 @@ at_permute_kind at_collective_permute_kind(const at_collective *c) {
   for (uint32_t i = 0; i < c->num_pairs; i++) {
     bool answered = false;
     for (uint32_t j = 0; j < c->num_pairs; j++) {
-      answered |= c->pairs[j][0] == c->pairs[i][1] && c->pairs[j][1] == c->pairs[i][0];
+      answered |=
+          c->pairs[j][0] == c->pairs[i][1] && c->pairs[j][1] == c->pairs[i][0];
       both |= c->pairs[j][1] == c->pairs[i][0];
     }
     mutual &= answered;

@@ -18,7 +18,8 @@ static int compare_points(const void *x, const void *y) {
   return c ? c : a->order < b->order ? -1 : a->order > b->order;
 }
 
-void at_points_sort(at_point *list, size_t *count, uint32_t dims, at_points *out) {
+void at_points_sort(at_point *list, size_t *count, uint32_t dims,
+                    at_points *out) {
   size_t n = *count, kept = 0;
   for (size_t i = 0; i < n; i++) list[i].order = (uint32_t)i;
   qsort(list, n, sizeof *list, compare_points);
@@ -44,7 +45,8 @@ static int64_t clamp(const at_points *p, uint32_t d, int64_t v) {
 
 // XLA passes the stored place through an int before it subtracts. Sums wrap
 // instead of overflowing; places of real tables are far from that.
-static int64_t distance2(const int64_t *stored, const int64_t *query, uint32_t dims) {
+static int64_t distance2(const int64_t *stored, const int64_t *query,
+                         uint32_t dims) {
   uint64_t sum = 0;
   for (uint32_t d = 0; d < dims; d++) {
     uint64_t diff = (uint64_t)(int64_t)(int32_t)stored[d] - (uint64_t)query[d];
@@ -64,7 +66,8 @@ double at_points_nearest(const at_points *p, const int64_t *query) {
 }
 
 // First point of [from, to) whose place along `d` is at least v.
-static size_t lower_bound(const at_points *p, size_t from, size_t to, uint32_t d, int64_t v) {
+static size_t lower_bound(const at_points *p, size_t from, size_t to,
+                          uint32_t d, int64_t v) {
   while (from < to) {
     size_t mid = from + (to - from) / 2;
     if (p->list[mid].at[d] < v)
@@ -111,7 +114,8 @@ static const at_point *find(const at_points *p, const int64_t *place) {
     from = lower_bound(p, from, to, d, place[d]);
     size_t end = from;
     if (from < to && p->list[from].at[d] == place[d])
-      end = d + 1 == p->dims ? from + 1 : lower_bound(p, from, to, d, place[d] + 1);
+      end = d + 1 == p->dims ? from + 1
+                             : lower_bound(p, from, to, d, place[d] + 1);
     to = end;
   }
   return from < to ? &p->list[from] : NULL;
@@ -127,11 +131,12 @@ double at_points_weighted(const at_points *p, const int64_t *query) {
     if (low[d] != high[d]) open |= 1u << d;
   }
   for (uint32_t corner = 0; corner < 1u << p->dims; corner++) {
-    // Where the two neighbours are one, XLA counts the corner twice: the average
-    // does not change, so once is enough.
+    // Where the two neighbours are one, XLA counts the corner twice: the
+    // average does not change, so once is enough.
     if (corner & ~open) continue;
     int64_t place[AT_POINT_DIMS] = {0};
-    for (uint32_t d = 0; d < p->dims; d++) place[d] = corner >> d & 1 ? high[d] : low[d];
+    for (uint32_t d = 0; d < p->dims; d++)
+      place[d] = corner >> d & 1 ? high[d] : low[d];
     const at_point *at = find(p, place);
     if (!at) continue;  // a hole of the grid
     float weight = 1.0f / ((float)distance2(place, query, p->dims) + 1.0f);
@@ -141,7 +146,8 @@ double at_points_weighted(const at_points *p, const int64_t *query) {
   return weights > 0 ? sum / weights : at_points_complement(p, query);
 }
 
-// ---- log-log --------------------------------------------------------------------
+// ---- log-log
+// --------------------------------------------------------------------
 typedef struct loglog {
   const at_points *p;
   int64_t query[AT_POINT_DIMS];
@@ -171,7 +177,8 @@ static double log_value(loglog *l, size_t from, size_t to, uint32_t d) {
   // Past this prefix's own edge: its nearest place.
   if (next == to) next = lower_bound(p, from, to, d, p->list[to - 1].at[d]);
   int64_t high = p->list[next].at[d];
-  size_t end = d + 1 == p->dims ? next + 1 : lower_bound(p, next, to, d, high + 1);
+  size_t end =
+      d + 1 == p->dims ? next + 1 : lower_bound(p, next, to, d, high + 1);
   double above = log_value(l, next, end, d + 1);
   if (high <= q || next == from) return above;
   int64_t low = p->list[next - 1].at[d];

@@ -32,9 +32,12 @@ const char *at_interp_text(at_interp mode) {
 }
 
 static const char *const collective_names[AT_COLLECTIVE_COUNT] = {
-    [AT_ALL_REDUCE] = "all-reduce",         [AT_ALL_GATHER] = "all-gather",
-    [AT_REDUCE_SCATTER] = "reduce-scatter", [AT_ALL_TO_ALL] = "all-to-all",
-    [AT_PERMUTE] = "collective-permute",    [AT_BROADCAST] = "collective-broadcast"};
+    [AT_ALL_REDUCE] = "all-reduce",
+    [AT_ALL_GATHER] = "all-gather",
+    [AT_REDUCE_SCATTER] = "reduce-scatter",
+    [AT_ALL_TO_ALL] = "all-to-all",
+    [AT_PERMUTE] = "collective-permute",
+    [AT_BROADCAST] = "collective-broadcast"};
 
 const char *at_collective_text(at_collective_op op) {
   return (unsigned)op < AT_COLLECTIVE_COUNT ? collective_names[op] : "unknown";
@@ -42,6 +45,7 @@ const char *at_collective_text(at_collective_op op) {
 
 bool at_collective_parse(at_str text, at_collective_op *out) {
   for (size_t i = 0; i < AT_COLLECTIVE_COUNT; i++)
-    if (at_str_is(text, collective_names[i])) return *out = (at_collective_op)i, true;
+    if (at_str_is(text, collective_names[i]))
+      return *out = (at_collective_op)i, true;
   return false;
 }

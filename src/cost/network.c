@@ -1,5 +1,6 @@
-// The S-curve between hosts and the direct all-reduce kernels inside one, as XLA:GPU
-// models them (sol_gpu_cost_model.cc), and the option string that tunes them.
+// The S-curve between hosts and the direct all-reduce kernels inside one, as
+// XLA:GPU models them (sol_gpu_cost_model.cc), and the option string that tunes
+// them.
 #include <math.h>
 #include <stdlib.h>
 
@@ -25,7 +26,8 @@ void at_network_of(const at_machine *m, at_network *out) {
   };
 }
 
-// ---- Formulas -----------------------------------------------------------------------
+// ---- Formulas
+// -----------------------------------------------------------------------
 static double transfer(const at_network *net, int64_t bytes) {
   return (double)bytes / net->nic * (1 + HEADER_OVERHEAD);
 }
@@ -34,23 +36,26 @@ static double prepare(const at_network *net, int64_t bytes) {
   return ceil((double)bytes / (double)net->chunk_bytes) * net->chunk_prep;
 }
 
-static at_status devices_of(const at_network *net, int64_t hosts, int64_t communicators,
-                            int64_t *out) {
-  if (hosts < 1 || communicators < 1 || net->devices_per_host < 1 || !(net->nic > 0) ||
-      net->chunk_bytes < 1)
-    return AT_FAIL(AT_INVALID_ARGUMENT, "network model: hosts, communicators, devices per host, "
+static at_status devices_of(const at_network *net, int64_t hosts,
+                            int64_t communicators, int64_t *out) {
+  if (hosts < 1 || communicators < 1 || net->devices_per_host < 1 ||
+      !(net->nic > 0) || net->chunk_bytes < 1)
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "network model: hosts, communicators, devices per host, "
                    "NIC speed and chunk size must be positive");
   if (net->devices_per_host % communicators)
     return AT_FAIL(AT_INVALID_ARGUMENT,
-                   "network model: %lld communicators do not divide the %lld devices of a host",
+                   "network model: %lld communicators do not divide the %lld "
+                   "devices of a host",
                    (long long)communicators, (long long)net->devices_per_host);
   if (__builtin_mul_overflow(hosts, net->devices_per_host / communicators, out))
     return AT_FAIL(AT_INVALID_ARGUMENT, "network model: too many devices");
   return AT_OK;
 }
 
-at_status at_network_ring(const at_network *net, at_collective_op op, int64_t bytes,
-                          int64_t hosts, int64_t communicators, double *seconds) {
+at_status at_network_ring(const at_network *net, at_collective_op op,
+                          int64_t bytes, int64_t hosts, int64_t communicators,
+                          double *seconds) {
   int64_t devices, message = bytes;
   // A pair of devices of two hosts shares its NICs with nobody.
   bool pair = op == AT_PERMUTE;
@@ -67,37 +72,44 @@ at_status at_network_ring(const at_network *net, at_collective_op op, int64_t by
   return AT_OK;
 }
 
-at_status at_network_all_to_all(const at_network *net, int64_t bytes, int64_t hosts,
-                                int64_t communicators, double *seconds) {
+at_status at_network_all_to_all(const at_network *net, int64_t bytes,
+                                int64_t hosts, int64_t communicators,
+                                double *seconds) {
   int64_t devices;
   AT_TRY(devices_of(net, hosts, communicators, &devices));
   int64_t peers = devices / hosts * (hosts - 1);
   int64_t each = devices > 1 ? bytes / (devices - 1) : bytes;
+  if (net->all_to_all_by_peers) each = bytes / devices / AT_MAX(peers, 1);
   double step = transfer(net, each) + prepare(net, each) + net->rtt;
   *seconds = (double)peers * step + net->launch;
   return AT_OK;
 }
 
-at_status at_network_direct(const at_network *net, int64_t bytes, int64_t devices,
-                            double *seconds) {
+at_status at_network_direct(const at_network *net, int64_t bytes,
+                            int64_t devices, double *seconds) {
   double rate = (double)net->nvlink_links * net->nvlink_link;
   if (!(rate > 0))
     return AT_FAIL(AT_FAILED_PRECONDITION,
-                   "direct all-reduce: the machine has no NVLink links or no speed for them");
-  if (devices < 1) return AT_FAIL(AT_INVALID_ARGUMENT, "direct all-reduce: no devices");
+                   "direct all-reduce: the machine has no NVLink links or no "
+                   "speed for them");
+  if (devices < 1)
+    return AT_FAIL(AT_INVALID_ARGUMENT, "direct all-reduce: no devices");
   if (bytes > kTwoShotMost)
-    return AT_FAIL(AT_INVALID_ARGUMENT, "direct all-reduce: %lld bytes are over 4 MiB",
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "direct all-reduce: %lld bytes are over 4 MiB",
                    (long long)bytes);
   const double launch = 1e-6;
   double others = (double)(devices - 1);
   if (bytes <= kOneShotMost)
     *seconds = launch + others * (double)bytes / rate + net->nvlink_barrier;
   else
-    *seconds = launch + 2 * (others / (double)devices * (double)bytes / rate + net->nvlink_barrier);
+    *seconds = launch + 2 * (others / (double)devices * (double)bytes / rate +
+                             net->nvlink_barrier);
   return AT_OK;
 }
 
-// ---- Options ------------------------------------------------------------------------
+// ---- Options
+// ------------------------------------------------------------------------
 static bool parse_number(at_str text, double *out) {
   char copy[64], *end;
   if (!text.len || text.len >= sizeof copy) return false;
@@ -111,21 +123,28 @@ static at_status set_option(at_str key, double v, bool whole, at_network *net) {
   // XLA's names and units; whole numbers where it reads whole numbers.
   if (at_str_is(key, "nic_speed_gbps")) return net->nic = v * 1e9, AT_OK;
   if (!whole)
-    return AT_FAIL(AT_INVALID_ARGUMENT, "analytical latency estimator: %.*s is not a whole number",
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "analytical latency estimator: %.*s is not a whole number",
                    (int)key.len, key.ptr);
-  if (at_str_is(key, "nccl_op_launch_us")) net->launch = v * 1e-6;
-  else if (at_str_is(key, "chunk_prep_us")) net->chunk_prep = v * 1e-6;
-  else if (at_str_is(key, "rtt_us")) net->rtt = v * 1e-6;
-  else if (at_str_is(key, "gpus_per_node")) net->devices_per_host = (int64_t)v;
-  else if (at_str_is(key, "chunk_size_bytes")) net->chunk_bytes = (int64_t)v;
-  else if (at_str_is(key, "partition_size")) net->domain = (int64_t)v;
+  if (at_str_is(key, "nccl_op_launch_us"))
+    net->launch = v * 1e-6;
+  else if (at_str_is(key, "chunk_prep_us"))
+    net->chunk_prep = v * 1e-6;
+  else if (at_str_is(key, "rtt_us"))
+    net->rtt = v * 1e-6;
+  else if (at_str_is(key, "gpus_per_node"))
+    net->devices_per_host = (int64_t)v;
+  else if (at_str_is(key, "chunk_size_bytes"))
+    net->chunk_bytes = (int64_t)v;
+  else if (at_str_is(key, "partition_size"))
+    net->domain = (int64_t)v;
   return AT_OK;
 }
 
 static bool known_option(at_str key) {
-  static const char *const names[] = {"nccl_op_launch_us", "nic_speed_gbps", "chunk_prep_us",
-                                      "rtt_us", "gpus_per_node", "chunk_size_bytes",
-                                      "partition_size"};
+  static const char *const names[] = {
+      "nccl_op_launch_us", "nic_speed_gbps",   "chunk_prep_us", "rtt_us",
+      "gpus_per_node",     "chunk_size_bytes", "partition_size"};
   for (size_t i = 0; i < AT_LEN(names); i++)
     if (at_str_is(key, names[i])) return true;
   return false;
@@ -136,17 +155,20 @@ static at_status read_option(at_str item, at_network *net) {
   at_str key = {item.ptr, eq ? (size_t)(eq - item.ptr) : item.len};
   int shown = (int)AT_MIN(key.len, (size_t)64);
   if (!known_option(key))
-    return AT_FAIL(AT_INVALID_ARGUMENT,
-                   "analytical latency estimator: unknown option \"%.*s\"\nhint: one of "
-                   "nccl_op_launch_us, nic_speed_gbps, chunk_prep_us, rtt_us, gpus_per_node, "
-                   "chunk_size_bytes, partition_size",
-                   shown, key.ptr);
+    return AT_FAIL(
+        AT_INVALID_ARGUMENT,
+        "analytical latency estimator: unknown option \"%.*s\"\nhint: one of "
+        "nccl_op_launch_us, nic_speed_gbps, chunk_prep_us, rtt_us, "
+        "gpus_per_node, "
+        "chunk_size_bytes, partition_size",
+        shown, key.ptr);
   double v;
   at_str text = eq ? (at_str){eq + 1, item.len - key.len - 1} : AT_STR("");
   if (!parse_number(text, &v) || v > 1e15)
     return AT_FAIL(AT_INVALID_ARGUMENT,
-                   "analytical latency estimator: %.*s needs a number above 0, not \"%.*s\"", shown,
-                   key.ptr, (int)AT_MIN(text.len, (size_t)64), text.ptr);
+                   "analytical latency estimator: %.*s needs a number above 0, "
+                   "not \"%.*s\"",
+                   shown, key.ptr, (int)AT_MIN(text.len, (size_t)64), text.ptr);
   return set_option(key, v, v == floor(v), net);
 }
 
@@ -158,7 +180,8 @@ at_status at_network_options(at_str text, at_network *net) {
     AT_TRY(read_option((at_str){text.ptr, n}, &copy));
     size_t used = comma ? n + 1 : n;
     if (comma && used == text.len)
-      return AT_FAIL(AT_INVALID_ARGUMENT, "analytical latency estimator: the options end in ','");
+      return AT_FAIL(AT_INVALID_ARGUMENT,
+                     "analytical latency estimator: the options end in ','");
     text.ptr += used, text.len -= used;
   }
   *net = copy;
@@ -168,9 +191,12 @@ at_status at_network_options(at_str text, at_network *net) {
 // Flags are separated by blanks; a value may stand in single or double quotes.
 static at_str flag_value(at_str rest, size_t *used) {
   size_t i = 0;
-  char quote = rest.len && (*rest.ptr == '"' || *rest.ptr == '\'') ? *rest.ptr : 0;
+  char quote =
+      rest.len && (*rest.ptr == '"' || *rest.ptr == '\'') ? *rest.ptr : 0;
   if (!quote) {
-    while (i < rest.len && rest.ptr[i] != ' ' && rest.ptr[i] != '\t' && rest.ptr[i] != '\n') i++;
+    while (i < rest.len && rest.ptr[i] != ' ' && rest.ptr[i] != '\t' &&
+           rest.ptr[i] != '\n')
+      i++;
     *used = i;
     return (at_str){rest.ptr, i};
   }
@@ -190,7 +216,8 @@ at_status at_network_xla_flags(at_str flags, at_network *net) {
       continue;
     }
     size_t used;
-    at_str value = flag_value((at_str){flags.ptr + i + n, flags.len - i - n}, &used);
+    at_str value =
+        flag_value((at_str){flags.ptr + i + n, flags.len - i - n}, &used);
     AT_TRY(at_status_prefix(at_network_options(value, net), "XLA_FLAGS"));
     i += n + used;
   }

@@ -33,8 +33,8 @@ static bool take(reader *r, char c) {
 }
 
 static bool in_word(char c) {
-  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
-         c == '.' || c == '+' || c == '-';
+  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
+         (c >= 'A' && c <= 'Z') || c == '_' || c == '.' || c == '+' || c == '-';
 }
 
 static at_str word(reader *r) {
@@ -45,9 +45,9 @@ static at_str word(reader *r) {
 }
 
 static int digit(char c, int base) {
-  int v = c >= '0' && c <= '9'               ? c - '0'
+  int v = c >= '0' && c <= '9'                 ? c - '0'
           : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10
-                                             : 99;
+                                               : 99;
   return v < base ? v : -1;
 }
 
@@ -79,12 +79,14 @@ static at_status string(reader *r, at_str *out) {
     if (r->p == r->end || (*r->p != '"' && *r->p != '\'')) break;
     char quote = *r->p++;
     for (;;) {
-      if (r->p == r->end || *r->p == '\n') return bad(r, "a string does not end");
+      if (r->p == r->end || *r->p == '\n')
+        return bad(r, "a string does not end");
       char c = *r->p++;
       if (c == quote) break;
       int v = c == '\\' ? escape(r) : (unsigned char)c;
       if (v < 0) return bad(r, "unknown escape in a string");
-      if (!at_vec_push(r->arena, &text, (char)v)) return AT_NO_MEMORY("text proto");
+      if (!at_vec_push(r->arena, &text, (char)v))
+        return AT_NO_MEMORY("text proto");
     }
   }
   *out = (at_str){text.ptr, text.len};
@@ -101,7 +103,8 @@ static at_status value(reader *r, at_pb *f, int depth) {
     f->message = true;
     return members(r, close, depth + 1, &f->first);
   }
-  if (r->p < r->end && (*r->p == '"' || *r->p == '\'')) return string(r, &f->text);
+  if (r->p < r->end && (*r->p == '"' || *r->p == '\''))
+    return string(r, &f->text);
   f->text = word(r);
   return f->text.len ? AT_OK : bad(r, "a value is missing");
 }
@@ -111,7 +114,8 @@ static at_status field_name(reader *r, at_str *out) {
   if (r->p < r->end && *r->p == '[') {
     const char *from = r->p;
     while (r->p < r->end && *r->p != ']' && *r->p != '\n') r->p++;
-    if (r->p == r->end || *r->p != ']') return bad(r, "a name's bracket does not close");
+    if (r->p == r->end || *r->p != ']')
+      return bad(r, "a name's bracket does not close");
     r->p++;
     *out = (at_str){from, (size_t)(r->p - from)};
     return AT_OK;
@@ -141,11 +145,13 @@ static at_status field(reader *r, int depth, const at_pb ***tail) {
   return list && !take(r, ']') ? bad(r, "a list does not close") : AT_OK;
 }
 
-static at_status members(reader *r, char close, int depth, const at_pb **first) {
+static at_status members(reader *r, char close, int depth,
+                         const at_pb **first) {
   const at_pb **tail = first;
   for (;;) {
     skip(r);
-    if (r->p == r->end) return close ? bad(r, "a message does not close") : AT_OK;
+    if (r->p == r->end)
+      return close ? bad(r, "a message does not close") : AT_OK;
     if (close && take(r, close)) return AT_OK;
     AT_TRY(field(r, depth, &tail));
     if (!take(r, ',')) (void)take(r, ';');
@@ -192,7 +198,8 @@ static int64_t integer(at_str s, int64_t bad) {
   return negative ? -v : v;
 }
 
-int64_t at_pb_int(const at_pb *m, const char *name, int64_t absent, int64_t bad) {
+int64_t at_pb_int(const at_pb *m, const char *name, int64_t absent,
+                  int64_t bad) {
   const at_pb *f = at_pb_get(m, name);
   return f ? integer(f->text, bad) : absent;
 }

@@ -1,15 +1,16 @@
-// Atoll's text form of performance tables. One item a line; '#' starts a comment.
+// Atoll's text form of performance tables. One item a line; '#' starts a
+// comment.
 //
 //   atoll-perf 1                                 first line
 //   machine sm_90                                starts a table
 //   source text up to the end of the line
 //   domain 8                                     devices of one fast domain
-//   collective all-reduce f32 groups 1x8         starts a series; groups x devices
-//   collective all-reduce f32 groups 0,2|1,3     or every group's devices
-//   collective collective-permute f32 pairs 0>1 1>0
-//   gemm bf16 bf16 f32                           lhs, rhs, out
-//   1024 20765736                                collectives: bytes, bytes per second
-//   1 256 256 512 6765006451612                  GEMM: b m n k, FLOP per second
+//   collective all-reduce f32 groups 1x8         starts a series; groups x
+//   devices collective all-reduce f32 groups 0,2|1,3     or every group's
+//   devices collective collective-permute f32 pairs 0>1 1>0 gemm bf16 bf16 f32
+//   lhs, rhs, out 1024 20765736                                collectives:
+//   bytes, bytes per second 1 256 256 512 6765006451612                  GEMM:
+//   b m n k, FLOP per second
 
 #include "cost/cost_internal.h"
 
@@ -42,7 +43,8 @@ bool at_groups_eq(const at_groups *a, const at_groups *b) {
   return true;
 }
 
-// ---- Reading ----------------------------------------------------------------------
+// ---- Reading
+// ----------------------------------------------------------------------
 typedef struct reader {
   at_arena *arena;
   at_str rest;  // of the current line
@@ -53,10 +55,11 @@ typedef struct reader {
 } reader;
 
 static at_status bad(const reader *r, const char *what) {
-  return AT_FAIL(AT_INVALID_ARGUMENT,
-                 "performance table, line %zu: %s\nhint: the form is described in "
-                 "docs/cost.md",
-                 r->line, what);
+  return AT_FAIL(
+      AT_INVALID_ARGUMENT,
+      "performance table, line %zu: %s\nhint: the form is described in "
+      "docs/cost.md",
+      r->line, what);
 }
 
 static at_str word(reader *r) {
@@ -112,7 +115,8 @@ static at_status begin_table(reader *r) {
   if (!name.len || name.len > 255) return bad(r, "machine without a name");
   at_perf_table t = {.source = ""};
   AT_TRY_ALLOC(t.machine, at_arena_str(r->arena, name));
-  if (!at_vec_push(r->arena, &r->tables, t)) return AT_NO_MEMORY("performance table");
+  if (!at_vec_push(r->arena, &r->tables, t))
+    return AT_NO_MEMORY("performance table");
   return AT_OK;
 }
 
@@ -130,7 +134,7 @@ static at_status read_pairs(reader *r, at_collective *key) {
       return AT_NO_MEMORY("device pairs");
   }
   if (!flat.len) return bad(r, "no pairs");
-  key->pairs = (const uint32_t (*)[2])flat.ptr;
+  key->pairs = (const uint32_t(*)[2])flat.ptr;
   key->num_pairs = (uint32_t)(flat.len / 2);
   return AT_OK;
 }
@@ -141,12 +145,15 @@ static at_status read_group_list(reader *r, at_str w, at_groups *g) {
   g->count = 1, g->size = 0;
   for (;;) {
     int64_t id = number(&w);
-    if (id < 0 || id >= kMaxDevices) return bad(r, "a device of a group is not a number");
-    if (!at_vec_push(r->arena, &ids, (uint32_t)id)) return AT_NO_MEMORY("device list");
+    if (id < 0 || id >= kMaxDevices)
+      return bad(r, "a device of a group is not a number");
+    if (!at_vec_push(r->arena, &ids, (uint32_t)id))
+      return AT_NO_MEMORY("device list");
     in_group++;
     bool more = w.len && *w.ptr == ',', next = w.len && *w.ptr == '|';
     if (!more) {
-      if (g->size && g->size != in_group) return bad(r, "groups of different sizes");
+      if (g->size && g->size != in_group)
+        return bad(r, "groups of different sizes");
       g->size = in_group, in_group = 0;
       if (next) g->count++;
     }
@@ -175,12 +182,14 @@ static at_status read_groups(reader *r, at_groups *g) {
 
 static at_status begin_collective(reader *r) {
   at_perf_series s = {0};
-  if (!at_collective_parse(word(r), &s.key.op)) return bad(r, "unknown collective");
+  if (!at_collective_parse(word(r), &s.key.op))
+    return bad(r, "unknown collective");
   s.key.dtype = at_cost_dtype_parse(word(r));
   if (!at_dtype_bytes(s.key.dtype)) return bad(r, "unknown element type");
   at_str kind = word(r);
   bool pairs = at_str_is(kind, "pairs");
-  if (pairs != (s.key.op == AT_PERMUTE) || !(pairs || at_str_is(kind, "groups")))
+  if (pairs != (s.key.op == AT_PERMUTE) ||
+      !(pairs || at_str_is(kind, "groups")))
     return bad(r, "neither groups nor, for a permute, pairs");
   AT_TRY(pairs ? read_pairs(r, &s.key) : read_groups(r, &s.key.groups));
   return at_vec_push(r->arena, &r->series, s) ? AT_OK : AT_NO_MEMORY("series");
@@ -191,7 +200,8 @@ static at_status begin_gemm(reader *r) {
   s.lhs = at_cost_dtype_parse(word(r));
   s.rhs = at_cost_dtype_parse(word(r));
   s.out = at_cost_dtype_parse(word(r));
-  if (!at_dtype_bytes(s.lhs) || !at_dtype_bytes(s.rhs) || !at_dtype_bytes(s.out))
+  if (!at_dtype_bytes(s.lhs) || !at_dtype_bytes(s.rhs) ||
+      !at_dtype_bytes(s.out))
     return bad(r, "gemm without three element types");
   return at_vec_push(r->arena, &r->series, s) ? AT_OK : AT_NO_MEMORY("series");
 }
@@ -204,7 +214,8 @@ static at_status read_point(reader *r, at_str first) {
   for (int i = 1; i < n; i++) v[i] = whole_number(word(r));
   for (int i = 0; i < n; i++)
     if (v[i] < (i + 1 == n ? 0 : 1))
-      return bad(r, gemm ? "a point is not b m n k FLOP/s" : "a point is not bytes bytes/s");
+      return bad(r, gemm ? "a point is not b m n k FLOP/s"
+                         : "a point is not bytes bytes/s");
   if (v[n - 1] > AT_PERF_MAX_VALUE) return bad(r, "a rate over 2^62");
   at_point p = {.value = (double)v[n - 1]};
   p.at[0] = v[0];
@@ -235,7 +246,8 @@ static at_status read_line(reader *r) {
     return read_source(r);
   } else if (at_str_is(w, "domain")) {
     int64_t d = whole_number(word(r));
-    if (d < 1 || d > kMaxDevices) return bad(r, "domain is not a number of devices");
+    if (d < 1 || d > kMaxDevices)
+      return bad(r, "domain is not a number of devices");
     r->tables.ptr[r->tables.len - 1].domain = (uint32_t)d;
   } else if (at_str_is(w, "collective")) {
     AT_TRY(end_series(r));
@@ -263,16 +275,20 @@ static at_str next_line(at_str *text) {
   return line;
 }
 
-at_status at_perf_read(at_bytes bytes, at_arena *a, at_perf_table **out, size_t *count) {
+at_status at_perf_read(at_bytes bytes, at_arena *a, at_perf_table **out,
+                       size_t *count) {
   reader r = {.arena = a, .line = 1};
   at_str text = {(const char *)bytes.ptr, bytes.len};
   if (!text.len) text.ptr = "";
   r.rest = next_line(&text);
   at_str magic = word(&r), version = word(&r);
-  if (!at_str_is(magic, "atoll-perf")) return bad(&r, "does not start with atoll-perf");
+  if (!at_str_is(magic, "atoll-perf"))
+    return bad(&r, "does not start with atoll-perf");
   if (!at_str_is(version, "1") || word(&r).len)
-    return AT_FAIL(AT_UNIMPLEMENTED, "performance table: version \"%.*s\"\nhint: this Atoll "
-                   "reads version 1", (int)AT_MIN(version.len, (size_t)16), version.ptr);
+    return AT_FAIL(AT_UNIMPLEMENTED,
+                   "performance table: version \"%.*s\"\nhint: this Atoll "
+                   "reads version 1",
+                   (int)AT_MIN(version.len, (size_t)16), version.ptr);
   while (text.len) {
     r.line++;
     r.rest = next_line(&text);
@@ -284,11 +300,12 @@ at_status at_perf_read(at_bytes bytes, at_arena *a, at_perf_table **out, size_t 
   return AT_OK;
 }
 
-// ---- Writing ----------------------------------------------------------------------
+// ---- Writing
+// ----------------------------------------------------------------------
 static void write_key(const at_perf_series *s, at_strbuf *out) {
   if (s->is_gemm) {
-    at_strbuf_addf(out, "gemm %s %s %s\n", at_dtype_of(s->lhs)->text, at_dtype_of(s->rhs)->text,
-                   at_dtype_of(s->out)->text);
+    at_strbuf_addf(out, "gemm %s %s %s\n", at_dtype_of(s->lhs)->text,
+                   at_dtype_of(s->rhs)->text, at_dtype_of(s->out)->text);
     return;
   }
   at_strbuf_addf(out, "collective %s %s ", at_collective_text(s->key.op),
@@ -308,7 +325,8 @@ static void write_key(const at_perf_series *s, at_strbuf *out) {
   at_strbuf_addc(out, '\n');
 }
 
-at_status at_perf_write(const at_perf_table *tables, size_t count, at_strbuf *out) {
+at_status at_perf_write(const at_perf_table *tables, size_t count,
+                        at_strbuf *out) {
   at_strbuf_addz(out, "atoll-perf 1\n");
   for (size_t i = 0; i < count; i++) {
     const at_perf_table *t = &tables[i];
@@ -321,10 +339,12 @@ at_status at_perf_write(const at_perf_table *tables, size_t count, at_strbuf *ou
       for (size_t j = 0; j < s->count; j++) {
         const int64_t *p = s->points[j].at;
         if (s->is_gemm)
-          at_strbuf_addf(out, "%lld %lld %lld %lld %lld\n", (long long)p[0], (long long)p[1],
-                         (long long)p[3], (long long)p[2], (long long)s->points[j].value);
+          at_strbuf_addf(out, "%lld %lld %lld %lld %lld\n", (long long)p[0],
+                         (long long)p[1], (long long)p[3], (long long)p[2],
+                         (long long)s->points[j].value);
         else
-          at_strbuf_addf(out, "%lld %lld\n", (long long)p[0], (long long)s->points[j].value);
+          at_strbuf_addf(out, "%lld %lld\n", (long long)p[0],
+                         (long long)s->points[j].value);
       }
     }
   }

@@ -1,8 +1,9 @@
-// XLA's performance tables as text protos (xla/service/gpu/model/hlo_op_profile.proto
-// and matmul perf table).
+// XLA's performance tables as text protos
+// (xla/service/gpu/model/hlo_op_profile.proto and matmul perf table).
 //
 //   entries { key: "sm_90" value { entries {
-//     instruction { opcode: "all-reduce" shape { element_type: F32 dimensions: 256 }
+//     instruction { opcode: "all-reduce" shape { element_type: F32 dimensions:
+//     256 }
 //                   iota_collective_device_list { num_replica_groups: 1
 //                     num_devices_per_group: 8 iota_reshape_dims: 8
 //                     iota_transpose_perm: 0 } }
@@ -25,15 +26,19 @@ typedef struct reader {
 } reader;
 
 static at_status bad(const at_pb *f, const char *what) {
-  return AT_FAIL(AT_INVALID_ARGUMENT, "performance table, line %u: %s", f->line, what);
+  return AT_FAIL(AT_INVALID_ARGUMENT, "performance table, line %u: %s", f->line,
+                 what);
 }
 
 static at_status add(reader *r, const at_perf_series *key, at_point p) {
   for (size_t i = r->series.len; i-- > 0;)
     if (at_perf_same_key(&r->series.ptr[i], key))
-      return at_vec_push(r->arena, &r->points.ptr[i], p) ? AT_OK : AT_NO_MEMORY("points");
+      return at_vec_push(r->arena, &r->points.ptr[i], p)
+                 ? AT_OK
+                 : AT_NO_MEMORY("points");
   at_point_list list = {0};
-  return at_vec_push(r->arena, &list, p) && at_vec_push(r->arena, &r->series, *key) &&
+  return at_vec_push(r->arena, &list, p) &&
+                 at_vec_push(r->arena, &r->series, *key) &&
                  at_vec_push(r->arena, &r->points, list)
              ? AT_OK
              : AT_NO_MEMORY("series");
@@ -46,7 +51,8 @@ static int64_t dims_of(const at_pb *shape, int64_t *dims, int *rank) {
   for (const at_pb *d = at_pb_get(shape, "dimensions"); d; d = at_pb_next(d)) {
     at_pb one = {.first = d};
     int64_t v = at_pb_int(&one, "dimensions", -1, -1);
-    if (v < 0 || *rank == kMaxDims || __builtin_mul_overflow(n, v, &n)) return -1;
+    if (v < 0 || *rank == kMaxDims || __builtin_mul_overflow(n, v, &n))
+      return -1;
     dims[(*rank)++] = v;
   }
   return n;
@@ -62,7 +68,8 @@ static int ints_of(const at_pb *m, const char *name, int64_t *out, int most) {
   return n;
 }
 
-// [groups, size] <= reshape(dims) transposed by perm: the ids in row-major order.
+// [groups, size] <= reshape(dims) transposed by perm: the ids in row-major
+// order.
 static at_status read_iota(reader *r, const at_pb *f, at_groups *g) {
   int64_t groups = at_pb_int(f, "num_replica_groups", -1, -1);
   int64_t size = at_pb_int(f, "num_devices_per_group", -1, -1);
@@ -84,7 +91,8 @@ static at_status read_iota(reader *r, const at_pb *f, at_groups *g) {
            !(seen >> perm[i] & 1);
     if (good) seen |= (int64_t)1 << perm[i];
   }
-  if (!good || total != groups * size) return bad(f, "the device list does not add up");
+  if (!good || total != groups * size)
+    return bad(f, "the device list does not add up");
   uint32_t *ids;
   AT_TRY_ALLOC(ids, at_new(r->arena, uint32_t, (size_t)total));
   for (int64_t i = 0; i < total; i++) {
@@ -104,15 +112,20 @@ static at_status read_iota(reader *r, const at_pb *f, at_groups *g) {
 static at_status read_group_lists(reader *r, const at_pb *instr, at_groups *g) {
   AT_VEC(uint32_t) ids = {0};
   *g = (at_groups){0};
-  for (const at_pb *f = at_pb_get(instr, "replica_groups"); f; f = at_pb_next(f)) {
+  for (const at_pb *f = at_pb_get(instr, "replica_groups"); f;
+       f = at_pb_next(f)) {
     uint32_t n = 0;
-    for (const at_pb *d = at_pb_get(f, "replica_ids"); d; d = at_pb_next(d), n++) {
+    for (const at_pb *d = at_pb_get(f, "replica_ids"); d;
+         d = at_pb_next(d), n++) {
       at_pb one = {.first = d};
       int64_t v = at_pb_int(&one, "replica_ids", -1, -1);
-      if (v < 0 || v >= kMaxDevices) return bad(d, "a replica id is not a device");
-      if (!at_vec_push(r->arena, &ids, (uint32_t)v)) return AT_NO_MEMORY("device list");
+      if (v < 0 || v >= kMaxDevices)
+        return bad(d, "a replica id is not a device");
+      if (!at_vec_push(r->arena, &ids, (uint32_t)v))
+        return AT_NO_MEMORY("device list");
     }
-    if (!n || (g->count && n != g->size)) return bad(f, "groups of different sizes");
+    if (!n || (g->count && n != g->size))
+      return bad(f, "groups of different sizes");
     g->size = n, g->count++;
   }
   if (!g->count) return bad(instr, "a collective without devices");
@@ -124,9 +137,11 @@ static at_status read_group_lists(reader *r, const at_pb *instr, at_groups *g) {
 
 static at_status read_pairs(reader *r, const at_pb *instr, at_collective *key) {
   AT_VEC(uint32_t) flat = {0};
-  for (const at_pb *f = at_pb_get(instr, "source_target_pairs"); f; f = at_pb_next(f)) {
+  for (const at_pb *f = at_pb_get(instr, "source_target_pairs"); f;
+       f = at_pb_next(f)) {
     // proto3 leaves zeros out.
-    int64_t s = at_pb_int(f, "source", 0, -1), t = at_pb_int(f, "target", 0, -1);
+    int64_t s = at_pb_int(f, "source", 0, -1),
+            t = at_pb_int(f, "target", 0, -1);
     if (s < 0 || t < 0 || s >= kMaxDevices || t >= kMaxDevices)
       return bad(f, "a pair names no devices");
     if (!at_vec_push(r->arena, &flat, (uint32_t)s) ||
@@ -134,7 +149,7 @@ static at_status read_pairs(reader *r, const at_pb *instr, at_collective *key) {
       return AT_NO_MEMORY("device pairs");
   }
   if (!flat.len) return bad(instr, "a permute without pairs");
-  key->pairs = (const uint32_t (*)[2])flat.ptr;
+  key->pairs = (const uint32_t(*)[2])flat.ptr;
   key->num_pairs = (uint32_t)flat.len / 2;
   return AT_OK;
 }
@@ -156,7 +171,8 @@ static at_status read_collective(reader *r, const at_pb *e, const at_pb *instr,
     AT_TRY(iota ? read_iota(r, iota, &s.key.groups)
                 : read_group_lists(r, instr, &s.key.groups));
   int64_t rate = at_pb_int(e, "network_throughput_bytes_per_sec", 0, -1);
-  if (rate < 0 || rate > AT_PERF_MAX_VALUE) return bad(e, "the throughput is not a rate");
+  if (rate < 0 || rate > AT_PERF_MAX_VALUE)
+    return bad(e, "the throughput is not a rate");
   at_point p = {.value = (double)rate};
   p.at[0] = at_perf_bytes_of_elements(&s.key, elements);
   if (p.at[0] < 0) return bad(e, "more bytes than any memory has");
@@ -164,8 +180,8 @@ static at_status read_collective(reader *r, const at_pb *e, const at_pb *instr,
 }
 
 // Product of the dimensions that neither list names.
-static int64_t free_dims(const int64_t *dims, int rank, const int64_t *a, int na,
-                         const int64_t *b, int nb) {
+static int64_t free_dims(const int64_t *dims, int rank, const int64_t *a,
+                         int na, const int64_t *b, int nb) {
   int64_t n = 1;
   for (int d = 0; d < rank; d++) {
     bool named = false;
@@ -176,45 +192,57 @@ static int64_t free_dims(const int64_t *dims, int rank, const int64_t *a, int na
   return n;
 }
 
-static int64_t named_dims(const int64_t *dims, int rank, const int64_t *names, int n) {
+static int64_t named_dims(const int64_t *dims, int rank, const int64_t *names,
+                          int n) {
   int64_t product = 1;
   for (int i = 0; i < n; i++)
-    if (names[i] < 0 || names[i] >= rank || __builtin_mul_overflow(product, dims[names[i]], &product))
+    if (names[i] < 0 || names[i] >= rank ||
+        __builtin_mul_overflow(product, dims[names[i]], &product))
       return -1;
   return product;
 }
 
 static at_status read_dot(reader *r, const at_pb *e, const at_pb *instr) {
-  const at_pb *lhs = at_pb_get(e, "operands"), *rhs = lhs ? at_pb_next(lhs) : NULL;
+  const at_pb *lhs = at_pb_get(e, "operands"),
+              *rhs = lhs ? at_pb_next(lhs) : NULL;
   if (!rhs || at_pb_next(rhs)) return bad(e, "a dot has two operands");
   const at_pb *shapes[3] = {at_pb_get(lhs, "shape"), at_pb_get(rhs, "shape"),
                             at_pb_get(instr, "shape")};
   const at_pb *numbers = at_pb_get(instr, "dot_dimension_numbers");
-  int64_t ld[kMaxDims], rd[kMaxDims], batch[kMaxDims], lc[kMaxDims], rc[kMaxDims], rb[kMaxDims];
+  int64_t ld[kMaxDims], rd[kMaxDims], batch[kMaxDims], lc[kMaxDims],
+      rc[kMaxDims], rb[kMaxDims];
   int lrank, rrank;
-  at_perf_series s = {.is_gemm = true,
-                      .lhs = at_cost_dtype_parse(at_pb_str(shapes[0], "element_type")),
-                      .rhs = at_cost_dtype_parse(at_pb_str(shapes[1], "element_type")),
-                      .out = at_cost_dtype_parse(at_pb_str(shapes[2], "element_type"))};
-  bool good = at_dtype_bytes(s.lhs) && at_dtype_bytes(s.rhs) && at_dtype_bytes(s.out) &&
-              dims_of(shapes[0], ld, &lrank) > 0 && dims_of(shapes[1], rd, &rrank) > 0;
+  at_perf_series s = {
+      .is_gemm = true,
+      .lhs = at_cost_dtype_parse(at_pb_str(shapes[0], "element_type")),
+      .rhs = at_cost_dtype_parse(at_pb_str(shapes[1], "element_type")),
+      .out = at_cost_dtype_parse(at_pb_str(shapes[2], "element_type"))};
+  bool good = at_dtype_bytes(s.lhs) && at_dtype_bytes(s.rhs) &&
+              at_dtype_bytes(s.out) && dims_of(shapes[0], ld, &lrank) > 0 &&
+              dims_of(shapes[1], rd, &rrank) > 0;
   if (!good) return bad(e, "a dot without shapes of arrays");
   int nb = ints_of(numbers, "lhs_batch_dimensions", batch, kMaxDims);
   int nlc = ints_of(numbers, "lhs_contracting_dimensions", lc, kMaxDims);
   int nrc = ints_of(numbers, "rhs_contracting_dimensions", rc, kMaxDims);
   int nrb = ints_of(numbers, "rhs_batch_dimensions", rb, kMaxDims);
-  if (nb < 0 || nlc < 0 || nrc < 0 || nrb < 0) return bad(e, "too many dimensions");
-  at_point p = {.at = {named_dims(ld, lrank, batch, nb), free_dims(ld, lrank, batch, nb, lc, nlc),
-                       named_dims(ld, lrank, lc, nlc), free_dims(rd, rrank, rb, nrb, rc, nrc)}};
+  if (nb < 0 || nlc < 0 || nrc < 0 || nrb < 0)
+    return bad(e, "too many dimensions");
+  at_point p = {.at = {named_dims(ld, lrank, batch, nb),
+                       free_dims(ld, lrank, batch, nb, lc, nlc),
+                       named_dims(ld, lrank, lc, nlc),
+                       free_dims(rd, rrank, rb, nrb, rc, nrc)}};
   int64_t cycles = at_pb_int(e, "clock_cycles", 0, -1);
   for (int i = 0; i < 4; i++) good = good && p.at[i] >= 1;
   if (!good || cycles < 1) return bad(e, "a dot without sizes or cycles");
   if (!(r->clock_hz > 0))
-    return bad(e, "a dot is given in cycles, and the machine's clock is not known");
+    return bad(
+        e, "a dot is given in cycles, and the machine's clock is not known");
   double ns = (double)(int64_t)((double)cycles / (r->clock_hz * 1e-9));
-  double flops = 2.0 * (double)p.at[0] * (double)p.at[1] * (double)p.at[2] * (double)p.at[3];
+  double flops = 2.0 * (double)p.at[0] * (double)p.at[1] * (double)p.at[2] *
+                 (double)p.at[3];
   p.value = flops * 1e9 / AT_MAX(ns, 1.0);
-  if (p.value > (double)AT_PERF_MAX_VALUE) return bad(e, "more FLOP/s than any machine has");
+  if (p.value > (double)AT_PERF_MAX_VALUE)
+    return bad(e, "more FLOP/s than any machine has");
   return add(r, &s, p);
 }
 
@@ -225,8 +253,10 @@ static bool split_types(at_str key, at_perf_series *s) {
   if (!x || !arrow || arrow < x) return false;
   s->lhs = at_cost_dtype_parse((at_str){key.ptr, (size_t)(x - key.ptr)});
   s->rhs = at_cost_dtype_parse((at_str){x + 1, (size_t)(arrow - x - 1)});
-  s->out = at_cost_dtype_parse((at_str){arrow + 2, key.len - (size_t)(arrow + 2 - key.ptr)});
-  return at_dtype_bytes(s->lhs) && at_dtype_bytes(s->rhs) && at_dtype_bytes(s->out);
+  s->out = at_cost_dtype_parse(
+      (at_str){arrow + 2, key.len - (size_t)(arrow + 2 - key.ptr)});
+  return at_dtype_bytes(s->lhs) && at_dtype_bytes(s->rhs) &&
+         at_dtype_bytes(s->out);
 }
 
 static at_status read_gemm(reader *r, const at_pb *e) {
@@ -240,7 +270,8 @@ static at_status read_gemm(reader *r, const at_pb *e) {
     at_perf_series s = {.is_gemm = true};
     at_str key = at_pb_str(f, "key");
     int64_t value = at_pb_int(f, "value", 0, -1);
-    if (!key.len || !split_types(key, &s) || value < 0 || value > AT_PERF_MAX_VALUE)
+    if (!key.len || !split_types(key, &s) || value < 0 ||
+        value > AT_PERF_MAX_VALUE)
       return bad(f, "flops is not {key: \"LHSxRHS->OUT\" value: FLOP/s}");
     p.value = (double)value;
     AT_TRY(add(r, &s, p));
@@ -269,11 +300,13 @@ static at_status read_table(reader *r, const at_pb *entry) {
   AT_TRY_ALLOC(t.machine, at_arena_str(r->arena, key));
   const at_pb *value = at_pb_get(entry, "value");
   int64_t domain = at_pb_int(value, "partition_size", 0, -1);
-  if (domain < 0 || domain > kMaxDevices) return bad(entry, "partition_size is not a count");
+  if (domain < 0 || domain > kMaxDevices)
+    return bad(entry, "partition_size is not a count");
   t.domain = (uint32_t)domain;
   r->series.len = r->points.len = r->series.cap = r->points.cap = 0;
   r->series.ptr = NULL, r->points.ptr = NULL;
-  for (const at_pb *e = at_pb_get(value, "entries"); e; e = at_pb_next(e)) AT_TRY(read_entry(r, e));
+  for (const at_pb *e = at_pb_get(value, "entries"); e; e = at_pb_next(e))
+    AT_TRY(read_entry(r, e));
   for (size_t i = 0; i < r->series.len; i++) {
     r->series.ptr[i].points = r->points.ptr[i].ptr;
     r->series.ptr[i].count = r->points.ptr[i].len;
@@ -283,29 +316,34 @@ static at_status read_table(reader *r, const at_pb *entry) {
   return at_vec_push(r->arena, &r->tables, t) ? AT_OK : AT_NO_MEMORY("tables");
 }
 
-at_status at_perf_read_pbtxt(at_bytes text, double clock_hz, at_arena *a, at_perf_table **out,
-                             size_t *count) {
+at_status at_perf_read_pbtxt(at_bytes text, double clock_hz, at_arena *a,
+                             at_perf_table **out, size_t *count) {
   const at_pb *root;
   AT_TRY(at_pb_parse(text, a, &root));
   reader r = {.arena = a, .clock_hz = clock_hz};
-  for (const at_pb *e = at_pb_get(root, "entries"); e; e = at_pb_next(e)) AT_TRY(read_table(&r, e));
+  for (const at_pb *e = at_pb_get(root, "entries"); e; e = at_pb_next(e))
+    AT_TRY(read_table(&r, e));
   *out = r.tables.ptr;
   *count = r.tables.len;
   return AT_OK;
 }
 
-// ---- Writing ----------------------------------------------------------------------
+// ---- Writing
+// ----------------------------------------------------------------------
 static void write_devices(const at_collective *key, at_strbuf *out) {
   const at_groups *g = &key->groups;
   if (key->op == AT_PERMUTE) {
     for (uint32_t i = 0; i < key->num_pairs; i++)
-      at_strbuf_addf(out, "        source_target_pairs { source: %u target: %u }\n",
+      at_strbuf_addf(out,
+                     "        source_target_pairs { source: %u target: %u }\n",
                      key->pairs[i][0], key->pairs[i][1]);
   } else if (!g->ids) {
-    at_strbuf_addf(out,
-                   "        iota_collective_device_list { num_replica_groups: %u "
-                   "num_devices_per_group: %u iota_reshape_dims: %u iota_transpose_perm: 0 }\n",
-                   g->count, g->size, g->count * g->size);
+    at_strbuf_addf(
+        out,
+        "        iota_collective_device_list { num_replica_groups: %u "
+        "num_devices_per_group: %u iota_reshape_dims: %u iota_transpose_perm: "
+        "0 }\n",
+        g->count, g->size, g->count * g->size);
   } else {
     for (uint32_t i = 0; i < g->count; i++) {
       at_strbuf_addz(out, "        replica_groups {");
@@ -319,20 +357,23 @@ static void write_devices(const at_collective *key, at_strbuf *out) {
 static void write_collective(const at_perf_series *s, at_strbuf *out) {
   int64_t per = at_perf_bytes_of_elements(&s->key, 1);
   for (size_t i = 0; i < s->count; i++) {
-    at_strbuf_addf(out, "    entries {\n      instruction {\n        opcode: \"%s\"\n",
-                   at_collective_text(s->key.op));
+    at_strbuf_addf(
+        out, "    entries {\n      instruction {\n        opcode: \"%s\"\n",
+        at_collective_text(s->key.op));
     at_strbuf_addf(out, "        shape { element_type: %s dimensions: %lld }\n",
-                   at_cost_dtype_xla(s->key.dtype), (long long)(s->points[i].at[0] / per));
+                   at_cost_dtype_xla(s->key.dtype),
+                   (long long)(s->points[i].at[0] / per));
     write_devices(&s->key, out);
-    at_strbuf_addf(out, "      }\n      network_throughput_bytes_per_sec: %lld\n    }\n",
-                   (long long)s->points[i].value);
+    at_strbuf_addf(
+        out, "      }\n      network_throughput_bytes_per_sec: %lld\n    }\n",
+        (long long)s->points[i].value);
   }
 }
 
 static void write_types(const at_perf_series *s, at_strbuf *out) {
   char text[64];
-  snprintf(text, sizeof text, "%sx%s->%s", at_cost_dtype_xla(s->lhs), at_cost_dtype_xla(s->rhs),
-           at_cost_dtype_xla(s->out));
+  snprintf(text, sizeof text, "%sx%s->%s", at_cost_dtype_xla(s->lhs),
+           at_cost_dtype_xla(s->rhs), at_cost_dtype_xla(s->out));
   for (char *c = text; *c; c++)
     if (*c >= 'A' && *c <= 'Z') *c |= 32;
   at_strbuf_addz(out, text);
@@ -341,15 +382,16 @@ static void write_types(const at_perf_series *s, at_strbuf *out) {
 static void write_gemm(const at_perf_series *s, at_strbuf *out) {
   for (size_t i = 0; i < s->count; i++) {
     const int64_t *p = s->points[i].at;
-    at_strbuf_addf(out, "    entries { b: %lld m: %lld n: %lld k: %lld flops { key: \"",
-                   (long long)p[0], (long long)p[1], (long long)p[3], (long long)p[2]);
+    at_strbuf_addf(
+        out, "    entries { b: %lld m: %lld n: %lld k: %lld flops { key: \"",
+        (long long)p[0], (long long)p[1], (long long)p[3], (long long)p[2]);
     write_types(s, out);
     at_strbuf_addf(out, "\" value: %lld } }\n", (long long)s->points[i].value);
   }
 }
 
-at_status at_perf_write_pbtxt(const at_perf_table *tables, size_t count, bool gemm,
-                              at_strbuf *out) {
+at_status at_perf_write_pbtxt(const at_perf_table *tables, size_t count,
+                              bool gemm, at_strbuf *out) {
   for (size_t i = 0; i < count; i++) {
     const at_perf_table *t = &tables[i];
     at_strbuf_addf(out, "entries {\n  key: \"%s\"\n  value {\n", t->machine);
@@ -360,7 +402,8 @@ at_status at_perf_write_pbtxt(const at_perf_table *tables, size_t count, bool ge
       else
         write_collective(&t->series[k], out);
     }
-    if (t->domain && !gemm) at_strbuf_addf(out, "    partition_size: %u\n", t->domain);
+    if (t->domain && !gemm)
+      at_strbuf_addf(out, "    partition_size: %u\n", t->domain);
     at_strbuf_addz(out, "  }\n}\n");
   }
   return at_strbuf_status(out);
