@@ -215,9 +215,9 @@ typedef struct at_xcore_ref {
   uint32_t dtype, rank;  // SEM scratch: dtype AT_INVALID
   uint32_t buffers;      // buffering depth, 0: as `pipeline` says
   uint32_t stored;       // the kernel may write it: an input then needs a copy
+  uint32_t dense;        // the kernel reshapes it: its dimensions must be dense
   int32_t alias;    // in: the out (index among outs) that shares its memory, -1
   uint64_t kernel;  // index map: KERNELS + 1, 0: none
-  uint64_t vmem_bytes;  // of one buffer in the target's padded layout
   int64_t dims[AT_CORE_MAX_RANK];   // of the operand; scratch: of the ref
   int64_t block[AT_CORE_MAX_RANK];  // of the window; = dims without one
   int64_t pad_low[AT_CORE_MAX_RANK], pad_high[AT_CORE_MAX_RANK];  // ELEMENT
@@ -257,7 +257,6 @@ typedef struct at_xcore {
   int64_t grid[AT_CORE_MAX_GRID];        // -1: dynamic
   uint32_t semantics[AT_CORE_MAX_GRID];  // at_core_dim
   uint64_t temp_bytes;                   // core->temp
-  uint64_t vmem_limit;                   // bytes; 0: the target's
   double flops, bytes, transcendentals;  // cost estimate, 0: none
 } at_xcore;
 

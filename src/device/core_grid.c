@@ -202,6 +202,17 @@ static void use_buffer(core_state *c, uint32_t i) {
   c->refs[i].base = w->buffer;
 }
 
+// Are the block's dimensions dense in the operand?
+static bool is_dense(const window *w) {
+  const at_xcore_ref *x = w->ref;
+  int64_t want = (int64_t)elem_bytes(x);
+  for (uint32_t d = x->rank; d-- > 0;) {
+    if (x->block[d] != 1 && w->operand_stride[d] != want) return false;
+    want *= x->block[d];
+  }
+  return true;
+}
+
 static void enter(core_state *c, uint32_t i, const int32_t *at) {
   window *w = &c->windows[i];
   const at_xcore_ref *x = w->ref;
@@ -209,7 +220,7 @@ static void enter(core_state *c, uint32_t i, const int32_t *at) {
   memcpy(w->now, at, x->rank * sizeof *at);
   w->loaded = true;
   w->whole = inside;
-  if (inside && w->may_point) {
+  if (inside && w->may_point && (!x->dense || is_dense(w))) {
     w->direct = true;
     c->refs[i].base = operand_place(w);
     memcpy(c->refs[i].stride, w->operand_stride, sizeof w->operand_stride);

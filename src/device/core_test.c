@@ -1,0 +1,508 @@
+// Virtual cores with bodies written in C: the grid and its windows, aliasing,
+// semaphores, copies, failures.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "device/core.h"
+
+// ---- A bench of kernels
+// -----------------------------------------------------------
+enum { kMaxArgs = 8, kMaxBlocks = 4096 };
+
+static void *g_blocks[kMaxBlocks];
+static _Atomic int g_num_blocks;
+
+static void *take(void *owner, size_t bytes) {
+  void *p = aligned_alloc(64, at_align_up(bytes, 64));
+  g_blocks[atomic_fetch_add(&g_num_blocks, 1)] = p;
+  return p;
+}
+
+static void give_all(void) {
+  for (int i = 0; i < g_num_blocks; i++) free(g_blocks[i]);
+  g_num_blocks = 0;
+}
+
+typedef struct kernel {
+  at_xcore record;
+  at_xcore_ref refs[kMaxArgs];
+  at_core_index_fn index[kMaxArgs];
+  at_core_body_fn body;
+  void *bufs[kMaxArgs];
+} kernel;
+
+static at_pool *g_pool;
+static at_sched *g_sched;
+
+static const at_xlocation g_places[] = {{1, 9, 7, 3}};
+static const char g_strings[] = "\0kern.py\0get";
+
+static at_core_program program_of(const kernel *k) {
+  return (at_core_program){.record = &k->record,
+                           .name = "bench",
+                           .refs = k->refs,
+                           .body = k->body,
+                           .index = k->index,
+                           .locations = g_places,
+                           .strings = g_strings};
+}
+
+static at_status run_on(kernel *k, at_core_group *g, int32_t device,
+                        int32_t n) {
+  const at_hw *hw;
+  assert_int_equal(at_code_take(at_hw_find(AT_STR("v6e"), &hw)), 0);
+  k->record.num_locations = 1;
+  at_par par = {g_pool, take, NULL};
+  at_core_program p = program_of(k);
+  at_core_launch l = {.programs = &p,
+                      .num_programs = 1,
+                      .bufs = k->bufs,
+                      .num_bufs = kMaxArgs,
+                      .hw = hw,
+                      .par = &par,
+                      .sched = g_sched,
+                      .group = g,
+                      .device_id = device,
+                      .num_devices = n,
+                      .max_turns = 1 << 22};
+  return at_core_run(&l);
+}
+
+static at_status run(kernel *k) {
+  at_status st = run_on(k, NULL, 0, 1);
+  give_all();
+  return st;
+}
+
+static void runs(kernel *k) {
+  at_status st = run(k);
+  if (st.err) print_message("%s\n", at_status_message(st));
+  assert_int_equal(at_code_take(st), 0);
+}
+
+static void fails(kernel *k, at_code code, const char *text) {
+  at_status st = run(k);
+  assert_non_null(strstr(at_status_message(st), text));
+  assert_int_equal(at_code_take(st), code);
+}
+
+// An argument of floats of rank 2 with blocks.
+static at_xcore_ref windowed(at_core_role role, int64_t r, int64_t c,
+                             int64_t br, int64_t bc) {
+  return (at_xcore_ref){.role = role,
+                        .space = AT_CORE_VMEM,
+                        .window = AT_CORE_BLOCKED,
+                        .dtype = AT_F32,
+                        .rank = 2,
+                        .alias = -1,
+                        .dims = {r, c},
+                        .block = {br, bc}};
+}
+
+static at_xcore_ref whole(at_core_role role, at_core_space space, at_dtype t,
+                          int64_t n) {
+  return (at_xcore_ref){.role = role,
+                        .space = space,
+                        .dtype = t,
+                        .rank = 1,
+                        .alias = -1,
+                        .dims = {n},
+                        .block = {n}};
+}
+
+static float *cell(const at_core_ref *r, int64_t i, int64_t j) {
+  return (float *)((char *)r->base + i * r->stride[0] + j * r->stride[1]);
+}
+
+static void at_rows(at_core *c, const int32_t *g, const at_core_ref *r,
+                    int32_t *o) {
+  o[0] = g[0], o[1] = 0;
+}
+static void at_both(at_core *c, const int32_t *g, const at_core_ref *r,
+                    int32_t *o) {
+  o[0] = g[0], o[1] = g[1];
+}
+
+static float *iota(int64_t n) {
+  float *p = aligned_alloc(64, at_align_up((size_t)n * 4 + 4, 64));
+  for (int64_t i = 0; i < n; i++) p[i] = (float)(i % 251);
+  return p;
+}
+
+// ---- Windows
+// -------------------------------------------------------------------------
+enum { BR = 8, BC = 16 };
+
+static void add_one(at_core *c, const int32_t *g, const at_core_ref *r) {
+  for (int i = 0; i < BR; i++)
+    for (int j = 0; j < BC; j++) *cell(&r[1], i, j) = *cell(&r[0], i, j) + 1;
+}
+
+// 19 x 37 in blocks of 8 x 16: edges on both sides.
+static void edge_blocks_write_only_what_is_there(void **state) {
+  enum { R = 19, C = 37 };
+  kernel k = {.record = {.num_refs = 2, .grid_rank = 2, .grid = {3, 3}},
+              .refs = {windowed(AT_CORE_IN, R, C, BR, BC),
+                       windowed(AT_CORE_OUT, R, C, BR, BC)},
+              .index = {at_both, at_both},
+              .body = add_one};
+  float *in = iota(R * C), *out = calloc(R * C + 1, 4);
+  out[R * C] = 77;
+  k.bufs[0] = in, k.bufs[1] = out;
+  runs(&k);
+  for (int i = 0; i < R * C; i++) assert_true(out[i] == in[i] + 1);
+  assert_true(out[R * C] == 77);
+  free(in);
+  free(out);
+}
+
+// An input that the body writes keeps the caller's data.
+static void scribble(at_core *c, const int32_t *g, const at_core_ref *r) {
+  for (int i = 0; i < BR; i++)
+    for (int j = 0; j < BC; j++) {
+      *cell(&r[0], i, j) *= 2;
+      *cell(&r[1], i, j) = *cell(&r[0], i, j);
+    }
+}
+
+static void stored_inputs_are_copies(void **state) {
+  enum { R = 16, C = 32 };
+  kernel k = {.record = {.num_refs = 2, .grid_rank = 2, .grid = {2, 2}},
+              .refs = {windowed(AT_CORE_IN, R, C, BR, BC),
+                       windowed(AT_CORE_OUT, R, C, BR, BC)},
+              .index = {at_both, at_both},
+              .body = scribble};
+  k.refs[0].stored = 1;
+  float *in = iota(R * C), *out = calloc(R * C, 4);
+  k.bufs[0] = in, k.bufs[1] = out;
+  runs(&k);
+  for (int i = 0; i < R * C; i++)
+    assert_true(in[i] == (float)(i % 251) && out[i] == 2 * in[i]);
+  free(in);
+  free(out);
+}
+
+// Sums rows over the second grid axis: the output block stays while it is
+// revisited.
+static void accumulate(at_core *c, const int32_t *g, const at_core_ref *r) {
+  for (int i = 0; i < BR; i++)
+    for (int j = 0; j < BC; j++) {
+      if (!g[1]) *cell(&r[1], i, j) = 0;
+      *cell(&r[1], i, j) += *cell(&r[0], i, j);
+    }
+}
+
+static void consecutive_visits_share_a_block(void **state) {
+  enum { R = 64, C = 80 };
+  for (int declared = 0; declared < 2; declared++) {
+    kernel k = {.record = {.num_refs = 2,
+                           .grid_rank = 2,
+                           .grid = {8, -1},
+                           .num_dynamic = 1},
+                .refs = {windowed(AT_CORE_IN, R, C, BR, BC),
+                         windowed(AT_CORE_OUT, R, BC, BR, BC)},
+                .index = {at_both, at_rows},
+                .body = accumulate};
+    if (declared) k.record.semantics[0] = AT_CORE_PARALLEL;
+    int32_t bound = 5;
+    float *in = iota(R * C), *out = calloc(R * BC, 4);
+    k.bufs[0] = &bound, k.bufs[1] = in, k.bufs[2] = out;
+    runs(&k);
+    for (int i = 0; i < R; i++)
+      for (int j = 0; j < BC; j++) {
+        float want = 0;
+        for (int b = 0; b < 5; b++) want += in[i * C + b * BC + j];
+        assert_true(out[i * BC + j] == want);
+      }
+    bound = 0;  // a grid without steps
+    runs(&k);
+    bound = -3;
+    fails(&k, AT_INVALID_ARGUMENT, "bound -3");
+    free(in);
+    free(out);
+  }
+}
+
+// Scratch lasts over the steps of a core, in their order.
+static void count_steps(at_core *c, const int32_t *g, const at_core_ref *r) {
+  float *sum = r[1].base;
+  if (!g[0]) *sum = 0;
+  *sum = *sum * 2 + (float)g[0];
+  for (int i = 0; i < BR; i++) *cell(&r[0], i, 0) = *sum;
+}
+
+static void scratch_lasts_in_order(void **state) {
+  kernel k = {.record = {.num_refs = 2, .grid_rank = 1, .grid = {6}},
+              .refs = {windowed(AT_CORE_OUT, 48, 1, BR, 1),
+                       whole(AT_CORE_SCRATCH, AT_CORE_VMEM, AT_F32, 1)},
+              .index = {at_rows},
+              .body = count_steps};
+  float out[48];
+  k.bufs[0] = out;
+  runs(&k);
+  float sum = 0;
+  for (int s = 0; s < 6; s++) {
+    sum = sum * 2 + (float)s;
+    assert_true(out[s * 8] == sum && out[s * 8 + 7] == sum);
+  }
+}
+
+static void beyond(at_core *c, const int32_t *g, const at_core_ref *r,
+                   int32_t *o) {
+  o[0] = g[0] + 1, o[1] = 0;
+}
+
+static void index_maps_must_stay_inside(void **state) {
+  kernel k = {.record = {.num_refs = 2, .grid_rank = 1, .grid = {2}},
+              .refs = {windowed(AT_CORE_IN, 16, BC, BR, BC),
+                       windowed(AT_CORE_OUT, 16, BC, BR, BC)},
+              .index = {beyond, at_rows},
+              .body = add_one};
+  float *in = iota(16 * BC), *out = calloc(16 * BC, 4);
+  k.bufs[0] = in, k.bufs[1] = out;
+  fails(&k, AT_OUT_OF_RANGE,
+        "the index map of input 0 leaves the array: (2, 0)");
+  free(in);
+  free(out);
+}
+
+// The aliased input is the output's memory; its old values are what windows
+// read.
+static void aliases_share_memory(void **state) {
+  kernel k = {.record = {.num_refs = 2, .grid_rank = 1, .grid = {2}},
+              .refs = {windowed(AT_CORE_IN, 16, BC, BR, BC),
+                       windowed(AT_CORE_OUT, 16, BC, BR, BC)},
+              .index = {at_rows, at_rows},
+              .body = add_one};
+  k.refs[0].alias = 0;
+  float *in = iota(16 * BC), *out = calloc(16 * BC, 4);
+  k.bufs[0] = in, k.bufs[1] = out;
+  runs(&k);
+  for (int i = 0; i < 16 * BC; i++) assert_true(out[i] == in[i] + 1);
+  k.bufs[0] = out;
+  runs(&k);
+  for (int i = 0; i < 16 * BC; i++) assert_true(out[i] == in[i] + 2);
+  free(in);
+  free(out);
+}
+
+// ---- Semaphores and copies
+// -------------------------------------------------------------
+static at_core_dma copy_of(void *dst, void *src, int64_t n, void *sem) {
+  return (at_core_dma){.src = src,
+                       .dst = dst,
+                       .dst_sem = sem,
+                       .device = -1,
+                       .core = -1,
+                       .subcore = -1,
+                       .rank = 1,
+                       .elem_bytes = 4,
+                       .loc = 0,
+                       .size = {n},
+                       .src_stride = {4},
+                       .dst_stride = {4}};
+}
+
+// refs: in (HBM), out (HBM), buffer (VMEM), semaphores.
+static void copy_there_and_back(at_core *c, const int32_t *g,
+                                const at_core_ref *r) {
+  at_core_dma in = copy_of(r[2].base, r[0].base, 32, r[3].base);
+  at_core_dma_start(c, &in);
+  at_core_dma_wait(c, r[3].base, 128, 0);
+  int64_t mark = at_core_mark(c);
+  void *sem = at_core_alloc(c, AT_CORE_SEM, AT_CORE_SEM_BYTES, 0);
+  at_core_dma out = copy_of(r[1].base, r[2].base, 32, sem);
+  at_core_dma_start(c, &out);
+  at_core_dma_wait(c, sem, 128, 0);
+  at_core_release(c, mark, 0);
+}
+
+static void wait_twice(at_core *c, const int32_t *g, const at_core_ref *r) {
+  copy_there_and_back(c, g, r);
+  at_core_dma_wait(c, r[3].base, 128, 0);
+}
+
+static void copy_too_much(at_core *c, const int32_t *g, const at_core_ref *r) {
+  at_core_dma in = copy_of(r[2].base, r[0].base, 33, r[3].base);
+  at_core_dma_start(c, &in);
+}
+
+static kernel copying(at_core_body_fn body, float *in, float *out) {
+  return (kernel){.record = {.num_refs = 4},
+                  .refs = {whole(AT_CORE_IN, AT_CORE_HBM, AT_F32, 32),
+                           whole(AT_CORE_OUT, AT_CORE_HBM, AT_F32, 32),
+                           whole(AT_CORE_SCRATCH, AT_CORE_VMEM, AT_F32, 32),
+                           whole(AT_CORE_SCRATCH, AT_CORE_SEM, AT_INVALID, 1)},
+                  .body = body,
+                  .bufs = {in, out}};
+}
+
+static void copies_and_waits(void **state) {
+  float in[32], out[32] = {0};
+  for (int i = 0; i < 32; i++) in[i] = (float)i;
+  kernel k = copying(copy_there_and_back, in, out);
+  runs(&k);
+  assert_memory_equal(in, out, sizeof in);
+  k.body = wait_twice;
+  fails(&k, AT_FAILED_PRECONDITION,
+        "deadlock: nobody is left who could signal");
+  fails(&k, AT_FAILED_PRECONDITION,
+        "semaphore 0 of argument 3 (value 0, needs 128) at kern.py:7:3 (get)");
+  k.body = copy_too_much;
+  fails(&k, AT_OUT_OF_RANGE, "DMA source out of bounds");
+}
+
+static void forever(at_core *c, const int32_t *g, const at_core_ref *r) {
+  for (;;)
+    if (--c->budget < 0) at_core_budget(c, 0);
+}
+
+static void loops_must_end(void **state) {
+  kernel k = {.body = forever};
+  fails(&k, AT_DEADLINE_EXCEEDED, "at: kern.py:7:3 (get)");
+}
+
+// Two cores of one device pass a token round; refs: out (HBM), semaphore.
+static void pass_token(at_core *c, const int32_t *g, const at_core_ref *r) {
+  int32_t *out = r[0].base;
+  for (int turn = 0; turn < 100; turn++) {
+    if (c->core_index || turn) at_core_sem_wait(c, r[1].base, 1, 0);
+    out[0] += 1;
+    at_core_sem_signal(c, r[1].base, 1, -1, 1 - c->core_index, -1, 0);
+  }
+  if (!c->core_index) at_core_sem_wait(c, r[1].base, 1, 0);
+}
+
+static void wait_both(at_core *c, const int32_t *g, const at_core_ref *r) {
+  at_core_sem_wait(c, r[1].base, 1, 0);
+}
+
+static void cores_signal_each_other(void **state) {
+  int32_t out = 0;
+  kernel k = {.record = {.num_refs = 2,
+                         .grid_rank = 1,
+                         .grid = {2},
+                         .semantics = {AT_CORE_CORE_PARALLEL}},
+              .refs = {whole(AT_CORE_OUT, AT_CORE_HBM, AT_S32, 1),
+                       whole(AT_CORE_SCRATCH, AT_CORE_SEM, AT_INVALID, 1)},
+              .body = pass_token,
+              .bufs = {&out}};
+  runs(&k);
+  assert_int_equal(out, 200);
+  k.body = wait_both;
+  fails(&k, AT_FAILED_PRECONDITION,
+        "core 1 waits for semaphore 0 of argument 2");
+}
+
+// ---- Several devices
+// -------------------------------------------------------------------- refs:
+// in, out (HBM), semaphores. Each device sends its input to the right.
+static void send_right(at_core *c, const int32_t *g, const at_core_ref *r) {
+  at_core_dma d = copy_of(r[1].base, r[0].base, 4, r[2].base);
+  d.src_sem = (char *)r[2].base + AT_CORE_SEM_BYTES;
+  d.device = (c->device_id + 1) % 3;
+  at_core_dma_start(c, &d);
+  at_core_dma_wait(c, d.src_sem, 16, 0);
+  at_core_dma_wait(c, r[2].base, 16, 0);
+}
+
+static void left_alone(at_core *c, const int32_t *g, const at_core_ref *r) {
+  if (c->device_id) at_core_dma_wait(c, r[2].base, 16, 0);
+}
+
+typedef struct device_run {
+  kernel k;
+  at_core_group *group;
+  int32_t device;
+  at_status status;
+  at_event *done;
+} device_run;
+
+static void run_device(void *arg) {
+  device_run *d = arg;
+  d->status = run_on(&d->k, d->group, d->device, 3);
+  at_event_fire(d->done, AT_OK);
+}
+
+static void run_ring(at_core_body_fn body, float in[3][4], float out[3][4],
+                     at_status st[3]) {
+  at_core_group *g;
+  device_run runs[3];
+  assert_int_equal(at_code_take(at_core_group_create(3, &g)), 0);
+  for (int i = 0; i < 3; i++) {
+    runs[i] = (device_run){
+        .k = {.record = {.num_refs = 3},
+              .refs = {whole(AT_CORE_IN, AT_CORE_HBM, AT_F32, 4),
+                       whole(AT_CORE_OUT, AT_CORE_HBM, AT_F32, 4),
+                       whole(AT_CORE_SCRATCH, AT_CORE_SEM, AT_INVALID, 2)},
+              .body = body,
+              .bufs = {in[i], out[i]}},
+        .group = g,
+        .device = i,
+        .done = at_event_create()};
+    assert_int_equal(
+        at_code_take(at_sched_spawn(g_sched, run_device, &runs[i])), 0);
+  }
+  for (int i = 0; i < 3; i++) {
+    assert_int_equal(at_code_take(at_event_wait(runs[i].done)), 0);
+    at_event_release(runs[i].done);
+    st[i] = runs[i].status;
+  }
+  at_core_group_destroy(g);
+  give_all();
+}
+
+static void devices_copy_to_each_other(void **state) {
+  float in[3][4], out[3][4] = {0};
+  for (int i = 0; i < 12; i++) in[i / 4][i % 4] = (float)i;
+  at_status st[3];
+  run_ring(send_right, in, out, st);
+  for (int i = 0; i < 3; i++) {
+    assert_int_equal(at_code_take(st[i]), 0);
+    assert_memory_equal(out[(i + 1) % 3], in[i], sizeof in[i]);
+  }
+  run_ring(left_alone, in, out, st);
+  int told = 0;
+  for (int i = 0; i < 3; i++) {
+    told += strstr(at_status_message(st[i]), "of device 2 waits") != NULL;
+    at_status_free(st[i]);
+  }
+  assert_int_equal(told, 1);
+}
+
+static void checks_have_names(void **state) {
+  uint32_t bits;
+  assert_int_equal(at_code_take(at_core_checks_parse("races, nan", &bits)), 0);
+  assert_int_equal(bits, AT_CHECK_RACES | AT_CHECK_NAN);
+  assert_int_equal(at_code_take(at_core_checks_parse("", &bits)), 0);
+  assert_int_equal(bits, 0);
+  assert_int_equal(at_code_take(at_core_checks_parse("typo", &bits)),
+                   AT_INVALID_ARGUMENT);
+}
+
+int main(void) {
+  if (at_code_take(at_pool_create(3, &g_pool)) ||
+      at_code_take(at_sched_create(3, 1 << 18, &g_sched)))
+    return 1;
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(edge_blocks_write_only_what_is_there),
+      cmocka_unit_test(stored_inputs_are_copies),
+      cmocka_unit_test(consecutive_visits_share_a_block),
+      cmocka_unit_test(scratch_lasts_in_order),
+      cmocka_unit_test(index_maps_must_stay_inside),
+      cmocka_unit_test(aliases_share_memory),
+      cmocka_unit_test(copies_and_waits),
+      cmocka_unit_test(loops_must_end),
+      cmocka_unit_test(cores_signal_each_other),
+      cmocka_unit_test(devices_copy_to_each_other),
+      cmocka_unit_test(checks_have_names)};
+  int failed = cmocka_run_group_tests(tests, NULL, NULL);
+  at_sched_destroy(g_sched);
+  at_pool_destroy(g_pool);
+  return failed;
+}
