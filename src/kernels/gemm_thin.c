@@ -76,6 +76,8 @@ static const thin_fns table[] = {
 
 enum { GROUP = 8, MAX_ROWS = 16, K_BLOCK = 64 };
 enum { K_CHUNK = 16384, DOT_COLS = 64, MAX_LANES = 16 };
+// Streams: accumulators that stay in the first cache, bytes of B of one task.
+enum { STREAM_ACC = 32 << 10, STREAM_BYTES = 1 << 20 };
 
 typedef struct thin {
   const at_gemm_job *j;
@@ -84,10 +86,10 @@ typedef struct thin {
   bool by_rows;
   int m;
   int64_t es_b, es;  // bytes of B's and the accumulator's elements
-  int64_t kpad, blocks, width, chunks;
+  int64_t kpad, blocks, width, chunks, k_chunk;
   int lanes;
   char *a;  // [batch][m][kpad] in the accumulator's type
-  char *y;  // rows: [worker][m][width]; dots: [batch][chunk][m][n]
+  char *y;  // rows: [worker][m][width]; else: [batch][chunk][m][n]
 } thin;
 
 static void pack_rows(const thin *t) {
@@ -117,33 +119,53 @@ static void add_rows(const thin *t, const char *a, const char *b, int64_t brs,
               y + i * t->width * t->es, t->width);
 }
 
+// y[m][n] = a[m][kc] * b[kc][n] for any n and kc.
+static void rows_block(const thin *t, const char *a, const char *b, int64_t kc,
+                       int64_t n, char *y) {
+  int64_t brs = t->j->b_k.stride, whole = n / t->lanes * t->lanes;
+  memset(y, 0, (size_t)(t->m * t->width * t->es));
+  add_rows(t, a, b, brs, kc, whole, y);
+  if (whole == n) return;
+  // The last columns, through a padded copy of a few rows of B at a time.
+  char tail[64 * MAX_LANES * 8];
+  memset(tail, 0, sizeof tail);
+  for (int64_t k = 0; k < kc; k += 64) {
+    int64_t rows = AT_MIN(64, kc - k);
+    for (int64_t r = 0; r < rows; r++)
+      memcpy(tail + r * t->lanes * t->es_b,
+             b + ((k + r) * brs + whole) * t->es_b,
+             (size_t)((n - whole) * t->es_b));
+    add_rows(t, a + k * t->es, tail, t->lanes, rows, t->lanes,
+             y + whole * t->es);
+  }
+}
+
 static void rows_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   const thin *t = arg;
   const at_gemm_job *j = t->j;
   char *y = t->y + (int64_t)worker * t->m * t->width * t->es;
   for (int64_t x = begin; x < end; x++) {
     int64_t batch = x / t->blocks, n0 = x % t->blocks * t->width, off[3];
-    int64_t n = AT_MIN(t->width, j->n - n0), whole = n / t->lanes * t->lanes;
+    int64_t n = AT_MIN(t->width, j->n - n0);
     j->batch_off(j, batch, off);
     const char *b = j->b + (off[1] + at_off(&j->b_n, n0)) * t->es_b;
-    const char *a = t->a + batch * t->m * t->kpad * t->es;
-    memset(y, 0, (size_t)(t->m * t->width * t->es));
-    add_rows(t, a, b, j->b_k.stride, j->k, whole, y);
-    if (whole < n) {
-      // The last columns, through a padded copy of a few rows of B at a time.
-      char tail[64 * MAX_LANES * 8];
-      memset(tail, 0, sizeof tail);
-      for (int64_t k = 0; k < j->k; k += 64) {
-        int64_t kc = AT_MIN(64, j->k - k);
-        for (int64_t r = 0; r < kc; r++)
-          memcpy(tail + r * t->lanes * t->es_b,
-                 b + ((k + r) * j->b_k.stride + whole) * t->es_b,
-                 (size_t)((n - whole) * t->es_b));
-        add_rows(t, a + k * t->es, tail, t->lanes, kc, t->lanes,
-                 y + whole * t->es);
-      }
-    }
+    rows_block(t, t->a + batch * t->m * t->kpad * t->es, b, j->k, n, y);
     at_gemm_store(j, off[2], 0, t->m, n0, n, y, t->width);
+  }
+}
+
+// Whole rows of B, so that memory is read in one long stream; width is n.
+static void stream_range(void *arg, int64_t begin, int64_t end,
+                         uint32_t worker) {
+  const thin *t = arg;
+  const at_gemm_job *j = t->j;
+  for (int64_t x = begin; x < end; x++) {
+    int64_t batch = x / t->chunks, k0 = x % t->chunks * t->k_chunk, off[3];
+    j->batch_off(j, batch, off);
+    const char *b = j->b + (off[1] + k0 * j->b_k.stride) * t->es_b;
+    rows_block(t, t->a + (batch * t->m * t->kpad + k0) * t->es, b,
+               AT_MIN(t->k_chunk, j->k - k0), j->n,
+               t->y + x * t->m * j->n * t->es);
   }
 }
 
@@ -229,6 +251,23 @@ static void batch_off_swapped(const at_gemm_job *j, int64_t i, int64_t off[3]) {
   off[0] = t[1], off[1] = t[0], off[2] = t[2];
 }
 
+static void plan(thin *t, uint32_t threads) {
+  const at_gemm_job *j = t->j;
+  int64_t row = j->n * t->es_b;
+  t->k_chunk = K_CHUNK;
+  if (t->by_rows && t->m * j->n * t->es <= STREAM_ACC && row >= 4096 &&
+      j->k * row >= 4 * STREAM_BYTES) {
+    t->k_chunk = at_k_round_up(STREAM_BYTES / row, 4);
+    t->chunks = at_k_ceil_div(j->k, t->k_chunk);
+    t->width = j->n;
+    t->blocks = 1;
+    return;
+  }
+  t->chunks = t->by_rows ? 1 : at_k_ceil_div(j->k, K_CHUNK);
+  t->width = j->n >= 2048 * (int64_t)threads ? 1024 : 256;
+  t->blocks = at_k_ceil_div(j->n, t->by_rows ? t->width : DOT_COLS);
+}
+
 bool at_gemm_thin(const at_par *par, const at_gemm_job *job, at_status *st) {
   *st = AT_OK;
   at_gemm_job flipped;
@@ -253,11 +292,10 @@ bool at_gemm_thin(const at_par *par, const at_gemm_job *job, at_status *st) {
   t.kpad = at_k_round_up(j->k, MAX_LANES);
   uint32_t threads = at_par_threads(par);
   t.a = at_par_scratch(par, (size_t)(j->batch * t.m * t.kpad * t.es));
-  t.chunks = t.by_rows ? 1 : at_k_ceil_div(j->k, K_CHUNK);
-  t.width = j->n >= 2048 * (int64_t)threads ? 1024 : 256;
-  t.blocks = at_k_ceil_div(j->n, t.by_rows ? t.width : DOT_COLS);
-  int64_t y = t.by_rows ? (int64_t)threads * t.m * t.width
-                        : j->batch * t.chunks * t.m * j->n;
+  plan(&t, threads);
+  bool own = t.by_rows && t.chunks == 1;  // accumulators are a worker's
+  int64_t y =
+      own ? (int64_t)threads * t.m * t.width : j->batch * t.chunks * t.m * j->n;
   t.y = at_par_scratch(par, (size_t)(y * t.es));
   if (!t.a || !t.y) {
     *st = AT_FAIL(AT_RESOURCE_EXHAUSTED,
@@ -268,7 +306,11 @@ bool at_gemm_thin(const at_par *par, const at_gemm_job *job, at_status *st) {
   int64_t tasks = j->batch * t.blocks * t.chunks;
   int64_t per_task = AT_MAX(1, j->k * j->n / (t.blocks * t.chunks));
   int64_t grain = 65536 / per_task + 1;
-  at_par_for(par, tasks, grain, t.by_rows ? rows_range : dots_range, &t);
-  if (!t.by_rows) sum_chunks(&t);
+  at_par_for(par, tasks, grain,
+             !t.by_rows ? dots_range
+             : own      ? rows_range
+                        : stream_range,
+             &t);
+  if (!own) sum_chunks(&t);
   return true;
 }
