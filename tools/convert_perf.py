@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """Converts XLA's published GPU tables, given as JSON lists, to data/perf/*.perf.
 
-usage: convert_perf.py gpu_collectives.json gpu_matmul.json OUT_DIR
+usage: convert_perf.py gpu_collectives.json gpu_matmul.json gpu_op_cycles.txtpb OUT_DIR
 
 One entry of the first list is {device, opcode, dtype, elems, groups, group_size, pairs,
 throughput_Bps}, of the second {device, b, m, n, k, dtypes, flops}.
 """
-import collections, json, pathlib, sys
+import collections, json, pathlib, re, sys
 
-SOURCE = ("openxla/xla, xla/service/gpu/model (default collective and matmul performance tables), "
+SOURCE = ("openxla/xla, xla/service/gpu/model (default collective and matmul performance tables, op "
+          "profiles), "
           "Apache-2.0, (c) The OpenXLA Authors; form changed, values not")
 DOMAIN = {"sm_90": 8, "sm_100_B200": 8, "sm_100_GB200": 72, "sm_103": 72}
 
@@ -21,7 +22,7 @@ def series_of(e):
 
 
 def main():
-    collectives, matmul, out = json.load(open(sys.argv[1])), json.load(open(sys.argv[2])), sys.argv[3]
+    collectives, matmul, out = json.load(open(sys.argv[1])), json.load(open(sys.argv[2])), sys.argv[4]
     tables = collections.defaultdict(lambda: collections.defaultdict(list))
     for e in collectives:
         assert e["dtype"] == "F32"
@@ -32,8 +33,22 @@ def main():
         rhs, result = rest.split("->")
         tables[e["device"]][f"gemm {lhs} {rhs} {result}"].append(
             ((e["b"], e["m"], e["n"], e["k"]), e["flops"]))
-    for device, table in tables.items():
-        lines = ["atoll-perf 1", f"machine {device}", f"source {SOURCE}", f"domain {DOMAIN[device]}"]
+    cycles = collections.defaultdict(list)
+    device = ""
+    for key, op, dtype, count in re.findall(
+            r'key: "([^"]+)"|opcode: "([^"]+)"\s*shape \{ element_type: (\w+) \}\s*\}\s*clock_cycles: (\d+)',
+            open(sys.argv[3]).read()):
+        device = key or device
+        if op:
+            dtype = re.sub(r"^s(\d+)$", r"i\1", re.sub(r"^u(\d+)$", r"ui\1", dtype.lower()))
+            dtype = {"c64": "complex<f32>", "c128": "complex<f64>"}.get(dtype, dtype)
+            cycles[device].append(f"cycles {op.replace('-', '_')} {dtype} {count}")
+    for device in {**tables, **cycles}:
+        table = tables[device]
+        lines = ["atoll-perf 1", f"machine {device}", f"source {SOURCE}"]
+        if device in DOMAIN:
+            lines.append(f"domain {DOMAIN[device]}")
+        lines += sorted(cycles[device])
         for key in sorted(table):
             lines.append(key)
             lines += [" ".join(map(str, place + (value,))) for place, value in sorted(table[key])]

@@ -131,12 +131,20 @@ typedef struct at_perf_series {
   at_point *points;  // in the order of the file
   size_t count;
 } at_perf_series;
+// Clock cycles of one elementwise op per element, on one multiprocessor's lane.
+typedef struct at_perf_cycles {
+  at_op op;
+  at_dtype dtype;
+  int64_t cycles;
+} at_perf_cycles;
 typedef struct at_perf_table {
   const char *machine;  // key of the device, "sm_90"
   const char *source;   // who measured it; may be ""
   uint32_t domain;      // devices of one fast domain; 0: not said
   at_perf_series *series;
   size_t count;
+  const at_perf_cycles *cycles;
+  size_t num_cycles;
 } at_perf_table;
 // Atoll's text form; grammar in src/cost/perf.c. INVALID_ARGUMENT names the
 // line. A file may hold tables of several machines.
@@ -144,9 +152,10 @@ at_status at_perf_read(at_bytes text, at_arena *a, at_perf_table **out,
                        size_t *count);
 at_status at_perf_write(const at_perf_table *tables, size_t count,
                         at_strbuf *out);
-// XLA's text protos: DeviceHloInstructionProfiles (collectives, and GEMMs with
-// cycles at `clock_hz`) and GemmPerfTable. Written: collectives as
-// DeviceHloInstructionProfiles, or GEMMs as GemmPerfTable.
+// XLA's text protos: DeviceHloInstructionProfiles (collectives; GEMMs with
+// cycles at `clock_hz`; cycles of elementwise ops) and GemmPerfTable. Written:
+// collectives and cycles as DeviceHloInstructionProfiles, or GEMMs as
+// GemmPerfTable.
 at_status at_perf_read_pbtxt(at_bytes text, double clock_hz, at_arena *a,
                              at_perf_table **out, size_t *count);
 at_status at_perf_write_pbtxt(const at_perf_table *tables, size_t count,
@@ -220,9 +229,19 @@ typedef struct at_target {
   uint32_t devices_per_chip;
   at_interp mode;
   at_network network;
-  const at_perf *perf;  // NULL: no table for this machine
-  const at_perf *user;  // NULL: the user gave none; asked before `perf`
+  const at_perf *perf;       // NULL: no table for this machine
+  const at_perf *user;       // NULL: the user gave none; asked before `perf`
+  const struct at_gpu *gpu;  // NULL: not a GPU
+  const struct at_tpu_chip *tpu;  // NULL: not a TPU
 } at_target;
+// One chip of a machine that the caller describes; at_target_parse without
+// text.
+at_status at_target_make(const at_machine *m, at_interp mode, at_arena *a,
+                         at_target **out);
+// Where `atoll doctor --measure` keeps what it measured: the machine "host".
+at_status at_cost_host_path(char *out, size_t size);
+// The product that a DOT_GENERAL computes; false: unknown sizes.
+bool at_cost_gemm_of(const at_node *n, at_gemm *out);
 // "v5p:2x2x4", "2*v5e:4x4", "H100:16", "host". The built-in tables of the
 // machine are prepared in `mode`; XLA_FLAGS of the environment is obeyed.
 at_status at_target_parse(at_str text, at_interp mode, at_arena *a,

@@ -14,6 +14,7 @@ const char *at_cost_dtype_xla(at_dtype t);  // "BF16"
 typedef AT_VEC(at_perf_table) at_perf_tables;
 typedef AT_VEC(at_perf_series) at_perf_list;
 typedef AT_VEC(at_point) at_point_list;
+typedef AT_VEC(at_perf_cycles) at_cycles_list;
 
 static inline bool at_perf_same_key(const at_perf_series *a,
                                     const at_perf_series *b) {
@@ -51,5 +52,12 @@ typedef struct at_curve {
 at_status at_curve_make(const at_point *points, size_t count, at_arena *a,
                         at_curve *out);
 double at_curve_seconds(const at_curve *c, double bytes);
+
+// ---- Parts of at_cost_collective
+// ----------------------------------------------------
+at_status at_torus_collective(const at_target *t, const at_collective *c,
+                              double *seconds);
+at_status at_gpu_collective(const at_target *t, const at_collective *c,
+                            at_cost_time *out);
 
 #endif

@@ -50,8 +50,9 @@ typedef struct reader {
   at_str rest;  // of the current line
   size_t line;
   at_perf_tables tables;
-  at_perf_list series;   // of the current table
-  at_point_list points;  // of the current series
+  at_perf_list series;    // of the current table
+  at_point_list points;   // of the current series
+  at_cycles_list cycles;  // of the current table
 } reader;
 
 static at_status bad(const reader *r, const char *what) {
@@ -105,7 +106,10 @@ static at_status end_table(reader *r) {
   at_perf_table *t = &r->tables.ptr[r->tables.len - 1];
   t->series = r->series.ptr;
   t->count = r->series.len;
+  t->cycles = r->cycles.ptr;
+  t->num_cycles = r->cycles.len;
   r->series = (at_perf_list){0};
+  r->cycles = (at_cycles_list){0};
   return AT_OK;
 }
 
@@ -223,6 +227,16 @@ static at_status read_point(reader *r, at_str first) {
   return at_vec_push(r->arena, &r->points, p) ? AT_OK : AT_NO_MEMORY("points");
 }
 
+static at_status read_cycles(reader *r) {
+  at_perf_cycles c;
+  if (!at_op_parse(word(r), &c.op)) return bad(r, "unknown op");
+  c.dtype = at_cost_dtype_parse(word(r));
+  c.cycles = whole_number(word(r));
+  if (!at_dtype_bytes(c.dtype) || c.cycles < 0 || c.cycles > AT_PERF_MAX_VALUE)
+    return bad(r, "cycles is not an op, an element type and a number");
+  return at_vec_push(r->arena, &r->cycles, c) ? AT_OK : AT_NO_MEMORY("cycles");
+}
+
 static at_status read_source(reader *r) {
   at_str s = r->rest;
   while (s.len && *s.ptr == ' ') s.ptr++, s.len--;
@@ -255,6 +269,8 @@ static at_status read_line(reader *r) {
   } else if (at_str_is(w, "gemm")) {
     AT_TRY(end_series(r));
     AT_TRY(begin_gemm(r));
+  } else if (at_str_is(w, "cycles")) {
+    AT_TRY(read_cycles(r));
   } else {
     AT_TRY(read_point(r, w));
   }
@@ -333,6 +349,10 @@ at_status at_perf_write(const at_perf_table *tables, size_t count,
     at_strbuf_addf(out, "machine %s\n", t->machine);
     if (t->source && *t->source) at_strbuf_addf(out, "source %s\n", t->source);
     if (t->domain) at_strbuf_addf(out, "domain %u\n", t->domain);
+    for (size_t k = 0; k < t->num_cycles; k++)
+      at_strbuf_addf(out, "cycles %s %s %lld\n", at_op_text(t->cycles[k].op),
+                     at_dtype_of(t->cycles[k].dtype)->text,
+                     (long long)t->cycles[k].cycles);
     for (size_t k = 0; k < t->count; k++) {
       const at_perf_series *s = &t->series[k];
       write_key(s, out);

@@ -23,6 +23,7 @@ typedef struct reader {
   at_perf_tables tables;
   at_perf_list series;
   AT_VEC(at_point_list) points;  // beside `series`
+  at_cycles_list cycles;
 } reader;
 
 static at_status bad(const at_pb *f, const char *what) {
@@ -279,6 +280,28 @@ static at_status read_gemm(reader *r, const at_pb *e) {
   return AT_OK;
 }
 
+// XLA's names have '-' where ours have '_'.
+static bool op_of(at_str name, at_op *out) {
+  char text[64];
+  if (name.len >= sizeof text) return false;
+  for (size_t i = 0; i < name.len; i++)
+    text[i] = name.ptr[i] == '-' ? '_' : name.ptr[i];
+  return at_op_parse((at_str){text, name.len}, out);
+}
+
+static at_status read_cycles(reader *r, const at_pb *e, const at_pb *instr,
+                             at_str opcode) {
+  at_perf_cycles c;
+  if (!op_of(opcode, &c.op))
+    return bad(instr, "an op that a table may not hold");
+  c.dtype =
+      at_cost_dtype_parse(at_pb_str(at_pb_get(instr, "shape"), "element_type"));
+  c.cycles = at_pb_int(e, "clock_cycles", 0, -1);
+  if (!at_dtype_bytes(c.dtype) || c.cycles < 0 || c.cycles > AT_PERF_MAX_VALUE)
+    return bad(e, "an op without a type or cycles");
+  return at_vec_push(r->arena, &r->cycles, c) ? AT_OK : AT_NO_MEMORY("cycles");
+}
+
 static at_status read_entry(reader *r, const at_pb *e) {
   const at_pb *instr = at_pb_get(e, "instruction");
   if (!instr) return read_gemm(r, e);
@@ -288,7 +311,7 @@ static at_status read_entry(reader *r, const at_pb *e) {
   if (n > 6 && memcmp(opcode.ptr + n - 6, "-start", 6) == 0) opcode.len -= 6;
   if (at_str_is(opcode, "dot")) return read_dot(r, e, instr);
   if (at_collective_parse(opcode, &op)) return read_collective(r, e, instr, op);
-  return bad(instr, "neither a dot nor a collective that a table may hold");
+  return read_cycles(r, e, instr, opcode);
 }
 
 static at_status read_table(reader *r, const at_pb *entry) {
@@ -305,6 +328,7 @@ static at_status read_table(reader *r, const at_pb *entry) {
   t.domain = (uint32_t)domain;
   r->series.len = r->points.len = r->series.cap = r->points.cap = 0;
   r->series.ptr = NULL, r->points.ptr = NULL;
+  r->cycles = (at_cycles_list){0};
   for (const at_pb *e = at_pb_get(value, "entries"); e; e = at_pb_next(e))
     AT_TRY(read_entry(r, e));
   for (size_t i = 0; i < r->series.len; i++) {
@@ -313,6 +337,8 @@ static at_status read_table(reader *r, const at_pb *entry) {
   }
   t.series = r->series.ptr;
   t.count = r->series.len;
+  t.cycles = r->cycles.ptr;
+  t.num_cycles = r->cycles.len;
   return at_vec_push(r->arena, &r->tables, t) ? AT_OK : AT_NO_MEMORY("tables");
 }
 
@@ -390,6 +416,18 @@ static void write_gemm(const at_perf_series *s, at_strbuf *out) {
   }
 }
 
+static void write_cycles(const at_perf_cycles *c, at_strbuf *out) {
+  char text[64];
+  snprintf(text, sizeof text, "%s", at_op_text(c->op));
+  for (char *p = text; *p; p++)
+    if (*p == '_') *p = '-';
+  at_strbuf_addf(
+      out,
+      "    entries { instruction { opcode: \"%s\" shape { element_type: %s } } "
+      "clock_cycles: %lld }\n",
+      text, at_cost_dtype_xla(c->dtype), (long long)c->cycles);
+}
+
 at_status at_perf_write_pbtxt(const at_perf_table *tables, size_t count,
                               bool gemm, at_strbuf *out) {
   for (size_t i = 0; i < count; i++) {
@@ -402,6 +440,8 @@ at_status at_perf_write_pbtxt(const at_perf_table *tables, size_t count,
       else
         write_collective(&t->series[k], out);
     }
+    for (size_t k = 0; k < t->num_cycles && !gemm; k++)
+      write_cycles(&t->cycles[k], out);
     if (t->domain && !gemm)
       at_strbuf_addf(out, "    partition_size: %u\n", t->domain);
     at_strbuf_addz(out, "  }\n}\n");

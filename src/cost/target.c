@@ -1,0 +1,180 @@
+// A machine in a topology, with the tables and options that its estimates use.
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "cost/cost_internal.h"
+#include "cost/gpu.h"
+#include "cost/tpu.h"
+
+enum { kMaxDevices = 1 << 16, kMostText = 255 };
+
+static at_status bad(at_str text, const char *why) {
+  return AT_FAIL(AT_INVALID_ARGUMENT,
+                 "target \"%.*s\": %s\nhint: [slices*]machine[:XxYxZ], as in "
+                 "v6e, v5p:2x2x4, "
+                 "2*v5e:4x4, H100:16, host, or a description: my.json:8",
+                 (int)AT_MIN(text.len, (size_t)64), text.ptr, why);
+}
+
+// Decimal number in 1..kMaxDevices at the start of *s; 0 when there is none.
+static int64_t number(at_str *s) {
+  int64_t v = 0;
+  size_t i = 0;
+  for (; i < s->len && s->ptr[i] >= '0' && s->ptr[i] <= '9'; i++)
+    if (v <= kMaxDevices) v = v * 10 + (s->ptr[i] - '0');
+  s->ptr += i, s->len -= i;
+  return v > kMaxDevices ? 0 : v;
+}
+
+static bool ends_with(at_str s, const char *end) {
+  size_t n = strlen(end);
+  return s.len >= n && memcmp(s.ptr + s.len - n, end, n) == 0;
+}
+
+static at_status read_description(const char *path, at_arena *a,
+                                  at_machine *out) {
+  enum { kMost = 1 << 20 };
+  FILE *f = fopen(path, "rb");
+  if (!f)
+    return AT_FAIL(AT_NOT_FOUND, "cannot open the machine description %s",
+                   path);
+  uint8_t *text = at_new(a, uint8_t, kMost);
+  size_t n = text ? fread(text, 1, kMost, f) : 0;
+  fclose(f);
+  if (!text) return AT_NO_MEMORY("machine description");
+  return at_status_prefix(at_machine_read((at_bytes){text, n}, a, out), "%s",
+                          path);
+}
+
+at_status at_cost_host_path(char *out, size_t size) {
+  const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+  int n = cache && *cache ? snprintf(out, size, "%s/atoll/host.json", cache)
+                          : snprintf(out, size, "%s/.cache/atoll/host.json",
+                                     home ? home : ".");
+  return n > 0 && (size_t)n < size
+             ? AT_OK
+             : AT_FAIL(AT_INVALID_ARGUMENT, "the cache path is too long");
+}
+
+static at_status find_machine(at_str name, at_arena *a,
+                              const at_machine **out) {
+  at_machine *m;
+  if (ends_with(name, ".json")) {
+    char *path;
+    AT_TRY_ALLOC(path, at_arena_str(a, name));
+    AT_TRY_ALLOC(m, at_new(a, at_machine, 1));
+    AT_TRY(read_description(path, a, m));
+    *out = m;
+    return AT_OK;
+  }
+  if (at_str_is(name, "host")) {
+    char path[4096];
+    AT_TRY(at_cost_host_path(path, sizeof path));
+    AT_TRY_ALLOC(m, at_new(a, at_machine, 1));
+    at_status st = read_description(path, a, m);
+    if (at_status_code(st) == AT_NOT_FOUND) {
+      at_status_free(st);
+      return AT_FAIL(
+          AT_NOT_FOUND,
+          "this host has not been measured\nhint: atoll doctor --measure");
+    }
+    *out = m;
+    return st;
+  }
+  return at_machine_find(name, out);
+}
+
+static at_status read_shape(at_str text, at_str rest, at_target *t) {
+  for (int dims = 0;; dims++) {
+    if (dims == 3) return bad(text, "more than three dimensions");
+    t->shape[dims] = number(&rest);
+    if (!t->shape[dims]) return bad(text, "a dimension is not 1..65536");
+    if (!rest.len) return AT_OK;
+    if (*rest.ptr != 'x') return bad(text, "text follows the shape");
+    rest.ptr++, rest.len--;
+  }
+}
+
+static at_status count_devices(at_str text, at_target *t) {
+  double cores = at_machine_number(t->machine, "cores_per_chip", 1);
+  double per = at_machine_number(t->machine, "cores_per_device", 0);
+  t->devices_per_chip = per > 0 && cores > per ? (uint32_t)(cores / per) : 1;
+  int64_t n = (int64_t)t->slices * t->devices_per_chip;
+  for (int i = 0; i < 3; i++)
+    if (__builtin_mul_overflow(n, t->shape[i], &n) || n > kMaxDevices)
+      return bad(text, "more than 65536 devices");
+  t->num_devices = (uint32_t)n;
+  return AT_OK;
+}
+
+static at_status prepare_tables(at_target *t, at_arena *a) {
+  const at_perf_table *tables, *mine;
+  size_t count;
+  at_figure key;
+  AT_TRY(at_perf_builtin(&tables, &count));
+  if (!at_machine_figure(t->machine, "perf_table", &key) || !key.text.len)
+    return AT_OK;
+  mine = at_perf_find(tables, count, key.text.ptr);
+  if (!mine || !mine->count) return AT_OK;
+  at_perf *p;
+  AT_TRY(at_perf_prepare(mine, t->mode, false, a, &p));
+  t->perf = p;
+  return AT_OK;
+}
+
+static at_status prepare_models(at_target *t, at_arena *a) {
+  if (strcmp(t->machine->platform, "gpu") == 0)
+    return at_gpu_of(t->machine, a, &t->gpu);
+  if (strcmp(t->machine->platform, "tpu") != 0) return AT_OK;
+  at_tpu_chip *chip;
+  AT_TRY_ALLOC(chip, at_new(a, at_tpu_chip, 1));
+  AT_TRY(at_tpu_chip_of(t->machine, chip));
+  t->tpu = chip;
+  return AT_OK;
+}
+
+at_status at_target_make(const at_machine *m, at_interp mode, at_arena *a,
+                         at_target **out) {
+  at_target *t;
+  AT_TRY_ALLOC(t, at_new(a, at_target, 1));
+  *t = (at_target){.machine = m, .slices = 1, .shape = {1, 1, 1}, .mode = mode};
+  AT_TRY(count_devices(at_str_of(m->name), t));
+  at_network_of(m, &t->network);
+  AT_TRY(prepare_models(t, a));
+  AT_TRY(prepare_tables(t, a));
+  *out = t;
+  return AT_OK;
+}
+
+at_status at_target_parse(at_str text, at_interp mode, at_arena *a,
+                          at_target **out) {
+  at_str name = text;
+  int64_t slices = 1;
+  const char *star = text.len ? memchr(text.ptr, '*', text.len) : NULL;
+  if (text.len > kMostText) return bad(text, "too long");
+  if (star) {
+    slices = number(&name);
+    if (!slices || name.ptr != star)
+      return bad(text, "the number of slices is not 1..65536");
+    name.ptr++, name.len--;
+  }
+  // The last colon, unless it is part of a path.
+  size_t colon = name.len;
+  while (colon && name.ptr[colon - 1] != ':' && name.ptr[colon - 1] != '/')
+    colon--;
+  bool shaped = colon && name.ptr[colon - 1] == ':';
+  at_str machine = {name.ptr, shaped ? colon - 1 : name.len};
+  const at_machine *m;
+  at_target *t;
+  AT_TRY(at_status_prefix(find_machine(machine, a, &m), "target \"%.*s\"",
+                          (int)AT_MIN(text.len, (size_t)64), text.ptr));
+  AT_TRY(at_target_make(m, mode, a, &t));
+  t->slices = (uint32_t)slices;
+  if (shaped)
+    AT_TRY(read_shape(text, (at_str){name.ptr + colon, name.len - colon}, t));
+  AT_TRY(count_devices(text, t));
+  const char *flags = getenv("XLA_FLAGS");
+  if (flags) AT_TRY(at_network_xla_flags(at_str_of(flags), &t->network));
+  *out = t;
+  return AT_OK;
+}
