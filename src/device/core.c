@@ -282,6 +282,9 @@ static at_status make_team(team *t) {
       c->head.bounds = c->bounds;
       place_core(c, i / subs, i % subs, cores);
       if (i % subs) c->sibling = c - i % subs;
+      if (i) c->elder = c - i;
+      c->together = true;
+      c->actor = (uint32_t)l->device_id * (uint32_t)total + t->num_cores - 1;
     }
   }
   return AT_OK;
@@ -386,6 +389,8 @@ static at_status run_together(const at_core_launch *l) {
                  l->programs[0].name);
   }
   leave_group(g);
+  // The first core's picture of shared memory goes last.
+  for (uint32_t i = t.num_cores; i-- > 0;) core_shadow_free(&t.cores[i]);
   free(t.cores);
   at_core_group_destroy(own);
   return st;
@@ -422,6 +427,7 @@ at_status at_core_run(const at_core_launch *l) {
   prepare_state(c, l, 0);
   at_status st = read_bounds(c);
   if (!st.err) st = run_alone(c);
+  core_shadow_free(c);
   free(c);
   return st;
 }

@@ -75,6 +75,10 @@ struct core_state {
   at_status status;
   uint32_t program_index;
   bool initialised;
+  core_state
+      *elder;      // first core of the same program here, when this is another
+  bool together;   // other cores may touch its memory
+  uint32_t actor;  // its number in the checks
   core_state *sibling;  // subcore 0 of the same core, when this is another
   int32_t grid[AT_CORE_MAX_GRID];
   int32_t bounds[AT_CORE_MAX_GRID];
@@ -164,7 +168,9 @@ void core_ended(core_state *c);
 // ---- core_shadow.c: the checks; only called with a shadow
 // -------------------------
 void core_shadow_init(core_state *c);
-void core_shadow_step(core_state *c);
+void core_shadow_free(core_state *c);
+void core_shadow_alloc(core_state *c, void *p, size_t bytes);
+void core_shadow_release(core_state *c, uint32_t first_sem, int32_t loc);
 void core_shadow_window(core_state *c, uint32_t ref);  // a buffer changes hands
 void core_shadow_write_back(core_state *c,
                             uint32_t ref);  // before it is copied out
@@ -173,6 +179,6 @@ void core_shadow_signal(core_state *from, core_state *to, const sem *s);
 // dst: where it goes, perhaps on another core.
 void core_shadow_copy(core_state *c, core_state *to, const at_core_dma *d,
                       void *dst);
-void core_shadow_wait(core_state *c, const sem *s);
+void core_shadow_wait(core_state *c, const sem *s, int64_t amount);
 
 #endif

@@ -98,12 +98,14 @@ void *at_core_alloc(at_core *core, int32_t space, int64_t bytes, int32_t loc) {
         (long long)bytes, c->stack_used, c->stack_bytes);
   void *p = c->stack + c->stack_used;
   c->stack_used += need;
+  if (c->shadow) core_shadow_alloc(c, p, need);
   return p;
 }
 
 void at_core_release(at_core *core, int64_t mark, int32_t loc) {
   core_state *c = state_of(core);
   uint32_t sems = (uint32_t)(mark >> 40);
+  if (c->shadow) core_shadow_release(c, sems, loc);
   c->stack_used = (size_t)(mark & ((1ll << 40) - 1));
   c->num_sems = sems;
 }

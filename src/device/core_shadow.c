@@ -1,15 +1,471 @@
-#include "device/core_internal.h"
-struct shadow {
-  int x;
-};
-void core_shadow_init(core_state *c) {}
-void core_shadow_step(core_state *c) {}
-void core_shadow_window(core_state *c, uint32_t ref) {}
-void core_shadow_write_back(core_state *c, uint32_t ref) {}
-void core_shadow_finish(core_state *c) {}
-void core_shadow_signal(core_state *from, core_state *to, const sem *s) {}
-void core_shadow_copy(core_state *c, core_state *to, const at_core_dma *d,
-                      void *dst) {}
-void core_shadow_wait(core_state *c, const sem *s) {}
+// The checks: what each byte of a core's memories holds and who touched it
+// last. Generated code announces its loads and stores; copies, windows and
+// allocations come from this room.
+#include "device/core_shadow.h"
+
+#include <stdlib.h>
+
+static bool checks(const core_state *c, uint32_t what) {
+  return c->launch->checks & what;
+}
+
+static void *take(core_state *c, size_t n, size_t bytes) {
+  void *p = calloc(n + 1, bytes);
+  if (!p) core_stop(c, AT_RESOURCE_EXHAUSTED, -1, "no memory for the checks");
+  return p;
+}
+
+// ---- Set-up
+// -------------------------------------------------------------------------
+static size_t granule_of(const core_state *c, const region *r) {
+  if (r->ref < 0) return 1;
+  const at_xcore_ref *x = &c->program->refs[r->ref];
+  return AT_MAX(at_dtype_bytes((at_dtype)x->dtype), 1u);
+}
+
+// Another core's shade of the same memory.
+static const shade *shared(const core_state *c, const region *r) {
+  const core_state *o = c->elder;
+  if (!o || !o->shadow) return NULL;
+  for (uint32_t i = 0; i < o->num_regions; i++)
+    if (o->regions[i].base == r->base && o->regions[i].bytes == r->bytes &&
+        o->shadow->shades[i].filled)
+      return &o->shadow->shades[i];
+  return NULL;
+}
+
+static bool starts_filled(const core_state *c, const region *r) {
+  if (r->ref < 0) return false;
+  const at_xcore_ref *x = &c->program->refs[r->ref];
+  if (x->role == AT_CORE_IN || x->role == AT_CORE_PREFETCH) return true;
+  if (x->role != AT_CORE_OUT) return false;
+  for (uint32_t i = 0, out = 0; i < c->program->record->num_refs; i++) {
+    if (c->program->refs[i].role != AT_CORE_OUT) continue;
+    if (i == (uint32_t)r->ref) {
+      for (uint32_t k = 0; k < c->program->record->num_refs; k++)
+        if (c->program->refs[k].role == AT_CORE_IN &&
+            c->program->refs[k].alias == (int32_t)out)
+          return true;
+      return false;
+    }
+    out++;
+  }
+  return false;
+}
+
+static shade *shade_of(core_state *c, const region *r) {
+  shade *s = &c->shadow->shades[r - c->regions];
+  if (s->filled || r->space == AT_CORE_SEM) return s->filled ? s : NULL;
+  const shade *other = shared(c, r);
+  if (other) {
+    *s = *other;
+    s->borrowed = true;
+    return s;
+  }
+  s->granule = granule_of(c, r);
+  s->count = r->bytes / s->granule;
+  s->filled = take(c, s->count, 1);
+  if (c->together) s->cells = take(c, s->count, sizeof *s->cells);
+  if (starts_filled(c, r)) memset(s->filled, 1, s->count);
+  return s;
+}
+
+void core_shadow_init(core_state *c) {
+  c->shadow = take(c, 1, sizeof *c->shadow);
+  shadow *s = c->shadow;
+  if (c->together) {
+    s->actor = c->actor;
+    s->sem_clock = take(c, kNumSems, sizeof *s->sem_clock);
+    if (s->actor < kMaxActors) s->clock[s->actor] = 1;
+  }
+  const at_xcore *r = c->program->record;
+  for (uint32_t i = 0; i < r->num_refs; i++) {
+    const at_xcore_ref *x = &c->program->refs[i];
+    if (x->role != AT_CORE_SCRATCH || x->space == AT_CORE_SEM) continue;
+    int64_t n = 1;
+    for (uint32_t d = 0; d < x->rank; d++) n *= x->dims[d];
+    if (!c->elder || x->space != AT_CORE_VMEM_SHARED)
+      core_fill_undefined(c->refs[i].base, (at_dtype)x->dtype, n);
+  }
+  for (uint32_t i = 0; i < c->num_regions; i++) shade_of(c, &c->regions[i]);
+}
+
+void core_shadow_free(core_state *c) {
+  shadow *s = c->shadow;
+  if (!s) return;
+  for (uint32_t i = 0; i < kMaxRegions; i++) {
+    if (!s->shades[i].borrowed) {
+      free(s->shades[i].filled);
+      free(s->shades[i].cells);
+    }
+    free(s->visited[i]);
+  }
+  free(s->sem_clock);
+  free(s->flights);
+  free(s);
+  c->shadow = NULL;
+}
+
+// ---- Walking boxes
+// ---------------------------------------------------------------------
+typedef struct touch {
+  core_state *c;      // who touches
+  core_state *owner;  // whose memory it is
+  const region *region;
+  shade *shade;
+  const area *box;
+  bool writes, must_be_filled;
+  int32_t loc;
+  const char *what;
+} touch;
+
+static void name_place(const touch *t, size_t granule, char *out, size_t n) {
+  const region *r = t->region;
+  if (r->ref < 0) {
+    snprintf(out, n, "an allocation");
+    return;
+  }
+  const at_xcore_ref *x = &t->owner->program->refs[r->ref];
+  static const char *const roles[] = {"prefetched scalars", "input", "output",
+                                      "scratch"};
+  int len = snprintf(out, n, "argument %u (%s), element (",
+                     (uint32_t)r->ref + t->owner->program->record->grid_rank,
+                     roles[x->role]);
+  bool block = t->owner->windows[r->ref].buffer == r->base;
+  const int64_t *dims = block ? x->block : x->dims;
+  int64_t at[AT_CORE_MAX_RANK], rest = (int64_t)granule;
+  for (uint32_t d = x->rank; d-- > 0;) {
+    at[d] = dims[d] ? rest % dims[d] : 0;
+    rest = dims[d] ? rest / dims[d] : 0;
+  }
+  for (uint32_t d = 0; d < x->rank && len > 0 && (size_t)len < n; d++)
+    len += snprintf(out + len, n - (size_t)len, "%s%lld", d ? ", " : "",
+                    (long long)at[d]);
+  if (len > 0 && (size_t)len < n) snprintf(out + len, n - (size_t)len, ")");
+}
+
+static void report_unfilled(const touch *t, size_t granule) {
+  char place[256];
+  core_state *c = t->c;
+  name_place(t, granule, place, sizeof place);
+  if (c->group) pthread_mutex_unlock(&c->group->lock);
+  int32_t ref = t->region->ref;
+  const char *why = "nothing was written there since it was allocated";
+  if (ref >= 0 && c->program->refs[ref].role == AT_CORE_OUT)
+    why = c->shadow->revisited[ref]
+              ? "an output may be revisited on consecutive steps only: this "
+                "block "
+                "was written back and other steps used its buffer"
+              : "the first visit of an output block finds undefined values";
+  core_stop(c, AT_FAILED_PRECONDITION, t->loc,
+            "read of uninitialised memory: %s\ndetail: %s", place, why);
+}
+
+static void report_race(const touch *t, size_t granule, uint32_t epoch,
+                        bool wrote) {
+  char place[256];
+  core_state *c = t->c;
+  name_place(t, granule, place, sizeof place);
+  if (c->group) pthread_mutex_unlock(&c->group->lock);
+  uint32_t actor = (epoch >> 24) - 1;
+  core_stop(
+      c, AT_FAILED_PRECONDITION, t->loc,
+      "race: core %u %s %s, which core %u %s without a signal between them",
+      t->c->shadow->actor, t->writes ? "writes" : "reads", place, actor,
+      wrote ? "wrote" : "read");
+}
+
+// Does the epoch come before everything that c does now?
+static bool before(const core_state *c, uint32_t epoch) {
+  if (!epoch) return true;
+  uint32_t actor = (epoch >> 24) - 1;
+  return actor == c->shadow->actor || actor >= kMaxActors ||
+         c->shadow->clock[actor] >= (epoch & 0xffffff);
+}
+
+static void touch_cells(const touch *t, size_t first, size_t n) {
+  const core_state *c = t->c;
+  uint32_t actor = c->shadow->actor;
+  if (actor >= kMaxActors || !checks(c, AT_CHECK_RACES)) return;
+  uint32_t now = (actor + 1) << 24 | (c->shadow->clock[actor] & 0xffffff);
+  for (size_t i = first; i < first + n; i++) {
+    cell *at = &t->shade->cells[i];
+    if (!before(c, at->written)) report_race(t, i, at->written, true);
+    if (t->writes && !before(c, at->read)) report_race(t, i, at->read, false);
+    if (t->writes)
+      *at = (cell){now, 0};
+    else
+      at->read = now;
+  }
+}
+
+static void touch_run(const touch *t, const uint8_t *at, size_t bytes) {
+  size_t g = t->shade->granule, first = (size_t)(at - t->region->base) / g;
+  size_t n = (bytes + g - 1) / g;
+  if (first >= t->shade->count) return;
+  n = AT_MIN(n, t->shade->count - first);
+  uint8_t *filled = t->shade->filled + first;
+  if (t->writes) {
+    memset(filled, 1, n);
+  } else if (t->must_be_filled && checks(t->c, AT_CHECK_UNINIT)) {
+    const uint8_t *hole = memchr(filled, 0, n);
+    if (hole) report_unfilled(t, first + (size_t)(hole - filled));
+  }
+  if (t->shade->cells) touch_cells(t, first, n);
+}
+
+static void touch_dims(const touch *t, uint32_t d, const uint8_t *at) {
+  const area *b = t->box;
+  if (d == b->rank) {
+    touch_run(t, at, b->elem_bytes);
+    return;
+  }
+  if (d + 1 == b->rank && b->stride[d] == (int64_t)b->elem_bytes) {
+    touch_run(t, at, (size_t)b->size[d] * b->elem_bytes);
+    return;
+  }
+  for (int64_t i = 0; i < b->size[d]; i++)
+    touch_dims(t, d + 1, at + i * b->stride[d]);
+}
+
+static bool is_empty(const area *a) {
+  for (uint32_t d = 0; d < a->rank; d++)
+    if (a->size[d] <= 0) return true;
+  return false;
+}
+
+static void touch_box(touch *t) {
+  t->region = core_region_of(t->owner, t->box->base);
+  if (!t->region || is_empty(t->box)) return;
+  t->shade = shade_of(t->owner, t->region);
+  if (!t->shade) return;
+  core_state *c = t->c;
+  if (c->group) pthread_mutex_lock(&c->group->lock);
+  touch_dims(t, 0, t->box->base);
+  if (c->group) pthread_mutex_unlock(&c->group->lock);
+}
+
+// ---- Loads, stores, copies
+// -----------------------------------------------------------------
 void at_core_access(at_core *core, const at_core_view *v, int32_t kind,
-                    int32_t loc) {}
+                    int32_t loc) {
+  core_state *c = state_of(core);
+  if (!c->shadow || v->rank < 0 || v->rank > AT_CORE_MAX_RANK) return;
+  area box = area_of_view(v);
+  bool writes = kind & AT_CORE_STORE;
+  if (checks(c, AT_CHECK_RACES))
+    flights_check(c, &box, writes, loc, writes ? "a store to" : "a load from");
+  touch t = {.c = c,
+             .owner = c,
+             .box = &box,
+             .writes = writes,
+             .must_be_filled = !(kind & AT_CORE_MASKED),
+             .loc = loc};
+  touch_box(&t);
+}
+
+// A copy may move bytes that nobody has written: they stay so.
+static void copy_filled(core_state *c, core_state *to, const at_core_dma *d,
+                        void *dst) {
+  const region *a = core_region_of(c, d->src), *b = core_region_of(to, dst);
+  shade *from = a ? shade_of(c, a) : NULL, *into = b ? shade_of(to, b) : NULL;
+  if (!from || !into) return;
+  size_t bytes = (size_t)core_dma_bytes(d) / (size_t)d->elem_bytes;
+  uint8_t *flags = malloc(bytes + 1);
+  if (!flags) return;
+  // Elements in row-major order, first of the source, then of the destination.
+  for (int side = 0; side < 2; side++) {
+    const shade *s = side ? into : from;
+    const uint8_t *base = side ? b->base : a->base;
+    const uint8_t *at = side ? (const uint8_t *)dst : d->src;
+    const int64_t *stride = side ? d->dst_stride : d->src_stride;
+    int64_t i[AT_CORE_MAX_RANK] = {0};
+    for (size_t n = 0; n < bytes; n++) {
+      const uint8_t *p = at;
+      for (int32_t k = 0; k < d->rank; k++) p += i[k] * stride[k];
+      size_t g = (size_t)(p - base) / s->granule;
+      size_t width = AT_MAX((size_t)d->elem_bytes / s->granule, (size_t)1);
+      if (g + width <= s->count) {
+        if (side)
+          memset(s->filled + g, flags[n], width);
+        else
+          flags[n] = !memchr(s->filled + g, 0, width);
+      }
+      for (int32_t k = d->rank - 1; k >= 0 && ++i[k] == d->size[k]; k--)
+        i[k] = 0;
+    }
+  }
+  free(flags);
+}
+
+void core_shadow_copy(core_state *c, core_state *to, const at_core_dma *d,
+                      void *dst) {
+  area src = {.base = d->src,
+              .rank = (uint32_t)d->rank,
+              .elem_bytes = (uint32_t)d->elem_bytes};
+  area out = src;
+  out.base = dst;
+  memcpy(src.size, d->size, sizeof src.size);
+  memcpy(out.size, d->size, sizeof out.size);
+  memcpy(src.stride, d->src_stride, sizeof src.stride);
+  memcpy(out.stride, d->dst_stride, sizeof out.stride);
+  if (checks(c, AT_CHECK_RACES)) {
+    flights_check(c, &src, false, d->loc, "a copy from");
+    if (to == c) flights_check(c, &out, true, d->loc, "a copy to");
+    if (area_overlap(&src, &out) && to == c)
+      core_stop(c, AT_FAILED_PRECONDITION, d->loc,
+                "race: a copy reads memory that it writes");
+  }
+  touch t = {.c = c, .owner = c, .box = &src, .loc = d->loc};
+  touch_box(&t);
+  touch w = {.c = c, .owner = to, .box = &out, .writes = true, .loc = d->loc};
+  touch_box(&w);
+  copy_filled(c, to, d, dst);
+  if (!checks(c, AT_CHECK_RACES)) return;
+  int64_t bytes = core_dma_bytes(d);
+  if (to == c) {
+    const void *s = d->dst_sem ? d->dst_sem : d->src_sem;
+    flights_add(c, &src, false, s, bytes, d->loc);
+    flights_add(c, &out, true, s, bytes, d->loc);
+  } else {
+    flights_add(c, &src, false, d->src_sem, bytes, d->loc);
+  }
+}
+
+// ---- Semaphores
+// -------------------------------------------------------------------------------
+static void join(uint32_t *into, const uint32_t *from) {
+  for (int i = 0; i < kMaxActors; i++) into[i] = AT_MAX(into[i], from[i]);
+}
+
+void core_shadow_signal(core_state *from, core_state *to, const sem *s) {
+  shadow *me = from->shadow;
+  if (!to->shadow || !to->shadow->sem_clock || me->actor >= kMaxActors) return;
+  join(to->shadow->sem_clock[s - to->sems], me->clock);
+  me->clock[me->actor]++;
+}
+
+void core_shadow_wait(core_state *c, const sem *s, int64_t amount) {
+  flights_waited(c, s, amount);
+  if (c->shadow->sem_clock)
+    join(c->shadow->clock, c->shadow->sem_clock[s - c->sems]);
+}
+
+// ---- Allocations
+// ----------------------------------------------------------------------------
+void core_shadow_alloc(core_state *c, void *p, size_t bytes) {
+  const region *r = core_region_of(c, p);
+  shade *s = r ? shade_of(c, r) : NULL;
+  if (!s) return;
+  memset(p, 0xff, bytes);
+  memset(s->filled + ((uint8_t *)p - r->base), 0, bytes);
+}
+
+static void sem_must_be_zero(core_state *c, uint32_t i, int32_t loc,
+                             const char *when) {
+  const sem *s = &c->sems[i];
+  const uint32_t flags = c->program->record->flags;
+  if (!s->value || !checks(c, AT_CHECK_DEADLOCK) ||
+      (flags & AT_CORE_NO_SEMAPHORE_CHECKS))
+    return;
+  for (uint32_t k = 0; k < c->shadow->num_flights; k++)
+    if (c->shadow->flights[k].sem == i)
+      core_stop(c, AT_FAILED_PRECONDITION, c->shadow->flights[k].loc,
+                "this copy is never waited for: its semaphore is %lld %s",
+                (long long)s->value, when);
+  core_stop(
+      c, AT_FAILED_PRECONDITION, s->loc,
+      "semaphore %u is %lld %s, not 0\n"
+      "detail: its last signal is shown here; signals and waits must balance",
+      i, (long long)s->value, when);
+}
+
+void core_shadow_release(core_state *c, uint32_t first_sem, int32_t loc) {
+  for (uint32_t i = first_sem; i < c->num_sems; i++)
+    sem_must_be_zero(c, i, loc, "where its scope ends");
+}
+
+// ---- Windows
+// -----------------------------------------------------------------------------------
+static int64_t block_number(const at_xcore_ref *x, const int32_t *at,
+                            int64_t *out_n) {
+  int64_t n = 0;
+  *out_n = 1;
+  for (uint32_t d = 0; d < x->rank; d++) {
+    int64_t blocks = x->block[d] ? at_ceil_div(x->dims[d], x->block[d]) : 1;
+    n = n * blocks + at[d];
+    *out_n *= AT_MAX(blocks, (int64_t)1);
+  }
+  return n;
+}
+
+// The buffer now holds another block; `now` says which.
+void core_shadow_window(core_state *c, uint32_t i) {
+  window *w = &c->windows[i];
+  const region *r = core_region_of(c, w->buffer);
+  shade *s = r ? shade_of(c, r) : NULL;
+  if (!s) return;
+  bool output = w->ref->role == AT_CORE_OUT;
+  memset(s->filled, !output, s->count);
+  if (!output) return;
+  core_fill_undefined(w->buffer, (at_dtype)w->ref->dtype,
+                      (int64_t)(w->buffer_bytes / s->granule));
+  if (w->ref->window != AT_CORE_BLOCKED) return;
+  int64_t n, block = block_number(w->ref, w->now, &n);
+  if (n > 1 << 24 || block < 0 || block >= n) return;
+  if (!c->shadow->visited[i]) c->shadow->visited[i] = take(c, (size_t)n, 1);
+  c->shadow->revisited[i] = c->shadow->visited[i][block];
+  c->shadow->visited[i][block] = 1;
+}
+
+// The block goes back to the operand, holes included.
+void core_shadow_write_back(core_state *c, uint32_t i) {
+  window *w = &c->windows[i];
+  const at_xcore_ref *x = w->ref;
+  at_core_dma d = {.src = w->buffer,
+                   .dst = w->operand,
+                   .rank = (int32_t)x->rank,
+                   .elem_bytes = (int32_t)at_dtype_bytes((at_dtype)x->dtype)};
+  uint8_t *src = w->buffer, *dst = w->operand;
+  int64_t n = 1;
+  for (uint32_t k = 0; k < x->rank; k++) {
+    d.size[k] = w->valid[k];
+    d.src_stride[k] = c->refs[i].stride[k];
+    d.dst_stride[k] = w->operand_stride[k];
+    src += w->skip[k] * d.src_stride[k];
+    dst += w->start[k] * d.dst_stride[k];
+    n *= w->valid[k];
+  }
+  d.src = src;
+  d.dst = dst;
+  if (n > 0) copy_filled(c, c, &d, dst);
+}
+
+// ---- The end
+// --------------------------------------------------------------------------------------
+static void outputs_must_be_filled(core_state *c) {
+  for (uint32_t i = 0; i < c->num_regions; i++) {
+    const region *r = &c->regions[i];
+    if (r->ref < 0 || c->program->refs[r->ref].role != AT_CORE_OUT) continue;
+    if (c->windows[r->ref].buffer == r->base && c->windows[r->ref].buffer)
+      continue;
+    const shade *s = shade_of(c, r);
+    const uint8_t *hole = s ? memchr(s->filled, 0, s->count) : NULL;
+    if (!hole) continue;
+    char place[256];
+    touch t = {.c = c, .owner = c, .region = r};
+    name_place(&t, (size_t)(hole - s->filled), place, sizeof place);
+    core_stop(c, AT_FAILED_PRECONDITION, -1,
+              "%s was never written: it stays undefined on the chip", place);
+  }
+}
+
+void core_shadow_finish(core_state *c) {
+  for (uint32_t i = 0; i < c->num_sems; i++)
+    sem_must_be_zero(c, i, -1, "when the kernel ends");
+  for (uint32_t k = 0; k < c->shadow->num_flights; k++)
+    if (checks(c, AT_CHECK_RACES))
+      core_stop(c, AT_FAILED_PRECONDITION, c->shadow->flights[k].loc,
+                "this copy is never waited for");
+  if (checks(c, AT_CHECK_UNINIT) && !c->together) outputs_must_be_filled(c);
+}

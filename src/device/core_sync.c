@@ -166,7 +166,7 @@ void core_wait(core_state *c, sem *s, int64_t amount, int32_t loc) {
     }
   }
   s->value -= amount;
-  if (c->shadow) core_shadow_wait(c, s);
+  if (c->shadow) core_shadow_wait(c, s, amount);
   if (g) pthread_mutex_unlock(&g->lock);
 }
 

@@ -1,0 +1,390 @@
+#include "compile/core.h"
+
+#include "base/config.h"
+#include "mosaic/code.h"
+
+// A program whose code is not made yet.
+typedef struct at_core_pending {
+  struct at_core_pending *next;
+  uint32_t record;  // CORES
+  const at_mosaic_code *code;
+} pending;
+
+bool at_core_is_kernel(const at_node *n) {
+  return n->op == AT_OP_CUSTOM_CALL &&
+         at_str_is(at_node_str(n, AT_ATTR_CALL_TARGET_NAME), "tpu_custom_call");
+}
+
+static const at_attr *aliases_of(const at_node *n) {
+  return at_node_attr(n, AT_ATTR_OUTPUT_OPERAND_ALIASES);
+}
+
+bool at_core_can_alias(const at_node *n, uint32_t result, uint32_t operand) {
+  const at_attr *a = aliases_of(n);
+  for (uint32_t i = 0; a && i < a->groups.n; i++)
+    if (a->groups.list[i].ptr[0] == result &&
+        a->groups.list[i].ptr[1] == operand)
+      return true;
+  return false;
+}
+
+// ---- What the body does with its arguments
+// ------------------------------------
+typedef struct uses {
+  at_map args;  // at_mvalue * -> argument index + 1
+  bool *stored, *dense;
+  bool sequential;
+} uses;
+
+static int64_t arg_of(const uses *u, const at_mvalue *v) {
+  void **at = at_map_find_ptr(&u->args, v);
+  return at ? (int64_t)(intptr_t)*at - 1 : -1;
+}
+
+typedef enum use_kind {
+  USE_READ,
+  USE_VIEW,
+  USE_RESHAPE,
+  USE_COPY,
+  USE_STORE
+} use_kind;
+
+static use_kind use_of(at_mosaic_opcode op) {
+  switch (op) {
+    case AT_MOSAIC_VECTOR_LOAD:
+    case AT_MOSAIC_MEMREF_LOAD:
+    case AT_MOSAIC_TPU_VECTOR_LOAD:
+    case AT_MOSAIC_TPU_STRIDED_LOAD:
+    case AT_MOSAIC_TPU_LOAD:
+    case AT_MOSAIC_TPU_SHUFFLED_LOAD:
+    case AT_MOSAIC_TPU_VECTOR_LOAD_IDX:
+    case AT_MOSAIC_TPU_WAIT_DMA:
+    case AT_MOSAIC_TPU_WAIT_DMA2:
+    case AT_MOSAIC_TPU_WAIT_INDIRECT_DMA:
+      return USE_READ;
+    case AT_MOSAIC_TPU_MEMREF_SLICE:
+    case AT_MOSAIC_TPU_MEMREF_SQUEEZE:
+      return USE_VIEW;
+    case AT_MOSAIC_TPU_MEMREF_RESHAPE:
+    case AT_MOSAIC_TPU_MEMREF_BITCAST:
+    case AT_MOSAIC_TPU_REINTERPRET_CAST:
+    case AT_MOSAIC_TPU_ERASE_MEMREF_LAYOUT:
+      return USE_RESHAPE;
+    case AT_MOSAIC_TPU_ENQUEUE_DMA:
+    case AT_MOSAIC_TPU_ENQUEUE_INDIRECT_DMA:
+      return USE_COPY;
+    default:
+      return USE_STORE;
+  }
+}
+
+// Steps share what these touch.
+static bool ties_steps(at_mosaic_opcode op) {
+  switch (op) {
+    case AT_MOSAIC_TPU_LOG:
+    case AT_MOSAIC_TPU_PRNG_SET_SEED_32:
+    case AT_MOSAIC_TPU_PRNG_RANDOM_BITS:
+    case AT_MOSAIC_TPU_SEM_BARRIER:
+    case AT_MOSAIC_TPU_BARRIER:
+      return true;
+    default:
+      return false;
+  }
+}
+
+static at_status scan_block(uses *u, const at_mblock *b);
+
+static at_status scan_op(uses *u, const at_mop *op) {
+  at_mosaic_opcode code = at_mosaic_opcode_of(op);
+  u->sequential |= ties_steps(code);
+  use_kind kind = use_of(code);
+  for (uint32_t i = 0; i < op->num_operands; i++) {
+    int64_t arg = arg_of(u, op->operands[i]);
+    if (arg < 0 || kind == USE_READ || (kind == USE_COPY && i == 0)) continue;
+    if (kind == USE_VIEW || kind == USE_RESHAPE) {
+      if (kind == USE_RESHAPE) u->dense[arg] = true;
+      if (!op->num_results) continue;
+      void **at = at_map_put_ptr(&u->args, &op->results[0]);
+      if (!at) return AT_NO_MEMORY("kernel");
+      *at = (void *)(intptr_t)(arg + 1);
+    } else {
+      u->stored[arg] = true;
+    }
+  }
+  for (uint32_t r = 0; r < op->num_regions; r++)
+    for (uint32_t b = 0; b < op->regions[r]->num_blocks; b++)
+      AT_TRY(scan_block(u, op->regions[r]->blocks[b]));
+  return AT_OK;
+}
+
+static at_status scan_block(uses *u, const at_mblock *b) {
+  for (uint32_t i = 0; i < b->num_ops; i++) AT_TRY(scan_op(u, b->ops[i]));
+  return AT_OK;
+}
+
+static at_status scan(const at_mosaic_program *p, at_arena *a, uses *u) {
+  uint32_t n = p->body->num_args;
+  *u = (uses){.args = at_map_in(a)};
+  AT_TRY_ALLOC(u->stored, at_new(a, bool, n + 1));
+  AT_TRY_ALLOC(u->dense, at_new(a, bool, n + 1));
+  for (uint32_t i = 0; i < n; i++) {
+    void **at = at_map_put_ptr(&u->args, &p->body->args[i]);
+    if (!at) return AT_NO_MEMORY("kernel");
+    *at = (void *)(intptr_t)(i + 1);
+  }
+  return scan_block(u, p->body);
+}
+
+// ---- Arguments
+// ---------------------------------------------------------------------
+static at_core_space space_of(at_mosaic_space s) {
+  switch (s) {
+    case AT_MSPACE_VMEM:
+      return AT_CORE_VMEM;
+    case AT_MSPACE_SMEM:
+      return AT_CORE_SMEM;
+    case AT_MSPACE_SEMAPHORE:
+      return AT_CORE_SEM;
+    case AT_MSPACE_VMEM_SHARED:
+      return AT_CORE_VMEM_SHARED;
+    case AT_MSPACE_HOST:
+      return AT_CORE_HOST;
+    default:
+      return AT_CORE_HBM;
+  }
+}
+
+static at_status put_dims(const at_mosaic_kernel *k, at_dims d,
+                          const char *what, int64_t *out) {
+  if (d.rank > AT_CORE_MAX_RANK)
+    return AT_FAIL(AT_UNIMPLEMENTED,
+                   "kernel %s: %s of rank %u; up to %d are there", k->name,
+                   what, d.rank, AT_CORE_MAX_RANK);
+  for (uint32_t i = 0; i < d.rank; i++) {
+    if (d.ptr[i] < 0)
+      return AT_FAIL(AT_UNIMPLEMENTED, "kernel %s: %s of a dynamic shape",
+                     k->name, what);
+    out[i] = d.ptr[i];
+  }
+  return AT_OK;
+}
+
+static at_status describe_ref(const at_mosaic_kernel *k, const at_mosaic_ref *r,
+                              const char *what, at_xcore_ref *x) {
+  x->space = space_of(r->space);
+  x->dtype = r->dtype;
+  x->rank = r->shape.rank;
+  x->alias = -1;
+  if (r->semaphore != AT_MSEM_NONE) {
+    x->space = AT_CORE_SEM;
+    x->dtype = AT_INVALID;
+  }
+  AT_TRY(put_dims(k, r->shape, what, x->dims));
+  memcpy(x->block, x->dims, sizeof x->block);
+  return AT_OK;
+}
+
+// The index of the window's argument among outputs.
+static int32_t alias_of(const at_mosaic_window *w) {
+  return w->is_output ? -1 : w->alias;
+}
+
+static at_status describe_window(const at_mosaic_kernel *k,
+                                 const at_mosaic_window *w, uint64_t index,
+                                 at_xcore_ref *x) {
+  AT_TRY(describe_ref(k, &w->ref, "a window", x));
+  x->role = w->is_output ? AT_CORE_OUT : AT_CORE_IN;
+  x->alias = alias_of(w);
+  x->buffers = w->buffers_given ? w->buffers : 0;
+  x->pipeline = w->buffers == 1 ? AT_CORE_SYNCHRONOUS : AT_CORE_DOUBLE;
+  if (w->kind == AT_MWIN_WHOLE) return AT_OK;
+  x->window = w->kind == AT_MWIN_BLOCKED ? AT_CORE_BLOCKED : AT_CORE_ELEMENT;
+  x->kernel = index;
+  if (w->whole.rank != w->bounds.rank)
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "kernel %s: blocks of rank %u of an array of rank %u",
+                   k->name, w->bounds.rank, w->whole.rank);
+  x->rank = w->bounds.rank;
+  at_dims whole = {w->whole.dims, w->whole.rank};
+  AT_TRY(put_dims(k, whole, "an operand", x->dims));
+  AT_TRY(put_dims(k, w->bounds, "a block", x->block));
+  if (w->kind != AT_MWIN_ELEMENT) return AT_OK;
+  if (w->pad_low.rank) AT_TRY(put_dims(k, w->pad_low, "padding", x->pad_low));
+  if (w->pad_high.rank)
+    AT_TRY(put_dims(k, w->pad_high, "padding", x->pad_high));
+  return AT_OK;
+}
+
+static at_status add_ref(at_emit_steps *e, const uses *u, uint32_t arg,
+                         at_xcore_ref *x, at_xcore *record) {
+  x->stored = u->stored[arg];
+  x->dense = u->dense[arg];
+  uint32_t at;
+  AT_TRY(at_writer_append(e->w, AT_XS_CORE_REFS, x, 1, &at));
+  if (!record->num_refs++) record->refs = at;
+  return AT_OK;
+}
+
+static at_status add_refs(at_emit_steps *e, const at_mosaic_kernel *k,
+                          const at_mosaic_program *p,
+                          const at_mosaic_code *code, const uses *u,
+                          at_xcore *record) {
+  for (uint32_t i = 0; i < p->num_prefetch; i++) {
+    at_xcore_ref x = {.role = AT_CORE_PREFETCH};
+    AT_TRY(describe_ref(k, &p->prefetch[i], "prefetched scalars", &x));
+    AT_TRY(add_ref(e, u, at_mosaic_arg_prefetch(p) + i, &x, record));
+  }
+  for (uint32_t i = 0; i < p->num_windows; i++) {
+    at_xcore_ref x = {0};
+    AT_TRY(describe_window(k, &p->windows[i], code->index[i], &x));
+    AT_TRY(add_ref(e, u, at_mosaic_arg_window(p) + i, &x, record));
+  }
+  for (uint32_t i = 0; i < p->num_scratch; i++) {
+    at_xcore_ref x = {0};
+    AT_TRY(describe_ref(k, &p->scratch[i], "scratch", &x));
+    x.role = AT_CORE_SCRATCH;
+    AT_TRY(add_ref(e, u, at_mosaic_arg_scratch(p) + i, &x, record));
+  }
+  return AT_OK;
+}
+
+// ---- Programs
+// --------------------------------------------------------------------------
+static uint32_t type_of(at_mosaic_core c) {
+  return c == AT_MCORE_SC_SCALAR   ? AT_CORE_SC_SCALAR
+         : c == AT_MCORE_SC_VECTOR ? AT_CORE_SC_VECTOR
+                                   : AT_CORE_TC;
+}
+
+static uint32_t semantics_of(at_mosaic_dim d) {
+  switch (d) {
+    case AT_MDIM_PARALLEL:
+      return AT_CORE_PARALLEL;
+    case AT_MDIM_CORE_PARALLEL:
+      return AT_CORE_CORE_PARALLEL;
+    case AT_MDIM_SUBCORE_PARALLEL:
+      return AT_CORE_SUBCORE_PARALLEL;
+    default:
+      return AT_CORE_ARBITRARY;
+  }
+}
+
+static at_status describe_grid(const at_mosaic_kernel *k,
+                               const at_mosaic_program *p, at_xcore *x) {
+  if (p->grid_rank > AT_CORE_MAX_GRID)
+    return AT_FAIL(AT_UNIMPLEMENTED, "kernel %s: a grid of %u dimensions",
+                   k->name, p->grid_rank);
+  x->grid_rank = p->grid_rank;
+  x->num_dynamic = p->num_dynamic;
+  for (uint32_t d = 0; d < p->grid_rank; d++) {
+    x->grid[d] = p->grid[d].dynamic ? -1 : p->grid[d].bound;
+    x->semantics[d] = semantics_of(p->grid[d].semantics);
+  }
+  return AT_OK;
+}
+
+static uint32_t flags_of(const at_mosaic_kernel *k, const uses *u,
+                         bool checked) {
+  const at_mosaic_config *c = &k->config;
+  return (c->has_communication ? AT_CORE_HAS_COMMUNICATION : 0) |
+         (c->disable_bounds_checks ? AT_CORE_NO_BOUNDS_CHECKS : 0) |
+         (c->disable_semaphore_checks ? AT_CORE_NO_SEMAPHORE_CHECKS : 0) |
+         (c->skip_device_barrier ? AT_CORE_SKIP_DEVICE_BARRIER : 0) |
+         (checked ? AT_CORE_CHECKED : 0) |
+         (u->sequential ? AT_CORE_SEQUENTIAL : 0) |
+         (k->call.has_side_effect ? AT_CORE_SIDE_EFFECTS : 0);
+}
+
+static at_status add_program(at_emit_steps *e, const at_mosaic_kernel *k,
+                             uint32_t index, uint32_t *out) {
+  const at_mosaic_program *p = &k->programs[index];
+  const char *checks = at_config_text(AT_CONFIG_CHECK);
+  at_mosaic_code_options o = {.check = *checks != 0,
+                              .check_nan = strstr(checks, "nan") != NULL};
+  at_mosaic_code *code;
+  AT_TRY(at_mosaic_code_add(e->cg, k, index, &o, e->arena, &code));
+  uses u;
+  AT_TRY(scan(p, e->arena, &u));
+  at_xcore x = {.type = type_of(p->core),
+                .flags = flags_of(k, &u, o.check),
+                .kernel = code->body,
+                .collective_id = k->config.collective_id,
+                .flops = (double)k->config.flops,
+                .bytes = (double)k->config.bytes_accessed,
+                .transcendentals = (double)k->config.transcendentals};
+  AT_TRY(at_writer_string(e->w, at_str_of(k->name), &x.name));
+  AT_TRY(describe_grid(k, p, &x));
+  AT_TRY(add_refs(e, k, p, code, &u, &x));
+  AT_TRY(at_writer_append(e->w, AT_XS_CORES, &x, 1, out));
+  pending *later;
+  AT_TRY_ALLOC(later, at_new(e->arena, pending, 1));
+  *later = (pending){e->cores, *out, code};
+  e->cores = later;
+  return AT_OK;
+}
+
+static at_status read_kernel(at_emit_steps *e, const at_node *n,
+                             at_mosaic_kernel **out) {
+  at_mosaic_call call = {
+      .config = at_node_str(n, AT_ATTR_BACKEND_CONFIG),
+      .num_operands = n->num_operands,
+      .results = n->types,
+      .num_results = n->num_results,
+      .has_side_effect = at_node_bool(n, AT_ATTR_HAS_SIDE_EFFECT)};
+  at_type *operands;
+  AT_TRY_ALLOC(operands, at_new(e->arena, at_type, n->num_operands + 1));
+  for (uint32_t i = 0; i < n->num_operands; i++)
+    operands[i] = *at_value_type(n->operands[i]);
+  call.operands = operands;
+  const at_attr *a = aliases_of(n);
+  if (a) {
+    at_mosaic_alias *list;
+    AT_TRY_ALLOC(list, at_new(e->arena, at_mosaic_alias, a->groups.n + 1));
+    for (uint32_t i = 0; i < a->groups.n; i++)
+      list[i] = (at_mosaic_alias){(uint32_t)a->groups.list[i].ptr[1],
+                                  (uint32_t)a->groups.list[i].ptr[0]};
+    call.aliases = list;
+    call.num_aliases = a->groups.n;
+  }
+  return at_mosaic_read(&call, e->arena, out);
+}
+
+at_status at_core_emit(at_emit_steps *e, const at_node *n, at_xstep *s) {
+  at_mosaic_kernel *k;
+  AT_TRY(read_kernel(e, n, &k));
+  for (uint32_t i = 0; i < k->num_programs; i++) {
+    uint32_t at;
+    AT_TRY(add_program(e, k, i, &at));
+    if (!i) s->target = at;
+  }
+  s->aux = k->num_programs;
+  s->estimated_ns = 1e6;  // never on the caller's thread: cores may wait
+  e->has_effects |= k->call.has_side_effect;
+  return AT_OK;
+}
+
+// ---- After the code
+// ------------------------------------------------------------------------
+static at_status add_location(at_emit_steps *e, const at_mloc *loc,
+                              const char *op, at_xcore *x) {
+  at_mosaic_place p = at_mosaic_place_of(loc);
+  at_xlocation l = {.line = p.line, .column = p.column};
+  AT_TRY(at_writer_string(e->w, at_str_of(p.file), &l.file));
+  AT_TRY(at_writer_string(e->w, at_str_of(op), &l.op));
+  uint32_t at;
+  AT_TRY(at_writer_append(e->w, AT_XS_LOCATIONS, &l, 1, &at));
+  if (!x->num_locations++) x->locations = at;
+  return AT_OK;
+}
+
+at_status at_core_finish(at_emit_steps *e) {
+  for (const pending *p = e->cores; p; p = p->next) {
+    at_xcore x = *(at_xcore *)at_writer_at(e->w, AT_XS_CORES, p->record);
+    x.temp_bytes = p->code->temp_bytes;
+    for (uint32_t i = 0; i < p->code->num_locations; i++)
+      AT_TRY(
+          add_location(e, p->code->locations[i], p->code->location_ops[i], &x));
+    *(at_xcore *)at_writer_at(e->w, AT_XS_CORES, p->record) = x;
+  }
+  return AT_OK;
+}

@@ -1,0 +1,16 @@
+// Pallas kernels (tpu_custom_call) as records of an executable.
+#ifndef ATOLL_COMPILE_CORE_H_
+#define ATOLL_COMPILE_CORE_H_
+
+#include "compile/steps.h"
+
+bool at_core_is_kernel(const at_node *n);
+// May the result share the operand's memory: did the kernel ask for it?
+bool at_core_can_alias(const at_node *n, uint32_t result, uint32_t operand);
+// Reads the kernel, adds its functions to e->cg and its records to e->w; fills
+// in what the step says of them.
+at_status at_core_emit(at_emit_steps *e, const at_node *n, at_xstep *s);
+// After the code is made: what is only known then.
+at_status at_core_finish(at_emit_steps *e);
+
+#endif

@@ -1,0 +1,234 @@
+// The checks on virtual cores: each body has one defect, which is found at its
+// place, and a sound twin, which is clean.
+#include "device/core_test_util.h"
+
+static void touch_ref(at_core *c, const at_core_ref *r, int64_t n,
+                      int32_t kind) {
+  at_core_view v = {
+      .base = r->base, .rank = 1, .elem_bytes = 4, .size = {n}, .stride = {4}};
+  at_core_access(c, &v, kind, 0);
+}
+
+static bool g_sound;
+
+// refs: in (HBM), out (HBM), buffer (VMEM), semaphore.
+static void forgets_to_wait(at_core *c, const int32_t *g,
+                            const at_core_ref *r) {
+  at_core_dma in = copy_of(r[2].base, r[0].base, 32, r[3].base);
+  at_core_dma_start(c, &in);
+  if (g_sound) at_core_dma_wait(c, r[3].base, 128, 0);
+  touch_ref(c, &r[2], 8, AT_CORE_LOAD);
+  if (!g_sound) at_core_dma_wait(c, r[3].base, 128, 0);
+  at_core_dma out = copy_of(r[1].base, r[2].base, 32, r[3].base);
+  at_core_dma_start(c, &out);
+  at_core_dma_wait(c, r[3].base, 128, 0);
+}
+
+static void overwrites_a_source(at_core *c, const int32_t *g,
+                                const at_core_ref *r) {
+  touch_ref(c, &r[2], 32, AT_CORE_STORE);
+  at_core_dma out = copy_of(r[1].base, r[2].base, 32, r[3].base);
+  at_core_dma_start(c, &out);
+  if (g_sound) at_core_dma_wait(c, r[3].base, 128, 0);
+  touch_ref(c, &r[2], 1, AT_CORE_STORE);
+  if (!g_sound) at_core_dma_wait(c, r[3].base, 128, 0);
+}
+
+static void copies_into_one_place(at_core *c, const int32_t *g,
+                                  const at_core_ref *r) {
+  at_core_dma a = copy_of(r[1].base, r[0].base, 32, r[3].base);
+  at_core_dma_start(c, &a);
+  if (g_sound) at_core_dma_wait(c, r[3].base, 128, 0);
+  at_core_dma_start(c, &a);
+  at_core_dma_wait(c, r[3].base, 128, 0);
+  if (!g_sound) at_core_dma_wait(c, r[3].base, 128, 0);
+}
+
+static void reads_scratch_first(at_core *c, const int32_t *g,
+                                const at_core_ref *r) {
+  if (g_sound) touch_ref(c, &r[2], 32, AT_CORE_STORE);
+  touch_ref(c, &r[2], 32, AT_CORE_LOAD);
+  touch_ref(c, &r[1], 32, AT_CORE_STORE);
+}
+
+static void reads_an_allocation(at_core *c, const int32_t *g,
+                                const at_core_ref *r) {
+  touch_ref(c, &r[1], 32, AT_CORE_STORE);
+  for (int turn = 0; turn < 2; turn++) {
+    int64_t mark = at_core_mark(c);
+    at_core_ref a = {.base = at_core_alloc(c, AT_CORE_VMEM, 128, 0)};
+    if (g_sound || !turn) touch_ref(c, &a, 32, AT_CORE_STORE);
+    touch_ref(c, &a, 32, AT_CORE_LOAD);
+    at_core_release(c, mark, 0);
+  }
+}
+
+static void signals_twice(at_core *c, const int32_t *g, const at_core_ref *r) {
+  touch_ref(c, &r[1], 32, AT_CORE_STORE);
+  at_core_sem_signal(c, r[3].base, g_sound ? 1 : 2, -1, -1, -1, 0);
+  at_core_sem_wait(c, r[3].base, 1, 0);
+}
+
+static void leaves_a_scoped_signal(at_core *c, const int32_t *g,
+                                   const at_core_ref *r) {
+  touch_ref(c, &r[1], 32, AT_CORE_STORE);
+  int64_t mark = at_core_mark(c);
+  void *s = at_core_alloc(c, AT_CORE_SEM, AT_CORE_SEM_BYTES, 0);
+  at_core_sem_signal(c, s, 1, -1, -1, -1, 0);
+  if (g_sound) at_core_sem_wait(c, s, 1, 0);
+  at_core_release(c, mark, 0);
+}
+
+static void never_waits(at_core *c, const int32_t *g, const at_core_ref *r) {
+  at_core_dma a = copy_of(r[1].base, r[0].base, 32, r[3].base);
+  at_core_dma_start(c, &a);
+  if (g_sound) at_core_dma_wait(c, r[3].base, 128, 0);
+}
+
+static void writes_half(at_core *c, const int32_t *g, const at_core_ref *r) {
+  touch_ref(c, &r[1], g_sound ? 32 : 16, AT_CORE_STORE);
+}
+
+static void copies_half(at_core *c, const int32_t *g, const at_core_ref *r) {
+  touch_ref(c, &r[2], g_sound ? 32 : 31, AT_CORE_STORE);
+  at_core_dma out = copy_of(r[1].base, r[2].base, 32, r[3].base);
+  at_core_dma_start(c, &out);
+  at_core_dma_wait(c, r[3].base, 128, 0);
+}
+
+// Interleaved columns do not meet.
+static void copies_columns(at_core *c, const int32_t *g, const at_core_ref *r) {
+  at_core_dma a = copy_of(r[1].base, r[0].base, 4, r[3].base);
+  a.rank = 2;
+  a.size[0] = 4, a.size[1] = 4;
+  a.src_stride[0] = a.dst_stride[0] = 32;
+  a.src_stride[1] = a.dst_stride[1] = 4;
+  at_core_dma_start(c, &a);
+  a.src = (char *)r[0].base + 16;
+  a.dst = (char *)r[1].base + (g_sound ? 16 : 12);
+  at_core_dma_start(c, &a);
+  at_core_dma_wait(c, r[3].base, 128, 0);
+}
+
+static const struct {
+  at_core_body_fn body;
+  const char *text;
+} g_defects[] = {
+    {forgets_to_wait, "race: a load from memory that a copy still writes"},
+    {overwrites_a_source, "race: a store to memory that a copy still reads"},
+    {copies_into_one_place, "race: a copy to memory that a copy still writes"},
+    {reads_scratch_first,
+     "read of uninitialised memory: argument 2 (scratch), element (0)"},
+    {reads_an_allocation, "read of uninitialised memory: an allocation"},
+    {signals_twice, "semaphore 4 is 1 when the kernel ends"},
+    {leaves_a_scoped_signal, "is 1 where its scope ends"},
+    {never_waits, "this copy is never waited for"},
+    {writes_half, "argument 1 (output), element (16) was never written"},
+    {copies_half, "argument 1 (output), element (31) was never written"},
+    {copies_columns, "race: a copy to memory that a copy still writes"}};
+
+static void defects_are_found(void **state) {
+  float in[32] = {0}, out[32];
+  g_checks = 63;
+  for (size_t i = 0; i < AT_LEN(g_defects); i++) {
+    kernel k = {.record = {.num_refs = 4},
+                .refs = {whole(AT_CORE_IN, AT_CORE_HBM, AT_F32, 32),
+                         whole(AT_CORE_OUT, AT_CORE_HBM, AT_F32, 32),
+                         whole(AT_CORE_SCRATCH, AT_CORE_VMEM, AT_F32, 32),
+                         whole(AT_CORE_SCRATCH, AT_CORE_SEM, AT_INVALID, 1)},
+                .body = g_defects[i].body,
+                .bufs = {in, out}};
+    g_sound = false;
+    at_status st = run(&k);
+    if (!strstr(at_status_message(st), g_defects[i].text))
+      fail_msg("defect %zu: want \"%s\", got \"%s\"", i, g_defects[i].text,
+               at_status_message(st));
+    bool line = strstr(at_status_message(st), "kern.py:7") ||
+                strstr(at_status_message(st), "never written");
+    assert_true(line);
+    at_status_free(st);
+    g_sound = true;
+    runs(&k);
+  }
+  g_checks = 0;
+}
+
+// ---- Windows
+// ----------------------------------------------------------------------------
+static void to_and_fro(at_core *c, const int32_t *g, const at_core_ref *r,
+                       int32_t *o) {
+  o[0] = g_sound ? g[0] / 2 : g[0] % 2;
+}
+
+static void add_to_output(at_core *c, const int32_t *g, const at_core_ref *r) {
+  bool first = g_sound ? g[0] % 2 == 0 : g[0] < 2;
+  if (!first) touch_ref(c, &r[0], 8, AT_CORE_LOAD);
+  touch_ref(c, &r[0], 8, AT_CORE_STORE);
+}
+
+static void outputs_are_revisited_at_once(void **state) {
+  float out[16];
+  kernel k = {.record = {.num_refs = 1, .grid_rank = 1, .grid = {4}},
+              .refs = {whole(AT_CORE_OUT, AT_CORE_VMEM, AT_F32, 16)},
+              .index = {to_and_fro},
+              .body = add_to_output,
+              .bufs = {out}};
+  k.refs[0].window = AT_CORE_BLOCKED;
+  k.refs[0].block[0] = 8;
+  g_checks = AT_CHECK_UNINIT;
+  g_sound = false;
+  fails(&k, AT_FAILED_PRECONDITION, "revisited on consecutive steps only");
+  g_sound = true;
+  runs(&k);
+  g_checks = 0;
+}
+
+// ---- Cores
+// ----------------------------------------------------------------------------------
+// refs: out (HBM), semaphore. Core 0 writes, core 1 reads.
+static void hands_over(at_core *c, const int32_t *g, const at_core_ref *r) {
+  at_core_ref half = {.base = r[0].base};
+  if (c->core_index) {
+    at_core_sem_wait(c, r[1].base, 1, 0);
+    touch_ref(c, &half, 4, AT_CORE_LOAD);
+  } else {
+    if (g_sound) touch_ref(c, &half, 4, AT_CORE_STORE);
+    at_core_sem_signal(c, r[1].base, 1, -1, 1, -1, 0);
+    if (!g_sound) touch_ref(c, &half, 4, AT_CORE_STORE);
+    at_core_sem_wait(c, r[1].base, 1, 0);
+    return;
+  }
+  at_core_sem_signal(c, r[1].base, 1, -1, 0, -1, 0);
+}
+
+static void cores_must_signal(void **state) {
+  int32_t out[4];
+  kernel k = {.record = {.num_refs = 2,
+                         .grid_rank = 1,
+                         .grid = {2},
+                         .semantics = {AT_CORE_CORE_PARALLEL}},
+              .refs = {whole(AT_CORE_OUT, AT_CORE_HBM, AT_S32, 4),
+                       whole(AT_CORE_SCRATCH, AT_CORE_SEM, AT_INVALID, 1)},
+              .body = hands_over,
+              .bufs = {out}};
+  g_checks = AT_CHECK_RACES;
+  g_sound = false;
+  fails(&k, AT_FAILED_PRECONDITION, "without a signal between them");
+  g_sound = true;
+  runs(&k);
+  g_checks = 0;
+}
+
+int main(void) {
+  if (at_code_take(at_pool_create(2, &g_pool)) ||
+      at_code_take(at_sched_create(3, 1 << 18, &g_sched)))
+    return 1;
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(defects_are_found),
+      cmocka_unit_test(outputs_are_revisited_at_once),
+      cmocka_unit_test(cores_must_signal)};
+  int failed = cmocka_run_group_tests(tests, NULL, NULL);
+  at_sched_destroy(g_sched);
+  at_pool_destroy(g_pool);
+  return failed;
+}

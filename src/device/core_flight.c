@@ -1,0 +1,130 @@
+// Copies on their way: between the start of a copy and the wait for it nobody
+// may write what it reads, nor touch what it writes.
+#include <stdlib.h>
+
+#include "device/core_shadow.h"
+
+area area_of_view(const at_core_view *v) {
+  area a = {.base = v->base,
+            .rank = (uint32_t)v->rank,
+            .elem_bytes = (uint32_t)v->elem_bytes};
+  memcpy(a.size, v->size, sizeof a.size);
+  memcpy(a.stride, v->stride, sizeof a.stride);
+  return a;
+}
+
+// ---- Overlap
+// ---------------------------------------------------------------------- Bytes
+// from the first to behind the last of dimensions [d, rank).
+static int64_t extent(const area *a, uint32_t d) {
+  int64_t n = a->elem_bytes;
+  for (; d < a->rank; d++) {
+    if (a->size[d] <= 0) return 0;
+    n += (a->size[d] - 1) * a->stride[d];
+  }
+  return n;
+}
+
+// Does [lo, hi) meet the part of the box below dimension d at `base`?
+static uint8_t *hits(const area *a, uint32_t d, uint8_t *base, uint8_t *lo,
+                     uint8_t *hi) {
+  int64_t n = extent(a, d);
+  if (base >= hi || base + n <= lo) return NULL;
+  if (d == a->rank) return AT_MAX(base, lo);
+  int64_t inner = extent(a, d + 1), step = a->stride[d];
+  int64_t first = 0, last = a->size[d] - 1;
+  if (step > 0) {
+    if (lo - base >= inner) first = (lo - base - inner) / step + 1;
+    last = AT_MIN(last, (hi - base - 1) / step);
+  }
+  for (int64_t i = first; i <= last; i++) {
+    uint8_t *p = hits(a, d + 1, base + i * step, lo, hi);
+    if (p) return p;
+  }
+  return NULL;
+}
+
+// Dimensions from here on are dense.
+static uint32_t dense_from(const area *a) {
+  int64_t want = a->elem_bytes;
+  uint32_t d = a->rank;
+  while (d > 0 && (a->stride[d - 1] == want || a->size[d - 1] == 1)) {
+    want *= a->size[d - 1];
+    d--;
+  }
+  return d;
+}
+
+static uint8_t *walk(const area *a, uint32_t d, uint32_t dense, uint8_t *at,
+                     const area *b) {
+  if (d == dense) return hits(b, 0, b->base, at, at + extent(a, d));
+  for (int64_t i = 0; i < a->size[d]; i++) {
+    uint8_t *p = walk(a, d + 1, dense, at + i * a->stride[d], b);
+    if (p) return p;
+  }
+  return NULL;
+}
+
+uint8_t *area_overlap(const area *a, const area *b) {
+  int64_t na = extent(a, 0), nb = extent(b, 0);
+  for (uint32_t d = 0; d < a->rank; d++)
+    if (a->size[d] <= 0) return NULL;
+  for (uint32_t d = 0; d < b->rank; d++)
+    if (b->size[d] <= 0) return NULL;
+  if (a->base >= b->base + nb || b->base >= a->base + na) return NULL;
+  return walk(a, 0, dense_from(a), a->base, b);
+}
+
+// ---- The list
+// -------------------------------------------------------------------------
+void flights_check(core_state *c, const area *box, bool writes, int32_t loc,
+                   const char *what) {
+  shadow *s = c->shadow;
+  for (uint32_t i = 0; i < s->num_flights; i++) {
+    const flight *f = &s->flights[i];
+    if (!writes && !f->writes) continue;
+    if (!area_overlap(box, &f->box)) continue;
+    char place[512];
+    core_place(c, f->loc, place, sizeof place);
+    core_stop(c, AT_FAILED_PRECONDITION, loc,
+              "race: %s memory that a copy still %s\n"
+              "detail: the copy was started at %s and has not been waited for",
+              what, f->writes ? "writes" : "reads", *place ? place : "?");
+  }
+}
+
+void flights_add(core_state *c, const area *box, bool writes,
+                 const void *sem_at, int64_t bytes, int32_t loc) {
+  shadow *s = c->shadow;
+  if (s->num_flights == s->cap_flights) {
+    uint32_t cap = s->cap_flights ? 2 * s->cap_flights : 32;
+    flight *grown = realloc(s->flights, cap * sizeof *grown);
+    if (!grown)
+      core_stop(c, AT_RESOURCE_EXHAUSTED, loc, "no memory for the checks");
+    s->flights = grown;
+    s->cap_flights = cap;
+  }
+  size_t index = sem_at ? (size_t)((const sem *)sem_at - c->sems) : SIZE_MAX;
+  s->flights[s->num_flights++] = (flight){*box, writes, index, bytes, loc};
+}
+
+// The oldest copies that signal this semaphore have arrived.
+void flights_waited(core_state *c, const sem *at, int64_t amount) {
+  shadow *s = c->shadow;
+  size_t index = (size_t)(at - c->sems);
+  uint32_t kept = 0;
+  // A copy that is seen from both sides is waited for once.
+  int64_t left[2] = {amount, amount};
+  for (uint32_t i = 0; i < s->num_flights; i++) {
+    flight *f = &s->flights[i];
+    int64_t *budget = &left[f->writes];
+    if (f->sem == index && *budget > 0) {
+      int64_t taken = AT_MIN(*budget, f->bytes);
+      *budget -= taken;
+      f->bytes -= taken;
+      if (!f->bytes) continue;
+    }
+    s->flights[kept++] = *f;
+  }
+  s->num_flights = kept;
+}

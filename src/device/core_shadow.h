@@ -1,0 +1,62 @@
+// The checks' picture of a core's memories.
+#ifndef ATOLL_DEVICE_CORE_SHADOW_H_
+#define ATOLL_DEVICE_CORE_SHADOW_H_
+
+#include "device/core_internal.h"
+
+enum { kMaxActors = 64 };
+
+// Who touched a granule last, in vector-clock terms: actor + 1 above 24 bits of
+// that actor's clock; 0: nobody.
+typedef struct cell {
+  uint32_t written, read;
+} cell;
+
+// What is known of a region, per granule.
+typedef struct shade {
+  uint8_t *filled;  // 1: holds a value
+  cell *cells;      // NULL: one core alone
+  size_t granule;   // bytes
+  size_t count;
+  bool borrowed;  // another core's shade of the same memory
+} shade;
+
+// A box of memory.
+typedef struct area {
+  uint8_t *base;
+  uint32_t rank, elem_bytes;
+  int64_t size[AT_CORE_MAX_RANK], stride[AT_CORE_MAX_RANK];
+} area;
+
+// A copy between its start and the wait for it, seen from one side.
+typedef struct flight {
+  area box;
+  bool writes;
+  size_t sem;  // index among the core's semaphores; SIZE_MAX: nobody can wait
+  int64_t bytes;  // still to be waited for
+  int32_t loc;
+} flight;
+
+struct shadow {
+  shade shades[kMaxRegions];
+  flight *flights;
+  uint32_t num_flights, cap_flights;
+  uint32_t actor;
+  uint32_t clock[kMaxActors];
+  uint32_t (*sem_clock)[kMaxActors];  // per semaphore; NULL: one core alone
+  uint8_t *visited[kMaxRegions];  // per ref: blocks of an output seen before
+  bool revisited[kMaxRegions];    // per ref: the block in the buffer was
+};
+
+// First byte that both boxes hold; NULL: none.
+uint8_t *area_overlap(const area *a, const area *b);
+area area_of_view(const at_core_view *v);
+
+// Fails if the box meets a copy that nobody has waited for.
+void flights_check(core_state *c, const area *box, bool writes, int32_t loc,
+                   const char *what);
+void flights_add(core_state *c, const area *box, bool writes, const void *sem,
+                 int64_t bytes, int32_t loc);
+void flights_waited(core_state *c, const sem *s, int64_t amount);
+
+#endif

@@ -1,0 +1,141 @@
+// Kernels written in C, and a bench that runs them on virtual cores.
+#ifndef ATOLL_DEVICE_CORE_TEST_UTIL_H_
+#define ATOLL_DEVICE_CORE_TEST_UTIL_H_
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "device/core.h"
+
+// ---- A bench of kernels
+// -----------------------------------------------------------
+enum { kMaxArgs = 8, kMaxBlocks = 4096 };
+
+static void *g_blocks[kMaxBlocks];
+static _Atomic int g_num_blocks;
+
+static inline void *take(void *owner, size_t bytes) {
+  void *p = aligned_alloc(64, at_align_up(bytes, 64));
+  g_blocks[atomic_fetch_add(&g_num_blocks, 1)] = p;
+  return p;
+}
+
+static inline void give_all(void) {
+  for (int i = 0; i < g_num_blocks; i++) free(g_blocks[i]);
+  g_num_blocks = 0;
+}
+
+typedef struct kernel {
+  at_xcore record;
+  at_xcore_ref refs[kMaxArgs];
+  at_core_index_fn index[kMaxArgs];
+  at_core_body_fn body;
+  void *bufs[kMaxArgs];
+} kernel;
+
+static uint32_t g_checks;
+static at_pool *g_pool;
+static at_sched *g_sched;
+
+static const at_xlocation g_places[] = {{1, 9, 7, 3}};
+static const char g_strings[] = "\0kern.py\0get";
+
+static inline at_core_program program_of(const kernel *k) {
+  return (at_core_program){.record = &k->record,
+                           .name = "bench",
+                           .refs = k->refs,
+                           .body = k->body,
+                           .index = k->index,
+                           .locations = g_places,
+                           .strings = g_strings};
+}
+
+static inline at_status run_on(kernel *k, at_core_group *g, int32_t device,
+                               int32_t n) {
+  const at_hw *hw;
+  assert_int_equal(at_code_take(at_hw_find(AT_STR("v6e"), &hw)), 0);
+  k->record.num_locations = 1;
+  at_par par = {g_pool, take, NULL};
+  at_core_program p = program_of(k);
+  at_core_launch l = {.programs = &p,
+                      .num_programs = 1,
+                      .bufs = k->bufs,
+                      .num_bufs = kMaxArgs,
+                      .hw = hw,
+                      .par = &par,
+                      .sched = g_sched,
+                      .group = g,
+                      .device_id = device,
+                      .num_devices = n,
+                      .checks = g_checks,
+                      .max_turns = 1 << 22};
+  return at_core_run(&l);
+}
+
+static inline at_status run(kernel *k) {
+  at_status st = run_on(k, NULL, 0, 1);
+  give_all();
+  return st;
+}
+
+static inline void runs(kernel *k) {
+  at_status st = run(k);
+  if (st.err) print_message("%s\n", at_status_message(st));
+  assert_int_equal(at_code_take(st), 0);
+}
+
+static inline void fails(kernel *k, at_code code, const char *text) {
+  at_status st = run(k);
+  assert_non_null(strstr(at_status_message(st), text));
+  assert_int_equal(at_code_take(st), code);
+}
+
+// An argument of floats of rank 2 with blocks.
+static inline at_xcore_ref windowed(at_core_role role, int64_t r, int64_t c,
+                                    int64_t br, int64_t bc) {
+  return (at_xcore_ref){.role = role,
+                        .space = AT_CORE_VMEM,
+                        .window = AT_CORE_BLOCKED,
+                        .dtype = AT_F32,
+                        .rank = 2,
+                        .alias = -1,
+                        .dims = {r, c},
+                        .block = {br, bc}};
+}
+
+static inline at_xcore_ref whole(at_core_role role, at_core_space space,
+                                 at_dtype t, int64_t n) {
+  return (at_xcore_ref){.role = role,
+                        .space = space,
+                        .dtype = t,
+                        .rank = 1,
+                        .alias = -1,
+                        .dims = {n},
+                        .block = {n}};
+}
+
+static inline float *cell(const at_core_ref *r, int64_t i, int64_t j) {
+  return (float *)((char *)r->base + i * r->stride[0] + j * r->stride[1]);
+}
+
+static inline at_core_dma copy_of(void *dst, void *src, int64_t n, void *sem) {
+  return (at_core_dma){.src = src,
+                       .dst = dst,
+                       .dst_sem = sem,
+                       .device = -1,
+                       .core = -1,
+                       .subcore = -1,
+                       .rank = 1,
+                       .elem_bytes = 4,
+                       .loc = 0,
+                       .size = {n},
+                       .src_stride = {4},
+                       .dst_stride = {4}};
+}
+
+#endif

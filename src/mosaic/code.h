@@ -1,0 +1,37 @@
+// Machine code for a Pallas kernel: one function per program (a grid step, see
+// abi/core.h: at_core_body_fn) and one per window transform (at_core_index_fn),
+// handed to codegen's generator. Functions are written while at_cg_finish or
+// at_cg_print run: what is not supported is found there, as UNIMPLEMENTED with
+// the kernel's name and the place.
+#ifndef ATOLL_MOSAIC_CODE_H_
+#define ATOLL_MOSAIC_CODE_H_
+
+#include "abi/core.h"
+#include "codegen/codegen.h"
+#include "mosaic/mosaic.h"
+
+typedef struct at_mosaic_code_options {
+  bool check;      // announce every load and store (at_core_access)
+  bool check_nan;  // and look at floating-point values before they are stored
+  // Float products of 32-bit operands round them to bf16 unless the kernel asks
+  // for more; true: never.
+  bool exact_dots;
+} at_mosaic_code_options;
+
+typedef struct at_mosaic_code {
+  uint32_t body;           // kernel number in at_cg_output
+  const uint32_t *index;   // per window: kernel number + 1; 0: all zeros
+  // The rest is known once at_cg_finish has returned.
+  uint64_t temp_bytes;                // of at_core.temp
+  const at_mloc *const *locations;    // `loc` of the functions in abi/core.h
+  const char *const *location_ops;    // name of the operation there
+  uint32_t num_locations;
+} at_mosaic_code;
+
+// Adds the functions of program `program` of `k` to `cg`. `k` and *out (in `a`)
+// must live until at_cg_finish has returned. In transforms `loc` is -1.
+at_status at_mosaic_code_add(at_cg *cg, const at_mosaic_kernel *k,
+                             uint32_t program, const at_mosaic_code_options *o,
+                             at_arena *a, at_mosaic_code **out);
+
+#endif
