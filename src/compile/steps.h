@@ -15,6 +15,7 @@ typedef struct at_emit_steps {
   uint64_t scratch_bytes; // largest scratch of any node; placed after the plan's
   bool has_effects;
   double ns;
+  struct at_core_pending *cores;  // Pallas kernels whose records are not complete
 } at_emit_steps;
 
 // Constants of one repeated element above this size are written by a FILL step
