@@ -68,6 +68,25 @@ static at_status check_request(const job *j) {
   return AT_OK;
 }
 
+// One flag for all, or one each.
+static bool allowed(const bool *list, uint32_t n, uint32_t i) {
+  return n == 1 ? list[0] : i < n && list[i];
+}
+
+static void apply_request(job *j) {
+  at_module *m = j->module;
+  const at_compile_request *r = &j->request;
+  if (!j->has_request) return;
+  m->num_replicas = r->num_replicas;
+  m->num_partitions = r->num_partitions;
+  for (uint32_t i = 0; m->params && i < m->entry->num_params; i++)
+    m->params[i].open = allowed(r->allow_spmd_sharding_propagation_to_parameters,
+                                r->num_allow_parameters, i);
+  for (uint32_t i = 0; m->results && i < m->entry->num_results; i++)
+    m->results[i].open = allowed(r->allow_spmd_sharding_propagation_to_output,
+                                 r->num_allow_output, i);
+}
+
 static at_status read_program(job *j) {
   at_str text = {(const char *)j->program.ptr, j->program.len};
   if (at_str_starts(text, "hlo module")) {
@@ -77,10 +96,7 @@ static at_status read_program(job *j) {
     AT_TRY(at_mlir_read(j->program, true, j->arena, &m));
     AT_TRY(at_import(m, j->arena, &j->module));
   }
-  if (j->has_request) {
-    j->module->num_replicas = j->request.num_replicas;
-    j->module->num_partitions = j->request.num_partitions;
-  }
+  apply_request(j);
   snprintf(j->dump_prefix, sizeof j->dump_prefix, "%.48s.%08x",
            j->module->name ? j->module->name : "module", (unsigned)j->key.hash[0]);
   for (char *p = j->dump_prefix; *p; p++)
@@ -96,6 +112,8 @@ static at_status optimise(job *j) {
   bool dump = j->dump_dir && *j->dump_dir;
   if (dump) dump_module(j, "import", j->module);
   AT_TRY(at_passes_run(j->module, &o, j->verify, dump ? dump_module : NULL, j));
+  if (dump && j->module->notes)
+    write_dump(j, "partition.txt", at_str_of(j->module->notes));
   AT_TRY(at_schedule_order(j->module));
   return j->verify ? at_verify(j->module, "order") : AT_OK;
 }

@@ -33,8 +33,6 @@ static at_status choose(const at_comp *c, at_arena *a, at_map *out) {
       for (uint32_t r = 0; r < n->num_regions; r++) AT_TRY(choose(n->regions[r], a, out));
       continue;
     }
-    if (n->op == AT_OP_MANUAL_COMPUTATION)
-      return refuse(n, "a manual computation beside work that is left to be partitioned");
     if (at_is_collective_step(n)) continue;
     if (n->op == AT_OP_INFEED || n->op == AT_OP_OUTFEED)
       return refuse(n, "no infeed or outfeed is connected to this device");

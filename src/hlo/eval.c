@@ -372,11 +372,20 @@ at_status at_eval_comp(at_eval_ctx *cx, const at_env *outer, const at_comp *c,
 
 static const at_eval_options no_options;
 
+at_status at_eval_member(const at_comp *c, const at_literal *const *args,
+                         const at_eval_options *opt, struct at_gang *gang,
+                         int64_t device, at_arena *a,
+                         const at_literal **out_results) {
+  int64_t ops = 0;
+  at_eval_ctx cx = {a, opt, &ops, 0, gang, device};
+  return at_eval_comp(&cx, NULL, c, args, out_results);
+}
+
 at_status at_eval(const at_comp *c, const at_literal *const *args,
                   const at_eval_options *opt, at_arena *a,
                   const at_literal **out_results) {
   int64_t ops = 0;
-  at_eval_ctx cx = {a, opt ? opt : &no_options, &ops, 0};
+  at_eval_ctx cx = {a, opt ? opt : &no_options, &ops, 0, NULL, 0};
   return at_eval_comp(&cx, NULL, c, args, out_results);
 }
 
@@ -384,6 +393,6 @@ at_status at_eval_node(const at_node *n, const at_literal *const *operands,
                        const at_eval_options *opt, at_arena *a,
                        const at_literal **out_results) {
   int64_t ops = 0;
-  at_eval_ctx cx = {a, opt ? opt : &no_options, &ops, 0};
+  at_eval_ctx cx = {a, opt ? opt : &no_options, &ops, 0, NULL, 0};
   return eval_one(&cx, NULL, n, operands, out_results);
 }

@@ -20,6 +20,8 @@ typedef struct at_eval_ctx {
   const at_eval_options *opt;
   int64_t *ops;  // element operations so far, shared by nested contexts
   int depth;     // of calls and regions
+  struct at_gang *gang;  // NULL: one device
+  int64_t device;        // replica * partitions + partition
 } at_eval_ctx;
 
 // Values of one computation's nodes: node -> array of its results.
@@ -36,6 +38,11 @@ at_status at_eval_new(at_eval_ctx *cx, const at_type *t, const at_literal **out,
 at_status at_eval_comp(at_eval_ctx *cx, const at_env *outer, const at_comp *c,
                        const at_literal *const *args,
                        const at_literal **results);
+// One device of several: at_eval with the others at hand (eval_devices.c).
+at_status at_eval_member(const at_comp *c, const at_literal *const *args,
+                         const at_eval_options *opt, struct at_gang *gang,
+                         int64_t device, at_arena *a,
+                         const at_literal **out_results);
 // A value as seen from `env`; NULL: not there.
 const at_literal *at_env_get(const at_env *env, at_value v);
 
@@ -47,6 +54,7 @@ typedef struct at_eval_args {
   const at_literal *const *in;
   const at_literal **out;
 } at_eval_args;
+at_status at_eval_gang_collective(const at_eval_args *e);
 #define AT_EVAL(name) at_status at_eval_##name(const at_eval_args *e)
 AT_EVAL(broadcast);
 AT_EVAL(concatenate);

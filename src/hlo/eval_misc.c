@@ -335,6 +335,7 @@ static at_status permute(const at_eval_args *e) {
 }
 
 AT_EVAL(collective) {
+  if (e->cx->gang) return at_eval_gang_collective(e);
   if (e->n->op == AT_OP_COLLECTIVE_PERMUTE) return permute(e);
   if (group_size(e) > 1)
     return AT_FAIL(AT_UNIMPLEMENTED, "evaluator: %s over %lld devices",

@@ -217,6 +217,7 @@ typedef struct at_io_info {
   const char *layout;   // mhlo.layout_mode, or NULL
   const char *memory_kind;  // mhlo.memory_kind, or NULL: "device"
   const char *name;     // jax.result_info / argument name, or NULL
+  bool open;  // the compiler may choose its sharding
 } at_io_info;
 
 struct at_module {
@@ -229,6 +230,7 @@ struct at_module {
   uint32_t next_id;
   int64_t num_replicas, num_partitions;
   const char *mesh_text;  // Shardy meshes, as text; NULL: none
+  const char *notes;      // what partitioning could not divide, one op a line; or NULL
 };
 
 at_status at_module_create(at_arena *a, at_str name, at_module **out);
@@ -314,6 +316,12 @@ typedef struct at_eval_options {
 at_status at_eval(const at_comp *c, const at_literal *const *args,
                   const at_eval_options *opt, at_arena *a,
                   const at_literal **out_results);
+// The program on all its devices at once (the module's replicas x partitions; 256 at
+// most), collectives included. args[d] and out_results[d] are those of device d =
+// replica * partitions + partition. `custom` is called from several threads.
+at_status at_eval_devices(const at_comp *c, const at_literal *const *const *args,
+                          const at_eval_options *opt, at_arena *a,
+                          const at_literal **const *out_results);
 // One node without regions that capture; used by constant folding.
 at_status at_eval_node(const at_node *n, const at_literal *const *operands,
                        const at_eval_options *opt, at_arena *a,

@@ -24,6 +24,8 @@ typedef struct at_compile_request {
   bool parameter_is_tupled;
   const bool *allow_spmd_sharding_propagation_to_output;
   uint32_t num_allow_output;
+  const bool *allow_spmd_sharding_propagation_to_parameters;
+  uint32_t num_allow_parameters;
   const at_str *env_options;  // key, value pairs (2 * n): env_option_overrides
   uint32_t num_env_options;
   int64_t device_ordinal;  // -1: unset

@@ -152,10 +152,6 @@ static const struct {
      "{\n  %0 = \"chlo.broadcast_add\"(%x, %y) : (tensor<4xf32>, "
      "tensor<3xf32>) -> tensor<4xf32>\n  return %0 : tensor<4xf32>\n}",
      AT_INVALID_ARGUMENT, "size 4 and 3 do not broadcast"},
-    // Shardy over two devices
-    {"sdy.mesh @m = <[\"x\"=2]>\n" BODY(
-         "%0 = sdy.reshard %x <@m, [{\"x\"}]> : tensor<4xf32>"),
-     AT_UNIMPLEMENTED, "sdy.reshard"},
 };
 
 static void refusals(void **state) {

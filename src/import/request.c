@@ -139,23 +139,23 @@ static at_status assignment_apply(at_arena *a, const assignment *s,
   return AT_OK;
 }
 
-static at_status allow_apply(at_arena *a, const ints *list,
-                             at_compile_request *out) {
+static at_status allow_apply(at_arena *a, const ints *list, const bool **out,
+                             uint32_t *count) {
   bool *allow;
   AT_TRY_ALLOC(allow, at_new(a, bool, list->len + 1));
   for (size_t i = 0; i < list->len; i++) allow[i] = list->ptr[i] != 0;
-  out->allow_spmd_sharding_propagation_to_output = allow;
-  out->num_allow_output = (uint32_t)list->len;
+  *out = allow;
+  *count = (uint32_t)list->len;
   return AT_OK;
 }
 
 static at_status build_read(at_arena *a, at_bytes b, assignment *devices,
-                            ints *allow, at_compile_request *out) {
+                            ints allow[2], at_compile_request *out) {
   field f;
   while (b.len) {
     AT_TRY(field_read(&b, &f));
-    if (f.number == 12) {
-      AT_TRY(ints_add(a, &f, allow));
+    if (f.number == 12 || f.number == 18) {
+      AT_TRY(ints_add(a, &f, &allow[f.number == 18]));
       continue;
     }
     if (f.number == 9 && f.wire == WIRE_BYTES)
@@ -244,7 +244,7 @@ at_status at_compile_request_read(at_bytes proto, at_arena *a,
   at_compile_request r = {0};
   r.device_ordinal = -1;
   assignment devices = {0};
-  ints allow = {0};
+  ints allow[2] = {0};  // to results, to parameters
   strs options = {0};
   field f;
   at_bytes b = proto;
@@ -255,7 +255,7 @@ at_status at_compile_request_read(at_bytes proto, at_arena *a,
     if (f.number == 4 && f.wire == WIRE_VARINT)
       r.compile_portable_executable = f.varint != 0;
     if (f.number == 3 && f.wire == WIRE_BYTES)
-      AT_TRY(build_read(a, f.bytes, &devices, &allow, &r));
+      AT_TRY(build_read(a, f.bytes, &devices, allow, &r));
     if (f.number == 7 && f.wire == WIRE_BYTES)
       AT_TRY(option_read(a, f.bytes, &options));
   }
@@ -268,7 +268,10 @@ at_status at_compile_request_read(at_bytes proto, at_arena *a,
                    "compile options ask for %lld replicas x %lld partitions",
                    (long long)r.num_replicas, (long long)r.num_partitions);
   AT_TRY(assignment_apply(a, &devices, &r));
-  AT_TRY(allow_apply(a, &allow, &r));
+  AT_TRY(allow_apply(a, &allow[0], &r.allow_spmd_sharding_propagation_to_output,
+                     &r.num_allow_output));
+  AT_TRY(allow_apply(a, &allow[1], &r.allow_spmd_sharding_propagation_to_parameters,
+                     &r.num_allow_parameters));
   r.env_options = options.ptr;
   r.num_env_options = (uint32_t)(options.len / 2);
   *out = r;

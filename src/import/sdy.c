@@ -89,6 +89,7 @@ AT_IMP_HOW(sdy_sharding_constraint) {
   AT_TRY(at_imp_single(x, op, 0, &v));
   AT_TRY(at_imp_result_types(x, op, &t));
   const at_mattr *sharding = at_mop_attr(op, "sharding");
+  if (!sharding) sharding = at_mop_attr(op, "out_sharding");
   if (!sharding)
     return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT, "has no sharding");
   AT_TRY(at_imp_text(x, sharding, &text));
@@ -110,16 +111,18 @@ AT_IMP_HOW(sdy_sharding_constraint) {
   return at_imp_define_node(x, op, n);
 }
 
-// Between shardings, the value is the same; on one device, so is its place.
+// Between shardings the value is the same, but for the partial sums that some
+// of these ops make or combine.
 AT_IMP_HOW(sdy_reshard) {
   int64_t devices;
   AT_TRY(op_devices(x, op, &devices));
-  if (devices != 1)
+  bool sums = at_mop_attr(op, "reduction_axes") || at_mop_attr(op, "axes") ||
+              at_mop_attr(op, "reduce_scatter_axes");
+  if (devices != 1 && sums)
     return AT_OP_FAIL(x, op, AT_UNIMPLEMENTED,
-                      "explicit resharding over %lld devices is not supported\n"
-                      "hint: use a mesh of one device",
+                      "unreduced values over %lld devices are not supported",
                       (long long)devices);
-  return at_imp_how_identity(x, op, row);
+  return at_imp_how_sdy_sharding_constraint(x, op, row);
 }
 
 // The body in place: its arguments are the operands.

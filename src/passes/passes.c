@@ -2,7 +2,7 @@
 #include "passes/passes_internal.h"
 
 const at_pass at_pipeline[] = {
-    {"inline", at_pass_inline},     {"manual", at_pass_manual},
+    {"inline", at_pass_inline},     {"partition", at_pass_partition},
     {"simplify", at_pass_simplify},
     {"fold", at_pass_fold},         {"refine", at_pass_refine},
     {"expand", at_pass_expand},     {"simplify", at_pass_simplify},

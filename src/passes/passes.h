@@ -15,8 +15,8 @@ typedef at_status (*at_pass_fn)(at_module *m, const at_pass_options *o);
 
 at_status at_pass_inline(at_module *m,
                          const at_pass_options *o);  // calls, composites
-at_status at_pass_manual(
-    at_module *m, const at_pass_options *o);  // bodies of manual computations
+at_status at_pass_partition(
+    at_module *m, const at_pass_options *o);  // shardings: the program of one device
 at_status at_pass_refine(at_module *m,
                          const at_pass_options *o);  // dynamic shapes
 at_status at_pass_expand(

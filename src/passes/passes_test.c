@@ -240,7 +240,7 @@ static void check_folder(const char *pass) {
 #define FOLDER_TEST(name) \
   static void test_##name(void **state) { check_folder(#name); }
 FOLDER_TEST(inline)
-FOLDER_TEST(manual)
+FOLDER_TEST(partition)
 FOLDER_TEST(simplify)
 FOLDER_TEST(fold)
 FOLDER_TEST(refine)
@@ -257,7 +257,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(test_fold),     cmocka_unit_test(test_refine),
       cmocka_unit_test(test_expand),   cmocka_unit_test(test_recognise),
       cmocka_unit_test(test_barriers), cmocka_unit_test(test_fuse),
-      cmocka_unit_test(test_pipeline), cmocka_unit_test(test_manual),
+      cmocka_unit_test(test_pipeline), cmocka_unit_test(test_partition),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

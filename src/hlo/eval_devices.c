@@ -1,0 +1,400 @@
+// A program over several devices: each device is a thread that evaluates the
+// program; at a collective all of them meet, show their operands, and each
+// takes its result.
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "hlo/eval_internal.h"
+
+struct at_gang {
+  pthread_mutex_t lock;
+  pthread_cond_t turned;
+  int64_t replicas, partitions, devices;
+  int64_t waiting;
+  uint64_t round;
+  bool failed;
+  const at_node **at;                  // by device: where it is
+  const at_literal *const **operands;  // by device: what it shows
+};
+
+// All devices, or a failure of one.
+static at_status meet(struct at_gang *g) {
+  pthread_mutex_lock(&g->lock);
+  uint64_t round = g->round;
+  if (++g->waiting == g->devices) {
+    g->waiting = 0;
+    g->round++;
+    pthread_cond_broadcast(&g->turned);
+  }
+  while (g->round == round && !g->failed)
+    pthread_cond_wait(&g->turned, &g->lock);
+  bool failed = g->round == round;
+  pthread_mutex_unlock(&g->lock);
+  return failed ? AT_FAIL(AT_CANCELLED, "evaluator: another device failed")
+                : AT_OK;
+}
+
+static void leave(struct at_gang *g) {
+  pthread_mutex_lock(&g->lock);
+  g->failed = true;
+  pthread_cond_broadcast(&g->turned);
+  pthread_mutex_unlock(&g->lock);
+}
+
+// ---- Groups ----------------------------------------------------------------
+// Members of this device's group, in order; count 0: it is in none.
+typedef struct members {
+  int64_t *ids;
+  int64_t count, rank;
+} members;
+
+static void enlist(members *m, int64_t device, int64_t me, bool *mine) {
+  if (device == me) {
+    *mine = true;
+    m->rank = m->count;
+  }
+  m->ids[m->count++] = device;
+}
+
+// How ids of a group name devices; StableHLO's process groups.
+static void add_group(const struct at_gang *g, const at_node *n, at_dims ids,
+                      int64_t me, members *m, bool *mine) {
+  bool channel = at_node_int(n, AT_ATTR_CHANNEL_ID, 0) > 0;
+  bool global = at_node_bool(n, AT_ATTR_USE_GLOBAL_DEVICE_IDS);
+  bool reduces = n->op == AT_OP_ALL_REDUCE || n->op == AT_OP_ALL_GATHER ||
+                 n->op == AT_OP_REDUCE_SCATTER;
+  int64_t p = g->partitions, replica = me / p, partition = me % p;
+  bool both = reduces && channel && !global;
+  for (int64_t k = 0; k < (both ? p : 1); k++)
+    for (uint32_t i = 0; i < ids.rank; i++) {
+      int64_t id = ids.ptr[i];
+      if (id < 0) continue;
+      int64_t device = reduces && global     ? id
+                       : both                ? id * p + k
+                       : !reduces && channel ? replica * p + id
+                                             : id * p + partition;
+      if (device < g->devices) enlist(m, device, me, mine);
+    }
+}
+
+static at_status group_of(const at_eval_args *e, members *m) {
+  const struct at_gang *g = e->cx->gang;
+  const at_attr *a = at_node_attr(e->n, AT_ATTR_REPLICA_GROUPS);
+  AT_TRY_ALLOC(m->ids, at_new(e->cx->arena, int64_t, (size_t)g->devices + 1));
+  bool mine = false;
+  for (uint32_t i = 0; a && i < a->groups.n && !mine; i++) {
+    m->count = 0;
+    add_group(g, e->n, a->groups.list[i], e->cx->device, m, &mine);
+  }
+  if (!a || !a->groups.n) {  // one group of all that the mode spans
+    int64_t all[4096];
+    uint32_t count = 0;
+    for (int64_t i = 0; i < g->devices && count < AT_LEN(all); i++)
+      all[count++] = i;
+    bool channel = at_node_int(e->n, AT_ATTR_CHANNEL_ID, 0) > 0;
+    bool global = at_node_bool(e->n, AT_ATTR_USE_GLOBAL_DEVICE_IDS);
+    bool reduces = e->n->op == AT_OP_ALL_REDUCE ||
+                   e->n->op == AT_OP_ALL_GATHER ||
+                   e->n->op == AT_OP_REDUCE_SCATTER;
+    int64_t ids = reduces && global     ? g->devices
+                  : !reduces && channel ? g->partitions
+                                        : g->replicas;
+    m->count = 0;
+    add_group(g, e->n, (at_dims){all, (uint32_t)AT_MIN(ids, (int64_t)count)},
+              e->cx->device, m, &mine);
+  }
+  if (!mine) m->count = 0;
+  return AT_OK;
+}
+
+static const at_literal *shown(const at_eval_args *e, int64_t device,
+                               uint32_t i) {
+  return e->cx->gang->operands[device][i];
+}
+
+// ---- Exchanges -------------------------------------------------------------
+// Copies `from`, a block of `count` indices of dimension d of `src` beginning
+// at s0, to index d0 of the same dimension of `dst`.
+static void copy_block(const at_literal *src, int64_t s0, const at_type *dt,
+                       uint8_t *dst, int64_t d0, uint32_t d, int64_t count) {
+  size_t inner = at_dtype_bytes(dt->dtype);
+  int64_t outer = 1;
+  for (uint32_t i = 0; i < d; i++) outer *= dt->dims[i];
+  for (uint32_t i = d + 1; i < dt->rank; i++) inner *= (size_t)dt->dims[i];
+  size_t es = at_dtype_bytes(dt->dtype);
+  for (int64_t o = 0; o < outer; o++)
+    for (int64_t k = 0; k < count; k++)
+      for (size_t b = 0; b < inner; b += es)
+        memcpy(dst + ((size_t)(o * dt->dims[d] + d0 + k)) * inner + b,
+               at_literal_at(
+                   src,
+                   (int64_t)(((size_t)(o * src->type.dims[d] + s0 + k) * inner +
+                              b) /
+                             es)),
+               es);
+}
+
+// Element i of operand `v`, reduced over the group in order.
+static at_status reduce_element(const at_eval_args *e, const members *m,
+                                uint32_t v, int64_t i, uint8_t *out) {
+  at_type t = at_type_scalar(shown(e, m->ids[0], v)->type.dtype);
+  const at_literal *acc = NULL;
+  for (int64_t k = 0; k < m->count; k++) {
+    const at_literal *x, *args[2], *r;
+    AT_TRY(at_literal_make(e->cx->arena, t,
+                           at_literal_at(shown(e, m->ids[k], v), i), false,
+                           true, &x));
+    args[0] = acc;
+    args[1] = x;
+    if (acc) AT_TRY(at_eval_comp(e->cx, e->env, e->n->regions[0], args, &r));
+    acc = acc ? r : x;
+  }
+  memcpy(out, at_literal_at(acc, 0), at_dtype_bytes(t.dtype));
+  return AT_OK;
+}
+
+static at_status all_reduce(const at_eval_args *e, const members *m) {
+  for (uint32_t v = 0; v < e->n->num_results; v++) {
+    const at_type *t = &e->n->types[v];
+    uint8_t *data;
+    AT_TRY(at_eval_new(e->cx, t, &e->out[v], &data));
+    for (int64_t i = 0; i < at_type_elements(t); i++)
+      AT_TRY(reduce_element(e, m, v, i,
+                            data + (size_t)i * at_dtype_bytes(t->dtype)));
+  }
+  return AT_OK;
+}
+
+static at_status reduce_scatter(const at_eval_args *e, const members *m) {
+  uint32_t d = (uint32_t)at_node_int(e->n, AT_ATTR_SCATTER_DIMENSION, 0);
+  const at_type *t = &e->n->types[0], *w = &e->in[0]->type;
+  uint8_t *data;
+  int64_t inner = 1;
+  for (uint32_t i = d + 1; i < t->rank; i++) inner *= t->dims[i];
+  AT_TRY(at_eval_new(e->cx, t, &e->out[0], &data));
+  for (int64_t i = 0; i < at_type_elements(t); i++) {
+    int64_t o = i / (t->dims[d] * inner), k = i / inner % t->dims[d];
+    int64_t from =
+        (o * w->dims[d] + m->rank * t->dims[d] + k) * inner + i % inner;
+    AT_TRY(reduce_element(e, m, 0, from,
+                          data + (size_t)i * at_dtype_bytes(t->dtype)));
+  }
+  return AT_OK;
+}
+
+static at_status all_gather(const at_eval_args *e, const members *m) {
+  uint32_t d = (uint32_t)at_node_int(e->n, AT_ATTR_ALL_GATHER_DIM, 0);
+  for (uint32_t v = 0; v < e->n->num_results; v++) {
+    uint8_t *data;
+    int64_t each = e->in[v]->type.dims[d];
+    AT_TRY(at_eval_new(e->cx, &e->n->types[v], &e->out[v], &data));
+    for (int64_t k = 0; k < m->count; k++)
+      copy_block(shown(e, m->ids[k], v), 0, &e->n->types[v], data, k * each, d,
+                 each);
+  }
+  return AT_OK;
+}
+
+static at_status all_to_all(const at_eval_args *e, const members *m) {
+  uint32_t s = (uint32_t)at_node_int(e->n, AT_ATTR_SPLIT_DIMENSION, 0);
+  uint32_t c = (uint32_t)at_node_int(e->n, AT_ATTR_CONCAT_DIMENSION, 0);
+  for (uint32_t v = 0; v < e->n->num_results; v++) {
+    const at_type *w = &e->in[v]->type;
+    uint8_t *data, *piece;
+    AT_TRY(at_eval_new(e->cx, &e->n->types[v], &e->out[v], &data));
+    int64_t *dims;
+    AT_TRY_ALLOC(dims, at_new(e->cx->arena, int64_t, w->rank));
+    memcpy(dims, w->dims, w->rank * sizeof *dims);
+    dims[s] /= m->count;
+    at_type pt = *w;
+    pt.dims = dims;
+    for (int64_t k = 0; k < m->count; k++) {
+      const at_literal *p;
+      AT_TRY(at_eval_new(e->cx, &pt, &p, &piece));
+      copy_block(shown(e, m->ids[k], v), m->rank * dims[s], &pt, piece, 0, s,
+                 dims[s]);
+      copy_block(p, 0, &e->n->types[v], data, k * dims[c], c, dims[c]);
+    }
+  }
+  return AT_OK;
+}
+
+static at_status permute(const at_eval_args *e) {
+  const at_attr *a = at_node_attr(e->n, AT_ATTR_SOURCE_TARGET_PAIRS);
+  const struct at_gang *g = e->cx->gang;
+  bool channel = at_node_int(e->n, AT_ATTR_CHANNEL_ID, 0) > 0;
+  int64_t p = g->partitions, me = e->cx->device;
+  uint8_t *data;
+  for (uint32_t i = 0; a && i < a->groups.n; i++) {
+    at_dims pair = a->groups.list[i];
+    int64_t own = channel ? me % p : me / p;
+    if (pair.rank != 2 || pair.ptr[1] != own) continue;
+    int64_t from =
+        channel ? me - me % p + pair.ptr[0] : pair.ptr[0] * p + me % p;
+    if (from >= 0 && from < g->devices) {
+      e->out[0] = shown(e, from, 0);
+      return AT_OK;
+    }
+  }
+  return at_eval_new(e->cx, &e->n->types[0], e->out, &data);  // zeros
+}
+
+static at_status broadcast(const at_eval_args *e, const members *m) {
+  uint8_t *data;
+  if (!m->count) return at_eval_new(e->cx, &e->n->types[0], e->out, &data);
+  e->out[0] = shown(e, m->ids[0], 0);
+  return AT_OK;
+}
+
+// Rows of everybody's input where their offsets send them.
+static at_status ragged(const at_eval_args *e, const members *m) {
+  enum { INPUT, OUTPUT, IN_OFFSETS, SEND_SIZES, OUT_OFFSETS };
+  const at_type *t = &e->n->types[0];
+  uint8_t *data;
+  AT_TRY(at_eval_new(e->cx, t, e->out, &data));
+  copy_block(e->in[OUTPUT], 0, t, data, 0, 0, t->dims[0]);
+  for (int64_t k = 0; k < m->count; k++) {
+    int64_t from = at_literal_int(shown(e, m->ids[k], IN_OFFSETS), m->rank);
+    int64_t rows = at_literal_int(shown(e, m->ids[k], SEND_SIZES), m->rank);
+    int64_t to = at_literal_int(shown(e, m->ids[k], OUT_OFFSETS), m->rank);
+    const at_literal *in = shown(e, m->ids[k], INPUT);
+    if (from < 0 || rows < 0 || to < 0 || from > in->type.dims[0] - rows ||
+        to > t->dims[0] - rows)
+      return AT_FAIL(AT_INVALID_ARGUMENT,
+                     "evaluator: ragged_all_to_all out of bounds");
+    copy_block(in, from, t, data, to, 0, rows);
+  }
+  return AT_OK;
+}
+
+static at_status exchange(const at_eval_args *e) {
+  members m = {0};
+  if (e->n->op == AT_OP_COLLECTIVE_PERMUTE) return permute(e);
+  AT_TRY(group_of(e, &m));
+  if (e->n->op == AT_OP_COLLECTIVE_BROADCAST) return broadcast(e, &m);
+  if (!m.count)
+    return AT_FAIL(AT_INVALID_ARGUMENT, "evaluator: %s leaves device %lld out",
+                   at_op_text(e->n->op), (long long)e->cx->device);
+  switch (e->n->op) {
+    case AT_OP_ALL_REDUCE:
+      return all_reduce(e, &m);
+    case AT_OP_REDUCE_SCATTER:
+      return reduce_scatter(e, &m);
+    case AT_OP_ALL_GATHER:
+      return all_gather(e, &m);
+    case AT_OP_ALL_TO_ALL:
+      return all_to_all(e, &m);
+    default:
+      return ragged(e, &m);
+  }
+}
+
+at_status at_eval_gang_collective(const at_eval_args *e) {
+  struct at_gang *g = e->cx->gang;
+  g->at[e->cx->device] = e->n;
+  g->operands[e->cx->device] = e->in;
+  AT_TRY(meet(g));
+  at_status st = AT_OK;
+  for (int64_t i = 0; i < g->devices && !st.err; i++)
+    if (g->at[i] != e->n)
+      st = AT_FAIL(AT_INVALID_ARGUMENT,
+                   "evaluator: devices meet at different collectives");
+  if (!st.err) st = exchange(e);
+  if (st.err) {
+    leave(g);
+    return st;
+  }
+  return meet(g);
+}
+
+// ---- Devices ---------------------------------------------------------------
+typedef struct device {
+  struct at_gang *gang;
+  int64_t id;
+  const at_comp *c;
+  const at_literal *const *args;
+  const at_eval_options *opt;
+  at_arena *arena;
+  const at_literal **out;
+  pthread_t thread;
+  bool started;
+  at_status st;
+} device;
+
+static void *run_device(void *arg) {
+  device *d = (device *)arg;
+  at_eval_options opt = d->opt ? *d->opt : (at_eval_options){0};
+  opt.replica_id = d->id / d->gang->partitions;
+  opt.partition_id = d->id % d->gang->partitions;
+  d->st = at_eval_member(d->c, d->args, &opt, d->gang, d->id, d->arena, d->out);
+  if (d->st.err) leave(d->gang);
+  return NULL;
+}
+
+static at_status copy_out(const device *d, at_arena *a) {
+  for (uint32_t i = 0; i < d->c->num_results; i++) {
+    at_type t = d->out[i]->type;
+    int64_t *dims = NULL;
+    if (t.rank)
+      AT_TRY_ALLOC(dims, at_arena_copy(a, t.dims, t.rank * sizeof *dims,
+                                       _Alignof(int64_t)));
+    t.dims = dims;
+    AT_TRY(at_literal_make(a, t, d->out[i]->data, d->out[i]->splat, false,
+                           &d->out[i]));
+  }
+  return AT_OK;
+}
+
+at_status at_eval_devices(const at_comp *c,
+                          const at_literal *const *const *args,
+                          const at_eval_options *opt, at_arena *a,
+                          const at_literal **const *out_results) {
+  const at_module *m = c->module;
+  struct at_gang g = {.lock = PTHREAD_MUTEX_INITIALIZER,
+                      .turned = PTHREAD_COND_INITIALIZER,
+                      .replicas = AT_MAX(m->num_replicas, (int64_t)1),
+                      .partitions = AT_MAX(m->num_partitions, (int64_t)1)};
+  g.devices = g.replicas * g.partitions;
+  if (g.devices > 256)
+    return AT_FAIL(AT_UNIMPLEMENTED, "evaluator: %lld devices",
+                   (long long)g.devices);
+  device *list;
+  AT_TRY_ALLOC(list, at_new(a, device, (size_t)g.devices));
+  AT_TRY_ALLOC(g.at, at_new(a, const at_node *, (size_t)g.devices));
+  AT_TRY_ALLOC(g.operands,
+               at_new(a, const at_literal *const *, (size_t)g.devices));
+  for (int64_t i = 0; i < g.devices; i++) {
+    device *d = &list[i];
+    *d = (device){.gang = &g,
+                  .id = i,
+                  .c = c,
+                  .args = args[i],
+                  .opt = opt,
+                  .arena = at_arena_create(),
+                  .out = out_results[i]};
+    d->started =
+        d->arena && pthread_create(&d->thread, NULL, run_device, d) == 0;
+    if (!d->started) {
+      leave(&g);
+      d->st = AT_NO_MEMORY("devices of the evaluator");
+    }
+  }
+  at_status first = AT_OK;
+  for (int64_t i = 0; i < g.devices; i++) {
+    if (list[i].started) pthread_join(list[i].thread, NULL);
+    // The device that failed tells more than those that it stopped.
+    bool better =
+        list[i].st.err && (!first.err || at_status_code(first) == AT_CANCELLED);
+    if (better) {
+      at_status_free(first);
+      first = list[i].st;
+    } else {
+      at_status_free(list[i].st);
+    }
+  }
+  for (int64_t i = 0; i < g.devices; i++) {
+    if (!first.err) first = copy_out(&list[i], a);
+  }
+  for (int64_t i = 0; i < g.devices; i++) at_arena_destroy(list[i].arena);
+  return first;
+}

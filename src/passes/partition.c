@@ -1,0 +1,371 @@
+// A program with shardings becomes the program of one device: shardings spread
+// (propagate.c), then every node is rewritten, in order, to work on parts
+// (partition_op.c). An op without a rule runs whole on every device, and the
+// notes of the module say so.
+#include <stdio.h>
+
+#include "passes/shard.h"
+
+// ---- Places ----------------------------------------------------------------
+static at_status new_place(at_cut *c, const at_type *t, at_place **out) {
+  at_place *p;
+  AT_TRY_ALLOC(p, at_new(c->m->arena, at_place, 1));
+  p->whole = *t;
+  p->open = ~0ull;
+  AT_TRY_ALLOC(p->dims, at_new(c->m->arena, at_axes, t->rank + 1));
+  *out = p;
+  return AT_OK;
+}
+
+static at_status place_comp(at_cut *c, at_comp *comp, uint32_t banned);
+
+// A loop's value has one place: its result, and the parameters of both regions.
+static at_status place_while(at_cut *c, at_node *n, uint32_t banned) {
+  for (uint32_t k = 0; k < 2; k++) {
+    at_comp *r = n->regions[k];
+    AT_TRY(place_comp(c, r, banned));
+    for (uint32_t i = 0; i < r->num_params; i++)
+      ((at_place **)r->params[i]->aux)[0] = ((at_place **)n->aux)[i];
+  }
+  return AT_OK;
+}
+
+static at_status place_manual(at_cut *c, at_node *n, uint32_t banned) {
+  uint32_t manual;
+  AT_TRY(at_axes_mask(c, at_node_str(n, AT_ATTR_MANUAL_AXES), &manual));
+  at_str out = at_node_str(n, AT_ATTR_OUT_SHARDINGS);
+  AT_TRY(place_comp(c, n->regions[0], banned | manual));
+  at_str in = at_node_str(n, AT_ATTR_IN_SHARDINGS);
+  for (uint32_t i = 0; i < n->num_operands; i++) {
+    at_place *whole, *p = ((at_place **)n->regions[0]->params[i]->aux)[0];
+    AT_TRY(new_place(c, at_value_type(n->operands[i]), &whole));
+    AT_TRY(at_place_parse(c, at_sharding_item(in, i), true, whole));
+    for (uint32_t d = 0; d < p->whole.rank; d++) {
+      at_axes rest = {0};
+      for (uint32_t k = 0; k < whole->dims[d].n; k++)
+        if (!(manual >> whole->dims[d].a[k] & 1))
+          rest.a[rest.n++] = whole->dims[d].a[k];
+      p->dims[d] = rest;
+    }
+    p->open = 0;
+    p->later = NULL;
+    // What the operand is brought to.
+    AT_TRY_ALLOC(p->outer,
+                 at_arena_copy(c->m->arena, whole->dims,
+                               whole->whole.rank * sizeof *whole->dims + 1,
+                               _Alignof(at_axes)));
+    // The operand would rather be there already.
+    at_place *from = at_place_of(n->operands[i]);
+    if (from && from->open && !at_dims_bits(from->dims, from->whole.rank))
+      for (uint32_t d = 0; d < from->whole.rank; d++)
+        if ((from->open >> d & 1) &&
+            !(at_axes_bits(&whole->dims[d]) & from->banned))
+          from->dims[d] = whole->dims[d];
+  }
+  for (uint32_t i = 0; i < n->num_results; i++) {
+    at_place *p = ((at_place **)n->aux)[i];
+    AT_TRY(at_place_parse(c, at_sharding_item(out, i), true, p));
+    p->open = 0;
+  }
+  return AT_OK;
+}
+
+static bool is_constraint(const at_node *n) {
+  return n->op == AT_OP_CUSTOM_CALL && n->num_operands == 1 &&
+         n->num_results == 1 &&
+         at_str_is(at_node_str(n, AT_ATTR_CALL_TARGET_NAME), "Sharding");
+}
+
+static at_status stated(at_cut *c, at_node *n) {
+  at_str text = at_node_str(n, AT_ATTR_SHARDING);
+  if (!text.len) return AT_OK;
+  bool list = at_str_starts(text, "#sdy.sharding_per_value");
+  for (uint32_t i = 0; i < n->num_results; i++) {
+    at_str item = list ? at_sharding_item(text, i) : text;
+    if (item.len && (list || n->num_results == 1))
+      AT_TRY(at_place_parse(c, item, false, ((at_place **)n->aux)[i]));
+  }
+  return AT_OK;
+}
+
+static at_status place_node(at_cut *c, at_node *n, uint32_t banned) {
+  at_place **list;
+  AT_TRY_ALLOC(list, at_new(c->m->arena, at_place *, n->num_results + 1));
+  n->aux = list;
+  c->channel = AT_MAX(c->channel, at_node_int(n, AT_ATTR_CHANNEL_ID, 0));
+  for (uint32_t i = 0; i < n->num_results; i++) {
+    if (!at_type_is_static(&n->types[i]))
+      return at_fail_at(AT_UNIMPLEMENTED, n,
+                        "a dynamic shape in a program over several "
+                        "devices");
+    AT_TRY(new_place(c, &n->types[i], &list[i]));
+    list[i]->banned = banned;
+  }
+  AT_TRY(stated(c, n));
+  for (uint32_t i = 0; i < n->num_results; i++)
+    for (uint32_t d = 0; d < list[i]->whole.rank; d++)
+      if (at_axes_bits(&list[i]->dims[d]) & banned) list[i]->dims[d].n = 0;
+  switch (n->op) {
+    case AT_OP_WHILE:
+      return place_while(c, n, banned);
+    case AT_OP_IF:
+    case AT_OP_CASE:
+      for (uint32_t k = 0; k < n->num_regions; k++)
+        AT_TRY(place_comp(c, n->regions[k], banned));
+      return AT_OK;
+    case AT_OP_MANUAL_COMPUTATION:
+      return place_manual(c, n, banned);
+    default:
+      return AT_OK;
+  }
+}
+
+static at_status place_comp(at_cut *c, at_comp *comp, uint32_t banned) {
+  AT_FOR_NODES(n, comp) AT_TRY(place_node(c, n, banned));
+  return AT_OK;
+}
+
+static at_status place_entry(at_cut *c) {
+  at_comp *e = c->m->entry;
+  AT_TRY(place_comp(c, e, 0));
+  for (uint32_t i = 0; i < e->num_params; i++) {
+    at_place *p = ((at_place **)e->params[i]->aux)[0];
+    const char *text = c->m->params ? c->m->params[i].sharding : NULL;
+    if (text) AT_TRY(at_place_parse(c, at_str_of(text), true, p));
+    bool open = c->m->params && c->m->params[i].open;
+    if (!text && !open) p->open = 0;
+  }
+  return AT_OK;
+}
+
+// What the caller wants of the results is known before propagation: a value
+// that is returned would rather be there.
+static at_status place_results(at_cut *c) {
+  at_comp *e = c->m->entry;
+  AT_TRY_ALLOC(c->results, at_new(c->m->arena, at_place *, e->num_results + 1));
+  for (uint32_t i = 0; i < e->num_results; i++) {
+    at_place *p = at_place_of(e->results[i]), *want;
+    const char *text = c->m->results ? c->m->results[i].sharding : NULL;
+    bool open = c->m->results && c->m->results[i].open;
+    c->results[i] = NULL;  // as it comes
+    if (!text && open) continue;
+    AT_TRY(new_place(c, &p->whole, &want));
+    if (text) AT_TRY(at_place_parse(c, at_str_of(text), true, want));
+    c->results[i] = want;
+    if (!at_dims_bits(p->dims, p->whole.rank))
+      for (uint32_t d = 0; d < p->whole.rank; d++)
+        if (p->open >> d & 1) p->dims[d] = want->dims[d];
+  }
+  return AT_OK;
+}
+
+// ---- Rewriting -------------------------------------------------------------
+static at_status rewrite_comp(at_cut *c, at_comp *comp);
+
+static at_status cut_type_of(at_cut *c, at_node *n, uint32_t i) {
+  at_place *p = at_place_of((at_value){n, i});
+  p->now = (at_value){n, i};
+  return at_type_cut(c, &p->whole, p->dims, &n->types[i]);
+}
+
+// v as `like` lives.
+static at_status bring_to(at_cut *c, at_comp *comp, at_node *before,
+                          const at_place *like, at_value *v) {
+  return at_reshard(c, comp, before, at_place_of(*v), like->dims, v);
+}
+
+static at_status whole_operand(at_cut *c, at_node *n, uint32_t i) {
+  at_place *p = at_place_of(n->operands[i]);
+  at_axes *none;
+  AT_TRY_ALLOC(none, at_new(c->m->arena, at_axes, p->whole.rank + 1));
+  return at_reshard(c, n->parent, n, p, none, &n->operands[i]);
+}
+
+static at_status rewrite_results(at_cut *c, at_comp *body,
+                                 at_place *const *like) {
+  for (uint32_t i = 0; i < body->num_results; i++)
+    AT_TRY(bring_to(c, body, NULL, like[i], &body->results[i]));
+  return AT_OK;
+}
+
+static at_status rewrite_while(at_cut *c, at_node *n) {
+  at_place **carried = (at_place **)n->aux;
+  for (uint32_t i = 0; i < n->num_operands; i++)
+    AT_TRY(bring_to(c, n->parent, n, carried[i], &n->operands[i]));
+  for (uint32_t k = 0; k < 2; k++) {
+    at_comp *r = n->regions[k];
+    // Both regions share the places of what is carried: parts made for one are
+    // not the other's.
+    AT_TRY(rewrite_comp(c, r));
+    if (k == 0) {
+      at_place *p = at_place_of(r->results[0]);
+      AT_TRY(at_reshard(c, r, NULL, p, p->dims, &r->results[0]));
+    } else {
+      AT_TRY(rewrite_results(c, r, carried));
+    }
+  }
+  for (uint32_t i = 0; i < n->num_results; i++) AT_TRY(cut_type_of(c, n, i));
+  return AT_OK;
+}
+
+static at_status rewrite_branches(at_cut *c, at_node *n) {
+  for (uint32_t i = 0; i < n->num_operands; i++) AT_TRY(whole_operand(c, n, i));
+  for (uint32_t k = 0; k < n->num_regions; k++) {
+    AT_TRY(rewrite_comp(c, n->regions[k]));
+    AT_TRY(rewrite_results(c, n->regions[k], (at_place *const *)n->aux));
+  }
+  for (uint32_t i = 0; i < n->num_results; i++) AT_TRY(cut_type_of(c, n, i));
+  return AT_OK;
+}
+
+// The body already speaks of parts: it takes the place of the node.
+static at_status rewrite_manual(at_cut *c, at_node *n) {
+  at_comp *body = n->regions[0];
+  at_str outs = at_node_str(n, AT_ATTR_OUT_SHARDINGS);
+  uint32_t manual;
+  AT_TRY(at_axes_mask(c, at_node_str(n, AT_ATTR_MANUAL_AXES), &manual));
+  for (uint32_t i = 0; i < n->num_operands; i++) {
+    at_place *p = at_place_of((at_value){body->params[i], 0});
+    at_value v = n->operands[i];
+    AT_TRY(
+        at_reshard(c, n->parent, n, at_place_of(v), p->outer, &n->operands[i]));
+  }
+  // Parameters keep their nodes, as their place's value, until the body moves.
+  AT_TRY(rewrite_comp(c, body));
+  at_place **like, *whole;
+  AT_TRY_ALLOC(like, at_new(c->m->arena, at_place *, n->num_results + 1));
+  for (uint32_t i = 0; i < n->num_results; i++) {
+    AT_TRY(new_place(c, &n->types[i], &whole));
+    AT_TRY(at_place_parse(c, at_sharding_item(outs, i), true, whole));
+    for (uint32_t d = 0; d < whole->whole.rank; d++) {
+      at_axes rest = {0};
+      for (uint32_t k = 0; k < whole->dims[d].n; k++)
+        if (!(manual >> whole->dims[d].a[k] & 1))
+          rest.a[rest.n++] = whole->dims[d].a[k];
+      whole->dims[d] = rest;
+    }
+    like[i] = whole;
+  }
+  AT_TRY(rewrite_results(c, body, like));
+  at_value *out;
+  AT_TRY_ALLOC(out, at_new(c->m->arena, at_value, n->num_results + 1));
+  at_comp_splice(body, n->operands, n, out);
+  for (uint32_t i = 0; i < n->num_results; i++)
+    at_place_of((at_value){n, i})->now = out[i];
+  n->num_regions = 0;
+  return AT_OK;
+}
+
+static at_status rewrite_constraint(at_cut *c, at_node *n) {
+  at_place *p = at_place_of((at_value){n, 0});
+  return at_reshard(c, n->parent, n, at_place_of(n->operands[0]), p->dims,
+                    &p->now);
+}
+
+static at_status rewrite_node(at_cut *c, at_node *n) {
+  switch (n->op) {
+    case AT_OP_PARAMETER:
+      return cut_type_of(c, n, 0);
+    case AT_OP_WHILE:
+      return rewrite_while(c, n);
+    case AT_OP_IF:
+    case AT_OP_CASE:
+      return rewrite_branches(c, n);
+    case AT_OP_MANUAL_COMPUTATION:
+      return rewrite_manual(c, n);
+    default:
+      return is_constraint(n) ? rewrite_constraint(c, n)
+                              : at_partition_op(c, n);
+  }
+}
+
+// A node without uses at the end, so that every node has a next one to build
+// before.
+static at_status close_comp(at_cut *c, at_comp *comp) {
+  uint64_t zero[2] = {0};
+  const at_literal *l;
+  at_value v;
+  AT_TRY(at_literal_make(c->m->arena, at_type_scalar(AT_PRED), zero, true,
+                         false, &l));
+  return at_build_constant(comp, NULL, l, &v);
+}
+
+static at_status rewrite_comp(at_cut *c, at_comp *comp) {
+  at_node *last = comp->last;
+  AT_TRY(close_comp(c, comp));
+  for (at_node *n = comp->first, *next; n && last; n = next) {
+    next = n->next;
+    // What was built for n-1 lies between; only nodes with places are the
+    // program's.
+    if (n->aux) AT_TRY(rewrite_node(c, n));
+    if (n == last) break;
+  }
+  return AT_OK;
+}
+
+// ---- The pass --------------------------------------------------------------
+// What was replaced: constraints and bodies, and whatever nobody uses now.
+static void drop_replaced(at_comp *comp) {
+  for (at_node *n = comp->first, *next; n; n = next) {
+    next = n->next;
+    if (n->aux && (is_constraint(n) || n->op == AT_OP_MANUAL_COMPUTATION)) {
+      at_node_remove(n);
+      continue;
+    }
+    for (uint32_t k = 0; k < n->num_regions; k++) drop_replaced(n->regions[k]);
+  }
+}
+
+static at_status tell(at_cut *c) {
+  at_module *m = c->m;
+  at_comp *e = m->entry;
+  for (uint32_t i = 0; m->params && i < e->num_params; i++)
+    AT_TRY(at_place_print(c, at_place_of((at_value){e->params[i], 0}),
+                          &m->params[i].sharding));
+  for (uint32_t i = 0; m->results && i < e->num_results; i++)
+    AT_TRY(at_place_print(c, c->results[i], &m->results[i].sharding));
+  if (c->notes.len)
+    AT_TRY_ALLOC(m->notes, at_arena_printf(m->arena, "%.*s", (int)c->notes.len,
+                                           c->notes.ptr));
+  return AT_OK;
+}
+
+static at_status partition(at_cut *c) {
+  at_comp *e = c->m->entry;
+  AT_TRY(at_cut_meshes(c));
+  AT_TRY(place_entry(c));
+  AT_TRY(place_results(c));
+  AT_TRY(at_propagate(c));
+  c->head = e->first;
+  while (c->head && c->head->op == AT_OP_PARAMETER) c->head = c->head->next;
+  for (uint32_t i = 0; i < e->num_results; i++)
+    if (!c->results[i]) c->results[i] = at_place_of(e->results[i]);
+  AT_TRY(rewrite_comp(c, e));
+  AT_TRY(rewrite_results(c, e, c->results));
+  AT_TRY(tell(c));
+  drop_replaced(e);
+  return AT_OK;
+}
+
+// Without any, the program is already that of one device.
+static bool has_shardings(const at_module *m) {
+  bool any = m->mesh_text != NULL;
+  for (uint32_t i = 0; m->params && i < m->entry->num_params; i++)
+    any |= m->params[i].sharding != NULL;
+  for (uint32_t i = 0; m->results && i < m->entry->num_results; i++)
+    any |= m->results[i].sharding != NULL;
+  AT_FOR_NODES(n, m->entry) any |= at_node_str(n, AT_ATTR_SHARDING).len > 0;
+  return any;
+}
+
+at_status at_pass_partition(at_module *m, const at_pass_options *o) {
+  (void)o;
+  if (m->num_partitions <= 1 || !has_shardings(m)) return AT_OK;
+  at_cut c = {.m = m};
+  at_aux_clear(m);
+  at_status st = partition(&c);
+  at_strbuf_free(&c.notes);
+  at_aux_clear(m);
+  if (!st.err) at_dce(m);
+  return st;
+}

@@ -1,0 +1,526 @@
+// One op of a program that is cut over devices: the cut to compute in, chosen
+// among what its neighbours have by the bytes that move; its operands brought
+// there; its attributes and types those of a part; partial results combined.
+#include <math.h>
+
+#include "passes/shard.h"
+
+// ---- Choosing the cut to compute in ----------------------------------------
+typedef struct choice {
+  at_axes *factors;
+  double cost;
+} choice;
+
+// An axis once, in parts that every tensor can express.
+static void settle(const at_cut *c, const at_rule *r, at_axes *f) {
+  for (uint32_t t = 0; t < r->num_tensors; t++)
+    for (uint32_t d = 0; r->places[t] && d < r->places[t]->whole.rank; d++) {
+      const at_dim_factors *x = &r->dims[t][d];
+      bool full = true;
+      for (uint32_t k = 0; k < x->n; k++) {
+        if (!full) f[x->f[k]].n = 0;
+        full &= at_axes_size(c, &f[x->f[k]]) == r->size[x->f[k]];
+      }
+    }
+}
+
+static void fill(const at_cut *c, const at_rule *r, uint32_t t, at_axes *f,
+                 at_axes *scratch) {
+  if (!r->places[t]) return;
+  at_rule_project(c, r, t, r->places[t]->dims, scratch);
+  uint32_t used = 0;
+  for (uint32_t i = 0; i < r->num_factors; i++) used |= at_axes_bits(&f[i]);
+  for (uint32_t i = 0; i < r->num_factors; i++) {
+    if (at_axes_common(&f[i], &scratch[i]) != f[i].n) continue;
+    for (uint32_t k = f[i].n; k < scratch[i].n; k++) {
+      uint8_t atom = scratch[i].a[k];
+      if (used >> atom & 1) break;
+      used |= 1u << atom;
+      f[i].a[f[i].n++] = atom;
+    }
+  }
+}
+
+static void dims_of(const at_cut *c, const at_rule *r, uint32_t t,
+                    const at_axes *f, at_axes *out) {
+  for (uint32_t d = 0; r->places[t] && d < r->places[t]->whole.rank; d++)
+    out[d] = at_rule_dim(c, r, t, d, f);
+}
+
+// Axes of partial results, in order.
+static at_axes partial_axes(const at_rule *r, const at_axes *f) {
+  at_axes out = {0};
+  for (uint32_t i = 0; i < r->num_factors; i++)
+    if (r->kind[i] == AT_FACTOR_SUM || r->kind[i] == AT_FACTOR_LOOKUP)
+      for (uint32_t k = 0; k < f[i].n && out.n < AT_MAX_ATOMS; k++)
+        out.a[out.n++] = f[i].a[k];
+  return out;
+}
+
+// The one dimension of a result that would be cut by all of `axes` next:
+// partial results may be scattered there. -1: none.
+static int32_t scatter_dim(const at_axes *have, const at_axes *want,
+                           uint32_t rank, at_axes *axes) {
+  for (uint32_t d = 0; d < rank; d++) {
+    uint32_t common = at_axes_common(&have[d], &want[d]);
+    if (common != have[d].n || want[d].n < have[d].n + axes->n) continue;
+    at_axes next = {0};
+    for (uint32_t i = 0; i < axes->n; i++)
+      next.a[next.n++] = want[d].a[common + i];
+    if (at_axes_bits(&next) != at_axes_bits(axes)) continue;
+    *axes = next;
+    return (int32_t)d;
+  }
+  return -1;
+}
+
+static double bytes_under(const at_cut *c, const at_type *t,
+                          const at_axes *dims) {
+  double n = (double)at_type_bytes(t);
+  for (uint32_t d = 0; d < t->rank; d++) n /= (double)at_axes_size(c, &dims[d]);
+  return n;
+}
+
+static double cost_of(const at_cut *c, const at_node *n, const at_rule *r,
+                      const at_axes *f) {
+  at_axes dims[64];
+  at_axes partial = partial_axes(r, f);
+  double bytes = 0, work = 0, g = (double)at_axes_size(c, &partial), cut = 1;
+  for (uint32_t i = 0; i < r->num_factors; i++)
+    cut *= (double)at_axes_size(c, &f[i]);
+  for (uint32_t t = 0; t < r->num_tensors; t++) {
+    const at_place *p = r->places[t];
+    if (!p || p->whole.rank > 64) continue;
+    dims_of(c, r, t, f, dims);
+    work += (double)at_type_bytes(&p->whole) / cut;
+    if (t < n->num_operands) {
+      bytes += at_reshard_cost(c, &p->whole, p->dims, dims);
+      continue;
+    }
+    double part = bytes_under(c, &p->whole, dims);
+    if (partial.n) {
+      at_axes axes = partial;
+      int32_t d = scatter_dim(dims, p->dims, p->whole.rank, &axes);
+      bytes += part * (g - 1) / g * (d >= 0 ? 1 : 2);
+      if (d >= 0)
+        for (uint32_t i = 0; i < axes.n; i++)
+          dims[d].a[dims[d].n++] = axes.a[i];
+    }
+    bytes += at_reshard_cost(c, &p->whole, dims, p->dims);
+  }
+  // Work that is not divided costs too, a little: it decides between equal
+  // traffic.
+  double weight =
+      n->op == AT_OP_DOT_GENERAL || n->op == AT_OP_CONVOLUTION ? 0.2 : 0.01;
+  return bytes + weight * work;
+}
+
+static at_status choose(at_cut *c, const at_node *n, const at_rule *r,
+                        at_axes *best) {
+  uint32_t nf = r->num_factors, nt = r->num_tensors;
+  at_axes *f, *scratch;
+  AT_TRY_ALLOC(f, at_new(c->m->arena, at_axes, 2 * nf + 1));
+  scratch = f + nf;
+  double least = -1;
+  // Seeds: each tensor alone, then with what the others add; last, nothing.
+  for (uint32_t seed = 0; seed <= 2 * nt && (nf || !seed); seed++) {
+    if (seed < 2 * nt && (seed / 2 >= 16 && seed / 2 + 4 < nt)) continue;
+    for (uint32_t i = 0; i < nf; i++) f[i].n = 0;
+    uint32_t first = seed / 2;
+    if (first < nt) {
+      fill(c, r, first, f, scratch);
+      if (seed % 2)
+        for (uint32_t t = nt; t-- > 0;) fill(c, r, t, f, scratch);
+    }
+    settle(c, r, f);
+    double cost = cost_of(c, n, r, f);
+    if (least >= 0 && cost >= least) continue;
+    least = cost;
+    memcpy(best, f, nf * sizeof *f);
+  }
+  return AT_OK;
+}
+
+// ---- Rewriting one node ----------------------------------------------------
+static at_status note(at_cut *c, const at_node *n) {
+  bool cut = false;
+  for (uint32_t i = 0; i < n->num_operands; i++) {
+    const at_place *p = at_place_of(n->operands[i]);
+    cut |= p && at_dims_bits(p->dims, p->whole.rank);
+  }
+  if (!cut) return AT_OK;
+  at_strbuf_addf(&c->notes, "whole on every device: ");
+  at_node_describe(&c->notes, n);
+  at_strbuf_addc(&c->notes, '\n');
+  return AT_OK;
+}
+
+static at_status set_ints(at_cut *c, at_node *n, at_attr_id id,
+                          const int64_t *v, uint32_t count) {
+  int64_t *copy;
+  AT_TRY_ALLOC(copy, at_arena_copy(c->m->arena, v, count * sizeof *v + 1,
+                                   _Alignof(int64_t)));
+  return at_node_set_attr(n, at_attr_ints(id, copy, count));
+}
+
+// Attributes that speak of sizes: those of dimensions that are cut shrink
+// along.
+static at_status shrink_attrs(at_cut *c, at_node *n, const at_type *whole) {
+  int64_t v[64];
+  const at_type *part = at_value_type(n->operands[0]);
+  if (whole->rank > 64) return AT_OK;
+  at_attr_id id =
+      n->op == AT_OP_SLICE ? AT_ATTR_LIMIT_INDICES : AT_ATTR_SLICE_SIZES;
+  at_dims old = at_node_ints(n, id);
+  for (uint32_t d = 0; d < old.rank; d++)
+    v[d] = old.ptr[d] == whole->dims[d] ? part->dims[d] : old.ptr[d];
+  return set_ints(c, n, id, v, old.rank);
+}
+
+// Operand k of a scatter or gather, with the component that points into
+// dimension `d` moved by where this device's part begins. *mask, if asked:
+// which are here.
+static at_status shift_indices(at_cut *c, at_node *n, uint32_t k,
+                               int64_t component, const at_axes *axes,
+                               int64_t whole, bool clamp, at_value *mask) {
+  at_comp *comp = n->parent;
+  at_value v = n->operands[k], off, low, high;
+  at_type t = *at_value_type(v);
+  int64_t vector = at_node_int(n, AT_ATTR_INDEX_VECTOR_DIM, 0);
+  int64_t each = whole / at_axes_size(c, axes);
+  // Wide enough for a negative offset.
+  if (t.dtype != AT_S64) {
+    t.dtype = AT_S64;
+    AT_TRY(at_mk_convert(n, v, AT_S64, &v));
+  }
+  at_value zero, lo1, hi1;
+  AT_TRY(at_mk_splat_int(n, t, 0, &zero));
+  // By component: only the one that points into the dimension moves.
+  bool many = vector < t.rank && t.dims[vector] > 1;
+  at_value column = {0};
+  if (many) {
+    at_value k1, i;
+    at_attr dim = at_attr_int(AT_ATTR_DIMENSION, vector);
+    AT_TRY(at_mk(n, AT_OP_IOTA, NULL, 0, &dim, 1, &t, &i));
+    AT_TRY(at_mk_splat_int(n, t, component, &k1));
+    AT_TRY(at_mk_compare(n, AT_EQ, i, k1, &column));
+  }
+  AT_TRY(at_part_offset(c, comp, n, axes, each, AT_S64, &off));
+  AT_TRY(at_mk_broadcast(n, off, at_type_dims(&t), NULL, &off));
+  if (clamp) {
+    at_value bounded, args[3];
+    AT_TRY(at_mk_splat_int(n, t, whole - 1, &hi1));
+    args[0] = zero;
+    args[1] = v;
+    args[2] = hi1;
+    AT_TRY(at_mk(n, AT_OP_CLAMP, args, 3, NULL, 0, NULL, &bounded));
+    if (many) {
+      at_value sel[3] = {column, bounded, v};
+      AT_TRY(at_mk(n, AT_OP_SELECT, sel, 3, NULL, 0, NULL, &bounded));
+    }
+    v = bounded;
+  }
+  at_value moved;
+  AT_TRY(at_mk2(n, AT_OP_SUBTRACT, v, off, &moved));
+  if (many) {
+    at_value sel[3] = {column, moved, v};
+    AT_TRY(at_mk(n, AT_OP_SELECT, sel, 3, NULL, 0, NULL, &moved));
+  }
+  if (mask) {
+    AT_TRY(at_mk_splat_int(n, t, each, &hi1));
+    AT_TRY(at_mk_compare(n, AT_GE, moved, zero, &lo1));
+    AT_TRY(at_mk_compare(n, AT_LT, moved, hi1, &low));
+    AT_TRY(at_mk2(n, AT_OP_AND, lo1, low, &high));
+    if (many) {
+      at_value other;
+      AT_TRY(at_mk1(n, AT_OP_NOT, column, &other));
+      AT_TRY(at_mk2(n, AT_OP_OR, high, other, &high));
+    }
+    *mask = high;
+  }
+  n->operands[k] = moved;
+  return AT_OK;
+}
+
+// True where the whole index lies here, in the shape of the gather's result.
+static at_status lookup_mask(at_node *n, at_value mask, const at_type *result,
+                             at_value *out) {
+  at_type t = *at_value_type(mask);
+  int64_t vector = at_node_int(n, AT_ATTR_INDEX_VECTOR_DIM, 0), where[64];
+  at_dims offsets = at_node_ints(n, AT_ATTR_OFFSET_DIMS);
+  if (vector < t.rank) {
+    at_value yes;
+    at_type s = at_type_scalar(AT_PRED);
+    AT_TRY(at_mk_splat_int(n, s, 1, &yes));
+    AT_TRY(at_mk_reduce(n, AT_OP_AND, mask, yes, (at_dims){&vector, 1}, &mask));
+  }
+  uint32_t k = 0;
+  for (uint32_t d = 0; d < result->rank && d < 64; d++) {
+    bool offset = false;
+    for (uint32_t i = 0; i < offsets.rank; i++) offset |= offsets.ptr[i] == d;
+    if (!offset) where[k++] = d;
+  }
+  return at_mk_broadcast(n, mask, at_type_dims(result), where, out);
+}
+
+static int32_t factor_of_kind(const at_rule *r, const at_axes *f,
+                              at_factor_kind kind) {
+  for (uint32_t i = 0; i < r->num_factors; i++)
+    if (r->kind[i] == kind && f[i].n) return (int32_t)i;
+  return -1;
+}
+
+// The dimension of tensor 0 that factor f cuts, and the index component that
+// maps to it.
+static int64_t component_of(const at_rule *r, const at_node *n, int32_t f,
+                            uint32_t *dim) {
+  at_dims map = at_node_ints(n, n->op == AT_OP_GATHER
+                                    ? AT_ATTR_START_INDEX_MAP
+                                    : AT_ATTR_SCATTER_DIMS_TO_OPERAND_DIMS);
+  for (uint32_t d = 0; d < r->places[0]->whole.rank; d++)
+    if (r->dims[0][d].n && r->dims[0][d].f[0] == f) {
+      *dim = d;
+      for (uint32_t i = 0; i < map.rank; i++)
+        if (map.ptr[i] == d) return i;
+    }
+  *dim = 0;
+  return 0;
+}
+
+// before the node itself: what its operands need beyond being cut.
+static at_status prepare(at_cut *c, at_node *n, const at_rule *r,
+                         const at_axes *f, at_value *mask) {
+  uint32_t dim;
+  int32_t k;
+  mask->node = NULL;
+  switch (n->op) {
+    case AT_OP_SLICE:
+    case AT_OP_DYNAMIC_SLICE:
+      return shrink_attrs(c, n, &r->places[0]->whole);
+    case AT_OP_GATHER: {
+      k = factor_of_kind(r, f, AT_FACTOR_LOOKUP);
+      at_type whole = r->places[0]->whole;
+      if (k >= 0) {
+        int64_t component = component_of(r, n, k, &dim);
+        AT_TRY(shift_indices(c, n, 1, component, &f[k], whole.dims[dim], true,
+                             mask));
+      }
+      return shrink_attrs(c, n, &whole);
+    }
+    case AT_OP_SCATTER:
+      k = factor_of_kind(r, f, AT_FACTOR_STORE);
+      if (k < 0) return AT_OK;
+      int64_t component = component_of(r, n, k, &dim);
+      return shift_indices(c, n, n->num_results, component, &f[k],
+                           r->places[0]->whole.dims[dim], false, NULL);
+    default:
+      return AT_OK;
+  }
+}
+
+// A splat of what `op` leaves alone, of type t; has_identity holds.
+static at_status identity_of(at_node *n, at_op op, at_type t, at_value *out) {
+  uint64_t zero[2] = {0}, one[2] = {0};
+  switch (op) {
+    case AT_OP_MULTIPLY:
+      if (at_is_complex(t.dtype)) {
+        at_store_float(t.dtype == AT_C64 ? AT_F32 : AT_F64, one, 1);
+        return at_mk_splat(n, t, one, out);
+      }
+      return at_is_float(t.dtype) ? at_mk_splat_float(n, t, 1, out)
+                                  : at_mk_splat_int(n, t, 1, out);
+    case AT_OP_AND:
+      return at_mk_splat_int(n, t, t.dtype == AT_PRED ? 1 : -1, out);
+    case AT_OP_MAXIMUM:
+      return at_mk_splat_float(n, t, -(double)INFINITY, out);
+    case AT_OP_MINIMUM:
+      return at_mk_splat_float(n, t, (double)INFINITY, out);
+    default:
+      return at_mk_splat(n, t, zero, out);  // add, or
+  }
+}
+
+static bool has_identity(at_op op, at_dtype t) {
+  if (op == AT_OP_ADD || op == AT_OP_OR || op == AT_OP_MULTIPLY ||
+      op == AT_OP_AND)
+    return true;
+  return t == AT_F32 || t == AT_F64 || t == AT_BF16 || t == AT_F16;
+}
+
+// Part of an iota along a dimension that is cut.
+static at_status offset_iota(at_cut *c, at_node *n, const at_axes *have,
+                             at_value *v) {
+  int64_t d = at_node_int(n, AT_ATTR_DIMENSION, 0);
+  at_axes axes = have[d];
+  if (!axes.n) return AT_OK;
+  at_value off;
+  at_node *after = n->next;
+  const at_type *t = &n->types[0];
+  at_comp *comp = n->parent;
+  at_dtype wide =
+      at_is_complex(t->dtype) || at_is_float(t->dtype) ? AT_S32 : t->dtype;
+  AT_TRY(at_part_offset(c, comp, after, &axes, t->dims[d], wide, &off));
+  if (wide != t->dtype) {
+    at_type s = at_type_scalar(t->dtype);
+    at_node_desc cv = {.op = AT_OP_CONVERT,
+                       .operands = &off,
+                       .num_operands = 1,
+                       .types = &s,
+                       .num_types = 1};
+    AT_TRY(at_emit(comp, after, &cv, &off));
+  }
+  at_attr none = at_attr_ints(AT_ATTR_BROADCAST_DIMENSIONS, NULL, 0);
+  at_node_desc b = {.op = AT_OP_BROADCAST_IN_DIM,
+                    .operands = &off,
+                    .num_operands = 1,
+                    .attrs = &none,
+                    .num_attrs = 1,
+                    .types = t,
+                    .num_types = 1};
+  AT_TRY(at_emit(comp, after, &b, &off));
+  at_value ops[2] = {*v, off};
+  return at_build_op(comp, after, AT_OP_ADD, ops, 2, n->loc, v);
+}
+
+// Regions of reductions and the like see scalars from outside.
+static at_status captured(at_cut *c, at_node *n, const at_comp *body) {
+  AT_FOR_NODES(k, (at_comp *)body) {
+    for (uint32_t i = 0; i < k->num_operands; i++) {
+      at_place *p = at_place_of(k->operands[i]);
+      if (p)
+        AT_TRY(at_reshard(c, n->parent, n, p,
+                          at_new(c->m->arena, at_axes, p->whole.rank + 1),
+                          &k->operands[i]));
+    }
+    for (uint32_t i = 0; i < k->num_regions; i++)
+      AT_TRY(captured(c, n, k->regions[i]));
+  }
+  for (uint32_t i = 0; i < body->num_results; i++) {
+    at_place *p = at_place_of(body->results[i]);
+    if (p)
+      AT_TRY(at_reshard(c, n->parent, n, p,
+                        at_new(c->m->arena, at_axes, p->whole.rank + 1),
+                        &((at_comp *)body)->results[i]));
+  }
+  return AT_OK;
+}
+
+// Operand t of n under `f`.
+static at_status bring(at_cut *c, at_node *n, const at_rule *r, uint32_t t,
+                       const at_axes *f) {
+  at_place *p = r->places[t];
+  at_axes *dims;
+  if (!p) return AT_OK;
+  AT_TRY_ALLOC(dims, at_new(c->m->arena, at_axes, p->whole.rank + 1));
+  dims_of(c, r, t, f, dims);
+  return at_reshard(c, n->parent, n, p, dims, &n->operands[t]);
+}
+
+// Partial scatters begin with what the combination leaves alone; the operand
+// joins once, after the parts are combined.
+static at_status split_scatter(at_node *n, const at_rule *r, at_value *base) {
+  *base = n->operands[0];
+  return identity_of(n, r->combine, *at_value_type(*base), &n->operands[0]);
+}
+
+// Looked-up rows that live elsewhere are zero here; the sum over devices has
+// them all.
+static at_status mask_lookup(at_node *n, at_value mask, at_value *out) {
+  const at_type *part = &n->types[0];
+  uint64_t bits[2] = {0};
+  at_value zero, m;
+  AT_TRY(lookup_mask(n, mask, part, &m));
+  AT_TRY(at_mk_splat(n, *part, bits, &zero));
+  at_value sel[3] = {m, {n, 0}, zero};
+  return at_mk(n->next, AT_OP_SELECT, sel, 3, NULL, 0, NULL, out);
+}
+
+static at_status finish_result(at_cut *c, at_node *n, const at_rule *r,
+                               const at_axes *f, uint32_t i, at_value base,
+                               at_value mask) {
+  at_place *p = r->places[n->num_operands + i];
+  at_axes *have, axes = partial_axes(r, f);
+  at_node *after = n->next;
+  at_value v = {n, i};
+  AT_TRY_ALLOC(have, at_new(c->m->arena, at_axes, p->whole.rank + 1));
+  dims_of(c, r, n->num_operands + i, f, have);
+  if (n->op == AT_OP_IOTA) AT_TRY(offset_iota(c, n, have, &v));
+  if (mask.node) AT_TRY(mask_lookup(n, mask, &v));
+  if (axes.n) {
+    int32_t d =
+        base.node ? -1 : scatter_dim(have, p->dims, p->whole.rank, &axes);
+    at_op op = n->op != AT_OP_GATHER       ? r->combine
+               : p->whole.dtype == AT_PRED ? AT_OP_OR
+                                           : AT_OP_ADD;
+    AT_TRY(at_combine(c, n->parent, after, op, v, &axes, d, &v));
+    for (uint32_t k = 0; d >= 0 && k < axes.n; k++)
+      have[d].a[have[d].n++] = axes.a[k];
+  }
+  if (base.node) {
+    at_value ops[2] = {base, v};
+    AT_TRY(at_build_op(n->parent, after, r->combine, ops, 2, n->loc, &v));
+  }
+  return at_reshard_part(c, n->parent, after, &p->whole, v, have, p->dims,
+                         &p->now);
+}
+
+static at_status cut_types(at_cut *c, at_node *n, const at_rule *r,
+                           const at_axes *f) {
+  at_axes *dims;
+  for (uint32_t i = 0; i < n->num_results; i++) {
+    const at_place *p = r->places[n->num_operands + i];
+    AT_TRY_ALLOC(dims, at_new(c->m->arena, at_axes, p->whole.rank + 1));
+    dims_of(c, r, n->num_operands + i, f, dims);
+    AT_TRY(at_type_cut(c, &p->whole, dims, &n->types[i]));
+  }
+  return AT_OK;
+}
+
+// Constants stay whole, and each device takes its part, but for splats.
+static at_status rewrite_constant(at_cut *c, at_node *n) {
+  at_place *p = at_place_of((at_value){n, 0});
+  const at_literal *l = at_node_literal(n);
+  at_axes *none;
+  if (!l->splat) {
+    AT_TRY_ALLOC(none, at_new(c->m->arena, at_axes, p->whole.rank + 1));
+    return at_reshard_part(c, n->parent, n->next, &p->whole, (at_value){n, 0},
+                           none, p->dims, &p->now);
+  }
+  at_attr v = {.id = AT_ATTR_VALUE};
+  AT_TRY(at_type_cut(c, &p->whole, p->dims, &n->types[0]));
+  AT_TRY(at_literal_make(c->m->arena, n->types[0], l->data, true, false,
+                         &v.literal));
+  p->now = (at_value){n, 0};
+  return at_node_set_attr(n, v);
+}
+
+// No partial sums where the combination has nothing that it leaves alone.
+static void keep_whole(const at_node *n, const at_rule *r, at_axes *f) {
+  if (n->op != AT_OP_SCATTER ||
+      has_identity(r->combine, r->places[0]->whole.dtype))
+    return;
+  for (uint32_t i = 0; i < r->num_factors; i++)
+    if (r->kind[i] == AT_FACTOR_SUM) f[i].n = 0;
+}
+
+at_status at_partition_op(at_cut *c, at_node *n) {
+  at_rule r;
+  at_axes *f;
+  at_value base = {0}, mask = {0};
+  if (n->op == AT_OP_CONSTANT) return rewrite_constant(c, n);
+  AT_TRY(at_rule_make(c->m->arena, n, &r));
+  if (!r.known) AT_TRY(note(c, n));
+  AT_TRY_ALLOC(f, at_new(c->m->arena, at_axes, r.num_factors + 1));
+  if (r.num_factors) AT_TRY(choose(c, n, &r, f));
+  keep_whole(n, &r, f);
+  for (uint32_t t = 0; t < n->num_operands; t++) AT_TRY(bring(c, n, &r, t, f));
+  for (uint32_t k = 0; k < n->num_regions; k++)
+    AT_TRY(captured(c, n, n->regions[k]));
+  AT_TRY(prepare(c, n, &r, f, &mask));
+  if (n->op == AT_OP_SCATTER && factor_of_kind(&r, f, AT_FACTOR_SUM) >= 0)
+    AT_TRY(split_scatter(n, &r, &base));
+  AT_TRY(cut_types(c, n, &r, f));
+  for (uint32_t i = 0; i < n->num_results; i++)
+    AT_TRY(finish_result(c, n, &r, f, i, base, mask));
+  return AT_OK;
+}

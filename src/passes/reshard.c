@@ -1,0 +1,535 @@
+// From one sharding to another: slices where a device has more than it needs,
+// all-to-all where an axis moves between dimensions, a permutation where parts
+// only change their device, all-gather for the rest.
+#include "passes/shard.h"
+
+typedef enum move_kind {
+  MOVE_SLICE,
+  MOVE_GATHER,
+  MOVE_ALL_TO_ALL,
+  MOVE_PERMUTE
+} move_kind;
+typedef struct move {
+  move_kind kind;
+  uint32_t from, to;  // dimensions; ALL_TO_ALL: axes leave `from` and cut `to`
+  at_axes axes;
+} move;
+enum { MAX_MOVES = 64 };
+
+typedef struct plan {
+  uint32_t n;
+  move moves[MAX_MOVES];
+  at_axes *now;  // rank entries
+} plan;
+
+static at_axes tail(const at_axes *x, uint32_t from) {
+  at_axes out = {0};
+  for (uint32_t i = from; i < x->n; i++) out.a[out.n++] = x->a[i];
+  return out;
+}
+
+static void append(at_axes *x, const at_axes *more) {
+  for (uint32_t i = 0; i < more->n && x->n < AT_MAX_ATOMS; i++)
+    x->a[x->n++] = more->a[i];
+}
+
+static bool add(plan *p, move m) {
+  if (p->n == MAX_MOVES) return false;
+  p->moves[p->n++] = m;
+  if (m.kind == MOVE_GATHER || m.kind == MOVE_ALL_TO_ALL)
+    p->now[m.from].n = (uint8_t)(p->now[m.from].n - m.axes.n);
+  if (m.kind == MOVE_SLICE || m.kind == MOVE_ALL_TO_ALL)
+    append(&p->now[m.to], &m.axes);
+  return true;
+}
+
+// The next atoms that dimension d wants, when what it has is a beginning of
+// that.
+static bool wants(const plan *p, const at_axes *to, uint32_t d, at_axes *rest) {
+  uint32_t common = at_axes_common(&p->now[d], &to[d]);
+  if (common != p->now[d].n || common == to[d].n) return false;
+  *rest = tail(&to[d], common);
+  return true;
+}
+
+static bool try_slice(plan *p, const at_axes *to, uint32_t rank) {
+  uint32_t used = at_dims_bits(p->now, rank);
+  for (uint32_t d = 0; d < rank; d++) {
+    at_axes rest;
+    if (!wants(p, to, d, &rest)) continue;
+    uint32_t k = 0;
+    while (k < rest.n && !(used >> rest.a[k] & 1)) k++;
+    if (!k) continue;
+    rest.n = (uint8_t)k;
+    return add(p, (move){MOVE_SLICE, d, d, rest});
+  }
+  return false;
+}
+
+static bool try_all_to_all(plan *p, const at_axes *to, uint32_t rank) {
+  for (uint32_t d = 0; d < rank; d++) {
+    at_axes rest;
+    if (!wants(p, to, d, &rest)) continue;
+    for (uint32_t i = 0; i < rank; i++) {
+      if (i == d) continue;
+      // The longest beginning of `rest` that is an end of dimension i, and that
+      // dimension i does not want to keep.
+      uint32_t keep = at_axes_common(&p->now[i], &to[i]);
+      for (uint32_t k = AT_MIN(rest.n, p->now[i].n); k > 0; k--) {
+        if (p->now[i].n - k < keep) continue;
+        at_axes end = tail(&p->now[i], p->now[i].n - k);
+        if (at_axes_common(&end, &rest) != k) continue;
+        return add(p, (move){MOVE_ALL_TO_ALL, i, d, end});
+      }
+    }
+  }
+  return false;
+}
+
+static bool try_permute(const at_cut *c, plan *p, const at_axes *to,
+                        uint32_t rank) {
+  for (uint32_t d = 0; d < rank; d++)
+    if (at_axes_size(c, &p->now[d]) != at_axes_size(c, &to[d])) return false;
+  if (!add(p, (move){MOVE_PERMUTE, 0, 0, {0}})) return false;
+  memcpy(p->now, to, rank * sizeof *to);
+  return true;
+}
+
+static bool try_gather(plan *p, const at_axes *to, uint32_t rank) {
+  for (uint32_t d = 0; d < rank; d++) {
+    uint32_t common = at_axes_common(&p->now[d], &to[d]);
+    if (common == p->now[d].n) continue;
+    return add(p, (move){MOVE_GATHER, d, d, tail(&p->now[d], common)});
+  }
+  return false;
+}
+
+// p->now holds the beginning; false: too long (never with atoms as they are).
+static bool make_plan(const at_cut *c, plan *p, const at_axes *to,
+                      uint32_t rank) {
+  while (!at_dims_axes_eq(p->now, to, rank))
+    if (!try_slice(p, to, rank) && !try_all_to_all(p, to, rank) &&
+        !try_permute(c, p, to, rank) && !try_gather(p, to, rank))
+      return false;
+  return true;
+}
+
+static double part_bytes(const at_cut *c, const at_type *whole,
+                         const at_axes *dims) {
+  double n = (double)at_type_bytes(whole);
+  for (uint32_t d = 0; d < whole->rank; d++)
+    n /= (double)at_axes_size(c, &dims[d]);
+  return n;
+}
+
+double at_reshard_cost(const at_cut *c, const at_type *whole,
+                       const at_axes *from, const at_axes *to) {
+  at_axes now[64];
+  uint32_t rank = whole->rank;
+  if (at_dims_axes_eq(from, to, rank)) return 0;
+  if (rank > 64) return 1e30;
+  memcpy(now, from, rank * sizeof *from);
+  plan p = {.now = now};
+  if (!make_plan(c, &p, to, rank)) return 1e30;
+  memcpy(now, from, rank * sizeof *from);
+  plan again = {.now = now};
+  double total = 0;
+  for (uint32_t i = 0; i < p.n; i++) {
+    const move *m = &p.moves[i];
+    double part = part_bytes(c, whole, now),
+           g = (double)at_axes_size(c, &m->axes);
+    if (m->kind == MOVE_GATHER) total += part * (g - 1);
+    if (m->kind == MOVE_ALL_TO_ALL) total += part * (g - 1) / g;
+    if (m->kind == MOVE_PERMUTE) {
+      total += part;
+      memcpy(now, to, rank * sizeof *to);
+    }
+    if (!add(&again, *m)) return 1e30;
+  }
+  return total;
+}
+
+// ---- Making nodes ----------------------------------------------------------
+at_status at_emit(at_comp *comp, at_node *before, const at_node_desc *d,
+                  at_value *out) {
+  at_node *n;
+  AT_TRY(at_build(comp, before, d, &n));
+  *out = (at_value){n, 0};
+  return AT_OK;
+}
+
+at_status at_type_cut(const at_cut *c, const at_type *whole,
+                      const at_axes *dims, at_type *out) {
+  int64_t *p;
+  *out = *whole;
+  if (!whole->rank) return AT_OK;
+  AT_TRY_ALLOC(p, at_new(c->m->arena, int64_t, whole->rank));
+  for (uint32_t d = 0; d < whole->rank; d++)
+    p[d] = whole->dims[d] / at_axes_size(c, &dims[d]);
+  out->dims = p;
+  return AT_OK;
+}
+
+// Position in the mesh of the k-th device that differs from `base` in `axes`.
+static int64_t member(const at_cut *c, const at_axes *axes, int64_t base,
+                      int64_t k) {
+  for (uint32_t i = axes->n; i-- > 0;) {
+    base += k % c->size[axes->a[i]] * c->stride[axes->a[i]];
+    k /= c->size[axes->a[i]];
+  }
+  return base;
+}
+static int64_t digit(const at_cut *c, uint32_t atom, int64_t position) {
+  return position / c->stride[atom] % c->size[atom];
+}
+static int64_t device_at(const at_cut *c, int64_t position) {
+  return c->devices ? c->devices[position] : position;
+}
+
+// Groups of devices that differ in `axes` alone, each in the order of the axes.
+// `flat`: device numbers over all replicas, else partitions.
+static at_status groups_over(const at_cut *c, const at_axes *axes, bool flat,
+                             at_attr *out) {
+  int64_t parts = c->m->num_partitions, g = at_axes_size(c, axes);
+  int64_t replicas = flat ? AT_MAX(c->m->num_replicas, (int64_t)1) : 1;
+  size_t count = (size_t)(parts / g * replicas), at = 0;
+  at_dims *list;
+  AT_TRY_ALLOC(list, at_new(c->m->arena, at_dims, count));
+  for (int64_t r = 0; r < replicas; r++)
+    for (int64_t p = 0; p < parts; p++) {
+      bool base = true;
+      for (uint32_t i = 0; i < axes->n; i++)
+        base &= digit(c, axes->a[i], p) == 0;
+      if (!base) continue;
+      int64_t *ids;
+      AT_TRY_ALLOC(ids, at_new(c->m->arena, int64_t, (size_t)g));
+      for (int64_t k = 0; k < g; k++)
+        ids[k] = r * parts + device_at(c, member(c, axes, p, k));
+      list[at++] = (at_dims){ids, (uint32_t)g};
+    }
+  *out = (at_attr){.id = AT_ATTR_REPLICA_GROUPS};
+  out->groups.list = list;
+  out->groups.n = (uint32_t)at;
+  return AT_OK;
+}
+
+static at_attr flag(at_attr_id id, int64_t v) {
+  at_attr a = {.id = id};
+  a.i = v;
+  return a;
+}
+
+// ---- One move --------------------------------------------------------------
+// u32: this device's digit of an atom.
+static at_status position_of(at_cut *c, at_value *out) {
+  at_comp *e = c->m->entry;
+  at_node *head = c->head;
+  at_node_desc id = {.op = AT_OP_PARTITION_ID};
+  AT_TRY(at_emit(e, head, &id, out));
+  if (!c->devices) return AT_OK;
+  int64_t n = c->m->num_partitions, one = 1;
+  uint32_t *inverse;
+  AT_TRY_ALLOC(inverse, at_new(c->m->arena, uint32_t, (size_t)n));
+  for (int64_t p = 0; p < n; p++) inverse[c->devices[p]] = (uint32_t)p;
+  int64_t *dim;
+  AT_TRY_ALLOC(dim, at_new(c->m->arena, int64_t, 1));
+  *dim = n;
+  at_type table = {.dtype = AT_U32, .rank = 1, .dims = dim};
+  const at_literal *l;
+  at_value v[2];
+  AT_TRY(at_literal_make(c->m->arena, table, inverse, false, true, &l));
+  AT_TRY(at_build_constant(e, head, l, &v[0]));
+  v[1] = *out;
+  at_attr size = at_attr_ints(AT_ATTR_SLICE_SIZES, &one, 1);
+  at_node_desc pick = {.op = AT_OP_DYNAMIC_SLICE,
+                       .operands = v,
+                       .num_operands = 2,
+                       .attrs = &size,
+                       .num_attrs = 1};
+  AT_TRY(at_emit(e, head, &pick, &v[0]));
+  at_type scalar = at_type_scalar(AT_U32);
+  at_node_desc flat = {.op = AT_OP_RESHAPE,
+                       .operands = v,
+                       .num_operands = 1,
+                       .types = &scalar,
+                       .num_types = 1};
+  return at_emit(e, head, &flat, out);
+}
+
+static at_status scalar(at_cut *c, at_comp *comp, at_node *before, at_dtype t,
+                        int64_t x, at_value *out) {
+  uint64_t bits[2] = {0};
+  const at_literal *l;
+  at_store_int(t, bits, x);
+  AT_TRY(
+      at_literal_make(c->m->arena, at_type_scalar(t), bits, false, false, &l));
+  return at_build_constant(comp, before, l, out);
+}
+
+static at_status binary(at_comp *comp, at_node *before, at_op op, at_value a,
+                        at_value b, at_value *out) {
+  at_value v[2] = {a, b};
+  return at_build_op(comp, before, op, v, 2, NULL, out);
+}
+
+static at_status digit_value(at_cut *c, uint32_t atom, at_value *out) {
+  at_comp *e = c->m->entry;
+  if (!c->position.node) AT_TRY(position_of(c, &c->position));
+  if (!c->digits[atom].node) {
+    at_value k, v;
+    AT_TRY(scalar(c, e, c->head, AT_U32, c->stride[atom], &k));
+    AT_TRY(binary(e, c->head, AT_OP_DIVIDE, c->position, k, &v));
+    AT_TRY(scalar(c, e, c->head, AT_U32, c->size[atom], &k));
+    AT_TRY(binary(e, c->head, AT_OP_REMAINDER, v, k, &c->digits[atom]));
+  }
+  *out = c->digits[atom];
+  return AT_OK;
+}
+
+at_status at_part_offset(at_cut *c, at_comp *comp, at_node *before,
+                         const at_axes *axes, int64_t each, at_dtype dtype,
+                         at_value *out) {
+  at_value sum, k;
+  AT_TRY(scalar(c, comp, before, AT_U32, 0, &sum));
+  int64_t weight = each;
+  for (uint32_t i = axes->n; i-- > 0;) {
+    AT_TRY(digit_value(c, axes->a[i], &k));
+    at_value w;
+    AT_TRY(scalar(c, comp, before, AT_U32, weight, &w));
+    AT_TRY(binary(comp, before, AT_OP_MULTIPLY, k, w, &k));
+    AT_TRY(binary(comp, before, AT_OP_ADD, sum, k, &sum));
+    weight *= c->size[axes->a[i]];
+  }
+  at_type t = at_type_scalar(dtype);
+  at_node_desc convert = {.op = AT_OP_CONVERT,
+                          .operands = &sum,
+                          .num_operands = 1,
+                          .types = &t,
+                          .num_types = 1};
+  return dtype == AT_U32 ? (*out = sum, AT_OK)
+                         : at_emit(comp, before, &convert, out);
+}
+
+static at_status slice_part(at_cut *c, at_comp *comp, at_node *before,
+                            const move *m, at_value v, at_value *out) {
+  const at_type *t = at_value_type(v);
+  at_value *ops, zero;
+  int64_t *sizes, each = t->dims[m->to] / at_axes_size(c, &m->axes);
+  AT_TRY_ALLOC(ops, at_new(c->m->arena, at_value, t->rank + 1));
+  AT_TRY_ALLOC(sizes, at_new(c->m->arena, int64_t, t->rank));
+  AT_TRY(scalar(c, comp, before, AT_S32, 0, &zero));
+  ops[0] = v;
+  for (uint32_t d = 0; d < t->rank; d++) {
+    ops[1 + d] = zero;
+    sizes[d] = d == m->to ? each : t->dims[d];
+  }
+  AT_TRY(
+      at_part_offset(c, comp, before, &m->axes, each, AT_S32, &ops[1 + m->to]));
+  at_attr attr = at_attr_ints(AT_ATTR_SLICE_SIZES, sizes, t->rank);
+  at_node_desc d = {.op = AT_OP_DYNAMIC_SLICE,
+                    .operands = ops,
+                    .num_operands = t->rank + 1,
+                    .attrs = &attr,
+                    .num_attrs = 1,
+                    .loc = v.node->loc};
+  return at_emit(comp, before, &d, out);
+}
+
+static at_status resized(const at_cut *c, at_type t, uint32_t d, int64_t size,
+                         at_type *out) {
+  int64_t *p;
+  AT_TRY_ALLOC(p, at_new(c->m->arena, int64_t, t.rank));
+  memcpy(p, t.dims, t.rank * sizeof *p);
+  p[d] = size;
+  *out = t;
+  out->dims = p;
+  return AT_OK;
+}
+
+static at_status gather_parts(at_cut *c, at_comp *comp, at_node *before,
+                              const move *m, at_value v, at_value *out) {
+  at_type t;
+  at_attr attrs[4] = {flag(AT_ATTR_ALL_GATHER_DIM, m->from),
+                      {0},
+                      flag(AT_ATTR_CHANNEL_ID, ++c->channel),
+                      flag(AT_ATTR_USE_GLOBAL_DEVICE_IDS, 1)};
+  AT_TRY(groups_over(c, &m->axes, true, &attrs[1]));
+  AT_TRY(resized(c, *at_value_type(v), m->from,
+                 at_value_type(v)->dims[m->from] * at_axes_size(c, &m->axes),
+                 &t));
+  at_node_desc d = {.op = AT_OP_ALL_GATHER,
+                    .operands = &v,
+                    .num_operands = 1,
+                    .attrs = attrs,
+                    .num_attrs = 4,
+                    .types = &t,
+                    .num_types = 1,
+                    .loc = v.node->loc};
+  return at_emit(comp, before, &d, out);
+}
+
+static at_status exchange_parts(at_cut *c, at_comp *comp, at_node *before,
+                                const move *m, at_value v, at_value *out) {
+  at_type t;
+  int64_t g = at_axes_size(c, &m->axes);
+  at_attr attrs[5] = {flag(AT_ATTR_SPLIT_DIMENSION, m->to),
+                      flag(AT_ATTR_CONCAT_DIMENSION, m->from),
+                      flag(AT_ATTR_SPLIT_COUNT, g),
+                      {0},
+                      flag(AT_ATTR_CHANNEL_ID, ++c->channel)};
+  AT_TRY(groups_over(c, &m->axes, false, &attrs[3]));
+  AT_TRY(resized(c, *at_value_type(v), m->from,
+                 at_value_type(v)->dims[m->from] * g, &t));
+  AT_TRY(resized(c, t, m->to, t.dims[m->to] / g, &t));
+  at_node_desc d = {.op = AT_OP_ALL_TO_ALL,
+                    .operands = &v,
+                    .num_operands = 1,
+                    .attrs = attrs,
+                    .num_attrs = 5,
+                    .types = &t,
+                    .num_types = 1,
+                    .loc = v.node->loc};
+  return at_emit(comp, before, &d, out);
+}
+
+// Number of the part of dimension after dimension that `position` holds under
+// `dims`, written onto the digits of `from`; axes outside both keep their
+// place.
+static int64_t source_of(const at_cut *c, uint32_t rank, const at_axes *from,
+                         const at_axes *to, int64_t position) {
+  uint32_t in_from = at_dims_bits(from, rank), in_to = at_dims_bits(to, rank);
+  int64_t source = 0;
+  for (uint32_t d = 0; d < rank; d++) {
+    int64_t part = 0;
+    for (uint32_t i = 0; i < to[d].n; i++)
+      part = part * c->size[to[d].a[i]] + digit(c, to[d].a[i], position);
+    source = member(c, &from[d], source, part);
+  }
+  // Copies: axes that cut neither stay; the others, numbered together, follow.
+  int64_t copy = 0;
+  for (uint32_t i = 0; i < c->num_atoms; i++) {
+    bool free_to = !(in_to >> i & 1), free_from = !(in_from >> i & 1);
+    if (free_to && free_from) source += digit(c, i, position) * c->stride[i];
+    if (free_to && !free_from) copy = copy * c->size[i] + digit(c, i, position);
+  }
+  for (uint32_t i = c->num_atoms; i-- > 0;)
+    if (!(in_from >> i & 1) && (in_to >> i & 1)) {
+      source += copy % c->size[i] * c->stride[i];
+      copy /= c->size[i];
+    }
+  return source;
+}
+
+static at_status permute_parts(at_cut *c, at_comp *comp, at_node *before,
+                               const at_axes *from, const at_axes *to,
+                               at_value v, at_value *out) {
+  int64_t n = c->m->num_partitions;
+  at_dims *list;
+  AT_TRY_ALLOC(list, at_new(c->m->arena, at_dims, (size_t)n));
+  for (int64_t p = 0; p < n; p++) {
+    int64_t *pair;
+    AT_TRY_ALLOC(pair, at_new(c->m->arena, int64_t, 2));
+    pair[0] = device_at(c, source_of(c, at_value_type(v)->rank, from, to, p));
+    pair[1] = device_at(c, p);
+    list[p] = (at_dims){pair, 2};
+  }
+  at_attr attrs[2] = {{.id = AT_ATTR_SOURCE_TARGET_PAIRS},
+                      flag(AT_ATTR_CHANNEL_ID, ++c->channel)};
+  attrs[0].groups.list = list;
+  attrs[0].groups.n = (uint32_t)n;
+  at_node_desc d = {.op = AT_OP_COLLECTIVE_PERMUTE,
+                    .operands = &v,
+                    .num_operands = 1,
+                    .attrs = attrs,
+                    .num_attrs = 2,
+                    .loc = v.node->loc};
+  return at_emit(comp, before, &d, out);
+}
+
+at_status at_reshard_part(at_cut *c, at_comp *comp, at_node *before,
+                          const at_type *whole, at_value part,
+                          const at_axes *from, const at_axes *to,
+                          at_value *out) {
+  at_axes now[64], now2[64];
+  uint32_t rank = whole->rank;
+  *out = part;
+  if (at_dims_axes_eq(from, to, rank)) return AT_OK;
+  if (rank > 64)
+    return AT_FAIL(AT_UNIMPLEMENTED, "sharding of %u dimensions", rank);
+  memcpy(now, from, rank * sizeof *from);
+  memcpy(now2, from, rank * sizeof *from);
+  plan p = {.now = now}, at = {.now = now2};
+  AT_ENSURE(make_plan(c, &p, to, rank));
+  for (uint32_t i = 0; i < p.n; i++) {
+    const move *m = &p.moves[i];
+    switch (m->kind) {
+      case MOVE_SLICE:
+        AT_TRY(slice_part(c, comp, before, m, *out, out));
+        break;
+      case MOVE_GATHER:
+        AT_TRY(gather_parts(c, comp, before, m, *out, out));
+        break;
+      case MOVE_ALL_TO_ALL:
+        AT_TRY(exchange_parts(c, comp, before, m, *out, out));
+        break;
+      case MOVE_PERMUTE:
+        AT_TRY(permute_parts(c, comp, before, now2, to, *out, out));
+        memcpy(now2, to, rank * sizeof *to);
+        break;
+    }
+    AT_ENSURE(add(&at, *m));
+  }
+  return AT_OK;
+}
+
+at_status at_reshard(at_cut *c, at_comp *comp, at_node *before, at_place *p,
+                     const at_axes *to, at_value *out) {
+  uint32_t rank = p->whole.rank;
+  *out = p->now;
+  if (at_dims_axes_eq(p->dims, to, rank)) return AT_OK;
+  for (const at_part *x = p->parts; x; x = x->next)
+    if (x->comp == comp && at_dims_axes_eq(x->dims, to, rank)) {
+      *out = x->v;
+      return AT_OK;
+    }
+  AT_TRY(at_reshard_part(c, comp, before, &p->whole, p->now, p->dims, to, out));
+  at_part *x;
+  AT_TRY_ALLOC(x, at_new(c->m->arena, at_part, 1));
+  *x = (at_part){comp, NULL, *out, p->parts};
+  AT_TRY_ALLOC(x->dims, at_arena_copy(c->m->arena, to, rank * sizeof *to,
+                                      _Alignof(at_axes)));
+  p->parts = x;
+  return AT_OK;
+}
+
+at_status at_combine(at_cut *c, at_comp *comp, at_node *before, at_op op,
+                     at_value part, const at_axes *axes, int32_t scatter,
+                     at_value *out) {
+  const at_type *t = at_value_type(part);
+  at_comp *body;
+  at_type smaller;
+  at_attr attrs[4] = {{0},
+                      flag(AT_ATTR_CHANNEL_ID, ++c->channel),
+                      flag(AT_ATTR_USE_GLOBAL_DEVICE_IDS, 1),
+                      flag(AT_ATTR_SCATTER_DIMENSION, scatter)};
+  AT_TRY(groups_over(c, axes, true, &attrs[0]));
+  AT_TRY(at_mk_binary_region(c->m, op, t->dtype, part.node->loc, &body));
+  at_node_desc d = {.op = AT_OP_ALL_REDUCE,
+                    .operands = &part,
+                    .num_operands = 1,
+                    .attrs = attrs,
+                    .num_attrs = 3,
+                    .regions = &body,
+                    .num_regions = 1,
+                    .types = t,
+                    .num_types = 1,
+                    .loc = part.node->loc};
+  if (scatter >= 0) {
+    AT_TRY(resized(c, *t, (uint32_t)scatter,
+                   t->dims[scatter] / at_axes_size(c, axes), &smaller));
+    d.op = AT_OP_REDUCE_SCATTER;
+    d.num_attrs = 4;
+    d.types = &smaller;
+  }
+  return at_emit(comp, before, &d, out);
+}

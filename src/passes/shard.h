@@ -1,0 +1,189 @@
+// Partitioning of a program over devices: what the files of it share.
+//
+// A sharding says by which axes each dimension of a value is cut. Axes of a
+// mesh are decomposed into atoms: digits of the device number, each of a prime
+// size, so that sub-axes, and several meshes over the same devices, are all
+// lists of atoms.
+#ifndef ATOLL_PASSES_SHARD_H_
+#define ATOLL_PASSES_SHARD_H_
+
+#include "passes/passes_internal.h"
+
+enum { AT_MAX_ATOMS = 23 };
+
+// Atoms, major to minor.
+typedef struct at_axes {
+  uint8_t n;
+  uint8_t a[AT_MAX_ATOMS];
+} at_axes;
+
+typedef struct at_mesh_axis {
+  at_str name;
+  int64_t size;
+  uint32_t first, count;  // its atoms
+} at_mesh_axis;
+
+typedef struct at_mesh {
+  at_str name;
+  const at_mesh_axis *axes;  // none: one device, or no mesh at all
+  uint32_t num_axes;
+  bool maximal;  // names one device: values that live there are whole
+} at_mesh;
+
+// Where one value lives.
+typedef struct at_place {
+  at_type whole;    // before partitioning
+  at_axes *dims;    // whole.rank entries
+  uint64_t open;    // bit d: dimension d may be cut further
+  uint32_t banned;  // atoms that must not cut it
+  // Shardings of a later priority: joined when propagation gets there.
+  at_axes *later;
+  const int8_t *priority;
+  at_axes *outer;  // parameter of a manual computation: its operand's cut
+  // While the program is rewritten:
+  at_value now;  // the part that this device holds
+  struct at_part *parts;
+} at_place;
+
+// The same value cut in another way, made where a user wanted it.
+typedef struct at_part {
+  const at_comp *comp;
+  at_axes *dims;
+  at_value v;
+  struct at_part *next;
+} at_part;
+
+typedef struct at_cut {
+  at_module *m;
+  uint32_t num_atoms;
+  int64_t size[AT_MAX_ATOMS], stride[AT_MAX_ATOMS];
+  at_mesh *meshes;
+  uint32_t num_meshes;
+  const int64_t *devices;  // NULL, or the device of each position in the mesh
+  int64_t channel;         // the last that is taken
+  at_node *head;           // where the entry's own nodes began; NULL: had none
+  at_value position;  // u32 scalars at the head of the entry, made on demand:
+  at_value digits[AT_MAX_ATOMS];  // this device's place in the mesh
+  at_place **results;             // where the entry's results go
+  at_strbuf notes;                // ops that run whole on every device
+} at_cut;
+
+// ---- shard_text.c ----------------------------------------------------------
+// Meshes of the module's text into atoms.
+at_status at_cut_meshes(at_cut *c);
+// Shardy's text ("#sdy.sharding<@mesh, [{"x"}, {?}]>", the prefix may be
+// absent) or HLO's ("{devices=[2,1]<=[2]}") onto p: dims, open, banned. Axes
+// that do not divide a dimension are dropped unless `exact`, which makes them
+// an error.
+at_status at_place_parse(at_cut *c, at_str text, bool exact, at_place *p);
+// Item i of "...[<...>, <...>]..."; len 0: none.
+at_str at_sharding_item(at_str list, uint32_t i);
+// Atoms of the axes in {"x", "y"}, as a mask.
+at_status at_axes_mask(at_cut *c, at_str text, uint32_t *out);
+// HLO's text of p.
+at_status at_place_print(const at_cut *c, const at_place *p, const char **out);
+
+// ---- Lists of atoms --------------------------------------------------------
+static inline int64_t at_axes_size(const at_cut *c, const at_axes *x) {
+  int64_t n = 1;
+  for (uint32_t i = 0; i < x->n; i++) n *= c->size[x->a[i]];
+  return n;
+}
+static inline uint32_t at_axes_bits(const at_axes *x) {
+  uint32_t bits = 0;
+  for (uint32_t i = 0; i < x->n; i++) bits |= 1u << x->a[i];
+  return bits;
+}
+static inline uint32_t at_axes_common(const at_axes *a, const at_axes *b) {
+  uint32_t i = 0;
+  while (i < a->n && i < b->n && a->a[i] == b->a[i]) i++;
+  return i;
+}
+static inline bool at_axes_eq(const at_axes *a, const at_axes *b) {
+  return a->n == b->n && at_axes_common(a, b) == a->n;
+}
+static inline bool at_dims_axes_eq(const at_axes *a, const at_axes *b,
+                                   uint32_t rank) {
+  for (uint32_t i = 0; i < rank; i++)
+    if (!at_axes_eq(&a[i], &b[i])) return false;
+  return true;
+}
+static inline uint32_t at_dims_bits(const at_axes *d, uint32_t rank) {
+  uint32_t bits = 0;
+  for (uint32_t i = 0; i < rank; i++) bits |= at_axes_bits(&d[i]);
+  return bits;
+}
+static inline at_place *at_place_of(at_value v) {
+  at_place **list = (at_place **)v.node->aux;
+  return list ? list[v.index] : NULL;
+}
+
+// ---- shard_rule.c ----------------------------------------------------------
+// How the dimensions of an op's operands and results hang together: dimensions
+// that share a factor are cut alike. A dimension without factors must be whole.
+enum { AT_MAX_FACTORS = 80, AT_MAX_DIM_FACTORS = 6 };
+typedef enum at_factor_kind {
+  AT_FACTOR_PASS,  // each device computes its part
+  AT_FACTOR_SUM,   // each device computes a partial result, combined afterwards
+  AT_FACTOR_LOOKUP,  // the dimension that a gather's indices point into
+  AT_FACTOR_STORE    // the one that a scatter's point into
+} at_factor_kind;
+typedef struct at_dim_factors {
+  uint8_t n;
+  uint8_t f[AT_MAX_DIM_FACTORS];  // major to minor
+} at_dim_factors;
+typedef struct at_rule {
+  uint32_t num_factors;
+  int64_t size[AT_MAX_FACTORS];
+  at_factor_kind kind[AT_MAX_FACTORS];
+  uint32_t num_tensors;  // operands, then results
+  at_place **places;
+  at_dim_factors **dims;  // [tensor][dimension]
+  at_op combine;          // of partial results
+  bool plain;  // results have the operands' elements: propagated first
+  bool known;  // false: no rule for this op
+} at_rule;
+at_status at_rule_make(at_arena *a, const at_node *n, at_rule *out);
+// Which axes cut each factor, as tensor t says.
+void at_rule_project(const at_cut *c, const at_rule *r, uint32_t t,
+                     const at_axes *dims, at_axes *factors);
+// Axes of dimension d of tensor t when the factors are cut so.
+at_axes at_rule_dim(const at_cut *c, const at_rule *r, uint32_t t, uint32_t d,
+                    const at_axes *factors);
+
+// ---- partition_op.c --------------------------------------------------------
+// Rewrites n, an op that is not control flow, and sets `now` of its results'
+// places.
+at_status at_partition_op(at_cut *c, at_node *n);
+
+// ---- propagate.c -----------------------------------------------------------
+at_status at_propagate(at_cut *c);
+
+// ---- reshard.c -------------------------------------------------------------
+// Bytes that one device receives when a value changes its cut.
+double at_reshard_cost(const at_cut *c, const at_type *whole,
+                       const at_axes *from, const at_axes *to);
+// The part of p's value under `to`, in computation `comp` before `before`
+// (NULL: last).
+at_status at_reshard(at_cut *c, at_comp *comp, at_node *before, at_place *p,
+                     const at_axes *to, at_value *out);
+// The same for a part that is not p's own.
+at_status at_reshard_part(at_cut *c, at_comp *comp, at_node *before,
+                          const at_type *whole, at_value part,
+                          const at_axes *from, const at_axes *to,
+                          at_value *out);
+at_status at_type_cut(const at_cut *c, const at_type *whole,
+                      const at_axes *dims, at_type *out);
+// op over the devices that differ in `axes`; scatter >= 0: each keeps its part
+// of that dimension.
+at_status at_combine(at_cut *c, at_comp *comp, at_node *before, at_op op,
+                     at_value part, const at_axes *axes, int32_t scatter,
+                     at_value *out);
+// (Number of this device's part under `axes`) * each, a scalar of `dtype`.
+at_status at_part_offset(at_cut *c, at_comp *comp, at_node *before,
+                         const at_axes *axes, int64_t each, at_dtype dtype,
+                         at_value *out);
+at_status at_emit(at_comp *comp, at_node *before, const at_node_desc *d,
+                  at_value *out);
+
+#endif

@@ -1,0 +1,532 @@
+// Meshes and shardings: Shardy's text and HLO's into atoms, and back.
+#include <ctype.h>
+#include <stdio.h>
+
+#include "passes/shard.h"
+
+// ---- Scanner ---------------------------------------------------------------
+typedef struct scan {
+  const char *p, *end;
+} scan;
+
+static void blanks(scan *s) {
+  while (s->p < s->end && isspace((unsigned char)*s->p)) s->p++;
+}
+static bool take(scan *s, const char *z) {
+  blanks(s);
+  size_t n = strlen(z);
+  if ((size_t)(s->end - s->p) < n || memcmp(s->p, z, n) != 0) return false;
+  s->p += n;
+  return true;
+}
+static bool number(scan *s, int64_t *out) {
+  blanks(s);
+  const char *from = s->p;
+  int64_t v = 0;
+  while (s->p < s->end && isdigit((unsigned char)*s->p)) {
+    if (v > (int64_t)1 << 40) return false;
+    v = v * 10 + (*s->p++ - '0');
+  }
+  *out = v;
+  return s->p > from;
+}
+static bool quoted(scan *s, at_str *out) {
+  if (!take(s, "\"")) return false;
+  const char *from = s->p;
+  while (s->p < s->end && *s->p != '"') s->p++;
+  if (s->p == s->end) return false;
+  *out = (at_str){from, (size_t)(s->p++ - from)};
+  return true;
+}
+static bool symbol(scan *s, at_str *out) {
+  if (!take(s, "@")) return false;
+  if (s->p < s->end && *s->p == '"') return quoted(s, out);
+  const char *from = s->p;
+  while (s->p < s->end &&
+         (isalnum((unsigned char)*s->p) || strchr("_$.-", *s->p)))
+    s->p++;
+  *out = (at_str){from, (size_t)(s->p - from)};
+  return out->len > 0;
+}
+// [1, 2, 3]
+static at_status numbers(at_arena *a, scan *s, at_dims *out, bool *ok) {
+  AT_VEC(int64_t) v = {0};
+  int64_t x;
+  *ok = take(s, "[");
+  while (*ok && !take(s, "]")) {
+    *ok = number(s, &x);
+    if (*ok && !at_vec_push(a, &v, x)) return AT_NO_MEMORY("sharding");
+    take(s, ",");
+  }
+  *out = (at_dims){v.ptr, (uint32_t)v.len};
+  return AT_OK;
+}
+
+static at_status bad(at_str text, const char *why) {
+  return AT_FAIL(AT_INVALID_ARGUMENT, "sharding `%.*s`: %s",
+                 (int)AT_MIN(text.len, (size_t)200), text.ptr ? text.ptr : "",
+                 why);
+}
+
+// ---- Meshes ----------------------------------------------------------------
+typedef AT_VEC(int64_t) ints;
+
+// <["x"=2, "y"=4], device_ids=[...]>
+static at_status read_mesh(at_cut *c, scan *s, at_mesh *out) {
+  at_str text = {s->p, (size_t)(s->end - s->p)};
+  AT_VEC(at_mesh_axis) axes = {0};
+  int64_t product = 1;
+  if (!take(s, "<") || !take(s, "[")) return bad(text, "not a mesh");
+  while (!take(s, "]")) {
+    at_mesh_axis x = {0};
+    if (!quoted(s, &x.name) || !take(s, "=") || !number(s, &x.size) ||
+        x.size < 1)
+      return bad(text, "a mesh axis is \"name\"=size");
+    if (__builtin_mul_overflow(product, x.size, &product))
+      return bad(text, "too many devices");
+    if (!at_vec_push(c->m->arena, &axes, x)) return AT_NO_MEMORY("mesh");
+    take(s, ",");
+  }
+  out->axes = axes.ptr;
+  out->num_axes = (uint32_t)axes.len;
+  if (take(s, ",")) {
+    at_dims ids;
+    bool ok;
+    if (!take(s, "device_ids") || !take(s, "=")) return bad(text, "not a mesh");
+    AT_TRY(numbers(c->m->arena, s, &ids, &ok));
+    if (!ok) return bad(text, "device_ids is a list of numbers");
+    out->maximal = axes.len == 0;
+    if (!out->maximal) {
+      if (ids.rank != product)
+        return bad(text, "device_ids and axes differ in size");
+      bool iota = true;
+      for (uint32_t i = 0; i < ids.rank; i++) {
+        if (ids.ptr[i] >= product)
+          return bad(text, "a device id is out of range");
+        iota &= ids.ptr[i] == i;
+      }
+      if (!iota && c->devices &&
+          memcmp(c->devices, ids.ptr, ids.rank * sizeof *ids.ptr) != 0)
+        return AT_FAIL(AT_UNIMPLEMENTED,
+                       "two meshes with device orders of their own");
+      if (!iota) c->devices = ids.ptr;
+    }
+  }
+  if (!take(s, ">")) return bad(text, "`>` expected");
+  if (axes.len && product != c->m->num_partitions && product != 1)
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "mesh @%.*s has %lld devices, the program %lld partitions",
+                   (int)out->name.len, out->name.ptr, (long long)product,
+                   (long long)c->m->num_partitions);
+  return AT_OK;
+}
+
+// Strides at which some axis begins, over all meshes; sorted, each divides the
+// next.
+static at_status cut_points(at_cut *c, ints *cuts) {
+  if (!at_vec_push(c->m->arena, cuts, 1) ||
+      !at_vec_push(c->m->arena, cuts, c->m->num_partitions))
+    return AT_NO_MEMORY("mesh");
+  for (uint32_t i = 0; i < c->num_meshes; i++) {
+    int64_t stride = 1;
+    for (uint32_t k = c->meshes[i].num_axes; k-- > 0;) {
+      stride *= c->meshes[i].axes[k].size;
+      size_t at = 0;
+      while (at < cuts->len && cuts->ptr[at] < stride) at++;
+      if (at < cuts->len && cuts->ptr[at] == stride) continue;
+      if (!at_vec_push(c->m->arena, cuts, 0)) return AT_NO_MEMORY("mesh");
+      memmove(cuts->ptr + at + 1, cuts->ptr + at,
+              (cuts->len - 1 - at) * sizeof *cuts->ptr);
+      cuts->ptr[at] = stride;
+    }
+  }
+  for (size_t i = 1; i < cuts->len; i++)
+    if (cuts->ptr[i] % cuts->ptr[i - 1])
+      return AT_FAIL(AT_UNIMPLEMENTED,
+                     "meshes whose axes do not nest\ndetail: %s",
+                     c->m->mesh_text);
+  return AT_OK;
+}
+
+static at_status make_atoms(at_cut *c) {
+  ints cuts = {0};
+  AT_TRY(cut_points(c, &cuts));
+  int64_t size[AT_MAX_ATOMS], stride[AT_MAX_ATOMS];
+  uint32_t n = 0;
+  for (size_t i = 1; i < cuts.len; i++) {
+    int64_t left = cuts.ptr[i] / cuts.ptr[i - 1], at = cuts.ptr[i - 1];
+    for (int64_t p = 2; left > 1; p++)
+      while (left % p == 0) {
+        if (n == AT_MAX_ATOMS)
+          return AT_FAIL(AT_UNIMPLEMENTED, "a mesh of %lld devices",
+                         (long long)c->m->num_partitions);
+        size[n] = p;
+        stride[n++] = at;
+        at *= p;
+        left /= p;
+      }
+  }
+  c->num_atoms = n;
+  for (uint32_t i = 0; i < n; i++) {  // major first
+    c->size[i] = size[n - 1 - i];
+    c->stride[i] = stride[n - 1 - i];
+  }
+  return AT_OK;
+}
+
+// Atoms between two strides.
+static void atoms_between(const at_cut *c, int64_t low, int64_t high,
+                          uint32_t *first, uint32_t *count) {
+  *first = 0;
+  *count = 0;
+  for (uint32_t i = 0; i < c->num_atoms; i++)
+    if (c->stride[i] >= low && c->stride[i] < high) {
+      if (!*count) *first = i;
+      ++*count;
+    }
+}
+
+static void axes_to_atoms(at_cut *c, at_mesh *mesh) {
+  int64_t stride = 1;
+  for (uint32_t k = mesh->num_axes; k-- > 0;) {
+    at_mesh_axis *x = (at_mesh_axis *)&mesh->axes[k];
+    atoms_between(c, stride, stride * x->size, &x->first, &x->count);
+    stride *= x->size;
+  }
+}
+
+at_status at_cut_meshes(at_cut *c) {
+  const char *text = c->m->mesh_text ? c->m->mesh_text : "";
+  AT_VEC(at_mesh) list = {0};
+  scan s = {text, text + strlen(text)};
+  for (blanks(&s); s.p < s.end; blanks(&s)) {
+    at_mesh mesh = {0};
+    if (!symbol(&s, &mesh.name) || !take(&s, "=") || !take(&s, "#sdy.mesh"))
+      return bad(at_str_of(text), "not a mesh");
+    AT_TRY(read_mesh(c, &s, &mesh));
+    if (!at_vec_push(c->m->arena, &list, mesh)) return AT_NO_MEMORY("mesh");
+  }
+  c->meshes = list.ptr;
+  c->num_meshes = (uint32_t)list.len;
+  AT_TRY(make_atoms(c));
+  for (uint32_t i = 0; i < c->num_meshes; i++) axes_to_atoms(c, &c->meshes[i]);
+  return AT_OK;
+}
+
+// ---- Shardy's shardings ----------------------------------------------------
+static const at_mesh *find_mesh(const at_cut *c, at_str name) {
+  for (uint32_t i = 0; i < c->num_meshes; i++)
+    if (at_str_eq(c->meshes[i].name, name)) return &c->meshes[i];
+  return NULL;
+}
+
+static const at_mesh_axis *find_axis(const at_mesh *mesh, at_str name) {
+  for (uint32_t i = 0; i < mesh->num_axes; i++)
+    if (at_str_eq(mesh->axes[i].name, name)) return &mesh->axes[i];
+  return NULL;
+}
+
+// "x" or "x":(2)4, its atoms appended to `out`.
+static at_status read_axis(at_cut *c, const at_mesh *mesh, scan *s, at_str text,
+                           at_axes *out) {
+  at_str name;
+  int64_t before = 1, size;
+  if (!quoted(s, &name)) return bad(text, "an axis name expected");
+  const at_mesh_axis *x = find_axis(mesh, name);
+  if (!x) return bad(text, "an axis that the mesh does not have");
+  size = x->size;
+  if (take(s, ":") && (!take(s, "(") || !number(s, &before) || !take(s, ")") ||
+                       !number(s, &size)))
+    return bad(text, "a part of an axis is \"name\":(before)size");
+  int64_t done = 1;
+  for (uint32_t i = 0; i < x->count; i++) {
+    uint32_t atom = x->first + i;
+    if (done >= before && done < before * size) {
+      if (out->n == AT_MAX_ATOMS) return bad(text, "too many axes");
+      out->a[out->n++] = (uint8_t)atom;
+    }
+    done *= c->size[atom];
+    if ((done > before && done % before) ||
+        (done > before * size && done % (before * size)))
+      return bad(text, "a part of an axis that primes do not make");
+  }
+  return AT_OK;
+}
+
+// {"x", "y", ?}
+static at_status read_axes(at_cut *c, const at_mesh *mesh, scan *s, at_str text,
+                           at_axes *out, bool *open) {
+  *out = (at_axes){0};
+  if (open) *open = false;
+  if (!take(s, "{")) return bad(text, "`{` expected");
+  while (!take(s, "}")) {
+    if (open && take(s, "?"))
+      *open = true;
+    else
+      AT_TRY(read_axis(c, mesh, s, text, out));
+    take(s, ",");
+  }
+  return AT_OK;
+}
+
+at_status at_axes_mask(at_cut *c, at_str text, uint32_t *out) {
+  *out = 0;
+  scan s = {text.ptr, text.ptr + text.len};
+  at_str name;
+  for (; s.p < s.end; s.p++) {
+    if (*s.p != '"') continue;
+    if (!quoted(&s, &name)) break;
+    s.p--;
+    for (uint32_t i = 0; i < c->num_meshes; i++) {
+      const at_mesh_axis *x = find_axis(&c->meshes[i], name);
+      if (!x) continue;
+      for (uint32_t k = 0; k < x->count; k++) *out |= 1u << (x->first + k);
+      break;
+    }
+  }
+  return AT_OK;
+}
+
+// What divides the dimension stays; the rest cannot cut it.
+static at_status trim(const at_cut *c, at_str text, bool exact, int64_t dim,
+                      at_axes *x) {
+  for (uint32_t i = 0; i < x->n; i++) {
+    if (dim % c->size[x->a[i]] == 0) {
+      dim /= c->size[x->a[i]];
+      continue;
+    }
+    if (exact)
+      return AT_FAIL(AT_UNIMPLEMENTED,
+                     "sharding `%.*s` cuts a dimension into unequal parts",
+                     (int)AT_MIN(text.len, (size_t)200), text.ptr);
+    x->n = (uint8_t)i;
+  }
+  return AT_OK;
+}
+
+static at_status read_dims(at_cut *c, const at_mesh *mesh, scan *s, at_str text,
+                           bool exact, at_place *p) {
+  int8_t *priority = NULL;
+  if (!take(s, "[")) return bad(text, "`[` expected");
+  uint32_t d = 0, used = 0;
+  for (; !take(s, "]"); d++) {
+    at_axes x;
+    bool open;
+    int64_t level = 0;
+    AT_TRY(read_axes(c, mesh, s, text, &x, &open));
+    if (take(s, "p") && !number(s, &level))
+      return bad(text, "a priority is p<number>");
+    take(s, ",");
+    if (d >= p->whole.rank)
+      return bad(text, "more dimensions than the value has");
+    if (used & at_axes_bits(&x)) return bad(text, "an axis is used twice");
+    used |= at_axes_bits(&x);
+    AT_TRY(trim(c, text, exact, p->whole.dims[d], &x));
+    if (level > 0 && x.n && open) {
+      if (!p->later) {
+        AT_TRY_ALLOC(p->later, at_new(c->m->arena, at_axes, p->whole.rank));
+        AT_TRY_ALLOC(priority, at_new(c->m->arena, int8_t, p->whole.rank));
+        p->priority = priority;
+      }
+      p->later[d] = x;
+      if (priority) priority[d] = (int8_t)AT_MIN(level, (int64_t)100);
+      x.n = 0;
+    }
+    p->dims[d] = x;
+    p->open = open ? p->open | 1ull << d : p->open & ~(1ull << d);
+  }
+  if (d != p->whole.rank)
+    return bad(text, "fewer dimensions than the value has");
+  return AT_OK;
+}
+
+static at_status parse_shardy(at_cut *c, at_str text, bool exact, at_place *p) {
+  scan s = {text.ptr, text.ptr + text.len};
+  at_mesh own = {0};
+  const at_mesh *mesh = &own;
+  at_str name;
+  take(&s, "#sdy.sharding");
+  if (!take(&s, "<")) return bad(text, "`<` expected");
+  if (take(&s, "mesh")) {
+    uint32_t known = c->num_atoms;
+    AT_TRY(read_mesh(c, &s, &own));
+    if (own.num_axes && known) axes_to_atoms(c, &own);
+  } else if (!symbol(&s, &name) || !(mesh = find_mesh(c, name))) {
+    return bad(text, "names no mesh of the program");
+  }
+  if (!take(&s, ",")) return bad(text, "`,` expected");
+  AT_TRY(read_dims(c, mesh, &s, text, exact, p));
+  while (take(&s, ",")) {
+    at_axes x;
+    bool unreduced = take(&s, "unreduced");
+    if ((!unreduced && !take(&s, "replicated")) || !take(&s, "="))
+      return bad(text, "`replicated` or `unreduced` expected");
+    AT_TRY(read_axes(c, mesh, &s, text, &x, NULL));
+    if (unreduced && x.n)
+      return AT_FAIL(AT_UNIMPLEMENTED, "unreduced axes in sharding `%.*s`",
+                     (int)AT_MIN(text.len, (size_t)200), text.ptr);
+    p->banned |= at_axes_bits(&x);
+  }
+  return take(&s, ">") ? AT_OK : bad(text, "`>` expected");
+}
+
+// ---- HLO's shardings -------------------------------------------------------
+// Atoms of device numbers reshaped to `shape` and transposed by `perm`.
+static at_status tile_atoms(const at_cut *c, at_str text, at_dims shape,
+                            at_dims perm, at_axes *out) {
+  int64_t stride[64], n = 1;
+  if (shape.rank > 64) return bad(text, "too many dimensions");
+  for (uint32_t i = shape.rank; i-- > 0;) {
+    stride[i] = n;
+    if (shape.ptr[i] < 1 || __builtin_mul_overflow(n, shape.ptr[i], &n))
+      return bad(text, "a size is out of range");
+  }
+  if (n != c->m->num_partitions)
+    return bad(text, "covers another number of devices");
+  *out = (at_axes){0};
+  for (uint32_t i = 0; i < shape.rank; i++) {
+    int64_t k = perm.rank ? perm.ptr[i] : i;
+    if (k < 0 || k >= shape.rank) return bad(text, "not a permutation");
+    uint32_t first, count;
+    int64_t have = 1;
+    atoms_between(c, stride[k], stride[k] * shape.ptr[k], &first, &count);
+    for (uint32_t j = 0; j < count; j++) {
+      have *= c->size[first + j];
+      if (out->n == AT_MAX_ATOMS) return bad(text, "not a permutation");
+      out->a[out->n++] = (uint8_t)(first + j);
+    }
+    if (have != shape.ptr[k])
+      return AT_FAIL(AT_UNIMPLEMENTED,
+                     "sharding `%.*s` against the grain of the mesh",
+                     (int)AT_MIN(text.len, (size_t)200), text.ptr);
+  }
+  return AT_OK;
+}
+
+static at_status parse_hlo(at_cut *c, at_str text, bool exact, at_place *p) {
+  scan s = {text.ptr, text.ptr + text.len};
+  uint32_t rank = p->whole.rank;
+  for (uint32_t d = 0; d < rank; d++) p->dims[d] = (at_axes){0};
+  p->open = 0;
+  take(&s, "{");
+  if (take(&s, "replicated") || take(&s, "maximal")) return AT_OK;
+  if (take(&s, "unknown")) {
+    p->open = ~0ull;
+    return AT_OK;
+  }
+  at_dims tile, shape, perm = {0};
+  bool ok;
+  if (!take(&s, "devices") || !take(&s, "="))
+    return AT_FAIL(AT_UNIMPLEMENTED, "sharding `%.*s`",
+                   (int)AT_MIN(text.len, (size_t)200), text.ptr);
+  AT_TRY(numbers(c->m->arena, &s, &tile, &ok));
+  if (!ok || !take(&s, "<="))
+    return AT_FAIL(AT_UNIMPLEMENTED, "sharding `%.*s` by a list of devices",
+                   (int)AT_MIN(text.len, (size_t)200), text.ptr);
+  AT_TRY(numbers(c->m->arena, &s, &shape, &ok));
+  if (ok && take(&s, "T")) {
+    if (s.p < s.end && *s.p == '(') {
+      char *close = memchr(s.p, ')', (size_t)(s.end - s.p));
+      size_t len = close ? (size_t)(close - s.p) : 0;
+      char *list = at_arena_printf(c->m->arena, "[%.*s]",
+                                   (int)(len ? len - 1 : 0), s.p + 1);
+      if (!list) return AT_NO_MEMORY("sharding");
+      scan t = {list, list + strlen(list)};
+      AT_TRY(numbers(c->m->arena, &t, &perm, &ok));
+      s.p += len + (close != NULL);
+      ok &= close != NULL && perm.rank == shape.rank;
+    } else {
+      ok = false;
+    }
+  }
+  if (!ok || tile.rank < rank) return bad(text, "not a tiling of the value");
+  at_axes atoms;
+  AT_TRY(tile_atoms(c, text, shape, perm, &atoms));
+  uint32_t at = 0;
+  for (uint32_t d = 0; d < tile.rank; d++) {
+    at_axes x = {0};
+    int64_t left = tile.ptr[d];
+    while (left > 1 && at < atoms.n && left % c->size[atoms.a[at]] == 0) {
+      left /= c->size[atoms.a[at]];
+      x.a[x.n++] = atoms.a[at++];
+    }
+    if (left != 1) return bad(text, "tiles do not match the mesh");
+    if (d >= rank) continue;  // replicated
+    AT_TRY(trim(c, text, exact, p->whole.dims[d], &x));
+    p->dims[d] = x;
+  }
+  return AT_OK;
+}
+
+at_status at_place_parse(at_cut *c, at_str text, bool exact, at_place *p) {
+  if (text.len && text.ptr[0] == '{') return parse_hlo(c, text, exact, p);
+  return parse_shardy(c, text, exact, p);
+}
+
+at_str at_sharding_item(at_str list, uint32_t i) {
+  uint32_t depth = 0, item = 0;
+  size_t begin = 0, at = 0;
+  while (at < list.len && list.ptr[at] != '[') at++;
+  for (at++; at < list.len; at++) {
+    char c = list.ptr[at];
+    if (c == '<' && depth++ == 0) begin = at;
+    if (c == '>' && depth && --depth == 0 && item++ == i)
+      return (at_str){list.ptr + begin, at + 1 - begin};
+  }
+  return (at_str){0};
+}
+
+// ---- Printing --------------------------------------------------------------
+at_status at_place_print(const at_cut *c, const at_place *p, const char **out) {
+  uint8_t order[AT_MAX_ATOMS];
+  uint32_t n = 0, used = at_dims_bits(p->dims, p->whole.rank);
+  if (!used) {
+    *out = "{replicated}";
+    return AT_OK;
+  }
+  at_strbuf b = {0};
+  int64_t rest = c->m->num_partitions;
+  at_strbuf_addf(&b, "{devices=[");
+  for (uint32_t d = 0; d < p->whole.rank; d++) {
+    int64_t size = at_axes_size(c, &p->dims[d]);
+    rest /= size;
+    at_strbuf_addf(&b, "%s%lld", d ? "," : "", (long long)size);
+    for (uint32_t i = 0; i < p->dims[d].n; i++) order[n++] = p->dims[d].a[i];
+  }
+  for (uint32_t i = 0; i < c->num_atoms; i++)
+    if (!(used >> i & 1)) order[n++] = (uint8_t)i;
+  if (rest > 1) at_strbuf_addf(&b, ",%lld", (long long)rest);
+  // Runs of atoms that follow one another are one dimension of the device
+  // numbers.
+  uint8_t
+      first[AT_MAX_ATOMS];  // run at atom i: its number in `order`, else 0xff
+  memset(first, 0xff, sizeof first);
+  uint32_t runs = 0;
+  int64_t size[AT_MAX_ATOMS];
+  for (uint32_t i = 0; i < n; i++) {
+    if (i && order[i] == order[i - 1] + 1) {
+      size[runs - 1] *= c->size[order[i]];
+      continue;
+    }
+    first[order[i]] = (uint8_t)runs;
+    size[runs++] = c->size[order[i]];
+  }
+  uint8_t rank_of[AT_MAX_ATOMS];
+  at_strbuf_addf(&b, "]<=[");
+  for (uint32_t i = 0, k = 0; i < c->num_atoms; i++)
+    if (first[i] != 0xff) {
+      at_strbuf_addf(&b, "%s%lld", k ? "," : "", (long long)size[first[i]]);
+      rank_of[first[i]] = (uint8_t)k++;
+    }
+  at_strbuf_addf(&b, "]");
+  if (runs > 1) {
+    at_strbuf_addf(&b, "T(");
+    for (uint32_t i = 0; i < runs; i++)
+      at_strbuf_addf(&b, "%s%u", i ? "," : "", rank_of[i]);
+    at_strbuf_addf(&b, ")");
+  }
+  at_strbuf_addf(&b, "%s}", rest > 1 ? " last_tile_dim_replicate" : "");
+  *out = b.ptr ? at_arena_printf(c->m->arena, "%.*s", (int)b.len, b.ptr) : NULL;
+  at_strbuf_free(&b);
+  return *out ? AT_OK : AT_NO_MEMORY("sharding");
+}
