@@ -261,17 +261,18 @@ static LLVMValueRef apply_int(at_em *e, at_op op, at_dtype t, LLVMValueRef a,
 
 // ---- floats
 // ---------------------------------------------------------------------------
+// The neighbour's code is one more or one less. Unsigned f8E8M0FNU has no zero
+// and no negative numbers.
 static LLVMValueRef next_after(at_em *e, at_dtype t, LLVMValueRef a,
                                LLVMValueRef b) {
   LLVMValueRef x = at_em_bits(e, at_em_encode(e, t, a));
   LLVMValueRef y = at_em_bits(e, at_em_encode(e, t, b));
-  uint32_t bits = at_em_bits_of(LLVMTypeOf(x));
-  int64_t top = (int64_t)(1ull << (bits - 1));
+  int64_t top = (int64_t)(1ull << (at_dtype_of(t)->bits - 1));
   LLVMValueRef nan = LLVMBuildFCmp(e->b, LLVMRealUNO, a, b, "");
   LLVMValueRef same = LLVMBuildFCmp(e->b, LLVMRealOEQ, a, b, "");
   LLVMValueRef zero = LLVMBuildFCmp(e->b, LLVMRealOEQ, a, cf(e, a, 0), "");
   LLVMValueRef up = LLVMBuildFCmp(e->b, LLVMRealOLT, a, b, "");
-  LLVMValueRef negative = icmp(e, LLVMIntSLT, x, 0);
+  LLVMValueRef negative = LLVMBuildFCmp(e->b, LLVMRealOLT, a, cf(e, a, 0), "");
   LLVMValueRef away = LLVMBuildXor(e->b, up, negative, "");
   LLVMValueRef r =
       LLVMBuildAdd(e->b, x, sel(e, away, ci(e, x, 1), ci(e, x, -1)), "");
@@ -279,6 +280,9 @@ static LLVMValueRef next_after(at_em *e, at_dtype t, LLVMValueRef a,
   r = sel(e, same, y, sel(e, zero, first, r));
   LLVMTypeRef st = at_em_widen(e, at_em_storage_type(e, t));
   r = at_em_decode(e, t, LLVMBuildBitCast(e->b, r, st, ""));
+  // From the smallest negative number up, where -0 is not a number.
+  LLVMValueRef none = LLVMBuildFCmp(e->b, LLVMRealUNO, r, r, "");
+  r = sel(e, LLVMBuildAnd(e->b, none, negative, ""), cf(e, r, 0), r);
   return sel(e, nan, LLVMBuildFAdd(e->b, a, b, ""), r);
 }
 
@@ -423,7 +427,10 @@ static LLVMValueRef apply_float(at_em *e, at_op op, at_dtype t, LLVMValueRef a,
   }
 }
 
-static bool is_exact(at_op op) {
+// Ops whose results need no rounding. Some types of a byte lack negative
+// numbers, -0, or NaN, so that theirs always do.
+static bool is_exact(at_op op, at_dtype t) {
+  if (at_dtype_bytes(t) == 1) return false;
   switch (op) {
     case AT_OP_NEGATE:
     case AT_OP_ABS:
@@ -475,7 +482,7 @@ at_val at_em_apply_real(at_em *e, at_op op, at_dtype t, at_val a, at_val b) {
                           at_op_text(op), at_dtype_of(t)->text));
     return at_em_zero(e, t);
   }
-  if (op == AT_OP_IS_FINITE || (at_is_float(t) && is_exact(op))) return r;
+  if (op == AT_OP_IS_FINITE || (at_is_float(t) && is_exact(op, t))) return r;
   return at_em_normalize(e, t, r);
 }
 

@@ -188,20 +188,28 @@ static at_val c_pow(at_em *e, at_val a, at_val b) {
   return r;
 }
 
+// Zero stays zero next to a factor that overflowed: sin 0 * cosh 1000.
+static LLVMValueRef mul0(at_em *e, LLVMValueRef zero, LLVMValueRef big) {
+  LLVMValueRef is_zero = fcmp(e, LLVMRealOEQ, zero, 0);
+  LLVMValueRef one = copysign_(e, cf(e, zero, 1), big);
+  return mul(e, zero, sel(e, is_zero, one, big));
+}
+
 static at_val c_tanh(at_em *e, at_val a) {
-  // (sinh 2x + i sin 2y) / (cosh 2x + cos 2y), saturating for large |x|
+  // (sinh x cosh x + i sin y cos y) / (sinh^2 x + cos^2 y): no sum of terms of
+  // different signs. Saturates for large |x|.
   at_math *m = &e->math;
-  LLVMValueRef two = cf(e, a.re, 2), x = mul(e, two, a.re),
-               y = mul(e, two, a.im);
-  LLVMValueRef d = add(e, at_math_cosh(m, x), at_math_cos(m, y));
-  LLVMValueRef re = divide(e, at_math_sinh(m, x), d);
-  LLVMValueRef im = divide(e, at_math_sin(m, y), d);
+  LLVMValueRef sh = at_math_sinh(m, a.re), ch = at_math_cosh(m, a.re);
+  LLVMValueRef s = at_math_sin(m, a.im), c = at_math_cos(m, a.im);
+  LLVMValueRef d = add(e, mul(e, sh, sh), mul(e, c, c));
+  LLVMValueRef re = divide(e, mul(e, sh, ch), d);
+  LLVMValueRef im = divide(e, mul(e, s, c), d);
   LLVMValueRef far = fcmp(e, LLVMRealOGT, fabs_(e, a.re), 20);
   re = sel(e, far, copysign_(e, cf(e, a.re, 1), a.re), re);
+  LLVMValueRef two = cf(e, a.re, 2);
   LLVMValueRef tail =
-      mul(e, mul(e, cf(e, a.re, 4), at_math_sin(m, a.im)),
-          mul(e, at_math_cos(m, a.im),
-              at_math_exp(m, neg(e, mul(e, two, fabs_(e, a.re))))));
+      mul(e, mul(e, cf(e, a.re, 4), s),
+          mul(e, c, at_math_exp(m, neg(e, mul(e, two, fabs_(e, a.re))))));
   im = sel(e, far, tail, im);
   return (at_val){re, im};
 }
@@ -214,8 +222,8 @@ static at_val c_trig(at_em *e, at_op op, at_val a) {
   at_math *m = &e->math;
   LLVMValueRef s = at_math_sin(m, a.re), c = at_math_cos(m, a.re);
   LLVMValueRef sh = at_math_sinh(m, a.im), ch = at_math_cosh(m, a.im);
-  if (op == AT_OP_SINE) return (at_val){mul(e, s, ch), mul(e, c, sh)};
-  return (at_val){mul(e, c, ch), neg(e, mul(e, s, sh))};
+  if (op == AT_OP_SINE) return (at_val){mul0(e, s, ch), mul0(e, sh, c)};
+  return (at_val){mul(e, c, ch), neg(e, mul0(e, s, sh))};
 }
 
 at_val at_em_apply_complex(at_em *e, const at_node *n, const at_val *args) {

@@ -26,7 +26,7 @@ static void evaluate_all(ck *c, at_comp *entry, uint64_t seed, ck_values *out) {
   entry->num_results = out->len;
   const at_literal **args;
   ck_ok(at_random_args(c->arena, entry, seed, false, &args));
-  at_eval_options o = {0};
+  at_eval_options o = {.custom = at_eval_linalg_custom};
   ck_ok(at_eval(entry, args, &o, c->arena, out->literals));
   entry->results = results;
   entry->num_results = num_results;

@@ -492,6 +492,7 @@ static at_val bitcast(at_em *e, const at_node *n, const at_pos *p) {
                     : x == 16 ? AT_U16
                               : AT_U8;
     LLVMValueRef k = at_ix_to(e, wide, at_ix_mulc(e, part, y)).re;
+    if (x < 8) v = LLVMBuildZExt(e->b, v, LLVMTypeOf(k), "");
     v = LLVMBuildLShr(e->b, v, k, "");
     v = LLVMBuildTrunc(e->b, v, at_em_widen(e, at_em_int(e, y)), "");
     return (at_val){from_bits(e, b, v), NULL};

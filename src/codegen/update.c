@@ -82,11 +82,15 @@ static void scatter_one(at_scatter *s) {
   uint32_t scope = at_em_scope_push(e);
   at_ix to[AT_CG_MAX_RANK], lin = at_ix_const(0);
   LLVMValueRef ok = NULL;
+  // The digit with the lanes is always inside, all others are uniform.
+  uint32_t lanes = e->lanes;
   for (uint32_t k = 0; k < s->t->rank; k++) to[k] = s->start[k];
   for (uint32_t w = 0; w < s->window.rank; w++) {
     uint32_t k = window_target(s, w);
     to[k] = at_ix_add(e, to[k], s->at[s->window.ptr[w]]);
+    e->lanes = 1;
     LLVMValueRef in = at_ix_within(e, to[k], 0, s->t->dims[k]);
+    e->lanes = lanes;
     if (in) ok = ok ? LLVMBuildAnd(e->b, ok, in, "") : in;
   }
   int64_t stride = 1;

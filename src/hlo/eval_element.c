@@ -209,14 +209,15 @@ static at_status eval_int_binary(const at_node *n, at_dtype t, int64_t a,
 
 // ---- Floats ----------------------------------------------------------------
 
-// The bits of a float, sign-extended so that they order like the values:
-// -NaN < -inf < ... < -0 < +0 < ... < inf < NaN.
-static int64_t total_order(at_dtype t, const void *p) {
-  unsigned bits = 8 * at_dtype_bytes(t);
-  uint64_t u = 0;
-  memcpy(&u, p, at_dtype_bytes(t));
-  int64_t s = (int64_t)(u << (64 - bits)) >> (64 - bits);
-  return s < 0 ? s ^ (int64_t)(~0ull >> (65 - bits)) : s;
+int64_t at_eval_order(at_dtype t, const void *p) {
+  uint64_t u;
+  if (at_is_int(t) || t == AT_PRED) {
+    int64_t v = at_load_int(t, p);
+    return t == AT_U64 ? (int64_t)((uint64_t)v ^ 1ull << 63) : v;
+  }
+  double v = at_load_float(t, p);  // keeps order, signs and payloads
+  memcpy(&u, &v, sizeof u);
+  return (int64_t)u < 0 ? (int64_t)(u ^ INT64_MAX) : (int64_t)u;
 }
 
 static void next_after(at_dtype t, const void *pa, const void *pb, void *out) {
@@ -233,6 +234,8 @@ static void next_after(at_dtype t, const void *pa, const void *pb, void *out) {
   else
     u += (a < b) == (a > 0) ? 1 : (uint64_t)-1;
   memcpy(out, &u, bytes);
+  // From the smallest negative number up, where -0 is not a number.
+  if (a < 0 && a < b && isnan(at_load_float(t, out))) at_store_float(t, out, 0);
 }
 
 typedef struct ieee_layout {
@@ -420,7 +423,7 @@ static bool compare(const at_node *n, at_dtype t, const void *pa,
   }
   if (at_is_float(t)) {
     if (type == AT_CMP_TOTALORDER) {
-      int64_t a = total_order(t, pa), b = total_order(t, pb);
+      int64_t a = at_eval_order(t, pa), b = at_eval_order(t, pb);
       return ordered(direction, (a > b) - (a < b), false);
     }
     double a = at_load_float(t, pa), b = at_load_float(t, pb);

@@ -177,4 +177,8 @@ static inline void at_put(at_dtype t, uint8_t *data, int64_t at,
   memcpy(data + (size_t)at * w, from, w);
 }
 
+// A number that orders like the element: of floats in IEEE's total order,
+// -NaN < -inf < ... < -0 < +0 < ... < inf < NaN.
+int64_t at_eval_order(at_dtype t, const void *p);
+
 #endif

@@ -415,15 +415,12 @@ static at_status top_k_along(call *c, int64_t d, bool smallest, bool indexed) {
       memset(used, 0, (size_t)length);
       for (int64_t s = 0; s < k; s++) {
         int64_t best = -1;
-        double at_best = 0;
+        int64_t at_best = 0;
         for (int64_t x = 0; x < length; x++) {
           if (used[x]) continue;
-          int64_t at = (o * length + x) * inner + i;
-          double v = at_is_float(t->dtype) ? at_literal_float(l, at)
-                                           : (double)at_literal_int(l, at);
-          // NaN counts as the largest, as in total order.
-          bool wins = smallest ? v < at_best || (isnan(at_best) && !isnan(v))
-                               : v > at_best || (isnan(v) && !isnan(at_best));
+          int64_t v = at_eval_order(
+              t->dtype, at_literal_at(l, (o * length + x) * inner + i));
+          bool wins = smallest ? v < at_best : v > at_best;
           if (best < 0 || wins) best = x, at_best = v;
         }
         used[best] = true;

@@ -152,6 +152,8 @@ typedef struct bits_out {
 // The low bits of v, for types of up to 64 bits.
 static void put_bits(const bits_out *o, int64_t at, uint64_t v) {
   size_t w = at_dtype_bytes(o->t->dtype);
+  uint32_t bits = at_dtype_of(o->t->dtype)->bits;
+  if (bits < 8) v &= (1u << bits) - 1;
   if (at_is_float(o->t->dtype))
     memcpy(o->data + (size_t)at * w, &v, w);
   else
@@ -249,7 +251,7 @@ AT_EVAL(rng_bit_generator) {
   AT_TRY(at_eval_new(e->cx, t, &e->out[1], &out));
   AT_TRY(at_eval_spend(e->cx, at_type_elements(t)));
   bits_out o = {t, out};
-  if (algorithm == AT_RNG_PHILOX) {
+  if (algorithm != AT_RNG_THREE_FRY) {  // XLA's default on CPUs, too
     if (words == 2) s[2] = s[0];  // the key doubles as the counter's high half
     uint64_t used = philox_fill(&o, s[0], s[1], s[2]), low = s[1] + used;
     s[2] += low < s[1];

@@ -1,20 +1,109 @@
-// Random programs. Each step picks a value that exists and builds one op on it
-// that is valid by construction; what else it needs is found, converted or
-// made.
-#include "hlo/random.h"
-
+// Random programs: the table of what can be in them, the walk through it, and
+// the program around the steps.
 #include <math.h>
 
-typedef struct gen {
-  at_arena *a;
-  at_module *m;
-  at_comp *c;  // where nodes go
-  uint64_t state;
-  int64_t max_elements;
-  uint32_t families;
-  uint64_t dtypes;
-  AT_VEC(at_value) values;
-} gen;
+#include "hlo/random_internal.h"
+
+// ---- The table
+// ---------------------------------------------------------------
+
+typedef struct row {
+  at_op op;
+  const char *variant;
+  uint32_t family;
+  uint64_t types;
+  at_status (*generate)(at_gen *g, at_op op, at_dtype t);
+} row;
+
+#define BIT(t) (1ull << AT_##t)
+#define B BIT(PRED)
+#define S (BIT(S2) | BIT(S4) | BIT(S8) | BIT(S16) | BIT(S32) | BIT(S64))
+#define U (BIT(U2) | BIT(U4) | BIT(U8) | BIT(U16) | BIT(U32) | BIT(U64))
+#define SMALL_F                                                                \
+  (BIT(F4E2M1FN) | BIT(F6E2M3FN) | BIT(F6E3M2FN) | BIT(F8E3M4) | BIT(F8E4M3) | \
+   BIT(F8E4M3FN) | BIT(F8E4M3B11FNUZ) | BIT(F8E4M3FNUZ) | BIT(F8E5M2) |        \
+   BIT(F8E5M2FNUZ) | BIT(F8E8M0FNU))
+#define R32 (BIT(F32) | BIT(F64))
+#define W (R32 | BIT(BF16) | BIT(F16))
+#define F (SMALL_F | W)
+#define C (BIT(C64) | BIT(C128))
+#define L (W | C)
+#define ALL (B | S | U | F | C)
+#define T_U32 BIT(U32)
+#define T_TOKEN BIT(TOKEN)
+
+static const row rows[] = {
+#define AT_RANDOM(Op, variant, family, types, generator) \
+  {AT_OP_##Op, variant, AT_RANDOM_##family, types, at_gen_##generator},
+#define AT_RANDOM_WITHOUT(Op, reason)
+#include "hlo/random.def"
+#undef AT_RANDOM
+#undef AT_RANDOM_WITHOUT
+};
+
+static const char *const reasons[AT_OP_COUNT] = {
+#define AT_RANDOM(Op, variant, family, types, generator)
+#define AT_RANDOM_WITHOUT(Op, reason) [AT_OP_##Op] = reason,
+#include "hlo/random.def"
+#undef AT_RANDOM
+#undef AT_RANDOM_WITHOUT
+};
+
+uint32_t at_random_num_rows(void) { return (uint32_t)AT_LEN(rows); }
+at_op at_random_row_op(uint32_t r) { return rows[r].op; }
+const char *at_random_row_variant(uint32_t r) { return rows[r].variant; }
+uint64_t at_random_row_types(uint32_t r) { return rows[r].types; }
+const char *at_random_reason(at_op op) { return reasons[op]; }
+
+at_dtype at_random_dtype_of(const at_node *n) {
+  switch (n->op) {
+    case AT_OP_COMPARE:
+    case AT_OP_IS_FINITE:
+    case AT_OP_COMPLEX:
+    case AT_OP_ABS:
+    case AT_OP_REAL:
+    case AT_OP_IMAG:
+    case AT_OP_FFT:
+    case AT_OP_GET_DIMENSION_SIZE:
+      return at_value_type(n->operands[0])->dtype;
+    case AT_OP_WHILE:
+    case AT_OP_RNG_BIT_GENERATOR:
+      return n->num_results > 1 ? n->types[1].dtype : AT_INVALID;
+    default:
+      return n->num_results ? n->types[0].dtype : AT_INVALID;
+  }
+}
+
+// ---- The walk
+// ----------------------------------------------------------------
+
+static uint64_t row_types(const at_random_options *o, const row *r) {
+  uint32_t families = o->families ? o->families : ~0u;
+  if (!(families & r->family)) return 0;
+  if (o->only && strcmp(o->only, at_op_text(r->op))) return 0;
+  return r->types & (o->dtypes ? o->dtypes : ~0ull);
+}
+
+uint32_t at_random_num_pairs(const at_random_options *o) {
+  uint32_t n = 0;
+  for (size_t i = 0; i < AT_LEN(rows); i++)
+    n += (uint32_t)__builtin_popcountll(row_types(o, &rows[i]));
+  return n;
+}
+
+static at_random_pair pair_at(const at_random_options *o, uint64_t k) {
+  for (uint32_t i = 0; i < AT_LEN(rows); i++) {
+    uint64_t types = row_types(o, &rows[i]);
+    uint32_t n = (uint32_t)__builtin_popcountll(types);
+    if (k >= n) {
+      k -= n;
+      continue;
+    }
+    while (k--) types &= types - 1;
+    return (at_random_pair){i, (at_dtype)__builtin_ctzll(types)};
+  }
+  return (at_random_pair){0, AT_INVALID};
+}
 
 // splitmix64
 static uint64_t next64(uint64_t *state) {
@@ -23,43 +112,69 @@ static uint64_t next64(uint64_t *state) {
   z = (z ^ z >> 27) * 0x94d049bb133111ebull;
   return z ^ z >> 31;
 }
-static uint32_t below(gen *g, uint32_t n) {
+
+static uint64_t gcd(uint64_t a, uint64_t b) {
+  while (b) {
+    uint64_t r = a % b;
+    a = b;
+    b = r;
+  }
+  return a;
+}
+
+// Each round visits all pairs in an order of its own: k -> a * k + b.
+at_random_pair at_random_nth(const at_random_options *o, uint64_t k) {
+  uint64_t n = at_random_num_pairs(o);
+  if (!n) return (at_random_pair){0, AT_INVALID};
+  uint64_t round = k / n, a, b = next64(&round);
+  do a = next64(&round) % n;
+  while (gcd(a, n) != 1);
+  return pair_at(o, (a * (k % n) + b) % n);
+}
+
+// ---- Chance
+// ------------------------------------------------------------------
+
+uint32_t at_gen_below(at_gen *g, uint32_t n) {
   return (uint32_t)(next64(&g->state) >> 32) % n;
 }
-static bool chance(gen *g, uint32_t percent) { return below(g, 100) < percent; }
-#define PICK(g, list) ((list)[below((g), (uint32_t)AT_LEN(list))])
-
-static const at_type *type_of(at_value v) { return at_value_type(v); }
-
-static at_status keep(gen *g, at_value v) {
-  return at_vec_push(g->a, &g->values, v) ? AT_OK : AT_NO_MEMORY("values");
+bool at_gen_chance(at_gen *g, uint32_t percent) {
+  return at_gen_below(g, 100) < percent;
 }
-
-// ---- Types and leaves ------------------------------------------------------
-
-static at_dtype random_dtype(gen *g) {
-  for (;;) {
-    at_dtype t = (at_dtype)below(g, AT_DTYPE_COUNT);
-    if (g->dtypes >> t & 1) return t;
+void at_gen_shuffle(at_gen *g, int64_t *v, uint32_t n) {
+  for (uint32_t i = n; i > 1; i--) {
+    uint32_t k = at_gen_below(g, i);
+    int64_t x = v[i - 1];
+    v[i - 1] = v[k];
+    v[k] = x;
   }
 }
+int64_t *at_gen_dims(at_gen *g, uint32_t n) { return at_new(g->a, int64_t, n); }
 
-static const int64_t sizes[] = {1, 1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 31, 33, 64};
+int64_t at_gen_size(at_gen *g) {
+  static const int64_t sizes[] = {1, 1, 2,  3,  4,  5,  7,
+                                  8, 9, 16, 17, 31, 33, 64};
+  return AT_GEN_PICK(g, sizes);
+}
 
-static at_status random_type(gen *g, at_type *out) {
+at_status at_gen_type(at_gen *g, at_dtype d, uint32_t lo, uint32_t hi,
+                      bool empty, at_type *out) {
   int64_t *dims, count = 1;
-  at_type t = {.dtype = random_dtype(g), .rank = below(g, 5)};
-  AT_TRY_ALLOC(dims, at_new(g->a, int64_t, t.rank));
+  at_type t = {.dtype = d, .rank = lo + at_gen_below(g, hi - lo + 1)};
+  AT_TRY_ALLOC(dims, at_gen_dims(g, t.rank));
   for (uint32_t i = 0; i < t.rank; i++) {
-    do dims[i] = PICK(g, sizes);
+    do dims[i] = at_gen_size(g);
     while (count * dims[i] > g->max_elements);
     count *= dims[i];
   }
-  if (t.rank && chance(g, 2)) dims[below(g, t.rank)] = 0;
+  if (empty && t.rank && at_gen_chance(g, 2)) dims[at_gen_below(g, t.rank)] = 0;
   t.dims = dims;
   *out = t;
   return AT_OK;
 }
+
+// ---- Data
+// --------------------------------------------------------------------
 
 static double random_float(uint64_t *state, bool special) {
   static const double specials[] = {NAN,   INFINITY, -INFINITY, 0.0,
@@ -104,14 +219,87 @@ static at_status random_literal(at_arena *a, uint64_t *state, at_type t,
   return at_literal_make(a, t, data, false, true, out);
 }
 
-static at_status add_constant(gen *g, at_type t, at_value *out) {
+// ---- Values
+// ------------------------------------------------------------------
+
+at_status at_gen_keep(at_gen *g, at_value v) {
+  return at_vec_push(g->a, &g->values, v) ? AT_OK : AT_NO_MEMORY("values");
+}
+
+at_status at_gen_literal(at_gen *g, at_type t, at_value *out) {
   const at_literal *l;
   AT_TRY(random_literal(g->a, &g->state, t, false, &l));
   return at_build_constant(g->c, NULL, l, out);
 }
 
-static at_status int_constant(gen *g, at_comp *c, at_dtype t, int64_t v,
-                              at_value *out) {
+enum { kMostParams = 12 };
+
+at_status at_gen_fresh(at_gen *g, at_type t, at_value *out) {
+  if (g->c->num_params < kMostParams && !g->c->owner) {
+    AT_TRY(at_build_param(g->c, t, NULL, out));
+    return at_gen_keep(g, *out);
+  }
+  return at_gen_literal(g, t, out);
+}
+
+static bool fits(const at_type *t, uint32_t lo, uint32_t hi, bool empty) {
+  if (t->rank < lo || t->rank > hi) return false;
+  return empty || at_type_elements(t) > 0;
+}
+
+static bool converts(at_dtype from, at_dtype to) {
+  return from != AT_TOKEN && (!at_is_complex(from) || at_is_complex(to));
+}
+
+static at_status convert(at_gen *g, at_value v, at_dtype t, at_value *out) {
+  at_type r = at_type_with(*at_value_type(v), t);
+  at_step s = {.op = AT_OP_CONVERT, .types = &r, .num_types = 1};
+  at_step_operand(&s, v);
+  return at_step_in(g->c, &s, out);
+}
+
+static at_status find(at_gen *g, at_dtype t, uint32_t lo, uint32_t hi,
+                      bool empty, at_value *out) {
+  uint32_t n = (uint32_t)g->values.len, tries = n ? 12 : 0;
+  for (uint32_t i = 0; i < tries; i++) {
+    at_value v = g->values.ptr[at_gen_below(g, n)];
+    const at_type *vt = at_value_type(v);
+    if (!fits(vt, lo, hi, empty) || at_type_elements(vt) > 2 * g->max_elements)
+      continue;
+    if (vt->dtype == t) return *out = v, AT_OK;
+    if (i >= 8 && converts(vt->dtype, t)) {
+      AT_TRY(convert(g, v, t, out));
+      return at_gen_keep(g, *out);
+    }
+  }
+  at_type fresh;
+  AT_TRY(at_gen_type(g, t, lo, AT_MIN(hi, AT_MAX(4, lo)), empty, &fresh));
+  return at_gen_fresh(g, fresh, out);
+}
+
+at_status at_gen_value(at_gen *g, at_dtype t, at_value *out) {
+  return find(g, t, 0, 5, true, out);
+}
+at_status at_gen_ranked(at_gen *g, at_dtype t, uint32_t lo, uint32_t hi,
+                        at_value *out) {
+  return find(g, t, lo, hi, false, out);
+}
+
+at_status at_gen_like(at_gen *g, at_type t, at_value *out) {
+  uint32_t n = (uint32_t)g->values.len, tries = n ? 16 : 0;
+  for (uint32_t i = 0; i < tries; i++) {
+    at_value v = g->values.ptr[at_gen_below(g, n)];
+    const at_type *vt = at_value_type(v);
+    if (at_type_eq(vt, &t)) return *out = v, AT_OK;
+    at_type same = at_type_with(*vt, t.dtype);
+    if (i >= 10 && at_type_eq(&same, &t) && converts(vt->dtype, t.dtype))
+      return convert(g, v, t.dtype, out);
+  }
+  return at_gen_fresh(g, t, out);
+}
+
+at_status at_gen_int(at_gen *g, at_comp *c, at_dtype t, int64_t v,
+                     at_value *out) {
   uint8_t data[8];
   const at_literal *l;
   at_store_int(t, data, v);
@@ -119,32 +307,42 @@ static at_status int_constant(gen *g, at_comp *c, at_dtype t, int64_t v,
   return at_build_constant(c, NULL, l, out);
 }
 
-// ---- Building --------------------------------------------------------------
+at_status at_gen_float(at_gen *g, at_comp *c, at_type t, double v,
+                       at_value *out) {
+  uint8_t data[16] = {0};
+  const at_literal *l;
+  at_store_float(at_real_of(t.dtype), data, v);
+  AT_TRY(at_literal_make(g->a, t, data, true, false, &l));
+  return at_build_constant(c, NULL, l, out);
+}
 
-typedef struct step {
-  at_op op;
-  at_value operands[8];
-  uint32_t num_operands;
-  at_attr attrs[8];
-  uint32_t num_attrs;
-  at_comp *regions[3];
-  uint32_t num_regions;
-  const at_type *types;
-  uint32_t num_types;
-} step;
+at_status at_gen_list(at_gen *g, const int64_t *v, uint32_t n, at_value *out) {
+  int64_t *dims;
+  const at_literal *l;
+  AT_TRY_ALLOC(dims, at_gen_dims(g, 1));
+  dims[0] = n;
+  at_type t = {.dtype = AT_S64, .rank = 1, .dims = dims};
+  AT_TRY(at_literal_make(g->a, t, v, false, false, &l));
+  return at_build_constant(g->c, NULL, l, out);
+}
 
-static void with_ints(step *s, at_attr_id id, const int64_t *v, uint32_t n) {
+// ---- Nodes
+// -------------------------------------------------------------------
+
+void at_step_ints(at_step *s, at_attr_id id, const int64_t *v, uint32_t n) {
   s->attrs[s->num_attrs++] = (at_attr){.id = id, .ints = {v, n}};
 }
-static void with_int(step *s, at_attr_id id, int64_t v) {
+void at_step_int(at_step *s, at_attr_id id, int64_t v) {
   s->attrs[s->num_attrs++] = (at_attr){.id = id, .i = v};
 }
-static void with_operand(step *s, at_value v) {
+void at_step_str(at_step *s, at_attr_id id, const char *text) {
+  s->attrs[s->num_attrs++] = (at_attr){.id = id, .s = at_str_of(text)};
+}
+void at_step_operand(at_step *s, at_value v) {
   s->operands[s->num_operands++] = v;
 }
 
-// Builds into `c`, first result to *out.
-static at_status build_in(at_comp *c, const step *s, at_value *out) {
+at_status at_step_in(at_comp *c, const at_step *s, at_value *out) {
   at_node_desc d = {.op = s->op,
                     .operands = s->operands,
                     .num_operands = s->num_operands,
@@ -160,738 +358,34 @@ static at_status build_in(at_comp *c, const step *s, at_value *out) {
   return AT_OK;
 }
 
-static at_status build(gen *g, const step *s) {
+at_status at_step_build(at_gen *g, const at_step *s) {
   at_value v;
-  AT_TRY(build_in(g->c, s, &v));
+  AT_TRY(at_step_in(g->c, s, &v));
   for (uint32_t i = 0; i < v.node->num_results; i++)
-    AT_TRY(keep(g, (at_value){v.node, i}));
+    AT_TRY(at_gen_keep(g, (at_value){v.node, i}));
   return AT_OK;
 }
 
-static at_value any(gen *g) {
-  return g->values.ptr[below(g, (uint32_t)g->values.len)];
-}
-
-static bool same_shape(const at_type *a, const at_type *b) {
-  return at_dims_eq(at_type_dims(a), at_type_dims(b));
-}
-
-// A value of exactly this type: one that exists, a conversion, or a constant.
-static at_status like(gen *g, at_type t, at_value *out) {
-  for (int i = 0; i < 8; i++) {
-    at_value v = any(g);
-    if (at_type_eq(type_of(v), &t)) return *out = v, AT_OK;
-    if (i > 4 && same_shape(type_of(v), &t) &&
-        !at_is_complex(type_of(v)->dtype)) {
-      step s = {.op = AT_OP_CONVERT, .types = &t, .num_types = 1};
-      with_operand(&s, v);
-      return build_in(g->c, &s, out);
-    }
-  }
-  return add_constant(g, t, out);
-}
-
-// A region (a, b) -> op(a, b) on scalars.
-static at_status binary_region(gen *g, at_op op, at_dtype t, at_comp **out) {
+at_status at_gen_binary_region(at_gen *g, at_op op, at_dtype t, at_comp **out) {
   at_value v[2], r;
   AT_TRY(at_region_create(g->m, out));
   AT_TRY(at_build_param(*out, at_type_scalar(t), NULL, &v[0]));
   AT_TRY(at_build_param(*out, at_type_scalar(t), NULL, &v[1]));
+  at_step s = {.op = op};
+  at_step_operand(&s, v[0]);
+  at_step_operand(&s, v[1]);
   if (op == AT_OP_COMPARE) {
-    step s = {.op = op};
-    with_operand(&s, v[0]);
-    with_operand(&s, v[1]);
-    with_int(&s, AT_ATTR_COMPARISON_DIRECTION, chance(g, 50) ? AT_LT : AT_GT);
-    if (at_is_float(t)) with_int(&s, AT_ATTR_COMPARE_TYPE, AT_CMP_TOTALORDER);
-    AT_TRY(build_in(*out, &s, &r));
-  } else {
-    AT_TRY(at_build_op(*out, NULL, op, v, 2, NULL, &r));
+    at_step_int(&s, AT_ATTR_COMPARISON_DIRECTION,
+                at_gen_chance(g, 50) ? AT_LT : AT_GT);
+    if (at_is_float(t))
+      at_step_int(&s, AT_ATTR_COMPARE_TYPE, AT_CMP_TOTALORDER);
   }
+  AT_TRY(at_step_in(*out, &s, &r));
   return at_comp_return(*out, &r, 1);
 }
 
-// ---- Elementwise -----------------------------------------------------------
-
-static at_op exact_unary(gen *g, at_dtype t) {
-  static const at_op floats[] = {AT_OP_ABS,  AT_OP_NEGATE,
-                                 AT_OP_CEIL, AT_OP_FLOOR,
-                                 AT_OP_SIGN, AT_OP_ROUND_NEAREST_AFZ,
-                                 AT_OP_SQRT, AT_OP_ROUND_NEAREST_EVEN,
-                                 AT_OP_COPY, AT_OP_IS_FINITE,
-                                 AT_OP_REAL, AT_OP_IMAG};
-  static const at_op ints[] = {AT_OP_ABS,  AT_OP_NEGATE,
-                               AT_OP_SIGN, AT_OP_POPCNT,
-                               AT_OP_NOT,  AT_OP_COUNT_LEADING_ZEROS};
-  static const at_op complexes[] = {AT_OP_NEGATE, AT_OP_REAL, AT_OP_IMAG};
-  if (at_is_float(t)) return PICK(g, floats);
-  if (at_is_complex(t)) return PICK(g, complexes);
-  return t == AT_PRED ? AT_OP_NOT : PICK(g, ints);
-}
-
-static at_op exact_binary(gen *g, at_dtype t) {
-  static const at_op floats[] = {AT_OP_ADD,      AT_OP_SUBTRACT, AT_OP_MULTIPLY,
-                                 AT_OP_DIVIDE,   AT_OP_MAXIMUM,  AT_OP_MINIMUM,
-                                 AT_OP_REMAINDER};
-  static const at_op ints[] = {AT_OP_ADD,
-                               AT_OP_SUBTRACT,
-                               AT_OP_MULTIPLY,
-                               AT_OP_DIVIDE,
-                               AT_OP_MAXIMUM,
-                               AT_OP_MINIMUM,
-                               AT_OP_REMAINDER,
-                               AT_OP_AND,
-                               AT_OP_OR,
-                               AT_OP_XOR,
-                               AT_OP_POWER,
-                               AT_OP_SHIFT_LEFT,
-                               AT_OP_MULHI,
-                               AT_OP_SHIFT_RIGHT_ARITHMETIC,
-                               AT_OP_SHIFT_RIGHT_LOGICAL};
-  static const at_op bools[] = {AT_OP_AND, AT_OP_OR, AT_OP_XOR, AT_OP_MAXIMUM};
-  static const at_op complexes[] = {AT_OP_ADD, AT_OP_SUBTRACT};
-  if (at_is_float(t)) return PICK(g, floats);
-  if (at_is_complex(t)) return PICK(g, complexes);
-  return t == AT_PRED ? PICK(g, bools) : PICK(g, ints);
-}
-
-static at_status gen_compare(gen *g, at_value x) {
-  step s = {.op = AT_OP_COMPARE};
-  at_value y;
-  bool equality = at_is_complex(type_of(x)->dtype);
-  AT_TRY(like(g, *type_of(x), &y));
-  with_operand(&s, x);
-  with_operand(&s, y);
-  with_int(&s, AT_ATTR_COMPARISON_DIRECTION, below(g, equality ? 2 : 6));
-  if (at_is_float(type_of(x)->dtype) && chance(g, 20))
-    with_int(&s, AT_ATTR_COMPARE_TYPE, AT_CMP_TOTALORDER);
-  return build(g, &s);
-}
-
-static at_status gen_select(gen *g, at_value x) {
-  step s = {.op = AT_OP_SELECT};
-  at_value p, y;
-  at_type pred = chance(g, 20) ? at_type_scalar(AT_PRED)
-                               : at_type_with(*type_of(x), AT_PRED);
-  AT_TRY(like(g, pred, &p));
-  AT_TRY(like(g, *type_of(x), &y));
-  with_operand(&s, p);
-  with_operand(&s, x);
-  with_operand(&s, y);
-  return build(g, &s);
-}
-
-static at_status gen_clamp(gen *g, at_value x) {
-  step s = {.op = AT_OP_CLAMP};
-  at_value lo, hi;
-  at_type bound =
-      chance(g, 50) ? at_type_scalar(type_of(x)->dtype) : *type_of(x);
-  if (at_is_complex(bound.dtype)) return AT_OK;
-  AT_TRY(like(g, bound, &lo));
-  AT_TRY(like(g, bound, &hi));
-  with_operand(&s, lo);
-  with_operand(&s, x);
-  with_operand(&s, hi);
-  return build(g, &s);
-}
-
-static at_status gen_convert(gen *g, at_value x) {
-  at_type t = at_type_with(*type_of(x), random_dtype(g));
-  if (at_is_complex(type_of(x)->dtype)) t.dtype = AT_C64;
-  step s = {.op = AT_OP_CONVERT, .types = &t, .num_types = 1};
-  with_operand(&s, x);
-  return build(g, &s);
-}
-
-static at_status gen_exact(gen *g, at_value x) {
-  at_dtype t = type_of(x)->dtype;
-  step s = {0};
-  switch (below(g, 10)) {
-    case 0:
-      return gen_compare(g, x);
-    case 1:
-      return gen_select(g, x);
-    case 2:
-      return gen_clamp(g, x);
-    case 3:
-    case 4:
-      return gen_convert(g, x);
-    case 5:
-    case 6:
-      s.op = exact_unary(g, t);
-      with_operand(&s, x);
-      return build(g, &s);
-    default:
-      break;
-  }
-  at_value y;
-  s.op = exact_binary(g, t);
-  AT_TRY(like(g, *type_of(x), &y));
-  with_operand(&s, chance(g, 50) ? x : y);
-  with_operand(&s, s.operands[0].node == x.node ? y : x);
-  return build(g, &s);
-}
-
-static at_status gen_function(gen *g, at_value x) {
-  static const at_op ops[] = {
-      AT_OP_CBRT,     AT_OP_COSINE,       AT_OP_EXPONENTIAL,
-      AT_OP_LOG,      AT_OP_LOG_PLUS_ONE, AT_OP_EXPONENTIAL_MINUS_ONE,
-      AT_OP_LOGISTIC, AT_OP_RSQRT,        AT_OP_SINE,
-      AT_OP_TAN,      AT_OP_TANH,         AT_OP_ASIN,
-      AT_OP_ATAN,     AT_OP_ERF,          AT_OP_ATAN2,
-      AT_OP_POWER,    AT_OP_SINH,         AT_OP_COSH};
-  if (!at_is_float(type_of(x)->dtype)) {
-    at_type t = at_type_with(*type_of(x), AT_F32);
-    if (at_is_complex(type_of(x)->dtype)) return AT_OK;
-    step s = {.op = AT_OP_CONVERT, .types = &t, .num_types = 1};
-    with_operand(&s, x);
-    AT_TRY(build_in(g->c, &s, &x));
-  }
-  step s = {.op = PICK(g, ops)};
-  with_operand(&s, x);
-  if (at_op_of(s.op)->max_operands == 2) {
-    at_value y;
-    AT_TRY(like(g, *type_of(x), &y));
-    with_operand(&s, y);
-  }
-  return build(g, &s);
-}
-
-// ---- Movement --------------------------------------------------------------
-
-static int64_t *new_dims(gen *g, uint32_t n) {
-  return at_new(g->a, int64_t, n);
-}
-
-static void shuffle(gen *g, int64_t *v, uint32_t n) {
-  for (uint32_t i = n; i > 1; i--) {
-    uint32_t k = below(g, i);
-    int64_t x = v[i - 1];
-    v[i - 1] = v[k];
-    v[k] = x;
-  }
-}
-
-static at_status gen_broadcast(gen *g, at_value x) {
-  const at_type *t = type_of(x);
-  uint32_t extra = below(g, 3), rank = t->rank + extra, at = 0;
-  int64_t *dims = new_dims(g, rank), *map = new_dims(g, rank);
-  if (!dims || !map) return AT_NO_MEMORY("dims");
-  int64_t count = AT_MAX(at_type_elements(t), 1);
-  for (uint32_t i = 0; i < rank; i++) {
-    bool fresh = t->rank - at < rank - i && (at == t->rank || chance(g, 50));
-    int64_t wanted = PICK(g, sizes);
-    if (fresh || t->dims[at] == 1) {
-      dims[i] = count * wanted <= g->max_elements ? wanted : 1;
-      count *= dims[i];
-    } else {
-      dims[i] = t->dims[at];
-    }
-    if (!fresh) map[at++] = i;
-  }
-  at_type r = {.dtype = t->dtype, .rank = rank, .dims = dims};
-  step s = {.op = AT_OP_BROADCAST_IN_DIM, .types = &r, .num_types = 1};
-  with_operand(&s, x);
-  with_ints(&s, AT_ATTR_BROADCAST_DIMENSIONS, map, t->rank);
-  return build(g, &s);
-}
-
-// Merges two neighbours, or splits a dimension, or adds one of size 1.
-static at_status gen_reshape(gen *g, at_value x) {
-  const at_type *t = type_of(x);
-  int64_t *dims = new_dims(g, t->rank + 1);
-  if (!dims) return AT_NO_MEMORY("dims");
-  at_type r = {.dtype = t->dtype, .rank = t->rank, .dims = dims};
-  for (uint32_t i = 0; i < t->rank; i++) dims[i] = t->dims[i];
-  uint32_t d = t->rank ? below(g, t->rank) : 0;
-  if (t->rank >= 2 && chance(g, 50)) {
-    d = AT_MIN(d, t->rank - 2);
-    dims[d] *= dims[d + 1];
-    for (uint32_t i = d + 1; i + 1 < t->rank; i++) dims[i] = dims[i + 1];
-    r.rank--;
-  } else if (t->rank < 5) {
-    int64_t f = t->rank && dims[d] % 2 == 0 ? 2 : 1;
-    for (uint32_t i = t->rank; i > d; i--) dims[i] = dims[i - 1];
-    dims[d] = f;
-    if (t->rank) dims[d + 1] /= f;
-    r.rank++;
-  }
-  step s = {.op = AT_OP_RESHAPE, .types = &r, .num_types = 1};
-  with_operand(&s, x);
-  return build(g, &s);
-}
-
-static at_status gen_slice(gen *g, at_value x) {
-  const at_type *t = type_of(x);
-  int64_t *v = new_dims(g, 3 * t->rank);
-  if (!v) return AT_NO_MEMORY("dims");
-  int64_t *limit = v + t->rank, *stride = limit + t->rank;
-  for (uint32_t i = 0; i < t->rank; i++) {
-    uint32_t n = (uint32_t)t->dims[i];
-    v[i] = chance(g, 50) ? 0 : below(g, n + 1);
-    limit[i] =
-        v[i] + (chance(g, 50) ? n - v[i] : below(g, n - (uint32_t)v[i] + 1));
-    stride[i] = chance(g, 70) ? 1 : 1 + below(g, 3);
-  }
-  step s = {.op = AT_OP_SLICE};
-  with_operand(&s, x);
-  with_ints(&s, AT_ATTR_START_INDICES, v, t->rank);
-  with_ints(&s, AT_ATTR_LIMIT_INDICES, limit, t->rank);
-  with_ints(&s, AT_ATTR_STRIDES, stride, t->rank);
-  return build(g, &s);
-}
-
-static at_status gen_pad(gen *g, at_value x) {
-  const at_type *t = type_of(x);
-  int64_t *v = new_dims(g, 3 * t->rank);
-  at_value fill;
-  if (!v) return AT_NO_MEMORY("dims");
-  int64_t *high = v + t->rank, *inside = high + t->rank;
-  for (uint32_t i = 0; i < t->rank; i++) {
-    bool small = at_type_elements(t) * 4 < g->max_elements;
-    v[i] = small ? (int64_t)below(g, 4) - 1 : 0;
-    high[i] = small ? (int64_t)below(g, 4) - 1 : 0;
-    inside[i] = small && chance(g, 20) ? 1 : 0;
-    if (t->dims[i] + v[i] + high[i] < 0) v[i] = high[i] = 0;
-  }
-  AT_TRY(like(g, at_type_scalar(t->dtype), &fill));
-  step s = {.op = AT_OP_PAD};
-  with_operand(&s, x);
-  with_operand(&s, fill);
-  with_ints(&s, AT_ATTR_EDGE_PADDING_LOW, v, t->rank);
-  with_ints(&s, AT_ATTR_EDGE_PADDING_HIGH, high, t->rank);
-  with_ints(&s, AT_ATTR_INTERIOR_PADDING, inside, t->rank);
-  return build(g, &s);
-}
-
-static at_status gen_dynamic_slice(gen *g, at_value x) {
-  const at_type *t = type_of(x);
-  int64_t *size = new_dims(g, t->rank);
-  bool update = chance(g, 50);
-  if (!size) return AT_NO_MEMORY("dims");
-  for (uint32_t i = 0; i < t->rank; i++)
-    size[i] = below(g, (uint32_t)t->dims[i] + 1);
-  step s = {.op = update ? AT_OP_DYNAMIC_UPDATE_SLICE : AT_OP_DYNAMIC_SLICE};
-  with_operand(&s, x);
-  if (update) {
-    at_value u;
-    at_type ut = *t;
-    ut.dims = size;
-    AT_TRY(like(g, ut, &u));
-    with_operand(&s, u);
-  } else {
-    with_ints(&s, AT_ATTR_SLICE_SIZES, size, t->rank);
-  }
-  if (t->rank + s.num_operands > AT_LEN(s.operands)) return AT_OK;
-  for (uint32_t i = 0; i < t->rank; i++) {
-    at_value at;
-    AT_TRY(like(g, at_type_scalar(AT_S32), &at));
-    with_operand(&s, at);
-  }
-  return build(g, &s);
-}
-
-static at_status gen_dims(gen *g, at_value x, bool transpose) {
-  const at_type *t = type_of(x);
-  int64_t *v = new_dims(g, t->rank);
-  if (!v) return AT_NO_MEMORY("dims");
-  for (uint32_t i = 0; i < t->rank; i++) v[i] = i;
-  shuffle(g, v, t->rank);
-  step s = {.op = transpose ? AT_OP_TRANSPOSE : AT_OP_REVERSE};
-  with_operand(&s, x);
-  with_ints(&s, transpose ? AT_ATTR_PERMUTATION : AT_ATTR_DIMENSIONS, v,
-            transpose ? t->rank : below(g, t->rank + 1));
-  return build(g, &s);
-}
-
-static at_status gen_concatenate(gen *g, at_value x) {
-  const at_type *t = type_of(x);
-  step s = {.op = AT_OP_CONCATENATE};
-  if (!t->rank || at_type_elements(t) * 3 > g->max_elements) return AT_OK;
-  uint32_t d = below(g, t->rank), more = below(g, 3);
-  with_operand(&s, x);
-  for (uint32_t k = 0; k < more; k++) {
-    int64_t *dims = new_dims(g, t->rank);
-    at_value y;
-    if (!dims) return AT_NO_MEMORY("dims");
-    for (uint32_t i = 0; i < t->rank; i++)
-      dims[i] = i == d ? below(g, (uint32_t)t->dims[d] + 1) : t->dims[i];
-    at_type u = {.dtype = t->dtype, .rank = t->rank, .dims = dims};
-    AT_TRY(like(g, u, &y));
-    with_operand(&s, y);
-  }
-  with_int(&s, AT_ATTR_DIMENSION, d);
-  return build(g, &s);
-}
-
-static at_status gen_iota(gen *g) {
-  at_type t;
-  AT_TRY(random_type(g, &t));
-  if (!t.rank || t.dtype == AT_PRED) return AT_OK;
-  step s = {.op = AT_OP_IOTA, .types = &t, .num_types = 1};
-  with_int(&s, AT_ATTR_DIMENSION, below(g, t.rank));
-  return build(g, &s);
-}
-
-static at_status gen_move(gen *g, at_value x) {
-  switch (below(g, 9)) {
-    case 0:
-      return gen_reshape(g, x);
-    case 1:
-      return gen_slice(g, x);
-    case 2:
-      return gen_pad(g, x);
-    case 3:
-      return gen_dynamic_slice(g, x);
-    case 4:
-      return gen_dims(g, x, true);
-    case 5:
-      return gen_dims(g, x, false);
-    case 6:
-      return gen_concatenate(g, x);
-    case 7:
-      return gen_iota(g);
-    default:
-      return gen_broadcast(g, x);
-  }
-}
-
-// ---- Reductions ------------------------------------------------------------
-
-static at_op random_reducer(gen *g, at_dtype t) {
-  static const at_op numbers[] = {AT_OP_ADD, AT_OP_MAXIMUM, AT_OP_MINIMUM};
-  static const at_op bools[] = {AT_OP_AND, AT_OP_OR};
-  if (at_is_complex(t)) return AT_OP_ADD;
-  return t == AT_PRED ? PICK(g, bools) : PICK(g, numbers);
-}
-
-static at_status gen_reduce(gen *g, at_value x) {
-  const at_type *t = type_of(x);
-  int64_t *dims = new_dims(g, t->rank);
-  at_value init;
-  if (!dims) return AT_NO_MEMORY("dims");
-  for (uint32_t i = 0; i < t->rank; i++) dims[i] = i;
-  shuffle(g, dims, t->rank);
-  step s = {.op = AT_OP_REDUCE, .num_regions = 1};
-  AT_TRY(like(g, at_type_scalar(t->dtype), &init));
-  with_operand(&s, x);
-  with_operand(&s, init);
-  with_ints(&s, AT_ATTR_DIMENSIONS, dims, below(g, t->rank + 1));
-  AT_TRY(
-      binary_region(g, random_reducer(g, t->dtype), t->dtype, &s.regions[0]));
-  return build(g, &s);
-}
-
-static at_status gen_scan(gen *g, at_value x) {
-  const at_type *t = type_of(x);
-  at_value init;
-  if (!t->rank) return AT_OK;
-  step s = {.op = AT_OP_SCAN, .num_regions = 1};
-  AT_TRY(like(g, at_type_scalar(t->dtype), &init));
-  with_operand(&s, x);
-  with_operand(&s, init);
-  with_int(&s, AT_ATTR_DIMENSION, below(g, t->rank));
-  with_int(&s, AT_ATTR_REVERSE, below(g, 2));
-  AT_TRY(
-      binary_region(g, random_reducer(g, t->dtype), t->dtype, &s.regions[0]));
-  return build(g, &s);
-}
-
-static at_status gen_window(gen *g, at_value x) {
-  const at_type *t = type_of(x);
-  uint32_t r = t->rank;
-  int64_t *v = new_dims(g, 4 * r);
-  at_value init;
-  if (!v) return AT_NO_MEMORY("dims");
-  int64_t *stride = v + r, *pad = stride + r;
-  for (uint32_t i = 0; i < r; i++) {
-    v[i] = 1 + below(g, 3);
-    stride[i] = 1 + below(g, 2);
-    pad[2 * i] = below(g, 2);
-    pad[2 * i + 1] = below(g, 2);
-  }
-  step s = {.op = AT_OP_REDUCE_WINDOW, .num_regions = 1};
-  AT_TRY(like(g, at_type_scalar(t->dtype), &init));
-  with_operand(&s, x);
-  with_operand(&s, init);
-  with_ints(&s, AT_ATTR_WINDOW_DIMENSIONS, v, r);
-  with_ints(&s, AT_ATTR_WINDOW_STRIDES, stride, r);
-  with_ints(&s, AT_ATTR_PADDING, pad, 2 * r);
-  AT_TRY(
-      binary_region(g, random_reducer(g, t->dtype), t->dtype, &s.regions[0]));
-  return build(g, &s);
-}
-
-static at_status gen_sort(gen *g, at_value x) {
-  const at_type *t = type_of(x);
-  if (!t->rank || at_is_complex(t->dtype)) return AT_OK;
-  step s = {.op = AT_OP_SORT, .num_regions = 1};
-  with_operand(&s, x);
-  with_int(&s, AT_ATTR_DIMENSION, below(g, t->rank));
-  with_int(&s, AT_ATTR_IS_STABLE, 1);
-  AT_TRY(binary_region(g, AT_OP_COMPARE, t->dtype, &s.regions[0]));
-  return build(g, &s);
-}
-
-static at_status gen_top_k(gen *g, at_value x) {
-  const at_type *t = type_of(x);
-  if (!t->rank || at_is_complex(t->dtype) || t->dtype == AT_PRED) return AT_OK;
-  step s = {.op = AT_OP_TOP_K};
-  with_operand(&s, x);
-  with_int(&s, AT_ATTR_K, below(g, (uint32_t)t->dims[t->rank - 1] + 1));
-  with_int(&s, AT_ATTR_LARGEST, 1);
-  return build(g, &s);
-}
-
-static at_status gen_reductions(gen *g, at_value x) {
-  switch (below(g, 6)) {
-    case 0:
-      return gen_scan(g, x);
-    case 1:
-      return gen_window(g, x);
-    case 2:
-      return gen_sort(g, x);
-    case 3:
-      return gen_top_k(g, x);
-    default:
-      return gen_reduce(g, x);
-  }
-}
-
-// ---- Contractions ----------------------------------------------------------
-
-// Contracts the last dimension of x, with the first as a batch when there are
-// three.
-static at_status gen_dot(gen *g, at_value x) {
-  const at_type *t = type_of(x);
-  static const int64_t zero[] = {0};
-  if (t->rank < 1 || t->rank > 3 || t->dtype == AT_PRED) return AT_OK;
-  bool batch = t->rank == 3 && t->dims[0] <= 16;
-  int64_t *dims = new_dims(g, 3), *contract = new_dims(g, 2);
-  if (!dims || !contract) return AT_NO_MEMORY("dims");
-  at_type r = {.dtype = t->dtype, .dims = dims};
-  if (batch) dims[r.rank++] = t->dims[0];
-  contract[0] = t->rank - 1;
-  bool turned = chance(g, 50);  // the contracted dimension last or first
-  int64_t n = PICK(g, sizes);
-  if (at_type_elements(t) * n > 8 * g->max_elements) n = 1;
-  if (turned) dims[r.rank++] = n;
-  contract[1] = r.rank;
-  dims[r.rank++] = t->dims[t->rank - 1];
-  if (!turned) dims[r.rank++] = n;
-  at_value y;
-  AT_TRY(like(g, r, &y));
-  step s = {.op = AT_OP_DOT_GENERAL};
-  with_operand(&s, x);
-  with_operand(&s, y);
-  with_ints(&s, AT_ATTR_LHS_BATCHING_DIMENSIONS, zero, batch);
-  with_ints(&s, AT_ATTR_RHS_BATCHING_DIMENSIONS, zero, batch);
-  with_ints(&s, AT_ATTR_LHS_CONTRACTING_DIMENSIONS, &contract[0], 1);
-  with_ints(&s, AT_ATTR_RHS_CONTRACTING_DIMENSIONS, &contract[1], 1);
-  return build(g, &s);
-}
-
-// NHWC with HWIO.
-static at_status gen_conv(gen *g) {
-  static const int64_t image[] = {1, 2}, kernel[] = {0, 1};
-  static const at_dtype types[] = {AT_F32, AT_F64, AT_BF16, AT_F16};
-  at_dtype t = PICK(g, types);
-  if (!(g->dtypes >> t & 1)) return AT_OK;
-  int64_t *v = new_dims(g, 16), groups = 1 + below(g, 2);
-  if (!v) return AT_NO_MEMORY("dims");
-  int64_t *kd = v + 4, *stride = v + 8, *dilation = v + 10, *pad = v + 12;
-  int64_t features = 1 + below(g, 3);
-  v[0] = 1 + below(g, 3);
-  v[3] = groups * features;
-  kd[2] = features;
-  kd[3] = groups * (1 + below(g, 3));
-  for (uint32_t i = 0; i < 2; i++) {
-    v[1 + i] = 1 + below(g, 8);
-    kd[i] = 1 + below(g, 3);
-    stride[i] = 1 + below(g, 2);
-    dilation[i] = 1 + below(g, 2);
-    pad[2 * i] = below(g, 3);
-    pad[2 * i + 1] = below(g, 3);
-  }
-  at_value x, k;
-  AT_TRY(like(g, (at_type){.dtype = t, .rank = 4, .dims = v}, &x));
-  AT_TRY(like(g, (at_type){.dtype = t, .rank = 4, .dims = kd}, &k));
-  const at_attr attrs[] = {
-      {.id = AT_ATTR_WINDOW_STRIDES, .ints = {stride, 2}},
-      {.id = AT_ATTR_RHS_DILATION, .ints = {dilation, 2}},
-      {.id = AT_ATTR_PADDING, .ints = {pad, 4}},
-      {.id = AT_ATTR_INPUT_BATCH_DIMENSION, .i = 0},
-      {.id = AT_ATTR_INPUT_FEATURE_DIMENSION, .i = 3},
-      {.id = AT_ATTR_INPUT_SPATIAL_DIMENSIONS, .ints = {image, 2}},
-      {.id = AT_ATTR_KERNEL_INPUT_FEATURE_DIMENSION, .i = 2},
-      {.id = AT_ATTR_KERNEL_OUTPUT_FEATURE_DIMENSION, .i = 3},
-      {.id = AT_ATTR_KERNEL_SPATIAL_DIMENSIONS, .ints = {kernel, 2}},
-      {.id = AT_ATTR_OUTPUT_BATCH_DIMENSION, .i = 0},
-      {.id = AT_ATTR_OUTPUT_FEATURE_DIMENSION, .i = 3},
-      {.id = AT_ATTR_OUTPUT_SPATIAL_DIMENSIONS, .ints = {image, 2}},
-      {.id = AT_ATTR_FEATURE_GROUP_COUNT, .i = groups}};
-  at_value operands[] = {x, k};
-  at_node_desc d = {.op = AT_OP_CONVOLUTION,
-                    .operands = operands,
-                    .num_operands = 2,
-                    .attrs = attrs,
-                    .num_attrs = AT_LEN(attrs)};
-  at_node *n;
-  AT_TRY(at_build(g->c, NULL, &d, &n));
-  return keep(g, (at_value){n, 0});
-}
-
-// ---- Gather and scatter ----------------------------------------------------
-
-// Rows of x by index, or rows added to x.
-static at_status gen_index(gen *g, at_value x) {
-  const at_type *t = type_of(x);
-  static const int64_t zero[] = {0};
-  int64_t *v = new_dims(g, 3 * t->rank + 4);
-  if (!v) return AT_NO_MEMORY("dims");
-  if (!t->rank || t->dims[0] == 0) return AT_OK;
-  int64_t *rest = v + 2, *slice = rest + t->rank, *rows = slice + t->rank;
-  v[0] = 1 + below(g, 5);
-  if (at_type_elements(t) / t->dims[0] * v[0] > g->max_elements) v[0] = 1;
-  v[1] = 1;
-  rows[0] = v[0];
-  for (uint32_t i = 1; i < t->rank; i++) {
-    rest[i - 1] = i;
-    rows[i] = slice[i] = t->dims[i];
-  }
-  slice[0] = 1;
-  at_value index, update;
-  at_type it = {.dtype = AT_S32, .rank = 2, .dims = v};
-  AT_TRY(like(g, it, &index));
-  bool scatter = chance(g, 50);
-  step s = {.op = scatter ? AT_OP_SCATTER : AT_OP_GATHER};
-  with_operand(&s, x);
-  with_operand(&s, index);
-  with_int(&s, AT_ATTR_INDEX_VECTOR_DIM, 1);
-  if (!scatter) {
-    with_ints(&s, AT_ATTR_OFFSET_DIMS, rest, t->rank - 1);
-    with_ints(&s, AT_ATTR_COLLAPSED_SLICE_DIMS, zero, 1);
-    with_ints(&s, AT_ATTR_START_INDEX_MAP, zero, 1);
-    with_ints(&s, AT_ATTR_SLICE_SIZES, slice, t->rank);
-    return build(g, &s);
-  }
-  at_type ut = {.dtype = t->dtype, .rank = t->rank, .dims = rows};
-  AT_TRY(like(g, ut, &update));
-  with_operand(&s, update);
-  with_ints(&s, AT_ATTR_UPDATE_WINDOW_DIMS, rest, t->rank - 1);
-  with_ints(&s, AT_ATTR_INSERTED_WINDOW_DIMS, zero, 1);
-  with_ints(&s, AT_ATTR_SCATTER_DIMS_TO_OPERAND_DIMS, zero, 1);
-  s.num_regions = 1;
-  AT_TRY(
-      binary_region(g, random_reducer(g, t->dtype), t->dtype, &s.regions[0]));
-  return build(g, &s);
-}
-
-// ---- Control flow ----------------------------------------------------------
-
-// op(x, x) for a body.
-static at_status twice(gen *g, at_comp *c, at_value x, at_value *out) {
-  return at_build_op(c, NULL, exact_binary(g, type_of(x)->dtype),
-                     (at_value[]){x, x}, 2, NULL, out);
-}
-
-static at_status gen_while(gen *g, at_value x) {
-  step s = {.op = AT_OP_WHILE, .num_regions = 2};
-  at_value zero, p[2], limit, one, r[2];
-  AT_TRY(int_constant(g, g->c, AT_S32, 0, &zero));
-  with_operand(&s, zero);
-  with_operand(&s, x);
-  for (int i = 0; i < 2; i++) {
-    at_comp *c;
-    AT_TRY(at_region_create(g->m, &c));
-    s.regions[i] = c;
-    AT_TRY(at_build_param(c, at_type_scalar(AT_S32), NULL, &p[0]));
-    AT_TRY(at_build_param(c, *type_of(x), NULL, &p[1]));
-    if (i == 0) {
-      step less = {.op = AT_OP_COMPARE};
-      AT_TRY(int_constant(g, c, AT_S32, below(g, 4), &limit));
-      with_operand(&less, p[0]);
-      with_operand(&less, limit);
-      with_int(&less, AT_ATTR_COMPARISON_DIRECTION, AT_LT);
-      AT_TRY(build_in(c, &less, &r[0]));
-      AT_TRY(at_comp_return(c, r, 1));
-    } else {
-      AT_TRY(int_constant(g, c, AT_S32, 1, &one));
-      AT_TRY(at_build_op(c, NULL, AT_OP_ADD, (at_value[]){p[0], one}, 2, NULL,
-                         &r[0]));
-      AT_TRY(twice(g, c, p[1], &r[1]));
-      AT_TRY(at_comp_return(c, r, 2));
-    }
-  }
-  return build(g, &s);
-}
-
-// Branches capture x.
-static at_status gen_branch(gen *g, at_value x) {
-  bool is_if = chance(g, 50);
-  step s = {.op = is_if ? AT_OP_IF : AT_OP_CASE,
-            .num_regions = is_if ? 2 : 1 + below(g, 3)};
-  at_value selector;
-  AT_TRY(like(g, at_type_scalar(is_if ? AT_PRED : AT_S32), &selector));
-  with_operand(&s, selector);
-  for (uint32_t i = 0; i < s.num_regions; i++) {
-    at_value r = x;
-    AT_TRY(at_region_create(g->m, &s.regions[i]));
-    if (chance(g, 70)) AT_TRY(twice(g, s.regions[i], x, &r));
-    AT_TRY(at_comp_return(s.regions[i], &r, 1));
-  }
-  return build(g, &s);
-}
-
-static at_status gen_call(gen *g, at_value x) {
-  char *name;
-  at_comp *f;
-  at_value p, r;
-  AT_TRY_ALLOC(name, at_arena_printf(g->a, "f%u", g->m->num_funcs));
-  AT_TRY(at_comp_create(g->m, at_str_of(name), NULL, &f));
-  AT_TRY(at_build_param(f, *type_of(x), NULL, &p));
-  AT_TRY(twice(g, f, p, &r));
-  AT_TRY(at_comp_return(f, &r, 1));
-  step s = {.op = AT_OP_CALL};
-  with_operand(&s, x);
-  s.attrs[s.num_attrs++] =
-      (at_attr){.id = AT_ATTR_CALLEE, .s = at_str_of(name)};
-  return build(g, &s);
-}
-
-// ---- Modules ---------------------------------------------------------------
-
-static at_status gen_step(gen *g) {
-  at_value x = any(g);
-  if (at_type_elements(type_of(x)) > 2 * g->max_elements)
-    return gen_slice(g, x);
-  uint32_t family;
-  do family = below(g, 7);
-  while (!(g->families >> family & 1));
-  switch (1u << family) {
-    case AT_RANDOM_EXACT:
-      return gen_exact(g, x);
-    case AT_RANDOM_FUNCTIONS:
-      return gen_function(g, x);
-    case AT_RANDOM_MOVE:
-      return gen_move(g, x);
-    case AT_RANDOM_REDUCE:
-      return gen_reductions(g, x);
-    case AT_RANDOM_DOT:
-      return chance(g, 30) ? gen_conv(g) : gen_dot(g, x);
-    case AT_RANDOM_INDEX:
-      return gen_index(g, x);
-    default:
-      break;
-  }
-  switch (below(g, 3)) {
-    case 0:
-      return gen_while(g, x);
-    case 1:
-      return gen_branch(g, x);
-    default:
-      return gen_call(g, x);
-  }
-}
+// ---- Modules
+// -----------------------------------------------------------------
 
 static bool is_used(const at_comp *c, at_value v) {
   AT_FOR_NODES(n, c) {
@@ -907,7 +401,7 @@ static bool is_used(const at_comp *c, at_value v) {
 
 enum { kMostResults = 8 };
 
-static at_status finish(gen *g) {
+static at_status finish(at_gen *g) {
   at_value results[kMostResults];
   uint32_t n = 0;
   // Later values first: they depend on the most.
@@ -922,36 +416,28 @@ static at_status finish(gen *g) {
   return at_verify(g->m, "random");
 }
 
-static at_status generate(gen *g, const at_random_options *o) {
+static at_status generate(at_gen *g, const at_random_options *o) {
   AT_TRY(at_module_create(g->a, AT_STR("random"), &g->m));
   AT_TRY(at_comp_create(g->m, AT_STR("main"), NULL, &g->c));
   g->m->entry = g->c;
-  uint32_t params = 1 + below(g, 4), nodes = o->nodes ? o->nodes : 20;
-  for (uint32_t i = 0; i < params; i++) {
-    at_type t;
-    at_value v;
-    AT_TRY(random_type(g, &t));
-    AT_TRY(at_build_param(g->c, t, NULL, &v));
-    AT_TRY(keep(g, v));
+  uint32_t nodes = o->nodes ? o->nodes : 20;
+  uint64_t first = o->first ? o->first : o->seed * nodes;
+  for (uint32_t i = 0; i < nodes; i++) {
+    at_random_pair p = at_random_nth(o, first + i);
+    AT_TRY(rows[p.row].generate(g, rows[p.row].op, p.dtype));
   }
-  for (uint32_t i = 0; i < nodes; i++) AT_TRY(gen_step(g));
   return finish(g);
 }
 
 at_status at_random_module(at_arena *a, const at_random_options *o,
                            at_module **out) {
-  const uint64_t common = 1ull << AT_PRED | 1ull << AT_S8 | 1ull << AT_S16 |
-                          1ull << AT_S32 | 1ull << AT_S64 | 1ull << AT_U8 |
-                          1ull << AT_U16 | 1ull << AT_U32 | 1ull << AT_U64 |
-                          1ull << AT_BF16 | 1ull << AT_F16 | 1ull << AT_F32 |
-                          1ull << AT_F64 | 1ull << AT_C64;
-  const uint64_t known = (1ull << AT_TOKEN) - 2;  // every type with data
+  if (!at_random_num_pairs(o))
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "random program: no op of these families takes these types");
   uint64_t start = o->seed;  // mixed, or neighbours would share a stream
-  gen g = {.a = a,
-           .state = next64(&start),
-           .max_elements = o->max_elements > 0 ? o->max_elements : 2000,
-           .families = o->families & 127 ? o->families : 127,
-           .dtypes = o->dtypes & known ? o->dtypes & known : common};
+  at_gen g = {.a = a,
+              .state = next64(&start),
+              .max_elements = o->max_elements > 0 ? o->max_elements : 2000};
   at_status s = generate(&g, o);
   if (at_status_code(s) == AT_INVALID_ARGUMENT) {
     at_status bug = AT_FAIL(AT_INTERNAL, "random program of seed %llu: %s",

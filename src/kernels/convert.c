@@ -61,9 +61,9 @@ static double minifloat_decode(const minifloat *m, unsigned code) {
       frac = (int)(mag & ((1u << m->mantissa) - 1));
   int top = (int)(mask >> m->mantissa);
   if (m->kind == MF_FNUZ && neg && mag == 0) return NAN;
-  if (m->kind == MF_FN && mag == mask) return NAN;
+  if (m->kind == MF_FN && mag == mask) return neg ? -NAN : NAN;
   if (m->kind == MF_IEEE && exp == top)
-    return frac ? NAN : (neg ? -INFINITY : INFINITY);
+    return frac ? (neg ? -NAN : NAN) : (neg ? -INFINITY : INFINITY);
   double v = exp ? ldexp(1.0 + ldexp(frac, -m->mantissa), exp - m->bias)
                  : ldexp(frac, 1 - m->bias - m->mantissa);
   return neg ? -v : v;

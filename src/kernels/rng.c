@@ -98,7 +98,10 @@ typedef void (*philox_fn)(const uint32_t[2], const uint64_t[2], uint64_t,
 typedef struct bits_run {
   uint32_t key[2];
   uint64_t state[2];
-  uint32_t bits;  // of an output element: 8, 16, 32 or 64
+  uint32_t bits;  // of an output element in memory: 8, 16, 32 or 64
+  // Types of less than a byte keep their low bits, extended by their sign.
+  uint32_t unused;
+  bool sign;
   int64_t elements;
   // 32 bits and fewer, three-fry: out[a][2 * h + w][c] = word w of counter
   // (a * half + h) * post + c, `split` being the size of the dim that is
@@ -114,8 +117,10 @@ static inline void store_word(const bits_run *r, int64_t i, uint32_t w) {
     ((uint32_t *)(void *)r->out)[i] = w;
   else if (r->bits == 16)
     ((uint16_t *)(void *)r->out)[i] = (uint16_t)w;
+  else if (r->sign)
+    ((int8_t *)r->out)[i] = (int8_t)((int8_t)(w << r->unused) >> r->unused);
   else
-    ((uint8_t *)r->out)[i] = (uint8_t)w;
+    ((uint8_t *)r->out)[i] = (uint8_t)((uint8_t)(w << r->unused) >> r->unused);
 }
 
 // Stores the words of counters [c0, c0 + n).
@@ -233,6 +238,10 @@ at_status at_k_rng_bits(const at_k_call *c) {
   bool wide = at_k_has(AT_CPU_AVX512);
   bits_run r = {.key = {(uint32_t)in[0], (uint32_t)(in[0] >> 32)},
                 .bits = at_dtype_bytes((at_dtype)p->dtype) * 8,
+                .unused = at_dtype_of((at_dtype)p->dtype)->bits < 8
+                              ? 8u - at_dtype_of((at_dtype)p->dtype)->bits
+                              : 0,
+                .sign = at_is_signed_int((at_dtype)p->dtype),
                 .elements = p->elements,
                 .out = c->bufs[2],
                 .threefry = wide ? threefry_v4 : threefry_v3,

@@ -33,6 +33,19 @@ static bool norm_of(at_node *n, norm *out) {
   return true;
 }
 
+// Narrow floats are normalised in f32 and rounded once: sums and variances of
+// many elements do not fit into their few digits.
+static at_status widen(at_node *n, uint32_t i, at_value *out) {
+  *out = n->operands[i];
+  if (at_dtype_of(at_value_type(*out)->dtype)->bits >= 32) return AT_OK;
+  return at_mk_convert(n, *out, AT_F32, out);
+}
+static at_status give(at_rw *r, at_node *n, uint32_t result, at_value v) {
+  if (at_value_type(v)->dtype != n->types[result].dtype)
+    AT_TRY(at_mk_convert(n, v, n->types[result].dtype, &v));
+  return to(r, n, result, v);
+}
+
 static at_status along_feature(const norm *b, at_value v, at_value *out) {
   return at_mk_broadcast(b->n, v, b->dims, &b->feature, out);
 }
@@ -81,25 +94,29 @@ static at_status normalise(const norm *b, at_value x, at_value scale,
 
 static at_status norm_inference(at_rw *r, at_node *n) {
   norm b;
-  at_value y, *v = n->operands;
+  at_value y, v[5];
   if (!norm_of(n, &b)) return AT_OK;
+  for (uint32_t i = 0; i < 5; i++) AT_TRY(widen(n, i, &v[i]));
   AT_TRY(normalise(&b, v[0], v[1], v[2], v[3], v[4], &y));
-  return to(r, n, 0, y);
+  return give(r, n, 0, y);
 }
 
 static at_status norm_training(at_rw *r, at_node *n) {
   norm b;
-  at_value x = n->operands[0], mean, var, m, c, y;
+  at_value x, scale, offset, mean, var, m, c, y;
   if (!norm_of(n, &b)) return AT_OK;
+  AT_TRY(widen(n, 0, &x));
+  AT_TRY(widen(n, 1, &scale));
+  AT_TRY(widen(n, 2, &offset));
   AT_TRY(mean_others(&b, x, &mean));
   AT_TRY(along_feature(&b, mean, &m));
   AT_TRY(at_mk2(n, AT_OP_SUBTRACT, x, m, &c));
   AT_TRY(at_mk2(n, AT_OP_MULTIPLY, c, c, &c));
   AT_TRY(mean_others(&b, c, &var));
-  AT_TRY(normalise(&b, x, n->operands[1], n->operands[2], mean, var, &y));
-  AT_TRY(to(r, n, 0, y));
-  AT_TRY(to(r, n, 1, mean));
-  return to(r, n, 2, var);
+  AT_TRY(normalise(&b, x, scale, offset, mean, var, &y));
+  AT_TRY(give(r, n, 0, y));
+  AT_TRY(give(r, n, 1, mean));
+  return give(r, n, 2, var);
 }
 
 // dx = scale / sqrt(var + e) * (dy - mean(dy) - (x - mean) * mean(dy (x -
@@ -107,10 +124,11 @@ static at_status norm_training(at_rw *r, at_node *n) {
 // sum(dy).
 static at_status norm_grad(at_rw *r, at_node *n) {
   norm b;
-  at_value x = n->operands[0], scale = n->operands[1], mean = n->operands[2];
-  at_value var = n->operands[3], dy = n->operands[4];
+  at_value x, scale, mean, var, dy,
+      *operands[] = {&x, &scale, &mean, &var, &dy};
   at_value c, s, xhat, p, dscale, doffset, k, t, u;
   if (!norm_of(n, &b)) return AT_OK;
+  for (uint32_t i = 0; i < 5; i++) AT_TRY(widen(n, i, operands[i]));
   AT_TRY(centre(&b, x, mean, var, &c, &s));
   AT_TRY(at_mk2(n, AT_OP_DIVIDE, c, s, &xhat));
   AT_TRY(at_mk2(n, AT_OP_MULTIPLY, dy, xhat, &p));
@@ -127,9 +145,9 @@ static at_status norm_grad(at_rw *r, at_node *n) {
   AT_TRY(along_feature(&b, scale, &k));
   AT_TRY(at_mk2(n, AT_OP_DIVIDE, k, s, &k));
   AT_TRY(at_mk2(n, AT_OP_MULTIPLY, k, u, &u));
-  AT_TRY(to(r, n, 0, u));
-  AT_TRY(to(r, n, 1, dscale));
-  return to(r, n, 2, doffset);
+  AT_TRY(give(r, n, 0, u));
+  AT_TRY(give(r, n, 1, dscale));
+  return give(r, n, 2, doffset);
 }
 
 // ---- Map -------------------------------------------------------------------

@@ -64,7 +64,7 @@ static void check(uint64_t seed, uint32_t nodes, uint32_t families) {
   bool loose = orders_nan(before->entry);
   for (int special = 0; special < 2; special++) {
     assert_true(at_ok(at_random_args(a, before->entry, seed, special, &args)));
-    at_eval_options opt = {0};
+    at_eval_options opt = {.custom = at_eval_linalg_custom};
     st = at_eval(before->entry, args, &opt, a, x);
     if (!at_ok(st))
       fail_msg("seed %llu: before: %s", (unsigned long long)seed,

@@ -5,7 +5,11 @@
 
 enum { kMostPaths = 256 };
 
+enum { kMostRows = 256 };
+
 static uint64_t g_ops[AT_OP_COUNT][AT_DTYPE_COUNT];
+static double g_worst[AT_OP_COUNT][AT_DTYPE_COUNT];
+static uint64_t g_rows[kMostRows][AT_DTYPE_COUNT];
 static struct {
   char name[64];
   uint64_t count;
@@ -19,16 +23,13 @@ static const char *const runtime_names[] = {
 };
 static uint64_t g_runtime[AT_LEN(runtime_names)];
 
-static void count_comp(const at_comp *c) {
-  AT_FOR_NODES(n, c) {
-    g_ops[n->op][n->num_results ? n->types[0].dtype : AT_INVALID]++;
-    for (uint32_t i = 0; i < n->num_regions; i++) count_comp(n->regions[i]);
-  }
+void coverage_judged(const at_node *n, double worst) {
+  at_dtype t = at_random_dtype_of(n);
+  g_ops[n->op][t]++;
+  if (worst > g_worst[n->op][t]) g_worst[n->op][t] = worst;
 }
 
-void coverage_count(const at_module *m) {
-  for (uint32_t i = 0; i < m->num_funcs; i++) count_comp(m->funcs[i]);
-}
+void coverage_pair(at_random_pair p) { g_rows[p.row][p.dtype]++; }
 
 static void count_path(const char *kind, const char *text) {
   char name[64];

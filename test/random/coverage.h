@@ -3,9 +3,12 @@
 #define ATOLL_TEST_RANDOM_COVERAGE_H_
 
 #include "exec/exec.h"
-#include "hlo/hlo.h"
+#include "hlo/random.h"
 
-void coverage_count(const at_module *m);        // ops by dtype, as written
+// A node whose results were judged, and how far they were off at most, in units
+// of its class.
+void coverage_judged(const at_node *n, double worst);
+void coverage_pair(at_random_pair p);           // a step, all of it judged
 void coverage_count_steps(const at_loaded *l);  // what they were compiled to
 void coverage_print(void);
 

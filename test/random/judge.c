@@ -21,16 +21,22 @@ static const tolerance *find(class_id c, at_dtype t) {
 
 // ---- Classes ----------------------------------------------------------------
 
-static bool inexact_type(at_dtype t) {
-  return at_is_float(t) || at_is_complex(t);
-}
-
-static bool adds(const at_comp *c) {
-  AT_FOR_NODES(n, c)
-  if (n->op != AT_OP_MAXIMUM && n->op != AT_OP_MINIMUM &&
-      n->op != AT_OP_PARAMETER && n->op != AT_OP_AND && n->op != AT_OP_OR)
-    return true;
-  return false;
+// Bodies that pick one of their operands, or work on whole numbers and bits.
+static bool picks(const at_comp *c) {
+  AT_FOR_NODES(n, c) switch (n->op) {
+    case AT_OP_PARAMETER:
+    case AT_OP_MAXIMUM:
+    case AT_OP_MINIMUM:
+    case AT_OP_COMPARE:
+    case AT_OP_SELECT:
+    case AT_OP_AND:
+    case AT_OP_OR:
+    case AT_OP_XOR:
+      break;
+    default:
+      if (judge_inexact(n->types[0].dtype)) return false;
+  }
+  return true;
 }
 
 static class_id worst_of(const at_comp *c) {
@@ -42,38 +48,70 @@ static class_id worst_of(const at_comp *c) {
   return worst ? CLASS_PROGRAM : CLASS_EXACT;
 }
 
+static class_id class_of_call(const at_node *n) {
+  at_str name = at_node_str(n, AT_ATTR_CALL_TARGET_NAME);
+  bool picks_only = at_str_is(name, "TopK") || at_str_is(name, "ApproxTopK");
+  return picks_only ? CLASS_EXACT : CLASS_LINALG;
+}
+
 class_id judge_class(const at_node *n) {
   at_dtype t = n->num_results ? n->types[0].dtype : AT_INVALID;
+  bool inexact = judge_inexact(t);
   class_id worst = CLASS_EXACT;
+  const at_comp *f;
   switch (n->op) {
     case AT_OP_REDUCE:
     case AT_OP_REDUCE_WINDOW:
     case AT_OP_SCAN:
     case AT_OP_SCATTER:
+      for (uint32_t i = 0; i < n->num_results; i++)
+        inexact |= judge_inexact(n->types[i].dtype);
+      return inexact && !picks(n->regions[0]) ? CLASS_SUM : CLASS_EXACT;
     case AT_OP_SELECT_AND_SCATTER:
-      return inexact_type(t) && adds(n->regions[0]) ? CLASS_SUM : CLASS_EXACT;
+      return inexact && !picks(n->regions[1]) ? CLASS_SUM : CLASS_EXACT;
     case AT_OP_DOT_GENERAL:
+    case AT_OP_RAGGED_DOT:
     case AT_OP_CONVOLUTION:
+    case AT_OP_DYNAMIC_CONV:
     case AT_OP_FFT:
+      return inexact ? CLASS_SUM : CLASS_EXACT;
     case AT_OP_CHOLESKY:
     case AT_OP_TRIANGULAR_SOLVE:
-      return inexact_type(t) ? CLASS_SUM : CLASS_EXACT;
+      return CLASS_LINALG;
+    case AT_OP_CUSTOM_CALL:
+      return class_of_call(n);
+    case AT_OP_BATCH_NORM_TRAINING:
+    case AT_OP_BATCH_NORM_INFERENCE:
+    case AT_OP_BATCH_NORM_GRAD:
+      return CLASS_NORM;
+    case AT_OP_RNG:
+      return CLASS_RANDOM;
     case AT_OP_IF:
     case AT_OP_CASE:
     case AT_OP_WHILE:
+    case AT_OP_MAP:
       for (uint32_t i = 0; i < n->num_regions; i++)
         worst = AT_MAX(worst, worst_of(n->regions[i]));
       return worst;
-    case AT_OP_POWER:
-      return inexact_type(t) ? CLASS_FUNCTION : CLASS_EXACT;
+    case AT_OP_CALL:
+    case AT_OP_COMPOSITE:
+      f = at_module_find(n->parent->module, at_node_str(n, AT_ATTR_CALLEE));
+      return f ? worst_of(f) : CLASS_PROGRAM;
+    case AT_OP_MULTIPLY:
+    case AT_OP_DIVIDE:
+    case AT_OP_SIGN:
+      return at_is_complex(t) ? CLASS_FUNCTION : CLASS_EXACT;
+    case AT_OP_ABS:
+      return at_is_complex(at_value_type(n->operands[0])->dtype)
+                 ? CLASS_FUNCTION
+                 : CLASS_EXACT;
+    case AT_OP_SQRT:
+      return at_is_complex(t) ? CLASS_FUNCTION : CLASS_EXACT;
     default:
       break;
   }
   bool function = at_op_of(n->op)->cost == AT_COST_TRANSCENDENTAL;
-  return function && inexact_type(t) && n->op != AT_OP_SQRT &&
-                 n->op != AT_OP_DIVIDE && n->op != AT_OP_REMAINDER
-             ? CLASS_FUNCTION
-             : CLASS_EXACT;
+  return function && inexact ? CLASS_FUNCTION : CLASS_EXACT;
 }
 
 // Ops that turn a small difference into a small difference.
@@ -97,7 +135,11 @@ static bool continuous(const at_node *n) {
     case AT_OP_REVERSE:
     case AT_OP_SLICE:
     case AT_OP_TRANSPOSE:
-      return inexact_type(n->types[0].dtype);
+      return at_is_float(n->types[0].dtype)
+                 ? at_dtype_of(n->types[0].dtype)->bits >= 16
+                 : at_is_complex(n->types[0].dtype) && n->op != AT_OP_TANH &&
+                       n->op != AT_OP_LOGISTIC && n->op != AT_OP_ATAN &&
+                       n->op != AT_OP_MAXIMUM && n->op != AT_OP_MINIMUM;
     default:
       return false;
   }
@@ -124,11 +166,10 @@ static trust worst_input(const at_comp *within, const at_node *n) {
 void judge_trust(const at_comp *c) {
   AT_FOR_NODES(n, c) {
     trust t = worst_input(c, n);
-    if (n->op == AT_OP_CALL) t = TRUST_NONE;
     if (t == TRUST_CLOSE && !continuous(n)) t = TRUST_NONE;
     class_id k = judge_class(n);
     if (t == TRUST_EXACT && k != CLASS_EXACT)
-      t = k == CLASS_PROGRAM ? TRUST_NONE : TRUST_CLOSE;
+      t = k == CLASS_FUNCTION || k == CLASS_SUM ? TRUST_CLOSE : TRUST_NONE;
     n->mark = t;
   }
 }
@@ -136,12 +177,12 @@ void judge_trust(const at_comp *c) {
 bool judge_sees_nan(const at_comp *c) {
   AT_FOR_NODES(n, c) {
     if (n->op == AT_OP_TOP_K || n->op == AT_OP_BITCAST_CONVERT ||
-        n->op == AT_OP_SORT)
+        n->op == AT_OP_SORT || n->op == AT_OP_CUSTOM_CALL)
       return true;
     if (at_node_int(n, AT_ATTR_COMPARE_TYPE, 0) == AT_CMP_TOTALORDER)
       return true;
     // No integer is right for NaN or for what does not fit.
-    if (n->op == AT_OP_CONVERT && !inexact_type(n->types[0].dtype) &&
+    if (n->op == AT_OP_CONVERT && !judge_inexact(n->types[0].dtype) &&
         n->types[0].dtype != AT_PRED &&
         at_is_float(at_value_type(n->operands[0])->dtype))
       return true;
@@ -151,77 +192,85 @@ bool judge_sees_nan(const at_comp *c) {
   return false;
 }
 
-// ---- Comparison -------------------------------------------------------------
+// ---- Numbers ----------------------------------------------------------------
 
-static double ulp_of(at_dtype t) {
-  switch (at_real_of(t)) {
-    case AT_F64:
-      return 0x1p-52;
-    case AT_F32:
-      return 0x1p-23;
-    case AT_F16:
-      return 0x1p-10;
-    case AT_BF16:
-      return 0x1p-7;
-    default:
-      return 0.25;
+// The step above 1, and the largest finite number, from the conversions
+// themselves. By type; filled at first use.
+static void measure(at_dtype t, double *ulp, double *largest) {
+  static double ulps[AT_DTYPE_COUNT], most[AT_DTYPE_COUNT];
+  at_dtype r = at_real_of(t);
+  if (!ulps[r]) {
+    uint8_t b[8];
+    double step = 1, big = 1;
+    for (;; step /= 2) {
+      at_store_float(r, b, 1 + step / 2);
+      if (at_load_float(r, b) <= 1) break;
+    }
+    for (uint32_t bits = 0; bits < 1u << 16 && at_dtype_bytes(r) < 4; bits++) {
+      uint8_t raw[2] = {(uint8_t)bits, (uint8_t)(bits >> 8)};
+      if (at_dtype_of(r)->bits < 16 && bits >> at_dtype_of(r)->bits) break;
+      double v = at_load_float(r, raw);
+      if (isfinite(v) && v > big) big = v;
+    }
+    if (r == AT_F32) big = 0x1.fffffep127;
+    if (r == AT_F64) big = 0x1.fffffffffffffp1023;
+    most[r] = big;
+    ulps[r] = step;
   }
+  *ulp = ulps[r];
+  *largest = most[r];
 }
 
-static double largest_of(at_dtype t) {
-  switch (at_real_of(t)) {
-    case AT_F64:
-      return 0x1.fffffffffffffp1023;
-    case AT_F16:
-      return 65504;
-    default:
-      return 0x1.fep127;  // f32 and bf16; others are not summed
-  }
+double judge_ulp(at_dtype t) {
+  double ulp, largest;
+  measure(t, &ulp, &largest);
+  return ulp;
+}
+double judge_largest(at_dtype t) {
+  double ulp, largest;
+  measure(t, &ulp, &largest);
+  return largest;
 }
 
-static double part(const at_literal *l, int64_t i, int k) {
+double judge_part(const at_literal *l, int64_t i, int k) {
   at_dtype t = at_real_of(l->type.dtype);
   return at_load_float(
       t, (const uint8_t *)at_literal_at(l, i) + k * at_dtype_bytes(t));
 }
 
-static bool finite_element(const at_literal *l, int64_t i) {
-  return isfinite(part(l, i, 0)) && isfinite(part(l, i, 1));
+static int parts_of(at_dtype t) { return 1 + at_is_complex(t); }
+
+bool judge_finite(const at_literal *l) {
+  if (!judge_inexact(l->type.dtype)) return true;
+  for (int64_t i = 0; i < at_type_elements(&l->type); i++)
+    for (int k = 0; k < parts_of(l->type.dtype); k++)
+      if (!isfinite(judge_part(l, i, k))) return false;
+  return true;
 }
 
-double judge_largest(const at_literal *l) {
+static double largest_of(const at_literal *l) {
   double most = 0;
-  if (!inexact_type(l->type.dtype)) return 1;
+  if (!judge_inexact(l->type.dtype)) return 1;
   for (int64_t i = 0; i < at_type_elements(&l->type); i++)
-    for (int k = 0; k < 1 + at_is_complex(l->type.dtype); k++) {
-      double v = fabs(part(l, i, k));
+    for (int k = 0; k < parts_of(l->type.dtype); k++) {
+      double v = fabs(judge_part(l, i, k));
       if (v > most && isfinite(v)) most = v;
     }
   return most;
 }
 
-double judge_scale(const at_node *n, const at_literal *const *operands) {
-  if (judge_class(n) != CLASS_SUM) return 0;
-  double scale = 0, terms = 1;
-  for (uint32_t i = 0; i < n->num_operands; i++) {
-    if (!inexact_type(operands[i]->type.dtype)) continue;
-    double most = judge_largest(operands[i]);
-    if (n->op == AT_OP_DOT_GENERAL || n->op == AT_OP_CONVOLUTION)
-      scale = i ? scale * most : most;
-    else
-      scale = fmax(scale, most);
-    terms = fmax(terms, (double)at_type_elements(&operands[i]->type));
-  }
-  return scale * terms;
-}
+// ---- Comparison -------------------------------------------------------------
 
-static bool close(double want, double got, const tolerance *t, at_dtype d,
-                  double scale) {
-  if (want == got || (isnan(want) && isnan(got))) return true;
-  if (!t) return false;
-  return fabs(want - got) <=
-         t->ulp * ulp_of(d) * fmax(fabs(want), scale) + t->slack;
-}
+typedef struct measure_of {
+  class_id c;
+  double scale;                 // every element's, at least
+  const double *terms;          // per element, or NULL
+  const at_literal *const *in;  // complex functions: what they were given
+  uint32_t num_in;
+  bool only_finite;    // what is not finite has no defined place
+  bool any_nan;        // a complex number with a NaN: no matter which part
+  int64_t skip_above;  // CHOLESKY: 1 the upper triangle, -1 the lower; 0 none
+} measure_of;
 
 static bool differ(at_strbuf *why, int64_t i, double want, double got) {
   at_strbuf_addf(why, "element %lld: expected %.17g, got %.17g", (long long)i,
@@ -229,32 +278,170 @@ static bool differ(at_strbuf *why, int64_t i, double want, double got) {
   return false;
 }
 
-bool judge_equal(class_id c, double scale, const at_literal *want,
-                 const at_literal *got, at_strbuf *why) {
+static bool equal_ints(const at_literal *want, const at_literal *got,
+                       at_strbuf *why) {
+  for (int64_t i = 0; i < at_type_elements(&want->type); i++) {
+    int64_t x = at_literal_int(want, i), y = at_literal_int(got, i);
+    if (x != y) return differ(why, i, (double)x, (double)y);
+  }
+  return true;
+}
+
+static bool nan_element(const at_literal *l, int64_t i) {
+  return isnan(judge_part(l, i, 0)) || isnan(judge_part(l, i, 1));
+}
+
+static bool skipped(const at_type *t, int64_t i, int64_t above) {
+  if (!above) return false;
+  int64_t n = t->dims[t->rank - 1], row = i / n % n, column = i % n;
+  return above > 0 ? column > row : column < row;
+}
+
+// C's limits at infinities of complex functions are not what XLA gives, nor are
+// XLA's the same everywhere.
+static bool at_infinity(const measure_of *m, int64_t i) {
+  for (uint32_t k = 0; k < m->num_in; k++) {
+    const at_literal *l = m->in[k];
+    for (int p = 0; p < parts_of(l->type.dtype); p++)
+      if (!isfinite(judge_part(l, i, p))) return true;
+  }
+  return false;
+}
+
+static bool equal(const measure_of *m, const at_literal *want,
+                  const at_literal *got, at_strbuf *why, double *worst) {
   at_dtype d = want->type.dtype;
-  const tolerance *t = find(c, d);
   if (!at_type_eq(&want->type, &got->type)) {
     at_strbuf_addf(why, "the type differs");
     return false;
   }
+  if (d == AT_TOKEN) return true;
+  if (!judge_inexact(d)) return equal_ints(want, got, why);
+  const tolerance *t = find(m->c, d);
   for (int64_t i = 0; i < at_type_elements(&want->type); i++) {
-    if (!inexact_type(d)) {
-      int64_t x = at_literal_int(want, i), y = at_literal_int(got, i);
-      if (x != y) return differ(why, i, (double)x, (double)y);
-      continue;
-    }
-    // Which parts of a sum of complex products overflow depends on how they are
-    // multiplied.
-    if (c != CLASS_EXACT && at_is_complex(d) && !finite_element(want, i))
-      continue;
-    for (int k = 0; k < 1 + at_is_complex(d); k++) {
-      double x = part(want, i, k), y = part(got, i, k);
-      // A sum that could overflow may do so in one order and not in another.
-      // Of a whole program the terms are not known.
-      bool may = scale >= largest_of(d) || c == CLASS_PROGRAM;
+    if (skipped(&want->type, i, m->skip_above)) continue;
+    if (m->any_nan && nan_element(want, i) && nan_element(got, i)) continue;
+    double terms = m->terms ? m->terms[i] : 0;
+    // Elements whose terms may overflow in one order and not in another.
+    bool may =
+        terms * 2 >= judge_largest(d) || m->only_finite || at_infinity(m, i);
+    double size = fabs(judge_part(want, i, 0));
+    if (at_is_complex(d)) size = hypot(size, judge_part(want, i, 1));
+    double scale = fmax(fmax(isfinite(size) ? size : 0, m->scale), terms);
+    for (int k = 0; k < parts_of(d); k++) {
+      double x = judge_part(want, i, k), y = judge_part(got, i, k);
+      if (x == y || (isnan(x) && isnan(y))) continue;
       if (may && !(isfinite(x) && isfinite(y))) continue;
-      if (!close(x, y, t, d, scale)) return differ(why, i, x, y);
+      if (!isfinite(x) || !isfinite(y)) return differ(why, i, x, y);
+      double off = fabs(x - y), unit = judge_ulp(d) * scale;
+      if (!t || off > t->ulp * unit + t->slack) return differ(why, i, x, y);
+      if (off > t->slack && unit > 0) *worst = fmax(*worst, off / unit);
     }
   }
   return true;
+}
+
+bool judge_program(bool exact, const at_literal *want, const at_literal *got,
+                   at_strbuf *why) {
+  double worst = 0;
+  measure_of m = {.c = exact ? CLASS_EXACT : CLASS_PROGRAM,
+                  .scale = exact ? 0 : largest_of(want),
+                  .only_finite = !exact};
+  return equal(&m, want, got, why, &worst);
+}
+
+// ---- Nodes ------------------------------------------------------------------
+
+static bool finite_operands(const at_node *n, const at_literal *const *in) {
+  for (uint32_t i = 0; i < n->num_operands; i++)
+    if (!judge_finite(in[i])) return false;
+  return true;
+}
+
+static bool in_range(const at_node *n, const at_literal *const *in,
+                     const at_literal *got, at_strbuf *why) {
+  at_dtype t = got->type.dtype;
+  bool normal = at_node_int(n, AT_ATTR_RNG_DISTRIBUTION, 0) == AT_RNG_NORMAL;
+  for (int64_t i = 0; i < at_type_elements(&got->type); i++) {
+    bool real = at_is_float(t);
+    double v = real ? at_literal_float(got, i) : (double)at_literal_int(got, i);
+    double lo =
+        real ? at_literal_float(in[0], 0) : (double)at_literal_int(in[0], 0);
+    double hi =
+        real ? at_literal_float(in[1], 0) : (double)at_literal_int(in[1], 0);
+    if (normal ? !isfinite(v) : !(v >= lo && (v < hi || lo >= hi)))
+      return differ(why, i, lo, v);
+  }
+  return true;
+}
+
+// A v = v l and v^H v = 1 for every matrix: eigenvectors are not unique.
+static bool eigenvectors(const at_literal *a, const at_literal *v,
+                         const at_literal *l, at_strbuf *why, double *worst) {
+  const at_type *t = &v->type;
+  int64_t n = t->dims[t->rank - 1], batches = 1;
+  for (uint32_t i = 0; i + 2 < t->rank; i++) batches *= t->dims[i];
+  const tolerance *tol = find(CLASS_LINALG, t->dtype);
+  bool complex_type = at_is_complex(t->dtype);
+  double unit = judge_ulp(t->dtype) * (double)n * fmax(largest_of(a), 1);
+  if (!tol) return differ(why, 0, 0, 1);
+#define RE(m, r, c) judge_part(m, (b * n + (r)) * n + (c), 0)
+#define IM(m, r, c) \
+  (complex_type ? judge_part(m, (b * n + (r)) * n + (c), 1) : 0)
+  for (int64_t b = 0; b < batches; b++)
+    for (int64_t i = 0; i < n; i++)
+      for (int64_t j = 0; j < n; j++) {
+        double e = judge_part(l, b * n + j, 0), re = -RE(v, i, j) * e;
+        double im = -IM(v, i, j) * e, ure = i == j ? -1 : 0, uim = 0;
+        for (int64_t k = 0; k < n; k++) {
+          re += RE(a, i, k) * RE(v, k, j) - IM(a, i, k) * IM(v, k, j);
+          im += RE(a, i, k) * IM(v, k, j) + IM(a, i, k) * RE(v, k, j);
+          ure += RE(v, k, i) * RE(v, k, j) + IM(v, k, i) * IM(v, k, j);
+          uim += RE(v, k, i) * IM(v, k, j) - IM(v, k, i) * RE(v, k, j);
+        }
+        double off = fmax(hypot(re, im), hypot(ure, uim));
+        if (!(off <= tol->ulp * unit + tol->slack))
+          return differ(why, i * n + j, 0, off);
+        *worst = fmax(*worst, off / unit);
+      }
+#undef RE
+#undef IM
+  return true;
+}
+
+at_status judge_node(at_arena *a, const at_node *n, const at_literal *const *in,
+                     const at_literal *const *want,
+                     const at_literal *const *got, uint32_t *bad_result,
+                     at_strbuf *why, double *worst) {
+  measure_of m = {.c = judge_class(n)};
+  if (m.c == CLASS_SUM) AT_TRY(judge_terms(a, n, in, &m.terms));
+  bool finite = finite_operands(n, in);
+  // No order of operations is agreed on for these.
+  if (m.c == CLASS_LINALG && !finite) return AT_OK;
+  // Nor on whether padding and holes meet the kernel's infinities.
+  bool conv = n->op == AT_OP_CONVOLUTION || n->op == AT_OP_DYNAMIC_CONV;
+  m.only_finite = (!finite && (m.c == CLASS_NORM || n->op == AT_OP_FFT)) ||
+                  (conv && !judge_finite(in[1]));
+  bool eigh = at_str_is(at_node_str(n, AT_ATTR_CALL_TARGET_NAME), "Eigh");
+  if (n->op == AT_OP_CHOLESKY)
+    m.skip_above = at_node_bool(n, AT_ATTR_LOWER) ? 1 : -1;
+  bool extremum = n->op == AT_OP_MAXIMUM || n->op == AT_OP_MINIMUM;
+  m.any_nan = extremum && at_is_complex(n->types[0].dtype);
+  if (m.c == CLASS_FUNCTION && n->num_operands &&
+      at_is_complex(in[0]->type.dtype))
+    m.in = in, m.num_in = n->num_operands;
+  for (uint32_t i = 0; i < n->num_results; i++) {
+    if (m.c == CLASS_LINALG || m.c == CLASS_NORM) m.scale = largest_of(want[i]);
+    for (uint32_t k = 0; m.c == CLASS_NORM && k < n->num_operands; k++)
+      m.scale = fmax(m.scale, largest_of(in[k]));
+    bool good = m.c == CLASS_RANDOM ? in_range(n, in, got[i], why)
+                : eigh && i == 0
+                    ? eigenvectors(in[0], got[0], got[1], why, worst)
+                    : equal(&m, want[i], got[i], why, worst);
+    if (good) continue;
+    *bad_result = i;
+    return AT_OK;
+  }
+  *bad_result = UINT32_MAX;
+  return AT_OK;
 }

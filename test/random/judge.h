@@ -6,8 +6,13 @@
 
 typedef enum class_id {
   CLASS_EXACT,     // one right answer
-  CLASS_FUNCTION,  // exp, log, ...: a few units in the last place
-  CLASS_SUM,       // the order of additions is free
+  CLASS_FUNCTION,  // exp, log, ..., complex products: some units in the last
+                   // place of the element (of its magnitude when complex)
+  CLASS_SUM,       // the order of additions is free: units of the sum of the
+                   // magnitudes of an element's own terms
+  CLASS_LINALG,    // units of the largest element of the result
+  CLASS_NORM,      // batch norms: likewise
+  CLASS_RANDOM,    // rng: only the range is known
   CLASS_PROGRAM    // an inexact value, carried on
 } class_id;
 
@@ -22,12 +27,32 @@ class_id judge_class(const at_node *n);
 void judge_trust(const at_comp *c);
 // Whether the order or the bits of NaN matter to a program.
 bool judge_sees_nan(const at_comp *c);
-// `scale`: of the terms that were added; 0 for CLASS_EXACT and CLASS_FUNCTION.
-// Prints where they differ first.
-bool judge_equal(class_id c, double scale, const at_literal *want,
-                 const at_literal *got, at_strbuf *why);
-// The largest sum of magnitudes that n can form from these operands.
-double judge_scale(const at_node *n, const at_literal *const *operands);
-double judge_largest(const at_literal *l);
+
+// The results that a compiled program gave for n, against what the evaluator
+// made of the same operands. Prints where they differ first; the largest
+// difference, in units of the tolerance's class, is kept in *worst.
+at_status judge_node(at_arena *a, const at_node *n, const at_literal *const *in,
+                     const at_literal *const *want,
+                     const at_literal *const *got, uint32_t *bad_result,
+                     at_strbuf *why, double *worst);
+// One result of a whole program.
+bool judge_program(bool exact, const at_literal *want, const at_literal *got,
+                   at_strbuf *why);
+
+// For judge.c: sum of the magnitudes of the finite terms of each element of
+// result 0; NULL when n does not add.
+at_status judge_terms(at_arena *a, const at_node *n,
+                      const at_literal *const *in, const double **out);
+
+// ---- Numbers
+// -----------------------------------------------------------------
+double judge_ulp(at_dtype t);      // of numbers in [1, 2)
+double judge_largest(at_dtype t);  // finite number
+static inline bool judge_inexact(at_dtype t) {
+  return at_is_float(t) || at_is_complex(t);
+}
+// Real (0) or imaginary (1) part of element i; a real number's only part.
+double judge_part(const at_literal *l, int64_t i, int k);
+bool judge_finite(const at_literal *l);  // every element
 
 #endif

@@ -11,12 +11,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/config.h"
-#include "compile/compile.h"
 #include "coverage.h"
-#include "exec/exec.h"
 #include "hlo/random.h"
 #include "judge.h"
+#include "replay.h"
+#include "run.h"
 
 enum { kSecondsPerSeed = 120 };
 
@@ -24,6 +23,8 @@ typedef struct options {
   uint64_t first, last;
   uint32_t nodes, families;
   int64_t elements;
+  uint64_t dtypes;
+  const char *only;
   bool coverage, verbose;
 } options;
 
@@ -33,7 +34,6 @@ typedef struct verdict {
   at_strbuf why;
 } verdict;
 
-static at_runtime *g_runtime;
 static char g_doing[128];  // for the signal handler
 
 static void on_signal(int s) {
@@ -55,84 +55,6 @@ static void watch(void) {
   for (size_t i = 0; i < AT_LEN(signals); i++) sigaction(signals[i], &a, NULL);
 }
 
-// ---- Running ----------------------------------------------------------------
-
-static at_status load(const at_module *m, at_loaded **out) {
-  at_strbuf text = {0};
-  at_bytes block = {0};
-  at_compile_options o = {.no_cache = true, .verify_each = true, .threads = 2};
-  at_status st = at_hlo_print(m, &text);
-  if (at_ok(st))
-    st =
-        at_compile((at_bytes){(const uint8_t *)text.ptr, text.len}, &o, &block);
-  if (at_ok(st)) st = at_loaded_create(g_runtime, block, out);
-  free((void *)block.ptr);
-  at_strbuf_free(&text);
-  return st;
-}
-
-static at_status upload(const at_literal *l, at_buffer **out) {
-  at_chip *chip = at_runtime_chip(g_runtime, 0);
-  at_host_array h = {
-      .dtype = l->type.dtype, .dims = at_type_dims(&l->type), .data = l->data};
-  at_event *done;
-  AT_TRY(at_buffer_from_host(chip, AT_MEM_DEVICE, &h,
-                             AT_HOST_IMMUTABLE_ONLY_DURING_CALL, out, &done));
-  at_status st = at_event_wait(done);
-  at_event_release(done);
-  return st;
-}
-
-static at_status download(at_arena *a, at_buffer *b, at_type t,
-                          const at_literal **out) {
-  at_event *done;
-  uint8_t *data = at_arena_alloc(a, at_type_bytes(&t) + 1, 64);
-  if (!data) return AT_NO_MEMORY("result");
-  AT_TRY(at_buffer_to_host(b, data, 0, at_type_bytes(&t), &done));
-  at_status st = at_event_wait(done);
-  at_event_release(done);
-  AT_TRY(st);
-  return at_literal_make(a, t, data, false, true, out);
-}
-
-static at_status execute(at_arena *a, at_loaded *l, const at_comp *c,
-                         const at_literal **args, const at_literal **out) {
-  at_buffer **in, **results;
-  AT_TRY_ALLOC(in, at_new(a, at_buffer *, c->num_params + 1));
-  AT_TRY_ALLOC(results, at_new(a, at_buffer *, c->num_results + 1));
-  at_status st = AT_OK;
-  for (uint32_t i = 0; i < c->num_params && at_ok(st); i++)
-    st = upload(args[i], &in[i]);
-  at_event *done = NULL;
-  if (at_ok(st)) {
-    at_launch launch = {.chip = at_runtime_chip(g_runtime, 0),
-                        .args = in,
-                        .num_args = c->num_params};
-    st = at_loaded_execute(l, &launch, results, &done);
-  }
-  if (at_ok(st)) st = at_event_wait(done);
-  if (done) at_event_release(done);
-  for (uint32_t i = 0; i < c->num_results && at_ok(st); i++)
-    st = download(a, results[i], *at_value_type(c->results[i]), &out[i]);
-  for (uint32_t i = 0; i < c->num_params; i++)
-    if (in[i]) at_buffer_release(in[i]);
-  for (uint32_t i = 0; i < c->num_results; i++)
-    if (results[i]) at_buffer_release(results[i]);
-  return st;
-}
-
-static at_status run(at_arena *a, const at_module *m, const at_literal **args,
-                     bool count, const at_literal **out) {
-  at_loaded *l = NULL;
-  at_status st = load(m, &l);
-  if (at_ok(st)) {
-    if (count) coverage_count_steps(l);
-    st = execute(a, l, m->entry, args, out);
-  }
-  if (l) at_loaded_release(l);
-  return st;
-}
-
 // ---- Checks -----------------------------------------------------------------
 
 static void blame(verdict *v, uint32_t result, const at_node *n) {
@@ -148,38 +70,17 @@ static at_status check_whole(at_arena *a, const at_module *m,
   const at_literal **want, **got;
   AT_TRY_ALLOC(want, at_new(a, const at_literal *, c->num_results + 1));
   AT_TRY_ALLOC(got, at_new(a, const at_literal *, c->num_results + 1));
-  at_eval_options eo = {0};
+  at_eval_options eo = {.custom = at_eval_linalg_custom};
   AT_TRY(at_eval(c, args, &eo, a, want));
-  AT_TRY(run(a, m, args, true, got));
+  AT_TRY(run_module(a, m, args, true, got));
   judge_trust(c);
   for (uint32_t i = 0; i < c->num_results && !v->bad; i++) {
     const at_node *n = c->results[i].node;
     if (n->mark == TRUST_NONE) continue;
     bool exact = n->mark == TRUST_EXACT;
-    if (!judge_equal(exact ? CLASS_EXACT : CLASS_PROGRAM,
-                     exact ? 0 : judge_largest(want[i]), want[i], got[i],
-                     &v->why))
-      blame(v, i, n);
+    if (!judge_program(exact, want[i], got[i], &v->why)) blame(v, i, n);
   }
   return AT_OK;
-}
-
-static bool captures(const at_comp *c, const at_comp *within) {
-  AT_FOR_NODES(n, c) {
-    for (uint32_t i = 0; i < n->num_operands; i++)
-      if (n->operands[i].node->parent == within) return true;
-    for (uint32_t i = 0; i < n->num_regions; i++)
-      if (captures(n->regions[i], within)) return true;
-  }
-  for (uint32_t i = 0; i < c->num_results; i++)
-    if (c->results[i].node->parent == within) return true;
-  return false;
-}
-
-static bool alone(const at_node *n) {
-  for (uint32_t i = 0; i < n->num_regions; i++)
-    if (captures(n->regions[i], n->parent)) return false;
-  return n->op != AT_OP_CALL && n->op != AT_OP_WHILE;
 }
 
 // Makes every value of the entry a result, constants apart.
@@ -199,45 +100,63 @@ static at_status return_all(at_module *m) {
   return at_comp_return(m->entry, all.ptr, (uint32_t)all.len);
 }
 
-static at_status check_node(at_arena *a, const at_node *n,
-                            const at_literal **args, const at_literal **got,
+typedef struct made {  // by the compiled program
+  const at_literal **args, **got;
+} made;
+
+static const at_literal *lookup(void *user, at_value v) {
+  const made *p = user;
+  const at_node *from = v.node;
+  if (from->op == AT_OP_CONSTANT) return at_node_literal(from);
+  if (from->op == AT_OP_PARAMETER)
+    return p->args[at_node_int(from, AT_ATTR_INDEX, 0)];
+  return p->got[from->mark + v.index];
+}
+
+static at_status check_node(at_arena *a, const at_node *n, made *p,
                             verdict *v) {
   const at_literal **in, **want;
+  uint32_t bad;
+  double worst = 0;
   AT_TRY_ALLOC(in, at_new(a, const at_literal *, n->num_operands + 1));
   AT_TRY_ALLOC(want, at_new(a, const at_literal *, n->num_results + 1));
-  for (uint32_t i = 0; i < n->num_operands; i++) {
-    const at_node *from = n->operands[i].node;
-    if (from->op == AT_OP_CONSTANT)
-      in[i] = at_node_literal(from);
-    else if (from->op == AT_OP_PARAMETER)
-      in[i] = args[at_node_int(from, AT_ATTR_INDEX, 0)];
-    else
-      in[i] = got[from->mark + n->operands[i].index];
-  }
-  at_eval_options eo = {0};
-  AT_TRY(at_eval_node(n, in, &eo, a, want));
-  for (uint32_t i = 0; i < n->num_results && !v->bad; i++)
-    if (!judge_equal(judge_class(n), judge_scale(n, in), want[i],
-                     got[n->mark + i], &v->why))
-      blame(v, n->mark + i, n);
+  for (uint32_t i = 0; i < n->num_operands; i++)
+    in[i] = lookup(p, n->operands[i]);
+  AT_TRY(replay_node(a, n, lookup, p, in, want));
+  AT_TRY(judge_node(a, n, in, want, p->got + n->mark, &bad, &v->why, &worst));
+  if (bad != UINT32_MAX) return blame(v, n->mark + bad, n), AT_OK;
+  coverage_judged(n, worst);
   return AT_OK;
 }
 
 static at_status check_each(at_arena *a, at_module *m, const at_literal **args,
                             verdict *v) {
-  const at_literal **got;
+  made p = {.args = args};
   AT_TRY(return_all(m));
-  AT_TRY_ALLOC(got, at_new(a, const at_literal *, m->entry->num_results + 1));
-  AT_TRY(run(a, m, args, false, got));
+  AT_TRY_ALLOC(p.got, at_new(a, const at_literal *, m->entry->num_results + 1));
+  AT_TRY(run_module(a, m, args, true, p.got));
   AT_FOR_NODES(n, m->entry) {
-    if (n->op == AT_OP_CONSTANT || n->op == AT_OP_PARAMETER || !alone(n))
-      continue;
-    if (!v->bad) AT_TRY(check_node(a, n, args, got, v));
+    if (n->op == AT_OP_CONSTANT || n->op == AT_OP_PARAMETER)
+      coverage_judged(n, 0);
+    else if (!v->bad)
+      AT_TRY(check_node(a, n, &p, v));
   }
   return AT_OK;
 }
 
 // ---- Seeds ------------------------------------------------------------------
+
+static bool uses(const at_comp *c, const at_node *n) {
+  AT_FOR_NODES(k, c) {
+    for (uint32_t i = 0; i < k->num_operands; i++)
+      if (k->operands[i].node == n) return true;
+    for (uint32_t i = 0; i < k->num_regions; i++)
+      if (uses(k->regions[i], n)) return true;
+  }
+  for (uint32_t i = 0; i < c->num_results; i++)
+    if (c->results[i].node == n) return true;
+  return false;
+}
 
 // Keeps the nodes that result `r` needs.
 static void keep_result(at_module *m, uint32_t r) {
@@ -245,20 +164,9 @@ static void keep_result(at_module *m, uint32_t r) {
   if (r >= c->num_results) return;
   c->results[0] = c->results[r];
   c->num_results = 1;
-  bool changed = true;
-  while (changed) {
-    changed = false;
-    for (at_node *n = c->last, *prev; n; n = prev) {
-      prev = n->prev;
-      if (n->op == AT_OP_PARAMETER || c->results[0].node == n) continue;
-      bool used = false;
-      AT_FOR_NODES(k, c) {
-        for (uint32_t i = 0; i < k->num_operands; i++)
-          used |= k->operands[i].node == n;
-        used |= k->num_regions > 0 && k != n && alone(k) == false;
-      }
-      if (!used) at_node_remove(n), changed = true;
-    }
+  for (at_node *n = c->last, *prev; n; n = prev) {
+    prev = n->prev;
+    if (n->op != AT_OP_PARAMETER && !uses(c, n)) at_node_remove(n);
   }
 }
 
@@ -266,9 +174,12 @@ static bool one(const options *o, uint64_t seed, uint32_t nodes, bool special,
                 bool each, bool report) {
   at_arena *a = at_arena_create();
   at_random_options ro = {.seed = seed,
+                          .first = seed * o->nodes,
                           .nodes = nodes,
                           .max_elements = o->elements,
-                          .families = o->families};
+                          .families = o->families,
+                          .dtypes = o->dtypes,
+                          .only = o->only};
   at_module *m;
   const at_literal **args;
   verdict v = {0};
@@ -277,13 +188,15 @@ static bool one(const options *o, uint64_t seed, uint32_t nodes, bool special,
            special ? ", special" : "", each ? ", each" : "");
   at_status st = at_random_module(a, &ro, &m);
   bool skipped = false;
-  if (at_ok(st)) skipped = special && judge_sees_nan(m->entry);
+  if (at_ok(st)) skipped = special && !each && judge_sees_nan(m->entry);
   if (at_ok(st)) st = at_random_args(a, m->entry, seed, special, &args);
   if (at_ok(st) && !skipped) {
-    if (!each) coverage_count(m);
     st = each ? check_each(a, m, args, &v) : check_whole(a, m, args, &v);
   }
   bool good = at_ok(st) && !v.bad;
+  if (good && each && !report)
+    for (uint32_t i = 0; i < nodes; i++)
+      coverage_pair(at_random_nth(&ro, ro.first + i));
   if (!good && report) {
     at_strbuf text = {0};
     if (v.bad) keep_result(m, v.result);
@@ -309,7 +222,15 @@ static void shrink(const options *o, uint64_t seed, bool special, bool each) {
 static bool usage(void) {
   fprintf(stderr,
           "usage: random_programs [--seeds A..B] [--nodes N] [--elements N]\n"
-          "         [--families BITS] [--coverage] [--verbose]\n");
+          "         [--families BITS] [--only OP] [--dtype TYPE]...\n"
+          "         [--coverage] [--verbose]\n");
+  return false;
+}
+
+static bool dtype_named(const char *text, uint64_t *types) {
+  for (uint32_t t = 1; t < AT_DTYPE_COUNT; t++)
+    if (!strcmp(text, at_dtype_of((at_dtype)t)->text))
+      return *types |= 1ull << t, true;
   return false;
 }
 
@@ -323,6 +244,15 @@ static bool parse(int argc, char **argv, options *o) {
     }
     if (!strcmp(k, "--verbose")) {
       o->verbose = true;
+      continue;
+    }
+    if (!strcmp(k, "--only") && *v) {
+      o->only = v;
+      i++;
+      continue;
+    }
+    if (!strcmp(k, "--dtype") && dtype_named(v, &o->dtypes)) {
+      i++;
       continue;
     }
     uint64_t n = strtoull(v, &end, 10);
@@ -350,10 +280,7 @@ int main(int argc, char **argv) {
   if (!parse(argc, argv, &o)) return 2;
   watch();
   setvbuf(stdout, NULL, _IOLBF, 0);
-  // Dots in full precision: the evaluator does not imitate the chip's passes.
-  at_status st = at_config_set(AT_CONFIG_NUMERICS, "exact");
-  if (at_ok(st))
-    st = at_runtime_create(&(at_runtime_options){.threads = 2}, &g_runtime);
+  at_status st = run_start();
   if (!at_ok(st)) {
     fprintf(stderr, "%s\n", at_status_message(st));
     at_status_free(st);
@@ -376,6 +303,6 @@ int main(int argc, char **argv) {
   if (o.coverage) coverage_print();
   printf("%llu cases, %llu failed\n", (unsigned long long)cases,
          (unsigned long long)failed);
-  at_runtime_destroy(g_runtime);
+  run_stop();
   return failed > 0;
 }
