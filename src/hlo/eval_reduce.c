@@ -328,33 +328,13 @@ AT_EVAL(sort) {
 
 // ---- Top-k -----------------------------------------------------------------
 
-// Whether element b beats element a. NaN is the largest, whatever its sign,
-// which machines choose differently; other floats go by total order.
+// Whether element b beats element a. Floats go by total order, as XLA's do: NaN
+// with a sign is the least, without one the largest.
 static bool beats(const at_literal *l, int64_t b, int64_t a, bool largest) {
-  if (at_is_float(l->type.dtype)) {
-    bool nan_a = isnan(at_literal_float(l, a));
-    bool nan_b = isnan(at_literal_float(l, b));
-    if (nan_a || nan_b) return nan_a != nan_b && nan_b == largest;
-  }
-  static const at_attr attrs[3] = {
-      {.id = AT_ATTR_COMPARISON_DIRECTION, .i = AT_GT},
-      {.id = AT_ATTR_COMPARE_TYPE, .i = AT_CMP_TOTALORDER},
-      {.id = AT_ATTR_COMPARISON_DIRECTION, .i = AT_LT}};
-  at_type t = at_type_scalar(l->type.dtype), pred = at_type_scalar(AT_PRED);
-  at_node value = {.num_results = 1, .types = &t};
-  at_value operands[2] = {{&value, 0}, {&value, 0}};
-  at_attr mine[2] = {attrs[largest ? 0 : 2], attrs[1]};
-  at_node n = {.op = AT_OP_COMPARE,
-               .num_operands = 2,
-               .operands = operands,
-               .num_results = 1,
-               .types = &pred,
-               .num_attrs = 2,
-               .attrs = mine};
-  uint8_t yes = 0;
-  at_status_free(at_eval_element(
-      &n, (const void *[]){at_literal_at(l, b), at_literal_at(l, a)}, &yes));
-  return yes;
+  at_dtype t = l->type.dtype;
+  int64_t x = at_eval_order(t, at_literal_at(l, b));
+  int64_t y = at_eval_order(t, at_literal_at(l, a));
+  return largest ? x > y : x < y;
 }
 
 static void merge_top(const at_literal *l, int64_t base, bool largest,

@@ -653,9 +653,9 @@ func "main" () -> (f32[], f32[]) {{
                                np.array([[5, 6, 4], [5, 6, 0]], np.int32)],
        "k=3, largest=true")
   n = np.array([1, -np.nan, np.inf, np.nan], np.float32)
-  case("top_k nan", "top_k", [n], [n[[1, 3, 2]], np.array([1, 3, 2], np.int32)],
+  case("top_k nan", "top_k", [n], [n[[3, 2, 0]], np.array([3, 2, 0], np.int32)],
        "k=3, largest=true")
-  case("top_k least nan", "top_k", [n], [n[[0, 2, 1]], np.array([0, 2, 1], np.int32)],
+  case("top_k least nan", "top_k", [n], [n[[1, 0, 2]], np.array([1, 0, 2], np.int32)],
        "k=3, largest=false")
   case("top_k least", "top_k", [t], [np.array([[1, 1], [-1, 0]], np.float32),
                                      np.array([[1, 3], [4, 3]], np.int32)],
