@@ -11,6 +11,7 @@
 at_status at_cli_run(int argc, char **argv);
 at_status at_cli_dump(int argc, char **argv);
 at_status at_cli_doctor(int argc, char **argv);
+at_status at_cli_estimate(int argc, char **argv);
 
 // Option parsing for a subcommand: `--name=value`, `--name value`, or a flag. Takes
 // what it knows out of argv; returns false when `name` is not there. A name that

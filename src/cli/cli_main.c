@@ -29,6 +29,18 @@ static const command commands[] = {
      "  --stage=llvm|asm   generated code\n"
      "atoll dump --ops-doc | --import-doc | --flags-doc\n",
      at_cli_dump},
+    {"estimate", "say what a program would take on a machine: time, memory, overlap",
+     "atoll estimate [options] program.mlir|program.mlirbc|program.hlo\n"
+     "  --target=T        v6e (default), v5p:2x2x4, 2*v5e:4x4, H100:8, host, ...\n"
+     "  --compare=T|FILE  another target, or another version of the program\n"
+     "  --rows=N          kernels listed (30; 0: all)\n"
+     "  --json            everything as JSON\n"
+     "  --html=FILE       a page for people\n"
+     "  --trace=FILE      the timeline for Perfetto\n"
+     "  --xplane=FILE     the timeline for XProf\n"
+     "  --interp=MODE     between measured points: seed, xla or atoll (default)\n"
+     "  --partitions=N    devices that the program is cut for, where it does not say\n",
+     at_cli_estimate},
     {"doctor", "say what this machine offers and what that means for Atoll",
      "atoll doctor [--json]\n", at_cli_doctor},
 };

@@ -23,7 +23,7 @@ static int64_t unix_offset_ns(void) {
   return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec - (int64_t)at_clock_ns();
 }
 
-at_status at_profile_start(size_t max_events) {
+static at_status create(at_profile **out) {
   at_profile *p = calloc(1, sizeof *p);
   at_arena *a = at_arena_create();
   if (!p || !a) {
@@ -33,6 +33,13 @@ at_status at_profile_start(size_t max_events) {
   }
   p->arena = a;
   p->texts = at_map_in(a);
+  *out = p;
+  return AT_OK;
+}
+
+at_status at_profile_start(size_t max_events) {
+  at_profile *p;
+  AT_TRY(create(&p));
   p->limit = max_events ? max_events : AT_PROFILE_MAX_EVENTS;
   p->unix_offset_ns = unix_offset_ns();
   at_profile *none = NULL;
@@ -53,19 +60,29 @@ static const char *keep(at_profile *p, const char *z) {
   return *place = copy;
 }
 
+static void add(at_profile *p, const at_profile_event *e) {
+  at_profile_event copy = *e;
+  copy.name = keep(p, e->name);
+  copy.detail = keep(p, e->detail);
+  copy.source = keep(p, e->source);
+  if (p->events.len >= p->limit || !at_vec_push(p->arena, &p->events, copy))
+    p->dropped++;
+}
+
 void at_profile_record(const at_profile_event *e) {
   if (!at_profile_on()) return;
   pthread_mutex_lock(&g_lock);
   at_profile *p = atomic_load(&g_session);
-  if (p) {
-    at_profile_event copy = *e;
-    copy.name = keep(p, e->name);
-    copy.detail = keep(p, e->detail);
-    copy.source = keep(p, e->source);
-    if (p->events.len >= p->limit || !at_vec_push(p->arena, &p->events, copy))
-      p->dropped++;
-  }
+  if (p) add(p, e);
   pthread_mutex_unlock(&g_lock);
+}
+
+at_status at_profile_of(const at_profile_event *events, size_t count,
+                        at_profile **out) {
+  AT_TRY(create(out));
+  (*out)->limit = count;
+  for (size_t i = 0; i < count; i++) add(*out, &events[i]);
+  return AT_OK;
 }
 
 at_status at_profile_stop(at_profile **out) {

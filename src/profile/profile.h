@@ -36,6 +36,10 @@ void at_profile_record(const at_profile_event *e);
 typedef struct at_profile at_profile;
 // Ends the session; the events in the order of their recording.
 at_status at_profile_stop(at_profile **out);
+// A profile of given events, for timelines that were not recorded but computed.
+// Times are taken as Unix time. Texts are copied.
+at_status at_profile_of(const at_profile_event *events, size_t count,
+                        at_profile **out);
 void at_profile_destroy(at_profile *p);
 const at_profile_event *at_profile_events(const at_profile *p,
                                           size_t *out_count);

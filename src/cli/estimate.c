@@ -1,0 +1,121 @@
+#include "estimate/estimate.h"
+
+#include <stdlib.h>
+
+#include "cli/cli.h"
+
+typedef struct outputs {
+  const char *html, *trace, *xplane;
+  bool json;
+  uint32_t rows;
+} outputs;
+
+static at_status write_file(const char *path, const at_strbuf *b) {
+  AT_TRY(at_strbuf_status(b));
+  FILE *f = fopen(path, "wb");
+  if (!f) return AT_FAIL(AT_NOT_FOUND, "cannot write %s", path);
+  bool bad = fwrite(b->ptr, 1, b->len, f) != b->len;
+  bad |= fclose(f) != 0;
+  return bad ? AT_FAIL(AT_DATA_LOSS, "cannot write %s", path) : AT_OK;
+}
+
+static at_status count_of(const char *text, const char *option, int64_t *out) {
+  char *end;
+  long long v = strtoll(text, &end, 10);
+  if (*end || end == text || v < 0 || v > 1 << 20)
+    return AT_FAIL(AT_INVALID_ARGUMENT, "%s%s: a number from 0 is needed",
+                   option, text);
+  *out = v;
+  return AT_OK;
+}
+
+static at_status estimate_file(const char *path, const at_estimate_options *o,
+                               at_arena *a, at_estimate **out) {
+  at_bytes program;
+  AT_TRY(at_cli_read_file(path, &program));
+  at_status st = at_estimate_run(program, o, a, out);
+  // The module borrows the bytes of large constants; they end with the process.
+  return st.err ? at_status_prefix(st, "%s", path) : st;
+}
+
+static at_status report(const at_estimate *e, const at_estimate *other,
+                        const outputs *o) {
+  at_strbuf text = {0}, page = {0}, trace = {0}, xplane = {0};
+  at_status st = AT_OK;
+  if (o->json)
+    at_estimate_json(e, &text);
+  else if (other)
+    at_estimate_compare(e, other, o->rows, &text);
+  else
+    at_estimate_text(e, o->rows, &text);
+  if (o->json) at_strbuf_addc(&text, '\n');
+  if (at_ok(st)) st = at_strbuf_status(&text);
+  if (at_ok(st)) fwrite(text.ptr, 1, text.len, stdout);
+  if (at_ok(st) && o->html) {
+    at_estimate_html(e, other, &page);
+    st = write_file(o->html, &page);
+  }
+  if (at_ok(st) && o->trace) {
+    at_estimate_trace(e, &trace);
+    st = write_file(o->trace, &trace);
+  }
+  if (at_ok(st) && o->xplane) {
+    st = at_estimate_xspace(e, &xplane);
+    if (at_ok(st)) st = write_file(o->xplane, &xplane);
+  }
+  at_strbuf_free(&text);
+  at_strbuf_free(&page);
+  at_strbuf_free(&trace);
+  at_strbuf_free(&xplane);
+  return st;
+}
+
+// `--compare` names another target for the same program, or another program.
+static at_status second(const char *compare, const char *path,
+                        at_estimate_options o, at_arena *a, at_estimate **out) {
+  FILE *f = fopen(compare, "rb");
+  if (f) {
+    fclose(f);
+    return estimate_file(compare, &o, a, out);
+  }
+  o.target = compare;
+  return estimate_file(path, &o, a, out);
+}
+
+static at_status run(int argc, char **argv, at_arena *a) {
+  at_estimate_options o = {.target = "v6e", .mode = AT_INTERP_ATOLL};
+  outputs to = {.rows = 30};
+  const char *interp = NULL, *compare = NULL, *rows = NULL, *parts = NULL;
+  at_cli_option(&argc, argv, "--target=", &o.target);
+  at_cli_option(&argc, argv, "--interp=", &interp);
+  at_cli_option(&argc, argv, "--compare=", &compare);
+  at_cli_option(&argc, argv, "--html=", &to.html);
+  at_cli_option(&argc, argv, "--trace=", &to.trace);
+  at_cli_option(&argc, argv, "--xplane=", &to.xplane);
+  at_cli_option(&argc, argv, "--rows=", &rows);
+  at_cli_option(&argc, argv, "--partitions=", &parts);
+  to.json = at_cli_option(&argc, argv, "--json", NULL);
+  AT_TRY(at_cli_no_more_options(argc, argv, "estimate"));
+  if (argc != 2 || !o.target)
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "one program is needed\nhint: atoll estimate --help");
+  if (interp && !at_interp_parse(at_str_of(interp), &o.mode))
+    return AT_FAIL(AT_INVALID_ARGUMENT, "--interp=%s\nhint: seed, xla or atoll",
+                   interp);
+  int64_t n = to.rows;
+  if (rows) AT_TRY(count_of(rows, "--rows=", &n));
+  to.rows = (uint32_t)n;
+  if (parts) AT_TRY(count_of(parts, "--partitions=", &o.num_partitions));
+  at_estimate *e, *other = NULL;
+  AT_TRY(estimate_file(argv[1], &o, a, &e));
+  if (compare) AT_TRY(second(compare, argv[1], o, a, &other));
+  return report(e, other, &to);
+}
+
+at_status at_cli_estimate(int argc, char **argv) {
+  at_arena *a = at_arena_create();
+  if (!a) return AT_NO_MEMORY("estimate");
+  at_status st = run(argc, argv, a);
+  at_arena_destroy(a);
+  return st;
+}

@@ -1,0 +1,99 @@
+// What a program would take on a machine: its kernels, their times, what
+// overlaps, what memory it needs, and where each figure comes from.
+//
+//   bytes + target -> import, passes -> kernels as the target would cut them ->
+//   cost of each -> timeline of one device -> report
+//
+// Times are seconds, sizes bytes. Results live in the caller's arena.
+// Thread-safe.
+#ifndef ATOLL_ESTIMATE_ESTIMATE_H_
+#define ATOLL_ESTIMATE_ESTIMATE_H_
+
+#include "cost/cost.h"
+
+typedef struct at_estimate_options {
+  const char
+      *target;  // at_target_parse's grammar: "v5p:2x2x4", "H100:8", "host"
+  at_interp mode;
+  int64_t num_replicas, num_partitions;  // 0: what the program says
+} at_estimate_options;
+
+// What a kernel waits for most.
+typedef enum at_bound {
+  AT_BOUND_MATRIX,
+  AT_BOUND_VECTOR,
+  AT_BOUND_MEMORY,
+  AT_BOUND_LATENCY,  // DMA latency, launches, pipeline fill
+  AT_BOUND_NETWORK,
+  AT_BOUND_COUNT
+} at_bound;
+const char *at_bound_text(at_bound b);
+
+typedef struct at_estimate_op {
+  const char *name;  // "dot_general.12": op and node id of the kernel's root
+  const char
+      *detail;  // "bf16[8,512,1024] <- bf16[8,512,1024], bf16[1024,1024]"
+  const char *source;  // "train.py:33", or ""
+  const char *scope;   // JAX's name of the op, or ""
+  double start;        // on the timeline, of its first run
+  double seconds;      // of one run
+  double count;        // runs in one step of the program
+  double exposed;  // of all runs: time that nothing else hides (network only)
+  at_cost_source from;
+  at_bound bound;
+  double matrix, vector, memory,
+      latency;  // seconds busy in one run; may overlap
+  double flops, hbm_bytes, vmem_bytes, network_bytes;  // of one run
+  uint32_t nodes;  // of the program, in this kernel
+  uint32_t level;  // 0: the entry, 1: a loop's body, ...
+  bool network;
+} at_estimate_op;
+
+typedef struct at_estimate_buffer {
+  const char *name;    // "argument 3", "dot_general.12"
+  const char *type;    // "bf16[8,512,1024]"
+  const char *source;  // "train.py:33", or ""
+  uint64_t bytes;      // in the target's layout
+  bool argument;
+} at_estimate_buffer;
+
+typedef struct at_estimate {
+  const char *program, *target, *machine;
+  uint32_t num_devices;       // of the target
+  uint32_t program_devices;   // that the program is cut for
+  const at_estimate_op *ops;  // in the order of their starts
+  uint32_t num_ops;
+  double seconds, low, high;  // of one step
+  double kernels;             // sum of all kernels of one device
+  double network, exposed;    // sum of collectives; what of it is not hidden
+  double prefetch;            // first operands, before anything can hide them
+  double flops, hbm_bytes, network_bytes;  // of one device and step
+  double peak_flops;  // per second of one device; 0: not known
+  double hbm_rate;    // bytes per second of one device; 0: not known
+  double mfu;         // flops / (seconds * peak_flops); 0: not known
+  uint64_t argument_bytes, output_bytes, temp_bytes, peak_bytes;
+  uint64_t memory_bytes;              // of one device; 0: not known
+  const at_estimate_buffer *buffers;  // live at the peak, largest first
+  uint32_t num_buffers;
+  double by_source[AT_COST_SOURCE_COUNT];  // seconds
+  const char *const *notes;                // what the figures do not cover
+  uint32_t num_notes;
+} at_estimate;
+
+// `program`: MLIR bytecode or text, or hlo text. INVALID_ARGUMENT, NOT_FOUND
+// and UNIMPLEMENTED as import, passes and at_target_parse give them.
+at_status at_estimate_run(at_bytes program, const at_estimate_options *o,
+                          at_arena *a, at_estimate **out);
+
+// Reports. `rows`: kernels listed at most; 0: all.
+void at_estimate_text(const at_estimate *e, uint32_t rows, at_strbuf *out);
+void at_estimate_json(const at_estimate *e, at_strbuf *out);
+void at_estimate_trace(const at_estimate *e, at_strbuf *out);        // Perfetto
+at_status at_estimate_xspace(const at_estimate *e, at_strbuf *out);  // XProf
+// One self-contained page; `other` (may be NULL) is compared with.
+void at_estimate_html(const at_estimate *e, const at_estimate *other,
+                      at_strbuf *out);
+void at_estimate_compare(const at_estimate *a, const at_estimate *b,
+                         uint32_t rows, at_strbuf *out);
+
+#endif

@@ -1,0 +1,63 @@
+#ifndef ATOLL_ESTIMATE_ESTIMATE_INTERNAL_H_
+#define ATOLL_ESTIMATE_ESTIMATE_INTERNAL_H_
+
+#include "cost/tpu.h"
+#include "estimate/estimate.h"
+
+// ---- Kernels of a computation (group.c)
+typedef struct at_est_read {
+  at_value value;
+  double bytes;  // read of it, dense
+} at_est_read;
+typedef AT_VEC(at_value) at_est_values;
+
+typedef struct at_est_group {
+  at_node *root;     // names the group: the last node of its first output
+  at_node *product;  // its dot or convolution, or NULL
+  AT_VEC(at_node *) nodes;
+  AT_VEC(at_est_read) reads;  // values of other groups, parameters, constants
+  at_est_values writes;       // values that others use
+  double ops, reduces, transcendentals;
+  bool alone;            // one op: nothing fused
+  bool by_rows;          // its windows hold whole rows, which it reduces
+  uint32_t order;        // of the root in the computation
+  at_tpu_kernel kernel;  // filled by at_est_kernel
+} at_est_group;
+
+typedef struct at_est_groups {
+  at_est_group **list;  // in an order in which they can run
+  uint32_t count;
+  at_map of;  // node -> at_est_group that computes it (for its readers)
+} at_est_groups;
+// Cuts a computation into kernels. `fuse` false: one kernel per node (its
+// FUSION nodes are kernels already).
+at_status at_est_group_nodes(const at_comp *c, bool fuse, at_arena *a,
+                             at_est_groups *out);
+// The value behind reshapes and other renamings.
+at_value at_est_behind(at_value v);
+bool at_est_is_renaming(const at_node *n);
+// An update of operand 0 in its place.
+bool at_est_updates(const at_node *n);
+
+// ---- TPU features of a group (kernel.c)
+// `in_vmem(user, value)` says where an operand is when the kernel starts;
+// results go to VMEM when `out_vmem` says so.
+typedef struct at_est_placement {
+  bool (*in_vmem)(void *user, at_value v);
+  bool (*out_vmem)(void *user, at_value v);
+  void *user;
+} at_est_placement;
+void at_est_kernel(const at_est_group *g, const at_est_placement *p,
+                   at_tpu_kernel *out);
+double at_est_flops(const at_est_group *g);
+double at_est_trips(const at_node *loop, bool *known);
+
+// ---- Walk, timeline and memory (run.c, memory.c)
+uint64_t at_est_padded(const at_target *t, const at_type *type);
+at_status at_est_memory(at_estimate *e, const at_comp *c,
+                        const at_est_groups *g, const at_target *t,
+                        at_arena *a);
+const char *at_est_source(at_arena *a, const at_loc *loc);
+const char *at_est_type(at_arena *a, const at_type *t);
+
+#endif

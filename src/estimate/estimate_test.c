@@ -1,0 +1,215 @@
+// Programs whose estimates are known: kernels as the TPU compiler cuts them,
+// its totals, memory, loops, overlap, and what is refused.
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "base/json.h"
+#include "estimate/estimate.h"
+
+static at_estimate *estimate(at_arena *a, const char *target,
+                             const char *text) {
+  at_estimate_options o = {.target = target, .mode = AT_INTERP_ATOLL};
+  at_estimate *e = NULL;
+  at_bytes program = {(const uint8_t *)text, strlen(text)};
+  at_status st = at_estimate_run(program, &o, a, &e);
+  if (st.err) fail_msg("%s", at_status_message(st));
+  return e;
+}
+
+static at_code code_of(const char *target, const char *text) {
+  at_arena *a = at_arena_create();
+  at_estimate_options o = {.target = target};
+  at_estimate *e = NULL;
+  at_bytes program = {(const uint8_t *)text, strlen(text)};
+  at_code code = at_code_take(at_estimate_run(program, &o, a, &e));
+  at_arena_destroy(a);
+  return code;
+}
+
+#define MAIN(args, result, body) \
+  "func.func public @main(" args ") -> " result " {\n" body "}\n"
+#define BINARY(op, t)          \
+  MAIN("%a: " t ", %b: " t, t, \
+       "%r = stablehlo." op " %a, %b : " t "\nreturn %r : " t "\n")
+
+static void near(double got, double want, double share) {
+  if (!(fabs(got / want - 1) <= share))
+    fail_msg("%g is not within %g of %g", got, share, want);
+}
+
+// Totals of the compiler's own estimates, in cycles.
+static void totals_are_the_compilers(void **state) {
+  static const struct {
+    const char *target, *program;
+    double clock, cycles;
+  } rows[] = {
+      {"v5e", BINARY("add", "tensor<4096x4096xf32>"), 1.5e9, 641888},
+      {"v6e", BINARY("add", "tensor<4096x4096xf32>"), 1.75e9, 485984},
+      {"v5e", BINARY("add", "tensor<256x256xf32>"), 1.5e9, 3463},
+      {"v5e", BINARY("divide", "tensor<2048x2048xf32>"), 1.5e9, 160544},
+      {"v5e",
+       MAIN("%a: tensor<4096x4096xbf16>", "tensor<4096x4096xbf16>",
+            "%r = stablehlo.tanh %a : tensor<4096x4096xbf16>\nreturn %r : "
+            "tensor<4096x4096xbf16>\n"),
+       1.5e9, 505440},
+      {"v5e",
+       MAIN("%a: tensor<4096x4096xbf16>, %b: tensor<4096x4096xbf16>",
+            "tensor<4096x4096xbf16>",
+            "%r = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0] : "
+            "(tensor<4096x4096xbf16>, tensor<4096x4096xbf16>) -> "
+            "tensor<4096x4096xbf16>\n"
+            "return %r : tensor<4096x4096xbf16>\n"),
+       1.5e9, 1083068},
+      {"v6e",
+       MAIN("%a: tensor<4096x64xbf16>, %b: tensor<64x4096xbf16>",
+            "tensor<4096x4096xbf16>",
+            "%r = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0] : "
+            "(tensor<4096x64xbf16>, tensor<64x4096xbf16>) -> "
+            "tensor<4096x4096xbf16>\n"
+            "return %r : tensor<4096x4096xbf16>\n"),
+       1.75e9, 129176},
+  };
+  for (size_t i = 0; i < AT_LEN(rows); i++) {
+    at_arena *a = at_arena_create();
+    at_estimate *e = estimate(a, rows[i].target, rows[i].program);
+    assert_int_equal(e->num_ops, 1);
+    near(e->kernels * rows[i].clock, rows[i].cycles, .08);
+    assert_true(e->low < e->seconds && e->seconds < e->high);
+    at_arena_destroy(a);
+  }
+}
+
+#define BF "tensor<1024x1024xbf16>"
+#define DOT(out, x, y)                     \
+  out " = stablehlo.dot_general " x ", " y \
+      ", contracting_dims = [1] x [0] : (" BF ", " BF ") -> " BF "\n"
+
+// relu((x w) + x) w: the elementwise part is computed with the first product.
+static void elementwise_work_joins_products(void **state) {
+  at_arena *a = at_arena_create();
+  at_estimate *e = estimate(
+      a, "v5e",
+      MAIN("%x: " BF ", %w: " BF, BF,
+           "%z = stablehlo.constant dense<0.0> : " BF "\n" DOT(
+               "%0", "%x", "%w") "%1 = stablehlo.add %0, %x : " BF
+                                 "\n%2 = stablehlo.maximum %1, %z : " BF
+                                 "\n" DOT("%3", "%2", "%w") "return %3 : " BF
+                                                            "\n"));
+  assert_int_equal(e->num_ops, 2);
+  assert_true(e->flops == 2 * 2. * 1024 * 1024 * 1024 + 2 * 1024 * 1024);
+  assert_true(e->ops[0].nodes == 3 || e->ops[1].nodes == 3);
+  assert_int_equal(e->argument_bytes, 2 * 2 * 1024 * 1024);
+  assert_int_equal(e->peak_bytes, 4 * 2 * 1024 * 1024);
+  assert_true(e->mfu > .2 && e->mfu < 1);
+  assert_true(e->num_buffers == 4);
+  at_arena_destroy(a);
+}
+
+static const char kLoop[] =
+    MAIN("%x: " BF ", %w: " BF, BF,
+         "%i = stablehlo.constant dense<0> : tensor<i32>\n"
+         "%n = stablehlo.constant dense<12> : tensor<i32>\n"
+         "%one = stablehlo.constant dense<1> : tensor<i32>\n"
+         "%r:2 = stablehlo.while(%k = %i, %h = %x) : tensor<i32>, " BF
+         "\n"
+         "cond {\n%c = stablehlo.compare LT, %k, %n : (tensor<i32>, "
+         "tensor<i32>) -> tensor<i1>\n"
+         "stablehlo.return %c : tensor<i1>\n} do {\n" DOT(
+             "%y", "%h", "%w") "%t = stablehlo.tanh %y : " BF
+                               "\n%j = stablehlo.add %k, %one : tensor<i32>\n"
+                               "stablehlo.return %j, %t : tensor<i32>, " BF
+                               "\n}\nreturn %r#1 : " BF "\n");
+
+static void loops_count_their_turns(void **state) {
+  at_arena *a = at_arena_create();
+  at_estimate *e = estimate(a, "v6e", kLoop);
+  double product = 0;
+  for (uint32_t i = 0; i < e->num_ops; i++)
+    if (e->ops[i].flops > 1e9) {
+      product = e->ops[i].seconds;
+      assert_true(e->ops[i].count == 12 && e->ops[i].level == 1);
+    }
+  assert_true(product > 0 && e->seconds >= 12 * product);
+  assert_true(e->flops > 12 * 2e9);
+  assert_int_equal(e->num_notes, 0);
+  at_arena_destroy(a);
+}
+
+static void machines_differ_as_they_should(void **state) {
+  at_arena *a = at_arena_create();
+  double v5e = estimate(a, "v5e", kLoop)->seconds;
+  double v5p = estimate(a, "v5p", kLoop)->seconds;
+  double v6e = estimate(a, "v6e", kLoop)->seconds;
+  assert_true(v5e > v5p && v5e > v6e);
+  at_arena_destroy(a);
+}
+
+static void empty_and_tiny_programs(void **state) {
+  at_arena *a = at_arena_create();
+  at_estimate *e = estimate(a, "v6e",
+                            MAIN("%a: tensor<4xf32>", "tensor<4xf32>",
+                                 "return %a : tensor<4xf32>\n"));
+  assert_int_equal(e->num_ops, 0);
+  assert_true(e->seconds == 0 && e->mfu == 0);
+  e = estimate(a, "v6e", BINARY("add", "tensor<0x128xf32>"));
+  assert_true(isfinite(e->seconds));
+  e = estimate(a, "v6e", BINARY("add", "tensor<f32>"));
+  assert_true(isfinite(e->seconds) && e->peak_bytes > 0);
+  at_arena_destroy(a);
+}
+
+static void bad_input_is_refused(void **state) {
+  assert_int_equal(code_of("v9", kLoop), AT_NOT_FOUND);
+  assert_int_equal(code_of("", kLoop), AT_NOT_FOUND);
+  assert_int_not_equal(code_of("v6e:0x4", kLoop), AT_OK_CODE);
+  assert_int_equal(code_of("v6e", "not a program"), AT_INVALID_ARGUMENT);
+  assert_int_equal(code_of("v6e", ""), AT_INVALID_ARGUMENT);
+}
+
+static void reports_are_well_formed(void **state) {
+  at_arena *a = at_arena_create();
+  at_estimate *e = estimate(a, "v6e", kLoop), *o = estimate(a, "v5e", kLoop);
+  at_strbuf json = {0}, trace = {0}, text = {0}, page = {0}, both = {0},
+            xspace = {0};
+  at_estimate_json(e, &json);
+  at_estimate_trace(e, &trace);
+  at_estimate_text(e, 5, &text);
+  at_estimate_compare(e, o, 5, &both);
+  at_estimate_html(e, o, &page);
+  assert_int_equal(at_code_take(at_estimate_xspace(e, &xspace)), 0);
+  const at_json *j;
+  assert_int_equal(at_code_take(at_json_parse(
+                       (at_bytes){(uint8_t *)json.ptr, json.len}, a, &j)),
+                   0);
+  near(at_json_get_num(j, "seconds", 0), e->seconds, 1e-9);
+  assert_int_equal(at_json_get(j, "ops")->len, e->num_ops);
+  assert_int_equal(at_code_take(at_json_parse(
+                       (at_bytes){(uint8_t *)trace.ptr, trace.len}, a, &j)),
+                   0);
+  assert_int_equal(at_json_get(j, "traceEvents")->len, e->num_ops + 2);
+  assert_non_null(strstr(text.ptr, "dot_general"));
+  assert_non_null(strstr(both.ptr, "second/first"));
+  assert_non_null(strstr(page.ptr, "</html>"));
+  assert_null(strstr(page.ptr, "http"));  // nothing from elsewhere
+  assert_true(xspace.len > 100);
+  at_strbuf_free(&json), at_strbuf_free(&trace), at_strbuf_free(&text);
+  at_strbuf_free(&page), at_strbuf_free(&both), at_strbuf_free(&xspace);
+  at_arena_destroy(a);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(totals_are_the_compilers),
+      cmocka_unit_test(elementwise_work_joins_products),
+      cmocka_unit_test(loops_count_their_turns),
+      cmocka_unit_test(machines_differ_as_they_should),
+      cmocka_unit_test(empty_and_tiny_programs),
+      cmocka_unit_test(bad_input_is_refused),
+      cmocka_unit_test(reports_are_well_formed),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,430 @@
+// Cuts a computation into kernels as a TPU compiler does: matmuls take in what
+// leads to their operands and what follows from their results, reductions take
+// in their producers, chains of elementwise operations become one kernel. What
+// is cheap is computed again in every kernel that needs it.
+#include "estimate/estimate_internal.h"
+
+enum { kMaxCopied = 48 };  // nodes that are computed again at most
+
+typedef struct info {
+  AT_VEC(at_node *) users;  // behind renamings
+  bool kept;                // its value is written by some kernel
+  bool costly;              // a transcendental is computed for it
+  uint32_t copied;          // nodes that its fusion computes
+  at_node *sink;  // the only kept node that it flows into; NULL: several
+  uint32_t order;
+  at_est_group *group;  // of a kept value
+} info;
+
+typedef struct cutter {
+  at_arena *arena;
+  const at_comp *comp;
+  at_map infos;  // node -> info
+  AT_VEC(at_node *) nodes;
+  AT_VEC(at_est_group *) groups;
+} cutter;
+
+bool at_est_is_renaming(const at_node *n) {
+  return n->op == AT_OP_RESHAPE || n->op == AT_OP_OPTIMIZATION_BARRIER;
+}
+
+at_value at_est_behind(at_value v) {
+  while (at_est_is_renaming(v.node) && v.node->num_operands)
+    v = v.node->operands[v.node->op == AT_OP_RESHAPE ? 0 : v.index];
+  return v;
+}
+
+static info *info_of(const cutter *k, const at_node *n) {
+  void **place = at_map_find_ptr(&k->infos, n);
+  return place ? *place : NULL;
+}
+
+bool at_est_updates(const at_node *n) {
+  return n->op == AT_OP_DYNAMIC_UPDATE_SLICE || n->op == AT_OP_SCATTER;
+}
+
+// ---- What fuses
+
+static bool is_product(const at_node *n) {
+  return n->op == AT_OP_DOT_GENERAL || n->op == AT_OP_CONVOLUTION ||
+         n->op == AT_OP_RAGGED_DOT;
+}
+static bool is_given(const at_node *n) {
+  return n->op == AT_OP_PARAMETER || n->op == AT_OP_CONSTANT;
+}
+static bool is_reduce(const at_node *n) {
+  return n->op == AT_OP_REDUCE || n->op == AT_OP_REDUCE_WINDOW;
+}
+static bool moves(const at_node *n) {
+  switch (n->op) {
+    case AT_OP_BROADCAST_IN_DIM:
+    case AT_OP_CONCATENATE:
+    case AT_OP_PAD:
+    case AT_OP_REVERSE:
+    case AT_OP_SLICE:
+    case AT_OP_DYNAMIC_SLICE:
+    case AT_OP_TRANSPOSE:
+    case AT_OP_BITCAST_CONVERT:
+    case AT_OP_IOTA:
+      return true;
+    default:
+      return false;
+  }
+}
+static bool is_elementwise(const at_node *n) {
+  return at_op_is(n->op, AT_ELEMENTWISE) && n->num_results == 1;
+}
+static bool fuses(const at_node *n) {
+  return is_elementwise(n) || moves(n) || at_est_is_renaming(n);
+}
+
+static int64_t elements(const at_node *n) {
+  return n->num_results && at_type_is_static(&n->types[0])
+             ? at_type_elements(&n->types[0])
+             : 0;
+}
+
+// A broadcast that makes more of what a kernel computed: compute first, then
+// copy.
+static bool expands(const at_node *n) {
+  return n->op == AT_OP_BROADCAST_IN_DIM &&
+         elements(n) > elements(n->operands[0].node);
+}
+
+// ---- Uses
+
+static at_status use(cutter *k, at_value v, at_node *user) {
+  info *i = info_of(k, at_est_behind(v).node);
+  if (!i) return AT_OK;  // of an outer computation
+  for (size_t u = 0; u < i->users.len; u++)
+    if (i->users.ptr[u] == user) return AT_OK;
+  return at_vec_push(k->arena, &i->users, user) ? AT_OK : AT_NO_MEMORY("users");
+}
+
+static at_status use_regions(cutter *k, const at_node *n, at_node *user) {
+  for (uint32_t r = 0; r < n->num_regions; r++)
+    AT_FOR_NODES(inner, n->regions[r]) {
+      for (uint32_t o = 0; o < inner->num_operands; o++)
+        AT_TRY(use(k, inner->operands[o], user));
+      AT_TRY(use_regions(k, inner, user));
+    }
+  return AT_OK;
+}
+
+static at_status collect(cutter *k) {
+  AT_FOR_NODES(n, k->comp) {
+    info *i;
+    AT_TRY_ALLOC(i, at_new(k->arena, info, 1));
+    i->order = (uint32_t)k->nodes.len;
+    void **place;
+    AT_TRY_ALLOC(place, at_map_put_ptr(&k->infos, n));
+    *place = i;
+    if (!at_vec_push(k->arena, &k->nodes, n)) return AT_NO_MEMORY("nodes");
+  }
+  AT_FOR_NODES(n, k->comp) {
+    if (at_est_is_renaming(n)) continue;
+    for (uint32_t o = 0; o < n->num_operands; o++)
+      AT_TRY(use(k, n->operands[o], (at_node *)n));
+    if (at_op_is(n->op, AT_CONTROL)) AT_TRY(use_regions(k, n, (at_node *)n));
+  }
+  for (uint32_t r = 0; r < k->comp->num_results; r++) {
+    info *i = info_of(k, at_est_behind(k->comp->results[r]).node);
+    if (i) i->kept = true;
+  }
+  return AT_OK;
+}
+
+// ---- Which values are written
+
+// A transpose of a computed value is that kernel's layout; one of a parameter,
+// or one that leaves the program, is a copy.
+static bool is_layout(const cutter *k, const at_node *n) {
+  return n->op == AT_OP_TRANSPOSE &&
+         !is_given(at_est_behind(n->operands[0]).node) && !info_of(k, n)->kept;
+}
+
+static void decide(cutter *k, at_node *n, info *i) {
+  if (!fuses(n)) i->kept = true;
+  i->costly = at_op_of(n->op)->cost == AT_COST_TRANSCENDENTAL;
+  i->copied = 1;
+  for (uint32_t o = 0; o < n->num_operands; o++) {
+    at_node *from = at_est_behind(n->operands[o]).node;
+    info *p = info_of(k, from);
+    if (!p || is_given(from) || !fuses(from)) continue;
+    i->costly |= p->costly;
+    i->copied += p->copied;
+  }
+  if (i->copied > 1u << 20) i->copied = 1u << 20;
+  if (expands(n))
+    i->costly = false, i->copied = 1;  // computed before it expands
+}
+
+// From the last node to the first: where does each value flow?
+static void flow(cutter *k, at_node *n, info *i) {
+  bool several = false, expanded = false;
+  for (size_t u = 0; u < i->users.len; u++) {
+    info *j = info_of(k, i->users.ptr[u]);
+    at_node *sink = j->kept ? i->users.ptr[u] : j->sink;
+    if (!fuses(i->users.ptr[u]) && !is_product(i->users.ptr[u]) &&
+        !is_reduce(i->users.ptr[u]))
+      i->kept = true;  // collectives, loops, sorts: read a whole array
+    if (expands(i->users.ptr[u])) expanded = true;
+    if (!sink || (i->sink && i->sink != sink)) several = true;
+    i->sink = sink;
+  }
+  if (several) i->sink = NULL;
+  if (is_given(n) || !fuses(n) || i->kept) return;
+  bool computes = is_elementwise(n) && n->op != AT_OP_CONVERT;
+  if (several && (i->costly || i->copied > kMaxCopied)) i->kept = true;
+  if (expanded && computes && elements(n) > 1) i->kept = true;
+  if (n->op == AT_OP_TRANSPOSE && !is_layout(k, n)) i->kept = true;
+}
+
+// ---- Groups
+
+static at_status new_group(cutter *k, at_node *root, at_est_group **out) {
+  AT_TRY_ALLOC(*out, at_new(k->arena, at_est_group, 1));
+  (*out)->root = root;
+  (*out)->order = info_of(k, root)->order;
+  if (!at_vec_push(k->arena, &k->groups, *out)) return AT_NO_MEMORY("groups");
+  return AT_OK;
+}
+
+// The last node of what follows from a product alone, to be computed with it.
+static at_node *epilogue_end(cutter *k, at_node *product) {
+  at_node *at = product;
+  for (;;) {
+    info *i = info_of(k, at);
+    bool result = i->kept && at != product;
+    if (result || i->users.len != 1) return at;
+    at_node *u = i->users.ptr[0];
+    info *j = info_of(k, u);
+    bool same = elements(u) == elements(product);
+    if (!(is_elementwise(u) || is_layout(k, u)) || !same || j->group) return at;
+    at = u;
+  }
+}
+
+static at_status start_products(cutter *k) {
+  for (size_t n = k->nodes.len; n-- > 0;) {
+    at_node *p = k->nodes.ptr[n];
+    if (!is_product(p)) continue;
+    at_node *end = epilogue_end(k, p);
+    at_est_group *g;
+    AT_TRY(new_group(k, end, &g));
+    g->product = p;
+    info *last = info_of(k, end);
+    if (end != p) info_of(k, p)->kept = false;
+    last->kept = true;
+    last->group = g;
+  }
+  return AT_OK;
+}
+
+static at_status start_others(cutter *k) {
+  for (size_t n = 0; n < k->nodes.len; n++) {
+    at_node *p = k->nodes.ptr[n];
+    info *i = info_of(k, p);
+    if (!i->kept || i->group || is_given(p) || at_est_is_renaming(p)) continue;
+    AT_TRY(new_group(k, p, &i->group));
+  }
+  return AT_OK;
+}
+
+// ---- What a group reads
+
+typedef struct reading {
+  cutter *k;
+  at_est_group *g;
+  at_map seen;
+} reading;
+
+static double dense(const at_type *t) {
+  return at_type_is_static(t) ? (double)at_type_bytes(t) : 0;
+}
+
+static at_status add_read(reading *r, at_value v, double bytes) {
+  for (size_t i = 0; i < r->g->reads.len; i++)
+    if (at_value_eq(r->g->reads.ptr[i].value, v)) {
+      if (bytes > r->g->reads.ptr[i].bytes) r->g->reads.ptr[i].bytes = bytes;
+      return AT_OK;
+    }
+  bool ok = at_vec_push(r->k->arena, &r->g->reads, (at_est_read){v, bytes});
+  return ok ? AT_OK : AT_NO_MEMORY("reads");
+}
+
+static bool reads_part(const at_node *n) {
+  return n->op == AT_OP_SLICE || n->op == AT_OP_DYNAMIC_SLICE ||
+         n->op == AT_OP_GATHER;
+}
+
+static at_status read_value(reading *r, at_value v, double limit);
+
+static at_status read_node(reading *r, at_node *n) {
+  void **place;
+  if (at_map_find_ptr(&r->seen, n)) return AT_OK;
+  AT_TRY_ALLOC(place, at_map_put_ptr(&r->seen, n));
+  if (!at_vec_push(r->k->arena, &r->g->nodes, n)) return AT_NO_MEMORY("nodes");
+  if (is_elementwise(n)) r->g->ops++;
+  if (at_op_of(n->op)->cost == AT_COST_TRANSCENDENTAL) r->g->transcendentals++;
+  if (is_reduce(n)) r->g->reduces++;
+  double part = n->num_results ? dense(&n->types[0]) : 0;
+  for (uint32_t o = 0; o < n->num_operands; o++) {
+    double limit = reads_part(n) && o == 0 ? part : -1;
+    if (at_est_updates(n) && o == 0) limit = 0;  // in place
+    AT_TRY(read_value(r, n->operands[o], limit));
+  }
+  return AT_OK;
+}
+
+static at_status read_value(reading *r, at_value v, double limit) {
+  v = at_est_behind(v);
+  info *i = info_of(r->k, v.node);
+  if (v.node->op == AT_OP_CONSTANT) {
+    const at_literal *l = at_node_literal(v.node);
+    if (l && (l->splat || l->bytes <= 4096)) return AT_OK;
+  }
+  bool outside = !i || is_given(v.node) || (i->kept && i->group != r->g);
+  if (outside) {
+    double bytes = dense(at_value_type(v));
+    return add_read(r, v, limit >= 0 && limit < bytes ? limit : bytes);
+  }
+  return read_node(r, v.node);
+}
+
+static at_status read_group(cutter *k, at_est_group *g) {
+  reading r = {k, g, at_map_in(k->arena)};
+  g->reads.len = g->nodes.len = 0;
+  g->ops = g->reduces = g->transcendentals = 0;
+  for (size_t n = 0; n < k->nodes.len; n++) {
+    info *i = info_of(k, k->nodes.ptr[n]);
+    if (i->group == g) AT_TRY(read_node(&r, k->nodes.ptr[n]));
+  }
+  return AT_OK;
+}
+
+// ---- Reductions join the kernel that writes what they reduce
+
+static bool reduces_rows(const at_node *n) {
+  at_dims d = at_node_ints(n, AT_ATTR_DIMENSIONS);
+  uint32_t rank = at_value_type(n->operands[0])->rank;
+  for (uint32_t i = 0; i < d.rank; i++)
+    if (d.ptr[i] == (int64_t)rank - 1) return true;
+  return false;
+}
+
+// May group `g` (whose root comes earlier) also compute the kept node `n`?
+static bool can_join(cutter *k, const at_est_group *from,
+                     const at_est_group *g) {
+  for (size_t i = 0; i < from->reads.len; i++) {
+    at_node *n = from->reads.ptr[i].value.node;
+    info *j = info_of(k, n);
+    if (!j || is_given(n) || j->group == g) continue;
+    if (!j->group || j->group->order >= g->order) return false;
+    if (j->order >= g->order) return false;
+  }
+  return true;
+}
+
+static at_est_group *writer_to_join(cutter *k, const at_est_group *from) {
+  int64_t size = elements(from->root->operands[0].node);
+  if (!is_reduce(from->root)) size = elements(from->root);
+  at_est_group *best = NULL;
+  for (size_t i = 0; i < from->reads.len; i++) {
+    at_node *n = from->reads.ptr[i].value.node;
+    info *j = info_of(k, n);
+    at_est_group *g = j ? j->group : NULL;
+    if (!g || g == from || elements(n) != size) continue;
+    bool fits = g->product || is_elementwise(g->root);
+    if (fits && can_join(k, from, g)) best = g;
+  }
+  return best;
+}
+
+static at_status join(cutter *k) {
+  for (size_t x = 0; x < k->groups.len; x++)
+    AT_TRY(read_group(k, k->groups.ptr[x]));
+  for (size_t n = 0; n < k->nodes.len; n++) {
+    at_node *p = k->nodes.ptr[n];
+    info *i = info_of(k, p);
+    at_est_group *from = i->group;
+    if (!from || from->root != p || from->product) continue;
+    bool reduce = p->op == AT_OP_REDUCE && p->num_results == 1;
+    bool follows = is_elementwise(p) && i->costly;  // softmax after its scores
+    if (!reduce && !follows) continue;
+    at_est_group *g = writer_to_join(k, from);
+    if (!g || (follows && !g->by_rows)) continue;
+    if (reduce && g->product && reduces_rows(p)) g->by_rows = true;
+    i->group = g;
+    from->root = NULL;
+    AT_TRY(read_group(k, g));
+  }
+  return AT_OK;
+}
+
+// ---- Order and facade
+
+// A constant inside makes even one operation a fusion.
+static bool has_constant(const at_est_group *g) {
+  const at_node *n = g->root;
+  for (uint32_t o = 0; is_elementwise(n) && o < n->num_operands; o++) {
+    const at_node *from = at_est_behind(n->operands[o]).node;
+    if (from->op == AT_OP_CONSTANT) return true;
+  }
+  return false;
+}
+
+static at_status finish(cutter *k, at_est_groups *out) {
+  AT_TRY_ALLOC(out->list, at_new(k->arena, at_est_group *, k->groups.len + 1));
+  out->of = at_map_in(k->arena);
+  for (size_t n = 0; n < k->nodes.len; n++) {
+    at_node *p = k->nodes.ptr[n];
+    info *i = info_of(k, p);
+    at_est_group *g = i->group;
+    if (!g) continue;
+    void **place;
+    AT_TRY_ALLOC(place, at_map_put_ptr(&out->of, p));
+    *place = g;
+    bool used = false;
+    for (size_t u = 0; u < i->users.len; u++) {
+      info *j = info_of(k, i->users.ptr[u]);
+      used |= !(j->group == g ||
+                (!j->kept && j->sink && info_of(k, j->sink)->group == g));
+    }
+    for (uint32_t r = 0; r < k->comp->num_results; r++)
+      used |= at_est_behind(k->comp->results[r]).node == p;
+    for (uint32_t r = 0; used && r < p->num_results; r++)
+      if (!at_vec_push(k->arena, &g->writes, (at_value){p, r}))
+        return AT_NO_MEMORY("writes");
+    if (g->root == p) {
+      uint32_t real = has_constant(g) ? 1 : 0;
+      for (size_t x = 0; x < g->nodes.len; x++)
+        real += !at_est_is_renaming(g->nodes.ptr[x]);
+      g->alone = real <= 1;
+      out->list[out->count++] = g;
+    }
+  }
+  return AT_OK;
+}
+
+at_status at_est_group_nodes(const at_comp *c, bool fuse, at_arena *a,
+                             at_est_groups *out) {
+  *out = (at_est_groups){0};
+  cutter k = {.arena = a, .comp = c, .infos = at_map_in(a)};
+  AT_TRY(collect(&k));
+  for (size_t n = 0; n < k.nodes.len; n++)
+    decide(&k, k.nodes.ptr[n], info_of(&k, k.nodes.ptr[n]));
+  for (size_t n = k.nodes.len; n-- > 0;) {
+    info *i = info_of(&k, k.nodes.ptr[n]);
+    if (!fuse && !at_est_is_renaming(k.nodes.ptr[n])) i->kept = true;
+    flow(&k, k.nodes.ptr[n], i);
+  }
+  if (fuse) AT_TRY(start_products(&k));
+  AT_TRY(start_others(&k));
+  if (fuse)
+    AT_TRY(join(&k));
+  else
+    for (size_t x = 0; x < k.groups.len; x++)
+      AT_TRY(read_group(&k, k.groups.ptr[x]));
+  return finish(&k, out);
+}

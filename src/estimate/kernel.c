@@ -1,0 +1,203 @@
+// What a TPU's kernel model needs to know of a group of nodes.
+#include <math.h>
+
+#include "estimate/estimate_internal.h"
+
+static double dense(const at_type *t) {
+  return at_type_is_static(t) ? (double)at_type_bytes(t) : 0;
+}
+
+static double elements(const at_type *t) {
+  return at_type_is_static(t) ? (double)at_type_elements(t) : 0;
+}
+
+static double product_of(const at_type *t, at_dims dims) {
+  double n = 1;
+  for (uint32_t i = 0; i < dims.rank; i++) n *= (double)t->dims[dims.ptr[i]];
+  return n;
+}
+
+// ---- Contractions
+
+static void dot(const at_node *n, at_tpu_kernel *k) {
+  const at_type *l = at_value_type(n->operands[0]);
+  const at_type *r = at_value_type(n->operands[1]);
+  k->kind = AT_TPU_MATMUL;
+  k->batch = product_of(l, at_node_ints(n, AT_ATTR_LHS_BATCHING_DIMENSIONS));
+  k->depth = product_of(l, at_node_ints(n, AT_ATTR_LHS_CONTRACTING_DIMENSIONS));
+  double shared = fmax(1, k->batch * k->depth);
+  k->rows = elements(l) / shared;
+  k->cols = elements(r) / shared;
+}
+
+// Taps that step through the input by `stride` become taps of a denser input.
+static void convolution(const at_node *n, at_tpu_kernel *k) {
+  const at_type *kernel = at_value_type(n->operands[1]);
+  at_dims spatial = at_node_ints(n, AT_ATTR_KERNEL_SPATIAL_DIMENSIONS);
+  at_dims strides = at_node_ints(n, AT_ATTR_WINDOW_STRIDES);
+  int64_t of = at_node_int(n, AT_ATTR_KERNEL_OUTPUT_FEATURE_DIMENSION, 0);
+  int64_t in = at_node_int(n, AT_ATTR_KERNEL_INPUT_FEATURE_DIMENSION, 0);
+  k->kind = AT_TPU_CONV;
+  k->cols = (double)kernel->dims[of];
+  k->depth = (double)kernel->dims[in];
+  k->batch = 1;
+  for (uint32_t i = 0; i < spatial.rank; i++) {
+    double taps = (double)kernel->dims[spatial.ptr[i]];
+    double s = i < strides.rank ? (double)strides.ptr[i] : 1;
+    if (s > 1 && k->depth * s <= 128) {
+      k->batch *= ceil((taps + 1) / s);
+      k->depth *= s;
+    } else {
+      k->batch *= taps;
+    }
+  }
+  k->rows = k->cols > 0 ? elements(&n->types[0]) / k->cols : 0;
+}
+
+static double narrower(const at_node *n) {
+  double bits = 64;
+  for (uint32_t o = 0; o < 2; o++)
+    bits = fmin(bits, at_dtype_of(at_value_type(n->operands[o])->dtype)->bits);
+  return fmax(1, bits / 8);
+}
+
+double at_est_flops(const at_est_group *g) {
+  double sum = 0;
+  for (size_t i = 0; i < g->nodes.len; i++) {
+    const at_node *n = g->nodes.ptr[i];
+    double out = n->num_results ? elements(&n->types[0]) : 0;
+    at_tpu_kernel k = {0};
+    if (n->op == AT_OP_DOT_GENERAL || n->op == AT_OP_RAGGED_DOT) {
+      dot(n, &k);
+      sum += 2 * k.batch * k.rows * k.cols * k.depth;
+    } else if (n->op == AT_OP_CONVOLUTION) {
+      const at_type *w = at_value_type(n->operands[1]);
+      int64_t of = at_node_int(n, AT_ATTR_KERNEL_OUTPUT_FEATURE_DIMENSION, 0);
+      sum += 2 * out * elements(w) / fmax(1, (double)w->dims[of]);
+    } else if (n->op == AT_OP_REDUCE || n->op == AT_OP_REDUCE_WINDOW) {
+      sum += elements(at_value_type(n->operands[0]));
+    } else if (at_op_is(n->op, AT_ELEMENTWISE) && n->op != AT_OP_CONVERT) {
+      sum += out;
+    }
+  }
+  return sum;
+}
+
+// ---- Operands and results
+
+static bool is_narrow(const at_type *t) {
+  return at_dtype_of(t->dtype)->bits < 32;
+}
+
+// Tiled bytes of the part of a value that is read.
+static double tiles_of(const at_type *t, double bytes) {
+  if (!at_type_is_static(t)) return 0;
+  double all = dense(t);
+  return at_tpu_tiles(at_type_dims(t)) * (all > 0 ? fmin(1, bytes / all) : 0);
+}
+
+static void add_read(const at_est_read *r, bool vmem, at_tpu_kernel *k) {
+  const at_type *t = at_value_type(r->value);
+  double tiles = tiles_of(t, r->bytes);
+  k->tiles = fmax(k->tiles, tiles);
+  if (is_narrow(t)) k->narrow_tiles = fmax(k->narrow_tiles, tiles);
+  *(vmem ? &k->vmem_in : &k->hbm_in) += tiles * at_tpu_tile_bytes(t->dtype);
+}
+
+// An update in place writes what it updates.
+static double written(at_value v) {
+  const at_node *n = v.node;
+  if (n->op == AT_OP_DYNAMIC_UPDATE_SLICE)
+    return dense(at_value_type(n->operands[1]));
+  if (n->op == AT_OP_SCATTER)
+    return dense(at_value_type(n->operands[n->num_operands - 1]));
+  return dense(at_value_type(v));
+}
+
+static void add_write(at_value v, bool vmem, at_tpu_kernel *k) {
+  const at_type *t = at_value_type(v);
+  double tiles = tiles_of(t, written(v));
+  k->tiles = fmax(k->tiles, tiles);
+  k->out_tiles += tiles;
+  if (is_narrow(t)) k->narrow_tiles = fmax(k->narrow_tiles, tiles);
+  if (!vmem) k->hbm_out += tiles * at_tpu_tile_bytes(t->dtype);
+  if (is_narrow(t)) *(vmem ? &k->vmem_out_narrow : &k->hbm_out_narrow) += tiles;
+}
+
+static bool only_moves(const at_est_group *g) {
+  for (size_t i = 0; i < g->nodes.len; i++)
+    if (at_op_is(g->nodes.ptr[i]->op, AT_ELEMENTWISE)) return false;
+  return !g->reduces;
+}
+
+void at_est_kernel(const at_est_group *g, const at_est_placement *p,
+                   at_tpu_kernel *out) {
+  at_tpu_kernel k = {.kind = AT_TPU_LOOP,
+                     .ops = g->ops,
+                     .reduces = g->reduces,
+                     .operand_bytes = 4,
+                     .repeat = 1};
+  for (size_t i = 0; i < g->reads.len; i++)
+    add_read(&g->reads.ptr[i], p->in_vmem(p->user, g->reads.ptr[i].value), &k);
+  for (size_t i = 0; i < g->writes.len; i++)
+    add_write(g->writes.ptr[i], p->out_vmem(p->user, g->writes.ptr[i]), &k);
+  if (g->product) {
+    if (g->product->op == AT_OP_CONVOLUTION)
+      convolution(g->product, &k);
+    else
+      dot(g->product, &k);
+    k.operand_bytes = narrower(g->product);
+  } else if (g->reduces > 0) {
+    k.kind = AT_TPU_REDUCE;
+  } else if (only_moves(g)) {
+    k.kind = AT_TPU_COPY;
+  }
+  *out = k;
+}
+
+// ---- Loops
+
+// The state that a value of the condition or the body is, or -1.
+static int64_t state_of(const at_comp *c, at_value v) {
+  v = at_est_behind(v);
+  for (uint32_t i = 0; i < c->num_params; i++)
+    if (c->params[i] == v.node) return i;
+  return -1;
+}
+
+static bool constant(at_value v, int64_t *out) {
+  v = at_est_behind(v);
+  const at_literal *l = at_node_literal(v.node);
+  if (!l || !at_is_int(l->type.dtype) || at_type_elements(&l->type) != 1)
+    return false;
+  *out = at_literal_int(l, 0);
+  return true;
+}
+
+// i = first; while (i < last) i += step
+double at_est_trips(const at_node *loop, bool *known) {
+  *known = false;
+  const at_comp *cond = loop->regions[0], *body = loop->regions[1];
+  const at_node *test =
+      cond->num_results ? at_est_behind(cond->results[0]).node : NULL;
+  if (!test || test->op != AT_OP_COMPARE) return 1;
+  int64_t i = state_of(cond, test->operands[0]), last, first, step;
+  int64_t d = at_node_int(test, AT_ATTR_COMPARISON_DIRECTION, -1);
+  at_value bound = test->operands[1];
+  if (i < 0 || (d != AT_LT && d != AT_LE)) return 1;
+  if (!constant(bound, &last)) {
+    int64_t b = state_of(cond, bound);
+    if (b < 0 || !constant(loop->operands[b], &last)) return 1;
+  }
+  if (!constant(loop->operands[i], &first)) return 1;
+  const at_node *next = at_est_behind(body->results[i]).node;
+  if (next->op != AT_OP_ADD) return 1;
+  bool left = state_of(body, next->operands[0]) == i;
+  bool right = state_of(body, next->operands[1]) == i;
+  if (left == right || !constant(next->operands[left ? 1 : 0], &step) ||
+      step <= 0)
+    return 1;
+  *known = true;
+  double trips = ((double)last - (double)first) / (double)step;
+  return fmax(0, d == AT_LT ? ceil(trips) : floor(trips) + 1);
+}

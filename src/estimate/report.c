@@ -1,0 +1,375 @@
+// Estimates as text, JSON, and timelines.
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/json.h"
+#include "estimate/report_internal.h"
+#include "profile/profile.h"
+
+const char *at_bound_text(at_bound b) {
+  static const char *const names[AT_BOUND_COUNT] = {
+      "matrix", "vector", "memory", "latency", "network"};
+  return (unsigned)b < AT_BOUND_COUNT ? names[b] : "?";
+}
+
+void at_est_time(at_strbuf *b, double s) {
+  if (s >= 1)
+    at_strbuf_addf(b, "%.3g s", s);
+  else if (s >= 1e-3)
+    at_strbuf_addf(b, "%.4g ms", s * 1e3);
+  else
+    at_strbuf_addf(b, "%.4g us", s * 1e6);
+}
+
+void at_est_bytes(at_strbuf *b, double n) {
+  const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  size_t u = 0;
+  while (n >= 1024 && u + 1 < AT_LEN(units)) n /= 1024, u++;
+  at_strbuf_addf(b, u ? "%.3g %s" : "%.0f %s", n, units[u]);
+}
+
+void at_est_flops_text(at_strbuf *b, double n) {
+  const char *const units[] = {"", "k", "M", "G", "T", "P"};
+  size_t u = 0;
+  while (n >= 1000 && u + 1 < AT_LEN(units)) n /= 1000, u++;
+  at_strbuf_addf(b, "%.4g %sFLOP", n, units[u]);
+}
+
+// ---- Text
+
+static void add_summary(const at_estimate *e, at_strbuf *out) {
+  at_strbuf_addf(out, "%s on %s", e->program, e->target);
+  at_strbuf_addf(out, " (%u device%s, program for %u): ", e->num_devices,
+                 e->num_devices == 1 ? "" : "s", e->program_devices);
+  at_est_time(out, e->seconds);
+  at_strbuf_addz(out, " a step (");
+  at_est_time(out, e->low);
+  at_strbuf_addz(out, " to ");
+  at_est_time(out, e->high);
+  at_strbuf_addz(out, ")\n  kernels ");
+  at_est_time(out, e->kernels);
+  if (e->prefetch > 0) {
+    at_strbuf_addz(out, ", first operands ");
+    at_est_time(out, e->prefetch);
+  }
+  if (e->network > 0) {
+    at_strbuf_addz(out, "; collectives ");
+    at_est_time(out, e->network);
+    at_strbuf_addz(out, ", of which exposed ");
+    at_est_time(out, e->exposed);
+    at_strbuf_addf(out, " (%.0f%% hidden)",
+                   100 * (1 - e->exposed / e->network));
+  }
+  at_strbuf_addz(out, "\n  ");
+  at_est_flops_text(out, e->flops);
+  if (e->mfu > 0) at_strbuf_addf(out, ", MFU %.1f%%", 100 * e->mfu);
+  at_strbuf_addz(out, "; HBM traffic ");
+  at_est_bytes(out, e->hbm_bytes);
+  at_strbuf_addz(out, "\n  memory: peak ");
+  at_est_bytes(out, (double)e->peak_bytes);
+  if (e->memory_bytes) {
+    at_strbuf_addz(out, " of ");
+    at_est_bytes(out, (double)e->memory_bytes);
+    if (e->peak_bytes > e->memory_bytes) at_strbuf_addz(out, " (DOES NOT FIT)");
+  }
+  at_strbuf_addz(out, "; arguments ");
+  at_est_bytes(out, (double)e->argument_bytes);
+  at_strbuf_addz(out, ", results ");
+  at_est_bytes(out, (double)e->output_bytes);
+  at_strbuf_addz(out, ", temporaries ");
+  at_est_bytes(out, (double)e->temp_bytes);
+  at_strbuf_addz(out, "\n  figures from:");
+  double all = 0;
+  for (int i = 0; i < AT_COST_SOURCE_COUNT; i++) all += e->by_source[i];
+  for (int i = 0; i < AT_COST_SOURCE_COUNT; i++)
+    if (e->by_source[i] > 0)
+      at_strbuf_addf(out, " %s %.1f%%", at_cost_source_text((at_cost_source)i),
+                     100 * e->by_source[i] / all);
+  at_strbuf_addc(out, '\n');
+  for (uint32_t i = 0; i < e->num_notes; i++)
+    at_strbuf_addf(out, "  note: %s\n", e->notes[i]);
+}
+
+static double total(const at_estimate_op *o) {
+  return o->network ? o->exposed : o->seconds * o->count;
+}
+
+static int by_total(const void *a, const void *b) {
+  const at_estimate_op *x = *(const at_estimate_op *const *)a;
+  const at_estimate_op *y = *(const at_estimate_op *const *)b;
+  double s = x->seconds * x->count, t = y->seconds * y->count;
+  return (s < t) - (s > t);
+}
+
+const at_estimate_op **at_est_sorted(const at_estimate *e) {
+  const at_estimate_op **o = malloc((e->num_ops + 1) * sizeof *o);
+  for (uint32_t i = 0; o && i < e->num_ops; i++) o[i] = &e->ops[i];
+  if (o) qsort(o, e->num_ops, sizeof *o, by_total);
+  return o;
+}
+
+static void add_cell(at_strbuf *out, const char *text, size_t width) {
+  size_t n = strlen(text);
+  if (n > width)
+    at_strbuf_addf(out, "%.*s~ ", (int)width - 1, text);
+  else
+    at_strbuf_addf(out, "%-*s ", (int)width, text);
+}
+
+static void add_row(const at_estimate *e, const at_estimate_op *o,
+                    at_strbuf *out) {
+  at_strbuf_addf(out, "  %9.2f %5.1f%% %5.0f  ", o->seconds * o->count * 1e6,
+                 e->seconds > 0 ? 100 * total(o) / e->seconds : 0, o->count);
+  add_cell(out, at_bound_text(o->bound), 7);
+  add_cell(out, at_cost_source_text(o->from), 12);
+  add_cell(out, o->name, 22);
+  add_cell(out, o->detail, 56);
+  at_strbuf_addf(out, "%s\n", o->source);
+}
+
+void at_estimate_text(const at_estimate *e, uint32_t rows, at_strbuf *out) {
+  add_summary(e, out);
+  const at_estimate_op **order = at_est_sorted(e);
+  if (!order) return;
+  uint32_t shown = rows && rows < e->num_ops ? rows : e->num_ops;
+  at_strbuf_addf(out, "\n  %9s %6s %5s  %-7s %-12s %-22s %-56s %s\n", "us",
+                 "step", "runs", "bound", "from", "kernel",
+                 "results <- operands", "line");
+  for (uint32_t i = 0; i < shown; i++) add_row(e, order[i], out);
+  if (shown < e->num_ops)
+    at_strbuf_addf(out, "  ... %u more\n", e->num_ops - shown);
+  free(order);
+  if (!e->num_buffers) return;
+  at_strbuf_addz(out, "\n  largest buffers at the peak\n");
+  for (uint32_t i = 0; i < e->num_buffers && i < 10; i++) {
+    at_strbuf_addz(out, "  ");
+    at_strbuf b = {0};
+    at_est_bytes(&b, (double)e->buffers[i].bytes);
+    at_strbuf_addf(out, "%10s  ", at_strbuf_str(&b).ptr);
+    at_strbuf_free(&b);
+    add_cell(out, e->buffers[i].name, 30);
+    add_cell(out, e->buffers[i].type, 28);
+    at_strbuf_addf(out, "%s\n", e->buffers[i].source);
+  }
+}
+
+void at_estimate_compare(const at_estimate *a, const at_estimate *b,
+                         uint32_t rows, at_strbuf *out) {
+  add_summary(a, out);
+  add_summary(b, out);
+  const struct {
+    const char *name;
+    double a, b, scale;
+    const char *unit;
+  } lines[] = {
+      {"step", a->seconds, b->seconds, 1e6, "us"},
+      {"kernels", a->kernels, b->kernels, 1e6, "us"},
+      {"collectives", a->network, b->network, 1e6, "us"},
+      {"exposed", a->exposed, b->exposed, 1e6, "us"},
+      {"HBM traffic", a->hbm_bytes, b->hbm_bytes, 1. / (1 << 20), "MiB"},
+      {"peak memory", (double)a->peak_bytes, (double)b->peak_bytes,
+       1. / (1 << 20), "MiB"},
+      {"MFU", a->mfu, b->mfu, 100, "%"}};
+  at_strbuf_addf(out, "\n  %-12s %14s %14s %9s\n", "", a->target, b->target,
+                 "second/first");
+  for (size_t i = 0; i < AT_LEN(lines); i++) {
+    at_strbuf_addf(out, "  %-12s %14.2f %14.2f ", lines[i].name,
+                   lines[i].a * lines[i].scale, lines[i].b * lines[i].scale);
+    if (lines[i].a > 0)
+      at_strbuf_addf(out, "%9.3f %s\n", lines[i].b / lines[i].a, lines[i].unit);
+    else
+      at_strbuf_addf(out, "%9s %s\n", "-", lines[i].unit);
+  }
+  const at_estimate_op **order = at_est_sorted(a);
+  if (!order) return;
+  at_strbuf_addf(out, "\n  %12s %12s  %s\n", "us", "us",
+                 "kernels with the same result");
+  uint32_t shown = 0;
+  for (uint32_t i = 0; i < a->num_ops && (!rows || shown < rows); i++)
+    for (uint32_t k = 0; k < b->num_ops; k++) {
+      if (strcmp(order[i]->name, b->ops[k].name) ||
+          strcmp(order[i]->detail, b->ops[k].detail))
+        continue;
+      at_strbuf_addf(out, "  %12.2f %12.2f  ",
+                     order[i]->seconds * order[i]->count * 1e6,
+                     b->ops[k].seconds * b->ops[k].count * 1e6);
+      add_cell(out, order[i]->name, 22);
+      add_cell(out, order[i]->detail, 56);
+      at_strbuf_addf(out, "%s\n", order[i]->source);
+      shown++;
+      break;
+    }
+  free(order);
+}
+
+// ---- JSON
+
+typedef struct field {
+  const char *name;
+  double value;
+} field;
+
+static void add_fields(at_json_writer *w, const field *f, size_t n) {
+  for (size_t i = 0; i < n; i++) {
+    at_json_key(w, at_str_of(f[i].name));
+    at_json_num(w, f[i].value);
+  }
+}
+
+static void add_text(at_json_writer *w, const char *key, const char *text) {
+  at_json_key(w, at_str_of(key));
+  at_json_str(w, at_str_of(text));
+}
+
+static void add_op(at_json_writer *w, const at_estimate_op *o) {
+  at_json_begin_object(w);
+  add_text(w, "name", o->name);
+  add_text(w, "shapes", o->detail);
+  add_text(w, "line", o->source);
+  add_text(w, "scope", o->scope);
+  add_text(w, "source", at_cost_source_text(o->from));
+  add_text(w, "bound", at_bound_text(o->bound));
+  const field f[] = {{"start_seconds", o->start},
+                     {"seconds", o->seconds},
+                     {"runs", o->count},
+                     {"exposed_seconds", o->exposed},
+                     {"matrix_seconds", o->matrix},
+                     {"vector_seconds", o->vector},
+                     {"memory_seconds", o->memory},
+                     {"latency_seconds", o->latency},
+                     {"flops", o->flops},
+                     {"hbm_bytes", o->hbm_bytes},
+                     {"vmem_bytes", o->vmem_bytes},
+                     {"network_bytes", o->network_bytes},
+                     {"nodes", o->nodes},
+                     {"level", o->level}};
+  add_fields(w, f, AT_LEN(f));
+  at_json_end_object(w);
+}
+
+void at_estimate_json(const at_estimate *e, at_strbuf *out) {
+  at_json_writer w = {.out = out};
+  at_json_begin_object(&w);
+  add_text(&w, "program", e->program);
+  add_text(&w, "target", e->target);
+  add_text(&w, "machine", e->machine);
+  const field f[] = {{"devices", e->num_devices},
+                     {"program_devices", e->program_devices},
+                     {"seconds", e->seconds},
+                     {"low_seconds", e->low},
+                     {"high_seconds", e->high},
+                     {"kernel_seconds", e->kernels},
+                     {"prefetch_seconds", e->prefetch},
+                     {"network_seconds", e->network},
+                     {"exposed_seconds", e->exposed},
+                     {"hidden_seconds", fmax(0, e->network - e->exposed)},
+                     {"flops", e->flops},
+                     {"hbm_bytes", e->hbm_bytes},
+                     {"network_bytes", e->network_bytes},
+                     {"peak_flops_per_second", e->peak_flops},
+                     {"hbm_bytes_per_second", e->hbm_rate},
+                     {"mfu", e->mfu},
+                     {"argument_bytes", (double)e->argument_bytes},
+                     {"output_bytes", (double)e->output_bytes},
+                     {"temp_bytes", (double)e->temp_bytes},
+                     {"peak_bytes", (double)e->peak_bytes},
+                     {"memory_bytes", (double)e->memory_bytes}};
+  add_fields(&w, f, AT_LEN(f));
+  at_json_key(&w, AT_STR("seconds_by_source"));
+  at_json_begin_object(&w);
+  for (int i = 0; i < AT_COST_SOURCE_COUNT; i++) {
+    if (e->by_source[i] <= 0) continue;
+    at_json_key(&w, at_str_of(at_cost_source_text((at_cost_source)i)));
+    at_json_num(&w, e->by_source[i]);
+  }
+  at_json_end_object(&w);
+  at_json_key(&w, AT_STR("ops"));
+  at_json_begin_array(&w);
+  for (uint32_t i = 0; i < e->num_ops; i++) add_op(&w, &e->ops[i]);
+  at_json_end_array(&w);
+  at_json_key(&w, AT_STR("buffers"));
+  at_json_begin_array(&w);
+  for (uint32_t i = 0; i < e->num_buffers; i++) {
+    at_json_begin_object(&w);
+    add_text(&w, "name", e->buffers[i].name);
+    add_text(&w, "type", e->buffers[i].type);
+    add_text(&w, "line", e->buffers[i].source);
+    at_json_key(&w, AT_STR("bytes"));
+    at_json_uint(&w, e->buffers[i].bytes);
+    at_json_end_object(&w);
+  }
+  at_json_end_array(&w);
+  at_json_key(&w, AT_STR("notes"));
+  at_json_begin_array(&w);
+  for (uint32_t i = 0; i < e->num_notes; i++)
+    at_json_str(&w, at_str_of(e->notes[i]));
+  at_json_end_array(&w);
+  at_json_end_object(&w);
+}
+
+// ---- Timelines
+
+// Loops are drawn once: the first turn, at its place.
+void at_estimate_trace(const at_estimate *e, at_strbuf *out) {
+  at_json_writer w = {.out = out};
+  at_json_begin_object(&w);
+  at_json_key(&w, AT_STR("traceEvents"));
+  at_json_begin_array(&w);
+  const char *const lanes[] = {"kernels", "collectives"};
+  for (int lane = 0; lane < 2; lane++) {
+    at_json_begin_object(&w);
+    add_text(&w, "ph", "M");
+    add_text(&w, "name", "thread_name");
+    const field ids[] = {{"pid", 1}, {"tid", lane}};
+    add_fields(&w, ids, AT_LEN(ids));
+    at_json_key(&w, AT_STR("args"));
+    at_json_begin_object(&w);
+    add_text(&w, "name", lanes[lane]);
+    at_json_end_object(&w);
+    at_json_end_object(&w);
+  }
+  for (uint32_t i = 0; i < e->num_ops; i++) {
+    const at_estimate_op *o = &e->ops[i];
+    at_json_begin_object(&w);
+    add_text(&w, "ph", "X");
+    add_text(&w, "name", o->name);
+    const field f[] = {{"pid", 1},
+                       {"tid", o->network},
+                       {"ts", o->start * 1e6},
+                       {"dur", o->seconds * 1e6}};
+    add_fields(&w, f, AT_LEN(f));
+    at_json_key(&w, AT_STR("args"));
+    add_op(&w, o);
+    at_json_end_object(&w);
+  }
+  at_json_end_array(&w);
+  add_text(&w, "displayTimeUnit", "ns");
+  at_json_end_object(&w);
+}
+
+at_status at_estimate_xspace(const at_estimate *e, at_strbuf *out) {
+  at_profile_event *events = calloc(e->num_ops + 1, sizeof *events);
+  if (!events)
+    return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for the timeline");
+  events[0] = (at_profile_event){.end_ns = (uint64_t)(e->seconds * 1e9),
+                                 .kind = AT_PROFILE_MODULE,
+                                 .name = e->program,
+                                 .detail = e->target};
+  for (uint32_t i = 0; i < e->num_ops; i++) {
+    const at_estimate_op *o = &e->ops[i];
+    events[i + 1] = (at_profile_event){
+        .start_ns = (uint64_t)(o->start * 1e9),
+        .end_ns = (uint64_t)((o->start + o->seconds) * 1e9),
+        .kind = o->network ? AT_PROFILE_TRANSFER : AT_PROFILE_OP,
+        .bytes = (uint64_t)o->network_bytes,
+        .name = o->name,
+        .detail = o->detail,
+        .source = o->source};
+  }
+  at_profile *p = NULL;
+  at_status st = at_profile_of(events, e->num_ops + 1, &p);
+  if (at_ok(st)) st = at_profile_xspace(p, out);
+  at_profile_destroy(p);
+  free(events);
+  return st;
+}

@@ -1,0 +1,697 @@
+// From a program to its estimate: front end, kernels, their costs, the
+// timeline.
+#include <math.h>
+#include <stdlib.h>
+
+#include "estimate/estimate_internal.h"
+#include "import/import.h"
+#include "mlir/mlir.h"
+#include "passes/passes.h"
+
+// ---- Items of a timeline
+
+typedef struct item {
+  at_est_group *group;
+  double seconds;  // of the item, a loop with all its turns
+  double start, end;
+  bool network, free, done;
+  uint32_t first_op, num_ops;  // in walk.ops: itself, then what is inside
+  AT_VEC(uint32_t) needs;      // items
+} item;
+
+typedef struct walk {
+  at_arena *arena;
+  const at_target *target;
+  bool is_tpu;
+  at_tpu_chip chip;
+  at_estimate *e;
+  AT_VEC(at_estimate_op) ops;
+  AT_VEC(const char *) notes;
+} walk;
+
+typedef struct span {
+  double seconds, exposed;
+} span;
+
+static at_status walk_comp(walk *w, const at_comp *c, double count,
+                           uint32_t level, span *out);
+
+static at_status note(walk *w, const char *text) {
+  if (!text) return AT_NO_MEMORY("notes");
+  for (size_t i = 0; i < w->notes.len; i++)
+    if (!strcmp(w->notes.ptr[i], text)) return AT_OK;
+  return at_vec_push(w->arena, &w->notes, text) ? AT_OK : AT_NO_MEMORY("notes");
+}
+
+// ---- Where operands are (TPU)
+
+typedef struct residency {
+  walk *w;
+  const at_comp *comp;
+  at_map kept;  // node -> last group that reads it, for values in VMEM
+  double used;  // bytes of VMEM
+  double capacity;
+  double now;             // seconds of kernels so far
+  double fetched;         // when the prefetches so far are done
+  at_map prefetched;      // parameter -> itself
+  const at_node *pinned;  // brought in before the kernel that is asked about
+} residency;
+
+static double tiled(at_value v) {
+  const at_type *t = at_value_type(v);
+  if (!at_type_is_static(t)) return 0;
+  return at_tpu_tiles(at_type_dims(t)) * at_tpu_tile_bytes(t->dtype);
+}
+
+// A parameter is prefetched while earlier kernels run, where there was time and
+// room.
+static bool prefetch(residency *r, at_value v) {
+  if (at_map_find_ptr(&r->prefetched, v.node)) return true;
+  double bytes = tiled(v);
+  double takes = bytes / r->w->chip.hbm_rate / r->w->chip.clock;
+  if (bytes > r->capacity - r->used || r->fetched + takes > r->now)
+    return false;
+  r->fetched += takes;
+  void **place = at_map_put_ptr(&r->prefetched, v.node);
+  if (place) *place = v.node;
+  r->used += bytes;
+  return true;
+}
+
+static bool in_vmem(void *user, at_value v) {
+  residency *r = user;
+  if (v.node == r->pinned || at_map_find_ptr(&r->kept, v.node)) return true;
+  if (v.node->op == AT_OP_PARAMETER || v.node->op == AT_OP_CONSTANT)
+    return prefetch(r, v);
+  return false;
+}
+
+static bool is_result(const residency *r, at_value v) {
+  for (uint32_t i = 0; i < r->comp->num_results; i++)
+    if (at_est_behind(r->comp->results[i]).node == v.node) return true;
+  return false;
+}
+
+static bool out_vmem(void *user, at_value v) {
+  residency *r = user;
+  if (!r->comp->owner && is_result(r, v)) return false;
+  return tiled(v) <= r->capacity - r->used;
+}
+
+// The operand that the compiler brings in ahead of the program's first
+// contraction or reduction: the largest that fits.
+static void pin_first(residency *r, const at_est_group *g) {
+  r->pinned = NULL;
+  if (r->now > 0 || !(g->product || g->reduces > 0)) return;
+  double best = 0;
+  for (size_t i = 0; i < g->reads.len; i++) {
+    at_value v = g->reads.ptr[i].value;
+    if (v.node->op != AT_OP_PARAMETER || tiled(v) > r->capacity) continue;
+    if (tiled(v) > best) best = tiled(v), r->pinned = v.node;
+  }
+  double takes = best / r->w->chip.hbm_rate / r->w->chip.clock;
+  r->fetched += takes;
+  if (!r->comp->owner) r->w->e->prefetch += takes;
+}
+
+static void settle(residency *r, const at_est_group *g, uint32_t index,
+                   const uint32_t *last_use) {
+  for (size_t i = 0; i < g->writes.len; i++) {
+    at_value v = g->writes.ptr[i];
+    if (!out_vmem(r, v)) continue;
+    void **place = at_map_put_ptr(&r->kept, v.node);
+    if (place) *place = v.node, r->used += tiled(v);
+  }
+  for (size_t i = 0; i < g->reads.len; i++) {
+    at_value v = g->reads.ptr[i].value;
+    bool here = at_map_find_ptr(&r->kept, v.node) ||
+                at_map_find_ptr(&r->prefetched, v.node);
+    if (here && last_use[i] == index) r->used = fmax(0, r->used - tiled(v));
+  }
+}
+
+// ---- One kernel
+
+static bool is_network(const at_node *n) {
+  return at_op_is(n->op, AT_COLLECTIVE);
+}
+
+static double log_steps(const at_node *n, uint32_t operand, at_attr_id id) {
+  const at_type *t = at_value_type(n->operands[operand]);
+  int64_t d = at_node_int(n, id, t->rank - 1);
+  return t->rank && d < t->rank ? ceil(log2(fmax(2, (double)t->dims[d]))) : 1;
+}
+
+// Vector operations that one element costs in ops that are more than one pass.
+static double passes_over(const at_node *n) {
+  double steps;
+  switch (n->op) {
+    case AT_OP_SORT:
+      steps = log_steps(n, 0, AT_ATTR_DIMENSION);
+      return 10 * steps * (steps + 1) / 2;  // a bitonic network
+    case AT_OP_TOP_K:
+      return 40;
+    case AT_OP_SCAN:
+      return 2 * log_steps(n, 0, AT_ATTR_DIMENSION);
+    default:
+      return 0;
+  }
+}
+
+static bool is_modelled(const at_est_group *g) {
+  if (g->product || g->reduces > 0) return true;
+  switch (g->root->op) {
+    case AT_OP_SORT:
+    case AT_OP_TOP_K:
+    case AT_OP_SCAN:
+    case AT_OP_GATHER:
+    case AT_OP_SCATTER:
+    case AT_OP_FFT:
+    case AT_OP_CHOLESKY:
+    case AT_OP_TRIANGULAR_SOLVE:
+    case AT_OP_CUSTOM_CALL:
+    case AT_OP_RNG:
+    case AT_OP_RNG_BIT_GENERATOR:
+    case AT_OP_SELECT_AND_SCATTER:
+      return false;
+    default:
+      return true;
+  }
+}
+
+static at_bound bound_of(const at_estimate_op *o) {
+  if (o->network) return AT_BOUND_NETWORK;
+  double most = fmax(fmax(o->matrix, o->vector), fmax(o->memory, o->latency));
+  if (most == o->matrix) return AT_BOUND_MATRIX;
+  if (most == o->memory) return AT_BOUND_MEMORY;
+  return most == o->vector ? AT_BOUND_VECTOR : AT_BOUND_LATENCY;
+}
+
+static at_status cost_tpu(walk *w, at_est_group *g, residency *r,
+                          at_estimate_op *o) {
+  pin_first(r, g);
+  at_est_placement p = {in_vmem, out_vmem, r};
+  at_est_kernel(g, &p, &g->kernel);
+  at_tpu_kernel *k = &g->kernel;
+  double passes = passes_over(g->root);
+  k->ops += passes;
+  at_tpu_kernel_grid(k, &w->chip, !g->alone);
+  at_tpu_cycles c = at_tpu_kernel_cycles(k, &w->chip);
+  double s = 1 / w->chip.clock;
+  o->seconds = c.total * s;
+  if (passes > 0) {  // its vector work is all that it does
+    double work = passes * k->tiles / w->chip.cores;
+    o->seconds += work * s, c.vector += work;
+  }
+  o->matrix = c.matrix * s;
+  o->vector = c.vector * s;
+  o->memory = c.memory * s;
+  o->latency = c.latency * s;
+  o->hbm_bytes = k->hbm_in + k->hbm_out;
+  o->vmem_bytes = k->vmem_in;
+  o->from = is_modelled(g) ? AT_COST_FROM_KERNEL : AT_COST_FROM_ROOFLINE;
+  if (g->root->op == AT_OP_CUSTOM_CALL) {
+    at_str name = at_node_str(g->root, AT_ATTR_CALL_TARGET_NAME);
+    AT_TRY(note(w, at_arena_printf(
+                       w->arena, "custom call %.*s: only its bytes are counted",
+                       (int)AT_MIN(name.len, (size_t)80), name.ptr)));
+  }
+  return AT_OK;
+}
+
+static at_status cost_other(walk *w, at_est_group *g, at_estimate_op *o) {
+  at_cost_time t;
+  AT_TRY(at_cost_node(w->target, g->root, &t));
+  o->seconds = t.seconds;
+  o->from = t.source;
+  for (size_t i = 0; i < g->reads.len; i++)
+    o->hbm_bytes += g->reads.ptr[i].bytes;
+  for (size_t i = 0; i < g->writes.len; i++)
+    o->hbm_bytes += (double)at_type_bytes(at_value_type(g->writes.ptr[i]));
+  bool product =
+      g->root->op == AT_OP_DOT_GENERAL || g->root->op == AT_OP_CONVOLUTION;
+  *(product ? &o->matrix : &o->memory) = t.seconds;
+  return AT_OK;
+}
+
+static at_status cost_network(walk *w, const at_node *n, at_estimate_op *o) {
+  at_collective c;
+  bool is;
+  at_cost_time t = {0};
+  AT_TRY(at_cost_collective_of(n, w->arena, &is, &c));
+  if (is)
+    AT_TRY(at_cost_collective(w->target, &c, &t));
+  else
+    AT_TRY(at_cost_node(w->target, n, &t));
+  o->seconds = t.seconds;
+  o->from = t.source;
+  o->network = true;
+  o->network_bytes = is ? (double)c.bytes : 0;
+  return AT_OK;
+}
+
+// ---- Texts
+
+const char *at_est_source(at_arena *a, const at_loc *loc) {
+  while (loc && !loc->file && loc->caller) loc = loc->caller;
+  if (!loc || !loc->file) return "";
+  const char *text = at_arena_printf(a, "%s:%u", loc->file, loc->line);
+  return text ? text : "";
+}
+
+const char *at_est_type(at_arena *a, const at_type *t) {
+  at_strbuf b = {0};
+  at_type_print(&b, t);
+  const char *text = at_arena_str(a, at_strbuf_str(&b));
+  at_strbuf_free(&b);
+  return text ? text : "";
+}
+
+static const char *detail_of(at_arena *a, const at_est_group *g) {
+  at_strbuf b = {0};
+  for (size_t i = 0; i < g->writes.len; i++) {
+    if (i) at_strbuf_addz(&b, ", ");
+    at_type_print(&b, at_value_type(g->writes.ptr[i]));
+  }
+  for (size_t i = 0; i < g->reads.len; i++) {
+    at_strbuf_addz(&b, i ? ", " : " <- ");
+    at_type_print(&b, at_value_type(g->reads.ptr[i].value));
+  }
+  const char *text = at_arena_str(a, at_strbuf_str(&b));
+  at_strbuf_free(&b);
+  return text ? text : "";
+}
+
+static at_estimate_op describe(walk *w, const at_est_group *g, double count,
+                               uint32_t level) {
+  const at_node *n = g->product ? g->product : g->root;
+  const char *name =
+      at_arena_printf(w->arena, "%s.%u", at_op_text(n->op), n->id);
+  at_estimate_op o = {.name = name ? name : "", .count = count, .level = level};
+  o.detail = detail_of(w->arena, g);
+  o.source = at_est_source(w->arena, n->loc);
+  o.scope = n->loc && n->loc->name ? n->loc->name : "";
+  o.flops = at_est_flops(g);
+  o.nodes = (uint32_t)g->nodes.len;
+  return o;
+}
+
+// ---- Items of a computation
+
+static bool costs_nothing(const at_node *n) {
+  return at_op_of(n->op)->cost == AT_COST_NONE &&
+         !at_op_is(n->op, AT_CONTROL) && n->op != AT_OP_IOTA;
+}
+
+static at_status make_control(walk *w, item *it, double count, uint32_t level) {
+  const at_node *n = it->group->root;
+  it->free = true;
+  double slowest = -1;
+  double turns = 1;
+  if (n->op == AT_OP_WHILE) {
+    bool known;
+    turns = at_est_trips(n, &known);
+    if (!known)
+      AT_TRY(note(
+          w, at_arena_printf(
+                 w->arena,
+                 "%s.%u: the number of its turns is not known; one is counted",
+                 at_op_text(n->op), n->id)));
+  }
+  uint32_t first = n->op == AT_OP_WHILE ? 1 : 0;
+  for (uint32_t r = first; r < n->num_regions; r++) {
+    size_t before = w->ops.len;
+    span s;
+    AT_TRY(walk_comp(w, n->regions[r], count * turns, level + 1, &s));
+    if (s.seconds <= slowest) {
+      w->ops.len = before;  // a branch that is not the slowest
+      continue;
+    }
+    if (slowest >= 0) {
+      size_t kept = w->ops.len - before;
+      memmove(w->ops.ptr + it->first_op, w->ops.ptr + before,
+              kept * sizeof *w->ops.ptr);
+      w->ops.len = it->first_op + kept;
+    }
+    slowest = s.seconds;
+  }
+  it->seconds = fmax(0, slowest) * turns;
+  it->num_ops = (uint32_t)w->ops.len - it->first_op;
+  return AT_OK;
+}
+
+// Copies around a kernel that the program does not show: a parameter that the
+// caller keeps is copied before it is updated in place, and images whose
+// channels do not fill the lanes change layout around a convolution.
+static at_status push_copy(walk *w, at_value v, const at_est_group *g,
+                           bool from_vmem, bool to_vmem, double count,
+                           uint32_t level, item *it) {
+  const at_type *t = at_value_type(v);
+  at_tpu_kernel k = {.kind = AT_TPU_COPY, .operand_bytes = 4, .repeat = 1};
+  k.tiles = k.out_tiles = at_tpu_tiles(at_type_dims(t));
+  double bytes = tiled(v);
+  *(from_vmem ? &k.vmem_in : &k.hbm_in) = bytes;
+  if (!to_vmem) k.hbm_out = bytes;
+  if (at_dtype_of(t->dtype)->bits < 32) k.narrow_tiles = k.tiles;
+  at_tpu_kernel_grid(&k, &w->chip, true);
+  at_tpu_cycles c = at_tpu_kernel_cycles(&k, &w->chip);
+  double s = 1 / w->chip.clock;
+  at_estimate_op o = describe(w, g, count, level);
+  const char *name = at_arena_printf(w->arena, "copy for %s", o.name);
+  o.name = name ? name : "copy";
+  o.detail = at_est_type(w->arena, t);
+  o.flops = 0;
+  o.nodes = 0;
+  o.start = it->seconds;
+  o.seconds = c.total * s;
+  o.memory = c.memory * s;
+  o.latency = c.latency * s;
+  o.hbm_bytes = k.hbm_in + k.hbm_out;
+  o.vmem_bytes = k.vmem_in;
+  o.from = AT_COST_FROM_KERNEL;
+  o.bound = bound_of(&o);
+  it->seconds += o.seconds;
+  it->num_ops++;
+  return at_vec_push(w->arena, &w->ops, o) ? AT_OK : AT_NO_MEMORY("ops");
+}
+
+static bool is_kept_parameter(const walk *w, const residency *r, at_value v) {
+  v = at_est_behind(v);
+  if (v.node->op != AT_OP_PARAMETER || r->comp->owner) return false;
+  const at_io_info *info = r->comp->module->params;
+  for (uint32_t i = 0; info && i < r->comp->num_params; i++)
+    if (r->comp->params[i] == v.node)
+      return !info[i].donor && info[i].alias < 0;
+  return true;
+}
+
+static at_status copies_before(walk *w, at_est_group *g, residency *r,
+                               double count, uint32_t level, item *it) {
+  const at_node *n = g->root;
+  if (at_est_updates(n) && is_kept_parameter(w, r, n->operands[0]))
+    AT_TRY(push_copy(w, at_est_behind(n->operands[0]), g, false, false, count,
+                     level, it));
+  if (!g->product || g->product->op != AT_OP_CONVOLUTION) return AT_OK;
+  at_value image = at_est_behind(g->product->operands[0]);
+  int64_t f = at_node_int(g->product, AT_ATTR_INPUT_FEATURE_DIMENSION, 0);
+  if (image.node->op == AT_OP_PARAMETER && at_value_type(image)->dims[f] < 8)
+    AT_TRY(push_copy(w, image, g, false, true, count, level, it));
+  return AT_OK;
+}
+
+static at_status copies_after(walk *w, at_est_group *g, residency *r,
+                              double count, uint32_t level, item *it) {
+  if (!g->product || g->product->op != AT_OP_CONVOLUTION || !g->writes.len)
+    return AT_OK;
+  at_value image = g->writes.ptr[0];
+  const at_type *t = at_value_type(image);
+  int64_t f = at_node_int(g->product, AT_ATTR_OUTPUT_FEATURE_DIMENSION, 0);
+  if ((uint64_t)f >= t->rank || t->dims[f] % 128 == 0 || !is_result(r, image))
+    return AT_OK;
+  bool fits = tiled(image) <= r->capacity - r->used;
+  return push_copy(w, image, g, fits, false, count, level, it);
+}
+
+static at_status make_item(walk *w, at_est_group *g, residency *r, double count,
+                           uint32_t level, item *it) {
+  *it = (item){.group = g, .first_op = (uint32_t)w->ops.len};
+  const at_node *n = g->root;
+  if (at_op_is(n->op, AT_CONTROL)) return make_control(w, it, count, level);
+  if (costs_nothing(n) && g->nodes.len <= 1) {
+    it->free = true;
+    return AT_OK;
+  }
+  if (w->is_tpu) AT_TRY(copies_before(w, g, r, count, level, it));
+  at_estimate_op o = describe(w, g, count, level);
+  if (is_network(n))
+    AT_TRY(cost_network(w, n, &o));
+  else if (w->is_tpu)
+    AT_TRY(cost_tpu(w, g, r, &o));
+  else
+    AT_TRY(cost_other(w, g, &o));
+  o.bound = bound_of(&o);
+  o.start = it->seconds;
+  it->seconds += o.seconds;
+  it->network = o.network;
+  it->num_ops++;
+  if (!at_vec_push(w->arena, &w->ops, o)) return AT_NO_MEMORY("ops");
+  return w->is_tpu ? copies_after(w, g, r, count, level, it) : AT_OK;
+}
+
+// ---- Timeline: one core, one network; any op starts when its operands are
+// there
+
+typedef struct queue {
+  item *items;
+  uint32_t count;
+} queue;
+
+static double ready_at(const queue *q, const item *it) {
+  double at = 0;
+  for (size_t i = 0; i < it->needs.len; i++) {
+    const item *n = &q->items[it->needs.ptr[i]];
+    if (!n->done) return INFINITY;
+    at = fmax(at, n->end);
+  }
+  return at;
+}
+
+// The next item: what can start first; at the same time the one that comes
+// first. A window bounds how far ahead of program order an item may run.
+enum { kWindow = 256 };
+static uint32_t pick(const queue *q, uint32_t from, double core, double net) {
+  uint32_t best = UINT32_MAX;
+  double earliest = INFINITY;
+  for (uint32_t i = from, seen = 0; i < q->count && seen < kWindow; i++) {
+    const item *it = &q->items[i];
+    if (it->done) continue;
+    seen++;
+    double at = ready_at(q, it);
+    if (at == INFINITY) continue;
+    if (!it->free || it->seconds > 0) at = fmax(at, it->network ? net : core);
+    if (at < earliest) earliest = at, best = i;
+  }
+  return best;
+}
+
+static span run_timeline(walk *w, queue *q) {
+  double core = 0, net = 0, busy = 0, end = 0;
+  uint32_t from = 0;
+  for (uint32_t done = 0; done < q->count; done++) {
+    while (from < q->count && q->items[from].done) from++;
+    uint32_t i = pick(q, from, core, net);
+    if (i == UINT32_MAX) i = from;  // never, in a graph without cycles
+    item *it = &q->items[i];
+    double at = ready_at(q, it);
+    if (at == INFINITY) at = core;
+    if (it->seconds > 0) at = fmax(at, it->network ? net : core);
+    it->start = at;
+    it->end = at + it->seconds;
+    it->done = true;
+    if (it->network) {
+      net = it->end;
+    } else if (it->seconds > 0) {
+      core = it->end;
+      busy += it->seconds;
+    }
+    end = fmax(end, it->end);
+    for (uint32_t o = 0; o < it->num_ops; o++)
+      w->ops.ptr[it->first_op + o].start += it->start;
+  }
+  return (span){end, end - busy};
+}
+
+// Shares the time in which only the network works among its ops.
+static void expose(walk *w, const queue *q, double exposed, double count) {
+  double network = 0;
+  for (uint32_t i = 0; i < q->count; i++)
+    if (q->items[i].network) network += q->items[i].seconds;
+  if (network <= 0) return;
+  for (uint32_t i = 0; i < q->count; i++) {
+    const item *it = &q->items[i];
+    if (!it->network) continue;
+    double alone = it->seconds;
+    for (uint32_t j = 0; j < q->count; j++) {
+      const item *other = &q->items[j];
+      if (other->network || other->seconds <= 0) continue;
+      alone -=
+          fmax(0, fmin(it->end, other->end) - fmax(it->start, other->start));
+    }
+    w->ops.ptr[it->first_op].exposed = fmax(0, fmin(alone, exposed)) * count;
+  }
+}
+
+static at_status link(walk *w, const at_est_groups *groups, queue *q,
+                      uint32_t i, const at_map *index) {
+  item *it = &q->items[i];
+  for (size_t r = 0; r < it->group->reads.len; r++) {
+    void **g = at_map_find_ptr(&groups->of, it->group->reads.ptr[r].value.node);
+    void **at = g ? at_map_find_ptr(index, *g) : NULL;
+    if (!at) continue;
+    uint32_t needed = (uint32_t)(uintptr_t)*at - 1;
+    if (needed == i) continue;
+    if (!at_vec_push(w->arena, &it->needs, needed))
+      return AT_NO_MEMORY("needs");
+  }
+  return AT_OK;
+}
+
+// For each operand of each kernel: the last kernel that reads it.
+static at_status last_uses(walk *w, const at_est_groups *g, uint32_t ***out) {
+  at_map last = at_map_in(w->arena);
+  AT_TRY_ALLOC(*out, at_new(w->arena, uint32_t *, g->count + 1));
+  for (uint32_t i = 0; i < g->count; i++)
+    for (size_t r = 0; r < g->list[i]->reads.len; r++) {
+      void **place;
+      AT_TRY_ALLOC(place,
+                   at_map_put_ptr(&last, g->list[i]->reads.ptr[r].value.node));
+      *place = (void *)(uintptr_t)i;
+    }
+  for (uint32_t i = 0; i < g->count; i++) {
+    AT_TRY_ALLOC((*out)[i],
+                 at_new(w->arena, uint32_t, g->list[i]->reads.len + 1));
+    for (size_t r = 0; r < g->list[i]->reads.len; r++)
+      (*out)[i][r] = (uint32_t)(uintptr_t)*at_map_find_ptr(
+          &last, g->list[i]->reads.ptr[r].value.node);
+  }
+  return AT_OK;
+}
+
+static at_status walk_comp(walk *w, const at_comp *c, double count,
+                           uint32_t level, span *out) {
+  at_est_groups g;
+  AT_TRY(at_est_group_nodes(c, w->is_tpu, w->arena, &g));
+  uint32_t **last;
+  AT_TRY(last_uses(w, &g, &last));
+  queue q = {at_new(w->arena, item, g.count + 1), g.count};
+  if (!q.items) return AT_NO_MEMORY("timeline");
+  residency r = {
+      .w = w,
+      .comp = c,
+      .kept = at_map_in(w->arena),
+      .prefetched = at_map_in(w->arena),
+      .capacity = w->is_tpu ? w->chip.vmem_bytes * w->chip.cores * .8 : 0};
+  at_map index = at_map_in(w->arena);
+  for (uint32_t i = 0; i < g.count; i++) {
+    AT_TRY(make_item(w, g.list[i], &r, count, level, &q.items[i]));
+    settle(&r, g.list[i], i, last[i]);
+    r.now += q.items[i].seconds;
+    void **place;
+    AT_TRY_ALLOC(place, at_map_put_ptr(&index, g.list[i]));
+    *place = (void *)(uintptr_t)(i + 1);
+  }
+  for (uint32_t i = 0; i < q.count; i++) AT_TRY(link(w, &g, &q, i, &index));
+  *out = run_timeline(w, &q);
+  expose(w, &q, out->exposed, count);
+  if (!level) AT_TRY(at_est_memory(w->e, c, &g, w->target, w->arena));
+  return AT_OK;
+}
+
+// ---- Sums
+
+// Relative half width of the range, by where a figure comes from.
+static double doubt(at_cost_source s) {
+  switch (s) {
+    case AT_COST_FREE:
+    case AT_COST_FROM_ATTRIBUTE:
+    case AT_COST_FROM_PROFILE:
+      return .02;
+    case AT_COST_FROM_TABLE:
+    case AT_COST_FROM_KERNEL:
+      return .10;
+    case AT_COST_FROM_FALLBACK:
+    case AT_COST_FROM_FUSION:
+      return .25;
+    default:
+      return .40;
+  }
+}
+
+static void sum_up(walk *w, const span *s) {
+  at_estimate *e = w->e;
+  double spread = 0, work = 0;
+  for (size_t i = 0; i < w->ops.len; i++) {
+    const at_estimate_op *o = &w->ops.ptr[i];
+    double all = o->seconds * o->count;
+    e->flops += o->flops * o->count;
+    e->hbm_bytes += o->hbm_bytes * o->count;
+    e->network_bytes += o->network_bytes * o->count;
+    e->by_source[o->from] += all;
+    if (o->network)
+      e->network += all, e->exposed += o->exposed;
+    else
+      e->kernels += all;
+    double seen = o->network ? o->exposed : all;
+    work += seen;
+    spread += seen * doubt(o->from);
+  }
+  e->seconds = s->seconds + e->prefetch;
+  double half = work > 0 ? spread / work : 0;
+  e->low = e->seconds * (1 - half);
+  e->high = e->seconds * (1 + half);
+  e->peak_flops = at_machine_number(w->target->machine,
+                                    "bf16_flops_per_second_per_chip", 0) /
+                  AT_MAX(1u, w->target->devices_per_chip);
+  e->hbm_rate = w->is_tpu ? w->chip.hbm_rate * w->chip.clock : 0;
+  if (e->peak_flops > 0 && e->seconds > 0)
+    e->mfu = e->flops / (e->seconds * e->peak_flops);
+}
+
+static int by_start(const void *a, const void *b) {
+  const at_estimate_op *x = a, *y = b;
+  if (x->start != y->start) return x->start < y->start ? -1 : 1;
+  return (x->level > y->level) - (x->level < y->level);
+}
+
+// ---- Facade
+
+static at_status read_program(at_bytes program, at_arena *a, at_module **out) {
+  at_str text = {(const char *)program.ptr, program.len};
+  if (at_str_starts(text, "hlo module")) return at_hlo_parse(text, a, out);
+  at_mmodule *m;
+  AT_TRY(at_mlir_read(program, true, a, &m));
+  return at_import(m, a, out);
+}
+
+at_status at_estimate_run(at_bytes program, const at_estimate_options *o,
+                          at_arena *a, at_estimate **out) {
+  at_target *target;
+  AT_TRY(at_target_parse(at_str_of(o->target), o->mode, a, &target));
+  at_module *m;
+  AT_TRY(read_program(program, a, &m));
+  if (o->num_replicas > 0) m->num_replicas = o->num_replicas;
+  if (o->num_partitions > 0) m->num_partitions = o->num_partitions;
+  walk w = {.arena = a,
+            .target = target,
+            .is_tpu = !strcmp(target->machine->platform, "tpu")};
+  if (w.is_tpu) AT_TRY(at_tpu_chip_of(target->machine, &w.chip));
+  at_pass_options passes = {.fuse = !w.is_tpu, .fold_budget = 1 << 22};
+  AT_TRY(at_passes_run(m, &passes, false, NULL, NULL));
+  AT_TRY_ALLOC(w.e, at_new(a, at_estimate, 1));
+  span s;
+  AT_TRY(walk_comp(&w, m->entry, 1, 0, &s));
+  sum_up(&w, &s);
+  at_estimate *e = w.e;
+  e->program = m->name ? m->name : "program";
+  AT_TRY_ALLOC(e->target, at_arena_str(a, at_str_of(o->target)));
+  e->machine = target->machine->name;
+  e->num_devices = target->num_devices;
+  e->program_devices = (uint32_t)(m->num_replicas * m->num_partitions);
+  qsort(w.ops.ptr, w.ops.len, sizeof *w.ops.ptr, by_start);
+  e->ops = w.ops.ptr;
+  e->num_ops = (uint32_t)w.ops.len;
+  e->notes = w.notes.ptr;
+  e->num_notes = (uint32_t)w.notes.len;
+  bool sharded = false;
+  for (uint32_t i = 0; m->params && i < m->entry->num_params; i++)
+    sharded |= m->params[i].sharding && strchr(m->params[i].sharding, '"');
+  if (sharded && e->program_devices > 1 && e->network <= 0)
+    AT_TRY(note(&w,
+                "the program names shardings but holds no collectives: figures "
+                "are those "
+                "of the whole program on one device"));
+  e->notes = w.notes.ptr;
+  e->num_notes = (uint32_t)w.notes.len;
+  *out = e;
+  return AT_OK;
+}
