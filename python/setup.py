@@ -1,4 +1,4 @@
-"""Puts libatoll.so into the wheel.
+"""Puts libatoll.so and the `atoll` command into the wheel.
 
 ATOLL_LIBRARY names a library that is built already; without it, CMake builds one
 from the checkout that this folder is part of.
@@ -31,7 +31,7 @@ def build_library(scratch: Path) -> Path:
        "-DCMAKE_BUILD_TYPE=Release", f"-DAT_PYTHON={sys.executable}",
        f"-DCMAKE_C_COMPILER={os.environ.get('CC', 'clang-19')}"],
       check=True)
-  subprocess.run(["ninja", "-C", build, "libatoll.so"], check=True)
+  subprocess.run(["ninja", "-C", build, "libatoll.so", "atoll"], check=True)
   return build / "libatoll.so"
 
 
@@ -42,7 +42,11 @@ class BuildWithLibrary(build_py):
     scratch = Path(self.get_finalized_command("build").build_temp)
     target = Path(self.build_lib) / "atoll" / "libatoll.so"
     target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(build_library(scratch), target)
+    library = build_library(scratch)
+    shutil.copyfile(library, target)
+    command = library.with_name("atoll")
+    if command.is_file():
+      shutil.copy(command, target.with_name("atoll"))
 
 
 class BinaryDistribution(Distribution):

@@ -19,3 +19,10 @@ def library_path() -> str:
         f"no Atoll library at {path}\n"
         "hint: install the wheel, or set ATOLL_LIBRARY to a built libatoll.so")
   return str(path)
+
+
+def __getattr__(name):
+  if name in ("estimate", "Estimate"):  # imports JAX only when it is asked for
+    from atoll import _estimate
+    return getattr(_estimate, name)
+  raise AttributeError(name)

@@ -7,7 +7,7 @@
 #include "base/cpu.h"
 #include "codegen/codegen.h"
 #include "compile/cache.h"
-#include "compile/cost.h"
+#include "cost/count.h"
 #include "compile/steps.h"
 #include "import/import.h"
 #include "mlir/mlir.h"
@@ -214,7 +214,7 @@ static at_status write_code(job *j, at_writer *w) {
   return AT_OK;
 }
 
-static at_status write_costs(at_writer *w, const at_cost *c, double ns) {
+static at_status write_costs(at_writer *w, const at_count *c, double ns) {
   const struct { const char *name; double value; } rows[] = {
       {"flops", c->flops}, {"transcendentals", c->transcendentals},
       {"bytes accessed", c->bytes_accessed}, {"optimal_seconds", ns * 1e-9}};
@@ -239,7 +239,7 @@ static at_status write_executable(job *j, at_bytes *out) {
   at_strbuf_free(&text);
   AT_TRY(st);
   AT_TRY(at_writer_string(&w, at_str_of(j->module->name), &h.name));
-  at_cost cost = at_cost_of(j->module);
+  at_count cost = at_count_of(j->module);
   AT_TRY(place(j));
   at_cg_target target = {j->cpu, j->threads, 2, j->verify};
   AT_TRY(at_cg_create(&target, &j->cg));

@@ -1,4 +1,4 @@
-#include "compile/cost.h"
+#include "cost/count.h"
 
 static double elements(const at_type *t) {
   return at_type_is_static(t) ? (double)at_type_elements(t) : 0;
@@ -23,9 +23,9 @@ static double window(const at_node *n) {
   return k->rank && k->dims[of] ? size / (double)k->dims[of] : 0;
 }
 
-static void add_comp(const at_comp *c, bool in_kernel, at_cost *sum);
+static void add_comp(const at_comp *c, bool in_kernel, at_count *sum);
 
-static void add_arithmetic(const at_node *n, at_cost *sum) {
+static void add_arithmetic(const at_node *n, at_count *sum) {
   double out = n->num_results ? elements(&n->types[0]) : 0;
   switch (n->op) {
     case AT_OP_DOT_GENERAL:
@@ -55,7 +55,7 @@ static void add_arithmetic(const at_node *n, at_cost *sum) {
   }
 }
 
-static void add_node(const at_node *n, bool in_kernel, at_cost *sum) {
+static void add_node(const at_node *n, bool in_kernel, at_count *sum) {
   if (n->op == AT_OP_PARAMETER || n->op == AT_OP_CONSTANT) return;
   bool nested = n->op == AT_OP_FUSION || at_op_is(n->op, AT_CONTROL);
   if (nested)
@@ -69,12 +69,12 @@ static void add_node(const at_node *n, bool in_kernel, at_cost *sum) {
   for (uint32_t r = 0; r < n->num_results; r++) sum->bytes_accessed += bytes(&n->types[r]);
 }
 
-static void add_comp(const at_comp *c, bool in_kernel, at_cost *sum) {
+static void add_comp(const at_comp *c, bool in_kernel, at_count *sum) {
   AT_FOR_NODES(n, c) add_node(n, in_kernel, sum);
 }
 
-at_cost at_cost_of(const at_module *m) {
-  at_cost sum = {0};
+at_count at_count_of(const at_module *m) {
+  at_count sum = {0};
   add_comp(m->entry, false, &sum);
   return sum;
 }

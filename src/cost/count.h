@@ -1,15 +1,15 @@
 // What a program asks of a machine, as XLA's cost analysis counts it.
-#ifndef ATOLL_COMPILE_COST_H_
-#define ATOLL_COMPILE_COST_H_
+#ifndef ATOLL_COST_COUNT_H_
+#define ATOLL_COST_COUNT_H_
 
 #include "hlo/hlo.h"
 
-typedef struct at_cost {
+typedef struct at_count {
   double flops;            // multiply and add count as two
   double transcendentals;
   double bytes_accessed;   // operands read and results written, per kernel
-} at_cost;
+} at_count;
 // Sums over the entry and what it runs; a loop's body counts once, as in XLA.
-at_cost at_cost_of(const at_module *m);
+at_count at_count_of(const at_module *m);
 
 #endif

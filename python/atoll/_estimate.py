@@ -1,0 +1,130 @@
+"""atoll.estimate: what a jitted function would take on a machine.
+
+The work is done by the `atoll` command beside the library; this lowers the function
+for a TPU, hands the program over and wraps the answer.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+
+def command_path() -> str:
+  """The `atoll` command: beside the library, or on the path."""
+  import atoll
+
+  try:
+    beside = Path(atoll.library_path()).with_name("atoll")
+    if beside.is_file() and os.access(beside, os.X_OK):
+      return str(beside)
+  except FileNotFoundError:
+    pass
+  found = shutil.which("atoll")
+  if found:
+    return found
+  raise FileNotFoundError(
+      "no `atoll` command beside the library or on the path\n"
+      "hint: build the target `atoll`, or install the wheel")
+
+
+class Estimate:
+  """One estimate. `data` is everything that `atoll estimate --json` says; its
+  members are attributes too: `seconds`, `mfu`, `peak_bytes`, `ops`, ..."""
+
+  def __init__(self, program: bytes, target: str, data: dict, extra: list):
+    self._program, self._target, self._extra = program, target, extra
+    self.data = data
+
+  def __getattr__(self, name):
+    try:
+      return self.__dict__["data"][name]
+    except KeyError:
+      raise AttributeError(name) from None
+
+  def __repr__(self):
+    return _run(self._program, self._target, self._extra)
+
+  def _repr_html_(self):
+    import html
+    page = html.escape(self.html(), quote=True)
+    return f'<iframe srcdoc="{page}" width="100%" height="700"></iframe>'
+
+  def text(self, rows: int = 30) -> str:
+    return _run(self._program, self._target, self._extra + [f"--rows={rows}"])
+
+  def compare(self, target: str, rows: int = 30) -> str:
+    """This program on another machine, side by side."""
+    return _run(self._program, self._target,
+                self._extra + [f"--compare={target}", f"--rows={rows}"])
+
+  def html(self, path=None, compare: str | None = None) -> str:
+    """The page for people; also written to `path`."""
+    extra = self._extra + ([f"--compare={compare}"] if compare else [])
+    return self._file("--html=", path, extra).decode()
+
+  def trace(self, path=None) -> bytes:
+    """The timeline for Perfetto."""
+    return self._file("--trace=", path, self._extra)
+
+  def xplane(self, path=None) -> bytes:
+    """The timeline for XProf."""
+    return self._file("--xplane=", path, self._extra)
+
+  def _file(self, option, path, extra) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+      out = Path(path) if path else Path(folder) / "out"
+      _run(self._program, self._target, extra + [f"{option}{out}"])
+      return out.read_bytes()
+
+
+def _run(program: bytes, target: str, extra) -> str:
+  with tempfile.NamedTemporaryFile(suffix=".mlirbc") as f:
+    f.write(program)
+    f.flush()
+    # This package's own variable; the command knows only the library's.
+    env = {k: v for k, v in os.environ.items() if k != "ATOLL_LIBRARY"}
+    done = subprocess.run(
+        [command_path(), "estimate", f"--target={target}", *extra, f.name],
+        capture_output=True, text=True, env=env)
+  if done.returncode:
+    raise ValueError(done.stderr.strip() or "atoll estimate failed")
+  return done.stdout
+
+
+def _program_of(fn, args, kwargs) -> bytes:
+  import jax
+  from jax._src.interpreters import mlir
+
+  if isinstance(fn, (str, os.PathLike)):
+    return Path(fn).read_bytes()
+  if hasattr(fn, "compiler_ir"):  # lowered already
+    lowered = fn
+  else:
+    jitted = fn if hasattr(fn, "trace") else jax.jit(fn)
+    lowered = jitted.trace(*args, **kwargs).lower(lowering_platforms=("tpu",))
+  return mlir.module_to_bytecode(lowered.compiler_ir("stablehlo"))
+
+
+def estimate(fn, *args, target: str = "v6e", interp: str = "atoll",
+             partitions: int | None = None, **kwargs) -> Estimate:
+  """What `fn(*args, **kwargs)` would take on `target`.
+
+  Args:
+    fn: a jitted or plain function, a lowered one, or the path of a program.
+    *args: arrays or `jax.ShapeDtypeStruct`s; nothing runs.
+    target: chip and topology: "v6e", "v5p:2x2x4", "2*v5e:4x4", "H100:8", "host".
+    interp: between measured points: "seed", "xla" or "atoll".
+    partitions: devices that the program is cut for, where it does not say.
+
+  Returns:
+    An `Estimate`: times in seconds, sizes in bytes.
+  """
+  program = _program_of(fn, args, kwargs)
+  extra = [f"--interp={interp}"]
+  if partitions:
+    extra.append(f"--partitions={partitions}")
+  data = json.loads(_run(program, target, extra + ["--json"]))
+  return Estimate(program, target, data, extra)
