@@ -42,7 +42,8 @@ static const char kStyle[] =
     "th,td{padding:5px 8px;border-bottom:1px solid var(--line);"
     "vertical-align:top}td.n,th.n{text-align:right;white-space:nowrap;"
     "font-variant-numeric:tabular-nums}"
-    "td code{font:12px ui-monospace,monospace;overflow-wrap:anywhere}"
+    ".w{white-space:nowrap}td code{font:12px "
+    "ui-monospace,monospace;overflow-wrap:anywhere}"
     ".dot{display:inline-block;width:9px;height:9px;border-radius:5px;"
     "margin-right:5px}.key{margin-right:16px;color:var(--soft);font-size:12px}"
     ".bar{height:14px;display:flex;border-radius:4px;overflow:hidden}"
@@ -309,7 +310,7 @@ static void op_row(const at_estimate *e, const at_estimate_op *o,
   number(out, e->seconds > 0 ? 100 * seen / e->seconds : 0, "%.1f");
   number(out, o->count, "%.0f");
   at_strbuf_addf(out,
-                 "<td><i class=dot "
+                 "<td class=w><i class=dot "
                  "style=\"background:%s\"></i>%s</td><td>%s</td><td><code>",
                  kColors[o->bound], at_bound_text(o->bound),
                  at_cost_source_text(o->from));
