@@ -27,7 +27,7 @@ at_status at_mbc_apint(at_mbc *r, at_mcursor *c, const at_mtype *type,
                        const at_mattr **out) {
   uint32_t bits = type->kind == AT_MTYPE_INDEX ? 64 : type->width;
   if ((type->kind != AT_MTYPE_INDEX && type->kind != AT_MTYPE_INTEGER) ||
-      bits == 0 || bits > 4096)
+      bits == 0 || bits > AT_MAX_ATTR_BITS)
     return at_mbc_fail(r, c, "an integer attribute of no integer type");
   uint64_t w[64];
   AT_TRY(words(r, c, bits, w, 64));
@@ -151,7 +151,9 @@ static at_status dense_array(at_mbc *r, at_mcursor *c, at_mattr *a) {
   AT_TRY(at_mbc_varint(r, c, &n));
   AT_TRY(at_mbc_blob(r, c, &raw));
   size_t each = at_mtype_elem_bytes(a->type);
-  if (!each || n > UINT32_MAX || raw.len != at_mul(n, each))
+  if (!each || each > 8 || a->type->kind == AT_MTYPE_COMPLEX)
+    return at_mbc_fail(r, c, "a dense array holds integers or floats");
+  if (n > UINT32_MAX || raw.len != at_mul(n, each))
     return at_mbc_fail(r, c, "a dense array's length and bytes disagree");
   a->num_elems = (uint32_t)n;
   a->data.len = raw.len;

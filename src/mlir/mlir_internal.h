@@ -6,6 +6,9 @@
 #include "base/map.h"
 #include "mlir/mlir.h"
 
+// Widest integer attribute that is read, in either form.
+enum { AT_MAX_ATTR_BITS = 4096 };
+
 // Nesting beyond which input is refused (regions, attributes in text, types).
 #define AT_MLIR_MAX_DEPTH 64
 #define AT_MLIR_MAX_TEXT_DEPTH 256

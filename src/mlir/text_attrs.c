@@ -109,7 +109,9 @@ static at_status wide_integer(at_mtext *t, const at_mtype *type,
                               const at_mattr **out) {
   at_mattr *a;
   int64_t v = 0;
-  size_t bytes = AT_MIN(((size_t)type->width + 7) / 8, (size_t)512);
+  if (type->width > AT_MAX_ATTR_BITS)
+    return at_mtext_fail(t, "an integer of more bits than an attribute holds");
+  size_t bytes = ((size_t)type->width + 7) / 8;
   uint8_t *w = at_arena_alloc(t->c.arena, bytes, 8);
   if (!w || !(a = at_mattr_make(&t->c, AT_MATTR_INTEGER)))
     return AT_NO_MEMORY("integer");

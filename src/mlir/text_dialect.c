@@ -327,6 +327,9 @@ static at_status short_form(at_mtext *t, at_str dialect, const at_mattr **out) {
     AT_TRY(at_mtext_codec(t, k, out));
     return at_mtext_expect(t, ">");
   }
+  // A comment may have led past what the brackets hold.
+  if (t->p > body.ptr + body.len)
+    return at_mtext_fail(t, "an attribute's name leaves its brackets");
   at_str rest = {t->p, (size_t)(body.ptr + body.len - t->p)};
   while (rest.len && isspace((unsigned char)*rest.ptr)) rest.ptr++, rest.len--;
   if (rest.len >= 2 && *rest.ptr == '<' && rest.ptr[rest.len - 1] == '>')
