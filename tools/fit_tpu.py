@@ -31,7 +31,7 @@ COEFFICIENTS = {
     "dma_us": (1.2, .6, 2.0, "latency of one window's DMA, paid per grid step"),
     "expand": (1.0, .3, 2.0, "narrow types pass through 32-bit windows: bytes at HBM rate"),
     "expand_reduce": (1.0, .3, 2.0, "the same for reductions of 32-bit data in VMEM"),
-    "vmem_read": (1.0, .0, 2.0, "VMEM operands of vector units without bf16, at HBM rate"),
+    "vmem_read": (1.0, .0, 2.0, "VMEM operands where kernels copy them, at HBM rate"),
     "vmem_write": (1.0, .0, 2.0, "VMEM results of matmuls on such chips, at HBM rate"),
     "tile": (.5, .0, 3.0, "cycles per tile that the last step does not hide"),
     "tile_op": (.05, .0, .1, "cycles per tile and vector operation"),
@@ -168,7 +168,7 @@ class Chip:
         self.mxus = get("bf16_flops_per_second_per_chip") / (2 * self.clock * self.mxu ** 2)
         self.byte_speed = max(1., get("int8_ops_per_second_per_chip") /
                               get("bf16_flops_per_second_per_chip"))
-        self.narrow_vpu = get("bf16_vector_unit")
+        self.direct_vmem = get("direct_vmem")
 
 
 def array_cycles(f, chip, c):
@@ -203,7 +203,7 @@ def cycles(f, chip, c):
             traffic += c["expand_reduce"] * tile * f["tiles"]
     else:
         traffic += c["expand"] * tile * f["narrow_tiles"]
-    if not chip.narrow_vpu and f["kind"] != "copy":
+    if not chip.direct_vmem and f["kind"] != "copy":
         traffic += c["vmem_read"] * f["vmem_in"] / chip.rate
     elif f["kind"] == "copy" and f["hbm_in"] + f["hbm_out"] == 0:
         traffic += f["vmem_in"] / chip.rate
@@ -216,10 +216,10 @@ def matmul_cycles(f, chip, c, latency, steps, tile, vector):
     windows = max(1, f["out_windows"] // chip.cores)
     moved_in = f["hbm_in"] / chip.rate
     out = f["hbm_out"] / chip.rate + c["expand"] * tile * f["hbm_out_narrow"]
-    kept = 0. if chip.narrow_vpu else c["vmem_write"] * tile * f["vmem_out_narrow"]
-    dmas = f["hbm_in"] + f["hbm_out"] > 0 or not chip.narrow_vpu
+    kept = 0. if chip.direct_vmem else c["vmem_write"] * tile * f["vmem_out_narrow"]
+    dmas = f["hbm_in"] + f["hbm_out"] > 0 or not chip.direct_vmem
     fill = c["fill"] if chip.mxu <= 128 else c["fill_wide"]
-    if steps == 1 and dmas and chip.narrow_vpu:
+    if steps == 1 and dmas and chip.direct_vmem:
         fill = 0.                     # hidden behind the exposed DMAs
     array = array_cycles(f, chip, c)
     compute = max(array, vector) / steps + fill

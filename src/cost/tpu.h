@@ -22,7 +22,7 @@ typedef struct at_tpu_chip {
   double arrays;      // of one device
   double byte_speed;  // 8-bit over bf16 rate of the matrix units
   double vmem_bytes;  // of one core
-  bool narrow_vpu;    // the vector unit computes in bf16
+  bool direct_vmem;   // kernels use operands in VMEM where they are
 } at_tpu_chip;
 // FAILED_PRECONDITION: the machine is no TPU, or lacks a figure (named).
 at_status at_tpu_chip_of(const at_machine *m, at_tpu_chip *out);

@@ -31,7 +31,7 @@ at_status at_tpu_chip_of(const at_machine *m, at_tpu_chip *out) {
   c.arrays = share * flops / (c.clock * per_cycle);
   c.byte_speed = fmax(
       1, at_machine_number(m, "int8_ops_per_second_per_chip", flops) / flops);
-  c.narrow_vpu = at_machine_number(m, "bf16_vector_unit", 0) != 0;
+  c.direct_vmem = at_machine_number(m, "direct_vmem", 0) != 0;
   *out = c;
   return AT_OK;
 }

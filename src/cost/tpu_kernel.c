@@ -76,10 +76,10 @@ static at_tpu_cycles contraction(const at_tpu_kernel *k, const at_tpu_chip *c,
   double in = k->hbm_in / c->hbm_rate;
   double out =
       k->hbm_out / c->hbm_rate + x->expand * m.tile * k->hbm_out_narrow;
-  double kept = c->narrow_vpu ? 0 : x->vmem_write * m.tile * k->vmem_out_narrow;
-  bool dmas = k->hbm_in + k->hbm_out > 0 || !c->narrow_vpu;
+  double kept = c->direct_vmem ? 0 : x->vmem_write * m.tile * k->vmem_out_narrow;
+  bool dmas = k->hbm_in + k->hbm_out > 0 || !c->direct_vmem;
   double fill = c->array <= 128 ? x->fill : x->fill_wide;
-  if (m.steps == 1 && dmas && c->narrow_vpu)
+  if (m.steps == 1 && dmas && c->direct_vmem)
     fill = 0;  // behind the exposed DMAs
   double matrix = matrix_cycles(k, c);
   double compute = fmax(matrix, m.vector) / m.steps + fill;
@@ -108,7 +108,7 @@ static at_tpu_cycles streaming(const at_tpu_kernel *k, const at_tpu_chip *c,
     traffic += x->expand * m.tile * k->narrow_tiles;
   else if (k->vmem_in > k->hbm_in)
     traffic += x->expand_reduce * m.tile * k->tiles;
-  if (!c->narrow_vpu && k->kind != AT_TPU_COPY)
+  if (!c->direct_vmem && k->kind != AT_TPU_COPY)
     traffic += x->vmem_read * k->vmem_in / c->hbm_rate;
   else if (k->kind == AT_TPU_COPY && k->hbm_in + k->hbm_out == 0)
     traffic += k->vmem_in / c->hbm_rate;
