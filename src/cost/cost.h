@@ -184,6 +184,20 @@ typedef struct at_gemm {
 } at_gemm;
 at_status at_perf_gemm(const at_perf *p, const at_gemm *g, at_cost_time *out);
 
+// How well a mode finds what is left out of tables.
+typedef struct at_perf_error {
+  const char *what;  // static text: the experiment
+  at_interp mode;
+  size_t count;
+  double median, p90, worst;  // relative errors of times
+  size_t within;              // of them at most 10%
+} at_perf_error;
+// Experiments on every table that has the series for them: each interior size
+// of each series left out in turn; 2 GiB predicted from sizes up to 256 MiB;
+// each interior size of a product left out in turn.
+at_status at_perf_evaluate(const at_perf_table *const *tables, size_t count,
+                           at_arena *a, at_perf_error **out, size_t *num);
+
 // ---- Network
 // ---------------------------------------------------------------------- The
 // S-curve's figures, SI units. Times of XLA's option string are microseconds,

@@ -121,15 +121,29 @@ static const at_point *find(const at_points *p, const int64_t *place) {
   return from < to ? &p->list[from] : NULL;
 }
 
-double at_points_weighted(const at_points *p, const int64_t *query) {
-  double sum = 0, weights = 0;
-  int64_t low[AT_POINT_DIMS], high[AT_POINT_DIMS];
-  uint32_t open = 0;  // dimensions whose two neighbours differ
-  for (uint32_t d = 0; d < p->dims; d++) {
-    low[d] = clamp(p, d, power_below(query[d]));
-    high[d] = clamp(p, d, power_above(query[d]));
-    if (low[d] != high[d]) open |= 1u << d;
+// The stored places around v along `d`, wherever they are: v's own when it is
+// stored.
+static void stored_around(const at_points *p, uint32_t d, int64_t v,
+                          int64_t *low, int64_t *high) {
+  *low = p->least[d], *high = p->most[d];
+  bool below = false, above = false;
+  for (size_t i = 0; i < p->count; i++) {
+    int64_t at = p->list[i].at[d];
+    if (at <= v && (!below || at > *low)) *low = at, below = true;
+    if (at >= v && (!above || at < *high)) *high = at, above = true;
   }
+  if (!below) *low = *high;
+  if (!above) *high = *low;
+}
+
+// False: a corner is a hole of the grid.
+static bool weigh_corners(const at_points *p, const int64_t *query,
+                          const int64_t *low, const int64_t *high, bool holes,
+                          double *out) {
+  double sum = 0, weights = 0;
+  uint32_t open = 0;  // dimensions whose two neighbours differ
+  for (uint32_t d = 0; d < p->dims; d++)
+    if (low[d] != high[d]) open |= 1u << d;
   for (uint32_t corner = 0; corner < 1u << p->dims; corner++) {
     // Where the two neighbours are one, XLA counts the corner twice: the
     // average does not change, so once is enough.
@@ -138,12 +152,29 @@ double at_points_weighted(const at_points *p, const int64_t *query) {
     for (uint32_t d = 0; d < p->dims; d++)
       place[d] = corner >> d & 1 ? high[d] : low[d];
     const at_point *at = find(p, place);
-    if (!at) continue;  // a hole of the grid
+    if (!at && !holes) return false;
+    if (!at) continue;
     float weight = 1.0f / ((float)distance2(place, query, p->dims) + 1.0f);
     sum += at->value * (double)weight;
     weights += (double)weight;
   }
-  return weights > 0 ? sum / weights : at_points_complement(p, query);
+  *out = sum / weights;
+  return weights > 0;
+}
+
+double at_points_weighted(const at_points *p, const int64_t *query) {
+  int64_t low[AT_POINT_DIMS], high[AT_POINT_DIMS];
+  double value;
+  for (uint32_t d = 0; d < p->dims; d++) {
+    low[d] = clamp(p, d, power_below(query[d]));
+    high[d] = clamp(p, d, power_above(query[d]));
+  }
+  if (weigh_corners(p, query, low, high, false, &value)) return value;
+  // Not a grid of powers of two, where XLA gives up: the stored neighbours.
+  for (uint32_t d = 0; d < p->dims; d++)
+    stored_around(p, d, clamp(p, d, query[d]), &low[d], &high[d]);
+  if (weigh_corners(p, query, low, high, true, &value)) return value;
+  return at_points_complement(p, query);
 }
 
 // ---- log-log
