@@ -280,6 +280,16 @@ static at_status ragged(const at_node *n, at_x_exchange *x) {
 
 // ---- Reductions
 // ---------------------------------------------------------------
+// One kernel of (left, right, result).
+static bool takes_three(const at_cg_plan *p) {
+  if (p->num_launches != 1 || p->scratch_bytes || p->launches[0].num_args != 3)
+    return false;
+  const at_cg_arg *g = p->launches[0].args;
+  return g[0].kind == AT_CG_OPERAND && g[0].index == 0 &&
+         g[1].kind == AT_CG_OPERAND && g[1].index == 1 &&
+         g[2].kind == AT_CG_RESULT;
+}
+
 static at_status kernel(const at_node *n, at_cg *cg, at_arena *a, at_dtype t,
                         uint64_t elements, uint32_t *out_kernel,
                         uint32_t *out_tasks) {
@@ -289,8 +299,7 @@ static at_status kernel(const at_node *n, at_cg *cg, at_arena *a, at_dtype t,
   AT_TRY(at_reduction_kernel(n->regions[0], t, (int64_t)elements, a, &body));
   if (body && at_cg_supports(body))
     AT_TRY(at_cg_node(cg, body, alias, a, &plan));
-  if (!body || !at_cg_supports(body) || plan.num_launches != 1 ||
-      plan.scratch_bytes || plan.launches[0].num_args > 3 ||
+  if (!body || !at_cg_supports(body) || !takes_three(&plan) ||
       plan.launches[0].tasks > UINT32_MAX) {
     at_strbuf b = {0};
     at_node_describe(&b, n);

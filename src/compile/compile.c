@@ -8,6 +8,7 @@
 #include "codegen/codegen.h"
 #include "compile/cache.h"
 #include "cost/count.h"
+#include "compile/sharding.h"
 #include "compile/steps.h"
 #include "import/import.h"
 #include "mlir/mlir.h"
@@ -169,8 +170,13 @@ static at_status write_io(job *j, at_writer *w, at_xsection s, at_value v, const
     io.must_alias = s == AT_XS_INPUTS && alias >= 0;
     AT_TRY(at_writer_string(w, at_str_of(info->memory_kind), &io.memory_kind));
     AT_TRY(at_writer_string(w, at_str_of(info->name), &io.name));
-    AT_TRY(at_writer_string(w, at_str_of(info->sharding), &io.sharding));
     AT_TRY(at_writer_string(w, at_str_of(info->layout), &io.layout));
+  }
+  if (j->module->num_partitions > 1) {
+    const char *sharding;
+    AT_TRY(at_sharding_hlo_text(info ? info->sharding : NULL, j->module->mesh_text,
+                                at_value_type(v)->rank, j->arena, &sharding));
+    AT_TRY(at_writer_string(w, at_str_of(sharding), &io.sharding));
   }
   *bytes += at_type_bytes(at_value_type(v));
   return at_writer_append(w, s, &io, 1, NULL);

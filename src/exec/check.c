@@ -72,6 +72,10 @@ static at_status check_header(checker *c, at_bytes block) {
   if (h->header_bytes != sizeof *h || h->total_bytes != block.len)
     return BAD("header of %u bytes, total %llu of %zu", h->header_bytes,
                (unsigned long long)h->total_bytes, block.len);
+  if (!h->num_replicas || !h->num_partitions ||
+      (uint64_t)h->num_replicas * h->num_partitions > AT_MAX_DEVICES)
+    return BAD("%u replicas of %u partitions", h->num_replicas,
+               h->num_partitions);
   if (h->temp_bytes > 1ull << 46 || h->temp_bytes % 64)
     return BAD("scratch of %llu bytes", (unsigned long long)h->temp_bytes);
   for (int s = 0; s < AT_XS_COUNT; s++) {
@@ -397,6 +401,121 @@ static at_status check_locations(const checker *c) {
   return AT_OK;
 }
 
+// ---- Collectives
+// ------------------------------------------------------------
+// Does the last byte that a piece touches lie inside `limit`?
+static bool piece_fits(uint64_t members, uint64_t piece, uint64_t rows,
+                       uint64_t row, uint64_t lines, uint64_t line,
+                       uint64_t run, uint64_t limit) {
+  if (!rows || !lines || !run) return true;
+  uint64_t a = at_mul(members - 1, piece), b = at_mul(rows - 1, row);
+  uint64_t d = at_mul(lines - 1, line);
+  return at_add(at_add(a, b), at_add(d, run)) <= limit;
+}
+
+static at_status check_exchange(const checker *c, const at_x_collective *x,
+                                const at_x_exchange *v, uint64_t members,
+                                uint64_t i) {
+  bool ok = v->element_bytes > 0, reduces = x->kind <= AT_COLL_REDUCE_SCATTER;
+  if (x->kind == AT_COLL_ALL_REDUCE || x->kind == AT_COLL_BROADCAST ||
+      x->kind == AT_COLL_PERMUTE)
+    ok &= v->operand_bytes == v->result_bytes;
+  else if (x->kind == AT_COLL_RAGGED_ALL_TO_ALL)
+    ok &= (v->index_bytes == 4 || v->index_bytes == 8);
+  else
+    ok &= piece_fits(members, v->give_piece, v->rows, v->give_row, v->lines,
+                     v->give_line, v->run, v->operand_bytes) &&
+          piece_fits(members, v->take_piece, v->rows, v->take_row, v->lines,
+                     v->take_line, v->run, v->result_bytes);
+  if (reduces && v->operand_bytes) {
+    uint64_t elements = ok ? v->operand_bytes / v->element_bytes : 0;
+    ok &= v->block_elements && v->block_elements * v->element_bytes <= 8192 &&
+          v->tail_elements == elements % v->block_elements &&
+          (v->block != UINT32_MAX || elements < v->block_elements) &&
+          (v->tail != UINT32_MAX || !v->tail_elements);
+    if (x->kind == AT_COLL_REDUCE_SCATTER)
+      ok &= v->lines == 1 && v->give_piece == v->run &&
+            v->give_row == at_mul(v->run, members) &&
+            at_mul(v->give_row, v->rows) == v->operand_bytes;
+    const uint32_t ids[2] = {v->block, v->tail};
+    for (int k = 0; k < 2; k++)
+      ok &= ids[k] == UINT32_MAX || (ids[k] < count(c, AT_XS_KERNELS) &&
+                                     c->kernels[ids[k]].kind == AT_XK_RANGE);
+  }
+  if (ok) return AT_OK;
+  return BAD("step %llu: what a collective exchanges", (unsigned long long)i);
+}
+
+// Members of a group name each other: tables agree, so no index is checked
+// when devices meet.
+static bool tables_fit(const at_coll *t) {
+  uint32_t n = t->x->num_devices;
+  for (uint32_t d = 0; d < n; d++) {
+    if (t->group_of[d] == UINT32_MAX) {
+      if (t->x->kind != AT_COLL_BROADCAST) return false;
+      continue;
+    }
+    if (t->group_of[d] >= t->x->num_groups || t->begin_of[d] >= n ||
+        t->size_of[d] < 1 || t->size_of[d] > n - t->begin_of[d] ||
+        t->rank_of[d] >= t->size_of[d] ||
+        t->members[t->begin_of[d] + t->rank_of[d]] != d)
+      return false;
+    for (uint32_t k = 0; k < t->size_of[d]; k++) {
+      uint32_t m = t->members[t->begin_of[d] + k];
+      if (m >= n || t->group_of[m] != t->group_of[d] ||
+          t->begin_of[m] != t->begin_of[d] || t->size_of[m] != t->size_of[d])
+        return false;
+    }
+    if (t->x->kind == AT_COLL_PERMUTE && t->source_of[d] != UINT32_MAX &&
+        t->source_of[d] >= t->size_of[d])
+      return false;
+  }
+  return true;
+}
+
+static at_status check_collective(const checker *c, const at_xstep *s,
+                                  uint64_t i) {
+  const at_x_collective *x =
+      (const void *)((const uint8_t *)section(c, AT_XS_PARAMS) + s->params);
+  if (s->params % 16 || s->params_bytes < sizeof *x ||
+      x->kind >= AT_COLL_KINDS || x->num_values > 1u << 20 ||
+      x->num_devices > AT_MAX_DEVICES || x->num_groups > x->num_devices ||
+      x->num_devices != (uint64_t)c->h->num_replicas * c->h->num_partitions ||
+      at_x_collective_bytes(x) != s->params_bytes)
+    return BAD("step %llu: parameters of a collective", (unsigned long long)i);
+  bool id = x->kind == AT_COLL_PARTITION_ID || x->kind == AT_COLL_REPLICA_ID;
+  uint32_t operands = x->kind == AT_COLL_RAGGED_ALL_TO_ALL ? 6 : x->num_values;
+  uint32_t results = id ? 1 : x->num_values;
+  if (s->aux != operands || s->num_args != operands + results)
+    return BAD("step %llu: %u arguments", (unsigned long long)i, s->num_args);
+  const uint32_t *args = c->args + s->args;
+  if (id) {
+    if (c->slots[args[0]].kind == AT_SLOT_NULL || c->slots[args[0]].bytes < 4)
+      return BAD("step %llu: result", (unsigned long long)i);
+    return AT_OK;
+  }
+  at_coll t;
+  at_coll_prepare(x, &t);
+  if (!tables_fit(&t)) return BAD("step %llu: groups", (unsigned long long)i);
+  uint32_t members = 1;
+  for (uint32_t d = 0; d < x->num_devices; d++)
+    if (t.group_of[d] != UINT32_MAX) members = AT_MAX(members, t.size_of[d]);
+  for (uint32_t k = 0; k < x->num_values; k++) {
+    const at_x_exchange *v = &t.values[k];
+    AT_TRY(check_exchange(c, x, v, members, i));
+    if (c->slots[args[k]].bytes < v->operand_bytes ||
+        c->slots[args[operands + k]].bytes < v->result_bytes)
+      return BAD("step %llu: operand or result %u", (unsigned long long)i, k);
+  }
+  if (x->kind != AT_COLL_RAGGED_ALL_TO_ALL) return AT_OK;
+  bool ok = c->slots[args[1]].bytes >= t.values[0].result_bytes;
+  for (uint32_t k = 2; k < 6; k++)
+    ok &= c->slots[args[k]].bytes >=
+          at_mul(t.values[0].lines, t.values[0].index_bytes);
+  return ok ? AT_OK
+            : BAD("step %llu: offsets and sizes", (unsigned long long)i);
+}
+
 static at_status check_kind(checker *c, const at_xstep *s, uint64_t i) {
   switch (s->kind) {
     case AT_STEP_KERNEL:
@@ -424,8 +543,7 @@ static at_status check_kind(checker *c, const at_xstep *s, uint64_t i) {
     case AT_STEP_OUTFEED:
       return AT_FAIL(AT_UNIMPLEMENTED, "outfeed is not supported");
     case AT_STEP_COLLECTIVE:
-      return AT_FAIL(AT_UNIMPLEMENTED,
-                     "collectives between chips are not supported");
+      return check_collective(c, s, i);
     default:
       return BAD("step %llu: kind %u", (unsigned long long)i, s->kind);
   }

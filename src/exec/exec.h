@@ -133,22 +133,40 @@ typedef struct at_host_channel {
   void *user;
 } at_host_channel;
 
+typedef struct at_channel_list {
+  const at_host_channel *list;
+  uint32_t count;
+} at_channel_list;
+
 typedef struct at_launch {
-  at_chip *chip;
-  at_buffer *const *args;
+  at_chip *chip;          // of a program over one device
+  at_chip *const *chips;  // of one over several: num_chips, by device number
+  uint32_t num_chips;     // (replica * partitions + partition); 0: one, `chip`
+  at_buffer *const *args;  // num_args of each device, one device after another
   uint32_t num_args;
   const bool *not_donatable;  // per argument, or NULL
-  const at_host_channel *channels;
-  uint32_t num_channels;
+  const at_channel_list *channels;  // one for each device, or NULL
   int64_t launch_id;
 } at_launch;
-// outputs: header's output count buffers, each one reference, defined when the
-// launch is done. *out_done (may be NULL) is one reference. Donated arguments
+// outputs: header's output count buffers for each device, one device after
+// another, each one reference, defined when the launch is done on all of them. *out_done (may be NULL) is one reference. Donated arguments
 // are deleted. Waits for its arguments on a fiber; small programs whose
 // arguments are ready run on the caller's thread. INVALID_ARGUMENT names the
 // argument, its shape and what was expected.
 at_status at_loaded_execute(at_loaded *l, const at_launch *launch,
                             at_buffer **outputs, at_event **out_done);
+
+// The same in two halves, for whoever orders the launches of several chips: what
+// waits behind what is decided by the order in which tasks enter the queues of
+// chips, and it must be the same on all chips or collectives wait for each other
+// for ever (which is found, and reported as ABORTED). *out_task NULL: the launch
+// has run. Else each of its devices must be enqueued once, 0 to num_chips - 1;
+// with the last the task is exec's.
+typedef struct at_task at_task;
+at_status at_launch_begin(at_loaded *l, const at_launch *launch,
+                          at_buffer **outputs, at_event **out_done,
+                          at_task **out_task);
+void at_launch_enqueue(at_task *t, uint32_t device);
 
 // ---- Custom calls
 // ------------------------------------------------------------------ A foreign

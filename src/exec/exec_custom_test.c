@@ -267,13 +267,13 @@ static void callbacks_go_there_and_back(void **state) {
   host h = {.sends = 0};
   at_host_channel channels[2] = {{7, on_send, NULL, &h},
                                  {8, NULL, on_recv, &h}};
+  at_channel_list list = {channels, 2};
   float v[4] = {1, 2, 3, 4};
   at_buffer *a = test_array(c, v, 4), *out;
   at_launch in = {.chip = c,
                   .args = &a,
                   .num_args = 1,
-                  .channels = channels,
-                  .num_channels = 2};
+                  .channels = &list};
   OK(at_loaded_execute(l, &in, &out, NULL));
   test_fetch(out, v, 4);
   assert_true(v[0] == 100 && v[3] == 400 && h.sends == 1 && !h.in_fiber);
@@ -283,7 +283,7 @@ static void callbacks_go_there_and_back(void **state) {
   assert_int_equal(at_code_take(at_event_wait(at_buffer_ready(out))),
                    AT_CANCELLED);
   at_buffer_release(out);
-  in.num_channels = 0;
+  list.count = 0;
   OK(at_loaded_execute(l, &in, &out, NULL));
   assert_int_equal(at_code_take(at_event_wait(at_buffer_ready(out))),
                    AT_INVALID_ARGUMENT);

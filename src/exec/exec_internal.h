@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "abi/launch.h"
 #include "base/arena.h"
 #include "base/parallel.h"
 #include "base/strbuf.h"
@@ -42,7 +43,7 @@ at_status at_executable_check(at_bytes block);
 
 // ---- chip.c
 // ------------------------------------------------------------------------
-typedef struct at_task at_task;
+typedef struct at_part at_part;
 
 struct at_chip {
   at_runtime *runtime;
@@ -56,8 +57,9 @@ struct at_chip {
   uint32_t transfers;    // running on fibers
   at_event *freed;       // fires when memory came back; NULL: nobody waits
   _Atomic bool wanted;   // somebody may wait for `freed`
-  at_task *head, *tail;  // launches that wait for their turn
-  _Atomic uint32_t depth;   // of the queue
+  at_part *head, *tail;  // shares of launches that wait for their turn
+  at_part *current;      // whose turn it is; NULL: nobody's, or a caller's own
+  _Atomic uint32_t depth;   // of the queue, the current one included
   _Atomic uint32_t active;  // someone runs launches of this chip
 };
 
@@ -79,9 +81,26 @@ at_event *at_chip_next_notice(at_chip *c);  // one reference; NULL: no memory
 void at_chip_transfer_begin(at_chip *c);
 void at_chip_transfer_end(at_chip *c);
 
+// Lanes run the parts of launches that can go on, one at a time each, in the
+// order in which they became ready. At most one lane per core; none when there
+// is nothing to do.
+typedef struct at_lanes {
+  pthread_mutex_t lock;
+  at_part *head, *tail;
+  uint32_t most;     // lanes at once
+  uint32_t active;   // lanes that run or look for parts
+  uint32_t heavy;    // of these, in a part that takes long
+  uint32_t looking;  // of these, between two parts
+  uint32_t blocked;  // lanes inside foreign code, which may take for ever
+  _Atomic uint32_t waiting;  // parts that stopped at a collective
+} at_lanes;
+
 struct at_runtime {
   at_topology topology;
   at_pool *pool;
+  at_pool *serial;  // one thread: kernels of a launch that fills the lanes
+  at_lanes lanes;
+  _Atomic uint64_t queued_bytes;  // memory of launches that have not run
   at_sched *sched;
   uint32_t num_chips;
   at_chip *chips;
@@ -143,6 +162,16 @@ typedef struct at_op {
   at_core_program *cores;   // CORE: `aux` of them, owned
 } at_op;
 
+// A collective step, ready to run.
+typedef struct at_coll {
+  const at_x_collective *x;
+  const at_x_exchange *values;
+  const uint32_t *group_of, *rank_of, *begin_of, *size_of, *members, *source_of;
+  const at_kernel_fn *kernels;  // of value i: block 2i, tail 2i + 1; may be NULL
+  uint32_t meetings;            // where its groups count in a task
+} at_coll;
+void at_coll_prepare(const at_x_collective *x, at_coll *out);
+
 struct at_loaded {
   _Atomic uint32_t refs;
   at_runtime *runtime;
@@ -159,7 +188,12 @@ struct at_loaded {
   at_op *ops;        // per STEPS entry
   uint32_t num_ops;
   uint32_t checks;   // at_core_checks, for Pallas kernels
-  bool small;        // may run on the caller's thread
+  at_coll *colls;    // per COLLECTIVE step: op.target
+  at_kernel_fn *coll_kernels;
+  uint32_t num_colls, num_coll_kernels, num_meetings;
+  uint32_t num_devices;  // replicas x partitions
+  uint32_t depth;        // levels of control flow, the program itself included
+  bool small;            // may run on the caller's thread
 };
 static inline const at_xtype *at_io_type(const at_loaded *l, const at_xio *io) {
   return &l->types[io->type];
@@ -175,15 +209,14 @@ at_status at_loaded_kernel(const at_loaded *l, uint32_t kernel, void **out);
 typedef struct at_frame {
   const at_loaded *loaded;
   at_chip *chip;
-  at_pool *pool;
-  void **bufs;  // per ARGS entry
-  const at_host_channel *channels;
-  uint32_t num_channels;
+  at_pool *pool;  // for kernels
+  void **bufs;    // per ARGS entry
+  const at_channel_list *channels;
   int64_t launch_id;
   bool recorded;            // a profiling session runs
+  bool in_lane;             // not on a caller's thread
   _Atomic(void *) scratch;  // blocks of the running kernel
 } at_frame;
-at_status at_run_steps(at_frame *f, uint32_t begin, uint32_t end);
 // Memory of a running kernel (at_par); any thread of it may ask. `owner`: a frame.
 void *at_frame_take_scratch(void *owner, size_t bytes);
 void at_frame_give_scratch(at_frame *f);
@@ -193,12 +226,114 @@ void at_frame_give_scratch(at_frame *f);
 at_status at_core_prepare(const at_loaded *l, const at_xstep *step, at_op *op);
 at_status at_core_step_run(at_frame *f, const at_op *op, const at_par *par);
 
+// Where a device is in the program: ranges of steps, the innermost last.
+typedef struct at_level {
+  uint32_t pc, end, loop;  // loop: the step that owns the range
+  uint32_t kind;           // at_level_kind
+} at_level;
+typedef struct at_cursor {
+  at_frame frame;
+  at_part *part;
+  uint32_t depth;
+  uint64_t started_ns;      // recorded: all of it
+  uint64_t arrived_ns;      // recorded: at the collective it stopped at
+  const at_op *stopped_at;  // NULL: nowhere
+  at_level *levels;         // loaded->depth entries
+} at_cursor;
+void at_cursor_start(at_cursor *c, at_level *levels);
+// Runs on until the program ends or stops at a collective that others have to
+// reach (*waits: the cursor may be running elsewhere by now).
+at_status at_cursor_run(at_cursor *c, bool *waits);
+
+// ---- launch.c: what one launch is
+// -------------------------------------------------------
+typedef enum at_part_state {
+  AT_PART_QUEUED,   // behind others of its chip, or its arguments are not there
+  AT_PART_READY,    // a lane will take it
+  AT_PART_RUNNING,
+  AT_PART_WAITING,  // at a collective
+  AT_PART_MEETING,  // at one where all have arrived: bytes are moving
+  AT_PART_DONE
+} at_part_state;
+
+// One device's share of a launch.
+struct at_part {
+  at_part *next;  // in a chip's queue, then in a list of ready parts
+  at_task *task;
+  at_chip *chip;
+  uint32_t device;
+  uint32_t state;       // at_part_state, under the task's lock
+  const at_op *stop;    // WAITING: where
+  at_cursor *cursor;    // NULL: not started, or done
+  void *tables, *temp;  // of the cursor
+};
+
+struct at_task {
+  at_loaded *loaded;
+  at_launch_message *message;
+  at_event *done;  // referenced
+  const at_channel_list *channels;
+  uint64_t bytes;
+  pthread_mutex_t lock;  // what follows
+  at_part *heads;        // parts whose turn came before the arguments did
+  bool asking, ready;    // for arguments
+  bool local;            // all of it runs on the caller's thread
+  _Atomic bool heavy;    // parts take long enough to be worth a wake-up
+  uint64_t asked;        // arguments known to be there
+  uint64_t met_ns;       // when a collective was last done
+  uint32_t finished;
+  at_status failed;  // the first failure
+  _Atomic bool has_failed;
+  uint32_t *meetings;       // per group of each collective: who has arrived
+  at_part *ready_head, *ready_tail;  // local
+  at_part parts[];
+};
+static inline uint32_t at_task_devices(const at_task *t) {
+  return t->message->num_devices;
+}
+static inline at_buffer **at_part_args(const at_part *p) {
+  at_launch_message *m = p->task->message;
+  return (at_buffer **)(at_launch_inputs(m) +
+                        (size_t)p->device * m->num_inputs);
+}
+static inline at_buffer **at_part_outputs(const at_part *p) {
+  at_launch_message *m = p->task->message;
+  return (at_buffer **)(at_launch_outputs(m) +
+                        (size_t)p->device * m->num_outputs);
+}
+_Static_assert(sizeof(void *) == sizeof(uint64_t), "handles are addresses");
+// Memory of one part and where the program finds it; then it may run.
+at_status at_part_begin(at_part *p);
+void at_part_end(at_part *p);  // gives back all but outputs
+void at_task_free(at_task *t);
+// The first failure ends the launch on every device; consumes st.
+void at_task_fail(at_task *t, at_status st);
+
+// ---- queue.c: turns and lanes
+// ------------------------------------------------------------------
+void at_chip_next_turn(at_chip *c);  // the chip is active and has no current part
+bool at_chip_become_active(at_chip *c);
+void at_chip_end_turn(at_chip *c);  // of a caller
+void at_task_run_here(at_task *t);  // local; frees nothing
+void at_parts_ready(at_task *t, at_part *first, uint32_t count);
+// Around foreign code that may block: another lane may start meanwhile.
+void at_lane_block(at_runtime *rt);
+void at_lane_unblock(at_runtime *rt);
+
+// ---- collective.c, exchange.c
+// ------------------------------------------------------------------
+// The cursor's device has come to a collective. *waits: it is not the last.
+at_status at_meet(at_cursor *c, const at_op *op, bool *waits);
+// Moves the bytes of one group: bufs[i] are member i's operands, then results.
+at_status at_exchange(const at_coll *c, void *const *const *bufs,
+                      uint32_t begin, uint32_t size, at_pool *pool);
+// ABORTED: who waits for whom, if the launches of these chips can never go on;
+// such launches fail. Only while nothing runs.
+void at_deadlock_check(at_runtime *rt);
+at_status at_task_deadlock(at_task *t);  // of one launch, local
+
 // ---- custom.c
 // ------------------------------------------------------------------------
 at_status at_custom_run(at_frame *f, const at_op *op, const at_xstep *step);
-
-// ---- launch.c
-// ------------------------------------------------------------------------
-void at_chip_drain(void *chip);  // fiber: runs the queue until it is empty
 
 #endif

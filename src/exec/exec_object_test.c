@@ -179,7 +179,7 @@ static void damaged_executables_are_named(void **state) {
       {runtime, AT_INVALID_ARGUMENT, "runtime kernel"},
       {object, AT_INVALID_ARGUMENT, "object 0"},
       {infeed, AT_UNIMPLEMENTED, "infeed"},
-      {collective, AT_UNIMPLEMENTED, "collectives"},
+      {collective, AT_INVALID_ARGUMENT, "parameters of a collective"},
       {cpu, AT_FAILED_PRECONDITION, "compiled for a CPU"},
   };
   char m[200];

@@ -1,6 +1,6 @@
 // Launching: which arguments are given up, what memory outputs take, and
-// whether the caller's thread, or the chip's queue on a fiber, runs the steps.
-// Launches of one chip run one at a time, in the order of their calls.
+// whether the caller's thread or lanes run the steps. Launches of one chip run
+// one at a time, in the order in which they entered its queue.
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -9,36 +9,37 @@
 #include "profile/profile.h"
 
 enum {
-  kQueueLimit = 64,  // launches that may wait for a chip before callers wait
-  kPointersOnStack = 192  // base and buffer pointers of a small program
+  // Back-pressure: what may wait before callers do.
+  kQueueLimit = 4096,       // launches for one chip
+  kQueueBytes = 256 << 20,  // of all launches: their own memory, not buffers
+  kPointersOnStack = 192,   // base and buffer pointers of a small program
+  kLevelsOnStack = 8
 };
+// A part that takes longer than this is worth waking another lane.
+static const double kHeavyNs = 30e3;
 
-// What one launch needs, wherever it runs.
+// What one device of a launch needs, wherever it runs.
 typedef struct launch {
-  at_loaded *loaded;
+  const at_loaded *loaded;
   at_chip *chip;
   at_buffer *const *args;  // held
-  const bool *donated;     // per argument
+  const uint8_t *donated;  // per argument
   at_buffer **outputs;     // held
-  const at_host_channel *channels;
-  uint32_t num_channels;
-  int64_t launch_id;
-  bool queued;  // runs on the chip's queue
+  bool queued;             // runs on the chip's queue
 } launch;
 
-struct at_task {
-  at_task *next;
-  launch l;
-  at_event *done;  // referenced
-  // args, outputs, channels and donated follow
-};
+static uint32_t num_chips(const at_launch *in) {
+  return in->num_chips ? in->num_chips : 1;
+}
+static at_chip *chip_of(const at_launch *in, uint32_t d) {
+  return in->num_chips ? in->chips[d] : in->chip;
+}
 
 // ---- Arguments
 // -------------------------------------------------------------------------
-static at_status wrong_argument(const at_loaded *l, const at_launch *in,
-                                uint32_t i) {
+static at_status wrong_argument(const at_loaded *l, const at_buffer *b,
+                                const at_chip *c, uint32_t i) {
   const at_xtype *t = at_io_type(l, &l->inputs[i]);
-  const at_buffer *b = in->args[i];
   at_strbuf want = {0}, got = {0};
   at_shape_print((at_dtype)t->dtype, (at_dims){l->dims + t->dims, t->rank},
                  &want);
@@ -50,7 +51,7 @@ static at_status wrong_argument(const at_loaded *l, const at_launch *in,
       "on device %u",
       i, *name ? " " : "", name, at_loaded_string(l, l->header->name),
       got.ptr ? got.ptr : "?", b->chip->info.id, want.ptr ? want.ptr : "?",
-      in->chip->info.id);
+      c->info.id);
   at_strbuf_free(&want);
   at_strbuf_free(&got);
   return st;
@@ -80,47 +81,60 @@ static void unhold_all(at_buffer *const *b, uint32_t n) {
   for (uint32_t i = 0; i < n; i++) at_buffer_unhold(b[i]);
 }
 
-// Holds every argument and deletes the donated ones.
-static at_status take_arguments(const at_loaded *l, const at_launch *in,
-                                bool *donated) {
-  uint32_t n = 0;
-  bool any = false;
+static at_status hold_arguments(const at_loaded *l, const at_launch *in) {
+  uint32_t n = 0, all = num_chips(in) * l->num_inputs;
   at_status st = AT_OK;
-  for (; n < in->num_args; n++) {
-    if (!matches(l, n, in->args[n], in->chip)) {
-      st = wrong_argument(l, in, n);
-      goto fail;
-    }
-    if (!at_buffer_hold(in->args[n])) {
-      st = gone(l, n);
-      goto fail;
-    }
+  for (; n < all && !st.err; n++) {
+    uint32_t i = n % l->num_inputs;
+    const at_chip *c = chip_of(in, n / l->num_inputs);
+    if (!matches(l, i, in->args[n], c))
+      st = wrong_argument(l, in->args[n], c, i);
+    else if (!at_buffer_hold(in->args[n]))
+      st = gone(l, i);
   }
-  for (uint32_t i = 0; i < n; i++) {
+  if (st.err) unhold_all(in->args, n - 1);
+  return st;
+}
+
+static at_status twice(const at_loaded *l, uint32_t i) {
+  return AT_FAIL(AT_INVALID_ARGUMENT,
+                 "Attempt to donate the same buffer twice in Execute() "
+                 "(argument %u of %s)",
+                 i, at_loaded_string(l, l->header->name));
+}
+
+// Deletes the donated ones.
+static at_status give_up_arguments(const at_loaded *l, const at_launch *in,
+                                   uint8_t *donated) {
+  bool any = false;
+  for (uint32_t i = 0; i < l->num_inputs; i++) {
     const at_xio *io = &l->inputs[i];
     donated[i] = (io->donated || io->alias >= 0) &&
                  !(in->not_donatable && in->not_donatable[i]);
-    if (donated[i] && !at_buffer_delete_once(in->args[i])) {
-      st = AT_FAIL(AT_INVALID_ARGUMENT,
-                   "Attempt to donate the same buffer twice in Execute() "
-                   "(argument %u of %s)",
-                   i, at_loaded_string(l, l->header->name));
-      goto fail;
-    }
     any |= donated[i];
   }
-  for (uint32_t i = 0; any && i < n; i++) {
-    if (donated[i] || !at_buffer_is_deleted(in->args[i])) continue;
-    st = AT_FAIL(AT_INVALID_ARGUMENT,
-                 "Attempt to donate a buffer which is also used by the same "
-                 "call to Execute() (argument %u of %s)\n"
-                 "hint: f(donate(a), a) cannot work; pass a copy",
-                 i, at_loaded_string(l, l->header->name));
-    goto fail;
+  if (!any) return AT_OK;
+  uint32_t all = num_chips(in) * l->num_inputs;
+  for (uint32_t n = 0; n < all; n++)
+    if (donated[n % l->num_inputs] && !at_buffer_delete_once(in->args[n]))
+      return twice(l, n % l->num_inputs);
+  for (uint32_t n = 0; n < all; n++) {
+    uint32_t i = n % l->num_inputs;
+    if (donated[i] || !at_buffer_is_deleted(in->args[n])) continue;
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "Attempt to donate a buffer which is also used by the same "
+                   "call to Execute() (argument %u of %s)\n"
+                   "hint: f(donate(a), a) cannot work; pass a copy",
+                   i, at_loaded_string(l, l->header->name));
   }
   return AT_OK;
-fail:
-  unhold_all(in->args, n);
+}
+
+static at_status take_arguments(const at_loaded *l, const at_launch *in,
+                                uint8_t *donated) {
+  AT_TRY(hold_arguments(l, in));
+  at_status st = give_up_arguments(l, in, donated);
+  if (st.err) unhold_all(in->args, num_chips(in) * l->num_inputs);
   return st;
 }
 
@@ -163,68 +177,85 @@ static at_status place_buffers(const launch *l, void **base) {
   return AT_OK;
 }
 
-static void record_launch(const launch *l, uint64_t start) {
-  const at_loaded *p = l->loaded;
+static void record_launch(const at_loaded *p, const at_chip *c, int64_t id,
+                          uint64_t start) {
   at_profile_record(
       &(at_profile_event){.start_ns = start,
                           .end_ns = at_clock_ns(),
                           .kind = AT_PROFILE_MODULE,
-                          .chip = l->chip->info.id,
-                          .launch_id = l->launch_id,
+                          .chip = c->info.id,
+                          .launch_id = id,
                           .name = at_loaded_string(p, p->header->name)});
 }
 
-// Runs with pointer tables of the right size.
-static at_status run_with(const launch *l, void **base, void **bufs) {
+static size_t num_bases(const at_loaded *p) {
+  return (size_t)AT_BASE_INPUTS + p->num_inputs + p->num_outputs;
+}
+
+// Memory of a launch; then bufs[], by the program's arguments of steps.
+static at_status place_all(const launch *l, void **base, void **bufs,
+                           void **out_temp) {
   const at_loaded *p = l->loaded;
   size_t temp = p->header->temp_bytes;
+  *out_temp = NULL;
   AT_TRY(place_buffers(l, base));
-  if (temp)
-    AT_TRY(at_chip_take_scratch(l->chip, temp, true, &base[AT_BASE_TEMP]));
+  if (temp) AT_TRY(at_chip_take_scratch(l->chip, temp, true, out_temp));
+  if (temp) base[AT_BASE_TEMP] = *out_temp;
   for (uint32_t i = 0; i < p->num_args; i++)
     bufs[i] = (uint8_t *)base[p->arg_refs[i].base] + p->arg_refs[i].offset;
-  at_frame f = {.loaded = p,
-                .chip = l->chip,
-                .pool = l->chip->runtime->pool,
-                .bufs = bufs,
-                .channels = l->channels,
-                .num_channels = l->num_channels,
-                .launch_id = l->launch_id,
-                .recorded = at_profile_on()};
-  uint64_t start = f.recorded ? at_clock_ns() : 0;
-  uint32_t modes = at_cpu_fp_default();
-  at_status st = at_run_steps(&f, p->header->main_begin, p->header->main_end);
-  at_cpu_fp_restore(modes);
-  if (AT_UNLIKELY(f.recorded)) record_launch(l, start);
-  if (temp) at_chip_give_scratch(l->chip, base[AT_BASE_TEMP], temp, true);
-  return st;
+  return AT_OK;
 }
 
-static at_status run_launch(const launch *l) {
+static void free_outputs(at_buffer *const *b, uint32_t n) {
+  for (uint32_t i = 0; i < n; i++) at_chip_free(b[i]->chip, b[i]);
+}
+
+// One device, on the caller's thread, with tables of the right size.
+static at_status run_with(const launch *l, const at_launch *in, void **base,
+                          at_level *levels) {
   const at_loaded *p = l->loaded;
-  size_t bases = (size_t)AT_BASE_INPUTS + p->num_inputs + p->num_outputs;
-  size_t pointers = bases + p->num_args;
-  at_status st;
-  if (pointers <= kPointersOnStack) {
-    void *table[kPointersOnStack];
-    st = run_with(l, table, table + bases);
-  } else {
-    void *table;
-    st =
-        at_chip_take_scratch(l->chip, pointers * sizeof(void *), false, &table);
-    if (!st.err) st = run_with(l, table, (void **)table + bases);
-    at_chip_give_scratch(l->chip, table, pointers * sizeof(void *), false);
+  void **bufs = base + num_bases(p), *temp;
+  at_status st = place_all(l, base, bufs, &temp);
+  if (!st.err) {
+    at_cursor c = {.frame = {.loaded = p,
+                             .chip = l->chip,
+                             .pool = l->chip->runtime->pool,
+                             .bufs = bufs,
+                             .channels = in->channels,
+                             .launch_id = in->launch_id,
+                             .recorded = at_profile_on()}};
+    uint64_t start = c.frame.recorded ? at_clock_ns() : 0;
+    uint32_t modes = at_cpu_fp_default();
+    bool waits;
+    at_cursor_start(&c, levels);
+    st = at_cursor_run(&c, &waits);
+    at_cpu_fp_restore(modes);
+    if (AT_UNLIKELY(c.frame.recorded))
+      record_launch(p, l->chip, in->launch_id, start);
   }
-  if (st.err)  // nobody will read these
-    for (uint32_t o = 0; o < p->num_outputs; o++)
-      at_chip_free(l->chip, l->outputs[o]);
-  unhold_all(l->args, p->num_inputs);
+  at_chip_give_scratch(l->chip, temp, p->header->temp_bytes, true);
   return st;
 }
 
-// Outputs without memory, each with one reference and one hold.
-static at_status make_outputs(const at_loaded *l, at_chip *c, at_event *ready,
-                              at_buffer **out) {
+static at_status run_one(const launch *l, const at_launch *in) {
+  const at_loaded *p = l->loaded;
+  size_t pointers = num_bases(p) + p->num_args;
+  if (pointers <= kPointersOnStack && p->depth <= kLevelsOnStack) {
+    void *table[kPointersOnStack];
+    at_level levels[kLevelsOnStack];
+    return run_with(l, in, table, levels);
+  }
+  void **table =
+      malloc(pointers * sizeof(void *) + p->depth * sizeof(at_level));
+  if (!table) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a launch");
+  at_status st = run_with(l, in, table, (at_level *)(table + pointers));
+  free(table);
+  return st;
+}
+
+// Outputs of one device without memory, each with one reference and one hold.
+static at_status make_outputs_of(const at_loaded *l, at_chip *c,
+                                 at_event *ready, at_buffer **out) {
   for (uint32_t o = 0; o < l->num_outputs; o++) {
     const at_xtype *t = at_io_type(l, &l->outputs[o]);
     const char *kind = at_loaded_string(l, l->outputs[o].memory_kind);
@@ -247,208 +278,328 @@ static at_status make_outputs(const at_loaded *l, at_chip *c, at_event *ready,
   return AT_OK;
 }
 
-// ---- The chip's turn
-// ---------------------------------------------------------------------
-static bool become_active(at_chip *c) {
-  uint32_t idle = 0;
-  return atomic_compare_exchange_strong(&c->active, &idle, 1);
-}
-
-static void start_drain(at_chip *c) {
-  if (at_code_take(at_sched_spawn(c->runtime->sched, at_chip_drain, c)))
-    at_chip_drain(c);  // no fiber to be had: this thread does it
-}
-
-// Ends a turn on the caller's thread; launches that came meanwhile get a fiber.
-static void end_turn(at_chip *c) {
-  atomic_store(&c->active, 0);
-  if (atomic_load(&c->depth) && become_active(c)) start_drain(c);
-  at_chip_notify(c);
-}
-
-static void enqueue(at_chip *c, at_task *t) {
-  atomic_fetch_add(&c->depth, 1);
-  t->next = NULL;
-  pthread_mutex_lock(&c->lock);
-  if (c->tail)
-    c->tail->next = t;
-  else
-    c->head = t;
-  c->tail = t;
-  pthread_mutex_unlock(&c->lock);
-  if (become_active(c)) start_drain(c);
-}
-
-static at_task *dequeue(at_chip *c) {
-  pthread_mutex_lock(&c->lock);
-  at_task *t = c->head;
-  if (t) {
-    c->head = t->next;
-    if (!c->head) c->tail = NULL;
-  } else {
-    atomic_store(&c->active, 0);
+static void drop_outputs(at_buffer **out, uint32_t n) {
+  unhold_all(out, n);
+  for (uint32_t o = 0; o < n; o++) {
+    at_buffer_release(out[o]);
+    out[o] = NULL;
   }
-  pthread_mutex_unlock(&c->lock);
-  return t;
 }
 
-static at_status wait_for_arguments(const launch *l) {
-  for (uint32_t i = 0; i < l->loaded->num_inputs; i++)
-    AT_TRY(at_event_wait(l->args[i]->ready));
+static at_status make_outputs(const at_loaded *l, const at_launch *in,
+                              at_event *ready, at_buffer **out) {
+  for (uint32_t d = 0; d < num_chips(in); d++) {
+    at_status st = make_outputs_of(l, chip_of(in, d), ready,
+                                   out + (size_t)d * l->num_outputs);
+    if (!st.err) continue;
+    drop_outputs(out, d * l->num_outputs);
+    return st;
+  }
   return AT_OK;
 }
 
-static at_status run_task(at_task *t) {
-  at_status st = wait_for_arguments(&t->l);
-  if (!st.err) return run_launch(&t->l);
-  unhold_all(t->l.args, t->l.loaded->num_inputs);
-  return st;
+// ---- A launch of several devices, or one that waits
+// ---------------------------------------------
+// Everything in one block: task, parts, meetings, message, channels.
+static at_task *make_task(at_loaded *l, const at_launch *in) {
+  uint32_t n = num_chips(in), lists = in->channels ? n : 0;
+  size_t channels = 0;
+  for (uint32_t d = 0; d < lists; d++) channels += in->channels[d].count;
+  size_t meetings = at_align_up(l->num_meetings * sizeof(uint32_t), 8);
+  uint64_t message = at_launch_message_bytes(n, l->num_inputs, l->num_outputs);
+  size_t bytes = sizeof(at_task) + n * sizeof(at_part) + meetings + message +
+                 lists * sizeof(at_channel_list) +
+                 channels * sizeof(at_host_channel);
+  at_task *t = malloc(bytes);
+  if (!t) return NULL;
+  memset(t, 0, sizeof *t + n * sizeof(at_part) + meetings);
+  pthread_mutex_init(&t->lock, NULL);
+  t->loaded = l;
+  t->bytes = bytes + (uint64_t)n * l->num_outputs * sizeof(at_buffer);
+  t->meetings = (uint32_t *)(t->parts + n);
+  t->message = (at_launch_message *)((uint8_t *)t->meetings + meetings);
+  *t->message = (at_launch_message){.bytes = message,
+                                    .program = (uint64_t)(uintptr_t)l,
+                                    .launch_id = in->launch_id,
+                                    .num_devices = n,
+                                    .num_inputs = l->num_inputs,
+                                    .num_outputs = l->num_outputs};
+  size_t args = (size_t)n * l->num_inputs * sizeof(at_buffer *);
+  if (args) memcpy(at_launch_inputs(t->message), in->args, args);
+  for (uint32_t d = 0; d < n; d++) {
+    at_launch_devices(t->message)[d] = chip_of(in, d)->info.id;
+    t->parts[d] = (at_part){.task = t, .chip = chip_of(in, d), .device = d};
+  }
+  at_channel_list *c = (void *)((uint8_t *)t->message + message);
+  at_host_channel *list = (at_host_channel *)(c + lists);
+  if (lists) t->channels = c;
+  for (uint32_t d = 0; d < lists; d++) {
+    c[d] = (at_channel_list){list, in->channels[d].count};
+    if (c[d].count)
+      memcpy(list, in->channels[d].list, c[d].count * sizeof *list);
+    list += c[d].count;
+  }
+  t->heavy = l->header->estimated_ns > kHeavyNs;
+  return t;
 }
 
-static void finish_task(at_task *t, at_status st) {
-  unhold_all(t->l.outputs, t->l.loaded->num_outputs);
-  at_event_fire(t->done, st);
-  at_event_release(t->done);
-  at_loaded_release(t->l.loaded);
+void at_task_free(at_task *t) {
+  pthread_mutex_destroy(&t->lock);
+  at_status_free(t->failed);
   free(t);
 }
 
-// A launch is announced after the chip has moved on: whoever waited for the
-// last one finds the chip idle.
-void at_chip_drain(void *chip) {
-  at_chip *c = chip;
-  for (at_task *t = dequeue(c), *next; t; t = next) {
-    at_status st = run_task(t);
-    atomic_fetch_sub(&c->depth, 1);
-    next = dequeue(c);
-    at_chip_notify(c);
-    finish_task(t, st);
+void at_task_fail(at_task *t, at_status st) {
+  at_part *woken = NULL;
+  uint32_t count = 0;
+  pthread_mutex_lock(&t->lock);
+  if (t->failed.err)
+    at_status_free(st);
+  else
+    t->failed = st;
+  atomic_store(&t->has_failed, true);
+  for (uint32_t d = 0; d < at_task_devices(t); d++) {
+    at_part *p = &t->parts[d];
+    if (p->state != AT_PART_WAITING) continue;
+    p->state = AT_PART_READY;
+    p->next = woken;
+    woken = p;
+    count++;
   }
+  pthread_mutex_unlock(&t->lock);
+  if (!count) return;
+  atomic_fetch_sub(&t->loaded->runtime->lanes.waiting, count);
+  at_parts_ready(t, woken, count);
 }
 
-// Back-pressure: a caller that runs far ahead waits for the chip.
+static at_status begin_tables(at_part *p) {
+  const at_loaded *l = p->task->loaded;
+  size_t pointers = num_bases(l) + l->num_args;
+  at_cursor *c = malloc(sizeof *c + pointers * sizeof(void *) +
+                        l->depth * sizeof(at_level));
+  if (!c) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a launch");
+  p->tables = c;
+  return AT_OK;
+}
+
+at_status at_part_begin(at_part *p) {
+  at_task *t = p->task;
+  const at_loaded *l = t->loaded;
+  at_runtime *rt = p->chip->runtime;
+  AT_TRY(begin_tables(p));
+  at_cursor *c = p->tables;
+  void **base = (void **)(c + 1), **bufs = base + num_bases(l);
+  launch run = {.loaded = l,
+                .chip = p->chip,
+                .args = at_part_args(p),
+                .donated = at_launch_donated(t->message),
+                .outputs = at_part_outputs(p),
+                .queued = !t->local};
+  AT_TRY(place_all(&run, base, bufs, &p->temp));
+  bool fills = at_task_devices(t) > 1 && at_task_devices(t) >= rt->lanes.most;
+  *c = (at_cursor){
+      .frame = {.loaded = l,
+                .chip = p->chip,
+                .pool = fills ? rt->serial : rt->pool,
+                .bufs = bufs,
+                .channels = t->channels ? &t->channels[p->device] : NULL,
+                .launch_id = t->message->launch_id,
+                .recorded = at_profile_on(),
+                .in_lane = !t->local},
+      .part = p,
+      .arrived_ns = at_profile_on() ? at_clock_ns() : 0};
+  at_cursor_start(c, (at_level *)(bufs + l->num_args));
+  c->started_ns = c->arrived_ns;
+  p->cursor = c;
+  return AT_OK;
+}
+
+void at_part_end(at_part *p) {
+  const at_loaded *l = p->task->loaded;
+  if (p->cursor && p->cursor->frame.recorded)
+    record_launch(l, p->chip, p->task->message->launch_id,
+                  p->cursor->started_ns);
+  at_chip_give_scratch(p->chip, p->temp, l->header->temp_bytes, true);
+  free(p->tables);
+  p->cursor = NULL;
+  p->tables = p->temp = NULL;
+  unhold_all(at_part_args(p), l->num_inputs);
+}
+
+// Back-pressure: a caller that runs far ahead waits for the chips.
+static bool has_room(const at_chip *c) {
+  return atomic_load(&c->depth) < kQueueLimit &&
+         atomic_load(&c->runtime->queued_bytes) < kQueueBytes;
+}
+
 static void wait_for_room(at_chip *c) {
-  while (atomic_load(&c->depth) >= kQueueLimit) {
+  while (!has_room(c) && atomic_load(&c->depth)) {
     at_event *e = at_chip_next_notice(c);
     if (!e) return;
-    if (atomic_load(&c->depth) >= kQueueLimit) at_status_free(at_event_wait(e));
+    if (!has_room(c) && atomic_load(&c->depth))
+      at_status_free(at_event_wait(e));
     at_event_release(e);
   }
 }
 
 // ---- The two ways
 // --------------------------------------------------------------------------
-static bool may_run_here(const at_loaded *l, const at_launch *in) {
-  if (!l->small || atomic_load_explicit(&in->chip->depth, memory_order_relaxed))
-    return false;
-  for (uint32_t i = 0; i < in->num_args; i++)
+static bool all_arrived(const at_launch *in) {
+  uint32_t all = num_chips(in) * in->num_args;
+  for (uint32_t i = 0; i < all; i++)
     if (!at_event_fired(in->args[i]->ready)) return false;
-  return become_active(in->chip);
+  return true;
+}
+
+// The caller's thread runs small programs whose arguments are there, when no
+// chip of theirs has anything to do: then it takes the turn of all of them.
+static bool may_run_here(const at_loaded *l, const at_launch *in) {
+  if (!l->small || at_in_fiber()) return false;
+  uint32_t n = num_chips(in), d;
+  for (d = 0; d < n; d++)
+    if (atomic_load_explicit(&chip_of(in, d)->depth, memory_order_relaxed))
+      return false;
+  if (!all_arrived(in)) return false;
+  for (d = 0; d < n; d++)
+    if (!at_chip_become_active(chip_of(in, d))) break;
+  if (d == n) return true;
+  while (d-- > 0) at_chip_end_turn(chip_of(in, d));
+  return false;
 }
 
 static at_status first_error(const at_launch *in) {
-  for (uint32_t i = 0; i < in->num_args; i++)
+  uint32_t all = num_chips(in) * in->num_args;
+  for (uint32_t i = 0; i < all; i++)
     AT_TRY(at_event_status(in->args[i]->ready));
   return AT_OK;
 }
 
-// All arguments are ready and the chip is ours. A failure is returned, not put
-// into the outputs.
-static at_status run_here(at_loaded *l, const at_launch *in, bool *donated,
-                          at_buffer **outputs) {
+static at_status run_several(at_loaded *l, const at_launch *in,
+                             const uint8_t *donated, at_buffer **outputs) {
+  at_task *t = make_task(l, in);
+  if (!t) {
+    unhold_all(in->args, num_chips(in) * l->num_inputs);
+    return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a launch");
+  }
+  uint32_t all = num_chips(in) * l->num_outputs;
+  if (all)
+    memcpy(at_launch_outputs(t->message), outputs, all * sizeof *outputs);
+  if (l->num_inputs)
+    memcpy(at_launch_donated(t->message), donated, l->num_inputs);
+  t->local = true;
+  uint32_t modes = at_cpu_fp_default();
+  at_task_run_here(t);
+  at_cpu_fp_restore(modes);
+  at_status st = t->failed;
+  t->failed = AT_OK;
+  at_task_free(t);
+  return st;
+}
+
+// All arguments are ready and the chips are ours. A failure is returned, not
+// put into the outputs.
+static at_status run_here(at_loaded *l, const at_launch *in,
+                          const uint8_t *donated, at_buffer **outputs) {
+  uint32_t n = num_chips(in), all = n * l->num_outputs;
   at_status st = first_error(in);
-  if (!st.err) st = make_outputs(l, in->chip, at_event_done(), outputs);
+  if (!st.err) st = make_outputs(l, in, at_event_done(), outputs);
   if (st.err) {
-    unhold_all(in->args, in->num_args);
+    unhold_all(in->args, n * l->num_inputs);
     return st;
   }
-  launch run = {.loaded = l,
-                .chip = in->chip,
-                .args = in->args,
-                .donated = donated,
-                .outputs = outputs,
-                .channels = in->channels,
-                .num_channels = in->num_channels,
-                .launch_id = in->launch_id};
-  st = run_launch(&run);
-  unhold_all(outputs, l->num_outputs);
-  for (uint32_t o = 0; st.err && o < l->num_outputs; o++) {
-    at_buffer_release(outputs[o]);
-    outputs[o] = NULL;
+  if (n == 1) {
+    launch run = {.loaded = l,
+                  .chip = chip_of(in, 0),
+                  .args = in->args,
+                  .donated = donated,
+                  .outputs = outputs};
+    st = run_one(&run, in);
+    unhold_all(in->args, in->num_args);
+  } else {
+    st = run_several(l, in, donated, outputs);
+  }
+  if (st.err) {
+    free_outputs(outputs, all);
+    drop_outputs(outputs, all);
+  } else {
+    unhold_all(outputs, all);
   }
   return st;
 }
 
-static at_task *make_task(at_loaded *l, const at_launch *in,
-                          const bool *donated) {
-  size_t args = in->num_args * sizeof(at_buffer *);
-  size_t outputs = l->num_outputs * sizeof(at_buffer *);
-  size_t channels = in->num_channels * sizeof *in->channels;
-  at_task *t = malloc(sizeof *t + args + outputs + channels + in->num_args);
-  if (!t) return NULL;
-  uint8_t *p = (uint8_t *)(t + 1);
-  if (args) memcpy(p, in->args, args);
-  if (channels) memcpy(p + args + outputs, in->channels, channels);
-  if (args) memcpy(p + args + outputs + channels, donated, in->num_args);
-  *t =
-      (at_task){.l = {.loaded = l,
-                      .chip = in->chip,
-                      .args = (at_buffer **)p,
-                      .outputs = (at_buffer **)(p + args),
-                      .channels = (const at_host_channel *)(p + args + outputs),
-                      .num_channels = in->num_channels,
-                      .donated = (bool *)(p + args + outputs + channels),
-                      .launch_id = in->launch_id,
-                      .queued = true}};
-  return t;
-}
-
-static at_status run_queued(at_loaded *l, const at_launch *in, bool *donated,
-                            at_buffer **outputs, at_event **out_done) {
-  at_task *t = make_task(l, in, donated);
+static at_status make_queued(at_loaded *l, const at_launch *in,
+                             const uint8_t *donated, at_buffer **outputs,
+                             at_event **out_done, at_task **out) {
+  at_task *t = make_task(l, in);
   at_event *done = t ? at_event_create() : NULL;
   at_status st = done
-                     ? make_outputs(l, in->chip, done, t->l.outputs)
+                     ? make_outputs(l, in, done, outputs)
                      : AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a launch");
   if (st.err) {
     at_event_release(done);
-    free(t);
-    unhold_all(in->args, in->num_args);
+    if (t) at_task_free(t);
+    unhold_all(in->args, num_chips(in) * l->num_inputs);
     return st;
   }
-  if (l->num_outputs)
-    memcpy(outputs, t->l.outputs, l->num_outputs * sizeof *outputs);
+  uint32_t all = num_chips(in) * l->num_outputs;
+  if (all)
+    memcpy(at_launch_outputs(t->message), outputs, all * sizeof *outputs);
+  if (l->num_inputs)
+    memcpy(at_launch_donated(t->message), donated, l->num_inputs);
   at_loaded_retain(l);
+  atomic_fetch_add(&l->runtime->queued_bytes, t->bytes);
   t->done = done;
   if (out_done) *out_done = at_event_retain(done);
-  enqueue(in->chip, t);
+  *out = t;
   return AT_OK;
 }
 
-at_status at_loaded_execute(at_loaded *l, const at_launch *in,
-                            at_buffer **outputs, at_event **out_done) {
-  AT_TRY(at_runtime_check(l->runtime));
+static at_status check_launch(const at_loaded *l, const at_launch *in) {
   if (in->num_args != l->num_inputs)
     return AT_FAIL(
         AT_INVALID_ARGUMENT, "%s takes %u arguments, but the launch has %u",
         at_loaded_string(l, l->header->name), l->num_inputs, in->num_args);
-  bool few[64], *donated = few;
+  uint32_t n = num_chips(in);
+  if (n != l->num_devices)
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "%s runs on %u devices, but the launch names %u",
+                   at_loaded_string(l, l->header->name), l->num_devices, n);
+  return AT_OK;
+}
+
+at_status at_launch_begin(at_loaded *l, const at_launch *in,
+                          at_buffer **outputs, at_event **out_done,
+                          at_task **out_task) {
+  AT_TRY(at_runtime_check(l->runtime));
+  AT_TRY(check_launch(l, in));
+  uint8_t few[64], *donated = few;
   if (in->num_args > AT_LEN(few)) {
     donated = malloc(in->num_args);
     if (!donated)
       return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a launch");
   }
+  *out_task = NULL;
   at_status st = take_arguments(l, in, donated);
   if (!st.err) {
     if (may_run_here(l, in)) {
       st = run_here(l, in, donated, outputs);
-      end_turn(in->chip);
+      for (uint32_t d = 0; d < num_chips(in); d++)
+        at_chip_end_turn(chip_of(in, d));
       if (!st.err && out_done) *out_done = at_event_done();
     } else {
-      wait_for_room(in->chip);
-      st = run_queued(l, in, donated, outputs, out_done);
+      wait_for_room(chip_of(in, 0));
+      st = make_queued(l, in, donated, outputs, out_done, out_task);
     }
   }
   if (donated != few) free(donated);
   return st;
+}
+
+at_status at_loaded_execute(at_loaded *l, const at_launch *in,
+                            at_buffer **outputs, at_event **out_done) {
+  at_task *t;
+  AT_TRY(at_launch_begin(l, in, outputs, out_done, &t));
+  uint32_t n = t ? at_task_devices(t) : 0;  // t is gone after the last
+  for (uint32_t d = 0; d < n; d++) at_launch_enqueue(t, d);
+  return AT_OK;
 }

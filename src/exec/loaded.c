@@ -7,7 +7,7 @@
 #include "exec/exec_internal.h"
 
 // Programs estimated below this run on the caller's thread: handing them to
-// another one would cost about as much.
+// another one would cost about as much. Several devices cost more to hand over.
 static const double kSmallNs = 50e3;
 
 const at_xheader *at_loaded_header(const at_loaded *l) { return l->header; }
@@ -76,6 +76,61 @@ static at_ref ref_of(const at_loaded *l, const at_xslot *s) {
   }
 }
 
+static at_status prepare_collective(at_loaded *l, at_op *op) {
+  at_coll *c = &l->colls[l->num_colls];
+  const at_x_collective *x = op->params;
+  at_coll_prepare(x, c);
+  c->meetings = l->num_meetings;
+  l->num_meetings += x->num_groups;
+  op->target = l->num_colls++;
+  for (uint32_t i = 0; i < x->num_values; i++) {
+    uint32_t ids[2] = {c->values[i].block, c->values[i].tail};
+    for (int k = 0; k < 2; k++) {
+      void *address = NULL;
+      if (ids[k] != UINT32_MAX) AT_TRY(kernel_address(l, ids[k], &address));
+      l->coll_kernels[l->num_coll_kernels++] = (at_kernel_fn)address;
+    }
+  }
+  c->kernels = l->coll_kernels + l->num_coll_kernels - 2 * x->num_values;
+  return AT_OK;
+}
+
+// Room for the collectives of all steps, so that nothing moves afterwards.
+static at_status make_collectives(at_loaded *l, const at_xstep *steps,
+                                  uint32_t n) {
+  size_t colls = 0, kernels = 0;
+  for (uint32_t i = 0; i < n; i++) {
+    if (steps[i].kind != AT_STEP_COLLECTIVE) continue;
+    const at_x_collective *x =
+        (const void *)((const uint8_t *)section(l, AT_XS_PARAMS) +
+                       steps[i].params);
+    colls++;
+    kernels += 2 * (size_t)x->num_values;
+  }
+  l->colls = calloc(colls + 1, sizeof *l->colls);
+  l->coll_kernels = calloc(kernels + 1, sizeof *l->coll_kernels);
+  if (!l->colls || !l->coll_kernels)
+    return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory to load a program");
+  return AT_OK;
+}
+
+// Levels of control flow in a range of steps. Ranges form a tree of bounded
+// height (check.c).
+static uint32_t depth_of(const at_loaded *l, const at_xstep *steps,
+                         uint32_t begin, uint32_t end) {
+  uint32_t most = 0;
+  for (uint32_t i = begin; i < end; i++) {
+    const at_xstep *s = &steps[i];
+    if (s->kind != AT_STEP_WHILE && s->kind != AT_STEP_CASE) continue;
+    const uint32_t *a = l->args + s->args;
+    for (uint32_t k = 1; k + 1 < s->num_args; k += 2) {
+      uint32_t inner = depth_of(l, steps, a[k], a[k + 1]);
+      most = AT_MAX(most, inner);
+    }
+  }
+  return most + 1;
+}
+
 static at_status prepare_op(at_loaded *l, const at_xstep *s, at_op *op) {
   const at_xslot *slots = section(l, AT_XS_SLOTS);
   *op = (at_op){.kind = s->kind,
@@ -96,6 +151,7 @@ static at_status prepare_op(at_loaded *l, const at_xstep *s, at_op *op) {
     AT_TRY(at_loaded_kernel(l, s->target, &address));
     op->fn = (at_kernel_fn)address;
   }
+  if (s->kind == AT_STEP_COLLECTIVE) AT_TRY(prepare_collective(l, op));
   if (s->kind == AT_STEP_RUNTIME) {
     op->kernel = at_k_of((at_rt_kernel)s->target);
     const at_k_sort_params *sort = op->params;
@@ -150,7 +206,8 @@ static at_status check_hbm(const at_loaded *l) {
 
 static bool is_small(const at_loaded *l) {
   const at_xheader *h = l->header;
-  return !h->has_effects && h->estimated_ns < kSmallNs;
+  return !h->has_effects && h->estimated_ns * l->num_devices <
+                                kSmallNs * (l->num_devices > 1 ? 4 : 1);
 }
 
 static at_status prepare(at_loaded *l) {
@@ -163,6 +220,7 @@ static at_status prepare(at_loaded *l) {
   l->types = section(l, AT_XS_TYPES);
   l->dims = section(l, AT_XS_DIMS);
   l->args = section(l, AT_XS_ARGS);
+  l->num_devices = h->num_replicas * h->num_partitions;
   l->small = is_small(l);
   uint32_t n = (uint32_t)h->sections[AT_XS_STEPS].count;
   l->arg_refs = calloc((size_t)l->num_args + 1, sizeof *l->arg_refs);
@@ -174,6 +232,8 @@ static at_status prepare(at_loaded *l) {
   const at_xstep *steps = section(l, AT_XS_STEPS);
   l->num_ops = n;
   AT_TRY(at_core_checks_parse(at_config_text(AT_CONFIG_CHECK), &l->checks));
+  l->depth = depth_of(l, steps, h->main_begin, h->main_end);
+  AT_TRY(make_collectives(l, steps, n));
   for (uint32_t i = 0; i < n; i++) AT_TRY(prepare_op(l, &steps[i], &l->ops[i]));
   return AT_OK;
 }
@@ -226,6 +286,8 @@ void at_loaded_release(at_loaded *l) {
   for (uint32_t i = 0; i < l->num_ops; i++) free(l->ops[i].cores);
   free(l->arg_refs);
   free(l->ops);
+  free(l->colls);
+  free(l->coll_kernels);
   free(l->block);
   free(l);
 }

@@ -102,29 +102,6 @@ static at_status run_core(at_frame *f, const at_op *op) {
   return st;
 }
 
-static at_status run_while(at_frame *f, const at_op *op) {
-  const uint32_t *a = f->loaded->args + op->args;
-  const volatile uint8_t *pred = f->bufs[op->args];
-  for (;;) {
-    AT_TRY(at_run_steps(f, a[1], a[2]));
-    if (!*pred) return AT_OK;
-    AT_TRY(at_run_steps(f, a[3], a[4]));
-  }
-}
-
-static at_status run_case(at_frame *f, const at_op *op) {
-  const uint32_t *a = f->loaded->args + op->args;
-  uint32_t branches = (op->num_args - 1) / 2, take;
-  if (op->target) {
-    take = *(const uint8_t *)f->bufs[op->args] ? 0 : AT_MIN(1u, branches - 1);
-  } else {
-    int32_t s;
-    memcpy(&s, f->bufs[op->args], sizeof s);
-    take = s >= 0 && (uint32_t)s < branches ? (uint32_t)s : branches - 1;
-  }
-  return at_run_steps(f, a[1 + 2 * take], a[2 + 2 * take]);
-}
-
 // ---- Host callbacks
 // -----------------------------------------------------------------------------
 typedef struct host_call {
@@ -143,8 +120,8 @@ static void call_host(void *arg) {
 }
 
 static const at_host_channel *find_channel(const at_frame *f, int64_t id) {
-  for (uint32_t i = 0; i < f->num_channels; i++)
-    if (f->channels[i].channel_id == id) return &f->channels[i];
+  for (uint32_t i = 0; f->channels && i < f->channels->count; i++)
+    if (f->channels->list[i].channel_id == id) return &f->channels->list[i];
   return NULL;
 }
 
@@ -183,33 +160,25 @@ static at_status run_host(at_frame *f, const at_op *op) {
   return AT_OK;
 }
 
-static at_status run_op(at_frame *f, const at_op *op) {
-  switch (op->kind) {
-    case AT_STEP_KERNEL:
-      run_kernel(f, op);
-      return AT_OK;
-    case AT_STEP_RUNTIME:
-      return run_runtime(f, op);
-    case AT_STEP_CORE:
-      return run_core(f, op);
-    case AT_STEP_WHILE:
-      return run_while(f, op);
-    case AT_STEP_CASE:
-      return run_case(f, op);
-    case AT_STEP_SEND:
-    case AT_STEP_RECV:
-      return blame(f, op, run_host(f, op));
-    default:
-      return blame(f, op, at_custom_run(f, op, step_of(f, op)));
-  }
+// Foreign code may take as long as it likes: the lane steps aside.
+static at_status run_foreign(at_frame *f, const at_op *op) {
+  bool host = op->kind == AT_STEP_SEND || op->kind == AT_STEP_RECV;
+  if (f->in_lane) at_lane_block(f->chip->runtime);
+  at_status st = host ? run_host(f, op) : at_custom_run(f, op, step_of(f, op));
+  if (f->in_lane) at_lane_unblock(f->chip->runtime);
+  return blame(f, op, st);
 }
 
-// Loops and branches are not events: what they run is.
-static at_status run_recorded(at_frame *f, const at_op *op) {
-  if (op->kind == AT_STEP_WHILE || op->kind == AT_STEP_CASE)
-    return run_op(f, op);
-  uint64_t start = at_clock_ns();
-  at_status st = run_op(f, op);
+static at_status run_op(at_frame *f, const at_op *op) {
+  if (op->kind == AT_STEP_KERNEL) {
+    run_kernel(f, op);
+    return AT_OK;
+  }
+  if (op->kind == AT_STEP_CORE) return run_core(f, op);
+  return op->kind == AT_STEP_RUNTIME ? run_runtime(f, op) : run_foreign(f, op);
+}
+
+static void record(at_frame *f, const at_op *op, uint64_t start) {
   const at_xstep *s = step_of(f, op);
   const char *name = at_loaded_string(f->loaded, s->op_name);
   const char *detail = at_loaded_string(f->loaded, s->hlo);
@@ -224,20 +193,108 @@ static at_status run_recorded(at_frame *f, const at_op *op) {
                                         .name = *detail ? detail : name,
                                         .detail = name,
                                         .source = source});
+}
+
+static at_status run_recorded(at_frame *f, const at_op *op) {
+  uint64_t start = at_clock_ns();
+  at_status st = run_op(f, op);
+  record(f, op, start);
   return st;
 }
 
-at_status at_run_steps(at_frame *f, uint32_t begin, uint32_t end) {
-  const at_op *op = f->loaded->ops + begin, *stop = f->loaded->ops + end;
-  if (AT_UNLIKELY(f->recorded)) {
-    for (; op < stop; op++) AT_TRY(run_recorded(f, op));
-    return AT_OK;
+// ---- Control flow
+// -----------------------------------------------------------------------------
+typedef enum at_level_kind { LEVEL_ONCE, LEVEL_COND, LEVEL_BODY } at_level_kind;
+
+static uint32_t take_branch(const at_frame *f, const at_op *op) {
+  uint32_t branches = (op->num_args - 1) / 2;
+  if (op->target)
+    return *(const uint8_t *)f->bufs[op->args] ? 0 : AT_MIN(1u, branches - 1);
+  int32_t s;
+  memcpy(&s, f->bufs[op->args], sizeof s);
+  return s >= 0 && (uint32_t)s < branches ? (uint32_t)s : branches - 1;
+}
+
+static void enter(at_cursor *c, const at_op *op) {
+  const at_loaded *l = c->frame.loaded;
+  const uint32_t *a = l->args + op->args;
+  uint32_t k =
+      op->kind == AT_STEP_WHILE ? 1 : 1 + 2 * take_branch(&c->frame, op);
+  c->levels[++c->depth] =
+      (at_level){.pc = a[k],
+                 .end = a[k + 1],
+                 .loop = (uint32_t)(op - l->ops),
+                 .kind = op->kind == AT_STEP_WHILE ? LEVEL_COND : LEVEL_ONCE};
+}
+
+// The innermost range has ended. False: so has the program.
+static bool leave(at_cursor *c) {
+  at_level *v = &c->levels[c->depth];
+  if (v->kind != LEVEL_ONCE) {
+    const at_op *op = c->frame.loaded->ops + v->loop;
+    const uint32_t *a = c->frame.loaded->args + op->args;
+    bool cond = v->kind == LEVEL_COND;
+    if (!cond || *(const volatile uint8_t *)c->frame.bufs[op->args]) {
+      v->kind = cond ? LEVEL_BODY : LEVEL_COND;
+      v->pc = cond ? a[3] : a[1];
+      v->end = cond ? a[4] : a[2];
+      return true;
+    }
   }
+  return c->depth-- > 0;
+}
+
+void at_cursor_start(at_cursor *c, at_level *levels) {
+  const at_xheader *h = c->frame.loaded->header;
+  c->levels = levels;
+  c->depth = 0;
+  c->stopped_at = NULL;
+  levels[0] = (at_level){.pc = h->main_begin, .end = h->main_end};
+}
+
+// Runs the steps of the innermost range up to its end, or to a step that
+// changes the range.
+static at_status run_range(at_cursor *c, bool *waits) {
+  at_frame *f = &c->frame;
+  at_level *v = &c->levels[c->depth];
+  const at_op *ops = f->loaded->ops, *op = ops + v->pc, *stop = ops + v->end;
   for (; op < stop; op++) {
-    if (AT_LIKELY(op->kind == AT_STEP_KERNEL))
+    if (AT_LIKELY(op->kind == AT_STEP_KERNEL && !f->recorded)) {
       run_kernel(f, op);
-    else
-      AT_TRY(run_op(f, op));
+      continue;
+    }
+    if (op->kind == AT_STEP_COLLECTIVE) {
+      v->pc = (uint32_t)(op + 1 - ops);
+      uint64_t start = f->recorded ? at_clock_ns() : 0;
+      c->stopped_at = f->recorded ? op : NULL;
+      c->arrived_ns = start;
+      at_status st = at_meet(c, op, waits);
+      if (*waits) return AT_OK;  // and perhaps running elsewhere
+      if (st.err) return blame(f, op, st);
+      if (f->recorded) record(f, op, start);
+      c->stopped_at = NULL;
+    } else if (op->kind == AT_STEP_WHILE || op->kind == AT_STEP_CASE) {
+      v->pc = (uint32_t)(op + 1 - ops);
+      enter(c, op);
+      return AT_OK;
+    } else {
+      AT_TRY(f->recorded ? run_recorded(f, op) : run_op(f, op));
+    }
   }
+  v->pc = v->end;
   return AT_OK;
+}
+
+at_status at_cursor_run(at_cursor *c, bool *waits) {
+  *waits = false;
+  if (c->stopped_at) record(&c->frame, c->stopped_at, c->arrived_ns);
+  c->stopped_at = NULL;
+  for (;;) {
+    uint32_t depth = c->depth;
+    AT_TRY(run_range(c, waits));
+    if (*waits) return AT_OK;
+    if (c->depth == depth && c->levels[depth].pc == c->levels[depth].end &&
+        !leave(c))
+      return AT_OK;
+  }
 }

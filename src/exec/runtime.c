@@ -21,6 +21,8 @@ static at_status start(at_runtime *rt, const at_runtime_options *o) {
   AT_TRY(at_topology_parse(target, &rt->topology));
   uint32_t threads = thread_count(o);
   AT_TRY(at_pool_create(threads, &rt->pool));
+  AT_TRY(at_pool_create(1, &rt->serial));
+  rt->lanes.most = threads;
   // Servers wait in host callbacks and lead kernels; more of them than cores,
   // so that a callback that blocks does not stop another chip.
   uint32_t servers = AT_MIN(AT_MAX(threads, 4u), (uint32_t)kMaxServers);
@@ -39,6 +41,7 @@ static at_status start(at_runtime *rt, const at_runtime_options *o) {
 at_status at_runtime_create(const at_runtime_options *o, at_runtime **out) {
   at_runtime *rt = calloc(1, sizeof *rt);
   if (!rt) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for the runtime");
+  pthread_mutex_init(&rt->lanes.lock, NULL);
   at_status st = start(rt, o);
   if (st.err) {
     at_runtime_destroy(rt);
@@ -54,6 +57,8 @@ void at_runtime_destroy(at_runtime *rt) {
   for (uint32_t i = 0; i < rt->num_chips; i++) at_chip_fini(&rt->chips[i]);
   free(rt->chips);
   at_pool_destroy(rt->pool);
+  at_pool_destroy(rt->serial);
+  pthread_mutex_destroy(&rt->lanes.lock);
   free(rt);
 }
 

@@ -201,35 +201,3 @@ AT_API(Executable_GetCompileOptions) {
       (void (*)(PJRT_SerializedCompileOptions *))free;
   return NULL;
 }
-
-// ---- The shardings extension
-// ------------------------------------------------------- Programs run on one
-// device each: they have no shardings, which clients are told by NULL. Without
-// this extension they would parse the program to find that out.
-
-static PJRT_Error *parameter_shardings(
-    PJRT_Shardings_PJRT_Executable_ParameterShardings_Args *a) {
-  AT_ARGS(PJRT_Shardings_PJRT_Executable_ParameterShardings_Args);
-  AT_HANDLE(a->executable);
-  a->num_parameters = a->executable->program->num_inputs;
-  a->shardings = NULL;
-  a->sharding_sizes = NULL;
-  return NULL;
-}
-
-static PJRT_Error *output_shardings(
-    PJRT_Shardings_PJRT_Executable_OutputShardings_Args *a) {
-  AT_ARGS(PJRT_Shardings_PJRT_Executable_OutputShardings_Args);
-  AT_HANDLE(a->executable);
-  a->num_outputs = a->executable->program->num_outputs;
-  a->shardings = NULL;
-  a->sharding_sizes = NULL;
-  return NULL;
-}
-
-PJRT_Shardings_Extension at_pjrt_shardings_extension = {
-    .base = {.struct_size = sizeof(PJRT_Shardings_Extension),
-             .type = PJRT_Extension_Type_Shardings},
-    .PJRT_Shardings_PJRT_Executable_ParameterShardings = parameter_shardings,
-    .PJRT_Shardings_PJRT_Executable_OutputShardings = output_shardings,
-};

@@ -14,6 +14,7 @@ static void loaded_free(PJRT_LoadedExecutable *l) {
   if (l->loaded) at_loaded_release(l->loaded);
   at_pjrt_program_release(l->program);
   free(l->devices);
+  free(l->chips);
   free(l->logical_ids);
   free(l);
 }
@@ -29,8 +30,9 @@ static at_status assign_devices(PJRT_LoadedExecutable *l) {
                    "hint: set ATOLL_TARGET to a larger topology",
                    n, o->num_replicas, o->num_partitions, c->num_devices);
   l->devices = calloc(n + 1, sizeof *l->devices);
+  l->chips = calloc(n + 1, sizeof *l->chips);
   l->logical_ids = calloc(n + 1, sizeof *l->logical_ids);
-  if (!l->devices || !l->logical_ids) return NO_MEMORY();
+  if (!l->devices || !l->chips || !l->logical_ids) return NO_MEMORY();
   for (uint32_t i = 0; i < n; i++) {
     int64_t id = o->has_assignment ? o->assignment[i]
                  : n == 1 && o->device_ordinal > 0
@@ -43,6 +45,12 @@ static at_status assign_devices(PJRT_LoadedExecutable *l) {
       return AT_FAIL(AT_INVALID_ARGUMENT,
                      "the device assignment names device %lld; there are %u",
                      (long long)id, c->num_devices);
+    for (uint32_t k = 0; k < i; k++)
+      if (l->devices[k] == l->devices[i])
+        return AT_FAIL(AT_INVALID_ARGUMENT,
+                       "the device assignment names device %lld twice",
+                       (long long)id);
+    l->chips[i] = l->devices[i]->chip;
     l->logical_ids[i] =
         (PJRT_LogicalDeviceIds){.replica = (int32_t)(i / o->num_partitions),
                                 .partition = (int32_t)(i % o->num_partitions)};
@@ -199,11 +207,13 @@ AT_API(LoadedExecutable_GetDeviceAssignment) {
 // ---- Launches
 // --------------------------------------------------------------------
 
-// Where the arguments and outputs of one device's launch are gathered.
+// Where the arguments and outputs of all devices of a launch are gathered, one
+// device after another.
 typedef struct gather {
   at_buffer **args, **outputs;
   bool *not_donatable;
-  void *block;  // heap, when the stack did not suffice
+  at_pjrt_channels *channels;  // one for each device, or NULL
+  void *block;                 // heap, when the stack did not suffice
 } gather;
 
 static at_status mark_kept(const PJRT_ExecuteOptions *o, size_t num_args,
@@ -249,47 +259,114 @@ static at_status wrap_outputs(const PJRT_LoadedExecutable *l, PJRT_Device *d,
   return AT_OK;
 }
 
-static at_status launch_one(const PJRT_LoadedExecutable_Execute_Args *a,
-                            const gather *g, size_t device, PJRT_Device *d) {
+// Everything that was handed out for the first `devices` devices.
+static void take_back(const PJRT_LoadedExecutable_Execute_Args *a,
+                      size_t devices, size_t events) {
+  uint32_t n = a->executable->program->num_outputs;
+  for (size_t d = 0; d < devices; d++)
+    for (uint32_t k = 0; k < n; k++) at_pjrt_buffer_free(a->output_lists[d][k]);
+  for (size_t d = 0; d < events; d++) {
+    PJRT_Event_Destroy_Args e = {
+        .struct_size = PJRT_Event_Destroy_Args_STRUCT_SIZE,
+        .event = a->device_complete_events[d]};
+    at_status_free(at_pjrt_error_take(at_PJRT_Event_Destroy(&e)));
+  }
+}
+
+static PJRT_Device *device_of(const PJRT_LoadedExecutable_Execute_Args *a,
+                              size_t d) {
+  return a->execute_device ? a->execute_device : a->executable->devices[d];
+}
+
+// Outputs and events of all devices; on failure nothing reaches the caller.
+static at_status hand_out(const PJRT_LoadedExecutable_Execute_Args *a,
+                          const gather *g, at_event *done) {
+  const PJRT_LoadedExecutable *l = a->executable;
+  uint32_t n = l->program->num_outputs;
+  for (size_t d = 0; d < a->num_devices; d++) {
+    at_status st = n ? wrap_outputs(l, device_of(a, d), g->outputs + d * n,
+                                    a->output_lists[d])
+                     : AT_OK;
+    if (AT_LIKELY(at_ok(st))) continue;
+    for (size_t k = (d + 1) * n; k < a->num_devices * n; k++)
+      at_buffer_release(g->outputs[k]);
+    take_back(a, d, 0);
+    return st;
+  }
+  for (size_t d = 0; a->device_complete_events && d < a->num_devices; d++) {
+    PJRT_Event *e = at_pjrt_event_take(at_event_retain(done));
+    a->device_complete_events[d] = e;
+    if (AT_LIKELY(e != NULL)) continue;
+    take_back(a, a->num_devices, d);
+    return NO_MEMORY();
+  }
+  return AT_OK;
+}
+
+static void release_channels(const gather *g, size_t devices, at_event *done) {
+  for (size_t d = 0; g->channels && d < devices; d++)
+    at_pjrt_channels_release(&g->channels[d], done);
+}
+
+static at_status launch_gathered(const PJRT_LoadedExecutable_Execute_Args *a,
+                                 const gather *g, at_chip *const *chips,
+                                 const at_channel_list *channels) {
   PJRT_LoadedExecutable *l = a->executable;
-  const PJRT_ExecuteOptions *o = a->options;
-  if (a->num_args && !a->argument_lists[device])
-    return AT_FAIL(AT_INVALID_ARGUMENT, "argument_lists[%zu] is NULL", device);
-  if (l->program->num_outputs && !a->output_lists[device])
-    return AT_FAIL(AT_INVALID_ARGUMENT, "output_lists[%zu] is NULL", device);
-  if (a->num_args)
-    AT_TRY(take_args(a->argument_lists[device], a->num_args, g->args));
-  at_pjrt_channels channels;
-  AT_TRY(at_pjrt_channels_create(o, device, &channels));
-  at_launch launch = {
-      .chip = d->chip,
-      .args = g->args,
-      .num_args = (uint32_t)a->num_args,
-      .not_donatable = g->not_donatable,
-      .channels = channels.channels,
-      .num_channels = channels.count,
-      .launch_id = o->launch_id,
-  };
-  bool wants_event = a->device_complete_events || channels.block;
+  at_launch launch = {.chip = chips[0],
+                      .chips = chips,
+                      .num_chips = a->num_devices > 1 ? a->num_devices : 0,
+                      .args = g->args,
+                      .num_args = (uint32_t)a->num_args,
+                      .not_donatable = g->not_donatable,
+                      .channels = channels,
+                      .launch_id = a->options->launch_id};
+  bool wants_event = a->device_complete_events || g->channels;
   at_event *done = NULL;
   at_status st = at_loaded_execute(l->loaded, &launch, g->outputs,
                                    wants_event ? &done : NULL);
-  if (AT_UNLIKELY(!at_ok(st))) {
-    at_pjrt_channels_release(&channels, NULL);
-    return st;
-  }
-  if (channels.block) at_pjrt_channels_release(&channels, done);
-  if (l->program->num_outputs)
-    st = wrap_outputs(l, d, g->outputs, a->output_lists[device]);
-  if (AT_LIKELY(at_ok(st)) && a->device_complete_events) {
-    PJRT_Event *e = at_pjrt_event_take(done);
-    done = NULL;
-    if (e)
-      a->device_complete_events[device] = e;
-    else
-      st = NO_MEMORY();
-  }
+  release_channels(g, a->num_devices, at_ok(st) ? done : NULL);
+  if (AT_LIKELY(at_ok(st))) st = hand_out(a, g, done);
   if (done) at_event_release(done);
+  return st;
+}
+
+static at_status gather_args(const PJRT_LoadedExecutable_Execute_Args *a,
+                             const gather *g) {
+  for (size_t d = 0; d < a->num_devices; d++) {
+    if (a->num_args && !a->argument_lists[d])
+      return AT_FAIL(AT_INVALID_ARGUMENT, "argument_lists[%zu] is NULL", d);
+    if (a->executable->program->num_outputs && !a->output_lists[d])
+      return AT_FAIL(AT_INVALID_ARGUMENT, "output_lists[%zu] is NULL", d);
+    if (a->num_args)
+      AT_TRY(take_args(a->argument_lists[d], a->num_args,
+                       g->args + d * a->num_args));
+  }
+  return AT_OK;
+}
+
+static bool has_callbacks(const PJRT_ExecuteOptions *o) {
+  return o->num_send_ops || o->num_recv_ops;
+}
+
+// The callbacks of every device, then the launch.
+static at_status launch_with_channels(
+    const PJRT_LoadedExecutable_Execute_Args *a, gather *g,
+    at_chip *const *chips) {
+  size_t n = a->num_devices;
+  at_channel_list *lists =
+      calloc(n, sizeof *lists + sizeof(at_pjrt_channels));
+  if (!lists) return NO_MEMORY();
+  g->channels = (at_pjrt_channels *)(lists + n);
+  at_status st = AT_OK;
+  for (size_t d = 0; d < n && at_ok(st); d++) {
+    st = at_pjrt_channels_create(a->options, d, &g->channels[d]);
+    lists[d] = (at_channel_list){g->channels[d].channels, g->channels[d].count};
+  }
+  if (at_ok(st))
+    st = launch_gathered(a, g, chips, lists);
+  else
+    release_channels(g, n, NULL);
+  free(lists);
   return st;
 }
 
@@ -327,28 +404,20 @@ static at_status check_execute(const PJRT_LoadedExecutable_Execute_Args *a) {
 
 static at_status launch_all(const PJRT_LoadedExecutable_Execute_Args *a,
                             gather *g) {
-  const PJRT_LoadedExecutable *l = a->executable;
   if (a->options->num_non_donatable_input_indices)
     AT_TRY(mark_kept(a->options, a->num_args, g->not_donatable));
   else
     g->not_donatable = NULL;
-  for (size_t i = 0; i < a->num_devices; i++) {
-    PJRT_Device *d = a->execute_device ? a->execute_device : l->devices[i];
-    at_status st = launch_one(a, g, i, d);
-    if (AT_LIKELY(at_ok(st))) continue;
-    // Nothing of a failed call may reach the caller.
-    for (size_t j = 0; j < i; j++) {
-      for (uint32_t k = 0; k < l->program->num_outputs; k++)
-        at_pjrt_buffer_free(a->output_lists[j][k]);
-      if (!a->device_complete_events) continue;
-      PJRT_Event_Destroy_Args e = {
-          .struct_size = PJRT_Event_Destroy_Args_STRUCT_SIZE,
-          .event = a->device_complete_events[j]};
-      at_status_free(at_pjrt_error_take(at_PJRT_Event_Destroy(&e)));
-    }
-    return st;
+  AT_TRY(gather_args(a, g));
+  at_chip *one;
+  at_chip *const *chips = a->executable->chips;
+  if (a->execute_device) {
+    one = a->execute_device->chip;
+    chips = &one;
   }
-  return AT_OK;
+  return AT_UNLIKELY(has_callbacks(a->options))
+             ? launch_with_channels(a, g, chips)
+             : launch_gathered(a, g, chips, NULL);
 }
 
 AT_API(LoadedExecutable_Execute) {
@@ -356,7 +425,8 @@ AT_API(LoadedExecutable_Execute) {
   AT_HANDLE(a->executable);
   AT_HANDLE(a->options);
   AT_PTRY(check_execute(a));
-  size_t args = a->num_args, outputs = a->executable->program->num_outputs;
+  size_t args = a->num_args * a->num_devices;
+  size_t outputs = a->executable->program->num_outputs * a->num_devices;
   at_buffer *stack[2 * STACK_SLOTS];
   bool kept[STACK_SLOTS];
   gather g = {

@@ -203,6 +203,12 @@ void at_pjrt_options_free(at_pjrt_options *o);
 // DeviceAssignmentProto bytes.
 void at_pjrt_assignment_write(uint32_t replicas, uint32_t partitions,
                               const int64_t *ids, at_strbuf *out);
+// Pieces of protocol buffers.
+void at_pjrt_write_varint(at_strbuf *b, uint64_t v);
+void at_pjrt_write_int(at_strbuf *b, uint32_t field, uint64_t v);
+void at_pjrt_write_bytes(at_strbuf *b, uint32_t field, at_str s);
+// OpSharding bytes of HLO's text form. INVALID_ARGUMENT quotes it.
+at_status at_pjrt_sharding_write(const char *text, at_strbuf *out);
 // ShapeProto bytes of an array.
 void at_pjrt_shape_write(at_dtype t, at_dims dims, at_strbuf *out);
 
@@ -224,6 +230,8 @@ typedef struct at_pjrt_program {
   const char **output_kinds, **input_kinds;
   size_t *output_kind_sizes, *input_kind_sizes;
   PJRT_NamedValue *properties;
+  const char **shardings;  // OpSharding of inputs, then outputs, each owned;
+  size_t *sharding_sizes;  // NULL: a program of one device
   PJRT_Layouts_MemoryLayout *layouts;  // inputs, then outputs
   PJRT_Layouts_MemoryLayout **layout_pointers;
 } at_pjrt_program;
@@ -232,6 +240,10 @@ at_status at_pjrt_program_create(at_bytes executable, at_bytes options,
                                  at_bytes source, at_pjrt_program **out);
 at_pjrt_program *at_pjrt_program_retain(at_pjrt_program *p);
 void at_pjrt_program_release(at_pjrt_program *p);
+// Shardings of n arguments or results, as protos[] (owned) and sizes[].
+at_status at_pjrt_shardings_fill(at_pjrt_program *p, const at_xio *io,
+                                 uint32_t n, const char **protos,
+                                 size_t *sizes);
 // A string of its executable; "" when the offset is bad.
 const char *at_pjrt_program_string(const at_pjrt_program *p, uint32_t offset);
 at_status at_pjrt_compile(const PJRT_Program *program, at_bytes options,
@@ -251,6 +263,7 @@ struct PJRT_LoadedExecutable {
   _Atomic(bool) deleted;
   uint32_t num_devices;
   PJRT_Device **devices;  // replica-major; empty when portable
+  at_chip **chips;        // theirs
   PJRT_LogicalDeviceIds *logical_ids;
 };
 at_status at_pjrt_load(PJRT_Client *c, at_pjrt_program *p,

@@ -125,6 +125,20 @@ static void read_kinds(at_bytes block, const at_xio *io, uint32_t n,
   }
 }
 
+static at_status fill_shardings(at_pjrt_program *p, const at_xio *in,
+                                const at_xio *out) {
+  if (p->header->num_partitions == 1) return AT_OK;
+  size_t n = (size_t)p->num_inputs + p->num_outputs;
+  p->shardings = calloc(n + 1, sizeof *p->shardings);
+  p->sharding_sizes = calloc(n + 1, sizeof *p->sharding_sizes);
+  if (!p->shardings || !p->sharding_sizes) return NO_MEMORY();
+  AT_TRY(at_pjrt_shardings_fill(p, in, p->num_inputs, p->shardings,
+                                p->sharding_sizes));
+  return at_pjrt_shardings_fill(p, out, p->num_outputs,
+                                p->shardings + p->num_inputs,
+                                p->sharding_sizes + p->num_inputs);
+}
+
 static at_status program_fill(at_pjrt_program *p) {
   AT_TRY(check_header(p->executable));
   p->header = (const at_xheader *)p->executable.ptr;
@@ -172,6 +186,7 @@ static at_status program_fill(at_pjrt_program *p) {
   p->device_bytes = p->header->temp_bytes;
   AT_TRY(count_device_bytes(p, in, p->num_inputs, false));
   AT_TRY(count_device_bytes(p, out, p->num_outputs, true));
+  AT_TRY(fill_shardings(p, in, out));
   return read_outputs(p, out);
 }
 
@@ -182,6 +197,11 @@ static void program_free(at_pjrt_program *p) {
   free(p->output_ranks);
   free(p->output_kinds);
   free(p->output_kind_sizes);
+  for (size_t i = 0; p->shardings && i < (size_t)p->num_inputs + p->num_outputs;
+       i++)
+    free((void *)p->shardings[i]);
+  free(p->shardings);
+  free(p->sharding_sizes);
   free(p->properties);
   free(p->layouts);
   free(p->layout_pointers);

@@ -226,32 +226,32 @@ void at_pjrt_options_free(at_pjrt_options *o) {
   o->assignment = NULL;
 }
 
-static void write_varint(at_strbuf *b, uint64_t v) {
+void at_pjrt_write_varint(at_strbuf *b, uint64_t v) {
   for (; v >= 0x80; v >>= 7) at_strbuf_addc(b, (char)(v | 0x80));
   at_strbuf_addc(b, (char)v);
 }
 
-static void write_int(at_strbuf *b, uint32_t number, uint64_t v) {
-  write_varint(b, (uint64_t)number << 3 | WIRE_VARINT);
-  write_varint(b, v);
+void at_pjrt_write_int(at_strbuf *b, uint32_t number, uint64_t v) {
+  at_pjrt_write_varint(b, (uint64_t)number << 3 | WIRE_VARINT);
+  at_pjrt_write_varint(b, v);
 }
 
-static void write_bytes(at_strbuf *b, uint32_t number, at_str s) {
-  write_varint(b, (uint64_t)number << 3 | WIRE_BYTES);
-  write_varint(b, s.len);
+void at_pjrt_write_bytes(at_strbuf *b, uint32_t number, at_str s) {
+  at_pjrt_write_varint(b, (uint64_t)number << 3 | WIRE_BYTES);
+  at_pjrt_write_varint(b, s.len);
   at_strbuf_add(b, s);
 }
 
 void at_pjrt_assignment_write(uint32_t replicas, uint32_t partitions,
                               const int64_t *ids, at_strbuf *out) {
-  write_int(out, 1, replicas);
-  write_int(out, 2, partitions);
+  at_pjrt_write_int(out, 1, replicas);
+  at_pjrt_write_int(out, 2, partitions);
   for (uint32_t p = 0; p < partitions; p++) {
     at_strbuf computation = {0}, packed = {0};
     for (uint32_t r = 0; r < replicas; r++)
-      write_varint(&packed, (uint64_t)ids[r * partitions + p]);
-    write_bytes(&computation, 1, at_strbuf_str(&packed));
-    write_bytes(out, 3, at_strbuf_str(&computation));
+      at_pjrt_write_varint(&packed, (uint64_t)ids[r * partitions + p]);
+    at_pjrt_write_bytes(&computation, 1, at_strbuf_str(&packed));
+    at_pjrt_write_bytes(out, 3, at_strbuf_str(&computation));
     out->failed |= packed.failed | computation.failed;
     at_strbuf_free(&packed);
     at_strbuf_free(&computation);
@@ -296,15 +296,15 @@ static uint32_t primitive_type(PJRT_Buffer_Type t) {
 
 void at_pjrt_shape_write(at_dtype t, at_dims dims, at_strbuf *out) {
   at_strbuf packed = {0}, order = {0}, layout = {0};
-  write_int(out, 2, primitive_type(at_pjrt_type(t)));
+  at_pjrt_write_int(out, 2, primitive_type(at_pjrt_type(t)));
   for (uint32_t d = 0; d < dims.rank; d++) {
-    write_varint(&packed, (uint64_t)dims.ptr[d]);
-    write_varint(&order, dims.rank - 1 - d);
+    at_pjrt_write_varint(&packed, (uint64_t)dims.ptr[d]);
+    at_pjrt_write_varint(&order, dims.rank - 1 - d);
   }
-  write_bytes(out, 3, at_strbuf_str(&packed));
-  write_bytes(&layout, 1, at_strbuf_str(&order));
-  write_bytes(out, 5, at_strbuf_str(&layout));
-  for (uint32_t d = 0; d < dims.rank; d++) write_int(out, 6, 0);
+  at_pjrt_write_bytes(out, 3, at_strbuf_str(&packed));
+  at_pjrt_write_bytes(&layout, 1, at_strbuf_str(&order));
+  at_pjrt_write_bytes(out, 5, at_strbuf_str(&layout));
+  for (uint32_t d = 0; d < dims.rank; d++) at_pjrt_write_int(out, 6, 0);
   out->failed |= packed.failed | order.failed | layout.failed;
   at_strbuf_free(&packed);
   at_strbuf_free(&order);

@@ -1,0 +1,274 @@
+// Meetings: where the devices of a launch wait for each other. The last of a
+// group to arrive moves the bytes of all (exchange.c) and makes the others
+// ready. Who waits for what can never come is found when nothing runs any more.
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "exec/exec_internal.h"
+
+// A launch whose devices work longer than this between meetings is worth more
+// lanes than one.
+enum { kHeavyNs = 30000, kMembersOnStack = 64, kReported = 8 };
+
+static at_status write_id(at_cursor *c, const at_op *op, uint32_t device) {
+  const at_xheader *h = c->frame.loaded->header;
+  const at_coll *k = &c->frame.loaded->colls[op->target];
+  uint32_t id = k->x->kind == AT_COLL_PARTITION_ID ? device % h->num_partitions
+                                                   : device / h->num_partitions;
+  memcpy(c->frame.bufs[op->args], &id, sizeof id);
+  return AT_OK;
+}
+
+// A device outside every group receives nothing.
+static void write_zeros(at_cursor *c, const at_op *op, const at_coll *k) {
+  for (uint32_t v = 0; v < k->x->num_values; v++)
+    memset(c->frame.bufs[op->args + k->x->num_values + v], 0,
+           k->values[v].result_bytes);
+}
+
+static at_status exchange_all(at_cursor *c, const at_op *op, const at_coll *k,
+                              uint32_t begin, uint32_t size) {
+  void *const *few[kMembersOnStack], *const **bufs = few;
+  if (size > kMembersOnStack) {
+    bufs = malloc(size * sizeof *bufs);
+    if (!bufs)
+      return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a collective");
+  }
+  at_task *t = c->part ? c->part->task : NULL;
+  for (uint32_t i = 0; i < size; i++) {
+    const at_cursor *m = t ? t->parts[k->members[begin + i]].cursor : c;
+    bufs[i] = m->frame.bufs + op->args;
+  }
+  at_status st =
+      at_exchange(k, bufs, begin, size, c->frame.chip->runtime->pool);
+  if (bufs != few) free(bufs);
+  return st;
+}
+
+// Under the task's lock: has everybody come? Else this one waits.
+static bool arrive(at_part *p, const at_op *op, const at_coll *k,
+                   uint32_t begin, uint32_t size) {
+  at_task *t = p->task;
+  uint32_t *arrived = &t->meetings[k->meetings + k->group_of[p->device]];
+  if (++*arrived < size) {
+    p->state = AT_PART_WAITING;
+    p->stop = op;
+    return false;
+  }
+  *arrived = 0;
+  for (uint32_t i = 0; i < size; i++)
+    t->parts[k->members[begin + i]].state = AT_PART_MEETING;
+  return true;
+}
+
+// The others of the group may go on.
+static void release(at_part *p, const at_coll *k, uint32_t begin,
+                    uint32_t size) {
+  at_task *t = p->task;
+  at_part *first = NULL, **end = &first;
+  pthread_mutex_lock(&t->lock);
+  if (!t->local) {
+    uint64_t now = at_clock_ns(), before = t->met_ns;
+    t->met_ns = now;
+    if (before)
+      atomic_store(&t->heavy, now - before > (uint64_t)kHeavyNs * size);
+  }
+  for (uint32_t i = 0; i < size; i++) {
+    at_part *o = &t->parts[k->members[begin + i]];
+    o->state = o == p ? AT_PART_RUNNING : AT_PART_READY;
+    if (o == p) continue;
+    *end = o;
+    end = &o->next;
+  }
+  *end = NULL;
+  pthread_mutex_unlock(&t->lock);
+  atomic_fetch_sub(&t->loaded->runtime->lanes.waiting, size - 1);
+  at_parts_ready(t, first, size - 1);
+}
+
+at_status at_meet(at_cursor *c, const at_op *op, bool *waits) {
+  const at_coll *k = &c->frame.loaded->colls[op->target];
+  at_part *p = c->part;
+  uint32_t device = p ? p->device : 0;
+  if (k->x->kind == AT_COLL_PARTITION_ID || k->x->kind == AT_COLL_REPLICA_ID)
+    return write_id(c, op, device);
+  if (k->group_of[device] == UINT32_MAX) return write_zeros(c, op, k), AT_OK;
+  uint32_t begin = k->begin_of[device], size = k->size_of[device];
+  if (size == 1) return exchange_all(c, op, k, begin, size);
+  at_task *t = p->task;
+  // Counted before others can see the part wait, and take it back.
+  atomic_fetch_add(&t->loaded->runtime->lanes.waiting, 1);
+  pthread_mutex_lock(&t->lock);
+  at_status st = t->failed.err ? at_status_clone(t->failed) : AT_OK;
+  bool all = !st.err && arrive(p, op, k, begin, size);
+  *waits = !st.err && !all;
+  pthread_mutex_unlock(&t->lock);
+  if (*waits) return AT_OK;
+  atomic_fetch_sub(&t->loaded->runtime->lanes.waiting, 1);
+  if (st.err) return st;
+  st = exchange_all(c, op, k, begin, size);
+  if (st.err) at_task_fail(t, at_status_clone(st));
+  release(p, k, begin, size);
+  return st;
+}
+
+// ---- Deadlocks
+// ------------------------------------------------------------------------
+// A part is stuck while some member that it waits for can never come: it has
+// ended, waits elsewhere and is stuck itself, or is queued behind a stuck part.
+// Starting from "all that wait are stuck", parts that are not are taken out
+// until nothing changes; what remains is stuck for ever.
+typedef struct search {
+  at_part **parts;  // that wait
+  uint32_t count;
+  bool *stuck;
+} search;
+
+static bool is_stuck(const search *s, const at_part *p) {
+  for (uint32_t i = 0; i < s->count; i++)
+    if (s->parts[i] == p) return s->stuck[i];
+  return false;
+}
+
+static const at_coll *stop_of(const at_part *p) {
+  return &p->task->loaded->colls[p->stop->target];
+}
+
+static bool never_comes(const search *s, const at_part *m) {
+  if (m->state == AT_PART_DONE) return true;
+  if (m->state == AT_PART_WAITING) return is_stuck(s, m);
+  const at_part *turn = m->chip->current;
+  return m->state == AT_PART_QUEUED && turn && turn != m && is_stuck(s, turn);
+}
+
+// A member that p waits for in vain; NULL: none.
+static const at_part *missed_by(const search *s, const at_part *p) {
+  const at_coll *k = stop_of(p);
+  for (uint32_t i = 0; i < k->size_of[p->device]; i++) {
+    const at_part *m = &p->task->parts[k->members[k->begin_of[p->device] + i]];
+    bool here = m->state == AT_PART_WAITING && m->stop == p->stop;
+    if (!here && never_comes(s, m)) return m;
+  }
+  return NULL;
+}
+
+static uint32_t find_stuck(search *s) {
+  uint32_t left = s->count;
+  for (uint32_t i = 0; i < s->count; i++) s->stuck[i] = true;
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (uint32_t i = 0; i < s->count; i++) {
+      if (!s->stuck[i] || missed_by(s, s->parts[i])) continue;
+      s->stuck[i] = false;
+      changed = true;
+      left--;
+    }
+  }
+  return left;
+}
+
+static void print_stop(const at_part *p, at_strbuf *b) {
+  const at_loaded *l = p->task->loaded;
+  const at_xstep *steps =
+      (const void *)(l->block + l->header->sections[AT_XS_STEPS].offset);
+  const at_xstep *s = &steps[p->stop - l->ops];
+  const char *file = at_loaded_string(l, s->file);
+  at_strbuf_addf(b, "chip %u waits in %s", p->chip->info.id,
+                 at_loaded_string(l, s->hlo));
+  if (*file) at_strbuf_addf(b, " (%s:%u)", file, s->line);
+  at_strbuf_addf(b, " of launch %lld (%s)",
+                 (long long)p->task->message->launch_id,
+                 at_loaded_string(l, l->header->name));
+}
+
+static void print_missing(const search *s, const at_part *p, at_strbuf *b) {
+  const at_part *m = missed_by(s, p);
+  if (!m) return;
+  at_strbuf_addf(b, " for chip %u", m->chip->info.id);
+  if (m->state == AT_PART_DONE) {
+    at_strbuf_addz(b, ", which has ended the program");
+  } else if (m->state == AT_PART_WAITING) {
+    at_strbuf_addz(b, ", which waits elsewhere");
+  } else {
+    const at_task *t = m->chip->current->task;
+    at_strbuf_addf(b, ", which is in launch %lld (%s) before",
+                   (long long)t->message->launch_id,
+                   at_loaded_string(t->loaded, t->loaded->header->name));
+  }
+}
+
+static at_status describe(const search *s) {
+  at_strbuf b = {0};
+  uint32_t shown = 0, stuck = 0;
+  at_strbuf_addz(&b, "deadlock: collectives wait for each other\ndetail: ");
+  for (uint32_t i = 0; i < s->count; i++) {
+    if (!s->stuck[i] || stuck++ >= kReported) continue;
+    if (shown++) at_strbuf_addz(&b, "\n  ");
+    print_stop(s->parts[i], &b);
+    print_missing(s, s->parts[i], &b);
+  }
+  if (stuck > shown) at_strbuf_addf(&b, "\n  and %u more", stuck - shown);
+  at_strbuf_addz(&b,
+                 "\nhint: every device of a group must reach the same "
+                 "collectives in the same order; launches of several chips go "
+                 "through one scheduler");
+  at_status st = at_strbuf_status(&b);
+  if (!st.err) st = AT_FAIL(AT_ABORTED, "%s", b.ptr);
+  at_strbuf_free(&b);
+  return st;
+}
+
+static bool search_start(search *s, uint32_t most) {
+  s->parts = calloc(most, sizeof *s->parts);
+  s->stuck = calloc(most, sizeof *s->stuck);
+  s->count = 0;
+  return s->parts && s->stuck;
+}
+static void search_end(search *s) {
+  free(s->parts);
+  free(s->stuck);
+}
+
+void at_deadlock_check(at_runtime *rt) {
+  search s;
+  at_status st = AT_OK;
+  if (!search_start(&s, rt->num_chips)) goto out;
+  for (uint32_t i = 0; i < rt->num_chips; i++) {
+    at_chip *c = &rt->chips[i];
+    pthread_mutex_lock(&c->lock);
+    at_part *p = c->current;
+    if (p && p->cursor && p->state == AT_PART_WAITING) s.parts[s.count++] = p;
+    pthread_mutex_unlock(&c->lock);
+  }
+  if (!find_stuck(&s)) goto out;
+  st = describe(&s);
+  for (uint32_t i = 0; i < s.count; i++) {
+    at_task *t = s.parts[i]->task;
+    bool first = s.stuck[i];
+    for (uint32_t k = 0; k < i; k++)
+      first &= !s.stuck[k] || s.parts[k]->task != t;
+    if (!first) s.parts[i] = NULL;
+  }
+  for (uint32_t i = 0; i < s.count; i++)
+    if (s.parts[i]) at_task_fail(s.parts[i]->task, at_status_clone(st));
+out:
+  at_status_free(st);
+  search_end(&s);
+}
+
+at_status at_task_deadlock(at_task *t) {
+  search s;
+  at_status st =
+      AT_FAIL(AT_ABORTED, "deadlock: collectives wait for each other");
+  if (search_start(&s, at_task_devices(t))) {
+    for (uint32_t d = 0; d < at_task_devices(t); d++)
+      if (t->parts[d].state == AT_PART_WAITING)
+        s.parts[s.count++] = &t->parts[d];
+    if (find_stuck(&s)) {
+      at_status_free(st);
+      st = describe(&s);
+    }
+  }
+  search_end(&s);
+  return st;
+}

@@ -1,0 +1,313 @@
+// How the bytes of a collective move. One thread, the last to arrive, sees
+// every member's operands and results; large exchanges are split over the pool.
+// Each operand is read once, reductions go in the order of the group, and
+// nothing depends on who moves what.
+#include <emmintrin.h>
+
+#include "exec/exec_internal.h"
+
+enum {
+  kBlock = 8192,         // bytes of a reduction at once
+  kChunk = 32 << 10,     // bytes of a copy at once
+  kSplitBytes = 1 << 18  // below this one thread is as fast
+};
+// Results that no cache would hold are written past it.
+static const uint64_t kStreamBytes = 8 << 20;
+
+void at_coll_prepare(const at_x_collective *x, at_coll *out) {
+  *out = (at_coll){.x = x, .values = (const void *)(x + 1)};
+  const uint32_t *t = (const uint32_t *)(out->values + x->num_values);
+  const uint32_t **tables[AT_COLL_TABLES] = {&out->group_of, &out->rank_of,
+                                             &out->begin_of, &out->size_of,
+                                             &out->members,  &out->source_of};
+  for (int i = 0; i < AT_COLL_TABLES; i++)
+    *tables[i] = t + (size_t)i * x->num_devices;
+}
+
+// One value of one group.
+typedef struct group {
+  const at_coll *c;
+  const at_x_exchange *x;
+  void *const *const *bufs;  // by member: operands, then results
+  uint32_t value, results;   // which operand; where results begin
+  uint32_t begin, size;      // in c->members
+  bool stream;
+} group;
+
+static const uint8_t *operand(const group *g, uint32_t m) {
+  return g->bufs[m][g->value];
+}
+static uint8_t *result(const group *g, uint32_t m) {
+  return g->bufs[m][g->results + g->value];
+}
+
+static void put(const group *g, uint8_t *dst, const uint8_t *src, size_t n) {
+  if (!g->stream || ((uintptr_t)dst & 15)) {
+    memcpy(dst, src, n);
+    return;
+  }
+  size_t i = 0;
+  for (; i + 64 <= n; i += 64)
+    for (size_t k = 0; k < 64; k += 16)
+      _mm_stream_si128((__m128i *)(dst + i + k),
+                       _mm_loadu_si128((const __m128i *)(src + i + k)));
+  memcpy(dst + i, src + i, n - i);
+}
+
+// Runs of a few bytes: a call each would cost more than the bytes.
+static void copy_lines(uint8_t *dst, uint64_t dst_step, const uint8_t *src,
+                       uint64_t src_step, uint64_t lines, uint64_t run) {
+#define AT_LINES(type)                        \
+  for (uint64_t i = 0; i < lines; i++) {      \
+    type v;                                   \
+    memcpy(&v, src + i * src_step, sizeof v); \
+    memcpy(dst + i * dst_step, &v, sizeof v); \
+  }                                           \
+  return
+  switch (run) {
+    case 1:
+      AT_LINES(uint8_t);
+    case 2:
+      AT_LINES(uint16_t);
+    case 4:
+      AT_LINES(uint32_t);
+    case 8:
+      AT_LINES(uint64_t);
+    default:
+      for (uint64_t i = 0; i < lines; i++)
+        memcpy(dst + i * dst_step, src + i * src_step, run);
+  }
+#undef AT_LINES
+}
+
+// ---- Reductions
+// ---------------------------------------------------------------------
+// Elements [first, first + count) of all members, reduced; where they are.
+static const uint8_t *reduce_block(const group *g, uint64_t offset,
+                                   bool is_tail, uint8_t (*acc)[kBlock]) {
+  at_kernel_fn fn = g->c->kernels[2 * g->value + is_tail];
+  uint32_t tasks = is_tail ? g->x->tail_tasks : g->x->block_tasks;
+  const uint8_t *left = operand(g, 0) + offset;
+  for (uint32_t m = 1; m < g->size; m++) {
+    void *bufs[3] = {(void *)left, (void *)(operand(g, m) + offset),
+                     acc[m & 1]};
+    fn(bufs, 0, tasks);
+    left = acc[m & 1];
+  }
+  return left;
+}
+
+// Bytes [offset, offset + n) of what the operands reduce to, cut to where the
+// members keep their parts.
+static void deal(const group *g, const uint8_t *src, uint64_t offset,
+                 uint64_t n) {
+  const at_x_exchange *x = g->x;
+  while (n) {
+    uint64_t r = offset / x->run, at = offset % x->run;
+    uint64_t part = AT_MIN(n, x->run - at);
+    uint8_t *dst = result(g, (uint32_t)(r % g->size));
+    put(g, dst + r / g->size * x->take_row + at, src, part);
+    src += part;
+    offset += part;
+    n -= part;
+  }
+}
+
+static void reduce_blocks(void *arg, int64_t begin, int64_t end,
+                          uint32_t worker) {
+  const group *g = arg;
+  _Alignas(64) uint8_t acc[2][kBlock];
+  uint64_t block = (uint64_t)g->x->block_elements * g->x->element_bytes;
+  for (int64_t b = begin; b < end; b++) {
+    uint64_t offset = (uint64_t)b * block;
+    uint64_t n = AT_MIN(block, g->x->operand_bytes - offset);
+    const uint8_t *from = reduce_block(g, offset, n < block, acc);
+    if (g->c->x->kind == AT_COLL_REDUCE_SCATTER) {
+      deal(g, from, offset, n);
+      continue;
+    }
+    for (uint32_t m = 0; m < g->size; m++)
+      put(g, result(g, m) + offset, from, n);
+  }
+  if (g->stream) _mm_sfence();
+}
+
+static void reduce(const group *g, at_pool *pool) {
+  const at_x_exchange *x = g->x;
+  if (!x->operand_bytes) return;
+  uint64_t block = (uint64_t)x->block_elements * x->element_bytes;
+  int64_t blocks = (int64_t)at_ceil_div(x->operand_bytes, block);
+  if (x->operand_bytes * g->size < kSplitBytes)
+    reduce_blocks((void *)g, 0, blocks, 0);
+  else
+    at_pool_for(pool, blocks, 8, reduce_blocks, (void *)g);
+}
+
+// ---- Copies
+// -------------------------------------------------------------------------
+// Work is numbered (giver, row, chunk of the row): every byte of an operand is
+// read once, for all who take it.
+typedef struct moving {
+  const group *g;
+  uint64_t chunks;  // of a row
+  uint64_t step;    // bytes of a run, or lines, in a chunk
+} moving;
+
+static void move_row(const moving *m, uint32_t giver, uint64_t row,
+                     uint64_t chunk) {
+  const group *g = m->g;
+  const at_x_exchange *x = g->x;
+  bool by_line = x->lines > 1;
+  uint64_t first = chunk * m->step;
+  uint64_t n = AT_MIN(m->step, (by_line ? x->lines : x->run) - first);
+  for (uint32_t taker = 0; taker < g->size; taker++) {
+    const uint8_t *src =
+        operand(g, giver) + taker * x->give_piece + row * x->give_row;
+    uint8_t *dst = result(g, taker) + giver * x->take_piece + row * x->take_row;
+    if (by_line)
+      copy_lines(dst + first * x->take_line, x->take_line,
+                 src + first * x->give_line, x->give_line, n, x->run);
+    else
+      put(g, dst + first, src + first, n);
+  }
+}
+
+static void move_rows(void *arg, int64_t begin, int64_t end, uint32_t worker) {
+  const moving *m = arg;
+  for (int64_t i = begin; i < end; i++) {
+    uint64_t u = (uint64_t)i, row = u / m->chunks;
+    move_row(m, (uint32_t)(row / m->g->x->rows), row % m->g->x->rows,
+             u % m->chunks);
+  }
+  if (m->g->stream) _mm_sfence();
+}
+
+static void move_pieces(const group *g, at_pool *pool) {
+  const at_x_exchange *x = g->x;
+  if (!x->operand_bytes || !x->run || !x->rows || !x->lines) return;
+  moving m = {.g = g};
+  uint64_t along = x->lines > 1 ? x->lines : x->run;
+  m.step = x->lines > 1 ? AT_MAX(kChunk / x->run, 1u) : (uint64_t)kChunk;
+  m.chunks = at_ceil_div(along, m.step);
+  int64_t units = (int64_t)(g->size * x->rows * m.chunks);
+  uint64_t bytes = x->result_bytes * g->size;
+  if (bytes < kSplitBytes)
+    move_rows(&m, 0, units, 0);
+  else
+    at_pool_for(pool, units, AT_MAX(units / 64, (int64_t)1), move_rows, &m);
+}
+
+// From one member's operand, or zeros, to each result.
+typedef struct whole {
+  const group *g;
+  uint64_t chunks;  // of a value
+} whole;
+
+static const uint8_t *source_of(const group *g, uint32_t taker) {
+  if (g->c->x->kind == AT_COLL_BROADCAST) return operand(g, 0);
+  uint32_t from = g->c->source_of[g->c->members[g->begin + taker]];
+  return from == UINT32_MAX ? NULL : operand(g, from);
+}
+
+static void copy_wholes(void *arg, int64_t begin, int64_t end,
+                        uint32_t worker) {
+  const whole *w = arg;
+  for (int64_t i = begin; i < end; i++) {
+    uint32_t taker = (uint32_t)((uint64_t)i / w->chunks);
+    uint64_t at = (uint64_t)i % w->chunks * kChunk;
+    uint64_t n = AT_MIN((uint64_t)kChunk, w->g->x->result_bytes - at);
+    const uint8_t *from = source_of(w->g, taker);
+    if (from)
+      put(w->g, result(w->g, taker) + at, from + at, n);
+    else
+      memset(result(w->g, taker) + at, 0, n);
+  }
+  if (w->g->stream) _mm_sfence();
+}
+
+static void copy_whole(const group *g, at_pool *pool) {
+  uint64_t bytes = g->x->result_bytes;
+  if (!bytes) return;
+  whole w = {g, at_ceil_div(bytes, (uint64_t)kChunk)};
+  int64_t units = (int64_t)(w.chunks * g->size);
+  if (bytes * g->size < kSplitBytes)
+    copy_wholes(&w, 0, units, 0);
+  else
+    at_pool_for(pool, units, AT_MAX(units / 64, (int64_t)1), copy_wholes, &w);
+}
+
+// ---- Ragged
+// -------------------------------------------------------------------------
+static int64_t index_at(const group *g, uint32_t member, uint32_t which,
+                        uint64_t i) {
+  const uint8_t *p = g->bufs[member][which];
+  int32_t narrow;
+  int64_t wide;
+  if (g->x->index_bytes == 8) return memcpy(&wide, p + 8 * i, 8), wide;
+  return memcpy(&narrow, p + 4 * i, 4), narrow;
+}
+
+// Rows that a member sends; offsets in the result are the sender's to say.
+static at_status send_rows(const group *g, uint32_t giver, uint64_t i) {
+  const at_x_exchange *x = g->x;
+  uint64_t each = x->lines / g->size;
+  uint32_t taker =
+      (uint32_t)AT_MIN(i / AT_MAX(each, (uint64_t)1), (uint64_t)g->size - 1);
+  int64_t from = index_at(g, giver, 2, i), n = index_at(g, giver, 3, i);
+  int64_t to = index_at(g, giver, 4, i);
+  if (n == 0 || !x->run) return AT_OK;
+  int64_t have = (int64_t)(x->operand_bytes / x->run);
+  int64_t room = (int64_t)(x->result_bytes / x->run);
+  if (n < 0 || from < 0 || to < 0 || from > have || n > have - from ||
+      to > room || n > room - to)
+    return AT_FAIL(AT_OUT_OF_RANGE,
+                   "ragged_all_to_all: member %u sends rows %lld..%lld of %lld "
+                   "to rows %lld..%lld of %lld of member %u",
+                   giver, (long long)from, (long long)from + n, (long long)have,
+                   (long long)to, (long long)to + n, (long long)room, taker);
+  memcpy((uint8_t *)g->bufs[taker][6] + (uint64_t)to * x->run,
+         operand(g, giver) + (uint64_t)from * x->run, (uint64_t)n * x->run);
+  return AT_OK;
+}
+
+static at_status ragged(const group *g) {
+  if (g->x->lines % g->size)
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "ragged_all_to_all: %llu offsets for a group of %u",
+                   (unsigned long long)g->x->lines, g->size);
+  for (uint32_t m = 0; m < g->size; m++)
+    memcpy(g->bufs[m][6], g->bufs[m][1], g->x->result_bytes);
+  for (uint32_t m = 0; m < g->size; m++)
+    for (uint64_t i = 0; i < g->x->lines; i++) AT_TRY(send_rows(g, m, i));
+  return AT_OK;
+}
+
+at_status at_exchange(const at_coll *c, void *const *const *bufs,
+                      uint32_t begin, uint32_t size, at_pool *pool) {
+  for (uint32_t v = 0; v < c->x->num_values; v++) {
+    group g = {.c = c,
+               .x = &c->values[v],
+               .bufs = bufs,
+               .value = v,
+               .results = c->x->num_values,
+               .begin = begin,
+               .size = size};
+    g.stream = g.x->result_bytes * size >= kStreamBytes;
+    switch (c->x->kind) {
+      case AT_COLL_ALL_REDUCE:
+      case AT_COLL_REDUCE_SCATTER:
+        reduce(&g, pool);
+        break;
+      case AT_COLL_ALL_GATHER:
+      case AT_COLL_ALL_TO_ALL:
+        move_pieces(&g, pool);
+        break;
+      case AT_COLL_RAGGED_ALL_TO_ALL:
+        AT_TRY(ragged(&g));
+        break;
+      default:
+        copy_whole(&g, pool);
+    }
+  }
+  return AT_OK;
+}

@@ -1,0 +1,297 @@
+// Turns and lanes. A chip is a queue of parts of launches: the part whose turn
+// it is runs when the launch's arguments are there. Parts that can go on stand
+// in one line; lanes (fibers, at most one per core) take them from it. A part
+// that stops at a collective leaves its lane, so any number of chips needs no
+// more threads than there are.
+#include <stdlib.h>
+
+#include "exec/exec_internal.h"
+
+// ---- Lanes
+// ------------------------------------------------------------------------
+static bool run_part(at_part *p);
+static void lane_main(void *runtime);
+
+// Under the lanes' lock: how many lanes `count` more parts are worth. Waking one
+// costs about as much as a small part; lanes that are between parts need no
+// waking.
+static uint32_t lanes_to_start(at_lanes *l, bool heavy, uint32_t count) {
+  uint32_t light = l->active - AT_MIN(l->active, l->heavy);
+  uint32_t want = heavy ? count - AT_MIN(count, l->looking) : light == 0;
+  want = AT_MIN(want, l->most - AT_MIN(l->most, l->active));
+  l->active += want;
+  return want;
+}
+
+static void start_lanes(at_runtime *rt, uint32_t n) {
+  for (; n; n--)
+    if (at_code_take(at_sched_spawn(rt->sched, lane_main, rt)))
+      lane_main(rt);  // no fiber to be had: this thread is the lane
+}
+
+void at_parts_ready(at_task *t, at_part *first, uint32_t count) {
+  if (!first) return;
+  at_part *last = first;
+  while (last->next) last = last->next;
+  if (t->local) {
+    if (t->ready_tail)
+      t->ready_tail->next = first;
+    else
+      t->ready_head = first;
+    t->ready_tail = last;
+    return;
+  }
+  at_runtime *rt = t->loaded->runtime;
+  at_lanes *l = &rt->lanes;
+  pthread_mutex_lock(&l->lock);
+  if (l->tail)
+    l->tail->next = first;
+  else
+    l->head = first;
+  l->tail = last;
+  uint32_t n = lanes_to_start(l, atomic_load(&t->heavy), count);
+  pthread_mutex_unlock(&l->lock);
+  start_lanes(rt, n);
+}
+
+static at_part *pop(at_lanes *l) {
+  at_part *p = l->head;
+  if (!p) return NULL;
+  l->head = p->next;
+  if (!l->head) l->tail = NULL;
+  p->next = NULL;
+  return p;
+}
+
+// What a lane is doing, as the counts of lanes have it.
+typedef struct lane {
+  bool heavy, looking;
+} lane;
+
+// The next part for a lane, or NULL: the lane ends. When the last one is about
+// to end, parts that still wait may be waiting for ever.
+static at_part *next_part(at_runtime *rt, lane *me) {
+  at_lanes *l = &rt->lanes;
+  bool checked = false;
+  for (;;) {
+    pthread_mutex_lock(&l->lock);
+    l->heavy -= me->heavy;
+    l->looking -= me->looking;
+    *me = (lane){0};
+    at_part *p = pop(l);
+    bool quiet = !p && l->active == 1 && l->blocked == 0 && !checked &&
+                 atomic_load(&l->waiting);
+    if (p)
+      l->heavy += me->heavy = atomic_load(&p->task->heavy);
+    else if (!quiet)
+      l->active--;
+    pthread_mutex_unlock(&l->lock);
+    if (!quiet) return p;
+    at_deadlock_check(rt);
+    checked = true;
+  }
+}
+
+static void lane_main(void *runtime) {
+  lane me = {0};
+  for (at_part *p; (p = next_part(runtime, &me));) me.looking = run_part(p);
+}
+
+void at_lane_block(at_runtime *rt) {
+  at_lanes *l = &rt->lanes;
+  pthread_mutex_lock(&l->lock);
+  l->active--;
+  l->blocked++;
+  uint32_t n = l->head ? lanes_to_start(l, false, 1) : 0;
+  pthread_mutex_unlock(&l->lock);
+  start_lanes(rt, n);
+}
+
+void at_lane_unblock(at_runtime *rt) {
+  pthread_mutex_lock(&rt->lanes.lock);
+  rt->lanes.active++;
+  rt->lanes.blocked--;
+  pthread_mutex_unlock(&rt->lanes.lock);
+}
+
+// ---- The end of a launch
+// -----------------------------------------------------------------
+// A launch is announced after its chips have moved on: whoever waited for the
+// last one finds them idle.
+static void finish_task(at_task *t) {
+  at_runtime *rt = t->loaded->runtime;
+  uint32_t outputs = at_task_devices(t) * t->message->num_outputs;
+  at_buffer **out = (at_buffer **)at_launch_outputs(t->message);
+  at_status st = t->failed;
+  t->failed = AT_OK;
+  for (uint32_t i = 0; i < outputs; i++) {
+    if (st.err) at_chip_free(out[i]->chip, out[i]);  // nobody will read these
+    at_buffer_unhold(out[i]);
+  }
+  at_event_fire(t->done, st);
+  at_event_release(t->done);
+  atomic_fetch_sub(&rt->queued_bytes, t->bytes);
+  at_loaded_release(t->loaded);
+  at_task_free(t);
+}
+
+static void end_part(at_part *p, at_status st) {
+  at_task *t = p->task;
+  at_chip *c = p->chip;
+  if (!t->local) {  // this lane will take what this end makes ready
+    pthread_mutex_lock(&c->runtime->lanes.lock);
+    c->runtime->lanes.looking++;
+    pthread_mutex_unlock(&c->runtime->lanes.lock);
+  }
+  if (st.err) at_task_fail(t, st);
+  at_part_end(p);
+  if (!t->local) {
+    pthread_mutex_lock(&c->lock);
+    c->current = NULL;
+    pthread_mutex_unlock(&c->lock);
+    atomic_fetch_sub(&c->depth, 1);
+  }
+  pthread_mutex_lock(&t->lock);
+  p->state = AT_PART_DONE;
+  bool last = ++t->finished == at_task_devices(t);
+  bool local = t->local;
+  pthread_mutex_unlock(&t->lock);
+  if (local) return;
+  at_chip_next_turn(c);
+  at_chip_notify(c);
+  if (last) finish_task(t);
+}
+
+// True: the part has ended.
+static bool run_part(at_part *p) {
+  at_task *t = p->task;
+  bool waits = false;
+  pthread_mutex_lock(&t->lock);
+  at_status st = t->failed.err ? at_status_clone(t->failed) : AT_OK;
+  p->state = AT_PART_RUNNING;
+  pthread_mutex_unlock(&t->lock);
+  if (!st.err && !p->cursor) st = at_part_begin(p);
+  if (!st.err) st = at_cursor_run(p->cursor, &waits);
+  if (!waits) end_part(p, st);
+  return !waits;
+}
+
+void at_task_run_here(at_task *t) {
+  for (uint32_t d = 0; d < at_task_devices(t); d++) {
+    t->parts[d].next = d + 1 < at_task_devices(t) ? &t->parts[d + 1] : NULL;
+    t->parts[d].state = AT_PART_READY;
+  }
+  t->ready_head = &t->parts[0];
+  t->ready_tail = &t->parts[at_task_devices(t) - 1];
+  while (t->finished < at_task_devices(t)) {
+    at_part *p = t->ready_head;
+    if (!p) {
+      at_task_fail(t, at_task_deadlock(t));
+      continue;
+    }
+    t->ready_head = p->next;
+    if (!p->next) t->ready_tail = NULL;
+    p->next = NULL;
+    run_part(p);
+  }
+}
+
+// ---- Arguments
+// -------------------------------------------------------------------------
+static void ask_for_arguments(at_task *t);
+
+static void argument_came(at_status st, void *arg) {
+  at_status_free(st);  // read again with the others
+  ask_for_arguments(arg);
+}
+
+// Those whose turn has come go; the others will when it does.
+static void arguments_are_there(at_task *t) {
+  pthread_mutex_lock(&t->lock);
+  t->ready = true;
+  at_part *first = t->heads;
+  uint32_t count = 0;
+  t->heads = NULL;
+  for (at_part *p = first; p; p = p->next, count++) p->state = AT_PART_READY;
+  pthread_mutex_unlock(&t->lock);
+  at_parts_ready(t, first, count);
+}
+
+static void ask_for_arguments(at_task *t) {
+  uint64_t all = (uint64_t)at_task_devices(t) * t->message->num_inputs;
+  at_buffer *const *args = (at_buffer *const *)at_launch_inputs(t->message);
+  while (t->asked < all) {
+    at_event *e = args[t->asked]->ready;
+    if (!at_event_fired(e)) {
+      at_status st = at_event_on(e, argument_came, t);
+      if (!st.err) return;
+      at_task_fail(t, st);
+    } else {
+      at_status st = at_event_status(e);
+      if (st.err) at_task_fail(t, st);
+    }
+    t->asked++;
+  }
+  arguments_are_there(t);
+}
+
+// ---- Turns
+// ------------------------------------------------------------------------------
+static void turn_came(at_part *p) {
+  at_task *t = p->task;
+  pthread_mutex_lock(&t->lock);
+  bool ready = t->ready, ask = !t->asking;
+  t->asking = true;
+  p->next = NULL;
+  if (ready) {
+    p->state = AT_PART_READY;
+  } else {
+    p->next = t->heads;
+    t->heads = p;
+  }
+  pthread_mutex_unlock(&t->lock);
+  if (ready)
+    at_parts_ready(t, p, 1);
+  else if (ask)
+    ask_for_arguments(t);
+}
+
+bool at_chip_become_active(at_chip *c) {
+  uint32_t idle = 0;
+  return atomic_compare_exchange_strong(&c->active, &idle, 1);
+}
+
+void at_chip_next_turn(at_chip *c) {
+  pthread_mutex_lock(&c->lock);
+  at_part *p = c->head;
+  if (p) {
+    c->head = p->next;
+    if (!c->head) c->tail = NULL;
+  } else {
+    atomic_store(&c->active, 0);
+  }
+  c->current = p;
+  pthread_mutex_unlock(&c->lock);
+  if (p) turn_came(p);
+}
+
+void at_chip_end_turn(at_chip *c) {
+  atomic_store(&c->active, 0);
+  if (atomic_load(&c->depth) && at_chip_become_active(c)) at_chip_next_turn(c);
+  at_chip_notify(c);
+}
+
+void at_launch_enqueue(at_task *t, uint32_t device) {
+  at_part *p = &t->parts[device];
+  at_chip *c = p->chip;
+  atomic_fetch_add(&c->depth, 1);
+  pthread_mutex_lock(&c->lock);
+  p->next = NULL;
+  if (c->tail)
+    c->tail->next = p;
+  else
+    c->head = p;
+  c->tail = p;
+  pthread_mutex_unlock(&c->lock);
+  if (at_chip_become_active(c)) at_chip_next_turn(c);
+}
