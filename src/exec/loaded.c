@@ -87,7 +87,7 @@ static at_status prepare_collective(at_loaded *l, at_op *op) {
     uint32_t ids[2] = {c->values[i].block, c->values[i].tail};
     for (int k = 0; k < 2; k++) {
       void *address = NULL;
-      if (ids[k] != UINT32_MAX) AT_TRY(kernel_address(l, ids[k], &address));
+      if (ids[k] != UINT32_MAX) AT_TRY(at_loaded_kernel(l, ids[k], &address));
       l->coll_kernels[l->num_coll_kernels++] = (at_kernel_fn)address;
     }
   }
