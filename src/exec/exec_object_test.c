@@ -149,7 +149,7 @@ static void damaged_executables_are_named(void **state) {
   } rows[] = {
       {good, 0, ""},
       {magic, AT_INVALID_ARGUMENT, "no header"},
-      {version, AT_INVALID_ARGUMENT, "format 2"},
+      {version, AT_INVALID_ARGUMENT, "compile the program again"},
       {total, AT_INVALID_ARGUMENT, "total"},
       {section_end, AT_INVALID_ARGUMENT, "section constants"},
       {section_align, AT_INVALID_ARGUMENT, "section steps"},
