@@ -19,12 +19,12 @@ typedef struct at_mosaic_code_options {
 } at_mosaic_code_options;
 
 typedef struct at_mosaic_code {
-  uint32_t body;           // kernel number in at_cg_output
-  const uint32_t *index;   // per window: kernel number + 1; 0: all zeros
+  uint32_t body;          // kernel number in at_cg_output
+  const uint32_t *index;  // per window: kernel number + 1; 0: all zeros
   // The rest is known once at_cg_finish has returned.
-  uint64_t temp_bytes;                // of at_core.temp
-  const at_mloc *const *locations;    // `loc` of the functions in abi/core.h
-  const char *const *location_ops;    // name of the operation there
+  uint64_t temp_bytes;              // of at_core.temp
+  const at_mloc *const *locations;  // `loc` of the functions in abi/core.h
+  const char *const *location_ops;  // name of the operation there
   uint32_t num_locations;
 } at_mosaic_code;
 

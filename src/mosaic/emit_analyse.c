@@ -1,0 +1,259 @@
+// Who needs which value: decides what is worth computing once, and what memory
+// an operation writes.
+#include "mosaic/emit.h"
+
+// Cost of one element, in cheap vector operations.
+double at_mk_weight(at_mosaic_opcode c) {
+  switch (c) {
+    case AT_MOSAIC_ARITH_CONSTANT:
+    case AT_MOSAIC_TPU_IOTA:
+    case AT_MOSAIC_VECTOR_BROADCAST:
+    case AT_MOSAIC_VECTOR_SHAPE_CAST:
+    case AT_MOSAIC_TPU_RESHAPE:
+    case AT_MOSAIC_TPU_ASSUME_LAYOUT:
+    case AT_MOSAIC_TPU_MASK_CAST:
+      return 0;
+    case AT_MOSAIC_ARITH_DIVSI:
+    case AT_MOSAIC_ARITH_DIVUI:
+    case AT_MOSAIC_ARITH_REMSI:
+    case AT_MOSAIC_ARITH_REMUI:
+    case AT_MOSAIC_ARITH_REMF:
+    case AT_MOSAIC_MATH_POWF:
+    case AT_MOSAIC_MATH_SIN:
+    case AT_MOSAIC_MATH_COS:
+    case AT_MOSAIC_MATH_TAN:
+    case AT_MOSAIC_MATH_ERF:
+      return 20;
+    case AT_MOSAIC_MATH_EXP:
+    case AT_MOSAIC_MATH_EXP2:
+    case AT_MOSAIC_MATH_EXPM1:
+    case AT_MOSAIC_MATH_LOG:
+    case AT_MOSAIC_MATH_LOG2:
+    case AT_MOSAIC_MATH_LOG1P:
+    case AT_MOSAIC_MATH_TANH:
+    case AT_MOSAIC_TPU_LOGISTIC:
+      return 12;
+    case AT_MOSAIC_ARITH_DIVF:
+    case AT_MOSAIC_MATH_SQRT:
+    case AT_MOSAIC_MATH_RSQRT:
+    case AT_MOSAIC_TPU_RECIPROCAL:
+    case AT_MOSAIC_ARITH_TRUNCF:
+      return 5;
+    case AT_MOSAIC_TPU_TRANSPOSE:
+    case AT_MOSAIC_VECTOR_TRANSPOSE:
+    case AT_MOSAIC_TPU_DYNAMIC_GATHER:
+    case AT_MOSAIC_TPU_DYNAMIC_ROTATE:
+    case AT_MOSAIC_TPU_GATHER:
+    case AT_MOSAIC_TPU_REPEAT:
+    case AT_MOSAIC_TPU_BITCAST:
+    case AT_MOSAIC_VECTOR_BITCAST:
+      return 8;
+    default:
+      return 1;
+  }
+}
+
+// Operations that become nodes instead of code.
+bool at_mk_lazy(at_mosaic_opcode c) {
+  const at_mosaic_op_info *info = at_mosaic_op_info_of(c);
+  switch (c) {
+    case AT_MOSAIC_ARITH_CONSTANT:
+    case AT_MOSAIC_VECTOR_LOAD:
+    case AT_MOSAIC_TPU_VECTOR_LOAD:
+    case AT_MOSAIC_TPU_STRIDED_LOAD:
+    case AT_MOSAIC_VECTOR_BROADCAST:
+    case AT_MOSAIC_VECTOR_SHAPE_CAST:
+    case AT_MOSAIC_VECTOR_EXTRACT:
+    case AT_MOSAIC_VECTOR_EXTRACT_STRIDED_SLICE:
+    case AT_MOSAIC_VECTOR_BITCAST:
+    case AT_MOSAIC_VECTOR_TRANSPOSE:
+    case AT_MOSAIC_TPU_IOTA:
+    case AT_MOSAIC_TPU_BITCAST:
+    case AT_MOSAIC_TPU_RESHAPE:
+    case AT_MOSAIC_TPU_TRANSPOSE:
+    case AT_MOSAIC_TPU_DYNAMIC_ROTATE:
+    case AT_MOSAIC_TPU_DYNAMIC_GATHER:
+    case AT_MOSAIC_TPU_GATHER:
+    case AT_MOSAIC_TPU_REPEAT:
+    case AT_MOSAIC_TPU_CREATE_MASK:
+    case AT_MOSAIC_TPU_ASSUME_LAYOUT:
+    case AT_MOSAIC_TPU_MASK_CAST:
+    case AT_MOSAIC_TPU_WEIRD:
+    case AT_MOSAIC_TPU_RECIPROCAL:
+    case AT_MOSAIC_TPU_LOGISTIC:
+    case AT_MOSAIC_TPU_FPTOSI:
+    case AT_MOSAIC_TPU_FPTOUI:
+    case AT_MOSAIC_TPU_SITOFP:
+    case AT_MOSAIC_TPU_UITOFP:
+    case AT_MOSAIC_TPU_EXTF:
+    case AT_MOSAIC_TPU_TRUNCF:
+    case AT_MOSAIC_TPU_STOCHASTIC_CONVERT:
+    case AT_MOSAIC_TPU_STOCHASTIC_CONVERT_ELEMENTWISE:
+    case AT_MOSAIC_TPU_PACK_ELEMENTWISE:
+    case AT_MOSAIC_TPU_UNPACK_ELEMENTWISE:
+      return true;
+    default:
+      return info && (!strncmp(info->name, "arith.", 6) ||
+                      !strncmp(info->name, "math.", 5));
+  }
+}
+
+// ---- costs, inside out
+// -----------------------------------------------------------
+static void count(at_mk *m, at_mblock *b, uint32_t depth) {
+  for (uint32_t i = 0; i < b->num_args; i++) {
+    at_mk_slot *s = at_mk_slot_of(m, &b->args[i]);
+    s->cost = 1;
+    s->depth = depth;
+  }
+  for (uint32_t i = 0; i < b->num_ops; i++) {
+    const at_mop *op = b->ops[i];
+    at_mosaic_opcode c = at_mosaic_opcode_of(op);
+    bool lazy = at_mk_lazy(c);
+    double cost = lazy ? at_mk_weight(c) : 1;
+    for (uint32_t k = 0; k < op->num_operands; k++) {
+      at_mk_slot *s = at_mk_slot_of(m, op->operands[k]);
+      s->uses++;
+      if (lazy && at_mk_is_vector(op->operands[k])) cost += s->cost;
+    }
+    for (uint32_t k = 0; k < op->num_results; k++) {
+      at_mk_slot *s = at_mk_slot_of(m, &op->results[k]);
+      // What is computed for its depth alone counts as memory from there on.
+      s->cost = cost;
+      if (s->cost > 600) s->cost = 601;
+      s->depth = depth;
+    }
+    bool loop = c == AT_MOSAIC_SCF_FOR || c == AT_MOSAIC_SCF_WHILE;
+    for (uint32_t r = 0; r < op->num_regions; r++)
+      for (uint32_t k = 0; k < op->regions[r]->num_blocks; k++)
+        count(m, op->regions[r]->blocks[k], depth + loop);
+  }
+}
+
+// ---- sinks, outside in
+// -------------------------------------------------------------
+static void need(at_mk *m, at_mvalue *v, const at_mop *sink, uint32_t depth) {
+  if (!at_mk_is_vector(v)) return;
+  at_mk_slot *s = at_mk_slot_of(m, v);
+  if (!sink || depth > s->depth || (s->sink && s->sink != sink)) s->many = true;
+  s->sink = sink;
+}
+
+static void find_sinks(at_mk *m, at_mblock *b, uint32_t depth) {
+  for (uint32_t i = b->num_ops; i-- > 0;) {
+    at_mop *op = b->ops[i];
+    at_mosaic_opcode c = at_mosaic_opcode_of(op);
+    bool loop = c == AT_MOSAIC_SCF_FOR || c == AT_MOSAIC_SCF_WHILE;
+    for (uint32_t r = op->num_regions; r-- > 0;)
+      for (uint32_t k = op->regions[r]->num_blocks; k-- > 0;)
+        find_sinks(m, op->regions[r]->blocks[k], depth + loop);
+    const at_mop *sink = op;
+    if (at_mk_lazy(c) && op->num_results == 1 &&
+        at_mk_is_vector(&op->results[0])) {
+      at_mk_slot *s = at_mk_slot_of(m, &op->results[0]);
+      if (s->uses == 0) continue;
+      if (!s->many)
+        sink = s->sink;
+      else if (s->cost < 6)
+        sink = NULL;
+    }
+    for (uint32_t k = 0; k < op->num_operands; k++)
+      need(m, op->operands[k], sink, depth);
+  }
+}
+
+// ---- memory
+// ----------------------------------------------------------------------------
+uint64_t at_mk_root_bit(uint32_t root) {
+  return 1ull << (root < 63 ? root : 63);
+}
+
+// The value that a view comes from; roots are numbered as refs are bound, so
+// what is allocated inside the operation has none yet and does not matter.
+static uint64_t root_of(at_mk *m, const at_mvalue *v) {
+  while (v->op && v->op->num_operands > 0 &&
+         (v->op->operands[0]->type->kind == AT_MTYPE_MEMREF))
+    v = v->op->operands[0];
+  if (v->op && v->op->num_regions) return ~0ull;  // carried by a loop or branch
+  if (!v->op && v->block && v->block->region && v->block->region->op &&
+      at_mosaic_opcode_of(v->block->region->op) != AT_MOSAIC_FUNC_FUNC)
+    return ~0ull;
+  void **p = at_map_find_ptr(&m->slots, v);
+  at_mk_slot *s = p ? *p : NULL;
+  return s && s->kind == AT_MK_MEMORY ? at_mk_root_bit(s->ref->root) : 0;
+}
+
+static uint64_t written_by(at_mk *m, const at_mop *op, bool dma_too) {
+  switch (at_mosaic_opcode_of(op)) {
+    case AT_MOSAIC_VECTOR_STORE:
+    case AT_MOSAIC_TPU_VECTOR_STORE:
+    case AT_MOSAIC_TPU_STRIDED_STORE:
+    case AT_MOSAIC_TPU_STORE:
+    case AT_MOSAIC_TPU_SHUFFLED_STORE:
+    case AT_MOSAIC_TPU_VECTOR_STORE_IDX:
+    case AT_MOSAIC_MEMREF_STORE:
+      return root_of(m, op->operands[1]);
+    case AT_MOSAIC_TPU_ENQUEUE_DMA: {
+      uint32_t first;
+      if (at_mk_segment(op, 2, &first) != 1) return ~0ull;
+      return root_of(m, op->operands[first]) | (dma_too ? m->dma_roots : 0);
+    }
+    case AT_MOSAIC_TPU_ENQUEUE_INDIRECT_DMA:
+      return root_of(m, op->operands[1]) | (dma_too ? m->dma_roots : 0);
+    case AT_MOSAIC_TPU_WAIT_DMA2:
+    case AT_MOSAIC_TPU_WAIT_DMA:
+    case AT_MOSAIC_TPU_WAIT_INDIRECT_DMA:
+    case AT_MOSAIC_TPU_SEM_SIGNAL:
+    case AT_MOSAIC_TPU_SEM_WAIT:
+    case AT_MOSAIC_TPU_SEM_READ:
+    case AT_MOSAIC_TPU_BARRIER:
+      return dma_too ? m->dma_roots : 0;
+    case AT_MOSAIC_TPU_FETCH_AND_ADD_SYNC:
+      return root_of(m, op->operands[0]);
+    case AT_MOSAIC_FUNC_CALL:
+      return ~0ull;
+    default:
+      return 0;
+  }
+}
+
+static uint64_t walk_written(at_mk *m, const at_mop *op, bool dma_too) {
+  uint64_t w = written_by(m, op, dma_too);
+  for (uint32_t r = 0; r < op->num_regions; r++)
+    for (uint32_t k = 0; k < op->regions[r]->num_blocks; k++) {
+      const at_mblock *b = op->regions[r]->blocks[k];
+      for (uint32_t i = 0; i < b->num_ops; i++)
+        w |= walk_written(m, b->ops[i], dma_too);
+    }
+  return w;
+}
+uint64_t at_mk_written(at_mk *m, const at_mop *op) {
+  return walk_written(m, op, true);
+}
+
+static bool is_dma(const at_mop *op) {
+  at_mosaic_opcode c = at_mosaic_opcode_of(op);
+  return c == AT_MOSAIC_TPU_ENQUEUE_DMA || c == AT_MOSAIC_FUNC_CALL ||
+         c == AT_MOSAIC_TPU_ENQUEUE_INDIRECT_DMA ||
+         c == AT_MOSAIC_TPU_SEM_SIGNAL || c == AT_MOSAIC_TPU_SEM_WAIT ||
+         c == AT_MOSAIC_TPU_BARRIER;
+}
+static uint64_t find_dma(at_mk *m, const at_mblock *b) {
+  uint64_t w = 0;
+  for (uint32_t i = 0; i < b->num_ops; i++) {
+    // Memory that is allocated later may be a target too: any that has no
+    // number of its own yet counts once there is a transfer at all.
+    if (is_dma(b->ops[i])) w = ~0ull;
+    for (uint32_t r = 0; r < b->ops[i]->num_regions; r++)
+      for (uint32_t k = 0; k < b->ops[i]->regions[r]->num_blocks; k++)
+        w |= find_dma(m, b->ops[i]->regions[r]->blocks[k]);
+  }
+  return w;
+}
+
+at_status at_mk_analyse(at_mk *m, at_mblock *body) {
+  count(m, body, 0);
+  find_sinks(m, body, 0);
+  m->dma_roots = find_dma(m, body);
+  return AT_OK;
+}

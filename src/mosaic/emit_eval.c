@@ -1,0 +1,390 @@
+// Elements of expressions and of refs at a position.
+#include "mosaic/emit.h"
+
+void at_mk_dense(at_mk *m, at_mk_ref *r, LLVMValueRef base, at_dtype t,
+                 uint32_t rank, const int64_t *dim) {
+  *r = (at_mk_ref){.base = base,
+                   .dtype = t,
+                   .storage = t,
+                   .bytes = at_dtype_bytes(t),
+                   .rank = rank,
+                   .space = AT_MSPACE_VMEM,
+                   .parts = 1,
+                   .split = 1};
+  int64_t step = 1;
+  for (uint32_t d = rank; d-- > 0;) {
+    r->size[d] = (at_mk_num){dim[d], NULL};
+    r->stride[d] = (at_mk_num){step, NULL};
+    step *= dim[d];
+  }
+}
+
+// ---- refs
+// ----------------------------------------------------------------------------
+static at_ix ix_of_num(at_mk *m, at_mk_num n) {
+  if (!n.v) return at_ix_const(n.c);
+  return at_ix_of(n.v, INT32_MIN, INT32_MAX, 1);
+}
+
+static at_ix scaled(at_mk *m, at_ix x, at_mk_num stride) {
+  at_em *e = m->e;
+  if (!stride.v) return at_ix_mulc(e, x, stride.c);
+  if (!x.base && !x.vec && !x.lane && x.c == 0) return x;
+  if (at_ix_uniform(&x)) {
+    LLVMValueRef v = at_b_bin(e, AT_B_MUL, at_ix_value(e, x), stride.v);
+    return at_ix_of(v, INT64_MIN, INT64_MAX, 1);
+  }
+  LLVMValueRef s = at_b_cast(e, AT_B_TRUNC, stride.v, at_em_int(e, 32));
+  LLVMValueRef v = at_b_bin(e, AT_B_MUL, at_ix_vector(e, x), at_em_splat(e, s));
+  return (at_ix){.vec = v, .lo = INT32_MIN, .hi = INT32_MAX};
+}
+
+// The place of an element in units of memory elements, and which part of one.
+static at_ix place(at_mk *m, const at_mk_ref *r, const at_ix *ix, at_ix *part) {
+  at_ix lin = at_ix_const(0);
+  *part = at_ix_const(0);
+  for (uint32_t d = 0; d < r->rank; d++) {
+    at_ix x = ix[d];
+    if (r->split > 1 && d == r->packed) {
+      x = at_ix_add(m->e, x, ix_of_num(m, r->row));
+      x.lo = AT_MAX(x.lo, 0);
+      *part = at_ix_modc(m->e, x, r->split);
+      x = at_ix_divc(m->e, x, r->split);
+    }
+    lin = at_ix_add(m->e, lin, scaled(m, x, r->stride[d]));
+  }
+  return lin;
+}
+
+// The uniform part goes into the pointer, so that lanes keep small offsets.
+static LLVMValueRef rebase(at_mk *m, const at_mk_ref *r, at_ix *lin,
+                           uint32_t bytes) {
+  LLVMTypeRef t = at_em_int(m->e, 8 * bytes);
+  if (!lin->base) return r->base;
+  at_val *known = at_em_memo_find(m->e, r->base, bytes, lin->base);
+  if (!known) {
+    LLVMValueRef p = at_b_gep(m->e, t, r->base, lin->base);
+    at_em_memo_put(m->e, r->base, bytes, lin->base, (at_val){p, NULL});
+    lin->base = NULL;
+    return p;
+  }
+  lin->base = NULL;
+  return known->re;
+}
+
+static void digits(at_mk *m, const at_pos *p, uint32_t rank, const int64_t *dim,
+                   at_ix *ix) {
+  at_pos_regroup(m->e, p, rank, dim, ix);
+}
+
+static void ref_digits(at_mk *m, const at_pos *p, const at_mk_ref *r,
+                       at_ix *ix) {
+  int64_t dim[AT_MK_RANK];
+  for (uint32_t d = 0; d < r->rank; d++) dim[d] = r->size[d].c;
+  digits(m, p, r->rank, dim, ix);
+}
+
+static LLVMValueRef shifted(at_mk *m, LLVMValueRef v, at_b_op op, at_ix by,
+                            uint32_t bits) {
+  at_em *e = m->e;
+  at_ix n = at_ix_mulc(e, by, bits);
+  LLVMTypeRef t = at_b_type_of(v);
+  if (!n.base && !n.vec && !n.lane)
+    return n.c ? at_b_bin(e, op, v, at_em_ci(e, t, n.c)) : v;
+  at_val k = at_ix_to(e, AT_S32, n);
+  uint32_t have = at_em_bits_of(t);
+  if (have < 32) k.re = at_b_cast(e, AT_B_TRUNC, k.re, t);
+  if (have > 32) k.re = at_b_cast(e, AT_B_ZEXT, k.re, t);
+  return at_b_bin(e, op, v, k.re);
+}
+
+at_val at_mk_ref_load(at_mk *m, const at_mk_ref *r, const at_pos *p) {
+  at_em *e = m->e;
+  at_ix ix[AT_MK_RANK], part;
+  ref_digits(m, p, r, ix);
+  at_ix lin = place(m, r, ix, &part);
+  LLVMValueRef base = rebase(m, r, &lin, r->bytes);
+  if (r->parts == 1 && r->split == 1)
+    return at_em_load(e, base, r->storage, lin, false);
+  if (r->split > 1) {
+    at_val v = at_em_load(e, base, r->storage, lin, false);
+    LLVMValueRef b = at_mk_to_bits(m, r->storage, v.re);
+    b = shifted(m, b, AT_B_LSHR, part, at_dtype_of(r->dtype)->bits);
+    return (at_val){at_mk_from_bits(m, r->dtype, b), NULL};
+  }
+  uint32_t bits = at_dtype_of(r->storage)->bits;
+  LLVMTypeRef wide = at_em_widen(e, at_em_int(e, 8 * at_dtype_bytes(r->dtype)));
+  LLVMValueRef all = NULL;
+  for (uint32_t k = 0; k < r->parts; k++) {
+    at_ix at = at_ix_add(e, lin, scaled(m, at_ix_const(k), r->part_stride));
+    at_ix rest = at;
+    LLVMValueRef from = base;
+    if (rest.base) {
+      from = at_b_gep(e, at_em_int(e, 8 * r->bytes), base, rest.base);
+      rest.base = NULL;
+    }
+    LLVMValueRef b = at_mk_to_bits(
+        m, r->storage, at_em_load(e, from, r->storage, rest, false).re);
+    if (at_em_bits_of(at_b_type_of(b)) < at_em_bits_of(wide))
+      b = at_b_cast(e, AT_B_ZEXT, b, wide);
+    b = shifted(m, b, AT_B_SHL, at_ix_const(k), bits);
+    all = all ? at_b_bin(e, AT_B_OR, all, b) : b;
+  }
+  return (at_val){at_mk_from_bits(m, r->dtype, all), NULL};
+}
+
+// An unsigned integer type of so many bytes, for parts of elements.
+static at_dtype raw_type(uint32_t bytes) {
+  return bytes == 1   ? AT_U8
+         : bytes == 2 ? AT_U16
+         : bytes == 4 ? AT_U32
+                      : AT_U64;
+}
+
+void at_mk_ref_store(at_mk *m, const at_mk_ref *r, const at_pos *p, at_val v) {
+  at_em *e = m->e;
+  at_ix ix[AT_MK_RANK], part;
+  ref_digits(m, p, r, ix);
+  at_ix lin = place(m, r, ix, &part);
+  if (r->parts == 1 && r->split == 1) {
+    LLVMValueRef base = rebase(m, r, &lin, r->bytes);
+    at_em_store(e, base, r->storage, lin, v);
+    return;
+  }
+  LLVMValueRef b = at_mk_to_bits(m, r->dtype, v.re);
+  uint32_t bits = at_dtype_of(r->dtype)->bits;
+  if (r->split > 1) {
+    if (bits < 8 || at_dtype_of(r->storage)->bits < 8) {
+      at_em_fail(
+          e,
+          AT_FAIL(AT_UNIMPLEMENTED, "stores of %s through a view of %s",
+                  at_dtype_of(r->dtype)->text, at_dtype_of(r->storage)->text));
+      return;
+    }
+    lin = at_ix_add(e, at_ix_mulc(e, lin, r->split), part);
+    LLVMValueRef base = rebase(m, r, &lin, bits / 8);
+    at_em_store(e, base, raw_type(bits / 8), lin, (at_val){b, NULL});
+    return;
+  }
+  LLVMValueRef base = rebase(m, r, &lin, r->bytes);
+  uint32_t narrow = at_dtype_of(r->storage)->bits;
+  LLVMTypeRef nt = at_em_widen(e, at_em_int(e, 8 * r->bytes));
+  for (uint32_t k = 0; k < r->parts; k++) {
+    LLVMValueRef x = shifted(m, b, AT_B_LSHR, at_ix_const(k), narrow);
+    if (at_em_bits_of(at_b_type_of(x)) > 8 * r->bytes)
+      x = at_b_cast(e, AT_B_TRUNC, x, nt);
+    x = at_mk_from_bits(m, r->storage, x);
+    at_ix at = at_ix_add(e, lin, scaled(m, at_ix_const(k), r->part_stride));
+    LLVMValueRef to = base;
+    if (at.base) {
+      to = at_b_gep(e, at_em_int(e, 8 * r->bytes), base, at.base);
+      at.base = NULL;
+    }
+    at_em_store(e, to, r->storage, at, (at_val){x, NULL});
+  }
+}
+
+// ---- expressions
+// -------------------------------------------------------------------------
+static at_val eval_iota(at_mk *m, at_mk_node *n, const at_pos *p) {
+  at_ix ix[AT_MK_RANK], r = at_ix_const(0);
+  digits(m, p, n->rank, n->dim, ix);
+  uint32_t k = (uint32_t)n->ints[AT_MK_RANK - 1];
+  if (k == 0) return at_ix_to(m->e, n->dtype, ix[0]);
+  for (uint32_t i = 0; i < k; i++) {
+    int64_t d = n->ints[i];
+    if (d < 0 || d >= n->rank) continue;
+    r = at_ix_add(m->e, at_ix_mulc(m->e, r, n->dim[d]), ix[d]);
+  }
+  return at_ix_to(m->e, n->dtype, r);
+}
+
+static at_val eval_apply(at_mk *m, at_mk_node *n, const at_pos *p) {
+  at_val args[AT_MK_MAX_IN] = {{0}};
+  at_dtype types[AT_MK_MAX_IN] = {0};
+  for (uint32_t i = 0; i < n->num_in; i++) {
+    args[i] = at_mk_eval(m, n->in[i], p);
+    types[i] = n->in[i]->dtype;
+  }
+  return at_mk_apply(m, n->op, n->code, types, n->dtype, args);
+}
+
+static at_val eval_at(at_mk *m, at_mk_node *in, const at_ix *ix) {
+  return at_mk_eval(m, in, at_pos_make(m->e, false, in->rank, in->dim, ix));
+}
+
+static at_val eval_broadcast(at_mk *m, at_mk_node *n, const at_pos *p) {
+  at_ix ix[AT_MK_RANK], to[AT_MK_RANK];
+  at_mk_node *in = n->in[0];
+  digits(m, p, n->rank, n->dim, ix);
+  for (uint32_t d = 0; d < in->rank; d++)
+    to[d] = in->dim[d] == 1 ? at_ix_const(0) : ix[n->rank - in->rank + d];
+  return eval_at(m, in, to);
+}
+
+static at_val eval_transpose(at_mk *m, at_mk_node *n, const at_pos *p) {
+  at_ix ix[AT_MK_RANK], to[AT_MK_RANK];
+  digits(m, p, n->rank, n->dim, ix);
+  for (uint32_t d = 0; d < n->rank; d++) to[n->ints[d]] = ix[d];
+  return eval_at(m, n->in[0], to);
+}
+
+static at_val eval_slice(at_mk *m, at_mk_node *n, const at_pos *p) {
+  at_ix ix[AT_MK_RANK];
+  digits(m, p, n->rank, n->dim, ix);
+  for (uint32_t d = 0; d < n->rank; d++)
+    ix[d] = at_ix_addc(at_ix_mulc(m->e, ix[d], n->step[d]), n->ints[d]);
+  return eval_at(m, n->in[0], ix);
+}
+
+static at_val eval_rotate(at_mk *m, at_mk_node *n, const at_pos *p) {
+  at_em *e = m->e;
+  at_ix ix[AT_MK_RANK];
+  digits(m, p, n->rank, n->dim, ix);
+  int64_t d = n->ints[0], size = n->dim[d];
+  LLVMValueRef back = at_b_bin(e, AT_B_SUB, at_mk_i32(m, size), n->scalar);
+  at_ix x = at_ix_add(e, ix[d], at_ix_of(at_mk_i64(m, back), 1, size, 1));
+  if (n->ints[1] && n->ints[2] >= 0 && n->ints[2] < n->rank) {
+    int64_t step = ((-n->ints[1]) % size + size) % size;
+    x = at_ix_add(e, x, at_ix_mulc(e, ix[n->ints[2]], step));
+  }
+  ix[d] = at_ix_modc(e, x, size);
+  return eval_at(m, n->in[0], ix);
+}
+
+static at_val eval_take(at_mk *m, at_mk_node *n, const at_pos *p) {
+  at_ix ix[AT_MK_RANK];
+  digits(m, p, n->rank, n->dim, ix);
+  at_mk_node *table = n->in[0], *index = n->in[1];
+  int64_t d = n->ints[0];
+  at_val i = at_mk_eval(m, index, p);
+  ix[d] = at_ix_from(m->e, index->dtype, i, 0, table->dim[d] - 1);
+  return eval_at(m, table, ix);
+}
+
+static at_val eval_pick(at_mk *m, at_mk_node *n, const at_pos *p) {
+  at_ix ix[AT_MK_RANK];
+  digits(m, p, n->rank, n->dim, ix);
+  int64_t d = n->ints[0];
+  at_val i = at_em_load(m->e, n->ref.base, AT_S32, ix[d], false);
+  ix[d] = at_ix_from(m->e, AT_S32, i, 0, n->in[0]->dim[d] - 1);
+  return eval_at(m, n->in[0], ix);
+}
+
+static at_val eval_repeat(at_mk *m, at_mk_node *n, const at_pos *p) {
+  at_ix ix[AT_MK_RANK];
+  digits(m, p, n->rank, n->dim, ix);
+  int64_t d = n->ints[0];
+  ix[d] = at_ix_modc(m->e, ix[d], n->in[0]->dim[d]);
+  return eval_at(m, n->in[0], ix);
+}
+
+static at_val eval_join(at_mk *m, at_mk_node *n, const at_pos *p) {
+  at_em *e = m->e;
+  at_ix ix[AT_MK_RANK];
+  digits(m, p, n->rank, n->dim, ix);
+  at_mk_node *in = n->in[0];
+  uint32_t bits = at_dtype_of(in->dtype)->bits;
+  uint32_t parts = at_dtype_of(n->dtype)->bits / bits;
+  LLVMTypeRef wide = at_em_widen(e, at_em_int(e, 8 * at_dtype_bytes(n->dtype)));
+  LLVMValueRef all = NULL;
+  int64_t d = n->ints[0];
+  at_ix first = at_ix_mulc(e, ix[d], parts);
+  for (uint32_t k = 0; k < parts; k++) {
+    ix[d] = at_ix_addc(first, k);
+    LLVMValueRef b = at_mk_to_bits(m, in->dtype, eval_at(m, in, ix).re);
+    if (at_em_bits_of(at_b_type_of(b)) < at_em_bits_of(wide))
+      b = at_b_cast(e, AT_B_ZEXT, b, wide);
+    b = shifted(m, b, AT_B_SHL, at_ix_const(k), bits);
+    all = all ? at_b_bin(e, AT_B_OR, all, b) : b;
+  }
+  return (at_val){at_mk_from_bits(m, n->dtype, all), NULL};
+}
+
+static at_val eval_split(at_mk *m, at_mk_node *n, const at_pos *p) {
+  at_ix ix[AT_MK_RANK];
+  digits(m, p, n->rank, n->dim, ix);
+  at_mk_node *in = n->in[0];
+  uint32_t bits = at_dtype_of(n->dtype)->bits;
+  uint32_t parts = at_dtype_of(in->dtype)->bits / bits;
+  int64_t d = n->ints[0];
+  at_ix part = at_ix_modc(m->e, ix[d], parts);
+  ix[d] = at_ix_divc(m->e, ix[d], parts);
+  LLVMValueRef b = at_mk_to_bits(m, in->dtype, eval_at(m, in, ix).re);
+  b = shifted(m, b, AT_B_LSHR, part, bits);
+  return (at_val){at_mk_from_bits(m, n->dtype, b), NULL};
+}
+
+static at_val eval_mask(at_mk *m, at_mk_node *n, const at_pos *p) {
+  at_em *e = m->e;
+  at_ix ix[AT_MK_RANK];
+  digits(m, p, n->rank, n->dim, ix);
+  LLVMValueRef all = at_em_ci(e, at_em_widen(e, at_em_int(e, 1)), 1);
+  LLVMTypeRef i32 = at_em_int(e, 32);
+  for (uint32_t d = 0; d < n->rank; d++) {
+    LLVMValueRef x = at_ix_to(e, AT_S32, ix[d]).re;
+    for (int side = 0; side < 2; side++) {
+      LLVMValueRef b =
+          at_mk_num_value(m, side ? n->ref.stride[d] : n->ref.size[d]);
+      b = at_em_splat(e, at_b_cast(e, AT_B_TRUNC, b, i32));
+      LLVMValueRef in = at_b_icmp(e, side ? AT_B_SLT : AT_B_SGE, x, b);
+      all = at_b_bin(e, AT_B_AND, all, in);
+    }
+  }
+  return (at_val){all, NULL};
+}
+
+static at_val compute(at_mk *m, at_mk_node *n, const at_pos *p) {
+  switch (n->kind) {
+    case AT_MK_SPLAT:
+      return (at_val){at_em_splat(m->e, n->scalar), NULL};
+    case AT_MK_IOTA:
+      return eval_iota(m, n, p);
+    case AT_MK_LOAD:
+      return at_mk_ref_load(m, &n->ref, p);
+    case AT_MK_BUFFER: {
+      at_ix lin = at_pos_linear(m->e, p);
+      LLVMValueRef base = rebase(m, &n->ref, &lin, n->ref.bytes);
+      return at_em_load(m->e, base, n->dtype, lin, false);
+    }
+    case AT_MK_APPLY:
+      return eval_apply(m, n, p);
+    case AT_MK_RESHAPE:
+      return at_mk_eval(m, n->in[0], p);
+    case AT_MK_BROADCAST:
+      return eval_broadcast(m, n, p);
+    case AT_MK_TRANSPOSE:
+      return eval_transpose(m, n, p);
+    case AT_MK_SLICE:
+      return eval_slice(m, n, p);
+    case AT_MK_ROTATE:
+      return eval_rotate(m, n, p);
+    case AT_MK_TAKE:
+      return eval_take(m, n, p);
+    case AT_MK_PICK:
+      return eval_pick(m, n, p);
+    case AT_MK_REPEAT:
+      return eval_repeat(m, n, p);
+    case AT_MK_JOIN:
+      return eval_join(m, n, p);
+    case AT_MK_SPLIT:
+      return eval_split(m, n, p);
+    case AT_MK_MASK:
+      return eval_mask(m, n, p);
+    case AT_MK_DOT:
+      break;
+  }
+  at_em_fail(m->e, AT_FAIL(AT_INTERNAL, "a product inside a loop nest"));
+  return at_em_zero(m->e, n->dtype);
+}
+
+// SPLAT nodes and others of rank 0 stand at any position.
+at_val at_mk_eval(at_mk *m, at_mk_node *n, const at_pos *p) {
+  if (!n) return at_em_zero(m->e, AT_S32);
+  uint64_t key = 16 + m->e->lanes;
+  at_val *known = at_em_memo_find(m->e, n, key, p);
+  if (known) return *known;
+  at_val v = compute(m, n, p);
+  at_em_memo_put(m->e, n, key, p, v);
+  return v;
+}

@@ -1,0 +1,355 @@
+// What moves whole vectors about or depends on order: concatenation, insertion,
+// packing into registers, running reductions, counts, sorts.
+#include "mosaic/emit.h"
+
+// ---- pieces of a buffer
+// ----------------------------------------------------------------
+static at_mk_ref part_of(at_mk *m, const at_mk_node *b, const int64_t *from,
+                         uint32_t rank, const int64_t *dim) {
+  at_mk_ref r = b->ref;
+  int64_t at = 0;
+  for (uint32_t d = 0; d < b->rank; d++) at += from[d] * r.stride[d].c;
+  r.base = at_mk_offset(m, r.base, r.bytes, (at_mk_num){at, NULL});
+  uint32_t lead = b->rank - rank;
+  for (uint32_t d = 0; d < b->rank; d++)
+    r.size[d] = (at_mk_num){d < lead ? 1 : dim[d - lead], NULL};
+  return r;
+}
+
+static at_mk_node *result_buffer(at_mk *m, const at_mop *op, uint32_t i) {
+  const at_mtype *t = op->results[i].type;
+  return at_mk_buffer(m, op, at_mosaic_dtype_of(t), t->shape.rank,
+                      t->shape.ptr);
+}
+
+static at_status emit_concatenate(at_mk *m, at_mop *op) {
+  at_mk_node *b = result_buffer(m, op, 0);
+  int64_t d = at_mk_int(op, "dimension", 0), from[AT_MK_RANK] = {0};
+  if (!b) return AT_OK;
+  if (d < 0 || d >= b->rank) return at_mk_refuse(m, op, "its dimension");
+  for (uint32_t i = 0; i < op->num_operands; i++) {
+    at_mk_node *a = at_mk_vector(m, op->operands[i]);
+    if (!a || a->rank != b->rank) return at_mk_refuse(m, op, "its operands");
+    at_mk_ref to = part_of(m, b, from, a->rank, a->dim);
+    at_mk_copy_to(m, a, &to, NULL, AT_MK_PLAIN);
+    from[d] += a->dim[d];
+  }
+  return at_mk_set_node(m, &op->results[0], b);
+}
+
+static at_status emit_insert(at_mk *m, at_mop *op) {
+  at_mk_node *b = result_buffer(m, op, 0);
+  at_mk_node *into = at_mk_vector(m, op->operands[1]);
+  int64_t at[AT_MK_RANK] = {0};
+  uint32_t n;
+  if (!b || !into) return AT_OK;
+  at_mk_ints(op, "static_position", at, AT_MK_RANK, &n);
+  if (op->num_operands > 2) return at_mk_refuse(m, op, "dynamic places");
+  at_mk_copy_to(m, into, &b->ref, NULL, AT_MK_PLAIN);
+  at_mvalue *v = op->operands[0];
+  at_mk_node *a = at_mk_is_vector(v)
+                      ? at_mk_vector(m, v)
+                      : at_mk_splat(m, b->dtype, at_mk_scalar(m, v));
+  if (!a) return AT_OK;
+  at_mk_ref to = part_of(m, b, at, a->rank, a->dim);
+  at_mk_copy_to(m, a, &to, NULL, AT_MK_PLAIN);
+  return at_mk_set_node(m, &op->results[0], b);
+}
+
+// ---- packed registers: [lanes][parts]
+// ----------------------------------------------------
+static bool compressed(const at_mop *op) {
+  const at_mattr *f = at_mop_attr(op, "pack_format");
+  return f && f->str.len > 0 && f->str.ptr[0] == 'c';
+}
+
+static at_mk_node *converted(at_mk *m, const at_mop *op, at_mk_node *a,
+                             at_dtype to, bool sign) {
+  if (a->dtype == to) return a;
+  at_mk_node *n = at_mk_node_new(m, AT_MK_APPLY, op, op->results[0].type);
+  if (!n) return a;
+  n->rank = a->rank;
+  memcpy(n->dim, a->dim, sizeof n->dim);
+  n->dtype = to;
+  bool narrower = at_dtype_of(to)->bits < at_dtype_of(a->dtype)->bits;
+  bool real = at_is_float(to);
+  n->code = narrower ? (real ? AT_MOSAIC_ARITH_TRUNCF : AT_MOSAIC_ARITH_TRUNCI)
+            : real   ? AT_MOSAIC_ARITH_EXTF
+            : sign   ? AT_MOSAIC_ARITH_EXTSI
+                     : AT_MOSAIC_ARITH_EXTUI;
+  at_mk_node_hold(m, n, a);
+  return n;
+}
+
+static at_status emit_pack(at_mk *m, at_mop *op) {
+  at_mk_node *b = result_buffer(m, op, 0);
+  int64_t place[AT_MK_MAX_IN];
+  uint32_t n;
+  if (!b) return AT_OK;
+  if (!at_mk_ints(op, "positions", place, AT_MK_MAX_IN, &n) ||
+      n != op->num_operands)
+    return at_mk_refuse(m, op, "its positions");
+  int64_t total = at_mk_elements(b);
+  for (uint32_t i = 0; i < n; i++) {
+    at_mk_node *a = at_mk_vector(m, op->operands[i]);
+    if (!a) return AT_OK;
+    int64_t lanes = at_mk_elements(a), parts = lanes ? total / lanes : 0;
+    if (parts * lanes != total || place[i] < 0 || place[i] >= parts)
+      return at_mk_refuse(m, op, "its shapes");
+    bool c = compressed(op);
+    at_mk_ref to = b->ref;
+    to.rank = 1;
+    to.size[0] = (at_mk_num){lanes, NULL};
+    to.stride[0] = (at_mk_num){c ? 1 : parts, NULL};
+    at_mk_num at = {c ? place[i] * lanes : place[i], NULL};
+    to.base = at_mk_offset(m, to.base, to.bytes, at);
+    at_mk_node *v = converted(m, op, a, b->dtype, true);
+    v->refs++;
+    at_mk_copy_to(m, v, &to, NULL, AT_MK_PLAIN);
+    at_mk_node_drop(m, v);
+  }
+  return at_mk_set_node(m, &op->results[0], b);
+}
+
+static at_status emit_unpack(at_mk *m, at_mop *op) {
+  at_mk_node *a = at_mk_vector(m, op->operands[0]);
+  const at_mtype *t = op->results[0].type;
+  if (!a) return AT_OK;
+  at_mk_node *flat = at_mk_node_new(m, AT_MK_RESHAPE, op, t);
+  at_mk_node *cut = at_mk_node_new(m, AT_MK_SLICE, op, t);
+  at_mk_node *shaped = at_mk_node_new(m, AT_MK_RESHAPE, op, t);
+  if (!flat || !cut || !shaped) return AT_OK;
+  int64_t total = at_mk_elements(a), lanes = at_mk_elements(shaped);
+  int64_t parts = lanes ? total / lanes : 0, k = at_mk_int(op, "index", 0);
+  if (parts * lanes != total || k < 0 || k >= parts)
+    return at_mk_refuse(m, op, "its shapes");
+  bool c = compressed(op);
+  flat->rank = cut->rank = 1;
+  flat->dim[0] = total;
+  cut->dim[0] = lanes;
+  cut->ints[0] = c ? k * lanes : k;
+  cut->step[0] = c ? 1 : parts;
+  flat->dtype = cut->dtype = shaped->dtype = a->dtype;
+  at_mk_node_hold(m, flat, a);
+  at_mk_node_hold(m, cut, flat);
+  at_mk_node_hold(m, shaped, cut);
+  bool sign = at_mk_int(op, "unsigned_integers", 0) == 0;
+  return at_mk_set_node(m, &op->results[0],
+                        converted(m, op, shaped, at_mosaic_dtype_of(t), sign));
+}
+
+// ---- rows, one element after another
+// --------------------------------------------------------
+typedef struct rows {
+  at_mk_node *in[3];  // buffers, or NULL
+  at_mk_node *out[3];
+  int64_t size;
+  at_op op;
+  bool descending;
+} rows;
+
+static at_val at_index(at_mk *m, at_mk_node *b, LLVMValueRef row, at_ix i) {
+  at_ix lin = at_ix_add(m->e, at_ix_of(row, 0, INT32_MAX, 1), i);
+  return at_em_load(m->e, b->ref.base, b->dtype, lin, false);
+}
+static void set_index(at_mk *m, at_mk_node *b, LLVMValueRef row, at_ix i,
+                      LLVMValueRef v) {
+  at_ix lin = at_ix_add(m->e, at_ix_of(row, 0, INT32_MAX, 1), i);
+  at_em_store(m->e, b->ref.base, b->dtype, lin, (at_val){v, NULL});
+}
+
+typedef void (*row_fn)(at_mk *m, const rows *r, LLVMValueRef row);
+static void each_row(at_mk *m, const rows *r, int64_t total, row_fn fn) {
+  if (total == 0) return;
+  at_loop l;
+  at_loop_range(m->e, &l, 0, total, r->size);
+  fn(m, r, at_ix_value(m->e, l.i));
+  at_loop_end(m->e, &l);
+}
+
+static at_status inputs(at_mk *m, at_mop *op, rows *r, uint32_t n) {
+  for (uint32_t i = 0; i < n; i++) {
+    at_mk_node *a = at_mk_vector(m, op->operands[i]);
+    r->in[i] = a ? at_mk_materialise(m, a) : NULL;
+    if (!r->in[i]) return AT_OK;
+  }
+  const at_mk_node *a = r->in[0];
+  r->size = a->rank ? a->dim[a->rank - 1] : 1;
+  for (uint32_t i = 0; i < op->num_results; i++)
+    if (!(r->out[i] = result_buffer(m, op, i))) return AT_OK;
+  return AT_OK;
+}
+static at_status outputs(at_mk *m, at_mop *op, rows *r, uint32_t n) {
+  for (uint32_t i = 0; i < n; i++) at_mk_node_drop(m, r->in[i]);
+  for (uint32_t i = 0; i < op->num_results && r->out[i]; i++)
+    AT_TRY(at_mk_set_node(m, &op->results[i], r->out[i]));
+  return AT_OK;
+}
+
+static LLVMValueRef scan_start(at_mk *m, at_dtype t, at_op op) {
+  LLVMTypeRef type = at_em_reg_type(m->e, t);
+  if (op == AT_OP_ADD) return at_b_null(type);
+  bool max = op == AT_OP_MAXIMUM;
+  double inf = __builtin_inf();
+  if (at_is_float(t)) return at_em_cf(m->e, type, max ? -inf : inf);
+  uint32_t bits = at_dtype_of(t)->bits;
+  int64_t high = (1ll << (bits - 1)) - 1;
+  return at_em_ci(m->e, type, max ? -high - 1 : high);
+}
+
+static void scan_row(at_mk *m, const rows *r, LLVMValueRef row) {
+  at_em *e = m->e;
+  at_dtype t = r->out[0]->dtype;
+  LLVMTypeRef type = at_em_reg_type(e, t);
+  LLVMValueRef acc = at_em_alloca(e, type, 1), start = scan_start(m, t, r->op);
+  at_b_store(e, start, acc, 1);
+  at_loop l;
+  at_loop_range(e, &l, 0, r->size, 1);
+  at_val v = at_index(m, r->in[0], row, l.i);
+  if (r->in[0]->dtype == AT_PRED && t != AT_PRED)
+    v.re = at_b_cast(e, AT_B_ZEXT, v.re, type);
+  if (r->in[1]) {
+    LLVMValueRef on = at_index(m, r->in[1], row, l.i).re;
+    v.re = at_b_select(e, on, v.re, start);
+  }
+  at_val old = {at_b_load(e, type, acc, 1), NULL};
+  at_val sum = at_em_apply_real(e, r->op, t, old, v);
+  at_b_store(e, sum.re, acc, 1);
+  set_index(m, r->out[0], row, l.i, sum.re);
+  at_loop_end(e, &l);
+}
+
+static at_status emit_scan(at_mk *m, at_mop *op) {
+  const at_mattr *k = at_mop_attr(op, "kind");
+  at_str s = k ? k->str : (at_str){0};
+  rows r = {0};
+  if (s.len >= 3 && !memcmp(s.ptr, "sum", 3))
+    r.op = AT_OP_ADD;
+  else if (s.len >= 3 && !memcmp(s.ptr, "max", 3))
+    r.op = AT_OP_MAXIMUM;
+  else if (s.len >= 3 && !memcmp(s.ptr, "min", 3))
+    r.op = AT_OP_MINIMUM;
+  else
+    return at_mk_refuse(m, op, "its kind");
+  uint32_t n = AT_MIN(op->num_operands, 2);
+  AT_TRY(inputs(m, op, &r, n));
+  if (!r.out[0]) return AT_OK;
+  each_row(m, &r, at_mk_elements(r.in[0]), scan_row);
+  return outputs(m, op, &r, n);
+}
+
+static LLVMValueRef same(at_mk *m, at_dtype t, LLVMValueRef a, LLVMValueRef b) {
+  return at_is_float(t) ? at_b_fcmp(m->e, AT_B_OEQ, a, b)
+                        : at_b_icmp(m->e, AT_B_EQ, a, b);
+}
+static LLVMValueRef both(at_mk *m, LLVMValueRef a, LLVMValueRef b) {
+  return at_b_bin(m->e, AT_B_AND, a, b);
+}
+
+static void count_row(at_mk *m, const rows *r, LLVMValueRef row) {
+  at_em *e = m->e;
+  LLVMTypeRef i32 = at_em_int(e, 32), i1 = at_em_int(e, 1);
+  LLVMValueRef count = at_em_alloca(e, i32, 1), last = at_em_alloca(e, i1, 1);
+  at_loop l, k;
+  at_loop_range(e, &l, 0, r->size, 1);
+  LLVMValueRef v = at_index(m, r->in[1], row, l.i).re;
+  LLVMValueRef on = at_index(m, r->in[0], row, l.i).re;
+  at_b_store(e, at_b_null(i32), count, 1);
+  at_b_store(e, on, last, 1);
+  at_loop_range(e, &k, 0, r->size, 1);
+  LLVMValueRef eq =
+      same(m, r->in[1]->dtype, v, at_index(m, r->in[1], row, k.i).re);
+  eq = both(m, eq, at_index(m, r->in[0], row, k.i).re);
+  LLVMValueRef behind =
+      at_b_icmp(e, AT_B_SLE, at_ix_value(e, k.i), at_ix_value(e, l.i));
+  LLVMValueRef c = at_b_load(e, i32, count, 1);
+  LLVMValueRef add = at_b_cast(e, AT_B_ZEXT, both(m, eq, behind), i32);
+  at_b_store(e, at_b_bin(e, AT_B_ADD, c, add), count, 1);
+  LLVMValueRef later = both(m, eq, at_b_not(e, behind));
+  LLVMValueRef x = at_b_load(e, i1, last, 1);
+  at_b_store(e, both(m, x, at_b_not(e, later)), last, 1);
+  at_loop_end(e, &k);
+  set_index(m, r->out[0], row, l.i, at_b_load(e, i1, last, 1));
+  set_index(m, r->out[1], row, l.i, at_b_load(e, i32, count, 1));
+  at_loop_end(e, &l);
+}
+
+static at_status emit_count(at_mk *m, at_mop *op) {
+  rows r = {0};
+  AT_TRY(inputs(m, op, &r, 2));
+  if (!r.out[0] || !r.out[1]) return AT_OK;
+  each_row(m, &r, at_mk_elements(r.in[0]), count_row);
+  return outputs(m, op, &r, 2);
+}
+
+// The place of each pair is how many come before it; rows are a register long.
+static void sort_row(at_mk *m, const rows *r, LLVMValueRef row) {
+  at_em *e = m->e;
+  LLVMTypeRef i64 = at_em_int(e, 64);
+  LLVMValueRef place = at_em_alloca(e, i64, 1);
+  LLVMValueRef yes = at_em_ci(e, at_em_int(e, 1), 1);
+  bool real = at_is_float(r->in[0]->dtype);
+  at_loop l, k;
+  at_loop_range(e, &l, 0, r->size, 1);
+  LLVMValueRef key = at_index(m, r->in[0], row, l.i).re;
+  LLVMValueRef on = r->in[2] ? at_index(m, r->in[2], row, l.i).re : yes;
+  at_b_store(e, at_b_null(i64), place, 8);
+  at_loop_range(e, &k, 0, r->size, 1);
+  LLVMValueRef other = at_index(m, r->in[0], row, k.i).re;
+  LLVMValueRef on2 = r->in[2] ? at_index(m, r->in[2], row, k.i).re : yes;
+  LLVMValueRef a = r->descending ? key : other;
+  LLVMValueRef b = r->descending ? other : key;
+  LLVMValueRef less =
+      real ? at_b_fcmp(e, AT_B_OLT, a, b) : at_b_icmp(e, AT_B_SLT, a, b);
+  LLVMValueRef more =
+      real ? at_b_fcmp(e, AT_B_OLT, b, a) : at_b_icmp(e, AT_B_SLT, b, a);
+  LLVMValueRef earlier =
+      at_b_icmp(e, AT_B_SLT, at_ix_value(e, k.i), at_ix_value(e, l.i));
+  LLVMValueRef tie = both(m, at_b_not(e, more), earlier);
+  LLVMValueRef by_key = at_b_bin(e, AT_B_OR, less, tie);
+  // Those that take part come first, the others keep their order behind them.
+  LLVMValueRef before = at_b_select(e, on, both(m, on2, by_key),
+                                    at_b_bin(e, AT_B_OR, on2, earlier));
+  LLVMValueRef n = at_b_load(e, i64, place, 8);
+  n = at_b_bin(e, AT_B_ADD, n, at_b_cast(e, AT_B_ZEXT, before, i64));
+  at_b_store(e, n, place, 8);
+  at_loop_end(e, &k);
+  at_ix to = at_ix_of(at_b_load(e, i64, place, 8), 0, r->size - 1, 1);
+  set_index(m, r->out[0], row, to, on);
+  set_index(m, r->out[1], row, to, key);
+  set_index(m, r->out[2], row, to, at_index(m, r->in[1], row, l.i).re);
+  at_loop_end(e, &l);
+}
+
+static at_status emit_sort(at_mk *m, at_mop *op) {
+  uint32_t n = AT_MIN(op->num_operands, 3);
+  rows r = {.descending = at_mk_int(op, "descending", 0) != 0};
+  if (n < 2 || op->num_results != 3) return at_mk_refuse(m, op, "its operands");
+  AT_TRY(inputs(m, op, &r, n));
+  if (!r.out[0] || !r.out[1] || !r.out[2]) return AT_OK;
+  each_row(m, &r, at_mk_elements(r.in[0]), sort_row);
+  return outputs(m, op, &r, n);
+}
+
+at_status at_mk_emit_order(at_mk *m, at_mop *op, bool *done) {
+  *done = true;
+  switch (at_mosaic_opcode_of(op)) {
+    case AT_MOSAIC_TPU_CONCATENATE:
+      return emit_concatenate(m, op);
+    case AT_MOSAIC_VECTOR_INSERT:
+      return emit_insert(m, op);
+    case AT_MOSAIC_TPU_PACK_SUBELEMENTS:
+      return emit_pack(m, op);
+    case AT_MOSAIC_TPU_UNPACK_SUBELEMENTS:
+      return emit_unpack(m, op);
+    case AT_MOSAIC_TPU_SCAN:
+      return emit_scan(m, op);
+    case AT_MOSAIC_TPU_SCAN_COUNT:
+      return emit_count(m, op);
+    case AT_MOSAIC_TPU_SORT:
+      return emit_sort(m, op);
+    default:
+      *done = false;
+      return AT_OK;
+  }
+}

@@ -1,0 +1,500 @@
+// Reductions: sums, products, extrema and logic over dimensions, and the index
+// of an extremum. Along the last dimension with vectors of accumulators, else
+// down columns.
+#include "mosaic/emit.h"
+
+enum { MAX_UNROLL = 4 };
+
+typedef enum reduce_op {
+  R_ADD,
+  R_MUL,
+  R_MIN,
+  R_MAX,
+  R_AND,
+  R_OR,
+  R_XOR,
+  R_NONE
+} reduce_op;
+
+typedef struct reduction {
+  at_mk_node *a;
+  at_dtype type;  // of accumulators
+  at_op op;
+  bool number_wins;
+  bool reduced[AT_MK_RANK];
+  LLVMValueRef identity;  // a scalar
+  at_mk_node *acc;        // joins in at the end, or NULL
+  LLVMValueRef acc_scalar;
+  at_mk_ref *out;  // NULL: a scalar, in `value`
+  int64_t out_dim[AT_MK_RANK];
+  uint32_t out_rank;
+  LLVMValueRef value;
+  uint32_t lane_dim;  // has the lanes
+  uint32_t lanes, unroll;
+  at_ix ix[AT_MK_RANK];
+  LLVMValueRef sum[MAX_UNROLL];  // on the stack
+} reduction;
+
+// ---- the combining operation
+// ------------------------------------------------------
+static bool starts(at_str s, const char *text) {
+  size_t n = strlen(text);
+  return s.len >= n && !memcmp(s.ptr, text, n);
+}
+
+static reduce_op op_of(const at_mattr *kind) {
+  at_str s = kind ? kind->str : (at_str){0};
+  if (starts(s, "add") || starts(s, "sum")) return R_ADD;
+  if (starts(s, "mul")) return R_MUL;
+  if (starts(s, "min")) return R_MIN;
+  if (starts(s, "max")) return R_MAX;
+  if (starts(s, "and")) return R_AND;
+  if (starts(s, "or")) return R_OR;
+  if (starts(s, "xor")) return R_XOR;
+  return R_NONE;
+}
+
+static at_op hlo_op(reduce_op op) {
+  static const at_op table[] = {
+      [R_ADD] = AT_OP_ADD,     [R_MUL] = AT_OP_MULTIPLY,
+      [R_MIN] = AT_OP_MINIMUM, [R_MAX] = AT_OP_MAXIMUM,
+      [R_AND] = AT_OP_AND,     [R_OR] = AT_OP_OR,
+      [R_XOR] = AT_OP_XOR,     [R_NONE] = AT_OP_ADD};
+  return table[op];
+}
+
+static LLVMValueRef identity_of(at_mk *m, at_dtype t, reduce_op op) {
+  at_em *e = m->e;
+  LLVMTypeRef type = at_em_reg_type(e, t);
+  bool max = op == R_MAX;
+  if (at_is_float(t)) {
+    double inf = __builtin_inf();
+    return at_em_cf(e, type,
+                    op == R_MUL                  ? 1
+                    : op == R_MIN || op == R_MAX ? (max ? -inf : inf)
+                                                 : 0);
+  }
+  if (t == AT_PRED)
+    return at_em_ci(e, type, op == R_AND || op == R_MIN || op == R_MUL);
+  uint32_t bits = at_dtype_of(t)->bits;
+  int64_t low = at_is_signed_int(t) ? -(1ll << (bits - 1)) : 0;
+  int64_t high = at_is_signed_int(t) ? (1ll << (bits - 1)) - 1
+                                     : (int64_t)((1ull << bits) - 1);
+  switch (op) {
+    case R_MUL:
+      return at_em_ci(e, type, 1);
+    case R_MIN:
+      return at_em_ci(e, type, high);
+    case R_MAX:
+      return at_em_ci(e, type, low);
+    case R_AND:
+      return at_em_ci(e, type, -1);
+    default:
+      return at_em_ci(e, type, 0);
+  }
+}
+
+static LLVMValueRef combine(at_mk *m, const reduction *r, LLVMValueRef a,
+                            LLVMValueRef b) {
+  at_val x = {a, NULL}, y = {b, NULL};
+  at_op op = r->op;
+  if (r->type == AT_PRED && op == AT_OP_ADD) op = AT_OP_XOR;
+  LLVMValueRef v = at_em_apply_real(m->e, op, r->type, x, y).re;
+  if (!r->number_wins) return v;
+  v = at_b_select(m->e, at_b_fcmp(m->e, AT_B_UNO, b, b), a, v);
+  return at_b_select(m->e, at_b_fcmp(m->e, AT_B_UNO, a, a), b, v);
+}
+
+// ---- loops
+// ------------------------------------------------------------------------
+static LLVMTypeRef sum_type(at_mk *m, const reduction *r) {
+  return at_em_widen(m->e, at_em_reg_type(m->e, r->type));
+}
+
+// Sums are kept on the stack, from where LLVM takes them into registers.
+static void put(at_mk *m, LLVMValueRef v, LLVMValueRef p) {
+  at_b_store(m->e, v, p, 1);
+}
+
+static void step(at_mk *m, reduction *r) {
+  at_em *e = m->e;
+  at_ix first = r->ix[r->lane_dim];
+  for (uint32_t u = 0; u < r->unroll; u++) {
+    uint32_t scope = at_em_scope_push(e);
+    r->ix[r->lane_dim] = at_ix_addc(first, (int64_t)u * e->lanes);
+    const at_pos *p = at_pos_make(e, false, r->a->rank, r->a->dim, r->ix);
+    LLVMValueRef v = at_mk_eval(m, r->a, p).re;
+    LLVMValueRef old = at_b_load(e, sum_type(m, r), r->sum[u], 1);
+    put(m, combine(m, r, old, v), r->sum[u]);
+    at_em_scope_pop(e, scope);
+  }
+  r->ix[r->lane_dim] = first;
+}
+
+// Over the reduced dimensions from d on; with lanes along the last when
+// `along`.
+static void reduced_loops(at_mk *m, reduction *r, uint32_t d, bool along) {
+  if (d == r->a->rank) {
+    step(m, r);
+    return;
+  }
+  if (!r->reduced[d] || (along && d == r->lane_dim)) {
+    reduced_loops(m, r, d + 1, along);
+    return;
+  }
+  at_loop l;
+  uint32_t lanes = m->e->lanes;
+  m->e->lanes = 1;
+  at_loop_range(m->e, &l, 0, r->a->dim[d], 1);
+  r->ix[d] = l.i;
+  m->e->lanes = lanes;
+  reduced_loops(m, r, d + 1, along);
+  at_loop_end(m->e, &l);
+}
+
+static void begin_sums(at_mk *m, reduction *r) {
+  LLVMValueRef id = at_em_splat(m->e, r->identity);
+  for (uint32_t u = 0; u < r->unroll; u++) {
+    r->sum[u] = at_em_alloca(m->e, sum_type(m, r), 1);
+    put(m, id, r->sum[u]);
+  }
+}
+
+// Joins acc, rounds, stores (lanes as set).
+static void finish(at_mk *m, reduction *r, LLVMValueRef v, uint32_t u) {
+  at_em *e = m->e;
+  at_ix ix[AT_MK_RANK];
+  uint32_t k = 0;
+  for (uint32_t d = 0; d < r->a->rank; d++) {
+    if (r->reduced[d]) continue;
+    ix[k] = r->ix[d];
+    if (d == r->lane_dim) ix[k] = at_ix_addc(ix[k], (int64_t)u * e->lanes);
+    k++;
+  }
+  const at_pos *p = at_pos_make(e, false, r->out_rank, r->out_dim, ix);
+  if (r->acc)
+    v = combine(m, r, at_mk_eval(m, r->acc, p).re, v);
+  else if (r->acc_scalar)
+    v = combine(m, r, r->acc_scalar, v);
+  v = at_em_normalize(e, r->a->dtype, (at_val){v, NULL}).re;
+  if (!r->out) {
+    r->value = v;
+    return;
+  }
+  at_mk_ref_store(m, r->out, p, (at_val){v, NULL});
+}
+
+static LLVMValueRef across(at_mk *m, const reduction *r, LLVMValueRef v) {
+  at_em *e = m->e;
+  for (uint32_t w = e->lanes / 2; w >= 1; w /= 2) {
+    int low[AT_EM_MAX_LANES], high[AT_EM_MAX_LANES];
+    for (uint32_t i = 0; i < w; i++) {
+      low[i] = (int)i;
+      high[i] = (int)(i + w);
+    }
+    e->lanes = w;
+    LLVMValueRef a, b;
+    if (w == 1) {
+      a = at_b_extract(e, v, 0);
+      b = at_b_extract(e, v, 1);
+    } else {
+      a = at_b_shuffle(e, v, v, low, w);
+      b = at_b_shuffle(e, v, v, high, w);
+    }
+    v = combine(m, r, a, b);
+  }
+  e->lanes = 1;
+  return v;
+}
+
+// One output element: vectors run along the reduced last dimension.
+static void reduce_row(at_mk *m, reduction *r) {
+  at_em *e = m->e;
+  int64_t size = r->a->dim[r->lane_dim];
+  uint32_t w = r->lanes;
+  int64_t main = size / w * w;
+  LLVMValueRef total = NULL;
+  if (w > 1) {
+    uint32_t unroll = MAX_UNROLL;
+    while (unroll > 1 && main % ((int64_t)unroll * w)) unroll /= 2;
+    r->unroll = unroll;
+    e->lanes = w;
+    begin_sums(m, r);
+    at_loop l;
+    at_loop_range(e, &l, 0, main, (int64_t)w * unroll);
+    if (!l.single && l.i.base) l.i.hi = main - (int64_t)w * unroll;
+    r->ix[r->lane_dim] = at_ix_lanes(e, l.i);
+    reduced_loops(m, r, 0, true);
+    at_loop_end(e, &l);
+    total = at_b_load(e, sum_type(m, r), r->sum[0], 1);
+    for (uint32_t u = 1; u < unroll; u++)
+      total = combine(m, r, total, at_b_load(e, sum_type(m, r), r->sum[u], 1));
+    total = across(m, r, total);
+  }
+  r->unroll = 1;
+  e->lanes = 1;
+  if (w == 1 || main < size) {
+    begin_sums(m, r);
+    at_loop l;
+    at_loop_range(e, &l, w == 1 ? 0 : main, size, 1);
+    r->ix[r->lane_dim] = l.i;
+    reduced_loops(m, r, 0, true);
+    at_loop_end(e, &l);
+    LLVMValueRef rest = at_b_load(e, sum_type(m, r), r->sum[0], 1);
+    total = total ? combine(m, r, total, rest) : rest;
+  }
+  r->ix[r->lane_dim] = at_ix_const(0);
+  finish(m, r, total, 0);
+}
+
+// Columns [lo, hi) in steps of lanes * unroll.
+static void reduce_columns(at_mk *m, reduction *r, int64_t lo, int64_t hi,
+                           uint32_t lanes, uint32_t unroll) {
+  at_em *e = m->e;
+  int64_t by = (int64_t)lanes * unroll;
+  if (hi <= lo) return;
+  at_loop l;
+  e->lanes = lanes;
+  r->unroll = unroll;
+  at_loop_range(e, &l, lo, hi, by);
+  if (!l.single && l.i.base) l.i.hi = hi - by;
+  r->ix[r->lane_dim] = at_ix_lanes(e, l.i);
+  begin_sums(m, r);
+  reduced_loops(m, r, 0, false);
+  for (uint32_t u = 0; u < unroll; u++)
+    finish(m, r, at_b_load(e, sum_type(m, r), r->sum[u], 1), u);
+  at_loop_end(e, &l);
+  e->lanes = 1;
+}
+
+static void kept_loops(at_mk *m, reduction *r, uint32_t d) {
+  if (d == r->a->rank) {
+    if (r->reduced[r->lane_dim]) {
+      reduce_row(m, r);
+      return;
+    }
+    int64_t size = r->a->dim[r->lane_dim], w = r->lanes;
+    int64_t wide = size / (w * MAX_UNROLL) * (w * MAX_UNROLL);
+    if (w == 1) wide = 0;
+    reduce_columns(m, r, 0, wide, (uint32_t)w, MAX_UNROLL);
+    reduce_columns(m, r, wide, size / w * w, (uint32_t)w, 1);
+    reduce_columns(m, r, size / w * w, size, 1, 1);
+    return;
+  }
+  if (r->reduced[d] || d == r->lane_dim) {
+    kept_loops(m, r, d + 1);
+    return;
+  }
+  at_loop l;
+  at_loop_range(m->e, &l, 0, r->a->dim[d], 1);
+  r->ix[d] = l.i;
+  kept_loops(m, r, d + 1);
+  at_loop_end(m->e, &l);
+}
+
+static void run(at_mk *m, reduction *r) {
+  at_mk_prepare(m, r->a);
+  if (r->acc) at_mk_prepare(m, r->acc);
+  r->lane_dim = r->a->rank ? r->a->rank - 1 : 0;
+  while (r->lane_dim > 0 && r->a->dim[r->lane_dim] == 1) r->lane_dim--;
+  at_mk_space s = {.total = at_mk_elements(r->a), .widest = 1};
+  at_mk_space_tree(m, &s, r->a);
+  uint32_t own = at_is_float(r->type) ? 4 : at_dtype_bytes(r->type);
+  s.widest = AT_MAX(s.widest, own);
+  for (uint32_t d = 0; d < r->a->rank; d++) r->ix[d] = at_ix_const(0);
+  r->lanes = at_mk_lanes(m, &s, r->a->dim[r->lane_dim]);
+  kept_loops(m, r, 0);
+}
+
+static at_status make(at_mk *m, const at_mop *op, at_mk_node *a,
+                      const at_mattr *kind, reduction *r) {
+  reduce_op k = op_of(kind);
+  if (k == R_NONE || a->rank == 0) return at_mk_refuse(m, op, "its kind");
+  *r = (reduction){.a = a, .type = a->dtype, .op = hlo_op(k)};
+  if (at_is_float(a->dtype) && a->dtype != AT_F64) r->type = AT_F32;
+  at_str s = kind->str;
+  if (s.len >= 5 && s.ptr[3] == 'u' && s.ptr[4] == 'i')
+    r->type = a->dtype == AT_S32   ? AT_U32
+              : a->dtype == AT_S16 ? AT_U16
+              : a->dtype == AT_S8  ? AT_U8
+                                   : a->dtype;
+  r->number_wins = starts(s, "minnum") || starts(s, "maxnum");
+  r->identity = identity_of(m, r->type, k);
+  return AT_OK;
+}
+
+static at_status emit_multi(at_mk *m, at_mop *op) {
+  at_mk_node *a = at_mk_vector(m, op->operands[0]);
+  at_mvalue *res = &op->results[0];
+  reduction r;
+  int64_t dims[AT_MK_RANK];
+  uint32_t n;
+  if (!a) return AT_OK;
+  AT_TRY(make(m, op, a, at_mop_attr(op, "kind"), &r));
+  if (!at_mk_ints(op, "reduction_dims", dims, AT_MK_RANK, &n))
+    return at_mk_refuse(m, op, "its dimensions");
+  for (uint32_t i = 0; i < n; i++)
+    if (dims[i] >= 0 && dims[i] < a->rank) r.reduced[dims[i]] = true;
+  for (uint32_t d = 0; d < a->rank; d++)
+    if (!r.reduced[d]) r.out_dim[r.out_rank++] = a->dim[d];
+  bool vector = at_mk_is_vector(res);
+  at_mk_node *b = NULL;
+  if (vector) {
+    r.acc = at_mk_vector(m, op->operands[1]);
+    b = at_mk_buffer(m, op, a->dtype, r.out_rank, r.out_dim);
+    if (!b || !r.acc) return AT_OK;
+    r.out = &b->ref;
+  } else {
+    r.acc_scalar = at_mk_scalar(m, op->operands[1]);
+    if (r.out_rank) return at_mk_refuse(m, op, "a scalar result");
+  }
+  if (at_mk_elements(a) == 0) {  // nothing joins acc
+    if (!vector) {
+      at_mk_set_scalar(m, res, r.acc_scalar);
+      return AT_OK;
+    }
+    at_mk_copy_to(m, r.acc, r.out, NULL, AT_MK_PLAIN);
+    return at_mk_set_node(m, res, b);
+  }
+  run(m, &r);
+  if (vector) return at_mk_set_node(m, res, b);
+  at_mk_set_scalar(m, res, r.value);
+  return AT_OK;
+}
+
+// ---- reduce, then repeat along the dimension
+// -----------------------------------------
+static at_mk_node *over(at_mk *m, const at_mop *op, at_mk_kind kind,
+                        const at_mtype *t, at_mk_node *in) {
+  at_mk_node *n = at_mk_node_new(m, kind, op, t);
+  at_mk_node_hold(m, n, in);
+  return n;
+}
+
+static at_status emit_all_reduce(at_mk *m, at_mop *op) {
+  at_mk_node *a = at_mk_vector(m, op->operands[0]);
+  at_mvalue *res = &op->results[0];
+  int64_t d = at_mk_int(op, "dim", 0);
+  reduction r;
+  if (!a || d < 0 || d >= a->rank) return at_mk_refuse(m, op, "its dimension");
+  at_dtype rt = at_mosaic_dtype_of(res->type);
+  if (a->dtype != rt) {  // masks are counted
+    at_mk_node *w = over(m, op, AT_MK_APPLY, res->type, a);
+    if (!w) return AT_OK;
+    w->code = AT_MOSAIC_ARITH_EXTUI;
+    a = w;
+  }
+  AT_TRY(make(m, op, a, at_mop_attr(op, "kind"), &r));
+  r.reduced[d] = true;
+  int64_t kept[AT_MK_RANK];
+  for (uint32_t k = 0; k < a->rank; k++) {
+    kept[k] = k == d ? 1 : a->dim[k];
+    if (k != d) r.out_dim[r.out_rank++] = a->dim[k];
+  }
+  at_mk_node *b = at_mk_buffer(m, op, rt, r.out_rank, r.out_dim);
+  if (!b) return AT_OK;
+  r.out = &b->ref;
+  run(m, &r);
+  b->rank = a->rank;
+  memcpy(b->dim, kept, sizeof kept);
+  return at_mk_set_node(m, res, over(m, op, AT_MK_BROADCAST, res->type, b));
+}
+
+// ---- index of an extremum
+// --------------------------------------------------------------
+typedef struct indexing {
+  at_mk_node *a;
+  uint32_t axis;
+  bool max;
+  at_mk_ref *out;
+  int64_t out_dim[AT_MK_RANK];
+  uint32_t out_rank;
+} indexing;
+
+// Whether (b, at j) wins over (a, at i): NaN first, then the extremum, then the
+// smaller index, which is always the earlier one here.
+static LLVMValueRef wins(at_mk *m, const indexing *x, LLVMValueRef a,
+                         LLVMValueRef b) {
+  at_em *e = m->e;
+  if (!at_is_float(x->a->dtype))
+    return at_b_icmp(e, x->max ? AT_B_SGT : AT_B_SLT, b, a);
+  LLVMValueRef w = at_b_fcmp(e, x->max ? AT_B_OGT : AT_B_OLT, b, a);
+  LLVMValueRef nan = at_b_bin(e, AT_B_AND, at_b_fcmp(e, AT_B_UNO, b, b),
+                              at_b_fcmp(e, AT_B_ORD, a, a));
+  return at_b_bin(e, AT_B_OR, w, nan);
+}
+
+// p: a position of the result.
+static void index_one(at_mk *m, const at_pos *p, void *arg) {
+  const indexing *x = arg;
+  at_em *e = m->e;
+  at_ix kept[AT_MK_RANK], ix[AT_MK_RANK];
+  at_pos_regroup(e, p, x->out_rank, x->out_dim, kept);
+  for (uint32_t d = 0, k = 0; d < x->a->rank; d++)
+    ix[d] = d == x->axis ? at_ix_const(0) : kept[k++];
+  LLVMTypeRef t = at_em_widen(e, at_em_reg_type(e, x->a->dtype));
+  LLVMTypeRef i32 = at_em_widen(e, at_em_int(e, 32));
+  LLVMValueRef best = at_em_alloca(e, t, 1), place = at_em_alloca(e, i32, 1);
+  at_b_store(
+      e,
+      at_mk_eval(m, x->a, at_pos_make(e, false, x->a->rank, x->a->dim, ix)).re,
+      best, 1);
+  at_b_store(e, at_b_null(i32), place, 1);
+  at_loop l;
+  uint32_t lanes = e->lanes;
+  e->lanes = 1;
+  at_loop_range(e, &l, 1, x->a->dim[x->axis], 1);
+  e->lanes = lanes;
+  ix[x->axis] = l.i;
+  LLVMValueRef v =
+      at_mk_eval(m, x->a, at_pos_make(e, false, x->a->rank, x->a->dim, ix)).re;
+  LLVMValueRef old = at_b_load(e, t, best, 1);
+  LLVMValueRef at = at_b_load(e, i32, place, 1);
+  LLVMValueRef w = wins(m, x, old, v);
+  at_b_store(e, at_b_select(e, w, v, old), best, 1);
+  at_b_store(e, at_b_select(e, w, at_ix_to(e, AT_S32, l.i).re, at), place, 1);
+  e->lanes = 1;
+  at_loop_end(e, &l);
+  e->lanes = lanes;
+  at_mk_ref_store(m, x->out, p, (at_val){at_b_load(e, i32, place, 1), NULL});
+}
+
+static at_status emit_index(at_mk *m, at_mop *op) {
+  at_mk_node *a = at_mk_vector(m, op->operands[0]);
+  int64_t d = at_mk_int(op, "axis", 0);
+  const at_mattr *kind = at_mop_attr(op, "kind");
+  if (!a || d < 0 || d >= a->rank || !kind || !starts(kind->str, "arg_"))
+    return at_mk_refuse(m, op, "its axis or kind");
+  indexing x = {
+      .a = a, .axis = (uint32_t)d, .max = starts(kind->str, "arg_max")};
+  for (uint32_t k = 0; k < a->rank; k++)
+    if (k != d) x.out_dim[x.out_rank++] = a->dim[k];
+  at_mk_node *b = at_mk_buffer(m, op, AT_S32, x.out_rank, x.out_dim);
+  if (!b) return AT_OK;
+  x.out = &b->ref;
+  if (a->dim[d] > 0) {
+    // Its operand is read along the axis, for each lane.
+    at_mk_node *src = at_mk_readable(m, a);
+    x.a = src ? src : a;
+    at_mk_space s = {.total = at_mk_elements(b), .widest = 4};
+    at_mk_space_dims(&s, x.out_rank, x.out_dim);
+    at_mk_loops(m, &s, index_one, &x);
+    at_mk_node_drop(m, src);
+  }
+  return at_mk_set_node(m, &op->results[0], b);
+}
+
+at_status at_mk_emit_reduce(at_mk *m, at_mop *op, bool *done) {
+  *done = true;
+  switch (at_mosaic_opcode_of(op)) {
+    case AT_MOSAIC_VECTOR_MULTI_REDUCTION:
+      return emit_multi(m, op);
+    case AT_MOSAIC_TPU_ALL_REDUCE:
+      return emit_all_reduce(m, op);
+    case AT_MOSAIC_TPU_REDUCE_INDEX:
+      return emit_index(m, op);
+    default:
+      *done = false;
+      return AT_OK;
+  }
+}

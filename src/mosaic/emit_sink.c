@@ -1,0 +1,412 @@
+// Where expressions are computed: temporary memory, loop nests, stores.
+#include "base/cpu.h"
+#include "mosaic/emit.h"
+
+// ---- temporary memory: first fit, by offset
+// ------------------------------------------
+int64_t at_mk_temp_alloc(at_mk *m, int64_t bytes) {
+  bytes = (int64_t)at_align_up((size_t)AT_MAX(bytes, 1), 64);
+  for (at_mk_free **p = &m->free_list; *p; p = &(*p)->next) {
+    at_mk_free *f = *p;
+    if (f->bytes < bytes) continue;
+    int64_t at = f->offset;
+    f->offset += bytes;
+    f->bytes -= bytes;
+    if (f->bytes == 0) *p = f->next;
+    return at;
+  }
+  int64_t at = m->temp_bytes;
+  m->temp_bytes += bytes;
+  return at;
+}
+
+void at_mk_temp_free(at_mk *m, int64_t offset, int64_t bytes) {
+  bytes = (int64_t)at_align_up((size_t)AT_MAX(bytes, 1), 64);
+  at_mk_free **p = &m->free_list;
+  at_mk_free *before = NULL;
+  while (*p && (*p)->offset < offset) {
+    before = *p;
+    p = &(*p)->next;
+  }
+  at_mk_free *after = *p;
+  if (before && before->offset + before->bytes == offset) {
+    before->bytes += bytes;
+    if (after && before->offset + before->bytes == after->offset) {
+      before->bytes += after->bytes;
+      before->next = after->next;
+    }
+    return;
+  }
+  if (after && offset + bytes == after->offset) {
+    after->offset = offset;
+    after->bytes += bytes;
+    return;
+  }
+  at_mk_free *f = at_new(m->a, at_mk_free, 1);
+  if (!f) return;  // the memory is not used again, that is all
+  *f = (at_mk_free){offset, bytes, after};
+  *p = f;
+}
+
+LLVMValueRef at_mk_temp_at(at_mk *m, int64_t offset) {
+  return at_b_gep(m->e, at_em_int(m->e, 8), m->temp, at_em_i64(m->e, offset));
+}
+
+// ---- iteration spaces
+// --------------------------------------------------------------------
+void at_mk_space_add(at_mk_space *s, int64_t suffix) {
+  if (suffix <= 1 || suffix >= s->total || s->total % suffix) return;
+  uint32_t i = 0;
+  for (; i < s->n && s->cut[i] <= suffix; i++) {
+    if (s->cut[i] == suffix) return;
+    if (suffix % s->cut[i]) return;
+  }
+  if (i < s->n && s->cut[i] % suffix) return;
+  if (s->n == AT_LEN(s->cut)) return;
+  memmove(&s->cut[i + 1], &s->cut[i], (s->n - i) * sizeof s->cut[0]);
+  s->cut[i] = suffix;
+  s->n++;
+}
+
+void at_mk_space_dims(at_mk_space *s, uint32_t rank, const int64_t *dim) {
+  int64_t suffix = 1;
+  for (uint32_t d = rank; d-- > 0;) {
+    suffix *= dim[d];
+    at_mk_space_add(s, suffix);
+  }
+}
+
+void at_mk_space_ref(at_mk_space *s, const at_mk_ref *r) {
+  int64_t suffix = 1;
+  int64_t step = -1;  // what the next dimension's stride must be to run on
+  for (uint32_t d = r->rank; d-- > 0;) {
+    if (r->size[d].v) return;
+    if (r->size[d].c == 1) continue;
+    bool on = step < 0 || (!r->stride[d].v && r->stride[d].c == step);
+    bool odd = (r->parts > 1 || r->split > 1);
+    if (!on || odd) at_mk_space_add(s, suffix);
+    suffix *= r->size[d].c;
+    step = r->stride[d].v ? INT64_MAX : r->stride[d].c * r->size[d].c;
+  }
+}
+
+static void widen(at_mk_space *s, at_dtype t) {
+  uint32_t b = at_is_float(t) ? (t == AT_F64 ? 8 : 4) : at_dtype_bytes(t);
+  s->widest = AT_MAX(s->widest, b);
+}
+
+static void walk_space(at_mk *m, at_mk_space *s, at_mk_node *n) {
+  if (n->mark == m->mark) return;
+  n->mark = m->mark;
+  widen(s, n->dtype);
+  bool same = true;
+  switch (n->kind) {
+    case AT_MK_SPLAT:
+    case AT_MK_BUFFER:
+    case AT_MK_DOT:
+      return;
+    case AT_MK_LOAD:
+      widen(s, n->ref.storage);
+      at_mk_space_ref(s, &n->ref);
+      return;
+    case AT_MK_APPLY:
+    case AT_MK_RESHAPE:
+      break;
+    case AT_MK_IOTA:
+      s->widest = AT_MAX(s->widest, 4);
+      at_mk_space_dims(s, n->rank, n->dim);
+      return;
+    default:
+      at_mk_space_dims(s, n->rank, n->dim);
+      same = false;
+      break;
+  }
+  for (uint32_t i = 0; i < n->num_in; i++) {
+    at_mk_space inner = {.total = at_mk_elements(n->in[i])};
+    bool fits = same || inner.total == s->total;
+    walk_space(m, fits ? s : &inner, n->in[i]);
+    s->widest = AT_MAX(s->widest, inner.widest);
+  }
+}
+void at_mk_space_tree(at_mk *m, at_mk_space *s, at_mk_node *n) {
+  m->mark++;
+  walk_space(m, s, n);
+}
+
+uint32_t at_mk_lanes(at_mk *m, const at_mk_space *s, int64_t size) {
+  if (s->scalar) return 1;
+  uint32_t bytes = m->e->cpu & AT_CPU_AVX512 ? 64 : 32;
+  uint32_t w = bytes / AT_MAX(s->widest, 1);
+  w = AT_MIN(w, AT_EM_MAX_LANES);
+  while (w > 1 && w > size) w /= 2;
+  return w;
+}
+
+typedef struct nest {
+  at_mk *m;
+  at_mk_body_fn body;
+  void *arg;
+  uint32_t n, lanes;
+  int64_t extent[3 * AT_MK_RANK + 1];
+  at_ix ix[3 * AT_MK_RANK + 1];
+} nest;
+
+static void innermost(nest *w, int64_t lo, int64_t hi, uint32_t lanes) {
+  at_em *e = w->m->e;
+  at_loop l;
+  if (hi <= lo) return;
+  e->lanes = lanes;
+  at_loop_range(e, &l, lo, hi, lanes);
+  if (!l.single && l.i.base) l.i.hi = hi - lanes;
+  w->ix[w->n - 1] = at_ix_lanes(e, l.i);
+  w->body(w->m, at_pos_make(e, false, w->n, w->extent, w->ix), w->arg);
+  at_loop_end(e, &l);
+  e->lanes = 1;
+}
+
+static void level(nest *w, uint32_t d) {
+  if (d + 1 == w->n) {
+    int64_t size = w->extent[d], main = size / w->lanes * w->lanes;
+    innermost(w, 0, main, w->lanes);
+    if (main < size) innermost(w, main, size, 1);
+    return;
+  }
+  at_loop l;
+  at_loop_range(w->m->e, &l, 0, w->extent[d], 1);
+  w->ix[d] = l.i;
+  level(w, d + 1);
+  at_loop_end(w->m->e, &l);
+}
+
+void at_mk_loops(at_mk *m, const at_mk_space *s, at_mk_body_fn body,
+                 void *arg) {
+  if (s->total == 0) return;
+  nest *w = at_new(m->a, nest, 1);
+  if (!w) {
+    at_em_fail(m->e, AT_NO_MEMORY("loops of a kernel"));
+    return;
+  }
+  *w = (nest){.m = m, .body = body, .arg = arg, .n = s->n + 1};
+  for (uint32_t i = 0; i < w->n; i++) {
+    int64_t high = i == s->n ? s->total : s->cut[i];
+    int64_t low = i == 0 ? 1 : s->cut[i - 1];
+    w->extent[w->n - 1 - i] = high / low;
+  }
+  w->lanes = at_mk_lanes(m, s, w->extent[w->n - 1]);
+  level(w, 0);
+}
+
+// ---- sinks
+// -------------------------------------------------------------------------------
+static void walk_prepare(at_mk *m, at_mk_node *n, uint32_t mark) {
+  if (!n || n->mark == mark) return;
+  n->mark = mark;
+  if (n->kind == AT_MK_DOT) {
+    at_mk_node_drop(m, at_mk_materialise(m, n));
+    return;
+  }
+  for (uint32_t i = 0; i < n->num_in; i++) walk_prepare(m, n->in[i], mark);
+}
+void at_mk_prepare(at_mk *m, at_mk_node *n) {
+  // Marks of inner walks are larger, so a node may be seen twice: harmless.
+  walk_prepare(m, n, ++m->mark);
+}
+
+typedef struct copy_args {
+  at_mk_node *n, *mask;
+  const at_mk_ref *dst;
+  at_mk_store_mode mode;
+} copy_args;
+
+static void copy_element(at_mk *m, const at_pos *p, void *arg) {
+  const copy_args *c = arg;
+  at_val v = at_mk_eval(m, c->n, p);
+  if (c->mask || c->mode == AT_MK_ADD) {
+    at_val mask = {0};
+    if (c->mask) mask = at_mk_eval(m, c->mask, p);
+    at_val old = at_mk_ref_load(m, c->dst, p);
+    if (c->mode == AT_MK_ADD)
+      v = at_em_apply_real(m->e, AT_OP_ADD, c->dst->dtype, old, v);
+    if (c->mask) v.re = at_b_select(m->e, mask.re, v.re, old.re);
+  }
+  at_mk_ref_store(m, c->dst, p, v);
+}
+
+void at_mk_copy_to(at_mk *m, at_mk_node *n, const at_mk_ref *dst,
+                   at_mk_node *mask, at_mk_store_mode mode) {
+  at_mk_prepare(m, n);
+  if (mask) at_mk_prepare(m, mask);
+  at_mk_space s = {.total = at_mk_elements(n)};
+  if (n->rank == 0)
+    for (uint32_t d = 0; d < dst->rank; d++) s.total *= dst->size[d].c;
+  at_mk_space_tree(m, &s, n);
+  if (mask) at_mk_space_tree(m, &s, mask);
+  at_mk_space_ref(&s, dst);
+  widen(&s, dst->storage);
+  widen(&s, dst->dtype);
+  copy_args c = {n, mask, dst, mode};
+  at_mk_loops(m, &s, copy_element, &c);
+}
+
+static at_mk_node *retain(at_mk_node *n) {
+  n->refs++;
+  return n;
+}
+
+at_mk_node *at_mk_materialise(at_mk *m, at_mk_node *n) {
+  if (!n || n->kind == AT_MK_BUFFER) return n ? retain(n) : NULL;
+  bool here = n->region == m->region;
+  if (n->kind == AT_MK_RESHAPE && here) {
+    // The same memory under other dimensions.
+    at_mk_node *in = n->in[0];
+    if (in->kind != AT_MK_BUFFER && in->kind != AT_MK_RESHAPE &&
+        in->kind != AT_MK_DOT)
+      goto plain;
+    at_mk_node *b = at_mk_materialise(m, in);
+    if (!b || b != in) {
+      at_mk_node_drop(m, b);
+      goto plain;
+    }
+    at_mk_dense(m, &n->ref, b->ref.base, n->dtype, n->rank, n->dim);
+    n->kind = AT_MK_BUFFER;
+    at_mk_node_unlist(m, n);
+    at_mk_node_drop(m, b);
+    return retain(n);
+  }
+plain:;
+  at_mk_node *b = at_mk_buffer(m, n->op, n->dtype, n->rank, n->dim);
+  if (!b) return NULL;
+  if (n->kind == AT_MK_DOT)
+    at_mk_dot_run(m, n, &b->ref, false);
+  else
+    at_mk_copy_to(m, n, &b->ref, NULL, AT_MK_PLAIN);
+  if (!here) return retain(b);
+  at_mk_node_release(m, n);
+  n->kind = AT_MK_BUFFER;
+  n->ref = b->ref;
+  n->slot = b->slot;
+  n->slot_bytes = b->slot_bytes;
+  n->depth = m->depth;
+  return retain(n);
+}
+
+at_mk_node *at_mk_readable(at_mk *m, at_mk_node *n) {
+  const at_mk_node *x = n;
+  while (x && (x->kind == AT_MK_RESHAPE || x->kind == AT_MK_SLICE ||
+               x->kind == AT_MK_TRANSPOSE || x->kind == AT_MK_BROADCAST))
+    x = x->in[0];
+  if (x && (x->kind == AT_MK_LOAD || x->kind == AT_MK_BUFFER)) return retain(n);
+  return at_mk_materialise(m, n);
+}
+
+void at_mk_settle(at_mk *m, uint64_t roots, const at_mk_node *own) {
+  for (bool again = true; again;) {
+    again = false;
+    for (at_mk_node *n = m->live; n; n = n->next) {
+      uint32_t later = n->refs - n->holds - (n == own ? 1 : 0);
+      if (!later || !(n->reads & roots) || n->region != m->region) continue;
+      at_mk_node_drop(m, at_mk_materialise(m, n));
+      again = n->kind == AT_MK_BUFFER;
+      break;
+    }
+    if (!at_em_ok(m->e)) return;
+  }
+}
+
+void at_mk_settle_all(at_mk *m, const at_mop *op) {
+  at_mk_settle(m, at_mk_written(m, op), NULL);
+  for (bool again = true; again && at_em_ok(m->e);) {
+    again = false;
+    for (at_mk_node *n = m->live; n; n = n->next) {
+      if (n->kind != AT_MK_DOT || n->region != m->region) continue;
+      at_mk_node_drop(m, at_mk_materialise(m, n));
+      again = n->kind == AT_MK_BUFFER;
+      break;
+    }
+  }
+}
+
+// ---- views
+// -------------------------------------------------------------------------------
+// dims of `to` over the memory of `from` (sizes known); false: not one view.
+bool at_mk_reshape_view(at_mk *m, const at_mk_ref *from, at_mk_ref *to) {
+  uint32_t i = from->rank, j = to->rank;
+  while (j > 0) {
+    if (to->size[j - 1].c == 1) {
+      to->stride[--j] = (at_mk_num){0, NULL};
+      continue;
+    }
+    while (i > 0 && from->size[i - 1].c == 1) i--;
+    if (i == 0) return false;
+    // One digit of `from`, grown until the product of `to` digits fits.
+    at_mk_num stride = from->stride[i - 1];
+    int64_t have = from->size[--i].c;
+    int64_t made = 1;
+    while (j > 0 && made < have) {
+      int64_t s = to->size[--j].c;
+      to->stride[j] = at_mk_mul(m, stride, (at_mk_num){made, NULL});
+      made *= s;
+      while (made > have) {  // needs more of `from`, which must run on
+        while (i > 0 && from->size[i - 1].c == 1) i--;
+        if (i == 0 || stride.v || from->stride[i - 1].v ||
+            from->stride[i - 1].c != stride.c * have)
+          return false;
+        have *= from->size[--i].c;
+      }
+    }
+    if (made != have) return false;
+  }
+  return true;
+}
+
+static bool view_of(at_mk *m, at_mk_node *n, at_mk_ref *v) {
+  at_mk_ref in;
+  switch (n->kind) {
+    case AT_MK_BUFFER:
+      *v = n->ref;
+      return true;
+    case AT_MK_LOAD:
+      *v = n->ref;
+      at_mk_ref_trim(v, n->rank);
+      return v->parts == 1 && v->split == 1;
+    case AT_MK_RESHAPE:
+      if (!view_of(m, n->in[0], &in)) return false;
+      *v = in;
+      v->rank = n->rank;
+      for (uint32_t d = 0; d < n->rank; d++)
+        v->size[d] = (at_mk_num){n->dim[d], NULL};
+      return at_mk_reshape_view(m, &in, v);
+    case AT_MK_TRANSPOSE:
+      if (!view_of(m, n->in[0], &in)) return false;
+      *v = in;
+      for (uint32_t d = 0; d < n->rank; d++) {
+        v->size[d] = in.size[n->ints[d]];
+        v->stride[d] = in.stride[n->ints[d]];
+      }
+      return true;
+    case AT_MK_SLICE: {
+      if (!view_of(m, n->in[0], v)) return false;
+      at_mk_num at = {0, NULL};
+      for (uint32_t d = 0; d < n->rank; d++) {
+        at_mk_num k = {n->ints[d], NULL}, s = {n->step[d], NULL};
+        at = at_mk_add(m, at, at_mk_mul(m, k, v->stride[d]));
+        v->stride[d] = at_mk_mul(m, s, v->stride[d]);
+        v->size[d] = (at_mk_num){n->dim[d], NULL};
+      }
+      v->base = at_b_gep(m->e, at_em_int(m->e, 8 * v->bytes), v->base,
+                         at_mk_num_value(m, at));
+      return true;
+    }
+    default:
+      return false;
+  }
+}
+
+at_mk_node *at_mk_view(at_mk *m, at_mk_node *n, at_mk_ref *view) {
+  if (!n) return NULL;
+  at_mk_prepare(m, n);
+  if (view_of(m, n, view)) return retain(n);
+  at_mk_node *b = at_mk_materialise(m, n);
+  if (b) *view = b->ref;
+  return b;
+}
