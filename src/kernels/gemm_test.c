@@ -287,7 +287,11 @@ static void test_types_and_shapes(void **state) {
 static void test_large(void **state) {
   uint64_t seed = 9;
   static const int64_t big[][3] = {
-      {50, 70, 9000}, {2000, 40, 100}, {40, 2200, 50}, {300, 310, 320}};
+      {50, 70, 9000},
+      {2000, 40, 100},
+      {40, 2200, 50},
+      {300, 310, 320},
+      {2, 2061, 1030}};  // streams: a multiple of no vector, k in odd chunks
   for (size_t f = 0; f < AT_LEN(tu_features); f++) {
     for (size_t s = 0; s < AT_LEN(big); s++)
       for (size_t t = 0; t < 4; t++) {
