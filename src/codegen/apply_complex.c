@@ -172,9 +172,20 @@ static at_val c_sqrt(at_em *e, at_val a) {
   return (at_val){re, copysign_(e, im, a.im)};
 }
 
+static at_val c_resize(at_em *e, at_val a, LLVMTypeRef part) {
+  return (at_val){LLVMBuildFPCast(e->b, a.re, part, ""),
+                  LLVMBuildFPCast(e->b, a.im, part, "")};
+}
+
 static at_val c_pow(at_em *e, at_val a, at_val b) {
-  // exp(b ln a); 0^0 = 1, 0^b = 0 for Re b > 0.
-  at_val r = c_exp(e, c_mul(e, b, c_log(e, a)));
+  // exp(b ln a), where an error in b ln a counts as often as it is large: f32
+  // goes through f64. 0^0 = 1, 0^b = 0 for Re b > 0.
+  LLVMTypeRef part = LLVMTypeOf(a.re);
+  LLVMTypeRef wide = LLVMDoubleTypeInContext(e->ctx);
+  if (LLVMGetTypeKind(part) == LLVMVectorTypeKind)
+    wide = LLVMVectorType(wide, LLVMGetVectorSize(part));
+  at_val x = c_resize(e, a, wide), y = c_resize(e, b, wide);
+  at_val r = c_resize(e, c_exp(e, c_mul(e, y, c_log(e, x))), part);
   LLVMValueRef zero = LLVMBuildAnd(e->b, fcmp(e, LLVMRealOEQ, a.re, 0),
                                    fcmp(e, LLVMRealOEQ, a.im, 0), "");
   LLVMValueRef none = LLVMBuildAnd(e->b, fcmp(e, LLVMRealOEQ, b.re, 0),
@@ -196,22 +207,51 @@ static LLVMValueRef mul0(at_em *e, LLVMValueRef zero, LLVMValueRef big) {
 }
 
 static at_val c_tanh(at_em *e, at_val a) {
-  // (sinh x cosh x + i sin y cos y) / (sinh^2 x + cos^2 y): no sum of terms of
-  // different signs. Saturates for large |x|.
+  // (sinh x cosh x + i sin y cos y) / (sinh^2 x + cos^2 y): nothing cancels, at
+  // the poles either. For large |x|: 1 + i 4 sin y cos y e^(-2 |x|).
   at_math *m = &e->math;
-  LLVMValueRef sh = at_math_sinh(m, a.re), ch = at_math_cosh(m, a.re);
+  LLVMValueRef x = fabs_(e, a.re), far = fcmp(e, LLVMRealOGT, x, 20);
+  LLVMValueRef near = sel(e, far, cf(e, x, 20), x);
+  LLVMValueRef sh = at_math_sinh(m, near), ch = at_math_cosh(m, near);
   LLVMValueRef s = at_math_sin(m, a.im), c = at_math_cos(m, a.im);
+  LLVMValueRef sc = mul(e, s, c);
   LLVMValueRef d = add(e, mul(e, sh, sh), mul(e, c, c));
-  LLVMValueRef re = divide(e, mul(e, sh, ch), d);
-  LLVMValueRef im = divide(e, mul(e, s, c), d);
-  LLVMValueRef far = fcmp(e, LLVMRealOGT, fabs_(e, a.re), 20);
-  re = sel(e, far, copysign_(e, cf(e, a.re, 1), a.re), re);
-  LLVMValueRef two = cf(e, a.re, 2);
-  LLVMValueRef tail =
-      mul(e, mul(e, cf(e, a.re, 4), s),
-          mul(e, c, at_math_exp(m, neg(e, mul(e, two, fabs_(e, a.re))))));
-  im = sel(e, far, tail, im);
+  LLVMValueRef re = divide(e, mul(e, sh, ch), d), im = divide(e, sc, d);
+  LLVMValueRef tail = at_math_exp(m, mul(e, cf(e, x, -2), x));
+  re = copysign_(e, sel(e, far, cf(e, x, 1), re), a.re);
+  im = sel(e, far, mul(e, mul(e, cf(e, x, 4), sc), tail), im);
   return (at_val){re, im};
+}
+
+static at_val c_logistic(at_em *e, at_val a) {
+  // With E = e^-|x|: |1 + E e^iy|^2 = (1 - E)^2 + 4 E cos^2(y / 2), and the
+  // same for its real part, so that nothing cancels beside the poles.
+  at_math *m = &e->math;
+  LLVMValueRef x = neg(e, fabs_(e, a.re)), two = cf(e, x, 2);
+  LLVMValueRef E = at_math_exp(m, x), gap = neg(e, at_math_expm1(m, x));
+  LLVMValueRef c = at_math_cos(m, mul(e, a.im, cf(e, x, 0.5)));
+  LLVMValueRef cc = mul(e, c, c), part = mul(e, mul(e, two, E), cc);
+  LLVMValueRef d = add(e, mul(e, gap, gap), mul(e, two, part));
+  // x >= 0: (1 + E cos y + i E sin y) / d; else E (E + cos y + i sin y) / d.
+  LLVMValueRef right = add(e, gap, part);
+  LLVMValueRef left = mul(e, E, sub(e, mul(e, two, cc), gap));
+  LLVMValueRef negative = fcmp(e, LLVMRealOLT, a.re, 0);
+  LLVMValueRef im = mul(e, E, at_math_sin(m, a.im));
+  LLVMValueRef re = divide(e, sel(e, negative, left, right), d);
+  im = divide(e, im, d);
+  // What e^-|x| times sin or cos of infinity would spoil.
+  LLVMValueRef none = fcmp(e, LLVMRealOEQ, E, 0);
+  re = sel(e, none, sel(e, negative, cf(e, x, 0), cf(e, x, 1)), re);
+  im = sel(e, none, cf(e, x, 0), im);
+  return (at_val){re, sel(e, fcmp(e, LLVMRealOEQ, a.im, 0), a.im, im)};
+}
+
+static at_val c_cbrt(at_em *e, at_val a) {
+  at_math *m = &e->math;
+  LLVMValueRef r = at_math_cbrt(m, magnitude(e, a));
+  LLVMValueRef third = mul(e, at_math_atan2(m, a.im, a.re), cf(e, r, 1.0 / 3));
+  return (at_val){mul(e, r, at_math_cos(m, third)),
+                  mul(e, r, at_math_sin(m, third))};
 }
 
 static at_val times_i(at_em *e, at_val a) {
@@ -224,6 +264,40 @@ static at_val c_trig(at_em *e, at_op op, at_val a) {
   LLVMValueRef sh = at_math_sinh(m, a.im), ch = at_math_cosh(m, a.im);
   if (op == AT_OP_SINE) return (at_val){mul0(e, s, ch), mul0(e, sh, c)};
   return (at_val){mul(e, c, ch), neg(e, mul0(e, s, sh))};
+}
+
+// atan w for |w| < 1, also where it is small.
+static at_val c_atan(at_em *e, at_val w) {
+  at_math *m = &e->math;
+  LLVMValueRef one = cf(e, w.re, 1), v = sub(e, one, w.im);
+  LLVMValueRef uu = mul(e, w.re, w.re), vv = mul(e, w.im, w.im);
+  LLVMValueRef re = at_math_atan2(m, mul(e, w.re, cf(e, w.re, 2)),
+                                  sub(e, sub(e, one, uu), vv));
+  LLVMValueRef d = add(e, uu, mul(e, v, v));
+  LLVMValueRef im =
+      at_math_log1p(m, divide(e, mul(e, cf(e, w.re, 4), w.im), d));
+  return (at_val){mul(e, re, cf(e, w.re, 0.5)), mul(e, im, cf(e, w.re, 0.25))};
+}
+
+// -i ln((b + i a) / sqrt(a^2 + b^2)).
+static at_val c_atan2(at_em *e, at_val a, at_val b) {
+  at_val ia = times_i(e, a), sum = {add(e, b.re, ia.re), add(e, b.im, ia.im)};
+  at_val aa = c_mul(e, a, a), bb = c_mul(e, b, b);
+  at_val root = c_sqrt(e, (at_val){add(e, aa.re, bb.re), add(e, aa.im, bb.im)});
+  at_val l = c_log(e, c_div(e, sum, root));
+  // Where a is small beside b the quotient is near 1 or -1 and its logarithm
+  // would cancel: atan(a / b) then, and half a turn where the root is not b's
+  // side.
+  at_val w = c_div(e, a, b), ww = c_mul(e, w, w), t = c_atan(e, w);
+  at_val q =
+      c_mul(e, b, c_sqrt(e, (at_val){add(e, ww.re, cf(e, w.re, 1)), ww.im}));
+  LLVMValueRef pi = cf(e, w.re, 3.14159265358979323846);
+  LLVMValueRef turned =
+      sel(e, fcmp(e, LLVMRealOGT, t.re, 0), sub(e, t.re, pi), add(e, t.re, pi));
+  t.re = sel(e, fcmp(e, LLVMRealOLT, q.re, 0), turned, t.re);
+  LLVMValueRef size = bigger(e, fabs_(e, w.re), fabs_(e, w.im));
+  LLVMValueRef small = fcmp(e, LLVMRealOLT, size, 0.5);
+  return (at_val){sel(e, small, t.re, l.im), sel(e, small, t.im, neg(e, l.re))};
 }
 
 at_val at_em_apply_complex(at_em *e, const at_node *n, const at_val *args) {
@@ -270,18 +344,12 @@ at_val at_em_apply_complex(at_em *e, const at_node *n, const at_val *args) {
       at_val one = {cf(e, a.re, 1), cf(e, a.re, 0)};
       return c_div(e, one, c_sqrt(e, a));
     }
-    case AT_OP_CBRT: {
-      at_val third = {cf(e, a.re, 1.0 / 3), cf(e, a.re, 0)};
-      return c_pow(e, a, third);
-    }
+    case AT_OP_CBRT:
+      return c_cbrt(e, a);
     case AT_OP_POWER:
       return c_pow(e, a, b);
-    case AT_OP_LOGISTIC: {
-      at_val x = c_exp(e, (at_val){neg(e, a.re), neg(e, a.im)});
-      at_val one = {cf(e, a.re, 1), cf(e, a.re, 0)};
-      x.re = add(e, x.re, one.re);
-      return c_div(e, one, x);
-    }
+    case AT_OP_LOGISTIC:
+      return c_logistic(e, a);
     case AT_OP_SINE:
     case AT_OP_COSINE:
       return c_trig(e, n->op, a);
@@ -297,16 +365,8 @@ at_val at_em_apply_complex(at_em *e, const at_node *n, const at_val *args) {
     }
     case AT_OP_COSH:
       return c_trig(e, AT_OP_COSINE, times_i(e, a));
-    case AT_OP_ATAN2: {
-      // -i ln((b + i a) / sqrt(a^2 + b^2))
-      at_val ia = times_i(e, a),
-             sum = {add(e, b.re, ia.re), add(e, b.im, ia.im)};
-      at_val aa = c_mul(e, a, a), bb = c_mul(e, b, b);
-      at_val root =
-          c_sqrt(e, (at_val){add(e, aa.re, bb.re), add(e, aa.im, bb.im)});
-      at_val l = c_log(e, c_div(e, sum, root));
-      return (at_val){l.im, neg(e, l.re)};
-    }
+    case AT_OP_ATAN2:
+      return c_atan2(e, a, b);
     default:
       return none;
   }
