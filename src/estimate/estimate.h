@@ -71,6 +71,7 @@ typedef struct at_estimate {
   double peak_flops;  // per second of one device; 0: not known
   double hbm_rate;    // bytes per second of one device; 0: not known
   double mfu;         // flops / (seconds * peak_flops); 0: not known
+  // In HBM; what stays in VMEM is not counted.
   uint64_t argument_bytes, output_bytes, temp_bytes, peak_bytes;
   uint64_t memory_bytes;              // of one device; 0: not known
   const at_estimate_buffer *buffers;  // live at the peak, largest first

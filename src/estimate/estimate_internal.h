@@ -54,9 +54,10 @@ double at_est_trips(const at_node *loop, bool *known);
 
 // ---- Walk, timeline and memory (run.c, memory.c)
 uint64_t at_est_padded(const at_target *t, const at_type *type);
+// `vmem`: nodes whose results stay in VMEM, and so take no HBM.
 at_status at_est_memory(at_estimate *e, const at_comp *c,
                         const at_est_groups *g, const at_target *t,
-                        at_arena *a);
+                        const at_map *vmem, at_arena *a);
 const char *at_est_source(at_arena *a, const at_loc *loc);
 const char *at_est_type(at_arena *a, const at_type *t);
 

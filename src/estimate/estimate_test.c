@@ -103,9 +103,9 @@ static void elementwise_work_joins_products(void **state) {
   assert_true(e->flops == 2 * 2. * 1024 * 1024 * 1024 + 2 * 1024 * 1024);
   assert_true(e->ops[0].nodes == 3 || e->ops[1].nodes == 3);
   assert_int_equal(e->argument_bytes, 2 * 2 * 1024 * 1024);
-  assert_int_equal(e->peak_bytes, 4 * 2 * 1024 * 1024);
+  assert_int_equal(e->peak_bytes, 3 * 2 * 1024 * 1024);  // %2 stays in VMEM
   assert_true(e->mfu > .2 && e->mfu < 1);
-  assert_true(e->num_buffers == 4);
+  assert_true(e->num_buffers == 3);
   at_arena_destroy(a);
 }
 

@@ -14,7 +14,8 @@ typedef struct live {
 } live;
 typedef struct lives {
   AT_VEC(live) list;
-  at_map of;  // node -> index + 1 of its first value
+  at_map of;           // node -> index + 1 of its first value
+  const at_map *vmem;  // nodes whose results never leave VMEM; may be NULL
 } lives;
 
 uint64_t at_est_padded(const at_target *t, const at_type *type) {
@@ -82,6 +83,7 @@ static at_status collect(lives *l, const at_module *m, const at_comp *c,
                 .bytes = at_est_padded(t, at_value_type(v)),
                 .born = k,
                 .dies = k};
+      if (l->vmem && at_map_find_ptr(l->vmem, v.node)) x.bytes = 0;
       if (takes_over(v.node) && v.index < v.node->num_operands) {
         live *from = find(l, v.node->operands[v.index]);
         if (from && !from->argument && from->bytes >= x.bytes)
@@ -157,8 +159,8 @@ static uint64_t inside(const at_est_group *g, const at_target *t, at_arena *a) {
 
 at_status at_est_memory(at_estimate *e, const at_comp *c,
                         const at_est_groups *g, const at_target *t,
-                        at_arena *a) {
-  lives l = {.of = at_map_in(a)};
+                        const at_map *vmem, at_arena *a) {
+  lives l = {.of = at_map_in(a), .vmem = vmem};
   AT_TRY(collect(&l, c->module, c, g, t, a));
   uint32_t when = 0;
   AT_TRY(peak_of(&l, g, t, a, &e->peak_bytes, &when));
@@ -169,7 +171,7 @@ at_status at_est_memory(at_estimate *e, const at_comp *c,
     live *x = &l.list.ptr[i];
     if (x->argument) e->argument_bytes += x->bytes;
     if (x->output) e->output_bytes += x->bytes;
-    if (x->born <= when && when <= x->dies) order[count++] = x;
+    if (x->bytes && x->born <= when && when <= x->dies) order[count++] = x;
   }
   uint64_t held = e->argument_bytes + e->output_bytes;
   e->temp_bytes = e->peak_bytes > held ? e->peak_bytes - held : 0;

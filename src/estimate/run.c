@@ -583,7 +583,7 @@ static at_status walk_comp(walk *w, const at_comp *c, double count,
   for (uint32_t i = 0; i < q.count; i++) AT_TRY(link(w, &g, &q, i, &index));
   *out = run_timeline(w, &q);
   expose(w, &q, out->exposed, count);
-  if (!level) AT_TRY(at_est_memory(w->e, c, &g, w->target, w->arena));
+  if (!level) AT_TRY(at_est_memory(w->e, c, &g, w->target, &r.kept, w->arena));
   return AT_OK;
 }
 
@@ -661,6 +661,9 @@ at_status at_estimate_run(at_bytes program, const at_estimate_options *o,
   AT_TRY(read_program(program, a, &m));
   if (o->num_replicas > 0) m->num_replicas = o->num_replicas;
   if (o->num_partitions > 0) m->num_partitions = o->num_partitions;
+  // As JAX compiles: results without a sharding of their own may get one.
+  for (uint32_t i = 0; m->results && i < m->entry->num_results; i++)
+    if (!m->results[i].sharding) m->results[i].open = true;
   walk w = {.arena = a,
             .target = target,
             .is_tpu = !strcmp(target->machine->platform, "tpu")};
