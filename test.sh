@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Sets up a fresh machine if need be, builds, and runs every test.
-#   ./test.sh          release build: unit, lint, end to end; sanitizer build: unit, fuzz replay
+#   ./test.sh          release build: unit, lint, end to end; address sanitizer: unit, fuzz
+#                      replay; thread sanitizer: the tests of the runtime
 #   ./test.sh quick    release build only
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -21,5 +22,12 @@ if [ "${1:-}" != quick ]; then
   echo "== tests under sanitizers"
   ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 \
     ctest --test-dir build/asan -j"$jobs" -L 'unit|fuzz-replay' --output-on-failure --no-tests=error
+
+  echo "== runtime under the thread sanitizer"
+  runtime='^(base|profile|device|exec|pjrt)/'
+  cmake --preset tsan -DAT_PYTHON="$AT_PYTHON" >build.log 2>&1 || { cat build.log; exit 1; }
+  mapfile -t tests < <(ctest --test-dir build/tsan -N -R "$runtime" | sed -n 's|.* #[0-9]*: [a-z]*/||p')
+  ninja -C build/tsan -j"$jobs" "${tests[@]}" >build.log 2>&1 || { tail -50 build.log; exit 1; }
+  ctest --test-dir build/tsan -j"$jobs" -R "$runtime" --output-on-failure --no-tests=error
 fi
 rm -f build.log
