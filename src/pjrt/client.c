@@ -12,6 +12,7 @@ static void client_free(PJRT_Client *c) {
   if (!c) return;
   at_pjrt_topology_destroy(c->topology);
   if (c->runtime) at_runtime_destroy(c->runtime);
+  at_island_destroy(c->island);
   free(c->devices);
   free(c->device_pointers);
   free(c->memory_pointers);
@@ -80,6 +81,7 @@ AT_API(Client_Create) {
     goto out;
   }
   AT_TRY_GOTO(st, at_runtime_create(&o, &c->runtime), out);
+  AT_TRY_GOTO(st, at_island_create(&c->island), out);
   AT_TRY_GOTO(st, at_pjrt_topology_create(c->runtime, &c->topology), out);
   uint32_t n = c->num_devices = c->topology->num_devices;
   c->devices = calloc(n ? n : 1, sizeof *c->devices);

@@ -322,8 +322,8 @@ static at_status launch_gathered(const PJRT_LoadedExecutable_Execute_Args *a,
                       .launch_id = a->options->launch_id};
   bool wants_event = a->device_complete_events || g->channels;
   at_event *done = NULL;
-  at_status st = at_loaded_execute(l->loaded, &launch, g->outputs,
-                                   wants_event ? &done : NULL);
+  at_status st = at_island_launch(l->client->island, l->loaded, &launch,
+                                  g->outputs, wants_event ? &done : NULL);
   release_channels(g, a->num_devices, at_ok(st) ? done : NULL);
   if (AT_LIKELY(at_ok(st))) st = hand_out(a, g, done);
   if (done) at_event_release(done);

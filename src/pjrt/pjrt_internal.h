@@ -12,6 +12,7 @@
 #include "exec/exec.h"
 #include "pjrt/pjrt.h"
 #include "pjrt/pjrt_abi.h"
+#include "pod/pod.h"
 
 enum { AT_PJRT_MAX_RANK = 64 };
 
@@ -125,6 +126,7 @@ struct PJRT_Device {
 struct PJRT_Client {
   void *vtable;
   at_runtime *runtime;
+  at_island *island;  // all its devices
   uint32_t num_devices;
   PJRT_Device *devices;
   PJRT_Device **device_pointers;
