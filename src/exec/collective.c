@@ -242,15 +242,18 @@ void at_deadlock_check(at_runtime *rt) {
   }
   if (!find_stuck(&s)) goto out;
   st = describe(&s);
+  // Each launch fails once. A launch that fails may be gone at once, so what to
+  // fail is written down first.
+  at_task **tasks = (at_task **)s.parts;
+  uint32_t failing = 0;
   for (uint32_t i = 0; i < s.count; i++) {
     at_task *t = s.parts[i]->task;
-    bool first = s.stuck[i];
-    for (uint32_t k = 0; k < i; k++)
-      first &= !s.stuck[k] || s.parts[k]->task != t;
-    if (!first) s.parts[i] = NULL;
+    bool known = !s.stuck[i];
+    for (uint32_t k = 0; k < failing; k++) known |= tasks[k] == t;
+    if (!known) tasks[failing++] = t;
   }
-  for (uint32_t i = 0; i < s.count; i++)
-    if (s.parts[i]) at_task_fail(s.parts[i]->task, at_status_clone(st));
+  for (uint32_t i = 0; i < failing; i++)
+    at_task_fail(tasks[i], at_status_clone(st));
 out:
   at_status_free(st);
   search_end(&s);
