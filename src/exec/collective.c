@@ -242,18 +242,11 @@ void at_deadlock_check(at_runtime *rt) {
   }
   if (!find_stuck(&s)) goto out;
   st = describe(&s);
-  // Each launch fails once. A launch that fails may be gone at once, so what to
-  // fail is written down first.
-  at_task **tasks = (at_task **)s.parts;
-  uint32_t failing = 0;
-  for (uint32_t i = 0; i < s.count; i++) {
-    at_task *t = s.parts[i]->task;
-    bool known = !s.stuck[i];
-    for (uint32_t k = 0; k < failing; k++) known |= tasks[k] == t;
-    if (!known) tasks[failing++] = t;
-  }
-  for (uint32_t i = 0; i < failing; i++)
-    at_task_fail(tasks[i], at_status_clone(st));
+  // One launch fails; the others may go on then, and are looked at again if they
+  // do not.
+  uint32_t victim = 0;
+  while (!s.stuck[victim]) victim++;
+  at_task_fail(s.parts[victim]->task, at_status_clone(st));
 out:
   at_status_free(st);
   search_end(&s);

@@ -327,8 +327,8 @@ at_status at_meet(at_cursor *c, const at_op *op, bool *waits);
 // Moves the bytes of one group: bufs[i] are member i's operands, then results.
 at_status at_exchange(const at_coll *c, void *const *const *bufs,
                       uint32_t begin, uint32_t size, at_pool *pool);
-// ABORTED: who waits for whom, if the launches of these chips can never go on;
-// such launches fail. Only while nothing runs.
+// If launches can never go on, one of them fails: ABORTED, with who waits for
+// whom. Only while nothing runs.
 void at_deadlock_check(at_runtime *rt);
 at_status at_task_deadlock(at_task *t);  // of one launch, local
 
