@@ -27,7 +27,10 @@ static const command commands[] = {
      "  --stage=optimized  after every pass (default)\n"
      "  --stage=steps      what runs, in order, and where values live\n"
      "  --stage=llvm|asm   generated code\n"
-     "atoll dump --ops-doc | --import-doc | --flags-doc\n",
+     "atoll dump --mosaic [--target=CHIP] [--devices=N] [--locations] FILE\n"
+     "    the Pallas kernels of a program, or one kernel's body; with a target, what\n"
+     "    the TPU compiler would refuse; --check prints one line of JSON per kernel\n"
+     "atoll dump --ops-doc | --import-doc | --flags-doc | --mosaic-doc\n",
      at_cli_dump},
     {"estimate", "say what a program would take on a machine: time, memory, overlap",
      "atoll estimate [options] program.mlir|program.mlirbc|program.hlo\n"

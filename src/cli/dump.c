@@ -5,6 +5,7 @@
 #include "compile/compile.h"
 #include "hlo/hlo.h"
 #include "import/import.h"
+#include "mosaic/mosaic.h"
 
 static at_status print_and_free(at_status st, at_strbuf *b) {
   if (at_ok(st)) st = at_strbuf_status(b);
@@ -31,6 +32,10 @@ at_status at_cli_dump(int argc, char **argv) {
     at_config_doc(&out);
     return print_and_free(AT_OK, &out);
   }
+  if (at_cli_option(&argc, argv, "--mosaic-doc", NULL))
+    return print_and_free(at_mosaic_ops_doc(&out), &out);
+  if (at_cli_option(&argc, argv, "--mosaic", NULL))
+    return at_cli_dump_mosaic(argc, argv);
   const char *stage = "optimized";
   at_cli_option(&argc, argv, "--stage=", &stage);
   AT_TRY(at_cli_no_more_options(argc, argv, "dump"));

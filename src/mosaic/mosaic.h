@@ -270,7 +270,11 @@ at_mosaic_fail(const at_mosaic_kernel *k, const at_mop *op, at_code code,
 // MLIR's generic form: read back by at_mosaic_read as payload.
 at_status at_mosaic_print(const at_mosaic_kernel *k, bool locations,
                           at_strbuf *out);
+// Programs, grid, windows, scratch and memory, one per line, each after `//`.
+void at_mosaic_summary(const at_mosaic_kernel *k, at_strbuf *out);
 // Coverage page, docs/mosaic_ops.md.
 at_status at_mosaic_ops_doc(at_strbuf *out);
+
+#include "mosaic/rules.h"  // what the chip refuses
 
 #endif

@@ -1,0 +1,135 @@
+// `atoll dump --mosaic`: the Pallas kernels in a file, as text or as verdicts.
+#include <stdlib.h>
+
+#include "base/json.h"
+#include "cli/cli.h"
+#include "mosaic/mosaic.h"
+
+typedef struct dump {
+  at_arena *arena;
+  const char *file;
+  const at_mosaic_chip *chip;  // NULL: no rules
+  uint32_t devices;
+  bool check, locations;
+  at_strbuf out;
+  uint32_t kernels;
+} dump;
+
+static void put_verdict(dump *d, const char *name, at_status s) {
+  at_json_writer w = {&d->out, false};
+  at_json_begin_object(&w);
+  at_json_key(&w, AT_STR("file"));
+  at_json_str(&w, at_str_of(d->file));
+  at_json_key(&w, AT_STR("kernel"));
+  at_json_str(&w, at_str_of(name));
+  at_json_key(&w, AT_STR("verdict"));
+  at_json_str(&w, at_ok(s) ? AT_STR("ok") : AT_STR("refused"));
+  at_json_key(&w, AT_STR("code"));
+  at_json_str(&w, at_str_of(at_code_name(at_status_code(s))));
+  at_json_key(&w, AT_STR("message"));
+  at_json_str(&w, at_str_of(at_status_message(s)));
+  at_json_end_object(&w);
+  at_strbuf_addc(&d->out, '\n');
+}
+
+static at_status dump_call(dump *d, const at_mosaic_call *call) {
+  at_mosaic_kernel *k = NULL;
+  d->kernels++;
+  at_status s = at_mosaic_read(call, d->arena, &k);
+  if (at_ok(s) && d->chip) s = at_mosaic_check(k, d->chip, d->devices);
+  if (d->check) {
+    put_verdict(d, k ? k->name : "", s);
+    at_status_free(s);
+    return AT_OK;
+  }
+  AT_TRY(s);
+  at_mosaic_summary(k, &d->out);
+  AT_TRY(at_mosaic_print(k, d->locations, &d->out));
+  at_strbuf_addc(&d->out, '\n');
+  return AT_OK;
+}
+
+// ---- Programs
+static at_type type_of(at_arena *a, const at_mtype *t) {
+  at_type out = {0};
+  if (t->kind != AT_MTYPE_TENSOR) return out;
+  at_type made;
+  at_status s = at_type_make(a, at_mosaic_dtype_of(t->elem), t->shape, &made);
+  if (at_ok(s)) out = made;
+  at_status_free(s);
+  return out;
+}
+
+static at_str text_of(const at_mop *op, const char *name) {
+  const at_mattr *v = at_mop_attr(op, name);
+  return v && v->kind == AT_MATTR_STRING ? v->str : AT_STR("");
+}
+
+static at_status custom_call(dump *d, const at_mop *op) {
+  at_mosaic_call call = {.config = text_of(op, "backend_config"),
+                         .name = text_of(op, "kernel_name"),
+                         .num_operands = op->num_operands,
+                         .num_results = op->num_results};
+  at_type *in, *out;
+  AT_TRY_ALLOC(in, at_new(d->arena, at_type, op->num_operands + 1));
+  AT_TRY_ALLOC(out, at_new(d->arena, at_type, op->num_results + 1));
+  for (uint32_t i = 0; i < op->num_operands; i++)
+    in[i] = type_of(d->arena, op->operands[i]->type);
+  for (uint32_t i = 0; i < op->num_results; i++)
+    out[i] = type_of(d->arena, op->results[i].type);
+  call.operands = in;
+  call.results = out;
+  return dump_call(d, &call);
+}
+
+static at_status walk(dump *d, const at_mop *op) {
+  if (at_str_is(text_of(op, "call_target_name"), "tpu_custom_call"))
+    AT_TRY(custom_call(d, op));
+  for (uint32_t r = 0; r < op->num_regions; r++)
+    for (uint32_t b = 0; b < op->regions[r]->num_blocks; b++)
+      for (uint32_t i = 0; i < op->regions[r]->blocks[b]->num_ops; i++)
+        AT_TRY(walk(d, op->regions[r]->blocks[b]->ops[i]));
+  return AT_OK;
+}
+
+static at_status dump_file(dump *d) {
+  at_bytes bytes;
+  at_mmodule *m;
+  AT_TRY(at_cli_read_file(d->file, &bytes));
+  at_status s = at_mlir_read(bytes, false, d->arena, &m);
+  uint32_t before = d->kernels;
+  if (at_ok(s)) s = walk(d, m->op);
+  // No call in it: then it is a kernel's body itself.
+  if (at_ok(s) && d->kernels == before)
+    s = dump_call(d, &(at_mosaic_call){.payload = bytes});
+  free((void *)bytes.ptr);
+  return s;
+}
+
+at_status at_cli_dump_mosaic(int argc, char **argv) {
+  dump d = {0};
+  const char *target = NULL, *devices = NULL;
+  at_cli_option(&argc, argv, "--target=", &target);
+  at_cli_option(&argc, argv, "--devices=", &devices);
+  d.check = at_cli_option(&argc, argv, "--check", NULL);
+  d.locations = at_cli_option(&argc, argv, "--locations", NULL);
+  AT_TRY(at_cli_no_more_options(argc, argv, "dump"));
+  if (argc < 2)
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "a file is needed\nhint: atoll dump --help");
+  if (target && !(d.chip = at_mosaic_chip_find(at_str_of(target))))
+    return AT_FAIL(AT_NOT_FOUND, "no target '%s'", target);
+  if (devices) d.devices = (uint32_t)strtoul(devices, NULL, 10);
+  at_status s = AT_OK;
+  for (int i = 1; at_ok(s) && i < argc; i++) {
+    d.arena = at_arena_create();
+    if (!d.arena) s = AT_NO_MEMORY("the kernels");
+    d.file = argv[i];
+    if (at_ok(s)) s = dump_file(&d);
+    at_arena_destroy(d.arena);
+  }
+  if (at_ok(s)) s = at_strbuf_status(&d.out);
+  if (d.out.len) fwrite(d.out.ptr, 1, d.out.len, stdout);
+  at_strbuf_free(&d.out);
+  return s;
+}

@@ -1,0 +1,206 @@
+// The compiler's stages over a kernel, and how a refusal reads.
+#include "mosaic/rules.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "base/config.h"
+#include "base/log.h"
+#include "mosaic/rules_internal.h"
+
+static const at_mosaic_chip chips[] = {
+#define AT_MOSAIC_CHIP(name, kind, gen, cores, vmem, kept, scoped, smem, sem, \
+                       rows)                                                  \
+  {name,                                                                      \
+   kind,                                                                      \
+   gen,                                                                       \
+   cores,                                                                     \
+   (vmem)*1024ll,                                                             \
+   (vmem)*1024ll - (kept)*1024ll,                                             \
+   (scoped)*1024ll,                                                           \
+   (smem)*1024ll,                                                             \
+   sem,                                                                       \
+   rows},
+#include "mosaic/rules.def"
+#undef AT_MOSAIC_CHIP
+};
+
+const at_mosaic_chip *at_mosaic_chip_find(at_str name) {
+  const char *star = name.len ? memchr(name.ptr, '*', name.len) : NULL;
+  if (star) name = (at_str){star + 1, name.len - (size_t)(star + 1 - name.ptr)};
+  const char *colon = name.len ? memchr(name.ptr, ':', name.len) : NULL;
+  if (colon) name.len = (size_t)(colon - name.ptr);
+  for (size_t i = 0; i < AT_LEN(chips); i++)
+    if (at_str_is(name, chips[i].name) || at_str_is(name, chips[i].kind))
+      return &chips[i];
+  return NULL;
+}
+
+// ---- Refusals
+static void put_types(at_strbuf *b, const at_mop *op) {
+  at_strbuf_addf(b, "\"%s\" : (", op->name);
+  for (uint32_t i = 0; i < op->num_operands; i++) {
+    if (i) at_strbuf_addz(b, ", ");
+    at_mtype_print(b, op->operands[i]->type);
+  }
+  at_strbuf_addz(b, ") -> (");
+  for (uint32_t i = 0; i < op->num_results; i++) {
+    if (i) at_strbuf_addz(b, ", ");
+    at_mtype_print(b, op->results[i].type);
+  }
+  at_strbuf_addz(b, ")");
+}
+
+at_status at_mosaic_refuse(at_mosaic_judge *j, const at_mop *op, at_code code,
+                           const char *fmt, ...) {
+  char text[1024];
+  va_list ap;
+  va_start(ap, fmt);
+  vsnprintf(text, sizeof text, fmt, ap);
+  va_end(ap);
+  at_strbuf b = {0};
+  const char *name = j->k->name;
+  at_strbuf_addf(&b,
+                 "Mosaic failed to compile TPU kernel with MLIR module name "
+                 "`<no name>` HLO name `%s`: %s",
+                 name, text);
+  if (op) {
+    at_mosaic_place p = at_mosaic_place_of(op->loc);
+    at_strbuf loc = {0};
+    at_mloc_print(&loc, op->loc);
+    if (loc.len < 4000)
+      at_strbuf_addf(&b, "\n\nat location: loc(%s)", loc.ptr ? loc.ptr : "");
+    at_strbuf_free(&loc);
+    at_strbuf_addz(&b, "\n\nThe MLIR operation involved:\n  ");
+    put_types(&b, op);
+    if (*p.file)
+      at_strbuf_addf(&b, "\n\nat: %s:%u:%u", p.file, p.line, p.column);
+  }
+  at_strbuf_addf(&b, "\ndetail: kernel %s, target %s", name, j->chip->name);
+  at_strbuf_addz(&b, "\nhint: ATOLL_LENIENT=1 runs it anyway");
+  at_status s = AT_FAIL(code, "%s", b.failed ? text : b.ptr);
+  at_strbuf_free(&b);
+  return s;
+}
+
+// ---- Stages
+typedef at_status (*stage)(at_mosaic_judge *j, const at_mop *op);
+
+static at_status walk(at_mosaic_judge *j, const at_mblock *b, stage f) {
+  for (uint32_t i = 0; i < b->num_ops; i++) {
+    const at_mop *op = b->ops[i];
+    for (uint32_t r = 0; r < op->num_regions; r++)
+      if (op->regions[r]->num_blocks)
+        AT_TRY(walk(j, op->regions[r]->blocks[0], f));
+    AT_TRY(f(j, op));
+  }
+  return AT_OK;
+}
+
+static at_status judge_program(at_mosaic_judge *j) {
+  AT_TRY(at_mosaic_rules_windows(j));
+  if (j->p->core == AT_MCORE_TC || j->p->core == AT_MCORE_ANY) {
+    AT_TRY(walk(j, j->p->body, at_mosaic_rules_canonical));
+    AT_TRY(walk(j, j->p->body, at_mosaic_rules_layout));
+    AT_TRY(walk(j, j->p->body, at_mosaic_rules_target));
+  }
+  return at_mosaic_rules_memory(j);
+}
+
+at_status at_mosaic_check(const at_mosaic_kernel *k, const at_mosaic_chip *chip,
+                          uint32_t num_devices) {
+  at_arena *scratch = at_arena_create();
+  if (!scratch) return AT_NO_MEMORY("the chip's rules");
+  at_mosaic_judge j = {k, chip, NULL, num_devices, scratch};
+  at_status s = AT_OK;
+  for (uint32_t i = 0; at_ok(s) && i < k->num_programs && !k->symbolic; i++) {
+    j.p = &k->programs[i];
+    s = judge_program(&j);
+  }
+  at_arena_destroy(scratch);
+  return s;
+}
+
+at_status at_mosaic_admit(const at_mosaic_kernel *k, at_str target,
+                          uint32_t num_devices) {
+  const at_mosaic_chip *chip = at_mosaic_chip_find(target);
+  if (!chip) return AT_OK;
+  at_status s = at_mosaic_check(k, chip, num_devices);
+  if (at_ok(s) || !at_config_flag(AT_CONFIG_LENIENT)) return s;
+  at_log(AT_LOG_WARNING, "%s would refuse this kernel: %s", chip->name,
+         at_status_message(s));
+  at_status_free(s);
+  return AT_OK;
+}
+
+// ---- Values
+bool at_mosaic_value_const(const at_mvalue *v, int64_t *out) {
+  for (int depth = 0; v->op && depth < 32; depth++) {
+    switch (at_mosaic_opcode_of(v->op)) {
+      case AT_MOSAIC_ARITH_CONSTANT: {
+        const at_mattr *a = at_mop_attr(v->op, "value");
+        if (a->kind != AT_MATTR_INTEGER) return false;
+        *out = a->i;
+        return true;
+      }
+      case AT_MOSAIC_ARITH_INDEX_CAST:
+      case AT_MOSAIC_ARITH_INDEX_CASTUI:
+      case AT_MOSAIC_ARITH_EXTSI:
+      case AT_MOSAIC_TPU_ASSUME_MULTIPLE:
+        v = v->op->operands[0];
+        break;
+      default:
+        return false;
+    }
+  }
+  return false;
+}
+
+static bool divides(const at_mvalue *v, int64_t n, int fuel) {
+  int64_t c;
+  if (n == 1) return true;
+  if (at_mosaic_value_const(v, &c)) return c % n == 0;
+  if (!v->op || fuel == 0) return false;
+  const at_mop *op = v->op;
+  switch (at_mosaic_opcode_of(op)) {
+    case AT_MOSAIC_TPU_ASSUME_MULTIPLE:
+      if (at_mosaic_attr_int(op, "multiple", &c) && c > 0 && c % n == 0)
+        return true;
+      return divides(op->operands[0], n, fuel - 1);
+    case AT_MOSAIC_ARITH_INDEX_CAST:
+    case AT_MOSAIC_ARITH_INDEX_CASTUI:
+      return divides(op->operands[0], n, fuel - 1);
+    case AT_MOSAIC_ARITH_MULI:
+      // A constant factor takes its part of n.
+      for (int i = 0; i < 2; i++)
+        if (at_mosaic_value_const(op->operands[i], &c) && c > 0) {
+          int64_t a = n, b = c;
+          while (b) {
+            int64_t r = a % b;
+            a = b;
+            b = r;
+          }
+          if (divides(op->operands[1 - i], n / a, fuel - 1)) return true;
+        }
+      return divides(op->operands[0], n, fuel / 2) ||
+             divides(op->operands[1], n, fuel / 2);
+    case AT_MOSAIC_ARITH_SHLI:
+      return at_mosaic_value_const(op->operands[1], &c) && c >= 0 && c < 31 &&
+             (1ll << c) % n == 0;
+    case AT_MOSAIC_ARITH_ADDI:
+    case AT_MOSAIC_ARITH_SUBI:
+    case AT_MOSAIC_ARITH_MINSI:
+    case AT_MOSAIC_ARITH_MAXSI:
+      return divides(op->operands[0], n, fuel / 2) &&
+             divides(op->operands[1], n, fuel / 2);
+    case AT_MOSAIC_ARITH_SELECT:
+      return divides(op->operands[1], n, fuel / 2) &&
+             divides(op->operands[2], n, fuel / 2);
+    default:
+      return false;
+  }
+}
+
+bool at_mosaic_value_divides(const at_mvalue *v, int64_t n) {
+  return divides(v, n, 128);
+}

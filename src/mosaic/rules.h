@@ -1,0 +1,54 @@
+// What the TPU compiler refuses for a chip, after what JAX has refused already.
+#ifndef ATOLL_MOSAIC_RULES_H_
+#define ATOLL_MOSAIC_RULES_H_
+
+#include "mosaic/mosaic.h"
+
+// Limits of one core of a chip generation (rules.def). Bytes.
+typedef struct at_mosaic_chip {
+  const char *name, *kind;  // "v6e", "TPU v6 lite"
+  int generation, cores_per_device;
+  int64_t vmem_bytes;         // all of it
+  int64_t vmem_usable_bytes;  // less what the compiler keeps
+  int64_t vmem_scoped_bytes;  // of one kernel, unless it asks for another limit
+  int64_t smem_bytes;
+  int64_t semaphore_bytes;  // 4 per semaphore
+  int64_t tile_rows_16bit;  // rows of a tile of 16-bit elements in HBM
+} at_mosaic_chip;
+// By name or device kind, ignoring a topology after ':'. NULL: unknown.
+const at_mosaic_chip *at_mosaic_chip_find(at_str name);
+
+// Where the compiler would stop: UNIMPLEMENTED, INTERNAL, INVALID_ARGUMENT or
+// RESOURCE_EXHAUSTED. The message starts as the compiler's does, so that JAX
+// recognises it; facts and the kernel's source line follow. OK: it compiles.
+// num_devices: of the program, for constant device ids; 0: not known.
+at_status at_mosaic_check(const at_mosaic_kernel *k, const at_mosaic_chip *chip,
+                          uint32_t num_devices);
+
+// The same for whoever compiles: with ATOLL_LENIENT=1 a refusal becomes a
+// warning. An unknown target refuses nothing.
+at_status at_mosaic_admit(const at_mosaic_kernel *k, at_str target,
+                          uint32_t num_devices);
+
+// ---- Layout
+// Rows of the tile in which a memref lies in VMEM or HBM. `argument`: of the
+// kernel, whose layout XLA chooses. rank >= 2.
+int64_t at_mosaic_tile_rows(const at_mosaic_chip *chip, uint32_t bits,
+                            int64_t rows, bool argument);
+// Bytes of a memref in its padded layout; SMEM and semaphores are dense.
+// -1: a dynamic or impossible size.
+int64_t at_mosaic_ref_bytes(const at_mosaic_chip *chip, const at_mosaic_ref *r,
+                            bool argument);
+// Does the window move as the grid goes on? False: its block is the same at
+// every step, and one buffer is enough.
+bool at_mosaic_window_moves(const at_mosaic_program *p,
+                            const at_mosaic_window *w);
+
+typedef struct at_mosaic_memory {
+  int64_t windows, scratch;  // VMEM bytes; windows with all their buffers
+  int64_t smem, semaphores;  // bytes
+} at_mosaic_memory;
+at_mosaic_memory at_mosaic_memory_of(const at_mosaic_program *p,
+                                     const at_mosaic_chip *chip);
+
+#endif

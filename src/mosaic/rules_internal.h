@@ -1,0 +1,51 @@
+// What the files of the chip's rules share.
+#ifndef ATOLL_MOSAIC_RULES_INTERNAL_H_
+#define ATOLL_MOSAIC_RULES_INTERNAL_H_
+
+#include "mosaic/mosaic_internal.h"
+#include "mosaic/rules.h"
+
+typedef struct at_mosaic_judge {
+  const at_mosaic_kernel *k;
+  const at_mosaic_chip *chip;
+  const at_mosaic_program *p;
+  uint32_t num_devices;
+  at_arena *scratch;
+} at_mosaic_judge;
+
+// A refusal in the compiler's form: "Mosaic failed to compile TPU kernel ...:
+// message", the location, the operation, then our facts.
+__attribute__((format(printf, 4, 5), warn_unused_result)) at_status
+at_mosaic_refuse(at_mosaic_judge *j, const at_mop *op, at_code code,
+                 const char *fmt, ...);
+
+// The compiler's stages, in order: each looks at the whole kernel before the
+// next one starts.
+at_status at_mosaic_rules_windows(at_mosaic_judge *j);
+at_status at_mosaic_rules_canonical(at_mosaic_judge *j, const at_mop *op);
+at_status at_mosaic_rules_layout(at_mosaic_judge *j, const at_mop *op);
+at_status at_mosaic_rules_target(at_mosaic_judge *j, const at_mop *op);
+at_status at_mosaic_rules_memory(at_mosaic_judge *j);
+
+// A constant, through casts; false: not known.
+bool at_mosaic_value_const(const at_mvalue *v, int64_t *out);
+// Can it be proved that v is a multiple of n?
+bool at_mosaic_value_divides(const at_mvalue *v, int64_t n);
+
+static inline const at_mtype *at_mosaic_arg(const at_mop *op, uint32_t i) {
+  return op->operands[i]->type;
+}
+static inline const at_mtype *at_mosaic_res(const at_mop *op, uint32_t i) {
+  return op->results[i].type;
+}
+static inline bool at_mosaic_is_vector(const at_mtype *t) {
+  return t->kind == AT_MTYPE_VECTOR;
+}
+static inline uint32_t at_mosaic_bits(const at_mtype *t) {
+  return at_dtype_of(at_mosaic_dtype_of(t))->bits;
+}
+static inline int64_t at_mosaic_size(const at_mtype *t, uint32_t from_end) {
+  return t->shape.rank < from_end ? 1 : t->shape.ptr[t->shape.rank - from_end];
+}
+
+#endif

@@ -1,0 +1,322 @@
+// Windows, scratch and semaphores against the memories of a core.
+#include "mosaic/rules_internal.h"
+
+// ---- Layout
+int64_t at_mosaic_tile_rows(const at_mosaic_chip *chip, uint32_t bits,
+                            int64_t rows, bool argument) {
+  int64_t packing = bits >= 32 ? 1 : 32 / bits;
+  int64_t normal = 8, large = 8;
+  if (bits == 2) large = 128;
+  if (bits == 4) large = 64;
+  if (bits == 8) large = 32;
+  if (bits == 16)
+    large = argument ? chip->tile_rows_16bit : chip->generation >= 6 ? 16 : 8;
+  if (rows % large) large = normal;
+  if (large <= rows) return large;
+  int64_t tile = packing * (chip->generation < 4 ? 2 : 1);
+  while (tile < AT_MIN(rows, normal)) tile *= 2;
+  return tile;
+}
+
+static bool mul(int64_t *n, int64_t by) {
+  return by >= 0 && !__builtin_mul_overflow(*n, by, n);
+}
+
+int64_t at_mosaic_ref_bytes(const at_mosaic_chip *chip, const at_mosaic_ref *r,
+                            bool argument) {
+  int64_t n = 1;
+  uint32_t rank = r->shape.rank;
+  bool tiled = r->semaphore == AT_MSEM_NONE && r->space != AT_MSPACE_SMEM;
+  uint32_t bits = r->semaphore ? 32 : at_dtype_of(r->dtype)->bits;
+  if (bits == 1) bits = 32;  // a predicate is a word
+  if (tiled && r->core == AT_MCORE_SC_VECTOR) tiled = false;
+  for (uint32_t i = 0; i < rank; i++) {
+    int64_t d = r->shape.ptr[i];
+    if (d == AT_MDYN || d < 0) return -1;
+    if (tiled && i + 1 == rank && rank > 1) d = (d + 127) / 128 * 128;
+    if (tiled && i + 1 == rank && rank == 1) {
+      int64_t row = 128 * 32 / bits;
+      d = (d + row - 1) / row * row;
+    }
+    if (tiled && i + 2 == rank) {
+      int64_t tile = at_mosaic_tile_rows(chip, bits, d, argument);
+      d = (d + tile - 1) / tile * tile;
+    }
+    if (!mul(&n, d)) return -1;
+  }
+  if (!mul(&n, bits)) return -1;
+  return (n / 8 + 3) / 4 * 4;
+}
+
+// ---- Which windows move
+static bool depends(const at_mosaic_program *p, const at_mvalue *v, int fuel) {
+  if (!v->op) {
+    if (v->index >= p->grid_rank) return false;  // a prefetched ref
+    const at_mosaic_axis *a = &p->grid[v->index];
+    return a->dynamic || a->bound > 1;
+  }
+  if (fuel == 0 || v->op->num_regions) return true;
+  for (uint32_t i = 0; i < v->op->num_operands; i++)
+    if (depends(p, v->op->operands[i], fuel - 1)) return true;
+  return false;
+}
+
+bool at_mosaic_window_moves(const at_mosaic_program *p,
+                            const at_mosaic_window *w) {
+  if (!w->transform) return false;
+  const at_mblock *b = w->transform->regions[0]->blocks[0];
+  const at_mop *ret = b->ops[b->num_ops - 1];
+  for (uint32_t i = 0; i < ret->num_operands; i++)
+    if (depends(p, ret->operands[i], 64)) return true;
+  return false;
+}
+
+static uint32_t buffers_of(const at_mosaic_program *p,
+                           const at_mosaic_window *w) {
+  if (w->kind == AT_MWIN_WHOLE || w->buffers_given) return w->buffers;
+  return at_mosaic_window_moves(p, w) ? w->buffers : 1;
+}
+
+static bool in_core(const at_mosaic_window *w) {
+  return w->ref.space == AT_MSPACE_VMEM || w->ref.space == AT_MSPACE_SMEM;
+}
+
+static void add(int64_t *sum, int64_t bytes) {
+  if (bytes < 0 || __builtin_add_overflow(*sum, bytes, sum)) *sum = INT64_MAX;
+}
+
+at_mosaic_memory at_mosaic_memory_of(const at_mosaic_program *p,
+                                     const at_mosaic_chip *chip) {
+  at_mosaic_memory m = {0};
+  for (uint32_t i = 0; i < p->num_prefetch; i++)
+    add(&m.smem, at_mosaic_ref_bytes(chip, &p->prefetch[i], true));
+  for (uint32_t i = 0; i < p->num_windows; i++) {
+    const at_mosaic_window *w = &p->windows[i];
+    if (!in_core(w) || w->color == AT_MCOLOR_VMEM) continue;
+    int64_t bytes = at_mosaic_ref_bytes(chip, &w->ref, true);
+    for (uint32_t n = buffers_of(p, w); n; n--)
+      add(w->ref.space == AT_MSPACE_SMEM ? &m.smem : &m.windows, bytes);
+  }
+  for (uint32_t i = 0; i < p->num_scratch; i++) {
+    const at_mosaic_ref *r = &p->scratch[i];
+    int64_t bytes = at_mosaic_ref_bytes(chip, r, false);
+    if (r->semaphore)
+      add(&m.semaphores, bytes);
+    else if (r->space == AT_MSPACE_SMEM)
+      add(&m.smem, bytes);
+    else if (r->space == AT_MSPACE_VMEM)
+      add(&m.scratch, bytes);
+  }
+  return m;
+}
+
+// ---- Refusals
+// XLA's spelling of a type: f32[8,128].
+static void put_type(at_strbuf *b, at_dtype t, at_dims d) {
+  const at_dtype_info *i = at_dtype_of(t);
+  if (t == AT_PRED)
+    at_strbuf_addz(b, "pred");
+  else if (at_is_int(t))
+    at_strbuf_addf(b, "%c%u", at_is_signed_int(t) ? 's' : 'u', i->bits);
+  else
+    for (const char *c = i->text; *c; c++)
+      at_strbuf_addc(b, (char)(*c >= 'A' && *c <= 'Z' ? *c + 32 : *c));
+  at_strbuf_addc(b, '[');
+  for (uint32_t n = 0; n < d.rank; n++)
+    at_strbuf_addf(b, "%s%lld", n ? "," : "", (long long)d.ptr[n]);
+  at_strbuf_addc(b, ']');
+}
+
+static void put_size(at_strbuf *b, int64_t bytes) {
+  if (bytes >= 1 << 20)
+    at_strbuf_addf(b, "%.2fM", (double)bytes / (1 << 20));
+  else
+    at_strbuf_addf(b, "%.1fK", (double)bytes / 1024);
+}
+
+// How the compiler names a window in its lists.
+static void put_window(at_strbuf *b, at_mosaic_judge *j,
+                       const at_mosaic_window *w) {
+  // Grid bounds that the call brings along are not counted as inputs.
+  uint32_t index = w->is_output ? w->index : w->index - j->p->num_dynamic;
+  const char *what = w->is_output ? "output" : "input";
+  uint32_t n = buffers_of(j->p, w);
+  at_strbuf_addf(
+      b, "%s window allocation for operator %s %u. The window shape is ", what,
+      what, index);
+  put_type(b, w->ref.dtype, w->ref.shape);
+  at_strbuf_addz(b, ", while the full shape is ");
+  if (w->whole.dtype != AT_INVALID)
+    put_type(b, w->whole.dtype, at_type_dims(&w->whole));
+  else
+    at_strbuf_addz(b, "not known");
+  if (n == 1)
+    at_strbuf_addz(b, ". This allocation is single buffered.");
+  else
+    at_strbuf_addf(b, ". This allocation has %u buffering levels.", n);
+}
+
+static at_status finish(at_mosaic_judge *j, at_strbuf *b, at_code code) {
+  at_mosaic_place p = at_mosaic_place_of(j->p->func->loc);
+  for (uint32_t i = 0; !*p.file && i < j->p->body->num_ops; i++)
+    p = at_mosaic_place_of(j->p->body->ops[i]->loc);
+  if (*p.file) at_strbuf_addf(b, "\nat: %s:%u:%u", p.file, p.line, p.column);
+  at_strbuf_addf(b, "\ndetail: kernel %s, target %s", j->k->name,
+                 j->chip->name);
+  at_strbuf_addz(b,
+                 "\nhint: smaller blocks, pl.Buffered(1), or ATOLL_LENIENT=1");
+  at_status s = AT_FAIL(code, "%s", b->failed ? "out of memory" : b->ptr);
+  at_strbuf_free(b);
+  return s;
+}
+
+static void put_allocations(at_strbuf *b, at_mosaic_judge *j,
+                            at_mosaic_space space) {
+  int rank = 0;
+  at_strbuf_addf(b, "\n\nProgram %s requirement:", at_mosaic_space_name(space));
+  for (uint32_t i = 0; i < j->p->num_windows; i++) {
+    const at_mosaic_window *w = &j->p->windows[i];
+    if (w->ref.space != space || rank == 20) continue;
+    at_strbuf_addf(b, "\n  %d. Size: ", ++rank);
+    put_size(b,
+             at_mosaic_ref_bytes(j->chip, &w->ref, true) * buffers_of(j->p, w));
+    at_strbuf_addz(b, "\n     Tag: ");
+    put_window(b, j, w);
+  }
+  for (uint32_t i = 0; i < j->p->num_scratch; i++) {
+    const at_mosaic_ref *r = &j->p->scratch[i];
+    if (r->space != space || r->semaphore || rank == 20) continue;
+    at_strbuf_addf(b, "\n  %d. Size: ", ++rank);
+    put_size(b, at_mosaic_ref_bytes(j->chip, r, false));
+    at_strbuf_addz(b, "\n     Tag: scratch operand ");
+    put_type(b, r->dtype, r->shape);
+  }
+}
+
+static at_status scoped_oom(at_mosaic_judge *j, int64_t used, int64_t limit) {
+  at_strbuf b = {0};
+  at_strbuf_addf(
+      &b,
+      "E1001: CompileTimeScopedVmemOom:\nRan out of memory in memory "
+      "space vmem while allocating on stack for %%%s = custom-call, "
+      "custom_call_target=\"tpu_custom_call\". Scoped allocation with "
+      "size ",
+      j->k->name);
+  put_size(&b, used);
+  at_strbuf_addz(&b, " and limit ");
+  put_size(&b, limit);
+  at_strbuf_addz(&b, " exceeded scoped vmem limit by ");
+  put_size(&b, used - limit);
+  at_strbuf_addz(&b, ".");
+  put_allocations(&b, j, AT_MSPACE_VMEM);
+  return finish(j, &b, AT_RESOURCE_EXHAUSTED);
+}
+
+static at_status capacity_oom(at_mosaic_judge *j, int64_t used, int64_t limit) {
+  at_strbuf b = {0};
+  at_strbuf_addz(&b,
+                 "XLA:TPU compile permanent error. Ran out of memory in memory "
+                 "space vmem. Used ");
+  put_size(&b, used);
+  at_strbuf_addz(&b, " of ");
+  put_size(&b, limit);
+  at_strbuf_addz(&b, " vmem. Exceeded vmem capacity by ");
+  put_size(&b, used - limit);
+  at_strbuf_addz(&b, ".");
+  put_allocations(&b, j, AT_MSPACE_VMEM);
+  return finish(j, &b, AT_RESOURCE_EXHAUSTED);
+}
+
+// One allocation that no memory holds. `w` or `r` says which.
+static at_status too_big(at_mosaic_judge *j, int64_t bytes, int64_t memory,
+                         const char *space, const at_mosaic_window *w,
+                         const at_mosaic_ref *r) {
+  at_strbuf b = {0};
+  at_strbuf_addf(&b,
+                 "Allocation (size=%lld) would exceed memory (size=%lld) :: "
+                 "#allocation [shape = '",
+                 (long long)bytes, (long long)memory);
+  const at_mosaic_ref *ref = w ? &w->ref : r;
+  put_type(&b, ref->semaphore ? AT_S32 : ref->dtype, ref->shape);
+  at_strbuf_addf(&b, "', space=%s, size = 0x%llx, scoped, tag = '", space,
+                 (unsigned long long)bytes);
+  if (w)
+    put_window(&b, j, w);
+  else
+    at_strbuf_addz(&b, "scratch operand");
+  at_strbuf_addf(&b, "'] :: %s", j->k->name);
+  return finish(j, &b, AT_RESOURCE_EXHAUSTED);
+}
+
+static at_status check_scratch(at_mosaic_judge *j) {
+  const at_mosaic_chip *c = j->chip;
+  int64_t vmem = 0, smem = 0, sems = 0;
+  for (uint32_t i = 0; i < j->p->num_scratch; i++) {
+    const at_mosaic_ref *r = &j->p->scratch[i];
+    int64_t bytes = at_mosaic_ref_bytes(c, r, false);
+    int64_t *sum = r->semaphore                 ? &sems
+                   : r->space == AT_MSPACE_SMEM ? &smem
+                   : r->space == AT_MSPACE_VMEM ? &vmem
+                                                : NULL;
+    int64_t memory = r->semaphore                 ? c->semaphore_bytes
+                     : r->space == AT_MSPACE_SMEM ? c->smem_bytes
+                                                  : c->vmem_bytes;
+    if (!sum) continue;
+    add(sum, bytes);
+    if (*sum > memory)
+      return too_big(j, *sum, memory,
+                     r->semaphore                 ? "sflag"
+                     : r->space == AT_MSPACE_SMEM ? "smem"
+                                                  : "vmem",
+                     NULL, r);
+  }
+  return AT_OK;
+}
+
+static at_status check_smem(at_mosaic_judge *j) {
+  int64_t sum = 0;
+  for (uint32_t i = 0; i < j->p->num_prefetch; i++) {
+    add(&sum, at_mosaic_ref_bytes(j->chip, &j->p->prefetch[i], true));
+    if (sum > j->chip->smem_bytes)
+      return too_big(j, sum, j->chip->smem_bytes, "smem", NULL,
+                     &j->p->prefetch[i]);
+  }
+  for (uint32_t i = 0; i < j->p->num_windows; i++) {
+    const at_mosaic_window *w = &j->p->windows[i];
+    if (w->ref.space != AT_MSPACE_SMEM) continue;
+    int64_t bytes = at_mosaic_ref_bytes(j->chip, &w->ref, true);
+    for (uint32_t n = buffers_of(j->p, w); n; n--) add(&sum, bytes);
+    if (sum > j->chip->smem_bytes)
+      return too_big(j, sum, j->chip->smem_bytes, "smem", w, NULL);
+  }
+  return AT_OK;
+}
+
+at_status at_mosaic_rules_memory(at_mosaic_judge *j) {
+  const at_mosaic_config *cfg = &j->k->config;
+  if (j->p->core == AT_MCORE_SC_SCALAR || j->p->core == AT_MCORE_SC_VECTOR)
+    return AT_OK;  // other memories, which its own checks know
+  enum { INTERNAL_SCRATCH = 72 << 10 };
+  if (cfg->internal_scratch_bytes &&
+      cfg->internal_scratch_bytes < INTERNAL_SCRATCH)
+    return at_mosaic_refuse(j, NULL, AT_INVALID_ARGUMENT,
+                            "Requested internal scratch size %lld needs to be "
+                            "at least %d bytes",
+                            (long long)cfg->internal_scratch_bytes,
+                            INTERNAL_SCRATCH);
+  AT_TRY(check_scratch(j));
+  AT_TRY(check_smem(j));
+  at_mosaic_memory m = at_mosaic_memory_of(j->p, j->chip);
+  int64_t scoped = cfg->vmem_limit_bytes >= 0 ? cfg->vmem_limit_bytes
+                                              : j->chip->vmem_scoped_bytes;
+  int64_t usable = j->chip->vmem_usable_bytes;
+  if (m.windows > usable) return capacity_oom(j, m.windows, usable);
+  if (m.windows > scoped) return scoped_oom(j, m.windows, scoped);
+  // Next to a scratch that fills the memory, windows of a few tiles live in
+  // what the compiler keeps.
+  enum { KEPT = 64 << 10 };
+  int64_t both = m.windows;
+  add(&both, m.scratch);
+  if (m.windows > KEPT && both > usable) return capacity_oom(j, both, usable);
+  return AT_OK;
+}

@@ -1,0 +1,99 @@
+// Grid, block shapes, element types at the edge, layouts of windows.
+#include "mosaic/rules_internal.h"
+
+static at_status check_wide(at_mosaic_judge *j, const at_type *t) {
+  if (at_dtype_of(t->dtype)->bits < 64) return AT_OK;
+  return AT_FAIL(
+      AT_UNIMPLEMENTED,
+      "While rewriting computation to not contain X{64|128} element "
+      "types, XLA encountered an HLO for which this rewriting is not "
+      "implemented: %%%s = custom-call, "
+      "custom_call_target=\"tpu_custom_call\"\n"
+      "detail: kernel %s has an operand or result of type %s",
+      j->k->name, j->k->name, at_dtype_of(t->dtype)->text);
+}
+
+static bool is_trivial(const at_mosaic_window *w) {
+  return !w->transform || w->whole.dtype == AT_INVALID ||
+         at_dims_eq(w->bounds, at_type_dims(&w->whole));
+}
+
+// JAX checks this before it lowers; payloads made by hand are checked here.
+static at_status check_block(at_mosaic_judge *j, const at_mosaic_window *w) {
+  if (w->kind == AT_MWIN_WHOLE || w->whole.dtype == AT_INVALID ||
+      w->ref.semaphore || (w->ref.space == AT_MSPACE_SMEM && is_trivial(w)))
+    return AT_OK;
+  uint32_t rank = w->bounds.rank, bits = at_dtype_of(w->ref.dtype)->bits;
+  const int64_t *b = w->bounds.ptr, *a = w->whole.dims;
+  if (rank < 1)
+    return at_mosaic_refuse(j, j->p->func, AT_INVALID_ARGUMENT,
+                            "The Pallas TPU lowering currently supports only "
+                            "blocks of rank >= 1.");
+  for (uint32_t i = 0; i < rank; i++)
+    if (b[i] == AT_MDYN || a[i] == AT_DYN) return AT_OK;
+  if (rank == 1) {
+    int64_t least = 128 * 32 / AT_MIN(bits, 32u);
+    if (b[0] == a[0] || b[0] % 1024 == 0 ||
+        (b[0] >= least && (b[0] & (b[0] - 1)) == 0))
+      return AT_OK;
+    return at_mosaic_refuse(
+        j, j->p->func, AT_INVALID_ARGUMENT,
+        "The Pallas TPU lowering currently requires that rank 1 block shapes, "
+        "either 1) the first (and only) dimension of the block shape is equal "
+        "to the first (and only) dimension of the array shape, or 2) the first "
+        "(and only) dimension of the block shape is a multiple of 1024, or 3) "
+        "the first (and only) dimension of the block shape is a power of 2 and "
+        "at least the tiling size (%lld) of the array shape. The block is "
+        "[%lld], the array [%lld]",
+        (long long)least, (long long)b[0], (long long)a[0]);
+  }
+  if ((b[rank - 1] == a[rank - 1] || b[rank - 1] % 128 == 0) &&
+      (b[rank - 2] == a[rank - 2] || b[rank - 2] % 8 == 0))
+    return AT_OK;
+  return at_mosaic_refuse(
+      j, j->p->func, AT_INVALID_ARGUMENT,
+      "The Pallas TPU lowering currently requires that the last two dimensions "
+      "of your block shape are divisible by 8 and 128 respectively, or be "
+      "equal "
+      "to the respective dimensions of the overall array. The last two are "
+      "[%lld, %lld] of [%lld, %lld]",
+      (long long)b[rank - 2], (long long)b[rank - 1], (long long)a[rank - 2],
+      (long long)a[rank - 1]);
+}
+
+// Elements narrower than a tile's row of words: their tiles must pack evenly.
+static at_status check_layout(at_mosaic_judge *j, const at_mosaic_window *w) {
+  if (w->kind == AT_MWIN_WHOLE || w->ref.space != AT_MSPACE_VMEM ||
+      w->ref.semaphore || w->bounds.rank < 2)
+    return AT_OK;
+  uint32_t bits = at_dtype_of(w->ref.dtype)->bits;
+  int64_t packing = bits < 32 && bits > 1 ? 32 / bits : 1;
+  int64_t rows = w->bounds.ptr[w->bounds.rank - 2];
+  if (rows == AT_MDYN ||
+      at_mosaic_tile_rows(j->chip, bits == 1 ? 32 : bits, rows, true) %
+              packing ==
+          0)
+    return AT_OK;
+  return at_mosaic_refuse(j, j->p->func, AT_INTERNAL,
+                          "Not implemented: layout too complicated");
+}
+
+at_status at_mosaic_rules_windows(at_mosaic_judge *j) {
+  const at_mosaic_program *p = j->p;
+  const at_mosaic_call *c = &j->k->call;
+  for (uint32_t i = 0; i < c->num_operands; i++)
+    AT_TRY(check_wide(j, &c->operands[i]));
+  for (uint32_t i = 0; i < c->num_results; i++)
+    AT_TRY(check_wide(j, &c->results[i]));
+  bool tc = p->core == AT_MCORE_TC || p->core == AT_MCORE_ANY;
+  for (uint32_t i = 0; tc && i < p->grid_rank; i++)
+    if (p->grid[i].semantics == AT_MDIM_SUBCORE_PARALLEL)
+      return at_mosaic_refuse(j, NULL, AT_INVALID_ARGUMENT,
+                              "subcore_parallel is only supported on "
+                              "SparseCore.");
+  for (uint32_t i = 0; tc && i < p->num_windows; i++) {
+    AT_TRY(check_block(j, &p->windows[i]));
+    AT_TRY(check_layout(j, &p->windows[i]));
+  }
+  return AT_OK;
+}
