@@ -7,6 +7,7 @@ build=${BUILD:-build/release}
 "$build/atoll" dump --ops-doc >docs/ops.md
 "$build/atoll" dump --flags-doc >docs/config.md
 "$build/atoll" dump --import-doc >docs/import.md
+"$build/atoll" dump --mosaic-doc >docs/mosaic_ops.md
 if [ "${1:-}" = coverage ]; then
   "${PYTHON:-.venv/bin/python}" tools/coverage.py "$build/libatoll.so" >docs/coverage.md.new
   mv docs/coverage.md.new docs/coverage.md
