@@ -44,6 +44,17 @@ static const command commands[] = {
      "  --interp=MODE     between measured points: seed, xla or atoll (default)\n"
      "  --partitions=N    devices that the program is cut for, where it does not say\n",
      at_cli_estimate},
+    {"cost", "ask the cost model: collectives, products, tables, machines",
+     "atoll cost lookup --target=H100:8 [--interp=seed|xla|atoll] [--table=FILE] QUESTION\n"
+     "    QUESTION: gemm TYPE b m n k, or OP TYPE BYTES [GROUPSxDEVICES], where OP is\n"
+     "    all-reduce, all-gather, reduce-scatter, all-to-all or collective-permute\n"
+     "atoll cost evaluate [--table=FILE] [MACHINE...]\n"
+     "    errors of every mode on points that are left out of the tables\n"
+     "atoll cost convert [--gemm] [--clock-ghz=X] IN OUT\n"
+     "    a table from XLA's text proto to Atoll's form or back (by OUT's name: .pbtxt)\n"
+     "atoll cost machines [NAME]\n"
+     "    what is known of a machine, and who says so\n",
+     at_cli_cost},
     {"doctor", "say what this machine offers and what that means for Atoll",
      "atoll doctor [--json]\n", at_cli_doctor},
 };

@@ -1,0 +1,259 @@
+// `atoll cost`: tables and models of the cost room, by hand.
+#include <stdlib.h>
+
+#include "cli/cli.h"
+#include "cost/cost.h"
+
+static at_status misuse(const char *what) {
+  return AT_FAIL(AT_INVALID_ARGUMENT, "%s\nhint: atoll cost --help", what);
+}
+
+static bool ends_with(const char *s, const char *end) {
+  size_t n = strlen(s), m = strlen(end);
+  return n >= m && strcmp(s + n - m, end) == 0;
+}
+
+// A table in either form, by what its first bytes say.
+static at_status read_table(const char *path, double clock, at_arena *a,
+                            at_perf_table **out, size_t *count) {
+  at_bytes file;
+  AT_TRY(at_cli_read_file(path, &file));
+  uint8_t *text = at_arena_copy(a, file.ptr, file.len, 1);
+  size_t len = file.len;
+  free((void *)file.ptr);
+  if (!text) return AT_NO_MEMORY("performance table");
+  bool own = len >= 10 && memcmp(text, "atoll-perf", 10) == 0;
+  at_status st =
+      own ? at_perf_read((at_bytes){text, len}, a, out, count)
+          : at_perf_read_pbtxt((at_bytes){text, len}, clock, a, out, count);
+  return at_status_prefix(st, "%s", path);
+}
+
+static void warn(const at_perf_table *t, size_t count) {
+  at_strbuf b = {0};
+  for (size_t i = 0; i < count; i++) at_perf_warn(&t[i], &b);
+  if (b.len) fprintf(stderr, "%s", b.ptr);
+  at_strbuf_free(&b);
+}
+
+static at_status parse_count(const char *text, int64_t *out) {
+  char *end;
+  long long v = strtoll(text, &end, 10);
+  int64_t unit = *end == 'K'   ? 1 << 10
+                 : *end == 'M' ? 1 << 20
+                 : *end == 'G' ? 1 << 30
+                               : 1;
+  if (unit > 1) end++;
+  if (end == text || *end || v < 0 ||
+      __builtin_mul_overflow((int64_t)v, unit, out))
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "\"%.32s\" is not a size (digits, then K, M or G)", text);
+  return AT_OK;
+}
+
+static at_dtype parse_type(const char *text) {
+  for (int t = AT_INVALID + 1; t < AT_DTYPE_COUNT; t++)
+    if (strcmp(text, at_dtype_of((at_dtype)t)->text) == 0) return (at_dtype)t;
+  return AT_INVALID;
+}
+
+static void print_time(at_cost_time t) {
+  const char *unit = t.seconds < 1e-3 ? "us" : t.seconds < 1 ? "ms" : "s";
+  double scale = t.seconds < 1e-3 ? 1e6 : t.seconds < 1 ? 1e3 : 1;
+  printf("%.3f %s (%s)\n", t.seconds * scale, unit,
+         at_cost_source_text(t.source));
+}
+
+// ---- lookup ----
+static at_status target_of(int *argc, char **argv, at_arena *a,
+                           at_target **out) {
+  const char *target = NULL, *interp = "atoll", *perf = NULL;
+  at_interp mode;
+  at_cli_option(argc, argv, "--target=", &target);
+  at_cli_option(argc, argv, "--interp=", &interp);
+  at_cli_option(argc, argv, "--table=", &perf);
+  if (!target) return misuse("--target is needed, as in --target=H100:8");
+  if (!interp || !at_interp_parse(at_str_of(interp), &mode))
+    return misuse("--interp is seed, xla or atoll");
+  AT_TRY(at_target_parse(at_str_of(target), mode, a, out));
+  if (!perf) return AT_OK;
+  at_perf_table *t;
+  size_t n;
+  AT_TRY(read_table(perf, at_machine_number((*out)->machine, "clock_hz", 0), a,
+                    &t, &n));
+  if (!n) return AT_FAIL(AT_INVALID_ARGUMENT, "%s holds no table", perf);
+  at_figure key;
+  const at_perf_table *mine = NULL;
+  if (at_machine_figure((*out)->machine, "perf_table", &key) && key.text.len)
+    mine = at_perf_find(t, n, key.text.ptr);
+  if (!mine) mine = at_perf_find(t, n, (*out)->machine->name);
+  if (!mine && n == 1) mine = t;
+  if (!mine)
+    return AT_FAIL(AT_NOT_FOUND, "%s has no table of %s", perf,
+                   (*out)->machine->name);
+  warn(mine, 1);
+  at_perf *p;
+  AT_TRY(at_perf_prepare(mine, mode, true, a, &p));
+  (*out)->user = p;
+  return AT_OK;
+}
+
+static at_status lookup_gemm(const at_target *t, int argc, char **argv) {
+  // gemm TYPE b m n k
+  if (argc != 6) return misuse("gemm TYPE b m n k");
+  at_dtype type = parse_type(argv[1]);
+  if (type == AT_INVALID) return misuse("unknown element type");
+  at_gemm g = {type, type, type, 0, 0, 0, 0};
+  int64_t *const to[] = {&g.b, &g.m, &g.n, &g.k};
+  for (int i = 0; i < 4; i++) AT_TRY(parse_count(argv[2 + i], to[i]));
+  at_cost_time time;
+  AT_TRY(at_cost_gemm(t, &g, &time));
+  print_time(time);
+  return AT_OK;
+}
+
+static at_status lookup_collective(const at_target *t, int argc, char **argv) {
+  // OP TYPE BYTES [GROUPSxDEVICES]; a permute shifts by one around each group.
+  at_collective c = {.groups = {1, t->num_devices, NULL}};
+  if (argc < 3 || argc > 4 || !at_collective_parse(at_str_of(argv[0]), &c.op))
+    return misuse("OP TYPE BYTES [GROUPSxDEVICES]");
+  c.dtype = parse_type(argv[1]);
+  if (c.dtype == AT_INVALID) return misuse("unknown element type");
+  AT_TRY(parse_count(argv[2], &c.bytes));
+  char *end = NULL;
+  if (argc == 4) {
+    c.groups.count = (uint32_t)strtoul(argv[3], &end, 10);
+    c.groups.size = *end == 'x' ? (uint32_t)strtoul(end + 1, &end, 10) : 0;
+    if (*end) c.groups.size = 0;
+  }
+  if (!c.groups.count || !c.groups.size || c.groups.count > 65536 ||
+      c.groups.size > 65536 || c.groups.count * c.groups.size > 65536)
+    return misuse("groups are GROUPSxDEVICES, as in 2x8");
+  uint32_t n = c.groups.count * c.groups.size, size = c.groups.size;
+  uint32_t(*pairs)[2] = calloc(n, sizeof *pairs);
+  if (!pairs) return AT_NO_MEMORY("device pairs");
+  for (uint32_t i = 0; i < n; i++)
+    pairs[i][0] = i, pairs[i][1] = i - i % size + (i + 1) % size;
+  c.pairs = (const uint32_t(*)[2])pairs, c.num_pairs = n;
+  at_cost_time time;
+  at_status st = at_cost_collective(t, &c, &time);
+  if (at_ok(st)) print_time(time);
+  free(pairs);
+  return st;
+}
+
+static at_status lookup(int argc, char **argv, at_arena *a) {
+  at_target *t;
+  AT_TRY(target_of(&argc, argv, a, &t));
+  AT_TRY(at_cli_no_more_options(argc, argv, "cost"));
+  if (argc < 2)
+    return misuse("a question is needed: gemm ..., or a collective");
+  return strcmp(argv[1], "gemm") ? lookup_collective(t, argc - 1, argv + 1)
+                                 : lookup_gemm(t, argc - 1, argv + 1);
+}
+
+// ---- evaluate ----
+static at_status evaluate(int argc, char **argv, at_arena *a) {
+  const char *path = NULL;
+  at_cli_option(&argc, argv, "--table=", &path);
+  AT_TRY(at_cli_no_more_options(argc, argv, "cost"));
+  const at_perf_table *tables, *chosen[64];
+  size_t count, n = 0;
+  if (path) {
+    at_perf_table *mine;
+    AT_TRY(read_table(path, 0, a, &mine, &count));
+    tables = mine;
+  } else {
+    AT_TRY(at_perf_builtin(&tables, &count));
+  }
+  for (size_t i = 0; i < count && n < AT_LEN(chosen); i++) {
+    bool wanted = argc < 2 && tables[i].count > 0;
+    for (int k = 1; k < argc; k++)
+      wanted |= strcmp(argv[k], tables[i].machine) == 0;
+    if (wanted) chosen[n++] = &tables[i];
+  }
+  if (!n)
+    return AT_FAIL(
+        AT_NOT_FOUND,
+        "no such table\nhint: atoll cost evaluate sm_90 sm_100_B200");
+  at_perf_error *rows;
+  size_t num;
+  AT_TRY(at_perf_evaluate(chosen, n, a, &rows, &num));
+  printf("%-26s %-6s %6s %8s %8s %8s %10s\n", "experiment", "mode", "points",
+         "median", "p90", "worst", "within 10%");
+  for (size_t i = 0; i < num; i++)
+    printf("%-26s %-6s %6zu %7.1f%% %7.1f%% %7.1f%% %10zu\n", rows[i].what,
+           at_interp_text(rows[i].mode), rows[i].count, rows[i].median * 100,
+           rows[i].p90 * 100, rows[i].worst * 100, rows[i].within);
+  return AT_OK;
+}
+
+// ---- convert ----
+static at_status convert(int argc, char **argv, at_arena *a) {
+  bool gemm = at_cli_option(&argc, argv, "--gemm", NULL);
+  const char *clock = NULL;
+  at_cli_option(&argc, argv, "--clock-ghz=", &clock);
+  AT_TRY(at_cli_no_more_options(argc, argv, "cost"));
+  if (argc != 3) return misuse("cost convert IN OUT");
+  at_perf_table *t;
+  size_t n;
+  at_strbuf b = {0};
+  AT_TRY(read_table(argv[1], clock ? strtod(clock, NULL) * 1e9 : 0, a, &t, &n));
+  warn(t, n);
+  at_status st = ends_with(argv[2], "pbtxt") || ends_with(argv[2], "txtpb")
+                     ? at_perf_write_pbtxt(t, n, gemm, &b)
+                     : at_perf_write(t, n, &b);
+  FILE *f = at_ok(st) ? fopen(argv[2], "wb") : NULL;
+  if (at_ok(st) && !f) st = AT_FAIL(AT_NOT_FOUND, "cannot write %s", argv[2]);
+  bool written = f && fwrite(b.ptr ? b.ptr : "", 1, b.len, f) == b.len;
+  if (f && fclose(f) != 0) written = false;
+  if (f && !written) st = AT_FAIL(AT_DATA_LOSS, "cannot write %s", argv[2]);
+  at_strbuf_free(&b);
+  return st;
+}
+
+// ---- machines ----
+static at_status machines(int argc, char **argv) {
+  AT_TRY(at_cli_no_more_options(argc, argv, "cost"));
+  if (argc < 2) {
+    for (size_t i = 0; i < at_machine_count(); i++)
+      printf("%-6s %s\n", at_machine_at(i)->name, at_machine_at(i)->platform);
+    return AT_OK;
+  }
+  const at_machine *m;
+  AT_TRY(at_machine_find(at_str_of(argv[1]), &m));
+  for (size_t i = 0; i < m->tree->len; i++) {
+    char name[64];
+    at_figure f;
+    snprintf(name, sizeof name, "%.*s", (int)m->tree->keys[i].len,
+             m->tree->keys[i].ptr);
+    if (m->tree->items[i].kind != AT_JSON_OBJECT ||
+        !at_machine_figure(m, name, &f))
+      continue;
+    if (f.text.len)
+      printf("%-40s %-16.*s", name, (int)f.text.len, f.text.ptr);
+    else
+      printf("%-40s %-16.10g", name, f.value);
+    printf(" %.*s\n", (int)f.source.len, f.source.ptr);
+  }
+  return AT_OK;
+}
+
+at_status at_cli_cost(int argc, char **argv) {
+  const char *verb = argc > 1 ? argv[1] : "";
+  at_arena *a = at_arena_create();
+  if (!a) return AT_NO_MEMORY("cost");
+  at_status st;
+  if (!strcmp(verb, "lookup"))
+    st = lookup(argc - 1, argv + 1, a);
+  else if (!strcmp(verb, "evaluate"))
+    st = evaluate(argc - 1, argv + 1, a);
+  else if (!strcmp(verb, "convert"))
+    st = convert(argc - 1, argv + 1, a);
+  else if (!strcmp(verb, "machines"))
+    st = machines(argc - 1, argv + 1);
+  else
+    st = misuse("what? lookup, evaluate, convert or machines");
+  at_arena_destroy(a);
+  return st;
+}
