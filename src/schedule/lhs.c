@@ -1,0 +1,351 @@
+// List scheduling from the end. Time runs backwards: a done takes its resource,
+// the start gives it back; a start is ready, without stalling, its latency
+// after its done. Of the ready instructions the first by these rules is placed:
+//   forced ones · over the memory limit, what frees most · what keeps the peak
+//   under it · a done that is ready · the least stall · a start whose resource
+//   others wait for · preference · what makes more ready · what frees memory ·
+//   the order found
+#include "schedule/lhs.h"
+
+#include <math.h>
+
+// Candidates in the order found. Of compute and of dones the last kWindow are
+// looked at, so that a wide program does not cost the square of its width; the
+// starts that are ready are few, one for each op in flight.
+enum { kWindow = 256 };
+typedef enum ready_kind {
+  READY_COMPUTE,
+  READY_DONE,
+  READY_START,
+  READY_LISTS
+} ready_kind;
+typedef struct ready_list {
+  uint32_t *list;  // ascending
+  uint32_t len;
+} ready_list;
+
+typedef struct state {
+  const at_lhs_node *nodes;
+  uint32_t n;
+  const at_lhs_options *options;
+  int64_t limit;
+  uint32_t *waits;   // readers and followers not yet placed
+  double *ready_at;  // backwards time from which placing it does not stall
+  bool *live;        // its results are live at this point
+  ready_list ready[READY_LISTS];
+  uint32_t *nops;  // ready instructions that take no time
+  uint32_t num_nops;
+  uint32_t in_flight[AT_LHS_RESOURCES];
+  uint32_t queued[AT_LHS_RESOURCES];  // dones that are ready
+  double now;
+  int64_t bytes;
+} state;
+
+static uint32_t limit_of(const at_lhs_options *o, uint32_t resource) {
+  return o->limits[resource] ? o->limits[resource] : 1;
+}
+
+static at_status check_edges(const at_lhs_node *x, uint32_t i,
+                             const uint32_t *list, uint32_t n) {
+  for (uint32_t k = 0; k < n; k++)
+    if (list[k] >= i)
+      return AT_FAIL(AT_INVALID_ARGUMENT,
+                     "schedule: instruction %u waits for %u, which comes later",
+                     i, list[k]);
+  return AT_OK;
+}
+
+static at_status check(const at_lhs_node *nodes, uint32_t n) {
+  for (uint32_t i = 0; i < n; i++) {
+    const at_lhs_node *x = &nodes[i];
+    AT_TRY(check_edges(x, i, x->reads, x->num_reads));
+    AT_TRY(check_edges(x, i, x->after, x->num_after));
+    if (!(x->cost >= 0) || !(x->latency >= 0) || x->bytes < 0)
+      return AT_FAIL(AT_INVALID_ARGUMENT,
+                     "schedule: instruction %u has a negative cost", i);
+    if (x->kind != AT_LHS_START && x->kind != AT_LHS_DONE) continue;
+    bool good = x->partner < n && x->resource < AT_LHS_RESOURCES &&
+                nodes[x->partner].partner == i &&
+                nodes[x->partner].kind ==
+                    (x->kind == AT_LHS_START ? AT_LHS_DONE : AT_LHS_START) &&
+                nodes[x->partner].resource == x->resource;
+    if (good && x->kind == AT_LHS_DONE) {
+      good = false;
+      for (uint32_t k = 0; k < x->num_reads; k++)
+        good |= x->reads[k] == x->partner;
+    }
+    if (!good)
+      return AT_FAIL(AT_INVALID_ARGUMENT,
+                     "schedule: instruction %u is not paired with its %s", i,
+                     x->kind == AT_LHS_START ? "done" : "start");
+  }
+  return AT_OK;
+}
+
+// ---- What an order takes
+// ------------------------------------------------------------
+static int64_t peak_of(const at_lhs_node *nodes, uint32_t n,
+                       const uint32_t *order, uint32_t *readers) {
+  int64_t bytes = 0, peak = 0;
+  memset(readers, 0, n * sizeof *readers);
+  for (uint32_t i = 0; i < n; i++)
+    for (uint32_t k = 0; k < nodes[i].num_reads; k++)
+      readers[nodes[i].reads[k]]++;
+  for (uint32_t at = 0; at < n; at++) {
+    uint32_t i = order ? order[at] : at;
+    const at_lhs_node *x = &nodes[i];
+    bytes += x->bytes;
+    peak = AT_MAX(peak, bytes);
+    for (uint32_t k = 0; k < x->num_reads; k++)
+      if (!--readers[x->reads[k]] && !nodes[x->reads[k]].output)
+        bytes -= nodes[x->reads[k]].bytes;
+    if (!readers[i] && !x->output) bytes -= x->bytes;
+  }
+  return peak;
+}
+
+at_status at_lhs_simulate(const at_lhs_node *nodes, uint32_t n,
+                          const at_lhs_options *o, const uint32_t *order,
+                          at_arena *a, at_lhs_stats *stats) {
+  uint32_t *readers;
+  double *end;
+  uint32_t *position;
+  AT_TRY(check(nodes, n));
+  AT_TRY_ALLOC(readers, at_new(a, uint32_t, (size_t)n + 1));
+  AT_TRY_ALLOC(position, at_new(a, uint32_t, (size_t)n + 1));
+  AT_TRY_ALLOC(end, at_new(a, double, (size_t)n + 1));
+  at_lhs_stats s = {0};
+  // Each place of a resource carries one op after another.
+  double now = 0, *busy[AT_LHS_RESOURCES];
+  for (uint32_t r = 0; r < AT_LHS_RESOURCES; r++)
+    AT_TRY_ALLOC(busy[r], at_new(a, double, limit_of(o, r)));
+  double compute_between = 0, *compute_at;
+  AT_TRY_ALLOC(compute_at, at_new(a, double, (size_t)n + 1));
+  for (uint32_t at = 0; at < n; at++) {
+    uint32_t i = order ? order[at] : at;
+    const at_lhs_node *x = &nodes[i];
+    position[i] = at;
+    if (x->kind == AT_LHS_DONE) {
+      s.exposed += fmax(0, end[x->partner] - now);
+      now = fmax(now, end[x->partner]);
+      s.pairs += compute_between > compute_at[x->partner];
+    }
+    now += x->cost;
+    if (x->kind == AT_LHS_COMPUTE) compute_between += x->cost;
+    if (x->kind != AT_LHS_START) continue;
+    compute_at[i] = compute_between;
+    double *place = &busy[x->resource][0];
+    for (uint32_t k = 1; k < limit_of(o, x->resource); k++)
+      if (busy[x->resource][k] < *place) place = &busy[x->resource][k];
+    end[i] = *place = fmax(now, *place) + x->latency;
+  }
+  s.seconds = now;
+  s.peak = peak_of(nodes, n, order, readers);
+  *stats = s;
+  return AT_OK;
+}
+
+// ---- Candidates
+// -----------------------------------------------------------------------
+typedef struct candidate {
+  uint32_t node;
+  double stall;
+  int64_t increase, peak;  // of live bytes, and while it runs
+  uint32_t unlocks;
+  bool done, frees;
+} candidate;
+
+static candidate candidate_of(const state *s, uint32_t i) {
+  const at_lhs_node *x = &s->nodes[i];
+  candidate c = {.node = i, .stall = fmax(0, s->ready_at[i] - s->now)};
+  int64_t more = s->live[i] ? 0 : x->bytes;
+  c.peak = s->bytes + more;
+  for (uint32_t k = 0; k < x->num_reads; k++) {
+    uint32_t r = x->reads[k];
+    if (!s->live[r]) c.increase += s->nodes[r].bytes;
+    c.unlocks += s->waits[r] == 1;
+  }
+  c.peak += c.increase;
+  if (s->live[i]) c.increase -= x->bytes;
+  c.done = x->kind == AT_LHS_DONE;
+  c.frees = x->kind == AT_LHS_START && s->queued[x->resource] > 0;
+  return c;
+}
+
+// Which of two goes first (nearer to the end): below 0: a.
+static int compare(const state *s, const candidate *a, const candidate *b) {
+  const at_lhs_node *x = &s->nodes[a->node], *y = &s->nodes[b->node];
+  if (x->force != y->force) return x->force < y->force ? -1 : 1;
+  if (s->limit > 0 && (a->peak > s->limit / 2 || b->peak > s->limit / 2)) {
+    bool over_a = a->peak > s->limit, over_b = b->peak > s->limit;
+    if (over_a != over_b) return over_a ? 1 : -1;
+    if (over_a && a->increase != b->increase)
+      return a->increase < b->increase ? -1 : 1;
+  }
+  if (a->done != b->done) return a->done ? -1 : 1;
+  if (a->stall != b->stall) return a->stall < b->stall ? -1 : 1;
+  if (a->frees != b->frees) return a->frees ? -1 : 1;
+  if (x->preference != y->preference)
+    return x->preference > y->preference ? -1 : 1;
+  if (a->unlocks != b->unlocks) return a->unlocks > b->unlocks ? -1 : 1;
+  if ((a->increase < 0) != (b->increase < 0)) return a->increase < 0 ? -1 : 1;
+  return a->node > b->node ? -1 : 1;
+}
+
+static bool blocked(const state *s, uint32_t i) {
+  const at_lhs_node *x = &s->nodes[i];
+  return x->kind == AT_LHS_DONE &&
+         s->in_flight[x->resource] >= limit_of(s->options, x->resource);
+}
+
+static ready_list *list_of(state *s, uint32_t i) {
+  at_lhs_kind kind = s->nodes[i].kind;
+  return &s->ready[kind == AT_LHS_DONE    ? READY_DONE
+                   : kind == AT_LHS_START ? READY_START
+                                          : READY_COMPUTE];
+}
+
+static uint32_t place_in(const ready_list *l, uint32_t i) {
+  uint32_t low = 0, high = l->len;
+  while (low < high) {
+    uint32_t mid = low + (high - low) / 2;
+    if (l->list[mid] < i)
+      low = mid + 1;
+    else
+      high = mid;
+  }
+  return low;
+}
+
+static void insert(state *s, uint32_t i) {
+  ready_list *l = list_of(s, i);
+  uint32_t at = place_in(l, i);
+  memmove(l->list + at + 1, l->list + at, (l->len++ - at) * sizeof *l->list);
+  l->list[at] = i;
+  if (s->nodes[i].kind == AT_LHS_DONE) s->queued[s->nodes[i].resource]++;
+}
+
+static void take(state *s, uint32_t i) {
+  ready_list *l = list_of(s, i);
+  uint32_t at = place_in(l, i);
+  memmove(l->list + at, l->list + at + 1, (--l->len - at) * sizeof *l->list);
+  if (s->nodes[i].kind == AT_LHS_DONE) s->queued[s->nodes[i].resource]--;
+}
+
+// The best candidate. Where control edges leave nothing but dones of full
+// resources, the limit gives way: the list must end. UINT32_MAX: nothing is
+// ready.
+static uint32_t choose(const state *s) {
+  candidate best = {0};
+  bool any = false;
+  uint32_t full = UINT32_MAX;
+  for (int kind = 0; kind < READY_LISTS; kind++) {
+    const ready_list *l = &s->ready[kind];
+    uint32_t seen = 0;
+    for (uint32_t k = l->len; k-- > 0 && seen < kWindow;) {
+      if (blocked(s, l->list[k])) {
+        full = l->list[k];
+        continue;
+      }
+      candidate c = candidate_of(s, l->list[k]);
+      if (!any || compare(s, &c, &best) < 0) best = c;
+      any = true;
+      seen++;
+    }
+  }
+  return any ? best.node : full;
+}
+
+static void release(state *s, uint32_t i, double when) {
+  s->ready_at[i] = fmax(s->ready_at[i], when);
+  if (--s->waits[i]) return;
+  if (s->nodes[i].kind == AT_LHS_NOP)
+    s->nops[s->num_nops++] = i;
+  else
+    insert(s, i);
+}
+
+static void place(state *s, uint32_t i) {
+  const at_lhs_node *x = &s->nodes[i];
+  s->now = fmax(s->now, s->ready_at[i]) + x->cost;
+  if (x->kind == AT_LHS_DONE) s->in_flight[x->resource]++;
+  if (x->kind == AT_LHS_START) s->in_flight[x->resource]--;
+  for (uint32_t k = 0; k < x->num_reads; k++)
+    if (!s->live[x->reads[k]]) {
+      s->live[x->reads[k]] = true;
+      s->bytes += s->nodes[x->reads[k]].bytes;
+    }
+  if (s->live[i]) s->bytes -= x->bytes;
+  for (uint32_t k = 0; k < x->num_reads; k++) {
+    bool pair = x->kind == AT_LHS_DONE && x->reads[k] == x->partner;
+    release(s, x->reads[k], s->now + (pair ? s->nodes[x->partner].latency : 0));
+  }
+  for (uint32_t k = 0; k < x->num_after; k++) release(s, x->after[k], s->now);
+}
+
+static at_status list(const at_lhs_node *nodes, uint32_t n,
+                      const at_lhs_options *o, int64_t limit, at_arena *a,
+                      uint32_t *order) {
+  state s = {.nodes = nodes, .n = n, .options = o, .limit = limit};
+  AT_TRY_ALLOC(s.waits, at_new(a, uint32_t, (size_t)n + 1));
+  AT_TRY_ALLOC(s.ready_at, at_new(a, double, (size_t)n + 1));
+  AT_TRY_ALLOC(s.live, at_new(a, bool, (size_t)n + 1));
+  for (int k = 0; k < READY_LISTS; k++)
+    AT_TRY_ALLOC(s.ready[k].list, at_new(a, uint32_t, (size_t)n + 1));
+  AT_TRY_ALLOC(s.nops, at_new(a, uint32_t, (size_t)n + 1));
+  for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t k = 0; k < nodes[i].num_reads; k++)
+      s.waits[nodes[i].reads[k]]++;
+    for (uint32_t k = 0; k < nodes[i].num_after; k++)
+      s.waits[nodes[i].after[k]]++;
+    if (!nodes[i].output) continue;
+    s.live[i] = true;
+    s.bytes += nodes[i].bytes;
+  }
+  for (uint32_t i = 0; i < n; i++) {
+    if (s.waits[i]) continue;
+    s.waits[i] = 1;
+    release(&s, i, 0);
+  }
+  for (uint32_t left = n; left--;) {
+    uint32_t i;
+    if (s.num_nops) {
+      i = s.nops[--s.num_nops];
+    } else {
+      i = choose(&s);
+      AT_ENSURE(i != UINT32_MAX);
+      take(&s, i);
+    }
+    place(&s, i);
+    order[left] = i;
+  }
+  return AT_OK;
+}
+
+at_status at_lhs_run(const at_lhs_node *nodes, uint32_t n,
+                     const at_lhs_options *o, at_arena *a, uint32_t **order,
+                     at_lhs_stats *stats) {
+  uint32_t *best, *next;
+  at_lhs_stats kept, found;
+  AT_TRY_ALLOC(best, at_new(a, uint32_t, (size_t)n + 1));
+  AT_TRY_ALLOC(next, at_new(a, uint32_t, (size_t)n + 1));
+  for (uint32_t i = 0; i < n; i++) best[i] = i;
+  AT_TRY(at_lhs_simulate(nodes, n, o, NULL, a, &kept));
+  int64_t limit = o->memory_limit;
+  for (uint32_t run = 0; run <= o->reruns; run++) {
+    AT_TRY(list(nodes, n, o, limit, a, next));
+    AT_TRY(at_lhs_simulate(nodes, n, o, next, a, &found));
+    bool fits = o->memory_limit <= 0 || found.peak <= o->memory_limit;
+    bool fitted = o->memory_limit <= 0 || kept.peak <= o->memory_limit;
+    if (fits > fitted || (fits == fitted && found.seconds < kept.seconds)) {
+      uint32_t *t = best;
+      best = next, next = t;
+      kept = found;
+    }
+    if (fits) break;
+    limit = limit / 10 * 9;
+  }
+  *order = best;
+  *stats = kept;
+  return AT_OK;
+}
