@@ -7,8 +7,9 @@
 #include "base/cpu.h"
 #include "codegen/codegen.h"
 #include "compile/cache.h"
-#include "cost/count.h"
+#include "compile/core.h"
 #include "compile/sharding.h"
+#include "cost/count.h"
 #include "compile/steps.h"
 #include "import/import.h"
 #include "mlir/mlir.h"
@@ -253,6 +254,7 @@ static at_status write_executable(job *j, at_bytes *out) {
                      .choices = j->choices};
   AT_TRY(at_steps_emit(&e, j->module, &h.main_begin, &h.main_end));
   AT_TRY(write_code(j, &w));
+  AT_TRY(at_core_finish(&e));
   AT_TRY(write_ios(j, &w, &h));
   AT_TRY(write_costs(&w, &cost, e.ns));
   h.temp_bytes = at_align_up(j->plan.temp_bytes + e.scratch_bytes, 64);
@@ -277,6 +279,8 @@ static at_status start(job *j, at_bytes program, const at_compile_options *o) {
   at_cache_key_add_u64(&j->key, j->threads);
   const char *numerics = at_config_text(AT_CONFIG_NUMERICS);
   at_cache_key_add(&j->key, (at_bytes){(const uint8_t *)numerics, strlen(numerics)});
+  const char *checks = at_config_text(AT_CONFIG_CHECK);
+  at_cache_key_add(&j->key, (at_bytes){(const uint8_t *)checks, strlen(checks)});
   AT_TRY_ALLOC(j->arena, at_arena_create());
   return at_compile_request_read(o->request, j->arena, &j->request);
 }

@@ -1,6 +1,7 @@
 #include "compile/steps.h"
 
 #include "compile/collective.h"
+#include "compile/core.h"
 #include "compile/runtime_ops.h"
 
 typedef AT_VEC(at_xstep) step_list;
@@ -61,6 +62,7 @@ static const at_rt_choice *choice_of(const at_map *m, const at_node *n) {
 
 bool at_steps_can_alias(const at_map *choices, const at_node *n, uint32_t result,
                         uint32_t operand) {
+  if (at_core_is_kernel(n)) return at_core_can_alias(n, result, operand);
   const at_rt_choice *k = choice_of(choices, n);
   return k && k->id == AT_RT_COUNT && at_cg_supports(n) &&
          at_cg_can_alias(n, result, operand);
@@ -270,6 +272,14 @@ static at_status emit_collective(at_emit_steps *e, const at_node *n, step_list *
   return push_step(e, out, &s);
 }
 
+static at_status emit_core(at_emit_steps *e, const at_node *n, step_list *out) {
+  at_xstep s = {.kind = AT_STEP_CORE};
+  AT_TRY(describe(e, n, &s));
+  AT_TRY(at_core_emit(e, n, &s));
+  AT_TRY(push_values(e, &s, n, n->num_operands));
+  return push_step(e, out, &s);
+}
+
 static at_status emit_comp(at_emit_steps *e, const at_comp *c, uint32_t *begin, uint32_t *end);
 
 static at_status emit_control(at_emit_steps *e, const at_node *n, step_list *out) {
@@ -299,6 +309,7 @@ static at_status emit_node(at_emit_steps *e, const at_node *n, step_list *out) {
     AT_TRY(at_rt_choose(n, e->arena, &copy));
     return emit_runtime(e, n, &copy, out);
   }
+  if (at_core_is_kernel(n)) return emit_core(e, n, out);
   if (n->op == AT_OP_SEND || n->op == AT_OP_RECV || n->op == AT_OP_CUSTOM_CALL)
     return emit_host(e, n, out);
   return emit_kernel(e, n, out);
