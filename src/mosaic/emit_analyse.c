@@ -3,7 +3,7 @@
 #include "mosaic/emit.h"
 
 // Cost of one element, in cheap vector operations.
-double at_mk_weight(at_mosaic_opcode c) {
+double at_me_weight(at_mosaic_opcode c) {
   switch (c) {
     case AT_MOSAIC_ARITH_CONSTANT:
     case AT_MOSAIC_TPU_IOTA:
@@ -54,7 +54,7 @@ double at_mk_weight(at_mosaic_opcode c) {
 }
 
 // Operations that become nodes instead of code.
-bool at_mk_lazy(at_mosaic_opcode c) {
+bool at_me_lazy(at_mosaic_opcode c) {
   const at_mosaic_op_info *info = at_mosaic_op_info_of(c);
   switch (c) {
     case AT_MOSAIC_ARITH_CONSTANT:
@@ -100,24 +100,24 @@ bool at_mk_lazy(at_mosaic_opcode c) {
 
 // ---- costs, inside out
 // -----------------------------------------------------------
-static void count(at_mk *m, at_mblock *b, uint32_t depth) {
+static void count(at_me *m, at_mblock *b, uint32_t depth) {
   for (uint32_t i = 0; i < b->num_args; i++) {
-    at_mk_slot *s = at_mk_slot_of(m, &b->args[i]);
+    at_me_slot *s = at_me_slot_of(m, &b->args[i]);
     s->cost = 1;
     s->depth = depth;
   }
   for (uint32_t i = 0; i < b->num_ops; i++) {
     const at_mop *op = b->ops[i];
     at_mosaic_opcode c = at_mosaic_opcode_of(op);
-    bool lazy = at_mk_lazy(c);
-    double cost = lazy ? at_mk_weight(c) : 1;
+    bool lazy = at_me_lazy(c);
+    double cost = lazy ? at_me_weight(c) : 1;
     for (uint32_t k = 0; k < op->num_operands; k++) {
-      at_mk_slot *s = at_mk_slot_of(m, op->operands[k]);
+      at_me_slot *s = at_me_slot_of(m, op->operands[k]);
       s->uses++;
-      if (lazy && at_mk_is_vector(op->operands[k])) cost += s->cost;
+      if (lazy && at_me_is_vector(op->operands[k])) cost += s->cost;
     }
     for (uint32_t k = 0; k < op->num_results; k++) {
-      at_mk_slot *s = at_mk_slot_of(m, &op->results[k]);
+      at_me_slot *s = at_me_slot_of(m, &op->results[k]);
       // What is computed for its depth alone counts as memory from there on.
       s->cost = cost;
       if (s->cost > 600) s->cost = 601;
@@ -132,14 +132,14 @@ static void count(at_mk *m, at_mblock *b, uint32_t depth) {
 
 // ---- sinks, outside in
 // -------------------------------------------------------------
-static void need(at_mk *m, at_mvalue *v, const at_mop *sink, uint32_t depth) {
-  if (!at_mk_is_vector(v)) return;
-  at_mk_slot *s = at_mk_slot_of(m, v);
+static void need(at_me *m, at_mvalue *v, const at_mop *sink, uint32_t depth) {
+  if (!at_me_is_vector(v)) return;
+  at_me_slot *s = at_me_slot_of(m, v);
   if (!sink || depth > s->depth || (s->sink && s->sink != sink)) s->many = true;
   s->sink = sink;
 }
 
-static void find_sinks(at_mk *m, at_mblock *b, uint32_t depth) {
+static void find_sinks(at_me *m, at_mblock *b, uint32_t depth) {
   for (uint32_t i = b->num_ops; i-- > 0;) {
     at_mop *op = b->ops[i];
     at_mosaic_opcode c = at_mosaic_opcode_of(op);
@@ -148,9 +148,9 @@ static void find_sinks(at_mk *m, at_mblock *b, uint32_t depth) {
       for (uint32_t k = op->regions[r]->num_blocks; k-- > 0;)
         find_sinks(m, op->regions[r]->blocks[k], depth + loop);
     const at_mop *sink = op;
-    if (at_mk_lazy(c) && op->num_results == 1 &&
-        at_mk_is_vector(&op->results[0])) {
-      at_mk_slot *s = at_mk_slot_of(m, &op->results[0]);
+    if (at_me_lazy(c) && op->num_results == 1 &&
+        at_me_is_vector(&op->results[0])) {
+      at_me_slot *s = at_me_slot_of(m, &op->results[0]);
       if (s->uses == 0) continue;
       if (!s->many)
         sink = s->sink;
@@ -164,13 +164,13 @@ static void find_sinks(at_mk *m, at_mblock *b, uint32_t depth) {
 
 // ---- memory
 // ----------------------------------------------------------------------------
-uint64_t at_mk_root_bit(uint32_t root) {
+uint64_t at_me_root_bit(uint32_t root) {
   return 1ull << (root < 63 ? root : 63);
 }
 
 // The value that a view comes from; roots are numbered as refs are bound, so
 // what is allocated inside the operation has none yet and does not matter.
-static uint64_t root_of(at_mk *m, const at_mvalue *v) {
+static uint64_t root_of(at_me *m, const at_mvalue *v) {
   while (v->op && v->op->num_operands > 0 &&
          (v->op->operands[0]->type->kind == AT_MTYPE_MEMREF))
     v = v->op->operands[0];
@@ -179,11 +179,11 @@ static uint64_t root_of(at_mk *m, const at_mvalue *v) {
       at_mosaic_opcode_of(v->block->region->op) != AT_MOSAIC_FUNC_FUNC)
     return ~0ull;
   void **p = at_map_find_ptr(&m->slots, v);
-  at_mk_slot *s = p ? *p : NULL;
-  return s && s->kind == AT_MK_MEMORY ? at_mk_root_bit(s->ref->root) : 0;
+  at_me_slot *s = p ? *p : NULL;
+  return s && s->kind == AT_ME_MEMORY ? at_me_root_bit(s->ref->root) : 0;
 }
 
-static uint64_t written_by(at_mk *m, const at_mop *op, bool dma_too) {
+static uint64_t written_by(at_me *m, const at_mop *op, bool dma_too) {
   switch (at_mosaic_opcode_of(op)) {
     case AT_MOSAIC_VECTOR_STORE:
     case AT_MOSAIC_TPU_VECTOR_STORE:
@@ -195,7 +195,7 @@ static uint64_t written_by(at_mk *m, const at_mop *op, bool dma_too) {
       return root_of(m, op->operands[1]);
     case AT_MOSAIC_TPU_ENQUEUE_DMA: {
       uint32_t first;
-      if (at_mk_segment(op, 2, &first) != 1) return ~0ull;
+      if (at_me_segment(op, 2, &first) != 1) return ~0ull;
       return root_of(m, op->operands[first]) | (dma_too ? m->dma_roots : 0);
     }
     case AT_MOSAIC_TPU_ENQUEUE_INDIRECT_DMA:
@@ -217,7 +217,7 @@ static uint64_t written_by(at_mk *m, const at_mop *op, bool dma_too) {
   }
 }
 
-static uint64_t walk_written(at_mk *m, const at_mop *op, bool dma_too) {
+static uint64_t walk_written(at_me *m, const at_mop *op, bool dma_too) {
   uint64_t w = written_by(m, op, dma_too);
   for (uint32_t r = 0; r < op->num_regions; r++)
     for (uint32_t k = 0; k < op->regions[r]->num_blocks; k++) {
@@ -227,7 +227,7 @@ static uint64_t walk_written(at_mk *m, const at_mop *op, bool dma_too) {
     }
   return w;
 }
-uint64_t at_mk_written(at_mk *m, const at_mop *op) {
+uint64_t at_me_written(at_me *m, const at_mop *op) {
   return walk_written(m, op, true);
 }
 
@@ -238,7 +238,7 @@ static bool is_dma(const at_mop *op) {
          c == AT_MOSAIC_TPU_SEM_SIGNAL || c == AT_MOSAIC_TPU_SEM_WAIT ||
          c == AT_MOSAIC_TPU_BARRIER;
 }
-static uint64_t find_dma(at_mk *m, const at_mblock *b) {
+static uint64_t find_dma(at_me *m, const at_mblock *b) {
   uint64_t w = 0;
   for (uint32_t i = 0; i < b->num_ops; i++) {
     // Memory that is allocated later may be a target too: any that has no
@@ -251,7 +251,7 @@ static uint64_t find_dma(at_mk *m, const at_mblock *b) {
   return w;
 }
 
-at_status at_mk_analyse(at_mk *m, at_mblock *body) {
+at_status at_me_analyse(at_me *m, at_mblock *body) {
   count(m, body, 0);
   find_sinks(m, body, 0);
   m->dma_roots = find_dma(m, body);

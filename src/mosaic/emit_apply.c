@@ -1,16 +1,16 @@
 // Elementwise operations on registers: scalars, and lanes of vectors.
 #include "mosaic/emit.h"
 
-static LLVMValueRef int_like(at_mk *m, LLVMValueRef v, int64_t c) {
+static LLVMValueRef int_like(at_me *m, LLVMValueRef v, int64_t c) {
   return at_em_ci(m->e, at_b_type_of(v), c);
 }
-static LLVMTypeRef wide_int(at_mk *m, uint32_t bits) {
+static LLVMTypeRef wide_int(at_me *m, uint32_t bits) {
   return at_em_widen(m->e, at_em_int(m->e, bits));
 }
 
 // ---- bits
 // ------------------------------------------------------------------------
-LLVMValueRef at_mk_to_bits(at_mk *m, at_dtype t, LLVMValueRef v) {
+LLVMValueRef at_me_to_bits(at_me *m, at_dtype t, LLVMValueRef v) {
   if (t == AT_PRED) return at_b_cast(m->e, AT_B_ZEXT, v, wide_int(m, 8));
   LLVMValueRef s = at_em_bits(m->e, at_em_encode(m->e, t, v));
   uint32_t bits = at_dtype_of(t)->bits;
@@ -19,7 +19,7 @@ LLVMValueRef at_mk_to_bits(at_mk *m, at_dtype t, LLVMValueRef v) {
   return s;
 }
 
-LLVMValueRef at_mk_from_bits(at_mk *m, at_dtype t, LLVMValueRef bits) {
+LLVMValueRef at_me_from_bits(at_me *m, at_dtype t, LLVMValueRef bits) {
   at_em *e = m->e;
   LLVMTypeRef st = at_em_widen(e, at_em_storage_type(e, t));
   uint32_t have = at_em_bits_of(at_b_type_of(bits));
@@ -52,16 +52,16 @@ static at_dtype unsigned_of(at_dtype t) {
 }
 
 // A signless register as its unsigned type holds it.
-static LLVMValueRef as_unsigned(at_mk *m, at_dtype t, LLVMValueRef v) {
+static LLVMValueRef as_unsigned(at_me *m, at_dtype t, LLVMValueRef v) {
   uint32_t bits = at_dtype_of(t)->bits;
   if (t == AT_PRED || bits >= 8) return v;
   return at_b_bin(m->e, AT_B_AND, v, int_like(m, v, (1 << bits) - 1));
 }
-static LLVMValueRef as_signless(at_mk *m, at_dtype t, LLVMValueRef v) {
+static LLVMValueRef as_signless(at_me *m, at_dtype t, LLVMValueRef v) {
   return at_em_normalize(m->e, t, (at_val){v, NULL}).re;
 }
 
-static at_val unsigned_op(at_mk *m, at_op op, at_dtype t, at_val a, at_val b) {
+static at_val unsigned_op(at_me *m, at_op op, at_dtype t, at_val a, at_val b) {
   at_val x = {as_unsigned(m, t, a.re), NULL},
          y = {as_unsigned(m, t, b.re), NULL};
   at_val r = at_em_apply_real(m->e, op, unsigned_of(t), x, y);
@@ -70,12 +70,12 @@ static at_val unsigned_op(at_mk *m, at_op op, at_dtype t, at_val a, at_val b) {
 
 // ---- conversions
 // -------------------------------------------------------------------
-static at_val trunc_int(at_mk *m, at_dtype from, at_dtype to, at_val a) {
+static at_val trunc_int(at_me *m, at_dtype from, at_dtype to, at_val a) {
   if (to != AT_PRED) return at_em_convert(m->e, from, to, a);
   return (at_val){at_b_cast(m->e, AT_B_TRUNC, a.re, wide_int(m, 1)), NULL};
 }
 
-static at_val extend(at_mk *m, bool sign, at_dtype from, at_dtype to,
+static at_val extend(at_me *m, bool sign, at_dtype from, at_dtype to,
                      at_val a) {
   if (from == AT_PRED) {
     LLVMTypeRef t = at_em_widen(m->e, at_em_reg_type(m->e, to));
@@ -87,7 +87,7 @@ static at_val extend(at_mk *m, bool sign, at_dtype from, at_dtype to,
   return at_em_convert(m->e, unsigned_of(from), to, a);
 }
 
-static at_val to_float(at_mk *m, bool sign, at_dtype from, at_dtype to,
+static at_val to_float(at_me *m, bool sign, at_dtype from, at_dtype to,
                        at_val a) {
   if (from == AT_PRED) return at_em_convert(m->e, from, to, a);
   if (sign) return at_em_convert(m->e, from, to, a);
@@ -95,7 +95,7 @@ static at_val to_float(at_mk *m, bool sign, at_dtype from, at_dtype to,
   return at_em_convert(m->e, unsigned_of(from), to, a);
 }
 
-static at_val to_int(at_mk *m, const at_mop *op, bool sign, at_dtype from,
+static at_val to_int(at_me *m, const at_mop *op, bool sign, at_dtype from,
                      at_dtype to, at_val a) {
   const at_mattr *mode = at_mop_attr(op, "rounding_mode");
   if (mode && mode->str.len >= 10 && strstr(mode->str.ptr, "nearest"))
@@ -106,7 +106,7 @@ static at_val to_int(at_mk *m, const at_mop *op, bool sign, at_dtype from,
 }
 
 // Random bits are added below the mantissa that stays; the rest is cut off.
-static at_val stochastic(at_mk *m, at_dtype to, at_val a, at_val random) {
+static at_val stochastic(at_me *m, at_dtype to, at_val a, at_val random) {
   static const struct {
     at_dtype t;
     int mantissa;
@@ -128,7 +128,7 @@ static at_val stochastic(at_mk *m, at_dtype to, at_val a, at_val random) {
   return at_em_convert(m->e, AT_F32, to, (at_val){r, NULL});
 }
 
-static at_val pack_words(at_mk *m, const at_mop *op, const at_dtype *types,
+static at_val pack_words(at_me *m, const at_mop *op, const at_dtype *types,
                          at_val *args, uint32_t n) {
   const at_mattr *t = at_mop_attr(op, "target_type");
   at_dtype to = t && t->type ? at_mosaic_dtype_of(t->type) : AT_INVALID;
@@ -138,7 +138,7 @@ static at_val pack_words(at_mk *m, const at_mop *op, const at_dtype *types,
   for (uint32_t i = 0; i < n; i++) {
     LLVMValueRef v;
     if (at_is_float(types[i])) {
-      v = at_mk_to_bits(m, to, at_em_convert(m->e, types[i], to, args[i]).re);
+      v = at_me_to_bits(m, to, at_em_convert(m->e, types[i], to, args[i]).re);
       v = at_b_cast(m->e, AT_B_ZEXT, v, it);
     } else {
       v = at_b_bin(m->e, AT_B_AND, args[i].re,
@@ -150,20 +150,20 @@ static at_val pack_words(at_mk *m, const at_mop *op, const at_dtype *types,
   return (at_val){r, NULL};
 }
 
-static at_val unpack_word(at_mk *m, const at_mop *op, at_dtype rt, at_val a) {
+static at_val unpack_word(at_me *m, const at_mop *op, at_dtype rt, at_val a) {
   const at_mattr *t = at_mop_attr(op, "source_type");
   at_dtype from = t && t->type ? at_mosaic_dtype_of(t->type) : AT_S32;
   uint32_t bits = at_dtype_of(from)->bits;
-  int64_t shift = at_mk_int(op, "index", 0) * bits;
+  int64_t shift = at_me_int(op, "index", 0) * bits;
   LLVMValueRef v =
       at_b_bin(m->e, AT_B_LSHR, a.re, int_like(m, a.re, shift & 31));
-  at_val x = {at_mk_from_bits(m, from, v), NULL};
+  at_val x = {at_me_from_bits(m, from, v), NULL};
   return at_em_convert(m->e, from, rt, x);
 }
 
 // ---- floats
 // ------------------------------------------------------------------------------
-static at_val scaled(at_mk *m, at_op op, at_dtype t, at_val a, double before,
+static at_val scaled(at_me *m, at_op op, at_dtype t, at_val a, double before,
                      double after) {
   LLVMTypeRef ty = at_b_type_of(a.re);
   if (before != 1)
@@ -174,7 +174,7 @@ static at_val scaled(at_mk *m, at_op op, at_dtype t, at_val a, double before,
   return at_em_normalize(m->e, t, a);
 }
 
-static at_val number_wins(at_mk *m, at_op op, at_dtype t, at_val a, at_val b) {
+static at_val number_wins(at_me *m, at_op op, at_dtype t, at_val a, at_val b) {
   at_val r = at_em_apply_real(m->e, op, t, a, b);
   LLVMValueRef na = at_b_fcmp(m->e, AT_B_UNO, a.re, a.re);
   LLVMValueRef nb = at_b_fcmp(m->e, AT_B_UNO, b.re, b.re);
@@ -183,7 +183,7 @@ static at_val number_wins(at_mk *m, at_op op, at_dtype t, at_val a, at_val b) {
   return r;
 }
 
-static at_val rounded_intrinsic(at_mk *m, const char *name, at_dtype t,
+static at_val rounded_intrinsic(at_me *m, const char *name, at_dtype t,
                                 at_val *args, uint32_t n) {
   LLVMValueRef v[3] = {args[0].re, n > 1 ? args[1].re : NULL,
                        n > 2 ? args[2].re : NULL};
@@ -191,7 +191,7 @@ static at_val rounded_intrinsic(at_mk *m, const char *name, at_dtype t,
   return at_em_normalize(m->e, t, r);
 }
 
-static at_val apply_float(at_mk *m, at_mosaic_opcode c, at_dtype t, at_val *a,
+static at_val apply_float(at_me *m, at_mosaic_opcode c, at_dtype t, at_val *a,
                           bool *known) {
   static const struct {
     at_mosaic_opcode code;
@@ -251,7 +251,7 @@ static at_val apply_float(at_mk *m, at_mosaic_opcode c, at_dtype t, at_val *a,
   }
 }
 
-static at_val apply_int(at_mk *m, at_mosaic_opcode c, at_dtype t, at_val *a,
+static at_val apply_int(at_me *m, at_mosaic_opcode c, at_dtype t, at_val *a,
                         bool *known) {
   static const struct {
     at_mosaic_opcode code;
@@ -301,7 +301,7 @@ static bool bits_equal(at_dtype a, at_dtype b) {
 }
 
 // types: of args; rt: of the result.
-at_val at_mk_apply(at_mk *m, const at_mop *op, at_mosaic_opcode code,
+at_val at_me_apply(at_me *m, const at_mop *op, at_mosaic_opcode code,
                    const at_dtype *types, at_dtype rt, at_val *args) {
   at_em *e = m->e;
   at_dtype t = types[0];
@@ -309,12 +309,12 @@ at_val at_mk_apply(at_mk *m, const at_mop *op, at_mosaic_opcode code,
   switch (code) {
     case AT_MOSAIC_ARITH_CMPI:
       return (at_val){
-          at_b_icmp(e, (at_b_ipred)(at_mk_int(op, "predicate", 0) % 10),
+          at_b_icmp(e, (at_b_ipred)(at_me_int(op, "predicate", 0) % 10),
                     args[0].re, args[1].re),
           NULL};
     case AT_MOSAIC_ARITH_CMPF:
       return (at_val){
-          at_b_fcmp(e, (at_b_fpred)(at_mk_int(op, "predicate", 0) & 15),
+          at_b_fcmp(e, (at_b_fpred)(at_me_int(op, "predicate", 0) & 15),
                     args[0].re, args[1].re),
           NULL};
     case AT_MOSAIC_ARITH_SELECT:
@@ -350,7 +350,7 @@ at_val at_mk_apply(at_mk *m, const at_mop *op, at_mosaic_opcode code,
     case AT_MOSAIC_TPU_BITCAST:
     case AT_MOSAIC_VECTOR_BITCAST:
       if (!bits_equal(t, rt)) break;
-      return (at_val){at_mk_from_bits(m, rt, at_mk_to_bits(m, t, args[0].re)),
+      return (at_val){at_me_from_bits(m, rt, at_me_to_bits(m, t, args[0].re)),
                       NULL};
     case AT_MOSAIC_TPU_WEIRD: {
       at_val f = at_em_apply_real(e, AT_OP_IS_FINITE, t, args[0], (at_val){0});
@@ -366,7 +366,7 @@ at_val at_mk_apply(at_mk *m, const at_mop *op, at_mosaic_opcode code,
       const at_mattr *d = at_mop_attr(op, "dst_type");
       at_dtype to = d && d->type ? at_mosaic_dtype_of(d->type) : AT_BF16;
       at_val v = stochastic(m, to, args[0], args[1]);
-      LLVMValueRef b = at_mk_to_bits(m, to, v.re);
+      LLVMValueRef b = at_me_to_bits(m, to, v.re);
       return (at_val){at_b_cast(e, AT_B_ZEXT, b, wide_int(m, 32)), NULL};
     }
     case AT_MOSAIC_TPU_PACK_ELEMENTWISE:
@@ -379,7 +379,7 @@ at_val at_mk_apply(at_mk *m, const at_mop *op, at_mosaic_opcode code,
   at_val r = at_is_float(t) ? apply_float(m, code, t, args, &known)
                             : apply_int(m, code, t, args, &known);
   if (!known)
-    at_em_fail(e, at_mk_refuse(m, op, "element type %s to %s",
+    at_em_fail(e, at_me_refuse(m, op, "element type %s to %s",
                                at_dtype_of(t)->text, at_dtype_of(rt)->text));
   return r;
 }

@@ -14,41 +14,41 @@ static at_mblock *block_of(const at_mop *op, uint32_t region) {
 }
 
 // All operations but the last, which the caller deals with.
-static at_status emit_inner(at_mk *m, at_mblock *b, at_mop **last) {
+static at_status emit_inner(at_me *m, at_mblock *b, at_mop **last) {
   *last = b->num_ops ? b->ops[b->num_ops - 1] : NULL;
   for (uint32_t i = 0; i + 1 < b->num_ops; i++)
-    AT_TRY(at_mk_emit_op(m, b->ops[i]));
+    AT_TRY(at_me_emit_op(m, b->ops[i]));
   return AT_OK;
 }
 
-static void drop_operands(at_mk *m, const at_mop *op) {
+static void drop_operands(at_me *m, const at_mop *op) {
   for (uint32_t i = 0; op && i < op->num_operands; i++) {
-    at_mk_slot *s = at_mk_slot_of(m, op->operands[i]);
-    if (s->kind == AT_MK_VECTOR) at_mk_node_drop(m, s->node);
+    at_me_slot *s = at_me_slot_of(m, op->operands[i]);
+    if (s->kind == AT_ME_VECTOR) at_me_node_drop(m, s->node);
   }
 }
 
-static uint32_t enter(at_mk *m) {
+static uint32_t enter(at_me *m) {
   uint32_t before = m->region;
   m->region = ++m->next_region;
   return before;
 }
 
-static at_status check_yield(at_mk *m, const at_mop *op, const at_mop *yield,
+static at_status check_yield(at_me *m, const at_mop *op, const at_mop *yield,
                              uint32_t skip) {
   uint32_t n = yield ? yield->num_operands - skip : 0;
-  if (n != op->num_results) return at_mk_refuse(m, op, "%u values", n);
+  if (n != op->num_results) return at_me_refuse(m, op, "%u values", n);
   return AT_OK;
 }
 
 // ---- if
 // -----------------------------------------------------------------------------
 typedef struct result {
-  at_mk_node *buffer;
+  at_me_node *buffer;
   LLVMValueRef value[2];
 } result;
 
-static at_status branch(at_mk *m, at_mop *op, uint32_t side, result *r,
+static at_status branch(at_me *m, at_mop *op, uint32_t side, result *r,
                         LLVMBasicBlockRef *end) {
   at_mblock *b = block_of(op, side);
   at_mop *yield = NULL;
@@ -58,11 +58,11 @@ static at_status branch(at_mk *m, at_mop *op, uint32_t side, result *r,
     if (yield) AT_TRY(check_yield(m, op, yield, 0));
     for (uint32_t i = 0; yield && i < yield->num_operands; i++) {
       at_mvalue *v = yield->operands[i];
-      if (!at_mk_is_vector(v))
-        r[i].value[side] = at_mk_scalar(m, v);
-      else if (at_mk_vector(m, v) && r[i].buffer)
-        at_mk_copy_to(m, at_mk_vector(m, v), &r[i].buffer->ref, NULL,
-                      AT_MK_PLAIN);
+      if (!at_me_is_vector(v))
+        r[i].value[side] = at_me_scalar(m, v);
+      else if (at_me_vector(m, v) && r[i].buffer)
+        at_me_copy_to(m, at_me_vector(m, v), &r[i].buffer->ref, NULL,
+                      AT_ME_PLAIN);
     }
     drop_operands(m, yield);
   }
@@ -71,20 +71,20 @@ static at_status branch(at_mk *m, at_mop *op, uint32_t side, result *r,
   return AT_OK;
 }
 
-static at_status emit_if(at_mk *m, at_mop *op) {
+static at_status emit_if(at_me *m, at_mop *op) {
   at_em *e = m->e;
   result *r = at_new(m->a, result, op->num_results + 1);
   LLVMBasicBlockRef end[2];
   at_branch f;
   if (!r) return AT_NO_MEMORY("results of a branch");
-  LLVMValueRef cond = at_mk_scalar(m, op->operands[0]);
-  at_mk_settle_all(m, op);
+  LLVMValueRef cond = at_me_scalar(m, op->operands[0]);
+  at_me_settle_all(m, op);
   for (uint32_t i = 0; i < op->num_results; i++) {
     const at_mtype *t = op->results[i].type;
     if (t->kind == AT_MTYPE_MEMREF)
-      return at_mk_refuse(m, op, "refs that depend on a branch");
+      return at_me_refuse(m, op, "refs that depend on a branch");
     if (t->kind == AT_MTYPE_VECTOR)
-      r[i].buffer = at_mk_buffer(m, op, at_mosaic_dtype_of(t), t->shape.rank,
+      r[i].buffer = at_me_buffer(m, op, at_mosaic_dtype_of(t), t->shape.rank,
                                  t->shape.ptr);
   }
   at_if_begin(e, &f, cond);
@@ -95,15 +95,15 @@ static at_status emit_if(at_mk *m, at_mop *op) {
   // at_if_end of an if with both sides jumps from the second side's end.
   for (uint32_t i = 0; i < op->num_results; i++) {
     if (r[i].buffer) {
-      AT_TRY(at_mk_set_node(m, &op->results[i], r[i].buffer));
+      AT_TRY(at_me_set_node(m, &op->results[i], r[i].buffer));
       continue;
     }
     if (!r[i].value[0] || !r[i].value[1])
-      return at_mk_refuse(m, op, "a missing value");
+      return at_me_refuse(m, op, "a missing value");
     LLVMValueRef phi = at_b_phi(e, at_b_type_of(r[i].value[0]));
     at_b_phi_add(phi, r[i].value[0], end[0]);
     at_b_phi_add(phi, r[i].value[1], end[1]);
-    at_mk_set_scalar(m, &op->results[i], phi);
+    at_me_set_scalar(m, &op->results[i], phi);
   }
   return AT_OK;
 }
@@ -111,7 +111,7 @@ static at_status emit_if(at_mk *m, at_mop *op) {
 // ---- loops
 // -----------------------------------------------------------------------------
 // One unit of the kernel's budget.
-static void spend(at_mk *m, const at_mop *op) {
+static void spend(at_me *m, const at_mop *op) {
   at_em *e = m->e;
   LLVMTypeRef i64 = at_em_int(e, 64);
   LLVMValueRef p = at_b_gep(e, at_em_int(e, 8), m->core,
@@ -123,7 +123,7 @@ static void spend(at_mk *m, const at_mop *op) {
   LLVMBasicBlockRef on = at_em_block(e, "turn");
   at_b_cond_br(e, at_b_icmp(e, AT_B_SLT, left, at_em_i64(e, 0)), cold, on);
   at_b_at_end(e, cold);
-  LLVMValueRef args[2] = {m->core, at_mk_i32(m, at_mk_loc(m, op))};
+  LLVMValueRef args[2] = {m->core, at_me_i32(m, at_me_loc(m, op))};
   at_b_call(e, "at_core_budget", NULL, args, 2);
   at_b_br(e, on);
   at_b_at_end(e, on);
@@ -132,54 +132,54 @@ static void spend(at_mk *m, const at_mop *op) {
 // A value that a loop carries: a phi, or memory.
 typedef struct carried {
   LLVMValueRef phi;
-  at_mk_node *buffer;
+  at_me_node *buffer;
   uint32_t root;
 } carried;
 
-static at_status carry_start(at_mk *m, const at_mop *op, at_mvalue *init,
+static at_status carry_start(at_me *m, const at_mop *op, at_mvalue *init,
                              carried *c) {
   if (init->type->kind == AT_MTYPE_MEMREF)
-    return at_mk_refuse(m, op, "refs that a loop carries");
-  if (!at_mk_is_vector(init)) return AT_OK;
-  at_mk_node *n = at_mk_vector(m, init);
+    return at_me_refuse(m, op, "refs that a loop carries");
+  if (!at_me_is_vector(init)) return AT_OK;
+  at_me_node *n = at_me_vector(m, init);
   if (!n) return AT_OK;
   const at_mtype *t = init->type;
   c->buffer =
-      at_mk_buffer(m, op, at_mosaic_dtype_of(t), t->shape.rank, t->shape.ptr);
+      at_me_buffer(m, op, at_mosaic_dtype_of(t), t->shape.rank, t->shape.ptr);
   if (!c->buffer) return AT_OK;
   c->root = m->next_root++;
   c->buffer->ref.root = c->root;
-  at_mk_copy_to(m, n, &c->buffer->ref, NULL, AT_MK_PLAIN);
+  at_me_copy_to(m, n, &c->buffer->ref, NULL, AT_ME_PLAIN);
   return AT_OK;
 }
 
 // In a loop's first block: phis, and the block arguments that read memory.
-static at_status carry_bind(at_mk *m, at_mvalue *arg, carried *c,
+static at_status carry_bind(at_me *m, at_mvalue *arg, carried *c,
                             LLVMValueRef init, LLVMBasicBlockRef pre) {
   if (!c->buffer) {
     if (!init) return AT_OK;
     c->phi = at_b_phi(m->e, at_b_type_of(init));
     at_b_phi_add(c->phi, init, pre);
-    at_mk_set_scalar(m, arg, c->phi);
+    at_me_set_scalar(m, arg, c->phi);
   }
   return AT_OK;
 }
-static at_status carry_read(at_mk *m, at_mvalue *arg, const carried *c) {
+static at_status carry_read(at_me *m, at_mvalue *arg, const carried *c) {
   if (!c->buffer) return AT_OK;
-  at_mk_node *n = at_mk_node_new(m, AT_MK_LOAD, NULL, arg->type);
+  at_me_node *n = at_me_node_new(m, AT_ME_LOAD, NULL, arg->type);
   if (!n) return AT_OK;
   n->ref = c->buffer->ref;
-  at_mk_node_reads(m, n, at_mk_root_bit(c->root));
-  return at_mk_set_node(m, arg, n);
+  at_me_node_reads(m, n, at_me_root_bit(c->root));
+  return at_me_set_node(m, arg, n);
 }
 
 // own: root of the value's own memory; 0: places no longer agree.
-static bool reads_moved(const at_mk_node *n, uint64_t bits, uint32_t own,
+static bool reads_moved(const at_me_node *n, uint64_t bits, uint32_t own,
                         uint32_t depth) {
   if (!(n->reads & bits)) return false;
   if (depth > 200) return true;
-  if (n->kind == AT_MK_LOAD) return n->ref.root != own;
-  bool keeps = n->kind == AT_MK_APPLY || n->kind == AT_MK_RESHAPE;
+  if (n->kind == AT_ME_LOAD) return n->ref.root != own;
+  bool keeps = n->kind == AT_ME_APPLY || n->kind == AT_ME_RESHAPE;
   for (uint32_t i = 0; i < n->num_in; i++)
     if (reads_moved(n->in[i], bits, keeps ? own : 0, depth + 1)) return true;
   return false;
@@ -187,53 +187,53 @@ static bool reads_moved(const at_mk_node *n, uint64_t bits, uint32_t own,
 
 // New values into the carried memory: first what reads carried values elsewhere
 // than at its own place, into memory of its own; then all.
-static void carry_write(at_mk *m, at_mvalue *const *v, carried *c, uint32_t n) {
+static void carry_write(at_me *m, at_mvalue *const *v, carried *c, uint32_t n) {
   uint64_t bits = 0;
   for (uint32_t i = 0; i < n; i++)
-    if (c[i].buffer) bits |= at_mk_root_bit(c[i].root);
-  at_mk_node **own = at_new(m->a, at_mk_node *, n + 1);
+    if (c[i].buffer) bits |= at_me_root_bit(c[i].root);
+  at_me_node **own = at_new(m->a, at_me_node *, n + 1);
   if (!own) {
     at_em_fail(m->e, AT_NO_MEMORY("values of a loop"));
     return;
   }
   for (uint32_t i = 0; i < n; i++) {
     if (!c[i].buffer) continue;
-    at_mk_node *x = at_mk_vector(m, v[i]);
+    at_me_node *x = at_me_vector(m, v[i]);
     if (!x) return;
-    at_mk_prepare(m, x);
-    if (reads_moved(x, bits, c[i].root, 0)) own[i] = at_mk_materialise(m, x);
+    at_me_prepare(m, x);
+    if (reads_moved(x, bits, c[i].root, 0)) own[i] = at_me_materialise(m, x);
   }
   for (uint32_t i = 0; i < n; i++) {
     if (!c[i].buffer) continue;
-    at_mk_node *x = own[i] ? own[i] : at_mk_vector(m, v[i]);
+    at_me_node *x = own[i] ? own[i] : at_me_vector(m, v[i]);
     bool same =
-        x && x->kind == AT_MK_LOAD && x->ref.base == c[i].buffer->ref.base;
-    if (x && !same) at_mk_copy_to(m, x, &c[i].buffer->ref, NULL, AT_MK_PLAIN);
-    at_mk_node_drop(m, own[i]);
+        x && x->kind == AT_ME_LOAD && x->ref.base == c[i].buffer->ref.base;
+    if (x && !same) at_me_copy_to(m, x, &c[i].buffer->ref, NULL, AT_ME_PLAIN);
+    at_me_node_drop(m, own[i]);
   }
 }
 
-static at_status carry_end(at_mk *m, at_mvalue *res, const carried *c) {
+static at_status carry_end(at_me *m, at_mvalue *res, const carried *c) {
   if (!c->buffer) {
-    at_mk_set_scalar(m, res, c->phi);
+    at_me_set_scalar(m, res, c->phi);
     return AT_OK;
   }
   c->buffer->ref.root = 0;
-  return at_mk_set_node(m, res, c->buffer);
+  return at_me_set_node(m, res, c->buffer);
 }
 
-static at_status emit_for(at_mk *m, at_mop *op) {
+static at_status emit_for(at_me *m, at_mop *op) {
   at_em *e = m->e;
   at_mblock *b = block_of(op, 0);
   uint32_t n = op->num_results;
   if (!b || op->num_operands != n + 3 || b->num_args != n + 1)
-    return at_mk_refuse(m, op, "its operands");
+    return at_me_refuse(m, op, "its operands");
   carried *c = at_new(m->a, carried, n + 1);
   if (!c) return AT_NO_MEMORY("values of a loop");
-  at_mk_settle_all(m, op);
-  LLVMValueRef lo = at_mk_scalar(m, op->operands[0]);
-  LLVMValueRef hi = at_mk_scalar(m, op->operands[1]);
-  LLVMValueRef step = at_mk_scalar(m, op->operands[2]);
+  at_me_settle_all(m, op);
+  LLVMValueRef lo = at_me_scalar(m, op->operands[0]);
+  LLVMValueRef hi = at_me_scalar(m, op->operands[1]);
+  LLVMValueRef step = at_me_scalar(m, op->operands[2]);
   for (uint32_t i = 0; i < n; i++)
     AT_TRY(carry_start(m, op, op->operands[3 + i], &c[i]));
   uint32_t outer = enter(m), scope = at_em_scope_push(e);
@@ -247,12 +247,12 @@ static at_status emit_for(at_mk *m, at_mop *op) {
   at_b_phi_add(i, lo, pre);
   for (uint32_t k = 0; k < n; k++) {
     at_mvalue *init = op->operands[3 + k];
-    LLVMValueRef v = c[k].buffer ? NULL : at_mk_scalar(m, init);
+    LLVMValueRef v = c[k].buffer ? NULL : at_me_scalar(m, init);
     AT_TRY(carry_bind(m, &b->args[1 + k], &c[k], v, pre));
   }
   at_b_cond_br(e, at_b_icmp(e, AT_B_SLT, i, hi), body, exit);
   at_b_at_end(e, body);
-  at_mk_set_scalar(m, &b->args[0], i);
+  at_me_set_scalar(m, &b->args[0], i);
   for (uint32_t k = 0; k < n; k++)
     AT_TRY(carry_read(m, &b->args[1 + k], &c[k]));
   spend(m, op);
@@ -264,35 +264,35 @@ static at_status emit_for(at_mk *m, at_mop *op) {
   at_b_phi_add(i, next, at_b_here(e));
   for (uint32_t k = 0; k < n; k++)
     if (c[k].phi)
-      at_b_phi_add(c[k].phi, at_mk_scalar(m, yield->operands[k]), at_b_here(e));
+      at_b_phi_add(c[k].phi, at_me_scalar(m, yield->operands[k]), at_b_here(e));
   drop_operands(m, yield);
   at_b_br(e, head);
   at_em_scope_pop(e, scope);
   at_b_at_end(e, exit);
   m->depth--;
   m->region = outer;
-  at_mk_leave_loop(m);
+  at_me_leave_loop(m);
   for (uint32_t k = 0; k < n; k++) AT_TRY(carry_end(m, &op->results[k], &c[k]));
   return AT_OK;
 }
 
 // carried: into `before`; passed: from `before` to `after` and out.
-static at_status emit_while(at_mk *m, at_mop *op) {
+static at_status emit_while(at_me *m, at_mop *op) {
   at_em *e = m->e;
   at_mblock *before = block_of(op, 0), *after = block_of(op, 1);
   uint32_t n = op->num_operands, r = op->num_results;
   if (!before || !after || before->num_args != n || after->num_args != r)
-    return at_mk_refuse(m, op, "its operands");
+    return at_me_refuse(m, op, "its operands");
   carried *c = at_new(m->a, carried, n + 1), *d = at_new(m->a, carried, r + 1);
   if (!c || !d) return AT_NO_MEMORY("values of a loop");
-  at_mk_settle_all(m, op);
+  at_me_settle_all(m, op);
   for (uint32_t i = 0; i < n; i++)
     AT_TRY(carry_start(m, op, op->operands[i], &c[i]));
   for (uint32_t i = 0; i < r; i++) {
     const at_mtype *t = op->results[i].type;
     if (t->kind != AT_MTYPE_VECTOR) continue;
     d[i].buffer =
-        at_mk_buffer(m, op, at_mosaic_dtype_of(t), t->shape.rank, t->shape.ptr);
+        at_me_buffer(m, op, at_mosaic_dtype_of(t), t->shape.rank, t->shape.ptr);
     if (!d[i].buffer) return AT_OK;
     d[i].root = m->next_root++;
     d[i].buffer->ref.root = d[i].root;
@@ -305,7 +305,7 @@ static at_status emit_while(at_mk *m, at_mop *op) {
   at_b_br(e, head);
   at_b_at_end(e, head);
   for (uint32_t i = 0; i < n; i++) {
-    LLVMValueRef v = c[i].buffer ? NULL : at_mk_scalar(m, op->operands[i]);
+    LLVMValueRef v = c[i].buffer ? NULL : at_me_scalar(m, op->operands[i]);
     AT_TRY(carry_bind(m, &before->args[i], &c[i], v, pre));
   }
   for (uint32_t i = 0; i < n; i++)
@@ -314,14 +314,14 @@ static at_status emit_while(at_mk *m, at_mop *op) {
   at_mop *cond, *yield;
   AT_TRY(emit_inner(m, before, &cond));
   if (!cond || cond->num_operands != r + 1)
-    return at_mk_refuse(m, op, "its condition");
+    return at_me_refuse(m, op, "its condition");
   carry_write(m, cond->operands + 1, d, r);
   for (uint32_t i = 0; i < r; i++) {
     if (d[i].buffer) continue;
-    d[i].phi = at_mk_scalar(m, cond->operands[1 + i]);
-    at_mk_set_scalar(m, &after->args[i], d[i].phi);
+    d[i].phi = at_me_scalar(m, cond->operands[1 + i]);
+    at_me_set_scalar(m, &after->args[i], d[i].phi);
   }
-  LLVMValueRef go = at_mk_scalar(m, cond->operands[0]);
+  LLVMValueRef go = at_me_scalar(m, cond->operands[0]);
   drop_operands(m, cond);
   at_b_cond_br(e, go, body, exit);
   at_b_at_end(e, body);
@@ -330,11 +330,11 @@ static at_status emit_while(at_mk *m, at_mop *op) {
     AT_TRY(carry_read(m, &after->args[i], &d[i]));
   AT_TRY(emit_inner(m, after, &yield));
   if (!yield || yield->num_operands != n)
-    return at_mk_refuse(m, op, "its values");
+    return at_me_refuse(m, op, "its values");
   carry_write(m, yield->operands, c, n);
   for (uint32_t i = 0; i < n; i++)
     if (c[i].phi)
-      at_b_phi_add(c[i].phi, at_mk_scalar(m, yield->operands[i]), at_b_here(e));
+      at_b_phi_add(c[i].phi, at_me_scalar(m, yield->operands[i]), at_b_here(e));
   drop_operands(m, yield);
   at_b_br(e, head);
   m->region = inner;
@@ -342,11 +342,11 @@ static at_status emit_while(at_mk *m, at_mop *op) {
   at_b_at_end(e, exit);
   m->depth--;
   m->region = outer;
-  at_mk_leave_loop(m);
+  at_me_leave_loop(m);
   for (uint32_t i = 0; i < n; i++)
     if (c[i].buffer) {
       c[i].buffer->refs++;
-      at_mk_node_drop(m, c[i].buffer);
+      at_me_node_drop(m, c[i].buffer);
     }
   for (uint32_t i = 0; i < r; i++) AT_TRY(carry_end(m, &op->results[i], &d[i]));
   return AT_OK;
@@ -354,61 +354,61 @@ static at_status emit_while(at_mk *m, at_mop *op) {
 
 // ---- regions and calls
 // --------------------------------------------------------------------
-LLVMValueRef at_mk_mark(at_mk *m) {
+LLVMValueRef at_me_mark(at_me *m) {
   return at_b_call(m->e, "at_core_mark", at_em_int(m->e, 64), &m->core, 1);
 }
-void at_mk_release_to(at_mk *m, const at_mop *op, LLVMValueRef mark) {
+void at_me_release_to(at_me *m, const at_mop *op, LLVMValueRef mark) {
   LLVMValueRef args[3] = {m->core, mark,
-                          at_mk_i32(m, op ? at_mk_loc(m, op) : -1)};
+                          at_me_i32(m, op ? at_me_loc(m, op) : -1)};
   at_b_call(m->e, "at_core_release", NULL, args, 3);
 }
 
 // The values of the region's terminator become op's results.
-static at_status pass_on(at_mk *m, at_mop *op, const at_mop *last) {
+static at_status pass_on(at_me *m, at_mop *op, const at_mop *last) {
   AT_TRY(check_yield(m, op, last, 0));
   for (uint32_t i = 0; i < op->num_results; i++) {
-    at_mk_slot *from = at_mk_slot_of(m, last->operands[i]);
-    at_mk_slot *to = at_mk_slot_of(m, &op->results[i]);
+    at_me_slot *from = at_me_slot_of(m, last->operands[i]);
+    at_me_slot *to = at_me_slot_of(m, &op->results[i]);
     to->kind = from->kind;
     to->scalar = from->scalar;
     to->ref = from->ref;
     to->node = from->node;
-    if (to->kind == AT_MK_VECTOR) to->node->refs += to->uses;
+    if (to->kind == AT_ME_VECTOR) to->node->refs += to->uses;
   }
   drop_operands(m, last);
   return AT_OK;
 }
 
-static at_status emit_region(at_mk *m, at_mop *op) {
+static at_status emit_region(at_me *m, at_mop *op) {
   at_mblock *b = block_of(op, 0);
   if (!b) return AT_OK;
   bool plain = at_mosaic_opcode_of(op) == AT_MOSAIC_TPU_TRACE;
-  LLVMValueRef mark = plain ? NULL : at_mk_mark(m);
+  LLVMValueRef mark = plain ? NULL : at_me_mark(m);
   uint32_t first = m->next_root;
   at_mop *last;
   AT_TRY(emit_inner(m, b, &last));
   uint64_t roots = 0;
-  for (uint32_t k = first; k < m->next_root; k++) roots |= at_mk_root_bit(k);
+  for (uint32_t k = first; k < m->next_root; k++) roots |= at_me_root_bit(k);
   if (mark) {
-    at_mk_settle(m, roots, NULL);
-    at_mk_release_to(m, op, mark);
+    at_me_settle(m, roots, NULL);
+    at_me_release_to(m, op, mark);
   }
   return pass_on(m, op, last);
 }
 
-static void forget(at_mk *m, at_mblock *b) {
+static void forget(at_me *m, at_mblock *b) {
   for (uint32_t i = 0; i < b->num_args; i++)
-    *at_mk_slot_of(m, &b->args[i]) = (at_mk_slot){0};
+    *at_me_slot_of(m, &b->args[i]) = (at_me_slot){0};
   for (uint32_t i = 0; i < b->num_ops; i++) {
     for (uint32_t k = 0; k < b->ops[i]->num_results; k++)
-      *at_mk_slot_of(m, &b->ops[i]->results[k]) = (at_mk_slot){0};
+      *at_me_slot_of(m, &b->ops[i]->results[k]) = (at_me_slot){0};
     for (uint32_t r = 0; r < b->ops[i]->num_regions; r++)
       for (uint32_t k = 0; k < b->ops[i]->regions[r]->num_blocks; k++)
         forget(m, b->ops[i]->regions[r]->blocks[k]);
   }
 }
 
-static at_mblock *callee(at_mk *m, const at_mop *op) {
+static at_mblock *callee(at_me *m, const at_mop *op) {
   const at_mattr *t = at_mop_attr(op, "callee");
   const at_mop *module = m->k->module->op;
   if (!t || module->num_regions == 0) return NULL;
@@ -422,23 +422,23 @@ static at_mblock *callee(at_mk *m, const at_mop *op) {
   return NULL;
 }
 
-static at_status emit_call(at_mk *m, at_mop *op) {
+static at_status emit_call(at_me *m, at_mop *op) {
   at_mblock *b = callee(m, op);
   if (!b || b->num_args != op->num_operands)
-    return at_mk_refuse(m, op, "its function");
-  if (m->calls == MAX_CALLS) return at_mk_refuse(m, op, "calls without end");
+    return at_me_refuse(m, op, "its function");
+  if (m->calls == MAX_CALLS) return at_me_refuse(m, op, "calls without end");
   uint64_t dma = m->dma_roots;
   forget(m, b);
-  AT_TRY(at_mk_analyse(m, b));
+  AT_TRY(at_me_analyse(m, b));
   m->dma_roots |= dma;
   for (uint32_t i = 0; i < b->num_args; i++) {
-    at_mk_slot *from = at_mk_slot_of(m, op->operands[i]);
-    at_mk_slot *to = at_mk_slot_of(m, &b->args[i]);
+    at_me_slot *from = at_me_slot_of(m, op->operands[i]);
+    at_me_slot *to = at_me_slot_of(m, &b->args[i]);
     to->kind = from->kind;
     to->scalar = from->scalar;
     to->ref = from->ref;
     to->node = from->node;
-    if (to->kind == AT_MK_VECTOR) to->node->refs += to->uses;
+    if (to->kind == AT_ME_VECTOR) to->node->refs += to->uses;
   }
   m->calls++;
   at_mop *last;
@@ -447,21 +447,21 @@ static at_status emit_call(at_mk *m, at_mop *op) {
   return pass_on(m, op, last);
 }
 
-static at_status emit_assert(at_mk *m, at_mop *op) {
+static at_status emit_assert(at_me *m, at_mop *op) {
   at_em *e = m->e;
   const at_mattr *t = at_mop_attr(op, "msg");
   const char *text = t ? at_arena_str(m->a, t->str) : "an assertion failed";
   if (!text) return AT_NO_MEMORY("text");
   at_branch f;
-  at_if_begin(e, &f, at_b_not(e, at_mk_scalar(m, op->operands[0])));
-  LLVMValueRef args[3] = {m->core, at_mk_i32(m, at_mk_loc(m, op)),
+  at_if_begin(e, &f, at_b_not(e, at_me_scalar(m, op->operands[0])));
+  LLVMValueRef args[3] = {m->core, at_me_i32(m, at_me_loc(m, op)),
                           at_b_bytes(e, text, strlen(text) + 1)};
   at_b_call(e, "at_core_fail", NULL, args, 3);
   at_if_end(e, &f);
   return AT_OK;
 }
 
-at_status at_mk_emit_control(at_mk *m, at_mop *op, bool *done) {
+at_status at_me_emit_control(at_me *m, at_mop *op, bool *done) {
   *done = true;
   switch (at_mosaic_opcode_of(op)) {
     case AT_MOSAIC_SCF_IF:

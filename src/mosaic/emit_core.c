@@ -4,72 +4,72 @@
 
 #include "mosaic/emit.h"
 
-static void put(at_mk *m, LLVMValueRef p, size_t at, LLVMValueRef v) {
+static void put(at_me *m, LLVMValueRef p, size_t at, LLVMValueRef v) {
   LLVMValueRef to =
       at_b_gep(m->e, at_em_int(m->e, 8), p, at_em_i64(m->e, (int64_t)at));
   at_b_store(m->e, v, to, 4);
 }
-static LLVMValueRef stack(at_mk *m, size_t bytes) {
+static LLVMValueRef stack(at_me *m, size_t bytes) {
   return at_em_alloca(m->e, at_em_int(m->e, 64), (int64_t)(bytes + 7) / 8 + 1);
 }
-static LLVMValueRef loc_of(at_mk *m, const at_mop *op) {
-  return at_mk_i32(m, at_mk_loc(m, op));
+static LLVMValueRef loc_of(at_me *m, const at_mop *op) {
+  return at_me_i32(m, at_me_loc(m, op));
 }
-static LLVMValueRef text_of(at_mk *m, const at_mop *op, const char *name) {
+static LLVMValueRef text_of(at_me *m, const at_mop *op, const char *name) {
   const at_mattr *t = at_mop_attr(op, name);
   const char *s = at_arena_str(m->a, t ? t->str : (at_str){"", 0});
   return at_b_bytes(m->e, s ? s : "", s ? strlen(s) + 1 : 1);
 }
 // The operand of an optional group, or -1.
-static LLVMValueRef optional(at_mk *m, const at_mop *op, uint32_t group) {
+static LLVMValueRef optional(at_me *m, const at_mop *op, uint32_t group) {
   uint32_t at;
-  return at_mk_segment(op, group, &at) == 1 ? at_mk_scalar(m, op->operands[at])
-                                            : at_mk_i32(m, -1);
+  return at_me_segment(op, group, &at) == 1 ? at_me_scalar(m, op->operands[at])
+                                            : at_me_i32(m, -1);
 }
 
 // ---- refs as memory sees them
 // ---------------------------------------------------------
-static at_status stored_view(at_mk *m, const at_mop *op, const at_mk_ref *r,
-                             at_mk_ref *out) {
+static at_status stored_view(at_me *m, const at_mop *op, const at_me_ref *r,
+                             at_me_ref *out) {
   *out = *r;
   uint32_t p = r->packed;
   if (r->parts > 1) {
-    out->size[p] = at_mk_mul(m, r->size[p], (at_mk_num){r->parts, NULL});
+    out->size[p] = at_me_mul(m, r->size[p], (at_me_num){r->parts, NULL});
     out->stride[p] = r->part_stride;
   } else if (r->split > 1) {
     if (r->size[p].v || r->size[p].c % r->split || r->row.v ||
         r->row.c % r->split)
-      return at_mk_refuse(m, op, "a part of packed rows");
+      return at_me_refuse(m, op, "a part of packed rows");
     out->size[p].c = r->size[p].c / r->split;
-    at_mk_num at =
-        at_mk_mul(m, (at_mk_num){r->row.c / r->split, NULL}, r->stride[p]);
-    out->base = at_mk_offset(m, r->base, r->bytes, at);
+    at_me_num at =
+        at_me_mul(m, (at_me_num){r->row.c / r->split, NULL}, r->stride[p]);
+    out->base = at_me_offset(m, r->base, r->bytes, at);
   }
   out->parts = out->split = 1;
   out->dtype = r->storage;
   return AT_OK;
 }
 
-static at_mk_num bytes_of(at_mk *m, const at_mk_ref *r) {
-  at_mk_num n = {r->bytes, NULL};
-  for (uint32_t d = 0; d < r->rank; d++) n = at_mk_mul(m, n, r->size[d]);
+static at_me_num bytes_of(at_me *m, const at_me_ref *r) {
+  at_me_num n = {r->bytes, NULL};
+  for (uint32_t d = 0; d < r->rank; d++) n = at_me_mul(m, n, r->size[d]);
   return n;
 }
 
 #define FIELD(f) offsetof(at_core_dma, f)
-static void fill_side(at_mk *m, LLVMValueRef d, const at_mk_ref *r, size_t base,
+static void fill_side(at_me *m, LLVMValueRef d, const at_me_ref *r, size_t base,
                       size_t strides) {
   put(m, d, base, r->base);
   for (uint32_t k = 0; k < r->rank; k++) {
-    at_mk_num s = at_mk_mul(m, r->stride[k], (at_mk_num){r->bytes, NULL});
-    put(m, d, strides + 8 * k, at_mk_num_value(m, s));
+    at_me_num s = at_me_mul(m, r->stride[k], (at_me_num){r->bytes, NULL});
+    put(m, d, strides + 8 * k, at_me_num_value(m, s));
   }
 }
 
-static void fill_dma(at_mk *m, LLVMValueRef d, const at_mop *op,
-                     const at_mk_ref *src, const at_mk_ref *dst,
-                     const at_mk_ref *shape) {
-  LLVMValueRef null = at_b_null(at_b_ptr(m->e)), one = at_mk_i32(m, -1);
+static void fill_dma(at_me *m, LLVMValueRef d, const at_mop *op,
+                     const at_me_ref *src, const at_me_ref *dst,
+                     const at_me_ref *shape) {
+  LLVMValueRef null = at_b_null(at_b_ptr(m->e)), one = at_me_i32(m, -1);
   fill_side(m, d, src, FIELD(src), FIELD(src_stride));
   fill_side(m, d, dst, FIELD(dst), FIELD(dst_stride));
   put(m, d, FIELD(src_sem), null);
@@ -77,34 +77,34 @@ static void fill_dma(at_mk *m, LLVMValueRef d, const at_mop *op,
   put(m, d, FIELD(device), one);
   put(m, d, FIELD(core), one);
   put(m, d, FIELD(subcore), one);
-  put(m, d, FIELD(rank), at_mk_i32(m, shape->rank));
-  put(m, d, FIELD(elem_bytes), at_mk_i32(m, shape->bytes));
+  put(m, d, FIELD(rank), at_me_i32(m, shape->rank));
+  put(m, d, FIELD(elem_bytes), at_me_i32(m, shape->bytes));
   put(m, d, FIELD(loc), loc_of(m, op));
-  put(m, d, FIELD(add), at_mk_i32(m, AT_INVALID));
-  put(m, d, FIELD(pad), at_mk_i32(m, 0));
+  put(m, d, FIELD(add), at_me_i32(m, AT_INVALID));
+  put(m, d, FIELD(pad), at_me_i32(m, 0));
   for (uint32_t k = 0; k < shape->rank; k++)
-    put(m, d, FIELD(size) + 8 * k, at_mk_num_value(m, shape->size[k]));
+    put(m, d, FIELD(size) + 8 * k, at_me_num_value(m, shape->size[k]));
 }
 
-static LLVMValueRef semaphore(at_mk *m, const at_mop *op, uint32_t group) {
+static LLVMValueRef semaphore(at_me *m, const at_mop *op, uint32_t group) {
   uint32_t at;
-  if (at_mk_segment(op, group, &at) != 1) return at_b_null(at_b_ptr(m->e));
-  at_mk_ref *s = at_mk_memory(m, op->operands[at]);
+  if (at_me_segment(op, group, &at) != 1) return at_b_null(at_b_ptr(m->e));
+  at_me_ref *s = at_me_memory(m, op->operands[at]);
   return s ? s->base : at_b_null(at_b_ptr(m->e));
 }
 
-static at_status emit_dma(at_mk *m, at_mop *op) {
+static at_status emit_dma(at_me *m, at_mop *op) {
   uint32_t s, t;
-  if (at_mk_segment(op, 0, &s) != 1 || at_mk_segment(op, 2, &t) != 1)
-    return at_mk_refuse(m, op, "its operands");
-  at_mk_ref *from = at_mk_memory(m, op->operands[s]);
-  at_mk_ref *to = at_mk_memory(m, op->operands[t]), src, dst;
+  if (at_me_segment(op, 0, &s) != 1 || at_me_segment(op, 2, &t) != 1)
+    return at_me_refuse(m, op, "its operands");
+  at_me_ref *from = at_me_memory(m, op->operands[s]);
+  at_me_ref *to = at_me_memory(m, op->operands[t]), src, dst;
   if (!from || !to) return AT_OK;
   AT_TRY(stored_view(m, op, from, &src));
   AT_TRY(stored_view(m, op, to, &dst));
   if (src.rank != dst.rank || src.bytes != dst.bytes)
-    return at_mk_refuse(m, op, "memory of different elements");
-  at_mk_settle(m, at_mk_written(m, op), NULL);
+    return at_me_refuse(m, op, "memory of different elements");
+  at_me_settle(m, at_me_written(m, op), NULL);
   LLVMValueRef d = stack(m, sizeof(at_core_dma));
   fill_dma(m, d, op, &src, &dst, &dst);
   put(m, d, FIELD(src_sem), semaphore(m, op, 1));
@@ -118,100 +118,100 @@ static at_status emit_dma(at_mk *m, at_mop *op) {
 }
 #undef FIELD
 
-static at_status wait_for(at_mk *m, const at_mop *op, const at_mk_ref *sem,
-                          const at_mk_ref *dst) {
-  at_mk_ref v;
+static at_status wait_for(at_me *m, const at_mop *op, const at_me_ref *sem,
+                          const at_me_ref *dst) {
+  at_me_ref v;
   if (!sem || !dst) return AT_OK;
   AT_TRY(stored_view(m, op, dst, &v));
-  at_mk_settle(m, at_mk_written(m, op), NULL);
+  at_me_settle(m, at_me_written(m, op), NULL);
   LLVMValueRef args[4] = {m->core, sem->base,
-                          at_mk_num_value(m, bytes_of(m, &v)), loc_of(m, op)};
+                          at_me_num_value(m, bytes_of(m, &v)), loc_of(m, op)};
   at_b_call(m->e, "at_core_dma_wait", NULL, args, 4);
   return AT_OK;
 }
 
-static at_status emit_wait_dma2(at_mk *m, at_mop *op) {
-  return wait_for(m, op, at_mk_memory(m, op->operands[0]),
-                  at_mk_memory(m, op->operands[2]));
+static at_status emit_wait_dma2(at_me *m, at_mop *op) {
+  return wait_for(m, op, at_me_memory(m, op->operands[0]),
+                  at_me_memory(m, op->operands[2]));
 }
 
-static at_status emit_wait_dma(at_mk *m, at_mop *op) {
+static at_status emit_wait_dma(at_me *m, at_mop *op) {
   uint32_t dst, sem;
-  if (at_mk_segment(op, 2, &dst) != 1 ||
-      (at_mk_segment(op, 3, &sem) != 1 && at_mk_segment(op, 1, &sem) != 1))
-    return at_mk_refuse(m, op, "its operands");
-  return wait_for(m, op, at_mk_memory(m, op->operands[sem]),
-                  at_mk_memory(m, op->operands[dst]));
+  if (at_me_segment(op, 2, &dst) != 1 ||
+      (at_me_segment(op, 3, &sem) != 1 && at_me_segment(op, 1, &sem) != 1))
+    return at_me_refuse(m, op, "its operands");
+  return wait_for(m, op, at_me_memory(m, op->operands[sem]),
+                  at_me_memory(m, op->operands[dst]));
 }
 
 // ---- rows by index
 // ------------------------------------------------------------------------
-static bool is_table(const at_mk_ref *r) {
+static bool is_table(const at_me_ref *r) {
   return r->space == AT_MSPACE_ANY || r->space == AT_MSPACE_HBM ||
          r->space == AT_MSPACE_VMEM_SHARED;
 }
 
 #define FIELD(f) offsetof(at_core_indirect, f)
-static at_status emit_indirect(at_mk *m, at_mop *op) {
-  at_mk_ref *src = at_mk_memory(m, op->operands[0]);
-  at_mk_ref *dst = at_mk_memory(m, op->operands[1]);
+static at_status emit_indirect(at_me *m, at_mop *op) {
+  at_me_ref *src = at_me_memory(m, op->operands[0]);
+  at_me_ref *dst = at_me_memory(m, op->operands[1]);
   at_mvalue *o = op->operands[2];
-  at_mk_ref *sem = at_mk_memory(m, op->operands[3]);
+  at_me_ref *sem = at_me_memory(m, op->operands[3]);
   if (!src || !dst || !sem) return AT_OK;
   bool scatter = is_table(dst) && !is_table(src);
-  at_mk_ref *table = scatter ? dst : src, *dense = scatter ? src : dst;
+  at_me_ref *table = scatter ? dst : src, *dense = scatter ? src : dst;
   if (table->rank != dense->rank || table->rank == 0 ||
       src->bytes != dst->bytes)
-    return at_mk_refuse(m, op, "its shapes");
+    return at_me_refuse(m, op, "its shapes");
   LLVMValueRef offsets;
-  at_mk_node *held = NULL;
-  if (at_mk_is_vector(o)) {
-    held = at_mk_vector(m, o) ? at_mk_materialise(m, at_mk_vector(m, o)) : NULL;
+  at_me_node *held = NULL;
+  if (at_me_is_vector(o)) {
+    held = at_me_vector(m, o) ? at_me_materialise(m, at_me_vector(m, o)) : NULL;
     if (!held) return AT_OK;
     offsets = held->ref.base;
   } else {
-    at_mk_ref *r = at_mk_memory(m, o);
+    at_me_ref *r = at_me_memory(m, o);
     if (!r) return AT_OK;
     offsets = r->base;
   }
-  at_mk_settle(m, at_mk_written(m, op), NULL);
+  at_me_settle(m, at_me_written(m, op), NULL);
   LLVMValueRef d = stack(m, sizeof(at_core_indirect));
   fill_dma(m, d, op, src, dst, dense);
   put(m, d, FIELD(rows) + offsetof(at_core_dma, dst_sem), sem->base);
-  if (at_mk_int(op, "add", 0))
+  if (at_me_int(op, "add", 0))
     put(m, d, FIELD(rows) + offsetof(at_core_dma, add),
-        at_mk_i32(m, dst->dtype));
+        at_me_i32(m, dst->dtype));
   put(m, d, FIELD(offsets), offsets);
-  put(m, d, FIELD(table_rows), at_mk_num_value(m, table->size[0]));
-  put(m, d, FIELD(scatter), at_mk_i32(m, scatter));
+  put(m, d, FIELD(table_rows), at_me_num_value(m, table->size[0]));
+  put(m, d, FIELD(scatter), at_me_i32(m, scatter));
   bool filter = op->num_operands > 4;
-  put(m, d, FIELD(has_filter), at_mk_i32(m, filter));
+  put(m, d, FIELD(has_filter), at_me_i32(m, filter));
   put(m, d, FIELD(filter),
-      filter ? at_mk_scalar(m, op->operands[4]) : at_mk_i32(m, 0));
+      filter ? at_me_scalar(m, op->operands[4]) : at_me_i32(m, 0));
   LLVMValueRef args[2] = {m->core, d};
   at_b_call(m->e, "at_core_indirect_start", NULL, args, 2);
-  at_mk_node_drop(m, held);
+  at_me_node_drop(m, held);
   return AT_OK;
 }
 #undef FIELD
 
-static at_status emit_wait_indirect(at_mk *m, at_mop *op) {
-  at_mk_ref *src = at_mk_memory(m, op->operands[1]);
-  at_mk_ref *dst = at_mk_memory(m, op->operands[2]);
+static at_status emit_wait_indirect(at_me *m, at_mop *op) {
+  at_me_ref *src = at_me_memory(m, op->operands[1]);
+  at_me_ref *dst = at_me_memory(m, op->operands[2]);
   if (!src || !dst) return AT_OK;
   bool scatter = is_table(dst) && !is_table(src);
-  return wait_for(m, op, at_mk_memory(m, op->operands[0]), scatter ? src : dst);
+  return wait_for(m, op, at_me_memory(m, op->operands[0]), scatter ? src : dst);
 }
 
 // ---- semaphores
 // ----------------------------------------------------------------------------
-static at_status emit_signal(at_mk *m, at_mop *op) {
-  at_mk_ref *sem = at_mk_memory(m, op->operands[0]);
+static at_status emit_signal(at_me *m, at_mop *op) {
+  at_me_ref *sem = at_me_memory(m, op->operands[0]);
   if (!sem) return AT_OK;
-  at_mk_settle(m, at_mk_written(m, op), NULL);
+  at_me_settle(m, at_me_written(m, op), NULL);
   LLVMValueRef args[7] = {m->core,
                           sem->base,
-                          at_mk_i64(m, at_mk_scalar(m, op->operands[1])),
+                          at_me_i64(m, at_me_scalar(m, op->operands[1])),
                           optional(m, op, 2),
                           optional(m, op, 3),
                           optional(m, op, 4),
@@ -220,43 +220,43 @@ static at_status emit_signal(at_mk *m, at_mop *op) {
   return AT_OK;
 }
 
-static at_status emit_sem_wait(at_mk *m, at_mop *op) {
-  at_mk_ref *sem = at_mk_memory(m, op->operands[0]);
+static at_status emit_sem_wait(at_me *m, at_mop *op) {
+  at_me_ref *sem = at_me_memory(m, op->operands[0]);
   if (!sem) return AT_OK;
-  at_mk_settle(m, at_mk_written(m, op), NULL);
+  at_me_settle(m, at_me_written(m, op), NULL);
   LLVMValueRef args[4] = {m->core, sem->base,
-                          at_mk_i64(m, at_mk_scalar(m, op->operands[1])),
+                          at_me_i64(m, at_me_scalar(m, op->operands[1])),
                           loc_of(m, op)};
   at_b_call(m->e, "at_core_sem_wait", NULL, args, 4);
   return AT_OK;
 }
 
-static at_status emit_sem_read(at_mk *m, at_mop *op) {
-  at_mk_ref *sem = at_mk_memory(m, op->operands[0]);
+static at_status emit_sem_read(at_me *m, at_mop *op) {
+  at_me_ref *sem = at_me_memory(m, op->operands[0]);
   if (!sem) return AT_OK;
-  at_mk_settle(m, at_mk_written(m, op), NULL);
+  at_me_settle(m, at_me_written(m, op), NULL);
   LLVMValueRef args[3] = {m->core, sem->base, loc_of(m, op)};
-  at_mk_set_scalar(
+  at_me_set_scalar(
       m, &op->results[0],
       at_b_call(m->e, "at_core_sem_read", at_em_int(m->e, 32), args, 3));
   return AT_OK;
 }
 
-static at_status emit_sem_barrier(at_mk *m, at_mop *op) {
+static at_status emit_sem_barrier(at_me *m, at_mop *op) {
   LLVMValueRef args[2] = {m->core, loc_of(m, op)};
   LLVMValueRef p =
       at_b_call(m->e, "at_core_sem_barrier", at_b_ptr(m->e), args, 2);
-  at_mk_ref r;
-  at_mk_dense(m, &r, p, AT_INVALID, 0, NULL);
+  at_me_ref r;
+  at_me_dense(m, &r, p, AT_INVALID, 0, NULL);
   r.bytes = AT_CORE_SEM_BYTES;
   r.space = AT_MSPACE_SEMAPHORE;
-  at_mk_set_ref(m, &op->results[0], &r);
+  at_me_set_ref(m, &op->results[0], &r);
   return AT_OK;
 }
 
-static at_status emit_barrier(at_mk *m, at_mop *op) {
-  at_mk_settle(m, at_mk_written(m, op), NULL);
-  LLVMValueRef args[3] = {m->core, at_mk_scalar(m, op->operands[0]),
+static at_status emit_barrier(at_me *m, at_mop *op) {
+  at_me_settle(m, at_me_written(m, op), NULL);
+  LLVMValueRef args[3] = {m->core, at_me_scalar(m, op->operands[0]),
                           loc_of(m, op)};
   at_b_call(m->e, "at_core_barrier", NULL, args, 3);
   return AT_OK;
@@ -264,68 +264,68 @@ static at_status emit_barrier(at_mk *m, at_mop *op) {
 
 // ---- who and where
 // ---------------------------------------------------------------------------
-static at_status emit_field(at_mk *m, at_mop *op, size_t at) {
+static at_status emit_field(at_me *m, at_mop *op, size_t at) {
   LLVMValueRef p =
       at_b_gep(m->e, at_em_int(m->e, 8), m->core, at_em_i64(m->e, (int64_t)at));
-  at_mk_set_scalar(m, &op->results[0],
+  at_me_set_scalar(m, &op->results[0],
                    at_b_load(m->e, at_em_int(m->e, 32), p, 4));
   return AT_OK;
 }
 
-static at_status emit_bound(at_mk *m, at_mop *op) {
+static at_status emit_bound(at_me *m, at_mop *op) {
   at_em *e = m->e;
-  int64_t d = at_mk_int(op, "dim", 0);
+  int64_t d = at_me_int(op, "dim", 0);
   if (d < 0 || d >= m->p->grid_rank)
-    return at_mk_refuse(m, op, "its dimension");
+    return at_me_refuse(m, op, "its dimension");
   LLVMValueRef p = at_b_gep(e, at_em_int(e, 8), m->core,
                             at_em_i64(e, offsetof(at_core, bounds)));
   p = at_b_load(e, at_b_ptr(e), p, 8);
   p = at_b_gep(e, at_em_int(e, 32), p, at_em_i64(e, d));
-  at_mk_set_scalar(m, &op->results[0], at_b_load(e, at_em_int(e, 32), p, 4));
+  at_me_set_scalar(m, &op->results[0], at_b_load(e, at_em_int(e, 32), p, 4));
   return AT_OK;
 }
 
 // ---- random bits
 // -------------------------------------------------------------------------------
-static at_status emit_seed(at_mk *m, at_mop *op) {
+static at_status emit_seed(at_me *m, at_mop *op) {
   LLVMValueRef s = stack(m, 4 * (size_t)op->num_operands);
   for (uint32_t i = 0; i < op->num_operands; i++)
-    put(m, s, 4 * (size_t)i, at_mk_scalar(m, op->operands[i]));
+    put(m, s, 4 * (size_t)i, at_me_scalar(m, op->operands[i]));
   LLVMValueRef args[3] = {m->core, s, at_em_i64(m->e, op->num_operands)};
   at_b_call(m->e, "at_core_prng_seed", NULL, args, 3);
   return AT_OK;
 }
 
-static at_status emit_bits(at_mk *m, at_mop *op) {
+static at_status emit_bits(at_me *m, at_mop *op) {
   const at_mtype *t = op->results[0].type;
   at_dtype type = at_mosaic_dtype_of(t);
-  if (at_dtype_bytes(type) != 4) return at_mk_refuse(m, op, "narrow elements");
-  at_mk_node *b = at_mk_buffer(m, op, type, t->shape.rank, t->shape.ptr);
+  if (at_dtype_bytes(type) != 4) return at_me_refuse(m, op, "narrow elements");
+  at_me_node *b = at_me_buffer(m, op, type, t->shape.rank, t->shape.ptr);
   if (!b) return AT_OK;
   LLVMValueRef args[3] = {m->core, b->ref.base,
-                          at_em_i64(m->e, at_mk_elements(b))};
+                          at_em_i64(m->e, at_me_elements(b))};
   at_b_call(m->e, "at_core_prng_bits", NULL, args, 3);
-  return at_mk_set_node(m, &op->results[0], b);
+  return at_me_set_node(m, &op->results[0], b);
 }
 
 // ---- prints, traces
 // ------------------------------------------------------------------------------
 #define FIELD(f) offsetof(at_core_log_arg, f)
-static at_status emit_log(at_mk *m, at_mop *op) {
+static at_status emit_log(at_me *m, at_mop *op) {
   at_em *e = m->e;
   uint32_t n = op->num_operands;
   size_t one = sizeof(at_core_log_arg);
   LLVMValueRef list = stack(m, one * n);
-  at_mk_node *held[32] = {0};
-  if (n > AT_LEN(held)) return at_mk_refuse(m, op, "%u values", n);
+  at_me_node *held[32] = {0};
+  if (n > AT_LEN(held)) return at_me_refuse(m, op, "%u values", n);
   for (uint32_t i = 0; i < n; i++) {
     at_mvalue *v = op->operands[i];
     at_dtype t = at_mosaic_dtype_of(v->type);
     LLVMValueRef data;
     uint32_t rank = 0;
-    if (at_mk_is_vector(v)) {
-      at_mk_node *a = at_mk_vector(m, v);
-      held[i] = a ? at_mk_materialise(m, a) : NULL;
+    if (at_me_is_vector(v)) {
+      at_me_node *a = at_me_vector(m, v);
+      held[i] = a ? at_me_materialise(m, a) : NULL;
       if (!held[i]) return AT_OK;
       data = held[i]->ref.base;
       rank = held[i]->rank;
@@ -335,30 +335,30 @@ static at_status emit_log(at_mk *m, at_mop *op) {
     } else {
       data = stack(m, 8);
       at_em_store(e, data, t, at_ix_const(0),
-                  (at_val){at_mk_scalar(m, v), NULL});
+                  (at_val){at_me_scalar(m, v), NULL});
     }
     put(m, list, one * i + FIELD(data), data);
-    put(m, list, one * i + FIELD(dtype), at_mk_i32(m, t));
-    put(m, list, one * i + FIELD(rank), at_mk_i32(m, rank));
+    put(m, list, one * i + FIELD(dtype), at_me_i32(m, t));
+    put(m, list, one * i + FIELD(rank), at_me_i32(m, rank));
   }
   LLVMValueRef args[5] = {m->core, text_of(m, op, "tag"), list, at_em_i64(e, n),
                           loc_of(m, op)};
   at_b_call(e, "at_core_log", NULL, args, 5);
-  for (uint32_t i = 0; i < n; i++) at_mk_node_drop(m, held[i]);
+  for (uint32_t i = 0; i < n; i++) at_me_node_drop(m, held[i]);
   return AT_OK;
 }
 
-static at_status emit_log_buffer(at_mk *m, at_mop *op) {
-  at_mk_ref *r = at_mk_memory(m, op->operands[0]);
+static at_status emit_log_buffer(at_me *m, at_mop *op) {
+  at_me_ref *r = at_me_memory(m, op->operands[0]);
   int64_t dim[AT_CORE_MAX_RANK];
   uint32_t n;
   if (!r) return AT_OK;
-  if (!at_mk_ints(op, "shape", dim, AT_CORE_MAX_RANK, &n))
-    return at_mk_refuse(m, op, "its shape");
+  if (!at_me_ints(op, "shape", dim, AT_CORE_MAX_RANK, &n))
+    return at_me_refuse(m, op, "its shape");
   LLVMValueRef list = stack(m, sizeof(at_core_log_arg));
   put(m, list, FIELD(data), r->base);
-  put(m, list, FIELD(dtype), at_mk_i32(m, r->storage));
-  put(m, list, FIELD(rank), at_mk_i32(m, n));
+  put(m, list, FIELD(dtype), at_me_i32(m, r->storage));
+  put(m, list, FIELD(rank), at_me_i32(m, n));
   for (uint32_t d = 0; d < n; d++)
     put(m, list, FIELD(size) + 8 * d, at_em_i64(m->e, dim[d]));
   LLVMValueRef args[5] = {m->core, text_of(m, op, "tag"), list,
@@ -368,31 +368,31 @@ static at_status emit_log_buffer(at_mk *m, at_mop *op) {
 }
 #undef FIELD
 
-static at_status emit_trace(at_mk *m, at_mop *op, bool begin) {
+static at_status emit_trace(at_me *m, at_mop *op, bool begin) {
   LLVMValueRef args[3] = {
       m->core, begin ? text_of(m, op, "message") : at_b_null(at_b_ptr(m->e)),
-      at_mk_i32(m, begin)};
+      at_me_i32(m, begin)};
   at_b_call(m->e, "at_core_trace", NULL, args, 3);
   return AT_OK;
 }
 
-static at_status emit_trace_value(at_mk *m, at_mop *op) {
+static at_status emit_trace_value(at_me *m, at_mop *op) {
   at_mvalue *v = op->operands[0];
   at_dtype t = at_mosaic_dtype_of(v->type);
-  at_val x = at_em_convert(m->e, t, AT_S64, (at_val){at_mk_scalar(m, v), NULL});
+  at_val x = at_em_convert(m->e, t, AT_S64, (at_val){at_me_scalar(m, v), NULL});
   LLVMValueRef args[3] = {m->core, text_of(m, op, "label"), x.re};
   at_b_call(m->e, "at_core_trace_value", NULL, args, 3);
   return AT_OK;
 }
 
-static at_status emit_delay(at_mk *m, at_mop *op) {
+static at_status emit_delay(at_me *m, at_mop *op) {
   LLVMValueRef args[2] = {m->core,
-                          at_mk_i64(m, at_mk_scalar(m, op->operands[0]))};
+                          at_me_i64(m, at_me_scalar(m, op->operands[0]))};
   at_b_call(m->e, "at_core_delay", NULL, args, 2);
   return AT_OK;
 }
 
-at_status at_mk_emit_core(at_mk *m, at_mop *op, bool *done) {
+at_status at_me_emit_core(at_me *m, at_mop *op, bool *done) {
   *done = true;
   switch (at_mosaic_opcode_of(op)) {
     case AT_MOSAIC_TPU_ENQUEUE_DMA:

@@ -62,7 +62,8 @@ static void the_corpus_compiles(void **state) {
     skip();
   }
   const char *every = getenv("AT_MOSAIC_STEP"), *id = getenv("AT_MOSAIC_ID");
-  size_t step = every ? strtoul(every, NULL, 10) : 40, failures = 0, missing = 0, n = 0;
+  size_t step = every ? strtoul(every, NULL, 10) : 40, failures = 0,
+         missing = 0, n = 0;
   double *time = calloc(c.kernels.len + 1, sizeof *time), most = 0;
   const char *slowest = "";
   for (size_t i = 0; i < c.kernels.len; i += id || !step ? 1 : step) {
@@ -87,7 +88,8 @@ static void the_corpus_compiles(void **state) {
   }
   qsort(time, n, sizeof *time, by_time);
   print_message(
-      "%zu kernels, %zu failures, %zu not covered; %.1f ms median, %.1f ms largest "
+      "%zu kernels, %zu failures, %zu not covered; %.1f ms median, %.1f ms "
+      "largest "
       "(%s)\n",
       n, failures, missing, n ? 1e3 * time[n / 2] : 0, 1e3 * most, slowest);
   free(time);

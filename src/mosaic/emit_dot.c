@@ -11,7 +11,7 @@ enum { MAX_UNITS = 4, MAX_STAGES = 4, MAX_SUMS = 256 };
 // ---------------------------------------------------------------
 typedef struct dims {
   uint32_t n;
-  int64_t d[2 * AT_MK_RANK];
+  int64_t d[2 * AT_ME_RANK];
 } dims;
 typedef struct numbers {
   dims list[7];  // contracting a, b; free a, b; output order; batch a, b
@@ -35,7 +35,7 @@ static bool parse_numbers(at_str s, numbers *x) {
       for (; i < s.len && s.ptr[i] >= '0' && s.ptr[i] <= '9'; i++)
         v = AT_MIN(v * 10 + (s.ptr[i] - '0'), 1000);
       i--;
-      if (d->n == 2 * AT_MK_RANK) return false;
+      if (d->n == 2 * AT_ME_RANK) return false;
       d->d[d->n++] = v;
     }
   }
@@ -43,8 +43,8 @@ static bool parse_numbers(at_str s, numbers *x) {
 }
 
 static bool plain_numbers(const at_mop *op, numbers *x) {
-  int64_t ta = at_mk_int(op, "transpose_lhs", 0);
-  int64_t tb = at_mk_int(op, "transpose_rhs", 0);
+  int64_t ta = at_me_int(op, "transpose_lhs", 0);
+  int64_t tb = at_me_int(op, "transpose_rhs", 0);
   *x = (numbers){.list = {{1, {ta ? 0 : 1}},
                           {1, {tb ? 1 : 0}},
                           {1, {ta ? 1 : 0}},
@@ -53,12 +53,12 @@ static bool plain_numbers(const at_mop *op, numbers *x) {
   return true;
 }
 
-static bool numbers_of(const at_mop *op, const at_mk_node *a,
-                       const at_mk_node *b, numbers *x) {
+static bool numbers_of(const at_mop *op, const at_me_node *a,
+                       const at_me_node *b, numbers *x) {
   const at_mattr *t = at_mop_attr(op, "dimension_numbers");
   bool ok = t && t->str.len ? parse_numbers(t->str, x) : plain_numbers(op, x);
   for (int i = 0; ok && i < 7; i++) {
-    const at_mk_node *n = i == CON_A || i == FREE_A || i == BATCH_A ? a : b;
+    const at_me_node *n = i == CON_A || i == FREE_A || i == BATCH_A ? a : b;
     for (uint32_t k = 0; i != ORDER && k < x->list[i].n; k++)
       ok = ok && x->list[i].d[k] < n->rank;
   }
@@ -77,14 +77,14 @@ static bool numbers_of(const at_mop *op, const at_mk_node *a,
 // of the whole product: its size and its strides, in elements.
 typedef struct axis {
   int64_t size;
-  at_mk_num a, b, c;
+  at_me_num a, b, c;
 } axis;
 typedef struct axes {
   uint32_t n;
-  axis x[AT_MK_RANK];
+  axis x[AT_ME_RANK];
 } axes;
 
-static bool runs_on(at_mk_num outer, at_mk_num inner, int64_t size) {
+static bool runs_on(at_me_num outer, at_me_num inner, int64_t size) {
   return !outer.v && !inner.v && outer.c == inner.c * size;
 }
 
@@ -101,19 +101,19 @@ static void add_axis(axes *s, axis x) {
   s->x[s->n++] = x;
 }
 
-static void put(at_mk *m, LLVMValueRef p, size_t at, LLVMValueRef v) {
+static void put(at_me *m, LLVMValueRef p, size_t at, LLVMValueRef v) {
   LLVMValueRef to =
       at_b_gep(m->e, at_em_int(m->e, 8), p, at_em_i64(m->e, (int64_t)at));
   at_b_store(m->e, v, to, 4);
 }
-static void put_num(at_mk *m, LLVMValueRef p, size_t at, at_mk_num n,
+static void put_num(at_me *m, LLVMValueRef p, size_t at, at_me_num n,
                     uint32_t bytes) {
-  put(m, p, at, at_mk_num_value(m, at_mk_mul(m, n, (at_mk_num){bytes, NULL})));
+  put(m, p, at, at_me_num_value(m, at_me_mul(m, n, (at_me_num){bytes, NULL})));
 }
 
 typedef struct product {
   const at_mop *op;
-  at_mk_ref a, b, c;
+  at_me_ref a, b, c;
   axes batch, m, n, k;
   bool accumulate, round;
 } product;
@@ -122,14 +122,14 @@ static axis last_axis(const axes *s) {
   return s->n ? s->x[s->n - 1] : (axis){.size = 1};
 }
 
-static LLVMValueRef moved(at_mk *m, LLVMValueRef p, uint32_t bytes, at_ix i,
-                          at_mk_num stride) {
-  at_mk_num x = at_mk_num_of(at_ix_value(m->e, i));
-  return at_mk_offset(m, p, bytes, at_mk_mul(m, x, stride));
+static LLVMValueRef moved(at_me *m, LLVMValueRef p, uint32_t bytes, at_ix i,
+                          at_me_num stride) {
+  at_me_num x = at_me_num_of(at_ix_value(m->e, i));
+  return at_me_offset(m, p, bytes, at_me_mul(m, x, stride));
 }
 
 #define FIELD(f) offsetof(at_core_dot, f)
-static void call_dot(at_mk *m, const product *p, bool accumulate) {
+static void call_dot(at_me *m, const product *p, bool accumulate) {
   at_em *e = m->e;
   LLVMValueRef d =
       at_em_alloca(e, at_em_int(e, 64), (int64_t)(sizeof(at_core_dot) + 7) / 8);
@@ -138,12 +138,12 @@ static void call_dot(at_mk *m, const product *p, bool accumulate) {
   put(m, d, FIELD(a), p->a.base);
   put(m, d, FIELD(b), p->b.base);
   put(m, d, FIELD(c), p->c.base);
-  put(m, d, FIELD(a_type), at_mk_i32(m, p->a.dtype));
-  put(m, d, FIELD(b_type), at_mk_i32(m, p->b.dtype));
-  put(m, d, FIELD(c_type), at_mk_i32(m, p->c.dtype));
-  put(m, d, FIELD(accumulate), at_mk_i32(m, accumulate));
-  put(m, d, FIELD(round_bf16), at_mk_i32(m, p->round));
-  put(m, d, FIELD(loc), at_mk_i32(m, at_mk_loc(m, p->op)));
+  put(m, d, FIELD(a_type), at_me_i32(m, p->a.dtype));
+  put(m, d, FIELD(b_type), at_me_i32(m, p->b.dtype));
+  put(m, d, FIELD(c_type), at_me_i32(m, p->c.dtype));
+  put(m, d, FIELD(accumulate), at_me_i32(m, accumulate));
+  put(m, d, FIELD(round_bf16), at_me_i32(m, p->round));
+  put(m, d, FIELD(loc), at_me_i32(m, at_me_loc(m, p->op)));
   put(m, d, FIELD(batch), at_em_i64(e, batch.size));
   put(m, d, FIELD(m), at_em_i64(e, M.size));
   put(m, d, FIELD(n), at_em_i64(e, N.size));
@@ -165,7 +165,7 @@ static void call_dot(at_mk *m, const product *p, bool accumulate) {
 
 // Dimensions that do not fit one call are loops around it. The sum over several
 // contracted dimensions begins with what c holds.
-static void run_axes(at_mk *m, product *p, axes *s, bool contracted) {
+static void run_axes(at_me *m, product *p, axes *s, bool contracted) {
   axes *next = s == &p->batch ? &p->m : s == &p->m ? &p->n : &p->k;
   if (s->n <= 1) {
     if (contracted)
@@ -193,12 +193,12 @@ static void run_axes(at_mk *m, product *p, axes *s, bool contracted) {
   *s = saved;
 }
 
-static void fill_axes(product *p, const numbers *x, const at_mk_node *dot) {
+static void fill_axes(product *p, const numbers *x, const at_me_node *dot) {
   const dims *order = &x->list[ORDER];
-  const at_mk_num none = {0, NULL};
+  const at_me_num none = {0, NULL};
   for (uint32_t i = 0; i < order->n / 2 && i < dot->rank; i++) {
     int64_t d = order->d[2 * i + 1];
-    at_mk_num c = p->c.stride[i];
+    at_me_num c = p->c.stride[i];
     if (order->d[2 * i]) {
       add_axis(&p->n, (axis){dot->dim[i], none, p->b.stride[d], c});
       continue;
@@ -219,26 +219,26 @@ static void fill_axes(product *p, const numbers *x, const at_mk_node *dot) {
 }
 
 // A view of the operand; yields the node to drop.
-static at_mk_node *operand(at_mk *m, at_mk_node *n, at_mk_ref *v) {
-  at_mk_node *b = at_mk_view(m, n, v);
+static at_me_node *operand(at_me *m, at_me_node *n, at_me_ref *v) {
+  at_me_node *b = at_me_view(m, n, v);
   if (v->dtype == AT_S4 || v->dtype == AT_S2) v->dtype = AT_S8;
   return b;
 }
 
-static bool wants_rounding(const at_mop *op, const at_mk_node *a,
-                           const at_mk_node *b, bool exact) {
+static bool wants_rounding(const at_mop *op, const at_me_node *a,
+                           const at_me_node *b, bool exact) {
   const at_mattr *p = at_mop_attr(op, "precision");
   bool full = p && p->str.len == 4 && !memcmp(p->str.ptr, "fp32", 4);
   return !full && !exact && (a->dtype == AT_F32 || b->dtype == AT_F32);
 }
 
-void at_mk_dot_run(at_mk *m, at_mk_node *dot, const at_mk_ref *dst,
+void at_me_dot_run(at_me *m, at_me_node *dot, const at_me_ref *dst,
                    bool accumulate) {
-  at_mk_node *a = dot->in[0], *b = dot->in[1];
-  at_mk_node *acc = dot->num_in > 2 ? dot->in[2] : NULL;
+  at_me_node *a = dot->in[0], *b = dot->in[1];
+  at_me_node *acc = dot->num_in > 2 ? dot->in[2] : NULL;
   numbers x;
   if (!numbers_of(dot->op, a, b, &x)) {
-    at_em_fail(m->e, at_mk_refuse(m, dot->op, "its dimension numbers"));
+    at_em_fail(m->e, at_me_refuse(m, dot->op, "its dimension numbers"));
     return;
   }
   product *p = at_new(m->a, product, 1);
@@ -248,34 +248,34 @@ void at_mk_dot_run(at_mk *m, at_mk_node *dot, const at_mk_ref *dst,
   }
   p->op = dot->op;
   p->round = dot->ints[0];
-  at_mk_node *da = operand(m, a, &p->a), *db = operand(m, b, &p->b);
+  at_me_node *da = operand(m, a, &p->a), *db = operand(m, b, &p->b);
   if (!da || !db) return;
   p->c = *dst;
   if (acc && !accumulate) {
-    at_mk_copy_to(m, acc, dst, NULL, AT_MK_PLAIN);
+    at_me_copy_to(m, acc, dst, NULL, AT_ME_PLAIN);
     accumulate = true;
   }
   fill_axes(p, &x, dot);
   if (p->k.n > 1 && !accumulate) {
-    at_mk_node *zero =
-        at_mk_splat(m, dot->dtype, at_b_null(at_em_reg_type(m->e, dot->dtype)));
-    if (zero) at_mk_copy_to(m, zero, dst, NULL, AT_MK_PLAIN);
+    at_me_node *zero =
+        at_me_splat(m, dot->dtype, at_b_null(at_em_reg_type(m->e, dot->dtype)));
+    if (zero) at_me_copy_to(m, zero, dst, NULL, AT_ME_PLAIN);
   }
   p->accumulate = accumulate;
-  if (at_mk_elements(dot) > 0) run_axes(m, p, &p->batch, false);
-  at_mk_node_drop(m, da);
-  at_mk_node_drop(m, db);
+  if (at_me_elements(dot) > 0) run_axes(m, p, &p->batch, false);
+  at_me_node_drop(m, da);
+  at_me_node_drop(m, db);
 }
 
 // ---- stores of products
 // -----------------------------------------------------------------
-static at_mk_node *peel(at_mk_node *n) {
-  while (n && n->kind == AT_MK_RESHAPE) n = n->in[0];
+static at_me_node *peel(at_me_node *n) {
+  while (n && n->kind == AT_ME_RESHAPE) n = n->in[0];
   return n;
 }
 
-static bool is_same_memory(const at_mk_node *n, const at_mk_ref *dst) {
-  if (n->kind != AT_MK_LOAD || n->ref.base != dst->base || n->ref.parts > 1 ||
+static bool is_same_memory(const at_me_node *n, const at_me_ref *dst) {
+  if (n->kind != AT_ME_LOAD || n->ref.base != dst->base || n->ref.parts > 1 ||
       n->ref.split > 1 || n->ref.dtype != dst->dtype)
     return false;
   uint32_t i = 0, j = 0;
@@ -293,30 +293,30 @@ static bool is_same_memory(const at_mk_node *n, const at_mk_ref *dst) {
   }
 }
 
-static bool only_here(const at_mk_node *n, const at_mk_node *top) {
+static bool only_here(const at_me_node *n, const at_me_node *top) {
   return n->refs <= 1 || (n == top && n->refs - n->holds <= 1 && !n->holds);
 }
 
-bool at_mk_dot_into(at_mk *m, at_mk_node *value, const at_mk_ref *dst) {
-  at_mk_node *n = peel(value), *dot = n;
+bool at_me_dot_into(at_me *m, at_me_node *value, const at_me_ref *dst) {
+  at_me_node *n = peel(value), *dot = n;
   bool accumulate = false;
   if (!n || dst->parts > 1 || dst->split > 1) return false;
-  if (n->kind == AT_MK_APPLY && n->num_in == 2 &&
+  if (n->kind == AT_ME_APPLY && n->num_in == 2 &&
       (n->code == AT_MOSAIC_ARITH_ADDF || n->code == AT_MOSAIC_ARITH_ADDI)) {
-    at_mk_node *x = peel(n->in[0]), *y = peel(n->in[1]);
+    at_me_node *x = peel(n->in[0]), *y = peel(n->in[1]);
     if (!only_here(n, value)) return false;
-    if (y->kind == AT_MK_DOT && is_same_memory(x, dst))
+    if (y->kind == AT_ME_DOT && is_same_memory(x, dst))
       dot = y;
-    else if (x->kind == AT_MK_DOT && is_same_memory(y, dst))
+    else if (x->kind == AT_ME_DOT && is_same_memory(y, dst))
       dot = x;
     else
       return false;
     if (dot->num_in > 2) return false;
     accumulate = true;
   }
-  if (dot->kind != AT_MK_DOT || dot->dtype != dst->dtype) return false;
+  if (dot->kind != AT_ME_DOT || dot->dtype != dst->dtype) return false;
   if (!only_here(dot, value)) return false;
-  uint64_t bit = at_mk_root_bit(dst->root);
+  uint64_t bit = at_me_root_bit(dst->root);
   if ((dot->in[0]->reads | dot->in[1]->reads) & bit) return false;
   if (dot->num_in > 2) {
     if (is_same_memory(peel(dot->in[2]), dst))
@@ -324,46 +324,46 @@ bool at_mk_dot_into(at_mk *m, at_mk_node *value, const at_mk_ref *dst) {
     else if (dot->in[2]->reads & bit)
       return false;
   }
-  at_mk_ref c = *dst;
+  at_me_ref c = *dst;
   c.rank = dot->rank;
   for (uint32_t d = 0; d < dot->rank; d++)
-    c.size[d] = (at_mk_num){dot->dim[d], NULL};
-  if (!at_mk_reshape_view(m, dst, &c)) return false;
-  at_mk_dot_run(m, dot, &c, accumulate);
+    c.size[d] = (at_me_num){dot->dim[d], NULL};
+  if (!at_me_reshape_view(m, dst, &c)) return false;
+  at_me_dot_run(m, dot, &c, accumulate);
   return true;
 }
 
 // ---- operations
 // ---------------------------------------------------------------------------
-static bool is_zero(const at_mk_node *n) {
-  if (n->kind != AT_MK_SPLAT) return false;
+static bool is_zero(const at_me_node *n) {
+  if (n->kind != AT_ME_SPLAT) return false;
   return n->scalar == at_b_null(at_b_type_of(n->scalar));
 }
 
-static at_mk_node *cast_to(at_mk *m, const at_mop *op, at_mk_node *n,
+static at_me_node *cast_to(at_me *m, const at_mop *op, at_me_node *n,
                            at_dtype t, at_mosaic_opcode code) {
-  at_mk_node *c = at_mk_node_new(m, AT_MK_APPLY, op, op->operands[0]->type);
+  at_me_node *c = at_me_node_new(m, AT_ME_APPLY, op, op->operands[0]->type);
   if (!c) return n;
   c->rank = n->rank;
   memcpy(c->dim, n->dim, sizeof c->dim);
   c->dtype = t;
   c->code = code;
-  at_mk_node_hold(m, c, n);
+  at_me_node_hold(m, c, n);
   return c;
 }
 
 // A widened bf16 is rounded to itself: the product may read it directly.
-static at_mk_node *narrow_source(at_mk_node *n) {
-  bool widened = n->kind == AT_MK_APPLY && n->num_in == 1 &&
+static at_me_node *narrow_source(at_me_node *n) {
+  bool widened = n->kind == AT_ME_APPLY && n->num_in == 1 &&
                  n->code == AT_MOSAIC_ARITH_EXTF && n->in[0]->dtype == AT_BF16;
   return widened ? n->in[0] : n;
 }
 
 // Operand types that the product knows: f32 pairs, bf16 pairs, s8 pairs.
-static void suit(at_mk *m, const at_mop *op, at_mk_node **a, at_mk_node **b,
+static void suit(at_me *m, const at_mop *op, at_me_node **a, at_me_node **b,
                  bool round) {
   for (int i = 0; i < 2; i++) {
-    at_mk_node **x = i ? b : a;
+    at_me_node **x = i ? b : a;
     at_dtype t = (*x)->dtype;
     if (at_is_int(t)) continue;
     if (round && t == AT_F32) *x = narrow_source(*x);
@@ -373,7 +373,7 @@ static void suit(at_mk *m, const at_mop *op, at_mk_node **a, at_mk_node **b,
   }
   if ((*a)->dtype == (*b)->dtype) return;
   for (int i = 0; i < 2; i++) {
-    at_mk_node **x = i ? b : a;
+    at_me_node **x = i ? b : a;
     if ((*x)->dtype == AT_F32 && round)
       *x = cast_to(m, op, *x, AT_BF16, AT_MOSAIC_ARITH_TRUNCF);
     else if ((*x)->dtype == AT_BF16 && !round)
@@ -381,138 +381,138 @@ static void suit(at_mk *m, const at_mop *op, at_mk_node **a, at_mk_node **b,
   }
 }
 
-static at_mk_node *dot_node(at_mk *m, const at_mop *op, const at_mtype *t,
-                            at_mk_node *a, at_mk_node *b, at_mk_node *acc) {
+static at_me_node *dot_node(at_me *m, const at_mop *op, const at_mtype *t,
+                            at_me_node *a, at_me_node *b, at_me_node *acc) {
   bool round = wants_rounding(op, a, b, m->o->exact_dots);
   suit(m, op, &a, &b, round);
-  at_mk_node *n = at_mk_node_new(m, AT_MK_DOT, op, t);
+  at_me_node *n = at_me_node_new(m, AT_ME_DOT, op, t);
   if (!n) return NULL;
   n->dtype = at_is_float(n->dtype) ? AT_F32 : AT_S32;
   n->ints[0] = round && a->dtype == AT_F32;
-  at_mk_node_hold(m, n, a);
-  at_mk_node_hold(m, n, b);
-  if (acc && !is_zero(acc)) at_mk_node_hold(m, n, acc);
-  at_mk_node_reads(m, n, n->reads);
+  at_me_node_hold(m, n, a);
+  at_me_node_hold(m, n, b);
+  if (acc && !is_zero(acc)) at_me_node_hold(m, n, acc);
+  at_me_node_reads(m, n, n->reads);
   return n;
 }
 
-static at_status emit_matmul(at_mk *m, at_mop *op) {
-  at_mk_node *a = at_mk_vector(m, op->operands[0]);
-  at_mk_node *b = at_mk_vector(m, op->operands[1]);
-  at_mk_node *acc = at_mk_vector(m, op->operands[2]);
+static at_status emit_matmul(at_me *m, at_mop *op) {
+  at_me_node *a = at_me_vector(m, op->operands[0]);
+  at_me_node *b = at_me_vector(m, op->operands[1]);
+  at_me_node *acc = at_me_vector(m, op->operands[2]);
   const at_mtype *t = op->results[0].type;
   at_dtype rt = at_mosaic_dtype_of(t);
   numbers x;
   if (!a || !b || !acc) return AT_OK;
   if (!numbers_of(op, a, b, &x))
-    return at_mk_refuse(m, op, "its dimension numbers");
+    return at_me_refuse(m, op, "its dimension numbers");
   bool narrow = rt != AT_F32 && rt != AT_S32;
   if (narrow && !is_zero(acc)) {
     acc = cast_to(m, op, acc, AT_F32, AT_MOSAIC_ARITH_EXTF);
   }
-  at_mk_node *n = dot_node(m, op, t, a, b, acc);
+  at_me_node *n = dot_node(m, op, t, a, b, acc);
   if (!n) return AT_OK;
   if (narrow) n = cast_to(m, op, n, rt, AT_MOSAIC_ARITH_TRUNCF);
-  return at_mk_set_node(m, &op->results[0], n);
+  return at_me_set_node(m, &op->results[0], n);
 }
 
 // ---- the unit's own registers
 // -----------------------------------------------------------
 typedef struct unit {
-  at_mk_node *staged[MAX_STAGES], *weights, *sum[MAX_SUMS];
+  at_me_node *staged[MAX_STAGES], *weights, *sum[MAX_SUMS];
   bool transposed[MAX_STAGES], weights_transposed;
 } unit;
 
-static unit *unit_of(at_mk *m, const at_mop *op) {
+static unit *unit_of(at_me *m, const at_mop *op) {
   static const char names[MAX_UNITS];
-  int64_t k = at_mk_int(op, "mxu_index", 0);
+  int64_t k = at_me_int(op, "mxu_index", 0);
   if (k < 0 || k >= MAX_UNITS) return NULL;
   void **p = at_map_put_ptr(&m->dots, &names[k]);
   if (p && !*p) *p = at_new(m->a, unit, 1);
   return p ? *p : NULL;
 }
 
-static at_status emit_push(at_mk *m, at_mop *op) {
+static at_status emit_push(at_me *m, at_mop *op) {
   unit *u = unit_of(m, op);
-  int64_t k = at_mk_int(op, "staging_register", 0);
+  int64_t k = at_me_int(op, "staging_register", 0);
   if (!u || k < 0 || k >= MAX_STAGES)
-    return at_mk_refuse(m, op, "its register");
-  at_mk_node *b = at_mk_vector(m, op->operands[0]);
+    return at_me_refuse(m, op, "its register");
+  at_me_node *b = at_me_vector(m, op->operands[0]);
   if (!b) return AT_OK;
-  at_mk_node_drop(m, u->staged[k]);
-  u->staged[k] = at_mk_materialise(m, b);
-  u->transposed[k] = at_mk_int(op, "transpose", 0) != 0;
+  at_me_node_drop(m, u->staged[k]);
+  u->staged[k] = at_me_materialise(m, b);
+  u->transposed[k] = at_me_int(op, "transpose", 0) != 0;
   return AT_OK;
 }
 
-static at_status emit_accumulate(at_mk *m, at_mop *op) {
+static at_status emit_accumulate(at_me *m, at_mop *op) {
   unit *u = unit_of(m, op);
-  int64_t sum = at_mk_int(op, "acc", 0);
-  int64_t load = at_mk_int(op, "load_staged_rhs", -1);
-  at_mk_node *a = at_mk_vector(m, op->operands[0]);
+  int64_t sum = at_me_int(op, "acc", 0);
+  int64_t load = at_me_int(op, "load_staged_rhs", -1);
+  at_me_node *a = at_me_vector(m, op->operands[0]);
   if (!u || sum < 0 || sum >= MAX_SUMS || load >= MAX_STAGES)
-    return at_mk_refuse(m, op, "its registers");
+    return at_me_refuse(m, op, "its registers");
   if (!a) return AT_OK;
   if (load >= 0) {
-    at_mk_node_drop(m, u->weights);
+    at_me_node_drop(m, u->weights);
     u->weights = u->staged[load];
     u->weights_transposed = u->transposed[load];
     u->staged[load] = NULL;
   }
-  at_mk_node *w = u->weights;
+  at_me_node *w = u->weights;
   if (!w || w->rank != 2 || a->rank != 2 || w->region != m->region)
-    return at_mk_refuse(m, op, "weights from elsewhere");
+    return at_me_refuse(m, op, "weights from elsewhere");
   int64_t dim[2] = {a->dim[0], w->dim[u->weights_transposed ? 0 : 1]};
   bool fresh = !u->sum[sum];
   at_dtype t = at_is_float(a->dtype) ? AT_F32 : AT_S32;
-  if (fresh && !(u->sum[sum] = at_mk_buffer(m, op, t, 2, dim))) return AT_OK;
-  at_mk_node *s = u->sum[sum];
+  if (fresh && !(u->sum[sum] = at_me_buffer(m, op, t, 2, dim))) return AT_OK;
+  at_me_node *s = u->sum[sum];
   if (s->region != m->region || s->dim[0] != dim[0] || s->dim[1] != dim[1])
-    return at_mk_refuse(m, op, "a sum of another shape");
-  at_mk_node *b = w;
+    return at_me_refuse(m, op, "a sum of another shape");
+  at_me_node *b = w;
   bool round = wants_rounding(op, a, b, m->o->exact_dots);
   suit(m, op, &a, &b, round);
   product *p = at_new(m->a, product, 1);
   if (!p) return AT_NO_MEMORY("a product");
   p->op = op;
   p->round = round && a->dtype == AT_F32;
-  at_mk_node *da = operand(m, a, &p->a), *db = operand(m, b, &p->b);
+  at_me_node *da = operand(m, a, &p->a), *db = operand(m, b, &p->b);
   if (!da || !db) return AT_OK;
   p->c = s->ref;
   uint32_t bk = u->weights_transposed ? 1 : 0;
-  const at_mk_num none = {0, NULL};
+  const at_me_num none = {0, NULL};
   add_axis(&p->m, (axis){dim[0], p->a.stride[0], none, s->ref.stride[0]});
   add_axis(&p->n, (axis){dim[1], none, p->b.stride[1 - bk], s->ref.stride[1]});
   add_axis(&p->k, (axis){a->dim[1], p->a.stride[1], p->b.stride[bk], none});
   call_dot(m, p, !fresh);
-  at_mk_node_drop(m, da);
-  at_mk_node_drop(m, db);
+  at_me_node_drop(m, da);
+  at_me_node_drop(m, db);
   return AT_OK;
 }
 
-static at_status emit_pop(at_mk *m, at_mop *op) {
+static at_status emit_pop(at_me *m, at_mop *op) {
   unit *u = unit_of(m, op);
-  int64_t sum = at_mk_int(op, "acc", 0);
+  int64_t sum = at_me_int(op, "acc", 0);
   if (!u || sum < 0 || sum >= MAX_SUMS || !u->sum[sum])
-    return at_mk_refuse(m, op, "a sum that nothing was added to here");
-  at_mk_node *s = u->sum[sum];
+    return at_me_refuse(m, op, "a sum that nothing was added to here");
+  at_me_node *s = u->sum[sum];
   const at_mtype *t = op->results[0].type;
   if (s->region != m->region || t->shape.rank != 2 ||
       t->shape.ptr[0] != s->dim[0] || t->shape.ptr[1] != s->dim[1])
-    return at_mk_refuse(m, op, "a sum of another shape");
+    return at_me_refuse(m, op, "a sum of another shape");
   u->sum[sum] = NULL;
   at_dtype rt = at_mosaic_dtype_of(t);
   if (rt != s->dtype) {
-    at_mk_node *c = at_mk_node_new(m, AT_MK_APPLY, op, t);
+    at_me_node *c = at_me_node_new(m, AT_ME_APPLY, op, t);
     if (!c) return AT_OK;
     c->code = AT_MOSAIC_ARITH_TRUNCF;
-    at_mk_node_hold(m, c, s);
+    at_me_node_hold(m, c, s);
     s = c;
   }
-  return at_mk_set_node(m, &op->results[0], s);
+  return at_me_set_node(m, &op->results[0], s);
 }
 
-at_status at_mk_emit_dot(at_mk *m, at_mop *op, bool *done) {
+at_status at_me_emit_dot(at_me *m, at_mop *op, bool *done) {
   *done = true;
   switch (at_mosaic_opcode_of(op)) {
     case AT_MOSAIC_TPU_MATMUL:

@@ -1,9 +1,9 @@
 // Elements of expressions and of refs at a position.
 #include "mosaic/emit.h"
 
-void at_mk_dense(at_mk *m, at_mk_ref *r, LLVMValueRef base, at_dtype t,
+void at_me_dense(at_me *m, at_me_ref *r, LLVMValueRef base, at_dtype t,
                  uint32_t rank, const int64_t *dim) {
-  *r = (at_mk_ref){.base = base,
+  *r = (at_me_ref){.base = base,
                    .dtype = t,
                    .storage = t,
                    .bytes = at_dtype_bytes(t),
@@ -13,20 +13,20 @@ void at_mk_dense(at_mk *m, at_mk_ref *r, LLVMValueRef base, at_dtype t,
                    .split = 1};
   int64_t step = 1;
   for (uint32_t d = rank; d-- > 0;) {
-    r->size[d] = (at_mk_num){dim[d], NULL};
-    r->stride[d] = (at_mk_num){step, NULL};
+    r->size[d] = (at_me_num){dim[d], NULL};
+    r->stride[d] = (at_me_num){step, NULL};
     step *= dim[d];
   }
 }
 
 // ---- refs
 // ----------------------------------------------------------------------------
-static at_ix ix_of_num(at_mk *m, at_mk_num n) {
+static at_ix ix_of_num(at_me *m, at_me_num n) {
   if (!n.v) return at_ix_const(n.c);
   return at_ix_of(n.v, INT32_MIN, INT32_MAX, 1);
 }
 
-static at_ix scaled(at_mk *m, at_ix x, at_mk_num stride) {
+static at_ix scaled(at_me *m, at_ix x, at_me_num stride) {
   at_em *e = m->e;
   if (!stride.v) return at_ix_mulc(e, x, stride.c);
   if (!x.base && !x.vec && !x.lane && x.c == 0) return x;
@@ -40,7 +40,7 @@ static at_ix scaled(at_mk *m, at_ix x, at_mk_num stride) {
 }
 
 // The place of an element in units of memory elements, and which part of one.
-static at_ix place(at_mk *m, const at_mk_ref *r, const at_ix *ix, at_ix *part) {
+static at_ix place(at_me *m, const at_me_ref *r, const at_ix *ix, at_ix *part) {
   at_ix lin = at_ix_const(0);
   *part = at_ix_const(0);
   for (uint32_t d = 0; d < r->rank; d++) {
@@ -57,7 +57,7 @@ static at_ix place(at_mk *m, const at_mk_ref *r, const at_ix *ix, at_ix *part) {
 }
 
 // The uniform part goes into the pointer, so that lanes keep small offsets.
-static LLVMValueRef rebase(at_mk *m, const at_mk_ref *r, at_ix *lin,
+static LLVMValueRef rebase(at_me *m, const at_me_ref *r, at_ix *lin,
                            uint32_t bytes) {
   LLVMTypeRef t = at_em_int(m->e, 8 * bytes);
   if (!lin->base) return r->base;
@@ -72,19 +72,19 @@ static LLVMValueRef rebase(at_mk *m, const at_mk_ref *r, at_ix *lin,
   return known->re;
 }
 
-static void digits(at_mk *m, const at_pos *p, uint32_t rank, const int64_t *dim,
+static void digits(at_me *m, const at_pos *p, uint32_t rank, const int64_t *dim,
                    at_ix *ix) {
   at_pos_regroup(m->e, p, rank, dim, ix);
 }
 
-static void ref_digits(at_mk *m, const at_pos *p, const at_mk_ref *r,
+static void ref_digits(at_me *m, const at_pos *p, const at_me_ref *r,
                        at_ix *ix) {
-  int64_t dim[AT_MK_RANK];
+  int64_t dim[AT_ME_RANK];
   for (uint32_t d = 0; d < r->rank; d++) dim[d] = r->size[d].c;
   digits(m, p, r->rank, dim, ix);
 }
 
-static LLVMValueRef shifted(at_mk *m, LLVMValueRef v, at_b_op op, at_ix by,
+static LLVMValueRef shifted(at_me *m, LLVMValueRef v, at_b_op op, at_ix by,
                             uint32_t bits) {
   at_em *e = m->e;
   at_ix n = at_ix_mulc(e, by, bits);
@@ -98,9 +98,9 @@ static LLVMValueRef shifted(at_mk *m, LLVMValueRef v, at_b_op op, at_ix by,
   return at_b_bin(e, op, v, k.re);
 }
 
-at_val at_mk_ref_load(at_mk *m, const at_mk_ref *r, const at_pos *p) {
+at_val at_me_ref_load(at_me *m, const at_me_ref *r, const at_pos *p) {
   at_em *e = m->e;
-  at_ix ix[AT_MK_RANK], part;
+  at_ix ix[AT_ME_RANK], part;
   ref_digits(m, p, r, ix);
   at_ix lin = place(m, r, ix, &part);
   LLVMValueRef base = rebase(m, r, &lin, r->bytes);
@@ -108,9 +108,9 @@ at_val at_mk_ref_load(at_mk *m, const at_mk_ref *r, const at_pos *p) {
     return at_em_load(e, base, r->storage, lin, false);
   if (r->split > 1) {
     at_val v = at_em_load(e, base, r->storage, lin, false);
-    LLVMValueRef b = at_mk_to_bits(m, r->storage, v.re);
+    LLVMValueRef b = at_me_to_bits(m, r->storage, v.re);
     b = shifted(m, b, AT_B_LSHR, part, at_dtype_of(r->dtype)->bits);
-    return (at_val){at_mk_from_bits(m, r->dtype, b), NULL};
+    return (at_val){at_me_from_bits(m, r->dtype, b), NULL};
   }
   uint32_t bits = at_dtype_of(r->storage)->bits;
   LLVMTypeRef wide = at_em_widen(e, at_em_int(e, 8 * at_dtype_bytes(r->dtype)));
@@ -123,14 +123,14 @@ at_val at_mk_ref_load(at_mk *m, const at_mk_ref *r, const at_pos *p) {
       from = at_b_gep(e, at_em_int(e, 8 * r->bytes), base, rest.base);
       rest.base = NULL;
     }
-    LLVMValueRef b = at_mk_to_bits(
+    LLVMValueRef b = at_me_to_bits(
         m, r->storage, at_em_load(e, from, r->storage, rest, false).re);
     if (at_em_bits_of(at_b_type_of(b)) < at_em_bits_of(wide))
       b = at_b_cast(e, AT_B_ZEXT, b, wide);
     b = shifted(m, b, AT_B_SHL, at_ix_const(k), bits);
     all = all ? at_b_bin(e, AT_B_OR, all, b) : b;
   }
-  return (at_val){at_mk_from_bits(m, r->dtype, all), NULL};
+  return (at_val){at_me_from_bits(m, r->dtype, all), NULL};
 }
 
 // An unsigned integer type of so many bytes, for parts of elements.
@@ -141,9 +141,9 @@ static at_dtype raw_type(uint32_t bytes) {
                       : AT_U64;
 }
 
-void at_mk_ref_store(at_mk *m, const at_mk_ref *r, const at_pos *p, at_val v) {
+void at_me_ref_store(at_me *m, const at_me_ref *r, const at_pos *p, at_val v) {
   at_em *e = m->e;
-  at_ix ix[AT_MK_RANK], part;
+  at_ix ix[AT_ME_RANK], part;
   ref_digits(m, p, r, ix);
   at_ix lin = place(m, r, ix, &part);
   if (r->parts == 1 && r->split == 1) {
@@ -151,7 +151,7 @@ void at_mk_ref_store(at_mk *m, const at_mk_ref *r, const at_pos *p, at_val v) {
     at_em_store(e, base, r->storage, lin, v);
     return;
   }
-  LLVMValueRef b = at_mk_to_bits(m, r->dtype, v.re);
+  LLVMValueRef b = at_me_to_bits(m, r->dtype, v.re);
   uint32_t bits = at_dtype_of(r->dtype)->bits;
   if (r->split > 1) {
     if (bits < 8 || at_dtype_of(r->storage)->bits < 8) {
@@ -173,7 +173,7 @@ void at_mk_ref_store(at_mk *m, const at_mk_ref *r, const at_pos *p, at_val v) {
     LLVMValueRef x = shifted(m, b, AT_B_LSHR, at_ix_const(k), narrow);
     if (at_em_bits_of(at_b_type_of(x)) > 8 * r->bytes)
       x = at_b_cast(e, AT_B_TRUNC, x, nt);
-    x = at_mk_from_bits(m, r->storage, x);
+    x = at_me_from_bits(m, r->storage, x);
     at_ix at = at_ix_add(e, lin, scaled(m, at_ix_const(k), r->part_stride));
     LLVMValueRef to = base;
     if (at.base) {
@@ -186,10 +186,10 @@ void at_mk_ref_store(at_mk *m, const at_mk_ref *r, const at_pos *p, at_val v) {
 
 // ---- expressions
 // -------------------------------------------------------------------------
-static at_val eval_iota(at_mk *m, at_mk_node *n, const at_pos *p) {
-  at_ix ix[AT_MK_RANK], r = at_ix_const(0);
+static at_val eval_iota(at_me *m, at_me_node *n, const at_pos *p) {
+  at_ix ix[AT_ME_RANK], r = at_ix_const(0);
   digits(m, p, n->rank, n->dim, ix);
-  uint32_t k = (uint32_t)n->ints[AT_MK_RANK - 1];
+  uint32_t k = (uint32_t)n->ints[AT_ME_RANK - 1];
   if (k == 0) return at_ix_to(m->e, n->dtype, ix[0]);
   for (uint32_t i = 0; i < k; i++) {
     int64_t d = n->ints[i];
@@ -199,51 +199,51 @@ static at_val eval_iota(at_mk *m, at_mk_node *n, const at_pos *p) {
   return at_ix_to(m->e, n->dtype, r);
 }
 
-static at_val eval_apply(at_mk *m, at_mk_node *n, const at_pos *p) {
-  at_val args[AT_MK_MAX_IN] = {{0}};
-  at_dtype types[AT_MK_MAX_IN] = {0};
+static at_val eval_apply(at_me *m, at_me_node *n, const at_pos *p) {
+  at_val args[AT_ME_MAX_IN] = {{0}};
+  at_dtype types[AT_ME_MAX_IN] = {0};
   for (uint32_t i = 0; i < n->num_in; i++) {
-    args[i] = at_mk_eval(m, n->in[i], p);
+    args[i] = at_me_eval(m, n->in[i], p);
     types[i] = n->in[i]->dtype;
   }
-  return at_mk_apply(m, n->op, n->code, types, n->dtype, args);
+  return at_me_apply(m, n->op, n->code, types, n->dtype, args);
 }
 
-static at_val eval_at(at_mk *m, at_mk_node *in, const at_ix *ix) {
-  return at_mk_eval(m, in, at_pos_make(m->e, false, in->rank, in->dim, ix));
+static at_val eval_at(at_me *m, at_me_node *in, const at_ix *ix) {
+  return at_me_eval(m, in, at_pos_make(m->e, false, in->rank, in->dim, ix));
 }
 
-static at_val eval_broadcast(at_mk *m, at_mk_node *n, const at_pos *p) {
-  at_ix ix[AT_MK_RANK], to[AT_MK_RANK];
-  at_mk_node *in = n->in[0];
+static at_val eval_broadcast(at_me *m, at_me_node *n, const at_pos *p) {
+  at_ix ix[AT_ME_RANK], to[AT_ME_RANK];
+  at_me_node *in = n->in[0];
   digits(m, p, n->rank, n->dim, ix);
   for (uint32_t d = 0; d < in->rank; d++)
     to[d] = in->dim[d] == 1 ? at_ix_const(0) : ix[n->rank - in->rank + d];
   return eval_at(m, in, to);
 }
 
-static at_val eval_transpose(at_mk *m, at_mk_node *n, const at_pos *p) {
-  at_ix ix[AT_MK_RANK], to[AT_MK_RANK];
+static at_val eval_transpose(at_me *m, at_me_node *n, const at_pos *p) {
+  at_ix ix[AT_ME_RANK], to[AT_ME_RANK];
   digits(m, p, n->rank, n->dim, ix);
   for (uint32_t d = 0; d < n->rank; d++) to[n->ints[d]] = ix[d];
   return eval_at(m, n->in[0], to);
 }
 
-static at_val eval_slice(at_mk *m, at_mk_node *n, const at_pos *p) {
-  at_ix ix[AT_MK_RANK];
+static at_val eval_slice(at_me *m, at_me_node *n, const at_pos *p) {
+  at_ix ix[AT_ME_RANK];
   digits(m, p, n->rank, n->dim, ix);
   for (uint32_t d = 0; d < n->rank; d++)
     ix[d] = at_ix_addc(at_ix_mulc(m->e, ix[d], n->step[d]), n->ints[d]);
   return eval_at(m, n->in[0], ix);
 }
 
-static at_val eval_rotate(at_mk *m, at_mk_node *n, const at_pos *p) {
+static at_val eval_rotate(at_me *m, at_me_node *n, const at_pos *p) {
   at_em *e = m->e;
-  at_ix ix[AT_MK_RANK];
+  at_ix ix[AT_ME_RANK];
   digits(m, p, n->rank, n->dim, ix);
   int64_t d = n->ints[0], size = n->dim[d];
-  LLVMValueRef back = at_b_bin(e, AT_B_SUB, at_mk_i32(m, size), n->scalar);
-  at_ix x = at_ix_add(e, ix[d], at_ix_of(at_mk_i64(m, back), 1, size, 1));
+  LLVMValueRef back = at_b_bin(e, AT_B_SUB, at_me_i32(m, size), n->scalar);
+  at_ix x = at_ix_add(e, ix[d], at_ix_of(at_me_i64(m, back), 1, size, 1));
   if (n->ints[1] && n->ints[2] >= 0 && n->ints[2] < n->rank) {
     int64_t step = ((-n->ints[1]) % size + size) % size;
     x = at_ix_add(e, x, at_ix_mulc(e, ix[n->ints[2]], step));
@@ -252,18 +252,18 @@ static at_val eval_rotate(at_mk *m, at_mk_node *n, const at_pos *p) {
   return eval_at(m, n->in[0], ix);
 }
 
-static at_val eval_take(at_mk *m, at_mk_node *n, const at_pos *p) {
-  at_ix ix[AT_MK_RANK];
+static at_val eval_take(at_me *m, at_me_node *n, const at_pos *p) {
+  at_ix ix[AT_ME_RANK];
   digits(m, p, n->rank, n->dim, ix);
-  at_mk_node *table = n->in[0], *index = n->in[1];
+  at_me_node *table = n->in[0], *index = n->in[1];
   int64_t d = n->ints[0];
-  at_val i = at_mk_eval(m, index, p);
+  at_val i = at_me_eval(m, index, p);
   ix[d] = at_ix_from(m->e, index->dtype, i, 0, table->dim[d] - 1);
   return eval_at(m, table, ix);
 }
 
-static at_val eval_pick(at_mk *m, at_mk_node *n, const at_pos *p) {
-  at_ix ix[AT_MK_RANK];
+static at_val eval_pick(at_me *m, at_me_node *n, const at_pos *p) {
+  at_ix ix[AT_ME_RANK];
   digits(m, p, n->rank, n->dim, ix);
   int64_t d = n->ints[0];
   at_val i = at_em_load(m->e, n->ref.base, AT_S32, ix[d], false);
@@ -271,19 +271,19 @@ static at_val eval_pick(at_mk *m, at_mk_node *n, const at_pos *p) {
   return eval_at(m, n->in[0], ix);
 }
 
-static at_val eval_repeat(at_mk *m, at_mk_node *n, const at_pos *p) {
-  at_ix ix[AT_MK_RANK];
+static at_val eval_repeat(at_me *m, at_me_node *n, const at_pos *p) {
+  at_ix ix[AT_ME_RANK];
   digits(m, p, n->rank, n->dim, ix);
   int64_t d = n->ints[0];
   ix[d] = at_ix_modc(m->e, ix[d], n->in[0]->dim[d]);
   return eval_at(m, n->in[0], ix);
 }
 
-static at_val eval_join(at_mk *m, at_mk_node *n, const at_pos *p) {
+static at_val eval_join(at_me *m, at_me_node *n, const at_pos *p) {
   at_em *e = m->e;
-  at_ix ix[AT_MK_RANK];
+  at_ix ix[AT_ME_RANK];
   digits(m, p, n->rank, n->dim, ix);
-  at_mk_node *in = n->in[0];
+  at_me_node *in = n->in[0];
   uint32_t bits = at_dtype_of(in->dtype)->bits;
   uint32_t parts = at_dtype_of(n->dtype)->bits / bits;
   LLVMTypeRef wide = at_em_widen(e, at_em_int(e, 8 * at_dtype_bytes(n->dtype)));
@@ -292,32 +292,32 @@ static at_val eval_join(at_mk *m, at_mk_node *n, const at_pos *p) {
   at_ix first = at_ix_mulc(e, ix[d], parts);
   for (uint32_t k = 0; k < parts; k++) {
     ix[d] = at_ix_addc(first, k);
-    LLVMValueRef b = at_mk_to_bits(m, in->dtype, eval_at(m, in, ix).re);
+    LLVMValueRef b = at_me_to_bits(m, in->dtype, eval_at(m, in, ix).re);
     if (at_em_bits_of(at_b_type_of(b)) < at_em_bits_of(wide))
       b = at_b_cast(e, AT_B_ZEXT, b, wide);
     b = shifted(m, b, AT_B_SHL, at_ix_const(k), bits);
     all = all ? at_b_bin(e, AT_B_OR, all, b) : b;
   }
-  return (at_val){at_mk_from_bits(m, n->dtype, all), NULL};
+  return (at_val){at_me_from_bits(m, n->dtype, all), NULL};
 }
 
-static at_val eval_split(at_mk *m, at_mk_node *n, const at_pos *p) {
-  at_ix ix[AT_MK_RANK];
+static at_val eval_split(at_me *m, at_me_node *n, const at_pos *p) {
+  at_ix ix[AT_ME_RANK];
   digits(m, p, n->rank, n->dim, ix);
-  at_mk_node *in = n->in[0];
+  at_me_node *in = n->in[0];
   uint32_t bits = at_dtype_of(n->dtype)->bits;
   uint32_t parts = at_dtype_of(in->dtype)->bits / bits;
   int64_t d = n->ints[0];
   at_ix part = at_ix_modc(m->e, ix[d], parts);
   ix[d] = at_ix_divc(m->e, ix[d], parts);
-  LLVMValueRef b = at_mk_to_bits(m, in->dtype, eval_at(m, in, ix).re);
+  LLVMValueRef b = at_me_to_bits(m, in->dtype, eval_at(m, in, ix).re);
   b = shifted(m, b, AT_B_LSHR, part, bits);
-  return (at_val){at_mk_from_bits(m, n->dtype, b), NULL};
+  return (at_val){at_me_from_bits(m, n->dtype, b), NULL};
 }
 
-static at_val eval_mask(at_mk *m, at_mk_node *n, const at_pos *p) {
+static at_val eval_mask(at_me *m, at_me_node *n, const at_pos *p) {
   at_em *e = m->e;
-  at_ix ix[AT_MK_RANK];
+  at_ix ix[AT_ME_RANK];
   digits(m, p, n->rank, n->dim, ix);
   LLVMValueRef all = at_em_ci(e, at_em_widen(e, at_em_int(e, 1)), 1);
   LLVMTypeRef i32 = at_em_int(e, 32);
@@ -325,7 +325,7 @@ static at_val eval_mask(at_mk *m, at_mk_node *n, const at_pos *p) {
     LLVMValueRef x = at_ix_to(e, AT_S32, ix[d]).re;
     for (int side = 0; side < 2; side++) {
       LLVMValueRef b =
-          at_mk_num_value(m, side ? n->ref.stride[d] : n->ref.size[d]);
+          at_me_num_value(m, side ? n->ref.stride[d] : n->ref.size[d]);
       b = at_em_splat(e, at_b_cast(e, AT_B_TRUNC, b, i32));
       LLVMValueRef in = at_b_icmp(e, side ? AT_B_SLT : AT_B_SGE, x, b);
       all = at_b_bin(e, AT_B_AND, all, in);
@@ -334,44 +334,44 @@ static at_val eval_mask(at_mk *m, at_mk_node *n, const at_pos *p) {
   return (at_val){all, NULL};
 }
 
-static at_val compute(at_mk *m, at_mk_node *n, const at_pos *p) {
+static at_val compute(at_me *m, at_me_node *n, const at_pos *p) {
   switch (n->kind) {
-    case AT_MK_SPLAT:
+    case AT_ME_SPLAT:
       return (at_val){at_em_splat(m->e, n->scalar), NULL};
-    case AT_MK_IOTA:
+    case AT_ME_IOTA:
       return eval_iota(m, n, p);
-    case AT_MK_LOAD:
-      return at_mk_ref_load(m, &n->ref, p);
-    case AT_MK_BUFFER: {
+    case AT_ME_LOAD:
+      return at_me_ref_load(m, &n->ref, p);
+    case AT_ME_BUFFER: {
       at_ix lin = at_pos_linear(m->e, p);
       LLVMValueRef base = rebase(m, &n->ref, &lin, n->ref.bytes);
       return at_em_load(m->e, base, n->dtype, lin, false);
     }
-    case AT_MK_APPLY:
+    case AT_ME_APPLY:
       return eval_apply(m, n, p);
-    case AT_MK_RESHAPE:
-      return at_mk_eval(m, n->in[0], p);
-    case AT_MK_BROADCAST:
+    case AT_ME_RESHAPE:
+      return at_me_eval(m, n->in[0], p);
+    case AT_ME_BROADCAST:
       return eval_broadcast(m, n, p);
-    case AT_MK_TRANSPOSE:
+    case AT_ME_TRANSPOSE:
       return eval_transpose(m, n, p);
-    case AT_MK_SLICE:
+    case AT_ME_SLICE:
       return eval_slice(m, n, p);
-    case AT_MK_ROTATE:
+    case AT_ME_ROTATE:
       return eval_rotate(m, n, p);
-    case AT_MK_TAKE:
+    case AT_ME_TAKE:
       return eval_take(m, n, p);
-    case AT_MK_PICK:
+    case AT_ME_PICK:
       return eval_pick(m, n, p);
-    case AT_MK_REPEAT:
+    case AT_ME_REPEAT:
       return eval_repeat(m, n, p);
-    case AT_MK_JOIN:
+    case AT_ME_JOIN:
       return eval_join(m, n, p);
-    case AT_MK_SPLIT:
+    case AT_ME_SPLIT:
       return eval_split(m, n, p);
-    case AT_MK_MASK:
+    case AT_ME_MASK:
       return eval_mask(m, n, p);
-    case AT_MK_DOT:
+    case AT_ME_DOT:
       break;
   }
   at_em_fail(m->e, AT_FAIL(AT_INTERNAL, "a product inside a loop nest"));
@@ -379,7 +379,7 @@ static at_val compute(at_mk *m, at_mk_node *n, const at_pos *p) {
 }
 
 // SPLAT nodes and others of rank 0 stand at any position.
-at_val at_mk_eval(at_mk *m, at_mk_node *n, const at_pos *p) {
+at_val at_me_eval(at_me *m, at_me_node *n, const at_pos *p) {
   if (!n) return at_em_zero(m->e, AT_S32);
   uint64_t key = 16 + m->e->lanes;
   at_val *known = at_em_memo_find(m->e, n, key, p);

@@ -5,11 +5,11 @@
 
 // ---- small things
 // ------------------------------------------------------------
-LLVMValueRef at_mk_i32(at_mk *m, int64_t v) {
+LLVMValueRef at_me_i32(at_me *m, int64_t v) {
   return at_em_ci(m->e, at_em_int(m->e, 32), v);
 }
 // Scalar arithmetic is remembered: equal addresses are then equal registers.
-static LLVMValueRef known_bin(at_mk *m, at_b_op op, LLVMValueRef a,
+static LLVMValueRef known_bin(at_me *m, at_b_op op, LLVMValueRef a,
                               LLVMValueRef b) {
   uint64_t key = 1u << 20 | op;
   at_val *known = at_em_memo_find(m->e, a, key, b);
@@ -18,7 +18,7 @@ static LLVMValueRef known_bin(at_mk *m, at_b_op op, LLVMValueRef a,
   at_em_memo_put(m->e, a, key, b, (at_val){r, NULL});
   return r;
 }
-LLVMValueRef at_mk_i64(at_mk *m, LLVMValueRef v) {
+LLVMValueRef at_me_i64(at_me *m, LLVMValueRef v) {
   uint64_t key = 1u << 20 | AT_B_OP_COUNT;
   at_val *known = at_em_memo_find(m->e, v, key, NULL);
   if (known) return known->re;
@@ -26,11 +26,11 @@ LLVMValueRef at_mk_i64(at_mk *m, LLVMValueRef v) {
   at_em_memo_put(m->e, v, key, NULL, (at_val){r, NULL});
   return r;
 }
-LLVMValueRef at_mk_offset(at_mk *m, LLVMValueRef base, uint32_t bytes,
-                          at_mk_num n) {
+LLVMValueRef at_me_offset(at_me *m, LLVMValueRef base, uint32_t bytes,
+                          at_me_num n) {
   if (!n.v && n.c == 0) return base;
   uint64_t key = 1u << 21 | bytes;
-  LLVMValueRef at = at_mk_num_value(m, n);
+  LLVMValueRef at = at_me_num_value(m, n);
   at_val *known = at_em_memo_find(m->e, base, key, at);
   if (known) return known->re;
   LLVMValueRef r = at_b_gep(m->e, at_em_int(m->e, 8 * bytes), base, at);
@@ -38,31 +38,31 @@ LLVMValueRef at_mk_offset(at_mk *m, LLVMValueRef base, uint32_t bytes,
   return r;
 }
 
-at_mk_num at_mk_num_of(LLVMValueRef v) {
-  at_mk_num n = {0, v};
+at_me_num at_me_num_of(LLVMValueRef v) {
+  at_me_num n = {0, v};
   if (at_b_const_int(v, &n.c)) n.v = NULL;
   return n;
 }
-LLVMValueRef at_mk_num_value(at_mk *m, at_mk_num n) {
+LLVMValueRef at_me_num_value(at_me *m, at_me_num n) {
   return n.v ? n.v : at_em_i64(m->e, n.c);
 }
-at_mk_num at_mk_add(at_mk *m, at_mk_num a, at_mk_num b) {
-  if (!a.v && !b.v) return (at_mk_num){a.c + b.c, NULL};
+at_me_num at_me_add(at_me *m, at_me_num a, at_me_num b) {
+  if (!a.v && !b.v) return (at_me_num){a.c + b.c, NULL};
   if (!a.v && a.c == 0) return b;
   if (!b.v && b.c == 0) return a;
-  return at_mk_num_of(
-      known_bin(m, AT_B_ADD, at_mk_num_value(m, a), at_mk_num_value(m, b)));
+  return at_me_num_of(
+      known_bin(m, AT_B_ADD, at_me_num_value(m, a), at_me_num_value(m, b)));
 }
-at_mk_num at_mk_mul(at_mk *m, at_mk_num a, at_mk_num b) {
-  if (!a.v && !b.v) return (at_mk_num){a.c * b.c, NULL};
+at_me_num at_me_mul(at_me *m, at_me_num a, at_me_num b) {
+  if (!a.v && !b.v) return (at_me_num){a.c * b.c, NULL};
   if (!a.v && a.c == 1) return b;
   if (!b.v && b.c == 1) return a;
-  if ((!a.v && a.c == 0) || (!b.v && b.c == 0)) return (at_mk_num){0, NULL};
-  return at_mk_num_of(
-      known_bin(m, AT_B_MUL, at_mk_num_value(m, a), at_mk_num_value(m, b)));
+  if ((!a.v && a.c == 0) || (!b.v && b.c == 0)) return (at_me_num){0, NULL};
+  return at_me_num_of(
+      known_bin(m, AT_B_MUL, at_me_num_value(m, a), at_me_num_value(m, b)));
 }
 
-at_status at_mk_refuse(at_mk *m, const at_mop *op, const char *fmt, ...) {
+at_status at_me_refuse(at_me *m, const at_mop *op, const char *fmt, ...) {
   char text[256];
   va_list ap;
   va_start(ap, fmt);
@@ -73,7 +73,7 @@ at_status at_mk_refuse(at_mk *m, const at_mop *op, const char *fmt, ...) {
                         text);
 }
 
-int64_t at_mk_int(const at_mop *op, const char *name, int64_t otherwise) {
+int64_t at_me_int(const at_mop *op, const char *name, int64_t otherwise) {
   const at_mattr *t = at_mop_attr(op, name);
   return t && (t->kind == AT_MATTR_INTEGER || t->kind == AT_MATTR_BOOL)
              ? t->i
@@ -114,7 +114,7 @@ static uint32_t int_count(const at_mattr *t) {
   size_t n = width > 32 ? 8 : width > 16 ? 4 : width > 8 ? 2 : 1;
   return (uint32_t)(t->data.len / n);
 }
-bool at_mk_ints(const at_mop *op, const char *name, int64_t *out, uint32_t max,
+bool at_me_ints(const at_mop *op, const char *name, int64_t *out, uint32_t max,
                 uint32_t *n) {
   const at_mattr *t = at_mop_attr(op, name);
   *n = t ? int_count(t) : 0;
@@ -124,7 +124,7 @@ bool at_mk_ints(const at_mop *op, const char *name, int64_t *out, uint32_t max,
 }
 
 // Operands of group i, by operandSegmentSizes.
-uint32_t at_mk_segment(const at_mop *op, uint32_t i, uint32_t *first) {
+uint32_t at_me_segment(const at_mop *op, uint32_t i, uint32_t *first) {
   const at_mattr *t = at_mop_attr(op, "operandSegmentSizes");
   *first = 0;
   if (!t || i >= int_count(t)) return 0;
@@ -133,7 +133,7 @@ uint32_t at_mk_segment(const at_mop *op, uint32_t i, uint32_t *first) {
   return *first + n <= op->num_operands ? n : 0;
 }
 
-int32_t at_mk_loc(at_mk *m, const at_mop *op) {
+int32_t at_me_loc(at_me *m, const at_mop *op) {
   if (m->window) return -1;
   if (m->num_locs && m->locs[m->num_locs - 1] == op->loc)
     return (int32_t)m->num_locs - 1;
@@ -145,78 +145,78 @@ int32_t at_mk_loc(at_mk *m, const at_mop *op) {
 
 // ---- values
 // --------------------------------------------------------------------
-at_mk_slot *at_mk_slot_of(at_mk *m, const at_mvalue *v) {
-  static _Thread_local at_mk_slot spare;
+at_me_slot *at_me_slot_of(at_me *m, const at_mvalue *v) {
+  static _Thread_local at_me_slot spare;
   void **p = at_map_put_ptr(&m->slots, v);
-  if (p && !*p) *p = at_new(m->a, at_mk_slot, 1);
+  if (p && !*p) *p = at_new(m->a, at_me_slot, 1);
   if (p && *p) return *p;
   at_em_fail(m->e, AT_NO_MEMORY("values of a kernel"));
-  spare = (at_mk_slot){0};
+  spare = (at_me_slot){0};
   return &spare;
 }
 
-bool at_mk_is_vector(const at_mvalue *v) {
+bool at_me_is_vector(const at_mvalue *v) {
   return v->type->kind == AT_MTYPE_VECTOR;
 }
 
-LLVMValueRef at_mk_scalar(at_mk *m, const at_mvalue *v) {
-  at_mk_slot *s = at_mk_slot_of(m, v);
-  if (s->kind == AT_MK_SCALAR) return s->scalar;
+LLVMValueRef at_me_scalar(at_me *m, const at_mvalue *v) {
+  at_me_slot *s = at_me_slot_of(m, v);
+  if (s->kind == AT_ME_SCALAR) return s->scalar;
   at_em_fail(m->e, AT_FAIL(AT_INTERNAL, "a number is used before it is there"));
   at_dtype t = at_mosaic_dtype_of(v->type);
   return at_b_poison(at_em_reg_type(m->e, t == AT_INVALID ? AT_S32 : t));
 }
-at_mk_node *at_mk_vector(at_mk *m, const at_mvalue *v) {
-  at_mk_slot *s = at_mk_slot_of(m, v);
-  if (s->kind == AT_MK_VECTOR) return s->node;
+at_me_node *at_me_vector(at_me *m, const at_mvalue *v) {
+  at_me_slot *s = at_me_slot_of(m, v);
+  if (s->kind == AT_ME_VECTOR) return s->node;
   at_em_fail(m->e, AT_FAIL(AT_INTERNAL, "a vector is used before it is there"));
   return NULL;
 }
-at_mk_ref *at_mk_memory(at_mk *m, const at_mvalue *v) {
-  at_mk_slot *s = at_mk_slot_of(m, v);
-  if (s->kind == AT_MK_MEMORY) return s->ref;
+at_me_ref *at_me_memory(at_me *m, const at_mvalue *v) {
+  at_me_slot *s = at_me_slot_of(m, v);
+  if (s->kind == AT_ME_MEMORY) return s->ref;
   at_em_fail(m->e, AT_FAIL(AT_INTERNAL, "a ref is used before it is there"));
   return NULL;
 }
-void at_mk_set_scalar(at_mk *m, const at_mvalue *v, LLVMValueRef x) {
-  at_mk_slot *s = at_mk_slot_of(m, v);
-  s->kind = AT_MK_SCALAR;
+void at_me_set_scalar(at_me *m, const at_mvalue *v, LLVMValueRef x) {
+  at_me_slot *s = at_me_slot_of(m, v);
+  s->kind = AT_ME_SCALAR;
   s->scalar = x;
 }
-void at_mk_set_ref(at_mk *m, const at_mvalue *v, const at_mk_ref *r) {
-  at_mk_slot *s = at_mk_slot_of(m, v);
-  s->kind = AT_MK_MEMORY;
-  s->ref = at_arena_copy(m->a, r, sizeof *r, _Alignof(at_mk_ref));
+void at_me_set_ref(at_me *m, const at_mvalue *v, const at_me_ref *r) {
+  at_me_slot *s = at_me_slot_of(m, v);
+  s->kind = AT_ME_MEMORY;
+  s->ref = at_arena_copy(m->a, r, sizeof *r, _Alignof(at_me_ref));
   if (!s->ref) at_em_fail(m->e, AT_NO_MEMORY("refs of a kernel"));
 }
 
 enum { KEEP_COST = 6, DEEP_COST = 600 };
 
-at_status at_mk_set_node(at_mk *m, at_mvalue *v, at_mk_node *n) {
+at_status at_me_set_node(at_me *m, at_mvalue *v, at_me_node *n) {
   if (!n) return AT_NO_MEMORY("values of a kernel");
-  at_mk_slot *s = at_mk_slot_of(m, v);
-  s->kind = AT_MK_VECTOR;
+  at_me_slot *s = at_me_slot_of(m, v);
+  s->kind = AT_ME_VECTOR;
   s->node = n;
   n->refs += s->uses;
   if (s->uses == 0) {
     n->refs++;
-    at_mk_node_drop(m, n);
+    at_me_node_drop(m, n);
     return AT_OK;
   }
   bool trivial =
-      n->kind == AT_MK_BUFFER || n->kind == AT_MK_SPLAT || n->kind == AT_MK_DOT;
+      n->kind == AT_ME_BUFFER || n->kind == AT_ME_SPLAT || n->kind == AT_ME_DOT;
   if (trivial) return AT_OK;
   if ((s->many && s->cost >= KEEP_COST) || s->cost > DEEP_COST)
-    at_mk_node_drop(m, at_mk_materialise(m, n));
+    at_me_node_drop(m, at_me_materialise(m, n));
   return AT_OK;
 }
 
 // ---- operations
 // ------------------------------------------------------------------
-at_status at_mk_emit_op(at_mk *m, at_mop *op) {
-  static at_status (*const themes[])(at_mk *, at_mop *, bool *) = {
-      at_mk_emit_lazy, at_mk_emit_memory, at_mk_emit_control, at_mk_emit_reduce,
-      at_mk_emit_dot,  at_mk_emit_order,  at_mk_emit_core};
+at_status at_me_emit_op(at_me *m, at_mop *op) {
+  static at_status (*const themes[])(at_me *, at_mop *, bool *) = {
+      at_me_emit_lazy, at_me_emit_memory, at_me_emit_control, at_me_emit_reduce,
+      at_me_emit_dot,  at_me_emit_order,  at_me_emit_core};
   bool done = false;
   for (size_t i = 0; i < AT_LEN(themes) && !done; i++)
     AT_TRY(themes[i](m, op, &done));
@@ -229,14 +229,14 @@ at_status at_mk_emit_op(at_mk *m, at_mop *op) {
     return at_status_prefix(st, "%s", op->name);
   }
   for (uint32_t i = 0; i < op->num_operands; i++) {
-    at_mk_slot *s = at_mk_slot_of(m, op->operands[i]);
-    if (s->kind == AT_MK_VECTOR) at_mk_node_drop(m, s->node);
+    at_me_slot *s = at_me_slot_of(m, op->operands[i]);
+    if (s->kind == AT_ME_VECTOR) at_me_node_drop(m, s->node);
   }
   return AT_OK;
 }
 
-at_status at_mk_emit_block(at_mk *m, at_mblock *b) {
-  for (uint32_t i = 0; i < b->num_ops; i++) AT_TRY(at_mk_emit_op(m, b->ops[i]));
+at_status at_me_emit_block(at_me *m, at_mblock *b) {
+  for (uint32_t i = 0; i < b->num_ops; i++) AT_TRY(at_me_emit_op(m, b->ops[i]));
   return AT_OK;
 }
 
@@ -244,7 +244,7 @@ at_status at_mk_emit_block(at_mk *m, at_mblock *b) {
 // ---------------------------------------------------------------------
 enum { REF_BYTES = sizeof(at_core_ref) };
 
-static LLVMValueRef field(at_mk *m, LLVMValueRef p, int64_t byte,
+static LLVMValueRef field(at_me *m, LLVMValueRef p, int64_t byte,
                           LLVMTypeRef t) {
   LLVMTypeRef i8 = at_em_int(m->e, 8);
   LLVMValueRef at = at_b_gep(m->e, i8, p, at_em_i64(m->e, byte));
@@ -254,16 +254,16 @@ static LLVMValueRef field(at_mk *m, LLVMValueRef p, int64_t byte,
 static uint32_t log2_of(uint32_t n) { return (uint32_t)__builtin_ctz(n); }
 
 // Argument `index` among the refs. dense: strides are known.
-static at_status bind_ref(at_mk *m, at_mvalue *v, uint32_t index, bool dense) {
+static at_status bind_ref(at_me *m, at_mvalue *v, uint32_t index, bool dense) {
   at_mosaic_ref t;
   AT_TRY(at_mosaic_ref_of(v->type, &t));
-  if (t.shape.rank > AT_MK_RANK)
+  if (t.shape.rank > AT_ME_RANK)
     return AT_FAIL(AT_UNIMPLEMENTED,
                    "kernel %s: an argument with %u dimensions", m->k->name,
                    t.shape.rank);
   LLVMValueRef p = at_b_gep(m->e, at_em_int(m->e, 8), m->refs,
                             at_em_i64(m->e, (int64_t)index * REF_BYTES));
-  at_mk_ref r = {.base = field(m, p, 0, at_b_ptr(m->e)),
+  at_me_ref r = {.base = field(m, p, 0, at_b_ptr(m->e)),
                  .dtype = t.dtype,
                  .storage = t.dtype,
                  .space = t.space,
@@ -279,28 +279,28 @@ static at_status bind_ref(at_mk *m, at_mvalue *v, uint32_t index, bool dense) {
     if (size == AT_MDYN)
       return AT_FAIL(AT_UNIMPLEMENTED,
                      "kernel %s: an argument of dynamic shape", m->k->name);
-    r.size[d] = (at_mk_num){size, NULL};
-    r.stride[d] = (at_mk_num){step, NULL};
+    r.size[d] = (at_me_num){size, NULL};
+    r.stride[d] = (at_me_num){step, NULL};
     if (!dense && d + 1 < r.rank && size > 1) {
       LLVMValueRef s = field(m, p, 8 + 8 * (int64_t)d, at_em_int(m->e, 64));
       uint32_t shift = log2_of(r.bytes);
       if (shift) s = at_b_bin(m->e, AT_B_ASHR, s, at_em_i64(m->e, shift));
-      r.stride[d] = (at_mk_num){0, s};
+      r.stride[d] = (at_me_num){0, s};
     }
     step *= size;
   }
-  at_mk_set_ref(m, v, &r);
+  at_me_set_ref(m, v, &r);
   return AT_OK;
 }
 
-static at_status bind_arguments(at_mk *m, at_mblock *b, bool body) {
+static at_status bind_arguments(at_me *m, at_mblock *b, bool body) {
   const at_mosaic_program *p = m->p;
   uint32_t windows = at_mosaic_arg_window(p);
   uint32_t scratch = at_mosaic_arg_scratch(p);
   for (uint32_t i = 0; i < b->num_args; i++) {
     at_mvalue *v = &b->args[i];
     if (i < p->grid_rank) {
-      at_mk_set_scalar(m, v,
+      at_me_set_scalar(m, v,
                        field(m, m->grid, 4 * (int64_t)i, at_em_int(m->e, 32)));
       continue;
     }
@@ -313,15 +313,15 @@ static at_status bind_arguments(at_mk *m, at_mblock *b, bool body) {
     if (x->is_output || x->alias < 0) continue;
     for (uint32_t o = p->num_inputs; o < p->num_windows; o++) {
       if (p->windows[o].index != (uint32_t)x->alias) continue;
-      at_mk_ref *a = at_mk_memory(m, &b->args[x->arg]);
-      at_mk_ref *c = at_mk_memory(m, &b->args[p->windows[o].arg]);
+      at_me_ref *a = at_me_memory(m, &b->args[x->arg]);
+      at_me_ref *c = at_me_memory(m, &b->args[p->windows[o].arg]);
       if (a && c) c->root = a->root;
     }
   }
   return AT_OK;
 }
 
-static void start(at_mk *m, at_em *e, const at_mk *from) {
+static void start(at_me *m, at_em *e, const at_me *from) {
   *m = *from;
   m->e = e;
   m->a = e->arena;
@@ -350,15 +350,15 @@ static bool allocates(const at_mblock *b) {
 }
 
 static at_status emit_body(at_em *e, void *arg) {
-  at_mk m;
+  at_me m;
   start(&m, e, arg);
   at_mblock *b = m.p->body;
   m.temp = field(&m, m.core, offsetof(at_core, temp), at_b_ptr(e));
   AT_TRY(bind_arguments(&m, b, true));
-  AT_TRY(at_mk_analyse(&m, b));
-  LLVMValueRef mark = allocates(b) ? at_mk_mark(&m) : NULL;
-  AT_TRY(at_mk_emit_block(&m, b));
-  if (mark) at_mk_release_to(&m, NULL, mark);
+  AT_TRY(at_me_analyse(&m, b));
+  LLVMValueRef mark = allocates(b) ? at_me_mark(&m) : NULL;
+  AT_TRY(at_me_emit_block(&m, b));
+  if (mark) at_me_release_to(&m, NULL, mark);
   at_b_ret(e);
   m.out->temp_bytes = (uint64_t)m.temp_bytes;
   m.out->num_locations = m.num_locs;
@@ -367,7 +367,7 @@ static at_status emit_body(at_em *e, void *arg) {
 
 // The transform's results go to parameter 3.
 static at_status emit_index(at_em *e, void *arg) {
-  at_mk m;
+  at_me m;
   start(&m, e, arg);
   at_mop *f = m.window->transform;
   if (f->num_regions != 1 || f->regions[0]->num_blocks != 1)
@@ -375,13 +375,13 @@ static at_status emit_index(at_em *e, void *arg) {
   at_mblock *b = f->regions[0]->blocks[0];
   m.temp = field(&m, m.core, offsetof(at_core, temp), at_b_ptr(e));
   AT_TRY(bind_arguments(&m, b, false));
-  AT_TRY(at_mk_analyse(&m, b));
-  AT_TRY(at_mk_emit_block(&m, b));
+  AT_TRY(at_me_analyse(&m, b));
+  AT_TRY(at_me_emit_block(&m, b));
   const at_mop *last = b->num_ops ? b->ops[b->num_ops - 1] : NULL;
   for (uint32_t i = 0; last && i < last->num_operands; i++) {
     LLVMValueRef at =
         at_b_gep(e, at_em_int(e, 32), at_b_param(e, 3), at_em_i64(e, i));
-    at_b_store(e, at_mk_scalar(&m, last->operands[i]), at, 4);
+    at_b_store(e, at_me_scalar(&m, last->operands[i]), at, 4);
   }
   at_b_ret(e);
   return AT_OK;
@@ -402,25 +402,31 @@ at_status at_mosaic_code_add(at_cg *cg, const at_mosaic_kernel *k,
   const at_mosaic_program *p = &k->programs[program];
   at_mosaic_code *c;
   uint32_t *index;
-  at_mk *m, *w;
+  at_me *m, *w;
   AT_TRY_ALLOC(c, at_new(a, at_mosaic_code, 1));
   AT_TRY_ALLOC(index, at_new(a, uint32_t, p->num_windows + 1));
-  AT_TRY_ALLOC(m, at_new(a, at_mk, 1));
-  *m = (at_mk){.k = k, .p = p, .out = c, .max_locs = count_ops(p->body) + 1};
+  AT_TRY_ALLOC(m, at_new(a, at_me, 1));
+  *m = (at_me){.k = k, .p = p, .out = c, .max_locs = count_ops(p->body) + 1};
   AT_TRY_ALLOC(
       m->o, at_arena_copy(a, o, sizeof *o, _Alignof(at_mosaic_code_options)));
   AT_TRY_ALLOC(m->locs, at_new(a, const at_mloc *, m->max_locs));
   AT_TRY_ALLOC(m->loc_ops, at_new(a, const char *, m->max_locs));
   *c = (at_mosaic_code){
       .index = index, .locations = m->locs, .location_ops = m->loc_ops};
-  at_cg_function f = {.emit = emit_body, .arg = m, .num_params = 3};
+  at_cg_function f = {.emit = emit_body,
+                      .arg = m,
+                      .kind = AT_XK_CORE_BODY,
+                      .num_params = 3};
   AT_TRY(at_cg_external(cg, &f, &c->body));
   for (uint32_t i = 0; i < p->num_windows; i++) {
     if (!p->windows[i].transform) continue;
-    AT_TRY_ALLOC(w, at_new(a, at_mk, 1));
+    AT_TRY_ALLOC(w, at_new(a, at_me, 1));
     *w = *m;
     w->window = &p->windows[i];
-    f = (at_cg_function){.emit = emit_index, .arg = w, .num_params = 4};
+    f = (at_cg_function){.emit = emit_index,
+                         .arg = w,
+                         .kind = AT_XK_CORE_INDEX,
+                         .num_params = 4};
     AT_TRY(at_cg_external(cg, &f, &index[i]));
     index[i]++;
   }

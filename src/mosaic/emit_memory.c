@@ -3,26 +3,26 @@
 
 #include "mosaic/emit.h"
 
-void at_mk_ref_trim(at_mk_ref *r, uint32_t rank) {
+void at_me_ref_trim(at_me_ref *r, uint32_t rank) {
   if (r->rank <= rank) return;
   uint32_t cut = r->rank - rank;
   memmove(r->size, r->size + cut, rank * sizeof r->size[0]);
   memmove(r->stride, r->stride + cut, rank * sizeof r->stride[0]);
-  r->packed = r->packed >= cut ? r->packed - cut : AT_MK_RANK;
+  r->packed = r->packed >= cut ? r->packed - cut : AT_ME_RANK;
   r->rank = rank;
 }
 
 // ---- checks
 // ----------------------------------------------------------------------------
 // 0 <= index and index + size <= limit, else the kernel ends there.
-static void guard(at_mk *m, const at_mop *op, uint32_t dim, at_mk_num index,
-                  at_mk_num size, at_mk_num limit) {
+static void guard(at_me *m, const at_mop *op, uint32_t dim, at_me_num index,
+                  at_me_num size, at_me_num limit) {
   at_em *e = m->e;
   if (!index.v && !size.v && !limit.v && index.c >= 0 &&
       index.c + size.c <= limit.c)
     return;
-  LLVMValueRef i = at_mk_num_value(m, index), s = at_mk_num_value(m, size);
-  LLVMValueRef l = at_mk_num_value(m, limit);
+  LLVMValueRef i = at_me_num_value(m, index), s = at_me_num_value(m, size);
+  LLVMValueRef l = at_me_num_value(m, limit);
   LLVMValueRef room = at_b_bin(e, AT_B_SUB, l, s);
   LLVMValueRef bad = at_b_icmp(e, AT_B_UGT, i, room);
   LLVMValueRef none = at_b_icmp(e, AT_B_SLT, room, at_em_i64(e, 0));
@@ -32,143 +32,143 @@ static void guard(at_mk *m, const at_mop *op, uint32_t dim, at_mk_num index,
   at_b_cond_br(e, bad, cold, on);
   at_b_at_end(e, cold);
   LLVMValueRef args[6] = {
-      m->core, at_mk_i32(m, at_mk_loc(m, op)), at_mk_i32(m, dim), i, s, l};
+      m->core, at_me_i32(m, at_me_loc(m, op)), at_me_i32(m, dim), i, s, l};
   at_b_call(e, "at_core_out_of_bounds", NULL, args, 6);
   at_b_br(e, on);
   at_b_at_end(e, on);
 }
 
-static void put(at_mk *m, LLVMValueRef p, size_t at, LLVMValueRef v) {
+static void put(at_me *m, LLVMValueRef p, size_t at, LLVMValueRef v) {
   LLVMValueRef to =
       at_b_gep(m->e, at_em_int(m->e, 8), p, at_em_i64(m->e, (int64_t)at));
   at_b_store(m->e, v, to, 4);
 }
 
-void at_mk_access(at_mk *m, const at_mk_ref *r, int32_t kind, int32_t loc) {
+void at_me_access(at_me *m, const at_me_ref *r, int32_t kind, int32_t loc) {
   at_em *e = m->e;
   if (!m->o->check || m->window) return;
   if (!m->view)
     m->view = at_em_alloca(e, at_em_int(e, 8), sizeof(at_core_view));
   uint32_t es = r->bytes;
   put(m, m->view, offsetof(at_core_view, base), r->base);
-  put(m, m->view, offsetof(at_core_view, rank), at_mk_i32(m, r->rank));
-  put(m, m->view, offsetof(at_core_view, elem_bytes), at_mk_i32(m, es));
+  put(m, m->view, offsetof(at_core_view, rank), at_me_i32(m, r->rank));
+  put(m, m->view, offsetof(at_core_view, elem_bytes), at_me_i32(m, es));
   for (uint32_t d = 0; d < r->rank; d++) {
-    at_mk_num size = r->size[d], stride = r->stride[d];
+    at_me_num size = r->size[d], stride = r->stride[d];
     // In elements of memory: a packed row is several, or a part of one.
     if (r->parts > 1 && d == r->packed) {
-      size = at_mk_mul(m, size, (at_mk_num){r->parts, NULL});
+      size = at_me_mul(m, size, (at_me_num){r->parts, NULL});
       stride = r->part_stride;
     } else if (r->split > 1 && d == r->packed && !size.v) {
       size.c = at_ceil_div(size.c, r->split);
     }
-    stride = at_mk_mul(m, stride, (at_mk_num){es, NULL});
+    stride = at_me_mul(m, stride, (at_me_num){es, NULL});
     put(m, m->view, offsetof(at_core_view, size) + 8 * d,
-        at_mk_num_value(m, size));
+        at_me_num_value(m, size));
     put(m, m->view, offsetof(at_core_view, stride) + 8 * d,
-        at_mk_num_value(m, stride));
+        at_me_num_value(m, stride));
   }
-  LLVMValueRef args[4] = {m->core, m->view, at_mk_i32(m, kind),
-                          at_mk_i32(m, loc)};
+  LLVMValueRef args[4] = {m->core, m->view, at_me_i32(m, kind),
+                          at_me_i32(m, loc)};
   at_b_call(e, "at_core_access", NULL, args, 4);
 }
 
 // ---- boxes
 // -----------------------------------------------------------------------------
-static at_mk_num index_of(at_mk *m, const at_mvalue *v) {
-  return at_mk_num_of(at_mk_i64(m, at_mk_scalar(m, v)));
+static at_me_num index_of(at_me *m, const at_mvalue *v) {
+  return at_me_num_of(at_me_i64(m, at_me_scalar(m, v)));
 }
 
-at_status at_mk_box(at_mk *m, const at_mop *op, const at_mk_ref *ref,
+at_status at_me_box(at_me *m, const at_mop *op, const at_me_ref *ref,
                     uint32_t first, uint32_t rank, const int64_t *size,
-                    const int64_t *step, at_mk_ref *out) {
+                    const int64_t *step, at_me_ref *out) {
   if (rank > ref->rank)
-    return at_mk_refuse(m, op, "more dimensions than memory");
+    return at_me_refuse(m, op, "more dimensions than memory");
   *out = *ref;
-  at_mk_num at = {0, NULL};
+  at_me_num at = {0, NULL};
   uint32_t lead = ref->rank - rank;
   for (uint32_t d = 0; d < ref->rank; d++) {
     int64_t n = d < lead ? 1 : size[d - lead], k = step ? step[d] : 1;
     if (first + d >= op->num_operands)
-      return at_mk_refuse(m, op, "its indices");
-    at_mk_num i = index_of(m, op->operands[first + d]);
-    at_mk_num covered = {n > 0 ? (n - 1) * k + 1 : 0, NULL};
+      return at_me_refuse(m, op, "its indices");
+    at_me_num i = index_of(m, op->operands[first + d]);
+    at_me_num covered = {n > 0 ? (n - 1) * k + 1 : 0, NULL};
     guard(m, op, d, i, covered, ref->size[d]);
-    out->size[d] = (at_mk_num){n, NULL};
+    out->size[d] = (at_me_num){n, NULL};
     if (ref->split > 1 && d == ref->packed) {
-      if (k != 1) return at_mk_refuse(m, op, "strides over packed rows");
-      out->row = at_mk_add(m, out->row, i);
+      if (k != 1) return at_me_refuse(m, op, "strides over packed rows");
+      out->row = at_me_add(m, out->row, i);
       continue;
     }
-    at = at_mk_add(m, at, at_mk_mul(m, i, ref->stride[d]));
-    out->stride[d] = at_mk_mul(m, ref->stride[d], (at_mk_num){k, NULL});
+    at = at_me_add(m, at, at_me_mul(m, i, ref->stride[d]));
+    out->stride[d] = at_me_mul(m, ref->stride[d], (at_me_num){k, NULL});
   }
-  out->base = at_mk_offset(m, ref->base, ref->bytes, at);
+  out->base = at_me_offset(m, ref->base, ref->bytes, at);
   return AT_OK;
 }
 
 // Strides of memory operations: absent or empty means ones.
 static const int64_t *steps_of(const at_mop *op, int64_t *buf) {
   uint32_t n;
-  if (!at_mk_ints(op, "strides", buf, AT_MK_RANK, &n) || n == 0) return NULL;
+  if (!at_me_ints(op, "strides", buf, AT_ME_RANK, &n) || n == 0) return NULL;
   return buf;
 }
 
 // ---- loads
 // -------------------------------------------------------------------------------
-static at_status emit_load(at_mk *m, at_mop *op) {
-  at_mk_ref *ref = at_mk_memory(m, op->operands[0]);
-  at_mk_node *n = at_mk_node_new(m, AT_MK_LOAD, op, op->results[0].type);
-  int64_t buf[AT_MK_RANK];
+static at_status emit_load(at_me *m, at_mop *op) {
+  at_me_ref *ref = at_me_memory(m, op->operands[0]);
+  at_me_node *n = at_me_node_new(m, AT_ME_LOAD, op, op->results[0].type);
+  int64_t buf[AT_ME_RANK];
   if (!ref || !n) return AT_OK;
   if (n->dtype != ref->dtype && !(n->dtype == AT_PRED))
-    return at_mk_refuse(m, op, "a vector of other elements");
-  AT_TRY(at_mk_box(m, op, ref, 1, n->rank, n->dim, steps_of(op, buf), &n->ref));
-  at_mk_access(m, &n->ref, AT_CORE_LOAD, at_mk_loc(m, op));
-  at_mk_node_reads(m, n, at_mk_root_bit(ref->root));
-  return at_mk_set_node(m, &op->results[0], n);
+    return at_me_refuse(m, op, "a vector of other elements");
+  AT_TRY(at_me_box(m, op, ref, 1, n->rank, n->dim, steps_of(op, buf), &n->ref));
+  at_me_access(m, &n->ref, AT_CORE_LOAD, at_me_loc(m, op));
+  at_me_node_reads(m, n, at_me_root_bit(ref->root));
+  return at_me_set_node(m, &op->results[0], n);
 }
 
 // The one element at the indices `first`..
-static at_status element(at_mk *m, const at_mop *op, const at_mk_ref *ref,
-                         uint32_t first, at_mk_ref *box, const at_pos **p) {
-  int64_t ones[AT_MK_RANK];
+static at_status element(at_me *m, const at_mop *op, const at_me_ref *ref,
+                         uint32_t first, at_me_ref *box, const at_pos **p) {
+  int64_t ones[AT_ME_RANK];
   for (uint32_t d = 0; d < ref->rank; d++) ones[d] = 1;
-  AT_TRY(at_mk_box(m, op, ref, first, ref->rank, ones, NULL, box));
+  AT_TRY(at_me_box(m, op, ref, first, ref->rank, ones, NULL, box));
   *p = at_pos_make(m->e, false, 0, NULL, NULL);
   return AT_OK;
 }
 
-static at_status emit_scalar_load(at_mk *m, at_mop *op) {
-  at_mk_ref *ref = at_mk_memory(m, op->operands[0]), box;
+static at_status emit_scalar_load(at_me *m, at_mop *op) {
+  at_me_ref *ref = at_me_memory(m, op->operands[0]), box;
   const at_pos *p;
   if (!ref) return AT_OK;
   AT_TRY(element(m, op, ref, 1, &box, &p));
-  at_mk_access(m, &box, AT_CORE_LOAD, at_mk_loc(m, op));
-  at_val v = at_mk_ref_load(m, &box, p);
-  at_mk_set_scalar(m, &op->results[0], v.re);
+  at_me_access(m, &box, AT_CORE_LOAD, at_me_loc(m, op));
+  at_val v = at_me_ref_load(m, &box, p);
+  at_me_set_scalar(m, &op->results[0], v.re);
   return AT_OK;
 }
 
-static at_status emit_scalar_store(at_mk *m, at_mop *op) {
-  at_mk_ref *ref = at_mk_memory(m, op->operands[1]), box;
+static at_status emit_scalar_store(at_me *m, at_mop *op) {
+  at_me_ref *ref = at_me_memory(m, op->operands[1]), box;
   const at_pos *p;
   if (!ref) return AT_OK;
   AT_TRY(element(m, op, ref, 2, &box, &p));
-  at_mk_settle(m, at_mk_root_bit(ref->root), NULL);
-  at_mk_access(m, &box, AT_CORE_STORE, at_mk_loc(m, op));
-  at_mk_ref_store(m, &box, p, (at_val){at_mk_scalar(m, op->operands[0]), NULL});
+  at_me_settle(m, at_me_root_bit(ref->root), NULL);
+  at_me_access(m, &box, AT_CORE_STORE, at_me_loc(m, op));
+  at_me_ref_store(m, &box, p, (at_val){at_me_scalar(m, op->operands[0]), NULL});
   return AT_OK;
 }
 
 // ---- stores
 // ------------------------------------------------------------------------------
-static bool same_num(at_mk_num a, at_mk_num b) {
+static bool same_num(at_me_num a, at_me_num b) {
   return a.v == b.v && a.c == b.c;
 }
 
 // The same elements in the same order?
-static bool same_box(const at_mk_ref *a, const at_mk_ref *b) {
+static bool same_box(const at_me_ref *a, const at_me_ref *b) {
   uint32_t i = 0, j = 0;
   if (a->base != b->base || a->bytes != b->bytes || a->parts != b->parts ||
       a->split != b->split || a->parts > 1 || a->split > 1)
@@ -186,210 +186,210 @@ static bool same_box(const at_mk_ref *a, const at_mk_ref *b) {
 }
 
 // Does computing n while `box` is being written read what was written before?
-static bool conflicts(const at_mk_node *n, const at_mk_ref *box, bool aligned,
+static bool conflicts(const at_me_node *n, const at_me_ref *box, bool aligned,
                       uint32_t depth) {
-  uint64_t bit = at_mk_root_bit(box->root);
+  uint64_t bit = at_me_root_bit(box->root);
   if (!(n->reads & bit)) return false;
   if (depth > 200) return true;
-  if (n->kind == AT_MK_DOT) return false;  // computed before
-  if (n->kind == AT_MK_LOAD)
-    return at_mk_root_bit(n->ref.root) == bit &&
+  if (n->kind == AT_ME_DOT) return false;  // computed before
+  if (n->kind == AT_ME_LOAD)
+    return at_me_root_bit(n->ref.root) == bit &&
            (!aligned || !same_box(&n->ref, box));
-  bool keeps = n->kind == AT_MK_APPLY || n->kind == AT_MK_RESHAPE;
+  bool keeps = n->kind == AT_ME_APPLY || n->kind == AT_ME_RESHAPE;
   for (uint32_t i = 0; i < n->num_in; i++)
     if (conflicts(n->in[i], box, aligned && keeps, depth + 1)) return true;
   return false;
 }
 
-static void check_nan(at_mk *m, const at_mop *op, at_mk_node *v) {
+static void check_nan(at_me *m, const at_mop *op, at_me_node *v) {
   if (!m->o->check_nan || m->window || !at_is_float(v->dtype)) return;
-  at_mk_node *b = at_mk_materialise(m, v);
+  at_me_node *b = at_me_materialise(m, v);
   if (!b) return;
-  LLVMValueRef args[5] = {m->core, b->ref.base, at_mk_i32(m, b->dtype),
-                          at_em_i64(m->e, at_mk_elements(b)),
-                          at_mk_i32(m, at_mk_loc(m, op))};
+  LLVMValueRef args[5] = {m->core, b->ref.base, at_me_i32(m, b->dtype),
+                          at_em_i64(m->e, at_me_elements(b)),
+                          at_me_i32(m, at_me_loc(m, op))};
   at_b_call(m->e, "at_core_check_nan", NULL, args, 5);
-  at_mk_node_drop(m, b);
+  at_me_node_drop(m, b);
 }
 
-static at_status store(at_mk *m, at_mop *op, uint32_t first, at_mk_node *mask,
+static at_status store(at_me *m, at_mop *op, uint32_t first, at_me_node *mask,
                        bool add) {
-  at_mk_node *v = at_mk_vector(m, op->operands[0]);
-  at_mk_ref *ref = at_mk_memory(m, op->operands[1]), box;
-  int64_t buf[AT_MK_RANK];
+  at_me_node *v = at_me_vector(m, op->operands[0]);
+  at_me_ref *ref = at_me_memory(m, op->operands[1]), box;
+  int64_t buf[AT_ME_RANK];
   if (!v || !ref) return AT_OK;
   AT_TRY(
-      at_mk_box(m, op, ref, first, v->rank, v->dim, steps_of(op, buf), &box));
-  at_mk_settle(m, at_mk_root_bit(ref->root), v);
+      at_me_box(m, op, ref, first, v->rank, v->dim, steps_of(op, buf), &box));
+  at_me_settle(m, at_me_root_bit(ref->root), v);
   check_nan(m, op, v);
-  at_mk_access(m, &box, AT_CORE_STORE | (mask ? AT_CORE_MASKED : 0),
-               at_mk_loc(m, op));
-  if (!mask && !add && at_mk_dot_into(m, v, &box)) return AT_OK;
-  at_mk_prepare(m, v);
-  at_mk_node *own = NULL;
-  if (conflicts(v, &box, true, 0)) v = own = at_mk_materialise(m, v);
-  at_mk_node *own_mask = NULL;
+  at_me_access(m, &box, AT_CORE_STORE | (mask ? AT_CORE_MASKED : 0),
+               at_me_loc(m, op));
+  if (!mask && !add && at_me_dot_into(m, v, &box)) return AT_OK;
+  at_me_prepare(m, v);
+  at_me_node *own = NULL;
+  if (conflicts(v, &box, true, 0)) v = own = at_me_materialise(m, v);
+  at_me_node *own_mask = NULL;
   if (mask && conflicts(mask, &box, true, 0))
-    mask = own_mask = at_mk_materialise(m, mask);
-  if (v) at_mk_copy_to(m, v, &box, mask, add ? AT_MK_ADD : AT_MK_PLAIN);
-  at_mk_node_drop(m, own);
-  at_mk_node_drop(m, own_mask);
+    mask = own_mask = at_me_materialise(m, mask);
+  if (v) at_me_copy_to(m, v, &box, mask, add ? AT_ME_ADD : AT_ME_PLAIN);
+  at_me_node_drop(m, own);
+  at_me_node_drop(m, own_mask);
   return AT_OK;
 }
 
-static at_status emit_vector_store(at_mk *m, at_mop *op) {
+static at_status emit_vector_store(at_me *m, at_mop *op) {
   uint32_t first, at;
-  at_mk_node *mask = NULL;
-  at_mk_segment(op, 2, &first);
-  if (at_mk_segment(op, 3, &at) == 1) mask = at_mk_vector(m, op->operands[at]);
-  return store(m, op, first, mask, at_mk_int(op, "add", 0) != 0);
+  at_me_node *mask = NULL;
+  at_me_segment(op, 2, &first);
+  if (at_me_segment(op, 3, &at) == 1) mask = at_me_vector(m, op->operands[at]);
+  return store(m, op, first, mask, at_me_int(op, "add", 0) != 0);
 }
 
 // ---- indexed
 // ------------------------------------------------------------------------------
 typedef struct indexed {
-  const at_mk_ref *ref;
-  at_mk_node *index[AT_MK_RANK], *mask, *value;
-  at_mk_ref *dense;  // loads: the result
+  const at_me_ref *ref;
+  at_me_node *index[AT_ME_RANK], *mask, *value;
+  at_me_ref *dense;  // loads: the result
   bool add;
 } indexed;
 
-static at_pos *anywhere(at_mk *m, const indexed *x, const at_pos *p) {
-  at_ix ix[AT_MK_RANK];
-  int64_t dim[AT_MK_RANK];
+static at_pos *anywhere(at_me *m, const indexed *x, const at_pos *p) {
+  at_ix ix[AT_ME_RANK];
+  int64_t dim[AT_ME_RANK];
   for (uint32_t d = 0; d < x->ref->rank; d++) {
     dim[d] = x->ref->size[d].c;
-    at_val i = at_mk_eval(m, x->index[d], p);
+    at_val i = at_me_eval(m, x->index[d], p);
     ix[d] = at_ix_from(m->e, x->index[d]->dtype, i, 0, AT_MAX(dim[d], 1) - 1);
   }
   return (at_pos *)at_pos_make(m->e, true, x->ref->rank, dim, ix);
 }
 
-static void load_one(at_mk *m, const at_pos *p, void *arg) {
+static void load_one(at_me *m, const at_pos *p, void *arg) {
   const indexed *x = arg;
-  at_val v = at_mk_ref_load(m, x->ref, anywhere(m, x, p));
+  at_val v = at_me_ref_load(m, x->ref, anywhere(m, x, p));
   if (x->mask)
-    v.re = at_b_select(m->e, at_mk_eval(m, x->mask, p).re, v.re,
+    v.re = at_b_select(m->e, at_me_eval(m, x->mask, p).re, v.re,
                        at_em_zero(m->e, x->ref->dtype).re);
-  at_mk_ref_store(m, x->dense, p, v);
+  at_me_ref_store(m, x->dense, p, v);
 }
 
-static void store_one(at_mk *m, const at_pos *p, void *arg) {
+static void store_one(at_me *m, const at_pos *p, void *arg) {
   const indexed *x = arg;
   at_branch f;
-  at_val v = at_mk_eval(m, x->value, p);
+  at_val v = at_me_eval(m, x->value, p);
   const at_pos *to = anywhere(m, x, p);
-  if (x->mask) at_if_begin(m->e, &f, at_mk_eval(m, x->mask, p).re);
+  if (x->mask) at_if_begin(m->e, &f, at_me_eval(m, x->mask, p).re);
   if (x->add)
     v = at_em_apply_real(m->e, AT_OP_ADD, x->ref->dtype,
-                         at_mk_ref_load(m, x->ref, to), v);
-  at_mk_ref_store(m, x->ref, to, v);
+                         at_me_ref_load(m, x->ref, to), v);
+  at_me_ref_store(m, x->ref, to, v);
   if (x->mask) at_if_end(m->e, &f);
 }
 
-static at_status indices(at_mk *m, const at_mop *op, uint32_t group,
+static at_status indices(at_me *m, const at_mop *op, uint32_t group,
                          indexed *x) {
   uint32_t first, at;
-  uint32_t n = at_mk_segment(op, group, &first);
-  if (n != x->ref->rank) return at_mk_refuse(m, op, "%u indices", n);
+  uint32_t n = at_me_segment(op, group, &first);
+  if (n != x->ref->rank) return at_me_refuse(m, op, "%u indices", n);
   for (uint32_t d = 0; d < n; d++) {
-    x->index[d] = at_mk_vector(m, op->operands[first + d]);
-    if (x->index[d]) at_mk_prepare(m, x->index[d]);
+    x->index[d] = at_me_vector(m, op->operands[first + d]);
+    if (x->index[d]) at_me_prepare(m, x->index[d]);
   }
-  if (at_mk_segment(op, group + 1, &at) == 1) {
-    x->mask = at_mk_vector(m, op->operands[at]);
-    if (x->mask) at_mk_prepare(m, x->mask);
+  if (at_me_segment(op, group + 1, &at) == 1) {
+    x->mask = at_me_vector(m, op->operands[at]);
+    if (x->mask) at_me_prepare(m, x->mask);
   }
   return AT_OK;
 }
 
-static at_status emit_load_idx(at_mk *m, at_mop *op) {
-  indexed x = {.ref = at_mk_memory(m, op->operands[0])};
+static at_status emit_load_idx(at_me *m, at_mop *op) {
+  indexed x = {.ref = at_me_memory(m, op->operands[0])};
   const at_mtype *t = op->results[0].type;
   if (!x.ref) return AT_OK;
   AT_TRY(indices(m, op, 1, &x));
-  at_mk_node *b =
-      at_mk_buffer(m, op, at_mosaic_dtype_of(t), t->shape.rank, t->shape.ptr);
+  at_me_node *b =
+      at_me_buffer(m, op, at_mosaic_dtype_of(t), t->shape.rank, t->shape.ptr);
   if (!b) return AT_OK;
-  at_mk_access(m, x.ref, AT_CORE_LOAD | AT_CORE_MASKED, at_mk_loc(m, op));
+  at_me_access(m, x.ref, AT_CORE_LOAD | AT_CORE_MASKED, at_me_loc(m, op));
   x.dense = &b->ref;
-  at_mk_space s = {.total = at_mk_elements(b), .widest = 4};
+  at_me_space s = {.total = at_me_elements(b), .widest = 4};
   for (uint32_t d = 0; d < x.ref->rank; d++)
-    at_mk_space_tree(m, &s, x.index[d]);
-  at_mk_loops(m, &s, load_one, &x);
-  return at_mk_set_node(m, &op->results[0], b);
+    at_me_space_tree(m, &s, x.index[d]);
+  at_me_loops(m, &s, load_one, &x);
+  return at_me_set_node(m, &op->results[0], b);
 }
 
-static at_status emit_store_idx(at_mk *m, at_mop *op) {
-  indexed x = {.ref = at_mk_memory(m, op->operands[1]),
-               .value = at_mk_vector(m, op->operands[0]),
-               .add = at_mk_int(op, "add", 0) != 0};
+static at_status emit_store_idx(at_me *m, at_mop *op) {
+  indexed x = {.ref = at_me_memory(m, op->operands[1]),
+               .value = at_me_vector(m, op->operands[0]),
+               .add = at_me_int(op, "add", 0) != 0};
   if (!x.ref || !x.value) return AT_OK;
   AT_TRY(indices(m, op, 2, &x));
-  at_mk_settle(m, at_mk_root_bit(x.ref->root), NULL);
-  at_mk_prepare(m, x.value);
-  at_mk_access(m, x.ref, AT_CORE_STORE | AT_CORE_MASKED, at_mk_loc(m, op));
-  at_mk_space s = {.total = at_mk_elements(x.value), .scalar = true};
-  at_mk_loops(m, &s, store_one, &x);
+  at_me_settle(m, at_me_root_bit(x.ref->root), NULL);
+  at_me_prepare(m, x.value);
+  at_me_access(m, x.ref, AT_CORE_STORE | AT_CORE_MASKED, at_me_loc(m, op));
+  at_me_space s = {.total = at_me_elements(x.value), .scalar = true};
+  at_me_loops(m, &s, store_one, &x);
   return AT_OK;
 }
 
 // ---- views
 // -------------------------------------------------------------------------------
-static at_status shape_of(at_mk *m, const at_mop *op, at_mk_ref *r,
+static at_status shape_of(at_me *m, const at_mop *op, at_me_ref *r,
                           uint32_t dynamic_first, uint32_t num_dynamic) {
   const at_mtype *t = op->results[0].type;
   uint32_t used = 0;
-  if (t->shape.rank > AT_MK_RANK)
-    return at_mk_refuse(m, op, "%u dimensions", t->shape.rank);
+  if (t->shape.rank > AT_ME_RANK)
+    return at_me_refuse(m, op, "%u dimensions", t->shape.rank);
   r->rank = t->shape.rank;
   for (uint32_t d = 0; d < r->rank; d++) {
-    r->size[d] = (at_mk_num){t->shape.ptr[d], NULL};
+    r->size[d] = (at_me_num){t->shape.ptr[d], NULL};
     if (t->shape.ptr[d] != AT_MDYN) continue;
-    if (used == num_dynamic) return at_mk_refuse(m, op, "its dynamic sizes");
+    if (used == num_dynamic) return at_me_refuse(m, op, "its dynamic sizes");
     r->size[d] = index_of(m, op->operands[dynamic_first + used++]);
   }
   return AT_OK;
 }
 
-static at_status emit_slice(at_mk *m, at_mop *op) {
-  at_mk_ref *in = at_mk_memory(m, op->operands[0]);
+static at_status emit_slice(at_me *m, at_mop *op) {
+  at_me_ref *in = at_me_memory(m, op->operands[0]);
   uint32_t first, dynamic;
   if (!in) return AT_OK;
-  uint32_t n = at_mk_segment(op, 1, &first);
-  uint32_t num = at_mk_segment(op, 2, &dynamic);
-  at_mk_ref r = *in;
+  uint32_t n = at_me_segment(op, 1, &first);
+  uint32_t num = at_me_segment(op, 2, &dynamic);
+  at_me_ref r = *in;
   AT_TRY(shape_of(m, op, &r, dynamic, num));
   if (n != in->rank || r.rank != in->rank)
-    return at_mk_refuse(m, op, "%u indices", n);
-  at_mk_num at = {0, NULL};
+    return at_me_refuse(m, op, "%u indices", n);
+  at_me_num at = {0, NULL};
   for (uint32_t d = 0; d < r.rank; d++) {
-    at_mk_num i = index_of(m, op->operands[first + d]);
+    at_me_num i = index_of(m, op->operands[first + d]);
     guard(m, op, d, i, r.size[d], in->size[d]);
     if (r.split > 1 && d == r.packed)
-      r.row = at_mk_add(m, r.row, i);
+      r.row = at_me_add(m, r.row, i);
     else
-      at = at_mk_add(m, at, at_mk_mul(m, i, in->stride[d]));
+      at = at_me_add(m, at, at_me_mul(m, i, in->stride[d]));
   }
-  r.base = at_mk_offset(m, in->base, in->bytes, at);
-  at_mk_set_ref(m, &op->results[0], &r);
+  r.base = at_me_offset(m, in->base, in->bytes, at);
+  at_me_set_ref(m, &op->results[0], &r);
   return AT_OK;
 }
 
-static at_status emit_squeeze(at_mk *m, at_mop *op) {
-  at_mk_ref *in = at_mk_memory(m, op->operands[0]);
+static at_status emit_squeeze(at_me *m, at_mop *op) {
+  at_me_ref *in = at_me_memory(m, op->operands[0]);
   const at_mtype *t = op->results[0].type;
   if (!in) return AT_OK;
-  at_mk_ref r = *in;
+  at_me_ref r = *in;
   uint32_t j = t->shape.rank;
   r.rank = j;
-  r.packed = AT_MK_RANK;
+  r.packed = AT_ME_RANK;
   for (uint32_t i = in->rank; i-- > 0;) {
     bool one = !in->size[i].v && in->size[i].c == 1;
     // Of equal sizes the later dimension stays; only ones may go.
     bool keep = j > 0 && (!one || t->shape.ptr[j - 1] == 1 || i + 1 == j);
     if (!keep) {
-      if (!one) return at_mk_refuse(m, op, "a dimension that is not 1");
+      if (!one) return at_me_refuse(m, op, "a dimension that is not 1");
       continue;
     }
     j--;
@@ -397,48 +397,48 @@ static at_status emit_squeeze(at_mk *m, at_mop *op) {
     r.stride[j] = in->stride[i];
     if (i == in->packed) r.packed = j;
   }
-  if (j != 0 || (r.split > 1 && r.packed == AT_MK_RANK))
-    return at_mk_refuse(m, op, "these dimensions");
-  at_mk_set_ref(m, &op->results[0], &r);
+  if (j != 0 || (r.split > 1 && r.packed == AT_ME_RANK))
+    return at_me_refuse(m, op, "these dimensions");
+  at_me_set_ref(m, &op->results[0], &r);
   return AT_OK;
 }
 
-static at_status emit_reshape(at_mk *m, at_mop *op) {
-  at_mk_ref *in = at_mk_memory(m, op->operands[0]);
+static at_status emit_reshape(at_me *m, at_mop *op) {
+  at_me_ref *in = at_me_memory(m, op->operands[0]);
   if (!in) return AT_OK;
-  at_mk_ref r = *in;
+  at_me_ref r = *in;
   AT_TRY(shape_of(m, op, &r, 0, 0));
   for (uint32_t d = 0; d < in->rank; d++)
-    if (in->size[d].v) return at_mk_refuse(m, op, "a dynamic shape");
+    if (in->size[d].v) return at_me_refuse(m, op, "a dynamic shape");
   if (in->parts > 1 || in->split > 1) {
     uint32_t a = in->rank, b = r.rank;
     if (a < 2 || b < 2 || r.size[b - 1].c != in->size[a - 1].c ||
         r.size[b - 2].c != in->size[a - 2].c)
-      return at_mk_refuse(m, op, "a view with packed rows");
+      return at_me_refuse(m, op, "a view with packed rows");
     r.packed = b - 2;
   }
-  if (!at_mk_reshape_view(m, in, &r))
-    return at_mk_refuse(m, op, "memory that does not run on");
-  at_mk_set_ref(m, &op->results[0], &r);
+  if (!at_me_reshape_view(m, in, &r))
+    return at_me_refuse(m, op, "memory that does not run on");
+  at_me_set_ref(m, &op->results[0], &r);
   return AT_OK;
 }
 
-static at_status emit_ref_bitcast(at_mk *m, at_mop *op) {
-  at_mk_ref *in = at_mk_memory(m, op->operands[0]);
+static at_status emit_ref_bitcast(at_me *m, at_mop *op) {
+  at_me_ref *in = at_me_memory(m, op->operands[0]);
   at_mosaic_ref t;
   AT_TRY(at_mosaic_ref_of(op->results[0].type, &t));
   if (!in) return AT_OK;
-  at_mk_ref r = *in;
+  at_me_ref r = *in;
   uint32_t have = at_dtype_of(in->storage)->bits;
   uint32_t want = at_dtype_of(t.dtype)->bits;
-  if (!have || !want) return at_mk_refuse(m, op, "semaphores");
+  if (!have || !want) return at_me_refuse(m, op, "semaphores");
   uint32_t packed = r.rank >= 2 ? r.rank - 2 : 0;
   r.dtype = t.dtype;
   if (in->parts > 1 || in->split > 1) {
-    if (want != have) return at_mk_refuse(m, op, "a view of a view");
+    if (want != have) return at_me_refuse(m, op, "a view of a view");
     if (in->parts > 1) r.stride[in->packed] = in->part_stride;
     if (in->split > 1 && (in->row.v || in->row.c))
-      return at_mk_refuse(m, op, "a slice of a view");
+      return at_me_refuse(m, op, "a slice of a view");
     r.parts = r.split = 1;
   }
   if (want == have) {
@@ -448,48 +448,48 @@ static at_status emit_ref_bitcast(at_mk *m, at_mop *op) {
     r.packed = packed;
     r.part_stride = r.stride[packed];
     r.stride[packed] =
-        at_mk_mul(m, r.stride[packed], (at_mk_num){r.parts, NULL});
+        at_me_mul(m, r.stride[packed], (at_me_num){r.parts, NULL});
   } else {
     r.split = have / want;
     r.packed = packed;
-    r.row = (at_mk_num){0, NULL};
+    r.row = (at_me_num){0, NULL};
   }
   for (uint32_t d = 0; d < r.rank && d < t.shape.rank; d++)
     if (t.shape.ptr[d] != AT_MDYN)
-      r.size[d] = (at_mk_num){t.shape.ptr[d], NULL};
-  at_mk_set_ref(m, &op->results[0], &r);
+      r.size[d] = (at_me_num){t.shape.ptr[d], NULL};
+  at_me_set_ref(m, &op->results[0], &r);
   return AT_OK;
 }
 
-static at_status emit_reinterpret(at_mk *m, at_mop *op) {
-  at_mk_ref *in = at_mk_memory(m, op->operands[0]);
+static at_status emit_reinterpret(at_me *m, at_mop *op) {
+  at_me_ref *in = at_me_memory(m, op->operands[0]);
   at_mosaic_ref t;
   AT_TRY(at_mosaic_ref_of(op->results[0].type, &t));
   if (!in) return AT_OK;
-  at_mk_ref r = *in;
+  at_me_ref r = *in;
   uint32_t at, dynamic;
-  uint32_t offset = at_mk_segment(op, 1, &at);
-  uint32_t num = at_mk_segment(op, 2, &dynamic);
+  uint32_t offset = at_me_segment(op, 1, &at);
+  uint32_t num = at_me_segment(op, 2, &dynamic);
   AT_TRY(shape_of(m, op, &r, dynamic, num));
   if (t.dtype != AT_INVALID &&
       at_dtype_of(t.dtype)->bits != at_dtype_of(in->storage)->bits)
-    return at_mk_refuse(m, op, "elements of another width");
+    return at_me_refuse(m, op, "elements of another width");
   r.dtype = r.storage = t.dtype;
   r.parts = r.split = 1;
-  at_mk_num step = {1, NULL};
+  at_me_num step = {1, NULL};
   for (uint32_t d = r.rank; d-- > 0;) {
     r.stride[d] = step;
-    step = at_mk_mul(m, step, r.size[d]);
+    step = at_me_mul(m, step, r.size[d]);
   }
   if (offset == 1)
-    r.base = at_mk_offset(m, r.base, r.bytes, index_of(m, op->operands[at]));
-  at_mk_set_ref(m, &op->results[0], &r);
+    r.base = at_me_offset(m, r.base, r.bytes, index_of(m, op->operands[at]));
+  at_me_set_ref(m, &op->results[0], &r);
   return AT_OK;
 }
 
 // ---- allocation
 // ----------------------------------------------------------------------------
-at_core_space at_mk_space_of(at_mosaic_space s) {
+at_core_space at_me_space_of(at_mosaic_space s) {
   switch (s) {
     case AT_MSPACE_ANY:
     case AT_MSPACE_HBM:
@@ -507,37 +507,37 @@ at_core_space at_mk_space_of(at_mosaic_space s) {
   }
 }
 
-LLVMValueRef at_mk_alloc(at_mk *m, const at_mop *op, at_core_space s,
+LLVMValueRef at_me_alloc(at_me *m, const at_mop *op, at_core_space s,
                          int64_t bytes) {
-  LLVMValueRef args[4] = {m->core, at_mk_i32(m, s), at_em_i64(m->e, bytes),
-                          at_mk_i32(m, at_mk_loc(m, op))};
+  LLVMValueRef args[4] = {m->core, at_me_i32(m, s), at_em_i64(m->e, bytes),
+                          at_me_i32(m, at_me_loc(m, op))};
   return at_b_call(m->e, "at_core_alloc", at_b_ptr(m->e), args, 4);
 }
 
-static at_status emit_alloca(at_mk *m, at_mop *op) {
+static at_status emit_alloca(at_me *m, at_mop *op) {
   at_mosaic_ref t;
   AT_TRY(at_mosaic_ref_of(op->results[0].type, &t));
   int64_t bytes =
       t.semaphore != AT_MSEM_NONE ? AT_CORE_SEM_BYTES : at_dtype_bytes(t.dtype);
-  if (t.shape.rank > AT_MK_RANK)
-    return at_mk_refuse(m, op, "%u dimensions", t.shape.rank);
-  at_mk_ref r;
-  int64_t dim[AT_MK_RANK];
+  if (t.shape.rank > AT_ME_RANK)
+    return at_me_refuse(m, op, "%u dimensions", t.shape.rank);
+  at_me_ref r;
+  int64_t dim[AT_ME_RANK];
   for (uint32_t d = 0; d < t.shape.rank; d++) {
     dim[d] = t.shape.ptr[d];
     if (dim[d] == AT_MDYN || __builtin_mul_overflow(bytes, dim[d], &bytes))
-      return at_mk_refuse(m, op, "a dynamic size");
+      return at_me_refuse(m, op, "a dynamic size");
   }
-  LLVMValueRef p = at_mk_alloc(m, op, at_mk_space_of(t.space), bytes);
-  at_mk_dense(m, &r, p, t.dtype, t.shape.rank, dim);
+  LLVMValueRef p = at_me_alloc(m, op, at_me_space_of(t.space), bytes);
+  at_me_dense(m, &r, p, t.dtype, t.shape.rank, dim);
   if (t.semaphore != AT_MSEM_NONE) r.bytes = AT_CORE_SEM_BYTES;
   r.space = t.space;
   r.root = m->next_root++;
-  at_mk_set_ref(m, &op->results[0], &r);
+  at_me_set_ref(m, &op->results[0], &r);
   return AT_OK;
 }
 
-at_status at_mk_emit_memory(at_mk *m, at_mop *op, bool *done) {
+at_status at_me_emit_memory(at_me *m, at_mop *op, bool *done) {
   *done = true;
   switch (at_mosaic_opcode_of(op)) {
     case AT_MOSAIC_VECTOR_LOAD:
@@ -571,8 +571,8 @@ at_status at_mk_emit_memory(at_mk *m, at_mop *op, bool *done) {
     case AT_MOSAIC_TPU_REINTERPRET_CAST:
       return emit_reinterpret(m, op);
     case AT_MOSAIC_TPU_ERASE_MEMREF_LAYOUT: {
-      at_mk_ref *r = at_mk_memory(m, op->operands[0]);
-      if (r) at_mk_set_ref(m, &op->results[0], r);
+      at_me_ref *r = at_me_memory(m, op->operands[0]);
+      if (r) at_me_set_ref(m, &op->results[0], r);
       return AT_OK;
     }
     default:

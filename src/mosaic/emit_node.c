@@ -3,16 +3,16 @@
 
 // ---- life
 // --------------------------------------------------------------------------
-static at_mk_node *new_node(at_mk *m, at_mk_kind kind, at_dtype t,
+static at_me_node *new_node(at_me *m, at_me_kind kind, at_dtype t,
                             uint32_t rank, const int64_t *dim) {
-  at_mk_node *n = at_new(m->a, at_mk_node, 1);
-  if (!n || rank > AT_MK_RANK) {
+  at_me_node *n = at_new(m->a, at_me_node, 1);
+  if (!n || rank > AT_ME_RANK) {
     at_em_fail(
         m->e, n ? AT_FAIL(AT_UNIMPLEMENTED, "a vector with %u dimensions", rank)
                 : AT_NO_MEMORY("values of a kernel"));
     return NULL;
   }
-  *n = (at_mk_node){.kind = kind,
+  *n = (at_me_node){.kind = kind,
                     .dtype = t,
                     .rank = rank,
                     .region = m->region,
@@ -22,33 +22,33 @@ static at_mk_node *new_node(at_mk *m, at_mk_kind kind, at_dtype t,
   return n;
 }
 
-at_mk_node *at_mk_node_new(at_mk *m, at_mk_kind kind, const at_mop *op,
+at_me_node *at_me_node_new(at_me *m, at_me_kind kind, const at_mop *op,
                            const at_mtype *type) {
   at_dtype t = at_mosaic_dtype_of(type);
-  at_mk_node *n = new_node(m, kind, t, type->shape.rank, type->shape.ptr);
+  at_me_node *n = new_node(m, kind, t, type->shape.rank, type->shape.ptr);
   if (n) n->op = op;
   return n;
 }
 
-at_mk_node *at_mk_buffer(at_mk *m, const at_mop *op, at_dtype t, uint32_t rank,
+at_me_node *at_me_buffer(at_me *m, const at_mop *op, at_dtype t, uint32_t rank,
                          const int64_t *dim) {
-  at_mk_node *n = new_node(m, AT_MK_BUFFER, t, rank, dim);
+  at_me_node *n = new_node(m, AT_ME_BUFFER, t, rank, dim);
   if (!n) return NULL;
   n->op = op;
-  n->slot_bytes = at_mk_elements(n) * at_dtype_bytes(t);
-  n->slot = at_mk_temp_alloc(m, n->slot_bytes);
-  at_mk_dense(m, &n->ref, at_mk_temp_at(m, n->slot), t, rank, n->dim);
+  n->slot_bytes = at_me_elements(n) * at_dtype_bytes(t);
+  n->slot = at_me_temp_alloc(m, n->slot_bytes);
+  at_me_dense(m, &n->ref, at_me_temp_at(m, n->slot), t, rank, n->dim);
   return n;
 }
 
-int64_t at_mk_elements(const at_mk_node *n) {
+int64_t at_me_elements(const at_me_node *n) {
   int64_t k = 1;
   for (uint32_t d = 0; d < n->rank; d++) k *= n->dim[d];
   return k;
 }
 
 // Nodes that read memory are listed, so that a store can find them.
-static void list(at_mk *m, at_mk_node *n) {
+static void list(at_me *m, at_me_node *n) {
   if (n->listed) return;
   n->listed = true;
   n->prev = NULL;
@@ -56,7 +56,7 @@ static void list(at_mk *m, at_mk_node *n) {
   if (m->live) m->live->prev = n;
   m->live = n;
 }
-void at_mk_node_unlist(at_mk *m, at_mk_node *n) {
+void at_me_node_unlist(at_me *m, at_me_node *n) {
   n->reads = 0;
   if (!n->listed) return;
   n->listed = false;
@@ -67,13 +67,13 @@ void at_mk_node_unlist(at_mk *m, at_mk_node *n) {
   if (n->next) n->next->prev = n->prev;
 }
 
-void at_mk_node_hold(at_mk *m, at_mk_node *n, at_mk_node *in) {
+void at_me_node_hold(at_me *m, at_me_node *n, at_me_node *in) {
   if (!n || !in) return;
-  if (n->num_in == AT_MK_MAX_IN) {
+  if (n->num_in == AT_ME_MAX_IN) {
     at_em_fail(m->e, AT_FAIL(AT_UNIMPLEMENTED,
                              "an operation with more than %d "
                              "vectors",
-                             AT_MK_MAX_IN));
+                             AT_ME_MAX_IN));
     return;
   }
   n->in[n->num_in++] = in;
@@ -82,57 +82,57 @@ void at_mk_node_hold(at_mk *m, at_mk_node *n, at_mk_node *in) {
   n->reads |= in->reads;
   if (n->reads) list(m, n);
 }
-void at_mk_node_reads(at_mk *m, at_mk_node *n, uint64_t roots) {
+void at_me_node_reads(at_me *m, at_me_node *n, uint64_t roots) {
   n->reads |= roots;
   list(m, n);
 }
 
 // n stops being an expression: what it was made of is no longer held.
-void at_mk_node_release(at_mk *m, at_mk_node *n) {
-  at_mk_node_unlist(m, n);
+void at_me_node_release(at_me *m, at_me_node *n) {
+  at_me_node_unlist(m, n);
   for (uint32_t i = 0; i < n->num_in; i++) {
     n->in[i]->holds--;
-    at_mk_node_drop(m, n->in[i]);
+    at_me_node_drop(m, n->in[i]);
   }
   n->num_in = 0;
 }
 
-void at_mk_node_drop(at_mk *m, at_mk_node *n) {
+void at_me_node_drop(at_me *m, at_me_node *n) {
   if (!n || n->refs == 0 || --n->refs > 0) return;
-  at_mk_node_release(m, n);
+  at_me_node_release(m, n);
   if (n->slot < 0) return;
   if (n->depth < m->depth) {  // the loop comes round again
     if (!at_vec_push(m->a, &m->later, n))
       at_em_fail(m->e, AT_NO_MEMORY("values of a kernel"));
     return;
   }
-  at_mk_temp_free(m, n->slot, n->slot_bytes);
+  at_me_temp_free(m, n->slot, n->slot_bytes);
   n->slot = -1;
 }
 
-void at_mk_leave_loop(at_mk *m) {
+void at_me_leave_loop(at_me *m) {
   size_t kept = 0;
   for (size_t i = 0; i < m->later.len; i++) {
-    at_mk_node *n = m->later.ptr[i];
+    at_me_node *n = m->later.ptr[i];
     if (n->depth < m->depth) {
       m->later.ptr[kept++] = n;
       continue;
     }
-    at_mk_temp_free(m, n->slot, n->slot_bytes);
+    at_me_temp_free(m, n->slot, n->slot_bytes);
     n->slot = -1;
   }
   m->later.len = kept;
 }
 
-at_mk_node *at_mk_splat(at_mk *m, at_dtype t, LLVMValueRef scalar) {
-  at_mk_node *n = new_node(m, AT_MK_SPLAT, t, 0, NULL);
+at_me_node *at_me_splat(at_me *m, at_dtype t, LLVMValueRef scalar) {
+  at_me_node *n = new_node(m, AT_ME_SPLAT, t, 0, NULL);
   if (n) n->scalar = scalar;
   return n;
 }
 
 // ---- constants
 // -----------------------------------------------------------------------
-static LLVMValueRef number(at_mk *m, at_dtype t, const at_mattr *v,
+static LLVMValueRef number(at_me *m, at_dtype t, const at_mattr *v,
                            const uint8_t *data) {
   uint32_t lanes = m->e->lanes;
   m->e->lanes = 1;
@@ -152,247 +152,247 @@ static LLVMValueRef number(at_mk *m, at_dtype t, const at_mattr *v,
   return r.re;
 }
 
-static at_status emit_constant(at_mk *m, at_mop *op) {
+static at_status emit_constant(at_me *m, at_mop *op) {
   const at_mattr *v = at_mop_attr(op, "value");
   at_mvalue *r = &op->results[0];
   at_dtype t = at_mosaic_dtype_of(r->type);
-  if (!v || t == AT_INVALID) return at_mk_refuse(m, op, "its value");
-  if (!at_mk_is_vector(r)) {
-    at_mk_set_scalar(m, r, number(m, t, v, NULL));
+  if (!v || t == AT_INVALID) return at_me_refuse(m, op, "its value");
+  if (!at_me_is_vector(r)) {
+    at_me_set_scalar(m, r, number(m, t, v, NULL));
     return AT_OK;
   }
   if (v->kind != AT_MATTR_DENSE && v->kind != AT_MATTR_RESOURCE)
-    return at_mk_refuse(m, op, "a vector that is not dense");
+    return at_me_refuse(m, op, "a vector that is not dense");
   size_t es = at_dtype_bytes(t);
-  if (v->data.len < es) return at_mk_refuse(m, op, "no data");
+  if (v->data.len < es) return at_me_refuse(m, op, "no data");
   bool splat = v->splat || v->data.len == es;
-  at_mk_node *n =
-      at_mk_node_new(m, splat ? AT_MK_SPLAT : AT_MK_BUFFER, op, r->type);
+  at_me_node *n =
+      at_me_node_new(m, splat ? AT_ME_SPLAT : AT_ME_BUFFER, op, r->type);
   if (!n) return AT_OK;
   if (splat) {
     n->scalar = number(m, t, v, v->data.ptr);
   } else {
-    if ((int64_t)(v->data.len / es) < at_mk_elements(n))
-      return at_mk_refuse(m, op, "too little data");
-    at_mk_dense(m, &n->ref, at_b_bytes(m->e, v->data.ptr, v->data.len), t,
+    if ((int64_t)(v->data.len / es) < at_me_elements(n))
+      return at_me_refuse(m, op, "too little data");
+    at_me_dense(m, &n->ref, at_b_bytes(m->e, v->data.ptr, v->data.len), t,
                 n->rank, n->dim);
   }
-  return at_mk_set_node(m, r, n);
+  return at_me_set_node(m, r, n);
 }
 
 // ---- elementwise
 // -----------------------------------------------------------------------
-static at_status emit_scalar_op(at_mk *m, at_mop *op, at_mosaic_opcode c) {
-  at_val args[AT_MK_MAX_IN] = {{0}};
-  at_dtype types[AT_MK_MAX_IN] = {0};
-  if (op->num_operands > AT_MK_MAX_IN || op->num_operands == 0)
-    return at_mk_refuse(m, op, "%u operands", op->num_operands);
+static at_status emit_scalar_op(at_me *m, at_mop *op, at_mosaic_opcode c) {
+  at_val args[AT_ME_MAX_IN] = {{0}};
+  at_dtype types[AT_ME_MAX_IN] = {0};
+  if (op->num_operands > AT_ME_MAX_IN || op->num_operands == 0)
+    return at_me_refuse(m, op, "%u operands", op->num_operands);
   for (uint32_t i = 0; i < op->num_operands; i++) {
-    args[i].re = at_mk_scalar(m, op->operands[i]);
+    args[i].re = at_me_scalar(m, op->operands[i]);
     types[i] = at_mosaic_dtype_of(op->operands[i]->type);
   }
   at_dtype rt = at_mosaic_dtype_of(op->results[0].type);
-  at_mk_set_scalar(m, &op->results[0],
-                   at_mk_apply(m, op, c, types, rt, args).re);
+  at_me_set_scalar(m, &op->results[0],
+                   at_me_apply(m, op, c, types, rt, args).re);
   return AT_OK;
 }
 
-static at_status emit_vector_op(at_mk *m, at_mop *op, at_mosaic_opcode c) {
-  at_mk_node *n = at_mk_node_new(m, AT_MK_APPLY, op, op->results[0].type);
+static at_status emit_vector_op(at_me *m, at_mop *op, at_mosaic_opcode c) {
+  at_me_node *n = at_me_node_new(m, AT_ME_APPLY, op, op->results[0].type);
   if (!n) return AT_OK;
   n->code = c;
-  if (op->num_operands == 0) return at_mk_refuse(m, op, "no operands");
+  if (op->num_operands == 0) return at_me_refuse(m, op, "no operands");
   for (uint32_t i = 0; i < op->num_operands; i++) {
     at_mvalue *v = op->operands[i];
-    at_mk_node *in =
-        at_mk_is_vector(v)
-            ? at_mk_vector(m, v)
-            : at_mk_splat(m, at_mosaic_dtype_of(v->type), at_mk_scalar(m, v));
-    at_mk_node_hold(m, n, in);
+    at_me_node *in =
+        at_me_is_vector(v)
+            ? at_me_vector(m, v)
+            : at_me_splat(m, at_mosaic_dtype_of(v->type), at_me_scalar(m, v));
+    at_me_node_hold(m, n, in);
   }
-  return at_mk_set_node(m, &op->results[0], n);
+  return at_me_set_node(m, &op->results[0], n);
 }
 
 // ---- movement
 // ------------------------------------------------------------------------------
 // A node of `kind` over the first operand.
-static at_mk_node *over(at_mk *m, at_mop *op, at_mk_kind kind) {
-  at_mk_node *n = at_mk_node_new(m, kind, op, op->results[0].type);
-  if (n) at_mk_node_hold(m, n, at_mk_vector(m, op->operands[0]));
+static at_me_node *over(at_me *m, at_mop *op, at_me_kind kind) {
+  at_me_node *n = at_me_node_new(m, kind, op, op->results[0].type);
+  if (n) at_me_node_hold(m, n, at_me_vector(m, op->operands[0]));
   return n;
 }
 
-static at_status emit_broadcast(at_mk *m, at_mop *op) {
+static at_status emit_broadcast(at_me *m, at_mop *op) {
   at_mvalue *a = op->operands[0];
-  if (at_mk_is_vector(a))
-    return at_mk_set_node(m, &op->results[0], over(m, op, AT_MK_BROADCAST));
-  at_mk_node *n = at_mk_node_new(m, AT_MK_SPLAT, op, op->results[0].type);
-  if (n) n->scalar = at_mk_scalar(m, a);
-  return at_mk_set_node(m, &op->results[0], n);
+  if (at_me_is_vector(a))
+    return at_me_set_node(m, &op->results[0], over(m, op, AT_ME_BROADCAST));
+  at_me_node *n = at_me_node_new(m, AT_ME_SPLAT, op, op->results[0].type);
+  if (n) n->scalar = at_me_scalar(m, a);
+  return at_me_set_node(m, &op->results[0], n);
 }
 
-static at_status emit_slice(at_mk *m, at_mop *op) {
-  at_mk_node *n = over(m, op, AT_MK_SLICE);
+static at_status emit_slice(at_me *m, at_mop *op) {
+  at_me_node *n = over(m, op, AT_ME_SLICE);
   uint32_t k;
   if (!n) return AT_OK;
-  if (!at_mk_ints(op, "offsets", n->ints, AT_MK_RANK, &k))
-    return at_mk_refuse(m, op, "its offsets");
-  if (!at_mk_ints(op, "strides", n->step, AT_MK_RANK, &k))
-    return at_mk_refuse(m, op, "its strides");
+  if (!at_me_ints(op, "offsets", n->ints, AT_ME_RANK, &k))
+    return at_me_refuse(m, op, "its offsets");
+  if (!at_me_ints(op, "strides", n->step, AT_ME_RANK, &k))
+    return at_me_refuse(m, op, "its strides");
   for (uint32_t d = k; d < n->rank; d++) n->step[d] = 1;
-  return at_mk_set_node(m, &op->results[0], n);
+  return at_me_set_node(m, &op->results[0], n);
 }
 
-static at_status emit_transpose(at_mk *m, at_mop *op) {
-  at_mk_node *n = over(m, op, AT_MK_TRANSPOSE);
+static at_status emit_transpose(at_me *m, at_mop *op) {
+  at_me_node *n = over(m, op, AT_ME_TRANSPOSE);
   uint32_t k;
   if (!n) return AT_OK;
-  if (!at_mk_ints(op, "permutation", n->ints, AT_MK_RANK, &k) || k != n->rank)
-    return at_mk_refuse(m, op, "its permutation");
-  return at_mk_set_node(m, &op->results[0], n);
+  if (!at_me_ints(op, "permutation", n->ints, AT_ME_RANK, &k) || k != n->rank)
+    return at_me_refuse(m, op, "its permutation");
+  return at_me_set_node(m, &op->results[0], n);
 }
 
-static at_status emit_rotate(at_mk *m, at_mop *op) {
-  at_mk_node *n = over(m, op, AT_MK_ROTATE);
+static at_status emit_rotate(at_me *m, at_mop *op) {
+  at_me_node *n = over(m, op, AT_ME_ROTATE);
   if (!n) return AT_OK;
-  int64_t d = at_mk_int(op, "dimension", 0), size = n->dim[d];
+  int64_t d = at_me_int(op, "dimension", 0), size = n->dim[d];
   n->ints[0] = d;
-  n->ints[1] = at_mk_int(op, "stride", 0);
-  n->ints[2] = at_mk_int(op, "stride_dimension", -1);
+  n->ints[1] = at_me_int(op, "stride", 0);
+  n->ints[2] = at_me_int(op, "stride_dimension", -1);
   // The amount, brought into 0 .. size - 1.
   at_em *e = m->e;
-  LLVMValueRef s = at_mk_scalar(m, op->operands[1]), k = at_mk_i32(m, size);
+  LLVMValueRef s = at_me_scalar(m, op->operands[1]), k = at_me_i32(m, size);
   s = at_b_bin(e, AT_B_SREM, s, k);
-  LLVMValueRef neg = at_b_icmp(e, AT_B_SLT, s, at_mk_i32(m, 0));
+  LLVMValueRef neg = at_b_icmp(e, AT_B_SLT, s, at_me_i32(m, 0));
   n->scalar = at_b_select(e, neg, at_b_bin(e, AT_B_ADD, s, k), s);
-  return at_mk_set_node(m, &op->results[0], n);
+  return at_me_set_node(m, &op->results[0], n);
 }
 
 // Indexed elements need an operand that can be read anywhere.
-static at_status emit_take(at_mk *m, at_mop *op) {
-  at_mk_node *table = at_mk_readable(m, at_mk_vector(m, op->operands[0]));
-  at_mk_node *n = at_mk_node_new(m, AT_MK_TAKE, op, op->results[0].type);
-  int64_t dims[AT_MK_RANK];
+static at_status emit_take(at_me *m, at_mop *op) {
+  at_me_node *table = at_me_readable(m, at_me_vector(m, op->operands[0]));
+  at_me_node *n = at_me_node_new(m, AT_ME_TAKE, op, op->results[0].type);
+  int64_t dims[AT_ME_RANK];
   uint32_t k;
-  if (!at_mk_ints(op, "dimensions", dims, AT_MK_RANK, &k) || k != 1)
-    return at_mk_refuse(m, op, "several dimensions");
+  if (!at_me_ints(op, "dimensions", dims, AT_ME_RANK, &k) || k != 1)
+    return at_me_refuse(m, op, "several dimensions");
   if (!n) return AT_OK;
   n->ints[0] = dims[0];
-  at_mk_node_hold(m, n, table);
-  at_mk_node_hold(m, n, at_mk_vector(m, op->operands[1]));
-  at_mk_node_drop(m, table);
-  return at_mk_set_node(m, &op->results[0], n);
+  at_me_node_hold(m, n, table);
+  at_me_node_hold(m, n, at_me_vector(m, op->operands[1]));
+  at_me_node_drop(m, table);
+  return at_me_set_node(m, &op->results[0], n);
 }
 
-static at_status emit_pick(at_mk *m, at_mop *op) {
-  at_mk_node *n = over(m, op, AT_MK_PICK);
+static at_status emit_pick(at_me *m, at_mop *op) {
+  at_me_node *n = over(m, op, AT_ME_PICK);
   int64_t index[1024];
   uint32_t k;
   if (!n) return AT_OK;
-  n->ints[0] = at_mk_int(op, "dimension", 0);
-  if (!at_mk_ints(op, "indices", index, 1024, &k) || k == 0)
-    return at_mk_refuse(m, op, "its indices");
+  n->ints[0] = at_me_int(op, "dimension", 0);
+  if (!at_me_ints(op, "indices", index, 1024, &k) || k == 0)
+    return at_me_refuse(m, op, "its indices");
   int32_t table[1024];
   for (uint32_t i = 0; i < k; i++) table[i] = (int32_t)index[i];
   int64_t count = k;
-  at_mk_dense(m, &n->ref, at_b_bytes(m->e, table, k * sizeof *table), AT_S32, 1,
+  at_me_dense(m, &n->ref, at_b_bytes(m->e, table, k * sizeof *table), AT_S32, 1,
               &count);
-  return at_mk_set_node(m, &op->results[0], n);
+  return at_me_set_node(m, &op->results[0], n);
 }
 
-static at_status emit_repeat(at_mk *m, at_mop *op) {
-  at_mk_node *n = over(m, op, AT_MK_REPEAT);
+static at_status emit_repeat(at_me *m, at_mop *op) {
+  at_me_node *n = over(m, op, AT_ME_REPEAT);
   if (!n) return AT_OK;
-  n->ints[0] = at_mk_int(op, "dimension", 0);
-  return at_mk_set_node(m, &op->results[0], n);
+  n->ints[0] = at_me_int(op, "dimension", 0);
+  return at_me_set_node(m, &op->results[0], n);
 }
 
-static at_status emit_bitcast(at_mk *m, at_mop *op, at_mosaic_opcode c) {
+static at_status emit_bitcast(at_me *m, at_mop *op, at_mosaic_opcode c) {
   at_mvalue *r = &op->results[0];
-  if (!at_mk_is_vector(r)) return emit_scalar_op(m, op, c);
+  if (!at_me_is_vector(r)) return emit_scalar_op(m, op, c);
   at_dtype from = at_mosaic_dtype_of(op->operands[0]->type);
   at_dtype to = at_mosaic_dtype_of(r->type);
   uint32_t a = at_dtype_of(from)->bits, b = at_dtype_of(to)->bits;
   if (a == b) return emit_vector_op(m, op, c);
-  at_mk_node *n = over(m, op, a < b ? AT_MK_JOIN : AT_MK_SPLIT);
+  at_me_node *n = over(m, op, a < b ? AT_ME_JOIN : AT_ME_SPLIT);
   if (!n) return AT_OK;
   // vector.bitcast packs along the last dimension, tpu.bitcast along the one
   // before it.
   n->ints[0] = (int64_t)n->rank - (c == AT_MOSAIC_VECTOR_BITCAST ? 1 : 2);
   if (n->ints[0] < 0) n->ints[0] = 0;
-  return at_mk_set_node(m, r, n);
+  return at_me_set_node(m, r, n);
 }
 
-static at_status emit_iota(at_mk *m, at_mop *op) {
-  at_mk_node *n = at_mk_node_new(m, AT_MK_IOTA, op, op->results[0].type);
+static at_status emit_iota(at_me *m, at_mop *op) {
+  at_me_node *n = at_me_node_new(m, AT_ME_IOTA, op, op->results[0].type);
   uint32_t k;
   if (!n) return AT_OK;
-  if (!at_mk_ints(op, "dimensions", n->ints, AT_MK_RANK - 1, &k))
-    return at_mk_refuse(m, op, "its dimensions");
-  n->ints[AT_MK_RANK - 1] = k;
-  return at_mk_set_node(m, &op->results[0], n);
+  if (!at_me_ints(op, "dimensions", n->ints, AT_ME_RANK - 1, &k))
+    return at_me_refuse(m, op, "its dimensions");
+  n->ints[AT_ME_RANK - 1] = k;
+  return at_me_set_node(m, &op->results[0], n);
 }
 
-static at_status emit_mask(at_mk *m, at_mop *op) {
-  at_mk_node *n = at_mk_node_new(m, AT_MK_MASK, op, op->results[0].type);
+static at_status emit_mask(at_me *m, at_mop *op) {
+  at_me_node *n = at_me_node_new(m, AT_ME_MASK, op, op->results[0].type);
   if (!n) return AT_OK;
-  if (op->num_operands != 2 * n->rank) return at_mk_refuse(m, op, "its bounds");
+  if (op->num_operands != 2 * n->rank) return at_me_refuse(m, op, "its bounds");
   for (uint32_t d = 0; d < n->rank; d++) {
     n->ref.size[d] =
-        at_mk_num_of(at_mk_i64(m, at_mk_scalar(m, op->operands[d])));
+        at_me_num_of(at_me_i64(m, at_me_scalar(m, op->operands[d])));
     n->ref.stride[d] =
-        at_mk_num_of(at_mk_i64(m, at_mk_scalar(m, op->operands[d + n->rank])));
+        at_me_num_of(at_me_i64(m, at_me_scalar(m, op->operands[d + n->rank])));
   }
-  return at_mk_set_node(m, &op->results[0], n);
+  return at_me_set_node(m, &op->results[0], n);
 }
 
-static at_status emit_extract(at_mk *m, at_mop *op) {
-  at_mk_node *a = at_mk_vector(m, op->operands[0]);
+static at_status emit_extract(at_me *m, at_mop *op) {
+  at_me_node *a = at_me_vector(m, op->operands[0]);
   at_mvalue *r = &op->results[0];
-  int64_t at[AT_MK_RANK];
+  int64_t at[AT_ME_RANK];
   uint32_t k;
-  at_mk_ints(op, "static_position", at, AT_MK_RANK, &k);
+  at_me_ints(op, "static_position", at, AT_ME_RANK, &k);
   if (!a) return AT_OK;
-  if (at_mk_is_vector(r)) {
-    at_mk_node *n = at_mk_node_new(m, AT_MK_SLICE, op, r->type);
+  if (at_me_is_vector(r)) {
+    at_me_node *n = at_me_node_new(m, AT_ME_SLICE, op, r->type);
     if (!n || op->num_operands > 1)
-      return at_mk_refuse(m, op, "dynamic places");
+      return at_me_refuse(m, op, "dynamic places");
     // A slice of leading ones, seen without them.
     uint32_t lead = a->rank - n->rank;
-    at_mk_node *s = at_mk_node_new(m, AT_MK_SLICE, op, op->operands[0]->type);
-    if (!s || lead > k) return at_mk_refuse(m, op, "its place");
+    at_me_node *s = at_me_node_new(m, AT_ME_SLICE, op, op->operands[0]->type);
+    if (!s || lead > k) return at_me_refuse(m, op, "its place");
     for (uint32_t d = 0; d < a->rank; d++) {
       s->step[d] = 1;
       s->ints[d] = d < k ? at[d] : 0;
       if (d < lead) s->dim[d] = 1;
     }
-    at_mk_node_hold(m, s, a);
-    n->kind = AT_MK_RESHAPE;
-    at_mk_node_hold(m, n, s);
-    return at_mk_set_node(m, r, n);
+    at_me_node_hold(m, s, a);
+    n->kind = AT_ME_RESHAPE;
+    at_me_node_hold(m, n, s);
+    return at_me_set_node(m, r, n);
   }
-  at_ix ix[AT_MK_RANK];
+  at_ix ix[AT_ME_RANK];
   uint32_t dynamic = 0;
   for (uint32_t d = 0; d < a->rank; d++) {
     if (d < k && at[d] >= 0) {
       ix[d] = at_ix_const(at[d]);
     } else if (1 + dynamic < op->num_operands) {
-      LLVMValueRef v = at_mk_scalar(m, op->operands[1 + dynamic++]);
+      LLVMValueRef v = at_me_scalar(m, op->operands[1 + dynamic++]);
       ix[d] = at_ix_from(m->e, AT_S32, (at_val){v, NULL}, 0, a->dim[d] - 1);
     } else {
       ix[d] = at_ix_const(0);
     }
   }
-  at_mk_prepare(m, a);
+  at_me_prepare(m, a);
   uint32_t scope = at_em_scope_push(m->e);
   LLVMValueRef v =
-      at_mk_eval(m, a, at_pos_make(m->e, false, a->rank, a->dim, ix)).re;
+      at_me_eval(m, a, at_pos_make(m->e, false, a->rank, a->dim, ix)).re;
   at_em_scope_pop(m->e, scope);
-  at_mk_set_scalar(m, r, v);
+  at_me_set_scalar(m, r, v);
   return AT_OK;
 }
 
-at_status at_mk_emit_lazy(at_mk *m, at_mop *op, bool *done) {
+at_status at_me_emit_lazy(at_me *m, at_mop *op, bool *done) {
   at_mosaic_opcode c = at_mosaic_opcode_of(op);
   *done = true;
   switch (c) {
@@ -402,7 +402,7 @@ at_status at_mk_emit_lazy(at_mk *m, at_mop *op, bool *done) {
       return emit_broadcast(m, op);
     case AT_MOSAIC_VECTOR_SHAPE_CAST:
     case AT_MOSAIC_TPU_RESHAPE:
-      return at_mk_set_node(m, &op->results[0], over(m, op, AT_MK_RESHAPE));
+      return at_me_set_node(m, &op->results[0], over(m, op, AT_ME_RESHAPE));
     case AT_MOSAIC_VECTOR_EXTRACT:
       return emit_extract(m, op);
     case AT_MOSAIC_VECTOR_EXTRACT_STRIDED_SLICE:
@@ -430,8 +430,8 @@ at_status at_mk_emit_lazy(at_mk *m, at_mop *op, bool *done) {
     case AT_MOSAIC_TPU_ASSUME_LAYOUT:
       if (op->num_results == 1 &&
           op->results[0].type->kind == AT_MTYPE_MEMREF) {
-        at_mk_ref *r = at_mk_memory(m, op->operands[0]);
-        if (r) at_mk_set_ref(m, &op->results[0], r);
+        at_me_ref *r = at_me_memory(m, op->operands[0]);
+        if (r) at_me_set_ref(m, &op->results[0], r);
         return AT_OK;
       }
       break;
@@ -443,10 +443,10 @@ at_status at_mk_emit_lazy(at_mk *m, at_mop *op, bool *done) {
     default:
       break;
   }
-  if (!at_mk_lazy(c) || op->num_results != 1) {
+  if (!at_me_lazy(c) || op->num_results != 1) {
     *done = false;
     return AT_OK;
   }
-  return at_mk_is_vector(&op->results[0]) ? emit_vector_op(m, op, c)
+  return at_me_is_vector(&op->results[0]) ? emit_vector_op(m, op, c)
                                           : emit_scalar_op(m, op, c);
 }

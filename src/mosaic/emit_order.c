@@ -4,56 +4,56 @@
 
 // ---- pieces of a buffer
 // ----------------------------------------------------------------
-static at_mk_ref part_of(at_mk *m, const at_mk_node *b, const int64_t *from,
+static at_me_ref part_of(at_me *m, const at_me_node *b, const int64_t *from,
                          uint32_t rank, const int64_t *dim) {
-  at_mk_ref r = b->ref;
+  at_me_ref r = b->ref;
   int64_t at = 0;
   for (uint32_t d = 0; d < b->rank; d++) at += from[d] * r.stride[d].c;
-  r.base = at_mk_offset(m, r.base, r.bytes, (at_mk_num){at, NULL});
+  r.base = at_me_offset(m, r.base, r.bytes, (at_me_num){at, NULL});
   uint32_t lead = b->rank - rank;
   for (uint32_t d = 0; d < b->rank; d++)
-    r.size[d] = (at_mk_num){d < lead ? 1 : dim[d - lead], NULL};
+    r.size[d] = (at_me_num){d < lead ? 1 : dim[d - lead], NULL};
   return r;
 }
 
-static at_mk_node *result_buffer(at_mk *m, const at_mop *op, uint32_t i) {
+static at_me_node *result_buffer(at_me *m, const at_mop *op, uint32_t i) {
   const at_mtype *t = op->results[i].type;
-  return at_mk_buffer(m, op, at_mosaic_dtype_of(t), t->shape.rank,
+  return at_me_buffer(m, op, at_mosaic_dtype_of(t), t->shape.rank,
                       t->shape.ptr);
 }
 
-static at_status emit_concatenate(at_mk *m, at_mop *op) {
-  at_mk_node *b = result_buffer(m, op, 0);
-  int64_t d = at_mk_int(op, "dimension", 0), from[AT_MK_RANK] = {0};
+static at_status emit_concatenate(at_me *m, at_mop *op) {
+  at_me_node *b = result_buffer(m, op, 0);
+  int64_t d = at_me_int(op, "dimension", 0), from[AT_ME_RANK] = {0};
   if (!b) return AT_OK;
-  if (d < 0 || d >= b->rank) return at_mk_refuse(m, op, "its dimension");
+  if (d < 0 || d >= b->rank) return at_me_refuse(m, op, "its dimension");
   for (uint32_t i = 0; i < op->num_operands; i++) {
-    at_mk_node *a = at_mk_vector(m, op->operands[i]);
-    if (!a || a->rank != b->rank) return at_mk_refuse(m, op, "its operands");
-    at_mk_ref to = part_of(m, b, from, a->rank, a->dim);
-    at_mk_copy_to(m, a, &to, NULL, AT_MK_PLAIN);
+    at_me_node *a = at_me_vector(m, op->operands[i]);
+    if (!a || a->rank != b->rank) return at_me_refuse(m, op, "its operands");
+    at_me_ref to = part_of(m, b, from, a->rank, a->dim);
+    at_me_copy_to(m, a, &to, NULL, AT_ME_PLAIN);
     from[d] += a->dim[d];
   }
-  return at_mk_set_node(m, &op->results[0], b);
+  return at_me_set_node(m, &op->results[0], b);
 }
 
-static at_status emit_insert(at_mk *m, at_mop *op) {
-  at_mk_node *b = result_buffer(m, op, 0);
-  at_mk_node *into = at_mk_vector(m, op->operands[1]);
-  int64_t at[AT_MK_RANK] = {0};
+static at_status emit_insert(at_me *m, at_mop *op) {
+  at_me_node *b = result_buffer(m, op, 0);
+  at_me_node *into = at_me_vector(m, op->operands[1]);
+  int64_t at[AT_ME_RANK] = {0};
   uint32_t n;
   if (!b || !into) return AT_OK;
-  at_mk_ints(op, "static_position", at, AT_MK_RANK, &n);
-  if (op->num_operands > 2) return at_mk_refuse(m, op, "dynamic places");
-  at_mk_copy_to(m, into, &b->ref, NULL, AT_MK_PLAIN);
+  at_me_ints(op, "static_position", at, AT_ME_RANK, &n);
+  if (op->num_operands > 2) return at_me_refuse(m, op, "dynamic places");
+  at_me_copy_to(m, into, &b->ref, NULL, AT_ME_PLAIN);
   at_mvalue *v = op->operands[0];
-  at_mk_node *a = at_mk_is_vector(v)
-                      ? at_mk_vector(m, v)
-                      : at_mk_splat(m, b->dtype, at_mk_scalar(m, v));
+  at_me_node *a = at_me_is_vector(v)
+                      ? at_me_vector(m, v)
+                      : at_me_splat(m, b->dtype, at_me_scalar(m, v));
   if (!a) return AT_OK;
-  at_mk_ref to = part_of(m, b, at, a->rank, a->dim);
-  at_mk_copy_to(m, a, &to, NULL, AT_MK_PLAIN);
-  return at_mk_set_node(m, &op->results[0], b);
+  at_me_ref to = part_of(m, b, at, a->rank, a->dim);
+  at_me_copy_to(m, a, &to, NULL, AT_ME_PLAIN);
+  return at_me_set_node(m, &op->results[0], b);
 }
 
 // ---- packed registers: [lanes][parts]
@@ -63,10 +63,10 @@ static bool compressed(const at_mop *op) {
   return f && f->str.len > 0 && f->str.ptr[0] == 'c';
 }
 
-static at_mk_node *converted(at_mk *m, const at_mop *op, at_mk_node *a,
+static at_me_node *converted(at_me *m, const at_mop *op, at_me_node *a,
                              at_dtype to, bool sign) {
   if (a->dtype == to) return a;
-  at_mk_node *n = at_mk_node_new(m, AT_MK_APPLY, op, op->results[0].type);
+  at_me_node *n = at_me_node_new(m, AT_ME_APPLY, op, op->results[0].type);
   if (!n) return a;
   n->rank = a->rank;
   memcpy(n->dim, a->dim, sizeof n->dim);
@@ -77,52 +77,52 @@ static at_mk_node *converted(at_mk *m, const at_mop *op, at_mk_node *a,
             : real   ? AT_MOSAIC_ARITH_EXTF
             : sign   ? AT_MOSAIC_ARITH_EXTSI
                      : AT_MOSAIC_ARITH_EXTUI;
-  at_mk_node_hold(m, n, a);
+  at_me_node_hold(m, n, a);
   return n;
 }
 
-static at_status emit_pack(at_mk *m, at_mop *op) {
-  at_mk_node *b = result_buffer(m, op, 0);
-  int64_t place[AT_MK_MAX_IN];
+static at_status emit_pack(at_me *m, at_mop *op) {
+  at_me_node *b = result_buffer(m, op, 0);
+  int64_t place[AT_ME_MAX_IN];
   uint32_t n;
   if (!b) return AT_OK;
-  if (!at_mk_ints(op, "positions", place, AT_MK_MAX_IN, &n) ||
+  if (!at_me_ints(op, "positions", place, AT_ME_MAX_IN, &n) ||
       n != op->num_operands)
-    return at_mk_refuse(m, op, "its positions");
-  int64_t total = at_mk_elements(b);
+    return at_me_refuse(m, op, "its positions");
+  int64_t total = at_me_elements(b);
   for (uint32_t i = 0; i < n; i++) {
-    at_mk_node *a = at_mk_vector(m, op->operands[i]);
+    at_me_node *a = at_me_vector(m, op->operands[i]);
     if (!a) return AT_OK;
-    int64_t lanes = at_mk_elements(a), parts = lanes ? total / lanes : 0;
+    int64_t lanes = at_me_elements(a), parts = lanes ? total / lanes : 0;
     if (parts * lanes != total || place[i] < 0 || place[i] >= parts)
-      return at_mk_refuse(m, op, "its shapes");
+      return at_me_refuse(m, op, "its shapes");
     bool c = compressed(op);
-    at_mk_ref to = b->ref;
+    at_me_ref to = b->ref;
     to.rank = 1;
-    to.size[0] = (at_mk_num){lanes, NULL};
-    to.stride[0] = (at_mk_num){c ? 1 : parts, NULL};
-    at_mk_num at = {c ? place[i] * lanes : place[i], NULL};
-    to.base = at_mk_offset(m, to.base, to.bytes, at);
-    at_mk_node *v = converted(m, op, a, b->dtype, true);
+    to.size[0] = (at_me_num){lanes, NULL};
+    to.stride[0] = (at_me_num){c ? 1 : parts, NULL};
+    at_me_num at = {c ? place[i] * lanes : place[i], NULL};
+    to.base = at_me_offset(m, to.base, to.bytes, at);
+    at_me_node *v = converted(m, op, a, b->dtype, true);
     v->refs++;
-    at_mk_copy_to(m, v, &to, NULL, AT_MK_PLAIN);
-    at_mk_node_drop(m, v);
+    at_me_copy_to(m, v, &to, NULL, AT_ME_PLAIN);
+    at_me_node_drop(m, v);
   }
-  return at_mk_set_node(m, &op->results[0], b);
+  return at_me_set_node(m, &op->results[0], b);
 }
 
-static at_status emit_unpack(at_mk *m, at_mop *op) {
-  at_mk_node *a = at_mk_vector(m, op->operands[0]);
+static at_status emit_unpack(at_me *m, at_mop *op) {
+  at_me_node *a = at_me_vector(m, op->operands[0]);
   const at_mtype *t = op->results[0].type;
   if (!a) return AT_OK;
-  at_mk_node *flat = at_mk_node_new(m, AT_MK_RESHAPE, op, t);
-  at_mk_node *cut = at_mk_node_new(m, AT_MK_SLICE, op, t);
-  at_mk_node *shaped = at_mk_node_new(m, AT_MK_RESHAPE, op, t);
+  at_me_node *flat = at_me_node_new(m, AT_ME_RESHAPE, op, t);
+  at_me_node *cut = at_me_node_new(m, AT_ME_SLICE, op, t);
+  at_me_node *shaped = at_me_node_new(m, AT_ME_RESHAPE, op, t);
   if (!flat || !cut || !shaped) return AT_OK;
-  int64_t total = at_mk_elements(a), lanes = at_mk_elements(shaped);
-  int64_t parts = lanes ? total / lanes : 0, k = at_mk_int(op, "index", 0);
+  int64_t total = at_me_elements(a), lanes = at_me_elements(shaped);
+  int64_t parts = lanes ? total / lanes : 0, k = at_me_int(op, "index", 0);
   if (parts * lanes != total || k < 0 || k >= parts)
-    return at_mk_refuse(m, op, "its shapes");
+    return at_me_refuse(m, op, "its shapes");
   bool c = compressed(op);
   flat->rank = cut->rank = 1;
   flat->dim[0] = total;
@@ -130,36 +130,36 @@ static at_status emit_unpack(at_mk *m, at_mop *op) {
   cut->ints[0] = c ? k * lanes : k;
   cut->step[0] = c ? 1 : parts;
   flat->dtype = cut->dtype = shaped->dtype = a->dtype;
-  at_mk_node_hold(m, flat, a);
-  at_mk_node_hold(m, cut, flat);
-  at_mk_node_hold(m, shaped, cut);
-  bool sign = at_mk_int(op, "unsigned_integers", 0) == 0;
-  return at_mk_set_node(m, &op->results[0],
+  at_me_node_hold(m, flat, a);
+  at_me_node_hold(m, cut, flat);
+  at_me_node_hold(m, shaped, cut);
+  bool sign = at_me_int(op, "unsigned_integers", 0) == 0;
+  return at_me_set_node(m, &op->results[0],
                         converted(m, op, shaped, at_mosaic_dtype_of(t), sign));
 }
 
 // ---- rows, one element after another
 // --------------------------------------------------------
 typedef struct rows {
-  at_mk_node *in[3];  // buffers, or NULL
-  at_mk_node *out[3];
+  at_me_node *in[3];  // buffers, or NULL
+  at_me_node *out[3];
   int64_t size;
   at_op op;
   bool descending;
 } rows;
 
-static at_val at_index(at_mk *m, at_mk_node *b, LLVMValueRef row, at_ix i) {
+static at_val at_index(at_me *m, at_me_node *b, LLVMValueRef row, at_ix i) {
   at_ix lin = at_ix_add(m->e, at_ix_of(row, 0, INT32_MAX, 1), i);
   return at_em_load(m->e, b->ref.base, b->dtype, lin, false);
 }
-static void set_index(at_mk *m, at_mk_node *b, LLVMValueRef row, at_ix i,
+static void set_index(at_me *m, at_me_node *b, LLVMValueRef row, at_ix i,
                       LLVMValueRef v) {
   at_ix lin = at_ix_add(m->e, at_ix_of(row, 0, INT32_MAX, 1), i);
   at_em_store(m->e, b->ref.base, b->dtype, lin, (at_val){v, NULL});
 }
 
-typedef void (*row_fn)(at_mk *m, const rows *r, LLVMValueRef row);
-static void each_row(at_mk *m, const rows *r, int64_t total, row_fn fn) {
+typedef void (*row_fn)(at_me *m, const rows *r, LLVMValueRef row);
+static void each_row(at_me *m, const rows *r, int64_t total, row_fn fn) {
   if (total == 0) return;
   at_loop l;
   at_loop_range(m->e, &l, 0, total, r->size);
@@ -167,26 +167,26 @@ static void each_row(at_mk *m, const rows *r, int64_t total, row_fn fn) {
   at_loop_end(m->e, &l);
 }
 
-static at_status inputs(at_mk *m, at_mop *op, rows *r, uint32_t n) {
+static at_status inputs(at_me *m, at_mop *op, rows *r, uint32_t n) {
   for (uint32_t i = 0; i < n; i++) {
-    at_mk_node *a = at_mk_vector(m, op->operands[i]);
-    r->in[i] = a ? at_mk_materialise(m, a) : NULL;
+    at_me_node *a = at_me_vector(m, op->operands[i]);
+    r->in[i] = a ? at_me_materialise(m, a) : NULL;
     if (!r->in[i]) return AT_OK;
   }
-  const at_mk_node *a = r->in[0];
+  const at_me_node *a = r->in[0];
   r->size = a->rank ? a->dim[a->rank - 1] : 1;
   for (uint32_t i = 0; i < op->num_results; i++)
     if (!(r->out[i] = result_buffer(m, op, i))) return AT_OK;
   return AT_OK;
 }
-static at_status outputs(at_mk *m, at_mop *op, rows *r, uint32_t n) {
-  for (uint32_t i = 0; i < n; i++) at_mk_node_drop(m, r->in[i]);
+static at_status outputs(at_me *m, at_mop *op, rows *r, uint32_t n) {
+  for (uint32_t i = 0; i < n; i++) at_me_node_drop(m, r->in[i]);
   for (uint32_t i = 0; i < op->num_results && r->out[i]; i++)
-    AT_TRY(at_mk_set_node(m, &op->results[i], r->out[i]));
+    AT_TRY(at_me_set_node(m, &op->results[i], r->out[i]));
   return AT_OK;
 }
 
-static LLVMValueRef scan_start(at_mk *m, at_dtype t, at_op op) {
+static LLVMValueRef scan_start(at_me *m, at_dtype t, at_op op) {
   LLVMTypeRef type = at_em_reg_type(m->e, t);
   if (op == AT_OP_ADD) return at_b_null(type);
   bool max = op == AT_OP_MAXIMUM;
@@ -197,7 +197,7 @@ static LLVMValueRef scan_start(at_mk *m, at_dtype t, at_op op) {
   return at_em_ci(m->e, type, max ? -high - 1 : high);
 }
 
-static void scan_row(at_mk *m, const rows *r, LLVMValueRef row) {
+static void scan_row(at_me *m, const rows *r, LLVMValueRef row) {
   at_em *e = m->e;
   at_dtype t = r->out[0]->dtype;
   LLVMTypeRef type = at_em_reg_type(e, t);
@@ -219,7 +219,7 @@ static void scan_row(at_mk *m, const rows *r, LLVMValueRef row) {
   at_loop_end(e, &l);
 }
 
-static at_status emit_scan(at_mk *m, at_mop *op) {
+static at_status emit_scan(at_me *m, at_mop *op) {
   const at_mattr *k = at_mop_attr(op, "kind");
   at_str s = k ? k->str : (at_str){0};
   rows r = {0};
@@ -230,23 +230,23 @@ static at_status emit_scan(at_mk *m, at_mop *op) {
   else if (s.len >= 3 && !memcmp(s.ptr, "min", 3))
     r.op = AT_OP_MINIMUM;
   else
-    return at_mk_refuse(m, op, "its kind");
+    return at_me_refuse(m, op, "its kind");
   uint32_t n = AT_MIN(op->num_operands, 2);
   AT_TRY(inputs(m, op, &r, n));
   if (!r.out[0]) return AT_OK;
-  each_row(m, &r, at_mk_elements(r.in[0]), scan_row);
+  each_row(m, &r, at_me_elements(r.in[0]), scan_row);
   return outputs(m, op, &r, n);
 }
 
-static LLVMValueRef same(at_mk *m, at_dtype t, LLVMValueRef a, LLVMValueRef b) {
+static LLVMValueRef same(at_me *m, at_dtype t, LLVMValueRef a, LLVMValueRef b) {
   return at_is_float(t) ? at_b_fcmp(m->e, AT_B_OEQ, a, b)
                         : at_b_icmp(m->e, AT_B_EQ, a, b);
 }
-static LLVMValueRef both(at_mk *m, LLVMValueRef a, LLVMValueRef b) {
+static LLVMValueRef both(at_me *m, LLVMValueRef a, LLVMValueRef b) {
   return at_b_bin(m->e, AT_B_AND, a, b);
 }
 
-static void count_row(at_mk *m, const rows *r, LLVMValueRef row) {
+static void count_row(at_me *m, const rows *r, LLVMValueRef row) {
   at_em *e = m->e;
   LLVMTypeRef i32 = at_em_int(e, 32), i1 = at_em_int(e, 1);
   LLVMValueRef count = at_em_alloca(e, i32, 1), last = at_em_alloca(e, i1, 1);
@@ -274,16 +274,16 @@ static void count_row(at_mk *m, const rows *r, LLVMValueRef row) {
   at_loop_end(e, &l);
 }
 
-static at_status emit_count(at_mk *m, at_mop *op) {
+static at_status emit_count(at_me *m, at_mop *op) {
   rows r = {0};
   AT_TRY(inputs(m, op, &r, 2));
   if (!r.out[0] || !r.out[1]) return AT_OK;
-  each_row(m, &r, at_mk_elements(r.in[0]), count_row);
+  each_row(m, &r, at_me_elements(r.in[0]), count_row);
   return outputs(m, op, &r, 2);
 }
 
 // The place of each pair is how many come before it; rows are a register long.
-static void sort_row(at_mk *m, const rows *r, LLVMValueRef row) {
+static void sort_row(at_me *m, const rows *r, LLVMValueRef row) {
   at_em *e = m->e;
   LLVMTypeRef i64 = at_em_int(e, 64);
   LLVMValueRef place = at_em_alloca(e, i64, 1);
@@ -321,17 +321,17 @@ static void sort_row(at_mk *m, const rows *r, LLVMValueRef row) {
   at_loop_end(e, &l);
 }
 
-static at_status emit_sort(at_mk *m, at_mop *op) {
+static at_status emit_sort(at_me *m, at_mop *op) {
   uint32_t n = AT_MIN(op->num_operands, 3);
-  rows r = {.descending = at_mk_int(op, "descending", 0) != 0};
-  if (n < 2 || op->num_results != 3) return at_mk_refuse(m, op, "its operands");
+  rows r = {.descending = at_me_int(op, "descending", 0) != 0};
+  if (n < 2 || op->num_results != 3) return at_me_refuse(m, op, "its operands");
   AT_TRY(inputs(m, op, &r, n));
   if (!r.out[0] || !r.out[1] || !r.out[2]) return AT_OK;
-  each_row(m, &r, at_mk_elements(r.in[0]), sort_row);
+  each_row(m, &r, at_me_elements(r.in[0]), sort_row);
   return outputs(m, op, &r, n);
 }
 
-at_status at_mk_emit_order(at_mk *m, at_mop *op, bool *done) {
+at_status at_me_emit_order(at_me *m, at_mop *op, bool *done) {
   *done = true;
   switch (at_mosaic_opcode_of(op)) {
     case AT_MOSAIC_TPU_CONCATENATE:

@@ -17,21 +17,21 @@ typedef enum reduce_op {
 } reduce_op;
 
 typedef struct reduction {
-  at_mk_node *a;
+  at_me_node *a;
   at_dtype type;  // of accumulators
   at_op op;
   bool number_wins;
-  bool reduced[AT_MK_RANK];
+  bool reduced[AT_ME_RANK];
   LLVMValueRef identity;  // a scalar
-  at_mk_node *acc;        // joins in at the end, or NULL
+  at_me_node *acc;        // joins in at the end, or NULL
   LLVMValueRef acc_scalar;
-  at_mk_ref *out;  // NULL: a scalar, in `value`
-  int64_t out_dim[AT_MK_RANK];
+  at_me_ref *out;  // NULL: a scalar, in `value`
+  int64_t out_dim[AT_ME_RANK];
   uint32_t out_rank;
   LLVMValueRef value;
   uint32_t lane_dim;  // has the lanes
   uint32_t lanes, unroll;
-  at_ix ix[AT_MK_RANK];
+  at_ix ix[AT_ME_RANK];
   LLVMValueRef sum[MAX_UNROLL];  // on the stack
 } reduction;
 
@@ -63,7 +63,7 @@ static at_op hlo_op(reduce_op op) {
   return table[op];
 }
 
-static LLVMValueRef identity_of(at_mk *m, at_dtype t, reduce_op op) {
+static LLVMValueRef identity_of(at_me *m, at_dtype t, reduce_op op) {
   at_em *e = m->e;
   LLVMTypeRef type = at_em_reg_type(e, t);
   bool max = op == R_MAX;
@@ -94,7 +94,7 @@ static LLVMValueRef identity_of(at_mk *m, at_dtype t, reduce_op op) {
   }
 }
 
-static LLVMValueRef combine(at_mk *m, const reduction *r, LLVMValueRef a,
+static LLVMValueRef combine(at_me *m, const reduction *r, LLVMValueRef a,
                             LLVMValueRef b) {
   at_val x = {a, NULL}, y = {b, NULL};
   at_op op = r->op;
@@ -107,23 +107,23 @@ static LLVMValueRef combine(at_mk *m, const reduction *r, LLVMValueRef a,
 
 // ---- loops
 // ------------------------------------------------------------------------
-static LLVMTypeRef sum_type(at_mk *m, const reduction *r) {
+static LLVMTypeRef sum_type(at_me *m, const reduction *r) {
   return at_em_widen(m->e, at_em_reg_type(m->e, r->type));
 }
 
 // Sums are kept on the stack, from where LLVM takes them into registers.
-static void put(at_mk *m, LLVMValueRef v, LLVMValueRef p) {
+static void put(at_me *m, LLVMValueRef v, LLVMValueRef p) {
   at_b_store(m->e, v, p, 1);
 }
 
-static void step(at_mk *m, reduction *r) {
+static void step(at_me *m, reduction *r) {
   at_em *e = m->e;
   at_ix first = r->ix[r->lane_dim];
   for (uint32_t u = 0; u < r->unroll; u++) {
     uint32_t scope = at_em_scope_push(e);
     r->ix[r->lane_dim] = at_ix_addc(first, (int64_t)u * e->lanes);
     const at_pos *p = at_pos_make(e, false, r->a->rank, r->a->dim, r->ix);
-    LLVMValueRef v = at_mk_eval(m, r->a, p).re;
+    LLVMValueRef v = at_me_eval(m, r->a, p).re;
     LLVMValueRef old = at_b_load(e, sum_type(m, r), r->sum[u], 1);
     put(m, combine(m, r, old, v), r->sum[u]);
     at_em_scope_pop(e, scope);
@@ -133,7 +133,7 @@ static void step(at_mk *m, reduction *r) {
 
 // Over the reduced dimensions from d on; with lanes along the last when
 // `along`.
-static void reduced_loops(at_mk *m, reduction *r, uint32_t d, bool along) {
+static void reduced_loops(at_me *m, reduction *r, uint32_t d, bool along) {
   if (d == r->a->rank) {
     step(m, r);
     return;
@@ -152,7 +152,7 @@ static void reduced_loops(at_mk *m, reduction *r, uint32_t d, bool along) {
   at_loop_end(m->e, &l);
 }
 
-static void begin_sums(at_mk *m, reduction *r) {
+static void begin_sums(at_me *m, reduction *r) {
   LLVMValueRef id = at_em_splat(m->e, r->identity);
   for (uint32_t u = 0; u < r->unroll; u++) {
     r->sum[u] = at_em_alloca(m->e, sum_type(m, r), 1);
@@ -161,9 +161,9 @@ static void begin_sums(at_mk *m, reduction *r) {
 }
 
 // Joins acc, rounds, stores (lanes as set).
-static void finish(at_mk *m, reduction *r, LLVMValueRef v, uint32_t u) {
+static void finish(at_me *m, reduction *r, LLVMValueRef v, uint32_t u) {
   at_em *e = m->e;
-  at_ix ix[AT_MK_RANK];
+  at_ix ix[AT_ME_RANK];
   uint32_t k = 0;
   for (uint32_t d = 0; d < r->a->rank; d++) {
     if (r->reduced[d]) continue;
@@ -173,7 +173,7 @@ static void finish(at_mk *m, reduction *r, LLVMValueRef v, uint32_t u) {
   }
   const at_pos *p = at_pos_make(e, false, r->out_rank, r->out_dim, ix);
   if (r->acc)
-    v = combine(m, r, at_mk_eval(m, r->acc, p).re, v);
+    v = combine(m, r, at_me_eval(m, r->acc, p).re, v);
   else if (r->acc_scalar)
     v = combine(m, r, r->acc_scalar, v);
   v = at_em_normalize(e, r->a->dtype, (at_val){v, NULL}).re;
@@ -181,10 +181,10 @@ static void finish(at_mk *m, reduction *r, LLVMValueRef v, uint32_t u) {
     r->value = v;
     return;
   }
-  at_mk_ref_store(m, r->out, p, (at_val){v, NULL});
+  at_me_ref_store(m, r->out, p, (at_val){v, NULL});
 }
 
-static LLVMValueRef across(at_mk *m, const reduction *r, LLVMValueRef v) {
+static LLVMValueRef across(at_me *m, const reduction *r, LLVMValueRef v) {
   at_em *e = m->e;
   for (uint32_t w = e->lanes / 2; w >= 1; w /= 2) {
     int low[AT_EM_MAX_LANES], high[AT_EM_MAX_LANES];
@@ -208,7 +208,7 @@ static LLVMValueRef across(at_mk *m, const reduction *r, LLVMValueRef v) {
 }
 
 // One output element: vectors run along the reduced last dimension.
-static void reduce_row(at_mk *m, reduction *r) {
+static void reduce_row(at_me *m, reduction *r) {
   at_em *e = m->e;
   int64_t size = r->a->dim[r->lane_dim];
   uint32_t w = r->lanes;
@@ -248,7 +248,7 @@ static void reduce_row(at_mk *m, reduction *r) {
 }
 
 // Columns [lo, hi) in steps of lanes * unroll.
-static void reduce_columns(at_mk *m, reduction *r, int64_t lo, int64_t hi,
+static void reduce_columns(at_me *m, reduction *r, int64_t lo, int64_t hi,
                            uint32_t lanes, uint32_t unroll) {
   at_em *e = m->e;
   int64_t by = (int64_t)lanes * unroll;
@@ -267,7 +267,7 @@ static void reduce_columns(at_mk *m, reduction *r, int64_t lo, int64_t hi,
   e->lanes = 1;
 }
 
-static void kept_loops(at_mk *m, reduction *r, uint32_t d) {
+static void kept_loops(at_me *m, reduction *r, uint32_t d) {
   if (d == r->a->rank) {
     if (r->reduced[r->lane_dim]) {
       reduce_row(m, r);
@@ -292,24 +292,24 @@ static void kept_loops(at_mk *m, reduction *r, uint32_t d) {
   at_loop_end(m->e, &l);
 }
 
-static void run(at_mk *m, reduction *r) {
-  at_mk_prepare(m, r->a);
-  if (r->acc) at_mk_prepare(m, r->acc);
+static void run(at_me *m, reduction *r) {
+  at_me_prepare(m, r->a);
+  if (r->acc) at_me_prepare(m, r->acc);
   r->lane_dim = r->a->rank ? r->a->rank - 1 : 0;
   while (r->lane_dim > 0 && r->a->dim[r->lane_dim] == 1) r->lane_dim--;
-  at_mk_space s = {.total = at_mk_elements(r->a), .widest = 1};
-  at_mk_space_tree(m, &s, r->a);
+  at_me_space s = {.total = at_me_elements(r->a), .widest = 1};
+  at_me_space_tree(m, &s, r->a);
   uint32_t own = at_is_float(r->type) ? 4 : at_dtype_bytes(r->type);
   s.widest = AT_MAX(s.widest, own);
   for (uint32_t d = 0; d < r->a->rank; d++) r->ix[d] = at_ix_const(0);
-  r->lanes = at_mk_lanes(m, &s, r->a->dim[r->lane_dim]);
+  r->lanes = at_me_lanes(m, &s, r->a->dim[r->lane_dim]);
   kept_loops(m, r, 0);
 }
 
-static at_status make(at_mk *m, const at_mop *op, at_mk_node *a,
+static at_status make(at_me *m, const at_mop *op, at_me_node *a,
                       const at_mattr *kind, reduction *r) {
   reduce_op k = op_of(kind);
-  if (k == R_NONE || a->rank == 0) return at_mk_refuse(m, op, "its kind");
+  if (k == R_NONE || a->rank == 0) return at_me_refuse(m, op, "its kind");
   *r = (reduction){.a = a, .type = a->dtype, .op = hlo_op(k)};
   if (at_is_float(a->dtype) && a->dtype != AT_F64) r->type = AT_F32;
   at_str s = kind->str;
@@ -323,97 +323,97 @@ static at_status make(at_mk *m, const at_mop *op, at_mk_node *a,
   return AT_OK;
 }
 
-static at_status emit_multi(at_mk *m, at_mop *op) {
-  at_mk_node *a = at_mk_vector(m, op->operands[0]);
+static at_status emit_multi(at_me *m, at_mop *op) {
+  at_me_node *a = at_me_vector(m, op->operands[0]);
   at_mvalue *res = &op->results[0];
   reduction r;
-  int64_t dims[AT_MK_RANK];
+  int64_t dims[AT_ME_RANK];
   uint32_t n;
   if (!a) return AT_OK;
   AT_TRY(make(m, op, a, at_mop_attr(op, "kind"), &r));
-  if (!at_mk_ints(op, "reduction_dims", dims, AT_MK_RANK, &n))
-    return at_mk_refuse(m, op, "its dimensions");
+  if (!at_me_ints(op, "reduction_dims", dims, AT_ME_RANK, &n))
+    return at_me_refuse(m, op, "its dimensions");
   for (uint32_t i = 0; i < n; i++)
     if (dims[i] >= 0 && dims[i] < a->rank) r.reduced[dims[i]] = true;
   for (uint32_t d = 0; d < a->rank; d++)
     if (!r.reduced[d]) r.out_dim[r.out_rank++] = a->dim[d];
-  bool vector = at_mk_is_vector(res);
-  at_mk_node *b = NULL;
+  bool vector = at_me_is_vector(res);
+  at_me_node *b = NULL;
   if (vector) {
-    r.acc = at_mk_vector(m, op->operands[1]);
-    b = at_mk_buffer(m, op, a->dtype, r.out_rank, r.out_dim);
+    r.acc = at_me_vector(m, op->operands[1]);
+    b = at_me_buffer(m, op, a->dtype, r.out_rank, r.out_dim);
     if (!b || !r.acc) return AT_OK;
     r.out = &b->ref;
   } else {
-    r.acc_scalar = at_mk_scalar(m, op->operands[1]);
-    if (r.out_rank) return at_mk_refuse(m, op, "a scalar result");
+    r.acc_scalar = at_me_scalar(m, op->operands[1]);
+    if (r.out_rank) return at_me_refuse(m, op, "a scalar result");
   }
-  if (at_mk_elements(a) == 0) {  // nothing joins acc
+  if (at_me_elements(a) == 0) {  // nothing joins acc
     if (!vector) {
-      at_mk_set_scalar(m, res, r.acc_scalar);
+      at_me_set_scalar(m, res, r.acc_scalar);
       return AT_OK;
     }
-    at_mk_copy_to(m, r.acc, r.out, NULL, AT_MK_PLAIN);
-    return at_mk_set_node(m, res, b);
+    at_me_copy_to(m, r.acc, r.out, NULL, AT_ME_PLAIN);
+    return at_me_set_node(m, res, b);
   }
   run(m, &r);
-  if (vector) return at_mk_set_node(m, res, b);
-  at_mk_set_scalar(m, res, r.value);
+  if (vector) return at_me_set_node(m, res, b);
+  at_me_set_scalar(m, res, r.value);
   return AT_OK;
 }
 
 // ---- reduce, then repeat along the dimension
 // -----------------------------------------
-static at_mk_node *over(at_mk *m, const at_mop *op, at_mk_kind kind,
-                        const at_mtype *t, at_mk_node *in) {
-  at_mk_node *n = at_mk_node_new(m, kind, op, t);
-  at_mk_node_hold(m, n, in);
+static at_me_node *over(at_me *m, const at_mop *op, at_me_kind kind,
+                        const at_mtype *t, at_me_node *in) {
+  at_me_node *n = at_me_node_new(m, kind, op, t);
+  at_me_node_hold(m, n, in);
   return n;
 }
 
-static at_status emit_all_reduce(at_mk *m, at_mop *op) {
-  at_mk_node *a = at_mk_vector(m, op->operands[0]);
+static at_status emit_all_reduce(at_me *m, at_mop *op) {
+  at_me_node *a = at_me_vector(m, op->operands[0]);
   at_mvalue *res = &op->results[0];
-  int64_t d = at_mk_int(op, "dim", 0);
+  int64_t d = at_me_int(op, "dim", 0);
   reduction r;
-  if (!a || d < 0 || d >= a->rank) return at_mk_refuse(m, op, "its dimension");
+  if (!a || d < 0 || d >= a->rank) return at_me_refuse(m, op, "its dimension");
   at_dtype rt = at_mosaic_dtype_of(res->type);
   if (a->dtype != rt) {  // masks are counted
-    at_mk_node *w = over(m, op, AT_MK_APPLY, res->type, a);
+    at_me_node *w = over(m, op, AT_ME_APPLY, res->type, a);
     if (!w) return AT_OK;
     w->code = AT_MOSAIC_ARITH_EXTUI;
     a = w;
   }
   AT_TRY(make(m, op, a, at_mop_attr(op, "kind"), &r));
   r.reduced[d] = true;
-  int64_t kept[AT_MK_RANK];
+  int64_t kept[AT_ME_RANK];
   for (uint32_t k = 0; k < a->rank; k++) {
     kept[k] = k == d ? 1 : a->dim[k];
     if (k != d) r.out_dim[r.out_rank++] = a->dim[k];
   }
-  at_mk_node *b = at_mk_buffer(m, op, rt, r.out_rank, r.out_dim);
+  at_me_node *b = at_me_buffer(m, op, rt, r.out_rank, r.out_dim);
   if (!b) return AT_OK;
   r.out = &b->ref;
   run(m, &r);
   b->rank = a->rank;
   memcpy(b->dim, kept, sizeof kept);
-  return at_mk_set_node(m, res, over(m, op, AT_MK_BROADCAST, res->type, b));
+  return at_me_set_node(m, res, over(m, op, AT_ME_BROADCAST, res->type, b));
 }
 
 // ---- index of an extremum
 // --------------------------------------------------------------
 typedef struct indexing {
-  at_mk_node *a;
+  at_me_node *a;
   uint32_t axis;
   bool max;
-  at_mk_ref *out;
-  int64_t out_dim[AT_MK_RANK];
+  at_me_ref *out;
+  int64_t out_dim[AT_ME_RANK];
   uint32_t out_rank;
 } indexing;
 
 // Whether (b, at j) wins over (a, at i): NaN first, then the extremum, then the
 // smaller index, which is always the earlier one here.
-static LLVMValueRef wins(at_mk *m, const indexing *x, LLVMValueRef a,
+static LLVMValueRef wins(at_me *m, const indexing *x, LLVMValueRef a,
                          LLVMValueRef b) {
   at_em *e = m->e;
   if (!at_is_float(x->a->dtype))
@@ -425,10 +425,10 @@ static LLVMValueRef wins(at_mk *m, const indexing *x, LLVMValueRef a,
 }
 
 // p: a position of the result.
-static void index_one(at_mk *m, const at_pos *p, void *arg) {
+static void index_one(at_me *m, const at_pos *p, void *arg) {
   const indexing *x = arg;
   at_em *e = m->e;
-  at_ix kept[AT_MK_RANK], ix[AT_MK_RANK];
+  at_ix kept[AT_ME_RANK], ix[AT_ME_RANK];
   at_pos_regroup(e, p, x->out_rank, x->out_dim, kept);
   for (uint32_t d = 0, k = 0; d < x->a->rank; d++)
     ix[d] = d == x->axis ? at_ix_const(0) : kept[k++];
@@ -437,7 +437,7 @@ static void index_one(at_mk *m, const at_pos *p, void *arg) {
   LLVMValueRef best = at_em_alloca(e, t, 1), place = at_em_alloca(e, i32, 1);
   at_b_store(
       e,
-      at_mk_eval(m, x->a, at_pos_make(e, false, x->a->rank, x->a->dim, ix)).re,
+      at_me_eval(m, x->a, at_pos_make(e, false, x->a->rank, x->a->dim, ix)).re,
       best, 1);
   at_b_store(e, at_b_null(i32), place, 1);
   at_loop l;
@@ -447,7 +447,7 @@ static void index_one(at_mk *m, const at_pos *p, void *arg) {
   e->lanes = lanes;
   ix[x->axis] = l.i;
   LLVMValueRef v =
-      at_mk_eval(m, x->a, at_pos_make(e, false, x->a->rank, x->a->dim, ix)).re;
+      at_me_eval(m, x->a, at_pos_make(e, false, x->a->rank, x->a->dim, ix)).re;
   LLVMValueRef old = at_b_load(e, t, best, 1);
   LLVMValueRef at = at_b_load(e, i32, place, 1);
   LLVMValueRef w = wins(m, x, old, v);
@@ -456,35 +456,35 @@ static void index_one(at_mk *m, const at_pos *p, void *arg) {
   e->lanes = 1;
   at_loop_end(e, &l);
   e->lanes = lanes;
-  at_mk_ref_store(m, x->out, p, (at_val){at_b_load(e, i32, place, 1), NULL});
+  at_me_ref_store(m, x->out, p, (at_val){at_b_load(e, i32, place, 1), NULL});
 }
 
-static at_status emit_index(at_mk *m, at_mop *op) {
-  at_mk_node *a = at_mk_vector(m, op->operands[0]);
-  int64_t d = at_mk_int(op, "axis", 0);
+static at_status emit_index(at_me *m, at_mop *op) {
+  at_me_node *a = at_me_vector(m, op->operands[0]);
+  int64_t d = at_me_int(op, "axis", 0);
   const at_mattr *kind = at_mop_attr(op, "kind");
   if (!a || d < 0 || d >= a->rank || !kind || !starts(kind->str, "arg_"))
-    return at_mk_refuse(m, op, "its axis or kind");
+    return at_me_refuse(m, op, "its axis or kind");
   indexing x = {
       .a = a, .axis = (uint32_t)d, .max = starts(kind->str, "arg_max")};
   for (uint32_t k = 0; k < a->rank; k++)
     if (k != d) x.out_dim[x.out_rank++] = a->dim[k];
-  at_mk_node *b = at_mk_buffer(m, op, AT_S32, x.out_rank, x.out_dim);
+  at_me_node *b = at_me_buffer(m, op, AT_S32, x.out_rank, x.out_dim);
   if (!b) return AT_OK;
   x.out = &b->ref;
   if (a->dim[d] > 0) {
     // Its operand is read along the axis, for each lane.
-    at_mk_node *src = at_mk_readable(m, a);
+    at_me_node *src = at_me_readable(m, a);
     x.a = src ? src : a;
-    at_mk_space s = {.total = at_mk_elements(b), .widest = 4};
-    at_mk_space_dims(&s, x.out_rank, x.out_dim);
-    at_mk_loops(m, &s, index_one, &x);
-    at_mk_node_drop(m, src);
+    at_me_space s = {.total = at_me_elements(b), .widest = 4};
+    at_me_space_dims(&s, x.out_rank, x.out_dim);
+    at_me_loops(m, &s, index_one, &x);
+    at_me_node_drop(m, src);
   }
-  return at_mk_set_node(m, &op->results[0], b);
+  return at_me_set_node(m, &op->results[0], b);
 }
 
-at_status at_mk_emit_reduce(at_mk *m, at_mop *op, bool *done) {
+at_status at_me_emit_reduce(at_me *m, at_mop *op, bool *done) {
   *done = true;
   switch (at_mosaic_opcode_of(op)) {
     case AT_MOSAIC_VECTOR_MULTI_REDUCTION:

@@ -4,10 +4,10 @@
 
 // ---- temporary memory: first fit, by offset
 // ------------------------------------------
-int64_t at_mk_temp_alloc(at_mk *m, int64_t bytes) {
+int64_t at_me_temp_alloc(at_me *m, int64_t bytes) {
   bytes = (int64_t)at_align_up((size_t)AT_MAX(bytes, 1), 64);
-  for (at_mk_free **p = &m->free_list; *p; p = &(*p)->next) {
-    at_mk_free *f = *p;
+  for (at_me_free **p = &m->free_list; *p; p = &(*p)->next) {
+    at_me_free *f = *p;
     if (f->bytes < bytes) continue;
     int64_t at = f->offset;
     f->offset += bytes;
@@ -20,15 +20,15 @@ int64_t at_mk_temp_alloc(at_mk *m, int64_t bytes) {
   return at;
 }
 
-void at_mk_temp_free(at_mk *m, int64_t offset, int64_t bytes) {
+void at_me_temp_free(at_me *m, int64_t offset, int64_t bytes) {
   bytes = (int64_t)at_align_up((size_t)AT_MAX(bytes, 1), 64);
-  at_mk_free **p = &m->free_list;
-  at_mk_free *before = NULL;
+  at_me_free **p = &m->free_list;
+  at_me_free *before = NULL;
   while (*p && (*p)->offset < offset) {
     before = *p;
     p = &(*p)->next;
   }
-  at_mk_free *after = *p;
+  at_me_free *after = *p;
   if (before && before->offset + before->bytes == offset) {
     before->bytes += bytes;
     if (after && before->offset + before->bytes == after->offset) {
@@ -42,19 +42,19 @@ void at_mk_temp_free(at_mk *m, int64_t offset, int64_t bytes) {
     after->bytes += bytes;
     return;
   }
-  at_mk_free *f = at_new(m->a, at_mk_free, 1);
+  at_me_free *f = at_new(m->a, at_me_free, 1);
   if (!f) return;  // the memory is not used again, that is all
-  *f = (at_mk_free){offset, bytes, after};
+  *f = (at_me_free){offset, bytes, after};
   *p = f;
 }
 
-LLVMValueRef at_mk_temp_at(at_mk *m, int64_t offset) {
+LLVMValueRef at_me_temp_at(at_me *m, int64_t offset) {
   return at_b_gep(m->e, at_em_int(m->e, 8), m->temp, at_em_i64(m->e, offset));
 }
 
 // ---- iteration spaces
 // --------------------------------------------------------------------
-void at_mk_space_add(at_mk_space *s, int64_t suffix) {
+void at_me_space_add(at_me_space *s, int64_t suffix) {
   if (suffix <= 1 || suffix >= s->total || s->total % suffix) return;
   uint32_t i = 0;
   for (; i < s->n && s->cut[i] <= suffix; i++) {
@@ -68,15 +68,15 @@ void at_mk_space_add(at_mk_space *s, int64_t suffix) {
   s->n++;
 }
 
-void at_mk_space_dims(at_mk_space *s, uint32_t rank, const int64_t *dim) {
+void at_me_space_dims(at_me_space *s, uint32_t rank, const int64_t *dim) {
   int64_t suffix = 1;
   for (uint32_t d = rank; d-- > 0;) {
     suffix *= dim[d];
-    at_mk_space_add(s, suffix);
+    at_me_space_add(s, suffix);
   }
 }
 
-void at_mk_space_ref(at_mk_space *s, const at_mk_ref *r) {
+void at_me_space_ref(at_me_space *s, const at_me_ref *r) {
   int64_t suffix = 1;
   int64_t step = -1;  // what the next dimension's stride must be to run on
   for (uint32_t d = r->rank; d-- > 0;) {
@@ -84,56 +84,56 @@ void at_mk_space_ref(at_mk_space *s, const at_mk_ref *r) {
     if (r->size[d].c == 1) continue;
     bool on = step < 0 || (!r->stride[d].v && r->stride[d].c == step);
     bool odd = (r->parts > 1 || r->split > 1);
-    if (!on || odd) at_mk_space_add(s, suffix);
+    if (!on || odd) at_me_space_add(s, suffix);
     suffix *= r->size[d].c;
     step = r->stride[d].v ? INT64_MAX : r->stride[d].c * r->size[d].c;
   }
 }
 
-static void widen(at_mk_space *s, at_dtype t) {
+static void widen(at_me_space *s, at_dtype t) {
   uint32_t b = at_is_float(t) ? (t == AT_F64 ? 8 : 4) : at_dtype_bytes(t);
   s->widest = AT_MAX(s->widest, b);
 }
 
-static void walk_space(at_mk *m, at_mk_space *s, at_mk_node *n) {
+static void walk_space(at_me *m, at_me_space *s, at_me_node *n) {
   if (n->mark == m->mark) return;
   n->mark = m->mark;
   widen(s, n->dtype);
   bool same = true;
   switch (n->kind) {
-    case AT_MK_SPLAT:
-    case AT_MK_BUFFER:
-    case AT_MK_DOT:
+    case AT_ME_SPLAT:
+    case AT_ME_BUFFER:
+    case AT_ME_DOT:
       return;
-    case AT_MK_LOAD:
+    case AT_ME_LOAD:
       widen(s, n->ref.storage);
-      at_mk_space_ref(s, &n->ref);
+      at_me_space_ref(s, &n->ref);
       return;
-    case AT_MK_APPLY:
-    case AT_MK_RESHAPE:
+    case AT_ME_APPLY:
+    case AT_ME_RESHAPE:
       break;
-    case AT_MK_IOTA:
+    case AT_ME_IOTA:
       s->widest = AT_MAX(s->widest, 4);
-      at_mk_space_dims(s, n->rank, n->dim);
+      at_me_space_dims(s, n->rank, n->dim);
       return;
     default:
-      at_mk_space_dims(s, n->rank, n->dim);
+      at_me_space_dims(s, n->rank, n->dim);
       same = false;
       break;
   }
   for (uint32_t i = 0; i < n->num_in; i++) {
-    at_mk_space inner = {.total = at_mk_elements(n->in[i])};
+    at_me_space inner = {.total = at_me_elements(n->in[i])};
     bool fits = same || inner.total == s->total;
     walk_space(m, fits ? s : &inner, n->in[i]);
     s->widest = AT_MAX(s->widest, inner.widest);
   }
 }
-void at_mk_space_tree(at_mk *m, at_mk_space *s, at_mk_node *n) {
+void at_me_space_tree(at_me *m, at_me_space *s, at_me_node *n) {
   m->mark++;
   walk_space(m, s, n);
 }
 
-uint32_t at_mk_lanes(at_mk *m, const at_mk_space *s, int64_t size) {
+uint32_t at_me_lanes(at_me *m, const at_me_space *s, int64_t size) {
   if (s->scalar) return 1;
   uint32_t bytes = m->e->cpu & AT_CPU_AVX512 ? 64 : 32;
   uint32_t w = bytes / AT_MAX(s->widest, 1);
@@ -143,12 +143,12 @@ uint32_t at_mk_lanes(at_mk *m, const at_mk_space *s, int64_t size) {
 }
 
 typedef struct nest {
-  at_mk *m;
-  at_mk_body_fn body;
+  at_me *m;
+  at_me_body_fn body;
   void *arg;
   uint32_t n, lanes;
-  int64_t extent[3 * AT_MK_RANK + 1];
-  at_ix ix[3 * AT_MK_RANK + 1];
+  int64_t extent[3 * AT_ME_RANK + 1];
+  at_ix ix[3 * AT_ME_RANK + 1];
 } nest;
 
 static void innermost(nest *w, int64_t lo, int64_t hi, uint32_t lanes) {
@@ -178,7 +178,7 @@ static void level(nest *w, uint32_t d) {
   at_loop_end(w->m->e, &l);
 }
 
-void at_mk_loops(at_mk *m, const at_mk_space *s, at_mk_body_fn body,
+void at_me_loops(at_me *m, const at_me_space *s, at_me_body_fn body,
                  void *arg) {
   if (s->total == 0) return;
   nest *w = at_new(m->a, nest, 1);
@@ -192,97 +192,97 @@ void at_mk_loops(at_mk *m, const at_mk_space *s, at_mk_body_fn body,
     int64_t low = i == 0 ? 1 : s->cut[i - 1];
     w->extent[w->n - 1 - i] = high / low;
   }
-  w->lanes = at_mk_lanes(m, s, w->extent[w->n - 1]);
+  w->lanes = at_me_lanes(m, s, w->extent[w->n - 1]);
   level(w, 0);
 }
 
 // ---- sinks
 // -------------------------------------------------------------------------------
-static void walk_prepare(at_mk *m, at_mk_node *n, uint32_t mark) {
+static void walk_prepare(at_me *m, at_me_node *n, uint32_t mark) {
   if (!n || n->mark == mark) return;
   n->mark = mark;
-  if (n->kind == AT_MK_DOT) {
-    at_mk_node_drop(m, at_mk_materialise(m, n));
+  if (n->kind == AT_ME_DOT) {
+    at_me_node_drop(m, at_me_materialise(m, n));
     return;
   }
   for (uint32_t i = 0; i < n->num_in; i++) walk_prepare(m, n->in[i], mark);
 }
-void at_mk_prepare(at_mk *m, at_mk_node *n) {
+void at_me_prepare(at_me *m, at_me_node *n) {
   // Marks of inner walks are larger, so a node may be seen twice: harmless.
   walk_prepare(m, n, ++m->mark);
 }
 
 typedef struct copy_args {
-  at_mk_node *n, *mask;
-  const at_mk_ref *dst;
-  at_mk_store_mode mode;
+  at_me_node *n, *mask;
+  const at_me_ref *dst;
+  at_me_store_mode mode;
 } copy_args;
 
-static void copy_element(at_mk *m, const at_pos *p, void *arg) {
+static void copy_element(at_me *m, const at_pos *p, void *arg) {
   const copy_args *c = arg;
-  at_val v = at_mk_eval(m, c->n, p);
-  if (c->mask || c->mode == AT_MK_ADD) {
+  at_val v = at_me_eval(m, c->n, p);
+  if (c->mask || c->mode == AT_ME_ADD) {
     at_val mask = {0};
-    if (c->mask) mask = at_mk_eval(m, c->mask, p);
-    at_val old = at_mk_ref_load(m, c->dst, p);
-    if (c->mode == AT_MK_ADD)
+    if (c->mask) mask = at_me_eval(m, c->mask, p);
+    at_val old = at_me_ref_load(m, c->dst, p);
+    if (c->mode == AT_ME_ADD)
       v = at_em_apply_real(m->e, AT_OP_ADD, c->dst->dtype, old, v);
     if (c->mask) v.re = at_b_select(m->e, mask.re, v.re, old.re);
   }
-  at_mk_ref_store(m, c->dst, p, v);
+  at_me_ref_store(m, c->dst, p, v);
 }
 
-void at_mk_copy_to(at_mk *m, at_mk_node *n, const at_mk_ref *dst,
-                   at_mk_node *mask, at_mk_store_mode mode) {
-  at_mk_prepare(m, n);
-  if (mask) at_mk_prepare(m, mask);
-  at_mk_space s = {.total = at_mk_elements(n)};
+void at_me_copy_to(at_me *m, at_me_node *n, const at_me_ref *dst,
+                   at_me_node *mask, at_me_store_mode mode) {
+  at_me_prepare(m, n);
+  if (mask) at_me_prepare(m, mask);
+  at_me_space s = {.total = at_me_elements(n)};
   if (n->rank == 0)
     for (uint32_t d = 0; d < dst->rank; d++) s.total *= dst->size[d].c;
-  at_mk_space_tree(m, &s, n);
-  if (mask) at_mk_space_tree(m, &s, mask);
-  at_mk_space_ref(&s, dst);
+  at_me_space_tree(m, &s, n);
+  if (mask) at_me_space_tree(m, &s, mask);
+  at_me_space_ref(&s, dst);
   widen(&s, dst->storage);
   widen(&s, dst->dtype);
   copy_args c = {n, mask, dst, mode};
-  at_mk_loops(m, &s, copy_element, &c);
+  at_me_loops(m, &s, copy_element, &c);
 }
 
-static at_mk_node *retain(at_mk_node *n) {
+static at_me_node *retain(at_me_node *n) {
   n->refs++;
   return n;
 }
 
-at_mk_node *at_mk_materialise(at_mk *m, at_mk_node *n) {
-  if (!n || n->kind == AT_MK_BUFFER) return n ? retain(n) : NULL;
+at_me_node *at_me_materialise(at_me *m, at_me_node *n) {
+  if (!n || n->kind == AT_ME_BUFFER) return n ? retain(n) : NULL;
   bool here = n->region == m->region;
-  if (n->kind == AT_MK_RESHAPE && here) {
+  if (n->kind == AT_ME_RESHAPE && here) {
     // The same memory under other dimensions.
-    at_mk_node *in = n->in[0];
-    if (in->kind != AT_MK_BUFFER && in->kind != AT_MK_RESHAPE &&
-        in->kind != AT_MK_DOT)
+    at_me_node *in = n->in[0];
+    if (in->kind != AT_ME_BUFFER && in->kind != AT_ME_RESHAPE &&
+        in->kind != AT_ME_DOT)
       goto plain;
-    at_mk_node *b = at_mk_materialise(m, in);
+    at_me_node *b = at_me_materialise(m, in);
     if (!b || b != in) {
-      at_mk_node_drop(m, b);
+      at_me_node_drop(m, b);
       goto plain;
     }
-    at_mk_dense(m, &n->ref, b->ref.base, n->dtype, n->rank, n->dim);
-    n->kind = AT_MK_BUFFER;
-    at_mk_node_unlist(m, n);
-    at_mk_node_drop(m, b);
+    at_me_dense(m, &n->ref, b->ref.base, n->dtype, n->rank, n->dim);
+    n->kind = AT_ME_BUFFER;
+    at_me_node_unlist(m, n);
+    at_me_node_drop(m, b);
     return retain(n);
   }
 plain:;
-  at_mk_node *b = at_mk_buffer(m, n->op, n->dtype, n->rank, n->dim);
+  at_me_node *b = at_me_buffer(m, n->op, n->dtype, n->rank, n->dim);
   if (!b) return NULL;
-  if (n->kind == AT_MK_DOT)
-    at_mk_dot_run(m, n, &b->ref, false);
+  if (n->kind == AT_ME_DOT)
+    at_me_dot_run(m, n, &b->ref, false);
   else
-    at_mk_copy_to(m, n, &b->ref, NULL, AT_MK_PLAIN);
+    at_me_copy_to(m, n, &b->ref, NULL, AT_ME_PLAIN);
   if (!here) return retain(b);
-  at_mk_node_release(m, n);
-  n->kind = AT_MK_BUFFER;
+  at_me_node_release(m, n);
+  n->kind = AT_ME_BUFFER;
   n->ref = b->ref;
   n->slot = b->slot;
   n->slot_bytes = b->slot_bytes;
@@ -290,37 +290,37 @@ plain:;
   return retain(n);
 }
 
-at_mk_node *at_mk_readable(at_mk *m, at_mk_node *n) {
-  const at_mk_node *x = n;
-  while (x && (x->kind == AT_MK_RESHAPE || x->kind == AT_MK_SLICE ||
-               x->kind == AT_MK_TRANSPOSE || x->kind == AT_MK_BROADCAST))
+at_me_node *at_me_readable(at_me *m, at_me_node *n) {
+  const at_me_node *x = n;
+  while (x && (x->kind == AT_ME_RESHAPE || x->kind == AT_ME_SLICE ||
+               x->kind == AT_ME_TRANSPOSE || x->kind == AT_ME_BROADCAST))
     x = x->in[0];
-  if (x && (x->kind == AT_MK_LOAD || x->kind == AT_MK_BUFFER)) return retain(n);
-  return at_mk_materialise(m, n);
+  if (x && (x->kind == AT_ME_LOAD || x->kind == AT_ME_BUFFER)) return retain(n);
+  return at_me_materialise(m, n);
 }
 
-void at_mk_settle(at_mk *m, uint64_t roots, const at_mk_node *own) {
+void at_me_settle(at_me *m, uint64_t roots, const at_me_node *own) {
   for (bool again = true; again;) {
     again = false;
-    for (at_mk_node *n = m->live; n; n = n->next) {
+    for (at_me_node *n = m->live; n; n = n->next) {
       uint32_t later = n->refs - n->holds - (n == own ? 1 : 0);
       if (!later || !(n->reads & roots) || n->region != m->region) continue;
-      at_mk_node_drop(m, at_mk_materialise(m, n));
-      again = n->kind == AT_MK_BUFFER;
+      at_me_node_drop(m, at_me_materialise(m, n));
+      again = n->kind == AT_ME_BUFFER;
       break;
     }
     if (!at_em_ok(m->e)) return;
   }
 }
 
-void at_mk_settle_all(at_mk *m, const at_mop *op) {
-  at_mk_settle(m, at_mk_written(m, op), NULL);
+void at_me_settle_all(at_me *m, const at_mop *op) {
+  at_me_settle(m, at_me_written(m, op), NULL);
   for (bool again = true; again && at_em_ok(m->e);) {
     again = false;
-    for (at_mk_node *n = m->live; n; n = n->next) {
-      if (n->kind != AT_MK_DOT || n->region != m->region) continue;
-      at_mk_node_drop(m, at_mk_materialise(m, n));
-      again = n->kind == AT_MK_BUFFER;
+    for (at_me_node *n = m->live; n; n = n->next) {
+      if (n->kind != AT_ME_DOT || n->region != m->region) continue;
+      at_me_node_drop(m, at_me_materialise(m, n));
+      again = n->kind == AT_ME_BUFFER;
       break;
     }
   }
@@ -329,22 +329,22 @@ void at_mk_settle_all(at_mk *m, const at_mop *op) {
 // ---- views
 // -------------------------------------------------------------------------------
 // dims of `to` over the memory of `from` (sizes known); false: not one view.
-bool at_mk_reshape_view(at_mk *m, const at_mk_ref *from, at_mk_ref *to) {
+bool at_me_reshape_view(at_me *m, const at_me_ref *from, at_me_ref *to) {
   uint32_t i = from->rank, j = to->rank;
   while (j > 0) {
     if (to->size[j - 1].c == 1) {
-      to->stride[--j] = (at_mk_num){0, NULL};
+      to->stride[--j] = (at_me_num){0, NULL};
       continue;
     }
     while (i > 0 && from->size[i - 1].c == 1) i--;
     if (i == 0) return false;
     // One digit of `from`, grown until the product of `to` digits fits.
-    at_mk_num stride = from->stride[i - 1];
+    at_me_num stride = from->stride[i - 1];
     int64_t have = from->size[--i].c;
     int64_t made = 1;
     while (j > 0 && made < have) {
       int64_t s = to->size[--j].c;
-      to->stride[j] = at_mk_mul(m, stride, (at_mk_num){made, NULL});
+      to->stride[j] = at_me_mul(m, stride, (at_me_num){made, NULL});
       made *= s;
       while (made > have) {  // needs more of `from`, which must run on
         while (i > 0 && from->size[i - 1].c == 1) i--;
@@ -359,24 +359,24 @@ bool at_mk_reshape_view(at_mk *m, const at_mk_ref *from, at_mk_ref *to) {
   return true;
 }
 
-static bool view_of(at_mk *m, at_mk_node *n, at_mk_ref *v) {
-  at_mk_ref in;
+static bool view_of(at_me *m, at_me_node *n, at_me_ref *v) {
+  at_me_ref in;
   switch (n->kind) {
-    case AT_MK_BUFFER:
+    case AT_ME_BUFFER:
       *v = n->ref;
       return true;
-    case AT_MK_LOAD:
+    case AT_ME_LOAD:
       *v = n->ref;
-      at_mk_ref_trim(v, n->rank);
+      at_me_ref_trim(v, n->rank);
       return v->parts == 1 && v->split == 1;
-    case AT_MK_RESHAPE:
+    case AT_ME_RESHAPE:
       if (!view_of(m, n->in[0], &in)) return false;
       *v = in;
       v->rank = n->rank;
       for (uint32_t d = 0; d < n->rank; d++)
-        v->size[d] = (at_mk_num){n->dim[d], NULL};
-      return at_mk_reshape_view(m, &in, v);
-    case AT_MK_TRANSPOSE:
+        v->size[d] = (at_me_num){n->dim[d], NULL};
+      return at_me_reshape_view(m, &in, v);
+    case AT_ME_TRANSPOSE:
       if (!view_of(m, n->in[0], &in)) return false;
       *v = in;
       for (uint32_t d = 0; d < n->rank; d++) {
@@ -384,17 +384,17 @@ static bool view_of(at_mk *m, at_mk_node *n, at_mk_ref *v) {
         v->stride[d] = in.stride[n->ints[d]];
       }
       return true;
-    case AT_MK_SLICE: {
+    case AT_ME_SLICE: {
       if (!view_of(m, n->in[0], v)) return false;
-      at_mk_num at = {0, NULL};
+      at_me_num at = {0, NULL};
       for (uint32_t d = 0; d < n->rank; d++) {
-        at_mk_num k = {n->ints[d], NULL}, s = {n->step[d], NULL};
-        at = at_mk_add(m, at, at_mk_mul(m, k, v->stride[d]));
-        v->stride[d] = at_mk_mul(m, s, v->stride[d]);
-        v->size[d] = (at_mk_num){n->dim[d], NULL};
+        at_me_num k = {n->ints[d], NULL}, s = {n->step[d], NULL};
+        at = at_me_add(m, at, at_me_mul(m, k, v->stride[d]));
+        v->stride[d] = at_me_mul(m, s, v->stride[d]);
+        v->size[d] = (at_me_num){n->dim[d], NULL};
       }
       v->base = at_b_gep(m->e, at_em_int(m->e, 8 * v->bytes), v->base,
-                         at_mk_num_value(m, at));
+                         at_me_num_value(m, at));
       return true;
     }
     default:
@@ -402,11 +402,11 @@ static bool view_of(at_mk *m, at_mk_node *n, at_mk_ref *v) {
   }
 }
 
-at_mk_node *at_mk_view(at_mk *m, at_mk_node *n, at_mk_ref *view) {
+at_me_node *at_me_view(at_me *m, at_me_node *n, at_me_ref *view) {
   if (!n) return NULL;
-  at_mk_prepare(m, n);
+  at_me_prepare(m, n);
   if (view_of(m, n, view)) return retain(n);
-  at_mk_node *b = at_mk_materialise(m, n);
+  at_me_node *b = at_me_materialise(m, n);
   if (b) *view = b->ref;
   return b;
 }
