@@ -103,7 +103,6 @@ static at_status read_program(job *j) {
            j->module->name ? j->module->name : "module", (unsigned)j->key.hash[0]);
   for (char *p = j->dump_prefix; *p; p++)
     if (*p == '/') *p = '_';
-  if (j->verify) AT_TRY(at_verify(j->module, "import"));
   return check_request(j);
 }
 

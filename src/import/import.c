@@ -464,5 +464,6 @@ at_status at_import(const at_mmodule *m, at_arena *a, at_module **out) {
               .meshes = at_map_in(a)};
   AT_TRY(import_all(&x));
   *out = x.m;
-  return AT_OK;
+  // The builder checks each node; regions and uses as a whole are checked here.
+  return at_verify(x.m, "import");
 }

@@ -303,7 +303,11 @@ static at_status short_form(at_mtext *t, at_str dialect, const at_mattr **out) {
   const char *after = t->p;
   t->p = from;
   AT_TRY(at_mtext_expect(t, "<"));
-  if (!at_mtext_word(t, &w)) {
+  // What brackets hold is kept as it is, and would be a comment when read again.
+  bool comment = false;
+  for (size_t i = 0; i + 1 < body.len; i++)
+    comment |= body.ptr[i] == '/' && body.ptr[i + 1] == '/';
+  if (comment || !at_mtext_word(t, &w)) {
     t->p = after;
     return unknown(t, dialect, body, out);
   }
@@ -327,9 +331,6 @@ static at_status short_form(at_mtext *t, at_str dialect, const at_mattr **out) {
     AT_TRY(at_mtext_codec(t, k, out));
     return at_mtext_expect(t, ">");
   }
-  // A comment may have led past what the brackets hold.
-  if (t->p > body.ptr + body.len)
-    return at_mtext_fail(t, "an attribute's name leaves its brackets");
   at_str rest = {t->p, (size_t)(body.ptr + body.len - t->p)};
   while (rest.len && isspace((unsigned char)*rest.ptr)) rest.ptr++, rest.len--;
   if (rest.len >= 2 && *rest.ptr == '<' && rest.ptr[rest.len - 1] == '>')

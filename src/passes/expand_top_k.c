@@ -21,8 +21,11 @@ static at_status mk_top_k(at_node *n, at_value x, int64_t k, bool largest,
 }
 
 static at_status give(at_rw *r, at_node *n, at_value values, at_value indices) {
-  AT_ENSURE(at_type_eq(at_value_type(values), &n->types[0]));
-  AT_ENSURE(at_type_eq(at_value_type(indices), &n->types[1]));
+  // A foreign call's result types are its caller's word.
+  if (!at_type_eq(at_value_type(values), &n->types[0]) ||
+      !at_type_eq(at_value_type(indices), &n->types[1]))
+    return at_fail_at(AT_INVALID_ARGUMENT, n,
+                      "the results are not what its operands give");
   AT_TRY(at_fwd_set(r, n, 0, values));
   return at_fwd_set(r, n, 1, indices);
 }
