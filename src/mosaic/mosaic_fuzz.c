@@ -1,0 +1,48 @@
+// Hostile kernels: a status that names the kernel, or a kernel that the chip's
+// rules can judge, and that reads back equal from its printed form.
+#include <stdlib.h>
+
+#include "mosaic/mosaic.h"
+
+static void require(bool good) {
+  if (!good) abort();
+}
+
+static void read_back(const at_mosaic_kernel *k, at_arena *a) {
+  at_strbuf text = {0};
+  at_status s = at_mosaic_print(k, true, &text);
+  at_mosaic_kernel *again = NULL;
+  if (at_ok(s)) {
+    at_mosaic_call call = {.payload = {(const uint8_t *)text.ptr, text.len}};
+    s = at_mosaic_read(&call, a, &again);
+    // What the text form cannot hold is refused there, never changed.
+    if (at_ok(s))
+      require(at_mop_eq(k->module->op, again->module->op, false, a));
+  }
+  at_status_free(s);
+  at_strbuf_free(&text);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n) {
+  at_arena *a = at_arena_create_limited(64u << 20);
+  if (!a) return 0;
+  at_mosaic_kernel *k = NULL;
+  at_mosaic_call call = {.payload = {p, n}};
+  at_status s = at_mosaic_read(&call, a, &k);
+  if (at_ok(s)) {
+    static const char *const chips[] = {"v4", "v5e", "7x"};
+    for (size_t i = 0; i < AT_LEN(chips); i++)
+      at_status_free(
+          at_mosaic_check(k, at_mosaic_chip_find(at_str_of(chips[i])), 1));
+    at_strbuf b = {0};
+    at_mosaic_summary(k, &b);
+    at_strbuf_free(&b);
+    read_back(k, a);
+  } else {
+    require(!strncmp(at_status_message(s), "kernel ", 7) ||
+            at_status_code(s) == AT_RESOURCE_EXHAUSTED);
+  }
+  at_status_free(s);
+  at_arena_destroy(a);
+  return 0;
+}
