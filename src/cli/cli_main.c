@@ -52,6 +52,8 @@ static const command commands[] = {
      "    errors of every mode on points that are left out of the tables\n"
      "atoll cost convert [--gemm] [--clock-ghz=X] IN OUT\n"
      "    a table from XLA's text proto to Atoll's form or back (by OUT's name: .pbtxt)\n"
+     "atoll cost schedule --target=T [--memory=BYTES] PROGRAM\n"
+     "    what hiding the program's collectives behind its other work would gain\n"
      "atoll cost machines [NAME]\n"
      "    what is known of a machine, and who says so\n",
      at_cli_cost},

@@ -2,7 +2,9 @@
 #include <stdlib.h>
 
 #include "cli/cli.h"
+#include "compile/compile.h"
 #include "cost/cost.h"
+#include "schedule/overlap.h"
 
 static at_status misuse(const char *what) {
   return AT_FAIL(AT_INVALID_ARGUMENT, "%s\nhint: atoll cost --help", what);
@@ -212,6 +214,38 @@ static at_status convert(int argc, char **argv, at_arena *a) {
   return st;
 }
 
+// ---- schedule ----
+static at_status schedule(int argc, char **argv, at_arena *a) {
+  const char *limit = NULL;
+  at_target *t;
+  at_lhs_options options = {.reruns = 5};
+  at_cli_option(&argc, argv, "--memory=", &limit);
+  AT_TRY(target_of(&argc, argv, a, &t));
+  AT_TRY(at_cli_no_more_options(argc, argv, "cost"));
+  if (argc != 2) return misuse("cost schedule --target=T PROGRAM");
+  if (limit) AT_TRY(parse_count(limit, &options.memory_limit));
+  at_bytes program;
+  AT_TRY(at_cli_read_file(argv[1], &program));
+  at_compile_options compile = {.no_cache = true};
+  at_strbuf text = {0};
+  at_module *m;
+  at_overlap o;
+  at_status st = at_compile_dump(program, &compile, AT_STAGE_OPTIMIZED, &text);
+  free((void *)program.ptr);
+  if (at_ok(st)) st = at_hlo_parse(at_strbuf_str(&text), a, &m);
+  at_strbuf_free(&text);
+  if (at_ok(st)) st = at_overlap_of(m, t, &options, a, &o);
+  if (!at_ok(st)) return st;
+  const at_lhs_stats *rows[] = {&o.before, &o.after};
+  printf("%u collectives\n%-12s %12s %12s %14s %20s\n", o.collectives, "",
+         "time us", "exposed us", "peak MiB", "pairs with work");
+  for (int i = 0; i < 2; i++)
+    printf("%-12s %12.1f %12.1f %14.1f %20u\n", i ? "scheduled" : "as given",
+           rows[i]->seconds * 1e6, rows[i]->exposed * 1e6,
+           (double)rows[i]->peak / (1 << 20), rows[i]->pairs);
+  return AT_OK;
+}
+
 // ---- machines ----
 static at_status machines(int argc, char **argv) {
   AT_TRY(at_cli_no_more_options(argc, argv, "cost"));
@@ -250,10 +284,12 @@ at_status at_cli_cost(int argc, char **argv) {
     st = evaluate(argc - 1, argv + 1, a);
   else if (!strcmp(verb, "convert"))
     st = convert(argc - 1, argv + 1, a);
+  else if (!strcmp(verb, "schedule"))
+    st = schedule(argc - 1, argv + 1, a);
   else if (!strcmp(verb, "machines"))
     st = machines(argc - 1, argv + 1);
   else
-    st = misuse("what? lookup, evaluate, convert or machines");
+    st = misuse("what? lookup, evaluate, convert, schedule or machines");
   at_arena_destroy(a);
   return st;
 }

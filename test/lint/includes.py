@@ -12,7 +12,7 @@ import pathlib, re, sys
 
 PUBLIC_ROOMS = {"base", "abi"}
 PUBLIC_HEADERS = {"cost/tpu.h", "cost/count.h", "codegen/emit.h", "codegen/build.h", "device/core.h", "hlo/random.h",
-                  "mosaic/code.h"}
+                  "mosaic/code.h", "schedule/overlap.h", "schedule/lhs.h"}
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
 
 

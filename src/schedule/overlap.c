@@ -1,0 +1,177 @@
+#include "schedule/overlap.h"
+
+#include <math.h>
+
+#include "schedule/schedule.h"
+
+typedef struct walk {
+  const at_target *target;
+  const at_lhs_options *options;
+  at_arena *arena;
+  at_overlap *sum;
+} walk;
+
+typedef struct graph {
+  AT_VEC(at_lhs_node) nodes;
+  at_map of;  // at_node -> index + 1 of the instruction that has its results
+} graph;
+
+typedef AT_VEC(uint32_t) edges;
+
+static at_status computation(walk *w, const at_comp *c, double *seconds);
+
+static uint32_t index_of(const graph *g, const at_node *n) {
+  void **at = at_map_find_ptr(&g->of, n);
+  return at ? (uint32_t)(uintptr_t)*at : 0;
+}
+
+static at_status add_edge(walk *w, const graph *g, const at_node *n, edges *e) {
+  uint32_t i = index_of(g, n);
+  for (size_t k = 0; k < e->len && i; k++)
+    if (e->ptr[k] == i - 1) i = 0;
+  if (i && !at_vec_push(w->arena, e, i - 1)) return AT_NO_MEMORY("schedule");
+  return AT_OK;
+}
+
+// Everything that the node reads of this computation, also from inside its
+// regions.
+static at_status add_reads(walk *w, const graph *g, const at_node *n,
+                           edges *e) {
+  for (uint32_t i = 0; i < n->num_operands; i++)
+    AT_TRY(add_edge(w, g, n->operands[i].node, e));
+  for (uint32_t r = 0; r < n->num_regions; r++) {
+    AT_FOR_NODES(k, n->regions[r]) AT_TRY(add_reads(w, g, k, e));
+    for (uint32_t i = 0; i < n->regions[r]->num_results; i++)
+      AT_TRY(add_edge(w, g, n->regions[r]->results[i].node, e));
+  }
+  return AT_OK;
+}
+
+static int64_t bytes_of(const at_node *n) {
+  int64_t sum = 0;
+  if (n->op == AT_OP_CONSTANT || n->op == AT_OP_PARAMETER || at_plan_is_view(n))
+    return 0;
+  for (uint32_t r = 0; r < n->num_results; r++) {
+    size_t b =
+        at_type_is_static(&n->types[r]) ? at_type_bytes(&n->types[r]) : 0;
+    sum += (int64_t)AT_MIN(b, (size_t)1 << 50);
+  }
+  return sum;
+}
+
+static int32_t force_of(const at_node *n) {
+  const at_attr *a = at_node_attr(n, AT_ATTR_FRONTEND_ATTRIBUTES);
+  for (uint32_t i = 0; a && i < a->dict.n; i++) {
+    if (!at_str_is(a->dict.kv[2 * i + 1], "true")) continue;
+    if (at_str_is(a->dict.kv[2 * i], "force_early")) return 1;
+    if (at_str_is(a->dict.kv[2 * i], "force_delay")) return -1;
+  }
+  return 0;
+}
+
+static at_status push(walk *w, graph *g, at_lhs_node x) {
+  return at_vec_push(w->arena, &g->nodes, x) ? AT_OK : AT_NO_MEMORY("schedule");
+}
+
+static at_status add_collective(walk *w, graph *g, const at_node *n,
+                                at_lhs_node x, const at_collective *c) {
+  at_cost_time time;
+  uint32_t start = (uint32_t)g->nodes.len;
+  AT_TRY(at_cost_collective(w->target, c, &time));
+  uint32_t *done_reads;
+  AT_TRY_ALLOC(done_reads, at_new(w->arena, uint32_t, 1));
+  *done_reads = start;
+  at_lhs_node done = {.kind = AT_LHS_DONE,
+                      .partner = start,
+                      .resource = c->op,
+                      .force = x.force,
+                      .bytes = x.bytes,
+                      .reads = done_reads,
+                      .num_reads = 1};
+  x.kind = AT_LHS_START, x.partner = start + 1, x.resource = c->op;
+  x.latency = time.seconds, x.bytes = 0, x.cost = 0;
+  w->sum->collectives++;
+  AT_TRY(push(w, g, x));
+  return push(w, g, done);
+}
+
+static at_status add_node(walk *w, graph *g, const at_node *n,
+                          uint32_t *last_effect) {
+  edges reads = {0};
+  AT_TRY(add_reads(w, g, n, &reads));
+  at_lhs_node x = {.bytes = bytes_of(n),
+                   .force = force_of(n),
+                   .reads = reads.ptr,
+                   .num_reads = (uint32_t)reads.len};
+  bool is = false;
+  at_collective c;
+  AT_TRY(at_cost_collective_of(n, w->arena, &is, &c));
+  if (is) {
+    AT_TRY(add_collective(w, g, n, x, &c));
+  } else {
+    at_cost_time time;
+    AT_TRY(at_cost_node(w->target, n, &time));
+    x.cost = time.seconds;
+    double longest = 0;
+    for (uint32_t r = 0; r < n->num_regions && at_has_steps(n); r++) {
+      double seconds;
+      AT_TRY(computation(w, n->regions[r], &seconds));
+      // A loop runs both of its regions, a branch the longest of its own.
+      longest =
+          n->op == AT_OP_WHILE ? longest + seconds : fmax(longest, seconds);
+    }
+    x.cost += longest;
+    if (x.cost == 0) x.kind = AT_LHS_NOP;
+    bool effect = at_op_is(n->op, AT_EFFECT);
+    if (effect && *last_effect) {
+      uint32_t *after;
+      AT_TRY_ALLOC(after, at_new(w->arena, uint32_t, 1));
+      *after = *last_effect - 1;
+      x.after = after, x.num_after = 1;
+    }
+    if (effect) *last_effect = (uint32_t)g->nodes.len + 1;
+    AT_TRY(push(w, g, x));
+  }
+  void **at;
+  AT_TRY_ALLOC(at, at_map_put_ptr(&g->of, n));
+  *at = (void *)(uintptr_t)g->nodes.len;
+  return AT_OK;
+}
+
+static void add_stats(at_lhs_stats *to, const at_lhs_stats *s, bool entry) {
+  to->exposed += s->exposed;
+  to->pairs += s->pairs;
+  to->peak = AT_MAX(to->peak, s->peak);
+  // The entry's own time holds its loops' times already.
+  if (entry) to->seconds = s->seconds;
+}
+
+static at_status computation(walk *w, const at_comp *c, double *seconds) {
+  graph g = {.of = at_map_in(w->arena)};
+  uint32_t last_effect = 0, *order;
+  AT_FOR_NODES(n, c) AT_TRY(add_node(w, &g, n, &last_effect));
+  for (uint32_t i = 0; i < c->num_results; i++) {
+    uint32_t k = index_of(&g, c->results[i].node);
+    if (k) g.nodes.ptr[k - 1].output = true;
+  }
+  at_lhs_stats before, after;
+  uint32_t n = (uint32_t)g.nodes.len;
+  AT_TRY(at_lhs_simulate(g.nodes.ptr, n, w->options, NULL, w->arena, &before));
+  AT_TRY(at_lhs_run(g.nodes.ptr, n, w->options, w->arena, &order, &after));
+  bool entry = c == c->module->entry;
+  add_stats(&w->sum->before, &before, entry);
+  add_stats(&w->sum->after, &after, entry);
+  *seconds = after.seconds;
+  return AT_OK;
+}
+
+at_status at_overlap_of(const at_module *m, const at_target *t,
+                        const at_lhs_options *options, at_arena *a,
+                        at_overlap *out) {
+  at_overlap sum = {0};
+  walk w = {t, options, a, &sum};
+  double seconds;
+  AT_TRY(computation(&w, m->entry, &seconds));
+  *out = sum;
+  return AT_OK;
+}

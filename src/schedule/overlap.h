@@ -1,0 +1,24 @@
+// What latency hiding does for a program on a target: its collectives as
+// asynchronous pairs, scheduled, beside the order in which the program has
+// them.
+#ifndef ATOLL_SCHEDULE_OVERLAP_H_
+#define ATOLL_SCHEDULE_OVERLAP_H_
+
+#include "cost/cost.h"
+#include "schedule/lhs.h"
+
+typedef struct at_overlap {
+  uint32_t collectives;
+  at_lhs_stats before;  // each done right after its start
+  at_lhs_stats after;
+} at_overlap;
+// Sums over the entry and the bodies of its loops and branches, each scheduled
+// by itself and counted once; peaks are the largest. Collectives of one kind
+// are in flight one at a time unless `options` says more (resources are
+// at_collective_op). frontend_attributes force_early and force_delay ("true")
+// are obeyed.
+at_status at_overlap_of(const at_module *m, const at_target *t,
+                        const at_lhs_options *options, at_arena *a,
+                        at_overlap *out);
+
+#endif
