@@ -48,6 +48,9 @@ static int64_t reduced_dim(const at_node *n) {
     if (x->dims[i] != y->dims[i]) return i;
   const at_node *iota = n->operands[1].node;
   if (iota->op == AT_OP_IOTA) return at_node_int(iota, AT_ATTR_DIMENSION, 0);
+  // A constant: the iota of a dimension of size 1.
+  for (uint32_t i = 0; i < x->rank; i++)
+    if (x->dims[i] == 1) return i;
   return -1;
 }
 

@@ -135,16 +135,16 @@ at_status at_mk_splat(at_node *at, at_type t, const void *element,
 
 at_status at_mk_splat_int(at_node *at, at_type t, int64_t x, at_value *out) {
   uint64_t element[2] = {0};
-  if (at_is_float(t.dtype))
-    at_store_float(t.dtype, element, (double)x);
+  if (at_is_float(t.dtype) || at_is_complex(t.dtype))
+    at_store_float(at_real_of(t.dtype), element, (double)x);
   else
     at_store_int(t.dtype, element, x);
   return at_mk_splat(at, t, element, out);
 }
 
 at_status at_mk_splat_float(at_node *at, at_type t, double x, at_value *out) {
-  uint64_t element[2] = {0};
-  at_store_float(t.dtype, element, x);
+  uint64_t element[2] = {0};  // the imaginary part of a complex number
+  at_store_float(at_real_of(t.dtype), element, x);
   return at_mk_splat(at, t, element, out);
 }
 

@@ -93,3 +93,29 @@ void coverage_print(void) {
       (unsigned long long)(AT_LEN(g_runtime) - never), AT_LEN(g_runtime),
       g_num_paths);
 }
+
+// For tools/random_table.py: one line a count.
+void coverage_table(void) {
+  for (uint32_t o = 0; o < AT_OP_COUNT; o++)
+    for (uint32_t t = 0; t < AT_DTYPE_COUNT; t++)
+      if (g_ops[o][t])
+        printf("op\t%s\t%s\t%llu\t%.3g\n", at_op_text((at_op)o),
+               at_dtype_of((at_dtype)t)->text, (unsigned long long)g_ops[o][t],
+               g_worst[o][t]);
+  for (uint32_t r = 0; r < at_random_num_rows(); r++)
+    for (uint32_t t = 0; t < AT_DTYPE_COUNT; t++)
+      if (at_random_row_types(r) >> t & 1)
+        printf("pair\t%s %s\t%s\t%llu\n", at_op_text(at_random_row_op(r)),
+               at_random_row_variant(r), at_dtype_of((at_dtype)t)->text,
+               (unsigned long long)g_rows[r][t]);
+  for (uint32_t o = 0; o < AT_OP_COUNT; o++)
+    if (at_random_reason((at_op)o))
+      printf("without\t%s\t%s\n", at_op_text((at_op)o),
+             at_random_reason((at_op)o));
+  for (uint32_t i = 0; i < AT_LEN(g_runtime); i++)
+    printf("kernel\t%s\t%llu\n", runtime_names[i],
+           (unsigned long long)g_runtime[i]);
+  for (uint32_t i = 0; i < g_num_paths; i++)
+    printf("path\t%s\t%llu\n", g_paths[i].name,
+           (unsigned long long)g_paths[i].count);
+}

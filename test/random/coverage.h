@@ -11,5 +11,6 @@ void coverage_judged(const at_node *n, double worst);
 void coverage_pair(at_random_pair p);           // a step, all of it judged
 void coverage_count_steps(const at_loaded *l);  // what they were compiled to
 void coverage_print(void);
+void coverage_table(void);  // tab-separated, all counts
 
 #endif

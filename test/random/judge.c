@@ -105,6 +105,9 @@ class_id judge_class(const at_node *n) {
       return at_is_complex(at_value_type(n->operands[0])->dtype)
                  ? CLASS_FUNCTION
                  : CLASS_EXACT;
+    case AT_OP_POWER:  // the digits of b log a are shared with its exponent
+      if (at_is_complex(t)) return CLASS_NORM;
+      break;
     case AT_OP_SQRT:
       return at_is_complex(t) ? CLASS_FUNCTION : CLASS_EXACT;
     default:
@@ -168,6 +171,10 @@ void judge_trust(const at_comp *c) {
     trust t = worst_input(c, n);
     if (t == TRUST_CLOSE && !continuous(n)) t = TRUST_NONE;
     class_id k = judge_class(n);
+    // The bits of a NaN are those of whoever made it.
+    if (n->op == AT_OP_BITCAST_CONVERT &&
+        judge_inexact(at_value_type(n->operands[0])->dtype))
+      t = TRUST_NONE;
     if (t == TRUST_EXACT && k != CLASS_EXACT)
       t = k == CLASS_FUNCTION || k == CLASS_SUM ? TRUST_CLOSE : TRUST_NONE;
     n->mark = t;
@@ -325,6 +332,13 @@ static bool equal(const measure_of *m, const at_literal *want,
     // Elements whose terms may overflow in one order and not in another.
     bool may =
         terms * 2 >= judge_largest(d) || m->only_finite || at_infinity(m, i);
+    // The ends of f8E8M0FNU are f32's denormal numbers.
+    if (d == AT_F8E8M0FNU && judge_part(want, i, 0) < 0x1p-125) continue;
+    // Sums of small types are kept in f32: past its ends nothing is known.
+    bool small = at_dtype_bytes(d) == 1 && m->c == CLASS_SUM;
+    if (small && (m->only_finite || terms * 2 >= judge_largest(AT_F32) ||
+                  terms < 0x1p-100))
+      continue;
     double size = fabs(judge_part(want, i, 0));
     if (at_is_complex(d)) size = hypot(size, judge_part(want, i, 1));
     double scale = fmax(fmax(isfinite(size) ? size : 0, m->scale), terms);
@@ -375,6 +389,61 @@ static bool in_range(const at_node *n, const at_literal *const *in,
   return true;
 }
 
+// Squares of the operands may overflow.
+static bool large_operands(const at_node *n, const at_literal *const *in) {
+  for (uint32_t i = 0; i < n->num_operands; i++) {
+    double most = largest_of(in[i]);
+    if (judge_inexact(in[i]->type.dtype) &&
+        most * 4096 > sqrt(judge_largest(in[i]->type.dtype)))
+      return true;
+  }
+  return false;
+}
+
+// Operands that f32, in which narrow sums are kept, does not hold.
+static bool beyond_f32(const at_node *n, const at_literal *const *in) {
+  at_dtype t = n->types[0].dtype;
+  if (t == AT_F64 || t == AT_C128) return false;
+  for (uint32_t i = 0; i < n->num_operands; i++)
+    if (largest_of(in[i]) > judge_largest(AT_F32)) return true;
+  return false;
+}
+
+// L U = A with its rows permuted: pivots may tie. got: LU, pivots, permutation.
+static bool factors(const at_literal *a, const at_literal *const *got,
+                    at_strbuf *why, double *worst) {
+  const at_type *t = &a->type;
+  const tolerance *tol = find(CLASS_LINALG, t->dtype);
+  int64_t n = t->dims[t->rank - 1], m = t->dims[t->rank - 2], batches = 1;
+  for (uint32_t i = 0; i + 2 < t->rank; i++) batches *= t->dims[i];
+  bool z = at_is_complex(t->dtype);
+  double unit = judge_ulp(t->dtype) * (double)AT_MAX(m, n) *
+                fmax(largest_of(a), largest_of(got[0]));
+  if (!tol) return differ(why, 0, 0, 1);
+#define AT_(l, r, c, k) \
+  (k && !z ? 0 : judge_part(l, (b * m + (r)) * n + (c), k))
+  for (int64_t b = 0; b < batches; b++)
+    for (int64_t i = 0; i < m; i++)
+      for (int64_t j = 0; j < n; j++) {
+        int64_t from = at_literal_int(got[2], b * m + i);
+        if (from < 0 || from >= m) return differ(why, i, 0, (double)from);
+        double re = -AT_(a, from, j, 0), im = -AT_(a, from, j, 1);
+        for (int64_t k = 0; k <= AT_MIN(i, j); k++) {
+          double lr = i == k ? 1 : AT_(got[0], i, k, 0);
+          double li = i == k ? 0 : AT_(got[0], i, k, 1);
+          double ur = AT_(got[0], k, j, 0), ui = AT_(got[0], k, j, 1);
+          re += lr * ur - li * ui;
+          im += lr * ui + li * ur;
+        }
+        double off = hypot(re, im);
+        if (!(off <= tol->ulp * unit + tol->slack))
+          return differ(why, i * n + j, 0, off);
+        if (unit > 0) *worst = fmax(*worst, off / unit);
+      }
+#undef AT_
+  return true;
+}
+
 // A v = v l and v^H v = 1 for every matrix: eigenvectors are not unique.
 static bool eigenvectors(const at_literal *a, const at_literal *v,
                          const at_literal *l, at_strbuf *why, double *worst) {
@@ -417,11 +486,17 @@ at_status judge_node(at_arena *a, const at_node *n, const at_literal *const *in,
   if (m.c == CLASS_SUM) AT_TRY(judge_terms(a, n, in, &m.terms));
   bool finite = finite_operands(n, in);
   // No order of operations is agreed on for these.
-  if (m.c == CLASS_LINALG && !finite) return AT_OK;
+  *bad_result = UINT32_MAX;
+  if (m.c == CLASS_LINALG && (!finite || large_operands(n, in))) return AT_OK;
+  if (n->op == AT_OP_BITCAST_CONVERT && !finite &&
+      at_dtype_bytes(in[0]->type.dtype) == 1)
+    return AT_OK;  // payloads of 8-bit NaN are not kept
   // Nor on whether padding and holes meet the kernel's infinities.
   bool conv = n->op == AT_OP_CONVOLUTION || n->op == AT_OP_DYNAMIC_CONV;
   m.only_finite = (!finite && (m.c == CLASS_NORM || n->op == AT_OP_FFT)) ||
-                  (conv && !judge_finite(in[1]));
+                  (conv && !judge_finite(in[1])) ||
+                  (m.c == CLASS_NORM && large_operands(n, in)) ||
+                  (m.c == CLASS_SUM && beyond_f32(n, in));
   bool eigh = at_str_is(at_node_str(n, AT_ATTR_CALL_TARGET_NAME), "Eigh");
   if (n->op == AT_OP_CHOLESKY)
     m.skip_above = at_node_bool(n, AT_ATTR_LOWER) ? 1 : -1;
@@ -430,6 +505,13 @@ at_status judge_node(at_arena *a, const at_node *n, const at_literal *const *in,
   if (m.c == CLASS_FUNCTION && n->num_operands &&
       at_is_complex(in[0]->type.dtype))
     m.in = in, m.num_in = n->num_operands;
+  // These cross zero where the terms that they are made of are about 1.
+  if (n->op == AT_OP_DIGAMMA || n->op == AT_OP_LGAMMA) m.scale = 1;
+  at_str target = at_node_str(n, AT_ATTR_CALL_TARGET_NAME);
+  if (at_str_is(target, "LuDecomposition")) {
+    if (!factors(in[0], got, why, worst)) *bad_result = 0;
+    return AT_OK;
+  }
   for (uint32_t i = 0; i < n->num_results; i++) {
     if (m.c == CLASS_LINALG || m.c == CLASS_NORM) m.scale = largest_of(want[i]);
     for (uint32_t k = 0; m.c == CLASS_NORM && k < n->num_operands; k++)

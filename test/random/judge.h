@@ -11,7 +11,7 @@ typedef enum class_id {
   CLASS_SUM,       // the order of additions is free: units of the sum of the
                    // magnitudes of an element's own terms
   CLASS_LINALG,    // units of the largest element of the result
-  CLASS_NORM,      // batch norms: likewise
+  CLASS_NORM,      // batch norms, complex powers: likewise
   CLASS_RANDOM,    // rng: only the range is known
   CLASS_PROGRAM    // an inexact value, carried on
 } class_id;

@@ -25,7 +25,7 @@ typedef struct options {
   int64_t elements;
   uint64_t dtypes;
   const char *only;
-  bool coverage, verbose;
+  bool coverage, table, verbose;
 } options;
 
 typedef struct verdict {
@@ -223,7 +223,7 @@ static bool usage(void) {
   fprintf(stderr,
           "usage: random_programs [--seeds A..B] [--nodes N] [--elements N]\n"
           "         [--families BITS] [--only OP] [--dtype TYPE]...\n"
-          "         [--coverage] [--verbose]\n");
+          "         [--coverage] [--table] [--verbose]\n");
   return false;
 }
 
@@ -240,6 +240,10 @@ static bool parse(int argc, char **argv, options *o) {
     char *end;
     if (!strcmp(k, "--coverage")) {
       o->coverage = true;
+      continue;
+    }
+    if (!strcmp(k, "--table")) {
+      o->table = true;
       continue;
     }
     if (!strcmp(k, "--verbose")) {
@@ -301,6 +305,7 @@ int main(int argc, char **argv) {
   }
   alarm(0);
   if (o.coverage) coverage_print();
+  if (o.table) coverage_table();
   printf("%llu cases, %llu failed\n", (unsigned long long)cases,
          (unsigned long long)failed);
   run_stop();

@@ -1,0 +1,100 @@
+"""Runs random programs on several processes and writes docs/random.md.
+
+usage: python tools/random_table.py build/release/test/random/random_programs \\
+           [--seconds 900] [--jobs 2] [--first 1] [--out docs/random.md]
+"""
+import argparse
+import collections
+import concurrent.futures
+import subprocess
+import threading
+import time
+
+
+def parse(text, total):
+  for line in text.splitlines():
+    f = line.split("\t")
+    if f[0] == "op":
+      c = total["op"].setdefault((f[1], f[2]), [0, 0.0])
+      c[0] += int(f[3])
+      c[1] = max(c[1], float(f[4]))
+    elif f[0] == "pair":
+      total["pair"][f[1].strip(), f[2]] += int(f[3])
+    elif f[0] in ("kernel", "path"):
+      total[f[0]][f[1]] += int(f[2])
+    elif f[0] == "without":
+      total["without"][f[1]] = f[2]
+    elif line.endswith("failed") and " cases, " in line:
+      cases, failed = line.split(" cases, ")
+      total["cases"] += int(cases)
+      total["failed"] += int(failed.split()[0])
+    elif line.startswith("FAIL "):
+      total["failures"].append(line)
+
+
+def page(t, command):
+  low = sorted((n, p) for p, n in t["pair"].items())
+  least = low[0][0] if low else 0
+  out = ["# Random programs against the evaluator", "",
+         f"Written by `{command}`. Each program is compiled and run as it is, and once",
+         "more with every value returned; then every op is judged on the values that the",
+         "compiled program itself made, within `test/random/tolerance.def`.", "",
+         f"{t['cases']} cases, {t['failed']} failed. {len(t['pair'])} pairs of an op's form and",
+         f"an element type; each was judged at least {least} times, "
+         f"{sum(n >= 100 for n in t['pair'].values())} of them at least 100 times.", ""]
+  out += ["## Ops by element type", "",
+          "Times judged; in brackets the largest difference, in units of the class that",
+          "`judge.h` describes (0 is left out).", ""]
+  rows = collections.defaultdict(list)
+  for (op, dtype), (n, worst) in t["op"].items():
+    rows[op].append(f"{dtype} {n}" + (f" ({worst:.2g})" if worst else ""))
+  out += ["| op | element types |", "|---|---|"]
+  out += [f"| {op} | {', '.join(cells)} |" for op, cells in sorted(rows.items())]
+  out += ["", "## Forms judged least", "", "| form | type | times |", "|---|---|---|"]
+  out += [f"| {p[0]} | {p[1]} | {n} |" for n, p in low[:12]]
+  out += ["", "## Runtime kernels", "", "| kernel | steps |", "|---|---|"]
+  out += [f"| {k} | {n} |" for k, n in sorted(t["kernel"].items())]
+  out += ["", "## Steps by the op that they came from", "", "| step | count |", "|---|---|"]
+  out += [f"| {k} | {n} |" for k, n in sorted(t["path"].items())]
+  out += ["", "## Ops without programs", "", "| op | why |", "|---|---|"]
+  out += [f"| {k} | {v} |" for k, v in sorted(t["without"].items())]
+  if t["failures"]:
+    out += ["", "## Failures", ""] + [f"- {f[5:]}" for f in sorted(set(t["failures"]))[:60]]
+  return "\n".join(out) + "\n"
+
+
+def main():
+  a = argparse.ArgumentParser()
+  a.add_argument("program")
+  a.add_argument("--seconds", type=float, default=900)
+  a.add_argument("--jobs", type=int, default=2)
+  a.add_argument("--first", type=int, default=1)
+  a.add_argument("--out", default="docs/random.md")
+  o = a.parse_args()
+  total = {"op": {}, "pair": collections.Counter(), "kernel": collections.Counter(),
+           "path": collections.Counter(), "without": {}, "cases": 0, "failed": 0,
+           "failures": []}
+  end, step, lock, at = time.time() + o.seconds, 40, threading.Lock(), [o.first]
+
+  def work(_):
+    while time.time() < end:
+      with lock:
+        first = at[0]
+        at[0] += step
+      r = subprocess.run([o.program, "--table", "--seeds", f"{first}..{first + step - 1}"],
+                         capture_output=True, text=True)
+      with lock:
+        parse(r.stdout, total)
+        if r.returncode not in (0, 1):
+          total["failed"] += 1
+          total["failures"].append(f"FAIL seeds from {first}: {r.stderr.strip()[-200:]}")
+
+  with concurrent.futures.ThreadPoolExecutor(o.jobs) as pool:
+    list(pool.map(work, range(o.jobs)))
+  with open(o.out, "w") as f:
+    f.write(page(total, "tools/random_table.py"))
+  print(f"{total['cases']} cases, {total['failed']} failed, seeds {o.first}..{at[0] - 1}")
+
+
+if __name__ == "__main__":
+  main()
