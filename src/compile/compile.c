@@ -250,7 +250,9 @@ static at_status write_executable(job *j, at_bytes *out) {
   at_cg_target target = {j->cpu, j->threads, 2, j->verify};
   AT_TRY(at_cg_create(&target, &j->cg));
   at_emit_steps e = {.w = &w, .cg = j->cg, .plan = &j->plan, .arena = j->arena,
-                     .choices = j->choices};
+                     .choices = j->choices,
+                     .num_devices = (uint32_t)(j->module->num_replicas *
+                                               j->module->num_partitions)};
   AT_TRY(at_steps_emit(&e, j->module, &h.main_begin, &h.main_end));
   AT_TRY(write_code(j, &w));
   AT_TRY(at_core_finish(&e));
@@ -280,6 +282,10 @@ static at_status start(job *j, at_bytes program, const at_compile_options *o) {
   at_cache_key_add(&j->key, (at_bytes){(const uint8_t *)numerics, strlen(numerics)});
   const char *checks = at_config_text(AT_CONFIG_CHECK);
   at_cache_key_add(&j->key, (at_bytes){(const uint8_t *)checks, strlen(checks)});
+  // What a Pallas kernel may do depends on the target, and whether that counts.
+  const char *target = at_config_text(AT_CONFIG_TARGET);
+  at_cache_key_add(&j->key, (at_bytes){(const uint8_t *)target, strlen(target)});
+  at_cache_key_add_u64(&j->key, at_config_flag(AT_CONFIG_LENIENT));
   AT_TRY_ALLOC(j->arena, at_arena_create());
   return at_compile_request_read(o->request, j->arena, &j->request);
 }

@@ -352,7 +352,8 @@ static at_status read_kernel(at_emit_steps *e, const at_node *n,
 at_status at_core_emit(at_emit_steps *e, const at_node *n, at_xstep *s) {
   at_mosaic_kernel *k;
   AT_TRY(read_kernel(e, n, &k));
-  AT_TRY(at_mosaic_admit(k, at_str_of(at_config_text(AT_CONFIG_TARGET)), 0));
+  AT_TRY(at_mosaic_admit(k, at_str_of(at_config_text(AT_CONFIG_TARGET)),
+                         e->num_devices));
   for (uint32_t i = 0; i < k->num_programs; i++) {
     uint32_t at;
     AT_TRY(add_program(e, k, i, &at));

@@ -15,6 +15,7 @@ typedef struct at_emit_steps {
   uint64_t scratch_bytes; // largest scratch of any node; placed after the plan's
   bool has_effects;
   double ns;
+  uint32_t num_devices;  // of the program
   struct at_core_pending *cores;  // Pallas kernels whose records are not complete
 } at_emit_steps;
 
