@@ -242,8 +242,8 @@ void at_deadlock_check(at_runtime *rt) {
   }
   if (!find_stuck(&s)) goto out;
   st = describe(&s);
-  // One launch fails; the others may go on then, and are looked at again if they
-  // do not.
+  // One launch fails; the others may go on then, and are looked at again if
+  // they do not.
   uint32_t victim = 0;
   while (!s.stuck[victim]) victim++;
   at_task_fail(s.parts[victim]->task, at_status_clone(st));

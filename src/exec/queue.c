@@ -12,8 +12,8 @@
 static bool run_part(at_part *p);
 static void lane_main(void *runtime);
 
-// Under the lanes' lock: how many lanes `count` more parts are worth. Waking one
-// costs about as much as a small part; lanes that are between parts need no
+// Under the lanes' lock: how many lanes `count` more parts are worth. Waking
+// one costs about as much as a small part; lanes that are between parts need no
 // waking.
 static uint32_t lanes_to_start(at_lanes *l, bool heavy, uint32_t count) {
   uint32_t light = l->active - AT_MIN(l->active, l->heavy);
@@ -281,6 +281,17 @@ void at_chip_end_turn(at_chip *c) {
   at_chip_notify(c);
 }
 
+// Nothing runs and parts wait: what has just been queued behind them may be
+// what they wait for. A lane looks.
+static void look_for_deadlock(at_runtime *rt) {
+  at_lanes *l = &rt->lanes;
+  pthread_mutex_lock(&l->lock);
+  bool quiet = l->active == 0 && l->blocked == 0;
+  if (quiet) l->active = 1;
+  pthread_mutex_unlock(&l->lock);
+  if (quiet) start_lanes(rt, 1);
+}
+
 void at_launch_enqueue(at_task *t, uint32_t device) {
   at_part *p = &t->parts[device];
   at_chip *c = p->chip;
@@ -293,5 +304,9 @@ void at_launch_enqueue(at_task *t, uint32_t device) {
     c->head = p;
   c->tail = p;
   pthread_mutex_unlock(&c->lock);
-  if (at_chip_become_active(c)) at_chip_next_turn(c);
+  at_runtime *rt = c->runtime;  // the task may be gone once its last part is in
+  if (at_chip_become_active(c))
+    at_chip_next_turn(c);
+  else if (AT_UNLIKELY(atomic_load(&rt->lanes.waiting)))
+    look_for_deadlock(rt);
 }

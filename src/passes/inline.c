@@ -18,8 +18,18 @@ static const char *const at_placement_calls[] = {
     "MoveToDevice",
 };
 
+// The body of a reduction speaks of elements, which live nowhere.
+static bool in_scalar_body(const at_node *n) {
+  const at_node *owner = n->parent->owner;
+  for (uint32_t i = 0; i < n->num_results; i++)
+    if (n->types[i].rank) return false;
+  return owner && !at_is_control(owner->op) &&
+         owner->op != AT_OP_MANUAL_COMPUTATION;
+}
+
 static bool is_placement(const at_module *m, const at_node *n) {
-  if (n->op != AT_OP_CUSTOM_CALL || m->num_partitions != 1) return false;
+  if (n->op != AT_OP_CUSTOM_CALL) return false;
+  if (m->num_partitions != 1 && !in_scalar_body(n)) return false;
   if (n->num_results > n->num_operands) return false;
   at_str target = at_node_str(n, AT_ATTR_CALL_TARGET_NAME);
   bool known = false;

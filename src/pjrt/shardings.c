@@ -156,8 +156,10 @@ static PJRT_Error *output_shardings(
   AT_HANDLE(a->executable);
   const at_pjrt_program *p = a->executable->program;
   a->num_outputs = p->num_outputs;
-  a->shardings = p->shardings ? p->shardings + p->num_inputs : NULL;
-  a->sharding_sizes = p->shardings ? p->sharding_sizes + p->num_inputs : NULL;
+  // No results have no sharding, not an empty list of them.
+  bool any = p->shardings && p->num_outputs;
+  a->shardings = any ? p->shardings + p->num_inputs : NULL;
+  a->sharding_sizes = any ? p->sharding_sizes + p->num_inputs : NULL;
   return NULL;
 }
 
