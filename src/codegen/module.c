@@ -116,20 +116,29 @@ static at_status add_function(at_maker *b, const at_job *j) {
   return st;
 }
 
-static at_status fill(at_maker *b) {
-  const at_cg_target *t = b->u->target;
+static const char *const triple = "x86_64-unknown-linux-gnu";
+
+static LLVMTargetMachineRef machine_of(at_maker *b, LLVMCodeGenOptLevel level) {
   LLVMTargetRef target = NULL;
   char *message = NULL;
-  const char *triple = "x86_64-unknown-linux-gnu";
-  if (LLVMGetTargetFromTriple(triple, &target, &message))
-    return AT_FAIL(AT_INTERNAL, "LLVM has no target %s: %s", triple, message);
+  if (LLVMGetTargetFromTriple(triple, &target, &message)) {
+    LLVMDisposeMessage(message);
+    return NULL;
+  }
+  return LLVMCreateTargetMachine(
+      target, triple, "x86-64",
+      at_cpu_llvm_features(b->u->target->cpu_features), level, LLVMRelocPIC,
+      LLVMCodeModelSmall);
+}
+
+static at_status fill(at_maker *b) {
+  const at_cg_target *t = b->u->target;
   LLVMCodeGenOptLevel level = t->opt_level == 0   ? LLVMCodeGenLevelNone
                               : t->opt_level == 1 ? LLVMCodeGenLevelLess
                               : t->opt_level == 2 ? LLVMCodeGenLevelDefault
                                                   : LLVMCodeGenLevelAggressive;
-  b->machine = LLVMCreateTargetMachine(target, triple, "x86-64",
-                                       at_cpu_llvm_features(t->cpu_features),
-                                       level, LLVMRelocPIC, LLVMCodeModelSmall);
+  b->machine = machine_of(b, level);
+  if (!b->machine) return AT_FAIL(AT_INTERNAL, "LLVM has no target %s", triple);
   b->ctx = LLVMContextCreate();
   LLVMContextSetDiscardValueNames(b->ctx, true);
   char name[32];
@@ -157,12 +166,35 @@ static at_status check(at_maker *b) {
   return AT_OK;
 }
 
+// One function of this size is mostly addresses and calls (unrolled transfers):
+// LLVM's slower steps cost seconds on it and gain nothing.
+enum { HUGE_FUNCTION = 30000 };
+static bool is_huge(at_maker *b) {
+  for (LLVMValueRef f = LLVMGetFirstFunction(b->module); f;
+       f = LLVMGetNextFunction(f)) {
+    size_t n = 0;
+    for (LLVMBasicBlockRef k = LLVMGetFirstBasicBlock(f); k;
+         k = LLVMGetNextBasicBlock(k))
+      for (LLVMValueRef i = LLVMGetFirstInstruction(k); i;
+           i = LLVMGetNextInstruction(i))
+        if (++n > HUGE_FUNCTION) return true;
+  }
+  return false;
+}
+
 static at_status optimise(at_maker *b) {
   if (b->u->target->opt_level == 0) return AT_OK;
+  bool huge = is_huge(b);
+  if (huge) {
+    LLVMDisposeTargetMachine(b->machine);
+    b->machine = machine_of(b, LLVMCodeGenLevelNone);
+  }
   LLVMPassBuilderOptionsRef o = LLVMCreatePassBuilderOptions();
   const char *passes =
-      "function(sroa,early-cse,simplifycfg,instcombine<no-verify-fixpoint>,"
-      "loop-mssa(licm),early-cse,simplifycfg)";
+      huge ? "function(sroa,early-cse)"
+           : "function(sroa,early-cse,simplifycfg,"
+             "instcombine<no-verify-fixpoint>,loop-mssa(licm),early-cse,"
+             "simplifycfg)";
   LLVMErrorRef err = LLVMRunPasses(b->module, passes, b->machine, o);
   LLVMDisposePassBuilderOptions(o);
   if (!err) return AT_OK;
