@@ -272,10 +272,13 @@ at_status at_gen_approx_top_k(at_gen *g, at_op op, at_dtype t) {
   AT_TRY(at_gen_float(g, g->c, at_type_scalar(t),
                       smallest ? __builtin_inf() : -__builtin_inf(), &worst));
   AT_TRY(at_gen_int(g, g->c, AT_S32, -1, &none));
+  char *config;
+  AT_TRY_ALLOC(config, at_arena_printf(g->a, "{reduction_dim = %u : i64}", d));
   call c = {.target = "ApproxTopK",
             .operands = {x, iota, worst, none},
             .num_operands = 4,
-            .num_types = 2};
+            .num_types = 2,
+            .config = config};
   AT_TRY(best_types(g, r, d, c.types));
   return build_call(g, &c, &x);
 }
