@@ -1,0 +1,194 @@
+// Kernels written by hand: what is read of them, what is refused and how.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+// clang-format off
+#include <cmocka.h>
+// clang-format on
+
+#include "mosaic/mosaic.h"
+
+#define VM ", #tpu.memory_space<vmem>>"
+
+// A kernel on one (rows x 128) input and output whose body is `ops`; `attrs`
+// goes into the program's attributes.
+static char *kernel_text(at_arena *a, const char *type, const char *attrs,
+                         const char *ops) {
+  return at_arena_printf(
+      a,
+      "\"builtin.module\"() ({\n\"func.func\"() ({\n^bb0(%%x: %s, %%o: %s):\n"
+      "%%i = \"arith.constant\"() {value = 0 : index} : () -> index\n%s\n"
+      "\"func.return\"() : () -> ()\n}) {%sdimension_semantics = [], "
+      "function_type = (%s, %s) -> (), scalar_prefetch = 0 : i64, "
+      "scratch_operands = 0 : i64, sym_name = \"k\", "
+      "tpu.core_type = #tpu.core_type<tc>} : () -> ()\n}) : () -> ()\n",
+      type, type, ops, attrs, type, type);
+}
+
+static at_status read_text(at_arena *a, const char *text, const char *config,
+                           at_mosaic_kernel **k) {
+  at_mosaic_call call = {
+      .payload = {(const uint8_t *)text, strlen(text)},
+      .config = at_str_of(config),
+  };
+  return at_mosaic_read(&call, a, k);
+}
+
+static void expect_message(at_status s, const char *part) {
+  if (at_ok(s) || !strstr(at_status_message(s), part))
+    fail_msg("want \"%s\", have \"%s\"", part, at_status_message(s));
+  at_status_free(s);
+}
+
+#define ADD(t)                                                             \
+  "%v = \"vector.load\"(%x, %i, %i) : (memref<8x128x" t VM                 \
+  ", index, index) -> vector<8x128x" t                                     \
+  ">\n%w = \"arith.addi\"(%v, %v) : (vector<8x128x" t ">, vector<8x128x" t \
+  ">) -> vector<8x128x" t                                                  \
+  ">\n\"vector.store\"(%w, %o, %i, %i) : (vector<8x"                       \
+  "128x" t ">, memref<8x128x" t VM ", index, index) -> ()"
+
+static void a_kernel_is_described(void **state) {
+  at_arena *a = at_arena_create();
+  at_mosaic_kernel *k = NULL;
+  at_status s = read_text(
+      a, kernel_text(a, "memref<8x128xi32" VM, "", ADD("i32")),
+      "{\"custom_call_config\": {\"collective_id\": 3, \"has_communication\": "
+      "true}, \"scoped_memory_configs\": [{\"memory_space\": 1, \"offset\": 0, "
+      "\"size\": 4096}]}",
+      &k);
+  if (!at_ok(s)) fail_msg("%s", at_status_message(s));
+  assert_string_equal(k->name, "k");
+  assert_int_equal(k->num_programs, 1);
+  assert_int_equal(k->programs[0].num_windows, 2);
+  assert_int_equal(k->programs[0].windows[0].ref.dtype, AT_S32);
+  assert_int_equal(k->programs[0].core, AT_MCORE_TC);
+  assert_int_equal(k->config.collective_id, 3);
+  assert_true(k->config.has_communication);
+  assert_true(k->config.shape_invariant_numerics);
+  assert_int_equal(k->config.vmem_limit_bytes, 4096);
+  const at_mosaic_chip *v5e = at_mosaic_chip_find(AT_STR("v5e:2x2"));
+  assert_non_null(v5e);
+  // Two windows of 4 KiB do not fit the kernel's own limit.
+  expect_message(at_mosaic_check(k, v5e, 1), "exceeded scoped vmem limit");
+  at_arena_destroy(a);
+}
+
+static void loads_before_stores_go(void **state) {
+  at_arena *a = at_arena_create();
+  at_mosaic_kernel *k = NULL;
+  at_status s = read_text(
+      a,
+      kernel_text(a, "memref<8x128xi32" VM, "",
+                  ADD("i32") "\n%dead = \"vector.load\"(%o, %i, %i) : "
+                             "(memref<8x128xi32" VM
+                             ", index, index) -> vector<8x128xi32>"),
+      "", &k);
+  if (!at_ok(s)) fail_msg("%s", at_status_message(s));
+  const at_mblock *b = k->programs[0].body;
+  uint32_t loads = 0;
+  for (uint32_t i = 0; i < b->num_ops; i++)
+    loads += at_mosaic_opcode_of(b->ops[i]) == AT_MOSAIC_VECTOR_LOAD;
+  assert_int_equal(loads, 1);
+  at_arena_destroy(a);
+}
+
+static void narrow_integers_are_refused_as_the_compiler_does(void **state) {
+  at_arena *a = at_arena_create();
+  at_mosaic_kernel *k = NULL;
+  at_status s =
+      read_text(a, kernel_text(a, "memref<8x128xi8" VM, "", ADD("i8")), "", &k);
+  if (!at_ok(s)) fail_msg("%s", at_status_message(s));
+  expect_message(
+      at_mosaic_check(k, at_mosaic_chip_find(AT_STR("v6e")), 1),
+      "Not implemented: Only vector<i16> and vector<i32> are supported, but "
+      "got 'i8'. Please cast your input.");
+  at_arena_destroy(a);
+}
+
+static void malformed_kernels_name_themselves(void **state) {
+  static const struct {
+    const char *ops, *want;
+  } cases[] = {
+      {"%v = \"arith.nothing\"() : () -> i32",
+       "kernel k: operation arith.nothing is not known"},
+      {"%v = \"arith.addi\"(%i) : (index) -> index",
+       "wrong number of operands"},
+      {"%v = \"arith.negf\"(%i) : (index) -> index", "must be a float"},
+      {"%v = \"arith.constant\"() {value = dense<0> : vector<8x128xi32>} : () "
+       "-> vector<8x128xi32>\n\"vector.store\"(%v, %o, %i) : "
+       "(vector<8x128xi32>, memref<8x128xi32" VM ", index) -> ()",
+       "requires 2 indices"},
+      {"%v = \"arith.constant\"() {value = dense<0> : vector<16x128xi32>} : () "
+       "-> vector<16x128xi32>\n\"vector.store\"(%v, %o, %i, %i) : "
+       "(vector<16x128xi32>, memref<8x128xi32" VM ", index, index) -> ()",
+       "leaves a dimension"},
+      {"%v = \"arith.addi\"(%w, %i) : (index, index) -> index\n%w = "
+       "\"arith.constant\"() {value = 1 : index} : () -> index",
+       ""},
+  };
+  for (size_t i = 0; i < AT_LEN(cases); i++) {
+    at_arena *a = at_arena_create();
+    at_mosaic_kernel *k = NULL;
+    at_status s = read_text(
+        a, kernel_text(a, "memref<8x128xi32" VM, "", cases[i].ops), "", &k);
+    expect_message(s, cases[i].want);
+    at_arena_destroy(a);
+  }
+  at_arena *a = at_arena_create();
+  at_mosaic_kernel *k = NULL;
+  expect_message(
+      read_text(a,
+                kernel_text(a, "memref<8x128xi32" VM,
+                            "iteration_bounds = array<i64: -4>, ", ""),
+                "", &k),
+      "kernel k: grid dimension 0 is negative");
+  expect_message(read_text(a,
+                           "\"builtin.module\"() ({\n}) "
+                           "{stable_mosaic.version = 99 : i64} : () -> ()",
+                           "", &k),
+                 "Unsupported version: expected <= 15 but got 99");
+  expect_message(
+      read_text(a, "", "{\"custom_call_config\": {\"body\": \"?\"}}", &k),
+      "not base64");
+  expect_message(read_text(a, "", "{\"custom_call_config\": 3}", &k),
+                 "custom_call_config is not an object");
+  at_arena_destroy(a);
+}
+
+// 12 x 320 floats are 2 x 3 tiles of 8 x 128; one element takes a row of lanes.
+static void layouts_are_padded(void **state) {
+  const at_mosaic_chip *c = at_mosaic_chip_find(AT_STR("v5e"));
+  static const struct {
+    int64_t dims[2];
+    at_dtype t;
+    int64_t bytes;
+  } cases[] = {{{12, 320}, AT_F32, 6 * 4096}, {{8, 128}, AT_F32, 4096},
+               {{1, 1}, AT_F32, 512},         {{8, 128}, AT_BF16, 2048},
+               {{3, 128}, AT_F32, 4 * 512},   {{32, 128}, AT_S8, 4096},
+               {{1, 128}, AT_S8, 512},        {{64, 128}, AT_S4, 4096}};
+  for (size_t i = 0; i < AT_LEN(cases); i++) {
+    at_mosaic_ref r = {.space = AT_MSPACE_VMEM,
+                       .dtype = cases[i].t,
+                       .shape = {cases[i].dims, 2}};
+    assert_int_equal(at_mosaic_ref_bytes(c, &r, true), cases[i].bytes);
+  }
+  int64_t huge[] = {INT64_MAX / 2, 1 << 20};
+  at_mosaic_ref r = {
+      .space = AT_MSPACE_VMEM, .dtype = AT_F32, .shape = {huge, 2}};
+  assert_int_equal(at_mosaic_ref_bytes(c, &r, true), -1);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(a_kernel_is_described),
+      cmocka_unit_test(loads_before_stores_go),
+      cmocka_unit_test(narrow_integers_are_refused_as_the_compiler_does),
+      cmocka_unit_test(malformed_kernels_name_themselves),
+      cmocka_unit_test(layouts_are_padded),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
