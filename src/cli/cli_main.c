@@ -52,6 +52,8 @@ static const command commands[] = {
      "    errors of every mode on points that are left out of the tables\n"
      "atoll cost convert [--gemm] [--clock-ghz=X] IN OUT\n"
      "    a table from XLA's text proto to Atoll's form or back (by OUT's name: .pbtxt)\n"
+     "atoll cost collect --out=FILE [--only=gemm|collectives] [--seconds=S] [--memory-mib=M]\n"
+     "    measures this machine; goes on where an interrupted run stopped\n"
      "atoll cost schedule --target=T [--memory=BYTES] PROGRAM\n"
      "    what hiding the program's collectives behind its other work would gain\n"
      "atoll cost machines [NAME]\n"

@@ -284,12 +284,15 @@ at_status at_cli_cost(int argc, char **argv) {
     st = evaluate(argc - 1, argv + 1, a);
   else if (!strcmp(verb, "convert"))
     st = convert(argc - 1, argv + 1, a);
+  else if (!strcmp(verb, "collect"))
+    st = at_cli_collect(argc - 1, argv + 1);
   else if (!strcmp(verb, "schedule"))
     st = schedule(argc - 1, argv + 1, a);
   else if (!strcmp(verb, "machines"))
     st = machines(argc - 1, argv + 1);
   else
-    st = misuse("what? lookup, evaluate, convert, schedule or machines");
+    st = misuse(
+        "what? lookup, evaluate, convert, collect, schedule or machines");
   at_arena_destroy(a);
   return st;
 }
