@@ -117,6 +117,24 @@ static at_k_gemm_dims group(int64_t n, int64_t x, int64_t y, int64_t z) {
   return d;
 }
 
+// row[j * stride bytes] += sum[j]; dense rows in a loop of their own, for
+// vectors.
+static void add_row(at_dtype t, uint8_t *row, int64_t stride,
+                    const uint8_t *sum, int64_t n) {
+  if (t == AT_F32 && stride == sizeof(float)) {
+    float *restrict to = (float *)row;
+    const float *restrict from = (const float *)sum;
+    for (int64_t j = 0; j < n; j++) to[j] += from[j];
+    return;
+  }
+  for (int64_t j = 0; j < n; j++, row += stride) {
+    if (t == AT_F32)
+      *(float *)row += ((const float *)sum)[j];
+    else
+      *(uint32_t *)row += ((const uint32_t *)sum)[j];
+  }
+}
+
 static at_status multiply(const at_par *par, const at_core_dot *d) {
   matrix a = {d->a, (at_dtype)d->a_type,         d->batch, d->m,
               d->k, {d->a_batch, d->a_m, d->a_k}};
@@ -151,15 +169,7 @@ static at_status multiply(const at_par *par, const at_core_dot *d) {
   if (!d->accumulate) return AT_OK;
   for (int64_t i = 0; i < d->batch * d->m; i++) {
     uint8_t *row = (uint8_t *)d->c + i / d->m * d->c_batch + i % d->m * d->c_m;
-    const uint8_t *sum = c + i * d->n * ce;
-    for (int64_t j = 0; j < d->n; j++) {
-      uint8_t *at = row + j * d->c_n;
-      if (ct == AT_F32) {
-        *(float *)at += ((const float *)sum)[j];
-      } else {
-        *(uint32_t *)at += ((const uint32_t *)sum)[j];
-      }
-    }
+    add_row(ct, row, d->c_n, c + i * d->n * ce, d->n);
   }
   return AT_OK;
 }
