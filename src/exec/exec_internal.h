@@ -92,6 +92,8 @@ typedef struct at_lanes {
   uint32_t heavy;    // of these, in a part that takes long
   uint32_t looking;  // of these, between two parts
   uint32_t blocked;  // lanes inside foreign code, which may take for ever
+  bool checking;     // the one active lane looks for deadlocks
+  bool again;        // look for deadlocks once more before the last lane ends
   _Atomic uint32_t waiting;  // parts that stopped at a collective
 } at_lanes;
 

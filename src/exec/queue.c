@@ -16,6 +16,7 @@ static void lane_main(void *runtime);
 // one costs about as much as a small part; lanes that are between parts need no
 // waking.
 static uint32_t lanes_to_start(at_lanes *l, bool heavy, uint32_t count) {
+  if (l->checking) return 0;  // nothing may run yet; that lane goes on then
   uint32_t light = l->active - AT_MIN(l->active, l->heavy);
   uint32_t want = heavy ? count - AT_MIN(count, l->looking) : light == 0;
   want = AT_MIN(want, l->most - AT_MIN(l->most, l->active));
@@ -79,8 +80,10 @@ static at_part *next_part(at_runtime *rt, lane *me) {
     l->looking -= me->looking;
     *me = (lane){0};
     at_part *p = pop(l);
-    bool quiet = !p && l->active == 1 && l->blocked == 0 && !checked &&
-                 atomic_load(&l->waiting);
+    bool quiet = !p && l->active == 1 && l->blocked == 0 &&
+                 (!checked || l->again) && atomic_load(&l->waiting);
+    l->again &= !quiet;
+    l->checking = quiet;
     if (p)
       l->heavy += me->heavy = atomic_load(&p->task->heavy);
     else if (!quiet)
@@ -288,6 +291,7 @@ static void look_for_deadlock(at_runtime *rt) {
   pthread_mutex_lock(&l->lock);
   bool quiet = l->active == 0 && l->blocked == 0;
   if (quiet) l->active = 1;
+  l->again |= !quiet;  // the last lane may have looked just before
   pthread_mutex_unlock(&l->lock);
   if (quiet) start_lanes(rt, 1);
 }
