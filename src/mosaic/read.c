@@ -6,7 +6,7 @@
 #include "mosaic/mosaic_internal.h"
 
 // ---- Places
-static const at_mloc *innermost(const at_mloc *l, const char **what) {
+static const at_mloc *source_of(const at_mloc *l, const char **what) {
   for (int depth = 0; l && depth < 1000; depth++) {
     if (l->kind == AT_MLOC_FILE) return l;
     if (l->kind == AT_MLOC_NAME) {
@@ -15,7 +15,9 @@ static const at_mloc *innermost(const at_mloc *l, const char **what) {
       if (n > 1 && l->text[n - 1] == ':' && !**what) *what = l->text;
       l = l->child;
     } else if (l->kind == AT_MLOC_CALLSITE) {
-      l = l->child;
+      // JAX traces a jitted step once: the callee is where that was first, the
+      // caller where it stands now.
+      l = l->caller ? l->caller : l->child;
     } else if (l->kind == AT_MLOC_FUSED && l->num_locs) {
       l = l->locs[0];
     } else {
@@ -27,7 +29,7 @@ static const at_mloc *innermost(const at_mloc *l, const char **what) {
 
 at_mosaic_place at_mosaic_place_of(const at_mloc *loc) {
   at_mosaic_place p = {.file = "", .what = ""};
-  const at_mloc *f = innermost(loc, &p.what);
+  const at_mloc *f = source_of(loc, &p.what);
   if (f) {
     p.file = f->text;
     p.line = f->line;

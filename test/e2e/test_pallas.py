@@ -1,0 +1,122 @@
+"""Pallas TPU kernels through JAX: what they compute, and what the checks find."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+DEFECTS = Path(__file__).resolve().parents[1] / "pallas" / "defects.py"
+
+
+def test_blocks_at_the_edge():
+  def body(x, y, o):
+    o[...] = x[...] * 2 + y[...]
+  x = jnp.arange(19 * 300, dtype=jnp.float32).reshape(19, 300)
+  spec = pl.BlockSpec((8, 128), lambda i, j: (i, j))
+  f = pl.pallas_call(body, grid=(3, 3), in_specs=[spec, spec], out_specs=spec,
+                     out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype))
+  np.testing.assert_array_equal(f(x, x), x * 2 + x)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_matmul(dtype):
+  def body(x, y, o, acc):
+    @pl.when(pl.program_id(2) == 0)
+    def _():
+      acc[...] = jnp.zeros_like(acc)
+    acc[...] += jnp.dot(x[...], y[...], preferred_element_type=jnp.float32)
+
+    @pl.when(pl.program_id(2) == pl.num_programs(2) - 1)
+    def _():
+      o[...] = acc[...].astype(o.dtype)
+  rng = np.random.default_rng(0)
+  x = jnp.asarray(rng.standard_normal((256, 384)), dtype)
+  y = jnp.asarray(rng.standard_normal((384, 512)), dtype)
+  f = pl.pallas_call(
+      body, grid=(2, 4, 3),
+      in_specs=[pl.BlockSpec((128, 128), lambda i, j, k: (i, k)), pl.BlockSpec((128, 128), lambda i, j, k: (k, j))],
+      out_specs=pl.BlockSpec((128, 128), lambda i, j, k: (i, j)),
+      scratch_shapes=[pltpu.VMEM((128, 128), jnp.float32)],
+      out_shape=jax.ShapeDtypeStruct((256, 512), dtype),
+      compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "parallel", "arbitrary")))
+  # The matrix unit rounds f32 operands to bf16.
+  rounded = [np.asarray(v.astype(jnp.bfloat16), np.float32) for v in (x, y)]
+  np.testing.assert_allclose(np.asarray(f(x, y), np.float32), rounded[0] @ rounded[1],
+                             rtol=1e-5 if dtype == jnp.float32 else 1e-2, atol=1e-4 if dtype == jnp.float32 else 0.2)
+
+
+def test_prefetched_scalars_choose_blocks():
+  def body(which, x, o):
+    o[...] = x[...]
+  x = jnp.arange(64 * 128, dtype=jnp.float32).reshape(64, 128)
+  which = jnp.array([3, 0, 7, 7], jnp.int32)
+  grid = pltpu.PrefetchScalarGridSpec(
+      num_scalar_prefetch=1, grid=(4,), in_specs=[pl.BlockSpec((8, 128), lambda i, which: (which[i], 0))],
+      out_specs=pl.BlockSpec((8, 128), lambda i, which: (i, 0)))
+  out = pl.pallas_call(body, grid_spec=grid, out_shape=jax.ShapeDtypeStruct((32, 128), jnp.float32))(which, x)
+  np.testing.assert_array_equal(out, x.reshape(8, 8, 128)[which].reshape(32, 128))
+
+
+def test_dynamic_grid_and_aliases():
+  def body(x, o):
+    o[...] = x[...] + 1
+  x = jnp.zeros((32, 128), jnp.float32)
+  spec = pl.BlockSpec((8, 128), lambda i: (i, 0))
+
+  @jax.jit
+  def f(n, x):
+    return pl.pallas_call(body, grid=(n,), in_specs=[spec], out_specs=spec, input_output_aliases={0: 0},
+                          out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype))(x)
+  out = np.asarray(f(jnp.int32(3), x))
+  assert (out[:24] == 1).all() and (out[24:] == 0).all()
+  assert (np.asarray(x) == 0).all()
+  assert (np.asarray(f(jnp.int32(0), x)) == 0).all()
+
+
+def test_double_buffer_by_hand():
+  def body(x, o, buf, sems):
+    def copy(i):
+      return pltpu.make_async_copy(x.at[pl.ds(i * 8, 8)], buf.at[i % 2], sems.at[i % 2])
+    copy(0).start()
+
+    def turn(i, _):
+      @pl.when(i + 1 < 4)
+      def _():
+        copy(i + 1).start()
+      copy(i).wait()
+      o[pl.ds(i * 8, 8), :] = buf[i % 2] * 3
+      return 0
+    jax.lax.fori_loop(0, 4, turn, 0)
+  x = jnp.arange(32 * 128, dtype=jnp.float32).reshape(32, 128)
+  f = pl.pallas_call(body, in_specs=[pl.BlockSpec(memory_space=pl.ANY)], out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
+                     scratch_shapes=[pltpu.VMEM((2, 8, 128), jnp.float32), pltpu.SemaphoreType.DMA((2,))])
+  np.testing.assert_array_equal(f(x), x * 3)
+
+
+def test_index_map_leaves_the_array():
+  def body(x, o):
+    o[...] = x[...]
+  x = jnp.zeros((16, 128), jnp.float32)
+  f = pl.pallas_call(body, grid=(2,), in_specs=[pl.BlockSpec((8, 128), lambda i: (i + 1, 0))],
+                     out_specs=pl.BlockSpec((8, 128), lambda i: (i, 0)), out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype))
+  with pytest.raises(jax.errors.JaxRuntimeError, match="index map of input 0 leaves the array"):
+    jax.block_until_ready(f(x))
+
+
+def test_checks_find_planted_defects():
+  env = {**os.environ, "ATOLL_CHECK": "all", "ATOLL_CACHE": "off"}
+  done = subprocess.run([sys.executable, str(DEFECTS)], env=env, capture_output=True, text=True, timeout=300)
+  assert done.returncode == 0, done.stderr[-2000:]
+  for name, r in json.loads(done.stdout.splitlines()[-1]).items():
+    assert r["words"] in r["defect"], (name, r["defect"])
+    if r["line"]:
+      assert f"defects.py:{r['line']}:" in r["defect"], (name, r["line"], r["defect"])
+    assert r["sound"] == "", (name, r["sound"])
