@@ -50,14 +50,15 @@ static at_status count_uses(at_map *uses, const at_mop *op) {
   return AT_OK;
 }
 
-static void drop_block(at_map *uses, at_mblock *b) {
+static bool drop_block(at_map *uses, at_mblock *b) {
+  bool dropped = false;
   at_mop **ops = (at_mop **)b->ops;
   // Backwards: what computes from a load goes before the load itself.
   for (uint32_t i = b->num_ops; i-- > 0;) {
     at_mop *op = ops[i];
     for (uint32_t r = 0; r < op->num_regions; r++)
       for (uint32_t n = 0; n < op->regions[r]->num_blocks; n++)
-        drop_block(uses, op->regions[r]->blocks[n]);
+        dropped |= drop_block(uses, op->regions[r]->blocks[n]);
     if (!is_pure(op)) continue;
     void **n = at_map_find_ptr(uses, op->results);
     if (n && *n) continue;
@@ -66,11 +67,13 @@ static void drop_block(at_map *uses, at_mblock *b) {
       if (u && *u) *u = (void *)((uintptr_t)*u - 1);
     }
     ops[i] = NULL;
+    dropped = true;
   }
   uint32_t kept = 0;
   for (uint32_t i = 0; i < b->num_ops; i++)
     if (ops[i]) ops[kept++] = ops[i];
   b->num_ops = kept;
+  return dropped;
 }
 
 at_status at_mosaic_drop_dead_loads(at_mosaic_kernel *k) {
@@ -79,6 +82,9 @@ at_status at_mosaic_drop_dead_loads(at_mosaic_kernel *k) {
   AT_TRY(count_uses(&uses, m));
   for (uint32_t r = 0; r < m->num_regions; r++)
     for (uint32_t i = 0; i < m->regions[r]->num_blocks; i++)
-      drop_block(&uses, m->regions[r]->blocks[i]);
+      // One round is enough but for input that uses values before they are
+      // defined; the verifier refuses what a few rounds leave of that.
+      for (int round = 0; round < 16; round++)
+        if (!drop_block(&uses, m->regions[r]->blocks[i])) break;
   return AT_OK;
 }
