@@ -154,7 +154,8 @@ static void rows_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   }
 }
 
-// Whole rows of B, so that memory is read in one long stream; width is n.
+// Whole rows of B, so that memory is read in one long stream; width is n, in
+// whole vectors: the last one of a row must not reach another task's rows.
 static void stream_range(void *arg, int64_t begin, int64_t end,
                          uint32_t worker) {
   const thin *t = arg;
@@ -165,7 +166,7 @@ static void stream_range(void *arg, int64_t begin, int64_t end,
     const char *b = j->b + (off[1] + k0 * j->b_k.stride) * t->es_b;
     rows_block(t, t->a + (batch * t->m * t->kpad + k0) * t->es, b,
                AT_MIN(t->k_chunk, j->k - k0), j->n,
-               t->y + x * t->m * j->n * t->es);
+               t->y + x * t->m * t->width * t->es);
   }
 }
 
@@ -200,7 +201,7 @@ static void dots_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
 // Adds the chunks of k in order and stores.
 static void sum_chunks(const thin *t) {
   const at_gemm_job *j = t->j;
-  int64_t count = t->m * j->n, off[3];
+  int64_t row = t->by_rows ? t->width : j->n, count = t->m * row, off[3];
   for (int64_t b = 0; b < j->batch; b++) {
     char *y = t->y + b * t->chunks * count * t->es;
     for (int64_t c = 1; c < t->chunks; c++)
@@ -211,7 +212,7 @@ static void sum_chunks(const thin *t) {
           ((double *)y)[i] += ((double *)y)[c * count + i];
       }
     j->batch_off(j, b, off);
-    at_gemm_store(j, off[2], 0, t->m, 0, j->n, y, j->n);
+    at_gemm_store(j, off[2], 0, t->m, 0, j->n, y, row);
   }
 }
 
@@ -259,7 +260,7 @@ static void plan(thin *t, uint32_t threads) {
       j->k * row >= 4 * STREAM_BYTES) {
     t->k_chunk = at_k_round_up(STREAM_BYTES / row, 4);
     t->chunks = at_k_ceil_div(j->k, t->k_chunk);
-    t->width = j->n;
+    t->width = at_k_round_up(j->n, t->lanes);
     t->blocks = 1;
     return;
   }
@@ -294,8 +295,8 @@ bool at_gemm_thin(const at_par *par, const at_gemm_job *job, at_status *st) {
   t.a = at_par_scratch(par, (size_t)(j->batch * t.m * t.kpad * t.es));
   plan(&t, threads);
   bool own = t.by_rows && t.chunks == 1;  // accumulators are a worker's
-  int64_t y =
-      own ? (int64_t)threads * t.m * t.width : j->batch * t.chunks * t.m * j->n;
+  int64_t y = own ? (int64_t)threads * t.m * t.width
+                  : j->batch * t.chunks * t.m * (t.by_rows ? t.width : j->n);
   t.y = at_par_scratch(par, (size_t)(y * t.es));
   if (!t.a || !t.y) {
     *st = AT_FAIL(AT_RESOURCE_EXHAUSTED,

@@ -350,7 +350,9 @@ static void rule_indexed(at_rule *r, const at_node *n, uint32_t k,
       }
     } else {
       uint32_t o = (uint32_t)x.window.ptr[w++];
-      if (dim_of(r, b0, o) == dim_of(r, 0, d)) {
+      // A scatter's window may begin past 0 and lose its end: it stays whole.
+      bool moves = results && contains(x.map, d);
+      if (!moves && dim_of(r, b0, o) == dim_of(r, 0, d)) {
         f = factor(r, dim_of(r, 0, d), AT_FACTOR_PASS);
         for (uint32_t t = b0; t < b1; t++) bind(r, t, o, f);
       }
