@@ -12,7 +12,8 @@ static pthread_once_t g_once = PTHREAD_ONCE_INIT;
 static at_perf_tables g_tables;
 
 static void load(void) {
-  at_arena *a = at_arena_create();  // lives as long as the process
+  static at_arena *a;  // lives as long as the process
+  a = at_arena_create();
   for (size_t i = 0; a && i < at_cost_perf_files_count; i++) {
     at_perf_table *t;
     size_t n = 0;

@@ -114,8 +114,9 @@ static const at_point *find(const at_points *p, const int64_t *place) {
     from = lower_bound(p, from, to, d, place[d]);
     size_t end = from;
     if (from < to && p->list[from].at[d] == place[d])
-      end = d + 1 == p->dims ? from + 1
-                             : lower_bound(p, from, to, d, place[d] + 1);
+      end = d + 1 == p->dims || place[d] == INT64_MAX
+                ? (d + 1 == p->dims ? from + 1 : to)
+                : lower_bound(p, from, to, d, place[d] + 1);
     to = end;
   }
   return from < to ? &p->list[from] : NULL;

@@ -680,7 +680,7 @@ at_status at_estimate_run(at_bytes program, const at_estimate_options *o,
   e->machine = target->machine->name;
   e->num_devices = target->num_devices;
   e->program_devices = (uint32_t)(m->num_replicas * m->num_partitions);
-  qsort(w.ops.ptr, w.ops.len, sizeof *w.ops.ptr, by_start);
+  if (w.ops.len) qsort(w.ops.ptr, w.ops.len, sizeof *w.ops.ptr, by_start);
   e->ops = w.ops.ptr;
   e->num_ops = (uint32_t)w.ops.len;
   e->notes = w.notes.ptr;

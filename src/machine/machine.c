@@ -85,7 +85,8 @@ at_status at_machine_read(at_bytes text, at_arena *a, at_machine *out) {
 
 static void load(void) {
   // Lives as long as the process: callers borrow from it.
-  at_arena *arena = at_arena_create();
+  static at_arena *arena;
+  arena = at_arena_create();
   for (size_t i = 0;
        arena && i < at_machine_files_count && g_count < kMaxMachines; i++) {
     at_status st =
