@@ -297,8 +297,14 @@ static at_status emit_control(at_emit_steps *e, const at_node *n, step_list *out
   return push_step(e, out, &s);
 }
 
+// Memory whose contents nobody may rely on (jax.lax.empty).
+static bool is_empty(const at_node *n) {
+  return n->op == AT_OP_CUSTOM_CALL &&
+         at_str_is(at_node_str(n, AT_ATTR_CALL_TARGET_NAME), "AllocateBuffer");
+}
+
 static at_status emit_node(at_emit_steps *e, const at_node *n, step_list *out) {
-  if (is_silent(n)) return AT_OK;
+  if (is_silent(n) || is_empty(n)) return AT_OK;
   if (at_has_steps(n)) return emit_control(e, n, out);
   if (at_is_collective_step(n)) return emit_collective(e, n, out);
   const at_rt_choice *k = choice_of(&e->choices, n);

@@ -101,6 +101,18 @@ def test_double_buffer_by_hand():
   np.testing.assert_array_equal(f(x), x * 3)
 
 
+def test_memory_that_nobody_filled_is_overwritten():
+  def body(x, _, o):
+    o[...] = x[...]
+  x = jnp.arange(8 * 128, dtype=jnp.float32).reshape(8, 128)
+
+  @jax.jit
+  def f(x):
+    return pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype), input_output_aliases={1: 0},
+                          in_specs=[pl.BlockSpec(), pl.BlockSpec(memory_space=pl.ANY)])(x, jax.lax.empty(x.shape, x.dtype))
+  np.testing.assert_array_equal(f(x), x)
+
+
 def test_index_map_leaves_the_array():
   def body(x, o):
     o[...] = x[...]
