@@ -129,34 +129,34 @@ static at_val stochastic(at_me *m, at_dtype to, at_val a, at_val random) {
 }
 
 static at_val pack_words(at_me *m, const at_mop *op, const at_dtype *types,
-                         at_val *args, uint32_t n) {
+                         at_dtype rt, at_val *args, uint32_t n) {
   const at_mattr *t = at_mop_attr(op, "target_type");
   at_dtype to = t && t->type ? at_mosaic_dtype_of(t->type) : AT_INVALID;
   uint32_t bits = to == AT_INVALID ? 32 : at_dtype_of(to)->bits;
-  LLVMTypeRef it = wide_int(m, 32);
-  LLVMValueRef r = at_b_null(it);
-  for (uint32_t i = 0; i < n; i++) {
-    LLVMValueRef v;
-    if (at_is_float(types[i])) {
-      v = at_me_to_bits(m, to, at_em_convert(m->e, types[i], to, args[i]).re);
-      v = at_b_cast(m->e, AT_B_ZEXT, v, it);
-    } else {
-      v = at_b_bin(m->e, AT_B_AND, args[i].re,
-                   at_em_ci(m->e, it, bits >= 32 ? -1 : (1ll << bits) - 1));
-    }
-    v = at_b_bin(m->e, AT_B_SHL, v, at_em_ci(m->e, it, (int64_t)bits * i));
-    r = at_b_bin(m->e, AT_B_OR, r, v);
+  LLVMTypeRef word = wide_int(m, 8 * at_dtype_bytes(rt));
+  LLVMValueRef r = at_b_null(word);
+  for (uint32_t i = 0; i < n && i * bits < at_dtype_of(rt)->bits; i++) {
+    at_val v = at_is_float(types[i])
+                   ? at_em_convert(m->e, types[i], to, args[i])
+                   : trunc_int(m, types[i], to, args[i]);
+    LLVMValueRef x = at_me_to_bits(m, to, v.re);
+    if (at_em_bits_of(at_b_type_of(x)) < at_em_bits_of(word))
+      x = at_b_cast(m->e, AT_B_ZEXT, x, word);
+    x = at_b_bin(m->e, AT_B_SHL, x, at_em_ci(m->e, word, (int64_t)bits * i));
+    r = at_b_bin(m->e, AT_B_OR, r, x);
   }
-  return (at_val){r, NULL};
+  return at_em_normalize(m->e, rt, (at_val){r, NULL});
 }
 
-static at_val unpack_word(at_me *m, const at_mop *op, at_dtype rt, at_val a) {
+static at_val unpack_word(at_me *m, const at_mop *op, at_dtype word,
+                          at_dtype rt, at_val a) {
   const at_mattr *t = at_mop_attr(op, "source_type");
-  at_dtype from = t && t->type ? at_mosaic_dtype_of(t->type) : AT_S32;
-  uint32_t bits = at_dtype_of(from)->bits;
+  at_dtype from = t && t->type ? at_mosaic_dtype_of(t->type) : word;
+  uint32_t bits = at_dtype_of(from)->bits, all = at_dtype_of(word)->bits;
   int64_t shift = at_me_int(op, "index", 0) * bits;
-  LLVMValueRef v =
-      at_b_bin(m->e, AT_B_LSHR, a.re, int_like(m, a.re, shift & 31));
+  if (shift < 0 || shift >= all) shift = 0;
+  LLVMValueRef v = at_me_to_bits(m, word, a.re);
+  v = at_b_bin(m->e, AT_B_LSHR, v, int_like(m, v, shift));
   at_val x = {at_me_from_bits(m, from, v), NULL};
   return at_em_convert(m->e, from, rt, x);
 }
@@ -312,11 +312,12 @@ at_val at_me_apply(at_me *m, const at_mop *op, at_mosaic_opcode code,
           at_b_icmp(e, (at_b_ipred)(at_me_int(op, "predicate", 0) % 10),
                     args[0].re, args[1].re),
           NULL};
-    case AT_MOSAIC_ARITH_CMPF:
-      return (at_val){
-          at_b_fcmp(e, (at_b_fpred)(at_me_int(op, "predicate", 0) & 15),
-                    args[0].re, args[1].re),
-          NULL};
+    case AT_MOSAIC_ARITH_CMPF: {
+      at_b_fpred p = (at_b_fpred)(at_me_int(op, "predicate", 0) & 15);
+      // The chip has one "not equal", true for NaN; JAX writes it as `one`.
+      if (p == AT_B_ONE) p = AT_B_UNE;
+      return (at_val){at_b_fcmp(e, p, args[0].re, args[1].re), NULL};
+    }
     case AT_MOSAIC_ARITH_SELECT:
       return (at_val){at_b_select(e, args[0].re, args[1].re, args[2].re), NULL};
     case AT_MOSAIC_ARITH_EXTUI:
@@ -370,9 +371,9 @@ at_val at_me_apply(at_me *m, const at_mop *op, at_mosaic_opcode code,
       return (at_val){at_b_cast(e, AT_B_ZEXT, b, wide_int(m, 32)), NULL};
     }
     case AT_MOSAIC_TPU_PACK_ELEMENTWISE:
-      return pack_words(m, op, types, args, op->num_operands);
+      return pack_words(m, op, types, rt, args, op->num_operands);
     case AT_MOSAIC_TPU_UNPACK_ELEMENTWISE:
-      return unpack_word(m, op, rt, args[0]);
+      return unpack_word(m, op, t, rt, args[0]);
     default:
       break;
   }
