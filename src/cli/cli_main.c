@@ -60,7 +60,8 @@ static const command commands[] = {
      "    what is known of a machine, and who says so\n",
      at_cli_cost},
     {"doctor", "say what this machine offers and what that means for Atoll",
-     "atoll doctor [--json]\n", at_cli_doctor},
+     "atoll doctor [--json | --measure]\n"
+     "  --measure  measures this host and writes its description, for --target=host\n", at_cli_doctor},
 };
 
 static int help(FILE *to) {

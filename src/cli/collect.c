@@ -2,6 +2,7 @@
 // writes a performance table. Every point is saved as soon as it is known;
 // points that the file has are not measured again.
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -348,6 +349,92 @@ at_status at_cli_collect(int argc, char **argv) {
   at_perf_warn(&c.table, &warning);
   if (warning.len) fputs(warning.ptr, stderr);
   at_strbuf_free(&warning);
+  if (c.runtime) at_runtime_destroy(c.runtime);
+  at_arena_destroy(c.arena);
+  return st;
+}
+
+// ---- The host's description ----
+static double rate_of_gemm(const collector *c, const char *t, at_dtype type,
+                           at_status *st) {
+  int64_t d[2] = {2048, 2048};
+  at_type types[2] = {{.dtype = type, .rank = 2, .dims = d},
+                      {.dtype = type, .rank = 2, .dims = d}};
+  double seconds = 1;
+  char *text = at_arena_printf(
+      c->arena,
+      "hlo module \"m\" entry=\"main\" {\nfunc \"main\" (%%0: %s[2048,2048], "
+      "%%1: %s[2048,2048]) "
+      "-> (%s[2048,2048]) {\n  %%2 = dot_general %%0, %%1 "
+      "{lhs_contracting_dimensions=[1], "
+      "rhs_contracting_dimensions=[0]} : %s[2048,2048]\n  return %%2\n}\n}\n",
+      t, t, t, t);
+  if (at_ok(*st))
+    *st = text ? measure(c, text, 1, types, 2, &seconds)
+               : AT_NO_MEMORY("program");
+  return 2.0 * 2048 * 2048 * 2048 / seconds;
+}
+
+static double seconds_of_add(const collector *c, int64_t n, at_status *st) {
+  at_type type = {.dtype = AT_F32, .rank = 1, .dims = &n};
+  double seconds = 1;
+  char *text = at_arena_printf(
+      c->arena,
+      "hlo module \"m\" entry=\"main\" {\nfunc \"main\" (%%0: f32[%lld]) -> "
+      "(f32[%lld]) {\n  %%1 = add %%0, %%0 : f32[%lld]\n  return %%1\n}\n}\n",
+      (long long)n, (long long)n, (long long)n);
+  if (at_ok(*st))
+    *st = text ? measure(c, text, 1, &type, 1, &seconds)
+               : AT_NO_MEMORY("program");
+  return seconds;
+}
+
+at_status at_cli_measure_host(void) {
+  collector c = {.seconds = 0.5};
+  char path[4096], *slash;
+  const int64_t large = 32 << 20;  // elements: past every cache
+  AT_TRY(at_cost_host_path(path, sizeof path));
+  c.arena = at_arena_create();
+  at_runtime_options options = {.target = "v6e"};
+  at_status st =
+      c.arena ? at_runtime_create(&options, &c.runtime) : AT_NO_MEMORY("host");
+  double launch = seconds_of_add(&c, 8, &st);
+  struct {
+    const char *name, *source;
+    double value;
+  } rows[] = {
+      {"hbm_bytes_per_second_per_chip",
+       "atoll doctor --measure: x + x over 32 Mi f32, read and written",
+       8.0 * (double)large / seconds_of_add(&c, large, &st)},
+      {"kernel_launch_seconds",
+       "atoll doctor --measure: a program of one tiny op", launch},
+      {"f32_flops_per_second_per_chip",
+       "atoll doctor --measure: 2048^3 product",
+       rate_of_gemm(&c, "f32", AT_F32, &st)},
+      {"bf16_flops_per_second_per_chip",
+       "atoll doctor --measure: 2048^3 product",
+       rate_of_gemm(&c, "bf16", AT_BF16, &st)},
+      {"hbm_bytes_per_chip", "sysconf: physical memory",
+       (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE)}};
+  at_strbuf b = {0};
+  at_strbuf_addz(
+      &b,
+      "{\n \"name\": \"host\",\n \"platform\": \"host\",\n \"aliases\": []");
+  for (size_t i = 0; i < AT_LEN(rows); i++) {
+    at_strbuf_addf(
+        &b, ",\n \"%s\": {\n  \"value\": %.6g,\n  \"source\": \"%s\"\n }",
+        rows[i].name, rows[i].value, rows[i].source);
+    if (at_ok(st)) printf("%-34s %.4g\n", rows[i].name, rows[i].value);
+  }
+  at_strbuf_addz(&b, "\n}\n");
+  if (at_ok(st)) st = at_strbuf_status(&b);
+  if ((slash = strrchr(path, '/'))) *slash = 0, mkdir(path, 0777), *slash = '/';
+  FILE *f = at_ok(st) ? fopen(path, "wb") : NULL;
+  bool good = f && fwrite(b.ptr, 1, b.len, f) == b.len;
+  if (f && fclose(f)) good = false;
+  if (at_ok(st) && !good) st = AT_FAIL(AT_DATA_LOSS, "cannot write %s", path);
+  if (at_ok(st)) printf("written to %s\n", path);
+  at_strbuf_free(&b);
   if (c.runtime) at_runtime_destroy(c.runtime);
   at_arena_destroy(c.arena);
   return st;
