@@ -21,16 +21,7 @@ static at_status clone_node(at_module *m, const at_node *n, at_map *map,
     AT_TRY(at_region_create(m, &regions[i]));
     AT_TRY(clone_into(m, n->regions[i], map, regions[i]));
   }
-  at_node_desc d = {.op = n->op,
-                    .operands = operands,
-                    .num_operands = n->num_operands,
-                    .attrs = n->attrs,
-                    .num_attrs = n->num_attrs,
-                    .regions = regions,
-                    .num_regions = n->num_regions,
-                    .types = n->types,
-                    .num_types = n->num_results,
-                    .loc = n->loc};
+  at_node_desc d = at_node_desc_like(n, operands, regions);
   at_node *copy;
   AT_TRY(at_build(out, NULL, &d, &copy));
   void **place;

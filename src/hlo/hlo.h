@@ -252,6 +252,9 @@ typedef struct at_node_desc {
   uint32_t num_types;
   const at_loc *loc;
 } at_node_desc;
+// Node n over: its op, attributes, result types and place, on `operands` and with `regions`
+// (as many as n has). Borrows from n.
+at_node_desc at_node_desc_like(const at_node *n, const at_value *operands, at_comp **regions);
 // Appends to `c` (or inserts before `before`). Checks operand count, attributes
 // and types; INVALID_ARGUMENT names the op, the place and the expected shape.
 at_status at_build(at_comp *c, at_node *before, const at_node_desc *d, at_node **out);

@@ -300,6 +300,20 @@ static void link_node(at_comp *c, at_node *n, at_node *before) {
   *(before ? &before->prev : &c->last) = n;
 }
 
+at_node_desc at_node_desc_like(const at_node *n, const at_value *operands,
+                               at_comp **regions) {
+  return (at_node_desc){.op = n->op,
+                        .operands = operands,
+                        .num_operands = n->num_operands,
+                        .attrs = n->attrs,
+                        .num_attrs = n->num_attrs,
+                        .regions = regions,
+                        .num_regions = n->num_regions,
+                        .types = n->types,
+                        .num_types = n->num_results,
+                        .loc = n->loc};
+}
+
 at_status at_build(at_comp *c, at_node *before, const at_node_desc *d,
                    at_node **out) {
   at_module *m = c->module;

@@ -32,16 +32,7 @@ static at_status emit_clone(emitter *e, const at_node *n, at_value *operands,
       AT_TRY(at_comp_clone(e->f->m, n->regions[i], &map, &regions[i]));
     }
   }
-  at_node_desc d = {.op = n->op,
-                    .operands = operands,
-                    .num_operands = n->num_operands,
-                    .attrs = n->attrs,
-                    .num_attrs = n->num_attrs,
-                    .regions = regions,
-                    .num_regions = n->num_regions,
-                    .types = n->types,
-                    .num_types = n->num_results,
-                    .loc = n->loc};
+  at_node_desc d = at_node_desc_like(n, operands, regions);
   return at_build(e->body, NULL, &d, out);
 }
 

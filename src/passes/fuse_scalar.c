@@ -92,16 +92,7 @@ static at_status fuse_one(at_module *m, at_node *n, const probe *p) {
     for (uint32_t i = 0; i < count; i++)
       if (at_value_eq(n->operands[j], p->captured.ptr[i]))
         operands[j] = args[i];
-  at_node_desc d = {.op = n->op,
-                    .operands = operands,
-                    .num_operands = n->num_operands,
-                    .attrs = n->attrs,
-                    .num_attrs = n->num_attrs,
-                    .regions = regions,
-                    .num_regions = n->num_regions,
-                    .types = n->types,
-                    .num_types = n->num_results,
-                    .loc = n->loc};
+  at_node_desc d = at_node_desc_like(n, operands, regions);
   at_node *inner, *fusion;
   AT_TRY(at_build(body, NULL, &d, &inner));
   at_value *results;

@@ -64,16 +64,10 @@ static at_status rebuild(at_rw *r, at_node *n, const at_value *operands,
   for (uint32_t i = 0; i < n->num_results; i++)
     if (keep[i]) types[kept++] = n->types[i];
   for (uint32_t i = 0; i < n->num_regions; i++) n->regions[i]->owner = NULL;
-  at_node_desc d = {.op = n->op,
-                    .operands = operands,
-                    .num_operands = num_operands,
-                    .attrs = n->attrs,
-                    .num_attrs = n->num_attrs,
-                    .regions = n->regions,
-                    .num_regions = n->num_regions,
-                    .types = types,
-                    .num_types = kept,
-                    .loc = n->loc};
+  at_node_desc d = at_node_desc_like(n, operands, n->regions);
+  d.num_operands = num_operands;
+  d.types = types;
+  d.num_types = kept;
   at_node *fresh;
   AT_TRY(at_build(n->parent, n, &d, &fresh));
   uint32_t at = 0;

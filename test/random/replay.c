@@ -86,15 +86,7 @@ at_status replay_node(at_arena *a, const at_node *n, replay_lookup lookup,
     AT_TRY(stand_in(&p, s.nodes.ptr[i], lookup, user));
   for (uint32_t i = 0; i < n->num_regions; i++)
     AT_TRY(at_comp_clone(p.m, n->regions[i], &p.map, &regions[i]));
-  at_node_desc d = {.op = n->op,
-                    .operands = operands,
-                    .num_operands = n->num_operands,
-                    .attrs = n->attrs,
-                    .num_attrs = n->num_attrs,
-                    .regions = regions,
-                    .num_regions = n->num_regions,
-                    .types = n->types,
-                    .num_types = n->num_results};
+  at_node_desc d = at_node_desc_like(n, operands, regions);
   AT_TRY(at_build(p.c, NULL, &d, &node));
   for (uint32_t i = 0; i < n->num_results; i++)
     results[i] = (at_value){node, i};

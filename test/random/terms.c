@@ -66,15 +66,9 @@ static at_status evaluate(at_arena *a, const at_node *n,
   for (uint32_t i = 0; i < n->num_regions; i++)
     AT_TRY(region(m, n->regions[i], &regions[i]));
   at_type t = at_type_with(n->types[0], AT_F64);
-  at_node_desc d = {.op = n->op,
-                    .operands = v,
-                    .num_operands = n->num_operands,
-                    .attrs = n->attrs,
-                    .num_attrs = n->num_attrs,
-                    .regions = regions,
-                    .num_regions = n->num_regions,
-                    .types = &t,
-                    .num_types = 1};
+  at_node_desc d = at_node_desc_like(n, v, regions);
+  d.types = &t;
+  d.num_types = 1;
   at_node *node;
   AT_TRY(at_build(c, NULL, &d, &node));
   at_value r = {node, 0};
