@@ -41,6 +41,7 @@ at_status at_core_checks_parse(const char *text, uint32_t *out) {
 // ---------------------------------------------------------------------
 static void init_core(core_state *c) {
   core_windows_init(c);
+  if (c->launch->group) core_stack_init(c);
   if (c->launch->checks) core_shadow_init(c);
   at_core_prng_seed(&c->head, &c->head.core_index, 1);
   c->initialised = true;
@@ -220,7 +221,6 @@ static void run_member(void *arg) {
   member m = *(member *)arg;
   range all = {0, core_grid_steps(m.core)};
   guard(m.core, do_steps, &all);
-  if (!m.core->status.err) guard(m.core, finish_core, NULL);
   core_ended(m.core);
   if (atomic_fetch_sub(&m.team->running, 1) == 1)
     at_event_fire(m.team->done, AT_OK);
@@ -303,6 +303,28 @@ static at_status init_team(team *t) {
   return AT_OK;
 }
 
+// Under the lock, which it drops: a device is there, or never will be.
+static void count_device(at_core_group *g, bool failed) {
+  g->failed |= failed;
+  bool last = ++g->joined == g->devices;
+  if (last) g->complete = true;
+  pthread_mutex_unlock(&g->lock);
+  if (last) at_event_fire(g->all_here, AT_OK);
+}
+
+static void count_left(at_core_group *g) {
+  pthread_mutex_lock(&g->lock);
+  bool last = ++g->left == g->devices;
+  pthread_mutex_unlock(&g->lock);
+  if (last) at_event_fire(g->all_done, AT_OK);
+}
+
+void at_core_group_give_up(at_core_group *g) {
+  pthread_mutex_lock(&g->lock);
+  count_device(g, true);
+  count_left(g);
+}
+
 static void join_group(team *t, at_core_group *g, bool failed) {
   pthread_mutex_lock(&g->lock);
   for (uint32_t i = 0; i < t->num_cores; i++) {
@@ -311,20 +333,13 @@ static void join_group(team *t, at_core_group *g, bool failed) {
     g->first = &t->cores[i];
   }
   g->cores += t->num_cores;
-  g->failed |= failed;
-  bool last = ++g->joined == g->devices;
-  if (last) g->complete = true;
-  pthread_mutex_unlock(&g->lock);
-  if (last) at_event_fire(g->all_here, AT_OK);
+  count_device(g, failed);
   at_status_free(at_event_wait(g->all_here));
 }
 
 // Cores of other devices may still copy into ours.
 static void leave_group(at_core_group *g) {
-  pthread_mutex_lock(&g->lock);
-  bool last = ++g->left == g->devices;
-  pthread_mutex_unlock(&g->lock);
-  if (last) at_event_fire(g->all_done, AT_OK);
+  count_left(g);
   at_status_free(at_event_wait(g->all_done));
 }
 
@@ -389,6 +404,11 @@ static at_status run_together(const at_core_launch *l) {
                  l->programs[0].name);
   }
   leave_group(g);
+  // Signals and copies of others come until the last core has ended.
+  for (uint32_t i = 0; i < t.num_cores && !st.err; i++) {
+    guard(&t.cores[i], finish_core, NULL);
+    st = t.cores[i].status;
+  }
   // The first core's picture of shared memory goes last.
   for (uint32_t i = t.num_cores; i-- > 0;) core_shadow_free(&t.cores[i]);
   free(t.cores);

@@ -34,6 +34,8 @@ typedef struct at_core_group at_core_group;
 // devices: how many launches will join, in any order.
 at_status at_core_group_create(uint32_t devices, at_core_group **out);
 void at_core_group_destroy(at_core_group *g);
+// One of the launches will not come: the others fail with CANCELLED.
+void at_core_group_give_up(at_core_group *g);
 
 typedef struct at_core_launch {
   const at_core_program *programs;  // run at the same time

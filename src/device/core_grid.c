@@ -109,8 +109,9 @@ void core_windows_init(core_state *c) {
   memset(c->refs, 0, (n + 1) * sizeof *c->refs);
   memset(c->windows, 0, (n + 1) * sizeof *c->windows);
   c->sems = core_take(c, kNumSems * sizeof *c->sems, "semaphores");
-  memset(c->sems, 0, kFirstSem * sizeof *c->sems);
-  c->num_sems = kFirstSem;
+  memset(c->sems, 0,
+         (c->together ? kNumSems : kFirstSem) * sizeof *c->sems);
+  c->num_sems = c->most_sems = kFirstSem;
   core_region_add(c, c->sems, kNumSems * sizeof *c->sems, AT_CORE_SEM, -1);
   if (r->temp_bytes) c->head.temp = core_take(c, r->temp_bytes, "temporaries");
   for (uint32_t i = 0; i < n; i++) {

@@ -87,7 +87,7 @@ struct core_state {
   region regions[kMaxRegions];
   uint32_t num_regions;
   sem *sems;
-  uint32_t num_sems;  // used
+  uint32_t num_sems, most_sems;  // used, now and ever
   uint8_t *stack;     // for allocas
   size_t stack_used, stack_bytes;
   uint64_t turns;
@@ -120,6 +120,9 @@ const region *core_region_of(const core_state *c, const void *p);
 void *core_translate(const core_state *from, const core_state *to, void *p);
 core_state *core_peer(core_state *c, int32_t device, int32_t core,
                       int32_t subcore, int32_t loc);
+// The memory behind allocas. Made at once where copies of other devices may
+// arrive, so that every device has it at the same place of its list.
+void core_stack_init(core_state *c);
 void *core_take(core_state *c, size_t bytes, const char *what);
 
 // ---- core_copy.c

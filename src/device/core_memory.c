@@ -71,9 +71,18 @@ static void *alloc_sems(core_state *c, int64_t n, int32_t loc) {
               "ran out of semaphore memory: %lld more than %u of %d",
               (long long)n, c->num_sems, kNumSems);
   sem *s = c->sems + c->num_sems;
-  memset(s, 0, (size_t)n * sizeof *s);
+  // Others may have signalled before this core came here.
+  if (!c->together) memset(s, 0, (size_t)n * sizeof *s);
   c->num_sems += (uint32_t)n;
+  c->most_sems = AT_MAX(c->most_sems, c->num_sems);
   return s;
+}
+
+void core_stack_init(core_state *c) {
+  // Types below a byte take more here than on the chip.
+  c->stack_bytes = 2 * (size_t)AT_MAX(c->launch->hw->vmem_bytes, 16u << 20);
+  c->stack = core_take(c, c->stack_bytes, "VMEM");
+  core_region_add(c, c->stack, c->stack_bytes, AT_CORE_VMEM, -1);
 }
 
 void *at_core_alloc(at_core *core, int32_t space, int64_t bytes, int32_t loc) {
@@ -83,12 +92,7 @@ void *at_core_alloc(at_core *core, int32_t space, int64_t bytes, int32_t loc) {
               (long long)bytes);
   if (space == AT_CORE_SEM)
     return alloc_sems(c, bytes / AT_CORE_SEM_BYTES, loc);
-  if (!c->stack) {
-    // Types below a byte take more here than on the chip.
-    c->stack_bytes = 2 * (size_t)AT_MAX(c->launch->hw->vmem_bytes, 16u << 20);
-    c->stack = core_take(c, c->stack_bytes, "VMEM");
-    core_region_add(c, c->stack, c->stack_bytes, AT_CORE_VMEM, -1);
-  }
+  if (!c->stack) core_stack_init(c);
   size_t need = at_align_up((size_t)bytes, 64);
   if (need > c->stack_bytes - c->stack_used)
     core_stop(

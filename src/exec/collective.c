@@ -28,6 +28,7 @@ static void write_zeros(at_cursor *c, const at_op *op, const at_coll *k) {
 
 static at_status exchange_all(at_cursor *c, const at_op *op, const at_coll *k,
                               uint32_t begin, uint32_t size) {
+  if (op->kind == AT_STEP_CORE) return at_core_group_run(c->part->task, op);
   void *const *few[kMembersOnStack], *const **bufs = few;
   if (size > kMembersOnStack) {
     bufs = malloc(size * sizeof *bufs);

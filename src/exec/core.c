@@ -43,18 +43,32 @@ at_status at_core_prepare(const at_loaded *l, const at_xstep *step, at_op *op) {
   return AT_OK;
 }
 
+bool at_core_communicates(const at_loaded *l, const at_xstep *step) {
+  if (step->kind != AT_STEP_CORE || l->num_devices < 2) return false;
+  const at_xcore *r = (const at_xcore *)section(l, AT_XS_CORES) + step->target;
+  for (int64_t i = 0; i < step->aux; i++)
+    if (r[i].flags & AT_CORE_HAS_COMMUNICATION) return true;
+  return false;
+}
+
+at_core_launch at_core_launch_make(const at_frame *f, const at_op *op,
+                                   const at_par *par) {
+  return (at_core_launch){
+      .programs = op->cores,
+      .num_programs = (uint32_t)op->aux,
+      .bufs = f->bufs + op->args,
+      .num_bufs = op->num_args,
+      .hw = f->chip->hw,
+      .par = par,
+      .sched = f->chip->runtime->sched,
+      .device_id = (int32_t)f->device,
+      .num_devices = (int32_t)f->loaded->num_devices,
+      .checks = f->loaded->checks,
+      .max_turns = at_config_uint(AT_CONFIG_KERNEL_TURNS)};
+}
+
 at_status at_core_step_run(at_frame *f, const at_op *op, const at_par *par) {
-  const at_runtime *rt = f->chip->runtime;
-  at_core_launch launch = {.programs = op->cores,
-                           .num_programs = (uint32_t)op->aux,
-                           .bufs = f->bufs + op->args,
-                           .num_bufs = op->num_args,
-                           .hw = f->chip->hw,
-                           .par = par,
-                           .sched = rt->sched,
-                           .num_devices = 1,
-                           .checks = f->loaded->checks,
-                           .max_turns = at_config_uint(AT_CONFIG_KERNEL_TURNS)};
+  at_core_launch launch = at_core_launch_make(f, op, par);
   return at_core_run(&launch);
 }
 

@@ -162,6 +162,7 @@ typedef struct at_op {
   uint32_t params_bytes;
   const at_k_info *kernel;  // RUNTIME
   at_core_program *cores;   // CORE: `aux` of them, owned
+  bool meets;  // all devices must be there: colls[target] says who
 } at_op;
 
 // A collective step, ready to run.
@@ -171,8 +172,11 @@ typedef struct at_coll {
   const uint32_t *group_of, *rank_of, *begin_of, *size_of, *members, *source_of;
   const at_kernel_fn *kernels;  // of value i: block 2i, tail 2i + 1; may be NULL
   uint32_t meetings;            // where its groups count in a task
+  void *owned;                  // `x`, where the program has no copy of it
 } at_coll;
 void at_coll_prepare(const at_x_collective *x, at_coll *out);
+// A meeting of all devices that exchanges no values by itself.
+at_status at_coll_everyone(uint32_t devices, at_coll *out);
 
 struct at_loaded {
   _Atomic uint32_t refs;
@@ -215,6 +219,7 @@ typedef struct at_frame {
   void **bufs;    // per ARGS entry
   const at_channel_list *channels;
   int64_t launch_id;
+  uint32_t device;          // of the program
   bool recorded;            // a profiling session runs
   bool in_lane;             // not on a caller's thread
   _Atomic(void *) scratch;  // blocks of the running kernel
@@ -226,7 +231,13 @@ void at_frame_give_scratch(at_frame *f);
 // ---- core.c: Pallas kernels
 // --------------------------------------------------------
 at_status at_core_prepare(const at_loaded *l, const at_xstep *step, at_op *op);
+at_core_launch at_core_launch_make(const at_frame *f, const at_op *op,
+                                   const at_par *par);
 at_status at_core_step_run(at_frame *f, const at_op *op, const at_par *par);
+// Do kernels of several devices talk to each other in this step?
+bool at_core_communicates(const at_loaded *l, const at_xstep *step);
+// core_group.c: the step on all devices of a launch, all of which wait here.
+at_status at_core_group_run(at_task *t, const at_op *op);
 
 // Where a device is in the program: ranges of steps, the innermost last.
 typedef struct at_level {

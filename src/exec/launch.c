@@ -404,6 +404,7 @@ at_status at_part_begin(at_part *p) {
                 .bufs = bufs,
                 .channels = t->channels ? &t->channels[p->device] : NULL,
                 .launch_id = t->message->launch_id,
+                .device = p->device,
                 .recorded = at_profile_on(),
                 .in_lane = !t->local},
       .part = p,

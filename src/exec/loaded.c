@@ -76,8 +76,18 @@ static at_ref ref_of(const at_loaded *l, const at_xslot *s) {
   }
 }
 
+static at_status prepare_kernel_meeting(at_loaded *l, at_op *op) {
+  at_coll *c = &l->colls[l->num_colls];
+  AT_TRY(at_coll_everyone(l->num_devices, c));
+  c->meetings = l->num_meetings++;
+  op->target = l->num_colls++;
+  op->meets = true;
+  return AT_OK;
+}
+
 static at_status prepare_collective(at_loaded *l, at_op *op) {
   at_coll *c = &l->colls[l->num_colls];
+  op->meets = true;
   const at_x_collective *x = op->params;
   at_coll_prepare(x, c);
   c->meetings = l->num_meetings;
@@ -100,6 +110,7 @@ static at_status make_collectives(at_loaded *l, const at_xstep *steps,
                                   uint32_t n) {
   size_t colls = 0, kernels = 0;
   for (uint32_t i = 0; i < n; i++) {
+    colls += at_core_communicates(l, &steps[i]);
     if (steps[i].kind != AT_STEP_COLLECTIVE) continue;
     const at_x_collective *x =
         (const void *)((const uint8_t *)section(l, AT_XS_PARAMS) +
@@ -161,6 +172,7 @@ static at_status prepare_op(at_loaded *l, const at_xstep *s, at_op *op) {
     }
   }
   if (s->kind == AT_STEP_CORE) AT_TRY(at_core_prepare(l, s, op));
+  if (at_core_communicates(l, s)) AT_TRY(prepare_kernel_meeting(l, op));
   return AT_OK;
 }
 
@@ -286,6 +298,7 @@ void at_loaded_release(at_loaded *l) {
   for (uint32_t i = 0; i < l->num_ops; i++) free(l->ops[i].cores);
   free(l->arg_refs);
   free(l->ops);
+  for (uint32_t i = 0; i < l->num_colls; i++) free(l->colls[i].owned);
   free(l->colls);
   free(l->coll_kernels);
   free(l->block);

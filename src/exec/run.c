@@ -263,7 +263,7 @@ static at_status run_range(at_cursor *c, bool *waits) {
       run_kernel(f, op);
       continue;
     }
-    if (op->kind == AT_STEP_COLLECTIVE) {
+    if (op->meets) {
       v->pc = (uint32_t)(op + 1 - ops);
       uint64_t start = f->recorded ? at_clock_ns() : 0;
       c->stopped_at = f->recorded ? op : NULL;

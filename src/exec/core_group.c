@@ -1,0 +1,83 @@
+// Pallas kernels that talk to each other: a step that all devices of a launch
+// reach before any of them starts. Whoever comes last starts the kernel of
+// every device on a fiber and waits for all of them.
+#include <stdlib.h>
+
+#include "exec/exec_internal.h"
+
+typedef struct team {
+  at_task *task;
+  const at_op *op;
+  at_core_group *group;
+  at_event *done;
+  _Atomic uint32_t running;
+} team;
+
+typedef struct member {
+  team *team;
+  uint32_t device;
+  at_status status;
+} member;
+
+static void run_member(void *arg) {
+  member *m = arg;
+  team *t = m->team;
+  const at_cursor *c = t->task->parts[m->device].cursor;
+  // Its own list of scratch: the launch's frame belongs to a waiting cursor.
+  at_frame own = c->frame;
+  own.scratch = NULL;
+  at_par par = {own.pool, at_frame_take_scratch, &own};
+  at_core_launch launch = at_core_launch_make(&own, t->op, &par);
+  launch.group = t->group;
+  m->status = at_core_run(&launch);
+  at_frame_give_scratch(&own);
+  if (atomic_fetch_sub(&t->running, 1) == 1) at_event_fire(t->done, AT_OK);
+}
+
+// The error that says most: not "it failed on another device".
+static at_status collect(member *members, uint32_t n) {
+  at_status st = AT_OK;
+  for (uint32_t pass = 0; pass < 2; pass++) {
+    for (uint32_t d = 0; d < n; d++) {
+      at_status *s = &members[d].status;
+      if (!s->err || (!pass && at_status_code(*s) == AT_CANCELLED)) continue;
+      if (st.err)
+        at_status_free(*s);
+      else
+        st = *s;
+      *s = AT_OK;
+    }
+  }
+  return st;
+}
+
+static at_status run_all(team *t, member *members, uint32_t n) {
+  const at_runtime *rt = t->task->loaded->runtime;
+  AT_TRY(at_core_group_create(n, &t->group));
+  atomic_store(&t->running, n);
+  for (uint32_t d = 0; d < n; d++) {
+    members[d] = (member){.team = t, .device = d};
+    at_status st = at_sched_spawn(rt->sched, run_member, &members[d]);
+    if (!st.err) continue;
+    // A device without a fiber would be waited for: the group gives up.
+    members[d].status = st;
+    at_core_group_give_up(t->group);
+    if (atomic_fetch_sub(&t->running, 1) == 1) at_event_fire(t->done, AT_OK);
+  }
+  at_status_free(at_event_wait(t->done));
+  return collect(members, n);
+}
+
+at_status at_core_group_run(at_task *task, const at_op *op) {
+  uint32_t n = at_task_devices(task);
+  team t = {.task = task, .op = op, .done = at_event_create()};
+  member *members = calloc(n, sizeof *members);
+  at_status st = t.done && members
+                     ? run_all(&t, members, n)
+                     : AT_FAIL(AT_RESOURCE_EXHAUSTED,
+                               "no memory for the kernels of %u devices", n);
+  at_core_group_destroy(t.group);
+  at_event_release(t.done);
+  free(members);
+  return st;
+}
