@@ -19,6 +19,19 @@ static at_status new_place(at_cut *c, const at_type *t, at_place **out) {
 
 static at_status place_comp(at_cut *c, at_comp *comp, uint32_t banned);
 
+// What is left of p where the axes `manual` belong to the program.
+static void leave_axes(at_place *p, uint32_t manual) {
+  for (uint32_t d = 0; d < p->whole.rank; d++) {
+    at_axes rest = {0};
+    for (uint32_t k = 0; k < p->dims[d].n; k++)
+      if (!(manual >> p->dims[d].a[k] & 1)) rest.a[rest.n++] = p->dims[d].a[k];
+    p->dims[d] = rest;
+  }
+  p->sums &= ~manual;
+}
+
+static at_lay lay_of(const at_place *p) { return (at_lay){p->dims, p->sums}; }
+
 // A loop's value has one place: its result, and the parameters of both regions.
 static at_status place_while(at_cut *c, at_node *n, uint32_t banned) {
   for (uint32_t k = 0; k < 2; k++) {
@@ -40,20 +53,12 @@ static at_status place_manual(at_cut *c, at_node *n, uint32_t banned) {
     at_place *whole, *p = ((at_place **)n->regions[0]->params[i]->aux)[0];
     AT_TRY(new_place(c, at_value_type(n->operands[i]), &whole));
     AT_TRY(at_place_parse(c, at_sharding_item(in, i), true, whole));
-    for (uint32_t d = 0; d < p->whole.rank; d++) {
-      at_axes rest = {0};
-      for (uint32_t k = 0; k < whole->dims[d].n; k++)
-        if (!(manual >> whole->dims[d].a[k] & 1))
-          rest.a[rest.n++] = whole->dims[d].a[k];
-      p->dims[d] = rest;
-    }
+    for (uint32_t d = 0; d < p->whole.rank; d++) p->dims[d] = whole->dims[d];
+    p->sums = whole->sums;
+    leave_axes(p, manual);
     p->open = 0;
     p->later = NULL;
-    // What the operand is brought to.
-    AT_TRY_ALLOC(p->outer,
-                 at_arena_copy(c->m->arena, whole->dims,
-                               whole->whole.rank * sizeof *whole->dims + 1,
-                               _Alignof(at_axes)));
+    p->outer = whole;  // what the operand is brought to
     // The operand would rather be there already.
     at_place *from = at_place_of(n->operands[i]);
     if (from && from->open && !at_dims_bits(from->dims, from->whole.rank))
@@ -70,7 +75,7 @@ static at_status place_manual(at_cut *c, at_node *n, uint32_t banned) {
   return AT_OK;
 }
 
-static bool is_constraint(const at_node *n) {
+bool at_is_constraint(const at_node *n) {
   return n->op == AT_OP_CUSTOM_CALL && n->num_operands == 1 &&
          n->num_results == 1 &&
          at_str_is(at_node_str(n, AT_ATTR_CALL_TARGET_NAME), "Sharding");
@@ -102,6 +107,11 @@ static at_status place_node(at_cut *c, at_node *n, uint32_t banned) {
     list[i]->banned = banned;
   }
   AT_TRY(stated(c, n));
+  // Summands that other ops state are what they would rather make.
+  for (uint32_t i = 0; i < n->num_results && !at_is_constraint(n); i++) {
+    list[i]->wanted = list[i]->sums;
+    list[i]->sums = 0;
+  }
   for (uint32_t i = 0; i < n->num_results; i++)
     for (uint32_t d = 0; d < list[i]->whole.rank; d++)
       if (at_axes_bits(&list[i]->dims[d]) & banned) list[i]->dims[d].n = 0;
@@ -152,6 +162,8 @@ static at_status place_results(at_cut *c) {
     AT_TRY(new_place(c, &p->whole, &want));
     if (text) AT_TRY(at_place_parse(c, at_str_of(text), true, want));
     c->results[i] = want;
+    p->wanted |= want->sums;
+    p->banned |= want->sums;
     if (!at_dims_bits(p->dims, p->whole.rank))
       for (uint32_t d = 0; d < p->whole.rank; d++)
         if (p->open >> d & 1) p->dims[d] = want->dims[d];
@@ -171,14 +183,7 @@ static at_status cut_type_of(at_cut *c, at_node *n, uint32_t i) {
 // v as `like` lives.
 static at_status bring_to(at_cut *c, at_comp *comp, at_node *before,
                           const at_place *like, at_value *v) {
-  return at_reshard(c, comp, before, at_place_of(*v), like->dims, v);
-}
-
-static at_status whole_operand(at_cut *c, at_node *n, uint32_t i) {
-  at_place *p = at_place_of(n->operands[i]);
-  at_axes *none;
-  AT_TRY_ALLOC(none, at_new(c->m->arena, at_axes, p->whole.rank + 1));
-  return at_reshard(c, n->parent, n, p, none, &n->operands[i]);
+  return at_reshard(c, comp, before, at_place_of(*v), lay_of(like), v);
 }
 
 static at_status rewrite_results(at_cut *c, at_comp *body,
@@ -190,8 +195,11 @@ static at_status rewrite_results(at_cut *c, at_comp *body,
 
 static at_status rewrite_while(at_cut *c, at_node *n) {
   at_place **carried = (at_place **)n->aux;
-  for (uint32_t i = 0; i < n->num_operands; i++)
+  for (uint32_t i = 0; i < n->num_operands; i++) {
+    carried[i]->sums = at_place_of(n->operands[i])->sums &
+                       ~at_dims_bits(carried[i]->dims, carried[i]->whole.rank);
     AT_TRY(bring_to(c, n->parent, n, carried[i], &n->operands[i]));
+  }
   for (uint32_t k = 0; k < 2; k++) {
     at_comp *r = n->regions[k];
     // Both regions share the places of what is carried: parts made for one are
@@ -199,7 +207,7 @@ static at_status rewrite_while(at_cut *c, at_node *n) {
     AT_TRY(rewrite_comp(c, r));
     if (k == 0) {
       at_place *p = at_place_of(r->results[0]);
-      AT_TRY(at_reshard(c, r, NULL, p, p->dims, &r->results[0]));
+      AT_TRY(at_reshard(c, r, NULL, p, lay_of(p), &r->results[0]));
     } else {
       AT_TRY(rewrite_results(c, r, carried));
     }
@@ -209,7 +217,12 @@ static at_status rewrite_while(at_cut *c, at_node *n) {
 }
 
 static at_status rewrite_branches(at_cut *c, at_node *n) {
-  for (uint32_t i = 0; i < n->num_operands; i++) AT_TRY(whole_operand(c, n, i));
+  for (uint32_t i = 0; i < n->num_operands; i++)
+    AT_TRY(at_bring_whole(c, n, &n->operands[i]));
+  for (uint32_t i = 0; i < n->num_results; i++) {
+    at_place *p = at_place_of((at_value){n, i});
+    p->sums = p->wanted & ~at_dims_bits(p->dims, p->whole.rank);
+  }
   for (uint32_t k = 0; k < n->num_regions; k++) {
     AT_TRY(rewrite_comp(c, n->regions[k]));
     AT_TRY(rewrite_results(c, n->regions[k], (at_place *const *)n->aux));
@@ -227,8 +240,8 @@ static at_status rewrite_manual(at_cut *c, at_node *n) {
   for (uint32_t i = 0; i < n->num_operands; i++) {
     at_place *p = at_place_of((at_value){body->params[i], 0});
     at_value v = n->operands[i];
-    AT_TRY(
-        at_reshard(c, n->parent, n, at_place_of(v), p->outer, &n->operands[i]));
+    AT_TRY(at_reshard(c, n->parent, n, at_place_of(v), lay_of(p->outer),
+                      &n->operands[i]));
   }
   // Parameters keep their nodes, as their place's value, until the body moves.
   AT_TRY(rewrite_comp(c, body));
@@ -237,13 +250,7 @@ static at_status rewrite_manual(at_cut *c, at_node *n) {
   for (uint32_t i = 0; i < n->num_results; i++) {
     AT_TRY(new_place(c, &n->types[i], &whole));
     AT_TRY(at_place_parse(c, at_sharding_item(outs, i), true, whole));
-    for (uint32_t d = 0; d < whole->whole.rank; d++) {
-      at_axes rest = {0};
-      for (uint32_t k = 0; k < whole->dims[d].n; k++)
-        if (!(manual >> whole->dims[d].a[k] & 1))
-          rest.a[rest.n++] = whole->dims[d].a[k];
-      whole->dims[d] = rest;
-    }
+    leave_axes(whole, manual);
     like[i] = whole;
   }
   AT_TRY(rewrite_results(c, body, like));
@@ -258,7 +265,7 @@ static at_status rewrite_manual(at_cut *c, at_node *n) {
 
 static at_status rewrite_constraint(at_cut *c, at_node *n) {
   at_place *p = at_place_of((at_value){n, 0});
-  return at_reshard(c, n->parent, n, at_place_of(n->operands[0]), p->dims,
+  return at_reshard(c, n->parent, n, at_place_of(n->operands[0]), lay_of(p),
                     &p->now);
 }
 
@@ -274,8 +281,8 @@ static at_status rewrite_node(at_cut *c, at_node *n) {
     case AT_OP_MANUAL_COMPUTATION:
       return rewrite_manual(c, n);
     default:
-      return is_constraint(n) ? rewrite_constraint(c, n)
-                              : at_partition_op(c, n);
+      return at_is_constraint(n) ? rewrite_constraint(c, n)
+                                 : at_partition_op(c, n);
   }
 }
 
@@ -308,7 +315,7 @@ static at_status rewrite_comp(at_cut *c, at_comp *comp) {
 static void drop_replaced(at_comp *comp) {
   for (at_node *n = comp->first, *next; n; n = next) {
     next = n->next;
-    if (n->aux && (is_constraint(n) || n->op == AT_OP_MANUAL_COMPUTATION)) {
+    if (n->aux && (at_is_constraint(n) || n->op == AT_OP_MANUAL_COMPUTATION)) {
       at_node_remove(n);
       continue;
     }
@@ -335,6 +342,7 @@ static at_status partition(at_cut *c) {
   AT_TRY(at_cut_meshes(c));
   AT_TRY(place_entry(c));
   AT_TRY(place_results(c));
+  at_sums_want(e);
   AT_TRY(at_propagate(c));
   c->head = e->first;
   while (c->head && c->head->op == AT_OP_PARAMETER) c->head = c->head->next;

@@ -57,30 +57,6 @@ static at_axes partial_axes(const at_rule *r, const at_axes *f) {
   return out;
 }
 
-// The one dimension of a result that would be cut by all of `axes` next:
-// partial results may be scattered there. -1: none.
-static int32_t scatter_dim(const at_axes *have, const at_axes *want,
-                           uint32_t rank, at_axes *axes) {
-  for (uint32_t d = 0; d < rank; d++) {
-    uint32_t common = at_axes_common(&have[d], &want[d]);
-    if (common != have[d].n || want[d].n < have[d].n + axes->n) continue;
-    at_axes next = {0};
-    for (uint32_t i = 0; i < axes->n; i++)
-      next.a[next.n++] = want[d].a[common + i];
-    if (at_axes_bits(&next) != at_axes_bits(axes)) continue;
-    *axes = next;
-    return (int32_t)d;
-  }
-  return -1;
-}
-
-static double bytes_under(const at_cut *c, const at_type *t,
-                          const at_axes *dims) {
-  double n = (double)at_type_bytes(t);
-  for (uint32_t d = 0; d < t->rank; d++) n /= (double)at_axes_size(c, &dims[d]);
-  return n;
-}
-
 static double cost_of(const at_cut *c, const at_node *n, const at_rule *r,
                       const at_axes *f) {
   at_axes dims[64];
@@ -97,10 +73,10 @@ static double cost_of(const at_cut *c, const at_node *n, const at_rule *r,
       bytes += at_reshard_cost(c, &p->whole, p->dims, dims);
       continue;
     }
-    double part = bytes_under(c, &p->whole, dims);
+    double part = at_part_bytes(c, &p->whole, dims);
     if (partial.n) {
       at_axes axes = partial;
-      int32_t d = scatter_dim(dims, p->dims, p->whole.rank, &axes);
+      int32_t d = at_scatter_dim(dims, p->dims, p->whole.rank, &axes);
       bytes += part * (g - 1) / g * (d >= 0 ? 1 : 2);
       if (d >= 0)
         for (uint32_t i = 0; i < axes.n; i++)
@@ -382,38 +358,48 @@ static at_status offset_iota(at_cut *c, at_node *n, const at_axes *have,
   return at_build_op(comp, after, AT_OP_ADD, ops, 2, n->loc, v);
 }
 
+at_status at_bring_whole(at_cut *c, at_node *n, at_value *v) {
+  at_place *p = at_place_of(*v);
+  at_axes *none;
+  if (!p) return AT_OK;
+  AT_TRY_ALLOC(none, at_new(c->m->arena, at_axes, p->whole.rank + 1));
+  return at_reshard(c, n->parent, n, p, (at_lay){none, 0}, v);
+}
+
 // Regions of reductions and the like see scalars from outside.
-static at_status captured(at_cut *c, at_node *n, const at_comp *body) {
-  AT_FOR_NODES(k, (at_comp *)body) {
-    for (uint32_t i = 0; i < k->num_operands; i++) {
-      at_place *p = at_place_of(k->operands[i]);
-      if (p)
-        AT_TRY(at_reshard(c, n->parent, n, p,
-                          at_new(c->m->arena, at_axes, p->whole.rank + 1),
-                          &k->operands[i]));
-    }
+static at_status captured(at_cut *c, at_node *n, at_comp *body) {
+  AT_FOR_NODES(k, body) {
+    for (uint32_t i = 0; i < k->num_operands; i++)
+      AT_TRY(at_bring_whole(c, n, &k->operands[i]));
     for (uint32_t i = 0; i < k->num_regions; i++)
       AT_TRY(captured(c, n, k->regions[i]));
   }
-  for (uint32_t i = 0; i < body->num_results; i++) {
-    at_place *p = at_place_of(body->results[i]);
-    if (p)
-      AT_TRY(at_reshard(c, n->parent, n, p,
-                        at_new(c->m->arena, at_axes, p->whole.rank + 1),
-                        &((at_comp *)body)->results[i]));
-  }
+  for (uint32_t i = 0; i < body->num_results; i++)
+    AT_TRY(at_bring_whole(c, n, &body->results[i]));
   return AT_OK;
+}
+
+// Takes the atoms in `mask` out of `axes`; which they were.
+static uint32_t take_out(at_axes *axes, uint32_t mask) {
+  at_axes rest = {0};
+  uint32_t out = at_axes_bits(axes) & mask;
+  for (uint32_t i = 0; i < axes->n; i++)
+    if (!(mask >> axes->a[i] & 1)) rest.a[rest.n++] = axes->a[i];
+  *axes = rest;
+  return out;
 }
 
 // Operand t of n under `f`.
 static at_status bring(at_cut *c, at_node *n, const at_rule *r, uint32_t t,
-                       const at_axes *f) {
+                       const at_axes *f, uint32_t sums) {
   at_place *p = r->places[t];
   at_axes *dims;
   if (!p) return AT_OK;
   AT_TRY_ALLOC(dims, at_new(c->m->arena, at_axes, p->whole.rank + 1));
   dims_of(c, r, t, f, dims);
-  return at_reshard(c, n->parent, n, p, dims, &n->operands[t]);
+  if (!at_sums_may_be(n, t)) sums = 0;
+  return at_reshard(c, n->parent, n, p, (at_lay){dims, p->sums & sums},
+                    &n->operands[t]);
 }
 
 // Partial scatters begin with what the combination leaves alone; the operand
@@ -436,19 +422,22 @@ static at_status mask_lookup(at_node *n, at_value mask, at_value *out) {
 }
 
 static at_status finish_result(at_cut *c, at_node *n, const at_rule *r,
-                               const at_axes *f, uint32_t i, at_value base,
-                               at_value mask) {
+                               const at_axes *f, uint32_t i, uint32_t sums,
+                               at_value base, at_value mask) {
   at_place *p = r->places[n->num_operands + i];
   at_axes *have, axes = partial_axes(r, f);
   at_node *after = n->next;
   at_value v = {n, i};
   AT_TRY_ALLOC(have, at_new(c->m->arena, at_axes, p->whole.rank + 1));
   dims_of(c, r, n->num_operands + i, f, have);
+  uint32_t free = p->wanted & ~at_dims_bits(p->dims, p->whole.rank);
+  if (!base.node && (r->combine == AT_OP_ADD || n->op == AT_OP_GATHER))
+    sums |= take_out(&axes, free);
   if (n->op == AT_OP_IOTA) AT_TRY(offset_iota(c, n, have, &v));
   if (mask.node) AT_TRY(mask_lookup(n, mask, &v));
   if (axes.n) {
     int32_t d =
-        base.node ? -1 : scatter_dim(have, p->dims, p->whole.rank, &axes);
+        base.node ? -1 : at_scatter_dim(have, p->dims, p->whole.rank, &axes);
     at_op op = n->op != AT_OP_GATHER       ? r->combine
                : p->whole.dtype == AT_PRED ? AT_OP_OR
                                            : AT_OP_ADD;
@@ -460,7 +449,9 @@ static at_status finish_result(at_cut *c, at_node *n, const at_rule *r,
     at_value ops[2] = {base, v};
     AT_TRY(at_build_op(n->parent, after, r->combine, ops, 2, n->loc, &v));
   }
-  return at_reshard_part(c, n->parent, after, &p->whole, v, have, p->dims,
+  p->sums = sums & ~at_dims_bits(p->dims, p->whole.rank);
+  return at_reshard_part(c, n->parent, after, &p->whole, v,
+                         (at_lay){have, sums}, (at_lay){p->dims, p->sums},
                          &p->now);
 }
 
@@ -484,7 +475,7 @@ static at_status rewrite_constant(at_cut *c, at_node *n) {
   if (!l->splat) {
     AT_TRY_ALLOC(none, at_new(c->m->arena, at_axes, p->whole.rank + 1));
     return at_reshard_part(c, n->parent, n->next, &p->whole, (at_value){n, 0},
-                           none, p->dims, &p->now);
+                           (at_lay){none, 0}, (at_lay){p->dims, 0}, &p->now);
   }
   at_attr v = {.id = AT_ATTR_VALUE};
   AT_TRY(at_type_cut(c, &p->whole, p->dims, &n->types[0]));
@@ -506,6 +497,7 @@ static void keep_whole(const at_node *n, const at_rule *r, at_axes *f) {
 at_status at_partition_op(at_cut *c, at_node *n) {
   at_rule r;
   at_axes *f;
+  uint32_t *sums;
   at_value base = {0}, mask = {0};
   if (n->op == AT_OP_CONSTANT) return rewrite_constant(c, n);
   AT_TRY(at_rule_make(c->m->arena, n, &r));
@@ -513,7 +505,13 @@ at_status at_partition_op(at_cut *c, at_node *n) {
   AT_TRY_ALLOC(f, at_new(c->m->arena, at_axes, r.num_factors + 1));
   if (r.num_factors) AT_TRY(choose(c, n, &r, f));
   keep_whole(n, &r, f);
-  for (uint32_t t = 0; t < n->num_operands; t++) AT_TRY(bring(c, n, &r, t, f));
+  // Before the operands are brought: their places are those of the program.
+  AT_TRY_ALLOC(sums, at_new(c->m->arena, uint32_t, n->num_results + 1));
+  for (uint32_t i = 0; i < n->num_results; i++)
+    sums[i] = at_sums_carried(n, at_dims_bits(f, r.num_factors), i);
+  bool apart = n->op == AT_OP_OPTIMIZATION_BARRIER;
+  for (uint32_t t = 0; t < n->num_operands; t++)
+    AT_TRY(bring(c, n, &r, t, f, sums[apart ? t : 0]));
   for (uint32_t k = 0; k < n->num_regions; k++)
     AT_TRY(captured(c, n, n->regions[k]));
   AT_TRY(prepare(c, n, &r, f, &mask));
@@ -521,6 +519,6 @@ at_status at_partition_op(at_cut *c, at_node *n) {
     AT_TRY(split_scatter(n, &r, &base));
   AT_TRY(cut_types(c, n, &r, f));
   for (uint32_t i = 0; i < n->num_results; i++)
-    AT_TRY(finish_result(c, n, &r, f, i, base, mask));
+    AT_TRY(finish_result(c, n, &r, f, i, sums[i], base, mask));
   return AT_OK;
 }

@@ -114,12 +114,27 @@ static bool make_plan(const at_cut *c, plan *p, const at_axes *to,
   return true;
 }
 
-static double part_bytes(const at_cut *c, const at_type *whole,
-                         const at_axes *dims) {
+double at_part_bytes(const at_cut *c, const at_type *whole,
+                     const at_axes *dims) {
   double n = (double)at_type_bytes(whole);
   for (uint32_t d = 0; d < whole->rank; d++)
     n /= (double)at_axes_size(c, &dims[d]);
   return n;
+}
+
+// What one device receives in a move of parts of `part` bytes.
+static double move_bytes(const at_cut *c, const move *m, double part) {
+  double g = (double)at_axes_size(c, &m->axes);
+  switch (m->kind) {
+    case MOVE_GATHER:
+      return part * (g - 1);
+    case MOVE_ALL_TO_ALL:
+      return part * (g - 1) / g;
+    case MOVE_PERMUTE:
+      return part;
+    default:
+      return 0;
+  }
 }
 
 double at_reshard_cost(const at_cut *c, const at_type *whole,
@@ -131,20 +146,14 @@ double at_reshard_cost(const at_cut *c, const at_type *whole,
   memcpy(now, from, rank * sizeof *from);
   plan p = {.now = now};
   if (!make_plan(c, &p, to, rank)) return 1e30;
-  memcpy(now, from, rank * sizeof *from);
-  plan again = {.now = now};
-  double total = 0;
+  // Parts grow where they are gathered and shrink where they are sliced.
+  double total = 0, part = at_part_bytes(c, whole, from);
   for (uint32_t i = 0; i < p.n; i++) {
     const move *m = &p.moves[i];
-    double part = part_bytes(c, whole, now),
-           g = (double)at_axes_size(c, &m->axes);
-    if (m->kind == MOVE_GATHER) total += part * (g - 1);
-    if (m->kind == MOVE_ALL_TO_ALL) total += part * (g - 1) / g;
-    if (m->kind == MOVE_PERMUTE) {
-      total += part;
-      memcpy(now, to, rank * sizeof *to);
-    }
-    if (!add(&again, *m)) return 1e30;
+    double g = (double)at_axes_size(c, &m->axes);
+    total += move_bytes(c, m, part);
+    if (m->kind == MOVE_GATHER) part *= g;
+    if (m->kind == MOVE_SLICE) part /= g;
   }
   return total;
 }
@@ -446,62 +455,6 @@ static at_status permute_parts(at_cut *c, at_comp *comp, at_node *before,
   return at_emit(comp, before, &d, out);
 }
 
-at_status at_reshard_part(at_cut *c, at_comp *comp, at_node *before,
-                          const at_type *whole, at_value part,
-                          const at_axes *from, const at_axes *to,
-                          at_value *out) {
-  at_axes now[64], now2[64];
-  uint32_t rank = whole->rank;
-  *out = part;
-  if (at_dims_axes_eq(from, to, rank)) return AT_OK;
-  if (rank > 64)
-    return AT_FAIL(AT_UNIMPLEMENTED, "sharding of %u dimensions", rank);
-  memcpy(now, from, rank * sizeof *from);
-  memcpy(now2, from, rank * sizeof *from);
-  plan p = {.now = now}, at = {.now = now2};
-  AT_ENSURE(make_plan(c, &p, to, rank));
-  for (uint32_t i = 0; i < p.n; i++) {
-    const move *m = &p.moves[i];
-    switch (m->kind) {
-      case MOVE_SLICE:
-        AT_TRY(slice_part(c, comp, before, m, *out, out));
-        break;
-      case MOVE_GATHER:
-        AT_TRY(gather_parts(c, comp, before, m, *out, out));
-        break;
-      case MOVE_ALL_TO_ALL:
-        AT_TRY(exchange_parts(c, comp, before, m, *out, out));
-        break;
-      case MOVE_PERMUTE:
-        AT_TRY(permute_parts(c, comp, before, now2, to, *out, out));
-        memcpy(now2, to, rank * sizeof *to);
-        break;
-    }
-    AT_ENSURE(add(&at, *m));
-  }
-  return AT_OK;
-}
-
-at_status at_reshard(at_cut *c, at_comp *comp, at_node *before, at_place *p,
-                     const at_axes *to, at_value *out) {
-  uint32_t rank = p->whole.rank;
-  *out = p->now;
-  if (at_dims_axes_eq(p->dims, to, rank)) return AT_OK;
-  for (const at_part *x = p->parts; x; x = x->next)
-    if (x->comp == comp && at_dims_axes_eq(x->dims, to, rank)) {
-      *out = x->v;
-      return AT_OK;
-    }
-  AT_TRY(at_reshard_part(c, comp, before, &p->whole, p->now, p->dims, to, out));
-  at_part *x;
-  AT_TRY_ALLOC(x, at_new(c->m->arena, at_part, 1));
-  *x = (at_part){comp, NULL, *out, p->parts};
-  AT_TRY_ALLOC(x->dims, at_arena_copy(c->m->arena, to, rank * sizeof *to,
-                                      _Alignof(at_axes)));
-  p->parts = x;
-  return AT_OK;
-}
-
 at_status at_combine(at_cut *c, at_comp *comp, at_node *before, at_op op,
                      at_value part, const at_axes *axes, int32_t scatter,
                      at_value *out) {
@@ -532,4 +485,126 @@ at_status at_combine(at_cut *c, at_comp *comp, at_node *before, at_op op,
     d.types = &smaller;
   }
   return at_emit(comp, before, &d, out);
+}
+
+// ---- From one lay to another
+// -------------------------------------------------
+int32_t at_scatter_dim(const at_axes *have, const at_axes *want, uint32_t rank,
+                       at_axes *axes) {
+  for (uint32_t d = 0; d < rank; d++) {
+    uint32_t common = at_axes_common(&have[d], &want[d]);
+    if (common != have[d].n || want[d].n < have[d].n + axes->n) continue;
+    at_axes next = {0};
+    for (uint32_t i = 0; i < axes->n; i++)
+      next.a[next.n++] = want[d].a[common + i];
+    if (at_axes_bits(&next) != at_axes_bits(axes)) continue;
+    *axes = next;
+    return (int32_t)d;
+  }
+  return -1;
+}
+
+// Sums over the atoms in `mask`; `dims` is what the part is cut by then.
+static at_status add_up(at_cut *c, at_comp *comp, at_node *before,
+                        uint32_t mask, at_axes *dims, const at_axes *to,
+                        at_value *v) {
+  at_axes axes = {0};
+  for (uint32_t i = 0; i < c->num_atoms; i++)
+    if (mask >> i & 1) axes.a[axes.n++] = (uint8_t)i;
+  int32_t d = at_scatter_dim(dims, to, at_value_type(*v)->rank, &axes);
+  AT_TRY(at_combine(c, comp, before, AT_OP_ADD, *v, &axes, d, v));
+  if (d >= 0) append(&dims[d], &axes);
+  return AT_OK;
+}
+
+// One device along the atoms in `mask` keeps the value, the others have zeros.
+static at_status keep_one(at_cut *c, at_comp *comp, at_node *before,
+                          uint32_t mask, at_value *v) {
+  at_value mine = {0}, zero, k;  // digits that differ from the first
+  for (uint32_t i = 0; i < c->num_atoms; i++) {
+    if (!(mask >> i & 1)) continue;
+    AT_TRY(digit_value(c, i, &k));
+    if (mine.node) AT_TRY(binary(comp, before, AT_OP_OR, mine, k, &k));
+    mine = k;
+  }
+  uint64_t bits[2] = {0};
+  const at_literal *l;
+  at_type pred = at_type_scalar(AT_PRED);
+  at_node_desc elsewhere = {.op = AT_OP_CONVERT,
+                            .operands = &mine,
+                            .num_operands = 1,
+                            .types = &pred,
+                            .num_types = 1};
+  AT_TRY(at_emit(comp, before, &elsewhere, &mine));
+  AT_TRY(
+      at_literal_make(c->m->arena, *at_value_type(*v), bits, true, false, &l));
+  AT_TRY(at_build_constant(comp, before, l, &zero));
+  at_value pick[3] = {mine, zero, *v};
+  return at_build_op(comp, before, AT_OP_SELECT, pick, 3, v->node->loc, v);
+}
+
+static at_status move_part(at_cut *c, at_comp *comp, at_node *before,
+                           const move *m, const at_axes *from,
+                           const at_axes *to, at_value *v) {
+  switch (m->kind) {
+    case MOVE_SLICE:
+      return slice_part(c, comp, before, m, *v, v);
+    case MOVE_GATHER:
+      return gather_parts(c, comp, before, m, *v, v);
+    case MOVE_ALL_TO_ALL:
+      return exchange_parts(c, comp, before, m, *v, v);
+    case MOVE_PERMUTE:
+      return permute_parts(c, comp, before, from, to, *v, v);
+  }
+  return AT_OK;
+}
+
+at_status at_reshard_part(at_cut *c, at_comp *comp, at_node *before,
+                          const at_type *whole, at_value part, at_lay from,
+                          at_lay to, at_value *out) {
+  at_axes now[64], now2[64];
+  uint32_t rank = whole->rank;
+  *out = part;
+  if (from.sums == to.sums && at_dims_axes_eq(from.dims, to.dims, rank))
+    return AT_OK;
+  if (rank > 64)
+    return AT_FAIL(AT_UNIMPLEMENTED, "sharding of %u dimensions", rank);
+  if (rank) memcpy(now, from.dims, rank * sizeof *now);
+  if (from.sums & ~to.sums)
+    AT_TRY(add_up(c, comp, before, from.sums & ~to.sums, now, to.dims, out));
+  if (rank) memcpy(now2, now, rank * sizeof *now);
+  plan p = {.now = now}, at = {.now = now2};
+  AT_ENSURE(make_plan(c, &p, to.dims, rank));
+  for (uint32_t i = 0; i < p.n; i++) {
+    AT_TRY(move_part(c, comp, before, &p.moves[i], now2, to.dims, out));
+    if (p.moves[i].kind == MOVE_PERMUTE)
+      memcpy(now2, to.dims, rank * sizeof *now2);
+    AT_ENSURE(add(&at, p.moves[i]));
+  }
+  if (to.sums & ~from.sums)
+    AT_TRY(keep_one(c, comp, before, to.sums & ~from.sums, out));
+  return AT_OK;
+}
+
+at_status at_reshard(at_cut *c, at_comp *comp, at_node *before, at_place *p,
+                     at_lay to, at_value *out) {
+  uint32_t rank = p->whole.rank;
+  *out = p->now;
+  if (p->sums == to.sums && at_dims_axes_eq(p->dims, to.dims, rank))
+    return AT_OK;
+  for (const at_part *x = p->parts; x; x = x->next)
+    if (x->comp == comp && x->sums == to.sums &&
+        at_dims_axes_eq(x->dims, to.dims, rank)) {
+      *out = x->v;
+      return AT_OK;
+    }
+  AT_TRY(at_reshard_part(c, comp, before, &p->whole, p->now,
+                         (at_lay){p->dims, p->sums}, to, out));
+  at_part *x;
+  AT_TRY_ALLOC(x, at_new(c->m->arena, at_part, 1));
+  *x = (at_part){comp, NULL, to.sums, *out, p->parts};
+  AT_TRY_ALLOC(x->dims, at_new(c->m->arena, at_axes, rank + 1));
+  if (rank) memcpy(x->dims, to.dims, rank * sizeof *x->dims);
+  p->parts = x;
+  return AT_OK;
 }

@@ -31,24 +31,29 @@ typedef struct at_mesh {
 } at_mesh;
 
 // Where one value lives.
-typedef struct at_place {
+typedef struct at_place at_place;
+struct at_place {
   at_type whole;    // before partitioning
   at_axes *dims;    // whole.rank entries
   uint64_t open;    // bit d: dimension d may be cut further
   uint32_t banned;  // atoms that must not cut it
+  // Atoms over which the devices hold summands (Shardy's unreduced axes).
+  // `wanted`: over which it would rather stay so, known before the rewriting.
+  uint32_t sums, wanted;
   // Shardings of a later priority: joined when propagation gets there.
   at_axes *later;
   const int8_t *priority;
-  at_axes *outer;  // parameter of a manual computation: its operand's cut
+  at_place *outer;  // parameter of a manual computation: its operand's place
   // While the program is rewritten:
   at_value now;  // the part that this device holds
   struct at_part *parts;
-} at_place;
+};
 
 // The same value cut in another way, made where a user wanted it.
 typedef struct at_part {
   const at_comp *comp;
   at_axes *dims;
+  uint32_t sums;
   at_value v;
   struct at_part *next;
 } at_part;
@@ -155,6 +160,22 @@ at_axes at_rule_dim(const at_cut *c, const at_rule *r, uint32_t t, uint32_t d,
 // Rewrites n, an op that is not control flow, and sets `now` of its results'
 // places.
 at_status at_partition_op(at_cut *c, at_node *n);
+// *v whole, on every device, before n. A value without a place stays.
+at_status at_bring_whole(at_cut *c, at_node *n, at_value *v);
+
+// ---- partition_sums.c ------------------------------------------------------
+// Atoms over which n's result is made of summands, as its operands are, in a
+// computation that is cut by the atoms in `cut`.
+uint32_t at_sums_carried(const at_node *n, uint32_t cut, uint32_t result);
+// Whether n can work on summands of that operand.
+bool at_sums_may_be(const at_node *n, uint32_t operand);
+// Tells the places from which summands come that summands are wanted, from
+// their users back.
+void at_sums_want(at_comp *comp);
+
+// ---- partition.c -----------------------------------------------------------
+// A `Sharding` call: its place is what the program asks for.
+bool at_is_constraint(const at_node *n);
 
 // ---- propagate.c -----------------------------------------------------------
 at_status at_propagate(at_cut *c);
@@ -163,15 +184,26 @@ at_status at_propagate(at_cut *c);
 // Bytes that one device receives when a value changes its cut.
 double at_reshard_cost(const at_cut *c, const at_type *whole,
                        const at_axes *from, const at_axes *to);
+// How a value is laid over the devices.
+typedef struct at_lay {
+  const at_axes *dims;
+  uint32_t sums;
+} at_lay;
 // The part of p's value under `to`, in computation `comp` before `before`
 // (NULL: last).
 at_status at_reshard(at_cut *c, at_comp *comp, at_node *before, at_place *p,
-                     const at_axes *to, at_value *out);
+                     at_lay to, at_value *out);
 // The same for a part that is not p's own.
 at_status at_reshard_part(at_cut *c, at_comp *comp, at_node *before,
-                          const at_type *whole, at_value part,
-                          const at_axes *from, const at_axes *to,
-                          at_value *out);
+                          const at_type *whole, at_value part, at_lay from,
+                          at_lay to, at_value *out);
+// Bytes of a part.
+double at_part_bytes(const at_cut *c, const at_type *whole,
+                     const at_axes *dims);
+// The one dimension of a value cut as `have` that would be cut by all of `axes`
+// next: partial results may be scattered there. -1: none.
+int32_t at_scatter_dim(const at_axes *have, const at_axes *want, uint32_t rank,
+                       at_axes *axes);
 at_status at_type_cut(const at_cut *c, const at_type *whole,
                       const at_axes *dims, at_type *out);
 // op over the devices that differ in `axes`; scatter >= 0: each keeps its part

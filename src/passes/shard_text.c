@@ -362,9 +362,7 @@ static at_status parse_shardy(at_cut *c, at_str text, bool exact, at_place *p) {
     if ((!unreduced && !take(&s, "replicated")) || !take(&s, "="))
       return bad(text, "`replicated` or `unreduced` expected");
     AT_TRY(read_axes(c, mesh, &s, text, &x, NULL));
-    if (unreduced && x.n)
-      return AT_FAIL(AT_UNIMPLEMENTED, "unreduced axes in sharding `%.*s`",
-                     (int)AT_MIN(text.len, (size_t)200), text.ptr);
+    if (unreduced) p->sums |= at_axes_bits(&x);
     p->banned |= at_axes_bits(&x);
   }
   return take(&s, ">") ? AT_OK : bad(text, "`>` expected");
@@ -477,29 +475,11 @@ at_str at_sharding_item(at_str list, uint32_t i) {
 }
 
 // ---- Printing --------------------------------------------------------------
-at_status at_place_print(const at_cut *c, const at_place *p, const char **out) {
-  uint8_t order[AT_MAX_ATOMS];
-  uint32_t n = 0, used = at_dims_bits(p->dims, p->whole.rank);
-  if (!used) {
-    *out = "{replicated}";
-    return AT_OK;
-  }
-  at_strbuf b = {0};
-  int64_t rest = c->m->num_partitions;
-  at_strbuf_addf(&b, "{devices=[");
-  for (uint32_t d = 0; d < p->whole.rank; d++) {
-    int64_t size = at_axes_size(c, &p->dims[d]);
-    rest /= size;
-    at_strbuf_addf(&b, "%s%lld", d ? "," : "", (long long)size);
-    for (uint32_t i = 0; i < p->dims[d].n; i++) order[n++] = p->dims[d].a[i];
-  }
-  for (uint32_t i = 0; i < c->num_atoms; i++)
-    if (!(used >> i & 1)) order[n++] = (uint8_t)i;
-  if (rest > 1) at_strbuf_addf(&b, ",%lld", (long long)rest);
-  // Runs of atoms that follow one another are one dimension of the device
-  // numbers.
-  uint8_t
-      first[AT_MAX_ATOMS];  // run at atom i: its number in `order`, else 0xff
+// Runs of atoms that follow one another are one dimension of the device
+// numbers: "<=[4,2]T(1,0)".
+static void print_order(const at_cut *c, const uint8_t *order, uint32_t n,
+                        at_strbuf *b) {
+  uint8_t first[AT_MAX_ATOMS];  // run at atom i: its number in `order`, or 0xff
   memset(first, 0xff, sizeof first);
   uint32_t runs = 0;
   int64_t size[AT_MAX_ATOMS];
@@ -512,20 +492,68 @@ at_status at_place_print(const at_cut *c, const at_place *p, const char **out) {
     size[runs++] = c->size[order[i]];
   }
   uint8_t rank_of[AT_MAX_ATOMS];
-  at_strbuf_addf(&b, "]<=[");
+  at_strbuf_addf(b, "<=[");
   for (uint32_t i = 0, k = 0; i < c->num_atoms; i++)
     if (first[i] != 0xff) {
-      at_strbuf_addf(&b, "%s%lld", k ? "," : "", (long long)size[first[i]]);
+      at_strbuf_addf(b, "%s%lld", k ? "," : "", (long long)size[first[i]]);
       rank_of[first[i]] = (uint8_t)k++;
     }
-  at_strbuf_addf(&b, "]");
-  if (runs > 1) {
-    at_strbuf_addf(&b, "T(");
-    for (uint32_t i = 0; i < runs; i++)
-      at_strbuf_addf(&b, "%s%u", i ? "," : "", rank_of[i]);
-    at_strbuf_addf(&b, ")");
+  at_strbuf_addc(b, ']');
+  for (uint32_t i = 0; runs > 1 && i < runs; i++)
+    at_strbuf_addf(b, "%s%u%s", i ? "," : "T(", rank_of[i],
+                   i + 1 < runs ? "" : ")");
+}
+
+// Appends to `order` the atoms in `mask`; how many devices they tell apart.
+static int64_t put_atoms(const at_cut *c, uint32_t mask, uint8_t *order,
+                         uint32_t *n) {
+  int64_t size = 1;
+  for (uint32_t i = 0; i < c->num_atoms; i++)
+    if (mask >> i & 1) {
+      size *= c->size[i];
+      order[(*n)++] = (uint8_t)i;
+    }
+  return size;
+}
+
+static void print_tiles(const at_cut *c, const at_place *p, at_strbuf *b) {
+  uint8_t order[AT_MAX_ATOMS];
+  uint32_t n = 0, all = (1u << c->num_atoms) - 1;
+  uint32_t used = at_dims_bits(p->dims, p->whole.rank);
+  at_strbuf_addf(b, "{devices=[");
+  for (uint32_t d = 0; d < p->whole.rank; d++) {
+    at_strbuf_addf(b, "%s%lld", d ? "," : "",
+                   (long long)at_axes_size(c, &p->dims[d]));
+    for (uint32_t i = 0; i < p->dims[d].n; i++) order[n++] = p->dims[d].a[i];
   }
-  at_strbuf_addf(&b, "%s}", rest > 1 ? " last_tile_dim_replicate" : "");
+  const char *comma = p->whole.rank ? "," : "";
+  int64_t sums = put_atoms(c, p->sums, order, &n);
+  int64_t rest = put_atoms(c, all & ~used & ~p->sums, order, &n);
+  if (p->sums) at_strbuf_addf(b, "%s%lld", comma, (long long)sums);
+  if (p->sums) comma = ",";
+  if (rest > 1) at_strbuf_addf(b, "%s%lld", comma, (long long)rest);
+  at_strbuf_addc(b, ']');
+  print_order(c, order, n, b);
+  if (p->sums)
+    at_strbuf_addf(b, " last_tile_dims={unreduced%s}",
+                   rest > 1 ? ", replicated" : "");
+  else if (rest > 1)
+    at_strbuf_addz(b, " last_tile_dim_replicate");
+  at_strbuf_addc(b, '}');
+}
+
+at_status at_place_print(const at_cut *c, const at_place *p, const char **out) {
+  uint32_t used = at_dims_bits(p->dims, p->whole.rank);
+  if (!used && !p->sums) {
+    *out = "{replicated}";
+    return AT_OK;
+  }
+  if (p->sums == (1u << c->num_atoms) - 1) {
+    *out = "{unreduced}";
+    return AT_OK;
+  }
+  at_strbuf b = {0};
+  print_tiles(c, p, &b);
   *out = b.ptr ? at_arena_printf(c->m->arena, "%.*s", (int)b.len, b.ptr) : NULL;
   at_strbuf_free(&b);
   return *out ? AT_OK : AT_NO_MEMORY("sharding");

@@ -11,7 +11,8 @@ enum {
   TYPE_MAXIMAL = 1,
   TYPE_OTHER = 3,
   TYPE_MANUAL = 4,
-  TYPE_UNKNOWN = 5
+  TYPE_UNKNOWN = 5,
+  TYPE_UNREDUCED = 6
 };
 
 typedef struct reader {
@@ -58,6 +59,8 @@ static bool write_last_dims(reader *r, at_strbuf *out) {
       at_pjrt_write_varint(&packed, TYPE_MANUAL);
     else if (take(r, "replicated"))
       at_pjrt_write_varint(&packed, TYPE_REPLICATED);
+    else if (take(r, "unreduced"))
+      at_pjrt_write_varint(&packed, TYPE_UNREDUCED);
     else
       ok = false;
     take(r, ",");
@@ -106,6 +109,8 @@ at_status at_pjrt_sharding_write(const char *text, at_strbuf *out) {
     at_pjrt_write_int(out, 1, TYPE_MANUAL);
   } else if (ok && take(&r, "unknown")) {
     at_pjrt_write_int(out, 1, TYPE_UNKNOWN);
+  } else if (ok && take(&r, "unreduced")) {
+    at_pjrt_write_int(out, 1, TYPE_UNREDUCED);
   } else if (ok && take(&r, "maximal device=")) {
     at_pjrt_write_int(out, 1, TYPE_MAXIMAL);
     at_strbuf one = {0};
