@@ -28,7 +28,9 @@ typedef enum at_core_space {
   AT_CORE_HBM,  // `any` and `hbm`
   AT_CORE_VMEM,
   AT_CORE_SMEM,
-  AT_CORE_SEM,          // refs of semaphores: elements of AT_CORE_SEM_BYTES
+  // Refs of semaphores: elements of AT_CORE_SEM_BYTES. As operands and results
+  // they are s32, the semaphores' values between kernels.
+  AT_CORE_SEM,
   AT_CORE_VMEM_SHARED,  // one for the subcores of a SparseCore
   AT_CORE_HOST,
   AT_CORE_SPACE_COUNT

@@ -57,6 +57,7 @@ __attribute__((noinline)) static void guard(core_state *c,
 static void do_init(core_state *c, void *arg) { init_core(c); }
 
 static void finish_core(core_state *c, void *arg) {
+  core_semaphores_store(c);
   if (c->shadow) core_shadow_finish(c);
 }
 
@@ -428,7 +429,10 @@ static void join_aliases(const at_core_launch *l) {
     void *in = l->bufs[buf++];
     if (x->role != AT_CORE_IN || x->alias < 0) continue;
     void *out = l->bufs[first_out + (uint32_t)x->alias];
-    size_t bytes = at_dtype_bytes((at_dtype)x->dtype);
+    bool is_sem = x->space == AT_CORE_SEM;
+    size_t bytes =
+        is_sem ? sizeof(int32_t) : at_dtype_bytes((at_dtype)x->dtype);
+    if (x->space == AT_CORE_SEM) continue;
     for (uint32_t d = 0; d < x->rank; d++) bytes *= (size_t)x->dims[d];
     if (in != out && bytes) memmove(out, in, bytes);
   }

@@ -71,6 +71,48 @@ static void *operand_of(core_state *c, uint32_t i, uint32_t buf,
   return bufs[buf];
 }
 
+static int64_t count_of(const at_xcore_ref *x) {
+  int64_t n = 1;
+  for (uint32_t d = 0; d < x->rank; d++) n *= x->dims[d];
+  return n;
+}
+
+// Semaphores that outlive a kernel begin with the value that they had; an
+// input that is also an output is one semaphore.
+static void init_semaphores(core_state *c, uint32_t i, const int32_t *values) {
+  const at_xcore_ref *x = &c->program->refs[i];
+  int64_t n = count_of(x);
+  uint32_t out = 0;
+  for (uint32_t k = 0; k < i; k++) {
+    const at_xcore_ref *y = &c->program->refs[k];
+    out += y->role == AT_CORE_OUT;
+  }
+  for (uint32_t k = 0; k < i && x->role == AT_CORE_OUT; k++) {
+    const at_xcore_ref *y = &c->program->refs[k];
+    if (y->role == AT_CORE_IN && y->alias == (int32_t)out)
+      c->refs[i].base = c->refs[k].base;
+  }
+  if (c->refs[i].base) return;
+  sem *s = at_core_alloc(&c->head, AT_CORE_SEM, n * AT_CORE_SEM_BYTES, -1);
+  for (int64_t k = 0; k < n; k++)
+    s[k] = (sem){.value = x->role == AT_CORE_IN ? values[k] : 0, .loc = -1};
+  c->refs[i].base = s;
+}
+
+void core_semaphores_store(core_state *c) {
+  const at_core_program *p = c->program;
+  uint32_t buf = core_first_out(p);
+  if (c->elder) return;
+  for (uint32_t i = 0; i < p->record->num_refs; i++) {
+    if (p->refs[i].role != AT_CORE_OUT) continue;
+    int32_t *values = c->launch->bufs[buf++];
+    if (p->refs[i].space != AT_CORE_SEM) continue;
+    const sem *s = c->refs[i].base;
+    int64_t n = count_of(&p->refs[i]);
+    for (int64_t k = 0; k < n; k++) values[k] = (int32_t)s[k].value;
+  }
+}
+
 static void *private_copy(core_state *c, const void *p, size_t bytes) {
   return memcpy(core_take(c, bytes, "a copy of an operand"), p, bytes);
 }
@@ -109,8 +151,7 @@ void core_windows_init(core_state *c) {
   memset(c->refs, 0, (n + 1) * sizeof *c->refs);
   memset(c->windows, 0, (n + 1) * sizeof *c->windows);
   c->sems = core_take(c, kNumSems * sizeof *c->sems, "semaphores");
-  memset(c->sems, 0,
-         (c->together ? kNumSems : kFirstSem) * sizeof *c->sems);
+  memset(c->sems, 0, (c->together ? kNumSems : kFirstSem) * sizeof *c->sems);
   c->num_sems = c->most_sems = kFirstSem;
   core_region_add(c, c->sems, kNumSems * sizeof *c->sems, AT_CORE_SEM, -1);
   if (r->temp_bytes) c->head.temp = core_take(c, r->temp_bytes, "temporaries");
@@ -122,6 +163,8 @@ void core_windows_init(core_state *c) {
         dense_strides(x->dims, x->rank, elem_bytes(x), c->refs[i].stride);
     if (x->role == AT_CORE_SCRATCH)
       c->refs[i].base = make_scratch(c, i, x, bytes);
+    else if (x->space == AT_CORE_SEM)
+      init_semaphores(c, i, operand_of(c, i, buf++, first_out));
     else
       init_operand(c, i, operand_of(c, i, buf++, first_out), bytes);
   }

@@ -144,6 +144,8 @@ int64_t core_dma_bytes(const at_core_dma *d);
 // ---- core_grid.c
 // ------------------------------------------------------------------
 void core_windows_init(core_state *c);
+// Semaphores that are results keep their values for the next kernel.
+void core_semaphores_store(core_state *c);
 uint32_t core_first_out(const at_core_program *p);  // its buffer
 // What the index map of argument i says at a grid step.
 void core_window_index(core_state *c, uint32_t i, const int32_t *grid,

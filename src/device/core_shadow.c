@@ -361,11 +361,23 @@ void core_shadow_alloc(core_state *c, void *p, size_t bytes) {
   memset(s->filled + ((uint8_t *)p - r->base), 0, bytes);
 }
 
+// Semaphores that are results may keep signals: another kernel waits for them.
+static bool outlives(const core_state *c, size_t sem_index) {
+  for (uint32_t i = 0; i < c->program->record->num_refs; i++) {
+    const at_xcore_ref *x = &c->program->refs[i];
+    if (x->role != AT_CORE_OUT || x->space != AT_CORE_SEM) continue;
+    size_t first = (size_t)((sem *)c->refs[i].base - c->sems), n = 1;
+    for (uint32_t d = 0; d < x->rank; d++) n *= (size_t)x->dims[d];
+    if (sem_index >= first && sem_index < first + n) return true;
+  }
+  return false;
+}
+
 static void sem_must_be_zero(core_state *c, uint32_t i, int32_t loc,
                              const char *when) {
   const sem *s = &c->sems[i];
   const uint32_t flags = c->program->record->flags;
-  if (!s->value || !checks(c, AT_CHECK_DEADLOCK) ||
+  if (!s->value || !checks(c, AT_CHECK_DEADLOCK) || outlives(c, i) ||
       (flags & AT_CORE_NO_SEMAPHORE_CHECKS))
     return;
   for (uint32_t k = 0; k < c->shadow->num_flights; k++)
@@ -465,7 +477,7 @@ void core_shadow_finish(core_state *c) {
   for (uint32_t i = 0; i < c->most_sems; i++)
     sem_must_be_zero(c, i, -1, "when the kernel ends");
   for (uint32_t k = 0; k < c->shadow->num_flights; k++)
-    if (checks(c, AT_CHECK_RACES))
+    if (checks(c, AT_CHECK_RACES) && !outlives(c, c->shadow->flights[k].sem))
       core_stop(c, AT_FAILED_PRECONDITION, c->shadow->flights[k].loc,
                 "this copy is never waited for");
   if (checks(c, AT_CHECK_UNINIT) && !c->together) outputs_must_be_filled(c);

@@ -13,6 +13,7 @@ static bool ties_steps(const core_state *c, bool declared) {
   for (uint32_t i = 0; i < r->num_refs; i++) {
     const at_xcore_ref *x = &c->program->refs[i];
     if (x->role == AT_CORE_PREFETCH && x->stored) return true;
+    if (x->role != AT_CORE_SCRATCH && x->space == AT_CORE_SEM) return true;
     if (x->role == AT_CORE_SCRATCH &&
         (!declared || x->space == AT_CORE_SEM || x->space == AT_CORE_SMEM))
       return true;

@@ -315,7 +315,7 @@ static at_status check_core_ref(const checker *c, const at_xcore_ref *r,
   if (r->role > AT_CORE_SCRATCH || r->space >= AT_CORE_SPACE_COUNT ||
       r->window > AT_CORE_ELEMENT || r->rank > AT_CORE_MAX_RANK ||
       r->dtype >= AT_DTYPE_COUNT || (r->dtype == AT_INVALID) != sem ||
-      (sem && r->role != AT_CORE_SCRATCH))
+      (sem && r->window != AT_CORE_WHOLE))
     return BAD("argument %llu of a kernel", (unsigned long long)i);
   size_t elem = sem ? AT_CORE_SEM_BYTES : at_dtype_bytes((at_dtype)r->dtype);
   if (box_bytes(r->dims, r->rank, elem) > 1ull << 46 ||
@@ -348,10 +348,14 @@ static at_status check_core_buffers(const checker *c, const at_xstep *s,
     if (x->role < last) return BAD("step %llu: order", (unsigned long long)i);
     last = x->role;
     if (x->role == AT_CORE_SCRATCH) continue;
-    size_t need = box_bytes(x->dims, x->rank, at_dtype_bytes((at_dtype)x->dtype));
+    // Semaphores are integers between kernels.
+    size_t need = box_bytes(
+        x->dims, x->rank,
+        x->space == AT_CORE_SEM ? 4 : at_dtype_bytes((at_dtype)x->dtype));
     if (buf >= s->num_args || c->slots[c->args[s->args + buf]].bytes < need ||
         (x->role == AT_CORE_IN && x->alias >= (int64_t)outs))
-      return BAD("step %llu: buffer %u of a kernel", (unsigned long long)i, buf);
+      return BAD("step %llu: buffer %u of a kernel", (unsigned long long)i,
+                 buf);
     buf++;
   }
   // The input of an alias is copied over the output that it names.
@@ -370,7 +374,8 @@ static at_status check_core_buffers(const checker *c, const at_xstep *s,
 
 static at_status check_core(const checker *c, const at_xstep *s, uint64_t i) {
   const at_xcore *cores = section(c, AT_XS_CORES);
-  if (s->aux < 1 || !in_range(s->target, (uint64_t)s->aux, count(c, AT_XS_CORES)))
+  if (s->aux < 1 ||
+      !in_range(s->target, (uint64_t)s->aux, count(c, AT_XS_CORES)))
     return BAD("step %llu: kernel %u", (unsigned long long)i, s->target);
   for (int64_t p = 0; p < s->aux; p++) {
     const at_xcore *k = &cores[s->target + p];
@@ -387,7 +392,8 @@ static at_status check_core(const checker *c, const at_xstep *s, uint64_t i) {
       dynamic += k->grid[d] < 0;
     }
     if (dynamic != k->num_dynamic)
-      return BAD("step %llu: %u dynamic bounds", (unsigned long long)i, dynamic);
+      return BAD("step %llu: %u dynamic bounds", (unsigned long long)i,
+                 dynamic);
     AT_TRY(check_core_buffers(c, s, k, i));
   }
   return AT_OK;
