@@ -83,7 +83,7 @@ def main():
     print(f"{total['passed']} passed, {total['failed']} failed, {total['skipped']} skipped")
     print(f"{total['passed'] / max(ran, 1):.2%} of what is not skipped pass (sample {options.sample}, salt {options.salt})")
     if options.out:
-        pathlib.Path(options.out).write_text(json.dumps({"counts": counts, "failures": failures}, indent=1))
+        pathlib.Path(options.out).write_text(json.dumps({"sample": options.sample, "salt": options.salt, "counts": counts, "failures": failures}, indent=1))
 
 
 if __name__ == "__main__":
