@@ -137,23 +137,6 @@ static at_status scan(const at_mosaic_program *p, at_arena *a, uses *u) {
 
 // ---- Arguments
 // ---------------------------------------------------------------------
-static at_core_space space_of(at_mosaic_space s) {
-  switch (s) {
-    case AT_MSPACE_VMEM:
-      return AT_CORE_VMEM;
-    case AT_MSPACE_SMEM:
-      return AT_CORE_SMEM;
-    case AT_MSPACE_SEMAPHORE:
-      return AT_CORE_SEM;
-    case AT_MSPACE_VMEM_SHARED:
-      return AT_CORE_VMEM_SHARED;
-    case AT_MSPACE_HOST:
-      return AT_CORE_HOST;
-    default:
-      return AT_CORE_HBM;
-  }
-}
-
 static at_status put_dims(const at_mosaic_kernel *k, at_dims d,
                           const char *what, int64_t *out) {
   if (d.rank > AT_CORE_MAX_RANK)
@@ -171,7 +154,7 @@ static at_status put_dims(const at_mosaic_kernel *k, at_dims d,
 
 static at_status describe_ref(const at_mosaic_kernel *k, const at_mosaic_ref *r,
                               const char *what, at_xcore_ref *x) {
-  x->space = space_of(r->space);
+  x->space = at_mosaic_core_space(r->space);
   x->dtype = r->dtype;
   x->rank = r->shape.rank;
   x->alias = -1;

@@ -1,35 +1,6 @@
 // MLIR types and dense data into hlo's.
 #include "import/import_internal.h"
 
-static at_dtype int_dtype(uint32_t width, bool is_unsigned) {
-  switch (width) {
-    case 1:
-      return is_unsigned ? AT_INVALID : AT_PRED;
-    case 2:
-      return is_unsigned ? AT_U2 : AT_S2;
-    case 4:
-      return is_unsigned ? AT_U4 : AT_S4;
-    case 8:
-      return is_unsigned ? AT_U8 : AT_S8;
-    case 16:
-      return is_unsigned ? AT_U16 : AT_S16;
-    case 32:
-      return is_unsigned ? AT_U32 : AT_S32;
-    case 64:
-      return is_unsigned ? AT_U64 : AT_S64;
-    default:
-      return AT_INVALID;
-  }
-}
-
-static at_dtype float_dtype(const char *name) {
-  for (int i = 0; i < AT_DTYPE_COUNT; i++)
-    if (at_is_float((at_dtype)i) &&
-        !strcmp(at_dtype_of((at_dtype)i)->text, name))
-      return (at_dtype)i;
-  return AT_INVALID;
-}
-
 static bool is_quantised(const at_mtype *t) {
   return t->name && (strstr(t->name, "quant") != NULL);
 }
@@ -53,10 +24,8 @@ static bool is_token(const at_mtype *t) {
 at_status at_imp_dtype(at_imp *x, const at_mop *op, const at_mtype *t,
                        at_dtype *out) {
   at_dtype d = AT_INVALID;
-  if (t->kind == AT_MTYPE_INTEGER) {
-    d = int_dtype(t->width, t->sign == AT_UNSIGNED);
-  } else if (t->kind == AT_MTYPE_FLOAT && t->name) {
-    d = float_dtype(t->name);
+  if (t->kind == AT_MTYPE_INTEGER || t->kind == AT_MTYPE_FLOAT) {
+    d = at_mtype_dtype(t);
   } else if (t->kind == AT_MTYPE_COMPLEX && t->elem && t->elem->name) {
     if (!strcmp(t->elem->name, "f32")) d = AT_C64;
     if (!strcmp(t->elem->name, "f64")) d = AT_C128;

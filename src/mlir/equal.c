@@ -1,4 +1,4 @@
-// Structural equality of types and attributes.
+// Structural equality of types and attributes; element types.
 #include <math.h>
 
 #include "mlir/mlir_internal.h"
@@ -25,6 +25,23 @@ static bool types_eq(const at_mtype *const *a, uint32_t n,
   for (uint32_t i = 0; i < n; i++)
     if (!at_mtype_eq(a[i], b[i])) return false;
   return true;
+}
+
+at_dtype at_mtype_dtype(const at_mtype *t) {
+  bool wants_unsigned = t->sign == AT_UNSIGNED;
+  if (t->kind == AT_MTYPE_INTEGER && t->width == 1)
+    return wants_unsigned ? AT_INVALID : AT_PRED;
+  for (int i = 0; i < AT_DTYPE_COUNT; i++) {
+    at_dtype d = (at_dtype)i;
+    bool fits = t->kind == AT_MTYPE_FLOAT
+                    ? at_is_float(d) && same_text(at_dtype_of(d)->text, t->name)
+                    : t->kind == AT_MTYPE_INTEGER &&
+                          (wants_unsigned ? at_is_unsigned_int(d)
+                                          : at_is_signed_int(d)) &&
+                          at_dtype_of(d)->bits == t->width;
+    if (fits) return d;
+  }
+  return AT_INVALID;
 }
 
 bool at_mtype_eq(const at_mtype *a, const at_mtype *b) {

@@ -10,6 +10,7 @@
 #ifndef ATOLL_MLIR_MLIR_H_
 #define ATOLL_MLIR_MLIR_H_
 
+#include "abi/dtype.h"
 #include "base/arena.h"
 #include "base/span.h"
 #include "base/status.h"
@@ -206,6 +207,8 @@ at_status at_mlir_write_bytecode(const at_mmodule *m, const char *producer, at_s
 
 const at_mattr *at_mop_attr(const at_mop *op, const char *name);  // NULL: absent
 bool at_mtype_eq(const at_mtype *a, const at_mtype *b);           // structural
+// The element type that an integer or float type is; INVALID: none is.
+at_dtype at_mtype_dtype(const at_mtype *t);
 bool at_mattr_eq(const at_mattr *a, const at_mattr *b);
 // The same operations, nested ones included, that use the same values; locations
 // count where asked for. `scratch` grows with the program.

@@ -28,6 +28,9 @@ typedef struct at_mosaic_code {
   uint32_t num_locations;
 } at_mosaic_code;
 
+// The core's memory that a space of a kernel is.
+at_core_space at_mosaic_core_space(at_mosaic_space s);
+
 // Adds the functions of program `program` of `k` to `cg`. `k` and *out (in `a`)
 // must live until at_cg_finish has returned. In transforms `loc` is -1.
 at_status at_mosaic_code_add(at_cg *cg, const at_mosaic_kernel *k,

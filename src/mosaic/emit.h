@@ -190,6 +190,7 @@ at_me_node *at_me_splat(at_me *m, at_dtype t, LLVMValueRef scalar);
 at_val at_me_eval(at_me *m, at_me_node *n, const at_pos *p);
 at_val at_me_apply(at_me *m, const at_mop *op, at_mosaic_opcode code,
                    const at_dtype *types, at_dtype rt, at_val *args);
+at_dtype at_me_unsigned_of(at_dtype t);
 // Registers as integers of the storage width (logical bits, zero above) and
 // back.
 LLVMValueRef at_me_to_bits(at_me *m, at_dtype t, LLVMValueRef v);
@@ -264,7 +265,12 @@ void at_me_access(at_me *m, const at_me_ref *r, int32_t kind, int32_t loc);
 at_status at_me_box(at_me *m, const at_mop *op, const at_me_ref *ref,
                     uint32_t first, uint32_t rank, const int64_t *size,
                     const int64_t *step, at_me_ref *out);
-at_core_space at_me_space_of(at_mosaic_space s);
+// Masked accesses on SparseCore: memory holds the selected elements only.
+bool at_me_is_sparse(const at_me *m);
+at_status at_me_load_expanded(at_me *m, at_mop *op, const at_me_ref *box,
+                              at_me_node *mask);
+at_status at_me_store_compressed(at_me *m, at_mop *op, const at_me_ref *box,
+                                 at_me_node *value, at_me_node *mask, bool add);
 LLVMValueRef at_me_alloc(at_me *m, const at_mop *op, at_core_space s,
                          int64_t bytes);
 

@@ -32,7 +32,7 @@ LLVMValueRef at_me_from_bits(at_me *m, at_dtype t, LLVMValueRef bits) {
   return at_em_decode(e, t, bits);
 }
 
-static at_dtype unsigned_of(at_dtype t) {
+at_dtype at_me_unsigned_of(at_dtype t) {
   switch (t) {
     case AT_S2:
       return AT_U2;
@@ -64,7 +64,7 @@ static LLVMValueRef as_signless(at_me *m, at_dtype t, LLVMValueRef v) {
 static at_val unsigned_op(at_me *m, at_op op, at_dtype t, at_val a, at_val b) {
   at_val x = {as_unsigned(m, t, a.re), NULL},
          y = {as_unsigned(m, t, b.re), NULL};
-  at_val r = at_em_apply_real(m->e, op, unsigned_of(t), x, y);
+  at_val r = at_em_apply_real(m->e, op, at_me_unsigned_of(t), x, y);
   return (at_val){as_signless(m, t, r.re), NULL};
 }
 
@@ -84,7 +84,7 @@ static at_val extend(at_me *m, bool sign, at_dtype from, at_dtype to,
   }
   if (sign) return at_em_convert(m->e, from, to, a);
   a.re = as_unsigned(m, from, a.re);
-  return at_em_convert(m->e, unsigned_of(from), to, a);
+  return at_em_convert(m->e, at_me_unsigned_of(from), to, a);
 }
 
 static at_val to_float(at_me *m, bool sign, at_dtype from, at_dtype to,
@@ -92,7 +92,7 @@ static at_val to_float(at_me *m, bool sign, at_dtype from, at_dtype to,
   if (from == AT_PRED) return at_em_convert(m->e, from, to, a);
   if (sign) return at_em_convert(m->e, from, to, a);
   a.re = as_unsigned(m, from, a.re);
-  return at_em_convert(m->e, unsigned_of(from), to, a);
+  return at_em_convert(m->e, at_me_unsigned_of(from), to, a);
 }
 
 static at_val to_int(at_me *m, const at_mop *op, bool sign, at_dtype from,
@@ -100,7 +100,7 @@ static at_val to_int(at_me *m, const at_mop *op, bool sign, at_dtype from,
   const at_mattr *mode = at_mop_attr(op, "rounding_mode");
   if (mode && mode->str.len >= 10 && strstr(mode->str.ptr, "nearest"))
     a = at_em_apply_real(m->e, AT_OP_ROUND_NEAREST_EVEN, from, a, (at_val){0});
-  at_dtype t = sign ? to : unsigned_of(to);
+  at_dtype t = sign ? to : at_me_unsigned_of(to);
   at_val r = at_em_convert(m->e, from, t, a);
   return (at_val){t == AT_PRED ? r.re : as_signless(m, to, r.re), NULL};
 }

@@ -363,17 +363,20 @@ void at_me_release_to(at_me *m, const at_mop *op, LLVMValueRef mark) {
   at_b_call(m->e, "at_core_release", NULL, args, 3);
 }
 
+static void same_value(at_me *m, const at_mvalue *from, const at_mvalue *to) {
+  at_me_slot *a = at_me_slot_of(m, from), *b = at_me_slot_of(m, to);
+  b->kind = a->kind;
+  b->scalar = a->scalar;
+  b->ref = a->ref;
+  b->node = a->node;
+  if (b->kind == AT_ME_VECTOR) b->node->refs += b->uses;
+}
+
 // The values of the region's terminator become op's results.
 static at_status pass_on(at_me *m, at_mop *op, const at_mop *last) {
   AT_TRY(check_yield(m, op, last, 0));
   for (uint32_t i = 0; i < op->num_results; i++) {
-    at_me_slot *from = at_me_slot_of(m, last->operands[i]);
-    at_me_slot *to = at_me_slot_of(m, &op->results[i]);
-    to->kind = from->kind;
-    to->scalar = from->scalar;
-    to->ref = from->ref;
-    to->node = from->node;
-    if (to->kind == AT_ME_VECTOR) to->node->refs += to->uses;
+    same_value(m, last->operands[i], &op->results[i]);
   }
   drop_operands(m, last);
   return AT_OK;
@@ -432,13 +435,7 @@ static at_status emit_call(at_me *m, at_mop *op) {
   AT_TRY(at_me_analyse(m, b));
   m->dma_roots |= dma;
   for (uint32_t i = 0; i < b->num_args; i++) {
-    at_me_slot *from = at_me_slot_of(m, op->operands[i]);
-    at_me_slot *to = at_me_slot_of(m, &b->args[i]);
-    to->kind = from->kind;
-    to->scalar = from->scalar;
-    to->ref = from->ref;
-    to->node = from->node;
-    if (to->kind == AT_ME_VECTOR) to->node->refs += to->uses;
+    same_value(m, op->operands[i], &b->args[i]);
   }
   m->calls++;
   at_mop *last;

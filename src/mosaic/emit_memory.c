@@ -124,6 +124,11 @@ static at_status emit_load(at_me *m, at_mop *op) {
   if (n->dtype != ref->dtype && !(n->dtype == AT_PRED))
     return at_me_refuse(m, op, "a vector of other elements");
   AT_TRY(at_me_box(m, op, ref, 1, n->rank, n->dim, steps_of(op, buf), &n->ref));
+  uint32_t at;
+  if (at_me_is_sparse(m) && at_me_segment(op, 2, &at) == 1) {
+    at_me_node *mask = at_me_vector(m, op->operands[at]);
+    return mask ? at_me_load_expanded(m, op, &n->ref, mask) : AT_OK;
+  }
   at_me_access(m, &n->ref, AT_CORE_LOAD, at_me_loc(m, op));
   at_me_node_reads(m, n, at_me_root_bit(ref->root));
   return at_me_set_node(m, &op->results[0], n);
@@ -222,6 +227,8 @@ static at_status store(at_me *m, at_mop *op, uint32_t first, at_me_node *mask,
       at_me_box(m, op, ref, first, v->rank, v->dim, steps_of(op, buf), &box));
   at_me_settle(m, at_me_root_bit(ref->root), v);
   check_nan(m, op, v);
+  if (mask && at_me_is_sparse(m))
+    return at_me_store_compressed(m, op, &box, v, mask, add);
   at_me_access(m, &box, AT_CORE_STORE | (mask ? AT_CORE_MASKED : 0),
                at_me_loc(m, op));
   if (!mask && !add && at_me_dot_into(m, v, &box)) return AT_OK;
@@ -489,7 +496,7 @@ static at_status emit_reinterpret(at_me *m, at_mop *op) {
 
 // ---- allocation
 // ----------------------------------------------------------------------------
-at_core_space at_me_space_of(at_mosaic_space s) {
+at_core_space at_mosaic_core_space(at_mosaic_space s) {
   switch (s) {
     case AT_MSPACE_ANY:
     case AT_MSPACE_HBM:
@@ -528,7 +535,7 @@ static at_status emit_alloca(at_me *m, at_mop *op) {
     if (dim[d] == AT_MDYN || __builtin_mul_overflow(bytes, dim[d], &bytes))
       return at_me_refuse(m, op, "a dynamic size");
   }
-  LLVMValueRef p = at_me_alloc(m, op, at_me_space_of(t.space), bytes);
+  LLVMValueRef p = at_me_alloc(m, op, at_mosaic_core_space(t.space), bytes);
   at_me_dense(m, &r, p, t.dtype, t.shape.rank, dim);
   if (t.semaphore != AT_MSEM_NONE) r.bytes = AT_CORE_SEM_BYTES;
   r.space = t.space;

@@ -186,15 +186,14 @@ static at_status outputs(at_me *m, at_mop *op, rows *r, uint32_t n) {
   return AT_OK;
 }
 
+// Integers compare as unsigned ones, as in sorts.
 static LLVMValueRef scan_start(at_me *m, at_dtype t, at_op op) {
   LLVMTypeRef type = at_em_reg_type(m->e, t);
   if (op == AT_OP_ADD) return at_b_null(type);
   bool max = op == AT_OP_MAXIMUM;
   double inf = __builtin_inf();
   if (at_is_float(t)) return at_em_cf(m->e, type, max ? -inf : inf);
-  uint32_t bits = at_dtype_of(t)->bits;
-  int64_t high = (1ll << (bits - 1)) - 1;
-  return at_em_ci(m->e, type, max ? -high - 1 : high);
+  return at_em_ci(m->e, type, max ? 0 : -1);
 }
 
 static void scan_row(at_me *m, const rows *r, LLVMValueRef row) {
@@ -213,7 +212,7 @@ static void scan_row(at_me *m, const rows *r, LLVMValueRef row) {
     v.re = at_b_select(e, on, v.re, start);
   }
   at_val old = {at_b_load(e, type, acc, 1), NULL};
-  at_val sum = at_em_apply_real(e, r->op, t, old, v);
+  at_val sum = at_em_apply_real(e, r->op, at_me_unsigned_of(t), old, v);
   at_b_store(e, sum.re, acc, 1);
   set_index(m, r->out[0], row, l.i, sum.re);
   at_loop_end(e, &l);
@@ -283,6 +282,7 @@ static at_status emit_count(at_me *m, at_mop *op) {
 }
 
 // The place of each pair is how many come before it; rows are a register long.
+// Integer keys compare as unsigned ones: JAX flips the sign of others.
 static void sort_row(at_me *m, const rows *r, LLVMValueRef row) {
   at_em *e = m->e;
   LLVMTypeRef i64 = at_em_int(e, 64);
@@ -300,9 +300,9 @@ static void sort_row(at_me *m, const rows *r, LLVMValueRef row) {
   LLVMValueRef a = r->descending ? key : other;
   LLVMValueRef b = r->descending ? other : key;
   LLVMValueRef less =
-      real ? at_b_fcmp(e, AT_B_OLT, a, b) : at_b_icmp(e, AT_B_SLT, a, b);
+      real ? at_b_fcmp(e, AT_B_OLT, a, b) : at_b_icmp(e, AT_B_ULT, a, b);
   LLVMValueRef more =
-      real ? at_b_fcmp(e, AT_B_OLT, b, a) : at_b_icmp(e, AT_B_SLT, b, a);
+      real ? at_b_fcmp(e, AT_B_OLT, b, a) : at_b_icmp(e, AT_B_ULT, b, a);
   LLVMValueRef earlier =
       at_b_icmp(e, AT_B_SLT, at_ix_value(e, k.i), at_ix_value(e, l.i));
   LLVMValueRef tie = both(m, at_b_not(e, more), earlier);

@@ -371,6 +371,22 @@ static at_me_node *over(at_me *m, const at_mop *op, at_me_kind kind,
   return n;
 }
 
+// The first place along the dimension whose mask is set, else its size: the
+// smallest of these.
+static at_me_node *places_set(at_me *m, const at_mop *op, const at_mtype *t,
+                              at_me_node *mask, int64_t d) {
+  at_me_node *i = at_me_node_new(m, AT_ME_IOTA, op, t);
+  at_me_node *n = at_me_node_new(m, AT_ME_APPLY, op, t);
+  if (!i || !n) return NULL;
+  i->ints[0] = d;
+  i->ints[AT_ME_RANK - 1] = 1;
+  n->code = AT_MOSAIC_ARITH_SELECT;
+  at_me_node_hold(m, n, mask);
+  at_me_node_hold(m, n, i);
+  at_me_node_hold(m, n, at_me_splat(m, n->dtype, at_me_i32(m, mask->dim[d])));
+  return n;
+}
+
 static at_status emit_all_reduce(at_me *m, at_mop *op) {
   at_me_node *a = at_me_vector(m, op->operands[0]);
   at_mvalue *res = &op->results[0];
@@ -378,13 +394,19 @@ static at_status emit_all_reduce(at_me *m, at_mop *op) {
   reduction r;
   if (!a || d < 0 || d >= a->rank) return at_me_refuse(m, op, "its dimension");
   at_dtype rt = at_mosaic_dtype_of(res->type);
-  if (a->dtype != rt) {  // masks are counted
+  const at_mattr *kind = at_mop_attr(op, "kind");
+  if (kind && starts(kind->str, "find_first_set")) {
+    static const at_mattr min = {.str = {"minsi", 5}};
+    a = places_set(m, op, res->type, a, d);
+    if (!a) return AT_OK;
+    kind = &min;
+  } else if (a->dtype != rt) {  // masks are counted
     at_me_node *w = over(m, op, AT_ME_APPLY, res->type, a);
     if (!w) return AT_OK;
     w->code = AT_MOSAIC_ARITH_EXTUI;
     a = w;
   }
-  AT_TRY(make(m, op, a, at_mop_attr(op, "kind"), &r));
+  AT_TRY(make(m, op, a, kind, &r));
   r.reduced[d] = true;
   int64_t kept[AT_ME_RANK];
   for (uint32_t k = 0; k < a->rank; k++) {

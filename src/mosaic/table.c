@@ -55,34 +55,7 @@ at_dtype at_mosaic_dtype_of(const at_mtype *t) {
   while (t && (t->kind == AT_MTYPE_VECTOR || t->kind == AT_MTYPE_MEMREF))
     t = t->elem;
   if (!t) return AT_INVALID;
-  if (t->kind == AT_MTYPE_INDEX) return AT_S32;
-  if (t->kind == AT_MTYPE_FLOAT) {
-    for (int d = 0; d < AT_DTYPE_COUNT; d++)
-      if (at_is_float((at_dtype)d) &&
-          !strcmp(t->name, at_dtype_of((at_dtype)d)->text))
-        return (at_dtype)d;
-    return AT_INVALID;
-  }
-  if (t->kind != AT_MTYPE_INTEGER) return AT_INVALID;
-  bool u = t->sign == AT_UNSIGNED;
-  switch (t->width) {
-    case 1:
-      return AT_PRED;
-    case 2:
-      return u ? AT_U2 : AT_S2;
-    case 4:
-      return u ? AT_U4 : AT_S4;
-    case 8:
-      return u ? AT_U8 : AT_S8;
-    case 16:
-      return u ? AT_U16 : AT_S16;
-    case 32:
-      return u ? AT_U32 : AT_S32;
-    case 64:
-      return u ? AT_U64 : AT_S64;
-    default:
-      return AT_INVALID;
-  }
+  return t->kind == AT_MTYPE_INDEX ? AT_S32 : at_mtype_dtype(t);
 }
 
 // "vmem", or "vmem, tc" and "semaphore_mem, sc_scalar_subcore".
@@ -224,24 +197,24 @@ at_status at_mosaic_attr_new_i32s(at_arena *a, const int32_t *v, uint32_t n,
   return AT_OK;
 }
 
-at_status at_mosaic_attr_new_bool(at_arena *a, bool v, const at_mattr **out) {
+static at_status new_number(at_arena *a, at_mattr_kind kind,
+                            const at_mtype *type, int32_t v,
+                            const at_mattr **out) {
   at_mattr *m;
   AT_TRY_ALLOC(m, at_new(a, at_mattr, 1));
-  m->kind = AT_MATTR_BOOL;
-  m->type = &type_i1;
+  m->kind = kind;
+  m->type = type;
   m->i = v;
   *out = m;
   return AT_OK;
 }
 
+at_status at_mosaic_attr_new_bool(at_arena *a, bool v, const at_mattr **out) {
+  return new_number(a, AT_MATTR_BOOL, &type_i1, v, out);
+}
+
 at_status at_mosaic_attr_new_i32(at_arena *a, int32_t v, const at_mattr **out) {
-  at_mattr *m;
-  AT_TRY_ALLOC(m, at_new(a, at_mattr, 1));
-  m->kind = AT_MATTR_INTEGER;
-  m->type = &type_i32;
-  m->i = v;
-  *out = m;
-  return AT_OK;
+  return new_number(a, AT_MATTR_INTEGER, &type_i32, v, out);
 }
 
 const at_mop *at_mosaic_function_of(const at_mop *op) {
