@@ -1,4 +1,4 @@
-"""Puts libatoll.so and the `atoll` command into the wheel.
+"""Puts libatoll.so, libatoll_input.so and the `atoll` command into the wheel.
 
 ATOLL_LIBRARY names a library that is built already; without it, CMake builds one
 from the checkout that this folder is part of.
@@ -31,7 +31,7 @@ def build_library(scratch: Path) -> Path:
        "-DCMAKE_BUILD_TYPE=Release", f"-DAT_PYTHON={sys.executable}",
        f"-DCMAKE_C_COMPILER={os.environ.get('CC', 'clang-19')}"],
       check=True)
-  subprocess.run(["ninja", "-C", build, "libatoll.so", "atoll"], check=True)
+  subprocess.run(["ninja", "-C", build, "libatoll.so", "libatoll_input.so", "atoll"], check=True)
   return build / "libatoll.so"
 
 
@@ -44,9 +44,10 @@ class BuildWithLibrary(build_py):
     target.parent.mkdir(parents=True, exist_ok=True)
     library = build_library(scratch)
     shutil.copyfile(library, target)
-    command = library.with_name("atoll")
-    if command.is_file():
-      shutil.copy(command, target.with_name("atoll"))
+    for name in ("libatoll_input.so", "atoll"):
+      beside = library.with_name(name)
+      if beside.is_file():
+        shutil.copy(beside, target.with_name(name))
 
 
 class BinaryDistribution(Distribution):

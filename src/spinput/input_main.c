@@ -1,0 +1,83 @@
+// libatoll_input.so: what the Python face calls. Every function returns an
+// at_code and writes the message of a failure into `message`.
+#include <pthread.h>
+#include <stdio.h>
+
+#include "base/cpu.h"
+#include "spinput/objects.h"
+#include "spinput/spinput.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+// One pool for all, made at the first call; a forked child makes its own.
+static at_pool *pool;
+static pthread_mutex_t pool_mutex = PTHREAD_MUTEX_INITIALIZER;
+
+static at_status open_pool(int32_t threads) {
+  at_status st = AT_OK;
+  pthread_mutex_lock(&pool_mutex);
+  if (pool && at_pool_forked(pool)) pool = NULL;  // its threads are not here
+  if (!pool)
+    st =
+        at_pool_create(threads > 0 ? (uint32_t)threads : at_cpu_count(), &pool);
+  pthread_mutex_unlock(&pool_mutex);
+  return st;
+}
+
+static int finish(at_status st, char *message, size_t size) {
+  if (size) snprintf(message, size, "%s", at_status_message(st));
+  return (int)at_code_take(st);
+}
+
+EXPORT int atoll_input_start(int32_t threads, char *message, size_t size) {
+  return finish(open_pool(threads), message, size);
+}
+
+EXPORT int atoll_input_sizes(const at_spinput_options *o,
+                             const at_spinput_stack *stack,
+                             at_spinput_sizes *out, char *message,
+                             size_t size) {
+  return finish(at_spinput_sizes_of(o, stack, out), message, size);
+}
+
+EXPORT int atoll_input_run(const at_spinput_options *o,
+                           const at_spinput_stack *stacks, int32_t stack_count,
+                           const at_spinput_batch *batches, int32_t batch_count,
+                           at_spinput_out *outs, int32_t *num_minibatches,
+                           char *message, size_t size) {
+  at_status st = open_pool(0);
+  if (at_ok(st))
+    st = at_spinput_run(pool, o, stacks, stack_count, batches, batch_count,
+                        outs, num_minibatches);
+  return finish(st, message, size);
+}
+
+EXPORT int64_t atoll_input_rows(const at_spinput_layout *layout,
+                                const void *const *objects, int64_t n,
+                                at_spinput_row *rows, int32_t *bytes) {
+  at_status st = open_pool(0);
+  if (!at_ok(st)) {  // the caller converts, and the run reports it
+    at_status_free(st);
+    return 0;
+  }
+  return at_spinput_rows_of(pool, layout, objects, n, rows, bytes);
+}
+
+EXPORT int atoll_input_read(const at_spinput_coo *c, const char *table,
+                            int32_t ids, char *message, size_t size) {
+  return finish(at_spinput_read(c, table, ids, NULL, NULL), message, size);
+}
+
+EXPORT int atoll_input_skew(const at_spinput_options *o,
+                            const at_spinput_feature *f,
+                            const at_spinput_batch *batch, int64_t *histogram,
+                            at_spinput_hot *hot, int32_t hot_len,
+                            int32_t *hot_found, char *message, size_t size) {
+  return finish(
+      at_spinput_skew(o, f, batch, histogram, hot, hot_len, hot_found), message,
+      size);
+}
+
+EXPORT void atoll_input_buckets(const uint32_t *cols, size_t n, uint8_t *out) {
+  at_spinput_buckets(cols, n, out);
+}

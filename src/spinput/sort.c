@@ -1,0 +1,52 @@
+// Least-significant-digit radix sort, stable, of 64-bit words by their upper
+// half. Digits are as wide as pays: few passes over many words, few counters
+// for few words.
+#include "spinput/spinput_internal.h"
+
+enum { MAX_DIGIT = 11, MAX_PASSES = 6, INSERTION = 24 };
+
+static void sort_few(uint64_t *a, int64_t n) {
+  for (int64_t i = 1; i < n; i++) {
+    uint64_t x = a[i];
+    int64_t j = i;
+    for (; j && a[j - 1] >> 32 > x >> 32; j--) a[j] = a[j - 1];
+    a[j] = x;
+  }
+}
+
+static int passes_for(int64_t n, int bits) {
+  int best = 0;
+  int64_t least = INT64_MAX;
+  for (int p = (bits + MAX_DIGIT - 1) / MAX_DIGIT; p <= MAX_PASSES; p++) {
+    int digit = (bits + p - 1) / p;
+    int64_t cost = p * (2 * n + ((int64_t)1 << digit));
+    if (cost < least) least = cost, best = p;
+  }
+  return best;
+}
+
+uint64_t *at_spi_sort(uint64_t *a, uint64_t *b, int64_t n, int bits) {
+  if (n <= INSERTION || bits == 0) {
+    if (bits) sort_few(a, n);
+    return a;
+  }
+  int passes = passes_for(n, bits), digit = (bits + passes - 1) / passes;
+  uint32_t mask = (1u << digit) - 1;
+  uint32_t at[1 << MAX_DIGIT];
+  for (int p = 0; p < passes; p++) {
+    int shift = 32 + p * digit;
+    memset(at, 0, ((size_t)mask + 1) * sizeof *at);
+    for (int64_t i = 0; i < n; i++) at[a[i] >> shift & mask]++;
+    uint32_t sum = 0;
+    for (uint32_t d = 0; d <= mask; d++) {
+      uint32_t count = at[d];
+      at[d] = sum;
+      sum += count;
+    }
+    for (int64_t i = 0; i < n; i++) b[at[a[i] >> shift & mask]++] = a[i];
+    uint64_t *swap = a;
+    a = b;
+    b = swap;
+  }
+  return a;
+}
