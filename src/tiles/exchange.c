@@ -1,0 +1,353 @@
+// The exchange: which tile sends which bytes when. Time is known when the
+// program is compiled, so nobody waits for anybody: a message starts at its
+// cycle.
+//
+// A tile has one bus out and one in, each of `exchange_bytes` per cycle. A
+// message may have many receivers; all listen at once. Tiles 2i and 2i + 1 are
+// a pair: when every receiver's partner receives the same, the two buses of
+// each pair carry half each, at twice the rate, and the sender's partner lends
+// its bus out.
+#include <string.h>
+
+#include "tiles/tiles_internal.h"
+
+enum {
+  kSendWords = 64,  // words that one send instruction moves
+  kInstruction = 4,
+  kCandidates =
+      32,  // messages of one sender that are weighed against each other
+};
+
+// ---- Messages from needs
+// ----------------------------------------------------------
+static int by_need(const void *a, const void *b) {
+  const at_tiles_need *x = a, *y = b;
+  if (x->var != y->var) return x->var < y->var ? -1 : 1;
+  if (x->begin != y->begin) return x->begin < y->begin ? -1 : 1;
+  if (x->to != y->to) return x->to < y->to ? -1 : 1;
+  if (x->from != y->from) return x->from < y->from ? -1 : 1;
+  return (x->end > y->end) - (x->end < y->end);
+}
+
+typedef struct gather {
+  at_arena *arena;
+  at_map messages;  // (from, receivers...) to message index + 1
+  AT_VEC(at_tiles_message) list;
+  AT_VEC(uint32_t) receivers;
+  AT_VEC(uint32_t) key;
+  int64_t *received;
+} gather;
+
+// One interval of one sender, its receivers in g->key[1..].
+static at_status add_interval(gather *g, uint32_t from, int64_t bytes) {
+  g->key.ptr[0] = from;
+  at_str key = {(const char *)g->key.ptr, g->key.len * sizeof *g->key.ptr};
+  for (size_t i = 1; i < g->key.len; i++) g->received[g->key.ptr[i]] += bytes;
+  void **place = at_map_find(&g->messages, key);
+  if (place) {
+    g->list.ptr[(uintptr_t)*place - 1].bytes += bytes;
+    return AT_OK;
+  }
+  AT_TRY_ALLOC(key.ptr, at_arena_copy(g->arena, key.ptr, key.len, 4));
+  AT_TRY_ALLOC(place, at_map_put(&g->messages, key));
+  at_tiles_message m = {from, (uint32_t)g->receivers.len,
+                        (uint32_t)g->key.len - 1, bytes, 0};
+  for (size_t i = 1; i < g->key.len; i++)
+    if (!at_vec_push(g->arena, &g->receivers, g->key.ptr[i]))
+      return AT_NO_MEMORY("exchange");
+  if (!at_vec_push(g->arena, &g->list, m)) return AT_NO_MEMORY("exchange");
+  *place = (void *)(uintptr_t)g->list.len;
+  return AT_OK;
+}
+
+static int by_tile(const void *a, const void *b) {
+  uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+  return (x > y) - (x < y);
+}
+
+// Needs n[0..count) overlap in a chain; `size` is bytes per element. Every
+// stretch between two of their ends has one set of receivers.
+static at_status add_chain(gather *g, const at_tiles_need *n, size_t count,
+                           int64_t size, int64_t *cuts) {
+  size_t k = 0;
+  for (size_t i = 0; i < count; i++)
+    cuts[k++] = n[i].begin, cuts[k++] = n[i].end;
+  for (size_t i = 1; i < k; i++)  // almost sorted: chains are short or equal
+    for (size_t j = i; j > 0 && cuts[j] < cuts[j - 1]; j--) {
+      int64_t t = cuts[j];
+      cuts[j] = cuts[j - 1];
+      cuts[j - 1] = t;
+    }
+  for (size_t c = 0; c + 1 < k; c++) {
+    if (cuts[c] == cuts[c + 1]) continue;
+    g->key.len = 0;
+    uint32_t from = AT_TILES_NOWHERE;
+    if (!at_vec_push(g->arena, &g->key, from)) return AT_NO_MEMORY("exchange");
+    for (size_t i = 0; i < count && n[i].begin <= cuts[c]; i++) {
+      if (n[i].end <= cuts[c]) continue;
+      from = n[i].from;
+      if (!at_vec_push(g->arena, &g->key, n[i].to))
+        return AT_NO_MEMORY("exchange");
+    }
+    if (g->key.len < 2) continue;
+    qsort(g->key.ptr + 1, g->key.len - 1, sizeof *g->key.ptr, by_tile);
+    size_t w = 1;
+    for (size_t i = 1; i < g->key.len; i++)
+      if (w == 1 || g->key.ptr[w - 1] != g->key.ptr[i])
+        g->key.ptr[w++] = g->key.ptr[i];
+    g->key.len = w;
+    AT_TRY(add_interval(g, from, (cuts[c + 1] - cuts[c]) * size));
+  }
+  return AT_OK;
+}
+
+at_status at_tiles_exchange_of(at_tiles_graph *graph, at_tiles_needs *n,
+                               int64_t *received, at_tiles_exchange *out) {
+  *out = (at_tiles_exchange){0};
+  if (!n->len) return AT_OK;
+  qsort(n->ptr, n->len, sizeof *n->ptr, by_need);
+  gather g = {.arena = graph->arena, .received = received};
+  g.messages = at_map_in(graph->arena);
+  int64_t *cuts = malloc(2 * n->len * sizeof *cuts);
+  if (!cuts) return AT_NO_MEMORY("exchange");
+  at_status st = AT_OK;
+  for (size_t i = 0; at_ok(st) && i < n->len;) {
+    size_t k = i + 1;
+    int64_t end = n->ptr[i].end;
+    while (k < n->len && n->ptr[k].var == n->ptr[i].var &&
+           n->ptr[k].begin < end)
+      end = AT_MAX(end, n->ptr[k++].end);
+    st = add_chain(&g, n->ptr + i, k - i,
+                   at_dtype_bytes(graph->vars.ptr[n->ptr[i].var].dtype), cuts);
+    i = k;
+  }
+  free(cuts);
+  AT_TRY(st);
+  out->messages = g.list.ptr;
+  out->num_messages = g.list.len;
+  out->receivers = g.receivers.ptr;
+  return at_tiles_exchange_plan(&graph->machine, out);
+}
+
+// ---- The plan
+// ---------------------------------------------------------------------
+static bool paired(const at_tiles_exchange *x, const at_tiles_message *m) {
+  if (m->count & 1) return false;
+  for (uint32_t i = 0; i < m->count; i += 2)
+    if (x->receivers[m->first + i] & 1 ||
+        x->receivers[m->first + i + 1] != x->receivers[m->first + i] + 1)
+      return false;
+  return m->count > 0;
+}
+
+static int64_t duration(const at_tiles_machine *m, const at_tiles_exchange *x,
+                        const at_tiles_message *g) {
+  return at_ceil_div(g->bytes, m->exchange_bytes * (paired(x, g) ? 2 : 1));
+}
+
+typedef struct planner {
+  const at_tiles_machine *m;
+  at_tiles_exchange *x;
+  int64_t *send_free, *receive_free, *send_busy, *receive_busy,
+      *code;               // per tile
+  uint32_t *next, *heads;  // per message; per tile: what it still has to send
+  uint32_t *heap;          // tiles with something to send, by send_free
+  size_t heap_len;
+} planner;
+
+static bool before(const planner *p, uint32_t a, uint32_t b) {
+  return p->send_free[a] != p->send_free[b] ? p->send_free[a] < p->send_free[b]
+                                            : a < b;
+}
+
+static void sift_down(planner *p, size_t i) {
+  for (;;) {
+    size_t c = 2 * i + 1;
+    if (c >= p->heap_len) return;
+    if (c + 1 < p->heap_len && before(p, p->heap[c + 1], p->heap[c])) c++;
+    if (!before(p, p->heap[c], p->heap[i])) return;
+    uint32_t t = p->heap[c];
+    p->heap[c] = p->heap[i];
+    p->heap[i] = t;
+    i = c;
+  }
+}
+
+static int64_t earliest(const planner *p, const at_tiles_message *g) {
+  int64_t t = p->send_free[g->from];
+  if (paired(p->x, g) && (g->from ^ 1u) < (uint64_t)p->m->tiles)
+    t = AT_MAX(t, p->send_free[g->from ^ 1u]);
+  for (uint32_t i = 0; i < g->count; i++)
+    t = AT_MAX(t, p->receive_free[p->x->receivers[g->first + i]]);
+  return t;
+}
+
+// Starts the message of tile s that can start first; among equals the list's
+// first.
+static void send_one(planner *p, uint32_t s) {
+  uint32_t *best = NULL, *at = &p->heads[s];
+  int64_t start = INT64_MAX;
+  for (int k = 0; k < kCandidates && *at; k++, at = &p->next[*at - 1]) {
+    int64_t t = earliest(p, &p->x->messages[*at - 1]);
+    if (t < start) start = t, best = at;
+    if (t == p->send_free[s]) break;
+  }
+  at_tiles_message *g = &p->x->messages[*best - 1];
+  *best = p->next[*best - 1];
+  g->start = start;
+  int64_t end = start + duration(p->m, p->x, g);
+  p->send_free[s] = end;
+  if (paired(p->x, g) && (s ^ 1u) < (uint64_t)p->m->tiles)
+    p->send_free[s ^ 1u] = end;
+  for (uint32_t i = 0; i < g->count; i++)
+    p->receive_free[p->x->receivers[g->first + i]] = end;
+  p->x->cycles = AT_MAX(p->x->cycles, end);
+}
+
+static void account(planner *p) {
+  at_tiles_exchange *x = p->x;
+  x->sent_bytes = x->received_bytes = 0;
+  for (size_t i = 0; i < x->num_messages; i++) {
+    const at_tiles_message *g = &x->messages[i];
+    int64_t t = duration(p->m, x, g),
+            words = at_ceil_div(g->bytes, kInstruction);
+    bool both = paired(x, g) && (g->from ^ 1u) < (uint64_t)p->m->tiles;
+    x->sent_bytes += g->bytes;
+    x->received_bytes += g->bytes * g->count;
+    p->send_busy[g->from] += t;
+    if (both) p->send_busy[g->from ^ 1u] += t;
+    p->code[g->from] += kInstruction * (1 + at_ceil_div(words, kSendWords));
+    for (uint32_t k = 0; k < g->count; k++) {
+      p->receive_busy[x->receivers[g->first + k]] += t;
+      p->code[x->receivers[g->first + k]] += 2 * kInstruction;
+    }
+  }
+  x->multicast_saved_bytes = x->received_bytes - x->sent_bytes;
+  x->lower_bound = x->instruction_bytes = x->cycles = 0;
+  for (int64_t t = 0; t < p->m->tiles; t++) {
+    x->lower_bound =
+        AT_MAX(x->lower_bound, AT_MAX(p->send_busy[t], p->receive_busy[t]));
+    x->instruction_bytes = AT_MAX(x->instruction_bytes, p->code[t]);
+  }
+}
+
+// Sender s begins with the receiver after it and goes round, so that senders of
+// the same pattern do not all turn to one receiver.
+static uint64_t turn(const planner *p, const at_tiles_message *g) {
+  uint64_t n = (uint64_t)p->m->tiles;
+  return g->count ? (p->x->receivers[g->first] + n - g->from) % n : 0;
+}
+
+typedef struct order {
+  uint64_t key;
+  uint32_t message;
+} order;
+static int by_order(const void *a, const void *b) {
+  const order *x = a, *y = b;
+  if (x->key != y->key) return x->key < y->key ? -1 : 1;
+  return (x->message > y->message) - (x->message < y->message);
+}
+
+static at_status check(const at_tiles_machine *m, const at_tiles_exchange *x) {
+  for (size_t i = 0; i < x->num_messages; i++) {
+    const at_tiles_message *g = &x->messages[i];
+    bool bad = g->from >= (uint64_t)m->tiles || g->bytes < 0;
+    for (uint32_t k = 0; !bad && k < g->count; k++)
+      bad = x->receivers[g->first + k] >= (uint64_t)m->tiles;
+    if (bad)
+      return AT_FAIL(AT_OUT_OF_RANGE,
+                     "exchange: message %zu from tile %u of %lld bytes names a "
+                     "tile that is not among %lld",
+                     i, g->from, (long long)g->bytes, (long long)m->tiles);
+  }
+  return AT_OK;
+}
+
+at_status at_tiles_exchange_plan(const at_tiles_machine *m,
+                                 at_tiles_exchange *x) {
+  AT_TRY(check(m, x));
+  size_t n = (size_t)m->tiles, k = x->num_messages;
+  if (k >= UINT32_MAX) return AT_NO_MEMORY("exchange");
+  int64_t *tiles = calloc(5 * n, sizeof *tiles);
+  uint32_t *lists = calloc(2 * n + k + 1, sizeof *lists);
+  order *o = malloc((k + 1) * sizeof *o);
+  at_status st = AT_OK;
+  if (!tiles || !lists || !o) {
+    st = AT_NO_MEMORY("exchange");
+    goto out;
+  }
+  planner p = {m,
+               x,
+               tiles,
+               tiles + n,
+               tiles + 2 * n,
+               tiles + 3 * n,
+               tiles + 4 * n,
+               lists + 2 * n,
+               lists,
+               lists + n,
+               0};
+  account(&p);
+  for (size_t i = 0; i < k; i++)
+    o[i] = (order){turn(&p, &x->messages[i]), (uint32_t)i};
+  qsort(o, k, sizeof *o, by_order);
+  for (size_t i = k; i-- > 0;) {
+    uint32_t g = o[i].message, from = x->messages[g].from;
+    p.next[g] = p.heads[from];
+    p.heads[from] = g + 1;
+  }
+  for (uint32_t t = 0; t < n; t++)
+    if (p.heads[t]) p.heap[p.heap_len++] = t;
+  while (p.heap_len) {
+    uint32_t s = p.heap[0];
+    send_one(&p, s);
+    if (!p.heads[s]) p.heap[0] = p.heap[--p.heap_len];
+    sift_down(&p, 0);
+  }
+out:
+  free(tiles);
+  free(lists);
+  free(o);
+  return st;
+}
+
+// ---- What every plan must pass
+// ------------------------------------------------------
+typedef struct use {
+  uint32_t tile;  // 2 tile: sends; 2 tile + 1: receives
+  int64_t start, end;
+} use;
+static int by_use(const void *a, const void *b) {
+  const use *x = a, *y = b;
+  if (x->tile != y->tile) return x->tile < y->tile ? -1 : 1;
+  return (x->start > y->start) - (x->start < y->start);
+}
+
+at_status at_tiles_exchange_verify(const at_tiles_machine *m,
+                                   const at_tiles_exchange *x) {
+  size_t n = 0, k = 0;
+  for (size_t i = 0; i < x->num_messages; i++) n += x->messages[i].count + 2;
+  use *u = malloc((n + 1) * sizeof *u);
+  if (!u) return AT_NO_MEMORY("exchange");
+  for (size_t i = 0; i < x->num_messages; i++) {
+    const at_tiles_message *g = &x->messages[i];
+    int64_t end = g->start + duration(m, x, g);
+    u[k++] = (use){2 * g->from, g->start, end};
+    if (paired(x, g) && (g->from ^ 1u) < (uint64_t)m->tiles)
+      u[k++] = (use){2 * (g->from ^ 1u), g->start, end};
+    for (uint32_t r = 0; r < g->count; r++)
+      u[k++] = (use){2 * x->receivers[g->first + r] + 1, g->start, end};
+  }
+  if (k) qsort(u, k, sizeof *u, by_use);
+  at_status st = AT_OK;
+  for (size_t i = 0; at_ok(st) && i < k; i++) {
+    bool overlap = i && u[i].tile == u[i - 1].tile && u[i].start < u[i - 1].end;
+    if (overlap || u[i].end > x->cycles)
+      st = AT_FAIL(AT_INTERNAL,
+                   "exchange: tile %u %s two messages at cycle %lld",
+                   u[i].tile / 2, u[i].tile & 1 ? "receives" : "sends",
+                   (long long)u[i].start);
+  }
+  free(u);
+  return st;
+}

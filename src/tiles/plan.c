@@ -1,0 +1,427 @@
+// A compiled program: its steps with their cycles, and every tile's memory over
+// them.
+#include <string.h>
+
+#include "tiles/tiles_internal.h"
+
+enum {
+  kStackBytes = 1024,  // of a tile's supervisor and workers
+  kMaxSteps = 1 << 20,
+};
+
+static const char *const category_texts[] = {
+    "variables",     "copies of variables",
+    "received",      "arranged",
+    "vertices",      "vertex code",
+    "exchange code", "copy descriptors",
+    "stack",         "padding"};
+const char *at_tiles_category_text(at_tiles_category c) {
+  return (unsigned)c < AT_TILES_MEM_COUNT ? category_texts[c] : "?";
+}
+
+at_tiles_step at_tiles_step_of(const at_tiles_machine *m,
+                               const at_tiles_derived *d) {
+  at_tiles_step s = {.name = d->name, .times = 1};
+  int64_t total = 0, most = -1;
+  for (int64_t t = 0; t < m->tiles; t++) {
+    int64_t w = at_tiles_derived_work(d, (uint32_t)t);
+    total += w;
+    s.idle_tiles += w == 0;
+    if (w > most) most = w, s.busiest = (uint32_t)t;
+  }
+  s.pre = d->pre[s.busiest];
+  s.execute = d->execute[s.busiest];
+  s.post = d->post[s.busiest];
+  s.balance = most > 0 ? (double)total / ((double)most * (double)m->tiles) : 1;
+  s.sync = m->sync * ((d->in.num_messages > 0) + (d->out.num_messages > 0));
+  s.exchange = d->in.cycles + d->out.cycles;
+  s.exchange_bound = d->in.lower_bound + d->out.lower_bound;
+  s.exchange_bytes = d->in.received_bytes + d->out.received_bytes;
+  s.rearranged_bytes = d->rearranged_bytes;
+  s.saved_cycles = d->saved_cycles;
+  s.cycles = s.sync + s.exchange + most;
+  return s;
+}
+
+// ---- Steps in program order
+// ----------------------------------------------------------
+typedef struct life {
+  int32_t first,
+      last;  // steps; first -1: before the program; last INT32_MAX: after it
+  bool seen;
+} life;
+
+typedef struct compiler {
+  at_tiles_graph *g;
+  const at_tiles_options *o;
+  AT_VEC(at_tiles_derived *) derived;
+  AT_VEC(at_tiles_step) steps;
+  life *lives;  // per variable
+  int64_t cycles;
+} compiler;
+
+static void use(compiler *c, const at_tiles_derived *d, int32_t step) {
+  for (uint32_t v = 0; v < d->num_vars; v++) {
+    bool reads = at_tiles_bit(d->reads, v), writes = at_tiles_bit(d->writes, v);
+    if (!reads && !writes) continue;
+    life *l = &c->lives[v];
+    if (!l->seen) *l = (life){reads ? -1 : step, step, true};
+    l->last = AT_MAX(l->last, step);
+    if (writes && !reads && l->last == step) l->last = step;
+  }
+}
+
+static at_status add_step(compiler *c, at_tiles_program *p, int64_t times) {
+  at_tiles_derived *d;
+  AT_TRY(at_tiles_derive(p, &d));
+  if (c->steps.len >= kMaxSteps)
+    return AT_FAIL(AT_RESOURCE_EXHAUSTED, "a program of more than %d steps",
+                   kMaxSteps);
+  at_tiles_step s = at_tiles_step_of(&c->g->machine, d);
+  s.times = times;
+  uint32_t *work;
+  AT_TRY_ALLOC(work,
+               at_new(c->g->arena, uint32_t, (size_t)c->g->machine.tiles));
+  for (int64_t t = 0; t < c->g->machine.tiles; t++)
+    work[t] = (uint32_t)at_tiles_derived_work(d, (uint32_t)t);
+  s.work = work;
+  use(c, d, (int32_t)c->steps.len);
+  if (!at_vec_push(c->g->arena, &c->derived, d) ||
+      !at_vec_push(c->g->arena, &c->steps, s))
+    return AT_NO_MEMORY("steps");
+  c->cycles += s.cycles * times;
+  return AT_OK;
+}
+
+static at_status walk(compiler *c, at_tiles_program *p, int64_t times) {
+  if (!p) return AT_OK;
+  if (p->kind == AT_TILES_EXECUTE || p->kind == AT_TILES_COPY)
+    return add_step(c, p, times);
+  int32_t first = (int32_t)c->steps.len;
+  int64_t before = c->cycles, inner;
+  if (__builtin_mul_overflow(times, p->times, &inner) || inner > 1ll << 40)
+    return AT_FAIL(AT_INVALID_ARGUMENT, "loops of more than 2^40 turns");
+  int64_t dearest = 0;
+  for (size_t i = 0; i < p->parts.len; i++) {
+    int64_t start = c->cycles;
+    AT_TRY(walk(c, p->parts.ptr[i], inner));
+    dearest = AT_MAX(dearest, c->cycles - start);
+  }
+  if (p->kind == AT_TILES_BRANCH)
+    c->cycles = before + dearest + c->g->machine.sync * times;
+  // What a loop touches lives through it: the next turn may want it.
+  int32_t last = (int32_t)c->steps.len - 1;
+  for (size_t v = 0; p->kind == AT_TILES_REPEAT && v < c->g->vars.len; v++) {
+    life *l = &c->lives[v];
+    if (!l->seen || l->last < first) continue;
+    l->last = last;
+    if (l->first > first) l->first = first;
+  }
+  return AT_OK;
+}
+
+static void settle_lives(compiler *c) {
+  for (size_t v = 0; v < c->g->vars.len; v++) {
+    life *l = &c->lives[v];
+    uint32_t flags = c->g->vars.ptr[v].flags;
+    bool read_last = false;
+    if (l->seen && l->last >= 0 && (uint32_t)l->last < c->steps.len &&
+        v < c->derived.ptr[l->last]->num_vars)
+      read_last = at_tiles_bit(c->derived.ptr[l->last]->reads, (uint32_t)v);
+    if (!l->seen || (flags & AT_TILES_INPUT)) l->first = -1;
+    if (!l->seen || (flags & AT_TILES_OUTPUT) || !read_last)
+      l->last = INT32_MAX;
+  }
+}
+
+// ---- Memory
+// ------------------------------------------------------------------------
+static int by_size(const void *a, const void *b) {
+  const at_tiles_block *x = *(at_tiles_block *const *)a,
+                       *y = *(at_tiles_block *const *)b;
+  if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
+  if (x->first != y->first) return x->first < y->first ? -1 : 1;
+  return (x > y) - (x < y);
+}
+
+at_status at_tiles_place(at_tiles_block *b, uint32_t n, int64_t *out_high) {
+  at_tiles_block **order = malloc((2 * (size_t)n + 1) * sizeof *order);
+  if (!order) return AT_NO_MEMORY("memory plan");
+  at_tiles_block **placed = order + n;  // by address
+  for (uint32_t i = 0; i < n; i++) order[i] = &b[i];
+  qsort(order, n, sizeof *order, by_size);
+  int64_t high = 0;
+  for (uint32_t i = 0; i < n; i++) {
+    at_tiles_block *x = order[i];
+    x->at = 0;
+    for (uint32_t k = 0; k < i; k++) {
+      const at_tiles_block *y = placed[k];
+      bool together = y->first <= x->last && x->first <= y->last;
+      if (!together) continue;
+      if (y->at >= x->at + x->bytes) break;
+      x->at = AT_MAX(x->at, y->at + y->bytes);
+    }
+    uint32_t k = i;
+    for (; k > 0 && placed[k - 1]->at > x->at; k--) placed[k] = placed[k - 1];
+    placed[k] = x;
+    high = AT_MAX(high, x->at + x->bytes);
+  }
+  free(order);
+  *out_high = high;
+  return AT_OK;
+}
+
+typedef struct blocks {
+  at_tiles_block *ptr;
+  size_t len, cap;
+} blocks;
+
+static bool add_block(blocks *b, const char *name, int64_t bytes, int32_t first,
+                      int32_t last, at_tiles_category c) {
+  if (!bytes) return true;
+  at_tiles_block x = {
+      name, (int64_t)at_align_up((size_t)bytes, 8), 0, first, last, (uint8_t)c};
+  return at_tiles_push(b, x);
+}
+
+static int32_t phase(int32_t step, int32_t p) {
+  return step < 0 ? -1 : step >= INT32_MAX / 8 ? INT32_MAX : 4 * step + p;
+}
+
+// A variable that a step only writes is not there before that step executes.
+static bool add_variable(compiler *c, blocks *b, uint32_t v, int64_t bytes,
+                         at_tiles_category k) {
+  const life *l = &c->lives[v];
+  int32_t first = phase(l->first, 2);
+  if (l->first >= 0) {  // a copy's destination receives
+    const at_tiles_derived *d = c->derived.ptr[l->first];
+    if (d->is_copy) first = phase(l->first, 0);
+  }
+  return add_block(b, c->g->vars.ptr[v].name, bytes, first, phase(l->last, 3),
+                   k);
+}
+
+static at_status data_blocks(compiler *c, const int64_t *vars,
+                             const int64_t *copies, int64_t tile, blocks *b) {
+  bool fine = true;
+  for (size_t v = 0; v < c->g->vars.len; v++) {
+    fine = fine &&
+           add_variable(c, b, (uint32_t)v, vars[v], AT_TILES_MEM_VARIABLES);
+    fine =
+        fine && add_variable(c, b, (uint32_t)v, copies[v], AT_TILES_MEM_COPIES);
+  }
+  for (size_t s = 0; s < c->derived.len; s++) {
+    const at_tiles_derived *d = c->derived.ptr[s];
+    int32_t i = (int32_t)s;
+    fine = fine &&
+           add_block(b, d->name, d->received[tile], 4 * i,
+                     4 * i + (d->direct[tile] ? 2 : 1), AT_TILES_MEM_RECEIVED);
+    fine = fine && add_block(b, d->name, d->arranged[tile], 4 * i + 1,
+                             4 * i + 2, AT_TILES_MEM_ARRANGED);
+  }
+  return fine ? AT_OK : AT_NO_MEMORY("memory plan");
+}
+
+// Code and tables: each compute set once, however often it runs.
+static void fixed_bytes(compiler *c, int64_t tile, int64_t *categories) {
+  for (size_t s = 0; s < c->derived.len; s++) {
+    at_tiles_derived *d = c->derived.ptr[s];
+    bool again = false;
+    for (size_t k = 0; !again && k < s && s < 256; k++)
+      again = c->derived.ptr[k] == d;
+    if (again) continue;
+    categories[AT_TILES_MEM_VERTICES] += d->vertex_bytes[tile];
+    // Steps share codelets; the step with most of them decides.
+    categories[AT_TILES_MEM_CODE] =
+        AT_MAX(categories[AT_TILES_MEM_CODE], d->code_bytes[tile]);
+    categories[AT_TILES_MEM_COPY_DESCRIPTORS] += d->descriptor_bytes[tile];
+    categories[AT_TILES_MEM_EXCHANGE_CODE] +=
+        d->in.instruction_bytes + d->out.instruction_bytes;
+  }
+  categories[AT_TILES_MEM_STACK] = kStackBytes;
+}
+
+static at_status over_memory(compiler *c, const at_tiles_plan *p,
+                             const at_tiles_block *b, uint32_t n) {
+  int32_t worst = 0;
+  int64_t most = 0;
+  for (uint32_t i = 0; i < n; i++) {  // lives begin where memory grows
+    int64_t now = 0;
+    for (uint32_t k = 0; k < n; k++)
+      if (b[k].first <= b[i].first && b[i].first <= b[k].last)
+        now += b[k].bytes;
+    if (now > most) most = now, worst = b[i].first;
+  }
+  at_strbuf text = {0};
+  for (int rank = 0; rank < 3; rank++) {
+    const at_tiles_block *best = NULL;
+    int above = 0;
+    for (uint32_t i = 0; i < n; i++) {
+      if (b[i].first > worst || b[i].last < worst) continue;
+      above = 0;
+      for (uint32_t k = 0; k < n; k++)
+        above +=
+            b[k].first <= worst && b[k].last >= worst &&
+            (b[k].bytes > b[i].bytes || (b[k].bytes == b[i].bytes && k < i));
+      if (above == rank) best = &b[i];
+    }
+    if (best)
+      at_strbuf_addf(&text, "%s%s (%s) %lld bytes", rank ? ", " : "",
+                     best->name, at_tiles_category_text(best->category),
+                     (long long)best->bytes);
+  }
+  const char *step = worst < 0 || (size_t)(worst / 4) >= c->steps.len
+                         ? "the start"
+                         : c->steps.ptr[worst / 4].name;
+  at_status st = AT_FAIL(
+      AT_RESOURCE_EXHAUSTED,
+      "tile %u needs %lld bytes of %lld at step %s\ndetail: largest there: %s\n"
+      "hint: spread these tensors over more tiles, or use fragments where they "
+      "lie",
+      p->fullest, (long long)p->peak_bytes,
+      (long long)c->g->machine.bytes_per_tile, step, at_strbuf_str(&text).ptr);
+  at_strbuf_free(&text);
+  return st;
+}
+
+typedef struct memory {
+  int64_t *bytes;
+  int64_t (*categories)[AT_TILES_MEM_COUNT];
+  int64_t *vars, *copies;  // [tiles][variables]
+} memory;
+
+static at_status place_tile(compiler *c, memory *m, int64_t tile, blocks *b,
+                            at_tiles_plan *p) {
+  size_t n = c->g->vars.len;
+  b->len = 0;
+  AT_TRY(data_blocks(c, m->vars + tile * (int64_t)n,
+                     m->copies + tile * (int64_t)n, tile, b));
+  int64_t high, live = 0, unshared = 0;
+  AT_TRY(at_tiles_place(b->ptr, (uint32_t)b->len, &high));
+  int64_t *k = m->categories[tile];
+  for (size_t i = 0; i < b->len; i++) {
+    k[b->ptr[i].category] += b->ptr[i].bytes;
+    unshared += b->ptr[i].bytes;
+  }
+  // Categories show the plan at its fullest; what shares space is not padding.
+  for (size_t i = 0; i < b->len; i++) {
+    int64_t now = 0;
+    for (size_t j = 0; j < b->len; j++)
+      if (b->ptr[j].first <= b->ptr[i].first &&
+          b->ptr[i].first <= b->ptr[j].last)
+        now += b->ptr[j].bytes;
+    live = AT_MAX(live, now);
+  }
+  k[AT_TILES_MEM_PADDING] = high - live;
+  fixed_bytes(c, tile, k);
+  int64_t all = high + k[AT_TILES_MEM_VERTICES] + k[AT_TILES_MEM_CODE] +
+                k[AT_TILES_MEM_COPY_DESCRIPTORS] +
+                k[AT_TILES_MEM_EXCHANGE_CODE] + k[AT_TILES_MEM_STACK];
+  m->bytes[tile] = all;
+  if (all <= p->peak_bytes) return AT_OK;
+  p->peak_bytes = all;
+  p->data_bytes = high;
+  p->unshared_bytes = unshared;
+  p->fullest = (uint32_t)tile;
+  AT_TRY_ALLOC(p->blocks, at_arena_copy(c->g->arena, b->ptr,
+                                        b->len * sizeof *b->ptr + 1, 8));
+  p->num_blocks = (uint32_t)b->len;
+  return AT_OK;
+}
+
+static at_status plan_memory(compiler *c, at_tiles_plan *p) {
+  size_t tiles = (size_t)c->g->machine.tiles, n = c->g->vars.len;
+  memory m;
+  AT_TRY_ALLOC(m.bytes, at_new(c->g->arena, int64_t, tiles));
+  AT_TRY_ALLOC(m.categories,
+               (int64_t(*)[AT_TILES_MEM_COUNT])at_arena_alloc(
+                   c->g->arena, at_mul(tiles, sizeof *m.categories), 8));
+  m.vars = calloc(2 * tiles * n + 1, sizeof *m.vars);
+  if (!m.vars) return AT_NO_MEMORY("memory plan");
+  m.copies = m.vars + tiles * n;
+  for (size_t v = 0; v < n; v++) {
+    const at_tiles_var *x = &c->g->vars.ptr[v];
+    int64_t size = at_dtype_bytes(x->dtype);
+    for (size_t i = 0; i < x->home.len; i++)
+      m.vars[x->home.ptr[i].tile * n + v] +=
+          (x->home.ptr[i].end - x->home.ptr[i].begin) * size;
+    for (size_t i = 0; i < x->copies.len; i++)
+      m.copies[x->copies.ptr[i].tile * n + v] +=
+          (x->copies.ptr[i].end - x->copies.ptr[i].begin) * size;
+  }
+  blocks b = {0};
+  at_status st = AT_OK;
+  for (size_t t = 0; at_ok(st) && t < tiles; t++)
+    st = place_tile(c, &m, (int64_t)t, &b, p);
+  p->tile_bytes = m.bytes;
+  p->categories = (const int64_t(*)[AT_TILES_MEM_COUNT])m.categories;
+  free(b.ptr);
+  free(m.vars);
+  return st;
+}
+
+// ---- Advice
+// -----------------------------------------------------------------------
+static void advise_step(compiler *c, size_t i, at_strbuf *b) {
+  const at_tiles_step *s = &c->steps.ptr[i];
+  const at_tiles_derived *d = c->derived.ptr[i];
+  const at_tiles_machine *m = &c->g->machine;
+  int64_t moving = s->sync + s->exchange + s->pre + s->post;
+  uint32_t worst = 0;
+  for (uint32_t v = 1; v < d->num_vars; v++)
+    if (d->moved[v] > d->moved[worst]) worst = v;
+  if (moving > s->cycles / 4 && d->num_vars && d->moved[worst])
+    at_strbuf_addf(b,
+                   "%s: moving data takes %lld of %lld cycles. Tensor %s has "
+                   "%lld bytes that vertices elsewhere "
+                   "want: run the vertices where it lies (clone its mapping "
+                   "for the result) and %lld cycles go.\n",
+                   s->name, (long long)moving, (long long)s->cycles,
+                   c->g->vars.ptr[worst].name, (long long)d->moved[worst],
+                   (long long)moving);
+  else if (s->pre + s->post > s->cycles / 4)
+    at_strbuf_addf(b,
+                   "%s: rearranging inside tiles takes %lld of %lld cycles: "
+                   "use regions where they lie, or map "
+                   "the tensor in the order in which it is used.\n",
+                   s->name, (long long)(s->pre + s->post),
+                   (long long)s->cycles);
+  if (s->idle_tiles > m->tiles / 8 && s->cycles > 4 * m->sync)
+    at_strbuf_addf(
+        b,
+        "%s: %u of %lld tiles idle while tile %u works %lld cycles: spread "
+        "over all tiles, the work "
+        "takes about %lld.\n",
+        s->name, s->idle_tiles, (long long)m->tiles, s->busiest,
+        (long long)(s->pre + s->execute + s->post),
+        (long long)(s->balance * (double)(s->pre + s->execute + s->post)));
+}
+
+static at_status advise(compiler *c, at_tiles_plan *p) {
+  at_strbuf b = {0};
+  for (size_t i = 0; i < c->steps.len && i < 64; i++) advise_step(c, i, &b);
+  p->advice = at_arena_str(c->g->arena, at_strbuf_str(&b));
+  at_strbuf_free(&b);
+  return p->advice ? AT_OK : AT_NO_MEMORY("advice");
+}
+
+at_status at_tiles_compile(at_tiles_graph *g, at_tiles_program *program,
+                           const at_tiles_options *o,
+                           const at_tiles_plan **out) {
+  compiler c = {.g = g, .o = o};
+  at_tiles_plan *p;
+  AT_TRY_ALLOC(p, at_new(g->arena, at_tiles_plan, 1));
+  AT_TRY_ALLOC(c.lives, at_new(g->arena, life, g->vars.len + 1));
+  AT_TRY(walk(&c, program, 1));
+  settle_lives(&c);
+  p->machine = &g->machine;
+  p->steps = c.steps.ptr;
+  p->num_steps = (uint32_t)c.steps.len;
+  p->cycles = c.cycles;
+  AT_TRY(plan_memory(&c, p));
+  if (p->peak_bytes > g->machine.bytes_per_tile && !(o && o->lenient))
+    return over_memory(&c, p, p->blocks, p->num_blocks);
+  AT_TRY(advise(&c, p));
+  *out = p;
+  return AT_OK;
+}

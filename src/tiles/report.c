@@ -1,0 +1,96 @@
+// A compiled program as text and as JSON. html.c draws it.
+#include "base/json.h"
+#include "tiles/tiles_internal.h"
+
+void at_tiles_report_text(const at_tiles_plan *p, at_strbuf *b) {
+  const at_tiles_machine *m = p->machine;
+  at_strbuf_addf(b,
+                 "%s: %lld cycles (%.1f us) in %u steps; fullest tile %u: %lld "
+                 "of %lld bytes\n",
+                 m->name, (long long)p->cycles,
+                 (double)p->cycles / m->clock_hz * 1e6, p->num_steps,
+                 p->fullest, (long long)p->peak_bytes,
+                 (long long)m->bytes_per_tile);
+  at_strbuf_addf(b, "%-28s %6s %10s %6s %10s %10s %10s %10s %12s %6s %6s\n",
+                 "step", "times", "cycles", "sync", "exchange", "pre",
+                 "execute", "post", "moved bytes", "idle", "even");
+  for (uint32_t i = 0; i < p->num_steps; i++) {
+    const at_tiles_step *s = &p->steps[i];
+    at_strbuf_addf(b,
+                   "%-28.28s %6lld %10lld %6lld %10lld %10lld %10lld %10lld "
+                   "%12lld %6u %5.0f%%\n",
+                   s->name, (long long)s->times, (long long)s->cycles,
+                   (long long)s->sync, (long long)s->exchange,
+                   (long long)s->pre, (long long)s->execute, (long long)s->post,
+                   (long long)s->exchange_bytes, s->idle_tiles,
+                   100 * s->balance);
+  }
+  at_strbuf_addf(b, "memory of tile %u:", p->fullest);
+  for (int c = 0; c < AT_TILES_MEM_COUNT; c++)
+    if (p->categories[p->fullest][c])
+      at_strbuf_addf(b, " %s %lld",
+                     at_tiles_category_text((at_tiles_category)c),
+                     (long long)p->categories[p->fullest][c]);
+  at_strbuf_addf(b, "\ndata %lld bytes, %lld if nothing shared space\n",
+                 (long long)p->data_bytes, (long long)p->unshared_bytes);
+  if (*p->advice) at_strbuf_addf(b, "advice\n%s", p->advice);
+}
+
+static void number(at_json_writer *w, const char *key, int64_t v) {
+  at_json_key(w, at_str_of(key));
+  at_json_int(w, v);
+}
+
+static void write_step(at_json_writer *w, const at_tiles_step *s) {
+  at_json_begin_object(w);
+  at_json_key(w, AT_STR("name"));
+  at_json_str(w, at_str_of(s->name));
+  const struct {
+    const char *key;
+    int64_t value;
+  } rows[] = {{"times", s->times},
+              {"cycles", s->cycles},
+              {"sync", s->sync},
+              {"exchange", s->exchange},
+              {"pre", s->pre},
+              {"execute", s->execute},
+              {"post", s->post},
+              {"exchange_bytes", s->exchange_bytes},
+              {"exchange_bound", s->exchange_bound},
+              {"rearranged_bytes", s->rearranged_bytes},
+              {"saved_cycles", s->saved_cycles},
+              {"busiest", s->busiest},
+              {"idle_tiles", s->idle_tiles}};
+  for (size_t i = 0; i < AT_LEN(rows); i++)
+    number(w, rows[i].key, rows[i].value);
+  at_json_key(w, AT_STR("balance"));
+  at_json_num(w, s->balance);
+  at_json_end_object(w);
+}
+
+void at_tiles_report_json(const at_tiles_plan *p, at_strbuf *b) {
+  at_json_writer w = {b, false};
+  at_json_begin_object(&w);
+  at_json_key(&w, AT_STR("machine"));
+  at_json_str(&w, at_str_of(p->machine->name));
+  number(&w, "cycles", p->cycles);
+  at_json_key(&w, AT_STR("seconds"));
+  at_json_num(&w, (double)p->cycles / p->machine->clock_hz);
+  number(&w, "peak_bytes", p->peak_bytes);
+  number(&w, "data_bytes", p->data_bytes);
+  number(&w, "unshared_bytes", p->unshared_bytes);
+  number(&w, "fullest", p->fullest);
+  at_json_key(&w, AT_STR("steps"));
+  at_json_begin_array(&w);
+  for (uint32_t i = 0; i < p->num_steps; i++) write_step(&w, &p->steps[i]);
+  at_json_end_array(&w);
+  at_json_key(&w, AT_STR("memory"));
+  at_json_begin_object(&w);
+  for (int c = 0; c < AT_TILES_MEM_COUNT; c++)
+    number(&w, at_tiles_category_text((at_tiles_category)c),
+           p->categories[p->fullest][c]);
+  at_json_end_object(&w);
+  at_json_key(&w, AT_STR("advice"));
+  at_json_str(&w, at_str_of(p->advice));
+  at_json_end_object(&w);
+}

@@ -1,0 +1,170 @@
+// What the files of `tiles` share.
+#ifndef ATOLL_TILES_TILES_INTERNAL_H_
+#define ATOLL_TILES_TILES_INTERNAL_H_
+
+#include <stdlib.h>
+
+#include "base/arena.h"
+#include "base/map.h"
+#include "tiles/tiles.h"
+
+// ---- Growing arrays on the heap
+// A run, mapping or region array may be large and short-lived, so not in an
+// arena. Yields false when there is no memory.
+bool at_tiles_grow(void **ptr, size_t *cap, size_t want, size_t elem_bytes);
+#define at_tiles_push(v, ...)                                 \
+  (at_tiles_grow((void **)&(v)->ptr, &(v)->cap, (v)->len + 1, \
+                 sizeof *(v)->ptr) &&                         \
+   ((v)->ptr[(v)->len++] = (__VA_ARGS__), true))
+
+// ---- Graph
+typedef struct at_tiles_var {
+  const char *name;
+  at_dtype dtype;
+  at_dims dims;
+  int64_t elements;
+  uint32_t flags;
+  at_tiles_mapping home;    // intervals of the variable, disjoint
+  at_tiles_mapping copies;  // by the duplicating policy; may overlap over tiles
+  uint8_t *data;            // dense; NULL until a value is needed
+  const at_tiles_view *view;
+} at_tiles_var;
+
+typedef struct at_tiles_vertex {
+  const at_tiles_codelet *codelet;
+  uint32_t tile;
+  const at_tiles_view **fields;
+  const double *params;
+} at_tiles_vertex;
+
+struct at_tiles_set {
+  at_tiles_graph *graph;
+  const char *name;
+  AT_VEC(at_tiles_vertex) vertices;
+};
+
+struct at_tiles_graph {
+  at_arena *arena;
+  at_tiles_machine machine;
+  at_tiles_policy policy;
+  AT_VEC(at_tiles_var) vars;
+  at_map by_name;
+};
+
+// ---- Views
+// A view is cut into boxes. A piece says where the elements of one box are: at
+// offset + sum (index - lo) * stride of a variable, or of another view's
+// row-major order (`of`; what a reshape that strides cannot say leaves behind).
+typedef struct at_tiles_piece {
+  const at_tiles_view *of;  // NULL: the variable
+  uint32_t var;
+  int64_t offset;
+  int64_t *lo, *size, *stride;  // rank entries each
+} at_tiles_piece;
+struct at_tiles_view {
+  at_tiles_graph *graph;
+  at_dtype dtype;
+  uint32_t rank, num_pieces;
+  const int64_t *dims;
+  int64_t elements;
+  at_tiles_piece *pieces;  // rank 1: sorted by lo
+};
+// A view with room for n pieces; dims are copied.
+at_status at_tiles_view_new(at_tiles_graph *g, at_dtype t, at_dims dims,
+                            uint32_t n, at_tiles_view **out);
+// A flat view of runs, in order.
+at_status at_tiles_view_of_runs(at_tiles_graph *g, at_dtype t,
+                                const at_tiles_run *r, size_t n,
+                                const at_tiles_view **out);
+bool at_tiles_runs_push(at_tiles_runs *out, at_tiles_run r);
+
+// ---- Where runs live
+// Part of a run on one tile; `tile` AT_TILES_NOWHERE: unmapped.
+typedef struct at_tiles_part {
+  uint32_t var, tile;
+  int64_t begin, count, step;
+  int64_t at;  // position in the view
+} at_tiles_part;
+typedef struct at_tiles_parts {
+  at_tiles_part *ptr;  // owned: free()
+  size_t len, cap;
+} at_tiles_parts;
+at_status at_tiles_locate(const at_tiles_view *v, int64_t begin, int64_t end,
+                          at_tiles_parts *out);
+at_status at_tiles_unmapped(const at_tiles_graph *g, const at_tiles_part *p,
+                            const char *what);
+// Lowest element of a part and the one after its highest.
+static inline int64_t at_tiles_low(int64_t begin, int64_t count, int64_t step) {
+  return step < 0 ? begin + (count - 1) * step : begin;
+}
+static inline int64_t at_tiles_high(int64_t begin, int64_t count,
+                                    int64_t step) {
+  return (step < 0 ? begin : begin + (count - 1) * step) + 1;
+}
+void at_tiles_mapping_free(at_tiles_mapping *m);
+
+// ---- Programs
+typedef enum at_tiles_kind {
+  AT_TILES_SEQUENCE,
+  AT_TILES_EXECUTE,
+  AT_TILES_COPY,
+  AT_TILES_REPEAT,
+  AT_TILES_BRANCH
+} at_tiles_kind;
+struct at_tiles_program {
+  at_tiles_graph *graph;
+  at_tiles_kind kind;
+  AT_VEC(at_tiles_program *) parts;  // sequence; repeat: body; branch: yes, no
+  at_tiles_set *set;
+  const at_tiles_view *src, *dst, *pred;
+  int64_t times;
+  struct at_tiles_derived *derived;  // execute, copy: filled on first use
+};
+
+// What one step does, derived from where operands lie.
+typedef struct at_tiles_derived {
+  const char *name;
+  bool is_copy;
+  at_tiles_exchange in, out;  // before and after execution
+  // Per tile, cycles and bytes.
+  uint32_t *pre, *execute, *post;
+  int64_t *received, *arranged, *vertex_bytes, *code_bytes, *descriptor_bytes;
+  int64_t rearranged_bytes, saved_cycles;
+  uint8_t *reads, *writes;  // a bit per variable
+  uint8_t *direct;          // per tile: what it receives is used as it arrived
+  int64_t *moved;           // per variable: bytes that vertices elsewhere need
+  uint32_t num_vars;        // when this was derived
+} at_tiles_derived;
+at_status at_tiles_derive(at_tiles_program *p, at_tiles_derived **out);
+int64_t at_tiles_derived_work(const at_tiles_derived *d, uint32_t tile);
+// Cycles of one pass: sync, exchange, the busiest tile's work.
+at_tiles_step at_tiles_step_of(const at_tiles_machine *m,
+                               const at_tiles_derived *d);
+
+// Cycles of copying so many bytes inside a tile.
+int64_t at_tiles_copy_cycles(const at_tiles_machine *m, int64_t bytes,
+                             bool interleaved);
+static inline bool at_tiles_bit(const uint8_t *bits, uint32_t i) {
+  return bits[i >> 3] >> (i & 7) & 1;
+}
+
+// ---- Memory of one tile
+// Places blocks whose lives overlap beside each other; *out_high: the end of
+// the highest. Largest first, each as low as it fits.
+at_status at_tiles_place(at_tiles_block *b, uint32_t n, int64_t *out_high);
+
+// A set of messages while it is gathered: who needs which elements from whom.
+typedef struct at_tiles_need {
+  uint32_t var, from, to;
+  int64_t begin, end;
+} at_tiles_need;
+typedef struct at_tiles_needs {
+  at_tiles_need *ptr;  // owned: free()
+  size_t len, cap;
+} at_tiles_needs;
+// Sorts and unites `n`; messages with the same sender and receivers become one.
+// received[tile] += bytes, each element counted once per tile.
+at_status at_tiles_exchange_of(at_tiles_graph *g, at_tiles_needs *n,
+                               int64_t *received, at_tiles_exchange *out);
+
+#endif
