@@ -20,6 +20,7 @@ typedef enum at_collective_kind {
                               // sizes, output offsets, receive sizes
   AT_COLL_PARTITION_ID,       // no exchange: u32 results
   AT_COLL_REPLICA_ID,
+  AT_COLL_SPARSE,  // no exchanges; an at_x_sparse follows (abi/sparsecore.h)
   AT_COLL_KINDS
 } at_collective_kind;
 

@@ -9,6 +9,7 @@
 #include "compile/cache.h"
 #include "compile/core.h"
 #include "compile/sharding.h"
+#include "compile/sparse.h"
 #include "cost/count.h"
 #include "compile/steps.h"
 #include "import/import.h"
@@ -109,7 +110,8 @@ static at_status read_program(job *j) {
 static at_status optimise(job *j) {
   const char *numerics = at_config_text(AT_CONFIG_NUMERICS);
   at_pass_options o = {.fuse = true, .fold_budget = 1 << 22,
-                       .bf16_dots = !strcmp(numerics, "tpu")};
+                       .bf16_dots = !strcmp(numerics, "tpu"),
+                       .sparse_cores = at_sparse_cores()};
   bool dump = j->dump_dir && *j->dump_dir;
   if (dump) dump_module(j, "import", j->module);
   AT_TRY(at_passes_run(j->module, &o, j->verify, dump ? dump_module : NULL, j));

@@ -3,6 +3,7 @@
 #include "compile/collective.h"
 #include "compile/core.h"
 #include "compile/runtime_ops.h"
+#include "compile/sparse.h"
 
 typedef AT_VEC(at_xstep) step_list;
 
@@ -63,6 +64,7 @@ static const at_rt_choice *choice_of(const at_map *m, const at_node *n) {
 bool at_steps_can_alias(const at_map *choices, const at_node *n, uint32_t result,
                         uint32_t operand) {
   if (at_core_is_kernel(n)) return at_core_can_alias(n, result, operand);
+  if (at_sparse_is_call(n)) return at_sparse_can_alias(n, result, operand);
   const at_rt_choice *k = choice_of(choices, n);
   return k && k->id == AT_RT_COUNT && at_cg_supports(n) &&
          at_cg_can_alias(n, result, operand);
@@ -280,6 +282,18 @@ static at_status emit_core(at_emit_steps *e, const at_node *n, step_list *out) {
   return push_step(e, out, &s);
 }
 
+static at_status emit_sparse(at_emit_steps *e, const at_node *n, step_list *out) {
+  at_xstep s = {.kind = AT_STEP_COLLECTIVE};
+  const uint32_t *order;
+  uint32_t operands;
+  AT_TRY(describe(e, n, &s));
+  AT_TRY(at_sparse_emit(e, n, &s, &order, &operands));
+  for (uint32_t i = 0; i < operands; i++) AT_TRY(push_value(e, &s, n->operands[order[i]]));
+  for (uint32_t r = 0; r < n->num_results; r++)
+    AT_TRY(push_value(e, &s, (at_value){(at_node *)n, r}));
+  return push_step(e, out, &s);
+}
+
 static at_status emit_comp(at_emit_steps *e, const at_comp *c, uint32_t *begin, uint32_t *end);
 
 static at_status emit_control(at_emit_steps *e, const at_node *n, step_list *out) {
@@ -316,6 +330,7 @@ static at_status emit_node(at_emit_steps *e, const at_node *n, step_list *out) {
     return emit_runtime(e, n, &copy, out);
   }
   if (at_core_is_kernel(n)) return emit_core(e, n, out);
+  if (at_sparse_is_call(n)) return emit_sparse(e, n, out);
   if (n->op == AT_OP_SEND || n->op == AT_OP_RECV || n->op == AT_OP_CUSTOM_CALL)
     return emit_host(e, n, out);
   return emit_kernel(e, n, out);

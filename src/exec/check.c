@@ -479,6 +479,31 @@ static bool tables_fit(const at_coll *t) {
   return true;
 }
 
+static at_status check_sparse(const checker *c, const at_xstep *s,
+                              const at_coll *t, uint64_t i) {
+  const at_x_sparse *x = t->sparse;
+  uint64_t before = at_x_collective_bytes(t->x);
+  AT_TRY(at_sc_check(x, s->params_bytes - before, t->x->num_devices));
+  uint32_t operands = at_x_sparse_operands(x);
+  uint32_t group = x->op == AT_SPARSE_LOCAL ? 1 : t->x->num_devices;
+  bool ok = is_string(c, x->name) && s->aux == operands &&
+            s->num_args == operands + at_x_sparse_results(x);
+  // All devices, in their order, or each alone.
+  for (uint32_t d = 0; d < t->x->num_devices; d++)
+    ok &= t->size_of[d] == group && t->members[d] == d;
+  for (uint32_t k = 0; ok && k < s->num_args; k++) {
+    const at_xslot *slot = &c->slots[c->args[s->args + k]];
+    ok &= slot->bytes >= at_sc_buffer_bytes(x, k);
+  }
+  for (uint32_t k = 0; ok && k < x->num_launches; k++) {
+    uint32_t kernel = at_x_sparse_launches(x)[k].kernel;
+    ok &= kernel < count(c, AT_XS_KERNELS) &&
+          c->kernels[kernel].kind == AT_XK_RANGE;
+  }
+  return ok ? AT_OK
+            : BAD("step %llu: a SparseCore step", (unsigned long long)i);
+}
+
 static at_status check_collective(const checker *c, const at_xstep *s,
                                   uint64_t i) {
   const at_x_collective *x =
@@ -487,8 +512,18 @@ static at_status check_collective(const checker *c, const at_xstep *s,
       x->kind >= AT_COLL_KINDS || x->num_values > 1u << 20 ||
       x->num_devices > AT_MAX_DEVICES || x->num_groups > x->num_devices ||
       x->num_devices != (uint64_t)c->h->num_replicas * c->h->num_partitions ||
-      at_x_collective_bytes(x) != s->params_bytes)
+      (x->kind == AT_COLL_SPARSE
+           ? x->num_values || at_x_collective_bytes(x) +
+                                      sizeof(at_x_sparse) >
+                                  s->params_bytes
+           : at_x_collective_bytes(x) != s->params_bytes))
     return BAD("step %llu: parameters of a collective", (unsigned long long)i);
+  if (x->kind == AT_COLL_SPARSE) {
+    at_coll t;
+    at_coll_prepare(x, &t);
+    if (!tables_fit(&t)) return BAD("step %llu: groups", (unsigned long long)i);
+    return check_sparse(c, s, &t, i);
+  }
   bool id = x->kind == AT_COLL_PARTITION_ID || x->kind == AT_COLL_REPLICA_ID;
   uint32_t operands = x->kind == AT_COLL_RAGGED_ALL_TO_ALL ? 6 : x->num_values;
   uint32_t results = id ? 1 : x->num_values;

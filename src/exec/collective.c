@@ -26,6 +26,20 @@ static void write_zeros(at_cursor *c, const at_op *op, const at_coll *k) {
            k->values[v].result_bytes);
 }
 
+static at_status run_sparse(at_cursor *c, const at_coll *k,
+                            void *const *const *bufs) {
+  at_par par = {c->frame.chip->runtime->pool, at_frame_take_scratch, &c->frame};
+  at_sc_run run = {
+      .x = k->sparse,
+      .kernels = k->kernels,
+      .name = at_loaded_string(c->frame.loaded, k->sparse->name),
+      .bufs = bufs,
+      .par = &par};
+  at_status st = at_sc_run_step(&run);
+  at_frame_give_scratch(&c->frame);
+  return st;
+}
+
 static at_status exchange_all(at_cursor *c, const at_op *op, const at_coll *k,
                               uint32_t begin, uint32_t size) {
   if (op->kind == AT_STEP_CORE) return at_core_group_run(c->part->task, op);
@@ -41,7 +55,9 @@ static at_status exchange_all(at_cursor *c, const at_op *op, const at_coll *k,
     bufs[i] = m->frame.bufs + op->args;
   }
   at_status st =
-      at_exchange(k, bufs, begin, size, c->frame.chip->runtime->pool);
+      k->sparse
+          ? run_sparse(c, k, bufs)
+          : at_exchange(k, bufs, begin, size, c->frame.chip->runtime->pool);
   if (bufs != few) free(bufs);
   return st;
 }

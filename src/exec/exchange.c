@@ -23,6 +23,9 @@ void at_coll_prepare(const at_x_collective *x, at_coll *out) {
                                              &out->members,  &out->source_of};
   for (int i = 0; i < AT_COLL_TABLES; i++)
     *tables[i] = t + (size_t)i * x->num_devices;
+  if (x->kind == AT_COLL_SPARSE)
+    out->sparse =
+        (const void *)((const uint8_t *)x + at_x_collective_bytes(x));
 }
 
 at_status at_coll_everyone(uint32_t devices, at_coll *out) {

@@ -13,6 +13,7 @@
 #include "device/device.h"
 #include "exec/exec.h"
 #include "kernels/kernels.h"
+#include "sparsecore/engine.h"
 
 // ---- blocks.c: pooled host memory
 // ------------------------------------------------ Not thread-safe: its chip's
@@ -170,7 +171,9 @@ typedef struct at_coll {
   const at_x_collective *x;
   const at_x_exchange *values;
   const uint32_t *group_of, *rank_of, *begin_of, *size_of, *members, *source_of;
-  const at_kernel_fn *kernels;  // of value i: block 2i, tail 2i + 1; may be NULL
+  // Of value i: block 2i, tail 2i + 1; may be NULL. SPARSE: one each launch.
+  const at_kernel_fn *kernels;
+  const at_x_sparse *sparse;  // SPARSE, else NULL
   uint32_t meetings;            // where its groups count in a task
   void *owned;                  // `x`, where the program has no copy of it
 } at_coll;

@@ -93,6 +93,13 @@ static at_status prepare_collective(at_loaded *l, at_op *op) {
   c->meetings = l->num_meetings;
   l->num_meetings += x->num_groups;
   op->target = l->num_colls++;
+  c->kernels = l->coll_kernels + l->num_coll_kernels;
+  for (uint32_t i = 0; c->sparse && i < c->sparse->num_launches; i++) {
+    void *address;
+    AT_TRY(at_loaded_kernel(l, at_x_sparse_launches(c->sparse)[i].kernel,
+                            &address));
+    l->coll_kernels[l->num_coll_kernels++] = (at_kernel_fn)address;
+  }
   for (uint32_t i = 0; i < x->num_values; i++) {
     uint32_t ids[2] = {c->values[i].block, c->values[i].tail};
     for (int k = 0; k < 2; k++) {
@@ -101,7 +108,6 @@ static at_status prepare_collective(at_loaded *l, at_op *op) {
       l->coll_kernels[l->num_coll_kernels++] = (at_kernel_fn)address;
     }
   }
-  c->kernels = l->coll_kernels + l->num_coll_kernels - 2 * x->num_values;
   return AT_OK;
 }
 
@@ -115,8 +121,11 @@ static at_status make_collectives(at_loaded *l, const at_xstep *steps,
     const at_x_collective *x =
         (const void *)((const uint8_t *)section(l, AT_XS_PARAMS) +
                        steps[i].params);
+    at_coll c;
+    at_coll_prepare(x, &c);
     colls++;
     kernels += 2 * (size_t)x->num_values;
+    if (c.sparse) kernels += c.sparse->num_launches;
   }
   l->colls = calloc(colls + 1, sizeof *l->colls);
   l->coll_kernels = calloc(kernels + 1, sizeof *l->coll_kernels);

@@ -10,6 +10,7 @@ typedef struct at_pass_options {
   bool fuse;            // false: one kernel per op (for tests and debugging)
   int64_t fold_budget;  // element operations for constant folding
   bool bf16_dots;      // f32 dots at default precision multiply in bf16
+  uint32_t sparse_cores;  // of one device of the target; 0: none
 } at_pass_options;
 typedef at_status (*at_pass_fn)(at_module *m, const at_pass_options *o);
 
@@ -40,6 +41,12 @@ at_status at_pass_fuse(at_module *m, const at_pass_options *o);  // FUSION nodes
 // elementwise.
 at_status at_reduction_kernel(const at_comp *body, at_dtype t, int64_t n,
                               at_arena *a, at_node **out);
+// A module of the optimizer of an embedding table: `body` on one row of the
+// gradient and of each table (the first `rows` parameters), its other
+// parameters from scalars of the types `hypers`. Passes may run on it.
+at_status at_optimizer_program(const at_comp *body, uint32_t rows,
+                               const at_dtype *hypers, at_arena *a,
+                               at_module **out);
 
 typedef struct at_pass {
   const char *name;

@@ -1,0 +1,301 @@
+#include "compile/sparse.h"
+
+#include "base/config.h"
+#include "passes/passes.h"
+#include "sparsecore/sparsecore.h"
+
+uint32_t at_sparse_cores(void) {
+  return at_sc_count(at_str_of(at_config_text(AT_CONFIG_TARGET)));
+}
+
+bool at_sparse_is_call(const at_node *n) {
+  at_sc_kind k = at_sc_kind_of(n);
+  return k != AT_SC_NONE && k != AT_SC_STACK && k != AT_SC_UNSTACK;
+}
+
+bool at_sparse_can_alias(const at_node *n, uint32_t result, uint32_t operand) {
+  switch (at_sc_kind_of(n)) {
+    case AT_SC_UPDATE:
+      return operand == 5 + result;
+    case AT_SC_UPDATE_MINIBATCHES:
+      return operand == 5 + result;
+    default:
+      return false;
+  }
+}
+
+// ---- The optimizer
+// ------------------------------------------------------------
+// The optimised module of one row, turned into launches.
+typedef struct program {
+  at_emit_steps *e;
+  const at_node *call;
+  const at_comp *c;
+  at_x_sparse *x;
+  at_map places;  // node -> at_x_sparse_place[], one for each result
+  AT_VEC(at_x_sparse_launch) launches;
+  AT_VEC(at_x_sparse_place) list;
+  AT_VEC(at_x_sparse_copy) copies;
+  AT_VEC(uint8_t) constants;
+} program;
+
+static at_status refuse(const program *p, const at_node *n, const char *why) {
+  at_strbuf b = {0};
+  at_node_describe(&b, n);
+  at_status st =
+      AT_FAIL(AT_UNIMPLEMENTED, "the optimizer of %.*s: %s: %s",
+              (int)at_node_str(p->call, AT_ATTR_CALL_TARGET_NAME).len,
+              at_node_str(p->call, AT_ATTR_CALL_TARGET_NAME).ptr,
+              b.ptr ? b.ptr : at_op_text(n->op), why);
+  at_strbuf_free(&b);
+  return st;
+}
+
+static at_x_sparse_place *place_of(const program *p, at_value v) {
+  void **at = at_map_find_ptr(&p->places, v.node);
+  return at ? (at_x_sparse_place *)*at + v.index : NULL;
+}
+
+static at_status put_places(program *p, const at_node *n,
+                            at_x_sparse_place **out) {
+  AT_TRY_ALLOC(*out,
+               at_new(p->e->arena, at_x_sparse_place, n->num_results + 1));
+  void **at;
+  AT_TRY_ALLOC(at, at_map_put_ptr(&p->places, n));
+  *at = *out;
+  return AT_OK;
+}
+
+static at_status take_scratch(program *p, uint64_t bytes, uint32_t *out) {
+  uint64_t end = p->x->scratch_bytes + at_align_up(AT_MAX(bytes, 1ull), 64);
+  if (end > UINT32_MAX)
+    return AT_FAIL(AT_RESOURCE_EXHAUSTED, "an optimizer's temporary values");
+  *out = p->x->scratch_bytes;
+  p->x->scratch_bytes = (uint32_t)end;
+  return AT_OK;
+}
+
+static at_status put_params(program *p) {
+  for (uint32_t i = 0; i < p->c->num_params; i++) {
+    at_x_sparse_place *to;
+    AT_TRY(put_places(p, p->c->params[i], &to));
+    uint32_t tables = p->x->num_tables;
+    *to = i == 0        ? (at_x_sparse_place){AT_SPARSE_GRADIENT, 0}
+          : i <= tables ? (at_x_sparse_place){AT_SPARSE_TABLE, i - 1}
+                        : (at_x_sparse_place){AT_SPARSE_HYPER, i - 1 - tables};
+  }
+  return AT_OK;
+}
+
+static at_status put_constant(program *p, const at_node *n) {
+  const at_literal *l = at_node_literal(n);
+  size_t elem = at_dtype_bytes(l->type.dtype);
+  int64_t count = at_type_elements(&l->type);
+  at_x_sparse_place *to;
+  AT_TRY(put_places(p, n, &to));
+  while (p->constants.len % 64)
+    if (!at_vec_push(p->e->arena, &p->constants, (uint8_t)0))
+      return AT_NO_MEMORY("optimizer");
+  *to = (at_x_sparse_place){AT_SPARSE_CONST, (uint32_t)p->constants.len};
+  if (p->constants.len + elem * (size_t)count > 1u << 24)
+    return refuse(p, n, "a constant of more than 16 MiB");
+  for (int64_t i = 0; i < count; i++)
+    for (size_t b = 0; b < elem; b++)
+      if (!at_vec_push(p->e->arena, &p->constants,
+                       ((const uint8_t *)
+                            l->data)[(l->splat ? 0 : (size_t)i * elem) + b]))
+        return AT_NO_MEMORY("optimizer");
+  return AT_OK;
+}
+
+// The table that value v becomes, when it can be written at once: nobody reads
+// the old row afterwards, and n itself reads it no later than it writes.
+static bool goes_into(const program *p, const at_node *n, uint32_t result,
+                      uint32_t *table) {
+  uint32_t found = UINT32_MAX;
+  for (uint32_t r = 0; r < p->c->num_results; r++) {
+    at_value v = p->c->results[r];
+    if (v.node != n || v.index != result) continue;
+    if (found != UINT32_MAX) return false;
+    found = r;
+  }
+  if (found == UINT32_MAX) return false;
+  at_value old = {p->c->params[1 + found], 0};
+  for (uint32_t r = 0; r < p->c->num_results; r++)
+    if (at_value_eq(p->c->results[r], old)) return false;
+  // Views read later, too: nobody may have one.
+  AT_FOR_NODES(k, p->c)
+  for (uint32_t i = 0; at_plan_is_view(k) && i < k->num_operands; i++)
+    if (at_value_eq(k->operands[i], old)) return false;
+  for (const at_node *k = n->next; k; k = k->next)
+    for (uint32_t i = 0; i < k->num_operands; i++)
+      if (at_value_eq(k->operands[i], old)) return false;
+  for (uint32_t i = 0; i < n->num_operands; i++)
+    if (at_value_eq(n->operands[i], old) && !at_cg_can_alias(n, result, i))
+      return false;
+  *table = found;
+  return true;
+}
+
+static at_status add_place(program *p, at_x_sparse_launch *l,
+                           at_x_sparse_place place) {
+  if (!l->num_places++) l->places = (uint32_t)p->list.len;
+  return at_vec_push(p->e->arena, &p->list, place) ? AT_OK
+                                                   : AT_NO_MEMORY("optimizer");
+}
+
+static at_status put_kernel(program *p, const at_node *n) {
+  if (n->num_regions && n->op != AT_OP_FUSION && !at_cg_supports(n))
+    return refuse(p, n, "no kernel for this op");
+  if (!at_cg_supports(n)) return refuse(p, n, "no kernel for this op");
+  at_x_sparse_place *to;
+  int32_t *alias;
+  AT_TRY(put_places(p, n, &to));
+  AT_TRY_ALLOC(alias, at_new(p->e->arena, int32_t, n->num_results + 1));
+  for (uint32_t r = 0; r < n->num_results; r++) {
+    uint32_t table;
+    alias[r] = -1;
+    if (!goes_into(p, n, r, &table)) {
+      to[r].kind = AT_SPARSE_SCRATCH;
+      AT_TRY(take_scratch(p, at_type_bytes(&n->types[r]), &to[r].index));
+      continue;
+    }
+    to[r] = (at_x_sparse_place){AT_SPARSE_TABLE, table};
+    for (uint32_t i = 0; i < n->num_operands && alias[r] < 0; i++)
+      if (n->operands[i].node == p->c->params[1 + table]) alias[r] = (int32_t)i;
+  }
+  at_cg_plan plan;
+  AT_TRY(at_cg_node(p->e->cg, n, alias, p->e->arena, &plan));
+  uint32_t scratch = 0;
+  if (plan.scratch_bytes) AT_TRY(take_scratch(p, plan.scratch_bytes, &scratch));
+  for (uint32_t i = 0; i < plan.num_launches; i++) {
+    const at_cg_launch *from = &plan.launches[i];
+    at_x_sparse_launch l = {.kernel = from->kernel,
+                            .tasks = (uint32_t)from->tasks};
+    if (from->tasks > UINT32_MAX) return refuse(p, n, "it is too large");
+    for (uint32_t k = 0; k < from->num_args; k++) {
+      const at_cg_arg *g = &from->args[k];
+      AT_TRY(add_place(
+          p, &l,
+          g->kind == AT_CG_OPERAND ? *place_of(p, n->operands[g->index])
+          : g->kind == AT_CG_RESULT
+              ? to[g->index]
+              : (at_x_sparse_place){AT_SPARSE_SCRATCH, scratch + g->index}));
+    }
+    if (!at_vec_push(p->e->arena, &p->launches, l))
+      return AT_NO_MEMORY("optimizer");
+  }
+  return AT_OK;
+}
+
+static at_status put_node(program *p, const at_node *n) {
+  if (n->op == AT_OP_PARAMETER) return AT_OK;
+  if (n->op == AT_OP_CONSTANT) return put_constant(p, n);
+  if (!at_plan_is_view(n)) return put_kernel(p, n);
+  at_x_sparse_place *to;
+  AT_TRY(put_places(p, n, &to));
+  for (uint32_t r = 0; r < n->num_results; r++)
+    to[r] = *place_of(p, n->operands[r]);
+  return AT_OK;
+}
+
+static at_status put_results(program *p) {
+  for (uint32_t r = 0; r < p->c->num_results; r++) {
+    at_x_sparse_place from = *place_of(p, p->c->results[r]);
+    if (from.kind == AT_SPARSE_TABLE && from.index == r) continue;
+    bool kept = from.kind != AT_SPARSE_TABLE;
+    if (!kept) {
+      at_x_sparse_place other = *place_of(p, p->c->results[from.index]);
+      kept = other.kind == AT_SPARSE_TABLE && other.index == from.index;
+    }
+    if (!kept)
+      return refuse(p, p->c->results[r].node,
+                    "slot variables that change places");
+    at_x_sparse_copy c = {r, (uint32_t)(p->x->width * 4), from};
+    if (!at_vec_push(p->e->arena, &p->copies, c))
+      return AT_NO_MEMORY("optimizer");
+  }
+  return AT_OK;
+}
+
+static at_status compile_optimizer(program *p, const at_sc_call *call) {
+  at_dtype hypers[AT_SPARSE_MAX_HYPERS] = {0};
+  uint32_t first = at_x_sparse_table(p->x) + p->x->num_tables;
+  for (uint32_t i = 0; i < p->x->num_hypers; i++)
+    hypers[i] =
+        at_value_type(p->call->operands[call->operands[first + i]])->dtype;
+  at_module *m;
+  at_pass_options o = {.fuse = true, .fold_budget = 1 << 20};
+  AT_TRY(at_optimizer_program(call->optimizer, 1 + p->x->num_tables, hypers,
+                              p->e->arena, &m));
+  AT_TRY(at_passes_run(m, &o, at_config_flag(AT_CONFIG_VERIFY), NULL, NULL));
+  p->c = m->entry;
+  p->places = at_map_in(p->e->arena);
+  AT_TRY(put_params(p));
+  AT_FOR_NODES(n, p->c) AT_TRY(put_node(p, n));
+  AT_TRY(put_results(p));
+  p->x->num_launches = (uint32_t)p->launches.len;
+  p->x->num_places = (uint32_t)p->list.len;
+  p->x->num_copies = (uint32_t)p->copies.len;
+  p->x->const_bytes = (uint32_t)p->constants.len;
+  return AT_OK;
+}
+
+// ---- The step
+// -----------------------------------------------------------------
+// All devices together, or each alone.
+static void write_groups(uint8_t *at, uint32_t devices, bool alone) {
+  uint32_t *t = (uint32_t *)at;
+  for (uint32_t d = 0; d < devices; d++) {
+    const uint32_t row[AT_COLL_TABLES] = {
+        alone ? d : 0, alone ? 0 : d, alone ? d : 0, alone ? 1 : devices, d,
+        UINT32_MAX};
+    for (int i = 0; i < AT_COLL_TABLES; i++) t[i * devices + d] = row[i];
+  }
+}
+
+static at_status write_params(at_emit_steps *e, const program *p, at_xstep *s) {
+  const at_x_sparse *x = p->x;
+  bool alone = x->op == AT_SPARSE_LOCAL;
+  at_x_collective c = {.kind = AT_COLL_SPARSE,
+                       .num_devices = x->num_devices,
+                       .num_groups = alone ? x->num_devices : 1};
+  uint64_t head = at_x_collective_bytes(&c),
+           bytes = head + at_x_sparse_bytes(x);
+  uint8_t *at;
+  AT_TRY_ALLOC(at, at_arena_alloc(e->arena, bytes, 16));
+  memset(at, 0, bytes);
+  memcpy(at, &c, sizeof c);
+  write_groups(at + sizeof c, x->num_devices, alone);
+  at_x_sparse *to = (at_x_sparse *)(at + head);
+  *to = *x;
+  memcpy((void *)at_x_sparse_launches(to), p->launches.ptr,
+         p->launches.len * sizeof(at_x_sparse_launch));
+  memcpy((void *)at_x_sparse_places(to), p->list.ptr,
+         p->list.len * sizeof(at_x_sparse_place));
+  memcpy((void *)at_x_sparse_copies(to), p->copies.ptr,
+         p->copies.len * sizeof(at_x_sparse_copy));
+  memcpy((uint8_t *)to + at_x_sparse_const_offset(to), p->constants.ptr,
+         p->constants.len);
+  AT_TRY(at_writer_align(e->w, AT_XS_PARAMS, 16));
+  AT_TRY(at_writer_append(e->w, AT_XS_PARAMS, at, bytes, &s->params));
+  s->params_bytes = (uint32_t)bytes;
+  return AT_OK;
+}
+
+at_status at_sparse_emit(at_emit_steps *e, const at_node *n, at_xstep *s,
+                         const uint32_t **order, uint32_t *operands) {
+  at_sc_call *call;
+  AT_TRY_ALLOC(call, at_new(e->arena, at_sc_call, 1));
+  AT_TRY(at_sc_call_read(n, e->num_devices, at_sparse_cores(), call));
+  program p = {.e = e, .call = n, .x = &call->x};
+  if (call->optimizer) AT_TRY(compile_optimizer(&p, call));
+  call->x.name = s->op_name;
+  AT_TRY(write_params(e, &p, s));
+  s->aux = call->num_operands;
+  // A row is read from memory, and written to where it is wanted.
+  s->estimated_ns = 2000 + (double)call->x.ids * (20 + (double)call->x.width);
+  *order = call->operands;
+  *operands = call->num_operands;
+  return AT_OK;
+}

@@ -1,0 +1,18 @@
+// Calls of the SparseCore as steps (abi/sparsecore.h).
+#ifndef ATOLL_COMPILE_SPARSE_H_
+#define ATOLL_COMPILE_SPARSE_H_
+
+#include "compile/steps.h"
+
+// SparseCores of one device of ATOLL_TARGET; 0: none.
+uint32_t at_sparse_cores(void);
+// A call that the engine runs.
+bool at_sparse_is_call(const at_node *n);
+// May the result share the operand's memory: a table that is updated in place?
+bool at_sparse_can_alias(const at_node *n, uint32_t result, uint32_t operand);
+// Fills in the step but for its arguments: the operands order[0, operands),
+// then all results. The optimizer's kernels are added to e->cg.
+at_status at_sparse_emit(at_emit_steps *e, const at_node *n, at_xstep *s,
+                         const uint32_t **order, uint32_t *operands);
+
+#endif

@@ -1,0 +1,297 @@
+// Parameters, row pointers, and who is blamed for what is out of range.
+#include "sparsecore/engine.h"
+
+#include <math.h>
+
+#include "abi/dtype.h"
+#include "sparsecore/engine_internal.h"
+
+#define BAD(what) \
+  AT_FAIL(AT_INVALID_ARGUMENT, "malformed SparseCore step: " what)
+enum { kMaxScs = 64 };
+static const uint64_t kMost = 1ull << 40;  // elements of anything
+
+static uint64_t element_bytes(const at_x_sparse *x) {
+  return x->dtype == AT_F32 ? 4 : x->dtype == AT_BF16 ? 2 : 1;
+}
+
+static at_status check_sizes(const at_x_sparse *x) {
+  if (x->pointers > kMost || x->ids > kMost || x->samples > kMost ||
+      x->rows > kMost || x->width > kMost ||
+      at_mul(AT_MAX(x->rows, x->samples), x->width) > kMost ||
+      x->rows > UINT32_MAX)
+    return BAD("sizes");
+  if (x->op == AT_SPARSE_LOCAL) return AT_OK;
+  uint64_t scs = x->scs_per_device;
+  uint64_t per = AT_MAX(scs * x->num_devices, 8ull);
+  bool blocks = x->minibatching ? x->pointers && x->pointers % (per * scs) == 0
+                                : x->pointers == per * scs;
+  if (!blocks || x->rows % scs || x->samples % scs ||
+      (!x->minibatching && x->ids % scs))
+    return BAD("what does not divide over the SparseCores");
+  return AT_OK;
+}
+
+static bool place_fits(const at_x_sparse *x, const at_x_sparse_place *p) {
+  uint64_t row = x->width * 4;
+  switch (p->kind) {
+    case AT_SPARSE_GRADIENT:
+      return true;
+    case AT_SPARSE_TABLE:
+      return p->index < x->num_tables;
+    case AT_SPARSE_HYPER:
+      return p->index < x->num_hypers;
+    case AT_SPARSE_SCRATCH:
+      return p->index <= x->scratch_bytes;
+    case AT_SPARSE_CONST:
+      return p->index <= x->const_bytes;
+    default:
+      return row == UINT64_MAX;
+  }
+}
+
+static at_status check_optimizer(const at_x_sparse *x) {
+  const at_x_sparse_place *places = at_x_sparse_places(x);
+  for (uint32_t i = 0; i < x->num_places; i++)
+    if (!place_fits(x, &places[i])) return BAD("a place");
+  for (uint32_t i = 0; i < x->num_launches; i++) {
+    const at_x_sparse_launch *l = &at_x_sparse_launches(x)[i];
+    if (l->places > x->num_places || l->num_places > x->num_places - l->places)
+      return BAD("a launch");
+  }
+  for (uint32_t i = 0; i < x->num_copies; i++) {
+    const at_x_sparse_copy *c = &at_x_sparse_copies(x)[i];
+    bool fits = c->table < x->num_tables && place_fits(x, &c->from) &&
+                c->bytes == x->width * 4;
+    if (fits && c->from.kind == AT_SPARSE_SCRATCH)
+      fits = c->from.index + (uint64_t)c->bytes <= x->scratch_bytes;
+    if (fits && c->from.kind == AT_SPARSE_CONST)
+      fits = c->from.index + (uint64_t)c->bytes <= x->const_bytes;
+    if (fits && c->from.kind == AT_SPARSE_HYPER)
+      fits = c->bytes <= x->hyper_bytes[c->from.index];
+    if (!fits) return BAD("a copy");
+  }
+  return AT_OK;
+}
+
+at_status at_sc_check(const at_x_sparse *x, uint64_t bytes,
+                      uint32_t num_devices) {
+  if (bytes < sizeof *x || x->num_launches > 1u << 16 ||
+      x->num_places > 1u << 20 || x->num_copies > 1u << 16 ||
+      at_x_sparse_bytes(x) != bytes)
+    return BAD("length");
+  if (x->op >= AT_SPARSE_OPS || x->num_devices != num_devices ||
+      !x->num_devices || !x->scs_per_device || x->scs_per_device > kMaxScs ||
+      !x->num_tables || x->num_tables > AT_SPARSE_MAX_TABLES ||
+      x->num_hypers > AT_SPARSE_MAX_HYPERS)
+    return BAD("counts");
+  bool integer = x->dtype == AT_S8 || x->dtype == AT_U8;
+  if (x->dtype != AT_F32 && x->dtype != AT_BF16 && !integer)
+    return BAD("element type");
+  if ((x->num_buckets || integer) &&
+      (x->num_buckets < 2 || !(x->low < x->high) || !isfinite(x->low) ||
+       !isfinite(x->high)))
+    return BAD("quantisation");
+  AT_TRY(check_sizes(x));
+  if (x->op != AT_SPARSE_UPDATE)
+    return x->num_tables == 1 && !x->num_hypers && !x->num_launches &&
+                   !x->num_copies
+               ? AT_OK
+               : BAD("a lookup with an optimizer");
+  if (x->dtype != AT_F32 || x->has_init) return BAD("an update");
+  return check_optimizer(x);
+}
+
+uint64_t at_sc_buffer_bytes(const at_x_sparse *x, uint32_t i) {
+  uint64_t table = x->rows * x->width * element_bytes(x);
+  uint64_t batch = x->samples * x->width * 4;
+  uint32_t first = at_x_sparse_table(x), operands = at_x_sparse_operands(x);
+  bool local = x->op == AT_SPARSE_LOCAL, update = x->op == AT_SPARSE_UPDATE;
+  if (i >= operands) return update ? table : batch;
+  if (i >= first + x->num_tables)
+    return update ? x->hyper_bytes[i - first - x->num_tables] : batch;
+  if (i >= first) return table;
+  if (!local && i == 0) return x->pointers * 4;
+  if (i < (local ? 3u : 4u)) return x->ids * 4;
+  return i == 4 && x->minibatching ? 4 : batch;
+}
+
+// ---- Row pointers
+// -----------------------------------------------------------
+static uint64_t round8(uint64_t n) { return (n + 7) & ~7ull; }
+
+// Where block `b` of row pointers begins among the entries, and its pointers.
+// Blocks are SparseCore by SparseCore; with minibatches, batch by batch inside
+// one, and entries go on from block to block.
+static const int32_t *block_of(const at_sc_plan *p, const at_sc_ids *d,
+                               uint32_t k, uint32_t batch, uint64_t *base,
+                               uint64_t *start) {
+  uint64_t b = (uint64_t)k * d->batches + batch;
+  const int32_t *r = d->pointers + b * p->per;
+  *base = p->x->minibatching ? 0 : k * (p->x->ids / p->x->scs_per_device);
+  *start = p->x->minibatching && b
+               ? round8((uint32_t)r[-(int64_t)p->per + p->num_scs - 1])
+               : 0;
+  return r;
+}
+
+at_sc_span at_sc_span_of(const at_sc_plan *p, uint32_t device, uint32_t k,
+                         uint32_t batch, uint32_t owner) {
+  uint64_t base, start;
+  const int32_t *r = block_of(p, &p->devices[device], k, batch, &base, &start);
+  if (owner) start = round8((uint32_t)r[owner - 1]);
+  uint64_t end = (uint32_t)r[owner];
+  return (at_sc_span){base + AT_MIN(start, end), base + end};
+}
+
+static at_status check_pointers(const at_sc_plan *p, uint32_t device,
+                                uint32_t k, uint32_t batch) {
+  const at_sc_ids *d = &p->devices[device];
+  uint64_t base, start, last = 0;
+  const int32_t *r = block_of(p, d, k, batch, &base, &start);
+  uint64_t room =
+      p->x->minibatching ? p->x->ids : p->x->ids / p->x->scs_per_device;
+  last = start;
+  for (uint32_t g = 0; g < p->num_scs; g++) {
+    // A partition without ids may end where the one before does.
+    bool back = r[g] < 0 || round8((uint32_t)r[g]) < last;
+    if (!back && (uint64_t)r[g] <= room) {
+      last = round8((uint32_t)r[g]);
+      continue;
+    }
+    return AT_FAIL(
+        AT_INVALID_ARGUMENT,
+        "row pointers of table %s run %s\ndetail: device %u, SparseCore %u, "
+        "minibatch %u: partition %u ends at %d, %s%llu",
+        p->run->name, back ? "backward" : "past the buffer", device, k, batch,
+        g, r[g], back ? "the one before at " : "of ",
+        (unsigned long long)(back ? last : room));
+  }
+  return AT_OK;
+}
+
+static at_status read_batches(const at_sc_plan *p, uint32_t device,
+                              at_sc_ids *d) {
+  d->batches = 1;
+  if (!p->x->minibatching) return AT_OK;
+  int32_t n = *(const int32_t *)p->run->bufs[device][4];
+  uint64_t most = p->x->pointers / ((uint64_t)p->per * p->x->scs_per_device);
+  if (n < 1 || (uint64_t)n > most)
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "table %s: device %u has %d minibatches; the row pointers "
+                   "are for 1 to %llu",
+                   p->run->name, device, n, (unsigned long long)most);
+  d->batches = (uint32_t)n;
+  return AT_OK;
+}
+
+static void rows_over_limit(const at_sc_plan *p, const at_sc_ids *d,
+                            at_sc_span s, uint64_t *unique) {
+  for (uint64_t i = s.begin; i < s.end; i++)
+    *unique += i == s.begin || d->ids[i] != d->ids[i - 1];
+}
+
+// Counted where the limits are checked; the engine itself needs none.
+static at_status check_limits(const at_sc_plan *p, uint32_t device, uint32_t k,
+                              uint32_t batch) {
+  const at_x_sparse *x = p->x;
+  for (uint32_t g = 0; g < p->num_scs; g++) {
+    at_sc_span s = at_sc_span_of(p, device, k, batch, g);
+    if (x->max_ids && s.end - s.begin > x->max_ids)
+      return AT_FAIL(AT_INVALID_ARGUMENT,
+                     "Per-core row_ptr has a larger row size than specified in "
+                     "max_ids_per_partition (%llu)!\ndetail: table %s, device "
+                     "%u, SparseCore %u, partition %u: %llu ids",
+                     (unsigned long long)x->max_ids, p->run->name, device, k, g,
+                     (unsigned long long)(s.end - s.begin));
+    uint64_t unique = 0;
+    rows_over_limit(p, &p->devices[device], s, &unique);
+    if (x->max_unique && unique > x->max_unique)
+      return AT_FAIL(
+          AT_INVALID_ARGUMENT,
+          "DynamicBoundedSlice: Output size cannot accommodate slice "
+          "in dimension 0\ndetail: table %s, device %u, SparseCore "
+          "%u, partition %u: %llu unique ids, "
+          "max_unique_ids_per_partition is %llu",
+          p->run->name, device, k, g, (unsigned long long)unique,
+          (unsigned long long)x->max_unique);
+  }
+  return AT_OK;
+}
+
+at_status at_sc_plan_make(const at_sc_run *r, at_sc_plan *out) {
+  const at_x_sparse *x = r->x;
+  at_sc_plan p = {.run = r,
+                  .x = x,
+                  .num_scs = x->num_devices * x->scs_per_device,
+                  .shard_rows = x->rows / x->scs_per_device,
+                  .sc_samples = x->samples / x->scs_per_device};
+  p.per = AT_MAX(p.num_scs, 8u);
+  p.devices = at_par_scratch(r->par, x->num_devices * sizeof *p.devices);
+  if (!p.devices)
+    return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a lookup");
+  for (uint32_t d = 0; d < x->num_devices; d++) {
+    at_sc_ids *ids = &p.devices[d];
+    *ids = (at_sc_ids){.pointers = r->bufs[d][0],
+                       .ids = r->bufs[d][1],
+                       .samples = r->bufs[d][2],
+                       .gains = r->bufs[d][3]};
+    AT_TRY(read_batches(&p, d, ids));
+    for (uint32_t k = 0; k < x->scs_per_device; k++)
+      for (uint32_t m = 0; m < ids->batches; m++) {
+        AT_TRY(check_pointers(&p, d, k, m));
+        if (x->checks & AT_SPARSE_CHECK_LIMITS)
+          AT_TRY(check_limits(&p, d, k, m));
+      }
+  }
+  *out = p;
+  return AT_OK;
+}
+
+// ---- Ids
+// --------------------------------------------------------------------
+uint64_t at_sc_first_bad(const at_sc_ids *b, uint64_t begin, uint64_t end,
+                         uint64_t rows, uint64_t samples) {
+  // Negative values are large ones here.
+  uint32_t most_rows = (uint32_t)AT_MIN(rows, (uint64_t)INT32_MAX);
+  uint32_t most_samples = (uint32_t)AT_MIN(samples, (uint64_t)INT32_MAX);
+  uint32_t bad = 0;
+  for (uint64_t i = begin; i < end; i++)
+    bad |= ((uint32_t)b->ids[i] >= most_rows) |
+           ((uint32_t)b->samples[i] >= most_samples);
+  if (!bad) return end;
+  uint64_t i = begin;
+  while ((uint32_t)b->ids[i] < most_rows &&
+         (uint32_t)b->samples[i] < most_samples)
+    i++;
+  return i;
+}
+
+at_status at_sc_blame(const at_sc_plan *p, uint32_t device, uint32_t k,
+                      uint32_t owner, uint64_t entry) {
+  const at_sc_ids *b = &p->devices[device];
+  int32_t id = b->ids[entry], sample = b->samples[entry];
+  bool row = id < 0 || (uint64_t)id >= p->shard_rows;
+  return AT_FAIL(
+      AT_INVALID_ARGUMENT,
+      "%s %d of table %s is out of range: it has %llu %s\ndetail: device %u, "
+      "SparseCore %u, partition %u, entry %llu: id %d of sample %d (row %lld "
+      "of "
+      "the whole table)",
+      row ? "id" : "sample", row ? id : sample, p->run->name,
+      (unsigned long long)(row ? p->shard_rows : p->sc_samples),
+      row ? "rows on a SparseCore" : "samples on a SparseCore", device, k,
+      owner, (unsigned long long)entry, id, sample,
+      (long long)id * p->num_scs + owner);
+}
+
+at_status at_sc_run_step(const at_sc_run *r) {
+  switch (r->x->op) {
+    case AT_SPARSE_LOOKUP:
+      return at_sc_lookup(r);
+    case AT_SPARSE_LOCAL:
+      return at_sc_local(r);
+    default:
+      return at_sc_update(r);
+  }
+}

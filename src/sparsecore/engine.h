@@ -1,0 +1,34 @@
+// The run side's face: lookups and updates of one gang of devices, all of whose
+// buffers this process sees. `exec` calls it where the devices of a launch
+// meet.
+#ifndef ATOLL_SPARSECORE_ENGINE_H_
+#define ATOLL_SPARSECORE_ENGINE_H_
+
+#include "abi/executable.h"
+#include "abi/sparsecore.h"
+#include "base/parallel.h"
+#include "base/status.h"
+
+// INVALID_ARGUMENT when the parameters contradict themselves. `bytes` is all
+// that there is at `x`. After it, sizes of at_sc_buffer_bytes are exact.
+at_status at_sc_check(const at_x_sparse *x, uint64_t bytes,
+                      uint32_t num_devices);
+// Bytes that buffer i of a step has (operands, then results; abi/sparsecore.h).
+uint64_t at_sc_buffer_bytes(const at_x_sparse *x, uint32_t i);
+
+typedef struct at_sc_run {
+  const at_x_sparse *x;         // checked
+  const at_kernel_fn *kernels;  // of its launches
+  const char *name;             // of the table, for messages
+  void *const *const *bufs;     // by device: operands, then results
+  const at_par *par;
+} at_sc_run;
+// A result may share the memory of its table (an update in place), else the
+// table is copied first. INVALID_ARGUMENT, with table, SparseCore, id and
+// sample, for row pointers, ids and samples that are out of range; an update
+// then has written nothing but the copies. Bits do not depend on the number of
+// threads: rows are summed device by device, SparseCore by SparseCore, in the
+// order of the buffers, one rounding per product and sum.
+at_status at_sc_run_step(const at_sc_run *r);
+
+#endif

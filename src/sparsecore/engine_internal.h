@@ -1,0 +1,84 @@
+// What the files of the engine share.
+#ifndef ATOLL_SPARSECORE_ENGINE_INTERNAL_H_
+#define ATOLL_SPARSECORE_ENGINE_INTERNAL_H_
+
+#include "sparsecore/engine.h"
+
+// ---- Buffers of ids
+// ----------------------------------------------------------
+// The operands that say who wants which rows, of one device.
+typedef struct at_sc_ids {
+  const int32_t *pointers, *ids, *samples;
+  const float *gains;
+  uint32_t batches;  // blocks of pointers of each SparseCore
+} at_sc_ids;
+
+typedef struct at_sc_plan {
+  const at_sc_run *run;
+  const at_x_sparse *x;
+  uint32_t num_scs, per;  // owners; row pointers of one block
+  uint64_t shard_rows;    // of a table on one SparseCore
+  uint64_t sc_samples;    // of a batch on one SparseCore
+  at_sc_ids *devices;     // num_devices entries
+} at_sc_plan;
+// Reads and checks all row pointers. Memory is the run's scratch.
+at_status at_sc_plan_make(const at_sc_run *r, at_sc_plan *out);
+
+// Entries that SparseCore k of a device asks of an owner, in its batch m.
+typedef struct at_sc_span {
+  uint64_t begin, end;
+} at_sc_span;
+at_sc_span at_sc_span_of(const at_sc_plan *p, uint32_t device, uint32_t k,
+                         uint32_t batch, uint32_t owner);
+
+// The first entry of [begin, end) whose id or sample is out of range, else
+// `end`.
+uint64_t at_sc_first_bad(const at_sc_ids *b, uint64_t begin, uint64_t end,
+                         uint64_t rows, uint64_t samples);
+// Names it.
+at_status at_sc_blame(const at_sc_plan *p, uint32_t device, uint32_t k,
+                      uint32_t owner, uint64_t entry);
+
+// ---- Rows
+// -------------------------------------------------------------------
+// One contribution to the gradient of a row.
+typedef struct at_sc_entry {
+  uint32_t id;  // local row
+  float gain;
+  const float *gradient;
+} at_sc_entry;
+
+// Where a gather reads and writes: rows of a shard, samples of a SparseCore, or
+// columns of both.
+typedef struct at_sc_gather {
+  const at_sc_ids *ids;
+  const float *table;
+  float *out;
+  uint64_t stride;  // floats of a whole row
+} at_sc_gather;
+
+// Loops over rows for one width, in the widest vectors of this CPU.
+typedef struct at_sc_rows {
+  uint64_t width;  // 0: any
+  // out[samples[i]] += gains[i] * table[ids[i]] for the entries [begin, end)
+  void (*gather)(const at_sc_gather *g, uint64_t begin, uint64_t end,
+                 uint64_t width);
+  // out = the sum of n >= 1 contributions, in their order
+  void (*sum)(const at_sc_entry *e, uint64_t n, float *out, uint64_t width);
+  // A row of another type, or quantised, as f32.
+  void (*load)(const at_x_sparse *x, float *out, const void *row);
+} at_sc_rows;
+const at_sc_rows *at_sc_rows_of(uint64_t width);
+
+// ---- Steps
+// ------------------------------------------------------------------
+at_status at_sc_lookup(const at_sc_run *r);
+at_status at_sc_local(const at_sc_run *r);
+at_status at_sc_update(const at_sc_run *r);
+
+static inline void at_sc_prefetch(const void *p, uint64_t bytes) {
+  for (uint64_t b = 0; b < bytes; b += 64)
+    __builtin_prefetch((const char *)p + b);
+}
+
+#endif

@@ -1,0 +1,339 @@
+// Custom calls of the SparseCore, read and checked: what the engine is told.
+#include "machine/machine.h"
+#include "sparsecore/sparsecore.h"
+
+enum { kPartitions = 8 };  // row pointers come in blocks of at least 8
+
+static const struct {
+  const char *target;
+  at_sc_kind kind;
+} g_targets[] = {
+    {"SparseDenseMatmulOp", AT_SC_LOOKUP},
+    {"SparseDenseMatmulWithMinibatchingOp", AT_SC_LOOKUP_MINIBATCHES},
+    {"SparseDenseMatmulGradOpWithOptimizerUpdate", AT_SC_UPDATE},
+    {"SparseDenseMatmulGradOptimizerUpdateWithMinibatchingOp",
+     AT_SC_UPDATE_MINIBATCHES},
+    {"SparseDenseMatmulLocalOp", AT_SC_LOCAL},
+    {"SparseActivationsUnstackInterleaved", AT_SC_UNSTACK},
+    {"SparseGradientsStackInterleaved", AT_SC_STACK},
+};
+
+at_sc_kind at_sc_kind_of(const at_node *n) {
+  if (n->op != AT_OP_CUSTOM_CALL) return AT_SC_NONE;
+  at_str t = at_node_str(n, AT_ATTR_CALL_TARGET_NAME);
+  for (size_t i = 0; i < AT_LEN(g_targets); i++)
+    if (at_str_is(t, g_targets[i].target)) return g_targets[i].kind;
+  return AT_SC_NONE;
+}
+
+uint32_t at_sc_count(at_str target) {
+  size_t begin = 0, end = 0;
+  for (size_t i = 0; i < target.len; i++)
+    if (target.ptr[i] == '*') begin = i + 1;
+  for (end = begin; end < target.len && target.ptr[end] != ':'; end++) continue;
+  const at_machine *m;
+  if (at_code_take(
+          at_machine_find((at_str){target.ptr + begin, end - begin}, &m)))
+    return 0;
+  return (uint32_t)at_machine_number(m, "sparse_cores_per_device", 0);
+}
+
+// ---- Operands --------------------------------------------------------------
+typedef struct reader {
+  const at_node *n;
+  at_sc_call *c;
+  uint32_t next;  // operand of the call that is read next
+} reader;
+
+#define BAD(r, ...)                                                 \
+  at_status_prefix(AT_FAIL(AT_INVALID_ARGUMENT, __VA_ARGS__), "%s", \
+                   target_of(r))
+
+static const char *target_of(const reader *r) {
+  at_sc_kind k = at_sc_kind_of(r->n);
+  for (size_t i = 0; i < AT_LEN(g_targets); i++)
+    if (g_targets[i].kind == k) return g_targets[i].target;
+  return "custom call";
+}
+
+static const at_type *type_of(const reader *r, uint32_t operand) {
+  return at_value_type(r->n->operands[operand]);
+}
+
+// The next operand of the call becomes the next of the engine.
+static at_status take(reader *r, const char *name, const at_type **out) {
+  if (r->next >= r->n->num_operands)
+    return BAD(r, "operand %u (%s) is missing", r->next, name);
+  const at_type *t = type_of(r, r->next);
+  for (uint32_t d = 0; d < t->rank; d++)
+    if (t->dims[d] < 0) return BAD(r, "%s has no static shape", name);
+  r->c->operands[r->c->num_operands++] = r->next++;
+  *out = t;
+  return AT_OK;
+}
+
+static at_status take_list(reader *r, const char *name, at_dtype t,
+                           uint64_t *count) {
+  const at_type *type;
+  AT_TRY(take(r, name, &type));
+  if (type->dtype != t || type->rank != 1)
+    return BAD(r, "%s must be a list of %s, got %s of rank %u", name,
+               at_dtype_of(t)->text, at_dtype_of(type->dtype)->text,
+               type->rank);
+  *count = (uint64_t)type->dims[0];
+  return AT_OK;
+}
+
+// ids, samples, gains.
+static at_status take_ids(reader *r) {
+  at_x_sparse *x = &r->c->x;
+  uint64_t samples, gains;
+  AT_TRY(take_list(r, "ids", AT_S32, &x->ids));
+  AT_TRY(take_list(r, "samples", AT_S32, &samples));
+  AT_TRY(take_list(r, "gains", AT_F32, &gains));
+  if (samples != x->ids || gains != x->ids)
+    return BAD(r, "ids, samples and gains differ in length: %llu, %llu, %llu",
+               (unsigned long long)x->ids, (unsigned long long)samples,
+               (unsigned long long)gains);
+  return AT_OK;
+}
+
+static at_status take_pointers(reader *r) {
+  at_x_sparse *x = &r->c->x;
+  uint64_t scs = x->scs_per_device;
+  uint64_t per = AT_MAX(scs * x->num_devices, (uint64_t)kPartitions);
+  AT_TRY(take_list(r, "row pointers", AT_S32, &x->pointers));
+  bool fits = x->minibatching ? x->pointers && x->pointers % (per * scs) == 0
+                              : x->pointers == per * scs;
+  if (!fits)
+    return BAD(r,
+               "row_ptrs should be aligned to HBM granularity!\ndetail: %llu "
+               "row pointers; %u devices of %llu SparseCores take %s%llu\n"
+               "hint: is the input made for this number of SparseCores?",
+               (unsigned long long)x->pointers, x->num_devices,
+               (unsigned long long)scs, x->minibatching ? "a multiple of " : "",
+               (unsigned long long)(per * scs));
+  return AT_OK;
+}
+
+static at_status take_minibatches(reader *r) {
+  const at_type *t;
+  if (!r->c->x.minibatching) return AT_OK;
+  AT_TRY(take(r, "number of minibatches", &t));
+  if (t->dtype != AT_S32 || at_type_elements(t) != 1)
+    return BAD(r, "the number of minibatches must be one s32");
+  return AT_OK;
+}
+
+static uint64_t width_of(const at_type *t) {
+  return t->rank == 2 ? (uint64_t)t->dims[1] : 1;
+}
+
+static at_status take_table(reader *r) {
+  at_x_sparse *x = &r->c->x;
+  const at_type *t;
+  AT_TRY(take(r, "table", &t));
+  if (t->rank != 1 && t->rank != 2)
+    return BAD(r, "a table has rank 1 or 2, got %u", t->rank);
+  x->dtype = t->dtype;
+  x->rows = (uint64_t)t->dims[0];
+  x->width = width_of(t);
+  bool integer = t->dtype == AT_S8 || t->dtype == AT_U8;
+  bool update = x->op == AT_SPARSE_UPDATE;
+  if (t->dtype != AT_F32 && (update || (t->dtype != AT_BF16 && !integer)))
+    return AT_FAIL(AT_UNIMPLEMENTED, "%s of a table of %s", target_of(r),
+                   at_dtype_of(t->dtype)->text);
+  if (integer && !r->c->config.quantised)
+    return BAD(r,
+               "a table of %s needs a quantization_config\nhint: min_value, "
+               "max_value and num_buckets say what its levels mean",
+               at_dtype_of(t->dtype)->text);
+  uint64_t bytes = at_type_bytes(t);
+  if (bytes > 16ull << 30)
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "SparseCore only supports 16 GiB of HBM per tensor, got "
+                   "%llu in %s",
+                   (unsigned long long)bytes, target_of(r));
+  if (x->op != AT_SPARSE_LOCAL && x->rows % x->scs_per_device)
+    return BAD(r, "%llu rows do not divide over %u SparseCores",
+               (unsigned long long)x->rows, x->scs_per_device);
+  return AT_OK;
+}
+
+static at_status check_samples(reader *r, const char *name, const at_type *t) {
+  at_x_sparse *x = &r->c->x;
+  if (t->dtype != AT_F32 || (t->rank != 1 && t->rank != 2))
+    return BAD(r, "%s must be f32 of rank 1 or 2", name);
+  x->samples = (uint64_t)t->dims[0];
+  if (x->op != AT_SPARSE_LOCAL && x->samples % x->scs_per_device)
+    return BAD(r, "a batch of %llu does not divide over %u SparseCores",
+               (unsigned long long)x->samples, x->scs_per_device);
+  return AT_OK;
+}
+
+static at_status check_width(const reader *r, const char *name,
+                             const at_type *t) {
+  if (width_of(t) == r->c->x.width) return AT_OK;
+  return BAD(r, "%s is %llu wide, the table %llu", name,
+             (unsigned long long)width_of(t),
+             (unsigned long long)r->c->x.width);
+}
+
+static at_status read_lookup(reader *r) {
+  at_x_sparse *x = &r->c->x;
+  const at_type *t;
+  if (r->n->num_results != 1) return BAD(r, "one result is expected");
+  if (x->op == AT_SPARSE_LOCAL) {
+    r->next = 1;
+    AT_TRY(take_ids(r));
+    r->next = 0;
+    AT_TRY(take_table(r));
+    r->next = 4;
+  } else {
+    AT_TRY(take_pointers(r));
+    AT_TRY(take_ids(r));
+    AT_TRY(take_minibatches(r));
+    AT_TRY(take_table(r));
+  }
+  x->num_tables = 1;
+  x->has_init = r->next < r->n->num_operands;
+  AT_TRY(check_samples(r, "the result", &r->n->types[0]));
+  AT_TRY(check_width(r, "the result", &r->n->types[0]));
+  if (!x->has_init) return AT_OK;
+  AT_TRY(take(r, "initial value", &t));
+  if (!at_type_eq(t, &r->n->types[0]))
+    return BAD(r, "the initial value and the result differ in type");
+  return AT_OK;
+}
+
+static at_status take_tables(reader *r) {
+  at_x_sparse *x = &r->c->x;
+  const at_type *t;
+  AT_TRY(take_table(r));
+  for (uint32_t i = 1; i < x->num_tables; i++) {
+    AT_TRY(take(r, "slot variable", &t));
+    if (!at_type_eq(t, type_of(r, r->next - 1 - i)))
+      return BAD(r, "slot variable %u and the table differ in type", i - 1);
+  }
+  return AT_OK;
+}
+
+static at_status take_hypers(reader *r) {
+  at_x_sparse *x = &r->c->x;
+  int64_t said = r->c->config.num_hypers;
+  uint32_t left = r->n->num_operands - r->next;
+  if (left > AT_SPARSE_MAX_HYPERS)
+    return AT_FAIL(AT_UNIMPLEMENTED, "%s with %u hyperparameters", target_of(r),
+                   left);
+  if (said >= 0 && said != left)
+    return BAD(r, "num_hyperparameters is %lld, but %u operands are left",
+               (long long)said, left);
+  for (; x->num_hypers < left; x->num_hypers++) {
+    const at_type *t;
+    AT_TRY(take(r, "hyperparameter", &t));
+    if (at_type_elements(t) != 1)
+      return BAD(r, "hyperparameter %u is not a scalar", x->num_hypers);
+    x->hyper_bytes[x->num_hypers] = (uint32_t)at_type_bytes(t);
+  }
+  return AT_OK;
+}
+
+static at_status check_optimizer(reader *r) {
+  const at_x_sparse *x = &r->c->x;
+  if (r->n->num_regions != 1)
+    return BAD(r, "one called computation is expected, got %u",
+               r->n->num_regions);
+  const at_comp *o = r->c->optimizer = r->n->regions[0];
+  uint32_t want = 1 + x->num_tables + x->num_hypers;
+  if (o->num_params != want || o->num_results != x->num_tables)
+    return BAD(r,
+               "the optimizer takes %u rows and gives %u; gradient, %u tables "
+               "and %u hyperparameters make %u",
+               o->num_params, o->num_results, x->num_tables, x->num_hypers,
+               want);
+  for (uint32_t i = 0; i < 1 + x->num_tables; i++)
+    if ((uint64_t)at_type_elements(&o->params[i]->types[0]) != x->width ||
+        o->params[i]->types[0].dtype != AT_F32)
+      return BAD(r, "parameter %u of the optimizer is not a row of %llu f32", i,
+                 (unsigned long long)x->width);
+  for (uint32_t i = 0; i < o->num_results; i++)
+    if ((uint64_t)at_type_elements(at_value_type(o->results[i])) != x->width ||
+        at_value_type(o->results[i])->dtype != AT_F32)
+      return BAD(r, "result %u of the optimizer is not a row of %llu f32", i,
+                 (unsigned long long)x->width);
+  return AT_OK;
+}
+
+static at_status read_update(reader *r) {
+  at_x_sparse *x = &r->c->x;
+  const at_type *gradient;
+  x->num_tables = r->n->num_results;
+  if (x->num_tables < 1 || x->num_tables > AT_SPARSE_MAX_TABLES)
+    return AT_FAIL(AT_UNIMPLEMENTED, "%s of %u tables", target_of(r),
+                   x->num_tables);
+  if (r->c->config.num_slots >= 0 &&
+      r->c->config.num_slots + 1 != x->num_tables)
+    return BAD(r, "num_slot_variables is %lld, but there are %u results",
+               (long long)r->c->config.num_slots, x->num_tables);
+  AT_TRY(take_pointers(r));
+  AT_TRY(take_ids(r));
+  AT_TRY(take_minibatches(r));
+  if (!x->minibatching) {
+    AT_TRY(take(r, "gradient", &gradient));
+    AT_TRY(take_tables(r));
+  } else {  // here the gradient comes behind the tables
+    uint32_t at = r->next;
+    if (at + x->num_tables >= r->n->num_operands)
+      return BAD(r, "%u operands are too few", r->n->num_operands);
+    r->next += x->num_tables;
+    AT_TRY(take(r, "gradient", &gradient));
+    uint32_t after = r->next;
+    r->next = at;
+    AT_TRY(take_tables(r));
+    r->next = after;
+  }
+  AT_TRY(check_samples(r, "the gradient", gradient));
+  AT_TRY(check_width(r, "the gradient", gradient));
+  AT_TRY(take_hypers(r));
+  for (uint32_t i = 0; i < x->num_tables; i++)
+    if (!at_type_eq(&r->n->types[i],
+                    type_of(r, r->c->operands[at_x_sparse_table(x) + i])))
+      return BAD(r, "result %u and its table differ in type", i);
+  return check_optimizer(r);
+}
+
+at_status at_sc_call_read(const at_node *n, uint32_t num_devices, uint32_t scs,
+                          at_sc_call *out) {
+  at_sc_call c = {.kind = at_sc_kind_of(n)};
+  reader r = {n, &c, 0};
+  if (!scs)
+    return AT_FAIL(AT_UNIMPLEMENTED,
+                   "Only Megachip mode is supporting mixed device type "
+                   "computations.\ndetail: %s: the target has no SparseCores\n"
+                   "hint: ATOLL_TARGET=v6e, v5p, v4 and 7x have some",
+                   target_of(&r));
+  at_status st =
+      at_sc_config_read(at_node_str(n, AT_ATTR_BACKEND_CONFIG), &c.config);
+  if (st.err) return at_status_prefix(st, "%s", target_of(&r));
+  bool update = c.kind == AT_SC_UPDATE || c.kind == AT_SC_UPDATE_MINIBATCHES;
+  c.x = (at_x_sparse){.op = c.kind == AT_SC_LOCAL ? AT_SPARSE_LOCAL
+                            : update              ? AT_SPARSE_UPDATE
+                                                  : AT_SPARSE_LOOKUP,
+                      .num_devices = num_devices,
+                      .scs_per_device = scs,
+                      .minibatching = c.kind == AT_SC_LOOKUP_MINIBATCHES ||
+                                      c.kind == AT_SC_UPDATE_MINIBATCHES,
+                      .num_buckets = (uint32_t)c.config.num_buckets,
+                      .low = (float)c.config.low,
+                      .high = (float)c.config.high,
+                      .max_ids = (uint64_t)c.config.max_ids,
+                      .max_unique = (uint64_t)c.config.max_unique};
+  AT_TRY(update ? read_update(&r) : read_lookup(&r));
+  if (r.next != n->num_operands)
+    return BAD(&r, "%u operands are too many", n->num_operands);
+  if (!c.x.minibatching && c.x.op != AT_SPARSE_LOCAL && c.x.ids % scs)
+    return BAD(&r, "buffers of %llu ids do not divide over %u SparseCores",
+               (unsigned long long)c.x.ids, scs);
+  *out = c;
+  return AT_OK;
+}
