@@ -220,6 +220,8 @@ typedef struct at_xcore_ref {
   uint32_t dense;        // the kernel reshapes it: its dimensions must be dense
   int32_t alias;    // in: the out (index among outs) that shares its memory, -1
   uint64_t kernel;  // index map: KERNELS + 1, 0: none
+  // LOCATIONS + 1, 0: unknown. Of the index map; of the last store to it.
+  uint32_t place, stored_at;
   int64_t dims[AT_CORE_MAX_RANK];   // of the operand; scratch: of the ref
   int64_t block[AT_CORE_MAX_RANK];  // of the window; = dims without one
   int64_t pad_low[AT_CORE_MAX_RANK], pad_high[AT_CORE_MAX_RANK];  // ELEMENT
@@ -242,7 +244,8 @@ typedef enum at_core_flags {
       32,  // steps must not run on several threads: the body
            // touches memory that steps share other than windows
            // (scratch kept between steps, prints, PRNG state)
-  AT_CORE_SIDE_EFFECTS = 64
+  AT_CORE_SIDE_EFFECTS = 64,
+  AT_CORE_SIGNALS = 128  // the body signals or waits: cores may talk
 } at_core_flags;
 
 // One kernel. Lists are index ranges of their sections.

@@ -33,7 +33,8 @@ bool at_core_can_alias(const at_node *n, uint32_t result, uint32_t operand) {
 typedef struct uses {
   at_map args;  // at_mvalue * -> argument index + 1
   bool *stored, *dense;
-  bool sequential;
+  const at_mop **store;  // the last one, NULL: none
+  bool sequential, signals;
 } uses;
 
 static int64_t arg_of(const uses *u, const at_mvalue *v) {
@@ -92,11 +93,17 @@ static bool ties_steps(at_mosaic_opcode op) {
   }
 }
 
+static bool talks(at_mosaic_opcode op) {
+  return op == AT_MOSAIC_TPU_SEM_SIGNAL || op == AT_MOSAIC_TPU_SEM_WAIT ||
+         op == AT_MOSAIC_TPU_SEM_BARRIER;
+}
+
 static at_status scan_block(uses *u, const at_mblock *b);
 
 static at_status scan_op(uses *u, const at_mop *op) {
   at_mosaic_opcode code = at_mosaic_opcode_of(op);
   u->sequential |= ties_steps(code);
+  u->signals |= talks(code);
   use_kind kind = use_of(code);
   for (uint32_t i = 0; i < op->num_operands; i++) {
     int64_t arg = arg_of(u, op->operands[i]);
@@ -109,6 +116,7 @@ static at_status scan_op(uses *u, const at_mop *op) {
       *at = (void *)(intptr_t)(arg + 1);
     } else {
       u->stored[arg] = true;
+      u->store[arg] = op;
     }
   }
   for (uint32_t r = 0; r < op->num_regions; r++)
@@ -127,6 +135,7 @@ static at_status scan(const at_mosaic_program *p, at_arena *a, uses *u) {
   *u = (uses){.args = at_map_in(a)};
   AT_TRY_ALLOC(u->stored, at_new(a, bool, n + 1));
   AT_TRY_ALLOC(u->dense, at_new(a, bool, n + 1));
+  AT_TRY_ALLOC(u->store, at_new(a, const at_mop *, n + 1));
   for (uint32_t i = 0; i < n; i++) {
     void **at = at_map_put_ptr(&u->args, &p->body->args[i]);
     if (!at) return AT_NO_MEMORY("kernel");
@@ -198,10 +207,41 @@ static at_status describe_window(const at_mosaic_kernel *k,
   return AT_OK;
 }
 
+// ---- Places
+// ---------------------------------------------------------------------
+static at_status append_location(at_emit_steps *e, const at_mloc *loc,
+                                 const char *op, uint32_t *out) {
+  at_mosaic_place p = at_mosaic_place_of(loc);
+  at_xlocation l = {.line = p.line, .column = p.column};
+  AT_TRY(at_writer_string(e->w, at_str_of(p.file), &l.file));
+  AT_TRY(at_writer_string(e->w, at_str_of(op), &l.op));
+  return at_writer_append(e->w, AT_XS_LOCATIONS, &l, 1, out);
+}
+
+// Of an op that stands for an argument: 0 when nobody knows.
+static at_status place_of_op(at_emit_steps *e, const at_mop *op,
+                             uint32_t *out) {
+  *out = 0;
+  if (!op || !*at_mosaic_place_of(op->loc).file) return AT_OK;
+  AT_TRY(append_location(e, op->loc, op->name, out));
+  ++*out;
+  return AT_OK;
+}
+
+// The last line of an index map that has a place: its constants have none.
+static const at_mop *placed_op(const at_mop *func) {
+  if (!func || !func->num_regions || !func->regions[0]->num_blocks) return NULL;
+  const at_mblock *b = func->regions[0]->blocks[0];
+  for (uint32_t i = b->num_ops; i-- > 0;)
+    if (*at_mosaic_place_of(b->ops[i]->loc).file) return b->ops[i];
+  return NULL;
+}
+
 static at_status add_ref(at_emit_steps *e, const uses *u, uint32_t arg,
                          at_xcore_ref *x, at_xcore *record) {
   x->stored = u->stored[arg];
   x->dense = u->dense[arg];
+  AT_TRY(place_of_op(e, u->store[arg], &x->stored_at));
   uint32_t at;
   AT_TRY(at_writer_append(e->w, AT_XS_CORE_REFS, x, 1, &at));
   if (!record->num_refs++) record->refs = at;
@@ -220,6 +260,7 @@ static at_status add_refs(at_emit_steps *e, const at_mosaic_kernel *k,
   for (uint32_t i = 0; i < p->num_windows; i++) {
     at_xcore_ref x = {0};
     AT_TRY(describe_window(k, &p->windows[i], code->index[i], &x));
+    AT_TRY(place_of_op(e, placed_op(p->windows[i].transform), &x.place));
     AT_TRY(add_ref(e, u, at_mosaic_arg_window(p) + i, &x, record));
   }
   for (uint32_t i = 0; i < p->num_scratch; i++) {
@@ -275,6 +316,7 @@ static uint32_t flags_of(const at_mosaic_kernel *k, const uses *u,
          (c->skip_device_barrier ? AT_CORE_SKIP_DEVICE_BARRIER : 0) |
          (checked ? AT_CORE_CHECKED : 0) |
          (u->sequential ? AT_CORE_SEQUENTIAL : 0) |
+         (u->signals ? AT_CORE_SIGNALS : 0) |
          (k->call.has_side_effect ? AT_CORE_SIDE_EFFECTS : 0);
 }
 
@@ -352,12 +394,8 @@ at_status at_core_emit(at_emit_steps *e, const at_node *n, at_xstep *s) {
 // ------------------------------------------------------------------------
 static at_status add_location(at_emit_steps *e, const at_mloc *loc,
                               const char *op, at_xcore *x) {
-  at_mosaic_place p = at_mosaic_place_of(loc);
-  at_xlocation l = {.line = p.line, .column = p.column};
-  AT_TRY(at_writer_string(e->w, at_str_of(p.file), &l.file));
-  AT_TRY(at_writer_string(e->w, at_str_of(op), &l.op));
   uint32_t at;
-  AT_TRY(at_writer_append(e->w, AT_XS_LOCATIONS, &l, 1, &at));
+  AT_TRY(append_location(e, loc, op, &at));
   if (!x->num_locations++) x->locations = at;
   return AT_OK;
 }

@@ -54,7 +54,10 @@ __attribute__((noinline)) static void guard(core_state *c,
   if (!_setjmp(c->exit)) fn(c, arg);
 }
 
-static void do_init(core_state *c, void *arg) { init_core(c); }
+static void do_init(core_state *c, void *arg) {
+  init_core(c);
+  if (!c->elder && (c->launch->checks & AT_CHECK_RACES)) core_check_parallel(c);
+}
 
 static void finish_core(core_state *c, void *arg) {
   core_semaphores_store(c);
@@ -236,12 +239,25 @@ static int64_t cores_of(const core_state *c, uint32_t semantics) {
   return n;
 }
 
+static int64_t num_cores_of(const core_state *c) {
+  uint32_t dim;
+  if (!core_is_shared(c, &dim)) return cores_of(c, AT_CORE_CORE_PARALLEL);
+  return AT_MIN(c->launch->hw->cores_per_device, (uint32_t)c->bounds[dim]);
+}
+
 static void place_core(core_state *c, int64_t core, int64_t subcore,
                        int64_t cores) {
   const at_xcore *r = c->program->record;
   c->head.core_index = (int32_t)core;
   c->head.subcore_index = (int32_t)subcore;
   c->head.num_cores = (int32_t)cores;
+  c->shares = core_is_shared(c, &c->share_dim);
+  if (c->shares) {
+    int32_t each = (int32_t)at_ceil_div(c->bounds[c->share_dim], cores);
+    int32_t begin = (int32_t)core * each;
+    c->share_begin = AT_MIN(begin, c->bounds[c->share_dim]);
+    c->share_end = AT_MIN(begin + each, c->bounds[c->share_dim]);
+  }
   for (uint32_t d = r->grid_rank; d-- > 0;) {
     int64_t *id = r->semantics[d] == AT_CORE_CORE_PARALLEL      ? &core
                   : r->semantics[d] == AT_CORE_SUBCORE_PARALLEL ? &subcore
@@ -259,8 +275,8 @@ static at_status make_team(team *t) {
     core_state probe = {0};
     prepare_state(&probe, l, p);
     AT_TRY(read_bounds(&probe));
-    int64_t n = cores_of(&probe, AT_CORE_CORE_PARALLEL) *
-                cores_of(&probe, AT_CORE_SUBCORE_PARALLEL);
+    int64_t n =
+        num_cores_of(&probe) * cores_of(&probe, AT_CORE_SUBCORE_PARALLEL);
     if (n > kMaxCores)
       return AT_FAIL(AT_INVALID_ARGUMENT,
                      "kernel %s: %lld cores at the same time",
@@ -275,7 +291,7 @@ static at_status make_team(team *t) {
     core_state probe = {0};
     prepare_state(&probe, l, p);
     AT_TRY(read_bounds(&probe));
-    int64_t cores = cores_of(&probe, AT_CORE_CORE_PARALLEL);
+    int64_t cores = num_cores_of(&probe);
     int64_t subs = cores_of(&probe, AT_CORE_SUBCORE_PARALLEL);
     for (int64_t i = 0; i < cores * subs; i++) {
       core_state *c = &t->cores[t->num_cores++];
@@ -432,7 +448,6 @@ static void join_aliases(const at_core_launch *l) {
     bool is_sem = x->space == AT_CORE_SEM;
     size_t bytes =
         is_sem ? sizeof(int32_t) : at_dtype_bytes((at_dtype)x->dtype);
-    if (x->space == AT_CORE_SEM) continue;
     for (uint32_t d = 0; d < x->rank; d++) bytes *= (size_t)x->dims[d];
     if (in != out && bytes) memmove(out, in, bytes);
   }
@@ -441,15 +456,20 @@ static void join_aliases(const at_core_launch *l) {
 at_status at_core_run(const at_core_launch *l) {
   join_aliases(l);
   const at_xcore *r = l->programs[0].record;
-  bool together = l->group || l->num_programs > 1;
-  for (uint32_t d = 0; d < r->grid_rank; d++)
-    together |= r->semantics[d] == AT_CORE_CORE_PARALLEL ||
-                r->semantics[d] == AT_CORE_SUBCORE_PARALLEL;
-  if (together) return run_together(l);
   core_state *c = calloc(1, sizeof *c);
   if (!c) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a core");
   prepare_state(c, l, 0);
   at_status st = read_bounds(c);
+  uint32_t dim;
+  bool together = l->group || l->num_programs > 1;
+  if (!st.err) together |= core_is_shared(c, &dim);
+  for (uint32_t d = 0; d < r->grid_rank; d++)
+    together |= r->semantics[d] == AT_CORE_CORE_PARALLEL ||
+                r->semantics[d] == AT_CORE_SUBCORE_PARALLEL;
+  if (together && !st.err) {
+    free(c);
+    return run_together(l);
+  }
   if (!st.err) st = run_alone(c);
   core_shadow_free(c);
   free(c);

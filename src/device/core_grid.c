@@ -10,11 +10,16 @@ static bool is_fixed(const at_xcore *r, uint32_t d) {
          r->semantics[d] == AT_CORE_SUBCORE_PARALLEL;
 }
 
+static int64_t extent(const core_state *c, uint32_t d) {
+  if (c->shares && d == c->share_dim) return c->share_end - c->share_begin;
+  return c->bounds[d];
+}
+
 int64_t core_grid_steps(const core_state *c) {
   const at_xcore *r = c->program->record;
   int64_t n = 1;
   for (uint32_t d = 0; d < r->grid_rank; d++)
-    if (!is_fixed(r, d)) n *= c->bounds[d];
+    if (!is_fixed(r, d)) n *= extent(c, d);
   return n;
 }
 
@@ -25,8 +30,10 @@ void core_grid_at(const core_state *c, int64_t step, int32_t *grid) {
       grid[d] = c->grid[d];
       continue;
     }
-    grid[d] = (int32_t)(step % c->bounds[d]);
-    step /= c->bounds[d];
+    int64_t n = extent(c, d);
+    bool share = c->shares && d == c->share_dim;
+    grid[d] = (int32_t)(step % n) + (share ? c->share_begin : 0);
+    step /= n;
   }
 }
 
@@ -187,7 +194,7 @@ static void refuse_block(core_state *c, uint32_t i, uint32_t d,
   char grid[256];
   snprintf(grid, sizeof grid, "%s", g.ptr ? g.ptr : "");
   at_strbuf_free(&g);
-  core_stop(c, AT_OUT_OF_RANGE, -1,
+  core_stop(c, AT_OUT_OF_RANGE, core_window_loc(c, i),
             "the index map of %s %u leaves the array: (%s) at grid step (%s)\n"
             "detail: dimension %u has %lld elements, the block %lld",
             x->role == AT_CORE_OUT ? "output" : "input", i, text, grid, d,

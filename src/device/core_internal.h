@@ -81,6 +81,10 @@ struct core_state {
   uint32_t actor;  // its number in the checks
   core_state *sibling;  // subcore 0 of the same core, when this is another
   int32_t grid[AT_CORE_MAX_GRID];
+  // Its share of the grid, when the cores of a chip split a dimension.
+  bool shares;
+  uint32_t share_dim;
+  int32_t share_begin, share_end;
   int32_t bounds[AT_CORE_MAX_GRID];
   at_core_ref *refs;
   window *windows;  // per ref
@@ -106,6 +110,10 @@ static inline core_state *state_of(at_core *c) { return (core_state *)c; }
 _Noreturn void core_exit(core_state *c, at_status st);  // consumes st
 __attribute__((format(printf, 4, 5))) _Noreturn void core_stop(
     core_state *c, at_code code, int32_t loc, const char *fmt, ...);
+// Where an argument's index map is, or where the kernel stores to it, whichever
+// is known; in the numbers of `loc`.
+int32_t core_window_loc(const core_state *c, uint32_t ref);
+int32_t core_store_loc(const core_state *c, uint32_t ref);
 // "file:line:column (op)", or "" when unknown; valid until the next call on
 // `buf`.
 const char *core_place(const core_state *c, int32_t loc, char *buf, size_t n);
@@ -162,6 +170,16 @@ typedef struct core_split_plan {
   int64_t chunk;  // out: steps of a chunk; 0: they stay together
 } core_split_plan;
 void core_plan_split(core_state *c, void *plan);
+
+// ---- core_share.c
+// -------------------------------------------------------------------
+// Do the cores of a chip share the steps of this kernel? Which dimension they
+// split: of the `parallel` ones before the first other, the first that is a
+// multiple of the number of cores, else the first with two steps or more.
+bool core_is_shared(const core_state *c, uint32_t *out_dim);
+// A parallel dimension along which an output's window stays: every core would
+// write it. Fails.
+void core_check_parallel(core_state *c);
 
 // ---- core_sync.c
 // --------------------------------------------------------------------

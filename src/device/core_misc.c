@@ -18,11 +18,31 @@ const char *core_name(const core_state *c) {
   return c->program->name && *c->program->name ? c->program->name : "?";
 }
 
+// Places of arguments stand below -1.
+static int32_t loc_of_place(uint32_t first, uint32_t second) {
+  uint32_t place = first ? first : second;
+  return place ? -1 - (int32_t)place : -1;
+}
+
+int32_t core_window_loc(const core_state *c, uint32_t ref) {
+  const at_xcore_ref *x = &c->program->refs[ref];
+  return loc_of_place(x->place, x->stored_at);
+}
+
+int32_t core_store_loc(const core_state *c, uint32_t ref) {
+  const at_xcore_ref *x = &c->program->refs[ref];
+  return loc_of_place(x->stored_at, x->place);
+}
+
 const char *core_place(const core_state *c, int32_t loc, char *buf, size_t n) {
   *buf = 0;
   const at_core_program *p = c->program;
-  if (loc < 0 || (uint32_t)loc >= p->record->num_locations) return buf;
-  const at_xlocation *l = &p->locations[loc];
+  const at_xlocation *l = NULL;
+  if (loc <= -2)
+    l = &p->places[-2 - loc];
+  else if (loc >= 0 && (uint32_t)loc < p->record->num_locations)
+    l = &p->locations[loc];
+  if (!l) return buf;
   const char *file = p->strings + l->file, *op = p->strings + l->op;
   if (*file)
     snprintf(buf, n, "%s:%u:%u%s%s%s", file, l->line, l->column,

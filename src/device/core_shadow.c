@@ -468,7 +468,7 @@ static void outputs_must_be_filled(core_state *c) {
     char place[256];
     touch t = {.c = c, .owner = c, .region = r};
     name_place(&t, (size_t)(hole - s->filled), place, sizeof place);
-    core_stop(c, AT_FAILED_PRECONDITION, -1,
+    core_stop(c, AT_FAILED_PRECONDITION, core_store_loc(c, (uint32_t)r->ref),
               "%s was never written: it stays undefined on the chip", place);
   }
 }

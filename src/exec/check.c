@@ -324,6 +324,9 @@ static at_status check_core_ref(const checker *c, const at_xcore_ref *r,
   if (r->kernel && (r->window == AT_CORE_WHOLE ||
                     !is_kernel(c, r->kernel - 1, AT_XK_CORE_INDEX)))
     return BAD("argument %llu of a kernel: index map", (unsigned long long)i);
+  uint64_t places = count(c, AT_XS_LOCATIONS);
+  if (r->place > places || r->stored_at > places)
+    return BAD("argument %llu of a kernel: place", (unsigned long long)i);
   for (uint32_t d = 0; r->window == AT_CORE_ELEMENT && d < r->rank; d++)
     if (r->pad_low[d] < 0 || r->pad_high[d] < 0 || r->pad_low[d] > 1ll << 40 ||
         r->pad_high[d] > 1ll << 40)

@@ -29,6 +29,7 @@ at_status at_core_prepare(const at_loaded *l, const at_xstep *step, at_op *op) {
         .index = index,
         .locations =
             (const at_xlocation *)section(l, AT_XS_LOCATIONS) + r->locations,
+        .places = section(l, AT_XS_LOCATIONS),
         .strings = section(l, AT_XS_STRINGS)};
     void *address;
     AT_TRY(at_loaded_kernel(l, r->kernel, &address));
@@ -53,18 +54,17 @@ bool at_core_communicates(const at_loaded *l, const at_xstep *step) {
 
 at_core_launch at_core_launch_make(const at_frame *f, const at_op *op,
                                    const at_par *par) {
-  return (at_core_launch){
-      .programs = op->cores,
-      .num_programs = (uint32_t)op->aux,
-      .bufs = f->bufs + op->args,
-      .num_bufs = op->num_args,
-      .hw = f->chip->hw,
-      .par = par,
-      .sched = f->chip->runtime->sched,
-      .device_id = (int32_t)f->device,
-      .num_devices = (int32_t)f->loaded->num_devices,
-      .checks = f->loaded->checks,
-      .max_turns = at_config_uint(AT_CONFIG_KERNEL_TURNS)};
+  return (at_core_launch){.programs = op->cores,
+                          .num_programs = (uint32_t)op->aux,
+                          .bufs = f->bufs + op->args,
+                          .num_bufs = op->num_args,
+                          .hw = f->chip->hw,
+                          .par = par,
+                          .sched = f->chip->runtime->sched,
+                          .device_id = (int32_t)f->device,
+                          .num_devices = (int32_t)f->loaded->num_devices,
+                          .checks = f->loaded->checks,
+                          .max_turns = at_config_uint(AT_CONFIG_KERNEL_TURNS)};
 }
 
 at_status at_core_step_run(at_frame *f, const at_op *op, const at_par *par) {

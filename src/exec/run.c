@@ -99,7 +99,7 @@ static at_status run_core(at_frame *f, const at_op *op) {
   at_par par = {f->pool, at_frame_take_scratch, f};
   at_status st = at_core_step_run(f, op, &par);
   at_frame_give_scratch(f);
-  return st;
+  return blame(f, op, st);
 }
 
 // ---- Host callbacks
