@@ -153,14 +153,18 @@ static at_val c_log1p(at_em *e, at_val a) {
 }
 
 static at_val c_sqrt(at_em *e, at_val a) {
-  LLVMValueRef x = fabs_(e, a.re), half = cf(e, x, 0.5), two = cf(e, x, 2);
-  LLVMValueRef big = fcmp(e, LLVMRealOGT, bigger(e, x, fabs_(e, a.im)), 1e30);
-  LLVMValueRef s = sel(e, big, cf(e, x, 0.25), cf(e, x, 1));
+  LLVMValueRef x = fabs_(e, a.re), one = cf(e, x, 1);
+  LLVMValueRef half = cf(e, x, 0.5), two = cf(e, x, 2);
+  LLVMValueRef m = bigger(e, x, fabs_(e, a.im));
+  LLVMValueRef big = fcmp(e, LLVMRealOGT, m, 1e30);
+  LLVMValueRef small = fcmp(e, LLVMRealOLT, m, 1e-30);
+  LLVMValueRef s = sel(e, big, cf(e, x, 0.25), one);
+  s = sel(e, small, cf(e, x, 0x1p60), s);
   at_val scaled = {mul(e, a.re, s), mul(e, a.im, s)};
   LLVMValueRef r = magnitude(e, scaled);
   LLVMValueRef t =
       at_math_sqrt(&e->math, mul(e, half, add(e, r, mul(e, x, s))));
-  t = sel(e, big, mul(e, t, two), t);
+  t = mul(e, t, sel(e, big, two, sel(e, small, cf(e, x, 0x1p-30), one)));
   LLVMValueRef u = divide(e, fabs_(e, a.im), mul(e, two, t));
   LLVMValueRef right = fcmp(e, LLVMRealOGE, a.re, 0);
   LLVMValueRef zero = fcmp(e, LLVMRealOEQ, t, 0);
@@ -279,10 +283,30 @@ static at_val c_atan(at_em *e, at_val w) {
   return (at_val){mul(e, re, cf(e, w.re, 0.5)), mul(e, im, cf(e, w.re, 0.25))};
 }
 
+static at_val c_scale(at_em *e, at_val a, LLVMValueRef k) {
+  return (at_val){mul(e, a.re, k), mul(e, a.im, k)};
+}
+static LLVMValueRef largest_part(at_em *e, at_val a) {
+  return bigger(e, fabs_(e, a.re), fabs_(e, a.im));
+}
+
+// A power of two that makes the squares of numbers up to m harmless.
+static LLVMValueRef square_scale(at_em *e, LLVMValueRef m) {
+  bool wide = at_em_bits_of(LLVMTypeOf(m)) == 64;
+  LLVMValueRef down = cf(e, m, wide ? 0x1p-520 : 0x1p-70);
+  LLVMValueRef up = cf(e, m, wide ? 0x1p600 : 0x1p90);
+  LLVMValueRef big = fcmp(e, LLVMRealOGT, m, wide ? 0x1p500 : 0x1p60);
+  LLVMValueRef tiny = fcmp(e, LLVMRealOLT, m, wide ? 0x1p-500 : 0x1p-60);
+  return sel(e, big, down, sel(e, tiny, up, cf(e, m, 1)));
+}
+
 // -i ln((b + i a) / sqrt(a^2 + b^2)).
 static at_val c_atan2(at_em *e, at_val a, at_val b) {
-  at_val ia = times_i(e, a), sum = {add(e, b.re, ia.re), add(e, b.im, ia.im)};
-  at_val aa = c_mul(e, a, a), bb = c_mul(e, b, b);
+  LLVMValueRef k =
+      square_scale(e, bigger(e, largest_part(e, a), largest_part(e, b)));
+  at_val sa = c_scale(e, a, k), sb = c_scale(e, b, k), ia = times_i(e, sa);
+  at_val sum = {add(e, sb.re, ia.re), add(e, sb.im, ia.im)};
+  at_val aa = c_mul(e, sa, sa), bb = c_mul(e, sb, sb);
   at_val root = c_sqrt(e, (at_val){add(e, aa.re, bb.re), add(e, aa.im, bb.im)});
   at_val l = c_log(e, c_div(e, sum, root));
   // Where a is small beside b the quotient is near 1 or -1 and its logarithm
@@ -292,8 +316,8 @@ static at_val c_atan2(at_em *e, at_val a, at_val b) {
   at_val q =
       c_mul(e, b, c_sqrt(e, (at_val){add(e, ww.re, cf(e, w.re, 1)), ww.im}));
   LLVMValueRef pi = cf(e, w.re, 3.14159265358979323846);
-  LLVMValueRef turned =
-      sel(e, fcmp(e, LLVMRealOGT, t.re, 0), sub(e, t.re, pi), add(e, t.re, pi));
+  // To the side that even a zero's sign tells: +0 is an angle above 0.
+  LLVMValueRef turned = sub(e, t.re, copysign_(e, pi, t.re));
   t.re = sel(e, fcmp(e, LLVMRealOLT, q.re, 0), turned, t.re);
   LLVMValueRef size = bigger(e, fabs_(e, w.re), fabs_(e, w.im));
   LLVMValueRef small = fcmp(e, LLVMRealOLT, size, 0.5);

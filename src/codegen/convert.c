@@ -288,7 +288,10 @@ static LLVMValueRef convert_real(at_em *e, at_dtype from, at_dtype to,
     return at_is_float(to) ? float_to_float(e, from, to, v)
                            : float_to_int(e, to, v);
   if (at_is_float(to)) {
-    if (from == AT_PRED) return LLVMBuildUIToFP(e->b, v, rt, "");
+    if (from == AT_PRED) {  // 0 and 1 are exact but where there is no 0
+      LLVMValueRef f = LLVMBuildUIToFP(e->b, v, rt, "");
+      return to == AT_F8E8M0FNU ? at_em_round(e, to, f) : f;
+    }
     return int_to_float(e, from, to, v);
   }
   uint32_t a = at_em_bits_of(LLVMTypeOf(v)), b = at_em_bits_of(rt);

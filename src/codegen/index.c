@@ -164,8 +164,10 @@ static void divide(at_em *e, at_ix a, int64_t k, at_ix *q, at_ix *r) {
       base.c = a.c / k * k;
       base.lane = 0;
       if (base.base) {
-        *q = at_ix_of(op2(e, LLVMUDiv, a.base, at_em_i64(e, k)), qlo, qhi,
-                      a.mult / k);
+        // Counting down from c, the base itself is negative.
+        LLVMOpcode op = a.lo < a.c ? LLVMSDiv : LLVMUDiv;
+        *q =
+            at_ix_of(op2(e, op, a.base, at_em_i64(e, k)), qlo, qhi, a.mult / k);
         *q = at_ix_addc(*q, a.c / k);
         q->lo = qlo;
         q->hi = qhi;

@@ -136,6 +136,17 @@ static const char *const k_fused[][4] = {
      "%8 = iota {dimension=1} : f32[3,8]\n"
      "%10 = multiply %7, %8 : f32[3,8]\n"
      "%11 = add %10, %5 : f32[3,8]\nreturn %11"},
+    // An index that counts down, taken apart again.
+    {"i32[16,17]", "i32[3]", "i32[14,1]",
+     "%3 = reverse %1 {dimensions=[0,1]} : i32[16,17]\n"
+     "%4 = reverse %3 {dimensions=[0]} : i32[16,17]\n"
+     "%5 = reverse %4 {dimensions=[0,1]} : i32[16,17]\n"
+     "%6 = slice %5 {start_indices=[0,12], limit_indices=[14,14], "
+     "strides=[1,2]} : i32[14,1]\nreturn %6"},
+    // f8E8M0FNU has no zero: false is NaN there.
+    {"i1[40]", "i32[3]", "f8E5M2[40]",
+     "%3 = convert %1 : f8E8M0FNU[40]\n"
+     "%4 = convert %3 : f8E5M2[40]\nreturn %4"},
 };
 
 static void add_fused(ck *c, const char *const *t) {

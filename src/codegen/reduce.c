@@ -242,12 +242,12 @@ static void emit_row(at_walk *w) {
     at_accs_get(e, &rd->acc[0], acc[i]);
     for (uint32_t u = 1; u < j->unroll; u++) {
       at_accs_get(e, &rd->acc[u], rd->tmp);
-      at_reducer_step(e, &rd->r, acc[i], rd->tmp);
+      at_reducer_merge(e, &rd->r, acc[i], rd->tmp);
     }
     at_reducer_fold_lanes(e, &rd->r, acc[i]);
     if (!tail) continue;
     at_accs_get(e, &rd->tail, rd->tmp);
-    at_reducer_step(e, &rd->r, acc[i], rd->tmp);
+    at_reducer_merge(e, &rd->r, acc[i], rd->tmp);
   }
   e->lanes = 1;
   if (at_em_ok(e)) deliver(w, acc, in_order);
@@ -370,7 +370,7 @@ static void combine_loop(at_walk *w, LLVMValueRef lo, LLVMValueRef hi,
     for (uint32_t k = 0; k < rd->r.count; k++)
       rd->tmp[k] = at_em_load(e, partial_base(e, j, w->rd, i, k),
                               at_reducer_partial_dtype(&rd->r, k), at, false);
-    at_accs_step(e, &rd->acc[0], &rd->r, rd->tmp);
+    at_accs_merge(e, &rd->acc[0], &rd->r, rd->tmp);
   }
   at_loop_end(e, &parts);
   at_val **acc = acc_table(w);

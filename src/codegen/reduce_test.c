@@ -197,6 +197,16 @@ static const struct {
      ": i32[]\n"
      "%7:2 = reduce %1, %3, %5, %6 {dimensions=[0]} " ARGMAX " : f32[], i32[]\n"
      "return %7.0, %7.1"},
+    // Several NaN: the first counts, in whatever lane or block it is.
+    {{"f32[30,777]", "f32[3]"},
+     "f32[30], i32[30]",
+     "%4 = sqrt %1 : f32[30,777]\n"
+     "%3 = iota {dimension=1} : i32[30,777]\n"
+     "%5 = constant {value=f32[] -inf} : f32[]\n%6 = constant {value=i32[] 0} "
+     ": i32[]\n"
+     "%7:2 = reduce %4, %3, %5, %6 {dimensions=[1]} " ARGMAX
+     " : f32[30], i32[30]\n"
+     "return %7.0, %7.1"},
     {{"f32[8,40,9]", "f32[40]"},
      "f32[8,9]",
      "%3 = broadcast_in_dim %2 {broadcast_dimensions=[1]} : f32[8,40,9]\n"

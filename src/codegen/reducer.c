@@ -17,16 +17,34 @@ static bool is_monoid(at_op op) {
   }
 }
 
-// Bodies that only compare and choose (argmax and the like) do not mind order:
-// they pick an extreme of a total preorder with ties broken by another value.
+// Whether a node compares value k of one side with value k of the other; with
+// k = UINT32_MAX, whether one compares a value with itself: a test for NaN.
+static bool compares(const at_comp *c, uint32_t k) {
+  AT_FOR_NODES(n, c) {
+    if (n->op != AT_OP_COMPARE) continue;
+    const at_node *x = n->operands[0].node, *y = n->operands[1].node;
+    if (k == UINT32_MAX
+            ? x == y
+            : (x == c->params[k] && y == c->params[c->num_results + k]) ||
+                  (y == c->params[k] && x == c->params[c->num_results + k]))
+      return true;
+  }
+  return false;
+}
+
+// Bodies that only compare and choose (argmax and the like) do not mind order
+// when they pick an extreme of a total preorder and break ties by another
+// value.
 static bool only_chooses(const at_comp *c) {
-  if (c->num_results < 2) return false;
+  if (c->num_results < 2 || c->num_params != 2 * c->num_results) return false;
+  bool selects = false, breaks_ties = false;
+  for (uint32_t k = 1; k < c->num_results; k++)
+    breaks_ties = breaks_ties || compares(c, k);
   AT_FOR_NODES(n, c) {
     switch (n->op) {
       case AT_OP_PARAMETER:
       case AT_OP_CONSTANT:
       case AT_OP_COMPARE:
-      case AT_OP_SELECT:
       case AT_OP_AND:
       case AT_OP_OR:
       case AT_OP_NOT:
@@ -34,11 +52,14 @@ static bool only_chooses(const at_comp *c) {
       case AT_OP_MINIMUM:
       case AT_OP_MAXIMUM:
         break;
+      case AT_OP_SELECT:
+        selects = true;
+        break;
       default:
         return false;
     }
   }
-  return true;
+  return !selects || breaks_ties;
 }
 
 at_reducer at_reducer_of(const at_node *n, const at_comp *body) {
@@ -58,6 +79,9 @@ at_reducer at_reducer_of(const at_node *n, const at_comp *body) {
     }
   }
   r.free_order = only_chooses(body);
+  // Of two NaN such a body keeps the first, whatever their indices.
+  r.by_index = r.free_order && r.count == 2 &&
+               at_is_int(at_reducer_dtype(&r, 1)) && compares(body, UINT32_MAX);
   return r;
 }
 
@@ -95,6 +119,27 @@ void at_reducer_step(at_em *e, const at_reducer *r, at_val *acc,
   }
   at_em_body(e, r->body, args, args + 2 * r->count);
   for (uint32_t i = 0; i < r->count; i++) acc[i] = args[2 * r->count + i];
+}
+
+static void swap_where(at_em *e, LLVMValueRef c, LLVMValueRef *a,
+                       LLVMValueRef *b) {
+  LLVMValueRef x = *a, y = *b;
+  if (!x) return;
+  *a = LLVMBuildSelect(e->b, c, y, x, "");
+  *b = LLVMBuildSelect(e->b, c, x, y, "");
+}
+
+void at_reducer_merge(at_em *e, const at_reducer *r, at_val *acc, at_val *x) {
+  if (r->by_index) {
+    bool sign = at_is_signed_int(at_reducer_dtype(r, 1));
+    LLVMValueRef later = LLVMBuildICmp(e->b, sign ? LLVMIntSGT : LLVMIntUGT,
+                                       acc[1].re, x[1].re, "");
+    for (uint32_t i = 0; i < r->count; i++) {
+      swap_where(e, later, &acc[i].re, &x[i].re);
+      swap_where(e, later, &acc[i].im, &x[i].im);
+    }
+  }
+  at_reducer_step(e, r, acc, x);
 }
 
 static LLVMValueRef extreme(at_em *e, at_dtype t, bool low) {
@@ -176,7 +221,7 @@ void at_reducer_fold_lanes(at_em *e, const at_reducer *r, at_val *acc) {
           (at_val){lanes_of(e, acc[i].re, 0, h), lanes_of(e, acc[i].im, 0, h)};
     }
     e->lanes = h;
-    at_reducer_step(e, r, acc, high);
+    at_reducer_merge(e, r, acc, high);
   }
   e->lanes = 1;
 }
@@ -218,11 +263,21 @@ void at_accs_get(at_em *e, const at_accs *a, at_val *v) {
     v[i].im = a->im[i] ? LLVMBuildLoad2(e->b, a->type[i], a->im[i], "") : NULL;
   }
 }
-void at_accs_step(at_em *e, const at_accs *a, const at_reducer *r,
-                  const at_val *x) {
+static void combine(at_em *e, const at_accs *a, const at_reducer *r, at_val *x,
+                    bool interleave) {
   at_val *acc = at_new(e->arena, at_val, a->count + 1);
   if (!acc || !at_em_ok(e)) return;
   at_accs_get(e, a, acc);
-  at_reducer_step(e, r, acc, x);
+  if (interleave)
+    at_reducer_merge(e, r, acc, x);
+  else
+    at_reducer_step(e, r, acc, x);
   if (at_em_ok(e)) at_accs_put(e, a, acc);
+}
+void at_accs_step(at_em *e, const at_accs *a, const at_reducer *r,
+                  const at_val *x) {
+  combine(e, a, r, (at_val *)x, false);
+}
+void at_accs_merge(at_em *e, const at_accs *a, const at_reducer *r, at_val *x) {
+  combine(e, a, r, x, true);
 }

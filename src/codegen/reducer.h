@@ -11,12 +11,15 @@ typedef struct at_reducer {
   at_op op;         // ADD, MULTIPLY, MAXIMUM, MINIMUM, AND, OR, XOR on one
                     // value; PARAMETER: any other body
   bool free_order;  // lanes and blocks may be combined in another order
+  bool by_index;    // but of two the one with the smaller value 1 goes first
 } at_reducer;
 
 at_reducer at_reducer_of(const at_node *n, const at_comp *body);
 // One value per input. Sums of narrow floats stay in f32 until finish.
 void at_reducer_step(at_em *e, const at_reducer *r, at_val *acc,
                      const at_val *x);
+// Two accumulators whose elements may interleave, into acc.
+void at_reducer_merge(at_em *e, const at_reducer *r, at_val *acc, at_val *x);
 // What accumulators of lanes and blocks start from: the operation's identity
 // when it is known, else the init values (splat).
 void at_reducer_seed(at_em *e, const at_reducer *r, const at_val *init,
@@ -39,5 +42,6 @@ void at_accs_put(at_em *e, const at_accs *a, const at_val *v);
 void at_accs_get(at_em *e, const at_accs *a, at_val *v);
 void at_accs_step(at_em *e, const at_accs *a, const at_reducer *r,
                   const at_val *x);
+void at_accs_merge(at_em *e, const at_accs *a, const at_reducer *r, at_val *x);
 
 #endif

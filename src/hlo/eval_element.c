@@ -356,6 +356,19 @@ static long double complex complex_power(long double complex a,
   return cpowl(a, b);
 }
 
+// The angle t with e^(it) = (x + iy) / sqrt(x^2 + y^2): atan(y / x), and half a
+// turn more where the root is not on x's side.
+static long double complex complex_atan2(long double complex y,
+                                         long double complex x) {
+  long double complex w = y / x;
+  if (!isfinite(creall(w)) || !isfinite(cimagl(w)))
+    return -I * clogl((x + I * y) / csqrtl(x * x + y * y));
+  long double complex t = catanl(w);
+  if (creall(x * csqrtl(1 + w * w)) >= 0) return t;
+  long double half = acosl(-1);
+  return CMPLXL(creall(t) - copysignl(half, creall(t)), cimagl(t));
+}
+
 static at_status eval_complex_binary(const at_node *n, double complex a,
                                      double complex b, double complex *out) {
   long double complex x = CMPLXL(creal(a), cimag(a));
@@ -378,7 +391,7 @@ static at_status eval_complex_binary(const at_node *n, double complex a,
       r = complex_power(x, y);
       break;
     case AT_OP_ATAN2:
-      r = -I * clogl((y + I * x) / csqrtl(x * x + y * y));
+      r = complex_atan2(x, y);
       break;
     case AT_OP_MAXIMUM:
       *out = complex_nan(a) ? a : complex_nan(b) || complex_less(a, b) ? b : a;

@@ -146,30 +146,44 @@ static bool scatter_target(const at_eval_args *e, const at_literal *indices,
   return inside;
 }
 
+// Moves `at` on through the updates: one index vector after another, and with
+// each its whole window. StableHLO leaves the order open; this is XLA's, and it
+// decides what a sum that rounds at every update gives.
+static bool next_update(const at_type *u, at_dims window, int64_t *at) {
+  for (int part = 0; part < 2; part++)  // the window, then the index vectors
+    for (uint32_t k = u->rank; k-- > 0;) {
+      if (at_dims_has(window, k) == (part == 1)) continue;
+      if (++at[k] < u->dims[k]) return true;
+      at[k] = 0;
+    }
+  return false;
+}
+
 static at_status scatter_all(const at_eval_args *e, at_body *body,
                              uint8_t **data) {
   uint32_t inputs = e->n->num_operands / 2;
   const at_literal *indices = e->in[inputs];
   const at_type *u = &e->in[inputs + 1]->type, *t = &e->in[0]->type;
-  int64_t at[kMaxRank] = {0}, to[kMaxRank], count = at_type_elements(u);
+  at_dims window = at_node_ints(e->n, AT_ATTR_UPDATE_WINDOW_DIMS);
+  int64_t at[kMaxRank] = {0}, to[kMaxRank];
   const void **args;
   void **outs;
   AT_TRY_ALLOC(args, at_new(e->cx->arena, const void *, 2 * (size_t)inputs));
   AT_TRY_ALLOC(outs, at_new(e->cx->arena, void *, inputs));
-  for (int64_t i = 0; i < count; i++) {
-    if (scatter_target(e, indices, at, u->rank, t, to)) {
-      int64_t place = at_ravel(t, to);
-      for (uint32_t k = 0; k < inputs; k++) {
-        size_t w = at_dtype_bytes(e->in[k]->type.dtype);
-        args[k] = outs[k] = data[k] + (size_t)place * w;
-        args[inputs + k] = at_literal_at(e->in[inputs + 1 + k], i);
-      }
-      AT_TRY(at_body_call(body, args, outs));
-    } else {
+  if (!at_type_elements(u)) return AT_OK;
+  do {
+    if (!scatter_target(e, indices, at, u->rank, t, to)) {
       AT_TRY(at_eval_spend(e->cx, 1));
+      continue;
     }
-    at_next(u->dims, u->rank, at);
-  }
+    int64_t place = at_ravel(t, to), from = at_ravel(u, at);
+    for (uint32_t k = 0; k < inputs; k++) {
+      size_t w = at_dtype_bytes(e->in[k]->type.dtype);
+      args[k] = outs[k] = data[k] + (size_t)place * w;
+      args[inputs + k] = at_literal_at(e->in[inputs + 1 + k], from);
+    }
+    AT_TRY(at_body_call(body, args, outs));
+  } while (next_update(u, window, at));
   return AT_OK;
 }
 

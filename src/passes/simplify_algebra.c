@@ -241,6 +241,7 @@ static int mantissa_bits(at_dtype t) {
 static bool lossless(at_dtype from, at_dtype mid) {
   uint32_t fb = at_dtype_of(from)->bits, mb = at_dtype_of(mid)->bits;
   if (from == mid) return true;
+  if (mid == AT_F8E8M0FNU) return false;  // has no zero
   if (from == AT_PRED) return mid != AT_PRED && !at_is_complex(mid) && mb >= 8;
   if (at_is_int(from) && at_is_int(mid))
     return at_is_signed_int(from) == at_is_signed_int(mid)

@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "judge.h"
+
 enum { kMostPaths = 256 };
 
 enum { kMostRows = 256 };
@@ -29,7 +31,9 @@ void coverage_judged(const at_node *n, double worst) {
   if (worst > g_worst[n->op][t]) g_worst[n->op][t] = worst;
 }
 
-void coverage_pair(at_random_pair p) { g_rows[p.row][p.dtype]++; }
+void coverage_pair(at_random_pair p, uint32_t sets) {
+  g_rows[p.row][p.dtype] += sets;
+}
 
 static void count_path(const char *kind, const char *text) {
   char name[64];
@@ -112,6 +116,11 @@ void coverage_table(void) {
     if (at_random_reason((at_op)o))
       printf("without\t%s\t%s\n", at_op_text((at_op)o),
              at_random_reason((at_op)o));
+  for (excuse_id i = 0; i < EXCUSE_COUNT; i++) {
+    const excuse *x = judge_excuse(i);
+    printf("excuse\t%s\t%llu\t%s\t%s\n", x->name, (unsigned long long)x->times,
+           x->what, x->why);
+  }
   for (uint32_t i = 0; i < AT_LEN(g_runtime); i++)
     printf("kernel\t%s\t%llu\n", runtime_names[i],
            (unsigned long long)g_runtime[i]);

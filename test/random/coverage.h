@@ -8,7 +8,8 @@
 // A node whose results were judged, and how far they were off at most, in units
 // of its class.
 void coverage_judged(const at_node *n, double worst);
-void coverage_pair(at_random_pair p);           // a step, all of it judged
+// A step, all of it judged on `sets` sets of arguments.
+void coverage_pair(at_random_pair p, uint32_t sets);
 void coverage_count_steps(const at_loaded *l);  // what they were compiled to
 void coverage_print(void);
 void coverage_table(void);  // tab-separated, all counts

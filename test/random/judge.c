@@ -1,5 +1,6 @@
 #include "judge.h"
 
+#include <complex.h>
 #include <math.h>
 
 typedef struct tolerance {
@@ -9,9 +10,21 @@ typedef struct tolerance {
 } tolerance;
 static const tolerance table[] = {
 #define AT_TOLERANCE(c, t, ulp, slack) {CLASS_##c, AT_##t, ulp, slack},
+#define AT_EXCUSE(...)
 #include "tolerance.def"
+#undef AT_EXCUSE
 #undef AT_TOLERANCE
 };
+
+static excuse excuses[] = {
+#define AT_TOLERANCE(...)
+#define AT_EXCUSE(Id, what, why) {#Id, what, why, 0},
+#include "tolerance.def"
+#undef AT_EXCUSE
+#undef AT_TOLERANCE
+};
+const excuse *judge_excuse(excuse_id id) { return &excuses[id]; }
+static bool excused(excuse_id id) { return excuses[id].times++, true; }
 
 static const tolerance *find(class_id c, at_dtype t) {
   for (size_t i = 0; i < AT_LEN(table); i++)
@@ -60,15 +73,17 @@ class_id judge_class(const at_node *n) {
   class_id worst = CLASS_EXACT;
   const at_comp *f;
   switch (n->op) {
+    case AT_OP_SCATTER:  // updates in one order, each rounded
+    case AT_OP_SELECT_AND_SCATTER:
+      for (uint32_t i = 0; i < n->num_regions; i++)
+        worst = AT_MAX(worst, worst_of(n->regions[i]));
+      return worst;
     case AT_OP_REDUCE:
     case AT_OP_REDUCE_WINDOW:
     case AT_OP_SCAN:
-    case AT_OP_SCATTER:
       for (uint32_t i = 0; i < n->num_results; i++)
         inexact |= judge_inexact(n->types[i].dtype);
       return inexact && !picks(n->regions[0]) ? CLASS_SUM : CLASS_EXACT;
-    case AT_OP_SELECT_AND_SCATTER:
-      return inexact && !picks(n->regions[1]) ? CLASS_SUM : CLASS_EXACT;
     case AT_OP_DOT_GENERAL:
     case AT_OP_RAGGED_DOT:
     case AT_OP_CONVOLUTION:
@@ -105,8 +120,8 @@ class_id judge_class(const at_node *n) {
       return at_is_complex(at_value_type(n->operands[0])->dtype)
                  ? CLASS_FUNCTION
                  : CLASS_EXACT;
-    case AT_OP_POWER:  // the digits of b log a are shared with its exponent
-      if (at_is_complex(t)) return CLASS_NORM;
+    case AT_OP_POWER:
+      if (at_is_complex(t)) return CLASS_POWER;
       break;
     case AT_OP_SQRT:
       return at_is_complex(t) ? CLASS_FUNCTION : CLASS_EXACT;
@@ -270,12 +285,14 @@ static double largest_of(const at_literal *l) {
 
 typedef struct measure_of {
   class_id c;
+  at_op op;
   double scale;                 // every element's, at least
-  const double *terms;          // per element, or NULL
+  const double *terms, *sums;   // judge_terms; or NULL
   const at_literal *const *in;  // complex functions: what they were given
   uint32_t num_in;
-  bool only_finite;    // what is not finite has no defined place
-  bool any_nan;        // a complex number with a NaN: no matter which part
+  // What is not finite has no defined place, as this excuse says; COUNT: it
+  // has.
+  excuse_id only_finite;
   int64_t skip_above;  // CHOLESKY: 1 the upper triangle, -1 the lower; 0 none
 } measure_of;
 
@@ -304,15 +321,85 @@ static bool skipped(const at_type *t, int64_t i, int64_t above) {
   return above > 0 ? column > row : column < row;
 }
 
-// C's limits at infinities of complex functions are not what XLA gives, nor are
-// XLA's the same everywhere.
-static bool at_infinity(const measure_of *m, int64_t i) {
+static bool given_infinity(const measure_of *m, int64_t i) {
   for (uint32_t k = 0; k < m->num_in; k++) {
     const at_literal *l = m->in[k];
     for (int p = 0; p < parts_of(l->type.dtype); p++)
       if (!isfinite(judge_part(l, i, p))) return true;
   }
   return false;
+}
+
+static double complex complex_of(const at_literal *l, int64_t i) {
+  return judge_part(l, i, 0) + I * judge_part(l, i, 1);
+}
+
+// How far from 1 the units of an element are.
+static double stretch(const measure_of *m, int64_t i) {
+  if (m->c != CLASS_POWER) return 1;
+  double p = cabs(complex_of(m->in[1], i) * clog(complex_of(m->in[0], i)));
+  return isfinite(p) ? 1 + p : 1;
+}
+
+// A complex angle that is off by half a turn or a whole one, when rounding
+// decides on the side of a cut: of the root of a^2 + b^2, or of the logarithm.
+static bool beside_cut(const measure_of *m, int64_t i, double ulp, double x,
+                       double y) {
+  double turns = (x - y) / M_PI;
+  if (fabs(turns - nearbyint(turns)) > 64 * ulp || fabs(turns) < 0.5)
+    return false;
+  long double complex a = complex_of(m->in[0], i), b = complex_of(m->in[1], i);
+  long double complex w = a / b, q = b * csqrtl(1 + w * w);
+  return fabsl(creall(q)) <= 64 * ulp * cabsl(q) ||
+         fabs(fabs(x) - M_PI) < 64 * ulp;
+}
+
+static double rounded(at_dtype t, double v) {
+  uint8_t b[8];
+  at_store_float(t, b, v);
+  return at_load_float(t, b);
+}
+
+// A narrow result of a sum that f32 may hold before it is rounded.
+static bool narrow_sum(const measure_of *m, at_dtype d, int64_t i, double y) {
+  const tolerance *t = find(CLASS_SUM, AT_F32);
+  double s = m->sums[i], size = fmax(fabs(s), m->terms[i]);
+  double off = t->ulp * judge_ulp(AT_F32) * size + t->slack;
+  double lo = rounded(d, s - off), hi = rounded(d, s + off);
+  if (isnan(y)) return isnan(lo) || isnan(hi);
+  return !(y < lo) && !(y > hi);
+}
+
+// What no tolerance covers: x and y differ and one may not be finite.
+static bool not_finite(const measure_of *m, at_dtype d, int64_t i) {
+  double terms = m->terms ? m->terms[i] : 0;
+  if (given_infinity(m, i)) return excused(EXCUSE_COMPLEX_NOT_FINITE);
+  return terms * 2 >= judge_largest(d) && excused(EXCUSE_OVERFLOW_BY_ORDER);
+}
+
+static bool part_equal(const measure_of *m, at_dtype d, int64_t i, double scale,
+                       double x, double y, double *worst) {
+  const tolerance *t = find(m->c, d);
+  if (x == y || (isnan(x) && isnan(y))) return true;
+  if (m->only_finite < EXCUSE_COUNT && !(isfinite(x) && isfinite(y)))
+    return excused(m->only_finite);
+  // The ends of f8E8M0FNU are f32's denormal numbers.
+  if (d == AT_F8E8M0FNU && x < 0x1p-125) return excused(EXCUSE_E8M0_ENDS);
+  if (m->sums && (m->only_finite == EXCUSE_F32_RANGE ||
+                  m->terms[i] * 2 >= judge_largest(AT_F32)))
+    return excused(EXCUSE_F32_RANGE);
+  if (m->sums && isfinite(m->sums[i])) return narrow_sum(m, d, i, y);
+  if (!isfinite(x) || !isfinite(y)) return not_finite(m, d, i);
+  double off = fabs(x - y), unit = judge_ulp(d) * scale * stretch(m, i);
+  if (t && off <= t->ulp * unit + t->slack) {
+    if (off > t->slack && unit > 0) *worst = fmax(*worst, off / unit);
+    return true;
+  }
+  bool gamma = m->op == AT_OP_DIGAMMA || m->op == AT_OP_LGAMMA;
+  if (t && gamma && off <= t->ulp * judge_ulp(d))
+    return excused(EXCUSE_NEAR_ZERO);
+  return m->op == AT_OP_ATAN2 && m->num_in &&
+         beside_cut(m, i, judge_ulp(d), x, y) && excused(EXCUSE_ATAN2_CUT);
 }
 
 static bool equal(const measure_of *m, const at_literal *want,
@@ -324,32 +411,19 @@ static bool equal(const measure_of *m, const at_literal *want,
   }
   if (d == AT_TOKEN) return true;
   if (!judge_inexact(d)) return equal_ints(want, got, why);
-  const tolerance *t = find(m->c, d);
+  bool extremum = m->op == AT_OP_MAXIMUM || m->op == AT_OP_MINIMUM;
   for (int64_t i = 0; i < at_type_elements(&want->type); i++) {
     if (skipped(&want->type, i, m->skip_above)) continue;
-    if (m->any_nan && nan_element(want, i) && nan_element(got, i)) continue;
-    double terms = m->terms ? m->terms[i] : 0;
-    // Elements whose terms may overflow in one order and not in another.
-    bool may =
-        terms * 2 >= judge_largest(d) || m->only_finite || at_infinity(m, i);
-    // The ends of f8E8M0FNU are f32's denormal numbers.
-    if (d == AT_F8E8M0FNU && judge_part(want, i, 0) < 0x1p-125) continue;
-    // Sums of small types are kept in f32: past its ends nothing is known.
-    bool small = at_dtype_bytes(d) == 1 && m->c == CLASS_SUM;
-    if (small && (m->only_finite || terms * 2 >= judge_largest(AT_F32) ||
-                  terms < 0x1p-100))
+    if (extremum && at_is_complex(d) && nan_element(want, i) &&
+        nan_element(got, i) && excused(EXCUSE_NAN_PART))
       continue;
     double size = fabs(judge_part(want, i, 0));
     if (at_is_complex(d)) size = hypot(size, judge_part(want, i, 1));
-    double scale = fmax(fmax(isfinite(size) ? size : 0, m->scale), terms);
+    double scale = fmax(isfinite(size) ? size : 0, m->scale);
+    if (m->terms) scale = fmax(scale, m->terms[i]);
     for (int k = 0; k < parts_of(d); k++) {
       double x = judge_part(want, i, k), y = judge_part(got, i, k);
-      if (x == y || (isnan(x) && isnan(y))) continue;
-      if (may && !(isfinite(x) && isfinite(y))) continue;
-      if (!isfinite(x) || !isfinite(y)) return differ(why, i, x, y);
-      double off = fabs(x - y), unit = judge_ulp(d) * scale;
-      if (!t || off > t->ulp * unit + t->slack) return differ(why, i, x, y);
-      if (off > t->slack && unit > 0) *worst = fmax(*worst, off / unit);
+      if (!part_equal(m, d, i, scale, x, y, worst)) return differ(why, i, x, y);
     }
   }
   return true;
@@ -358,9 +432,10 @@ static bool equal(const measure_of *m, const at_literal *want,
 bool judge_program(bool exact, const at_literal *want, const at_literal *got,
                    at_strbuf *why) {
   double worst = 0;
-  measure_of m = {.c = exact ? CLASS_EXACT : CLASS_PROGRAM,
-                  .scale = exact ? 0 : largest_of(want),
-                  .only_finite = !exact};
+  measure_of m = {
+      .c = exact ? CLASS_EXACT : CLASS_PROGRAM,
+      .scale = exact ? 0 : largest_of(want),
+      .only_finite = exact ? EXCUSE_COUNT : EXCUSE_OVERFLOW_BY_ORDER};
   return equal(&m, want, got, why, &worst);
 }
 
@@ -404,8 +479,16 @@ static bool large_operands(const at_node *n, const at_literal *const *in) {
 static bool beyond_f32(const at_node *n, const at_literal *const *in) {
   at_dtype t = n->types[0].dtype;
   if (t == AT_F64 || t == AT_C128) return false;
-  for (uint32_t i = 0; i < n->num_operands; i++)
-    if (largest_of(in[i]) > judge_largest(AT_F32)) return true;
+  for (uint32_t k = 0; k < n->num_operands; k++) {
+    at_dtype from = in[k]->type.dtype;
+    if (from != AT_F64 && from != AT_C128) continue;
+    for (int64_t i = 0; i < at_type_elements(&in[k]->type); i++)
+      for (int p = 0; p < parts_of(from); p++) {
+        double v = fabs(judge_part(in[k], i, p));
+        bool held = v == 0 || (v >= 0x1p-126 && v <= 0x1.fffffep127);
+        if (isfinite(v) && !held) return true;
+      }
+  }
   return false;
 }
 
@@ -478,52 +561,61 @@ static bool eigenvectors(const at_literal *a, const at_literal *v,
   return true;
 }
 
+// Ops whose infinities and NaN have no agreed place.
+static excuse_id excuse_of(const at_node *n, const at_literal *const *in,
+                           class_id c, bool finite) {
+  bool conv = n->op == AT_OP_CONVOLUTION || n->op == AT_OP_DYNAMIC_CONV;
+  if (n->op == AT_OP_FFT && !finite) return EXCUSE_FFT_NOT_FINITE;
+  if (c == CLASS_NORM && (!finite || large_operands(n, in)))
+    return EXCUSE_NORM_RANGE;
+  if (conv && !judge_finite(in[1])) return EXCUSE_KERNEL_NOT_FINITE;
+  if (c == CLASS_SUM && beyond_f32(n, in)) return EXCUSE_F32_RANGE;
+  return EXCUSE_COUNT;
+}
+
+static bool result_equal(measure_of *m, const at_node *n,
+                         const at_literal *const *in, const at_literal *want,
+                         const at_literal *got, at_strbuf *why, double *worst) {
+  if (m->c == CLASS_RANDOM)
+    return excused(EXCUSE_RNG_VALUES) && in_range(n, in, got, why);
+  if (m->c == CLASS_LINALG || m->c == CLASS_NORM) m->scale = largest_of(want);
+  for (uint32_t k = 0; m->c == CLASS_NORM && k < n->num_operands; k++)
+    m->scale = fmax(m->scale, largest_of(in[k]));
+  return equal(m, want, got, why, worst);
+}
+
 at_status judge_node(at_arena *a, const at_node *n, const at_literal *const *in,
                      const at_literal *const *want,
                      const at_literal *const *got, uint32_t *bad_result,
                      at_strbuf *why, double *worst) {
-  measure_of m = {.c = judge_class(n)};
-  if (m.c == CLASS_SUM) AT_TRY(judge_terms(a, n, in, &m.terms));
   bool finite = finite_operands(n, in);
-  // No order of operations is agreed on for these.
+  measure_of m = {.c = judge_class(n), .op = n->op};
+  m.only_finite = excuse_of(n, in, m.c, finite);
+  if (m.c == CLASS_SUM) AT_TRY(judge_terms(a, n, in, &m.terms, &m.sums));
   *bad_result = UINT32_MAX;
-  if (m.c == CLASS_LINALG && (!finite || large_operands(n, in))) return AT_OK;
+  if (m.c == CLASS_LINALG && (!finite || large_operands(n, in)))
+    return excused(EXCUSE_LINALG_RANGE), AT_OK;
   if (n->op == AT_OP_BITCAST_CONVERT && !finite &&
       at_dtype_bytes(in[0]->type.dtype) == 1)
-    return AT_OK;  // payloads of 8-bit NaN are not kept
-  // Nor on whether padding and holes meet the kernel's infinities.
-  bool conv = n->op == AT_OP_CONVOLUTION || n->op == AT_OP_DYNAMIC_CONV;
-  m.only_finite = (!finite && (m.c == CLASS_NORM || n->op == AT_OP_FFT)) ||
-                  (conv && !judge_finite(in[1])) ||
-                  (m.c == CLASS_NORM && large_operands(n, in)) ||
-                  (m.c == CLASS_SUM && beyond_f32(n, in));
-  bool eigh = at_str_is(at_node_str(n, AT_ATTR_CALL_TARGET_NAME), "Eigh");
+    return excused(EXCUSE_NAN_BITS), AT_OK;
   if (n->op == AT_OP_CHOLESKY)
     m.skip_above = at_node_bool(n, AT_ATTR_LOWER) ? 1 : -1;
-  bool extremum = n->op == AT_OP_MAXIMUM || n->op == AT_OP_MINIMUM;
-  m.any_nan = extremum && at_is_complex(n->types[0].dtype);
-  if (m.c == CLASS_FUNCTION && n->num_operands &&
+  if ((m.c == CLASS_FUNCTION || m.c == CLASS_POWER) && n->num_operands &&
       at_is_complex(in[0]->type.dtype))
     m.in = in, m.num_in = n->num_operands;
-  // These cross zero where the terms that they are made of are about 1.
-  if (n->op == AT_OP_DIGAMMA || n->op == AT_OP_LGAMMA) m.scale = 1;
   at_str target = at_node_str(n, AT_ATTR_CALL_TARGET_NAME);
   if (at_str_is(target, "LuDecomposition")) {
     if (!factors(in[0], got, why, worst)) *bad_result = 0;
     return AT_OK;
   }
+  bool eigh = at_str_is(target, "Eigh");
   for (uint32_t i = 0; i < n->num_results; i++) {
-    if (m.c == CLASS_LINALG || m.c == CLASS_NORM) m.scale = largest_of(want[i]);
-    for (uint32_t k = 0; m.c == CLASS_NORM && k < n->num_operands; k++)
-      m.scale = fmax(m.scale, largest_of(in[k]));
-    bool good = m.c == CLASS_RANDOM ? in_range(n, in, got[i], why)
-                : eigh && i == 0
+    bool good = eigh && i == 0
                     ? eigenvectors(in[0], got[0], got[1], why, worst)
-                    : equal(&m, want[i], got[i], why, worst);
+                    : result_equal(&m, n, in, want[i], got[i], why, worst);
     if (good) continue;
     *bad_result = i;
     return AT_OK;
   }
-  *bad_result = UINT32_MAX;
   return AT_OK;
 }

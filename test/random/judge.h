@@ -11,10 +11,26 @@ typedef enum class_id {
   CLASS_SUM,       // the order of additions is free: units of the sum of the
                    // magnitudes of an element's own terms
   CLASS_LINALG,    // units of the largest element of the result
-  CLASS_NORM,      // batch norms, complex powers: likewise
+  CLASS_NORM,      // batch norms: likewise, or of the largest operand
+  CLASS_POWER,     // complex powers
   CLASS_RANDOM,    // rng: only the range is known
   CLASS_PROGRAM    // an inexact value, carried on
 } class_id;
+
+typedef enum excuse_id {
+#define AT_TOLERANCE(...)
+#define AT_EXCUSE(Id, what, why) EXCUSE_##Id,
+#include "tolerance.def"
+#undef AT_EXCUSE
+#undef AT_TOLERANCE
+  EXCUSE_COUNT
+} excuse_id;
+// What tolerance.def says, and how many elements it served so far.
+typedef struct excuse {
+  const char *name, *what, *why;
+  uint64_t times;
+} excuse;
+const excuse *judge_excuse(excuse_id id);
 
 typedef enum trust {
   TRUST_EXACT,
@@ -40,9 +56,11 @@ bool judge_program(bool exact, const at_literal *want, const at_literal *got,
                    at_strbuf *why);
 
 // For judge.c: sum of the magnitudes of the finite terms of each element of
-// result 0; NULL when n does not add.
+// result 0; NULL when n does not add. *sums: the sum itself in f64, for real
+// types narrower than f32 (NULL for others).
 at_status judge_terms(at_arena *a, const at_node *n,
-                      const at_literal *const *in, const double **out);
+                      const at_literal *const *in, const double **terms,
+                      const double **sums);
 
 // ---- Numbers
 // -----------------------------------------------------------------

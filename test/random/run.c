@@ -6,7 +6,6 @@
 #include "base/config.h"
 #include "compile/compile.h"
 #include "coverage.h"
-#include "exec/exec.h"
 
 static at_runtime *g_runtime;
 
@@ -56,8 +55,8 @@ static at_status download(at_arena *a, at_buffer *b, at_type t,
   return at_literal_make(a, t, data, false, true, out);
 }
 
-static at_status execute(at_arena *a, at_loaded *l, const at_comp *c,
-                         const at_literal **args, const at_literal **out) {
+at_status run_once(at_arena *a, at_loaded *l, const at_comp *c,
+                   const at_literal **args, const at_literal **out) {
   at_buffer **in, **results;
   AT_TRY_ALLOC(in, at_new(a, at_buffer *, c->num_params + 1));
   AT_TRY_ALLOC(results, at_new(a, at_buffer *, c->num_results + 1));
@@ -82,14 +81,12 @@ static at_status execute(at_arena *a, at_loaded *l, const at_comp *c,
   return st;
 }
 
-at_status run_module(at_arena *a, const at_module *m, const at_literal **args,
-                     bool count, const at_literal **out) {
-  at_loaded *l = NULL;
-  at_status st = load(m, &l);
-  if (at_ok(st)) {
-    if (count) coverage_count_steps(l);
-    st = execute(a, l, m->entry, args, out);
-  }
+at_status run_load(const at_module *m, bool count, at_loaded **out) {
+  AT_TRY(load(m, out));
+  if (count) coverage_count_steps(*out);
+  return AT_OK;
+}
+
+void run_drop(at_loaded *l) {
   if (l) at_loaded_release(l);
-  return st;
 }

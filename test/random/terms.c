@@ -45,9 +45,10 @@ static at_status region(at_module *m, const at_comp *from, at_comp **out) {
   return at_comp_return(*out, &r, 1);
 }
 
-// The node n on f64 operands, evaluated.
+// The node n on f64 operands, evaluated: on their magnitudes, or as they are.
 static at_status evaluate(at_arena *a, const at_node *n,
-                          const at_literal *const *in, const double **out) {
+                          const at_literal *const *in, bool keep_signs,
+                          const double **out) {
   at_module *m;
   at_comp *c;
   at_value *v;
@@ -59,8 +60,7 @@ static at_status evaluate(at_arena *a, const at_node *n,
   AT_TRY_ALLOC(v, at_new(a, at_value, n->num_operands));
   AT_TRY_ALLOC(args, at_new(a, const at_literal *, n->num_operands));
   for (uint32_t i = 0; i < n->num_operands; i++) {
-    bool selects = n->op == AT_OP_SELECT_AND_SCATTER && i == 0;
-    AT_TRY(magnitudes(a, in[i], selects, &args[i]));
+    AT_TRY(magnitudes(a, in[i], keep_signs, &args[i]));
     AT_TRY(at_build_param(c, args[i]->type, NULL, &v[i]));
   }
   for (uint32_t i = 0; i < n->num_regions; i++)
@@ -77,7 +77,10 @@ static at_status evaluate(at_arena *a, const at_node *n,
   double *each;
   int64_t count = at_type_elements(&t);
   AT_TRY_ALLOC(each, at_new(a, double, count + 1));
-  for (int64_t i = 0; i < count; i++) each[i] = fabs(at_literal_float(sums, i));
+  for (int64_t i = 0; i < count; i++) {
+    double v = at_literal_float(sums, i);
+    each[i] = keep_signs ? v : fabs(v);
+  }
   *out = each;
   return AT_OK;
 }
@@ -96,26 +99,30 @@ static at_status total(at_arena *a, const at_node *n, const at_literal *x,
   return AT_OK;
 }
 
-at_status judge_terms(at_arena *a, const at_node *n,
-                      const at_literal *const *in, const double **out) {
-  *out = NULL;
+static bool adds(const at_node *n) {
   switch (n->op) {
-    case AT_OP_FFT:
-      return total(a, n, in[0], out);
     case AT_OP_DOT_GENERAL:
     case AT_OP_RAGGED_DOT:
     case AT_OP_CONVOLUTION:
     case AT_OP_DYNAMIC_CONV:
-      return evaluate(a, n, in, out);
+      return true;
     case AT_OP_REDUCE:
     case AT_OP_REDUCE_WINDOW:
     case AT_OP_SCAN:
-    case AT_OP_SCATTER:
-      if (n->num_results != 1 || !is_sum(n->regions[0])) return AT_OK;
-      return evaluate(a, n, in, out);
-    case AT_OP_SELECT_AND_SCATTER:
-      return is_sum(n->regions[1]) ? evaluate(a, n, in, out) : AT_OK;
+      return n->num_results == 1 && is_sum(n->regions[0]);
     default:
-      return AT_OK;
+      return false;
   }
+}
+
+at_status judge_terms(at_arena *a, const at_node *n,
+                      const at_literal *const *in, const double **terms,
+                      const double **sums) {
+  *terms = *sums = NULL;
+  if (n->op == AT_OP_FFT) return total(a, n, in[0], terms);
+  if (!adds(n)) return AT_OK;
+  AT_TRY(evaluate(a, n, in, false, terms));
+  at_dtype t = n->types[0].dtype;
+  bool narrow = at_is_float(t) && at_dtype_bytes(t) < 4;
+  return narrow ? evaluate(a, n, in, true, sums) : AT_OK;
 }
