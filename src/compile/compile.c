@@ -146,6 +146,7 @@ static void settle_aliases(at_module *m) {
         taken |= m->params[q].alias == (int32_t)r;
       if (!taken) m->params[p].alias = (int32_t)r;
     }
+    m->params[p].donor = m->params[p].alias >= 0;  // else the caller keeps it
   }
 }
 

@@ -150,6 +150,40 @@ static at_status called_regions(at_imp *x, const at_mop *op, at_imp_node *d) {
   return AT_OK;
 }
 
+static int by_name(const void *a, const void *b) {
+  return strcmp(((const at_mnamed *)a)->name, ((const at_mnamed *)b)->name);
+}
+
+// The attributes of a composite, and of some custom calls, stand in a
+// dictionary; seen as the attributes of an op, beside what JAX attached to it
+// ("mhlo.sharding").
+static at_status as_op(at_imp *x, const at_mop *op, const at_mattr *attrs,
+                       at_mop *out) {
+  uint32_t n = attrs ? attrs->num_elems : 0;
+  at_mnamed *all;
+  AT_TRY_ALLOC(all, at_new(x->a, at_mnamed, (size_t)n + op->num_attrs + 1));
+  for (uint32_t i = 0; i < n; i++) all[i] = attrs->fields[i];
+  for (uint32_t i = 0; i < op->num_attrs; i++)
+    if (strchr(op->attrs[i].name, '.')) all[n++] = op->attrs[i];
+  qsort(all, n, sizeof *all, by_name);
+  *out = *op;
+  out->attrs = all;
+  out->num_attrs = n;
+  return AT_OK;
+}
+
+// The collective that StableHLO has no op for.
+static at_status ragged_all_to_all(at_imp *x, const at_mop *op) {
+  static const at_imp_row row = {.op = AT_OP_RAGGED_ALL_TO_ALL};
+  const at_mattr *config = at_mop_attr(op, "backend_config");
+  if (!config || config->kind != AT_MATTR_DICT)
+    return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT,
+                      "ragged_all_to_all has no groups");
+  at_mop plain;
+  AT_TRY(as_op(x, op, config, &plain));
+  return at_imp_how_plain(x, &plain, &row);
+}
+
 AT_IMP_HOW(custom_call) {
   at_vals operands;
   at_types types;
@@ -168,6 +202,7 @@ AT_IMP_HOW(custom_call) {
   if (name.s.len == 0)
     return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT,
                       "attribute `call_target_name` is missing");
+  if (at_str_is(name.s, "ragged_all_to_all")) return ragged_all_to_all(x, op);
   AT_TRY(at_imp_attr_put(x, &d.attrs, name));
   AT_TRY(at_imp_attr_put(x, &d.attrs, effect));
   AT_TRY(config_read(x, op, &d.attrs));
@@ -193,27 +228,6 @@ static bool all_real(const at_mop *op) {
       return false;
   }
   return true;
-}
-
-static int by_name(const void *a, const void *b) {
-  return strcmp(((const at_mnamed *)a)->name, ((const at_mnamed *)b)->name);
-}
-
-// The attributes of a composite stand in a dictionary; seen as the attributes
-// of a chlo op, beside what JAX attached to the composite ("mhlo.sharding").
-static at_status as_chlo(at_imp *x, const at_mop *op, const at_mattr *attrs,
-                         at_mop *out) {
-  uint32_t n = attrs ? attrs->num_elems : 0;
-  at_mnamed *all;
-  AT_TRY_ALLOC(all, at_new(x->a, at_mnamed, (size_t)n + op->num_attrs + 1));
-  for (uint32_t i = 0; i < n; i++) all[i] = attrs->fields[i];
-  for (uint32_t i = 0; i < op->num_attrs; i++)
-    if (strchr(op->attrs[i].name, '.')) all[n++] = op->attrs[i];
-  qsort(all, n, sizeof *all, by_name);
-  *out = *op;
-  out->attrs = all;
-  out->num_attrs = n;
-  return AT_OK;
 }
 
 // A chlo row whose op takes these operands as they are; NULL: keep the
@@ -243,7 +257,7 @@ AT_IMP_HOW(composite) {
   const at_imp_row *direct = direct_row(op, name.s, version.i, z);
   if (direct) {
     at_mop chlo;
-    AT_TRY(as_chlo(x, op, attrs, &chlo));
+    AT_TRY(as_op(x, op, attrs, &chlo));
     at_status s = direct->how(x, &chlo, direct);
     // Types or attributes that the op does not take: the decomposition has
     // them.

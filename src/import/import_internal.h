@@ -228,6 +228,7 @@ AT_IMP_HOW(chlo_is_neg_inf);
 AT_IMP_HOW(chlo_square);
 AT_IMP_HOW(sdy_sharding_constraint);
 AT_IMP_HOW(sdy_reshard);
+AT_IMP_HOW(sdy_sharding_group);
 AT_IMP_HOW(sdy_manual_computation);
 AT_IMP_HOW(sdy_named_computation);
 // The function's type; INVALID_ARGUMENT where it has none.

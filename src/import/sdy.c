@@ -76,6 +76,29 @@ static at_status op_devices(at_imp *x, const at_mop *op, int64_t *out) {
   return AT_OK;
 }
 
+// A custom call that only tells who partitions something.
+static at_status marker_call(at_imp *x, const at_mop *op, const char *target,
+                             const at_value *v, const at_types *t,
+                             const char *config, const at_attr *more) {
+  static const at_type none;
+  at_imp_node d = {.op = AT_OP_CUSTOM_CALL,
+                   .operands = v,
+                   .num_operands = 1,
+                   .types = t->n ? t->t : &none,
+                   .num_types = t->n};
+  const at_attr attrs[] = {
+      {.id = AT_ATTR_CALL_TARGET_NAME, .s = at_str_of(target)},
+      {.id = AT_ATTR_HAS_SIDE_EFFECT, .i = t->n == 0},
+      {.id = AT_ATTR_BACKEND_CONFIG, .s = at_str_of(config)},
+      {.id = AT_ATTR_API_VERSION, .i = 1}};
+  for (size_t i = 0; i < AT_LEN(attrs); i++)
+    AT_TRY(at_imp_attr_put(x, &d.attrs, attrs[i]));
+  if (more) AT_TRY(at_imp_attr_put(x, &d.attrs, *more));
+  at_node *n;
+  AT_TRY(at_imp_build(x, op, &d, &n));
+  return at_imp_define_node(x, op, n);
+}
+
 // Kept as the custom call that XLA knows, for who partitions; over one device,
 // the value itself.
 AT_IMP_HOW(sdy_sharding_constraint) {
@@ -93,22 +116,21 @@ AT_IMP_HOW(sdy_sharding_constraint) {
   if (!sharding)
     return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT, "has no sharding");
   AT_TRY(at_imp_text(x, sharding, &text));
-  at_imp_node d = {.op = AT_OP_CUSTOM_CALL,
-                   .operands = &v,
-                   .num_operands = 1,
-                   .types = t.t,
-                   .num_types = t.n};
-  const at_attr attrs[] = {
-      {.id = AT_ATTR_CALL_TARGET_NAME, .s = AT_STR("Sharding")},
-      {.id = AT_ATTR_HAS_SIDE_EFFECT, .i = 0},
-      {.id = AT_ATTR_BACKEND_CONFIG, .s = AT_STR("")},
-      {.id = AT_ATTR_API_VERSION, .i = 1},
-      {.id = AT_ATTR_SHARDING, .s = at_str_of(text)}};
-  for (size_t i = 0; i < AT_LEN(attrs); i++)
-    AT_TRY(at_imp_attr_put(x, &d.attrs, attrs[i]));
-  at_node *n;
-  AT_TRY(at_imp_build(x, op, &d, &n));
-  return at_imp_define_node(x, op, n);
+  const at_attr sharded = {.id = AT_ATTR_SHARDING, .s = at_str_of(text)};
+  return marker_call(x, op, "Sharding", &v, &t, "", &sharded);
+}
+
+// Values of one group are cut alike.
+AT_IMP_HOW(sdy_sharding_group) {
+  at_value v;
+  int64_t group;
+  AT_TRY(at_imp_need(x, op, 1, 0));
+  AT_TRY(at_imp_single(x, op, 0, &v));
+  AT_TRY(at_imp_int(x, op, "group_id", 0, &group));
+  const char *id;
+  AT_TRY_ALLOC(id, at_arena_printf(x->a, "%lld", (long long)group));
+  return marker_call(x, op, "xla.sdy.ShardingGroup", &v, &(at_types){0}, id,
+                     NULL);
 }
 
 // Between shardings the value is the same, but for the partial sums that some
@@ -178,8 +200,8 @@ static at_status manual_node(at_imp *x, const at_mop *op) {
     const at_mattr *a = at_mop_attr(op, texts[i].name);
     const char *text = "";
     if (a) AT_TRY(at_imp_text(x, a, &text));
-    AT_TRY(at_imp_attr_put(
-        x, &d.attrs, (at_attr){.id = texts[i].id, .s = at_str_of(text)}));
+    AT_TRY(at_imp_attr_put(x, &d.attrs,
+                           (at_attr){.id = texts[i].id, .s = at_str_of(text)}));
   }
   AT_TRY(at_imp_build(x, op, &d, &n));
   return at_imp_define_node(x, op, n);

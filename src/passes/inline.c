@@ -14,6 +14,7 @@ static const char *const at_placement_calls[] = {
     "xla.sdy.LocalToGlobalShape",
     "xla.sdy.PropagationBarrier",
     "xla.sdy.ReshardedCall",
+    "xla.sdy.ShardingGroup",
     "MoveToHost",
     "MoveToDevice",
 };

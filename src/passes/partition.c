@@ -21,12 +21,8 @@ static at_status place_comp(at_cut *c, at_comp *comp, uint32_t banned);
 
 // What is left of p where the axes `manual` belong to the program.
 static void leave_axes(at_place *p, uint32_t manual) {
-  for (uint32_t d = 0; d < p->whole.rank; d++) {
-    at_axes rest = {0};
-    for (uint32_t k = 0; k < p->dims[d].n; k++)
-      if (!(manual >> p->dims[d].a[k] & 1)) rest.a[rest.n++] = p->dims[d].a[k];
-    p->dims[d] = rest;
-  }
+  for (uint32_t d = 0; d < p->whole.rank; d++)
+    p->dims[d] = at_axes_within(&p->dims[d], ~manual);
   p->sums &= ~manual;
 }
 
@@ -53,10 +49,14 @@ static at_status place_manual(at_cut *c, at_node *n, uint32_t banned) {
     at_place *whole, *p = ((at_place **)n->regions[0]->params[i]->aux)[0];
     AT_TRY(new_place(c, at_value_type(n->operands[i]), &whole));
     AT_TRY(at_place_parse(c, at_sharding_item(in, i), true, whole));
+    if (whole->devices)
+      return at_fail_at(AT_UNIMPLEMENTED, n,
+                        "a manual computation over a mesh whose devices are in "
+                        "another order than those of the program's first mesh");
     for (uint32_t d = 0; d < p->whole.rank; d++) p->dims[d] = whole->dims[d];
     p->sums = whole->sums;
     leave_axes(p, manual);
-    p->open = 0;
+    p->open = whole->open;
     p->later = NULL;
     p->outer = whole;  // what the operand is brought to
     // The operand would rather be there already.
@@ -70,7 +70,6 @@ static at_status place_manual(at_cut *c, at_node *n, uint32_t banned) {
   for (uint32_t i = 0; i < n->num_results; i++) {
     at_place *p = ((at_place **)n->aux)[i];
     AT_TRY(at_place_parse(c, at_sharding_item(out, i), true, p));
-    p->open = 0;
   }
   return AT_OK;
 }
@@ -79,6 +78,13 @@ bool at_is_constraint(const at_node *n) {
   return n->op == AT_OP_CUSTOM_CALL && n->num_operands == 1 &&
          n->num_results == 1 &&
          at_str_is(at_node_str(n, AT_ATTR_CALL_TARGET_NAME), "Sharding");
+}
+
+bool at_is_sharding_group(const at_node *n) {
+  return n->op == AT_OP_CUSTOM_CALL && n->num_operands == 1 &&
+         n->num_results == 0 &&
+         at_str_is(at_node_str(n, AT_ATTR_CALL_TARGET_NAME),
+                   "xla.sdy.ShardingGroup");
 }
 
 static at_status stated(at_cut *c, at_node *n) {
@@ -126,6 +132,8 @@ static at_status place_node(at_cut *c, at_node *n, uint32_t banned) {
     case AT_OP_MANUAL_COMPUTATION:
       return place_manual(c, n, banned);
     default:
+      if (at_is_sharding_group(n) && !at_vec_push(c->m->arena, &c->groups, n))
+        return AT_NO_MEMORY("sharding groups");
       return AT_OK;
   }
 }
@@ -234,12 +242,17 @@ static at_status rewrite_branches(at_cut *c, at_node *n) {
 // The body already speaks of parts: it takes the place of the node.
 static at_status rewrite_manual(at_cut *c, at_node *n) {
   at_comp *body = n->regions[0];
-  at_str outs = at_node_str(n, AT_ATTR_OUT_SHARDINGS);
   uint32_t manual;
   AT_TRY(at_axes_mask(c, at_node_str(n, AT_ATTR_MANUAL_AXES), &manual));
   for (uint32_t i = 0; i < n->num_operands; i++) {
     at_place *p = at_place_of((at_value){body->params[i], 0});
     at_value v = n->operands[i];
+    for (uint32_t d = 0; d < p->whole.rank; d++) {
+      at_axes *all = &p->outer->dims[d];
+      *all = at_axes_within(all, manual);
+      for (uint32_t k = 0; k < p->dims[d].n && all->n < AT_MAX_ATOMS; k++)
+        all->a[all->n++] = p->dims[d].a[k];
+    }
     AT_TRY(at_reshard(c, n->parent, n, at_place_of(v), lay_of(p->outer),
                       &n->operands[i]));
   }
@@ -248,8 +261,11 @@ static at_status rewrite_manual(at_cut *c, at_node *n) {
   at_place **like, *whole;
   AT_TRY_ALLOC(like, at_new(c->m->arena, at_place *, n->num_results + 1));
   for (uint32_t i = 0; i < n->num_results; i++) {
+    const at_place *result = at_place_of((at_value){n, i});
     AT_TRY(new_place(c, &n->types[i], &whole));
-    AT_TRY(at_place_parse(c, at_sharding_item(outs, i), true, whole));
+    for (uint32_t d = 0; d < whole->whole.rank; d++)
+      whole->dims[d] = result->dims[d];
+    whole->sums = result->sums;
     leave_axes(whole, manual);
     like[i] = whole;
   }
@@ -269,10 +285,18 @@ static at_status rewrite_constraint(at_cut *c, at_node *n) {
                     &p->now);
 }
 
+static at_status rewrite_parameter(at_cut *c, at_node *n) {
+  at_place *p = at_place_of((at_value){n, 0});
+  AT_TRY(cut_type_of(c, n, 0));
+  if (!p->devices || n->parent != c->m->entry) return AT_OK;
+  return at_reorder(c, n->parent, c->head, p->devices, c->devices, p->now,
+                    &p->now);
+}
+
 static at_status rewrite_node(at_cut *c, at_node *n) {
   switch (n->op) {
     case AT_OP_PARAMETER:
-      return cut_type_of(c, n, 0);
+      return rewrite_parameter(c, n);
     case AT_OP_WHILE:
       return rewrite_while(c, n);
     case AT_OP_IF:
@@ -281,6 +305,7 @@ static at_status rewrite_node(at_cut *c, at_node *n) {
     case AT_OP_MANUAL_COMPUTATION:
       return rewrite_manual(c, n);
     default:
+      if (at_is_sharding_group(n)) return AT_OK;  // dropped at the end
       return at_is_constraint(n) ? rewrite_constraint(c, n)
                                  : at_partition_op(c, n);
   }
@@ -315,7 +340,8 @@ static at_status rewrite_comp(at_cut *c, at_comp *comp) {
 static void drop_replaced(at_comp *comp) {
   for (at_node *n = comp->first, *next; n; n = next) {
     next = n->next;
-    if (n->aux && (at_is_constraint(n) || n->op == AT_OP_MANUAL_COMPUTATION)) {
+    if (n->aux && (at_is_constraint(n) || at_is_sharding_group(n) ||
+                   n->op == AT_OP_MANUAL_COMPUTATION)) {
       at_node_remove(n);
       continue;
     }
@@ -350,6 +376,10 @@ static at_status partition(at_cut *c) {
     if (!c->results[i]) c->results[i] = at_place_of(e->results[i]);
   AT_TRY(rewrite_comp(c, e));
   AT_TRY(rewrite_results(c, e, c->results));
+  for (uint32_t i = 0; i < e->num_results; i++)
+    if (c->results[i]->devices)
+      AT_TRY(at_reorder(c, e, NULL, c->devices, c->results[i]->devices,
+                        e->results[i], &e->results[i]));
   AT_TRY(tell(c));
   drop_replaced(e);
   return AT_OK;

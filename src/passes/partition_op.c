@@ -409,6 +409,12 @@ static at_status split_scatter(at_node *n, const at_rule *r, at_value *base) {
   return identity_of(n, r->combine, *at_value_type(*base), &n->operands[0]);
 }
 
+static bool scatters_into_nothing(const at_node *n, at_op combine) {
+  at_value v = n->operands[0];
+  while (at_is_constraint(v.node)) v = v.node->operands[0];
+  return at_is_identity(combine, v);
+}
+
 // Looked-up rows that live elsewhere are zero here; the sum over devices has
 // them all.
 static at_status mask_lookup(at_node *n, at_value mask, at_value *out) {
@@ -507,6 +513,7 @@ at_status at_partition_op(at_cut *c, at_node *n) {
   keep_whole(n, &r, f);
   // Before the operands are brought: their places are those of the program.
   AT_TRY_ALLOC(sums, at_new(c->m->arena, uint32_t, n->num_results + 1));
+  bool empty = n->op == AT_OP_SCATTER && scatters_into_nothing(n, r.combine);
   for (uint32_t i = 0; i < n->num_results; i++)
     sums[i] = at_sums_carried(n, at_dims_bits(f, r.num_factors), i);
   bool apart = n->op == AT_OP_OPTIMIZATION_BARRIER;
@@ -515,7 +522,8 @@ at_status at_partition_op(at_cut *c, at_node *n) {
   for (uint32_t k = 0; k < n->num_regions; k++)
     AT_TRY(captured(c, n, n->regions[k]));
   AT_TRY(prepare(c, n, &r, f, &mask));
-  if (n->op == AT_OP_SCATTER && factor_of_kind(&r, f, AT_FACTOR_SUM) >= 0)
+  if (n->op == AT_OP_SCATTER && !empty &&
+      factor_of_kind(&r, f, AT_FACTOR_SUM) >= 0)
     AT_TRY(split_scatter(n, &r, &base));
   AT_TRY(cut_types(c, n, &r, f));
   for (uint32_t i = 0; i < n->num_results; i++)

@@ -60,12 +60,10 @@ static at_axes merge(const walk *w, const at_rule *r, uint32_t f,
   return best;
 }
 
-// Grows dimension d of tensor t to what its factors say.
-static void grow(walk *w, const at_rule *r, uint32_t t, uint32_t d,
-                 const at_axes *factors) {
-  at_place *p = r->places[t];
+// Grows dimension d of p to `want`, as far as it is open and divides.
+static void grow_to(walk *w, at_place *p, uint32_t d, at_axes want) {
   if (!(p->open >> d & 1)) return;
-  at_axes want = at_rule_dim(w->c, r, t, d, factors), *have = &p->dims[d];
+  at_axes *have = &p->dims[d];
   if (want.n <= have->n || at_axes_common(&want, have) != have->n) return;
   uint32_t used = p->banned;
   for (uint32_t i = 0; i < p->whole.rank; i++)
@@ -78,6 +76,12 @@ static void grow(walk *w, const at_rule *r, uint32_t t, uint32_t d,
     have->a[have->n++] = want.a[i];
     w->changed = true;
   }
+}
+
+// Grows dimension d of tensor t to what its factors say.
+static void grow(walk *w, const at_rule *r, uint32_t t, uint32_t d,
+                 const at_axes *factors) {
+  grow_to(w, r->places[t], d, at_rule_dim(w->c, r, t, d, factors));
 }
 
 static at_status visit_rule(walk *w, const at_rule *r) {
@@ -141,6 +145,54 @@ static at_status visit_control(walk *w, at_node *n) {
   return AT_OK;
 }
 
+// A value outside a manual computation, cut by `manual` axes first, and what
+// its body sees of it: the other axes are shared.
+static void visit_boundary(walk *w, at_place *outside, at_place *inside,
+                           const at_axes *declared, uint32_t manual) {
+  if (!outside || !inside) return;
+  for (uint32_t d = 0; d < inside->whole.rank; d++) {
+    at_axes own = at_axes_within(&declared[d], manual), all = own;
+    const at_axes *out = &outside->dims[d], *in = &inside->dims[d];
+    if (at_axes_common(out, &own) == own.n) {
+      at_axes rest = {0};
+      for (uint32_t k = own.n; k < out->n; k++) rest.a[rest.n++] = out->a[k];
+      grow_to(w, inside, d, rest);
+    }
+    for (uint32_t k = 0; k < in->n && all.n < AT_MAX_ATOMS; k++)
+      all.a[all.n++] = in->a[k];
+    grow_to(w, outside, d, all);
+  }
+}
+
+static at_status visit_manual(walk *w, at_node *n) {
+  uint32_t manual;
+  const at_comp *body = n->regions[0];
+  AT_TRY(at_axes_mask(w->c, at_node_str(n, AT_ATTR_MANUAL_AXES), &manual));
+  for (uint32_t i = 0; i < n->num_operands; i++) {
+    at_place *p = at_place_of((at_value){body->params[i], 0});
+    visit_boundary(w, at_place_of(n->operands[i]), p, p->outer->dims, manual);
+  }
+  for (uint32_t i = 0; i < n->num_results; i++) {
+    at_place *p = at_place_of((at_value){n, i});
+    visit_boundary(w, p, at_place_of(body->results[i]), p->dims, manual);
+  }
+  return AT_OK;
+}
+
+// Values that the program wants to be cut alike.
+static at_status visit_groups(walk *w) {
+  at_node **list = w->c->groups.ptr;
+  for (size_t i = 1; i < w->c->groups.len; i++) {
+    at_str id = at_node_str(list[i], AT_ATTR_BACKEND_CONFIG);
+    size_t k = i;
+    while (k-- > 0)
+      if (at_str_eq(at_node_str(list[k], AT_ATTR_BACKEND_CONFIG), id)) break;
+    if (k < i)
+      AT_TRY(visit_pair(w, list[k]->operands[0], list[i]->operands[0]));
+  }
+  return AT_OK;
+}
+
 // ---- The whole program -----------------------------------------------------
 static at_status visit_comp(walk *w, at_comp *c, bool backward);
 
@@ -156,7 +208,9 @@ static at_status visit_node(walk *w, at_node *n, bool backward) {
         AT_TRY(visit_comp(w, n->regions[k], backward));
       return visit_control(w, n);
     case AT_OP_MANUAL_COMPUTATION:
-      return visit_comp(w, n->regions[0], backward);
+      AT_TRY(visit_manual(w, n));
+      AT_TRY(visit_comp(w, n->regions[0], backward));
+      return visit_manual(w, n);
     default:
       AT_TRY(rule_of(w, n, &r));
       return r->known && (r->plain || w->round > ROUND_PLAIN) ? visit_rule(w, r)
@@ -204,6 +258,7 @@ static at_status rounds(walk *w) {
       w->changed = false;
       AT_TRY(visit_comp(w, w->c->m->entry, false));
       AT_TRY(visit_comp(w, w->c->m->entry, true));
+      AT_TRY(visit_groups(w));
       if (!w->changed) break;
     }
   return AT_OK;

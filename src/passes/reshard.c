@@ -429,17 +429,17 @@ static int64_t source_of(const at_cut *c, uint32_t rank, const at_axes *from,
   return source;
 }
 
-static at_status permute_parts(at_cut *c, at_comp *comp, at_node *before,
-                               const at_axes *from, const at_axes *to,
-                               at_value v, at_value *out) {
+at_status at_reorder(at_cut *c, at_comp *comp, at_node *before,
+                     const int64_t *from, const int64_t *to, at_value v,
+                     at_value *out) {
   int64_t n = c->m->num_partitions;
   at_dims *list;
   AT_TRY_ALLOC(list, at_new(c->m->arena, at_dims, (size_t)n));
   for (int64_t p = 0; p < n; p++) {
     int64_t *pair;
     AT_TRY_ALLOC(pair, at_new(c->m->arena, int64_t, 2));
-    pair[0] = device_at(c, source_of(c, at_value_type(v)->rank, from, to, p));
-    pair[1] = device_at(c, p);
+    pair[0] = from ? from[p] : p;
+    pair[1] = to ? to[p] : p;
     list[p] = (at_dims){pair, 2};
   }
   at_attr attrs[2] = {{.id = AT_ATTR_SOURCE_TARGET_PAIRS},
@@ -453,6 +453,16 @@ static at_status permute_parts(at_cut *c, at_comp *comp, at_node *before,
                     .num_attrs = 2,
                     .loc = v.node->loc};
   return at_emit(comp, before, &d, out);
+}
+
+static at_status permute_parts(at_cut *c, at_comp *comp, at_node *before,
+                               const at_axes *from, const at_axes *to,
+                               at_value v, at_value *out) {
+  int64_t n = c->m->num_partitions, *source;
+  AT_TRY_ALLOC(source, at_new(c->m->arena, int64_t, (size_t)n));
+  for (int64_t p = 0; p < n; p++)
+    source[p] = device_at(c, source_of(c, at_value_type(v)->rank, from, to, p));
+  return at_reorder(c, comp, before, source, c->devices, v, out);
 }
 
 at_status at_combine(at_cut *c, at_comp *comp, at_node *before, at_op op,
@@ -543,6 +553,41 @@ static at_status keep_one(at_cut *c, at_comp *comp, at_node *before,
   return at_build_op(comp, before, AT_OP_SELECT, pick, 3, v->node->loc, v);
 }
 
+// Cuts by atoms in *mask become summands: the part lies among zeros. What is
+// done that way leaves the mask.
+static at_status spread_out(at_cut *c, at_comp *comp, at_node *before,
+                            const at_axes *to, uint32_t *mask, at_axes *now,
+                            at_value *v) {
+  uint32_t rank = at_value_type(*v)->rank;
+  for (uint32_t d = 0; d < rank; d++) {
+    uint32_t keep = now[d].n;
+    while (keep > at_axes_common(&now[d], &to[d]) &&
+           *mask >> now[d].a[keep - 1] & 1)
+      keep--;
+    at_axes end = tail(&now[d], keep);
+    if (!end.n) continue;
+    uint64_t bits[2] = {0};
+    at_type whole;
+    const at_literal *l;
+    at_value *ops, zero;
+    int64_t each = at_value_type(*v)->dims[d];
+    AT_TRY(resized(c, *at_value_type(*v), d, each * at_axes_size(c, &end),
+                   &whole));
+    AT_TRY_ALLOC(ops, at_new(c->m->arena, at_value, rank + 2));
+    AT_TRY(at_literal_make(c->m->arena, whole, bits, true, false, &l));
+    AT_TRY(at_build_constant(comp, before, l, &ops[0]));
+    AT_TRY(scalar(c, comp, before, AT_S32, 0, &zero));
+    ops[1] = *v;
+    for (uint32_t i = 0; i < rank; i++) ops[2 + i] = zero;
+    AT_TRY(at_part_offset(c, comp, before, &end, each, AT_S32, &ops[2 + d]));
+    AT_TRY(at_build_op(comp, before, AT_OP_DYNAMIC_UPDATE_SLICE, ops, rank + 2,
+                       v->node->loc, v));
+    now[d].n = (uint8_t)keep;
+    *mask &= ~at_axes_bits(&end);
+  }
+  return AT_OK;
+}
+
 static at_status move_part(at_cut *c, at_comp *comp, at_node *before,
                            const move *m, const at_axes *from,
                            const at_axes *to, at_value *v) {
@@ -572,6 +617,8 @@ at_status at_reshard_part(at_cut *c, at_comp *comp, at_node *before,
   if (rank) memcpy(now, from.dims, rank * sizeof *now);
   if (from.sums & ~to.sums)
     AT_TRY(add_up(c, comp, before, from.sums & ~to.sums, now, to.dims, out));
+  uint32_t more = to.sums & ~from.sums;
+  if (more) AT_TRY(spread_out(c, comp, before, to.dims, &more, now, out));
   if (rank) memcpy(now2, now, rank * sizeof *now);
   plan p = {.now = now}, at = {.now = now2};
   AT_ENSURE(make_plan(c, &p, to.dims, rank));
@@ -581,9 +628,7 @@ at_status at_reshard_part(at_cut *c, at_comp *comp, at_node *before,
       memcpy(now2, to.dims, rank * sizeof *now2);
     AT_ENSURE(add(&at, p.moves[i]));
   }
-  if (to.sums & ~from.sums)
-    AT_TRY(keep_one(c, comp, before, to.sums & ~from.sums, out));
-  return AT_OK;
+  return more ? keep_one(c, comp, before, more, out) : AT_OK;
 }
 
 at_status at_reshard(at_cut *c, at_comp *comp, at_node *before, at_place *p,

@@ -27,7 +27,8 @@ typedef struct at_mesh {
   at_str name;
   const at_mesh_axis *axes;  // none: one device, or no mesh at all
   uint32_t num_axes;
-  bool maximal;  // names one device: values that live there are whole
+  bool maximal;            // names one device: values that live there are whole
+  const int64_t *devices;  // device of each position; NULL: its own number
 } at_mesh;
 
 // Where one value lives.
@@ -40,6 +41,9 @@ struct at_place {
   // Atoms over which the devices hold summands (Shardy's unreduced axes).
   // `wanted`: over which it would rather stay so, known before the rewriting.
   uint32_t sums, wanted;
+  // What arrives or leaves in another order of devices than the program's:
+  // the device of each position. NULL: the program's order.
+  const int64_t *devices;
   // Shardings of a later priority: joined when propagation gets there.
   at_axes *later;
   const int8_t *priority;
@@ -64,12 +68,14 @@ typedef struct at_cut {
   int64_t size[AT_MAX_ATOMS], stride[AT_MAX_ATOMS];
   at_mesh *meshes;
   uint32_t num_meshes;
-  const int64_t *devices;  // NULL, or the device of each position in the mesh
+  const int64_t *devices;  // NULL, or the device of each position, as the
+                           // first mesh has it
   int64_t channel;         // the last that is taken
   at_node *head;           // where the entry's own nodes began; NULL: had none
   at_value position;  // u32 scalars at the head of the entry, made on demand:
   at_value digits[AT_MAX_ATOMS];  // this device's place in the mesh
   at_place **results;             // where the entry's results go
+  AT_VEC(at_node *) groups;       // `ShardingGroup` calls: operands cut alike
   at_strbuf notes;                // ops that run whole on every device
 } at_cut;
 
@@ -98,6 +104,13 @@ static inline uint32_t at_axes_bits(const at_axes *x) {
   uint32_t bits = 0;
   for (uint32_t i = 0; i < x->n; i++) bits |= 1u << x->a[i];
   return bits;
+}
+// Those of x that are in `mask`, in order.
+static inline at_axes at_axes_within(const at_axes *x, uint32_t mask) {
+  at_axes out = {0};
+  for (uint32_t i = 0; i < x->n; i++)
+    if (mask >> x->a[i] & 1) out.a[out.n++] = x->a[i];
+  return out;
 }
 static inline uint32_t at_axes_common(const at_axes *a, const at_axes *b) {
   uint32_t i = 0;
@@ -176,6 +189,8 @@ void at_sums_want(at_comp *comp);
 // ---- partition.c -----------------------------------------------------------
 // A `Sharding` call: its place is what the program asks for.
 bool at_is_constraint(const at_node *n);
+// A `ShardingGroup` call: its operand is cut as those of the same group.
+bool at_is_sharding_group(const at_node *n);
 
 // ---- propagate.c -----------------------------------------------------------
 at_status at_propagate(at_cut *c);
@@ -197,6 +212,10 @@ at_status at_reshard(at_cut *c, at_comp *comp, at_node *before, at_place *p,
 at_status at_reshard_part(at_cut *c, at_comp *comp, at_node *before,
                           const at_type *whole, at_value part, at_lay from,
                           at_lay to, at_value *out);
+// Every part from device from[i] to device to[i], for all positions i; NULL: i.
+at_status at_reorder(at_cut *c, at_comp *comp, at_node *before,
+                     const int64_t *from, const int64_t *to, at_value v,
+                     at_value *out);
 // Bytes of a part.
 double at_part_bytes(const at_cut *c, const at_type *whole,
                      const at_axes *dims);

@@ -48,15 +48,17 @@ static bool symbol(scan *s, at_str *out) {
   *out = (at_str){from, (size_t)(s->p - from)};
   return out->len > 0;
 }
-// [1, 2, 3]
-static at_status numbers(at_arena *a, scan *s, at_dims *out, bool *ok) {
+// [1, 2, 3], (1, 2, 3) or, where `open` is 0, 1,2,3.
+static at_status numbers(at_arena *a, scan *s, char open, at_dims *out,
+                         bool *ok) {
   AT_VEC(int64_t) v = {0};
   int64_t x;
-  *ok = take(s, "[");
-  while (*ok && !take(s, "]")) {
+  const char from[] = {open, 0}, *to = open == '[' ? "]" : ")";
+  *ok = !open || take(s, from);
+  while (*ok && !(open && take(s, to))) {
     *ok = number(s, &x);
     if (*ok && !at_vec_push(a, &v, x)) return AT_NO_MEMORY("sharding");
-    take(s, ",");
+    if (!take(s, ",") && !open) break;
   }
   *out = (at_dims){v.ptr, (uint32_t)v.len};
   return AT_OK;
@@ -93,7 +95,7 @@ static at_status read_mesh(at_cut *c, scan *s, at_mesh *out) {
     at_dims ids;
     bool ok;
     if (!take(s, "device_ids") || !take(s, "=")) return bad(text, "not a mesh");
-    AT_TRY(numbers(c->m->arena, s, &ids, &ok));
+    AT_TRY(numbers(c->m->arena, s, '[', &ids, &ok));
     if (!ok) return bad(text, "device_ids is a list of numbers");
     out->maximal = axes.len == 0;
     if (!out->maximal) {
@@ -105,11 +107,7 @@ static at_status read_mesh(at_cut *c, scan *s, at_mesh *out) {
           return bad(text, "a device id is out of range");
         iota &= ids.ptr[i] == i;
       }
-      if (!iota && c->devices &&
-          memcmp(c->devices, ids.ptr, ids.rank * sizeof *ids.ptr) != 0)
-        return AT_FAIL(AT_UNIMPLEMENTED,
-                       "two meshes with device orders of their own");
-      if (!iota) c->devices = ids.ptr;
+      if (!iota) out->devices = ids.ptr;
     }
   }
   if (!take(s, ">")) return bad(text, "`>` expected");
@@ -208,6 +206,9 @@ at_status at_cut_meshes(at_cut *c) {
   }
   c->meshes = list.ptr;
   c->num_meshes = (uint32_t)list.len;
+  const at_mesh *first = c->meshes;
+  while (first < c->meshes + c->num_meshes && !first->num_axes) first++;
+  c->devices = first < c->meshes + c->num_meshes ? first->devices : NULL;
   AT_TRY(make_atoms(c));
   for (uint32_t i = 0; i < c->num_meshes; i++) axes_to_atoms(c, &c->meshes[i]);
   return AT_OK;
@@ -340,6 +341,28 @@ static at_status read_dims(at_cut *c, const at_mesh *mesh, scan *s, at_str text,
   return AT_OK;
 }
 
+static int64_t device_in(const int64_t *order, int64_t position) {
+  return order ? order[position] : position;
+}
+
+// Marks p when the mesh has its devices in another order than the program.
+static at_status note_order(at_cut *c, const at_mesh *mesh, at_place *p) {
+  int64_t n = c->m->num_partitions, *order;
+  bool same =
+      mesh->num_axes == 0 || !(at_dims_bits(p->dims, p->whole.rank) | p->sums);
+  if (!same) {
+    same = true;
+    for (int64_t i = 0; i < n; i++)
+      same &= device_in(mesh->devices, i) == device_in(c->devices, i);
+  }
+  p->devices = NULL;
+  if (same) return AT_OK;
+  AT_TRY_ALLOC(order, at_new(c->m->arena, int64_t, (size_t)n));
+  for (int64_t i = 0; i < n; i++) order[i] = device_in(mesh->devices, i);
+  p->devices = order;
+  return AT_OK;
+}
+
 static at_status parse_shardy(at_cut *c, at_str text, bool exact, at_place *p) {
   scan s = {text.ptr, text.ptr + text.len};
   at_mesh own = {0};
@@ -365,7 +388,7 @@ static at_status parse_shardy(at_cut *c, at_str text, bool exact, at_place *p) {
     if (unreduced) p->sums |= at_axes_bits(&x);
     p->banned |= at_axes_bits(&x);
   }
-  return take(&s, ">") ? AT_OK : bad(text, "`>` expected");
+  return take(&s, ">") ? note_order(c, mesh, p) : bad(text, "`>` expected");
 }
 
 // ---- HLO's shardings -------------------------------------------------------
@@ -401,6 +424,46 @@ static at_status tile_atoms(const at_cut *c, at_str text, at_dims shape,
   return AT_OK;
 }
 
+// Atoms of a list of devices, tile after tile.
+static at_status listed_atoms(const at_cut *c, at_str text, at_dims list,
+                              at_axes *out) {
+  int64_t n = c->m->num_partitions, *at;
+  if (list.rank != n) return bad(text, "covers another number of devices");
+  AT_TRY_ALLOC(at, at_new(c->m->arena, int64_t, (size_t)n));
+  for (int64_t p = 0; p < n; p++) {
+    int64_t device = device_in(c->devices, p);
+    for (int64_t k = 0; k < n; k++)
+      if (list.ptr[k] == device) at[k] = p;
+  }
+  // The second tile along each axis, minor first, tells which atom it is.
+  at_axes minor_first = {0};
+  bool ok = true;
+  for (int64_t step = 1; ok && step < n;) {
+    uint32_t i = 0;
+    while (i < c->num_atoms && c->stride[i] != at[step]) i++;
+    ok = i < c->num_atoms && minor_first.n < AT_MAX_ATOMS;
+    if (ok) minor_first.a[minor_first.n++] = (uint8_t)i;
+    if (ok) step *= c->size[i];
+  }
+  *out = (at_axes){0};
+  for (uint32_t i = minor_first.n; i-- > 0;)
+    out->a[out->n++] = minor_first.a[i];
+  for (int64_t k = 0; ok && k < n; k++) {
+    int64_t rest = k, p = 0;
+    for (uint32_t i = 0; i < minor_first.n; i++) {
+      uint8_t atom = minor_first.a[i];
+      p += rest % c->size[atom] * c->stride[atom];
+      rest /= c->size[atom];
+    }
+    ok = p == at[k];
+  }
+  if (ok) return AT_OK;
+  return AT_FAIL(AT_UNIMPLEMENTED,
+                 "sharding `%.*s` lists devices in an order that the program's "
+                 "mesh does not have",
+                 (int)AT_MIN(text.len, (size_t)200), text.ptr);
+}
+
 static at_status parse_hlo(at_cut *c, at_str text, bool exact, at_place *p) {
   scan s = {text.ptr, text.ptr + text.len};
   uint32_t rank = p->whole.rank;
@@ -413,33 +476,22 @@ static at_status parse_hlo(at_cut *c, at_str text, bool exact, at_place *p) {
     return AT_OK;
   }
   at_dims tile, shape, perm = {0};
+  at_axes atoms;
   bool ok;
   if (!take(&s, "devices") || !take(&s, "="))
     return AT_FAIL(AT_UNIMPLEMENTED, "sharding `%.*s`",
                    (int)AT_MIN(text.len, (size_t)200), text.ptr);
-  AT_TRY(numbers(c->m->arena, &s, &tile, &ok));
-  if (!ok || !take(&s, "<="))
-    return AT_FAIL(AT_UNIMPLEMENTED, "sharding `%.*s` by a list of devices",
-                   (int)AT_MIN(text.len, (size_t)200), text.ptr);
-  AT_TRY(numbers(c->m->arena, &s, &shape, &ok));
-  if (ok && take(&s, "T")) {
-    if (s.p < s.end && *s.p == '(') {
-      char *close = memchr(s.p, ')', (size_t)(s.end - s.p));
-      size_t len = close ? (size_t)(close - s.p) : 0;
-      char *list = at_arena_printf(c->m->arena, "[%.*s]",
-                                   (int)(len ? len - 1 : 0), s.p + 1);
-      if (!list) return AT_NO_MEMORY("sharding");
-      scan t = {list, list + strlen(list)};
-      AT_TRY(numbers(c->m->arena, &t, &perm, &ok));
-      s.p += len + (close != NULL);
-      ok &= close != NULL && perm.rank == shape.rank;
-    } else {
-      ok = false;
-    }
+  AT_TRY(numbers(c->m->arena, &s, '[', &tile, &ok));
+  if (ok && take(&s, "<=")) {
+    AT_TRY(numbers(c->m->arena, &s, '[', &shape, &ok));
+    if (ok && take(&s, "T")) AT_TRY(numbers(c->m->arena, &s, '(', &perm, &ok));
+    if (ok && perm.rank && perm.rank != shape.rank) ok = false;
+    if (ok) AT_TRY(tile_atoms(c, text, shape, perm, &atoms));
+  } else if (ok) {
+    AT_TRY(numbers(c->m->arena, &s, 0, &shape, &ok));
+    if (ok) AT_TRY(listed_atoms(c, text, shape, &atoms));
   }
   if (!ok || tile.rank < rank) return bad(text, "not a tiling of the value");
-  at_axes atoms;
-  AT_TRY(tile_atoms(c, text, shape, perm, &atoms));
   uint32_t at = 0;
   for (uint32_t d = 0; d < tile.rank; d++) {
     at_axes x = {0};
@@ -504,6 +556,19 @@ static void print_order(const at_cut *c, const uint8_t *order, uint32_t n,
                    i + 1 < runs ? "" : ")");
 }
 
+// The device of each tile: "3,1,2,0".
+static void print_devices(const at_cut *c, const int64_t *devices,
+                          const uint8_t *order, uint32_t n, at_strbuf *b) {
+  for (int64_t tile = 0; tile < c->m->num_partitions; tile++) {
+    int64_t rest = tile, position = 0;
+    for (uint32_t i = n; i-- > 0;) {
+      position += rest % c->size[order[i]] * c->stride[order[i]];
+      rest /= c->size[order[i]];
+    }
+    at_strbuf_addf(b, "%s%lld", tile ? "," : "", (long long)devices[position]);
+  }
+}
+
 // Appends to `order` the atoms in `mask`; how many devices they tell apart.
 static int64_t put_atoms(const at_cut *c, uint32_t mask, uint8_t *order,
                          uint32_t *n) {
@@ -533,7 +598,10 @@ static void print_tiles(const at_cut *c, const at_place *p, at_strbuf *b) {
   if (p->sums) comma = ",";
   if (rest > 1) at_strbuf_addf(b, "%s%lld", comma, (long long)rest);
   at_strbuf_addc(b, ']');
-  print_order(c, order, n, b);
+  if (p->devices || c->devices)
+    print_devices(c, p->devices ? p->devices : c->devices, order, n, b);
+  else
+    print_order(c, order, n, b);
   if (p->sums)
     at_strbuf_addf(b, " last_tile_dims={unreduced%s}",
                    rest > 1 ? ", replicated" : "");
