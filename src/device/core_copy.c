@@ -86,9 +86,9 @@ static void fill_words(void *dst, int64_t n, const void *word, size_t bytes) {
 
 void core_fill_undefined(void *dst, at_dtype t, int64_t n) {
   uint32_t bytes = at_dtype_bytes(t), bits = at_dtype_of(t)->bits;
-  if (t == AT_F32) {
-    float nan = NAN;
-    fill_words(dst, n, &nan, 4);
+  if (t == AT_F32 || t == AT_BF16 || t == AT_F16) {
+    uint32_t nan = t == AT_F32 ? 0x7fffffff : 0x7fff;  // core_is_poison
+    fill_words(dst, n, &nan, bytes);
   } else if (at_is_signed_int(t) && bytes <= 8) {
     int64_t least = (int64_t)(~0ull << (bits - 1));
     fill_words(dst, n, &least, bytes);

@@ -77,35 +77,57 @@ uint8_t *area_overlap(const area *a, const area *b) {
 
 // ---- The list
 // -------------------------------------------------------------------------
-void flights_check(core_state *c, const area *box, bool writes, int32_t loc,
-                   const char *what) {
-  shadow *s = c->shadow;
-  for (uint32_t i = 0; i < s->num_flights; i++) {
-    const flight *f = &s->flights[i];
-    if (!writes && !f->writes) continue;
-    if (!area_overlap(box, &f->box)) continue;
-    char place[512];
-    core_place(c, f->loc, place, sizeof place);
-    core_stop(c, AT_FAILED_PRECONDITION, loc,
-              "race: %s memory that a copy still %s\n"
-              "detail: the copy was started at %s and has not been waited for",
-              what, f->writes ? "writes" : "reads", *place ? place : "?");
-  }
+static void lock(core_state *c) {
+  if (c->group) pthread_mutex_lock(&c->group->lock);
+}
+static void unlock(core_state *c) {
+  if (c->group) pthread_mutex_unlock(&c->group->lock);
 }
 
-void flights_add(core_state *c, const area *box, bool writes,
-                 const void *sem_at, int64_t bytes, int32_t loc) {
-  shadow *s = c->shadow;
+static bool find(core_state *c, const area *box, bool writes, flight *out) {
+  const shadow *s = c->shadow;
+  lock(c);  // others may add theirs
+  bool found = false;
+  for (uint32_t i = 0; i < s->num_flights && !found; i++) {
+    const flight *f = &s->flights[i];
+    if (!writes && !f->writes) continue;
+    found = area_overlap(box, &f->box) != NULL;
+    if (found) *out = *f;
+  }
+  unlock(c);
+  return found;
+}
+
+void flights_check(core_state *c, const area *box, bool writes, int32_t loc,
+                   const char *what) {
+  flight f;
+  if (!find(c, box, writes, &f)) return;
+  char place[512];
+  core_place(f.by, f.loc, place, sizeof place);
+  core_stop(c, AT_FAILED_PRECONDITION, loc,
+            "race: %s memory that a copy still %s\n"
+            "detail: the copy was started at %s and has not been waited for",
+            what, f.writes ? "writes" : "reads", *place ? place : "?");
+}
+
+void flights_add(core_state *owner, const flight *f, const void *sem_at) {
+  shadow *s = owner->shadow;
+  if (!s) return;
+  lock(owner);
   if (s->num_flights == s->cap_flights) {
     uint32_t cap = s->cap_flights ? 2 * s->cap_flights : 32;
     flight *grown = realloc(s->flights, cap * sizeof *grown);
-    if (!grown)
-      core_stop(c, AT_RESOURCE_EXHAUSTED, loc, "no memory for the checks");
+    if (!grown) {  // one copy less is watched
+      unlock(owner);
+      return;
+    }
     s->flights = grown;
     s->cap_flights = cap;
   }
-  size_t index = sem_at ? (size_t)((const sem *)sem_at - c->sems) : SIZE_MAX;
-  s->flights[s->num_flights++] = (flight){*box, writes, index, bytes, loc};
+  flight *new = &s->flights[s->num_flights++];
+  *new = *f;
+  new->sem = sem_at ? (size_t)((const sem *)sem_at - f->by->sems) : SIZE_MAX;
+  unlock(owner);
 }
 
 // The oldest copies that signal this semaphore have arrived.

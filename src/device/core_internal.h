@@ -92,7 +92,7 @@ struct core_state {
   uint32_t num_regions;
   sem *sems;
   uint32_t num_sems, most_sems;  // used, now and ever
-  uint8_t *stack;     // for allocas
+  uint8_t *stack;                // for allocas
   size_t stack_used, stack_bytes;
   uint64_t turns;
   uint32_t barriers;  // passed
@@ -142,8 +142,14 @@ typedef struct box {
   const int64_t *size, *dst_stride, *src_stride;  // elements, bytes
 } box;
 void core_copy_box(const box *b);
-// Fills n elements with what nobody may rely on: NaN, the smallest integer.
+// Fills n elements with what nobody may rely on: a NaN that arithmetic does not
+// make by itself, the smallest integer.
 void core_fill_undefined(void *dst, at_dtype t, int64_t n);
+
+// ---- core_misc.c
+// ----------------------------------------------------------------
+// A NaN that came from core_fill_undefined, perhaps through arithmetic.
+bool core_is_poison(const void *element, at_dtype t);
 
 // ---- core_dma.c
 // -------------------------------------------------------------------

@@ -161,18 +161,34 @@ static void report_unfilled(const touch *t, size_t granule) {
             "read of uninitialised memory: %s\ndetail: %s", place, why);
 }
 
-static void report_race(const touch *t, size_t granule, uint32_t epoch,
+// Where another core did it, as ": at place".
+static void place_of_actor(const core_state *c, uint32_t actor, int32_t loc,
+                           char *out, size_t n) {
+  char place[512];
+  *out = 0;
+  for (const core_state *p = c->group ? c->group->first : NULL; p; p = p->next)
+    if (p->shadow && p->shadow->actor == actor &&
+        *core_place(p, loc, place, sizeof place)) {
+      snprintf(out, n, "\ndetail: that was at %s", place);
+      return;
+    }
+}
+
+static void report_race(const touch *t, const cell *at, size_t granule,
                         bool wrote) {
-  char place[256];
+  char place[256], there[600];
   core_state *c = t->c;
+  uint32_t epoch = wrote ? at->written : at->read;
+  int32_t loc = wrote ? at->wrote_at : at->read_at;
   name_place(t, granule, place, sizeof place);
   if (c->group) pthread_mutex_unlock(&c->group->lock);
   uint32_t actor = (epoch >> 24) - 1;
+  place_of_actor(c, actor, loc, there, sizeof there);
   core_stop(
       c, AT_FAILED_PRECONDITION, t->loc,
-      "race: core %u %s %s, which core %u %s without a signal between them",
+      "race: core %u %s %s, which core %u %s without a signal between them%s",
       t->c->shadow->actor, t->writes ? "writes" : "reads", place, actor,
-      wrote ? "wrote" : "read");
+      wrote ? "wrote" : "read", there);
 }
 
 // Does the epoch come before everything that c does now?
@@ -190,12 +206,12 @@ static void touch_cells(const touch *t, size_t first, size_t n) {
   uint32_t now = (actor + 1) << 24 | (c->shadow->clock[actor] & 0xffffff);
   for (size_t i = first; i < first + n; i++) {
     cell *at = &t->shade->cells[i];
-    if (!before(c, at->written)) report_race(t, i, at->written, true);
-    if (t->writes && !before(c, at->read)) report_race(t, i, at->read, false);
+    if (!before(c, at->written)) report_race(t, at, i, true);
+    if (t->writes && !before(c, at->read)) report_race(t, at, i, false);
     if (t->writes)
-      *at = (cell){now, 0};
+      *at = (cell){.written = now, .wrote_at = t->loc};
     else
-      at->read = now;
+      at->read = now, at->read_at = t->loc;
   }
 }
 
@@ -323,12 +339,17 @@ void core_shadow_copy(core_state *c, core_state *to, const at_core_dma *d,
   copy_filled(c, to, d, dst);
   if (!checks(c, AT_CHECK_RACES)) return;
   int64_t bytes = core_dma_bytes(d);
+  flight reads = {.box = src, .bytes = bytes, .loc = d->loc, .by = c};
+  flight writes = reads;
+  writes.box = out;
+  writes.writes = true;
   if (to == c) {
     const void *s = d->dst_sem ? d->dst_sem : d->src_sem;
-    flights_add(c, &src, false, s, bytes, d->loc);
-    flights_add(c, &out, true, s, bytes, d->loc);
+    flights_add(c, &reads, s);
+    flights_add(c, &writes, s);
   } else {
-    flights_add(c, &src, false, d->src_sem, bytes, d->loc);
+    flights_add(c, &reads, d->src_sem);
+    flights_add(to, &writes, d->dst_sem);
   }
 }
 
@@ -431,6 +452,24 @@ void core_shadow_window(core_state *c, uint32_t i) {
   c->shadow->visited[i][block] = 1;
 }
 
+// What goes back must not come from the padding of another window.
+static void no_poison(core_state *c, uint32_t i, const at_core_dma *d) {
+  const at_xcore_ref *x = c->windows[i].ref;
+  int64_t at[AT_CORE_MAX_RANK] = {0};
+  for (int64_t left = core_dma_bytes(d) / d->elem_bytes; left > 0; left--) {
+    const uint8_t *p = d->src;
+    for (int32_t k = 0; k < d->rank; k++) p += at[k] * d->src_stride[k];
+    if (core_is_poison(p, (at_dtype)x->dtype))
+      core_stop(
+          c, AT_FAILED_PRECONDITION, core_store_loc(c, i),
+          "an element of output %u is NaN: it was computed from undefined "
+          "values, as the padding of blocks at the edge has",
+          i);
+    for (int32_t k = d->rank - 1; k >= 0 && ++at[k] == d->size[k]; k--)
+      at[k] = 0;
+  }
+}
+
 // The block goes back to the operand, holes included.
 void core_shadow_write_back(core_state *c, uint32_t i) {
   window *w = &c->windows[i];
@@ -451,7 +490,9 @@ void core_shadow_write_back(core_state *c, uint32_t i) {
   }
   d.src = src;
   d.dst = dst;
-  if (n > 0) copy_filled(c, c, &d, dst);
+  if (n <= 0) return;
+  if (checks(c, AT_CHECK_NAN)) no_poison(c, i, &d);
+  copy_filled(c, c, &d, dst);
 }
 
 // ---- The end

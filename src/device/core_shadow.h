@@ -10,6 +10,7 @@ enum { kMaxActors = 64 };
 // that actor's clock; 0: nobody.
 typedef struct cell {
   uint32_t written, read;
+  int32_t wrote_at, read_at;  // `loc` of that actor
 } cell;
 
 // What is known of a region, per granule.
@@ -35,6 +36,7 @@ typedef struct flight {
   size_t sem;  // index among the core's semaphores; SIZE_MAX: nobody can wait
   int64_t bytes;  // still to be waited for
   int32_t loc;
+  const core_state *by;  // whose program `loc` is of
 } flight;
 
 struct shadow {
@@ -55,8 +57,10 @@ area area_of_view(const at_core_view *v);
 // Fails if the box meets a copy that nobody has waited for.
 void flights_check(core_state *c, const area *box, bool writes, int32_t loc,
                    const char *what);
-void flights_add(core_state *c, const area *box, bool writes, const void *sem,
-                 int64_t bytes, int32_t loc);
+// A copy that `f->by` started, seen by the core that owns the memory. sem: an
+// address of the starter, NULL: nobody can wait.
+void flights_add(core_state *owner, const flight *f, const void *sem);
+// Under the group's lock.
 void flights_waited(core_state *c, const sem *s, int64_t amount);
 
 #endif

@@ -126,6 +126,7 @@ typedef struct at_me {
   const at_mloc **locs;  // room for one per operation
   const char **loc_ops;
   uint32_t num_locs, max_locs;
+  const at_mloc *around;  // of the innermost op around this one that has a place
   LLVMValueRef view;               // an at_core_view on the stack
   uint32_t calls;                  // nesting of func.call
   at_map dots;                     // state of explicit MXU operations

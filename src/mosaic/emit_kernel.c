@@ -135,10 +135,13 @@ uint32_t at_me_segment(const at_mop *op, uint32_t i, uint32_t *first) {
 
 int32_t at_me_loc(at_me *m, const at_mop *op) {
   if (m->window) return -1;
-  if (m->num_locs && m->locs[m->num_locs - 1] == op->loc)
-    return (int32_t)m->num_locs - 1;
-  if (m->num_locs == m->max_locs) return (int32_t)m->num_locs - 1;
-  m->locs[m->num_locs] = op->loc;
+  // Steps inside a scope that JAX made itself stand where the scope does.
+  const at_mloc *loc = *at_mosaic_place_of(op->loc).file ? op->loc : m->around;
+  uint32_t last = m->num_locs - 1;
+  if (m->num_locs && m->locs[last] == loc && m->loc_ops[last] == op->name)
+    return (int32_t)last;
+  if (m->num_locs == m->max_locs) return (int32_t)last;
+  m->locs[m->num_locs] = loc;
   m->loc_ops[m->num_locs] = op->name;
   return (int32_t)m->num_locs++;
 }
@@ -218,8 +221,11 @@ at_status at_me_emit_op(at_me *m, at_mop *op) {
       at_me_emit_lazy, at_me_emit_memory, at_me_emit_control, at_me_emit_reduce,
       at_me_emit_dot,  at_me_emit_order,  at_me_emit_core};
   bool done = false;
+  const at_mloc *around = m->around;
+  if (op->num_regions && *at_mosaic_place_of(op->loc).file) m->around = op->loc;
   for (size_t i = 0; i < AT_LEN(themes) && !done; i++)
     AT_TRY(themes[i](m, op, &done));
+  m->around = around;
   if (!done)
     return at_mosaic_fail(m->k, op, AT_UNIMPLEMENTED, "no machine code for %s",
                           op->name);
@@ -413,10 +419,8 @@ at_status at_mosaic_code_add(at_cg *cg, const at_mosaic_kernel *k,
   AT_TRY_ALLOC(m->loc_ops, at_new(a, const char *, m->max_locs));
   *c = (at_mosaic_code){
       .index = index, .locations = m->locs, .location_ops = m->loc_ops};
-  at_cg_function f = {.emit = emit_body,
-                      .arg = m,
-                      .kind = AT_XK_CORE_BODY,
-                      .num_params = 3};
+  at_cg_function f = {
+      .emit = emit_body, .arg = m, .kind = AT_XK_CORE_BODY, .num_params = 3};
   AT_TRY(at_cg_external(cg, &f, &c->body));
   for (uint32_t i = 0; i < p->num_windows; i++) {
     if (!p->windows[i].transform) continue;
