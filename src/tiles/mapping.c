@@ -220,20 +220,20 @@ static at_status add_copies(at_tiles_var *v, const at_tiles_mapping *add) {
   return AT_OK;
 }
 
-static at_status set_var(at_tiles_graph *g, uint32_t var,
-                         const at_tiles_mapping *add) {
+// With `commit` false only says whether it can be done.
+static at_status set_var(at_tiles_graph *g, uint32_t var, const at_tiles_mapping *add, bool commit) {
   at_tiles_var *v = &g->vars.ptr[var];
   if (!add->len) return AT_OK;
   // In order, as most are: no merging.
   if (!v->home.len || v->home.ptr[v->home.len - 1].end <= add->ptr[0].begin) {
-    for (size_t i = 0; i < add->len; i++)
+    for (size_t i = 0; commit && i < add->len; i++)
       if (!append(&v->home, add->ptr[i])) return AT_NO_MEMORY("mapping");
     return AT_OK;
   }
   merge m = {.v = v, .policy = g->policy};
   at_status st = merge_all(&m, add);
-  if (at_ok(st)) st = add_copies(v, &m.copies);
-  if (at_ok(st)) {
+  if (at_ok(st) && commit) st = add_copies(v, &m.copies);
+  if (at_ok(st) && commit) {
     at_tiles_mapping old = v->home;
     v->home = m.home;
     m.home = old;
@@ -268,14 +268,17 @@ static at_status set_range(const at_tiles_view *v, int64_t begin, int64_t end,
   at_status st = at_tiles_view_runs(v, begin, end, &runs);
   if (at_ok(st) && runs.len > 1)
     qsort(runs.ptr, runs.len, sizeof *runs.ptr, by_var);
-  for (size_t i = 0; at_ok(st) && i < runs.len;) {
-    size_t k = i + 1;
-    while (k < runs.len && runs.ptr[k].var == runs.ptr[i].var) k++;
-    m.len = 0;
-    st = intervals_of(runs.ptr + i, k - i, tile, &m);
-    if (at_ok(st)) st = set_var(v->graph, runs.ptr[i].var, &m);
-    i = k;
-  }
+  // All or nothing: over several variables, a first round only looks.
+  bool several = runs.len && runs.ptr[0].var != runs.ptr[runs.len - 1].var;
+  for (int commit = !several; commit < 2; commit++)
+    for (size_t i = 0; at_ok(st) && i < runs.len;) {
+      size_t k = i + 1;
+      while (k < runs.len && runs.ptr[k].var == runs.ptr[i].var) k++;
+      m.len = 0;
+      st = intervals_of(runs.ptr + i, k - i, tile, &m);
+      if (at_ok(st)) st = set_var(v->graph, runs.ptr[i].var, &m, commit);
+      i = k;
+    }
   free(runs.ptr);
   free(m.ptr);
   return st;

@@ -141,6 +141,7 @@ typedef struct at_tiles_mapping {
 } at_tiles_mapping;
 enum { AT_TILES_NOWHERE = 0xffffffffu };
 
+// All of it or, on an error, nothing.
 at_status at_tiles_mapping_set(const at_tiles_view *v, uint32_t tile);
 // Interval by interval of v's positions; gaps stay as they are.
 at_status at_tiles_mapping_set_all(const at_tiles_view *v,

@@ -196,7 +196,7 @@ at_status at_tiles_view_subsample(const at_tiles_view *v, uint32_t dim,
     return AT_FAIL(AT_INVALID_ARGUMENT, "subsample: step %lld\nhint: from 1",
                    (long long)step);
   at_tiles_view *r;
-  AT_TRY(resized(v, dim, (v->dims[dim] - 1) / step + (v->dims[dim] > 0),
+  AT_TRY(resized(v, dim, v->dims[dim] ? (v->dims[dim] - 1) / step + 1 : 0,
                  v->num_pieces, &r));
   for (uint32_t i = 0; i < v->num_pieces; i++) {
     const at_tiles_piece *p = &v->pieces[i];
