@@ -14,8 +14,8 @@
 enum {
   kSendWords = 64,  // words that one send instruction moves
   kInstruction = 4,
-  kCandidates =
-      32,  // messages of one sender that are weighed against each other
+  kCandidates = 64,  // messages of a sender weighed against each other
+  kTries = 64,       // times that a sender waits for a better moment
 };
 
 // ---- Messages from needs
@@ -148,10 +148,11 @@ static int64_t duration(const at_tiles_machine *m, const at_tiles_exchange *x,
 typedef struct planner {
   const at_tiles_machine *m;
   at_tiles_exchange *x;
-  int64_t *send_free, *receive_free, *send_busy, *receive_busy,
-      *code;               // per tile
-  uint32_t *next, *heads;  // per message; per tile: what it still has to send
-  uint32_t *heap;          // tiles with something to send, by send_free
+  int64_t *send_free, *receive_free, *send_busy, *receive_busy, *receive_left,
+      *code;  // per tile
+  uint32_t *next, *heads,
+      *tries;      // per message; per tile: what it still has to send
+  uint32_t *heap;  // tiles with something to send, by send_free
   size_t heap_len;
 } planner;
 
@@ -182,25 +183,39 @@ static int64_t earliest(const planner *p, const at_tiles_message *g) {
   return t;
 }
 
-// Starts the message of tile s that can start first; among equals the list's
-// first.
+// The next message of tile s: of those that can start now, the one whose
+// receivers have the most left to receive, so that the busiest finish in time.
+// When none can, a message to several is booked for when they can; one to a
+// single receiver is not, and s tries again when the first of them is free:
+// somebody else may be better served meanwhile.
 static void send_one(planner *p, uint32_t s) {
   uint32_t *best = NULL, *at = &p->heads[s];
-  int64_t start = INT64_MAX;
+  int64_t start = INT64_MAX, most = -1;
   for (int k = 0; k < kCandidates && *at; k++, at = &p->next[*at - 1]) {
-    int64_t t = earliest(p, &p->x->messages[*at - 1]);
-    if (t < start) start = t, best = at;
-    if (t == p->send_free[s]) break;
+    const at_tiles_message *g = &p->x->messages[*at - 1];
+    int64_t t = earliest(p, g), left = 0;
+    for (uint32_t i = 0; i < g->count; i++)
+      left = AT_MAX(left, p->receive_left[p->x->receivers[g->first + i]]);
+    if (t > start || (t == start && left <= most)) continue;
+    start = t, most = left, best = at;
   }
   at_tiles_message *g = &p->x->messages[*best - 1];
+  if (start > p->send_free[s] && g->count == 1 && p->tries[s]++ < kTries) {
+    p->send_free[s] = start;
+    return;
+  }
+  p->tries[s] = 0;
   *best = p->next[*best - 1];
   g->start = start;
   int64_t end = start + duration(p->m, p->x, g);
   p->send_free[s] = end;
   if (paired(p->x, g) && (s ^ 1u) < (uint64_t)p->m->tiles)
     p->send_free[s ^ 1u] = end;
-  for (uint32_t i = 0; i < g->count; i++)
-    p->receive_free[p->x->receivers[g->first + i]] = end;
+  for (uint32_t i = 0; i < g->count; i++) {
+    uint32_t r = p->x->receivers[g->first + i];
+    p->receive_free[r] = end;
+    p->receive_left[r] -= end - start;
+  }
   p->x->cycles = AT_MAX(p->x->cycles, end);
 }
 
@@ -263,47 +278,86 @@ static at_status check(const at_tiles_machine *m, const at_tiles_exchange *x) {
   return AT_OK;
 }
 
+// Sends everything, each tile's messages in the order of o.
+static void run(planner *p, order *o) {
+  size_t n = (size_t)p->m->tiles, k = p->x->num_messages;
+  memcpy(p->receive_left, p->receive_busy, n * sizeof *p->receive_left);
+  qsort(o, k, sizeof *o, by_order);
+  for (size_t i = k; i-- > 0;) {
+    uint32_t g = o[i].message, from = p->x->messages[g].from;
+    p->next[g] = p->heads[from];
+    p->heads[from] = g + 1;
+  }
+  for (uint32_t t = 0; t < n; t++)
+    if (p->heads[t]) p->heap[p->heap_len++] = t;
+  while (p->heap_len) {
+    uint32_t s = p->heap[0];
+    send_one(p, s);
+    if (!p->heads[s]) p->heap[0] = p->heap[--p->heap_len];
+    sift_down(p, 0);
+  }
+}
+
+// Round by round, where that ends earlier. `length`: room for one number a
+// message.
+static void use_rounds(planner *p, const uint32_t *round, int64_t *length) {
+  at_tiles_exchange *x = p->x;
+  int64_t total = 0;
+  memset(length, 0, x->num_messages * sizeof *length);
+  for (size_t i = 0; i < x->num_messages; i++) {
+    int64_t *l = &length[round[i]];
+    *l = AT_MAX(*l, duration(p->m, x, &x->messages[i]));
+  }
+  for (size_t r = 0; r < x->num_messages; r++) {
+    int64_t l = length[r];
+    length[r] = total;
+    total += l;
+  }
+  if (total >= x->cycles) return;
+  x->cycles = total;
+  for (size_t i = 0; i < x->num_messages; i++)
+    x->messages[i].start = length[round[i]];
+}
+
+static void order_by_turn(planner *p, order *o) {
+  for (size_t i = 0; i < p->x->num_messages; i++)
+    o[i] = (order){turn(p, &p->x->messages[i]), (uint32_t)i};
+}
+
 at_status at_tiles_exchange_plan(const at_tiles_machine *m,
                                  at_tiles_exchange *x) {
   AT_TRY(check(m, x));
   size_t n = (size_t)m->tiles, k = x->num_messages;
   if (k >= UINT32_MAX) return AT_NO_MEMORY("exchange");
-  int64_t *tiles = calloc(5 * n, sizeof *tiles);
-  uint32_t *lists = calloc(2 * n + k + 1, sizeof *lists);
+  int64_t *tiles = calloc(6 * n, sizeof *tiles);
+  uint32_t *lists = calloc(3 * n + 2 * k + 1, sizeof *lists);
   order *o = malloc((k + 1) * sizeof *o);
   at_status st = AT_OK;
   if (!tiles || !lists || !o) {
     st = AT_NO_MEMORY("exchange");
     goto out;
   }
-  planner p = {m,
-               x,
-               tiles,
-               tiles + n,
-               tiles + 2 * n,
-               tiles + 3 * n,
-               tiles + 4 * n,
-               lists + 2 * n,
-               lists,
-               lists + n,
-               0};
+  planner p = {.m = m,
+               .x = x,
+               .send_free = tiles,
+               .receive_free = tiles + n,
+               .send_busy = tiles + 2 * n,
+               .receive_busy = tiles + 3 * n,
+               .receive_left = tiles + 4 * n,
+               .code = tiles + 5 * n,
+               .heads = lists,
+               .tries = lists + n,
+               .heap = lists + 2 * n,
+               .next = lists + 3 * n};
+  uint32_t *round = lists + 3 * n + k;
   account(&p);
-  for (size_t i = 0; i < k; i++)
-    o[i] = (order){turn(&p, &x->messages[i]), (uint32_t)i};
-  qsort(o, k, sizeof *o, by_order);
-  for (size_t i = k; i-- > 0;) {
-    uint32_t g = o[i].message, from = x->messages[g].from;
-    p.next[g] = p.heads[from];
-    p.heads[from] = g + 1;
-  }
-  for (uint32_t t = 0; t < n; t++)
-    if (p.heads[t]) p.heap[p.heap_len++] = t;
-  while (p.heap_len) {
-    uint32_t s = p.heap[0];
-    send_one(&p, s);
-    if (!p.heads[s]) p.heap[0] = p.heap[--p.heap_len];
-    sift_down(&p, 0);
-  }
+  order_by_turn(&p, o);
+  run(&p, o);
+  // Greedy leaves gaps on irregular patterns; rounds do not, if lengths are
+  // alike.
+  if (x->cycles > x->lower_bound + x->lower_bound / 20 &&
+      at_tiles_rounds(m, x, round))
+    use_rounds(&p, round, (int64_t *)o);
 out:
   free(tiles);
   free(lists);
@@ -320,7 +374,8 @@ typedef struct use {
 static int by_use(const void *a, const void *b) {
   const use *x = a, *y = b;
   if (x->tile != y->tile) return x->tile < y->tile ? -1 : 1;
-  return (x->start > y->start) - (x->start < y->start);
+  if (x->start != y->start) return x->start < y->start ? -1 : 1;
+  return (x->end > y->end) - (x->end < y->end);
 }
 
 at_status at_tiles_exchange_verify(const at_tiles_machine *m,

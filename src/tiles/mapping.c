@@ -221,7 +221,8 @@ static at_status add_copies(at_tiles_var *v, const at_tiles_mapping *add) {
 }
 
 // With `commit` false only says whether it can be done.
-static at_status set_var(at_tiles_graph *g, uint32_t var, const at_tiles_mapping *add, bool commit) {
+static at_status set_var(at_tiles_graph *g, uint32_t var,
+                         const at_tiles_mapping *add, bool commit) {
   at_tiles_var *v = &g->vars.ptr[var];
   if (!add->len) return AT_OK;
   // In order, as most are: no merging.

@@ -323,8 +323,8 @@ static at_status place_tile(compiler *c, memory *m, int64_t tile, blocks *b,
   p->data_bytes = high;
   p->unshared_bytes = unshared;
   p->fullest = (uint32_t)tile;
-  AT_TRY_ALLOC(p->blocks, at_arena_copy(c->g->arena, b->ptr,
-                                        b->len * sizeof *b->ptr + 1, 8));
+  AT_TRY_ALLOC(p->blocks, at_new(c->g->arena, at_tiles_block, b->len + 1));
+  if (b->len) memcpy(p->blocks, b->ptr, b->len * sizeof *b->ptr);
   p->num_blocks = (uint32_t)b->len;
   return AT_OK;
 }

@@ -251,6 +251,23 @@ at_status at_tiles_map_elementwise(at_tiles_set *s, const at_tiles_codelet *c,
                                    const at_tiles_view *out,
                                    const double *params);
 
+// Where the result of an elementwise op should live, by estimated cycles: with
+// an operand (in place), half with each of two operands that are apart, or
+// spread.
+typedef enum at_tiles_choice {
+  AT_TILES_WITH_OPERAND,
+  AT_TILES_HALVES,
+  AT_TILES_SPREAD
+} at_tiles_choice;
+// Makes the result (a clone of the operand, or a new variable), maps it, and
+// adds the vertices. *out_choice and *out_cycles may be NULL.
+at_status at_tiles_plan_elementwise(at_tiles_set *s, const at_tiles_codelet *c,
+                                    const at_tiles_view *const *in,
+                                    const char *name, const double *params,
+                                    const at_tiles_view **out,
+                                    at_tiles_choice *out_choice,
+                                    int64_t *out_cycles);
+
 // ---- Programs --------------------------------------------------------------
 typedef struct at_tiles_program at_tiles_program;
 at_status at_tiles_program_sequence(at_tiles_graph *g, at_tiles_program **out);

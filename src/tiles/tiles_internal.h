@@ -167,4 +167,10 @@ typedef struct at_tiles_needs {
 at_status at_tiles_exchange_of(at_tiles_graph *g, at_tiles_needs *n,
                                int64_t *received, at_tiles_exchange *out);
 
+// The round of each message, as many as the busiest tile has messages. False:
+// not all messages have one receiver, or there are too many; `round` is then
+// not filled.
+bool at_tiles_rounds(const at_tiles_machine *m, const at_tiles_exchange *x,
+                     uint32_t *round);
+
 #endif

@@ -231,6 +231,52 @@ static void replacing_moves_the_home(void **state) {
   at_tiles_graph_destroy(g);
 }
 
+// ---- Imbalance
+// --------------------------------------------------------------------- O =
+// C[0] + C[1], C = A * B f32[2,262144,64] mapped linearly.
+static void the_planner_evens_out_what_in_place_leaves_idle(void **state) {
+  const at_tiles_codelet *add;
+  const at_tiles_plan *plans[2];
+  int64_t in_place_cycles = 0;
+  for (int planned = 0; planned < 2; planned++) {
+    at_tiles_graph *g = graph();
+    const at_tiles_view *c = variable(g, "C", DIMS(2, 262144, 64)), *half[2],
+                        *o;
+    at_tiles_set *set;
+    at_tiles_program *p;
+    at_tiles_choice choice = AT_TILES_WITH_OPERAND;
+    int64_t guess = 0;
+    ok(at_tiles_mapping_linear(c, 0, 0));
+    ok(at_tiles_view_at(c, 0, &half[0]));
+    ok(at_tiles_view_at(c, 1, &half[1]));
+    ok(at_tiles_codelet_find("add", &add));
+    ok(at_tiles_set_add(g, "O = C[0] + C[1]", &set));
+    if (planned) {
+      ok(at_tiles_plan_elementwise(set, add, half, "O", NULL, &o, &choice,
+                                   &guess));
+    } else {
+      o = variable(g, "O", DIMS(262144, 64));
+      ok(at_tiles_mapping_copy(half[0], o));
+      ok(at_tiles_map_elementwise(set, add, half, o, NULL));
+    }
+    ok(at_tiles_program_execute(set, &p));
+    ok(at_tiles_compile(g, p, NULL, &plans[planned]));
+    print_plan(plans[planned]);
+    if (!planned) {
+      assert_int_equal(plans[0]->steps[0].idle_tiles, 736);
+      assert_non_null(strstr(plans[0]->advice, "736 of 1472 tiles idle"));
+    } else {
+      assert_int_equal(choice, AT_TILES_HALVES);
+      assert_int_equal(plans[1]->steps[0].idle_tiles, 0);
+      assert_true(plans[1]->cycles <= in_place_cycles * 55 / 100);
+      assert_in_range(guess, plans[1]->cycles * 98 / 100,
+                      plans[1]->cycles * 102 / 100);
+    }
+    in_place_cycles = plans[planned]->cycles;
+    at_tiles_graph_destroy(g);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(rows_of_179_take_117448_cycles),
@@ -241,6 +287,7 @@ int main(void) {
       cmocka_unit_test(a_second_mapping_is_refused),
       cmocka_unit_test(duplicates_take_memory),
       cmocka_unit_test(replacing_moves_the_home),
+      cmocka_unit_test(the_planner_evens_out_what_in_place_leaves_idle),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

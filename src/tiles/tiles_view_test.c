@@ -1,5 +1,5 @@
-// Random views and mappings against a plain reference: an array that says, element by
-// element, which variable and which position a view names.
+// Random views and mappings against a plain reference: an array that says,
+// element by element, which variable and which position a view names.
 #include "tiles/tiles_test_util.h"
 
 enum { kMaxElements = 4096, kCases = 10000, kVars = 3 };
@@ -17,7 +17,8 @@ static uint32_t below(uint32_t n) {  // xorshift*
   return n ? (uint32_t)((g_seed * 0x2545F4914F6CDD1Dull) >> 33) % n : 0;
 }
 
-static void unravel(int64_t i, const int64_t *dims, uint32_t rank, int64_t *index) {
+static void unravel(int64_t i, const int64_t *dims, uint32_t rank,
+                    int64_t *index) {
   for (uint32_t d = rank; d-- > 0;) index[d] = i % dims[d], i /= dims[d];
 }
 static int64_t ravel(const int64_t *index, const int64_t *dims, uint32_t rank) {
@@ -26,9 +27,11 @@ static int64_t ravel(const int64_t *index, const int64_t *dims, uint32_t rank) {
   return i;
 }
 
-// New model of `dims`: each index maps through `from` to an index of the old one.
+// New model of `dims`: each index maps through `from` to an index of the old
+// one.
 typedef void (*index_fn)(const model *old, int64_t *index, const int64_t *args);
-static void rebuild(model *m, const int64_t *dims, uint32_t rank, index_fn from, const int64_t *args) {
+static void rebuild(model *m, const int64_t *dims, uint32_t rank, index_fn from,
+                    const int64_t *args) {
   static model old;
   old = *m;
   m->rank = rank;
@@ -42,10 +45,18 @@ static void rebuild(model *m, const int64_t *dims, uint32_t rank, index_fn from,
   }
 }
 
-static void of_slice(const model *o, int64_t *x, const int64_t *a) { x[a[0]] += a[1]; }
-static void of_step(const model *o, int64_t *x, const int64_t *a) { x[a[0]] *= a[1]; }
-static void of_reverse(const model *o, int64_t *x, const int64_t *a) { x[a[0]] = o->dims[a[0]] - 1 - x[a[0]]; }
-static void of_repeat(const model *o, int64_t *x, const int64_t *a) { x[a[0]] %= o->dims[a[0]]; }
+static void of_slice(const model *o, int64_t *x, const int64_t *a) {
+  x[a[0]] += a[1];
+}
+static void of_step(const model *o, int64_t *x, const int64_t *a) {
+  x[a[0]] *= a[1];
+}
+static void of_reverse(const model *o, int64_t *x, const int64_t *a) {
+  x[a[0]] = o->dims[a[0]] - 1 - x[a[0]];
+}
+static void of_repeat(const model *o, int64_t *x, const int64_t *a) {
+  x[a[0]] %= o->dims[a[0]];
+}
 static void of_shuffle(const model *o, int64_t *x, const int64_t *a) {
   int64_t y[8];
   for (uint32_t d = 0; d < o->rank; d++) y[a[d]] = x[d];
@@ -79,7 +90,8 @@ static void random_op(model *m) {
   args[0] = d;
   switch (below(8)) {
     case 0: {
-      int64_t b = below((uint32_t)dims[d] + 1), e = b + below((uint32_t)(dims[d] - b) + 1);
+      int64_t b = below((uint32_t)dims[d] + 1),
+              e = b + below((uint32_t)(dims[d] - b) + 1);
       if (e == b && below(20)) return;  // mostly not empty
       ok(at_tiles_view_slice(m->v, d, b, e, &m->v));
       dims[d] = e - b, args[1] = b;
@@ -114,7 +126,8 @@ static void random_op(model *m) {
       ok(at_tiles_view_flatten(m->v, &m->v));
       m->dims[0] = m->n, m->rank = 1;
       return;
-    default: return random_reshape(m);
+    default:
+      return random_reshape(m);
   }
 }
 
@@ -125,7 +138,8 @@ static void random_concat(model *a, const model *b) {
     if (d != dim && a->dims[d] != b->dims[d]) return;
   static model old;
   old = *a;
-  ok(at_tiles_view_concat((const at_tiles_view *[]){a->v, b->v}, 2, dim, &a->v));
+  ok(at_tiles_view_concat((const at_tiles_view *[]){a->v, b->v}, 2, dim,
+                          &a->v));
   a->dims[dim] += b->dims[dim];
   a->n += b->n;
   for (int64_t i = 0; i < a->n; i++) {
@@ -138,7 +152,8 @@ static void random_concat(model *a, const model *b) {
   }
 }
 
-static void random_view(at_tiles_graph *g, const at_tiles_view *const *vars, model *m) {
+static void random_view(at_tiles_graph *g, const at_tiles_view *const *vars,
+                        model *m) {
   static model other;
   model *parts[] = {m, &other};
   uint32_t both = 1 + below(2), which[2];
@@ -150,7 +165,8 @@ static void random_view(at_tiles_graph *g, const at_tiles_view *const *vars, mod
     x->rank = d.rank;
     memcpy(x->dims, d.ptr, d.rank * sizeof *d.ptr);
     x->n = at_tiles_view_elements(x->v);
-    for (int64_t i = 0; i < x->n; i++) x->at[i] = (int32_t)(which[p] * kMaxElements + i);
+    for (int64_t i = 0; i < x->n; i++)
+      x->at[i] = (int32_t)(which[p] * kMaxElements + i);
   }
   if (both == 2) {
     if (below(2)) random_op(&other);
@@ -175,15 +191,18 @@ static void check_dims(const model *m) {
 
 static void check_runs(const model *m) {
   at_tiles_runs r = {0};
-  int64_t b = below((uint32_t)m->n + 1), e = b + below((uint32_t)(m->n - b) + 1);
+  int64_t b = below((uint32_t)m->n + 1),
+          e = b + below((uint32_t)(m->n - b) + 1);
   if (below(2)) b = 0, e = m->n;
   ok(at_tiles_view_runs(m->v, b, e, &r));
   int64_t at = b;
   for (size_t i = 0; i < r.len; i++)
     for (int64_t k = 0; k < r.ptr[i].count; k++, at++)
-      if (m->at[at] != r.ptr[i].var * kMaxElements + r.ptr[i].begin + k * r.ptr[i].step)
-        fail_msg("element %lld is variable %u[%lld], not %d", (long long)at, r.ptr[i].var,
-                 (long long)(r.ptr[i].begin + k * r.ptr[i].step), m->at[at]);
+      if (m->at[at] !=
+          r.ptr[i].var * kMaxElements + r.ptr[i].begin + k * r.ptr[i].step)
+        fail_msg("element %lld is variable %u[%lld], not %d", (long long)at,
+                 r.ptr[i].var, (long long)(r.ptr[i].begin + k * r.ptr[i].step),
+                 m->at[at]);
   assert_int_equal(at, e);
   free(r.ptr);
 }
@@ -193,20 +212,23 @@ static void check_values(const at_tiles_view *const *vars, const model *m) {
   static float all[kVars][kMaxElements], got[kMaxElements];
   for (int v = 0; v < kVars; v++) {
     for (int i = 0; i < kMaxElements; i++) all[v][i] = (float)below(1 << 20);
-    ok(at_tiles_write(vars[v], all[v], (size_t)at_tiles_view_elements(vars[v]) * 4));
+    ok(at_tiles_write(vars[v], all[v],
+                      (size_t)at_tiles_view_elements(vars[v]) * 4));
   }
   ok(at_tiles_read(m->v, got, (size_t)m->n * 4));
   for (int64_t i = 0; i < m->n; i++)
-    assert_true(got[i] == all[m->at[i] / kMaxElements][m->at[i] % kMaxElements]);
+    assert_true(got[i] ==
+                all[m->at[i] / kMaxElements][m->at[i] % kMaxElements]);
 }
 
-// Homes in a plain array; the library must agree on every element, whatever order
-// and view they were set through.
+// Homes in a plain array; the library must agree on every element, whatever
+// order and view they were set through.
 static void check_mapping(const at_tiles_graph *g, const model *m) {
   static uint32_t home[kVars][kMaxElements];
   memset(home, 0xff, sizeof home);
   int64_t at = 0;
-  while (at < m->n) {  // pieces of the view, each on a tile, where nothing is yet
+  while (at <
+         m->n) {  // pieces of the view, each on a tile, where nothing is yet
     const at_tiles_view *flat, *piece;
     int64_t end = at + 1 + below(200);
     end = AT_MIN(m->n, end);
@@ -223,7 +245,8 @@ static void check_mapping(const at_tiles_graph *g, const model *m) {
       assert_int_equal(at_code_take(st), AT_FAILED_PRECONDITION);
     } else {
       ok(st);
-      for (int64_t i = at; i < end; i++) home[m->at[i] / kMaxElements][m->at[i] % kMaxElements] = tile;
+      for (int64_t i = at; i < end; i++)
+        home[m->at[i] / kMaxElements][m->at[i] % kMaxElements] = tile;
     }
     at = end;
   }
@@ -234,7 +257,8 @@ static void check_mapping(const at_tiles_graph *g, const model *m) {
     assert_int_equal(map.ptr[i].begin, at);
     if (i) assert_true(map.ptr[i].tile != map.ptr[i - 1].tile);
     for (; at < map.ptr[i].end; at++)
-      assert_int_equal(home[m->at[at] / kMaxElements][m->at[at] % kMaxElements], map.ptr[i].tile);
+      assert_int_equal(home[m->at[at] / kMaxElements][m->at[at] % kMaxElements],
+                       map.ptr[i].tile);
   }
   assert_int_equal(at, m->n);
   // The sum of the parts is the whole: bytes by tile, regions by tile.
@@ -243,7 +267,8 @@ static void check_mapping(const at_tiles_graph *g, const model *m) {
   at_tiles_mapping_bytes(g, bytes);
   for (int t = 0; t < 1472; t++) sum += bytes[t];
   for (int v = 0; v < kVars; v++)
-    for (int i = 0; i < kMaxElements; i++) count += home[v][i] != AT_TILES_NOWHERE;
+    for (int i = 0; i < kMaxElements; i++)
+      count += home[v][i] != AT_TILES_NOWHERE;
   assert_int_equal(sum, 4 * count);
   if (map.len) {
     at_tiles_regions r = {0};
@@ -251,7 +276,8 @@ static void check_mapping(const at_tiles_graph *g, const model *m) {
     ok(at_tiles_regions_of(m->v, tile, &r));
     int64_t in = 0, want = 0;
     for (size_t i = 0; i < r.len; i++) in += r.ptr[i].end - r.ptr[i].begin;
-    for (size_t i = 0; i < map.len; i++) want += map.ptr[i].tile == tile ? map.ptr[i].end - map.ptr[i].begin : 0;
+    for (size_t i = 0; i < map.len; i++)
+      want += map.ptr[i].tile == tile ? map.ptr[i].end - map.ptr[i].begin : 0;
     assert_int_equal(in, want);
     free(r.ptr);
   }
@@ -264,7 +290,8 @@ static at_tiles_graph *random_graph(const at_tiles_view **vars) {
   for (int i = 0; i < kVars; i++) {
     int64_t dims[4];
     uint32_t rank = 1 + below(4);
-    for (uint32_t d = 0; d < rank; d++) dims[d] = 1 + below(rank == 1 ? 900 : rank == 2 ? 30 : 8);
+    for (uint32_t d = 0; d < rank; d++)
+      dims[d] = 1 + below(rank == 1 ? 900 : rank == 2 ? 30 : 8);
     vars[i] = variable(g, names[i], (at_dims){dims, rank});
   }
   return g;
@@ -285,7 +312,10 @@ static void random_views_are_element_exact(void **state) {
   }
 }
 
-static int by_int(const void *a, const void *b) { return (*(const int32_t *)a > *(const int32_t *)b) - (*(const int32_t *)a < *(const int32_t *)b); }
+static int by_int(const void *a, const void *b) {
+  return (*(const int32_t *)a > *(const int32_t *)b) -
+         (*(const int32_t *)a < *(const int32_t *)b);
+}
 
 // Reordering keeps pairs together and every element once.
 static void reordering_keeps_pairs(void **state) {
@@ -303,7 +333,9 @@ static void reordering_keeps_pairs(void **state) {
       ok(at_tiles_view_runs(out[0], 0, m.n, &a));
       int64_t k = 0, last = -1;
       for (size_t i = 0; i < a.len; i++)
-        for (int64_t j = 0; j < a.ptr[i].count; j++) want[k++] = (int32_t)(a.ptr[i].var * kMaxElements + a.ptr[i].begin + j * a.ptr[i].step);
+        for (int64_t j = 0; j < a.ptr[i].count; j++)
+          want[k++] = (int32_t)(a.ptr[i].var * kMaxElements + a.ptr[i].begin +
+                                j * a.ptr[i].step);
       ok(at_tiles_view_runs(out[1], 0, m.n, &b));
       k = 0;
       for (size_t i = 0; i < b.len; i++)
@@ -326,7 +358,8 @@ static void linear_mapping_follows_the_rule(void **state) {
   for (int c = 0; c < 300; c++) {
     g_seed = 77 * (uint64_t)(c + 1);
     at_tiles_graph *g = graph();
-    int64_t n = 1 + below(c % 3 ? 3000 : 400000), grain = 1 + below(9), least = 4 * (1 + below(60));
+    int64_t n = 1 + below(c % 3 ? 3000 : 400000), grain = 1 + below(9),
+            least = 4 * (1 + below(60));
     const at_tiles_view *v = variable(g, "v", DIMS(n));
     ok(at_tiles_mapping_linear(v, grain, least));
     at_tiles_mapping m = {0};
@@ -361,7 +394,8 @@ static void regions_are_split_for_workers(void **state) {
   for (int64_t most = 0; most <= 40; most += 40) {
     ok(at_tiles_regions_split(&r, 6, 4, most, &s));
     int64_t sum = 0, size[64] = {0};
-    for (size_t i = 0; i < s.len; i++) size[s.ptr[i].group] += s.ptr[i].end - s.ptr[i].begin;
+    for (size_t i = 0; i < s.len; i++)
+      size[s.ptr[i].group] += s.ptr[i].end - s.ptr[i].begin;
     for (uint32_t i = 0; i < s.groups; i++) {
       sum += size[i];
       if (i + 1 < s.groups) assert_true(size[i] % 4 == 0);
@@ -372,7 +406,8 @@ static void regions_are_split_for_workers(void **state) {
     free(s.ptr);
   }
   free(r.ptr);
-  expect(at_tiles_regions_split(&r, 0, 4, 0, &s), AT_INVALID_ARGUMENT, "0 parts");
+  expect(at_tiles_regions_split(&r, 0, 4, 0, &s), AT_INVALID_ARGUMENT,
+         "0 parts");
   at_tiles_graph_destroy(g);
 }
 
@@ -380,7 +415,9 @@ static void layouts_pad_channels(void **state) {
   for (int form = 0; form < 2; form++) {
     at_tiles_graph *g = graph();
     const at_tiles_view *v, *padded;
-    ok(at_tiles_layout_add(g, "x", AT_F32, form ? AT_TILES_NHC4W4 : AT_TILES_NC4HW4, 2, 3, 5, 6, &v, &padded));
+    ok(at_tiles_layout_add(g, "x", AT_F32,
+                           form ? AT_TILES_NHC4W4 : AT_TILES_NC4HW4, 2, 3, 5, 6,
+                           &v, &padded));
     assert_int_equal(at_tiles_view_elements(padded), 2 * 3 * 5 * 8);
     static float in[2 * 3 * 5 * 6], raw[2 * 3 * 5 * 8];
     for (int i = 0; i < 180; i++) in[i] = (float)(i + 1);
@@ -401,24 +438,39 @@ static void layouts_pad_channels(void **state) {
 
 static void wrong_views_are_refused(void **state) {
   at_tiles_graph *g = graph();
-  const at_tiles_view *v = variable(g, "v", DIMS(4, 6)), *o, *w = variable(g, "w", DIMS(4, 5));
-  expect(at_tiles_view_slice(v, 2, 0, 1, &o), AT_INVALID_ARGUMENT, "dimension 2");
-  expect(at_tiles_view_slice(v, 1, 3, 7, &o), AT_OUT_OF_RANGE, "[3, 7)", "6 elements");
+  const at_tiles_view *v = variable(g, "v", DIMS(4, 6)), *o,
+                      *w = variable(g, "w", DIMS(4, 5));
+  expect(at_tiles_view_slice(v, 2, 0, 1, &o), AT_INVALID_ARGUMENT,
+         "dimension 2");
+  expect(at_tiles_view_slice(v, 1, 3, 7, &o), AT_OUT_OF_RANGE, "[3, 7)",
+         "6 elements");
   expect(at_tiles_view_slice(v, 1, 3, 2, &o), AT_OUT_OF_RANGE, "[3, 2)");
-  expect(at_tiles_view_reshape(v, DIMS(5, 5), &o), AT_INVALID_ARGUMENT, "24 elements");
-  expect(at_tiles_view_reshape(v, DIMS(-4, -6), &o), AT_INVALID_ARGUMENT, "24 elements");
-  expect(at_tiles_view_dimshuffle(v, DIMS(0, 0), &o), AT_INVALID_ARGUMENT, "permutation");
-  expect(at_tiles_view_dimshuffle(v, DIMS(1), &o), AT_INVALID_ARGUMENT, "permutation");
-  expect(at_tiles_view_concat((const at_tiles_view *[]){v, w}, 2, 0, &o), AT_INVALID_ARGUMENT, "view 1");
+  expect(at_tiles_view_reshape(v, DIMS(5, 5), &o), AT_INVALID_ARGUMENT,
+         "24 elements");
+  expect(at_tiles_view_reshape(v, DIMS(-4, -6), &o), AT_INVALID_ARGUMENT,
+         "24 elements");
+  expect(at_tiles_view_dimshuffle(v, DIMS(0, 0), &o), AT_INVALID_ARGUMENT,
+         "permutation");
+  expect(at_tiles_view_dimshuffle(v, DIMS(1), &o), AT_INVALID_ARGUMENT,
+         "permutation");
+  expect(at_tiles_view_concat((const at_tiles_view *[]){v, w}, 2, 0, &o),
+         AT_INVALID_ARGUMENT, "view 1");
   expect(at_tiles_view_concat(NULL, 0, 0, &o), AT_INVALID_ARGUMENT, "nothing");
   expect(at_tiles_view_subsample(v, 0, 0, &o), AT_INVALID_ARGUMENT, "step 0");
-  expect(at_tiles_view_broadcast(v, 0, -1, &o), AT_INVALID_ARGUMENT, "-1 times");
-  expect(at_tiles_variable_add(g, "v", AT_F32, DIMS(1), &o), AT_ALREADY_EXISTS, "tensor v");
-  expect(at_tiles_variable_add(g, "t", AT_TOKEN, DIMS(1), &o), AT_INVALID_ARGUMENT, "tensor t");
-  expect(at_tiles_variable_add(g, "n", AT_F32, DIMS(-1), &o), AT_INVALID_ARGUMENT, "tensor n", "-1");
-  expect(at_tiles_variable_add(g, "h", AT_F32, DIMS(1ll << 40, 1ll << 40), &o), AT_INVALID_ARGUMENT, "2^46");
-  expect(at_tiles_mapping_set(v, 1472), AT_OUT_OF_RANGE, "tensor v", "tile 1472");
-  expect(at_tiles_mapping_check(v), AT_FAILED_PRECONDITION, "tensor v", "[0, 24)");
+  expect(at_tiles_view_broadcast(v, 0, -1, &o), AT_INVALID_ARGUMENT,
+         "-1 times");
+  expect(at_tiles_variable_add(g, "v", AT_F32, DIMS(1), &o), AT_ALREADY_EXISTS,
+         "tensor v");
+  expect(at_tiles_variable_add(g, "t", AT_TOKEN, DIMS(1), &o),
+         AT_INVALID_ARGUMENT, "tensor t");
+  expect(at_tiles_variable_add(g, "n", AT_F32, DIMS(-1), &o),
+         AT_INVALID_ARGUMENT, "tensor n", "-1");
+  expect(at_tiles_variable_add(g, "h", AT_F32, DIMS(1ll << 40, 1ll << 40), &o),
+         AT_INVALID_ARGUMENT, "2^46");
+  expect(at_tiles_mapping_set(v, 1472), AT_OUT_OF_RANGE, "tensor v",
+         "tile 1472");
+  expect(at_tiles_mapping_check(v), AT_FAILED_PRECONDITION, "tensor v",
+         "[0, 24)");
   float x[3];
   expect(at_tiles_read(v, x, sizeof x), AT_INVALID_ARGUMENT, "12 bytes");
   at_tiles_graph_destroy(g);
@@ -426,9 +478,12 @@ static void wrong_views_are_refused(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(random_views_are_element_exact), cmocka_unit_test(reordering_keeps_pairs),
-      cmocka_unit_test(linear_mapping_follows_the_rule), cmocka_unit_test(regions_are_split_for_workers),
-      cmocka_unit_test(layouts_pad_channels),           cmocka_unit_test(wrong_views_are_refused),
+      cmocka_unit_test(random_views_are_element_exact),
+      cmocka_unit_test(reordering_keeps_pairs),
+      cmocka_unit_test(linear_mapping_follows_the_rule),
+      cmocka_unit_test(regions_are_split_for_workers),
+      cmocka_unit_test(layouts_pad_channels),
+      cmocka_unit_test(wrong_views_are_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
