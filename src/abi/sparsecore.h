@@ -51,6 +51,8 @@ typedef struct at_x_sparse_copy {
 
 typedef struct at_x_sparse {
   uint32_t op;  // at_sparse_op
+  // 0 SparseCores (with minibatching): as many as the row pointers of the
+  // minibatches that there are tell.
   uint32_t num_devices, scs_per_device;
   uint32_t
       minibatching;   // row pointers of minibatches; an operand tells how many

@@ -16,6 +16,7 @@ at_status at_pjrt_buffer_wrap(PJRT_Memory *m, at_buffer *b, PJRT_Buffer **out) {
   p->memory = m;
   atomic_init(&p->external, 0);
   atomic_init(&p->donated, false);
+  p->layout = NULL;
   *out = p;
   return AT_OK;
 }

@@ -9,14 +9,35 @@
 
 // ---- Layouts: every array is dense and row-major
 // -----------------------------------
+static struct {
+  pthread_mutex_t lock;
+  const char *texts[64];
+  uint32_t count;
+} g_layouts = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static at_status layout_make(uint64_t rank, PJRT_Layouts_MemoryLayout **out) {
+const char *at_pjrt_layout_keep(const char *text) {
+  if (*text != '{') return NULL;
+  const char *found = NULL;
+  pthread_mutex_lock(&g_layouts.lock);
+  for (uint32_t i = 0; i < g_layouts.count && !found; i++)
+    if (!strcmp(g_layouts.texts[i], text)) found = g_layouts.texts[i];
+  if (!found && g_layouts.count < AT_LEN(g_layouts.texts)) {
+    found = strdup(text);
+    if (found) g_layouts.texts[g_layouts.count++] = found;
+  }
+  pthread_mutex_unlock(&g_layouts.lock);
+  return found;
+}
+
+static at_status layout_make(uint64_t rank, const char *text,
+                             PJRT_Layouts_MemoryLayout **out) {
   if (rank > AT_PJRT_MAX_RANK)
     return AT_FAIL(AT_INVALID_ARGUMENT, "rank %llu exceeds %d",
                    (unsigned long long)rank, AT_PJRT_MAX_RANK);
   PJRT_Layouts_MemoryLayout *l = calloc(1, sizeof *l);
   if (!l) return NO_MEMORY();
   l->rank = (uint32_t)rank;
+  l->text = text;
   *out = l;
   return AT_OK;
 }
@@ -33,10 +54,14 @@ static PJRT_Error *layout_serialize(
   AT_ARGS(PJRT_Layouts_MemoryLayout_Serialize_Args);
   AT_HANDLE(a->layout);
   at_strbuf text = {0};
-  at_strbuf_addc(&text, '{');
-  for (uint32_t d = a->layout->rank; d-- > 0;)
-    at_strbuf_addf(&text, d ? "%u," : "%u", d);
-  at_strbuf_addc(&text, '}');
+  if (a->layout->text) {
+    at_strbuf_addz(&text, a->layout->text);
+  } else {
+    at_strbuf_addc(&text, '{');
+    for (uint32_t d = a->layout->rank; d-- > 0;)
+      at_strbuf_addf(&text, d ? "%u," : "%u", d);
+    at_strbuf_addc(&text, '}');
+  }
   at_pjrt_blob *b = text.failed ? NULL : at_pjrt_blob_copy(text.ptr, text.len);
   at_strbuf_free(&text);
   if (!b) return at_pjrt_error(NO_MEMORY());
@@ -52,22 +77,22 @@ static PJRT_Error *layout_of_client(
     PJRT_Layouts_PJRT_Client_GetDefaultLayout_Args *a) {
   AT_ARGS(PJRT_Layouts_PJRT_Client_GetDefaultLayout_Args);
   AT_HANDLE(a->client);
-  return at_pjrt_error(layout_make(a->num_dims, &a->layout));
+  return at_pjrt_error(layout_make(a->num_dims, NULL, &a->layout));
 }
 
 static PJRT_Error *layout_of_topology(
     PJRT_Layouts_PJRT_Topology_GetDefaultLayout_Args *a) {
   AT_ARGS(PJRT_Layouts_PJRT_Topology_GetDefaultLayout_Args);
   AT_HANDLE(a->topology_description);
-  return at_pjrt_error(layout_make(a->num_dims, &a->layout));
+  return at_pjrt_error(layout_make(a->num_dims, NULL, &a->layout));
 }
 
 static PJRT_Error *layout_of_buffer(
     PJRT_Layouts_PJRT_Buffer_MemoryLayout_Args *a) {
   AT_ARGS(PJRT_Layouts_PJRT_Buffer_MemoryLayout_Args);
   AT_HANDLE(a->buffer);
-  return at_pjrt_error(
-      layout_make(at_buffer_dims(a->buffer->buffer).rank, &a->layout));
+  return at_pjrt_error(layout_make(at_buffer_dims(a->buffer->buffer).rank,
+                                   a->buffer->layout, &a->layout));
 }
 
 // The layouts of an executable belong to it.

@@ -251,7 +251,10 @@ static at_status wrap_outputs(const PJRT_LoadedExecutable *l, PJRT_Device *d,
   for (uint32_t i = 0; i < n; i++) {
     PJRT_Memory *m = &d->memories[at_buffer_memory(outputs[i])];
     at_status st = at_pjrt_buffer_wrap(m, outputs[i], &list[i]);
-    if (AT_LIKELY(at_ok(st))) continue;
+    if (AT_LIKELY(at_ok(st))) {
+      list[i]->layout = l->program->layouts[l->program->num_inputs + i].text;
+      continue;
+    }
     for (uint32_t j = 0; j < i; j++) at_pjrt_buffer_free(list[j]);
     for (uint32_t j = i + 1; j < n; j++) at_buffer_release(outputs[j]);
     return st;

@@ -143,6 +143,7 @@ struct PJRT_Buffer {
   PJRT_Memory *memory;
   _Atomic(uint32_t) external;  // references of other frameworks
   _Atomic(bool) donated;       // given away outside a launch
+  const char *layout;          // at_pjrt_layout_keep, or NULL
 };
 // Wraps one reference (consumed, released when there is no memory).
 at_status at_pjrt_buffer_wrap(PJRT_Memory *m, at_buffer *b, PJRT_Buffer **out);
@@ -185,7 +186,12 @@ void at_pjrt_gather_strided(at_dtype dtype, at_dims dims, const void *src,
 struct PJRT_Layouts_MemoryLayout {
   void *vtable;
   uint32_t rank;
+  const char *text;  // as a program asked for it; NULL: dense row-major
 };
+// A layout that a program asked for ("{1,0:T(8)}"), kept for the life of the
+// process. Memory stays dense; whoever asked is told that it got what it wanted.
+// NULL: not a layout (default, auto), or no memory.
+const char *at_pjrt_layout_keep(const char *text);
 // The device that a call names, by device or memory (one may be NULL).
 at_status at_pjrt_place(PJRT_Device *device, PJRT_Memory *memory,
                         PJRT_Memory **out);

@@ -179,7 +179,12 @@ static at_status program_fill(at_pjrt_program *p) {
     at_dims dims;
     AT_TRY(type_of(p->executable, in[i].type, &dtype, &dims));
     p->layouts[i].rank = dims.rank;
+    p->layouts[i].text =
+        at_pjrt_layout_keep(string(p->executable, in[i].layout));
   }
+  for (uint32_t i = 0; i < p->num_outputs; i++)
+    p->layouts[ni + i].text =
+        at_pjrt_layout_keep(string(p->executable, out[i].layout));
   for (uint64_t i = 0; i < np; i++)
     at_pjrt_named_float(&p->properties[i], string(p->executable, props[i].name),
                         (float)props[i].value);

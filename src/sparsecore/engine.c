@@ -23,6 +23,7 @@ static at_status check_sizes(const at_x_sparse *x) {
     return BAD("sizes");
   if (x->op == AT_SPARSE_LOCAL) return AT_OK;
   uint64_t scs = x->scs_per_device;
+  if (!scs) return x->minibatching ? AT_OK : BAD("no SparseCores");
   uint64_t per = AT_MAX(scs * x->num_devices, 8ull);
   bool blocks = x->minibatching ? x->pointers && x->pointers % (per * scs) == 0
                                 : x->pointers == per * scs;
@@ -81,8 +82,8 @@ at_status at_sc_check(const at_x_sparse *x, uint64_t bytes,
       at_x_sparse_bytes(x) != bytes)
     return BAD("length");
   if (x->op >= AT_SPARSE_OPS || x->num_devices != num_devices ||
-      !x->num_devices || !x->scs_per_device || x->scs_per_device > kMaxScs ||
-      !x->num_tables || x->num_tables > AT_SPARSE_MAX_TABLES ||
+      !x->num_devices || x->scs_per_device > kMaxScs || !x->num_tables ||
+      x->num_tables > AT_SPARSE_MAX_TABLES ||
       x->num_hypers > AT_SPARSE_MAX_HYPERS)
     return BAD("counts");
   bool integer = x->dtype == AT_S8 || x->dtype == AT_U8;
@@ -128,7 +129,7 @@ static const int32_t *block_of(const at_sc_plan *p, const at_sc_ids *d,
                                uint64_t *start) {
   uint64_t b = (uint64_t)k * d->batches + batch;
   const int32_t *r = d->pointers + b * p->per;
-  *base = p->x->minibatching ? 0 : k * (p->x->ids / p->x->scs_per_device);
+  *base = p->x->minibatching ? 0 : k * (p->x->ids / p->scs);
   *start = p->x->minibatching && b
                ? round8((uint32_t)r[-(int64_t)p->per + p->num_scs - 1])
                : 0;
@@ -149,8 +150,7 @@ static at_status check_pointers(const at_sc_plan *p, uint32_t device,
   const at_sc_ids *d = &p->devices[device];
   uint64_t base, start, last = 0;
   const int32_t *r = block_of(p, d, k, batch, &base, &start);
-  uint64_t room =
-      p->x->minibatching ? p->x->ids : p->x->ids / p->x->scs_per_device;
+  uint64_t room = p->x->minibatching ? p->x->ids : p->x->ids / p->scs;
   last = start;
   for (uint32_t g = 0; g < p->num_scs; g++) {
     // A partition without ids may end where the one before does.
@@ -175,7 +175,7 @@ static at_status read_batches(const at_sc_plan *p, uint32_t device,
   d->batches = 1;
   if (!p->x->minibatching) return AT_OK;
   int32_t n = *(const int32_t *)p->run->bufs[device][4];
-  uint64_t most = p->x->pointers / ((uint64_t)p->per * p->x->scs_per_device);
+  uint64_t most = p->x->pointers / ((uint64_t)p->per * p->scs);
   if (n < 1 || (uint64_t)n > most)
     return AT_FAIL(AT_INVALID_ARGUMENT,
                    "table %s: device %u has %d minibatches; the row pointers "
@@ -183,6 +183,29 @@ static at_status read_batches(const at_sc_plan *p, uint32_t device,
                    p->run->name, device, n, (unsigned long long)most);
   d->batches = (uint32_t)n;
   return AT_OK;
+}
+
+// SparseCores of a device, when only the number of minibatches tells: as many
+// as leave no row pointer over; else the most that the row pointers allow.
+static at_status find_scs(const at_sc_run *r, uint32_t *out) {
+  const at_x_sparse *x = r->x;
+  int64_t n = *(const int32_t *)r->bufs[0][4];
+  *out = 0;
+  for (uint64_t s = 4; s && n > 0; s /= 2) {
+    uint64_t one = AT_MAX(s * x->num_devices, 8ull) * s;
+    bool fits = x->rows % s == 0 && x->samples % s == 0 &&
+                x->pointers % one == 0 && x->pointers / one >= (uint64_t)n;
+    bool all = fits && x->pointers == one * (uint64_t)n;
+    if (all || (fits && !*out)) *out = (uint32_t)s;
+    if (all) break;
+  }
+  if (*out) return AT_OK;
+  return AT_FAIL(AT_INVALID_ARGUMENT,
+                 "row_ptrs should be aligned to HBM granularity!\ndetail: "
+                 "table %s: %llu row pointers for %u devices and %lld "
+                 "minibatches",
+                 r->name, (unsigned long long)x->pointers, x->num_devices,
+                 (long long)n);
 }
 
 static void rows_over_limit(const at_sc_plan *p, const at_sc_ids *d,
@@ -221,11 +244,14 @@ static at_status check_limits(const at_sc_plan *p, uint32_t device, uint32_t k,
 
 at_status at_sc_plan_make(const at_sc_run *r, at_sc_plan *out) {
   const at_x_sparse *x = r->x;
+  uint32_t scs = x->scs_per_device;
+  if (!scs) AT_TRY(find_scs(r, &scs));
   at_sc_plan p = {.run = r,
                   .x = x,
-                  .num_scs = x->num_devices * x->scs_per_device,
-                  .shard_rows = x->rows / x->scs_per_device,
-                  .sc_samples = x->samples / x->scs_per_device};
+                  .scs = scs,
+                  .num_scs = x->num_devices * scs,
+                  .shard_rows = x->rows / scs,
+                  .sc_samples = x->samples / scs};
   p.per = AT_MAX(p.num_scs, 8u);
   p.devices = at_par_scratch(r->par, x->num_devices * sizeof *p.devices);
   if (!p.devices)
@@ -237,7 +263,7 @@ at_status at_sc_plan_make(const at_sc_run *r, at_sc_plan *out) {
                        .samples = r->bufs[d][2],
                        .gains = r->bufs[d][3]};
     AT_TRY(read_batches(&p, d, ids));
-    for (uint32_t k = 0; k < x->scs_per_device; k++)
+    for (uint32_t k = 0; k < scs; k++)
       for (uint32_t m = 0; m < ids->batches; m++) {
         AT_TRY(check_pointers(&p, d, k, m));
         if (x->checks & AT_SPARSE_CHECK_LIMITS)

@@ -16,6 +16,7 @@ typedef struct at_sc_ids {
 typedef struct at_sc_plan {
   const at_sc_run *run;
   const at_x_sparse *x;
+  uint32_t scs;           // of one device
   uint32_t num_scs, per;  // owners; row pointers of one block
   uint64_t shard_rows;    // of a table on one SparseCore
   uint64_t sc_samples;    // of a batch on one SparseCore

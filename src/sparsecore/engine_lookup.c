@@ -98,7 +98,7 @@ static void lookup_task(lookup *l, int64_t task, uint32_t worker) {
   uint32_t source = (uint32_t)(task / l->parts);
   uint64_t column = (uint64_t)(task % l->parts) * l->part;
   uint64_t columns = AT_MIN(l->part, x->width - column);
-  uint32_t device = source / x->scs_per_device, k = source % x->scs_per_device;
+  uint32_t device = source / p->scs, k = source % p->scs;
   const at_sc_ids *b = &p->devices[device];
   uint64_t first = k * p->sc_samples;
   float *out = (float *)l->run->bufs[device][l->out] + first * x->width;
@@ -106,8 +106,8 @@ static void lookup_task(lookup *l, int64_t task, uint32_t worker) {
   for (uint32_t m = 0; m < b->batches; m++)
     for (uint32_t g = 0; g < p->num_scs; g++) {
       at_sc_span s = at_sc_span_of(p, device, k, m, g);
-      uint64_t shard = (g % x->scs_per_device) * p->shard_rows;
-      const uint8_t *table = l->run->bufs[g / x->scs_per_device][l->table];
+      uint64_t shard = (g % p->scs) * p->shard_rows;
+      const uint8_t *table = l->run->bufs[g / p->scs][l->table];
       if (s.begin == s.end) continue;
       if (at_sc_first_bad(b, s.begin, s.end, p->shard_rows, p->sc_samples) !=
           s.end) {
@@ -126,8 +126,8 @@ static void lookup_range(void *arg, int64_t begin, int64_t end,
 
 // The first bad entry of a source SparseCore, in the order of the buffers.
 static at_status blame_source(const at_sc_plan *p, uint32_t source) {
-  uint32_t device = source / p->x->scs_per_device;
-  uint32_t k = source % p->x->scs_per_device;
+  uint32_t device = source / p->scs;
+  uint32_t k = source % p->scs;
   const at_sc_ids *b = &p->devices[device];
   for (uint32_t m = 0; m < b->batches; m++)
     for (uint32_t g = 0; g < p->num_scs; g++) {

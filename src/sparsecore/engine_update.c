@@ -52,7 +52,7 @@ typedef at_status (*span_fn)(update *u, uint32_t device, uint32_t k,
 static at_status each_span(update *u, uint32_t g, span_fn fn) {
   const at_sc_plan *p = &u->plan;
   for (uint32_t d = 0; d < p->x->num_devices; d++)
-    for (uint32_t k = 0; k < p->x->scs_per_device; k++)
+    for (uint32_t k = 0; k < p->scs; k++)
       for (uint32_t m = 0; m < p->devices[d].batches; m++) {
         at_sc_span s = at_sc_span_of(p, d, k, m, g);
         if (s.begin < s.end) AT_TRY(fn(u, d, k, g, s));
@@ -271,9 +271,9 @@ static void update_rows(const update *u, uint32_t g, uint64_t begin,
                         uint64_t end, worker *w) {
   const at_sc_plan *p = &u->plan;
   const at_x_sparse *x = p->x;
-  uint32_t device = g / x->scs_per_device;
+  uint32_t device = g / p->scs;
   uint64_t bytes = x->width * sizeof(float), at = begin;
-  uint64_t shard = (g % x->scs_per_device) * p->shard_rows * bytes;
+  uint64_t shard = (g % p->scs) * p->shard_rows * bytes;
   uint8_t *shards[AT_SPARSE_MAX_TABLES];
   void *rows[AT_SPARSE_MAX_TABLES];
   void *const *bufs = u->run->bufs[device];

@@ -1,8 +1,12 @@
 // Custom calls of the SparseCore, read and checked: what the engine is told.
+#include "base/log.h"
 #include "machine/machine.h"
 #include "sparsecore/sparsecore.h"
 
-enum { kPartitions = 8 };  // row pointers come in blocks of at least 8
+enum {
+  kPartitions = 8,   // row pointers come in blocks of at least 8
+  kMinibatches = 64  // that there is room for
+};
 
 static const struct {
   const char *target;
@@ -98,21 +102,43 @@ static at_status take_ids(reader *r) {
   return AT_OK;
 }
 
+// Row pointers of s SparseCores on each device, one minibatch.
+static uint64_t pointers_of(uint32_t devices, uint64_t scs) {
+  return AT_MAX(scs * devices, (uint64_t)kPartitions) * scs;
+}
+
+// Input may have been made for another number of SparseCores than the target
+// has; the row pointers tell. Where the number of minibatches does, it is found
+// out when that is known (engine.c).
+static uint32_t infer_scs(const at_x_sparse *x, uint32_t scs) {
+  static const uint32_t others[] = {1, 2, 4};
+  uint64_t batches = x->minibatching ? kMinibatches : 1;
+  if (x->pointers == pointers_of(x->num_devices, scs) * batches) return scs;
+  for (size_t i = 0; i < AT_LEN(others); i++)
+    if (x->pointers == pointers_of(x->num_devices, others[i]) * batches)
+      return others[i];
+  return x->minibatching ? 0 : scs;
+}
+
 static at_status take_pointers(reader *r) {
   at_x_sparse *x = &r->c->x;
-  uint64_t scs = x->scs_per_device;
-  uint64_t per = AT_MAX(scs * x->num_devices, (uint64_t)kPartitions);
+  uint32_t scs = x->scs_per_device;
   AT_TRY(take_list(r, "row pointers", AT_S32, &x->pointers));
-  bool fits = x->minibatching ? x->pointers && x->pointers % (per * scs) == 0
-                              : x->pointers == per * scs;
-  if (!fits)
+  x->scs_per_device = infer_scs(x, scs);
+  uint64_t one = pointers_of(x->num_devices, AT_MAX(x->scs_per_device, 1u));
+  if (x->pointers == 0 || x->pointers % one ||
+      (!x->minibatching && x->pointers != one))
     return BAD(r,
                "row_ptrs should be aligned to HBM granularity!\ndetail: %llu "
-               "row pointers; %u devices of %llu SparseCores take %s%llu\n"
-               "hint: is the input made for this number of SparseCores?",
-               (unsigned long long)x->pointers, x->num_devices,
-               (unsigned long long)scs, x->minibatching ? "a multiple of " : "",
-               (unsigned long long)(per * scs));
+               "row pointers; %u devices of %u SparseCores take %llu\nhint: is "
+               "the input made for this number of devices and SparseCores?",
+               (unsigned long long)x->pointers, x->num_devices, scs,
+               (unsigned long long)pointers_of(x->num_devices, scs));
+  if (x->scs_per_device != scs && x->scs_per_device)
+    at_log(AT_LOG_WARNING,
+           "%s: the row pointers are those of %u SparseCores on a device; the "
+           "target has %u",
+           target_of(r), x->scs_per_device, scs);
   return AT_OK;
 }
 
@@ -154,7 +180,8 @@ static at_status take_table(reader *r) {
                    "SparseCore only supports 16 GiB of HBM per tensor, got "
                    "%llu in %s",
                    (unsigned long long)bytes, target_of(r));
-  if (x->op != AT_SPARSE_LOCAL && x->rows % x->scs_per_device)
+  if (x->op != AT_SPARSE_LOCAL && x->scs_per_device &&
+      x->rows % x->scs_per_device)
     return BAD(r, "%llu rows do not divide over %u SparseCores",
                (unsigned long long)x->rows, x->scs_per_device);
   return AT_OK;
@@ -165,7 +192,8 @@ static at_status check_samples(reader *r, const char *name, const at_type *t) {
   if (t->dtype != AT_F32 || (t->rank != 1 && t->rank != 2))
     return BAD(r, "%s must be f32 of rank 1 or 2", name);
   x->samples = (uint64_t)t->dims[0];
-  if (x->op != AT_SPARSE_LOCAL && x->samples % x->scs_per_device)
+  if (x->op != AT_SPARSE_LOCAL && x->scs_per_device &&
+      x->samples % x->scs_per_device)
     return BAD(r, "a batch of %llu does not divide over %u SparseCores",
                (unsigned long long)x->samples, x->scs_per_device);
   return AT_OK;
@@ -331,9 +359,10 @@ at_status at_sc_call_read(const at_node *n, uint32_t num_devices, uint32_t scs,
   AT_TRY(update ? read_update(&r) : read_lookup(&r));
   if (r.next != n->num_operands)
     return BAD(&r, "%u operands are too many", n->num_operands);
-  if (!c.x.minibatching && c.x.op != AT_SPARSE_LOCAL && c.x.ids % scs)
+  if (!c.x.minibatching && c.x.op != AT_SPARSE_LOCAL &&
+      c.x.ids % c.x.scs_per_device)
     return BAD(&r, "buffers of %llu ids do not divide over %u SparseCores",
-               (unsigned long long)c.x.ids, scs);
+               (unsigned long long)c.x.ids, c.x.scs_per_device);
   *out = c;
   return AT_OK;
 }
