@@ -1,0 +1,193 @@
+#include "spinput/flags.h"
+
+#include <stddef.h>
+#include <stdlib.h>
+#include <strings.h>
+
+typedef enum kind { BOOL, COUNT, TEXT, LEVEL, CORES } kind;
+
+static const struct {
+  const char *name;
+  kind kind;
+  size_t at;
+} flags[] = {
+#define AT_SPINPUT_FLAG(field, name, kind, help) \
+  {name, kind, offsetof(at_spinput_flags, field)},
+#include "spinput/flags.def"
+#undef AT_SPINPUT_FLAG
+};
+
+static int find(at_str name) {
+  for (size_t i = 0; i < AT_LEN(flags); i++)
+    if (at_str_is(name, flags[i].name)) return (int)i;
+  return -1;
+}
+
+bool at_spinput_flag_is_ours(at_str name) {
+  return find(name) >= 0 || at_str_starts(name, "xla_sc_") ||
+         at_str_starts(name, "xla_sparse_core_") ||
+         at_str_starts(name, "tf_xla_");
+}
+
+static bool same_word(at_str a, const char *z) {
+  return a.len == strlen(z) && !strncasecmp(a.ptr, z, a.len);
+}
+
+static bool set_bool(bool *out, at_str v) {
+  bool yes = same_word(v, "true") || same_word(v, "1") || same_word(v, "yes");
+  bool no = same_word(v, "false") || same_word(v, "0") || same_word(v, "no");
+  if (yes || no) *out = yes;
+  return yes || no;
+}
+
+static bool set_count(uint32_t *out, at_str v) {
+  uint64_t n = 0;
+  for (size_t i = 0; i < v.len; i++) {
+    if (v.ptr[i] < '0' || v.ptr[i] > '9' || n > UINT32_MAX) return false;
+    n = n * 10 + (uint64_t)(v.ptr[i] - '0');
+  }
+  if (!v.len || n > UINT32_MAX) return false;
+  *out = (uint32_t)n;
+  return true;
+}
+
+static bool set_text(char *out, at_str v) {
+  if (v.len >= AT_SPINPUT_FLAG_TEXT || memchr(v.ptr ? v.ptr : "", 0, v.len))
+    return false;
+  if (v.len) memcpy(out, v.ptr, v.len);
+  out[v.len] = 0;
+  return true;
+}
+
+// ---- cores_to_sanitize: [TC, SC_SCS, SC_TILE], sanitizer_mode: LOCAL_ONLY
+static void skip(at_str *t, const char *chars) {
+  while (t->len && strchr(chars, *t->ptr)) t->ptr++, t->len--;
+}
+static at_str word(at_str *t) {
+  skip(t, " \t");
+  at_str w = {t->ptr, 0};
+  while (t->len && !strchr(" \t:,[]", *t->ptr)) t->ptr++, t->len--, w.len++;
+  skip(t, " \t");
+  return w;
+}
+static bool next_is(at_str *t, char c) {
+  skip(t, " \t");
+  if (!t->len || *t->ptr != c) return false;
+  t->ptr++;
+  t->len--;
+  return true;
+}
+
+static bool read_cores(at_str *t, uint32_t *cores) {
+  static const struct {
+    const char *name;
+    uint32_t bit;
+  } names[] = {{"TC", AT_SPINPUT_CORE_TC},
+               {"SC_SCS", AT_SPINPUT_CORE_SC_SCS},
+               {"SC_TILE", AT_SPINPUT_CORE_SC_TILE}};
+  if (!next_is(t, '[')) return false;
+  while (!next_is(t, ']')) {
+    at_str w = word(t);
+    uint32_t bit = 0;
+    for (size_t i = 0; i < AT_LEN(names); i++)
+      if (at_str_is(w, names[i].name)) bit = names[i].bit;
+    if (!bit) return false;
+    *cores |= bit;
+    (void)next_is(t, ',');
+  }
+  return true;
+}
+
+static bool set_cores(uint32_t *out, at_str v) {
+  uint32_t cores = 0;
+  while (v.len) {
+    at_str name = word(&v);
+    if (!next_is(&v, ':')) return false;
+    if (at_str_is(name, "cores_to_sanitize")) {
+      if (!read_cores(&v, &cores)) return false;
+    } else if (at_str_is(name, "sanitizer_mode")) {
+      if (!at_str_is(word(&v), "LOCAL_ONLY")) return false;
+    } else {
+      return false;
+    }
+    if (v.len && !next_is(&v, ',')) return false;
+  }
+  *out = cores;
+  return true;
+}
+
+at_status at_spinput_flag_set(at_spinput_flags *f, at_str name, at_str value) {
+  if (!at_spinput_flag_is_ours(name)) return AT_OK;
+  int i = find(name), shown = (int)AT_MIN(name.len, 200u);
+  if (i < 0)
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "No such compile option: '%.*s'\n"
+                   "hint: docs/sparsecore.md lists the SparseCore's flags",
+                   shown, name.ptr);
+  void *at = (char *)f + flags[i].at;
+  static const char *const kinds[] = {
+      "bool", "int", "text", "level (none, bounds)", "sanitizer configuration"};
+  bool ok = false;
+  switch (flags[i].kind) {
+    case BOOL:
+      ok = set_bool(at, value);
+      break;
+    case COUNT:
+      ok = set_count(at, value);
+      break;
+    case TEXT:
+      ok = set_text(at, value);
+      break;
+    case CORES:
+      ok = set_cores(at, value);
+      break;
+    case LEVEL:
+      ok = same_word(value, "bounds") || same_word(value, "none");
+      *(bool *)at = same_word(value, "bounds");
+      break;
+  }
+  if (ok) return AT_OK;
+  return AT_FAIL(AT_INVALID_ARGUMENT,
+                 "While setting option %.*s, '%.*s' is not a valid %s value.",
+                 shown, name.ptr, (int)AT_MIN(value.len, 200u),
+                 value.ptr ? value.ptr : "", kinds[flags[i].kind]);
+}
+
+at_status at_spinput_flags_read(at_spinput_flags *f, at_str args) {
+  while (args.len) {
+    skip(&args, " \t\n");
+    if (!args.len) break;
+    at_str name = {args.ptr, 0}, value = AT_STR("true");
+    while (args.len && !strchr("= \t\n", *args.ptr))
+      args.ptr++, args.len--, name.len++;
+    while (name.len && *name.ptr == '-') name.ptr++, name.len--;
+    if (args.len && *args.ptr == '=') {
+      args.ptr++;
+      args.len--;
+      char quote =
+          args.len && (*args.ptr == '\'' || *args.ptr == '"') ? *args.ptr : 0;
+      if (quote) args.ptr++, args.len--;
+      value = (at_str){args.ptr, 0};
+      while (args.len &&
+             (quote ? *args.ptr != quote : !strchr(" \t\n", *args.ptr)))
+        args.ptr++, args.len--, value.len++;
+      if (quote) {
+        if (!args.len)
+          return AT_FAIL(AT_INVALID_ARGUMENT,
+                         "LIBTPU_INIT_ARGS: the value of '%.*s' has no end",
+                         (int)AT_MIN(name.len, 200u), name.ptr);
+        args.ptr++;
+        args.len--;
+      }
+    }
+    AT_TRY(at_spinput_flag_set(f, name, value));
+  }
+  return AT_OK;
+}
+
+at_status at_spinput_flags_of_process(at_spinput_flags *f) {
+  *f = (at_spinput_flags){0};
+  const char *args = getenv("LIBTPU_INIT_ARGS");
+  return at_status_prefix(at_spinput_flags_read(f, at_str_of(args)),
+                          "LIBTPU_INIT_ARGS");
+}
