@@ -165,20 +165,27 @@ static at_status all_reduce(const at_eval_args *e, const members *m) {
   return AT_OK;
 }
 
-static at_status reduce_scatter(const at_eval_args *e, const members *m) {
+static at_status scatter_one(const at_eval_args *e, const members *m,
+                             uint32_t v) {
   uint32_t d = (uint32_t)at_node_int(e->n, AT_ATTR_SCATTER_DIMENSION, 0);
-  const at_type *t = &e->n->types[0], *w = &e->in[0]->type;
+  const at_type *t = &e->n->types[v], *w = &e->in[v]->type;
   uint8_t *data;
   int64_t inner = 1;
   for (uint32_t i = d + 1; i < t->rank; i++) inner *= t->dims[i];
-  AT_TRY(at_eval_new(e->cx, t, &e->out[0], &data));
+  AT_TRY(at_eval_new(e->cx, t, &e->out[v], &data));
   for (int64_t i = 0; i < at_type_elements(t); i++) {
     int64_t o = i / (t->dims[d] * inner), k = i / inner % t->dims[d];
     int64_t from =
         (o * w->dims[d] + m->rank * t->dims[d] + k) * inner + i % inner;
-    AT_TRY(reduce_element(e, m, 0, from,
+    AT_TRY(reduce_element(e, m, v, from,
                           data + (size_t)i * at_dtype_bytes(t->dtype)));
   }
+  return AT_OK;
+}
+
+static at_status reduce_scatter(const at_eval_args *e, const members *m) {
+  for (uint32_t v = 0; v < e->n->num_results; v++)
+    AT_TRY(scatter_one(e, m, v));
   return AT_OK;
 }
 

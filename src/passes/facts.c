@@ -82,7 +82,7 @@ static uint64_t hash_attr(uint64_t h, const at_attr *a) {
   }
 }
 
-static bool attr_same(const at_attr *a, const at_attr *b) {
+bool at_attr_same(const at_attr *a, const at_attr *b) {
   if (a->id != b->id) return false;
   switch (at_attr_kind_of(a->id)) {
     case AT_KIND_INT:
@@ -146,7 +146,7 @@ static bool node_body_same(at_map *map, const at_node *a, const at_node *b) {
   for (uint32_t i = 0; i < a->num_results; i++)
     if (!at_type_eq(&a->types[i], &b->types[i])) return false;
   for (uint32_t i = 0; i < a->num_attrs; i++)
-    if (!attr_same(&a->attrs[i], &b->attrs[i])) return false;
+    if (!at_attr_same(&a->attrs[i], &b->attrs[i])) return false;
   for (uint32_t i = 0; i < a->num_regions; i++)
     if (!comp_same(map, a->regions[i], b->regions[i])) return false;
   return true;

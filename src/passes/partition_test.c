@@ -225,6 +225,7 @@ static void check(uint64_t seed, uint32_t nodes, uint32_t families) {
   }
   add_shardings(a, after, mesh, &s);
   at_status st = at_pass_partition(after, &o);
+  if (at_ok(st)) st = at_pass_combine(after, &o);
   if (!st.err) st = at_verify(after, "partition");
   if (st.err)
     fail_msg("seed %llu: %s", (unsigned long long)seed, at_status_message(st));

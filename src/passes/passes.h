@@ -32,6 +32,8 @@ at_status at_pass_recognise(
     at_module *m, const at_pass_options *o);  // scans, top-k, argmax, ...
 at_status at_pass_numerics(
     at_module *m, const at_pass_options *o);  // bf16 products where asked
+at_status at_pass_combine(
+    at_module *m, const at_pass_options *o);  // collectives with collectives
 at_status at_pass_barriers(
     at_module *m,
     const at_pass_options *o);  // optimization_barrier: done its work

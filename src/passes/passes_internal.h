@@ -32,6 +32,7 @@ bool at_has_effect(const at_module *m, const at_node *n);
 bool at_is_pure(const at_module *m, const at_node *n);
 bool at_is_control(at_op op);  // WHILE, IF, CASE: regions that may capture
 uint64_t at_node_hash(const at_node *n);  // without operands
+bool at_attr_same(const at_attr *a, const at_attr *b);
 bool at_node_same(const at_module *m, const at_node *a, const at_node *b);
 bool at_comp_same(const at_module *m, const at_comp *a, const at_comp *b);
 // The op of a region that is one binary op on its two parameters; else
