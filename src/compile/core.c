@@ -181,11 +181,23 @@ static int32_t alias_of(const at_mosaic_window *w) {
   return w->is_output ? -1 : w->alias;
 }
 
+// The kernel's types have no sign; those of arrays do, and under 8 bits it
+// decides what lies in memory.
+static at_dtype array_dtype(const at_mosaic_kernel *k,
+                            const at_mosaic_window *w, at_dtype t) {
+  const at_type *types = w->is_output ? k->call.results : k->call.operands;
+  uint32_t n = w->is_output ? k->call.num_results : k->call.num_operands;
+  at_dtype own = w->index < n ? types[w->index].dtype : t;
+  bool narrow = own == AT_U2 || own == AT_U4;
+  return narrow && at_dtype_of(own)->bits == at_dtype_of(t)->bits ? own : t;
+}
+
 static at_status describe_window(const at_mosaic_kernel *k,
                                  const at_mosaic_window *w, uint64_t index,
                                  at_xcore_ref *x) {
   AT_TRY(describe_ref(k, &w->ref, "a window", x));
   x->role = w->is_output ? AT_CORE_OUT : AT_CORE_IN;
+  x->dtype = array_dtype(k, w, (at_dtype)x->dtype);
   x->alias = alias_of(w);
   x->buffers = w->buffers_given ? w->buffers : 0;
   x->pipeline = w->buffers == 1 ? AT_CORE_SYNCHRONOUS : AT_CORE_DOUBLE;

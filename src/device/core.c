@@ -453,8 +453,7 @@ static void join_aliases(const at_core_launch *l) {
   }
 }
 
-at_status at_core_run(const at_core_launch *l) {
-  join_aliases(l);
+static at_status run_launch(const at_core_launch *l) {
   const at_xcore *r = l->programs[0].record;
   core_state *c = calloc(1, sizeof *c);
   if (!c) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a core");
@@ -473,5 +472,20 @@ at_status at_core_run(const at_core_launch *l) {
   if (!st.err) st = run_alone(c);
   core_shadow_free(c);
   free(c);
+  return st;
+}
+
+at_status at_core_run(const at_core_launch *l) {
+  join_aliases(l);
+  if (!core_has_narrow(l)) return run_launch(l);
+  void **bufs;
+  at_status st = core_narrow_begin(l, &bufs);
+  if (st.err && l->group) at_core_group_give_up(l->group);
+  if (st.err) return st;
+  at_core_launch own = *l;
+  own.bufs = bufs;
+  st = run_launch(&own);
+  core_narrow_end(l);
+  core_narrow_free(bufs, l);
   return st;
 }

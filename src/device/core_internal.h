@@ -169,6 +169,15 @@ void core_run_steps(core_state *c, int64_t begin, int64_t end);
 void core_grid_at(const core_state *c, int64_t step, int32_t *grid);
 int64_t core_grid_steps(const core_state *c);
 
+// ---- core_narrow.c: unsigned integers of 2 and 4 bits
+// ----------------------------------------------------------------
+bool core_has_narrow(const at_core_launch *l);
+// The launch's buffers with operands as the kernel reads them; aliases must
+// have been joined. The caller frees.
+at_status core_narrow_begin(const at_core_launch *l, void ***bufs);
+void core_narrow_end(const at_core_launch *l);  // results as arrays hold them
+void core_narrow_free(void **bufs, const at_core_launch *l);
+
 // ---- core_split.c
 // -------------------------------------------------------------------
 typedef struct core_split_plan {

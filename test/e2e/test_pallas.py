@@ -53,6 +53,16 @@ def test_matmul(dtype):
                              rtol=1e-5 if dtype == jnp.float32 else 1e-2, atol=1e-4 if dtype == jnp.float32 else 0.2)
 
 
+@pytest.mark.parametrize("source, target", [
+    ("uint4", "int32"), ("uint2", "int32"), ("uint4", "uint8"), ("int32", "uint4"), ("uint8", "uint2"), ("int4", "uint4")])
+def test_integers_of_less_than_a_byte_keep_their_sign(source, target):
+  def body(x, o):
+    o[...] = x[...].astype(o.dtype)
+  x = jnp.arange(64 * 128, dtype=jnp.int32).reshape(64, 128).astype(source)
+  y = pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct(x.shape, target))(x)
+  np.testing.assert_array_equal(np.asarray(y.astype("int32")), np.asarray(x.astype(target).astype("int32")))
+
+
 def test_prefetched_scalars_choose_blocks():
   def body(which, x, o):
     o[...] = x[...]

@@ -1,0 +1,195 @@
+#!/usr/bin/env python3
+"""Runs the kernels of the corpus on random operands: each one as a program of its own, for its own chip.
+
+  tools/pallas_corpus.py [--library build/release/libatoll.so] [--step 1] [--first 0] [--ids SHA,SHA] [-j 2] [--out result.json]
+
+The payloads are ../shared/facts/pallas/corpus.tar.xz. --step 10 takes every tenth. A kernel's verdict:
+  ok        it ran to its end
+  stopped   it ran and said what went wrong: random numbers are no good as its indices, bounds or counts
+  waits     it needs another chip, a semaphore of somebody else, or sizes that are not filled in: compiled only
+  refused   no machine code, or the compiler said no
+  crashed   the process died, or a kernel took longer than --timeout seconds
+Exits with 1 if a kernel was refused or crashed.
+"""
+import argparse
+import base64
+import collections
+import json
+import os
+import pathlib
+import re
+import selectors
+import statistics
+import subprocess
+import sys
+import tarfile
+import time
+
+TOP = pathlib.Path(__file__).resolve().parents[1]
+ARCHIVE = TOP.parent / "shared" / "facts" / "pallas" / "corpus.tar.xz"
+TARGETS = {"TPU v5 lite": "v5e", "TPU v6 lite": "v6e", "TPU7x": "7x", "TPU v5": "v5p"}
+STOPPED = re.compile(r"OUT_OF_RANGE|DEADLINE_EXCEEDED|ABORTED|FAILED_PRECONDITION|grid dimension|never signalled|waits for|deadlock")
+
+
+def unpack():
+    folder = TOP / "build" / "pallas-corpus"
+    if not (folder / "dev" / "index.jsonl").is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        with tarfile.open(ARCHIVE) as t:
+            t.extractall(folder)
+    return folder / "dev"
+
+
+def shape_of(text):
+    """"float32<smem>[8,128]" -> ("float32", (8, 128)); None: symbolic, or no array."""
+    m = re.fullmatch(r"~?(\w+)(?:<\w+>)?\[([\d,]*)\]", text)
+    return (m[1], tuple(int(d) for d in m[2].split(",") if d)) if m else None
+
+
+def run_one(entry, folder, jax, np):
+    """verdict, milliseconds to compile, to run, message"""
+    payload = (folder / f"{entry['sha']}.bc").read_bytes()
+    config = json.loads(json.dumps(entry["cfg"]))
+    config["custom_call_config"]["body"] = base64.b64encode(payload).decode()
+    shapes = [shape_of(t) for t in entry["ins"] + entry["outs"]]
+    if None in shapes or "semaphore" in json.dumps(entry["ins"] + entry["outs"]):
+        return "waits", 0, 0, "semaphores or symbolic sizes among its operands"
+    rng = np.random.default_rng(int(entry["sha"], 16))
+    operands = []
+    for dtype, shape in shapes[:len(entry["ins"])]:
+        small = "int" in dtype
+        values = rng.integers(0, 2, shape) if small else rng.standard_normal(shape)
+        operands.append(jax.numpy.asarray(values, jax.numpy.float32 if not small else "int32").astype(dtype))
+    results = [jax.ShapeDtypeStruct(shape, dtype) for dtype, shape in shapes[len(entry["ins"]):]]
+    call = jax.ffi.ffi_call("tpu_custom_call", results, custom_call_api_version=1, has_side_effect=True,
+                            legacy_backend_config=json.dumps(config),
+                            input_output_aliases={i: o for i, o in entry["aliases"]})
+    start = time.perf_counter()
+    try:
+        program = jax.jit(lambda *a: call(*a)).lower(*operands).compile()
+    except Exception as e:
+        return "refused", 0, 0, f"{type(e).__name__}: {e}"
+    compiled = time.perf_counter()
+    if config["custom_call_config"].get("has_communication"):
+        return "waits", 1e3 * (compiled - start), 0, "it talks to other chips"
+    try:
+        jax.block_until_ready(program(*operands))
+    except Exception as e:
+        verdict = "stopped" if STOPPED.search(str(e)) else "refused"
+        return verdict, 1e3 * (compiled - start), 0, f"{type(e).__name__}: {e}"
+    return "ok", 1e3 * (compiled - start), 1e3 * (time.perf_counter() - compiled), ""
+
+
+def work():
+    """A worker: shas in, one JSON line each out."""
+    sys.path.insert(0, str(TOP / "tools"))
+    import jax
+    import numpy as np
+    folder = unpack()
+    index = {e["sha"]: e for e in map(json.loads, open(folder / "index.jsonl"))}
+    print("ready", flush=True)
+    for line in sys.stdin:
+        sha = line.strip()
+        verdict, compile_ms, run_ms, message = run_one(index[sha], folder, jax, np)
+        jax.clear_caches()
+        print(json.dumps([sha, verdict, compile_ms, run_ms, message]), flush=True)
+
+
+class Worker:
+    def __init__(self, library, target):
+        env = dict(os.environ, TPU_LIBRARY_PATH=str(library), JAX_PLATFORMS="tpu", ATOLL_TARGET=target, ATOLL_CACHE="off",
+                   ATOLL_KERNEL_TURNS="2000000", ATOLL_LENIENT="1")
+        self.target, self.sha = target, None
+        self.child = subprocess.Popen([sys.executable, __file__, "--work"], env=env, stdin=subprocess.PIPE,
+                                      stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, bufsize=1)
+        while self.child.stdout.readline().strip() not in ("ready", ""):
+            pass
+
+    def give(self, sha):
+        self.sha, self.since = sha, time.monotonic()
+        try:
+            self.child.stdin.write(sha + "\n")
+            self.child.stdin.flush()
+        except BrokenPipeError:
+            pass
+
+    def end(self):
+        self.child.kill()
+        self.child.wait()
+
+
+def run_all(entries, library, jobs, timeout):
+    """sha -> [verdict, compile ms, run ms, message], target by target"""
+    found = {}
+    for kind, target in TARGETS.items():
+        todo = collections.deque(e["sha"] for e in entries if e["kind"] == kind)
+        workers = [Worker(library, target) for _ in range(min(jobs, len(todo)))]
+        for w in workers:
+            w.give(todo.popleft())
+        while workers:
+            with selectors.DefaultSelector() as s:
+                for w in workers:
+                    s.register(w.child.stdout, selectors.EVENT_READ, w)
+                ready = {key.data for key, _ in s.select(1)}
+            for w in list(workers):
+                late = time.monotonic() - w.since > timeout
+                if w not in ready and not late:
+                    continue
+                line = w.child.stdout.readline() if w in ready else ""
+                workers.remove(w)
+                if line.startswith("["):
+                    sha, *rest = json.loads(line)
+                    found[sha] = rest
+                elif line:  # something else was printed
+                    workers.append(w)
+                    continue
+                else:
+                    found[w.sha] = ["crashed", 0, 0, "no answer in time" if late else "the process ended"]
+                    w.end()
+                    w = Worker(library, target) if todo else None
+                if w and todo:
+                    w.give(todo.popleft())
+                    workers.append(w)
+                elif w:
+                    w.end()
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--library", default=TOP / "build" / "release" / "libatoll.so")
+    parser.add_argument("--step", type=int, default=1)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--ids", default="")
+    parser.add_argument("-j", "--jobs", type=int, default=2)
+    parser.add_argument("--timeout", type=float, default=60)
+    parser.add_argument("--out")
+    parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.work:
+        return work()
+    if not ARCHIVE.is_file():
+        print(f"{ARCHIVE} is not here: skipped")
+        return 77
+    entries = [json.loads(line) for line in open(unpack() / "index.jsonl")]
+    wanted = set(options.ids.split(",")) if options.ids else None
+    entries = [e for i, e in enumerate(entries)
+               if (e["sha"] in wanted if wanted else i % options.step == options.first % options.step)]
+    found = run_all(entries, pathlib.Path(options.library).resolve(), options.jobs, options.timeout)
+    tests = {e["sha"]: e["test"] for e in entries}
+    groups = collections.defaultdict(list)
+    for sha, (verdict, _, _, message) in found.items():
+        if verdict not in ("ok", "waits"):
+            groups[verdict, re.sub(r"0x[0-9a-f]+|\d+", "N", message)[:200]].append(sha)
+    for (verdict, why), shas in sorted(groups.items(), key=lambda g: -len(g[1])):
+        print(f"{len(shas):5} {verdict}: {why}\n        {shas[0]} {tests[shas[0]]}")
+    counts = collections.Counter(v[0] for v in found.values())
+    times = sorted(v[1] for v in found.values() if v[1])
+    print(f"{len(found)} kernels: {dict(counts)}; compile {statistics.median(times or [0]):.1f} ms median, {max(times or [0]):.0f} ms largest")
+    if options.out:
+        pathlib.Path(options.out).write_text(json.dumps(found, indent=0))
+    return 1 if counts["refused"] or counts["crashed"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
