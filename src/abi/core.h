@@ -139,6 +139,7 @@ typedef struct at_core_dma {
   int32_t loc;
   int32_t add;  // at_dtype: dst += src in this type; 0 (AT_INVALID): copy
   int32_t pad;
+  int64_t padding;  // bytes that the semaphores count beyond those of `size`
   int64_t size[AT_CORE_MAX_RANK];  // elements
   int64_t src_stride[AT_CORE_MAX_RANK], dst_stride[AT_CORE_MAX_RANK];  // bytes
 } at_core_dma;

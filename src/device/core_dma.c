@@ -92,7 +92,7 @@ static sem *sem_at(core_state *from, core_state *to, void *p, int32_t loc) {
 }
 
 static void finish(core_state *c, core_state *to, const at_core_dma *d) {
-  int64_t bytes = core_dma_bytes(d);
+  int64_t bytes = core_dma_bytes(d) + d->padding;
   if (d->src_sem)
     core_signal(c, c, sem_at(c, c, d->src_sem, d->loc), bytes, d->loc);
   if (d->dst_sem)

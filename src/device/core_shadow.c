@@ -338,7 +338,7 @@ void core_shadow_copy(core_state *c, core_state *to, const at_core_dma *d,
   touch_box(&w);
   copy_filled(c, to, d, dst);
   if (!checks(c, AT_CHECK_RACES)) return;
-  int64_t bytes = core_dma_bytes(d);
+  int64_t bytes = core_dma_bytes(d) + d->padding;
   flight reads = {.box = src, .bytes = bytes, .loc = d->loc, .by = c};
   flight writes = reads;
   writes.box = out;

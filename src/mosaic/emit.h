@@ -35,6 +35,10 @@ typedef struct at_me_ref {
   // which is `packed`; our index there counts from `row`.
   uint32_t parts, split, packed;
   at_me_num part_stride, row;
+  // An array in HBM has room up to the next tile, and slices may reach into it.
+  // What is really there of each dimension; only where padded.
+  bool padded;
+  at_me_num valid[AT_ME_RANK];
 } at_me_ref;
 
 typedef enum at_me_kind {

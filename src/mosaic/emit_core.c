@@ -82,8 +82,31 @@ static void fill_dma(at_me *m, LLVMValueRef d, const at_mop *op,
   put(m, d, FIELD(loc), loc_of(m, op));
   put(m, d, FIELD(add), at_me_i32(m, AT_INVALID));
   put(m, d, FIELD(pad), at_me_i32(m, 0));
+  put(m, d, FIELD(padding), at_em_i64(m->e, 0));
   for (uint32_t k = 0; k < shape->rank; k++)
     put(m, d, FIELD(size) + 8 * k, at_me_num_value(m, shape->size[k]));
+}
+
+static LLVMValueRef smaller(at_me *m, LLVMValueRef a, LLVMValueRef b) {
+  return at_b_select(m->e, at_b_icmp(m->e, AT_B_SLT, a, b), a, b);
+}
+
+// Where a side reaches into the room behind its array, only what is there of
+// both sides is moved; the semaphores count all of it.
+static void clip_dma(at_me *m, LLVMValueRef d, const at_me_ref *src,
+                     const at_me_ref *dst) {
+  at_em *e = m->e;
+  if (!src->padded && !dst->padded) return;
+  LLVMValueRef moved = at_em_i64(e, dst->bytes);
+  for (uint32_t k = 0; k < dst->rank; k++) {
+    LLVMValueRef n = at_me_num_value(m, dst->size[k]);
+    if (src->padded) n = smaller(m, n, at_me_num_value(m, src->valid[k]));
+    if (dst->padded) n = smaller(m, n, at_me_num_value(m, dst->valid[k]));
+    put(m, d, FIELD(size) + 8 * k, n);
+    moved = at_b_bin(e, AT_B_MUL, moved, n);
+  }
+  LLVMValueRef all = at_me_num_value(m, bytes_of(m, dst));
+  put(m, d, FIELD(padding), at_b_bin(e, AT_B_SUB, all, moved));
 }
 
 static LLVMValueRef semaphore(at_me *m, const at_mop *op, uint32_t group) {
@@ -107,6 +130,7 @@ static at_status emit_dma(at_me *m, at_mop *op) {
   at_me_settle(m, at_me_written(m, op), NULL);
   LLVMValueRef d = stack(m, sizeof(at_core_dma));
   fill_dma(m, d, op, &src, &dst, &dst);
+  clip_dma(m, d, &src, &dst);
   put(m, d, FIELD(src_sem), semaphore(m, op, 1));
   put(m, d, FIELD(dst_sem), semaphore(m, op, 3));
   put(m, d, FIELD(device), optional(m, op, 4));

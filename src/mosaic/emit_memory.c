@@ -359,6 +359,34 @@ static at_status shape_of(at_me *m, const at_mop *op, at_me_ref *r,
   return AT_OK;
 }
 
+static at_me_num valid_of(const at_me_ref *r, uint32_t d) {
+  return r->padded ? r->valid[d] : r->size[d];
+}
+
+// Up to where slices of dimension d may reach.
+static at_me_num room_of(const at_me_ref *r, uint32_t d) {
+  at_me_num n = r->size[d];
+  bool hbm = r->space == AT_MSPACE_ANY || r->space == AT_MSPACE_HBM;
+  if (!hbm || n.v || d + 2 < r->rank || r->storage == AT_INVALID) return n;
+  uint32_t packing = 32 / AT_MAX(at_dtype_of(r->storage)->bits, 1u);
+  int64_t tile = d + 1 == r->rank ? 128 : 8 * (int64_t)AT_MAX(packing, 1u);
+  n.c = at_ceil_div(n.c, tile) * tile;
+  return n;
+}
+
+// How much of `size` elements from index i lies within `valid`.
+static at_me_num clip(at_me *m, at_me_num i, at_me_num size, at_me_num valid) {
+  at_em *e = m->e;
+  if (!i.v && !size.v && !valid.v)
+    return (at_me_num){AT_MAX(AT_MIN(size.c, valid.c - i.c), 0), NULL};
+  LLVMValueRef s = at_me_num_value(m, size), zero = at_em_i64(e, 0);
+  LLVMValueRef left = at_b_bin(e, AT_B_SUB, at_me_num_value(m, valid),
+                               at_me_num_value(m, i));
+  left = at_b_select(e, at_b_icmp(e, AT_B_SLT, left, zero), zero, left);
+  return at_me_num_of(
+      at_b_select(e, at_b_icmp(e, AT_B_SLT, left, s), left, s));
+}
+
 static at_status emit_slice(at_me *m, at_mop *op) {
   at_me_ref *in = at_me_memory(m, op->operands[0]);
   uint32_t first, dynamic;
@@ -370,9 +398,16 @@ static at_status emit_slice(at_me *m, at_mop *op) {
   if (n != in->rank || r.rank != in->rank)
     return at_me_refuse(m, op, "%u indices", n);
   at_me_num at = {0, NULL};
+  r.padded = in->padded;
   for (uint32_t d = 0; d < r.rank; d++) {
     at_me_num i = index_of(m, op->operands[first + d]);
-    guard(m, op, d, i, r.size[d], in->size[d]);
+    at_me_num room = room_of(in, d);
+    guard(m, op, d, i, r.size[d], room);
+    r.valid[d] = valid_of(in, d);
+    if (in->padded || room.c != in->size[d].c) {
+      r.valid[d] = clip(m, i, r.size[d], r.valid[d]);
+      r.padded |= !same_num(r.valid[d], r.size[d]);
+    }
     if (r.split > 1 && d == r.packed)
       r.row = at_me_add(m, r.row, i);
     else
@@ -402,6 +437,7 @@ static at_status emit_squeeze(at_me *m, at_mop *op) {
     j--;
     r.size[j] = in->size[i];
     r.stride[j] = in->stride[i];
+    r.valid[j] = in->valid[i];
     if (i == in->packed) r.packed = j;
   }
   if (j != 0 || (r.split > 1 && r.packed == AT_ME_RANK))
@@ -417,6 +453,7 @@ static at_status emit_reshape(at_me *m, at_mop *op) {
   AT_TRY(shape_of(m, op, &r, 0, 0));
   for (uint32_t d = 0; d < in->rank; d++)
     if (in->size[d].v) return at_me_refuse(m, op, "a dynamic shape");
+  if (in->padded) return at_me_refuse(m, op, "a slice beyond its array");
   if (in->parts > 1 || in->split > 1) {
     uint32_t a = in->rank, b = r.rank;
     if (a < 2 || b < 2 || r.size[b - 1].c != in->size[a - 1].c ||
@@ -439,6 +476,7 @@ static at_status emit_ref_bitcast(at_me *m, at_mop *op) {
   uint32_t have = at_dtype_of(in->storage)->bits;
   uint32_t want = at_dtype_of(t.dtype)->bits;
   if (!have || !want) return at_me_refuse(m, op, "semaphores");
+  if (in->padded) return at_me_refuse(m, op, "a slice beyond its array");
   uint32_t packed = r.rank >= 2 ? r.rank - 2 : 0;
   r.dtype = t.dtype;
   if (in->parts > 1 || in->split > 1) {
