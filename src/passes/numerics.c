@@ -3,11 +3,17 @@
 // algorithms are left alone.
 #include "passes/passes_internal.h"
 
+static at_dtype operand_type(const at_node *n, uint32_t i) {
+  return at_value_type(n->operands[i])->dtype;
+}
+
+// Of operands that are f32, or one f32 and one bf16.
 static bool is_default_f32_dot(const at_node *n) {
   if (n->op != AT_OP_DOT_GENERAL || n->types[0].dtype != AT_F32 ||
-      at_value_type(n->operands[0])->dtype != AT_F32 ||
-      at_value_type(n->operands[1])->dtype != AT_F32 ||
       at_node_str(n, AT_ATTR_DOT_ALGORITHM).len)
+    return false;
+  at_dtype a = operand_type(n, 0), b = operand_type(n, 1);
+  if ((a != AT_F32 && a != AT_BF16) || (b != AT_F32 && b != AT_BF16))
     return false;
   at_dims p = at_node_ints(n, AT_ATTR_PRECISION);
   for (uint32_t i = 0; i < p.rank; i++)
@@ -34,7 +40,8 @@ static at_status round_dots(at_comp *c) {
     for (uint32_t r = 0; r < n->num_regions; r++)
       AT_TRY(round_dots(n->regions[r]));
     if (!is_default_f32_dot(n)) continue;
-    for (uint32_t i = 0; i < 2; i++) AT_TRY(round_operand(c, n, i));
+    for (uint32_t i = 0; i < 2; i++)
+      if (operand_type(n, i) == AT_F32) AT_TRY(round_operand(c, n, i));
   }
   return AT_OK;
 }
