@@ -7,6 +7,7 @@
 
 #include "base/span.h"
 #include "base/status.h"
+#include "base/strbuf.h"
 
 at_status at_cli_run(int argc, char **argv);
 at_status at_cli_dump(int argc, char **argv);
@@ -25,6 +26,8 @@ bool at_cli_option(int *argc, char **argv, const char *name, const char **out_va
 at_status at_cli_no_more_options(int argc, char **argv, const char *command);
 // Reads a whole file ("-": standard input); free() out->ptr.
 at_status at_cli_read_file(const char *path, at_bytes *out);
+// NOT_FOUND, DATA_LOSS: it could not be written.
+at_status at_cli_write_file(const char *path, const at_strbuf *b);
 // Folder of the running executable.
 at_status at_cli_own_folder(char *out, size_t size);
 

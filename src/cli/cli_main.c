@@ -30,6 +30,8 @@ static const command commands[] = {
      "atoll dump --mosaic [--target=CHIP] [--devices=N] [--locations] FILE\n"
      "    the Pallas kernels of a program, or one kernel's body; with a target, what\n"
      "    the TPU compiler would refuse; --check prints one line of JSON per kernel\n"
+     "  --timing           cycles by unit, bubbles and VMEM instead; --trace=FILE\n"
+     "                     writes the grid as a timeline for Perfetto\n"
      "atoll dump --ops-doc | --import-doc | --flags-doc | --mosaic-doc\n",
      at_cli_dump},
     {"estimate", "say what a program would take on a machine: time, memory, overlap",
@@ -102,6 +104,15 @@ at_status at_cli_no_more_options(int argc, char **argv, const char *name) {
     if (argv[i][0] == '-' && argv[i][1])
       return AT_FAIL(AT_INVALID_ARGUMENT, "unknown option %s\nhint: atoll %s --help", argv[i], name);
   return AT_OK;
+}
+
+at_status at_cli_write_file(const char *path, const at_strbuf *b) {
+  AT_TRY(at_strbuf_status(b));
+  FILE *f = fopen(path, "wb");
+  if (!f) return AT_FAIL(AT_NOT_FOUND, "cannot write %s", path);
+  bool bad = fwrite(b->ptr, 1, b->len, f) != b->len;
+  bad |= fclose(f) != 0;
+  return bad ? AT_FAIL(AT_DATA_LOSS, "cannot write %s", path) : AT_OK;
 }
 
 at_status at_cli_read_file(const char *path, at_bytes *out) {

@@ -4,12 +4,15 @@
 #include "base/json.h"
 #include "cli/cli.h"
 #include "mosaic/mosaic.h"
+#include "mosaic/timing.h"
 
 typedef struct dump {
   at_arena *arena;
   const char *file;
   const at_mosaic_chip *chip;  // NULL: no rules
   uint32_t devices;
+  const at_machine *machine;   // NULL: no timing
+  const char *trace;           // NULL: no timeline
   bool check, locations;
   at_strbuf out;
   uint32_t kernels;
@@ -32,6 +35,24 @@ static void put_verdict(dump *d, const char *name, at_status s) {
   at_strbuf_addc(&d->out, '\n');
 }
 
+static at_status write_trace(const dump *d, const at_mosaic_timing *t) {
+  at_strbuf b = {0};
+  at_mosaic_timing_trace(t, &b);
+  at_status s = at_cli_write_file(d->trace, &b);
+  at_strbuf_free(&b);
+  return s;
+}
+
+static at_status put_timing(dump *d, const at_mosaic_kernel *k) {
+  for (uint32_t i = 0; i < k->num_programs; i++) {
+    at_mosaic_timing *t;
+    AT_TRY(at_mosaic_timing_of(k, i, d->machine, d->arena, &t));
+    at_mosaic_timing_text(t, &d->out);
+    if (d->trace) AT_TRY(write_trace(d, t));
+  }
+  return AT_OK;
+}
+
 static at_status dump_call(dump *d, const at_mosaic_call *call) {
   at_mosaic_kernel *k = NULL;
   d->kernels++;
@@ -43,6 +64,7 @@ static at_status dump_call(dump *d, const at_mosaic_call *call) {
     return AT_OK;
   }
   AT_TRY(s);
+  if (d->machine) return put_timing(d, k);
   at_mosaic_summary(k, &d->out);
   AT_TRY(at_mosaic_print(k, d->locations, &d->out));
   at_strbuf_addc(&d->out, '\n');
@@ -113,12 +135,16 @@ at_status at_cli_dump_mosaic(int argc, char **argv) {
   at_cli_option(&argc, argv, "--devices=", &devices);
   d.check = at_cli_option(&argc, argv, "--check", NULL);
   d.locations = at_cli_option(&argc, argv, "--locations", NULL);
+  bool timing = at_cli_option(&argc, argv, "--timing", NULL);
+  at_cli_option(&argc, argv, "--trace=", &d.trace);
   AT_TRY(at_cli_no_more_options(argc, argv, "dump"));
   if (argc < 2)
     return AT_FAIL(AT_INVALID_ARGUMENT,
                    "a file is needed\nhint: atoll dump --help");
   if (target && !(d.chip = at_mosaic_chip_find(at_str_of(target))))
     return AT_FAIL(AT_NOT_FOUND, "no target '%s'", target);
+  if (timing)
+    AT_TRY(at_machine_find(at_str_of(target ? target : "v6e"), &d.machine));
   if (devices) d.devices = (uint32_t)strtoul(devices, NULL, 10);
   at_status s = AT_OK;
   for (int i = 1; at_ok(s) && i < argc; i++) {

@@ -10,15 +10,6 @@ typedef struct outputs {
   uint32_t rows;
 } outputs;
 
-static at_status write_file(const char *path, const at_strbuf *b) {
-  AT_TRY(at_strbuf_status(b));
-  FILE *f = fopen(path, "wb");
-  if (!f) return AT_FAIL(AT_NOT_FOUND, "cannot write %s", path);
-  bool bad = fwrite(b->ptr, 1, b->len, f) != b->len;
-  bad |= fclose(f) != 0;
-  return bad ? AT_FAIL(AT_DATA_LOSS, "cannot write %s", path) : AT_OK;
-}
-
 static at_status count_of(const char *text, const char *option, int64_t *out) {
   char *end;
   long long v = strtoll(text, &end, 10);
@@ -53,15 +44,15 @@ static at_status report(const at_estimate *e, const at_estimate *other,
   if (at_ok(st)) fwrite(text.ptr, 1, text.len, stdout);
   if (at_ok(st) && o->html) {
     at_estimate_html(e, other, &page);
-    st = write_file(o->html, &page);
+    st = at_cli_write_file(o->html, &page);
   }
   if (at_ok(st) && o->trace) {
     at_estimate_trace(e, &trace);
-    st = write_file(o->trace, &trace);
+    st = at_cli_write_file(o->trace, &trace);
   }
   if (at_ok(st) && o->xplane) {
     st = at_estimate_xspace(e, &xplane);
-    if (at_ok(st)) st = write_file(o->xplane, &xplane);
+    if (at_ok(st)) st = at_cli_write_file(o->xplane, &xplane);
   }
   at_strbuf_free(&text);
   at_strbuf_free(&page);

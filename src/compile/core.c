@@ -10,10 +10,7 @@ typedef struct at_core_pending {
   const at_mosaic_code *code;
 } pending;
 
-bool at_core_is_kernel(const at_node *n) {
-  return n->op == AT_OP_CUSTOM_CALL &&
-         at_str_is(at_node_str(n, AT_ATTR_CALL_TARGET_NAME), "tpu_custom_call");
-}
+bool at_core_is_kernel(const at_node *n) { return at_mosaic_is_call(n); }
 
 static const at_attr *aliases_of(const at_node *n) {
   return at_node_attr(n, AT_ATTR_OUTPUT_OPERAND_ALIASES);
@@ -363,27 +360,8 @@ static at_status add_program(at_emit_steps *e, const at_mosaic_kernel *k,
 
 static at_status read_kernel(at_emit_steps *e, const at_node *n,
                              at_mosaic_kernel **out) {
-  at_mosaic_call call = {
-      .config = at_node_str(n, AT_ATTR_BACKEND_CONFIG),
-      .num_operands = n->num_operands,
-      .results = n->types,
-      .num_results = n->num_results,
-      .has_side_effect = at_node_bool(n, AT_ATTR_HAS_SIDE_EFFECT)};
-  at_type *operands;
-  AT_TRY_ALLOC(operands, at_new(e->arena, at_type, n->num_operands + 1));
-  for (uint32_t i = 0; i < n->num_operands; i++)
-    operands[i] = *at_value_type(n->operands[i]);
-  call.operands = operands;
-  const at_attr *a = aliases_of(n);
-  if (a) {
-    at_mosaic_alias *list;
-    AT_TRY_ALLOC(list, at_new(e->arena, at_mosaic_alias, a->groups.n + 1));
-    for (uint32_t i = 0; i < a->groups.n; i++)
-      list[i] = (at_mosaic_alias){(uint32_t)a->groups.list[i].ptr[1],
-                                  (uint32_t)a->groups.list[i].ptr[0]};
-    call.aliases = list;
-    call.num_aliases = a->groups.n;
-  }
+  at_mosaic_call call;
+  AT_TRY(at_mosaic_call_of(n, e->arena, &call));
   return at_mosaic_read(&call, e->arena, out);
 }
 

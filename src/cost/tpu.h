@@ -68,6 +68,9 @@ typedef struct at_tpu_cycles {
 } at_tpu_cycles;
 at_tpu_cycles at_tpu_kernel_cycles(const at_tpu_kernel *k,
                                    const at_tpu_chip *c);
+// Cycles until a DMA's first bytes are there; to fill and drain a matrix unit.
+double at_tpu_dma_cycles(const at_tpu_chip *c);
+double at_tpu_fill_cycles(const at_tpu_chip *c);
 // Chooses steps and out_windows as the compiler tends to: the largest windows
 // that fit. `fused` is false for a kernel of a single op, whose windows are
 // smaller.

@@ -7,9 +7,10 @@ enum { kSublanes = 8, kTileBytes = 4 * 8 * 128 };
 
 // ---- Coefficients: data/tpu/kernel_model.json
 
-#define COEFFICIENTS(X)                                                    \
-  X(dma_us)                                                                \
-  X(expand) X(expand_reduce) X(vmem_read) X(vmem_write) X(tile) X(tile_op) \
+#define COEFFICIENTS(X)                                          \
+  X(dma_us)                                                      \
+  X(expand)                                                      \
+  X(expand_reduce) X(vmem_read) X(vmem_write) X(tile) X(tile_op) \
       X(tile_reduce) X(fill) X(fill_wide) X(start) X(load)
 typedef struct coefficients {
 #define FIELD(name) double name;
@@ -68,6 +69,14 @@ typedef struct common {
   double latency, steps, tile, vector;
 } common;
 
+double at_tpu_dma_cycles(const at_tpu_chip *c) {
+  return model()->dma_us * 1e-6 * c->clock;
+}
+
+double at_tpu_fill_cycles(const at_tpu_chip *c) {
+  return c->array <= 128 ? model()->fill : model()->fill_wide;
+}
+
 static at_tpu_cycles contraction(const at_tpu_kernel *k, const at_tpu_chip *c,
                                  common m) {
   const coefficients *x = model();
@@ -76,9 +85,10 @@ static at_tpu_cycles contraction(const at_tpu_kernel *k, const at_tpu_chip *c,
   double in = k->hbm_in / c->hbm_rate;
   double out =
       k->hbm_out / c->hbm_rate + x->expand * m.tile * k->hbm_out_narrow;
-  double kept = c->direct_vmem ? 0 : x->vmem_write * m.tile * k->vmem_out_narrow;
+  double kept =
+      c->direct_vmem ? 0 : x->vmem_write * m.tile * k->vmem_out_narrow;
   bool dmas = k->hbm_in + k->hbm_out > 0 || !c->direct_vmem;
-  double fill = c->array <= 128 ? x->fill : x->fill_wide;
+  double fill = at_tpu_fill_cycles(c);
   if (m.steps == 1 && dmas && c->direct_vmem)
     fill = 0;  // behind the exposed DMAs
   double matrix = matrix_cycles(k, c);
@@ -130,7 +140,7 @@ at_tpu_cycles at_tpu_kernel_cycles(const at_tpu_kernel *k,
                            .vector = x->tile * k->tiles,
                            .memory = write};
   }
-  common m = {.latency = x->dma_us * 1e-6 * c->clock,
+  common m = {.latency = at_tpu_dma_cycles(c),
               .steps = fmax(1, ceil(k->steps / c->cores)),
               .tile = kTileBytes / c->hbm_rate,
               .vector = x->tile_op * k->ops * k->tiles / c->cores};

@@ -6,6 +6,7 @@
 #include "estimate/estimate_internal.h"
 #include "import/import.h"
 #include "mlir/mlir.h"
+#include "mosaic/timing.h"
 #include "passes/passes.h"
 
 // ---- Items of a timeline
@@ -187,6 +188,33 @@ static at_bound bound_of(const at_estimate_op *o) {
   return most == o->vector ? AT_BOUND_VECTOR : AT_BOUND_LATENCY;
 }
 
+// A Pallas kernel says itself what it does.
+static at_status cost_kernel(walk *w, at_est_group *g, at_estimate_op *o) {
+  at_mosaic_call call;
+  at_mosaic_kernel *k;
+  at_mosaic_timing *t;
+  AT_TRY(at_mosaic_call_of(g->root, w->arena, &call));
+  at_status st = at_mosaic_read(&call, w->arena, &k);
+  if (at_ok(st)) st = at_mosaic_timing_of(k, 0, w->chip.machine, w->arena, &t);
+  if (!at_ok(st)) {
+    const char *why = at_arena_printf(
+        w->arena, "a Pallas kernel of which only the bytes are counted: %.200s",
+        at_status_message(st));
+    at_status_free(st);
+    return note(w, why);
+  }
+  double s = 1 / t->clock;
+  o->seconds = t->seconds;
+  o->matrix = t->units.matrix * s;
+  o->vector = (t->units.vector + t->units.xlu) * s;
+  o->memory = t->transfer * s;
+  o->latency = (t->bubbles + t->waits) * s;
+  o->hbm_bytes = t->hbm_bytes;
+  o->flops = t->flops;
+  o->from = AT_COST_FROM_KERNEL;
+  return AT_OK;
+}
+
 static at_status cost_tpu(walk *w, at_est_group *g, residency *r,
                           at_estimate_op *o) {
   pin_first(r, g);
@@ -210,6 +238,7 @@ static at_status cost_tpu(walk *w, at_est_group *g, residency *r,
   o->hbm_bytes = k->hbm_in + k->hbm_out;
   o->vmem_bytes = k->vmem_in;
   o->from = is_modelled(g) ? AT_COST_FROM_KERNEL : AT_COST_FROM_ROOFLINE;
+  if (at_mosaic_is_call(g->root)) return cost_kernel(w, g, o);
   if (g->root->op == AT_OP_CUSTOM_CALL) {
     at_str name = at_node_str(g->root, AT_ATTR_CALL_TARGET_NAME);
     AT_TRY(note(w, at_arena_printf(
@@ -291,7 +320,7 @@ static at_estimate_op describe(walk *w, const at_est_group *g, double count,
   o.detail = detail_of(w->arena, g);
   o.source = at_est_source(w->arena, n->loc);
   o.scope = n->loc && n->loc->name ? n->loc->name : "";
-  o.flops = at_est_flops(g);
+  if (!at_mosaic_is_call(g->root)) o.flops = at_est_flops(g);
   o.nodes = (uint32_t)g->nodes.len;
   return o;
 }

@@ -230,6 +230,12 @@ typedef struct at_mosaic_call {
   bool has_side_effect;
 } at_mosaic_call;
 
+// Is this node a tpu_custom_call, and what it says. `out` borrows from the node
+// and the arena.
+bool at_mosaic_is_call(const at_node *n);
+at_status at_mosaic_call_of(const at_node *n, at_arena *a,
+                            at_mosaic_call *out);
+
 typedef struct at_mosaic_kernel {
   const char *name;
   at_mmodule *module;

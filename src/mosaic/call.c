@@ -1,0 +1,36 @@
+// A Pallas kernel as a node of the program.
+#include "mosaic/mosaic.h"
+
+bool at_mosaic_is_call(const at_node *n) {
+  return n->op == AT_OP_CUSTOM_CALL &&
+         at_str_is(at_node_str(n, AT_ATTR_CALL_TARGET_NAME), "tpu_custom_call");
+}
+
+static at_status aliases(const at_node *n, at_arena *a, at_mosaic_call *out) {
+  const at_attr *x = at_node_attr(n, AT_ATTR_OUTPUT_OPERAND_ALIASES);
+  if (!x) return AT_OK;
+  at_mosaic_alias *list;
+  AT_TRY_ALLOC(list, at_new(a, at_mosaic_alias, x->groups.n + 1));
+  for (uint32_t i = 0; i < x->groups.n; i++)
+    list[i] = (at_mosaic_alias){(uint32_t)x->groups.list[i].ptr[1],
+                                (uint32_t)x->groups.list[i].ptr[0]};
+  out->aliases = list;
+  out->num_aliases = x->groups.n;
+  return AT_OK;
+}
+
+at_status at_mosaic_call_of(const at_node *n, at_arena *a,
+                            at_mosaic_call *out) {
+  at_type *operands;
+  AT_TRY_ALLOC(operands, at_new(a, at_type, n->num_operands + 1));
+  for (uint32_t i = 0; i < n->num_operands; i++)
+    operands[i] = *at_value_type(n->operands[i]);
+  *out = (at_mosaic_call){
+      .config = at_node_str(n, AT_ATTR_BACKEND_CONFIG),
+      .operands = operands,
+      .num_operands = n->num_operands,
+      .results = n->types,
+      .num_results = n->num_results,
+      .has_side_effect = at_node_bool(n, AT_ATTR_HAS_SIDE_EFFECT)};
+  return aliases(n, a, out);
+}

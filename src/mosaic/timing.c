@@ -1,0 +1,292 @@
+// The grid of a kernel as a timeline: windows move through one queue, one step
+// ahead of the body where they have two buffers.
+#include "mosaic/timing.h"
+
+#include <math.h>
+
+#include "mosaic/rules.h"
+#include "mosaic/timing_internal.h"
+
+enum {
+  kMaxRank = 16,
+  kTimeline = 4096,      // steps that are kept
+  kMostSteps = 1 << 20,  // of a grid that is walked
+  kExactWork = 4 << 20,  // ops that are looked at, one by one
+  kClasses = 3           // first, inner, last: where a step stands
+};
+
+typedef struct cached {
+  bool there;
+  double time, waits, flops, copied;
+  at_mosaic_units all;
+} cached;
+
+typedef struct grid {
+  const at_mosaic_program *p;
+  const at_mosaic_chip *rules;
+  at_ms_body body;
+  at_arena *scratch;
+  int64_t bounds[16], begin[16], count[16];  // this core's part
+  cached *classes;                           // NULL: every step is looked at
+  int64_t *now;                              // per window: where it is
+  bool *there;
+  double *moves, *bytes;
+} grid;
+
+static uint64_t count_ops(const at_mblock *b) {
+  uint64_t n = b->num_ops;
+  for (uint32_t i = 0; i < b->num_ops; i++)
+    for (uint32_t r = 0; r < b->ops[i]->num_regions; r++)
+      for (uint32_t k = 0; k < b->ops[i]->regions[r]->num_blocks; k++)
+        n += count_ops(b->ops[i]->regions[r]->blocks[k]);
+  return n;
+}
+
+// ---- Cores
+// As device/core_share.c splits a grid between the cores of a chip.
+static void share(grid *g, at_mosaic_timing *s) {
+  s->busy = 1;
+  int64_t best = -1;
+  for (uint32_t d = 0; d < g->p->grid_rank; d++) {
+    if (g->p->grid[d].semantics != AT_MDIM_PARALLEL) break;
+    if (g->bounds[d] < 2) continue;
+    if (best < 0) best = d;
+    if (g->bounds[d] % s->cores == 0) {
+      best = d;
+      break;
+    }
+  }
+  if (best >= 0) {
+    s->busy = (uint32_t)AT_MIN((int64_t)s->cores, g->bounds[best]);
+    g->count[best] = at_ceil_div(g->bounds[best], (int64_t)s->busy);
+  }
+  for (uint32_t d = 0; d < g->p->grid_rank; d++)
+    if (g->p->grid[d].semantics >= AT_MDIM_CORE_PARALLEL) {
+      s->busy = (uint32_t)AT_MIN((int64_t)s->cores, g->bounds[d]);
+      g->count[d] = 1;
+    }
+}
+
+// ---- Bodies
+static at_status run_body(grid *g, const int64_t *ids, cached *out) {
+  cached *c = NULL;
+  int64_t at[16];
+  memcpy(at, ids, sizeof at);
+  if (g->classes) {
+    size_t index = 0;
+    for (uint32_t d = 0; d < g->p->grid_rank; d++) {
+      bool last = ids[d] + 1 == g->bounds[d];
+      index = index * kClasses + (ids[d] == 0 ? 0 : last ? 2 : 1);
+      if (ids[d] && !last) at[d] = g->bounds[d] / 2;
+    }
+    c = &g->classes[index];
+    if (c->there) return *out = *c, AT_OK;
+  }
+  AT_TRY(at_ms_body_run(&g->body, at));
+  *out = (cached){true,          g->body.time,   g->body.waits,
+                  g->body.flops, g->body.copied, g->body.all};
+  if (c) *c = *out;
+  return AT_OK;
+}
+
+static at_status make_classes(grid *g, int64_t steps, at_arena *a) {
+  size_t n = 1;
+  if ((uint64_t)steps * count_ops(g->p->body) <= kExactWork) return AT_OK;
+  if (g->p->grid_rank > 8) return AT_OK;
+  for (uint32_t d = 0; d < g->p->grid_rank; d++) n *= kClasses;
+  AT_TRY_ALLOC(g->classes, at_new(a, cached, n));
+  return AT_OK;
+}
+
+// ---- Windows
+static bool is_moved(const at_mosaic_window *w) {
+  bool vmem = w->ref.space == AT_MSPACE_VMEM || w->ref.space == AT_MSPACE_SMEM;
+  return vmem && w->color != AT_MCOLOR_VMEM && w->ref.semaphore == AT_MSEM_NONE;
+}
+
+// Bytes that come in for this step, and which outputs must leave before it.
+static at_status move(grid *g, const int64_t *ids, bool last, double *in,
+                      double *out, bool *alone, bool *data) {
+  *in = *out = 0;
+  for (uint32_t i = 0; i < g->p->num_windows; i++) {
+    const at_mosaic_window *w = &g->p->windows[i];
+    if (!is_moved(w)) continue;
+    int64_t at[kMaxRank] = {0}, *now = g->now + (size_t)i * kMaxRank;
+    bool known = true;
+    if (!last && w->kind != AT_MWIN_WHOLE)
+      AT_TRY(at_ms_window_at(&g->body.values, w, ids, at, &known));
+    *data |= !known;
+    bool same = g->there[i] && known && !last &&
+                !memcmp(at, now, w->bounds.rank * sizeof *at);
+    if (same) continue;
+    if (w->is_output && g->there[i]) {
+      *out += g->bytes[i];
+      g->moves[i]++;
+    }
+    g->there[i] = true;
+    memcpy(now, at, sizeof at);
+    if (last || w->is_output) continue;
+    *in += g->bytes[i];
+    g->moves[i]++;
+    *alone |= w->buffers_given && w->buffers == 1;
+  }
+  return AT_OK;
+}
+
+// ---- The timeline
+static void ids_of(const grid *g, int64_t step, int64_t *ids) {
+  for (uint32_t d = g->p->grid_rank; d-- > 0;) {
+    ids[d] = step % g->count[d] + g->begin[d];
+    step /= g->count[d];
+  }
+}
+
+typedef struct queue {
+  double free, rate, latency;
+} queue;
+
+static double enter(queue *q, double now, double bytes, double *start,
+                    double *end) {
+  if (bytes <= 0) return 0;
+  *start = fmax(q->free, now);
+  *end = *start + bytes / q->rate;
+  q->free = *end;
+  return *end + q->latency;
+}
+
+static void add_units(at_mosaic_units *to, const at_mosaic_units *u) {
+  const double *x = &u->scalar;
+  double *y = &to->scalar;
+  for (size_t i = 0; i < sizeof *u / sizeof *x; i++) y[i] += x[i];
+}
+
+static at_status walk(grid *g, const at_tpu_chip *chip, at_arena *a,
+                      at_mosaic_timing *s) {
+  // Cores of one chip share its HBM.
+  queue q = {.rate = chip->hbm_rate / AT_MAX(s->busy, 1u),
+             .latency = at_tpu_dma_cycles(chip)};
+  uint32_t kept = (uint32_t)AT_MIN(s->steps, (int64_t)kTimeline);
+  at_mosaic_step *line;
+  AT_TRY_ALLOC(line, at_new(a, at_mosaic_step, kept + 1));
+  // A step starts with the copies for the next one; what leaves waits for the
+  // body that wrote it. Two buffers: what left two windows ago must be gone.
+  double begun = 0, end = 0, gone[2] = {0, 0};
+  for (int64_t i = 0; i < s->steps; i++) {
+    int64_t ids[16] = {0};
+    at_mosaic_step t = {.index = i, .ready = end};
+    bool alone = i == 0;
+    ids_of(g, i, ids);
+    AT_TRY(move(g, ids, false, &t.in_bytes, &t.out_bytes, &alone,
+                &s->follows_data));
+    double left = enter(&q, end, t.out_bytes, &t.out_start, &t.out_end);
+    double came =
+        enter(&q, alone ? end : begun, t.in_bytes, &t.in_start, &t.in_end);
+    t.start = fmax(fmax(end, came), left > 0 ? gone[0] : 0);
+    if (left > 0) gone[0] = gone[1], gone[1] = left;
+    cached c;
+    AT_TRY(run_body(g, ids, &c));
+    t.end = t.start + c.time;
+    s->bubbles += t.start - t.ready;
+    s->compute += c.time - c.waits;
+    s->waits += c.waits;
+    s->flops += c.flops * s->busy;
+    s->transfer += (t.in_bytes + t.out_bytes + c.copied) / q.rate;
+    s->hbm_bytes += (t.in_bytes + t.out_bytes + c.copied) * s->busy;
+    add_units(&s->units, &c.all);
+    if (i < kept) line[s->num_timeline++] = t;
+    begun = t.start;
+    end = t.end;
+  }
+  at_mosaic_step t = {
+      .index = s->steps, .ready = end, .start = end, .end = end};
+  bool alone = false, data = false;
+  int64_t ids[16] = {0};
+  AT_TRY(move(g, ids, true, &t.in_bytes, &t.out_bytes, &alone, &data));
+  double left = enter(&q, end, t.out_bytes, &t.out_start, &t.out_end);
+  s->transfer += t.out_bytes / q.rate;
+  s->hbm_bytes += t.out_bytes * s->busy;
+  s->cycles = fmax(end, left);
+  s->bubbles += s->cycles - end;
+  t.end = s->cycles;
+  if (kept == s->steps) line[s->num_timeline++] = t;
+  s->timeline = line;
+  return AT_OK;
+}
+
+// ---- Set-up
+static at_status bounds_of(grid *g, const at_mosaic_kernel *k) {
+  if (g->p->grid_rank > AT_LEN(g->bounds))
+    return AT_FAIL(AT_UNIMPLEMENTED, "kernel %s: a grid of %u dimensions",
+                   k->name, g->p->grid_rank);
+  for (uint32_t d = 0; d < g->p->grid_rank; d++) {
+    if (g->p->grid[d].dynamic)
+      return AT_FAIL(AT_UNIMPLEMENTED,
+                     "kernel %s: how many steps it has is known at run time",
+                     k->name);
+    g->bounds[d] = g->count[d] = g->p->grid[d].bound;
+  }
+  for (uint32_t i = 0; i < g->p->num_windows; i++)
+    if (g->p->windows[i].bounds.rank > kMaxRank)
+      return AT_FAIL(AT_UNIMPLEMENTED, "kernel %s: a window of rank %u",
+                     k->name, g->p->windows[i].bounds.rank);
+  return AT_OK;
+}
+
+static at_status make_windows(grid *g, at_arena *a) {
+  uint32_t n = g->p->num_windows;
+  AT_TRY_ALLOC(g->now, at_new(a, int64_t, (size_t)n * kMaxRank + 1));
+  AT_TRY_ALLOC(g->there, at_new(a, bool, n + 1));
+  AT_TRY_ALLOC(g->moves, at_new(a, double, n + 1));
+  AT_TRY_ALLOC(g->bytes, at_new(a, double, n + 1));
+  for (uint32_t i = 0; i < n; i++) {
+    const at_mosaic_window *w = &g->p->windows[i];
+    if (is_moved(w))
+      g->bytes[i] = (double)at_mosaic_ref_bytes(g->rules, &w->ref, true);
+  }
+  return AT_OK;
+}
+
+at_status at_mosaic_timing_of(const at_mosaic_kernel *k, uint32_t program,
+                              const at_machine *machine, at_arena *a,
+                              at_mosaic_timing **out) {
+  at_tpu_chip chip;
+  AT_TRY(at_tpu_chip_of(machine, &chip));
+  const at_mosaic_chip *rules = at_mosaic_chip_find(at_str_of(machine->name));
+  if (!rules)
+    return AT_FAIL(AT_FAILED_PRECONDITION, "no rules for kernels on %s",
+                   machine->name);
+  grid g = {.p = &k->programs[program], .rules = rules, .scratch = a};
+  AT_TRY(bounds_of(&g, k));
+  AT_TRY(make_windows(&g, a));
+  g.body = (at_ms_body){.values = {.arena = a,
+                                   .known = at_map_in(a),
+                                   .program = g.p,
+                                   .bounds = g.bounds},
+                        .chip = &chip,
+                        .scratch = a};
+  at_mosaic_timing *s;
+  AT_TRY_ALLOC(s, at_new(a, at_mosaic_timing, 1));
+  *s = (at_mosaic_timing){.kernel = k->name,
+                          .target = machine->name,
+                          .clock = chip.clock,
+                          .cores = (uint32_t)chip.cores,
+                          .memory = at_mosaic_memory_of(g.p, rules),
+                          .vmem_limit = k->config.vmem_limit_bytes >= 0
+                                            ? k->config.vmem_limit_bytes
+                                            : rules->vmem_scoped_bytes,
+                          .vmem_bytes = rules->vmem_bytes,
+                          .moves = g.moves};
+  share(&g, s);
+  double steps = 1;
+  for (uint32_t d = 0; d < g.p->grid_rank; d++) steps *= (double)g.count[d];
+  if (steps > kMostSteps)
+    return AT_FAIL(AT_UNIMPLEMENTED, "kernel %s: a grid of %g steps", k->name,
+                   steps);
+  s->steps = (int64_t)steps;
+  AT_TRY(make_classes(&g, s->steps, a));
+  AT_TRY(walk(&g, &chip, a, s));
+  s->follows_data |= g.body.follows_data;
+  s->seconds = s->cycles / s->clock;
+  *out = s;
+  return AT_OK;
+}

@@ -1,0 +1,64 @@
+// What a kernel would take on a chip: cycles of each grid step by unit, windows
+// that move beside them, where steps wait, and the VMEM that it needs.
+//
+// A step's body runs on units that work side by side (scalar, vector, XLU,
+// loads, stores, MXU): it takes as long as its busiest unit. Windows move
+// through one DMA queue, one step ahead where they have two buffers. Branches
+// and loops on grid ids are followed; those on data are counted as taken, and
+// once. Figures: data/tpu/vector_unit.json, cost/tpu.h. Pure, thread-safe.
+#ifndef ATOLL_MOSAIC_TIMING_H_
+#define ATOLL_MOSAIC_TIMING_H_
+
+#include "base/strbuf.h"
+#include "cost/tpu.h"
+#include "mosaic/mosaic.h"
+
+// Cycles in which a unit is busy.
+typedef struct at_mosaic_units {
+  double scalar, vector, xlu, load, store, matrix;
+} at_mosaic_units;
+
+// One step of the grid on the timeline, in cycles from the kernel's start.
+typedef struct at_mosaic_step {
+  int64_t index;               // in lexicographic order
+  double ready;                // when the step before it had ended
+  double start, end;           // start - ready: it waits for its windows
+  double in_bytes, out_bytes;  // windows that move for it
+  double in_start, in_end;     // on the DMA queue; 0, 0: none
+  double out_start, out_end;
+} at_mosaic_step;
+
+typedef struct at_mosaic_timing {
+  const char *kernel, *target;
+  double clock;    // hertz
+  uint32_t cores;  // of a device; `busy` of them get steps
+  uint32_t busy;
+  int64_t steps;  // of the busiest core
+  double cycles;  // of all
+  double seconds;
+  at_mosaic_units units;  // of all steps of that core
+  double compute;         // bodies, without waits
+  double waits;           // for copies that the body starts itself
+  double bubbles;         // for windows, between steps
+  double transfer;        // the DMA queue is busy
+  double flops, hbm_bytes;
+  at_mosaic_memory memory;
+  int64_t vmem_limit, vmem_bytes;  // scoped limit; the core's memory
+  // Transfers of each window over all steps.
+  const double *moves;             // per window of the program
+  const at_mosaic_step *timeline;  // the first num_timeline steps
+  uint32_t num_timeline;
+  bool follows_data;  // branches, loops or index maps depend on data
+} at_mosaic_timing;
+
+// Of one program of a kernel. FAILED_PRECONDITION: no TPU; UNIMPLEMENTED: a
+// dynamic grid.
+at_status at_mosaic_timing_of(const at_mosaic_kernel *k, uint32_t program,
+                              const at_machine *machine, at_arena *a,
+                              at_mosaic_timing **out);
+
+void at_mosaic_timing_text(const at_mosaic_timing *s, at_strbuf *out);
+// The grid as a timeline, in Chrome's trace format for Perfetto.
+void at_mosaic_timing_trace(const at_mosaic_timing *s, at_strbuf *out);
+
+#endif

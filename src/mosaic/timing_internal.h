@@ -1,0 +1,47 @@
+// What the files about a kernel's size share.
+#ifndef ATOLL_MOSAIC_TIMING_INTERNAL_H_
+#define ATOLL_MOSAIC_TIMING_INTERNAL_H_
+
+#include "mosaic/mosaic_internal.h"
+#include "mosaic/timing.h"
+
+// ---- timing_value.c: numbers that grid ids decide
+typedef struct at_ms_values {
+  at_arena *arena;
+  at_map known;  // at_mvalue * -> int64_t *
+  const at_mosaic_program *program;
+  int64_t *bounds;  // of the grid
+} at_ms_values;
+bool at_ms_value(at_ms_values *v, const at_mvalue *x, int64_t *out);
+at_status at_ms_value_set(at_ms_values *v, const at_mvalue *x, bool known,
+                          int64_t number);
+// Evaluates an op whose results are numbers; others are left unknown.
+at_status at_ms_value_op(at_ms_values *v, const at_mop *op);
+// What an index map says; false: it depends on data.
+at_status at_ms_window_at(at_ms_values *v, const at_mosaic_window *w,
+                          const int64_t *ids, int64_t *out, bool *known);
+
+// ---- timing_unit.c: cycles of one op
+at_status at_ms_units_add(const at_mop *op, const at_tpu_chip *chip,
+                          at_arena *scratch, at_mosaic_units *u, double *flops);
+double at_ms_units_longest(const at_mosaic_units *u);
+
+// ---- timing_body.c
+enum { AT_MS_PENDING = 64 };
+typedef struct at_ms_body {
+  at_ms_values values;
+  const at_tpu_chip *chip;
+  at_arena *scratch;
+  at_mosaic_units all;            // of the step
+  at_mosaic_units open;           // since the last wait
+  double time, waits;             // up to the last wait
+  double flops, copied;           // bytes that the body copies itself
+  double engine;                  // when its copies are done
+  double pending[AT_MS_PENDING];  // ends of copies, oldest first
+  uint32_t first, count;
+  bool follows_data;
+} at_ms_body;
+// One grid step: fills all but values, chip and scratch.
+at_status at_ms_body_run(at_ms_body *b, const int64_t *ids);
+
+#endif

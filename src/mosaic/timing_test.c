@@ -1,0 +1,181 @@
+// What kernels would take on a chip: which unit, which transfers, which waits.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+// clang-format off
+#include <cmocka.h>
+// clang-format on
+
+#include "base/json.h"
+#include "mosaic/timing.h"
+
+static at_arena *g_arena;
+
+static int begin(void **state) {
+  g_arena = at_arena_create();
+  return g_arena ? 0 : -1;
+}
+static int end(void **state) {
+  at_arena_destroy(g_arena);
+  return 0;
+}
+
+static at_mosaic_timing *timing_of(const char *text, const char *target) {
+  at_mosaic_call call = {.payload = {(const uint8_t *)text, strlen(text)}};
+  at_mosaic_kernel *k;
+  const at_machine *m;
+  at_mosaic_timing *t;
+  at_status st = at_mosaic_read(&call, g_arena, &k);
+  if (st.err) fail_msg("%s", at_status_message(st));
+  assert_int_equal(at_code_take(at_machine_find(at_str_of(target), &m)), 0);
+  st = at_mosaic_timing_of(k, 0, m, g_arena, &t);
+  if (st.err) fail_msg("%s", at_status_message(st));
+  return t;
+}
+
+#define REF "memref<64x512xf32, #tpu.memory_space<vmem>>"
+
+// A kernel on blocks of 64 x 512 over a grid of 4 x 8; `maps`: what the index
+// maps of input and output return (%i, %j: grid ids, %z: zero).
+static at_mosaic_timing *grid_kernel(const char *in, const char *out,
+                                     const char *semantics, const char *body,
+                                     const char *target) {
+  const char *map =
+      "\"func.func\"() ({\n^bb0(%%i: i32, %%j: i32):\n"
+      "%%z = \"arith.constant\"() {value = 0 : i32} : () -> i32\n"
+      "\"func.return\"(%s) : (i32, i32) -> ()\n}) {function_type = (i32, i32) "
+      "-> (i32, i32), sym_name = \"%s\"} : () -> ()\n";
+  const char *text = at_arena_printf(
+      g_arena,
+      "\"builtin.module\"() ({\n\"func.func\"() ({\n^bb0(%%i: i32, %%j: i32, "
+      "%%x: " REF ", %%o: " REF
+      "):\n%%c = \"arith.constant\"() {value = 0 : index} : () -> index\n"
+      "%%v = \"vector.load\"(%%x, %%c, %%c) : (" REF
+      ", index, index) -> vector<64x512xf32>\n%s\n"
+      "\"vector.store\"(%%w, %%o, %%c, %%c) : (vector<64x512xf32>, " REF
+      ", index, index) -> ()\n\"func.return\"() : () -> ()\n}) "
+      "{dimension_semantics = [%s], function_type = (i32, i32, " REF ", " REF
+      ") -> (), iteration_bounds = array<i64: 4, 8>, scalar_prefetch = 0 : "
+      "i64, "
+      "scratch_operands = 0 : i64, sym_name = \"k\", tpu.core_type = "
+      "#tpu.core_type<tc>, window_params = [{transform_indices = @in, "
+      "window_bounds = array<i64: 64, 512>}, {transform_indices = @out, "
+      "window_bounds = array<i64: 64, 512>}]} : () -> ()\n%s%s}) : () -> ()\n",
+      body, semantics, at_arena_printf(g_arena, map, in, "in"),
+      at_arena_printf(g_arena, map, out, "out"));
+  assert_non_null(text);
+  return timing_of(text, target);
+}
+
+#define UNARY(op)          \
+  "%w = \"" op             \
+  "\"(%v) : (vector<64x51" \
+  "2xf32>) -> vector<64x512xf32>"
+#define BINARY(op)                                                      \
+  "%w = \"" op                                                          \
+  "\"(%v, %v) : (vector<64x512xf32>, vector<64x512xf32>) -> vector<64x" \
+  "512xf32>"
+#define ARBITRARY \
+  "#tpu.dimension_semantics<arbitrary>, #tpu.dimension_semantics<arbitrary>"
+#define PARALLEL \
+  "#tpu.dimension_semantics<parallel>, #tpu.dimension_semantics<arbitrary>"
+
+static at_mosaic_timing *simple(const char *body) {
+  return grid_kernel("%i, %j", "%i, %j", ARBITRARY, body, "v5e");
+}
+
+static void classes_of_operations(void **state) {
+  double cheap = simple(BINARY("arith.addf"))->units.vector;
+  double medium = simple(UNARY("math.exp"))->units.vector;
+  double expensive = simple(UNARY("math.sin"))->units.vector;
+  // 32 registers in each of 32 steps, four at a time.
+  assert_true(cheap == 32 * 32 / 4.0);
+  assert_true(cheap < medium && medium < expensive);
+}
+
+static double reduction(int axis) {
+  const char *shape = axis ? "64" : "512";
+  const char *reduce = at_arena_printf(
+      g_arena,
+      "%%a = \"arith.constant\"() {value = dense<0.0> : vector<%sxf32>} : () "
+      "-> "
+      "vector<%sxf32>\n%%r = \"vector.multi_reduction\"(%%v, %%a) {kind = "
+      "#vector.kind<add>, reduction_dims = [%d]} : (vector<64x512xf32>, "
+      "vector<%sxf32>) -> vector<%sxf32>\n",
+      shape, shape, axis, shape, shape);
+  const char *body =
+      at_arena_printf(g_arena, "%s%s", reduce, BINARY("arith.addf"));
+  return simple(body)->units.xlu;
+}
+
+static void reductions_by_axis(void **state) {
+  assert_true(reduction(0) > 0);
+  assert_true(reduction(0) < reduction(1));
+}
+
+static void windows_that_stay_do_not_move(void **state) {
+  const char *add = BINARY("arith.addf");
+  at_mosaic_timing *t = grid_kernel("%i, %j", "%i, %z", ARBITRARY, add, "v5e");
+  assert_true(t->moves[0] == 32 && t->moves[1] == 4);
+  t = grid_kernel("%z, %j", "%i, %j", ARBITRARY, add, "v5e");
+  assert_true(t->moves[0] == 32);
+  t = grid_kernel("%z, %z", "%i, %j", ARBITRARY, add, "v5e");
+  assert_true(t->moves[0] == 1 && t->moves[1] == 32);
+  double block = 64 * 512 * 4;
+  assert_true(t->hbm_bytes == 33 * block);
+}
+
+static void the_timeline_adds_up(void **state) {
+  at_mosaic_timing *t = simple(BINARY("arith.addf"));
+  assert_int_equal(t->steps, 32);
+  assert_int_equal(t->num_timeline, 33);  // the last output leaves
+  double before = 0;
+  for (uint32_t i = 0; i < t->num_timeline; i++) {
+    const at_mosaic_step *s = &t->timeline[i];
+    assert_true(s->ready == before && s->start >= s->ready);
+    assert_true(s->end >= s->start && s->start >= s->in_end);
+    before = s->end;
+  }
+  assert_true(before == t->cycles);
+  double sum = t->compute + t->waits + t->bubbles;
+  assert_true(sum > t->cycles * .999 && sum < t->cycles * 1.001);
+  assert_int_equal(t->memory.windows, 4 * 64 * 512 * 4);
+}
+
+static void cores_share_parallel_dimensions(void **state) {
+  const char *add = BINARY("arith.addf");
+  at_mosaic_timing *t = grid_kernel("%i, %j", "%i, %j", PARALLEL, add, "v5p");
+  assert_int_equal(t->busy, 2);
+  assert_int_equal(t->steps, 16);
+  t = grid_kernel("%i, %j", "%i, %j", ARBITRARY, add, "v5p");
+  assert_int_equal(t->busy, 1);
+  assert_int_equal(t->steps, 32);
+  at_strbuf b = {0};
+  at_mosaic_timing_text(t, &b);
+  assert_non_null(strstr(b.ptr, "1 of 2 cores busy"));
+  at_strbuf_free(&b);
+}
+
+static void a_trace_is_json(void **state) {
+  at_strbuf b = {0};
+  const at_json *j;
+  at_mosaic_timing_trace(simple(BINARY("arith.addf")), &b);
+  at_bytes text = {(const uint8_t *)b.ptr, b.len};
+  assert_int_equal(at_code_take(at_json_parse(text, g_arena, &j)), 0);
+  assert_non_null(at_json_get(j, "traceEvents"));
+  at_strbuf_free(&b);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test_setup_teardown(classes_of_operations, begin, end),
+      cmocka_unit_test_setup_teardown(reductions_by_axis, begin, end),
+      cmocka_unit_test_setup_teardown(windows_that_stay_do_not_move, begin,
+                                      end),
+      cmocka_unit_test_setup_teardown(the_timeline_adds_up, begin, end),
+      cmocka_unit_test_setup_teardown(cores_share_parallel_dimensions, begin,
+                                      end),
+      cmocka_unit_test_setup_teardown(a_trace_is_json, begin, end)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
