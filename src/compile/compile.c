@@ -9,6 +9,7 @@
 #include "compile/cache.h"
 #include "compile/core.h"
 #include "compile/sharding.h"
+#include "compile/stablehlo.h"
 #include "compile/sparse.h"
 #include "cost/count.h"
 #include "compile/steps.h"
@@ -122,8 +123,20 @@ static at_status optimise(job *j) {
 }
 
 // ---- Donation --------------------------------------------------------------------
+// A result of type t, or of as many bytes, that no parameter takes yet; -1: none.
+static int32_t free_result(const at_module *m, const at_type *t, bool exact) {
+  const at_comp *c = m->entry;
+  for (uint32_t r = 0; r < c->num_results; r++) {
+    const at_type *have = at_value_type(c->results[r]);
+    bool taken = exact ? !at_type_eq(t, have) : at_type_bytes(t) != at_type_bytes(have);
+    for (uint32_t q = 0; q < c->num_params; q++) taken |= m->params[q].alias == (int32_t)r;
+    if (!taken) return (int32_t)r;
+  }
+  return -1;
+}
+
 // Keeps the aliases whose sizes agree, and gives each plain donor an output of its
-// own type that nobody else takes.
+// own type or size that nobody else takes.
 static void settle_aliases(at_module *m) {
   at_comp *c = m->entry;
   if (!m->params) return;
@@ -138,16 +151,13 @@ static void settle_aliases(at_module *m) {
         at_type_bytes(t) != at_type_bytes(at_value_type(c->results[r])))
       m->params[p].alias = -1;
   }
-  for (uint32_t p = 0; p < c->num_params; p++) {
-    if (!m->params[p].donor || m->params[p].alias >= 0) continue;
-    for (uint32_t r = 0; r < c->num_results && m->params[p].alias < 0; r++) {
-      bool taken = !at_type_eq(&c->params[p]->types[0], at_value_type(c->results[r]));
-      for (uint32_t q = 0; q < c->num_params; q++)
-        taken |= m->params[q].alias == (int32_t)r;
-      if (!taken) m->params[p].alias = (int32_t)r;
-    }
-    m->params[p].donor = m->params[p].alias >= 0;  // else the caller keeps it
-  }
+  for (int exact = 1; exact >= 0; exact--)
+    for (uint32_t p = 0; p < c->num_params; p++)
+      if (m->params[p].donor && m->params[p].alias < 0)
+        m->params[p].alias = free_result(m, &c->params[p]->types[0], exact);
+  // What nobody takes stays the caller's.
+  for (uint32_t p = 0; p < c->num_params; p++)
+    m->params[p].donor = m->params[p].alias >= 0;
 }
 
 // ---- Back --------------------------------------------------------------------------
@@ -324,6 +334,17 @@ done:
   return st;
 }
 
+// As optimise, without what only code generation wants.
+static at_status optimise_plainly(job *j) {
+  at_pass_options o = {.fold_budget = 1 << 22};
+  for (const at_pass *p = at_pipeline; p->name; p++) {
+    if (p->run == at_pass_recognise || p->run == at_pass_fuse) continue;
+    at_status st = p->run(j->module, &o);
+    if (st.err) return at_status_prefix(st, "pass %s", p->name);
+  }
+  return AT_OK;
+}
+
 static at_status dump_stage(job *j, at_stage s, at_strbuf *out) {
   at_str text = {(const char *)j->program.ptr, j->program.len};
   if (s == AT_STAGE_MLIR && !at_str_starts(text, "hlo module")) {
@@ -334,6 +355,10 @@ static at_status dump_stage(job *j, at_stage s, at_strbuf *out) {
   }
   AT_TRY(read_program(j));
   if (s == AT_STAGE_HLO || s == AT_STAGE_MLIR) return at_hlo_print(j->module, out);
+  if (s == AT_STAGE_STABLEHLO) {
+    AT_TRY(optimise_plainly(j));
+    return at_stablehlo_print(j->module, out);
+  }
   AT_TRY(optimise(j));
   if (s == AT_STAGE_OPTIMIZED) return at_hlo_print(j->module, out);
   at_bytes x;

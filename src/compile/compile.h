@@ -23,9 +23,10 @@ at_status at_compile(at_bytes program, const at_compile_options *o, at_bytes *ou
 
 typedef enum at_stage {
   AT_STAGE_MLIR, AT_STAGE_HLO, AT_STAGE_OPTIMIZED, AT_STAGE_STEPS, AT_STAGE_LLVM,
-  AT_STAGE_ASM
+  AT_STAGE_ASM,
+  AT_STAGE_STABLEHLO  // of one device, before ops are fused: StableHLO again
 } at_stage;
-// The program as text at a stage, for `atoll dump`.
+// The program as text at a stage, for `atoll dump` and for clients that ask.
 at_status at_compile_dump(at_bytes program, const at_compile_options *o, at_stage s,
                           at_strbuf *out);
 

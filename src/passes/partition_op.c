@@ -427,6 +427,16 @@ static at_status mask_lookup(at_node *n, at_value mask, at_value *out) {
   return at_mk(n->next, AT_OP_SELECT, sel, 3, NULL, 0, NULL, out);
 }
 
+// Parts are reversed where they are; they also change their ends.
+static at_status reverse_parts(at_cut *c, at_node *n, const at_axes *have,
+                               at_value *v) {
+  at_dims dims = at_node_ints(n, AT_ATTR_DIMENSIONS);
+  uint32_t ends = 0;
+  for (uint32_t i = 0; i < dims.rank; i++)
+    ends |= at_axes_bits(&have[dims.ptr[i]]);
+  return ends ? at_mirror(c, n->parent, n->next, ends, *v, v) : AT_OK;
+}
+
 static at_status finish_result(at_cut *c, at_node *n, const at_rule *r,
                                const at_axes *f, uint32_t i, uint32_t sums,
                                at_value base, at_value mask) {
@@ -440,6 +450,7 @@ static at_status finish_result(at_cut *c, at_node *n, const at_rule *r,
   if (!base.node && (r->combine == AT_OP_ADD || n->op == AT_OP_GATHER))
     sums |= take_out(&axes, free);
   if (n->op == AT_OP_IOTA) AT_TRY(offset_iota(c, n, have, &v));
+  if (n->op == AT_OP_REVERSE) AT_TRY(reverse_parts(c, n, have, &v));
   if (mask.node) AT_TRY(mask_lookup(n, mask, &v));
   if (axes.n) {
     int32_t d =

@@ -455,6 +455,20 @@ at_status at_reorder(at_cut *c, at_comp *comp, at_node *before,
   return at_emit(comp, before, &d, out);
 }
 
+at_status at_mirror(at_cut *c, at_comp *comp, at_node *before, uint32_t mask,
+                    at_value v, at_value *out) {
+  int64_t n = c->m->num_partitions, *source;
+  AT_TRY_ALLOC(source, at_new(c->m->arena, int64_t, (size_t)n));
+  for (int64_t p = 0; p < n; p++) {
+    int64_t other = p;
+    for (uint32_t i = 0; i < c->num_atoms; i++)
+      if (mask >> i & 1)
+        other += (c->size[i] - 1 - 2 * digit(c, i, p)) * c->stride[i];
+    source[p] = device_at(c, other);
+  }
+  return at_reorder(c, comp, before, source, c->devices, v, out);
+}
+
 static at_status permute_parts(at_cut *c, at_comp *comp, at_node *before,
                                const at_axes *from, const at_axes *to,
                                at_value v, at_value *out) {

@@ -216,6 +216,9 @@ at_status at_reshard_part(at_cut *c, at_comp *comp, at_node *before,
 at_status at_reorder(at_cut *c, at_comp *comp, at_node *before,
                      const int64_t *from, const int64_t *to, at_value v,
                      at_value *out);
+// Every part to the device at the other end along the atoms in `mask`.
+at_status at_mirror(at_cut *c, at_comp *comp, at_node *before, uint32_t mask,
+                    at_value v, at_value *out);
 // Bytes of a part.
 double at_part_bytes(const at_cut *c, const at_type *whole,
                      const at_axes *dims);

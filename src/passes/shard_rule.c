@@ -436,13 +436,9 @@ static bool rule_of(at_rule *r, const at_node *n) {
     case AT_OP_CONSTANT:
     case AT_OP_IOTA:
     case AT_OP_COPY:
-      rule_identity(r, none);
-      return true;
-    case AT_OP_REVERSE:
     case AT_OP_MAP:
-      rule_identity(r, n->op == AT_OP_REVERSE
-                           ? at_node_ints(n, AT_ATTR_DIMENSIONS)
-                           : none);
+    case AT_OP_REVERSE:
+      rule_identity(r, none);
       return true;
     case AT_OP_RESHAPE:
       rule_reshape(r);

@@ -147,8 +147,8 @@ AT_API(Executable_ParameterMemoryKinds) {
   return NULL;
 }
 
-// The program as it came. Clients accept MLIR or an HLO proto here and turn
-// either into HLO text; what the passes made of it is shown by `atoll dump`.
+// Clients accept MLIR or an HLO proto here and turn either into HLO text; what
+// the passes made of it in the end is shown by `atoll dump`.
 AT_API(Executable_OptimizedProgram) {
   AT_ARGS(PJRT_Executable_OptimizedProgram_Args);
   AT_HANDLE(a->executable);
@@ -156,19 +156,19 @@ AT_API(Executable_OptimizedProgram) {
   if (a->program->struct_size < PJRT_Program_STRUCT_SIZE)
     return at_pjrt_bad_args("PJRT_Program", a->program, a->program->struct_size,
                             PJRT_Program_STRUCT_SIZE);
-  at_bytes source = a->executable->program->source;
+  at_str text = at_pjrt_program_text(a->executable->program);
   a->program->format = "mlir";
   a->program->format_size = 4;
   if (!a->program->code) {
-    a->program->code_size = source.len;
+    a->program->code_size = text.len;
     return NULL;
   }
-  if (a->program->code_size < source.len)
+  if (a->program->code_size < text.len)
     return AT_PFAIL(AT_INVALID_ARGUMENT,
                     "code_size is %zu, the program needs %zu",
-                    a->program->code_size, source.len);
-  memcpy(a->program->code, source.ptr, source.len);
-  a->program->code_size = source.len;
+                    a->program->code_size, text.len);
+  memcpy(a->program->code, text.ptr, text.len);
+  a->program->code_size = text.len;
   return NULL;
 }
 

@@ -227,6 +227,7 @@ typedef struct at_pjrt_program {
   at_bytes executable;  // owned (free): the block of abi/executable.h
   at_bytes options;     // owned: CompileOptionsProto as it came
   at_bytes source;      // owned: the program as it came (MLIR)
+  _Atomic(char *) shown;  // owned: what at_pjrt_program_text made
   at_pjrt_options parsed;
   const at_xheader *header;
   char fingerprint[33];
@@ -254,6 +255,9 @@ at_status at_pjrt_shardings_fill(at_pjrt_program *p, const at_xio *io,
                                  size_t *sizes);
 // A string of its executable; "" when the offset is bad.
 const char *at_pjrt_program_string(const at_pjrt_program *p, uint32_t offset);
+// What clients show as the optimized program: of a program over several devices
+// that of one of them, made on the first question; else the program as it came.
+at_str at_pjrt_program_text(at_pjrt_program *p);
 at_status at_pjrt_compile(const PJRT_Program *program, at_bytes options,
                           at_pjrt_program **out);
 at_status at_pjrt_program_read(at_bytes serialized, at_bytes options_override,

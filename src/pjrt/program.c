@@ -241,6 +241,7 @@ void at_pjrt_program_release(at_pjrt_program *p) {
   free((void *)p->executable.ptr);
   free((void *)p->options.ptr);
   free((void *)p->source.ptr);
+  free(atomic_load(&p->shown));
   program_free(p);
 }
 
@@ -273,6 +274,25 @@ static at_status check_program(const PJRT_Program *p) {
     return AT_FAIL(AT_INVALID_ARGUMENT, "unknown program format \"%.*s\"",
                    (int)AT_MIN(format.len, 64u), format.ptr ? format.ptr : "");
   return AT_OK;
+}
+
+at_str at_pjrt_program_text(at_pjrt_program *p) {
+  at_str source = {(const char *)p->source.ptr, p->source.len};
+  if (p->parsed.num_partitions <= 1 || !source.len) return source;
+  char *text = atomic_load(&p->shown);
+  if (!text) {
+    at_strbuf b = {0};
+    at_compile_options o = {.request = p->options, .dump_dir = ""};
+    at_status st = at_compile_dump(p->source, &o, AT_STAGE_STABLEHLO, &b);
+    if (!st.err) st = at_strbuf_status(&b);
+    if (st.err) at_strbuf_free(&b);
+    if (at_code_take(st)) return source;  // an op that StableHLO does not have
+    if (atomic_compare_exchange_strong(&p->shown, &text, b.ptr))
+      text = b.ptr;
+    else
+      at_strbuf_free(&b);  // another thread was faster
+  }
+  return at_str_of(text);
 }
 
 at_status at_pjrt_compile(const PJRT_Program *program, at_bytes options,

@@ -175,3 +175,20 @@ m = jax.make_mesh((4, 4), ("a", "b"))
 assert m.devices.shape == (4, 4) and n == 16
 assert max(d.coords[2] for d in devices) == 3
 """, env={**EIGHT, "ATOLL_TARGET": "v5p:2x2x4"})
+
+
+def test_summands_stay_apart_until_somebody_adds_them(python):
+  ok(python, """
+m = Mesh(np.array(devices), ("x",), axis_types=(jax.sharding.AxisType.Explicit,))
+with jax.set_mesh(m):
+  a = jax.device_put(np.arange(32.).reshape(2, 16), P(None, "x"))
+  b = jax.device_put(np.arange(48.).reshape(16, 3), P("x"))
+  f = jax.jit(lambda a, b: jnp.einsum("ij,jk->ik", a, b, out_sharding=P(unreduced={"x"})))
+  out = f(a, b)
+  parts = np.stack([np.asarray(s.data) for s in out.addressable_shards])
+  want = np.einsum("ijd,djk->dik", np.arange(32.).reshape(2, 8, 2).transpose(0, 2, 1), np.arange(48.).reshape(8, 2, 3))
+  np.testing.assert_array_equal(parts, want)
+  np.testing.assert_array_equal(jax.reshard(out, P()), want.sum(0))
+  text = jax.jit(lambda a, b: jax.reshard(f(a, b), P())).lower(a, b).compile().as_text()
+  assert text.count(" all-reduce(") == 1 and "f32[2,2]" in text and "f32[2,16]" not in text, text
+""")

@@ -1,0 +1,458 @@
+#include "compile/stablehlo.h"
+
+#include <string.h>
+
+// ---- Types and values ------------------------------------------------------
+static void print_type(at_strbuf *b, const at_type *t) {
+  if (t->dtype == AT_TOKEN) {
+    at_strbuf_addz(b, "!stablehlo.token");
+    return;
+  }
+  at_strbuf_addz(b, "tensor<");
+  for (uint32_t d = 0; d < t->rank; d++)
+    at_strbuf_addf(b, "%lldx", (long long)t->dims[d]);
+  at_strbuf_addf(b, "%s>", at_dtype_of(t->dtype)->text);
+}
+
+static void print_types(at_strbuf *b, const at_type *t, uint32_t n) {
+  at_strbuf_addc(b, '(');
+  for (uint32_t i = 0; i < n; i++) {
+    if (i) at_strbuf_addz(b, ", ");
+    print_type(b, &t[i]);
+  }
+  at_strbuf_addc(b, ')');
+}
+
+static void print_value_types(at_strbuf *b, const at_value *v, uint32_t n) {
+  at_strbuf_addc(b, '(');
+  for (uint32_t i = 0; i < n; i++) {
+    if (i) at_strbuf_addz(b, ", ");
+    print_type(b, at_value_type(v[i]));
+  }
+  at_strbuf_addc(b, ')');
+}
+
+static void print_values(at_strbuf *b, const at_value *v, uint32_t n) {
+  at_strbuf_addc(b, '(');
+  for (uint32_t i = 0; i < n; i++) {
+    at_strbuf_addf(b, "%s%%v%u", i ? ", " : "", v[i].node->id);
+    if (v[i].node->num_results > 1) at_strbuf_addf(b, "#%u", v[i].index);
+  }
+  at_strbuf_addc(b, ')');
+}
+
+static void print_string(at_strbuf *b, at_str s) {
+  at_strbuf_addc(b, '"');
+  for (size_t i = 0; i < s.len; i++) {
+    unsigned char c = (unsigned char)s.ptr[i];
+    if (c < ' ' || c > '~' || c == '"' || c == '\\')
+      at_strbuf_addf(b, "\\%02X", c);
+    else
+      at_strbuf_addc(b, (char)c);
+  }
+  at_strbuf_addc(b, '"');
+}
+
+// ---- Constants -------------------------------------------------------------
+static void print_element(at_strbuf *b, at_dtype t, const uint8_t *p) {
+  if (t == AT_PRED)
+    at_strbuf_addz(b, *p ? "true" : "false");
+  else
+    at_strbuf_addf(b, "%lld", (long long)at_load_int(t, p));
+}
+
+// Booleans and integers of less than a byte have a text of their own; the bytes
+// of all others are written as they are.
+static void print_literal(at_strbuf *b, const at_literal *l) {
+  size_t each = at_dtype_bytes(l->type.dtype);
+  const uint8_t *p = l->data;
+  int64_t n = at_type_elements(&l->type);
+  at_strbuf_addz(b, "dense<");
+  if (at_dtype_of(l->type.dtype)->bits < 8) {
+    if (l->splat || n == 1) {
+      print_element(b, l->type.dtype, p);
+    } else {
+      // Nested lists as deep as the rank.
+      for (int64_t i = 0; i < n; i++) {
+        int64_t inner = 1;
+        if (i) at_strbuf_addz(b, ", ");
+        for (uint32_t d = l->type.rank; d-- > 0;) {
+          inner *= l->type.dims[d];
+          if (i % inner == 0) at_strbuf_addc(b, '[');
+        }
+        print_element(b, l->type.dtype, p + i);
+        inner = 1;
+        for (uint32_t d = l->type.rank; d-- > 0;) {
+          inner *= l->type.dims[d];
+          if ((i + 1) % inner == 0) at_strbuf_addc(b, ']');
+        }
+      }
+    }
+  } else if (n) {
+    size_t bytes = l->splat ? each : each * (size_t)n;
+    at_strbuf_addz(b, "\"0x");
+    for (size_t i = 0; i < bytes; i++) at_strbuf_addf(b, "%02X", p[i]);
+    at_strbuf_addc(b, '"');
+  }
+  at_strbuf_addz(b, "> : ");
+  print_type(b, &l->type);
+}
+
+// ---- Attributes ------------------------------------------------------------
+static void print_ints(at_strbuf *b, at_dims v) {
+  at_strbuf_addc(b, '[');
+  for (uint32_t i = 0; i < v.rank; i++)
+    at_strbuf_addf(b, "%s%lld", i ? ", " : "", (long long)v.ptr[i]);
+  at_strbuf_addc(b, ']');
+}
+
+static void print_array(at_strbuf *b, const char *type, at_dims v) {
+  at_strbuf_addf(b, "array<%s", type);
+  for (uint32_t i = 0; i < v.rank; i++) {
+    at_strbuf_addz(b, i ? ", " : ": ");
+    if (!strcmp(type, "i1"))
+      at_strbuf_addz(b, v.ptr[i] ? "true" : "false");
+    else
+      at_strbuf_addf(b, "%lld", (long long)v.ptr[i]);
+  }
+  at_strbuf_addc(b, '>');
+}
+
+// Lists of equal length; shorter ones end in -1.
+static void print_table(at_strbuf *b, const at_dims *list, uint32_t n) {
+  uint32_t width = 0;
+  for (uint32_t i = 0; i < n; i++) width = AT_MAX(width, list[i].rank);
+  at_strbuf_addz(b, "dense<");
+  for (uint32_t i = 0; n && width && i < n; i++) {
+    at_strbuf_addz(b, i ? ", [" : "[[");
+    for (uint32_t k = 0; k < width; k++)
+      at_strbuf_addf(b, "%s%lld", k ? ", " : "",
+                     k < list[i].rank ? (long long)list[i].ptr[k] : -1ll);
+    at_strbuf_addz(b, i + 1 < n ? "]" : "]]");
+  }
+  at_strbuf_addf(b, "> : tensor<%ux%uxi64>", n, width);
+}
+
+// Attributes that are fields of a struct of StableHLO's.
+typedef struct field {
+  at_attr_id id;
+  const char *name;
+} field;
+static const field dot_fields[] = {
+    {AT_ATTR_LHS_BATCHING_DIMENSIONS, "lhs_batching_dimensions"},
+    {AT_ATTR_RHS_BATCHING_DIMENSIONS, "rhs_batching_dimensions"},
+    {AT_ATTR_LHS_CONTRACTING_DIMENSIONS, "lhs_contracting_dimensions"},
+    {AT_ATTR_RHS_CONTRACTING_DIMENSIONS, "rhs_contracting_dimensions"}};
+static const field gather_fields[] = {
+    {AT_ATTR_OFFSET_DIMS, "offset_dims"},
+    {AT_ATTR_COLLAPSED_SLICE_DIMS, "collapsed_slice_dims"},
+    {AT_ATTR_OPERAND_BATCHING_DIMS, "operand_batching_dims"},
+    {AT_ATTR_START_INDICES_BATCHING_DIMS, "start_indices_batching_dims"},
+    {AT_ATTR_START_INDEX_MAP, "start_index_map"},
+    {AT_ATTR_INDEX_VECTOR_DIM, "index_vector_dim"}};
+static const field scatter_fields[] = {
+    {AT_ATTR_UPDATE_WINDOW_DIMS, "update_window_dims"},
+    {AT_ATTR_INSERTED_WINDOW_DIMS, "inserted_window_dims"},
+    {AT_ATTR_INPUT_BATCHING_DIMS, "input_batching_dims"},
+    {AT_ATTR_SCATTER_INDICES_BATCHING_DIMS, "scatter_indices_batching_dims"},
+    {AT_ATTR_SCATTER_DIMS_TO_OPERAND_DIMS, "scatter_dims_to_operand_dims"},
+    {AT_ATTR_INDEX_VECTOR_DIM, "index_vector_dim"}};
+static const field conv_fields[] = {
+    {AT_ATTR_INPUT_BATCH_DIMENSION, "input_batch_dimension"},
+    {AT_ATTR_INPUT_FEATURE_DIMENSION, "input_feature_dimension"},
+    {AT_ATTR_INPUT_SPATIAL_DIMENSIONS, "input_spatial_dimensions"},
+    {AT_ATTR_KERNEL_INPUT_FEATURE_DIMENSION, "kernel_input_feature_dimension"},
+    {AT_ATTR_KERNEL_OUTPUT_FEATURE_DIMENSION,
+     "kernel_output_feature_dimension"},
+    {AT_ATTR_KERNEL_SPATIAL_DIMENSIONS, "kernel_spatial_dimensions"},
+    {AT_ATTR_OUTPUT_BATCH_DIMENSION, "output_batch_dimension"},
+    {AT_ATTR_OUTPUT_FEATURE_DIMENSION, "output_feature_dimension"},
+    {AT_ATTR_OUTPUT_SPATIAL_DIMENSIONS, "output_spatial_dimensions"}};
+
+static const struct {
+  at_op op;
+  const char *name, *type;
+  const field *fields;
+  uint32_t count;
+} structs[] = {{AT_OP_DOT_GENERAL, "dot_dimension_numbers", "dot<", dot_fields,
+                AT_LEN(dot_fields)},
+               {AT_OP_GATHER, "dimension_numbers", "gather<", gather_fields,
+                AT_LEN(gather_fields)},
+               {AT_OP_SCATTER, "scatter_dimension_numbers", "scatter<",
+                scatter_fields, AT_LEN(scatter_fields)},
+               {AT_OP_CONVOLUTION, "dimension_numbers", "conv<raw ",
+                conv_fields, AT_LEN(conv_fields)}};
+
+static bool is_field(const at_node *n, at_attr_id id) {
+  for (size_t s = 0; s < AT_LEN(structs); s++)
+    for (uint32_t i = 0; structs[s].op == n->op && i < structs[s].count; i++)
+      if (structs[s].fields[i].id == id) return true;
+  return false;
+}
+
+static void next_attr(at_strbuf *b, bool *first, const char *name) {
+  at_strbuf_addf(b, "%s%s", *first ? " {" : ", ", name);
+  *first = false;
+}
+
+static void print_struct(at_strbuf *b, const at_node *n, bool *first) {
+  for (size_t s = 0; s < AT_LEN(structs); s++) {
+    if (structs[s].op != n->op) continue;
+    next_attr(b, first, structs[s].name);
+    at_strbuf_addf(b, " = #stablehlo.%s", structs[s].type);
+    bool any = false;
+    for (uint32_t i = 0; i < structs[s].count; i++) {
+      const at_attr *a = at_node_attr(n, structs[s].fields[i].id);
+      bool list = a && at_attr_kind_of(a->id) == AT_KIND_INTS;
+      // Empty lists may be left out, but not from a convolution.
+      if (!a || (list && !a->ints.rank && n->op != AT_OP_CONVOLUTION)) continue;
+      at_strbuf_addf(b, "%s%s = ", any ? ", " : "", structs[s].fields[i].name);
+      any = true;
+      if (list)
+        print_ints(b, a->ints);
+      else
+        at_strbuf_addf(b, "%lld", (long long)a->i);
+    }
+    at_strbuf_addc(b, '>');
+  }
+}
+
+static void print_precision(at_strbuf *b, at_dims v) {
+  static const char *const names[] = {"DEFAULT", "HIGH", "HIGHEST"};
+  at_strbuf_addc(b, '[');
+  for (uint32_t i = 0; i < v.rank; i++)
+    at_strbuf_addf(b, "%s#stablehlo<precision %s>", i ? ", " : "",
+                   names[v.ptr[i] >= 0 && v.ptr[i] < 3 ? v.ptr[i] : 0]);
+  at_strbuf_addc(b, ']');
+}
+
+static void print_padding(at_strbuf *b, at_dims v) {
+  at_strbuf_addz(b, "dense<");
+  for (uint32_t i = 0; i + 1 < v.rank; i += 2)
+    at_strbuf_addf(b, "%s[%lld, %lld]%s", i ? ", " : "[", (long long)v.ptr[i],
+                   (long long)v.ptr[i + 1], i + 2 < v.rank ? "" : "]");
+  at_strbuf_addf(b, "> : tensor<%ux2xi64>", v.rank / 2);
+}
+
+static const char *name_of(const at_node *n, at_attr_id id) {
+  switch (id) {
+    case AT_ATTR_DIMENSION:
+      return n->op == AT_OP_IOTA ? "iota_dimension" : "dimension";
+    case AT_ATTR_PRECISION:
+      return "precision_config";
+    case AT_ATTR_CHANNEL_ID:
+      return "channel_handle";
+    default:
+      return at_attr_text(id);
+  }
+}
+
+// The enumeration's name in StableHLO.
+static const char *enum_of(at_attr_id id) {
+  switch (id) {
+    case AT_ATTR_COMPARE_TYPE:
+      return "comparison_type";
+    case AT_ATTR_TRANSPOSE_A:
+      return "transpose";
+    default:
+      return at_attr_text(id);
+  }
+}
+
+static void print_int(at_strbuf *b, const at_attr *a) {
+  if (a->id == AT_ATTR_CHANNEL_ID) {
+    at_strbuf_addf(b, "#stablehlo.channel_handle<handle = %lld, type = 1>",
+                   (long long)a->i);
+    return;
+  }
+  bool narrow = a->id == AT_ATTR_EXPONENT_BITS ||
+                a->id == AT_ATTR_MANTISSA_BITS || a->id == AT_ATTR_API_VERSION;
+  at_strbuf_addf(b, "%lld : %s", (long long)a->i, narrow ? "i32" : "i64");
+}
+
+static void print_attr(at_strbuf *b, const at_attr *a) {
+  switch (at_attr_kind_of(a->id)) {
+    case AT_KIND_INT:
+      print_int(b, a);
+      break;
+    case AT_KIND_BOOL:
+      at_strbuf_addz(b, a->i ? "true" : "false");
+      break;
+    case AT_KIND_FLOAT:
+      at_strbuf_addf(b, "%.9e : f32", a->f);
+      break;
+    case AT_KIND_STR:
+    case AT_KIND_BYTES:
+      print_string(b, a->s);
+      break;
+    case AT_KIND_ENUM:
+      at_strbuf_addf(b, "#stablehlo<%s %s>", enum_of(a->id),
+                     at_enum_text(a->id, a->i));
+      break;
+    case AT_KIND_LITERAL:
+      print_literal(b, a->literal);
+      break;
+    case AT_KIND_GROUPS:
+      print_table(b, a->groups.list, a->groups.n);
+      break;
+    case AT_KIND_INTS:
+      if (a->id == AT_ATTR_PRECISION)
+        print_precision(b, a->ints);
+      else if (a->id == AT_ATTR_PADDING)
+        print_padding(b, a->ints);
+      else
+        print_array(b, a->id == AT_ATTR_WINDOW_REVERSAL ? "i1" : "i64",
+                    a->ints);
+      break;
+    default:
+      break;
+  }
+}
+
+// What a reader of the program does not need, or what is told elsewhere.
+static bool is_left_out(const at_node *n, const at_attr *a) {
+  switch (a->id) {
+    case AT_ATTR_SHARDING:
+    case AT_ATTR_FRONTEND_ATTRIBUTES:
+    case AT_ATTR_RESULT_ACCURACY:
+    case AT_ATTR_DOT_ALGORITHM:
+    case AT_ATTR_BACKEND_CONFIG_DICT:
+    case AT_ATTR_OPERAND_LAYOUTS:
+    case AT_ATTR_RESULT_LAYOUTS:
+    case AT_ATTR_OUTPUT_OPERAND_ALIASES:
+    case AT_ATTR_CHANNEL_TYPE:
+      return true;
+    case AT_ATTR_CHANNEL_ID:
+      return a->i <= 0;
+    case AT_ATTR_USE_GLOBAL_DEVICE_IDS:
+      return a->i == 0;
+    case AT_ATTR_COMPARE_TYPE:
+      return a->i == AT_CMP_NOTYPE;
+    default:
+      return is_field(n, a->id);
+  }
+}
+
+static void print_attrs(at_strbuf *b, const at_node *n) {
+  bool first = true;
+  print_struct(b, n, &first);
+  for (uint32_t i = 0; i < n->num_attrs; i++) {
+    const at_attr *a = &n->attrs[i];
+    if (is_left_out(n, a)) continue;
+    next_attr(b, &first, name_of(n, a->id));
+    if (a->id == AT_ATTR_USE_GLOBAL_DEVICE_IDS) continue;  // there or not
+    at_strbuf_addz(b, " = ");
+    print_attr(b, a);
+  }
+  if (!first) at_strbuf_addc(b, '}');
+}
+
+// ---- Ops -------------------------------------------------------------------
+static at_status print_comp(at_strbuf *b, const at_comp *c, const char *end);
+
+// Ops of the table that only CHLO has, and those that neither has.
+static const char *dialect_of(at_op op) {
+  switch (op) {
+    case AT_OP_ACOS:
+    case AT_OP_ACOSH:
+    case AT_OP_ASIN:
+    case AT_OP_ASINH:
+    case AT_OP_ATAN:
+    case AT_OP_ATANH:
+    case AT_OP_COSH:
+    case AT_OP_SINH:
+    case AT_OP_ERF:
+    case AT_OP_ERFC:
+    case AT_OP_ERF_INV:
+    case AT_OP_LGAMMA:
+    case AT_OP_DIGAMMA:
+    case AT_OP_NEXT_AFTER:
+    case AT_OP_POLYGAMMA:
+    case AT_OP_ZETA:
+      return "chlo";
+    case AT_OP_MULHI:
+    case AT_OP_SCAN:
+    case AT_OP_TOP_K:
+    case AT_OP_RAGGED_DOT:
+    case AT_OP_RAGGED_ALL_TO_ALL:
+    case AT_OP_FUSION:
+    case AT_OP_CALL:
+    case AT_OP_COMPOSITE:
+    case AT_OP_MANUAL_COMPUTATION:
+    case AT_OP_INFEED:
+    case AT_OP_OUTFEED:
+    case AT_OP_SEND:
+    case AT_OP_RECV:
+      return NULL;
+    default:
+      return "stablehlo";
+  }
+}
+
+static at_status print_node(at_strbuf *b, const at_node *n) {
+  const char *dialect = dialect_of(n->op);
+  if (!dialect)
+    return AT_FAIL(AT_UNIMPLEMENTED, "%s has no form in StableHLO",
+                   at_op_text(n->op));
+  if (n->num_results) at_strbuf_addf(b, "  %%v%u", n->id);
+  if (n->num_results > 1) at_strbuf_addf(b, ":%u", n->num_results);
+  bool copy = n->op == AT_OP_COPY;  // the same value
+  at_strbuf_addf(b, "%s\"%s.%s\"", n->num_results ? " = " : "  ", dialect,
+                 copy ? "reshape" : at_op_text(n->op));
+  print_values(b, n->operands, n->num_operands);
+  if (n->num_regions) at_strbuf_addz(b, " (");
+  for (uint32_t i = 0; i < n->num_regions; i++) {
+    at_strbuf_addz(b, i ? ", {\n" : "{\n");
+    if (n->regions[i]->num_params) {
+      at_strbuf_addz(b, "^bb0(");
+      for (uint32_t k = 0; k < n->regions[i]->num_params; k++) {
+        at_strbuf_addf(b, "%s%%v%u: ", k ? ", " : "",
+                       n->regions[i]->params[k]->id);
+        print_type(b, &n->regions[i]->params[k]->types[0]);
+      }
+      at_strbuf_addz(b, "):\n");
+    }
+    AT_TRY(print_comp(b, n->regions[i], "stablehlo.return"));
+    at_strbuf_addc(b, '}');
+  }
+  if (n->num_regions) at_strbuf_addc(b, ')');
+  print_attrs(b, n);
+  at_strbuf_addz(b, " : ");
+  print_value_types(b, n->operands, n->num_operands);
+  at_strbuf_addz(b, " -> ");
+  print_types(b, n->types, n->num_results);
+  at_strbuf_addc(b, '\n');
+  return AT_OK;
+}
+
+static at_status print_comp(at_strbuf *b, const at_comp *c, const char *end) {
+  AT_FOR_NODES(n, c) {
+    if (n->op != AT_OP_PARAMETER) AT_TRY(print_node(b, n));
+  }
+  at_strbuf_addf(b, "  \"%s\"", end);
+  print_values(b, c->results, c->num_results);
+  at_strbuf_addz(b, " : ");
+  print_value_types(b, c->results, c->num_results);
+  at_strbuf_addz(b, " -> ()\n");
+  return AT_OK;
+}
+
+at_status at_stablehlo_print(const at_module *m, at_strbuf *b) {
+  const at_comp *e = m->entry;
+  at_strbuf_addz(b, "module @");
+  print_string(b, at_str_of(m->name ? m->name : "main"));
+  at_strbuf_addf(b,
+                 " attributes {mhlo.num_partitions = %lld : i32, "
+                 "mhlo.num_replicas = %lld : i32} {\nfunc.func public @main(",
+                 (long long)m->num_partitions, (long long)m->num_replicas);
+  for (uint32_t i = 0; i < e->num_params; i++) {
+    at_strbuf_addf(b, "%s%%v%u: ", i ? ", " : "", e->params[i]->id);
+    print_type(b, &e->params[i]->types[0]);
+  }
+  at_strbuf_addz(b, ") -> ");
+  print_value_types(b, e->results, e->num_results);
+  at_strbuf_addz(b, " {\n");
+  AT_TRY(print_comp(b, e, "func.return"));
+  at_strbuf_addz(b, "}\n}\n");
+  return at_strbuf_status(b);
+}

@@ -1,0 +1,13 @@
+// A program of one device as StableHLO, in MLIR's generic text: what clients
+// show as the optimized program.
+#ifndef ATOLL_COMPILE_STABLEHLO_H_
+#define ATOLL_COMPILE_STABLEHLO_H_
+
+#include "base/strbuf.h"
+#include "hlo/hlo.h"
+
+// `m` as `combine` leaves it, without FUSION nodes. UNIMPLEMENTED, by name, for
+// an op that StableHLO has no word for.
+at_status at_stablehlo_print(const at_module *m, at_strbuf *out);
+
+#endif
