@@ -70,6 +70,7 @@ typedef struct at_x_sparse {
   uint64_t rows, width;          // of the table on one device
   uint64_t max_ids, max_unique;  // per partition, as configured; 0: no limit
   uint32_t name;                 // string: of the table, for messages
+  uint32_t dump;                 // string: folder of CHECK_DUMP
   // UPDATE: the optimizer on one row.
   uint32_t num_launches, num_places, num_copies;
   uint32_t scratch_bytes, const_bytes;
@@ -79,8 +80,11 @@ typedef struct at_x_sparse {
 } at_x_sparse;
 
 typedef enum at_sparse_checks {
-  AT_SPARSE_CHECK_NAN = 1,    // gains, rows, gradients, new rows
-  AT_SPARSE_CHECK_LIMITS = 2  // ids of a partition against max_ids, max_unique
+  AT_SPARSE_CHECK_NAN = 1,     // gains, rows, gradients, new rows
+  AT_SPARSE_CHECK_LIMITS = 2,  // ids of a partition against max_ids, max_unique
+  AT_SPARSE_CHECK_CONTENTS = 4,  // operands are as before when the step is done
+  AT_SPARSE_CHECK_LAUNCH = 8,    // all devices bring the same launch
+  AT_SPARSE_CHECK_DUMP = 16      // updates write their ids to files
 } at_sparse_checks;
 
 static inline const at_x_sparse_launch *at_x_sparse_launches(

@@ -22,6 +22,7 @@ typedef struct job {
   at_arena *arena;
   at_bytes program;
   at_compile_request request;
+  at_spinput_flags sparse;
   bool has_request;  // else the module says how many devices there are
   uint64_t cpu;
   uint32_t threads;
@@ -265,7 +266,9 @@ static at_status write_executable(job *j, at_bytes *out) {
   at_emit_steps e = {.w = &w, .cg = j->cg, .plan = &j->plan, .arena = j->arena,
                      .choices = j->choices,
                      .num_devices = (uint32_t)(j->module->num_replicas *
-                                               j->module->num_partitions)};
+                                               j->module->num_partitions),
+                     .sparse = &j->sparse};
+  AT_TRY(at_sparse_check_size(j->module, e.num_devices, &j->sparse, j->arena));
   AT_TRY(at_steps_emit(&e, j->module, &h.main_begin, &h.main_end));
   AT_TRY(write_code(j, &w));
   AT_TRY(at_core_finish(&e));
@@ -300,7 +303,12 @@ static at_status start(job *j, at_bytes program, const at_compile_options *o) {
   at_cache_key_add(&j->key, (at_bytes){(const uint8_t *)target, strlen(target)});
   at_cache_key_add_u64(&j->key, at_config_flag(AT_CONFIG_LENIENT));
   AT_TRY_ALLOC(j->arena, at_arena_create());
-  return at_compile_request_read(o->request, j->arena, &j->request);
+  AT_TRY(at_compile_request_read(o->request, j->arena, &j->request));
+  AT_TRY(at_sparse_flags(j->request.env_options, j->request.num_env_options,
+                         &j->sparse));
+  at_cache_key_add(&j->key,
+                   (at_bytes){(const uint8_t *)&j->sparse, sizeof j->sparse});
+  return AT_OK;
 }
 
 static void end(job *j) {

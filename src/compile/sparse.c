@@ -1,8 +1,10 @@
 #include "compile/sparse.h"
 
 #include "base/config.h"
+#include "base/log.h"
 #include "passes/passes.h"
 #include "sparsecore/sparsecore.h"
+#include "spinput/size.h"
 
 uint32_t at_sparse_cores(void) {
   return at_sc_count(at_str_of(at_config_text(AT_CONFIG_TARGET)));
@@ -283,6 +285,109 @@ static at_status write_params(at_emit_steps *e, const program *p, at_xstep *s) {
   return AT_OK;
 }
 
+// ---- Flags and limits
+// ----------------------------------------------------------
+at_status at_sparse_flags(const at_str *options, uint32_t count,
+                          at_spinput_flags *out) {
+  AT_TRY(at_spinput_flags_of_process(out));
+  for (uint32_t i = 0; i < count; i++)
+    AT_TRY(at_spinput_flag_set(out, options[2 * i], options[2 * i + 1]));
+  if (strstr(at_config_text(AT_CONFIG_CHECK), "nan")) out->detect_nan = true;
+  return AT_OK;
+}
+
+static at_status set_checks(at_emit_steps *e, at_x_sparse *x) {
+  const at_spinput_flags *f = e->sparse;
+  if (f->detect_nan) x->checks |= AT_SPARSE_CHECK_NAN;
+  if (f->sanitizer & (AT_SPINPUT_CORE_SC_SCS | AT_SPINPUT_CORE_SC_TILE))
+    x->checks |= AT_SPARSE_CHECK_CONTENTS;
+  if (f->verify_launch_id) x->checks |= AT_SPARSE_CHECK_LAUNCH;
+  if (f->assert_level || strstr(at_config_text(AT_CONFIG_CHECK), "limits"))
+    x->checks |= AT_SPARSE_CHECK_LIMITS;
+  if (!*f->minibatch_path) return AT_OK;
+  x->checks |= AT_SPARSE_CHECK_DUMP;
+  return at_writer_string(e->w, at_str_of(f->minibatch_path), &x->dump);
+}
+
+// A lookup, or the update that belongs to one, as a table of the sizing.
+static at_spinput_table table_of(const at_sc_call *c, const at_node *n,
+                                 uint32_t devices, at_arena *a) {
+  const at_x_sparse *x = &c->x;
+  at_str optimizer = {0};
+  if (c->optimizer) {  // "adagrad-<stack>"
+    optimizer = at_str_of(c->optimizer->name);
+    const char *end = memchr(optimizer.ptr, '-', optimizer.len);
+    if (end) optimizer.len = (size_t)(end - optimizer.ptr);
+  }
+  const char *name = at_arena_printf(a, "table of %%%u", n->id);
+  return (at_spinput_table){
+      .name = name ? name : "table",
+      .rows = (int64_t)x->rows * devices,
+      .width = (int64_t)x->width,
+      .max_ids = c->config.max_ids,
+      .max_unique = c->config.max_unique,
+      .coo_per_device = (int64_t)x->ids,
+      .samples = (int64_t)x->samples,
+      .element_bytes = x->dtype == AT_F32    ? 4
+                       : x->dtype == AT_BF16 ? 2
+                                             : 1,
+      .optimizer = c->optimizer ? (int32_t)at_spinput_optimizer_of(optimizer)
+                                : AT_SPINPUT_LOOKUP_ONLY,
+      .slots = (int32_t)x->num_tables - 1};
+}
+
+// An update and its lookup are one table.
+static bool joins(at_spinput_table *t, const at_spinput_table *other) {
+  bool one = (t->optimizer == AT_SPINPUT_LOOKUP_ONLY) !=
+             (other->optimizer == AT_SPINPUT_LOOKUP_ONLY);
+  if (!one || t->rows != other->rows || t->width != other->width ||
+      t->max_ids != other->max_ids || t->max_unique != other->max_unique ||
+      t->samples != other->samples)
+    return false;
+  if (t->optimizer == AT_SPINPUT_LOOKUP_ONLY) *t = *other;
+  return true;
+}
+
+typedef AT_VEC(at_spinput_table) tables;
+
+static at_status collect(const at_comp *c, uint32_t devices, at_arena *a,
+                         tables *out) {
+  AT_FOR_NODES(n, c) {
+    if (!at_sparse_is_call(n)) continue;
+    at_sc_call *call;
+    AT_TRY_ALLOC(call, at_new(a, at_sc_call, 1));
+    AT_TRY(at_sc_call_read(n, devices, at_sparse_cores(), call));
+    if (call->config.max_ids < 1 || call->config.max_unique < 1) continue;
+    at_spinput_table t = table_of(call, n, devices, a);
+    size_t i = 0;
+    while (i < out->len && !joins(&out->ptr[i], &t)) i++;
+    if (i == out->len && !at_vec_push(a, out, t)) return AT_NO_MEMORY("tables");
+  }
+  return AT_OK;
+}
+
+at_status at_sparse_check_size(const at_module *m, uint32_t num_devices,
+                               const at_spinput_flags *f, at_arena *a) {
+  tables t = {0};
+  AT_TRY(collect(m->entry, num_devices, a, &t));
+  if (!t.len) return AT_OK;
+  at_spinput_program p = {.devices = (int32_t)num_devices,
+                          .tables = t.ptr,
+                          .table_count = t.len,
+                          .serialized = (int32_t)f->serialized_tables};
+  AT_TRY(at_spinput_chip_find(at_str_of(at_config_text(AT_CONFIG_TARGET)),
+                              &p.chip));
+  at_spinput_table_size *sizes;
+  AT_TRY_ALLOC(sizes, at_new(a, at_spinput_table_size, t.len));
+  at_spinput_size s;
+  at_status st = at_spinput_size_of(&p, sizes, &s);
+  if (at_ok(st) || !at_config_flag(AT_CONFIG_LENIENT)) return st;
+  at_log(AT_LOG_WARNING, "the TPU compiler would refuse this: %s",
+         at_status_message(st));
+  at_status_free(st);
+  return AT_OK;
+}
+
 at_status at_sparse_emit(at_emit_steps *e, const at_node *n, at_xstep *s,
                          const uint32_t **order, uint32_t *operands) {
   at_sc_call *call;
@@ -291,6 +396,7 @@ at_status at_sparse_emit(at_emit_steps *e, const at_node *n, at_xstep *s,
   program p = {.e = e, .call = n, .x = &call->x};
   if (call->optimizer) AT_TRY(compile_optimizer(&p, call));
   call->x.name = s->op_name;
+  AT_TRY(set_checks(e, &call->x));
   AT_TRY(write_params(e, &p, s));
   s->aux = call->num_operands;
   // A row is read from memory, and written to where it is wanted.

@@ -10,6 +10,15 @@ uint32_t at_sparse_cores(void);
 bool at_sparse_is_call(const at_node *n);
 // May the result share the operand's memory: a table that is updated in place?
 bool at_sparse_can_alias(const at_node *n, uint32_t result, uint32_t operand);
+// The SparseCore's flags for one compilation: LIBTPU_INIT_ARGS, then the request's
+// options (key, value pairs), then ATOLL_CHECK's `nan`. INVALID_ARGUMENT names a
+// flag that is not known.
+at_status at_sparse_flags(const at_str *options, uint32_t count,
+                          at_spinput_flags *out);
+// What the TPU compiler would refuse of the program's SparseCore calls, in its
+// words; a warning with ATOLL_LENIENT.
+at_status at_sparse_check_size(const at_module *m, uint32_t num_devices,
+                               const at_spinput_flags *f, at_arena *a);
 // Fills in the step but for its arguments: the operands order[0, operands),
 // then all results. The optimizer's kernels are added to e->cg.
 at_status at_sparse_emit(at_emit_steps *e, const at_node *n, at_xstep *s,

@@ -5,6 +5,7 @@
 #include "codegen/codegen.h"
 #include "compile/writer.h"
 #include "schedule/schedule.h"
+#include "spinput/flags.h"
 
 typedef struct at_emit_steps {
   at_writer *w;
@@ -16,6 +17,7 @@ typedef struct at_emit_steps {
   bool has_effects;
   double ns;
   uint32_t num_devices;  // of the program
+  const at_spinput_flags *sparse;  // the SparseCore's flags
   struct at_core_pending *cores;  // Pallas kernels whose records are not complete
 } at_emit_steps;
 

@@ -33,6 +33,9 @@ static at_status run_sparse(at_cursor *c, const at_coll *k,
       .x = k->sparse,
       .kernels = k->kernels,
       .name = at_loaded_string(c->frame.loaded, k->sparse->name),
+      .dump = k->sparse->checks & AT_SPARSE_CHECK_DUMP
+                  ? at_loaded_string(c->frame.loaded, k->sparse->dump)
+                  : NULL,
       .bufs = bufs,
       .par = &par};
   at_status st = at_sc_run_step(&run);

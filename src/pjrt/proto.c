@@ -4,6 +4,7 @@
 #include <strings.h>
 
 #include "pjrt/pjrt_internal.h"
+#include "spinput/flags.h"
 
 enum { WIRE_VARINT = 0, WIRE_64 = 1, WIRE_BYTES = 2, WIRE_32 = 5 };
 
@@ -190,6 +191,10 @@ static at_status check_override(at_bytes in) {
                      shown, name.ptr, (int)AT_MIN(text.len, 200u), text.ptr,
                      kind_names[known_options[i].kind]);
     return AT_OK;
+  }
+  if (at_spinput_flag_is_ours(name)) {
+    at_spinput_flags flags = {0};  // an option that is no text is a plain value
+    return at_spinput_flag_set(&flags, name, is_text ? text : AT_STR("1"));
   }
   if (at_str_starts(name, "xla_")) return AT_OK;
   return AT_FAIL(AT_INVALID_ARGUMENT, "No such compile option: '%.*s'", shown,

@@ -311,7 +311,7 @@ at_status at_sc_blame(const at_sc_plan *p, uint32_t device, uint32_t k,
       (long long)id * p->num_scs + owner);
 }
 
-at_status at_sc_run_step(const at_sc_run *r) {
+static at_status run_plain(const at_sc_run *r) {
   switch (r->x->op) {
     case AT_SPARSE_LOOKUP:
       return at_sc_lookup(r);
@@ -320,4 +320,11 @@ at_status at_sc_run_step(const at_sc_run *r) {
     default:
       return at_sc_update(r);
   }
+}
+
+at_status at_sc_run_step(const at_sc_run *r) {
+  // Limits are checked with the row pointers.
+  return r->x->checks & ~(uint32_t)AT_SPARSE_CHECK_LIMITS
+             ? at_sc_run_checked(r, run_plain)
+             : run_plain(r);
 }

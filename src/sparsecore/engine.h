@@ -20,6 +20,7 @@ typedef struct at_sc_run {
   const at_x_sparse *x;         // checked
   const at_kernel_fn *kernels;  // of its launches
   const char *name;             // of the table, for messages
+  const char *dump;             // folder of AT_SPARSE_CHECK_DUMP; NULL: none
   void *const *const *bufs;     // by device: operands, then results
   const at_par *par;
 } at_sc_run;

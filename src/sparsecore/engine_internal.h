@@ -40,6 +40,12 @@ uint64_t at_sc_first_bad(const at_sc_ids *b, uint64_t begin, uint64_t end,
 at_status at_sc_blame(const at_sc_plan *p, uint32_t device, uint32_t k,
                       uint32_t owner, uint64_t entry);
 
+// ---- Checks
+// -----------------------------------------------------------------
+// The step with the checks that x->checks asks for before and after it.
+at_status at_sc_run_checked(const at_sc_run *r,
+                            at_status (*step)(const at_sc_run *r));
+
 // ---- Rows
 // -------------------------------------------------------------------
 // One contribution to the gradient of a row.

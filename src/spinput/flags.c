@@ -186,7 +186,7 @@ at_status at_spinput_flags_read(at_spinput_flags *f, at_str args) {
 }
 
 at_status at_spinput_flags_of_process(at_spinput_flags *f) {
-  *f = (at_spinput_flags){0};
+  memset(f, 0, sizeof *f);  // padding too: it is part of cache keys
   const char *args = getenv("LIBTPU_INIT_ARGS");
   return at_status_prefix(at_spinput_flags_read(f, at_str_of(args)),
                           "LIBTPU_INIT_ARGS");

@@ -4,7 +4,9 @@
 #include <stdio.h>
 
 #include "base/cpu.h"
+#include "spinput/flags.h"
 #include "spinput/objects.h"
+#include "spinput/size.h"
 #include "spinput/spinput.h"
 
 #define EXPORT __attribute__((visibility("default")))
@@ -80,4 +82,31 @@ EXPORT int atoll_input_skew(const at_spinput_options *o,
 
 EXPORT void atoll_input_buckets(const uint32_t *cols, size_t n, uint8_t *out) {
   at_spinput_buckets(cols, n, out);
+}
+
+EXPORT int atoll_input_flags(const char *args, at_spinput_flags *out,
+                             char *message, size_t size) {
+  memset(out, 0, sizeof *out);
+  return finish(at_spinput_flags_read(out, at_str_of(args)), message, size);
+}
+
+// p->chip is filled in by name; `report` (NULL: none) receives the text.
+EXPORT int atoll_input_size(const char *target, at_spinput_program *p,
+                            at_spinput_table_size *tables, at_spinput_size *out,
+                            char *report, size_t report_size, char *message,
+                            size_t size) {
+  at_status st = at_spinput_chip_find(at_str_of(target), &p->chip);
+  if (!at_ok(st)) return finish(st, message, size);
+  st = at_spinput_size_of(p, tables, out);
+  if (report && report_size) {
+    at_strbuf b = {0};
+    at_spinput_size_print(p, tables, out, &b);
+    snprintf(report, report_size, "%s", b.ptr ? b.ptr : "");
+    at_strbuf_free(&b);
+  }
+  return finish(st, message, size);
+}
+
+EXPORT int32_t atoll_input_optimizer(const char *name) {
+  return at_spinput_optimizer_of(at_str_of(name));
 }

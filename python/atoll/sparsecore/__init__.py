@@ -1,7 +1,15 @@
 """SparseCore embeddings: input, configuration, limits, sizes, advice."""
 
 from atoll.sparsecore._native import SparseCoreError
+from atoll.sparsecore.advise import Advice, Profile, StackProfile, advise, compare
+from atoll.sparsecore.config import (
+    FeatureSpec, QuantizationConfig, SparsecoreConfig, TableSpec,
+    initialize_tables, row_of, stack_tables)
+from atoll.sparsecore.limits import LimitsEstimator, TableLimits, flags
 from atoll.sparsecore.preprocess import (
     Coo, InputStats, Plan, PreprocessedInput, Ragged, SparseDenseMatmulInput,
     SparseTensor, preprocess_sparse_dense_matmul_input,
     preprocess_sparse_dense_matmul_input_from_sparse_tensor)
+from atoll.sparsecore.size import SizeReport, size_report
+from atoll.sparsecore.skew import (
+    FeatureSkew, IdShuffle, SkewReport, skew_report)

@@ -70,6 +70,54 @@ class Layout(ctypes.Structure):
               ("dims_at", _I), ("strides_at", _I), ("element_at", _I)]
 
 
+class Flags(ctypes.Structure):
+  _fields_ = [("id_bound_check", ctypes.c_bool),
+              ("detect_nan", ctypes.c_bool),
+              ("verify_launch_id", ctypes.c_bool),
+              ("estimate_max_ids", ctypes.c_bool),
+              ("disable_pipelining", ctypes.c_bool),
+              ("assert_level", ctypes.c_bool), ("sanitizer", ctypes.c_uint32),
+              ("serialized_tables", ctypes.c_uint32),
+              ("minibatch_path", ctypes.c_char * 256),
+              ("max_ids_file", ctypes.c_char * 256)]
+
+
+class Chip(ctypes.Structure):
+  _fields_ = [("name", ctypes.c_char * 16), ("cores", _I), ("tiles", _I),
+              ("lanes_32bit", _I), ("lanes_16bit", _I), ("tile_bytes", _L),
+              ("split_bytes", _L), ("shared_bytes", _L), ("hbm_bytes", _L)]
+
+
+class SizeTable(ctypes.Structure):
+  _fields_ = [("name", ctypes.c_char_p), ("rows", _L), ("width", _L),
+              ("max_ids", _L), ("max_unique", _L), ("coo_per_device", _L),
+              ("samples", _L), ("element_bytes", _I), ("optimizer", _I),
+              ("slots", _I)]
+
+
+class SizeProgram(ctypes.Structure):
+  _fields_ = [("chip", Chip), ("devices", _I),
+              ("tables", ctypes.POINTER(SizeTable)),
+              ("table_count", ctypes.c_size_t), ("serialized", _I),
+              ("unstaged", ctypes.c_bool), ("dense_bytes", _L),
+              ("constant_bytes", _L), ("prefetch_bytes", _L)]
+
+
+class TableSize(ctypes.Structure):
+  _fields_ = [(n, _L) for n in ("replicas", "padded_width", "padded_rows",
+                                "rows_per_core", "rows_per_tile",
+                                "gather_bytes")] + [
+      ("gather_in_tile", ctypes.c_bool)] + [(n, _L) for n in (
+          "forward_bytes", "backward_bytes", "spmem_bytes", "hbm_bytes",
+          "waste_bytes")] + [("serialized", ctypes.c_bool)]
+
+
+class Size(ctypes.Structure):
+  _fields_ = [(n, _L) for n in ("forward_bytes", "backward_bytes",
+                                "shared_bytes", "stack_bytes", "table_bytes",
+                                "waste_bytes", "heap_bytes", "peak_bytes")]
+
+
 class SparseCoreError(ValueError):
   """What the library refused; `code` is the name of its status code."""
 

@@ -1,0 +1,143 @@
+"""The SparseCore's flags in compiler_options and LIBTPU_INIT_ARGS: each check finds
+its planted defect and says nothing on a clean run."""
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+PROGRAM = textwrap.dedent("""
+    import json, os, sys
+    import numpy as np, jax, jax.numpy as jnp
+    from jax.extend.mlir import ir
+    from jax.interpreters import mlir
+    from jax.extend import core
+
+    DEFECT, OPTIONS = sys.argv[1], json.loads(sys.argv[2])
+    N = S = 2 if os.environ.get("ATOLL_TARGET", "v6e") == "v6e" else 4
+    LIMIT, B, V, D = 16, 4 * S, 8 * S, 8
+    p = core.Primitive("lookup")
+    p.def_abstract_eval(lambda *a: jax.core.ShapedArray((B, D), jnp.float32))
+
+    def lower(ctx, *args):
+      from jax._src.lib.mlir.dialects import hlo
+      f = ir.RankedTensorType.get((B, D), ir.F32Type.get())
+      config = {"sparse_dense_matmul_config": {
+          "max_ids_per_partition": int(os.environ.get("LIMIT", LIMIT)),
+          "max_unique_ids_per_partition": LIMIT, "sharding_strategy": 1,
+          "pad_value": 2147483647}, "device_type": "DEVICE_TYPE_SPARSECORE"}
+      return hlo.CustomCallOp(
+          [f], args, call_target_name=ir.StringAttr.get("SparseDenseMatmulOp"),
+          backend_config=ir.StringAttr.get(json.dumps(config)),
+          api_version=ir.IntegerAttr.get(ir.IntegerType.get_signless(32), 1)
+      ).results
+    mlir.register_lowering(p, lower)
+
+    sys.path.insert(0, os.environ["SPARSE_PATH"])
+    from atoll import sparsecore as sp
+    table = sp.TableSpec("t", vocabulary_size=V, embedding_dim=D,
+                         max_ids_per_partition=LIMIT,
+                         max_unique_ids_per_partition=LIMIT)
+    features = [sp.FeatureSpec("f", table, (B, 2))]
+    sp.stack_tables(features, global_device_count=1, num_sc_per_device=S)
+    ids = (np.arange(2 * B).reshape(B, 2) * 5 % V).astype(np.int32)
+    x, _ = sp.preprocess_sparse_dense_matmul_input(
+        [ids], None, features, 1, 1, num_sc_per_device=S)
+    x = x.sparse_dense_matmul_input
+    pointers, e, s, g = (np.array(a["t"]) for a in x)
+    w = np.random.default_rng(0).normal(size=(V, D)).astype(np.float32)
+    if DEFECT == "id": e[0] = V // S + 3
+    if DEFECT == "sample": s[0] = B // S
+    if DEFECT == "gain": g[0] = np.nan
+    if DEFECT == "row": w[:] = np.nan
+    if DEFECT == "inf": w[:] = np.inf; g[:len(g) // 2] *= 0
+    if DEFECT == "pointer": pointers[1] = 10_000
+    f = jax.jit(lambda *a: p.bind(*a), compiler_options=OPTIONS or None)
+    out = f(pointers, e, s, g, w, np.zeros((B, D), np.float32))
+    out = np.asarray(out)
+    if not DEFECT:
+      rows = w.reshape(S, V // S, D)
+      want = np.stack([sum(rows[i % S, i // S] for i in r) for r in ids])
+      np.testing.assert_allclose(out, want, rtol=1e-5, atol=1e-5)
+    print("ran")
+""")
+
+
+def run(library, tmp_path, defect="", options=None, args="", **env):
+  path = tmp_path / "program.py"
+  path.write_text(PROGRAM)
+  import json
+
+  here = os.path.dirname(os.path.abspath(__file__))
+  base = dict(os.environ, TPU_LIBRARY_PATH=library, ATOLL_CACHE="off",
+              ATOLL_LIBRARY=library, LIBTPU_INIT_ARGS=args,
+              SPARSE_PATH=os.path.join(here, "..", "..", "python"), **env)
+  base.pop("JAX_PLATFORMS", None)
+  done = subprocess.run(
+      [sys.executable, str(path), defect, json.dumps(options or {})],
+      capture_output=True, text=True, env=base, timeout=300)
+  return done.returncode, done.stdout + done.stderr
+
+
+ALL = {
+    "xla_sparse_core_enable_id_bound_check": "true",
+    "xla_sc_detect_nan": "true",
+    "xla_sc_assert_level": "bounds",
+    "xla_tpu_buffer_contents_sanitizer_config":
+        "cores_to_sanitize: [TC, SC_SCS, SC_TILE], sanitizer_mode: LOCAL_ONLY",
+    "xla_tpu_verify_launch_id_across_cores": "true",
+    "xla_sc_num_serialized_tables_to_optimize_hbm": "2",
+}
+
+
+def test_a_clean_run_is_silent(library, tmp_path):
+  code, out = run(library, tmp_path, options=ALL)
+  assert code == 0 and "ran" in out, out
+
+
+@pytest.mark.parametrize("defect, option, says", [
+    ("id", "xla_sparse_core_enable_id_bound_check=true", "is out of range"),
+    ("sample", "xla_sparse_core_enable_id_bound_check=true", "is out of range"),
+    ("gain", "xla_sc_detect_nan=true", "NaN in the gains of table"),
+    ("row", "xla_sc_detect_nan=true", "NaN in the rows that go in of table"),
+    ("inf", "xla_sc_detect_nan=true", "NaN in the activations of table"),
+    ("pointer", "xla_sc_assert_level=bounds", "past the buffer"),
+])
+@pytest.mark.parametrize("how", ["options", "args"])
+def test_a_planted_defect_is_found(library, tmp_path, defect, option, says, how):
+  name, value = option.split("=")
+  given = dict(options={name: value}) if how == "options" else dict(
+      args=f"--{option}")
+  code, out = run(library, tmp_path, defect, **given)
+  assert code != 0 and says in out, out
+
+
+def test_limits_are_checked_with_bounds(library, tmp_path):
+  code, out = run(library, tmp_path, args="--xla_sc_assert_level=bounds",
+                  LIMIT="1")
+  assert code != 0 and "max_ids_per_partition (1)" in out, out
+
+
+def test_nan_passes_without_the_check(library, tmp_path):
+  code, out = run(library, tmp_path, "row")
+  assert code == 0, out
+
+
+@pytest.mark.parametrize("given", [
+    dict(options={"xla_sc_no_such_flag": "true"}),
+    dict(args="--xla_sc_no_such_flag=true")])
+def test_an_unknown_flag_is_refused_by_name(library, tmp_path, given):
+  code, out = run(library, tmp_path, **given)
+  assert code != 0 and "No such compile option: 'xla_sc_no_such_flag'" in out
+
+
+def test_a_bad_value_is_refused(library, tmp_path):
+  code, out = run(library, tmp_path, options={"xla_sc_detect_nan": "maybe"})
+  assert code != 0 and "is not a valid bool value" in out
+
+
+def test_what_the_compiler_refuses_is_refused(library, tmp_path):
+  code, out = run(library, tmp_path, ATOLL_TARGET="v5e")
+  assert code != 0
