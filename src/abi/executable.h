@@ -107,8 +107,11 @@ typedef enum at_xstep_kind {
   AT_STEP_INFEED, AT_STEP_OUTFEED,
   AT_STEP_CORE,      // target: first of CORES; aux: how many run together; args: the
                      // buffers that at_xcore_ref names
-  AT_STEP_COLLECTIVE // abi/collective.h; params; args: operands, then results;
+  AT_STEP_COLLECTIVE,// abi/collective.h; params; args: operands, then results;
                      // aux: number of operands
+  AT_STEP_START,     // a collective that nobody waits for yet; tasks: steps from
+                     // here to its DONE, in the same range
+  AT_STEP_DONE       // waits for it; tasks: steps back to its START
 } at_xstep_kind;
 
 typedef struct at_xstep {

@@ -16,6 +16,7 @@
 #include "import/import.h"
 #include "mlir/mlir.h"
 #include "passes/passes.h"
+#include "schedule/overlap.h"
 #include "schedule/schedule.h"
 
 typedef struct job {
@@ -109,6 +110,28 @@ static at_status read_program(job *j) {
   return check_request(j);
 }
 
+// What a schedule may add to the memory of values that live at once.
+static const double kMemoryGrowth = 1.25;
+
+// Collectives of several devices become asynchronous where other work can lie
+// between. Costs are those of a plain host: they only decide the order, so that
+// a program compiles to the same steps everywhere.
+static at_status hide_latency(job *j) {
+  const at_machine *host;
+  at_target *t;
+  at_overlap found;
+  at_lhs_options o = {.growth = kMemoryGrowth, .reruns = 5};
+  if (j->module->num_replicas * j->module->num_partitions < 2 ||
+      !at_config_flag(AT_CONFIG_LATENCY_HIDING))
+    return AT_OK;
+  AT_TRY(at_machine_find(AT_STR("cpu"), &host));
+  AT_TRY(at_target_make(host, AT_INTERP_ATOLL, j->arena, &t));
+  // All devices share the host.
+  t->devices_per_chip =
+      (uint32_t)(j->module->num_replicas * j->module->num_partitions);
+  return at_overlap_apply(j->module, t, &o, j->arena, &found);
+}
+
 static at_status optimise(job *j) {
   const char *numerics = at_config_text(AT_CONFIG_NUMERICS);
   at_pass_options o = {.fuse = true, .fold_budget = 1 << 22,
@@ -120,7 +143,9 @@ static at_status optimise(job *j) {
   if (dump && j->module->notes)
     write_dump(j, "partition.txt", at_str_of(j->module->notes));
   AT_TRY(at_schedule_order(j->module));
-  return j->verify ? at_verify(j->module, "order") : AT_OK;
+  AT_TRY(hide_latency(j));
+  if (dump) dump_module(j, "schedule", j->module);
+  return j->verify ? at_verify(j->module, "schedule") : AT_OK;
 }
 
 // ---- Donation --------------------------------------------------------------------
@@ -302,6 +327,7 @@ static at_status start(job *j, at_bytes program, const at_compile_options *o) {
   const char *target = at_config_text(AT_CONFIG_TARGET);
   at_cache_key_add(&j->key, (at_bytes){(const uint8_t *)target, strlen(target)});
   at_cache_key_add_u64(&j->key, at_config_flag(AT_CONFIG_LENIENT));
+  at_cache_key_add_u64(&j->key, at_config_flag(AT_CONFIG_LATENCY_HIDING));
   AT_TRY_ALLOC(j->arena, at_arena_create());
   AT_TRY(at_compile_request_read(o->request, j->arena, &j->request));
   AT_TRY(at_sparse_flags(j->request.env_options, j->request.num_env_options,

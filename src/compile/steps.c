@@ -263,7 +263,8 @@ static at_status emit_host(at_emit_steps *e, const at_node *n, step_list *out) {
 }
 
 static at_status emit_collective(at_emit_steps *e, const at_node *n, step_list *out) {
-  at_xstep s = {.kind = AT_STEP_COLLECTIVE, .aux = n->num_operands};
+  bool async = at_node_bool(n, AT_ATTR_ASYNC);
+  at_xstep s = {.kind = async ? AT_STEP_START : AT_STEP_COLLECTIVE, .aux = n->num_operands};
   AT_TRY(describe(e, n, &s));
   at_bytes params;
   AT_TRY(at_collective_params(n, e->cg, e->arena, &params, &s.estimated_ns));
@@ -271,6 +272,17 @@ static at_status emit_collective(at_emit_steps *e, const at_node *n, step_list *
   AT_TRY(at_writer_append(e->w, AT_XS_PARAMS, params.ptr, params.len, &s.params));
   s.params_bytes = (uint32_t)params.len;
   AT_TRY(push_values(e, &s, n, n->num_operands));
+  return push_step(e, out, &s);
+}
+
+// Tells the start how far its done is.
+static at_status emit_done(at_emit_steps *e, const at_node *n, step_list *out) {
+  void **at = at_map_find_ptr(&e->starts, n->operands[0].node);
+  AT_ENSURE(at);
+  uint32_t start = (uint32_t)(uintptr_t)*at - 1;
+  at_xstep s = {.kind = AT_STEP_DONE, .tasks = (int64_t)(out->len - start), .estimated_ns = 100};
+  out->ptr[start].tasks = s.tasks;
+  AT_TRY(describe(e, n, &s));
   return push_step(e, out, &s);
 }
 
@@ -318,7 +330,13 @@ static bool is_empty(const at_node *n) {
 }
 
 static at_status emit_node(at_emit_steps *e, const at_node *n, step_list *out) {
+  if (n->op == AT_OP_ASYNC_DONE) return emit_done(e, n, out);
   if (is_silent(n) || is_empty(n)) return AT_OK;
+  if (at_node_bool(n, AT_ATTR_ASYNC)) {
+    void **at;
+    AT_TRY_ALLOC(at, at_map_put_ptr(&e->starts, n));
+    *at = (void *)(uintptr_t)(out->len + 1);
+  }
   if (at_has_steps(n)) return emit_control(e, n, out);
   if (at_is_collective_step(n)) return emit_collective(e, n, out);
   const at_rt_choice *k = choice_of(&e->choices, n);
@@ -338,7 +356,10 @@ static at_status emit_node(at_emit_steps *e, const at_node *n, step_list *out) {
 
 static at_status emit_comp(at_emit_steps *e, const at_comp *c, uint32_t *begin, uint32_t *end) {
   step_list list = {0};
+  at_map outside = e->starts;
+  e->starts = at_map_in(e->arena);
   AT_FOR_NODES(n, c) AT_TRY(emit_node(e, n, &list));
+  e->starts = outside;
   AT_TRY(at_writer_append(e->w, AT_XS_STEPS, list.ptr, list.len, begin));
   *end = *begin + (uint32_t)list.len;
   return AT_OK;

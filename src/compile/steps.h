@@ -18,6 +18,7 @@ typedef struct at_emit_steps {
   double ns;
   uint32_t num_devices;  // of the program
   const at_spinput_flags *sparse;  // the SparseCore's flags
+  at_map starts;         // of the computation at hand: asynchronous op -> its step + 1
   struct at_core_pending *cores;  // Pallas kernels whose records are not complete
 } at_emit_steps;
 

@@ -52,7 +52,8 @@ static void print_step(const view *v, uint32_t index, int depth) {
   const at_xstep *s = (const at_xstep *)section(v, AT_XS_STEPS) + index;
   const uint32_t *args = (const uint32_t *)section(v, AT_XS_ARGS) + s->args;
   static const char *const kinds[] = {"kernel", "runtime", "while",  "case",   "custom",
-                                      "send",   "recv",    "infeed", "outfeed", "core", "collective"};
+                                      "send",   "recv",    "infeed", "outfeed", "core", "collective",
+                                      "start",  "done"};
   at_strbuf_addf(v->out, "%*s#%u %s", depth * 2, "", index, kinds[s->kind]);
   if (s->kind == AT_STEP_RUNTIME) at_strbuf_addf(v->out, " %s", runtime_name(s->target));
   if (s->kind == AT_STEP_KERNEL) {

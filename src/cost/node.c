@@ -37,11 +37,13 @@ at_status at_cost_collective(const at_target *t, const at_collective *c,
     return at_torus_collective(t, c, &out->seconds);
   }
   // Devices that share one memory: every byte is read and written, twice to
-  // reduce.
-  double rate;
+  // reduce; and each of them comes to the meeting.
+  double rate, launch = at_machine_number(t->machine, "kernel_launch_seconds", 0);
   AT_TRY(at_machine_need(t->machine, "hbm_bytes_per_second_per_chip", &rate));
   double copies = c->op == AT_ALL_REDUCE ? 4 : 2;
-  *out = (at_cost_time){copies * (double)c->bytes * members / rate,
+  if (c->op != AT_PERMUTE) copies *= c->groups.count;
+  *out = (at_cost_time){members * launch +
+                            copies * (double)c->bytes * members / rate,
                         AT_COST_FROM_ROOFLINE};
   return AT_OK;
 }
@@ -175,6 +177,7 @@ static bool is_free(const at_node *n) {
     case AT_OP_RESHAPE:
     case AT_OP_AFTER_ALL:
     case AT_OP_OPTIMIZATION_BARRIER:
+    case AT_OP_ASYNC_DONE:
     case AT_OP_GET_DIMENSION_SIZE:
     case AT_OP_SET_DIMENSION_SIZE:
       return true;

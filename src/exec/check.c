@@ -247,6 +247,9 @@ static at_status check_range(checker *c, uint64_t owner, uint32_t begin,
   for (uint32_t i = begin; i < end; i++) {
     if (c->taken[i]) return BAD("step %u lies in two ranges", i);
     c->taken[i] = 1;
+    if (c->steps[i].kind == AT_STEP_START &&
+        (uint64_t)c->steps[i].tasks >= end - i)
+      return BAD("step %u: its done lies in another range", i);
     if (owner < count(c, AT_XS_STEPS) && c->depth[i] >= c->depth[owner])
       c->depth[owner] = c->depth[i] + 1;
   }
@@ -560,6 +563,13 @@ static at_status check_collective(const checker *c, const at_xstep *s,
             : BAD("step %llu: offsets and sizes", (unsigned long long)i);
 }
 
+// Kinds that have something to wait for later.
+static bool is_exchange(const checker *c, const at_xstep *s) {
+  const at_x_collective *x =
+      (const void *)((const uint8_t *)section(c, AT_XS_PARAMS) + s->params);
+  return x->kind <= AT_COLL_RAGGED_ALL_TO_ALL;
+}
+
 static at_status check_kind(checker *c, const at_xstep *s, uint64_t i) {
   switch (s->kind) {
     case AT_STEP_KERNEL:
@@ -588,6 +598,19 @@ static at_status check_kind(checker *c, const at_xstep *s, uint64_t i) {
       return AT_FAIL(AT_UNIMPLEMENTED, "outfeed is not supported");
     case AT_STEP_COLLECTIVE:
       return check_collective(c, s, i);
+    case AT_STEP_START:
+      if (s->tasks < 1 || (uint64_t)s->tasks >= count(c, AT_XS_STEPS) - i ||
+          s[s->tasks].kind != AT_STEP_DONE || s[s->tasks].tasks != s->tasks)
+        return BAD("step %llu: no done", (unsigned long long)i);
+      AT_TRY(check_collective(c, s, i));
+      return is_exchange(c, s) ? AT_OK
+                               : BAD("step %llu: nothing to wait for",
+                                     (unsigned long long)i);
+    case AT_STEP_DONE:
+      if (s->tasks < 1 || (uint64_t)s->tasks > i || s->num_args ||
+          s[-s->tasks].kind != AT_STEP_START || s[-s->tasks].tasks != s->tasks)
+        return BAD("step %llu: no start", (unsigned long long)i);
+      return AT_OK;
     default:
       return BAD("step %llu: kind %u", (unsigned long long)i, s->kind);
   }

@@ -44,7 +44,7 @@ static at_status run_sparse(at_cursor *c, const at_coll *k,
 }
 
 static at_status exchange_all(at_cursor *c, const at_op *op, const at_coll *k,
-                              uint32_t begin, uint32_t size) {
+                              uint32_t begin, uint32_t size, at_pool *pool) {
   if (op->kind == AT_STEP_CORE) return at_core_group_run(c->part->task, op);
   void *const *few[kMembersOnStack], *const **bufs = few;
   if (size > kMembersOnStack) {
@@ -57,10 +57,8 @@ static at_status exchange_all(at_cursor *c, const at_op *op, const at_coll *k,
     const at_cursor *m = t ? t->parts[k->members[begin + i]].cursor : c;
     bufs[i] = m->frame.bufs + op->args;
   }
-  at_status st =
-      k->sparse
-          ? run_sparse(c, k, bufs)
-          : at_exchange(k, bufs, begin, size, c->frame.chip->runtime->pool);
+  at_status st = k->sparse ? run_sparse(c, k, bufs)
+                           : at_exchange(k, bufs, begin, size, pool);
   if (bufs != few) free(bufs);
   return st;
 }
@@ -81,18 +79,23 @@ static bool arrive(at_part *p, const at_op *op, const at_coll *k,
   return true;
 }
 
+// Under the task's lock, when bytes have moved: how long devices work between
+// meetings says how many lanes they are worth.
+static void note_meeting(at_task *t, uint32_t size) {
+  if (t->local) return;
+  uint64_t now = at_clock_ns(), before = t->met_ns;
+  t->met_ns = now;
+  if (before)
+    atomic_store(&t->heavy, now - before > (uint64_t)kHeavyNs * size);
+}
+
 // The others of the group may go on.
 static void release(at_part *p, const at_coll *k, uint32_t begin,
                     uint32_t size) {
   at_task *t = p->task;
   at_part *first = NULL, **end = &first;
   pthread_mutex_lock(&t->lock);
-  if (!t->local) {
-    uint64_t now = at_clock_ns(), before = t->met_ns;
-    t->met_ns = now;
-    if (before)
-      atomic_store(&t->heavy, now - before > (uint64_t)kHeavyNs * size);
-  }
+  note_meeting(t, size);
   for (uint32_t i = 0; i < size; i++) {
     at_part *o = &t->parts[k->members[begin + i]];
     o->state = o == p ? AT_PART_RUNNING : AT_PART_READY;
@@ -114,7 +117,8 @@ at_status at_meet(at_cursor *c, const at_op *op, bool *waits) {
     return write_id(c, op, device);
   if (k->group_of[device] == UINT32_MAX) return write_zeros(c, op, k), AT_OK;
   uint32_t begin = k->begin_of[device], size = k->size_of[device];
-  if (size == 1) return exchange_all(c, op, k, begin, size);
+  at_pool *pool = c->frame.chip->runtime->pool;
+  if (size == 1) return exchange_all(c, op, k, begin, size, pool);
   at_task *t = p->task;
   // Counted before others can see the part wait, and take it back.
   atomic_fetch_add(&t->loaded->runtime->lanes.waiting, 1);
@@ -126,10 +130,120 @@ at_status at_meet(at_cursor *c, const at_op *op, bool *waits) {
   if (*waits) return AT_OK;
   atomic_fetch_sub(&t->loaded->runtime->lanes.waiting, 1);
   if (st.err) return st;
-  st = exchange_all(c, op, k, begin, size);
+  st = exchange_all(c, op, k, begin, size, pool);
   if (st.err) at_task_fail(t, at_status_clone(st));
   release(p, k, begin, size);
   return st;
+}
+
+// ---- Start and done
+// ------------------------------------------------------------------------
+// A device without others in its group has nothing to wait for.
+static bool meets_nobody(const at_coll *k, uint32_t device) {
+  return k->group_of[device] == UINT32_MAX || k->size_of[device] == 1;
+}
+
+// While other lanes work, one thread moves the bytes: helpers would only take
+// their cores.
+static at_pool *pool_beside_lanes(at_runtime *rt) {
+  pthread_mutex_lock(&rt->lanes.lock);
+  bool full = rt->lanes.active >= rt->lanes.most && !rt->lanes.looking;
+  pthread_mutex_unlock(&rt->lanes.lock);
+  return full ? rt->serial : rt->pool;
+}
+
+// Bytes of an asynchronous collective have moved: who waits for them may go on,
+// and so may parts that failed meanwhile.
+static void release_started(at_part *p, const at_op *op, const at_coll *k) {
+  at_task *t = p->task;
+  uint32_t begin = k->begin_of[p->device], size = k->size_of[p->device];
+  uint32_t waited = 0, count = 0;
+  at_part *first = NULL;
+  pthread_mutex_lock(&t->lock);
+  note_meeting(t, size);
+  t->meetings[k->moved + k->group_of[p->device]]++;
+  for (uint32_t i = 0; i < size; i++) {
+    at_part *o = &t->parts[k->members[begin + i]];
+    if (o->state != AT_PART_WAITING || o->stop->kind != AT_STEP_DONE ||
+        o->stop->target != op->target)
+      continue;
+    o->state = AT_PART_READY;
+    o->next = first;
+    first = o;
+    waited++;
+  }
+  count = waited;
+  if (!--t->moving)
+    for (at_part *o = t->leaving, *next; o; o = next, count++) {
+      next = o->next;
+      o->state = AT_PART_READY;
+      o->next = first;
+      first = o;
+    }
+  if (!t->moving) t->leaving = NULL;
+  pthread_mutex_unlock(&t->lock);
+  if (waited) atomic_fetch_sub(&t->loaded->runtime->lanes.waiting, waited);
+  at_parts_ready(t, first, count);
+}
+
+at_status at_meet_start(at_cursor *c, const at_op *op) {
+  const at_coll *k = &c->frame.loaded->colls[op->target];
+  at_runtime *rt = c->frame.chip->runtime;
+  at_part *p = c->part;
+  uint32_t device = p ? p->device : 0;
+  if (k->group_of[device] == UINT32_MAX) return write_zeros(c, op, k), AT_OK;
+  uint32_t begin = k->begin_of[device], size = k->size_of[device];
+  if (size == 1) return exchange_all(c, op, k, begin, size, rt->pool);
+  at_task *t = p->task;
+  bool all = false;
+  pthread_mutex_lock(&t->lock);
+  at_status st = t->failed.err ? at_status_clone(t->failed) : AT_OK;
+  if (!st.err) {
+    uint32_t *arrived = &t->meetings[k->meetings + k->group_of[device]];
+    t->meetings[k->started + device]++;
+    all = ++*arrived == size;
+    if (all) *arrived = 0, t->moving++;
+  }
+  pthread_mutex_unlock(&t->lock);
+  if (!all) return st;
+  st = exchange_all(c, op, k, begin, size, pool_beside_lanes(rt));
+  if (st.err) at_task_fail(t, at_status_clone(st));
+  release_started(p, op, k);
+  return st;
+}
+
+// Under the task's lock: are the bytes of the device's last START there?
+static bool has_moved(const at_task *t, const at_coll *k, uint32_t device) {
+  return t->meetings[k->moved + k->group_of[device]] ==
+         t->meetings[k->started + device];
+}
+
+at_status at_meet_done(at_cursor *c, const at_op *op, bool *waits) {
+  const at_coll *k = &c->frame.loaded->colls[op->target];
+  at_part *p = c->part;
+  if (meets_nobody(k, p ? p->device : 0)) return AT_OK;
+  at_task *t = p->task;
+  atomic_fetch_add(&t->loaded->runtime->lanes.waiting, 1);
+  pthread_mutex_lock(&t->lock);
+  at_status st = t->failed.err ? at_status_clone(t->failed) : AT_OK;
+  *waits = !st.err && !has_moved(t, k, p->device);
+  if (*waits) p->state = AT_PART_WAITING, p->stop = op;
+  pthread_mutex_unlock(&t->lock);
+  if (!*waits) atomic_fetch_sub(&t->loaded->runtime->lanes.waiting, 1);
+  return st;
+}
+
+bool at_part_may_leave(at_part *p) {
+  at_task *t = p->task;
+  pthread_mutex_lock(&t->lock);
+  bool may = t->moving == 0;
+  if (!may) {
+    p->state = AT_PART_MEETING;
+    p->next = t->leaving;
+    t->leaving = p;
+  }
+  pthread_mutex_unlock(&t->lock);
+  return may;
 }
 
 // ---- Deadlocks
@@ -167,6 +281,9 @@ static const at_part *missed_by(const search *s, const at_part *p) {
   for (uint32_t i = 0; i < k->size_of[p->device]; i++) {
     const at_part *m = &p->task->parts[k->members[k->begin_of[p->device] + i]];
     bool here = m->state == AT_PART_WAITING && m->stop == p->stop;
+    if (p->stop->kind == AT_STEP_DONE)
+      here = p->task->meetings[k->started + m->device] ==
+             p->task->meetings[k->started + p->device];
     if (!here && never_comes(s, m)) return m;
   }
   return NULL;
@@ -192,6 +309,7 @@ static void print_stop(const at_part *p, at_strbuf *b) {
   const at_xstep *steps =
       (const void *)(l->block + l->header->sections[AT_XS_STEPS].offset);
   const at_xstep *s = &steps[p->stop - l->ops];
+  if (s->kind == AT_STEP_DONE) s -= s->tasks;  // name what it waits for
   const char *file = at_loaded_string(l, s->file);
   at_strbuf_addf(b, "chip %u waits in %s", p->chip->info.id,
                  at_loaded_string(l, s->hlo));

@@ -176,6 +176,7 @@ typedef struct at_coll {
   const at_x_sparse *sparse;  // SPARSE, else NULL
   uint32_t meetings;            // where its groups count in a task
   void *owned;                  // `x`, where the program has no copy of it
+  uint32_t started, moved;      // START: where devices and groups count turns
 } at_coll;
 void at_coll_prepare(const at_x_collective *x, at_coll *out);
 // A meeting of all devices that exchanges no values by itself.
@@ -268,7 +269,8 @@ typedef enum at_part_state {
   AT_PART_READY,    // a lane will take it
   AT_PART_RUNNING,
   AT_PART_WAITING,  // at a collective
-  AT_PART_MEETING,  // at one where all have arrived: bytes are moving
+  AT_PART_MEETING,  // at one where all have arrived: bytes are moving; or it
+                    // has failed, and others still move bytes
   AT_PART_DONE
 } at_part_state;
 
@@ -300,7 +302,12 @@ struct at_task {
   uint32_t finished;
   at_status failed;  // the first failure
   _Atomic bool has_failed;
-  uint32_t *meetings;       // per group of each collective: who has arrived
+  // Per group of each collective, how many have arrived. Per START also: how
+  // often each device has passed it, and how often the bytes of each group have
+  // moved.
+  uint32_t *meetings;
+  uint32_t moving;   // STARTs whose bytes are on their way
+  at_part *leaving;  // parts that have failed and wait until none is
   at_part *ready_head, *ready_tail;  // local
   at_part parts[];
 };
@@ -340,6 +347,13 @@ void at_lane_unblock(at_runtime *rt);
 // ------------------------------------------------------------------
 // The cursor's device has come to a collective. *waits: it is not the last.
 at_status at_meet(at_cursor *c, const at_op *op, bool *waits);
+// Passes a START; the last of the group moves the bytes.
+at_status at_meet_start(at_cursor *c, const at_op *op);
+// At its DONE. *waits: the bytes have not moved yet.
+at_status at_meet_done(at_cursor *c, const at_op *op, bool *waits);
+// A part that failed gives its memory back when nobody reads it any more. False:
+// it will be ready again then.
+bool at_part_may_leave(at_part *p);
 // Moves the bytes of one group: bufs[i] are member i's operands, then results.
 at_status at_exchange(const at_coll *c, void *const *const *bufs,
                       uint32_t begin, uint32_t size, at_pool *pool);

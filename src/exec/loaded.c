@@ -92,6 +92,11 @@ static at_status prepare_collective(at_loaded *l, at_op *op) {
   at_coll_prepare(x, c);
   c->meetings = l->num_meetings;
   l->num_meetings += x->num_groups;
+  if (op->kind == AT_STEP_START) {
+    c->started = l->num_meetings;
+    c->moved = c->started + x->num_devices;
+    l->num_meetings += x->num_devices + x->num_groups;
+  }
   op->target = l->num_colls++;
   c->kernels = l->coll_kernels + l->num_coll_kernels;
   for (uint32_t i = 0; c->sparse && i < c->sparse->num_launches; i++) {
@@ -117,7 +122,8 @@ static at_status make_collectives(at_loaded *l, const at_xstep *steps,
   size_t colls = 0, kernels = 0;
   for (uint32_t i = 0; i < n; i++) {
     colls += at_core_communicates(l, &steps[i]);
-    if (steps[i].kind != AT_STEP_COLLECTIVE) continue;
+    if (steps[i].kind != AT_STEP_COLLECTIVE && steps[i].kind != AT_STEP_START)
+      continue;
     const at_x_collective *x =
         (const void *)((const uint8_t *)section(l, AT_XS_PARAMS) +
                        steps[i].params);
@@ -171,7 +177,10 @@ static at_status prepare_op(at_loaded *l, const at_xstep *s, at_op *op) {
     AT_TRY(at_loaded_kernel(l, s->target, &address));
     op->fn = (at_kernel_fn)address;
   }
-  if (s->kind == AT_STEP_COLLECTIVE) AT_TRY(prepare_collective(l, op));
+  if (s->kind == AT_STEP_COLLECTIVE || s->kind == AT_STEP_START)
+    AT_TRY(prepare_collective(l, op));
+  if (s->kind == AT_STEP_DONE)
+    op->target = op[-op->tasks].target, op->meets = true;
   if (s->kind == AT_STEP_RUNTIME) {
     op->kernel = at_k_of((at_rt_kernel)s->target);
     const at_k_sort_params *sort = op->params;

@@ -175,8 +175,16 @@ static bool run_part(at_part *p) {
   pthread_mutex_unlock(&t->lock);
   if (!st.err && !p->cursor) st = at_part_begin(p);
   if (!st.err) st = at_cursor_run(p->cursor, &waits);
-  if (!waits) end_part(p, st);
-  return !waits;
+  if (waits) return false;
+  if (AT_UNLIKELY(st.err != NULL)) {
+    at_task_fail(t, at_status_clone(st));
+    if (!at_part_may_leave(p)) {  // comes back when it may
+      at_status_free(st);
+      return false;
+    }
+  }
+  end_part(p, st);
+  return true;
 }
 
 void at_task_run_here(at_task *t) {

@@ -252,6 +252,12 @@ void at_cursor_start(at_cursor *c, at_level *levels) {
   levels[0] = (at_level){.pc = h->main_begin, .end = h->main_end};
 }
 
+static at_status meet(at_cursor *c, const at_op *op, bool *waits) {
+  if (op->kind == AT_STEP_START) return at_meet_start(c, op);
+  return op->kind == AT_STEP_DONE ? at_meet_done(c, op, waits)
+                                  : at_meet(c, op, waits);
+}
+
 // Runs the steps of the innermost range up to its end, or to a step that
 // changes the range.
 static at_status run_range(at_cursor *c, bool *waits) {
@@ -268,7 +274,7 @@ static at_status run_range(at_cursor *c, bool *waits) {
       uint64_t start = f->recorded ? at_clock_ns() : 0;
       c->stopped_at = f->recorded ? op : NULL;
       c->arrived_ns = start;
-      at_status st = at_meet(c, op, waits);
+      at_status st = meet(c, op, waits);
       if (*waits) return AT_OK;  // and perhaps running elsewhere
       if (st.err) return blame(f, op, st);
       if (f->recorded) record(f, op, start);

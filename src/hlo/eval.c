@@ -253,6 +253,7 @@ static at_status dispatch(const at_eval_args *e) {
     case AT_OP_WHILE:
       return eval_while(e);
     case AT_OP_OPTIMIZATION_BARRIER:
+    case AT_OP_ASYNC_DONE:
       return eval_forward(e);
     case AT_OP_CUSTOM_CALL:
       return eval_custom(e);

@@ -221,6 +221,28 @@ static at_status check_literal(const at_node *n) {
   return AT_OK;
 }
 
+// Results of an asynchronous op are nobody's but its done's, which takes all of
+// them and stands in the same computation.
+static at_status check_async(const at_node *n) {
+  bool done = n->op == AT_OP_ASYNC_DONE;
+  for (uint32_t i = 0; i < n->num_operands; i++) {
+    const at_node *from = n->operands[i].node;
+    bool async = at_node_bool(from, AT_ATTR_ASYNC);
+    if (!done && async)
+      return AT_BAD(n, "operand %u is not there before the async_done of %%%u",
+                    i, from->id);
+    if (done && (!async || from != n->operands[0].node ||
+                 from->parent != n->parent || n->operands[i].index != i ||
+                 from->num_results != n->num_operands))
+      return law(n, "does not take all results of one asynchronous op");
+  }
+  if (!at_node_bool(n, AT_ATTR_ASYNC)) return AT_OK;
+  uint32_t dones = 0;
+  for (const at_node *k = n->next; k; k = k->next)
+    dones += k->op == AT_OP_ASYNC_DONE && k->operands[0].node == n;
+  return dones == 1 ? AT_OK : AT_BAD(n, "has %u async_done, must have one", dones);
+}
+
 static at_status check_comp(verifier *v, const at_comp *c);
 
 static at_status check_node(verifier *v, const at_comp *c, const at_node *n) {
@@ -254,6 +276,7 @@ static at_status check_node(verifier *v, const at_comp *c, const at_node *n) {
     AT_TRY(check_comp(v, n->regions[i]));
   }
   AT_TRY(check_inference(v, n));
+  AT_TRY(check_async(n));
   AT_TRY(check_regions(v, n));
   AT_TRY_ALLOC(place, at_map_put_ptr(&v->visible, n));
   *place = (void *)(uintptr_t)n;
@@ -298,6 +321,8 @@ static at_status check_comp(verifier *v, const at_comp *c) {
       return AT_FAIL(AT_INVALID_ARGUMENT,
                      "result %u of \"%s\" is not defined in its scope", i,
                      c->name ? c->name : "a region");
+    if (at_node_bool(c->results[i].node, AT_ATTR_ASYNC))
+      return law(c->results[i].node, "is returned before its async_done");
   }
   // What was defined here is not visible outside.
   AT_FOR_NODES(n, c) {

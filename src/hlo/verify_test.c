@@ -32,6 +32,9 @@ typedef struct bad {
   "(%90: f32[], %91: f32[]) { " \
   "%92 = add %90, %91 : f32[] return %92 }"
 
+#define GATHER                                          \
+  "all_gather %0 {replica_groups=[[0]], all_gather_dim=0, async=true} : f32[2]"
+
 static const bad bads[] = {
     {"%0: f32[2], %1: f32[3]", "f32[2]", "%2 = add %0, %1 return %2",
      "add: operand 0 is f32[2], operand 1 is f32[3]"},
@@ -129,6 +132,20 @@ static const bad bads[] = {
      "value does not fit its type"},
     {"%0: f32[4]", "f32[4]", "%2 = tanh %0 : f32[4] return %2.1",
      "%2 has 1 results"},
+    {"%0: f32[2]", "f32[2]",
+     "%2 = " GATHER " %3 = tanh %2 : f32[2] %4 = async_done %2 : f32[2] return "
+     "%3",
+     "operand 0 is not there before the async_done of %2"},
+    {"%0: f32[2]", "f32[2]",
+     "%2 = " GATHER " %3 = async_done %2 : f32[2] return %2",
+     "is returned before its async_done"},
+    {"%0: f32[2]", "f32[2]", "%2 = " GATHER " return %0", "has 0 async_done"},
+    {"%0: f32[2]", "f32[2]",
+     "%2 = " GATHER
+     " %3 = async_done %2 : f32[2] %4 = async_done %2 : f32[2] return %3",
+     "has 2 async_done"},
+    {"%0: f32[2]", "f32[2]", "%2 = async_done %0 : f32[2] return %2",
+     "does not take all results of one asynchronous op"},
     {"%0: f32[2]", "f32[9223372036854775807,4]",
      "%2 = constant {value=f32[9223372036854775807,4] [1]} return %2",
      "longer than the text"},

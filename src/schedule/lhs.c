@@ -13,6 +13,8 @@
 // looked at, so that a wide program does not cost the square of its width; the
 // starts that are ready are few, one for each op in flight.
 enum { kWindow = 256 };
+// Below this, nobody misses the memory by which a schedule grows.
+static const double kSmallBytes = 64 << 20;
 typedef enum ready_kind {
   READY_COMPUTE,
   READY_DONE,
@@ -64,7 +66,7 @@ static at_status check(const at_lhs_node *nodes, uint32_t n) {
       return AT_FAIL(AT_INVALID_ARGUMENT,
                      "schedule: instruction %u has a negative cost", i);
     if (x->kind != AT_LHS_START && x->kind != AT_LHS_DONE) continue;
-    bool good = x->partner < n && x->resource < AT_LHS_RESOURCES &&
+    bool good = x->partner < n && nodes[x->partner].bytes == x->bytes && x->resource < AT_LHS_RESOURCES &&
                 nodes[x->partner].partner == i &&
                 nodes[x->partner].kind ==
                     (x->kind == AT_LHS_START ? AT_LHS_DONE : AT_LHS_START) &&
@@ -95,7 +97,8 @@ static int64_t peak_of(const at_lhs_node *nodes, uint32_t n,
     uint32_t i = order ? order[at] : at;
     const at_lhs_node *x = &nodes[i];
     bytes += x->bytes;
-    peak = AT_MAX(peak, bytes);
+    // Those of a done are its start's, which are still counted.
+    peak = AT_MAX(peak, x->kind == AT_LHS_DONE ? bytes - x->bytes : bytes);
     for (uint32_t k = 0; k < x->num_reads; k++)
       if (!--readers[x->reads[k]] && !nodes[x->reads[k]].output)
         bytes -= nodes[x->reads[k]].bytes;
@@ -166,6 +169,7 @@ static candidate candidate_of(const state *s, uint32_t i) {
     c.unlocks += s->waits[r] == 1;
   }
   c.peak += c.increase;
+  if (x->kind == AT_LHS_DONE) c.peak -= x->bytes;  // they are its start's
   if (s->live[i]) c.increase -= x->bytes;
   c.done = x->kind == AT_LHS_DONE;
   c.frees = x->kind == AT_LHS_START && s->queued[x->resource] > 0;
@@ -331,12 +335,15 @@ at_status at_lhs_run(const at_lhs_node *nodes, uint32_t n,
   AT_TRY_ALLOC(next, at_new(a, uint32_t, (size_t)n + 1));
   for (uint32_t i = 0; i < n; i++) best[i] = i;
   AT_TRY(at_lhs_simulate(nodes, n, o, NULL, a, &kept));
-  int64_t limit = o->memory_limit;
+  int64_t most = o->memory_limit;
+  int64_t grown = (int64_t)fmax(o->growth * (double)kept.peak, kSmallBytes);
+  if (o->growth > 0 && (most <= 0 || grown < most)) most = grown;
+  int64_t limit = most;
   for (uint32_t run = 0; run <= o->reruns; run++) {
     AT_TRY(list(nodes, n, o, limit, a, next));
     AT_TRY(at_lhs_simulate(nodes, n, o, next, a, &found));
-    bool fits = o->memory_limit <= 0 || found.peak <= o->memory_limit;
-    bool fitted = o->memory_limit <= 0 || kept.peak <= o->memory_limit;
+    bool fits = most <= 0 || found.peak <= most;
+    bool fitted = most <= 0 || kept.peak <= most;
     if (fits > fitted || (fits == fitted && found.seconds < kept.seconds)) {
       uint32_t *t = best;
       best = next, next = t;

@@ -25,7 +25,8 @@ typedef struct at_lhs_node {
   double latency;         // START: seconds from its end until the done can end
   uint32_t partner;       // START: its done; DONE: its start
   uint32_t resource;      // START and DONE: < AT_LHS_RESOURCES
-  int64_t bytes;          // of the results, live from here to the last reader
+  int64_t bytes;          // of the results, live from here to the last reader;
+                          // those of a DONE are its START's, which says the same
   bool output;            // the results live to the end
   int32_t force;          // 1: as early as possible; -1: as late as possible
   int32_t preference;     // among equals, larger first from the end
@@ -38,6 +39,8 @@ typedef struct at_lhs_node {
 typedef struct at_lhs_options {
   uint32_t limits[AT_LHS_RESOURCES];  // in flight at once; 0: 1
   int64_t memory_limit;               // bytes; 0: none
+  double growth;    // the limit is also so many times the given order's peak,
+                    // or 64 MiB where that is more; 0: it is not
   uint32_t reruns;  // with 0.9 of the limit each, while the peak is over it
 } at_lhs_options;
 

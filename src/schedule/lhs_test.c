@@ -29,7 +29,8 @@ static at_lhs_node *random_graph(at_arena *a, uint32_t n, uint32_t reach,
     if (i &&
         g[i - 1].kind == AT_LHS_START) {  // every start is followed by its done
       x->kind = AT_LHS_DONE, x->partner = i - 1,
-      x->resource = g[i - 1].resource, x->cost = 1e-6;
+      x->resource = g[i - 1].resource, x->cost = 1e-6,
+      x->bytes = g[i - 1].bytes;
       reads[0] = i - 1, x->reads = reads, x->num_reads = 1;
       continue;
     }
@@ -112,6 +113,7 @@ static void work_is_put_between(void **state) {
     if (i) reads[3 * i] = 3 * i - 3, b->reads = &reads[3 * i], b->num_reads = 1;
     *s = (at_lhs_node){.kind = AT_LHS_START,
                        .latency = 90e-6,
+                       .bytes = 10,
                        .partner = 3 * i + 2,
                        .reads = &reads[3 * i + 1],
                        .num_reads = 1};

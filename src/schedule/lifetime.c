@@ -69,6 +69,10 @@ static at_status walk_node(clock *k, at_node *n) {
   int64_t begin = 2 * k->now++;
   for (uint32_t i = 0; i < n->num_operands; i++)
     use(k, n->operands[i], begin + 1);
+  // Others read and write the memory of an asynchronous op until it is done.
+  const at_node *start = n->op == AT_OP_ASYNC_DONE ? n->operands[0].node : NULL;
+  for (uint32_t i = 0; start && i < start->num_operands; i++)
+    use(k, start->operands[i], begin + 1);
   int64_t end = begin;
   if (at_has_steps(n)) {
     // While: cond, then body; branches one after another. Parameters are there

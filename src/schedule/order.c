@@ -66,11 +66,19 @@ static at_status add_dep(void *arg, at_node *def) {
   return at_vec_push(e->o->arena, &e->deps, d) ? AT_OK : AT_NO_MEMORY("order");
 }
 
-static bool keeps_order(const at_node *n) {
-  if (at_op_is(n->op, AT_EFFECT | AT_COLLECTIVE | AT_OPAQUE)) return true;
+static bool has_trait(const at_node *n, uint32_t traits) {
+  if (at_op_is(n->op, traits)) return true;
   for (uint32_t r = 0; r < n->num_regions; r++)
-    AT_FOR_NODES(k, n->regions[r]) if (keeps_order(k)) return true;
+    AT_FOR_NODES(k, n->regions[r]) if (has_trait(k, traits)) return true;
   return false;
+}
+
+bool at_schedule_has_effect(const at_node *n) {
+  return has_trait(n, AT_EFFECT | AT_OPAQUE);
+}
+
+static bool keeps_order(const at_node *n) {
+  return has_trait(n, AT_EFFECT | AT_COLLECTIVE | AT_OPAQUE);
 }
 
 static at_status build(ordering *o, at_comp *c) {

@@ -9,16 +9,18 @@ typedef struct walk {
   const at_lhs_options *options;
   at_arena *arena;
   at_overlap *sum;
+  bool apply;  // the program takes the order that is found
 } walk;
 
 typedef struct graph {
   AT_VEC(at_lhs_node) nodes;
+  AT_VEC(at_node *) from;  // what each of them is; a collective is two
   at_map of;  // at_node -> index + 1 of the instruction that has its results
 } graph;
 
 typedef AT_VEC(uint32_t) edges;
 
-static at_status computation(walk *w, const at_comp *c, double *seconds);
+static at_status computation(walk *w, at_comp *c, double *seconds);
 
 static uint32_t index_of(const graph *g, const at_node *n) {
   void **at = at_map_find_ptr(&g->of, n);
@@ -69,30 +71,50 @@ static int32_t force_of(const at_node *n) {
   return 0;
 }
 
-static at_status push(walk *w, graph *g, at_lhs_node x) {
-  return at_vec_push(w->arena, &g->nodes, x) ? AT_OK : AT_NO_MEMORY("schedule");
+static at_status push(walk *w, graph *g, const at_node *n, at_lhs_node x) {
+  bool ok = at_vec_push(w->arena, &g->nodes, x) &&
+            at_vec_push(w->arena, &g->from, (at_node *)n);
+  return ok ? AT_OK : AT_NO_MEMORY("schedule");
 }
 
+// An op that is asynchronous already is its start alone; the done is a node of
+// its own.
+static at_status add_done(walk *w, graph *g, const at_node *n, at_lhs_node x) {
+  uint32_t start = index_of(g, n->operands[0].node) - 1;
+  const at_lhs_node *s = &g->nodes.ptr[start];
+  uint32_t *reads;
+  AT_TRY_ALLOC(reads, at_new(w->arena, uint32_t, s->num_reads + 1));
+  *reads = start;
+  if (s->num_reads) memcpy(reads + 1, s->reads, s->num_reads * sizeof *reads);
+  x.kind = AT_LHS_DONE, x.partner = start, x.resource = s->resource;
+  x.bytes = s->bytes, x.reads = reads, x.num_reads = s->num_reads + 1;
+  g->nodes.ptr[start].partner = (uint32_t)g->nodes.len;
+  return push(w, g, n, x);
+}
+
+// The done keeps what the start reads, and its results are the start's.
 static at_status add_collective(walk *w, graph *g, const at_node *n,
                                 at_lhs_node x, const at_collective *c) {
   at_cost_time time;
   uint32_t start = (uint32_t)g->nodes.len;
   AT_TRY(at_cost_collective(w->target, c, &time));
   uint32_t *done_reads;
-  AT_TRY_ALLOC(done_reads, at_new(w->arena, uint32_t, 1));
+  AT_TRY_ALLOC(done_reads, at_new(w->arena, uint32_t, x.num_reads + 1));
   *done_reads = start;
+  if (x.num_reads)
+    memcpy(done_reads + 1, x.reads, x.num_reads * sizeof *done_reads);
   at_lhs_node done = {.kind = AT_LHS_DONE,
                       .partner = start,
                       .resource = c->op,
                       .force = x.force,
                       .bytes = x.bytes,
                       .reads = done_reads,
-                      .num_reads = 1};
+                      .num_reads = x.num_reads + 1};
   x.kind = AT_LHS_START, x.partner = start + 1, x.resource = c->op;
-  x.latency = time.seconds, x.bytes = 0, x.cost = 0;
+  x.latency = time.seconds, x.cost = 0;
   w->sum->collectives++;
-  AT_TRY(push(w, g, x));
-  return push(w, g, done);
+  AT_TRY(push(w, g, n, x));
+  return at_node_bool(n, AT_ATTR_ASYNC) ? AT_OK : push(w, g, n, done);
 }
 
 static at_status add_node(walk *w, graph *g, const at_node *n,
@@ -108,6 +130,8 @@ static at_status add_node(walk *w, graph *g, const at_node *n,
   AT_TRY(at_cost_collective_of(n, w->arena, &is, &c));
   if (is) {
     AT_TRY(add_collective(w, g, n, x, &c));
+  } else if (n->op == AT_OP_ASYNC_DONE) {
+    AT_TRY(add_done(w, g, n, x));
   } else {
     at_cost_time time;
     AT_TRY(at_cost_node(w->target, n, &time));
@@ -122,7 +146,7 @@ static at_status add_node(walk *w, graph *g, const at_node *n,
     }
     x.cost += longest;
     if (x.cost == 0) x.kind = AT_LHS_NOP;
-    bool effect = at_op_is(n->op, AT_EFFECT);
+    bool effect = at_schedule_has_effect(n);
     if (effect && *last_effect) {
       uint32_t *after;
       AT_TRY_ALLOC(after, at_new(w->arena, uint32_t, 1));
@@ -130,7 +154,7 @@ static at_status add_node(walk *w, graph *g, const at_node *n,
       x.after = after, x.num_after = 1;
     }
     if (effect) *last_effect = (uint32_t)g->nodes.len + 1;
-    AT_TRY(push(w, g, x));
+    AT_TRY(push(w, g, n, x));
   }
   void **at;
   AT_TRY_ALLOC(at, at_map_put_ptr(&g->of, n));
@@ -146,7 +170,53 @@ static void add_stats(at_lhs_stats *to, const at_lhs_stats *s, bool entry) {
   if (entry) to->seconds = s->seconds;
 }
 
-static at_status computation(walk *w, const at_comp *c, double *seconds) {
+// ---- The program in the order found
+// Less work than this share of what there is to hide is not worth a start and a
+// done.
+static const double kWorthHiding = 0.25;
+
+static bool is_worth_it(const graph *g, const uint32_t *order, uint32_t at) {
+  const at_lhs_node *x = g->nodes.ptr, *start = &x[order[at]];
+  double between = 0;
+  while (order[++at] != start->partner) between += x[order[at]].cost;
+  return between > kWorthHiding * start->latency;
+}
+
+// n->aux becomes the done, at the end of `c`.
+static at_status split(at_comp *c, at_node *n) {
+  at_value *results, after = {0};
+  AT_TRY_ALLOC(results, at_new(c->module->arena, at_value, n->num_results + 1));
+  for (uint32_t r = 0; r < n->num_results; r++) results[r] = (at_value){n, r};
+  at_node_desc d = {.op = AT_OP_ASYNC_DONE,
+                    .operands = results,
+                    .num_operands = n->num_results,
+                    .loc = n->loc};
+  AT_TRY(at_build(c, NULL, &d, &after.node));
+  for (uint32_t r = 0; r < n->num_results; r++) {
+    at_replace_uses(c, results[r], (at_value){after.node, r});
+    after.node->operands[r] = results[r];
+  }
+  n->aux = after.node;
+  return at_node_set_attr(n, (at_attr){.id = AT_ATTR_ASYNC, .i = 1});
+}
+
+// Parameters stay in front; everything else is moved to the end in turn.
+static at_status reorder(at_comp *c, const graph *g, const uint32_t *order) {
+  for (uint32_t at = 0; at < g->nodes.len; at++) {
+    const at_lhs_node *x = &g->nodes.ptr[order[at]];
+    at_node *n = g->from.ptr[order[at]];
+    if (n->op == AT_OP_PARAMETER) continue;
+    if (x->kind != AT_LHS_DONE) at_node_move_before(n, NULL);
+    bool async = at_node_bool(n, AT_ATTR_ASYNC);
+    if (x->kind == AT_LHS_START && !async && is_worth_it(g, order, at))
+      AT_TRY(split(c, n));
+    if (x->kind == AT_LHS_DONE && (async || n->op == AT_OP_ASYNC_DONE))
+      at_node_move_before(async ? n->aux : n, NULL);
+  }
+  return AT_OK;
+}
+
+static at_status computation(walk *w, at_comp *c, double *seconds) {
   graph g = {.of = at_map_in(w->arena)};
   uint32_t last_effect = 0, *order;
   AT_FOR_NODES(n, c) AT_TRY(add_node(w, &g, n, &last_effect));
@@ -162,16 +232,27 @@ static at_status computation(walk *w, const at_comp *c, double *seconds) {
   add_stats(&w->sum->before, &before, entry);
   add_stats(&w->sum->after, &after, entry);
   *seconds = after.seconds;
+  return w->apply && after.pairs ? reorder(c, &g, order) : AT_OK;
+}
+
+static at_status run(const at_module *m, walk w, at_overlap *out) {
+  at_overlap sum = {0};
+  double seconds;
+  w.sum = &sum;
+  AT_TRY(computation(&w, m->entry, &seconds));
+  *out = sum;
   return AT_OK;
 }
 
 at_status at_overlap_of(const at_module *m, const at_target *t,
                         const at_lhs_options *options, at_arena *a,
                         at_overlap *out) {
-  at_overlap sum = {0};
-  walk w = {t, options, a, &sum};
-  double seconds;
-  AT_TRY(computation(&w, m->entry, &seconds));
-  *out = sum;
-  return AT_OK;
+  return run(m, (walk){.target = t, .options = options, .arena = a}, out);
+}
+
+at_status at_overlap_apply(at_module *m, const at_target *t,
+                           const at_lhs_options *options, at_arena *a,
+                           at_overlap *out) {
+  walk w = {.target = t, .options = options, .arena = a, .apply = true};
+  return run(m, w, out);
 }

@@ -20,5 +20,10 @@ typedef struct at_overlap {
 at_status at_overlap_of(const at_module *m, const at_target *t,
                         const at_lhs_options *options, at_arena *a,
                         at_overlap *out);
+// The same, and gives the program the order found: collectives with work to hide
+// behind become asynchronous ops with an async_done.
+at_status at_overlap_apply(at_module *m, const at_target *t,
+                           const at_lhs_options *options, at_arena *a,
+                           at_overlap *out);
 
 #endif

@@ -7,7 +7,10 @@
 
 #include <cmocka.h>
 
+#include <math.h>
+
 #include "schedule/overlap.h"
+#include "schedule/schedule.h"
 
 enum { kLayers = 6 };
 
@@ -83,8 +86,49 @@ static void gathers_hide_behind_products(void **state) {
   }
 }
 
+// The program itself takes the order: a verified program with asynchronous ops,
+// planned without two values in one place.
+static void programs_take_the_order(void **state) {
+  at_arena *a = at_arena_create();
+  at_target *t;
+  at_overlap o, again;
+  at_lhs_options options = {0};
+  at_module *m = fsdp(a), *copy;
+  assert_int_equal(
+      at_code_take(at_target_parse(AT_STR("v5p:2x2x2"), AT_INTERP_ATOLL, a, &t)),
+      0);
+  assert_int_equal(at_code_take(at_overlap_apply(m, t, &options, a, &o)), 0);
+  at_status st = at_verify(m, "schedule");
+  if (!at_ok(st)) fail_msg("%s", at_status_message(st));
+  uint32_t starts = 0, between = 0;
+  AT_FOR_NODES(n, m->entry) {
+    if (!at_node_bool(n, AT_ATTR_ASYNC)) continue;
+    starts++;
+    bool product = false;
+    for (at_node *k = n->next; k->op != AT_OP_ASYNC_DONE; k = k->next)
+      product |= k->op == AT_OP_DOT_GENERAL;
+    between += product;
+  }
+  assert_int_equal(starts, kLayers - 1);
+  assert_int_equal(between, kLayers - 1);
+  // What the order takes does not depend on how the program says it.
+  at_strbuf text = {0};
+  assert_int_equal(at_code_take(at_hlo_print(m, &text)), 0);
+  assert_int_equal(at_code_take(at_hlo_parse(at_strbuf_str(&text), a, &copy)), 0);
+  assert_int_equal(at_code_take(at_overlap_of(copy, t, &options, a, &again)), 0);
+  assert_int_equal(again.collectives, kLayers);
+  assert_true(fabs(again.before.seconds - o.after.seconds) < 1e-9);
+  assert_true(again.before.pairs == o.after.pairs);
+  at_strbuf_free(&text);
+  at_plan plan;
+  assert_int_equal(at_code_take(at_plan_memory(m, NULL, a, &plan)), 0);
+  assert_int_equal(at_code_take(at_plan_verify(m, &plan)), 0);
+  at_arena_destroy(a);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(gathers_hide_behind_products)};
+      cmocka_unit_test(gathers_hide_behind_products),
+      cmocka_unit_test(programs_take_the_order)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -43,6 +43,7 @@ bool at_plan_is_view(const at_node *n) {
   switch (n->op) {
     case AT_OP_RESHAPE:
     case AT_OP_OPTIMIZATION_BARRIER:
+    case AT_OP_ASYNC_DONE:
       return true;
     case AT_OP_BITCAST_CONVERT:
       // Same bytes in memory form; types under a byte are not packed there.

@@ -15,6 +15,9 @@ static inline bool at_has_steps(const at_node *n) {
 // where its peak is lower than that of the order it found.
 at_status at_schedule_order(at_module *m);
 
+// Must it keep its place among others like it? Also for what its regions do.
+bool at_schedule_has_effect(const at_node *n);
+
 // Questions that the planner asks of whoever generates code.
 typedef struct at_plan_hooks {
   // May result r be written over operand o (each element is read no later than it

@@ -192,3 +192,82 @@ with jax.set_mesh(m):
   text = jax.jit(lambda a, b: jax.reshard(f(a, b), P())).lower(a, b).compile().as_text()
   assert text.count(" all-reduce(") == 1 and "f32[2,2]" in text and "f32[2,16]" not in text, text
 """)
+
+
+ASYNC = """
+import glob, tempfile
+def compiled_with(hide, f, *args):
+  os.environ["ATOLL_LATENCY_HIDING"] = hide
+  with tempfile.TemporaryDirectory() as os.environ["ATOLL_DUMP"]:
+    compiled = f.lower(*args).compile()
+    steps = "".join(open(p).read() for p in glob.glob(os.environ["ATOLL_DUMP"] + "/*steps.txt"))
+  assert (" start (" in steps) == (" done (" in steps) == (hide == "on"), steps
+  return compiled
+def both(make, *args):
+  results = []
+  for hide in ("off", "on"):
+    compiled = compiled_with(hide, make(), *args)
+    for _ in range(20): results.append([np.asarray(r) for r in jax.tree.leaves(compiled(*args))])
+  for other in results[1:]:
+    for a, b in zip(results[0], other): np.testing.assert_array_equal(a, b)
+x = jax.device_put(np.random.default_rng(0).standard_normal((8 * n, 64)).astype(np.float32), cut)
+ws = [jax.device_put(np.random.default_rng(i).standard_normal((64, 64)).astype(np.float32) * .1, cut) for i in range(4)]
+"""
+
+
+def test_asynchronous_collectives_give_the_same(python):
+  ok(python, ASYNC + """
+def layers(x, *ws):
+  for w in ws: x = jnp.tanh(x @ lax.all_gather(w, "x", tiled=True))
+  return x
+grad = lambda: jax.jit(jax.grad(lambda ws, x: jnp.sum(jax.shard_map(layers, mesh=mesh, in_specs=P("x"), out_specs=P("x"))(x, *ws) ** 2)))
+both(grad, ws, x)
+# Every kind, also of devices that take no part, with other work beside; donated operands; loops and branches.
+def kinds(x, w):
+  y = jnp.sin(x)
+  out = [lax.psum(x, "x"), lax.all_to_all(x, "x", 0, 1, tiled=True), lax.psum_scatter(x, "x", tiled=True),
+         lax.ppermute(x, "x", [(0, 1), (1, 2)]), lax.all_gather(x, "x", axis=1, tiled=True)]
+  for _ in range(3): y = jnp.cos(y @ w)
+  return [y, *out]
+both(lambda: mapped(kinds, spec=(P("x"), P())), x, np.ones((64, 64), np.float32) / 64)
+def turns(x, w):
+  def body(i, s):
+    a, b = s
+    sent = lax.ppermute(a, "x", [(k, (k + 1) % n) for k in range(n)])
+    b = jnp.tanh(b @ w)
+    return sent + 1, lax.cond(i % 2 == 0, lambda: lax.psum(b, "x") * .1 + jnp.sin(b), lambda: b)
+  return lax.fori_loop(0, 7, body, (x, x))
+both(lambda: mapped(turns, spec=(P("x"), P())), x, np.ones((64, 64), np.float32) / 64)
+""", env={**EIGHT, "ATOLL_VERIFY": "1", "ATOLL_GUARD": "1"}, timeout=300)
+
+
+def test_asynchronous_collectives_that_fail_or_wait_for_ever(python):
+  out = ok(python, ASYNC + """
+def wrong(x, fails):
+  moved = lax.ppermute(x, "x", [(i, (i + 1) % n) for i in range(n)])
+  z = x
+  for i in range(6):
+    z = jnp.tanh(z @ z.T @ x)
+    if i == 2: z = lax.cond(fails[0], lambda v: jax.ffi.ffi_call("nobody", jax.ShapeDtypeStruct(v.shape, v.dtype))(v), lambda v: v, z)
+  return moved, z
+ones = [jax.device_put(np.arange(n) == k, cut) for k in (-1, 3)]
+f = compiled_with("on", mapped(wrong), x, ones[0])
+for _ in range(30):
+  jax.block_until_ready(f(x, ones[0]))
+  try:
+    jax.block_until_ready(f(x, ones[1]))
+    raise SystemExit("a call that is not there was made")
+  except jax.errors.JaxRuntimeError as e:
+    assert "nobody" in str(e), e
+def body(s):
+  total = lax.psum(s[1], "x")
+  return s[0] + 1, jnp.tanh(s[1] @ s[1].T @ s[1]) , total
+def lonely(v):
+  k = lax.axis_index("x")
+  return lax.while_loop(lambda s: s[0] < k, body, (0, v, v))[1:]
+try:
+  jax.block_until_ready(compiled_with("on", mapped(lonely), x)(x))
+except Exception as e:
+  print(e)
+""")
+  assert "deadlock" in out and "has ended the program" in out and "chip 1 waits in all_reduce" in out
