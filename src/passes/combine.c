@@ -1,10 +1,11 @@
 // Collectives of one kind that do not wait for each other become one that
 // carries several values: a training step then meets once instead of once for
-// each weight. XLA's thresholds: 30 MiB and 256 values.
+// each weight. Only small ones: a large one takes longer than a meeting, and
+// apart from others it can move while the program works (schedule/overlap).
 #include "passes/passes_internal.h"
 
 enum { kMostValues = 256 };
-static const size_t kMostBytes = (size_t)30 << 20;
+static const size_t kMostBytes = (size_t)256 << 10;
 
 // What is known of a node of the computation, by its place in it.
 typedef struct item {
@@ -27,6 +28,7 @@ typedef AT_VEC(at_node *) node_list;
 static bool fits(const at_node *n) {
   return (n->op == AT_OP_ALL_REDUCE || n->op == AT_OP_ALL_GATHER ||
           n->op == AT_OP_REDUCE_SCATTER) &&
+         !at_node_bool(n, AT_ATTR_ASYNC) &&
          (!n->num_regions || at_region_binary(n->regions[0]) != AT_OP_COUNT);
 }
 

@@ -211,7 +211,8 @@ def both(make, *args):
   for other in results[1:]:
     for a, b in zip(results[0], other): np.testing.assert_array_equal(a, b)
 x = jax.device_put(np.random.default_rng(0).standard_normal((8 * n, 64)).astype(np.float32), cut)
-ws = [jax.device_put(np.random.default_rng(i).standard_normal((64, 64)).astype(np.float32) * .1, cut) for i in range(4)]
+ws = [jax.device_put(np.random.default_rng(i).standard_normal(s).astype(np.float32) * .1, cut)
+      for i, s in enumerate([(64, 768), (768, 768), (768, 768), (768, 64)])]
 """
 
 
