@@ -81,17 +81,6 @@ typedef struct matrix {
   int64_t stride[3];          // bytes
 } matrix;
 
-// Round to nearest even; a NaN stays one.
-static void round_row(uint16_t *dst, const float *src, int64_t n) {
-  for (int64_t i = 0; i < n; i++) {
-    uint32_t u;
-    memcpy(&u, &src[i], sizeof u);
-    uint32_t rounded = (u + 0x7fff + ((u >> 16) & 1)) >> 16;
-    bool nan = (u & 0x7fffffff) > 0x7f800000;
-    dst[i] = (uint16_t)(nan ? (u >> 16) | 0x40 : rounded);
-  }
-}
-
 // A dense bf16 copy of an f32 matrix, its own dense dimension innermost.
 static bool round_matrix(const at_par *par, matrix *m) {
   bool by_column = m->stride[2] != 4 && m->stride[1] == 4;
@@ -107,11 +96,11 @@ static bool round_matrix(const at_par *par, matrix *m) {
       uint16_t *row = out + (b * outer + i) * inner;
       const uint8_t *src = m->p + b * m->stride[0] + i * outer_stride;
       if (inner_stride == 4 || inner == 1) {
-        round_row(row, (const float *)src, inner);
+        at_k_convert(AT_BF16, row, AT_F32, src, inner);
         continue;
       }
       for (int64_t k = 0; k < inner; k++)
-        round_row(row + k, (const float *)(src + k * inner_stride), 1);
+        at_k_convert(AT_BF16, row + k, AT_F32, src + k * inner_stride, 1);
     }
   }
   m->p = (const uint8_t *)out;

@@ -30,4 +30,11 @@ const at_k_info *at_k_of(at_rt_kernel id);
 #include "abi/kernels.def"
 #undef AT_RT_KERNEL
 
+// dst[i] = (dst type) src[i] for n dense elements. Floats round to nearest
+// even; wide integers wrap; float to integer truncates and saturates; real to
+// complex has a zero imaginary part; complex to real keeps the real part. `dst`
+// and `src` do not overlap.
+void at_k_convert(uint32_t dst_type, void *dst, uint32_t src_type,
+                  const void *src, int64_t n);
+
 #endif

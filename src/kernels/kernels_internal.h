@@ -45,12 +45,6 @@ static inline uint16_t at_f32_to_bf16(float f) {
 static inline float at_f16_to_f32(uint16_t h) { return _cvtsh_ss(h); }
 static inline uint16_t at_f32_to_f16(float f) { return _cvtss_sh(f, 0); }
 
-// dst[i] = (dst type) src[i] for n dense elements. Floats round to nearest
-// even; wide integers wrap; float to integer truncates and saturates; real to
-// complex has a zero imaginary part; complex to real keeps the real part. `dst`
-// and `src` do not overlap.
-void at_k_convert(uint32_t dst_type, void *dst, uint32_t src_type,
-                  const void *src, int64_t n);
 // One element as a double (complex: its real part), and back.
 double at_k_load_f64(uint32_t dtype, const void *p);
 void at_k_store_f64(uint32_t dtype, void *p, double v);
