@@ -199,20 +199,6 @@ static void bench_memory(void) {
            8.0 * (double)e, "GB/s", peak_bytes);
     free(a), free(b);
   }
-  if (wanted("rows")) {
-    const int64_t r = 1 << 20;
-    float *t = floats(r * 64), *o = floats(r * 64);
-    int32_t *ix = alloc_pages((size_t)r * 4);
-    for (int64_t i = 0; i < r; i++) ix[i] = (int32_t)(rnd() % (uint64_t)r);
-    at_k_rows_params p = {4, AT_S32, AT_F32, 0, r, 64, r};
-    void *g[] = {t, ix, o}, *s[] = {t, ix, o, t};
-    report("gather rows 1Mx64", time_kernel(AT_RT_GATHER_ROWS, &p, g, 3),
-           8.0 * 64 * (double)r, "GB/s", peak_bytes);
-    report("scatter rows add 1Mx64",
-           time_kernel(AT_RT_SCATTER_ROWS_ADD, &p, s, 4), 12.0 * 64 * (double)r,
-           "GB/s", peak_bytes);
-    free(t), free(o), free(ix);
-  }
 }
 
 static void bench_sort(void) {

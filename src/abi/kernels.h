@@ -118,9 +118,4 @@ typedef struct at_k_linalg_params {
   int64_t batch, m, n, k;
 } at_k_linalg_params;
 
-typedef struct at_k_rows_params {
-  uint32_t element_bytes, index_dtype, dtype, pad;
-  int64_t rows, width, count;  // table rows, elements of a row, indices
-} at_k_rows_params;
-
 #endif

@@ -63,6 +63,13 @@ static at_val c_mul(at_em *e, at_val a, at_val b) {
                   add(e, mul(e, a.re, b.im), mul(e, a.im, b.re))};
 }
 
+static at_val c_scale(at_em *e, at_val a, LLVMValueRef k) {
+  return (at_val){mul(e, a.re, k), mul(e, a.im, k)};
+}
+static LLVMValueRef largest_part(at_em *e, at_val a) {
+  return bigger(e, fabs_(e, a.re), fabs_(e, a.im));
+}
+
 // Smith's method: no overflow in the denominator.
 static at_val c_div(at_em *e, at_val a, at_val b) {
   LLVMValueRef wide =
@@ -155,7 +162,7 @@ static at_val c_log1p(at_em *e, at_val a) {
 static at_val c_sqrt(at_em *e, at_val a) {
   LLVMValueRef x = fabs_(e, a.re), one = cf(e, x, 1);
   LLVMValueRef half = cf(e, x, 0.5), two = cf(e, x, 2);
-  LLVMValueRef m = bigger(e, x, fabs_(e, a.im));
+  LLVMValueRef m = largest_part(e, a);
   LLVMValueRef big = fcmp(e, LLVMRealOGT, m, 1e30);
   LLVMValueRef small = fcmp(e, LLVMRealOLT, m, 1e-30);
   LLVMValueRef s = sel(e, big, cf(e, x, 0.25), one);
@@ -252,7 +259,11 @@ static at_val c_logistic(at_em *e, at_val a) {
 
 static at_val c_cbrt(at_em *e, at_val a) {
   at_math *m = &e->math;
-  LLVMValueRef r = at_math_cbrt(m, magnitude(e, a));
+  LLVMValueRef big = fcmp(e, LLVMRealOGT, largest_part(e, a), 1e30);
+  LLVMValueRef one = cf(e, a.re, 1);
+  at_val near = c_scale(e, a, sel(e, big, cf(e, a.re, 0.125), one));
+  LLVMValueRef r = at_math_cbrt(m, magnitude(e, near));
+  r = mul(e, r, sel(e, big, cf(e, r, 2), one));
   LLVMValueRef third = mul(e, at_math_atan2(m, a.im, a.re), cf(e, r, 1.0 / 3));
   return (at_val){mul(e, r, at_math_cos(m, third)),
                   mul(e, r, at_math_sin(m, third))};
@@ -281,13 +292,6 @@ static at_val c_atan(at_em *e, at_val w) {
   LLVMValueRef im =
       at_math_log1p(m, divide(e, mul(e, cf(e, w.re, 4), w.im), d));
   return (at_val){mul(e, re, cf(e, w.re, 0.5)), mul(e, im, cf(e, w.re, 0.25))};
-}
-
-static at_val c_scale(at_em *e, at_val a, LLVMValueRef k) {
-  return (at_val){mul(e, a.re, k), mul(e, a.im, k)};
-}
-static LLVMValueRef largest_part(at_em *e, at_val a) {
-  return bigger(e, fabs_(e, a.re), fabs_(e, a.im));
 }
 
 // A power of two that makes the squares of numbers up to m harmless.
@@ -350,6 +354,8 @@ at_val at_em_apply_complex(at_em *e, const at_node *n, const at_val *args) {
       return (at_val){LLVMBuildAnd(e->b, x, y, ""), NULL};
     }
     case AT_OP_SIGN: {
+      LLVMValueRef big = fcmp(e, LLVMRealOGT, largest_part(e, a), 1e30);
+      a = c_scale(e, a, sel(e, big, cf(e, a.re, 0.25), cf(e, a.re, 1)));
       LLVMValueRef r = magnitude(e, a), zero = fcmp(e, LLVMRealOEQ, r, 0);
       return (at_val){sel(e, zero, a.re, divide(e, a.re, r)),
                       sel(e, zero, a.im, divide(e, a.im, r))};

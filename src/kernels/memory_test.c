@@ -1,4 +1,4 @@
-// COPY, FILL, TRANSPOSE, SCAN, GATHER_ROWS and SCATTER_ROWS_ADD against plain
+// COPY, FILL, TRANSPOSE and SCAN against plain
 // loops.
 #include "kernels/kernels_test_util.h"
 
@@ -207,100 +207,10 @@ static void test_scan_complex_and_errors(void **state) {
   assert_int_equal(tu_run(AT_RT_SCAN, &p, 2, bufs, 1), AT_INVALID_ARGUMENT);
 }
 
-// ---- Rows
-// ----------------------------------------------------------------------------
-static void test_gather_rows(void **state) {
-  uint64_t seed = 44;
-  static const uint32_t index_types[] = {AT_S32, AT_S64, AT_U8,
-                                         AT_U32, AT_S16, AT_U64};
-  static const int64_t shapes[][3] = {
-      {10, 3, 50}, {1, 1, 7}, {100, 64, 5000}, {5, 0, 3}, {9, 2, 0}};
-  for (size_t t = 0; t < AT_LEN(index_types); t++)
-    for (size_t s = 0; s < AT_LEN(shapes); s++) {
-      at_k_rows_params p = {4,           index_types[t], AT_F32,
-                            0,           shapes[s][0],   shapes[s][1],
-                            shapes[s][2]};
-      char *table = noise(p.rows * p.width * 4, &seed),
-           *out = noise(p.count * p.width * 4, &seed);
-      int64_t es = at_dtype_bytes((at_dtype)index_types[t]);
-      char *index = malloc((size_t)(p.count * es) + 1);
-      bool neg = at_is_signed_int((at_dtype)index_types[t]);
-      for (int64_t i = 0; i < p.count; i++)
-        at_k_store_f64(index_types[t], index + i * es,
-                       (double)(tu_below(&seed, p.rows + 5) - (neg ? 2 : 0)));
-      void *bufs[] = {table, index, out};
-      assert_int_equal(tu_run(AT_RT_GATHER_ROWS, &p, 3, bufs, 2), AT_OK_CODE);
-      for (int64_t i = 0; i < p.count; i++) {
-        int64_t r = (int64_t)at_k_load_f64(index_types[t], index + i * es);
-        r = r < 0 ? 0 : r >= p.rows ? p.rows - 1 : r;
-        assert_memory_equal(out + i * p.width * 4, table + r * p.width * 4,
-                            (size_t)p.width * 4);
-      }
-      free(table), free(out), free(index);
-    }
-  at_k_rows_params p = {4, AT_F32, AT_F32, 0, 1, 1, 1};
-  void *bufs[] = {&p, &p, &p};
-  assert_int_equal(tu_run(AT_RT_GATHER_ROWS, &p, 3, bufs, 1),
-                   AT_INVALID_ARGUMENT);
-}
-
-static void test_scatter_rows_add(void **state) {
-  uint64_t seed = 45;
-  static const uint32_t types[] = {AT_F32, AT_F64, AT_BF16, AT_F16,
-                                   AT_S32, AT_S8,  AT_C64,  AT_S64};
-  static const int64_t shapes[][3] = {
-      {10, 3, 50}, {1, 1, 7}, {1000, 16, 30000}, {5, 4, 0}, {0, 4, 3}};
-  for (size_t t = 0; t < AT_LEN(types); t++)
-    for (size_t s = 0; s < AT_LEN(shapes); s++) {
-      uint32_t ty = types[t], es = at_dtype_bytes((at_dtype)ty),
-               re = at_real_of((at_dtype)ty);
-      at_k_rows_params p = {es,           AT_S32,       ty,          0,
-                            shapes[s][0], shapes[s][1], shapes[s][2]};
-      int64_t cells = p.rows * p.width;
-      char *table = tu_fill(ty, cells, &seed),
-           *rows = tu_fill(ty, p.count * p.width, &seed), *out[2];
-      int32_t *index = malloc((size_t)p.count * 4 + 1);
-      for (int64_t i = 0; i < p.count; i++)
-        index[i] = (int32_t)tu_below(&seed, p.rows + 3) - 1;
-      for (uint32_t th = 0; th < 2; th++) {
-        out[th] = malloc((size_t)(cells * es) + 1);
-        memcpy(out[th], table, (size_t)(cells * es));
-        // One thread: apart; two: the result is the table itself.
-        void *bufs[] = {th ? out[th] : table, index, rows, out[th]};
-        assert_int_equal(tu_run(AT_RT_SCATTER_ROWS_ADD, &p, 4, bufs, th + 1),
-                         AT_OK_CODE);
-      }
-      assert_memory_equal(out[0], out[1], (size_t)(cells * es));
-      int parts = at_is_complex((at_dtype)ty) ? 2 : 1;
-      int64_t reals = p.width * parts, rb = at_dtype_bytes((at_dtype)re);
-      for (int64_t r = 0; r < p.rows; r++)
-        for (int64_t c = 0; c < reals; c++) {
-          double v = at_k_load_f64(re, table + (r * reals + c) * rb);
-          int64_t hits = 0;
-          for (int64_t i = 0; i < p.count; i++)
-            if (index[i] == r)
-              v += at_k_load_f64(re, rows + (i * reals + c) * rb), hits++;
-          if (ty == AT_S8) v = (double)(int8_t)(int64_t)v;
-          double got = at_k_load_f64(re, out[0] + (r * reals + c) * rb);
-          double tol = ty == AT_BF16               ? 0.02 * ((double)hits + 1)
-                       : ty == AT_F16              ? 0.003 * ((double)hits + 1)
-                       : at_is_float((at_dtype)re) ? 1e-5 * ((double)hits + 1)
-                                                   : 0;
-          if (!(fabs(got - v) <= tol))
-            fail_msg("scatter of %s: row %ld column %ld is %g, want %g",
-                     at_k_dtype_text(ty), r, c, got, v);
-        }
-      free(table), free(rows), free(index), free(out[0]), free(out[1]);
-    }
-}
-
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_copy_and_fill),
-      cmocka_unit_test(test_transpose),
+      cmocka_unit_test(test_copy_and_fill), cmocka_unit_test(test_transpose),
       cmocka_unit_test(test_scan),
-      cmocka_unit_test(test_scan_complex_and_errors),
-      cmocka_unit_test(test_gather_rows),
-      cmocka_unit_test(test_scatter_rows_add)};
+      cmocka_unit_test(test_scan_complex_and_errors)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

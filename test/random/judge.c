@@ -373,6 +373,9 @@ static bool narrow_sum(const measure_of *m, at_dtype d, int64_t i, double y) {
 // What no tolerance covers: x and y differ and one may not be finite.
 static bool not_finite(const measure_of *m, at_dtype d, int64_t i) {
   double terms = m->terms ? m->terms[i] : 0;
+  if (m->c == CLASS_POWER &&
+      find(m->c, d)->ulp * judge_ulp(d) * stretch(m, i) >= 1)
+    return excused(EXCUSE_POWER_PHASE);
   if (given_infinity(m, i)) return excused(EXCUSE_COMPLEX_NOT_FINITE);
   return terms * 2 >= judge_largest(d) && excused(EXCUSE_OVERFLOW_BY_ORDER);
 }
@@ -388,7 +391,9 @@ static bool part_equal(const measure_of *m, at_dtype d, int64_t i, double scale,
   if (m->sums && (m->only_finite == EXCUSE_F32_RANGE ||
                   m->terms[i] * 2 >= judge_largest(AT_F32)))
     return excused(EXCUSE_F32_RANGE);
-  if (m->sums && isfinite(m->sums[i])) return narrow_sum(m, d, i, y);
+  if (m->sums && isfinite(m->sums[i]) && narrow_sum(m, d, i, y)) return true;
+  if (m->only_finite == EXCUSE_BF16_DENORMAL) return excused(m->only_finite);
+  if (m->sums && isfinite(m->sums[i])) return false;
   if (!isfinite(x) || !isfinite(y)) return not_finite(m, d, i);
   double off = fabs(x - y), unit = judge_ulp(d) * scale * stretch(m, i);
   if (t && off <= t->ulp * unit + t->slack) {
@@ -561,6 +566,21 @@ static bool eigenvectors(const at_literal *a, const at_literal *v,
   return true;
 }
 
+static bool denormal_bf16(const at_literal *a, const at_literal *b) {
+  for (int k = 0; k < 2; k++) {
+    const at_literal *l = k ? b : a;
+    if (l->type.dtype != AT_BF16) return false;
+  }
+  for (int k = 0; k < 2; k++) {
+    const at_literal *l = k ? b : a;
+    for (int64_t i = 0; i < at_type_elements(&l->type); i++) {
+      double v = fabs(judge_part(l, i, 0));
+      if (v > 0 && v < 0x1p-126) return true;
+    }
+  }
+  return false;
+}
+
 // Ops whose infinities and NaN have no agreed place.
 static excuse_id excuse_of(const at_node *n, const at_literal *const *in,
                            class_id c, bool finite) {
@@ -568,6 +588,8 @@ static excuse_id excuse_of(const at_node *n, const at_literal *const *in,
   if (n->op == AT_OP_FFT && !finite) return EXCUSE_FFT_NOT_FINITE;
   if (c == CLASS_NORM && (!finite || large_operands(n, in)))
     return EXCUSE_NORM_RANGE;
+  if (c == CLASS_SUM && n->num_operands > 1 && denormal_bf16(in[0], in[1]))
+    return EXCUSE_BF16_DENORMAL;
   if (conv && !judge_finite(in[1])) return EXCUSE_KERNEL_NOT_FINITE;
   if (c == CLASS_SUM && beyond_f32(n, in)) return EXCUSE_F32_RANGE;
   return EXCUSE_COUNT;
