@@ -70,8 +70,14 @@ static LLVMValueRef largest_part(at_em *e, at_val a) {
   return bigger(e, fabs_(e, a.re), fabs_(e, a.im));
 }
 
-// Smith's method: no overflow in the denominator.
+// Smith's method, of quarters next to the largest numbers: no overflow in the
+// denominator.
 static at_val c_div(at_em *e, at_val a, at_val b) {
+  LLVMValueRef most = bigger(e, largest_part(e, a), largest_part(e, b));
+  LLVMValueRef k = sel(e, fcmp(e, LLVMRealOGT, most, 1e30), cf(e, a.re, 0.25),
+                       cf(e, a.re, 1));
+  a = c_scale(e, a, k);
+  b = c_scale(e, b, k);
   LLVMValueRef wide =
       LLVMBuildFCmp(e->b, LLVMRealOGE, fabs_(e, b.re), fabs_(e, b.im), "");
   LLVMValueRef p = sel(e, wide, b.re, b.im), q = sel(e, wide, b.im, b.re);
