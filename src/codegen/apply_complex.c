@@ -104,12 +104,25 @@ static at_val c_div(at_em *e, at_val a, at_val b) {
   return (at_val){re, im};
 }
 
+static bool is_wide(LLVMValueRef v) {
+  return at_em_bits_of(LLVMTypeOf(v)) == 64;
+}
+
+// Where e^x, or the parts of cosh x, overflow but a sine or cosine may bring
+// them back: the square root of e^x in *half, and whether x is there.
+static LLVMValueRef far_exp(at_em *e, LLVMValueRef x, LLVMValueRef *half) {
+  *half = at_math_exp(&e->math, mul(e, x, cf(e, x, 0.5)));
+  return fcmp(e, LLVMRealOGT, x, is_wide(x) ? 709 : 88);
+}
+
 static at_val c_exp(at_em *e, at_val a) {
-  LLVMValueRef m = at_math_exp(&e->math, a.re);
+  LLVMValueRef m = at_math_exp(&e->math, a.re), half;
+  LLVMValueRef far = far_exp(e, a.re, &half);
   LLVMValueRef real = fcmp(e, LLVMRealOEQ, a.im, 0);
   LLVMValueRef none = fcmp(e, LLVMRealOEQ, m, 0);
-  LLVMValueRef re = mul(e, m, at_math_cos(&e->math, a.im));
-  LLVMValueRef im = mul(e, m, at_math_sin(&e->math, a.im));
+  LLVMValueRef c = at_math_cos(&e->math, a.im), s = at_math_sin(&e->math, a.im);
+  LLVMValueRef re = sel(e, far, mul(e, mul(e, c, half), half), mul(e, m, c));
+  LLVMValueRef im = sel(e, far, mul(e, mul(e, s, half), half), mul(e, m, s));
   re = sel(e, real, m, sel(e, none, m, re));
   im = sel(e, real, a.im, sel(e, none, m, im));
   return (at_val){re, im};
@@ -282,9 +295,16 @@ static at_val times_i(at_em *e, at_val a) {
 static at_val c_trig(at_em *e, at_op op, at_val a) {
   at_math *m = &e->math;
   LLVMValueRef s = at_math_sin(m, a.re), c = at_math_cos(m, a.re);
-  LLVMValueRef sh = at_math_sinh(m, a.im), ch = at_math_cosh(m, a.im);
-  if (op == AT_OP_SINE) return (at_val){mul0(e, s, ch), mul0(e, sh, c)};
-  return (at_val){mul(e, c, ch), neg(e, mul0(e, s, sh))};
+  LLVMValueRef sh = at_math_sinh(m, a.im), ch = at_math_cosh(m, a.im), half;
+  LLVMValueRef far = far_exp(e, fabs_(e, a.im), &half);
+  // Beyond, both are the square of `half`, halved.
+  LLVMValueRef one = cf(e, s, 1), again = sel(e, far, half, one);
+  ch = sel(e, far, mul(e, half, cf(e, s, 0.5)), ch);
+  sh = sel(e, far, copysign_(e, ch, a.im), sh);
+  at_val r = op == AT_OP_SINE ? (at_val){mul0(e, s, ch), mul0(e, sh, c)}
+                              : (at_val){mul(e, c, ch), neg(e, mul0(e, s, sh))};
+  // A zero stays one.
+  return (at_val){mul0(e, r.re, again), mul0(e, r.im, again)};
 }
 
 // atan w for |w| < 1, also where it is small.
@@ -302,7 +322,7 @@ static at_val c_atan(at_em *e, at_val w) {
 
 // A power of two that makes the squares of numbers up to m harmless.
 static LLVMValueRef square_scale(at_em *e, LLVMValueRef m) {
-  bool wide = at_em_bits_of(LLVMTypeOf(m)) == 64;
+  bool wide = is_wide(m);
   LLVMValueRef down = cf(e, m, wide ? 0x1p-520 : 0x1p-70);
   LLVMValueRef up = cf(e, m, wide ? 0x1p600 : 0x1p90);
   LLVMValueRef big = fcmp(e, LLVMRealOGT, m, wide ? 0x1p500 : 0x1p60);

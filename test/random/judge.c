@@ -373,9 +373,6 @@ static bool narrow_sum(const measure_of *m, at_dtype d, int64_t i, double y) {
 // What no tolerance covers: x and y differ and one may not be finite.
 static bool not_finite(const measure_of *m, at_dtype d, int64_t i) {
   double terms = m->terms ? m->terms[i] : 0;
-  if (m->c == CLASS_POWER &&
-      find(m->c, d)->ulp * judge_ulp(d) * stretch(m, i) >= 1)
-    return excused(EXCUSE_POWER_PHASE);
   if (given_infinity(m, i)) return excused(EXCUSE_COMPLEX_NOT_FINITE);
   return terms * 2 >= judge_largest(d) && excused(EXCUSE_OVERFLOW_BY_ORDER);
 }
@@ -394,6 +391,8 @@ static bool part_equal(const measure_of *m, at_dtype d, int64_t i, double scale,
   if (m->sums && isfinite(m->sums[i]) && narrow_sum(m, d, i, y)) return true;
   if (m->only_finite == EXCUSE_BF16_DENORMAL) return excused(m->only_finite);
   if (m->sums && isfinite(m->sums[i])) return false;
+  if (m->c == CLASS_POWER && t && t->ulp * judge_ulp(d) * stretch(m, i) >= 1)
+    return excused(EXCUSE_POWER_RANGE);
   if (!isfinite(x) || !isfinite(y)) return not_finite(m, d, i);
   double off = fabs(x - y), unit = judge_ulp(d) * scale * stretch(m, i);
   if (t && off <= t->ulp * unit + t->slack) {
@@ -424,11 +423,13 @@ static bool equal(const measure_of *m, const at_literal *want,
       continue;
     double size = fabs(judge_part(want, i, 0));
     if (at_is_complex(d)) size = hypot(size, judge_part(want, i, 1));
+    // Next to an infinite part the other has digits of its own.
     double scale = fmax(isfinite(size) ? size : 0, m->scale);
     if (m->terms) scale = fmax(scale, m->terms[i]);
     for (int k = 0; k < parts_of(d); k++) {
       double x = judge_part(want, i, k), y = judge_part(got, i, k);
-      if (!part_equal(m, d, i, scale, x, y, worst)) return differ(why, i, x, y);
+      double own = isinf(size) && isfinite(x) ? fmax(scale, fabs(x)) : scale;
+      if (!part_equal(m, d, i, own, x, y, worst)) return differ(why, i, x, y);
     }
   }
   return true;
