@@ -8,6 +8,7 @@
 #include "codegen/codegen.h"
 #include "compile/cache.h"
 #include "compile/core.h"
+#include "compile/layouts.h"
 #include "compile/sharding.h"
 #include "compile/stablehlo.h"
 #include "compile/sparse.h"
@@ -103,6 +104,7 @@ static at_status read_program(job *j) {
     AT_TRY(at_import(m, j->arena, &j->module));
   }
   apply_request(j);
+  AT_TRY(at_layouts_settle(j->module));
   snprintf(j->dump_prefix, sizeof j->dump_prefix, "%.48s.%08x",
            j->module->name ? j->module->name : "module", (unsigned)j->key.hash[0]);
   for (char *p = j->dump_prefix; *p; p++)
@@ -149,13 +151,16 @@ static at_status optimise(job *j) {
 }
 
 // ---- Donation --------------------------------------------------------------------
-// A result of type t, or of as many bytes, that no parameter takes yet; -1: none.
-static int32_t free_result(const at_module *m, const at_type *t, bool exact) {
+// A result of parameter p's type, or of as many bytes, that no parameter takes
+// yet; -1: none.
+static int32_t free_result(const at_module *m, uint32_t p, bool exact) {
   const at_comp *c = m->entry;
+  const at_type *t = &c->params[p]->types[0];
   for (uint32_t r = 0; r < c->num_results; r++) {
     const at_type *have = at_value_type(c->results[r]);
     bool taken = exact ? !at_type_eq(t, have) : at_type_bytes(t) != at_type_bytes(have);
     for (uint32_t q = 0; q < c->num_params; q++) taken |= m->params[q].alias == (int32_t)r;
+    taken |= !at_layouts_agree(m, p, r);
     if (!taken) return (int32_t)r;
   }
   return -1;
@@ -174,13 +179,14 @@ static void settle_aliases(at_module *m) {
     bool taken = false;
     for (uint32_t q = 0; q < p; q++) taken |= m->params[q].alias == r;
     if (taken || (uint32_t)r >= c->num_results ||
-        at_type_bytes(t) != at_type_bytes(at_value_type(c->results[r])))
+        at_type_bytes(t) != at_type_bytes(at_value_type(c->results[r])) ||
+        !at_layouts_agree(m, p, (uint32_t)r))
       m->params[p].alias = -1;
   }
   for (int exact = 1; exact >= 0; exact--)
     for (uint32_t p = 0; p < c->num_params; p++)
       if (m->params[p].donor && m->params[p].alias < 0)
-        m->params[p].alias = free_result(m, &c->params[p]->types[0], exact);
+        m->params[p].alias = free_result(m, p, exact);
   // What nobody takes stays the caller's.
   for (uint32_t p = 0; p < c->num_params; p++)
     m->params[p].donor = m->params[p].alias >= 0;

@@ -74,17 +74,26 @@ static at_status place_manual(at_cut *c, at_node *n, uint32_t banned) {
   return AT_OK;
 }
 
-bool at_is_constraint(const at_node *n) {
+static bool is_call(const at_node *n, const char *target, uint32_t results) {
   return n->op == AT_OP_CUSTOM_CALL && n->num_operands == 1 &&
-         n->num_results == 1 &&
-         at_str_is(at_node_str(n, AT_ATTR_CALL_TARGET_NAME), "Sharding");
+         n->num_results == results &&
+         at_str_is(at_node_str(n, AT_ATTR_CALL_TARGET_NAME), target);
+}
+
+bool at_is_constraint(const at_node *n) { return is_call(n, "Sharding", 1); }
+
+bool at_is_layout_constraint(const at_node *n) {
+  return is_call(n, "LayoutConstraint", 1);
 }
 
 bool at_is_sharding_group(const at_node *n) {
-  return n->op == AT_OP_CUSTOM_CALL && n->num_operands == 1 &&
-         n->num_results == 0 &&
-         at_str_is(at_node_str(n, AT_ATTR_CALL_TARGET_NAME),
-                   "xla.sdy.ShardingGroup");
+  return is_call(n, "xla.sdy.ShardingGroup", 0);
+}
+
+// What only tells something, and is gone when it has been heard.
+static bool is_told(const at_node *n) {
+  return at_is_constraint(n) || at_is_layout_constraint(n) ||
+         at_is_sharding_group(n);
 }
 
 static at_status stated(at_cut *c, at_node *n) {
@@ -285,6 +294,15 @@ static at_status rewrite_constraint(at_cut *c, at_node *n) {
                     &p->now);
 }
 
+static at_status rewrite_layout(at_cut *c, at_node *n) {
+  at_place *p = at_place_of((at_value){n, 0});
+  if (!at_type_eq(&at_place_of(n->operands[0])->whole, &p->whole))
+    return at_fail_at(AT_INVALID_ARGUMENT, n, "changes the value's type");
+  p->sums = at_sums_carried(n, at_dims_bits(p->dims, p->whole.rank), 0);
+  return at_reshard(c, n->parent, n, at_place_of(n->operands[0]), lay_of(p),
+                    &p->now);
+}
+
 static at_status rewrite_parameter(at_cut *c, at_node *n) {
   at_place *p = at_place_of((at_value){n, 0});
   AT_TRY(cut_type_of(c, n, 0));
@@ -306,6 +324,7 @@ static at_status rewrite_node(at_cut *c, at_node *n) {
       return rewrite_manual(c, n);
     default:
       if (at_is_sharding_group(n)) return AT_OK;  // dropped at the end
+      if (at_is_layout_constraint(n)) return rewrite_layout(c, n);
       return at_is_constraint(n) ? rewrite_constraint(c, n)
                                  : at_partition_op(c, n);
   }
@@ -340,8 +359,7 @@ static at_status rewrite_comp(at_cut *c, at_comp *comp) {
 static void drop_replaced(at_comp *comp) {
   for (at_node *n = comp->first, *next; n; n = next) {
     next = n->next;
-    if (n->aux && (at_is_constraint(n) || at_is_sharding_group(n) ||
-                   n->op == AT_OP_MANUAL_COMPUTATION)) {
+    if (n->aux && (is_told(n) || n->op == AT_OP_MANUAL_COMPUTATION)) {
       at_node_remove(n);
       continue;
     }

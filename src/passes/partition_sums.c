@@ -32,6 +32,8 @@ static sums_kind kind_of(const at_node *n, uint32_t t) {
     case AT_OP_REVERSE:
     case AT_OP_OPTIMIZATION_BARRIER:
       return SUMS_EACH;
+    case AT_OP_CUSTOM_CALL:
+      return at_is_layout_constraint(n) ? SUMS_EACH : SUMS_NONE;
     case AT_OP_DYNAMIC_SLICE:
     case AT_OP_GATHER:
       return t == 0 ? SUMS_EACH : SUMS_NONE;

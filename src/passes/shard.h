@@ -189,6 +189,8 @@ void at_sums_want(at_comp *comp);
 // ---- partition.c -----------------------------------------------------------
 // A `Sharding` call: its place is what the program asks for.
 bool at_is_constraint(const at_node *n);
+// A `LayoutConstraint` call: the value itself.
+bool at_is_layout_constraint(const at_node *n);
 // A `ShardingGroup` call: its operand is cut as those of the same group.
 bool at_is_sharding_group(const at_node *n);
 

@@ -408,14 +408,10 @@ static void rule_collective(at_rule *r, const at_node *n) {
 
 // ---- Custom calls ----------------------------------------------------------
 static bool rule_custom(at_rule *r, const at_node *n) {
-  at_str target = at_node_str(n, AT_ATTR_CALL_TARGET_NAME);
-  if (at_str_is(target, "Sharding") && n->num_operands == 1 &&
-      n->num_results == 1) {
-    rule_identity(r, (at_dims){0});
-    r->plain = true;
-    return true;
-  }
-  return false;
+  if (!at_is_constraint(n) && !at_is_layout_constraint(n)) return false;
+  rule_identity(r, (at_dims){0});
+  r->plain = true;
+  return true;
 }
 
 // ---- The table -------------------------------------------------------------

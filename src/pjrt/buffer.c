@@ -444,7 +444,9 @@ static PJRT_Error *copy_to(PJRT_Buffer *src, PJRT_Memory *m,
     return at_pjrt_error(at_pjrt_buffer_deleted("PJRT_Buffer_CopyToMemory"));
   at_buffer *b;
   AT_PTRY(at_buffer_copy_to(src->buffer, m->device->chip, m->kind, &b));
-  return at_pjrt_error(at_pjrt_buffer_wrap(m, b, out));
+  AT_PTRY(at_pjrt_buffer_wrap(m, b, out));
+  if (m->kind != AT_MEM_UNPINNED_HOST) (*out)->layout = src->layout;
+  return NULL;
 }
 
 AT_API(Buffer_CopyToDevice) {

@@ -1,0 +1,109 @@
+#include "compile/layouts.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { kDeepest = 64, kMostDims = 32 };
+
+static bool is_call(const at_node *n, const char *target) {
+  return n->op == AT_OP_CUSTOM_CALL && n->num_operands == 1 &&
+         n->num_results == 1 &&
+         at_str_is(at_node_str(n, AT_ATTR_CALL_TARGET_NAME), target);
+}
+
+// Minor to major; the order of dimensions of a row-major array.
+typedef struct order {
+  uint32_t n;
+  int64_t d[kMostDims];
+} order;
+
+static order row_major(uint32_t rank) {
+  order x = {.n = rank};
+  for (uint32_t i = 0; i < rank; i++) x.d[i] = rank - 1 - i;
+  return x;
+}
+
+static bool read_order(const char *text, uint32_t rank, order *out) {
+  const char *p = text;
+  out->n = 0;
+  if (!text || *p++ != '{') return false;
+  for (; *p >= '0' && *p <= '9' && out->n < rank; p += *p == ',') {
+    out->d[out->n] = 0;
+    for (; *p >= '0' && *p <= '9'; p++)
+      out->d[out->n] = out->d[out->n] * 10 % kMostDims + (*p - '0');
+    out->n++;
+  }
+  return out->n == rank && (*p == '}' || *p == ':');
+}
+
+// How v is held when nothing but transposes (if `through` says so) and
+// elementwise ops lie between it and a constraint or a parameter.
+static bool order_of(const at_module *m, at_value v, bool through, int depth,
+                     order *out) {
+  const at_node *n = v.node;
+  uint32_t rank = at_value_type(v)->rank;
+  if (depth == kDeepest || rank > kMostDims) return false;
+  if (is_call(n, "LayoutConstraint")) {
+    const at_attr *a = at_node_attr(n, AT_ATTR_RESULT_LAYOUTS);
+    if (!a || a->groups.n != 1 || a->groups.list[0].rank != rank) return false;
+    out->n = rank;
+    for (uint32_t i = 0; i < rank; i++) out->d[i] = a->groups.list[0].ptr[i];
+    return true;
+  }
+  if (n->op == AT_OP_PARAMETER && through) {
+    for (uint32_t p = 0; p < m->entry->num_params; p++)
+      if (m->entry->params[p] == n)
+        return (m->params && read_order(m->params[p].layout, rank, out)) ||
+               (*out = row_major(rank), true);
+    return false;
+  }
+  if (n->op == AT_OP_TRANSPOSE && through) {
+    at_dims perm = at_node_ints(n, AT_ATTR_PERMUTATION);
+    order from;
+    if (!order_of(m, n->operands[0], true, depth + 1, &from)) return false;
+    out->n = rank;
+    for (uint32_t i = 0; i < rank; i++)
+      for (uint32_t d = 0; d < rank; d++)
+        if (perm.ptr[d] == from.d[i]) out->d[i] = d;
+    return true;
+  }
+  if (!is_call(n, "Sharding") && !at_op_is(n->op, AT_ELEMENTWISE)) return false;
+  for (uint32_t i = 0; i < n->num_operands; i++)
+    if (at_value_type(n->operands[i])->rank == rank &&
+        order_of(m, n->operands[i], through, depth + 1, out))
+      return true;
+  return false;
+}
+
+at_status at_layouts_settle(at_module *m) {
+  const at_comp *e = m->entry;
+  for (uint32_t i = 0; m->results && i < e->num_results; i++) {
+    const char *text = m->results[i].layout;
+    bool open = text && !strcmp(text, "auto");
+    order x;
+    if (text && *text == '{') continue;
+    if (!order_of(m, e->results[i], open, 0, &x)) continue;
+    order plain = row_major(x.n);
+    if (!x.n || !memcmp(plain.d, x.d, x.n * sizeof *x.d)) continue;
+    char list[kMostDims * 4], *p = list;
+    for (uint32_t d = 0; d < x.n; d++)
+      p += snprintf(p, (size_t)(list + sizeof list - p), "%s%d", d ? "," : "",
+                    (int)x.d[d]);
+    AT_TRY_ALLOC(m->results[i].layout, at_arena_printf(m->arena, "{%s}", list));
+  }
+  return AT_OK;
+}
+
+bool at_layouts_agree(const at_module *m, uint32_t p, uint32_t r) {
+  const at_comp *e = m->entry;
+  const char *a = m->params ? m->params[p].layout : NULL;
+  const char *b = m->results ? m->results[r].layout : NULL;
+  order x, y;
+  uint32_t rank = at_value_type(e->results[r])->rank;
+  bool tiled = (a && strchr(a, ':')) || (b && strchr(b, ':'));
+  if (tiled) return a && b && !strcmp(a, b);
+  if (e->params[p]->types[0].rank != rank || rank > kMostDims) return true;
+  if (!read_order(a, rank, &x)) x = row_major(rank);
+  if (!read_order(b, rank, &y)) y = row_major(rank);
+  return !memcmp(x.d, y.d, rank * sizeof *x.d);
+}
