@@ -46,6 +46,15 @@ static const command commands[] = {
      "  --interp=MODE     between measured points: seed, xla or atoll (default)\n"
      "  --partitions=N    devices that the program is cut for, where it does not say\n",
      at_cli_estimate},
+    {"profile", "say where a program's data lies on a machine of tiles, and what that takes",
+     "atoll profile --tiles [options] program.mlir|program.mlirbc|program.hlo\n"
+     "    cycles by step and phase, memory by tile, what moves, advice\n"
+     "  --target=T           the machine (mk2)\n"
+     "  --mapping=planned|linear   homes by the planner (default), or all linear\n"
+     "  --html=FILE          a page with pictures\n"
+     "  --json               everything as JSON\n"
+     "  --lenient            report programs that do not fit, too\n",
+     at_cli_profile},
     {"cost", "ask the cost model: collectives, products, tables, machines",
      "atoll cost lookup --target=H100:8 [--interp=seed|xla|atoll] [--table=FILE] QUESTION\n"
      "    QUESTION: gemm TYPE b m n k, or OP TYPE BYTES [GROUPSxDEVICES], where OP is\n"

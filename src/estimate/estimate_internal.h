@@ -50,7 +50,6 @@ typedef struct at_est_placement {
 void at_est_kernel(const at_est_group *g, const at_est_placement *p,
                    at_tpu_kernel *out);
 double at_est_flops(const at_est_group *g);
-double at_est_trips(const at_node *loop, bool *known);
 
 // ---- Walk, timeline and memory (run.c, memory.c)
 uint64_t at_est_padded(const at_target *t, const at_type *type);

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "cost/count.h"
 #include "estimate/estimate_internal.h"
 #include "import/import.h"
 #include "mlir/mlir.h"
@@ -339,7 +340,7 @@ static at_status make_control(walk *w, item *it, double count, uint32_t level) {
   double turns = 1;
   if (n->op == AT_OP_WHILE) {
     bool known;
-    turns = at_est_trips(n, &known);
+    turns = at_count_trips(n, &known);
     if (!known)
       AT_TRY(note(
           w, at_arena_printf(

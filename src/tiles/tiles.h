@@ -352,7 +352,8 @@ typedef struct at_tiles_plan {
   // space.
   int64_t peak_bytes, data_bytes, unshared_bytes;
   uint32_t fullest;
-  const int64_t *tile_bytes;                        // [tiles]
+  const int64_t *tile_cycles;  // [tiles] work of all steps; NULL: see steps
+  const int64_t *tile_bytes;   // [tiles]
   const int64_t (*categories)[AT_TILES_MEM_COUNT];  // [tiles]
   at_tiles_block *blocks;                           // of the fullest tile
   uint32_t num_blocks;
@@ -381,5 +382,8 @@ at_status at_tiles_run_program(at_tiles_graph *g, at_tiles_program *p,
 // ---- Reports ---------------------------------------------------------------
 void at_tiles_report_text(const at_tiles_plan *p, at_strbuf *out);
 void at_tiles_report_json(const at_tiles_plan *p, at_strbuf *out);
+// A page with pictures.
+void at_tiles_report_html(const at_tiles_plan *p, const char *title,
+                          at_strbuf *out);
 
 #endif

@@ -141,6 +141,10 @@ int64_t at_tiles_derived_work(const at_tiles_derived *d, uint32_t tile);
 at_tiles_step at_tiles_step_of(const at_tiles_machine *m,
                                const at_tiles_derived *d);
 
+// Cycles of a supervisor vertex whose workers share so many vectors, `loop`
+// cycles each, in so many regions.
+int64_t at_tiles_shared_cycles(const at_tiles_machine *m, int64_t vectors,
+                               int64_t regions, int64_t loop);
 // Cycles of copying so many bytes inside a tile.
 int64_t at_tiles_copy_cycles(const at_tiles_machine *m, int64_t bytes,
                              bool interleaved);

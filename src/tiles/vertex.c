@@ -17,13 +17,11 @@ static int64_t vector_elements(const at_tiles_machine *m, at_dtype t) {
 
 // A supervisor vertex: vectors shared evenly, regions too, but for one that two
 // workers share.
-static int64_t shared_cycles(const at_tiles_work *w, int64_t vectors,
-                             int64_t regions, int64_t loop) {
-  int64_t n = w->machine->workers;
-  int64_t each = at_ceil_div(vectors, n);
+int64_t at_tiles_shared_cycles(const at_tiles_machine *m, int64_t vectors,
+                               int64_t regions, int64_t loop) {
+  int64_t n = m->workers, each = at_ceil_div(vectors, n);
   int64_t walks = regions <= 1 ? 1 : at_ceil_div(regions, n) + 1;
-  return n * (kWorkerStart + kRegion * walks + loop * each) +
-         w->machine->supervisor;
+  return n * (kWorkerStart + kRegion * walks + loop * each) + m->supervisor;
 }
 
 static int64_t most_regions(const at_tiles_work *w) {
@@ -37,8 +35,8 @@ static int64_t elementwise_cycles(const at_tiles_work *w, int64_t loop,
                                   int64_t each) {
   const at_tiles_operand *o = &w->fields[w->num_fields - 1];
   int64_t v = vector_elements(w->machine, o->dtype);
-  return shared_cycles(w, at_ceil_div(o->elements, v), most_regions(w),
-                       loop + each * v);
+  return at_tiles_shared_cycles(w->machine, at_ceil_div(o->elements, v),
+                                most_regions(w), loop + each * v);
 }
 
 // ---- Elementwise
@@ -114,9 +112,10 @@ static int64_t product_cycles(const at_tiles_work *w) {
   double rate = half ? w->machine->f16_macs : w->machine->f32_macs;
   double macs = (double)o->elements * (double)k;
   return (int64_t)ceil(macs / rate) +
-         shared_cycles(
-             w, at_ceil_div(o->elements, vector_elements(w->machine, o->dtype)),
-             1, 2);
+         at_tiles_shared_cycles(
+             w->machine,
+             at_ceil_div(o->elements, vector_elements(w->machine, o->dtype)), 1,
+             2);
 }
 
 static void product_run(const at_tiles_work *w) {
@@ -144,8 +143,9 @@ static const at_tiles_field sum_fields[] = {
 
 static int64_t sum_cycles(const at_tiles_work *w) {
   const at_tiles_operand *a = &w->fields[0];
-  return shared_cycles(
-      w, at_ceil_div(a->elements, vector_elements(w->machine, a->dtype)),
+  return at_tiles_shared_cycles(
+      w->machine,
+      at_ceil_div(a->elements, vector_elements(w->machine, a->dtype)),
       a->regions, 1);
 }
 

@@ -13,7 +13,7 @@ import pathlib, re, sys
 
 PUBLIC_ROOMS = {"base", "abi"}
 PUBLIC_HEADERS = {"cost/tpu.h", "cost/count.h", "codegen/emit.h", "codegen/build.h", "device/core.h", "hlo/random.h",
-                  "mosaic/code.h", "sparsecore/engine.h", "schedule/overlap.h", "schedule/lhs.h",
+                  "mosaic/code.h", "passes/shard.h", "tiles/lower.h", "sparsecore/engine.h", "schedule/overlap.h", "schedule/lhs.h",
                   "spinput/flags.h", "spinput/size.h"}
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
 
