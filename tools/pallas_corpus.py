@@ -77,7 +77,12 @@ def run_one(entry, folder, jax, np):
     except Exception as e:
         verdict = "stopped" if STOPPED.search(str(e)) else "refused"
         return verdict, 1e3 * (compiled - start), 0, f"{type(e).__name__}: {e}"
-    return "ok", 1e3 * (compiled - start), 1e3 * (time.perf_counter() - compiled), ""
+    best = time.perf_counter() - compiled
+    for _ in range(int(os.environ.get("PALLAS_CORPUS_REPEATS", "0"))):
+        begun = time.perf_counter()
+        jax.block_until_ready(program(*operands))
+        best = min(best, time.perf_counter() - begun)
+    return "ok", 1e3 * (compiled - start), 1e3 * best, ""
 
 
 def work():

@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
 """JAX's own tests of its TPU interpreter that look for races, with Atoll's checks in the interpreter's place.
 
-  tools/pallas_races.py [--library build/release/libatoll.so] [--interpret]
+  tools/pallas_races.py [--library build/release/libatoll.so]
 
 Every test that reads `races.races_found` runs its kernels natively under ATOLL_CHECK=races,deadlock. A test that
-expects a race must end in Atoll's finding, any other must pass. With --interpret the same tests run as they are,
-through the interpreter, on Atoll's devices.
+expects a race must end in Atoll's finding, any other must pass.
 """
 import argparse
 import os
@@ -27,9 +26,8 @@ def inside(options):
     from jax._src.pallas.mosaic.interpret import interpret_pallas_call as interpreter
     from jax.experimental.pallas import tpu as pltpu
     jtu.test_device_matches = lambda kinds: True
-    if not options.interpret:
-        pltpu.InterpretParams = lambda *args, **kwargs: False
-        interpreter.races = types.SimpleNamespace(races_found=False)
+    pltpu.InterpretParams = lambda *args, **kwargs: False
+    interpreter.races = types.SimpleNamespace(races_found=False)
     counts = {"agree": 0, "differ": 0, "skipped": 0, "not for TPU": 0}
     for case in unittest.defaultTestLoader.loadTestsFromName(f"tests.pallas.{options.inside}"):
         for test in case:
@@ -41,9 +39,7 @@ def inside(options):
             result = unittest.TestResult()
             test.run(result)
             told = "".join(text for _, text in result.errors + result.failures)
-            found = "race" if "race:" in told or "race detected" in told else told
-            if options.interpret and not told:
-                found = wanted
+            found = "race" if "race:" in told else told
             verdict = "skipped" if result.skipped else "agree" if found == wanted else "differ"
             if any(text in told for text in JAX_REFUSES):
                 verdict = "not for TPU"
@@ -67,7 +63,6 @@ def originals(module):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--library", default=TOP / "build" / "release" / "libatoll.so")
-    parser.add_argument("--interpret", action="store_true")
     parser.add_argument("--inside", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.inside:
@@ -76,14 +71,11 @@ def main():
     import jax_tests
     folder = jax_tests.unpack()
     env = dict(os.environ, TPU_LIBRARY_PATH=str(pathlib.Path(options.library).resolve()), JAX_PLATFORMS="tpu,cpu",
-               ATOLL_CACHE="off", JAX_TESTLIB=str(folder / "testlib"),
+               ATOLL_CACHE="off", ATOLL_CHECK="races,deadlock", ATOLL_LENIENT="1", JAX_TESTLIB=str(folder / "testlib"),
                PYTHONPATH=os.pathsep.join([str(folder), str(folder / "testlib"), str(jax_tests.SHARED)]))
-    if not options.interpret:
-        env.update(ATOLL_CHECK="races,deadlock", ATOLL_LENIENT="1")
     for name in FILES:
         env["ATOLL_TARGET"] = "v5p:2x2x1" if "distributed" in name else "v5p"
-        more = ["--interpret"] if options.interpret else []
-        subprocess.run([sys.executable, str(pathlib.Path(__file__).resolve()), "--inside", name] + more, cwd=folder, env=env, check=True)
+        subprocess.run([sys.executable, str(pathlib.Path(__file__).resolve()), "--inside", name], cwd=folder, env=env, check=True)
 
 
 ORIGINAL = {}

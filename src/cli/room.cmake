@@ -1,3 +1,5 @@
+# The Python that compares kernels with interpret mode, as bytes.
+at_embed(${lib} at_cli_python_files ${dir}/interpret.py)
 # The `atoll` command, beside libatoll.so.
 add_executable(atoll_cli ${dir}/cli_main.c)
 target_link_libraries(atoll_cli PRIVATE ${lib})

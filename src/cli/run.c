@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/config.h"
 #include "base/json.h"
 #include "cli/cli.h"
 #include "cli/npz.h"
@@ -15,7 +16,24 @@ static bool ends_with(const char *s, const char *tail) {
 }
 
 // ---- Python programs -------------------------------------------------------------
-static at_status run_python(char **argv) {
+extern const at_bytes at_cli_python_files[];  // interpret.py
+
+// python -c CODE script arguments...: with ATOLL_CHECK=interpret our code comes
+// first and runs the script.
+static at_status with_interpreter(int argc, char ***argv) {
+  at_bytes code = at_cli_python_files[0];
+  char **longer = calloc((size_t)argc + 3, sizeof *longer);
+  char *text = strndup((const char *)code.ptr, code.len);
+  if (!longer || !text)
+    return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for arguments");
+  longer[1] = "-c";
+  longer[2] = text;
+  memcpy(longer + 3, *argv + 1, (size_t)(argc - 1) * sizeof *longer);
+  *argv = longer;  // until the process is another program
+  return AT_OK;
+}
+
+static at_status run_python(int argc, char **argv) {
   char folder[3072], library[3200];
   AT_TRY(at_cli_own_folder(folder, sizeof folder));
   snprintf(library, sizeof library, "%s/libatoll.so", folder);
@@ -23,6 +41,8 @@ static at_status run_python(char **argv) {
     return AT_FAIL(AT_NOT_FOUND, "no libatoll.so beside this program (%s)", library);
   setenv("TPU_LIBRARY_PATH", library, 1);
   unsetenv("JAX_PLATFORMS");
+  if (strstr(at_config_text(AT_CONFIG_CHECK), "interpret"))
+    AT_TRY(with_interpreter(argc, &argv));
   const char *python = getenv("PYTHON");
   argv[0] = (char *)(python && *python ? python : "python3");
   execvp(argv[0], argv);
@@ -228,7 +248,7 @@ static void close_session(session *s) {
 }
 
 at_status at_cli_run(int argc, char **argv) {
-  if (argc > 1 && ends_with(argv[1], ".py")) return run_python(argv);
+  if (argc > 1 && ends_with(argv[1], ".py")) return run_python(argc, argv);
   session s = {.repeat = 1};
   const char *repeat = NULL;
   s.json = at_cli_option(&argc, argv, "--json", NULL);

@@ -334,7 +334,7 @@ static at_status add_program(at_emit_steps *e, const at_mosaic_kernel *k,
   const at_mosaic_program *p = &k->programs[index];
   const char *checks = at_config_text(AT_CONFIG_CHECK);
   at_mosaic_code_options o = {
-      .check = *checks != 0,
+      .check = *checks && strcmp(checks, "interpret") != 0,
       .check_nan = strstr(checks, "nan") || strstr(checks, "all")};
   at_mosaic_code *code;
   AT_TRY(at_mosaic_code_add(e->cg, k, index, &o, e->arena, &code));

@@ -14,20 +14,26 @@ at_status at_core_checks_parse(const char *text, uint32_t *out) {
   static const struct {
     const char *name;
     uint32_t bit;
-  } words[] = {{"races", AT_CHECK_RACES},       {"bounds", AT_CHECK_BOUNDS},
-               {"uninit", AT_CHECK_UNINIT},     {"nan", AT_CHECK_NAN},
-               {"deadlock", AT_CHECK_DEADLOCK}, {"limits", AT_CHECK_LIMITS}};
+  } words[] = {{"races", AT_CHECK_RACES},
+               {"bounds", AT_CHECK_BOUNDS},
+               {"uninit", AT_CHECK_UNINIT},
+               {"nan", AT_CHECK_NAN},
+               {"deadlock", AT_CHECK_DEADLOCK},
+               {"limits", AT_CHECK_LIMITS},
+               {"interpret", 0}};  // atoll run does that
   uint32_t bits = 0;
   for (const char *p = text; *p;) {
+    bool known = false;
     size_t n = strcspn(p, ", ");
     uint32_t bit = 0;
     for (size_t i = 0; i < AT_LEN(words); i++)
-      if (at_str_is((at_str){p, n}, words[i].name)) bit = words[i].bit;
-    if (at_str_is((at_str){p, n}, "all")) bit = 63;
-    if (n && !bit)
+      if (at_str_is((at_str){p, n}, words[i].name))
+        bit = words[i].bit, known = true;
+    if (at_str_is((at_str){p, n}, "all")) bit = 63, known = true;
+    if (n && !known)
       return AT_FAIL(AT_INVALID_ARGUMENT,
                      "ATOLL_CHECK: unknown check `%.*s`\nhint: races, bounds, "
-                     "uninit, nan, deadlock, limits, all",
+                     "uninit, nan, deadlock, limits, all, interpret",
                      (int)n, p);
     bits |= bit;
     p += n;

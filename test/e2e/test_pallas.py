@@ -146,3 +146,45 @@ def test_checks_find_planted_defects():
     if r["line"]:
       assert f"defects.py:{r['line']}:" in r["defect"], (name, r["line"], r["defect"])
     assert r["sound"] == "", (name, r["sound"])
+
+
+COMPARED = """
+import jax, jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+def product(x, y, o):
+  o[...] = jnp.dot(x[...], y[...], preferred_element_type=jnp.float32)
+def leftover(x, o, s):
+  o[...] = x[...] + s[...] * {scale}
+x = jax.random.normal(jax.random.key(0), (128, 128))
+out = jax.ShapeDtypeStruct(x.shape, x.dtype)
+jax.block_until_ready(jax.jit(pl.pallas_call(product, out_shape=out))(x, x))
+if {scale}:
+  jax.block_until_ready(pl.pallas_call(leftover, out_shape=out, scratch_shapes=[pltpu.VMEM(x.shape, x.dtype)])(x))
+"""
+
+
+@pytest.mark.parametrize("scale", [0, 1])
+def test_compared_with_interpret_mode(library, tmp_path, scale):
+  script = tmp_path / "script.py"
+  script.write_text(COMPARED.format(scale=scale))
+  env = {**os.environ, "ATOLL_CHECK": "interpret", "PYTHON": sys.executable}
+  done = subprocess.run([str(Path(library).parent / "atoll"), "run", str(script)], env=env, capture_output=True, text=True,
+                        timeout=120)
+  if scale:  # interpret mode fills scratch with NaN
+    assert done.returncode == 1 and "interpret mode differs: output 0 of leftover" in done.stderr, done.stderr[-2000:]
+    assert f"kernel at {script}:7" in done.stderr
+  else:
+    assert done.returncode == 0 and "1 kernel runs compared with interpret mode, 0 differences" in done.stderr, done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("mode", [True, pltpu.InterpretParams(), pltpu.InterpretParams(detect_races=True)])
+def test_interpret_modes_run_here(mode):
+  def body(x, o):
+    o[...] = x[...] * 2
+  x = jnp.arange(32 * 128, dtype=jnp.float32).reshape(32, 128)
+  spec = pl.BlockSpec((8, 128), lambda i: (i, 0))
+  y = jax.jit(pl.pallas_call(body, grid=(4,), in_specs=[spec], out_specs=spec, interpret=mode,
+                             out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype)))(x)
+  assert y.devices() == {jax.devices()[0]}
+  np.testing.assert_array_equal(y, x * 2)
