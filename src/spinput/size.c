@@ -44,10 +44,9 @@ at_status at_spinput_chip_find(at_str target, at_spinput_chip *out) {
   *out = (at_spinput_chip){.cores = cores};
   snprintf(out->name, sizeof out->name, "%s", m->name);
   static const char *const need[] = {
-      "sparse_tiles_per_core",      "sparse_lanes_32bit",
-      "sparse_lanes_16bit",         "sparse_tile_bytes",
-      "sparse_shared_bytes",        "hbm_bytes_per_chip",
-      "sparse_tile_reserved_bytes", "sparse_split_bytes_per_id"};
+      "sparse_tiles_per_core",     "sparse_lanes_32bit",  "sparse_lanes_16bit",
+      "sparse_tile_bytes",         "sparse_shared_bytes", "hbm_bytes_per_chip",
+      "sparse_tile_reserved_bytes"};
   double v[AT_LEN(need)];
   for (size_t i = 0; i < AT_LEN(need); i++)
     AT_TRY(at_machine_need(m, need[i], &v[i]));
@@ -55,7 +54,6 @@ at_status at_spinput_chip_find(at_str target, at_spinput_chip *out) {
   out->lanes_32bit = (int32_t)v[1];
   out->lanes_16bit = (int32_t)v[2];
   out->tile_bytes = (int64_t)(v[3] - v[6]);
-  out->split_bytes = (int64_t)v[7];
   out->shared_bytes = (int64_t)v[4];
   // A chip whose cores are devices of their own shares its HBM among them.
   double per_chip = at_machine_number(m, "cores_per_chip", 1) /
@@ -120,7 +118,7 @@ typedef struct table_view {
   int64_t ids;
 } table_view;
 
-static at_status no_replicas(const table_view *v, int split, int64_t fixed,
+static at_status no_replicas(const table_view *v, int64_t split, int64_t fixed,
                              int64_t row_dependent) {
   return AT_FAIL(
       AT_INVALID_ARGUMENT,
@@ -128,8 +126,8 @@ static at_status no_replicas(const table_view *v, int split, int64_t fixed,
       "replica count for the embedding table with metadata: max_nz_per_row = "
       "%" PRId64 ", max_unique_nz_per_row = %" PRId64
       ", feature_width = %" PRId64 ", sample_count = %" PRId64
-      " (last tried split factor for vector splitting = %d, "
-      "fixed_size_allocation_bytes = %" PRId64
+      " (last tried split factor for vector splitting = %" PRId64
+      ", fixed_size_allocation_bytes = %" PRId64
       ", row_dependent_size_allocation_bytes = %" PRId64
       ", total_spmem_size_bytes = %" PRId64
       ")\n"
@@ -140,15 +138,17 @@ static at_status no_replicas(const table_view *v, int split, int64_t fixed,
       v->p->chip.tile_bytes, v->t->name);
 }
 
-// What of a tile is free for rows: all but a word for every two SparseCores and
-// for every further part.
+// What of a tile is free for rows: all but 36 bytes and one for every four
+// parts.
 static int64_t free_bytes(const table_view *v, int parts) {
-  return v->p->chip.tile_bytes - 8 - 2 * v->s->replicas - 4 * (parts - 1);
+  return v->p->chip.tile_bytes - 36 - v->s->replicas * parts / 4;
 }
 
 static at_status check_lookup(const table_view *v) {
   const at_spinput_chip *c = &v->p->chip;
-  int parts = c->split_bytes * v->unique > c->tile_bytes ? PARTS : 1;
+  // Fewer SparseCores than a core has tiles split every lookup.
+  bool split = v->s->replicas < c->tiles || 8 * v->unique > c->tile_bytes;
+  int parts = split ? PARTS : 1;
   int64_t index_bytes = 8 * v->unique, most = v->unique / parts;
   if (index_bytes / parts > c->tile_bytes)
     return no_replicas(v, 1, 0, index_bytes);
@@ -177,7 +177,8 @@ static at_status check_lookup(const table_view *v) {
 static at_status check_replicas(const table_view *v) {
   int64_t fixed = 36 * v->unique + 1024;
   return fixed > v->p->chip.tile_bytes
-             ? no_replicas(v, v->p->chip.tiles, fixed, 12 * v->unique)
+             ? no_replicas(v, v->s->padded_width / COLUMNS, fixed,
+                           12 * v->unique)
              : AT_OK;
 }
 
@@ -310,8 +311,9 @@ at_status at_spinput_size_of(const at_spinput_program *p,
     out->waste_bytes += tables[i].waste_bytes;
     granules = AT_MAX(granules, cost_of(&p->tables[i]).granules);
   }
-  // Updates of several tables with slots: one vector of slots stays behind.
-  if (p->table_count > 1) {
+  // Of two or three tables with one slot each, a vector of slots stays behind;
+  // of one or five it does not.
+  if (p->table_count == 2 || p->table_count == 3) {
     int64_t more = 0;
     for (size_t i = 0; i < p->table_count; i++)
       if (cost_of(&p->tables[i]).slots == 1)

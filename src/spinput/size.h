@@ -20,9 +20,8 @@ typedef struct at_spinput_chip {
   int32_t tiles;                     // of one core, behind one sequencer
   int32_t lanes_32bit, lanes_16bit;  // of a tile's vectors
   int64_t tile_bytes;                // TileSpmem that programs see
-  int64_t split_bytes;  // per id; over tile_bytes, lookups are split eight ways
-  int64_t shared_bytes;  // Spmem of a core
-  int64_t hbm_bytes;     // of a device, without what the system keeps
+  int64_t shared_bytes;              // Spmem of a core
+  int64_t hbm_bytes;  // of a device, without what the system keeps
 } at_spinput_chip;
 // By target ("v5p", "v6e:2x2", "2*v5p:2x2x1"). UNIMPLEMENTED, in the TPU
 // compiler's words, where the target has no SparseCores; NOT_FOUND.

@@ -67,6 +67,7 @@ static void stacks_of_width_128_are_exact(void **state) {
       {E4, 128, 256, 256, LOOKUP, 1024, 1, 4390912},
       {"v6e:2x4", 8, 128, 1024, 1024, LOOKUP, 1024, 1, 33980416},
       {"v6e:1x1", 1, 128, 256, 256, LOOKUP, 1024, 1, 1228800},
+      {"7x:2x2x1", 8, 128, 256, 256, LOOKUP, 1024, 1, 8617984},
       {P8, 128, 1024, 1024, LOOKUP, 1024, 1, 135512064},
       {P8, 128, 256, 256, LOOKUP, 1024, 1, 34062336},
       {P4, 128, 1024, 1024, SGD, 1024, 1, 170295296},
@@ -124,7 +125,12 @@ static void other_stacks_are_near(void **state) {
       {P4, 128, 1024, 1024, SGD, 1024, 3, 509165568},
       {P4, 32, 1024, 1024, ADAGRAD, 1024, 1, 52609024},
       {P4, 8192, 256, 256, ADAGRAD, 1024, 1, 3247521792},
+      {P4, 128, 1024, 1024, ADAGRAD, 1024, 2, 439959552},
       {P4, 128, 1024, 1024, ADAGRAD, 1024, 3, 642596864},
+      {P4, 128, 1024, 1024, ADAGRAD, 1024, 5, 1014071296},
+      {P4, 128, 1024, 1024, ADAM, 1024, 2, 540704768},
+      {P4, 128, 1024, 1024, ADAM, 1024, 3, 810385408},
+      {P4, 8192, 1024, 1024, ADAM, 1024, 1, 17207164928},
       {P4, 32, 1024, 1024, ADAM, 1024, 1, 69402624},
       {P4, 4096, 256, 256, ADAM, 1024, 1, 2161213440},
       {E4, 2048, 256, 256, ADAM, 1024, 1, 271122432},
@@ -182,6 +188,29 @@ static void verdicts_are_the_compilers(void **state) {
        AT_RESOURCE_EXHAUSTED,
        "Can't fit a single row. TileSpmem bytes: 262112; Reserved bytes: 0; "
        "Available bytes: 262060; Row bytes: 4227072"},
+      {{P8, 128, 8192, 8192, LOOKUP, 1024, 1, 0}, 0, ""},
+      {{P8, 128, 65536, 65536, LOOKUP, 1024, 1, 0}, 0, ""},
+      {{P8, 128, 32768, 32768, LOOKUP, 1024, 1, 0},
+       AT_RESOURCE_EXHAUSTED,
+       "Available bytes: 524084; Row bytes: 16908288"},
+      {{"v6e:1x1", 1, 128, 32768, 32768, LOOKUP, 1024, 1, 0}, 0, ""},
+      {{"v6e:1x1", 1, 128, 65536, 65536, LOOKUP, 1024, 1, 0},
+       AT_RESOURCE_EXHAUSTED,
+       "Available bytes: 262072; Row bytes: 4227072"},
+      {{"v6e:2x4", 8, 128, 8192, 8192, LOOKUP, 1024, 1, 0},
+       AT_RESOURCE_EXHAUSTED,
+       "Available bytes: 262072; Row bytes: 4227072"},
+      {{"v6e:2x4", 8, 128, 32768, 32768, LOOKUP, 1024, 1, 0}, 0, ""},
+      {{"v6e:2x4", 8, 128, 65536, 65536, LOOKUP, 1024, 1, 0},
+       AT_RESOURCE_EXHAUSTED,
+       "Available bytes: 262044; Row bytes: 4227072"},
+      {{"7x:2x2x1", 8, 128, 16384, 16384, LOOKUP, 1024, 1, 0},
+       AT_RESOURCE_EXHAUSTED,
+       "Can't fit a single row. TileSpmem bytes: 524032; Reserved bytes: 0; "
+       "Available bytes: 523992; Row bytes: 8454144"},
+      {{P4, 2048, 32768, 32768, SGD, 1024, 1, 0},
+       AT_INVALID_ARGUMENT,
+       "last tried split factor for vector splitting = 256"},
       {{P4, 128, 524288, 524288, LOOKUP, 1024, 1, 0},
        AT_INVALID_ARGUMENT,
        "fixed_size_allocation_bytes = 0, row_dependent_size_allocation_bytes = "
@@ -325,7 +354,7 @@ static void chips_are_as_described(void **state) {
   } rows[] = {{"v4", 4, 8, 8, 524128},
               {"v5p:2x2x1", 4, 8, 8, 524128},
               {"2*v6e:2x2", 2, 8, 16, 262112},
-              {"7x", 2, 16, 16, 524128}};
+              {"7x", 2, 16, 16, 524032}};
   for (size_t i = 0; i < AT_LEN(rows); i++) {
     at_spinput_chip c;
     assert_int_equal(

@@ -85,7 +85,7 @@ class Flags(ctypes.Structure):
 class Chip(ctypes.Structure):
   _fields_ = [("name", ctypes.c_char * 16), ("cores", _I), ("tiles", _I),
               ("lanes_32bit", _I), ("lanes_16bit", _I), ("tile_bytes", _L),
-              ("split_bytes", _L), ("shared_bytes", _L), ("hbm_bytes", _L)]
+              ("shared_bytes", _L), ("hbm_bytes", _L)]
 
 
 class SizeTable(ctypes.Structure):

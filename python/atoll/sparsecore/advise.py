@@ -10,6 +10,7 @@ from atoll.sparsecore.preprocess import leaves
 
 # Where a figure begins to be a cause; seconds are shares of a step.
 _SOME = 0.02
+_UNEVEN = 1.5  # what chance alone does to a partition
 _NARROW = cfg.ROW_ELEMENTS
 
 
@@ -180,8 +181,9 @@ def _stack_causes(p: Profile, sparse: float):
           f"stack {n} saw {s.max_ids} ids and {s.max_unique} unique ids in a "
           f"partition, limits {s.limit_ids} and {s.limit_unique}",
           "lower them to what was seen: less Spmem and HBM stack")
+    over = max(0.0, s.imbalance - _UNEVEN)
     yield Advice(
-        "skew", share(s) * (1 - 1 / max(1.0, s.imbalance)),
+        "skew", share(s) * over / (1 + over),
         f"the fullest partition of stack {n} has {s.imbalance:.2f} times the "
         "mean",
         "rotate its tables (stack_tables(rotation=...)) or shuffle its ids "

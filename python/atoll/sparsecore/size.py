@@ -4,7 +4,7 @@ import ctypes
 import dataclasses
 
 from atoll.sparsecore import _native
-from atoll.sparsecore.config import stacks_of
+from atoll.sparsecore.config import stacks_of, tables_of
 
 _ELEMENT_BYTES = {"float32": 4, "bfloat16": 2, "int8": 1, "uint8": 1}
 _REPORT_BYTES = 1 << 16
@@ -50,11 +50,15 @@ def size_report(features, target: str, devices: int, *, training: bool = True,
     dense_bytes, constant_bytes, prefetch_bytes: the HBM heap of a device.
   """
   stacks = stacks_of(features)
+  widths: dict[str, int] = {}  # as asked for: the padding is told as waste
+  for t in tables_of(features).values():
+    n = t.setting_in_stack.stack_name
+    widths[n] = max(widths.get(n, 0), int(t.embedding_dim))
   name = _native.library().atoll_input_optimizer
   tables = (_native.SizeTable * len(stacks))(*[
       _native.SizeTable(
           name=n.encode(), rows=int(s.stack_vocab_size),
-          width=int(s.stack_embedding_dim),
+          width=widths[n],
           max_ids=int(s.max_ids_per_partition),
           max_unique=int(s.max_unique_ids_per_partition),
           coo_per_device=int(s.suggested_coo_buffer_size_per_device or 0),

@@ -87,18 +87,29 @@ def skew_report(features, specs, *, global_device_count: int,
 
 
 class IdShuffle:
-  """A fixed bijection of 0 .. vocabulary-1 that spreads runs and strides of ids over
-  the SparseCores: id -> (id * a + b) mod vocabulary, a coprime to it."""
+  """A fixed bijection of 0 .. vocabulary-1 that spreads runs, strides and hot
+  neighbours over the SparseCores. Rounds of multiplication and shift on the next
+  power of two, walked until the result is inside."""
 
   def __init__(self, vocabulary: int, seed: int = 0):
-    rng = np.random.default_rng(seed)
     self.vocabulary = vocabulary
-    self.a = max(1, int(vocabulary * 0.6180339887)) | 1
-    while math.gcd(self.a, vocabulary) != 1:
-      self.a += 2
-    self.b = int(rng.integers(vocabulary))
+    self._bits = max(1, (vocabulary - 1).bit_length())
+    rng = np.random.default_rng(seed)
+    self._factors = [int(x) | 1 for x in rng.integers(1 << 30, 1 << 31, 3)]
+
+  def _round(self, x):
+    mask = np.uint64((1 << self._bits) - 1)
+    shift = np.uint64(self._bits // 2 + 1)
+    for f in self._factors:
+      x = (x * np.uint64(f)) & mask
+      x ^= x >> shift
+    return x
 
   def __call__(self, ids) -> np.ndarray:
     ids = np.asarray(ids)
-    return ((ids.astype(np.int64) * self.a + self.b)
-            % self.vocabulary).astype(ids.dtype)
+    if ids.size and not 0 <= ids.min() <= ids.max() < self.vocabulary:
+      raise ValueError(f"ids outside 0..{self.vocabulary - 1}")
+    x = self._round(ids.astype(np.uint64))
+    while (out := x >= self.vocabulary).any():
+      x[out] = self._round(x[out])
+    return x.astype(ids.dtype)
