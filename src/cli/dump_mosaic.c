@@ -4,7 +4,6 @@
 #include "base/json.h"
 #include "cli/cli.h"
 #include "mosaic/mosaic.h"
-#include "mosaic/timing.h"
 
 typedef struct dump {
   at_arena *arena;

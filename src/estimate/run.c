@@ -7,7 +7,7 @@
 #include "estimate/estimate_internal.h"
 #include "import/import.h"
 #include "mlir/mlir.h"
-#include "mosaic/timing.h"
+#include "mosaic/mosaic.h"
 #include "passes/passes.h"
 
 // ---- Items of a timeline

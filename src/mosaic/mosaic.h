@@ -281,6 +281,7 @@ void at_mosaic_summary(const at_mosaic_kernel *k, at_strbuf *out);
 // Coverage page, docs/mosaic_ops.md.
 at_status at_mosaic_ops_doc(at_strbuf *out);
 
-#include "mosaic/rules.h"  // what the chip refuses
+#include "mosaic/rules.h"   // what the chip refuses
+#include "mosaic/timing.h"  // what the kernel takes on it
 
 #endif
