@@ -21,7 +21,8 @@ typedef struct at_sc_run {
   const at_kernel_fn *kernels;  // of its launches
   const char *name;             // of the table, for messages
   const char *dump;             // folder of AT_SPARSE_CHECK_DUMP; NULL: none
-  void *const *const *bufs;     // by device: operands, then results
+  // By device: operands, then results. LOCAL: of the one device that calls.
+  void *const *const *bufs;
   const at_par *par;
 } at_sc_run;
 // A result may share the memory of its table (an update in place), else the

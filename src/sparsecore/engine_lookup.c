@@ -173,11 +173,12 @@ at_status at_sc_lookup(const at_sc_run *r) {
 
 // ---- Rows of the device itself
 // ------------------------------------------------
-static at_status local_device(lookup *l, uint32_t device) {
-  const at_x_sparse *x = l->run->x;
-  at_sc_ids b = {.ids = l->run->bufs[device][0],
-                 .samples = l->run->bufs[device][1],
-                 .gains = l->run->bufs[device][2]};
+at_status at_sc_local(const at_sc_run *r) {
+  const at_x_sparse *x = r->x;
+  void *const *bufs = r->bufs[0];
+  lookup l = {.run = r};
+  AT_TRY(prepare(&l, 0));
+  at_sc_ids b = {.ids = bufs[0], .samples = bufs[1], .gains = bufs[2]};
   // The buffer's tail may be padding.
   uint64_t end = x->ids;
   while (end && b.ids[end - 1] == INT32_MAX) end--;
@@ -186,17 +187,10 @@ static at_status local_device(lookup *l, uint32_t device) {
     return AT_FAIL(AT_INVALID_ARGUMENT,
                    "table %s: entry %llu asks for row %d for sample %d; there "
                    "are %llu rows and %llu samples",
-                   l->run->name, (unsigned long long)i, b.ids[i], b.samples[i],
+                   r->name, (unsigned long long)i, b.ids[i], b.samples[i],
                    (unsigned long long)x->rows, (unsigned long long)x->samples);
-  start_rows(l, device, 0, x->samples, 0, x->width);
-  lookup_span(l, &b, (at_sc_span){0, end}, l->run->bufs[device][l->table],
-              l->run->bufs[device][l->out], 0, x->width, 0);
-  return AT_OK;
-}
-
-at_status at_sc_local(const at_sc_run *r) {
-  lookup l = {.run = r};
-  AT_TRY(prepare(&l, 0));
-  for (uint32_t d = 0; d < r->x->num_devices; d++) AT_TRY(local_device(&l, d));
+  start_rows(&l, 0, 0, x->samples, 0, x->width);
+  lookup_span(&l, &b, (at_sc_span){0, end}, bufs[l.table], bufs[l.out], 0,
+              x->width, 0);
   return AT_OK;
 }

@@ -1,0 +1,386 @@
+// The engine against testdata/engine_cases.txt, whose values NumPy computed
+// from the whole batch, and what it says of bad input.
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+// cmocka wants the four above first.
+#include <cmocka.h>
+#include <string.h>
+
+#include "abi/dtype.h"
+#include "base/arena.h"
+#include "sparsecore/engine.h"
+
+enum { kMaxDevices = 4, kMaxBufs = 12, kScratchBlocks = 16 };
+
+typedef struct scratch {
+  void *blocks[kScratchBlocks];
+  int count;
+} scratch;
+static void *take(void *owner, size_t bytes) {
+  scratch *s = owner;
+  if (s->count == kScratchBlocks) return NULL;
+  // Exactly as many bytes as asked for: sanitizers see who goes further.
+  void *p = aligned_alloc(64, at_align_up(bytes + 1, 64));
+  memset(p, 0xa5, bytes);
+  return s->blocks[s->count++] = p;
+}
+
+// ---- Cases
+// ------------------------------------------------------------------
+typedef struct sc_case {
+  union {
+    at_x_sparse x;
+    uint8_t space[2048];
+  };
+  void *bufs[kMaxDevices][kMaxBufs];
+  void *want[kMaxDevices][2];
+  uint32_t num_bufs;
+} sc_case;
+
+// slot += gradient; table -= rate x slot.
+static void momentum(void *const *bufs, int64_t begin, int64_t end) {
+  const float *gradient = bufs[0], *rate = bufs[3];
+  float *table = bufs[1], *slot = bufs[2];
+  for (int64_t i = begin; i < end; i++) {
+    slot[i] += gradient[i];
+    table[i] -= *rate * slot[i];
+  }
+}
+
+static void set_optimizer(at_x_sparse *x) {
+  x->num_launches = 1;
+  x->num_places = 4;
+  *(at_x_sparse_launch *)at_x_sparse_launches(x) =
+      (at_x_sparse_launch){0, (uint32_t)x->width, 0, 4};
+  at_x_sparse_place *p = (at_x_sparse_place *)at_x_sparse_places(x);
+  p[0] = (at_x_sparse_place){AT_SPARSE_GRADIENT, 0};
+  p[1] = (at_x_sparse_place){AT_SPARSE_TABLE, 0};
+  p[2] = (at_x_sparse_place){AT_SPARSE_TABLE, 1};
+  p[3] = (at_x_sparse_place){AT_SPARSE_HYPER, 0};
+}
+
+static double next_number(FILE *f, double *value, long *left) {
+  if (!*left) {
+    assert_int_equal(fscanf(f, "%lf", value), 1);
+    *left = 1;
+    int c = fgetc(f);
+    if (c == '*')
+      assert_int_equal(fscanf(f, "%ld", left), 1);
+    else
+      ungetc(c, f);
+  }
+  --*left;
+  return *value;
+}
+
+static void *read_array(FILE *f, at_dtype t, uint64_t count) {
+  size_t size = at_dtype_bytes(t);
+  uint8_t *p = malloc(count * size + 1);
+  double value = 0;
+  long left = 0;
+  for (uint64_t i = 0; i < count; i++) {
+    double v = next_number(f, &value, &left);
+    float narrow = (float)v;
+    int32_t integer = t == AT_F32 || t == AT_BF16 ? 0 : (int32_t)v;
+    uint32_t bits;
+    memcpy(&bits, &narrow, sizeof bits);
+    uint16_t half = (uint16_t)(bits >> 16);
+    const void *from = t == AT_F32    ? (const void *)&narrow
+                       : t == AT_BF16 ? (const void *)&half
+                                      : (const void *)&integer;
+    memcpy(p + i * size, from, size);
+  }
+  assert_int_equal(left, 0);
+  return p;
+}
+
+static void read_device(FILE *f, sc_case *c, uint32_t d) {
+  at_x_sparse *x = &c->x;
+  void **b = c->bufs[d];
+  uint32_t n = 0;
+  uint64_t cells = x->rows * x->width, batch = x->samples * x->width;
+  if (x->op != AT_SPARSE_LOCAL) b[n++] = read_array(f, AT_S32, x->pointers);
+  b[n++] = read_array(f, AT_S32, x->ids);
+  b[n++] = read_array(f, AT_S32, x->ids);
+  b[n++] = read_array(f, AT_F32, x->ids);
+  if (x->minibatching) {
+    b[n] = malloc(4);
+    *(int32_t *)b[n++] = (int32_t)x->minibatching;
+  }
+  if (x->op == AT_SPARSE_UPDATE) {
+    b[n++] = read_array(f, AT_F32, batch);
+    for (int t = 0; t < 2; t++) b[n++] = read_array(f, AT_F32, cells);
+    b[n] = malloc(4);
+    *(float *)b[n++] = 0.25f;
+    for (int t = 0; t < 2; t++) {
+      c->want[d][t] = read_array(f, AT_F32, cells);
+      b[n++] = malloc(cells * 4 + 1);
+    }
+  } else {
+    b[n++] = read_array(f, (at_dtype)x->dtype, cells);
+    if (x->has_init) b[n++] = read_array(f, AT_F32, batch);
+    c->want[d][0] = read_array(f, AT_F32, batch);
+    b[n++] = malloc(batch * 4 + 1);
+  }
+  c->num_bufs = n;
+}
+
+// False: the file has ended.
+static bool read_case(FILE *f, sc_case *c) {
+  char op[16], dtype[8];
+  memset(c, 0, sizeof *c);
+  at_x_sparse *x = &c->x;
+  int n = fscanf(f, " case %15s %u %u %lu %lu %lu %lu %u %7s %f %f %u %u", op,
+                 &x->num_devices, &x->scs_per_device, &x->rows, &x->width,
+                 &x->samples, &x->ids, &x->minibatching, dtype, &x->low,
+                 &x->high, &x->num_buckets, &x->has_init);
+  if (n != 13) return false;
+  x->op = !strcmp(op, "lookup")  ? AT_SPARSE_LOOKUP
+          : !strcmp(op, "local") ? AT_SPARSE_LOCAL
+                                 : AT_SPARSE_UPDATE;
+  x->dtype = !strcmp(dtype, "f32")    ? AT_F32
+             : !strcmp(dtype, "bf16") ? AT_BF16
+             : !strcmp(dtype, "s8")   ? AT_S8
+                                      : AT_U8;
+  uint64_t per = AT_MAX(x->num_devices * x->scs_per_device, 8u);
+  x->pointers = per * x->scs_per_device * AT_MAX(x->minibatching, 1u);
+  x->num_tables = 1;
+  if (x->op == AT_SPARSE_UPDATE) {
+    x->num_tables = 2;
+    x->num_hypers = 1;
+    x->hyper_bytes[0] = 4;
+    set_optimizer(x);
+  }
+  for (uint32_t d = 0; d < x->num_devices; d++) read_device(f, c, d);
+  return true;
+}
+
+static void free_case(sc_case *c) {
+  for (uint32_t d = 0; d < c->x.num_devices; d++) {
+    for (uint32_t i = 0; i < c->num_bufs; i++) free(c->bufs[d][i]);
+    for (int i = 0; i < 2; i++) free(c->want[d][i]);
+  }
+}
+
+static FILE *open_cases(void) {
+  const char *top = getenv("AT_SOURCE_DIR");
+  char path[4096];
+  snprintf(path, sizeof path, "%s/src/sparsecore/testdata/engine_cases.txt",
+           top ? top : ".");
+  FILE *f = fopen(path, "r");
+  assert_non_null(f);
+  while (fgetc(f) != '\n') continue;  // the comment
+  return f;
+}
+
+// ---- Running
+// -----------------------------------------------------------------
+static at_status run_case(const sc_case *c, uint32_t threads) {
+  static at_pool *pools[4];
+  if (!pools[threads])
+    assert_int_equal(at_code_take(at_pool_create(threads, &pools[threads])), 0);
+  void *const *bufs[kMaxDevices];
+  for (int d = 0; d < kMaxDevices; d++) bufs[d] = c->bufs[d];
+  scratch s = {.count = 0};
+  at_par par = {pools[threads], take, &s};
+  at_kernel_fn kernels[1] = {momentum};
+  at_sc_run r = {&c->x, kernels, "t", bufs, &par};
+  at_status st = AT_OK;
+  // Devices meet one by one where nothing of others is read.
+  uint32_t meetings = c->x.op == AT_SPARSE_LOCAL ? c->x.num_devices : 1;
+  for (uint32_t d = 0; d < meetings && !st.err; d++) {
+    r.bufs = bufs + d;
+    st = at_sc_run_step(&r);
+  }
+  for (int i = 0; i < s.count; i++) free(s.blocks[i]);
+  return st;
+}
+
+static void assert_results(const sc_case *c) {
+  const at_x_sparse *x = &c->x;
+  uint32_t first = at_x_sparse_operands(x), n = at_x_sparse_results(x);
+  for (uint32_t d = 0; d < x->num_devices; d++)
+    for (uint32_t t = 0; t < n; t++)
+      assert_memory_equal(c->bufs[d][first + t], c->want[d][t],
+                          at_sc_buffer_bytes(x, first + t));
+}
+
+static void equals_numpy(void **state) {
+  FILE *f = open_cases();
+  sc_case c;
+  int cases = 0;
+  while (read_case(f, &c)) {
+    assert_int_equal(at_code_take(at_sc_check(&c.x, at_x_sparse_bytes(&c.x),
+                                              c.x.num_devices)),
+                     0);
+    for (uint32_t threads = 1; threads <= 3; threads++) {
+      at_status st = run_case(&c, threads);
+      if (st.err) print_message("%s\n", at_status_message(st));
+      assert_int_equal(at_code_take(st), 0);
+      assert_results(&c);
+    }
+    free_case(&c);
+    cases++;
+  }
+  fclose(f);
+  assert_int_equal(cases, 22);
+}
+
+// Results that are their tables.
+static void updates_in_place(void **state) {
+  FILE *f = open_cases();
+  sc_case c;
+  while (read_case(f, &c)) {
+    uint32_t table = at_x_sparse_table(&c.x);
+    uint32_t first = at_x_sparse_operands(&c.x);
+    for (uint32_t d = 0; c.x.op == AT_SPARSE_UPDATE && d < c.x.num_devices; d++)
+      for (uint32_t t = 0; t < 2; t++) {
+        free(c.bufs[d][first + t]);
+        c.bufs[d][first + t] = c.bufs[d][table + t];
+      }
+    if (c.x.op == AT_SPARSE_UPDATE) {
+      assert_int_equal(at_code_take(run_case(&c, 2)), 0);
+      assert_results(&c);
+      for (uint32_t d = 0; d < c.x.num_devices; d++)
+        for (uint32_t t = 0; t < 2; t++) c.bufs[d][first + t] = NULL;
+    }
+    free_case(&c);
+  }
+  fclose(f);
+}
+
+// ---- Bad input
+// ----------------------------------------------------------------
+typedef struct mistake {
+  uint32_t buffer, device;
+  uint64_t at;
+  int32_t value;
+  const char *says;
+} mistake;
+
+// The case of an update on 2 devices of 4 SparseCores.
+static void read_update(sc_case *c) {
+  FILE *f = open_cases();
+  while (read_case(f, c) &&
+         !(c->x.op == AT_SPARSE_UPDATE && c->x.num_devices == 2))
+    free_case(c);
+  fclose(f);
+  assert_int_equal(c->x.scs_per_device, 4);
+}
+
+static void refuses_bad_input(void **state) {
+  static const mistake mistakes[] = {
+      {1, 1, 0, -1, "id -1 of table t is out of range"},
+      {1, 0, 0, 4, "id 4 of table t is out of range: it has 4 rows"},
+      {1, 1, 0, INT32_MAX, "id 2147483647"},
+      {2, 0, 0, -7, "sample -7 of table t"},
+      {2, 1, 0, 2, "sample 2 of table t is out of range: it has 2 samples"},
+      {0, 0, 3, -8, "run backward"},
+      {0, 1, 7, 1 << 20, "run past the buffer"},
+  };
+  for (size_t i = 0; i < AT_LEN(mistakes); i++) {
+    const mistake *m = &mistakes[i];
+    sc_case c;
+    read_update(&c);
+    int32_t *p = c.bufs[m->device][m->buffer];
+    uint64_t at = m->at;
+    // The first entry that is one.
+    while (m->buffer && ((int32_t *)c.bufs[m->device][1])[at] == INT32_MAX)
+      at++;
+    p[at] = m->value;
+    uint64_t bytes = c.x.rows * c.x.width * 4;
+    void *before = malloc(bytes);
+    uint32_t table = at_x_sparse_table(&c.x);
+    uint32_t result = at_x_sparse_operands(&c.x);
+    memcpy(before, c.bufs[0][table], bytes);
+    free(c.bufs[0][result]);
+    c.bufs[0][result] = c.bufs[0][table];  // in place
+    at_status st = run_case(&c, 2);
+    assert_non_null(st.err);
+    assert_non_null(strstr(at_status_message(st), m->says));
+    assert_int_equal(at_code_take(st), AT_INVALID_ARGUMENT);
+    assert_memory_equal(before, c.bufs[0][table], bytes);
+    c.bufs[0][result] = NULL;
+    free(before);
+    free_case(&c);
+  }
+}
+
+static void refuses_minibatches(void **state) {
+  FILE *f = open_cases();
+  sc_case c;
+  while (read_case(f, &c) && !c.x.minibatching) free_case(&c);
+  fclose(f);
+  static const int32_t counts[] = {0, -1, 3};
+  for (size_t i = 0; i < AT_LEN(counts); i++) {
+    *(int32_t *)c.bufs[1][4] = counts[i];
+    at_status st = run_case(&c, 1);
+    assert_non_null(strstr(at_status_message(st), "device 1 has"));
+    assert_int_equal(at_code_take(st), AT_INVALID_ARGUMENT);
+  }
+  free_case(&c);
+}
+
+static void checks_limits(void **state) {
+  sc_case c;
+  read_update(&c);
+  c.x.max_ids = 1;
+  assert_int_equal(at_code_take(run_case(&c, 1)), 0);
+  c.x.checks = AT_SPARSE_CHECK_LIMITS;
+  at_status st = run_case(&c, 1);
+  assert_non_null(strstr(at_status_message(st),
+                         "larger row size than specified in "
+                         "max_ids_per_partition (1)!"));
+  assert_int_equal(at_code_take(st), AT_INVALID_ARGUMENT);
+  free_case(&c);
+}
+
+static void refuses_malformed_parameters(void **state) {
+  sc_case c;
+  read_update(&c);
+  const at_x_sparse good = c.x;
+  uint64_t bytes = at_x_sparse_bytes(&c.x);
+#define AT_BREAK(field, v)                                      \
+  do {                                                          \
+    c.x.field = (v);                                            \
+    assert_int_equal(at_code_take(at_sc_check(&c.x, bytes, 2)), \
+                     AT_INVALID_ARGUMENT);                      \
+    c.x.field = good.field;                                     \
+  } while (0)
+  AT_BREAK(op, AT_SPARSE_OPS);
+  AT_BREAK(scs_per_device, 0);
+  AT_BREAK(num_devices, 3);
+  AT_BREAK(dtype, AT_S32);
+  AT_BREAK(dtype, AT_BF16);
+  AT_BREAK(num_tables, 0);
+  AT_BREAK(num_tables, AT_SPARSE_MAX_TABLES + 1);
+  AT_BREAK(num_hypers, 0);
+  AT_BREAK(rows, 6);
+  AT_BREAK(rows, UINT64_MAX);
+  AT_BREAK(samples, 2);
+  AT_BREAK(width, 1ull << 60);
+  AT_BREAK(pointers, 31);
+  AT_BREAK(num_launches, UINT32_MAX);
+  AT_BREAK(const_bytes, 8);
+#undef AT_BREAK
+  ((at_x_sparse_place *)at_x_sparse_places(&c.x))[1].index = 2;
+  assert_int_equal(at_code_take(at_sc_check(&c.x, bytes, 2)),
+                   AT_INVALID_ARGUMENT);
+  assert_int_equal(at_code_take(at_sc_check(&c.x, 8, 2)), AT_INVALID_ARGUMENT);
+  free_case(&c);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(equals_numpy),
+      cmocka_unit_test(updates_in_place),
+      cmocka_unit_test(refuses_bad_input),
+      cmocka_unit_test(refuses_minibatches),
+      cmocka_unit_test(checks_limits),
+      cmocka_unit_test(refuses_malformed_parameters),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

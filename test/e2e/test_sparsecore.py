@@ -1,0 +1,175 @@
+"""jax-tpu-embedding's calls from JAX: against NumPy, over chips, in place, and what is refused."""
+
+import pytest
+
+pytest.importorskip("jax_tpu_embedding", reason="jax_tpu_embedding is not installed: its calls are not tested")
+
+HEAD = """
+import functools, sys
+import jax, jax.numpy as jnp, numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+from jax_tpu_embedding.sparsecore.lib.nn import embedding, embedding_spec as es
+from jax_tpu_embedding.sparsecore.utils import utils
+devices = jax.devices()
+N, SC = len(devices), 4 if "v4" in devices[0].device_kind else utils.num_sparsecores_per_device(devices[0])
+mesh = Mesh(np.array(devices), ("x",))
+shard = NamedSharding(mesh, P("x"))
+rng = np.random.default_rng(0)
+BATCH = 16 * N * SC
+
+def features(optimizer, dims=(8, 8, 24), vocab=96, **kw):
+  out = {}
+  for i, d in enumerate(dims):
+    t = es.TableSpec(vocabulary_size=vocab + 32 * i, embedding_dim=d, initializer=jax.nn.initializers.normal(), combiner="sum",
+                     optimizer=optimizer(), name=f"t{i}", max_ids_per_partition=256, max_unique_ids_per_partition=256, **kw)
+    out[f"f{i}"] = es.FeatureSpec(table_spec=t, input_shape=(BATCH, 5), output_shape=(BATCH, d), name=f"f{i}")
+  embedding.prepare_feature_specs_for_training(out, global_device_count=N, num_sc_per_device=SC)
+  return out
+
+def inputs(fs, minibatching=False):
+  ids = {k: np.array([rng.integers(0, f.table_spec.vocabulary_size, size=rng.integers(1, 6)).astype(np.int32)
+                      for _ in range(BATCH)], dtype=object) for k, f in fs.items()}
+  pre, _ = embedding.preprocess_sparse_dense_matmul_input(ids, None, fs, N, N, num_sc_per_device=SC,
+                                                          enable_minibatching=minibatching, batch_number=1)
+  return ids, jax.tree.map(lambda a: jax.device_put(a, shard), pre)
+
+# Tables and slots with random values; whole[name]: the tables as NumPy sees them.
+def variables(fs):
+  ev, whole = {}, {}
+  for name, s in embedding.get_stacked_table_specs(fs).items():
+    slots = s.optimizer.slot_variables_initializers()
+    arrays = [np.abs(rng.normal(size=(s.stack_vocab_size, s.stack_embedding_dim))).astype(np.float32) + 0.5
+              for _ in range(1 + len(slots))]
+    put = [jax.device_put(np.asarray(utils.shard_emb_table(a, num_devices=N, num_sc_per_device=SC)).reshape(a.shape), shard)
+           for a in arrays]
+    rest = tuple(put[1:])
+    ev[name] = embedding.EmbeddingVariables(put[0], type(slots)(*rest) if hasattr(slots, "_fields") else rest)
+    whole[name] = arrays
+  return ev, whole
+
+def unsharded(a):
+  return np.asarray(utils.unshard_emb_table(np.asarray(a).reshape(N, -1, a.shape[-1]), num_sc_per_device=SC))
+
+def steps(fs, minibatching=False, step=None):
+  kw = dict(feature_specs=fs, global_device_count=N, num_sc_per_device=SC, enable_minibatching=minibatching)
+  m = functools.partial(jax.shard_map, mesh=mesh, out_specs=P("x"), check_vma=False)
+  forward = jax.jit(m(functools.partial(embedding.tpu_sparse_dense_matmul, **kw), in_specs=(P("x"), P("x"))))
+  def back(g, pre, ev):
+    return embedding.tpu_sparse_dense_matmul_grad(g, pre, ev, step=step, **kw)
+  backward = jax.jit(m(back, in_specs=(P("x"), P("x"), P("x"))), donate_argnums=2)
+  return forward, backward
+"""
+
+
+def ok(python, code, target, **env):
+  p = python(HEAD + code, env={"ATOLL_TARGET": target, "JAX_PLATFORMS": "tpu,cpu", **env}, timeout=300)
+  assert p.returncode == 0, p.stdout + p.stderr
+  return p.stdout
+
+
+TRAIN = """
+def check(optimizer, rule, minibatching, **kw):
+  fs = features(optimizer, **kw)
+  ids, pre = inputs(fs, minibatching)
+  ev, whole = variables(fs)
+  forward, backward = steps(fs, minibatching, jnp.int32(3))
+  acts = forward(pre, ev)
+  grads = {k: jax.device_put(rng.normal(size=(BATCH, f.table_spec.embedding_dim)).astype(np.float32), shard)
+           for k, f in fs.items()}
+  for k, f in fs.items():
+    t = whole[f.table_spec.stacked_table_spec.stack_name][0]
+    want = np.array([t[i].astype(np.float64).sum(0) for i in ids[k]])[:, :f.table_spec.embedding_dim]
+    np.testing.assert_allclose(np.asarray(acts[k]), want, rtol=2e-6)
+  old = jax.tree.leaves(ev)
+  new = backward(grads, pre, ev)
+  assert all(a.is_deleted() for a in old)
+  for k, f in fs.items():
+    tables = [t.astype(np.float64) for t in whole[f.table_spec.stacked_table_spec.stack_name]]
+    d = f.table_spec.embedding_dim
+    g = np.zeros_like(tables[0])
+    seen = np.zeros(len(g), bool)
+    for b, row in enumerate(ids[k]):
+      for i in row:
+        g[i, :d] += np.asarray(grads[k])[b]
+        seen[i] = True
+    want = [np.where(seen[:, None], n, o) for n, o in zip(rule(g, *tables), tables)]
+    got = new[f.table_spec.stacked_table_spec.stack_name]
+    for w, a in zip(want, [got.table, *jax.tree.leaves(got.slot)]):
+      np.testing.assert_allclose(unsharded(a)[:, :d], w[:, :d], rtol=3e-5, atol=3e-6)
+sgd = lambda g, t: (t - 0.1 * g,)
+adagrad = lambda g, t, a: (t - 0.1 * g / np.sqrt(a + g * g), a + g * g)
+for minibatching in (False, True):
+  check(lambda: es.SGDOptimizerSpec(learning_rate=0.1), sgd, minibatching)
+  check(lambda: es.AdagradOptimizerSpec(learning_rate=0.1), adagrad, minibatching)
+"""
+
+
+@pytest.mark.parametrize("target", ["v6e", "v6e:2x2", "v5p:2x2x1"])
+def test_train_steps_against_numpy(python, target):
+  ok(python, TRAIN, target)
+
+
+def test_a_single_call_of_each_kind(python):
+  ok(python, """
+import sys
+from jax_tpu_embedding.sparsecore.lib.core.primitives import sparse_dense_matmul_csr as csr
+from jax_tpu_embedding.sparsecore.lib.core.primitives import sparse_dense_matmul_activation_unstack as unstack
+from jax_tpu_embedding.sparsecore.lib.core.primitives import sparse_dense_matmul_gradient_stack as stack
+# Features stand in a stack SparseCore by SparseCore.
+x = np.arange(12 * 4, dtype=np.float32).reshape(12, 4)
+f = jax.jit(lambda v: unstack.tpu_sparse_dense_matmul_activation_unstack_primitive.bind(
+    v, per_feature_batch_sizes=(4, 8), per_feature_dims=(3, 4)))
+a, b = (np.asarray(v) for v in f(x))
+np.testing.assert_array_equal(a, x[[0, 1, 6, 7], :3])
+np.testing.assert_array_equal(b, x[[2, 3, 4, 5, 8, 9, 10, 11]])
+g = jax.jit(lambda p, q: stack.tpu_sparse_dense_matmul_gradient_stack_primitive.bind(
+    p, q, stacked_batch_size=12, stacked_feature_dim=4))
+want = x.copy(); want[[0, 1, 6, 7], 3] = 0
+np.testing.assert_array_equal(np.asarray(g(a, b)), want)
+""", "v6e")
+
+
+BAD = """
+from jax_tpu_embedding.sparsecore.lib.core.primitives import sparse_dense_matmul_csr as csr
+from jax_tpu_embedding.sparsecore.lib.core.primitives import sparse_dense_matmul_grad_with_sgd as sgd
+pointers = np.zeros(16, np.int32); pointers[:8] = 4
+ids, samples, gains = np.zeros(32, np.int32), np.zeros(32, np.int32), np.ones(32, np.float32)
+table = jnp.ones((16, 8))
+def run(p=pointers, i=ids, s=samples, t=table, batch=4):
+  f = jax.jit(lambda *a: csr.tpu_sparse_dense_matmul_csr_primitive.bind(
+      *a[:4], jnp.int32(1), a[4], device_batch_size=batch, max_ids_per_partition=8, max_unique_ids_per_partition=8))
+  try:
+    return np.asarray(f(p, i, s, gains, t))
+  except Exception as e:
+    return str(e)
+assert run()[0, 0] == 4 and not run()[1:].any()
+def changed(a, at, v): a = a.copy(); a[at] = v; return a
+"""
+
+
+WRONG = """
+import re
+for call, says in (
+    (lambda: run(i=changed(ids, 0, -1)), "id -1 of table"),
+    (lambda: run(i=changed(ids, 1, 8)), "id 8 of table"),
+    (lambda: run(s=changed(samples, 2, 2)), "sample 2 of table"),
+    (lambda: run(p=changed(pointers, 1, 1 << 20)), "past the buffer"),
+    (lambda: run(p=changed(pointers, 1, -3)), "backward"),
+    (lambda: run(p=np.zeros(24, np.int32)), "row_ptrs should be aligned to HBM granularity!"),
+    (lambda: run(batch=5), "does not divide over 2 SparseCores"),
+    (lambda: run(t=jnp.ones((15, 8))), "do not divide over 2 SparseCores"),
+):
+  got = call()
+  assert isinstance(got, str) and re.search(says, got), (says, got)
+"""
+
+
+def test_bad_input_is_named(python):
+  ok(python, BAD + WRONG, "v6e")
+
+
+def test_a_target_without_sparsecores_says_so(python):
+  head = HEAD.replace("utils.num_sparsecores_per_device(devices[0])", "2")
+  bad = BAD[:BAD.index("assert run()")]
+  p = python(head + bad + "print(run())", env={"ATOLL_TARGET": "v5e", "JAX_PLATFORMS": "tpu,cpu"}, timeout=120)
+  assert "Only Megachip mode is supporting mixed device type computations." in p.stdout, p.stdout + p.stderr
