@@ -187,7 +187,8 @@ static at_status run_case(const sc_case *c, uint32_t threads) {
   scratch s = {.count = 0};
   at_par par = {pools[threads], take, &s};
   at_kernel_fn kernels[1] = {momentum};
-  at_sc_run r = {&c->x, kernels, "t", bufs, &par};
+  at_sc_run r = {
+      .x = &c->x, .kernels = kernels, .name = "t", .bufs = bufs, .par = &par};
   at_status st = AT_OK;
   // Devices meet one by one where nothing of others is read.
   uint32_t meetings = c->x.op == AT_SPARSE_LOCAL ? c->x.num_devices : 1;
