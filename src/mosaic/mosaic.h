@@ -272,6 +272,12 @@ __attribute__((format(printf, 4, 5), warn_unused_result)) at_status
 at_mosaic_fail(const at_mosaic_kernel *k, const at_mop *op, at_code code,
                const char *fmt, ...);
 
+// What a program takes of the memories of a core.
+typedef struct at_mosaic_memory {
+  int64_t windows, scratch;  // VMEM bytes; windows with all their buffers
+  int64_t smem, semaphores;  // bytes
+} at_mosaic_memory;
+
 // ---- Text
 // MLIR's generic form: read back by at_mosaic_read as payload.
 at_status at_mosaic_print(const at_mosaic_kernel *k, bool locations,

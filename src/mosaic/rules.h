@@ -44,10 +44,6 @@ int64_t at_mosaic_ref_bytes(const at_mosaic_chip *chip, const at_mosaic_ref *r,
 bool at_mosaic_window_moves(const at_mosaic_program *p,
                             const at_mosaic_window *w);
 
-typedef struct at_mosaic_memory {
-  int64_t windows, scratch;  // VMEM bytes; windows with all their buffers
-  int64_t smem, semaphores;  // bytes
-} at_mosaic_memory;
 at_mosaic_memory at_mosaic_memory_of(const at_mosaic_program *p,
                                      const at_mosaic_chip *chip);
 
