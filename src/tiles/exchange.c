@@ -16,6 +16,7 @@ enum {
   kInstruction = 4,
   kCandidates = 64,  // messages of a sender weighed against each other
   kTries = 64,       // times that a sender waits for a better moment
+  kLooks = 1024,     // receivers looked at for one message that is sent
 };
 
 // ---- Messages from needs
@@ -154,6 +155,7 @@ typedef struct planner {
       *tries;      // per message; per tile: what it still has to send
   uint32_t *heap;  // tiles with something to send, by send_free
   size_t heap_len;
+  uint8_t *pair;  // per message: two buses carry it
 } planner;
 
 static bool before(const planner *p, uint32_t a, uint32_t b) {
@@ -174,10 +176,21 @@ static void sift_down(planner *p, size_t i) {
   }
 }
 
-static int64_t earliest(const planner *p, const at_tiles_message *g) {
-  int64_t t = p->send_free[g->from];
-  if (paired(p->x, g) && (g->from ^ 1u) < (uint64_t)p->m->tiles)
-    t = AT_MAX(t, p->send_free[g->from ^ 1u]);
+// The tile whose bus out a message borrows, or its own sender.
+static uint32_t lender(const planner *p, uint32_t message) {
+  uint32_t from = p->x->messages[message].from;
+  return p->pair[message] && (from ^ 1u) < (uint64_t)p->m->tiles ? from ^ 1u
+                                                                 : from;
+}
+
+static int64_t length_of(const planner *p, uint32_t message) {
+  return at_ceil_div(p->x->messages[message].bytes,
+                     p->m->exchange_bytes * (p->pair[message] ? 2 : 1));
+}
+
+static int64_t earliest(const planner *p, uint32_t message) {
+  const at_tiles_message *g = &p->x->messages[message];
+  int64_t t = AT_MAX(p->send_free[g->from], p->send_free[lender(p, message)]);
   for (uint32_t i = 0; i < g->count; i++)
     t = AT_MAX(t, p->receive_free[p->x->receivers[g->first + i]]);
   return t;
@@ -191,26 +204,28 @@ static int64_t earliest(const planner *p, const at_tiles_message *g) {
 static void send_one(planner *p, uint32_t s) {
   uint32_t *best = NULL, *at = &p->heads[s];
   int64_t start = INT64_MAX, most = -1;
-  for (int k = 0; k < kCandidates && *at; k++, at = &p->next[*at - 1]) {
+  uint32_t looks = 0;
+  for (int k = 0; k < kCandidates && *at && looks < kLooks;
+       k++, at = &p->next[*at - 1]) {
     const at_tiles_message *g = &p->x->messages[*at - 1];
-    int64_t t = earliest(p, g), left = 0;
+    int64_t t = earliest(p, *at - 1), left = 0;
+    looks += g->count;
     for (uint32_t i = 0; i < g->count; i++)
       left = AT_MAX(left, p->receive_left[p->x->receivers[g->first + i]]);
     if (t > start || (t == start && left <= most)) continue;
     start = t, most = left, best = at;
   }
-  at_tiles_message *g = &p->x->messages[*best - 1];
+  uint32_t which = *best - 1;
+  at_tiles_message *g = &p->x->messages[which];
   if (start > p->send_free[s] && g->count == 1 && p->tries[s]++ < kTries) {
     p->send_free[s] = start;
     return;
   }
   p->tries[s] = 0;
-  *best = p->next[*best - 1];
+  *best = p->next[which];
   g->start = start;
-  int64_t end = start + duration(p->m, p->x, g);
-  p->send_free[s] = end;
-  if (paired(p->x, g) && (s ^ 1u) < (uint64_t)p->m->tiles)
-    p->send_free[s ^ 1u] = end;
+  int64_t end = start + length_of(p, which);
+  p->send_free[s] = p->send_free[lender(p, which)] = end;
   for (uint32_t i = 0; i < g->count; i++) {
     uint32_t r = p->x->receivers[g->first + i];
     p->receive_free[r] = end;
@@ -224,9 +239,10 @@ static void account(planner *p) {
   x->sent_bytes = x->received_bytes = 0;
   for (size_t i = 0; i < x->num_messages; i++) {
     const at_tiles_message *g = &x->messages[i];
-    int64_t t = duration(p->m, x, g),
+    p->pair[i] = paired(x, g);
+    int64_t t = length_of(p, (uint32_t)i),
             words = at_ceil_div(g->bytes, kInstruction);
-    bool both = paired(x, g) && (g->from ^ 1u) < (uint64_t)p->m->tiles;
+    bool both = lender(p, (uint32_t)i) != g->from;
     x->sent_bytes += g->bytes;
     x->received_bytes += g->bytes * g->count;
     p->send_busy[g->from] += t;
@@ -244,6 +260,27 @@ static void account(planner *p) {
         AT_MAX(x->lower_bound, AT_MAX(p->send_busy[t], p->receive_busy[t]));
     x->instruction_bytes = AT_MAX(x->instruction_bytes, p->code[t]);
   }
+}
+
+at_status at_tiles_exchange_bound(const at_tiles_machine *m,
+                                  at_tiles_exchange *x) {
+  size_t n = (size_t)m->tiles;
+  int64_t *tiles = calloc(3 * n, sizeof *tiles);
+  uint8_t *pair = calloc(x->num_messages + 1, 1);
+  if (tiles && pair) {
+    planner p = {.m = m,
+                 .x = x,
+                 .send_busy = tiles,
+                 .receive_busy = tiles + n,
+                 .code = tiles + 2 * n,
+                 .pair = pair};
+    account(&p);
+    x->cycles = x->lower_bound;
+  }
+  bool fine = tiles && pair;
+  free(tiles);
+  free(pair);
+  return fine ? AT_OK : AT_NO_MEMORY("exchange");
 }
 
 // Sender s begins with the receiver after it and goes round, so that senders of
@@ -306,7 +343,7 @@ static void use_rounds(planner *p, const uint32_t *round, int64_t *length) {
   memset(length, 0, x->num_messages * sizeof *length);
   for (size_t i = 0; i < x->num_messages; i++) {
     int64_t *l = &length[round[i]];
-    *l = AT_MAX(*l, duration(p->m, x, &x->messages[i]));
+    *l = AT_MAX(*l, length_of(p, (uint32_t)i));
   }
   for (size_t r = 0; r < x->num_messages; r++) {
     int64_t l = length[r];
@@ -332,8 +369,9 @@ at_status at_tiles_exchange_plan(const at_tiles_machine *m,
   int64_t *tiles = calloc(6 * n, sizeof *tiles);
   uint32_t *lists = calloc(3 * n + 2 * k + 1, sizeof *lists);
   order *o = malloc((k + 1) * sizeof *o);
+  uint8_t *pair = calloc(k + 1, 1);
   at_status st = AT_OK;
-  if (!tiles || !lists || !o) {
+  if (!tiles || !lists || !o || !pair) {
     st = AT_NO_MEMORY("exchange");
     goto out;
   }
@@ -348,7 +386,8 @@ at_status at_tiles_exchange_plan(const at_tiles_machine *m,
                .heads = lists,
                .tries = lists + n,
                .heap = lists + 2 * n,
-               .next = lists + 3 * n};
+               .next = lists + 3 * n,
+               .pair = pair};
   uint32_t *round = lists + 3 * n + k;
   account(&p);
   order_by_turn(&p, o);
@@ -362,6 +401,7 @@ out:
   free(tiles);
   free(lists);
   free(o);
+  free(pair);
   return st;
 }
 

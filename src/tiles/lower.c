@@ -178,7 +178,8 @@ static at_status add_step(at_tiles_lowerer *w, const char *name,
   at_tiles_exchange x = {.messages = m->messages.ptr,
                          .num_messages = m->messages.len,
                          .receivers = m->receivers.ptr};
-  AT_TRY(at_tiles_exchange_plan(&w->m, &x));
+  AT_TRY(w->quick ? at_tiles_exchange_bound(&w->m, &x)
+                  : at_tiles_exchange_plan(&w->m, &x));
   at_tiles_step s = {.name = name, .times = w->times};
   int64_t total = 0, most = -1;
   for (int64_t t = 0; t < w->m.tiles; t++) {
@@ -782,6 +783,7 @@ static at_status lower_comp(at_tiles_lowerer *w, const at_comp *c) {
   AT_TRY(find_ends(w, c, at, &ends));
   at = 0;
   AT_FOR_NODES(n, c) {
+    if (w->limit && w->cycles >= w->limit) return AT_OK;  // it has lost
     AT_TRY(lower_node(w, n));
     // What went by a rule was run there; the rest is run whole.
     if (w->eval && n->op != AT_OP_PARAMETER && n->num_results &&
@@ -965,12 +967,21 @@ at_status at_tiles_lower(const at_tiles_machine *m, at_module *module,
   at_tiles_lower_options linear = {.linear = true, .lenient = true};
   AT_TRY(lower_once(&w, m, module, o, a, &best));
   if (!o->linear) {
+    // The baseline at its best, as far as it may win.
     at_tiles_lowerer l;
-    AT_TRY(lower_once(&l, m, module, &linear, a, &other));
-    bool fits = other->peak_bytes <= m->bytes_per_tile;
-    if (other->cycles < best->cycles &&
-        (fits || best->peak_bytes > m->bytes_per_tile))
-      best = other, w = l;
+    AT_TRY(start(&l, m, &linear, a, module));
+    l.quick = true;
+    l.limit = best->cycles;
+    at_status st = lower_comp(&l, module->entry);
+    at_strbuf_free(&l.notes);
+    AT_TRY(st);
+    if (l.cycles < best->cycles) {
+      AT_TRY(lower_once(&l, m, module, &linear, a, &other));
+      bool fits = other->peak_bytes <= m->bytes_per_tile;
+      if (other->cycles < best->cycles &&
+          (fits || best->peak_bytes > m->bytes_per_tile))
+        best = other, w = l;
+    }
   }
   if (best->peak_bytes > m->bytes_per_tile && !o->lenient)
     return over_memory(&w, best);

@@ -76,6 +76,8 @@ typedef struct at_tiles_lowerer {
   uint32_t fullest_tile;
   at_strbuf notes;
   bool eval;
+  bool quick;     // exchanges at their lower bound, unordered
+  int64_t limit;  // 0, or cycles after which nobody wants the plan
 } at_tiles_lowerer;
 
 at_tiles_value *at_tiles_value_of(const at_tiles_lowerer *w, at_value v);

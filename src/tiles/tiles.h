@@ -303,6 +303,9 @@ typedef struct at_tiles_exchange {
 // Orders the messages so that no tile sends or receives two at once.
 at_status at_tiles_exchange_plan(const at_tiles_machine *m,
                                  at_tiles_exchange *x);
+// Without an order: cycles are the lower bound, bytes are counted.
+at_status at_tiles_exchange_bound(const at_tiles_machine *m,
+                                  at_tiles_exchange *x);
 // INTERNAL when two messages of one tile overlap: what every plan must pass.
 at_status at_tiles_exchange_verify(const at_tiles_machine *m,
                                    const at_tiles_exchange *x);
