@@ -427,6 +427,24 @@ def test_a_profile_is_kept(tmp_path):
   assert sp.Profile.load(path) == a
 
 
+def test_a_trace_is_split_over_the_cores():
+  e = lambda core, name, start, end: sp.Event(core, 0, name, start, end - start)
+  events = [
+      e("module", "step", 0, 10), e("SparseCore", "lookup", 0, 4),
+      e("TensorCore", "dot", 3, 9), e("host", "preprocess", 8, 14),
+      e("module", "step", 14, 24), e("SparseCore", "lookup", 14, 18),
+      e("TensorCore", "dot", 17, 23), e("TensorCore", "add", 23, 24)]
+  p = sp.profile_of_events(events)
+  assert (p.steps, p.step_seconds) == (2, 14)
+  assert (p.sparse_seconds, p.dense_seconds, p.overlap_seconds) == (4, 6.5, 1)
+  assert p.host_seconds == 2  # of 4 between the steps, per step
+  assert p.idle_seconds == 2.5
+  assert p.longest("TensorCore") == [("dot", 12), ("add", 1)]
+  assert sp.advise(p)[0].cause == "no overlap"
+  with pytest.raises(ValueError, match="no program ran on chip 7"):
+    sp.profile_of_events(events, chip=7)
+
+
 def test_samples_are_minibatched_in_smaller_buffers():
   """Mini-batching on samples: the same ids, each mini-batch a k-th of them."""
   fs, xs = even()

@@ -61,6 +61,16 @@ PROGRAM = textwrap.dedent("""
       rows = w.reshape(S, V // S, D)
       want = np.stack([sum(rows[i % S, i // S] for i in r) for r in ids])
       np.testing.assert_allclose(out, want, rtol=1e-5, atol=1e-5)
+    if os.environ.get("TRACE"):
+      with jax.profiler.trace(os.environ["TRACE"]):
+        for _ in range(3):
+          jax.block_until_ready(f(pointers, e, s, g, w, out))
+      found = sp.events_of(os.environ["TRACE"])
+      profile = sp.profile_of_events(found)
+      assert profile.steps == 3, profile
+      assert profile.sparse_seconds > 0 and profile.step_seconds > 0
+      assert "SparseDenseMatmulOp" in profile.longest("SparseCore")[0][0]
+      sp.write_timeline(found, os.environ["TRACE"] + "/lanes.json")
     print("ran")
 """)
 
@@ -141,3 +151,13 @@ def test_a_bad_value_is_refused(library, tmp_path):
 def test_what_the_compiler_refuses_is_refused(library, tmp_path):
   code, out = run(library, tmp_path, ATOLL_TARGET="v5e")
   assert code != 0
+
+
+def test_a_trace_has_a_lane_for_the_sparsecores(library, tmp_path):
+  import json
+
+  code, out = run(library, tmp_path, TRACE=str(tmp_path / "trace"))
+  assert code == 0, out
+  lanes = json.loads((tmp_path / "trace" / "lanes.json").read_text())
+  names = {e["args"]["name"] for e in lanes["traceEvents"] if e["ph"] == "M"}
+  assert {"SparseCores", "programs", "TPU:0"} <= names

@@ -1,7 +1,8 @@
 """SparseCore embeddings: input, configuration, limits, sizes, advice."""
 
 from atoll.sparsecore._native import SparseCoreError
-from atoll.sparsecore.advise import Advice, Profile, StackProfile, advise, compare
+from atoll.sparsecore.advise import (
+    Advice, Profile, StackProfile, advise, compare)
 from atoll.sparsecore.config import (
     FeatureSpec, QuantizationConfig, SparsecoreConfig, TableSpec,
     initialize_tables, row_of, stack_tables)
@@ -13,3 +14,5 @@ from atoll.sparsecore.preprocess import (
 from atoll.sparsecore.size import SizeReport, size_report
 from atoll.sparsecore.skew import (
     FeatureSkew, IdShuffle, SkewReport, skew_report)
+from atoll.sparsecore.trace import (
+    Event, events_of, profile, profile_of_events, write_timeline)

@@ -1,0 +1,148 @@
+"""A profile from a recorded run: jax.profiler's XSpace, taken apart into the host, the
+SparseCores and the TensorCore of every chip."""
+
+import dataclasses
+import glob
+import json
+import os
+import re
+import statistics
+
+from atoll.sparsecore.advise import Profile
+
+SPARSE_OPS = ("SparseDenseMatmul", "SparseActivationsUnstack",
+              "SparseGradientsStack")
+PREPROCESS = "preprocess_sparse_dense_matmul"
+
+
+@dataclasses.dataclass(frozen=True)
+class Event:
+  core: str  # "host", "module", "SparseCore", "TensorCore"
+  chip: int
+  name: str
+  start: float  # seconds
+  seconds: float
+
+  @property
+  def end(self) -> float:
+    return self.start + self.seconds
+
+
+def _core_of(plane: str, line: str, name: str) -> str | None:
+  if plane.startswith("/device:TPU:"):
+    if line == "XLA Modules":
+      return "module"
+    if line == "XLA Ops":
+      return "SparseCore" if any(s in name for s in SPARSE_OPS) else "TensorCore"
+  elif plane.startswith("/host:") and PREPROCESS in name:
+    return "host"
+  return None
+
+
+def events_of(path: str) -> list[Event]:
+  """Events of an .xplane.pb, or of the newest one under a folder that
+  jax.profiler.trace wrote."""
+  import jax
+
+  if os.path.isdir(path):
+    found = sorted(glob.glob(os.path.join(path, "**", "*.xplane.pb"),
+                             recursive=True), key=os.path.getmtime)
+    if not found:
+      raise FileNotFoundError(f"no .xplane.pb under {path}")
+    path = found[-1]
+  out = []
+  for plane in jax.profiler.ProfileData.from_file(path).planes:
+    chip = int((re.findall(r"\d+$", plane.name) or [0])[0])
+    for line in plane.lines:
+      for e in line.events:
+        core = _core_of(plane.name, line.name, e.name)
+        if core:
+          out.append(Event(core, chip, e.name, e.start_ns * 1e-9,
+                           e.duration_ns * 1e-9))
+  return sorted(out, key=lambda e: (e.start, e.chip))
+
+
+def _union(events) -> list[tuple[float, float]]:
+  spans: list[list[float]] = []
+  for e in sorted(events, key=lambda e: e.start):
+    if spans and e.start <= spans[-1][1]:
+      spans[-1][1] = max(spans[-1][1], e.end)
+    else:
+      spans.append([e.start, e.end])
+  return [tuple(s) for s in spans]
+
+
+def _length(spans) -> float:
+  return sum(b - a for a, b in spans)
+
+
+def _both(x, y) -> float:
+  total, i, j = 0.0, 0, 0
+  while i < len(x) and j < len(y):
+    total += max(0.0, min(x[i][1], y[j][1]) - max(x[i][0], y[j][0]))
+    if x[i][1] < y[j][1]:
+      i += 1
+    else:
+      j += 1
+  return total
+
+
+def profile_of_events(events: list[Event], chip: int = 0,
+                      module: str | None = None) -> Profile:
+  """The figures of one chip, per step; a step is a run of `module` (None: the one
+  that takes the most time)."""
+  mine = [e for e in events if e.chip == chip and e.core != "host"]
+  modules: dict[str, list[Event]] = {}
+  for e in mine:
+    if e.core == "module":
+      modules.setdefault(e.name, []).append(e)
+  if not modules:
+    raise ValueError(f"no program ran on chip {chip}")
+  name = module or max(modules, key=lambda n: sum(
+      e.seconds for e in modules[n]))
+  steps = modules[name]
+  starts = [e.start for e in steps]
+  whole = steps[-1].end - steps[0].start
+  n = len(steps)
+  inside = [e for e in mine if starts[0] <= e.start <= steps[-1].end]
+  sparse = _union(e for e in inside if e.core == "SparseCore")
+  dense = _union(e for e in inside if e.core == "TensorCore")
+  busy = _union(e for e in inside if e.core != "module")
+  p = Profile(steps=n)
+  p.step_seconds = (statistics.median(b - a for a, b in zip(starts, starts[1:]))
+                    if n > 1 else whole)
+  p.sparse_seconds, p.dense_seconds = _length(sparse) / n, _length(dense) / n
+  p.overlap_seconds = _both(sparse, dense) / n
+  p.idle_seconds = max(0.0, whole - _length(busy)) / n
+  gaps = [(a.end, b.start) for a, b in zip(steps, steps[1:]) if b.start > a.end]
+  host = _union(e for e in events if e.core == "host")
+  p.host_seconds = _both(gaps, host) / n  # preprocessing that the chip waits for
+  for e in inside:
+    if e.core != "module":
+      ops = p.operations.setdefault(e.core, {})
+      ops[e.name] = ops.get(e.name, 0.0) + e.seconds
+  return p
+
+
+def profile(path: str, chip: int = 0, module: str | None = None) -> Profile:
+  return profile_of_events(events_of(path), chip, module)
+
+
+def write_timeline(events: list[Event], path: str) -> None:
+  """A Chrome trace with a lane for the host and, for every chip, its programs,
+  SparseCores and TensorCore."""
+  lanes = {"module": 0, "SparseCore": 1, "TensorCore": 2, "host": 0}
+  out = []
+  for chip, core in sorted({(-1 if e.core == "host" else e.chip, e.core)
+                            for e in events}):
+    out.append({"ph": "M", "pid": chip + 1, "tid": lanes[core],
+                "name": "thread_name", "args": {"name": {
+                    "module": "programs", "SparseCore": "SparseCores"}.get(
+                        core, core)}})
+    out.append({"ph": "M", "pid": chip + 1, "name": "process_name",
+                "args": {"name": "host" if chip < 0 else f"TPU:{chip}"}})
+  out += [{"ph": "X", "pid": 0 if e.core == "host" else e.chip + 1,
+           "tid": lanes[e.core], "name": e.name, "ts": e.start * 1e6,
+           "dur": e.seconds * 1e6} for e in events]
+  with open(path, "w") as f:
+    json.dump({"traceEvents": out}, f)
