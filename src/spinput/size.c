@@ -120,6 +120,19 @@ typedef struct table_view {
 
 static at_status no_replicas(const table_view *v, int64_t split, int64_t fixed,
                              int64_t row_dependent) {
+  char detail[160];
+  int64_t words = v->p->chip.tile_bytes / 4;
+  if (fixed)
+    snprintf(detail, sizeof detail,
+             "Fixed size allocations (9 * %" PRId64 " + 256 = %" PRId64
+             " words) do not fit in TileSpmem (%" PRId64 " words).",
+             v->unique, fixed / 4, words);
+  else
+    snprintf(detail, sizeof detail,
+             "Variable size allocations (2 * %" PRId64 " = %" PRId64
+             " words) do not fit in TileSpmem (%" PRId64
+             " words), split %d ways.",
+             v->unique, row_dependent / 4, words, PARTS);
   return AT_FAIL(
       AT_INVALID_ARGUMENT,
       "E3001: CompileTimeSparseCoreInvalidReplicaCount:\nNo viable logical "
@@ -131,11 +144,12 @@ static at_status no_replicas(const table_view *v, int64_t split, int64_t fixed,
       ", row_dependent_size_allocation_bytes = %" PRId64
       ", total_spmem_size_bytes = %" PRId64
       ")\n"
-      "hint: lower max_ids_per_partition and max_unique_ids_per_partition of "
+      "detail: %s\nhint: lower max_ids_per_partition and "
+      "max_unique_ids_per_partition of "
       "table '%s'",
       v->t->max_ids, v->t->max_unique, v->s->padded_width,
       v->t->samples / v->p->chip.cores, split, fixed, row_dependent,
-      v->p->chip.tile_bytes, v->t->name);
+      v->p->chip.tile_bytes, detail, v->t->name);
 }
 
 // What of a tile is free for rows: all but 36 bytes and one for every four

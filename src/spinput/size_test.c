@@ -228,6 +228,13 @@ static void verdicts_are_the_compilers(void **state) {
        AT_INVALID_ARGUMENT,
        "fixed_size_allocation_bytes = 590848, "
        "row_dependent_size_allocation_bytes = 196608"},
+      {{P4, 128, 16384, 16384, SGD, 1024, 1, 0},
+       AT_INVALID_ARGUMENT,
+       "Fixed size allocations (9 * 16384 + 256 = 147712 words) do not fit in "
+       "TileSpmem (131032 words)."},
+      {{P4, 128, 524288, 524288, LOOKUP, 1024, 1, 0},
+       AT_INVALID_ARGUMENT,
+       "Variable size allocations (2 * 524288 = 1048576 words)"},
       {{P4, 16384, 256, 256, SGD, 1024, 1, 0},
        AT_RESOURCE_EXHAUSTED,
        "Valid window was not found for"},
