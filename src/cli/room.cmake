@@ -6,4 +6,4 @@ target_link_libraries(atoll_cli PRIVATE ${lib})
 set_target_properties(atoll_cli PROPERTIES OUTPUT_NAME atoll
   RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
 # `ninja atoll` names this file; the library comes along.
-add_dependencies(atoll_cli atoll)
+add_dependencies(atoll_cli atoll atoll_tiles)

@@ -1,0 +1,301 @@
+"""atoll.tiles: memory layout on a machine of tiles without shared memory (an IPU).
+
+Variables live on tiles; views name their elements without copies; compute sets run
+vertices on tiles. A program is run for its values, and reported in cycles:
+
+  g = tiles.Graph("mk2")
+  a = g.variable("A", (32, 64)).map_linear()
+  b = g.variable("B", (32, 64)).map_linear()
+  c = tiles.concat([a, b], dim=1)
+  y = c.clone("y")                       # where its operand is: nothing moves
+  s = g.compute_set("y = 1 - c")
+  s.elementwise("subtract_from", c, out=y, param=1)
+  report = g.report(s)                   # report["cycles"], report["steps"], ...
+
+`profile(fn, *args)` does the same for a whole JAX function.
+"""
+
+import ctypes
+import json
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+POLICIES = {"refuse": 0, "duplicate": 1, "replace": 2}
+_DTYPES = {"f4": "f32", "f2": "f16", "f8": "f64", "i4": "i32", "i8": "i64", "i2": "i16", "i1": "i8",
+           "u4": "ui32", "u8": "ui64", "u2": "ui16", "u1": "ui8"}
+NOWHERE = 0xffffffff
+_lib = None
+
+
+class TilesError(ValueError):
+  """What the library refused, with its message."""
+
+
+class _Interval(ctypes.Structure):
+  _fields_ = [("begin", ctypes.c_int64), ("end", ctypes.c_int64), ("tile", ctypes.c_uint32)]
+
+
+def _load():
+  global _lib
+  if _lib is None:
+    import atoll
+    _lib = ctypes.CDLL(str(Path(atoll.library_path()).with_name("libatoll_tiles.so")))
+    _lib.at_face_error.restype = ctypes.c_char_p
+    _lib.at_face_num_tiles.restype = ctypes.c_int64
+    _lib.at_face_rank.restype = ctypes.c_uint32
+    _lib.at_face_dims.restype = ctypes.POINTER(ctypes.c_int64)
+  return _lib
+
+
+def _call(name, *args):
+  lib = _load()
+  if getattr(lib, name)(*args):
+    raise TilesError(lib.at_face_error().decode())
+
+
+def _made(name, *args):
+  out = ctypes.c_void_p()
+  _call(name, *args, ctypes.byref(out))
+  return out
+
+
+def _ints(values):
+  values = [int(v) for v in values]
+  return (ctypes.c_int64 * max(len(values), 1))(*values), ctypes.c_uint32(len(values))
+
+
+def _handles(views):
+  return (ctypes.c_void_p * max(len(views), 1))(*[v._handle for v in views]), ctypes.c_uint32(len(views))
+
+
+class View:
+  """Elements of variables in some order and shape."""
+
+  def __init__(self, graph, handle, dtype):
+    self.graph, self._handle, self.dtype = graph, handle, np.dtype(dtype)
+
+  def _view(self, name, *args):
+    return View(self.graph, _made(name, self._handle, *args), self.dtype)
+
+  @property
+  def shape(self):
+    lib = _load()
+    dims = lib.at_face_dims(self._handle)
+    return tuple(dims[i] for i in range(lib.at_face_rank(self._handle)))
+
+  def slice(self, dim, begin, end):
+    return self._view("at_face_slice", ctypes.c_uint32(dim), ctypes.c_int64(begin), ctypes.c_int64(end))
+
+  def __getitem__(self, i):
+    row = self.slice(0, i, i + 1)
+    return row.reshape(row.shape[1:])
+
+  def reshape(self, shape):
+    return self._view("at_face_reshape", *_ints(shape))
+
+  def flatten(self):
+    return self.reshape((int(np.prod(self.shape, dtype=np.int64)),))
+
+  def dimshuffle(self, order):
+    return self._view("at_face_dimshuffle", *_ints(order))
+
+  def reverse(self, dim):
+    return self._view("at_face_reverse", ctypes.c_uint32(dim))
+
+  def subsample(self, dim, step):
+    return self._view("at_face_subsample", ctypes.c_uint32(dim), ctypes.c_int64(step))
+
+  def broadcast(self, dim, n):
+    """Dimension dim n times after itself."""
+    return self._view("at_face_broadcast", ctypes.c_uint32(dim), ctypes.c_int64(n))
+
+  def clone(self, name):
+    """New variables with this view's structure and mapping."""
+    return self._view("at_face_clone", name.encode())
+
+  def map(self, tile):
+    _call("at_face_map", self._handle, ctypes.c_uint32(tile))
+    return self
+
+  def map_linear(self, grain=0, min_bytes=0):
+    _call("at_face_map_linear", self._handle, ctypes.c_int64(grain), ctypes.c_int64(min_bytes))
+    return self
+
+  def map_like(self, other):
+    _call("at_face_map_like", other._handle, self._handle)
+    return self
+
+  def mapping(self):
+    """[(begin, end, tile)], positions of this view; NOWHERE where unmapped."""
+    ptr, n = ctypes.POINTER(_Interval)(), ctypes.c_size_t()
+    _call("at_face_mapping", self._handle, ctypes.byref(ptr), ctypes.byref(n))
+    found = [(ptr[i].begin, ptr[i].end, ptr[i].tile) for i in range(n.value)]
+    _load().at_face_free(ptr)
+    return found
+
+  def write(self, array):
+    a = np.ascontiguousarray(np.broadcast_to(array, self.shape), dtype=self.dtype)
+    _call("at_face_write", self._handle, a.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(a.nbytes))
+    return self
+
+  def read(self):
+    a = np.empty(self.shape, self.dtype)
+    _call("at_face_read", self._handle, a.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(a.nbytes))
+    return a
+
+
+def concat(views, dim=0):
+  handles, n = _handles(views)
+  return View(views[0].graph, _made("at_face_concat", handles, n, ctypes.c_uint32(dim)), views[0].dtype)
+
+
+class ComputeSet:
+  """Vertices that run at once."""
+
+  def __init__(self, graph, handle):
+    self.graph, self._handle = graph, handle
+
+  def vertex(self, codelet, tile, fields, param=0.0):
+    handles, n = _handles(fields)
+    _call("at_face_vertex", self._handle, codelet.encode(), ctypes.c_uint32(tile), handles, n, ctypes.c_double(param))
+
+  def elementwise(self, codelet, *operands, out=None, name=None, param=0.0):
+    """Vertices wherever `out` lives; without `out` the planner makes one, `name`d."""
+    handles, n = _handles(operands)
+    made = ctypes.c_void_p(out._handle.value if out else None)
+    _call("at_face_elementwise", self._handle, codelet.encode(), handles, n, ctypes.c_double(param),
+          (name or codelet).encode(), ctypes.byref(made))
+    return out or View(self.graph, made, operands[0].dtype)
+
+
+class Graph:
+  """Variables, compute sets and programs on one machine."""
+
+  def __init__(self, machine="mk2", policy="refuse"):
+    self._handle = None
+    self._handle = _made("at_face_open", machine.encode())
+    _load().at_face_policy(self._handle, POLICIES[policy])
+
+  def __del__(self):
+    if getattr(self, "_handle", None):
+      _lib.at_face_close(self._handle)
+
+  @property
+  def num_tiles(self):
+    return _load().at_face_num_tiles(self._handle)
+
+  def variable(self, name, shape, dtype=np.float32):
+    d = np.dtype(dtype)
+    if d.str[1:] not in _DTYPES:
+      raise TilesError(f"no element type for {d}")
+    return View(self, _made("at_face_variable", self._handle, name.encode(), _DTYPES[d.str[1:]].encode(), *_ints(shape)), d)
+
+  def compute_set(self, name):
+    return ComputeSet(self, _made("at_face_set", self._handle, name.encode()))
+
+  def tile_bytes(self):
+    out = np.zeros(self.num_tiles, np.int64)
+    _load().at_face_tile_bytes(self._handle, out.ctypes.data_as(ctypes.c_void_p))
+    return out
+
+  def execute(self, compute_set):
+    return _made("at_face_execute", compute_set._handle)
+
+  def copy(self, src, dst):
+    return _made("at_face_copy", src._handle, dst._handle)
+
+  def repeat(self, times, program):
+    return _made("at_face_repeat", ctypes.c_int64(times), self._program(program))
+
+  def sequence(self, *programs):
+    out = _made("at_face_sequence", self._handle)
+    for p in programs:
+      _call("at_face_add", out, self._program(p))
+    return out
+
+  def _program(self, p):
+    return self.execute(p) if isinstance(p, ComputeSet) else p
+
+  def run(self, program):
+    """Computes the values; returns the cycles."""
+    cycles = ctypes.c_int64()
+    _call("at_face_run", self._handle, self._program(program), ctypes.byref(cycles))
+    return cycles.value
+
+  def _report(self, program, form, lenient, title):
+    text = ctypes.c_void_p()
+    _call("at_face_report", self._handle, self._program(program), ctypes.c_bool(lenient), form, title.encode(),
+          ctypes.byref(text))
+    out = ctypes.string_at(text).decode()
+    _load().at_face_free(text)
+    return out
+
+  def report(self, program, lenient=False):
+    return json.loads(self._report(program, 1, lenient, ""))
+
+  def text(self, program, lenient=False):
+    return self._report(program, 0, lenient, "")
+
+  def html(self, program, path=None, title="Tiles", lenient=False):
+    page = self._report(program, 2, lenient, title)
+    if path:
+      Path(path).write_text(page)
+    return page
+
+
+class Profile:
+  """A JAX function on tiles: `data` is what `atoll profile --tiles --json` says."""
+
+  def __init__(self, program, target, mapping, extra):
+    self._args = (program, target, mapping, extra)
+    self.data = json.loads(_profile(*self._args, ["--json"]))
+
+  def __getattr__(self, name):
+    try:
+      return self.__dict__["data"][name]
+    except KeyError:
+      raise AttributeError(name) from None
+
+  def __repr__(self):
+    return _profile(*self._args, [])
+
+  def html(self, path=None):
+    with tempfile.TemporaryDirectory() as folder:
+      out = Path(path) if path else Path(folder) / "page.html"
+      _profile(*self._args, [f"--html={out}"])
+      return out.read_text()
+
+  def _repr_html_(self):
+    import html
+    return f'<iframe srcdoc="{html.escape(self.html(), quote=True)}" width="100%" height="700"></iframe>'
+
+
+def _profile(program, target, mapping, extra, more):
+  from atoll._estimate import command_path
+  with tempfile.NamedTemporaryFile(suffix=".mlirbc") as f:
+    f.write(program)
+    f.flush()
+    env = {k: v for k, v in os.environ.items() if k != "ATOLL_LIBRARY"}
+    done = subprocess.run([command_path(), "profile", "--tiles", f"--target={target}", f"--mapping={mapping}",
+                           *extra, *more, f.name], capture_output=True, text=True, env=env)
+  if done.returncode:
+    raise TilesError(done.stderr.strip() or "atoll profile failed")
+  return done.stdout
+
+
+def profile(fn, *args, target="mk2", mapping="planned", lenient=False, **kwargs):
+  """What `fn(*args, **kwargs)` takes on a machine of tiles; nothing runs.
+
+  Args:
+    fn: a jitted or plain function, a lowered one, or the path of a program.
+    *args: arrays or `jax.ShapeDtypeStruct`s.
+    target: the machine.
+    mapping: "planned", or "linear" for the baseline.
+    lenient: report a program that does not fit, too.
+  """
+  from atoll._estimate import _program_of
+  return Profile(_program_of(fn, args, kwargs), target, mapping, ["--lenient"] if lenient else [])

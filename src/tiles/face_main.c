@@ -1,0 +1,250 @@
+// The library's face for other languages: plain functions, 0 or an error code,
+// the message in at_face_error of the calling thread. Handles are pointers that
+// live with their graph.
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "tiles/tiles.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+static _Thread_local char g_error[2048];
+
+static int done(at_status st) {
+  if (at_ok(st)) return 0;
+  snprintf(g_error, sizeof g_error, "%s: %s", at_code_name(at_status_code(st)),
+           at_status_message(st));
+  return (int)at_code_take(st);
+}
+
+EXPORT const char *at_face_error(void);
+const char *at_face_error(void) { return g_error; }
+
+// ---- Graph
+EXPORT int at_face_open(const char *machine, at_tiles_graph **out);
+int at_face_open(const char *machine, at_tiles_graph **out) {
+  const at_machine *m;
+  at_tiles_machine t;
+  at_status st = at_machine_find(at_str_of(machine), &m);
+  if (at_ok(st)) st = at_tiles_machine_read(m, &t);
+  if (at_ok(st)) st = at_tiles_graph_create(&t, out);
+  return done(st);
+}
+EXPORT void at_face_close(at_tiles_graph *g);
+void at_face_close(at_tiles_graph *g) { at_tiles_graph_destroy(g); }
+EXPORT int64_t at_face_num_tiles(const at_tiles_graph *g);
+int64_t at_face_num_tiles(const at_tiles_graph *g) {
+  return at_tiles_graph_machine(g)->tiles;
+}
+EXPORT void at_face_policy(at_tiles_graph *g, int policy);
+void at_face_policy(at_tiles_graph *g, int policy) {
+  at_tiles_mapping_policy(g, (at_tiles_policy)policy);
+}
+
+static at_status dtype_of(const char *text, at_dtype *out) {
+  for (int t = 1; t < AT_DTYPE_COUNT; t++)
+    if (at_str_is(at_str_of(text), at_dtype_of((at_dtype)t)->text))
+      return *out = (at_dtype)t, AT_OK;
+  return AT_FAIL(AT_INVALID_ARGUMENT, "no element type %s", text);
+}
+EXPORT int at_face_variable(at_tiles_graph *g, const char *name,
+                            const char *dtype, const int64_t *dims,
+                            uint32_t rank, const at_tiles_view **out);
+int at_face_variable(at_tiles_graph *g, const char *name, const char *dtype,
+                     const int64_t *dims, uint32_t rank,
+                     const at_tiles_view **out) {
+  at_dtype t;
+  at_status st = dtype_of(dtype, &t);
+  if (at_ok(st))
+    st = at_tiles_variable_add(g, name, t, (at_dims){dims, rank}, out);
+  return done(st);
+}
+
+// ---- Views
+EXPORT uint32_t at_face_rank(const at_tiles_view *v);
+uint32_t at_face_rank(const at_tiles_view *v) {
+  return at_tiles_view_dims(v).rank;
+}
+EXPORT const int64_t *at_face_dims(const at_tiles_view *v);
+const int64_t *at_face_dims(const at_tiles_view *v) {
+  return at_tiles_view_dims(v).ptr;
+}
+EXPORT int at_face_slice(const at_tiles_view *v, uint32_t dim, int64_t begin,
+                         int64_t end, const at_tiles_view **out);
+int at_face_slice(const at_tiles_view *v, uint32_t dim, int64_t begin,
+                  int64_t end, const at_tiles_view **out) {
+  return done(at_tiles_view_slice(v, dim, begin, end, out));
+}
+EXPORT int at_face_concat(const at_tiles_view *const *v, uint32_t n,
+                          uint32_t dim, const at_tiles_view **out);
+int at_face_concat(const at_tiles_view *const *v, uint32_t n, uint32_t dim,
+                   const at_tiles_view **out) {
+  return done(at_tiles_view_concat(v, n, dim, out));
+}
+EXPORT int at_face_reshape(const at_tiles_view *v, const int64_t *dims,
+                           uint32_t rank, const at_tiles_view **out);
+int at_face_reshape(const at_tiles_view *v, const int64_t *dims, uint32_t rank,
+                    const at_tiles_view **out) {
+  return done(at_tiles_view_reshape(v, (at_dims){dims, rank}, out));
+}
+EXPORT int at_face_dimshuffle(const at_tiles_view *v, const int64_t *perm,
+                              uint32_t rank, const at_tiles_view **out);
+int at_face_dimshuffle(const at_tiles_view *v, const int64_t *perm,
+                       uint32_t rank, const at_tiles_view **out) {
+  return done(at_tiles_view_dimshuffle(v, (at_dims){perm, rank}, out));
+}
+EXPORT int at_face_reverse(const at_tiles_view *v, uint32_t dim,
+                           const at_tiles_view **out);
+int at_face_reverse(const at_tiles_view *v, uint32_t dim,
+                    const at_tiles_view **out) {
+  return done(at_tiles_view_reverse(v, dim, out));
+}
+EXPORT int at_face_subsample(const at_tiles_view *v, uint32_t dim, int64_t step,
+                             const at_tiles_view **out);
+int at_face_subsample(const at_tiles_view *v, uint32_t dim, int64_t step,
+                      const at_tiles_view **out) {
+  return done(at_tiles_view_subsample(v, dim, step, out));
+}
+EXPORT int at_face_broadcast(const at_tiles_view *v, uint32_t dim, int64_t n,
+                             const at_tiles_view **out);
+int at_face_broadcast(const at_tiles_view *v, uint32_t dim, int64_t n,
+                      const at_tiles_view **out) {
+  return done(at_tiles_view_broadcast(v, dim, n, out));
+}
+EXPORT int at_face_clone(const at_tiles_view *v, const char *name,
+                         const at_tiles_view **out);
+int at_face_clone(const at_tiles_view *v, const char *name,
+                  const at_tiles_view **out) {
+  return done(at_tiles_view_clone(v, name, out));
+}
+EXPORT int at_face_write(const at_tiles_view *v, const void *data,
+                         size_t bytes);
+int at_face_write(const at_tiles_view *v, const void *data, size_t bytes) {
+  return done(at_tiles_write(v, data, bytes));
+}
+EXPORT int at_face_read(const at_tiles_view *v, void *data, size_t bytes);
+int at_face_read(const at_tiles_view *v, void *data, size_t bytes) {
+  return done(at_tiles_read(v, data, bytes));
+}
+
+// ---- Mapping
+EXPORT int at_face_map(const at_tiles_view *v, uint32_t tile);
+int at_face_map(const at_tiles_view *v, uint32_t tile) {
+  return done(at_tiles_mapping_set(v, tile));
+}
+EXPORT int at_face_map_linear(const at_tiles_view *v, int64_t grain,
+                              int64_t min_bytes);
+int at_face_map_linear(const at_tiles_view *v, int64_t grain,
+                       int64_t min_bytes) {
+  return done(at_tiles_mapping_linear(v, grain, min_bytes));
+}
+EXPORT int at_face_map_like(const at_tiles_view *src, const at_tiles_view *dst);
+int at_face_map_like(const at_tiles_view *src, const at_tiles_view *dst) {
+  return done(at_tiles_mapping_copy(src, dst));
+}
+// *out_ptr: (begin, end, tile) as in at_tiles_interval; at_face_free it.
+EXPORT int at_face_mapping(const at_tiles_view *v, at_tiles_interval **out_ptr,
+                           size_t *out_len);
+int at_face_mapping(const at_tiles_view *v, at_tiles_interval **out_ptr,
+                    size_t *out_len) {
+  at_tiles_mapping m = {0};
+  at_status st = at_tiles_mapping_get(v, &m);
+  if (at_ok(st)) *out_ptr = m.ptr, *out_len = m.len;
+  return done(st);
+}
+EXPORT void at_face_tile_bytes(const at_tiles_graph *g, int64_t *out);
+void at_face_tile_bytes(const at_tiles_graph *g, int64_t *out) {
+  at_tiles_mapping_bytes(g, out);
+}
+EXPORT void at_face_free(void *p);
+void at_face_free(void *p) { free(p); }
+
+// ---- Compute sets and programs
+EXPORT int at_face_set(at_tiles_graph *g, const char *name, at_tiles_set **out);
+int at_face_set(at_tiles_graph *g, const char *name, at_tiles_set **out) {
+  return done(at_tiles_set_add(g, name, out));
+}
+EXPORT int at_face_vertex(at_tiles_set *s, const char *codelet, uint32_t tile,
+                          const at_tiles_view *const *fields, uint32_t n,
+                          double param);
+int at_face_vertex(at_tiles_set *s, const char *codelet, uint32_t tile,
+                   const at_tiles_view *const *fields, uint32_t n,
+                   double param) {
+  const at_tiles_codelet *c;
+  at_status st = at_tiles_codelet_find(codelet, &c);
+  if (at_ok(st) && n != c->num_fields)
+    st = AT_FAIL(AT_INVALID_ARGUMENT, "codelet %s has %u fields, not %u",
+                 codelet, c->num_fields, n);
+  if (at_ok(st)) st = at_tiles_vertex_add(s, c, tile, fields, &param);
+  return done(st);
+}
+// Vertices on the tiles of `out`; *out NULL: the planner makes it, by name.
+EXPORT int at_face_elementwise(at_tiles_set *s, const char *codelet,
+                               const at_tiles_view *const *in, uint32_t n,
+                               double param, const char *name,
+                               const at_tiles_view **out);
+int at_face_elementwise(at_tiles_set *s, const char *codelet,
+                        const at_tiles_view *const *in, uint32_t n,
+                        double param, const char *name,
+                        const at_tiles_view **out) {
+  const at_tiles_codelet *c;
+  at_status st = at_tiles_codelet_find(codelet, &c);
+  if (at_ok(st) && n + 1 != c->num_fields)
+    st = AT_FAIL(AT_INVALID_ARGUMENT, "codelet %s takes %u operands, not %u",
+                 codelet, c->num_fields - 1, n);
+  if (at_ok(st))
+    st = *out ? at_tiles_map_elementwise(s, c, in, *out, &param)
+              : at_tiles_plan_elementwise(s, c, in, name, &param, out, NULL,
+                                          NULL);
+  return done(st);
+}
+EXPORT int at_face_sequence(at_tiles_graph *g, at_tiles_program **out);
+int at_face_sequence(at_tiles_graph *g, at_tiles_program **out) {
+  return done(at_tiles_program_sequence(g, out));
+}
+EXPORT int at_face_add(at_tiles_program *s, at_tiles_program *p);
+int at_face_add(at_tiles_program *s, at_tiles_program *p) {
+  return done(at_tiles_program_add(s, p));
+}
+EXPORT int at_face_execute(at_tiles_set *s, at_tiles_program **out);
+int at_face_execute(at_tiles_set *s, at_tiles_program **out) {
+  return done(at_tiles_program_execute(s, out));
+}
+EXPORT int at_face_copy(const at_tiles_view *src, const at_tiles_view *dst,
+                        at_tiles_program **out);
+int at_face_copy(const at_tiles_view *src, const at_tiles_view *dst,
+                 at_tiles_program **out) {
+  return done(at_tiles_program_copy(src, dst, out));
+}
+EXPORT int at_face_repeat(int64_t times, at_tiles_program *body,
+                          at_tiles_program **out);
+int at_face_repeat(int64_t times, at_tiles_program *body,
+                   at_tiles_program **out) {
+  return done(at_tiles_program_repeat(times, body, out));
+}
+EXPORT int at_face_run(at_tiles_graph *g, at_tiles_program *p, int64_t *cycles);
+int at_face_run(at_tiles_graph *g, at_tiles_program *p, int64_t *cycles) {
+  return done(at_tiles_run_program(g, p, NULL, cycles));
+}
+
+// The report of a compiled program: form 0 text, 1 JSON, 2 a page titled
+// `title`. at_face_free(*out).
+EXPORT int at_face_report(at_tiles_graph *g, at_tiles_program *p, bool lenient,
+                          int form, const char *title, char **out);
+int at_face_report(at_tiles_graph *g, at_tiles_program *p, bool lenient,
+                   int form, const char *title, char **out) {
+  const at_tiles_plan *plan;
+  at_tiles_options o = {.lenient = lenient};
+  at_status st = at_tiles_compile(g, p, &o, &plan);
+  at_strbuf b = {0};
+  if (!at_ok(st)) return done(st);
+  if (form == 0) at_tiles_report_text(plan, &b);
+  if (form == 1) at_tiles_report_json(plan, &b);
+  if (form == 2) at_tiles_report_html(plan, title, &b);
+  st = at_strbuf_status(&b);
+  if (at_ok(st))
+    *out = b.ptr;
+  else
+    at_strbuf_free(&b);
+  return done(st);
+}
