@@ -85,6 +85,39 @@ void core_stack_init(core_state *c) {
   core_region_add(c, c->stack, c->stack_bytes, AT_CORE_VMEM, -1);
 }
 
+// What windows and scratch take, with all their buffers.
+static uint64_t vmem_of_arguments(const core_state *c) {
+  uint64_t sum = 0;
+  for (uint32_t i = 0; i < c->program->record->num_refs; i++) {
+    const at_xcore_ref *x = &c->program->refs[i];
+    if (x->space != AT_CORE_VMEM) continue;
+    uint64_t n = at_dtype_of((at_dtype)x->dtype)->bits;
+    for (uint32_t d = 0; d < x->rank; d++) n *= (uint64_t)x->block[d];
+    bool doubled = x->window != AT_CORE_WHOLE && x->role != AT_CORE_SCRATCH &&
+                   x->pipeline == AT_CORE_DOUBLE && c->windows[i].index;
+    sum += n / 8 * (x->buffers ? x->buffers : doubled ? 2 : 1);
+  }
+  return sum;
+}
+
+// Scopes are nested as the program runs: only now it is known what is there at
+// the same time.
+static void count_vmem(core_state *c, int32_t space, int64_t bytes,
+                       int32_t loc) {
+  uint64_t limit = c->launch->hw->vmem_bytes;
+  if (!(c->launch->checks & AT_CHECK_LIMITS) || space != AT_CORE_VMEM ||
+      c->program->record->type != AT_CORE_TC || !limit)
+    return;
+  uint64_t arguments = vmem_of_arguments(c);
+  if (arguments + c->stack_used + (uint64_t)bytes <= limit) return;
+  core_stop(
+      c, AT_RESOURCE_EXHAUSTED, loc,
+      "Ran out of memory in memory space vmem: a scope asks for %lld bytes "
+      "of %llu\ndetail: windows and scratch take %llu, scopes around it %zu",
+      (long long)bytes, (unsigned long long)limit,
+      (unsigned long long)arguments, c->stack_used);
+}
+
 void *at_core_alloc(at_core *core, int32_t space, int64_t bytes, int32_t loc) {
   core_state *c = state_of(core);
   if (bytes < 0)
@@ -100,6 +133,7 @@ void *at_core_alloc(at_core *core, int32_t space, int64_t bytes, int32_t loc) {
         "Ran out of memory in memory space vmem: %lld bytes more than %zu "
         "of %zu",
         (long long)bytes, c->stack_used, c->stack_bytes);
+  count_vmem(c, space, bytes, loc);
   void *p = c->stack + c->stack_used;
   c->stack_used += need;
   if (c->shadow) core_shadow_alloc(c, p, need);

@@ -268,6 +268,15 @@ def windows_do_not_fit(sound):
   return body, dict(in_specs=[block], out_specs=block, grid=(64 if sound else 2,))
 
 
+@kernel("a scope asks for", scratch_shapes=[pltpu.VMEM((4096, 1024), jnp.float32)])
+def scopes_do_not_fit(sound, x, o, big):
+  def scope(s):
+    s[0:8, 0:128] = x[...]
+    big[0:8, 0:128] = s[0:8, 0:128]
+    o[...] = big[0:8, 0:128]
+  pl.run_scoped(scope, pltpu.VMEM((4096 if sound else 32768, 1024), jnp.float32))  # here: scopes_do_not_fit
+
+
 @kernel("smem")
 def scalars_do_not_fit(sound):
   def body(x, o, s):
