@@ -200,7 +200,7 @@ def test_random_numbers(name, inside):
   else:
     def body(k, o):
       o[...] = RANDOM[name](k[...])
-    out = call(body, key, in_specs=[SMEM])
+    out = call(body, key, in_specs=[pl.BlockSpec(memory_space=pltpu.VMEM)])
   np.testing.assert_allclose(out, RANDOM[name](key), rtol=1e-5, atol=1e-6)
 
 
