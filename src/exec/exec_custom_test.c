@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "exec/custom_internal.h"
+#include "exec/exec_internal.h"
 #include "exec/exec_test_util.h"
 
 // ---- A writer of abi/attrdict.h

@@ -2,6 +2,7 @@
 // scenario gets through. Each failure must be a status, leave nothing behind,
 // and keep nobody waiting. Sanitizers own malloc, so there this test has
 // nothing to do.
+#include "exec/exec_internal.h"
 #include "exec/exec_test_util.h"
 
 #include <errno.h>

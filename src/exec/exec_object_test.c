@@ -1,4 +1,5 @@
 // The loader and the validator: what is refused, and how it is named.
+#include "exec/exec_internal.h"
 #include "exec/exec_test_util.h"
 
 static size_t read_object(uint8_t *to, size_t cap) {

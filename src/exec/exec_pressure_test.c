@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include "exec/exec_internal.h"
 #include "exec/exec_test_util.h"
 
 // out[0] = in[0] + 1 and nothing else of a large array; slow: it sleeps in a

@@ -1,4 +1,5 @@
 // Buffers, launches, donation, errors and order, with hand-made executables.
+#include "exec/exec_internal.h"
 #include "exec/exec_test_util.h"
 
 #include <math.h>

@@ -1,4 +1,5 @@
-// A small writer of executable blocks for the tests of this room.
+// A small writer of executable blocks for the tests of this room and of those
+// above it. AT_EXEC_KERNELS: an object with kernels; without, there are none.
 #ifndef ATOLL_EXEC_EXEC_TEST_UTIL_H_
 #define ATOLL_EXEC_EXEC_TEST_UTIL_H_
 
@@ -11,7 +12,8 @@
 #include <stdlib.h>
 
 #include "base/strbuf.h"
-#include "exec/exec_internal.h"
+#include "abi/executable.h"
+#include "exec/exec.h"
 
 #define OK(e) assert_int_equal(report_((e), __LINE__), 0)
 static inline int report_(at_status s, int line) {
@@ -51,6 +53,7 @@ static inline builder b_new(void) {
                      .estimated_ns = 100}};
   b_string(&b, "");
   b.h.name = b_string(&b, "jit_test");
+#ifdef AT_EXEC_KERNELS
   FILE *f = fopen(AT_EXEC_KERNELS, "rb");
   assert_non_null(f);
   static char code[1 << 16];
@@ -59,6 +62,7 @@ static inline builder b_new(void) {
   at_xobject o = {0, n};
   b_bytes(&b, AT_XS_CODE, code, n, 64);
   b_add(&b, AT_XS_OBJECTS, &o, sizeof o);
+#endif
   at_xslot nothing = {.type = UINT32_MAX};
   b_add(&b, AT_XS_SLOTS, &nothing, sizeof nothing);
   return b;
