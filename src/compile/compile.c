@@ -1,3 +1,4 @@
+#include "compile/on_tiles.h"
 #include "compile/compile.h"
 
 #include <stdio.h>
@@ -37,6 +38,7 @@ typedef struct job {
   at_plan plan;
   at_cg *cg;
   at_cache_key key;
+  const at_tiles_plan *tiles;  // NULL: the target is no machine of tiles
 } job;
 
 // ---- Dumps ---------------------------------------------------------------------
@@ -148,6 +150,28 @@ static at_status optimise(job *j) {
   AT_TRY(hide_latency(j));
   if (dump) dump_module(j, "schedule", j->module);
   return j->verify ? at_verify(j->module, "schedule") : AT_OK;
+}
+
+// ---- Machines of tiles -------------------------------------------------------------
+// The program once more, as it came: its layout on the tiles, cycles and memory.
+static at_status lay_on_tiles(job *j) {
+  at_tiles_machine machine;
+  if (!at_on_tiles(at_config_text(AT_CONFIG_TARGET), &machine)) return AT_OK;
+  at_module *kept = j->module;
+  AT_TRY(read_program(j));
+  at_module *m = j->module;
+  j->module = kept;
+  at_pass_options o = {.fold_budget = 1 << 22};
+  AT_TRY(at_on_tiles_plan(&machine, m, &o, j->arena, &j->tiles));
+  if (!*j->dump_dir) return AT_OK;
+  at_strbuf text = {0}, page = {0};
+  at_tiles_report_text(j->tiles, &text);
+  at_tiles_report_html(j->tiles, m->name ? m->name : "program", &page);
+  write_dump(j, "tiles.txt", at_strbuf_str(&text));
+  write_dump(j, "tiles.html", at_strbuf_str(&page));
+  at_strbuf_free(&text);
+  at_strbuf_free(&page);
+  return AT_OK;
 }
 
 // ---- Donation --------------------------------------------------------------------
@@ -265,11 +289,15 @@ static at_status write_code(job *j, at_writer *w) {
   return AT_OK;
 }
 
-static at_status write_costs(at_writer *w, const at_count *c, double ns) {
+static at_status write_costs(at_writer *w, const at_count *c, double ns,
+                             const at_tiles_plan *tiles) {
+  double cycles = tiles ? (double)tiles->cycles : 0;
+  if (tiles) ns = cycles / tiles->machine->clock_hz * 1e9;
   const struct { const char *name; double value; } rows[] = {
       {"flops", c->flops}, {"transcendentals", c->transcendentals},
-      {"bytes accessed", c->bytes_accessed}, {"optimal_seconds", ns * 1e-9}};
-  for (size_t i = 0; i < AT_LEN(rows); i++) {
+      {"bytes accessed", c->bytes_accessed}, {"optimal_seconds", ns * 1e-9},
+      {"tile cycles", cycles}, {"tile peak bytes", tiles ? (double)tiles->peak_bytes : 0}};
+  for (size_t i = 0; i < AT_LEN(rows) - (tiles ? 0 : 2); i++) {
     at_xproperty p = {.value = rows[i].value};
     AT_TRY(at_writer_string(w, at_str_of(rows[i].name), &p.name));
     AT_TRY(at_writer_append(w, AT_XS_PROPERTIES, &p, 1, NULL));
@@ -304,7 +332,7 @@ static at_status write_executable(job *j, at_bytes *out) {
   AT_TRY(write_code(j, &w));
   AT_TRY(at_core_finish(&e));
   AT_TRY(write_ios(j, &w, &h));
-  AT_TRY(write_costs(&w, &cost, e.ns));
+  AT_TRY(write_costs(&w, &cost, e.ns, j->tiles));
   h.temp_bytes = at_align_up(j->plan.temp_bytes + e.scratch_bytes, 64);
   h.peak_bytes = h.host_argument_bytes + h.output_bytes - h.alias_bytes + h.temp_bytes;
   h.has_effects = e.has_effects;
@@ -358,6 +386,7 @@ at_status at_compile(at_bytes program, const at_compile_options *o, at_bytes *ou
   if (st.err || (cached && at_cache_get(&j.key, &x))) goto done;
   AT_TRY_GOTO(st, read_program(&j), done);
   AT_TRY_GOTO(st, optimise(&j), done);
+  AT_TRY_GOTO(st, lay_on_tiles(&j), done);
   AT_TRY_GOTO(st, write_executable(&j, &x), done);
   if (*j.dump_dir) {
     at_strbuf b = {0};

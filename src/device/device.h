@@ -18,6 +18,7 @@ typedef struct at_hw {
   uint64_t hbm_reserved_bytes;      // of one device
   uint64_t vmem_bytes, smem_bytes;  // of one core
   uint32_t sublane_rows_16bit;      // rows of a tile of 16-bit elements
+  bool dense;  // arrays are not padded: a machine of tiles (IPU)
 } at_hw;
 
 // NOT_FOUND lists the known names.

@@ -38,13 +38,26 @@ static void read_chip(const at_machine *m, at_hw *hw) {
   };
 }
 
-// Only what JAX can be shown as a TPU; other machines are for estimates.
+// A machine of tiles shows JAX its memory as a whole; arrays lie there dense.
+static void read_tiles(const at_machine *m, at_hw *hw) {
+  *hw = (at_hw){.name = m->name,
+                .kind = m->name,
+                .cores_per_chip = 1,
+                .cores_per_device = 1,
+                .topology_dims = 2,
+                .hbm_bytes = figure(m, "tiles") * figure(m, "sram_bytes_per_tile"),
+                .dense = true};
+}
+
+// Only what JAX can be shown as a TPU, and machines of tiles; other machines are for
+// estimates.
 static void load(void) {
   for (size_t i = 0; i < at_machine_count() && g_count < kMaxChips; i++) {
     const at_machine *m = at_machine_at(i);
-    if (strcmp(m->platform, "tpu") != 0) continue;
+    bool tiles = !strcmp(m->platform, "ipu");
+    if (!tiles && strcmp(m->platform, "tpu") != 0) continue;
     g_machines[g_count] = m;
-    read_chip(m, &g_chips[g_count++]);
+    (tiles ? read_tiles : read_chip)(m, &g_chips[g_count++]);
   }
 }
 
@@ -152,6 +165,12 @@ static uint64_t round_to(uint64_t n, uint64_t tile) {
 uint64_t at_hw_padded_bytes(const at_hw *hw, at_dtype t, at_dims dims) {
   uint32_t bits = at_dtype_of(t)->bits;
   if (bits == 0) return 0;
+  if (hw->dense) {
+    size_t bytes = at_dtype_bytes(t);
+    for (uint32_t i = 0; i < dims.rank; i++)
+      bytes = at_mul(bytes, (size_t)AT_MAX(dims.ptr[i], 0));
+    return bytes == SIZE_MAX ? UINT64_MAX : bytes;
+  }
   if (bits == 1 || bits == 6) bits = 8;
   uint32_t arrays = bits > 32 ? bits / 32 : 1;
   if (bits > 32) bits = 32;

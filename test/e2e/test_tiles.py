@@ -204,3 +204,49 @@ def test_the_page_has_pictures(tmp_path):
   fn, *args = jax_programs()["mlp"]
   page = tiles.profile(fn, *args).html(tmp_path / "page.html")
   assert page.count("<svg") >= 5 and "Where the cycles go" in page and "tile 1471" in page
+
+
+# ---- ATOLL_TARGET=mk2 ----------------------------------------------------------------------
+PROGRAM = """
+import jax, jax.numpy as jnp, numpy as np
+assert jax.devices()[0].platform == "tpu", jax.devices()
+rng = np.random.default_rng(3)
+w = [jnp.asarray(rng.normal(size=s) / 8, jnp.float32) for s in ((64, 96), (96, 10))]
+x = jnp.asarray(rng.normal(size=(32, 64)), jnp.float32)
+def loss(w):
+  return jnp.mean(jax.nn.logsumexp(jax.nn.relu(x @ w[0]) @ w[1], axis=-1))
+step = jax.jit(lambda w: jax.tree.map(lambda p, g: p - 0.1 * g, w, jax.grad(loss)(w)))
+cost = step.lower(w).compile().cost_analysis()
+assert cost["tile cycles"] > 1000 and 0 < cost["tile peak bytes"] < 638976, cost
+got = w
+for _ in range(3):
+  got = step(got)
+with jax.default_device(jax.devices("cpu")[0]):
+  want = [jnp.asarray(np.asarray(v)) for v in w]
+  cpu = jax.jit(lambda w: jax.tree.map(lambda p, g: p - 0.1 * g, w, jax.grad(loss_cpu)(w)))
+  xc = jnp.asarray(np.asarray(x))
+  def loss_cpu(w):
+    return jnp.mean(jax.nn.logsumexp(jax.nn.relu(xc @ w[0]) @ w[1], axis=-1))
+  for _ in range(3):
+    want = cpu(want)
+for a, b in zip(got, want):
+  np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=2e-5, atol=2e-6)
+try:
+  jax.jit(lambda a: jnp.tanh(a) * 2).lower(jax.ShapeDtypeStruct((40000, 8192), jnp.float32)).compile()
+except Exception as e:
+  assert "of 638976 at step" in str(e), e
+else:
+  raise AssertionError("2.6 GB fit on the tiles")
+print("fine")
+"""
+
+
+def test_programs_run_on_mk2():
+  import os
+  import subprocess
+  import sys
+  import atoll
+  env = {k: v for k, v in os.environ.items() if k != "JAX_PLATFORMS"}
+  env.update(ATOLL_TARGET="mk2", ATOLL_CACHE="off", TPU_LIBRARY_PATH=atoll.library_path())
+  done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, env=env)
+  assert done.returncode == 0 and "fine" in done.stdout, done.stderr[-3000:]
