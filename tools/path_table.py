@@ -1,6 +1,6 @@
 """Counts how often each path of codegen and of the runtime kernels is taken, and writes docs/paths.md.
 
-usage: python tools/path_table.py build/paths [--seconds 300] [--jobs 2] [--out docs/paths.md]
+usage: python tools/path_table.py build/paths [--programs 800] [--jobs 2] [--out docs/paths.md]
 
 The build is made with the preset `paths`: the two rooms are compiled with the compiler's counters.
 Runs random programs at every CPU level that this machine has, and the tests of the two rooms.
@@ -16,39 +16,31 @@ import re
 import subprocess
 import sys
 import tempfile
-import threading
-import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LEVELS = ["native", "avx512_bf16", "avx512", "x86-64-v3"]
 LLVM = "/usr/lib/llvm-19/bin/"
 
 
-def random_runs(program, folder, seconds, jobs):
-  """Returns how many programs ran."""
-  end, lock, at = time.time() + seconds, threading.Lock(), [20000]
-
-  def work(_):
-    while time.time() < end:
-      with lock:
-        first, at[0] = at[0], at[0] + 20
-      env = dict(os.environ, ATOLL_CPU=LEVELS[first // 20 % len(LEVELS)],
-                 LLVM_PROFILE_FILE=f"{folder}/random-%m.profraw")
-      subprocess.run([program, "--seeds", f"{first}..{first + 19}"], env=env,
-                     stdout=subprocess.DEVNULL, check=False)
-
-  with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-    list(pool.map(work, range(jobs)))
-  return at[0] - 20000
+def run(command, level, profile):
+  env = dict(os.environ, ATOLL_CPU=level, LLVM_PROFILE_FILE=profile)
+  subprocess.run(command, cwd=ROOT, env=env, stdout=subprocess.DEVNULL,
+                 stderr=subprocess.DEVNULL, check=False)
 
 
-def directed_runs(build, folder):
+def random_runs(pool, program, folder, count):
+  """Programs of other seeds than docs/random.md's, 20 a process."""
+  for i in range(0, count, 20):
+    level = LEVELS[i // 20 % len(LEVELS)]
+    pool.submit(run, [program, "--seeds", f"{20000 + i}..{20019 + i}"], level,
+                f"{folder}/random-%m.profraw")
+
+
+def directed_runs(pool, build, folder):
   tests = [p.stem for room in ("codegen", "kernels")
            for p in sorted((ROOT / "src" / room).glob("*_test.c"))]
   for t in tests:
-    env = dict(os.environ, LLVM_PROFILE_FILE=f"{folder}/directed-%m.profraw")
-    subprocess.run([str(build / t)], cwd=ROOT, env=env, stdout=subprocess.DEVNULL,
-                   stderr=subprocess.DEVNULL, check=False)
+    pool.submit(run, [str(build / t)], "native", f"{folder}/directed-%m.profraw")
   return tests
 
 
@@ -111,7 +103,7 @@ def page(random, directed, programs, reasons):
 def main():
   a = argparse.ArgumentParser()
   a.add_argument("build", type=pathlib.Path)
-  a.add_argument("--seconds", type=float, default=300)
+  a.add_argument("--programs", type=int, default=800)
   a.add_argument("--jobs", type=int, default=2)
   a.add_argument("--out", default=str(ROOT / "docs/paths.md"))
   o = a.parse_args()
@@ -119,11 +111,12 @@ def main():
   program = build / "test/random/random_programs"
   reasons = json.loads((ROOT / "tools/path_reasons.json").read_text())
   with tempfile.TemporaryDirectory() as folder:
-    programs = random_runs(str(program), folder, o.seconds, o.jobs)
-    tests = directed_runs(build, folder)
+    with concurrent.futures.ThreadPoolExecutor(o.jobs) as pool:
+      random_runs(pool, str(program), folder, o.programs)
+      tests = directed_runs(pool, build, folder)
     random = export(folder, "random", [program])
     directed = export(folder, "directed", [build / t for t in tests])
-  text, unexplained = page(random, directed, programs, reasons)
+  text, unexplained = page(random, directed, o.programs, reasons)
   pathlib.Path(o.out).write_text(text)
   for m in unexplained:
     print(f"never entered: {m}")

@@ -1,7 +1,7 @@
 """Runs random programs on several processes and writes docs/random.md.
 
 usage: python tools/random_table.py build/release/test/random/random_programs \\
-           [--rounds 25] [--jobs 2] [--work FOLDER] [--out docs/random.md]
+           [--rounds 10] [--jobs 2] [--work FOLDER] [--out docs/random.md]
 """
 import argparse
 import collections
@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 
 STEPS = 12   # of a program: random_main.c
-SETS = 4     # of arguments a program
+SETS = 10    # of arguments a program
 CHUNK = 40   # programs a process
 
 
@@ -91,7 +91,7 @@ def page(t, command):
 def main():
   a = argparse.ArgumentParser()
   a.add_argument("program")
-  a.add_argument("--rounds", type=int, default=25, help="through every pair of op and type")
+  a.add_argument("--rounds", type=int, default=10, help="through every pair of op and type")
   a.add_argument("--jobs", type=int, default=2)
   a.add_argument("--work", help="folder that keeps what ran; only what failed there runs again")
   a.add_argument("--out", default="docs/random.md")
@@ -105,7 +105,7 @@ def main():
   pairs = sum(line.startswith("pair\t") for line in first.splitlines())
   seeds = -(-o.rounds * pairs // STEPS)
   # Every value judged, on several sets of arguments; then whole programs.
-  chunks = [(i, min(i + CHUNK - 1, seeds), ["--each", "--sets", str(SETS)])
+  chunks = [(i, min(i + CHUNK - 1, seeds), ["--each", "--elements", "200", "--sets", str(SETS)])
             for i in range(1, seeds + 1, CHUNK)]
   chunks += [(i, i + CHUNK - 1, []) for i in range(100001, 100001 + seeds // 10, CHUNK)]
   with concurrent.futures.ThreadPoolExecutor(o.jobs) as pool:

@@ -1,7 +1,6 @@
 // The functions of math.h: chooses between bodies in f32, bodies in f64 (also
 // for f32, rounded) and library calls per lane.
-#include "codegen/math_f32.h"
-#include "codegen/math_f64.h"
+#include "codegen/math_bodies.h"
 #include "codegen/math_ops.h"
 
 static bool is_f32(V x) {

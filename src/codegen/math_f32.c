@@ -2,8 +2,7 @@
 // of any width, without tables but for the reduction of huge angles.
 // Coefficients are tools/minimax.py's. Largest errors over all 2^32 inputs:
 // docs/math.md.
-#include "codegen/math_f32.h"
-#include "codegen/math_f64.h"
+#include "codegen/math_bodies.h"
 #include "codegen/math_ops.h"
 
 #include <llvm-c/Core.h>

@@ -1,7 +1,7 @@
 // Vector bodies of the f64 functions around exp and log: straight-line code of
 // any width, with FMA. Intermediate sums that would cost accuracy are kept in
 // two parts. Coefficients are tools/minimax.py's, errors are in docs/math.md.
-#include "codegen/math_f64.h"
+#include "codegen/math_bodies.h"
 
 #include "codegen/math_ops.h"
 

@@ -1,6 +1,6 @@
 // Vector bodies of the error functions and digamma in f64. Coefficients are
 // tools/minimax.py's, errors are in docs/math.md.
-#include "codegen/math_f64.h"
+#include "codegen/math_bodies.h"
 #include "codegen/math_ops.h"
 
 // ---- erf, erfc

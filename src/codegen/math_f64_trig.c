@@ -1,6 +1,6 @@
 // Vector bodies of the f64 circular functions and their inverses. Coefficients
 // are tools/minimax.py's, errors are in docs/math.md.
-#include "codegen/math_f64.h"
+#include "codegen/math_bodies.h"
 #include "codegen/math_ops.h"
 
 V at_math_patch(const at_math *m, V y, V rare, const char *name, V x, V x2) {
