@@ -198,7 +198,10 @@ static at_status check_replicas(const table_view *v) {
 
 static at_status check_window(const table_view *v) {
   const at_spinput_chip *c = &v->p->chip;
-  int64_t window = WINDOW_ROWS * v->s->padded_width * 4;
+  // libtpu 0.0.42 refuses Adam's and FTRL's rows at half the width at which
+  // 0.0.52 does; a program should compile with both.
+  int rows = cost_of(v->t).slots > 1 ? 2 * WINDOW_ROWS : WINDOW_ROWS;
+  int64_t window = rows * v->s->padded_width * 4;
   int64_t scratchpad = c->tile_bytes / 4 * 3 / 64 * 64;
   if (window <= scratchpad) return AT_OK;
   return AT_FAIL(AT_RESOURCE_EXHAUSTED,
@@ -207,8 +210,7 @@ static at_status check_window(const table_view *v) {
                  ". Vectorized dimension: 0\n"
                  "detail: %d rows of %" PRId64 " elements take %" PRId64
                  " bytes\nhint: cut the table by columns",
-                 v->t->name, scratchpad, WINDOW_ROWS, v->s->padded_width,
-                 window);
+                 v->t->name, scratchpad, rows, v->s->padded_width, window);
 }
 
 static at_status check_table(const at_spinput_program *p,
