@@ -42,17 +42,26 @@ int64_t at_spi_fill(const at_spi_run *r, const at_spi_task *t,
   return lost;
 }
 
-at_status at_spi_too_small(const at_spi_run *r, const at_spi_task *t,
-                           int64_t need, int64_t have) {
+at_status at_spi_too_small(const at_spi_run *r, const at_spi_task *t) {
   if (r->o->allow_dropping) return AT_OK;
+  const int32_t cores = r->o->cores_per_device;
+  int64_t need = 0;           // of the device
+  if (!r->o->minibatching) {  // every core has a part of its own
+    need = at_spi_padded(r, t) * cores;
+  } else {
+    for (const at_spi_task *c = t - t->core; c < t - t->core + cores; c++)
+      need +=
+          r->minibatches > 1 ? at_spi_padded_split(r, c) : at_spi_padded(r, c);
+  }
   return AT_FAIL(
       AT_RESOURCE_EXHAUSTED,
-      "The static buffer is too small for the current batch: table '%s', "
-      "SparseCore %d of device %d needs %lld elements and has %lld\n"
+      "The static buffer is too small for the current batch: the ids of table "
+      "'%s' take %lld elements on device %d (SparseCore %d is the "
+      "first without room); there are %lld\n"
       "hint: raise suggested_coo_buffer_size_per_device to %lld, or allow ids "
       "to be dropped",
-      t->stack->name, t->core, t->device, (long long)need, (long long)have,
-      (long long)need * r->o->cores_per_device);
+      t->stack->name, (long long)need, t->device, t->core,
+      (long long)t->out->coo_per_device, (long long)need);
 }
 
 at_status at_spi_over(const at_spi_run *r, const at_spi_task *t, int32_t owner,

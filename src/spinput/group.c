@@ -233,7 +233,7 @@ static at_status fill_whole(at_spi_run *r, at_spi_task *t) {
     s.counts = t->kept;
   }
   int64_t lost = at_spi_fill(r, t, &s);
-  if (lost) AT_TRY(at_spi_too_small(r, t, at_spi_padded(r, t), size));
+  if (lost) AT_TRY(at_spi_too_small(r, t));
   t->dropped += lost;
   return AT_OK;
 }

@@ -230,8 +230,7 @@ static void fill(void *arg, int64_t begin, int64_t end, uint32_t worker) {
                         .begin = start,
                         .end = t->out->coo_per_device};
     t->dropped = at_spi_fill(r, t, &s);
-    if (t->dropped)
-      t->st = at_spi_too_small(r, t, start + at_spi_padded(r, t), s.end);
+    if (t->dropped) t->st = at_spi_too_small(r, t);
   }
 }
 

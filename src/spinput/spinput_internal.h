@@ -134,7 +134,6 @@ static inline int64_t at_spi_row_block(const at_spi_run *r) {
   return AT_MAX(r->cores, AT_SPINPUT_ALIGN);
 }
 // With more elements than the buffer holds: a status, or OK to drop.
-at_status at_spi_too_small(const at_spi_run *r, const at_spi_task *t,
-                           int64_t need, int64_t have);
+at_status at_spi_too_small(const at_spi_run *r, const at_spi_task *t);
 
 #endif

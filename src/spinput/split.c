@@ -261,8 +261,7 @@ at_status at_spi_fill_split(at_spi_run *r, at_spi_task *t, int64_t begin,
     s.counts = counts + (size_t)m * (size_t)r->cores;
     s.rows = (t->core * r->minibatches + m) * at_spi_row_block(r);
     int64_t lost = at_spi_fill(r, t, &s);
-    if (lost)
-      AT_TRY(at_spi_too_small(r, t, s.begin + lost, t->out->coo_per_device));
+    if (lost) AT_TRY(at_spi_too_small(r, t));
     t->dropped += lost;
     for (int32_t g = 0; g < r->cores; g++) {
       s.local += s.counts[g];

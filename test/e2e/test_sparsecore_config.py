@@ -427,6 +427,28 @@ def test_a_profile_is_kept(tmp_path):
   assert sp.Profile.load(path) == a
 
 
+def test_hosts_agree_on_minibatches():
+  """Two hosts of one job: what one needs, both do."""
+  fs, xs = even(2)
+  spec = dataclasses.replace(fs[0].table_spec.stacked_table_spec,
+                             suggested_coo_buffer_size_per_device=None)
+  for f in fs:
+    f.table_spec.stacked_table_spec = spec
+  halves = [[x[:128] for x in xs], [x[128:] for x in xs]]
+  make = lambda agree: sp.Plan(fs, 2, DEVICES, SC, enable_minibatching=True,
+                               agree=agree)
+  assert make(lambda bits: bits).run(halves[0])[1] == 1
+  asked = []
+  def other(bits):
+    asked.append(bits)
+    return bits | (1 if len(asked) == 1 else 1 << 62)
+  assert make(other).run(halves[0])[1] == 2 and len(asked) == 2
+  def fails(bits):
+    raise ConnectionError("the other host is gone")
+  with pytest.raises(ConnectionError, match="is gone"):
+    make(fails).run(halves[1])
+
+
 def test_a_trace_is_split_over_the_cores():
   e = lambda core, name, start, end: sp.Event(core, 0, name, start, end - start)
   events = [

@@ -199,13 +199,13 @@ class Plan:
                enable_minibatching: bool = False, split: str = "vocabulary",
                max_ids_per_chip_per_sample: int = 0, agree=None):
     specs = leaves(feature_specs)
-    self._agree = _agree_callback(agree)
+    self._agree = None if agree is None else _Agreement(agree)
     self.options = _native.Options(
         local_devices=local_device_count, global_devices=global_device_count,
         cores_per_device=num_sc_per_device, allow_dropping=allow_id_dropping,
         minibatching=enable_minibatching, split=_native.SPLITS[split],
         max_ids_per_sample=max_ids_per_chip_per_sample,
-        agree=ctypes.cast(self._agree, ctypes.c_void_p)
+        agree=ctypes.cast(self._agree.pointer, ctypes.c_void_p)
         if self._agree else None)
     groups: dict[str, list[tuple[int, Any]]] = {}
     for i, f in enumerate(specs):
@@ -274,6 +274,8 @@ class Plan:
     count = ctypes.c_int32()
     _native.call("run", ctypes.byref(o), self.stacks, len(self.names), batches,
                  len(xs), outs, ctypes.byref(count))
+    if self._agree:
+      self._agree.check()
     if leading_dimension:
       arrays = [tuple(x.reshape(devices, -1) for x in a) for a in arrays]
     put = lambda part: {k: a[part] for k, a in zip(self.names, arrays)}
@@ -283,19 +285,28 @@ class Plan:
                        {k: o.dropped for k, o in zip(self.names, outs)}))
 
 
-def _agree_callback(agree):
-  if agree is None:
-    return None
+class _Agreement:
+  """`agree` as the library calls it. It cannot take an exception, so one waits here
+  until the call is over; the bits then stay this host's own."""
 
-  # An at_status is one pointer; NULL is success. A callback cannot make one, so a
-  # failure travels as an exception of its own and the bits stay as they are.
-  @ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p,
-                    ctypes.POINTER(ctypes.c_uint64))
-  def call(_, bits):
-    bits[0] = agree(bits[0])
-    return None
+  def __init__(self, agree):
+    self.failure = None
 
-  return call
+    @ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p,
+                      ctypes.POINTER(ctypes.c_uint64))
+    def call(_, bits):
+      try:
+        bits[0] = agree(bits[0])
+      except BaseException as e:  # pylint: disable=broad-except
+        self.failure = e
+      return None  # success, as an at_status
+
+    self.pointer = call
+
+  def check(self) -> None:
+    failure, self.failure = self.failure, None
+    if failure is not None:
+      raise failure
 
 
 def _finish(plan, result, leading):
