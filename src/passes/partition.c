@@ -82,6 +82,13 @@ static bool is_call(const at_node *n, const char *target, uint32_t results) {
 
 bool at_is_constraint(const at_node *n) { return is_call(n, "Sharding", 1); }
 
+bool at_is_manual_entry(const at_node *n) {
+  return is_call(n, "SPMDFullToShardShape", 1);
+}
+bool at_is_manual_exit(const at_node *n) {
+  return is_call(n, "SPMDShardToFullShape", 1);
+}
+
 bool at_is_layout_constraint(const at_node *n) {
   return is_call(n, "LayoutConstraint", 1);
 }
@@ -93,7 +100,8 @@ bool at_is_sharding_group(const at_node *n) {
 // What only tells something, and is gone when it has been heard.
 static bool is_told(const at_node *n) {
   return at_is_constraint(n) || at_is_layout_constraint(n) ||
-         at_is_sharding_group(n);
+         at_is_sharding_group(n) || at_is_manual_entry(n) ||
+         at_is_manual_exit(n);
 }
 
 static at_status stated(at_cut *c, at_node *n) {
@@ -108,8 +116,21 @@ static at_status stated(at_cut *c, at_node *n) {
   return AT_OK;
 }
 
+// Axes along which n's results differ from device to device.
+static uint32_t manual_axes_of(const at_cut *c, const at_node *n,
+                               uint32_t around) {
+  if (at_is_manual_entry(n)) return (1u << c->num_atoms) - 1;
+  if (at_is_manual_exit(n)) return around;
+  for (uint32_t i = 0; i < n->num_operands; i++) {
+    const at_place *p = at_place_of(n->operands[i]);
+    if (p) around |= p->manual;
+  }
+  return around;
+}
+
 static at_status place_node(at_cut *c, at_node *n, uint32_t banned) {
   at_place **list;
+  banned = manual_axes_of(c, n, banned);
   AT_TRY_ALLOC(list, at_new(c->m->arena, at_place *, n->num_results + 1));
   n->aux = list;
   c->channel = AT_MAX(c->channel, at_node_int(n, AT_ATTR_CHANNEL_ID, 0));
@@ -119,7 +140,7 @@ static at_status place_node(at_cut *c, at_node *n, uint32_t banned) {
                         "a dynamic shape in a program over several "
                         "devices");
     AT_TRY(new_place(c, &n->types[i], &list[i]));
-    list[i]->banned = banned;
+    list[i]->banned = list[i]->manual = banned;
   }
   AT_TRY(stated(c, n));
   // Summands that other ops state are what they would rather make.
@@ -303,6 +324,22 @@ static at_status rewrite_layout(at_cut *c, at_node *n) {
                     &p->now);
 }
 
+// The part that the device has is the value inside, and the other way round.
+static at_status rewrite_boundary(at_cut *c, at_node *n) {
+  at_place *outer = at_place_of(n->operands[0]);
+  at_place *p = at_place_of((at_value){n, 0});
+  const at_place *cut = at_is_manual_entry(n) ? outer : p;
+  const at_type *inside = at_is_manual_entry(n) ? &p->whole : &outer->whole;
+  at_type part;
+  AT_TRY(at_type_cut(c, &cut->whole, cut->dims, &part));
+  if (!at_type_eq(&part, inside))
+    return at_fail_at(AT_UNIMPLEMENTED, n,
+                      "parts of another shape than its sharding gives (axes "
+                      "that only partly belong to the program need Shardy)");
+  p->now = outer->now;
+  return AT_OK;
+}
+
 static at_status rewrite_parameter(at_cut *c, at_node *n) {
   at_place *p = at_place_of((at_value){n, 0});
   AT_TRY(cut_type_of(c, n, 0));
@@ -325,6 +362,8 @@ static at_status rewrite_node(at_cut *c, at_node *n) {
     default:
       if (at_is_sharding_group(n)) return AT_OK;  // dropped at the end
       if (at_is_layout_constraint(n)) return rewrite_layout(c, n);
+      if (at_is_manual_entry(n) || at_is_manual_exit(n))
+        return rewrite_boundary(c, n);
       return at_is_constraint(n) ? rewrite_constraint(c, n)
                                  : at_partition_op(c, n);
   }

@@ -511,6 +511,16 @@ static void keep_whole(const at_node *n, const at_rule *r, at_axes *f) {
     if (r->kind[i] == AT_FACTOR_SUM) f[i].n = 0;
 }
 
+// Axes that belong to the program cut nothing here.
+static void leave_manual(const at_rule *r, const at_node *n, at_axes *f) {
+  uint32_t manual = 0;
+  for (uint32_t i = 0; i < n->num_results; i++)
+    manual |= r->places[n->num_operands + i]->manual;
+  for (uint32_t i = 0; i < r->num_factors; i++)
+    for (uint32_t k = 0; k < f[i].n; k++)
+      if (manual >> f[i].a[k] & 1) f[i].n = (uint8_t)k;
+}
+
 at_status at_partition_op(at_cut *c, at_node *n) {
   at_rule r;
   at_axes *f;
@@ -522,6 +532,7 @@ at_status at_partition_op(at_cut *c, at_node *n) {
   AT_TRY_ALLOC(f, at_new(c->m->arena, at_axes, r.num_factors + 1));
   if (r.num_factors) AT_TRY(choose(c, n, &r, f));
   keep_whole(n, &r, f);
+  leave_manual(&r, n, f);
   // Before the operands are brought: their places are those of the program.
   AT_TRY_ALLOC(sums, at_new(c->m->arena, uint32_t, n->num_results + 1));
   bool empty = n->op == AT_OP_SCATTER && scatters_into_nothing(n, r.combine);

@@ -38,6 +38,7 @@ struct at_place {
   at_axes *dims;    // whole.rank entries
   uint64_t open;    // bit d: dimension d may be cut further
   uint32_t banned;  // atoms that must not cut it
+  uint32_t manual;  // atoms along which the devices have values of their own
   // Atoms over which the devices hold summands (Shardy's unreduced axes).
   // `wanted`: over which it would rather stay so, known before the rewriting.
   uint32_t sums, wanted;
@@ -189,6 +190,9 @@ void at_sums_want(at_comp *comp);
 // ---- partition.c -----------------------------------------------------------
 // A `Sharding` call: its place is what the program asks for.
 bool at_is_constraint(const at_node *n);
+// GSPMD's way in and out of what the program does for each device itself.
+bool at_is_manual_entry(const at_node *n);  // SPMDFullToShardShape
+bool at_is_manual_exit(const at_node *n);   // SPMDShardToFullShape
 // A `LayoutConstraint` call: the value itself.
 bool at_is_layout_constraint(const at_node *n);
 // A `ShardingGroup` call: its operand is cut as those of the same group.

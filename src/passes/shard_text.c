@@ -470,7 +470,8 @@ static at_status parse_hlo(at_cut *c, at_str text, bool exact, at_place *p) {
   for (uint32_t d = 0; d < rank; d++) p->dims[d] = (at_axes){0};
   p->open = 0;
   take(&s, "{");
-  if (take(&s, "replicated") || take(&s, "maximal")) return AT_OK;
+  if (take(&s, "replicated") || take(&s, "maximal") || take(&s, "manual"))
+    return AT_OK;
   if (take(&s, "unknown")) {
     p->open = ~0ull;
     return AT_OK;

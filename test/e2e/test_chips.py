@@ -272,3 +272,16 @@ except Exception as e:
   print(e)
 """)
   assert "deadlock" in out and "has ended the program" in out and "chip 1 waits in all_reduce" in out
+
+
+def test_programs_with_gspmds_marks(python):
+  ok(python, """
+jax.config.update("jax_use_shardy_partitioner", False)
+m = Mesh(np.array(devices).reshape(4, 2), ("x", "y"))
+x = np.arange(128.).reshape(16, 8)
+v = jax.device_put(x, NamedSharding(m, P("x", "y")))
+f = jax.jit(lambda x: (x @ x.T).sum(0) + lax.with_sharding_constraint(x[:, 0] * 2, NamedSharding(m, P("y"))))
+np.testing.assert_array_equal(f(v), (x @ x.T).sum(0) + x[:, 0] * 2)
+g = jax.jit(jax.shard_map(lambda x: lax.psum(x, "x") + lax.axis_index("y"), mesh=m, in_specs=P("x", "y"), out_specs=P(None, "y")))
+np.testing.assert_array_equal(g(v), x.reshape(4, 4, 8).sum(0) + np.repeat([0, 1], 4))
+""")
