@@ -196,6 +196,20 @@ static int64_t earliest(const planner *p, uint32_t message) {
   return t;
 }
 
+// The message's buses are taken from `start` on.
+static void book(planner *p, uint32_t message, int64_t start) {
+  at_tiles_message *g = &p->x->messages[message];
+  int64_t end = start + length_of(p, message);
+  g->start = start;
+  p->send_free[g->from] = p->send_free[lender(p, message)] = end;
+  for (uint32_t i = 0; i < g->count; i++) {
+    uint32_t r = p->x->receivers[g->first + i];
+    p->receive_free[r] = end;
+    p->receive_left[r] -= end - start;
+  }
+  p->x->cycles = AT_MAX(p->x->cycles, end);
+}
+
 // The next message of tile s: of those that can start now, the one whose
 // receivers have the most left to receive, so that the busiest finish in time.
 // When none can, a message to several is booked for when they can; one to a
@@ -216,22 +230,14 @@ static void send_one(planner *p, uint32_t s) {
     start = t, most = left, best = at;
   }
   uint32_t which = *best - 1;
-  at_tiles_message *g = &p->x->messages[which];
+  const at_tiles_message *g = &p->x->messages[which];
   if (start > p->send_free[s] && g->count == 1 && p->tries[s]++ < kTries) {
     p->send_free[s] = start;
     return;
   }
   p->tries[s] = 0;
   *best = p->next[which];
-  g->start = start;
-  int64_t end = start + length_of(p, which);
-  p->send_free[s] = p->send_free[lender(p, which)] = end;
-  for (uint32_t i = 0; i < g->count; i++) {
-    uint32_t r = p->x->receivers[g->first + i];
-    p->receive_free[r] = end;
-    p->receive_left[r] -= end - start;
-  }
-  p->x->cycles = AT_MAX(p->x->cycles, end);
+  book(p, which, start);
 }
 
 static void account(planner *p) {
@@ -356,9 +362,50 @@ static void use_rounds(planner *p, const uint32_t *round, int64_t *length) {
     x->messages[i].start = length[round[i]];
 }
 
+// The broadest messages first, each as early as it can: where many listen at
+// once, anything narrow in between would leave gaps on all of them.
+static void run_by_breadth(planner *p, order *o) {
+  size_t k = p->x->num_messages;
+  for (size_t i = 0; i < k; i++) {
+    const at_tiles_message *g = &p->x->messages[i];
+    o[i] = (order){(uint64_t)(UINT32_MAX - g->count) << 32 | turn(p, g),
+                   (uint32_t)i};
+  }
+  qsort(o, k, sizeof *o, by_order);
+  for (size_t i = 0; i < k; i++)
+    book(p, o[i].message, earliest(p, o[i].message));
+}
+
+static bool good(const at_tiles_exchange *x) {
+  return x->cycles <= x->lower_bound + x->lower_bound / 20;
+}
+
+static bool any_broad(const at_tiles_exchange *x) {
+  for (size_t i = 0; i < x->num_messages; i++)
+    if (x->messages[i].count > 1) return true;
+  return false;
+}
+
 static void order_by_turn(planner *p, order *o) {
   for (size_t i = 0; i < p->x->num_messages; i++)
     o[i] = (order){turn(p, &p->x->messages[i]), (uint32_t)i};
+}
+
+// By turn; `kept` (room for a start each): what there was before stays if it
+// ends earlier.
+static void run_by_turn(planner *p, order *o, int64_t *kept) {
+  at_tiles_exchange *x = p->x;
+  int64_t before = x->cycles;
+  size_t n = (size_t)p->m->tiles;
+  for (size_t i = 0; i < x->num_messages; i++) kept[i] = x->messages[i].start;
+  memset(p->send_free, 0, n * sizeof *p->send_free);
+  memset(p->receive_free, 0, n * sizeof *p->receive_free);
+  x->cycles = 0;
+  order_by_turn(p, o);
+  run(p, o);
+  if (!before || x->cycles <= before) return;
+  x->cycles = before;
+  for (size_t i = 0; i < x->num_messages; i++) x->messages[i].start = kept[i];
 }
 
 at_status at_tiles_exchange_plan(const at_tiles_machine *m,
@@ -370,8 +417,9 @@ at_status at_tiles_exchange_plan(const at_tiles_machine *m,
   uint32_t *lists = calloc(3 * n + 2 * k + 1, sizeof *lists);
   order *o = malloc((k + 1) * sizeof *o);
   uint8_t *pair = calloc(k + 1, 1);
+  int64_t *kept = malloc((k + 1) * sizeof *kept);
   at_status st = AT_OK;
-  if (!tiles || !lists || !o || !pair) {
+  if (!tiles || !lists || !o || !pair || !kept) {
     st = AT_NO_MEMORY("exchange");
     goto out;
   }
@@ -390,18 +438,17 @@ at_status at_tiles_exchange_plan(const at_tiles_machine *m,
                .pair = pair};
   uint32_t *round = lists + 3 * n + k;
   account(&p);
-  order_by_turn(&p, o);
-  run(&p, o);
+  if (any_broad(x)) run_by_breadth(&p, o);
+  if (!x->cycles || !good(x)) run_by_turn(&p, o, kept);
   // Greedy leaves gaps on irregular patterns; rounds do not, if lengths are
   // alike.
-  if (x->cycles > x->lower_bound + x->lower_bound / 20 &&
-      at_tiles_rounds(m, x, round))
-    use_rounds(&p, round, (int64_t *)o);
+  if (!good(x) && at_tiles_rounds(m, x, round)) use_rounds(&p, round, kept);
 out:
   free(tiles);
   free(lists);
   free(o);
   free(pair);
+  free(kept);
   return st;
 }
 

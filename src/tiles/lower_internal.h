@@ -82,6 +82,12 @@ typedef struct at_tiles_lowerer {
 
 at_tiles_value *at_tiles_value_of(const at_tiles_lowerer *w, at_value v);
 
+// ---- lower.c
+// A value, without a home, for every result of every node.
+at_status at_tiles_lower_declare(at_tiles_lowerer *w, const at_comp *c);
+// Steps for every node of c, in order.
+at_status at_tiles_lower_comp(at_tiles_lowerer *w, const at_comp *c);
+
 // ---- lower_eval.c
 // Computes n's results block by block, as the grid cuts it; grid NULL: whole.
 at_status at_tiles_eval_node(at_tiles_lowerer *w, const at_node *n,
