@@ -3,7 +3,7 @@
 other engines on the same machine.
 
   bench/sparsecore.py [--library build/release/libatoll.so] [--peer-python PYTHON] [--engines atoll,fbgemm,torch,xla]
-                      [--rounds 3] [--tables 26] [--target v6e] [--out result.json]
+                      [--rounds 3] [--tables 26] [--target v5p] [--out result.json]
 
 Each engine lives in a process of its own; they take turns, one measurement at a time, and minima are compared. PYTHON
 has fbgemm-gpu-cpu and torch (without it, or when it lacks them, those rows are missing). `random reads` is what the
@@ -87,7 +87,7 @@ def atoll(tables):
     from jax_tpu_embedding.sparsecore.lib.core.primitives import sparse_dense_matmul_grad_with_sgd as sgd
     from jax_tpu_embedding.sparsecore.utils import utils
     scs = utils.num_sparsecores_per_device()
-    limits = dict(max_ids_per_partition=1 << 20, max_unique_ids_per_partition=1 << 20)
+    limits = dict(max_ids_per_partition=1 << 16, max_unique_ids_per_partition=1 << 16)
     inputs = [[jnp.asarray(b) for b in wrapped(r, ids, off, scs)] + [jnp.int32(1)] for r, w, ids, off in tables]
     weights = [jnp.full((r, w), 0.01, jnp.float32) for r, w, _, _ in tables]
     sums = [jnp.full((r, w), 0.1, jnp.float32) for r, w, _, _ in tables]
@@ -235,7 +235,7 @@ def main():
     parser.add_argument("--library", default=TOP / "build" / "release" / "libatoll.so")
     parser.add_argument("--peer-python")
     parser.add_argument("--engines", default="atoll,fbgemm,torch,xla")
-    parser.add_argument("--target", default="v6e")
+    parser.add_argument("--target", default="v5p")
     parser.add_argument("--tables", type=int, default=26)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--worker")

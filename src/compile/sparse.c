@@ -18,9 +18,10 @@ bool at_sparse_is_call(const at_node *n) {
 bool at_sparse_can_alias(const at_node *n, uint32_t result, uint32_t operand) {
   switch (at_sc_kind_of(n)) {
     case AT_SC_UPDATE:
-      return operand == 5 + result;
     case AT_SC_UPDATE_MINIBATCHES:
       return operand == 5 + result;
+    case AT_SC_UPDATE_MINIBATCHES_FIRST:
+      return operand == 6 + result;
     default:
       return false;
   }

@@ -1,19 +1,9 @@
 // The engine against testdata/engine_cases.txt, whose values NumPy computed
 // from the whole batch, and what it says of bad input.
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-// cmocka wants the four above first.
-#include <cmocka.h>
-#include <string.h>
-
-#include "abi/dtype.h"
 #include "base/arena.h"
-#include "sparsecore/engine.h"
+#include "sparsecore/cases_test_util.h"
 
-enum { kMaxDevices = 4, kMaxBufs = 12, kScratchBlocks = 16 };
+enum { kScratchBlocks = 16 };
 
 typedef struct scratch {
   void *blocks[kScratchBlocks];
@@ -27,18 +17,6 @@ static void *take(void *owner, size_t bytes) {
   memset(p, 0xa5, bytes);
   return s->blocks[s->count++] = p;
 }
-
-// ---- Cases
-// ------------------------------------------------------------------
-typedef struct sc_case {
-  union {
-    at_x_sparse x;
-    uint8_t space[2048];
-  };
-  void *bufs[kMaxDevices][kMaxBufs];
-  void *want[kMaxDevices][2];
-  uint32_t num_bufs;
-} sc_case;
 
 // slot += gradient; table -= rate x slot.
 static void momentum(void *const *bufs, int64_t begin, int64_t end) {
@@ -62,118 +40,10 @@ static void set_optimizer(at_x_sparse *x) {
   p[3] = (at_x_sparse_place){AT_SPARSE_HYPER, 0};
 }
 
-static double next_number(FILE *f, double *value, long *left) {
-  if (!*left) {
-    assert_int_equal(fscanf(f, "%lf", value), 1);
-    *left = 1;
-    int c = fgetc(f);
-    if (c == '*')
-      assert_int_equal(fscanf(f, "%ld", left), 1);
-    else
-      ungetc(c, f);
-  }
-  --*left;
-  return *value;
-}
-
-static void *read_array(FILE *f, at_dtype t, uint64_t count) {
-  size_t size = at_dtype_bytes(t);
-  uint8_t *p = malloc(count * size + 1);
-  double value = 0;
-  long left = 0;
-  for (uint64_t i = 0; i < count; i++) {
-    double v = next_number(f, &value, &left);
-    float narrow = (float)v;
-    int32_t integer = t == AT_F32 || t == AT_BF16 ? 0 : (int32_t)v;
-    uint32_t bits;
-    memcpy(&bits, &narrow, sizeof bits);
-    uint16_t half = (uint16_t)(bits >> 16);
-    const void *from = t == AT_F32    ? (const void *)&narrow
-                       : t == AT_BF16 ? (const void *)&half
-                                      : (const void *)&integer;
-    memcpy(p + i * size, from, size);
-  }
-  assert_int_equal(left, 0);
-  return p;
-}
-
-static void read_device(FILE *f, sc_case *c, uint32_t d) {
-  at_x_sparse *x = &c->x;
-  void **b = c->bufs[d];
-  uint32_t n = 0;
-  uint64_t cells = x->rows * x->width, batch = x->samples * x->width;
-  if (x->op != AT_SPARSE_LOCAL) b[n++] = read_array(f, AT_S32, x->pointers);
-  b[n++] = read_array(f, AT_S32, x->ids);
-  b[n++] = read_array(f, AT_S32, x->ids);
-  b[n++] = read_array(f, AT_F32, x->ids);
-  if (x->minibatching) {
-    b[n] = malloc(4);
-    *(int32_t *)b[n++] = (int32_t)x->minibatching;
-  }
-  if (x->op == AT_SPARSE_UPDATE) {
-    b[n++] = read_array(f, AT_F32, batch);
-    for (int t = 0; t < 2; t++) b[n++] = read_array(f, AT_F32, cells);
-    b[n] = malloc(4);
-    *(float *)b[n++] = 0.25f;
-    for (int t = 0; t < 2; t++) {
-      c->want[d][t] = read_array(f, AT_F32, cells);
-      b[n++] = malloc(cells * 4 + 1);
-    }
-  } else {
-    b[n++] = read_array(f, (at_dtype)x->dtype, cells);
-    if (x->has_init) b[n++] = read_array(f, AT_F32, batch);
-    c->want[d][0] = read_array(f, AT_F32, batch);
-    b[n++] = malloc(batch * 4 + 1);
-  }
-  c->num_bufs = n;
-}
-
-// False: the file has ended.
-static bool read_case(FILE *f, sc_case *c) {
-  char op[16], dtype[8];
-  memset(c, 0, sizeof *c);
-  at_x_sparse *x = &c->x;
-  int n = fscanf(f, " case %15s %u %u %lu %lu %lu %lu %u %7s %f %f %u %u", op,
-                 &x->num_devices, &x->scs_per_device, &x->rows, &x->width,
-                 &x->samples, &x->ids, &x->minibatching, dtype, &x->low,
-                 &x->high, &x->num_buckets, &x->has_init);
-  if (n != 13) return false;
-  x->op = !strcmp(op, "lookup")  ? AT_SPARSE_LOOKUP
-          : !strcmp(op, "local") ? AT_SPARSE_LOCAL
-                                 : AT_SPARSE_UPDATE;
-  x->dtype = !strcmp(dtype, "f32")    ? AT_F32
-             : !strcmp(dtype, "bf16") ? AT_BF16
-             : !strcmp(dtype, "s8")   ? AT_S8
-                                      : AT_U8;
-  uint64_t per = AT_MAX(x->num_devices * x->scs_per_device, 8u);
-  x->pointers = per * x->scs_per_device * AT_MAX(x->minibatching, 1u);
-  x->num_tables = 1;
-  if (x->op == AT_SPARSE_UPDATE) {
-    x->num_tables = 2;
-    x->num_hypers = 1;
-    x->hyper_bytes[0] = 4;
-    set_optimizer(x);
-  }
-  for (uint32_t d = 0; d < x->num_devices; d++) read_device(f, c, d);
-  return true;
-}
-
-static void free_case(sc_case *c) {
-  for (uint32_t d = 0; d < c->x.num_devices; d++) {
-    for (uint32_t i = 0; i < c->num_bufs; i++) free(c->bufs[d][i]);
-    for (int i = 0; i < 2; i++) free(c->want[d][i]);
-  }
-}
-
-static FILE *open_cases(void) {
-  const char *top = getenv("AT_SOURCE_DIR");
-  char path[4096];
-  snprintf(path, sizeof path, "%s/src/sparsecore/testdata/engine_cases.txt",
-           top ? top : ".");
-  FILE *f = fopen(path, "r");
-  assert_non_null(f);
-  while (fgetc(f) != '\n') continue;  // the comment
-  return f;
+static bool next_case(FILE *f, sc_case *c) {
+  bool more = read_case(f, c);
+  if (more && c->x.op == AT_SPARSE_UPDATE) set_optimizer(&c->x);
+  return more;
 }
 
 // ---- Running
@@ -213,7 +83,7 @@ static void equals_numpy(void **state) {
   FILE *f = open_cases();
   sc_case c;
   int cases = 0;
-  while (read_case(f, &c)) {
+  while (next_case(f, &c)) {
     assert_int_equal(at_code_take(at_sc_check(&c.x, at_x_sparse_bytes(&c.x),
                                               c.x.num_devices)),
                      0);
@@ -234,7 +104,7 @@ static void equals_numpy(void **state) {
 static void updates_in_place(void **state) {
   FILE *f = open_cases();
   sc_case c;
-  while (read_case(f, &c)) {
+  while (next_case(f, &c)) {
     uint32_t table = at_x_sparse_table(&c.x);
     uint32_t first = at_x_sparse_operands(&c.x);
     for (uint32_t d = 0; c.x.op == AT_SPARSE_UPDATE && d < c.x.num_devices; d++)
@@ -265,7 +135,7 @@ typedef struct mistake {
 // The case of an update on 2 devices of 4 SparseCores.
 static void read_update(sc_case *c) {
   FILE *f = open_cases();
-  while (read_case(f, c) &&
+  while (next_case(f, c) &&
          !(c->x.op == AT_SPARSE_UPDATE && c->x.num_devices == 2))
     free_case(c);
   fclose(f);
@@ -313,7 +183,7 @@ static void refuses_bad_input(void **state) {
 static void refuses_minibatches(void **state) {
   FILE *f = open_cases();
   sc_case c;
-  while (read_case(f, &c) && !c.x.minibatching) free_case(&c);
+  while (next_case(f, &c) && !c.x.minibatching) free_case(&c);
   fclose(f);
   static const int32_t counts[] = {0, -1, 3};
   for (size_t i = 0; i < AT_LEN(counts); i++) {

@@ -17,6 +17,10 @@ static const struct {
     {"SparseDenseMatmulGradOpWithOptimizerUpdate", AT_SC_UPDATE},
     {"SparseDenseMatmulGradOptimizerUpdateWithMinibatchingOp",
      AT_SC_UPDATE_MINIBATCHES},
+    // What the library calls it for Adagrad with momentum; libtpu does not
+    // know the name.
+    {"SparseDenseMatmulGradOpWithOptimizerUpdateWithMinibatching",
+     AT_SC_UPDATE_MINIBATCHES_FIRST},
     {"SparseDenseMatmulLocalOp", AT_SC_LOCAL},
     {"SparseActivationsUnstackInterleaved", AT_SC_UNSTACK},
     {"SparseGradientsStackInterleaved", AT_SC_STACK},
@@ -306,7 +310,7 @@ static at_status read_update(reader *r) {
   AT_TRY(take_pointers(r));
   AT_TRY(take_ids(r));
   AT_TRY(take_minibatches(r));
-  if (!x->minibatching) {
+  if (r->c->kind != AT_SC_UPDATE_MINIBATCHES) {
     AT_TRY(take(r, "gradient", &gradient));
     AT_TRY(take_tables(r));
   } else {  // here the gradient comes behind the tables
@@ -343,13 +347,16 @@ at_status at_sc_call_read(const at_node *n, uint32_t num_devices, uint32_t scs,
   at_status st =
       at_sc_config_read(at_node_str(n, AT_ATTR_BACKEND_CONFIG), &c.config);
   if (st.err) return at_status_prefix(st, "%s", target_of(&r));
-  bool update = c.kind == AT_SC_UPDATE || c.kind == AT_SC_UPDATE_MINIBATCHES;
+  bool first = c.kind == AT_SC_UPDATE_MINIBATCHES_FIRST;
+  bool update =
+      first || c.kind == AT_SC_UPDATE || c.kind == AT_SC_UPDATE_MINIBATCHES;
   c.x = (at_x_sparse){.op = c.kind == AT_SC_LOCAL ? AT_SPARSE_LOCAL
                             : update              ? AT_SPARSE_UPDATE
                                                   : AT_SPARSE_LOOKUP,
                       .num_devices = num_devices,
                       .scs_per_device = scs,
-                      .minibatching = c.kind == AT_SC_LOOKUP_MINIBATCHES ||
+                      .minibatching = first ||
+                                      c.kind == AT_SC_LOOKUP_MINIBATCHES ||
                                       c.kind == AT_SC_UPDATE_MINIBATCHES,
                       .num_buckets = (uint32_t)c.config.num_buckets,
                       .low = (float)c.config.low,

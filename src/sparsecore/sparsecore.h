@@ -29,6 +29,7 @@ typedef enum at_sc_kind {
   AT_SC_LOOKUP_MINIBATCHES,
   AT_SC_UPDATE,
   AT_SC_UPDATE_MINIBATCHES,
+  AT_SC_UPDATE_MINIBATCHES_FIRST,  // the gradient before the tables
   AT_SC_LOCAL,
   AT_SC_UNSTACK,
   AT_SC_STACK
@@ -54,5 +55,13 @@ at_status at_sc_call_read(const at_node *n, uint32_t num_devices, uint32_t scs,
 
 // SparseCores of one device of a target ("v6e:2x2"); 0: none, or not known.
 uint32_t at_sc_count(at_str target);
+
+// ---- Meaning ---------------------------------------------------------------
+// An at_eval_custom for programs of one device, slow and obvious. `user`: a
+// const uint32_t *, the SparseCores of the device. Calls of others go to
+// at_eval_linalg_custom.
+at_status at_sc_eval_custom(void *user, const at_node *n,
+                            const at_literal *const *operands, at_arena *a,
+                            const at_literal **results);
 
 #endif

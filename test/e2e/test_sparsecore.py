@@ -109,6 +109,63 @@ def test_train_steps_against_numpy(python, target):
   ok(python, TRAIN, target)
 
 
+def test_every_optimizer_on_v4(python):
+  ok(python, TRAIN + """
+# SGD and Adagrad equal NumPy; the others change what was looked up, and nothing else.
+for spec in (es.AdamOptimizerSpec, es.LaPropOptimizerSpec, es.FTRLOptimizerSpec, es.AdagradMomentumOptimizerSpec, es.F2AOptimizerSpec):
+  for minibatching in (False, True):
+    fs = features(lambda: spec(learning_rate=0.1), dims=(8, 24))
+    ids, pre = inputs(fs, minibatching)
+    ev, whole = variables(fs)
+    forward, backward = steps(fs, minibatching, jnp.int32(3))
+    acts = forward(pre, ev)
+    new = backward({k: jnp.ones_like(v) for k, v in acts.items()}, pre, ev)
+    for k, f in fs.items():
+      name = f.table_spec.stacked_table_spec.stack_name
+      seen = np.zeros(len(whole[name][0]), bool)
+      for row in ids[k]: seen[row] = True
+      table, d = unsharded(new[name].table), f.table_spec.embedding_dim
+      assert np.isfinite(table).all()
+      changed = (table != whole[name][0])[:, :d]
+      assert not changed[~seen].any() and changed[seen].all(), spec
+""", "v4:2x2x1")
+
+
+def test_an_optimizer_that_looks_at_whole_rows(python):
+  ok(python, """
+from jax_tpu_embedding.sparsecore.lib.core.primitives import sparse_dense_matmul_optimizer_grad as custom
+scs, rows, width, batch = 2, 16, 24, 4
+pointers = np.zeros((scs, 8), np.int32)
+ids, samples, gains = np.full(32, 2**31 - 1, np.int32), np.full(32, 2**31 - 1, np.int32), np.full(32, np.nan, np.float32)
+# SparseCore 0 wants rows 0 (twice) and 6, SparseCore 1 rows 0 and 5.
+for at, (i, s, w) in {0: (0, 0, 1), 1: (0, 1, 2), 2: (3, 0, 1), 16: (0, 1, 1), 24: (2, 0, .5)}.items():
+  ids[at], samples[at], gains[at] = i, s, w
+pointers[0], pointers[1] = 3, 9
+pointers[0, 1:], pointers[1, 0], pointers[1, 1:] = 8, 1, 9
+table = rng.normal(size=(rows, width)).astype(np.float32)
+state = np.abs(rng.normal(size=(rows, width))).astype(np.float32)
+grad = rng.normal(size=(batch, width)).astype(np.float32)
+# The step is clipped by the row's norm; the state keeps the largest entry of the row.
+def rule(g, t, a, rate):
+  norm = jnp.sqrt(jnp.sum(g * g, axis=1, keepdims=True))
+  return t - rate * g / jnp.maximum(norm, 1.0), jnp.maximum(a, jnp.max(jnp.abs(g), axis=1, keepdims=True))
+row = jax.ShapeDtypeStruct((1, width), jnp.float32)
+jaxpr = jax.make_jaxpr(rule)(row, row, row, row)
+f = jax.jit(lambda p, i, s, w, g, t, a: custom.tpu_sparse_dense_matmul_optimizer_grad_primitive.bind(
+    p, i, s, w, jnp.int32(1), g, jnp.float32(.5), t, a, num_hyperparameters=1, jaxpr=jaxpr,
+    max_ids_per_partition=8, max_unique_ids_per_partition=8), donate_argnums=(5, 6))
+new_table, new_state = (np.asarray(v) for v in f(pointers.reshape(-1), ids, samples, gains, grad, jnp.asarray(table), jnp.asarray(state)))
+# Rows of SparseCore 0 come first: row r is at r // 2 there.
+sums = {0: grad[0] + 2 * grad[1] + grad[3], 3: grad[0], rows // 2 + 2: .5 * grad[2]}
+want_table, want_state = table.copy(), state.copy()
+for r, g in sums.items():
+  want_table[r] = table[r] - .5 * g / max(np.sqrt((g.astype(np.float64) ** 2).sum()), 1)
+  want_state[r] = np.maximum(state[r], np.abs(g).max())
+np.testing.assert_allclose(new_table, want_table, rtol=1e-5, atol=1e-6)
+np.testing.assert_allclose(new_state, want_state, rtol=1e-5, atol=1e-6)
+""", "v6e")
+
+
 def test_a_single_call_of_each_kind(python):
   ok(python, """
 import sys
