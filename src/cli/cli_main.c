@@ -66,8 +66,9 @@ static const command commands[] = {
      "atoll cost collect --out=FILE [--only=gemm|collectives] [--seconds=S] [--memory-mib=M]\n"
      "    [--cpu-time]  measures this machine; goes on where an interrupted run stopped;\n"
      "    medians of elapsed time, or the least CPU time where others use the machine too\n"
-     "atoll cost schedule --target=T [--memory=BYTES] PROGRAM\n"
-     "    what hiding the program's collectives behind its other work would gain\n"
+     "atoll cost schedule --target=T [--memory=BYTES] [--trace=FILE] PROGRAM\n"
+     "    what hiding the program's collectives behind its other work would gain;\n"
+     "    the trace opens in Perfetto\n"
      "atoll cost machines [NAME]\n"
      "    what is known of a machine, and who says so\n",
      at_cli_cost},

@@ -1,6 +1,7 @@
 // `atoll cost`: tables and models of the cost room, by hand.
 #include <stdlib.h>
 
+#include "base/config.h"
 #include "cli/cli.h"
 #include "compile/compile.h"
 #include "cost/cost.h"
@@ -215,28 +216,55 @@ static at_status convert(int argc, char **argv, at_arena *a) {
 }
 
 // ---- schedule ----
+// The program as it would run on this host, or without anything hidden.
+static at_status optimized(at_bytes program, bool hide, at_arena *a, at_module **out) {
+  at_compile_options compile = {.no_cache = true};
+  at_strbuf text = {0};
+  AT_TRY(at_config_set(AT_CONFIG_LATENCY_HIDING, hide ? "on" : "off"));
+  at_status st = at_compile_dump(program, &compile, AT_STAGE_OPTIMIZED, &text);
+  if (at_ok(st)) st = at_hlo_parse(at_strbuf_str(&text), a, out);
+  at_strbuf_free(&text);
+  return st;
+}
+
+static at_status write_trace(const at_module *m, const at_target *t, const at_lhs_options *o,
+                             const char *path, at_arena *a) {
+  at_strbuf b = {0};
+  at_status st = at_overlap_trace(m, t, o, a, &b);
+  FILE *f = at_ok(st) ? fopen(path, "wb") : NULL;
+  bool good = f && fwrite(b.ptr, 1, b.len, f) == b.len;
+  if (f && fclose(f)) good = false;
+  at_strbuf_free(&b);
+  return at_ok(st) && !good ? AT_FAIL(AT_NOT_FOUND, "cannot write %s", path) : st;
+}
+
 static at_status schedule(int argc, char **argv, at_arena *a) {
-  const char *limit = NULL;
+  const char *limit = NULL, *trace = NULL;
   at_target *t;
   at_lhs_options options = {.reruns = 5};
   at_cli_option(&argc, argv, "--memory=", &limit);
+  at_cli_option(&argc, argv, "--trace=", &trace);
   AT_TRY(target_of(&argc, argv, a, &t));
   AT_TRY(at_cli_no_more_options(argc, argv, "cost"));
   if (argc != 2) return misuse("cost schedule --target=T PROGRAM");
   if (limit) AT_TRY(parse_count(limit, &options.memory_limit));
   at_bytes program;
   AT_TRY(at_cli_read_file(argv[1], &program));
-  at_compile_options compile = {.no_cache = true};
-  at_strbuf text = {0};
-  at_module *m;
-  at_overlap o;
-  at_status st = at_compile_dump(program, &compile, AT_STAGE_OPTIMIZED, &text);
+  at_module *given, *hidden;
+  at_overlap plain, o;
+  at_status st = optimized(program, false, a, &given);
+  if (at_ok(st)) st = optimized(program, true, a, &hidden);
   free((void *)program.ptr);
-  if (at_ok(st)) st = at_hlo_parse(at_strbuf_str(&text), a, &m);
-  at_strbuf_free(&text);
-  if (at_ok(st)) st = at_overlap_of(m, t, &options, a, &o);
+  if (at_ok(st)) st = at_overlap_of(given, t, &(at_lhs_options){0}, a, &plain);
+  // Where the caller gives no limit: four fifths of a chip's memory.
+  if (!limit)
+    options.memory_limit =
+        (int64_t)(.8 * at_machine_number(t->machine, "hbm_bytes_per_chip", 0));
+  if (at_ok(st)) st = at_overlap_of(hidden, t, &options, a, &o);
+  if (at_ok(st) && trace) st = write_trace(hidden, t, &options, trace, a);
   if (!at_ok(st)) return st;
-  const at_lhs_stats *rows[] = {&o.before, &o.after};
+  printf("memory limit %.1f MiB\n", (double)options.memory_limit / (1 << 20));
+  const at_lhs_stats *rows[] = {&plain.before, &o.after};
   printf("%u collectives\n%-12s %12s %12s %14s %20s\n", o.collectives, "",
          "time us", "exposed us", "peak MiB", "pairs with work");
   for (int i = 0; i < 2; i++)

@@ -138,7 +138,9 @@ static at_status hide_latency(job *j) {
 
 static at_status optimise(job *j) {
   const char *numerics = at_config_text(AT_CONFIG_NUMERICS);
-  at_pass_options o = {.fuse = true, .fold_budget = 1 << 22,
+  at_pass_options o = {.fuse = true,
+                       .unroll = at_config_flag(AT_CONFIG_LATENCY_HIDING),
+                       .fold_budget = 1 << 22,
                        .bf16_dots = !strcmp(numerics, "tpu"),
                        .sparse_cores = at_sparse_cores()};
   bool dump = j->dump_dir && *j->dump_dir;

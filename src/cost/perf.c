@@ -117,6 +117,9 @@ static at_status begin_table(reader *r) {
   AT_TRY(end_table(r));
   at_str name = word(r);
   if (!name.len || name.len > 255) return bad(r, "machine without a name");
+  for (size_t i = 0; i < name.len; i++)
+    if ((unsigned char)name.ptr[i] < ' ')
+      return bad(r, "a control character in the name of a machine");
   at_perf_table t = {.source = ""};
   AT_TRY_ALLOC(t.machine, at_arena_str(r->arena, name));
   if (!at_vec_push(r->arena, &r->tables, t))
@@ -239,7 +242,7 @@ static at_status read_cycles(reader *r) {
 
 static at_status read_source(reader *r) {
   at_str s = r->rest;
-  while (s.len && *s.ptr == ' ') s.ptr++, s.len--;
+  while (s.len && (unsigned char)*s.ptr <= ' ') s.ptr++, s.len--;
   char *copy;
   AT_TRY_ALLOC(copy, at_arena_str(r->arena, s));
   for (size_t i = 0; i < s.len; i++)

@@ -292,7 +292,7 @@ static bool op_of(at_str name, at_op *out) {
 static at_status read_cycles(reader *r, const at_pb *e, const at_pb *instr,
                              at_str opcode) {
   at_perf_cycles c;
-  if (!op_of(opcode, &c.op))
+  if (!op_of(opcode, &c.op) || at_op_is(c.op, AT_COLLECTIVE))
     return bad(instr, "an op that a table may not hold");
   c.dtype =
       at_cost_dtype_parse(at_pb_str(at_pb_get(instr, "shape"), "element_type"));
@@ -317,7 +317,8 @@ static at_status read_entry(reader *r, const at_pb *e) {
 static at_status read_table(reader *r, const at_pb *entry) {
   at_str key = at_pb_str(entry, "key");
   bool plain = key.len > 0 && key.len < 256;
-  for (size_t i = 0; plain && i < key.len; i++) plain = key.ptr[i] > ' ';
+  for (size_t i = 0; plain && i < key.len; i++)
+    plain = key.ptr[i] > ' ' && key.ptr[i] != '#';
   if (!plain) return bad(entry, "the key of a machine is not a word");
   at_perf_table t = {.source = ""};
   AT_TRY_ALLOC(t.machine, at_arena_str(r->arena, key));

@@ -30,7 +30,9 @@ static bool constant(at_value v, int64_t *out) {
 
 // i = first; while (i < last) i += step
 double at_count_trips(const at_node *loop, bool *known) {
-  *known = false;
+  int64_t said = at_node_int(loop, AT_ATTR_TRIP_COUNT, -1);
+  *known = said >= 0;
+  if (*known) return (double)said;
   const at_comp *cond = loop->regions[0], *body = loop->regions[1];
   const at_node *test =
       cond->num_results ? behind(cond->results[0]).node : NULL;

@@ -474,7 +474,8 @@ at_status at_imp_attrs(at_imp *x, const at_mop *op, at_op hlo,
                        at_attr_vec *out) {
   const at_op_info *info = at_op_of(hlo);
   for (uint32_t i = 0; i < info->attr_count; i++) {
-    if (info->attrs[i] == AT_ATTR_ASYNC) continue;  // the scheduler's
+    if (info->attrs[i] == AT_ATTR_ASYNC || info->attrs[i] == AT_ATTR_TRIP_COUNT)
+      continue;  // the compiler's own
     at_attr a;
     memset(&a, 0, sizeof a);
     a.id = (at_attr_id)info->attrs[i];

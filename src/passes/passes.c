@@ -8,7 +8,7 @@ const at_pass at_pipeline[] = {
     {"expand", at_pass_expand},     {"simplify", at_pass_simplify},
     {"fold", at_pass_fold},         {"recognise", at_pass_recognise},
     {"simplify", at_pass_simplify}, {"numerics", at_pass_numerics},
-    {"combine", at_pass_combine},
+    {"combine", at_pass_combine},   {"unroll", at_pass_unroll},
     {"barriers", at_pass_barriers}, {"fuse", at_pass_fuse},
     {NULL, NULL},
 };

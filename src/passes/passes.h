@@ -9,6 +9,7 @@
 typedef struct at_pass_options {
   bool fuse;            // false: one kernel per op (for tests and debugging)
   int64_t fold_budget;  // element operations for constant folding
+  bool unroll;         // loops around collectives, so that they can be hidden
   bool bf16_dots;      // f32 dots at default precision multiply in bf16
   uint32_t sparse_cores;  // of one device of the target; 0: none
 } at_pass_options;
@@ -34,6 +35,9 @@ at_status at_pass_numerics(
     at_module *m, const at_pass_options *o);  // bf16 products where asked
 at_status at_pass_combine(
     at_module *m, const at_pass_options *o);  // collectives with collectives
+at_status at_pass_unroll(
+    at_module *m,
+    const at_pass_options *o);  // loops with collectives: several turns in one
 at_status at_pass_barriers(
     at_module *m,
     const at_pass_options *o);  // optimization_barrier: done its work

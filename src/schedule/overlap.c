@@ -2,6 +2,7 @@
 
 #include <math.h>
 
+#include "cost/count.h"
 #include "schedule/schedule.h"
 
 typedef struct walk {
@@ -9,6 +10,9 @@ typedef struct walk {
   const at_lhs_options *options;
   at_arena *arena;
   at_overlap *sum;
+  double turns;  // of the computation at hand, in one run of the program
+  at_strbuf *trace;  // NULL: not asked for
+  double now;        // where the computation at hand begins on it
   bool apply;  // the program takes the order that is found
 } walk;
 
@@ -136,7 +140,11 @@ static at_status add_node(walk *w, graph *g, const at_node *n,
     at_cost_time time;
     AT_TRY(at_cost_node(w->target, n, &time));
     x.cost = time.seconds;
-    double longest = 0;
+    double longest = 0, turns = w->turns;
+    at_strbuf *trace = w->trace;
+    bool known;
+    w->trace = NULL;  // it shows them when their turn has come
+    if (n->op == AT_OP_WHILE) w->turns *= at_count_trips(n, &known);
     for (uint32_t r = 0; r < n->num_regions && at_has_steps(n); r++) {
       double seconds;
       AT_TRY(computation(w, n->regions[r], &seconds));
@@ -144,7 +152,8 @@ static at_status add_node(walk *w, graph *g, const at_node *n,
       longest =
           n->op == AT_OP_WHILE ? longest + seconds : fmax(longest, seconds);
     }
-    x.cost += longest;
+    x.cost += longest * (w->turns / turns);
+    w->turns = turns, w->trace = trace;
     if (x.cost == 0) x.kind = AT_LHS_NOP;
     bool effect = at_schedule_has_effect(n);
     if (effect && *last_effect) {
@@ -162,8 +171,9 @@ static at_status add_node(walk *w, graph *g, const at_node *n,
   return AT_OK;
 }
 
-static void add_stats(at_lhs_stats *to, const at_lhs_stats *s, bool entry) {
-  to->exposed += s->exposed;
+static void add_stats(at_lhs_stats *to, const at_lhs_stats *s, double turns,
+                      bool entry) {
+  to->exposed += s->exposed * turns;
   to->pairs += s->pairs;
   to->peak = AT_MAX(to->peak, s->peak);
   // The entry's own time holds its loops' times already.
@@ -216,6 +226,8 @@ static at_status reorder(at_comp *c, const graph *g, const uint32_t *order) {
   return AT_OK;
 }
 
+static at_status add_timeline(walk *w, const graph *g, const uint32_t *order);
+
 static at_status computation(walk *w, at_comp *c, double *seconds) {
   graph g = {.of = at_map_in(w->arena)};
   uint32_t last_effect = 0, *order;
@@ -229,16 +241,66 @@ static at_status computation(walk *w, at_comp *c, double *seconds) {
   AT_TRY(at_lhs_simulate(g.nodes.ptr, n, w->options, NULL, w->arena, &before));
   AT_TRY(at_lhs_run(g.nodes.ptr, n, w->options, w->arena, &order, &after));
   bool entry = c == c->module->entry;
-  add_stats(&w->sum->before, &before, entry);
-  add_stats(&w->sum->after, &after, entry);
+  add_stats(&w->sum->before, &before, w->turns, entry);
+  add_stats(&w->sum->after, &after, w->turns, entry);
   *seconds = after.seconds;
+  if (w->trace) AT_TRY(add_timeline(w, &g, order));
   return w->apply && after.pairs ? reorder(c, &g, order) : AT_OK;
+}
+
+static void add_event(walk *w, const at_node *n, int lane, double from,
+                      double to) {
+  at_strbuf_addf(w->trace,
+                 "%s{\"name\":\"%s.%u\",\"ph\":\"X\",\"pid\":1,\"tid\":%d,"
+                 "\"ts\":%.4f,\"dur\":%.4f}",
+                 w->trace->len > 1 ? ",\n" : "", at_op_text(n->op), n->id, lane,
+                 from * 1e6, (to - from) * 1e6);
+}
+
+// Lane 1 is work; collectives of one kind follow each other.
+static at_status add_timeline(walk *w, const graph *g, const uint32_t *order) {
+  double now = w->now, busy[AT_LHS_RESOURCES] = {0}, *end;
+  AT_TRY_ALLOC(end, at_new(w->arena, double, g->nodes.len + 1));
+  for (uint32_t at = 0; at < g->nodes.len; at++) {
+    const at_lhs_node *x = &g->nodes.ptr[order[at]];
+    at_node *n = g->from.ptr[order[at]];
+    if (x->kind == AT_LHS_DONE) now = fmax(now, end[x->partner]);
+    if (x->kind == AT_LHS_START) {
+      double from = fmax(now, busy[x->resource]);
+      end[order[at]] = busy[x->resource] = from + x->latency;
+      add_event(w, n, 2 + (int)x->resource, from, from + x->latency);
+    }
+    if (x->cost > 0) add_event(w, n, 1, now, now + x->cost);
+    if (x->cost > 0 && at_has_steps(n)) {
+      double seconds;
+      walk inner = *w;
+      at_overlap ignored = {0};
+      inner.now = now, inner.sum = &ignored;
+      uint32_t last = n->num_regions - 1;  // a loop's body; of branches, one
+      AT_TRY(computation(&inner, n->regions[last], &seconds));
+    }
+    now += x->cost;
+  }
+  return AT_OK;
+}
+
+at_status at_overlap_trace(const at_module *m, const at_target *t,
+                           const at_lhs_options *options, at_arena *a,
+                           at_strbuf *out) {
+  at_overlap ignored = {0};
+  walk w = {.target = t, .options = options, .arena = a, .sum = &ignored,
+            .turns = 1, .trace = out};
+  double seconds;
+  at_strbuf_addz(out, "[");
+  AT_TRY(computation(&w, m->entry, &seconds));
+  at_strbuf_addz(out, "]\n");
+  return at_strbuf_status(out);
 }
 
 static at_status run(const at_module *m, walk w, at_overlap *out) {
   at_overlap sum = {0};
   double seconds;
-  w.sum = &sum;
+  w.sum = &sum, w.turns = 1;
   AT_TRY(computation(&w, m->entry, &seconds));
   *out = sum;
   return AT_OK;
