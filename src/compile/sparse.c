@@ -272,14 +272,20 @@ static at_status write_params(at_emit_steps *e, const program *p, at_xstep *s) {
   write_groups(at + sizeof c, x->num_devices, alone);
   at_x_sparse *to = (at_x_sparse *)(at + head);
   *to = *x;
-  memcpy((void *)at_x_sparse_launches(to), p->launches.ptr,
-         p->launches.len * sizeof(at_x_sparse_launch));
-  memcpy((void *)at_x_sparse_places(to), p->list.ptr,
-         p->list.len * sizeof(at_x_sparse_place));
-  memcpy((void *)at_x_sparse_copies(to), p->copies.ptr,
-         p->copies.len * sizeof(at_x_sparse_copy));
-  memcpy((uint8_t *)to + at_x_sparse_const_offset(to), p->constants.ptr,
-         p->constants.len);
+  const struct {
+    const void *to, *from;
+    size_t bytes;
+  } parts[] = {{at_x_sparse_launches(to), p->launches.ptr,
+                p->launches.len * sizeof(at_x_sparse_launch)},
+               {at_x_sparse_places(to), p->list.ptr,
+                p->list.len * sizeof(at_x_sparse_place)},
+               {at_x_sparse_copies(to), p->copies.ptr,
+                p->copies.len * sizeof(at_x_sparse_copy)},
+               {(uint8_t *)to + at_x_sparse_const_offset(to), p->constants.ptr,
+                p->constants.len}};
+  for (size_t i = 0; i < AT_LEN(parts); i++)
+    if (parts[i].bytes)
+      memcpy((void *)parts[i].to, parts[i].from, parts[i].bytes);
   AT_TRY(at_writer_align(e->w, AT_XS_PARAMS, 16));
   AT_TRY(at_writer_append(e->w, AT_XS_PARAMS, at, bytes, &s->params));
   s->params_bytes = (uint32_t)bytes;
