@@ -59,7 +59,9 @@ struct at_chip {
   at_event *freed;       // fires when memory came back; NULL: nobody waits
   _Atomic bool wanted;   // somebody may wait for `freed`
   at_part *head, *tail;  // shares of launches that wait for their turn
-  at_part *current;      // whose turn it is; NULL: nobody's, or a caller's own
+  // Whose turn it is; NULL: nobody's, or a caller's own. Written under the lock,
+  // read without by who looks for deadlocks.
+  _Atomic(at_part *) current;
   _Atomic uint32_t depth;   // of the queue, the current one included
   _Atomic uint32_t active;  // someone runs launches of this chip
 };
@@ -280,7 +282,9 @@ struct at_part {
   at_task *task;
   at_chip *chip;
   uint32_t device;
-  uint32_t state;       // at_part_state, under the task's lock
+  // at_part_state. Written under the task's lock, read without by who looks for
+  // deadlocks.
+  _Atomic uint32_t state;
   const at_op *stop;    // WAITING: where
   at_cursor *cursor;    // NULL: not started, or done
   void *tables, *temp;  // of the cursor

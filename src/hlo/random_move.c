@@ -156,15 +156,23 @@ at_status at_gen_dimension_size(at_gen *g, at_op op, at_dtype t) {
 // ---- Parts
 // -------------------------------------------------------------------
 
-static at_status lists(at_gen *g, at_step *s, const int64_t *a,
-                       const int64_t *b, const int64_t *c, uint32_t n) {
-  const int64_t *v[] = {a, b, c};
-  for (size_t i = 0; i < AT_LEN(v); i++) {
+// An op of three lists of r->rank numbers, one after another in v: attributes,
+// or, where it is dynamic, operands beside a result of type r.
+static at_status with_lists(at_gen *g, at_step *s, bool dynamic,
+                            const at_attr_id ids[3], const int64_t *v,
+                            const at_type *r) {
+  for (uint32_t i = 0; i < 3; i++, v += r->rank) {
+    if (!dynamic) {
+      at_step_ints(s, ids[i], v, r->rank);
+      continue;
+    }
     at_value list;
-    AT_TRY(at_gen_list(g, v[i], n, &list));
+    AT_TRY(at_gen_list(g, v, r->rank, &list));
     at_step_operand(s, list);
+    s->types = r;
+    s->num_types = 1;
   }
-  return AT_OK;
+  return at_step_build(g, s);
 }
 
 at_status at_gen_slice(at_gen *g, at_op op, at_dtype d) {
@@ -184,19 +192,12 @@ at_status at_gen_slice(at_gen *g, at_op op, at_dtype d) {
     stride[i] = at_gen_chance(g, 70) ? 1 : 1 + at_gen_below(g, 3);
     dims[i] = (limit[i] - v[i] + stride[i] - 1) / stride[i];
   }
+  static const at_attr_id ids[3] = {AT_ATTR_START_INDICES,
+                                    AT_ATTR_LIMIT_INDICES, AT_ATTR_STRIDES};
   at_type r = {.dtype = d, .rank = t->rank, .dims = dims};
   at_step s = {.op = op};
   at_step_operand(&s, x);
-  if (op == AT_OP_REAL_DYNAMIC_SLICE) {
-    AT_TRY(lists(g, &s, v, limit, stride, t->rank));
-    s.types = &r;
-    s.num_types = 1;
-    return at_step_build(g, &s);
-  }
-  at_step_ints(&s, AT_ATTR_START_INDICES, v, t->rank);
-  at_step_ints(&s, AT_ATTR_LIMIT_INDICES, limit, t->rank);
-  at_step_ints(&s, AT_ATTR_STRIDES, stride, t->rank);
-  return at_step_build(g, &s);
+  return with_lists(g, &s, op == AT_OP_REAL_DYNAMIC_SLICE, ids, v, &r);
 }
 
 at_status at_gen_pad(at_gen *g, at_op op, at_dtype d) {
@@ -217,20 +218,14 @@ at_status at_gen_pad(at_gen *g, at_op op, at_dtype d) {
     dims[i] = body + v[i] + high[i];
   }
   AT_TRY(at_gen_like(g, at_type_scalar(d), &fill));
+  static const at_attr_id ids[3] = {AT_ATTR_EDGE_PADDING_LOW,
+                                    AT_ATTR_EDGE_PADDING_HIGH,
+                                    AT_ATTR_INTERIOR_PADDING};
   at_type r = {.dtype = d, .rank = t->rank, .dims = dims};
   at_step s = {.op = op};
   at_step_operand(&s, x);
   at_step_operand(&s, fill);
-  if (op == AT_OP_DYNAMIC_PAD) {
-    AT_TRY(lists(g, &s, v, high, inside, t->rank));
-    s.types = &r;
-    s.num_types = 1;
-    return at_step_build(g, &s);
-  }
-  at_step_ints(&s, AT_ATTR_EDGE_PADDING_LOW, v, t->rank);
-  at_step_ints(&s, AT_ATTR_EDGE_PADDING_HIGH, high, t->rank);
-  at_step_ints(&s, AT_ATTR_INTERIOR_PADDING, inside, t->rank);
-  return at_step_build(g, &s);
+  return with_lists(g, &s, op == AT_OP_DYNAMIC_PAD, ids, v, &r);
 }
 
 // Dynamic slice and update. Starts of any integer type, in range or not.
