@@ -321,6 +321,7 @@ static bool is_left_out(const at_node *n, const at_attr *a) {
     case AT_ATTR_RESULT_LAYOUTS:
     case AT_ATTR_OUTPUT_OPERAND_ALIASES:
     case AT_ATTR_CHANNEL_TYPE:
+    case AT_ATTR_ASYNC:
       return true;
     case AT_ATTR_CHANNEL_ID:
       return a->i <= 0;
@@ -370,6 +371,7 @@ static const char *dialect_of(at_op op) {
     case AT_OP_POLYGAMMA:
     case AT_OP_ZETA:
       return "chlo";
+    case AT_OP_ASYNC_DONE:
     case AT_OP_MULHI:
     case AT_OP_SCAN:
     case AT_OP_TOP_K:
