@@ -116,8 +116,10 @@ at_status at_tiles_exchange_of(at_tiles_graph *graph, at_tiles_needs *n,
     size_t k = i + 1;
     int64_t end = n->ptr[i].end;
     while (k < n->len && n->ptr[k].var == n->ptr[i].var &&
-           n->ptr[k].begin < end)
-      end = AT_MAX(end, n->ptr[k++].end);
+           n->ptr[k].begin < end) {
+      end = AT_MAX(end, n->ptr[k].end);
+      k++;
+    }
     st = add_chain(&g, n->ptr + i, k - i,
                    at_dtype_bytes(graph->vars.ptr[n->ptr[i].var].dtype), cuts);
     i = k;
