@@ -116,6 +116,57 @@ static LLVMValueRef semaphore(at_me *m, const at_mop *op, uint32_t group) {
   return s ? s->base : at_b_null(at_b_ptr(m->e));
 }
 
+// A ref in pieces of `unit` bytes: its packed dimension becomes two, rows as
+// the wider side has them and `parts` pieces of each.
+static bool in_pieces(at_me *m, const at_me_ref *r, uint32_t packed,
+                      uint32_t unit, uint32_t parts, at_me_ref *out) {
+  if (r->rank == AT_ME_RANK || packed >= r->rank) return false;
+  *out = *r;
+  out->rank = r->rank + 1;
+  uint32_t k = r->bytes / unit;  // pieces of a memory element
+  for (uint32_t d = 0; d < out->rank; d++) {
+    uint32_t from = d <= packed ? d : d - 1;
+    out->size[d] = r->size[from];
+    out->stride[d] = at_me_mul(m, r->stride[from], (at_me_num){k, NULL});
+  }
+  at_me_num *rows = &out->size[packed];
+  out->size[packed + 1] = (at_me_num){parts, NULL};
+  bool wide = r->parts > 1 || (r->split == 1 && k > 1);
+  if (!wide) {  // rows as the narrow side counts them
+    if (rows->v || rows->c % parts || r->row.v || r->row.c % parts)
+      return false;
+    rows->c /= parts;
+  }
+  if (r->parts > 1) {
+    out->stride[packed + 1] = r->part_stride;
+  } else if (k > 1) {
+    out->stride[packed + 1] = (at_me_num){1, NULL};
+    at_me_num at = {r->row.c / parts, NULL};
+    if (r->split > 1)
+      out->base = at_me_offset(m, r->base, r->bytes,
+                               at_me_mul(m, at, r->stride[packed]));
+  } else {
+    out->stride[packed + 1] = out->stride[packed];
+    out->stride[packed] =
+        at_me_mul(m, out->stride[packed], (at_me_num){parts, NULL});
+  }
+  out->bytes = unit;
+  out->parts = out->split = 1;
+  return true;
+}
+
+// Both sides of a transfer whose memories hold elements of different widths.
+static bool same_pieces(at_me *m, const at_me_ref *from, const at_me_ref *to,
+                        at_me_ref *src, at_me_ref *dst) {
+  uint32_t unit = AT_MIN(from->bytes, to->bytes);
+  uint32_t parts = AT_MAX(from->bytes, to->bytes) / AT_MAX(unit, 1u);
+  bool viewed = from->parts > 1 || from->split > 1;
+  uint32_t packed = viewed ? from->packed : to->packed;
+  return from->rank == to->rank && parts > 1 && !from->padded && !to->padded &&
+         in_pieces(m, from, packed, unit, parts, src) &&
+         in_pieces(m, to, packed, unit, parts, dst);
+}
+
 static at_status emit_dma(at_me *m, at_mop *op) {
   uint32_t s, t;
   if (at_me_segment(op, 0, &s) != 1 || at_me_segment(op, 2, &t) != 1)
@@ -123,8 +174,10 @@ static at_status emit_dma(at_me *m, at_mop *op) {
   at_me_ref *from = at_me_memory(m, op->operands[s]);
   at_me_ref *to = at_me_memory(m, op->operands[t]), src, dst;
   if (!from || !to) return AT_OK;
-  AT_TRY(stored_view(m, op, from, &src));
-  AT_TRY(stored_view(m, op, to, &dst));
+  if (from->bytes == to->bytes || !same_pieces(m, from, to, &src, &dst)) {
+    AT_TRY(stored_view(m, op, from, &src));
+    AT_TRY(stored_view(m, op, to, &dst));
+  }
   if (src.rank != dst.rank || src.bytes != dst.bytes)
     return at_me_refuse(m, op, "memory of different elements");
   at_me_settle(m, at_me_written(m, op), NULL);

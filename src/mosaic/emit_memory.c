@@ -454,15 +454,32 @@ static at_status emit_reshape(at_me *m, at_mop *op) {
   for (uint32_t d = 0; d < in->rank; d++)
     if (in->size[d].v) return at_me_refuse(m, op, "a dynamic shape");
   if (in->padded) return at_me_refuse(m, op, "a slice beyond its array");
+  // Packed rows stay the second-last dimension; memory is reshaped with them
+  // counted as it holds them.
+  at_me_ref from = *in;
+  uint32_t a = in->rank, b = r.rank, p = b - 2;
+  int64_t rows = 0;
   if (in->parts > 1 || in->split > 1) {
-    uint32_t a = in->rank, b = r.rank;
-    if (a < 2 || b < 2 || r.size[b - 1].c != in->size[a - 1].c ||
-        r.size[b - 2].c != in->size[a - 2].c)
+    if (a < 2 || b < 2 || in->packed != a - 2 ||
+        r.size[b - 1].c != in->size[a - 1].c || in->row.v ||
+        in->row.c % in->split || r.size[p].c % in->split ||
+        in->size[a - 2].c % in->split)
       return at_me_refuse(m, op, "a view with packed rows");
-    r.packed = b - 2;
+    r.packed = p;
+    rows = r.size[p].c;
+    from.size[a - 2].c /= in->split;
+    r.size[p].c /= in->split;
   }
-  if (!at_me_reshape_view(m, in, &r))
+  if (!at_me_reshape_view(m, &from, &r))
     return at_me_refuse(m, op, "memory that does not run on");
+  if (rows) r.size[p].c = rows;
+  // A single row of parts still needs its place.
+  if (in->split > 1 && in->row.c) {
+    at_me_num at = {in->row.c / in->split, NULL};
+    r.base = at_me_offset(m, in->base, in->bytes,
+                          at_me_mul(m, at, in->stride[a - 2]));
+    r.row = (at_me_num){0, NULL};
+  }
   at_me_set_ref(m, &op->results[0], &r);
   return AT_OK;
 }
@@ -479,11 +496,22 @@ static at_status emit_ref_bitcast(at_me *m, at_mop *op) {
   if (in->padded) return at_me_refuse(m, op, "a slice beyond its array");
   uint32_t packed = r.rank >= 2 ? r.rank - 2 : 0;
   r.dtype = t.dtype;
+  if ((in->parts > 1 || in->split > 1) &&
+      want == at_dtype_of(in->dtype)->bits) {
+    at_me_set_ref(m, &op->results[0], &r);
+    return AT_OK;
+  }
   if (in->parts > 1 || in->split > 1) {
     if (want != have) return at_me_refuse(m, op, "a view of a view");
     if (in->parts > 1) r.stride[in->packed] = in->part_stride;
-    if (in->split > 1 && (in->row.v || in->row.c))
-      return at_me_refuse(m, op, "a slice of a view");
+    if (in->split > 1) {
+      if (in->row.v || in->row.c % in->split)
+        return at_me_refuse(m, op, "a slice of a view");
+      at_me_num at = {in->row.c / in->split, NULL};
+      r.base = at_me_offset(m, in->base, in->bytes,
+                            at_me_mul(m, at, in->stride[in->packed]));
+      r.row = (at_me_num){0, NULL};
+    }
     r.parts = r.split = 1;
   }
   if (want == have) {

@@ -450,6 +450,20 @@ static at_status remote(at_mosaic_judge *j, const at_mop *op, uint32_t group,
                           (long long)id);
 }
 
+// Turns by a number that is only known at run time go over whole tiles.
+static at_status rotation(at_mosaic_judge *j, const at_mop *op) {
+  const at_mtype *t = ARG(op, 0);
+  int64_t by, d = at_mop_attr(op, "dimension")->i;
+  uint32_t rank = t->shape.rank, bits = at_mosaic_bits(t);
+  if (d < 0 || d + 2 < rank || d >= rank || !bits ||
+      at_mosaic_value_const(op->operands[1], &by))
+    return AT_OK;
+  int64_t tile = d + 1 == rank ? 128 : 8 * (32 / AT_MAX(AT_MIN(bits, 32u), 1u));
+  if (t->shape.ptr[d] % tile == 0) return AT_OK;
+  return at_mosaic_refuse(j, op, AT_INTERNAL,
+                          "Not implemented: unsupported unaligned shape");
+}
+
 static at_status half_floats(at_mosaic_judge *j, const at_mop *op,
                              const at_mtype *t, const char *what) {
   if (at_mosaic_dtype_of(t) != AT_F16 || !at_mosaic_is_vector(t)) return AT_OK;
@@ -475,6 +489,8 @@ at_status at_mosaic_rules_target(at_mosaic_judge *j, const at_mop *op) {
       return AT_OK;
     case AT_MOSAIC_TPU_MATMUL:
       return product(j, op);
+    case AT_MOSAIC_TPU_DYNAMIC_ROTATE:
+      return rotation(j, op);
     case AT_MOSAIC_TPU_MATMUL_PUSH_RHS:
     case AT_MOSAIC_TPU_MATMUL_ACC_LHS:
     case AT_MOSAIC_TPU_MATMUL_POP:
