@@ -1,5 +1,7 @@
 #include "cost/count.h"
 
+#include "base/json.h"
+
 static double elements(const at_type *t) {
   return at_type_is_static(t) ? (double)at_type_elements(t) : 0;
 }
@@ -55,7 +57,33 @@ static void add_arithmetic(const at_node *n, at_count *sum) {
   }
 }
 
+// What a Pallas kernel says of itself stands for all that it does.
+static bool add_estimate(const at_node *n, at_count *sum) {
+  at_str config = at_node_str(n, AT_ATTR_BACKEND_CONFIG);
+  if (n->op != AT_OP_CUSTOM_CALL || !config.len ||
+      !at_str_is(at_node_str(n, AT_ATTR_CALL_TARGET_NAME), "tpu_custom_call"))
+    return false;
+  at_arena *a = at_arena_create();
+  const at_json *j = NULL, *call = NULL, *cost = NULL;
+  at_bytes text = {(const uint8_t *)config.ptr, config.len};
+  at_status st = a ? at_json_parse(text, a, &j) : AT_OK;
+  if (st.err) at_status_free(st);
+  if (j && j->kind == AT_JSON_OBJECT)
+    call = at_json_get(j, "custom_call_config");
+  if (call && call->kind == AT_JSON_OBJECT)
+    cost = at_json_get(call, "cost_estimate");
+  bool known = cost && cost->kind == AT_JSON_OBJECT;
+  if (known) {
+    sum->flops += at_json_get_num(cost, "flops", 0);
+    sum->transcendentals += at_json_get_num(cost, "transcendentals", 0);
+    sum->bytes_accessed += at_json_get_num(cost, "bytes_accessed", 0);
+  }
+  at_arena_destroy(a);
+  return known;
+}
+
 static void add_node(const at_node *n, bool in_kernel, at_count *sum) {
+  if (add_estimate(n, sum)) return;
   if (n->op == AT_OP_PARAMETER || n->op == AT_OP_CONSTANT) return;
   bool nested = n->op == AT_OP_FUSION || at_op_is(n->op, AT_CONTROL);
   if (nested)

@@ -202,9 +202,15 @@ static void scan_row(at_me *m, const rows *r, LLVMValueRef row) {
   LLVMTypeRef type = at_em_reg_type(e, t);
   LLVMValueRef acc = at_em_alloca(e, type, 1), start = scan_start(m, t, r->op);
   at_b_store(e, start, acc, 1);
+  LLVMValueRef any = NULL;
+  if (r->in[1] && r->op != AT_OP_ADD) {
+    any = at_em_alloca(e, at_em_int(e, 1), 1);
+    at_b_store(e, at_b_null(at_em_int(e, 1)), any, 1);
+  }
   at_loop l;
   at_loop_range(e, &l, 0, r->size, 1);
   at_val v = at_index(m, r->in[0], row, l.i);
+  LLVMValueRef own = v.re;
   if (r->in[0]->dtype == AT_PRED && t != AT_PRED)
     v.re = at_b_cast(e, AT_B_ZEXT, v.re, type);
   if (r->in[1]) {
@@ -214,6 +220,13 @@ static void scan_row(at_me *m, const rows *r, LLVMValueRef row) {
   at_val old = {at_b_load(e, type, acc, 1), NULL};
   at_val sum = at_em_apply_real(e, r->op, at_me_unsigned_of(t), old, v);
   at_b_store(e, sum.re, acc, 1);
+  // An extremum of nothing yet is the element itself.
+  if (any) {
+    LLVMValueRef on = at_index(m, r->in[1], row, l.i).re;
+    on = at_b_bin(e, AT_B_OR, on, at_b_load(e, at_em_int(e, 1), any, 1));
+    at_b_store(e, on, any, 1);
+    sum.re = at_b_select(e, on, sum.re, own);
+  }
   set_index(m, r->out[0], row, l.i, sum.re);
   at_loop_end(e, &l);
 }

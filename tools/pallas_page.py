@@ -1,0 +1,78 @@
+#!/usr/bin/env python3
+"""The page of JAX's Pallas TPU tests on Atoll, from the results of tools/pallas_tests.py.
+
+  tools/pallas_page.py TARGET RESULT.json ...   adds results to docs/pallas_tests.json and writes docs/pallas_tests.md
+  tools/pallas_page.py                          writes the page again
+
+A file's counts are those of the last run that was added for the target; a test that fails is named with its reason.
+"""
+import json
+import pathlib
+import re
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import pallas_tests
+
+DOCS = pallas_tests.TOP / "docs"
+STORE = DOCS / "pallas_tests.json"
+# What is known to be missing: the test's name, why it fails.
+REASONS = [
+    (r"test_two_input_vadd", "reads `used_scoped_memory_configs` out of the compiled program's text, which Atoll does not write"),
+    (r"test_cost_analysis_vmap", "mended after this run: the cost analysis counts the kernel's own estimate"),
+    (r"test_masked_cummax", "mended after this run: a masked running maximum of nothing yet is the element itself"),
+    (r"test_dot(_transpose)?_dot_fusion", "mended after this run: products of f32 and bf16 round their f32 side"),
+    (r"test_roll_partial_with_dynamic_shift", "mended after this run: unaligned turns by unknown amounts are refused"),
+    (r"PagedAttention.*test_paged_attention\d+", "the reference outside the kernel was not rounded as on the chip in this run"),
+    (r"SplashAttention.*bwd", "the reference outside the kernel was not rounded as on the chip in this run"),
+    (r"Timeout", "took longer than the time limit on a shared machine"),
+]
+
+
+def reason_of(name, message):
+    for pattern, text in REASONS:
+        if re.search(pattern, name) or re.search(pattern, message[:2000]):
+            return text
+    return pallas_tests.reason(message)
+
+
+def add(store, target, path):
+    result = json.loads(pathlib.Path(path).read_text())
+    for module, counts in result["counts"].items():
+        if not counts:
+            continue
+        failing = {f["name"]: reason_of(f["name"], f["message"]) for f in result["failures"] if f["file"] == module}
+        store.setdefault(target, {})[module] = {"counts": {k: counts.get(k, 0) for k in ("passed", "failed", "skipped")},
+                                                "failing": failing}
+
+
+def page(store):
+    lines = ["# JAX's own Pallas TPU tests on Atoll", "",
+             "Made by `tools/pallas_page.py` from samples that `tools/pallas_tests.py` ran; do not edit.",
+             "Counts are of the tests in the sample; a file that is not named for a target was not run there.", ""]
+    for target in sorted(store):
+        total = {k: sum(f["counts"][k] for f in store[target].values()) for k in ("passed", "failed", "skipped")}
+        ran = total["passed"] + total["failed"]
+        lines += [f"## {target}: {total['passed']} of {ran} pass ({100 * total['passed'] / max(ran, 1):.1f}%), "
+                  f"{total['skipped']} skipped", "", "| file | passed | failed | skipped |", "|---|---|---|---|"]
+        for module, f in sorted(store[target].items()):
+            c = f["counts"]
+            lines.append(f"| {module} | {c['passed']} | {c['failed']} | {c['skipped']} |")
+        failing = [(m, n, why) for m, f in sorted(store[target].items()) for n, why in sorted(f["failing"].items())]
+        if failing:
+            lines += ["", "| fails | why |", "|---|---|"]
+            lines += [f"| {m}: {n} | {why.replace('|', '/')} |" for m, n, why in failing]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def main():
+    store = json.loads(STORE.read_text()) if STORE.is_file() else {}
+    for path in sys.argv[2:]:
+        add(store, sys.argv[1], path)
+    STORE.write_text(json.dumps(store, indent=1, sort_keys=True) + "\n")
+    (DOCS / "pallas_tests.md").write_text(page(store))
+
+
+if __name__ == "__main__":
+    main()
