@@ -115,12 +115,19 @@ void *at_core_alloc(at_core *core, int32_t space, int64_t bytes, int32_t loc);
 void at_core_release(at_core *core, int64_t mark, int32_t loc);
 
 // Semaphores. sem: address of one. device and core: -1 for this one.
-// subcore: -1 for this one.
+// subcore: -1 for this one. owner: 1 + at_core_type of the program whose
+// semaphore it is, 0 for this one's; programs of one kernel list the same
+// semaphores in the same order.
 void at_core_sem_signal(at_core *core, void *sem, int64_t amount,
                         int32_t device, int32_t core_id, int32_t subcore,
-                        int32_t loc);
+                        int32_t owner, int32_t loc);
 // Waits until the value is at least `amount`, then subtracts it.
 void at_core_sem_wait(at_core *core, void *sem, int64_t amount, int32_t loc);
+// Adds to a word of SMEM on core `core_id` (among vector subcores: on that
+// subcore of the same core) at once; what was there before. p:
+// the address of this core's.
+int32_t at_core_fetch_add(at_core *core, void *p, int32_t amount,
+                          int32_t core_id, int32_t loc);
 int32_t at_core_sem_read(at_core *core, void *sem, int32_t loc);
 // The semaphore that all kernels with this collective id share on this device.
 void *at_core_sem_barrier(at_core *core, int32_t loc);

@@ -283,12 +283,6 @@ static at_status add_refs(at_emit_steps *e, const at_mosaic_kernel *k,
 
 // ---- Programs
 // --------------------------------------------------------------------------
-static uint32_t type_of(at_mosaic_core c) {
-  return c == AT_MCORE_SC_SCALAR   ? AT_CORE_SC_SCALAR
-         : c == AT_MCORE_SC_VECTOR ? AT_CORE_SC_VECTOR
-                                   : AT_CORE_TC;
-}
-
 static uint32_t semantics_of(at_mosaic_dim d) {
   switch (d) {
     case AT_MDIM_PARALLEL:
@@ -340,7 +334,7 @@ static at_status add_program(at_emit_steps *e, const at_mosaic_kernel *k,
   AT_TRY(at_mosaic_code_add(e->cg, k, index, &o, e->arena, &code));
   uses u;
   AT_TRY(scan(p, e->arena, &u));
-  at_xcore x = {.type = type_of(p->core),
+  at_xcore x = {.type = at_mosaic_core_type(p->core),
                 .flags = flags_of(k, &u, o.check),
                 .kernel = code->body,
                 .collective_id = k->config.collective_id,

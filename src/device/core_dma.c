@@ -102,7 +102,7 @@ static void finish(core_state *c, core_state *to, const at_core_dma *d) {
 void at_core_dma_start(at_core *core, const at_core_dma *d) {
   core_state *c = state_of(core);
   stop_rank(c, d);
-  core_state *to = core_peer(c, d->device, d->core, d->subcore, d->loc);
+  core_state *to = core_peer(c, d->device, d->core, d->subcore, 0, d->loc);
   if (core_dma_bytes(d) > 0) {
     stop_outside(c, d->src, d->src_stride, d, "source");
     stop_outside(c, d->dst, d->dst_stride, d, "destination");
@@ -132,7 +132,7 @@ void at_core_indirect_start(at_core *core, const at_core_indirect *x) {
   stop_rank(c, &row);
   if (row.rank < 1)
     core_stop(c, AT_INVALID_ARGUMENT, row.loc, "indirect copy of a scalar");
-  core_state *to = core_peer(c, row.device, row.core, row.subcore, row.loc);
+  core_state *to = core_peer(c, row.device, row.core, row.subcore, 0, row.loc);
   int64_t rows = row.size[0];
   int64_t src_step = row.src_stride[0], dst_step = row.dst_stride[0];
   row.size[0] = 1;

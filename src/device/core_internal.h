@@ -126,8 +126,9 @@ void core_region_add(core_state *c, void *base, size_t bytes,
 const region *core_region_of(const core_state *c, const void *p);
 // The same place of another core of the same program; NULL: none.
 void *core_translate(const core_state *from, const core_state *to, void *p);
+// owner: 0, or 1 + the type of its program.
 core_state *core_peer(core_state *c, int32_t device, int32_t core,
-                      int32_t subcore, int32_t loc);
+                      int32_t subcore, int32_t owner, int32_t loc);
 // The memory behind allocas. Made at once where copies of other devices may
 // arrive, so that every device has it at the same place of its list.
 void core_stack_init(core_state *c);

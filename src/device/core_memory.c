@@ -37,19 +37,21 @@ void *core_translate(const core_state *from, const core_state *to, void *p) {
 }
 
 core_state *core_peer(core_state *c, int32_t device, int32_t core,
-                      int32_t subcore, int32_t loc) {
+                      int32_t subcore, int32_t owner, int32_t loc) {
   const at_core *h = &c->head;
-  if ((device < 0 || device == h->device_id) &&
+  uint32_t type = owner ? (uint32_t)owner - 1 : c->program->record->type;
+  if (type == c->program->record->type &&
+      (device < 0 || device == h->device_id) &&
       (core < 0 || core == h->core_index) &&
       (subcore < 0 || subcore == h->subcore_index))
     return c;
   if (device < 0) device = h->device_id;
   if (core < 0) core = h->core_index;
   if (subcore < 0) subcore = h->subcore_index;
+  if (type == AT_CORE_SC_SCALAR) subcore = 0;
   for (core_state *p = c->group ? c->group->first : NULL; p; p = p->next)
     if (p->head.device_id == device && p->head.core_index == core &&
-        p->head.subcore_index == subcore &&
-        p->program_index == c->program_index)
+        p->head.subcore_index == subcore && p->program->record->type == type)
       return p;
   core_stop(c, AT_INVALID_ARGUMENT, loc,
             "device %d, core %d does not take part in this program\n"

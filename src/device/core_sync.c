@@ -179,11 +179,25 @@ static sem *checked(core_state *c, void *p, int32_t loc) {
 }
 
 void at_core_sem_signal(at_core *core, void *p, int64_t amount, int32_t device,
-                        int32_t core_id, int32_t subcore, int32_t loc) {
+                        int32_t core_id, int32_t subcore, int32_t owner,
+                        int32_t loc) {
   core_state *c = state_of(core);
-  core_state *to = core_peer(c, device, core_id, subcore, loc);
+  core_state *to = core_peer(c, device, core_id, subcore, owner, loc);
   size_t index = (size_t)(checked(c, p, loc) - c->sems);
   core_signal(c, to, to->sems + index, amount, loc);
+}
+
+int32_t at_core_fetch_add(at_core *core, void *p, int32_t amount,
+                          int32_t core_id, int32_t loc) {
+  core_state *c = state_of(core);
+  bool by_subcore = c->program->record->type == AT_CORE_SC_VECTOR;
+  core_state *to = by_subcore ? core_peer(c, -1, -1, core_id, 0, loc)
+                              : core_peer(c, -1, core_id, -1, 0, loc);
+  int32_t *word = core_translate(c, to, p);
+  if (!word)
+    core_stop(c, AT_INVALID_ARGUMENT, loc, "core %d has no such memory",
+              core_id);
+  return __atomic_fetch_add(word, amount, __ATOMIC_SEQ_CST);
 }
 
 void at_core_sem_wait(at_core *core, void *p, int64_t amount, int32_t loc) {

@@ -30,6 +30,8 @@ typedef struct at_mosaic_code {
 
 // The core's memory that a space of a kernel is.
 at_core_space at_mosaic_core_space(at_mosaic_space s);
+// The kind of virtual core that runs a program.
+at_core_type at_mosaic_core_type(at_mosaic_core c);
 
 // Adds the functions of program `program` of `k` to `cg`. `k` and *out (in `a`)
 // must live until at_cg_finish has returned. In transforms `loc` is -1.

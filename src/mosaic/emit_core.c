@@ -282,18 +282,50 @@ static at_status emit_wait_indirect(at_me *m, at_mop *op) {
 
 // ---- semaphores
 // ----------------------------------------------------------------------------
+at_core_type at_mosaic_core_type(at_mosaic_core c) {
+  return c == AT_MCORE_SC_SCALAR   ? AT_CORE_SC_SCALAR
+         : c == AT_MCORE_SC_VECTOR ? AT_CORE_SC_VECTOR
+                                   : AT_CORE_TC;
+}
+
+// ref, indices, amount, core
+static at_status emit_fetch_add(at_me *m, at_mop *op) {
+  at_me_ref *ref = at_me_memory(m, op->operands[0]), box;
+  int64_t ones[AT_ME_RANK];
+  if (!ref) return AT_OK;
+  uint32_t n = op->num_operands;
+  if (n != ref->rank + 3 || ref->bytes != 4)
+    return at_me_refuse(m, op, "its operands");
+  for (uint32_t d = 0; d < ref->rank; d++) ones[d] = 1;
+  at_me_settle(m, at_me_written(m, op), NULL);
+  AT_TRY(at_me_box(m, op, ref, 1, ref->rank, ones, NULL, &box));
+  LLVMValueRef args[5] = {m->core, box.base,
+                          at_me_scalar(m, op->operands[n - 2]),
+                          at_me_scalar(m, op->operands[n - 1]), loc_of(m, op)};
+  at_me_set_scalar(
+      m, &op->results[0],
+      at_b_call(m->e, "at_core_fetch_add", at_em_int(m->e, 32), args, 5));
+  return AT_OK;
+}
+
 static at_status emit_signal(at_me *m, at_mop *op) {
   at_me_ref *sem = at_me_memory(m, op->operands[0]);
   if (!sem) return AT_OK;
   at_me_settle(m, at_me_written(m, op), NULL);
-  LLVMValueRef args[7] = {m->core,
+  at_mosaic_ref type;
+  AT_TRY(at_mosaic_ref_of(op->operands[0]->type, &type));
+  int32_t owner = type.core == AT_MCORE_ANY || type.core == m->p->core
+                      ? 0
+                      : 1 + (int32_t)at_mosaic_core_type(type.core);
+  LLVMValueRef args[8] = {m->core,
                           sem->base,
                           at_me_i64(m, at_me_scalar(m, op->operands[1])),
                           optional(m, op, 2),
                           optional(m, op, 3),
                           optional(m, op, 4),
+                          at_me_i32(m, owner),
                           loc_of(m, op)};
-  at_b_call(m->e, "at_core_sem_signal", NULL, args, 7);
+  at_b_call(m->e, "at_core_sem_signal", NULL, args, 8);
   return AT_OK;
 }
 
@@ -484,6 +516,8 @@ at_status at_me_emit_core(at_me *m, at_mop *op, bool *done) {
       return emit_wait_indirect(m, op);
     case AT_MOSAIC_TPU_SEM_SIGNAL:
       return emit_signal(m, op);
+    case AT_MOSAIC_TPU_FETCH_AND_ADD_SYNC:
+      return emit_fetch_add(m, op);
     case AT_MOSAIC_TPU_SEM_WAIT:
       return emit_sem_wait(m, op);
     case AT_MOSAIC_TPU_SEM_READ:
