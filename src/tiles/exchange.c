@@ -14,7 +14,7 @@
 enum {
   kSendWords = 64,  // words that one send instruction moves
   kInstruction = 4,
-  kCandidates = 64,  // messages of a sender weighed against each other
+  kCandidates = 16,  // messages of a sender weighed against each other
   kTries = 64,       // times that a sender waits for a better moment
   kLooks = 1024,     // receivers looked at for one message that is sent
 };
