@@ -63,7 +63,7 @@ static const command commands[] = {
      "    errors of every mode on points that are left out of the tables\n"
      "atoll cost convert [--gemm] [--clock-ghz=X] IN OUT\n"
      "    a table from XLA's text proto to Atoll's form or back (by OUT's name: .pbtxt)\n"
-     "atoll cost collect --out=FILE [--only=gemm|collectives] [--seconds=S] [--memory-mib=M]\n"
+     "atoll cost collect [--out=FILE] [--only=gemm|collectives] [--seconds=S] [--memory-mib=M]\n"
      "    [--cpu-time]  measures this machine; goes on where an interrupted run stopped;\n"
      "    medians of elapsed time, or the least CPU time where others use the machine too\n"
      "atoll cost schedule --target=T [--memory=BYTES] [--trace=FILE] PROGRAM\n"

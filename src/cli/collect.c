@@ -339,9 +339,15 @@ at_status at_cli_collect(int argc, char **argv) {
   AT_TRY(at_cli_no_more_options(argc, argv, "cost"));
   bool known =
       only && (!*only || !strcmp(only, "gemm") || !strcmp(only, "collectives"));
-  if (!path || !known || argc > 1)
+  char here[4096];
+  if (!path) {  // where --target=host looks
+    AT_TRY(at_cost_host_path(here, sizeof here));
+    memcpy(here + strlen(here) - 4, "perf", 4);
+    path = here;
+  }
+  if (!known || argc > 1)
     return AT_FAIL(AT_INVALID_ARGUMENT,
-                   "cost collect --out=FILE [--only=gemm|collectives] "
+                   "cost collect [--out=FILE] [--only=gemm|collectives] "
                    "[--seconds=S] [--memory-mib=M] [--cpu-time]");
   double mib = (double)sysconf(_SC_AVPHYS_PAGES) *
                (double)sysconf(_SC_PAGESIZE) / (1 << 20) / 2;

@@ -31,19 +31,42 @@ static bool ends_with(at_str s, const char *end) {
   return s.len >= n && memcmp(s.ptr + s.len - n, end, n) == 0;
 }
 
-static at_status read_description(const char *path, at_arena *a,
-                                  at_machine *out) {
+static at_status read_file(const char *path, at_arena *a, at_bytes *out) {
   enum { kMost = 1 << 20 };
   FILE *f = fopen(path, "rb");
-  if (!f)
-    return AT_FAIL(AT_NOT_FOUND, "cannot open the machine description %s",
-                   path);
+  if (!f) return AT_FAIL(AT_NOT_FOUND, "cannot open %s", path);
   uint8_t *text = at_new(a, uint8_t, kMost);
   size_t n = text ? fread(text, 1, kMost, f) : 0;
   fclose(f);
-  if (!text) return AT_NO_MEMORY("machine description");
-  return at_status_prefix(at_machine_read((at_bytes){text, n}, a, out), "%s",
-                          path);
+  *out = (at_bytes){text, n};
+  return text ? AT_OK : AT_NO_MEMORY("description of a machine");
+}
+
+static at_status read_description(const char *path, at_arena *a,
+                                  at_machine *out) {
+  at_bytes text;
+  AT_TRY(read_file(path, a, &text));
+  return at_status_prefix(at_machine_read(text, a, out), "%s", path);
+}
+
+// What `atoll cost collect` measured of this host, if it did.
+static at_status find_host_table(at_target *t, at_arena *a) {
+  char path[4096];
+  at_bytes text;
+  at_perf_table *tables;
+  size_t n;
+  AT_TRY(at_cost_host_path(path, sizeof path));
+  memcpy(path + strlen(path) - 4, "perf", 4);  // host.json, host.perf
+  at_status st = read_file(path, a, &text);
+  if (at_status_code(st) == AT_NOT_FOUND) return at_status_free(st), AT_OK;
+  AT_TRY(st);
+  AT_TRY(at_status_prefix(at_perf_read(text, a, &tables, &n), "%s", path));
+  const at_perf_table *mine = at_perf_find(tables, n, "host");
+  at_perf *p;
+  if (!mine || !mine->count) return AT_OK;
+  AT_TRY(at_perf_prepare(mine, t->mode, true, a, &p));
+  t->user = p;
+  return AT_OK;
 }
 
 at_status at_cost_host_path(char *out, size_t size) {
@@ -169,6 +192,7 @@ at_status at_target_parse(at_str text, at_interp mode, at_arena *a,
   AT_TRY(at_status_prefix(find_machine(machine, a, &m), "target \"%.*s\"",
                           (int)AT_MIN(text.len, (size_t)64), text.ptr));
   AT_TRY(at_target_make(m, mode, a, &t));
+  if (at_str_is(machine, "host")) AT_TRY(find_host_table(t, a));
   t->slices = (uint32_t)slices;
   if (shaped)
     AT_TRY(read_shape(text, (at_str){name.ptr + colon, name.len - colon}, t));
