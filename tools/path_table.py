@@ -40,7 +40,7 @@ def directed_runs(pool, build, folder):
   tests = [p.stem for room in ("codegen", "kernels")
            for p in sorted((ROOT / "src" / room).glob("*_test.c"))]
   for t in tests:
-    pool.submit(run, [str(build / t)], "native", f"{folder}/directed-%m.profraw")
+    pool.submit(run, [str(build / t)], "native", f"{folder}/directed-{t}.profraw")
   return tests
 
 
@@ -65,6 +65,11 @@ def export(folder, kind, binaries):
       if r[7] == 0 and r[5] == 0:  # code of the function's own file
         row[1][tuple(r[:4])] = row[1].get(tuple(r[:4]), 0) + r[4]
   return files
+
+
+def why(reasons, function):
+  """The reason that is given for a function, or for its whole file."""
+  return reasons.get(function) or reasons.get(function.split(":")[0])
 
 
 def page(random, directed, programs, reasons):
@@ -96,8 +101,8 @@ def page(random, directed, programs, reasons):
           "| file | regions | functions |", "|---|---|---|", *body]
   if missing:
     out += ["", "## Never entered", "", "| function | why |", "|---|---|"]
-    out += [f"| {m} | {reasons.get(m, 'unexplained')} |" for m in missing]
-  return "\n".join(out) + "\n", [m for m in missing if m not in reasons]
+    out += [f"| {m} | {why(reasons, m) or 'unexplained'} |" for m in missing]
+  return "\n".join(out) + "\n", [m for m in missing if not why(reasons, m)]
 
 
 def main():

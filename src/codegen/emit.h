@@ -134,7 +134,6 @@ LLVMValueRef at_ix_vector(at_em *e, at_ix a);  // lanes x index lane type
 at_ix at_ix_from(at_em *e, at_dtype t, at_val v, int64_t lo, int64_t hi);
 // As an element of type t.
 at_val at_ix_to(at_em *e, at_dtype t, at_ix a);
-at_ix at_ix_select(at_em *e, LLVMValueRef cond, at_ix a, at_ix b);
 
 const at_pos *at_pos_make(at_em *e, bool lanes, uint32_t n,
                           const int64_t *extent, const at_ix *ix);

@@ -258,17 +258,6 @@ LLVMValueRef at_ix_within(at_em *e, at_ix a, int64_t lo, int64_t hi) {
   return r;
 }
 
-at_ix at_ix_select(at_em *e, LLVMValueRef cond, at_ix a, at_ix b) {
-  int64_t lo = AT_MIN(a.lo, b.lo), hi = AT_MAX(a.hi, b.hi);
-  if (e->lanes == 1)
-    return at_ix_of(
-        LLVMBuildSelect(e->b, cond, at_ix_value(e, a), at_ix_value(e, b), ""),
-        lo, hi, 1);
-  return of_vector(
-      LLVMBuildSelect(e->b, cond, at_ix_vector(e, a), at_ix_vector(e, b), ""),
-      lo, hi);
-}
-
 at_ix at_ix_from(at_em *e, at_dtype t, at_val v, int64_t lo, int64_t hi) {
   bool sign = at_is_signed_int(t);
   uint32_t bits = 8 * at_dtype_bytes(t);

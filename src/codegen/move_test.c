@@ -136,6 +136,18 @@ static const char *const k_fused[][4] = {
      "%8 = iota {dimension=1} : f32[3,8]\n"
      "%10 = multiply %7, %8 : f32[3,8]\n"
      "%11 = add %10, %5 : f32[3,8]\nreturn %11"},
+    // Large enough to be walked in tiles.
+    {"f32[70,200]", "f32[200,70]", "f32[200,70]",
+     "%3 = transpose %1 {permutation=[1,0]} : f32[200,70]\n"
+     "%4 = add %3, %2 : f32[200,70]\nreturn %4"},
+    // A constant that is stored, an update that is read.
+    {"f32[2,5]", "f32[]", "f32[2,5]",
+     "%3 = constant {value=f32[2,5] [1,2,3,4,5,6,7,8,9,10]} : f32[2,5]\n"
+     "%4 = multiply %1, %3 : f32[2,5]\nreturn %4"},
+    {"i32[6,40]", "i32[2,9]", "i32[6,40]",
+     "%3 = constant {value=i32[] 3} : i32[]\n"
+     "%4 = dynamic_update_slice %1, %2, %3, %3 : i32[6,40]\n"
+     "%5 = negate %4 : i32[6,40]\nreturn %5"},
     // An index that counts down, taken apart again.
     {"i32[16,17]", "i32[3]", "i32[14,1]",
      "%3 = reverse %1 {dimensions=[0,1]} : i32[16,17]\n"

@@ -352,6 +352,7 @@ static bool complex_nan(double complex z) {
 static long double complex complex_power(long double complex a,
                                          long double complex b) {
   if (b == 0) return 1;
+  if (a == 0 && creall(b) < 0) return CMPLXL(NAN, NAN);  // as XLA's formula
   if (a == 0) return creall(b) > 0 && cimagl(b) == 0 ? 0 : cpowl(a, b);
   return cpowl(a, b);
 }

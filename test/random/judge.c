@@ -567,19 +567,20 @@ static bool eigenvectors(const at_literal *a, const at_literal *v,
   return true;
 }
 
-static bool denormal_bf16(const at_literal *a, const at_literal *b) {
-  for (int k = 0; k < 2; k++) {
-    const at_literal *l = k ? b : a;
-    if (l->type.dtype != AT_BF16) return false;
-  }
-  for (int k = 0; k < 2; k++) {
-    const at_literal *l = k ? b : a;
-    for (int64_t i = 0; i < at_type_elements(&l->type); i++) {
-      double v = fabs(judge_part(l, i, 0));
-      if (v > 0 && v < 0x1p-126) return true;
+static bool has_denormal(const at_literal *l) {
+  at_dtype t = at_real_of(l->type.dtype);
+  double least = t == AT_F64 ? 0x1p-1022 : t == AT_F16 ? 0x1p-14 : 0x1p-126;
+  for (int64_t i = 0; i < at_type_elements(&l->type); i++)
+    for (int k = 0; k < parts_of(l->type.dtype); k++) {
+      double v = fabs(judge_part(l, i, k));
+      if (v > 0 && v < least) return true;
     }
-  }
   return false;
+}
+
+static bool denormal_bf16(const at_literal *a, const at_literal *b) {
+  return a->type.dtype == AT_BF16 && b->type.dtype == AT_BF16 &&
+         (has_denormal(a) || has_denormal(b));
 }
 
 // Ops whose infinities and NaN have no agreed place.
@@ -616,7 +617,10 @@ at_status judge_node(at_arena *a, const at_node *n, const at_literal *const *in,
   m.only_finite = excuse_of(n, in, m.c, finite);
   if (m.c == CLASS_SUM) AT_TRY(judge_terms(a, n, in, &m.terms, &m.sums));
   *bad_result = UINT32_MAX;
-  if (m.c == CLASS_LINALG && (!finite || large_operands(n, in)))
+  at_str target = at_node_str(n, AT_ATTR_CALL_TARGET_NAME);
+  bool lu = at_str_is(target, "LuDecomposition");
+  if (m.c == CLASS_LINALG &&
+      (!finite || large_operands(n, in) || (lu && has_denormal(in[0]))))
     return excused(EXCUSE_LINALG_RANGE), AT_OK;
   if (n->op == AT_OP_BITCAST_CONVERT && !finite &&
       at_dtype_bytes(in[0]->type.dtype) == 1)
@@ -626,8 +630,7 @@ at_status judge_node(at_arena *a, const at_node *n, const at_literal *const *in,
   if ((m.c == CLASS_FUNCTION || m.c == CLASS_POWER) && n->num_operands &&
       at_is_complex(in[0]->type.dtype))
     m.in = in, m.num_in = n->num_operands;
-  at_str target = at_node_str(n, AT_ATTR_CALL_TARGET_NAME);
-  if (at_str_is(target, "LuDecomposition")) {
+  if (lu) {
     if (!factors(in[0], got, why, worst)) *bad_result = 0;
     return AT_OK;
   }
