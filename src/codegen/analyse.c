@@ -7,7 +7,6 @@ at_value at_node_root(const at_node *n, uint32_t result) {
   return n->op == AT_OP_FUSION ? n->regions[0]->results[result]
                                : (at_value){(at_node *)n, result};
 }
-uint32_t at_job_num_roots(const at_job *j) { return j->num_results; }
 at_value at_job_root(const at_job *j, uint32_t i) {
   switch (j->kind) {
     case AT_JOB_COPY:

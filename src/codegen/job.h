@@ -56,7 +56,6 @@ typedef struct at_job {
 
 // The computation that the kernel evaluates: what is bound to operands, and the
 // values that are results. For a fusion its region, else the node itself.
-uint32_t at_job_num_roots(const at_job *j);
 at_value at_job_root(const at_job *j, uint32_t i);
 at_value at_node_root(const at_node *n, uint32_t result);
 

@@ -51,7 +51,6 @@ typedef void (*at_fft_group_fn)(const at_fft_pass *p, int64_t first,
                                 void *work);
 // [double precision][AVX-512]; lanes: 16 floats or 8 doubles.
 extern const at_fft_group_fn at_fft_group[2][2];
-static inline int64_t at_fft_lanes(bool dbl) { return dbl ? 8 : 16; }
 size_t at_fft_work_bytes(const at_fft_plan *plan);
 
 // True when n has only factors up to 13.
