@@ -85,8 +85,7 @@ static void note_meeting(at_task *t, uint32_t size) {
   if (t->local) return;
   uint64_t now = at_clock_ns(), before = t->met_ns;
   t->met_ns = now;
-  if (before)
-    atomic_store(&t->heavy, now - before > (uint64_t)kHeavyNs * size);
+  if (before) atomic_store(&t->heavy, now - before > (uint64_t)kHeavyNs * size);
 }
 
 // The others of the group may go on.
@@ -250,10 +249,13 @@ bool at_part_may_leave(at_part *p) {
 // ------------------------------------------------------------------------
 // A part is stuck while some member that it waits for can never come: it has
 // ended, waits elsewhere and is stuck itself, or is queued behind a stuck part.
-// Starting from "all that wait are stuck", parts that are not are taken out
-// until nothing changes; what remains is stuck for ever.
+// So is a part whose turn has come and whose arguments are of a launch that
+// never ends. Starting from "all that wait are stuck", parts that are not are
+// taken out until nothing changes; what remains is stuck for ever.
 typedef struct search {
   at_part **parts;  // that wait
+  at_task *
+      *makes;  // whose arguments a part waits for; NULL: it waits for others
   uint32_t count;
   bool *stuck;
 } search;
@@ -268,15 +270,29 @@ static const at_coll *stop_of(const at_part *p) {
   return &p->task->loaded->colls[p->stop->target];
 }
 
-static bool never_comes(const search *s, const at_part *m) {
-  if (m->state == AT_PART_DONE) return true;
+static bool never_goes_on(const search *s, const at_part *m) {
   if (m->state == AT_PART_WAITING) return is_stuck(s, m);
   const at_part *turn = m->chip->current;
-  return m->state == AT_PART_QUEUED && turn && turn != m && is_stuck(s, turn);
+  return m->state == AT_PART_QUEUED && turn && is_stuck(s, turn);
 }
 
-// A member that p waits for in vain; NULL: none.
-static const at_part *missed_by(const search *s, const at_part *p) {
+static bool never_comes(const search *s, const at_part *m) {
+  return m->state == AT_PART_DONE || never_goes_on(s, m);
+}
+
+// The part whose end would give part i of the search its arguments; NULL: all
+// may end.
+static const at_part *unmade_for(const search *s, uint32_t i) {
+  at_task *t = s->makes[i];
+  for (uint32_t d = 0; d < at_task_devices(t); d++)
+    if (never_goes_on(s, &t->parts[d])) return &t->parts[d];
+  return NULL;
+}
+
+// A part that part i of the search waits for in vain; NULL: none.
+static const at_part *missed_by(const search *s, uint32_t at) {
+  const at_part *p = s->parts[at];
+  if (s->makes[at]) return unmade_for(s, at);
   const at_coll *k = stop_of(p);
   for (uint32_t i = 0; i < k->size_of[p->device]; i++) {
     const at_part *m = &p->task->parts[k->members[k->begin_of[p->device] + i]];
@@ -295,13 +311,19 @@ static uint32_t find_stuck(search *s) {
   for (bool changed = true; changed;) {
     changed = false;
     for (uint32_t i = 0; i < s->count; i++) {
-      if (!s->stuck[i] || missed_by(s, s->parts[i])) continue;
+      if (!s->stuck[i] || missed_by(s, i)) continue;
       s->stuck[i] = false;
       changed = true;
       left--;
     }
   }
   return left;
+}
+
+static void print_launch(const at_part *p, at_strbuf *b) {
+  const at_loaded *l = p->task->loaded;
+  at_strbuf_addf(b, " launch %lld (%s)", (long long)p->task->message->launch_id,
+                 at_loaded_string(l, l->header->name));
 }
 
 static void print_stop(const at_part *p, at_strbuf *b) {
@@ -314,13 +336,12 @@ static void print_stop(const at_part *p, at_strbuf *b) {
   at_strbuf_addf(b, "chip %u waits in %s", p->chip->info.id,
                  at_loaded_string(l, s->hlo));
   if (*file) at_strbuf_addf(b, " (%s:%u)", file, s->line);
-  at_strbuf_addf(b, " of launch %lld (%s)",
-                 (long long)p->task->message->launch_id,
-                 at_loaded_string(l, l->header->name));
+  at_strbuf_addz(b, " of");
+  print_launch(p, b);
 }
 
-static void print_missing(const search *s, const at_part *p, at_strbuf *b) {
-  const at_part *m = missed_by(s, p);
+static void print_missing(const search *s, uint32_t i, at_strbuf *b) {
+  const at_part *m = missed_by(s, i);
   if (!m) return;
   at_strbuf_addf(b, " for chip %u", m->chip->info.id);
   if (m->state == AT_PART_DONE) {
@@ -328,10 +349,9 @@ static void print_missing(const search *s, const at_part *p, at_strbuf *b) {
   } else if (m->state == AT_PART_WAITING) {
     at_strbuf_addz(b, ", which waits elsewhere");
   } else {
-    const at_task *t = m->chip->current->task;
-    at_strbuf_addf(b, ", which is in launch %lld (%s) before",
-                   (long long)t->message->launch_id,
-                   at_loaded_string(t->loaded, t->loaded->header->name));
+    at_strbuf_addz(b, ", which is in");
+    print_launch(m->chip->current, b);
+    at_strbuf_addz(b, " before");
   }
 }
 
@@ -342,8 +362,14 @@ static at_status describe(const search *s) {
   for (uint32_t i = 0; i < s->count; i++) {
     if (!s->stuck[i] || stuck++ >= kReported) continue;
     if (shown++) at_strbuf_addz(&b, "\n  ");
-    print_stop(s->parts[i], &b);
-    print_missing(s, s->parts[i], &b);
+    if (s->makes[i]) {
+      at_strbuf_addf(&b, "chip %u waits for arguments of",
+                     s->parts[i]->chip->info.id);
+      print_launch(s->parts[i], &b);
+    } else {
+      print_stop(s->parts[i], &b);
+    }
+    print_missing(s, i, &b);
   }
   if (stuck > shown) at_strbuf_addf(&b, "\n  and %u more", stuck - shown);
   at_strbuf_addz(&b,
@@ -358,13 +384,41 @@ static at_status describe(const search *s) {
 
 static bool search_start(search *s, uint32_t most) {
   s->parts = calloc(most, sizeof *s->parts);
+  s->makes = calloc(most, sizeof *s->makes);
   s->stuck = calloc(most, sizeof *s->stuck);
   s->count = 0;
-  return s->parts && s->stuck;
+  return s->parts && s->makes && s->stuck;
 }
 static void search_end(search *s) {
   free(s->parts);
+  free(s->makes);
   free(s->stuck);
+}
+
+// The launch that fires `e` at its end, among those with parts on chip c.
+static at_task *maker_on(at_chip *c, const at_event *e) {
+  at_task *found = NULL;
+  pthread_mutex_lock(&c->lock);
+  if (c->current && c->current->task->done == e) found = c->current->task;
+  for (at_part *p = c->head; p && !found; p = p->next)
+    if (p->task->done == e) found = p->task;
+  pthread_mutex_unlock(&c->lock);
+  return found;
+}
+
+// The launch that makes what a part waits for whose turn has come; NULL: none
+// here (the host may bring it).
+static at_task *maker_for(at_runtime *rt, const at_part *p) {
+  at_launch_message *m = p->task->message;
+  uint64_t all = (uint64_t)m->num_devices * m->num_inputs;
+  uint64_t asked = atomic_load(&p->task->asked);
+  if (asked >= all) return NULL;
+  at_buffer *const *args = (at_buffer *const *)at_launch_inputs(m);
+  for (uint32_t i = 0; i < rt->num_chips; i++) {
+    at_task *t = maker_on(&rt->chips[i], args[asked]->ready);
+    if (t) return t;
+  }
+  return NULL;
 }
 
 void at_deadlock_check(at_runtime *rt) {
@@ -375,15 +429,21 @@ void at_deadlock_check(at_runtime *rt) {
     at_chip *c = &rt->chips[i];
     pthread_mutex_lock(&c->lock);
     at_part *p = c->current;
-    if (p && p->cursor && p->state == AT_PART_WAITING) s.parts[s.count++] = p;
+    bool meets = p && p->cursor && p->state == AT_PART_WAITING;
+    bool asks = p && p->state == AT_PART_QUEUED;
     pthread_mutex_unlock(&c->lock);
+    at_task *makes = asks ? maker_for(rt, p) : NULL;
+    if (!meets && !makes) continue;
+    s.makes[s.count] = makes;
+    s.parts[s.count++] = p;
   }
   if (!find_stuck(&s)) goto out;
   st = describe(&s);
   // One launch fails; the others may go on then, and are looked at again if
   // they do not.
   uint32_t victim = 0;
-  while (!s.stuck[victim]) victim++;
+  while (victim < s.count && (!s.stuck[victim] || s.makes[victim])) victim++;
+  if (victim == s.count) goto out;
   at_task_fail(s.parts[victim]->task, at_status_clone(st));
 out:
   at_status_free(st);

@@ -301,7 +301,7 @@ struct at_task {
   bool asking, ready;    // for arguments
   bool local;            // all of it runs on the caller's thread
   _Atomic bool heavy;    // parts take long enough to be worth a wake-up
-  uint64_t asked;        // arguments known to be there
+  _Atomic uint64_t asked;  // arguments known to be there
   uint64_t met_ns;       // when a collective was last done
   uint32_t finished;
   at_status failed;  // the first failure
