@@ -200,7 +200,8 @@ at_status at_tiles_lay_reshape(at_arena *a, const at_tiles_lay *from,
     }
     if (!*fits) return AT_OK;
     at_tiles_dim one;
-    AT_TRY(merge_dims(a, from->dim + i0, old.ptr + i0, i - i0, &one, fits));
+    const int64_t *merged = i > i0 ? old.ptr + i0 : NULL;  // scalars have none
+    AT_TRY(merge_dims(a, from->dim + i0, merged, i - i0, &one, fits));
     if (j > j0)
       AT_TRY(split_dim(a, &one, dims.ptr + j0, j - j0, out->dim + j0, fits));
     else
