@@ -30,12 +30,11 @@ def command_path() -> str:
       "hint: build the target `atoll`, or install the wheel")
 
 
-class Estimate:
-  """One estimate. `data` is everything that `atoll estimate --json` says; its
-  members are attributes too: `seconds`, `mfu`, `peak_bytes`, `ops`, ..."""
+class Report:
+  """What a command says of a program: the members of `data` are attributes, and
+  notebooks show the page."""
 
-  def __init__(self, program: bytes, target: str, data: dict, extra: list):
-    self._program, self._target, self._extra = program, target, extra
+  def __init__(self, data: dict):
     self.data = data
 
   def __getattr__(self, name):
@@ -44,13 +43,22 @@ class Estimate:
     except KeyError:
       raise AttributeError(name) from None
 
-  def __repr__(self):
-    return _run(self._program, self._target, self._extra)
-
   def _repr_html_(self):
     import html
     page = html.escape(self.html(), quote=True)
     return f'<iframe srcdoc="{page}" width="100%" height="700"></iframe>'
+
+
+class Estimate(Report):
+  """One estimate. `data` is everything that `atoll estimate --json` says; its
+  members are attributes too: `seconds`, `mfu`, `peak_bytes`, `ops`, ..."""
+
+  def __init__(self, program: bytes, target: str, data: dict, extra: list):
+    super().__init__(data)
+    self._program, self._target, self._extra = program, target, extra
+
+  def __repr__(self):
+    return _run(self._program, self._target, self._extra)
 
   def text(self, rows: int = 30) -> str:
     return _run(self._program, self._target, self._extra + [f"--rows={rows}"])
@@ -80,18 +88,21 @@ class Estimate:
       return out.read_bytes()
 
 
-def _run(program: bytes, target: str, extra) -> str:
+def run_command(arguments, program: bytes, error=ValueError) -> str:
+  """What `atoll ARGUMENTS program` prints; raises `error` with what it complains of."""
   with tempfile.NamedTemporaryFile(suffix=".mlirbc") as f:
     f.write(program)
     f.flush()
     # This package's own variable; the command knows only the library's.
     env = {k: v for k, v in os.environ.items() if k != "ATOLL_LIBRARY"}
-    done = subprocess.run(
-        [command_path(), "estimate", f"--target={target}", *extra, f.name],
-        capture_output=True, text=True, env=env)
+    done = subprocess.run([command_path(), *arguments, f.name], capture_output=True, text=True, env=env)
   if done.returncode:
-    raise ValueError(done.stderr.strip() or "atoll estimate failed")
+    raise error(done.stderr.strip() or f"atoll {arguments[0]} failed")
   return done.stdout
+
+
+def _run(program: bytes, target: str, extra) -> str:
+  return run_command(["estimate", f"--target={target}", *extra], program)
 
 
 def _program_of(fn, args, kwargs) -> bytes:

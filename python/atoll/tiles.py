@@ -17,12 +17,12 @@ vertices on tiles. A program is run for its values, and reported in cycles:
 
 import ctypes
 import json
-import os
-import subprocess
 import tempfile
 from pathlib import Path
 
 import numpy as np
+
+from atoll._estimate import Report, _program_of, run_command
 
 POLICIES = {"refuse": 0, "duplicate": 1, "replace": 2}
 _DTYPES = {"f4": "f32", "f2": "f16", "f8": "f64", "i4": "i32", "i8": "i64", "i2": "i16", "i1": "i8",
@@ -247,18 +247,12 @@ class Graph:
     return page
 
 
-class Profile:
+class Profile(Report):
   """A JAX function on tiles: `data` is what `atoll profile --tiles --json` says."""
 
   def __init__(self, program, target, mapping, extra):
     self._args = (program, target, mapping, extra)
-    self.data = json.loads(_profile(*self._args, ["--json"]))
-
-  def __getattr__(self, name):
-    try:
-      return self.__dict__["data"][name]
-    except KeyError:
-      raise AttributeError(name) from None
+    super().__init__(json.loads(_profile(*self._args, ["--json"])))
 
   def __repr__(self):
     return _profile(*self._args, [])
@@ -269,22 +263,10 @@ class Profile:
       _profile(*self._args, [f"--html={out}"])
       return out.read_text()
 
-  def _repr_html_(self):
-    import html
-    return f'<iframe srcdoc="{html.escape(self.html(), quote=True)}" width="100%" height="700"></iframe>'
-
 
 def _profile(program, target, mapping, extra, more):
-  from atoll._estimate import command_path
-  with tempfile.NamedTemporaryFile(suffix=".mlirbc") as f:
-    f.write(program)
-    f.flush()
-    env = {k: v for k, v in os.environ.items() if k != "ATOLL_LIBRARY"}
-    done = subprocess.run([command_path(), "profile", "--tiles", f"--target={target}", f"--mapping={mapping}",
-                           *extra, *more, f.name], capture_output=True, text=True, env=env)
-  if done.returncode:
-    raise TilesError(done.stderr.strip() or "atoll profile failed")
-  return done.stdout
+  return run_command(["profile", "--tiles", f"--target={target}", f"--mapping={mapping}", *extra, *more], program,
+                     error=TilesError)
 
 
 def profile(fn, *args, target="mk2", mapping="planned", lenient=False, **kwargs):
@@ -297,5 +279,4 @@ def profile(fn, *args, target="mk2", mapping="planned", lenient=False, **kwargs)
     mapping: "planned", or "linear" for the baseline.
     lenient: report a program that does not fit, too.
   """
-  from atoll._estimate import _program_of
   return Profile(_program_of(fn, args, kwargs), target, mapping, ["--lenient"] if lenient else [])
