@@ -46,7 +46,7 @@ instructions (or two), exact, and compared with the evaluator by the tests of co
 ## f64, and two arguments: samples of every binade, denormals and special values, against MPFR
 
 Sixteen times as many samples between 2^-12 and 2^12 as elsewhere. f64 `sin`, `cos` and `tan` are the
-C library's from 2^30 on, `lgamma` everywhere. `digamma` in f64 is exact to 1e-15 of 1 beside its zeros,
+C library's from 2^30 on, `lgamma` everywhere. `digamma` in f64 is exact to 1e-16 of 1 beside its zeros,
 which is not 3 ULP of itself there.
 
 | function | type | largest error, ULP | at | samples |

@@ -284,7 +284,7 @@ int main(int argc, char **argv) {
     if (functions[i].binary)
       most = fmax(most, report(&kF32, (int)i, samples * 8));
     double wide = report(&kF64, (int)i, samples);
-    // Beside its zeros digamma is exact to 1e-15 of 1, not of itself.
+    // Beside its zeros digamma is exact to 1e-16 of 1, not of itself.
     if (functions[i].exact != digamma1) most = fmax(most, wide);
   }
   return most > 3;

@@ -7,7 +7,7 @@ to f64 where the name ends in 64.
 import functools
 import sys
 
-from mpmath import asin, atan, cbrt, cos, erf, erfc, erfinv, exp, lu_solve, log, log1p, matrix, mp, mpf, pi, sin, sqrt
+from mpmath import asin, atan, cbrt, cos, erf, erfc, erfinv, exp, lu_solve, log, log1p, matrix, mp, mpf, pi, psi, sin, sqrt, tan, zeta
 import numpy as np
 
 mp.dps = 50
@@ -67,6 +67,16 @@ def inverse_of(w):
     return erfinv(x) / x
 
 
+def digamma_tail(z):
+    y = 1 / sqrt(z)
+    return (log(y) - 1 / (2 * y) - psi(0, y)) / z
+
+
+def cotangent_rest(z):
+    f = sqrt(z)
+    return (pi / tan(pi * f) - 1 / f + pi**2 / 3 * f) / (f * z)
+
+
 FITS = {
     # exp(r) = 1 + r + r^2 * P(r)
     "kExp": (nonzero(lambda r: (exp(r) - 1 - r) / r**2, mpf(1) / 2), lambda r: r**2 + mpf(10)**-12, -LN2 / 2, LN2 / 2, range(5)),
@@ -103,6 +113,10 @@ FITS = {
     # erf_inv(x) = x P(w), w = -log(1 - x^2) < 5; = x P(sqrt(w)) beyond; 2^-30
     "kErfInvSmall64": (lambda w: inverse_of(w), lambda w: 1 / inverse_of(w), mpf(10) ** -12, mpf('5.01'), range(11)),
     "kErfInvLarge64": (lambda s: inverse_of(s * s), lambda s: 1 / inverse_of(s * s), mpf('2.23'), mpf('6.2'), range(15)),
+    # psi(y) = log(y) - 1 / (2 y) - z P(z), z = 1 / y^2, y >= 8
+    "kDigamma64": (nonzero(digamma_tail, mpf(1) / 12), lambda z: z + TINY, 0, mpf(1) / 64, range(7)),
+    # pi / tan(pi f) = 1 / f - pi^2 / 3 f + f z P(z), z = f^2, f <= 1/2
+    "kCot64": (nonzero(cotangent_rest, -2 * zeta(4)), lambda z: z * sqrt(z) + TINY, 0, mpf(1) / 4, range(16)),
 }
 
 for name, (f, weight, lo, hi, powers) in FITS.items():

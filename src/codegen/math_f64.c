@@ -3,29 +3,7 @@
 // two parts. Coefficients are tools/minimax.py's, errors are in docs/math.md.
 #include "codegen/math_bodies.h"
 
-#include "codegen/math_ops.h"
-
-// ---- two-part sums
-// --------------------------------------------------------------
-typedef struct dd {
-  V h, l;
-} dd;
-
-// a + b, exactly, for |a| >= |b| or a = 0.
-static dd fast_sum(const at_math *m, V a, V b) {
-  V h = ADD(a, b);
-  return (dd){h, SUB(b, SUB(h, a))};
-}
-static dd two_sum(const at_math *m, V a, V b) {
-  V h = ADD(a, b), bb = SUB(h, a);
-  return (dd){h, ADD(SUB(a, SUB(h, bb)), SUB(b, bb))};
-}
-// a / b to about 2^-100.
-static dd quotient(const at_math *m, dd a, dd b) {
-  V inverse = DIV(real(b.h, 1), b.h), q = MUL(a.h, inverse);
-  V rest = ADD(FMA(NEG(q), b.h, a.h), FMA(NEG(q), b.l, a.l));
-  return (dd){q, MUL(rest, inverse)};
-}
+#include "codegen/math_dd.h"
 
 // ---- exp and what is made of it
 // ---------------------------------------------------
@@ -255,8 +233,7 @@ static const double kPowLog64[] = {0x1.9999999999996p-2, 0x1.2492492493049p-2,
                                    0x1.3b13626735800p-3, 0x1.1120c17c76719p-3,
                                    0x1.de318f0663386p-4, 0x1.eb20cfed2d325p-4};
 
-// ln(a) for a > 0 to about 2^-65 of itself; 0, inf and NaN as ln has them.
-static dd wide_log(const at_math *m, V a) {
+dd at_math_f64_wide_log(const at_math *m, V a) {
   V n, f, zero = real(a, 0);
   log_split(m, a, &n, &f);
   dd below = fast_sum(m, real(a, 2), f);
@@ -295,7 +272,7 @@ V at_math_pow_rules(const at_math *m, V x, V y, V r) {
 }
 
 V at_math_f64_pow(const at_math *m, V x, V y) {
-  dd log = wide_log(m, absolute(m, x));
+  dd log = at_math_f64_wide_log(m, absolute(m, x));
   V t = MUL(y, log.h);
   V low = FMA(y, log.l, FMA(y, log.h, NEG(t)));
   return at_math_pow_rules(m, x, y, at_math_f64_times_exp(m, NULL, t, low));

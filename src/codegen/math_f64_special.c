@@ -1,7 +1,7 @@
 // Vector bodies of the error functions and digamma in f64. Coefficients are
 // tools/minimax.py's, errors are in docs/math.md.
 #include "codegen/math_bodies.h"
-#include "codegen/math_ops.h"
+#include "codegen/math_dd.h"
 
 // ---- erf, erfc
 // ---------------------------------------------------------------------
@@ -92,34 +92,71 @@ V at_math_f64_erf_inv(const at_math *m, V x) {
 
 // ---- digamma
 // ---------------------------------------------------------------------------
+// Its terms cancel beside its zeros, so that they are kept in two parts.
+
+static const double kDigamma64[] = {0x1.5555555555549p-4, -0x1.11111110e7e9ep-7,
+                                    0x1.0410404fe711fp-8, -0x1.11105560ce81dp-8,
+                                    0x1.f012c377ec455p-8, -0x1.51548bbf6e4f3p-6,
+                                    0x1.f81d251df79a0p-5};
+
 // For x > 0: psi(x) = psi(x + 8) - sum 1 / (x + k), the sum as one fraction,
-// then the asymptotic series.
-static V digamma_right(const at_math *m, V x) {
-  static const double series[] = {-1.0 / 12, 1.0 / 120,  -1.0 / 252,
-                                  1.0 / 240, -1.0 / 132, 691.0 / 32760.0,
-                                  -1.0 / 12};
-  V near = LT(x, real(x, 8)), t = SEL(near, x, real(x, 1));
-  V p = t, dp = real(x, 1);
+// then ln(y) - 1 / (2 y) - z P(z), z = 1 / y^2.
+static dd digamma_right(const at_math *m, dd x) {
+  V zero = real(x.h, 0), one = real(x.h, 1);
+  V near = LT(x.h, real(x.h, 8));
+  dd t = {SEL(near, x.h, one), SEL(near, x.l, zero)};
+  dd p = t, dp = {one, zero};
   for (int k = 1; k < 8; k++) {
-    V f = ADD(t, real(x, k));
-    dp = FMA(dp, f, p);
-    p = MUL(p, f);
+    dd f = two_sum(m, t.h, real(x.h, k));
+    f.l = ADD(f.l, t.l);
+    dp = sum(m, product(m, dp, f), p);
+    p = product(m, p, f);
   }
-  V y = SEL(near, ADD(x, real(x, 8)), x);
-  V r = DIV(real(x, 1), y), z = MUL(r, r);
-  V tail = FMA(z, POLY(z, series), MUL(r, real(x, -0.5)));
-  V shift = SEL(near, DIV(dp, p), real(x, 0));
-  return SUB(ADD(at_math_f64_log(m, y), tail), shift);
+  dd shift = quotient(m, dp, p);
+  // Next to 0 the parts of 1 / x under- and overflow; the first is enough.
+  shift.l = SEL(LT(t.h, real(x.h, 0x1p-900)), zero, shift.l);
+  dd y = two_sum(m, x.h, SEL(near, real(x.h, 8), zero));
+  y.l = ADD(y.l, x.l);
+  V r = DIV(one, y.h), z = MUL(r, r);
+  dd log = at_math_f64_wide_log(m, y.h);
+  log.l = FMA(y.l, r, log.l);
+  log.l = ADD(log.l, FMA(NEG(z), POLY(z, kDigamma64), MUL(r, real(x.h, -0.5))));
+  dd less = {SEL(near, NEG(shift.h), zero), SEL(near, NEG(shift.l), zero)};
+  return sum(m, log, less);
+}
+
+// pi / tan(pi f) = 1/f - pi^2/3 f + f^3 P(f^2) for |f| <= 1/2.
+static const double kCot64[] = {
+    -0x1.151322ac7d846p+1, -0x1.0470984c09558p+1, -0x1.010b36af6cbe8p+1,
+    -0x1.00412e3aac213p+1, -0x1.00101f74934f7p+1, -0x1.0004261c05050p+1,
+    -0x1.fffc857c99890p+0, -0x1.00288b242e2bcp+1, -0x1.fc963971f0c43p+0,
+    -0x1.0dc8a901d0daep+1, -0x1.5a1d64d0501e4p+0, -0x1.383cd4f1585f2p+2,
+    0x1.cee885dce5373p+2,  -0x1.676fd1c1e2f8cp+4, 0x1.ab869ee11048ap+4,
+    -0x1.6924d91effd85p+4};
+
+static dd cotangent(const at_math *m, V f) {
+  V zero = real(f, 0);
+  dd inverse = quotient(m, (dd){real(f, 1), zero}, (dd){f, zero});
+  V tiny = LT(absolute(m, f), real(f, 0x1p-900));
+  inverse.l = SEL(tiny, zero, inverse.l);
+  dd slope = {real(f, -0x1.a51a6625307d3p+1), real(f, -0x1.1873d8912200cp-54)};
+  dd line = product(m, slope, (dd){f, zero});
+  V z = MUL(f, f);
+  line.l = FMA(MUL(z, f), POLY(z, kCot64), line.l);
+  return sum(m, inverse, line);
 }
 
 V at_math_f64_digamma(const at_math *m, V x) {
   // psi(x) = psi(1 - x) - pi / tan(pi x), with the fraction reduced first.
   V zero = real(x, 0), left = LT(x, zero), inf = real(x, __builtin_inf());
-  V right = digamma_right(m, SEL(left, SUB(real(x, 1), x), x));
+  dd mirror = two_sum(m, real(x, 1), NEG(x));
+  dd right =
+      digamma_right(m, (dd){SEL(left, mirror.h, x), SEL(left, mirror.l, zero)});
   V f = SUB(x, at_math_intrinsic(m, "llvm.rint", &x, 1));
-  V pi = real(x, 0x1.921fb54442d18p1);
-  V cot = DIV(pi, at_math_f64_tan(m, MUL(SEL(left, f, real(x, 0.25)), pi)));
-  V y = SEL(left, SUB(right, cot), right);
+  dd cot = cotangent(m, SEL(left, f, real(x, 0.25)));
+  dd both = sum(m, right, (dd){NEG(cot.h), NEG(cot.l)});
+  V y = SEL(left, both.h, right.h), low = SEL(left, both.l, right.l);
+  y = SEL(LT(absolute(m, y), inf), ADD(y, low), y);
   V pole = IAND(left, EQ(f, zero)), nan = real(x, __builtin_nan(""));
   y = SEL(IOR(pole, EQ(x, NEG(inf))), nan, y);
   y = SEL(EQ(x, inf), inf, y);
