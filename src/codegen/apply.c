@@ -380,6 +380,10 @@ static LLVMValueRef apply_math(at_em *e, at_op op, LLVMValueRef a,
       return at_math_pow(m, a, b);
     case AT_OP_REMAINDER:
       return at_math_fmod(m, a, b);
+    case AT_OP_POLYGAMMA:
+      return at_math_polygamma(m, a, b);
+    case AT_OP_ZETA:
+      return at_math_zeta(m, a, b);
     default:
       return NULL;
   }

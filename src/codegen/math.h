@@ -52,6 +52,9 @@ LLVMValueRef at_math_pow(const at_math *m, LLVMValueRef x, LLVMValueRef y);
 LLVMValueRef at_math_fmod(const at_math *m, LLVMValueRef x, LLVMValueRef y);
 LLVMValueRef at_math_erf_inv(const at_math *m, LLVMValueRef x);
 LLVMValueRef at_math_digamma(const at_math *m, LLVMValueRef x);
+LLVMValueRef at_math_polygamma(const at_math *m, LLVMValueRef n,
+                               LLVMValueRef x);
+LLVMValueRef at_math_zeta(const at_math *m, LLVMValueRef s, LLVMValueRef q);
 
 // One call of an imported function (abi/imports.def) per lane; `name` is the
 // f64 spelling, f32 adds an "f". For functions that are rare or hard to

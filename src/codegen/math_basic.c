@@ -51,6 +51,18 @@ static V lgamma_f64(const at_math *m, V x) {
 }
 V at_math_lgamma(const at_math *m, V x) { return by_f64(m, lgamma_f64, x); }
 
+// A function of two f64 that has no other body than the library's.
+static V called(const at_math *m, const char *name, V x, V y) {
+  if (!is_f32(x)) return at_math_call(m, name, x, y);
+  return rounded(m, at_math_call(m, name, widened(m, x), widened(m, y)), x);
+}
+V at_math_polygamma(const at_math *m, V n, V x) {
+  return called(m, "at_polygamma64", n, x);
+}
+V at_math_zeta(const at_math *m, V s, V q) {
+  return called(m, "at_zeta64", s, q);
+}
+
 V at_math_erf_inv(const at_math *m, V x) {
   return by_f64(m, is_f32(x) ? at_math_wide_erf_inv : at_math_f64_erf_inv, x);
 }

@@ -187,8 +187,7 @@ static bool plain_type(const at_type *t) {
 }
 
 static bool has_handler(at_op op) {
-  if (at_op_is(op, AT_ELEMENTWISE))
-    return op != AT_OP_POLYGAMMA && op != AT_OP_ZETA;
+  if (at_op_is(op, AT_ELEMENTWISE)) return true;
   switch (op) {
     case AT_OP_PARAMETER:
     case AT_OP_CONSTANT:

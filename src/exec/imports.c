@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "abi/core.h"
+#include "base/special.h"
 #include "exec/exec_internal.h"
 
 static const at_ximport g_imports[] = {

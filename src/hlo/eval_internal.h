@@ -4,6 +4,7 @@
 
 #include <complex.h>
 
+#include "base/special.h"
 #include "hlo/hlo_internal.h"
 
 // C11's constructors, which clang's C library headers lack.
@@ -107,9 +108,6 @@ double complex at_load_complex(at_dtype t, const void *p);
 void at_store_complex(at_dtype t, void *p, double complex v);
 
 long double at_erf_inv(long double x);
-long double at_digamma(long double x);
-long double at_zeta(long double s, long double q);
-long double at_polygamma(long double n, long double x);
 
 // A body of scalars, called once per element. Bodies of plain elementwise nodes
 // run on slots; others go through at_eval_comp.

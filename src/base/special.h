@@ -1,0 +1,15 @@
+// Special functions that the C library lacks. Never fail: NaN is NaN.
+#ifndef ATOLL_BASE_SPECIAL_H_
+#define ATOLL_BASE_SPECIAL_H_
+
+long double at_digamma(long double x);
+// Hurwitz's sum over k >= 0 of (q + k)^-s; NaN for s < 1.
+long double at_zeta(long double s, long double q);
+// The n-th derivative of digamma at x; NaN unless n is a whole number >= 0.
+long double at_polygamma(long double n, long double x);
+
+// The last two as generated code calls them (abi/imports.def).
+double at_zeta64(double s, double q);
+double at_polygamma64(double n, double x);
+
+#endif
