@@ -53,7 +53,11 @@ static const command commands[] = {
      "  --mapping=planned|linear   homes by the planner (default), or all linear\n"
      "  --html=FILE          a page with pictures\n"
      "  --json               everything as JSON\n"
-     "  --lenient            report programs that do not fit, too\n",
+     "  --tile=N             what lies on that tile: address, bytes, life, category, name\n"
+     "  --run=ARGS.npz [--out=RESULTS.npz]   also run it, values and all, tile by tile\n"
+     "  --lenient            report programs that do not fit, too\n"
+     "atoll profile --tiles --exchange [--target=T]\n"
+     "    patterns of exchange: cycles as planned, closed form, lower bound\n",
      at_cli_profile},
     {"cost", "ask the cost model: collectives, products, tables, machines",
      "atoll cost lookup --target=H100:8 [--interp=seed|xla|atoll] [--table=FILE] QUESTION\n"

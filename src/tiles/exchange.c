@@ -267,6 +267,7 @@ static void account(planner *p) {
     x->lower_bound =
         AT_MAX(x->lower_bound, AT_MAX(p->send_busy[t], p->receive_busy[t]));
     x->instruction_bytes = AT_MAX(x->instruction_bytes, p->code[t]);
+    if (x->tile_code) x->tile_code[t] += p->code[t];
   }
 }
 

@@ -243,6 +243,41 @@ static at_status add_message(at_tiles_moves *v, uint32_t src, uint32_t tile,
   return AT_OK;
 }
 
+void at_tiles_walk_start(at_tiles_walk *w, const at_tiles_lay *home,
+                         const int64_t *lo, const int64_t *hi) {
+  w->home = home, w->lo = lo, w->hi = hi;
+  w->more = true;
+  for (uint32_t d = 0; d < home->rank; d++) {
+    w->more = w->more && lo[d] < hi[d];
+    w->at[d] = w->first[d] = block_at(&home->dim[d], lo[d]);
+  }
+}
+
+void at_tiles_walk_next(at_tiles_walk *w) {
+  w->more = false;
+  for (uint32_t d = w->home->rank; d-- > 0 && !w->more;) {
+    const at_tiles_dim *h = &w->home->dim[d];
+    if (w->at[d] + 1 < h->cuts && h->end[w->at[d]] < w->hi[d])
+      w->at[d]++, w->more = true;
+    else
+      w->at[d] = w->first[d];
+  }
+}
+
+uint32_t at_tiles_walk_tile(const at_tiles_walk *w) {
+  uint32_t t = 0;
+  for (uint32_t d = 0; d < w->home->rank; d++)
+    t += w->home->dim[d].off[w->at[d]];
+  return t;
+}
+
+int64_t at_tiles_walk_block(const at_tiles_walk *w) {
+  int64_t b = 0;
+  for (uint32_t d = 0; d < w->home->rank; d++)
+    b = b * w->home->dim[d].cuts + w->at[d];
+  return b;
+}
+
 at_status at_tiles_move(at_tiles_moves *v, const at_tiles_lay *home,
                         const at_tiles_lay *need, const uint32_t *group,
                         uint32_t num_group, int64_t size) {
@@ -250,34 +285,21 @@ at_status at_tiles_move(at_tiles_moves *v, const at_tiles_lay *home,
   AT_ENSURE(home->rank == need->rank);
   cursor c = {{0}};
   do {
-    int64_t first[kTilesRank], lo[kTilesRank], hi[kTilesRank];
-    cursor s = {{0}};
-    bool empty = false;
+    int64_t lo[kTilesRank], hi[kTilesRank];
     for (uint32_t d = 0; d < need->rank; d++) {
       lo[d] = need->dim[d].bound[c.at[d]];
       hi[d] = need->dim[d].end[c.at[d]];
-      empty |= lo[d] >= hi[d];
-      s.at[d] = first[d] = block_at(&home->dim[d], lo[d]);
     }
     uint32_t tile = tile_of(need, &c);
-    for (bool more = !empty; more;) {
+    at_tiles_walk s;
+    for (at_tiles_walk_start(&s, home, lo, hi); s.more;
+         at_tiles_walk_next(&s)) {
       int64_t volume = size;
-      for (uint32_t d = 0; d < home->rank; d++) {
-        const at_tiles_dim *h = &home->dim[d];
-        volume *=
-            AT_MIN(hi[d], h->end[s.at[d]]) - AT_MAX(lo[d], h->bound[s.at[d]]);
-      }
+      for (uint32_t d = 0; d < home->rank; d++)
+        volume *= at_tiles_walk_hi(&s, d) - at_tiles_walk_lo(&s, d);
       if (volume > 0)
-        AT_TRY(
-            add_message(v, tile_of(home, &s), tile, group, num_group, volume));
-      more = false;
-      for (uint32_t d = home->rank; d-- > 0 && !more;) {
-        if (s.at[d] + 1 < home->dim[d].cuts &&
-            home->dim[d].end[s.at[d]] < hi[d])
-          s.at[d]++, more = true;
-        else
-          s.at[d] = first[d];
-      }
+        AT_TRY(add_message(v, at_tiles_walk_tile(&s), tile, group, num_group,
+                           volume));
     }
   } while (next(need, &c));
   return AT_OK;

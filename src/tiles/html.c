@@ -1,10 +1,18 @@
 // The report as one page with pictures (inline SVG): nothing to install,
 // nothing to fetch.
+#include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "tiles/tiles_internal.h"
 
-enum { kBars = 60, kLives = 80, kColumns = 46 };
+enum {
+  kWidth = 1000,
+  kBars = 40,     // steps drawn by name
+  kMapped = 600,  // blocks of the memory map
+  kColumns = 64,  // of the maps of tiles
+  kSlices = 500,  // of pictures over time
+};
 
 static void text(at_strbuf *b, const char *z) {
   for (; *z; z++) {
@@ -21,34 +29,173 @@ static void text(at_strbuf *b, const char *z) {
   }
 }
 
+static void short_text(at_strbuf *b, const char *z, size_t most) {
+  char piece[128];
+  size_t n = strlen(z);
+  snprintf(piece, sizeof piece, "%.*s%s",
+           (int)AT_MIN(n, AT_MIN(most, sizeof piece - 8)), z,
+           n > most ? "\xe2\x80\xa6" : "");
+  text(b, piece);
+}
+
 static const struct {
   const char *name, *colour;
-} phases[] = {{"sync", "#9aa0a6"},
-              {"exchange", "#e8710a"},
-              {"pre-arrange", "#f9ab00"},
-              {"execute", "#1a73e8"},
-              {"post-arrange", "#a142f4"}};
+} phases[] = {{"sync", "#9aa5b1"},
+              {"exchange", "#f0803c"},
+              {"pre-arrange", "#f5c542"},
+              {"execute", "#3b82c4"},
+              {"post-arrange", "#a66bd3"}};
+enum { kPhases = 5, kExecute = 3 };
+
+static const char *const category_colours[AT_TILES_MEM_COUNT] = {
+    "#3b82c4", "#d9534f", "#f0803c", "#f5c542", "#3aa675",
+    "#1f7a5a", "#a66bd3", "#7e57c2", "#6b7785", "#d5dbe1"};
+
+static void key_item(at_strbuf *b, const char *colour, const char *name) {
+  at_strbuf_addf(b, "<i style='background:%s'></i>%s ", colour, name);
+}
 
 static void legend(at_strbuf *b) {
   at_strbuf_addz(b, "<p class=k>");
-  for (size_t i = 0; i < AT_LEN(phases); i++)
-    at_strbuf_addf(b, "<i style='background:%s'></i>%s ", phases[i].colour,
-                   phases[i].name);
+  for (size_t i = 0; i < kPhases; i++)
+    key_item(b, phases[i].colour, phases[i].name);
   at_strbuf_addz(b, "</p>");
 }
 
 static void rect(at_strbuf *b, double x, double y, double w, double h,
                  const char *colour) {
-  if (w > 0)
+  if (w > 0 && h > 0)
     at_strbuf_addf(
         b, "<rect x='%.2f' y='%.2f' width='%.2f' height='%.2f' fill='%s'/>", x,
         y, w, h, colour);
 }
 
-// ---- Where the cycles go
-// ------------------------------------------------------------------
+static void amount(int64_t v, char *out, size_t size) {
+  double x = (double)v;
+  if (x < 1e4)
+    snprintf(out, size, "%lld", (long long)v);
+  else if (x < 1e6)
+    snprintf(out, size, "%.1f k", x / 1e3);
+  else if (x < 1e9)
+    snprintf(out, size, "%.2f M", x / 1e6);
+  else
+    snprintf(out, size, "%.2f G", x / 1e9);
+}
+
+static void add_amount(at_strbuf *b, int64_t v) {
+  char z[32];
+  amount(v, z, sizeof z);
+  at_strbuf_addz(b, z);
+}
+
 static int64_t step_cycles(const at_tiles_step *s) {
   return s->cycles * AT_MAX(s->times, 1);
+}
+
+static void phases_of(const at_tiles_step *s, int64_t *out) {
+  int64_t part[] = {s->sync, s->exchange, s->pre, s->execute, s->post};
+  for (int k = 0; k < kPhases; k++) out[k] = part[k] * AT_MAX(s->times, 1);
+}
+
+// When each step begins, in parts of the page's width: num_steps + 1 numbers.
+static double *times_of(const at_tiles_plan *p) {
+  double *at = malloc(((size_t)p->num_steps + 1) * sizeof *at), sum = 0;
+  if (!at) return NULL;
+  for (uint32_t i = 0; i < p->num_steps; i++)
+    at[i] = sum, sum += (double)step_cycles(&p->steps[i]);
+  at[p->num_steps] = sum;
+  for (uint32_t i = 0; i <= p->num_steps; i++)
+    at[i] = sum > 0 ? kWidth * at[i] / sum : 0;
+  return at;
+}
+
+// ---- The program from left to right
+// -------------------------------------------------------
+static void tooltip(at_strbuf *b, const at_tiles_step *s) {
+  at_strbuf_addz(b, "<title>");
+  text(b, s->name);
+  at_strbuf_addf(
+      b,
+      "\n%lld cycles x %lld\nsync %lld, exchange %lld (at best %lld), "
+      "pre-arrange %lld, execute %lld, post-arrange %lld\n%lld bytes "
+      "exchanged; %u tiles idle; %.0f%% even</title>",
+      (long long)s->cycles, (long long)s->times, (long long)s->sync,
+      (long long)s->exchange, (long long)s->exchange_bound, (long long)s->pre,
+      (long long)s->execute, (long long)s->post, (long long)s->exchange_bytes,
+      s->idle_tiles, 100 * s->balance);
+}
+
+// Steps too short to be seen are drawn as one.
+static void timeline(const at_tiles_plan *p, const double *at, at_strbuf *b) {
+  at_strbuf_addz(b,
+                 "<h2>The program, from its first cycle to its last</h2>"
+                 "<p>Every step waits for the slowest tile. Below: how much of "
+                 "all tiles works meanwhile.</p>");
+  legend(b);
+  at_strbuf_addf(b, "<svg viewBox='0 0 %d 128'>", kWidth);
+  rect(b, 0, 70, kWidth, 40, "#eef1f4");
+  for (uint32_t i = 0; i < p->num_steps;) {
+    int64_t sum[kPhases] = {0}, part[kPhases], all = 0;
+    uint32_t e = i;
+    double busy = 0;
+    while (e < p->num_steps && (e == i || at[e + 1] - at[i] < 0.7)) {
+      phases_of(&p->steps[e], part);
+      for (int k = 0; k < kPhases; k++) sum[k] += part[k], all += part[k];
+      busy +=
+          p->steps[e].balance * (double)(part[2] + part[kExecute] + part[4]);
+      e++;
+    }
+    double x = at[i], scale = all ? (at[e] - at[i]) / (double)all : 0;
+    at_strbuf_addz(b, "<g>");
+    if (e == i + 1)
+      tooltip(b, &p->steps[i]);
+    else
+      at_strbuf_addf(b, "<title>%u short steps, %lld cycles</title>", e - i,
+                     (long long)all);
+    for (int k = 0; k < kPhases; k++) {
+      double w = (double)sum[k] * scale;
+      rect(b, x, 16, w, 46, phases[k].colour);
+      x += w;
+    }
+    double height = all ? 40 * busy / (double)all : 0;
+    rect(b, at[i], 110 - height, at[e] - at[i], height, "#8ab6dd");
+    at_strbuf_addz(b, "</g>");
+    if (at[e] - at[i] > 70 && e == i + 1) {
+      at_strbuf_addf(b, "<text x='%.1f' y='11'>", at[i] + 2);
+      short_text(b, p->steps[i].name, (size_t)((at[e] - at[i]) / 6));
+      at_strbuf_addz(b, "</text>");
+    }
+    i = e;
+  }
+  at_strbuf_addz(b, "<text x='0' y='124'>cycle 0</text>");
+  at_strbuf_addf(b, "<text x='%d' y='124' text-anchor='end'>", kWidth);
+  add_amount(b, p->cycles);
+  at_strbuf_addf(b, " cycles = %.1f us</text></svg>",
+                 (double)p->cycles / p->machine->clock_hz * 1e6);
+}
+
+// ---- Where the cycles go
+// ------------------------------------------------------------------
+static void phase_bar(const at_tiles_plan *p, at_strbuf *b) {
+  int64_t sum[kPhases] = {0}, part[kPhases], all = 0;
+  double x = 0;
+  for (uint32_t i = 0; i < p->num_steps; i++) {
+    phases_of(&p->steps[i], part);
+    for (int k = 0; k < kPhases; k++) sum[k] += part[k], all += part[k];
+  }
+  at_strbuf_addf(b, "<svg viewBox='0 0 %d 34'>", kWidth);
+  for (int k = 0; k < kPhases; k++) {
+    double share = all ? (double)sum[k] / (double)all : 0;
+    at_strbuf_addf(b, "<g><title>%s: %lld cycles</title>", phases[k].name,
+                   (long long)sum[k]);
+    rect(b, x, 0, kWidth * share, 30, phases[k].colour);
+    if (share > 0.09)
+      at_strbuf_addf(b, "<text x='%.1f' y='20' class=w>%s %.0f%%</text>", x + 8,
+                     phases[k].name, 100 * share);
+    at_strbuf_addz(b, "</g>");
+    x += kWidth * share;
+  }
+  at_strbuf_addz(b, "</svg>");
 }
 
 // The dearest steps, in program order: a step is in when fewer than `n` are
@@ -63,56 +210,70 @@ static bool is_dear(const at_tiles_plan *p, uint32_t i, uint32_t n) {
   return dearer < n;
 }
 
+// How many tiles have how much of the busiest tile's work: a full square is an
+// even step.
+static void spread_picture(const at_tiles_step *s, double x, double y, double w,
+                           double h, at_strbuf *b) {
+  rect(b, x, y, w, h, "#eef1f4");
+  at_strbuf_addf(b, "<path fill='#8ab6dd' d='M%.1f %.1f", x, y + h);
+  for (int k = 0; k < kTilesSpread; k++) {
+    double share = s->spread[k] / 255.0;
+    at_strbuf_addf(b, "L%.1f %.1fL%.1f %.1f", x + w * share,
+                   y + h - h * k / kTilesSpread, x + w * share,
+                   y + h - h * (k + 1) / kTilesSpread);
+  }
+  at_strbuf_addf(b, "L%.1f %.1fZ'/>", x, y);
+}
+
 static void cycle_bars(const at_tiles_plan *p, at_strbuf *b) {
   int64_t most = 1;
-  uint32_t rows = 0;
+  uint32_t rows = 0, n = AT_MIN(p->num_steps, (uint32_t)kBars);
   for (uint32_t i = 0; i < p->num_steps; i++)
     most = AT_MAX(most, step_cycles(&p->steps[i]));
   at_strbuf_addz(b, "<h2>Where the cycles go</h2>");
-  if (p->num_steps > kBars)
-    at_strbuf_addf(b, "<p>The %d dearest of %u steps, in order.</p>", kBars,
-                   p->num_steps);
-  legend(b);
-  at_strbuf_addf(b, "<svg viewBox='0 0 1000 %u'>",
-                 18 * AT_MIN(p->num_steps, (uint32_t)kBars) + 4);
+  phase_bar(p, b);
+  at_strbuf_addf(b,
+                 "<p>The %u dearest of %u steps, in program order. At the "
+                 "right, all tiles by their work: a full box is an even "
+                 "step.</p>",
+                 n, p->num_steps);
+  at_strbuf_addf(b, "<svg viewBox='0 0 %d %u'>", kWidth, 22 * n + 4);
   for (uint32_t i = 0; i < p->num_steps; i++) {
     const at_tiles_step *s = &p->steps[i];
+    int64_t part[kPhases];
     if (!is_dear(p, i, kBars)) continue;
-    int64_t part[] = {s->sync, s->exchange, s->pre, s->execute, s->post};
-    double x = 270, y = 18 * rows++ + 2;
-    at_strbuf_addz(b, "<g><title>");
-    text(b, s->name);
-    at_strbuf_addf(
-        b,
-        "\n%lld cycles x %lld; %lld bytes exchanged; %u tiles idle; %.0f%% "
-        "even</title><text x='262' y='%.0f' text-anchor='end'>",
-        (long long)s->cycles, (long long)s->times, (long long)s->exchange_bytes,
-        s->idle_tiles, 100 * s->balance, y + 12);
-    char name[40];
-    snprintf(name, sizeof name, "%.38s", s->name);
-    text(b, name);
+    phases_of(s, part);
+    double x = 270, y = 22 * rows++ + 2;
+    at_strbuf_addz(b, "<g>");
+    tooltip(b, s);
+    at_strbuf_addf(b, "<text x='262' y='%.0f' text-anchor='end'>", y + 13);
+    short_text(b, s->name, 40);
     at_strbuf_addz(b, "</text>");
-    for (size_t k = 0; k < AT_LEN(part); k++) {
-      double w = 620.0 * (double)(part[k] * AT_MAX(s->times, 1)) / (double)most;
-      rect(b, x, y, w, 14, phases[k].colour);
+    for (int k = 0; k < kPhases; k++) {
+      double w = 560.0 * (double)part[k] / (double)most;
+      rect(b, x, y, w, 17, phases[k].colour);
       x += w;
     }
-    at_strbuf_addf(b, "<text x='%.0f' y='%.0f'>%lld</text></g>", x + 4, y + 12,
-                   (long long)step_cycles(s));
+    at_strbuf_addf(b, "<text x='%.0f' y='%.0f'>", x + 4, y + 13);
+    add_amount(b, step_cycles(s));
+    at_strbuf_addz(b, "</text>");
+    spread_picture(s, 930, y, 70, 17, b);
+    at_strbuf_addz(b, "</g>");
   }
   at_strbuf_addz(b, "</svg>");
 }
 
 // ---- Tiles
 // ---------------------------------------------------------------------------------
-// 0: white, 1: blue, over 1: red.
+// 0: pale, 1: dark blue, over 1: red.
 static void shade(double f, char *out, size_t size) {
   if (f > 1) {
-    snprintf(out, size, "#d93025");
+    snprintf(out, size, "#d9534f");
     return;
   }
-  int r = (int)(240 - 214 * f), g = (int)(244 - 129 * f),
-      u = (int)(248 - 16 * f);
+  f = AT_MAX(f, 0);
+  int r = (int)(238 - 215 * f), g = (int)(241 - 160 * f),
+      u = (int)(244 - 100 * f);
   snprintf(out, size, "#%02x%02x%02x", (unsigned)r & 255, (unsigned)g & 255,
            (unsigned)u & 255);
 }
@@ -121,18 +282,29 @@ static void tile_map(const at_tiles_plan *p, const char *title,
                      const double *value, const char *unit, double full,
                      at_strbuf *b) {
   int64_t rows = at_ceil_div(p->machine->tiles, kColumns);
-  at_strbuf_addf(b, "<div class=half><h3>%s</h3><svg viewBox='0 0 %d %lld'>",
+  double least = 1e300, most = 0, sum = 0;
+  for (int64_t t = 0; t < p->machine->tiles; t++) {
+    least = AT_MIN(least, value[t]), most = AT_MAX(most, value[t]);
+    sum += value[t];
+  }
+  at_strbuf_addf(b, "<div class=third><h3>%s</h3><svg viewBox='0 0 %d %lld'>",
                  title, kColumns * 10, (long long)rows * 10);
   for (int64_t t = 0; t < p->machine->tiles; t++) {
     char colour[16];
     shade(full > 0 ? value[t] / full : 0, colour, sizeof colour);
     at_strbuf_addf(b,
-                   "<rect x='%d' y='%d' width='9' height='9' "
+                   "<rect x='%d' y='%d' width='9.4' height='9.4' "
                    "fill='%s'><title>tile %lld: %.0f %s</title></rect>",
                    (int)(t % kColumns) * 10, (int)(t / kColumns) * 10, colour,
                    (long long)t, value[t], unit);
   }
-  at_strbuf_addz(b, "</svg></div>");
+  at_strbuf_addz(b, "</svg><p>");
+  add_amount(b, (int64_t)least);
+  at_strbuf_addz(b, " to ");
+  add_amount(b, (int64_t)most);
+  at_strbuf_addz(b, ", mean ");
+  add_amount(b, (int64_t)(sum / (double)AT_MAX(p->machine->tiles, 1)));
+  at_strbuf_addf(b, " %s</p></div>", unit);
 }
 
 static void tiles(const at_tiles_plan *p, at_strbuf *b) {
@@ -144,7 +316,7 @@ static void tiles(const at_tiles_plan *p, at_strbuf *b) {
   at_strbuf_addf(b, "<h2>The %lld tiles</h2>", (long long)p->machine->tiles);
   for (int64_t t = 0; t < p->machine->tiles; t++)
     v[t] = (double)p->tile_bytes[t];
-  tile_map(p, "memory (red: does not fit)", v, "bytes",
+  tile_map(p, "Memory (red: does not fit)", v, "bytes",
            (double)p->machine->bytes_per_tile, b);
   memset(v, 0, (size_t)p->machine->tiles * sizeof *v);
   for (int64_t t = 0; t < p->machine->tiles; t++) {
@@ -154,150 +326,294 @@ static void tiles(const at_tiles_plan *p, at_strbuf *b) {
         v[t] += (double)p->steps[i].work[t] * (double)p->steps[i].times;
     most = AT_MAX(most, v[t]);
   }
-  tile_map(p, "work over the program", v, "cycles", most, b);
+  tile_map(p, "Work over the program", v, "cycles", most, b);
+  most = 0;
+  for (int64_t t = 0; p->tile_received && t < p->machine->tiles; t++) {
+    v[t] = (double)p->tile_received[t];
+    most = AT_MAX(most, v[t]);
+  }
+  if (p->tile_received) tile_map(p, "Received", v, "bytes", most, b);
   free(v);
 }
 
-// ---- Memory
-// --------------------------------------------------------------------------------
-static const char *const category_colours[AT_TILES_MEM_COUNT] = {
-    "#1a73e8", "#d93025", "#e8710a", "#f9ab00", "#188038",
-    "#137333", "#a142f4", "#9334e6", "#5f6368", "#dadce0"};
-
-static void memory_bar(const at_tiles_plan *p, at_strbuf *b) {
-  const int64_t *k = p->categories[p->fullest];
-  double all = 1, x = 0;
-  for (int c = 0; c < AT_TILES_MEM_COUNT; c++) all += (double)k[c];
-  double scale = 1000 / AT_MAX(all, (double)p->machine->bytes_per_tile);
-  at_strbuf_addf(b,
-                 "<h2>Memory of tile %u, the fullest</h2><p>%lld of %lld bytes "
-                 "at the peak; %lld bytes of data, %lld if "
-                 "nothing shared space.</p><svg viewBox='0 0 1000 34'>",
-                 p->fullest, (long long)p->peak_bytes,
-                 (long long)p->machine->bytes_per_tile,
-                 (long long)p->data_bytes, (long long)p->unshared_bytes);
-  for (int c = 0; c < AT_TILES_MEM_COUNT; c++) {
-    rect(b, x, 2, (double)k[c] * scale, 22, category_colours[c]);
-    x += (double)k[c] * scale;
-  }
-  at_strbuf_addf(b, "<path d='M%.1f 0V28' stroke='#000'/></svg><p class=k>",
-                 (double)p->machine->bytes_per_tile * scale);
-  for (int c = 0; c < AT_TILES_MEM_COUNT; c++)
-    if (k[c])
-      at_strbuf_addf(
-          b, "<i style='background:%s'></i>%s %lld ", category_colours[c],
-          at_tiles_category_text((at_tiles_category)c), (long long)k[c]);
-  at_strbuf_addz(b, "</p>");
+// ---- Memory of the fullest tile
+// -----------------------------------------------------------
+static int32_t step_of(const at_tiles_plan *p, int32_t phase) {
+  if (phase < 0) return 0;
+  return phase / 4 >= (int32_t)p->num_steps ? (int32_t)p->num_steps : phase / 4;
+}
+static double begins(const at_tiles_plan *p, const double *at,
+                     const at_tiles_block *x) {
+  return at[step_of(p, x->first)];
+}
+static double ends(const at_tiles_plan *p, const double *at,
+                   const at_tiles_block *x) {
+  int32_t s = step_of(p, x->last);
+  return at[AT_MIN(s + 1, (int32_t)p->num_steps)];
 }
 
-// Every block of the fullest tile over time; its height is its size.
-static void lives(const at_tiles_plan *p, at_strbuf *b) {
-  uint32_t n = AT_MIN(p->num_blocks, (uint32_t)kLives);
-  int64_t most = 1;
-  int32_t end = 1;
-  for (uint32_t i = 0; i < p->num_blocks; i++) {
-    most = AT_MAX(most, p->blocks[i].bytes);
-    if (p->blocks[i].last != INT32_MAX)
-      end = AT_MAX(end, p->blocks[i].last + 1);
-    end = AT_MAX(end, p->blocks[i].first + 1);
+// Data by category over time, on top of code and tables.
+static void memory_over_time(const at_tiles_plan *p, const double *at,
+                             at_strbuf *b) {
+  enum { kHeight = 220 };
+  double(*sum)[AT_TILES_MEM_COUNT] = calloc(kSlices + 1, sizeof *sum);
+  const int64_t *k = p->categories[p->fullest];
+  if (!sum) {
+    b->failed = true;
+    return;
   }
-  double height = 0;
-  for (uint32_t i = 0; i < n; i++)
-    height += 5 + 15.0 * (double)p->blocks[i].bytes / (double)most;
+  for (uint32_t i = 0; i < p->num_blocks; i++) {
+    int from = (int)(begins(p, at, &p->blocks[i]) * kSlices / kWidth),
+        to = (int)ceil(ends(p, at, &p->blocks[i]) * kSlices / kWidth);
+    for (int s = from; s <= AT_MIN(AT_MAX(to, from + 1), kSlices) - 1; s++)
+      sum[s][p->blocks[i].category] += (double)p->blocks[i].bytes;
+  }
+  double full = (double)p->machine->bytes_per_tile, top = full;
+  for (int s = 0; s < kSlices; s++) {
+    double all = 0;
+    for (int c = AT_TILES_MEM_VERTICES; c < AT_TILES_MEM_COUNT; c++)
+      sum[s][c] = (double)k[c];
+    for (int c = 0; c < AT_TILES_MEM_COUNT; c++) all += sum[s][c];
+    top = AT_MAX(top, all);
+  }
   at_strbuf_addf(b,
-                 "<h3>What lives there, from the first step to the "
-                 "last</h3><svg viewBox='0 0 1000 %.0f'>",
-                 height + 4);
-  double y = 2;
-  for (uint32_t i = 0; i < n; i++) {
+                 "<h3>By category, over the program's time</h3>"
+                 "<svg viewBox='0 0 %d %d'>",
+                 kWidth, kHeight + 4);
+  // The whole first, then what lies on top of it.
+  for (int c = 0; c < AT_TILES_MEM_COUNT; c++) {
+    at_strbuf_addf(b, "<path fill='%s' d='M0 %d", category_colours[c], kHeight);
+    for (int s = 0; s < kSlices; s++) {
+      double all = 0;
+      for (int d = AT_TILES_MEM_COUNT; d-- > c;) all += sum[s][d];
+      double y = kHeight - kHeight * all / top;
+      at_strbuf_addf(b, "L%.1f %.1fL%.1f %.1f", (double)s * kWidth / kSlices, y,
+                     (double)(s + 1) * kWidth / kSlices, y);
+    }
+    at_strbuf_addf(b, "L%d %dZ'><title>%s</title></path>", kWidth, kHeight,
+                   at_tiles_category_text((at_tiles_category)c));
+  }
+  double y = kHeight - kHeight * full / top;
+  at_strbuf_addf(b,
+                 "<path d='M0 %.1fH%d' stroke='#d9534f' "
+                 "stroke-dasharray='6 4'/><text x='4' y='%.1f'>",
+                 AT_MAX(y, 1), kWidth, AT_MAX(y, 1) + 13);
+  add_amount(b, p->machine->bytes_per_tile);
+  at_strbuf_addz(b, "B: what a tile has</text></svg><p class=k>");
+  for (int c = 0; c < AT_TILES_MEM_COUNT; c++) {
+    if (!k[c]) continue;
+    key_item(b, category_colours[c],
+             at_tiles_category_text((at_tiles_category)c));
+    add_amount(b, k[c]);
+  }
+  at_strbuf_addz(b, " (at the peak)</p>");
+  free(sum);
+}
+
+static uint32_t hash_of(const char *z) {
+  uint32_t h = 2166136261u;
+  for (; *z; z++) h = (h ^ (uint8_t)*z) * 16777619u;
+  return h;
+}
+
+typedef struct drawn {
+  double area;
+  uint32_t which;
+} drawn;
+static int by_area(const void *a, const void *b) {
+  const drawn *x = a, *y = b;
+  if (x->area != y->area) return x->area > y->area ? -1 : 1;
+  return (x->which > y->which) - (x->which < y->which);
+}
+
+// Every block where it lies (up) while it lives (across).
+static void memory_map(const at_tiles_plan *p, const double *at, at_strbuf *b) {
+  enum { kHeight = 360 };
+  drawn *d = malloc(((size_t)p->num_blocks + 1) * sizeof *d);
+  double top = (double)p->machine->bytes_per_tile;
+  if (!d) {
+    b->failed = true;
+    return;
+  }
+  for (uint32_t i = 0; i < p->num_blocks; i++) {
     const at_tiles_block *x = &p->blocks[i];
-    double h = 4 + 15.0 * (double)x->bytes / (double)most;
-    double from = x->first < 0 ? 0 : x->first,
-           to = x->last == INT32_MAX ? end : x->last + 1;
+    double w = ends(p, at, x) - begins(p, at, x);
+    d[i] = (drawn){w * (double)x->bytes, i};
+    top = AT_MAX(top, (double)(x->at + x->bytes));
+  }
+  if (p->num_blocks) qsort(d, p->num_blocks, sizeof *d, by_area);
+  double scale = kHeight / top;
+  double wide = (double)p->machine->interleaved_bytes * scale;
+  at_strbuf_addf(
+      b,
+      "<h3>Map: addresses up, time across</h3><p>Every block where it lies "
+      "while it lives; the tinted upper part is interleaved memory, where "
+      "copies run twice as wide.</p><svg viewBox='0 0 %d %d'>",
+      kWidth, kHeight);
+  rect(b, 0, 0, kWidth, kHeight, "#f4f6f8");
+  rect(b, 0, kHeight - (double)p->machine->bytes_per_tile * scale, kWidth, wide,
+       "#e9eef7");
+  for (uint32_t i = 0; i < AT_MIN(p->num_blocks, (uint32_t)kMapped); i++) {
+    const at_tiles_block *x = &p->blocks[d[i].which];
+    double left = begins(p, at, x), w = AT_MAX(ends(p, at, x) - left, 0.6),
+           h = AT_MAX((double)x->bytes * scale, 0.4),
+           y = kHeight - (double)(x->at + x->bytes) * scale;
+    char colour[40];
+    uint32_t hash = hash_of(x->name);
+    bool data = x->category == AT_TILES_MEM_VARIABLES;
+    snprintf(colour, sizeof colour, "hsl(%u,%u%%,%u%%)",
+             data                                   ? 195 + hash % 45
+             : x->category == AT_TILES_MEM_RECEIVED ? 24
+                                                    : 45,
+             data ? 50u : 80u, 52 + (hash >> 8) % 20);
     at_strbuf_addz(b, "<g><title>");
     text(b, x->name);
-    at_strbuf_addf(b, ": %lld bytes</title>", (long long)x->bytes);
-    rect(b, 1000 * from / end, y, AT_MAX(1000 * (to - from) / end, 1), h,
-         category_colours[x->category % AT_TILES_MEM_COUNT]);
+    at_strbuf_addf(b, "\n%s, %lld bytes at %lld%s</title>",
+                   at_tiles_category_text(x->category), (long long)x->bytes,
+                   (long long)x->at, x->interleaved ? ", interleaved" : "");
+    rect(b, left, y, w, h, colour);
+    if (w > 90 && h > 13) {
+      at_strbuf_addf(b, "<text x='%.1f' y='%.1f' class=w>", left + 4,
+                     y + h / 2 + 4);
+      short_text(b, x->name, (size_t)(w / 6.5));
+      at_strbuf_addz(b, "</text>");
+    }
     at_strbuf_addz(b, "</g>");
-    y += h + 1;
+  }
+  at_strbuf_addz(b, "</svg>");
+  free(d);
+}
+
+static void memory(const at_tiles_plan *p, const double *at, at_strbuf *b) {
+  at_strbuf_addf(b, "<h2>Memory of tile %u, the fullest</h2><p>", p->fullest);
+  add_amount(b, p->peak_bytes);
+  at_strbuf_addz(b, "B of ");
+  add_amount(b, p->machine->bytes_per_tile);
+  at_strbuf_addz(b, "B at the peak; ");
+  add_amount(b, p->data_bytes);
+  at_strbuf_addz(b, "B of data, which would be ");
+  add_amount(b, p->unshared_bytes);
+  at_strbuf_addz(b, "B if nothing shared space.</p>");
+  memory_over_time(p, at, b);
+  memory_map(p, at, b);
+}
+
+// ---- Tensors
+// -------------------------------------------------------------------------------
+static void tensors(const at_tiles_plan *p, at_strbuf *b) {
+  uint32_t n = AT_MIN(p->num_tensors, 12u);
+  if (!n) return;
+  at_strbuf_addf(b,
+                 "<h2>Tensors that travel the most</h2><svg viewBox='0 0 %d "
+                 "%u'>",
+                 kWidth, 44 * n);
+  for (uint32_t i = 0; i < n; i++) {
+    const at_tiles_tensor *t = &p->tensors[i];
+    double w = 700.0 * (double)t->cycles /
+               (double)AT_MAX(p->tensors[0].cycles, 1),
+           y = 44 * i;
+    at_strbuf_addz(b, "<g><title>");
+    text(b, t->step);
+    at_strbuf_addz(b, " wants it in ");
+    text(b, t->want);
+    at_strbuf_addf(b, "</title><text x='0' y='%.0f'><tspan class=b>", y + 12);
+    short_text(b, t->name, 60);
+    at_strbuf_addz(b, "</tspan>  ");
+    text(b, t->shape);
+    at_strbuf_addz(b, " in ");
+    short_text(b, t->home, 60);
+    at_strbuf_addz(b, "</text>");
+    rect(b, 0, y + 17, AT_MAX(w, 1), 16, phases[1].colour);
+    at_strbuf_addf(b, "<text x='%.0f' y='%.0f'>", w + 6, y + 29);
+    add_amount(b, t->cycles);
+    at_strbuf_addz(b, " cycles, ");
+    add_amount(b, t->bytes);
+    at_strbuf_addz(b, "B; most for ");
+    short_text(b, t->step, 36);
+    at_strbuf_addz(b, "</text></g>");
   }
   at_strbuf_addz(b, "</svg>");
 }
 
-static void worst(const at_tiles_plan *p, at_strbuf *b) {
-  at_strbuf_addz(
-      b,
-      "<h2>Steps that move the "
-      "most</h2><table><tr><th>step<th>bytes<th>cycles<th>at best</tr>");
-  uint64_t shown = 0;
-  for (int k = 0; k < 12; k++) {
-    const at_tiles_step *best = NULL;
-    uint32_t which = 0;
-    for (uint32_t i = 0; i < p->num_steps; i++) {
-      const at_tiles_step *s = &p->steps[i];
-      bool next = !k || s->exchange_bytes < (int64_t)(shown >> 20);
-      if (s->exchange_bytes && next &&
-          (!best || s->exchange_bytes > best->exchange_bytes))
-        best = s, which = i;
-    }
-    if (!best) break;
-    shown = (uint64_t)best->exchange_bytes << 20 | (which & 0xfffff);
-    at_strbuf_addz(b, "<tr><td>");
-    text(b, best->name);
-    at_strbuf_addf(b, "<td>%lld<td>%lld<td>%lld</tr>",
-                   (long long)best->exchange_bytes, (long long)best->exchange,
-                   (long long)best->exchange_bound);
+// ---- The page
+// ------------------------------------------------------------------------------
+static void advice(const at_tiles_plan *p, at_strbuf *b) {
+  if (!*p->advice) return;
+  at_strbuf_addz(b, "<h2>Advice</h2><ul class=a>");
+  for (const char *line = p->advice; *line;) {
+    const char *end = strchr(line, '\n');
+    size_t n = end ? (size_t)(end - line) : strlen(line);
+    char piece[1024];
+    snprintf(piece, sizeof piece, "%.*s", (int)AT_MIN(n, sizeof piece - 1),
+             line);
+    at_strbuf_addz(b, "<li>");
+    text(b, piece);
+    line += n + (end != NULL);
   }
-  at_strbuf_addz(b, "</table>");
+  at_strbuf_addz(b, "</ul>");
 }
+
+static void figure(at_strbuf *b, const char *value, const char *unit) {
+  at_strbuf_addf(b, "<div class=c><b>%s</b>%s</div>", value, unit);
+}
+
+static void headline(const at_tiles_plan *p, at_strbuf *b) {
+  char z[32];
+  int64_t moved = 0;
+  for (uint32_t i = 0; i < p->num_steps; i++)
+    moved += p->steps[i].exchange_bytes * AT_MAX(p->steps[i].times, 1);
+  at_strbuf_addz(b, "<div class=h>");
+  amount(p->cycles, z, sizeof z);
+  figure(b, z, "cycles");
+  snprintf(z, sizeof z, "%.1f us",
+           (double)p->cycles / p->machine->clock_hz * 1e6);
+  figure(b, z, p->machine->name);
+  snprintf(z, sizeof z, "%u", p->num_steps);
+  figure(b, z, "steps");
+  amount(moved, z, sizeof z);
+  figure(b, z, "bytes exchanged");
+  snprintf(z, sizeof z, "%.0f%%",
+           100 * (double)p->peak_bytes / (double)p->machine->bytes_per_tile);
+  figure(b, z, "of the fullest tile");
+  at_strbuf_addz(b, "</div>");
+}
+
+static const char kStyle[] =
+    "body{font:14px/1.45 system-ui,sans-serif;max-width:1060px;margin:0 "
+    "auto;padding:24px 20px 60px;color:#22303c;background:#fff}"
+    "h1{font-size:24px;margin:0 0 14px}h2{font-size:18px;margin:38px 0 "
+    "8px}h3{font-size:14px;margin:18px 0 6px}p{margin:4px 0 8px}"
+    "svg{width:100%;height:auto;display:block}"
+    "svg text{font-size:11px;fill:#3d4b57}svg .w{fill:#fff;font-weight:600}"
+    "svg .b{font-weight:700}g:hover rect{opacity:.8}"
+    ".h{display:flex;gap:14px;flex-wrap:wrap}"
+    ".c{background:#f4f6f8;border-radius:8px;padding:10px "
+    "18px;color:#5b6873}.c b{display:block;font-size:24px;color:#22303c}"
+    ".third{display:inline-block;width:32%;margin-right:1.3%;vertical-align:"
+    "top}.third p{color:#5b6873}"
+    ".k i{display:inline-block;width:11px;height:11px;margin:0 5px 0 "
+    "14px;border-radius:2px}.k i:first-child{margin-left:0}"
+    ".a{background:#fff8e6;border-left:4px solid #f5c542;padding:8px 12px 8px "
+    "30px;border-radius:0 6px 6px 0}li{margin:5px 0}";
 
 void at_tiles_report_html(const at_tiles_plan *p, const char *title,
                           at_strbuf *b) {
+  double *at = times_of(p);
+  if (!at) {
+    b->failed = true;
+    return;
+  }
   at_strbuf_addz(b, "<!doctype html><meta charset=utf-8><title>");
   text(b, title);
-  at_strbuf_addz(
-      b,
-      "</title><style>body{font:14px "
-      "system-ui,sans-serif;max-width:1040px;margin:24px auto;padding:0 "
-      "16px;color:#202124}"
-      "svg{width:100%;height:auto;display:block}svg "
-      "text{font-size:11px;fill:#3c4043}.half{display:inline-block;width:49%}"
-      ".k i{display:inline-block;width:11px;height:11px;margin:0 4px 0 "
-      "12px;border-radius:2px}"
-      "table{border-collapse:collapse}td,th{text-align:right;padding:2px "
-      "12px;border-bottom:1px solid #e8eaed}"
-      "td:first-child,th:first-child{text-align:left}.n{font-size:28px;margin-"
-      "right:6px}.c{display:inline-block;margin-right:36px}"
-      "li{margin:6px 0}</style><h1>");
+  at_strbuf_addf(b, "</title><style>%s</style><h1>", kStyle);
   text(b, title);
-  at_strbuf_addf(
-      b,
-      "</h1><p><span class=c><span class=n>%lld</span>cycles</span><span "
-      "class=c><span class=n>%.1f</span>us on %s</span>"
-      "<span class=c><span class=n>%u</span>steps</span><span class=c><span "
-      "class=n>%.0f%%</span>of the fullest tile</span></p>",
-      (long long)p->cycles, (double)p->cycles / p->machine->clock_hz * 1e6,
-      p->machine->name, p->num_steps,
-      100 * (double)p->peak_bytes / (double)p->machine->bytes_per_tile);
-  if (*p->advice) {
-    at_strbuf_addz(b, "<h2>Advice</h2><ul>");
-    const char *line = p->advice;
-    while (*line) {
-      const char *end = strchr(line, '\n');
-      size_t n = end ? (size_t)(end - line) : strlen(line);
-      char piece[1024];
-      snprintf(piece, sizeof piece, "%.*s", (int)AT_MIN(n, sizeof piece - 1),
-               line);
-      at_strbuf_addz(b, "<li>");
-      text(b, piece);
-      line += n + (end != NULL);
-    }
-    at_strbuf_addz(b, "</ul>");
-  }
+  at_strbuf_addz(b, "</h1>");
+  headline(p, b);
+  advice(p, b);
+  timeline(p, at, b);
   cycle_bars(p, b);
   tiles(p, b);
-  memory_bar(p, b);
-  lives(p, b);
-  worst(p, b);
+  memory(p, at, b);
+  tensors(p, b);
+  free(at);
 }

@@ -26,11 +26,25 @@ at_status at_tiles_lower(const at_tiles_machine *m, at_module *module,
                          const at_tiles_lower_options *o, at_arena *a,
                          const at_tiles_plan **out);
 
-// Runs a module's entry as the tiles would: node by node, each block of a
-// node's grid by itself from the boxes that it needs, partial sums combined as
-// planned. For tests of the lowering; as slow as the evaluator.
-at_status at_tiles_lower_eval(const at_tiles_machine *m, at_module *module,
-                              const at_literal *const *args, at_arena *a,
-                              const at_literal **out_results);
+// What a run did.
+typedef struct at_tiles_run_counts {
+  int64_t cycles;  // with loops and branches as taken
+  int64_t vertices, received_bytes, turns;
+} at_tiles_run_counts;
+
+// Runs a lowered program: values live in blocks on their tiles, every vertex
+// computes from what its tile has or receives, and the bytes received are those
+// of the plan (INTERNAL if not). args: as the entry's parameters; results in
+// `a`. pool NULL: alone. One run at a time per plan. The same values and cycles
+// every time, on any number of threads.
+at_status at_tiles_plan_run(const at_tiles_plan *p,
+                            const at_literal *const *args, at_pool *pool,
+                            at_arena *a, const at_literal **out_results,
+                            at_tiles_run_counts *out_counts);
+
+// Everything that lies on one tile, with its address and its life; of a graph's
+// plan only the fullest tile is kept (UNIMPLEMENTED).
+at_status at_tiles_plan_tile(const at_tiles_plan *p, uint32_t tile, at_arena *a,
+                             at_tiles_block **out, uint32_t *out_num);
 
 #endif

@@ -31,9 +31,11 @@ typedef struct at_tiles_grid {
 // A rule, and dimensions of which a block of the result needs a window of an
 // operand: indices [lo * scale + first, (hi - 1) * scale + first + extent) /
 // holes.
+// A mirrored one counts from the dimension's end.
 typedef struct at_tiles_window {
   uint32_t factor, tensor, dim;
   int64_t scale, first, extent, holes;
+  bool mirrored;
 } at_tiles_window;
 typedef struct at_tiles_rule {
   at_rule r;
@@ -47,6 +49,13 @@ static inline int64_t at_tiles_lay_blocks(const at_tiles_lay *l) {
   return n;
 }
 
+// Elements of a value in its home: blocks in order, each dense.
+typedef struct at_tiles_store {
+  uint32_t users;   // values that hold it
+  int64_t *starts;  // of each block, in elements
+  uint8_t *bytes;
+} at_tiles_store;
+
 // A value while its program is lowered.
 typedef struct at_tiles_value {
   at_tiles_lay lay;
@@ -57,41 +66,158 @@ typedef struct at_tiles_value {
   bool ours;        // holds memory of its own, until `last`
   at_value
       of;  // a broadcast that is not written out: its operand; node NULL: none
+  at_value same;  // another name of this value; node NULL: none
   const at_type *type;
   struct at_tiles_value *next;  // another that ends with the same node
-  int32_t last;  // place in its computation of the last node that wants it
-  const at_literal *literal;  // while a program is run
+  int32_t last;    // place in its computation of the last node that wants it
+  uint32_t life;   // index + 1 of its memory; 0: none
+  uint32_t count;  // results of its node
+  // While the program runs:
+  const at_literal *literal;  // all of it: arguments, constants
+  at_tiles_store *store;
 } at_tiles_value;
+
+// Bytes of one thing on every tile while steps [first, last] run (phases as in
+// at_tiles_block).
+typedef struct at_tiles_life {
+  const char *name;
+  int32_t first, last;
+  uint8_t category;
+  bool interleaved;
+  const at_tiles_value *value;  // its home says how many; NULL: `bytes` does
+  const uint32_t *bytes;        // [tiles]
+} at_tiles_life;
+
+// What a node became: how it was cut, and its steps.
+typedef struct at_tiles_task {
+  at_tiles_grid grid;
+  bool cut;  // by that grid
+  uint32_t first_step, num_steps;
+  int64_t received;  // bytes, of its operands
+} at_tiles_task;
+
+// One operand's way to one step.
+typedef struct at_tiles_way {
+  const at_tiles_value *value;
+  uint32_t step;
+  int64_t bytes, cycles, arranged;  // received by all; on the busiest tile
+  const char *want;                 // the blocks that the step wants
+} at_tiles_way;
 
 typedef struct at_tiles_lowerer {
   at_tiles_machine m;
   const at_tiles_lower_options *o;
   at_arena *arena;
+  const at_comp *entry;
   at_map values;  // node to at_tiles_value[num_results]
+  at_map tasks;   // node to at_tiles_task
   AT_VEC(at_tiles_step) steps;
+  AT_VEC(at_tiles_life) lives;
+  AT_VEC(at_tiles_way) ways;
   int64_t cycles, times;
-  int64_t *now, *peak, *temp, *tile_cycles;  // per tile
-  const char **peak_step;                    // per tile
-  int64_t highest;
-  uint32_t fullest_tile;
+  int32_t at;  // the node that is being lowered, in its computation
+  int64_t *tile_cycles, *tile_received;  // per tile, over the program
+  // Code and tables, per tile: what stays whatever runs.
+  int64_t *vertices, *code, *exchange_code, *descriptors;
+  uint64_t (*kinds)[4];              // codelets that a tile has
+  uint16_t kind_of[AT_OP_COUNT][2];  // by width of the element
+  uint32_t num_kinds;
   at_strbuf notes;
-  bool eval;
+  bool narrow;    // nothing lies in interleaved memory
   bool quick;     // exchanges at their lower bound, unordered
   int64_t limit;  // 0, or cycles after which nobody wants the plan
 } at_tiles_lowerer;
 
 at_tiles_value *at_tiles_value_of(const at_tiles_lowerer *w, at_value v);
 
+// The value that `v` is another name of, or itself.
+at_value at_tiles_root(const at_tiles_lowerer *w, at_value v);
+
 // ---- lower.c
 // A value, without a home, for every result of every node.
 at_status at_tiles_lower_declare(at_tiles_lowerer *w, const at_comp *c);
 // Steps for every node of c, in order.
 at_status at_tiles_lower_comp(at_tiles_lowerer *w, const at_comp *c);
+// By place in c: the values (a list through `next`) that nobody wants after
+// that node.
+at_status at_tiles_lower_ends(const at_tiles_lowerer *w, const at_comp *c,
+                              at_arena *a, at_tiles_value ***out);
 
-// ---- lower_eval.c
-// Computes n's results block by block, as the grid cuts it; grid NULL: whole.
-at_status at_tiles_eval_node(at_tiles_lowerer *w, const at_node *n,
-                             const at_tiles_rule *r, const at_tiles_grid *g);
+// ---- lower_step.c
+// Moves while they are gathered: one per step.
+typedef struct at_tiles_moves {
+  at_arena *arena;
+  AT_VEC(at_tiles_message) messages;
+  AT_VEC(uint32_t) receivers;
+  int64_t *received;  // per tile, bytes; may be NULL
+  int64_t *arranged;  // per tile, bytes copied into order before it executes
+  bool lands;         // what is copied is the result: no space of its own
+  int64_t *before, *needed;  // scratch
+} at_tiles_moves;
+at_status at_tiles_moves_in(const at_tiles_lowerer *w, at_arena *a,
+                            at_tiles_moves *out);
+// Messages that bring a value as `need` wants it, to the tiles `group` of each
+// block. dry: what has no home yet is guessed, and nothing is noted.
+at_status at_tiles_bring(at_tiles_lowerer *w, at_tiles_moves *m, at_value v,
+                         const at_tiles_lay *need, const uint32_t *group,
+                         uint32_t n, bool dry);
+at_status at_tiles_bring_all(at_tiles_lowerer *w, const at_node *n,
+                             const at_tiles_rule *r, const at_tiles_grid *g,
+                             at_tiles_moves *m, bool dry);
+// Adds a step; work[tile] are cycles. n: its codelet is noted; NULL: it only
+// moves.
+at_status at_tiles_add_step(at_tiles_lowerer *w, const at_node *n,
+                            const char *suffix, at_tiles_moves *m,
+                            const int64_t *work);
+// The value lives in its home from now on.
+at_status at_tiles_own(at_tiles_lowerer *w, at_tiles_value *v);
+// Copies of it are to run at the width of interleaved memory.
+void at_tiles_interleave(at_tiles_lowerer *w, const at_tiles_value *v);
+// A home for a value that has none: as `need` wants it, or linear.
+at_status at_tiles_place_value(at_tiles_lowerer *w, at_value v,
+                               const at_tiles_lay *need, const uint32_t *group,
+                               uint32_t n);
+const char *at_tiles_step_name(at_tiles_lowerer *w, const at_node *n,
+                               const char *suffix);
+// "64 x 23 blocks of [32, 128]".
+const char *at_tiles_lay_text(at_arena *a, const at_tiles_lay *l);
+
+// ---- choose_grid.c
+at_status at_tiles_grid_choose(at_tiles_lowerer *w, const at_node *n,
+                               const at_tiles_rule *r, at_tiles_grid *best);
+// Multiply-adds per result element of one block.
+double at_tiles_grid_depth(const at_node *n, const at_tiles_rule *r,
+                           const at_tiles_grid *g);
+uint32_t at_tiles_largest_operand(const at_node *n, const at_tiles_rule *r);
+// The operand that a product's tiles first copy into the order of its vectors;
+// -1: neither.
+int32_t at_tiles_turned_operand(const at_node *n, const at_tiles_rule *r);
+
+// ---- lower_memory.c
+// Every tile's memory: p's bytes, categories and blocks of the fullest tile.
+// *fits: every block has found its place.
+at_status at_tiles_lower_memory(at_tiles_lowerer *w, at_tiles_plan *p,
+                                bool *fits);
+// ---- lower_part.c, product.c
+// n on blocks of its operands: `in` are the blocks, lo[t] the first index of
+// operand t's, `types` those of the results' blocks and out_lo the first index
+// of the first result's.
+at_status at_tiles_part_eval(const at_node *n, const at_literal *const *in,
+                             int64_t (*lo)[kTilesRank], const at_type *types,
+                             const int64_t *out_lo, at_arena *a,
+                             const at_literal **out);
+// The spatial dimensions of a convolution.
+typedef struct at_tiles_spatial {
+  uint32_t rank;
+  int64_t in[kTilesRank], kernel[kTilesRank], out[kTilesRank];
+  int64_t low[kTilesRank], stride[kTilesRank], holes[kTilesRank],
+      spread[kTilesRank];
+} at_tiles_spatial;
+at_tiles_spatial at_tiles_spatial_of(const at_node *n,
+                                     const at_literal *const *in);
+// dot_general and convolution of f32, summed in f32; *done false: not that.
+at_status at_tiles_product(const at_node *n, const at_literal *const *in,
+                           at_arena *a, const at_literal **out, bool *done);
 
 // ---- grid.c
 at_status at_tiles_dim_whole(at_arena *a, int64_t n, at_tiles_dim *out);
@@ -112,17 +238,32 @@ at_status at_tiles_lay_linear(at_arena *a, const at_tiles_machine *m,
 void at_tiles_lay_bytes(const at_tiles_lay *l, int64_t size, int64_t *out);
 // Elements of each tile's block: out[tiles], zeroed before.
 void at_tiles_lay_elements(const at_tiles_lay *l, int64_t tiles, int64_t *out);
-// Moves while they are gathered: one per step.
-typedef struct at_tiles_moves {
-  at_arena *arena;
-  AT_VEC(at_tiles_message) messages;
-  AT_VEC(uint32_t) receivers;
-  int64_t *received;  // per tile, bytes; may be NULL
-} at_tiles_moves;
 // From homes to boxes: tile (sum of off) + group[i] needs that block of `need`.
 at_status at_tiles_move(at_tiles_moves *v, const at_tiles_lay *home,
                         const at_tiles_lay *need, const uint32_t *group,
                         uint32_t num_group, int64_t size);
+
+// The blocks of a home that hold something of a box, in order.
+typedef struct at_tiles_walk {
+  const at_tiles_lay *home;
+  const int64_t *lo, *hi;  // the box
+  int64_t first[kTilesRank], at[kTilesRank];
+  bool more;
+} at_tiles_walk;
+void at_tiles_walk_start(at_tiles_walk *w, const at_tiles_lay *home,
+                         const int64_t *lo, const int64_t *hi);
+// Goes to the next block; `more` says whether there is one.
+void at_tiles_walk_next(at_tiles_walk *w);
+// The tile of the walk's block, its place among the blocks, and what the block
+// and the box share: [lo[d], hi[d]).
+uint32_t at_tiles_walk_tile(const at_tiles_walk *w);
+int64_t at_tiles_walk_block(const at_tiles_walk *w);
+static inline int64_t at_tiles_walk_lo(const at_tiles_walk *w, uint32_t d) {
+  return AT_MAX(w->lo[d], w->home->dim[d].bound[w->at[d]]);
+}
+static inline int64_t at_tiles_walk_hi(const at_tiles_walk *w, uint32_t d) {
+  return AT_MIN(w->hi[d], w->home->dim[d].end[w->at[d]]);
+}
 
 // Dimensions before a reshape as dimensions after it; false where blocks would
 // not be boxes.

@@ -1,208 +1,278 @@
-// A whole program: its plan, its advice, whether it fits, the baseline that it
-// has to beat, and its values.
+// A whole program: its plan, its advice, whether it fits, and the baseline that
+// it has to beat.
+#include <stdlib.h>
+
 #include "tiles/lower_internal.h"
 
-static at_status start(at_tiles_lowerer *w, const at_tiles_machine *m,
+static at_status start(at_tiles_lowerer **out, const at_tiles_machine *m,
                        const at_tiles_lower_options *o, at_arena *a,
                        const at_module *module) {
-  *w = (at_tiles_lowerer){
-      .m = *m, .o = o, .arena = a, .times = 1, .highest = -1};
-  w->values = at_map_in(a);
+  at_tiles_lowerer *w;
   size_t n = (size_t)m->tiles;
-  AT_TRY_ALLOC(w->now, at_new(a, int64_t, 3 * n));
-  w->peak = w->now + n;
-  w->tile_cycles = w->now + 2 * n;
-  AT_TRY_ALLOC(w->peak_step, at_new(a, const char *, n));
   if (module->num_replicas * module->num_partitions > 1)
     return AT_FAIL(AT_UNIMPLEMENTED,
                    "a program for %lld devices on a machine of tiles\nhint: "
                    "one replica, one partition",
                    (long long)(module->num_replicas * module->num_partitions));
+  AT_TRY_ALLOC(w, at_new(a, at_tiles_lowerer, 1));
+  *w = (at_tiles_lowerer){
+      .m = *m, .arena = a, .entry = module->entry, .times = 1};
+  AT_TRY_ALLOC(w->o, at_arena_copy(a, o, sizeof *o, 8));
+  w->values = at_map_in(a);
+  w->tasks = at_map_in(a);
+  AT_TRY_ALLOC(w->tile_cycles, at_new(a, int64_t, 6 * n));
+  w->vertices = w->tile_cycles + n;
+  w->code = w->tile_cycles + 2 * n;
+  w->exchange_code = w->tile_cycles + 3 * n;
+  w->descriptors = w->tile_cycles + 4 * n;
+  w->tile_received = w->tile_cycles + 5 * n;
+  AT_TRY_ALLOC(w->kinds, (uint64_t(*)[4])at_arena_alloc(
+                             a, at_mul(n, sizeof *w->kinds), 8));
+  *out = w;
   return at_tiles_lower_declare(w, module->entry);
 }
 
-// The highest block first.
-static int by_bytes(const void *a, const void *b) {
-  const at_tiles_block *x = a, *y = b;
-  return (x->bytes < y->bytes) - (x->bytes > y->bytes);
+// ---- The tensors that cost the most
+// ------------------------------------------------------
+static int64_t way_cycles(const at_tiles_lowerer *w, const at_tiles_way *x) {
+  return x->cycles * w->steps.ptr[x->step].times;
 }
 
-// Bytes of the values that have homes, on one tile.
-static at_status blocks_of(at_tiles_lowerer *w, const at_comp *c, uint32_t tile,
-                           at_tiles_plan *p) {
-  AT_VEC(at_tiles_block) list = {0};
-  int64_t *bytes;
-  AT_TRY_ALLOC(bytes, at_new(w->arena, int64_t, (size_t)w->m.tiles));
-  int32_t at = 0;
-  AT_FOR_NODES(n, c) {
-    for (uint32_t i = 0; i < n->num_results; i++) {
-      at_tiles_value *v = at_tiles_value_of(w, (at_value){n, i});
-      if (!v->placed || v->of.node || n->types[i].dtype == AT_TOKEN) continue;
-      at_tiles_lay_elements(&v->lay, w->m.tiles, bytes);
-      bool stays = n->op == AT_OP_PARAMETER || n->op == AT_OP_CONSTANT;
-      at_tiles_block b = {v->name,
-                          bytes[tile] * at_dtype_bytes(n->types[i].dtype),
-                          0,
-                          stays ? -1 : at,
-                          stays ? INT32_MAX : v->last,
-                          AT_TILES_MEM_VARIABLES};
-      if (b.bytes && !at_vec_push(w->arena, &list, b))
-        return AT_NO_MEMORY("memory plan");
-    }
-    at++;
+static int by_value(const void *a, const void *b) {
+  const at_tiles_way *x = a, *y = b;
+  if (x->value != y->value) return x->value < y->value ? -1 : 1;
+  return (x->step > y->step) - (x->step < y->step);
+}
+
+static int by_cost(const void *a, const void *b) {
+  const at_tiles_tensor *x = a, *y = b;
+  if (x->cycles != y->cycles) return x->cycles > y->cycles ? -1 : 1;
+  if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
+  return strcmp(x->name, y->name);
+}
+
+static at_status tensor_of(const at_tiles_lowerer *w, const at_tiles_way *x,
+                           size_t n, at_tiles_tensor *out) {
+  const at_tiles_value *v = x->value;
+  at_strbuf b = {0};
+  int64_t dearest = -1, each = at_dtype_bytes(v->type->dtype);
+  at_type_print(&b, v->type);
+  *out = (at_tiles_tensor){.name = v->name, .tile_bytes = each};
+  out->shape = at_arena_str(w->arena, at_strbuf_str(&b));
+  at_strbuf_free(&b);
+  AT_TRY_ALLOC(out->home, at_tiles_lay_text(w->arena, &v->lay));
+  for (uint32_t d = 0; d < v->lay.rank; d++) {
+    int64_t most = 0;
+    for (int64_t k = 0; k < v->lay.dim[d].cuts; k++)
+      most = AT_MAX(most, v->lay.dim[d].end[k] - v->lay.dim[d].bound[k]);
+    out->tile_bytes *= most;
   }
-  if (list.len) qsort(list.ptr, list.len, sizeof *list.ptr, by_bytes);
-  p->blocks = list.ptr;
-  p->num_blocks = (uint32_t)list.len;
+  for (size_t i = 0; i < n; i++) {
+    int64_t cycles = way_cycles(w, &x[i]);
+    out->bytes += x[i].bytes * w->steps.ptr[x[i].step].times;
+    out->cycles += cycles;
+    if (cycles <= dearest) continue;
+    dearest = cycles;
+    out->step = w->steps.ptr[x[i].step].name;
+    out->want = x[i].want;
+  }
+  return out->shape ? AT_OK : AT_NO_MEMORY("report");
+}
+
+static at_status rank_tensors(at_tiles_lowerer *w, at_tiles_plan *p) {
+  at_tiles_tensor *list;
+  size_t n = w->ways.len, k = 0;
+  AT_TRY_ALLOC(list, at_new(w->arena, at_tiles_tensor, n + 1));
+  // Values lie in the order in which they were declared: the same every time.
+  if (n) qsort(w->ways.ptr, n, sizeof *w->ways.ptr, by_value);
+  for (size_t i = 0; i < n;) {
+    size_t e = i;
+    while (e < n && w->ways.ptr[e].value == w->ways.ptr[i].value) e++;
+    AT_TRY(tensor_of(w, &w->ways.ptr[i], e - i, &list[k++]));
+    i = e;
+  }
+  if (k) qsort(list, k, sizeof *list, by_cost);
+  p->tensors = list;
+  p->num_tensors = (uint32_t)k;
   return AT_OK;
 }
 
-static at_status advise(at_tiles_lowerer *w, at_tiles_plan *p) {
-  at_strbuf b = {0};
-  for (int k = 0; k < 5; k++) {  // the dearest moves
-    const at_tiles_step *best = NULL;
-    for (uint32_t i = 0; i < p->num_steps; i++) {
-      const at_tiles_step *s = &p->steps[i];
-      int64_t moving = (s->sync + s->exchange + s->pre) * s->times;
-      bool told = b.ptr && strstr(b.ptr, s->name);
-      if (moving * 20 < p->cycles || told) continue;
-      if (!best ||
-          moving > (best->sync + best->exchange + best->pre) * best->times)
-        best = s;
-    }
-    if (!best) break;
-    at_strbuf_addf(
-        &b,
-        "%s: moving its operands takes %lld of the program's %lld cycles (%lld "
-        "bytes): where they could "
-        "lie as this step uses them, these go.\n",
-        best->name,
-        (long long)((best->sync + best->exchange + best->pre) * best->times),
-        (long long)p->cycles, (long long)best->exchange_bytes);
+// ---- Advice
+// ------------------------------------------------------------------------------
+static void advise_tensors(const at_tiles_plan *p, at_strbuf *b) {
+  for (uint32_t i = 0; i < p->num_tensors && i < 5; i++) {
+    const at_tiles_tensor *t = &p->tensors[i];
+    if (t->cycles * 50 < p->cycles) break;
+    at_strbuf_addf(b,
+                   "%s (%s) lies in %s; bringing it where it is used takes "
+                   "%lld of %lld cycles (%.1f%%). Map it like %s wants it, in "
+                   "%s, and that step receives nothing of it.\n",
+                   t->name, t->shape, t->home, (long long)t->cycles,
+                   (long long)p->cycles,
+                   100 * (double)t->cycles / (double)AT_MAX(p->cycles, 1),
+                   t->step, t->want);
   }
-  for (uint32_t i = 0; i < p->num_steps && i < 4096; i++) {
+}
+
+static void advise_steps(const at_tiles_lowerer *w, const at_tiles_plan *p,
+                         at_strbuf *b) {
+  int64_t turned = 0;
+  const at_tiles_step *worst = NULL;
+  int told = 0;
+  for (uint32_t i = 0; i < p->num_steps; i++) {
     const at_tiles_step *s = &p->steps[i];
+    turned += s->pre * s->times;
+    if (!worst || s->pre * s->times > worst->pre * worst->times) worst = s;
     if (s->idle_tiles * 2 < (uint64_t)w->m.tiles ||
-        s->execute * s->times * 20 < p->cycles)
+        s->execute * s->times * 50 < p->cycles || told >= 5)
       continue;
-    at_strbuf_addf(&b,
+    told++;
+    at_strbuf_addf(b,
                    "%s: %u of %lld tiles idle while tile %u works %lld cycles: "
                    "too few blocks to go round.\n",
                    s->name, s->idle_tiles, (long long)w->m.tiles, s->busiest,
                    (long long)s->execute);
   }
+  if (worst && turned * 50 > p->cycles)
+    at_strbuf_addf(b,
+                   "Rearranging inside tiles takes %lld of %lld cycles, most "
+                   "of it in %s (%lld each time): an operand whose summed or "
+                   "last dimension is the one that is read along needs none.\n",
+                   (long long)turned, (long long)p->cycles, worst->name,
+                   (long long)worst->pre);
+}
+
+static at_status advise(at_tiles_lowerer *w, at_tiles_plan *p) {
+  at_strbuf b = {0};
+  advise_tensors(p, &b);
+  advise_steps(w, p, &b);
   at_strbuf_add(&b, at_strbuf_str(&w->notes));
   p->advice = at_arena_str(w->arena, at_strbuf_str(&b));
   at_strbuf_free(&b);
   return p->advice ? AT_OK : AT_NO_MEMORY("advice");
 }
 
-static at_status finish(at_tiles_lowerer *w, const at_comp *c,
-                        at_tiles_plan **out) {
+// ---- Plans
+// ---------------------------------------------------------------------------------
+static at_status finish(at_tiles_lowerer *w, at_tiles_plan **out, bool *fits) {
   at_tiles_plan *p;
-  int64_t(*categories)[AT_TILES_MEM_COUNT];
-  at_tiles_machine *m;
   AT_TRY_ALLOC(p, at_new(w->arena, at_tiles_plan, 1));
-  AT_TRY_ALLOC(m, at_arena_copy(w->arena, &w->m, sizeof w->m, 8));
-  AT_TRY_ALLOC(
-      categories,
-      (int64_t(*)[AT_TILES_MEM_COUNT])at_arena_alloc(
-          w->arena, at_mul((size_t)w->m.tiles, sizeof *categories), 8));
-  for (int64_t t = 0; t < w->m.tiles; t++)
-    categories[t][AT_TILES_MEM_VARIABLES] = w->peak[t];
-  *p = (at_tiles_plan){
-      .machine = m,
-      .steps = w->steps.ptr,
-      .num_steps = (uint32_t)w->steps.len,
-      .cycles = w->cycles,
-      .peak_bytes = AT_MAX(w->highest, 0),
-      .data_bytes = AT_MAX(w->highest, 0),
-      .fullest = w->fullest_tile,
-      .tile_bytes = w->peak,
-      .tile_cycles = w->tile_cycles,
-      .categories = (const int64_t(*)[AT_TILES_MEM_COUNT])categories};
-  AT_TRY(blocks_of(w, c, p->fullest, p));
-  for (uint32_t i = 0; i < p->num_blocks; i++)
-    p->unshared_bytes += p->blocks[i].bytes;
+  *p = (at_tiles_plan){.machine = &w->m,
+                       .steps = w->steps.ptr,
+                       .num_steps = (uint32_t)w->steps.len,
+                       .cycles = w->cycles,
+                       .tile_cycles = w->tile_cycles,
+                       .tile_received = w->tile_received,
+                       .lowered = w};
+  AT_TRY(at_tiles_lower_memory(w, p, fits));
+  AT_TRY(rank_tensors(w, p));
   AT_TRY(advise(w, p));
   *out = p;
   return AT_OK;
 }
 
-static at_status over_memory(const at_tiles_lowerer *w,
-                             const at_tiles_plan *p) {
+// When memory is fullest on the fullest tile, and by what.
+static at_status over_memory(const at_tiles_plan *p) {
+  int64_t most = -1;
+  int32_t when = -1;
+  for (uint32_t i = 0; i < p->num_blocks; i++) {
+    int64_t now = 0;
+    int32_t at = p->blocks[i].first;
+    for (uint32_t k = 0; k < p->num_blocks && p->blocks[k].first <= at; k++)
+      now += p->blocks[k].last >= at ? p->blocks[k].bytes : 0;
+    if (now > most) most = now, when = at;
+  }
   at_strbuf b = {0};
-  for (uint32_t i = 0; i < p->num_blocks && i < 3; i++)
-    at_strbuf_addf(&b, "%s%s %lld bytes", i ? ", " : "", p->blocks[i].name,
-                   (long long)p->blocks[i].bytes);
+  const at_tiles_block *told[3] = {0};
+  for (int n = 0; n < 3; n++) {
+    const at_tiles_block *best = NULL;
+    for (uint32_t k = 0; k < p->num_blocks; k++) {
+      const at_tiles_block *x = &p->blocks[k];
+      bool lives = x->first <= when && when <= x->last;
+      if (lives && x != told[0] && x != told[1] &&
+          (!best || x->bytes > best->bytes))
+        best = x;
+    }
+    if (!best) break;
+    told[n] = best;
+    at_strbuf_addf(&b, "%s%s (%s) %lld bytes", n ? ", " : "", best->name,
+                   at_tiles_category_text(best->category),
+                   (long long)best->bytes);
+  }
   at_status st = AT_FAIL(
       AT_RESOURCE_EXHAUSTED,
-      "tile %u needs %lld bytes of %lld at step %s\ndetail: largest values "
-      "there: %s\n"
+      "tile %u needs %lld bytes of %lld at step %s\ndetail: largest there: %s; "
+      "%lld bytes of code and tables\n"
       "hint: a smaller batch, or narrower element types",
-      p->fullest, (long long)p->peak_bytes, (long long)w->m.bytes_per_tile,
-      w->peak_step[p->fullest] ? w->peak_step[p->fullest] : "the start",
-      b.ptr ? b.ptr : "");
+      p->fullest, (long long)p->peak_bytes,
+      (long long)p->machine->bytes_per_tile,
+      when < 0 || (uint32_t)when / 4 >= p->num_steps ? "the start"
+                                                     : p->steps[when / 4].name,
+      b.ptr ? b.ptr : "", (long long)(p->peak_bytes - p->data_bytes));
   at_strbuf_free(&b);
   return st;
 }
 
-static at_status lower_once(at_tiles_lowerer *w, const at_tiles_machine *m,
-                            const at_module *module,
-                            const at_tiles_lower_options *o, at_arena *a,
-                            at_tiles_plan **out) {
-  AT_TRY(start(w, m, o, a, module));
+static at_status lower_once(const at_tiles_machine *m, const at_module *module,
+                            const at_tiles_lower_options *o, bool narrow,
+                            at_arena *a, at_tiles_plan **out, bool *fits) {
+  at_tiles_lowerer *w;
+  AT_TRY(start(&w, m, o, a, module));
+  w->narrow = narrow;
   at_status st = at_tiles_lower_comp(w, module->entry);
-  // Results that are parameters or recipes have homes too.
-  if (at_ok(st)) st = finish(w, module->entry, out);
+  if (at_ok(st)) st = finish(w, out, fits);
   at_strbuf_free(&w->notes);
+  return st;
+}
+
+// With what is copied in interleaved memory or, where that is too small,
+// without.
+static at_status lower_fitting(const at_tiles_machine *m,
+                               const at_module *module,
+                               const at_tiles_lower_options *o, at_arena *a,
+                               at_tiles_plan **out, bool *fits) {
+  AT_TRY(lower_once(m, module, o, false, a, out, fits));
+  if (*fits) return AT_OK;
+  at_tiles_plan *other;
+  bool other_fits;
+  AT_TRY(lower_once(m, module, o, true, a, &other, &other_fits));
+  if (other_fits || other->peak_bytes < (*out)->peak_bytes)
+    *out = other, *fits = other_fits;
+  return AT_OK;
+}
+
+// The baseline at its best, as far as it may win: no order of messages, and an
+// end as soon as it has lost.
+static at_status baseline(const at_tiles_machine *m, const at_module *module,
+                          const at_tiles_lower_options *o, at_arena *a,
+                          int64_t limit, int64_t *out_cycles) {
+  at_tiles_lowerer *l;
+  AT_TRY(start(&l, m, o, a, module));
+  l->quick = true;
+  l->limit = limit;
+  at_status st = at_tiles_lower_comp(l, module->entry);
+  at_strbuf_free(&l->notes);
+  *out_cycles = l->cycles;
   return st;
 }
 
 at_status at_tiles_lower(const at_tiles_machine *m, at_module *module,
                          const at_tiles_lower_options *o, at_arena *a,
                          const at_tiles_plan **out) {
-  at_tiles_lowerer w;
   at_tiles_plan *best = NULL, *other;
   at_tiles_lower_options linear = {.linear = true, .lenient = true};
-  AT_TRY(lower_once(&w, m, module, o, a, &best));
+  bool fits, other_fits;
+  int64_t cycles;
+  AT_TRY(lower_fitting(m, module, o, a, &best, &fits));
   if (!o->linear) {
-    // The baseline at its best, as far as it may win.
-    at_tiles_lowerer l;
-    AT_TRY(start(&l, m, &linear, a, module));
-    l.quick = true;
-    l.limit = best->cycles;
-    at_status st = at_tiles_lower_comp(&l, module->entry);
-    at_strbuf_free(&l.notes);
-    AT_TRY(st);
-    if (l.cycles < best->cycles) {
-      AT_TRY(lower_once(&l, m, module, &linear, a, &other));
-      bool fits = other->peak_bytes <= m->bytes_per_tile;
-      if (other->cycles < best->cycles &&
-          (fits || best->peak_bytes > m->bytes_per_tile))
-        best = other, w = l;
+    AT_TRY(baseline(m, module, &linear, a, best->cycles, &cycles));
+    if (cycles < best->cycles) {
+      AT_TRY(lower_fitting(m, module, &linear, a, &other, &other_fits));
+      if (other->cycles < best->cycles && (other_fits || !fits))
+        best = other, fits = other_fits;
     }
   }
-  if (best->peak_bytes > m->bytes_per_tile && !o->lenient)
-    return over_memory(&w, best);
+  if (!fits && !o->lenient) return over_memory(best);
   *out = best;
-  return AT_OK;
-}
-
-at_status at_tiles_lower_eval(const at_tiles_machine *m, at_module *module,
-                              const at_literal *const *args, at_arena *a,
-                              const at_literal **out_results) {
-  at_tiles_lowerer w;
-  at_tiles_lower_options o = {.lenient = true};
-  AT_TRY(start(&w, m, &o, a, module));
-  w.eval = true;
-  const at_comp *c = module->entry;
-  for (uint32_t i = 0; i < c->num_params; i++)
-    at_tiles_value_of(&w, (at_value){c->params[i], 0})->literal = args[i];
-  at_status st = at_tiles_lower_comp(&w, c);
-  at_strbuf_free(&w.notes);
-  AT_TRY(st);
-  for (uint32_t i = 0; i < c->num_results; i++)
-    out_results[i] = at_tiles_value_of(&w, c->results[i])->literal;
   return AT_OK;
 }

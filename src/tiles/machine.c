@@ -25,6 +25,7 @@ at_status at_tiles_machine_read(const at_machine *m, at_tiles_machine *out) {
   } rows[] = {
       {"tiles", &t.tiles},
       {"sram_bytes_per_tile", &t.bytes_per_tile},
+      {"interleaved_bytes_per_tile", &t.interleaved_bytes},
       {"worker_threads_per_tile", &t.workers},
       {"vector_bytes", &t.vector_bytes},
       {"exchange_bytes_per_cycle_per_tile", &t.exchange_bytes},
@@ -40,6 +41,11 @@ at_status at_tiles_machine_read(const at_machine *m, at_tiles_machine *out) {
     return AT_FAIL(AT_FAILED_PRECONDITION,
                    "machine %s: %lld tiles of %lld workers are too many",
                    m->name, (long long)t.tiles, (long long)t.workers);
+  if (t.interleaved_bytes > t.bytes_per_tile)
+    return AT_FAIL(AT_FAILED_PRECONDITION,
+                   "machine %s: %lld bytes of a tile's %lld are interleaved",
+                   m->name, (long long)t.interleaved_bytes,
+                   (long long)t.bytes_per_tile);
   AT_TRY(at_machine_need(m, "clock_hz", &t.clock_hz));
   AT_TRY(at_machine_need(m, "f32_flops_per_second_per_chip", &t.f32_macs));
   AT_TRY(at_machine_need(m, "f16_flops_per_second_per_chip", &t.f16_macs));

@@ -29,6 +29,10 @@ at_tiles_step at_tiles_step_of(const at_tiles_machine *m,
     s.idle_tiles += w == 0;
     if (w > most) most = w, s.busiest = (uint32_t)t;
   }
+  uint32_t histogram[kTilesSpread] = {0};
+  for (int64_t t = 0; t < m->tiles; t++)
+    at_tiles_spread_add(histogram, at_tiles_derived_work(d, (uint32_t)t), most);
+  at_tiles_spread_end(histogram, m->tiles, s.spread);
   s.pre = d->pre[s.busiest];
   s.execute = d->execute[s.busiest];
   s.post = d->post[s.busiest];
@@ -144,7 +148,8 @@ static int by_size(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-at_status at_tiles_place(at_tiles_block *b, uint32_t n, int64_t *out_high) {
+at_status at_tiles_place(at_tiles_block *b, uint32_t n, int64_t interleaved_at,
+                         int64_t *out_high) {
   at_tiles_block **order = malloc((2 * (size_t)n + 1) * sizeof *order);
   if (!order) return AT_NO_MEMORY("memory plan");
   at_tiles_block **placed = order + n;  // by address
@@ -153,11 +158,12 @@ at_status at_tiles_place(at_tiles_block *b, uint32_t n, int64_t *out_high) {
   int64_t high = 0;
   for (uint32_t i = 0; i < n; i++) {
     at_tiles_block *x = order[i];
-    x->at = 0;
+    x->at = x->interleaved ? interleaved_at : 0;
     for (uint32_t k = 0; k < i; k++) {
       const at_tiles_block *y = placed[k];
       bool together = y->first <= x->last && x->first <= y->last;
       if (!together) continue;
+      if (y->at + y->bytes <= x->at) continue;
       if (y->at >= x->at + x->bytes) break;
       x->at = AT_MAX(x->at, y->at + y->bytes);
     }
@@ -180,7 +186,8 @@ static bool add_block(blocks *b, const char *name, int64_t bytes, int32_t first,
                       int32_t last, at_tiles_category c) {
   if (!bytes) return true;
   at_tiles_block x = {
-      name, (int64_t)at_align_up((size_t)bytes, 8), 0, first, last, (uint8_t)c};
+      name, (int64_t)at_align_up((size_t)bytes, 8), 0, first, last, (uint8_t)c,
+      false};
   return at_tiles_push(b, x);
 }
 
@@ -197,8 +204,12 @@ static bool add_variable(compiler *c, blocks *b, uint32_t v, int64_t bytes,
     const at_tiles_derived *d = c->derived.ptr[l->first];
     if (d->is_copy) first = phase(l->first, 0);
   }
-  return add_block(b, c->g->vars.ptr[v].name, bytes, first, phase(l->last, 3),
-                   k);
+  bool fine =
+      add_block(b, c->g->vars.ptr[v].name, bytes, first, phase(l->last, 3), k);
+  if (fine && bytes)
+    b->ptr[b->len - 1].interleaved =
+        c->g->vars.ptr[v].flags & AT_TILES_INTERLEAVED;
+  return fine;
 }
 
 static at_status data_blocks(compiler *c, const int64_t *vars,
@@ -297,11 +308,16 @@ static at_status place_tile(compiler *c, memory *m, int64_t tile, blocks *b,
   AT_TRY(data_blocks(c, m->vars + tile * (int64_t)n,
                      m->copies + tile * (int64_t)n, tile, b));
   int64_t high, live = 0, unshared = 0;
-  AT_TRY(at_tiles_place(b->ptr, (uint32_t)b->len, &high));
+  bool interleaved = false;
+  const at_tiles_machine *machine = &c->g->machine;
+  AT_TRY(at_tiles_place(b->ptr, (uint32_t)b->len,
+                        machine->bytes_per_tile - machine->interleaved_bytes,
+                        &high));
   int64_t *k = m->categories[tile];
   for (size_t i = 0; i < b->len; i++) {
     k[b->ptr[i].category] += b->ptr[i].bytes;
     unshared += b->ptr[i].bytes;
+    interleaved = interleaved || b->ptr[i].interleaved;
   }
   // Categories show the plan at its fullest; what shares space is not padding.
   for (size_t i = 0; i < b->len; i++) {
@@ -312,6 +328,8 @@ static at_status place_tile(compiler *c, memory *m, int64_t tile, blocks *b,
         now += b->ptr[j].bytes;
     live = AT_MAX(live, now);
   }
+  // What lies below the interleaved part leaves room for code and tables.
+  if (interleaved && high <= machine->bytes_per_tile) high = live;
   k[AT_TILES_MEM_PADDING] = high - live;
   fixed_bytes(c, tile, k);
   int64_t all = high + k[AT_TILES_MEM_VERTICES] + k[AT_TILES_MEM_CODE] +
@@ -397,6 +415,69 @@ static void advise_step(compiler *c, size_t i, at_strbuf *b) {
         (long long)(s->balance * (double)(s->pre + s->execute + s->post)));
 }
 
+// ---- The tensors that cost the most
+static int by_cost(const void *a, const void *b) {
+  const at_tiles_tensor *x = a, *y = b;
+  if (x->cycles != y->cycles) return x->cycles > y->cycles ? -1 : 1;
+  if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
+  return strcmp(x->name, y->name);
+}
+
+// totals[s]: what step s moves of all variables.
+static at_status tensor_of(compiler *c, uint32_t v, const int64_t *totals,
+                           at_tiles_tensor *out) {
+  const at_tiles_var *x = &c->g->vars.ptr[v];
+  at_arena *a = c->g->arena;
+  int64_t dearest = -1, tiles = 0;
+  at_strbuf b = {0};
+  at_strbuf_addf(&b, "%s[", at_dtype_of(x->dtype)->text);
+  for (uint32_t d = 0; d < x->dims.rank; d++)
+    at_strbuf_addf(&b, "%s%lld", d ? "," : "", (long long)x->dims.ptr[d]);
+  at_strbuf_addc(&b, ']');
+  *out = (at_tiles_tensor){.name = x->name};
+  out->shape = at_arena_str(a, at_strbuf_str(&b));
+  at_strbuf_free(&b);
+  for (size_t i = 0; i < x->home.len; i++) {
+    int64_t bytes = (x->home.ptr[i].end - x->home.ptr[i].begin) *
+                    (int64_t)at_dtype_bytes(x->dtype);
+    tiles += !i || x->home.ptr[i].tile != x->home.ptr[i - 1].tile;
+    out->tile_bytes = AT_MAX(out->tile_bytes, bytes);
+  }
+  out->home = at_arena_printf(a, "%lld stretches", (long long)tiles);
+  for (size_t s = 0; s < c->derived.len; s++) {
+    const at_tiles_derived *d = c->derived.ptr[s];
+    const at_tiles_step *step = &c->steps.ptr[s];
+    if (v >= d->num_vars || !d->moved[v]) continue;
+    int64_t cycles =
+        (int64_t)((double)(step->exchange + step->pre) * (double)step->times *
+                  (double)d->moved[v] / (double)totals[s]);
+    out->bytes += d->moved[v] * step->times;
+    out->cycles += cycles;
+    if (cycles <= dearest) continue;
+    dearest = cycles;
+    out->step = step->name;
+    out->want = "the places of its vertices";
+  }
+  return out->shape && out->home ? AT_OK : AT_NO_MEMORY("report");
+}
+
+static at_status rank_tensors(compiler *c, at_tiles_plan *p) {
+  at_tiles_tensor *list;
+  int64_t *totals;
+  AT_TRY_ALLOC(list, at_new(c->g->arena, at_tiles_tensor, c->g->vars.len + 1));
+  AT_TRY_ALLOC(totals, at_new(c->g->arena, int64_t, c->derived.len + 1));
+  for (size_t s = 0; s < c->derived.len; s++)
+    for (uint32_t v = 0; v < c->derived.ptr[s]->num_vars; v++)
+      totals[s] += c->derived.ptr[s]->moved[v];
+  for (uint32_t v = 0; v < c->g->vars.len; v++) {
+    AT_TRY(tensor_of(c, v, totals, &list[p->num_tensors]));
+    p->num_tensors += list[p->num_tensors].bytes > 0;
+  }
+  if (p->num_tensors) qsort(list, p->num_tensors, sizeof *list, by_cost);
+  p->tensors = list;
+  return AT_OK;
+}
+
 static at_status advise(compiler *c, at_tiles_plan *p) {
   at_strbuf b = {0};
   for (size_t i = 0; i < c->steps.len && i < 64; i++) advise_step(c, i, &b);
@@ -421,6 +502,7 @@ at_status at_tiles_compile(at_tiles_graph *g, at_tiles_program *program,
   AT_TRY(plan_memory(&c, p));
   if (p->peak_bytes > g->machine.bytes_per_tile && !(o && o->lenient))
     return over_memory(&c, p, p->blocks, p->num_blocks);
+  AT_TRY(rank_tensors(&c, p));
   AT_TRY(advise(&c, p));
   *out = p;
   return AT_OK;

@@ -20,6 +20,18 @@ static void add_window(at_tiles_rule *r, at_tiles_window w) {
   if (r->num_windows < kTilesFactors) r->windows[r->num_windows++] = w;
 }
 
+// Reversed dimensions are cut from the other end.
+static void mirrored_windows(at_tiles_rule *r, const at_node *n) {
+  at_dims dims = at_node_ints(n, AT_ATTR_DIMENSIONS);
+  for (uint32_t i = 0; i < dims.rank; i++) {
+    uint32_t d = (uint32_t)dims.ptr[i], f;
+    if (r->r.dims[1][d].n) r->r.size[r->r.dims[1][d].f[0]] = 1;
+    r->r.dims[0][d].n = r->r.dims[1][d].n = 0;
+    if (own_factor(r, 1, d, &f))
+      add_window(r, (at_tiles_window){f, 0, d, 1, 0, 1, 1, true});
+  }
+}
+
 static int64_t at_or(at_dims list, uint32_t i, int64_t absent) {
   return i < list.rank ? list.ptr[i] : absent;
 }
@@ -39,7 +51,7 @@ static void convolution_windows(at_tiles_rule *r, const at_node *n) {
     add_window(r, (at_tiles_window){f, 0, (uint32_t)in.ptr[i],
                                     at_or(strides, i, 1), -at_or(pad, 2 * i, 0),
                                     (k - 1) * at_or(spread, i, 1) + 1,
-                                    at_or(holes, i, 1)});
+                                    at_or(holes, i, 1), false});
   }
 }
 
@@ -57,7 +69,7 @@ static void reduce_windows(at_tiles_rule *r, const at_node *n) {
       add_window(r, (at_tiles_window){
                         f, t, d, at_or(strides, d, 1), -at_or(pad, 2 * d, 0),
                         (size.ptr[d] - 1) * at_or(spread, d, 1) + 1,
-                        at_or(holes, d, 1)});
+                        at_or(holes, d, 1), false});
     }
   }
 }
@@ -75,13 +87,13 @@ static void moving_windows(at_tiles_rule *r, const at_node *n) {
     int64_t at = 0;
     if (n->op == AT_OP_SLICE)
       add_window(r, (at_tiles_window){f, 0, d, at_or(strides, d, 1),
-                                      at_or(starts, d, 0), 1, 1});
+                                      at_or(starts, d, 0), 1, 1, false});
     if (n->op == AT_OP_PAD)
       add_window(r, (at_tiles_window){f, 0, d, 1, -at_or(low, d, 0), 1,
-                                      1 + at_or(inside, d, 0)});
+                                      1 + at_or(inside, d, 0), false});
     for (uint32_t t = 0; n->op == AT_OP_CONCATENATE && t < n->num_operands;
          t++) {
-      add_window(r, (at_tiles_window){f, t, d, 1, -at, 1, 1});
+      add_window(r, (at_tiles_window){f, t, d, 1, -at, 1, 1, false});
       at += r->r.places[t]->whole.dims[d];
     }
   }
@@ -100,6 +112,7 @@ at_status at_tiles_rule_make(at_arena *a, const at_node *n,
                      at_op_text(n->op), out->r.places[t]->whole.rank);
   if (n->op == AT_OP_CONVOLUTION) convolution_windows(out, n);
   if (n->op == AT_OP_REDUCE_WINDOW) reduce_windows(out, n);
+  if (n->op == AT_OP_REVERSE) mirrored_windows(out, n);
   if (n->op == AT_OP_SLICE || n->op == AT_OP_PAD || n->op == AT_OP_CONCATENATE)
     moving_windows(out, n);
   return AT_OK;
@@ -123,7 +136,9 @@ static at_status window_dim(at_arena *a, const at_tiles_window *w,
                             at_tiles_dim *out) {
   int64_t *b;
   AT_TRY_ALLOC(b, at_new(a, int64_t, 2 * (size_t)g->cuts));
-  for (int64_t k = 0; k < g->cuts; k++) {
+  for (int64_t k = 0; w->mirrored && k < g->cuts; k++)
+    b[k] = n - g->end[k], b[g->cuts + k] = n - g->bound[k];
+  for (int64_t k = 0; !w->mirrored && k < g->cuts; k++) {
     int64_t lo = g->bound[k] * w->scale + w->first,
             hi = (g->end[k] - 1) * w->scale + w->first + w->extent;
     b[k] = clamp(floor_div(lo + w->holes - 1, w->holes), n);

@@ -16,6 +16,7 @@
 #define ATOLL_TILES_TILES_H_
 
 #include "abi/dtype.h"
+#include "base/arena.h"
 #include "base/parallel.h"
 #include "base/status.h"
 #include "base/strbuf.h"
@@ -25,6 +26,7 @@
 typedef struct at_tiles_machine {
   const char *name;
   int64_t tiles, bytes_per_tile, workers, vector_bytes;
+  int64_t interleaved_bytes;  // of bytes_per_tile: the part at its end
   // Bytes per cycle and tile.
   int64_t exchange_bytes, copy_bytes, copy_interleaved_bytes;
   // Cycles: of a copy's call, of a global sync, of a tile's supervisor per
@@ -299,6 +301,7 @@ typedef struct at_tiles_exchange {
   int64_t lower_bound;  // the busiest tile's bytes at full rate
   int64_t sent_bytes, received_bytes, multicast_saved_bytes;
   int64_t instruction_bytes;  // of the busiest tile's send and receive code
+  int64_t *tile_code;  // [tiles] the same of each tile is added; NULL: not told
 } at_tiles_exchange;
 // Orders the messages so that no tile sends or receives two at once.
 at_status at_tiles_exchange_plan(const at_tiles_machine *m,
@@ -310,7 +313,26 @@ at_status at_tiles_exchange_bound(const at_tiles_machine *m,
 at_status at_tiles_exchange_verify(const at_tiles_machine *m,
                                    const at_tiles_exchange *x);
 
+// Patterns among the first n tiles, every message `bytes` long, whose cycles
+// have a closed form at `rate` bytes per cycle. The exchange lives in `a`.
+typedef enum at_tiles_pattern {
+  AT_TILES_ALL_TO_ALL,
+  AT_TILES_BROADCAST,
+  AT_TILES_GATHER,
+  AT_TILES_NEIGHBOUR,
+  AT_TILES_TRANSPOSE,
+  AT_TILES_ALL_GATHER,
+  AT_TILES_PATTERNS
+} at_tiles_pattern;
+const char *at_tiles_pattern_text(at_tiles_pattern p);
+at_status at_tiles_pattern_make(at_arena *a, at_tiles_pattern which, uint32_t n,
+                                int64_t bytes, int64_t rate,
+                                at_tiles_exchange *out, int64_t *closed_form);
+// All of them, in several sizes, planned and verified: a table.
+at_status at_tiles_patterns_text(const at_tiles_machine *m, at_strbuf *out);
+
 // ---- Compiled programs -----------------------------------------------------
+enum { kTilesSpread = 16 };
 typedef struct at_tiles_step {
   const char *name;
   int64_t times;  // in the loops around it
@@ -323,14 +345,17 @@ typedef struct at_tiles_step {
   uint32_t busiest, idle_tiles;
   double balance;        // mean work of all tiles over the busiest's
   const uint32_t *work;  // pre + execute + post of each tile; may be NULL
+  // Of 255: tiles that work, and that have k sixteenths of the busiest's work.
+  uint8_t spread[kTilesSpread];
 } at_tiles_step;
 // A block in one tile's memory while steps [first, last] run (phases of a step:
 // 4 step + 0 exchange, 1 pre-arrange, 2 execute, 3 post-arrange).
 typedef struct at_tiles_block {
   const char *name;
-  int64_t bytes, at;
+  int64_t bytes, at;  // at: address from the start of the tile's memory
   int32_t first, last;
   uint8_t category;
+  bool interleaved;  // has to lie in the interleaved part
 } at_tiles_block;
 typedef enum at_tiles_category {
   AT_TILES_MEM_VARIABLES,
@@ -346,6 +371,13 @@ typedef enum at_tiles_category {
   AT_TILES_MEM_COUNT
 } at_tiles_category;
 const char *at_tiles_category_text(at_tiles_category c);
+// What moving one tensor costs over the program.
+typedef struct at_tiles_tensor {
+  const char *name, *shape, *home;  // "f32[8,4]", "64 x 23 blocks of [32, 128]"
+  const char *step, *want;  // the step that pays most, and what it wants
+  int64_t bytes, cycles;    // received by all tiles; of the busiest, by step
+  int64_t tile_bytes;       // where it takes most space
+} at_tiles_tensor;
 typedef struct at_tiles_plan {
   const at_tiles_machine *machine;
   at_tiles_step *steps;
@@ -355,12 +387,16 @@ typedef struct at_tiles_plan {
   // space.
   int64_t peak_bytes, data_bytes, unshared_bytes;
   uint32_t fullest;
-  const int64_t *tile_cycles;  // [tiles] work of all steps; NULL: see steps
-  const int64_t *tile_bytes;   // [tiles]
+  const int64_t *tile_cycles;    // [tiles] work of all steps; NULL: see steps
+  const int64_t *tile_bytes;     // [tiles]
+  const int64_t *tile_received;  // [tiles] bytes over the program; may be NULL
   const int64_t (*categories)[AT_TILES_MEM_COUNT];  // [tiles]
   at_tiles_block *blocks;                           // of the fullest tile
   uint32_t num_blocks;
   const char *advice;  // lines of text; "" when there is nothing to say
+  const at_tiles_tensor *tensors;  // those that cost the most, dearest first
+  uint32_t num_tensors;
+  const struct at_tiles_lowerer *lowered;  // of a whole program; else NULL
 } at_tiles_plan;
 typedef struct at_tiles_options {
   bool lenient;  // over memory: a plan, not RESOURCE_EXHAUSTED

@@ -24,93 +24,40 @@ static void release(pattern *p) {
   free(p->receivers);
 }
 
-enum {
-  kAllToAll,
-  kBroadcast,
-  kGather,
-  kNeighbour,
-  kTranspose,
-  kAllGather,
-  kPatterns
-};
-static const char *const names[] = {"all-to-all", "broadcast", "gather",
-                                    "neighbour",  "transpose", "all-gather"};
-
-// `n` tiles take part; every message is `bytes` long. Returns the closed form.
-static int64_t make(pattern *p, int which, uint32_t n, int64_t bytes) {
-  int64_t word = (bytes + 3) / 4;
-  *p = (pattern){0};
-  switch (which) {
-    case kAllToAll:
-      reserve(p, (size_t)n * n, (size_t)n * n);
-      for (uint32_t i = 0; i < n; i++)
-        for (uint32_t k = 0; k < n; k++)
-          if (i != k) send(p, i, k, bytes);
-      return (n - 1) * word;
-    case kBroadcast:
-      reserve(p, 1, n);
-      for (uint32_t k = 1; k < n; k++) p->receivers[k - 1] = k;
-      p->x.messages[0] = (at_tiles_message){0, 0, n - 1, bytes, 0};
-      p->x.num_messages = 1;
-      return n > 1 ? word : 0;
-    case kGather:
-      reserve(p, n, n);
-      for (uint32_t i = 1; i < n; i++) send(p, i, 0, bytes);
-      return (n - 1) * word;
-    case kNeighbour:
-      reserve(p, 2 * n, 2 * n);
-      for (uint32_t i = 0; i < n; i++) {
-        send(p, i, (i + 1) % n, bytes);
-        send(p, i, (i + n - 1) % n, bytes);
-      }
-      return 2 * word;
-    case kTranspose: {  // a grid of s x s tiles: (r, c) to (c, r)
-      uint32_t s = 1;
-      while ((s + 1) * (s + 1) <= n) s++;
-      reserve(p, n, n);
-      for (uint32_t r = 0; r < s; r++)
-        for (uint32_t c = 0; c < s; c++)
-          if (r != c) send(p, r * s + c, c * s + r, bytes);
-      return s > 1 ? word : 0;
-    }
-    default:  // every tile's piece to all others
-      reserve(p, n, (size_t)n * n);
-      for (uint32_t i = 0; i < n; i++) {
-        uint32_t first = (uint32_t)p->num_receivers;
-        for (uint32_t k = 0; k < n; k++)
-          if (k != i) p->receivers[p->num_receivers++] = k;
-        p->x.messages[p->x.num_messages++] =
-            (at_tiles_message){i, first, n - 1, bytes, 0};
-      }
-      return n > 1 ? (n > 2 ? n : 1) * word : 0;
-  }
-}
-
 static void patterns_meet_their_closed_forms(void **state) {
   static const struct {
     uint32_t n;
     int64_t bytes;
-  } sizes[] = {{2, 4}, {16, 1024}, {37, 100}, {368, 64}, {1472, 16}};
+  } sizes[] = {{1, 8}, {2, 4}, {16, 1024}, {37, 100}, {368, 64}, {1472, 16}};
   at_tiles_machine m = mk2();
-  for (int which = 0; which < kPatterns; which++)
+  for (int which = 0; which < AT_TILES_PATTERNS; which++)
     for (size_t i = 0; i < AT_LEN(sizes); i++) {
-      pattern p;
-      int64_t want = make(&p, which, sizes[i].n, sizes[i].bytes);
-      ok(at_tiles_exchange_plan(&m, &p.x));
-      ok(at_tiles_exchange_verify(&m, &p.x));
-      print_message(
-          "%-10s %4u tiles, %5lld bytes: %7lld cycles, closed form %7lld, "
-          "bound %7lld\n",
-          names[which], sizes[i].n, (long long)sizes[i].bytes,
-          (long long)p.x.cycles, (long long)want, (long long)p.x.lower_bound);
-      assert_true(p.x.cycles >= p.x.lower_bound);
-      assert_true(p.x.cycles <= want + want / 10);
-      if (which == kAllGather && sizes[i].n > 2)
-        assert_true(p.x.cycles >= want - 1 - (sizes[i].bytes + 3) / 4);
+      at_arena *a = at_arena_create();
+      at_tiles_exchange x;
+      int64_t want;
+      ok(at_tiles_pattern_make(a, (at_tiles_pattern)which, sizes[i].n,
+                               sizes[i].bytes, 4, &x, &want));
+      ok(at_tiles_exchange_plan(&m, &x));
+      ok(at_tiles_exchange_verify(&m, &x));
+      assert_true(x.cycles >= x.lower_bound);
+      assert_true(x.cycles <= want + want / 10);
+      if (which == AT_TILES_ALL_GATHER && sizes[i].n > 2)
+        assert_true(x.cycles >= want - 1 - (sizes[i].bytes + 3) / 4);
       else if (sizes[i].n > 2)
-        assert_true(p.x.cycles >= want);
-      release(&p);
+        assert_true(x.cycles >= want);
+      at_arena_destroy(a);
     }
+}
+
+static void the_table_of_patterns_is_whole(void **state) {
+  at_tiles_machine m = mk2();
+  at_strbuf b = {0};
+  ok(at_tiles_patterns_text(&m, &b));
+  print_message("%s", b.ptr);
+  for (int which = 0; which < AT_TILES_PATTERNS; which++)
+    assert_non_null(
+        strstr(b.ptr, at_tiles_pattern_text((at_tiles_pattern)which)));
+  at_strbuf_free(&b);
 }
 
 static uint64_t g_seed = 5;
@@ -201,6 +148,7 @@ static void a_bad_plan_is_found(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(patterns_meet_their_closed_forms),
+      cmocka_unit_test(the_table_of_patterns_is_whole),
       cmocka_unit_test(balanced_patterns_come_within_a_tenth),
       cmocka_unit_test(no_plan_exceeds_the_rate),
       cmocka_unit_test(a_pair_receives_twice_as_fast),

@@ -141,6 +141,23 @@ int64_t at_tiles_derived_work(const at_tiles_derived *d, uint32_t tile);
 at_tiles_step at_tiles_step_of(const at_tiles_machine *m,
                                const at_tiles_derived *d);
 
+// How a step's work is spread: work counted by sixteenths of the busiest
+// tile's, then the share (of 255) of tiles that have at least k sixteenths.
+static inline void at_tiles_spread_add(uint32_t *histogram, int64_t work,
+                                       int64_t most) {
+  if (work > 0)
+    histogram[AT_MIN(work * kTilesSpread / AT_MAX(most, 1),
+                     (int64_t)kTilesSpread - 1)]++;
+}
+static inline void at_tiles_spread_end(const uint32_t *histogram, int64_t tiles,
+                                       uint8_t *out) {
+  int64_t n = 0;
+  for (int k = kTilesSpread; k-- > 0;) {
+    n += histogram[k];
+    out[k] = (uint8_t)(255 * n / AT_MAX(tiles, 1));
+  }
+}
+
 // Cycles of a supervisor vertex whose workers share so many vectors, `loop`
 // cycles each, in so many regions.
 int64_t at_tiles_shared_cycles(const at_tiles_machine *m, int64_t vectors,
@@ -154,8 +171,10 @@ static inline bool at_tiles_bit(const uint8_t *bits, uint32_t i) {
 
 // ---- Memory of one tile
 // Places blocks whose lives overlap beside each other; *out_high: the end of
-// the highest. Largest first, each as low as it fits.
-at_status at_tiles_place(at_tiles_block *b, uint32_t n, int64_t *out_high);
+// the highest. Largest first, each as low as it fits; interleaved ones from
+// `interleaved_at` on.
+at_status at_tiles_place(at_tiles_block *b, uint32_t n, int64_t interleaved_at,
+                         int64_t *out_high);
 
 // A set of messages while it is gathered: who needs which elements from whom.
 typedef struct at_tiles_need {

@@ -1,0 +1,152 @@
+// Which way to cut a node's work: where an operand is already, or the best that
+// a search finds, whichever takes fewer cycles.
+#include "tiles/lower_internal.h"
+
+double at_tiles_grid_depth(const at_node *n, const at_tiles_rule *r,
+                           const at_tiles_grid *g) {
+  double depth = at_tiles_depth(n);
+  for (uint32_t f = 0; depth > 0 && f < g->num; f++)
+    if (g->sum[f])
+      depth *= (double)at_ceil_div(r->r.size[f], g->dim[f].cuts) /
+               (double)AT_MAX(r->r.size[f], 1);
+  return depth;
+}
+
+uint32_t at_tiles_largest_operand(const at_node *n, const at_tiles_rule *r) {
+  uint32_t best = 0;
+  int64_t most = -1;
+  for (uint32_t t = 0; t < n->num_operands; t++) {
+    int64_t e = r->r.places[t] ? at_type_elements(&r->r.places[t]->whole) : -1;
+    if (e > most) most = e, best = t;
+  }
+  return best;
+}
+
+// Whether the summed dimensions of a product's operand are its last ones.
+static bool sums_last(const at_tiles_rule *r, uint32_t t) {
+  uint32_t rank = r->r.places[t] ? r->r.places[t]->whole.rank : 0;
+  if (!rank) return true;
+  const at_dim_factors *x = &r->r.dims[t][rank - 1];
+  return r->r.places[t]->whole.dims[rank - 1] == 1 ||
+         (x->n && r->r.kind[x->f[0]] == AT_FACTOR_SUM);
+}
+
+// One operand streams through the multiplier along the summed dimension, the
+// other is loaded into it in any order.
+int32_t at_tiles_turned_operand(const at_node *n, const at_tiles_rule *r) {
+  if (n->op != AT_OP_DOT_GENERAL || sums_last(r, 0) || sums_last(r, 1))
+    return -1;
+  return at_type_elements(at_value_type(n->operands[0])) <=
+                 at_type_elements(at_value_type(n->operands[1]))
+             ? 0
+             : 1;
+}
+
+static int64_t largest_block(const at_tiles_lay *l) {
+  int64_t n = 1;
+  for (uint32_t d = 0; d < l->rank; d++) {
+    int64_t most = 0;
+    for (int64_t k = 0; k < l->dim[d].cuts; k++)
+      most = AT_MAX(most, l->dim[d].end[k] - l->dim[d].bound[k]);
+    n *= most;
+  }
+  return n;
+}
+
+// What a tile sends, receives and copies at most.
+static at_status busiest(const at_tiles_lowerer *w, const at_tiles_moves *m,
+                         int64_t *moved, int64_t *arranged) {
+  int64_t *sent;
+  AT_TRY_ALLOC(sent, at_new(m->arena, int64_t, (size_t)w->m.tiles));
+  *moved = *arranged = 0;
+  for (size_t i = 0; i < m->messages.len; i++) {
+    const at_tiles_message *g = &m->messages.ptr[i];
+    *moved = AT_MAX(*moved, sent[g->from] += g->bytes);
+  }
+  for (int64_t t = 0; t < w->m.tiles; t++) {
+    *moved = AT_MAX(*moved, m->received[t]);
+    *arranged = AT_MAX(*arranged, m->arranged[t]);
+  }
+  return AT_OK;
+}
+
+// Cycles of a grid, the operands where they are; *moves: whether anything
+// moves.
+static at_status grid_cycles(at_tiles_lowerer *w, const at_node *n,
+                             const at_tiles_rule *r, const at_tiles_grid *g,
+                             at_arena *a, int64_t *out, bool *moves) {
+  at_tiles_moves m;
+  at_tiles_lay o, in = {0};
+  uint32_t *group, num, big = at_tiles_largest_operand(n, r);
+  int64_t moved, arranged;
+  AT_TRY(at_tiles_moves_in(w, a, &m));
+  AT_TRY(at_tiles_bring_all(w, n, r, g, &m, true));
+  if (n->num_operands)
+    AT_TRY(at_tiles_grid_lay(a, r, g, big, &in, &group, &num));
+  AT_TRY(at_tiles_grid_lay(a, r, g, n->num_operands, &o, &group, &num));
+  AT_TRY(busiest(w, &m, &moved, &arranged));
+  int64_t e = largest_block(&o);
+  *out = at_tiles_node_cycles(&w->m, n, e,
+                              n->num_operands ? largest_block(&in) : 0,
+                              at_tiles_grid_depth(n, r, g)) +
+         at_tiles_copy_cycles(&w->m, arranged, !w->narrow);
+  if (moved) *out += w->m.sync + at_ceil_div(moved, w->m.exchange_bytes);
+  if (num > 1)
+    *out += w->m.sync + e * 4 / num * (num - 1) / w->m.exchange_bytes +
+            at_tiles_shared_cycles(&w->m, e / 2, 1, 2);
+  *moves = moved > 0 || num > 1;
+  // What a tile cannot hold beside its share of everything else is no way to
+  // go.
+  if (2 * moved > w->m.bytes_per_tile)
+    *out *= 1 + 8 * moved / w->m.bytes_per_tile;
+  return AT_OK;
+}
+
+static at_status weigh(at_tiles_lowerer *w, const at_node *n,
+                       const at_tiles_rule *r, const at_tiles_grid *g,
+                       int64_t *out, bool *moves) {
+  at_arena *a = at_arena_create();
+  if (!a) return AT_NO_MEMORY("grid");
+  at_status st = grid_cycles(w, n, r, g, a, out, moves);
+  at_arena_destroy(a);
+  return st;
+}
+
+static bool spreads_well(const at_tiles_lowerer *w, const at_node *n,
+                         const at_tiles_grid *g) {
+  int64_t cuts = 1, e = AT_MAX(at_type_elements(&n->types[0]), 1);
+  for (uint32_t f = 0; f < g->num; f++) cuts *= g->dim[f].cuts;
+  return 4 * cuts >= 3 * AT_MIN(w->m.tiles, at_ceil_div(e, 64));
+}
+
+at_status at_tiles_grid_choose(at_tiles_lowerer *w, const at_node *n,
+                               const at_tiles_rule *r, at_tiles_grid *best) {
+  int64_t least = INT64_MAX, cycles;
+  bool product = at_tiles_depth(n) > 0, moves;
+  at_tiles_lay seen[4];
+  uint32_t num_seen = 0;
+  for (uint32_t t = 0; t < n->num_operands && !w->o->linear && num_seen < 4;
+       t++) {
+    at_tiles_value *v = at_tiles_value_of(w, n->operands[t]);
+    if (!v || !v->placed || v->of.node || v->everywhere || !v->lay.rank ||
+        !r->r.places[t])
+      continue;
+    bool again = false, fits;
+    for (uint32_t i = 0; i < num_seen; i++)
+      again |= at_tiles_lay_eq(&seen[i], &v->lay);
+    if (again) continue;
+    seen[num_seen++] = v->lay;
+    at_tiles_grid g;
+    AT_TRY(at_tiles_grid_follow(w, r, t, &v->lay, &g, &fits));
+    if (!fits) continue;
+    AT_TRY(weigh(w, n, r, &g, &cycles, &moves));
+    if (cycles < least) least = cycles, *best = g;
+    if (!moves && !product && spreads_well(w, n, &g)) return AT_OK;
+  }
+  at_tiles_grid g;
+  AT_TRY(at_tiles_grid_search(w, n, r, &g));
+  if (least == INT64_MAX) return *best = g, AT_OK;
+  AT_TRY(weigh(w, n, r, &g, &cycles, &moves));
+  if (cycles < least) *best = g;
+  return AT_OK;
+}
