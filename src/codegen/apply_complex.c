@@ -278,11 +278,15 @@ static at_val c_logistic(at_em *e, at_val a) {
 
 static at_val c_cbrt(at_em *e, at_val a) {
   at_math *m = &e->math;
-  LLVMValueRef big = fcmp(e, LLVMRealOGT, largest_part(e, a), 1e30);
-  LLVMValueRef one = cf(e, a.re, 1);
-  at_val near = c_scale(e, a, sel(e, big, cf(e, a.re, 0.125), one));
+  // So that the magnitude neither overflows nor is denormal.
+  LLVMValueRef most = largest_part(e, a), one = cf(e, a.re, 1);
+  LLVMValueRef big = fcmp(e, LLVMRealOGT, most, 1e30);
+  LLVMValueRef small = fcmp(e, LLVMRealOLT, most, 1e-30);
+  LLVMValueRef up = sel(e, small, cf(e, a.re, 0x1p60), one);
+  LLVMValueRef back = sel(e, small, cf(e, a.re, 0x1p-20), one);
+  at_val near = c_scale(e, a, sel(e, big, cf(e, a.re, 0.125), up));
   LLVMValueRef r = at_math_cbrt(m, magnitude(e, near));
-  r = mul(e, r, sel(e, big, cf(e, r, 2), one));
+  r = mul(e, r, sel(e, big, cf(e, r, 2), back));
   LLVMValueRef third = mul(e, at_math_atan2(m, a.im, a.re), cf(e, r, 1.0 / 3));
   return (at_val){mul(e, r, at_math_cos(m, third)),
                   mul(e, r, at_math_sin(m, third))};

@@ -215,8 +215,15 @@ int64_t at_eval_order(at_dtype t, const void *p) {
     int64_t v = at_load_int(t, p);
     return t == AT_U64 ? (int64_t)((uint64_t)v ^ 1ull << 63) : v;
   }
-  double v = at_load_float(t, p);  // keeps order, signs and payloads
-  memcpy(&u, &v, sizeof u);
+  unsigned bits = at_dtype_of(t)->bits;
+  if (bits >= 16) {  // by their bits: NaN have payloads
+    u = 0;
+    memcpy(&u, p, at_dtype_bytes(t));
+    u <<= 64 - bits;
+  } else {
+    double v = at_load_float(t, p);
+    memcpy(&u, &v, sizeof u);
+  }
   return (int64_t)u < 0 ? (int64_t)(u ^ INT64_MAX) : (int64_t)u;
 }
 

@@ -293,6 +293,7 @@ typedef struct measure_of {
   // What is not finite has no defined place, as this excuse says; COUNT: it
   // has.
   excuse_id only_finite;
+  bool mixed;          // complex operands of which some are not finite
   int64_t skip_above;  // CHOLESKY: 1 the upper triangle, -1 the lower; 0 none
 } measure_of;
 
@@ -371,8 +372,9 @@ static bool narrow_sum(const measure_of *m, at_dtype d, int64_t i, double y) {
 }
 
 // What no tolerance covers: x and y differ and one may not be finite.
-static bool not_finite(const measure_of *m, at_dtype d, int64_t i) {
+static bool not_finite(const measure_of *m, at_dtype d, int64_t i, bool both) {
   double terms = m->terms ? m->terms[i] : 0;
+  if (m->mixed && both) return excused(EXCUSE_COMPLEX_NOT_FINITE);
   if (given_infinity(m, i)) return excused(EXCUSE_COMPLEX_NOT_FINITE);
   return terms * 2 >= judge_largest(d) && excused(EXCUSE_OVERFLOW_BY_ORDER);
 }
@@ -393,7 +395,8 @@ static bool part_equal(const measure_of *m, at_dtype d, int64_t i, double scale,
   if (m->sums && isfinite(m->sums[i])) return false;
   if (m->c == CLASS_POWER && t && t->ulp * judge_ulp(d) * stretch(m, i) >= 1)
     return excused(EXCUSE_POWER_RANGE);
-  if (!isfinite(x) || !isfinite(y)) return not_finite(m, d, i);
+  if (!isfinite(x) || !isfinite(y))
+    return not_finite(m, d, i, !isfinite(x) && !isfinite(y));
   double off = fabs(x - y), unit = judge_ulp(d) * scale * stretch(m, i);
   if (t && off <= t->ulp * unit + t->slack) {
     if (off > t->slack && unit > 0) *worst = fmax(*worst, off / unit);
@@ -533,6 +536,62 @@ static bool factors(const at_literal *a, const at_literal *const *got,
   return true;
 }
 
+static double complex entry(const at_literal *l, int64_t i) {
+  double im = at_is_complex(l->type.dtype) ? judge_part(l, i, 1) : 0;
+  return __builtin_complex(judge_part(l, i, 0), im);
+}
+
+// x := H x for x[m, n], where H = 1 - tau v v^H; false unless H is unitary.
+static bool reflect(double complex *x, int64_t m, int64_t n,
+                    const double complex *v, double complex tau, double most,
+                    double *off) {
+  double square = 0;
+  for (int64_t i = 0; i < m; i++) square += creal(v[i] * conj(v[i]));
+  *off = fabs(creal(tau * conj(tau)) * square - 2 * creal(tau));
+  for (int64_t j = 0; j < n; j++) {
+    double complex dot = 0;
+    for (int64_t i = 0; i < m; i++) dot += conj(v[i]) * x[i * n + j];
+    for (int64_t i = 0; i < m; i++) x[i * n + j] -= tau * v[i] * dot;
+  }
+  return *off <= most;
+}
+
+// H(0) H(1) ... R = A: the parts are not unique where columns of A depend on
+// each other. got: R with the v below it, and the taus.
+static bool reflects(at_arena *arena, const at_literal *a,
+                     const at_literal *const *got, at_strbuf *why,
+                     double *worst) {
+  const at_type *t = &a->type;
+  const tolerance *tol = find(CLASS_LINALG, t->dtype);
+  int64_t n = t->dims[t->rank - 1], m = t->dims[t->rank - 2];
+  int64_t taus = AT_MIN(m, n), batches = 1;
+  for (uint32_t i = 0; i + 2 < t->rank; i++) batches *= t->dims[i];
+  double step = judge_ulp(t->dtype) * (double)AT_MAX(m, n), off;
+  double unit = step * fmax(largest_of(a), largest_of(got[0]));
+  double complex *x = at_new(arena, double complex, (size_t)(m * n + 1));
+  double complex *v = at_new(arena, double complex, (size_t)(m + 1));
+  if (!tol || !x || !v) return differ(why, 0, 0, 1);
+  for (int64_t b = 0; b < batches; b++) {
+    const int64_t at = b * m * n;
+    for (int64_t i = 0; i < m * n; i++)
+      x[i] = i / n <= i % n ? entry(got[0], at + i) : 0;
+    for (int64_t k = taus - 1; k >= 0; k--) {
+      for (int64_t i = k; i < m; i++)
+        v[i] = i == k ? 1 : entry(got[0], at + i * n + k);
+      if (!reflect(x + k * n, m - k, n, v + k, entry(got[1], b * taus + k),
+                   tol->ulp * step, &off))
+        return differ(why, k, 0, off);
+    }
+    for (int64_t i = 0; i < m * n; i++) {
+      off = cabs(x[i] - entry(a, at + i));
+      if (!(off <= tol->ulp * unit + tol->slack))
+        return differ(why, at + i, 0, off);
+      if (unit > 0) *worst = fmax(*worst, off / unit);
+    }
+  }
+  return true;
+}
+
 // A v = v l and v^H v = 1 for every matrix: eigenvectors are not unique.
 static bool eigenvectors(const at_literal *a, const at_literal *v,
                          const at_literal *l, at_strbuf *why, double *worst) {
@@ -615,6 +674,7 @@ at_status judge_node(at_arena *a, const at_node *n, const at_literal *const *in,
   bool finite = finite_operands(n, in);
   measure_of m = {.c = judge_class(n), .op = n->op};
   m.only_finite = excuse_of(n, in, m.c, finite);
+  m.mixed = m.c == CLASS_SUM && !finite && at_is_complex(n->types[0].dtype);
   if (m.c == CLASS_SUM) AT_TRY(judge_terms(a, n, in, &m.terms, &m.sums));
   *bad_result = UINT32_MAX;
   at_str target = at_node_str(n, AT_ATTR_CALL_TARGET_NAME);
@@ -632,6 +692,10 @@ at_status judge_node(at_arena *a, const at_node *n, const at_literal *const *in,
     m.in = in, m.num_in = n->num_operands;
   if (lu) {
     if (!factors(in[0], got, why, worst)) *bad_result = 0;
+    return AT_OK;
+  }
+  if (at_str_is(target, "Qr")) {
+    if (!reflects(a, in[0], got, why, worst)) *bad_result = 0;
     return AT_OK;
   }
   bool eigh = at_str_is(target, "Eigh");
