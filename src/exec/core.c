@@ -146,17 +146,11 @@ static at_status multiply(const at_par *par, const at_core_dot *d) {
   bool fits = true;
   if (d->round_bf16 && a.type == AT_F32) fits &= round_matrix(par, &a);
   if (d->round_bf16 && b.type == AT_F32) fits &= round_matrix(par, &b);
-  at_dtype ct = (at_dtype)d->c_type;
-  int64_t ce = at_dtype_bytes(ct), cells = d->batch * d->m * d->n;
-  uint8_t *c = d->c;
-  int64_t cs[3] = {d->c_batch / ce, d->c_m / ce, d->c_n / ce};
-  if (d->accumulate) {
-    c = at_par_scratch(par, (size_t)(cells * ce) + 64);
-    fits &= c != NULL;
-    cs[0] = d->m * d->n, cs[1] = d->n, cs[2] = 1;
-  }
   if (!fits) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a dot");
+  at_dtype ct = (at_dtype)d->c_type;
   int64_t ae = at_dtype_bytes(a.type), be = at_dtype_bytes(b.type);
+  int64_t ce = at_dtype_bytes(ct), cells = d->batch * d->m * d->n;
+  int64_t cs[3] = {d->c_batch / ce, d->c_m / ce, d->c_n / ce};
   at_k_gemm_params p = {
       .a = a.type,
       .b = b.type,
@@ -166,10 +160,18 @@ static at_status multiply(const at_par *par, const at_core_dot *d) {
       .m = group(d->m, a.stride[1] / ae, cs[1], 0),
       .n = group(d->n, b.stride[2] / be, cs[2], 0),
       .k = group(d->k, a.stride[2] / ae, b.stride[1] / be, 0)};
-  void *bufs[3] = {(void *)a.p, (void *)b.p, c};
+  void *bufs[3] = {(void *)a.p, (void *)b.p, d->c};
   at_k_call call = {.par = par, .params = &p, .bufs = bufs, .num_bufs = 3};
+  at_status st = AT_OK;
+  if (!d->accumulate) return at_k_gemm(&call);
+  if (at_k_gemm_add(&call, &st)) return st;
+  uint8_t *c = at_par_scratch(par, (size_t)(cells * ce) + 64);
+  if (!c) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a dot");
+  bufs[2] = c;
+  p.batch.stride_z[0] = d->m * d->n;
+  p.m.stride_y[0] = d->n;
+  p.n.stride_y[0] = 1;
   AT_TRY(at_k_gemm(&call));
-  if (!d->accumulate) return AT_OK;
   for (int64_t i = 0; i < d->batch * d->m; i++) {
     uint8_t *row = (uint8_t *)d->c + i / d->m * d->c_batch + i % d->m * d->c_m;
     add_row(ct, row, d->c_n, c + i * d->n * ce, d->n);

@@ -142,7 +142,7 @@ static void tile_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
       int64_t kp = AT_MIN(e->kc, c->kpad - k);
       const char *a = c->s->a + (k * rows_pad + ti * kp) * es;
       const char *b = c->s->b + (k * cols_pad + tj * kp) * es;
-      bool add = k > 0 || !c->first;
+      bool add = k > 0 || !c->first || j->add;
       for (int64_t jj = 0; jj < cols; jj += e->nr)
         for (int64_t ii = 0; ii < rows; ii += e->mr)
           e->micro(kp, a + ii * kp * es, b + jj * kp * es,
@@ -385,38 +385,47 @@ static at_status check_types(const at_k_gemm_params *p) {
   return AT_OK;
 }
 
-at_status at_k_gemm(const at_k_call *c) {
+// The product as a job over `batch`, which it points to.
+static at_status make_job(const at_k_call *c, at_k_gemm_dims *batch,
+                          at_gemm_job *j) {
   const at_k_gemm_params *p = c->params;
   AT_K_BUFS(c, p->epilogue == AT_EPI_BIAS_N ? 4u : 3u);
   AT_K_CHECK(p->epilogue <= AT_EPI_BIAS_N, "gemm: unknown epilogue %u",
              p->epilogue);
   AT_TRY(check_types(p));
-  at_k_gemm_dims batch, m, n, k;
-  at_gemm_job j = {.a_type = p->a, .b_type = p->b, .c_type = p->c};
-  AT_K_CHECK(group_simplify(&p->batch, &batch, &j.batch) &&
-                 group_simplify(&p->m, &m, &j.m) &&
-                 group_simplify(&p->n, &n, &j.n) &&
-                 group_simplify(&p->k, &k, &j.k),
+  at_k_gemm_dims m, n, k;
+  *j = (at_gemm_job){.a_type = p->a, .b_type = p->b, .c_type = p->c};
+  AT_K_CHECK(group_simplify(&p->batch, batch, &j->batch) &&
+                 group_simplify(&p->m, &m, &j->m) &&
+                 group_simplify(&p->n, &n, &j->n) &&
+                 group_simplify(&p->k, &k, &j->k),
              "gemm: a dimension group has a bad rank or size");
-  AT_TRY(make_off(c, &m, 0, j.m, &j.a_m));
-  AT_TRY(make_off(c, &k, 0, j.k, &j.a_k));
-  AT_TRY(make_off(c, &k, 1, j.k, &j.b_k));
-  AT_TRY(make_off(c, &n, 0, j.n, &j.b_n));
-  AT_TRY(make_off(c, &m, 1, j.m, &j.c_m));
-  AT_TRY(make_off(c, &n, 1, j.n, &j.c_n));
-  j.a = c->bufs[0], j.b = c->bufs[1], j.c = c->bufs[c->num_bufs - 1];
-  if (p->epilogue == AT_EPI_BIAS_N) j.bias = c->bufs[2];
+  AT_TRY(make_off(c, &m, 0, j->m, &j->a_m));
+  AT_TRY(make_off(c, &k, 0, j->k, &j->a_k));
+  AT_TRY(make_off(c, &k, 1, j->k, &j->b_k));
+  AT_TRY(make_off(c, &n, 0, j->n, &j->b_n));
+  AT_TRY(make_off(c, &m, 1, j->m, &j->c_m));
+  AT_TRY(make_off(c, &n, 1, j->n, &j->c_n));
+  j->a = c->bufs[0], j->b = c->bufs[1], j->c = c->bufs[c->num_bufs - 1];
+  if (p->epilogue == AT_EPI_BIAS_N) j->bias = c->bufs[2];
   // Rows of C are written whole: the dense side of C is the column side.
-  if (j.c_n.stride != 1 && j.c_m.stride == 1 && j.m > 1)
-    swap_operands(&j, &batch);
-  j.pack_a = at_gemm_pack_a_strided;
-  j.batch_off = batch_off_dims;
-  j.batch_ctx = &batch;
-  j.e = at_gemm_engine_of(j.a_type, j.b_type, p->acc);
-  if (!j.e)
+  if (j->c_n.stride != 1 && j->c_m.stride == 1 && j->m > 1)
+    swap_operands(j, batch);
+  j->pack_a = at_gemm_pack_a_strided;
+  j->batch_off = batch_off_dims;
+  j->batch_ctx = batch;
+  j->e = at_gemm_engine_of(j->a_type, j->b_type, p->acc);
+  if (!j->e)
     return AT_FAIL(AT_UNIMPLEMENTED, "gemm: %s x %s -> %s",
                    at_k_dtype_text(p->a), at_k_dtype_text(p->b),
                    at_k_dtype_text(p->acc));
+  return AT_OK;
+}
+
+at_status at_k_gemm(const at_k_call *c) {
+  at_k_gemm_dims batch;
+  at_gemm_job j;
+  AT_TRY(make_job(c, &batch, &j));
   if (j.batch && j.m && j.n && j.k) {
     if (at_gemm_small(&j)) return AT_OK;
     at_status st = AT_OK;
@@ -424,4 +433,17 @@ at_status at_k_gemm(const at_k_call *c) {
     if (at_gemm_thin(c->par, &j, &st)) return st;
   }
   return at_gemm_run(c->par, &j);
+}
+
+bool at_k_gemm_add(const at_k_call *c, at_status *st) {
+  at_k_gemm_dims batch;
+  at_gemm_job j;
+  *st = make_job(c, &batch, &j);
+  if (st->err) return true;
+  if (j.m < 2 * j.e->mr || j.n < j.e->nr || !j.k ||
+      !c_direct(&j, 0, j.m, 0, j.n))
+    return false;
+  j.add = true;
+  *st = at_gemm_run(c->par, &j);
+  return true;
 }

@@ -119,11 +119,11 @@ void at_gemm_pack_a_strided(const at_gemm_job *j, int64_t batch, int64_t i,
   if (kc < kpad) memset(d + kc * ld * es, 0, (size_t)((kpad - kc) * ld * es));
 }
 
-// raw[k][nr] of 2-byte elements -> dst[k / 2][nr][2].
-static void interleave2(uint16_t *dst, const uint16_t *raw, int64_t kpad,
-                        int64_t nr) {
+// Rows of 2-byte elements, ld apart -> dst[k / 2][nr][2].
+static void interleave2(uint16_t *dst, const uint16_t *src, int64_t ld,
+                        int64_t kpad, int64_t nr) {
   for (int64_t k = 0; k < kpad; k += 2) {
-    const uint16_t *restrict r0 = raw + k * nr, *restrict r1 = r0 + nr;
+    const uint16_t *restrict r0 = src + k * ld, *restrict r1 = r0 + ld;
     uint16_t *restrict d = dst + k * nr;
     for (int64_t n = 0; n < nr; n++) d[2 * n] = r0[n], d[2 * n + 1] = r1[n];
   }
@@ -167,11 +167,18 @@ static void pack_b_panel(const at_gemm_job *j, const char *src, int64_t n0,
     pack_b_words(j, src, n0, cols, k0, kc, dst);
     return;
   }
+  if (e->kr == 2 && same && kc == kpad && cols == nr &&
+      at_off_dense(&j->b_n, n0, cols) && at_off_uniform(&j->b_k, k0, kc)) {
+    int64_t at = at_off(&j->b_n, n0) + at_off(&j->b_k, k0);
+    interleave2(dst, (const uint16_t *)(const void *)src + at, j->b_k.stride,
+                kc, nr);
+    return;
+  }
   char *first = same && e->kr == 1 ? dst : raw;
   if (cols < nr || kc < kpad) memset(first, 0, (size_t)(kpad * nr * es));
   gather(es, first, nr, src, &j->b_k, k0, kc, &j->b_n, n0, cols);
   if (e->kr == 2)
-    interleave2(dst, raw, kpad, nr);
+    interleave2(dst, raw, nr, kpad, nr);
   else if (e->kr == 4)
     interleave4(dst, raw, kpad, nr);
   else if (!same)

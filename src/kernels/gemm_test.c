@@ -305,6 +305,56 @@ static void test_large(void **state) {
   at_k_limit_features(UINT64_MAX);
 }
 
+static bool gemm_add(const at_k_gemm_params *p, void *const *bufs) {
+  tu_owner o = {.count = 0};
+  at_par par = {tu_pool(2), tu_scratch, &o};
+  at_k_call c = {&par, p, bufs, 3, NULL};
+  at_status st = AT_OK;
+  bool done = at_k_gemm_add(&c, &st);
+  assert_true(at_ok(st));
+  tu_release(&o);
+  return done;
+}
+
+// C + A B in place agrees with the product added afterwards; what is too small
+// is left alone.
+static void test_add(void **state) {
+  uint64_t seed = 5;
+  static const int64_t shapes[][4] = {// batch, m, n, k
+                                      {1, 128, 128, 128}, {1, 70, 90, 33},
+                                      {2, 64, 96, 700},   {1, 512, 512, 512},
+                                      {1, 4, 8, 16},      {1, 64, 64, 0}};
+  static const size_t kinds[] = {0, 1, 2, 5, 7};  // f32, bf16 twice, f64, s8
+  for (size_t f = 0; f < AT_LEN(tu_features); f++)
+    for (size_t k = 0; k < AT_LEN(kinds); k++)
+      for (size_t s = 0; s < AT_LEN(shapes); s++) {
+        const uint32_t *t = types[kinds[k]];
+        const int64_t *z = shapes[s];
+        if (!features_are_new(f, t)) continue;
+        product r = product_make(t[0], t[1], t[2], t[3], z[0], z[1], z[2], z[3],
+                                 false, false, &seed);
+        size_t bytes = (size_t)r.c_elems * at_dtype_bytes((at_dtype)t[3]);
+        char *a = tu_fill(t[0], r.a_elems, &seed);
+        char *b = tu_fill(t[1], r.b_elems, &seed);
+        char *before = tu_fill(t[3], r.c_elems, &seed);
+        char *c = malloc(bytes), *alone = malloc(bytes);
+        memcpy(c, before, bytes);
+        void *own[] = {a, b, alone}, *bufs[] = {a, b, c};
+        assert_int_equal(tu_run(AT_RT_GEMM, &r.p, 3, own, 1), AT_OK_CODE);
+        bool done = gemm_add(&r.p, bufs);
+        assert_int_equal(done, t[2] == t[3] && z[1] >= 64 && z[3] > 0);
+        for (int64_t i = 0; i < r.c_elems; i++) {
+          double want = part(t[3], before, i, 0), got = part(t[3], c, i, 0);
+          if (done) want += part(t[3], alone, i, 0);
+          if (!(fabs(got - want) <= (done ? tolerance(t[3], r.k) : 0)))
+            fail_msg("%s: [%ld] is %.9g, want %.9g", at_k_dtype_text(t[3]), i,
+                     got, want);
+        }
+        free(a), free(b), free(before), free(c), free(alone);
+      }
+  at_k_limit_features(UINT64_MAX);
+}
+
 static void test_nan_and_inf_travel(void **state) {
   float a[2 * 3] = {1, NAN, 2, 1, 1, INFINITY}, b[3 * 2] = {1, 2, 3, 4, 5, 6},
               c[4];
@@ -338,6 +388,7 @@ static void test_errors(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_nan_and_inf_travel), cmocka_unit_test(test_errors),
-      cmocka_unit_test(test_types_and_shapes), cmocka_unit_test(test_large)};
+      cmocka_unit_test(test_types_and_shapes), cmocka_unit_test(test_add),
+      cmocka_unit_test(test_large)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

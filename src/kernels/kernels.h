@@ -30,6 +30,10 @@ const at_k_info *at_k_of(at_rt_kernel id);
 #include "abi/kernels.def"
 #undef AT_RT_KERNEL
 
+// GEMM that adds to what C holds, where C has the accumulator's type and dense
+// rows and the product is large enough to be packed; false: nothing was done.
+bool at_k_gemm_add(const at_k_call *c, at_status *st);
+
 // dst[i] = (dst type) src[i] for n dense elements. Floats round to nearest
 // even; wide integers wrap; float to integer truncates and saturates; real to
 // complex has a zero imaginary part; complex to real keeps the real part. `dst`
