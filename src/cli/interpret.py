@@ -1,6 +1,7 @@
 """`atoll run` with ATOLL_CHECK=interpret: every pallas_call also runs in JAX's interpret mode, and what differs is told.
 
 Integers must be equal. Floats may differ by what the target's matrix unit rounds: a share of the largest value.
+tools/pallas_interpret.py compares the kernels of JAX's tests with the functions that stand here.
 """
 import atexit
 import functools
@@ -27,47 +28,64 @@ def place(kernel):
         return "?"
 
 
-def tell(where, text):
-    differing.append(where)
-    print(f"atoll: interpret mode differs: {text}\n    kernel at {where}", file=sys.stderr, flush=True)
+def differences(got, want, share):
+    """Where two arrays differ: integers at all, floats by more than a share of the largest value."""
+    if share is None:
+        return got != want
+    a, b = got.astype(np.float64), want.astype(np.float64)
+    finite = np.isfinite(b)
+    largest = np.abs(b[finite]).max() if finite.any() else 0
+    return ~np.isclose(a, b, rtol=share, atol=share * largest, equal_nan=True)
+
+
+def share_of(dtype, shares=SHARE):
+    return shares.get(str(dtype), 0.1 if "float" in str(dtype) else None)
 
 
 def compare(name, where, got, want):
     compared.append(name)
     for i, (g, w) in enumerate(zip(got, want)):
         g, w = np.asarray(g), np.asarray(w)
-        share = SHARE.get(str(w.dtype), 0.1 if "float" in str(w.dtype) else None)
-        if share is None:
-            bad = g != w
-        else:
-            a, b = g.astype(np.float64), w.astype(np.float64)
-            finite = np.isfinite(b)
-            largest = np.abs(b[finite]).max() if finite.any() else 0
-            bad = ~(np.isclose(a, b, rtol=share, atol=share * largest, equal_nan=True))
+        bad = differences(g, w, share_of(w.dtype))
         if bad.any():
             at = tuple(int(d) for d in np.argwhere(bad)[0])
-            tell(where, f"output {i} of {name}: {int(bad.sum())} of {bad.size} elements; first at {at}: {g[at]}, interpreted {w[at]}")
+            differing.append(where)
+            print(f"atoll: interpret mode differs: output {i} of {name}: {int(bad.sum())} of {bad.size} elements; "
+                  f"first at {at}: {g[at]}, interpreted {w[at]}\n    kernel at {where}", file=sys.stderr, flush=True)
 
 
-def checked(kernel, *args, **kwargs):
-    run = native(kernel, *args, **kwargs)
-    if kwargs.get("interpret"):
-        return run
-    slow = native(kernel, *args, **{**kwargs, "interpret": True})
-    where = place(kernel)
-    name = kwargs.get("name") or getattr(kernel, "__name__", "kernel")
+def unknown(name, where, e):
+    print(f"atoll: {name} at {where} has no interpret mode: {type(e).__name__}: {str(e)[:200]}", file=sys.stderr)
 
-    @functools.wraps(run)
-    def call(*operands):
-        got = run(*operands)
-        try:
-            want = slow(*operands)
-        except Exception as e:  # interpret mode does not know all that the chip does
-            print(f"atoll: {name} at {where} has no interpret mode: {type(e).__name__}: {str(e)[:200]}", file=sys.stderr)
+
+def with_interpreter(modes, told, missing):
+    """pallas_call that also runs each kernel in the first of `modes` that knows all that it does.
+
+    told(name, where, outputs, interpreted outputs) hears of each run, missing(name, where, error) of each kernel without.
+    """
+    def checked(kernel, *args, **kwargs):
+        run = native(kernel, *args, **kwargs)
+        if kwargs.get("interpret"):
+            return run
+        where = place(kernel)
+        name = kwargs.get("name") or getattr(kernel, "__name__", "kernel")
+
+        @functools.wraps(run)
+        def call(*operands):
+            got = run(*operands)
+            for mode in modes:
+                try:
+                    want = native(kernel, *args, **{**kwargs, "interpret": mode})(*operands)
+                    break
+                except Exception as e:  # interpret mode does not know all that the chip does
+                    error = e
+            else:
+                missing(name, where, error)
+                return got
+            jax.debug.callback(functools.partial(told, name, where), jax.tree.leaves(got), jax.tree.leaves(want))
             return got
-        jax.debug.callback(functools.partial(compare, name, where), jax.tree.leaves(got), jax.tree.leaves(want))
-        return got
-    return call
+        return call
+    return checked
 
 
 def end():
@@ -78,8 +96,9 @@ def end():
         os._exit(1)
 
 
-pl.pallas_call = checked
-atexit.register(end)
-sys.argv = sys.argv[1:]
-sys.path.insert(0, os.path.dirname(os.path.abspath(sys.argv[0])))
-runpy.run_path(sys.argv[0], run_name="__main__")
+if __name__ == "__main__":
+    pl.pallas_call = with_interpreter([True], compare, unknown)
+    atexit.register(end)
+    sys.argv = sys.argv[1:]
+    sys.path.insert(0, os.path.dirname(os.path.abspath(sys.argv[0])))
+    runpy.run_path(sys.argv[0], run_name="__main__")
