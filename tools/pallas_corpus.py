@@ -9,7 +9,7 @@ The payloads are ../shared/facts/pallas/corpus.tar.xz. --step 10 takes every ten
   waits     it needs another chip, a semaphore of somebody else, or sizes that are not filled in: compiled only
   refused   no machine code, or the compiler said no
   crashed   the process died, or a kernel took longer than --timeout seconds
-Exits with 1 if a kernel was refused or crashed.
+Compile times are the processor's, so that others on the machine do not count. Exits with 1 if a kernel was refused or crashed.
 """
 import argparse
 import base64
@@ -47,7 +47,7 @@ def shape_of(text):
 
 
 def run_one(entry, folder, jax, np):
-    """verdict, milliseconds to compile, to run, message"""
+    """verdict, milliseconds of the processor to compile, to run, message"""
     payload = (folder / f"{entry['sha']}.bc").read_bytes()
     config = json.loads(json.dumps(entry["cfg"]))
     config["custom_call_config"]["body"] = base64.b64encode(payload).decode()
@@ -64,25 +64,27 @@ def run_one(entry, folder, jax, np):
     call = jax.ffi.ffi_call("tpu_custom_call", results, custom_call_api_version=1, has_side_effect=True,
                             legacy_backend_config=json.dumps(config),
                             input_output_aliases={i: o for i, o in entry["aliases"]})
-    start = time.perf_counter()
+    lowered = jax.jit(lambda *a: call(*a)).lower(*operands)
+    start = time.process_time()
     try:
-        program = jax.jit(lambda *a: call(*a)).lower(*operands).compile()
+        program = lowered.compile()
     except Exception as e:
         return "refused", 0, 0, f"{type(e).__name__}: {e}"
-    compiled = time.perf_counter()
+    compile_ms = 1e3 * (time.process_time() - start)
     if config["custom_call_config"].get("has_communication"):
-        return "waits", 1e3 * (compiled - start), 0, "it talks to other chips"
+        return "waits", compile_ms, 0, "it talks to other chips"
+    compiled = time.perf_counter()
     try:
         jax.block_until_ready(program(*operands))
     except Exception as e:
         verdict = "stopped" if STOPPED.search(str(e)) else "refused"
-        return verdict, 1e3 * (compiled - start), 0, f"{type(e).__name__}: {e}"
+        return verdict, compile_ms, 0, f"{type(e).__name__}: {e}"
     best = time.perf_counter() - compiled
     for _ in range(int(os.environ.get("PALLAS_CORPUS_REPEATS", "0"))):
         begun = time.perf_counter()
         jax.block_until_ready(program(*operands))
         best = min(best, time.perf_counter() - begun)
-    return "ok", 1e3 * (compiled - start), 1e3 * best, ""
+    return "ok", compile_ms, 1e3 * best, ""
 
 
 def work():

@@ -81,6 +81,10 @@ typedef void (*at_core_index_fn)(at_core *core, const int32_t *grid,
 // reports one that leaves it. Never returns.
 void at_core_out_of_bounds(at_core *core, int32_t loc, int32_t dim,
                            int64_t index, int64_t size, int64_t limit);
+// Tests and reports in one; returns where all is well. For code whose size
+// counts more than its speed.
+void at_core_within(at_core *core, int32_t loc, int32_t dim, int64_t index,
+                    int64_t size, int64_t limit);
 // Any other refusal at run time, with a text that lives in the object's
 // constants.
 void at_core_fail(at_core *core, int32_t loc, const char *text);

@@ -85,6 +85,10 @@ LLVMValueRef at_b_bytes(at_em *e, const void *data, size_t len) {
   return g;
 }
 
+void at_b_copy(at_em *e, LLVMValueRef dst, LLVMValueRef src, uint64_t bytes) {
+  LLVMBuildMemCpy(e->b, dst, 64, src, 64, at_em_i64(e, (int64_t)bytes));
+}
+
 // ---- lanes
 LLVMValueRef at_b_extract_at(at_em *e, LLVMValueRef v, LLVMValueRef lane) {
   return LLVMBuildExtractElement(e->b, v, lane, "");

@@ -109,6 +109,8 @@ LLVMValueRef at_b_gep(at_em *e, LLVMTypeRef elem, LLVMValueRef ptr,
 LLVMValueRef at_b_load(at_em *e, LLVMTypeRef t, LLVMValueRef ptr,
                        uint32_t align);
 void at_b_store(at_em *e, LLVMValueRef v, LLVMValueRef ptr, uint32_t align);
+// `bytes` from src to dst, both 64-byte aligned.
+void at_b_copy(at_em *e, LLVMValueRef dst, LLVMValueRef src, uint64_t bytes);
 
 // ---- calls
 // A function of abi/imports.def. ret NULL: none.

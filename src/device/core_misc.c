@@ -86,6 +86,12 @@ void at_core_out_of_bounds(at_core *core, int32_t loc, int32_t dim,
             dim, (long long)index, (long long)(index + size), (long long)limit);
 }
 
+void at_core_within(at_core *core, int32_t loc, int32_t dim, int64_t index,
+                    int64_t size, int64_t limit) {
+  if (index < 0 || size > limit || index > limit - size)
+    at_core_out_of_bounds(core, loc, dim, index, size, limit);
+}
+
 void at_core_fail(at_core *core, int32_t loc, const char *text) {
   core_stop(state_of(core), AT_INVALID_ARGUMENT, loc, "%s", text);
 }

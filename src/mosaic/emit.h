@@ -105,6 +105,19 @@ typedef struct at_me_slot {
   uint32_t depth;      // loops around the definition
 } at_me_slot;
 
+// A record under construction (emit_record.c): what is known of it, and values
+// that are stored at run time.
+enum { AT_ME_RECORD_BYTES = 384, AT_ME_RECORD_LATE = 48 };
+typedef struct at_me_record {
+  uint32_t bytes, num_late;
+  uint8_t known[AT_ME_RECORD_BYTES];
+  struct {
+    uint32_t at;
+    LLVMValueRef v;
+  } late[AT_ME_RECORD_LATE];
+} at_me_record;
+typedef struct at_me_template at_me_template;
+
 typedef struct at_me_free {
   int64_t offset, bytes;
   struct at_me_free *next;
@@ -131,7 +144,9 @@ typedef struct at_me {
   const char **loc_ops;
   uint32_t num_locs, max_locs;
   const at_mloc *around;  // of the innermost op around this one that has a place
-  LLVMValueRef view;               // an at_core_view on the stack
+  uint32_t guards;      // bounds tests written so far
+  LLVMValueRef record;  // on the stack: where records are completed
+  at_me_template *templates;
   uint32_t calls;                  // nesting of func.call
   at_map dots;                     // state of explicit MXU operations
   const at_mosaic_window *window;  // a transform is written; NULL: the body
@@ -165,6 +180,15 @@ LLVMValueRef at_me_num_value(at_me *m, at_me_num n);
 // base + n * bytes
 LLVMValueRef at_me_offset(at_me *m, LLVMValueRef base, uint32_t bytes,
                           at_me_num n);
+// Stores v `at` bytes behind p.
+void at_me_put(at_me *m, LLVMValueRef p, size_t at, LLVMValueRef v);
+// All begins as zeros; a place takes one value. The pointer that `end` yields
+// holds until the next record is made.
+void at_me_record_begin(at_me_record *r, size_t bytes);
+void at_me_record_i32(at_me_record *r, size_t at, int32_t v);
+void at_me_record_num(at_me *m, at_me_record *r, size_t at, at_me_num i64);
+void at_me_record_value(at_me *m, at_me_record *r, size_t at, LLVMValueRef v);
+LLVMValueRef at_me_record_end(at_me *m, const at_me_record *r);
 at_me_num at_me_num_of(LLVMValueRef i64);
 at_me_num at_me_add(at_me *m, at_me_num a, at_me_num b);
 at_me_num at_me_mul(at_me *m, at_me_num a, at_me_num b);

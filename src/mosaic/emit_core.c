@@ -4,11 +4,6 @@
 
 #include "mosaic/emit.h"
 
-static void put(at_me *m, LLVMValueRef p, size_t at, LLVMValueRef v) {
-  LLVMValueRef to =
-      at_b_gep(m->e, at_em_int(m->e, 8), p, at_em_i64(m->e, (int64_t)at));
-  at_b_store(m->e, v, to, 4);
-}
 static LLVMValueRef stack(at_me *m, size_t bytes) {
   return at_em_alloca(m->e, at_em_int(m->e, 64), (int64_t)(bytes + 7) / 8 + 1);
 }
@@ -57,63 +52,69 @@ static at_me_num bytes_of(at_me *m, const at_me_ref *r) {
 }
 
 #define FIELD(f) offsetof(at_core_dma, f)
-static void fill_side(at_me *m, LLVMValueRef d, const at_me_ref *r, size_t base,
-                      size_t strides) {
-  put(m, d, base, r->base);
-  for (uint32_t k = 0; k < r->rank; k++) {
-    at_me_num s = at_me_mul(m, r->stride[k], (at_me_num){r->bytes, NULL});
-    put(m, d, strides + 8 * k, at_me_num_value(m, s));
-  }
+static void fill_side(at_me *m, at_me_record *d, const at_me_ref *r,
+                      size_t base, size_t strides) {
+  at_me_record_value(m, d, base, r->base);
+  for (uint32_t k = 0; k < r->rank; k++)
+    at_me_record_num(m, d, strides + 8 * k,
+                     at_me_mul(m, r->stride[k], (at_me_num){r->bytes, NULL}));
 }
 
-static void fill_dma(at_me *m, LLVMValueRef d, const at_mop *op,
+static at_me_num smaller(at_me *m, at_me_num a, at_me_num b) {
+  if (!a.v && !b.v) return a.c < b.c ? a : b;
+  LLVMValueRef x = at_me_num_value(m, a), y = at_me_num_value(m, b);
+  return at_me_num_of(at_b_select(m->e, at_b_icmp(m->e, AT_B_SLT, x, y), x, y));
+}
+
+// Where a side reaches into the room behind its array,
+// only what is there of both sides is moved; the semaphores count all of it.
+static void fill_sizes(at_me *m, at_me_record *d, const at_me_ref *src,
+                       const at_me_ref *dst) {
+  at_me_num moved = {dst->bytes, NULL}, all = moved;
+  for (uint32_t k = 0; k < dst->rank; k++) {
+    at_me_num n = dst->size[k];
+    if (src->padded) n = smaller(m, n, src->valid[k]);
+    if (dst->padded) n = smaller(m, n, dst->valid[k]);
+    at_me_record_num(m, d, FIELD(size) + 8 * k, n);
+    moved = at_me_mul(m, moved, n);
+    all = at_me_mul(m, all, dst->size[k]);
+  }
+  if (!src->padded && !dst->padded) return;
+  at_me_num padding =
+      moved.v || all.v
+          ? at_me_num_of(at_b_bin(m->e, AT_B_SUB, at_me_num_value(m, all),
+                                  at_me_num_value(m, moved)))
+          : (at_me_num){all.c - moved.c, NULL};
+  at_me_record_num(m, d, FIELD(padding), padding);
+}
+
+static void fill_dma(at_me *m, at_me_record *d, const at_mop *op,
                      const at_me_ref *src, const at_me_ref *dst,
                      const at_me_ref *shape) {
-  LLVMValueRef null = at_b_null(at_b_ptr(m->e)), one = at_me_i32(m, -1);
   fill_side(m, d, src, FIELD(src), FIELD(src_stride));
   fill_side(m, d, dst, FIELD(dst), FIELD(dst_stride));
-  put(m, d, FIELD(src_sem), null);
-  put(m, d, FIELD(dst_sem), null);
-  put(m, d, FIELD(device), one);
-  put(m, d, FIELD(core), one);
-  put(m, d, FIELD(subcore), one);
-  put(m, d, FIELD(rank), at_me_i32(m, shape->rank));
-  put(m, d, FIELD(elem_bytes), at_me_i32(m, shape->bytes));
-  put(m, d, FIELD(loc), loc_of(m, op));
-  put(m, d, FIELD(add), at_me_i32(m, AT_INVALID));
-  put(m, d, FIELD(pad), at_me_i32(m, 0));
-  put(m, d, FIELD(padding), at_em_i64(m->e, 0));
-  for (uint32_t k = 0; k < shape->rank; k++)
-    put(m, d, FIELD(size) + 8 * k, at_me_num_value(m, shape->size[k]));
+  at_me_record_i32(d, FIELD(rank), (int32_t)shape->rank);
+  at_me_record_i32(d, FIELD(elem_bytes), (int32_t)shape->bytes);
+  // Stored, so that copies that differ by it alone share the rest.
+  at_me_record_value(m, d, FIELD(loc), loc_of(m, op));
+  at_me_record_i32(d, FIELD(device), -1);
+  at_me_record_i32(d, FIELD(core), -1);
+  at_me_record_i32(d, FIELD(subcore), -1);
 }
 
-static LLVMValueRef smaller(at_me *m, LLVMValueRef a, LLVMValueRef b) {
-  return at_b_select(m->e, at_b_icmp(m->e, AT_B_SLT, a, b), a, b);
-}
-
-// Where a side reaches into the room behind its array, only what is there of
-// both sides is moved; the semaphores count all of it.
-static void clip_dma(at_me *m, LLVMValueRef d, const at_me_ref *src,
-                     const at_me_ref *dst) {
-  at_em *e = m->e;
-  if (!src->padded && !dst->padded) return;
-  LLVMValueRef moved = at_em_i64(e, dst->bytes);
-  for (uint32_t k = 0; k < dst->rank; k++) {
-    LLVMValueRef n = at_me_num_value(m, dst->size[k]);
-    if (src->padded) n = smaller(m, n, at_me_num_value(m, src->valid[k]));
-    if (dst->padded) n = smaller(m, n, at_me_num_value(m, dst->valid[k]));
-    put(m, d, FIELD(size) + 8 * k, n);
-    moved = at_b_bin(e, AT_B_MUL, moved, n);
-  }
-  LLVMValueRef all = at_me_num_value(m, bytes_of(m, dst));
-  put(m, d, FIELD(padding), at_b_bin(e, AT_B_SUB, all, moved));
-}
-
-static LLVMValueRef semaphore(at_me *m, const at_mop *op, uint32_t group) {
+static void fill_semaphore(at_me *m, at_me_record *d, const at_mop *op,
+                           uint32_t group, size_t field) {
   uint32_t at;
-  if (at_me_segment(op, group, &at) != 1) return at_b_null(at_b_ptr(m->e));
+  if (at_me_segment(op, group, &at) != 1) return;
   at_me_ref *s = at_me_memory(m, op->operands[at]);
-  return s ? s->base : at_b_null(at_b_ptr(m->e));
+  if (s) at_me_record_value(m, d, field, s->base);
+}
+
+static void fill_optional(at_me *m, at_me_record *d, const at_mop *op,
+                          uint32_t group, size_t field) {
+  uint32_t at;
+  if (at_me_segment(op, group, &at) == 1)
+    at_me_record_value(m, d, field, at_me_scalar(m, op->operands[at]));
 }
 
 // A ref in pieces of `unit` bytes: its packed dimension becomes two, rows as
@@ -181,15 +182,16 @@ static at_status emit_dma(at_me *m, at_mop *op) {
   if (src.rank != dst.rank || src.bytes != dst.bytes)
     return at_me_refuse(m, op, "memory of different elements");
   at_me_settle(m, at_me_written(m, op), NULL);
-  LLVMValueRef d = stack(m, sizeof(at_core_dma));
-  fill_dma(m, d, op, &src, &dst, &dst);
-  clip_dma(m, d, &src, &dst);
-  put(m, d, FIELD(src_sem), semaphore(m, op, 1));
-  put(m, d, FIELD(dst_sem), semaphore(m, op, 3));
-  put(m, d, FIELD(device), optional(m, op, 4));
-  put(m, d, FIELD(core), optional(m, op, 5));
-  put(m, d, FIELD(subcore), optional(m, op, 6));
-  LLVMValueRef args[2] = {m->core, d};
+  at_me_record d;
+  at_me_record_begin(&d, sizeof(at_core_dma));
+  fill_dma(m, &d, op, &src, &dst, &dst);
+  fill_sizes(m, &d, &src, &dst);
+  fill_semaphore(m, &d, op, 1, FIELD(src_sem));
+  fill_semaphore(m, &d, op, 3, FIELD(dst_sem));
+  fill_optional(m, &d, op, 4, FIELD(device));
+  fill_optional(m, &d, op, 5, FIELD(core));
+  fill_optional(m, &d, op, 6, FIELD(subcore));
+  LLVMValueRef args[2] = {m->core, at_me_record_end(m, &d)};
   at_b_call(m->e, "at_core_dma_start", NULL, args, 2);
   return AT_OK;
 }
@@ -252,20 +254,23 @@ static at_status emit_indirect(at_me *m, at_mop *op) {
     offsets = r->base;
   }
   at_me_settle(m, at_me_written(m, op), NULL);
-  LLVMValueRef d = stack(m, sizeof(at_core_indirect));
-  fill_dma(m, d, op, src, dst, dense);
-  put(m, d, FIELD(rows) + offsetof(at_core_dma, dst_sem), sem->base);
+  at_me_record d;
+  at_me_record_begin(&d, sizeof(at_core_indirect));
+  fill_dma(m, &d, op, src, dst, dense);
+  fill_sizes(m, &d, dense, dense);
+  at_me_record_value(m, &d, FIELD(rows) + offsetof(at_core_dma, dst_sem),
+                     sem->base);
   if (at_me_int(op, "add", 0))
-    put(m, d, FIELD(rows) + offsetof(at_core_dma, add),
-        at_me_i32(m, dst->dtype));
-  put(m, d, FIELD(offsets), offsets);
-  put(m, d, FIELD(table_rows), at_me_num_value(m, table->size[0]));
-  put(m, d, FIELD(scatter), at_me_i32(m, scatter));
+    at_me_record_i32(&d, FIELD(rows) + offsetof(at_core_dma, add),
+                     (int32_t)dst->dtype);
+  at_me_record_value(m, &d, FIELD(offsets), offsets);
+  at_me_record_num(m, &d, FIELD(table_rows), table->size[0]);
+  at_me_record_i32(&d, FIELD(scatter), scatter);
   bool filter = op->num_operands > 4;
-  put(m, d, FIELD(has_filter), at_me_i32(m, filter));
-  put(m, d, FIELD(filter),
-      filter ? at_me_scalar(m, op->operands[4]) : at_me_i32(m, 0));
-  LLVMValueRef args[2] = {m->core, d};
+  at_me_record_i32(&d, FIELD(has_filter), filter);
+  if (filter)
+    at_me_record_value(m, &d, FIELD(filter), at_me_scalar(m, op->operands[4]));
+  LLVMValueRef args[2] = {m->core, at_me_record_end(m, &d)};
   at_b_call(m->e, "at_core_indirect_start", NULL, args, 2);
   at_me_node_drop(m, held);
   return AT_OK;
@@ -399,7 +404,7 @@ static at_status emit_bound(at_me *m, at_mop *op) {
 static at_status emit_seed(at_me *m, at_mop *op) {
   LLVMValueRef s = stack(m, 4 * (size_t)op->num_operands);
   for (uint32_t i = 0; i < op->num_operands; i++)
-    put(m, s, 4 * (size_t)i, at_me_scalar(m, op->operands[i]));
+    at_me_put(m, s, 4 * (size_t)i, at_me_scalar(m, op->operands[i]));
   LLVMValueRef args[3] = {m->core, s, at_em_i64(m->e, op->num_operands)};
   at_b_call(m->e, "at_core_prng_seed", NULL, args, 3);
   return AT_OK;
@@ -439,16 +444,16 @@ static at_status emit_log(at_me *m, at_mop *op) {
       data = held[i]->ref.base;
       rank = held[i]->rank;
       for (uint32_t d = 0; d < rank; d++)
-        put(m, list, one * i + FIELD(size) + 8 * d,
-            at_em_i64(e, held[i]->dim[d]));
+        at_me_put(m, list, one * i + FIELD(size) + 8 * d,
+                  at_em_i64(e, held[i]->dim[d]));
     } else {
       data = stack(m, 8);
       at_em_store(e, data, t, at_ix_const(0),
                   (at_val){at_me_scalar(m, v), NULL});
     }
-    put(m, list, one * i + FIELD(data), data);
-    put(m, list, one * i + FIELD(dtype), at_me_i32(m, t));
-    put(m, list, one * i + FIELD(rank), at_me_i32(m, rank));
+    at_me_put(m, list, one * i + FIELD(data), data);
+    at_me_put(m, list, one * i + FIELD(dtype), at_me_i32(m, t));
+    at_me_put(m, list, one * i + FIELD(rank), at_me_i32(m, rank));
   }
   LLVMValueRef args[5] = {m->core, text_of(m, op, "tag"), list, at_em_i64(e, n),
                           loc_of(m, op)};
@@ -465,11 +470,11 @@ static at_status emit_log_buffer(at_me *m, at_mop *op) {
   if (!at_me_ints(op, "shape", dim, AT_CORE_MAX_RANK, &n))
     return at_me_refuse(m, op, "its shape");
   LLVMValueRef list = stack(m, sizeof(at_core_log_arg));
-  put(m, list, FIELD(data), r->base);
-  put(m, list, FIELD(dtype), at_me_i32(m, r->storage));
-  put(m, list, FIELD(rank), at_me_i32(m, n));
+  at_me_put(m, list, FIELD(data), r->base);
+  at_me_put(m, list, FIELD(dtype), at_me_i32(m, r->storage));
+  at_me_put(m, list, FIELD(rank), at_me_i32(m, n));
   for (uint32_t d = 0; d < n; d++)
-    put(m, list, FIELD(size) + 8 * d, at_em_i64(m->e, dim[d]));
+    at_me_put(m, list, FIELD(size) + 8 * d, at_em_i64(m->e, dim[d]));
   LLVMValueRef args[5] = {m->core, text_of(m, op, "tag"), list,
                           at_em_i64(m->e, 1), loc_of(m, op)};
   at_b_call(m->e, "at_core_log", NULL, args, 5);

@@ -1,6 +1,6 @@
 // Machine code for kernels of the corpus, where it is at hand: each one passes
 // LLVM's verifier and becomes an object. AT_MOSAIC_STEP=1 takes all of them
-// (a sample otherwise), AT_MOSAIC_ID=sha one.
+// (a sample otherwise), AT_MOSAIC_ID=sha one, AT_MOSAIC_PRINT shows the code.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -70,7 +70,8 @@ static void the_corpus_compiles(void **state) {
     const corpus_kernel *e = &c.kernels.ptr[i];
     if (id && strcmp(e->id, id)) continue;
     double start = now();
-    at_status s = compile(&e->call, getenv("AT_MOSAIC_CHECK") != NULL, id);
+    at_status s = compile(&e->call, getenv("AT_MOSAIC_CHECK") != NULL,
+                          getenv("AT_MOSAIC_PRINT") != NULL);
     time[n] = now() - start;
     if (time[n] > most) {
       most = time[n];

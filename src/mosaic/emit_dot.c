@@ -101,16 +101,6 @@ static void add_axis(axes *s, axis x) {
   s->x[s->n++] = x;
 }
 
-static void put(at_me *m, LLVMValueRef p, size_t at, LLVMValueRef v) {
-  LLVMValueRef to =
-      at_b_gep(m->e, at_em_int(m->e, 8), p, at_em_i64(m->e, (int64_t)at));
-  at_b_store(m->e, v, to, 4);
-}
-static void put_num(at_me *m, LLVMValueRef p, size_t at, at_me_num n,
-                    uint32_t bytes) {
-  put(m, p, at, at_me_num_value(m, at_me_mul(m, n, (at_me_num){bytes, NULL})));
-}
-
 typedef struct product {
   const at_mop *op;
   at_me_ref a, b, c;
@@ -129,36 +119,49 @@ static LLVMValueRef moved(at_me *m, LLVMValueRef p, uint32_t bytes, at_ix i,
 }
 
 #define FIELD(f) offsetof(at_core_dot, f)
+// Strides of one operand or the result; those along a dimension that it has
+// not are 0.
+static void put_strides(at_me *m, at_me_record *r, uint32_t bytes,
+                        const size_t *at, const at_me_num *stride) {
+  for (int i = 0; i < 3; i++)
+    at_me_record_num(m, r, at[i],
+                     at_me_mul(m, stride[i], (at_me_num){bytes, NULL}));
+}
+
 static void call_dot(at_me *m, const product *p, bool accumulate) {
   at_em *e = m->e;
-  LLVMValueRef d =
-      at_em_alloca(e, at_em_int(e, 64), (int64_t)(sizeof(at_core_dot) + 7) / 8);
+  at_me_record d;
   axis batch = last_axis(&p->batch), M = last_axis(&p->m);
   axis N = last_axis(&p->n), K = last_axis(&p->k);
-  put(m, d, FIELD(a), p->a.base);
-  put(m, d, FIELD(b), p->b.base);
-  put(m, d, FIELD(c), p->c.base);
-  put(m, d, FIELD(a_type), at_me_i32(m, p->a.dtype));
-  put(m, d, FIELD(b_type), at_me_i32(m, p->b.dtype));
-  put(m, d, FIELD(c_type), at_me_i32(m, p->c.dtype));
-  put(m, d, FIELD(accumulate), at_me_i32(m, accumulate));
-  put(m, d, FIELD(round_bf16), at_me_i32(m, p->round));
-  put(m, d, FIELD(loc), at_me_i32(m, at_me_loc(m, p->op)));
-  put(m, d, FIELD(batch), at_em_i64(e, batch.size));
-  put(m, d, FIELD(m), at_em_i64(e, M.size));
-  put(m, d, FIELD(n), at_em_i64(e, N.size));
-  put(m, d, FIELD(k), at_em_i64(e, K.size));
-  uint32_t ab = p->a.bytes, bb = p->b.bytes, cb = p->c.bytes;
-  put_num(m, d, FIELD(a_batch), batch.a, ab);
-  put_num(m, d, FIELD(a_m), M.a, ab);
-  put_num(m, d, FIELD(a_k), K.a, ab);
-  put_num(m, d, FIELD(b_batch), batch.b, bb);
-  put_num(m, d, FIELD(b_k), K.b, bb);
-  put_num(m, d, FIELD(b_n), N.b, bb);
-  put_num(m, d, FIELD(c_batch), batch.c, cb);
-  put_num(m, d, FIELD(c_m), M.c, cb);
-  put_num(m, d, FIELD(c_n), N.c, cb);
-  LLVMValueRef args[2] = {m->core, d};
+  at_me_record_begin(&d, sizeof(at_core_dot));
+  at_me_record_value(m, &d, FIELD(a), p->a.base);
+  at_me_record_value(m, &d, FIELD(b), p->b.base);
+  at_me_record_value(m, &d, FIELD(c), p->c.base);
+  at_me_record_i32(&d, FIELD(a_type), (int32_t)p->a.dtype);
+  at_me_record_i32(&d, FIELD(b_type), (int32_t)p->b.dtype);
+  at_me_record_i32(&d, FIELD(c_type), (int32_t)p->c.dtype);
+  at_me_record_i32(&d, FIELD(accumulate), accumulate);
+  at_me_record_i32(&d, FIELD(round_bf16), p->round);
+  at_me_record_i32(&d, FIELD(loc), at_me_loc(m, p->op));
+  const struct {
+    size_t at;
+    int64_t size;
+  } sizes[] = {{FIELD(batch), batch.size},
+               {FIELD(m), M.size},
+               {FIELD(n), N.size},
+               {FIELD(k), K.size}};
+  for (size_t i = 0; i < AT_LEN(sizes); i++)
+    at_me_record_num(m, &d, sizes[i].at, (at_me_num){sizes[i].size, NULL});
+  put_strides(m, &d, p->a.bytes,
+              (const size_t[]){FIELD(a_batch), FIELD(a_m), FIELD(a_k)},
+              (const at_me_num[]){batch.a, M.a, K.a});
+  put_strides(m, &d, p->b.bytes,
+              (const size_t[]){FIELD(b_batch), FIELD(b_k), FIELD(b_n)},
+              (const at_me_num[]){batch.b, K.b, N.b});
+  put_strides(m, &d, p->c.bytes,
+              (const size_t[]){FIELD(c_batch), FIELD(c_m), FIELD(c_n)},
+              (const at_me_num[]){batch.c, M.c, N.c});
+  LLVMValueRef args[2] = {m->core, at_me_record_end(m, &d)};
   at_b_call(e, "at_core_dot_run", NULL, args, 2);
 }
 #undef FIELD

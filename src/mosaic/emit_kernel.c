@@ -38,6 +38,12 @@ LLVMValueRef at_me_offset(at_me *m, LLVMValueRef base, uint32_t bytes,
   return r;
 }
 
+void at_me_put(at_me *m, LLVMValueRef p, size_t at, LLVMValueRef v) {
+  LLVMValueRef to =
+      at_b_gep(m->e, at_em_int(m->e, 8), p, at_em_i64(m->e, (int64_t)at));
+  at_b_store(m->e, v, to, 4);
+}
+
 at_me_num at_me_num_of(LLVMValueRef v) {
   at_me_num n = {0, v};
   if (at_b_const_int(v, &n.c)) n.v = NULL;
@@ -310,7 +316,8 @@ static at_status bind_arguments(at_me *m, at_mblock *b, bool body) {
                        field(m, m->grid, 4 * (int64_t)i, at_em_int(m->e, 32)));
       continue;
     }
-    bool dense = i < windows || (body && i >= scratch);
+    bool dense = i < windows || (body && i >= scratch) ||
+                 (i < scratch && p->windows[i - windows].kind == AT_MWIN_WHOLE);
     AT_TRY(bind_ref(m, v, i - p->grid_rank, dense));
   }
   // Aliased windows may be the same memory.

@@ -14,6 +14,13 @@ void at_me_ref_trim(at_me_ref *r, uint32_t rank) {
 
 // ---- checks
 // ----------------------------------------------------------------------------
+enum {
+  kInside = 1u << 22,  // memo: an index and the room that it was held to
+  // Tests that are branches. Kernels with more of them have unrolled loops,
+  // whose branches would keep LLVM busy for seconds.
+  kMaxBranches = 128
+};
+
 // 0 <= index and index + size <= limit, else the kernel ends there.
 static void guard(at_me *m, const at_mop *op, uint32_t dim, at_me_num index,
                   at_me_num size, at_me_num limit) {
@@ -23,36 +30,40 @@ static void guard(at_me *m, const at_mop *op, uint32_t dim, at_me_num index,
     return;
   LLVMValueRef i = at_me_num_value(m, index), s = at_me_num_value(m, size);
   LLVMValueRef l = at_me_num_value(m, limit);
-  LLVMValueRef room = at_b_bin(e, AT_B_SUB, l, s);
+  bool fixed = !size.v && !limit.v && limit.c >= size.c;
+  LLVMValueRef room =
+      fixed ? at_em_i64(e, limit.c - size.c) : at_b_bin(e, AT_B_SUB, l, s);
+  // Slices of a buffer and of its semaphores are often at the same index.
+  if (fixed && at_em_memo_find(e, i, kInside, room)) return;
+  if (fixed) at_em_memo_put(e, i, kInside, room, (at_val){room, NULL});
+  LLVMValueRef args[6] = {
+      m->core, at_me_i32(m, at_me_loc(m, op)), at_me_i32(m, dim), i, s, l};
+  if (m->guards++ >= kMaxBranches) {
+    at_b_call(e, "at_core_within", NULL, args, 6);
+    return;
+  }
   LLVMValueRef bad = at_b_icmp(e, AT_B_UGT, i, room);
-  LLVMValueRef none = at_b_icmp(e, AT_B_SLT, room, at_em_i64(e, 0));
-  bad = at_b_bin(e, AT_B_OR, bad, none);
+  if (!fixed)
+    bad = at_b_bin(e, AT_B_OR, bad,
+                   at_b_icmp(e, AT_B_SLT, room, at_em_i64(e, 0)));
   LLVMBasicBlockRef cold = at_em_block(e, "outside");
   LLVMBasicBlockRef on = at_em_block(e, "inside");
   at_b_cond_br(e, bad, cold, on);
   at_b_at_end(e, cold);
-  LLVMValueRef args[6] = {
-      m->core, at_me_i32(m, at_me_loc(m, op)), at_me_i32(m, dim), i, s, l};
   at_b_call(e, "at_core_out_of_bounds", NULL, args, 6);
   at_b_br(e, on);
   at_b_at_end(e, on);
 }
 
-static void put(at_me *m, LLVMValueRef p, size_t at, LLVMValueRef v) {
-  LLVMValueRef to =
-      at_b_gep(m->e, at_em_int(m->e, 8), p, at_em_i64(m->e, (int64_t)at));
-  at_b_store(m->e, v, to, 4);
-}
-
 void at_me_access(at_me *m, const at_me_ref *r, int32_t kind, int32_t loc) {
   at_em *e = m->e;
   if (!m->o->check || m->window) return;
-  if (!m->view)
-    m->view = at_em_alloca(e, at_em_int(e, 8), sizeof(at_core_view));
   uint32_t es = r->bytes;
-  put(m, m->view, offsetof(at_core_view, base), r->base);
-  put(m, m->view, offsetof(at_core_view, rank), at_me_i32(m, r->rank));
-  put(m, m->view, offsetof(at_core_view, elem_bytes), at_me_i32(m, es));
+  at_me_record v;
+  at_me_record_begin(&v, sizeof(at_core_view));
+  at_me_record_value(m, &v, offsetof(at_core_view, base), r->base);
+  at_me_record_i32(&v, offsetof(at_core_view, rank), (int32_t)r->rank);
+  at_me_record_i32(&v, offsetof(at_core_view, elem_bytes), (int32_t)es);
   for (uint32_t d = 0; d < r->rank; d++) {
     at_me_num size = r->size[d], stride = r->stride[d];
     // In elements of memory: a packed row is several, or a part of one.
@@ -63,12 +74,10 @@ void at_me_access(at_me *m, const at_me_ref *r, int32_t kind, int32_t loc) {
       size.c = at_ceil_div(size.c, r->split);
     }
     stride = at_me_mul(m, stride, (at_me_num){es, NULL});
-    put(m, m->view, offsetof(at_core_view, size) + 8 * d,
-        at_me_num_value(m, size));
-    put(m, m->view, offsetof(at_core_view, stride) + 8 * d,
-        at_me_num_value(m, stride));
+    at_me_record_num(m, &v, offsetof(at_core_view, size) + 8 * d, size);
+    at_me_record_num(m, &v, offsetof(at_core_view, stride) + 8 * d, stride);
   }
-  LLVMValueRef args[4] = {m->core, m->view, at_me_i32(m, kind),
+  LLVMValueRef args[4] = {m->core, at_me_record_end(m, &v), at_me_i32(m, kind),
                           at_me_i32(m, loc)};
   at_b_call(e, "at_core_access", NULL, args, 4);
 }
@@ -380,11 +389,10 @@ static at_me_num clip(at_me *m, at_me_num i, at_me_num size, at_me_num valid) {
   if (!i.v && !size.v && !valid.v)
     return (at_me_num){AT_MAX(AT_MIN(size.c, valid.c - i.c), 0), NULL};
   LLVMValueRef s = at_me_num_value(m, size), zero = at_em_i64(e, 0);
-  LLVMValueRef left = at_b_bin(e, AT_B_SUB, at_me_num_value(m, valid),
-                               at_me_num_value(m, i));
+  LLVMValueRef left =
+      at_b_bin(e, AT_B_SUB, at_me_num_value(m, valid), at_me_num_value(m, i));
   left = at_b_select(e, at_b_icmp(e, AT_B_SLT, left, zero), zero, left);
-  return at_me_num_of(
-      at_b_select(e, at_b_icmp(e, AT_B_SLT, left, s), left, s));
+  return at_me_num_of(at_b_select(e, at_b_icmp(e, AT_B_SLT, left, s), left, s));
 }
 
 static at_status emit_slice(at_me *m, at_mop *op) {

@@ -1,0 +1,61 @@
+// Records of abi/core.h that code hands to the virtual core. What is known of
+// one is a constant, which equal ones share; only the rest is stored at run
+// time. Kernels with hundreds of unrolled copies stay small that way.
+#include "mosaic/emit.h"
+
+struct at_me_template {
+  uint32_t bytes;
+  uint8_t known[AT_ME_RECORD_BYTES];
+  LLVMValueRef constant;
+  at_me_template *next;
+};
+
+void at_me_record_begin(at_me_record *r, size_t bytes) {
+  memset(r, 0, sizeof *r);
+  r->bytes = (uint32_t)bytes;
+}
+
+void at_me_record_i32(at_me_record *r, size_t at, int32_t v) {
+  memcpy(r->known + at, &v, sizeof v);
+}
+
+void at_me_record_value(at_me *m, at_me_record *r, size_t at, LLVMValueRef v) {
+  if (r->num_late == AT_LEN(r->late)) {
+    at_em_fail(m->e, AT_FAIL(AT_INTERNAL, "a record of too many values"));
+    return;
+  }
+  r->late[r->num_late].at = (uint32_t)at;
+  r->late[r->num_late++].v = v;
+}
+
+void at_me_record_num(at_me *m, at_me_record *r, size_t at, at_me_num n) {
+  if (n.v)
+    at_me_record_value(m, r, at, n.v);
+  else
+    memcpy(r->known + at, &n.c, sizeof n.c);
+}
+
+static LLVMValueRef constant_of(at_me *m, const at_me_record *r) {
+  at_me_template *t = m->templates;
+  while (t && (t->bytes != r->bytes || memcmp(t->known, r->known, r->bytes)))
+    t = t->next;
+  if (t) return t->constant;
+  LLVMValueRef c = at_b_bytes(m->e, r->known, r->bytes);
+  t = at_new(m->a, at_me_template, 1);
+  if (!t) return c;
+  *t = (at_me_template){.bytes = r->bytes, .constant = c, .next = m->templates};
+  memcpy(t->known, r->known, r->bytes);
+  m->templates = t;
+  return c;
+}
+
+LLVMValueRef at_me_record_end(at_me *m, const at_me_record *r) {
+  LLVMValueRef known = constant_of(m, r);
+  if (!r->num_late) return known;
+  if (!m->record)
+    m->record = at_em_alloca(m->e, at_em_int(m->e, 8), AT_ME_RECORD_BYTES);
+  at_b_copy(m->e, m->record, known, r->bytes);
+  for (uint32_t i = 0; i < r->num_late; i++)
+    at_me_put(m, m->record, r->late[i].at, r->late[i].v);
+  return m->record;
+}
