@@ -70,6 +70,3 @@ long double at_polygamma(long double n, long double x) {
   long double scale = expl(lgammal_r(n + 1, &sign));
   return (fmodl(n, 2) == 0 ? -1 : 1) * scale * at_zeta(n + 1, x);
 }
-
-double at_zeta64(double s, double q) { return (double)at_zeta(s, q); }
-double at_polygamma64(double n, double x) { return (double)at_polygamma(n, x); }

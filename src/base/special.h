@@ -8,8 +8,4 @@ long double at_zeta(long double s, long double q);
 // The n-th derivative of digamma at x; NaN unless n is a whole number >= 0.
 long double at_polygamma(long double n, long double x);
 
-// The last two as generated code calls them (abi/imports.def).
-double at_zeta64(double s, double q);
-double at_polygamma64(double n, double x);
-
 #endif

@@ -36,33 +36,31 @@ static const row polygammas[] = {{0, 1.5, 3.648997397857652055902367e-2L},
                                  {40, 9.5, -6.796206805302335955509401e+7L}};
 
 static void check(const row *r, size_t n,
-                  long double (*f)(long double, long double),
-                  double (*narrow)(double, double)) {
+                  long double (*f)(long double, long double)) {
   for (size_t i = 0; i < n; i++) {
     long double got = f(r[i].a, r[i].b);
     assert_true(fabsl(got - r[i].want) <= 1e-16L * fabsl(r[i].want));
-    assert_true(narrow(r[i].a, r[i].b) == (double)got);
   }
 }
 
 static void test_values(void **state) {
   (void)state;
-  check(zetas, AT_LEN(zetas), at_zeta, at_zeta64);
-  check(polygammas, AT_LEN(polygammas), at_polygamma, at_polygamma64);
+  check(zetas, AT_LEN(zetas), at_zeta);
+  check(polygammas, AT_LEN(polygammas), at_polygamma);
 }
 
 static void test_special_arguments(void **state) {
   (void)state;
-  assert_true(isinf(at_zeta64(1, 3)));
-  assert_true(isnan(at_zeta64(0.5, 3)));
-  assert_true(isnan(at_zeta64(NAN, 3)) && isnan(at_zeta64(2, NAN)));
-  assert_true(at_zeta64(2, INFINITY) == 0);
-  assert_true(isinf(at_zeta64(2, -3)) && isnan(at_zeta64(3, -3)));
-  assert_true(isnan(at_zeta64(2.5, -0.5)));
-  assert_true(isnan(at_polygamma64(-1, 2)) && isnan(at_polygamma64(1.5, 2)));
-  assert_true(isnan(at_polygamma64(0, -2)));
-  assert_true(at_polygamma64(0, 0.0) == -INFINITY);
-  assert_true(at_polygamma64(0, -0.0) == INFINITY);
+  assert_true(isinf(at_zeta(1, 3)));
+  assert_true(isnan(at_zeta(0.5, 3)));
+  assert_true(isnan(at_zeta(NAN, 3)) && isnan(at_zeta(2, NAN)));
+  assert_true(at_zeta(2, INFINITY) == 0);
+  assert_true(isinf(at_zeta(2, -3)) && isnan(at_zeta(3, -3)));
+  assert_true(isnan(at_zeta(2.5, -0.5)));
+  assert_true(isnan(at_polygamma(-1, 2)) && isnan(at_polygamma(1.5, 2)));
+  assert_true(isnan(at_polygamma(0, -2)));
+  assert_true(at_polygamma(0, 0.0) == -INFINITY);
+  assert_true(at_polygamma(0, -0.0) == INFINITY);
 }
 
 int main(void) {

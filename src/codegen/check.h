@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "base/cpu.h"
+#include "base/special.h"
 #include "codegen/codegen.h"
 
 enum { CK_MAX_CASES = 4096, CK_MAX_ARGS = 24 };
@@ -257,6 +258,13 @@ static void ck_run_case(ck *c, ck_case *k, void *const *fns) {
   for (uint32_t i = 0; i < maps_n; i++) munmap(maps[i], map_bytes[i]);
   free(scratch);
 }
+
+// Of abi/imports.def, what no library of the system has.
+__attribute__((visibility("default"))) double at_zeta64(double s, double q);
+double at_zeta64(double s, double q) { return (double)at_zeta(s, q); }
+__attribute__((visibility("default"))) double at_polygamma64(double n,
+                                                             double x);
+double at_polygamma64(double n, double x) { return (double)at_polygamma(n, x); }
 
 // Objects as one shared library, through the system's linker.
 static void *ck_link(const at_cg_output *out) {

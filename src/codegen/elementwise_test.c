@@ -59,6 +59,8 @@ static const struct {
     {AT_OP_SHIFT_RIGHT_LOGICAL, 2, I | U, 0, 0},
     {AT_OP_MULHI, 2, I | U, 0, 0},
     {AT_OP_NEXT_AFTER, 2, F, 0, 0},
+    {AT_OP_POLYGAMMA, 2, F, 0, 0},
+    {AT_OP_ZETA, 2, F, 0, 0},
 };
 
 static bool takes(uint32_t kinds, at_dtype t) {

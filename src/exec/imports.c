@@ -7,6 +7,11 @@
 #include "base/special.h"
 #include "exec/exec_internal.h"
 
+static double at_zeta64(double s, double q) { return (double)at_zeta(s, q); }
+static double at_polygamma64(double n, double x) {
+  return (double)at_polygamma(n, x);
+}
+
 static const at_ximport g_imports[] = {
 #define AT_IMPORT(name) {#name, (void *)name},
 #include "abi/imports.def"
