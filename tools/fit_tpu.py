@@ -20,6 +20,8 @@ import sys
 import numpy as np
 from scipy import optimize, stats
 
+import plot
+
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SIZES = {"f64": 8, "s64": 8, "u64": 8, "c64": 8, "f32": 4, "s32": 4, "u32": 4,
          "bf16": 2, "f16": 2, "s16": 2, "u16": 2, "s8": 1, "u8": 1, "pred": 1}
@@ -345,41 +347,6 @@ def write_vectors(path, samples, chips, c):
         out.write("[\n" + ",\n".join(rows) + "\n]\n")
 
 
-def write_plot(path, title, points):
-    """Predicted against given on logarithmic axes; points: (given, got, series)."""
-    size, pad = 420, 46
-    lo, hi = 3, math.ceil(math.log10(max(max(p[0], p[1]) for p in points)))
-    at = lambda v: (math.log10(max(v, 10 ** lo)) - lo) / (hi - lo) * size
-    colors = {"v5e": "#1f77b4", "v5p": "#2ca02c", "v6e": "#d95f02"}
-    out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{size + 2 * pad}" '
-           f'height="{size + 2 * pad}" font-family="sans-serif" font-size="11">',
-           '<rect width="100%" height="100%" fill="white"/>',
-           f'<text x="{pad}" y="20" font-size="14">{title}</text>',
-           f'<g transform="translate({pad},{pad - 8})">',
-           f'<rect width="{size}" height="{size}" fill="none" stroke="#999"/>']
-    for d in range(lo, hi + 1):
-        x = at(10 ** d)
-        out.append(f'<path d="M{x:.0f} 0V{size}M0 {size - x:.0f}H{size}" stroke="#e5e5e5"/>'
-                   f'<text x="{x - 8:.0f}" y="{size + 16}">1e{d}</text>'
-                   f'<text x="-28" y="{size - x + 4:.0f}">1e{d}</text>')
-    for factor, dash in ((1, ""), (1.12, "4 3"), (1 / 1.12, "4 3")):
-        s = math.log10(factor) / (hi - lo) * size
-        out.append(f'<line x1="0" y1="{size - s:.1f}" x2="{size}" y2="{-s:.1f}" '
-                   f'stroke="#666" stroke-dasharray="{dash}"/>')
-    for given, got, series in points:
-        out.append(f'<circle cx="{at(given):.1f}" cy="{size - at(got):.1f}" r="3" '
-                   f'fill="{colors.get(series, "#777")}" fill-opacity=".65"/>')
-    for i, series in enumerate(sorted({p[2] for p in points})):
-        out.append(f'<circle cx="14" cy="{14 + 16 * i}" r="4" fill="'
-                   f'{colors.get(series, "#777")}"/><text x="24" y="{18 + 16 * i}">'
-                   f'{series}</text>')
-    out.append(f'<text x="{size / 2 - 60:.0f}" y="{size + 34}">given (cycles); dashed: 12%'
-               f'</text><text transform="translate(-34,{size / 2 + 40:.0f}) rotate(-90)">'
-               'predicted (cycles)</text></g></svg>')
-    with open(path, "w") as f:
-        f.write("\n".join(out) + "\n")
-
-
 def main():
     args = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     args.add_argument("estimates")
@@ -407,14 +374,14 @@ def main():
         c = {n: r["value"] for n, r in json.load(open(model))["coefficients"].items()}
         write_vectors(os.path.join(ROOT, "data", "tpu", "kernel_vectors.json"), samples, chips, c)
         points = [(s.given, p, s.chip) for s, p in zip(samples, got) if s.judged]
-        write_plot(os.path.join(ROOT, "docs", "img", "tpu_kernels.svg"),
+        plot.write(os.path.join(ROOT, "docs", "img", "tpu_kernels.svg"),
                    "TPU kernels, each program left out of the fit", points)
         totals = {}
         for s, p in zip(samples, got):
             t = totals.setdefault((s.chip, s.program), [0., 0., s.chip])
             t[0] += s.given
             t[1] += p
-        write_plot(os.path.join(ROOT, "docs", "img", "tpu_programs.svg"),
+        plot.write(os.path.join(ROOT, "docs", "img", "tpu_programs.svg"),
                    "Sums over programs, each left out of the fit",
                    [tuple(t) for t in totals.values()])
     order = sorted(range(len(samples)), key=lambda i: -abs(got[i] / samples[i].given - 1))

@@ -43,6 +43,7 @@ static const command commands[] = {
      "  --html=FILE       a page for people\n"
      "  --trace=FILE      the timeline for Perfetto\n"
      "  --xplane=FILE     the timeline for XProf\n"
+     "  --costs=FILE      a previous run's trace (JSON): its steps take what they took\n"
      "  --interp=MODE     between measured points: seed, xla or atoll (default)\n"
      "  --partitions=N    devices that the program is cut for, where it does not say\n",
      at_cli_estimate},
@@ -63,22 +64,25 @@ static const command commands[] = {
      "atoll cost lookup --target=H100:8 [--interp=seed|xla|atoll] [--table=FILE] QUESTION\n"
      "    QUESTION: gemm TYPE b m n k, or OP TYPE BYTES [GROUPSxDEVICES], where OP is\n"
      "    all-reduce, all-gather, reduce-scatter, all-to-all or collective-permute\n"
-     "atoll cost evaluate [--table=FILE] [MACHINE...]\n"
-     "    errors of every mode on points that are left out of the tables\n"
+     "atoll cost evaluate [--table=FILE] [--points=FILE] [MACHINE...]\n"
+     "    errors of every mode on points that are left out of the tables; FILE gets, by\n"
+     "    tabs, experiment, mode, machine and the seconds given and predicted\n"
      "atoll cost convert [--gemm] [--clock-ghz=X] IN OUT\n"
      "    a table from XLA's text proto to Atoll's form or back (by OUT's name: .pbtxt)\n"
      "atoll cost collect [--out=FILE] [--only=gemm|collectives] [--seconds=S] [--memory-mib=M]\n"
-     "    [--cpu-time]  measures this machine; goes on where an interrupted run stopped;\n"
-     "    medians of elapsed time, or the least CPU time where others use the machine too\n"
-     "atoll cost schedule --target=T [--memory=BYTES] [--trace=FILE] PROGRAM\n"
+     "    [--domain=N] [--cpu-time]  measures this machine; goes on where an interrupted run\n"
+     "    stopped; medians of elapsed time, or mean CPU time where others use the machine too;\n"
+     "    groups inside hosts of N devices (8), of whole hosts and of parts of hosts\n"
+     "atoll cost schedule --target=T [--memory=BYTES] [--costs=FILE] [--trace=FILE] PROGRAM\n"
      "    what hiding the program's collectives behind its other work would gain;\n"
      "    the trace opens in Perfetto\n"
      "atoll cost machines [NAME]\n"
      "    what is known of a machine, and who says so\n",
      at_cli_cost},
     {"doctor", "say what this machine offers and what that means for Atoll",
-     "atoll doctor [--json | --measure]\n"
-     "  --measure  measures this host and writes its description, for --target=host\n", at_cli_doctor},
+     "atoll doctor [--json | --measure [--cpu-time]]\n"
+     "  --measure  measures this host and writes its description, for --target=host;\n"
+     "             shortest runs, or mean CPU time where others use the machine too\n", at_cli_doctor},
 };
 
 static int help(FILE *to) {

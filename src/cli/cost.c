@@ -156,9 +156,17 @@ static at_status lookup(int argc, char **argv, at_arena *a) {
 }
 
 // ---- evaluate ----
+static void write_point(void *user, const char *what, at_interp mode,
+                        const char *machine, double given, double predicted) {
+  at_strbuf_addf(user, "%s\t%s\t%s\t%.6g\t%.6g\n", what, at_interp_text(mode),
+                 machine, given, predicted);
+}
+
 static at_status evaluate(int argc, char **argv, at_arena *a) {
-  const char *path = NULL;
+  const char *path = NULL, *points = NULL;
+  at_strbuf seen = {0};
   at_cli_option(&argc, argv, "--table=", &path);
+  at_cli_option(&argc, argv, "--points=", &points);
   AT_TRY(at_cli_no_more_options(argc, argv, "cost"));
   const at_perf_table *tables, *chosen[64];
   size_t count, n = 0;
@@ -181,7 +189,11 @@ static at_status evaluate(int argc, char **argv, at_arena *a) {
         "no such table\nhint: atoll cost evaluate sm_90 sm_100_B200");
   at_perf_error *rows;
   size_t num;
-  AT_TRY(at_perf_evaluate(chosen, n, a, &rows, &num));
+  AT_TRY(at_perf_evaluate(chosen, n, points ? write_point : NULL, &seen, a, &rows,
+                          &num));
+  at_status st = points ? at_cli_write_file(points, &seen) : AT_OK;
+  at_strbuf_free(&seen);
+  AT_TRY(st);
   printf("%-26s %-6s %6s %8s %8s %8s %10s\n", "experiment", "mode", "points",
          "median", "p90", "worst", "within 10%");
   for (size_t i = 0; i < num; i++)
@@ -219,12 +231,8 @@ static at_status convert(int argc, char **argv, at_arena *a) {
 // The program as it would run on this host, or without anything hidden.
 static at_status optimized(at_bytes program, bool hide, at_arena *a, at_module **out) {
   at_compile_options compile = {.no_cache = true};
-  at_strbuf text = {0};
   AT_TRY(at_config_set(AT_CONFIG_LATENCY_HIDING, hide ? "on" : "off"));
-  at_status st = at_compile_dump(program, &compile, AT_STAGE_OPTIMIZED, &text);
-  if (at_ok(st)) st = at_hlo_parse(at_strbuf_str(&text), a, out);
-  at_strbuf_free(&text);
-  return st;
+  return at_compile_module(program, &compile, false, a, out);
 }
 
 static at_status write_trace(const at_module *m, const at_target *t, const at_lhs_options *o,
@@ -239,12 +247,14 @@ static at_status write_trace(const at_module *m, const at_target *t, const at_lh
 }
 
 static at_status schedule(int argc, char **argv, at_arena *a) {
-  const char *limit = NULL, *trace = NULL;
+  const char *limit = NULL, *trace = NULL, *costs = NULL;
   at_target *t;
   at_lhs_options options = {.reruns = 5};
   at_cli_option(&argc, argv, "--memory=", &limit);
   at_cli_option(&argc, argv, "--trace=", &trace);
+  at_cli_option(&argc, argv, "--costs=", &costs);
   AT_TRY(target_of(&argc, argv, a, &t));
+  if (costs) AT_TRY(at_cost_profile_open(costs, a, &t->profile));
   AT_TRY(at_cli_no_more_options(argc, argv, "cost"));
   if (argc != 2) return misuse("cost schedule --target=T PROGRAM");
   if (limit) AT_TRY(parse_count(limit, &options.memory_limit));
@@ -254,7 +264,6 @@ static at_status schedule(int argc, char **argv, at_arena *a) {
   at_overlap plain, o;
   at_status st = optimized(program, false, a, &given);
   if (at_ok(st)) st = optimized(program, true, a, &hidden);
-  free((void *)program.ptr);
   if (at_ok(st)) st = at_overlap_of(given, t, &(at_lhs_options){0}, a, &plain);
   // Where the caller gives no limit: four fifths of a chip's memory.
   if (!limit)
@@ -262,6 +271,7 @@ static at_status schedule(int argc, char **argv, at_arena *a) {
         (int64_t)(.8 * at_machine_number(t->machine, "hbm_bytes_per_chip", 0));
   if (at_ok(st)) st = at_overlap_of(hidden, t, &options, a, &o);
   if (at_ok(st) && trace) st = write_trace(hidden, t, &options, trace, a);
+  free((void *)program.ptr);  // large constants borrowed it
   if (!at_ok(st)) return st;
   printf("memory limit %.1f MiB\n", (double)options.memory_limit / (1 << 20));
   const at_lhs_stats *rows[] = {&plain.before, &o.after};

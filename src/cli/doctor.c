@@ -126,8 +126,9 @@ static at_status print_json(const findings *f) {
 at_status at_cli_doctor(int argc, char **argv) {
   bool json = at_cli_option(&argc, argv, "--json", NULL);
   bool measure = at_cli_option(&argc, argv, "--measure", NULL);
+  bool cpu = at_cli_option(&argc, argv, "--cpu-time", NULL);
   AT_TRY(at_cli_no_more_options(argc, argv, "doctor"));
-  if (measure) return at_cli_measure_host();
+  if (measure) return at_cli_measure_host(cpu);
   findings f = {0};
   look_at_setup(&f);
   look_at_cpu(&f);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "cli/cli.h"
+#include "compile/compile.h"
 
 typedef struct outputs {
   const char *html, *trace, *xplane;
@@ -23,8 +24,14 @@ static at_status count_of(const char *text, const char *option, int64_t *out) {
 static at_status estimate_file(const char *path, const at_estimate_options *o,
                                at_arena *a, at_estimate **out) {
   at_bytes program;
+  at_estimate_options with = *o;
+  at_status st = AT_OK;
   AT_TRY(at_cli_read_file(path, &program));
-  at_status st = at_estimate_run(program, o, a, out);
+  if (at_str_starts(at_str_of(o->target), "host")) {
+    at_compile_options compile = {.no_cache = true};
+    st = at_compile_module(program, &compile, true, a, &with.planned);
+  }
+  if (at_ok(st)) st = at_estimate_run(program, &with, a, out);
   // The module borrows the bytes of large constants; they end with the process.
   return st.err ? at_status_prefix(st, "%s", path) : st;
 }
@@ -76,7 +83,7 @@ static at_status second(const char *compare, const char *path,
 static at_status run(int argc, char **argv, at_arena *a) {
   at_estimate_options o = {.target = "v6e", .mode = AT_INTERP_ATOLL};
   outputs to = {.rows = 30};
-  const char *interp = NULL, *compare = NULL, *rows = NULL, *parts = NULL;
+  const char *costs = NULL, *interp = NULL, *compare = NULL, *rows = NULL, *parts = NULL;
   at_cli_option(&argc, argv, "--target=", &o.target);
   at_cli_option(&argc, argv, "--interp=", &interp);
   at_cli_option(&argc, argv, "--compare=", &compare);
@@ -84,6 +91,7 @@ static at_status run(int argc, char **argv, at_arena *a) {
   at_cli_option(&argc, argv, "--trace=", &to.trace);
   at_cli_option(&argc, argv, "--xplane=", &to.xplane);
   at_cli_option(&argc, argv, "--rows=", &rows);
+  at_cli_option(&argc, argv, "--costs=", &costs);
   at_cli_option(&argc, argv, "--partitions=", &parts);
   to.json = at_cli_option(&argc, argv, "--json", NULL);
   AT_TRY(at_cli_no_more_options(argc, argv, "estimate"));
@@ -97,6 +105,7 @@ static at_status run(int argc, char **argv, at_arena *a) {
   if (rows) AT_TRY(count_of(rows, "--rows=", &n));
   to.rows = (uint32_t)n;
   if (parts) AT_TRY(count_of(parts, "--partitions=", &o.num_partitions));
+  if (costs) AT_TRY(at_cost_profile_open(costs, a, &o.profile));
   at_estimate *e, *other = NULL;
   AT_TRY(estimate_file(argv[1], &o, a, &e));
   if (compare) AT_TRY(second(compare, argv[1], o, a, &other));

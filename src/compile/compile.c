@@ -117,6 +117,12 @@ static at_status read_program(job *j) {
 // What a schedule may add to the memory of values that live at once.
 static const double kMemoryGrowth = 1.25;
 
+// What the steps took in a previous run.
+static at_status read_costs(job *j, const at_cost_profile **out) {
+  const char *path = at_config_text(AT_CONFIG_COSTS);
+  return *path ? at_cost_profile_open(path, j->arena, out) : AT_OK;
+}
+
 // Collectives of several devices become asynchronous where other work can lie
 // between. Costs are those of a plain host: they only decide the order, so that
 // a program compiles to the same steps everywhere.
@@ -130,6 +136,7 @@ static at_status hide_latency(job *j) {
     return AT_OK;
   AT_TRY(at_machine_find(AT_STR("cpu"), &host));
   AT_TRY(at_target_make(host, AT_INTERP_ATOLL, j->arena, &t));
+  AT_TRY(read_costs(j, &t->profile));
   // All devices share the host.
   t->devices_per_chip =
       (uint32_t)(j->module->num_replicas * j->module->num_partitions);
@@ -364,6 +371,8 @@ static at_status start(job *j, at_bytes program, const at_compile_options *o) {
   at_cache_key_add(&j->key, (at_bytes){(const uint8_t *)target, strlen(target)});
   at_cache_key_add_u64(&j->key, at_config_flag(AT_CONFIG_LENIENT));
   at_cache_key_add_u64(&j->key, at_config_flag(AT_CONFIG_LATENCY_HIDING));
+  const char *costs = at_config_text(AT_CONFIG_COSTS);
+  at_cache_key_add(&j->key, (at_bytes){(const uint8_t *)costs, strlen(costs)});
   AT_TRY_ALLOC(j->arena, at_arena_create());
   AT_TRY(at_compile_request_read(o->request, j->arena, &j->request));
   AT_TRY(at_sparse_flags(j->request.env_options, j->request.num_env_options,
@@ -446,5 +455,39 @@ at_status at_compile_dump(at_bytes program, const at_compile_options *o, at_stag
   at_status st = start(&j, program, o);
   if (!st.err) st = dump_stage(&j, s, out);
   end(&j);
+  return st;
+}
+
+// A COPY whose operand lives in the same place is no step.
+static void drop_views(const job *j, at_comp *c) {
+  for (at_node *n = c->first, *next; n; n = next) {
+    next = n->next;
+    if (n->op == AT_OP_WHILE || n->op == AT_OP_IF || n->op == AT_OP_CASE)
+      for (uint32_t r = 0; r < n->num_regions; r++) drop_views(j, n->regions[r]);
+    at_value v = {n, 0};
+    if (n->op != AT_OP_COPY || at_node_literal(n->operands[0].node) ||
+        at_plan_slot(&j->plan, v) != at_plan_slot(&j->plan, n->operands[0]))
+      continue;
+    at_replace_uses(c, v, n->operands[0]);
+    at_node_remove(n);
+  }
+}
+
+at_status at_compile_module(at_bytes program, const at_compile_options *o, bool planned,
+                            at_arena *a, at_module **out) {
+  job j;
+  at_status st = start(&j, program, o);
+  at_arena *own = j.arena;
+  if (st.err) goto done;
+  j.arena = a;
+  AT_TRY_GOTO(st, read_program(&j), done);
+  AT_TRY_GOTO(st, optimise(&j), done);
+  if (planned) {
+    AT_TRY_GOTO(st, place(&j), done);
+    drop_views(&j, j.module->entry);
+  }
+  *out = j.module;
+done:
+  at_arena_destroy(own);
   return st;
 }

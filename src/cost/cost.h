@@ -23,6 +23,7 @@ typedef enum at_cost_source {
   AT_COST_FROM_TORUS,      // ICI rings, with DCN between slices
   AT_COST_FROM_FUSION,     // model of one GPU kernel
   AT_COST_FROM_KERNEL,     // model of one TPU kernel
+  AT_COST_FROM_HOST,       // model of one step on the measured host
   AT_COST_FROM_ROOFLINE,   // larger of FLOPs and bytes over the peaks
   AT_COST_FROM_CLASS,      // one size for a whole class of ops
   AT_COST_SOURCE_COUNT
@@ -195,8 +196,13 @@ typedef struct at_perf_error {
 // Experiments on every table that has the series for them: each interior size
 // of each series left out in turn; 2 GiB predicted from sizes up to 256 MiB;
 // each interior size of a product left out in turn.
+// `seen` (may be NULL) is called with the seconds of every point.
+typedef void (*at_perf_seen)(void *user, const char *what, at_interp mode,
+                             const char *machine, double given,
+                             double predicted);
 at_status at_perf_evaluate(const at_perf_table *const *tables, size_t count,
-                           at_arena *a, at_perf_error **out, size_t *num);
+                           at_perf_seen seen, void *user, at_arena *a,
+                           at_perf_error **out, size_t *num);
 
 // ---- Network
 // ---------------------------------------------------------------------- The
@@ -232,6 +238,22 @@ at_status at_network_all_to_all(const at_network *net, int64_t bytes,
 at_status at_network_direct(const at_network *net, int64_t bytes,
                             int64_t devices, double *seconds);
 
+// ---- Costs of a previous run
+// Mean durations of the steps of a trace in Chrome's form, as jax.profiler.trace
+// and `atoll run` leave it; lives in `a`. INVALID_ARGUMENT: no such JSON;
+// NOT_FOUND: no step in it.
+typedef struct at_cost_profile at_cost_profile;
+at_status at_cost_profile_read(at_bytes text, at_arena *a,
+                               const at_cost_profile **out);
+// The same of a file, which may be compressed (.gz). NOT_FOUND as well: no such
+// file.
+at_status at_cost_profile_open(const char *path, at_arena *a,
+                               const at_cost_profile **out);
+// False: p is NULL or does not know n. Collectives and control flow are never
+// known: what they took was waiting.
+bool at_cost_profiled(const at_cost_profile *p, const at_node *n,
+                      double *seconds);
+
 // ---- Targets
 // ------------------------------------------------------------------------ A
 // machine in a topology, with the tables and options to be used.
@@ -247,6 +269,8 @@ typedef struct at_target {
   const at_perf *user;       // NULL: the user gave none; asked before `perf`
   const struct at_gpu *gpu;  // NULL: not a GPU
   const struct at_tpu_chip *tpu;  // NULL: not a TPU
+  const struct at_host *host;     // NULL: no host that was measured
+  const at_cost_profile *profile;  // NULL: no previous run
 } at_target;
 // One chip of a machine that the caller describes; at_target_parse without
 // text.

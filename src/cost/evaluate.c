@@ -6,13 +6,32 @@
 
 typedef AT_VEC(double) doubles;
 
+// One kind of question to one mode.
+typedef struct experiment {
+  const char *what;
+  at_interp mode;
+  at_perf_seen seen;
+  void *user;
+  at_arena *arena;
+  doubles errors;
+} experiment;
+
+static at_status note(experiment *x, const char *machine, double given,
+                      double predicted) {
+  if (x->seen) x->seen(x->user, x->what, x->mode, machine, given, predicted);
+  return at_vec_push(x->arena, &x->errors, fabs(predicted - given) / given)
+             ? AT_OK
+             : AT_NO_MEMORY("errors");
+}
+
 static int ascending(const void *x, const void *y) {
   double a = *(const double *)x, b = *(const double *)y;
   return a < b ? -1 : a > b;
 }
 
-static at_perf_error summary(const char *what, at_interp mode, doubles *e) {
-  at_perf_error r = {.what = what, .mode = mode, .count = e->len};
+static at_perf_error summary(experiment *x) {
+  doubles *e = &x->errors;
+  at_perf_error r = {.what = x->what, .mode = x->mode, .count = e->len};
   if (!e->len) return r;
   qsort(e->ptr, e->len, sizeof *e->ptr, ascending);
   size_t n = e->len;
@@ -60,17 +79,14 @@ static at_status thin(const at_perf_table *t, bool permutes, keep_fn keep,
   return AT_OK;
 }
 
-static at_status add_error(const at_perf *p, const at_perf_series *s,
-                           const at_point *truth, at_arena *a,
-                           doubles *errors) {
+static at_status add_error(experiment *x, const at_perf_table *table,
+                           const at_perf *p, const at_perf_series *s,
+                           const at_point *truth) {
   at_collective c = s->key;
   c.bytes = truth->at[0];
   at_cost_time t;
   AT_TRY(at_perf_collective(p, &c, &t));
-  double want = (double)c.bytes / truth->value;
-  return at_vec_push(a, errors, fabs(t.seconds - want) / want)
-             ? AT_OK
-             : AT_NO_MEMORY("errors");
+  return note(x, table->machine, (double)c.bytes / truth->value, t.seconds);
 }
 
 static int64_t edge(const at_perf_series *s, bool high) {
@@ -80,8 +96,8 @@ static int64_t edge(const at_perf_series *s, bool high) {
   return e;
 }
 
-static at_status left_out(const at_perf_table *t, bool permutes, at_interp mode,
-                          at_arena *a, doubles *errors) {
+static at_status left_out(experiment *x, const at_perf_table *t,
+                          bool permutes) {
   for (int power = 0; power < 62; power++) {
     int64_t size = (int64_t)1 << power;
     at_perf_table less;
@@ -94,47 +110,45 @@ static at_status left_out(const at_perf_table *t, bool permutes, at_interp mode,
       for (size_t k = 0; k < s->count; k++) {
         if (s->points[k].at[0] != size || !(s->points[k].value > 0)) continue;
         if (!p) {
-          AT_TRY(thin(t, permutes, differs, size, a, &less));
-          AT_TRY(at_perf_prepare(&less, mode, false, a, &p));
+          AT_TRY(thin(t, permutes, differs, size, x->arena, &less));
+          AT_TRY(at_perf_prepare(&less, x->mode, false, x->arena, &p));
         }
-        AT_TRY(add_error(p, s, &s->points[k], a, errors));
+        AT_TRY(add_error(x, t, p, s, &s->points[k]));
       }
     }
   }
   return AT_OK;
 }
 
-static at_status past_the_edge(const at_perf_table *t, at_interp mode,
-                               at_arena *a, doubles *errors) {
+static at_status past_the_edge(experiment *x, const at_perf_table *t) {
   const int64_t known = 256 << 20, asked = (int64_t)2 << 30;
   at_perf_table less;
   at_perf *p;
-  AT_TRY(thin(t, false, at_most, known, a, &less));
-  AT_TRY(at_perf_prepare(&less, mode, false, a, &p));
+  AT_TRY(thin(t, false, at_most, known, x->arena, &less));
+  AT_TRY(at_perf_prepare(&less, x->mode, false, x->arena, &p));
   for (size_t i = 0; i < t->count; i++) {
     const at_perf_series *s = &t->series[i];
     for (size_t k = 0; k < s->count && !s->is_gemm && s->key.op != AT_PERMUTE;
          k++)
       if (s->points[k].at[0] == asked && s->points[k].value > 0)
-        AT_TRY(add_error(p, s, &s->points[k], a, errors));
+        AT_TRY(add_error(x, t, p, s, &s->points[k]));
   }
   return AT_OK;
 }
 
 // ---- Products
 // -----------------------------------------------------------------------
-static at_status gemm_plane(const at_perf_table *t, const at_perf_series *s,
-                            int dim, int64_t size, at_interp mode, at_arena *a,
-                            doubles *errors) {
+static at_status gemm_plane(experiment *x, const at_perf_table *t,
+                            const at_perf_series *s, int dim, int64_t size) {
   at_perf_series less = *s;
   at_perf_table one = {
       .machine = t->machine, .source = "", .series = &less, .count = 1};
-  AT_TRY_ALLOC(less.points, at_new(a, at_point, s->count + 1));
+  AT_TRY_ALLOC(less.points, at_new(x->arena, at_point, s->count + 1));
   less.count = 0;
   for (size_t i = 0; i < s->count; i++)
     if (s->points[i].at[dim] != size) less.points[less.count++] = s->points[i];
   at_perf *p;
-  AT_TRY(at_perf_prepare(&one, mode, false, a, &p));
+  AT_TRY(at_perf_prepare(&one, x->mode, false, x->arena, &p));
   for (size_t i = 0; i < s->count; i++) {
     const int64_t *q = s->points[i].at;
     if (q[dim] != size || !(s->points[i].value > 0)) continue;
@@ -143,15 +157,12 @@ static at_status gemm_plane(const at_perf_table *t, const at_perf_series *s,
     AT_TRY(at_perf_gemm(p, &g, &time));
     double flops =
         2.0 * (double)q[0] * (double)q[1] * (double)q[2] * (double)q[3];
-    double want = flops / s->points[i].value;
-    if (!at_vec_push(a, errors, fabs(time.seconds - want) / want))
-      return AT_NO_MEMORY("errors");
+    AT_TRY(note(x, t->machine, flops / s->points[i].value, time.seconds));
   }
   return AT_OK;
 }
 
-static at_status gemm_left_out(const at_perf_table *t, at_interp mode,
-                               at_arena *a, doubles *errors) {
+static at_status gemm_left_out(experiment *x, const at_perf_table *t) {
   for (size_t i = 0; i < t->count; i++) {
     const at_perf_series *s = &t->series[i];
     for (int dim = 1; dim < 4 && s->is_gemm; dim++) {
@@ -162,8 +173,7 @@ static at_status gemm_left_out(const at_perf_table *t, at_interp mode,
       }
       for (int power = 0; power < 62; power++) {
         int64_t size = (int64_t)1 << power;
-        if (size > low && size < high)
-          AT_TRY(gemm_plane(t, s, dim, size, mode, a, errors));
+        if (size > low && size < high) AT_TRY(gemm_plane(x, t, s, dim, size));
       }
     }
   }
@@ -171,23 +181,20 @@ static at_status gemm_left_out(const at_perf_table *t, at_interp mode,
 }
 
 at_status at_perf_evaluate(const at_perf_table *const *tables, size_t count,
-                           at_arena *a, at_perf_error **out, size_t *num) {
+                           at_perf_seen seen, void *user, at_arena *a,
+                           at_perf_error **out, size_t *num) {
   static const char *const names[] = {
       "collective, size left out", "permute, size left out",
       "2 GiB from <= 256 MiB", "GEMM, size left out"};
   AT_VEC(at_perf_error) rows = {0};
   for (size_t what = 0; what < AT_LEN(names); what++)
     for (int mode = AT_INTERP_SEED; mode <= AT_INTERP_ATOLL; mode++) {
-      doubles e = {0};
-      for (size_t i = 0; i < count; i++) {
-        const at_perf_table *t = tables[i];
-        at_interp m = (at_interp)mode;
-        AT_TRY(what == 3   ? gemm_left_out(t, m, a, &e)
-               : what == 2 ? past_the_edge(t, m, a, &e)
-                           : left_out(t, what == 1, m, a, &e));
-      }
-      if (e.len &&
-          !at_vec_push(a, &rows, summary(names[what], (at_interp)mode, &e)))
+      experiment x = {names[what], (at_interp)mode, seen, user, a, {0}};
+      for (size_t i = 0; i < count; i++)
+        AT_TRY(what == 3   ? gemm_left_out(&x, tables[i])
+               : what == 2 ? past_the_edge(&x, tables[i])
+                           : left_out(&x, tables[i], what == 1));
+      if (x.errors.len && !at_vec_push(a, &rows, summary(&x)))
         return AT_NO_MEMORY("errors");
     }
   *out = rows.ptr;

@@ -13,6 +13,7 @@ const char *at_cost_source_text(at_cost_source s) {
       [AT_COST_FROM_TORUS] = "torus",
       [AT_COST_FROM_FUSION] = "fusion model",
       [AT_COST_FROM_KERNEL] = "kernel model",
+      [AT_COST_FROM_HOST] = "host model",
       [AT_COST_FROM_ROOFLINE] = "roofline",
       [AT_COST_FROM_CLASS] = "class",
   };

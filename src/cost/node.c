@@ -7,6 +7,7 @@
 
 #include "cost/cost_internal.h"
 #include "cost/gpu.h"
+#include "cost/host.h"
 #include "cost/tpu.h"
 
 // Approximate costs of whole classes, in XLA's units, a hundredth of a
@@ -114,6 +115,21 @@ static void gemm_on_tpu(const at_target *t, const at_gemm *g,
                         AT_COST_FROM_KERNEL};
 }
 
+// Thin products read their operands once, from memory as far as anybody knows.
+static at_status gemm_on_host(const at_target *t, const at_gemm *g,
+                              at_cost_time *out) {
+  at_cost_time least;
+  AT_TRY(gemm_roofline(t, g, &least));
+  at_status st = at_host_gemm(t, g, out);
+  if (at_status_code(st) == AT_NOT_FOUND) {
+    at_status_free(st);
+    *out = least;
+    return AT_OK;
+  }
+  if (at_ok(st) && least.seconds > out->seconds) *out = least;
+  return st;
+}
+
 at_status at_cost_gemm(const at_target *t, const at_gemm *g,
                        at_cost_time *out) {
   if (g->b < 0 || g->m < 0 || g->n < 0 || g->k < 0)
@@ -122,16 +138,11 @@ at_status at_cost_gemm(const at_target *t, const at_gemm *g,
     *out = (at_cost_time){0, AT_COST_FREE};
     return AT_OK;
   }
+  if (t->host) return gemm_on_host(t, g, out);
   const at_perf *tables[2] = {t->user, t->perf};
   for (int i = 0; i < 2; i++) {
     if (!tables[i]) continue;
     at_status st = at_perf_gemm(tables[i], g, out);
-    if (at_ok(st) && strcmp(t->machine->platform, "host") == 0) {
-      // Thin products read their operands once: smaller than any of the table.
-      at_cost_time least;
-      AT_TRY(gemm_roofline(t, g, &least));
-      if (least.seconds > out->seconds) *out = least;
-    }
     if (at_status_code(st) != AT_NOT_FOUND) return st;
     at_status_free(st);
   }
@@ -285,6 +296,14 @@ static at_status kernel_on_tpu(const at_target *t, const at_node *n,
   return AT_OK;
 }
 
+static at_status kernel_on_host(const at_target *t, const at_node *n,
+                                at_cost_time *out) {
+  at_host_time k;
+  AT_TRY(at_host_node(t, n, NULL, NULL, &k));
+  *out = (at_cost_time){k.total, AT_COST_FROM_HOST};
+  return AT_OK;
+}
+
 static at_status kernel_roofline(const at_target *t, const at_node *n,
                                  at_cost_time *out) {
   double rate, bytes = 0;
@@ -323,7 +342,13 @@ at_status at_cost_node(const at_target *t, const at_node *n,
     return AT_OK;
   }
   if (is_free(n)) return AT_OK;
+  if (at_cost_profiled(t->profile, n, &given)) {
+    *out = (at_cost_time){given, AT_COST_FROM_PROFILE};
+    return AT_OK;
+  }
   if (at_op_is(n->op, AT_COLLECTIVE)) return collective_node(t, n, out);
+  if (t->host && n->op != AT_OP_SEND && n->op != AT_OP_RECV)
+    return kernel_on_host(t, n, out);
   at_gemm g;
   const at_node *product = product_in(n);
   if (product && at_cost_gemm_of(product, &g)) return at_cost_gemm(t, &g, out);

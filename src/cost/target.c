@@ -4,6 +4,7 @@
 
 #include "cost/cost_internal.h"
 #include "cost/gpu.h"
+#include "cost/host.h"
 #include "cost/tpu.h"
 
 enum { kMaxDevices = 1 << 16, kMostText = 255 };
@@ -148,6 +149,8 @@ static at_status prepare_tables(at_target *t, at_arena *a) {
 static at_status prepare_models(at_target *t, at_arena *a) {
   if (strcmp(t->machine->platform, "gpu") == 0)
     return at_gpu_of(t->machine, a, &t->gpu);
+  if (strcmp(t->machine->platform, "host") == 0)
+    return at_host_of(t->machine, a, &t->host);
   if (strcmp(t->machine->platform, "tpu") != 0) return AT_OK;
   at_tpu_chip *chip;
   AT_TRY_ALLOC(chip, at_new(a, at_tpu_chip, 1));

@@ -16,6 +16,10 @@ typedef struct at_estimate_options {
       *target;  // at_target_parse's grammar: "v5p:2x2x4", "H100:8", "host"
   at_interp mode;
   int64_t num_replicas, num_partitions;  // 0: what the program says
+  // The program as this host's compiler will run it (at_compile_module), for
+  // the target "host"; borrowed. NULL: read and optimised here.
+  at_module *planned;
+  const at_cost_profile *profile;  // NULL, or what its steps took before
 } at_estimate_options;
 
 // What a kernel waits for most.

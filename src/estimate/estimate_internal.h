@@ -1,6 +1,7 @@
 #ifndef ATOLL_ESTIMATE_ESTIMATE_INTERNAL_H_
 #define ATOLL_ESTIMATE_ESTIMATE_INTERNAL_H_
 
+#include "cost/host.h"
 #include "cost/tpu.h"
 #include "estimate/estimate.h"
 
@@ -50,6 +51,20 @@ typedef struct at_est_placement {
 void at_est_kernel(const at_est_group *g, const at_est_placement *p,
                    at_tpu_kernel *out);
 double at_est_flops(const at_est_group *g);
+
+// ---- How far back the values of a computation were touched (host.c)
+typedef struct at_est_reuse {
+  at_arena *arena;
+  const at_comp *comp;
+  at_map last;  // type of a value -> double: bytes touched until then
+  double now;
+  double footprint;  // touched in one run: what lies between two runs
+  double temps;      // of it, memory that values share
+} at_est_reuse;
+at_status at_est_reuse_start(const at_target *t, const at_estimate *e,
+                             const at_comp *c, at_arena *a, at_est_reuse *out);
+// An at_host_distance; `user` is an at_est_reuse.
+double at_est_distance(void *user, at_value v, double bytes, bool write);
 
 // ---- Walk, timeline and memory (run.c, memory.c)
 uint64_t at_est_padded(const at_target *t, const at_type *type);

@@ -57,6 +57,7 @@ typedef struct residency {
   double fetched;         // when the prefetches so far are done
   at_map prefetched;      // parameter -> itself
   const at_node *pinned;  // brought in before the kernel that is asked about
+  at_est_reuse reuse;     // the host's caches
 } residency;
 
 static double tiled(at_value v) {
@@ -249,7 +250,24 @@ static at_status cost_tpu(walk *w, at_est_group *g, residency *r,
   return AT_OK;
 }
 
-static at_status cost_other(walk *w, at_est_group *g, at_estimate_op *o) {
+static at_status cost_host(walk *w, at_est_group *g, at_est_reuse *reuse,
+                           at_estimate_op *o) {
+  at_host_time t;
+  AT_TRY(at_host_node(w->target, g->root, at_est_distance, reuse, &t));
+  bool product =
+      g->root->op == AT_OP_DOT_GENERAL || g->root->op == AT_OP_CONVOLUTION;
+  o->seconds = t.total;
+  o->from = AT_COST_FROM_HOST;
+  o->hbm_bytes = t.bytes;
+  *(product ? &o->matrix : &o->vector) = t.compute;
+  o->memory = t.memory;
+  o->latency = t.total - fmax(t.compute, t.memory);
+  return AT_OK;
+}
+
+static at_status cost_other(walk *w, at_est_group *g, residency *r,
+                            at_estimate_op *o) {
+  if (w->target->host) return cost_host(w, g, &r->reuse, o);
   at_cost_time t;
   AT_TRY(at_cost_node(w->target, g->root, &t));
   o->seconds = t.seconds;
@@ -458,7 +476,9 @@ static at_status make_item(walk *w, at_est_group *g, residency *r, double count,
   else if (w->is_tpu)
     AT_TRY(cost_tpu(w, g, r, &o));
   else
-    AT_TRY(cost_other(w, g, &o));
+    AT_TRY(cost_other(w, g, r, &o));
+  if (at_cost_profiled(w->target->profile, n, &o.seconds))
+    o.from = AT_COST_FROM_PROFILE;
   o.bound = bound_of(&o);
   o.start = it->seconds;
   it->seconds += o.seconds;
@@ -601,6 +621,9 @@ static at_status walk_comp(walk *w, const at_comp *c, double count,
       .kept = at_map_in(w->arena),
       .prefetched = at_map_in(w->arena),
       .capacity = w->is_tpu ? w->chip.vmem_bytes * w->chip.cores * .8 : 0};
+  if (!level && !w->is_tpu)
+    AT_TRY(at_est_memory(w->e, c, &g, w->target, &r.kept, w->arena));
+  if (w->target->host) AT_TRY(at_est_reuse_start(w->target, w->e, c, w->arena, &r.reuse));
   at_map index = at_map_in(w->arena);
   for (uint32_t i = 0; i < g.count; i++) {
     AT_TRY(make_item(w, g.list[i], &r, count, level, &q.items[i]));
@@ -613,7 +636,8 @@ static at_status walk_comp(walk *w, const at_comp *c, double count,
   for (uint32_t i = 0; i < q.count; i++) AT_TRY(link(w, &g, &q, i, &index));
   *out = run_timeline(w, &q);
   expose(w, &q, out->exposed, count);
-  if (!level) AT_TRY(at_est_memory(w->e, c, &g, w->target, &r.kept, w->arena));
+  if (!level && w->is_tpu)
+    AT_TRY(at_est_memory(w->e, c, &g, w->target, &r.kept, w->arena));
   return AT_OK;
 }
 
@@ -631,6 +655,7 @@ static double doubt(at_cost_source s) {
       return .10;
     case AT_COST_FROM_FALLBACK:
     case AT_COST_FROM_FUSION:
+    case AT_COST_FROM_HOST:
       return .25;
     default:
       return .40;
@@ -687,8 +712,9 @@ at_status at_estimate_run(at_bytes program, const at_estimate_options *o,
                           at_arena *a, at_estimate **out) {
   at_target *target;
   AT_TRY(at_target_parse(at_str_of(o->target), o->mode, a, &target));
-  at_module *m;
-  AT_TRY(read_program(program, a, &m));
+  target->profile = o->profile;
+  at_module *m = o->planned;
+  if (!m) AT_TRY(read_program(program, a, &m));
   if (o->num_replicas > 0) m->num_replicas = o->num_replicas;
   if (o->num_partitions > 0) m->num_partitions = o->num_partitions;
   // As JAX compiles: results without a sharding of their own may get one.
@@ -699,7 +725,7 @@ at_status at_estimate_run(at_bytes program, const at_estimate_options *o,
             .is_tpu = !strcmp(target->machine->platform, "tpu")};
   if (w.is_tpu) AT_TRY(at_tpu_chip_of(target->machine, &w.chip));
   at_pass_options passes = {.fuse = !w.is_tpu, .fold_budget = 1 << 22};
-  AT_TRY(at_passes_run(m, &passes, false, NULL, NULL));
+  if (!o->planned) AT_TRY(at_passes_run(m, &passes, false, NULL, NULL));
   AT_TRY_ALLOC(w.e, at_new(a, at_estimate, 1));
   span s;
   AT_TRY(walk_comp(&w, m->entry, 1, 0, &s));

@@ -284,6 +284,18 @@ static at_status add_timeline(walk *w, const graph *g, const uint32_t *order) {
   return AT_OK;
 }
 
+// What Perfetto calls the lanes.
+static void name_lanes(at_strbuf *trace) {
+  at_strbuf_addz(trace,
+                 "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":1,\"tid\":1,"
+                 "\"args\":{\"name\":\"work\"}}");
+  for (int op = 0; op < AT_COLLECTIVE_COUNT; op++)
+    at_strbuf_addf(trace,
+                   ",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":1,"
+                   "\"tid\":%d,\"args\":{\"name\":\"%s\"}}",
+                   2 + op, at_collective_text((at_collective_op)op));
+}
+
 at_status at_overlap_trace(const at_module *m, const at_target *t,
                            const at_lhs_options *options, at_arena *a,
                            at_strbuf *out) {
@@ -292,6 +304,7 @@ at_status at_overlap_trace(const at_module *m, const at_target *t,
             .turns = 1, .trace = out};
   double seconds;
   at_strbuf_addz(out, "[");
+  name_lanes(out);
   AT_TRY(computation(&w, m->entry, &seconds));
   at_strbuf_addz(out, "]\n");
   return at_strbuf_status(out);

@@ -1,4 +1,5 @@
 """The atoll command on real programs."""
+import gzip
 import json
 import os
 import pathlib
@@ -22,8 +23,8 @@ module @affine {
 ENVIRONMENT = {k: v for k, v in os.environ.items() if k != "ATOLL_LIBRARY"}
 
 
-def atoll(*args):
-    return subprocess.run([COMMAND, *map(str, args)], capture_output=True, text=True, env=ENVIRONMENT)
+def atoll(*args, **more):
+    return subprocess.run([COMMAND, *map(str, args)], capture_output=True, text=True, env={**ENVIRONMENT, **more})
 
 
 def test_run_with_inputs_and_results(tmp_path):
@@ -73,3 +74,22 @@ def test_docs_are_generated():
     for flag, name in (("--ops-doc", "ops.md"), ("--flags-doc", "config.md"), ("--import-doc", "import.md"),
                        ("--mosaic-doc", "mosaic_ops.md")):
         assert (top / "docs" / name).read_text() == atoll("dump", flag).stdout, f"run tools/docs.sh: docs/{name} is old"
+
+
+def test_host_is_measured_first(tmp_path):
+    program = tmp_path / "p.hlo"
+    program.write_text('hlo module "m" entry="main" {\nfunc "main" (%0: f32[4]) -> (f32[4]) {\n'
+                       "  %1 = add %0, %0 : f32[4]\n  return %1\n}\n}\n")
+    done = atoll("estimate", "--target=host", program, XDG_CACHE_HOME=str(tmp_path))
+    assert done.returncode and "doctor --measure" in done.stderr
+
+
+def test_costs_of_a_previous_run(tmp_path):
+    program, trace = tmp_path / "p.hlo", tmp_path / "t.json.gz"
+    program.write_text('hlo module "m" entry="main" {\nfunc "main" (%0: f32[4]) -> (f32[4]) {\n'
+                       "  %1 = add %0, %0 : f32[4]\n  return %1\n}\n}\n")
+    with gzip.open(trace, "wt") as f:
+        json.dump({"traceEvents": [{"name": "add.1", "ph": "X", "pid": 1, "tid": 1, "ts": 0, "dur": 70}]}, f)
+    done = atoll("estimate", "--target=H100", f"--costs={trace}", "--json", program)
+    (op,) = json.loads(done.stdout)["ops"]
+    assert op["source"] == "profile" and abs(op["seconds"] - 70e-6) < 1e-9

@@ -1,0 +1,46 @@
+// How many bytes a program on the host touches between two uses of a value:
+// what decides which cache still holds it.
+#include <math.h>
+
+#include "estimate/estimate_internal.h"
+
+double at_est_distance(void *user, at_value v, double bytes, bool write) {
+  at_est_reuse *r = user;
+  v = at_est_behind(v);
+  void **place = at_map_put_ptr(&r->last, &at_value_type(v)->dtype);
+  bool seen = place && *place;
+  double *at = seen ? *place : at_new(r->arena, double, 1);
+  double far = seen ? fmin(r->now - *at, r->footprint) : r->footprint;
+  bool result = false;
+  for (uint32_t i = 0; i < r->comp->num_results; i++)
+    result |= at_value_eq(at_est_behind(r->comp->results[i]), v);
+  // Memory of a value that died is given out again.
+  if (write && !seen && !result) far = r->temps;
+  r->now += bytes;
+  if (at) *at = r->now;
+  if (place) *place = at;
+  // What is in use now has passed through the caches as well.
+  return far + bytes;
+}
+
+static double sum_touched(void *user, at_value v, double bytes, bool write) {
+  *(double *)user += bytes;
+  return 0;
+}
+
+// A run of the program comes after another; a turn of a loop after another.
+at_status at_est_reuse_start(const at_target *t, const at_estimate *e,
+                             const at_comp *c, at_arena *a, at_est_reuse *out) {
+  *out = (at_est_reuse){.arena = a, .comp = c, .last = at_map_in(a)};
+  double touched = 0;
+  AT_FOR_NODES(n, c) {
+    at_host_time time;
+    if (at_op_is(n->op, AT_CONTROL) || at_op_is(n->op, AT_COLLECTIVE) ||
+        at_op_of(n->op)->cost == AT_COST_NONE)
+      continue;
+    AT_TRY(at_host_node(t, n, sum_touched, &touched, &time));
+  }
+  out->footprint = fmin(touched, (double)e->peak_bytes);
+  out->temps = fmin(touched, (double)e->temp_bytes);
+  return AT_OK;
+}
