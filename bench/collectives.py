@@ -97,16 +97,14 @@ def ask(process, request):
     return json.loads(answer) if answer else float("nan")
 
 
-def copy_bandwidth():
-    import time
-    import numpy as np
-    a, b = np.ones(1 << 24, np.float64), np.zeros(1 << 24, np.float64)
-    result = float("inf")
-    for _ in range(5):
-        begin = time.perf_counter()
-        np.copyto(b, a)
-        result = min(result, time.perf_counter() - begin)
-    return 2 * a.nbytes / result
+def memory_bandwidth(library):
+    """Bytes a second that all cores read and write as they copy past the caches."""
+    peak = subprocess.run([pathlib.Path(library).parent / "peak", "memory"], capture_output=True, text=True, check=True)
+    return json.loads(peak.stdout)["memory"] * 1e9
+
+
+# What a collective must read and write on two devices, for each byte that one of them holds.
+TRAFFIC = {"all_reduce": 2 + 2, "all_gather": 2 + 4, "reduce_scatter": 2 + 1, "all_to_all": 2 + 2, "permute": 2 + 2}
 
 
 def main():
@@ -130,10 +128,18 @@ def main():
     print(f"{'8 devices':22s} {'atoll us':>10s} {'jaxlib us':>10s}")
     for kind in ("step", "chained", "fused"):
         print("{:22s} {:10.1f} {:10.1f}".format(kind, *row(["dispatch", kind])), flush=True)
-    print(f"\n2 devices, bytes of one device; numpy copies {copy_bandwidth() / 1e9:.1f} GB/s (read and written)")
-    for name in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "permute"):
+    print("\n2 devices, bytes of one device")
+    bandwidth, large = memory_bandwidth(options.library), {}
+    for name in TRAFFIC:
         for size in SIZES:
-            print("{:14s} {:8d} {:10.1f} {:10.1f}".format(name, size, *row(["collective", name, size])), flush=True)
+            large[name] = row(["collective", name, size])
+            print("{:14s} {:8d} {:10.1f} {:10.1f}".format(name, size, *large[name]), flush=True)
+        bandwidth = max(bandwidth, memory_bandwidth(options.library))  # other work on the machine takes some
+    print(f"\n64 MiB, beside the {bandwidth / 1e9:.1f} GB/s at which all cores copy past the caches (read and written)")
+    for name, times in large.items():
+        moved = TRAFFIC[name] * SIZES[-1]
+        shares = (f"{moved / (t * 1e-6) / bandwidth:10.0%}" for t in times)
+        print(f"{name:14s} {moved >> 20:4d} MiB", *shares)
     for process in engines.values():
         process.stdin.close()
         process.wait()

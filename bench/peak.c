@@ -1,8 +1,11 @@
-// What this machine can do at most, as one JSON object: f32 FMA and bf16 (AMX, else
-// AVX512_BF16, else FMA) GFLOP/s with data in registers, over all cores of this process.
+// What this machine can do at most, as one JSON object: f32 FMA and bf16 (AMX,
+// else AVX512_BF16, else FMA) GFLOP/s with data in registers, over all cores of
+// this process; with the argument `memory`, GB/s of all cores that copy arrays
+// no cache holds, read and written.
 #include <immintrin.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -21,7 +24,8 @@ static double now(void) {
 static volatile float sink;
 
 __attribute__((target("avx512f"))) static double fma512(long rounds) {
-  __m512 a[kAccumulators], b = _mm512_set1_ps(1.0000001f), c = _mm512_set1_ps(1e-9f);
+  __m512 a[kAccumulators], b = _mm512_set1_ps(1.0000001f),
+                           c = _mm512_set1_ps(1e-9f);
   for (int i = 0; i < kAccumulators; i++) a[i] = _mm512_set1_ps((float)i);
   for (long k = 0; k < rounds; k++) {
     __asm__ volatile("" : "+v"(b));
@@ -32,7 +36,8 @@ __attribute__((target("avx512f"))) static double fma512(long rounds) {
 }
 
 __attribute__((target("avx2,fma"))) static double fma256(long rounds) {
-  __m256 a[kAccumulators], b = _mm256_set1_ps(1.0000001f), c = _mm256_set1_ps(1e-9f);
+  __m256 a[kAccumulators], b = _mm256_set1_ps(1.0000001f),
+                           c = _mm256_set1_ps(1e-9f);
   for (int i = 0; i < kAccumulators; i++) a[i] = _mm256_set1_ps((float)i);
   for (long k = 0; k < rounds; k++) {
     __asm__ volatile("" : "+x"(b));
@@ -42,20 +47,26 @@ __attribute__((target("avx2,fma"))) static double fma256(long rounds) {
   return 16.0 * kAccumulators * (double)rounds;
 }
 
-__attribute__((target("avx512f,avx512bf16"))) static double dot512(long rounds) {
+__attribute__((target("avx512f,avx512bf16"))) static double dot512(
+    long rounds) {
   __m512 a[kAccumulators];
   __m512i b = _mm512_set1_epi16(0x3c00);
   for (int i = 0; i < kAccumulators; i++) a[i] = _mm512_set1_ps((float)i);
   for (long k = 0; k < rounds; k++) {
     __asm__ volatile("" : "+v"(b));
-    for (int i = 0; i < kAccumulators; i++) a[i] = _mm512_dpbf16_ps(a[i], (__m512bh)b, (__m512bh)b);
+    for (int i = 0; i < kAccumulators; i++)
+      a[i] = _mm512_dpbf16_ps(a[i], (__m512bh)b, (__m512bh)b);
   }
   for (int i = 0; i < kAccumulators; i++) sink = _mm512_reduce_add_ps(a[i]);
   return 64.0 * kAccumulators * (double)rounds;
 }
 
 __attribute__((target("amx-tile,amx-bf16"))) static double amx(long rounds) {
-  struct { uint8_t palette, start, zero[14]; uint16_t bytes[16]; uint8_t rows[16]; } cfg = {.palette = 1};
+  struct {
+    uint8_t palette, start, zero[14];
+    uint16_t bytes[16];
+    uint8_t rows[16];
+  } cfg = {.palette = 1};
   for (int i = 0; i < 8; i++) cfg.bytes[i] = 64, cfg.rows[i] = 16;
   static const char zeros[1024];
   _tile_loadconfig(&cfg);
@@ -101,7 +112,56 @@ static double peak(double (*fn)(long), long rounds) {
   return flops / (now() - start) / 1e9;
 }
 
-int main(void) {
+enum { kCopyBytes = 128 << 20, kCopies = 4 };  // of one core
+
+typedef struct copy {
+  char *from, *to;
+} copy;
+
+static void *copy_past_caches(void *p) {
+  const copy *c = p;
+  for (int k = 0; k < kCopies; k++)
+    for (size_t i = 0; i < kCopyBytes; i += 64)
+      for (size_t j = i; j < i + 64; j += 16)
+        _mm_stream_si128(
+            (__m128i *)(void *)(c->to + j),
+            _mm_load_si128((const __m128i *)(const void *)(c->from + j)));
+  _mm_sfence();
+  return NULL;
+}
+
+static int print_memory(void) {
+  unsigned n = at_cpu_count();
+  pthread_t threads[kMostThreads];
+  copy copies[kMostThreads];
+  if (n > 8) n = 8;  // enough to fill the channels
+  for (unsigned i = 0; i < n; i++) {
+    copies[i].from = aligned_alloc(64, kCopyBytes);
+    copies[i].to = aligned_alloc(64, kCopyBytes);
+    if (!copies[i].from || !copies[i].to) return 1;
+    memset(copies[i].from, 1, kCopyBytes);
+    memset(copies[i].to, 1, kCopyBytes);
+  }
+  double best = 0;
+  for (int round = 0; round < 3; round++) {
+    double start = now();
+    for (unsigned i = 0; i < n; i++)
+      if (pthread_create(&threads[i], NULL, copy_past_caches, &copies[i]))
+        return 1;
+    for (unsigned i = 0; i < n; i++) pthread_join(threads[i], NULL);
+    double rate = 2.0 * kCopyBytes * kCopies * n / (now() - start) / 1e9;
+    best = rate > best ? rate : best;
+  }
+  for (unsigned i = 0; i < n; i++) {
+    free(copies[i].from);
+    free(copies[i].to);
+  }
+  printf("{\"memory\": %.2f}\n", best);
+  return 0;
+}
+
+int main(int argc, char **argv) {
+  if (argc > 1 && !strcmp(argv[1], "memory")) return print_memory();
   uint64_t cpu = at_cpu_features();
   double f32 = peak(cpu & AT_CPU_AVX512 ? fma512 : fma256, kRounds);
   double bf16 = f32;

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Writes docs/coverage.md (to standard output): what Atoll does not do, and what was seen failing.
 
-  tools/coverage.py LIBRARY [--suite result.json] [--jax salt1.json salt2.json ...]
+  tools/coverage.py LIBRARY [--suite result.json] [--jax salt1.json salt2.json ...] [--chips chips.json]
 
-Runs the StableHLO corpus of ../shared/conformance on eight chips, and a tenth of JAX's own tests
-with three salts (tools/jax_tests.py), unless results are given. The list of PJRT functions that
+Runs the StableHLO corpus of ../shared/conformance on eight chips, a tenth of JAX's own tests with
+three salts and those of several devices on eight chips (tools/jax_tests.py), unless results are
+given. The list of PJRT functions that
 answer UNIMPLEMENTED comes from src/pjrt/README.md; reasons for what fails stand in
 tools/coverage_reasons.json, by a prefix of the program's or test's name.
 """
@@ -28,13 +29,11 @@ def suite_results(library):
         return json.load(open(out.name))
 
 
-def jax_results(library):
-    with tempfile.TemporaryDirectory() as folder:
-        outs = [f"{folder}/salt{salt}.json" for salt in (1, 2, 3)]
-        for salt, out in enumerate(outs, 1):
-            subprocess.run([sys.executable, TOP / "tools" / "jax_tests.py", "--library", library, "--salt", str(salt),
-                            "--out", out], stdout=subprocess.DEVNULL, check=True)
-        return [json.load(open(out)) for out in outs]
+def jax_result(library, *options):
+    with tempfile.NamedTemporaryFile(suffix=".json") as out:
+        subprocess.run([sys.executable, TOP / "tools" / "jax_tests.py", "--library", library, *options, "--out", out.name],
+                       stdout=subprocess.DEVNULL, check=True)
+        return json.load(open(out.name))
 
 
 def jax_section(results, reasons):
@@ -47,12 +46,27 @@ def jax_section(results, reasons):
         ran = total["passed"] + total["failed"]
         print(f"| {r['salt']} | {r['sample']:.0%} | {total['passed']} | {total['failed']} | {total['skipped']} | {total['passed'] / max(ran, 1):.2%} |")
         failed.update({f"{f['file']}::{f['name']}": ran for f in r["failures"]})
+    failures(failed, reasons)
+
+
+def failures(failed, reasons):
     print("\nWhat fails, and whether only the hardware or its own compiler could answer it:\n")
     print("| test | only hardware | why |\n|---|---|---|")
     for name in sorted(failed):
         entry = reason_of(name, reasons["jax"])
         why, hardware = (entry["why"], entry["hardware"]) if isinstance(entry, dict) else (entry, False)
         print(f"| {name} | {'yes' if hardware else 'no'} | {why} |")
+
+
+def chips_section(result, reasons):
+    print("\n### On eight chips\n")
+    print("All tests of the files about several devices (tools/jax_tests.py --chips), of what JAX does not skip itself.\n")
+    print("| file | passed | failed | skipped | passed of what ran |\n|---|---|---|---|---|")
+    for file, counts in sorted(result["counts"].items()):
+        passed, failed, skipped = (counts.get(k, 0) for k in ("passed", "failed", "skipped"))
+        if passed + failed:
+            print(f"| {file} | {passed} | {failed} | {skipped} | {passed / (passed + failed):.2%} |")
+    failures([f"{f['file']}::{f['name']}" for f in result["failures"]], reasons)
 
 
 def reason_of(name, reasons):
@@ -71,10 +85,13 @@ def main():
     parser.add_argument("library")
     parser.add_argument("--suite", help="result.json of run_suite.py --out")
     parser.add_argument("--jax", nargs="+", help="result files of jax_tests.py --out")
+    parser.add_argument("--chips", help="result file of jax_tests.py --chips --out")
     args = parser.parse_args()
     results = json.load(open(args.suite)) if args.suite else suite_results(args.library)
     reasons = json.load(open(TOP / "tools" / "coverage_reasons.json"))
-    jax = [json.load(open(f)) for f in args.jax] if args.jax else jax_results(args.library)
+    jax = [json.load(open(f)) for f in args.jax] if args.jax else [
+        jax_result(args.library, "--salt", salt) for salt in ("1", "2", "3")]
+    chips = json.load(open(args.chips)) if args.chips else jax_result(args.library, "--chips")
     strict = sum(r["strict"] for r in results.values())
     relaxed = sum(r["relaxed"] for r in results.values())
     print("# Coverage\n\nWritten by tools/coverage.py (`tools/docs.sh coverage`); do not edit.\n")
@@ -88,6 +105,7 @@ def main():
         seen = r["msg"].replace("|", "/")[:120]
         print(f"| {name} | no | {'yes' if r['relaxed'] else 'no'} | {seen} | {reason_of(name, reasons)} |")
     jax_section(jax, reasons)
+    chips_section(chips, reasons)
     print("\n## The PJRT edge\n")
     for line in pjrt_gaps():
         print(f"- {line}")

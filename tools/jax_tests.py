@@ -3,6 +3,7 @@
 
   tools/jax_tests.py [--library build/release/libatoll.so] [--sample 0.1] [--salt 1]
                      [--files lax_test,nn_test] [-j 2] [--out result.json]
+  tools/jax_tests.py --chips      all tests of programs over several devices, on eight chips
 
 The tests come from ../shared/conformance/jax-0.10.2-tests.tar.xz, unpacked into
 build/jax-tests. A test counts as passed, failed or skipped by its own verdict.
@@ -24,6 +25,8 @@ lax_numpy_reducers_test lax_numpy_ufuncs_test lax_numpy_vectorize_test lax_contr
 lax_scipy_sparse_test lax_scipy_special_functions_test nn_test random_lax_test linalg_test fft_test api_test
 lax_autodiff_test lax_vmap_test lax_vmap_op_test array_test image_test ode_test memories_test python_callback_test
 debugging_primitives_test export_test compilation_cache_test dtypes_test""".split()
+CHIPS = """pjit_test shard_map_test pmap_test array_test layout_test multi_device_test shard_alike_test export_test
+ragged_collective_test linalg_sharding_test mesh_utils_test""".split()
 
 
 def unpack():
@@ -42,6 +45,8 @@ def run(options, folder, files):
                JAX_SAMPLE=str(options.sample), JAX_SAMPLE_SALT=options.salt, ATOLL_CACHE="off",
                PYTHONPATH=os.pathsep.join(filter(None, [str(SHARED), os.environ.get("PYTHONPATH")])))
     env.pop("TPU_LIBRARY_PATH", None)
+    if options.chips:
+        env.setdefault("ATOLL_TARGET", "v6e:2x4")
     subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "jaxsample", "-p", "no:cacheprovider", "-n", str(options.jobs),
                     "--timeout=300", f"--junitxml={report}", "--tb=short", "-x" if options.first else "-q",
                     *[f"tests/{f}.py" for f in files]], cwd=folder, env=env, stdout=subprocess.DEVNULL,
@@ -54,15 +59,18 @@ def run(options, folder, files):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--library", default=TOP / "build" / "release" / "libatoll.so")
-    parser.add_argument("--sample", type=float, default=0.1)
+    parser.add_argument("--sample", type=float, help="share of the tests; 0.1, all with --chips")
     parser.add_argument("--salt", default="1")
     parser.add_argument("--files", default="")
     parser.add_argument("-j", "--jobs", type=int, default=2)
+    parser.add_argument("--chips", action="store_true", help="the tests of several devices, all of them, on eight chips")
     parser.add_argument("--first", action="store_true", help="stop at the first failure")
     parser.add_argument("--out")
     options = parser.parse_args()
+    options.sample = options.sample or (1.0 if options.chips else 0.1)
     folder = unpack()
-    present = [f for f in (options.files.split(",") if options.files else FILES) if (folder / "tests" / f"{f}.py").is_file()]
+    files = options.files.split(",") if options.files else CHIPS if options.chips else FILES
+    present = [f for f in files if (folder / "tests" / f"{f}.py").is_file()]
     counts, failures = collections.defaultdict(collections.Counter), []
     for case in run(options, folder, present).iter("testcase"):
         bad = next((c for c in case if c.tag in ("failure", "error")), None)

@@ -2,6 +2,7 @@
 // (propagate.c), then every node is rewritten, in order, to work on parts
 // (partition_op.c). An op without a rule runs whole on every device, and the
 // notes of the module say so.
+#include <ctype.h>
 #include <stdio.h>
 
 #include "passes/shard.h"
@@ -18,6 +19,13 @@ static at_status new_place(at_cut *c, const at_type *t, at_place **out) {
 }
 
 static at_status place_comp(at_cut *c, at_comp *comp, uint32_t banned);
+
+static bool is_even(const at_cut *c, const at_place *p) {
+  bool even = true;
+  for (uint32_t d = 0; d < p->whole.rank; d++)
+    even &= at_axes_even(c, &p->dims[d], p->whole.dims[d]);
+  return even;
+}
 
 // What is left of p where the axes `manual` belong to the program.
 static void leave_axes(at_place *p, uint32_t manual) {
@@ -39,6 +47,16 @@ static at_status place_while(at_cut *c, at_node *n, uint32_t banned) {
   return AT_OK;
 }
 
+// In another order of devices nothing inside may be cut by us.
+static at_status check_order(const at_cut *c, const at_node *n,
+                             const at_place *p, uint32_t manual) {
+  if (!p->devices || manual == (1u << c->num_atoms) - 1) return AT_OK;
+  return at_fail_at(AT_UNIMPLEMENTED, n,
+                    "a manual computation over some axes of a mesh whose "
+                    "devices are in another order than those of the program's "
+                    "first mesh");
+}
+
 static at_status place_manual(at_cut *c, at_node *n, uint32_t banned) {
   uint32_t manual;
   AT_TRY(at_axes_mask(c, at_node_str(n, AT_ATTR_MANUAL_AXES), &manual));
@@ -49,10 +67,7 @@ static at_status place_manual(at_cut *c, at_node *n, uint32_t banned) {
     at_place *whole, *p = ((at_place **)n->regions[0]->params[i]->aux)[0];
     AT_TRY(new_place(c, at_value_type(n->operands[i]), &whole));
     AT_TRY(at_place_parse(c, at_sharding_item(in, i), true, whole));
-    if (whole->devices)
-      return at_fail_at(AT_UNIMPLEMENTED, n,
-                        "a manual computation over a mesh whose devices are in "
-                        "another order than those of the program's first mesh");
+    AT_TRY(check_order(c, n, whole, manual));
     for (uint32_t d = 0; d < p->whole.rank; d++) p->dims[d] = whole->dims[d];
     p->sums = whole->sums;
     leave_axes(p, manual);
@@ -70,6 +85,7 @@ static at_status place_manual(at_cut *c, at_node *n, uint32_t banned) {
   for (uint32_t i = 0; i < n->num_results; i++) {
     at_place *p = ((at_place **)n->aux)[i];
     AT_TRY(at_place_parse(c, at_sharding_item(out, i), true, p));
+    AT_TRY(check_order(c, n, p, manual));
   }
   return AT_OK;
 }
@@ -104,6 +120,19 @@ static bool is_told(const at_node *n) {
          at_is_manual_exit(n);
 }
 
+// What GSPMD's calls leave open: "unspecified_dims=[0,1]".
+static void leave_open(at_str config, at_place *p) {
+  if (!at_str_starts(config, "unspecified_dims=[")) return;
+  for (size_t i = 0; i < config.len; i++) {
+    uint32_t d = 0, digits = 0;
+    for (; i < config.len && isdigit((unsigned char)config.ptr[i]); i++) {
+      d = d * 10 + (uint32_t)(config.ptr[i] - '0');
+      digits++;
+    }
+    if (digits && digits < 3 && d < 64) p->open |= 1ull << d;
+  }
+}
+
 static at_status stated(at_cut *c, at_node *n) {
   at_str text = at_node_str(n, AT_ATTR_SHARDING);
   if (!text.len) return AT_OK;
@@ -113,24 +142,34 @@ static at_status stated(at_cut *c, at_node *n) {
     if (item.len && (list || n->num_results == 1))
       AT_TRY(at_place_parse(c, item, false, ((at_place **)n->aux)[i]));
   }
+  if (at_is_constraint(n) || at_is_manual_entry(n) || at_is_manual_exit(n))
+    leave_open(at_node_str(n, AT_ATTR_BACKEND_CONFIG),
+               ((at_place **)n->aux)[0]);
   return AT_OK;
 }
 
 // Axes along which n's results differ from device to device.
-static uint32_t manual_axes_of(const at_cut *c, const at_node *n,
-                               uint32_t around) {
-  if (at_is_manual_entry(n)) return (1u << c->num_atoms) - 1;
-  if (at_is_manual_exit(n)) return around;
-  for (uint32_t i = 0; i < n->num_operands; i++) {
+static at_status manual_axes_of(at_cut *c, const at_node *n, uint32_t *axes) {
+  uint32_t own = at_is_manual_entry(n) ? (1u << c->num_atoms) - 1 : 0;
+  at_str text = at_node_str(n, AT_ATTR_SHARDING);
+  if (text.len && (at_is_manual_entry(n) || at_is_manual_exit(n)))
+    AT_TRY(at_manual_mask(c, text, &n->types[0], &own));
+  *axes |= own;
+  for (uint32_t i = 0; i < n->num_operands && !at_is_manual_exit(n); i++) {
     const at_place *p = at_place_of(n->operands[i]);
-    if (p) around |= p->manual;
+    if (p) *axes |= p->manual;
   }
-  return around;
+  return AT_OK;
+}
+
+uint32_t at_boundary_axes(const at_node *n) {
+  return at_place_of(n->operands[0])->manual ^
+         at_place_of((at_value){(at_node *)n, 0})->manual;
 }
 
 static at_status place_node(at_cut *c, at_node *n, uint32_t banned) {
   at_place **list;
-  banned = manual_axes_of(c, n, banned);
+  AT_TRY(manual_axes_of(c, n, &banned));
   AT_TRY_ALLOC(list, at_new(c->m->arena, at_place *, n->num_results + 1));
   n->aux = list;
   c->channel = AT_MAX(c->channel, at_node_int(n, AT_ATTR_CHANNEL_ID, 0));
@@ -143,6 +182,10 @@ static at_status place_node(at_cut *c, at_node *n, uint32_t banned) {
     list[i]->banned = list[i]->manual = banned;
   }
   AT_TRY(stated(c, n));
+  // Only the program says how the axes of a manual computation cut its edge.
+  if (at_is_manual_entry(n))
+    at_place_of(n->operands[0])->banned |= at_boundary_axes(n);
+  if (at_is_manual_exit(n)) list[0]->banned |= at_boundary_axes(n);
   // Summands that other ops state are what they would rather make.
   for (uint32_t i = 0; i < n->num_results && !at_is_constraint(n); i++) {
     list[i]->wanted = list[i]->sums;
@@ -182,6 +225,7 @@ static at_status place_entry(at_cut *c) {
     if (text) AT_TRY(at_place_parse(c, at_str_of(text), true, p));
     bool open = c->m->params && c->m->params[i].open;
     if (!text && !open) p->open = 0;
+    p->even = true;
   }
   return AT_OK;
 }
@@ -285,6 +329,9 @@ static at_status rewrite_manual(at_cut *c, at_node *n) {
     }
     AT_TRY(at_reshard(c, n->parent, n, at_place_of(v), lay_of(p->outer),
                       &n->operands[i]));
+    if (p->outer->devices)
+      AT_TRY(at_reorder(c, n->parent, n, c->devices, p->outer->devices,
+                        n->operands[i], &n->operands[i]));
   }
   // Parameters keep their nodes, as their place's value, until the body moves.
   AT_TRY(rewrite_comp(c, body));
@@ -303,8 +350,13 @@ static at_status rewrite_manual(at_cut *c, at_node *n) {
   at_value *out;
   AT_TRY_ALLOC(out, at_new(c->m->arena, at_value, n->num_results + 1));
   at_comp_splice(body, n->operands, n, out);
-  for (uint32_t i = 0; i < n->num_results; i++)
-    at_place_of((at_value){n, i})->now = out[i];
+  for (uint32_t i = 0; i < n->num_results; i++) {
+    at_place *p = at_place_of((at_value){n, i});
+    p->now = out[i];
+    if (p->devices)
+      AT_TRY(
+          at_reorder(c, n->parent, n, p->devices, c->devices, p->now, &p->now));
+  }
   n->num_regions = 0;
   return AT_OK;
 }
@@ -325,19 +377,32 @@ static at_status rewrite_layout(at_cut *c, at_node *n) {
 }
 
 // The part that the device has is the value inside, and the other way round.
+// Axes that are not the program's may cut both.
 static at_status rewrite_boundary(at_cut *c, at_node *n) {
-  at_place *outer = at_place_of(n->operands[0]);
-  at_place *p = at_place_of((at_value){n, 0});
-  const at_place *cut = at_is_manual_entry(n) ? outer : p;
-  const at_type *inside = at_is_manual_entry(n) ? &p->whole : &outer->whole;
+  at_place *from = at_place_of(n->operands[0]);
+  at_place *p = at_place_of((at_value){n, 0}), *cut;
+  bool entry = at_is_manual_entry(n);
+  uint32_t manual = at_boundary_axes(n);
+  const at_place *outside = entry ? from : p, *in = entry ? p : from;
+  const at_type *inside = &in->whole;
   at_type part;
+  if (inside->rank != outside->whole.rank)
+    return at_fail_at(AT_INVALID_ARGUMENT, n,
+                      "changes the number of dimensions");
+  AT_TRY(new_place(c, &outside->whole, &cut));
+  for (uint32_t d = 0; d < inside->rank; d++)
+    cut->dims[d] = at_axes_within(&outside->dims[d], manual);
   AT_TRY(at_type_cut(c, &cut->whole, cut->dims, &part));
-  if (!at_type_eq(&part, inside))
+  if (!is_even(c, cut) || !at_type_eq(&part, inside))
     return at_fail_at(AT_UNIMPLEMENTED, n,
-                      "parts of another shape than its sharding gives (axes "
-                      "that only partly belong to the program need Shardy)");
-  p->now = outer->now;
-  return AT_OK;
+                      "parts of another shape than its sharding gives");
+  for (uint32_t d = 0; d < inside->rank; d++) {
+    at_axes shared = at_axes_within(&(entry ? in : outside)->dims[d], ~manual);
+    if (!entry) cut->dims[d].n = 0;
+    for (uint32_t k = 0; k < shared.n && cut->dims[d].n < AT_MAX_ATOMS; k++)
+      cut->dims[d].a[cut->dims[d].n++] = shared.a[k];
+  }
+  return at_reshard(c, n->parent, n, from, lay_of(cut), &p->now);
 }
 
 static at_status rewrite_parameter(at_cut *c, at_node *n) {
@@ -420,6 +485,19 @@ static at_status tell(at_cut *c) {
   return AT_OK;
 }
 
+// How p's value leaves the program: as it is, but for axes that do not divide.
+static at_status even_place(at_cut *c, at_place *p, at_place **out) {
+  *out = p;
+  if (is_even(c, p)) return AT_OK;
+  AT_TRY(new_place(c, &p->whole, out));
+  for (uint32_t d = 0; d < p->whole.rank; d++) {
+    at_axes *x = &(*out)->dims[d];
+    *x = p->dims[d];
+    while (!at_axes_even(c, x, p->whole.dims[d])) x->n--;
+  }
+  return AT_OK;
+}
+
 static at_status partition(at_cut *c) {
   at_comp *e = c->m->entry;
   AT_TRY(at_cut_meshes(c));
@@ -430,7 +508,8 @@ static at_status partition(at_cut *c) {
   c->head = e->first;
   while (c->head && c->head->op == AT_OP_PARAMETER) c->head = c->head->next;
   for (uint32_t i = 0; i < e->num_results; i++)
-    if (!c->results[i]) c->results[i] = at_place_of(e->results[i]);
+    if (!c->results[i])
+      AT_TRY(even_place(c, at_place_of(e->results[i]), &c->results[i]));
   AT_TRY(rewrite_comp(c, e));
   AT_TRY(rewrite_results(c, e, c->results));
   for (uint32_t i = 0; i < e->num_results; i++)

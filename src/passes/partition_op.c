@@ -163,7 +163,7 @@ static at_status shift_indices(at_cut *c, at_node *n, uint32_t k,
   at_value v = n->operands[k], off, low, high;
   at_type t = *at_value_type(v);
   int64_t vector = at_node_int(n, AT_ATTR_INDEX_VECTOR_DIM, 0);
-  int64_t each = whole / at_axes_size(c, axes);
+  int64_t each = at_axes_part(c, axes, whole);
   // Wide enough for a negative offset.
   if (t.dtype != AT_S64) {
     t.dtype = AT_S64;
@@ -181,7 +181,7 @@ static at_status shift_indices(at_cut *c, at_node *n, uint32_t k,
     AT_TRY(at_mk_splat_int(n, t, component, &k1));
     AT_TRY(at_mk_compare(n, AT_EQ, i, k1, &column));
   }
-  AT_TRY(at_part_offset(c, comp, n, axes, each, AT_S64, &off));
+  AT_TRY(at_part_offset(c, comp, n, axes, whole, AT_S64, &off));
   AT_TRY(at_mk_broadcast(n, off, at_type_dims(&t), NULL, &off));
   if (clamp) {
     at_value bounded, args[3];
@@ -203,7 +203,12 @@ static at_status shift_indices(at_cut *c, at_node *n, uint32_t k,
     AT_TRY(at_mk(n, AT_OP_SELECT, sel, 3, NULL, 0, NULL, &moved));
   }
   if (mask) {
-    AT_TRY(at_mk_splat_int(n, t, each, &hi1));
+    if (at_axes_even(c, axes, whole)) {
+      AT_TRY(at_mk_splat_int(n, t, each, &hi1));
+    } else {
+      AT_TRY(at_uneven_count(c, comp, n, axes, whole, AT_S64, &hi1));
+      AT_TRY(at_mk_broadcast(n, hi1, at_type_dims(&t), NULL, &hi1));
+    }
     AT_TRY(at_mk_compare(n, AT_GE, moved, zero, &lo1));
     AT_TRY(at_mk_compare(n, AT_LT, moved, hi1, &low));
     AT_TRY(at_mk2(n, AT_OP_AND, lo1, low, &high));
@@ -323,39 +328,39 @@ static bool has_identity(at_op op, at_dtype t) {
   return t == AT_F32 || t == AT_F64 || t == AT_BF16 || t == AT_F16;
 }
 
-// Part of an iota along a dimension that is cut.
+// Part of an iota along a dimension that is cut. Numbers that round are counted
+// as integers first: their sums would round twice.
 static at_status offset_iota(at_cut *c, at_node *n, const at_axes *have,
                              at_value *v) {
   int64_t d = at_node_int(n, AT_ATTR_DIMENSION, 0);
   at_axes axes = have[d];
   if (!axes.n) return AT_OK;
-  at_value off;
+  at_value ops[2] = {*v};
   at_node *after = n->next;
-  const at_type *t = &n->types[0];
   at_comp *comp = n->parent;
-  at_dtype wide =
-      at_is_complex(t->dtype) || at_is_float(t->dtype) ? AT_S32 : t->dtype;
-  AT_TRY(at_part_offset(c, comp, after, &axes, t->dims[d], wide, &off));
-  if (wide != t->dtype) {
-    at_type s = at_type_scalar(t->dtype);
-    at_node_desc cv = {.op = AT_OP_CONVERT,
-                       .operands = &off,
-                       .num_operands = 1,
-                       .types = &s,
-                       .num_types = 1};
-    AT_TRY(at_emit(comp, after, &cv, &off));
-  }
+  at_type *t = &n->types[0], result = *t;
+  const at_place *p = at_place_of(*v);
+  if (at_is_complex(t->dtype) || at_is_float(t->dtype)) t->dtype = AT_S32;
+  AT_TRY(at_part_offset(c, comp, after, &axes, p->whole.dims[d], t->dtype,
+                        &ops[1]));
   at_attr none = at_attr_ints(AT_ATTR_BROADCAST_DIMENSIONS, NULL, 0);
-  at_node_desc b = {.op = AT_OP_BROADCAST_IN_DIM,
-                    .operands = &off,
+  at_node_desc x = {.op = AT_OP_BROADCAST_IN_DIM,
+                    .operands = &ops[1],
                     .num_operands = 1,
                     .attrs = &none,
                     .num_attrs = 1,
                     .types = t,
                     .num_types = 1};
-  AT_TRY(at_emit(comp, after, &b, &off));
-  at_value ops[2] = {*v, off};
-  return at_build_op(comp, after, AT_OP_ADD, ops, 2, n->loc, v);
+  AT_TRY(at_emit(comp, after, &x, &ops[1]));
+  AT_TRY(at_build_op(comp, after, AT_OP_ADD, ops, 2, n->loc, v));
+  if (result.dtype == t->dtype) return AT_OK;
+  x = (at_node_desc){.op = AT_OP_CONVERT,
+                     .operands = v,
+                     .num_operands = 1,
+                     .types = &result,
+                     .num_types = 1,
+                     .loc = n->loc};
+  return at_emit(comp, after, &x, v);
 }
 
 at_status at_bring_whole(at_cut *c, at_node *n, at_value *v) {
@@ -400,6 +405,29 @@ static at_status bring(at_cut *c, at_node *n, const at_rule *r, uint32_t t,
   if (!at_sums_may_be(n, t)) sums = 0;
   return at_reshard(c, n->parent, n, p, (at_lay){dims, p->sums & sums},
                     &n->operands[t]);
+}
+
+// Padding of dimensions that are summed over must not count.
+static at_status mask_sums(at_cut *c, at_node *n, const at_rule *r,
+                           const at_axes *f) {
+  bool reduce = n->op == AT_OP_REDUCE;
+  if (!reduce && n->op != AT_OP_DOT_GENERAL && n->op != AT_OP_CONVOLUTION)
+    return AT_OK;
+  for (uint32_t t = 0; t < n->num_operands; t++)
+    for (uint32_t d = 0; r->places[t] && d < r->places[t]->whole.rank; d++) {
+      const at_dim_factors *x = &r->dims[t][d];
+      if (x->n != 1 || r->kind[x->f[0]] != AT_FACTOR_SUM) continue;
+      const at_axes *axes = &f[x->f[0]];
+      int64_t size = r->size[x->f[0]];
+      if (at_axes_even(c, axes, size)) continue;
+      at_value fill = n->operands[1];  // a reduction's initial value
+      uint64_t bits[2] = {0};
+      if (!reduce)
+        AT_TRY(at_mk_splat(n, at_type_scalar(r->places[t]->whole.dtype), bits,
+                           &fill));
+      AT_TRY(at_uneven_mask(c, n, d, axes, size, fill, &n->operands[t]));
+    }
+  return AT_OK;
 }
 
 // Partial scatters begin with what the combination leaves alone; the operand
@@ -543,6 +571,7 @@ at_status at_partition_op(at_cut *c, at_node *n) {
     AT_TRY(bring(c, n, &r, t, f, sums[apart ? t : 0]));
   for (uint32_t k = 0; k < n->num_regions; k++)
     AT_TRY(captured(c, n, n->regions[k]));
+  AT_TRY(mask_sums(c, n, &r, f));
   AT_TRY(prepare(c, n, &r, f, &mask));
   if (n->op == AT_OP_SCATTER && !empty &&
       factor_of_kind(&r, f, AT_FACTOR_SUM) >= 0)

@@ -60,7 +60,8 @@ static at_axes merge(const walk *w, const at_rule *r, uint32_t f,
   return best;
 }
 
-// Grows dimension d of p to `want`, as far as it is open and divides.
+// Grows dimension d of p to `want`, as far as it is open and there is something
+// to cut.
 static void grow_to(walk *w, at_place *p, uint32_t d, at_axes want) {
   if (!(p->open >> d & 1)) return;
   at_axes *have = &p->dims[d];
@@ -68,11 +69,11 @@ static void grow_to(walk *w, at_place *p, uint32_t d, at_axes want) {
   uint32_t used = p->banned;
   for (uint32_t i = 0; i < p->whole.rank; i++)
     if (i != d) used |= at_axes_bits(&p->dims[i]);
-  int64_t left = p->whole.dims[d] / at_axes_size(w->c, have);
+  int64_t left = at_axes_part(w->c, have, p->whole.dims[d]);
   for (uint32_t i = have->n; i < want.n; i++) {
     int64_t size = w->c->size[want.a[i]];
-    if (used >> want.a[i] & 1 || left % size || left == 0) break;
-    left /= size;
+    if (used >> want.a[i] & 1 || left <= 1 || (p->even && left % size)) break;
+    left = (left + size - 1) / size;
     have->a[have->n++] = want.a[i];
     w->changed = true;
   }
@@ -179,6 +180,15 @@ static at_status visit_manual(walk *w, at_node *n) {
   return AT_OK;
 }
 
+// GSPMD's way into a manual computation, or out of it.
+static void visit_mark(walk *w, at_node *n) {
+  at_place *from = at_place_of(n->operands[0]);
+  at_place *to = at_place_of((at_value){n, 0});
+  at_place *outside = at_is_manual_entry(n) ? from : to;
+  visit_boundary(w, outside, outside == from ? to : from, outside->dims,
+                 at_boundary_axes(n));
+}
+
 // Values that the program wants to be cut alike.
 static at_status visit_groups(walk *w) {
   at_node **list = w->c->groups.ptr;
@@ -212,6 +222,8 @@ static at_status visit_node(walk *w, at_node *n, bool backward) {
       AT_TRY(visit_comp(w, n->regions[0], backward));
       return visit_manual(w, n);
     default:
+      if (at_is_manual_entry(n) || at_is_manual_exit(n))
+        return visit_mark(w, n), AT_OK;
       AT_TRY(rule_of(w, n, &r));
       return r->known && (r->plain || w->round > ROUND_PLAIN) ? visit_rule(w, r)
                                                               : AT_OK;

@@ -86,10 +86,22 @@ static bool try_all_to_all(plan *p, const at_axes *to, uint32_t rank) {
   return false;
 }
 
+// Whether a dimension of n is cut into the same parts by both.
+static bool same_parts(const at_cut *c, const at_axes *a, const at_axes *b,
+                       int64_t n) {
+  if (at_axes_size(c, a) != at_axes_size(c, b)) return false;
+  if (at_axes_even(c, a, n)) return true;
+  bool same = a->n == b->n;
+  for (uint32_t i = 0; same && i < a->n; i++)
+    same = c->size[a->a[i]] == c->size[b->a[i]];
+  return same;
+}
+
 static bool try_permute(const at_cut *c, plan *p, const at_axes *to,
-                        uint32_t rank) {
+                        const at_type *whole) {
+  uint32_t rank = whole->rank;
   for (uint32_t d = 0; d < rank; d++)
-    if (at_axes_size(c, &p->now[d]) != at_axes_size(c, &to[d])) return false;
+    if (!same_parts(c, &p->now[d], &to[d], whole->dims[d])) return false;
   if (!add(p, (move){MOVE_PERMUTE, 0, 0, {0}})) return false;
   memcpy(p->now, to, rank * sizeof *to);
   return true;
@@ -106,10 +118,11 @@ static bool try_gather(plan *p, const at_axes *to, uint32_t rank) {
 
 // p->now holds the beginning; false: too long (never with atoms as they are).
 static bool make_plan(const at_cut *c, plan *p, const at_axes *to,
-                      uint32_t rank) {
+                      const at_type *whole) {
+  uint32_t rank = whole->rank;
   while (!at_dims_axes_eq(p->now, to, rank))
     if (!try_slice(p, to, rank) && !try_all_to_all(p, to, rank) &&
-        !try_permute(c, p, to, rank) && !try_gather(p, to, rank))
+        !try_permute(c, p, to, whole) && !try_gather(p, to, rank))
       return false;
   return true;
 }
@@ -145,7 +158,7 @@ double at_reshard_cost(const at_cut *c, const at_type *whole,
   if (rank > 64) return 1e30;
   memcpy(now, from, rank * sizeof *from);
   plan p = {.now = now};
-  if (!make_plan(c, &p, to, rank)) return 1e30;
+  if (!make_plan(c, &p, to, whole)) return 1e30;
   // Parts grow where they are gathered and shrink where they are sliced.
   double total = 0, part = at_part_bytes(c, whole, from);
   for (uint32_t i = 0; i < p.n; i++) {
@@ -174,7 +187,7 @@ at_status at_type_cut(const at_cut *c, const at_type *whole,
   if (!whole->rank) return AT_OK;
   AT_TRY_ALLOC(p, at_new(c->m->arena, int64_t, whole->rank));
   for (uint32_t d = 0; d < whole->rank; d++)
-    p[d] = whole->dims[d] / at_axes_size(c, &dims[d]);
+    p[d] = at_axes_part(c, &dims[d], whole->dims[d]);
   out->dims = p;
   return AT_OK;
 }
@@ -265,8 +278,8 @@ static at_status position_of(at_cut *c, at_value *out) {
   return at_emit(e, head, &flat, out);
 }
 
-static at_status scalar(at_cut *c, at_comp *comp, at_node *before, at_dtype t,
-                        int64_t x, at_value *out) {
+at_status at_scalar_value(at_cut *c, at_comp *comp, at_node *before, at_dtype t,
+                          int64_t x, at_value *out) {
   uint64_t bits[2] = {0};
   const at_literal *l;
   at_store_int(t, bits, x);
@@ -281,14 +294,14 @@ static at_status binary(at_comp *comp, at_node *before, at_op op, at_value a,
   return at_build_op(comp, before, op, v, 2, NULL, out);
 }
 
-static at_status digit_value(at_cut *c, uint32_t atom, at_value *out) {
+at_status at_digit_value(at_cut *c, uint32_t atom, at_value *out) {
   at_comp *e = c->m->entry;
   if (!c->position.node) AT_TRY(position_of(c, &c->position));
   if (!c->digits[atom].node) {
     at_value k, v;
-    AT_TRY(scalar(c, e, c->head, AT_U32, c->stride[atom], &k));
+    AT_TRY(at_scalar_value(c, e, c->head, AT_U32, c->stride[atom], &k));
     AT_TRY(binary(e, c->head, AT_OP_DIVIDE, c->position, k, &v));
-    AT_TRY(scalar(c, e, c->head, AT_U32, c->size[atom], &k));
+    AT_TRY(at_scalar_value(c, e, c->head, AT_U32, c->size[atom], &k));
     AT_TRY(binary(e, c->head, AT_OP_REMAINDER, v, k, &c->digits[atom]));
   }
   *out = c->digits[atom];
@@ -296,18 +309,17 @@ static at_status digit_value(at_cut *c, uint32_t atom, at_value *out) {
 }
 
 at_status at_part_offset(at_cut *c, at_comp *comp, at_node *before,
-                         const at_axes *axes, int64_t each, at_dtype dtype,
+                         const at_axes *axes, int64_t n, at_dtype dtype,
                          at_value *out) {
   at_value sum, k;
-  AT_TRY(scalar(c, comp, before, AT_U32, 0, &sum));
-  int64_t weight = each;
-  for (uint32_t i = axes->n; i-- > 0;) {
-    AT_TRY(digit_value(c, axes->a[i], &k));
+  AT_TRY(at_scalar_value(c, comp, before, AT_U32, 0, &sum));
+  for (uint32_t i = 0; i < axes->n; i++) {
+    n = (n + c->size[axes->a[i]] - 1) / c->size[axes->a[i]];
+    AT_TRY(at_digit_value(c, axes->a[i], &k));
     at_value w;
-    AT_TRY(scalar(c, comp, before, AT_U32, weight, &w));
+    AT_TRY(at_scalar_value(c, comp, before, AT_U32, n, &w));
     AT_TRY(binary(comp, before, AT_OP_MULTIPLY, k, w, &k));
     AT_TRY(binary(comp, before, AT_OP_ADD, sum, k, &sum));
-    weight *= c->size[axes->a[i]];
   }
   at_type t = at_type_scalar(dtype);
   at_node_desc convert = {.op = AT_OP_CONVERT,
@@ -321,19 +333,20 @@ at_status at_part_offset(at_cut *c, at_comp *comp, at_node *before,
 
 static at_status slice_part(at_cut *c, at_comp *comp, at_node *before,
                             const move *m, at_value v, at_value *out) {
+  AT_TRY(at_uneven_widen(c, comp, before, m->to, &m->axes, v, &v));
   const at_type *t = at_value_type(v);
   at_value *ops, zero;
   int64_t *sizes, each = t->dims[m->to] / at_axes_size(c, &m->axes);
   AT_TRY_ALLOC(ops, at_new(c->m->arena, at_value, t->rank + 1));
   AT_TRY_ALLOC(sizes, at_new(c->m->arena, int64_t, t->rank));
-  AT_TRY(scalar(c, comp, before, AT_S32, 0, &zero));
+  AT_TRY(at_scalar_value(c, comp, before, AT_S32, 0, &zero));
   ops[0] = v;
   for (uint32_t d = 0; d < t->rank; d++) {
     ops[1 + d] = zero;
     sizes[d] = d == m->to ? each : t->dims[d];
   }
-  AT_TRY(
-      at_part_offset(c, comp, before, &m->axes, each, AT_S32, &ops[1 + m->to]));
+  AT_TRY(at_part_offset(c, comp, before, &m->axes, t->dims[m->to], AT_S32,
+                        &ops[1 + m->to]));
   at_attr attr = at_attr_ints(AT_ATTR_SLICE_SIZES, sizes, t->rank);
   at_node_desc d = {.op = AT_OP_DYNAMIC_SLICE,
                     .operands = ops,
@@ -356,7 +369,8 @@ static at_status resized(const at_cut *c, at_type t, uint32_t d, int64_t size,
 }
 
 static at_status gather_parts(at_cut *c, at_comp *comp, at_node *before,
-                              const move *m, at_value v, at_value *out) {
+                              const move *m, int64_t n, at_value v,
+                              at_value *out) {
   at_type t;
   at_attr attrs[4] = {flag(AT_ATTR_ALL_GATHER_DIM, m->from),
                       {0},
@@ -374,13 +388,16 @@ static at_status gather_parts(at_cut *c, at_comp *comp, at_node *before,
                     .types = &t,
                     .num_types = 1,
                     .loc = v.node->loc};
-  return at_emit(comp, before, &d, out);
+  AT_TRY(at_emit(comp, before, &d, out));
+  return at_uneven_narrow(c, comp, before, m->from, &m->axes, n, *out, out);
 }
 
 static at_status exchange_parts(at_cut *c, at_comp *comp, at_node *before,
-                                const move *m, at_value v, at_value *out) {
+                                const move *m, int64_t n, at_value v,
+                                at_value *out) {
   at_type t;
   int64_t g = at_axes_size(c, &m->axes);
+  AT_TRY(at_uneven_widen(c, comp, before, m->to, &m->axes, v, &v));
   at_attr attrs[5] = {flag(AT_ATTR_SPLIT_DIMENSION, m->to),
                       flag(AT_ATTR_CONCAT_DIMENSION, m->from),
                       flag(AT_ATTR_SPLIT_COUNT, g),
@@ -398,7 +415,8 @@ static at_status exchange_parts(at_cut *c, at_comp *comp, at_node *before,
                     .types = &t,
                     .num_types = 1,
                     .loc = v.node->loc};
-  return at_emit(comp, before, &d, out);
+  AT_TRY(at_emit(comp, before, &d, out));
+  return at_uneven_narrow(c, comp, before, m->from, &m->axes, n, *out, out);
 }
 
 // Number of the part of dimension after dimension that `position` holds under
@@ -482,6 +500,9 @@ static at_status permute_parts(at_cut *c, at_comp *comp, at_node *before,
 at_status at_combine(at_cut *c, at_comp *comp, at_node *before, at_op op,
                      at_value part, const at_axes *axes, int32_t scatter,
                      at_value *out) {
+  if (scatter >= 0)
+    AT_TRY(
+        at_uneven_widen(c, comp, before, (uint32_t)scatter, axes, part, &part));
   const at_type *t = at_value_type(part);
   at_comp *body;
   at_type smaller;
@@ -547,7 +568,7 @@ static at_status keep_one(at_cut *c, at_comp *comp, at_node *before,
   at_value mine = {0}, zero, k;  // digits that differ from the first
   for (uint32_t i = 0; i < c->num_atoms; i++) {
     if (!(mask >> i & 1)) continue;
-    AT_TRY(digit_value(c, i, &k));
+    AT_TRY(at_digit_value(c, i, &k));
     if (mine.node) AT_TRY(binary(comp, before, AT_OP_OR, mine, k, &k));
     mine = k;
   }
@@ -570,9 +591,9 @@ static at_status keep_one(at_cut *c, at_comp *comp, at_node *before,
 // Cuts by atoms in *mask become summands: the part lies among zeros. What is
 // done that way leaves the mask.
 static at_status spread_out(at_cut *c, at_comp *comp, at_node *before,
-                            const at_axes *to, uint32_t *mask, at_axes *now,
-                            at_value *v) {
-  uint32_t rank = at_value_type(*v)->rank;
+                            const at_type *all, const at_axes *to,
+                            uint32_t *mask, at_axes *now, at_value *v) {
+  uint32_t rank = all->rank;
   for (uint32_t d = 0; d < rank; d++) {
     uint32_t keep = now[d].n;
     while (keep > at_axes_common(&now[d], &to[d]) &&
@@ -590,28 +611,35 @@ static at_status spread_out(at_cut *c, at_comp *comp, at_node *before,
     AT_TRY_ALLOC(ops, at_new(c->m->arena, at_value, rank + 2));
     AT_TRY(at_literal_make(c->m->arena, whole, bits, true, false, &l));
     AT_TRY(at_build_constant(comp, before, l, &ops[0]));
-    AT_TRY(scalar(c, comp, before, AT_S32, 0, &zero));
+    AT_TRY(at_scalar_value(c, comp, before, AT_S32, 0, &zero));
     ops[1] = *v;
     for (uint32_t i = 0; i < rank; i++) ops[2 + i] = zero;
-    AT_TRY(at_part_offset(c, comp, before, &end, each, AT_S32, &ops[2 + d]));
+    AT_TRY(at_part_offset(c, comp, before, &end, whole.dims[d], AT_S32,
+                          &ops[2 + d]));
     AT_TRY(at_build_op(comp, before, AT_OP_DYNAMIC_UPDATE_SLICE, ops, rank + 2,
                        v->node->loc, v));
     now[d].n = (uint8_t)keep;
+    AT_TRY(at_uneven_narrow(c, comp, before, d, &end,
+                            at_axes_part(c, &now[d], all->dims[d]), *v, v));
     *mask &= ~at_axes_bits(&end);
   }
   return AT_OK;
 }
 
 static at_status move_part(at_cut *c, at_comp *comp, at_node *before,
-                           const move *m, const at_axes *from,
-                           const at_axes *to, at_value *v) {
+                           const move *m, const at_type *whole,
+                           const at_axes *from, const at_axes *to,
+                           at_value *v) {
+  at_axes left = from[m->from];  // without what is gathered
+  left.n = (uint8_t)(left.n - AT_MIN(left.n, m->axes.n));
+  int64_t n = whole->rank ? at_axes_part(c, &left, whole->dims[m->from]) : 0;
   switch (m->kind) {
     case MOVE_SLICE:
       return slice_part(c, comp, before, m, *v, v);
     case MOVE_GATHER:
-      return gather_parts(c, comp, before, m, *v, v);
+      return gather_parts(c, comp, before, m, n, *v, v);
     case MOVE_ALL_TO_ALL:
-      return exchange_parts(c, comp, before, m, *v, v);
+      return exchange_parts(c, comp, before, m, n, *v, v);
     case MOVE_PERMUTE:
       return permute_parts(c, comp, before, from, to, *v, v);
   }
@@ -632,12 +660,13 @@ at_status at_reshard_part(at_cut *c, at_comp *comp, at_node *before,
   if (from.sums & ~to.sums)
     AT_TRY(add_up(c, comp, before, from.sums & ~to.sums, now, to.dims, out));
   uint32_t more = to.sums & ~from.sums;
-  if (more) AT_TRY(spread_out(c, comp, before, to.dims, &more, now, out));
+  if (more)
+    AT_TRY(spread_out(c, comp, before, whole, to.dims, &more, now, out));
   if (rank) memcpy(now2, now, rank * sizeof *now);
   plan p = {.now = now}, at = {.now = now2};
-  AT_ENSURE(make_plan(c, &p, to.dims, rank));
+  AT_ENSURE(make_plan(c, &p, to.dims, whole));
   for (uint32_t i = 0; i < p.n; i++) {
-    AT_TRY(move_part(c, comp, before, &p.moves[i], now2, to.dims, out));
+    AT_TRY(move_part(c, comp, before, &p.moves[i], whole, now2, to.dims, out));
     if (p.moves[i].kind == MOVE_PERMUTE)
       memcpy(now2, to.dims, rank * sizeof *now2);
     AT_ENSURE(add(&at, p.moves[i]));

@@ -4,6 +4,13 @@
 // mesh are decomposed into atoms: digits of the device number, each of a prime
 // size, so that sub-axes, and several meshes over the same devices, are all
 // lists of atoms.
+//
+// A dimension that its axes do not divide is cut atom after atom, each time
+// into parts of the size rounded up. What is missing lies at the end of the
+// last parts ("padding") and holds anything: ops that would mix it with
+// elements mask it (partition_uneven.c). Parts nest, so that axes can be added
+// and taken away at the end of a list without moving the rest. Arguments,
+// results and manual computations are always cut evenly.
 #ifndef ATOLL_PASSES_SHARD_H_
 #define ATOLL_PASSES_SHARD_H_
 
@@ -37,6 +44,7 @@ struct at_place {
   at_type whole;    // before partitioning
   at_axes *dims;    // whole.rank entries
   uint64_t open;    // bit d: dimension d may be cut further
+  bool even;        // every dimension is a multiple of what cuts it
   uint32_t banned;  // atoms that must not cut it
   uint32_t manual;  // atoms along which the devices have values of their own
   // Atoms over which the devices hold summands (Shardy's unreduced axes).
@@ -88,6 +96,9 @@ at_status at_cut_meshes(at_cut *c);
 // that do not divide a dimension are dropped unless `exact`, which makes them
 // an error.
 at_status at_place_parse(at_cut *c, at_str text, bool exact, at_place *p);
+// Atoms that HLO's text of a value of type t leaves to the program itself.
+at_status at_manual_mask(at_cut *c, at_str text, const at_type *t,
+                         uint32_t *out);
 // Item i of "...[<...>, <...>]..."; len 0: none.
 at_str at_sharding_item(at_str list, uint32_t i);
 // Atoms of the axes in {"x", "y"}, as a mask.
@@ -100,6 +111,16 @@ static inline int64_t at_axes_size(const at_cut *c, const at_axes *x) {
   int64_t n = 1;
   for (uint32_t i = 0; i < x->n; i++) n *= c->size[x->a[i]];
   return n;
+}
+// Size of a part of a dimension of n; how it is cut evenly or not.
+static inline int64_t at_axes_part(const at_cut *c, const at_axes *x,
+                                   int64_t n) {
+  for (uint32_t i = 0; i < x->n; i++)
+    n = (n + c->size[x->a[i]] - 1) / c->size[x->a[i]];
+  return n;
+}
+static inline bool at_axes_even(const at_cut *c, const at_axes *x, int64_t n) {
+  return n % at_axes_size(c, x) == 0;
 }
 static inline uint32_t at_axes_bits(const at_axes *x) {
   uint32_t bits = 0;
@@ -155,7 +176,8 @@ typedef struct at_rule {
   uint32_t num_factors;
   int64_t size[AT_MAX_FACTORS];
   at_factor_kind kind[AT_MAX_FACTORS];
-  uint32_t num_tensors;  // operands, then results
+  bool even[AT_MAX_FACTORS];  // only what divides the factor may cut it
+  uint32_t num_tensors;       // operands, then results
   at_place **places;
   at_dim_factors **dims;  // [tensor][dimension]
   at_op combine;          // of partial results
@@ -193,6 +215,9 @@ bool at_is_constraint(const at_node *n);
 // GSPMD's way in and out of what the program does for each device itself.
 bool at_is_manual_entry(const at_node *n);  // SPMDFullToShardShape
 bool at_is_manual_exit(const at_node *n);   // SPMDShardToFullShape
+// Atoms along which parts become values of their own at such an entry, and
+// values parts at such an exit.
+uint32_t at_boundary_axes(const at_node *n);
 // A `LayoutConstraint` call: the value itself.
 bool at_is_layout_constraint(const at_node *n);
 // A `ShardingGroup` call: its operand is cut as those of the same group.
@@ -239,11 +264,36 @@ at_status at_type_cut(const at_cut *c, const at_type *whole,
 at_status at_combine(at_cut *c, at_comp *comp, at_node *before, at_op op,
                      at_value part, const at_axes *axes, int32_t scatter,
                      at_value *out);
-// (Number of this device's part under `axes`) * each, a scalar of `dtype`.
+// Where this device's part of a dimension of n begins under `axes`, a scalar of
+// `dtype`.
 at_status at_part_offset(at_cut *c, at_comp *comp, at_node *before,
-                         const at_axes *axes, int64_t each, at_dtype dtype,
+                         const at_axes *axes, int64_t n, at_dtype dtype,
                          at_value *out);
+// This device's digit of an atom, u32, at the head of the entry.
+at_status at_digit_value(at_cut *c, uint32_t atom, at_value *out);
+at_status at_scalar_value(at_cut *c, at_comp *comp, at_node *before, at_dtype t,
+                          int64_t x, at_value *out);
 at_status at_emit(at_comp *comp, at_node *before, const at_node_desc *d,
                   at_value *out);
+
+// ---- partition_uneven.c ----------------------------------------------------
+// Dimension d of v with padding, so that `axes` cut it into equal parts.
+at_status at_uneven_widen(at_cut *c, at_comp *comp, at_node *before, uint32_t d,
+                          const at_axes *axes, at_value v, at_value *out);
+// The inverse, when parts along `axes` have been put together: dimension d has
+// n elements again.
+at_status at_uneven_narrow(at_cut *c, at_comp *comp, at_node *before,
+                           uint32_t d, const at_axes *axes, int64_t n,
+                           at_value v, at_value *out);
+// How many elements of this device's part of a dimension of n are elements of
+// the whole; the others, behind them, are padding. A scalar of `dtype`.
+at_status at_uneven_count(at_cut *c, at_comp *comp, at_node *before,
+                          const at_axes *axes, int64_t n, at_dtype dtype,
+                          at_value *out);
+// *v, an operand of `user`, with the scalar `fill` in the padding of dimension
+// d of n.
+at_status at_uneven_mask(at_cut *c, at_node *user, uint32_t d,
+                         const at_axes *axes, int64_t n, at_value fill,
+                         at_value *v);
 
 #endif

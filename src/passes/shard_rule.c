@@ -50,6 +50,16 @@ static void rule_identity(at_rule *r, at_dims whole) {
     if (!contains(whole, d)) bind_all(r, 0, r->num_tensors, like, d);
 }
 
+// Parts change their ends: there must be no padding at them.
+static void rule_reverse(at_rule *r, const at_node *n) {
+  at_dims turned = at_node_ints(n, AT_ATTR_DIMENSIONS);
+  rule_identity(r, (at_dims){0});
+  for (uint32_t i = 0; i < turned.rank; i++) {
+    const at_dim_factors *x = &r->dims[1][turned.ptr[i]];
+    for (uint32_t k = 0; k < x->n; k++) r->even[x->f[k]] = true;
+  }
+}
+
 // Operand i and result i alike.
 static void rule_pairs(at_rule *r, const at_node *n) {
   for (uint32_t i = 0; i < n->num_results && i < n->num_operands; i++)
@@ -373,6 +383,8 @@ static void rule_indexed(at_rule *r, const at_node *n, uint32_t k,
       if (!sum || combines(r->combine))
         f = factor(r, dim_of(r, indices, d),
                    sum ? AT_FACTOR_SUM : AT_FACTOR_PASS);
+      // Padding would be stored somewhere.
+      if (sum && f != 0xff) r->even[f] = true;
     }
     bind(r, indices, d, f);
     for (uint32_t t = b0; t < b1; t++) bind(r, t, o, f);
@@ -433,8 +445,10 @@ static bool rule_of(at_rule *r, const at_node *n) {
     case AT_OP_IOTA:
     case AT_OP_COPY:
     case AT_OP_MAP:
-    case AT_OP_REVERSE:
       rule_identity(r, none);
+      return true;
+    case AT_OP_REVERSE:
+      rule_reverse(r, n);
       return true;
     case AT_OP_RESHAPE:
       rule_reshape(r);
@@ -521,6 +535,18 @@ static bool rule_of(at_rule *r, const at_node *n) {
   }
 }
 
+// Parts of a dimension of several factors, or of a factor that is not all of
+// it, only fit those of others when they are equal.
+static void keep_even(at_rule *r) {
+  for (uint32_t t = 0; t < r->num_tensors; t++)
+    for (uint32_t d = 0; d < tensor_rank(r, t); d++) {
+      const at_dim_factors *x = &r->dims[t][d];
+      if (x->n == 0 || (x->n == 1 && r->size[x->f[0]] == dim_of(r, t, d)))
+        continue;
+      for (uint32_t k = 0; k < x->n; k++) r->even[x->f[k]] = true;
+    }
+}
+
 at_status at_rule_make(at_arena *a, const at_node *n, at_rule *out) {
   *out = (at_rule){.num_tensors = n->num_operands + n->num_results,
                    .combine = AT_OP_COUNT};
@@ -536,6 +562,7 @@ at_status at_rule_make(at_arena *a, const at_node *n, at_rule *out) {
                  at_new(a, at_dim_factors, (p ? p->whole.rank : 0) + 1));
   }
   out->known = rule_of(out, n);
+  keep_even(out);
   return AT_OK;
 }
 
@@ -551,8 +578,8 @@ void at_rule_project(const at_cut *c, const at_rule *r, uint32_t t,
     for (uint32_t i = 0; i < dims[d].n; i++) {
       int64_t size = c->size[dims[d].a[i]];
       while (left == 1 && k + 1 < x->n) left = r->size[x->f[++k]];
-      if (left % size) break;
-      left /= size;
+      if (r->even[x->f[k]] && left % size) break;
+      left = (left + size - 1) / size;
       at_axes *to = &factors[x->f[k]];
       to->a[to->n++] = dims[d].a[i];
     }

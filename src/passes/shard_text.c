@@ -288,12 +288,14 @@ at_status at_axes_mask(at_cut *c, at_str text, uint32_t *out) {
   return AT_OK;
 }
 
-// What divides the dimension stays; the rest cannot cut it.
+// Axes stay while there is something to cut. `exact`: into equal parts.
 static at_status trim(const at_cut *c, at_str text, bool exact, int64_t dim,
                       at_axes *x) {
   for (uint32_t i = 0; i < x->n; i++) {
-    if (dim % c->size[x->a[i]] == 0) {
-      dim /= c->size[x->a[i]];
+    int64_t size = c->size[x->a[i]];
+    bool even = dim % size == 0;
+    if (even || (!exact && dim > 1)) {
+      dim = (dim + size - 1) / size;
       continue;
     }
     if (exact)
@@ -464,14 +466,35 @@ static at_status listed_atoms(const at_cut *c, at_str text, at_dims list,
                  (int)AT_MIN(text.len, (size_t)200), text.ptr);
 }
 
-static at_status parse_hlo(at_cut *c, at_str text, bool exact, at_place *p) {
+// Kinds of the tiles behind those of a value's dimensions: {manual,
+// replicated}. Bit i of *out: number i is manual.
+static bool read_last_tiles(scan *s, uint32_t *out) {
+  *out = 0;
+  if (!take(s, "last_tile_dims") || !take(s, "=") || !take(s, "{")) return true;
+  for (uint32_t i = 0; i < 32 && !take(s, "}"); i++) {
+    if (take(s, "manual"))
+      *out |= 1u << i;
+    else if (!take(s, "replicated") && !take(s, "unreduced"))
+      return false;
+    take(s, ",");
+  }
+  return true;
+}
+
+// *manual: the atoms along which the program itself cuts.
+static at_status parse_hlo(at_cut *c, at_str text, bool exact, at_place *p,
+                           uint32_t *manual) {
   scan s = {text.ptr, text.ptr + text.len};
   uint32_t rank = p->whole.rank;
   for (uint32_t d = 0; d < rank; d++) p->dims[d] = (at_axes){0};
   p->open = 0;
+  *manual = 0;
   take(&s, "{");
-  if (take(&s, "replicated") || take(&s, "maximal") || take(&s, "manual"))
+  if (take(&s, "replicated") || take(&s, "maximal")) return AT_OK;
+  if (take(&s, "manual")) {
+    *manual = (1u << c->num_atoms) - 1;
     return AT_OK;
+  }
   if (take(&s, "unknown")) {
     p->open = ~0ull;
     return AT_OK;
@@ -492,8 +515,9 @@ static at_status parse_hlo(at_cut *c, at_str text, bool exact, at_place *p) {
     AT_TRY(numbers(c->m->arena, &s, 0, &shape, &ok));
     if (ok) AT_TRY(listed_atoms(c, text, shape, &atoms));
   }
-  if (!ok || tile.rank < rank) return bad(text, "not a tiling of the value");
-  uint32_t at = 0;
+  uint32_t at = 0, manual_tiles;
+  if (!ok || tile.rank < rank || !read_last_tiles(&s, &manual_tiles))
+    return bad(text, "not a tiling of the value");
   for (uint32_t d = 0; d < tile.rank; d++) {
     at_axes x = {0};
     int64_t left = tile.ptr[d];
@@ -502,7 +526,11 @@ static at_status parse_hlo(at_cut *c, at_str text, bool exact, at_place *p) {
       x.a[x.n++] = atoms.a[at++];
     }
     if (left != 1) return bad(text, "tiles do not match the mesh");
-    if (d >= rank) continue;  // replicated
+    if (d >= rank) {  // replicated, or the program's own
+      if (d - rank < 32 && manual_tiles >> (d - rank) & 1)
+        *manual |= at_axes_bits(&x);
+      continue;
+    }
     AT_TRY(trim(c, text, exact, p->whole.dims[d], &x));
     p->dims[d] = x;
   }
@@ -510,8 +538,17 @@ static at_status parse_hlo(at_cut *c, at_str text, bool exact, at_place *p) {
 }
 
 at_status at_place_parse(at_cut *c, at_str text, bool exact, at_place *p) {
-  if (text.len && text.ptr[0] == '{') return parse_hlo(c, text, exact, p);
+  uint32_t manual;
+  if (text.len && text.ptr[0] == '{')
+    return parse_hlo(c, text, exact, p, &manual);
   return parse_shardy(c, text, exact, p);
+}
+
+at_status at_manual_mask(at_cut *c, at_str text, const at_type *t,
+                         uint32_t *out) {
+  at_place p = {.whole = *t};
+  AT_TRY_ALLOC(p.dims, at_new(c->m->arena, at_axes, t->rank + 1));
+  return parse_hlo(c, text, false, &p, out);
 }
 
 at_str at_sharding_item(at_str list, uint32_t i) {

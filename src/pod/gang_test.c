@@ -18,9 +18,9 @@ enum { kMost = 64 };
 #endif
 #endif
 #ifdef FEW
-enum { kSteps = 150, kRounds = 100 };
+enum { kSteps = 150, kRounds = 100, kHeld = 200 };
 #else
-enum { kSteps = 2000, kRounds = 2000 };
+enum { kSteps = 2000, kRounds = 2000, kHeld = 1000 };
 #endif
 
 // out[d] = in[d - shift] on `n` chips.
@@ -150,6 +150,28 @@ static void many_chips_need_few_threads(void **state) {
   steps_in_flight("v5e:8x8", 64, kSteps / 8);
 }
 
+// The argument of the first step comes late; the others are accepted meanwhile.
+static void steps_are_accepted_while_the_first_waits(void **state) {
+  pod p = pod_open("v5e:2x4");
+  chain c;
+  chain_start(&c, &p);
+  const int64_t dim = 4;
+  at_buffer *late;
+  OK(at_buffer_create(p.chips[0], AT_MEM_DEVICE, AT_F32, (at_dims){&dim, 1},
+                      &late));
+  at_buffer_release(c.now[0]);
+  c.now[0] = at_buffer_retain(late);
+  for (uint32_t i = 0; i < kHeld; i++) OK(step(&c, i % 3, false));
+  for (uint32_t i = 0; i < p.n; i++) assert_false(at_buffer_is_ready(c.now[i]));
+  float *v = at_buffer_data_mut(late);
+  for (int i = 0; i < 4; i++) v[i] = (float)i;
+  at_buffer_define(late, AT_OK);
+  at_buffer_release(late);
+  chain_check(&c);
+  chain_end(&c);
+  pod_close(&p);
+}
+
 // ---- Opposite orders -------------------------------------------------------
 static void *launch_both(void *arg) {
   chain *c = arg;
@@ -209,6 +231,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(many_steps_are_in_flight),
       cmocka_unit_test(many_chips_need_few_threads),
+      cmocka_unit_test(steps_are_accepted_while_the_first_waits),
       cmocka_unit_test(opposite_orders_never_deadlock),
       cmocka_unit_test(without_an_order_the_deadlock_is_told),
   };

@@ -1,5 +1,9 @@
 """Programs over several chips: collectives, order of launches, waiting."""
 
+import pathlib
+import subprocess
+import sys
+
 import pytest
 
 EIGHT = {"ATOLL_TARGET": "v5e:2x4", "JAX_PLATFORMS": "tpu"}
@@ -74,77 +78,14 @@ except Exception as e:
   assert "deadlock" in out and "has ended the program" in out and "chip 1 waits in all_reduce" in out
 
 
-@pytest.mark.parametrize("target,steps", [("v5e:1x2", 10000), ("v5e:2x4", 10000), ("v5e:8x8", 2000)])
-def test_thousands_of_steps_in_flight(python, target, steps):
-  ok(python, f"""
-step = mapped(lambda v: lax.psum(v, "x") * 0.1 + 1.)
-x = y = jax.device_put(jnp.ones((n,)), cut)
-want = np.float32(1)
-for _ in range({steps}):
-  y = step(y)
-  want = np.float32(np.float32(want * n) * np.float32(0.1)) + np.float32(1)
-  if not np.isfinite(want): break
-got = np.asarray(y)
-assert np.all(got == got[0])
-if np.isfinite(want): np.testing.assert_allclose(got, want, rtol=1e-2)
-""", env={**EIGHT, "ATOLL_TARGET": target})
-
-
-OPPOSITE = """
-def program(scale):
-  return mapped(lambda v: lax.fori_loop(0, 2, lambda i, u: lax.psum(u, "x") * (scale / n), v))
-f, g = program(1.0), program(2.0)
-x = jax.device_put(jnp.ones((n,)), cut)
-jax.block_until_ready((f(x), g(x)))
-errors = []
-def work(first, second):
-  try:
-    for i in range(ROUNDS):
-      if errors: return  # the other thread's launches have met a deadlock
-      a, b = first(x), second(x)
-      if i % 200 == 199: jax.block_until_ready((a, b))
-    assert sorted([float(a[0]), float(b[0])]) == [1.0, 4.0]
-  except Exception as e:
-    errors.append(str(e))
-threads = [threading.Thread(target=work, args=p) for p in ((f, g), (g, f))]
-for t in threads: t.start()
-for t in threads: t.join()
-print(errors[0] if errors else "in order")
-"""
-
-
-def test_opposite_orders_of_two_threads(python):
-  assert "in order" in ok(python, OPPOSITE.replace("ROUNDS", "10000"))
-
-
-def test_without_the_gang_scheduler_they_deadlock_and_are_diagnosed(python):
-  out = ok(python, OPPOSITE.replace("ROUNDS", "10000"), env={**EIGHT, "ATOLL_GANG": "off"})
-  assert "deadlock" in out and "waits in all_reduce" in out and "of launch" in out
-
-
-def test_steps_are_accepted_while_the_first_waits(python):
-  ok(python, """
-def hold(v):
-  time.sleep(1)
-  return v
-def first(v):
-  return jax.pure_callback(hold, jax.ShapeDtypeStruct((), np.float32), v)
-pieces = [jax.device_put(np.ones((1,), np.float32), d) for d in devices]
-step = mapped(lambda v: lax.psum(v, "x") / n + 1.)
-whole = lambda p: jax.make_array_from_single_device_arrays((n,), cut, p)
-jax.block_until_ready(step(whole(pieces)))
-held = jax.jit(first)
-slow = jax.jit(lambda v: first(v[0])[None])
-jax.block_until_ready(slow(pieces[0]))
-t = time.perf_counter()
-y = whole([slow(pieces[0])] + pieces[1:])
-for _ in range(1000): y = step(y)
-accepted = time.perf_counter() - t
-threads = len(os.listdir("/proc/self/task"))
-assert np.all(np.asarray(y) == 1001), y
-total = time.perf_counter() - t
-assert accepted < 0.9 < total, (accepted, total)
-""", env={**EIGHT, "JAX_PLATFORMS": "tpu,cpu"})
+@pytest.mark.parametrize("check,steps", [
+    ("chain-2", 10000), ("chain-8", 10000), ("chain-64", 1500), ("opposite", 4000), ("unordered", 10000), ("held", 1000)])
+def test_launches_in_flight(library, check, steps):
+  """The whole counts: bench/gang.py."""
+  gang = pathlib.Path(__file__).resolve().parents[2] / "bench" / "gang.py"
+  p = subprocess.run([sys.executable, gang, "--library", library, "--only", check, "--steps", str(steps)],
+                     capture_output=True, text=True, timeout=400)
+  assert p.returncode == 0, p.stdout + p.stderr
 
 
 def test_donated_shards_and_errors(python):
@@ -274,6 +215,25 @@ except Exception as e:
   assert "deadlock" in out and "has ended the program" in out and "chip 1 waits in all_reduce" in out
 
 
+def test_dimensions_that_axes_do_not_divide(python):
+  ok(python, """
+m = Mesh(np.array(devices).reshape(4, 2), ("x", "y"))
+rng = np.random.default_rng(0)
+a, b = (rng.standard_normal(s).astype(np.float32) for s in ((50, 30), (30, 13)))
+def f(a, b, pin):
+  c = pin(jnp.tanh(jnp.dot(pin(a, "x"), b, precision="highest")), "x", "y")   # 50 in 4: 13, 13, 13, 11
+  d = pin(a, None, ("x", "y"))                                                # 30 in 8
+  e = jnp.dot(d, pin(b, ("x", "y")), precision="highest")                     # summed over parts of 30
+  rows = c[jnp.arange(7) * 8 % 50]
+  return c, e, c.sum(0), c.max(1), (c - c.mean(0)) / c.std(0), jnp.cumsum(c, 0), pin(d.T, "x") * 2, jax.nn.softmax(d), rows
+cut = jax.jit(lambda a, b: f(a, b, lambda v, *s: lax.with_sharding_constraint(v, NamedSharding(m, P(*s)))))
+whole = jax.jit(lambda a, b: f(a, b, lambda v, *s: v))
+for g, w in zip(cut(a, b), whole(a, b)): np.testing.assert_allclose(g, w, rtol=2e-5, atol=2e-5)
+text = cut.lower(a, b).compile().as_text()
+for shape in ("f32[13,7]", "f32[50,4]", "f32[4,13]"): assert shape in text, (shape, text)
+""")
+
+
 def test_programs_with_gspmds_marks(python):
   ok(python, """
 jax.config.update("jax_use_shardy_partitioner", False)
@@ -284,4 +244,16 @@ f = jax.jit(lambda x: (x @ x.T).sum(0) + lax.with_sharding_constraint(x[:, 0] * 
 np.testing.assert_array_equal(f(v), (x @ x.T).sum(0) + x[:, 0] * 2)
 g = jax.jit(jax.shard_map(lambda x: lax.psum(x, "x") + lax.axis_index("y"), mesh=m, in_specs=P("x", "y"), out_specs=P(None, "y")))
 np.testing.assert_array_equal(g(v), x.reshape(4, 4, 8).sum(0) + np.repeat([0, 1], 4))
+# Only one axis is the program's; the other cuts what is inside too.
+part = lambda f, out=P("x"): jax.jit(jax.shard_map(f, mesh=m, in_specs=P("x"), out_specs=out, axis_names={"x"}, check_vma=False))
+h = part(lambda x: lax.psum(x @ x.T, "x") + lax.axis_index("x"))
+np.testing.assert_array_equal(h(v), np.concatenate([sum(b @ b.T for b in x.reshape(4, 4, 8)) + i for i in range(4)]))
+k = part(lambda x: lax.with_sharding_constraint(jnp.cumsum(x, 0) * 2, P(None, "y")))
+out = k(v)
+np.testing.assert_array_equal(out, np.concatenate([b.cumsum(0) * 2 for b in x.reshape(4, 4, 8)]))
+assert out.sharding.shard_shape(out.shape) == (4, 4), out.sharding
+# A region in a region.
+inner = jax.shard_map(lambda x: lax.psum(x, "y"), in_specs=P(None, "y"), out_specs=P(), axis_names={"y"})
+nested = part(lambda x: lax.psum(inner(x), "x"), P())
+np.testing.assert_array_equal(nested(v), x.reshape(4, 4, 2, 4).sum((0, 2)))
 """)

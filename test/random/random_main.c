@@ -318,7 +318,7 @@ int main(int argc, char **argv) {
   if (!parse(argc, argv, &o)) return 2;
   watch();
   setvbuf(stdout, NULL, _IOLBF, 0);
-  at_status st = run_start();
+  at_status st = run_start(NULL);
   if (!at_ok(st)) {
     fprintf(stderr, "%s\n", at_status_message(st));
     at_status_free(st);

@@ -6,16 +6,23 @@
 #include "base/config.h"
 #include "compile/compile.h"
 #include "coverage.h"
+#include "pod/pod.h"
 
 static at_runtime *g_runtime;
+static at_island *g_island;
 
-at_status run_start(void) {
+at_status run_start(const char *target) {
   // Dots in full precision: the evaluator does not imitate the chip's passes.
   AT_TRY(at_config_set(AT_CONFIG_NUMERICS, "exact"));
-  return at_runtime_create(&(at_runtime_options){.threads = 2}, &g_runtime);
+  AT_TRY(at_island_create(&g_island));
+  return at_runtime_create(
+      &(at_runtime_options){.target = target, .threads = 2}, &g_runtime);
 }
 
-void run_stop(void) { at_runtime_destroy(g_runtime); }
+void run_stop(void) {
+  at_runtime_destroy(g_runtime);
+  at_island_destroy(g_island);
+}
 
 static at_status load(const at_module *m, at_loaded **out) {
   at_strbuf text = {0};
@@ -31,8 +38,7 @@ static at_status load(const at_module *m, at_loaded **out) {
   return st;
 }
 
-static at_status upload(const at_literal *l, at_buffer **out) {
-  at_chip *chip = at_runtime_chip(g_runtime, 0);
+static at_status upload(at_chip *chip, const at_literal *l, at_buffer **out) {
   at_host_array h = {
       .dtype = l->type.dtype, .dims = at_type_dims(&l->type), .data = l->data};
   at_event *done;
@@ -43,11 +49,16 @@ static at_status upload(const at_literal *l, at_buffer **out) {
   return st;
 }
 
-static at_status download(at_arena *a, at_buffer *b, at_type t,
-                          const at_literal **out) {
+static at_status download(at_arena *a, at_buffer *b, const at_literal **out) {
   at_event *done;
-  uint8_t *data = at_arena_alloc(a, at_type_bytes(&t) + 1, 64);
-  if (!data) return AT_NO_MEMORY("result");
+  at_dims dims = at_buffer_dims(b);
+  at_type t = {.dtype = at_buffer_dtype(b), .rank = dims.rank};
+  uint8_t *data;
+  int64_t *sizes;
+  AT_TRY_ALLOC(sizes, at_new(a, int64_t, dims.rank + 1));
+  for (uint32_t d = 0; d < dims.rank; d++) sizes[d] = dims.ptr[d];
+  t.dims = sizes;
+  AT_TRY_ALLOC(data, at_arena_alloc(a, at_type_bytes(&t) + 1, 64));
   AT_TRY(at_buffer_to_host(b, data, 0, at_type_bytes(&t), &done));
   at_status st = at_event_wait(done);
   at_event_release(done);
@@ -55,30 +66,46 @@ static at_status download(at_arena *a, at_buffer *b, at_type t,
   return at_literal_make(a, t, data, false, true, out);
 }
 
-at_status run_once(at_arena *a, at_loaded *l, const at_comp *c,
-                   const at_literal **args, const at_literal **out) {
+static void release_all(at_buffer **list, size_t n) {
+  for (size_t i = 0; i < n; i++)
+    if (list[i]) at_buffer_release(list[i]);
+}
+
+at_status run_devices(at_arena *a, at_loaded *l, uint32_t devices,
+                      uint32_t num_args, const at_literal **const *args,
+                      uint32_t num_results, const at_literal **const *out) {
   at_buffer **in, **results;
-  AT_TRY_ALLOC(in, at_new(a, at_buffer *, c->num_params + 1));
-  AT_TRY_ALLOC(results, at_new(a, at_buffer *, c->num_results + 1));
+  at_chip **chips;
+  size_t ni = (size_t)devices * num_args, no = (size_t)devices * num_results;
+  AT_TRY_ALLOC(in, at_new(a, at_buffer *, ni + 1));
+  AT_TRY_ALLOC(results, at_new(a, at_buffer *, no + 1));
+  AT_TRY_ALLOC(chips, at_new(a, at_chip *, devices));
   at_status st = AT_OK;
-  for (uint32_t i = 0; i < c->num_params && at_ok(st); i++)
-    st = upload(args[i], &in[i]);
+  for (uint32_t d = 0; d < devices; d++)
+    chips[d] = at_runtime_chip(g_runtime, d);
+  for (size_t i = 0; i < ni && at_ok(st); i++)
+    st = upload(chips[i / num_args], args[i / num_args][i % num_args], &in[i]);
   at_event *done = NULL;
   if (at_ok(st)) {
-    at_launch launch = {.chip = at_runtime_chip(g_runtime, 0),
+    at_launch launch = {.chip = chips[0],
+                        .chips = chips,
+                        .num_chips = devices == 1 ? 0 : devices,
                         .args = in,
-                        .num_args = c->num_params};
-    st = at_loaded_execute(l, &launch, results, &done);
+                        .num_args = num_args};
+    st = at_island_launch(g_island, l, &launch, results, &done);
   }
   if (at_ok(st)) st = at_event_wait(done);
   if (done) at_event_release(done);
-  for (uint32_t i = 0; i < c->num_results && at_ok(st); i++)
-    st = download(a, results[i], *at_value_type(c->results[i]), &out[i]);
-  for (uint32_t i = 0; i < c->num_params; i++)
-    if (in[i]) at_buffer_release(in[i]);
-  for (uint32_t i = 0; i < c->num_results; i++)
-    if (results[i]) at_buffer_release(results[i]);
+  for (size_t i = 0; i < no && at_ok(st); i++)
+    st = download(a, results[i], &out[i / num_results][i % num_results]);
+  release_all(in, ni);
+  release_all(results, no);
   return st;
+}
+
+at_status run_once(at_arena *a, at_loaded *l, const at_comp *c,
+                   const at_literal **args, const at_literal **out) {
+  return run_devices(a, l, 1, c->num_params, &args, c->num_results, &out);
 }
 
 at_status run_load(const at_module *m, bool count, at_loaded **out) {
