@@ -404,6 +404,7 @@ at_status at_sched_create(uint32_t threads, size_t stack_bytes,
       return AT_FAIL(AT_RESOURCE_EXHAUSTED, "cannot start thread %u of %u: %s",
                      i + 1, threads, strerror(err));
     }
+    pthread_setname_np(s->servers[i].thread, "atoll-server");
     s->threads = i + 1;
   }
   *out = s;

@@ -193,6 +193,7 @@ at_status at_pool_create(uint32_t threads, at_pool **out) {
                      "hint: lower ATOLL_THREADS or raise the process limit",
                      i + 1, threads, strerror(err));
     }
+    pthread_setname_np(h->thread, "atoll-helper");
     p->started = i + 1;
   }
   *out = p;

@@ -491,9 +491,8 @@ static at_status even_place(at_cut *c, at_place *p, at_place **out) {
   if (is_even(c, p)) return AT_OK;
   AT_TRY(new_place(c, &p->whole, out));
   for (uint32_t d = 0; d < p->whole.rank; d++) {
-    at_axes *x = &(*out)->dims[d];
-    *x = p->dims[d];
-    while (!at_axes_even(c, x, p->whole.dims[d])) x->n--;
+    (*out)->dims[d] = p->dims[d];
+    at_axes_keep_even(c, p->whole.dims[d], &(*out)->dims[d]);
   }
   return AT_OK;
 }
@@ -533,8 +532,9 @@ static bool has_shardings(const at_module *m) {
 }
 
 at_status at_pass_partition(at_module *m, const at_pass_options *o) {
-  (void)o;
   if (m->num_partitions <= 1 || !has_shardings(m)) return AT_OK;
+  // Sizes are constants here; once they are parts of values, nobody could tell.
+  if (at_needs_refining(m)) AT_TRY(at_pass_refine(m, o));
   at_cut c = {.m = m};
   at_aux_clear(m);
   at_status st = partition(&c);

@@ -9,8 +9,8 @@
 typedef struct at_pass_options {
   bool fuse;            // false: one kernel per op (for tests and debugging)
   int64_t fold_budget;  // element operations for constant folding
-  bool unroll;         // loops around collectives, so that they can be hidden
-  bool bf16_dots;      // f32 dots at default precision multiply in bf16
+  bool unroll;          // loops around collectives, so that they can be hidden
+  bool bf16_dots;       // f32 dots at default precision multiply in bf16
   uint32_t sparse_cores;  // of one device of the target; 0: none
 } at_pass_options;
 typedef at_status (*at_pass_fn)(at_module *m, const at_pass_options *o);
@@ -18,7 +18,8 @@ typedef at_status (*at_pass_fn)(at_module *m, const at_pass_options *o);
 at_status at_pass_inline(at_module *m,
                          const at_pass_options *o);  // calls, composites
 at_status at_pass_partition(
-    at_module *m, const at_pass_options *o);  // shardings: the program of one device
+    at_module *m,
+    const at_pass_options *o);  // shardings: the program of one device
 at_status at_pass_refine(at_module *m,
                          const at_pass_options *o);  // dynamic shapes
 at_status at_pass_expand(

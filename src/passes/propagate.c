@@ -65,6 +65,7 @@ static at_axes merge(const walk *w, const at_rule *r, uint32_t f,
 static void grow_to(walk *w, at_place *p, uint32_t d, at_axes want) {
   if (!(p->open >> d & 1)) return;
   at_axes *have = &p->dims[d];
+  if (p->even) at_axes_keep_even(w->c, p->whole.dims[d], &want);
   if (want.n <= have->n || at_axes_common(&want, have) != have->n) return;
   uint32_t used = p->banned;
   for (uint32_t i = 0; i < p->whole.rank; i++)
@@ -72,7 +73,7 @@ static void grow_to(walk *w, at_place *p, uint32_t d, at_axes want) {
   int64_t left = at_axes_part(w->c, have, p->whole.dims[d]);
   for (uint32_t i = have->n; i < want.n; i++) {
     int64_t size = w->c->size[want.a[i]];
-    if (used >> want.a[i] & 1 || left <= 1 || (p->even && left % size)) break;
+    if (used >> want.a[i] & 1 || left <= 1) break;
     left = (left + size - 1) / size;
     have->a[have->n++] = want.a[i];
     w->changed = true;

@@ -236,6 +236,13 @@ static bool needs_refining(const at_comp *c) {
   return false;
 }
 
+bool at_needs_refining(const at_module *m) {
+  bool any = false;
+  for (uint32_t i = 0; i < m->num_funcs; i++)
+    any |= needs_refining(m->funcs[i]);
+  return any;
+}
+
 static at_status refine_comp(refiner *w, at_comp *c) {
   for (at_node *n = c->first, *next; n; n = next) {
     next = n->next;

@@ -99,6 +99,9 @@ at_status at_place_parse(at_cut *c, at_str text, bool exact, at_place *p);
 // Atoms that HLO's text of a value of type t leaves to the program itself.
 at_status at_manual_mask(at_cut *c, at_str text, const at_type *t,
                          uint32_t *out);
+// Takes axes off the end of x until the others cut a dimension of n evenly:
+// whole axes of meshes, as clients cannot name parts of them.
+void at_axes_keep_even(const at_cut *c, int64_t n, at_axes *x);
 // Item i of "...[<...>, <...>]..."; len 0: none.
 at_str at_sharding_item(at_str list, uint32_t i);
 // Atoms of the axes in {"x", "y"}, as a mask.

@@ -288,6 +288,24 @@ at_status at_axes_mask(at_cut *c, at_str text, uint32_t *out) {
   return AT_OK;
 }
 
+static bool of_one_axis(const at_cut *c, uint8_t a, uint8_t b) {
+  for (uint32_t i = 0; i < c->num_meshes; i++)
+    for (uint32_t k = 0; k < c->meshes[i].num_axes; k++) {
+      const at_mesh_axis *x = &c->meshes[i].axes[k];
+      if (a >= x->first && a < x->first + x->count && b >= x->first &&
+          b < x->first + x->count)
+        return true;
+    }
+  return false;
+}
+
+void at_axes_keep_even(const at_cut *c, int64_t n, at_axes *x) {
+  while (!at_axes_even(c, x, n)) {
+    x->n--;
+    while (x->n && of_one_axis(c, x->a[x->n - 1], x->a[x->n])) x->n--;
+  }
+}
+
 // Axes stay while there is something to cut. `exact`: into equal parts.
 static at_status trim(const at_cut *c, at_str text, bool exact, int64_t dim,
                       at_axes *x) {

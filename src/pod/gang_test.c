@@ -3,6 +3,7 @@
 // another chip, so that a launch which overtakes another shows in the values.
 #include "exec/exec_test_util.h"
 
+#include <dirent.h>
 #include <pthread.h>
 #include <sched.h>
 
@@ -129,6 +130,15 @@ static void chain_check(const chain *c) {
   }
 }
 
+static int count_threads(void) {
+  DIR *d = opendir("/proc/self/task");
+  int n = 0;
+  assert_non_null(d);
+  for (struct dirent *e; (e = readdir(d));) n += e->d_name[0] != '.';
+  closedir(d);
+  return n;
+}
+
 static void steps_in_flight(const char *target, uint32_t chips,
                             uint32_t steps) {
   pod p = pod_open(target);
@@ -136,6 +146,8 @@ static void steps_in_flight(const char *target, uint32_t chips,
   assert_int_equal(p.n, chips);
   chain_start(&c, &p);
   for (uint32_t i = 0; i < steps; i++) OK(step(&c, i % 3, false));
+  // Of a process that has two cores, as pod_open says.
+  assert_in_range(count_threads(), 2, 2 + 8);
   chain_check(&c);
   chain_end(&c);
   pod_close(&p);

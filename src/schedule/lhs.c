@@ -64,7 +64,9 @@ static at_status check(const at_lhs_node *nodes, uint32_t n) {
     AT_TRY(check_edges(x, i, x->after, x->num_after));
     if (!(x->cost >= 0) || !(x->latency >= 0) || x->bytes < 0)
       return AT_FAIL(AT_INVALID_ARGUMENT,
-                     "schedule: instruction %u has a negative cost", i);
+                     "schedule: instruction %u costs %g s and %g s of latency "
+                     "for %g bytes",
+                     i, x->cost, x->latency, (double)x->bytes);
     if (x->kind != AT_LHS_START && x->kind != AT_LHS_DONE) continue;
     bool good = x->partner < n && nodes[x->partner].bytes == x->bytes && x->resource < AT_LHS_RESOURCES &&
                 nodes[x->partner].partner == i &&

@@ -140,11 +140,12 @@ static at_status add_node(walk *w, graph *g, const at_node *n,
     at_cost_time time;
     AT_TRY(at_cost_node(w->target, n, &time));
     x.cost = time.seconds;
-    double longest = 0, turns = w->turns;
+    double longest = 0, turns = w->turns, trips = 1;
     at_strbuf *trace = w->trace;
     bool known;
     w->trace = NULL;  // it shows them when their turn has come
-    if (n->op == AT_OP_WHILE) w->turns *= at_count_trips(n, &known);
+    if (n->op == AT_OP_WHILE) trips = at_count_trips(n, &known);
+    w->turns *= trips;
     for (uint32_t r = 0; r < n->num_regions && at_has_steps(n); r++) {
       double seconds;
       AT_TRY(computation(w, n->regions[r], &seconds));
@@ -152,7 +153,7 @@ static at_status add_node(walk *w, graph *g, const at_node *n,
       longest =
           n->op == AT_OP_WHILE ? longest + seconds : fmax(longest, seconds);
     }
-    x.cost += longest * (w->turns / turns);
+    x.cost += longest * trips;
     w->turns = turns, w->trace = trace;
     if (x.cost == 0) x.kind = AT_LHS_NOP;
     bool effect = at_schedule_has_effect(n);

@@ -78,12 +78,10 @@ except Exception as e:
   assert "deadlock" in out and "has ended the program" in out and "chip 1 waits in all_reduce" in out
 
 
-@pytest.mark.parametrize("check,steps", [
-    ("chain-2", 10000), ("chain-8", 10000), ("chain-64", 1500), ("opposite", 4000), ("unordered", 10000), ("held", 1000)])
-def test_launches_in_flight(library, check, steps):
-  """The whole counts: bench/gang.py."""
+@pytest.mark.parametrize("check", ["chain-2", "chain-8", "chain-64", "opposite", "unordered", "held"])
+def test_ten_thousand_launches(library, check):
   gang = pathlib.Path(__file__).resolve().parents[2] / "bench" / "gang.py"
-  p = subprocess.run([sys.executable, gang, "--library", library, "--only", check, "--steps", str(steps)],
+  p = subprocess.run([sys.executable, gang, "--library", library, "--only", check],
                      capture_output=True, text=True, timeout=400)
   assert p.returncode == 0, p.stdout + p.stderr
 

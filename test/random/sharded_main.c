@@ -215,7 +215,7 @@ static at_status check(at_arena *a, uint64_t seed, uint64_t every,
 
 static bool enough(const totals *t, uint32_t ops) {
   bool all = t->programs < 500 || (ops >= 80 && t->collectives > t->programs &&
-                                   t->untrusted < t->results / 5 &&
+                                   t->untrusted < t->results / 4 &&
                                    shardings_uneven() > t->programs / 2);
   if (!all) fprintf(stderr, "too little variety\n");
   return all;
