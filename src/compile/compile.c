@@ -172,6 +172,14 @@ static at_status lay_on_tiles(job *j) {
   j->module = kept;
   at_pass_options o = {.fold_budget = 1 << 22};
   AT_TRY(at_on_tiles_plan(&machine, m, &o, j->arena, &j->tiles));
+  if (at_on_tiles_runs()) {
+    at_strbuf program = {0};
+    at_status st = at_hlo_print(m, &program);
+    if (at_ok(st))
+      st = at_on_tiles_wrap(kept, at_strbuf_str(&program), j->arena, &j->module);
+    at_strbuf_free(&program);
+    AT_TRY(st);
+  }
   if (!*j->dump_dir) return AT_OK;
   at_strbuf text = {0}, page = {0};
   at_tiles_report_text(j->tiles, &text);
@@ -369,6 +377,7 @@ static at_status start(job *j, at_bytes program, const at_compile_options *o) {
   // What a Pallas kernel may do depends on the target, and whether that counts.
   const char *target = at_config_text(AT_CONFIG_TARGET);
   at_cache_key_add(&j->key, (at_bytes){(const uint8_t *)target, strlen(target)});
+  at_cache_key_add_u64(&j->key, at_on_tiles_runs());
   at_cache_key_add_u64(&j->key, at_config_flag(AT_CONFIG_LENIENT));
   at_cache_key_add_u64(&j->key, at_config_flag(AT_CONFIG_LATENCY_HIDING));
   const char *costs = at_config_text(AT_CONFIG_COSTS);
@@ -396,8 +405,8 @@ at_status at_compile(at_bytes program, const at_compile_options *o, at_bytes *ou
   at_bytes x = {0};
   if (st.err || (cached && at_cache_get(&j.key, &x))) goto done;
   AT_TRY_GOTO(st, read_program(&j), done);
-  AT_TRY_GOTO(st, optimise(&j), done);
   AT_TRY_GOTO(st, lay_on_tiles(&j), done);
+  AT_TRY_GOTO(st, optimise(&j), done);
   AT_TRY_GOTO(st, write_executable(&j, &x), done);
   if (*j.dump_dir) {
     at_strbuf b = {0};

@@ -1,5 +1,12 @@
 #include "compile/on_tiles.h"
 
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "abi/attrdict.h"
+#include "base/config.h"
+#include "base/cpu.h"
+
 bool at_on_tiles(const char *target, at_tiles_machine *out) {
   const at_machine *m;
   const char *star = strchr(target, '*'), *chip = star ? star + 1 : target;
@@ -17,4 +24,161 @@ at_status at_on_tiles_plan(const at_tiles_machine *machine, at_module *m,
   AT_TRY(at_passes_run(m, &passes, false, NULL, NULL));
   at_tiles_lower_options lower = {0};
   return at_tiles_lower(machine, m, &lower, a, out);
+}
+
+// ---- Values from the tiles
+// ---------------------------------------------------
+bool at_on_tiles_runs(void) {
+  at_tiles_machine m;
+  return at_on_tiles(at_config_text(AT_CONFIG_TARGET), &m) &&
+         !strcmp(at_config_text(AT_CONFIG_TILES), "tiles");
+}
+
+static void put_text(uint8_t **to, at_str s) {
+  uint32_t n = (uint32_t)s.len;
+  memcpy(*to, &n, sizeof n);
+  memcpy(*to + sizeof n, s.ptr, n);
+  *to += sizeof n + n;
+}
+
+// {program = "..."} as abi/attrdict.h has it.
+static at_status config_of(at_str program, at_arena *a, at_str *out) {
+  uint8_t *bytes, *to;
+  uint32_t one = 1;
+  at_str key = at_str_of(AT_ON_TILES_PROGRAM);
+  size_t n = 4 + 4 + key.len + 1 + 4 + program.len;
+  if (program.len > INT32_MAX)
+    return AT_FAIL(AT_RESOURCE_EXHAUSTED,
+                   "a program of %zu bytes of text is too long to be run on "
+                   "tiles",
+                   program.len);
+  AT_TRY_ALLOC(bytes, at_arena_alloc(a, n, 8));
+  memcpy(bytes, &one, 4);
+  to = bytes + 4;
+  put_text(&to, key);
+  *to++ = AT_DICT_TEXT;
+  put_text(&to, program);
+  *out = (at_str){(const char *)bytes, n};
+  return AT_OK;
+}
+
+at_status at_on_tiles_wrap(const at_module *whole, at_str program, at_arena *a,
+                           at_module **out) {
+  const at_comp *c = whole->entry;
+  at_module *m;
+  at_comp *body;
+  at_value *values;
+  at_type *types;
+  at_node *call;
+  AT_TRY(at_module_create(a, at_str_of(whole->name ? whole->name : "program"),
+                          &m));
+  m->num_replicas = whole->num_replicas;
+  m->num_partitions = whole->num_partitions;
+  m->params = whole->params;
+  m->results = whole->results;
+  AT_TRY(at_comp_create(m, at_str_of(c->name ? c->name : "main"), NULL, &body));
+  m->entry = body;
+  AT_TRY_ALLOC(values,
+               at_new(a, at_value, AT_MAX(c->num_params, c->num_results) + 1));
+  AT_TRY_ALLOC(types, at_new(a, at_type, c->num_results + 1));
+  for (uint32_t i = 0; i < c->num_params; i++)
+    AT_TRY(at_build_param(body, c->params[i]->types[0], NULL, &values[i]));
+  for (uint32_t i = 0; i < c->num_results; i++)
+    types[i] = *at_value_type(c->results[i]);
+  at_attr attrs[] = {
+      {.id = AT_ATTR_CALL_TARGET_NAME, .s = AT_STR(AT_ON_TILES_TARGET)},
+      {.id = AT_ATTR_BACKEND_CONFIG_DICT},
+      {.id = AT_ATTR_API_VERSION, .i = 4}};
+  AT_TRY(config_of(program, a, &attrs[1].s));
+  at_node_desc d = {.op = AT_OP_CUSTOM_CALL,
+                    .operands = values,
+                    .num_operands = c->num_params,
+                    .attrs = attrs,
+                    .num_attrs = AT_LEN(attrs),
+                    .types = types,
+                    .num_types = c->num_results};
+  AT_TRY(at_build(body, NULL, &d, &call));
+  for (uint32_t i = 0; i < c->num_results; i++) values[i] = (at_value){call, i};
+  AT_TRY(at_comp_return(body, values, c->num_results));
+  *out = m;
+  return AT_OK;
+}
+
+// Programs that have run: parsed and laid out once.
+typedef struct kept {
+  struct kept *next;
+  at_arena *arena;
+  at_str text;
+  at_module *module;
+  const at_tiles_plan *plan;
+} kept;
+static pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
+static kept *g_kept;
+static at_pool *g_pool;
+
+static at_status lay_out(at_str program, kept *k) {
+  at_tiles_machine m;
+  at_tiles_lower_options o = {0};
+  if (!at_on_tiles(at_config_text(AT_CONFIG_TARGET), &m))
+    return AT_FAIL(AT_FAILED_PRECONDITION,
+                   "a program for tiles on target %s\nhint: ATOLL_TARGET=mk2",
+                   at_config_text(AT_CONFIG_TARGET));
+  AT_TRY_ALLOC(k->text.ptr, at_arena_str(k->arena, program));
+  k->text.len = program.len;
+  AT_TRY(at_hlo_parse(k->text, k->arena, &k->module));
+  return at_tiles_lower(&m, k->module, &o, k->arena, &k->plan);
+}
+
+static at_status find_kept(at_str program, kept **out) {
+  for (kept *k = g_kept; k; k = k->next)
+    if (at_str_eq(k->text, program)) return *out = k, AT_OK;
+  kept *k = calloc(1, sizeof *k);
+  if (!k || !(k->arena = at_arena_create())) {
+    free(k);
+    return AT_NO_MEMORY("tiles");
+  }
+  at_status st = lay_out(program, k);
+  if (at_ok(st) && !g_pool) st = at_pool_create(at_cpu_count(), &g_pool);
+  if (!at_ok(st)) {
+    at_arena_destroy(k->arena);
+    free(k);
+    return st;
+  }
+  k->next = g_kept;
+  return *out = g_kept = k, AT_OK;
+}
+
+static at_status run_kept(const kept *k, const void *const *args,
+                          uint32_t num_args, void *const *results,
+                          uint32_t num_results, at_arena *a) {
+  const at_comp *c = k->module->entry;
+  const at_literal **in, **out;
+  if (num_args != c->num_params || num_results != c->num_results)
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "a program of %u arguments and %u results was given %u and "
+                   "%u",
+                   c->num_params, c->num_results, num_args, num_results);
+  AT_TRY_ALLOC(in, at_new(a, const at_literal *, num_args + 1));
+  AT_TRY_ALLOC(out, at_new(a, const at_literal *, num_results + 1));
+  for (uint32_t i = 0; i < num_args; i++)
+    AT_TRY(at_literal_make(a, c->params[i]->types[0], args[i], false, true,
+                           &in[i]));
+  AT_TRY(at_tiles_plan_run(k->plan, in, g_pool, a, out, NULL));
+  for (uint32_t i = 0; i < num_results; i++)
+    memcpy(results[i], out[i]->data, at_type_bytes(&out[i]->type));
+  return AT_OK;
+}
+
+at_status at_on_tiles_call(at_str program, const void *const *args,
+                           uint32_t num_args, void *const *results,
+                           uint32_t num_results) {
+  kept *k;
+  at_arena *a = at_arena_create();
+  if (!a) return AT_NO_MEMORY("tiles");
+  pthread_mutex_lock(&g_lock);
+  at_status st = find_kept(program, &k);
+  if (at_ok(st)) st = run_kept(k, args, num_args, results, num_results, a);
+  pthread_mutex_unlock(&g_lock);
+  at_arena_destroy(a);
+  return st;
 }

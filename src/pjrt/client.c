@@ -80,6 +80,7 @@ AT_API(Client_Create) {
     st = AT_FAIL(AT_RESOURCE_EXHAUSTED, "out of host memory for a client");
     goto out;
   }
+  AT_TRY_GOTO(st, at_pjrt_tiles_serve(), out);
   AT_TRY_GOTO(st, at_runtime_create(&o, &c->runtime), out);
   AT_TRY_GOTO(st, at_island_create(&c->island), out);
   AT_TRY_GOTO(st, at_pjrt_topology_create(c->runtime, &c->topology), out);

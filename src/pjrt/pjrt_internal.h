@@ -320,6 +320,9 @@ void at_pjrt_named_ints(PJRT_NamedValue *v, const char *name,
 void at_pjrt_named_str(PJRT_NamedValue *v, const char *name, const char *z);
 void at_pjrt_named_float(PJRT_NamedValue *v, const char *name, float value);
 
+// Registers who computes where a program on tiles is asked to run there.
+at_status at_pjrt_tiles_serve(void);
+
 // Every function of the table.
 #define AT_DECLARE(name) PJRT_Error *at_##name(name##_Args *a);
 PJRT_API_FUNCTIONS_RETURNING_ERROR(AT_DECLARE)
