@@ -12,7 +12,8 @@ vertices on tiles. A program is run for its values, and reported in cycles:
   s.elementwise("subtract_from", c, out=y, param=1)
   report = g.report(s)                   # report["cycles"], report["steps"], ...
 
-`profile(fn, *args)` does the same for a whole JAX function.
+`profile(fn, *args)` does the same for a whole JAX function, and `run(fn, *args)` computes its values
+as the tiles would.
 """
 
 import ctypes
@@ -33,6 +34,11 @@ _lib = None
 
 class TilesError(ValueError):
   """What the library refused, with its message."""
+
+
+class _Region(ctypes.Structure):
+  _fields_ = [("begin", ctypes.c_int64), ("end", ctypes.c_int64), ("group", ctypes.c_uint32), ("var", ctypes.c_uint32),
+              ("at", ctypes.c_int64)]
 
 
 class _Interval(ctypes.Structure):
@@ -70,6 +76,12 @@ def _ints(values):
 
 def _handles(views):
   return (ctypes.c_void_p * max(len(views), 1))(*[v._handle for v in views]), ctypes.c_uint32(len(views))
+
+
+def _taken(ptr, n, entry):
+  found = [entry(ptr[i]) for i in range(n.value)]
+  _load().at_face_free(ptr)
+  return found
 
 
 class View:
@@ -131,11 +143,25 @@ class View:
 
   def mapping(self):
     """[(begin, end, tile)], positions of this view; NOWHERE where unmapped."""
-    ptr, n = ctypes.POINTER(_Interval)(), ctypes.c_size_t()
-    _call("at_face_mapping", self._handle, ctypes.byref(ptr), ctypes.byref(n))
-    found = [(ptr[i].begin, ptr[i].end, ptr[i].tile) for i in range(n.value)]
-    _load().at_face_free(ptr)
-    return found
+    return mapping([self])
+
+  def check(self):
+    """Raises where an element has no home."""
+    _call("at_face_check", self._handle)
+    return self
+
+  def regions(self, tile, workers=0, grain=1, most=0):
+    """[(begin, end, group)]: what lies on a tile, in its memory's order; a group is one stretch
+    there or, with `workers`, what one of them gets: a multiple of `grain` elements, `most` at most."""
+    ptr, n = ctypes.POINTER(_Region)(), ctypes.c_size_t()
+    _call("at_face_regions", self._handle, ctypes.c_uint32(tile), ctypes.c_uint32(workers), ctypes.c_int64(grain),
+          ctypes.c_int64(most), ctypes.byref(ptr), ctypes.byref(n))
+    return _taken(ptr, n, lambda r: (r.begin, r.end, r.group))
+
+  def flag(self, *, input=False, output=False, interleaved=False):
+    """Of a whole variable: has a value before the program, is read after it, lies in interleaved memory."""
+    _call("at_face_flag", self._handle, ctypes.c_uint32(1 * input | 2 * output | 4 * interleaved))
+    return self
 
   def write(self, array):
     a = np.ascontiguousarray(np.broadcast_to(array, self.shape), dtype=self.dtype)
@@ -151,6 +177,23 @@ class View:
 def concat(views, dim=0):
   handles, n = _handles(views)
   return View(views[0].graph, _made("at_face_concat", handles, n, ctypes.c_uint32(dim)), views[0].dtype)
+
+
+def mapping(views):
+  """[(begin, end, tile)] of several views, positions counted through all of them."""
+  ptr, n = ctypes.POINTER(_Interval)(), ctypes.c_size_t()
+  handles, count = _handles(views)
+  _call("at_face_mapping", handles, count, ctypes.byref(ptr), ctypes.byref(n))
+  return _taken(ptr, n, lambda i: (i.begin, i.end, i.tile))
+
+
+def reorder_to_simplify(views):
+  """Flat views of the same elements, all reordered alike, so that what lies together in the first one's
+  variables comes together. Only for ops that do not care for order."""
+  handles, n = _handles(views)
+  out = (ctypes.c_void_p * max(len(views), 1))()
+  _call("at_face_reorder", handles, n, out)
+  return [View(v.graph, ctypes.c_void_p(h), v.dtype) for v, h in zip(views, out)]
 
 
 class ComputeSet:
@@ -194,6 +237,15 @@ class Graph:
       raise TilesError(f"no element type for {d}")
     return View(self, _made("at_face_variable", self._handle, name.encode(), _DTYPES[d.str[1:]].encode(), *_ints(shape)), d)
 
+  def layout(self, name, form, shape, dtype=np.float32):
+    """A variable in the in-tile layout "NC4HW4" or "NHC4W4", channels padded: its logical [N,H,W,C] view, and all of it."""
+    d, form = np.dtype(dtype), ["NC4HW4", "NHC4W4"].index(form)
+    dims, _ = _ints(shape)
+    out, padded = ctypes.c_void_p(), ctypes.c_void_p()
+    _call("at_face_layout", self._handle, name.encode(), _DTYPES[d.str[1:]].encode(), form, dims, ctypes.byref(out),
+          ctypes.byref(padded))
+    return View(self, out, d), View(self, padded, d)
+
   def compute_set(self, name):
     return ComputeSet(self, _made("at_face_set", self._handle, name.encode()))
 
@@ -215,6 +267,18 @@ class Graph:
     out = _made("at_face_sequence", self._handle)
     for p in programs:
       _call("at_face_add", out, self._program(p))
+    return out
+
+  def branch(self, pred, yes, no=None):
+    """`yes` where the one element of `pred` is not zero, else `no`."""
+    return _made("at_face_branch", pred._handle, self._program(yes), self._program(no) if no else None)
+
+  def exchange(self, program):
+    """Which tile sends which elements to whom, and when: a message a line."""
+    text = ctypes.c_void_p()
+    _call("at_face_exchange", self._program(program), ctypes.byref(text))
+    out = ctypes.string_at(text).decode()
+    _load().at_face_free(text)
     return out
 
   def _program(self, p):
@@ -280,3 +344,21 @@ def profile(fn, *args, target="mk2", mapping="planned", lenient=False, **kwargs)
     lenient: report a program that does not fit, too.
   """
   return Profile(_program_of(fn, args, kwargs), target, mapping, ["--lenient"] if lenient else [])
+
+
+def run(fn, *args, target="mk2", mapping="planned", **kwargs):
+  """(values, profile): `fn(*args, **kwargs)` computed by the tile program, vertex by vertex, from what each tile has
+  or receives. Values come as NumPy arrays in fn's structure."""
+  import jax
+  program = _program_of(jax.jit(fn, keep_unused=True), args, kwargs)
+  shape = jax.eval_shape(fn, *args, **kwargs)
+  leaves, tree = jax.tree.flatten(shape)
+  with tempfile.TemporaryDirectory() as folder:
+    given, made = Path(folder) / "in.npz", Path(folder) / "out.npz"
+    np.savez(given, **{f"a{i:05}": np.asarray(x) for i, x in enumerate(jax.tree.leaves((args, kwargs)))})
+    extra = [f"--run={given}", f"--out={made}"]
+    p = Profile(program, target, mapping, extra)
+    with np.load(made) as z:
+      values = [z[k].view(x.dtype).reshape(x.shape) for k, x in zip(z.files, leaves)]
+  p._args = (program, target, mapping, [])
+  return jax.tree.unflatten(tree, values), p

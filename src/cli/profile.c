@@ -181,7 +181,7 @@ static at_status run(int argc, char **argv, at_arena *a) {
   at_tiles_machine m;
   at_strbuf text = {0};
   AT_TRY(machine_of(&x, &m));
-  at_status st = x.exchange ? at_tiles_patterns_text(&m, &text)
+  at_status st = x.exchange ? at_tiles_patterns_text(&m, UINT32_MAX, &text)
                             : report(argv[1], &x, a, &text);
   if (at_ok(st)) st = at_strbuf_status(&text);
   if (at_ok(st)) fwrite(text.ptr, 1, text.len, stdout);

@@ -473,3 +473,15 @@ at_status at_tiles_derive(at_tiles_program *p, at_tiles_derived **out) {
 int64_t at_tiles_derived_work(const at_tiles_derived *d, uint32_t tile) {
   return (int64_t)d->pre[tile] + d->execute[tile] + d->post[tile];
 }
+
+at_status at_tiles_program_exchange(at_tiles_program *p, bool after,
+                                    const at_tiles_exchange **out) {
+  at_tiles_derived *d;
+  if (p->kind != AT_TILES_EXECUTE && p->kind != AT_TILES_COPY)
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "the exchange of a program that is neither a compute set "
+                   "nor a copy");
+  AT_TRY(at_tiles_derive(p, &d));
+  *out = after ? &d->out : &d->in;
+  return AT_OK;
+}

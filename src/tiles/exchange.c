@@ -36,18 +36,25 @@ typedef struct gather {
   AT_VEC(at_tiles_message) list;
   AT_VEC(uint32_t) receivers;
   AT_VEC(uint32_t) key;
+  AT_VEC(at_tiles_sent) sent;
   int64_t *received;
 } gather;
 
+static at_status add_sent(gather *g, uint32_t message, at_tiles_sent s) {
+  s.message = message;
+  return at_vec_push(g->arena, &g->sent, s) ? AT_OK : AT_NO_MEMORY("exchange");
+}
+
 // One interval of one sender, its receivers in g->key[1..].
-static at_status add_interval(gather *g, uint32_t from, int64_t bytes) {
+static at_status add_interval(gather *g, uint32_t from, at_tiles_sent what,
+                              int64_t bytes) {
   g->key.ptr[0] = from;
   at_str key = {(const char *)g->key.ptr, g->key.len * sizeof *g->key.ptr};
   for (size_t i = 1; i < g->key.len; i++) g->received[g->key.ptr[i]] += bytes;
   void **place = at_map_find(&g->messages, key);
   if (place) {
     g->list.ptr[(uintptr_t)*place - 1].bytes += bytes;
-    return AT_OK;
+    return add_sent(g, (uint32_t)((uintptr_t)*place - 1), what);
   }
   AT_TRY_ALLOC(key.ptr, at_arena_copy(g->arena, key.ptr, key.len, 4));
   AT_TRY_ALLOC(place, at_map_put(&g->messages, key));
@@ -58,7 +65,7 @@ static at_status add_interval(gather *g, uint32_t from, int64_t bytes) {
       return AT_NO_MEMORY("exchange");
   if (!at_vec_push(g->arena, &g->list, m)) return AT_NO_MEMORY("exchange");
   *place = (void *)(uintptr_t)g->list.len;
-  return AT_OK;
+  return add_sent(g, (uint32_t)g->list.len - 1, what);
 }
 
 static int by_tile(const void *a, const void *b) {
@@ -97,9 +104,17 @@ static at_status add_chain(gather *g, const at_tiles_need *n, size_t count,
       if (w == 1 || g->key.ptr[w - 1] != g->key.ptr[i])
         g->key.ptr[w++] = g->key.ptr[i];
     g->key.len = w;
-    AT_TRY(add_interval(g, from, (cuts[c + 1] - cuts[c]) * size));
+    at_tiles_sent what = {0, n->var, cuts[c], cuts[c + 1]};
+    AT_TRY(add_interval(g, from, what, (cuts[c + 1] - cuts[c]) * size));
   }
   return AT_OK;
+}
+
+static int by_sent(const void *a, const void *b) {
+  const at_tiles_sent *x = a, *y = b;
+  if (x->message != y->message) return x->message < y->message ? -1 : 1;
+  if (x->var != y->var) return x->var < y->var ? -1 : 1;
+  return (x->begin > y->begin) - (x->begin < y->begin);
 }
 
 at_status at_tiles_exchange_of(at_tiles_graph *graph, at_tiles_needs *n,
@@ -129,6 +144,9 @@ at_status at_tiles_exchange_of(at_tiles_graph *graph, at_tiles_needs *n,
   out->messages = g.list.ptr;
   out->num_messages = g.list.len;
   out->receivers = g.receivers.ptr;
+  out->sent = g.sent.ptr;
+  out->num_sent = g.sent.len;
+  if (g.sent.len) qsort(g.sent.ptr, g.sent.len, sizeof *g.sent.ptr, by_sent);
   return at_tiles_exchange_plan(&graph->machine, out);
 }
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/cpu.h"
 #include "tiles/tiles.h"
 
 #define EXPORT __attribute__((visibility("default")))
@@ -127,6 +128,34 @@ int at_face_read(const at_tiles_view *v, void *data, size_t bytes) {
   return done(at_tiles_read(v, data, bytes));
 }
 
+// out: n flat views.
+EXPORT int at_face_reorder(const at_tiles_view *const *v, uint32_t n,
+                           const at_tiles_view **out);
+int at_face_reorder(const at_tiles_view *const *v, uint32_t n,
+                    const at_tiles_view **out) {
+  return done(at_tiles_view_reorder(v, n, out));
+}
+// form 0: [N, ceil(C/4), H, W, 4]; 1: [N, H, ceil(C/4), W, 4]. dims: N, H, W,
+// C.
+EXPORT int at_face_layout(at_tiles_graph *g, const char *name,
+                          const char *dtype, int form, const int64_t *dims,
+                          const at_tiles_view **out,
+                          const at_tiles_view **out_padded);
+int at_face_layout(at_tiles_graph *g, const char *name, const char *dtype,
+                   int form, const int64_t *dims, const at_tiles_view **out,
+                   const at_tiles_view **out_padded) {
+  at_dtype t;
+  at_status st = dtype_of(dtype, &t);
+  if (at_ok(st))
+    st = at_tiles_layout_add(g, name, t, (at_tiles_layout)form, dims[0],
+                             dims[1], dims[2], dims[3], out, out_padded);
+  return done(st);
+}
+EXPORT int at_face_flag(const at_tiles_view *v, uint32_t flags);
+int at_face_flag(const at_tiles_view *v, uint32_t flags) {
+  return done(at_tiles_variable_flag(v, flags));
+}
+
 // ---- Mapping
 EXPORT int at_face_map(const at_tiles_view *v, uint32_t tile);
 int at_face_map(const at_tiles_view *v, uint32_t tile) {
@@ -142,14 +171,36 @@ EXPORT int at_face_map_like(const at_tiles_view *src, const at_tiles_view *dst);
 int at_face_map_like(const at_tiles_view *src, const at_tiles_view *dst) {
   return done(at_tiles_mapping_copy(src, dst));
 }
-// *out_ptr: (begin, end, tile) as in at_tiles_interval; at_face_free it.
-EXPORT int at_face_mapping(const at_tiles_view *v, at_tiles_interval **out_ptr,
-                           size_t *out_len);
-int at_face_mapping(const at_tiles_view *v, at_tiles_interval **out_ptr,
-                    size_t *out_len) {
+EXPORT int at_face_check(const at_tiles_view *v);
+int at_face_check(const at_tiles_view *v) {
+  return done(at_tiles_mapping_check(v));
+}
+// Of n views, positions counted through all of them. *out_ptr: (begin, end,
+// tile) as in at_tiles_interval; at_face_free it.
+EXPORT int at_face_mapping(const at_tiles_view *const *v, uint32_t n,
+                           at_tiles_interval **out_ptr, size_t *out_len);
+int at_face_mapping(const at_tiles_view *const *v, uint32_t n,
+                    at_tiles_interval **out_ptr, size_t *out_len) {
   at_tiles_mapping m = {0};
-  at_status st = at_tiles_mapping_get(v, &m);
+  at_status st = at_tiles_mapping_get_list(v, n, &m);
   if (at_ok(st)) *out_ptr = m.ptr, *out_len = m.len;
+  return done(st);
+}
+// What of v lies on a tile, in memory's order; parts > 0: shared among so many
+// workers. *out_ptr: at_tiles_region; at_face_free it.
+EXPORT int at_face_regions(const at_tiles_view *v, uint32_t tile,
+                           uint32_t parts, int64_t grain, int64_t most,
+                           at_tiles_region **out_ptr, size_t *out_len);
+int at_face_regions(const at_tiles_view *v, uint32_t tile, uint32_t parts,
+                    int64_t grain, int64_t most, at_tiles_region **out_ptr,
+                    size_t *out_len) {
+  at_tiles_regions r = {0}, s = {0};
+  at_status st = at_tiles_regions_of(v, tile, &r);
+  if (at_ok(st) && parts)
+    st = at_tiles_regions_split(&r, parts, grain, most, &s);
+  if (at_ok(st)) *out_ptr = parts ? s.ptr : r.ptr;
+  if (at_ok(st)) *out_len = parts ? s.len : r.len;
+  if (!at_ok(st) || parts) free(r.ptr);
   return done(st);
 }
 EXPORT void at_face_tile_bytes(const at_tiles_graph *g, int64_t *out);
@@ -222,9 +273,35 @@ int at_face_repeat(int64_t times, at_tiles_program *body,
                    at_tiles_program **out) {
   return done(at_tiles_program_repeat(times, body, out));
 }
+// pred: a view of one element; no: NULL, or what else to do.
+EXPORT int at_face_branch(const at_tiles_view *pred, at_tiles_program *yes,
+                          at_tiles_program *no, at_tiles_program **out);
+int at_face_branch(const at_tiles_view *pred, at_tiles_program *yes,
+                   at_tiles_program *no, at_tiles_program **out) {
+  return done(at_tiles_program_branch(pred, yes, no, out));
+}
+// Vertices run on every core that this process may use.
 EXPORT int at_face_run(at_tiles_graph *g, at_tiles_program *p, int64_t *cycles);
 int at_face_run(at_tiles_graph *g, at_tiles_program *p, int64_t *cycles) {
-  return done(at_tiles_run_program(g, p, NULL, cycles));
+  at_pool *pool;
+  at_status st = at_pool_create(at_cpu_count(), &pool);
+  if (!at_ok(st)) return done(st);
+  st = at_tiles_run_program(g, p, pool, cycles);
+  at_pool_destroy(pool);
+  return done(st);
+}
+// at_face_free(*out).
+EXPORT int at_face_exchange(at_tiles_program *p, char **out);
+int at_face_exchange(at_tiles_program *p, char **out) {
+  at_strbuf b = {0};
+  at_status st = at_tiles_exchange_text(p, &b);
+  if (at_ok(st)) at_strbuf_addz(&b, "");
+  if (at_ok(st)) st = at_strbuf_status(&b);
+  if (at_ok(st))
+    *out = b.ptr;
+  else
+    at_strbuf_free(&b);
+  return done(st);
 }
 
 // The report of a compiled program: form 0 text, 1 JSON, 2 a page titled

@@ -126,8 +126,7 @@ at_status at_tiles_place_value(at_tiles_lowerer *w, at_value v,
       const at_tiles_dim *y = &need->dim[d];
       bool covers = y->end == y->bound + 1 && !y->bound[0] &&
                     y->end[y->cuts - 1] == t->dims[d];
-      if (!covers)
-        AT_TRY(without_overlap(w, y, t->dims[d], &x->lay.dim[d]));
+      if (!covers) AT_TRY(without_overlap(w, y, t->dims[d], &x->lay.dim[d]));
       const at_tiles_dim *a = &x->lay.dim[d], *b = &x->lay.dim[widest];
       if (t->dims[d] * b->cuts > t->dims[widest] * a->cuts) widest = d;
     }

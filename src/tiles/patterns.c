@@ -79,7 +79,8 @@ at_status at_tiles_pattern_make(at_arena *a, at_tiles_pattern which, uint32_t n,
   }
 }
 
-at_status at_tiles_patterns_text(const at_tiles_machine *m, at_strbuf *b) {
+at_status at_tiles_patterns_text(const at_tiles_machine *m, uint32_t most,
+                                 at_strbuf *b) {
   static const struct {
     uint32_t n;
     int64_t bytes;
@@ -90,6 +91,7 @@ at_status at_tiles_patterns_text(const at_tiles_machine *m, at_strbuf *b) {
   for (int p = 0; p < AT_TILES_PATTERNS; p++)
     for (size_t i = 0; i < AT_LEN(sizes); i++) {
       uint32_t n = (uint32_t)AT_MIN((int64_t)sizes[i].n, m->tiles);
+      if (n > most) continue;
       at_arena *a = at_arena_create();
       at_tiles_exchange x;
       int64_t want = 0;

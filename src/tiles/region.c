@@ -1,6 +1,8 @@
 // Regions: what of a view lies on one tile, in the order of that tile's memory.
 #include "tiles/tiles_internal.h"
 
+enum { kMostApart = 1 << 22 };
+
 static int by_place(const void *a, const void *b) {
   const at_tiles_region *x = a, *y = b;
   if (x->var != y->var) return x->var < y->var ? -1 : 1;
@@ -101,6 +103,25 @@ static int by_memory(const void *a, const void *b) {
   return (x->at > y->at) - (x->at < y->at);
 }
 
+// Runs that do not go forwards element by element are taken apart, so that what
+// another run has in between comes between; not of views so large that this
+// would cost more than it is worth.
+static at_status add_order(const at_tiles_run *r, int64_t at, bool apart,
+                           at_tiles_parts *out) {
+  int64_t pieces = apart && r->step != 1 && r->step ? r->count : 1,
+          each = r->count / pieces;
+  for (int64_t k = 0; k < pieces; k++) {
+    at_tiles_part p = {r->var,
+                       0,
+                       r->begin + k * each * r->step,
+                       each,
+                       pieces > 1 ? 1 : r->step,
+                       at + k * each};
+    if (!at_tiles_push(out, p)) return AT_NO_MEMORY("reorder");
+  }
+  return AT_OK;
+}
+
 at_status at_tiles_view_reorder(const at_tiles_view *const *v, uint32_t n,
                                 const at_tiles_view **out) {
   if (!n) return AT_OK;
@@ -113,11 +134,10 @@ at_status at_tiles_view_reorder(const at_tiles_view *const *v, uint32_t n,
   at_tiles_parts parts = {0};
   at_status st = at_tiles_view_runs(v[0], 0, v[0]->elements, &order);
   int64_t at = 0;
+  bool apart = v[0]->elements <= kMostApart;
   for (size_t i = 0; at_ok(st) && i < order.len; i++) {
-    const at_tiles_run *r = &order.ptr[i];
-    at_tiles_part p = {r->var, 0, r->begin, r->count, r->step, at};
-    if (!at_tiles_push(&parts, p)) st = AT_NO_MEMORY("reorder");
-    at += r->count;
+    st = add_order(&order.ptr[i], at, apart, &parts);
+    at += order.ptr[i].count;
   }
   if (at_ok(st) && parts.len)
     qsort(parts.ptr, parts.len, sizeof *parts.ptr, by_memory);

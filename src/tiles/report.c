@@ -33,6 +33,14 @@ void at_tiles_report_text(const at_tiles_plan *p, at_strbuf *b) {
                      (long long)p->categories[p->fullest][c]);
   at_strbuf_addf(b, "\ndata %lld bytes, %lld if nothing shared space\n",
                  (long long)p->data_bytes, (long long)p->unshared_bytes);
+  for (uint32_t i = 0; i < p->num_tensors && i < 8; i++) {
+    const at_tiles_tensor *t = &p->tensors[i];
+    if (!i)
+      at_strbuf_addf(b, "%-36s %12s %14s  %s\n", "tensors that travel",
+                     "cycles", "bytes", "lies in");
+    at_strbuf_addf(b, "%-36.36s %12lld %14lld  %s\n", t->name,
+                   (long long)t->cycles, (long long)t->bytes, t->home);
+  }
   if (*p->advice) at_strbuf_addf(b, "advice\n%s", p->advice);
 }
 
@@ -68,6 +76,51 @@ static void write_step(at_json_writer *w, const at_tiles_step *s) {
   at_json_end_object(w);
 }
 
+static void text_member(at_json_writer *w, const char *key, const char *z) {
+  at_json_key(w, at_str_of(key));
+  at_json_str(w, at_str_of(z ? z : ""));
+}
+
+// What lies on the fullest tile, and the tensors that travel.
+static void write_lists(at_json_writer *w, const at_tiles_plan *p) {
+  at_json_key(w, AT_STR("blocks"));
+  at_json_begin_array(w);
+  for (uint32_t i = 0; i < p->num_blocks; i++) {
+    const at_tiles_block *x = &p->blocks[i];
+    at_json_begin_object(w);
+    text_member(w, "name", x->name);
+    text_member(w, "category", at_tiles_category_text(x->category));
+    number(w, "address", x->at);
+    number(w, "bytes", x->bytes);
+    number(w, "first_step", x->first < 0 ? -1 : x->first / 4);
+    number(w, "last_step", x->last == INT32_MAX ? -1 : x->last / 4);
+    number(w, "interleaved", x->interleaved);
+    at_json_end_object(w);
+  }
+  at_json_end_array(w);
+  at_json_key(w, AT_STR("tensors"));
+  at_json_begin_array(w);
+  for (uint32_t i = 0; i < p->num_tensors; i++) {
+    const at_tiles_tensor *x = &p->tensors[i];
+    at_json_begin_object(w);
+    text_member(w, "name", x->name);
+    text_member(w, "shape", x->shape);
+    text_member(w, "home", x->home);
+    text_member(w, "step", x->step);
+    text_member(w, "want", x->want);
+    number(w, "cycles", x->cycles);
+    number(w, "bytes", x->bytes);
+    number(w, "tile_bytes", x->tile_bytes);
+    at_json_end_object(w);
+  }
+  at_json_end_array(w);
+  at_json_key(w, AT_STR("tile_bytes"));
+  at_json_begin_array(w);
+  for (int64_t t = 0; t < p->machine->tiles; t++)
+    at_json_int(w, p->tile_bytes[t]);
+  at_json_end_array(w);
+}
+
 void at_tiles_report_json(const at_tiles_plan *p, at_strbuf *b) {
   at_json_writer w = {b, false};
   at_json_begin_object(&w);
@@ -90,7 +143,29 @@ void at_tiles_report_json(const at_tiles_plan *p, at_strbuf *b) {
     number(&w, at_tiles_category_text((at_tiles_category)c),
            p->categories[p->fullest][c]);
   at_json_end_object(&w);
-  at_json_key(&w, AT_STR("advice"));
-  at_json_str(&w, at_str_of(p->advice));
+  write_lists(&w, p);
+  text_member(&w, "advice", p->advice);
   at_json_end_object(&w);
+}
+
+at_status at_tiles_exchange_text(at_tiles_program *p, at_strbuf *b) {
+  for (int after = 0; after < 2; after++) {
+    const at_tiles_exchange *x;
+    AT_TRY(at_tiles_program_exchange(p, after, &x));
+    const at_tiles_sent *s = x->sent, *end = s + x->num_sent;
+    for (size_t i = 0; i < x->num_messages; i++) {
+      const at_tiles_message *m = &x->messages[i];
+      at_strbuf_addf(b, "tile %u ->", m->from);
+      for (uint32_t k = 0; k < m->count; k++)
+        at_strbuf_addf(b, "%s %u", k ? "," : "", x->receivers[m->first + k]);
+      at_strbuf_addf(
+          b, ": %sat cycle %lld, %lld bytes:", after ? "after it, " : "",
+          (long long)m->start, (long long)m->bytes);
+      for (; s < end && s->message == i; s++)
+        at_strbuf_addf(b, " %s[%lld, %lld)", p->graph->vars.ptr[s->var].name,
+                       (long long)s->begin, (long long)s->end);
+      at_strbuf_addc(b, '\n');
+    }
+  }
+  return AT_OK;
 }

@@ -293,10 +293,18 @@ typedef struct at_tiles_message {
   int64_t bytes;
   int64_t start;  // cycle at which it starts; filled by the plan
 } at_tiles_message;
+// Elements that a message carries, in the order in which they are sent.
+typedef struct at_tiles_sent {
+  uint32_t message, var;
+  int64_t begin, end;
+} at_tiles_sent;
 typedef struct at_tiles_exchange {
   at_tiles_message *messages;
   size_t num_messages;
   const uint32_t *receivers;
+  // By message, what it carries; NULL for what was not derived from a graph.
+  const at_tiles_sent *sent;
+  size_t num_sent;
   int64_t cycles;       // of the plan
   int64_t lower_bound;  // the busiest tile's bytes at full rate
   int64_t sent_bytes, received_bytes, multicast_saved_bytes;
@@ -328,8 +336,10 @@ const char *at_tiles_pattern_text(at_tiles_pattern p);
 at_status at_tiles_pattern_make(at_arena *a, at_tiles_pattern which, uint32_t n,
                                 int64_t bytes, int64_t rate,
                                 at_tiles_exchange *out, int64_t *closed_form);
-// All of them, in several sizes, planned and verified: a table.
-at_status at_tiles_patterns_text(const at_tiles_machine *m, at_strbuf *out);
+// All of them, in several sizes up to `most` tiles, planned and verified: a
+// table.
+at_status at_tiles_patterns_text(const at_tiles_machine *m, uint32_t most,
+                                 at_strbuf *out);
 
 // ---- Compiled programs -----------------------------------------------------
 enum { kTilesSpread = 16 };
@@ -406,6 +416,13 @@ typedef struct at_tiles_options {
 at_status at_tiles_compile(at_tiles_graph *g, at_tiles_program *p,
                            const at_tiles_options *o,
                            const at_tiles_plan **out);
+
+// What one execution of a compute set, or one copy, exchanges: before it or,
+// with `after`, with its results. INVALID_ARGUMENT for other programs.
+at_status at_tiles_program_exchange(at_tiles_program *p, bool after,
+                                    const at_tiles_exchange **out);
+// "tile 3 -> 4, 5: at cycle 12, 128 bytes: A[0, 32)", a message a line.
+at_status at_tiles_exchange_text(at_tiles_program *p, at_strbuf *out);
 
 // ---- Values ----------------------------------------------------------------
 // Dense, in the view's order, in storage form.

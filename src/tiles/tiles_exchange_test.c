@@ -52,7 +52,7 @@ static void patterns_meet_their_closed_forms(void **state) {
 static void the_table_of_patterns_is_whole(void **state) {
   at_tiles_machine m = mk2();
   at_strbuf b = {0};
-  ok(at_tiles_patterns_text(&m, &b));
+  ok(at_tiles_patterns_text(&m, 100, &b));
   print_message("%s", b.ptr);
   for (int which = 0; which < AT_TILES_PATTERNS; which++)
     assert_non_null(

@@ -134,6 +134,73 @@ def test_errors_name_tensor_and_tile():
     s.vertex("sinh", 0, [a, b])
 
 
+# ---- The library from Python --------------------------------------------------------------
+def test_mapping_of_several_views():
+  g = tiles.Graph()
+  a, b = g.variable("a", (6,)), g.variable("b", (4,))
+  a.map(3)
+  b.slice(0, 0, 2).map(3)
+  assert tiles.mapping([a, b]) == [(0, 8, 3), (8, 10, tiles.NOWHERE)]
+  with pytest.raises(tiles.TilesError, match=r"\[2, 4\) of tensor b"):
+    b.check()
+
+
+def test_regions_are_split_between_workers():
+  g = tiles.Graph()
+  a = g.variable("a", (100,)).map(5)
+  view = tiles.concat([a.slice(0, 60, 100), a.slice(0, 0, 31)])
+  assert view.regions(5) == [(40, 71, 0), (0, 40, 1)]
+  parts = view.regions(5, workers=6, grain=4)
+  sizes = [sum(e - b for b, e, k in parts if k == i) for i in range(6)]
+  assert sum(sizes) == 71 and all(n % 4 == 0 for n in sizes[:-1]) and max(sizes) <= 12
+  assert view.regions(4) == []
+
+
+def test_reordering_joins_what_lies_together():
+  g = tiles.Graph()
+  a = g.variable("a", (8, 8)).map_linear()
+  b = g.variable("b", (8, 8))
+  x, y = tiles.reorder_to_simplify([a.dimshuffle([1, 0]), b])
+  a.write(np.arange(64).reshape(8, 8))
+  b.write(np.arange(64).reshape(8, 8).T)
+  assert np.array_equal(x.read(), np.arange(64)) and np.array_equal(y.read(), np.arange(64))
+
+
+def test_layouts_pad_channels():
+  g = tiles.Graph()
+  x = np.random.default_rng(0).normal(size=(2, 3, 5, 6)).astype(np.float32)
+  for form, shape, back in (("NC4HW4", (2, 2, 3, 5, 4), (0, 2, 3, 1, 4)), ("NHC4W4", (2, 3, 2, 5, 4), (0, 1, 3, 2, 4))):
+    v, padded = g.layout(form, form, x.shape)
+    v.write(x)
+    assert padded.shape == shape
+    raw = padded.read().transpose(back).reshape(2, 3, 5, 8)
+    assert np.array_equal(raw[..., :6], x) and not raw[..., 6:].any()
+
+
+def test_branches_and_interleaved_memory():
+  g = tiles.Graph()
+  a, t = g.variable("a", (4000,)).map(0), g.variable("t", (4000,)).map(0)
+  pred = g.variable("pred", (1,)).map(0)
+  a.write(np.arange(4000)), pred.write([1])
+  assert g.run(g.branch(pred, g.copy(a.reverse(0), t))) > 0
+  assert np.array_equal(t.read(), np.arange(4000)[::-1])
+  narrow = g.report(g.copy(a.reverse(0), t))
+  for v in (a, t):
+    v.flag(interleaved=True)
+  wide = g.report(g.copy(a.reverse(0), t))
+  assert narrow["cycles"] == 288 + 2000 and wide["cycles"] == 288 + 1000
+  assert all(b["address"] >= 638976 - 425984 for b in wide["blocks"] if b["name"] in "at")
+
+
+def test_the_exchange_says_who_sends_what_when():
+  g = tiles.Graph()
+  a, b = g.variable("a", (32,)), g.variable("b", (32,)).map(9)
+  a.slice(0, 0, 16).map(3), a.slice(0, 16, 32).map(4)
+  text = g.exchange(g.copy(a, b))
+  assert sorted(text.splitlines()) == ["tile 3 -> 9: at cycle 0, 64 bytes: a[0, 16)",
+                                       "tile 4 -> 9: at cycle 16, 64 bytes: a[16, 32)"]
+
+
 # ---- JAX functions ------------------------------------------------------------------------
 def jax_programs():
   import jax
@@ -192,6 +259,69 @@ def test_the_planner_beats_the_linear_mapping(name):
   assert alike and all(s["exchange_bytes"] == 0 for s in alike)
 
 
+def numbers(args):
+  import jax
+  rng = np.random.default_rng(0)
+  leaves, tree = jax.tree.flatten(args)
+  scale = lambda s: np.sqrt(max(np.prod(s[:-1], dtype=np.int64), 1)) if len(s) > 1 else 1
+  return jax.tree.unflatten(tree, [(rng.normal(size=x.shape) / scale(x.shape)).astype(x.dtype) for x in leaves])
+
+
+@pytest.mark.parametrize("name,mapping", [("mlp", "planned"), ("mlp", "linear"), ("transformer", "planned"),
+                                          ("resnet block", "planned")])
+def test_the_tile_program_computes_the_same(name, mapping):
+  import jax
+  fn, *args = jax_programs()[name]
+  args = numbers(args)
+  got, profile = tiles.run(fn, *args, mapping=mapping)
+  with jax.default_device(jax.devices("cpu")[0]):
+    want = jax.jit(fn)(*args)
+  assert profile.peak_bytes <= 638976
+  for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want)):
+    b = np.asarray(b)
+    np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5 * np.abs(b).max())
+
+
+def test_loops_gathers_and_narrow_floats_run_on_tiles():
+  import jax
+  import jax.numpy as jnp
+
+  def fn(table, ids, n):
+    x = table[ids]
+
+    def turn(c):
+      i, x = c
+      return i + 1, jnp.tanh(jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 3), (1, 1), "SAME")) - 0.1
+    _, x = jax.lax.while_loop(lambda c: c[0] < n, turn, (0, x))
+    y = jax.lax.cond(n > 3, lambda v: v[::-1] * 2, lambda v: v, x)
+    return y, (y.astype(jnp.bfloat16) @ y.T.astype(jnp.bfloat16)).astype(jnp.float32), jnp.sort(y, axis=1)[:, ::2]
+
+  table = np.random.default_rng(2).normal(size=(50, 24)).astype(np.float32)
+  ids = np.arange(40, dtype=np.int32) * 7 % 50
+  for n in (np.int32(2), np.int32(5)):
+    got, _ = tiles.run(fn, table, ids, n)
+    with jax.default_device(jax.devices("cpu")[0]):
+      want = jax.jit(fn)(table, ids, n)
+    for a, b, tol in zip(got, want, (1e-5, 2e-2, 1e-5)):
+      np.testing.assert_allclose(a, np.asarray(b), rtol=tol, atol=tol)
+
+
+def test_memory_has_addresses():
+  fn, *args = jax_programs()["mlp"]
+  p = tiles.profile(fn, *args)
+  assert sum(p.memory.values()) == p.peak_bytes == max(p.tile_bytes)
+  live = lambda a, b: a["first_step"] <= (b["last_step"] if b["last_step"] >= 0 else 1 << 30) and \
+      b["first_step"] <= (a["last_step"] if a["last_step"] >= 0 else 1 << 30)
+  names = {b["category"] for b in p.blocks}
+  assert {"variables", "received"} <= names
+  kept = [b for b in p.blocks if b["category"] == "variables" and b["first_step"] == -1]
+  for i, a in enumerate(kept):  # parameters live all the time: they share nothing
+    for b in p.blocks:
+      if b is not a and live(a, b) and b["first_step"] > a["first_step"]:
+        assert a["address"] + a["bytes"] <= b["address"] or b["address"] + b["bytes"] <= a["address"], (a, b)
+  assert p.tensors and p.tensors[0]["cycles"] >= p.tensors[-1]["cycles"] and " blocks of " in p.tensors[0]["home"]
+
+
 def test_too_large_a_program_says_where():
   import jax
   import jax.numpy as jnp
@@ -241,12 +371,13 @@ print("fine")
 """
 
 
-def test_programs_run_on_mk2():
+@pytest.mark.parametrize("who", ["host", "tiles"])
+def test_programs_run_on_mk2(who):
   import os
   import subprocess
   import sys
   import atoll
   env = {k: v for k, v in os.environ.items() if k != "JAX_PLATFORMS"}
-  env.update(ATOLL_TARGET="mk2", ATOLL_CACHE="off", TPU_LIBRARY_PATH=atoll.library_path())
+  env.update(ATOLL_TARGET="mk2", ATOLL_TILES=who, ATOLL_CACHE="off", TPU_LIBRARY_PATH=atoll.library_path())
   done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, env=env)
   assert done.returncode == 0 and "fine" in done.stdout, done.stderr[-3000:]
