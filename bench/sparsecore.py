@@ -51,12 +51,12 @@ def best(call, times=3):
 
 
 # ---- Engines: a function that gives {step: call}
-def wrapped(rows, ids, offsets, scs):
+def wrapped(rows, ids, offsets, scs, batch=BATCH):
     """The buffers of one chip: ids of each SparseCore by owner, sorted, one entry for an id of a sample."""
-    sample = np.repeat(np.arange(BATCH), np.diff(offsets))
+    sample = np.repeat(np.arange(batch), np.diff(offsets))
     key, gain = np.unique(sample * rows + ids, return_counts=True)
     sample, ids = key // rows, key % rows
-    part = BATCH // scs
+    part = batch // scs
     order = np.lexsort((sample, ids // scs, ids % scs, sample // part))
     sample, ids, gain = sample[order], ids[order], gain[order]
     per, blocks = max(scs, 8), []

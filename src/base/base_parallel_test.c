@@ -105,6 +105,48 @@ static void pool_serves_rival_callers(void **state) {
   at_pool_destroy(n.pool);
 }
 
+typedef struct limited {
+  at_pool *pool;
+  _Atomic uint64_t workers;  // bits of those that ran a chunk
+  _Atomic int64_t chunks;
+  uint32_t raise;  // the limit after the first chunk; 0: none
+} limited;
+
+static void note_worker(void *arg, int64_t begin, int64_t end, uint32_t w) {
+  limited *l = arg;
+  atomic_fetch_or(&l->workers, 1ull << w);
+  if (!atomic_fetch_add(&l->chunks, 1) && l->raise)
+    at_pool_limit(l->pool, l->raise);
+  for (uint64_t until = at_clock_ns() + 100000; at_clock_ns() < until;)
+    continue;
+}
+
+static void pool_limits_its_workers(void **state) {
+  limited l = {.pool = make_pool(4)};
+  static const uint32_t limits[] = {1, 3, 0, 2};
+  for (size_t i = 0; i < AT_LEN(limits); i++) {
+    l.workers = 0, l.chunks = 0;
+    at_pool_limit(l.pool, limits[i]);
+    at_pool_for(l.pool, 60, 1, note_worker, &l);
+    assert_int_equal(l.chunks, 60);
+    assert_true(l.workers < 1u << AT_MAX(limits[i], 1u));
+  }
+  // Helpers join a job that has begun, and leave it.
+  uint64_t joined = 0;
+  for (int turn = 0; turn < 50 && joined < 2; turn++) {
+    l.workers = 0, l.chunks = 0, l.raise = 4;
+    at_pool_limit(l.pool, 1);
+    at_pool_for(l.pool, 200, 1, note_worker, &l);
+    assert_int_equal(l.chunks, 200);
+    joined = l.workers;
+  }
+  assert_true(joined >= 2);
+  l.workers = 0, l.chunks = 0, l.raise = 1;
+  at_pool_for(l.pool, 60, 1, note_worker, &l);
+  assert_int_equal(l.chunks, 60);
+  at_pool_destroy(l.pool);  // helpers that the limit keeps out end, too
+}
+
 static void pool_refuses_absurd_sizes(void **state) {
   at_pool *p;
   assert_int_equal(at_code_take(at_pool_create(0, &p)), AT_INVALID_ARGUMENT);
@@ -278,6 +320,7 @@ int main(void) {
       cmocka_unit_test(pool_takes_huge_ranges_without_wrapping),
       cmocka_unit_test(pool_runs_nested_calls),
       cmocka_unit_test(pool_serves_rival_callers),
+      cmocka_unit_test(pool_limits_its_workers),
       cmocka_unit_test(pool_refuses_absurd_sizes),
       cmocka_unit_test(forked_child_runs_inline),
       cmocka_unit_test(event_fires_once_with_its_status),

@@ -27,6 +27,10 @@ typedef void (*at_range_fn)(void *arg, int64_t begin, int64_t end,
                             uint32_t worker);
 void at_pool_for(at_pool *p, int64_t n, int64_t grain, at_range_fn fn,
                  void *arg);
+// How many threads may work from now on, the caller included: a job that runs
+// gains and loses helpers between two chunks. 0 counts as 1; more than there
+// are: all. Thread-safe.
+void at_pool_limit(at_pool *p, uint32_t threads);
 // True in a child of the process that made the pool.
 bool at_pool_forked(const at_pool *p);
 

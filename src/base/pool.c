@@ -32,6 +32,7 @@ struct at_pool {
   _Alignas(64) _Atomic uint32_t busy;  // a caller owns the job fields
   _Atomic uint32_t sleepers;
   _Atomic bool stop;
+  _Alignas(64) _Atomic uint32_t limit;  // workers below it may run chunks
   uint32_t threads, started, fork_generation;
   helper helpers[];
 };
@@ -55,9 +56,13 @@ uint32_t at_pool_threads(const at_pool *p) { return p->threads; }
 
 static const void *epoch_word(at_pool *p) { return (char *)&p->gate + 4; }
 
+static bool may_work(const at_pool *p, uint32_t worker) {
+  return worker < atomic_load_explicit(&p->limit, memory_order_relaxed);
+}
+
 static void run_chunks(at_pool *p, uint32_t worker) {
   int64_t n = p->n, grain = p->grain;
-  for (;;) {
+  while (may_work(p, worker)) {
     int64_t begin =
         atomic_fetch_add_explicit(&p->next, grain, memory_order_relaxed);
     if (begin >= n) return;
@@ -65,11 +70,12 @@ static void run_chunks(at_pool *p, uint32_t worker) {
   }
 }
 
-// Joins the open job that `gate` shows, if it is still open.
-static void join(at_pool *p, uint64_t gate, uint32_t worker) {
+// Joins the open job that `gate` shows, if it is still open. True: the limit
+// took the worker out of it, and it may be allowed in again.
+static bool join(at_pool *p, uint64_t gate, uint32_t worker) {
   uint32_t epoch = GATE_EPOCH(gate);
   do {
-    if (!(gate & GATE_OPEN) || GATE_EPOCH(gate) != epoch) return;
+    if (!(gate & GATE_OPEN) || GATE_EPOCH(gate) != epoch) return false;
   } while (!atomic_compare_exchange_weak_explicit(
       &p->gate, &gate, gate + 1, memory_order_acquire, memory_order_acquire));
   if ((_mm_getcsr() & ~0x3fu) != p->fp_modes) _mm_setcsr(p->fp_modes);
@@ -77,22 +83,34 @@ static void join(at_pool *p, uint64_t gate, uint32_t worker) {
   gate = atomic_fetch_sub_explicit(&p->gate, 1, memory_order_release) - 1;
   if ((gate & GATE_WAITING) && !(gate & GATE_ACTIVE))
     at_futex_wake(&p->gate, 1);
+  return !may_work(p, worker);
+}
+
+static void await_permission(at_pool *p, uint32_t worker) {
+  uint32_t limit;
+  while (worker >= (limit = atomic_load(&p->limit)))
+    at_futex_wait(&p->limit, limit);
+}
+
+void at_pool_limit(at_pool *p, uint32_t threads) {
+  threads = AT_MAX(threads, 1u);
+  if (atomic_exchange(&p->limit, threads) < threads)
+    at_futex_wake(&p->limit, 1 << 30);
 }
 
 // Waits for another epoch than `seen`: spins, then sleeps.
-static uint64_t await_job(at_pool *p, uint32_t seen) {
+static void await_job(at_pool *p, uint32_t seen) {
   uint64_t gate, until = at_clock_ns() + kSpinNs;
   for (uint32_t turn = 1;; turn++) {
     gate = atomic_load_explicit(&p->gate, memory_order_acquire);
-    if (GATE_EPOCH(gate) != seen) return gate;
+    if (GATE_EPOCH(gate) != seen) return;
     at_spin_pause();
     if (turn % 16 == 0 && at_clock_ns() > until) break;
   }
   atomic_fetch_add(&p->sleepers, 1);
-  while (GATE_EPOCH(gate = atomic_load(&p->gate)) == seen)
+  while (GATE_EPOCH(atomic_load(&p->gate)) == seen)
     at_futex_wait(epoch_word(p), seen);
   atomic_fetch_sub(&p->sleepers, 1);
-  return gate;
 }
 
 static void *helper_main(void *arg) {
@@ -101,10 +119,14 @@ static void *helper_main(void *arg) {
   t_inside = true;  // what runs here never fans out again
   uint32_t seen = 0;
   for (;;) {
-    uint64_t gate = await_job(p, seen);
-    seen = GATE_EPOCH(gate);
-    if (atomic_load_explicit(&p->stop, memory_order_acquire)) return NULL;
-    join(p, gate, h->index);
+    await_job(p, seen);
+    uint64_t gate;
+    do {
+      await_permission(p, h->index);
+      gate = atomic_load_explicit(&p->gate, memory_order_acquire);
+      seen = GATE_EPOCH(gate);
+      if (atomic_load_explicit(&p->stop, memory_order_acquire)) return NULL;
+    } while (join(p, gate, h->index));
   }
 }
 
@@ -127,8 +149,10 @@ static void open_gate(at_pool *p, int64_t chunks) {
   gate = ((uint64_t)(GATE_EPOCH(gate) + 1u) << 32) | GATE_OPEN;
   atomic_store(&p->gate, gate);
   uint32_t asleep = atomic_load(&p->sleepers);
-  if (asleep)
-    at_futex_wake(epoch_word(p), (int)AT_MIN(chunks - 1, (int64_t)asleep));
+  // Whoever wakes may be one whom the limit keeps out: then all do.
+  bool limited = atomic_load_explicit(&p->limit, memory_order_relaxed) < p->threads;
+  int64_t want = limited ? asleep : AT_MIN(chunks - 1, (int64_t)asleep);
+  if (asleep) at_futex_wake(epoch_word(p), (int)want);
 }
 
 static void run_inline(int64_t n, int64_t grain, at_range_fn fn, void *arg) {
@@ -181,6 +205,7 @@ at_status at_pool_create(uint32_t threads, at_pool **out) {
   if (!p) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "out of memory: thread pool");
   memset(p, 0, sizeof *p);
   p->threads = threads;
+  p->limit = UINT32_MAX;
   p->fork_generation = at_fork_generation();
   for (uint32_t i = 0; i + 1 < threads; i++) {
     helper *h = &p->helpers[i];
@@ -204,6 +229,7 @@ void at_pool_destroy(at_pool *p) {
   if (!p) return;
   if (!at_pool_forked(p)) {  // a child has no helpers to stop
     atomic_store(&p->stop, true);
+    at_pool_limit(p, UINT32_MAX);
     atomic_fetch_add(&p->gate, 1ull << 32);
     at_futex_wake(epoch_word(p), 1 << 30);
     for (uint32_t i = 0; i < p->started; i++)

@@ -123,24 +123,45 @@ static at_status read_costs(job *j, const at_cost_profile **out) {
   return *path ? at_cost_profile_open(path, j->arena, out) : AT_OK;
 }
 
-// Collectives of several devices become asynchronous where other work can lie
-// between. Costs are those of a plain host: they only decide the order, so that
-// a program compiles to the same steps everywhere.
-static at_status hide_latency(job *j) {
+// A plain host: its costs only decide the order of steps, so that a program
+// compiles to the same ones everywhere.
+static at_status host_target(job *j, at_target **out) {
   const at_machine *host;
+  AT_TRY(at_machine_find(AT_STR("cpu"), &host));
+  return at_target_make(host, AT_INTERP_ATOLL, j->arena, out);
+}
+
+// Collectives of several devices become asynchronous where other work can lie
+// between.
+static at_status hide_latency(job *j) {
   at_target *t;
   at_overlap found;
   at_lhs_options o = {.growth = kMemoryGrowth, .reruns = 5};
   if (j->module->num_replicas * j->module->num_partitions < 2 ||
       !at_config_flag(AT_CONFIG_LATENCY_HIDING))
     return AT_OK;
-  AT_TRY(at_machine_find(AT_STR("cpu"), &host));
-  AT_TRY(at_target_make(host, AT_INTERP_ATOLL, j->arena, &t));
+  AT_TRY(host_target(j, &t));
   AT_TRY(read_costs(j, &t->profile));
   // All devices share the host.
   t->devices_per_chip =
       (uint32_t)(j->module->num_replicas * j->module->num_partitions);
   return at_overlap_apply(j->module, t, &o, j->arena, &found);
+}
+
+// Less is not worth waking another thread.
+static const double kBesideSeconds = 50e-6;
+
+// Lookups and updates run beside the dense part of a step that does not wait
+// for them: one that jax-tpu-embedding has pipelined.
+static at_status run_sparse_beside(job *j) {
+  at_target *t;
+  uint32_t calls;
+  at_beside b = {at_sparse_is_call, at_sparse_seconds, kBesideSeconds};
+  if (j->sparse.disable_pipelining || !at_sparse_cores() ||
+      !at_config_flag(AT_CONFIG_LATENCY_HIDING))
+    return AT_OK;
+  AT_TRY(host_target(j, &t));
+  return at_overlap_beside(j->module, t, &b, j->arena, &calls);
 }
 
 static at_status optimise(job *j) {
@@ -157,6 +178,7 @@ static at_status optimise(job *j) {
     write_dump(j, "partition.txt", at_str_of(j->module->notes));
   AT_TRY(at_schedule_order(j->module));
   AT_TRY(hide_latency(j));
+  AT_TRY(run_sparse_beside(j));
   if (dump) dump_module(j, "schedule", j->module);
   return j->verify ? at_verify(j->module, "schedule") : AT_OK;
 }

@@ -15,6 +15,18 @@ bool at_sparse_is_call(const at_node *n) {
   return k != AT_SC_NONE && k != AT_SC_STACK && k != AT_SC_UNSTACK;
 }
 
+// A row is read from memory, and written to where it is wanted.
+static double estimated_ns(double ids, double width) {
+  return 2000 + ids * (20 + width);
+}
+
+double at_sparse_seconds(const at_node *n) {
+  if (n->num_operands < 2 || !n->num_results) return 0;  // refused later
+  const at_type *ids = at_value_type(n->operands[1]), *out = &n->types[0];
+  double width = out->rank > 1 ? (double)out->dims[1] : 1;
+  return estimated_ns((double)at_type_elements(ids), width) * 1e-9;
+}
+
 bool at_sparse_can_alias(const at_node *n, uint32_t result, uint32_t operand) {
   switch (at_sc_kind_of(n)) {
     case AT_SC_UPDATE:
@@ -406,8 +418,7 @@ at_status at_sparse_emit(at_emit_steps *e, const at_node *n, at_xstep *s,
   AT_TRY(set_checks(e, &call->x));
   AT_TRY(write_params(e, &p, s));
   s->aux = call->num_operands;
-  // A row is read from memory, and written to where it is wanted.
-  s->estimated_ns = 2000 + (double)call->x.ids * (20 + (double)call->x.width);
+  s->estimated_ns = estimated_ns((double)call->x.ids, (double)call->x.width);
   *order = call->operands;
   *operands = call->num_operands;
   return AT_OK;

@@ -8,6 +8,8 @@
 uint32_t at_sparse_cores(void);
 // A call that the engine runs.
 bool at_sparse_is_call(const at_node *n);
+// What such a call takes on a plain host, about.
+double at_sparse_seconds(const at_node *n);
 // May the result share the operand's memory: a table that is updated in place?
 bool at_sparse_can_alias(const at_node *n, uint32_t result, uint32_t operand);
 // The SparseCore's flags for one compilation: LIBTPU_INIT_ARGS, then the request's

@@ -295,7 +295,8 @@ static at_status emit_core(at_emit_steps *e, const at_node *n, step_list *out) {
 }
 
 static at_status emit_sparse(at_emit_steps *e, const at_node *n, step_list *out) {
-  at_xstep s = {.kind = AT_STEP_COLLECTIVE};
+  bool async = at_node_bool(n, AT_ATTR_ASYNC);
+  at_xstep s = {.kind = async ? AT_STEP_START : AT_STEP_COLLECTIVE};
   const uint32_t *order;
   uint32_t operands;
   AT_TRY(describe(e, n, &s));

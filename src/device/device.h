@@ -57,5 +57,10 @@ at_place at_topology_place(const at_topology *t, uint32_t device);
 // 64-bit elements are pairs of 32-bit arrays, 128-bit ones quadruples;
 // predicates and 6-bit floats take a byte. UINT64_MAX: larger than any memory.
 uint64_t at_hw_padded_bytes(const at_hw *hw, at_dtype t, at_dims dims);
+// The same for an array whose program asked for a layout. With a single tile,
+// as tables of SparseCores have it ("{1,0:T(8)}"), only the dimension named
+// first is padded, to that; any other layout counts as none.
+uint64_t at_hw_layout_bytes(const at_hw *hw, at_dtype t, at_dims dims,
+                            const char *layout);
 
 #endif

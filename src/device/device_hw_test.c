@@ -113,6 +113,19 @@ static void pads_to_tiles(void **state) {
     assert_int_equal(at_hw_padded_bytes(v6e, rows[i].t,
                                         (at_dims){rows[i].dims, rows[i].rank}),
                      rows[i].bytes);
+  static const struct {
+    const char *layout;
+    uint64_t bytes;
+  } tables[] = {{"{1,0:T(8)}", 1000 * 16 * 4}, {"{0,1:T(8)}", 1000 * 9 * 4},
+                {"{1,0:T(1024)}", 1000 * 1024 * 4},
+                {"", 1000 * 128 * 4},          {"{1,0}", 1000 * 128 * 4},
+                {"{1,0:T(8,128)}", 1000 * 128 * 4}, {"{7,0:T(8)}", 1000 * 128 * 4},
+                {"{1,0:T(0)}", 1000 * 128 * 4}};
+  for (size_t i = 0; i < AT_LEN(tables); i++)
+    assert_int_equal(
+        at_hw_layout_bytes(v6e, AT_F32, (at_dims){(int64_t[]){1000, 9}, 2},
+                           tables[i].layout),
+        tables[i].bytes);
   at_dims square = {(int64_t[]){9, 128}, 2};
   assert_int_equal(at_hw_padded_bytes(v6e, AT_BF16, square), 16 * 128 * 2);
   square = (at_dims){(int64_t[]){17, 128}, 2};

@@ -197,3 +197,27 @@ uint64_t at_hw_padded_bytes(const at_hw *hw, at_dtype t, at_dims dims) {
   if (elements == SIZE_MAX) return UINT64_MAX;
   return at_mul(at_mul(elements / 8, bits), arrays);
 }
+
+// n of "{1,0:T(n)}", and the dimension that is first; 0: another layout.
+static uint64_t single_tile(const char *layout, uint32_t *minor) {
+  const char *p = layout + 1, *colon = strchr(layout, ':');
+  if (*layout != '{' || !colon || strncmp(colon, ":T(", 3)) return 0;
+  *minor = take_number(&p);
+  p = colon + 3;
+  uint64_t n = take_number(&p);
+  return strcmp(p, ")}") ? 0 : n;
+}
+
+uint64_t at_hw_layout_bytes(const at_hw *hw, at_dtype t, at_dims dims,
+                            const char *layout) {
+  uint32_t minor = 0;
+  uint64_t tile = single_tile(layout, &minor);
+  size_t bytes = at_dtype_bytes(t);
+  if (!tile || minor >= dims.rank || at_dtype_of(t)->bits < 8)
+    return at_hw_padded_bytes(hw, t, dims);
+  for (uint32_t i = 0; i < dims.rank; i++) {
+    uint64_t n = (uint64_t)AT_MAX(dims.ptr[i], 0);
+    bytes = at_mul(bytes, i == minor ? round_to(n, tile) : n);
+  }
+  return bytes == SIZE_MAX ? UINT64_MAX : bytes;
+}

@@ -567,7 +567,7 @@ static at_status check_collective(const checker *c, const at_xstep *s,
 static bool is_exchange(const checker *c, const at_xstep *s) {
   const at_x_collective *x =
       (const void *)((const uint8_t *)section(c, AT_XS_PARAMS) + s->params);
-  return x->kind <= AT_COLL_RAGGED_ALL_TO_ALL;
+  return x->kind <= AT_COLL_RAGGED_ALL_TO_ALL || x->kind == AT_COLL_SPARSE;
 }
 
 static at_status check_kind(checker *c, const at_xstep *s, uint64_t i) {

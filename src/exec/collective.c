@@ -26,25 +26,10 @@ static void write_zeros(at_cursor *c, const at_op *op, const at_coll *k) {
            k->values[v].result_bytes);
 }
 
-static at_status run_sparse(at_cursor *c, const at_coll *k,
-                            void *const *const *bufs) {
-  at_par par = {c->frame.chip->runtime->pool, at_frame_take_scratch, &c->frame};
-  at_sc_run run = {
-      .x = k->sparse,
-      .kernels = k->kernels,
-      .name = at_loaded_string(c->frame.loaded, k->sparse->name),
-      .dump = k->sparse->checks & AT_SPARSE_CHECK_DUMP
-                  ? at_loaded_string(c->frame.loaded, k->sparse->dump)
-                  : NULL,
-      .bufs = bufs,
-      .par = &par};
-  at_status st = at_sc_run_step(&run);
-  at_frame_give_scratch(&c->frame);
-  return st;
-}
-
-static at_status exchange_all(at_cursor *c, const at_op *op, const at_coll *k,
-                              uint32_t begin, uint32_t size, at_pool *pool) {
+at_status at_coll_run(at_cursor *c, const at_op *op, at_pool *pool) {
+  const at_coll *k = &c->frame.loaded->colls[op->target];
+  uint32_t device = c->part ? c->part->device : 0;
+  uint32_t begin = k->begin_of[device], size = k->size_of[device];
   if (op->kind == AT_STEP_CORE) return at_core_group_run(c->part->task, op);
   void *const *few[kMembersOnStack], *const **bufs = few;
   if (size > kMembersOnStack) {
@@ -57,7 +42,7 @@ static at_status exchange_all(at_cursor *c, const at_op *op, const at_coll *k,
     const at_cursor *m = t ? t->parts[k->members[begin + i]].cursor : c;
     bufs[i] = m->frame.bufs + op->args;
   }
-  at_status st = k->sparse ? run_sparse(c, k, bufs)
+  at_status st = k->sparse ? at_sparse_run(c, op, bufs, pool)
                            : at_exchange(k, bufs, begin, size, pool);
   if (bufs != few) free(bufs);
   return st;
@@ -117,7 +102,7 @@ at_status at_meet(at_cursor *c, const at_op *op, bool *waits) {
   if (k->group_of[device] == UINT32_MAX) return write_zeros(c, op, k), AT_OK;
   uint32_t begin = k->begin_of[device], size = k->size_of[device];
   at_pool *pool = c->frame.chip->runtime->pool;
-  if (size == 1) return exchange_all(c, op, k, begin, size, pool);
+  if (size == 1) return at_coll_run(c, op, pool);
   at_task *t = p->task;
   // Counted before others can see the part wait, and take it back.
   atomic_fetch_add(&t->loaded->runtime->lanes.waiting, 1);
@@ -129,7 +114,7 @@ at_status at_meet(at_cursor *c, const at_op *op, bool *waits) {
   if (*waits) return AT_OK;
   atomic_fetch_sub(&t->loaded->runtime->lanes.waiting, 1);
   if (st.err) return st;
-  st = exchange_all(c, op, k, begin, size, pool);
+  st = at_coll_run(c, op, pool);
   if (st.err) at_task_fail(t, at_status_clone(st));
   release(p, k, begin, size);
   return st;
@@ -151,10 +136,20 @@ static at_pool *pool_beside_lanes(at_runtime *rt) {
   return full ? rt->serial : rt->pool;
 }
 
-// Bytes of an asynchronous collective have moved: who waits for them may go on,
-// and so may parts that failed meanwhile.
-static void release_started(at_part *p, const at_op *op, const at_coll *k) {
+// Under the task's lock: a device passes a START. True: all of its group have.
+bool at_start_arrive(at_part *p, const at_coll *k) {
   at_task *t = p->task;
+  uint32_t *arrived = &t->meetings[k->meetings + k->group_of[p->device]];
+  t->meetings[k->started + p->device]++;
+  if (++*arrived < k->size_of[p->device]) return false;
+  *arrived = 0;
+  t->moving++;
+  return true;
+}
+
+void at_release_started(at_part *p, const at_op *op, bool *more) {
+  at_task *t = p->task;
+  const at_coll *k = &t->loaded->colls[op->target];
   uint32_t begin = k->begin_of[p->device], size = k->size_of[p->device];
   uint32_t waited = 0, count = 0;
   at_part *first = NULL;
@@ -180,6 +175,7 @@ static void release_started(at_part *p, const at_op *op, const at_coll *k) {
       first = o;
     }
   if (!t->moving) t->leaving = NULL;
+  if (more) *more = t->jobs_run = t->num_jobs > 0;
   pthread_mutex_unlock(&t->lock);
   if (waited) atomic_fetch_sub(&t->loaded->runtime->lanes.waiting, waited);
   at_parts_ready(t, first, count);
@@ -190,24 +186,19 @@ at_status at_meet_start(at_cursor *c, const at_op *op) {
   at_runtime *rt = c->frame.chip->runtime;
   at_part *p = c->part;
   uint32_t device = p ? p->device : 0;
+  if (at_sparse_is_beside(c, op)) return at_sparse_start(c, op);
   if (k->group_of[device] == UINT32_MAX) return write_zeros(c, op, k), AT_OK;
-  uint32_t begin = k->begin_of[device], size = k->size_of[device];
-  if (size == 1) return exchange_all(c, op, k, begin, size, rt->pool);
+  if (k->size_of[device] == 1) return at_coll_run(c, op, rt->pool);
   at_task *t = p->task;
   bool all = false;
   pthread_mutex_lock(&t->lock);
   at_status st = t->failed.err ? at_status_clone(t->failed) : AT_OK;
-  if (!st.err) {
-    uint32_t *arrived = &t->meetings[k->meetings + k->group_of[device]];
-    t->meetings[k->started + device]++;
-    all = ++*arrived == size;
-    if (all) *arrived = 0, t->moving++;
-  }
+  if (!st.err) all = at_start_arrive(p, k);
   pthread_mutex_unlock(&t->lock);
   if (!all) return st;
-  st = exchange_all(c, op, k, begin, size, pool_beside_lanes(rt));
+  st = at_coll_run(c, op, pool_beside_lanes(rt));
   if (st.err) at_task_fail(t, at_status_clone(st));
-  release_started(p, op, k);
+  at_release_started(p, op, NULL);
   return st;
 }
 
@@ -220,7 +211,8 @@ static bool has_moved(const at_task *t, const at_coll *k, uint32_t device) {
 at_status at_meet_done(at_cursor *c, const at_op *op, bool *waits) {
   const at_coll *k = &c->frame.loaded->colls[op->target];
   at_part *p = c->part;
-  if (meets_nobody(k, p ? p->device : 0)) return AT_OK;
+  if (!at_sparse_is_beside(c, op) && meets_nobody(k, p ? p->device : 0))
+    return AT_OK;
   at_task *t = p->task;
   atomic_fetch_add(&t->loaded->runtime->lanes.waiting, 1);
   pthread_mutex_lock(&t->lock);

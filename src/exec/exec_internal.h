@@ -13,6 +13,7 @@
 #include "device/device.h"
 #include "exec/exec.h"
 #include "kernels/kernels.h"
+#include "profile/profile.h"
 #include "sparsecore/engine.h"
 
 // ---- blocks.c: pooled host memory
@@ -94,6 +95,7 @@ typedef struct at_lanes {
   uint32_t active;   // lanes that run or look for parts
   uint32_t heavy;    // of these, in a part that takes long
   uint32_t looking;  // of these, between two parts
+  uint32_t sparse;   // of these, lookups and updates beside a launch
   uint32_t blocked;  // lanes inside foreign code, which may take for ever
   bool checking;     // the one active lane looks for deadlocks
   bool again;        // look for deadlocks once more before the last lane ends
@@ -104,6 +106,7 @@ struct at_runtime {
   at_topology topology;
   at_pool *pool;
   at_pool *serial;  // one thread: kernels of a launch that fills the lanes
+  at_pool *beside;  // of SparseCores while others use `pool`; NULL: there are none
   at_lanes lanes;
   _Atomic uint64_t queued_bytes;  // memory of launches that have not run
   at_sched *sched;
@@ -111,6 +114,8 @@ struct at_runtime {
   at_chip *chips;
 };
 at_status at_runtime_check(const at_runtime *rt);  // not in a forked child
+// Threads for SparseCores that run beside other work; once is enough.
+at_status at_runtime_prepare_beside(at_runtime *rt);
 
 // ---- buffer.c
 // ---------------------------------------------------------------------- state:
@@ -203,6 +208,7 @@ struct at_loaded {
   at_coll *colls;    // per COLLECTIVE step: op.target
   at_kernel_fn *coll_kernels;
   uint32_t num_colls, num_coll_kernels, num_meetings;
+  uint32_t num_beside;   // STARTs of SparseCores
   uint32_t num_devices;  // replicas x partitions
   uint32_t depth;        // levels of control flow, the program itself included
   bool small;            // may run on the caller's thread
@@ -233,6 +239,14 @@ typedef struct at_frame {
 // Memory of a running kernel (at_par); any thread of it may ask. `owner`: a frame.
 void *at_frame_take_scratch(void *owner, size_t bytes);
 void at_frame_give_scratch(at_frame *f);
+
+// Says which op of the program failed, and where the program says it came from.
+at_status at_op_blame(const at_frame *f, const at_op *op, at_status st);
+// For the profile: the step took from `start` until now.
+void at_op_record(const at_frame *f, const at_op *op, uint64_t start);
+// An event with times, kind and chip gets the texts of the step.
+void at_op_record_event(const at_frame *f, const at_op *op,
+                        at_profile_event *e);
 
 // ---- core.c: Pallas kernels
 // --------------------------------------------------------
@@ -290,6 +304,12 @@ struct at_part {
   void *tables, *temp;  // of the cursor
 };
 
+// A lookup or update that all devices have started; `part` was the last.
+typedef struct at_sparse_job {
+  const at_op *op;
+  at_part *part;
+} at_sparse_job;
+
 struct at_task {
   at_loaded *loaded;
   at_launch_message *message;
@@ -312,6 +332,10 @@ struct at_task {
   uint32_t *meetings;
   uint32_t moving;   // STARTs whose bytes are on their way
   at_part *leaving;  // parts that have failed and wait until none is
+  // A ring of loaded->num_beside: a START comes again only after its DONE.
+  at_sparse_job *jobs;
+  uint32_t first_job, num_jobs;
+  bool jobs_run;  // a lane works them off
   at_part *ready_head, *ready_tail;  // local
   at_part parts[];
 };
@@ -347,12 +371,34 @@ void at_parts_ready(at_task *t, at_part *first, uint32_t count);
 void at_lane_block(at_runtime *rt);
 void at_lane_unblock(at_runtime *rt);
 
+// A lane for the jobs of a launch; then it is one like the others.
+void at_lane_for_jobs(at_task *t);
+
+// ---- sparse.c: SparseCores
+// ------------------------------------------------------------------
+at_status at_sparse_run(at_cursor *c, const at_op *op,
+                        void *const *const *bufs, at_pool *pool);
+// Does this START or DONE belong to the queue of its launch?
+bool at_sparse_is_beside(const at_cursor *c, const at_op *op);
+// The cursor passes such a START.
+at_status at_sparse_start(at_cursor *c, const at_op *op);
+// Until there is no job left; t may be gone then.
+void at_sparse_run_jobs(at_task *t);
+void at_lanes_share(at_runtime *rt);  // under the lanes' lock
+
 // ---- collective.c, exchange.c
 // ------------------------------------------------------------------
 // The cursor's device has come to a collective. *waits: it is not the last.
 at_status at_meet(at_cursor *c, const at_op *op, bool *waits);
 // Passes a START; the last of the group moves the bytes.
 at_status at_meet_start(at_cursor *c, const at_op *op);
+// Under the task's lock: a device passes a START. True: all of its group have.
+bool at_start_arrive(at_part *p, const at_coll *k);
+// Bytes of a START have moved: who waits for them may go on, and so may parts
+// that failed meanwhile. *more: are there jobs of SparseCores? (NULL: not asked.)
+void at_release_started(at_part *p, const at_op *op, bool *more);
+// The collective of the cursor's group, on its members' buffers.
+at_status at_coll_run(at_cursor *c, const at_op *op, at_pool *pool);
 // At its DONE. *waits: the bytes have not moved yet.
 at_status at_meet_done(at_cursor *c, const at_op *op, bool *waits);
 // A part that failed gives its memory back when nobody reads it any more. False:

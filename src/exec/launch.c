@@ -274,6 +274,11 @@ static at_status make_outputs_of(const at_loaded *l, at_chip *c,
       return st;
     }
     at_buffer_hold(out[o]);
+    const char *layout = at_loaded_string(l, l->outputs[o].layout);
+    if (*layout)
+      out[o]->padded_bytes = at_hw_layout_bytes(
+          c->hw, (at_dtype)t->dtype, (at_dims){l->dims + t->dims, t->rank},
+          layout);
   }
   return AT_OK;
 }
@@ -307,16 +312,18 @@ static at_task *make_task(at_loaded *l, const at_launch *in) {
   for (uint32_t d = 0; d < lists; d++) channels += in->channels[d].count;
   size_t meetings = at_align_up(l->num_meetings * sizeof(uint32_t), 8);
   uint64_t message = at_launch_message_bytes(n, l->num_inputs, l->num_outputs);
-  size_t bytes = sizeof(at_task) + n * sizeof(at_part) + meetings + message +
-                 lists * sizeof(at_channel_list) +
+  size_t jobs = l->num_beside * sizeof(at_sparse_job);
+  size_t bytes = sizeof(at_task) + n * sizeof(at_part) + jobs + meetings +
+                 message + lists * sizeof(at_channel_list) +
                  channels * sizeof(at_host_channel);
   at_task *t = malloc(bytes);
   if (!t) return NULL;
-  memset(t, 0, sizeof *t + n * sizeof(at_part) + meetings);
+  memset(t, 0, sizeof *t + n * sizeof(at_part) + jobs + meetings);
   pthread_mutex_init(&t->lock, NULL);
   t->loaded = l;
   t->bytes = bytes + (uint64_t)n * l->num_outputs * sizeof(at_buffer);
-  t->meetings = (uint32_t *)(t->parts + n);
+  t->jobs = (at_sparse_job *)(t->parts + n);
+  t->meetings = (uint32_t *)(t->jobs + l->num_beside);
   t->message = (at_launch_message *)((uint8_t *)t->meetings + meetings);
   *t->message = (at_launch_message){.bytes = message,
                                     .program = (uint64_t)(uintptr_t)l,

@@ -96,6 +96,7 @@ static at_status prepare_collective(at_loaded *l, at_op *op) {
     c->started = l->num_meetings;
     c->moved = c->started + x->num_devices;
     l->num_meetings += x->num_devices + x->num_groups;
+    l->num_beside += c->sparse != NULL;
   }
   op->target = l->num_colls++;
   c->kernels = l->coll_kernels + l->num_coll_kernels;
@@ -203,8 +204,10 @@ static uint64_t program_bytes(const at_loaded *l, const at_hw *hw) {
     const char *kind = at_loaded_string(l, l->outputs[o].memory_kind);
     bool on_host = *kind == 'p' || *kind == 'u';
     if (l->outputs[o].alias >= 0 || on_host) continue;
-    n = at_add(n, at_hw_padded_bytes(hw, (at_dtype)t->dtype,
-                                     (at_dims){l->dims + t->dims, t->rank}));
+    n = at_add(n, at_hw_layout_bytes(
+                      hw, (at_dtype)t->dtype,
+                      (at_dims){l->dims + t->dims, t->rank},
+                      at_loaded_string(l, l->outputs[o].layout)));
   }
   return n;
 }
@@ -265,7 +268,7 @@ static at_status prepare(at_loaded *l) {
   l->depth = depth_of(l, steps, h->main_begin, h->main_end);
   AT_TRY(make_collectives(l, steps, n));
   for (uint32_t i = 0; i < n; i++) AT_TRY(prepare_op(l, &steps[i], &l->ops[i]));
-  return AT_OK;
+  return l->num_beside ? at_runtime_prepare_beside(l->runtime) : AT_OK;
 }
 
 // Constants of some size are worth huge pages, like any operand.

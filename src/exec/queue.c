@@ -15,12 +15,14 @@ static void lane_main(void *runtime);
 // Under the lanes' lock: how many lanes `count` more parts are worth. Waking
 // one costs about as much as a small part; lanes that are between parts need no
 // waking.
-static uint32_t lanes_to_start(at_lanes *l, bool heavy, uint32_t count) {
+static uint32_t lanes_to_start(at_runtime *rt, bool heavy, uint32_t count) {
+  at_lanes *l = &rt->lanes;
   if (l->checking) return 0;  // nothing may run yet; that lane goes on then
   uint32_t light = l->active - AT_MIN(l->active, l->heavy);
   uint32_t want = heavy ? count - AT_MIN(count, l->looking) : light == 0;
   want = AT_MIN(want, l->most - AT_MIN(l->most, l->active));
   l->active += want;
+  if (want) at_lanes_share(rt);
   return want;
 }
 
@@ -50,7 +52,7 @@ void at_parts_ready(at_task *t, at_part *first, uint32_t count) {
   else
     l->head = first;
   l->tail = last;
-  uint32_t n = lanes_to_start(l, atomic_load(&t->heavy), count);
+  uint32_t n = lanes_to_start(rt, atomic_load(&t->heavy), count);
   pthread_mutex_unlock(&l->lock);
   start_lanes(rt, n);
 }
@@ -79,8 +81,10 @@ static at_part *next_part(at_runtime *rt, lane *me) {
     l->heavy -= me->heavy;
     l->looking -= me->looking;
     *me = (lane){0};
-    at_part *p = pop(l);
-    bool quiet = !p && l->active == 1 && l->blocked == 0 &&
+    // A lane that SparseCores took makes one too many.
+    bool one_less = l->active > l->most;
+    at_part *p = one_less ? NULL : pop(l);
+    bool quiet = !p && !one_less && l->active == 1 && l->blocked == 0 &&
                  (!checked || l->again) && atomic_load(&l->waiting);
     l->again &= !quiet;
     l->checking = quiet;
@@ -88,6 +92,7 @@ static at_part *next_part(at_runtime *rt, lane *me) {
       l->heavy += me->heavy = atomic_load(&p->task->heavy);
     else if (!quiet)
       l->active--;
+    if (!p) at_lanes_share(rt);
     pthread_mutex_unlock(&l->lock);
     if (!quiet) return p;
     at_deadlock_check(rt);
@@ -100,12 +105,35 @@ static void lane_main(void *runtime) {
   for (at_part *p; (p = next_part(runtime, &me));) me.looking = run_part(p);
 }
 
+static void jobs_main(void *task) {
+  at_runtime *rt = ((at_task *)task)->loaded->runtime;
+  at_sparse_run_jobs(task);
+  pthread_mutex_lock(&rt->lanes.lock);
+  rt->lanes.sparse--;
+  rt->lanes.heavy--;
+  at_lanes_share(rt);
+  pthread_mutex_unlock(&rt->lanes.lock);
+  lane_main(rt);
+}
+
+void at_lane_for_jobs(at_task *t) {
+  at_runtime *rt = t->loaded->runtime;
+  pthread_mutex_lock(&rt->lanes.lock);
+  rt->lanes.active++;
+  rt->lanes.sparse++;
+  rt->lanes.heavy++;
+  at_lanes_share(rt);
+  pthread_mutex_unlock(&rt->lanes.lock);
+  if (at_code_take(at_sched_spawn(rt->sched, jobs_main, t))) jobs_main(t);
+}
+
 void at_lane_block(at_runtime *rt) {
   at_lanes *l = &rt->lanes;
   pthread_mutex_lock(&l->lock);
   l->active--;
   l->blocked++;
-  uint32_t n = l->head ? lanes_to_start(l, false, 1) : 0;
+  at_lanes_share(rt);
+  uint32_t n = l->head ? lanes_to_start(rt, false, 1) : 0;
   pthread_mutex_unlock(&l->lock);
   start_lanes(rt, n);
 }
@@ -114,6 +142,7 @@ void at_lane_unblock(at_runtime *rt) {
   pthread_mutex_lock(&rt->lanes.lock);
   rt->lanes.active++;
   rt->lanes.blocked--;
+  at_lanes_share(rt);
   pthread_mutex_unlock(&rt->lanes.lock);
 }
 

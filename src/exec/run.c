@@ -71,7 +71,7 @@ static const at_xstep *step_of(const at_frame *f, const at_op *op) {
 }
 
 // Says which op of the program failed, and where the program says it came from.
-static at_status blame(const at_frame *f, const at_op *op, at_status st) {
+at_status at_op_blame(const at_frame *f, const at_op *op, at_status st) {
   if (!st.err) return st;
   const at_xstep *s = step_of(f, op);
   const char *name = at_loaded_string(f->loaded, s->op_name);
@@ -92,14 +92,14 @@ static at_status run_runtime(at_frame *f, const at_op *op) {
   if (AT_UNLIKELY(atomic_load_explicit(&f->scratch, memory_order_relaxed) !=
                   NULL))
     at_frame_give_scratch(f);
-  return blame(f, op, st);
+  return at_op_blame(f, op, st);
 }
 
 static at_status run_core(at_frame *f, const at_op *op) {
   at_par par = {f->pool, at_frame_take_scratch, f};
   at_status st = at_core_step_run(f, op, &par);
   at_frame_give_scratch(f);
-  return blame(f, op, st);
+  return at_op_blame(f, op, st);
 }
 
 // ---- Host callbacks
@@ -166,7 +166,7 @@ static at_status run_foreign(at_frame *f, const at_op *op) {
   if (f->in_lane) at_lane_block(f->chip->runtime);
   at_status st = host ? run_host(f, op) : at_custom_run(f, op, step_of(f, op));
   if (f->in_lane) at_lane_unblock(f->chip->runtime);
-  return blame(f, op, st);
+  return at_op_blame(f, op, st);
 }
 
 static at_status run_op(at_frame *f, const at_op *op) {
@@ -178,27 +178,33 @@ static at_status run_op(at_frame *f, const at_op *op) {
   return op->kind == AT_STEP_RUNTIME ? run_runtime(f, op) : run_foreign(f, op);
 }
 
-static void record(at_frame *f, const at_op *op, uint64_t start) {
+void at_op_record_event(const at_frame *f, const at_op *op,
+                        at_profile_event *e) {
   const at_xstep *s = step_of(f, op);
   const char *name = at_loaded_string(f->loaded, s->op_name);
   const char *detail = at_loaded_string(f->loaded, s->hlo);
   const char *file = at_loaded_string(f->loaded, s->file);
   char source[512] = "";
   if (*file) snprintf(source, sizeof source, "%s:%u", file, s->line);
-  at_profile_record(&(at_profile_event){.start_ns = start,
-                                        .end_ns = at_clock_ns(),
-                                        .kind = AT_PROFILE_OP,
-                                        .chip = f->chip->info.id,
-                                        .launch_id = f->launch_id,
-                                        .name = *detail ? detail : name,
-                                        .detail = name,
-                                        .source = source});
+  e->launch_id = f->launch_id;
+  e->name = *detail ? detail : name;
+  e->detail = name;
+  e->source = source;
+  at_profile_record(e);
+}
+
+void at_op_record(const at_frame *f, const at_op *op, uint64_t start) {
+  at_profile_event e = {.start_ns = start,
+                        .end_ns = at_clock_ns(),
+                        .kind = AT_PROFILE_OP,
+                        .chip = f->chip->info.id};
+  at_op_record_event(f, op, &e);
 }
 
 static at_status run_recorded(at_frame *f, const at_op *op) {
   uint64_t start = at_clock_ns();
   at_status st = run_op(f, op);
-  record(f, op, start);
+  at_op_record(f, op, start);
   return st;
 }
 
@@ -276,8 +282,9 @@ static at_status run_range(at_cursor *c, bool *waits) {
       c->arrived_ns = start;
       at_status st = meet(c, op, waits);
       if (*waits) return AT_OK;  // and perhaps running elsewhere
-      if (st.err) return blame(f, op, st);
-      if (f->recorded) record(f, op, start);
+      if (st.err) return at_op_blame(f, op, st);
+      bool waited = op->kind == AT_STEP_DONE || !at_sparse_is_beside(c, op);
+      if (f->recorded && waited) at_op_record(f, op, start);
       c->stopped_at = NULL;
     } else if (op->kind == AT_STEP_WHILE || op->kind == AT_STEP_CASE) {
       v->pc = (uint32_t)(op + 1 - ops);
@@ -293,7 +300,7 @@ static at_status run_range(at_cursor *c, bool *waits) {
 
 at_status at_cursor_run(at_cursor *c, bool *waits) {
   *waits = false;
-  if (c->stopped_at) record(&c->frame, c->stopped_at, c->arrived_ns);
+  if (c->stopped_at) at_op_record(&c->frame, c->stopped_at, c->arrived_ns);
   c->stopped_at = NULL;
   for (;;) {
     uint32_t depth = c->depth;

@@ -38,6 +38,14 @@ static at_status start(at_runtime *rt, const at_runtime_options *o) {
   return AT_OK;
 }
 
+at_status at_runtime_prepare_beside(at_runtime *rt) {
+  pthread_mutex_lock(&rt->lanes.lock);
+  at_status st =
+      rt->beside ? AT_OK : at_pool_create(rt->lanes.most, &rt->beside);
+  pthread_mutex_unlock(&rt->lanes.lock);
+  return st;
+}
+
 at_status at_runtime_create(const at_runtime_options *o, at_runtime **out) {
   at_runtime *rt = calloc(1, sizeof *rt);
   if (!rt) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for the runtime");
@@ -58,6 +66,7 @@ void at_runtime_destroy(at_runtime *rt) {
   free(rt->chips);
   at_pool_destroy(rt->pool);
   at_pool_destroy(rt->serial);
+  at_pool_destroy(rt->beside);
   pthread_mutex_destroy(&rt->lanes.lock);
   free(rt);
 }

@@ -31,7 +31,7 @@ enum { STAT_DETAIL = 1, STAT_SOURCE, STAT_LAUNCH, STAT_BYTES, STAT_COUNT };
 static const char *const g_stats[STAT_COUNT] = {"", "long_name", "source",
                                                 "run_id", "bytes_transferred"};
 static const char *const g_lines[AT_PROFILE_KINDS] = {"XLA Modules", "XLA Ops",
-                                                      "Transfers"};
+                                                      "Transfers", "SparseCore"};
 
 typedef struct plane {
   const at_profile *profile;
@@ -74,23 +74,41 @@ static void put_event(plane *p, const at_profile_event *e, uint64_t origin_ns,
   put_message(line, 4, &b);  // XLine.events
 }
 
-static void put_line(plane *p, uint32_t kind, at_strbuf *out) {
+static bool is_on_line(const plane *p, const at_profile_event *e,
+                       uint32_t kind, uint32_t core) {
+  return e->chip == p->chip && e->kind == kind && e->core == core;
+}
+
+static void put_line(plane *p, uint32_t kind, uint32_t core, at_strbuf *out) {
   size_t n;
   const at_profile_event *e = at_profile_events(p->profile, &n);
   uint64_t origin = UINT64_MAX;
   for (size_t i = 0; i < n; i++)
-    if (e[i].chip == p->chip && e[i].kind == kind)
+    if (is_on_line(p, &e[i], kind, core))
       origin = AT_MIN(origin, e[i].start_ns);
   if (origin == UINT64_MAX) return;
   at_strbuf b = {0};
-  put_int(&b, 1, kind + 1);                    // XLine.id
-  put_bytes(&b, 2, at_str_of(g_lines[kind]));  // name
+  char name[32];
+  snprintf(name, sizeof name, "%s %u", g_lines[kind], core);
+  if (kind != AT_PROFILE_SPARSE) name[strlen(g_lines[kind])] = 0;
+  put_int(&b, 1, kind + core + 1);    // XLine.id
+  put_bytes(&b, 2, at_str_of(name));  // name
   put_int(&b, 3,
           origin + (uint64_t)p->profile->unix_offset_ns);  // timestamp_ns
   for (size_t i = 0; i < n; i++)
-    if (e[i].chip == p->chip && e[i].kind == kind)
+    if (is_on_line(p, &e[i], kind, core))
       put_event(p, &e[i], origin, &b);
   put_message(out, 3, &b);  // XPlane.lines
+}
+
+static uint32_t cores_of(const at_profile *p, uint32_t chip) {
+  size_t n;
+  const at_profile_event *e = at_profile_events(p, &n);
+  uint32_t cores = 0;
+  for (size_t i = 0; i < n; i++)
+    if (e[i].chip == chip && e[i].kind == AT_PROFILE_SPARSE)
+      cores = AT_MAX(cores, e[i].core + 1);
+  return cores;
 }
 
 // map<int64, {id, name}>
@@ -114,7 +132,9 @@ static at_status put_plane(const at_profile *profile, uint32_t chip,
   snprintf(name, sizeof name, "/device:TPU:%u", chip);
   put_int(&b, 1, chip + 1);           // XPlane.id
   put_bytes(&b, 2, at_str_of(name));  // name
-  for (uint32_t k = 0; k < AT_PROFILE_KINDS; k++) put_line(&p, k, &b);
+  for (uint32_t k = 0; k < AT_PROFILE_SPARSE; k++) put_line(&p, k, 0, &b);
+  for (uint32_t c = 0; c < cores_of(profile, chip); c++)
+    put_line(&p, AT_PROFILE_SPARSE, c, &b);
   for (size_t i = 0; i < p.names.len; i++)
     put_metadata(&b, 4, (uint64_t)(uintptr_t)p.names.entries[i].value,
                  p.names.entries[i].key.ptr);
@@ -152,7 +172,7 @@ static void trace_event(at_json_writer *w, const at_profile_event *e) {
   at_json_key(w, AT_STR("pid"));
   at_json_uint(w, e->chip);
   at_json_key(w, AT_STR("tid"));
-  at_json_uint(w, e->kind);
+  at_json_uint(w, e->kind + e->core);
   at_json_key(w, AT_STR("ts"));  // microseconds
   at_json_num(w, (double)e->start_ns / 1e3);
   at_json_key(w, AT_STR("dur"));

@@ -46,12 +46,18 @@ static at_status set_time(clock *k, const at_node *n, at_span_time t) {
 
 static void define(clock *k, at_value v, int64_t when) {
   at_lifetime *t = &k->l->list[at_lifetime_of(k->l, v)];
-  *t = (at_lifetime){v, {when, when}, value_bytes(v)};
+  *t = (at_lifetime){v, {when, when}, when, value_bytes(v)};
+}
+
+static void hold(clock *k, at_value v, int64_t when) {
+  at_lifetime *t = &k->l->list[at_lifetime_of(k->l, v)];
+  t->span.end = AT_MAX(t->span.end, when);
 }
 
 static void use(clock *k, at_value v, int64_t when) {
   at_lifetime *t = &k->l->list[at_lifetime_of(k->l, v)];
-  t->span.end = AT_MAX(t->span.end, when);
+  t->read = AT_MAX(t->read, when);
+  hold(k, v, when);
 }
 
 // Outermost loop around `user` that does not contain the value's definition.
@@ -71,8 +77,14 @@ static at_status walk_node(clock *k, at_node *n) {
     use(k, n->operands[i], begin + 1);
   // Others read and write the memory of an asynchronous op until it is done.
   const at_node *start = n->op == AT_OP_ASYNC_DONE ? n->operands[0].node : NULL;
+  // A call may write over its operands, so the done's views of its results may
+  // be where they were.
+  bool in_turn = start && start->op == AT_OP_CUSTOM_CALL;
   for (uint32_t i = 0; start && i < start->num_operands; i++)
-    use(k, start->operands[i], begin + 1);
+    if (in_turn)
+      hold(k, start->operands[i], begin - 1);
+    else
+      use(k, start->operands[i], begin + 1);
   int64_t end = begin;
   if (at_has_steps(n)) {
     // While: cond, then body; branches one after another. Parameters are there
@@ -117,6 +129,7 @@ static void extend(const at_lifetimes *l, const at_comp *c) {
       if (!loop) continue;
       at_lifetime *t = &l->list[at_lifetime_of(l, n->operands[i])];
       t->span.end = AT_MAX(t->span.end, at_lifetime_node(l, loop).end + 1);
+      t->read = t->span.end;
     }
     if (at_has_steps(n))
       for (uint32_t r = 0; r < n->num_regions; r++) extend(l, n->regions[r]);
@@ -126,6 +139,7 @@ static void extend(const at_lifetimes *l, const at_comp *c) {
     if (!loop) continue;
     at_lifetime *t = &l->list[at_lifetime_of(l, c->results[i])];
     t->span.end = AT_MAX(t->span.end, at_lifetime_node(l, loop).end + 1);
+    t->read = t->span.end;
   }
 }
 

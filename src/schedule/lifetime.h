@@ -17,6 +17,9 @@ typedef struct at_span_time {
 typedef struct at_lifetime {
   at_value value;
   at_span_time span;      // [definition, last use]
+  // The last use, but for asynchronous custom calls that are under way then:
+  // those run in the order of their calls.
+  int64_t read;
   uint64_t bytes;         // dense
 } at_lifetime;
 

@@ -2,30 +2,7 @@
 // that frees most (or costs least) goes first, ties in the order found. A greedy
 // order can be worse than the program's own, so both are measured and the better
 // one stays.
-#include "schedule/lifetime.h"
-#include "schedule/schedule.h"
-
-// Above this many nodes the quadratic choice costs more compile time than the
-// memory is worth.
-enum { kMostNodes = 4000 };
-
-typedef struct item {
-  at_node *node;
-  uint32_t waits;      // operands and effects not yet placed
-  const uint32_t *deps;  // items whose results it reads, each once
-  uint32_t num_deps;
-  uint32_t *users;     // items that wait for this one
-  uint32_t num_users;
-  int64_t result_bytes;
-} item;
-
-typedef struct ordering {
-  at_arena *arena;
-  item *items;
-  uint32_t count;
-  at_map index;    // node -> item + 1
-  uint32_t *uses;  // per item: users that still need its results
-} ordering;
+#include "schedule/order.h"
 
 static int64_t bytes_of(const at_node *n) {
   int64_t sum = 0;
@@ -52,7 +29,7 @@ static at_status each_input(const at_comp *c, const at_node *n,
 }
 
 typedef struct edge_list {
-  ordering *o;
+  at_ordering *o;
   AT_VEC(uint32_t) deps;
 } edge_list;
 
@@ -81,29 +58,31 @@ static bool keeps_order(const at_node *n) {
   return has_trait(n, AT_EFFECT | AT_COLLECTIVE | AT_OPAQUE);
 }
 
-static at_status build(ordering *o, at_comp *c) {
+at_status at_ordering_build(at_ordering *o, at_comp *c,
+                            bool (*apart)(const at_node *)) {
   o->index = at_map_in(o->arena);
   AT_FOR_NODES(n, c) {
     void **at;
     AT_TRY_ALLOC(at, at_map_put_ptr(&o->index, n));
     *at = (void *)(uintptr_t)(++o->count);
   }
-  AT_TRY_ALLOC(o->items, at_new(o->arena, item, o->count + 1));
+  AT_TRY_ALLOC(o->items, at_new(o->arena, at_order_item, o->count + 1));
   AT_TRY_ALLOC(o->uses, at_new(o->arena, uint32_t, o->count + 1));
   AT_VEC(uint32_t) *users;
   AT_TRY_ALLOC(users, at_arena_alloc(o->arena, at_mul(o->count + 1, sizeof *users), 8));
-  uint32_t i = 0, last_effect = UINT32_MAX;
+  uint32_t i = 0, last[2] = {UINT32_MAX, UINT32_MAX};  // effects; apart
   AT_FOR_NODES(n, c) {
     edge_list e = {.o = o};
     AT_TRY(each_input(c, n, add_dep, &e));
     for (size_t d = 0; d < e.deps.len; d++) o->uses[e.deps.ptr[d]]++;
     uint32_t num_data = (uint32_t)e.deps.len;
-    if (keeps_order(n)) {
-      if (last_effect != UINT32_MAX)
-        AT_TRY(add_dep(&e, o->items[last_effect].node));
-      last_effect = i;
+    bool is_apart = apart && apart(n);
+    if (is_apart || keeps_order(n)) {
+      if (last[is_apart] != UINT32_MAX)
+        AT_TRY(add_dep(&e, o->items[last[is_apart]].node));
+      last[is_apart] = i;
     }
-    o->items[i] = (item){.node = n, .waits = (uint32_t)e.deps.len, .deps = e.deps.ptr,
+    o->items[i] = (at_order_item){.node = n, .waits = (uint32_t)e.deps.len, .deps = e.deps.ptr,
                          .num_deps = num_data, .result_bytes = bytes_of(n)};
     for (size_t d = 0; d < e.deps.len; d++)
       if (!at_vec_push(o->arena, &users[e.deps.ptr[d]], i)) return AT_NO_MEMORY("order");
@@ -123,7 +102,7 @@ static at_status build(ordering *o, at_comp *c) {
 
 // Bytes that running `it` next frees; `left` counts the uses that each item still
 // has before it, and is lowered when `commit`.
-static int64_t freed_by(const ordering *o, uint32_t *left, const item *it, bool commit) {
+static int64_t freed_by(const at_ordering *o, uint32_t *left, const at_order_item *it, bool commit) {
   int64_t freed = 0;
   for (uint32_t i = 0; i < it->num_deps; i++) {
     uint32_t d = it->deps[i];
@@ -133,7 +112,7 @@ static int64_t freed_by(const ordering *o, uint32_t *left, const item *it, bool 
   return freed;
 }
 
-static at_status peak_of(ordering *o, const uint32_t *order, int64_t *out) {
+static at_status peak_of(at_ordering *o, const uint32_t *order, int64_t *out) {
   uint32_t *left;
   AT_TRY_ALLOC(left, at_arena_copy(o->arena, o->uses, at_mul(o->count, 4), 4));
   int64_t live = 0, peak = 0;
@@ -146,7 +125,7 @@ static at_status peak_of(ordering *o, const uint32_t *order, int64_t *out) {
   return AT_OK;
 }
 
-static at_status greedy(ordering *o, uint32_t *order) {
+static at_status greedy(at_ordering *o, uint32_t *order) {
   uint32_t *left;
   AT_TRY_ALLOC(left, at_arena_copy(o->arena, o->uses, at_mul(o->count, 4), 4));
   uint32_t *ready, n = 0;
@@ -158,7 +137,7 @@ static at_status greedy(ordering *o, uint32_t *order) {
     uint32_t best = 0;
     int64_t best_gain = INT64_MIN;
     for (uint32_t k = 0; k < n; k++) {
-      const item *it = &o->items[ready[k]];
+      const at_order_item *it = &o->items[ready[k]];
       int64_t gain = freed_by(o, left, it, false) - it->result_bytes;
       if (gain > best_gain || (gain == best_gain && ready[k] < ready[best]))
         best = k, best_gain = gain;
@@ -178,9 +157,9 @@ static at_status order_comp(at_comp *c, at_arena *a) {
   AT_FOR_NODES(n, c) if (at_has_steps(n))
     for (uint32_t r = 0; r < n->num_regions; r++)
       AT_TRY(order_comp(n->regions[r], a));
-  ordering o = {.arena = a};
-  AT_TRY(build(&o, c));
-  if (o.count > kMostNodes) return AT_OK;
+  at_ordering o = {.arena = a};
+  AT_TRY(at_ordering_build(&o, c, NULL));
+  if (o.count > AT_ORDER_MOST_NODES) return AT_OK;
   uint32_t *found, *better;
   AT_TRY_ALLOC(found, at_new(a, uint32_t, o.count + 1));
   AT_TRY_ALLOC(better, at_new(a, uint32_t, o.count + 1));

@@ -134,7 +134,8 @@ static at_status add_node(walk *w, graph *g, const at_node *n,
   AT_TRY(at_cost_collective_of(n, w->arena, &is, &c));
   if (is) {
     AT_TRY(add_collective(w, g, n, x, &c));
-  } else if (n->op == AT_OP_ASYNC_DONE) {
+  } else if (n->op == AT_OP_ASYNC_DONE &&
+             n->operands[0].node->op != AT_OP_CUSTOM_CALL) {
     AT_TRY(add_done(w, g, n, x));
   } else {
     at_cost_time time;
@@ -193,8 +194,7 @@ static bool is_worth_it(const graph *g, const uint32_t *order, uint32_t at) {
   return between > kWorthHiding * start->latency;
 }
 
-// n->aux becomes the done, at the end of `c`.
-static at_status split(at_comp *c, at_node *n) {
+at_status at_overlap_split(at_comp *c, at_node *n, at_node **out_done) {
   at_value *results, after = {0};
   AT_TRY_ALLOC(results, at_new(c->module->arena, at_value, n->num_results + 1));
   for (uint32_t r = 0; r < n->num_results; r++) results[r] = (at_value){n, r};
@@ -207,7 +207,7 @@ static at_status split(at_comp *c, at_node *n) {
     at_replace_uses(c, results[r], (at_value){after.node, r});
     after.node->operands[r] = results[r];
   }
-  n->aux = after.node;
+  *out_done = after.node;
   return at_node_set_attr(n, (at_attr){.id = AT_ATTR_ASYNC, .i = 1});
 }
 
@@ -219,8 +219,11 @@ static at_status reorder(at_comp *c, const graph *g, const uint32_t *order) {
     if (n->op == AT_OP_PARAMETER) continue;
     if (x->kind != AT_LHS_DONE) at_node_move_before(n, NULL);
     bool async = at_node_bool(n, AT_ATTR_ASYNC);
-    if (x->kind == AT_LHS_START && !async && is_worth_it(g, order, at))
-      AT_TRY(split(c, n));
+    if (x->kind == AT_LHS_START && !async && is_worth_it(g, order, at)) {
+      at_node *done;
+      AT_TRY(at_overlap_split(c, n, &done));
+      n->aux = done;
+    }
     if (x->kind == AT_LHS_DONE && (async || n->op == AT_OP_ASYNC_DONE))
       at_node_move_before(async ? n->aux : n, NULL);
   }

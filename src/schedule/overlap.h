@@ -33,4 +33,23 @@ at_status at_overlap_apply(at_module *m, const at_target *t,
                            const at_lhs_options *options, at_arena *a,
                            at_overlap *out);
 
+// Makes the op asynchronous: an async_done at the end of `c` has all its results,
+// for all who used them.
+at_status at_overlap_split(at_comp *c, at_node *n, at_node **out_done);
+
+// Calls that another processor runs, one after the other, beside the rest.
+typedef struct at_beside {
+  bool (*is_call)(const at_node *n);
+  double (*seconds)(const at_node *n);
+  double least_seconds;  // to be gained, or an order stays as it was
+} at_beside;
+// Orders the entry and the bodies of its loops and branches so that calls begin
+// as early as their operands are there, and who reads their results comes as
+// late as there is other work; then they are asynchronous. A call that reads an
+// earlier one's results reads them directly, and who is not a call those of its
+// async_done. Where that gains too little the order stays. `*out_calls`: how
+// many became asynchronous.
+at_status at_overlap_beside(at_module *m, const at_target *t, const at_beside *b,
+                            at_arena *a, uint32_t *out_calls);
+
 #endif

@@ -126,9 +126,110 @@ static void programs_take_the_order(void **state) {
   at_arena_destroy(a);
 }
 
+// ---- Calls beside the rest
+static bool is_call(const at_node *n) { return n->op == AT_OP_CUSTOM_CALL; }
+static double millisecond(const at_node *n) { return 1e-3; }
+static bool update_in_place(void *user, const at_node *n, uint32_t r,
+                            uint32_t o) {
+  return is_call(n) && n->num_operands == 3 && o == 1;
+}
+
+#define DOT                                                        \
+  "{lhs_contracting_dimensions=[1], rhs_contracting_dimensions=[0]} : " \
+  "f32[512,512]\n"
+// An update and a lookup of its table, of which the products know nothing; then
+// who reads the lookup, and an update that waits for that.
+static const char *const kPipelined =
+    "hlo module \"m\" entry=\"main\" {\n"
+    "func \"main\" (%0: f32[512,512] <alias=0>, %1: f32[512,512], %2: "
+    "i32[512]) -> (f32[512,512], f32[512,512], f32[512,512]) {\n"
+    "  %10 = custom_call %2, %0, %1 {call_target_name=\"update\"} : "
+    "f32[512,512]\n"
+    "  %11 = custom_call %2, %10 {call_target_name=\"lookup\"} : "
+    "f32[512,512]\n"
+    "  %12 = negate %11 : f32[512,512]\n"
+    "  %13 = dot_general %1, %1 " DOT "  %14 = dot_general %13, %1 " DOT
+    "  return %10, %12, %14\n}\n}\n";
+
+static at_module *beside(const char *text, double least, at_arena *a,
+                         uint32_t *calls) {
+  at_module *m;
+  at_target *t;
+  at_beside b = {is_call, millisecond, least};
+  assert_int_equal(at_code_take(at_hlo_parse(at_str_of(text), a, &m)), 0);
+  assert_int_equal(
+      at_code_take(at_target_parse(AT_STR("v5p"), AT_INTERP_ATOLL, a, &t)), 0);
+  assert_int_equal(at_code_take(at_overlap_beside(m, t, &b, a, calls)), 0);
+  at_status st = at_verify(m, "beside");
+  if (!at_ok(st)) fail_msg("%s", at_status_message(st));
+  return m;
+}
+
+static void calls_run_beside_the_rest(void **state) {
+  at_arena *a = at_arena_create();
+  uint32_t calls;
+  at_module *m = beside(kPipelined, 0, a, &calls), *copy;
+  assert_int_equal(calls, 2);
+  static const at_op order[] = {
+      AT_OP_CUSTOM_CALL, AT_OP_CUSTOM_CALL, AT_OP_DOT_GENERAL,
+      AT_OP_DOT_GENERAL, AT_OP_ASYNC_DONE,  AT_OP_NEGATE, AT_OP_ASYNC_DONE};
+  size_t i = 0;
+  AT_FOR_NODES(n, m->entry) {
+    if (n->op == AT_OP_PARAMETER) continue;
+    assert_true(i < AT_LEN(order));
+    assert_int_equal(n->op, order[i++]);
+  }
+  at_strbuf text = {0};
+  assert_int_equal(at_code_take(at_hlo_print(m, &text)), 0);
+  assert_int_equal(at_code_take(at_hlo_parse(at_strbuf_str(&text), a, &copy)), 0);
+  assert_int_equal(at_code_take(at_verify(copy, "text")), 0);
+  at_strbuf_free(&text);
+  // The table stays where it is, although the update is not done when the
+  // lookup begins.
+  at_plan plan;
+  at_plan_hooks hooks = {.can_alias = update_in_place};
+  assert_int_equal(at_code_take(at_plan_memory(m, &hooks, a, &plan)), 0);
+  assert_int_equal(at_code_take(at_plan_verify(m, &plan)), 0);
+  const at_node *update = m->entry->params[2]->next;
+  assert_int_equal(at_plan_slot(&plan, (at_value){(at_node *)update, 0}),
+                   at_plan_slot(&plan, (at_value){m->entry->params[0], 0}));
+  at_arena_destroy(a);
+}
+
+static void calls_stay_where_little_is_gained(void **state) {
+  at_arena *a = at_arena_create();
+  uint32_t calls;
+  at_module *m = beside(kPipelined, 1, a, &calls);
+  assert_int_equal(calls, 0);
+  AT_FOR_NODES(n, m->entry) assert_false(at_node_bool(n, AT_ATTR_ASYNC));
+  at_arena_destroy(a);
+}
+
+// Nothing lies between a lookup and who reads it: a step that is not pipelined.
+static void steps_that_wait_stay_sequential(void **state) {
+  at_arena *a = at_arena_create();
+  uint32_t calls;
+  at_module *m = beside(
+      "hlo module \"m\" entry=\"main\" {\n"
+      "func \"main\" (%0: f32[512,512], %2: i32[512]) -> (f32[512,512]) {\n"
+      "  %10 = custom_call %2, %0 {call_target_name=\"lookup\"} : "
+      "f32[512,512]\n"
+      "  %11 = dot_general %10, %10 " DOT
+      "  %12 = custom_call %2, %0, %11 {call_target_name=\"update\"} : "
+      "f32[512,512]\n"
+      "  return %12\n}\n}\n",
+      1e-9, a, &calls);
+  assert_int_equal(calls, 0);
+  AT_FOR_NODES(n, m->entry) assert_false(at_node_bool(n, AT_ATTR_ASYNC));
+  at_arena_destroy(a);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(gathers_hide_behind_products),
-      cmocka_unit_test(programs_take_the_order)};
+      cmocka_unit_test(programs_take_the_order),
+      cmocka_unit_test(calls_run_beside_the_rest),
+      cmocka_unit_test(calls_stay_where_little_is_gained),
+      cmocka_unit_test(steps_that_wait_stay_sequential)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -168,10 +168,13 @@ static bool may_alias(const at_plan_hooks *h, const at_node *n, uint32_t r, uint
   return h && h->can_alias && h->can_alias(h->user, n, r, o);
 }
 
-// `from` dies at the very node that makes `to`, which may write over it.
+// `from` dies at the very node that makes `to`, which may write over it. For an
+// asynchronous call, calls before it may still read `from`: they are done first.
 static bool hands_over(const planner *p, const live_span *from, const live_span *to) {
-  if (from->time.end != to->time.begin + 1) return false;
   at_value v = p->life.list[from->value].value, w = p->life.list[to->value].value;
+  bool in_turn = w.node->op == AT_OP_CUSTOM_CALL && at_node_bool(w.node, AT_ATTR_ASYNC);
+  int64_t end = in_turn ? p->life.list[from->value].read : from->time.end;
+  if (end != to->time.begin + 1) return false;
   if (at_has_steps(w.node)) return false;
   bool is_operand = false;
   for (uint32_t o = 0; o < w.node->num_operands; o++) {

@@ -8,7 +8,6 @@
 
 #define BAD(what) \
   AT_FAIL(AT_INVALID_ARGUMENT, "malformed SparseCore step: " what)
-enum { kMaxScs = 64 };
 static const uint64_t kMost = 1ull << 40;  // elements of anything
 
 static uint64_t element_bytes(const at_x_sparse *x) {
@@ -82,7 +81,7 @@ at_status at_sc_check(const at_x_sparse *x, uint64_t bytes,
       at_x_sparse_bytes(x) != bytes)
     return BAD("length");
   if (x->op >= AT_SPARSE_OPS || x->num_devices != num_devices ||
-      !x->num_devices || x->scs_per_device > kMaxScs || !x->num_tables ||
+      !x->num_devices || x->scs_per_device > AT_SC_MAX_PER_DEVICE || !x->num_tables ||
       x->num_tables > AT_SPARSE_MAX_TABLES ||
       x->num_hypers > AT_SPARSE_MAX_HYPERS)
     return BAD("counts");
@@ -253,6 +252,7 @@ at_status at_sc_plan_make(const at_sc_run *r, at_sc_plan *out) {
                   .shard_rows = x->rows / scs,
                   .sc_samples = x->samples / scs};
   p.per = AT_MAX(p.num_scs, 8u);
+  if (r->times) r->times->scs = scs;
   p.devices = at_par_scratch(r->par, x->num_devices * sizeof *p.devices);
   if (!p.devices)
     return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a lookup");
@@ -309,6 +309,19 @@ at_status at_sc_blame(const at_sc_plan *p, uint32_t device, uint32_t k,
       row ? "rows on a SparseCore" : "samples on a SparseCore", device, k,
       owner, (unsigned long long)entry, id, sample,
       (long long)id * p->num_scs + owner);
+}
+
+// ---- Times
+// ------------------------------------------------------------------
+void at_sc_worked(const at_sc_run *r, uint32_t core, uint64_t begin) {
+  if (!r->times || core >= r->times->count) return;
+  at_sc_time *t = &r->times->list[core];
+  uint64_t end = at_clock_ns(), old = atomic_load(&t->begin_ns);
+  while (begin < old && !atomic_compare_exchange_weak(&t->begin_ns, &old, begin))
+    continue;
+  old = atomic_load(&t->end_ns);
+  while (end > old && !atomic_compare_exchange_weak(&t->end_ns, &old, end))
+    continue;
 }
 
 static at_status run_plain(const at_sc_run *r) {

@@ -4,10 +4,14 @@
 #ifndef ATOLL_SPARSECORE_ENGINE_H_
 #define ATOLL_SPARSECORE_ENGINE_H_
 
+#include <stdatomic.h>
+
 #include "abi/executable.h"
 #include "abi/sparsecore.h"
 #include "base/parallel.h"
 #include "base/status.h"
+
+enum { AT_SC_MAX_PER_DEVICE = 64 };  // SparseCores
 
 // INVALID_ARGUMENT when the parameters contradict themselves. `bytes` is all
 // that there is at `x`. After it, sizes of at_sc_buffer_bytes are exact.
@@ -15,6 +19,17 @@ at_status at_sc_check(const at_x_sparse *x, uint64_t bytes,
                       uint32_t num_devices);
 // Bytes that buffer i of a step has (operands, then results; abi/sparsecore.h).
 uint64_t at_sc_buffer_bytes(const at_x_sparse *x, uint32_t i);
+
+// When each SparseCore worked on a step, from its first task to its last; what
+// they do to each other's tables counts for the one whose samples or rows it is.
+typedef struct at_sc_time {
+  _Atomic uint64_t begin_ns, end_ns;  // begin_ns is UINT64_MAX: it did nothing
+} at_sc_time;
+typedef struct at_sc_times {
+  uint32_t scs;      // set by the engine: SparseCores of a device
+  uint32_t count;    // of `list`
+  at_sc_time *list;  // by device, then SparseCore; set to {UINT64_MAX, 0}
+} at_sc_times;
 
 typedef struct at_sc_run {
   const at_x_sparse *x;         // checked
@@ -24,6 +39,7 @@ typedef struct at_sc_run {
   // By device: operands, then results. LOCAL: of the one device that calls.
   void *const *const *bufs;
   const at_par *par;
+  at_sc_times *times;  // NULL: nobody asks
 } at_sc_run;
 // A result may share the memory of its table (an update in place), else the
 // table is copied first. INVALID_ARGUMENT, with table, SparseCore, id and

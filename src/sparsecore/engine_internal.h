@@ -2,6 +2,7 @@
 #ifndef ATOLL_SPARSECORE_ENGINE_INTERNAL_H_
 #define ATOLL_SPARSECORE_ENGINE_INTERNAL_H_
 
+#include "base/clock.h"
 #include "sparsecore/engine.h"
 
 // ---- Buffers of ids
@@ -76,6 +77,14 @@ typedef struct at_sc_rows {
   void (*load)(const at_x_sparse *x, float *out, const void *row);
 } at_sc_rows;
 const at_sc_rows *at_sc_rows_of(uint64_t width);
+
+// ---- Times
+// ------------------------------------------------------------------
+static inline uint64_t at_sc_now(const at_sc_run *r) {
+  return r->times ? at_clock_ns() : 0;
+}
+// SparseCore `core` of all worked from `begin` until now.
+void at_sc_worked(const at_sc_run *r, uint32_t core, uint64_t begin);
 
 // ---- Steps
 // ------------------------------------------------------------------

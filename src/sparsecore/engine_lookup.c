@@ -121,7 +121,12 @@ static void lookup_task(lookup *l, int64_t task, uint32_t worker) {
 
 static void lookup_range(void *arg, int64_t begin, int64_t end,
                          uint32_t worker) {
-  for (int64_t t = begin; t < end; t++) lookup_task(arg, t, worker);
+  lookup *l = arg;
+  for (int64_t t = begin; t < end; t++) {
+    uint64_t start = at_sc_now(l->run);
+    lookup_task(l, t, worker);
+    at_sc_worked(l->run, (uint32_t)(t / l->parts), start);
+  }
 }
 
 // The first bad entry of a source SparseCore, in the order of the buffers.
@@ -189,8 +194,10 @@ at_status at_sc_local(const at_sc_run *r) {
                    "are %llu rows and %llu samples",
                    r->name, (unsigned long long)i, b.ids[i], b.samples[i],
                    (unsigned long long)x->rows, (unsigned long long)x->samples);
+  uint64_t start = at_sc_now(r);
   start_rows(&l, 0, 0, x->samples, 0, x->width);
   lookup_span(&l, &b, (at_sc_span){0, end}, bufs[l.table], bufs[l.out], 0,
               x->width, 0);
+  at_sc_worked(r, 0, start);
   return AT_OK;
 }

@@ -123,6 +123,7 @@ static void collect_range(void *arg, int64_t begin, int64_t end,
   update *u = arg;
   for (int64_t g = begin; g < end; g++) {
     owner *o = &u->owners[g];
+    uint64_t start = at_sc_now(u->run);
     o->count = 0;
     if (at_code_take(each_span(u, (uint32_t)g, take_span))) {
       uint64_t old = atomic_load(&u->bad);
@@ -132,6 +133,7 @@ static void collect_range(void *arg, int64_t begin, int64_t end,
       continue;
     }
     sort_entries(o, u->plan.shard_rows);
+    at_sc_worked(u->run, (uint32_t)g, start);
   }
 }
 
@@ -310,7 +312,9 @@ static void update_range(void *arg, int64_t begin, int64_t end,
     uint64_t n = u->first_task[g + 1] - u->first_task[g];
     uint64_t i = (uint64_t)t - u->first_task[g];
     const owner *o = &u->owners[g];
+    uint64_t start = at_sc_now(u->run);
     update_rows(u, g, cut(o, i, n), cut(o, i + 1, n), &u->workers[thread]);
+    at_sc_worked(u->run, g, start);
   }
 }
 

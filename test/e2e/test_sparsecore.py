@@ -230,3 +230,38 @@ def test_a_target_without_sparsecores_says_so(python):
   bad = BAD[:BAD.index("assert run()")]
   p = python(head + bad + "print(run())", env={"ATOLL_TARGET": "v5e", "JAX_PLATFORMS": "tpu,cpu"}, timeout=120)
   assert "Only Megachip mode is supporting mixed device type computations." in p.stdout, p.stdout + p.stderr
+
+
+def test_tables_of_fewer_bits(python):
+  """bf16 rows, and int8 rows with the scale of their quantisation, for inference."""
+  ok(python, """
+import json
+scs, rows, width, batch = SC, 8 * SC, 24, 4 * SC
+from atoll import sparsecore as sp
+spec = sp.TableSpec("t", rows, width, max_ids_per_partition=64, max_unique_ids_per_partition=64)
+fs = [sp.FeatureSpec("f", spec, (batch, 3))]
+sp.stack_tables(fs, global_device_count=1, num_sc_per_device=scs)
+ids = rng.integers(0, rows, (batch, 3)).astype(np.int32)
+x, _ = sp.preprocess_sparse_dense_matmul_input([ids], None, fs, 1, 1, num_sc_per_device=scs)
+arrays = [np.asarray(a["t"]) for a in x.sparse_dense_matmul_input]
+def lookup(table, **quantisation):
+  config = {"max_ids_per_partition": 64, "max_unique_ids_per_partition": 64, "sharding_strategy": 1, **quantisation}
+  call = jax.ffi.ffi_call("SparseDenseMatmulOp", jax.ShapeDtypeStruct((batch, width), jnp.float32), custom_call_api_version=1,
+                          legacy_backend_config=json.dumps({"sparse_dense_matmul_config": config,
+                                                            "device_type": "DEVICE_TYPE_SPARSECORE"}))
+  return np.asarray(jax.jit(call)(*arrays, table, jnp.zeros((batch, width))))
+def want(table):
+  whole = table.reshape(scs, rows // scs, width).swapaxes(0, 1).reshape(rows, width)
+  return whole[ids].astype(np.float64).sum(1)
+table = rng.normal(size=(rows, width)).astype(np.float32)
+half = jnp.asarray(table, jnp.bfloat16)
+np.testing.assert_allclose(lookup(half), want(np.asarray(half, np.float32)), rtol=1e-5, atol=1e-5)
+levels = {"quantization_config": {"min_value": -2.0, "max_value": 2.0, "num_buckets": 256}}
+step = 4.0 / 255
+for dtype, zero in ((np.int8, 128), (np.uint8, 0)):
+  small = rng.integers(0, 256, (rows, width)) - zero
+  got = lookup(jnp.asarray(small.astype(dtype)), **levels)
+  np.testing.assert_allclose(got, want((small + zero) * step - 2), rtol=1e-5, atol=1e-5)
+# Simulated: f32 rows are moved to the nearest level, and to the ends.
+np.testing.assert_allclose(lookup(table, **levels), want(np.rint((np.clip(table, -2, 2) + 2) / step) * step - 2), rtol=1e-5, atol=1e-4)
+""", "v6e")

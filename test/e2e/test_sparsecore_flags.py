@@ -160,4 +160,4 @@ def test_a_trace_has_a_lane_for_the_sparsecores(library, tmp_path):
   assert code == 0, out
   lanes = json.loads((tmp_path / "trace" / "lanes.json").read_text())
   names = {e["args"]["name"] for e in lanes["traceEvents"] if e["ph"] == "M"}
-  assert {"SparseCores", "programs", "TPU:0"} <= names
+  assert {"SparseCore 0", "SparseCore 1", "programs", "TPU:0"} <= names

@@ -10,8 +10,8 @@ import statistics
 
 from atoll.sparsecore.advise import Profile
 
-SPARSE_OPS = ("SparseDenseMatmul", "SparseActivationsUnstack",
-              "SparseGradientsStack")
+# What the TensorCore does not do itself: the lines of the SparseCores tell.
+SPARSE_OPS = ("SparseDenseMatmul", "async_done")
 PREPROCESS = "preprocess_sparse_dense_matmul"
 
 
@@ -22,20 +22,23 @@ class Event:
   name: str
   start: float  # seconds
   seconds: float
+  lane: int = 0  # which SparseCore of the chip
 
   @property
   def end(self) -> float:
     return self.start + self.seconds
 
 
-def _core_of(plane: str, line: str, name: str) -> str | None:
+def _core_of(plane: str, line: str, name: str) -> tuple[str, int] | None:
   if plane.startswith("/device:TPU:"):
     if line == "XLA Modules":
-      return "module"
-    if line == "XLA Ops":
-      return "SparseCore" if any(s in name for s in SPARSE_OPS) else "TensorCore"
+      return "module", 0
+    if line == "XLA Ops" and not any(s in name for s in SPARSE_OPS):
+      return "TensorCore", 0
+    if line.startswith("SparseCore "):
+      return "SparseCore", int(line.split()[1])
   elif plane.startswith("/host:") and PREPROCESS in name:
-    return "host"
+    return "host", 0
   return None
 
 
@@ -57,8 +60,8 @@ def events_of(path: str) -> list[Event]:
       for e in line.events:
         core = _core_of(plane.name, line.name, e.name)
         if core:
-          out.append(Event(core, chip, e.name, e.start_ns * 1e-9,
-                           e.duration_ns * 1e-9))
+          out.append(Event(core[0], chip, e.name, e.start_ns * 1e-9,
+                           e.duration_ns * 1e-9, core[1]))
   return sorted(out, key=lambda e: (e.start, e.chip))
 
 
@@ -117,10 +120,12 @@ def profile_of_events(events: list[Event], chip: int = 0,
   gaps = [(a.end, b.start) for a, b in zip(steps, steps[1:]) if b.start > a.end]
   host = _union(e for e in events if e.core == "host")
   p.host_seconds = _both(gaps, host) / n  # preprocessing that the chip waits for
+  lanes = 1 + max((e.lane for e in inside), default=0)
   for e in inside:
-    if e.core != "module":
+    if e.core != "module":  # seconds of one SparseCore
       ops = p.operations.setdefault(e.core, {})
-      ops[e.name] = ops.get(e.name, 0.0) + e.seconds
+      share = lanes if e.core == "SparseCore" else 1
+      ops[e.name] = ops.get(e.name, 0.0) + e.seconds / share
   return p
 
 
@@ -129,20 +134,21 @@ def profile(path: str, chip: int = 0, module: str | None = None) -> Profile:
 
 
 def write_timeline(events: list[Event], path: str) -> None:
-  """A Chrome trace with a lane for the host and, for every chip, its programs,
-  SparseCores and TensorCore."""
-  lanes = {"module": 0, "SparseCore": 1, "TensorCore": 2, "host": 0}
+  """A Chrome trace with a lane for the host and, for every chip, its programs, its
+  TensorCore and each of its SparseCores."""
+  first = {"module": 0, "TensorCore": 1, "SparseCore": 2, "host": 0}
+  names = {"module": "programs"}
+  pid = lambda e: 0 if e.core == "host" else e.chip + 1
+  tid = lambda e: first[e.core] + e.lane
   out = []
-  for chip, core in sorted({(-1 if e.core == "host" else e.chip, e.core)
-                            for e in events}):
-    out.append({"ph": "M", "pid": chip + 1, "tid": lanes[core],
-                "name": "thread_name", "args": {"name": {
-                    "module": "programs", "SparseCore": "SparseCores"}.get(
-                        core, core)}})
-    out.append({"ph": "M", "pid": chip + 1, "name": "process_name",
-                "args": {"name": "host" if chip < 0 else f"TPU:{chip}"}})
-  out += [{"ph": "X", "pid": 0 if e.core == "host" else e.chip + 1,
-           "tid": lanes[e.core], "name": e.name, "ts": e.start * 1e6,
-           "dur": e.seconds * 1e6} for e in events]
+  for process, thread, core, lane in sorted(
+      {(pid(e), tid(e), e.core, e.lane) for e in events}):
+    label = f"SparseCore {lane}" if core == "SparseCore" else names.get(core, core)
+    out.append({"ph": "M", "pid": process, "tid": thread, "name": "thread_name",
+                "args": {"name": label}})
+    out.append({"ph": "M", "pid": process, "name": "process_name",
+                "args": {"name": f"TPU:{process - 1}" if process else "host"}})
+  out += [{"ph": "X", "pid": pid(e), "tid": tid(e), "name": e.name,
+           "ts": e.start * 1e6, "dur": e.seconds * 1e6} for e in events]
   with open(path, "w") as f:
     json.dump({"traceEvents": out}, f)
