@@ -143,10 +143,15 @@ at_status at_tiles_grid_choose(at_tiles_lowerer *w, const at_node *n,
     if (cycles < least) least = cycles, *best = g;
     if (!moves && !product && spreads_well(w, n, &g)) return AT_OK;
   }
-  at_tiles_grid g;
-  AT_TRY(at_tiles_grid_search(w, n, r, &g));
-  if (least == INT64_MAX) return *best = g, AT_OK;
-  AT_TRY(weigh(w, n, r, &g, &cycles, &moves));
-  if (cycles < least) *best = g;
+  // Products are tried in several ways, from where their operands are.
+  at_tiles_grid *ways;
+  uint32_t num, most = product && !w->o->linear ? 2 * kTilesWays : 1;
+  AT_TRY_ALLOC(ways, at_new(w->arena, at_tiles_grid, most));
+  AT_TRY(at_tiles_grid_search(w, n, r, most, ways, &num));
+  if (least == INT64_MAX && num == 1) return *best = ways[0], AT_OK;
+  for (uint32_t i = 0; i < num; i++) {
+    AT_TRY(weigh(w, n, r, &ways[i], &cycles, &moves));
+    if (cycles < least) least = cycles, *best = ways[i];
+  }
   return AT_OK;
 }

@@ -412,21 +412,21 @@ static void order_by_turn(planner *p, order *o) {
     o[i] = (order){turn(p, &p->x->messages[i]), (uint32_t)i};
 }
 
-// By turn; `kept` (room for a start each): what there was before stays if it
-// ends earlier.
-static void run_by_turn(planner *p, order *o, int64_t *kept) {
-  at_tiles_exchange *x = p->x;
-  int64_t before = x->cycles;
-  size_t n = (size_t)p->m->tiles;
-  for (size_t i = 0; i < x->num_messages; i++) kept[i] = x->messages[i].start;
-  memset(p->send_free, 0, n * sizeof *p->send_free);
-  memset(p->receive_free, 0, n * sizeof *p->receive_free);
-  x->cycles = 0;
-  order_by_turn(p, o);
-  run(p, o);
+// What there was before (in `kept`: a start each) stays if it ends earlier.
+static void keep_better(at_tiles_exchange *x, int64_t before,
+                        const int64_t *kept) {
   if (!before || x->cycles <= before) return;
   x->cycles = before;
   for (size_t i = 0; i < x->num_messages; i++) x->messages[i].start = kept[i];
+}
+
+static void run_by_turn(planner *p, order *o) {
+  size_t n = (size_t)p->m->tiles;
+  memset(p->send_free, 0, n * sizeof *p->send_free);
+  memset(p->receive_free, 0, n * sizeof *p->receive_free);
+  p->x->cycles = 0;
+  order_by_turn(p, o);
+  run(p, o);
 }
 
 at_status at_tiles_exchange_plan(const at_tiles_machine *m,
@@ -460,10 +460,20 @@ at_status at_tiles_exchange_plan(const at_tiles_machine *m,
   uint32_t *round = lists + 3 * n + k;
   account(&p);
   if (any_broad(x)) run_by_breadth(&p, o);
-  if (!x->cycles || !good(x)) run_by_turn(&p, o, kept);
+  int64_t before = x->cycles;
+  if (!before || !good(x)) {
+    for (size_t i = 0; i < k; i++) kept[i] = x->messages[i].start;
+    run_by_turn(&p, o);
+    keep_better(x, before, kept);
+  }
   // Greedy leaves gaps on irregular patterns; rounds do not, if lengths are
   // alike.
   if (!good(x) && at_tiles_rounds(m, x, round)) use_rounds(&p, round, kept);
+  if (!good(x)) {
+    before = x->cycles;
+    for (size_t i = 0; i < k; i++) kept[i] = x->messages[i].start;
+    if (at_tiles_greedy(m, x, pair)) keep_better(x, before, kept);
+  }
 out:
   free(tiles);
   free(lists);

@@ -281,10 +281,12 @@ at_status at_tiles_grid_lay(at_arena *a, const at_tiles_rule *r,
                             uint32_t *num_group);
 
 // ---- planner.c
-// The best grid by estimated cycles, wherever operands are; the linear one if
-// asked.
+enum { kTilesWays = 6 };
+// The best grids by estimated cycles, wherever operands are, at most `most`,
+// cheapest first; the linear one if asked.
 at_status at_tiles_grid_search(at_tiles_lowerer *w, const at_node *n,
-                               const at_tiles_rule *r, at_tiles_grid *out);
+                               const at_tiles_rule *r, uint32_t most,
+                               at_tiles_grid *out, uint32_t *out_num);
 // The grid that leaves operand t where it is; *fits false: it cannot.
 at_status at_tiles_grid_follow(at_tiles_lowerer *w, const at_tiles_rule *r,
                                uint32_t t, const at_tiles_lay *home,

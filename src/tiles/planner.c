@@ -1,6 +1,10 @@
 // How a node's work is cut: every way within reach is costed by what a tile
 // computes, receives and adds up; the cheapest is taken.
+#include <stdlib.h>
+
 #include "tiles/lower_internal.h"
+
+enum { kDecided = 5, kWays = 64 };
 
 typedef struct search {
   at_tiles_lowerer *w;
@@ -12,10 +16,15 @@ typedef struct search {
     uint32_t num;
     int64_t size[kTilesFactors], cuts[kTilesFactors];
     bool sum[kTilesFactors];
-  } g, best;
-  double best_cost;
+  } g;
+  struct cut best[kTilesWays];  // cheapest first
+  double best_cost[kTilesWays];
+  uint32_t num_best;
   uint32_t order[kTilesFactors];  // factors to decide, in this order
   uint32_t num;
+  int64_t ways[kDecided][kWays];  // to cut each of them
+  uint32_t num_ways[kDecided];
+  bool large;  // there is work for every tile
   int64_t tries;
 } search;
 
@@ -77,31 +86,48 @@ static double cost(const search *s) {
   return c;
 }
 
+// Ways to cut n into blocks that are as long as each other but the last: 1, 2,
+// 3, 4, 6, 8, 12, ..., n, and what 1,472 tiles divide into; all, if n is small.
+static uint32_t ways_of(int64_t n, int64_t *out) {
+  static const int64_t ladder[] = {
+      1,  2,  3,   4,   6,   8,   12,  16,  23,   24,   32,       46,
+      64, 92, 128, 184, 256, 368, 512, 736, 1024, 1472, INT64_MAX};
+  enum { kSmall = 64 };
+  uint32_t num = 0;
+  int64_t last = 0;
+  for (int64_t k = 0; k < (n <= kSmall ? n : (int64_t)AT_LEN(ladder)); k++) {
+    int64_t c = AT_MIN(n <= kSmall ? k + 1 : ladder[k], n);
+    c = at_ceil_div(n, at_ceil_div(n, c));
+    if (c != last && num < kWays) out[num++] = c;
+    last = c;
+  }
+  return num;
+}
+
+static void keep(search *s, double c) {
+  uint32_t k = AT_MIN(s->num_best, kTilesWays - 1u);
+  if (s->num_best == kTilesWays && c >= s->best_cost[k]) return;
+  for (; k > 0 && c < s->best_cost[k - 1]; k--)
+    s->best[k] = s->best[k - 1], s->best_cost[k] = s->best_cost[k - 1];
+  s->best[k] = s->g, s->best_cost[k] = c;
+  s->num_best = AT_MIN(s->num_best + 1, (uint32_t)kTilesWays);
+}
+
 static void visit(search *s, uint32_t i, int64_t left) {
-  enum { kTries = 40000 };
+  enum { kTries = 60000 };
   if (i == s->num) {
+    // Far from using the tiles: there is better.
+    if (3 * left > s->w->m.tiles && s->num_best && s->large) return;
     s->tries++;
-    double c = cost(s);
-    if (c < s->best_cost) s->best_cost = c, s->best = s->g;
+    keep(s, cost(s));
     return;
   }
   uint32_t f = s->order[i];
-  int64_t most = AT_MIN(s->g.size[f], left), last = 0;
-  for (int64_t step = 0; step < 64 && s->tries < kTries; step++) {
-    // 1, 2, 3, 4, 6, 8, 12, 16, 23, 24, 32, 46, ...: what 1,472 tiles divide
-    // into.
-    static const int64_t ladder[] = {1,   2,   3,   4,   6,    8,   12,  16,
-                                     23,  24,  32,  46,  64,   92,  128, 184,
-                                     256, 368, 512, 736, 1024, 1472};
-    int64_t c = step < (int64_t)AT_LEN(ladder) ? ladder[step] : most;
-    bool end = c >= most;
-    c = AT_MIN(c, most);
-    if (c != last) {
-      s->g.cuts[f] = c;
-      visit(s, i + 1, left / c);
-    }
-    last = c;
-    if (end) break;
+  for (uint32_t k = 0; k < s->num_ways[i] && s->tries < kTries; k++) {
+    int64_t c = s->ways[i][k];
+    if (c > left) break;
+    s->g.cuts[f] = c;
+    visit(s, i + 1, left / c);
   }
   s->g.cuts[f] = 1;
 }
@@ -125,7 +151,14 @@ static void find_order(search *s) {
       uint32_t x = s->order[k];
       s->order[k] = s->order[k - 1], s->order[k - 1] = x;
     }
-  s->num = AT_MIN(s->num, 5u);
+  s->num = AT_MIN(s->num, (uint32_t)kDecided);
+  double work = AT_MAX(s->depth, 1);
+  for (uint32_t i = 0; i < s->num; i++) {
+    uint32_t f = s->order[i];
+    s->num_ways[i] = ways_of(s->g.size[f], s->ways[i]);
+    if (!s->g.sum[f]) work *= (double)s->g.size[f];
+  }
+  s->large = work > 256 * (double)s->w->m.tiles;
 }
 
 // Major dimensions of the first result first, no partial sums.
@@ -133,7 +166,8 @@ static void linear(search *s) {
   const at_place *p = s->r->places[s->n->num_operands];
   int64_t bytes = p ? (int64_t)at_type_bytes(&p->whole) : 0;
   int64_t left = AT_MAX(AT_MIN(s->w->m.tiles, bytes / 128), 1);
-  s->best = s->g;
+  s->best[0] = s->g;
+  s->num_best = 1;
   for (uint32_t d = 0; p && d < p->whole.rank; d++) {
     const at_dim_factors *x = &s->r->dims[s->n->num_operands][d];
     if (!x->n) continue;
@@ -141,47 +175,66 @@ static void linear(search *s) {
     bool may = false;
     for (uint32_t i = 0; i < s->num; i++) may |= s->order[i] == x->f[0];
     if (!may) continue;
-    s->best.cuts[x->f[0]] = c;
+    s->best[0].cuts[x->f[0]] = c;
     left /= c;
   }
 }
 
+// Neighbours share what the innermost factor does not cut: summands of one
+// result, or blocks of different ones.
+static at_status grid_of(at_tiles_lowerer *w, const at_rule *r,
+                         const struct cut *c, bool sums_inside,
+                         at_tiles_grid *out) {
+  int64_t stride = 1;
+  *out = (at_tiles_grid){.num = r->num_factors};
+  for (int pass = 0; pass < 2; pass++)
+    for (uint32_t f = c->num; f-- > 0;) {
+      if (c->sum[f] != ((pass == 0) == sums_inside)) continue;
+      out->sum[f] = c->sum[f];
+      AT_TRY(at_tiles_dim_cut(w->arena, r->size[f], c->cuts[f], stride,
+                              &out->dim[f]));
+      stride *= c->cuts[f];
+    }
+  return AT_OK;
+}
+
 at_status at_tiles_grid_search(at_tiles_lowerer *w, const at_node *n,
-                               const at_tiles_rule *rule, at_tiles_grid *out) {
+                               const at_tiles_rule *rule, uint32_t most,
+                               at_tiles_grid *out, uint32_t *out_num) {
   const at_rule *r = &rule->r;
-  search s = {.w = w,
-              .n = n,
-              .r = r,
-              .rule = rule,
-              .best_cost = 1e300,
-              .depth = at_tiles_depth(n)};
-  s.g.num = r->num_factors;
+  search *s;
+  AT_TRY_ALLOC(s, calloc(1, sizeof *s));
+  *s = (search){
+      .w = w, .n = n, .r = r, .rule = rule, .depth = at_tiles_depth(n)};
+  s->g.num = r->num_factors;
   for (uint32_t f = 0; f < r->num_factors; f++) {
-    s.g.size[f] = r->size[f];
-    s.g.cuts[f] = 1;
-    s.g.sum[f] = r->kind[f] == AT_FACTOR_SUM;
+    s->g.size[f] = r->size[f];
+    s->g.cuts[f] = 1;
+    s->g.sum[f] = r->kind[f] == AT_FACTOR_SUM;
     // What indices point into stays whole on its tile.
     if (r->kind[f] == AT_FACTOR_LOOKUP || r->kind[f] == AT_FACTOR_STORE)
-      s.g.size[f] = 1;
-    if (s.g.sum[f] && n->op == AT_OP_SCATTER) s.g.size[f] = 1;
+      s->g.size[f] = 1;
+    if (s->g.sum[f] && n->op == AT_OP_SCATTER) s->g.size[f] = 1;
   }
-  find_order(&s);
-  s.best = s.g;
+  find_order(s);
   if (w->o->linear)
-    linear(&s);
+    linear(s);
   else
-    visit(&s, 0, w->m.tiles);
-  *out = (at_tiles_grid){.num = r->num_factors};
-  // Summands of one result on neighbours.
-  int64_t stride = 1;
-  for (int pass = 0; pass < 2; pass++)
-    for (uint32_t f = s.g.num; f-- > 0;) {
-      if (s.g.sum[f] != (pass == 0)) continue;
-      out->sum[f] = s.g.sum[f];
-      AT_TRY(at_tiles_dim_cut(w->arena, r->size[f], s.best.cuts[f], stride,
-                              &out->dim[f]));
-      stride *= s.best.cuts[f];
-    }
+    visit(s, 0, w->m.tiles);
+  if (!s->num_best) s->best[s->num_best++] = s->g;
+  uint32_t num = 0;
+  at_status st = AT_OK;
+  for (uint32_t k = 0; at_ok(st) && k < s->num_best && num < most; k++) {
+    st = grid_of(w, r, &s->best[k], true, &out[num++]);
+    bool sums = false;
+    for (uint32_t f = 0; f < s->g.num; f++)
+      sums |= s->g.sum[f] && s->best[k].cuts[f] > 1;
+    if (at_ok(st) && sums && num < most)
+      st = grid_of(w, r, &s->best[k], false, &out[num++]);
+  }
+  free(s);
+  AT_TRY(st);
+  *out_num = num;
   return AT_OK;
 }
 

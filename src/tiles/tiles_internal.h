@@ -190,6 +190,12 @@ typedef struct at_tiles_needs {
 at_status at_tiles_exchange_of(at_tiles_graph *g, at_tiles_needs *n,
                                int64_t *received, at_tiles_exchange *out);
 
+// Starts every message as soon as its buses are free, the urgent ones first.
+// pair[message]: both buses of each pair carry it. False: no memory, nothing is
+// changed.
+bool at_tiles_greedy(const at_tiles_machine *m, at_tiles_exchange *x,
+                     const uint8_t *pair);
+
 // The round of each message, as many as the busiest tile has messages. False:
 // not all messages have one receiver, or there are too many; `round` is then
 // not filled.
