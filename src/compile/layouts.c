@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { kDeepest = 64, kMostDims = 32 };
+enum { kDeepest = 64, kMostDims = 32, kWorthwhile = 4 };
 
 static bool is_call(const at_node *n, const char *target) {
   return n->op == AT_OP_CUSTOM_CALL && n->num_operands == 1 &&
@@ -75,21 +75,72 @@ static bool order_of(const at_module *m, at_value v, bool through, int depth,
   return false;
 }
 
+// Elements that an array takes whose minor dimension is a and next one b: the
+// chip keeps them in tiles of 128 by 8, or more where elements are narrow.
+static double padded_elements(const at_type *t, uint32_t a, uint32_t b) {
+  size_t bytes = at_dtype_bytes(t->dtype);
+  int64_t rows = 8 * (bytes && bytes < 4 ? 4 / (int64_t)bytes : 1);
+  double n = 1;
+  for (uint32_t d = 0; d < t->rank; d++) {
+    int64_t tile = d == a ? 128 : d == b ? rows : 1;
+    n *= (double)((t->dims[d] + tile - 1) / tile * tile);
+  }
+  return n;
+}
+
+// The order in which t pads least; row-major unless that takes several times as
+// much: copies to and from the host are of dense rows.
+static order compact(const at_type *t) {
+  order best = row_major(t->rank);
+  if (t->rank < 2) return best;
+  double least = padded_elements(t, t->rank - 1, t->rank - 2) / kWorthwhile;
+  for (uint32_t a = t->rank; a-- > 0;)
+    for (uint32_t b = t->rank; b-- > 0;) {
+      double n = a == b ? least : padded_elements(t, a, b);
+      if (n >= least) continue;
+      least = n;
+      best = (order){.n = 2, .d = {a, b}};
+      for (uint32_t d = t->rank; d-- > 0;)
+        if (d != a && d != b) best.d[best.n++] = d;
+    }
+  return best;
+}
+
+// out: the text of x; NULL when it is row-major.
+static at_status print_order(const at_module *m, const order *x,
+                             const char **out) {
+  char list[kMostDims * 4], *p = list;
+  order plain = row_major(x->n);
+  *out = NULL;
+  if (!x->n || !memcmp(plain.d, x->d, x->n * sizeof *x->d)) return AT_OK;
+  for (uint32_t d = 0; d < x->n; d++)
+    p += snprintf(p, (size_t)(list + sizeof list - p), "%s%d", d ? "," : "",
+                  (int)x->d[d]);
+  AT_TRY_ALLOC(*out, at_arena_printf(m->arena, "{%s}", list));
+  return AT_OK;
+}
+
 at_status at_layouts_settle(at_module *m) {
   const at_comp *e = m->entry;
+  const char *chosen;
+  for (uint32_t i = 0; m->params && i < e->num_params; i++) {
+    const at_type *t = &e->params[i]->types[0];
+    const char *text = m->params[i].layout;
+    if (!text || strcmp(text, "auto") || t->rank > kMostDims ||
+        !at_type_is_static(t))
+      continue;
+    order x = compact(t);
+    AT_TRY(print_order(m, &x, &chosen));
+    if (chosen) m->params[i].layout = chosen;
+  }
   for (uint32_t i = 0; m->results && i < e->num_results; i++) {
     const char *text = m->results[i].layout;
     bool open = text && !strcmp(text, "auto");
     order x;
     if (text && *text == '{') continue;
     if (!order_of(m, e->results[i], open, 0, &x)) continue;
-    order plain = row_major(x.n);
-    if (!x.n || !memcmp(plain.d, x.d, x.n * sizeof *x.d)) continue;
-    char list[kMostDims * 4], *p = list;
-    for (uint32_t d = 0; d < x.n; d++)
-      p += snprintf(p, (size_t)(list + sizeof list - p), "%s%d", d ? "," : "",
-                    (int)x.d[d]);
-    AT_TRY_ALLOC(m->results[i].layout, at_arena_printf(m->arena, "{%s}", list));
+    AT_TRY(print_order(m, &x, &chosen));
+    if (chosen) m->results[i].layout = chosen;
   }
   return AT_OK;
 }

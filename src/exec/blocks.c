@@ -33,7 +33,10 @@ struct at_blocks {
   bool guarded;  // ATOLL_GUARD: every block is a mapping between two guards
 };
 
-static _Atomic size_t g_cached;  // of every chip: they share the host's memory
+// Of every chip: they share the host's memory.
+static _Atomic size_t g_cached;
+static _Atomic size_t g_mapped;  // as mappings of their own
+
 static void uncache(at_blocks *b, size_t size) {
   b->cached -= size;
   atomic_fetch_sub_explicit(&g_cached, size, memory_order_relaxed);
@@ -106,6 +109,8 @@ static void trim(at_blocks *b, size_t keep) {
       b->free[c] = s->next;
       uncache(b, size);
       munmap(s, mapping_bytes(size));
+      atomic_fetch_sub_explicit(&g_mapped, mapping_bytes(size),
+                                memory_order_relaxed);
     }
   }
 }
@@ -154,6 +159,22 @@ static size_t available_bytes(void) {
   return found;
 }
 
+// Of what was mapped, what the system has not been asked for yet: pages come
+// with the first write to them.
+static size_t promised_bytes(void) {
+  FILE *f = fopen("/proc/self/statm", "re");
+  unsigned long long all, resident = 0;
+  if (!f || fscanf(f, "%llu %llu", &all, &resident) != 2) resident = 0;
+  if (f) fclose(f);
+  size_t here = (size_t)resident * (size_t)sysconf(_SC_PAGESIZE);
+  size_t mapped = atomic_load_explicit(&g_mapped, memory_order_relaxed);
+  return mapped - AT_MIN(mapped, here);
+}
+
+static bool host_has(size_t bytes) {
+  return at_add(bytes, promised_bytes()) <= available_bytes();
+}
+
 // ---- Guarded blocks (ATOLL_GUARD) -------------------------------------------
 // [no access][unused, block][no access]; the block ends within 64 bytes of its
 // end guard. A block that is given back is unmapped at once.
@@ -176,14 +197,19 @@ static void give_guarded(void *p, size_t bytes) {
 }
 
 static void *map_block(at_blocks *b, size_t size) {
-  if (size >= kAskFirst && size > available_bytes()) {
+  if (size >= kAskFirst && !host_has(size)) {
     trim(b, 0);
-    if (size > available_bytes()) return NULL;
+    if (!host_has(size)) return NULL;
   }
   void *p = map_fresh(size);
-  if (p) return p;
-  trim(b, 0);
-  return map_fresh(size);
+  if (!p) {
+    trim(b, 0);
+    p = map_fresh(size);
+  }
+  if (p)
+    atomic_fetch_add_explicit(&g_mapped, mapping_bytes(size),
+                              memory_order_relaxed);
+  return p;
 }
 
 void *at_blocks_take(at_blocks *b, size_t bytes) {

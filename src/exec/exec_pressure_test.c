@@ -46,12 +46,10 @@ static void allocation_waits_for_memory_that_comes_back(void **state) {
   _Atomic bool napped = false;
   at_host_channel channel = {1, nap, NULL, &napped};
   at_channel_list channels = {&channel, 1};
-  OK(at_loaded_execute(l,
-                       &(at_launch){.chip = c,
-                                    .args = &a,
-                                    .num_args = 1,
-                                    .channels = &channels},
-                       &out, NULL));
+  OK(at_loaded_execute(
+      l,
+      &(at_launch){.chip = c, .args = &a, .num_args = 1, .channels = &channels},
+      &out, NULL));
   at_buffer_delete(a);             // the launch still reads it
   at_buffer *b = fake_gib(c, 12);  // waits for the launch
   assert_non_null(b);
@@ -60,8 +58,10 @@ static void allocation_waits_for_memory_that_comes_back(void **state) {
   at_buffer_release(b);
   at_buffer_release(out);
   at_loaded_release(l);
-  // The launch lets go of its memory on its own thread, a moment after `b` got it.
-  for (int ms = 0; ms < 10000 && at_chip_memory_stats(c).in_use; ms++) usleep(1000);
+  // The launch lets go of its memory on its own thread, a moment after `b` got
+  // it.
+  for (int ms = 0; ms < 10000 && at_chip_memory_stats(c).in_use; ms++)
+    usleep(1000);
   assert_true(at_chip_memory_stats(c).in_use == 0);
   at_runtime_destroy(rt);
 }
@@ -103,7 +103,8 @@ static at_bytes inc_program(void) {
 static void callers_wait_when_the_queue_is_full(void **state) {
   at_runtime *rt = test_runtime("v6e", 2);
   at_chip *c = at_runtime_chip(rt, 0);
-  runner r = {.loaded = test_load(rt, inc_program()), .chip = c, .ahead = kTooMany};
+  runner r = {
+      .loaded = test_load(rt, inc_program()), .chip = c, .ahead = kTooMany};
   int64_t n = 4;
   OK(at_buffer_create(c, AT_MEM_DEVICE, AT_F32, (at_dims){&n, 1}, &r.first));
   pthread_t t;
@@ -134,7 +135,8 @@ static void many_threads_share_many_chips(void **state) {
   pthread_t t[8];
   float v[4] = {0};
   for (uint32_t i = 0; i < 8; i++) {
-    r[i] = (runner){.loaded = l, .chip = at_runtime_chip(rt, i % 4), .ahead = kAhead};
+    r[i] = (runner){
+        .loaded = l, .chip = at_runtime_chip(rt, i % 4), .ahead = kAhead};
     r[i].first = test_array(r[i].chip, v, 4);
     pthread_create(&t[i], NULL, run_ahead, &r[i]);
   }
@@ -224,6 +226,22 @@ static void blocks_come_back_and_fit(void **state) {
   at_blocks_destroy(b);
 }
 
+// Chips share the host's memory: what one of them was promised is not promised
+// to another, though nobody has written to it yet.
+static void memory_is_not_promised_twice(void **state) {
+  enum { kMost = 4096 };
+  const size_t each = (size_t)1 << 30;
+  size_t all = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
+  at_blocks *chips[2] = {at_blocks_create(), at_blocks_create()};
+  static void *taken[kMost];
+  size_t n = 0;
+  while (n < kMost && (taken[n] = at_blocks_take(chips[n % 2], each))) n++;
+  if (getenv("ATOLL_GUARD") == NULL) assert_true(n * each <= all);
+  while (n-- > 0) at_blocks_give(chips[n % 2], taken[n], each);
+  at_blocks_destroy(chips[0]);
+  at_blocks_destroy(chips[1]);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(allocation_waits_for_memory_that_comes_back),
@@ -231,6 +249,7 @@ int main(void) {
       cmocka_unit_test(many_threads_share_many_chips),
       cmocka_unit_test(deletion_races_with_use),
       cmocka_unit_test(blocks_come_back_and_fit),
+      cmocka_unit_test(memory_is_not_promised_twice),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
