@@ -29,11 +29,11 @@ TOP = pathlib.Path(__file__).resolve().parents[1]
 LAYERS, BATCH, SEQ, WIDTH, HEADS, HIDDEN, VOCAB, EXPERTS = 2, 16, 64, 128, 8, 512, 256, 8
 
 
-def params_of():
+def params_of(hidden):
     f = lambda *s: jax.ShapeDtypeStruct(s, jnp.float32)
     layer = dict(wq=f(WIDTH, HEADS, WIDTH // HEADS), wk=f(WIDTH, HEADS, WIDTH // HEADS),
                  wv=f(WIDTH, HEADS, WIDTH // HEADS), wo=f(HEADS, WIDTH // HEADS, WIDTH),
-                 w1=f(WIDTH, HIDDEN), w2=f(HIDDEN, WIDTH), g1=f(WIDTH), g2=f(WIDTH))
+                 w1=f(WIDTH, hidden), w2=f(hidden, WIDTH), g1=f(WIDTH), g2=f(WIDTH))
     return dict(embed=f(VOCAB, WIDTH), layers=[dict(layer) for _ in range(LAYERS)])
 
 
@@ -47,7 +47,7 @@ def forward(p, tokens, constrain):
         h = norm(x, w["g1"])
         q, k, v = (constrain("heads", jnp.einsum("bsd,dhk->bshk", h, w[n])) for n in ("wq", "wk", "wv"))
         s = jnp.einsum("bqhk,bshk->bhqs", q, k) / (WIDTH // HEADS) ** 0.5
-        mask = jnp.tril(jnp.ones((SEQ, SEQ), bool))
+        mask = jnp.tril(jnp.ones(s.shape[-2:], bool))
         a = jax.nn.softmax(jnp.where(mask, s, -1e9), -1)
         o = jnp.einsum("bhqs,bshk->bqhk", a, v)
         x = constrain("act", x + jnp.einsum("bqhk,hkd->bqd", o, w["wo"]))
@@ -87,13 +87,15 @@ def scheme(name):
     if name == "sequence":
         return (2, 4), ("d", "t"), collections.defaultdict(P, tensor), P("d"), {
             "act": P("d", "t"), "heads": P("d", None, "t"), "hidden": P("d", None, "t")}
+    if name == "uneven":  # 63 positions and 510 features in four parts
+        return (2, 4), ("d", "t"), none, P("d"), {"act": P("d", "t"), "hidden": P("d", None, "t")}
     if name == "expert":
         w = collections.defaultdict(P, w1=P("e"), w2=P("e"))
         return (2, 4), ("d", "e"), w, P("d"), {"act": P("d"), "experts": P("e", "d")}
     raise SystemExit(f"no scheme {name}")
 
 
-SCHEMES = ["data", "data x tensor", "fsdp", "sequence", "expert"]
+SCHEMES = ["data", "data x tensor", "fsdp", "sequence", "expert", "uneven"]
 
 
 def lowered(name):
@@ -101,7 +103,7 @@ def lowered(name):
     mesh = jax.make_mesh(shape, axes, axis_types=(AxisType.Auto,) * len(axes))
     constrain = lambda kind, x: (jax.lax.with_sharding_constraint(x, NamedSharding(mesh, acts[kind]))
                                  if kind in acts else x)
-    p = params_of()
+    p = params_of(HIDDEN - 2 if name == "uneven" else HIDDEN)
     if name == "expert":
         for w in p["layers"]:
             w.update(w1=jax.ShapeDtypeStruct((EXPERTS, WIDTH, HIDDEN), jnp.float32),
@@ -110,7 +112,7 @@ def lowered(name):
     place = lambda path, x: NamedSharding(mesh, weights[[k.key for k in path if hasattr(k, "key")][-1]])
     ps = jax.tree_util.tree_map_with_path(place, p)
     ts = NamedSharding(mesh, batch)
-    tokens = jax.ShapeDtypeStruct((BATCH, SEQ), jnp.int32)
+    tokens = jax.ShapeDtypeStruct((BATCH, SEQ - 1 if name == "uneven" else SEQ), jnp.int32)
     f = jax.jit(lambda p, a, b: step(p, a, b, constrain), in_shardings=(ps, ts, ts),
                 out_shardings=(ps, NamedSharding(mesh, P())))
     return f.lower(p, tokens, tokens)

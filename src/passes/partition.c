@@ -183,6 +183,10 @@ static at_status place_node(at_cut *c, at_node *n, uint32_t banned) {
   }
   AT_TRY(stated(c, n));
   // Only the program says how the axes of a manual computation cut its edge.
+  if ((at_is_manual_entry(n) || at_is_manual_exit(n)) &&
+      at_value_type(n->operands[0])->rank != n->types[0].rank)
+    return at_fail_at(AT_INVALID_ARGUMENT, n,
+                      "changes the number of dimensions");
   if (at_is_manual_entry(n))
     at_place_of(n->operands[0])->banned |= at_boundary_axes(n);
   if (at_is_manual_exit(n)) list[0]->banned |= at_boundary_axes(n);
@@ -386,9 +390,6 @@ static at_status rewrite_boundary(at_cut *c, at_node *n) {
   const at_place *outside = entry ? from : p, *in = entry ? p : from;
   const at_type *inside = &in->whole;
   at_type part;
-  if (inside->rank != outside->whole.rank)
-    return at_fail_at(AT_INVALID_ARGUMENT, n,
-                      "changes the number of dimensions");
   AT_TRY(new_place(c, &outside->whole, &cut));
   for (uint32_t d = 0; d < inside->rank; d++)
     cut->dims[d] = at_axes_within(&outside->dims[d], manual);
