@@ -58,6 +58,12 @@ def unknown(name, where, e):
     print(f"atoll: {name} at {where} has no interpret mode: {type(e).__name__}: {str(e)[:200]}", file=sys.stderr)
 
 
+def lower(f, operands):
+    """What interpret mode does not know is found when it is lowered: here, and not inside a larger program."""
+    shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(np.shape(x), jax.numpy.result_type(x)), operands)
+    jax.jit(f).lower(*shapes)
+
+
 def with_interpreter(modes, told, missing):
     """pallas_call that also runs each kernel in the first of `modes` that knows all that it does.
 
@@ -75,7 +81,9 @@ def with_interpreter(modes, told, missing):
             got = run(*operands)
             for mode in modes:
                 try:
-                    want = native(kernel, *args, **{**kwargs, "interpret": mode})(*operands)
+                    slow = native(kernel, *args, **{**kwargs, "interpret": mode})
+                    lower(slow, operands)
+                    want = slow(*operands)
                     break
                 except Exception as e:  # interpret mode does not know all that the chip does
                     error = e

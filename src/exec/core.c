@@ -81,6 +81,8 @@ typedef struct matrix {
   int64_t stride[3];          // bytes
 } matrix;
 
+enum { kRowsAhead = 3 };
+
 // A dense bf16 copy of an f32 matrix, its own dense dimension innermost.
 static bool round_matrix(const at_par *par, matrix *m) {
   bool by_column = m->stride[2] != 4 && m->stride[1] == 4;
@@ -91,11 +93,21 @@ static bool round_matrix(const at_par *par, matrix *m) {
   size_t n = (size_t)(m->batch * inner * outer);
   uint16_t *out = at_par_scratch(par, n * 2 + 64);
   if (!out) return false;
+  bool dense = inner_stride == 4 && outer_stride == 4 * inner;
   for (int64_t b = 0; b < m->batch; b++) {
+    if (dense) {
+      at_k_convert(AT_BF16, out + b * outer * inner, AT_F32,
+                   m->p + b * m->stride[0], outer * inner);
+      continue;
+    }
     for (int64_t i = 0; i < outer; i++) {
       uint16_t *row = out + (b * outer + i) * inner;
       const uint8_t *src = m->p + b * m->stride[0] + i * outer_stride;
       if (inner_stride == 4 || inner == 1) {
+        // Rows of a block lie far apart: the processor does not foresee them.
+        const uint8_t *ahead = src + kRowsAhead * outer_stride;
+        for (int64_t k = 0; k < 4 * inner && i + kRowsAhead < outer; k += 64)
+          __builtin_prefetch(ahead + k);
         at_k_convert(AT_BF16, row, AT_F32, src, inner);
         continue;
       }

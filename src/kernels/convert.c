@@ -319,6 +319,27 @@ static void convert_byte_float(float *d, uint32_t st, const uint8_t *s,
     return;                                        \
   } while (0)
 
+// Eight floats as bf16 in the low halves of words; as at_f32_to_bf16.
+static __m256i bf16_words(__m256i u) {
+  __m256i high = _mm256_srli_epi32(u, 16);
+  __m256i odd = _mm256_and_si256(high, _mm256_set1_epi32(1));
+  __m256i up = _mm256_add_epi32(u, _mm256_set1_epi32(0x7fff));
+  __m256i near = _mm256_srli_epi32(_mm256_add_epi32(up, odd), 16);
+  __m256i nan = _mm256_or_si256(high, _mm256_set1_epi32(0x40));
+  __m256i size = _mm256_and_si256(u, _mm256_set1_epi32(0x7fffffff));
+  __m256i is_nan = _mm256_cmpgt_epi32(size, _mm256_set1_epi32(0x7f800000));
+  return _mm256_blendv_epi8(near, nan, is_nan);
+}
+static void f32_to_bf16(uint16_t *d, const float *s, int64_t n) {
+  int64_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    __m256i a = bf16_words(_mm256_loadu_si256((const __m256i *)(s + i)));
+    __m256i b = bf16_words(_mm256_loadu_si256((const __m256i *)(s + i + 8)));
+    __m256i ab = _mm256_packus_epi32(a, b);  // a and b alternate by halves
+    _mm256_storeu_si256((__m256i *)(d + i), _mm256_permute4x64_epi64(ab, 0xd8));
+  }
+  for (; i < n; i++) d[i] = at_f32_to_bf16(s[i]);
+}
 static void f32_to_f16(uint16_t *d, const float *s, int64_t n) {
   int64_t i = 0;
   for (; i + 8 <= n; i += 8)
@@ -346,7 +367,8 @@ void at_k_convert(uint32_t dt, void *dst, uint32_t st, const void *src,
     case PAIR(AT_F32, AT_BF16):
       LOOP(float, uint16_t, at_bf16_to_f32(s[i]));
     case PAIR(AT_BF16, AT_F32):
-      LOOP(uint16_t, float, at_f32_to_bf16(s[i]));
+      f32_to_bf16(dst, src, n);
+      return;
     case PAIR(AT_F32, AT_F16):
       f16_to_f32(dst, src, n);
       return;

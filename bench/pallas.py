@@ -1,0 +1,171 @@
+#!/usr/bin/env python3
+"""Pallas TPU kernels on Atoll beside the same maths in jnp on XLA:CPU and beside JAX's interpret modes, interleaved.
+
+  bench/pallas.py [--library build/release/libatoll.so] [--cases mm_bfloat16_512,flash_bfloat16_n] [--rounds 5] [--interpret]
+
+One process per peer lives through the run; they take turns, and of each the least time counts: by the clock, and of all
+processors together, which others on the machine disturb less. Without --interpret only Atoll and jnp run: the interpreters
+take seconds a call.
+"""
+import argparse
+import functools
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+TOP = pathlib.Path(__file__).resolve().parents[1]
+CASES = ["mm_float32_128", "mm_float32_512", "mm_bfloat16_128", "mm_bfloat16_512", "softmax", "flash_float32_n", "flash_float32_c",
+         "flash_bfloat16_n", "paged"]
+
+
+# ---- in a peer's process
+def matmul(x, y, b, interpret):
+    import jax
+    import jax.numpy as jnp
+    from jax.experimental import pallas as pl
+    from jax.experimental.pallas import tpu as pltpu
+    m, n, steps = x.shape[0], y.shape[1], x.shape[1] // b
+
+    def kernel(x, y, o, acc):
+        @pl.when(pl.program_id(2) == 0)
+        def _():
+            acc[...] = jnp.zeros_like(acc)
+        acc[...] += jnp.dot(x[...], y[...], preferred_element_type=jnp.float32)
+
+        @pl.when(pl.program_id(2) == steps - 1)
+        def _():
+            o[...] = acc[...].astype(o.dtype)
+    return pl.pallas_call(kernel, grid=(m // b, n // b, steps), out_shape=jax.ShapeDtypeStruct((m, n), x.dtype),
+                          in_specs=[pl.BlockSpec((b, b), lambda i, j, k: (i, k)), pl.BlockSpec((b, b), lambda i, j, k: (k, j))],
+                          out_specs=pl.BlockSpec((b, b), lambda i, j, k: (i, j)), scratch_shapes=[pltpu.VMEM((b, b), jnp.float32)],
+                          compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "parallel", "arbitrary")),
+                          interpret=interpret)(x, y)
+
+
+def softmax(x, interpret):
+    import jax
+    import jax.numpy as jnp
+    from jax.experimental import pallas as pl
+
+    def kernel(x, o):
+        v = jnp.exp(x[...] - x[...].max(-1, keepdims=True))
+        o[...] = v / v.sum(-1, keepdims=True)
+    spec = pl.BlockSpec((256, x.shape[1]), lambda i: (i, 0))
+    return pl.pallas_call(kernel, grid=(x.shape[0] // 256,), in_specs=[spec], out_specs=spec, interpret=interpret,
+                          out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype))(x)
+
+
+def paged_reference(q, k, v, lengths, pages):
+    import jax
+    import jax.numpy as jnp
+    heads, size, dim = k.shape[0], k.shape[2], k.shape[3]
+    batch, count = pages.shape
+    k, v = (jnp.swapaxes(x[:, pages].reshape(heads, batch, count * size, dim), 0, 1) for x in (k, v))
+    score = jnp.einsum("bhgd,bhtd->bhgt", q.reshape(batch, heads, -1, dim), k)
+    score = jnp.where(jnp.arange(count * size) < lengths[:, None, None, None], score, -1e30)
+    return jnp.einsum("bhgt,bhtd->bhgd", jax.nn.softmax(score, -1), v).reshape(q.shape)
+
+
+def case_of(name, interpret):
+    """the kernel, the same maths in jnp, operands"""
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+    rng = np.random.RandomState(0)
+    normal = lambda dtype, *shape: jnp.asarray(rng.randn(*shape).astype(np.float32), dtype)
+    kind, *rest = name.split("_")
+    if kind == "mm":
+        dtype, b = jnp.dtype(rest[0]), int(rest[1])
+        reference = lambda x, y: jnp.dot(x, y, preferred_element_type=jnp.float32).astype(dtype)
+        return lambda x, y: matmul(x, y, b, interpret), reference, (normal(dtype, 1024, 1024), normal(dtype, 1024, 1024))
+    if kind == "softmax":
+        return lambda x: softmax(x, interpret), lambda x: jax.nn.softmax(x, -1), (normal("float32", 2048, 1024),)
+    from jax.experimental import pallas as pl
+    if interpret:  # of library kernels, which do not ask
+        native = pl.pallas_call
+        pl.pallas_call = lambda *a, **k: native(*a, **{**k, "interpret": interpret})
+    if kind == "flash":
+        from jax.experimental.pallas.ops.tpu import flash_attention as f
+        how = {"causal": rest[1] == "c", "sm_scale": 128 ** -0.5}
+        return (lambda q, k, v: f.flash_attention(q, k, v, **how), lambda q, k, v: f.mha_reference(q, k, v, None, **how),
+                tuple(normal(rest[0], 1, 4, 1024, 128) for _ in range(3)))
+    from jax.experimental.pallas.ops.tpu.paged_attention import paged_attention
+    pages = jnp.asarray(rng.permutation(64).reshape(4, 16), jnp.int32)
+    operands = (normal("float32", 4, 8, 128) * 128 ** -0.5, normal("float32", 2, 64, 16, 128), normal("float32", 2, 64, 16, 128),
+                jnp.asarray([256, 100, 17, 200], jnp.int32), pages)
+    return functools.partial(paged_attention, pages_per_compute_block=4), paged_reference, operands
+
+
+def work(name, peer):
+    import jax
+    from jax.experimental.pallas import tpu as pltpu
+    interpret = {"interpret": True, "InterpretParams": pltpu.InterpretParams()}.get(peer, False)
+    kernel, reference, operands = case_of(name, interpret)
+    run = jax.jit(reference if peer == "jnp" else kernel)
+    jax.block_until_ready(run(*operands))
+    print("ready", flush=True)
+    for line in sys.stdin:
+        times = []
+        for _ in range(int(line)):
+            start, cpu = time.perf_counter(), time.process_time()
+            jax.block_until_ready(run(*operands))
+            times.append((1e3 * (time.perf_counter() - start), 1e3 * (time.process_time() - cpu)))
+        print(json.dumps([min(t) for t in zip(*times)]), flush=True)
+
+
+# ---- outside
+class Peer:
+    def __init__(self, library, name, peer):
+        env = dict(os.environ, JAX_PLATFORMS="cpu")
+        env.pop("TPU_LIBRARY_PATH", None)
+        if peer == "atoll":
+            env.update(TPU_LIBRARY_PATH=str(library), JAX_PLATFORMS="tpu", ATOLL_TARGET="v5e", ATOLL_LENIENT="1")
+        self.best, self.cpu = float("inf"), float("inf")
+        self.child = subprocess.Popen([sys.executable, __file__, "--work", name, peer], env=env, text=True, bufsize=1,
+                                      stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        while (line := self.child.stdout.readline().strip()) != "ready":
+            if not line:
+                raise SystemExit(f"{peer} cannot run {name}")
+
+    def turn(self, repeats):
+        self.child.stdin.write(f"{repeats}\n")
+        self.child.stdin.flush()
+        best, cpu = json.loads(self.child.stdout.readline())
+        self.best, self.cpu = min(self.best, best), min(self.cpu, cpu)
+
+    def end(self):
+        self.child.stdin.close()
+        self.child.wait()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--library", default=TOP / "build" / "release" / "libatoll.so")
+    parser.add_argument("--cases", default=",".join(CASES))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--interpret", action="store_true")
+    parser.add_argument("--work", nargs=2, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.work:
+        return work(*options.work)
+    library = pathlib.Path(options.library).resolve()
+    names = ["atoll", "jnp"] + ["interpret", "InterpretParams"] * options.interpret
+    print(f"{'ms (of processors)':20}" + "".join(f"{n:>20}" for n in names) + f"{'jnp/atoll':>20}")
+    for case in options.cases.split(","):
+        peers = {n: Peer(library, case, n) for n in names}
+        for _ in range(options.rounds):
+            for n, p in peers.items():
+                p.turn(1 if n.lower().startswith("interpret") else 5)
+        for p in peers.values():
+            p.end()
+        own, jnp = peers["atoll"], peers["jnp"]
+        rows = [f"{peers[n].best:.3f} ({peers[n].cpu:.3f})" for n in names]
+        rows.append(f"{jnp.best / own.best:.2f} ({jnp.cpu / own.cpu:.2f})")
+        print(f"{case:20}" + "".join(f"{r:>20}" for r in rows), flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
