@@ -49,6 +49,11 @@ typedef struct at_curve {
   double deficit;  // 1 - slope just past the last point, per doubling; falls by
                    // 0.7
 } at_curve;
+// `mine` (sorted, of one dimension) with the noise taken off that its siblings,
+// the same collective over other numbers of devices, do not share.
+at_status at_curve_with_siblings(const at_points *mine,
+                                 const at_points *const *siblings, size_t num,
+                                 at_arena *a, at_point **out);
 at_status at_curve_make(const at_point *points, size_t count, at_arena *a,
                         at_curve *out);
 double at_curve_seconds(const at_curve *c, double bytes);

@@ -1,6 +1,9 @@
 // Time over size, smoothed. Measurements of small transfers jump by a factor of
 // two from one size to the next, partly noise, partly switches of algorithm, so
 // that the nearest points are poor guides. What is used instead:
+//   0. The same collective over other numbers of devices switches alike: each
+//   point is averaged (in logs) with what those series say of its size, moved
+//   to this series' own level near it.
 //   1. A transfer can be padded to a larger one, so no size takes longer than a
 //   larger
 //      size was seen to take: the lower envelope. It is one-sided, so it is
@@ -18,10 +21,85 @@
 
 #include "cost/cost_internal.h"
 
-#define ENVELOPE_WEIGHT 0.5
+#define SIBLING_WEIGHT 0.4
+#define SIBLING_REACH 3.0  // doublings around a point that set the level
+#define END_GAPS 3
+#define ENVELOPE_WEIGHT 0.6
 #define LINEAR_WEIGHT 0.75
 #define DEFICIT_DECAY 0.7
 
+// ---- Siblings
+// Logs of size and time of the points that were measured; returns how many.
+static size_t logs(const at_point *points, size_t count, double *x, double *y) {
+  size_t n = 0;
+  for (size_t i = 0; i < count; i++) {
+    if (!(points[i].value > 0) || points[i].at[0] < 1) continue;
+    x[n] = log((double)points[i].at[0]);
+    y[n] = x[n] - log(points[i].value);
+    n++;
+  }
+  return n;
+}
+
+static double median(double *list, size_t n) {
+  for (size_t i = 1; i < n; i++)  // a few numbers
+    for (size_t k = i; k && list[k] < list[k - 1]; k--) {
+      double t = list[k];
+      list[k] = list[k - 1], list[k - 1] = t;
+    }
+  return n % 2 ? list[n / 2] : (list[n / 2 - 1] + list[n / 2]) / 2;
+}
+
+// What a sibling says of point i; false: nothing.
+static bool moved(const double *x, const double *y, size_t n, size_t i,
+                  const double *sx, const double *sy, size_t sn,
+                  double *scratch, double *out) {
+  size_t apart = 0, at = sn;
+  for (size_t j = 0, k = 0; j < n; j++) {
+    while (k < sn && sx[k] < x[j]) k++;
+    if (k == sn || sx[k] != x[j]) continue;
+    if (j == i) at = k;
+    if (j != i && fabs(x[j] - x[i]) <= (SIBLING_REACH + .01) * M_LN2)
+      scratch[apart++] = y[j] - sy[k];
+  }
+  if (at == sn || !apart) return false;
+  *out = sy[at] + median(scratch, apart);
+  return true;
+}
+
+at_status at_curve_with_siblings(const at_points *mine,
+                                 const at_points *const *siblings, size_t num,
+                                 at_arena *a, at_point **out) {
+  size_t n = mine->count, most = n;
+  double *x, *sum, *others;
+  for (size_t s = 0; s < num; s++) most = AT_MAX(most, siblings[s]->count);
+  AT_TRY_ALLOC(*out, at_new(a, at_point, n + 1));
+  memcpy(*out, mine->list, n * sizeof **out);
+  AT_TRY_ALLOC(x, at_new(a, double, at_mul(most + 1, 5)));
+  AT_TRY_ALLOC(sum, at_new(a, double, at_mul(n + 1, 2)));
+  double *y = x + most, *sx = y + most, *sy = sx + most, *scratch = sy + most;
+  others = sum + n;
+  memset(sum, 0, 2 * (n + 1) * sizeof *sum);
+  if (logs(mine->list, n, x, y) != n) return AT_OK;  // some are not measured
+  for (size_t s = 0; s < num; s++) {
+    size_t sn = logs(siblings[s]->list, siblings[s]->count, sx, sy);
+    for (size_t i = 0; i < n; i++) {
+      double says;
+      if (!moved(x, y, n, i, sx, sy, sn, scratch, &says)) continue;
+      sum[i] += says, others[i]++;
+    }
+  }
+  for (size_t i = 0; i < n; i++) {
+    // The last gaps, from which the curve goes on, hold little noise.
+    if (others[i] <= 0 || i + END_GAPS >= n) continue;
+    double time =
+        (1 - SIBLING_WEIGHT) * y[i] + SIBLING_WEIGHT * sum[i] / others[i];
+    (*out)[i].value = exp(x[i] - time);
+  }
+  return AT_OK;
+}
+
+// ---- The curve
 // Monotone least squares of y, into y. `weight` and `value` are scratch.
 static void pool(double *y, size_t n, double *value, double *weight) {
   size_t blocks = 0;
@@ -73,9 +151,9 @@ static void slopes(const double *x, const double *y, size_t n, double *slope) {
 // How much less than double a doubling costs at the end, from the last three
 // gaps.
 static double end_deficit(const double *x, const double *y, size_t n) {
-  static const double weight[3] = {0.6, 0.08, 0.192};
+  static const double weight[END_GAPS] = {0.6, 0.08, 0.192};
   double sum = 0, weights = 0;
-  for (size_t k = 0; k < 3 && k + 1 < n; k++) {
+  for (size_t k = 0; k < END_GAPS && k + 1 < n; k++) {
     size_t i = n - 1 - k;
     sum += weight[k] * (1 - (y[i] - y[i - 1]) / (x[i] - x[i - 1]));
     weights += weight[k];

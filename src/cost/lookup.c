@@ -311,6 +311,21 @@ static at_status prepare_planes(at_perf *p, const at_perf_table *t,
   return AT_OK;
 }
 
+static at_status make_curve(at_perf *p, prepared *s, at_arena *a) {
+  enum { kMostSiblings = 16 };
+  const at_points *siblings[kMostSiblings];
+  at_point *points;
+  size_t n = 0;
+  at_collective_op op = s->key->key.op;
+  for (size_t i = 0; i < p->num_series && op != AT_PERMUTE; i++) {
+    const prepared *other = &p->series[i];
+    if (other != s && other->key->key.op == op && n < kMostSiblings)
+      siblings[n++] = &other->points;
+  }
+  AT_TRY(at_curve_with_siblings(&s->points, siblings, n, a, &points));
+  return at_curve_make(points, s->points.count, a, &s->curve);
+}
+
 at_status at_perf_prepare(const at_perf_table *t, at_interp mode, bool user,
                           at_arena *a, at_perf **out) {
   at_perf *p;
@@ -319,10 +334,8 @@ at_status at_perf_prepare(const at_perf_table *t, at_interp mode, bool user,
       .mode = mode, .user = user, .domain = t->domain ? t->domain : 8};
   AT_TRY_ALLOC(p->series, at_new(a, prepared, t->count + 1));
   AT_TRY(prepare_collectives(p, t, a));
-  if (mode == AT_INTERP_ATOLL)
-    for (size_t i = 0; i < p->num_series; i++)
-      AT_TRY(at_curve_make(p->series[i].points.list, p->series[i].points.count,
-                           a, &p->series[i].curve));
+  for (size_t i = 0; i < p->num_series && mode == AT_INTERP_ATOLL; i++)
+    AT_TRY(make_curve(p, &p->series[i], a));
   AT_TRY(prepare_planes(p, t, a));
   for (size_t i = 0; i < t->count; i++) {
     if (!t->series[i].is_gemm) continue;
