@@ -83,11 +83,11 @@ static double now(const at_timing *t) {
   return ((double)s.tv_sec + (double)s.tv_nsec * 1e-9) / t->share;
 }
 
-// The quietest of some batches.
+// The quietest of some batches; of a slow program, one run.
 static at_status time_cpu(const at_timing *t, at_loaded *program, arguments *x,
-                          double *out) {
+                          bool slow, double *out) {
   *out = INFINITY;
-  for (int batch = 0; batch < kBatches; batch++) {
+  for (int batch = 0; batch < (slow ? 1 : kBatches); batch++) {
     double from = now(t), spent = 0;
     int n = 0;
     do {
@@ -109,7 +109,7 @@ static at_status time_program(const at_timing *t, at_loaded *program,
     AT_TRY(launch(program, x));
     slow = now(t) - from > t->seconds;
   }
-  if (t->share > 0) return time_cpu(t, program, x, out);
+  if (t->share > 0) return time_cpu(t, program, x, slow, out);
   while (n < (slow ? 2 : 3) || (n < kMostRuns && spent < t->seconds)) {
     double from = now(t);
     AT_TRY(launch(program, x));
