@@ -12,8 +12,11 @@
 #include "abi/executable.h"
 #include "base/config.h"
 
-// Above this the oldest entries go, a quarter at a time.
+// Above this the oldest entries go, a quarter at a time. To look at them all
+// takes longer than most compiles, so it is done once per LOOK_BYTES written, on
+// average over all processes: keys are random enough to decide when.
 #define LIMIT_BYTES ((uint64_t)1 << 30)
+#define LOOK_BYTES (LIMIT_BYTES / 16)
 
 static uint64_t rotate(uint64_t x, int n) { return x << n | x >> (64 - n); }
 
@@ -172,5 +175,5 @@ void at_cache_put(const at_cache_key *k, at_bytes x) {
     unlink(temp);
     return;
   }
-  trim(dir);
+  if (k->hash[1] % LOOK_BYTES < x.len) trim(dir);
 }
