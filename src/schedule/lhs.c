@@ -40,6 +40,7 @@ typedef struct state {
   uint32_t in_flight[AT_LHS_RESOURCES];
   uint32_t queued[AT_LHS_RESOURCES];  // dones that are ready
   double now;
+  double network;  // backwards time until which the shared network is taken
   int64_t bytes;
 } state;
 
@@ -68,7 +69,8 @@ static at_status check(const at_lhs_node *nodes, uint32_t n) {
                      "for %g bytes",
                      i, x->cost, x->latency, (double)x->bytes);
     if (x->kind != AT_LHS_START && x->kind != AT_LHS_DONE) continue;
-    bool good = x->partner < n && nodes[x->partner].bytes == x->bytes && x->resource < AT_LHS_RESOURCES &&
+    bool good = x->partner < n && nodes[x->partner].bytes == x->bytes &&
+                x->resource < AT_LHS_RESOURCES &&
                 nodes[x->partner].partner == i &&
                 nodes[x->partner].kind ==
                     (x->kind == AT_LHS_START ? AT_LHS_DONE : AT_LHS_START) &&
@@ -109,44 +111,143 @@ static int64_t peak_of(const at_lhs_node *nodes, uint32_t n,
   return peak;
 }
 
-at_status at_lhs_simulate(const at_lhs_node *nodes, uint32_t n,
+// Asynchronous ops under way: each has a place of its resource, or waits for
+// one.
+typedef struct flight {
+  uint32_t node;
+  double left;  // seconds of it, alone
+} flight;
+typedef struct network {
+  const at_lhs_node *nodes;
+  const at_lhs_options *options;
+  flight *list;
+  uint32_t *waiting, len, num_waiting, sharing;
+  uint32_t busy[AT_LHS_RESOURCES];
+  double now, *begin;
+  double *end;  // of each START that is through; else below 0
+} network;
+
+static double pace(const network *w, uint32_t node) {
+  bool shared = w->options->shared[w->nodes[node].resource];
+  return shared ? 1.0 / w->sharing : 1;
+}
+
+static void set_off(network *w, uint32_t i) {
+  uint32_t r = w->nodes[i].resource;
+  w->busy[r]++;
+  w->sharing += w->options->shared[r];
+  w->begin[i] = w->now;
+  w->list[w->len++] = (flight){i, w->nodes[i].latency};
+}
+
+static void arrive(network *w, uint32_t at) {
+  uint32_t i = w->list[at].node, r = w->nodes[i].resource;
+  w->end[i] = w->now;
+  w->list[at] = w->list[--w->len];
+  w->busy[r]--;
+  w->sharing -= w->options->shared[r];
+  for (uint32_t k = 0; k < w->num_waiting; k++) {
+    uint32_t next = w->waiting[k];
+    if (w->nodes[next].resource != r) continue;
+    w->num_waiting--;
+    memmove(w->waiting + k, w->waiting + k + 1,
+            (w->num_waiting - k) * sizeof *w->waiting);
+    set_off(w, next);
+    return;
+  }
+}
+
+// To the time `to`, or only until START `until` is through, if that is sooner.
+static void advance(network *w, double to, uint32_t until) {
+  while (w->len) {
+    uint32_t first = 0;
+    double least = INFINITY;
+    for (uint32_t k = 0; k < w->len; k++) {
+      double takes = w->list[k].left / pace(w, w->list[k].node);
+      if (takes < least) least = takes, first = k;
+    }
+    double step = fmin(least, fmax(0, to - w->now));
+    for (uint32_t k = 0; k < w->len; k++)
+      w->list[k].left -= step * pace(w, w->list[k].node);
+    w->now += step;
+    if (least > step) return;
+    uint32_t node = w->list[first].node;
+    arrive(w, first);
+    if (node == until) return;
+  }
+  if (isfinite(to)) w->now = fmax(w->now, to);
+}
+
+static void start(network *w, uint32_t i) {
+  uint32_t r = w->nodes[i].resource;
+  w->end[i] = -1;
+  if (w->busy[r] >= limit_of(w->options, r))
+    w->waiting[w->num_waiting++] = i;
+  else
+    set_off(w, i);
+}
+
+static at_status network_of(const at_lhs_node *nodes, uint32_t n,
+                            const at_lhs_options *o, at_arena *a,
+                            network *out) {
+  *out = (network){.nodes = nodes, .options = o};
+  AT_TRY_ALLOC(out->begin, at_new(a, double, (size_t)n + 1));
+  AT_TRY_ALLOC(out->end, at_new(a, double, (size_t)n + 1));
+  AT_TRY_ALLOC(out->list, at_new(a, flight, (size_t)n + 1));
+  AT_TRY_ALLOC(out->waiting, at_new(a, uint32_t, (size_t)n + 1));
+  return AT_OK;
+}
+
+static at_status simulate(const at_lhs_node *nodes, uint32_t n,
                           const at_lhs_options *o, const uint32_t *order,
-                          at_arena *a, at_lhs_stats *stats) {
+                          at_arena *a, network *w, at_lhs_stats *stats) {
   uint32_t *readers;
-  double *end;
-  uint32_t *position;
   AT_TRY(check(nodes, n));
   AT_TRY_ALLOC(readers, at_new(a, uint32_t, (size_t)n + 1));
-  AT_TRY_ALLOC(position, at_new(a, uint32_t, (size_t)n + 1));
-  AT_TRY_ALLOC(end, at_new(a, double, (size_t)n + 1));
+  AT_TRY(network_of(nodes, n, o, a, w));
   at_lhs_stats s = {0};
-  // Each place of a resource carries one op after another.
-  double now = 0, *busy[AT_LHS_RESOURCES];
-  for (uint32_t r = 0; r < AT_LHS_RESOURCES; r++)
-    AT_TRY_ALLOC(busy[r], at_new(a, double, limit_of(o, r)));
-  double compute_between = 0, *compute_at;
+  double now = 0, compute_between = 0, *compute_at;
   AT_TRY_ALLOC(compute_at, at_new(a, double, (size_t)n + 1));
   for (uint32_t at = 0; at < n; at++) {
     uint32_t i = order ? order[at] : at;
     const at_lhs_node *x = &nodes[i];
-    position[i] = at;
+    if (x->kind == AT_LHS_START || x->kind == AT_LHS_DONE)
+      advance(w, now, UINT32_MAX);
     if (x->kind == AT_LHS_DONE) {
-      s.exposed += fmax(0, end[x->partner] - now);
-      now = fmax(now, end[x->partner]);
+      if (w->end[x->partner] < 0) advance(w, INFINITY, x->partner);
+      s.exposed += fmax(0, w->end[x->partner] - now);
+      now = fmax(now, w->end[x->partner]);
       s.pairs += compute_between > compute_at[x->partner];
     }
+    if (x->kind != AT_LHS_START) w->begin[i] = now, w->end[i] = now + x->cost;
     now += x->cost;
     if (x->kind == AT_LHS_COMPUTE) compute_between += x->cost;
     if (x->kind != AT_LHS_START) continue;
     compute_at[i] = compute_between;
-    double *place = &busy[x->resource][0];
-    for (uint32_t k = 1; k < limit_of(o, x->resource); k++)
-      if (busy[x->resource][k] < *place) place = &busy[x->resource][k];
-    end[i] = *place = fmax(now, *place) + x->latency;
+    advance(w, now, UINT32_MAX);
+    start(w, i);
   }
   s.seconds = now;
   s.peak = peak_of(nodes, n, order, readers);
   *stats = s;
+  return AT_OK;
+}
+
+at_status at_lhs_simulate(const at_lhs_node *nodes, uint32_t n,
+                          const at_lhs_options *o, const uint32_t *order,
+                          at_arena *a, at_lhs_stats *stats) {
+  network w;
+  return simulate(nodes, n, o, order, a, &w, stats);
+}
+
+at_status at_lhs_times(const at_lhs_node *nodes, uint32_t n,
+                       const at_lhs_options *o, const uint32_t *order,
+                       at_arena *a, double **begin, double **end) {
+  network w;
+  at_lhs_stats stats;
+  AT_TRY(simulate(nodes, n, o, order, a, &w, &stats));
+  advance(&w, INFINITY, UINT32_MAX);  // what nobody waits for
+  *begin = w.begin, *end = w.end;
   return AT_OK;
 }
 
@@ -284,7 +385,13 @@ static void place(state *s, uint32_t i) {
   if (s->live[i]) s->bytes -= x->bytes;
   for (uint32_t k = 0; k < x->num_reads; k++) {
     bool pair = x->kind == AT_LHS_DONE && x->reads[k] == x->partner;
-    release(s, x->reads[k], s->now + (pair ? s->nodes[x->partner].latency : 0));
+    double from = s->now;
+    // On a shared network transfers are best one after another.
+    bool shared = pair && s->options->shared[x->resource];
+    if (shared) from = fmax(from, s->network);
+    if (pair) from += s->nodes[x->partner].latency;
+    if (shared) s->network = from;
+    release(s, x->reads[k], from);
   }
   for (uint32_t k = 0; k < x->num_after; k++) release(s, x->after[k], s->now);
 }

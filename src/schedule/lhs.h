@@ -38,6 +38,8 @@ typedef struct at_lhs_node {
 
 typedef struct at_lhs_options {
   uint32_t limits[AT_LHS_RESOURCES];  // in flight at once; 0: 1
+  bool shared[AT_LHS_RESOURCES];      // they are one network: of k such ops in
+                                      // flight each gets on at a k-th
   int64_t memory_limit;               // bytes; 0: none
   double growth;    // the limit is also so many times the given order's peak,
                     // or 64 MiB where that is more; 0: it is not
@@ -63,5 +65,9 @@ at_status at_lhs_run(const at_lhs_node *nodes, uint32_t n,
 at_status at_lhs_simulate(const at_lhs_node *nodes, uint32_t n,
                           const at_lhs_options *o, const uint32_t *order,
                           at_arena *a, at_lhs_stats *stats);
+// When each instruction begins and ends in that order; of a START, its transfer.
+at_status at_lhs_times(const at_lhs_node *nodes, uint32_t n,
+                       const at_lhs_options *o, const uint32_t *order,
+                       at_arena *a, double **begin, double **end);
 
 #endif

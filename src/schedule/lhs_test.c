@@ -100,6 +100,39 @@ static void orders_respect_everything(void **state) {
   }
 }
 
+// Two transfers of 100 us beside 150 us of work: on one network they are through
+// after 200, on two after 100.
+static void networks_are_shared(void **state) {
+  at_arena *a = at_arena_create();
+  uint32_t first[] = {0}, second[] = {1};
+  at_lhs_node g[5] = {
+      {.kind = AT_LHS_START, .latency = 100e-6, .partner = 3},
+      {.kind = AT_LHS_START, .latency = 100e-6, .partner = 4, .resource = 1},
+      {.cost = 150e-6},
+      {.kind = AT_LHS_DONE, .partner = 0, .reads = first, .num_reads = 1},
+      {.kind = AT_LHS_DONE,
+       .partner = 1,
+       .resource = 1,
+       .reads = second,
+       .num_reads = 1}};
+  at_lhs_options two = {0}, one = {.shared = {true, true}};
+  at_lhs_stats s;
+  double *begin, *end;
+  assert_int_equal(at_code_take(at_lhs_simulate(g, 5, &two, NULL, a, &s)), 0);
+  assert_float_equal(s.exposed, 0, 1e-12);
+  assert_int_equal(at_code_take(at_lhs_simulate(g, 5, &one, NULL, a, &s)), 0);
+  assert_float_equal(s.exposed, 50e-6, 1e-12);
+  assert_float_equal(s.seconds, 200e-6, 1e-12);
+  // A shorter one leaves the network to the other when it is through.
+  g[0].latency = 20e-6;
+  assert_int_equal(
+      at_code_take(at_lhs_times(g, 5, &one, NULL, a, &begin, &end)), 0);
+  assert_float_equal(end[0], 40e-6, 1e-12);
+  assert_float_equal(end[1], 120e-6, 1e-12);
+  assert_float_equal(begin[2], 0, 1e-12);
+  at_arena_destroy(a);
+}
+
 // A gradient's all-reduce beside the layers below it: all of it can hide.
 static void work_is_put_between(void **state) {
   enum { kLayers = 8 };
@@ -186,6 +219,7 @@ static void large_graphs_are_fast(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(orders_respect_everything),
+      cmocka_unit_test(networks_are_shared),
       cmocka_unit_test(work_is_put_between),
       cmocka_unit_test(bad_graphs_are_refused),
       cmocka_unit_test(large_graphs_are_fast),

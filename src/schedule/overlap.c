@@ -261,29 +261,27 @@ static void add_event(walk *w, const at_node *n, int lane, double from,
                  from * 1e6, (to - from) * 1e6);
 }
 
-// Lane 1 is work; collectives of one kind follow each other.
+// Lane 1 is work; each kind of collective has one.
 static at_status add_timeline(walk *w, const graph *g, const uint32_t *order) {
-  double now = w->now, busy[AT_LHS_RESOURCES] = {0}, *end;
-  AT_TRY_ALLOC(end, at_new(w->arena, double, g->nodes.len + 1));
+  double *begin, *end;
+  AT_TRY(at_lhs_times(g->nodes.ptr, (uint32_t)g->nodes.len, w->options, order,
+                      w->arena, &begin, &end));
   for (uint32_t at = 0; at < g->nodes.len; at++) {
-    const at_lhs_node *x = &g->nodes.ptr[order[at]];
-    at_node *n = g->from.ptr[order[at]];
-    if (x->kind == AT_LHS_DONE) now = fmax(now, end[x->partner]);
-    if (x->kind == AT_LHS_START) {
-      double from = fmax(now, busy[x->resource]);
-      end[order[at]] = busy[x->resource] = from + x->latency;
-      add_event(w, n, 2 + (int)x->resource, from, from + x->latency);
-    }
-    if (x->cost > 0) add_event(w, n, 1, now, now + x->cost);
+    uint32_t i = order[at];
+    const at_lhs_node *x = &g->nodes.ptr[i];
+    at_node *n = g->from.ptr[i];
+    double from = w->now + begin[i], to = w->now + end[i];
+    if (x->kind == AT_LHS_START)
+      add_event(w, n, 2 + (int)x->resource, from, to);
+    if (x->kind != AT_LHS_START && x->cost > 0) add_event(w, n, 1, from, to);
     if (x->cost > 0 && at_has_steps(n)) {
       double seconds;
       walk inner = *w;
       at_overlap ignored = {0};
-      inner.now = now, inner.sum = &ignored;
+      inner.now = from, inner.sum = &ignored;
       uint32_t last = n->num_regions - 1;  // a loop's body; of branches, one
       AT_TRY(computation(&inner, n->regions[last], &seconds));
     }
-    now += x->cost;
   }
   return AT_OK;
 }
@@ -300,11 +298,19 @@ static void name_lanes(at_strbuf *trace) {
                    2 + op, at_collective_text((at_collective_op)op));
 }
 
+// Collectives of all kinds use the same links.
+static at_lhs_options on_one_network(const at_lhs_options *options) {
+  at_lhs_options o = *options;
+  for (int op = 0; op < AT_COLLECTIVE_COUNT; op++) o.shared[op] = true;
+  return o;
+}
+
 at_status at_overlap_trace(const at_module *m, const at_target *t,
                            const at_lhs_options *options, at_arena *a,
                            at_strbuf *out) {
   at_overlap ignored = {0};
-  walk w = {.target = t, .options = options, .arena = a, .sum = &ignored,
+  at_lhs_options o = on_one_network(options);
+  walk w = {.target = t, .options = &o, .arena = a, .sum = &ignored,
             .turns = 1, .trace = out};
   double seconds;
   at_strbuf_addz(out, "[");
@@ -317,7 +323,8 @@ at_status at_overlap_trace(const at_module *m, const at_target *t,
 static at_status run(const at_module *m, walk w, at_overlap *out) {
   at_overlap sum = {0};
   double seconds;
-  w.sum = &sum, w.turns = 1;
+  at_lhs_options o = on_one_network(w.options);
+  w.sum = &sum, w.turns = 1, w.options = &o;
   AT_TRY(computation(&w, m->entry, &seconds));
   *out = sum;
   return AT_OK;
