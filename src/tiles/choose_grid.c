@@ -70,6 +70,12 @@ static at_status busiest(const at_tiles_lowerer *w, const at_tiles_moves *m,
   return AT_OK;
 }
 
+int64_t at_tiles_crowded(const at_tiles_lowerer *w, int64_t bytes,
+                         int64_t cycles) {
+  int64_t room = (w->tight ? 5 : 7) * w->m.bytes_per_tile / 10;
+  return bytes > room ? cycles * (2 + 8 * bytes / w->m.bytes_per_tile) : cycles;
+}
+
 // Cycles of a grid, the operands where they are; *moves: whether anything
 // moves.
 static at_status grid_cycles(at_tiles_lowerer *w, const at_node *n,
@@ -95,10 +101,7 @@ static at_status grid_cycles(at_tiles_lowerer *w, const at_node *n,
     *out += w->m.sync + e * 4 / num * (num - 1) / w->m.exchange_bytes +
             at_tiles_shared_cycles(&w->m, e / 2, 1, 2);
   *moves = moved > 0 || num > 1;
-  // What a tile cannot hold beside its share of everything else is no way to
-  // go.
-  if (2 * moved > w->m.bytes_per_tile)
-    *out *= 1 + 8 * moved / w->m.bytes_per_tile;
+  *out = at_tiles_crowded(w, moved + arranged, *out);
   return AT_OK;
 }
 
@@ -120,9 +123,12 @@ static bool spreads_well(const at_tiles_lowerer *w, const at_node *n,
 }
 
 at_status at_tiles_grid_choose(at_tiles_lowerer *w, const at_node *n,
-                               const at_tiles_rule *r, at_tiles_grid *best) {
+                               const at_tiles_rule *r, at_tiles_grid *best,
+                               int64_t *stay) {
   int64_t least = INT64_MAX, cycles;
+  *stay = 0;
   bool product = at_tiles_depth(n) > 0, moves;
+  at_tiles_grid still = {0};
   at_tiles_lay seen[4];
   uint32_t num_seen = 0;
   for (uint32_t t = 0; t < n->num_operands && !w->o->linear && num_seen < 4;
@@ -141,6 +147,7 @@ at_status at_tiles_grid_choose(at_tiles_lowerer *w, const at_node *n,
     if (!fits) continue;
     AT_TRY(weigh(w, n, r, &g, &cycles, &moves));
     if (cycles < least) least = cycles, *best = g;
+    if (!moves && (!*stay || cycles < *stay)) *stay = cycles, still = g;
     if (!moves && !product && spreads_well(w, n, &g)) return AT_OK;
   }
   // Products are tried in several ways, from where their operands are.
@@ -153,5 +160,7 @@ at_status at_tiles_grid_choose(at_tiles_lowerer *w, const at_node *n,
     AT_TRY(weigh(w, n, r, &ways[i], &cycles, &moves));
     if (cycles < least) least = cycles, *best = ways[i];
   }
+  // Exchanges are guessed at their bound: to move has to win clearly.
+  if (*stay && !product && least + least / 8 + 64 >= *stay) *best = still;
   return AT_OK;
 }

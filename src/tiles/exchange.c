@@ -15,6 +15,7 @@ enum {
   kSendWords = 64,  // words that one send instruction moves
   kInstruction = 4,
   kCandidates = 16,  // messages of a sender weighed against each other
+  kSlack = 24,       // cycles over the bound that are not worth a search
   kTries = 64,       // times that a sender waits for a better moment
   kLooks = 1024,     // receivers looked at for one message that is sent
 };
@@ -397,8 +398,9 @@ static void run_by_breadth(planner *p, order *o) {
     book(p, o[i].message, earliest(p, o[i].message));
 }
 
+// No more than a sync is worth looking for.
 static bool good(const at_tiles_exchange *x) {
-  return x->cycles <= x->lower_bound + x->lower_bound / 20;
+  return x->cycles <= x->lower_bound + x->lower_bound / 20 + kSlack;
 }
 
 static bool any_broad(const at_tiles_exchange *x) {

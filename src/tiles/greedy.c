@@ -6,6 +6,8 @@
 
 #include "tiles/tiles_internal.h"
 
+enum { kMostUses = 200000 };  // beyond, it would take too long
+
 typedef struct event {
   int64_t end;
   uint32_t message;
@@ -177,6 +179,7 @@ bool at_tiles_greedy(const at_tiles_machine *m, at_tiles_exchange *x,
   size_t buses = 2 * (size_t)m->tiles, n = x->num_messages, uses = 0;
   greedy g = {.m = m, .x = x, .pair = pair};
   for (uint32_t i = 0; i < n; i++) uses += buses_of(&g, i);
+  if (uses > kMostUses) return false;
   at_arena *a = at_arena_create();
   if (!a) return false;
   g.busy = at_new(a, uint8_t, buses);

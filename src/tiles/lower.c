@@ -142,10 +142,11 @@ static at_status lower_by_rule(at_tiles_lowerer *w, const at_node *n) {
   at_tiles_grid g;
   at_tiles_moves m;
   size_t first = w->steps.len;
+  int64_t stay = 0;
   int64_t *work = at_new(a, int64_t, (size_t)w->m.tiles);
   at_status st = at_tiles_rule_make(a, n, &r);
   if (at_ok(st) && !work) st = AT_NO_MEMORY("node");
-  if (at_ok(st)) st = at_tiles_grid_choose(w, n, &r, &g);
+  if (at_ok(st)) st = at_tiles_grid_choose(w, n, &r, &g, &stay);
   if (at_ok(st)) st = at_tiles_moves_in(w, a, &m);
   if (at_ok(st)) st = at_tiles_bring_all(w, n, &r, &g, &m, false);
   if (at_ok(st)) st = work_of(w, n, &r, &g, a, work);
@@ -159,6 +160,7 @@ static at_status lower_by_rule(at_tiles_lowerer *w, const at_node *n) {
     if (!at_ok(st)) break;
     st = num > 1 ? combine(w, n, i, &l, group, num) : result_home(w, n, i, &l);
   }
+  if (at_ok(st)) w->steps.ptr[first].stay_cycles = stay;
   if (at_ok(st)) st = note_task(w, n, first, &g);
   at_arena_destroy(a);
   return st;

@@ -124,6 +124,7 @@ typedef struct at_tiles_lowerer {
   uint32_t num_kinds;
   at_strbuf notes;
   bool narrow;    // nothing lies in interleaved memory
+  bool tight;     // memory was too small for what is quickest
   bool quick;     // exchanges at their lower bound, unordered
   int64_t limit;  // 0, or cycles after which nobody wants the plan
 } at_tiles_lowerer;
@@ -183,8 +184,14 @@ const char *at_tiles_step_name(at_tiles_lowerer *w, const at_node *n,
 const char *at_tiles_lay_text(at_arena *a, const at_tiles_lay *l);
 
 // ---- choose_grid.c
+// *stay: cycles of the best grid found under which nothing moves; 0: none.
 at_status at_tiles_grid_choose(at_tiles_lowerer *w, const at_node *n,
-                               const at_tiles_rule *r, at_tiles_grid *best);
+                               const at_tiles_rule *r, at_tiles_grid *best,
+                               int64_t *stay);
+// What a step takes that needs so many bytes for itself: what a tile cannot
+// hold beside its share of everything else is no way to go.
+int64_t at_tiles_crowded(const at_tiles_lowerer *w, int64_t bytes,
+                         int64_t cycles);
 // Multiply-adds per result element of one block.
 double at_tiles_grid_depth(const at_node *n, const at_tiles_rule *r,
                            const at_tiles_grid *g);
@@ -281,7 +288,7 @@ at_status at_tiles_grid_lay(at_arena *a, const at_tiles_rule *r,
                             uint32_t *num_group);
 
 // ---- planner.c
-enum { kTilesWays = 6 };
+enum { kTilesWays = 3 };
 // The best grids by estimated cycles, wherever operands are, at most `most`,
 // cheapest first; the linear one if asked.
 at_status at_tiles_grid_search(at_tiles_lowerer *w, const at_node *n,

@@ -214,30 +214,34 @@ static at_status over_memory(const at_tiles_plan *p) {
 }
 
 static at_status lower_once(const at_tiles_machine *m, const at_module *module,
-                            const at_tiles_lower_options *o, bool narrow,
+                            const at_tiles_lower_options *o, int attempt,
                             at_arena *a, at_tiles_plan **out, bool *fits) {
   at_tiles_lowerer *w;
   AT_TRY(start(&w, m, o, a, module));
-  w->narrow = narrow;
+  w->tight = attempt > 0;
+  w->narrow = attempt > 1;
   at_status st = at_tiles_lower_comp(w, module->entry);
   if (at_ok(st)) st = finish(w, out, fits);
   at_strbuf_free(&w->notes);
   return st;
 }
 
-// With what is copied in interleaved memory or, where that is too small,
-// without.
+// The quickest; where memory is too small, with less at a time on each tile;
+// last without interleaved memory.
 static at_status lower_fitting(const at_tiles_machine *m,
                                const at_module *module,
                                const at_tiles_lower_options *o, at_arena *a,
                                at_tiles_plan **out, bool *fits) {
-  AT_TRY(lower_once(m, module, o, false, a, out, fits));
-  if (*fits) return AT_OK;
-  at_tiles_plan *other;
-  bool other_fits;
-  AT_TRY(lower_once(m, module, o, true, a, &other, &other_fits));
-  if (other_fits || other->peak_bytes < (*out)->peak_bytes)
-    *out = other, *fits = other_fits;
+  AT_TRY(lower_once(m, module, o, 0, a, out, fits));
+  // So much is not saved by other cuts.
+  bool hopeless = (*out)->peak_bytes > m->bytes_per_tile / 2 * 3;
+  for (int attempt = 1; attempt < 3 && !*fits && !hopeless; attempt++) {
+    at_tiles_plan *other;
+    bool other_fits;
+    AT_TRY(lower_once(m, module, o, attempt, a, &other, &other_fits));
+    if (other_fits || other->peak_bytes < (*out)->peak_bytes)
+      *out = other, *fits = other_fits;
+  }
   return AT_OK;
 }
 

@@ -206,7 +206,7 @@ static void guess(at_tiles_lowerer *w, at_tiles_moves *m,
       most = AT_MAX(most, need->dim[d].end[k] - need->dim[d].bound[k]);
     all *= most;
   }
-  int64_t rest = all / n * (n - 1);
+  int64_t rest = all - all / n;
   for (int64_t t = 0; t < w->m.tiles; t++) m->received[t] += rest;
 }
 

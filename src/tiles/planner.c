@@ -81,9 +81,7 @@ static double cost(const search *s) {
     c += (double)m->sync + piece / (double)m->exchange_bytes +
          (double)at_tiles_shared_cycles(m, (int64_t)(out / 2), 1, 2);
   }
-  if (bytes > 0.6 * (double)m->bytes_per_tile)
-    c *= 1 + 8 * bytes / (double)m->bytes_per_tile;
-  return c;
+  return (double)at_tiles_crowded(s->w, (int64_t)bytes, (int64_t)c);
 }
 
 // Ways to cut n into blocks that are as long as each other but the last: 1, 2,

@@ -67,6 +67,7 @@ static void write_step(at_json_writer *w, const at_tiles_step *s) {
               {"exchange_bound", s->exchange_bound},
               {"rearranged_bytes", s->rearranged_bytes},
               {"saved_cycles", s->saved_cycles},
+              {"stay_cycles", s->stay_cycles},
               {"busiest", s->busiest},
               {"idle_tiles", s->idle_tiles}};
   for (size_t i = 0; i < AT_LEN(rows); i++)

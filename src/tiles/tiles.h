@@ -352,6 +352,9 @@ typedef struct at_tiles_step {
   int64_t exchange_bound;
   int64_t rearranged_bytes;
   int64_t saved_cycles;  // by using fragments where they lie
+  // What the step would take where its operands are, if nothing had to move
+  // there; 0: something must.
+  int64_t stay_cycles;
   uint32_t busiest, idle_tiles;
   double balance;        // mean work of all tiles over the busiest's
   const uint32_t *work;  // pre + execute + post of each tile; may be NULL

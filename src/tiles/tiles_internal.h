@@ -191,8 +191,8 @@ at_status at_tiles_exchange_of(at_tiles_graph *g, at_tiles_needs *n,
                                int64_t *received, at_tiles_exchange *out);
 
 // Starts every message as soon as its buses are free, the urgent ones first.
-// pair[message]: both buses of each pair carry it. False: no memory, nothing is
-// changed.
+// pair[message]: both buses of each pair carry it. False: no memory, or too
+// many messages; nothing is changed.
 bool at_tiles_greedy(const at_tiles_machine *m, at_tiles_exchange *x,
                      const uint8_t *pair);
 

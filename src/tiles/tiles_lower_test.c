@@ -149,6 +149,50 @@ static void elementwise_ops_move_nothing(void **state) {
   at_arena_destroy(a);
 }
 
+// On any layout: an elementwise step that could have stayed where its operands
+// are moves them only if it takes fewer cycles so.
+static void elementwise_ops_move_only_for_gain(void **state) {
+  int moved = 0, stayed = 0;
+  for (uint64_t seed = 2000; seed < 2150; seed++) {
+    at_arena *a = at_arena_create();
+    at_module *m;
+    at_random_options o = {.seed = seed,
+                           .nodes = 14,
+                           .max_elements = 40000,
+                           .families = AT_RANDOM_EXACT | AT_RANDOM_FUNCTIONS |
+                                       AT_RANDOM_MOVE | AT_RANDOM_REDUCE |
+                                       AT_RANDOM_DOT};
+    ok(at_random_module(a, &o, &m));
+    at_tiles_machine t = mk2();
+    at_tiles_lower_options planned = {.lenient = true};
+    const at_tiles_plan *p;
+    at_status st = at_tiles_lower(&t, m, &planned, a, &p);
+    bool skipped = at_status_code(st) == AT_UNIMPLEMENTED;
+    if (skipped) at_status_free(st);
+    if (!skipped) ok(st);
+    for (uint32_t i = 0; !skipped && i < p->num_steps; i++) {
+      const at_tiles_step *s = &p->steps[i];
+      char op[64];
+      at_op which;
+      snprintf(op, sizeof op, "%.*s", (int)strcspn(s->name, "."), s->name);
+      if (!at_op_parse(at_str_of(op), &which) ||
+          !at_op_is(which, AT_ELEMENTWISE) || !s->stay_cycles)
+        continue;
+      *(s->exchange_bytes ? &moved : &stayed) += 1;
+      if (s->exchange_bytes && s->cycles > s->stay_cycles)
+        fail_msg(
+            "seed %llu %s: moves %lld bytes for %lld cycles; staying "
+            "would take %lld",
+            (unsigned long long)seed, s->name, (long long)s->exchange_bytes,
+            (long long)s->cycles, (long long)s->stay_cycles);
+    }
+    at_arena_destroy(a);
+  }
+  print_message("%d steps stay, %d move because it is cheaper\n", stayed,
+                moved);
+  assert_true(stayed > 50);
+}
+
 static void products_beat_the_linear_mapping(void **state) {
   static const int64_t shapes[][3] = {
       {512, 512, 512}, {128, 784, 512}, {2048, 64, 64}, {16, 4096, 1000}};
@@ -321,6 +365,7 @@ int main(void) {
       cmocka_unit_test(loops_and_branches),
       cmocka_unit_test(everything),
       cmocka_unit_test(elementwise_ops_move_nothing),
+      cmocka_unit_test(elementwise_ops_move_only_for_gain),
       cmocka_unit_test(products_beat_the_linear_mapping),
       cmocka_unit_test(the_planner_is_never_worse),
       cmocka_unit_test(ten_thousand_nodes),
