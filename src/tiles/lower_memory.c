@@ -174,6 +174,9 @@ static void categories_at(const at_tiles_lowerer *w, uint32_t tile,
   out[AT_TILES_MEM_EXCHANGE_CODE] = w->exchange_code[tile];
   out[AT_TILES_MEM_COPY_DESCRIPTORS] = w->descriptors[tile];
   out[AT_TILES_MEM_STACK] = kStackBytes;
+  out[AT_TILES_MEM_PADDING] =  // of code and tables
+      p->base - w->vertices[tile] - w->code[tile] - w->exchange_code[tile] -
+      w->descriptors[tile] - kStackBytes;
 }
 
 static uint32_t blocks_of(const at_tiles_lowerer *w, const uint32_t *bytes,
