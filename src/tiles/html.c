@@ -97,15 +97,21 @@ static void phases_of(const at_tiles_step *s, int64_t *out) {
   for (int k = 0; k < kPhases; k++) out[k] = part[k] * AT_MAX(s->times, 1);
 }
 
-// When each step begins, in parts of the page's width: num_steps + 1 numbers.
+// When each phase of each step begins, in parts of the page's width:
+// 4 num_steps + 1 numbers.
 static double *times_of(const at_tiles_plan *p) {
-  double *at = malloc(((size_t)p->num_steps + 1) * sizeof *at), sum = 0;
+  size_t n = 4 * (size_t)p->num_steps;
+  double *at = malloc((n + 1) * sizeof *at), sum = 0;
   if (!at) return NULL;
-  for (uint32_t i = 0; i < p->num_steps; i++)
-    at[i] = sum, sum += (double)step_cycles(&p->steps[i]);
-  at[p->num_steps] = sum;
-  for (uint32_t i = 0; i <= p->num_steps; i++)
-    at[i] = sum > 0 ? kWidth * at[i] / sum : 0;
+  for (uint32_t i = 0; i < p->num_steps; i++) {
+    int64_t part[kPhases];
+    phases_of(&p->steps[i], part);
+    double length[] = {(double)(part[0] + part[1]), (double)part[2],
+                       (double)part[kExecute], (double)part[4]};
+    for (int k = 0; k < 4; k++) at[4 * i + k] = sum, sum += length[k];
+  }
+  at[n] = sum;
+  for (size_t i = 0; i <= n; i++) at[i] = sum > 0 ? kWidth * at[i] / sum : 0;
   return at;
 }
 
@@ -138,14 +144,15 @@ static void timeline(const at_tiles_plan *p, const double *at, at_strbuf *b) {
     int64_t sum[kPhases] = {0}, part[kPhases], all = 0;
     uint32_t e = i;
     double busy = 0;
-    while (e < p->num_steps && (e == i || at[e + 1] - at[i] < 0.7)) {
+    while (e < p->num_steps && (e == i || at[4 * e + 4] - at[4 * i] < 0.7)) {
       phases_of(&p->steps[e], part);
       for (int k = 0; k < kPhases; k++) sum[k] += part[k], all += part[k];
       busy +=
           p->steps[e].balance * (double)(part[2] + part[kExecute] + part[4]);
       e++;
     }
-    double x = at[i], scale = all ? (at[e] - at[i]) / (double)all : 0;
+    double x = at[4 * i],
+           scale = all ? (at[4 * e] - at[4 * i]) / (double)all : 0;
     at_strbuf_addz(b, "<g>");
     if (e == i + 1)
       tooltip(b, &p->steps[i]);
@@ -158,11 +165,11 @@ static void timeline(const at_tiles_plan *p, const double *at, at_strbuf *b) {
       x += w;
     }
     double height = all ? 40 * busy / (double)all : 0;
-    rect(b, at[i], 110 - height, at[e] - at[i], height, "#8ab6dd");
+    rect(b, at[4 * i], 110 - height, at[4 * e] - at[4 * i], height, "#8ab6dd");
     at_strbuf_addz(b, "</g>");
-    if (at[e] - at[i] > 70 && e == i + 1) {
-      at_strbuf_addf(b, "<text x='%.1f' y='11'>", at[i] + 2);
-      short_text(b, p->steps[i].name, (size_t)((at[e] - at[i]) / 6));
+    if (at[4 * e] - at[4 * i] > 70 && e == i + 1) {
+      at_strbuf_addf(b, "<text x='%.1f' y='11'>", at[4 * i] + 2);
+      short_text(b, p->steps[i].name, (size_t)((at[4 * e] - at[4 * i]) / 6));
       at_strbuf_addz(b, "</text>");
     }
     i = e;
@@ -338,18 +345,15 @@ static void tiles(const at_tiles_plan *p, at_strbuf *b) {
 
 // ---- Memory of the fullest tile
 // -----------------------------------------------------------
-static int32_t step_of(const at_tiles_plan *p, int32_t phase) {
-  if (phase < 0) return 0;
-  return phase / 4 >= (int32_t)p->num_steps ? (int32_t)p->num_steps : phase / 4;
-}
 static double begins(const at_tiles_plan *p, const double *at,
                      const at_tiles_block *x) {
-  return at[step_of(p, x->first)];
+  int64_t n = 4 * (int64_t)p->num_steps;
+  return at[AT_MIN(AT_MAX((int64_t)x->first, 0), n)];
 }
 static double ends(const at_tiles_plan *p, const double *at,
                    const at_tiles_block *x) {
-  int32_t s = step_of(p, x->last);
-  return at[AT_MIN(s + 1, (int32_t)p->num_steps)];
+  int64_t n = 4 * (int64_t)p->num_steps;
+  return at[AT_MIN(AT_MAX((int64_t)x->last, 0) + 1, n)];
 }
 
 // Data by category over time, on top of code and tables.
@@ -363,19 +367,22 @@ static void memory_over_time(const at_tiles_plan *p, const double *at,
     return;
   }
   for (uint32_t i = 0; i < p->num_blocks; i++) {
-    int from = (int)(begins(p, at, &p->blocks[i]) * kSlices / kWidth),
-        to = (int)ceil(ends(p, at, &p->blocks[i]) * kSlices / kWidth);
-    for (int s = from; s <= AT_MIN(AT_MAX(to, from + 1), kSlices) - 1; s++)
+    // A slice shows its middle.
+    double scale = (double)kSlices / kWidth;
+    int from = (int)ceil(begins(p, at, &p->blocks[i]) * scale - 0.5),
+        to = (int)ceil(ends(p, at, &p->blocks[i]) * scale - 0.5);
+    for (int s = from; s < AT_MIN(to, kSlices); s++)
       sum[s][p->blocks[i].category] += (double)p->blocks[i].bytes;
   }
-  double full = (double)p->machine->bytes_per_tile, top = full;
+  double full = (double)p->machine->bytes_per_tile, most = 1, top;
   for (int s = 0; s < kSlices; s++) {
     double all = 0;
     for (int c = AT_TILES_MEM_VERTICES; c < AT_TILES_MEM_COUNT; c++)
       sum[s][c] = (double)k[c];
     for (int c = 0; c < AT_TILES_MEM_COUNT; c++) all += sum[s][c];
-    top = AT_MAX(top, all);
+    most = AT_MAX(most, all);
   }
+  top = 2.5 * most < full ? 1.2 * most : AT_MAX(full, most);
   at_strbuf_addf(b,
                  "<h3>By category, over the program's time</h3>"
                  "<svg viewBox='0 0 %d %d'>",
@@ -393,13 +400,16 @@ static void memory_over_time(const at_tiles_plan *p, const double *at,
     at_strbuf_addf(b, "L%d %dZ'><title>%s</title></path>", kWidth, kHeight,
                    at_tiles_category_text((at_tiles_category)c));
   }
-  double y = kHeight - kHeight * full / top;
-  at_strbuf_addf(b,
-                 "<path d='M0 %.1fH%d' stroke='#d9534f' "
-                 "stroke-dasharray='6 4'/><text x='4' y='%.1f'>",
-                 AT_MAX(y, 1), kWidth, AT_MAX(y, 1) + 13);
-  add_amount(b, p->machine->bytes_per_tile);
-  at_strbuf_addz(b, "B: what a tile has</text></svg><p class=k>");
+  double y = AT_MAX(kHeight - kHeight * full / top, 1);
+  if (top >= full)
+    at_strbuf_addf(b,
+                   "<path d='M0 %.1fH%d' stroke='#d9534f' "
+                   "stroke-dasharray='6 4'/>",
+                   y, kWidth);
+  at_strbuf_addf(b, "<text x='4' y='%.1f'>", y + 13);
+  add_amount(b, (int64_t)AT_MIN(top, full));
+  at_strbuf_addf(b, "B%s</text></svg><p class=k>",
+                 top >= full ? ": what a tile has" : "");
   for (int c = 0; c < AT_TILES_MEM_COUNT; c++) {
     if (!k[c]) continue;
     key_item(b, category_colours[c],
@@ -430,7 +440,7 @@ static int by_area(const void *a, const void *b) {
 static void memory_map(const at_tiles_plan *p, const double *at, at_strbuf *b) {
   enum { kHeight = 360 };
   drawn *d = malloc(((size_t)p->num_blocks + 1) * sizeof *d);
-  double top = (double)p->machine->bytes_per_tile;
+  double top = 1;
   if (!d) {
     b->failed = true;
     return;
@@ -442,6 +452,9 @@ static void memory_map(const at_tiles_plan *p, const double *at, at_strbuf *b) {
     top = AT_MAX(top, (double)(x->at + x->bytes));
   }
   if (p->num_blocks) qsort(d, p->num_blocks, sizeof *d, by_area);
+  top = AT_MAX(1.08 * top, 0.1 * (double)p->machine->bytes_per_tile);
+  if (top > 0.8 * (double)p->machine->bytes_per_tile)
+    top = AT_MAX(top / 1.08, (double)p->machine->bytes_per_tile);
   double scale = kHeight / top;
   double wide = (double)p->machine->interleaved_bytes * scale;
   at_strbuf_addf(
@@ -509,7 +522,7 @@ static void tensors(const at_tiles_plan *p, at_strbuf *b) {
                  kWidth, 44 * n);
   for (uint32_t i = 0; i < n; i++) {
     const at_tiles_tensor *t = &p->tensors[i];
-    double w = 700.0 * (double)t->cycles /
+    double w = 520.0 * (double)t->cycles /
                (double)AT_MAX(p->tensors[0].cycles, 1),
            y = 44 * i;
     at_strbuf_addz(b, "<g><title>");

@@ -315,19 +315,22 @@ static at_status place_tile(compiler *c, memory *m, int64_t tile, blocks *b,
                         &high));
   int64_t *k = m->categories[tile];
   for (size_t i = 0; i < b->len; i++) {
-    k[b->ptr[i].category] += b->ptr[i].bytes;
     unshared += b->ptr[i].bytes;
     interleaved = interleaved || b->ptr[i].interleaved;
   }
-  // Categories show the plan at its fullest; what shares space is not padding.
+  // Categories show the tile at its fullest; what shares space is not padding.
+  int32_t when = -1;
   for (size_t i = 0; i < b->len; i++) {
     int64_t now = 0;
     for (size_t j = 0; j < b->len; j++)
       if (b->ptr[j].first <= b->ptr[i].first &&
           b->ptr[i].first <= b->ptr[j].last)
         now += b->ptr[j].bytes;
-    live = AT_MAX(live, now);
+    if (now > live) live = now, when = b->ptr[i].first;
   }
+  for (size_t i = 0; i < b->len; i++)
+    if (b->ptr[i].first <= when && when <= b->ptr[i].last)
+      k[b->ptr[i].category] += b->ptr[i].bytes;
   // What lies below the interleaved part leaves room for code and tables.
   if (interleaved && high <= machine->bytes_per_tile) high = live;
   k[AT_TILES_MEM_PADDING] = high - live;
