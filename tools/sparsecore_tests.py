@@ -24,6 +24,12 @@ import xml.etree.ElementTree as ElementTree
 
 TOP = pathlib.Path(__file__).resolve().parents[1]
 NAME = "jax_tpu_embedding"
+# The newest clu (0.0.12) calls jnp.clip with arguments that JAX 0.10 no longer has.
+CLIP = """import jax.numpy
+def clip(a, a_min=None, a_max=None, _clip=jax.numpy.clip, **more):
+  return _clip(a, more.pop("min", a_min), more.pop("max", a_max), **more)
+jax.numpy.clip = clip
+"""
 LINE = re.compile(r"^\[ +(RUN|OK|FAILED|SKIPPED) +\] (\S+?\.\S+)")
 
 
@@ -39,6 +45,8 @@ def lay_out(source):
     shutil.copytree(source / NAME, target / NAME)
     shutil.copytree(spec.submodule_search_locations[0], target / NAME, dirs_exist_ok=True,
                     ignore=shutil.ignore_patterns("__pycache__"))
+    (target / "clu_clip").mkdir()
+    (target / "clu_clip" / "sitecustomize.py").write_text(CLIP)
     return target
 
 
@@ -73,6 +81,8 @@ def run_file(options, folder, path):
     report, log = work / f"{stem}.xml", work / f"{stem}.log"
     env = dict(os.environ, TPU_LIBRARY_PATH=str(pathlib.Path(options.library).resolve()), JAX_PLATFORMS="tpu,cpu",
                ATOLL_TARGET=options.target, PYTHONPATH=str(folder))
+    if "from clu" in path.read_text():
+        env["PYTHONPATH"] += os.pathsep + str(folder / "clu_clip")
     start = time.monotonic()
     with open(log, "w") as out:
         try:

@@ -328,6 +328,37 @@ static at_status set_checks(at_emit_steps *e, at_x_sparse *x) {
   return at_writer_string(e->w, at_str_of(f->minibatch_path), &x->dump);
 }
 
+// Where the call finds its table: behind views, and updates in place.
+static at_value table_root(at_value v) {
+  for (;;) {
+    uint32_t at = v.index;
+    if (at_sparse_is_call(v.node)) {
+      for (at = 0; at < v.node->num_operands; at++)
+        if (at_sparse_can_alias(v.node, v.index, at)) break;
+      if (at == v.node->num_operands) return v;
+    } else if (v.node->op != AT_OP_COPY && !at_plan_is_view(v.node)) {
+      return v;
+    }
+    v = v.node->operands[at];
+  }
+}
+
+// What the program calls a table: the stack that the optimizer "adagrad-<stack>"
+// is for, or the argument that it comes from. NULL: it has no name.
+static const char *table_name(const at_node *n, const at_sc_call *c) {
+  const char *optimizer = c->optimizer ? c->optimizer->name : NULL;
+  const char *dash = optimizer ? strchr(optimizer, '-') : NULL;
+  if (dash && dash[1]) return dash + 1;
+  at_value v = table_root(n->operands[c->operands[at_x_sparse_table(&c->x)]]);
+  const at_comp *in = v.node->parent;
+  if (v.node->op != AT_OP_PARAMETER || in != in->module->entry) return NULL;
+  const at_io_info *params = in->module->params;
+  for (uint32_t i = 0; params && i < in->num_params; i++)
+    if (in->params[i] == v.node && params[i].name && *params[i].name)
+      return params[i].name;
+  return NULL;
+}
+
 // A lookup, or the update that belongs to one, as a table of the sizing.
 static at_spinput_table table_of(const at_sc_call *c, const at_node *n,
                                  uint32_t devices, at_arena *a) {
@@ -338,9 +369,10 @@ static at_spinput_table table_of(const at_sc_call *c, const at_node *n,
     const char *end = memchr(optimizer.ptr, '-', optimizer.len);
     if (end) optimizer.len = (size_t)(end - optimizer.ptr);
   }
-  const char *name = at_arena_printf(a, "table of %%%u", n->id);
+  const char *name = table_name(n, c);
+  if (!name) name = at_arena_printf(a, "of %%%u", n->id);
   return (at_spinput_table){
-      .name = name ? name : "table",
+      .name = name ? name : "?",
       .rows = (int64_t)x->rows * devices,
       .width = (int64_t)x->width,
       .max_ids = c->config.max_ids,
@@ -415,6 +447,8 @@ at_status at_sparse_emit(at_emit_steps *e, const at_node *n, at_xstep *s,
   program p = {.e = e, .call = n, .x = &call->x};
   if (call->optimizer) AT_TRY(compile_optimizer(&p, call));
   call->x.name = s->op_name;
+  const char *name = table_name(n, call);
+  if (name) AT_TRY(at_writer_string(e->w, at_str_of(name), &call->x.name));
   AT_TRY(set_checks(e, &call->x));
   AT_TRY(write_params(e, &p, s));
   s->aux = call->num_operands;

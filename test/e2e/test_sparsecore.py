@@ -265,3 +265,14 @@ for dtype, zero in ((np.int8, 128), (np.uint8, 0)):
 # Simulated: f32 rows are moved to the nearest level, and to the ends.
 np.testing.assert_allclose(lookup(table, **levels), want(np.rint((np.clip(table, -2, 2) + 2) / step) * step - 2), rtol=1e-5, atol=1e-4)
 """, "v6e")
+
+
+@pytest.mark.parametrize("claim", ["serialised", "samples", "narrow"])
+def test_what_programs_take_in_memory(claim):
+  """bench/sparsecore_memory.py ends with 1 when a claim does not hold."""
+  import pathlib
+  import subprocess
+  import sys
+  script = pathlib.Path(__file__).resolve().parents[2] / "bench" / "sparsecore_memory.py"
+  p = subprocess.run([sys.executable, str(script), claim], capture_output=True, text=True, timeout=600)
+  assert p.returncode == 0, p.stdout + p.stderr

@@ -13,6 +13,7 @@ import sys
 sys.path.insert(0, {str(TOP / "examples")!r})
 import json, jax, numpy as np
 import dlrm
+from atoll import sparsecore as sp
 def small(**more):
   return dlrm.Dlrm(dlrm.Options(**dict(dict(steps=100, batch=128, tables=6, rows=500, width=16, hidden=32), **more)))
 """
@@ -65,7 +66,6 @@ def test_bits_do_not_depend_on_the_overlap(python, tmp_path, target):
 
 def test_a_profile_shows_the_overlap(python, tmp_path):
   run(python, f"""
-from atoll import sparsecore as sp
 model = small(steps=12, batch=512, tables=26, rows=2000)
 model.train()
 with jax.profiler.trace({str(tmp_path)!r}):
@@ -97,6 +97,7 @@ for i in range(3):
   state, (carry, _) = step(state, carry, *model.batch(i))
 wrapped, dense, labels = model.batch(3)
 ids = np.asarray(jax.tree.leaves(wrapped.sparse_dense_matmul_input.lhs_embedding_ids)[0]).copy()
+sample = int(np.asarray(wrapped.sparse_dense_matmul_input.lhs_sample_ids["all"])[0])
 ids[0] = 10**6
 bad = jax.tree.map(lambda a: a, wrapped)
 bad.sparse_dense_matmul_input.lhs_embedding_ids["all"] = jax.device_put(ids, model.shard)
@@ -105,7 +106,12 @@ try:
   jax.block_until_ready(step(state, carry, bad, dense, labels))
   raise SystemExit("it ran")
 except jax.errors.JaxRuntimeError as e:
-  assert "id 1000000" in str(e) and "out of range" in str(e), e
+  assert "id 1000000 of table carry[1]['all'].table is out of range" in str(e), e
+  # Features stand one behind the other in the samples of a SparseCore.
+  share = model.o.batch // model.scs
+  says = sp.explain(e, model.features, global_device_count=1, num_sc_per_device=model.scs)
+  feature = sample // share
+  assert f"feature 'f{feature:02}', table 'table{feature:02}', sample {sample % share} of the batch, id " in says, says
 state, (carry, loss) = step(*kept, wrapped, dense, labels)
 assert np.isfinite(float(loss))
 """)
