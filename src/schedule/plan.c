@@ -68,6 +68,15 @@ static at_status copy_of(at_comp *c, at_node *before, at_value v, at_value *out)
   return at_build_op(c, before, AT_OP_COPY, &v, 1, v.node->loc, out);
 }
 
+// The first wait for a call that runs beside the rest: work that can be done
+// before it costs no time. NULL: there is none.
+static at_node *first_wait(const at_comp *c) {
+  AT_FOR_NODES(n, c)
+  if (n->op == AT_OP_ASYNC_DONE && n->operands[0].node->op == AT_OP_CUSTOM_CALL)
+    return n;
+  return NULL;
+}
+
 // Gives every region or program result a copy at the end of `c`. own[i]: the
 // parameter that already is where result i must be, or NULL. A result that is a
 // parameter whose memory another result takes is first saved into a temporary:
@@ -80,7 +89,8 @@ static at_status copy_results(at_comp *c, at_node *const *own, at_arena *a) {
     at_value root = view_root(v[i]);
     bool param = root.node->op == AT_OP_PARAMETER && root.node->parent == c;
     if (is_token(v[i]) || !param || (own[i] == root.node)) continue;
-    AT_TRY(copy_of(c, NULL, v[i], &v[i]));
+    bool view = v[i].node != root.node;  // of the parameter, somewhere in `c`
+    AT_TRY(copy_of(c, own[i] || view ? NULL : first_wait(c), v[i], &v[i]));
   }
   for (uint32_t i = 0; i < c->num_results; i++) {
     if (is_token(v[i])) continue;
