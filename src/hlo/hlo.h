@@ -230,7 +230,7 @@ struct at_module {
   uint32_t next_id;
   int64_t num_replicas, num_partitions;
   const char *mesh_text;  // Shardy meshes, as text; NULL: none
-  const char *notes;      // what partitioning could not divide, one op a line; or NULL
+  const char *notes;      // what partitioning gathered for want of a better way, one op a line; or NULL
 };
 
 at_status at_module_create(at_arena *a, at_str name, at_module **out);

@@ -1,7 +1,7 @@
 // A program with shardings becomes the program of one device: shardings spread
 // (propagate.c), then every node is rewritten, in order, to work on parts
-// (partition_op.c). An op without a rule runs whole on every device, and the
-// notes of the module say so.
+// (partition_op.c). An op without a rule runs whole on every device; notes of
+// the module say what was gathered for that, or for ops along such dimensions.
 #include <ctype.h>
 #include <stdio.h>
 

@@ -118,17 +118,33 @@ static at_status choose(at_cut *c, const at_node *n, const at_rule *r,
 }
 
 // ---- Rewriting one node ----------------------------------------------------
-static at_status note(at_cut *c, const at_node *n) {
-  bool cut = false;
-  for (uint32_t i = 0; i < n->num_operands; i++) {
-    const at_place *p = at_place_of(n->operands[i]);
-    cut |= p && at_dims_bits(p->dims, p->whole.rank);
+// Dimensions of operands that are cut, and that n cannot use cut: bit d.
+static uint64_t useless_cuts(const at_cut *c, const at_rule *r, uint32_t t) {
+  uint64_t found = 0;
+  const at_place *p = r->places[t];
+  for (uint32_t d = 0; p && d < p->whole.rank && d < 64; d++)
+    if (!r->dims[t][d].n && at_axes_size(c, &p->dims[d]) > 1)
+      found |= 1ull << d;
+  return found;
+}
+
+// What is gathered for want of a better way.
+static void note(at_cut *c, const at_node *n, const at_rule *r) {
+  for (uint32_t t = 0; t < n->num_operands; t++) {
+    uint64_t dims = useless_cuts(c, r, t);
+    if (!dims) continue;
+    if (r->known) {
+      at_strbuf_addf(&c->notes, "operand %u whole along", t);
+      for (uint32_t d = 0; dims; d++, dims >>= 1)
+        if (dims & 1) at_strbuf_addf(&c->notes, " %u", d);
+      at_strbuf_addz(&c->notes, ": ");
+    } else {
+      at_strbuf_addz(&c->notes, "whole on every device: ");
+    }
+    at_node_describe(&c->notes, n);
+    at_strbuf_addc(&c->notes, '\n');
+    if (!r->known) return;
   }
-  if (!cut) return AT_OK;
-  at_strbuf_addf(&c->notes, "whole on every device: ");
-  at_node_describe(&c->notes, n);
-  at_strbuf_addc(&c->notes, '\n');
-  return AT_OK;
 }
 
 static at_status set_ints(at_cut *c, at_node *n, at_attr_id id,
@@ -556,7 +572,7 @@ at_status at_partition_op(at_cut *c, at_node *n) {
   at_value base = {0}, mask = {0};
   if (n->op == AT_OP_CONSTANT) return rewrite_constant(c, n);
   AT_TRY(at_rule_make(c->m->arena, n, &r));
-  if (!r.known) AT_TRY(note(c, n));
+  note(c, n, &r);
   AT_TRY_ALLOC(f, at_new(c->m->arena, at_axes, r.num_factors + 1));
   if (r.num_factors) AT_TRY(choose(c, n, &r, f));
   keep_whole(n, &r, f);

@@ -232,6 +232,16 @@ for shape in ("f32[13,7]", "f32[50,4]", "f32[4,13]"): assert shape in text, (sha
 """)
 
 
+def test_what_is_gathered_is_told(python, tmp_path):
+  out = ok(python, """
+import glob
+a = jax.device_put(np.ones((8, 8), np.float32), cut)
+jax.block_until_ready(jax.jit(lambda a: jnp.sort(a, 0) + jnp.linalg.qr(a)[0] + jnp.sort(a, 1))(a))
+print(open(glob.glob(os.environ["ATOLL_DUMP"] + "/*partition.txt")[0]).read())
+""", env={**EIGHT, "ATOLL_DUMP": str(tmp_path), "ATOLL_CACHE": "off"})
+  assert out.count("operand 0 whole along 0") == 1 and "whole on every device: " in out and "geqrf" in out, out
+
+
 def test_programs_with_gspmds_marks(python):
   ok(python, """
 jax.config.update("jax_use_shardy_partitioner", False)
