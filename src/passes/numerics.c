@@ -1,16 +1,23 @@
-// f32 products at default precision as the chip's matrix unit computes them: operands
-// rounded to bf16, sums in f32. Only under ATOLL_NUMERICS=tpu; asked-for precision and
-// algorithms are left alone.
+// f32 products at default precision as the chip's matrix unit computes them:
+// operands rounded to bf16, sums in f32. Only under ATOLL_NUMERICS=tpu;
+// asked-for precision and algorithms are left alone.
 #include "passes/passes_internal.h"
 
 static at_dtype operand_type(const at_node *n, uint32_t i) {
   return at_value_type(n->operands[i])->dtype;
 }
 
+// Sums of products with nothing left of either operand never reach the matrix
+// unit: XLA makes them a multiplication and a sum.
+static bool is_sum_of_products(const at_node *n) {
+  return n->types[0].rank ==
+         at_node_ints(n, AT_ATTR_LHS_BATCHING_DIMENSIONS).rank;
+}
+
 // Of operands that are f32, or one f32 and one bf16.
 static bool is_default_f32_dot(const at_node *n) {
   if (n->op != AT_OP_DOT_GENERAL || n->types[0].dtype != AT_F32 ||
-      at_node_str(n, AT_ATTR_DOT_ALGORITHM).len)
+      at_node_str(n, AT_ATTR_DOT_ALGORITHM).len || is_sum_of_products(n))
     return false;
   at_dtype a = operand_type(n, 0), b = operand_type(n, 1);
   if ((a != AT_F32 && a != AT_BF16) || (b != AT_F32 && b != AT_BF16))

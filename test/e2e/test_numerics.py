@@ -10,6 +10,8 @@ y = np.random.default_rng(1).standard_normal((96, 32), np.float32)
 rounded = lambda a: np.asarray(jnp.asarray(a).astype(jnp.bfloat16).astype(jnp.float32))
 got = np.asarray(jax.jit(jnp.matmul)(x, y))
 asked = np.asarray(jax.jit(lambda a, b: jnp.matmul(a, b, precision="highest"))(x, y))
+sums = np.asarray(jax.jit(lambda a: jnp.einsum("ij,ij->i", a, a))(x))
+assert abs(sums - (x * x).sum(1)).max() < 1e-4  # no product for the matrix unit
 print(abs(got - x @ y).max() < 1e-4, abs(got - rounded(x) @ rounded(y)).max() < 1e-4, abs(asked - x @ y).max() < 1e-4)
 """
 
