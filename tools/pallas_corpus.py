@@ -5,8 +5,8 @@
 
 The payloads are ../shared/facts/pallas/corpus.tar.xz. --step 10 takes every tenth. A kernel's verdict:
   ok        it ran to its end
-  stopped   it ran and said what went wrong: random numbers are no good as its indices, bounds or counts
-  waits     it needs another chip, a semaphore of somebody else, or sizes that are not filled in: compiled only
+  stopped   it ran and said what went wrong: neither random integers nor ones nor zeros are good as its indices, bounds or counts
+  waits     it needs another chip, a semaphore of somebody else, sizes that are not filled in, or gigabytes: compiled only
   refused   no machine code, or the compiler said no
   crashed   the process died, or a kernel took longer than --timeout seconds
 Compile times are the processor's, so that others on the machine do not count. Exits with 1 if a kernel was refused or crashed.
@@ -28,6 +28,7 @@ import time
 TOP = pathlib.Path(__file__).resolve().parents[1]
 ARCHIVE = TOP.parent / "shared" / "facts" / "pallas" / "corpus.tar.xz"
 TARGETS = {"TPU v5 lite": "v5e", "TPU v6 lite": "v6e", "TPU7x": "7x", "TPU v5": "v5p"}
+MOST_BYTES = 3 << 29  # of a kernel's arrays that run here
 STOPPED = re.compile(r"OUT_OF_RANGE|DEADLINE_EXCEEDED|ABORTED|FAILED_PRECONDITION|grid dimension|never signalled|waits for|deadlock")
 
 
@@ -46,6 +47,16 @@ def shape_of(text):
     return (m[1], tuple(int(d) for d in m[2].split(",") if d)) if m else None
 
 
+def random_array(np, rng, x, whole):
+    """Normal numbers; integers are 0 and 1, or all `whole`. Large arrays repeat a part."""
+    n = min(x.size, 1 << 20)
+    if "int" not in str(x.dtype):
+        part = rng.standard_normal(n, np.float32)
+    else:
+        part = rng.integers(0, 2, n) if whole is None else np.full(n, whole)
+    return np.resize(part.astype(x.dtype), x.shape)
+
+
 def run_one(entry, folder, jax, np):
     """verdict, milliseconds of the processor to compile, to run, message"""
     payload = (folder / f"{entry['sha']}.bc").read_bytes()
@@ -54,13 +65,8 @@ def run_one(entry, folder, jax, np):
     shapes = [shape_of(t) for t in entry["ins"] + entry["outs"]]
     if None in shapes or "semaphore" in json.dumps(entry["ins"] + entry["outs"]):
         return "waits", 0, 0, "semaphores or symbolic sizes among its operands"
-    rng = np.random.default_rng(int(entry["sha"], 16))
-    operands = []
-    for dtype, shape in shapes[:len(entry["ins"])]:
-        small = "int" in dtype
-        values = rng.integers(0, 2, shape) if small else rng.standard_normal(shape)
-        operands.append(jax.numpy.asarray(values, jax.numpy.float32 if not small else "int32").astype(dtype))
-    results = [jax.ShapeDtypeStruct(shape, dtype) for dtype, shape in shapes[len(entry["ins"]):]]
+    operands, results = ([jax.ShapeDtypeStruct(shape, dtype) for dtype, shape in part]
+                         for part in (shapes[:len(entry["ins"])], shapes[len(entry["ins"]):]))
     call = jax.ffi.ffi_call("tpu_custom_call", results, custom_call_api_version=1, has_side_effect=True,
                             legacy_backend_config=json.dumps(config),
                             input_output_aliases={i: o for i, o in entry["aliases"]})
@@ -73,16 +79,26 @@ def run_one(entry, folder, jax, np):
     compile_ms = 1e3 * (time.process_time() - start)
     if config["custom_call_config"].get("has_communication"):
         return "waits", compile_ms, 0, "it talks to other chips"
-    compiled = time.perf_counter()
-    try:
-        jax.block_until_ready(program(*operands))
-    except Exception as e:
-        verdict = "stopped" if STOPPED.search(str(e)) else "refused"
-        return verdict, compile_ms, 0, f"{type(e).__name__}: {e}"
-    best = time.perf_counter() - compiled
+    if sum(x.size * x.dtype.itemsize for x in operands + results) > MOST_BYTES:
+        return "waits", compile_ms, 0, "its arrays are too large"
+    # Integers that are counts or indices are seldom right at random: then all of them are 1, or 0.
+    for whole in (None, 1, 0):
+        rng = np.random.default_rng(int(entry["sha"], 16))
+        arrays = [jax.numpy.asarray(random_array(np, rng, x, whole)) for x in operands]
+        begun = time.perf_counter()
+        try:
+            jax.block_until_ready(program(*arrays))
+            break
+        except Exception as e:
+            error = f"{type(e).__name__}: {e}"
+            if not STOPPED.search(error):
+                return "refused", compile_ms, 0, error
+    else:
+        return "stopped", compile_ms, 0, error
+    best = time.perf_counter() - begun
     for _ in range(int(os.environ.get("PALLAS_CORPUS_REPEATS", "0"))):
         begun = time.perf_counter()
-        jax.block_until_ready(program(*operands))
+        jax.block_until_ready(program(*arrays))
         best = min(best, time.perf_counter() - begun)
     return "ok", compile_ms, 1e3 * best, ""
 
