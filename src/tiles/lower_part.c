@@ -148,7 +148,7 @@ at_status at_tiles_part_eval(const at_node *n, const at_literal *const *in,
   AT_TRY_ALLOC(own, at_new(a, at_type, n->num_operands + 1));
   AT_TRY_ALLOC(p.node.operands, at_new(a, at_value, n->num_operands + 1));
   AT_TRY_ALLOC(p.node.attrs, at_new(a, at_attr, n->num_attrs + 4));
-  memcpy(p.node.attrs, n->attrs, n->num_attrs * sizeof *n->attrs);
+  for (uint32_t i = 0; i < n->num_attrs; i++) p.node.attrs[i] = n->attrs[i];
   AT_TRY_ALLOC(p.node.types,
                at_arena_copy(a, types, n->num_results * sizeof *types, 8));
   for (uint32_t t = 0; t < n->num_operands; t++) {

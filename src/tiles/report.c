@@ -153,18 +153,19 @@ at_status at_tiles_exchange_text(at_tiles_program *p, at_strbuf *b) {
   for (int after = 0; after < 2; after++) {
     const at_tiles_exchange *x;
     AT_TRY(at_tiles_program_exchange(p, after, &x));
-    const at_tiles_sent *s = x->sent, *end = s + x->num_sent;
+    size_t k = 0;
     for (size_t i = 0; i < x->num_messages; i++) {
       const at_tiles_message *m = &x->messages[i];
       at_strbuf_addf(b, "tile %u ->", m->from);
-      for (uint32_t k = 0; k < m->count; k++)
-        at_strbuf_addf(b, "%s %u", k ? "," : "", x->receivers[m->first + k]);
+      for (uint32_t r = 0; r < m->count; r++)
+        at_strbuf_addf(b, "%s %u", r ? "," : "", x->receivers[m->first + r]);
       at_strbuf_addf(
           b, ": %sat cycle %lld, %lld bytes:", after ? "after it, " : "",
           (long long)m->start, (long long)m->bytes);
-      for (; s < end && s->message == i; s++)
-        at_strbuf_addf(b, " %s[%lld, %lld)", p->graph->vars.ptr[s->var].name,
-                       (long long)s->begin, (long long)s->end);
+      for (; k < x->num_sent && x->sent[k].message == i; k++)
+        at_strbuf_addf(b, " %s[%lld, %lld)",
+                       p->graph->vars.ptr[x->sent[k].var].name,
+                       (long long)x->sent[k].begin, (long long)x->sent[k].end);
       at_strbuf_addc(b, '\n');
     }
   }

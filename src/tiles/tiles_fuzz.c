@@ -92,6 +92,15 @@ static void compile(tape *t, at_tiles_graph *g, const at_tiles_view *const *v) {
     must(plan->cycles >= 0 && plan->peak_bytes <= 638976, "a plan fits");
     must(at_code_take(at_tiles_run_program(g, p, NULL, &cycles)) != AT_INTERNAL,
          "a plan runs");
+    const at_tiles_exchange *x;
+    at_tiles_machine m = *at_tiles_graph_machine(g);
+    for (int after = 0; after < 2; after++)
+      if (at_code_take(at_tiles_program_exchange(p, after, &x)) == AT_OK_CODE)
+        must(at_code_take(at_tiles_exchange_verify(&m, x)) == AT_OK_CODE,
+             "an exchange is in order");
+    at_strbuf b = {0};
+    (void)at_code_take(at_tiles_exchange_text(p, &b));
+    at_strbuf_free(&b);
   }
 }
 
