@@ -242,9 +242,22 @@ static const char *name_of(const at_node *n, at_attr_id id) {
       return "precision_config";
     case AT_ATTR_CHANNEL_ID:
       return "channel_handle";
+    case AT_ATTR_FRONTEND_ATTRIBUTES:
+      return "mhlo.frontend_attributes";
     default:
       return at_attr_text(id);
   }
+}
+
+static void print_dict(at_strbuf *b, const at_attr *a) {
+  at_strbuf_addc(b, '{');
+  for (uint32_t i = 0; i < a->dict.n; i++) {
+    if (i) at_strbuf_addz(b, ", ");
+    print_string(b, a->dict.kv[2 * i]);
+    at_strbuf_addz(b, " = ");
+    print_string(b, a->dict.kv[2 * i + 1]);
+  }
+  at_strbuf_addc(b, '}');
 }
 
 // The enumeration's name in StableHLO.
@@ -292,6 +305,9 @@ static void print_attr(at_strbuf *b, const at_attr *a) {
     case AT_KIND_LITERAL:
       print_literal(b, a->literal);
       break;
+    case AT_KIND_DICT:
+      print_dict(b, a);
+      break;
     case AT_KIND_GROUPS:
       print_table(b, a->groups.list, a->groups.n);
       break;
@@ -313,7 +329,6 @@ static void print_attr(at_strbuf *b, const at_attr *a) {
 static bool is_left_out(const at_node *n, const at_attr *a) {
   switch (a->id) {
     case AT_ATTR_SHARDING:
-    case AT_ATTR_FRONTEND_ATTRIBUTES:
     case AT_ATTR_RESULT_ACCURACY:
     case AT_ATTR_DOT_ALGORITHM:
     case AT_ATTR_BACKEND_CONFIG_DICT:
@@ -323,6 +338,8 @@ static bool is_left_out(const at_node *n, const at_attr *a) {
     case AT_ATTR_CHANNEL_TYPE:
     case AT_ATTR_ASYNC:
       return true;
+    case AT_ATTR_FRONTEND_ATTRIBUTES:  // of what stays as it came
+      return n->op != AT_OP_CUSTOM_CALL;
     case AT_ATTR_CHANNEL_ID:
       return a->i <= 0;
     case AT_ATTR_USE_GLOBAL_DEVICE_IDS:
