@@ -122,6 +122,65 @@ static bool spreads_well(const at_tiles_lowerer *w, const at_node *n,
   return 4 * cuts >= 3 * AT_MIN(w->m.tiles, at_ceil_div(e, 64));
 }
 
+// Two homes that are cut alike, the one `shift` tiles behind the other.
+static bool shifted(const at_tiles_lay *a, const at_tiles_lay *b,
+                    int64_t *shift) {
+  *shift = 0;
+  if (a->rank != b->rank) return false;
+  for (uint32_t d = 0; d < a->rank; d++) {
+    const at_tiles_dim *x = &a->dim[d], *y = &b->dim[d];
+    size_t n = (size_t)x->cuts;
+    if (x->cuts != y->cuts || memcmp(x->bound, y->bound, n * sizeof *x->bound))
+      return false;
+    int64_t by = (int64_t)y->off[0] - x->off[0];
+    for (size_t k = 0; k < n; k++)
+      if ((int64_t)y->off[k] - x->off[k] != by) return false;
+    *shift += by;
+  }
+  return *shift != 0;
+}
+
+// Operands that lie alike on different tiles: each tile does half of each
+// block.
+static at_status halves(at_tiles_lowerer *w, const at_tiles_rule *r, uint32_t t,
+                        const at_tiles_lay *a, const at_tiles_lay *b,
+                        at_tiles_grid *out, bool *fits) {
+  int64_t shift;
+  uint32_t widest = UINT32_MAX;
+  *fits = shifted(a, b, &shift);
+  if (!*fits) return AT_OK;
+  AT_TRY(at_tiles_grid_follow(w, r, t, shift > 0 ? a : b, out, fits));
+  for (uint32_t f = 0; *fits && f < out->num; f++) {
+    bool wider =
+        widest == UINT32_MAX || r->r.size[f] * out->dim[widest].cuts >
+                                    r->r.size[widest] * out->dim[f].cuts;
+    if (!out->sum[f] && wider) widest = f;
+  }
+  *fits = *fits && widest != UINT32_MAX;
+  uint32_t group[] = {0, (uint32_t)(shift > 0 ? shift : -shift)};
+  return *fits ? at_tiles_dim_again(w->arena, &out->dim[widest], group, 2,
+                                    &out->dim[widest])
+               : AT_OK;
+}
+
+// Halves of every two of the homes, if they take fewer cycles than *least.
+static at_status try_halves(at_tiles_lowerer *w, const at_node *n,
+                            const at_tiles_rule *r, const at_tiles_lay *seen,
+                            const uint32_t *operand, uint32_t num,
+                            int64_t *least, at_tiles_grid *best) {
+  for (uint32_t i = 0; i < num; i++)
+    for (uint32_t k = i + 1; k < num; k++) {
+      at_tiles_grid g;
+      bool fits, moves;
+      int64_t cycles;
+      AT_TRY(halves(w, r, operand[i], &seen[i], &seen[k], &g, &fits));
+      if (!fits) continue;
+      AT_TRY(weigh(w, n, r, &g, &cycles, &moves));
+      if (cycles < *least) *least = cycles, *best = g;
+    }
+  return AT_OK;
+}
+
 at_status at_tiles_grid_choose(at_tiles_lowerer *w, const at_node *n,
                                const at_tiles_rule *r, at_tiles_grid *best,
                                int64_t *stay) {
@@ -130,7 +189,7 @@ at_status at_tiles_grid_choose(at_tiles_lowerer *w, const at_node *n,
   bool product = at_tiles_depth(n) > 0, moves;
   at_tiles_grid still = {0};
   at_tiles_lay seen[4];
-  uint32_t num_seen = 0;
+  uint32_t num_seen = 0, operand[4];
   for (uint32_t t = 0; t < n->num_operands && !w->o->linear && num_seen < 4;
        t++) {
     at_tiles_value *v = at_tiles_value_of(w, n->operands[t]);
@@ -141,6 +200,7 @@ at_status at_tiles_grid_choose(at_tiles_lowerer *w, const at_node *n,
     for (uint32_t i = 0; i < num_seen; i++)
       again |= at_tiles_lay_eq(&seen[i], &v->lay);
     if (again) continue;
+    operand[num_seen] = t;
     seen[num_seen++] = v->lay;
     at_tiles_grid g;
     AT_TRY(at_tiles_grid_follow(w, r, t, &v->lay, &g, &fits));
@@ -150,6 +210,8 @@ at_status at_tiles_grid_choose(at_tiles_lowerer *w, const at_node *n,
     if (!moves && (!*stay || cycles < *stay)) *stay = cycles, still = g;
     if (!moves && !product && spreads_well(w, n, &g)) return AT_OK;
   }
+  if (at_op_is(n->op, AT_ELEMENTWISE))
+    AT_TRY(try_halves(w, n, r, seen, operand, num_seen, &least, best));
   // Products are tried in several ways, from where their operands are.
   at_tiles_grid *ways;
   uint32_t num, most = product && !w->o->linear ? 2 * kTilesWays : 1;

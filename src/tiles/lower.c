@@ -234,6 +234,54 @@ static at_status lower_reshape(at_tiles_lowerer *w, const at_node *n) {
   return AT_OK;
 }
 
+// A part of a home: the blocks that hold something of [start, start + dims).
+static at_status part_of_home(at_tiles_lowerer *w, const at_tiles_lay *home,
+                              at_dims start, at_dims dims, at_tiles_lay *out) {
+  out->rank = home->rank;
+  for (uint32_t d = 0; d < home->rank; d++) {
+    const at_tiles_dim *h = &home->dim[d];
+    int64_t lo = start.ptr[d], hi = lo + dims.ptr[d], n = 0, *bound;
+    uint32_t *off;
+    AT_TRY_ALLOC(bound, at_new(w->arena, int64_t, (size_t)h->cuts + 1));
+    AT_TRY_ALLOC(off, at_new(w->arena, uint32_t, (size_t)h->cuts));
+    for (int64_t k = 0; k < h->cuts; k++) {
+      if (AT_MAX(h->bound[k], lo) >= AT_MIN(h->end[k], hi)) continue;
+      bound[n] = AT_MAX(h->bound[k], lo) - lo;
+      off[n++] = h->off[k];
+    }
+    bound[n] = dims.ptr[d];
+    out->dim[d] = (at_tiles_dim){n, bound, bound + 1, off};
+  }
+  return AT_OK;
+}
+
+// A slice of what lies somewhere lies there too: a view, no copy. Not of what
+// is much larger and would go otherwise.
+static bool slice_is_view(const at_tiles_lowerer *w, const at_node *n) {
+  const at_tiles_value *from = at_tiles_value_of(w, n->operands[0]);
+  at_value u = at_tiles_root(w, n->operands[0]);
+  at_dims strides = at_node_ints(n, AT_ATTR_STRIDES);
+  int64_t e = at_type_elements(&n->types[0]);
+  bool stays = !u.node->parent->owner && u.node->op == AT_OP_PARAMETER;
+  if (w->o->linear || !from->placed || !e ||
+      (!stays && 4 * e < at_type_elements(at_value_type(u))))
+    return false;
+  for (uint32_t d = 0; d < strides.rank; d++)
+    if (strides.ptr[d] != 1) return false;
+  return true;
+}
+
+static at_status lower_slice(at_tiles_lowerer *w, const at_node *n) {
+  at_tiles_value *from = at_tiles_value_of(w, n->operands[0]),
+                 *to = at_tiles_value_of(w, (at_value){(at_node *)n, 0});
+  if (!slice_is_view(w, n)) return lower_by_rule(w, n);
+  AT_TRY(part_of_home(w, &from->lay, at_node_ints(n, AT_ATTR_START_INDICES),
+                      at_type_dims(&n->types[0]), &to->lay));
+  to->placed = true;
+  to->life = from->life;
+  return AT_OK;
+}
+
 // Dimensions change places inside each tile: a copy into the new order.
 static at_status lower_transpose(at_tiles_lowerer *w, const at_node *n) {
   at_tiles_value *from = at_tiles_value_of(w, n->operands[0]);
@@ -404,6 +452,8 @@ static at_status lower_node(at_tiles_lowerer *w, const at_node *n) {
       return lower_reshape(w, n);
     case AT_OP_TRANSPOSE:
       return lower_transpose(w, n);
+    case AT_OP_SLICE:
+      return lower_slice(w, n);
     case AT_OP_WHILE:
       return lower_while(w, n);
     case AT_OP_IF:
@@ -458,14 +508,15 @@ at_status at_tiles_lower_declare(at_tiles_lowerer *w, const at_comp *c) {
   return AT_OK;
 }
 
-// A broadcast lives on through its operand. Only values of c itself end in it.
+// Views live on through their operands. Only values of c itself end in it.
 static void wanted(at_tiles_lowerer *w, const at_comp *c, at_value v,
                    int32_t at) {
   at_tiles_value *x = at_tiles_value_of(w, v);
   if (!x || v.node->parent != c) return;
   x->last = AT_MAX(x->last, at);
   bool recipe = v.node->op == AT_OP_BROADCAST_IN_DIM ||
-                v.node->op == AT_OP_RESHAPE || v.node->op == AT_OP_COPY ||
+                v.node->op == AT_OP_RESHAPE || v.node->op == AT_OP_SLICE ||
+                v.node->op == AT_OP_COPY ||
                 v.node->op == AT_OP_OPTIMIZATION_BARRIER;
   if (recipe)
     wanted(w, c, v.node->operands[v.node->num_results > 1 ? v.index : 0], at);

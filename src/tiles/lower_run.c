@@ -463,7 +463,7 @@ typedef struct mover {
   at_value from;
   at_tiles_value *to;
   const at_tiles_lay *lay;  // blocks of `from`, as many as `to` has
-  const at_node *transpose;
+  const at_node *by;        // a transpose or a slice; NULL: as it is
 } mover;
 
 static at_status move_block(void *arg, int64_t block, at_arena *a) {
@@ -472,20 +472,25 @@ static at_status move_block(void *arg, int64_t block, at_arena *a) {
   const at_literal *l;
   box b;
   block_box(m->lay, block, &b);
-  if (m->transpose) {
-    at_dims perm = at_node_ints(m->transpose, AT_ATTR_PERMUTATION);
+  const at_node *turned = m->by && m->by->op == AT_OP_TRANSPOSE ? m->by : NULL;
+  at_dims start = {0};
+  if (m->by && !turned) start = at_node_ints(m->by, AT_ATTR_START_INDICES);
+  for (uint32_t d = 0; d < start.rank; d++)
+    b.lo[d] += start.ptr[d], b.hi[d] += start.ptr[d];
+  if (turned) {
+    at_dims perm = at_node_ints(turned, AT_ATTR_PERMUTATION);
     box to = b;
     for (uint32_t d = 0; d < perm.rank; d++)
       b.lo[perm.ptr[d]] = to.lo[d], b.hi[perm.ptr[d]] = to.hi[d];
   }
   AT_TRY(take(&k, m->from, &b, &l));
-  if (m->transpose) {
+  if (turned) {
     int64_t lo[1][kTilesRank] = {{0}};
     at_type t;
     box to;
     block_box(m->lay, block, &to);
     AT_TRY(box_type(a, m->to->type, &to, &t));
-    AT_TRY(at_tiles_part_eval(m->transpose, &l, lo, &t, lo[0], a, &l));
+    AT_TRY(at_tiles_part_eval(turned, &l, lo, &t, lo[0], a, &l));
   }
   size_t size = at_dtype_bytes(l->type.dtype);
   int64_t n = at_type_elements(&l->type);
@@ -498,9 +503,8 @@ static at_status move_block(void *arg, int64_t block, at_arena *a) {
 
 // Every block of `from`, cut as `lay` says, to the block of that place in `to`.
 static at_status move_blocks(runner *r, at_value from, at_tiles_value *to,
-                             const at_tiles_lay *lay,
-                             const at_node *transpose) {
-  mover m = {r, from, to, lay, transpose};
+                             const at_tiles_lay *lay, const at_node *by) {
+  mover m = {r, from, to, lay, by};
   AT_TRY(settle(r, from));
   // `to` may be where `from` is, as the state of a loop is.
   at_tiles_store *kept = to->store;
@@ -666,7 +670,7 @@ static at_status run_node(runner *r, const at_node *n, at_arena *a) {
       break;
   }
   if (t && t->cut) return run_cut(r, n, t, a);
-  AT_ENSURE(n->op == AT_OP_TRANSPOSE);
+  AT_ENSURE(n->op == AT_OP_TRANSPOSE || n->op == AT_OP_SLICE);
   return move_blocks(r, n->operands[0], v, &v->lay, n);
 }
 
