@@ -276,3 +276,43 @@ def test_what_programs_take_in_memory(claim):
   script = pathlib.Path(__file__).resolve().parents[2] / "bench" / "sparsecore_memory.py"
   p = subprocess.run([sys.executable, str(script), claim], capture_output=True, text=True, timeout=600)
   assert p.returncode == 0, p.stdout + p.stderr
+
+
+def test_narrow_rows_are_updated(python):
+  """Rows of fewer elements than a vector, and of no multiple of one."""
+  import pathlib
+  bench = pathlib.Path(__file__).resolve().parents[2] / "bench"
+  ok(python, f"BENCH = {str(bench)!r}" + """
+sys.path.insert(0, BENCH)
+from sparsecore import wrapped
+from jax_tpu_embedding.sparsecore.lib.core.primitives import sparse_dense_matmul_grad_with_adagrad as adagrad
+from jax_tpu_embedding.sparsecore.lib.core.primitives import sparse_dense_matmul_grad_with_adam as adam
+from jax_tpu_embedding.sparsecore.lib.core.primitives import sparse_dense_matmul_grad_with_sgd as sgd
+limits = dict(max_ids_per_partition=1024, max_unique_ids_per_partition=1024)
+def update(primitive, name, x, grad, tables, hypers):
+  # Operands: ids, tables, gradient, hyperparameters.
+  f = jax.jit(lambda *a: primitive.bind(*a, computation_name=name, **limits))
+  return [np.asarray(v) for v in jax.tree.leaves(f(*x, *tables, grad, *map(jnp.float32, hypers)))]
+for width in (1, 2, 3, 7, 8, 12, 16, 20):
+  rows, batch = 1024 * SC, 64 * SC
+  offsets = np.concatenate([[0], np.cumsum(rng.integers(1, 9, batch))])
+  ids = rng.integers(0, 700, offsets[-1])
+  x = [jnp.asarray(b) for b in wrapped(rows, ids, offsets, SC, batch)] + [jnp.int32(1)]
+  grad = rng.normal(size=(batch, width)).astype(np.float32)
+  t, a, b = (np.abs(rng.normal(size=(rows, width))).astype(np.float32) + .5 for _ in range(3))
+  g, seen = np.zeros((rows, width)), np.zeros(rows, bool)
+  at = ids % SC * (rows // SC) + ids // SC
+  np.add.at(g, at, grad[np.repeat(np.arange(batch), np.diff(offsets))])
+  seen[at] = True
+  m, v = .9 * a + .1 * g, .99 * b + .01 * g * g
+  for primitive, name, tables, hypers, want in (
+      (sgd.tpu_sparse_dense_matmul_grad_with_sgd_primitive, "sgd", (t,), (.1,), (t - .1 * g,)),
+      (adagrad.tpu_sparse_dense_matmul_grad_with_adagrad_primitive, "adagrad", (t, a), (.1,),
+       (t - .1 * g / np.sqrt(a + g * g), a + g * g)),
+      (adam.tpu_sparse_dense_matmul_grad_with_adam_primitive, "adam", (t, a, b), (.1, .9, .99, 1e-3),
+       (t - .1 * m / (np.sqrt(v) + 1e-3), m, v))):
+    got = update(primitive, name + str(width), x, grad, tables, hypers)
+    for have, new, old in zip(got, want, tables):
+      np.testing.assert_allclose(have[seen], new[seen], rtol=3e-5, atol=3e-6)
+      np.testing.assert_array_equal(have[~seen], old[~seen])
+""", "v5p")
