@@ -109,6 +109,25 @@ static void pack_b_range(void *arg, int64_t begin, int64_t end,
   }
 }
 
+// c += one microtile, summed apart: the result has the bits of a product that
+// is added afterwards.
+static void add_microtile(const at_gemm_engine *e, int64_t kp, const char *a,
+                          const char *b, char *c, int64_t ld, int mr, int nr) {
+  int32_t sum[32 * 32];
+  e->micro(kp, a, b, sum, e->nr, mr, nr, false);
+  for (int i = 0; i < mr; i++) {
+    const int32_t *row = sum + i * e->nr;
+    if (e->acc_type == AT_F32) {
+      float *restrict to = (float *)(void *)c + i * ld;
+      for (int j = 0; j < nr; j++)
+        to[j] += ((const float *)(const void *)row)[j];
+    } else {
+      uint32_t *restrict to = (uint32_t *)(void *)c + i * ld;
+      for (int j = 0; j < nr; j++) to[j] += (uint32_t)row[j];
+    }
+  }
+}
+
 static void tile_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   const chunk *c = arg;
   const blocks *p = c->p;
@@ -142,13 +161,18 @@ static void tile_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
       int64_t kp = AT_MIN(e->kc, c->kpad - k);
       const char *a = c->s->a + (k * rows_pad + ti * kp) * es;
       const char *b = c->s->b + (k * cols_pad + tj * kp) * es;
-      bool add = k > 0 || !c->first || j->add;
+      bool add = k > 0 || !c->first;
       for (int64_t jj = 0; jj < cols; jj += e->nr)
-        for (int64_t ii = 0; ii < rows; ii += e->mr)
-          e->micro(kp, a + ii * kp * es, b + jj * kp * es,
-                   out + (ii * ld + jj) * acc_es, ld,
-                   (int)AT_MIN(e->mr, rows - ii), (int)AT_MIN(e->nr, cols - jj),
-                   add);
+        for (int64_t ii = 0; ii < rows; ii += e->mr) {
+          const char *at = a + ii * kp * es, *bt = b + jj * kp * es;
+          char *ct = out + (ii * ld + jj) * acc_es;
+          int mr = (int)AT_MIN(e->mr, rows - ii);
+          int nr = (int)AT_MIN(e->nr, cols - jj);
+          if (j->add)
+            add_microtile(e, kp, at, bt, ct, ld, mr, nr);
+          else
+            e->micro(kp, at, bt, ct, ld, mr, nr, add);
+        }
     }
     if (!direct && c->last)
       at_gemm_store(j, c->c_off, i0, rows, j0, cols, out, ld);
@@ -440,7 +464,8 @@ bool at_k_gemm_add(const at_k_call *c, at_status *st) {
   at_gemm_job j;
   *st = make_job(c, &batch, &j);
   if (st->err) return true;
-  if (j.m < 2 * j.e->mr || j.n < j.e->nr || !j.k ||
+  if (j.m < 2 * j.e->mr || j.n < j.e->nr || !j.k || j.k > j.e->kc ||
+      (j.e->acc_type != AT_F32 && j.e->acc_type != AT_S32) ||
       !c_direct(&j, 0, j.m, 0, j.n))
     return false;
   j.add = true;

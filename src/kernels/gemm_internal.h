@@ -72,7 +72,7 @@ struct at_gemm_job {
   const void *batch_ctx;
   const void *bias;  // acc type, per column (per row when bias_rows), or NULL
   bool bias_rows;
-  bool add;  // to what C holds; C is written in place
+  bool add;  // to what C holds, which is written in place; k is one block
 };
 
 at_status at_gemm_run(const at_par *par, const at_gemm_job *j);

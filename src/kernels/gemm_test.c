@@ -316,13 +316,13 @@ static bool gemm_add(const at_k_gemm_params *p, void *const *bufs) {
   return done;
 }
 
-// C + A B in place agrees with the product added afterwards; what is too small
-// is left alone.
+// C + A B in place has the bits of the product added afterwards; what is too
+// small is left alone.
 static void test_add(void **state) {
   uint64_t seed = 5;
   static const int64_t shapes[][4] = {// batch, m, n, k
                                       {1, 128, 128, 128}, {1, 70, 90, 33},
-                                      {2, 64, 96, 700},   {1, 512, 512, 512},
+                                      {2, 64, 96, 200},   {1, 256, 512, 256},
                                       {1, 4, 8, 16},      {1, 64, 64, 0}};
   static const size_t kinds[] = {0, 1, 2, 5, 7};  // f32, bf16 twice, f64, s8
   for (size_t f = 0; f < AT_LEN(tu_features); f++)
@@ -342,11 +342,13 @@ static void test_add(void **state) {
         void *own[] = {a, b, alone}, *bufs[] = {a, b, c};
         assert_int_equal(tu_run(AT_RT_GEMM, &r.p, 3, own, 1), AT_OK_CODE);
         bool done = gemm_add(&r.p, bufs);
-        assert_int_equal(done, t[2] == t[3] && z[1] >= 64 && z[3] > 0);
+        bool can = t[2] == t[3] && t[2] != AT_F64;
+        assert_int_equal(done, can && z[1] >= 64 && z[3] > 0);
         for (int64_t i = 0; i < r.c_elems; i++) {
           double want = part(t[3], before, i, 0), got = part(t[3], c, i, 0);
           if (done) want += part(t[3], alone, i, 0);
-          if (!(fabs(got - want) <= (done ? tolerance(t[3], r.k) : 0)))
+          if (t[3] == AT_F32) want = (float)want;
+          if (got != want)
             fail_msg("%s: [%ld] is %.9g, want %.9g", at_k_dtype_text(t[3]), i,
                      got, want);
         }

@@ -30,8 +30,10 @@ const at_k_info *at_k_of(at_rt_kernel id);
 #include "abi/kernels.def"
 #undef AT_RT_KERNEL
 
-// GEMM that adds to what C holds, where C has the accumulator's type and dense
-// rows and the product is large enough to be packed; false: nothing was done.
+// GEMM that adds to what C holds, with the bits of a product that is added
+// afterwards: where C has the accumulator's type, f32 or s32, and dense rows,
+// and the product is large enough to be packed with k in one block. false:
+// nothing was done.
 bool at_k_gemm_add(const at_k_call *c, at_status *st);
 
 // dst[i] = (dst type) src[i] for n dense elements. Floats round to nearest
