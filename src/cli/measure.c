@@ -234,15 +234,15 @@ static void make_scan(host *m, int64_t size, trial *x) {
 
 // ---- Rows at random
 // -----------------------------------------------------------------------
-enum { kRows = 1 << 15 };
+enum { kRows = 1 << 15, kAdded = 1 << 17 };
 
 static void rows_at_random(host *m, int64_t bytes, int64_t width, bool scatter,
                            trial *x) {
   int64_t table = bytes / (4 * width);
   argue(x, shaped(m, AT_F32, 2, table, width, 0, 0), 0);
-  argue(x, shaped(m, AT_S32, 2, kRows, 1, 0, 0), table);
+  argue(x, shaped(m, AT_S32, 2, scatter ? kAdded : kRows, 1, 0, 0), table);
+  x->units = scatter ? kAdded : kRows;
   const char *moved = TEXT("f32[%d,%lld]", kRows, LL(width));
-  x->units = kRows;
   if (!scatter) {
     x->text = program(
         m, x, moved,
@@ -256,7 +256,7 @@ static void rows_at_random(host *m, int64_t bytes, int64_t width, bool scatter,
   }
   // Into zeros that the program makes, which are not asked about.
   const char *out = TEXT("f32[%lld,%lld]", LL(table), LL(width));
-  x->arguments[0].type = shaped(m, AT_F32, 2, kRows, width, 0, 0);
+  x->arguments[0].type = shaped(m, AT_F32, 2, kAdded, width, 0, 0);
   const char *zeros = TEXT(
       "  %%2 = constant {value=f32[] 0}\n  %%3 = broadcast_in_dim %%2 "
       "{broadcast_dimensions=[]} : %s\n",
@@ -388,6 +388,7 @@ static at_status measure_curve(host *m, make_fn make, at_host_rate r,
 static const int64_t kSides[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 0};
 static const int64_t kSorts[] = {4 * K, 32 * K, 256 * K, 2 * M, 0};
 static const int64_t kTables[] = {16 * K, 1 * M, 16 * M, 128 * M, 0};
+static const int64_t kSums[] = {16 * K, 1 * M, 16 * M, 64 * M, 0};
 static const struct {
   at_host_rate rate;
   make_fn make;
@@ -409,8 +410,8 @@ static const struct {
     {AT_HOST_SCAN, make_scan, (int64_t[]){16 * K, 256 * K, 4 * M, 0}},
     {AT_HOST_GATHER, make_gather, kTables},
     {AT_HOST_GATHER_ROW, make_gather_row, kTables},
-    {AT_HOST_SCATTER, make_scatter, kTables},
-    {AT_HOST_SCATTER_ROW, make_scatter_row, kTables},
+    {AT_HOST_SCATTER, make_scatter, kSums},
+    {AT_HOST_SCATTER_ROW, make_scatter_row, kSums},
     {AT_HOST_FFT, make_fft, (int64_t[]){256, 16 * K, 512 * K, 0}},
     {AT_HOST_RNG_BITS, make_rng_bits, (int64_t[]){16 * K, 1 * M, 0}},
     {AT_HOST_CONV, make_conv, (int64_t[]){8, 32, 128, 0}},
@@ -443,12 +444,12 @@ enum { kTerms = 8, kManyTerms = 40, kElements = 1 << 18 };
 // wait for each other. Without an op: the plain operations alone. Integers are
 // joined by xor, or the compiler would find a shorter sum.
 static at_status time_terms(host *m, int terms, const char *op, bool binary,
-                            at_dtype type, double *seconds) {
+                            at_dtype type, int64_t elements, double *seconds) {
   trial x = {0};
   bool whole = at_is_int(type);
-  const char *t = TEXT("%s[%d]", at_dtype_of(type)->text, kElements);
+  const char *t = TEXT("%s[%lld]", at_dtype_of(type)->text, LL(elements));
   at_strbuf b = {0};
-  argue(&x, shaped(m, type, 1, kElements, 0, 0, 0), 100);
+  argue(&x, shaped(m, type, 1, elements, 0, 0, 0), 100);
   int sum = 0, next = 1;
   for (int i = 0; i < terms; i++) {
     double c = whole ? 3 + 2 * i : .05 * (i + 1);
@@ -498,8 +499,8 @@ static at_status measure_ops(host *m, const char *figure, at_dtype type,
                              double *plain) {
   double base, many, seconds;
   bool binary;
-  AT_TRY(time_terms(m, kTerms, NULL, false, type, &base));
-  AT_TRY(time_terms(m, kManyTerms, NULL, false, type, &many));
+  AT_TRY(time_terms(m, kTerms, NULL, false, type, kElements, &base));
+  AT_TRY(time_terms(m, kManyTerms, NULL, false, type, kElements, &many));
   // The difference has no memory traffic and no start of threads in it.
   *plain = fmax(1e-12, (many - base) * m->cores /
                            (2.0 * (kManyTerms - kTerms) * kElements));
@@ -508,7 +509,8 @@ static at_status measure_ops(host *m, const char *figure, at_dtype type,
   for (int i = 0; i < AT_OP_COUNT; i++) {
     at_op op = (at_op)i;
     if (!is_measured(op, type, &binary)) continue;
-    AT_TRY(time_terms(m, kTerms, at_op_text(op), binary, type, &seconds));
+    AT_TRY(time_terms(m, kTerms, at_op_text(op), binary, type, kElements,
+                      &seconds));
     double each = (seconds - base) * m->cores / (kTerms * (double)kElements);
     at_strbuf_addf(&m->json, " %s:%.4g", at_op_text(op), fmax(each, *plain));
   }
@@ -605,23 +607,9 @@ static at_status measure_overlap(host *m, double plain) {
   double memory, both;
   make_add(m, 8 * (int64_t)kLarge, &x);
   AT_TRY(time_trial(m, &x, &memory));
-  int links = (int)fmin(64, fmax(1, memory * m->cores / (2 * plain * kLarge)));
-  at_strbuf b = {0};
-  const char *t = TEXT("f32[%d]", kLarge);
-  at_strbuf_addf(&b,
-                 "  %%1 = constant {value=f32[] 0.5}\n  %%2 = "
-                 "broadcast_in_dim %%1 {broadcast_dimensions=[]} : %s\n",
-                 t ? t : "");
-  for (int i = 0; i < links; i++)
-    at_strbuf_addf(
-        &b, "  %%%d = multiply %%%d, %%2 : %s\n  %%%d = add %%%d, %%2 : %s\n",
-        2 * i + 3, i ? 2 * i + 2 : 0, t ? t : "", 2 * i + 4, 2 * i + 3,
-        t ? t : "");
-  at_strbuf_addf(&b, "  return %%%d\n", 2 * links + 2);
-  x.text = program(m, &x, t, b.ptr);
-  at_strbuf_free(&b);
-  AT_TRY(time_trial(m, &x, &both));
-  double work = 2.0 * links * plain * kLarge / m->cores;
+  int terms = (int)fmin(100, fmax(1, memory * m->cores / (2 * plain * kLarge)));
+  AT_TRY(time_terms(m, terms, NULL, false, AT_F32, kLarge, &both));
+  double work = 2.0 * terms * plain * kLarge / m->cores;
   double rest = (both - fmax(work, memory)) / fmin(work, memory);
   number(m, "memory_not_hidden", fmin(1, fmax(0, rest)),
          "arithmetic as long as the memory traffic beside it, 64 MiB");
@@ -699,7 +687,7 @@ static at_status write_description(const host *m) {
 
 at_status at_cli_measure_host(bool cpu_time) {
   host m = {.cores = at_cpu_count()};
-  m.timing = (at_timing){.seconds = cpu_time ? .3 : .1,
+  m.timing = (at_timing){.seconds = cpu_time ? .15 : .1,
                          .share = cpu_time ? m.cores : 0,
                          .least = true};
   AT_TRY_ALLOC(m.arena, at_arena_create());

@@ -23,7 +23,7 @@ at_scheme at_collective_scheme(const at_collective *c, uint32_t domain) {
       inside &= mine == first;
       // Members of the same domain follow each other in every list that
       // compilers write; counting is only needed once per run.
-      if (i && id_of(g, k, i - 1) / domain == mine) continue;
+      if (!whole || (i && id_of(g, k, i - 1) / domain == mine)) continue;
       for (uint32_t j = 0; j < g->size; j++)
         here += id_of(g, k, j) / domain == mine;
       whole &= here == domain;

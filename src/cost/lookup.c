@@ -288,6 +288,11 @@ static at_status prepare_planes(at_perf *p, const at_perf_table *t,
   size_t total = 0;
   for (size_t i = 0; i < t->count; i++)
     total = at_add(total, t->series[i].count);
+  at_scheme *schemes;  // of long lists of devices they take a while to tell
+  AT_TRY_ALLOC(schemes, at_new(a, at_scheme, t->count + 1));
+  for (size_t i = 0; i < t->count; i++)
+    if (!t->series[i].is_gemm)
+      schemes[i] = at_collective_scheme(&t->series[i].key, p->domain);
   for (int key = 0; key < AT_PERMUTE * 3; key++) {
     at_collective_op op = (at_collective_op)(key / 3);
     at_scheme scheme = (at_scheme)(key % 3);
@@ -295,9 +300,7 @@ static at_status prepare_planes(at_perf *p, const at_perf_table *t,
     size_t n = 0;
     for (size_t i = 0; i < t->count; i++) {
       const at_perf_series *s = &t->series[i];
-      if (s->is_gemm || s->key.op != op ||
-          at_collective_scheme(&s->key, p->domain) != scheme)
-        continue;
+      if (s->is_gemm || s->key.op != op || schemes[i] != scheme) continue;
       if (!list) AT_TRY_ALLOC(list, at_new(a, at_point, total + 1));
       for (size_t k = 0; k < s->count; k++)
         if (s->points[k].value > 0)

@@ -433,7 +433,12 @@ at_status at_perf_write_pbtxt(const at_perf_table *tables, size_t count,
                               bool gemm, at_strbuf *out) {
   for (size_t i = 0; i < count; i++) {
     const at_perf_table *t = &tables[i];
-    at_strbuf_addf(out, "entries {\n  key: \"%s\"\n  value {\n", t->machine);
+    at_strbuf_addz(out, "entries {\n  key: \"");
+    for (const char *c = t->machine; *c; c++) {
+      if (*c == '"' || *c == '\\') at_strbuf_addc(out, '\\');
+      at_strbuf_addc(out, *c);
+    }
+    at_strbuf_addz(out, "\"\n  value {\n");
     for (size_t k = 0; k < t->count; k++) {
       if (t->series[k].is_gemm != gemm) continue;
       if (gemm)
