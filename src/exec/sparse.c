@@ -87,14 +87,21 @@ static at_sparse_job take_job(at_task *t, bool *failed) {
   return j;
 }
 
-// The frame of the device that came last lends its tables; scratch memory and
-// threads are the SparseCores' own.
+// The device that came last lends its tables; it goes on meanwhile, so that
+// only what never changes is read of it. Scratch memory and threads are the
+// SparseCores' own.
 static at_status run_job(const at_sparse_job *j) {
-  at_cursor c = *j->part->cursor;
-  at_runtime *rt = c.frame.chip->runtime;
-  c.frame.pool = rt->beside;
-  atomic_store(&c.frame.scratch, NULL);
-  at_status st = at_coll_run(&c, j->op, rt->beside);
+  const at_frame *f = &j->part->cursor->frame;
+  at_cursor c = {.frame = {.loaded = f->loaded,
+                           .chip = f->chip,
+                           .pool = f->chip->runtime->beside,
+                           .bufs = f->bufs,
+                           .launch_id = f->launch_id,
+                           .device = f->device,
+                           .recorded = f->recorded,
+                           .in_lane = true},
+                 .part = j->part};
+  at_status st = at_coll_run(&c, j->op, c.frame.pool);
   return st.err ? at_op_blame(&c.frame, j->op, st) : st;
 }
 
