@@ -411,6 +411,21 @@ static void regions_are_split_for_workers(void **state) {
   at_tiles_graph_destroy(g);
 }
 
+// A dimension of one element may be subsampled for ever.
+static void steps_do_not_add_up(void **state) {
+  at_tiles_graph *g = graph();
+  const at_tiles_view *v = variable(g, "v", DIMS(3, 5));
+  float in[15], out[5];
+  for (int i = 0; i < 15; i++) in[i] = (float)i;
+  ok(at_tiles_write(v, in, sizeof in));
+  ok(at_tiles_view_slice(v, 0, 2, 3, &v));
+  for (int i = 0; i < 40; i++)
+    ok(at_tiles_view_subsample(v, 0, i % 2 ? 250 : INT64_MAX, &v));
+  ok(at_tiles_read(v, out, sizeof out));
+  for (int i = 0; i < 5; i++) assert_true(out[i] == (float)(10 + i));
+  at_tiles_graph_destroy(g);
+}
+
 static void layouts_pad_channels(void **state) {
   for (int form = 0; form < 2; form++) {
     at_tiles_graph *g = graph();
@@ -482,6 +497,7 @@ int main(void) {
       cmocka_unit_test(reordering_keeps_pairs),
       cmocka_unit_test(linear_mapping_follows_the_rule),
       cmocka_unit_test(regions_are_split_for_workers),
+      cmocka_unit_test(steps_do_not_add_up),
       cmocka_unit_test(layouts_pad_channels),
       cmocka_unit_test(wrong_views_are_refused),
   };

@@ -195,6 +195,8 @@ at_status at_tiles_view_subsample(const at_tiles_view *v, uint32_t dim,
   if (step < 1)
     return AT_FAIL(AT_INVALID_ARGUMENT, "subsample: step %lld\nhint: from 1",
                    (long long)step);
+  step =
+      AT_MIN(step, AT_MAX(v->dims[dim], 1));  // beyond, only the first is left
   at_tiles_view *r;
   AT_TRY(resized(v, dim, v->dims[dim] ? (v->dims[dim] - 1) / step + 1 : 0,
                  v->num_pieces, &r));
@@ -207,7 +209,7 @@ at_status at_tiles_view_subsample(const at_tiles_view *v, uint32_t dim,
     q->offset += (first * step - p->lo[dim]) * p->stride[dim];
     q->lo[dim] = first;
     q->size[dim] = last - first + 1;
-    q->stride[dim] *= step;
+    q->stride[dim] = q->size[dim] > 1 ? q->stride[dim] * step : 0;
   }
   *out = r;
   return AT_OK;
