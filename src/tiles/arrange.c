@@ -288,7 +288,7 @@ static at_status make(at_tiles_graph *g, const char *name,
   uint32_t *c;
   int64_t *b;
   AT_TRY_ALLOC(c, at_new(g->arena, uint32_t, 3 * n));
-  AT_TRY_ALLOC(b, at_new(g->arena, int64_t, 5 * n));
+  AT_TRY_ALLOC(b, at_new(g->arena, int64_t, 6 * n));
   AT_TRY_ALLOC(d->reads, at_new(g->arena, uint8_t, 2 * bits));
   AT_TRY_ALLOC(d->direct, at_new(g->arena, uint8_t, n));
   AT_TRY_ALLOC(d->moved, at_new(g->arena, int64_t, g->vars.len + 1));
@@ -297,6 +297,7 @@ static at_status make(at_tiles_graph *g, const char *name,
   d->pre = c, d->execute = c + n, d->post = c + 2 * n;
   d->received = b, d->arranged = b + n, d->vertex_bytes = b + 2 * n;
   d->code_bytes = b + 3 * n, d->descriptor_bytes = b + 4 * n;
+  d->exchange_code = b + 5 * n;
   *out = d;
   return AT_OK;
 }
@@ -320,8 +321,10 @@ static at_status derive_set(deriver *x) {
   for (size_t i = 0; i < x->set->vertices.len; i++)
     AT_TRY(derive_vertex(x, (uint32_t)i));
   AT_TRY(check_conflicts(x));
-  AT_TRY(at_tiles_exchange_of(x->g, &x->in, x->d->received, &x->d->in));
-  AT_TRY(at_tiles_exchange_of(x->g, &x->out, x->ignored, &x->d->out));
+  AT_TRY(at_tiles_exchange_of(x->g, &x->in, x->d->received, x->d->exchange_code,
+                              &x->d->in));
+  AT_TRY(at_tiles_exchange_of(x->g, &x->out, x->ignored, x->d->exchange_code,
+                              &x->d->out));
   finish(x);
   return AT_OK;
 }
@@ -423,7 +426,8 @@ static at_status derive_copy(deriver *x, const at_tiles_view *src,
     i = k;
   }
   if (at_ok(st))
-    st = at_tiles_exchange_of(x->g, &x->in, x->d->received, &x->d->in);
+    st = at_tiles_exchange_of(x->g, &x->in, x->d->received, x->d->exchange_code,
+                              &x->d->in);
   if (at_ok(st)) {
     // What arrives in order arrives where it stays.
     for (int64_t t = 0; t < x->g->machine.tiles; t++)

@@ -119,8 +119,9 @@ static int by_sent(const void *a, const void *b) {
 }
 
 at_status at_tiles_exchange_of(at_tiles_graph *graph, at_tiles_needs *n,
-                               int64_t *received, at_tiles_exchange *out) {
-  *out = (at_tiles_exchange){0};
+                               int64_t *received, int64_t *tile_code,
+                               at_tiles_exchange *out) {
+  *out = (at_tiles_exchange){.tile_code = tile_code};
   if (!n->len) return AT_OK;
   qsort(n->ptr, n->len, sizeof *n->ptr, by_need);
   gather g = {.arena = graph->arena, .received = received};

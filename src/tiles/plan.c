@@ -246,8 +246,7 @@ static void fixed_bytes(compiler *c, int64_t tile, int64_t *categories) {
     categories[AT_TILES_MEM_CODE] =
         AT_MAX(categories[AT_TILES_MEM_CODE], d->code_bytes[tile]);
     categories[AT_TILES_MEM_COPY_DESCRIPTORS] += d->descriptor_bytes[tile];
-    categories[AT_TILES_MEM_EXCHANGE_CODE] +=
-        d->in.instruction_bytes + d->out.instruction_bytes;
+    categories[AT_TILES_MEM_EXCHANGE_CODE] += d->exchange_code[tile];
   }
   categories[AT_TILES_MEM_STACK] = kStackBytes;
 }

@@ -128,7 +128,8 @@ typedef struct at_tiles_derived {
   at_tiles_exchange in, out;  // before and after execution
   // Per tile, cycles and bytes.
   uint32_t *pre, *execute, *post;
-  int64_t *received, *arranged, *vertex_bytes, *code_bytes, *descriptor_bytes;
+  int64_t *received, *arranged, *vertex_bytes, *code_bytes, *descriptor_bytes,
+      *exchange_code;
   int64_t rearranged_bytes, saved_cycles;
   uint8_t *reads, *writes;  // a bit per variable
   uint8_t *direct;          // per tile: what it receives is used as it arrived
@@ -186,9 +187,11 @@ typedef struct at_tiles_needs {
   size_t len, cap;
 } at_tiles_needs;
 // Sorts and unites `n`; messages with the same sender and receivers become one.
-// received[tile] += bytes, each element counted once per tile.
+// received[tile] += bytes, each element counted once per tile; tile_code[tile]
+// += bytes of send and receive code.
 at_status at_tiles_exchange_of(at_tiles_graph *g, at_tiles_needs *n,
-                               int64_t *received, at_tiles_exchange *out);
+                               int64_t *received, int64_t *tile_code,
+                               at_tiles_exchange *out);
 
 // Starts every message as soon as its buses are free, the urgent ones first.
 // pair[message]: both buses of each pair carry it. False: no memory, or too
