@@ -46,6 +46,9 @@ typedef struct deriver {
   const at_tiles_codelet *known[64];
   uint32_t num_known;
   int64_t *ignored;  // received bytes of results, which land where they stay
+  at_arena *arena;
+  int64_t **before;  // per variable, when asked: elements that the tile of each
+                     // interval of its home has before it
 } deriver;
 
 int64_t at_tiles_copy_cycles(const at_tiles_machine *m, int64_t bytes,
@@ -87,6 +90,30 @@ static at_status add_need(at_tiles_needs *n, const at_tiles_part *p,
   return AT_OK;
 }
 
+// Where in its tile's memory of the variable an element lies, in bytes.
+static at_status offset_of(deriver *x, const at_tiles_part *p, int64_t *out) {
+  const at_tiles_var *v = &x->g->vars.ptr[p->var];
+  const at_tiles_mapping *h = &v->home;
+  int64_t **before = &x->before[p->var];
+  if (!*before) {
+    int64_t *now;
+    AT_TRY_ALLOC(now, at_new(x->arena, int64_t, (size_t)x->g->machine.tiles));
+    AT_TRY_ALLOC(*before, at_new(x->arena, int64_t, h->len + 1));
+    for (size_t i = 0; i < h->len; i++) {
+      (*before)[i] = now[h->ptr[i].tile];
+      now[h->ptr[i].tile] += h->ptr[i].end - h->ptr[i].begin;
+    }
+  }
+  size_t lo = 0, hi = h->len;
+  while (lo + 1 < hi) {
+    size_t mid = lo + (hi - lo) / 2;
+    *(h->ptr[mid].begin <= p->begin ? &lo : &hi) = mid;
+  }
+  *out = ((*before)[lo] + p->begin - h->ptr[lo].begin) *
+         (int64_t)at_dtype_bytes(v->dtype);
+  return AT_OK;
+}
+
 // Looks at one field: who has it, in which order, and notes what must move.
 static at_status look(deriver *x, uint32_t index, uint32_t f, place *out) {
   const at_tiles_vertex *v = &x->set->vertices.ptr[index];
@@ -122,6 +149,11 @@ static at_status look(deriver *x, uint32_t index, uint32_t f, place *out) {
     if (!local) AT_TRY(add_need(&x->out, p, v->tile, p->tile));
   }
   out->contiguous = out->regions <= 1 && out->remote == 0;
+  if (!out->contiguous || !last || info->align_bytes < 2) return AT_OK;
+  // A vector that begins between two of its codelet's words is copied.
+  int64_t offset;
+  AT_TRY(offset_of(x, last, &offset));
+  out->contiguous = offset % info->align_bytes == 0;
   return AT_OK;
 }
 
@@ -451,9 +483,11 @@ at_status at_tiles_derive(at_tiles_program *p, at_tiles_derived **out) {
   if (!a) return AT_NO_MEMORY("compute set");
   at_status st = AT_OK;
   x.copied_in = at_new(a, int64_t, n * (size_t)(3 + g->machine.workers));
+  x.arena = a;
+  x.before = at_new(a, int64_t *, g->vars.len + 1);
   x.wide = at_new(a, bool, n);
   x.codelets = at_new(a, uint64_t, n);
-  if (!x.copied_in || !x.wide || !x.codelets) {
+  if (!x.copied_in || !x.before || !x.wide || !x.codelets) {
     st = AT_NO_MEMORY("compute set");
   } else {
     memset(x.wide, 1, n);

@@ -208,7 +208,7 @@ typedef struct at_tiles_field {
   const char *name;
   at_tiles_access access;
   at_tiles_want want;
-  uint32_t align_bytes;
+  uint32_t align_bytes;  // a vector that begins elsewhere is copied first
 } at_tiles_field;
 // What an estimator and a run see of one vertex.
 typedef struct at_tiles_operand {

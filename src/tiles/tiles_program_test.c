@@ -241,6 +241,29 @@ static void fragments_are_weighed(void **state) {
   }
 }
 
+// A vector that begins in the middle of a word is copied; one on a word is not.
+static void vectors_begin_on_words(void **state) {
+  for (int64_t first = 0; first < 4; first++) {
+    at_tiles_graph *g = graph();
+    const at_tiles_view *x = variable(g, "x", DIMS(1000)),
+                        *y = variable(g, "y", DIMS(900)), *part;
+    at_tiles_set *set;
+    at_tiles_program *p;
+    const at_tiles_plan *plan;
+    ok(at_tiles_mapping_set(x, 5));
+    ok(at_tiles_mapping_set(y, 5));
+    ok(at_tiles_view_slice(x, 0, first, first + 900, &part));
+    ok(at_tiles_set_add(g, "negate", &set));
+    ok(at_tiles_vertex_add(set, codelet("negate.vector"), 5,
+                           (const at_tiles_view *[]){part, y}, NULL));
+    ok(at_tiles_program_execute(set, &p));
+    ok(at_tiles_compile(g, p, NULL, &plan));
+    assert_int_equal(plan->steps[0].exchange, 0);
+    assert_int_equal(plan->steps[0].pre, first % 2 ? 288 + 900 / 2 : 0);
+    at_tiles_graph_destroy(g);
+  }
+}
+
 // ---- Wrong use
 // ------------------------------------------------------------------------
 static void unmapped_tensors_are_named(void **state) {
@@ -376,6 +399,7 @@ int main(void) {
       cmocka_unit_test(copies_cost_what_they_move),
       cmocka_unit_test(memory_is_shared_over_time),
       cmocka_unit_test(fragments_are_weighed),
+      cmocka_unit_test(vectors_begin_on_words),
       cmocka_unit_test(unmapped_tensors_are_named),
       cmocka_unit_test(two_writers_are_named),
       cmocka_unit_test(tiles_out_of_range_are_named),
