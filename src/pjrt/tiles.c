@@ -2,6 +2,7 @@
 // program computes.
 #include <stdlib.h>
 
+#include "base/config.h"
 #include "compile/on_tiles.h"
 #include "exec/ffi_abi.h"
 #include "pjrt/pjrt_internal.h"
@@ -45,6 +46,10 @@ static ffi_error *run(ffi_call_frame *f) {
 }
 
 at_status at_pjrt_tiles_serve(void) {
+  const char *who = at_config_text(AT_CONFIG_TILES);
+  if (strcmp(who, "host") && strcmp(who, "tiles"))
+    return AT_FAIL(AT_INVALID_ARGUMENT, "ATOLL_TILES=%s\nhint: host or tiles",
+                   who);
   return at_on_tiles_runs()
              ? at_custom_register(AT_STR(AT_ON_TILES_TARGET), AT_CUSTOM_FFI,
                                   (void *)(uintptr_t)run, 0)

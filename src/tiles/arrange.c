@@ -5,6 +5,7 @@
 // position). An operand in that order is received where it will be used; any
 // other is copied into order by the tile, all of it, before it executes.
 // Results likewise, backwards.
+#include <stdio.h>
 #include <string.h>
 
 #include "tiles/tiles_internal.h"
@@ -126,8 +127,12 @@ static at_status look(deriver *x, uint32_t index, uint32_t f, place *out) {
   const at_tiles_part *last = NULL;
   for (size_t i = 0; i < x->parts.len; i++) {
     const at_tiles_part *p = &x->parts.ptr[i];
-    if (p->tile == AT_TILES_NOWHERE)
-      return at_tiles_unmapped(x->g, p, x->set->name);
+    if (p->tile == AT_TILES_NOWHERE) {
+      char what[200];
+      snprintf(what, sizeof what, "compute set %.120s, a vertex on tile %u",
+               x->set->name, v->tile);
+      return at_tiles_unmapped(x->g, p, what);
+    }
     bool local = p->tile == v->tile, reads = info->access != AT_TILES_OUT;
     *(local ? &out->local : &out->remote) += p->count;
     out->regions += p->step == 1 ? 1 : p->count;

@@ -264,6 +264,53 @@ static void vectors_begin_on_words(void **state) {
   }
 }
 
+// A caller's own codelet: y += p * x by one worker, two turns an element.
+static int64_t axpy_cycles(const at_tiles_work *w) {
+  return 20 + 2 * w->fields[1].elements;
+}
+static void axpy_run(const at_tiles_work *w) {
+  const float *x = w->fields[0].data;
+  float *y = w->fields[1].data;
+  for (int64_t i = 0; i < w->fields[1].elements; i++)
+    y[i] += (float)w->params[0] * x[i];
+}
+
+static void codelets_of_ones_own(void **state) {
+  static const at_tiles_field fields[] = {
+      {"x", AT_TILES_IN, AT_TILES_REGIONS, 4},
+      {"y", AT_TILES_INOUT, AT_TILES_VECTOR, 8}};
+  static const at_tiles_codelet axpy = {
+      "axpy", fields, 2, 1, false, true, 128, axpy_cycles, axpy_run};
+  at_tiles_graph *g = graph();
+  const at_tiles_view *x = variable(g, "x", DIMS(70)),
+                      *y = variable(g, "y", DIMS(70)), *f[2];
+  at_tiles_set *set;
+  at_tiles_program *p;
+  const at_tiles_plan *plan;
+  float in[70], out[70];
+  int64_t cycles;
+  for (int i = 0; i < 70; i++) in[i] = (float)i;
+  ok(at_tiles_mapping_set(x, 5));
+  ok(at_tiles_mapping_set(y, 5));
+  ok(at_tiles_set_add(g, "axpy", &set));
+  for (int i = 0; i < 7; i++) {  // seven vertices for six workers
+    ok(at_tiles_view_slice(x, 0, 10 * i, 10 * i + 10, &f[0]));
+    ok(at_tiles_view_slice(y, 0, 10 * i, 10 * i + 10, &f[1]));
+    ok(at_tiles_vertex_add(set, &axpy, 5, f, (double[]){3}));
+  }
+  ok(at_tiles_write(x, in, sizeof in));
+  ok(at_tiles_write(y, in, sizeof in));
+  ok(at_tiles_program_execute(set, &p));
+  ok(at_tiles_compile(g, p, NULL, &plan));
+  ok(at_tiles_run_program(g, p, NULL, &cycles));
+  ok(at_tiles_read(y, out, sizeof out));
+  for (int i = 0; i < 70; i++) assert_true(out[i] == 4 * in[i]);
+  assert_int_equal(plan->cycles, 6 * 2 * (20 + 2 * 10));
+  assert_int_equal(plan->cycles, cycles);
+  assert_int_equal(plan->categories[5][AT_TILES_MEM_CODE], 128);
+  at_tiles_graph_destroy(g);
+}
+
 // ---- Wrong use
 // ------------------------------------------------------------------------
 static void unmapped_tensors_are_named(void **state) {
@@ -276,7 +323,7 @@ static void unmapped_tensors_are_named(void **state) {
   ok(at_tiles_vertex_add(f.set, codelet("negate"), 3,
                          (const at_tiles_view *[]){f.x, f.y}, NULL));
   expect(compile(&f, &plan), AT_FAILED_PRECONDITION, "tensor x", "[40, 100)",
-         "step");
+         "step", "tile 3");
   at_tiles_program *p;
   ok(at_tiles_program_copy(f.x, f.y, &p));
   expect(at_tiles_compile(f.g, p, NULL, &plan), AT_FAILED_PRECONDITION,
@@ -400,6 +447,7 @@ int main(void) {
       cmocka_unit_test(memory_is_shared_over_time),
       cmocka_unit_test(fragments_are_weighed),
       cmocka_unit_test(vectors_begin_on_words),
+      cmocka_unit_test(codelets_of_ones_own),
       cmocka_unit_test(unmapped_tensors_are_named),
       cmocka_unit_test(two_writers_are_named),
       cmocka_unit_test(tiles_out_of_range_are_named),
