@@ -545,8 +545,10 @@ static at_status product_step(const at_target *t, const at_gemm *g,
   out->compute = c.seconds;
   out->memory = m->seconds;
   out->latency = alone > kGrain ? h->fork : 0;
-  // Packed panels are read again while others are computed.
   out->total = h->step + out->latency + fmax(out->compute, out->memory);
+  // The table's products were timed with their traffic; the curves' in caches.
+  if (c.source == AT_COST_FROM_HOST)
+    out->total += h->overlap * fmin(out->compute, out->memory);
   return AT_OK;
 }
 
