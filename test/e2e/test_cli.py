@@ -93,3 +93,42 @@ def test_costs_of_a_previous_run(tmp_path):
     done = atoll("estimate", "--target=H100", f"--costs={trace}", "--json", program)
     (op,) = json.loads(done.stdout)["ops"]
     assert op["source"] == "profile" and abs(op["seconds"] - 70e-6) < 1e-9
+
+
+LOOP = """
+module @loop {
+  func.func public @main(%x: tensor<64x64xf32>) -> tensor<64x64xf32> {
+    %n = stablehlo.constant dense<10> : tensor<i32>
+    %zero = stablehlo.constant dense<0> : tensor<i32>
+    %one = stablehlo.constant dense<1> : tensor<i32>
+    %r:2 = stablehlo.while(%i = %zero, %y = %x) : tensor<i32>, tensor<64x64xf32>
+      cond {
+        %p = stablehlo.compare LT, %i, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
+        stablehlo.return %p : tensor<i1>
+      } do {
+        %j = stablehlo.add %i, %one : tensor<i32>
+        %d = stablehlo.dot_general %y, %y, contracting_dims = [1] x [0] : (tensor<64x64xf32>, tensor<64x64xf32>) -> tensor<64x64xf32>
+        %t = stablehlo.tanh %d : tensor<64x64xf32>
+        stablehlo.return %j, %t : tensor<i32>, tensor<64x64xf32>
+      }
+    return %r#1 : tensor<64x64xf32>
+  }
+}
+"""
+
+
+def test_steps_on_the_measured_host(tmp_path):
+    """The steps that run here, each as often as its loop turns, by the host's own figures."""
+    corpus = pathlib.Path(os.environ["AT_SOURCE_DIR"]) / "test" / "corpora" / "host_fuzz" / "measured.json"
+    (tmp_path / "atoll").mkdir()
+    (tmp_path / "atoll" / "host.json").write_text(corpus.read_text())
+    program = tmp_path / "p.mlir"
+    program.write_text(LOOP)
+    done = atoll("estimate", "--target=host", "--json", program, XDG_CACHE_HOME=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    estimate = json.loads(done.stdout)
+    steps = {o["name"].split(".")[0]: o for o in estimate["ops"]}
+    assert steps["dot_general"]["runs"] == 10 and steps["dot_general"]["source"] == "host model"
+    assert not estimate["notes"]
+    total = sum(o["seconds"] * o["runs"] for o in estimate["ops"])
+    assert abs(estimate["seconds"] - total) < 1e-9 + total * 1e-6
