@@ -206,9 +206,9 @@ at_status at_cut_meshes(at_cut *c) {
   }
   c->meshes = list.ptr;
   c->num_meshes = (uint32_t)list.len;
-  const at_mesh *first = c->meshes;
-  while (first < c->meshes + c->num_meshes && !first->num_axes) first++;
-  c->devices = first < c->meshes + c->num_meshes ? first->devices : NULL;
+  uint32_t first = 0;
+  while (first < c->num_meshes && !c->meshes[first].num_axes) first++;
+  c->devices = first < c->num_meshes ? c->meshes[first].devices : NULL;
   AT_TRY(make_atoms(c));
   for (uint32_t i = 0; i < c->num_meshes; i++) axes_to_atoms(c, &c->meshes[i]);
   return AT_OK;
