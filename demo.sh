@@ -17,4 +17,8 @@ unset JAX_PLATFORMS
 mkdir -p demo-out
 .venv/bin/python demo/digits.py "$@"
 .venv/bin/python demo/gpt.py "$@"
+# A DLRM on SparseCores, where jax-tpu-embedding is there.
+if .venv/bin/python -c "import jax_tpu_embedding" 2>/dev/null; then
+  .venv/bin/python examples/dlrm.py --check
+fi
 echo "plots: demo-out/digits.png demo-out/gpt.png"

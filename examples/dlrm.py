@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """DLRM with jax-tpu-embedding on SparseCores: 26 embedding tables, synthetic clicks in the shape of Criteo's.
 
-  examples/dlrm.py [--steps 200] [--batch 512] [--tables 26] [--rows 20000] [--width 32] [--sequential] [--check]
+  examples/dlrm.py [--steps 100] [--batch 512] [--tables 26] [--rows 20000] [--width 32] [--sequential] [--check]
 
 Ids follow Zipf's law; labels come from a hidden linear model over ids and dense features, so that there is something to
 learn. The train step is written as a plain one; jax-tpu-embedding's auto_pipelining turns it into one whose lookups run
@@ -28,7 +28,7 @@ DENSE = 13
 
 @dataclasses.dataclass
 class Options:
-    steps: int = 200
+    steps: int = 100
     batch: int = 512
     tables: int = 26
     rows: int = 20000

@@ -72,16 +72,6 @@ static at_bytes program(uint32_t devices) {
   return b_finish(&b, 0);
 }
 
-static at_buffer *put(at_chip *c, at_dtype t, const void *v, int64_t n) {
-  at_host_array a = {t, {&n, 1}, NULL, v};
-  at_buffer *b = NULL;
-  at_event *done = NULL;
-  OK(at_buffer_from_host(c, AT_MEM_DEVICE, &a,
-                         AT_HOST_IMMUTABLE_ONLY_DURING_CALL, &b, &done));
-  at_event_release(done);
-  return b;
-}
-
 enum { kInputs = 6 };
 // Sample k of a device reads row k of the last device's table.
 static void put_inputs(at_chip *c, uint32_t devices, int32_t row,
@@ -97,12 +87,12 @@ static void put_inputs(at_chip *c, uint32_t devices, int32_t row,
   if (row) ids[begin] = row;
   for (int i = 0; i < kRows * kWidth; i++) table[i] = (float)i;
   for (int i = 0; i < kWork; i++) work[i] = (float)i;
-  in[0] = put(c, AT_S32, pointers, 8);
-  in[1] = put(c, AT_S32, ids, kIds);
-  in[2] = put(c, AT_S32, samples, kIds);
-  in[3] = put(c, AT_F32, gains, kIds);
-  in[4] = put(c, AT_F32, table, kRows * kWidth);
-  in[5] = put(c, AT_F32, work, kWork);
+  in[0] = test_array_of(c, AT_S32, pointers, 8);
+  in[1] = test_array_of(c, AT_S32, ids, kIds);
+  in[2] = test_array_of(c, AT_S32, samples, kIds);
+  in[3] = test_array_of(c, AT_F32, gains, kIds);
+  in[4] = test_array_of(c, AT_F32, table, kRows * kWidth);
+  in[5] = test_array_of(c, AT_F32, work, kWork);
 }
 
 static void check_outputs(at_buffer *const *out) {

@@ -176,14 +176,18 @@ static inline at_loaded *test_load(at_runtime *rt, at_bytes block) {
   free((void *)block.ptr);
   return l;
 }
-static inline at_buffer *test_array(at_chip *c, const float *v, int64_t n) {
-  at_host_array a = {AT_F32, {&n, 1}, NULL, v};
+static inline at_buffer *test_array_of(at_chip *c, at_dtype t, const void *v,
+                                       int64_t n) {
+  at_host_array a = {t, {&n, 1}, NULL, v};
   at_buffer *b = NULL;
   at_event *done = NULL;
   OK(at_buffer_from_host(c, AT_MEM_DEVICE, &a,
                          AT_HOST_IMMUTABLE_ONLY_DURING_CALL, &b, &done));
   at_event_release(done);
   return b;
+}
+static inline at_buffer *test_array(at_chip *c, const float *v, int64_t n) {
+  return test_array_of(c, AT_F32, v, n);
 }
 static inline void test_fetch(at_buffer *b, float *out, int64_t n) {
   at_event *done = NULL;
