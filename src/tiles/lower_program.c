@@ -4,6 +4,47 @@
 
 #include "tiles/lower_internal.h"
 
+// ---- Constants of bodies
+// -------------------------------------------------------------------
+static bool is_inside(const at_comp *c, const at_comp *outer) {
+  while (c && c != outer) c = c->owner ? c->owner->parent : NULL;
+  return c != NULL;
+}
+
+// A vertex runs a comparator or a reduction's body by itself: constants that
+// passes have hoisted out of it go back.
+static at_status sink_constants(at_comp *body, at_comp *in) {
+  AT_FOR_NODES(n, in) {
+    for (uint32_t i = 0; i < n->num_operands; i++) {
+      at_value v = n->operands[i], own;
+      if (v.node->op != AT_OP_CONSTANT || is_inside(v.node->parent, body))
+        continue;
+      AT_TRY(
+          at_build_constant(body, body->first, at_node_literal(v.node), &own));
+      at_replace_uses(body, v, own);
+    }
+    for (uint32_t k = 0; k < n->num_regions; k++)
+      AT_TRY(sink_constants(body, n->regions[k]));
+  }
+  for (uint32_t i = 0; i < in->num_results; i++) {
+    at_value v = in->results[i], own;
+    if (v.node->op != AT_OP_CONSTANT || is_inside(v.node->parent, body))
+      continue;
+    AT_TRY(at_build_constant(body, body->first, at_node_literal(v.node), &own));
+    at_replace_uses(body, v, own);
+  }
+  return AT_OK;
+}
+
+static at_status close_bodies(at_comp *c) {
+  AT_FOR_NODES(n, c)
+  for (uint32_t k = 0; k < n->num_regions; k++)
+    AT_TRY(at_op_is(n->op, AT_CONTROL)
+               ? close_bodies(n->regions[k])
+               : sink_constants(n->regions[k], n->regions[k]));
+  return AT_OK;
+}
+
 static at_status start(at_tiles_lowerer **out, const at_tiles_machine *m,
                        const at_tiles_lower_options *o, at_arena *a,
                        const at_module *module) {
@@ -267,6 +308,7 @@ at_status at_tiles_lower(const at_tiles_machine *m, at_module *module,
   at_tiles_lower_options linear = {.linear = true, .lenient = true};
   bool fits, other_fits;
   int64_t cycles;
+  AT_TRY(close_bodies(module->entry));
   AT_TRY(lower_fitting(m, module, o, a, &best, &fits));
   if (!o->linear) {
     AT_TRY(baseline(m, module, &linear, a, best->cycles, &cycles));
