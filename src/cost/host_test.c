@@ -186,6 +186,12 @@ static void test_profile(void **state) {
   // Two launches in a row are one run of the step: (10 + 5 + 25) / 2 us.
   assert_int_equal(time.source, AT_COST_FROM_PROFILE);
   assert_float_equal(time.seconds, 20e-6, 1e-12);
+  // Another numbering of the same steps.
+  static const char other[] = "[{\"name\": \"negate.30\", \"dur\": 3}]";
+  OK(at_cost_profile_read((at_bytes){(uint8_t *)other, strlen(other)}, a, &p));
+  t->profile = p;
+  OK(at_cost_node(t, m->entry->last, &time));
+  assert_float_equal(time.seconds, 3e-6, 1e-12);
   fails(at_cost_profile_read((at_bytes){(uint8_t *)"[]", 2}, a, &p),
         AT_NOT_FOUND, "no step");
   fails(at_cost_profile_read((at_bytes){(uint8_t *)"{}", 2}, a, &p),

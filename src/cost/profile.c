@@ -1,7 +1,10 @@
-// Costs of a previous run: how long each step took, from its trace. Steps are
-// known by op and number ("fusion.12"), which are the same as long as the
-// program and the compiler are.
+// Costs of a previous run: how long each step took, from its trace, which names
+// them by op and number ("fusion.12"). Clients move constants before they
+// compile, so numbers may differ from those of the same program in a file; the
+// steps and their order do not. The n-th fusion of the trace, by number, is the
+// n-th of the program where both have as many.
 #include <stdio.h>
+#include <stdlib.h>
 #include <zlib.h>
 
 #include "base/json.h"
@@ -10,10 +13,14 @@
 typedef struct step {
   double seconds;
   uint64_t count;
+  at_op op;
+  uint64_t number;
 } step;
 
 struct at_cost_profile {
-  at_map steps;  // "fusion.12" -> step
+  at_map steps;                   // "fusion.12" -> step
+  step **sorted;                  // by op and number
+  size_t first[AT_OP_COUNT + 1];  // of each op in `sorted`
 };
 
 enum { kMostTracks = 256 };
@@ -25,9 +32,8 @@ typedef struct track {
 } track;
 
 // "fusion.12" of "fusion.12 add,multiply"; empty: some other event.
-static at_str step_name(at_str name) {
+static at_str step_name(at_str name, at_op *op, uint64_t *number) {
   size_t n = 0, dot = 0, digits = 0;
-  at_op op;
   while (n < name.len && name.ptr[n] != ' ') {
     if (name.ptr[n] == '.')
       dot = n, digits = 0;
@@ -35,8 +41,11 @@ static at_str step_name(at_str name) {
       digits++;
     n++;
   }
-  bool fits = dot && digits && dot + 1 + digits == n &&
-              at_op_parse((at_str){name.ptr, dot}, &op);
+  bool fits = dot && digits && dot + 1 + digits == n && digits < 10 &&
+              at_op_parse((at_str){name.ptr, dot}, op);
+  *number = 0;
+  for (size_t i = dot + 1; fits && i < n; i++)
+    *number = *number * 10 + (uint64_t)(name.ptr[i] - '0');
   return fits ? (at_str){name.ptr, n} : (at_str){"", 0};
 }
 
@@ -52,7 +61,10 @@ static track *track_of(const at_json *event, track *list, size_t *n) {
 
 static at_status add_event(const at_json *event, at_arena *a, track *tracks,
                            size_t *num_tracks, at_map *steps) {
-  at_str name = step_name(at_json_get_str(event, "name", AT_STR("")));
+  at_op op = AT_OP_COUNT;
+  uint64_t number;
+  at_str name =
+      step_name(at_json_get_str(event, "name", AT_STR("")), &op, &number);
   double micros = at_json_get_num(event, "dur", -1);
   if (!name.len || !(micros >= 0 && micros < 1e15)) return AT_OK;
   void **place;
@@ -60,7 +72,7 @@ static at_status add_event(const at_json *event, at_arena *a, track *tracks,
   AT_TRY_ALLOC(place, at_map_put(steps, name));
   if (!*place) {
     AT_TRY_ALLOC(s, at_new(a, step, 1));
-    *s = (step){0};
+    *s = (step){.op = op, .number = number};
     *place = s;
   }
   s = *place;
@@ -68,6 +80,24 @@ static at_status add_event(const at_json *event, at_arena *a, track *tracks,
   s->seconds += micros * 1e-6;
   if (!t || t->last != s) s->count++;
   if (t) t->last = s;
+  return AT_OK;
+}
+
+static int by_number(const void *x, const void *y) {
+  const step *a = *(step *const *)x, *b = *(step *const *)y;
+  if (a->op != b->op) return a->op < b->op ? -1 : 1;
+  return (a->number > b->number) - (a->number < b->number);
+}
+
+static at_status sort_steps(at_cost_profile *p, at_arena *a) {
+  size_t n = p->steps.len;
+  AT_TRY_ALLOC(p->sorted, at_new(a, step *, n + 1));
+  for (size_t i = 0; i < n; i++) p->sorted[i] = p->steps.entries[i].value;
+  qsort(p->sorted, n, sizeof *p->sorted, by_number);
+  for (size_t op = 0, i = 0; op <= AT_OP_COUNT; op++) {
+    while (i < n && p->sorted[i]->op < op) i++;
+    p->first[op] = i;
+  }
   return AT_OK;
 }
 
@@ -91,7 +121,7 @@ at_status at_cost_profile_read(at_bytes text, at_arena *a,
                    "trace: no step of a program, such as \"fusion.12\"\n"
                    "hint: jax.profiler.trace writes one; its .trace.json");
   *out = p;
-  return AT_OK;
+  return sort_steps(p, a);
 }
 
 static at_status read_all(const char *path, gzFile file, at_arena *a,
@@ -123,15 +153,30 @@ at_status at_cost_profile_open(const char *path, at_arena *a,
   return st;
 }
 
+// Steps of an op in a program: all, and those numbered below `n`.
+static void count_steps(const at_comp *c, const at_node *n, size_t *all,
+                        size_t *before) {
+  AT_FOR_NODES(k, c) {
+    if (k->op == n->op) (*all)++, *before += k->id < n->id;
+    for (uint32_t r = 0; r < k->num_regions && at_op_is(k->op, AT_CONTROL); r++)
+      count_steps(k->regions[r], n, all, before);
+  }
+}
+
 bool at_cost_profiled(const at_cost_profile *p, const at_node *n,
                       double *seconds) {
-  char name[96];
   if (!p || at_op_is(n->op, AT_COLLECTIVE) || at_op_is(n->op, AT_CONTROL))
     return false;
-  int len = snprintf(name, sizeof name, "%s.%u", at_op_text(n->op), n->id);
-  void **place = at_map_find(&p->steps, (at_str){name, (size_t)len});
-  if (!place) return false;
-  const step *s = *place;
+  size_t first = p->first[n->op], known = p->first[n->op + 1] - first;
+  size_t all = 0, before = 0;
+  const at_comp *top = n->parent;
+  while (top->owner) top = top->owner->parent;
+  if (known) count_steps(top, n, &all, &before);
+  const step *s = NULL;
+  if (known && known == all) s = p->sorted[first + before];
+  for (size_t i = 0; i < known && !s; i++)
+    if (p->sorted[first + i]->number == n->id) s = p->sorted[first + i];
+  if (!s) return false;
   *seconds = s->seconds / (double)s->count;
   return true;
 }
