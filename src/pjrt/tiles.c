@@ -2,9 +2,9 @@
 // program computes.
 #include <stdlib.h>
 
+#include "abi/ffi.h"
 #include "base/config.h"
 #include "compile/on_tiles.h"
-#include "exec/ffi_abi.h"
 #include "pjrt/pjrt_internal.h"
 
 static ffi_error *failed(const ffi_call_frame *f, at_status st) {
