@@ -15,6 +15,13 @@ at_scheme at_collective_scheme(const at_collective *c, uint32_t domain) {
     return AT_SCHEME_INTRA;
   }
   const at_groups *g = &c->groups;
+  if (!g->ids) {  // each group is a range
+    bool fits = (uint64_t)g->count * g->size <= domain;
+    bool even = g->size && g->size <= domain && domain % g->size == 0;
+    return fits || even            ? AT_SCHEME_INTRA
+           : g->size % domain == 0 ? AT_SCHEME_RAIL_ALIGNED
+                                   : AT_SCHEME_NON_RAIL;
+  }
   bool inside = true, whole = true;
   for (uint32_t k = 0; k < g->count && (inside || whole); k++) {
     uint32_t first = g->size ? id_of(g, k, 0) / domain : 0;
