@@ -45,7 +45,8 @@ def add(store, target, path):
 def page(store):
     lines = ["# JAX's own Pallas TPU tests on Atoll", "",
              "Made by `tools/pallas_page.py` from samples that `tools/pallas_tests.py` ran; do not edit.",
-             "Counts are of the tests in the sample; a file that is not named for a target was not run there.", ""]
+             "Counts are of the tests in the sample; a file that is not named for a target was not run there. A test that failed",
+             "and passed when it ran again after a mend counts as passed.", ""]
     for target in sorted(store):
         total = {k: sum(f["counts"][k] for f in store[target].values()) for k in ("passed", "failed", "skipped")}
         ran = total["passed"] + total["failed"]
