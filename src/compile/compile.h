@@ -37,4 +37,15 @@ at_status at_compile_module(at_bytes program, const at_compile_options *o, bool 
 at_status at_compile_dump(at_bytes program, const at_compile_options *o, at_stage s,
                           at_strbuf *out);
 
+// ---- Machines of tiles: ATOLL_TARGET=mk2 with ATOLL_TILES=tiles
+// The executable is then one custom call that carries the program's text; who
+// serves it (exec's AT_CUSTOM_OWN) calls at_on_tiles_call.
+#define AT_ON_TILES_TARGET "atoll.tiles"
+// Whether the knobs ask for it.
+bool at_on_tiles_runs(void);
+// Runs a program's text on dense arrays, tile by tile. It is laid out on its first
+// call and kept. Thread-safe; one at a time.
+at_status at_on_tiles_call(at_bytes program, const void *const *args, uint32_t num_args,
+                           void *const *results, uint32_t num_results);
+
 #endif

@@ -3,7 +3,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "abi/attrdict.h"
 #include "base/config.h"
 #include "base/cpu.h"
 
@@ -34,34 +33,6 @@ bool at_on_tiles_runs(void) {
          !strcmp(at_config_text(AT_CONFIG_TILES), "tiles");
 }
 
-static void put_text(uint8_t **to, at_str s) {
-  uint32_t n = (uint32_t)s.len;
-  memcpy(*to, &n, sizeof n);
-  memcpy(*to + sizeof n, s.ptr, n);
-  *to += sizeof n + n;
-}
-
-// {program = "..."} as abi/attrdict.h has it.
-static at_status config_of(at_str program, at_arena *a, at_str *out) {
-  uint8_t *bytes, *to;
-  uint32_t one = 1;
-  at_str key = at_str_of(AT_ON_TILES_PROGRAM);
-  size_t n = 4 + 4 + key.len + 1 + 4 + program.len;
-  if (program.len > INT32_MAX)
-    return AT_FAIL(AT_RESOURCE_EXHAUSTED,
-                   "a program of %zu bytes of text is too long to be run on "
-                   "tiles",
-                   program.len);
-  AT_TRY_ALLOC(bytes, at_arena_alloc(a, n, 8));
-  memcpy(bytes, &one, 4);
-  to = bytes + 4;
-  put_text(&to, key);
-  *to++ = AT_DICT_TEXT;
-  put_text(&to, program);
-  *out = (at_str){(const char *)bytes, n};
-  return AT_OK;
-}
-
 at_status at_on_tiles_wrap(const at_module *whole, at_str program, at_arena *a,
                            at_module **out) {
   const at_comp *c = whole->entry;
@@ -87,9 +58,9 @@ at_status at_on_tiles_wrap(const at_module *whole, at_str program, at_arena *a,
     types[i] = *at_value_type(c->results[i]);
   at_attr attrs[] = {
       {.id = AT_ATTR_CALL_TARGET_NAME, .s = AT_STR(AT_ON_TILES_TARGET)},
-      {.id = AT_ATTR_BACKEND_CONFIG_DICT},
-      {.id = AT_ATTR_API_VERSION, .i = 4}};
-  AT_TRY(config_of(program, a, &attrs[1].s));
+      {.id = AT_ATTR_BACKEND_CONFIG}};
+  AT_TRY_ALLOC(attrs[1].s.ptr, at_arena_str(a, program));
+  attrs[1].s.len = program.len;
   at_node_desc d = {.op = AT_OP_CUSTOM_CALL,
                     .operands = values,
                     .num_operands = c->num_params,
@@ -169,14 +140,15 @@ static at_status run_kept(const kept *k, const void *const *args,
   return AT_OK;
 }
 
-at_status at_on_tiles_call(at_str program, const void *const *args,
+at_status at_on_tiles_call(at_bytes program, const void *const *args,
                            uint32_t num_args, void *const *results,
                            uint32_t num_results) {
   kept *k;
+  at_str text = {(const char *)program.ptr, program.len};
   at_arena *a = at_arena_create();
   if (!a) return AT_NO_MEMORY("tiles");
   pthread_mutex_lock(&g_lock);
-  at_status st = find_kept(program, &k);
+  at_status st = find_kept(text, &k);
   if (at_ok(st)) st = run_kept(k, args, num_args, results, num_results, a);
   pthread_mutex_unlock(&g_lock);
   at_arena_destroy(a);

@@ -50,7 +50,18 @@ typedef struct foreign_call {
   void *results;          // original
   const void **operands;
   ffi_error *error;
+  const at_op *op;  // our own
+  at_status st;
 } foreign_call;
+
+static void call_own(void *arg) {
+  foreign_call *c = arg;
+  const at_op *op = c->op;
+  uint32_t operands = (uint32_t)op->aux;
+  c->st = ((at_custom_fn)c->handler->fn)(
+      (at_bytes){op->params, op->params_bytes}, c->operands, operands,
+      (void *const *)(c->operands + operands), op->num_args - operands);
+}
 
 static void call_foreign(void *arg) {
   foreign_call *c = arg;
@@ -135,6 +146,13 @@ at_status at_custom_run(at_frame *f, const at_op *op, const at_xstep *step) {
                    "hint: jax.ffi.register_ffi_target(\"%s\", ..., "
                    "platform=\"tpu\")",
                    target, target);
+  if (h->kind == AT_CUSTOM_OWN) {
+    foreign_call call = {.handler = h,
+                         .operands = (const void **)(f->bufs + op->args),
+                         .op = op};
+    at_fiber_call_on_thread(call_own, &call);
+    return call.st;
+  }
   int64_t version = op->tasks;
   bool typed = h->kind == AT_CUSTOM_FFI;
   if (typed != (version == kTypedFfi) || (!typed && version > kOriginal))

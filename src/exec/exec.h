@@ -171,7 +171,15 @@ void at_launch_enqueue(at_task *t, uint32_t device);
 // ---- Custom calls
 // ------------------------------------------------------------------ A foreign
 // handler, by call target name and platform. ffi: XLA_FFI_Handler*.
-typedef enum at_custom_kind { AT_CUSTOM_FFI, AT_CUSTOM_LEGACY } at_custom_kind;
+typedef enum at_custom_kind {
+  AT_CUSTOM_FFI,
+  AT_CUSTOM_LEGACY,
+  AT_CUSTOM_OWN  // this library's own: at_custom_fn
+} at_custom_kind;
+// config: the call's backend_config; args and results: dense arrays.
+typedef at_status (*at_custom_fn)(at_bytes config, const void *const *args,
+                                  uint32_t num_args, void *const *results,
+                                  uint32_t num_results);
 at_status at_custom_register(at_str target, at_custom_kind kind, void *handler,
                              uint32_t traits);
 // What the frontend's XLA_FFI_Handler is called with is built here.

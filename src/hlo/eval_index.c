@@ -101,7 +101,12 @@ at_status at_eval_gather_with(const at_eval_args *e, const int64_t *sizes,
     for (uint32_t k = 0; k < a->rank; k++)
       if (!at_dims_has(gone, k) && !at_dims_has(batching, k))
         from[k] += to[offset.ptr[o++]];
-    at_put(t->dtype, data, i, at_literal_at(e->in[0], at_ravel(a, from)));
+    // A collapsed dimension of which nothing is taken has nothing to give: zero.
+    bool there = true;
+    for (uint32_t k = 0; k < a->rank; k++)
+      there = there && from[k] < a->dims[k];
+    if (there)
+      at_put(t->dtype, data, i, at_literal_at(e->in[0], at_ravel(a, from)));
     at_next(t->dims, t->rank, to);
   }
   return AT_OK;

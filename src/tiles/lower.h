@@ -21,7 +21,8 @@ typedef struct at_tiles_lower_options {
 
 // The plan lives in `a`. The planner's layouts, or the linear ones where those
 // take fewer cycles in all. Errors: UNIMPLEMENTED by name; RESOURCE_EXHAUSTED
-// names tile, step and the largest values.
+// names tile, step and the largest values. The module must outlive the plan and
+// is written to: its nodes' `aux`, and constants that bodies use go into them.
 at_status at_tiles_lower(const at_tiles_machine *m, at_module *module,
                          const at_tiles_lower_options *o, at_arena *a,
                          const at_tiles_plan **out);
