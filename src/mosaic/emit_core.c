@@ -24,6 +24,23 @@ static LLVMValueRef optional(at_me *m, const at_mop *op, uint32_t group) {
 
 // ---- refs as memory sees them
 // ---------------------------------------------------------
+// The memory row that a view of packed rows begins with; it must not begin
+// inside one.
+static at_me_num whole_rows(at_me *m, const at_mop *op, const at_me_ref *r) {
+  static const char text[] = "a copy begins inside a packed row";
+  at_em *e = m->e;
+  if (!r->row.v) return (at_me_num){r->row.c / r->split, NULL};
+  LLVMValueRef split = at_em_i64(e, r->split), row = r->row.v;
+  LLVMValueRef rest = at_b_bin(e, AT_B_UREM, row, split);
+  at_branch f;
+  at_if_begin(e, &f, at_b_icmp(e, AT_B_NE, rest, at_em_i64(e, 0)));
+  LLVMValueRef args[3] = {m->core, loc_of(m, op),
+                          at_b_bytes(e, text, sizeof text)};
+  at_b_call(e, "at_core_fail", NULL, args, 3);
+  at_if_end(e, &f);
+  return at_me_num_of(at_b_bin(e, AT_B_UDIV, row, split));
+}
+
 static at_status stored_view(at_me *m, const at_mop *op, const at_me_ref *r,
                              at_me_ref *out) {
   *out = *r;
@@ -32,13 +49,13 @@ static at_status stored_view(at_me *m, const at_mop *op, const at_me_ref *r,
     out->size[p] = at_me_mul(m, r->size[p], (at_me_num){r->parts, NULL});
     out->stride[p] = r->part_stride;
   } else if (r->split > 1) {
-    if (r->size[p].v || r->size[p].c % r->split || r->row.v ||
-        r->row.c % r->split)
+    if (r->size[p].v || r->size[p].c % r->split || r->row.c % r->split)
       return at_me_refuse(m, op, "a part of packed rows");
     out->size[p].c = r->size[p].c / r->split;
-    at_me_num at =
-        at_me_mul(m, (at_me_num){r->row.c / r->split, NULL}, r->stride[p]);
-    out->base = at_me_offset(m, r->base, r->bytes, at);
+    at_me_num at = {r->row.c / r->split, NULL};
+    if (r->row.v) at = whole_rows(m, op, r);
+    out->base =
+        at_me_offset(m, r->base, r->bytes, at_me_mul(m, at, r->stride[p]));
   }
   out->parts = out->split = 1;
   out->dtype = r->storage;
@@ -119,9 +136,11 @@ static void fill_optional(at_me *m, at_me_record *d, const at_mop *op,
 
 // A ref in pieces of `unit` bytes: its packed dimension becomes two, rows as
 // the wider side has them and `parts` pieces of each.
-static bool in_pieces(at_me *m, const at_me_ref *r, uint32_t packed,
-                      uint32_t unit, uint32_t parts, at_me_ref *out) {
+static bool in_pieces(at_me *m, const at_mop *op, const at_me_ref *r,
+                      uint32_t packed, uint32_t unit, uint32_t parts,
+                      at_me_ref *out) {
   if (r->rank == AT_ME_RANK || packed >= r->rank) return false;
+  if (r->split > 1 && r->split != parts) return false;
   *out = *r;
   out->rank = r->rank + 1;
   uint32_t k = r->bytes / unit;  // pieces of a memory element
@@ -134,18 +153,17 @@ static bool in_pieces(at_me *m, const at_me_ref *r, uint32_t packed,
   out->size[packed + 1] = (at_me_num){parts, NULL};
   bool wide = r->parts > 1 || (r->split == 1 && k > 1);
   if (!wide) {  // rows as the narrow side counts them
-    if (rows->v || rows->c % parts || r->row.v || r->row.c % parts)
-      return false;
+    if (rows->v || rows->c % parts || r->row.c % parts) return false;
     rows->c /= parts;
   }
   if (r->parts > 1) {
     out->stride[packed + 1] = r->part_stride;
   } else if (k > 1) {
     out->stride[packed + 1] = (at_me_num){1, NULL};
-    at_me_num at = {r->row.c / parts, NULL};
     if (r->split > 1)
-      out->base = at_me_offset(m, r->base, r->bytes,
-                               at_me_mul(m, at, r->stride[packed]));
+      out->base =
+          at_me_offset(m, r->base, r->bytes,
+                       at_me_mul(m, whole_rows(m, op, r), r->stride[packed]));
   } else {
     out->stride[packed + 1] = out->stride[packed];
     out->stride[packed] =
@@ -157,15 +175,15 @@ static bool in_pieces(at_me *m, const at_me_ref *r, uint32_t packed,
 }
 
 // Both sides of a transfer whose memories hold elements of different widths.
-static bool same_pieces(at_me *m, const at_me_ref *from, const at_me_ref *to,
-                        at_me_ref *src, at_me_ref *dst) {
+static bool same_pieces(at_me *m, const at_mop *op, const at_me_ref *from,
+                        const at_me_ref *to, at_me_ref *src, at_me_ref *dst) {
   uint32_t unit = AT_MIN(from->bytes, to->bytes);
   uint32_t parts = AT_MAX(from->bytes, to->bytes) / AT_MAX(unit, 1u);
   bool viewed = from->parts > 1 || from->split > 1;
   uint32_t packed = viewed ? from->packed : to->packed;
   return from->rank == to->rank && parts > 1 && !from->padded && !to->padded &&
-         in_pieces(m, from, packed, unit, parts, src) &&
-         in_pieces(m, to, packed, unit, parts, dst);
+         in_pieces(m, op, from, packed, unit, parts, src) &&
+         in_pieces(m, op, to, packed, unit, parts, dst);
 }
 
 static at_status emit_dma(at_me *m, at_mop *op) {
@@ -175,7 +193,7 @@ static at_status emit_dma(at_me *m, at_mop *op) {
   at_me_ref *from = at_me_memory(m, op->operands[s]);
   at_me_ref *to = at_me_memory(m, op->operands[t]), src, dst;
   if (!from || !to) return AT_OK;
-  if (from->bytes == to->bytes || !same_pieces(m, from, to, &src, &dst)) {
+  if (from->bytes == to->bytes || !same_pieces(m, op, from, to, &src, &dst)) {
     AT_TRY(stored_view(m, op, from, &src));
     AT_TRY(stored_view(m, op, to, &dst));
   }
