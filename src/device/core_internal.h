@@ -186,6 +186,10 @@ typedef struct core_split_plan {
   int64_t chunk;  // out: steps of a chunk; 0: they stay together
 } core_split_plan;
 void core_plan_split(core_state *c, void *plan);
+// Does a step leave something to the next that only one core has, like scalars
+// or semaphores? `declared`: the kernel says that steps are independent, which
+// is taken for its vector memory.
+bool core_ties_steps(const core_state *c, bool declared);
 
 // ---- core_share.c
 // -------------------------------------------------------------------

@@ -7,7 +7,7 @@
 
 #include "device/core_internal.h"
 
-static bool ties_steps(const core_state *c, bool declared) {
+bool core_ties_steps(const core_state *c, bool declared) {
   const at_xcore *r = c->program->record;
   if (r->flags & AT_CORE_SEQUENTIAL) return true;
   for (uint32_t i = 0; i < r->num_refs; i++) {
@@ -109,14 +109,14 @@ void core_plan_split(core_state *c, void *arg) {
   uint32_t d = 0;
   for (; d < r->grid_rank && r->semantics[d] == AT_CORE_PARALLEL; d++)
     unit /= c->bounds[d];
-  if (d && !ties_steps(c, true)) {
+  if (d && !core_ties_steps(c, true)) {
     int64_t chunk = chunk_of(steps, unit, p);
     if (chunk && chunk < steps && !neighbours_meet(c, unit, steps)) {
       p->chunk = chunk;
       return;
     }
   }
-  if (ties_steps(c, false) || steps > 1 << 18) return;
+  if (core_ties_steps(c, false) || steps > 1 << 18) return;
   unit = 1;
   for (d = r->grid_rank; d-- > 0; unit *= c->bounds[d]) {
     int64_t chunk = chunk_of(steps, unit, p);

@@ -129,9 +129,34 @@ f = pl.pallas_call(body, grid=(5, 4), in_specs=[pl.BlockSpec((8, 128), lambda i,
 np.testing.assert_array_equal(f(x), x.reshape(40, 4, 128).sum(1))
 """
 
+# The block of the next step is fetched while this one's is used; a scalar says that nobody has fetched the first.
+# Each core has scalars of its own.
+FIRST_OF_CORE = """
+def body(first, x, o, buffer, sem):
+  core, step = pl.program_id(0), pl.program_id(1)
+  fetch = lambda step: pltpu.make_async_copy(x.at[pl.ds((core * 4 + step) * 8, 8)], buffer.at[step % 2], sem.at[step % 2])
+  was_first = first[0]
+  first[0] = 0
+  @pl.when(was_first == 1)
+  def _():
+    fetch(step).start()
+  @pl.when(step < 3)
+  def _():
+    fetch(step + 1).start()
+  fetch(step).wait()
+  o[...] = buffer[step % 2]
+x = jnp.arange(64 * 128, dtype=jnp.float32).reshape(64, 128)
+f = pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct((64, 128), jnp.float32),
+    grid_spec=pltpu.PrefetchScalarGridSpec(num_scalar_prefetch=1, grid=(2, 4), in_specs=[ANY],
+        out_specs=pl.BlockSpec((8, 128), lambda i, j, first: (i * 4 + j, 0)),
+        scratch_shapes=[pltpu.VMEM((2, 8, 128), jnp.float32), pltpu.SemaphoreType.DMA((2,))]),
+    compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "arbitrary")))
+np.testing.assert_array_equal(f(jnp.ones(1, jnp.int32), x), x)
+"""
+
 
 @pytest.mark.parametrize("check", ["", "all"])
-@pytest.mark.parametrize("codes, target", [((PERMUTE, GATHER, TWO_KERNELS, DEADLOCK), "v5e:2x2"), ((CORES, SHARED_GRID), "v5p:2x1x1")])
+@pytest.mark.parametrize("codes, target", [((PERMUTE, GATHER, TWO_KERNELS, DEADLOCK), "v5e:2x2"), ((CORES, SHARED_GRID, FIRST_OF_CORE), "v5p:2x1x1")])
 def test_kernels_that_talk(python, codes, target, check):
   env = {"ATOLL_TARGET": target, "ATOLL_CHECK": check, "ATOLL_CACHE": "off", "JAX_PLATFORMS": "tpu,cpu"}
   done = python(SET_UP + "".join(codes), env=env, timeout=200)
