@@ -218,7 +218,7 @@ static void make_top_k(host *m, int64_t size, trial *x) {
   top_k(m, 1, size, 32, x);
 }
 static void make_top_k_rows(host *m, int64_t size, trial *x) {
-  top_k(m, 32, size, 8, x);
+  top_k(m, 256, size, 8, x);
 }
 
 static void make_scan(host *m, int64_t size, trial *x) {
@@ -386,7 +386,9 @@ static at_status measure_curve(host *m, make_fn make, at_host_rate r,
 #define K ((int64_t)1 << 10)
 #define M ((int64_t)1 << 20)
 static const int64_t kSides[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 0};
-static const int64_t kSorts[] = {4 * K, 32 * K, 256 * K, 2 * M, 0};
+// The last sizes are beyond the caches.
+static const int64_t kSorts[] = {4 * K, 32 * K, 256 * K, 2 * M,
+                                 4 * M, 16 * M, 0};
 static const int64_t kTables[] = {16 * K, 1 * M, 16 * M, 128 * M, 0};
 static const int64_t kSums[] = {16 * K, 1 * M, 16 * M, 64 * M, 0};
 static const struct {
@@ -398,16 +400,17 @@ static const struct {
      (int64_t[]){1 * M, 4 * M, 16 * M, 64 * M, 256 * M, 0}},
     {AT_HOST_WRITE, make_add,
      (int64_t[]){1 * M, 4 * M, 16 * M, 64 * M, 256 * M, 0}},
-    {AT_HOST_TRANSPOSE, make_transpose, (int64_t[]){256 * K, 4 * M, 64 * M, 0}},
+    {AT_HOST_TRANSPOSE, make_transpose,
+     (int64_t[]){256 * K, 4 * M, 64 * M, 256 * M, 0}},
     {AT_HOST_REDUCE_ROWS, make_reduce_rows,
      (int64_t[]){16, 128, 1024, 8192, 0}},
     {AT_HOST_REDUCE_COLS, make_reduce_cols, (int64_t[]){16, 128, 1024, 0}},
     {AT_HOST_SORT, make_sort, kSorts},
     {AT_HOST_SORT_ROWS, make_sort_rows, (int64_t[]){128, 1 * K, 8 * K, 0}},
     {AT_HOST_SORT_PAIRS, make_sort_pairs, kSorts},
-    {AT_HOST_TOP_K, make_top_k, (int64_t[]){16 * K, 256 * K, 2 * M, 0}},
+    {AT_HOST_TOP_K, make_top_k, (int64_t[]){16 * K, 256 * K, 2 * M, 16 * M, 0}},
     {AT_HOST_TOP_K_ROWS, make_top_k_rows, (int64_t[]){1 * K, 8 * K, 64 * K, 0}},
-    {AT_HOST_SCAN, make_scan, (int64_t[]){16 * K, 256 * K, 4 * M, 0}},
+    {AT_HOST_SCAN, make_scan, (int64_t[]){16 * K, 256 * K, 4 * M, 32 * M, 0}},
     {AT_HOST_GATHER, make_gather, kTables},
     {AT_HOST_GATHER_ROW, make_gather_row, kTables},
     {AT_HOST_SCATTER, make_scatter, kSums},
