@@ -5,6 +5,8 @@
 //   under it · a done that is ready · the least stall · a start whose resource
 //   others wait for · preference · what makes more ready · what frees memory ·
 //   the order found
+// A second list, in which what frees memory comes before what makes more ready,
+// is taken where it is as good.
 #include "schedule/lhs.h"
 
 #include <math.h>
@@ -31,6 +33,7 @@ typedef struct state {
   uint32_t n;
   const at_lhs_options *options;
   int64_t limit;
+  bool thrifty;      // what frees memory comes before what makes more ready
   uint32_t *waits;   // readers and followers not yet placed
   double *ready_at;  // backwards time from which placing it does not stall
   bool *live;        // its results are live at this point
@@ -294,8 +297,10 @@ static int compare(const state *s, const candidate *a, const candidate *b) {
   if (a->frees != b->frees) return a->frees ? -1 : 1;
   if (x->preference != y->preference)
     return x->preference > y->preference ? -1 : 1;
+  bool frees = a->increase < 0, differ = frees != (b->increase < 0);
+  if (s->thrifty && differ) return frees ? -1 : 1;
   if (a->unlocks != b->unlocks) return a->unlocks > b->unlocks ? -1 : 1;
-  if ((a->increase < 0) != (b->increase < 0)) return a->increase < 0 ? -1 : 1;
+  if (differ) return frees ? -1 : 1;
   return a->node > b->node ? -1 : 1;
 }
 
@@ -397,9 +402,10 @@ static void place(state *s, uint32_t i) {
 }
 
 static at_status list(const at_lhs_node *nodes, uint32_t n,
-                      const at_lhs_options *o, int64_t limit, at_arena *a,
-                      uint32_t *order) {
-  state s = {.nodes = nodes, .n = n, .options = o, .limit = limit};
+                      const at_lhs_options *o, int64_t limit, bool thrifty,
+                      at_arena *a, uint32_t *order) {
+  state s = {
+      .nodes = nodes, .n = n, .options = o, .limit = limit, .thrifty = thrifty};
   AT_TRY_ALLOC(s.waits, at_new(a, uint32_t, (size_t)n + 1));
   AT_TRY_ALLOC(s.ready_at, at_new(a, double, (size_t)n + 1));
   AT_TRY_ALLOC(s.live, at_new(a, bool, (size_t)n + 1));
@@ -435,33 +441,64 @@ static at_status list(const at_lhs_node *nodes, uint32_t n,
   return AT_OK;
 }
 
+typedef struct found {
+  uint32_t *order;
+  at_lhs_stats stats;
+  int64_t most;  // memory that it should stay within; 0: any
+} found;
+
+static bool fits(const found *f) {
+  return f->most <= 0 || f->stats.peak <= f->most;
+}
+
+// Caches like what lives shortly: a little of the time that was gained buys
+// much memory.
+static bool better(const found *x, const found *than, double given_seconds) {
+  if (fits(x) != fits(than)) return fits(x);
+  if (x->stats.seconds < than->stats.seconds) return true;
+  return (double)x->stats.peak < .9 * (double)than->stats.peak &&
+         x->stats.seconds < fmin(1.01 * than->stats.seconds, given_seconds);
+}
+
+// Replaces *best where an order that is found within the limits is better.
+static at_status search(const at_lhs_node *nodes, uint32_t n,
+                        const at_lhs_options *o, bool thrifty,
+                        double given_seconds, at_arena *a, found *best,
+                        found *next) {
+  int64_t limit = best->most;
+  for (uint32_t run = 0; run <= o->reruns; run++) {
+    AT_TRY(list(nodes, n, o, limit, thrifty, a, next->order));
+    AT_TRY(at_lhs_simulate(nodes, n, o, next->order, a, &next->stats));
+    bool done = fits(next);
+    if (better(next, best, given_seconds)) {
+      found t = *best;
+      *best = *next, *next = t;
+    }
+    if (done) break;
+    limit = limit / 10 * 9;
+  }
+  return AT_OK;
+}
+
 at_status at_lhs_run(const at_lhs_node *nodes, uint32_t n,
                      const at_lhs_options *o, at_arena *a, uint32_t **order,
                      at_lhs_stats *stats) {
-  uint32_t *best, *next;
-  at_lhs_stats kept, found;
-  AT_TRY_ALLOC(best, at_new(a, uint32_t, (size_t)n + 1));
-  AT_TRY_ALLOC(next, at_new(a, uint32_t, (size_t)n + 1));
-  for (uint32_t i = 0; i < n; i++) best[i] = i;
-  AT_TRY(at_lhs_simulate(nodes, n, o, NULL, a, &kept));
+  found best = {0}, next = {0};
+  AT_TRY_ALLOC(best.order, at_new(a, uint32_t, (size_t)n + 1));
+  AT_TRY_ALLOC(next.order, at_new(a, uint32_t, (size_t)n + 1));
+  for (uint32_t i = 0; i < n; i++) best.order[i] = i;
+  AT_TRY(at_lhs_simulate(nodes, n, o, NULL, a, &best.stats));
   int64_t most = o->memory_limit;
-  int64_t grown = (int64_t)fmax(o->growth * (double)kept.peak, kSmallBytes);
+  int64_t grown =
+      (int64_t)fmax(o->growth * (double)best.stats.peak, kSmallBytes);
   if (o->growth > 0 && (most <= 0 || grown < most)) most = grown;
-  int64_t limit = most;
-  for (uint32_t run = 0; run <= o->reruns; run++) {
-    AT_TRY(list(nodes, n, o, limit, a, next));
-    AT_TRY(at_lhs_simulate(nodes, n, o, next, a, &found));
-    bool fits = most <= 0 || found.peak <= most;
-    bool fitted = most <= 0 || kept.peak <= most;
-    if (fits > fitted || (fits == fitted && found.seconds < kept.seconds)) {
-      uint32_t *t = best;
-      best = next, next = t;
-      kept = found;
-    }
-    if (fits) break;
-    limit = limit / 10 * 9;
-  }
-  *order = best;
-  *stats = kept;
+  best.most = next.most = most;
+  double given = best.stats.seconds;
+  AT_TRY(search(nodes, n, o, false, given, a, &best, &next));
+  // Is there anything to gain at all, then perhaps in less memory.
+  if (best.stats.seconds < given)
+    AT_TRY(search(nodes, n, o, true, given, a, &best, &next));
+  *order = best.order;
+  *stats = best.stats;
   return AT_OK;
 }
