@@ -6,7 +6,7 @@
 Prints, for each workload, the median milliseconds of both, the ratio (above 1: Atoll is
 faster), the fraction of this machine's limit that Atoll reaches, and the seconds that the
 first call took (compilation). Then geometric means by element type. Limits are measured
-first: memory bandwidth by a large copy, arithmetic by bench/peak (built with Atoll).
+first, by bench/peak (built with Atoll): all cores' copies past the caches, and arithmetic.
 Needs TPU_LIBRARY_PATH=.../libatoll.so.
 """
 import argparse
@@ -29,14 +29,11 @@ from workloads import WORKLOADS, make
 
 
 def machine_limits():
-    """-> {"bandwidth": GB/s, "f32": GFLOP/s, "bf16": GFLOP/s}"""
-    source = np.ones(32 << 20, np.float32)
-    target = np.empty_like(source)
-    best = min(_seconds(lambda: np.copyto(target, source)) for _ in range(7))
-    limits = {"bandwidth": 2 * source.nbytes / best / 1e9, "f32": None, "bf16": None}
+    """What all cores reach at most: {"memory": GB/s, "f32": GFLOP/s, "bf16": GFLOP/s}."""
     probe = os.path.join(os.path.dirname(os.environ["TPU_LIBRARY_PATH"]), "peak")
-    if os.access(probe, os.X_OK):
-        limits.update(json.loads(subprocess.run([probe], capture_output=True, text=True, check=True).stdout))
+    limits = {}
+    for arguments in ([], ["memory"]):
+        limits.update(json.loads(subprocess.run([probe, *arguments], capture_output=True, text=True, check=True).stdout))
     return limits
 
 
@@ -112,7 +109,7 @@ def main():
             print(f"{name:28s} failed: {str(e).splitlines()[0][:120]}")
             continue
         peak = limits.get(r["dtype"]) or limits["f32"]
-        limit_ms = max(r["flops"] / (peak * 1e6) if peak else 0, r["bytes"] / (limits["bandwidth"] * 1e6))
+        limit_ms = max(r["flops"] / (peak * 1e6) if peak else 0, r["bytes"] / (limits["memory"] * 1e6))
         r["ratio"], r["fraction"] = r["xla"] / r["atoll"], limit_ms / r["atoll"]
         rows.append(r)
         print(f"{name:28s} {r['atoll']:10.4f} {r['xla']:10.4f} {r['ratio']:7.2f} {r['fraction']:6.2f} "

@@ -169,7 +169,8 @@ def _():
         return jax.nn.relu(y)
     return Work(with_vjp(conv), [normal(8, 56, 56, 64), normal(3, 3, 64, 64, scale=.05, seed=1), normal(8, 56, 56, 64, seed=2)],
                 flops=6 * 8 * 56 * 56 * 64 * 64 * 9, bytes=20 * 8 * 56 * 56 * 64,
-                tolerance=1e-3, flips=1e-3)  # outputs near 0 may fall on either side of the relu
+                # outputs near 0 may fall on either side of the relu, and each moves 1.6 % of the weights' gradients
+                tolerance=1e-3, flips=.05)
 
 
 @workload("sort_4M_f32")
