@@ -9,6 +9,10 @@ typedef struct scan {
   const char *p, *end;
 } scan;
 
+static scan scan_of(at_str text) {  // an empty text may have no pointer
+  return (scan){text.ptr, text.len ? text.ptr + text.len : text.ptr};
+}
+
 static void blanks(scan *s) {
   while (s->p < s->end && isspace((unsigned char)*s->p)) s->p++;
 }
@@ -272,7 +276,7 @@ static at_status read_axes(at_cut *c, const at_mesh *mesh, scan *s, at_str text,
 
 at_status at_axes_mask(at_cut *c, at_str text, uint32_t *out) {
   *out = 0;
-  scan s = {text.ptr, text.ptr + text.len};
+  scan s = scan_of(text);
   at_str name;
   for (; s.p < s.end; s.p++) {
     if (*s.p != '"') continue;
@@ -384,7 +388,7 @@ static at_status note_order(at_cut *c, const at_mesh *mesh, at_place *p) {
 }
 
 static at_status parse_shardy(at_cut *c, at_str text, bool exact, at_place *p) {
-  scan s = {text.ptr, text.ptr + text.len};
+  scan s = scan_of(text);
   at_mesh own = {0};
   const at_mesh *mesh = &own;
   at_str name;
@@ -502,7 +506,7 @@ static bool read_last_tiles(scan *s, uint32_t *out) {
 // *manual: the atoms along which the program itself cuts.
 static at_status parse_hlo(at_cut *c, at_str text, bool exact, at_place *p,
                            uint32_t *manual) {
-  scan s = {text.ptr, text.ptr + text.len};
+  scan s = scan_of(text);
   uint32_t rank = p->whole.rank;
   for (uint32_t d = 0; d < rank; d++) p->dims[d] = (at_axes){0};
   p->open = 0;
