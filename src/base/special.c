@@ -44,6 +44,13 @@ long double at_zeta(long double s, long double q) {
   }
   if (s == INFINITY) return q > 1 ? 0 : q == 1 ? 1 : INFINITY;
   if (q == INFINITY) return 0;
+  if (q < 0) {
+    // The terms below 0 are those of fraction .. -q, with s's sign: no loop of
+    // -q turns.
+    long double fraction = -q - floorl(-q), sign = fmodl(s, 2) == 0 ? 1 : -1;
+    return at_zeta(s, 1 - fraction) +
+           sign * (at_zeta(s, fraction) - at_zeta(s, 1 - q));
+  }
   long double sum = 0;
   for (int k = 0; k < 20 || q < 20; k++, q++) {
     long double t = powl(q, -s);
