@@ -182,6 +182,9 @@ static at_status place_node(at_cut *c, at_node *n, uint32_t banned) {
     list[i]->banned = list[i]->manual = banned;
   }
   AT_TRY(stated(c, n));
+  if ((at_is_constraint(n) || at_is_layout_constraint(n)) &&
+      !at_type_eq(at_value_type(n->operands[0]), &n->types[0]))
+    return at_fail_at(AT_INVALID_ARGUMENT, n, "changes the value's type");
   // Only the program says how the axes of a manual computation cut its edge.
   if ((at_is_manual_entry(n) || at_is_manual_exit(n)) &&
       at_value_type(n->operands[0])->rank != n->types[0].rank)
@@ -373,8 +376,6 @@ static at_status rewrite_constraint(at_cut *c, at_node *n) {
 
 static at_status rewrite_layout(at_cut *c, at_node *n) {
   at_place *p = at_place_of((at_value){n, 0});
-  if (!at_type_eq(&at_place_of(n->operands[0])->whole, &p->whole))
-    return at_fail_at(AT_INVALID_ARGUMENT, n, "changes the value's type");
   p->sums = at_sums_carried(n, at_dims_bits(p->dims, p->whole.rank), 0);
   return at_reshard(c, n->parent, n, at_place_of(n->operands[0]), lay_of(p),
                     &p->now);

@@ -372,11 +372,6 @@ static at_status gather_parts(at_cut *c, at_comp *comp, at_node *before,
                               const move *m, int64_t n, at_value v,
                               at_value *out) {
   at_type t;
-  if (v.index >= v.node->num_results || m->from < 0 ||
-      (uint64_t)m->from >= at_value_type(v)->rank)
-    return AT_FAIL(AT_INVALID_ARGUMENT,
-                   "partition: a value without dimension %lld is cut along it",
-                   (long long)m->from);
   at_attr attrs[4] = {flag(AT_ATTR_ALL_GATHER_DIM, m->from),
                       {0},
                       flag(AT_ATTR_CHANNEL_ID, ++c->channel),
