@@ -1,8 +1,8 @@
 #ifndef ATOLL_EXEC_CUSTOM_INTERNAL_H_
 #define ATOLL_EXEC_CUSTOM_INTERNAL_H_
 
-#include "abi/ffi.h"
 #include "exec/exec_internal.h"
+#include "exec/ffi_abi.h"
 
 int32_t at_ffi_dtype(at_dtype t);  // -1: none
 // The attributes of abi/attrdict.h bytes; borrows `config`, the rest lives in

@@ -2,8 +2,8 @@
 // ships it in include/xla/ffi/api/c_api.h: only the shapes of the structs that
 // cross the boundary, under our names. Every struct starts with its size and an
 // extension list.
-#ifndef ATOLL_ABI_FFI_H_
-#define ATOLL_ABI_FFI_H_
+#ifndef ATOLL_EXEC_FFI_ABI_H_
+#define ATOLL_EXEC_FFI_ABI_H_
 
 #include <stddef.h>
 #include <stdint.h>
