@@ -9,6 +9,9 @@
 // A launch whose devices work longer than this between meetings is worth more
 // lanes than one.
 enum { kHeavyNs = 30000, kMembersOnStack = 64, kReported = 8 };
+// Meetings over which that time is averaged: those of asynchronous collectives
+// come in bunches, and a short while says nothing of the work after it.
+enum { kPaceMeetings = 8 };
 
 static at_status write_id(at_cursor *c, const at_op *op, uint32_t device) {
   const at_xheader *h = c->frame.loaded->header;
@@ -70,7 +73,10 @@ static void note_meeting(at_task *t, uint32_t size) {
   if (t->local) return;
   uint64_t now = at_clock_ns(), before = t->met_ns;
   t->met_ns = now;
-  if (before) atomic_store(&t->heavy, now - before > (uint64_t)kHeavyNs * size);
+  if (!before) return;
+  uint64_t each = (now - before) / size;
+  t->pace_ns = (each + (kPaceMeetings - 1) * t->pace_ns) / kPaceMeetings;
+  atomic_store(&t->heavy, t->pace_ns > kHeavyNs);
 }
 
 // The others of the group may go on.

@@ -323,6 +323,7 @@ struct at_task {
   _Atomic bool heavy;    // parts take long enough to be worth a wake-up
   _Atomic uint64_t asked;  // arguments known to be there
   uint64_t met_ns;       // when a collective was last done
+  uint64_t pace_ns;      // of one device's work between them, of late
   uint32_t finished;
   at_status failed;  // the first failure
   _Atomic bool has_failed;

@@ -347,6 +347,7 @@ static at_task *make_task(at_loaded *l, const at_launch *in) {
     list += c[d].count;
   }
   t->heavy = l->header->estimated_ns > kHeavyNs;
+  t->pace_ns = (uint64_t)(l->header->estimated_ns / (l->num_colls + 1));
   return t;
 }
 
