@@ -313,15 +313,22 @@ static void emit_columns(at_walk *w, LLVMValueRef lo, LLVMValueRef hi) {
 
 // ---- the kernels
 // -----------------------------------------------------------------------
-void at_job_emit_reduce(at_em *e, const at_job *j, LLVMValueRef begin,
-                        LLVMValueRef end) {
+// NULL: out of memory, and `e` has failed.
+static at_walk *walk_begin(at_em *e, const at_job *j) {
   at_walk *w = at_new(e->arena, at_walk, 1);
   if (w) *w = (at_walk){.e = e, .j = j, .rd = make_reducers(e, j)};
   if (!w || !w->rd) {
     at_em_fail(e, AT_NO_MEMORY("reduction"));
-    return;
+    return NULL;
   }
   load_inits(e, j, w->rd);
+  return w;
+}
+
+void at_job_emit_reduce(at_em *e, const at_job *j, LLVMValueRef begin,
+                        LLVMValueRef end) {
+  at_walk *w = walk_begin(e, j);
+  if (!w) return;
   at_loop tasks;
   at_loop_begin(e, &tasks, begin, end, 1, 0, j->tasks - 1);
   at_ix t = tasks.i;
@@ -383,13 +390,8 @@ static void combine_loop(at_walk *w, LLVMValueRef lo, LLVMValueRef hi,
 
 void at_job_emit_combine(at_em *e, const at_job *j, LLVMValueRef begin,
                          LLVMValueRef end) {
-  at_walk *w = at_new(e->arena, at_walk, 1);
-  if (w) *w = (at_walk){.e = e, .j = j, .rd = make_reducers(e, j)};
-  if (!w || !w->rd) {
-    at_em_fail(e, AT_NO_MEMORY("reduction"));
-    return;
-  }
-  load_inits(e, j, w->rd);
+  at_walk *w = walk_begin(e, j);
+  if (!w) return;
   LLVMValueRef b = at_em_i64(e, j->block), size = at_em_i64(e, j->extent[0]);
   LLVMValueRef lo = LLVMBuildMul(e->b, begin, b, "");
   LLVMValueRef hi = at_em_min(e, LLVMBuildMul(e->b, end, b, ""), size);

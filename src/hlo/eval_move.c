@@ -338,27 +338,15 @@ static at_status shape_operand(const at_eval_args *e, uint32_t operand,
 static at_status dynamic_gather(const at_eval_args *e) {
   const at_type *a = &e->in[0]->type, *ix = &e->in[1]->type;
   int64_t sizes[kMaxRank], dims[kMaxRank];
-  at_dims offset = at_node_ints(e->n, AT_ATTR_OFFSET_DIMS);
   at_dims gone = at_node_ints(e->n, AT_ATTR_COLLAPSED_SLICE_DIMS);
   at_dims batch = at_node_ints(e->n, AT_ATTR_OPERAND_BATCHING_DIMS);
-  int64_t iv = at_node_int(e->n, AT_ATTR_INDEX_VECTOR_DIM, ix->rank);
   at_type t;
   AT_TRY(read_ints(e, 2, a->rank, sizes));
   for (uint32_t i = 0; i < a->rank; i++)
     if (sizes[i] < 0 || sizes[i] > a->dims[i] ||
         (sizes[i] != 1 && (at_dims_has(gone, i) || at_dims_has(batch, i))))
       return AT_BAD(e->n, "slice size %u is %lld", i, (long long)sizes[i]);
-  uint32_t from_index = 0, from_slice = 0;
-  for (uint32_t i = 0; i < e->n->types[0].rank; i++) {
-    if (at_dims_has(offset, i)) {
-      while (at_dims_has(gone, from_slice) || at_dims_has(batch, from_slice))
-        from_slice++;
-      dims[i] = sizes[from_slice++];
-    } else {
-      if (from_index == iv) from_index++;
-      dims[i] = ix->dims[from_index++];
-    }
-  }
+  at_gather_dims(e->n, ix, sizes, e->n->types[0].rank, dims);
   AT_TRY(found_shape(e, dims, &t));
   return at_eval_gather_with(e, sizes, &t);
 }

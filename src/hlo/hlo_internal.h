@@ -50,6 +50,9 @@ static inline bool at_dims_has(at_dims d, int64_t x) {
 int64_t at_window_count(int64_t n, int64_t base_dilation, int64_t low,
                         int64_t high, int64_t window, int64_t window_dilation,
                         int64_t stride);
+// Result dims of a gather whose slice sizes are `sizes`: `rank` of them.
+void at_gather_dims(const at_node *n, const at_type *indices,
+                    const int64_t *sizes, uint32_t rank, int64_t *dims);
 // Every attribute of a convolution, checked, defaults filled in.
 typedef struct at_conv_dims {
   uint32_t spatial;

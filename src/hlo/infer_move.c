@@ -290,7 +290,26 @@ static at_status check_indices(const at_node *n, const at_type *operand,
   return AT_OK;
 }
 
-// Result dims of a gather whose slice sizes are `sizes`.
+void at_gather_dims(const at_node *n, const at_type *indices,
+                    const int64_t *sizes, uint32_t rank, int64_t *dims) {
+  at_dims offset = at_node_ints(n, AT_ATTR_OFFSET_DIMS);
+  at_dims gone = at_node_ints(n, AT_ATTR_COLLAPSED_SLICE_DIMS);
+  at_dims batch = at_node_ints(n, AT_ATTR_OPERAND_BATCHING_DIMS);
+  int64_t iv = at_node_int(n, AT_ATTR_INDEX_VECTOR_DIM, indices->rank);
+  uint32_t from_index = 0, from_slice = 0;
+  for (uint32_t i = 0; i < rank; i++) {
+    if (at_dims_has(offset, i)) {
+      while (at_dims_has(gone, from_slice) || at_dims_has(batch, from_slice))
+        from_slice++;
+      dims[i] = sizes[from_slice++];
+    } else {
+      if (from_index == iv) from_index++;
+      dims[i] = indices->dims[from_index++];
+    }
+  }
+}
+
+// Sets the result type of a gather whose slice sizes are `sizes`.
 static at_status gather_dims(at_module *m, at_node *n, const int64_t *sizes) {
   const at_type *a = at_value_type(n->operands[0]);
   const at_type *ix = at_value_type(n->operands[1]);
@@ -306,17 +325,7 @@ static at_status gather_dims(at_module *m, at_node *n, const int64_t *sizes) {
                   offset.rank, gone.rank, batch.rank, a->rank);
   AT_TRY(at_dims_check(n, AT_ATTR_OFFSET_DIMS, offset, rank, true));
   AT_TRY_ALLOC(dims, at_new(m->arena, int64_t, rank));
-  uint32_t from_index = 0, from_slice = 0;
-  for (uint32_t i = 0; i < rank; i++) {
-    if (at_dims_has(offset, i)) {
-      while (at_dims_has(gone, from_slice) || at_dims_has(batch, from_slice))
-        from_slice++;
-      dims[i] = sizes[from_slice++];
-    } else {
-      if (from_index == iv) from_index++;
-      dims[i] = ix->dims[from_index++];
-    }
-  }
+  at_gather_dims(n, ix, sizes, rank, dims);
   at_type r = {.dtype = a->dtype, .rank = rank, .dims = dims};
   return at_infer_set(m, n, &r, 1);
 }

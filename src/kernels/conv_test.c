@@ -8,24 +8,6 @@ static double part(uint32_t t, const char *p, int64_t i, int h) {
   return at_k_load_f64(at_real_of((at_dtype)t), p + i * es + h * es / 2);
 }
 
-typedef struct lay {
-  int64_t size, *stride;
-} lay;
-static int64_t lay_out(lay *l, int count, bool shuffle, uint64_t *seed) {
-  int order[16];
-  for (int i = 0; i < count; i++) order[i] = i;
-  for (int i = count - 1; shuffle && i > 0; i--) {
-    int x = (int)tu_below(seed, i + 1), t = order[i];
-    order[i] = order[x], order[x] = t;
-  }
-  int64_t step = 1;
-  for (int i = count - 1; i >= 0; i--) {
-    *l[order[i]].stride = step;
-    step *= l[order[i]].size;
-  }
-  return step;
-}
-
 // The element of the output at batch b, feature f, position o, in double.
 static void plain(const at_k_conv_params *p, const char *in, const char *kernel,
                   int64_t b, int64_t f, const int64_t *o, double out[2]) {
@@ -64,7 +46,7 @@ static void plain(const at_k_conv_params *p, const char *in, const char *kernel,
 
 static void run_conv(at_k_conv_params p, bool shuffle, uint64_t *seed) {
   uint32_t d = p.spatial_rank;
-  lay li[16] = {{p.batch, &p.in_batch_stride}}, lk[16], lo[16];
+  tu_slot li[16] = {{p.batch, &p.in_batch_stride}}, lk[16], lo[16];
   int64_t positions = 1;
   for (uint32_t i = 0; i < d; i++) {
     int64_t in = (p.in_size[i] - 1) * p.lhs_dilation[i] + 1;
@@ -72,20 +54,20 @@ static void run_conv(at_k_conv_params p, bool shuffle, uint64_t *seed) {
     int64_t k = (p.kernel_size[i] - 1) * p.rhs_dilation[i] + 1;
     int64_t room = in + p.pad_low[i] + p.pad_high[i] - k;
     p.out_size[i] = room < 0 || k <= 0 ? 0 : room / p.window_stride[i] + 1;
-    li[1 + i] = (lay){p.in_size[i], &p.in_stride[i]};
-    lk[i] = (lay){p.kernel_size[i], &p.kernel_stride[i]};
-    lo[1 + i] = (lay){p.out_size[i], &p.out_stride[i]};
+    li[1 + i] = (tu_slot){p.in_size[i], &p.in_stride[i]};
+    lk[i] = (tu_slot){p.kernel_size[i], &p.kernel_stride[i]};
+    lo[1 + i] = (tu_slot){p.out_size[i], &p.out_stride[i]};
     positions *= p.out_size[i];
   }
   int64_t out_batch = p.batch / p.batch_groups;
-  li[1 + d] = (lay){p.in_features, &p.in_feature_stride};
-  lk[d] = (lay){p.in_features / p.feature_groups, &p.kernel_in_stride};
-  lk[d + 1] = (lay){p.out_features, &p.kernel_out_stride};
-  lo[0] = (lay){out_batch, &p.out_batch_stride};
-  lo[1 + d] = (lay){p.out_features, &p.out_feature_stride};
-  int64_t ni = lay_out(li, (int)d + 2, shuffle, seed);
-  int64_t nk = lay_out(lk, (int)d + 2, shuffle, seed);
-  int64_t no = lay_out(lo, (int)d + 2, shuffle, seed);
+  li[1 + d] = (tu_slot){p.in_features, &p.in_feature_stride};
+  lk[d] = (tu_slot){p.in_features / p.feature_groups, &p.kernel_in_stride};
+  lk[d + 1] = (tu_slot){p.out_features, &p.kernel_out_stride};
+  lo[0] = (tu_slot){out_batch, &p.out_batch_stride};
+  lo[1 + d] = (tu_slot){p.out_features, &p.out_feature_stride};
+  int64_t ni = tu_lay_out(li, (int)d + 2, shuffle, seed);
+  int64_t nk = tu_lay_out(lk, (int)d + 2, shuffle, seed);
+  int64_t no = tu_lay_out(lo, (int)d + 2, shuffle, seed);
   char *in = tu_fill(p.lhs, ni, seed), *kernel = tu_fill(p.rhs, nk, seed);
   size_t bytes = (size_t)no * at_dtype_bytes((at_dtype)p.out);
   char *out[2];

@@ -21,26 +21,6 @@ static void group_make(at_k_gemm_dims *d, int64_t n, bool split) {
   dim_add(d, n);
 }
 
-typedef struct slot {
-  int64_t size;
-  int64_t *stride[2];
-} slot;
-// Gives the dims of an operand dense strides in a random order.
-static int64_t lay_out(slot *s, int count, bool shuffle, uint64_t *seed) {
-  int order[40];
-  for (int i = 0; i < count; i++) order[i] = i;
-  for (int i = count - 1; shuffle && i > 0; i--) {
-    int x = (int)tu_below(seed, i + 1), t = order[i];
-    order[i] = order[x], order[x] = t;
-  }
-  int64_t step = 1;
-  for (int i = count - 1; i >= 0; i--) {
-    *s[order[i]].stride[0] = step;
-    step *= s[order[i]].size;
-  }
-  return step;
-}
-
 static product product_make(uint32_t a, uint32_t b, uint32_t acc, uint32_t c,
                             int64_t batch, int64_t m, int64_t n, int64_t k,
                             bool split, bool shuffle, uint64_t *seed) {
@@ -50,12 +30,11 @@ static product product_make(uint32_t a, uint32_t b, uint32_t acc, uint32_t c,
   group_make(&r.p.m, m, split);
   group_make(&r.p.n, n, split);
   group_make(&r.p.k, k, split);
-  slot sa[40], sb[40], sc[40];
+  tu_slot sa[40], sb[40], sc[40];
   int na = 0, nb = 0, nc = 0;
-#define ADD(arr, cnt, g, f)                                       \
-  for (uint32_t i = 0; i < r.p.g.rank; i++) arr[cnt++] = (slot) { \
-      r.p.g.size[i], { &r.p.g.f[i] }                              \
-    }
+#define ADD(arr, cnt, g, f)                 \
+  for (uint32_t i = 0; i < r.p.g.rank; i++) \
+  arr[cnt++] = (tu_slot){r.p.g.size[i], &r.p.g.f[i]}
   ADD(sa, na, batch, stride_x);
   ADD(sa, na, m, stride_x);
   ADD(sa, na, k, stride_x);
@@ -66,9 +45,9 @@ static product product_make(uint32_t a, uint32_t b, uint32_t acc, uint32_t c,
   ADD(sc, nc, m, stride_y);
   ADD(sc, nc, n, stride_y);
 #undef ADD
-  r.a_elems = lay_out(sa, na, shuffle, seed);
-  r.b_elems = lay_out(sb, nb, shuffle, seed);
-  r.c_elems = lay_out(sc, nc, shuffle, seed);
+  r.a_elems = tu_lay_out(sa, na, shuffle, seed);
+  r.b_elems = tu_lay_out(sb, nb, shuffle, seed);
+  r.c_elems = tu_lay_out(sc, nc, shuffle, seed);
   return r;
 }
 

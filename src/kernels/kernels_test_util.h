@@ -75,6 +75,26 @@ static inline uint64_t tu_rand(uint64_t *s) {
 static inline int64_t tu_below(uint64_t *s, int64_t n) {
   return (int64_t)(tu_rand(s) % (uint64_t)n);
 }
+// One dimension of an array and where its stride, in elements, goes.
+typedef struct tu_slot {
+  int64_t size, *stride;
+} tu_slot;
+// Dense strides, in the given order or in a random one; returns the elements.
+static inline int64_t tu_lay_out(const tu_slot *s, int count, bool shuffle,
+                                 uint64_t *seed) {
+  int order[40];
+  for (int i = 0; i < count; i++) order[i] = i;
+  for (int i = count - 1; shuffle && i > 0; i--) {
+    int x = (int)tu_below(seed, i + 1), t = order[i];
+    order[i] = order[x], order[x] = t;
+  }
+  int64_t step = 1;
+  for (int i = count - 1; i >= 0; i--) {
+    *s[order[i]].stride = step;
+    step *= s[order[i]].size;
+  }
+  return step;
+}
 // Uniform in [-1, 1).
 static inline double tu_unit(uint64_t *s) {
   return (double)(int64_t)tu_rand(s) * 0x1p-63;

@@ -425,25 +425,28 @@ static at_status shaped_type(at_mbc *r, at_mcursor *c, uint64_t code,
   }
 }
 
+const char *const at_mbc_float_names[kMbcTypeCodes] = {
+    [3] = "bf16",
+    [4] = "f16",
+    [5] = "f32",
+    [6] = "f64",
+    [7] = "f80",
+    [8] = "f128",
+    [21] = "tf32",
+    [22] = "f8E5M2",
+    [23] = "f8E4M3",
+    [24] = "f8E4M3FN",
+    [25] = "f8E5M2FNUZ",
+    [26] = "f8E4M3FNUZ",
+    [27] = "f8E4M3B11FNUZ",
+    [28] = "f8E3M4",
+    [29] = "f4E2M1FN",
+    [30] = "f6E2M3FN",
+    [31] = "f6E3M2FN",
+    [32] = "f8E8M0FNU",
+};
+
 at_status at_mbc_builtin_type(at_mbc *r, at_mcursor *c, const at_mtype **out) {
-  static const char *const floats[] = {[3] = "bf16",
-                                       [4] = "f16",
-                                       [5] = "f32",
-                                       [6] = "f64",
-                                       [7] = "f80",
-                                       [8] = "f128",
-                                       [21] = "tf32",
-                                       [22] = "f8E5M2",
-                                       [23] = "f8E4M3",
-                                       [24] = "f8E4M3FN",
-                                       [25] = "f8E5M2FNUZ",
-                                       [26] = "f8E4M3FNUZ",
-                                       [27] = "f8E4M3B11FNUZ",
-                                       [28] = "f8E3M4",
-                                       [29] = "f4E2M1FN",
-                                       [30] = "f6E2M3FN",
-                                       [31] = "f6E3M2FN",
-                                       [32] = "f8E8M0FNU"};
   static const at_mtype_kind kinds[] = {
       [2] = AT_MTYPE_FUNCTION,         [9] = AT_MTYPE_COMPLEX,
       [10] = AT_MTYPE_MEMREF,          [11] = AT_MTYPE_MEMREF,
@@ -453,9 +456,9 @@ at_status at_mbc_builtin_type(at_mbc *r, at_mcursor *c, const at_mtype **out) {
       [19] = AT_MTYPE_VECTOR,          [20] = AT_MTYPE_VECTOR};
   uint64_t code;
   AT_TRY(at_mbc_varint(r, c, &code));
-  if (code >= AT_LEN(floats)) return at_mbc_fail(r, c, "unknown builtin type");
-  if (floats[code]) {
-    AT_TRY_ALLOC(*out, at_mtype_make_float(&r->c, floats[code]));
+  if (code >= kMbcTypeCodes) return at_mbc_fail(r, c, "unknown builtin type");
+  if (at_mbc_float_names[code]) {
+    AT_TRY_ALLOC(*out, at_mtype_make_float(&r->c, at_mbc_float_names[code]));
     return AT_OK;
   }
   if (code == 0) {

@@ -459,26 +459,8 @@ static void memref(at_mwriter *w, at_strbuf *b, const at_mtype *t) {
 }
 
 static bool float_type(at_strbuf *b, const at_mtype *t) {
-  static const char *const names[] = {[3] = "bf16",
-                                      [4] = "f16",
-                                      [5] = "f32",
-                                      [6] = "f64",
-                                      [7] = "f80",
-                                      [8] = "f128",
-                                      [21] = "tf32",
-                                      [22] = "f8E5M2",
-                                      [23] = "f8E4M3",
-                                      [24] = "f8E4M3FN",
-                                      [25] = "f8E5M2FNUZ",
-                                      [26] = "f8E4M3FNUZ",
-                                      [27] = "f8E4M3B11FNUZ",
-                                      [28] = "f8E3M4",
-                                      [29] = "f4E2M1FN",
-                                      [30] = "f6E2M3FN",
-                                      [31] = "f6E3M2FN",
-                                      [32] = "f8E8M0FNU"};
-  for (size_t i = 0; i < AT_LEN(names); i++)
-    if (names[i] && strcmp(names[i], t->name) == 0) {
+  for (size_t i = 0; i < kMbcTypeCodes; i++)
+    if (at_mbc_float_names[i] && strcmp(at_mbc_float_names[i], t->name) == 0) {
       at_mw_varint(b, i);
       return true;
     }

@@ -207,6 +207,9 @@ at_status at_mbc_sort_fields(at_mbc *r, at_mcursor *c, at_mnamed *f,
 // Custom encodings; *known = false: not understood (the cursor is then
 // anywhere).
 at_status at_mbc_builtin_attr(at_mbc *r, at_mcursor *c, const at_mattr **out);
+// Names of the float types by their code in the bytecode; NULL: another type.
+enum { kMbcTypeCodes = 33 };
+extern const char *const at_mbc_float_names[kMbcTypeCodes];
 at_status at_mbc_builtin_type(at_mbc *r, at_mcursor *c, const at_mtype **out);
 at_status at_mbc_dialect_attr(at_mbc *r, at_mcursor *c, const char *dialect,
                               const at_mattr **out, bool *known);
