@@ -40,7 +40,7 @@ static void errors_on_left_out_points(void **state) {
     else if (i < 6)
       assert_true(r->median <= 0.10 && r->p90 <= 0.40);
     else if (i < 9)
-      assert_true(r->count == 24 && r->median <= 0.05 && r->within >= 22);
+      assert_true(r->count == 24 && r->median <= 0.05 && r->within == 24);
     else
       assert_true(r->median <= 0.06);
   }

@@ -48,6 +48,8 @@ typedef struct at_curve {
   const double *log_size, *log_time, *slope;  // of log time over log size
   double deficit;  // 1 - slope just past the last point, per doubling; falls by
                    // 0.7
+  double room;     // doublings by which others of the same groups are faster
+                   // there, byte for byte on their links
 } at_curve;
 // `mine` (sorted, of one dimension) with the noise taken off that its siblings,
 // the same collective over other numbers of devices, do not share.

@@ -314,6 +314,26 @@ static at_status prepare_planes(at_perf *p, const at_perf_table *t,
   return AT_OK;
 }
 
+// Bytes a second on the links at the largest size.
+static double rate_on_links(const prepared *s) {
+  double passes = s->key->key.op == AT_ALL_REDUCE ? 2 : 1;
+  return s->points.list[s->points.count - 1].value * passes;
+}
+
+static double room_of(const at_perf *p, const prepared *s) {
+  double best = 0, mine = rate_on_links(s);
+  const at_perf_series *key = s->key;
+  int64_t size = s->points.list[s->points.count - 1].at[0];
+  for (size_t i = 0; i < p->num_series && key->key.op != AT_PERMUTE; i++) {
+    const prepared *other = &p->series[i];
+    if (other->key->key.op != AT_PERMUTE &&
+        at_groups_eq(&other->key->key.groups, &key->key.groups) &&
+        other->points.list[other->points.count - 1].at[0] == size)
+      best = fmax(best, rate_on_links(other));
+  }
+  return best > mine ? log2(best / mine) : 0;
+}
+
 static at_status make_curve(at_perf *p, prepared *s, at_arena *a) {
   enum { kMostSiblings = 16 };
   const at_points *siblings[kMostSiblings];
@@ -326,7 +346,9 @@ static at_status make_curve(at_perf *p, prepared *s, at_arena *a) {
       siblings[n++] = &other->points;
   }
   AT_TRY(at_curve_with_siblings(&s->points, siblings, n, a, &points));
-  return at_curve_make(points, s->points.count, a, &s->curve);
+  AT_TRY(at_curve_make(points, s->points.count, a, &s->curve));
+  s->curve.room = room_of(p, s);
+  return AT_OK;
 }
 
 at_status at_perf_prepare(const at_perf_table *t, at_interp mode, bool user,
