@@ -34,7 +34,7 @@ extern const uint32_t at_imp_num_rows;
 // NULL: no such op, or not in that version.
 const at_imp_row *at_imp_row_find(const char *name);
 
-// The hlo values of one MLIR value: one, or the leaves of a tuple.
+// The hlo values of one MLIR value: one, or the leaves of a tuple or future.
 typedef struct at_vals {
   at_value *v;
   uint32_t n;
@@ -101,6 +101,8 @@ at_status at_imp_region(at_imp *x, const at_mop *op, uint32_t i, at_comp **out);
 at_status at_imp_block(at_imp *x, const at_mop *op, const at_mblock *b,
                        at_vals *out);
 at_status at_imp_op(at_imp *x, const at_mop *op);
+// The body in place of the op: its arguments are the operands.
+at_status at_imp_inline(at_imp *x, const at_mop *op);
 at_status at_imp_callee(at_imp *x, const at_mop *op, at_str name,
                         at_imp_func **out);
 // The function's body as a region (a custom call's called computation).
@@ -114,6 +116,7 @@ at_status at_imp_dtype(at_imp *x, const at_mop *op, const at_mtype *t,
 at_status at_imp_type(at_imp *x, const at_mop *op, const at_mtype *t,
                       at_type *out);
 enum { AT_IMP_MAX_LEAVES = 1 << 16 };
+bool at_imp_is_future(const at_mtype *t);
 // Saturates at AT_IMP_MAX_LEAVES + 1.
 uint32_t at_imp_leaves(at_imp *x, const at_mtype *t);
 at_status at_imp_types_flatten(at_imp *x, const at_mop *op,
@@ -208,6 +211,8 @@ AT_IMP_HOW(tuple);
 AT_IMP_HOW(get_tuple_element);
 AT_IMP_HOW(identity);
 AT_IMP_HOW(drop);
+AT_IMP_HOW(async_start);
+AT_IMP_HOW(async_done);
 AT_IMP_HOW(unsupported);
 AT_IMP_HOW(call);
 AT_IMP_HOW(composite);

@@ -100,6 +100,45 @@ AT_IMP_HOW(get_tuple_element) {
                                at_imp_leaves(x, t->types[index]));
 }
 
+// ---- Bodies in place
+// ------------------------------------------------------------------------
+at_status at_imp_inline(at_imp *x, const at_mop *op) {
+  if (op->num_regions != 1 || op->regions[0]->num_blocks != 1 ||
+      op->regions[0]->blocks[0]->num_args != op->num_operands)
+    return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT,
+                      "takes one body with an argument for each operand");
+  if (x->depth >= 64)
+    return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT, "is nested too deeply");
+  const at_mblock *b = op->regions[0]->blocks[0];
+  for (uint32_t i = 0; i < op->num_operands; i++) {
+    at_vals v;
+    if (!at_mtype_eq(b->args[i].type, op->operands[i]->type))
+      return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT,
+                        "argument %u of the body differs from the operand", i);
+    AT_TRY(at_imp_operand(x, op, i, &v));
+    AT_TRY(at_imp_define(x, &b->args[i], v));
+  }
+  at_vals results;
+  x->depth++;
+  AT_TRY(at_imp_block(x, op, b, &results));
+  x->depth--;
+  return at_imp_define_results(x, op, results.v, results.n);
+}
+
+// A future is what its op gives: when that begins and who waits for it is for
+// the scheduler to say.
+AT_IMP_HOW(async_start) {
+  if (op->num_results != 1 || !at_imp_is_future(op->results[0].type))
+    return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT, "gives one future");
+  return at_imp_inline(x, op);
+}
+
+AT_IMP_HOW(async_done) {
+  if (op->num_operands != 1 || !at_imp_is_future(op->operands[0]->type))
+    return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT, "takes one future");
+  return at_imp_how_identity(x, op, row);
+}
+
 // ---- Calls
 // ------------------------------------------------------------------------
 

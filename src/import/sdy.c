@@ -147,30 +147,6 @@ AT_IMP_HOW(sdy_reshard) {
   return at_imp_how_sdy_sharding_constraint(x, op, row);
 }
 
-// The body in place: its arguments are the operands.
-static at_status inline_body(at_imp *x, const at_mop *op) {
-  if (op->num_regions != 1 || op->regions[0]->num_blocks != 1 ||
-      op->regions[0]->blocks[0]->num_args != op->num_operands)
-    return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT,
-                      "takes one body with an argument for each operand");
-  if (x->depth >= 64)
-    return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT, "is nested too deeply");
-  const at_mblock *b = op->regions[0]->blocks[0];
-  for (uint32_t i = 0; i < op->num_operands; i++) {
-    at_vals v;
-    if (!at_mtype_eq(b->args[i].type, op->operands[i]->type))
-      return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT,
-                        "argument %u of the body differs from the operand", i);
-    AT_TRY(at_imp_operand(x, op, i, &v));
-    AT_TRY(at_imp_define(x, &b->args[i], v));
-  }
-  at_vals results;
-  x->depth++;
-  AT_TRY(at_imp_block(x, op, b, &results));
-  x->depth--;
-  return at_imp_define_results(x, op, results.v, results.n);
-}
-
 // Over several devices the body stays a region, for who partitions; shardings
 // and axes stay as text.
 static at_status manual_node(at_imp *x, const at_mop *op) {
@@ -211,7 +187,7 @@ AT_IMP_HOW(sdy_manual_computation) {
   int64_t devices;
   AT_TRY(op_devices(x, op, &devices));
   if (devices != 1) return manual_node(x, op);
-  return inline_body(x, op);
+  return at_imp_inline(x, op);
 }
 
-AT_IMP_HOW(sdy_named_computation) { return inline_body(x, op); }
+AT_IMP_HOW(sdy_named_computation) { return at_imp_inline(x, op); }

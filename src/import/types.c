@@ -21,6 +21,17 @@ static bool is_token(const at_mtype *t) {
           !strcmp(t->name, "vhlo.token_v1") || !strcmp(t->name, "mhlo.token"));
 }
 
+bool at_imp_is_future(const at_mtype *t) {
+  return t->kind == AT_MTYPE_DIALECT && t->name &&
+         (!strcmp(t->name, "stablehlo.future") ||
+          !strcmp(t->name, "vhlo.future_v1"));
+}
+
+// A type of several values: they take its place.
+static bool is_bundle(const at_mtype *t) {
+  return t->kind == AT_MTYPE_TUPLE || at_imp_is_future(t);
+}
+
 at_status at_imp_dtype(at_imp *x, const at_mop *op, const at_mtype *t,
                        at_dtype *out) {
   at_dtype d = AT_INVALID;
@@ -83,7 +94,7 @@ at_status at_imp_type(at_imp *x, const at_mop *op, const at_mtype *t,
 // Counted once per type: tuples of tuples may share their parts, and a small
 // file can then describe a very large type.
 uint32_t at_imp_leaves(at_imp *x, const at_mtype *t) {
-  if (t->kind != AT_MTYPE_TUPLE) return 1;
+  if (!is_bundle(t)) return 1;
   void **seen = at_map_find_ptr(&x->leaves, t);
   if (seen) return (uint32_t)(uintptr_t)*seen;
   uint32_t n = 0;
@@ -97,7 +108,7 @@ uint32_t at_imp_leaves(at_imp *x, const at_mtype *t) {
 
 static at_status flatten(at_imp *x, const at_mop *op, const at_mtype *t,
                          at_types *out) {
-  if (t->kind != AT_MTYPE_TUPLE)
+  if (!is_bundle(t))
     return at_imp_type(x, op, t, &out->t[out->n++]);
   if (at_imp_leaves(x, t) == 0) return AT_OK;
   for (uint32_t i = 0; i < t->num_types; i++)
