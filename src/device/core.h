@@ -57,6 +57,12 @@ at_status at_core_run(const at_core_launch *l);
 // For what the kernel's code calls outside this room: the launch that a core
 // belongs to, and a failure at a place of the source (consumes st).
 const at_core_launch *at_core_launch_of(at_core *core);
+// How many steps of the grid read what lies at p, on average, where that is an
+// operand which nothing writes as long as the kernel runs; 0: it is not.
+int64_t at_core_reads_of(at_core *core, const void *p);
+// The caller's own, NULL at first; what it points to must come from the
+// launch's scratch memory, and goes with it.
+void **at_core_note(at_core *core);
 _Noreturn void at_core_give_up(at_core *core, int32_t loc, at_status st);
 
 #endif

@@ -103,6 +103,7 @@ struct core_state {
   int32_t wait_loc;
   at_event *wake;
   shadow *shadow;  // NULL: no checks of memory
+  void *note;      // of who multiplies for it
 };
 static inline core_state *state_of(at_core *c) { return (core_state *)c; }
 
@@ -190,6 +191,7 @@ void core_plan_split(core_state *c, void *plan);
 // or semaphores? `declared`: the kernel says that steps are independent, which
 // is taken for its vector memory.
 bool core_ties_steps(const core_state *c, bool declared);
+int64_t core_block_count(const at_xcore_ref *x);  // of an operand
 
 // ---- core_share.c
 // -------------------------------------------------------------------

@@ -55,7 +55,7 @@ static int64_t block_number(const at_xcore_ref *x, const int32_t *at) {
   return n;
 }
 
-static int64_t block_count(const at_xcore_ref *x) {
+int64_t core_block_count(const at_xcore_ref *x) {
   int64_t n = 1;
   for (uint32_t d = 0; d < x->rank; d++)
     n = (int64_t)at_mul(
@@ -67,7 +67,7 @@ static int64_t block_count(const at_xcore_ref *x) {
 // Does one chunk alone visit each block of output i?
 static bool one_owner(core_state *c, uint32_t i, int64_t chunk, int64_t steps) {
   const at_xcore_ref *x = c->windows[i].ref;
-  int64_t blocks = block_count(x);
+  int64_t blocks = core_block_count(x);
   if (blocks < 1 || blocks > 1 << 22) return false;
   int32_t *owner = malloc((size_t)blocks * sizeof *owner);
   if (!owner) return false;

@@ -202,7 +202,8 @@ void at_core_dot_run(at_core *core, const at_core_dot *d) {
   if (d->c_type != AT_F32 && d->c_type != AT_S32)
     st = AT_FAIL(AT_UNIMPLEMENTED, "a dot that yields %s",
                  at_dtype_of((at_dtype)d->c_type)->text);
-  if (!st.err) st = multiply(&par, d);
+  if (!st.err && !at_core_dot_blocks(core, &par, d, &st))
+    st = multiply(&par, d);
   at_frame_give_scratch(&own);
   if (st.err) at_core_give_up(core, d->loc, st);
 }

@@ -254,6 +254,10 @@ at_status at_core_prepare(const at_loaded *l, const at_xstep *step, at_op *op);
 at_core_launch at_core_launch_make(const at_frame *f, const at_op *op,
                                    const at_par *par);
 at_status at_core_step_run(at_frame *f, const at_op *op, const at_par *par);
+// c (+)= a b by packed blocks, which stay with the core where operands do.
+// false: nothing was done, since this product has no such form.
+bool at_core_dot_blocks(at_core *core, const at_par *par, const at_core_dot *d,
+                        at_status *st);
 // Do kernels of several devices talk to each other in this step?
 bool at_core_communicates(const at_loaded *l, const at_xstep *step);
 // core_group.c: the step on all devices of a launch, all of which wait here.

@@ -10,12 +10,12 @@ typedef struct tile_config {
   uint8_t rows[16];
 } tile_config;
 
-AMX_TARGET("amx-bf16") static void amx_begin(void) {
+AMX_TARGET("amx-bf16") void at_gemm_amx_begin(void) {
   tile_config cfg = {.palette = 1};
   for (int i = 0; i < 8; i++) cfg.row_bytes[i] = 64, cfg.rows[i] = 16;
   _tile_loadconfig(&cfg);
 }
-AMX_TARGET("amx-bf16") static void amx_end(void) { _tile_release(); }
+AMX_TARGET("amx-bf16") void at_gemm_amx_end(void) { _tile_release(); }
 
 // 64 bytes of k per step: A rows are kc elements apart, B is [k / kr][32][kr],
 // so a tile row of 16 columns is 64 bytes and rows are 128 bytes apart.
@@ -93,13 +93,67 @@ AMX_MICRO(us_micro, "amx-int8", _tile_dpbusd, int8_t)
 AMX_MICRO(uu_micro, "amx-int8", _tile_dpbuud, int8_t)
 #undef amx_edge
 
-static const at_gemm_engine bf16_engine = {
-    "bf16 amx", AT_BF16, AT_F32,     32, 32,        2,      32,
-    512,        true,    bf16_micro, 0,  amx_begin, amx_end};
-#define INT8_ENGINE(a, b, fn)                                               \
-  {                                                                         \
-    "int8 amx", AT_S8, AT_S32, 32, 32, 4, 64, 1024, true, fn, 0, amx_begin, \
-        amx_end                                                             \
+// A tile lies dense: 16 rows of 64 bytes, the second half of A or 64 bytes on
+// in B. Sums begin with what C holds where `add`.
+AMX_TARGET("amx-bf16")
+void at_gemm_amx_block(int64_t groups, const void *av, const void *bv, float *c,
+                       int64_t ldc, int mr, int nr, bool add) {
+  const char *a = av, *b = bv;
+  float edge[32 * 32];
+  float *to = c;
+  int64_t ld = ldc;
+  if (mr < 32 || nr < 32) {
+    to = memset(edge, 0, sizeof edge);
+    ld = 32;
+    for (int i = 0; add && i < mr; i++)
+      memcpy(edge + i * 32, c + i * ldc, (size_t)nr * sizeof *c);
+  }
+  if (add) {
+    _tile_loadd(0, to, ld * 4);
+    _tile_loadd(1, to + 16, ld * 4);
+    _tile_loadd(2, to + 16 * ld, ld * 4);
+    _tile_loadd(3, to + 16 * ld + 16, ld * 4);
+  } else {
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+  }
+  for (int64_t g = 0; g < groups; g++, a += 2048, b += 2048) {
+    _tile_loadd(6, b, 128);
+    _tile_loadd(4, a, 64);
+    _tile_loadd(7, b + 64, 128);
+    _tile_loadd(5, a + 1024, 64);
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+  }
+  _tile_stored(0, to, ld * 4);
+  _tile_stored(1, to + 16, ld * 4);
+  _tile_stored(2, to + 16 * ld, ld * 4);
+  _tile_stored(3, to + 16 * ld + 16, ld * 4);
+  for (int i = 0; to == edge && i < mr; i++)
+    memcpy(c + i * ldc, edge + i * 32, (size_t)nr * sizeof *c);
+}
+
+static const at_gemm_engine bf16_engine = {"bf16 amx",
+                                           AT_BF16,
+                                           AT_F32,
+                                           32,
+                                           32,
+                                           2,
+                                           32,
+                                           512,
+                                           true,
+                                           bf16_micro,
+                                           0,
+                                           at_gemm_amx_begin,
+                                           at_gemm_amx_end};
+#define INT8_ENGINE(a, b, fn)                                    \
+  {                                                              \
+    "int8 amx", AT_S8, AT_S32, 32, 32, 4, 64, 1024, true, fn, 0, \
+        at_gemm_amx_begin, at_gemm_amx_end                       \
   }
 static const at_gemm_engine int8_engines[2][2] = {
     {INT8_ENGINE(s, s, ss_micro), INT8_ENGINE(s, u, su_micro)},

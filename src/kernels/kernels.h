@@ -36,6 +36,27 @@ const at_k_info *at_k_of(at_rt_kernel id);
 // nothing was done.
 bool at_k_gemm_add(const at_k_call *c, at_status *st);
 
+// ---- Blocks that take part in many products
+// ---------------------------------- One operand: `outer` rows of A or columns
+// of B, each of k values. Strides in bytes. f32 is rounded to bf16.
+typedef struct at_k_matrix {
+  const void *p;
+  uint32_t type;
+  int64_t outer, k, outer_stride, k_stride;
+} at_k_matrix;
+// Does this CPU multiply such operands as packed blocks? The other functions
+// are only for those; the answer depends on types, sizes and strides alone.
+bool at_k_block_fits(const at_k_matrix *a, const at_k_matrix *b);
+size_t at_k_block_bytes(const at_k_matrix *m);  // packed
+// to: 64-byte aligned. columns: m is B.
+void at_k_block_pack(const at_par *par, const at_k_matrix *m, bool columns,
+                     void *to);
+// c[i * ldc + j] = sum over k of a[i, k] b[k, j], or, where `add`, the same sum
+// begun with what c holds. a, b: packed. Bits do not depend on threads.
+void at_k_block_multiply(const at_par *par, int64_t m, int64_t n, int64_t k,
+                         const void *a, const void *b, float *c, int64_t ldc,
+                         bool add);
+
 // dst[i] = (dst type) src[i] for n dense elements. Floats round to nearest
 // even; wide integers wrap; float to integer truncates and saturates; real to
 // complex has a zero imaginary part; complex to real keeps the real part. `dst`

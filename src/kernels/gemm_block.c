@@ -1,0 +1,239 @@
+// Products of blocks that come again and again, as in the steps of a grid: bf16
+// on AMX with each operand packed on its own, so that a packed block serves
+// every product that it takes part in. f32 operands are rounded to bf16 as they
+// are packed.
+#include "kernels/gemm_internal.h"
+
+#define AT_BLOCK                                                    \
+  __attribute__((                                                   \
+      target("avx2,fma,bmi,bmi2,avx512f,avx512bw,avx512dq,avx512vl" \
+             ",avx512cd,avx512bf16")))
+
+// Rows of A and columns of B stand in panels, k in groups of one tile.
+enum { PANEL = 32, GROUP = 32, GROUP_BYTES = PANEL * GROUP * 2 };
+// k of one pass over C: a panel of A and one of B share the first cache.
+enum { PASS_GROUPS = 8 };
+enum { MIN_SIDE = 16, MAX_ELEMENTS = 4 << 20, MIN_WORK = 1 << 20 };
+
+static int64_t groups_of(int64_t k) { return at_k_ceil_div(k, GROUP); }
+
+static bool is_dense(const at_k_matrix *m, int64_t n, int64_t stride) {
+  return n == 1 || stride == (int64_t)at_dtype_bytes((at_dtype)m->type);
+}
+
+static bool fits(const at_k_matrix *m) {
+  if (m->type != AT_F32 && m->type != AT_BF16) return false;
+  if (m->outer < MIN_SIDE || m->k < MIN_SIDE) return false;
+  if (m->k > MAX_ELEMENTS / m->outer) return false;
+  return is_dense(m, m->k, m->k_stride) ||
+         is_dense(m, m->outer, m->outer_stride);
+}
+
+bool at_k_block_fits(const at_k_matrix *a, const at_k_matrix *b) {
+  return at_k_has(AT_CPU_AMX_BF16 | AT_CPU_AVX512_BF16) && fits(a) && fits(b);
+}
+
+size_t at_k_block_bytes(const at_k_matrix *m) {
+  return (size_t)(at_k_ceil_div(m->outer, PANEL) * groups_of(m->k)) *
+         GROUP_BYTES;
+}
+
+// ---- Packing
+// -----------------------------------------------------------------
+// 16 words of two bf16: (k, k + 1) of one row or column.
+typedef uint32_t words __attribute__((vector_size(64)));
+
+// 32 values of k, of which `n` are there.
+AT_BLOCK AT_INLINE words load_along_k(uint32_t type, const uint8_t *p,
+                                      int64_t n) {
+  uint32_t there = n >= 32 ? ~0u : (1u << n) - 1;
+  if (type == AT_BF16) return (words)_mm512_maskz_loadu_epi16(there, p);
+  __m512 low = _mm512_maskz_loadu_ps((__mmask16)there, p);
+  __m512 high = _mm512_maskz_loadu_ps((__mmask16)(there >> 16), p + 64);
+  return (words)_mm512_cvtne2ps_pbh(high, low);
+}
+
+// 16 neighbours, of which `n` are there, of k and of k + 1 (if that is there).
+AT_BLOCK AT_INLINE words load_across_k(uint32_t type, const uint8_t *p,
+                                       int64_t step, int64_t n, bool second) {
+  __mmask16 there = (__mmask16)(n >= 16 ? 0xffff : (1u << n) - 1);
+  __mmask16 next = second ? there : 0;
+  if (type == AT_BF16) {
+    __m512i even = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(there, p));
+    __m512i odd =
+        _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(next, p + step));
+    return (words)_mm512_or_si512(even, _mm512_slli_epi32(odd, 16));
+  }
+  const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11,
+                                         26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21,
+                                         5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+  __m512 even = _mm512_maskz_loadu_ps(there, p);
+  __m512 odd = _mm512_maskz_loadu_ps(next, p + step);
+  return (words)_mm512_permutexvar_epi16(
+      order, (__m512i)_mm512_cvtne2ps_pbh(odd, even));
+}
+
+// Word i of vector j becomes word j of vector i.
+AT_BLOCK AT_INLINE void transpose(words v[16]) {
+  words t[16];
+#define LOW4(a, b)                                                            \
+  __builtin_shufflevector(a, b, 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, \
+                          28, 13, 29)
+#define HIGH4(a, b)                                                         \
+  __builtin_shufflevector(a, b, 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, \
+                          14, 30, 15, 31)
+#define LOW8(a, b)                                                            \
+  __builtin_shufflevector(a, b, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, \
+                          13, 28, 29)
+#define HIGH8(a, b)                                                         \
+  __builtin_shufflevector(a, b, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, \
+                          14, 15, 30, 31)
+#define EVEN(a, b)                                                            \
+  __builtin_shufflevector(a, b, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, \
+                          25, 26, 27)
+#define ODD(a, b)                                                           \
+  __builtin_shufflevector(a, b, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, \
+                          28, 29, 30, 31)
+  for (int i = 0; i < 16; i += 2)
+    t[i] = LOW4(v[i], v[i + 1]), t[i + 1] = HIGH4(v[i], v[i + 1]);
+  for (int i = 0; i < 16; i += 4)
+    for (int j = 0; j < 2; j++) {
+      v[i + 2 * j] = LOW8(t[i + j], t[i + j + 2]);
+      v[i + 2 * j + 1] = HIGH8(t[i + j], t[i + j + 2]);
+    }
+  for (int i = 0; i < 16; i += 8)
+    for (int j = 0; j < 4; j++) {
+      t[i + j] = EVEN(v[i + j], v[i + j + 4]);
+      t[i + j + 4] = ODD(v[i + j], v[i + j + 4]);
+    }
+  for (int j = 0; j < 8; j++) {
+    v[j] = EVEN(t[j], t[j + 8]);
+    v[j + 8] = ODD(t[j], t[j + 8]);
+  }
+#undef LOW4
+#undef HIGH4
+#undef LOW8
+#undef HIGH8
+#undef EVEN
+#undef ODD
+}
+
+typedef struct packing {
+  const at_k_matrix *m;
+  uint8_t *to;
+  bool columns;  // B: a row of a tile holds one pair of k
+} packing;
+
+// Where the words of 16 rows or columns begin, and how far vectors of them are
+// apart.
+AT_INLINE uint8_t *place(const packing *p, int64_t outer, int64_t group) {
+  int64_t panel = outer / PANEL, in = outer % PANEL;
+  uint8_t *tile = p->to + (panel * groups_of(p->m->k) + group) * GROUP_BYTES;
+  return tile + in * (p->columns ? 4 : GROUP * 2);
+}
+
+// One group of k of 16 rows or columns; those that are not there are zeros.
+AT_BLOCK AT_INLINE void pack_square(const packing *p, uint32_t type, bool along,
+                                    int64_t o, int64_t group) {
+  const at_k_matrix *m = p->m;
+  int64_t k = group * GROUP, outer = AT_MIN(16, m->outer - o);
+  int64_t inner = AT_MIN(GROUP, m->k - k);
+  const uint8_t *from =
+      (const uint8_t *)m->p + o * m->outer_stride + k * m->k_stride;
+  words v[16];
+  for (int i = 0; i < 16; i++) {
+    bool there = along ? i < outer : outer > 0 && 2 * i < inner;
+    v[i] = !there  ? (words){0}
+           : along ? load_along_k(type, from + i * m->outer_stride, inner)
+                   : load_across_k(type, from + 2 * i * m->k_stride,
+                                   m->k_stride, outer, 2 * i + 1 < inner);
+  }
+  if (along == p->columns) transpose(v);
+  uint8_t *to = place(p, o, group);
+  int64_t step = p->columns ? PANEL * 4 : GROUP * 2;
+  for (int i = 0; i < 16; i++) _mm512_store_si512(to + i * step, (__m512i)v[i]);
+}
+
+// Squares in the order of memory; those of the next rows are fetched ahead
+// where they lie far apart.
+AT_BLOCK AT_INLINE void pack_along_k(const packing *p, uint32_t type,
+                                     int64_t begin, int64_t end) {
+  const at_k_matrix *m = p->m;
+  int64_t groups = groups_of(m->k);
+  for (int64_t o = begin * PANEL; o < end * PANEL; o += 16)
+    for (int64_t g = 0; g < groups; g++) {
+      const uint8_t *next = (const uint8_t *)m->p + (o + 16) * m->outer_stride +
+                            g * GROUP * m->k_stride;
+      for (int64_t i = 0; i < AT_MIN(16, m->outer - o - 16); i++) {
+        __builtin_prefetch(next + i * m->outer_stride);
+        __builtin_prefetch(next + i * m->outer_stride + 64);
+      }
+      pack_square(p, type, true, o, g);
+    }
+}
+
+AT_BLOCK AT_INLINE void pack_across_k(const packing *p, uint32_t type,
+                                      int64_t begin, int64_t end) {
+  for (int64_t g = 0; g < groups_of(p->m->k); g++)
+    for (int64_t o = begin * PANEL; o < end * PANEL; o += 16)
+      pack_square(p, type, false, o, g);
+}
+
+AT_BLOCK static void pack_range(void *arg, int64_t begin, int64_t end,
+                                uint32_t worker) {
+  const packing *p = arg;
+  bool along = is_dense(p->m, p->m->k, p->m->k_stride);
+  bool wide = p->m->type == AT_F32;
+  if (wide && along)
+    pack_along_k(p, AT_F32, begin, end);
+  else if (wide)
+    pack_across_k(p, AT_F32, begin, end);
+  else if (along)
+    pack_along_k(p, AT_BF16, begin, end);
+  else
+    pack_across_k(p, AT_BF16, begin, end);
+}
+
+void at_k_block_pack(const at_par *par, const at_k_matrix *m, bool columns,
+                     void *to) {
+  packing p = {m, to, columns};
+  int64_t grain = MIN_WORK / 4 / (PANEL * m->k) + 1;
+  at_par_for(par, at_k_ceil_div(m->outer, PANEL), grain, pack_range, &p);
+}
+
+// ---- The product
+// --------------------------------------------------------------
+typedef struct product {
+  const uint8_t *a, *b;
+  float *c;
+  int64_t m, n, k, ldc;
+  bool add;
+} product;
+
+// Rows of panels [begin, end).
+static void multiply_range(void *arg, int64_t begin, int64_t end,
+                           uint32_t worker) {
+  const product *p = arg;
+  int64_t groups = groups_of(p->k);
+  at_gemm_amx_begin();
+  for (int64_t g = 0; g < groups; g += PASS_GROUPS) {
+    int64_t n = AT_MIN(PASS_GROUPS, groups - g);
+    for (int64_t i = begin; i < end; i++)
+      for (int64_t j = 0; j * PANEL < p->n; j++)
+        at_gemm_amx_block(n, p->a + (i * groups + g) * GROUP_BYTES,
+                          p->b + (j * groups + g) * GROUP_BYTES,
+                          p->c + i * PANEL * p->ldc + j * PANEL, p->ldc,
+                          (int)AT_MIN(PANEL, p->m - i * PANEL),
+                          (int)AT_MIN(PANEL, p->n - j * PANEL),
+                          p->add || g > 0);
+  }
+  at_gemm_amx_end();
+}
+
+void at_k_block_multiply(const at_par *par, int64_t m, int64_t n, int64_t k,
+                         const void *a, const void *b, float *c, int64_t ldc,
+                         bool add) {
+  product p = {a, b, c, m, n, k, ldc, add};
+  int64_t grain = MIN_WORK / (PANEL * n * k) + 1;
+  at_par_for(par, at_k_ceil_div(m, PANEL), grain, multiply_range, &p);
+}

@@ -1,0 +1,105 @@
+// Blocks packed on their own: every layout of the operands against sums in
+// exact arithmetic.
+#include "kernels/kernels_test_util.h"
+
+enum { MARK = 12345 };
+
+// Small integers; as f32 with a little more, which rounding to bf16 takes away.
+static double value_of(int64_t i, int64_t k) {
+  return (double)((i * 7 + k * 5) % 9 - 4);
+}
+
+typedef struct operand {
+  at_k_matrix m;
+  char *data, *packed;
+} operand;
+
+// along: k is dense; else rows or columns are. Rows of memory have a gap.
+static operand make(uint32_t type, int64_t outer, int64_t k, bool along,
+                    bool columns) {
+  int64_t bytes = at_dtype_bytes((at_dtype)type);
+  int64_t pitch = ((along ? k : outer) + 3) * bytes;
+  operand o = {.m = {.type = type,
+                     .outer = outer,
+                     .k = k,
+                     .outer_stride = along ? pitch : bytes,
+                     .k_stride = along ? bytes : pitch}};
+  o.data = malloc((size_t)(pitch * (along ? outer : k)));
+  o.m.p = o.data;
+  for (int64_t i = 0; i < outer; i++)
+    for (int64_t j = 0; j < k; j++) {
+      char *to = o.data + i * o.m.outer_stride + j * o.m.k_stride;
+      double more = type == AT_F32 ? 1.0 / 1024 : 0, v = value_of(i, j);
+      at_k_store_f64(type, to, v ? v + more : v);
+    }
+  size_t n = at_k_block_bytes(&o.m);
+  o.packed = aligned_alloc(64, n + 64);
+  memset(o.packed, 0xa5, n + 64);
+  at_par par = {tu_pool(2), NULL, NULL};
+  at_k_block_pack(&par, &o.m, columns, o.packed);
+  for (size_t i = n; i < n + 64; i++)
+    assert_int_equal((uint8_t)o.packed[i], 0xa5);
+  return o;
+}
+
+static void drop(operand *o) {
+  free(o->data);
+  free(o->packed);
+}
+
+static void check(const operand *a, const operand *b, bool add) {
+  int64_t m = a->m.outer, n = b->m.outer, k = a->m.k, ldc = n + 5;
+  float *c = malloc((size_t)(m * ldc) * sizeof *c);
+  for (int64_t i = 0; i < m * ldc; i++) c[i] = MARK;
+  at_par par = {tu_pool(2), NULL, NULL};
+  at_k_block_multiply(&par, m, n, k, a->packed, b->packed, c, ldc, add);
+  for (int64_t i = 0; i < m; i++)
+    for (int64_t j = 0; j < ldc; j++) {
+      double want = add || j >= n ? MARK : 0;
+      for (int64_t q = 0; q < k && j < n; q++)
+        want += value_of(i, q) * value_of(j, q);
+      if ((double)c[i * ldc + j] != want)
+        fail_msg("%ld x %ld x %ld: [%ld, %ld] is %g, want %g", m, n, k, i, j,
+                 (double)c[i * ldc + j], want);
+    }
+  free(c);
+}
+
+static void test_layouts(void **state) {
+  static const int64_t shapes[][3] = {
+      {32, 32, 32}, {16, 17, 18}, {64, 96, 128},  {33, 70, 31},
+      {95, 40, 65}, {48, 49, 47}, {100, 64, 300}, {128, 128, 513}};
+  static const uint32_t kinds[] = {AT_F32, AT_BF16};
+  if (!at_k_has(AT_CPU_AMX_BF16 | AT_CPU_AVX512_BF16)) skip();
+  for (size_t s = 0; s < AT_LEN(shapes); s++)
+    for (int t = 0; t < 16; t++) {
+      const int64_t *z = shapes[s];
+      operand a = make(kinds[t & 1], z[0], z[2], t & 2, false);
+      operand b = make(kinds[t >> 2 & 1], z[1], z[2], t & 8, true);
+      assert_true(at_k_block_fits(&a.m, &b.m));
+      check(&a, &b, false);
+      check(&a, &b, true);
+      drop(&a), drop(&b);
+    }
+}
+
+static void test_who_fits(void **state) {
+  at_k_matrix a = {NULL, AT_F32, 64, 64, 256, 4}, b = a, x = a;
+  bool amx = at_k_has(AT_CPU_AMX_BF16 | AT_CPU_AVX512_BF16);
+  assert_int_equal(at_k_block_fits(&a, &b), amx);
+  x.type = AT_F64;
+  assert_false(at_k_block_fits(&a, &x));
+  x = a, x.outer = 8;
+  assert_false(at_k_block_fits(&x, &b));
+  x = a, x.k_stride = 8;
+  assert_false(at_k_block_fits(&x, &b));
+  at_k_limit_features(AT_CPU_AVX512);
+  assert_false(at_k_block_fits(&a, &b));
+  at_k_limit_features(UINT64_MAX);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_layouts),
+                                     cmocka_unit_test(test_who_fits)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
