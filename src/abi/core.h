@@ -106,6 +106,9 @@ typedef struct at_core_view {
 } at_core_view;
 void at_core_access(at_core *core, const at_core_view *v, int32_t kind,
                     int32_t loc);
+// A store of the elements whose mask (a byte each, row-major) is not 0.
+void at_core_access_masked(at_core *core, const at_core_view *v,
+                           const uint8_t *mask, int32_t loc);
 // Floating-point results under ATOLL_CHECK=nan: fails if one of n elements is
 // NaN.
 void at_core_check_nan(at_core *core, const void *data, int32_t dtype,

@@ -468,6 +468,7 @@ static at_status dump_stage(job *j, at_stage s, at_strbuf *out) {
   if (s == AT_STAGE_HLO || s == AT_STAGE_MLIR) return at_hlo_print(j->module, out);
   if (s == AT_STAGE_STABLEHLO) {
     AT_TRY(optimise_plainly(j));
+    AT_TRY(at_core_tell_memory(j->module, j->arena));
     return at_stablehlo_print(j->module, out);
   }
   AT_TRY(optimise(j));

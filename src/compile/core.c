@@ -31,6 +31,7 @@ typedef struct uses {
   at_map args;  // at_mvalue * -> argument index + 1
   bool *stored, *dense;
   const at_mop **store;  // the last one, NULL: none
+  const at_mop **first;  // that takes it
   bool sequential, signals;
 } uses;
 
@@ -104,6 +105,7 @@ static at_status scan_op(uses *u, const at_mop *op) {
   use_kind kind = use_of(code);
   for (uint32_t i = 0; i < op->num_operands; i++) {
     int64_t arg = arg_of(u, op->operands[i]);
+    if (arg >= 0 && !u->first[arg] && kind != USE_VIEW) u->first[arg] = op;
     if (arg < 0 || kind == USE_READ || (kind == USE_COPY && i == 0)) continue;
     if (kind == USE_VIEW || kind == USE_RESHAPE) {
       if (kind == USE_RESHAPE) u->dense[arg] = true;
@@ -133,6 +135,7 @@ static at_status scan(const at_mosaic_program *p, at_arena *a, uses *u) {
   AT_TRY_ALLOC(u->stored, at_new(a, bool, n + 1));
   AT_TRY_ALLOC(u->dense, at_new(a, bool, n + 1));
   AT_TRY_ALLOC(u->store, at_new(a, const at_mop *, n + 1));
+  AT_TRY_ALLOC(u->first, at_new(a, const at_mop *, n + 1));
   for (uint32_t i = 0; i < n; i++) {
     void **at = at_map_put_ptr(&u->args, &p->body->args[i]);
     if (!at) return AT_NO_MEMORY("kernel");
@@ -269,8 +272,11 @@ static at_status add_refs(at_emit_steps *e, const at_mosaic_kernel *k,
   for (uint32_t i = 0; i < p->num_windows; i++) {
     at_xcore_ref x = {0};
     AT_TRY(describe_window(k, &p->windows[i], code->index[i], &x));
-    AT_TRY(place_of_op(e, placed_op(p->windows[i].transform), &x.place));
-    AT_TRY(add_ref(e, u, at_mosaic_arg_window(p) + i, &x, record));
+    uint32_t arg = at_mosaic_arg_window(p) + i;
+    const at_mop *map = placed_op(p->windows[i].transform);
+    AT_TRY(place_of_op(e, map || x.role == AT_CORE_OUT ? map : u->first[arg],
+                       &x.place));
+    AT_TRY(add_ref(e, u, arg, &x, record));
   }
   for (uint32_t i = 0; i < p->num_scratch; i++) {
     at_xcore_ref x = {0};
@@ -352,16 +358,16 @@ static at_status add_program(at_emit_steps *e, const at_mosaic_kernel *k,
   return AT_OK;
 }
 
-static at_status read_kernel(at_emit_steps *e, const at_node *n,
+static at_status read_kernel(at_arena *a, const at_node *n,
                              at_mosaic_kernel **out) {
   at_mosaic_call call;
-  AT_TRY(at_mosaic_call_of(n, e->arena, &call));
-  return at_mosaic_read(&call, e->arena, out);
+  AT_TRY(at_mosaic_call_of(n, a, &call));
+  return at_mosaic_read(&call, a, out);
 }
 
 at_status at_core_emit(at_emit_steps *e, const at_node *n, at_xstep *s) {
   at_mosaic_kernel *k;
-  AT_TRY(read_kernel(e, n, &k));
+  AT_TRY(read_kernel(e->arena, n, &k));
   AT_TRY(at_mosaic_admit(k, at_str_of(at_config_text(AT_CONFIG_TARGET)),
                          e->num_devices));
   for (uint32_t i = 0; i < k->num_programs; i++) {
@@ -372,6 +378,45 @@ at_status at_core_emit(at_emit_steps *e, const at_node *n, at_xstep *s) {
   s->aux = k->num_programs;
   s->estimated_ns = 1e6;  // never on the caller's thread: cores may wait
   e->has_effects |= k->call.has_side_effect;
+  return AT_OK;
+}
+
+// ---- What clients are shown
+// ------------------------------------------------------------------------
+static at_status tell_memory(at_node *n, const at_mosaic_chip *chip,
+                             at_arena *a) {
+  at_mosaic_kernel *k;
+  AT_TRY(read_kernel(a, n, &k));
+  at_mosaic_memory m = at_mosaic_memory_of(&k->programs[0], chip);
+  at_str old = at_node_str(n, AT_ATTR_BACKEND_CONFIG);
+  if (!at_str_starts(old, "{")) return AT_OK;
+  at_strbuf b = {0};
+  at_strbuf_addf(&b,
+                 "{\"used_scoped_memory_configs\":[{\"memory_space\":\"1\","
+                 "\"offset\":\"0\",\"size\":\"%lld\"}], ",
+                 (long long)(m.windows + m.scratch));
+  at_strbuf_add(&b, (at_str){old.ptr + 1, old.len - 1});
+  at_status st = at_strbuf_status(&b);
+  at_attr attr = {.id = AT_ATTR_BACKEND_CONFIG, .s = {b.ptr, b.len}};
+  if (!st.err) st = at_node_set_attr(n, attr);
+  at_strbuf_free(&b);
+  return st;
+}
+
+static at_status tell_all(at_comp *c, const at_mosaic_chip *chip, at_arena *a) {
+  AT_FOR_NODES(n, c) {
+    if (at_mosaic_is_call(n)) AT_TRY(tell_memory(n, chip, a));
+    for (uint32_t i = 0; i < n->num_regions; i++)
+      AT_TRY(tell_all(n->regions[i], chip, a));
+  }
+  return AT_OK;
+}
+
+at_status at_core_tell_memory(at_module *m, at_arena *a) {
+  const char *target = at_config_text(AT_CONFIG_TARGET);
+  const at_mosaic_chip *chip = at_mosaic_chip_find(at_str_of(target));
+  for (uint32_t i = 0; chip && i < m->num_funcs; i++)
+    AT_TRY(tell_all(m->funcs[i], chip, a));
   return AT_OK;
 }
 

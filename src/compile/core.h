@@ -10,6 +10,9 @@ bool at_core_can_alias(const at_node *n, uint32_t result, uint32_t operand);
 // Reads the kernel, adds its functions to e->cg and its records to e->w; fills
 // in what the step says of them.
 at_status at_core_emit(at_emit_steps *e, const at_node *n, at_xstep *s);
+// Writes into the kernels' configurations how much VMEM each of them takes on
+// the target, as the TPU compiler does in the program that it returns.
+at_status at_core_tell_memory(at_module *m, at_arena *a);
 // After the code is made: what is only known then.
 at_status at_core_finish(at_emit_steps *e);
 

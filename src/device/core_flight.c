@@ -84,7 +84,7 @@ static void unlock(core_state *c) {
   if (c->group) pthread_mutex_unlock(&c->group->lock);
 }
 
-static bool find(core_state *c, const area *box, bool writes, flight *out) {
+bool flights_find(core_state *c, const area *box, bool writes, flight *out) {
   const shadow *s = c->shadow;
   lock(c);  // others may add theirs
   bool found = false;
@@ -101,13 +101,17 @@ static bool find(core_state *c, const area *box, bool writes, flight *out) {
 void flights_check(core_state *c, const area *box, bool writes, int32_t loc,
                    const char *what) {
   flight f;
-  if (!find(c, box, writes, &f)) return;
+  if (!flights_find(c, box, writes, &f)) return;
   char place[512];
   core_place(f.by, f.loc, place, sizeof place);
+  bool partly = f.sem < kNumSems && c->shadow->waited[f.sem] > 0;
   core_stop(c, AT_FAILED_PRECONDITION, loc,
             "race: %s memory that a copy still %s\n"
-            "detail: the copy was started at %s and has not been waited for",
-            what, f.writes ? "writes" : "reads", *place ? place : "?");
+            "detail: the copy was started at %s and has not been waited for%s",
+            what, f.writes ? "writes" : "reads", *place ? place : "?",
+            partly ? "\nhint: copies that share a semaphore may arrive in any "
+                     "order: wait for all of them, or give each its own"
+                   : "");
 }
 
 void flights_add(core_state *owner, const flight *f, const void *sem_at) {
@@ -130,23 +134,38 @@ void flights_add(core_state *owner, const flight *f, const void *sem_at) {
   unlock(owner);
 }
 
-// The oldest copies that signal this semaphore have arrived.
+// Copies that signal one semaphore may arrive in any order: it takes waits for
+// all of them to know of one.
 void flights_waited(core_state *c, const sem *at, int64_t amount) {
   shadow *s = c->shadow;
   size_t index = (size_t)(at - c->sems);
-  uint32_t kept = 0;
+  bool retires = core_shadow_retires(c);
   // A copy that is seen from both sides is waited for once.
-  int64_t left[2] = {amount, amount};
+  int64_t due[2] = {0, 0};
+  for (uint32_t i = 0; i < s->num_flights; i++) {
+    const flight *f = &s->flights[i];
+    if (f->sem == index) due[f->writes] += f->bytes;
+  }
+  int64_t waited = s->waited[index] + amount;
+  uint32_t kept = 0;
   for (uint32_t i = 0; i < s->num_flights; i++) {
     flight *f = &s->flights[i];
-    int64_t *budget = &left[f->writes];
-    if (f->sem == index && *budget > 0) {
-      int64_t taken = AT_MIN(*budget, f->bytes);
-      *budget -= taken;
-      f->bytes -= taken;
-      if (!f->bytes) continue;
-    }
-    s->flights[kept++] = *f;
+    bool over = f->sem == index && due[f->writes] <= waited;
+    if (over && retires && !f->writes) core_shadow_retire(c, &f->box);
+    if (!over) s->flights[kept++] = *f;
   }
   s->num_flights = kept;
+  s->waited[index] = AT_MAX(due[0], due[1]) <= waited ? 0 : waited;
+}
+
+const flight *flights_left(const core_state *c, size_t sem_index) {
+  const shadow *s = c->shadow;
+  int64_t left[2] = {s->waited[sem_index], s->waited[sem_index]};
+  for (uint32_t i = 0; i < s->num_flights; i++) {
+    const flight *f = &s->flights[i];
+    if (f->sem != sem_index) continue;
+    if (left[f->writes] < f->bytes) return f;
+    left[f->writes] -= f->bytes;
+  }
+  return NULL;
 }

@@ -213,8 +213,10 @@ static bool locate(core_state *c, uint32_t i, const int32_t *at) {
     int64_t low = AT_MAX(s, (int64_t)0);
     int64_t high = AT_MIN(s + x->block[d], x->dims[d]);
     bool empty = x->block[d] && low >= high;
-    if (empty && (blocked || s + x->block[d] < -x->pad_low[d] ||
-                  s > x->dims[d] + x->pad_high[d]))
+    bool beyond =
+        s < -x->pad_low[d] || s + x->block[d] > x->dims[d] + x->pad_high[d];
+    if (blocked ? empty
+                : beyond && (empty || c->launch->checks & AT_CHECK_BOUNDS))
       refuse_block(c, i, d, at);
     w->start[d] = low;
     w->skip[d] = low - s;
@@ -302,7 +304,10 @@ static void leave(core_state *c, uint32_t i) {
 void core_window_index(core_state *c, uint32_t i, const int32_t *grid,
                        int32_t *at) {
   memset(at, 0, AT_CORE_MAX_RANK * sizeof *at);
-  if (c->windows[i].index) c->windows[i].index(&c->head, grid, c->refs, at);
+  if (!c->windows[i].index) return;
+  c->mapping = i + 1;
+  c->windows[i].index(&c->head, grid, c->refs, at);
+  c->mapping = 0;
 }
 
 static void move_windows(core_state *c) {
@@ -316,6 +321,7 @@ static void move_windows(core_state *c) {
     leave(c, i);
     enter(c, i, at);
   }
+  if (c->shadow) core_shadow_moved(c);
 }
 
 void core_run_steps(core_state *c, int64_t begin, int64_t end) {
@@ -323,6 +329,7 @@ void core_run_steps(core_state *c, int64_t begin, int64_t end) {
   uint32_t sems = c->num_sems;
   for (int64_t s = begin; s < end; s++) {
     core_grid_at(c, s, c->grid);
+    c->step = s;
     move_windows(c);
     c->program->body(&c->head, c->grid, c->refs);
     c->stack_used = 0;

@@ -11,8 +11,8 @@
 // A semaphore as it lies in memory.
 typedef struct sem {
   int64_t value;
-  int32_t loc;  // of the last signal, for messages
-  int32_t pad;
+  int32_t loc;     // of the last signal, for messages
+  int32_t waited;  // 1 + that of the last wait, 0: none
 } sem;
 _Static_assert(sizeof(sem) == AT_CORE_SEM_BYTES,
                "semaphores in generated code");
@@ -34,6 +34,12 @@ enum {
   kFirstSem = 4
 };
 
+// A block of an output on its way back to the operand.
+typedef struct departure {
+  int64_t steps;  // up to and with the last that worked on it; 0: none
+  int64_t start[AT_CORE_MAX_RANK], valid[AT_CORE_MAX_RANK];
+} departure;
+
 // An operand's window and where it is now.
 typedef struct window {
   const at_xcore_ref *ref;
@@ -48,6 +54,10 @@ typedef struct window {
   // The part of the block that lies in the operand, in elements.
   int64_t start[AT_CORE_MAX_RANK], skip[AT_CORE_MAX_RANK],
       valid[AT_CORE_MAX_RANK];
+  // Under checks: whether it moved in this step, and the blocks of an output
+  // that went back last, the latest first.
+  bool moved;
+  departure left[2];
 } window;
 
 typedef struct core_state core_state;
@@ -81,6 +91,8 @@ struct core_state {
   uint32_t actor;  // its number in the checks
   core_state *sibling;  // subcore 0 of the same core, when this is another
   int32_t grid[AT_CORE_MAX_GRID];
+  int64_t step;      // of its grid, counted from 0
+  uint32_t mapping;  // 1 + the argument whose index map is running
   // Its share of the grid, when the cores of a chip split a dimension.
   bool shares;
   uint32_t share_dim;
@@ -219,11 +231,14 @@ void core_shadow_release(core_state *c, uint32_t first_sem, int32_t loc);
 void core_shadow_window(core_state *c, uint32_t ref);  // a buffer changes hands
 void core_shadow_write_back(core_state *c,
                             uint32_t ref);  // before it is copied out
+// All windows are where this step wants them.
+void core_shadow_moved(core_state *c);
 void core_shadow_finish(core_state *c);
 void core_shadow_signal(core_state *from, core_state *to, const sem *s);
 // dst: where it goes, perhaps on another core.
 void core_shadow_copy(core_state *c, core_state *to, const at_core_dma *d,
                       void *dst);
 void core_shadow_wait(core_state *c, const sem *s, int64_t amount);
+void core_shadow_span(core_state *c, const char *name);  // NULL: the last ends
 
 #endif

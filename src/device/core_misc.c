@@ -38,6 +38,7 @@ const char *core_place(const core_state *c, int32_t loc, char *buf, size_t n) {
   *buf = 0;
   const at_core_program *p = c->program;
   const at_xlocation *l = NULL;
+  if (loc == -1 && c->mapping) loc = core_window_loc(c, c->mapping - 1);
   if (loc <= -2)
     l = &p->places[-2 - loc];
   else if (loc >= 0 && (uint32_t)loc < p->record->num_locations)
@@ -215,7 +216,10 @@ void at_core_log(at_core *core, const char *text, const at_core_log_arg *args,
   at_strbuf_free(&b);
 }
 
-void at_core_trace(at_core *core, const char *text, int32_t begin) {}
+void at_core_trace(at_core *core, const char *text, int32_t begin) {
+  core_state *c = state_of(core);
+  if (c->shadow) core_shadow_span(c, begin ? text : NULL);
+}
 void at_core_trace_value(at_core *core, const char *text, int64_t value) {}
 // Time on the chip; here the work itself takes its time.
 void at_core_delay(at_core *core, int64_t cycles) {}

@@ -115,6 +115,7 @@ typedef struct touch {
   shade *shade;
   const area *box;
   bool writes, must_be_filled;
+  bool *fetched;  // only asks whether a pipeline fetched any of it
   int32_t loc;
   const char *what;
 } touch;
@@ -215,17 +216,24 @@ static void touch_cells(const touch *t, size_t first, size_t n) {
   }
 }
 
+static bool is_padded(const touch *t);
+
 static void touch_run(const touch *t, const uint8_t *at, size_t bytes) {
   size_t g = t->shade->granule, first = (size_t)(at - t->region->base) / g;
   size_t n = (bytes + g - 1) / g;
   if (first >= t->shade->count) return;
   n = AT_MIN(n, t->shade->count - first);
   uint8_t *filled = t->shade->filled + first;
+  if (t->fetched) {
+    *t->fetched |= memchr(filled, kFetched, n) != NULL;
+    return;
+  }
   if (t->writes) {
     memset(filled, 1, n);
   } else if (t->must_be_filled && checks(t->c, AT_CHECK_UNINIT)) {
     const uint8_t *hole = memchr(filled, 0, n);
-    if (hole) report_unfilled(t, first + (size_t)(hole - filled));
+    if (hole && !is_padded(t))
+      report_unfilled(t, first + (size_t)(hole - filled));
   }
   if (t->shade->cells) touch_cells(t, first, n);
 }
@@ -242,6 +250,16 @@ static void touch_dims(const touch *t, uint32_t d, const uint8_t *at) {
   }
   for (int64_t i = 0; i < b->size[d]; i++)
     touch_dims(t, d + 1, at + i * b->stride[d]);
+}
+
+// A block at the edge that emit_pipeline fetched: what is not there is padding,
+// which only must not reach a result.
+static bool is_padded(const touch *t) {
+  bool fetched = false;
+  touch ask = *t;
+  ask.fetched = &fetched;
+  touch_dims(&ask, 0, t->box->base);
+  return fetched;
 }
 
 static bool is_empty(const area *a) {
@@ -280,6 +298,26 @@ void at_core_access(at_core *core, const at_core_view *v, int32_t kind,
   touch_box(&t);
 }
 
+void at_core_access_masked(at_core *core, const at_core_view *v,
+                           const uint8_t *mask, int32_t loc) {
+  core_state *c = state_of(core);
+  if (!c->shadow || v->rank < 0 || v->rank > AT_CORE_MAX_RANK) return;
+  at_core_view one = *v;
+  memset(one.size, 0, sizeof one.size);
+  for (int32_t k = 0; k < v->rank; k++) one.size[k] = 1;
+  int64_t at[AT_CORE_MAX_RANK] = {0}, left = 1;
+  for (int32_t k = 0; k < v->rank; k++) left *= v->size[k];
+  for (; left > 0; left--, mask++) {
+    if (*mask) at_core_access(core, &one, AT_CORE_STORE, loc);
+    for (int32_t k = v->rank; k-- > 0;) {
+      one.base = (uint8_t *)one.base + v->stride[k];
+      if (++at[k] < v->size[k]) break;
+      one.base = (uint8_t *)one.base - v->size[k] * v->stride[k];
+      at[k] = 0;
+    }
+  }
+}
+
 // A copy may move bytes that nobody has written: they stay so.
 static void copy_filled(core_state *c, core_state *to, const at_core_dma *d,
                         void *dst) {
@@ -289,6 +327,7 @@ static void copy_filled(core_state *c, core_state *to, const at_core_dma *d,
   size_t bytes = (size_t)core_dma_bytes(d) / (size_t)d->elem_bytes;
   uint8_t *flags = malloc(bytes + 1);
   if (!flags) return;
+  uint8_t full = core_shadow_fetches(c) ? kFetched : 1;
   // Elements in row-major order, first of the source, then of the destination.
   for (int side = 0; side < 2; side++) {
     const shade *s = side ? into : from;
@@ -305,7 +344,7 @@ static void copy_filled(core_state *c, core_state *to, const at_core_dma *d,
         if (side)
           memset(s->filled + g, flags[n], width);
         else
-          flags[n] = !memchr(s->filled + g, 0, width);
+          flags[n] = memchr(s->filled + g, 0, width) ? 0 : full;
       }
       for (int32_t k = d->rank - 1; k >= 0 && ++i[k] == d->size[k]; k--)
         i[k] = 0;
@@ -351,6 +390,52 @@ void core_shadow_copy(core_state *c, core_state *to, const at_core_dma *d,
     flights_add(c, &reads, d->src_sem);
     flights_add(to, &writes, d->dst_sem);
   }
+}
+
+// ---- emit_pipeline
+// JAX names the parts of its pipelines, so blocks are known here as those of
+// windows are.
+void core_shadow_span(core_state *c, const char *name) {
+  shadow *s = c->shadow;
+  if (name) {
+    if (s->num_spans < kMaxSpans) s->spans[s->num_spans] = name;
+    s->num_spans++;
+  } else if (s->num_spans) {
+    s->num_spans--;
+  }
+}
+
+static bool in_span(const core_state *c, const char *prefix) {
+  const shadow *s = c->shadow;
+  uint32_t n = AT_MIN(s->num_spans, (uint32_t)kMaxSpans);
+  return n && !strncmp(s->spans[n - 1], prefix, strlen(prefix));
+}
+
+bool core_shadow_fetches(const core_state *c) {
+  return in_span(c, "ep_copy_in") || in_span(c, "ep_initialize");
+}
+
+bool core_shadow_retires(const core_state *c) {
+  return in_span(c, "ep_wait_out");
+}
+
+static void unfill(const shade *s, const region *r, const area *b, uint32_t d,
+                   const uint8_t *at) {
+  if (d < b->rank) {
+    for (int64_t i = 0; i < b->size[d]; i++)
+      unfill(s, r, b, d + 1, at + i * b->stride[d]);
+    return;
+  }
+  size_t first = (size_t)(at - r->base) / s->granule;
+  size_t n = AT_MAX(b->elem_bytes / s->granule, (size_t)1);
+  if (first < s->count)
+    memset(s->filled + first, 0, AT_MIN(n, s->count - first));
+}
+
+void core_shadow_retire(core_state *c, const area *box) {
+  const region *r = core_region_of(c, box->base);
+  const shade *s = r && r->space == AT_CORE_VMEM ? shade_of(c, r) : NULL;
+  if (s) unfill(s, r, box, 0, box->base);
 }
 
 // ---- Semaphores
@@ -401,16 +486,19 @@ static void sem_must_be_zero(core_state *c, uint32_t i, int32_t loc,
   if (!s->value || !checks(c, AT_CHECK_DEADLOCK) || outlives(c, i) ||
       (flags & AT_CORE_NO_SEMAPHORE_CHECKS))
     return;
-  for (uint32_t k = 0; k < c->shadow->num_flights; k++)
-    if (c->shadow->flights[k].sem == i)
-      core_stop(c, AT_FAILED_PRECONDITION, c->shadow->flights[k].loc,
-                "this copy is never waited for: its semaphore is %lld %s",
-                (long long)s->value, when);
-  core_stop(
-      c, AT_FAILED_PRECONDITION, s->loc,
-      "semaphore %u is %lld %s, not 0\n"
-      "detail: its last signal is shown here; signals and waits must balance",
-      i, (long long)s->value, when);
+  const flight *f = flights_left(c, i);
+  if (f)
+    core_stop(c, AT_FAILED_PRECONDITION, f->loc,
+              "this copy is never waited for: its semaphore is %lld %s",
+              (long long)s->value, when);
+  char wait[512] = "";
+  if (s->waited) core_place(c, s->waited - 1, wait, sizeof wait);
+  core_stop(c, AT_FAILED_PRECONDITION, s->loc,
+            "semaphore %u is %lld %s, not 0\n"
+            "detail: its last signal is shown here%s%s; signals and waits must "
+            "balance",
+            i, (long long)s->value, when, *wait ? ", its last wait is at " : "",
+            wait);
 }
 
 void core_shadow_release(core_state *c, uint32_t first_sem, int32_t loc) {
@@ -433,13 +521,33 @@ static int64_t block_number(const at_xcore_ref *x, const int32_t *at,
   return n;
 }
 
+// A step's windows are its own: copies to and from them must have ended.
+static void no_copies(core_state *c, uint32_t i, bool reads) {
+  window *w = &c->windows[i];
+  area box = {.base = w->buffer,
+              .rank = 1,
+              .elem_bytes = 1,
+              .size = {(int64_t)w->buffer_bytes},
+              .stride = {1}};
+  flight f;
+  if (!checks(c, AT_CHECK_RACES) || !flights_find(c, &box, reads, &f)) return;
+  core_stop(c, AT_FAILED_PRECONDITION,
+            f.by == c ? f.loc : core_window_loc(c, i),
+            "race: the window of %s %u moves on while this copy still %s it\n"
+            "detail: it has not been waited for when its grid step ends",
+            w->ref->role == AT_CORE_OUT ? "output" : "input", i,
+            f.writes ? "writes" : "reads");
+}
+
 // The buffer now holds another block; `now` says which.
 void core_shadow_window(core_state *c, uint32_t i) {
   window *w = &c->windows[i];
   const region *r = core_region_of(c, w->buffer);
   shade *s = r ? shade_of(c, r) : NULL;
+  w->moved = true;
   if (!s) return;
   bool output = w->ref->role == AT_CORE_OUT;
+  if (!output) no_copies(c, i, true);
   memset(s->filled, !output, s->count);
   if (!output) return;
   core_fill_undefined(w->buffer, (at_dtype)w->ref->dtype,
@@ -452,14 +560,18 @@ void core_shadow_window(core_state *c, uint32_t i) {
   c->shadow->visited[i][block] = 1;
 }
 
-// What goes back must not come from the padding of another window.
+// What goes back must not come from the padding of another window. What nobody
+// has written stays a hole of the operand: the end tells.
 static void no_poison(core_state *c, uint32_t i, const at_core_dma *d) {
   const at_xcore_ref *x = c->windows[i].ref;
+  const region *r = core_region_of(c, d->src);
+  const shade *s = r ? shade_of(c, r) : NULL;
   int64_t at[AT_CORE_MAX_RANK] = {0};
   for (int64_t left = core_dma_bytes(d) / d->elem_bytes; left > 0; left--) {
     const uint8_t *p = d->src;
     for (int32_t k = 0; k < d->rank; k++) p += at[k] * d->src_stride[k];
-    if (core_is_poison(p, (at_dtype)x->dtype))
+    bool hole = s && !s->filled[(size_t)(p - r->base) / s->granule];
+    if (!hole && core_is_poison(p, (at_dtype)x->dtype))
       core_stop(
           c, AT_FAILED_PRECONDITION, core_store_loc(c, i),
           "an element of output %u is NaN: it was computed from undefined "
@@ -480,6 +592,11 @@ void core_shadow_write_back(core_state *c, uint32_t i) {
                    .elem_bytes = (int32_t)at_dtype_bytes((at_dtype)x->dtype)};
   uint8_t *src = w->buffer, *dst = w->operand;
   int64_t n = 1;
+  no_copies(c, i, false);
+  w->left[1] = w->left[0];
+  w->left[0].steps = c->step;
+  memcpy(w->left[0].start, w->start, sizeof w->start);
+  memcpy(w->left[0].valid, w->valid, sizeof w->valid);
   for (uint32_t k = 0; k < x->rank; k++) {
     d.size[k] = w->valid[k];
     d.src_stride[k] = c->refs[i].stride[k];
@@ -493,6 +610,46 @@ void core_shadow_write_back(core_state *c, uint32_t i) {
   if (n <= 0) return;
   if (checks(c, AT_CHECK_NAN)) no_poison(c, i, &d);
   copy_filled(c, c, &d, dst);
+}
+
+// Is the block of input `in` one that the departure takes back?
+static bool meets(const window *in, const departure *d) {
+  for (uint32_t k = 0; k < in->ref->rank; k++)
+    if (in->start[k] >= d->start[k] + d->valid[k] ||
+        d->start[k] >= in->start[k] + in->valid[k])
+      return false;
+  return true;
+}
+
+// The chip fetches a block while the step before it runs, and what the step
+// before that one wrote may still be on its way back then.
+static void fetched_too_early(core_state *c, uint32_t i, uint32_t out) {
+  const window *w = &c->windows[i], *o = &c->windows[out];
+  for (int k = 0; k < 2; k++) {
+    const departure *d = &o->left[k];
+    if (!d->steps || d->steps + 1 < c->step || !meets(w, d)) continue;
+    core_stop(
+        c, AT_FAILED_PRECONDITION, core_window_loc(c, i),
+        "race: the block of input %u for grid step %lld is fetched while "
+        "output %u, which shares its memory, still writes it\n"
+        "detail: step %lld worked on it last; the next blocks are fetched "
+        "before that one has gone back",
+        i, (long long)c->step, out, (long long)d->steps - 1);
+  }
+}
+
+void core_shadow_moved(core_state *c) {
+  const at_xcore *r = c->program->record;
+  for (uint32_t i = 0; i < r->num_refs; i++) {
+    const window *w = &c->windows[i];
+    bool fetched = w->moved && w->ref->role == AT_CORE_IN && w->ref->alias >= 0;
+    for (uint32_t k = 0, out = 0; fetched && k < r->num_refs; k++) {
+      if (c->windows[k].ref->role != AT_CORE_OUT) continue;
+      if (out++ == (uint32_t)w->ref->alias && checks(c, AT_CHECK_RACES))
+        fetched_too_early(c, i, k);
+    }
+    c->windows[i].moved = false;
+  }
 }
 
 // ---- The end
@@ -521,5 +678,7 @@ void core_shadow_finish(core_state *c) {
     if (checks(c, AT_CHECK_RACES) && !outlives(c, c->shadow->flights[k].sem))
       core_stop(c, AT_FAILED_PRECONDITION, c->shadow->flights[k].loc,
                 "this copy is never waited for");
-  if (checks(c, AT_CHECK_UNINIT) && !c->together) outputs_must_be_filled(c);
+  // Programs of several kinds of cores fill an output together.
+  if (checks(c, AT_CHECK_UNINIT) && !c->elder && c->launch->num_programs == 1)
+    outputs_must_be_filled(c);
 }

@@ -4,7 +4,7 @@
 
 #include "device/core_internal.h"
 
-enum { kMaxActors = 64 };
+enum { kMaxActors = 64, kFetched = 2, kMaxSpans = 16 };
 
 // Who touched a granule last, in vector-clock terms: actor + 1 above 24 bits of
 // that actor's clock; 0: nobody.
@@ -15,7 +15,7 @@ typedef struct cell {
 
 // What is known of a region, per granule.
 typedef struct shade {
-  uint8_t *filled;  // 1: holds a value
+  uint8_t *filled;  // 1: holds a value, kFetched: of a pipeline's block
   cell *cells;      // NULL: one core alone
   size_t granule;   // bytes
   size_t count;
@@ -34,7 +34,7 @@ typedef struct flight {
   area box;
   bool writes;
   size_t sem;  // index among the core's semaphores; SIZE_MAX: nobody can wait
-  int64_t bytes;  // still to be waited for
+  int64_t bytes;  // that the semaphore counts
   int32_t loc;
   const core_state *by;  // whose program `loc` is of
 } flight;
@@ -48,13 +48,20 @@ struct shadow {
   uint32_t (*sem_clock)[kMaxActors];  // per semaphore; NULL: one core alone
   uint8_t *visited[kMaxRegions];  // per ref: blocks of an output seen before
   bool revisited[kMaxRegions];    // per ref: the block in the buffer was
+  const char *spans[kMaxSpans];   // named parts that the kernel is in
+  uint32_t num_spans;
+  // Per semaphore: bytes waited for, of copies that are still listed.
+  int64_t waited[kNumSems];
 };
 
 // First byte that both boxes hold; NULL: none.
 uint8_t *area_overlap(const area *a, const area *b);
 area area_of_view(const at_core_view *v);
 
-// Fails if the box meets a copy that nobody has waited for.
+// A copy that nobody has waited for and that the box meets: one that writes it,
+// or, if the box is written, any.
+bool flights_find(core_state *c, const area *box, bool writes, flight *out);
+// Fails if there is one.
 void flights_check(core_state *c, const area *box, bool writes, int32_t loc,
                    const char *what);
 // A copy that `f->by` started, seen by the core that owns the memory. sem: an
@@ -62,5 +69,12 @@ void flights_check(core_state *c, const area *box, bool writes, int32_t loc,
 void flights_add(core_state *owner, const flight *f, const void *sem);
 // Under the group's lock.
 void flights_waited(core_state *c, const sem *s, int64_t amount);
+// The oldest copy that the waits for its semaphore do not cover; NULL: none.
+const flight *flights_left(const core_state *c, size_t sem_index);
+// A copy out of this memory is over, and with it the block's use.
+void core_shadow_retire(core_state *c, const area *box);
+// Is it in a part of emit_pipeline that fetches blocks, or takes them back?
+bool core_shadow_fetches(const core_state *c);
+bool core_shadow_retires(const core_state *c);
 
 #endif

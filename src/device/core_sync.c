@@ -7,6 +7,8 @@
 #include "base/strbuf.h"
 #include "device/core_internal.h"
 
+enum { kTurnsOfARead = 1 << 10 };
+
 // ---- Messages
 // -------------------------------------------------------------------
 static int64_t sems_of(const at_xcore_ref *x) {
@@ -166,6 +168,7 @@ void core_wait(core_state *c, sem *s, int64_t amount, int32_t loc) {
     }
   }
   s->value -= amount;
+  s->waited = loc + 1;
   if (c->shadow) core_shadow_wait(c, s, amount);
   if (g) pthread_mutex_unlock(&g->lock);
 }
@@ -205,13 +208,17 @@ void at_core_sem_wait(at_core *core, void *p, int64_t amount, int32_t loc) {
   core_wait(c, checked(c, p, loc), amount, loc);
 }
 
+// A loop that reads a semaphore which nobody is left to signal has turns that
+// count for many.
 int32_t at_core_sem_read(at_core *core, void *p, int32_t loc) {
   core_state *c = state_of(core);
+  at_core_group *g = c->group;
   sem *s = checked(c, p, loc);
-  if (!c->group) return (int32_t)s->value;
-  pthread_mutex_lock(&c->group->lock);
+  if (g) pthread_mutex_lock(&g->lock);
   int64_t v = s->value;
-  pthread_mutex_unlock(&c->group->lock);
+  bool alone = !g || (g->complete && g->waiting + g->ended + 1 >= g->cores);
+  if (g) pthread_mutex_unlock(&g->lock);
+  if (alone) core->budget -= kTurnsOfARead;
   return (int32_t)v;
 }
 

@@ -73,7 +73,8 @@ static at_status type_bounds(at_imp *x, const at_mop *op, const at_mtype *t,
 at_status at_imp_type(at_imp *x, const at_mop *op, const at_mtype *t,
                       at_type *out) {
   if (is_token(t)) return *out = at_type_scalar(AT_TOKEN), AT_OK;
-  if (t->kind != AT_MTYPE_TENSOR)
+  // A buffer that a program pinned is the array in it.
+  if (t->kind != AT_MTYPE_TENSOR && t->kind != AT_MTYPE_MEMREF)
     return type_refuse(x, op, t, "only ranked tensors are supported");
   at_dtype d;
   AT_TRY(at_imp_dtype(x, op, t->elem, &d));

@@ -55,9 +55,8 @@ static void guard(at_me *m, const at_mop *op, uint32_t dim, at_me_num index,
   at_b_at_end(e, on);
 }
 
-void at_me_access(at_me *m, const at_me_ref *r, int32_t kind, int32_t loc) {
-  at_em *e = m->e;
-  if (!m->o->check || m->window) return;
+// The box as the virtual core is told of it.
+static LLVMValueRef view_of(at_me *m, const at_me_ref *r) {
   uint32_t es = r->bytes;
   at_me_record v;
   at_me_record_begin(&v, sizeof(at_core_view));
@@ -77,9 +76,30 @@ void at_me_access(at_me *m, const at_me_ref *r, int32_t kind, int32_t loc) {
     at_me_record_num(m, &v, offsetof(at_core_view, size) + 8 * d, size);
     at_me_record_num(m, &v, offsetof(at_core_view, stride) + 8 * d, stride);
   }
-  LLVMValueRef args[4] = {m->core, at_me_record_end(m, &v), at_me_i32(m, kind),
+  return at_me_record_end(m, &v);
+}
+
+void at_me_access(at_me *m, const at_me_ref *r, int32_t kind, int32_t loc) {
+  if (!m->o->check || m->window) return;
+  LLVMValueRef args[4] = {m->core, view_of(m, r), at_me_i32(m, kind),
                           at_me_i32(m, loc)};
-  at_b_call(e, "at_core_access", NULL, args, 4);
+  at_b_call(m->e, "at_core_access", NULL, args, 4);
+}
+
+// A store where the mask says so; it is not known for packed rows.
+static void announce_store(at_me *m, const at_mop *op, const at_me_ref *box,
+                           at_me_node *mask) {
+  int32_t loc = at_me_loc(m, op);
+  bool each = mask && m->o->check && box->parts <= 1 && box->split <= 1;
+  at_me_node *b = each ? at_me_materialise(m, mask) : NULL;
+  if (!b) {
+    at_me_access(m, box, AT_CORE_STORE | (mask ? AT_CORE_MASKED : 0), loc);
+    return;
+  }
+  LLVMValueRef args[4] = {m->core, view_of(m, box), b->ref.base,
+                          at_me_i32(m, loc)};
+  at_b_call(m->e, "at_core_access_masked", NULL, args, 4);
+  at_me_node_drop(m, b);
 }
 
 // ---- boxes
@@ -238,8 +258,7 @@ static at_status store(at_me *m, at_mop *op, uint32_t first, at_me_node *mask,
   check_nan(m, op, v);
   if (mask && at_me_is_sparse(m))
     return at_me_store_compressed(m, op, &box, v, mask, add);
-  at_me_access(m, &box, AT_CORE_STORE | (mask ? AT_CORE_MASKED : 0),
-               at_me_loc(m, op));
+  announce_store(m, op, &box, mask);
   if (!mask && !add && at_me_dot_into(m, v, &box)) return AT_OK;
   at_me_prepare(m, v);
   at_me_node *own = NULL;

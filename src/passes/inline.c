@@ -19,6 +19,11 @@ static const char *const at_placement_calls[] = {
     "MoveToDevice",
 };
 
+// Buffers that keep their place: kernels update them by their aliases.
+static bool is_pin(at_str target) {
+  return at_str_is(target, "Pin") || at_str_is(target, "Unpin");
+}
+
 // The body of a reduction speaks of elements, which live nowhere.
 static bool in_scalar_body(const at_node *n) {
   const at_node *owner = n->parent->owner;
@@ -30,10 +35,10 @@ static bool in_scalar_body(const at_node *n) {
 
 static bool is_placement(const at_module *m, const at_node *n) {
   if (n->op != AT_OP_CUSTOM_CALL) return false;
-  if (m->num_partitions != 1 && !in_scalar_body(n)) return false;
-  if (n->num_results > n->num_operands) return false;
   at_str target = at_node_str(n, AT_ATTR_CALL_TARGET_NAME);
-  bool known = false;
+  bool known = is_pin(target);
+  if (m->num_partitions != 1 && !in_scalar_body(n) && !known) return false;
+  if (n->num_results > n->num_operands) return false;
   for (size_t i = 0; i < AT_LEN(at_placement_calls); i++)
     known |= at_str_is(target, at_placement_calls[i]);
   if (!known) return false;

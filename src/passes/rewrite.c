@@ -64,6 +64,17 @@ void at_count_uses(at_module *m) {
   for (uint32_t i = 0; i < m->num_funcs; i++) count_comp(m->funcs[i]);
 }
 
+// Effects that matter only to who uses the results.
+static bool may_drop(const at_node *n) {
+  const at_attr *a = n->op == AT_OP_CUSTOM_CALL
+                         ? at_node_attr(n, AT_ATTR_FRONTEND_ATTRIBUTES)
+                         : NULL;
+  for (uint32_t i = 0; a && i < a->dict.n; i++)
+    if (at_str_is(a->dict.kv[2 * i], "xla_allow_dce_side_effecting_op"))
+      return at_str_is(a->dict.kv[2 * i + 1], "true");
+  return false;
+}
+
 // ---- Dead code -------------------------------------------------------------
 // One walk from the end: users come after what they use, and a region's owner
 // comes after the values that the region captures.
@@ -72,7 +83,7 @@ static void dce_comp(at_module *m, at_comp *c) {
   for (at_node *n = c->last, *prev; n; n = prev) {
     prev = n->prev;
     if (n->op == AT_OP_PARAMETER) continue;
-    if (!n->mark && !at_has_effect(m, n)) {
+    if (!n->mark && (!at_has_effect(m, n) || may_drop(n))) {
       at_node_remove(n);
       continue;
     }

@@ -278,7 +278,8 @@ static at_status check_program(const PJRT_Program *p) {
 
 at_str at_pjrt_program_text(at_pjrt_program *p) {
   at_str source = {(const char *)p->source.ptr, p->source.len};
-  if (p->parsed.num_partitions <= 1 || !source.len) return source;
+  bool kernels = memmem(source.ptr, source.len, "tpu_custom_call", 15) != NULL;
+  if (!source.len || (p->parsed.num_partitions <= 1 && !kernels)) return source;
   char *text = atomic_load(&p->shown);
   if (!text) {
     at_strbuf b = {0};

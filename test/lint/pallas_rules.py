@@ -12,7 +12,7 @@ def main():
     top = pathlib.Path(sys.argv[1])
     text = (top / "docs" / "pallas.md").read_text()
     table = text[text.index("| rule | where | tests |"):].split("\n\n")[0].splitlines()[2:]
-    defects = (top / "test" / "pallas" / "defects.py").read_text()
+    defects = "".join(f.read_text() for f in sorted((top / "test" / "pallas").glob("*defects.py")))
     verdicts = top.parent / "shared" / "facts" / "pallas" / "verdicts_dev.json"
     names = re.findall(r'"(\w+)/', verdicts.read_text()) if verdicts.is_file() else None
     sources = {p.stem: p for p in (top / "src").rglob("*_test.c")}

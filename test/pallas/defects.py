@@ -11,6 +11,7 @@ pallas_call, or with plain=True a function of the operands.
 
 import functools
 import json
+import os
 import sys
 
 import jax
@@ -582,13 +583,20 @@ def run(name, sound):
     return str(e) or repr(e)
 
 
-def line_of(name):
-  for i, line in enumerate(open(__file__), 1):
+def place_of(name):
+  """file:line: of the defect; None where it has no one line."""
+  path = KERNELS[name][0].__code__.co_filename
+  for i, line in enumerate(open(path), 1):
     if line.rstrip().endswith(f"# here: {name}"):
-      return i
+      return f"{os.path.basename(path)}:{i}:"
   return None
 
 
+def main(module):
+  names = sys.argv[1:] or [n for n, k in KERNELS.items() if k[0].__module__ == module]
+  print(json.dumps({n: {"defect": run(n, False), "sound": run(n, True), "words": KERNELS[n][1], "place": place_of(n)}
+                    for n in names}))
+
+
 if __name__ == "__main__":
-  print(json.dumps({n: {"defect": run(n, False), "sound": run(n, True), "words": KERNELS[n][1], "line": line_of(n)}
-                    for n in sys.argv[1:] or KERNELS}))
+  main("__main__")
