@@ -6,6 +6,13 @@
 One process per peer lives through the run; they take turns, and of each the least time counts: by the clock, and of all
 processors together, which others on the machine disturb less. Without --interpret only Atoll and jnp run: the interpreters
 take seconds a call.
+
+`limit` is the time that this machine needs at least: the longest of the products' operations at the peak of the unit that
+they run on, of operands and results at the rate of all cores' copies past the caches, and of the exponentials from registers
+(bench/peak measures the three). Products of f32 count for the bf16 unit, since a TPU kernel rounds such operands to bf16. Work
+is counted as the maths needs it: of causal attention the blocks of 128 at or under the diagonal, one exponential for a score
+and one for a row of a block. `20x` and `200x` say how often faster than interpret=True and InterpretParams Atoll is, and
+whether that or 60 % of the limit is reached; `jnp` whether it is no slower than jnp.
 """
 import argparse
 import functools
@@ -99,6 +106,47 @@ def case_of(name, interpret):
     return functools.partial(paged_attention, pages_per_compute_block=4), paged_reference, operands
 
 
+def needs(name):
+    """Of a case: operations of products, bytes of operands and results, exponentials."""
+    kind, *rest = name.split("_")
+    if kind == "mm":
+        return 2 * 1024 ** 3, 3 * 1024 ** 2 * (4 if rest[0] == "float32" else 2), 0
+    if kind == "softmax":
+        return 0, 2 * 4 * 2048 * 1024, 2048 * 1024
+    if kind == "flash":
+        heads, rows, size, block = 4, 1024, 128, 128
+        tiles = rows // block
+        blocks = heads * (tiles * (tiles + 1) // 2 if rest[1] == "c" else tiles * tiles)
+        return (4 * blocks * block * block * size, 4 * heads * rows * size * (4 if rest[0] == "float32" else 2),
+                blocks * block * (block + 1))
+    tokens = sum(-(-n // 16) * 16 for n in (256, 100, 17, 200))
+    return 4 * 8 * tokens * 128, 2 * 4 * 4 * 8 * 128 + 2 * 4 * 2 * tokens * 128, 8 * tokens
+
+
+def limit_ms(name, limits):
+    flops, size, exps = needs(name)
+    unit = limits["f32"] if name == "paged" else max(limits["f32"], limits["bf16"])
+    return 1e3 * max(flops / (1e9 * unit), size / (1e9 * limits["memory"]), exps / (1e9 * limits["exp"]))
+
+
+def machine_limits(library):
+    limits = {}
+    for which in ([], ["memory"], ["exp"]):
+        run = subprocess.run([library.parent / "peak", *which], capture_output=True, text=True, check=True)
+        limits.update(json.loads(run.stdout))
+    return limits
+
+
+def verdicts(peers, limit):
+    own = peers["atoll"].best
+    out = [f"{limit:.3f} {100 * limit / own:.0f}%"]
+    for peer, times in (("interpret", 20), ("InterpretParams", 200)):
+        if peer in peers:
+            ratio = peers[peer].best / own
+            out.append(f"{'yes' if ratio >= times or limit >= 0.6 * own else 'no'} {ratio:.1f}")
+    return out + ["yes" if own <= peers["jnp"].best else "no"]
+
+
 def work(name, peer):
     import jax
     from jax.experimental.pallas import tpu as pltpu
@@ -153,7 +201,10 @@ def main():
         return work(*options.work)
     library = pathlib.Path(options.library).resolve()
     names = ["atoll", "jnp"] + ["interpret", "InterpretParams"] * options.interpret
-    print(f"{'ms (of processors)':20}" + "".join(f"{n:>20}" for n in names) + f"{'jnp/atoll':>20}")
+    limits = machine_limits(library)
+    print("GFLOP/s, GB/s, 1e9 exponentials/s:", ", ".join(f"{k} {v:.4g}" for k, v in limits.items()))
+    heads = ["limit", *(["20x", "200x"] if options.interpret else []), "jnp"]
+    print(f"{'ms (of processors)':20}" + "".join(f"{n:>20}" for n in [*names, "jnp/atoll"]) + "".join(f"{h:>12}" for h in heads))
     for case in options.cases.split(","):
         peers = {n: Peer(library, case, n) for n in names}
         for _ in range(options.rounds):
@@ -164,7 +215,8 @@ def main():
         own, jnp = peers["atoll"], peers["jnp"]
         rows = [f"{peers[n].best:.3f} ({peers[n].cpu:.3f})" for n in names]
         rows.append(f"{jnp.best / own.best:.2f} ({jnp.cpu / own.cpu:.2f})")
-        print(f"{case:20}" + "".join(f"{r:>20}" for r in rows), flush=True)
+        print(f"{case:20}" + "".join(f"{r:>20}" for r in rows) +
+              "".join(f"{v:>12}" for v in verdicts(peers, limit_ms(case, limits))), flush=True)
 
 
 if __name__ == "__main__":

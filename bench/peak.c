@@ -1,7 +1,8 @@
 // What this machine can do at most, as one JSON object: f32 FMA and bf16 (AMX,
 // else AVX512_BF16, else FMA) GFLOP/s with data in registers, over all cores of
-// this process; with the argument `memory`, GB/s of all cores that copy arrays
-// no cache holds, read and written.
+// this process; with the argument `exp`, 1e9 exponentials of f32 a second, from
+// registers; with `memory`, GB/s of all cores that copy arrays no cache holds,
+// read and written.
 #include <immintrin.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -13,7 +14,8 @@
 
 #include "base/cpu.h"
 
-enum { kRounds = 20000000, kAccumulators = 12, kMostThreads = 64 };
+enum { kRounds = 100000000, kAccumulators = 12, kMostThreads = 64 };
+enum { kTries = 40 };
 
 static double now(void) {
   struct timespec t;
@@ -83,6 +85,55 @@ __attribute__((target("amx-tile,amx-bf16"))) static double amx(long rounds) {
   return 4.0 * 16 * 16 * 32 * 2 * (double)rounds;
 }
 
+// e^x to a bit or two: 2^n times a polynomial of degree 5. The counts are
+// exponentials, not operations.
+enum { kDegree = 5 };
+static const float kPowers[kDegree + 1] = {0x1p0f,         0x1p0f,
+                                           0x1.fffe1ep-2f, 0x1.55544ep-3f,
+                                           0x1.573d9cp-5f, 0x1.12476ep-7f};
+
+__attribute__((target("avx512f"))) static double exp512(long rounds) {
+  __m512 x[kAccumulators];
+  for (int i = 0; i < kAccumulators; i++)
+    x[i] = _mm512_set1_ps(-0.125f * (float)i);
+  for (long k = 0; k < rounds; k++)
+    for (int i = 0; i < kAccumulators; i++) {
+      __asm__ volatile("" : "+v"(x[i]));
+      __m512 n = _mm512_roundscale_ps(
+          _mm512_mul_ps(x[i], _mm512_set1_ps(0x1.715476p0f)), 8);
+      __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0x1.62e4p-1f), x[i]);
+      r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0x1.7f7d1cp-20f), r);
+      __m512 p = _mm512_set1_ps(kPowers[kDegree]);
+      for (int d = kDegree; d-- > 0;)
+        p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(kPowers[d]));
+      __m512 y = _mm512_scalef_ps(p, n);
+      __asm__ volatile("" ::"v"(y));
+    }
+  return 16.0 * kAccumulators * (double)rounds;
+}
+
+__attribute__((target("avx2,fma"))) static double exp256(long rounds) {
+  __m256 x[kAccumulators];
+  for (int i = 0; i < kAccumulators; i++)
+    x[i] = _mm256_set1_ps(-0.125f * (float)i);
+  for (long k = 0; k < rounds; k++)
+    for (int i = 0; i < kAccumulators; i++) {
+      __asm__ volatile("" : "+x"(x[i]));
+      __m256 n = _mm256_round_ps(
+          _mm256_mul_ps(x[i], _mm256_set1_ps(0x1.715476p0f)), 8);
+      __m256 r = _mm256_fnmadd_ps(n, _mm256_set1_ps(0x1.62e4p-1f), x[i]);
+      r = _mm256_fnmadd_ps(n, _mm256_set1_ps(0x1.7f7d1cp-20f), r);
+      __m256 p = _mm256_set1_ps(kPowers[kDegree]);
+      for (int d = kDegree; d-- > 0;)
+        p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(kPowers[d]));
+      __m256i two = _mm256_slli_epi32(
+          _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);
+      __m256 y = _mm256_mul_ps(p, _mm256_castsi256_ps(two));
+      __asm__ volatile("" ::"x"(y));
+    }
+  return 8.0 * kAccumulators * (double)rounds;
+}
+
 typedef struct job {
   double (*fn)(long);
   long rounds;
@@ -95,24 +146,30 @@ static void *work(void *p) {
   return NULL;
 }
 
+// The best of many tries, since others may use the machine too.
 static double peak(double (*fn)(long), long rounds) {
   unsigned n = at_cpu_count();
   pthread_t threads[kMostThreads];
   job jobs[kMostThreads];
   if (n > kMostThreads) n = kMostThreads;
-  double start = now(), flops = 0;
-  for (unsigned i = 0; i < n; i++) {
-    jobs[i] = (job){fn, rounds, 0};
-    if (pthread_create(&threads[i], NULL, work, &jobs[i])) return 0;
+  double best = 0;
+  for (int t = 0; t < kTries; t++) {
+    double start = now(), flops = 0;
+    for (unsigned i = 0; i < n; i++) {
+      jobs[i] = (job){fn, rounds / kTries, 0};
+      if (pthread_create(&threads[i], NULL, work, &jobs[i])) return 0;
+    }
+    for (unsigned i = 0; i < n; i++) {
+      pthread_join(threads[i], NULL);
+      flops += jobs[i].flops;
+    }
+    double rate = flops / (now() - start) / 1e9;
+    best = rate > best ? rate : best;
   }
-  for (unsigned i = 0; i < n; i++) {
-    pthread_join(threads[i], NULL);
-    flops += jobs[i].flops;
-  }
-  return flops / (now() - start) / 1e9;
+  return best;
 }
 
-enum { kCopyBytes = 64 << 20, kTries = 40 };  // of one core
+enum { kCopyBytes = 64 << 20 };  // of one core
 
 typedef struct copy {
   char *from, *to;
@@ -162,6 +219,11 @@ static int print_memory(void) {
 int main(int argc, char **argv) {
   if (argc > 1 && !strcmp(argv[1], "memory")) return print_memory();
   uint64_t cpu = at_cpu_features();
+  if (argc > 1 && !strcmp(argv[1], "exp")) {
+    double rate = peak(cpu & AT_CPU_AVX512 ? exp512 : exp256, kRounds / 4);
+    printf("{\"exp\": %.2f}\n", rate);
+    return 0;
+  }
   double f32 = peak(cpu & AT_CPU_AVX512 ? fma512 : fma256, kRounds);
   double bf16 = f32;
   if (cpu & AT_CPU_AVX512_BF16) {
