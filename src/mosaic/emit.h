@@ -143,13 +143,17 @@ typedef struct at_me {
   const at_mloc **locs;  // room for one per operation
   const char **loc_ops;
   uint32_t num_locs, max_locs;
-  const at_mloc *around;  // of the innermost op around this one that has a place
+  const at_mloc
+      *around;          // of the innermost op around this one that has a place
   uint32_t guards;      // bounds tests written so far
   LLVMValueRef record;  // on the stack: where records are completed
   at_me_template *templates;
   uint32_t calls;                  // nesting of func.call
   at_map dots;                     // state of explicit MXU operations
   const at_mosaic_window *window;  // a transform is written; NULL: the body
+  // The next store adds to a sum whose zeros were left out (emit_start.c): when
+  // it is the first.
+  LLVMValueRef start;
 } at_me;
 
 // ---- values
@@ -287,6 +291,12 @@ at_status at_me_emit_core(at_me *m, at_mop *op, bool *done);
 void at_me_dot_run(at_me *m, at_me_node *dot, const at_me_ref *dst,
                    bool accumulate);
 bool at_me_dot_into(at_me *m, at_me_node *value, const at_me_ref *dst);
+// Is this branch left out, since the next store adds a product to the sum that
+// it fills with zeros? That must then take its condition, or fill the sum where
+// it holds.
+bool at_me_start_later(at_me *m, const at_mop *branch);
+LLVMValueRef at_me_start_take(at_me *m);  // NULL: nothing is left out
+void at_me_start_now(at_me *m, LLVMValueRef first, const at_me_ref *sum);
 void at_me_access(at_me *m, const at_me_ref *r, int32_t kind, int32_t loc);
 // A box of `ref`: `size` elements of each of its last dimensions (1 of those
 // before), `step` apart (NULL: 1), from the indices given as operands `first`..

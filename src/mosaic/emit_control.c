@@ -77,6 +77,7 @@ static at_status emit_if(at_me *m, at_mop *op) {
   LLVMBasicBlockRef end[2];
   at_branch f;
   if (!r) return AT_NO_MEMORY("results of a branch");
+  if (at_me_start_later(m, op)) return AT_OK;
   LLVMValueRef cond = at_me_scalar(m, op->operands[0]);
   at_me_settle_all(m, op);
   for (uint32_t i = 0; i < op->num_results; i++) {

@@ -106,6 +106,7 @@ typedef struct product {
   at_me_ref a, b, c;
   axes batch, m, n, k;
   bool accumulate, round;
+  LLVMValueRef first;  // where it holds, c is overwritten; NULL: never
 } product;
 
 static axis last_axis(const axes *s) {
@@ -140,7 +141,12 @@ static void call_dot(at_me *m, const product *p, bool accumulate) {
   at_me_record_i32(&d, FIELD(a_type), (int32_t)p->a.dtype);
   at_me_record_i32(&d, FIELD(b_type), (int32_t)p->b.dtype);
   at_me_record_i32(&d, FIELD(c_type), (int32_t)p->c.dtype);
-  at_me_record_i32(&d, FIELD(accumulate), accumulate);
+  if (accumulate && p->first)
+    at_me_record_value(
+        m, &d, FIELD(accumulate),
+        at_b_select(e, p->first, at_me_i32(m, 0), at_me_i32(m, 1)));
+  else
+    at_me_record_i32(&d, FIELD(accumulate), accumulate);
   at_me_record_i32(&d, FIELD(round_bf16), p->round);
   at_me_record_i32(&d, FIELD(loc), at_me_loc(m, p->op));
   const struct {
@@ -235,8 +241,9 @@ static bool wants_rounding(const at_mop *op, const at_me_node *a,
   return !full && !exact && (a->dtype == AT_F32 || b->dtype == AT_F32);
 }
 
-void at_me_dot_run(at_me *m, at_me_node *dot, const at_me_ref *dst,
-                   bool accumulate) {
+// first: accumulates only where it does not hold; NULL: always.
+static void dot_run(at_me *m, at_me_node *dot, const at_me_ref *dst,
+                    bool accumulate, LLVMValueRef first) {
   at_me_node *a = dot->in[0], *b = dot->in[1];
   at_me_node *acc = dot->num_in > 2 ? dot->in[2] : NULL;
   numbers x;
@@ -259,6 +266,11 @@ void at_me_dot_run(at_me *m, at_me_node *dot, const at_me_ref *dst,
     accumulate = true;
   }
   fill_axes(p, &x, dot);
+  p->first = first;
+  if (p->k.n > 1) {
+    at_me_start_now(m, first, dst);
+    p->first = NULL;
+  }
   if (p->k.n > 1 && !accumulate) {
     at_me_node *zero =
         at_me_splat(m, dot->dtype, at_b_null(at_em_reg_type(m->e, dot->dtype)));
@@ -268,6 +280,11 @@ void at_me_dot_run(at_me *m, at_me_node *dot, const at_me_ref *dst,
   if (at_me_elements(dot) > 0) run_axes(m, p, &p->batch, false);
   at_me_node_drop(m, da);
   at_me_node_drop(m, db);
+}
+
+void at_me_dot_run(at_me *m, at_me_node *dot, const at_me_ref *dst,
+                   bool accumulate) {
+  dot_run(m, dot, dst, accumulate, NULL);
 }
 
 // ---- stores of products
@@ -332,7 +349,7 @@ bool at_me_dot_into(at_me *m, at_me_node *value, const at_me_ref *dst) {
   for (uint32_t d = 0; d < dot->rank; d++)
     c.size[d] = (at_me_num){dot->dim[d], NULL};
   if (!at_me_reshape_view(m, dst, &c)) return false;
-  at_me_dot_run(m, dot, &c, accumulate);
+  dot_run(m, dot, &c, accumulate, at_me_start_take(m));
   return true;
 }
 

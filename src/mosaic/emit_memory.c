@@ -260,6 +260,7 @@ static at_status store(at_me *m, at_mop *op, uint32_t first, at_me_node *mask,
     return at_me_store_compressed(m, op, &box, v, mask, add);
   announce_store(m, op, &box, mask);
   if (!mask && !add && at_me_dot_into(m, v, &box)) return AT_OK;
+  at_me_start_now(m, at_me_start_take(m), &box);
   at_me_prepare(m, v);
   at_me_node *own = NULL;
   if (conflicts(v, &box, true, 0)) v = own = at_me_materialise(m, v);

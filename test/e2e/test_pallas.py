@@ -53,6 +53,45 @@ def test_matmul(dtype):
                              rtol=1e-5 if dtype == jnp.float32 else 1e-2, atol=1e-4 if dtype == jnp.float32 else 0.2)
 
 
+SUMS = {
+    "plain": (0, lambda acc, d: acc[...] + d),
+    "product first": (0, lambda acc, d: d + acc[...]),
+    "begins with ones": (1, lambda acc, d: acc[...] + d),
+    "read twice": (0, lambda acc, d: acc[...] * 2 + acc[...] + d),
+    "halved": (0, lambda acc, d: acc[...] * 0.5 + d),
+    "of integers": (0, lambda acc, d: acc[...] + jnp.round(d))}
+
+
+@pytest.mark.parametrize("kind", SUMS)
+def test_sums_begin_as_they_are_filled(kind):
+  """What a step finds in the accumulator, after something else was there."""
+  start, step = SUMS[kind]
+
+  def body(x, y, o, acc):
+    @pl.when(pl.program_id(1) == 0)
+    def _():
+      acc[...] = jnp.full_like(acc, start)
+    acc[...] = step(acc, jnp.dot(x[...], y[...], preferred_element_type=jnp.float32))
+
+    @pl.when(pl.program_id(1) == pl.num_programs(1) - 1)
+    def _():
+      o[...] = acc[...]
+      acc[...] = jnp.full_like(acc, 7)
+  x = np.random.default_rng(1).integers(-4, 5, (2, 3, 128, 128)).astype(np.float32)
+  y = np.random.default_rng(2).integers(-4, 5, (3, 128, 256)).astype(np.float32)
+  f = pl.pallas_call(
+      body, grid=(2, 3),
+      in_specs=[pl.BlockSpec((None, None, 128, 128), lambda i, k: (i, k, 0, 0)),
+                pl.BlockSpec((None, 128, 256), lambda i, k: (k, 0, 0))],
+      out_specs=pl.BlockSpec((None, 128, 256), lambda i, k: (i, 0, 0)),
+      scratch_shapes=[pltpu.VMEM((128, 256), jnp.float32)],
+      out_shape=jax.ShapeDtypeStruct((2, 128, 256), jnp.float32))
+  want = np.full((2, 128, 256), start, np.float32)
+  for k in range(3):
+    want = np.asarray(step(want, np.einsum("imk,kn->imn", x[:, k], y[k])))
+  np.testing.assert_array_equal(f(x, y), want)
+
+
 @pytest.mark.parametrize("source, target", [
     ("uint4", "int32"), ("uint2", "int32"), ("uint4", "uint8"), ("int32", "uint4"), ("uint8", "uint2"), ("int4", "uint4")])
 def test_integers_of_less_than_a_byte_keep_their_sign(source, target):

@@ -1,0 +1,144 @@
+// Sums that begin with zeros. `if first: sum = 0`, and then `sum = sum +
+// product`, needs no zeros in memory: the branch is left out, and the product
+// overwrites where `first` holds.
+#include <math.h>
+
+#include "mosaic/emit.h"
+
+static const at_mblock *side_of(const at_mop *branch, uint32_t i) {
+  const at_mregion *r = i < branch->num_regions ? branch->regions[i] : NULL;
+  return r && r->num_blocks == 1 ? r->blocks[0] : NULL;
+}
+
+static const at_mvalue *peel(const at_mvalue *v) {
+  while (v->op && (at_mosaic_opcode_of(v->op) == AT_MOSAIC_VECTOR_SHAPE_CAST ||
+                   at_mosaic_opcode_of(v->op) == AT_MOSAIC_VECTOR_BROADCAST))
+    v = v->op->operands[0];
+  return v;
+}
+
+static bool is_zero(const at_mvalue *v) {
+  const at_mop *op = peel(v)->op;
+  if (!op || at_mosaic_opcode_of(op) != AT_MOSAIC_ARITH_CONSTANT) return false;
+  const at_mattr *t = at_mop_attr(op, "value");
+  if (!t || at_mosaic_dtype_of(op->results[0].type) != AT_F32) return false;
+  if (t->kind == AT_MATTR_FLOAT) return t->f == 0 && !signbit(t->f);
+  static const uint8_t zero[4];
+  return t->kind == AT_MATTR_DENSE && t->splat && t->data.len == 4 &&
+         !memcmp(t->data.ptr, zero, 4);
+}
+
+static bool is_access(const at_mop *op, at_mosaic_opcode plain,
+                      at_mosaic_opcode own) {
+  at_mosaic_opcode c = at_mosaic_opcode_of(op);
+  return c == plain || c == own;
+}
+
+// Does the op read or write all of a ref, and nothing but that?
+static bool takes_all(const at_mop *op, const at_mvalue *ref,
+                      const at_mtype *vector, uint32_t first) {
+  const at_mtype *t = ref->type;
+  uint32_t rank = t->shape.rank;
+  if (op->num_operands != first + rank || vector->shape.rank != rank)
+    return false;
+  int64_t steps[AT_ME_RANK];
+  uint32_t n;
+  if (!at_me_ints(op, "strides", steps, AT_ME_RANK, &n) && n) return false;
+  if (n || at_me_int(op, "add", 0)) return false;
+  for (uint32_t d = 0; d < rank; d++) {
+    const at_mop *index = op->operands[first + d]->op;
+    if (!index || at_mosaic_opcode_of(index) != AT_MOSAIC_ARITH_CONSTANT ||
+        at_me_int(index, "value", 1) != 0)
+      return false;
+    if (t->shape.ptr[d] == AT_MDYN || t->shape.ptr[d] != vector->shape.ptr[d])
+      return false;
+  }
+  return true;
+}
+
+static bool stores_all(const at_mop *op) {
+  return is_access(op, AT_MOSAIC_VECTOR_STORE, AT_MOSAIC_TPU_VECTOR_STORE) &&
+         op->num_operands >= 2 &&
+         takes_all(op, op->operands[1], op->operands[0]->type, 2);
+}
+
+// The one ref that the branch fills with zeros; it does nothing else.
+static const at_mvalue *filled_by(const at_mop *branch) {
+  const at_mblock *b = side_of(branch, 0), *other = side_of(branch, 1);
+  const at_mvalue *ref = NULL;
+  if (!b || branch->num_results || (other && other->num_ops > 1)) return NULL;
+  for (uint32_t i = 0; i + 1 < b->num_ops; i++) {
+    const at_mop *op = b->ops[i];
+    if (at_me_lazy(at_mosaic_opcode_of(op))) continue;
+    if (ref || !stores_all(op) || !is_zero(op->operands[0])) return NULL;
+    ref = op->operands[1];
+  }
+  return ref;
+}
+
+static bool used_once(at_me *m, const at_mvalue *v) {
+  return at_me_slot_of(m, v)->uses == 1;
+}
+
+// The operand of a sum, read through reshapes that nobody else needs.
+static const at_mop *part_of(at_me *m, const at_mvalue *v) {
+  while (v->op && used_once(m, v) &&
+         at_mosaic_opcode_of(v->op) == AT_MOSAIC_VECTOR_SHAPE_CAST)
+    v = v->op->operands[0];
+  return v->op && used_once(m, v) ? v->op : NULL;
+}
+
+static bool is_load_of(const at_mop *op, const at_mvalue *ref) {
+  return op &&
+         is_access(op, AT_MOSAIC_VECTOR_LOAD, AT_MOSAIC_TPU_VECTOR_LOAD) &&
+         op->operands[0] == ref && takes_all(op, ref, op->results[0].type, 1);
+}
+
+static bool is_product(const at_mop *op) {
+  return op && at_mosaic_opcode_of(op) == AT_MOSAIC_TPU_MATMUL &&
+         is_zero(op->operands[2]);
+}
+
+// Does this store write ref + a product to ref?
+static bool adds_product(at_me *m, const at_mop *store, const at_mvalue *ref) {
+  if (!stores_all(store) || store->operands[1] != ref) return false;
+  const at_mop *sum = part_of(m, store->operands[0]);
+  if (!sum || at_mosaic_opcode_of(sum) != AT_MOSAIC_ARITH_ADDF) return false;
+  const at_mop *x = part_of(m, sum->operands[0]);
+  const at_mop *y = part_of(m, sum->operands[1]);
+  return (is_load_of(x, ref) && is_product(y)) ||
+         (is_load_of(y, ref) && is_product(x));
+}
+
+bool at_me_start_later(at_me *m, const at_mop *branch) {
+  const at_mvalue *ref = m->o->check ? NULL : filled_by(branch);
+  const at_mblock *b = branch->block;
+  if (!ref || !b || m->start) return false;
+  uint32_t i = 0;
+  while (i < b->num_ops && b->ops[i] != branch) i++;
+  // Only what computes nothing stands between the two.
+  for (i++; i < b->num_ops; i++) {
+    at_mosaic_opcode c = at_mosaic_opcode_of(b->ops[i]);
+    if (!at_me_lazy(c) && c != AT_MOSAIC_TPU_MATMUL) break;
+  }
+  if (i >= b->num_ops || !adds_product(m, b->ops[i], ref)) return false;
+  m->start = at_me_scalar(m, branch->operands[0]);
+  return true;
+}
+
+LLVMValueRef at_me_start_take(at_me *m) {
+  LLVMValueRef first = m->start;
+  m->start = NULL;
+  return first;
+}
+
+void at_me_start_now(at_me *m, LLVMValueRef first, const at_me_ref *sum) {
+  at_branch f;
+  if (!first) return;
+  at_me_node *zero =
+      at_me_splat(m, AT_F32, at_b_null(at_em_reg_type(m->e, AT_F32)));
+  if (!zero) return;
+  at_if_begin(m->e, &f, first);
+  at_me_copy_to(m, zero, sum, NULL, AT_ME_PLAIN);
+  at_if_end(m->e, &f);
+}
