@@ -1,5 +1,6 @@
-// Elementwise identities. Each is exact: the same value for every input, the
-// sign of zero, infinities and NaN (but not its payload) included.
+// Elementwise identities. Each but the quotient by a constant is exact: the
+// same value for every input, the sign of zero, infinities and NaN (but not its
+// payload) included.
 #include <math.h>
 
 #include "passes/passes_internal.h"
@@ -130,6 +131,11 @@ static at_status multiply(at_rw *r, at_node *n) {
   return reassociate(r, n);
 }
 
+// A quotient by a constant is the product with its reciprocal. By a power of
+// two that is exact; by others it is what XLA's simplifier makes of f32 and f64
+// on every backend, the last bit included (schedules divide by constants, and
+// users compare them with XLA's values). Narrower types keep the quotient:
+// they are computed in f32 and rounded once, as XLA's CPU backend has bf16.
 static at_status divide(at_rw *r, at_node *n) {
   at_value a = n->operands[0], b = n->operands[1], k, v;
   double c;
@@ -137,11 +143,11 @@ static at_status divide(at_rw *r, at_node *n) {
   at_dtype t = n->types[0].dtype;
   if ((t != AT_F32 && t != AT_F64 && t != AT_BF16) || !at_splat_float(b, &c))
     return AT_OK;
-  // A power of two whose reciprocal is normal: the product rounds the same
-  // value.
   int e;
-  if (!isfinite(c) || fabs(frexp(c, &e)) != 0.5) return AT_OK;
-  int limit = t == AT_F64 ? 1000 : 120;
+  bool exact = fabs(frexp(c, &e)) == 0.5;
+  if (!isfinite(c) || (!exact && (t == AT_BF16 || at_splat_of(a))))
+    return AT_OK;
+  int limit = t == AT_F64 ? 1000 : 120;  // normal, and so is the reciprocal
   if (e < -limit || e > limit) return AT_OK;
   AT_TRY(at_mk_splat_float(n, *at_value_type(b), 1 / c, &k));
   AT_TRY(at_mk2(n, AT_OP_MULTIPLY, a, k, &v));

@@ -112,8 +112,10 @@ class_id judge_class(const at_node *n) {
     case AT_OP_COMPOSITE:
       f = at_module_find(n->parent->module, at_node_str(n, AT_ATTR_CALLEE));
       return f ? worst_of(f) : CLASS_PROGRAM;
-    case AT_OP_MULTIPLY:
     case AT_OP_DIVIDE:
+      if (t == AT_F32 || t == AT_F64) return CLASS_QUOTIENT;
+      return at_is_complex(t) ? CLASS_FUNCTION : CLASS_EXACT;
+    case AT_OP_MULTIPLY:
     case AT_OP_SIGN:
       return at_is_complex(t) ? CLASS_FUNCTION : CLASS_EXACT;
     case AT_OP_ABS:
@@ -191,7 +193,9 @@ void judge_trust(const at_comp *c) {
         judge_inexact(at_value_type(n->operands[0])->dtype))
       t = TRUST_NONE;
     if (t == TRUST_EXACT && k != CLASS_EXACT)
-      t = k == CLASS_FUNCTION || k == CLASS_SUM ? TRUST_CLOSE : TRUST_NONE;
+      t = k == CLASS_QUOTIENT || k == CLASS_FUNCTION || k == CLASS_SUM
+              ? TRUST_CLOSE
+              : TRUST_NONE;
     n->mark = t;
   }
 }
@@ -361,6 +365,16 @@ static double rounded(at_dtype t, double v) {
   return at_load_float(t, b);
 }
 
+// The product with the reciprocal of a divisor that is the same everywhere.
+// In f64 either product is rounded by the processor itself.
+static bool by_reciprocal(const measure_of *m, at_dtype d, int64_t i,
+                          double y) {
+  double c = judge_part(m->in[1], 0, 0);
+  for (int64_t k = 1; k < at_type_elements(&m->in[1]->type); k++)
+    if (judge_part(m->in[1], k, 0) != c) return false;
+  return y == rounded(d, judge_part(m->in[0], i, 0) * rounded(d, 1 / c));
+}
+
 // A narrow result of a sum that f32 may hold before it is rounded.
 static bool narrow_sum(const measure_of *m, at_dtype d, int64_t i, double y) {
   const tolerance *t = find(CLASS_SUM, AT_F32);
@@ -385,6 +399,8 @@ static bool part_equal(const measure_of *m, at_dtype d, int64_t i, double scale,
   if (x == y || (isnan(x) && isnan(y))) return true;
   if (m->only_finite < EXCUSE_COUNT && !(isfinite(x) && isfinite(y)))
     return excused(m->only_finite);
+  if (m->c == CLASS_QUOTIENT)
+    return m->in && by_reciprocal(m, d, i, y) && excused(EXCUSE_RECIPROCAL);
   // The ends of f8E8M0FNU are f32's denormal numbers.
   if (d == AT_F8E8M0FNU && x < 0x1p-125) return excused(EXCUSE_E8M0_ENDS);
   if (m->sums && (m->only_finite == EXCUSE_F32_RANGE ||
@@ -690,6 +706,7 @@ at_status judge_node(at_arena *a, const at_node *n, const at_literal *const *in,
   if ((m.c == CLASS_FUNCTION || m.c == CLASS_POWER) && n->num_operands &&
       at_is_complex(in[0]->type.dtype))
     m.in = in, m.num_in = n->num_operands;
+  if (m.c == CLASS_QUOTIENT) m.in = in;
   if (lu) {
     if (!factors(in[0], got, why, worst)) *bad_result = 0;
     return AT_OK;

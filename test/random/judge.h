@@ -6,6 +6,8 @@
 
 typedef enum class_id {
   CLASS_EXACT,     // one right answer
+  CLASS_QUOTIENT,  // of f32 and f64: rounded once, or, by one divisor for all,
+                   // the product with its rounded reciprocal
   CLASS_FUNCTION,  // exp, log, ..., complex products: some units in the last
                    // place of the element (of its magnitude when complex)
   CLASS_SUM,       // the order of additions is free: units of the sum of the
