@@ -87,7 +87,8 @@ typedef struct at_xio {
   uint32_t donated;      // input: the caller gives it up (alias or donor)
   uint32_t memory_kind;  // string; 0: "device"
   uint32_t name;         // string; 0: none
-  uint32_t slot;         // SLOTS: where it lives during the launch
+  uint32_t slot;         // SLOTS: where it lives during the launch; an output without
+                         // alias may live in an input's: it is that input's buffer
   uint32_t sharding;     // string: HLO's text ("{replicated}"); 0: one device
   uint32_t layout;       // string; 0: default
   uint32_t pad;

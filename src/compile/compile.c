@@ -229,6 +229,30 @@ static int32_t free_result(const at_module *m, uint32_t p, bool exact) {
   return -1;
 }
 
+// A donor that is a result itself takes that result, so that nothing is copied; who
+// had it takes the one that the donor had, of the same type.
+static void keep_what_passes(at_module *m) {
+  at_comp *c = m->entry;
+  for (uint32_t r = 0; r < c->num_results; r++) {
+    const at_node *n = c->results[r].node;
+    if (n->op != AT_OP_PARAMETER) continue;
+    uint32_t p = 0, q = 0;
+    while (c->params[p] != n) p++;
+    int32_t had = m->params[p].alias;
+    if (!m->params[p].donor || !at_layouts_agree(m, p, r) ||
+        (had >= 0 && c->results[had].node == n))
+      continue;
+    while (q < c->num_params && m->params[q].alias != (int32_t)r) q++;
+    if (q < c->num_params) {
+      bool fits = had >= 0 && at_layouts_agree(m, q, (uint32_t)had) &&
+                  at_type_bytes(&c->params[q]->types[0]) ==
+                      at_type_bytes(at_value_type(c->results[had]));
+      m->params[q].alias = fits ? had : -1;
+    }
+    m->params[p].alias = (int32_t)r;
+  }
+}
+
 // Keeps the aliases whose sizes agree, and gives each plain donor an output of its
 // own type or size that nobody else takes.
 static void settle_aliases(at_module *m) {
@@ -246,6 +270,7 @@ static void settle_aliases(at_module *m) {
         !at_layouts_agree(m, p, (uint32_t)r))
       m->params[p].alias = -1;
   }
+  keep_what_passes(m);
   for (int exact = 1; exact >= 0; exact--)
     for (uint32_t p = 0; p < c->num_params; p++)
       if (m->params[p].donor && m->params[p].alias < 0)

@@ -131,6 +131,32 @@ bool at_buffer_sole_hold(const at_buffer *b) {
   return HOLDS(s) == 1;
 }
 
+// ---- Sharing
+// ---------------------------------------------------------------------
+static void let_go(void *source) { at_buffer_unhold(source); }
+
+bool at_buffer_share(at_buffer *from, at_buffer *to, bool on_chip_queue,
+                     at_status *st) {
+  // A face of a face shows the first one's memory, so that chains do not grow.
+  at_buffer *source = from->on_release == let_go ? from->release_arg : from;
+  *st = AT_OK;
+  if (!source->owned || from->kind != to->kind || from->bytes != to->bytes)
+    return false;
+  to->data = from->data;
+  to->owned = false;
+  *st = at_chip_allocate(to->chip, to, on_chip_queue);
+  if (st->err) {
+    to->data = NULL;
+    return true;
+  }
+  // Somebody holds it, so the memory is there, deleted or not.
+  atomic_fetch_add_explicit(&source->state, AT_BUFFER_HOLD,
+                            memory_order_relaxed);
+  to->on_release = let_go;
+  to->release_arg = source;
+  return true;
+}
+
 bool at_buffer_is_deleted(const at_buffer *b) {
   return DELETED(
       atomic_load_explicit(&((at_buffer *)b)->state, memory_order_acquire));

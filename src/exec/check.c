@@ -191,6 +191,9 @@ static at_status check_io(const checker *c, const at_xio *io, uint64_t i,
   uint32_t other = is_output ? AT_SLOT_INPUT : AT_SLOT_OUTPUT;
   bool direct = s->kind == own && s->index == i;
   bool shared = s->kind == other && (int64_t)s->index == io->alias;
+  if (is_output && io->alias < 0 && s->kind == AT_SLOT_INPUT)  // passes through
+    shared =
+        c->types[c->inputs[s->index].type].bytes == c->types[io->type].bytes;
   bool nothing =
       s->kind == AT_SLOT_NULL && (c->types[io->type].bytes == 0 || !is_output);
   if (!nothing && !(s->offset == 0 && (direct || shared)))
@@ -519,8 +522,7 @@ static at_status check_collective(const checker *c, const at_xstep *s,
       x->num_devices > AT_MAX_DEVICES || x->num_groups > x->num_devices ||
       x->num_devices != (uint64_t)c->h->num_replicas * c->h->num_partitions ||
       (x->kind == AT_COLL_SPARSE
-           ? x->num_values || at_x_collective_bytes(x) +
-                                      sizeof(at_x_sparse) >
+           ? x->num_values || at_x_collective_bytes(x) + sizeof(at_x_sparse) >
                                   s->params_bytes
            : at_x_collective_bytes(x) != s->params_bytes))
     return BAD("step %llu: parameters of a collective", (unsigned long long)i);
@@ -603,9 +605,9 @@ static at_status check_kind(checker *c, const at_xstep *s, uint64_t i) {
           s[s->tasks].kind != AT_STEP_DONE || s[s->tasks].tasks != s->tasks)
         return BAD("step %llu: no done", (unsigned long long)i);
       AT_TRY(check_collective(c, s, i));
-      return is_exchange(c, s) ? AT_OK
-                               : BAD("step %llu: nothing to wait for",
-                                     (unsigned long long)i);
+      return is_exchange(c, s)
+                 ? AT_OK
+                 : BAD("step %llu: nothing to wait for", (unsigned long long)i);
     case AT_STEP_DONE:
       if (s->tasks < 1 || (uint64_t)s->tasks > i || s->num_args ||
           s[-s->tasks].kind != AT_STEP_START || s[-s->tasks].tasks != s->tasks)

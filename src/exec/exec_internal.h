@@ -148,6 +148,11 @@ bool at_buffer_hold(at_buffer *b);         // false: deleted
 bool at_buffer_delete_once(at_buffer *b);  // false: it was deleted before
 void at_buffer_unhold(at_buffer *b);
 bool at_buffer_sole_hold(const at_buffer *b);
+// `to`, without memory, becomes another face of the memory of `from`, which the
+// caller holds: accounted like a copy, which the chip makes. False: `from` is
+// somebody else's memory or of another kind; st is then OK.
+bool at_buffer_share(at_buffer *from, at_buffer *to, bool on_chip_queue,
+                     at_status *st);
 void at_copy_bytes(at_pool *p, void *dst, const void *src, size_t n);
 void at_size_print(uint64_t bytes, at_strbuf *out);  // "15.75G", "512B"
 void at_shape_print(at_dtype t, at_dims dims, at_strbuf *out);
@@ -218,6 +223,8 @@ static inline const at_xtype *at_io_type(const at_loaded *l, const at_xio *io) {
 }
 // Do the input and the output that it names share memory during the launch?
 bool at_io_shares(const at_loaded *l, uint32_t input);
+// The input that an output is, whose buffer stays the caller's; -1: none.
+int32_t at_io_passes(const at_loaded *l, uint32_t output);
 
 // Address of an entry of KERNELS. INVALID_ARGUMENT: the object has no such symbol.
 at_status at_loaded_kernel(const at_loaded *l, uint32_t kernel, void **out);

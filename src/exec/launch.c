@@ -157,6 +157,16 @@ static at_status share_memory(const launch *l, uint32_t i, void **base) {
   return AT_OK;
 }
 
+// Output o is an argument that the caller keeps.
+static at_status pass_through(const launch *l, uint32_t i, uint32_t o) {
+  at_buffer *from = l->args[i], *to = l->outputs[o];
+  at_status st;
+  if (at_buffer_share(from, to, l->queued, &st)) return st;
+  AT_TRY(at_chip_allocate(l->chip, to, l->queued));
+  at_copy_bytes(l->chip->runtime->pool, to->data, from->data, to->bytes);
+  return AT_OK;
+}
+
 static at_status place_buffers(const launch *l, void **base) {
   static _Alignas(64) uint8_t nothing[64];
   const at_loaded *p = l->loaded;
@@ -171,6 +181,8 @@ static at_status place_buffers(const launch *l, void **base) {
   }
   for (uint32_t o = 0; o < p->num_outputs; o++) {
     at_buffer *b = l->outputs[o];
+    int32_t i = at_io_passes(p, o);
+    if (i >= 0) AT_TRY(pass_through(l, (uint32_t)i, o));
     if (!b->data) AT_TRY(at_chip_allocate(l->chip, b, l->queued));
     base[AT_BASE_INPUTS + p->num_inputs + o] = b->data;
   }

@@ -36,6 +36,13 @@ bool at_io_shares(const at_loaded *l, uint32_t input) {
          slots[l->outputs[o].slot].kind == AT_SLOT_INPUT;
 }
 
+int32_t at_io_passes(const at_loaded *l, uint32_t output) {
+  const at_xio *io = &l->outputs[output];
+  const at_xslot *slot = (const at_xslot *)section(l, AT_XS_SLOTS) + io->slot;
+  return io->alias < 0 && slot->kind == AT_SLOT_INPUT ? (int32_t)slot->index
+                                                      : -1;
+}
+
 static at_status load_objects(at_loaded *l) {
   const at_xobject *objects = section(l, AT_XS_OBJECTS);
   const uint8_t *code = section(l, AT_XS_CODE);

@@ -120,6 +120,24 @@ static at_status insert_copies(at_comp *c, at_arena *a) {
   return AT_OK;
 }
 
+// A program that computes nothing is a wish for copies: jnp.copy is one.
+static bool only_copies(const at_comp *c) {
+  AT_FOR_NODES(n, c)
+  if (n->op != AT_OP_PARAMETER && n->op != AT_OP_CONSTANT && n->op != AT_OP_COPY)
+    return false;
+  return true;
+}
+
+// Is result r an argument that the caller keeps? Then both are one buffer.
+static bool passes_through(const at_module *m, uint32_t r) {
+  const at_comp *c = m->entry;
+  const at_node *n = c->results[r].node;
+  if (n->op != AT_OP_PARAMETER || n->parent != c || only_copies(c)) return false;
+  for (uint32_t p = 0; p < c->num_params; p++)
+    if (c->params[p] == n) return !m->params || m->params[p].alias < 0;
+  return false;
+}
+
 static at_status copy_entry_results(at_module *m, at_arena *a) {
   at_comp *c = m->entry;
   at_node **own;
@@ -128,6 +146,8 @@ static at_status copy_entry_results(at_module *m, at_arena *a) {
     int32_t r = m->params ? m->params[p].alias : -1;
     if (r >= 0 && (uint32_t)r < c->num_results) own[r] = c->params[p];
   }
+  for (uint32_t r = 0; r < c->num_results; r++)
+    if (passes_through(m, r)) own[r] = c->results[r].node;
   return copy_results(c, own, a);
 }
 
@@ -263,7 +283,7 @@ static at_status pin_entry(planner *p, const at_module *m) {
       pin(p, v, PIN_INPUT, i);
   }
   for (uint32_t r = 0; r < c->num_results; r++) {
-    if (is_token(c->results[r])) continue;
+    if (is_token(c->results[r]) || passes_through(m, r)) continue;
     klass *k = &p->classes[class_of(p, c->results[r])];
     AT_ENSURE(k->pin == PIN_NONE || (k->pin == PIN_OUTPUT && k->pin_index == r));
     k->pin = PIN_OUTPUT;

@@ -42,7 +42,9 @@ typedef struct at_plan {
 //
 // An entry parameter with at_io_info.alias = r shares its memory with output r: the
 // launcher makes both the same buffer (copying the argument first if the caller
-// keeps it), so the program may write there as soon as the parameter is dead.
+// keeps it), so the program may write there as soon as the parameter is dead. A
+// result that is another entry parameter has that input's slot: nothing is copied,
+// unless the program is nothing but copies.
 at_status at_plan_memory(at_module *m, const at_plan_hooks *hooks, at_arena *a, at_plan *out);
 // Slot of a value. Every value of the planned computations has one.
 uint32_t at_plan_slot(const at_plan *p, at_value v);

@@ -50,6 +50,25 @@ def test_donation_reuses_memory():
   assert f(x).unsafe_buffer_pointer() == p
 
 
+def test_what_passes_through_stays_where_it_is():
+  make = jax.jit(lambda: (jnp.arange(4096.0), jnp.ones(4096), jnp.full(4096, 2.0)))
+  places = lambda v: [x.unsafe_buffer_pointer() for x in v]
+  # Donated, and another result's by JAX's order: results and memory change partners.
+  v = make()
+  a, b, c = places(v)
+  turned = jax.jit(lambda x, y, z: (z, x, y + 1), donate_argnums=(0, 1, 2))(*v)
+  assert places(turned) == [c, a, b] and [float(x[1]) for x in turned] == [2, 1, 2]
+  # Kept: the same memory, until somebody gives one of them up.
+  v = make()
+  x, y, again = jax.jit(lambda x, y: (x, y + 1, x))(*v[:2])
+  assert places([x, again]) == places([v[0]] * 2)
+  changed = jax.jit(lambda x: x.at[1].set(-1.0), donate_argnums=0)(v[0])
+  assert v[0].is_deleted() and float(changed[1]) == -1
+  assert float(x[1]) == float(again[1]) == 1
+  # What only returns its arguments makes copies.
+  assert places([jnp.copy(x)]) != places([x])
+
+
 def test_asynchronous_errors_travel():
   """An error of one launch reaches whoever uses its results."""
   def fail(x):
