@@ -38,8 +38,10 @@ static at_status nan_in_row(const nan_check *c, uint32_t device, uint32_t k,
   const at_x_sparse *x = p->x;
   const at_sc_ids *b = &p->devices[device];
   uint64_t row = (owner % p->scs) * p->shard_rows + (uint32_t)b->ids[entry];
+  uint32_t holder = owner / p->scs - p->first;
+  if (holder >= p->here) return AT_OK;  // that host looks when it updates
   for (uint32_t t = 0; t < c->count; t++) {
-    const void *table = c->tables[owner / p->scs][c->table + t];
+    const void *table = c->tables[holder][c->table + t];
     for (uint64_t col = 0; col < x->width; col++) {
       uint64_t at = row * x->width + col;
       if (t ? !isnan(((const float *)table)[at]) : !is_nan_at(x, table, at))
@@ -51,7 +53,7 @@ static at_status nan_in_row(const nan_check *c, uint32_t device, uint32_t k,
           c->what, p->run->name, t ? "slot of" : "table's",
           (unsigned long long)row,
           (unsigned long long)b->ids[entry] * p->num_scs + owner,
-          (unsigned long long)col, b->samples[entry], k, device);
+          (unsigned long long)col, b->samples[entry], k, p->first + device);
     }
   }
   return AT_OK;
@@ -71,7 +73,7 @@ static at_status nan_in_span(const nan_check *c, uint32_t device, uint32_t k,
                      "of SparseCore %u of device %u",
                      c->p->run->name,
                      (unsigned long long)b->ids[i] * c->p->num_scs + owner,
-                     b->samples[i], k, device);
+                     b->samples[i], k, c->p->first + device);
     AT_TRY(nan_in_row(c, device, k, owner, i));
   }
   return AT_OK;
@@ -79,7 +81,7 @@ static at_status nan_in_span(const nan_check *c, uint32_t device, uint32_t k,
 
 static at_status nan_in_rows(const nan_check *c) {
   const at_sc_plan *p = c->p;
-  for (uint32_t d = 0; d < p->x->num_devices; d++)
+  for (uint32_t d = 0; d < p->here; d++)
     for (uint32_t k = 0; k < p->scs; k++)
       for (uint32_t m = 0; m < p->devices[d].batches; m++)
         for (uint32_t g = 0; g < p->num_scs; g++)
@@ -91,7 +93,7 @@ static at_status nan_in_rows(const nan_check *c) {
 static at_status nan_in_samples(const at_sc_run *r, uint32_t buffer,
                                 const char *what) {
   const at_x_sparse *x = r->x;
-  for (uint32_t d = 0; d < x->num_devices; d++) {
+  for (uint32_t d = 0; d < at_sc_devices_here(r); d++) {
     uint64_t n = x->samples * x->width;
     uint64_t i = first_nan(r->bufs[d][buffer], n);
     if (i < n)
@@ -134,7 +136,7 @@ static bool is_result(const at_sc_run *r, uint32_t device, uint32_t operand) {
 // Sums of every operand that the step must leave alone.
 static void sum_operands(const at_sc_run *r, uint64_t *sums) {
   uint32_t n = at_x_sparse_operands(r->x);
-  for (uint32_t d = 0; d < r->x->num_devices; d++)
+  for (uint32_t d = 0; d < at_sc_devices_here(r); d++)
     for (uint32_t i = 0; i < n; i++)
       sums[d * n + i] = is_result(r, d, i)
                             ? 0
@@ -147,7 +149,7 @@ static at_status compare_operands(const at_sc_run *r, const uint64_t *before,
   static const char *const names[] = {"row pointers", "ids", "samples",
                                       "gains"};
   uint32_t n = at_x_sparse_operands(r->x);
-  for (uint32_t d = 0; d < r->x->num_devices; d++)
+  for (uint32_t d = 0; d < at_sc_devices_here(r); d++)
     for (uint32_t i = 0; i < n; i++)
       if (before[d * n + i] != after[d * n + i])
         return AT_FAIL(AT_DATA_LOSS,
@@ -168,7 +170,7 @@ static at_status compare_operands(const at_sc_run *r, const uint64_t *before,
 static at_status check_launch(const at_sc_run *r) {
   const at_x_sparse *x = r->x;
   uint32_t first = at_x_sparse_table(x) + x->num_tables;
-  for (uint32_t d = 1; d < x->num_devices; d++) {
+  for (uint32_t d = 1; d < at_sc_devices_here(r); d++) {
     if (x->minibatching &&
         *(const int32_t *)r->bufs[d][4] != *(const int32_t *)r->bufs[0][4])
       return AT_FAIL(AT_INVALID_ARGUMENT,
@@ -191,14 +193,14 @@ static at_status check_launch(const at_sc_run *r) {
 // -------------------------------------------------------
 static void write_entries(const at_sc_plan *p, FILE *f) {
   fprintf(f, "device,sparsecore,minibatch,partition,id,sample,gain\n");
-  for (uint32_t d = 0; d < p->x->num_devices; d++) {
+  for (uint32_t d = 0; d < p->here; d++) {
     const at_sc_ids *b = &p->devices[d];
     for (uint32_t k = 0; k < p->scs; k++)
       for (uint32_t m = 0; m < b->batches; m++)
         for (uint32_t g = 0; g < p->num_scs; g++) {
           at_sc_span s = at_sc_span_of(p, d, k, m, g);
           for (uint64_t i = s.begin; i < s.end; i++)
-            fprintf(f, "%u,%u,%u,%u,%lld,%d,%.9g\n", d, k, m, g,
+            fprintf(f, "%u,%u,%u,%u,%lld,%d,%.9g\n", p->first + d, k, m, g,
                     (long long)b->ids[i] * p->num_scs + g, b->samples[i],
                     (double)b->gains[i]);
         }
@@ -227,18 +229,25 @@ static at_status dump(const at_sc_plan *p) {
 
 // ---- A step with checks
 // ---------------------------------------------------------
+static at_status check_before(const at_sc_run *r, at_sc_plan *p) {
+  const uint32_t checks = r->x->checks;
+  if (checks & AT_SPARSE_CHECK_LAUNCH) AT_TRY(check_launch(r));
+  if (r->x->op == AT_SPARSE_LOCAL) return AT_OK;
+  AT_TRY(at_sc_plan_make(r, p));
+  if (checks & AT_SPARSE_CHECK_NAN) AT_TRY(nan_before(p));
+  bool dumps = r->dump && *r->dump && r->x->op == AT_SPARSE_UPDATE;
+  return dumps ? dump(p) : AT_OK;
+}
+
 at_status at_sc_run_checked(const at_sc_run *r,
                             at_status (*step)(const at_sc_run *r)) {
   const uint32_t checks = r->x->checks;
   at_sc_plan p;
   bool parts = r->x->op != AT_SPARSE_LOCAL;
-  if (checks & AT_SPARSE_CHECK_LAUNCH) AT_TRY(check_launch(r));
-  if (parts) AT_TRY(at_sc_plan_make(r, &p));
-  if (parts && checks & AT_SPARSE_CHECK_NAN) AT_TRY(nan_before(&p));
-  if (parts && r->dump && *r->dump && r->x->op == AT_SPARSE_UPDATE)
-    AT_TRY(dump(&p));
+  at_status before = check_before(r, &p);
+  if (before.err) return at_sc_tell(parts ? r->hosts : NULL, before);
   uint64_t *sums = NULL;
-  size_t n = (size_t)r->x->num_devices * at_x_sparse_operands(r->x);
+  size_t n = (size_t)at_sc_devices_here(r) * at_x_sparse_operands(r->x);
   at_status st = AT_OK;
   if (checks & AT_SPARSE_CHECK_CONTENTS) {
     sums = malloc(2 * n * sizeof *sums);

@@ -162,8 +162,8 @@ static at_status check_pointers(const at_sc_plan *p, uint32_t device,
         AT_INVALID_ARGUMENT,
         "row pointers of table %s run %s\ndetail: device %u, SparseCore %u, "
         "minibatch %u: partition %u ends at %d, %s%llu",
-        p->run->name, back ? "backward" : "past the buffer", device, k, batch,
-        g, r[g], back ? "the one before at " : "of ",
+        p->run->name, back ? "backward" : "past the buffer", p->first + device,
+        k, batch, g, r[g], back ? "the one before at " : "of ",
         (unsigned long long)(back ? last : room));
   }
   return AT_OK;
@@ -179,7 +179,8 @@ static at_status read_batches(const at_sc_plan *p, uint32_t device,
     return AT_FAIL(AT_INVALID_ARGUMENT,
                    "table %s: device %u has %d minibatches; the row pointers "
                    "are for 1 to %llu",
-                   p->run->name, device, n, (unsigned long long)most);
+                   p->run->name, p->first + device, n,
+                   (unsigned long long)most);
   d->batches = (uint32_t)n;
   return AT_OK;
 }
@@ -224,7 +225,8 @@ static at_status check_limits(const at_sc_plan *p, uint32_t device, uint32_t k,
                      "Per-core row_ptr has a larger row size than specified in "
                      "max_ids_per_partition (%llu)!\ndetail: table %s, device "
                      "%u, SparseCore %u, partition %u: %llu ids",
-                     (unsigned long long)x->max_ids, p->run->name, device, k, g,
+                     (unsigned long long)x->max_ids, p->run->name,
+                     p->first + device, k, g,
                      (unsigned long long)(s.end - s.begin));
     uint64_t unique = 0;
     rows_over_limit(p, &p->devices[device], s, &unique);
@@ -235,10 +237,14 @@ static at_status check_limits(const at_sc_plan *p, uint32_t device, uint32_t k,
           "in dimension 0\ndetail: table %s, device %u, SparseCore "
           "%u, partition %u: %llu unique ids, "
           "max_unique_ids_per_partition is %llu",
-          p->run->name, device, k, g, (unsigned long long)unique,
+          p->run->name, p->first + device, k, g, (unsigned long long)unique,
           (unsigned long long)x->max_unique);
   }
   return AT_OK;
+}
+
+uint32_t at_sc_devices_here(const at_sc_run *r) {
+  return r->x->num_devices / (r->hosts ? r->hosts->count : 1);
 }
 
 at_status at_sc_plan_make(const at_sc_run *r, at_sc_plan *out) {
@@ -249,14 +255,17 @@ at_status at_sc_plan_make(const at_sc_run *r, at_sc_plan *out) {
                   .x = x,
                   .scs = scs,
                   .num_scs = x->num_devices * scs,
+                  .here = at_sc_devices_here(r),
                   .shard_rows = x->rows / scs,
                   .sc_samples = x->samples / scs};
   p.per = AT_MAX(p.num_scs, 8u);
+  p.first = r->hosts ? r->hosts->me * p.here : 0;
   if (r->times) r->times->scs = scs;
-  p.devices = at_par_scratch(r->par, x->num_devices * sizeof *p.devices);
+  p.devices = at_par_scratch(r->par, p.here * sizeof *p.devices);
   if (!p.devices)
     return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a lookup");
-  for (uint32_t d = 0; d < x->num_devices; d++) {
+  *out = p;
+  for (uint32_t d = 0; d < p.here; d++) {
     at_sc_ids *ids = &p.devices[d];
     *ids = (at_sc_ids){.pointers = r->bufs[d][0],
                        .ids = r->bufs[d][1],
@@ -270,7 +279,6 @@ at_status at_sc_plan_make(const at_sc_run *r, at_sc_plan *out) {
           AT_TRY(check_limits(&p, d, k, m));
       }
   }
-  *out = p;
   return AT_OK;
 }
 
@@ -306,8 +314,8 @@ at_status at_sc_blame(const at_sc_plan *p, uint32_t device, uint32_t k,
       "the whole table)",
       row ? "id" : "sample", row ? id : sample, p->run->name,
       (unsigned long long)(row ? p->shard_rows : p->sc_samples),
-      row ? "rows on a SparseCore" : "samples on a SparseCore", device, k,
-      owner, (unsigned long long)entry, id, sample,
+      row ? "rows on a SparseCore" : "samples on a SparseCore",
+      p->first + device, k, owner, (unsigned long long)entry, id, sample,
       (long long)id * p->num_scs + owner);
 }
 
@@ -336,6 +344,12 @@ static at_status run_plain(const at_sc_run *r) {
 }
 
 at_status at_sc_run_step(const at_sc_run *r) {
+  const at_sc_hosts *h = r->hosts;
+  if (h && (!h->count || h->me >= h->count || r->x->num_devices % h->count))
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "table %s: %u devices do not divide over %u hosts (this is "
+                   "host %u)",
+                   r->name, r->x->num_devices, h->count, h->me);
   // Limits are checked with the row pointers.
   return r->x->checks & ~(uint32_t)AT_SPARSE_CHECK_LIMITS
              ? at_sc_run_checked(r, run_plain)

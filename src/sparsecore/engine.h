@@ -1,6 +1,5 @@
-// The run side's face: lookups and updates of one gang of devices, all of whose
-// buffers this process sees. `exec` calls it where the devices of a launch
-// meet.
+// The run side's face: lookups and updates of one gang of devices. `exec` calls
+// it where the devices of a launch meet.
 #ifndef ATOLL_SPARSECORE_ENGINE_H_
 #define ATOLL_SPARSECORE_ENGINE_H_
 
@@ -10,6 +9,7 @@
 #include "abi/sparsecore.h"
 #include "base/parallel.h"
 #include "base/status.h"
+#include "sparsecore/hosts.h"
 
 enum { AT_SC_MAX_PER_DEVICE = 64 };  // SparseCores
 
@@ -36,8 +36,10 @@ typedef struct at_sc_run {
   const at_kernel_fn *kernels;  // of its launches
   const char *name;             // of the table, for messages
   const char *dump;             // folder of AT_SPARSE_CHECK_DUMP; NULL: none
-  // By device: operands, then results. LOCAL: of the one device that calls.
+  // By device of this host: operands, then results. LOCAL: of the one device
+  // that calls.
   void *const *const *bufs;
+  const at_sc_hosts *hosts;  // NULL: this process sees all devices
   const at_par *par;
   at_sc_times *times;  // NULL: nobody asks
 } at_sc_run;
@@ -45,8 +47,9 @@ typedef struct at_sc_run {
 // table is copied first. INVALID_ARGUMENT, with table, SparseCore, id and
 // sample, for row pointers, ids and samples that are out of range; an update
 // then has written nothing but the copies. Bits do not depend on the number of
-// threads: rows are summed device by device, SparseCore by SparseCore, in the
-// order of the buffers, one rounding per product and sum.
+// threads or hosts: rows are summed device by device, SparseCore by SparseCore,
+// in the order of the buffers, one rounding per product and sum. With several
+// hosts all fail when one finds its input bad.
 at_status at_sc_run_step(const at_sc_run *r);
 
 #endif

@@ -18,15 +18,18 @@ typedef struct at_sc_plan {
   const at_sc_run *run;
   const at_x_sparse *x;
   uint32_t scs;           // of one device
+  uint32_t first, here;   // devices of this host
   uint32_t num_scs, per;  // owners; row pointers of one block
   uint64_t shard_rows;    // of a table on one SparseCore
   uint64_t sc_samples;    // of a batch on one SparseCore
-  at_sc_ids *devices;     // num_devices entries
+  at_sc_ids *devices;     // `here` entries
 } at_sc_plan;
-// Reads and checks all row pointers. Memory is the run's scratch.
+uint32_t at_sc_devices_here(const at_sc_run *r);
+// Reads and checks all row pointers of this host. Memory is the run's scratch.
 at_status at_sc_plan_make(const at_sc_run *r, at_sc_plan *out);
 
-// Entries that SparseCore k of a device asks of an owner, in its batch m.
+// Entries that SparseCore k of a device of this host (counted from its first)
+// asks of an owner, in its batch m.
 typedef struct at_sc_span {
   uint64_t begin, end;
 } at_sc_span;
@@ -40,6 +43,37 @@ uint64_t at_sc_first_bad(const at_sc_ids *b, uint64_t begin, uint64_t end,
 // Names it.
 at_status at_sc_blame(const at_sc_plan *p, uint32_t device, uint32_t k,
                       uint32_t owner, uint64_t entry);
+
+// ---- Other hosts
+// ------------------------------------------------------------
+// The checks of all entries of this host, before anything is sent.
+at_status at_sc_check_ids(const at_sc_plan *p);
+
+// Rows that other hosts own.
+typedef struct at_sc_far {
+  // By SparseCore of this host, batch (`most` of each), owner; NULL: no ids, or
+  // the owner is here.
+  const uint8_t **rows;
+  uint32_t most;
+  at_sc_ids *devices;  // ids of far rows are their places in `rows`
+} at_sc_far;
+at_status at_sc_fetch_rows(const at_sc_plan *p, at_sc_far *out);
+
+// What the SparseCores of another host ask of one owner.
+typedef struct at_sc_far_span {
+  uint32_t owner, count;
+  const uint32_t *ids, *places;  // rows of the owner; of `gradients`
+  const float *gains, *gradients;
+} at_sc_far_span;
+typedef struct at_sc_far_spans {
+  at_sc_far_span *list;  // in the order of its buffers
+  uint32_t count;
+} at_sc_far_spans;
+// By host.
+at_status at_sc_send_gradients(const at_sc_plan *p, at_sc_far_spans **out);
+// This host fails before the first exchange of a step, so that all others do.
+// Returns st; NULL: there are no others.
+at_status at_sc_tell(const at_sc_hosts *h, at_status st);
 
 // ---- Checks
 // -----------------------------------------------------------------

@@ -10,6 +10,7 @@ enum { kColumns = 16 };  // the least that a task takes: a line of memory
 
 typedef struct lookup {
   at_sc_plan plan;
+  at_sc_far far;  // all zero: one host
   const at_sc_run *run;
   const at_sc_rows *rows;
   uint64_t part;              // columns of a task
@@ -92,6 +93,22 @@ static void lookup_span(lookup *l, const at_sc_ids *b, at_sc_span s,
   l->rows->gather(&g, s.begin, s.end, columns);
 }
 
+// Rows of owner g for a batch of a source, and what its ids count from there.
+static const uint8_t *rows_of(const lookup *l, uint32_t source, uint32_t batch,
+                              uint32_t g, const at_sc_ids **b) {
+  const at_sc_plan *p = &l->plan;
+  const at_x_sparse *x = p->x;
+  *b = &p->devices[source / p->scs];
+  uint32_t device = g / p->scs - p->first;
+  if (device >= p->here) {
+    *b = &l->far.devices[source / p->scs];
+    uint64_t batches = (uint64_t)source * l->far.most + batch;
+    return l->far.rows[batches * p->num_scs + g];
+  }
+  return (const uint8_t *)l->run->bufs[device][l->table] +
+         (g % p->scs) * p->shard_rows * x->width * bytes_of(x);
+}
+
 static void lookup_task(lookup *l, int64_t task, uint32_t worker) {
   const at_sc_plan *p = &l->plan;
   const at_x_sparse *x = p->x;
@@ -106,16 +123,15 @@ static void lookup_task(lookup *l, int64_t task, uint32_t worker) {
   for (uint32_t m = 0; m < b->batches; m++)
     for (uint32_t g = 0; g < p->num_scs; g++) {
       at_sc_span s = at_sc_span_of(p, device, k, m, g);
-      uint64_t shard = (g % p->scs) * p->shard_rows;
-      const uint8_t *table = l->run->bufs[g / p->scs][l->table];
       if (s.begin == s.end) continue;
       if (at_sc_first_bad(b, s.begin, s.end, p->shard_rows, p->sc_samples) !=
           s.end) {
         report(l, source);
         return;
       }
-      lookup_span(l, b, s, table + shard * x->width * bytes_of(x), out, column,
-                  columns, worker);
+      const at_sc_ids *at;
+      const uint8_t *rows = rows_of(l, source, m, g, &at);
+      lookup_span(l, at, s, rows, out, column, columns, worker);
     }
 }
 
@@ -125,7 +141,8 @@ static void lookup_range(void *arg, int64_t begin, int64_t end,
   for (int64_t t = begin; t < end; t++) {
     uint64_t start = at_sc_now(l->run);
     lookup_task(l, t, worker);
-    at_sc_worked(l->run, (uint32_t)(t / l->parts), start);
+    uint32_t first = l->plan.first * l->plan.scs;
+    at_sc_worked(l->run, first + (uint32_t)(t / l->parts), start);
   }
 }
 
@@ -165,12 +182,19 @@ static at_status prepare(lookup *l, uint32_t sources) {
                 : AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a lookup");
 }
 
+static at_status make(lookup *l) {
+  AT_TRY(at_sc_plan_make(l->run, &l->plan));
+  AT_TRY(prepare(l, l->plan.here * l->plan.scs));
+  return l->run->hosts ? at_sc_check_ids(&l->plan) : AT_OK;
+}
+
 at_status at_sc_lookup(const at_sc_run *r) {
   lookup l = {.run = r};
-  AT_TRY(at_sc_plan_make(r, &l.plan));
-  uint32_t sources = l.plan.num_scs;
-  AT_TRY(prepare(&l, sources));
+  at_status st = make(&l);
+  if (st.err) return at_sc_tell(r->hosts, st);
+  uint32_t sources = l.plan.here * l.plan.scs;
   if (!r->x->width || !r->x->samples) return AT_OK;
+  if (r->hosts) AT_TRY(at_sc_fetch_rows(&l.plan, &l.far));
   at_par_for(r->par, (int64_t)sources * l.parts, 1, lookup_range, &l);
   uint64_t bad = atomic_load(&l.bad);
   return bad ? blame_source(&l.plan, (uint32_t)(bad - 1)) : AT_OK;

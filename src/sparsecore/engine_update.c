@@ -33,7 +33,8 @@ typedef struct update {
   const at_sc_run *run;
   const at_sc_rows *rows;
   uint32_t first_table, first_result;  // buffers
-  owner *owners;
+  owner *owners;                       // of this host
+  at_sc_far_spans *far;                // by host; NULL: there is one
   worker *workers;
   uint64_t *first_task;  // by owner; then how many there are
   _Atomic uint64_t bad;  // where + 1
@@ -48,13 +49,14 @@ static at_status no_memory(void) {
 typedef at_status (*span_fn)(update *u, uint32_t device, uint32_t k,
                              uint32_t owner, at_sc_span s);
 
-// Every span of an owner, device by device.
+// Every span of an owner of this host that this host asks of it, device by
+// device.
 static at_status each_span(update *u, uint32_t g, span_fn fn) {
   const at_sc_plan *p = &u->plan;
-  for (uint32_t d = 0; d < p->x->num_devices; d++)
+  for (uint32_t d = 0; d < p->here; d++)
     for (uint32_t k = 0; k < p->scs; k++)
       for (uint32_t m = 0; m < p->devices[d].batches; m++) {
-        at_sc_span s = at_sc_span_of(p, d, k, m, g);
+        at_sc_span s = at_sc_span_of(p, d, k, m, p->first * p->scs + g);
         if (s.begin < s.end) AT_TRY(fn(u, d, k, g, s));
       }
   return AT_OK;
@@ -73,7 +75,7 @@ static at_status take_span(update *u, uint32_t device, uint32_t k, uint32_t g,
   const at_sc_ids *b = &p->devices[device];
   uint64_t bad =
       at_sc_first_bad(b, s.begin, s.end, p->shard_rows, p->sc_samples);
-  if (bad < s.end) return at_sc_blame(p, device, k, g, bad);
+  if (bad < s.end) return at_sc_blame(p, device, k, p->first * p->scs + g, bad);
   owner *o = &u->owners[g];
   const float *gradient =
       (const float *)u->run->bufs[device][u->first_table - 1] +
@@ -85,6 +87,32 @@ static at_status take_span(update *u, uint32_t device, uint32_t k, uint32_t g,
         .gain = b->gains[i],
         .gradient = gradient + (uint64_t)(uint32_t)b->samples[i] * x->width};
   o->count += s.end - s.begin;
+  return AT_OK;
+}
+
+// What another host asks of an owner; `take` false: only how much it is.
+static void take_far(update *u, uint32_t host, uint32_t g, bool take) {
+  const at_sc_far_spans *f = &u->far[host];
+  owner *o = &u->owners[g];
+  for (uint32_t i = 0; i < f->count; i++) {
+    const at_sc_far_span *s = &f->list[i];
+    if (s->owner != u->plan.first * u->plan.scs + g) continue;
+    for (uint32_t e = 0; take && e < s->count; e++)
+      o->entries[o->count + e] = (at_sc_entry){
+          .id = s->ids[e],
+          .gain = s->gains[e],
+          .gradient = s->gradients + s->places[e] * u->run->x->width};
+    o->count += s->count;
+  }
+}
+
+// All that is asked of an owner, host by host, which is device by device.
+static at_status each_source(update *u, uint32_t g, span_fn fn) {
+  const at_sc_hosts *h = u->far ? u->run->hosts : NULL;
+  for (uint32_t i = 0; h && i < h->me; i++) take_far(u, i, g, fn == take_span);
+  AT_TRY(each_span(u, g, fn));
+  for (uint32_t i = h ? h->me + 1 : 0; h && i < h->count; i++)
+    take_far(u, i, g, fn == take_span);
   return AT_OK;
 }
 
@@ -125,7 +153,7 @@ static void collect_range(void *arg, int64_t begin, int64_t end,
     owner *o = &u->owners[g];
     uint64_t start = at_sc_now(u->run);
     o->count = 0;
-    if (at_code_take(each_span(u, (uint32_t)g, take_span))) {
+    if (at_code_take(each_source(u, (uint32_t)g, take_span))) {
       uint64_t old = atomic_load(&u->bad);
       while ((!old || (uint64_t)g + 1 < old) &&
              !atomic_compare_exchange_weak(&u->bad, &old, (uint64_t)g + 1))
@@ -133,18 +161,18 @@ static void collect_range(void *arg, int64_t begin, int64_t end,
       continue;
     }
     sort_entries(o, u->plan.shard_rows);
-    at_sc_worked(u->run, (uint32_t)g, start);
+    at_sc_worked(u->run, u->plan.first * u->plan.scs + (uint32_t)g, start);
   }
 }
 
 static at_status collect(update *u) {
-  uint32_t n = u->plan.num_scs;
+  uint32_t n = u->plan.here * u->plan.scs;
   uint64_t total = 0;
   u->owners = at_par_scratch(u->run->par, n * sizeof *u->owners);
   if (!u->owners) return no_memory();
   memset(u->owners, 0, n * sizeof *u->owners);
   for (uint32_t g = 0; g < n; g++) {
-    AT_TRY(each_span(u, g, count_span));
+    AT_TRY(each_source(u, g, count_span));
     total += u->owners[g].count;
   }
   if (total > UINT32_MAX)
@@ -162,7 +190,7 @@ static at_status collect(update *u) {
   uint64_t bad = atomic_load(&u->bad);
   if (!bad) return AT_OK;
   u->owners[bad - 1].count = 0;  // again, for the message
-  return each_span(u, (uint32_t)bad - 1, take_span);
+  return each_source(u, (uint32_t)bad - 1, take_span);
 }
 
 // ---- Tables that are not updated in place
@@ -189,13 +217,13 @@ static void copy_tables(update *u) {
   const at_x_sparse *x = u->run->x;
   uint64_t chunks = at_ceil_div(x->rows * x->width * sizeof(float), kCopyBytes);
   bool needed = false;
-  for (uint32_t d = 0; d < x->num_devices; d++)
+  for (uint32_t d = 0; d < u->plan.here; d++)
     for (uint32_t t = 0; t < x->num_tables; t++)
       needed |= u->run->bufs[d][u->first_table + t] !=
                 u->run->bufs[d][u->first_result + t];
   if (needed)
-    at_par_for(u->run->par, (int64_t)(chunks * x->num_tables * x->num_devices),
-               1, copy_range, u);
+    at_par_for(u->run->par, (int64_t)(chunks * x->num_tables * u->plan.here), 1,
+               copy_range, u);
 }
 
 // ---- The optimizer
@@ -314,13 +342,14 @@ static void update_range(void *arg, int64_t begin, int64_t end,
     const owner *o = &u->owners[g];
     uint64_t start = at_sc_now(u->run);
     update_rows(u, g, cut(o, i, n), cut(o, i + 1, n), &u->workers[thread]);
-    at_sc_worked(u->run, g, start);
+    at_sc_worked(u->run, u->plan.first * u->plan.scs + g, start);
   }
 }
 
 static at_status make_workers(update *u) {
   const at_x_sparse *x = u->run->x;
-  uint32_t threads = at_par_threads(u->run->par), n = u->plan.num_scs;
+  uint32_t threads = at_par_threads(u->run->par);
+  uint32_t n = u->plan.here * u->plan.scs;
   uint64_t places = at_align_up(x->num_places * sizeof(void *) + 8, 64);
   uint64_t gradient = at_align_up(x->width * sizeof(float), 64) + 64;
   uint64_t each = places + gradient + at_align_up(x->scratch_bytes, 64) + 64;
@@ -344,12 +373,15 @@ at_status at_sc_update(const at_sc_run *r) {
               .rows = at_sc_rows_of(x->width),
               .first_table = at_x_sparse_table(x),
               .first_result = at_x_sparse_operands(x)};
-  AT_TRY(at_sc_plan_make(r, &u.plan));
+  at_status st = at_sc_plan_make(r, &u.plan);
+  if (!st.err && r->hosts) st = at_sc_check_ids(&u.plan);
+  if (st.err) return at_sc_tell(r->hosts, st);
+  if (r->hosts) AT_TRY(at_sc_send_gradients(&u.plan, &u.far));
   AT_TRY(collect(&u));
   AT_TRY(make_workers(&u));
   copy_tables(&u);
   if (!x->width) return AT_OK;
-  at_par_for(r->par, (int64_t)u.first_task[u.plan.num_scs], 1, update_range,
-             &u);
+  at_par_for(r->par, (int64_t)u.first_task[u.plan.here * u.plan.scs], 1,
+             update_range, &u);
   return AT_OK;
 }
