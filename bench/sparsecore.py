@@ -5,15 +5,18 @@ other engines on the same machine.
   bench/sparsecore.py [--library build/release/libatoll.so] [--peer-python PYTHON] [--engines atoll,fbgemm,torch,xla]
                       [--rounds 3] [--tables 26] [--target v5p] [--out result.json]
 
-Each engine lives in a process of its own; they take turns, one measurement at a time, and minima are compared. PYTHON
-has fbgemm-gpu-cpu and torch (without it, or when it lacks them, those rows are missing). `random reads` is what the
-machine gives to threads that do nothing but read the same rows in the same order with prefetching. Atoll's input is
-sorted and grouped beforehand, as the preprocessing of a SparseCore leaves it; the others take ids as they come.
+Each engine lives in a process of its own. Atoll stays; the others come one after the other, so that at most two hold
+their tables at a time (the whole workload in less than 12 GiB), and each takes turns with Atoll, one measurement at a
+time: minima of the same rounds are compared. PYTHON has fbgemm-gpu-cpu and torch (without it, or when it lacks them,
+those rows are missing). `random reads` is what the machine gives to threads that do nothing but read the same rows in
+the same order with prefetching. Atoll's input is sorted and grouped beforehand, as the preprocessing of a SparseCore
+leaves it; the others take ids as they come.
 """
 import argparse
 import json
 import os
 import pathlib
+import resource
 import subprocess
 import sys
 import time
@@ -139,6 +142,7 @@ def atoll(tables):
 
 
 def xla(tables):
+    import functools
     import jax
     import jax.numpy as jnp
     weights = [jnp.full((r, w), 0.01, jnp.float32) for r, w, _, _ in tables]
@@ -149,7 +153,17 @@ def xla(tables):
     def forward(weights, ids, bag):
         return [jax.ops.segment_sum(jnp.take(t, i, axis=0), s, BATCH, indices_are_sorted=True)
                 for t, i, s in zip(weights, ids, bag)]
-    return {"forward": lambda: jax.block_until_ready(forward(weights, ids, bag))}
+
+    @functools.partial(jax.jit, donate_argnums=0)
+    def sgd(weights, ids, bag, grads):
+        return [t.at[i].add(-0.01 * g[s]) for t, i, s, g in zip(weights, ids, bag, grads)]
+    grads, state = [jnp.ones((BATCH, w), jnp.float32) for _, w, _, _ in tables], [weights]
+
+    def run_sgd():
+        out = forward(state[0], ids, bag)
+        state[0] = sgd(state[0], ids, bag, grads)
+        jax.block_until_ready((out, state[0]))
+    return {"forward": lambda: jax.block_until_ready(forward(state[0], ids, bag)), "sgd": run_sgd}
 
 
 def fbgemm(tables):
@@ -210,7 +224,13 @@ def worker(name, count):
         return
     print(json.dumps(sorted(calls)), file=out, flush=True)
     for line in sys.stdin:
-        print(best(calls[line.strip()]), file=out, flush=True)
+        step = line.strip()
+        print(peak_rss() if step == "memory" else best(calls[step]), file=out, flush=True)
+
+
+def peak_rss():
+    """GiB that this process had in memory at most."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
 def start(options, name):
@@ -231,6 +251,32 @@ def start(options, name):
         print(f"{name}: left out: {steps['missing']}")
         return None
     return p, steps
+
+
+def ask(worker, step):
+    p, _ = worker
+    p.stdin.write(step + "\n")
+    p.stdin.flush()
+    return float(p.stdout.readline())
+
+
+def stop(worker):
+    gib = ask(worker, "memory")
+    worker[0].stdin.close()
+    worker[0].wait()
+    return gib
+
+
+def side_by_side(workers, rounds):
+    """{step: {engine: seconds}}, minima over rounds in which engines take turns."""
+    times = {}
+    for _ in range(rounds):
+        for step in STEPS:
+            for name, w in workers.items():
+                if step in w[1] and all(step in other[1] for other in workers.values()):
+                    row = times.setdefault(step, {})
+                    row[name] = min(ask(w, step), row.get(name, 9e9))
+    return times
 
 
 def random_reads(options):
@@ -262,35 +308,38 @@ def main():
     bytes_read = sum(len(t[2]) * t[1] * 4 for t in tables)
     print(f"{len(tables)} tables, {sum(t[0] for t in tables) / 1e6:.1f} M rows, {ids / 1e6:.2f} M ids, "
           f"{bytes_read / 1e9:.2f} GB of rows")
-    times, workers = {}, {}
-    for name in options.engines.split(","):
-        w = start(options, name)
-        if w:
-            workers[name] = w
-    for _ in range(options.rounds):
-        for step in STEPS:
-            for name, (p, steps) in workers.items():
-                if step in steps:
-                    p.stdin.write(step + "\n")
-                    p.stdin.flush()
-                    seconds = float(p.stdout.readline())
-                    times.setdefault(step, {})[name] = min(seconds, times.get(step, {}).get(name, 9e9))
-        seconds = random_reads(options)
-        if seconds:
-            times.setdefault("random reads", {})["limit"] = min(seconds, times.get("random reads", {}).get("limit", 9e9))
-    for p, _ in workers.values():
-        p.stdin.close()
-        p.wait()
-    limit = times.get("random reads", {}).get("limit")
-    for step, row in times.items():
-        for name, seconds in row.items():
-            factor = f"  {seconds / row['atoll']:.2f} x atoll's time" if name != "atoll" and "atoll" in row else ""
-            if name == "atoll" and step == "forward" and limit:
-                factor = f"  {limit / seconds:.0%} of the random-read limit"
-            print(f"{step:14s}{name:10s}{seconds * 1e3:9.1f} ms {ids / seconds / 1e6:8.2f} M ids/s "
-                  f"{bytes_read / seconds / 1e9:7.2f} GB/s{factor}")
+    limit = min((random_reads(options) or 9e9 for _ in range(options.rounds)), default=9e9)
+    names = options.engines.split(",")
+    own = start(options, "atoll") if "atoll" in names else None
+    peers, memory, times = [n for n in names if n != "atoll"], {}, {}
+    beside = {"atoll": own} if own else {}
+    for name in peers:
+        peer = start(options, name)
+        if peer:
+            times[name] = side_by_side({**beside, name: peer}, options.rounds)
+            memory[name] = stop(peer)
+    if own:
+        if not times:
+            times["alone"] = side_by_side(beside, options.rounds)
+        memory["atoll"] = stop(own)
+    for name, steps in times.items():
+        for step, row in steps.items():
+            for engine, seconds in row.items():
+                note = ""
+                if engine != "atoll" and "atoll" in row:
+                    note = f"  {seconds / row['atoll']:.2f} x atoll's time"
+                elif step == "forward" and limit < 9e9:
+                    note = f"  {limit / seconds:.0%} of the random-read limit"
+                print(f"{step:14s}{engine:10s}{seconds * 1e3:9.1f} ms {ids / seconds / 1e6:8.2f} M ids/s "
+                      f"{bytes_read / seconds / 1e9:7.2f} GB/s{note}")
+    if limit < 9e9:
+        print(f"{'random reads':14s}{'limit':10s}{limit * 1e3:9.1f} ms {ids / limit / 1e6:8.2f} M ids/s "
+              f"{bytes_read / limit / 1e9:7.2f} GB/s")
+    most = memory.get("atoll", 0) + max((g for n, g in memory.items() if n != "atoll"), default=0)
+    print("memory: " + ", ".join(f"{n} {g:.1f} GiB" for n, g in memory.items()) + f"; together at most {most:.1f} GiB")
     if options.out:
-        pathlib.Path(options.out).write_text(json.dumps({"ids": ids, "bytes": bytes_read, "seconds": times}, indent=1))
+        pathlib.Path(options.out).write_text(json.dumps({"ids": ids, "bytes": bytes_read, "seconds": times, "limit": limit,
+                                                         "gib": memory}, indent=1))
 
 
 if __name__ == "__main__":
