@@ -214,13 +214,22 @@ static at_status lay_on_tiles(job *j) {
 }
 
 // ---- Donation --------------------------------------------------------------------
+// Is result r an argument that the caller keeps?
+static bool is_kept(const at_module *m, uint32_t r) {
+  const at_comp *c = m->entry;
+  for (uint32_t p = 0; p < c->num_params; p++)
+    if (c->params[p] == c->results[r].node) return !m->params[p].donor;
+  return false;
+}
+
 // A result of parameter p's type, or of as many bytes, that no parameter takes
-// yet; -1: none.
-static int32_t free_result(const at_module *m, uint32_t p, bool exact) {
+// yet; -1: none. `kept`: also one that would need no memory else.
+static int32_t free_result(const at_module *m, uint32_t p, bool exact, bool kept) {
   const at_comp *c = m->entry;
   const at_type *t = &c->params[p]->types[0];
   for (uint32_t r = 0; r < c->num_results; r++) {
     const at_type *have = at_value_type(c->results[r]);
+    if (!kept && is_kept(m, r)) continue;
     bool taken = exact ? !at_type_eq(t, have) : at_type_bytes(t) != at_type_bytes(have);
     for (uint32_t q = 0; q < c->num_params; q++) taken |= m->params[q].alias == (int32_t)r;
     taken |= !at_layouts_agree(m, p, r);
@@ -230,9 +239,13 @@ static int32_t free_result(const at_module *m, uint32_t p, bool exact) {
 }
 
 // A donor that is a result itself takes that result, so that nothing is copied; who
-// had it takes the one that the donor had, of the same type.
+// had it takes the one that the donor had, of the same type. Nobody takes a result
+// that is a kept argument.
 static void keep_what_passes(at_module *m) {
   at_comp *c = m->entry;
+  for (uint32_t p = 0; p < c->num_params; p++)
+    if (m->params[p].alias >= 0 && is_kept(m, (uint32_t)m->params[p].alias))
+      m->params[p].alias = -1;
   for (uint32_t r = 0; r < c->num_results; r++) {
     const at_node *n = c->results[r].node;
     if (n->op != AT_OP_PARAMETER) continue;
@@ -271,10 +284,10 @@ static void settle_aliases(at_module *m) {
       m->params[p].alias = -1;
   }
   keep_what_passes(m);
-  for (int exact = 1; exact >= 0; exact--)
+  for (int round = 0; round < 3; round++)
     for (uint32_t p = 0; p < c->num_params; p++)
       if (m->params[p].donor && m->params[p].alias < 0)
-        m->params[p].alias = free_result(m, p, exact);
+        m->params[p].alias = free_result(m, p, round == 0, round == 2);
   // What nobody takes stays the caller's.
   for (uint32_t p = 0; p < c->num_params; p++)
     m->params[p].donor = m->params[p].alias >= 0;

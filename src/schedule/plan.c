@@ -128,14 +128,17 @@ static bool only_copies(const at_comp *c) {
   return true;
 }
 
-// Is result r an argument that the caller keeps? Then both are one buffer.
+// Is result r an argument that the caller keeps, and no other's memory? Then both
+// are one buffer.
 static bool passes_through(const at_module *m, uint32_t r) {
   const at_comp *c = m->entry;
   const at_node *n = c->results[r].node;
   if (n->op != AT_OP_PARAMETER || n->parent != c || only_copies(c)) return false;
-  for (uint32_t p = 0; p < c->num_params; p++)
-    if (c->params[p] == n) return !m->params || m->params[p].alias < 0;
-  return false;
+  for (uint32_t p = 0; m->params && p < c->num_params; p++)
+    if (m->params[p].alias == (int32_t)r ||
+        (c->params[p] == n && m->params[p].alias >= 0))
+      return false;
+  return true;
 }
 
 static at_status copy_entry_results(at_module *m, at_arena *a) {

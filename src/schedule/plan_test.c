@@ -68,6 +68,10 @@ static const want wants[] = {
     {"donated input returned twice",
      "hlo module \"t\" entry=\"main\" {\nfunc \"main\" (%0: f32[4] <alias=1>) -> (f32[4], f32[4], f32[4]) {\n"
      "  %1 = negate %0 : f32[4]\n  return %0, %0, %1\n}\n}\n", 1, false},
+    {"kept input returned where a donated one should live",
+     "hlo module \"t\" entry=\"main\" {\n"
+     "func \"main\" (%0: f32[4], %1: f32[4] <alias=0>) -> (f32[4], f32[4]) {\n"
+     "  %2 = add %0, %1 : f32[4]\n  return %0, %2\n}\n}\n", 1, false},
     {"branches",
      "hlo module \"t\" entry=\"main\" {\nfunc \"main\" (%0: i1[], %1: f32[4]) -> (f32[4]) {\n"
      "  %2 = if %0 (() {\n    %3 = negate %1 : f32[4]\n    return %3\n  }, () {\n    return %1\n  }) : f32[4]\n"
