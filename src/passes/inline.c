@@ -3,20 +3,25 @@
 // partition.
 #include "passes/passes_internal.h"
 
-static const char *const at_placement_calls[] = {
+// Where data lies: one memory of one chip or another.
+static const char *const memory_calls[] = {
+    "annotate_device_placement",
+    "MoveToHost",
+    "MoveToDevice",
+};
+
+// How data is cut: that is for the partitioner to read first.
+static const char *const sharding_calls[] = {
     "Sharding",
     "SPMDFullToShardShape",
     "SPMDShardToFullShape",
     "LayoutConstraint",
-    "annotate_device_placement",
     "xla.sdy.FuncResultSharding",
     "xla.sdy.GlobalToLocalShape",
     "xla.sdy.LocalToGlobalShape",
     "xla.sdy.PropagationBarrier",
     "xla.sdy.ReshardedCall",
     "xla.sdy.ShardingGroup",
-    "MoveToHost",
-    "MoveToDevice",
 };
 
 // Buffers that keep their place: kernels update them by their aliases.
@@ -33,15 +38,20 @@ static bool in_scalar_body(const at_node *n) {
          owner->op != AT_OP_MANUAL_COMPUTATION;
 }
 
-static bool is_placement(const at_module *m, const at_node *n) {
-  if (n->op != AT_OP_CUSTOM_CALL) return false;
+static bool is_one_of(at_str target, const char *const *names, size_t n) {
+  for (size_t i = 0; i < n; i++)
+    if (at_str_is(target, names[i])) return true;
+  return false;
+}
+
+static bool is_placement(const at_module *m, const at_node *n, bool *memory) {
+  if (n->op != AT_OP_CUSTOM_CALL || n->num_results > n->num_operands)
+    return false;
   at_str target = at_node_str(n, AT_ATTR_CALL_TARGET_NAME);
-  bool known = is_pin(target);
-  if (m->num_partitions != 1 && !in_scalar_body(n) && !known) return false;
-  if (n->num_results > n->num_operands) return false;
-  for (size_t i = 0; i < AT_LEN(at_placement_calls); i++)
-    known |= at_str_is(target, at_placement_calls[i]);
-  if (!known) return false;
+  *memory = is_one_of(target, memory_calls, AT_LEN(memory_calls));
+  bool cut = is_one_of(target, sharding_calls, AT_LEN(sharding_calls)) &&
+             (m->num_partitions == 1 || in_scalar_body(n));
+  if (!*memory && !cut && !is_pin(target)) return false;
   for (uint32_t i = 0; i < n->num_results; i++)
     if (!at_type_eq(at_value_type(n->operands[i]), &n->types[i])) return false;
   return true;
@@ -115,13 +125,14 @@ static at_status inline_call(inliner *w, at_node *n, at_map *state) {
 
 static at_status inline_comp(inliner *w, at_comp *c, at_map *state) {
   for (at_node *n = c->first, *next; n; n = next) {
+    bool memory;
     next = n->next;
     at_fwd_operands(n);
     for (uint32_t i = 0; i < n->num_regions; i++)
       AT_TRY(inline_comp(w, n->regions[i], state));
     if (n->op == AT_OP_CALL || n->op == AT_OP_COMPOSITE) {
       AT_TRY(inline_call(w, n, state));
-    } else if (is_placement(w->rw.m, n)) {
+    } else if (is_placement(w->rw.m, n, &memory)) {
       for (uint32_t i = 0; i < n->num_results; i++)
         AT_TRY(at_fwd_set(&w->rw, n, i, n->operands[i]));
       at_node_remove(n);
