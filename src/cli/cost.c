@@ -230,7 +230,7 @@ static at_status convert(int argc, char **argv, at_arena *a) {
 // ---- schedule ----
 // The program as it would run on this host, or without anything hidden.
 static at_status optimized(at_bytes program, bool hide, at_arena *a, at_module **out) {
-  at_compile_options compile = {.no_cache = true};
+  at_compile_options compile = {.no_cache = true, .placements = true};
   AT_TRY(at_config_set(AT_CONFIG_LATENCY_HIDING, hide ? "on" : "off"));
   return at_compile_module(program, &compile, false, a, out);
 }
@@ -275,6 +275,8 @@ static at_status schedule(int argc, char **argv, at_arena *a) {
   if (!at_ok(st)) return st;
   printf("memory limit %.1f MiB\n", (double)options.memory_limit / (1 << 20));
   const at_lhs_stats *rows[] = {&plain.before, &o.after};
+  if (o.host_copies)
+    printf("%u copies between device and host\n", o.host_copies);
   printf("%u collectives\n%-12s %12s %12s %14s %20s\n", o.collectives, "",
          "time us", "exposed us", "peak MiB", "pairs with work");
   for (int i = 0; i < 2; i++)

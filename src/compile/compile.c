@@ -29,7 +29,7 @@ typedef struct job {
   bool has_request;  // else the module says how many devices there are
   uint64_t cpu;
   uint32_t threads;
-  bool verify;
+  bool verify, placements;
   const char *dump_dir;
   char dump_prefix[80];
   int dumps;
@@ -168,6 +168,7 @@ static at_status optimise(job *j) {
   const char *numerics = at_config_text(AT_CONFIG_NUMERICS);
   at_pass_options o = {.fuse = true,
                        .unroll = at_config_flag(AT_CONFIG_LATENCY_HIDING),
+                       .placements = j->placements,
                        .fold_budget = 1 << 22,
                        .bf16_dots = !strcmp(numerics, "tpu"),
                        .sparse_cores = at_sparse_cores()};
@@ -423,6 +424,7 @@ static at_status start(job *j, at_bytes program, const at_compile_options *o) {
   j->cpu = o->cpu_features ? o->cpu_features : at_cpu_features();
   j->threads = o->threads ? o->threads : (uint32_t)at_config_uint(AT_CONFIG_THREADS);
   if (!j->threads) j->threads = at_cpu_count();
+  j->placements = o->placements;
   j->verify = o->verify_each || at_config_flag(AT_CONFIG_VERIFY);
   j->dump_dir = o->dump_dir ? o->dump_dir : at_config_text(AT_CONFIG_DUMP);
   j->key = at_cache_key_start();

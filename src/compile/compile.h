@@ -15,6 +15,7 @@ typedef struct at_compile_options {
   const char *dump_dir;   // NULL: ATOLL_DUMP
   bool verify_each;       // or ATOLL_VERIFY=1
   bool no_cache;          // or ATOLL_CACHE=off
+  bool placements;        // at_compile_module: keep copies between memories
 } at_compile_options;
 
 // Compiles MLIR bytecode or text, or hlo text ("hlo module ..."). `out`: malloc'd

@@ -21,6 +21,7 @@ typedef enum at_cost_source {
   AT_COST_FROM_S_CURVE,    // network model between hosts
   AT_COST_FROM_NVLINK,     // single-shot and two-shot kernels
   AT_COST_FROM_TORUS,      // ICI rings, with DCN between slices
+  AT_COST_FROM_HOST_LINK,  // bytes over the link to the host
   AT_COST_FROM_FUSION,     // model of one GPU kernel
   AT_COST_FROM_KERNEL,     // model of one TPU kernel
   AT_COST_FROM_HOST,       // model of one step on the measured host
@@ -292,6 +293,20 @@ at_status at_cost_gemm(const at_target *t, const at_gemm *g, at_cost_time *out);
 // One node of a program, its collectives as if synchronous. Regions of control
 // flow are the caller's; a loop or branch itself is AT_COST_FREE.
 at_status at_cost_node(const at_target *t, const at_node *n, at_cost_time *out);
+// Copies between the memories of a device and its host (a COPY with a
+// memory_space): which way, by what is known of where the operand lies. On a
+// machine that is its own host they are free.
+typedef enum at_host_copy {
+  AT_HOST_COPY_NONE,
+  AT_HOST_COPY_OUT,  // to the host
+  AT_HOST_COPY_IN
+} at_host_copy;
+at_host_copy at_cost_host_copy_of(const at_target *t, const at_node *n);
+// Does the value lie in the host's memory?
+bool at_cost_on_host(at_value v);
+// Is the node a name for a part of the host's memory, which costs nothing: what
+// is read from there or written there is paid with its copy?
+bool at_cost_stays_on_host(const at_target *t, const at_node *n);
 // The collective that a node is; false when it is none. Groups and pairs live
 // in `a`. A node without replica groups speaks to all devices of the module.
 at_status at_cost_collective_of(const at_node *n, at_arena *a, bool *is,

@@ -64,6 +64,9 @@ double at_curve_seconds(const at_curve *c, double bytes);
 // ----------------------------------------------------
 at_status at_torus_collective(const at_target *t, const at_collective *c,
                               double *seconds);
+// A COPY with a memory_space; free where nothing moves.
+at_status at_host_copy_node(const at_target *t, const at_node *n,
+                            at_cost_time *out);
 at_status at_gpu_collective(const at_target *t, const at_collective *c,
                             at_cost_time *out);
 

@@ -11,6 +11,7 @@ const char *at_cost_source_text(at_cost_source s) {
       [AT_COST_FROM_S_CURVE] = "S-curve",
       [AT_COST_FROM_NVLINK] = "NVLink kernel",
       [AT_COST_FROM_TORUS] = "torus",
+      [AT_COST_FROM_HOST_LINK] = "host link",
       [AT_COST_FROM_FUSION] = "fusion model",
       [AT_COST_FROM_KERNEL] = "kernel model",
       [AT_COST_FROM_HOST] = "host model",

@@ -341,12 +341,14 @@ at_status at_cost_node(const at_target *t, const at_node *n,
     *out = (at_cost_time){given, AT_COST_FROM_ATTRIBUTE};
     return AT_OK;
   }
-  if (is_free(n)) return AT_OK;
+  if (is_free(n) || at_cost_stays_on_host(t, n)) return AT_OK;
   if (at_cost_profiled(t->profile, n, &given)) {
     *out = (at_cost_time){given, AT_COST_FROM_PROFILE};
     return AT_OK;
   }
   if (at_op_is(n->op, AT_COLLECTIVE)) return collective_node(t, n, out);
+  if (n->op == AT_OP_COPY && at_node_attr(n, AT_ATTR_MEMORY_SPACE))
+    return at_host_copy_node(t, n, out);
   if (t->host && n->op != AT_OP_SEND && n->op != AT_OP_RECV)
     return kernel_on_host(t, n, out);
   at_gemm g;

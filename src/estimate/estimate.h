@@ -50,7 +50,8 @@ typedef struct at_estimate_op {
   double flops, hbm_bytes, vmem_bytes, network_bytes;  // of one run
   uint32_t nodes;  // of the program, in this kernel
   uint32_t level;  // 0: the entry, 1: a loop's body, ...
-  bool network;
+  bool network;    // beside the kernels: a collective, or a copy as below
+  bool host_link;  // between the memories of a device and its host
 } at_estimate_op;
 
 typedef struct at_estimate_buffer {
@@ -69,7 +70,9 @@ typedef struct at_estimate {
   uint32_t num_ops;
   double seconds, low, high;  // of one step
   double kernels;             // sum of all kernels of one device
-  double network, exposed;    // sum of collectives; what of it is not hidden
+  double network, exposed;    // sum of what is beside the kernels; what of it
+                              // is not hidden
+  double host_link;           // of it, copies to and from the host
   double prefetch;            // first operands, before anything can hide them
   double flops, hbm_bytes, network_bytes;  // of one device and step
   double peak_flops;  // per second of one device; 0: not known

@@ -88,6 +88,33 @@ static void totals_are_the_compilers(void **state) {
   out " = stablehlo.dot_general " x ", " y \
       ", contracting_dims = [1] x [0] : (" BF ", " BF ") -> " BF "\n"
 
+// Weights that wait on the host: their copy hides behind the other product, and
+// they take no memory of the chip until then.
+static void copies_from_the_host(void **state) {
+  static const char *const program = MAIN(
+      "%x: " BF ", %w: " BF ", %v: " BF " {mhlo.memory_kind = \"pinned_host\"}",
+      BF,
+      DOT("%0", "%x", "%w") "%1 = stablehlo.custom_call "
+                            "@annotate_device_placement(%v) {has_side_effect = "
+                            "true, mhlo.frontend_attributes = "
+                            "{_xla_buffer_placement = \"device\"}} : (" BF
+                            ") -> " BF "\n" DOT("%2", "%0", "%1") "return %2 : " BF
+                                                                 "\n");
+  at_arena *a = at_arena_create();
+  at_estimate *e = estimate(a, "v5e", program);
+  double copy = 2. * 1024 * 1024 / 16e9;
+  near(e->host_link, copy, 1e-6);
+  near(e->network, copy, 1e-6);
+  assert_true(e->exposed < copy && e->exposed > .5 * copy);
+  assert_int_equal(e->argument_bytes, 2 * 2 * 1024 * 1024);
+  assert_true(e->by_source[AT_COST_FROM_HOST_LINK] > 0);
+  at_strbuf trace = {0};
+  at_estimate_trace(e, &trace);
+  assert_non_null(strstr(trace.ptr, "host link"));
+  at_strbuf_free(&trace);
+  at_arena_destroy(a);
+}
+
 // relu((x w) + x) w: the elementwise part is computed with the first product.
 static void elementwise_work_joins_products(void **state) {
   at_arena *a = at_arena_create();
@@ -204,6 +231,7 @@ static void reports_are_well_formed(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(totals_are_the_compilers),
+      cmocka_unit_test(copies_from_the_host),
       cmocka_unit_test(elementwise_work_joins_products),
       cmocka_unit_test(loops_count_their_turns),
       cmocka_unit_test(machines_differ_as_they_should),

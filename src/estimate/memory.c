@@ -63,6 +63,10 @@ static bool takes_over(const at_node *n) {
          n->op == AT_OP_SCATTER;
 }
 
+static uint64_t on_device(const at_target *t, at_value v) {
+  return at_cost_on_host(v) ? 0 : at_est_padded(t, at_value_type(v));
+}
+
 static at_status collect(lives *l, const at_module *m, const at_comp *c,
                          const at_est_groups *g, const at_target *t,
                          at_arena *a) {
@@ -71,7 +75,7 @@ static at_status collect(lives *l, const at_module *m, const at_comp *c,
     live x = {.value = {c->params[i], 0},
               .argument = true,
               .index = i,
-              .bytes = at_est_padded(t, &c->params[i]->types[0]),
+              .bytes = on_device(t, (at_value){c->params[i], 0}),
               .dies = donated ? 0 : g->count};
     AT_TRY(add(l, a, x));
   }
@@ -79,10 +83,7 @@ static at_status collect(lives *l, const at_module *m, const at_comp *c,
     const at_est_group *gr = g->list[k];
     for (size_t w = 0; w < gr->writes.len; w++) {
       at_value v = gr->writes.ptr[w];
-      live x = {.value = v,
-                .bytes = at_est_padded(t, at_value_type(v)),
-                .born = k,
-                .dies = k};
+      live x = {.value = v, .bytes = on_device(t, v), .born = k, .dies = k};
       if (l->vmem && at_map_find_ptr(l->vmem, v.node)) x.bytes = 0;
       if (takes_over(v.node) && v.index < v.node->num_operands) {
         live *from = find(l, v.node->operands[v.index]);
@@ -148,7 +149,7 @@ static uint64_t inside(const at_est_group *g, const at_target *t, at_arena *a) {
     uint64_t state = 0;
     uint32_t when;
     for (uint32_t p = 0; p < c->num_params; p++)
-      state += at_est_padded(t, &c->params[p]->types[0]);
+      state += on_device(t, (at_value){c->params[p], 0});
     if (at_code_take(collect(&l, c->module, c, &inner, t, a))) continue;
     uint64_t peak;
     if (at_code_take(peak_of(&l, &inner, t, a, &peak, &when))) continue;

@@ -53,7 +53,11 @@ static void add_summary(const at_estimate *e, at_strbuf *out) {
     at_est_time(out, e->prefetch);
   }
   if (e->network > 0) {
-    at_strbuf_addz(out, "; collectives ");
+    bool copies = e->host_link > 0, both = copies && e->host_link < e->network;
+    at_strbuf_addz(out, !copies ? "; collectives "
+                        : both
+                            ? "; collectives and copies to and from the host "
+                            : "; copies to and from the host ");
     at_est_time(out, e->network);
     at_strbuf_addz(out, ", of which exposed ");
     at_est_time(out, e->exposed);
@@ -261,6 +265,7 @@ void at_estimate_json(const at_estimate *e, at_strbuf *out) {
                      {"kernel_seconds", e->kernels},
                      {"prefetch_seconds", e->prefetch},
                      {"network_seconds", e->network},
+                     {"host_link_seconds", e->host_link},
                      {"exposed_seconds", e->exposed},
                      {"hidden_seconds", fmax(0, e->network - e->exposed)},
                      {"flops", e->flops},
@@ -315,8 +320,8 @@ void at_estimate_trace(const at_estimate *e, at_strbuf *out) {
   at_json_begin_object(&w);
   at_json_key(&w, AT_STR("traceEvents"));
   at_json_begin_array(&w);
-  const char *const lanes[] = {"kernels", "collectives"};
-  for (int lane = 0; lane < 2; lane++) {
+  const char *const lanes[] = {"kernels", "collectives", "host link"};
+  for (int lane = 0; lane < 2 + (e->host_link > 0); lane++) {
     at_json_begin_object(&w);
     add_text(&w, "ph", "M");
     add_text(&w, "name", "thread_name");
@@ -334,7 +339,7 @@ void at_estimate_trace(const at_estimate *e, at_strbuf *out) {
     add_text(&w, "ph", "X");
     add_text(&w, "name", o->name);
     const field f[] = {{"pid", 1},
-                       {"tid", o->network},
+                       {"tid", o->host_link ? 2 : o->network},
                        {"ts", o->start * 1e6},
                        {"dur", o->seconds * 1e6}};
     add_fields(&w, f, AT_LEN(f));

@@ -17,6 +17,7 @@ typedef struct item {
   double seconds;  // of the item, a loop with all its turns
   double start, end;
   bool network, free, done;
+  uint32_t lane;  // who is busy with it: the core, the network, a link's way
   uint32_t first_op, num_ops;  // in walk.ops: itself, then what is inside
   AT_VEC(uint32_t) needs;      // items
 } item;
@@ -135,8 +136,13 @@ static void settle(residency *r, const at_est_group *g, uint32_t index,
 
 // ---- One kernel
 
-static bool is_network(const at_node *n) {
-  return at_op_is(n->op, AT_COLLECTIVE);
+// Of a timeline; host_copy is its way's lane.
+enum { CORE_LANE, NETWORK_LANE, HOST_LANES, LANES = HOST_LANES + 3 };
+
+static uint32_t lane_of(const walk *w, const at_node *n) {
+  if (at_op_is(n->op, AT_COLLECTIVE)) return NETWORK_LANE;
+  at_host_copy way = at_cost_host_copy_of(w->target, n);
+  return way == AT_HOST_COPY_NONE ? CORE_LANE : HOST_LANES + (uint32_t)way;
 }
 
 static double log_steps(const at_node *n, uint32_t operand, at_attr_id id) {
@@ -294,7 +300,9 @@ static at_status cost_network(walk *w, const at_node *n, at_estimate_op *o) {
   o->seconds = t.seconds;
   o->from = t.source;
   o->network = true;
-  o->network_bytes = is ? (double)c.bytes : 0;
+  o->host_link = t.source == AT_COST_FROM_HOST_LINK;
+  if (is) o->network_bytes = (double)c.bytes;
+  if (o->host_link) o->network_bytes = (double)at_type_bytes(&n->types[0]);
   return AT_OK;
 }
 
@@ -465,13 +473,15 @@ static at_status make_item(walk *w, at_est_group *g, residency *r, double count,
   *it = (item){.group = g, .first_op = (uint32_t)w->ops.len};
   const at_node *n = g->root;
   if (at_op_is(n->op, AT_CONTROL)) return make_control(w, it, count, level);
-  if (costs_nothing(n) && g->nodes.len <= 1) {
+  if ((costs_nothing(n) && g->nodes.len <= 1) ||
+      at_cost_stays_on_host(w->target, n)) {
     it->free = true;
     return AT_OK;
   }
   if (w->is_tpu) AT_TRY(copies_before(w, g, r, count, level, it));
   at_estimate_op o = describe(w, g, count, level);
-  if (is_network(n))
+  it->lane = lane_of(w, n);
+  if (it->lane != CORE_LANE)
     AT_TRY(cost_network(w, n, &o));
   else if (w->is_tpu)
     AT_TRY(cost_tpu(w, g, r, &o));
@@ -509,7 +519,7 @@ static double ready_at(const queue *q, const item *it) {
 // The next item: what can start first; at the same time the one that comes
 // first. A window bounds how far ahead of program order an item may run.
 enum { kWindow = 256 };
-static uint32_t pick(const queue *q, uint32_t from, double core, double net) {
+static uint32_t pick(const queue *q, uint32_t from, const double *free_at) {
   uint32_t best = UINT32_MAX;
   double earliest = INFINITY;
   for (uint32_t i = from, seen = 0; i < q->count && seen < kWindow; i++) {
@@ -518,32 +528,28 @@ static uint32_t pick(const queue *q, uint32_t from, double core, double net) {
     seen++;
     double at = ready_at(q, it);
     if (at == INFINITY) continue;
-    if (!it->free || it->seconds > 0) at = fmax(at, it->network ? net : core);
+    if (!it->free || it->seconds > 0) at = fmax(at, free_at[it->lane]);
     if (at < earliest) earliest = at, best = i;
   }
   return best;
 }
 
 static span run_timeline(walk *w, queue *q) {
-  double core = 0, net = 0, busy = 0, end = 0;
+  double free_at[LANES] = {0}, busy = 0, end = 0;
   uint32_t from = 0;
   for (uint32_t done = 0; done < q->count; done++) {
     while (from < q->count && q->items[from].done) from++;
-    uint32_t i = pick(q, from, core, net);
+    uint32_t i = pick(q, from, free_at);
     if (i == UINT32_MAX) i = from;  // never, in a graph without cycles
     item *it = &q->items[i];
     double at = ready_at(q, it);
-    if (at == INFINITY) at = core;
-    if (it->seconds > 0) at = fmax(at, it->network ? net : core);
+    if (at == INFINITY) at = free_at[CORE_LANE];
+    if (it->seconds > 0) at = fmax(at, free_at[it->lane]);
     it->start = at;
     it->end = at + it->seconds;
     it->done = true;
-    if (it->network) {
-      net = it->end;
-    } else if (it->seconds > 0) {
-      core = it->end;
-      busy += it->seconds;
-    }
+    if (it->network || it->seconds > 0) free_at[it->lane] = it->end;
+    if (!it->network && it->seconds > 0) busy += it->seconds;
     end = fmax(end, it->end);
     for (uint32_t o = 0; o < it->num_ops; o++)
       w->ops.ptr[it->first_op + o].start += it->start;
@@ -623,7 +629,8 @@ static at_status walk_comp(walk *w, const at_comp *c, double count,
       .capacity = w->is_tpu ? w->chip.vmem_bytes * w->chip.cores * .8 : 0};
   if (!level && !w->is_tpu)
     AT_TRY(at_est_memory(w->e, c, &g, w->target, &r.kept, w->arena));
-  if (w->target->host) AT_TRY(at_est_reuse_start(w->target, w->e, c, w->arena, &r.reuse));
+  if (w->target->host)
+    AT_TRY(at_est_reuse_start(w->target, w->e, c, w->arena, &r.reuse));
   at_map index = at_map_in(w->arena);
   for (uint32_t i = 0; i < g.count; i++) {
     AT_TRY(make_item(w, g.list[i], &r, count, level, &q.items[i]));
@@ -673,7 +680,8 @@ static void sum_up(walk *w, const span *s) {
     e->network_bytes += o->network_bytes * o->count;
     e->by_source[o->from] += all;
     if (o->network)
-      e->network += all, e->exposed += o->exposed;
+      e->network += all, e->exposed += o->exposed,
+          e->host_link += o->host_link ? all : 0;
     else
       e->kernels += all;
     double seen = o->network ? o->exposed : all;
@@ -724,7 +732,8 @@ at_status at_estimate_run(at_bytes program, const at_estimate_options *o,
             .target = target,
             .is_tpu = !strcmp(target->machine->platform, "tpu")};
   if (w.is_tpu) AT_TRY(at_tpu_chip_of(target->machine, &w.chip));
-  at_pass_options passes = {.fuse = !w.is_tpu, .fold_budget = 1 << 22};
+  at_pass_options passes = {
+      .fuse = !w.is_tpu, .placements = true, .fold_budget = 1 << 22};
   if (!o->planned) AT_TRY(at_passes_run(m, &passes, false, NULL, NULL));
   AT_TRY_ALLOC(w.e, at_new(a, at_estimate, 1));
   span s;

@@ -44,6 +44,8 @@ bool at_is_pure(const at_module *m, const at_node *n) {
     case AT_OP_CALL:
     case AT_OP_COMPOSITE:
       return false;
+    case AT_OP_COPY:  // a second copy to a memory is one for later
+      return !at_node_attr(n, AT_ATTR_MEMORY_SPACE);
     default:
       break;
   }

@@ -57,6 +57,24 @@ static bool is_placement(const at_module *m, const at_node *n, bool *memory) {
   return true;
 }
 
+// The memory that a call names.
+static at_str memory_of(const at_node *n) {
+  at_str target = at_node_str(n, AT_ATTR_CALL_TARGET_NAME);
+  const at_attr *a = at_node_attr(n, AT_ATTR_FRONTEND_ATTRIBUTES);
+  for (uint32_t i = 0; a && i < a->dict.n; i++)
+    if (at_str_is(a->dict.kv[2 * i], "_xla_buffer_placement"))
+      return a->dict.kv[2 * i + 1];
+  return at_str_is(target, "MoveToHost") ? AT_STR("pinned_host")
+                                         : AT_STR("device");
+}
+
+static at_status copy_to_memory(at_node *n, at_value *v) {
+  at_value from = *v;
+  AT_TRY(at_build_op(n->parent, n, AT_OP_COPY, &from, 1, n->loc, v));
+  return at_node_set_attr(
+      v->node, (at_attr){.id = AT_ATTR_MEMORY_SPACE, .s = memory_of(n)});
+}
+
 typedef struct inliner {
   at_rw rw;
   uint64_t budget;  // nodes that cloning may still make
@@ -133,8 +151,11 @@ static at_status inline_comp(inliner *w, at_comp *c, at_map *state) {
     if (n->op == AT_OP_CALL || n->op == AT_OP_COMPOSITE) {
       AT_TRY(inline_call(w, n, state));
     } else if (is_placement(w->rw.m, n, &memory)) {
-      for (uint32_t i = 0; i < n->num_results; i++)
-        AT_TRY(at_fwd_set(&w->rw, n, i, n->operands[i]));
+      for (uint32_t i = 0; i < n->num_results; i++) {
+        at_value v = n->operands[i];
+        if (memory && w->rw.o->placements) AT_TRY(copy_to_memory(n, &v));
+        AT_TRY(at_fwd_set(&w->rw, n, i, v));
+      }
       at_node_remove(n);
     }
   }

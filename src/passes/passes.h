@@ -11,6 +11,8 @@ typedef struct at_pass_options {
   int64_t fold_budget;  // element operations for constant folding
   bool unroll;          // loops around collectives, so that they can be hidden
   bool bf16_dots;       // f32 dots at default precision multiply in bf16
+  bool placements;      // calls that name a memory become copies to it; else
+                        // they are identities
   uint32_t sparse_cores;  // of one device of the target; 0: none
 } at_pass_options;
 typedef at_status (*at_pass_fn)(at_module *m, const at_pass_options *o);

@@ -10,21 +10,30 @@ typedef struct walk {
   const at_lhs_options *options;
   at_arena *arena;
   at_overlap *sum;
-  double turns;  // of the computation at hand, in one run of the program
+  double turns;      // of the computation at hand, in one run of the program
   at_strbuf *trace;  // NULL: not asked for
   double now;        // where the computation at hand begins on it
-  bool apply;  // the program takes the order that is found
+  bool apply;        // the program takes the order that is found
 } walk;
 
 typedef struct graph {
   AT_VEC(at_lhs_node) nodes;
   AT_VEC(at_node *) from;  // what each of them is; a collective is two
+  AT_VEC(double) given;    // cost with loops as the program has them
   at_map of;  // at_node -> index + 1 of the instruction that has its results
 } graph;
 
 typedef AT_VEC(uint32_t) edges;
 
-static at_status computation(walk *w, at_comp *c, double *seconds);
+// Resources after those of the collectives: a link carries both ways at once.
+enum { COPIES_OUT = AT_COLLECTIVE_COUNT, COPIES_IN, RESOURCES };
+
+// Seconds of a computation as the program has it, and as it was scheduled.
+typedef struct both {
+  double before, after;
+} both;
+
+static at_status computation(walk *w, at_comp *c, both *seconds);
 
 static uint32_t index_of(const graph *g, const at_node *n) {
   void **at = at_map_find_ptr(&g->of, n);
@@ -58,6 +67,7 @@ static int64_t bytes_of(const at_node *n) {
   if (n->op == AT_OP_CONSTANT || n->op == AT_OP_PARAMETER || at_plan_is_view(n))
     return 0;
   for (uint32_t r = 0; r < n->num_results; r++) {
+    if (at_cost_on_host((at_value){(at_node *)n, r})) continue;
     size_t b =
         at_type_is_static(&n->types[r]) ? at_type_bytes(&n->types[r]) : 0;
     sum += (int64_t)AT_MIN(b, (size_t)1 << 50);
@@ -77,6 +87,7 @@ static int32_t force_of(const at_node *n) {
 
 static at_status push(walk *w, graph *g, const at_node *n, at_lhs_node x) {
   bool ok = at_vec_push(w->arena, &g->nodes, x) &&
+            at_vec_push(w->arena, &g->given, x.cost) &&
             at_vec_push(w->arena, &g->from, (at_node *)n);
   return ok ? AT_OK : AT_NO_MEMORY("schedule");
 }
@@ -97,11 +108,9 @@ static at_status add_done(walk *w, graph *g, const at_node *n, at_lhs_node x) {
 }
 
 // The done keeps what the start reads, and its results are the start's.
-static at_status add_collective(walk *w, graph *g, const at_node *n,
-                                at_lhs_node x, const at_collective *c) {
-  at_cost_time time;
+static at_status add_pair(walk *w, graph *g, const at_node *n, at_lhs_node x,
+                          uint32_t resource, double seconds) {
   uint32_t start = (uint32_t)g->nodes.len;
-  AT_TRY(at_cost_collective(w->target, c, &time));
   uint32_t *done_reads;
   AT_TRY_ALLOC(done_reads, at_new(w->arena, uint32_t, x.num_reads + 1));
   *done_reads = start;
@@ -109,16 +118,33 @@ static at_status add_collective(walk *w, graph *g, const at_node *n,
     memcpy(done_reads + 1, x.reads, x.num_reads * sizeof *done_reads);
   at_lhs_node done = {.kind = AT_LHS_DONE,
                       .partner = start,
-                      .resource = c->op,
+                      .resource = resource,
                       .force = x.force,
                       .bytes = x.bytes,
                       .reads = done_reads,
                       .num_reads = x.num_reads + 1};
-  x.kind = AT_LHS_START, x.partner = start + 1, x.resource = c->op;
-  x.latency = time.seconds, x.cost = 0;
-  w->sum->collectives++;
+  x.kind = AT_LHS_START, x.partner = start + 1, x.resource = resource;
+  x.latency = seconds, x.cost = 0;
   AT_TRY(push(w, g, n, x));
   return at_node_bool(n, AT_ATTR_ASYNC) ? AT_OK : push(w, g, n, done);
+}
+
+static at_status add_collective(walk *w, graph *g, const at_node *n,
+                                at_lhs_node x, const at_collective *c) {
+  at_cost_time time;
+  AT_TRY(at_cost_collective(w->target, c, &time));
+  w->sum->collectives++;
+  return add_pair(w, g, n, x, c->op, time.seconds);
+}
+
+static at_status add_host_copy(walk *w, graph *g, const at_node *n,
+                               at_lhs_node x, at_host_copy way) {
+  at_cost_time time;
+  AT_TRY(at_cost_node(w->target, n, &time));
+  w->sum->host_copies++;
+  if (way == AT_HOST_COPY_OUT) x.bytes = 0;  // no memory of the device
+  return add_pair(w, g, n, x, way == AT_HOST_COPY_OUT ? COPIES_OUT : COPIES_IN,
+                  time.seconds);
 }
 
 static at_status add_node(walk *w, graph *g, const at_node *n,
@@ -132,8 +158,11 @@ static at_status add_node(walk *w, graph *g, const at_node *n,
   bool is = false;
   at_collective c;
   AT_TRY(at_cost_collective_of(n, w->arena, &is, &c));
+  at_host_copy way = at_cost_host_copy_of(w->target, n);
   if (is) {
     AT_TRY(add_collective(w, g, n, x, &c));
+  } else if (way != AT_HOST_COPY_NONE) {
+    AT_TRY(add_host_copy(w, g, n, x, way));
   } else if (n->op == AT_OP_ASYNC_DONE &&
              n->operands[0].node->op != AT_OP_CUSTOM_CALL) {
     AT_TRY(add_done(w, g, n, x));
@@ -141,20 +170,25 @@ static at_status add_node(walk *w, graph *g, const at_node *n,
     at_cost_time time;
     AT_TRY(at_cost_node(w->target, n, &time));
     x.cost = time.seconds;
-    double longest = 0, turns = w->turns, trips = 1;
+    double turns = w->turns, trips = 1;
+    both longest = {0};
     at_strbuf *trace = w->trace;
     bool known;
     w->trace = NULL;  // it shows them when their turn has come
     if (n->op == AT_OP_WHILE) trips = at_count_trips(n, &known);
     w->turns *= trips;
     for (uint32_t r = 0; r < n->num_regions && at_has_steps(n); r++) {
-      double seconds;
-      AT_TRY(computation(w, n->regions[r], &seconds));
+      both s;
+      AT_TRY(computation(w, n->regions[r], &s));
       // A loop runs both of its regions, a branch the longest of its own.
-      longest =
-          n->op == AT_OP_WHILE ? longest + seconds : fmax(longest, seconds);
+      bool sum = n->op == AT_OP_WHILE;
+      longest.before =
+          sum ? longest.before + s.before : fmax(longest.before, s.before);
+      longest.after =
+          sum ? longest.after + s.after : fmax(longest.after, s.after);
     }
-    x.cost += longest * trips;
+    double given = x.cost + longest.before * trips;
+    x.cost += longest.after * trips;
     w->turns = turns, w->trace = trace;
     if (x.cost == 0) x.kind = AT_LHS_NOP;
     bool effect = at_schedule_has_effect(n);
@@ -166,6 +200,7 @@ static at_status add_node(walk *w, graph *g, const at_node *n,
     }
     if (effect) *last_effect = (uint32_t)g->nodes.len + 1;
     AT_TRY(push(w, g, n, x));
+    g->given.ptr[g->given.len - 1] = given;
   }
   void **at;
   AT_TRY_ALLOC(at, at_map_put_ptr(&g->of, n));
@@ -232,7 +267,14 @@ static at_status reorder(at_comp *c, const graph *g, const uint32_t *order) {
 
 static at_status add_timeline(walk *w, const graph *g, const uint32_t *order);
 
-static at_status computation(walk *w, at_comp *c, double *seconds) {
+static void swap_costs(graph *g) {
+  for (size_t i = 0; i < g->nodes.len; i++) {
+    double t = g->nodes.ptr[i].cost;
+    g->nodes.ptr[i].cost = g->given.ptr[i], g->given.ptr[i] = t;
+  }
+}
+
+static at_status computation(walk *w, at_comp *c, both *seconds) {
   graph g = {.of = at_map_in(w->arena)};
   uint32_t last_effect = 0, *order;
   AT_FOR_NODES(n, c) AT_TRY(add_node(w, &g, n, &last_effect));
@@ -242,12 +284,14 @@ static at_status computation(walk *w, at_comp *c, double *seconds) {
   }
   at_lhs_stats before, after;
   uint32_t n = (uint32_t)g.nodes.len;
+  swap_costs(&g);
   AT_TRY(at_lhs_simulate(g.nodes.ptr, n, w->options, NULL, w->arena, &before));
+  swap_costs(&g);
   AT_TRY(at_lhs_run(g.nodes.ptr, n, w->options, w->arena, &order, &after));
   bool entry = c == c->module->entry;
   add_stats(&w->sum->before, &before, w->turns, entry);
   add_stats(&w->sum->after, &after, w->turns, entry);
-  *seconds = after.seconds;
+  *seconds = (both){before.seconds, after.seconds};
   if (w->trace) AT_TRY(add_timeline(w, &g, order));
   return w->apply && after.pairs ? reorder(c, &g, order) : AT_OK;
 }
@@ -275,7 +319,7 @@ static at_status add_timeline(walk *w, const graph *g, const uint32_t *order) {
       add_event(w, n, 2 + (int)x->resource, from, to);
     if (x->kind != AT_LHS_START && x->cost > 0) add_event(w, n, 1, from, to);
     if (x->cost > 0 && at_has_steps(n)) {
-      double seconds;
+      both seconds;
       walk inner = *w;
       at_overlap ignored = {0};
       inner.now = from, inner.sum = &ignored;
@@ -291,11 +335,14 @@ static void name_lanes(at_strbuf *trace) {
   at_strbuf_addz(trace,
                  "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":1,\"tid\":1,"
                  "\"args\":{\"name\":\"work\"}}");
-  for (int op = 0; op < AT_COLLECTIVE_COUNT; op++)
+  for (int r = 0; r < RESOURCES; r++)
     at_strbuf_addf(trace,
                    ",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":1,"
                    "\"tid\":%d,\"args\":{\"name\":\"%s\"}}",
-                   2 + op, at_collective_text((at_collective_op)op));
+                   2 + r,
+                   r == COPIES_OUT  ? "to host"
+                   : r == COPIES_IN ? "from host"
+                                    : at_collective_text((at_collective_op)r));
 }
 
 // Collectives of all kinds use the same links.
@@ -310,9 +357,13 @@ at_status at_overlap_trace(const at_module *m, const at_target *t,
                            at_strbuf *out) {
   at_overlap ignored = {0};
   at_lhs_options o = on_one_network(options);
-  walk w = {.target = t, .options = &o, .arena = a, .sum = &ignored,
-            .turns = 1, .trace = out};
-  double seconds;
+  walk w = {.target = t,
+            .options = &o,
+            .arena = a,
+            .sum = &ignored,
+            .turns = 1,
+            .trace = out};
+  both seconds;
   at_strbuf_addz(out, "[");
   name_lanes(out);
   AT_TRY(computation(&w, m->entry, &seconds));
@@ -322,7 +373,7 @@ at_status at_overlap_trace(const at_module *m, const at_target *t,
 
 static at_status run(const at_module *m, walk w, at_overlap *out) {
   at_overlap sum = {0};
-  double seconds;
+  both seconds;
   at_lhs_options o = on_one_network(w.options);
   w.sum = &sum, w.turns = 1, w.options = &o;
   AT_TRY(computation(&w, m->entry, &seconds));

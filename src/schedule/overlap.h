@@ -10,6 +10,7 @@
 
 typedef struct at_overlap {
   uint32_t collectives;
+  uint32_t host_copies;  // between the memories of a device and its host
   at_lhs_stats before;  // each done right after its start
   at_lhs_stats after;
 } at_overlap;
@@ -17,7 +18,7 @@ typedef struct at_overlap {
 // by itself and counted as often as it runs (a loop of unknown turns: once);
 // peaks are the largest. Collectives of one kind
 // are in flight one at a time unless `options` says more (resources are
-// at_collective_op). frontend_attributes force_early and force_delay ("true")
+// at_collective_op); so are copies to the host, and copies from it. frontend_attributes force_early and force_delay ("true")
 // are obeyed.
 at_status at_overlap_of(const at_module *m, const at_target *t,
                         const at_lhs_options *options, at_arena *a,

@@ -27,6 +27,18 @@ def ok(python, code, env=EIGHT, timeout=120):
   return p.stdout
 
 
+def test_memory_kinds_of_a_sharded_program(python):
+  ok(python, """
+host = cut.with_memory_kind("pinned_host")
+w, x = (np.arange(64, dtype=np.float32).reshape(8, 8) / k for k in (7, 9))
+step = jax.jit(lambda w, x: (jax.device_put(w, cut) @ x, jax.device_put(x + 1, host)), out_shardings=(cut, host))
+y, kept = step(jax.device_put(w, host), jax.device_put(x, cut))
+assert (y.sharding.memory_kind, kept.sharding.memory_kind) == ("device", "pinned_host")
+np.testing.assert_allclose(y, w @ x, rtol=1e-6)
+np.testing.assert_array_equal(kept, x + 1)
+""")
+
+
 def test_collectives_against_numpy(python):
   ok(python, """
 for dtype in (np.float32, np.int32, np.int8, jnp.bfloat16, np.complex64, np.float64):
