@@ -18,7 +18,10 @@ DOCS = pallas_tests.TOP / "docs"
 STORE = DOCS / "pallas_tests.json"
 # What is known to be missing: the test's name, why it fails.
 REASONS = [
-    (r"test_two_input_vadd", "reads `used_scoped_memory_configs` out of the compiled program's text, which Atoll does not write"),
+    (r"test_stateful_matmul", "wants the kernel's sum over blocks of the reduction axis to equal XLA's product bit for bit, as on v5e both add up "
+                              "in the order of its MXU; here they differ in the last bits (for other chips the test allows that)"),
+    (r"test_interpret_remote_dma_asymmetrical_indexer", "`interpret=True` makes a collective of each remote copy, here two different ones "
+                                                        "in branches of which each chip takes one; they wait for each other, and that is said"),
     (r"test_mpmd_reduce_scatter", "the test races, as `ATOLL_CHECK=races` shows: a chip may send into a slot that its neighbour "
                                   "has not passed on yet; it passes where all chips are equally fast"),
     (r"Timeout", "took longer than the time limit on a shared machine"),
@@ -38,23 +41,23 @@ def add(store, target, path):
         if not counts:
             continue
         failing = {f["name"]: reason_of(f["name"], f["message"]) for f in result["failures"] if f["file"] == module}
-        store.setdefault(target, {})[module] = {"counts": {k: counts.get(k, 0) for k in ("passed", "failed", "skipped")},
+        store.setdefault(target, {})[module] = {"whole": result.get("sample") == 1, "counts": {k: counts.get(k, 0) for k in ("passed", "failed", "skipped")},
                                                 "failing": failing}
 
 
 def page(store):
     lines = ["# JAX's own Pallas TPU tests on Atoll", "",
-             "Made by `tools/pallas_page.py` from samples that `tools/pallas_tests.py` ran; do not edit.",
-             "Counts are of the tests in the sample; a file that is not named for a target was not run there. A test that failed",
-             "and passed when it ran again after a mend counts as passed.", ""]
+             "Made by `tools/pallas_page.py` from what `tools/pallas_tests.py` ran; do not edit. Of some files all tests ran, of",
+             "others samples; a file that is not named for a target was not run there. Tests of several chips ran on 2 x 4 or",
+             "2 x 2 x 1 of them. A test that failed and passed when it ran again after a mend counts as passed.", ""]
     for target in sorted(store):
         total = {k: sum(f["counts"][k] for f in store[target].values()) for k in ("passed", "failed", "skipped")}
         ran = total["passed"] + total["failed"]
         lines += [f"## {target}: {total['passed']} of {ran} pass ({100 * total['passed'] / max(ran, 1):.1f}%), "
-                  f"{total['skipped']} skipped", "", "| file | passed | failed | skipped |", "|---|---|---|---|"]
+                  f"{total['skipped']} skipped", "", "| file | ran | passed | failed | skipped |", "|---|---|---|---|---|"]
         for module, f in sorted(store[target].items()):
             c = f["counts"]
-            lines.append(f"| {module} | {c['passed']} | {c['failed']} | {c['skipped']} |")
+            lines.append(f"| {module} | {'all' if f.get('whole') else 'sample'} | {c['passed']} | {c['failed']} | {c['skipped']} |")
         failing = [(m, n, why) for m, f in sorted(store[target].items()) for n, why in sorted(f["failing"].items())]
         if failing:
             lines += ["", "| fails | why |", "|---|---|"]

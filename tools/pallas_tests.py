@@ -96,6 +96,7 @@ def main():
     parser.add_argument("--out")
     options = parser.parse_args()
     folder = jax_tests.unpack()
+    whole = options.sample >= 1 and not options.k
     counts, failures = collections.defaultdict(collections.Counter), []
     for module in options.files.split(",") if options.files else FILES:
         for case in run(options, folder, module):
@@ -109,7 +110,8 @@ def main():
                                  "message": (bad.get("message") or "") + "\n" + (bad.text or "")})
         print(f"{module:45} {dict(counts[module])}", flush=True)
         if options.out:
-            pathlib.Path(options.out).write_text(json.dumps({"counts": counts, "failures": failures}, indent=1))
+            pathlib.Path(options.out).write_text(json.dumps(
+                {"target": options.target, "sample": 1.0 if whole else options.sample, "counts": counts, "failures": failures}, indent=1))
     groups = collections.defaultdict(list)
     for f in failures:
         groups[reason(f["message"])].append(f"{f['file']}::{f['name']}")

@@ -7,6 +7,7 @@
 
 #include "base/strbuf.h"
 #include "device/core_internal.h"
+#include "profile/profile.h"
 
 enum { kMaxCores = 4096, kChunksPerThread = 4 };
 
@@ -78,6 +79,7 @@ static void prepare_state(core_state *c, const at_core_launch *l,
   c->head.device_id = l->device_id;
   c->head.bounds = c->bounds;
   c->head.num_cores = 1;
+  c->profiled = at_profile_on();
 }
 
 // Grid bounds; dynamic ones are the first buffers.
@@ -127,6 +129,7 @@ static core_state *worker_state(split *s, uint32_t worker) {
   s->workers[worker] = c;
   prepare_state(c, s->launch, 0);
   memcpy(c->bounds, s->workers[0]->bounds, sizeof c->bounds);
+  c->lane = worker;
   guard(c, do_init, NULL);
   return c;
 }
@@ -307,6 +310,7 @@ static at_status make_team(team *t) {
       if (i % subs) c->sibling = c - i % subs;
       if (i) c->elder = c - i;
       c->together = true;
+      c->lane = t->num_cores - 1;
       c->actor = (uint32_t)l->device_id * (uint32_t)total + t->num_cores - 1;
     }
   }

@@ -333,6 +333,7 @@ void core_run_steps(core_state *c, int64_t begin, int64_t end) {
     move_windows(c);
     c->program->body(&c->head, c->grid, c->refs);
     c->stack_used = 0;
+    c->num_spans = 0;
     c->num_sems = sems;
   }
   for (uint32_t i = 0; i < r->num_refs; i++) {

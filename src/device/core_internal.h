@@ -27,6 +27,7 @@ typedef struct region {
 } region;
 enum {
   kMaxRegions = 192,
+  kMaxSpans = 16,
   kNumSems = 8192,
   // The first semaphores of a core: the collective's barrier, then two for
   // at_core_barrier.
@@ -108,6 +109,15 @@ struct core_state {
   size_t stack_used, stack_bytes;
   uint64_t turns;
   uint32_t barriers;  // passed
+  // Parts that the kernel names, the innermost last. Only kept for the checks
+  // and while a profile is taken.
+  bool profiled;
+  uint32_t lane;  // its line there
+  uint32_t num_spans;
+  struct {
+    const char *name;
+    uint64_t start_ns;
+  } spans[kMaxSpans];
   uint64_t random[4];
   // While it waits (under the group's lock).
   sem *wait_for;
@@ -239,6 +249,5 @@ void core_shadow_signal(core_state *from, core_state *to, const sem *s);
 void core_shadow_copy(core_state *c, core_state *to, const at_core_dma *d,
                       void *dst);
 void core_shadow_wait(core_state *c, const sem *s, int64_t amount);
-void core_shadow_span(core_state *c, const char *name);  // NULL: the last ends
 
 #endif

@@ -4,8 +4,10 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "base/clock.h"
 #include "base/strbuf.h"
 #include "device/core_internal.h"
+#include "profile/profile.h"
 
 // ---- Refusals
 // -------------------------------------------------------------------
@@ -216,11 +218,44 @@ void at_core_log(at_core *core, const char *text, const at_core_log_arg *args,
   at_strbuf_free(&b);
 }
 
+// ---- Spans
+// ---------------------------------------------------------------------------
+static void record_span(const core_state *c, const char *name,
+                        uint64_t start_ns, uint64_t end_ns) {
+  at_profile_record(&(at_profile_event){.start_ns = start_ns,
+                                        .end_ns = end_ns,
+                                        .kind = AT_PROFILE_KERNEL,
+                                        .chip = (uint32_t)c->head.device_id,
+                                        .core = c->lane,
+                                        .name = name,
+                                        .detail = core_name(c),
+                                        .source = ""});
+}
+
 void at_core_trace(at_core *core, const char *text, int32_t begin) {
   core_state *c = state_of(core);
-  if (c->shadow) core_shadow_span(c, begin ? text : NULL);
+  if (!c->shadow && !c->profiled) return;
+  uint64_t now = c->profiled ? at_clock_ns() : 0;
+  if (!begin && !c->num_spans) return;
+  uint32_t i = begin ? c->num_spans++ : --c->num_spans;
+  if (i >= kMaxSpans) return;
+  if (begin) {
+    c->spans[i].name = text;
+    c->spans[i].start_ns = now;
+  } else if (c->profiled) {
+    record_span(c, c->spans[i].name, c->spans[i].start_ns, now);
+  }
 }
-void at_core_trace_value(at_core *core, const char *text, int64_t value) {}
+
+void at_core_trace_value(at_core *core, const char *text, int64_t value) {
+  const core_state *c = state_of(core);
+  if (!c->profiled) return;
+  char name[256];
+  snprintf(name, sizeof name, "%s = %lld", text, (long long)value);
+  uint64_t now = at_clock_ns();
+  record_span(c, name, now, now);
+}
+
 // Time on the chip; here the work itself takes its time.
 void at_core_delay(at_core *core, int64_t cycles) {}
 

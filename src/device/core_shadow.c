@@ -395,20 +395,9 @@ void core_shadow_copy(core_state *c, core_state *to, const at_core_dma *d,
 // ---- emit_pipeline
 // JAX names the parts of its pipelines, so blocks are known here as those of
 // windows are.
-void core_shadow_span(core_state *c, const char *name) {
-  shadow *s = c->shadow;
-  if (name) {
-    if (s->num_spans < kMaxSpans) s->spans[s->num_spans] = name;
-    s->num_spans++;
-  } else if (s->num_spans) {
-    s->num_spans--;
-  }
-}
-
 static bool in_span(const core_state *c, const char *prefix) {
-  const shadow *s = c->shadow;
-  uint32_t n = AT_MIN(s->num_spans, (uint32_t)kMaxSpans);
-  return n && !strncmp(s->spans[n - 1], prefix, strlen(prefix));
+  uint32_t n = AT_MIN(c->num_spans, (uint32_t)kMaxSpans);
+  return n && !strncmp(c->spans[n - 1].name, prefix, strlen(prefix));
 }
 
 bool core_shadow_fetches(const core_state *c) {

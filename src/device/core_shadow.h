@@ -4,7 +4,7 @@
 
 #include "device/core_internal.h"
 
-enum { kMaxActors = 64, kFetched = 2, kMaxSpans = 16 };
+enum { kMaxActors = 64, kFetched = 2 };
 
 // Who touched a granule last, in vector-clock terms: actor + 1 above 24 bits of
 // that actor's clock; 0: nobody.
@@ -48,8 +48,6 @@ struct shadow {
   uint32_t (*sem_clock)[kMaxActors];  // per semaphore; NULL: one core alone
   uint8_t *visited[kMaxRegions];  // per ref: blocks of an output seen before
   bool revisited[kMaxRegions];    // per ref: the block in the buffer was
-  const char *spans[kMaxSpans];   // named parts that the kernel is in
-  uint32_t num_spans;
   // Per semaphore: bytes waited for, of copies that are still listed.
   int64_t waited[kNumSems];
 };

@@ -30,8 +30,8 @@ static void put_message(at_strbuf *b, uint32_t field, at_strbuf *message) {
 enum { STAT_DETAIL = 1, STAT_SOURCE, STAT_LAUNCH, STAT_BYTES, STAT_COUNT };
 static const char *const g_stats[STAT_COUNT] = {"", "long_name", "source",
                                                 "run_id", "bytes_transferred"};
-static const char *const g_lines[AT_PROFILE_KINDS] = {"XLA Modules", "XLA Ops",
-                                                      "Transfers", "SparseCore"};
+static const char *const g_lines[AT_PROFILE_KINDS] = {
+    "XLA Modules", "XLA Ops", "Transfers", "SparseCore", "Kernel core"};
 
 typedef struct plane {
   const at_profile *profile;
@@ -74,8 +74,12 @@ static void put_event(plane *p, const at_profile_event *e, uint64_t origin_ns,
   put_message(line, 4, &b);  // XLine.events
 }
 
-static bool is_on_line(const plane *p, const at_profile_event *e,
-                       uint32_t kind, uint32_t core) {
+static uint64_t line_number(uint32_t kind, uint32_t core) {
+  return kind + (uint64_t)core * AT_PROFILE_KINDS;
+}
+
+static bool is_on_line(const plane *p, const at_profile_event *e, uint32_t kind,
+                       uint32_t core) {
   return e->chip == p->chip && e->kind == kind && e->core == core;
 }
 
@@ -90,23 +94,22 @@ static void put_line(plane *p, uint32_t kind, uint32_t core, at_strbuf *out) {
   at_strbuf b = {0};
   char name[32];
   snprintf(name, sizeof name, "%s %u", g_lines[kind], core);
-  if (kind != AT_PROFILE_SPARSE) name[strlen(g_lines[kind])] = 0;
-  put_int(&b, 1, kind + core + 1);    // XLine.id
-  put_bytes(&b, 2, at_str_of(name));  // name
+  if (kind < AT_PROFILE_SPARSE) name[strlen(g_lines[kind])] = 0;
+  put_int(&b, 1, line_number(kind, core) + 1);  // XLine.id
+  put_bytes(&b, 2, at_str_of(name));            // name
   put_int(&b, 3,
           origin + (uint64_t)p->profile->unix_offset_ns);  // timestamp_ns
   for (size_t i = 0; i < n; i++)
-    if (is_on_line(p, &e[i], kind, core))
-      put_event(p, &e[i], origin, &b);
+    if (is_on_line(p, &e[i], kind, core)) put_event(p, &e[i], origin, &b);
   put_message(out, 3, &b);  // XPlane.lines
 }
 
-static uint32_t cores_of(const at_profile *p, uint32_t chip) {
+static uint32_t cores_of(const at_profile *p, uint32_t chip, uint32_t kind) {
   size_t n;
   const at_profile_event *e = at_profile_events(p, &n);
   uint32_t cores = 0;
   for (size_t i = 0; i < n; i++)
-    if (e[i].chip == chip && e[i].kind == AT_PROFILE_SPARSE)
+    if (e[i].chip == chip && e[i].kind == kind)
       cores = AT_MAX(cores, e[i].core + 1);
   return cores;
 }
@@ -132,9 +135,9 @@ static at_status put_plane(const at_profile *profile, uint32_t chip,
   snprintf(name, sizeof name, "/device:TPU:%u", chip);
   put_int(&b, 1, chip + 1);           // XPlane.id
   put_bytes(&b, 2, at_str_of(name));  // name
-  for (uint32_t k = 0; k < AT_PROFILE_SPARSE; k++) put_line(&p, k, 0, &b);
-  for (uint32_t c = 0; c < cores_of(profile, chip); c++)
-    put_line(&p, AT_PROFILE_SPARSE, c, &b);
+  for (uint32_t k = 0; k < AT_PROFILE_KINDS; k++)
+    for (uint32_t c = 0, n = cores_of(profile, chip, k); c < n; c++)
+      put_line(&p, k, c, &b);
   for (size_t i = 0; i < p.names.len; i++)
     put_metadata(&b, 4, (uint64_t)(uintptr_t)p.names.entries[i].value,
                  p.names.entries[i].key.ptr);
@@ -172,7 +175,7 @@ static void trace_event(at_json_writer *w, const at_profile_event *e) {
   at_json_key(w, AT_STR("pid"));
   at_json_uint(w, e->chip);
   at_json_key(w, AT_STR("tid"));
-  at_json_uint(w, e->kind + e->core);
+  at_json_uint(w, line_number(e->kind, e->core));
   at_json_key(w, AT_STR("ts"));  // microseconds
   at_json_num(w, (double)e->start_ns / 1e3);
   at_json_key(w, AT_STR("dur"));

@@ -13,6 +13,7 @@ typedef enum at_profile_kind {
   AT_PROFILE_OP,        // one step of it
   AT_PROFILE_TRANSFER,  // host to device, device to host, device to device
   AT_PROFILE_SPARSE,    // what one SparseCore does of a step
+  AT_PROFILE_KERNEL,    // a part of a Pallas kernel that it names itself
   AT_PROFILE_KINDS
 } at_profile_kind;
 
@@ -21,7 +22,7 @@ typedef struct at_profile_event {
   uint32_t kind, chip;        // at_profile_kind; device id
   int64_t launch_id;
   uint64_t bytes;      // TRANSFER: moved
-  uint32_t core;       // SPARSE: of the chip; else 0
+  uint32_t core;       // SPARSE: of the chip; KERNEL: of the launch; else 0
   const char *name;    // copied on record
   const char *detail;  // op text, or ""
   const char *source;  // "file:line", or ""
@@ -48,7 +49,8 @@ const at_profile_event *at_profile_events(const at_profile *p,
 size_t at_profile_dropped(const at_profile *p);
 
 // Serialised XSpace: a plane "/device:TPU:<id>" for each chip, with the lines
-// "XLA Modules", "XLA Ops", "Transfers", and "SparseCore 0", "SparseCore 1", ...
+// "XLA Modules", "XLA Ops", "Transfers", and "SparseCore 0", "SparseCore 1",
+// ... and "Kernel core 0", ...
 at_status at_profile_xspace(const at_profile *p, at_strbuf *out);
 // Chrome's trace event format, for Perfetto.
 at_status at_profile_trace(const at_profile *p, at_strbuf *out);

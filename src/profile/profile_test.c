@@ -88,24 +88,26 @@ static void sessions_record_and_export(void **state) {
   at_profile_destroy(p);
 }
 
-// Each SparseCore of a chip has a line of its own.
-static void sparsecores_have_lines(void **state) {
+// Each SparseCore of a chip has a line of its own, and each core of a kernel.
+static void cores_have_lines(void **state) {
   at_profile *p;
-  at_profile_event e[3] = {{.start_ns = 10,
+  at_profile_event e[4] = {{.start_ns = 10,
                             .end_ns = 20,
                             .kind = AT_PROFILE_SPARSE,
                             .chip = 1,
                             .name = "lookup",
                             .detail = "",
                             .source = ""}};
-  e[1] = e[2] = e[0];
+  e[1] = e[2] = e[3] = e[0];
   e[1].core = 1, e[2].kind = AT_PROFILE_OP;
-  assert_int_equal(at_code_take(at_profile_of(e, 3, &p)), 0);
+  e[3].kind = AT_PROFILE_KERNEL, e[3].core = 1;
+  assert_int_equal(at_code_take(at_profile_of(e, 4, &p)), 0);
   at_strbuf x = {0};
   assert_int_equal(at_code_take(at_profile_xspace(p, &x)), 0);
   at_str plane;
   assert_int_equal(count_fields(at_strbuf_str(&x), 1, &plane), 1);
-  assert_int_equal(count_fields(plane, 3, NULL), 3);
+  assert_int_equal(count_fields(plane, 3, NULL), 4);
+  assert_non_null(memmem(x.ptr, x.len, "Kernel core 1", 13));
   assert_non_null(memmem(x.ptr, x.len, "SparseCore 0", 12));
   assert_non_null(memmem(x.ptr, x.len, "SparseCore 1", 12));
   at_strbuf_free(&x);
@@ -132,7 +134,7 @@ static void threads_record_together(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(sessions_record_and_export),
-      cmocka_unit_test(sparsecores_have_lines),
+      cmocka_unit_test(cores_have_lines),
       cmocka_unit_test(threads_record_together),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

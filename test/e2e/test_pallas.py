@@ -186,6 +186,26 @@ def test_checks_find_planted_defects(file, target, least):
     assert r["sound"] == "", (name, r["sound"])
 
 
+def test_named_parts_are_in_the_profile(tmp_path):
+  def inner(x, o):
+    with jax.named_scope("twice"):
+      o[...] = x[...] * 2
+
+  def body(x, o):
+    block = pl.BlockSpec((8, 128), lambda i: (i, 0))
+    pltpu.emit_pipeline(inner, grid=(4,), in_specs=[block], out_specs=[block])(x, o)
+  whole = pl.BlockSpec(memory_space=pl.ANY)
+  x = jnp.ones((32, 128))
+  f = jax.jit(pl.pallas_call(body, in_specs=[whole], out_specs=whole, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype)))
+  with jax.profiler.trace(str(tmp_path)):
+    jax.block_until_ready(f(x))
+  [space] = tmp_path.rglob("*.xplane.pb")
+  planes = {p.name: p for p in jax.profiler.ProfileData.from_file(str(space)).planes}
+  lines = {l.name: [e.name for e in l.events] for l in planes["/device:TPU:0"].lines}
+  assert lines["Kernel core 0"].count("twice") == 4
+  assert "ep_run_kernel" in lines["Kernel core 0"]
+
+
 COMPARED = """
 import jax, jax.numpy as jnp
 from jax.experimental import pallas as pl
