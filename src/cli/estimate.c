@@ -4,6 +4,7 @@
 
 #include "cli/cli.h"
 #include "compile/compile.h"
+#include "schedule/schedule.h"
 
 typedef struct outputs {
   const char *html, *trace, *xplane;
@@ -21,6 +22,22 @@ static at_status count_of(const char *text, const char *option, int64_t *out) {
   return AT_OK;
 }
 
+// An input that shares memory with an output lies where that lies.
+static bool address_of(void *user, at_value v, uint64_t *out) {
+  const at_plan *plan = user;
+  uint32_t at = at_plan_slot(plan, v);
+  if (at >= plan->num_slots) return false;
+  const at_xslot *s = &plan->slots[at];
+  const at_io_info *info = v.node->parent->module->params;
+  uint64_t kind = s->kind, index = s->index;
+  if (kind == AT_SLOT_NULL) return false;
+  if (kind == AT_SLOT_INPUT && info && info[index].alias >= 0)
+    kind = AT_SLOT_OUTPUT, index = (uint64_t)info[index].alias;
+  if (kind == AT_SLOT_TEMP) index = 0;
+  *out = kind << 60 | index << 44 | s->offset;
+  return true;
+}
+
 static at_status estimate_file(const char *path, const at_estimate_options *o,
                                at_arena *a, at_estimate **out) {
   at_bytes program;
@@ -29,7 +46,10 @@ static at_status estimate_file(const char *path, const at_estimate_options *o,
   AT_TRY(at_cli_read_file(path, &program));
   if (at_str_starts(at_str_of(o->target), "host")) {
     at_compile_options compile = {.no_cache = true};
-    st = at_compile_module(program, &compile, true, a, &with.planned);
+    at_plan *plan = at_new(a, at_plan, 1);
+    if (!plan) return AT_NO_MEMORY("estimate");
+    st = at_compile_module(program, &compile, plan, a, &with.planned);
+    with.address = address_of, with.address_user = plan;
   }
   if (at_ok(st)) st = at_estimate_run(program, &with, a, out);
   // The module borrows the bytes of large constants; they end with the process.
@@ -83,7 +103,8 @@ static at_status second(const char *compare, const char *path,
 static at_status run(int argc, char **argv, at_arena *a) {
   at_estimate_options o = {.target = "v6e", .mode = AT_INTERP_ATOLL};
   outputs to = {.rows = 30};
-  const char *costs = NULL, *interp = NULL, *compare = NULL, *rows = NULL, *parts = NULL;
+  const char *costs = NULL, *interp = NULL, *compare = NULL, *rows = NULL,
+             *parts = NULL;
   at_cli_option(&argc, argv, "--target=", &o.target);
   at_cli_option(&argc, argv, "--interp=", &interp);
   at_cli_option(&argc, argv, "--compare=", &compare);

@@ -545,7 +545,7 @@ static void drop_views(const job *j, at_comp *c) {
   }
 }
 
-at_status at_compile_module(at_bytes program, const at_compile_options *o, bool planned,
+at_status at_compile_module(at_bytes program, const at_compile_options *o, at_plan *plan,
                             at_arena *a, at_module **out) {
   job j;
   at_status st = start(&j, program, o);
@@ -554,9 +554,10 @@ at_status at_compile_module(at_bytes program, const at_compile_options *o, bool 
   j.arena = a;
   AT_TRY_GOTO(st, read_program(&j), done);
   AT_TRY_GOTO(st, optimise(&j), done);
-  if (planned) {
+  if (plan) {
     AT_TRY_GOTO(st, place(&j), done);
     drop_views(&j, j.module->entry);
+    *plan = j.plan;
   }
   *out = j.module;
 done:

@@ -27,11 +27,12 @@ typedef enum at_stage {
   AT_STAGE_ASM,
   AT_STAGE_STABLEHLO  // of one device, before ops are fused: StableHLO again
 } at_stage;
-// The program as it will run: optimised and in order; `planned`: with the copies that
-// the memory plan makes and without those that it saves. It lives in `a` and borrows
-// `program`.
+// The program as it will run: optimised and in order; with `plan` (else NULL) also
+// with the copies that the memory plan makes and without those that it saves, and the
+// plan. Both live in `a`; the program borrows `program`.
 typedef struct at_module at_module;
-at_status at_compile_module(at_bytes program, const at_compile_options *o, bool planned,
+typedef struct at_plan at_plan;
+at_status at_compile_module(at_bytes program, const at_compile_options *o, at_plan *plan,
                             at_arena *a, at_module **out);
 
 // The program as text at a stage, for `atoll dump` and for clients that ask.

@@ -19,6 +19,9 @@ typedef struct at_estimate_options {
   // The program as this host's compiler will run it (at_compile_module), for
   // the target "host"; borrowed. NULL: read and optimised here.
   at_module *planned;
+  // Where its values lie in memory; false: not known. NULL: of none.
+  bool (*address)(void *user, at_value v, uint64_t *out);
+  void *address_user;
   const at_cost_profile *profile;  // NULL, or what its steps took before
 } at_estimate_options;
 

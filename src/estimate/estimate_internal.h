@@ -56,7 +56,11 @@ double at_est_flops(const at_est_group *g);
 typedef struct at_est_reuse {
   at_arena *arena;
   const at_comp *comp;
-  at_map last;  // type of a value -> double: bytes touched until then
+  // What was touched when: values, by the type of theirs, and addresses; ->
+  // double: bytes touched until then.
+  at_map last;
+  bool (*address)(void *user, at_value v, uint64_t *out);
+  void *address_user;
   double now;
   double footprint;  // touched in one run: what lies between two runs
   double temps;      // of it, memory that values share

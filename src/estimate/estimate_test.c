@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "base/json.h"
-#include "estimate/estimate.h"
+#include "estimate/estimate_internal.h"
 
 static at_estimate *estimate(at_arena *a, const char *target,
                              const char *text) {
@@ -87,6 +87,38 @@ static void totals_are_the_compilers(void **state) {
 #define DOT(out, x, y)                     \
   out " = stablehlo.dot_general " x ", " y \
       ", contracting_dims = [1] x [0] : (" BF ", " BF ") -> " BF "\n"
+
+// Both values of a program in one place.
+static bool one_place(void *user, at_value v, uint64_t *out) {
+  return *out = 64, user != NULL;
+}
+
+// A step in place writes lines that it has just read; elsewhere, whatever was
+// there before is long gone.
+static void steps_in_place_write_what_caches_hold(void **state) {
+  at_arena *a = at_arena_create();
+  at_module *m;
+  assert_int_equal(
+      at_code_take(at_hlo_parse(
+          AT_STR("hlo module \"m\" entry=\"main\" {\n"
+                 "func \"main\" (%0: f32[1024]) -> (f32[1024]) {\n"
+                 "  %1 = tanh %0 : f32[1024]\n  return %1\n}\n}\n"),
+          a, &m)),
+      0);
+  at_value in = {m->entry->params[0], 0}, out = m->entry->results[0];
+  for (int known = 0; known < 2; known++) {
+    at_est_reuse r = {.arena = a,
+                      .comp = m->entry,
+                      .last = at_map_in(a),
+                      .footprint = 1e9,
+                      .temps = 1e9,
+                      .address = one_place,
+                      .address_user = known ? a : NULL};
+    near(at_est_distance(&r, in, 4096, false), 1e9 + 4096, 1e-9);
+    near(at_est_distance(&r, out, 4096, true), known ? 4096 : 1e9 + 4096, 1e-9);
+  }
+  at_arena_destroy(a);
+}
 
 // Weights that wait on the host: their copy hides behind the other product, and
 // they take no memory of the chip until then.
@@ -232,6 +264,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(totals_are_the_compilers),
       cmocka_unit_test(copies_from_the_host),
+      cmocka_unit_test(steps_in_place_write_what_caches_hold),
       cmocka_unit_test(elementwise_work_joins_products),
       cmocka_unit_test(loops_count_their_turns),
       cmocka_unit_test(machines_differ_as_they_should),

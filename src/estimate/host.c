@@ -7,7 +7,12 @@
 double at_est_distance(void *user, at_value v, double bytes, bool write) {
   at_est_reuse *r = user;
   v = at_est_behind(v);
-  void **place = at_map_put_ptr(&r->last, &at_value_type(v)->dtype);
+  const void *key = &at_value_type(v)->dtype;
+  uint64_t address;
+  // A step in place writes what it has just read.
+  if (r->address && r->address(r->address_user, v, &address))
+    key = (const void *)(uintptr_t)(address + 1);
+  void **place = at_map_put_ptr(&r->last, key);
   bool seen = place && *place;
   double *at = seen ? *place : at_new(r->arena, double, 1);
   double far = seen ? fmin(r->now - *at, r->footprint) : r->footprint;

@@ -30,6 +30,7 @@ typedef struct walk {
   at_estimate *e;
   AT_VEC(at_estimate_op) ops;
   AT_VEC(const char *) notes;
+  const at_estimate_options *options;
 } walk;
 
 typedef struct span {
@@ -631,6 +632,8 @@ static at_status walk_comp(walk *w, const at_comp *c, double count,
     AT_TRY(at_est_memory(w->e, c, &g, w->target, &r.kept, w->arena));
   if (w->target->host)
     AT_TRY(at_est_reuse_start(w->target, w->e, c, w->arena, &r.reuse));
+  r.reuse.address = w->options->address;
+  r.reuse.address_user = w->options->address_user;
   at_map index = at_map_in(w->arena);
   for (uint32_t i = 0; i < g.count; i++) {
     AT_TRY(make_item(w, g.list[i], &r, count, level, &q.items[i]));
@@ -730,6 +733,7 @@ at_status at_estimate_run(at_bytes program, const at_estimate_options *o,
     if (!m->results[i].sharding) m->results[i].open = true;
   walk w = {.arena = a,
             .target = target,
+            .options = o,
             .is_tpu = !strcmp(target->machine->platform, "tpu")};
   if (w.is_tpu) AT_TRY(at_tpu_chip_of(target->machine, &w.chip));
   at_pass_options passes = {
