@@ -297,28 +297,28 @@ static at_status transposed_dot(at_rw *r, at_node *n) {
   return to(r, n, v);
 }
 
-// Reductions over dimensions of size one: the operand, reshaped. The initial
-// value takes part, so it must be the body's identity.
+// Reductions over dimensions of size one: the operand, reshaped, and converted
+// where the sum is of a wider type. The initial value takes part, so it must be
+// the body's identity.
 static at_status reduce(at_rw *r, at_node *n) {
   if (n->num_operands != 2) return AT_OK;
-  at_value x = n->operands[0], v;
-  const at_type *t = at_value_type(x);
+  at_value v = n->operands[0];
+  const at_type *t = at_value_type(v), *out = &n->types[0];
   at_dims dims = at_node_ints(n, AT_ATTR_DIMENSIONS);
   for (uint32_t i = 0; i < dims.rank; i++)
     if (t->dims[dims.ptr[i]] != 1) return AT_OK;
   at_op op = at_region_binary(n->regions[0]);
   if (op == AT_OP_COUNT || !at_is_identity(op, n->operands[1])) return AT_OK;
+  AT_TRY(at_mk_reshape(n, v, at_type_dims(out), &v));
+  AT_TRY(at_mk_convert(n, v, out->dtype, &v));
   // x + 0 would turn -0 into 0.
   double f;
   if (op == AT_OP_ADD && at_splat_float(n->operands[1], &f) &&
       !__builtin_signbit(f)) {
     at_value zero;
-    AT_TRY(at_mk_reshape(n, x, at_type_dims(&n->types[0]), &v));
-    AT_TRY(at_mk_splat_float(n, n->types[0], 0, &zero));
+    AT_TRY(at_mk_splat_float(n, *out, 0, &zero));
     AT_TRY(at_mk2(n, AT_OP_ADD, v, zero, &v));
-    return to(r, n, v);
   }
-  AT_TRY(at_mk_reshape(n, x, at_type_dims(&n->types[0]), &v));
   return to(r, n, v);
 }
 
