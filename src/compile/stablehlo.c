@@ -1,6 +1,9 @@
 #include "compile/stablehlo.h"
 
+#include <stdio.h>
 #include <string.h>
+
+#include "sparsecore/sparsecore.h"
 
 // ---- Types and values ------------------------------------------------------
 static void print_type(at_strbuf *b, const at_type *t) {
@@ -351,8 +354,69 @@ static bool is_left_out(const at_node *n, const at_attr *a) {
   }
 }
 
+// ---- Quantised tables
+// ------------------------------------------------------- A lookup that
+// quantises what it reads calls a function that says how.
+static const at_type *quantised_table(const at_node *n, at_sc_config *config) {
+  at_sc_kind k = n->op == AT_OP_CUSTOM_CALL ? at_sc_kind_of(n) : AT_SC_NONE;
+  uint32_t table = k == AT_SC_LOOKUP_MINIBATCHES ? 5 : 4;
+  if ((k != AT_SC_LOOKUP && table == 4) || n->num_operands <= table)
+    return NULL;
+  const at_type *t = at_value_type(n->operands[table]);
+  at_str json = at_node_str(n, AT_ATTR_BACKEND_CONFIG);
+  if (at_code_take(at_sc_config_read(json, config)) || !config->quantised ||
+      !at_is_float(t->dtype) || t->rank != 2)
+    return NULL;
+  return t;
+}
+
+// Clips, rounds to the nearest of the levels, and back, as the engine does.
+static void print_quantise(at_strbuf *b, const at_node *n) {
+  at_sc_config c;
+  const at_type *table = quantised_table(n, &c);
+  if (!table) return;
+  char row[64], level[64];
+  long long width = (long long)table->dims[1];
+  snprintf(row, sizeof row, "tensor<1x%lldxf32>", width);
+  snprintf(level, sizeof level, "tensor<1x%lldxui%d>", width,
+           c.num_buckets <= 256     ? 8
+           : c.num_buckets <= 65536 ? 16
+                                    : 32);
+  float low = (float)c.low, high = (float)c.high;
+  const struct {
+    const char *name;
+    float value;
+  } constants[] = {{"low", low},
+                   {"high", high},
+                   {"scale", (high - low) / (float)(c.num_buckets - 1)}};
+  at_strbuf_addf(b, "func.func private @quantise_v%u(%%row: %s) -> (%s) {\n",
+                 n->id, row, row);
+  for (size_t i = 0; i < AT_LEN(constants); i++)
+    at_strbuf_addf(b, "  %%%s = stablehlo.constant dense<%.9e> : %s\n",
+                   constants[i].name, (double)constants[i].value, row);
+  at_strbuf_addf(b,
+                 "  %%0 = stablehlo.clamp %%low, %%row, %%high : %s\n"
+                 "  %%1 = stablehlo.subtract %%0, %%low : %s\n"
+                 "  %%2 = stablehlo.divide %%1, %%scale : %s\n"
+                 "  %%3 = stablehlo.round_nearest_even %%2 : %s\n"
+                 "  %%4 = stablehlo.convert %%3 : (%s) -> %s\n"
+                 "  %%5 = stablehlo.convert %%4 : (%s) -> %s\n"
+                 "  %%6 = stablehlo.multiply %%5, %%scale : %s\n"
+                 "  %%7 = stablehlo.add %%6, %%low : %s\n"
+                 "  return %%7 : %s\n}\n",
+                 row, row, row, row, row, level, level, row, row, row, row);
+}
+
+static void print_callee(at_strbuf *b, const at_node *n, bool *first) {
+  at_sc_config c;
+  if (!quantised_table(n, &c)) return;
+  next_attr(b, first, "called_computations");
+  at_strbuf_addf(b, " = [@quantise_v%u]", n->id);
+}
+
 static void print_attrs(at_strbuf *b, const at_node *n) {
   bool first = true;
+  print_callee(b, n, &first);
   print_struct(b, n, &first);
   for (uint32_t i = 0; i < n->num_attrs; i++) {
     const at_attr *a = &n->attrs[i];
@@ -472,6 +536,8 @@ at_status at_stablehlo_print(const at_module *m, at_strbuf *b) {
   print_value_types(b, e->results, e->num_results);
   at_strbuf_addz(b, " {\n");
   AT_TRY(print_comp(b, e, "func.return"));
-  at_strbuf_addz(b, "}\n}\n");
+  at_strbuf_addz(b, "}\n");
+  AT_FOR_NODES(n, e) print_quantise(b, n);
+  at_strbuf_addz(b, "}\n");
   return at_strbuf_status(b);
 }

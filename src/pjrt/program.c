@@ -278,8 +278,10 @@ static at_status check_program(const PJRT_Program *p) {
 
 at_str at_pjrt_program_text(at_pjrt_program *p) {
   at_str source = {(const char *)p->source.ptr, p->source.len};
-  bool kernels = memmem(source.ptr, source.len, "tpu_custom_call", 15) != NULL;
-  if (!source.len || (p->parsed.num_partitions <= 1 && !kernels)) return source;
+  // Kernels, and lookups that quantise, are shown as what they do.
+  bool shown = memmem(source.ptr, source.len, "tpu_custom_call", 15) ||
+               memmem(source.ptr, source.len, "quantization_config", 19);
+  if (!source.len || (p->parsed.num_partitions <= 1 && !shown)) return source;
   char *text = atomic_load(&p->shown);
   if (!text) {
     at_strbuf b = {0};

@@ -245,11 +245,13 @@ ids = rng.integers(0, rows, (batch, 3)).astype(np.int32)
 x, _ = sp.preprocess_sparse_dense_matmul_input([ids], None, fs, 1, 1, num_sc_per_device=scs)
 arrays = [np.asarray(a["t"]) for a in x.sparse_dense_matmul_input]
 def lookup(table, **quantisation):
+  return np.asarray(program(table, **quantisation)(*arrays, table, jnp.zeros((batch, width))))
+def program(table, **quantisation):
   config = {"max_ids_per_partition": 64, "max_unique_ids_per_partition": 64, "sharding_strategy": 1, **quantisation}
   call = jax.ffi.ffi_call("SparseDenseMatmulOp", jax.ShapeDtypeStruct((batch, width), jnp.float32), custom_call_api_version=1,
                           legacy_backend_config=json.dumps({"sparse_dense_matmul_config": config,
                                                             "device_type": "DEVICE_TYPE_SPARSECORE"}))
-  return np.asarray(jax.jit(call)(*arrays, table, jnp.zeros((batch, width))))
+  return jax.jit(call).lower(*arrays, table, jnp.zeros((batch, width))).compile()
 def want(table):
   whole = table.reshape(scs, rows // scs, width).swapaxes(0, 1).reshape(rows, width)
   return whole[ids].astype(np.float64).sum(1)
@@ -264,6 +266,10 @@ for dtype, zero in ((np.int8, 128), (np.uint8, 0)):
   np.testing.assert_allclose(got, want((small + zero) * step - 2), rtol=1e-5, atol=1e-5)
 # Simulated: f32 rows are moved to the nearest level, and to the ends.
 np.testing.assert_allclose(lookup(table, **levels), want(np.rint((np.clip(table, -2, 2) + 2) / step) * step - 2), rtol=1e-5, atol=1e-4)
+# The program's text says what becomes of a row.
+assert "u8[1,24]" in program(table, **levels).as_text() and "u8[" not in program(table).as_text()
+levels["quantization_config"]["num_buckets"] = 1000
+assert "u16[1,24]" in program(table, **levels).as_text()
 """, "v6e")
 
 
