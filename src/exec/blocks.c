@@ -2,12 +2,16 @@
 // block that comes back fits the next launch of the same program exactly, with
 // its pages (huge ones from 2 MiB on) still mapped: steady state makes no page
 // fault.
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/config.h"
+#include "base/log.h"
 #include "exec/exec_internal.h"
 
 enum {
@@ -18,6 +22,7 @@ enum {
   kGuardBytes = 4096,
   kAskFirst =
       256 << 20,  // fresh mappings from here on look at free memory first
+  kFileFirst = 64 << 20  // from here on blocks may be files
 };
 
 typedef struct spare {
@@ -31,6 +36,7 @@ struct at_blocks {
   size_t num_slabs, cap_slabs;
   size_t cached, cache_limit;
   bool guarded;  // ATOLL_GUARD: every block is a mapping between two guards
+  char *spill;   // ATOLL_SPILL_DIR; NULL: nothing goes to files
 };
 
 // Of every chip: they share the host's memory.
@@ -77,6 +83,8 @@ at_blocks *at_blocks_create(void) {
   if (!b) return NULL;
   b->cache_limit = host_memory_bytes() / 4;
   b->guarded = at_config_flag(AT_CONFIG_GUARD);
+  const char *spill = at_config_text(AT_CONFIG_SPILL_DIR);
+  if (*spill) b->spill = strdup(spill);
   return b;
 }
 
@@ -97,6 +105,35 @@ static void *map_fresh(size_t size) {
   return at;
 }
 
+// ---- Files (ATOLL_SPILL_DIR)
+// ---------------------------------------------------
+static bool in_file(const at_blocks *b, size_t size) {
+  return b->spill && size >= kFileFirst;
+}
+
+// The disk's blocks are taken at once: a full disk is no memory, not a fault.
+static void *map_file(const at_blocks *b, size_t size) {
+  size_t bytes = mapping_bytes(size);
+  int fd = open(b->spill, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+  if (fd < 0) {
+    at_log(AT_LOG_WARNING, "ATOLL_SPILL_DIR: no file in %s: %s", b->spill,
+           strerror(errno));
+    return NULL;
+  }
+  void *p = MAP_FAILED;
+  if (posix_fallocate(fd, 0, (off_t)bytes) == 0)
+    p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  close(fd);
+  return p == MAP_FAILED ? NULL : p;
+}
+
+// Mappings that take the host's memory.
+static void count_mapped(const at_blocks *b, size_t size, bool more) {
+  if (in_file(b, size)) return;
+  size_t n = mapping_bytes(size);
+  atomic_fetch_add_explicit(&g_mapped, more ? n : -n, memory_order_relaxed);
+}
+
 // Gives cached mappings back to the system, the largest first, until at most
 // `keep` bytes are cached. Slab blocks stay.
 static void trim(at_blocks *b, size_t keep) {
@@ -109,8 +146,7 @@ static void trim(at_blocks *b, size_t keep) {
       b->free[c] = s->next;
       uncache(b, size);
       munmap(s, mapping_bytes(size));
-      atomic_fetch_sub_explicit(&g_mapped, mapping_bytes(size),
-                                memory_order_relaxed);
+      count_mapped(b, size, false);
     }
   }
 }
@@ -121,6 +157,7 @@ void at_blocks_destroy(at_blocks *b) {
   uncache(b, b->cached);
   for (size_t i = 0; i < b->num_slabs; i++) munmap(b->slabs[i], kSlabBytes);
   free(b->slabs);
+  free(b->spill);
   free(b);
 }
 
@@ -197,6 +234,11 @@ static void give_guarded(void *p, size_t bytes) {
 }
 
 static void *map_block(at_blocks *b, size_t size) {
+  if (in_file(b, size)) {
+    void *p = map_file(b, size);
+    if (!p) trim(b, 0);
+    return p ? p : map_file(b, size);
+  }
   if (size >= kAskFirst && !host_has(size)) {
     trim(b, 0);
     if (!host_has(size)) return NULL;
@@ -206,9 +248,7 @@ static void *map_block(at_blocks *b, size_t size) {
     trim(b, 0);
     p = map_fresh(size);
   }
-  if (p)
-    atomic_fetch_add_explicit(&g_mapped, mapping_bytes(size),
-                              memory_order_relaxed);
+  if (p) count_mapped(b, size, true);
   return p;
 }
 

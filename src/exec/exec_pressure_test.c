@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include "base/config.h"
 #include "exec/exec_internal.h"
 #include "exec/exec_test_util.h"
 
@@ -226,6 +227,49 @@ static void blocks_come_back_and_fit(void **state) {
   at_blocks_destroy(b);
 }
 
+static bool mapped_from_file(const void *p) {
+  FILE *f = fopen("/proc/self/maps", "re");
+  char line[4096];
+  bool found = false;
+  while (f && !found && fgets(line, sizeof line, f)) {
+    unsigned long long begin, end, inode = 0;
+    if (sscanf(line, "%llx-%llx %*s %*s %*s %llu", &begin, &end, &inode) == 3)
+      found = (uintptr_t)p >= begin && (uintptr_t)p < end && inode;
+  }
+  if (f) fclose(f);
+  return found;
+}
+
+static void large_blocks_go_to_files(void **state) {
+  const size_t large = (size_t)65 << 20;
+  assert_int_equal(at_code_take(at_config_set(AT_CONFIG_SPILL_DIR, "/tmp")), 0);
+  at_blocks *b = at_blocks_create();
+  assert_int_equal(
+      at_code_take(at_config_set(AT_CONFIG_SPILL_DIR, "/nowhere/at/all")), 0);
+  at_blocks *none = at_blocks_create();
+  assert_int_equal(at_code_take(at_config_set(AT_CONFIG_SPILL_DIR, "")), 0);
+  if (at_config_flag(AT_CONFIG_GUARD)) {  // blocks between guards never do
+    at_blocks_destroy(none);
+    at_blocks_destroy(b);
+    return;
+  }
+  uint8_t *p = at_blocks_take(b, large), *q = at_blocks_take(b, large);
+  uint8_t *small = at_blocks_take(b, 1 << 20);
+  assert_true(p && q && small && p != q);
+  assert_true(mapped_from_file(p));
+  assert_false(mapped_from_file(small));
+  p[0] = 1, p[large - 1] = 2, q[0] = 3;
+  assert_true(p[0] == 1 && p[large - 1] == 2);
+  at_blocks_give(b, p, large);
+  assert_ptr_equal(at_blocks_take(b, large), p);
+  at_blocks_give(b, q, large);
+  at_blocks_give(b, small, 1 << 20);
+  at_blocks_give(b, p, large);
+  assert_null(at_blocks_take(none, large));
+  at_blocks_destroy(none);
+  at_blocks_destroy(b);
+}
+
 // Chips share the host's memory: what one of them was promised is not promised
 // to another, though nobody has written to it yet.
 static void memory_is_not_promised_twice(void **state) {
@@ -249,6 +293,7 @@ int main(void) {
       cmocka_unit_test(many_threads_share_many_chips),
       cmocka_unit_test(deletion_races_with_use),
       cmocka_unit_test(blocks_come_back_and_fit),
+      cmocka_unit_test(large_blocks_go_to_files),
       cmocka_unit_test(memory_is_not_promised_twice),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
