@@ -15,5 +15,8 @@ from atoll.sparsecore.preprocess import (
 from atoll.sparsecore.size import SizeReport, size_report
 from atoll.sparsecore.skew import (
     FeatureSkew, IdShuffle, SkewReport, skew_report)
+from atoll.sparsecore.tables import (
+    load_tables, map_tables, read_rows, save_tables, stack_values, unstack_tables,
+    write_rows)
 from atoll.sparsecore.trace import (
     Event, events_of, profile, profile_of_events, write_timeline)

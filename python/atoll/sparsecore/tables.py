@@ -1,0 +1,218 @@
+"""Tables as a user knows them, in stacks as the SparseCores have them: taking apart,
+rows, checkpoints, files.
+
+`stacked` maps a stack to its array, or to a tuple (or a tuple of tuples) of arrays: the
+table and its optimizer's slots, as jax-tpu-embedding's EmbeddingVariables has them.
+"""
+
+import importlib.util
+import os
+import pathlib
+
+import numpy as np
+
+from atoll.sparsecore import config as cfg
+
+_CHUNK_ROWS = 1 << 16  # that are in memory at a time
+
+
+def _flat(variables) -> list:
+  if isinstance(variables, (tuple, list)):
+    return [x for v in variables for x in _flat(v)]
+  return [variables]
+
+
+def _arrays_of(stacked, spec, cores: int) -> list:
+  """A stack's arrays, checked."""
+  if spec.stack_name not in stacked:
+    raise ValueError(f"stack {spec.stack_name!r} is missing")
+  if spec.stack_vocab_size % cores:
+    raise ValueError(f"stack {spec.stack_name!r} has {spec.stack_vocab_size} rows, "
+                     f"which do not divide over {cores} SparseCores")
+  arrays = _flat(stacked[spec.stack_name])
+  for a in arrays:
+    if a.ndim == 0 or a.shape[0] != spec.stack_vocab_size or (
+        a.ndim > 1 and a.shape[1] < 1):
+      raise ValueError(f"stack {spec.stack_name!r} has {spec.stack_vocab_size} rows of "
+                       f"{spec.stack_embedding_dim}, not {tuple(a.shape)}")
+  return arrays
+
+
+def _table(features, name: str):
+  tables = cfg.tables_of(features)
+  if name not in tables:
+    raise ValueError(f"no feature uses table {name!r}; there are {sorted(tables)}")
+  return tables[name]
+
+
+def _ids(table, ids) -> np.ndarray:
+  ids = np.asarray(ids)
+  if ids.dtype.kind not in "iu":
+    raise ValueError(f"ids of table {table.name!r} are {ids.dtype}, not integers")
+  bad = (ids < 0) | (ids >= table.vocabulary_size)
+  if bad.any():
+    raise ValueError(f"id {ids[bad].flat[0]} of table {table.name!r} is out of range: "
+                     f"its vocabulary is {table.vocabulary_size}")
+  return ids.astype(np.int64)
+
+
+def _take(table, array, rows) -> np.ndarray:
+  taken = np.asarray(array[rows])
+  return taken[..., :table.embedding_dim] if array.ndim > 1 else taken
+
+
+def read_rows(features, stacked, name: str, ids, cores: int) -> list[np.ndarray]:
+  """Rows of a table and of its slots, [*ids.shape, width] each, for debugging. Only
+  these are copied from the device."""
+  table = _table(features, name)
+  rows = cfg.row_of(table, _ids(table, ids), cores)
+  return [_take(table, a, rows)
+          for a in _arrays_of(stacked, table.stacked_table_spec, cores)]
+
+
+def write_rows(features, stacked, name: str, ids, values, cores: int) -> None:
+  """Sets rows of a table (not of its slots). A NumPy array is written where it is; a
+  JAX array is replaced in `stacked`."""
+  table = _table(features, name)
+  rows = cfg.row_of(table, _ids(table, ids), cores)
+  stack = table.stacked_table_spec.stack_name
+  array = _arrays_of(stacked, table.stacked_table_spec, cores)[0]
+  values = np.asarray(values)
+  if values.shape[-1:] != (table.embedding_dim,):
+    raise ValueError(f"rows of table {name!r} have {table.embedding_dim} elements, not "
+                     f"{values.shape[-1:]}")
+  if isinstance(array, np.ndarray):
+    array[rows, :table.embedding_dim] = values
+  else:
+    _replace(stacked, stack, array.at[rows, :table.embedding_dim].set(values))
+
+
+def _replace(stacked, stack, array) -> None:
+  def first(v):
+    if not isinstance(v, (tuple, list)):
+      return array
+    new = [first(v[0]), *v[1:]]
+    return type(v)(*new) if hasattr(v, "_fields") else type(v)(new)
+  stacked[stack] = first(stacked[stack])
+
+
+def unstack_tables(features, stacked, cores: int) -> dict[str, list[np.ndarray]]:
+  """{table: [values, slots...]}, [vocabulary, width] each, without padding."""
+  return {n: _unstack(t, stacked, cores) for n, t in cfg.tables_of(features).items()}
+
+
+def _unstack(table, stacked, cores: int) -> list[np.ndarray]:
+  rows = cfg.row_of(table, np.arange(table.vocabulary_size), cores)
+  return [_take(table, np.asarray(a), rows)
+          for a in _arrays_of(stacked, table.stacked_table_spec, cores)]
+
+
+def stack_values(features, tables, cores: int) -> dict[str, tuple[np.ndarray, ...]]:
+  """The inverse: {stack: (values, slots...)}, padding zero. Tables may come from another
+  stacking, or another number of SparseCores."""
+  out: dict[str, tuple[np.ndarray, ...]] = {}
+  for name, t in cfg.tables_of(features).items():
+    if name not in tables:
+      raise ValueError(f"table {name!r} is missing; there are {sorted(tables)}")
+    spec, arrays = t.stacked_table_spec, _flat(tables[name])
+    shape = (spec.stack_vocab_size, spec.stack_embedding_dim)
+    made = out.setdefault(spec.stack_name, tuple(
+        np.zeros(shape[:np.ndim(a)], np.asarray(a).dtype) for a in arrays))
+    if len(made) != len(arrays):
+      raise ValueError(f"table {name!r} has {len(arrays) - 1} slots, others of stack "
+                       f"{spec.stack_name!r} {len(made) - 1}")
+    rows = cfg.row_of(t, np.arange(t.vocabulary_size), cores)
+    for to, a in zip(made, arrays):
+      want = (t.vocabulary_size, t.embedding_dim)[:np.ndim(a)]
+      if np.shape(a) != want:
+        raise ValueError(f"table {name!r} is {np.shape(a)}, not {want}")
+      if a.ndim > 1:
+        to[rows, :t.embedding_dim] = a
+      else:
+        to[rows] = a
+  return out
+
+
+# ---- Checkpoints
+def _installed(module: str) -> bool:
+  try:
+    return importlib.util.find_spec(module) is not None
+  except ModuleNotFoundError:
+    return False
+
+
+def _keys(tables) -> dict[str, np.ndarray]:
+  return {f"{n}/{i}": np.ascontiguousarray(a)
+          for n, arrays in tables.items() for i, a in enumerate(arrays)}
+
+
+def save_tables(path, features, stacked, cores: int) -> None:
+  """Writes every table and its slots, unstacked. `.npz` and `.safetensors` are files;
+  anything else is a folder, Orbax's where that is installed, else with such a file."""
+  path, tables = pathlib.Path(path), unstack_tables(features, stacked, cores)
+  if path.suffix == ".npz":
+    np.savez(path, **_keys(tables))
+  elif path.suffix == ".safetensors":
+    from safetensors.numpy import save_file
+    save_file(_keys(tables), str(path))
+  elif _installed("orbax.checkpoint"):
+    import orbax.checkpoint as ocp
+    with ocp.PyTreeCheckpointer() as saver:
+      saver.save(path.absolute(), _keys(tables), force=True)
+  else:
+    path.mkdir(parents=True, exist_ok=True)
+    kind = "safetensors" if _installed("safetensors") else "npz"
+    save_tables(path / f"tables.{kind}", features, stacked, cores)
+
+
+def _read(path: pathlib.Path) -> dict[str, np.ndarray]:
+  for name in ("tables.safetensors", "tables.npz"):
+    if (path / name).is_file():
+      return _read(path / name)
+  if path.suffix == ".npz":
+    with np.load(path, allow_pickle=False) as f:
+      return dict(f)
+  if path.suffix == ".safetensors":
+    from safetensors.numpy import load_file
+    return load_file(str(path))
+  if not path.is_dir():
+    raise FileNotFoundError(f"{path} is no checkpoint")
+  import orbax.checkpoint as ocp
+  with ocp.PyTreeCheckpointer() as reader:
+    return {k: np.asarray(v) for k, v in reader.restore(path.absolute()).items()}
+
+
+def load_tables(path, features, cores: int) -> dict[str, tuple[np.ndarray, ...]]:
+  """What save_tables wrote, stacked as `features` are now."""
+  tables: dict[str, list] = {}
+  arrays = _read(pathlib.Path(path))
+  for key in sorted(arrays, key=lambda k: (k.rpartition("/")[0],
+                                           int(k.rpartition("/")[2]))):
+    tables.setdefault(key.rpartition("/")[0], []).append(arrays[key])
+  return stack_values(features, tables, cores)
+
+
+# ---- Files
+def map_tables(folder, features, cores: int, initializer=None, seed: int = 0,
+               dtype=np.float32) -> dict[str, np.ndarray]:
+  """Stacks as files in `folder`, mapped into memory: they may be larger than it. Files
+  that are there are opened, others made: zero, or filled chunk by chunk by
+  `initializer(rng, shape)`. Arrays of the device live in files with ATOLL_SPILL_DIR."""
+  folder = pathlib.Path(folder)
+  folder.mkdir(parents=True, exist_ok=True)
+  out = {}
+  for i, (name, spec) in enumerate(cfg.stacks_of(features).items()):
+    path = folder / (name.replace(os.sep, "_") + ".npy")
+    shape = (spec.stack_vocab_size, spec.stack_embedding_dim)
+    if path.exists():
+      out[name] = np.load(path, mmap_mode="r+")
+      if out[name].shape != shape or out[name].dtype != dtype:
+        raise ValueError(f"{path} has {out[name].dtype}{list(out[name].shape)}, stack "
+                         f"{name!r} is {np.dtype(dtype)}{list(shape)}")
+      continue
+    out[name] = np.lib.format.open_memmap(path, "w+", dtype, shape)
+    rng = np.random.default_rng([seed, i])
+    for begin in range(0, shape[0] if initializer else 0, _CHUNK_ROWS):
+      end = min(begin + _CHUNK_ROWS, shape[0])
+      out[name][begin:end] = initializer(rng, (end - begin, shape[1]))
+  return out
