@@ -331,15 +331,15 @@ static double scalar_ops(const at_comp *c) {
 // --------------------------------------------------------------------------
 typedef struct traffic {
   const at_host *h;
-  at_host_distance distance;
-  void *user;
+  at_host_memory memory;
   double bytes, seconds;
 } traffic;
 
 static void touch(traffic *m, at_value v, double bytes, bool write) {
   const at_type *t = at_value_type(v);
-  double far =
-      m->distance ? m->distance(m->user, v, bytes, write) : 2 * bytes_of(t);
+  double far = m->memory.distance
+                   ? m->memory.distance(m->memory.user, v, bytes, write)
+                   : 2 * bytes_of(t);
   m->bytes += bytes;
   m->seconds +=
       bytes * at_host_seconds(m->h, write ? AT_HOST_WRITE : AT_HOST_READ, far);
@@ -348,6 +348,38 @@ static void touch(traffic *m, at_value v, double bytes, bool write) {
 static bool takes_part(const at_node *n) {
   return n->op == AT_OP_SLICE || n->op == AT_OP_DYNAMIC_SLICE ||
          n->op == AT_OP_GATHER;
+}
+
+// The operand that result r is, updated in a part; -1: there is none.
+static int64_t updated_operand(const at_node *n, uint32_t r) {
+  const at_node *from = n;
+  uint32_t i = r;
+  if (n->op == AT_OP_FUSION && n->num_regions) {
+    const at_comp *c = n->regions[0];
+    from = c->results[r].node;
+    if (from->op != AT_OP_DYNAMIC_UPDATE_SLICE) return -1;
+    for (i = 0; i < c->num_params; i++)
+      if (c->params[i] == from->operands[0].node) return i;
+    return -1;
+  }
+  bool updates = from->op == AT_OP_DYNAMIC_UPDATE_SLICE ||
+                 (from->op == AT_OP_SCATTER && r < n->num_operands);
+  return updates ? (int64_t)i : -1;
+}
+
+// Does result r take over the memory of the operand that it updates? Else all
+// of that is copied first.
+static bool in_place(const traffic *m, const at_node *n, uint32_t r) {
+  int64_t i = updated_operand(n, r);
+  return i >= 0 &&
+         (!m->memory.same || m->memory.same(m->memory.user, n->operands[i],
+                                            (at_value){(at_node *)n, r}));
+}
+
+static bool is_copied_first(const traffic *m, const at_node *n, uint32_t i) {
+  for (uint32_t r = 0; r < n->num_results; r++)
+    if (updated_operand(n, r) == i && !in_place(m, n, r)) return true;
+  return false;
 }
 
 // Bytes that a fusion reads of its operand `i`; -1: all of it. Those of rows
@@ -367,8 +399,9 @@ static double part_read(const at_comp *c, uint32_t i) {
   return part;
 }
 
-static double read_of(const at_node *n, uint32_t i) {
+static double read_of(const traffic *m, const at_node *n, uint32_t i) {
   double all = bytes_of(operand(n, i)), part = -1;
+  if (is_copied_first(m, n, i)) return all;
   if (at_node_literal(n->operands[i].node) &&
       at_node_literal(n->operands[i].node)->splat)
     return 0;
@@ -383,8 +416,9 @@ static double read_of(const at_node *n, uint32_t i) {
 }
 
 // An update in place writes what it updates.
-static double written_of(const at_node *n, uint32_t r) {
+static double written_of(const traffic *m, const at_node *n, uint32_t r) {
   const at_node *from = n;
+  if (!in_place(m, n, r)) return bytes_of(&n->types[r]);
   if (n->op == AT_OP_FUSION && n->num_regions)
     from = n->regions[0]->results[r].node;
   if (from->op == AT_OP_DYNAMIC_UPDATE_SLICE) return bytes_of(operand(from, 1));
@@ -395,9 +429,9 @@ static double written_of(const at_node *n, uint32_t r) {
 
 static void move(traffic *m, const at_node *n) {
   for (uint32_t i = 0; i < n->num_operands; i++)
-    touch(m, n->operands[i], read_of(n, i), false);
+    touch(m, n->operands[i], read_of(m, n, i), false);
   for (uint32_t r = 0; r < n->num_results; r++)
-    touch(m, (at_value){(at_node *)n, r}, written_of(n, r), true);
+    touch(m, (at_value){(at_node *)n, r}, written_of(m, n, r), true);
 }
 
 // ---- Products
@@ -558,10 +592,10 @@ static bool on_scalars(const at_node *n) {
 }
 
 at_status at_host_node(const at_target *t, const at_node *n,
-                       at_host_distance distance, void *user,
-                       at_host_time *out) {
+                       const at_host_memory *memory, at_host_time *out) {
   const at_host *h = t->host;
-  traffic m = {.h = h, .distance = distance, .user = user};
+  traffic m = {.h = h};
+  if (memory) m.memory = *memory;
   at_gemm g;
   *out = (at_host_time){0};
   move(&m, n);

@@ -40,16 +40,22 @@ double at_host_seconds(const at_host *h, at_host_rate r, double size);
 // now. Called once for each operand and result of a node, in this order.
 typedef double (*at_host_distance)(void *user, at_value v, double bytes,
                                    bool write);
+// What the caller knows of a program's memory; any function may be NULL.
+typedef struct at_host_memory {
+  at_host_distance distance;  // NULL: touched within the value's own size
+  // Do two values share memory? NULL: updates are in place.
+  bool (*same)(void *user, at_value a, at_value b);
+  void *user;
+} at_host_memory;
 typedef struct at_host_time {
   double compute, memory, latency;  // seconds, of all cores
   double total;
   double bytes;  // read and written
 } at_host_time;
 // A node that is a step of its own, not a collective and no control flow.
-// `distance` NULL: everything was touched within its own size.
+// `memory` NULL: nothing is known of it.
 at_status at_host_node(const at_target *t, const at_node *n,
-                       at_host_distance distance, void *user,
-                       at_host_time *out);
+                       const at_host_memory *memory, at_host_time *out);
 // [b, m, k] x [b, k, n] apart from memory; NOT_FOUND: nothing was measured.
 at_status at_host_gemm(const at_target *t, const at_gemm *g, at_cost_time *out);
 

@@ -49,8 +49,9 @@ static at_status describe(at_arena *a, const char *ops, const char *reads,
   return at_target_make(m, AT_INTERP_ATOLL, a, out);
 }
 
-static at_host_time step(at_arena *a, const at_target *t, const char *body,
-                         const char *params) {
+static at_host_time step_with(at_arena *a, const at_target *t, const char *body,
+                              const char *params,
+                              const at_host_memory *memory) {
   char *text = at_arena_printf(
       a, "hlo module \"m\" entry=\"main\" {\nfunc \"main\" (%s) -> %s}\n}\n",
       params, body);
@@ -58,8 +59,13 @@ static at_host_time step(at_arena *a, const at_target *t, const char *body,
   OK(at_hlo_parse(at_str_of(text), a, &m));
   at_node *n = m->entry->last;
   at_host_time time;
-  OK(at_host_node(t, n, NULL, NULL, &time));
+  OK(at_host_node(t, n, memory, &time));
   return time;
+}
+
+static at_host_time step(at_arena *a, const at_target *t, const char *body,
+                         const char *params) {
+  return step_with(a, t, body, params, NULL);
 }
 
 static at_host_time unary(at_arena *a, const at_target *t, const char *op,
@@ -200,10 +206,50 @@ static void test_profile(void **state) {
   at_arena_destroy(a);
 }
 
+static bool shared(void *user, at_value a, at_value b) {
+  return a.node->op == AT_OP_PARAMETER && *(const bool *)user;
+}
+
+// An update in place touches what it writes; elsewhere all is copied first.
+static void updates_in_place(void **state) {
+  static const struct {
+    const char *params, *body;
+    double touched;  // in place
+  } rows[] = {
+      {"%0: f32[4096,256], %1: f32[2,256], %2: i32[]",
+       "(f32[4096,256]) {\n  %3 = dynamic_update_slice %0, %1, %2, %2 : "
+       "f32[4096,256]\n  return %3\n",
+       2. * 2 * 256 * 4 + 2 * 4},
+      {"%0: f32[4096,256], %1: f32[2,256], %2: i32[]",
+       "(f32[4096,256]) {\n  %3 = fusion %1, %0, %2 {kind=LOOP} ((%4: "
+       "f32[2,256], %5: f32[4096,256], %6: i32[]) {\n  %7 = tanh %4 : "
+       "f32[2,256]\n  %8 = dynamic_update_slice %5, %7, %6, %6 : "
+       "f32[4096,256]\n  return %8\n}) : f32[4096,256]\n  return %3\n",
+       2. * 2 * 256 * 4 + 4},
+  };
+  const double whole = 4096. * 256 * 4;
+  for (size_t i = 0; i < AT_LEN(rows); i++) {
+    at_arena *a = at_arena_create();
+    at_target *t;
+    OK(describe(a, kOps, kReads, &t));
+    for (int in_place = 0; in_place < 2; in_place++) {
+      bool is = in_place;
+      at_host_memory m = {.same = shared, .user = &is};
+      at_host_time x = step_with(a, t, rows[i].body, rows[i].params, &m);
+      // The update itself is read, and written with the rest.
+      double more = is ? 0 : 2 * whole - 2 * 256 * 4;
+      assert_true(fabs(x.bytes - rows[i].touched - more) < 1);
+    }
+    at_host_time plain = step(a, t, rows[i].body, rows[i].params);
+    assert_true(fabs(plain.bytes - rows[i].touched) < 1);
+    at_arena_destroy(a);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_read), cmocka_unit_test(test_refuse),
-      cmocka_unit_test(test_steps), cmocka_unit_test(test_products),
-      cmocka_unit_test(test_profile)};
+      cmocka_unit_test(updates_in_place), cmocka_unit_test(test_read),
+      cmocka_unit_test(test_refuse),      cmocka_unit_test(test_steps),
+      cmocka_unit_test(test_products),    cmocka_unit_test(test_profile)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -299,7 +299,7 @@ static at_status kernel_on_tpu(const at_target *t, const at_node *n,
 static at_status kernel_on_host(const at_target *t, const at_node *n,
                                 at_cost_time *out) {
   at_host_time k;
-  AT_TRY(at_host_node(t, n, NULL, NULL, &k));
+  AT_TRY(at_host_node(t, n, NULL, &k));
   *out = (at_cost_time){k.total, AT_COST_FROM_HOST};
   return AT_OK;
 }

@@ -65,9 +65,11 @@ typedef struct at_est_reuse {
   double footprint;  // touched in one run: what lies between two runs
   double temps;      // of it, memory that values share
 } at_est_reuse;
-at_status at_est_reuse_start(const at_target *t, const at_estimate *e,
-                             const at_comp *c, at_arena *a, at_est_reuse *out);
-// An at_host_distance; `user` is an at_est_reuse.
+at_status at_est_reuse_start(const at_target *t, const at_estimate_options *o,
+                             const at_estimate *e, const at_comp *c,
+                             at_arena *a, at_est_reuse *out);
+// What it tells the host's model of steps.
+at_host_memory at_est_host_memory(at_est_reuse *r);
 double at_est_distance(void *user, at_value v, double bytes, bool write);
 
 // ---- Walk, timeline and memory (run.c, memory.c)

@@ -28,22 +28,40 @@ double at_est_distance(void *user, at_value v, double bytes, bool write) {
   return far + bytes;
 }
 
+// Of what lies nowhere, nothing is said: updates are in place.
+static bool same_place(void *user, at_value a, at_value b) {
+  const at_est_reuse *r = user;
+  uint64_t x, y;
+  return !r->address || !r->address(r->address_user, at_est_behind(a), &x) ||
+         !r->address(r->address_user, at_est_behind(b), &y) || x == y;
+}
+
+at_host_memory at_est_host_memory(at_est_reuse *r) {
+  return (at_host_memory){at_est_distance, same_place, r};
+}
+
 static double sum_touched(void *user, at_value v, double bytes, bool write) {
   *(double *)user += bytes;
   return 0;
 }
 
 // A run of the program comes after another; a turn of a loop after another.
-at_status at_est_reuse_start(const at_target *t, const at_estimate *e,
-                             const at_comp *c, at_arena *a, at_est_reuse *out) {
-  *out = (at_est_reuse){.arena = a, .comp = c, .last = at_map_in(a)};
+at_status at_est_reuse_start(const at_target *t, const at_estimate_options *o,
+                             const at_estimate *e, const at_comp *c,
+                             at_arena *a, at_est_reuse *out) {
+  *out = (at_est_reuse){.arena = a,
+                        .comp = c,
+                        .last = at_map_in(a),
+                        .address = o->address,
+                        .address_user = o->address_user};
   double touched = 0;
+  at_host_memory sum = {sum_touched, NULL, &touched};
   AT_FOR_NODES(n, c) {
     at_host_time time;
     if (at_op_is(n->op, AT_CONTROL) || at_op_is(n->op, AT_COLLECTIVE) ||
         at_op_of(n->op)->cost == AT_COST_NONE)
       continue;
-    AT_TRY(at_host_node(t, n, sum_touched, &touched, &time));
+    AT_TRY(at_host_node(t, n, &sum, &time));
   }
   out->footprint = fmin(touched, (double)e->peak_bytes);
   out->temps = fmin(touched, (double)e->temp_bytes);

@@ -260,7 +260,8 @@ static at_status cost_tpu(walk *w, at_est_group *g, residency *r,
 static at_status cost_host(walk *w, at_est_group *g, at_est_reuse *reuse,
                            at_estimate_op *o) {
   at_host_time t;
-  AT_TRY(at_host_node(w->target, g->root, at_est_distance, reuse, &t));
+  at_host_memory memory = at_est_host_memory(reuse);
+  AT_TRY(at_host_node(w->target, g->root, &memory, &t));
   bool product =
       g->root->op == AT_OP_DOT_GENERAL || g->root->op == AT_OP_CONVOLUTION;
   o->seconds = t.total;
@@ -631,9 +632,8 @@ static at_status walk_comp(walk *w, const at_comp *c, double count,
   if (!level && !w->is_tpu)
     AT_TRY(at_est_memory(w->e, c, &g, w->target, &r.kept, w->arena));
   if (w->target->host)
-    AT_TRY(at_est_reuse_start(w->target, w->e, c, w->arena, &r.reuse));
-  r.reuse.address = w->options->address;
-  r.reuse.address_user = w->options->address_user;
+    AT_TRY(
+        at_est_reuse_start(w->target, w->options, w->e, c, w->arena, &r.reuse));
   at_map index = at_map_in(w->arena);
   for (uint32_t i = 0; i < g.count; i++) {
     AT_TRY(make_item(w, g.list[i], &r, count, level, &q.items[i]));
