@@ -290,10 +290,25 @@ static at_status cost_other(walk *w, at_est_group *g, residency *r,
   return AT_OK;
 }
 
+// Collectives of a program need the devices that it is for; on a host they
+// share it.
+static at_status check_devices(const walk *w, const at_node *n) {
+  const at_module *m = n->parent->module;
+  int64_t devices = m->num_replicas * m->num_partitions;
+  const char *platform = w->target->machine->platform;
+  if (devices <= w->target->num_devices || !strcmp(platform, "host"))
+    return AT_OK;
+  return AT_FAIL(AT_INVALID_ARGUMENT,
+                 "the program is for %lld devices, the target has %u\n"
+                 "hint: a larger target, as in v6e:2x4 or H100:8",
+                 (long long)devices, w->target->num_devices);
+}
+
 static at_status cost_network(walk *w, const at_node *n, at_estimate_op *o) {
   at_collective c;
   bool is;
   at_cost_time t = {0};
+  if (at_op_is(n->op, AT_COLLECTIVE)) AT_TRY(check_devices(w, n));
   AT_TRY(at_cost_collective_of(n, w->arena, &is, &c));
   if (is)
     AT_TRY(at_cost_collective(w->target, &c, &t));
