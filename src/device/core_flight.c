@@ -88,7 +88,8 @@ bool flights_find(core_state *c, const area *box, bool writes, flight *out) {
   const shadow *s = c->shadow;
   lock(c);  // others may add theirs
   bool found = false;
-  for (uint32_t i = 0; i < s->num_flights && !found; i++) {
+  // The latest: waits may have been for earlier ones.
+  for (uint32_t i = s->num_flights; i-- > 0 && !found;) {
     const flight *f = &s->flights[i];
     if (!writes && !f->writes) continue;
     found = area_overlap(box, &f->box) != NULL;

@@ -298,21 +298,35 @@ void at_core_access(at_core *core, const at_core_view *v, int32_t kind,
   touch_box(&t);
 }
 
+// Runs of a row, whose box is `row`.
+static void store_runs(at_core *core, at_core_view row, const uint8_t *mask,
+                       int64_t n, int32_t loc) {
+  int32_t last = row.rank - 1;
+  uint8_t *base = row.base;
+  for (int64_t i = 0, end; i < n; i = end) {
+    for (end = i; end < n && !mask[end] == !mask[i];) end++;
+    row.base = base + i * row.stride[last];
+    row.size[last] = end - i;
+    if (mask[i]) at_core_access(core, &row, AT_CORE_STORE, loc);
+  }
+}
+
 void at_core_access_masked(at_core *core, const at_core_view *v,
                            const uint8_t *mask, int32_t loc) {
   core_state *c = state_of(core);
-  if (!c->shadow || v->rank < 0 || v->rank > AT_CORE_MAX_RANK) return;
-  at_core_view one = *v;
-  memset(one.size, 0, sizeof one.size);
-  for (int32_t k = 0; k < v->rank; k++) one.size[k] = 1;
-  int64_t at[AT_CORE_MAX_RANK] = {0}, left = 1;
-  for (int32_t k = 0; k < v->rank; k++) left *= v->size[k];
-  for (; left > 0; left--, mask++) {
-    if (*mask) at_core_access(core, &one, AT_CORE_STORE, loc);
-    for (int32_t k = v->rank; k-- > 0;) {
-      one.base = (uint8_t *)one.base + v->stride[k];
+  if (!c->shadow || v->rank < 1 || v->rank > AT_CORE_MAX_RANK) return;
+  at_core_view row = *v;
+  int64_t at[AT_CORE_MAX_RANK] = {0}, rows = 1, n = v->size[v->rank - 1];
+  for (int32_t k = 0; k + 1 < v->rank; k++) {
+    rows *= v->size[k];
+    row.size[k] = 1;
+  }
+  for (; rows > 0; rows--, mask += n) {
+    store_runs(core, row, mask, n, loc);
+    for (int32_t k = v->rank - 1; k-- > 0;) {
+      row.base = (uint8_t *)row.base + v->stride[k];
       if (++at[k] < v->size[k]) break;
-      one.base = (uint8_t *)one.base - v->size[k] * v->stride[k];
+      row.base = (uint8_t *)row.base - v->size[k] * v->stride[k];
       at[k] = 0;
     }
   }
