@@ -233,6 +233,7 @@ typedef struct at_pjrt_program {
   char fingerprint[33];
   uint32_t num_inputs, num_outputs, num_properties;
   size_t device_bytes;  // arguments, results and temporaries in device memory
+  size_t host_input_bytes, host_output_bytes;  // of the host's memory kinds
   PJRT_Buffer_Type *output_types;
   int64_t *output_dims;
   size_t *output_ranks;

@@ -75,7 +75,8 @@ static at_status type_of(at_bytes block, uint32_t index, at_dtype *dtype,
   return AT_OK;
 }
 
-// What the program keeps in the chip's memory while it runs.
+// What the program keeps in the chip's memory while it runs, and what of its
+// arguments and results is the host's.
 static at_status count_device_bytes(at_pjrt_program *p, const at_xio *io,
                                     uint32_t n, bool outputs) {
   uint64_t num_types;
@@ -87,7 +88,12 @@ static at_status count_device_bytes(at_pjrt_program *p, const at_xio *io,
       return AT_FAIL(AT_INVALID_ARGUMENT,
                      "the executable has a bad type index");
     const char *kind = outputs ? p->output_kinds[i] : p->input_kinds[i];
-    if (strcmp(kind, device) != 0 || (outputs && io[i].alias >= 0)) continue;
+    if (strcmp(kind, device) != 0) {
+      size_t *host = outputs ? &p->host_output_bytes : &p->host_input_bytes;
+      *host = at_add(*host, types[io[i].type].bytes);
+      continue;
+    }
+    if (outputs && io[i].alias >= 0) continue;
     p->device_bytes = at_add(p->device_bytes, types[io[i].type].bytes);
   }
   return AT_OK;

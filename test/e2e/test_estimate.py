@@ -77,3 +77,15 @@ def test_donated_arguments_are_aliased():
   f = jax.jit(lambda x: x + 1, donate_argnums=0)
   c = f.lower(jnp.ones((256, 256))).compile()
   assert c.memory_analysis().alias_size_in_bytes >= 256 * 256 * 4
+
+
+def test_memory_analysis_of_host_memory():
+  device = jax.devices()[0]
+  host = jax.sharding.SingleDeviceSharding(device, memory_kind="pinned_host")
+  f = jax.jit(lambda w, x: jax.device_put(w, jax.sharding.SingleDeviceSharding(device)) @ x)
+  w = jax.ShapeDtypeStruct((256, 256), jnp.float32, sharding=host)
+  memory = f.lower(w, jax.ShapeDtypeStruct((256, 128), jnp.float32)).compile().memory_analysis()
+  assert memory.host_argument_size_in_bytes == 256 * 256 * 4
+  assert memory.argument_size_in_bytes == 256 * 128 * 4
+  assert memory.output_size_in_bytes == 256 * 128 * 4
+  assert memory.host_output_size_in_bytes == 0
