@@ -233,23 +233,32 @@ void at_reducer_finish(at_em *e, const at_reducer *r, at_val *acc) {
 
 // ---- accumulators
 // ---------------------------------------------------------------------
-at_accs at_accs_make(at_em *e, const at_reducer *r) {
-  at_accs a = {.count = r->count};
-  a.type = at_new(e->arena, LLVMTypeRef, r->count);
-  a.re = at_new(e->arena, LLVMValueRef, r->count);
-  a.im = at_new(e->arena, LLVMValueRef, r->count);
+at_accs at_accs_of(at_em *e, const at_dtype *types, uint32_t count) {
+  at_accs a = {.count = count};
+  a.type = at_new(e->arena, LLVMTypeRef, count);
+  a.re = at_new(e->arena, LLVMValueRef, count);
+  a.im = at_new(e->arena, LLVMValueRef, count);
   if (!a.type || !a.re || !a.im) {
     at_em_fail(e, AT_NO_MEMORY("accumulators"));
     a.count = 0;
     return a;
   }
   for (uint32_t i = 0; i < a.count; i++) {
-    at_dtype t = at_reducer_dtype(r, i);
-    a.type[i] = at_em_widen(e, at_em_reg_type(e, t));
+    a.type[i] = at_em_widen(e, at_em_reg_type(e, types[i]));
     a.re[i] = at_em_alloca(e, a.type[i], 1);
-    a.im[i] = at_is_complex(t) ? at_em_alloca(e, a.type[i], 1) : NULL;
+    a.im[i] = at_is_complex(types[i]) ? at_em_alloca(e, a.type[i], 1) : NULL;
   }
   return a;
+}
+
+at_accs at_accs_make(at_em *e, const at_reducer *r) {
+  at_dtype *types = at_new(e->arena, at_dtype, r->count);
+  if (!types) {
+    at_em_fail(e, AT_NO_MEMORY("accumulators"));
+    return (at_accs){0};
+  }
+  for (uint32_t i = 0; i < r->count; i++) types[i] = at_reducer_dtype(r, i);
+  return at_accs_of(e, types, r->count);
 }
 void at_accs_put(at_em *e, const at_accs *a, const at_val *v) {
   for (uint32_t i = 0; i < a->count; i++) {

@@ -37,7 +37,9 @@ typedef struct at_accs {
   LLVMTypeRef *type;
   LLVMValueRef *re, *im;
 } at_accs;
-at_accs at_accs_make(at_em *e, const at_reducer *r);  // of e->lanes
+// Of e->lanes.
+at_accs at_accs_make(at_em *e, const at_reducer *r);
+at_accs at_accs_of(at_em *e, const at_dtype *types, uint32_t count);
 void at_accs_put(at_em *e, const at_accs *a, const at_val *v);
 void at_accs_get(at_em *e, const at_accs *a, at_val *v);
 void at_accs_step(at_em *e, const at_accs *a, const at_reducer *r,

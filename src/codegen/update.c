@@ -276,11 +276,11 @@ static void select_scatter_one(at_em *e, const at_job *j, const at_ix *out) {
   const at_node *n = j->node;
   const at_type *t = at_value_type(n->operands[0]),
                 *s = at_value_type(n->operands[1]);
+  at_dtype out_type = n->types[0].dtype;
   uint32_t scope = at_em_scope_push(e);
-  at_reducer r = at_reducer_of(n, n->regions[1]);
   at_pick k = {
       .index_type = at_em_widen(e, at_em_int(e, e->wide_index ? 64 : 32)),
-      .value = at_accs_make(e, &r)};
+      .value = at_accs_of(e, &t->dtype, 1)};
   if (!at_em_ok(e)) return;
   k.best = at_em_alloca(e, k.index_type, 1);
   LLVMBuildStore(e->b, LLVMConstAllOnes(k.index_type), k.best);
@@ -305,11 +305,11 @@ static void select_scatter_one(at_em *e, const at_job *j, const at_ix *out) {
         e->wide_index ? best : LLVMBuildSExt(e->b, best, at_em_int(e, 64), ""),
         0, to.hi, 1);
   at_val args[2], sum = {0};
-  args[0] = at_em_load(e, at_job_result(e, j, 0), t->dtype, to, false);
+  args[0] = at_em_load(e, at_job_result(e, j, 0), out_type, to, false);
   args[1] = at_em_elem(e, n->operands[1],
                        at_pos_make(e, false, s->rank, s->dims, out));
   at_em_body(e, n->regions[1], args, &sum);
-  if (at_em_ok(e)) at_em_store(e, at_job_result(e, j, 0), t->dtype, to, sum);
+  if (at_em_ok(e)) at_em_store(e, at_job_result(e, j, 0), out_type, to, sum);
   if (branch) at_if_end(e, &f);
   at_em_scope_pop(e, scope);
 }

@@ -56,6 +56,9 @@ static const char *const k_cases[][3] = {
     {"%0: f32[13], %1: f32[7], %2: f32[]", "f32[13]",
      "select_and_scatter %0, %1, %2 {window_dimensions=[3], "
      "window_strides=[2], padding=[1,1]} (" GE("f32") REGION("add", "f32") ")"},
+    {"%0: bf16[20,33], %1: f32[7,4], %2: f32[]", "f32[20,33]",
+     "select_and_scatter %0, %1, %2 {window_dimensions=[2,6], "
+     "window_strides=[3,7]} (" GE("bf16") REGION("add", "f32") ")"},
     {"%0: f32[3,50], %1: f32[]", "f32[3,50]",
      "scan %0, %1 {dimension=1} " BODY("add", "f32")},
     {"%0: i32[3,50,19], %1: i32[]", "i32[3,50,19]",

@@ -101,7 +101,8 @@ at_status at_eval_gather_with(const at_eval_args *e, const int64_t *sizes,
     for (uint32_t k = 0; k < a->rank; k++)
       if (!at_dims_has(gone, k) && !at_dims_has(batching, k))
         from[k] += to[offset.ptr[o++]];
-    // A collapsed dimension of which nothing is taken has nothing to give: zero.
+    // A collapsed dimension of which nothing is taken has nothing to give:
+    // zero.
     bool there = true;
     for (uint32_t k = 0; k < a->rank; k++)
       there = there && from[k] < a->dims[k];
@@ -192,22 +193,41 @@ static at_status scatter_all(const at_eval_args *e, at_body *body,
   return AT_OK;
 }
 
+// As the body takes it: it may compute in a wider type than what it is given.
+static at_status as_taken(const at_eval_args *e, const at_literal *l,
+                          at_dtype t, const at_literal **out, uint8_t **data) {
+  at_type type = at_type_with(l->type, t);
+  int64_t count = at_type_elements(&type);
+  AT_TRY(at_eval_new(e->cx, &type, out, data));
+  AT_TRY(at_eval_spend(e->cx, count));
+  for (int64_t i = 0; i < count; i++) {
+    uint8_t value[16];
+    at_eval_convert(l->type.dtype, at_literal_at(l, i), t, value);
+    at_put(t, *data, i, value);
+  }
+  return AT_OK;
+}
+
 AT_EVAL(scatter) {
   uint32_t inputs = e->n->num_operands / 2;
-  uint8_t **data;
+  uint8_t **data, *unused;
+  const at_literal **in;
   at_body body;
   AT_TRY_ALLOC(data, at_new(e->cx->arena, uint8_t *, inputs));
+  AT_TRY_ALLOC(in, at_new(e->cx->arena, const at_literal *, 2 * inputs + 1));
+  in[inputs] = e->in[inputs];
   for (uint32_t k = 0; k < inputs; k++) {
-    at_node **params = e->n->regions[0]->params;
-    if (e->n->types[k].dtype != e->in[k]->type.dtype ||
-        params[k]->types[0].dtype != e->in[k]->type.dtype ||
-        params[inputs + k]->types[0].dtype != e->in[inputs + 1 + k]->type.dtype)
-      return AT_FAIL(AT_UNIMPLEMENTED,
-                     "evaluator: scatter that changes the element type");
-    AT_TRY(copy_of(e, e->in[k], &e->out[k], &data[k]));
+    at_dtype t = e->n->types[k].dtype;
+    uint32_t u = inputs + 1 + k;
+    AT_TRY(as_taken(e, e->in[k], t, &e->out[k], &data[k]));
+    in[k] = e->out[k], in[u] = e->in[u];
+    if (e->in[u]->type.dtype != t)
+      AT_TRY(as_taken(e, e->in[u], t, &in[u], &unused));
   }
   AT_TRY(at_body_open(e->cx, e->env, e->n->regions[0], &body));
-  at_status st = scatter_all(e, &body, data);
+  at_eval_args taken = *e;
+  taken.in = in;
+  at_status st = scatter_all(&taken, &body, data);
   at_body_close(&body);
   return st;
 }
@@ -257,8 +277,10 @@ static at_status select_scatter_all(const at_eval_args *e, const window *w,
     AT_TRY(select_in_window(e, w, select, at, &best));
     if (best >= 0) {
       void *place = data + (size_t)best * width;
-      AT_TRY(at_body_call(scatter,
-                          (const void *[]){place, at_literal_at(e->in[1], i)},
+      uint8_t value[16];
+      at_eval_convert(s->dtype, at_literal_at(e->in[1], i),
+                      e->n->types[0].dtype, value);
+      AT_TRY(at_body_call(scatter, (const void *[]){place, value},
                           (void *[]){place}));
     }
     at_next(s->dims, s->rank, at);
@@ -269,20 +291,16 @@ static at_status select_scatter_all(const at_eval_args *e, const window *w,
 AT_EVAL(select_and_scatter) {
   const at_type *t = &e->n->types[0];
   window w;
-  uint8_t *data;
+  uint8_t *data, init[16];
   at_body select, scatter;
   at_arena *a = e->cx->arena;
   AT_TRY(at_ints_or(a, e->n, AT_ATTR_WINDOW_DIMENSIONS, t->rank, 1, &w.size));
   AT_TRY(at_ints_or(a, e->n, AT_ATTR_WINDOW_STRIDES, t->rank, 1, &w.stride));
   AT_TRY(at_ints_or(a, e->n, AT_ATTR_PADDING, 2 * t->rank, 0, &w.pad));
-  if (t->dtype != e->in[0]->type.dtype || t->dtype != e->in[1]->type.dtype ||
-      t->dtype != e->in[2]->type.dtype)
-    return AT_FAIL(
-        AT_UNIMPLEMENTED,
-        "evaluator: select_and_scatter that changes the element type");
   AT_TRY(at_eval_new(e->cx, t, e->out, &data));
+  at_eval_convert(e->in[2]->type.dtype, e->in[2]->data, t->dtype, init);
   for (int64_t i = 0; i < at_type_elements(t); i++)
-    at_put(t->dtype, data, i, at_literal_at(e->in[2], 0));
+    at_put(t->dtype, data, i, init);
   AT_TRY(at_body_open(e->cx, e->env, e->n->regions[0], &select));
   at_status st = at_body_open(e->cx, e->env, e->n->regions[1], &scatter);
   if (at_ok(st)) {

@@ -58,6 +58,12 @@ static at_status check_reducer(verifier *v, const at_node *n) {
   // Accumulation in a wider type is allowed: the body's own types must agree.
   for (uint32_t i = 0; i < k; i++)
     want[i] = want[k + i] = at_type_scalar(at_value_type(c->results[i])->dtype);
+  for (uint32_t i = 0; i < n->num_results; i++) {
+    at_dtype body = want[AT_MIN(i, k - 1)].dtype;
+    if (n->types[i].dtype != body)
+      return AT_BAD(n, "result %u is %s, its body computes %s", i,
+                    at_type_z(&n->types[i]).z, at_dtype_of(body)->text);
+  }
   AT_TRY(check_params(n, c, want, 2 * k));
   return check_results(n, c, want, k);
 }
@@ -140,7 +146,8 @@ static at_status check_call(const verifier *v, const at_node *n) {
 static at_status check_manual(const at_node *n) {
   const at_comp *c = n->regions[0];
   if (c->num_params != n->num_operands || c->num_results != n->num_results)
-    return AT_BAD(n, "the body takes %u values and returns %u, must take %u and "
+    return AT_BAD(n,
+                  "the body takes %u values and returns %u, must take %u and "
                   "return %u",
                   c->num_params, c->num_results, n->num_operands,
                   n->num_results);
@@ -148,8 +155,8 @@ static at_status check_manual(const at_node *n) {
     bool in = i < n->num_operands;
     uint32_t k = in ? i : i - n->num_operands;
     const at_type *whole = in ? at_value_type(n->operands[k]) : &n->types[k];
-    const at_type *part = in ? &c->params[k]->types[0]
-                             : at_value_type(c->results[k]);
+    const at_type *part =
+        in ? &c->params[k]->types[0] : at_value_type(c->results[k]);
     if (whole->dtype != part->dtype || whole->rank != part->rank)
       return AT_BAD(n, "%s %u is %s, in the body %s", in ? "operand" : "result",
                     k, at_type_z(whole).z, at_type_z(part).z);
@@ -236,16 +243,17 @@ static at_status check_async(const at_node *n) {
     if (!done && async && !(is_async_call(n) && is_async_call(from)))
       return AT_BAD(n, "operand %u is not there before the async_done of %%%u",
                     i, from->id);
-    if (done && (!async || from != n->operands[0].node ||
-                 from->parent != n->parent || n->operands[i].index != i ||
-                 from->num_results != n->num_operands))
+    if (done &&
+        (!async || from != n->operands[0].node || from->parent != n->parent ||
+         n->operands[i].index != i || from->num_results != n->num_operands))
       return law(n, "does not take all results of one asynchronous op");
   }
   if (!at_node_bool(n, AT_ATTR_ASYNC)) return AT_OK;
   uint32_t dones = 0;
   for (const at_node *k = n->next; k; k = k->next)
     dones += k->op == AT_OP_ASYNC_DONE && k->operands[0].node == n;
-  return dones == 1 ? AT_OK : AT_BAD(n, "has %u async_done, must have one", dones);
+  return dones == 1 ? AT_OK
+                    : AT_BAD(n, "has %u async_done, must have one", dones);
 }
 
 static at_status check_comp(verifier *v, const at_comp *c);

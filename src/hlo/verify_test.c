@@ -32,8 +32,9 @@ typedef struct bad {
   "(%90: f32[], %91: f32[]) { " \
   "%92 = add %90, %91 : f32[] return %92 }"
 
-#define GATHER                                          \
-  "all_gather %0 {replica_groups=[[0]], all_gather_dim=0, async=true} : f32[2]"
+#define GATHER                                                            \
+  "all_gather %0 {replica_groups=[[0]], all_gather_dim=0, async=true} : " \
+  "f32[2]"
 
 static const bad bads[] = {
     {"%0: f32[2], %1: f32[3]", "f32[2]", "%2 = add %0, %1 return %2",
@@ -144,6 +145,11 @@ static const bad bads[] = {
      "%2 = " GATHER
      " %3 = async_done %2 : f32[2] %4 = async_done %2 : f32[2] return %3",
      "has 2 async_done"},
+    {"%0: f16[4], %1: i32[2,1], %2: f16[2]", "f16[4]",
+     "%3 = scatter %0, %1, %2 {inserted_window_dims=[0], "
+     "scatter_dims_to_operand_dims=[0], index_vector_dim=1} (" ADD32
+     ") : f16[4] return %3",
+     "result 0 is f16[4], its body computes f32"},
     {"%0: f32[2]", "f32[2]", "%2 = async_done %0 : f32[2] return %2",
      "does not take all results of one asynchronous op"},
     {"%0: f32[2]", "f32[9223372036854775807,4]",

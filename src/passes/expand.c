@@ -230,6 +230,27 @@ static at_status clamp(at_rw *r, at_node *n) {
   return to(r, n, 0, out);
 }
 
+// ---- Scatter ---------------------------------------------------------------
+// A body may compute in a wider type than what it is given: what is given is
+// converted, so that nobody else has to know.
+static at_status scatter(at_node *n) {
+  uint32_t inputs = n->num_results;
+  for (uint32_t i = 0; i < inputs; i++) {
+    at_dtype t = n->types[i].dtype;
+    at_value *update = &n->operands[inputs + 1 + i];
+    AT_TRY(at_mk_convert(n, n->operands[i], t, &n->operands[i]));
+    AT_TRY(at_mk_convert(n, *update, t, update));
+  }
+  return AT_OK;
+}
+
+static at_status select_and_scatter(at_node *n) {
+  for (uint32_t i = 1; i < 3; i++)
+    AT_TRY(
+        at_mk_convert(n, n->operands[i], n->types[0].dtype, &n->operands[i]));
+  return AT_OK;
+}
+
 static at_status expand_node(at_rw *r, at_node *n) {
   for (uint32_t i = 0; i < n->num_results; i++)
     if (!at_type_is_static(&n->types[i])) return AT_OK;
@@ -244,6 +265,10 @@ static at_status expand_node(at_rw *r, at_node *n) {
       return map(r, n);
     case AT_OP_CLAMP:
       return clamp(r, n);
+    case AT_OP_SCATTER:
+      return scatter(n);
+    case AT_OP_SELECT_AND_SCATTER:
+      return select_and_scatter(n);
     case AT_OP_PARTITION_ID:
     case AT_OP_REPLICA_ID:
       return device_id(r, n);
