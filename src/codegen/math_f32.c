@@ -2,6 +2,7 @@
 // of any width, without tables but for the reduction of huge angles.
 // Coefficients are tools/minimax.py's. Largest errors over all 2^32 inputs:
 // docs/math.md.
+#include "base/cpu.h"
 #include "codegen/math_bodies.h"
 #include "codegen/math_ops.h"
 
@@ -18,13 +19,14 @@ static const double kExp[] = {0x1.0p-1, 0x1.55549p-3, 0x1.55545ep-5,
                               0x1.123b46p-7, 0x1.6db416p-10};
 static const double kLn2Hi = 0x1.62e430p-1, kLn2Lo = -0x1.05c610p-29;
 
-// x = n ln2 + r: returns e^r - 1, *out_n = n as an integer. No conversion that
-// NaN would make undefined: adding 1.5 * 2^23 leaves the integer in the low
-// bits.
-static V reduced_expm1(const at_math *m, V x, V *out_n) {
+// x = n ln2 + r: returns e^r - 1, *out_n = n as an integer, *out_real (unless
+// NULL) as a float. No conversion that NaN would make undefined: adding 1.5 *
+// 2^23 leaves the integer in the low bits.
+static V reduced_expm1(const at_math *m, V x, V *out_n, V *out_real) {
   V magic = real(x, 0x1.8p23);
   V t = FMA(x, real(x, 0x1.715476p0), magic), n = SUB(t, magic);
   *out_n = ISUB(bits(m, t), bits(m, magic));
+  if (out_real) *out_real = n;
   V r = FMA(n, real(x, -kLn2Hi), x);
   r = FMA(n, real(x, -kLn2Lo), r);
   return FMA(MUL(r, r), POLY(r, kExp), r);
@@ -36,18 +38,42 @@ static V power_of_two(const at_math *m, V i) {
   return from_bits(m, LLVMBuildShl(m->b, biased, whole(i, 23), ""));
 }
 
+// y 2^n in one instruction of AVX-512, which rounds once; NULL: none for these
+// lanes.
+static V scaled_at_once(const at_math *m, V y, V n) {
+  LLVMTypeRef t = LLVMTypeOf(y), i32 = LLVMInt32TypeInContext(m->ctx);
+  bool vector = LLVMGetTypeKind(t) == LLVMVectorTypeKind;
+  unsigned lanes = vector ? LLVMGetVectorSize(t) : 1;
+  if (!(m->cpu_features & AT_CPU_AVX512) || lanes != 16) return NULL;
+  static const char name[] = "llvm.x86.avx512.mask.scalef.ps.512";
+  unsigned id = LLVMLookupIntrinsicID(name, sizeof name - 1);
+  V all = LLVMConstAllOnes(LLVMInt16TypeInContext(m->ctx));
+  V args[] = {y, n, y, all,
+              LLVMConstInt(i32, 4 /* rounding as the thread has it */, false)};
+  return LLVMBuildCall2(m->b, LLVMIntrinsicGetType(m->ctx, id, NULL, 0),
+                        LLVMGetIntrinsicDeclaration(m->module, id, NULL, 0),
+                        args, 5, "");
+}
+
 V at_math_f32_exp(const at_math *m, V x) {
   // e^-104 is under half of the least denormal, e^89 over the largest float.
-  V n, q = reduced_expm1(m, at_least(m, at_most(m, x, 89), -104), &n);
-  // 2^n in two factors: the first product is normal, so denormal results round
-  // once.
-  V half = LLVMBuildAShr(m->b, n, whole(n, 1), "");
-  V y = MUL(ADD(q, real(x, 1)), power_of_two(m, half));
-  return MUL(y, power_of_two(m, ISUB(n, half)));
+  // What is 0 is not computed: processors take long over results that vanish.
+  V none = LT(x, real(x, -104));
+  V in = SEL(none, real(x, 0), at_most(m, x, 89));
+  V n, real_n, q = reduced_expm1(m, in, &n, &real_n);
+  V y = ADD(q, real(x, 1)), r = scaled_at_once(m, y, real_n);
+  if (!r) {
+    // 2^n in two factors: the first product is normal, so denormal results
+    // round once.
+    V half = LLVMBuildAShr(m->b, n, whole(n, 1), "");
+    y = MUL(y, power_of_two(m, half));
+    r = MUL(y, power_of_two(m, ISUB(n, half)));
+  }
+  return SEL(none, real(x, 0), r);
 }
 
 V at_math_f32_expm1(const at_math *m, V x) {
-  V n, q = reduced_expm1(m, at_least(m, at_most(m, x, 89), -30), &n);
+  V n, q = reduced_expm1(m, at_least(m, at_most(m, x, 89), -30), &n, NULL);
   // 2^n q + (2^n - 1), halved so that 2^128 is not needed.
   V s = power_of_two(m, ISUB(n, whole(n, 1)));
   V y = MUL(FMA(q, s, SUB(s, real(x, 0.5))), real(x, 2));
