@@ -154,6 +154,12 @@ typedef struct at_me {
   // The next store adds to a sum whose zeros were left out (emit_start.c): when
   // it is the first.
   LLVMValueRef start;
+  // Inside a loop over rows (emit_rows.c): how many there are, those of a turn,
+  // and the first of these. 0: everything is computed whole.
+  struct {
+    int64_t count, step;
+    at_ix first;
+  } rows;
 } at_me;
 
 // ---- values
@@ -281,6 +287,15 @@ void at_me_release_to(at_me *m, const at_mop *op, LLVMValueRef mark);
 // ---- operations, by theme: done says whether the op was theirs
 // -------------------
 at_status at_me_emit_block(at_me *m, at_mblock *b);
+at_status at_me_emit_ops(at_me *m, at_mblock *b, uint32_t count);  // the first
+// Operations from `begin` to *end: done, where one loop over the rows of their
+// values takes them all; else they have no such loop.
+at_status at_me_emit_rows(at_me *m, at_mblock *b, uint32_t begin, uint32_t *end,
+                          bool *done);
+// A loop over a dimension of what is computed; of the outermost that is not 1,
+// only over the rows of this turn.
+void at_me_rows_begin(at_me *m, at_loop *l, int64_t extent, bool outermost,
+                      at_ix *ix);
 at_status at_me_emit_op(at_me *m, at_mop *op);
 at_status at_me_emit_memory(at_me *m, at_mop *op, bool *done);
 at_status at_me_emit_control(at_me *m, at_mop *op, bool *done);

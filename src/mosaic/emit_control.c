@@ -16,9 +16,7 @@ static at_mblock *block_of(const at_mop *op, uint32_t region) {
 // All operations but the last, which the caller deals with.
 static at_status emit_inner(at_me *m, at_mblock *b, at_mop **last) {
   *last = b->num_ops ? b->ops[b->num_ops - 1] : NULL;
-  for (uint32_t i = 0; i + 1 < b->num_ops; i++)
-    AT_TRY(at_me_emit_op(m, b->ops[i]));
-  return AT_OK;
+  return *last ? at_me_emit_ops(m, b, b->num_ops - 1) : AT_OK;
 }
 
 static void drop_operands(at_me *m, const at_mop *op) {

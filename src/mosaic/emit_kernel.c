@@ -247,9 +247,18 @@ at_status at_me_emit_op(at_me *m, at_mop *op) {
   return AT_OK;
 }
 
-at_status at_me_emit_block(at_me *m, at_mblock *b) {
-  for (uint32_t i = 0; i < b->num_ops; i++) AT_TRY(at_me_emit_op(m, b->ops[i]));
+at_status at_me_emit_ops(at_me *m, at_mblock *b, uint32_t count) {
+  for (uint32_t i = 0, end; i < count; i = end) {
+    bool done;
+    AT_TRY(at_me_emit_rows(m, b, i, &end, &done));
+    for (; !done && i < AT_MIN(end, count); i++)
+      AT_TRY(at_me_emit_op(m, b->ops[i]));
+  }
   return AT_OK;
+}
+
+at_status at_me_emit_block(at_me *m, at_mblock *b) {
+  return at_me_emit_ops(m, b, b->num_ops);
 }
 
 // ---- functions

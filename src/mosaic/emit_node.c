@@ -101,7 +101,7 @@ void at_me_node_drop(at_me *m, at_me_node *n) {
   if (!n || n->refs == 0 || --n->refs > 0) return;
   at_me_node_release(m, n);
   if (n->slot < 0) return;
-  if (n->depth < m->depth) {  // the loop comes round again
+  if (n->depth < m->depth || m->rows.count) {  // the loop comes round again
     if (!at_vec_push(m->a, &m->later, n))
       at_em_fail(m->e, AT_NO_MEMORY("values of a kernel"));
     return;

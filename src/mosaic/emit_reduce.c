@@ -286,8 +286,10 @@ static void kept_loops(at_me *m, reduction *r, uint32_t d) {
     return;
   }
   at_loop l;
-  at_loop_range(m->e, &l, 0, r->a->dim[d], 1);
-  r->ix[d] = l.i;
+  bool outermost = true;
+  for (uint32_t k = 0; k < d; k++) outermost &= r->a->dim[k] == 1;
+  outermost &= r->a->dim[d] != 1;
+  at_me_rows_begin(m, &l, r->a->dim[d], outermost, &r->ix[d]);
   kept_loops(m, r, d + 1);
   at_loop_end(m->e, &l);
 }

@@ -164,7 +164,19 @@ static void innermost(nest *w, int64_t lo, int64_t hi, uint32_t lanes) {
   e->lanes = 1;
 }
 
+// What has one element in a row.
+static void one_of_each(nest *w) {
+  at_loop l;
+  at_me_rows_begin(w->m, &l, w->extent[0], true, &w->ix[0]);
+  w->body(w->m, at_pos_make(w->m->e, false, w->n, w->extent, w->ix), w->arg);
+  at_loop_end(w->m->e, &l);
+}
+
 static void level(nest *w, uint32_t d) {
+  if (d + 1 == w->n && d == 0 && w->m->rows.count) {
+    one_of_each(w);
+    return;
+  }
   if (d + 1 == w->n) {
     int64_t size = w->extent[d], main = size / w->lanes * w->lanes;
     innermost(w, 0, main, w->lanes);
@@ -172,15 +184,16 @@ static void level(nest *w, uint32_t d) {
     return;
   }
   at_loop l;
-  at_loop_range(w->m->e, &l, 0, w->extent[d], 1);
-  w->ix[d] = l.i;
+  at_me_rows_begin(w->m, &l, w->extent[d], d == 0, &w->ix[d]);
   level(w, d + 1);
   at_loop_end(w->m->e, &l);
 }
 
-void at_me_loops(at_me *m, const at_me_space *s, at_me_body_fn body,
+void at_me_loops(at_me *m, const at_me_space *all, at_me_body_fn body,
                  void *arg) {
+  at_me_space own = *all, *s = &own;
   if (s->total == 0) return;
+  if (m->rows.count) at_me_space_add(s, s->total / m->rows.count);
   nest *w = at_new(m->a, nest, 1);
   if (!w) {
     at_em_fail(m->e, AT_NO_MEMORY("loops of a kernel"));

@@ -92,6 +92,85 @@ def test_sums_begin_as_they_are_filled(kind):
   np.testing.assert_array_equal(f(x, y), want)
 
 
+def online_softmax(x, g, o, s):
+  """What a step of flash attention does with its scores, in place."""
+  top = jnp.maximum(s[...], x[...].max(1, keepdims=True))
+  p = jnp.exp(x[...] - top)
+  keep = jnp.exp(s[...] - top)
+  s[...] = top
+  o[...] = o[...] * keep + p.sum(1, keepdims=True) + jnp.where(p > 0.5, p, 0)
+
+
+def normalised_columns(x, g, o, s):
+  """One row for all rows, and a sum down the columns in between."""
+  v = x[...] - x[...].mean(1, keepdims=True)
+  o[...] = v * jax.lax.rsqrt((v * v).mean(1, keepdims=True) + 1e-3) * g[0:1, :]
+  s[...] = o[...] - o[...].mean(0, keepdims=True)
+  o[...] = s[...] / (1 + jnp.abs(s[...]).max(1, keepdims=True)) + jnp.exp(-jnp.abs(s[...]))
+
+
+def rows_that_move(x, g, o, s):
+  """Reads rows that an earlier row's store has overwritten, if rows went one after the other."""
+  s[...] = x[...] * 2
+  v = s[0:64, :]
+  top = jnp.exp(v - v.max(1, keepdims=True))
+  s[64:128, :] = top + v.sum(1, keepdims=True)
+  w = s[64:128, :] + top
+  s[0:64, :] = w / w.sum(1, keepdims=True)
+  o[...] = s[...] + s[...].max(1, keepdims=True)
+
+
+def read_before_written(x, g, o, s):
+  """A value from before the run is used in it and after it."""
+  s[...] = x[...] + 1
+  old = s[...]
+  p = jnp.exp(x[...] - x[...].max(1, keepdims=True))
+  s[...] = p / p.sum(1, keepdims=True)
+  o[...] = jnp.tanh(old) + s[...].max(1, keepdims=True)
+  o[...] += old - jnp.dot(s[...].astype(jnp.bfloat16), g[...].astype(jnp.bfloat16), preferred_element_type=jnp.float32)
+
+
+def column_as_row(x, g, o, s):
+  """Square shapes: what one row says is no row of another."""
+  m = x[...].max(1)
+  p = jnp.exp(x[...] - m[:, None])
+  s[...] = p * p.sum(1, keepdims=True)
+  o[...] = s[...] + g[0, :][None, :] + jnp.exp(s[...] - s[...].max(1, keepdims=True))
+
+
+class Held:
+  """Stands for a ref outside of a kernel."""
+
+  def __init__(self, value):
+    self.value = jnp.asarray(value)
+
+  def __getitem__(self, at):
+    return self.value[at]
+
+  def __setitem__(self, at, value):
+    self.value = self.value.at[at].set(value)
+
+
+@pytest.mark.parametrize("body", [online_softmax, normalised_columns, rows_that_move, read_before_written, column_as_row])
+@pytest.mark.parametrize("columns", [128, 384])
+def test_rows_at_a_time(body, columns):
+  rng = np.random.default_rng(5)
+  size = (128, 128 if body in (column_as_row, read_before_written) else columns)
+  x, g, start = (rng.standard_normal(size).astype(np.float32) for _ in range(3))
+  if body is read_before_written:
+    g = rng.integers(-3, 4, (128, 128)).astype(np.float32)
+
+  def kernel(x, g, start, o, s):
+    s[...] = start[...] - 1
+    o[...] = start[...]
+    body(x, g, o, s)
+  want = [Held(v) for v in (x, g, start, np.zeros_like(x), np.zeros_like(x))]
+  kernel(*want)
+  f = pl.pallas_call(kernel, out_shape=[jax.ShapeDtypeStruct(x.shape, x.dtype)] * 2)
+  for got, held in zip(f(x, g, start), want[3:]):
+    np.testing.assert_allclose(got, held.value, rtol=2e-5, atol=2e-5 if body is not read_before_written else 2e-2)
+
+
 @pytest.mark.parametrize("source, target", [
     ("uint4", "int32"), ("uint2", "int32"), ("uint4", "uint8"), ("int32", "uint4"), ("uint8", "uint2"), ("int4", "uint4")])
 def test_integers_of_less_than_a_byte_keep_their_sign(source, target):

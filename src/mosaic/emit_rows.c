@@ -1,0 +1,401 @@
+// Runs of operations that work row by row. A kernel's vectors are whole blocks,
+// and what one operation leaves is read by the next: a softmax goes over its
+// block five times. Where every value of a row comes from the same row of
+// others, one loop over the rows takes all operations with it, a few rows at a
+// time, which then lie in the first cache.
+#include "mosaic/emit.h"
+
+enum {
+  MIN_ROWS = 8,
+  MIN_COLUMNS = 64,
+  MAX_ROW_BYTES = 16 << 10,
+  MIN_ELEMENTS = 8 << 10,
+  STEP_BYTES = 2 << 10,  // of one value in a turn of the loop
+  MIN_SINKS = 3,
+  MAX_STORES = 8
+};
+
+typedef struct plan {
+  at_me *m;
+  const at_mblock *b;
+  uint32_t begin, end;
+  int64_t rows, columns;
+  const at_mop *stores[MAX_STORES];
+  uint32_t num_stores, sinks;
+  uint64_t written;
+  at_map inside;  // const at_mvalue * -> 1: computed before the loop, 2: in it
+} plan;
+
+enum { FREE = 1, ROW = 2 };
+
+// ---- shapes
+// -----------------------------------------------------------------------------
+static int row_dim(uint32_t rank, const int64_t *dim, int64_t rows) {
+  uint32_t d = 0;
+  while (d < rank && dim[d] == 1) d++;
+  return d < rank && dim[d] == rows ? (int)d : -1;
+}
+static int row_dim_of(const at_mvalue *v, int64_t rows) {
+  if (!at_me_is_vector(v)) return -1;
+  return row_dim(v->type->shape.rank, v->type->shape.ptr, rows);
+}
+
+// A value that was there before may be read anywhere.
+static uintptr_t place_of(plan *p, const at_mvalue *v) {
+  void **x = at_map_find_ptr(&p->inside, v);
+  return x ? (uintptr_t)*x : FREE;
+}
+static bool put(plan *p, const at_mvalue *v, uintptr_t place) {
+  void **x = at_map_put_ptr(&p->inside, v);
+  if (x) *x = (void *)place;
+  return x != NULL;
+}
+
+// ---- memory
+// -----------------------------------------------------------------------------
+static bool same_index(const at_mvalue *a, const at_mvalue *b) {
+  if (a == b) return true;
+  if (!a->op || !b->op) return false;
+  return at_mosaic_opcode_of(a->op) == AT_MOSAIC_ARITH_CONSTANT &&
+         at_mosaic_opcode_of(b->op) == AT_MOSAIC_ARITH_CONSTANT &&
+         at_me_int(a->op, "value", 0) == at_me_int(b->op, "value", 1);
+}
+
+static bool is_plain_load(const at_mop *op) {
+  at_mosaic_opcode c = at_mosaic_opcode_of(op);
+  return (c == AT_MOSAIC_VECTOR_LOAD || c == AT_MOSAIC_TPU_VECTOR_LOAD) &&
+         op->num_operands == 1 + op->operands[0]->type->shape.rank;
+}
+static bool is_plain_store(const at_mop *op) {
+  at_mosaic_opcode c = at_mosaic_opcode_of(op);
+  return (c == AT_MOSAIC_VECTOR_STORE || c == AT_MOSAIC_TPU_VECTOR_STORE) &&
+         op->num_operands == 2 + op->operands[1]->type->shape.rank &&
+         !at_me_int(op, "add", 0);
+}
+static bool has_steps(const at_mop *op) {
+  int64_t steps[AT_ME_RANK];
+  uint32_t n;
+  (void)at_me_ints(op, "strides", steps, AT_ME_RANK, &n);
+  return n > 0;
+}
+
+// Do a load and a store go over the same elements in the same order?
+static bool same_box(const at_mop *load, const at_mop *store) {
+  if (!is_plain_load(load) || has_steps(load)) return false;
+  if (load->operands[0] != store->operands[1]) return false;
+  const at_mtype *a = load->results[0].type, *b = store->operands[0]->type;
+  if (a->shape.rank != b->shape.rank) return false;
+  for (uint32_t d = 0; d < a->shape.rank; d++)
+    if (a->shape.ptr[d] != b->shape.ptr[d]) return false;
+  for (uint32_t i = 1; i < load->num_operands; i++)
+    if (!same_index(load->operands[i], store->operands[i + 1])) return false;
+  return true;
+}
+
+// What the ref of a load or store may share with others, by its root.
+static uint64_t root_of(plan *p, const at_mvalue *ref) {
+  void **x = at_map_find_ptr(&p->m->slots, ref);
+  at_me_slot *s = x ? *x : NULL;
+  if (!s || s->kind != AT_ME_MEMORY || s->ref->parts > 1 || s->ref->split > 1)
+    return 0;
+  return at_me_root_bit(s->ref->root);
+}
+
+// ---- which operations
+// -------------------------------------------------------------------
+static bool is_elementwise(const at_mop *op) {
+  at_mosaic_opcode c = at_mosaic_opcode_of(op);
+  switch (c) {
+    case AT_MOSAIC_TPU_RECIPROCAL:
+    case AT_MOSAIC_TPU_LOGISTIC:
+    case AT_MOSAIC_TPU_FPTOSI:
+    case AT_MOSAIC_TPU_SITOFP:
+    case AT_MOSAIC_TPU_EXTF:
+    case AT_MOSAIC_TPU_TRUNCF:
+      return true;
+    case AT_MOSAIC_ARITH_CONSTANT:
+    case AT_MOSAIC_ARITH_BITCAST:
+      return false;
+    default:
+      return at_me_lazy(c) && (!strncmp(op->name, "arith.", 6) ||
+                               !strncmp(op->name, "math.", 5));
+  }
+}
+
+static bool all_free(plan *p, const at_mop *op) {
+  for (uint32_t i = 0; i < op->num_operands; i++)
+    if (place_of(p, op->operands[i]) != FREE) return false;
+  return true;
+}
+
+// Operands of the same shape, or scalars.
+static bool works_in_rows(plan *p, const at_mop *op) {
+  const at_mtype *t = op->results[0].type;
+  for (uint32_t i = 0; i < op->num_operands; i++) {
+    const at_mvalue *v = op->operands[i];
+    if (!at_me_is_vector(v)) {
+      if (place_of(p, v) != FREE) return false;
+      continue;
+    }
+    if (v->type->shape.rank != t->shape.rank) return false;
+    for (uint32_t d = 0; d < t->shape.rank; d++)
+      if (v->type->shape.ptr[d] != t->shape.ptr[d]) return false;
+  }
+  return true;
+}
+
+static bool reduces_in_rows(plan *p, const at_mop *op) {
+  const at_mvalue *a = op->operands[0], *acc = op->operands[1];
+  int at = row_dim_of(a, p->rows);
+  int64_t dims[AT_ME_RANK];
+  uint32_t n;
+  if (at < 0 || row_dim_of(&op->results[0], p->rows) < 0 ||
+      place_of(p, acc) != FREE || !at_me_is_vector(acc))
+    return false;
+  if (!at_me_ints(op, "reduction_dims", dims, AT_ME_RANK, &n)) return false;
+  for (uint32_t i = 0; i < n; i++)
+    if (dims[i] <= at) return false;
+  return true;
+}
+
+static bool moves_in_rows(plan *p, const at_mop *op) {
+  const at_mvalue *in = op->operands[0];
+  int from = row_dim_of(in, p->rows);
+  int to = row_dim_of(&op->results[0], p->rows);
+  if (from < 0 || to < 0) return false;
+  if (at_mosaic_opcode_of(op) != AT_MOSAIC_VECTOR_BROADCAST) return true;
+  uint32_t lead = op->results[0].type->shape.rank - in->type->shape.rank;
+  return (uint32_t)from + lead == (uint32_t)to;
+}
+
+static bool add_store(plan *p, const at_mop *op) {
+  uint64_t root = root_of(p, op->operands[1]);
+  if (!is_plain_store(op) || has_steps(op) || !root || root >> 63 ||
+      p->num_stores == MAX_STORES || row_dim_of(op->operands[0], p->rows) < 0)
+    return false;
+  p->stores[p->num_stores++] = op;
+  p->written |= root;
+  p->sinks++;
+  return true;
+}
+
+// Where the operation belongs; 0: the run ends before it.
+static uintptr_t classify(plan *p, const at_mop *op) {
+  at_mosaic_opcode c = at_mosaic_opcode_of(op);
+  if (op->num_regions) return 0;
+  if (is_plain_store(op)) return add_store(p, op) ? ROW : 0;
+  if (op->num_results != 1) return 0;
+  const at_mvalue *r = &op->results[0];
+  if (is_plain_load(op)) {
+    if (has_steps(op) || !root_of(p, op->operands[0])) return 0;
+    return row_dim_of(r, p->rows) >= 0 ? ROW : FREE;
+  }
+  if (!at_me_is_vector(r))
+    return at_me_lazy(c) && all_free(p, op) && r->type->kind != AT_MTYPE_MEMREF
+               ? FREE
+               : 0;
+  switch (c) {
+    case AT_MOSAIC_ARITH_CONSTANT:
+    case AT_MOSAIC_TPU_IOTA:
+      return FREE;
+    case AT_MOSAIC_VECTOR_BROADCAST:
+    case AT_MOSAIC_VECTOR_SHAPE_CAST:
+    case AT_MOSAIC_TPU_RESHAPE:
+      if (all_free(p, op)) return FREE;
+      return moves_in_rows(p, op) ? ROW : 0;
+    case AT_MOSAIC_VECTOR_MULTI_REDUCTION:
+      if (!reduces_in_rows(p, op)) return 0;
+      p->sinks++;
+      return ROW;
+    default:
+      if (!is_elementwise(op)) return 0;
+      if (row_dim_of(r, p->rows) >= 0 && works_in_rows(p, op)) return ROW;
+      return all_free(p, op) ? FREE : 0;
+  }
+}
+
+// The first reduction that could be part of a run says how many rows. `end` is
+// left behind what has been looked at.
+static bool find_rows(plan *p) {
+  for (p->end = p->begin; p->end < p->b->num_ops;) {
+    const at_mop *op = p->b->ops[p->end++];
+    at_mosaic_opcode c = at_mosaic_opcode_of(op);
+    if (c == AT_MOSAIC_VECTOR_MULTI_REDUCTION) {
+      const at_mtype *t = op->operands[0]->type;
+      uint32_t d = 0;
+      if (!at_me_is_vector(op->operands[0])) return false;
+      while (d < t->shape.rank && t->shape.ptr[d] == 1) d++;
+      if (d + 1 >= t->shape.rank) return false;
+      p->rows = t->shape.ptr[d];
+      p->columns = 1;
+      for (uint32_t k = d + 1; k < t->shape.rank; k++)
+        p->columns *= t->shape.ptr[k];
+      return p->rows >= MIN_ROWS && p->columns >= MIN_COLUMNS &&
+             p->columns <= MAX_ROW_BYTES / 4 &&
+             p->rows >= MIN_ELEMENTS / p->columns;
+    }
+    if (!at_me_lazy(c) && !is_plain_load(op) && !is_plain_store(op))
+      return false;
+  }
+  return false;
+}
+
+// A load from memory that the run writes must read what is written there.
+static bool loads_agree(plan *p, const at_mop *load, uint64_t root) {
+  for (uint32_t i = 0; i < p->num_stores; i++)
+    if ((root_of(p, p->stores[i]->operands[1]) & root) &&
+        !same_box(load, p->stores[i]))
+      return false;
+  return true;
+}
+
+static bool stores_agree(plan *p) {
+  for (uint32_t i = 0; i < p->num_stores; i++)
+    for (uint32_t k = 0; k < i; k++) {
+      const at_mop *a = p->stores[i], *b = p->stores[k];
+      if (root_of(p, a->operands[1]) != root_of(p, b->operands[1])) continue;
+      if (a->operands[1] != b->operands[1]) return false;
+      for (uint32_t d = 2; d < a->num_operands; d++)
+        if (!same_index(a->operands[d], b->operands[d])) return false;
+      if (a->operands[0]->type != b->operands[0]->type) return false;
+    }
+  return true;
+}
+
+static bool find_run(plan *p) {
+  p->inside = at_map_in(p->m->a);
+  for (p->end = p->begin; p->end < p->b->num_ops; p->end++) {
+    const at_mop *op = p->b->ops[p->end];
+    uintptr_t place = classify(p, op);
+    if (!place) break;
+    if (op->num_results && !put(p, &op->results[0], place)) return false;
+    if (place == ROW && op->num_results) {
+      const at_me_slot *s = at_me_slot_of(p->m, &op->results[0]);
+      p->sinks += s->many && s->cost >= 6;
+    }
+  }
+  if (p->sinks < MIN_SINKS || !stores_agree(p)) return false;
+  for (uint32_t i = p->begin; i < p->end; i++) {
+    const at_mop *op = p->b->ops[i];
+    if (is_plain_load(op) && !loads_agree(p, op, root_of(p, op->operands[0])))
+      return false;
+  }
+  return true;
+}
+
+// ---- what was there before
+// --------------------------------------------------------------
+// Is a row of n made of the same row of what it reads?
+static bool in_rows(plan *p, const at_me_node *n, uint32_t depth) {
+  if (depth > 100 || n->kind == AT_ME_DOT) return false;
+  if (!(n->reads & p->written)) return true;
+  int at = row_dim(n->rank, n->dim, p->rows);
+  if (at < 0) return false;
+  switch (n->kind) {
+    case AT_ME_LOAD:
+      return n->op && is_plain_load(n->op) &&
+             loads_agree(p, n->op, at_me_root_bit(n->ref.root));
+    case AT_ME_APPLY:
+    case AT_ME_RESHAPE:
+      break;
+    case AT_ME_BROADCAST:
+      if (row_dim(n->in[0]->rank, n->in[0]->dim, p->rows) +
+              (int)(n->rank - n->in[0]->rank) !=
+          at)
+        return false;
+      break;
+    default:
+      return false;
+  }
+  for (uint32_t i = 0; i < n->num_in; i++)
+    if (!in_rows(p, n->in[i], depth + 1)) return false;
+  return true;
+}
+
+static void settle_before(plan *p) {
+  at_me *m = p->m;
+  for (bool again = true; again && at_em_ok(m->e);) {
+    again = false;
+    for (at_me_node *n = m->live; n; n = n->next) {
+      if (n->region != m->region || n->kind == AT_ME_BUFFER) continue;
+      if (!(n->reads & p->written) || in_rows(p, n, 0)) continue;
+      at_me_node_drop(m, at_me_materialise(m, n));
+      again = n->kind == AT_ME_BUFFER;
+      break;
+    }
+  }
+  // Products are not computed in rows.
+  for (uint32_t i = p->begin; i < p->end; i++) {
+    const at_mop *op = p->b->ops[i];
+    for (uint32_t k = 0; k < op->num_operands; k++) {
+      const at_mvalue *v = op->operands[k];
+      if (at_me_is_vector(v) && place_of(p, v) == FREE)
+        at_me_prepare(m, at_me_vector(m, v));
+    }
+  }
+}
+
+// ---- the loop
+// ---------------------------------------------------------------------------
+static bool feeds_product(const plan *p, const at_mvalue *v) {
+  for (uint32_t i = p->end; i < p->b->num_ops; i++) {
+    const at_mop *op = p->b->ops[i];
+    for (uint32_t k = 0; k < op->num_operands; k++)
+      if (op->operands[k] == v)
+        return at_mosaic_opcode_of(op) == AT_MOSAIC_TPU_MATMUL;
+  }
+  return false;
+}
+
+static at_status emit_place(plan *p, uintptr_t place) {
+  for (uint32_t i = p->begin; i < p->end; i++) {
+    at_mop *op = p->b->ops[i];
+    uintptr_t own = op->num_results ? place_of(p, &op->results[0]) : ROW;
+    if (own == place) AT_TRY(at_me_emit_op(p->m, op));
+  }
+  return AT_OK;
+}
+
+at_status at_me_emit_rows(at_me *m, at_mblock *b, uint32_t begin, uint32_t *end,
+                          bool *done) {
+  plan *p = at_new(m->a, plan, 1);
+  if (!p) return AT_NO_MEMORY("a run of rows");
+  *p = (plan){.m = m, .b = b, .begin = begin};
+  *done = !m->o->check && !m->window && find_rows(p) && find_run(p);
+  *end = AT_MAX(p->end, begin + 1);
+  if (!*done) return AT_OK;
+  int64_t step = AT_MAX(STEP_BYTES / (4 * p->columns), (int64_t)1);
+  while (p->rows % step) step--;
+  AT_TRY(emit_place(p, FREE));
+  settle_before(p);
+  at_loop l;
+  at_loop_range(m->e, &l, 0, p->rows, step);
+  if (!l.single) l.i.hi = p->rows - step;
+  m->depth++;
+  m->rows.count = p->rows;
+  m->rows.step = step;
+  m->rows.first = l.i;
+  at_status st = emit_place(p, ROW);
+  for (uint32_t i = begin; i < p->end && !st.err; i++) {
+    const at_mop *op = b->ops[i];
+    if (!op->num_results || place_of(p, &op->results[0]) != ROW) continue;
+    at_me_node *n = at_me_vector(m, &op->results[0]);
+    if (n && n->kind == AT_ME_APPLY && feeds_product(p, &op->results[0]))
+      at_me_node_drop(m, at_me_materialise(m, n));
+  }
+  m->rows.count = 0;
+  m->depth--;
+  at_loop_end(m->e, &l);
+  at_me_leave_loop(m);
+  return st;
+}
+
+void at_me_rows_begin(at_me *m, at_loop *l, int64_t extent, bool outermost,
+                      at_ix *ix) {
+  bool part = outermost && m->rows.count;
+  if (part && extent != m->rows.count)
+    at_em_fail(m->e,
+               AT_FAIL(AT_INTERNAL, "a value without rows in their loop"));
+  at_loop_range(m->e, l, 0, part ? m->rows.step : extent, 1);
+  *ix = part ? at_ix_add(m->e, m->rows.first, l->i) : l->i;
+}
