@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from atoll.sparsecore import _native
 from atoll.sparsecore.preprocess import leaves
 
 ROW_ELEMENTS = 8  # a row is padded to, and a core's rows
@@ -52,9 +53,10 @@ class QuantizationConfig:
   num_buckets: int
 
   def __post_init__(self):
-    if self.num_buckets < 2:
-      raise ValueError(f"num_buckets is {self.num_buckets}; 2 at least")
-    if not self.min_value < self.max_value:
+    if self.num_buckets < 2 or self.num_buckets != int(self.num_buckets):
+      raise ValueError(f"num_buckets is {self.num_buckets}; an integer, 2 at least")
+    if not (self.min_value < self.max_value and math.isfinite(self.min_value)
+            and math.isfinite(self.max_value)):
       raise ValueError(f"quantisation from {self.min_value} to {self.max_value}")
 
 
@@ -173,6 +175,19 @@ def stack_name(names: list[str]) -> str:
   return f"{name[:50]}...{hashlib.sha256(name.encode()).hexdigest()[:12]}"
 
 
+def _check_table(t) -> None:
+  for what in ("vocabulary_size", "embedding_dim"):
+    if getattr(t, what) < 1:
+      raise ValueError(f"table {t.name!r}: {what} is {getattr(t, what)}")
+  if t.combiner not in _native.COMBINERS:
+    raise ValueError(f"table {t.name!r}: combiner {t.combiner!r} is none of "
+                     f"{', '.join(_native.COMBINERS)}")
+  room = t.suggested_coo_buffer_size_per_device
+  if room is not None and room < 1:
+    raise ValueError(f"table {t.name!r}: suggested_coo_buffer_size_per_device is "
+                     f"{room}")
+
+
 def _verify(names, tables) -> None:
   if len(set(names)) != len(names):
     raise ValueError(f"a table is twice in the stack {names}")
@@ -216,7 +231,12 @@ def stack_tables(features, *, global_device_count: int, num_sc_per_device: int,
   limits of a stack are the sums of its tables' unless `config` says otherwise.
   """
   cores = global_device_count * num_sc_per_device
+  if global_device_count < 1 or num_sc_per_device < 1:
+    raise ValueError(f"{global_device_count} devices of {num_sc_per_device} "
+                     "SparseCores")
   tables = tables_of(features)
+  for t in tables.values():
+    _check_table(t)
   if config.disable_table_stacking:
     if groups:
       raise ValueError("groups of tables are given, but stacking is disabled")

@@ -79,16 +79,23 @@ def _ids(x) -> np.ndarray:
   if x.dtype not in (np.int32, np.int64):
     if x.dtype.kind not in "iu" and x.size:
       raise TypeError(f"ids must be integers, not {x.dtype}")
+    if x.dtype == np.uint64 and x.size and x.max() > np.iinfo(np.int64).max:
+      raise ValueError(f"id {x.max()} does not fit 63 bits")
     wide = x.dtype.itemsize > 4 or x.dtype == np.uint32
     x = x.astype(np.int64 if wide or x.dtype.kind == "u" else np.int32)
   return np.ascontiguousarray(x)
 
 
 def _floats(x) -> np.ndarray:
+  if np.iscomplexobj(x):
+    raise TypeError("weights must be real numbers, not complex ones")
   return np.ascontiguousarray(x, dtype=np.float32)
 
 
 def _index(x) -> np.ndarray:
+  x = np.asarray(x)
+  if x.dtype.kind not in "iu" and x.size:
+    raise TypeError(f"indices must be integers, not {x.dtype}")
   return np.ascontiguousarray(x, dtype=np.int64)
 
 
@@ -107,6 +114,8 @@ def _set(b, keep, **arrays) -> None:
 
 
 def _ragged(b, keep, ids, splits, weights) -> None:
+  if ids.ndim != 1 or splits.ndim != 1 or not len(splits):
+    raise ValueError(f"ragged ids {ids.shape} with row splits {splits.shape}")
   if weights is not None and len(weights) != len(ids):
     raise ValueError(f"{len(ids)} ids but {len(weights)} weights")
   b.form, b.id_bytes, b.nnz = _native.RAGGED, ids.itemsize, len(ids)
@@ -119,6 +128,8 @@ def fill_batch(b: _native.Batch, x, weights, keep: list) -> None:
   as long as the description."""
   if isinstance(x, SparseTensor):
     ids, index, shape = _ids(x.values), _index(x.indices), _index(x.dense_shape)
+    if weights is not None:
+      raise ValueError("weights of a sparse tensor: use Coo or Ragged")
     if index.ndim != 2 or index.shape != (len(ids), 2) or shape.shape != (2,):
       raise ValueError(f"a sparse tensor with indices {index.shape}, values "
                        f"{ids.shape}, dense shape {shape.shape}")
@@ -131,7 +142,9 @@ def fill_batch(b: _native.Batch, x, weights, keep: list) -> None:
     gains = None if gains is None else _floats(gains)
     if ids.shape != rows.shape or ids.ndim != 1 or (
         gains is not None and gains.shape != ids.shape):
-      raise ValueError(f"raw COO with {rows.shape} rows, {ids.shape} columns")
+      values = "no" if gains is None else gains.shape
+      raise ValueError(f"raw COO with {rows.shape} rows, {ids.shape} columns, "
+                       f"{values} values")
     b.form, b.id_bytes, b.nnz = _native.COO, ids.itemsize, len(ids)
     b.samples = x.batch_size
     _set(b, keep, ids=ids, index=rows, weights=gains)
@@ -199,6 +212,16 @@ class Plan:
                enable_minibatching: bool = False, split: str = "vocabulary",
                max_ids_per_chip_per_sample: int = 0, agree=None):
     specs = leaves(feature_specs)
+    if split not in _native.SPLITS:
+      raise ValueError(f"split {split!r}: one of {', '.join(_native.SPLITS)}")
+    if max_ids_per_chip_per_sample < 0:
+      raise ValueError(f"max_ids_per_chip_per_sample is "
+                       f"{max_ids_per_chip_per_sample}; 0 is no limit")
+    for f in specs:
+      if f.table_spec.setting_in_stack is None or f.id_transformation is None:
+        raise ValueError(f"feature {f.name!r} of table {f.table_spec.name!r} is in no "
+                         "stack: call stack_tables first")
+    self._keys = set(feature_specs) if isinstance(feature_specs, Mapping) else None
     self._agree = None if agree is None else _Agreement(agree)
     self.options = _native.Options(
         local_devices=local_device_count, global_devices=global_device_count,
@@ -235,6 +258,9 @@ class Plan:
         for i, f in features])
     self._keep.append(array)
     s = features[0][1].table_spec.stacked_table_spec
+    if s.combiner not in _native.COMBINERS:
+      raise ValueError(f"stack {name!r}: combiner {s.combiner!r} is none of "
+                       f"{', '.join(_native.COMBINERS)}")
     return _native.Stack(
         name=name.encode(), features=array, feature_count=len(features),
         combiner=_native.COMBINERS[s.combiner],
@@ -244,6 +270,13 @@ class Plan:
 
   def run(self, features, weights=None, leading_dimension=False):
     """One batch. Returns (SparseDenseMatmulInput, mini-batches, InputStats)."""
+    for what, given in (("", features), ("weights of ", weights)):
+      if self._keys is not None and isinstance(given, Mapping) and (
+          odd := self._keys ^ set(given)):
+        name = sorted(odd)[0]
+        raise ValueError(f"{what}feature {name!r} is " + (
+            "specified but not given" if name in self._keys else
+            f"given but not specified; there are {sorted(self._keys)}"))
     xs = leaves(features)
     ws = leaves(weights) if weights is not None else [None] * len(xs)
     if len(xs) != len(self.feature_names) or len(ws) != len(xs):

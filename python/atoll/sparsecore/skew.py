@@ -92,6 +92,8 @@ class IdShuffle:
   power of two, walked until the result is inside."""
 
   def __init__(self, vocabulary: int, seed: int = 0):
+    if vocabulary < 1:
+      raise ValueError(f"a vocabulary of {vocabulary} ids")
     self.vocabulary = vocabulary
     self._bits = max(1, (vocabulary - 1).bit_length())
     rng = np.random.default_rng(seed)
