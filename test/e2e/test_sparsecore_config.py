@@ -377,14 +377,38 @@ def _unstacked():
 
 def _needless_f32():
   fs, xs = even()
+  few = np.random.default_rng(0).integers(-8, 8, (64, 16)) / 8  # on few levels
   a = profile_of(fs, xs)[0]
-  for s in a.stacks.values():
-    s.needs_f32 = False  # its values lie on few levels
+  a.describe(fs, SC, {n: few for n in a.stacks})
   for f in fs:
     f.table_spec.dtype = "bfloat16"
   b = profile_of(fs, xs)[0]
+  b.describe(fs, SC, {n: few + 1e-4 for n in b.stacks})
+  assert all(s.needs_f32 for s in b.stacks.values())
   width = lambda p: sum(s.element_bytes for s in p.stacks.values())
   return a, width(a), b, width(b)
+
+
+def _hot_first_rows():
+  """Every table's first ids are the hot ones: without rotation on one SparseCore."""
+  r, fs = np.random.default_rng(0), features(16, vocab=4096 * CORES)
+  xs = [np.where(r.random((256, 16)) < .8, 0, r.integers(0, 4096 * CORES, (256, 16))
+                 ).astype(np.int32) for _ in fs]
+  def observed(rotation):
+    stack(fs, rotation=rotation)
+    p, _, s = profile_of(fitted(fs, xs), xs)
+    return p, max(v.max() for v in s.max_ids_per_partition.values())
+  return (*observed(0), *observed(1))
+
+
+def _too_many():
+  fs = features(120, vocab=16 * CORES, batch=64)
+  xs, names = batch_of(fs, ids=4), [f.table_spec.name for f in fs]
+  def observed(groups):
+    stack(fs, groups=groups)
+    p = profile_of(fitted(fs, xs), xs)[0]
+    return p, max(s.tables for s in p.stacks.values())
+  return (*observed([names]), *observed([names[:60], names[60:]]))
 
 
 def _timed(**slow):
@@ -394,7 +418,8 @@ def _timed(**slow):
   b = profile_of(fs, xs)[0]
   step = lambda p: (max(p.sparse_seconds, p.dense_seconds)
                     + min(p.sparse_seconds, p.dense_seconds)
-                    - p.overlap_seconds + p.host_seconds
+                    - p.overlap_seconds + max(p.host_seconds, p.idle_seconds)
+                    + (p.hbm_bytes / p.hbm_bytes_per_second if p.hbm_bytes else 0)
                     + p.recompile_seconds / p.steps)
   return a, step(a), b, step(b)
 
@@ -407,6 +432,9 @@ def _timed(**slow):
     (lambda: _timed(host_seconds=.005), "host-bound"),
     (lambda: _timed(overlap_seconds=0., pipelined=False), "no overlap"),
     (lambda: _timed(recompiles=3, recompile_seconds=.005), "recompiles"),
+    (_hot_first_rows, "skew"), (_too_many, "stack too large"),
+    (lambda: _timed(idle_seconds=.004), "idle gaps"),
+    (lambda: _timed(hbm_bytes=9e6, hbm_bytes_per_second=1e9), "HBM bandwidth"),
 ])
 def test_the_advisor_ranks_the_planted_cause_first(plant, cause):
   a, before, b, after = plant()

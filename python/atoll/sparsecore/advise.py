@@ -10,6 +10,7 @@ from atoll.sparsecore.preprocess import leaves
 
 # Where a figure begins to be a cause; seconds are shares of a step.
 _SOME = 0.02
+_GAPS = .1  # between operations there are always some
 _UNEVEN = 1.5  # what chance alone does to a partition
 _NARROW = cfg.ROW_ELEMENTS
 
@@ -38,7 +39,8 @@ class Profile:
   """One run. Seconds are of one step; `overlap_seconds`: both kinds of core busy."""
   steps: int = 0
   step_seconds: float = 0.0
-  host_seconds: float = 0.0  # preprocessing, not hidden behind the step
+  host_seconds: float = 0.0  # no program runs: the chip waits for the host
+  preprocess_seconds: float = 0.0  # of these, in preprocessing
   sparse_seconds: float = 0.0
   dense_seconds: float = 0.0
   overlap_seconds: float = 0.0
@@ -73,8 +75,9 @@ class Profile:
       if ids.sum():
         s.imbalance = max(s.imbalance, float(ids.max() / ids.mean()))
 
-  def describe(self, features, num_sc_per_device: int) -> None:
-    """Takes limits, widths and stacks from the specs."""
+  def describe(self, features, num_sc_per_device: int, stacked=None) -> None:
+    """Takes limits, widths and stacks from the specs; from `stacked` ({stack: array or
+    (array, slots...)}) whether bf16 would hold every value."""
     tables: dict[str, set] = {}
     for f in leaves(features):
       spec = f.table_spec.stacked_table_spec
@@ -88,6 +91,11 @@ class Profile:
       s.width = f.table_spec.embedding_dim
       s.element_bytes = 2 if getattr(f.table_spec, "dtype", "") == "bfloat16" \
           else 4
+    for name, arrays in (stacked or {}).items():
+      table = np.asarray(arrays[0] if isinstance(arrays, (tuple, list)) else arrays)
+      bits = np.ascontiguousarray(table, np.float32).view(np.uint32)
+      self.stacks.setdefault(name, StackProfile()).needs_f32 = bool(
+          (bits & 0xffff).any())
 
   def longest(self, core: str, n: int = 5) -> list[tuple[str, float]]:
     ops = self.operations.get(core, {})
@@ -123,11 +131,18 @@ def _time_causes(p: Profile):
     return
   yield Advice(
       "host-bound", p.host_seconds / t,
-      f"{p.host_seconds * 1e3:.2f} ms of a step wait for the input; prefetch "
+      f"{p.host_seconds * 1e3:.2f} ms of a step wait for the input, "
+      f"{p.preprocess_seconds * 1e3:.2f} of them for preprocessing; prefetch "
       f"depth {p.prefetch_depth}, maximum_parallel_iterations "
       f"{p.parallel_iterations}",
       "raise the prefetch depth or maximum_parallel_iterations, preprocess on "
       "more threads")
+  inner = (p.idle_seconds - p.host_seconds) / t
+  yield Advice(
+      "idle gaps", inner if inner > _GAPS else 0.0,
+      f"both kinds of core are idle for {inner * t * 1e3:.2f} ms inside a step",
+      "look at the timeline (write_timeline) for host callbacks and transfers "
+      "inside the step, and move them out")
   both = min(p.sparse_seconds, p.dense_seconds)
   yield Advice(
       "no overlap", max(0.0, both - p.overlap_seconds) / t,

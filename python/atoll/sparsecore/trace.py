@@ -117,9 +117,12 @@ def profile_of_events(events: list[Event], chip: int = 0,
   p.sparse_seconds, p.dense_seconds = _length(sparse) / n, _length(dense) / n
   p.overlap_seconds = _both(sparse, dense) / n
   p.idle_seconds = max(0.0, whole - _length(busy)) / n
-  gaps = [(a.end, b.start) for a, b in zip(steps, steps[1:]) if b.start > a.end]
+  # While no program runs, the chip waits for the host: for input, mostly.
+  runs = _union(e for e in inside if e.core == "module")
+  gaps = [(a[1], b[0]) for a, b in zip(runs, runs[1:])]
   host = _union(e for e in events if e.core == "host")
-  p.host_seconds = _both(gaps, host) / n  # preprocessing that the chip waits for
+  p.host_seconds = _length(gaps) / n
+  p.preprocess_seconds = _both(gaps, host) / n
   lanes = 1 + max((e.lane for e in inside), default=0)
   for e in inside:
     if e.core != "module":  # seconds of one SparseCore
