@@ -123,6 +123,28 @@ static void foreign_memory_is_copied(void **state) {
   at_runtime_destroy(rt);
 }
 
+// An input that another output takes over has no memory to pass on; and sizes
+// must agree.
+static void malformed_programs_are_refused(void **state) {
+  at_runtime *rt = test_runtime("v6e", 1);
+  for (int how = 0; how < 2; how++) {
+    builder b = b_new();
+    uint32_t t = b_f32(&b, N), x = b_input(&b, t), y = b_output(&b, t);
+    b_output(&b, how ? b_f32(&b, N + 1) : t);
+    ((at_xio *)(void *)b.s[AT_XS_OUTPUTS].ptr)[1].slot = x;
+    if (!how) b_alias(&b, 0, 0);
+    b_call(&b, "k_inc", N, N, ARGS(x, y));
+    at_bytes block = b_finish(&b, 0);
+    at_loaded *l = NULL;
+    at_status st = at_loaded_create(rt, block, &l);
+    assert_non_null(
+        strstr(at_status_message(st), "output 1 lives in the wrong slot"));
+    at_status_free(st);
+    free((void *)block.ptr);
+  }
+  at_runtime_destroy(rt);
+}
+
 typedef struct worker {
   at_loaded *pass, *donate;
   at_chip *chip;
@@ -166,6 +188,7 @@ int main(void) {
       cmocka_unit_test(nothing_is_copied),
       cmocka_unit_test(donations_copy),
       cmocka_unit_test(foreign_memory_is_copied),
+      cmocka_unit_test(malformed_programs_are_refused),
       cmocka_unit_test(threads_share),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -107,6 +107,13 @@ assert x.is_deleted() and np.asarray(y).tolist() == [n + 1.0] * n
 try:
   f(x); raise SystemExit("a deleted array was taken")
 except (RuntimeError, ValueError): pass
+# What passes through stays where it is, on every device; who donates one of them gets a copy.
+places = lambda v: [s.data.unsafe_buffer_pointer() for s in v.addressable_shards]
+kept, moved, again = jax.jit(jax.shard_map(lambda v: (v, v + lax.psum(v, "x"), v), mesh=mesh, in_specs=P("x"),
+                                           out_specs=P("x")))(y)
+assert places(kept) == places(y) == places(again)
+z = f(kept)
+assert np.asarray(z).tolist() == [(n + 1.0) * (n + 1)] * n and np.asarray(y).tolist() == np.asarray(again).tolist() == [n + 1.0] * n
 """)
 
 
