@@ -127,6 +127,7 @@ static core_state *worker_state(split *s, uint32_t worker) {
   c = calloc(1, sizeof *c);
   if (!c) return NULL;
   s->workers[worker] = c;
+  c->lead = s->workers[0];
   prepare_state(c, s->launch, 0);
   memcpy(c->bounds, s->workers[0]->bounds, sizeof c->bounds);
   c->lane = worker;

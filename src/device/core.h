@@ -3,6 +3,8 @@
 #ifndef ATOLL_DEVICE_CORE_H_
 #define ATOLL_DEVICE_CORE_H_
 
+#include <stdatomic.h>
+
 #include "abi/core.h"
 #include "base/parallel.h"
 #include "device/device.h"
@@ -60,9 +62,12 @@ const at_core_launch *at_core_launch_of(at_core *core);
 // How many steps of the grid read what lies at p, on average, where that is an
 // operand which nothing writes as long as the kernel runs; 0: it is not.
 int64_t at_core_reads_of(at_core *core, const void *p);
-// The caller's own, NULL at first; what it points to must come from the
-// launch's scratch memory, and goes with it.
-void **at_core_note(at_core *core);
+// Bytes of all such operands.
+size_t at_core_bytes_read(at_core *core);
+// The caller's own, NULL at first, one for all threads that run the core's
+// steps; what it points to must come from the launch's scratch memory, and goes
+// with it.
+_Atomic(void *) *at_core_note(at_core *core);
 _Noreturn void at_core_give_up(at_core *core, int32_t loc, at_status st);
 
 #endif

@@ -345,21 +345,39 @@ void core_run_steps(core_state *c, int64_t begin, int64_t end) {
 
 // ---- Operands that stay
 // --------------------------------------------------------------------
+static size_t bytes_of(const at_xcore_ref *x) {
+  return (size_t)count_of(x) * elem_bytes(x);
+}
+
+static bool stays(const core_state *c, const at_xcore_ref *x) {
+  return x->role == AT_CORE_IN && !x->stored && x->alias < 0 &&
+         x->space != AT_CORE_SEM && !c->launch->checks && !c->together;
+}
+
 int64_t at_core_reads_of(at_core *core, const void *p) {
   const core_state *c = state_of(core);
-  if (c->launch->checks || c->together) return 0;
   for (uint32_t i = 0; i < c->program->record->num_refs; i++) {
     const window *w = &c->windows[i];
-    const at_xcore_ref *x = w->ref;
-    if (x->role != AT_CORE_IN || x->stored || x->alias >= 0) continue;
+    if (!stays(c, w->ref)) continue;
     const uint8_t *base = w->operand ? w->operand : c->refs[i].base;
-    size_t bytes = (size_t)count_of(x) * elem_bytes(x);
-    if ((const uint8_t *)p < base || (const uint8_t *)p >= base + bytes)
+    if ((const uint8_t *)p < base ||
+        (const uint8_t *)p >= base + bytes_of(w->ref))
       continue;
     return at_ceil_div(core_grid_steps(c),
-                       AT_MAX(core_block_count(x), (int64_t)1));
+                       AT_MAX(core_block_count(w->ref), (int64_t)1));
   }
   return 0;
 }
 
-void **at_core_note(at_core *core) { return &state_of(core)->note; }
+size_t at_core_bytes_read(at_core *core) {
+  const core_state *c = state_of(core);
+  size_t n = 0;
+  for (uint32_t i = 0; i < c->program->record->num_refs; i++)
+    if (stays(c, c->windows[i].ref)) n = at_add(n, bytes_of(c->windows[i].ref));
+  return n;
+}
+
+_Atomic(void *) *at_core_note(at_core *core) {
+  core_state *c = state_of(core);
+  return c->lead ? &c->lead->note : &c->note;
+}

@@ -125,7 +125,8 @@ struct core_state {
   int32_t wait_loc;
   at_event *wake;
   shadow *shadow;  // NULL: no checks of memory
-  void *note;      // of who multiplies for it
+  core_state *lead;  // runs other steps of this core; NULL: this one does
+  _Atomic(void *) note;  // of who multiplies for it
 };
 static inline core_state *state_of(at_core *c) { return (core_state *)c; }
 

@@ -17,6 +17,48 @@ static float *iota(int64_t n) {
   return p;
 }
 
+// ---- Operands that stay
+// ---------------------------------------------------------------
+static int64_t g_reads[3];
+
+static void ask(at_core *c, const int32_t *g, const at_core_ref *r) {
+  for (int i = 0; i < 3; i++) g_reads[i] = at_core_reads_of(c, r[i].base);
+  _Atomic(void *) *note = at_core_note(c);
+  if (g[0] || g[1]) assert_ptr_equal(atomic_load(note), &g_reads);
+  atomic_store(note, &g_reads);
+}
+
+// An operand that nobody writes: each of its blocks serves several steps.
+static void operands_that_stay_are_told(void **state) {
+  enum { R = 16, C = 64, ROWS = 8, COLUMNS = 16 };
+  static const struct {
+    uint32_t stored;
+    int32_t alias;
+    int64_t reads;
+  } cases[] = {{0, -1, 4}, {1, -1, 0}, {0, 0, 0}};
+  for (size_t i = 0; i < AT_LEN(cases); i++) {
+    kernel k = {.record = {.num_refs = 3,
+                           .grid_rank = 2,
+                           .grid = {2, 4},
+                           .flags = AT_CORE_SEQUENTIAL},
+                .refs = {windowed(AT_CORE_IN, R, C, ROWS, C),
+                         windowed(AT_CORE_IN, R, C, ROWS, COLUMNS),
+                         windowed(AT_CORE_OUT, R, C, ROWS, COLUMNS)},
+                .index = {at_rows, at_both, at_both},
+                .body = ask};
+    k.refs[0].stored = cases[i].stored;
+    k.refs[0].alias = cases[i].alias;
+    float *in = calloc(R * C, 4), *too = calloc(R * C, 4);
+    float *out = calloc(R * C, 4);
+    k.bufs[0] = in, k.bufs[1] = too, k.bufs[2] = out;
+    runs(&k);
+    assert_int_equal(g_reads[0], cases[i].reads);
+    assert_int_equal(g_reads[1], 1);
+    assert_int_equal(g_reads[2], 0);
+    free(in), free(too), free(out);
+  }
+}
+
 // ---- Windows
 // -------------------------------------------------------------------------
 enum { BR = 8, BC = 16 };
@@ -358,6 +400,7 @@ int main(void) {
       at_code_take(at_sched_create(3, 1 << 18, &g_sched)))
     return 1;
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(operands_that_stay_are_told),
       cmocka_unit_test(edge_blocks_write_only_what_is_there),
       cmocka_unit_test(stored_inputs_are_copies),
       cmocka_unit_test(consecutive_visits_share_a_block),

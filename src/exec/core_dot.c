@@ -1,93 +1,139 @@
 // Dots of kernels by packed blocks. A grid reads a block of an operand in many
-// steps: what was packed for one dot serves the others of the same core.
+// steps: what was packed for one dot serves the others, whichever thread runs
+// them.
+#include "base/clock.h"
 #include "exec/exec_internal.h"
 #include "kernels/kernels.h"
 
 enum {
   kEntries = 1024,  // a power of two
   kMostEntries = kEntries / 2,
-  kMostBytes = 32 << 20,  // of a core's blocks, less where there are many cores
-  kLeastBytes = 4 << 20
+  kMostBytes = 64 << 20,
+  kWaitNs = 100000  // for a block that another thread packs
 };
 
-typedef struct packed {
-  at_k_matrix m;
-  bool columns;
-  void *data;  // NULL: nothing here
-} packed;
+typedef enum entry_state { kEmpty, kClaimed, kNamed, kPacked } entry_state;
 
-// What a core keeps from dot to dot.
+typedef struct entry {
+  _Atomic uint32_t state;
+  bool columns;
+  at_k_matrix m;
+  void *data;
+} entry;
+
+// What the threads of a core keep from dot to dot.
 typedef struct shelf {
-  packed entries[kEntries];
-  uint32_t count;
+  entry entries[kEntries];
+  _Atomic uint32_t count;
   uint8_t *memory;  // of the blocks
-  size_t used, bytes;
-  uint8_t *spare[2];  // of operands that change
-  size_t spare_bytes[2];
+  _Atomic size_t used;
+  size_t bytes;
 } shelf;
 
 static shelf *shelf_of(at_core *core, const at_par *lasting) {
-  void **note = at_core_note(core);
-  if (*note) return *note;
+  _Atomic(void *) *note = at_core_note(core);
+  void *there = atomic_load_explicit(note, memory_order_acquire);
+  if (there) return there;
+  // A few forms of each operand; f32 takes half of its bytes.
+  size_t bytes =
+      AT_MIN(at_mul(at_core_bytes_read(core), 2), (size_t)kMostBytes);
   shelf *s = at_par_scratch(lasting, sizeof *s);
   if (!s) return NULL;
   memset(s, 0, sizeof *s);
-  *note = s;
-  return s;
+  s->memory = at_par_scratch(lasting, bytes + 64);
+  s->bytes = s->memory ? bytes : 0;
+  // Of two that came at once one is not used, and goes with the launch.
+  if (atomic_compare_exchange_strong(note, &there, s)) return s;
+  return there;
 }
 
-static void clear(shelf *s) {
-  memset(s->entries, 0, sizeof s->entries);
-  s->count = 0;
-  s->used = 0;
+static bool is_named(const entry *e, const at_k_matrix *m, bool columns) {
+  return e->m.p == m->p && e->m.type == m->type && e->m.outer == m->outer &&
+         e->m.k == m->k && e->m.outer_stride == m->outer_stride &&
+         e->m.k_stride == m->k_stride && e->columns == columns;
 }
 
-static bool make_room(shelf *s, const at_par *lasting, size_t bytes) {
-  if (!s->memory) {
-    size_t share = kMostBytes / at_par_threads(lasting);
-    s->bytes = AT_MAX(share, (size_t)kLeastBytes);
-    s->memory = at_par_scratch(lasting, s->bytes);
-    if (!s->memory) s->bytes = 0;
-  }
-  if (s->count + 2 > kMostEntries || bytes > s->bytes - s->used) clear(s);
-  return bytes <= s->bytes;
+static entry_state named_state(entry *e) {
+  uint32_t state;
+  while ((state = atomic_load_explicit(&e->state, memory_order_acquire)) ==
+         kClaimed)
+    at_spin_pause();
+  return state;
 }
 
-static packed *find(shelf *s, const at_k_matrix *m, bool columns) {
+// The block's entry; *mine: this thread has to pack it. NULL: no room.
+static entry *find(shelf *s, const at_k_matrix *m, bool columns, bool *mine) {
   uint64_t h = at_hash(AT_HASH_SEED, &m->p, sizeof m->p);
   h = at_hash(h, &m->outer, 4 * sizeof m->outer);
-  for (uint32_t i = (uint32_t)h;; i++) {
-    packed *e = &s->entries[i % kEntries];
-    bool same = e->data && e->m.p == m->p && e->m.type == m->type &&
-                e->m.outer == m->outer && e->m.k == m->k &&
-                e->m.outer_stride == m->outer_stride &&
-                e->m.k_stride == m->k_stride && e->columns == columns;
-    if (!e->data || same) return e;
+  *mine = false;
+  for (uint32_t i = (uint32_t)h, turns = 0; turns < kEntries; i++, turns++) {
+    entry *e = &s->entries[i % kEntries];
+    uint32_t empty = kEmpty;
+    if (named_state(e) == kEmpty) {
+      size_t bytes = at_k_block_bytes(m);
+      if (atomic_load(&s->count) >= kMostEntries ||
+          at_add(atomic_load(&s->used), bytes) > s->bytes)
+        return NULL;
+      if (atomic_compare_exchange_strong(&e->state, &empty, kClaimed)) {
+        size_t at = atomic_fetch_add(&s->used, bytes);
+        bool room = at_add(at, bytes) <= s->bytes;
+        atomic_fetch_add(&s->count, 1);
+        e->m = *m;
+        e->columns = columns;
+        e->data = room ? s->memory + at : NULL;
+        if (!room) e->m.p = NULL;  // a name that nobody looks for
+        atomic_store_explicit(&e->state, kNamed, memory_order_release);
+        *mine = room;
+        return room ? e : NULL;
+      }
+      named_state(e);
+    }
+    if (is_named(e, m, columns)) return e;
   }
+  return NULL;
 }
 
-static void *in_spare(shelf *s, const at_par *lasting, const at_par *par,
-                      const at_k_matrix *m, bool columns) {
-  size_t bytes = at_k_block_bytes(m);
-  if (s->spare_bytes[columns] < bytes) {
-    s->spare_bytes[columns] = 0;
-    s->spare[columns] = at_par_scratch(lasting, bytes);
-    if (!s->spare[columns]) return NULL;
-    s->spare_bytes[columns] = bytes;
-  }
-  at_k_block_pack(par, m, columns, s->spare[columns]);
-  return s->spare[columns];
+static bool is_packed(const entry *e) {
+  return atomic_load_explicit(&e->state, memory_order_acquire) == kPacked;
 }
 
-static const void *on_shelf(shelf *s, const at_par *par, const at_k_matrix *m,
-                            bool columns) {
-  packed *e = find(s, m, columns);
-  if (e->data) return e->data;
-  *e = (packed){*m, columns, s->memory + s->used};
-  s->used += at_k_block_bytes(m);
-  s->count++;
-  at_k_block_pack(par, m, columns, e->data);
-  return e->data;
+typedef struct side {
+  at_k_matrix m;
+  bool columns, stays;
+  entry *entry;
+  const void *data;
+} side;
+
+static bool pack_alone(const at_par *par, side *x) {
+  void *to = at_par_scratch(par, at_k_block_bytes(&x->m));
+  if (to) at_k_block_pack(par, &x->m, x->columns, to);
+  x->data = to;
+  return to != NULL;
+}
+
+// Packs, or leaves to another thread what that has begun.
+static bool begin(shelf *s, const at_par *par, side *x) {
+  bool mine = false;
+  x->data = NULL;
+  x->entry = x->stays ? find(s, &x->m, x->columns, &mine) : NULL;
+  if (!x->entry) return pack_alone(par, x);
+  if (mine) {
+    at_k_block_pack(par, &x->m, x->columns, x->entry->data);
+    atomic_store_explicit(&x->entry->state, kPacked, memory_order_release);
+  }
+  if (is_packed(x->entry)) x->data = x->entry->data;
+  return true;
+}
+
+static bool end(const at_par *par, side *x) {
+  if (x->data) return true;
+  uint64_t until = at_clock_ns() + kWaitNs;
+  while (!is_packed(x->entry)) {
+    at_spin_pause();
+    if (at_clock_ns() > until) return pack_alone(par, x);
+  }
+  x->data = x->entry->data;
+  return true;
 }
 
 static bool has_form(const at_core_dot *d, const at_k_matrix *a,
@@ -100,31 +146,28 @@ static bool has_form(const at_core_dot *d, const at_k_matrix *a,
 
 bool at_core_dot_blocks(at_core *core, const at_par *par, const at_core_dot *d,
                         at_status *st) {
-  at_k_matrix a = {d->a, (uint32_t)d->a_type, d->m, d->k, d->a_m, d->a_k};
-  at_k_matrix b = {d->b, (uint32_t)d->b_type, d->n, d->k, d->b_n, d->b_k};
-  if (!has_form(d, &a, &b)) return false;
-  const at_par *lasting = at_core_launch_of(core)->par;
-  shelf *s = shelf_of(core, lasting);
-  bool stays[2] = {at_core_reads_of(core, d->a) > 1,
-                   at_core_reads_of(core, d->b) > 1};
-  for (int64_t i = 0; s && i < d->batch; i++) {
-    size_t need = (stays[0] ? at_k_block_bytes(&a) : 0) +
-                  (stays[1] ? at_k_block_bytes(&b) : 0);
-    bool room = need && make_room(s, lasting, need);
-    const void *pa = room && stays[0] ? on_shelf(s, par, &a, false)
-                                      : in_spare(s, lasting, par, &a, false);
-    const void *pb = room && stays[1] ? on_shelf(s, par, &b, true)
-                                      : in_spare(s, lasting, par, &b, true);
-    if (!pa || !pb) {
-      s = NULL;
-      break;
+  side a = {.m = {d->a, (uint32_t)d->a_type, d->m, d->k, d->a_m, d->a_k}};
+  side b = {.m = {d->b, (uint32_t)d->b_type, d->n, d->k, d->b_n, d->b_k},
+            .columns = true};
+  if (!has_form(d, &a.m, &b.m)) return false;
+  a.stays = at_core_reads_of(core, d->a) > 1;
+  b.stays = at_core_reads_of(core, d->b) > 1;
+  shelf *s = NULL;
+  if (a.stays || b.stays) {
+    s = shelf_of(core, at_core_launch_of(core)->par);
+    a.stays &= s != NULL, b.stays &= s != NULL;
+  }
+  for (int64_t i = 0; i < d->batch; i++) {
+    if (!begin(s, par, &a) || !begin(s, par, &b) || !end(par, &a) ||
+        !end(par, &b)) {
+      *st = AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a dot");
+      return true;
     }
     float *c = (float *)(void *)((uint8_t *)d->c + i * d->c_batch);
-    at_k_block_multiply(par, d->m, d->n, d->k, pa, pb, c,
+    at_k_block_multiply(par, d->m, d->n, d->k, a.data, b.data, c,
                         d->c_m / (int64_t)sizeof *c, d->accumulate);
-    a.p = (const uint8_t *)a.p + d->a_batch;
-    b.p = (const uint8_t *)b.p + d->b_batch;
+    a.m.p = (const uint8_t *)a.m.p + d->a_batch;
+    b.m.p = (const uint8_t *)b.m.p + d->b_batch;
   }
-  if (!s) *st = AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a dot");
   return true;
 }
