@@ -365,11 +365,23 @@ static at_status read_kernel(at_arena *a, const at_node *n,
   return at_mosaic_read(&call, a, out);
 }
 
+// A refusal keeps its first words, which JAX looks for; the call comes last.
+static at_status name_call(at_status st, const at_node *n) {
+  at_strbuf b = {0};
+  at_loc_print(&b, n->loc);
+  at_status named = AT_FAIL(at_status_code(st), "%s\ncall: %s",
+                            at_status_message(st), b.ptr ? b.ptr : "?");
+  at_strbuf_free(&b);
+  at_status_free(st);
+  return named;
+}
+
 at_status at_core_emit(at_emit_steps *e, const at_node *n, at_xstep *s) {
   at_mosaic_kernel *k;
   AT_TRY(read_kernel(e->arena, n, &k));
-  AT_TRY(at_mosaic_admit(k, at_str_of(at_config_text(AT_CONFIG_TARGET)),
-                         e->num_devices));
+  at_status admitted = at_mosaic_admit(
+      k, at_str_of(at_config_text(AT_CONFIG_TARGET)), e->num_devices);
+  if (admitted.err) return n->loc ? name_call(admitted, n) : admitted;
   for (uint32_t i = 0; i < k->num_programs; i++) {
     uint32_t at;
     AT_TRY(add_program(e, k, i, &at));

@@ -33,7 +33,8 @@ at_status at_coll_run(at_cursor *c, const at_op *op, at_pool *pool) {
   const at_coll *k = &c->frame.loaded->colls[op->target];
   uint32_t device = c->part ? c->part->device : 0;
   uint32_t begin = k->begin_of[device], size = k->size_of[device];
-  if (op->kind == AT_STEP_CORE) return at_core_group_run(c->part->task, op);
+  if (op->kind == AT_STEP_CORE)
+    return at_op_blame(&c->frame, op, at_core_group_run(c->part->task, op));
   void *const *few[kMembersOnStack], *const **bufs = few;
   if (size > kMembersOnStack) {
     bufs = malloc(size * sizeof *bufs);
