@@ -379,6 +379,11 @@ static at_status name_call(at_status st, const at_node *n) {
 at_status at_core_emit(at_emit_steps *e, const at_node *n, at_xstep *s) {
   at_mosaic_kernel *k;
   AT_TRY(read_kernel(e->arena, n, &k));
+  if (k->symbolic)
+    return AT_FAIL(AT_UNIMPLEMENTED,
+                   "kernel %s was exported for symbolic shapes; its sizes are "
+                   "not filled in",
+                   k->name);
   at_status admitted = at_mosaic_admit(
       k, at_str_of(at_config_text(AT_CONFIG_TARGET)), e->num_devices);
   if (admitted.err) return n->loc ? name_call(admitted, n) : admitted;

@@ -91,6 +91,36 @@ static at_status read_semantics(reader *r, at_mosaic_axis *axes,
   return AT_OK;
 }
 
+// Kernels exported for symbolic shapes have placeholders for sizes, and an
+// attribute of the module for each that says how it follows from the operands.
+static bool is_placeholder(const reader *r, int64_t n) {
+  char name[64];
+  snprintf(name, sizeof name, "tpu.dynamic_dimension_mapping_module_%lld",
+           (long long)n);
+  return r->k->symbolic && at_mop_attr(r->k->module->op, name);
+}
+
+// Bounds of the grid that are placeholders come as operands too when JAX has
+// mapped the kernel over a symbolic dimension.
+static bool brings_bounds(const reader *r, at_dims bounds) {
+  uint32_t need = 0, have = 0;
+  const at_mosaic_call *c = &r->k->call;
+  for (uint32_t i = 0; i < bounds.rank; i++)
+    need += bounds.ptr[i] == AT_MDYN || is_placeholder(r, bounds.ptr[i]);
+  while (have < c->num_operands && !c->operands[have].rank) have++;
+  return have >= need;
+}
+
+// Does any argument's size wait to be filled in?
+static bool has_placeholders(const reader *r) {
+  for (uint32_t i = 0; i < r->p->body->num_args; i++) {
+    at_dims d = r->p->body->args[i].type->shape;
+    for (uint32_t k = 0; k < d.rank; k++)
+      if (is_placeholder(r, d.ptr[k])) return true;
+  }
+  return false;
+}
+
 static at_status read_grid(reader *r) {
   at_mosaic_program *p = r->p;
   at_dims bounds = {0};
@@ -99,8 +129,10 @@ static at_status read_grid(reader *r) {
     return bad(r, "iteration_bounds is not a list of integers");
   at_mosaic_axis *axes;
   AT_TRY_ALLOC(axes, at_new(r->a, at_mosaic_axis, bounds.rank + 1));
+  bool brings = r->k->symbolic && brings_bounds(r, bounds);
   for (uint32_t i = 0; i < bounds.rank; i++) {
-    axes[i].dynamic = bounds.ptr[i] == AT_MDYN;
+    axes[i].dynamic = bounds.ptr[i] == AT_MDYN ||
+                      (brings && is_placeholder(r, bounds.ptr[i]));
     axes[i].bound = axes[i].dynamic ? 0 : bounds.ptr[i];
     if (axes[i].dynamic) axes[i].operand = p->num_dynamic++;
     if (axes[i].bound < 0)
@@ -108,6 +140,7 @@ static at_status read_grid(reader *r) {
                             "grid dimension %u is negative: %lld", i,
                             (long long)axes[i].bound);
   }
+  if (brings && !has_placeholders(r)) r->k->symbolic = false;
   AT_TRY(read_semantics(r, axes, bounds.rank));
   p->grid = axes;
   p->grid_rank = bounds.rank;
