@@ -53,6 +53,29 @@ def test_matmul(dtype):
                              rtol=1e-5 if dtype == jnp.float32 else 1e-2, atol=1e-4 if dtype == jnp.float32 else 0.2)
 
 
+@pytest.mark.parametrize("form", range(4))
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_products_of_odd_shapes(form, dtype):
+  """Either operand transposed; three steps read the same blocks."""
+  left, right = form & 1, form >> 1
+  dims = (((1 - left,), (right,)), ((), ()))
+
+  def kernel(x, y, o):
+    @pl.when(pl.program_id(0) == 0)
+    def _():
+      o[...] = jnp.zeros_like(o)
+    o[...] += jax.lax.dot_general(x[...], y[...], dims, preferred_element_type=jnp.float32)
+  rng = np.random.default_rng(form)
+  for m, k, n in [(33, 17, 40), (100, 65, 33), (64, 300, 136), (40, 24, 32)]:
+    x = rng.integers(-4, 5, (k, m) if left else (m, k)).astype(np.float32)
+    y = rng.integers(-4, 5, (n, k) if right else (k, n)).astype(np.float32)
+    f = pl.pallas_call(kernel, grid=(3,), out_shape=jax.ShapeDtypeStruct((m, n), jnp.float32),
+                       in_specs=[pl.BlockSpec(v.shape, lambda i: (0, 0)) for v in (x, y)],
+                       out_specs=pl.BlockSpec((m, n), lambda i: (0, 0)))
+    want = 3 * ((x.T if left else x) @ (y.T if right else y))
+    np.testing.assert_array_equal(f(jnp.asarray(x, dtype), jnp.asarray(y, dtype)), want)
+
+
 SUMS = {
     "plain": (0, lambda acc, d: acc[...] + d),
     "product first": (0, lambda acc, d: d + acc[...]),
