@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
+from jax.experimental.pallas import tpu_sc as plsc
 
 import defects
 from defects import ANY, BLOCK, DMA, ROWS, SEM, SHAPE, VMEM, kernel, on_chips, on_cores
@@ -180,6 +181,37 @@ def spins_on_a_semaphore(sound, x, o, sem):
   if sound:
     pl.semaphore_wait(sem, 1)
   o[...] = x[...] + v.astype(jnp.float32)
+
+
+@kernel("race", **{**STEPS, "in_specs": [ANY], "scratch_shapes": [pltpu.VMEM((3, 8, 128), jnp.float32), DMA3]})
+def triple_buffer_is_one_slot_short(sound, x, o, s, sems):
+  i, slots = pl.program_id(0), 3 if sound else 2
+
+  def copy(k):
+    return pltpu.make_async_copy(x.at[pl.ds(k * 8, 8)], s.at[k % slots], sems.at[k % 3])
+
+  @pl.when(i == 0)
+  def _():
+    copy(0).start()
+    copy(1).start()
+
+  @pl.when(i < 2)
+  def _():
+    copy(i + 2).start()  # here: triple_buffer_is_one_slot_short
+  copy(i).wait()
+  o[...] = s[i % slots]
+
+
+@kernel("deadlock", **{**STEPS, "in_specs": [ANY], "scratch_shapes": [VMEM, DMA]})
+def started_on_even_steps_only(sound, x, o, s, sem):
+  i = pl.program_id(0)
+  c = pltpu.make_async_copy(x.at[pl.ds(i * 8, 8)], s, sem)
+
+  @pl.when((i % 2 == 0) | sound)
+  def _():
+    c.start()
+  c.wait()  # here: started_on_even_steps_only
+  o[...] = s[...]
 
 
 # ---- emit_pipeline
@@ -359,7 +391,68 @@ def reads_what_the_other_core_writes(sound):
   return on_cores(body, [VMEM, SEM])
 
 
-# ---- Rings of four chips
+def on_subcores(body, *scratch):
+  mesh = plsc.VectorSubcoreMesh(core_axis_name="core", subcore_axis_name="subcore", num_cores=1)
+  return pl.kernel(body, out_type=jax.ShapeDtypeStruct((256,), jnp.int32), mesh=mesh, scratch_types=list(scratch))
+
+
+WORDS = pltpu.VMEM((16,), jnp.int32)
+TABLE = dict(rows=16, columns=16, dtype=jnp.int32, plain=True)
+
+
+@kernel("race", **TABLE)
+def subcores_write_one_place(sound):
+  def body(x, o, v):
+    me = jax.lax.axis_index("subcore")
+    pltpu.sync_copy(x.at[me], v)
+    pltpu.sync_copy(v, o.at[pl.ds((me if sound else me // 2) * 16, 16)])  # here: subcores_write_one_place
+  return on_subcores(body, WORDS)
+
+
+@kernel("race", **TABLE)
+def subcore_reads_before_the_barrier(sound):
+  def body(x, o, v, shared):
+    me = jax.lax.axis_index("subcore")
+    pltpu.sync_copy(x.at[me], v)
+    pltpu.sync_copy(v, shared.at[me])
+    if sound:
+      plsc.subcore_barrier()
+    pltpu.sync_copy(shared.at[(me + 1) % 16], v)
+    pltpu.sync_copy(v, o.at[pl.ds(me * 16, 16)])
+  return on_subcores(body, WORDS, pltpu.VMEM_SHARED((16, 16), jnp.int32))
+
+
+# ---- Chips
+
+@kernel("race", rows=16, plain=True)
+def next_round_comes_before_the_last_was_read(sound):
+  def body(x, o, s, send, receive):
+    other = 1 - jax.lax.axis_index("x")
+    defects.meet(other)
+    c = pltpu.make_async_remote_copy(x, s, send, receive, device_id=other)
+    c.start()
+    c.wait()
+    o[...] = s[...]
+    if sound:
+      defects.meet(other)
+    c.start()  # here: next_round_comes_before_the_last_was_read
+    c.wait()
+    o[...] += s[...]
+  return on_chips(body, [VMEM, DMA, DMA])
+
+
+@kernel("out of bounds", rows=16, plain=True)
+def rows_of_the_other_chip_end_sooner(sound):
+  def body(x, o, s, send, receive):
+    me = jax.lax.axis_index("x")
+    defects.meet(1 - me)
+    rows = pl.ds((me if sound else me + 1) * 8, 8)
+    c = pltpu.make_async_remote_copy(x, s.at[rows], send, receive, device_id=1 - me)
+    c.start()  # here: rows_of_the_other_chip_end_sooner
+    c.wait()
+    o[...] = s[pl.ds((1 - me) * 8, 8)]
+  return on_chips(body, [pltpu.VMEM((16, 128), jnp.float32), DMA, DMA])
+
 
 def on_ring(body, scratch, out=SHAPE, **call):
   mesh = jax.sharding.Mesh(jax.devices()[:4], ("x",))
