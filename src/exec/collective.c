@@ -188,7 +188,33 @@ void at_release_started(at_part *p, const at_op *op, bool *more) {
   at_parts_ready(t, first, count);
 }
 
-at_status at_meet_start(at_cursor *c, const at_op *op) {
+// Does other work stand in line?
+static bool others_wait(const at_task *t) {
+  if (t->local) return t->ready_head != NULL;
+  at_lanes *l = &t->loaded->runtime->lanes;
+  pthread_mutex_lock(&l->lock);
+  bool any = l->head != NULL;
+  pthread_mutex_unlock(&l->lock);
+  return any;
+}
+
+// A device that has passed its START lets those go first that have not: what
+// comes next here is what all of them hide the transfer behind.
+static void step_back(at_cursor *c, const at_op *op, bool *waits) {
+  at_part *p = c->part;
+  at_task *t = p->task;
+  if (!atomic_load(&t->heavy) || !others_wait(t)) return;
+  if (c->stopped_at) at_op_record(&c->frame, op, c->arrived_ns);
+  c->stopped_at = NULL;
+  pthread_mutex_lock(&t->lock);
+  p->state = AT_PART_READY;
+  pthread_mutex_unlock(&t->lock);
+  p->next = NULL;
+  *waits = true;
+  at_parts_ready(t, p, 1);
+}
+
+at_status at_meet_start(at_cursor *c, const at_op *op, bool *waits) {
   const at_coll *k = &c->frame.loaded->colls[op->target];
   at_runtime *rt = c->frame.chip->runtime;
   at_part *p = c->part;
@@ -202,7 +228,10 @@ at_status at_meet_start(at_cursor *c, const at_op *op) {
   at_status st = t->failed.err ? at_status_clone(t->failed) : AT_OK;
   if (!st.err) all = at_start_arrive(p, k);
   pthread_mutex_unlock(&t->lock);
-  if (!all) return st;
+  if (!all) {
+    if (!st.err) step_back(c, op, waits);
+    return st;
+  }
   st = at_coll_run(c, op, pool_beside_lanes(rt));
   if (st.err) at_task_fail(t, at_status_clone(st));
   at_release_started(p, op, NULL);

@@ -403,7 +403,7 @@ void at_lanes_share(at_runtime *rt);  // under the lanes' lock
 // The cursor's device has come to a collective. *waits: it is not the last.
 at_status at_meet(at_cursor *c, const at_op *op, bool *waits);
 // Passes a START; the last of the group moves the bytes.
-at_status at_meet_start(at_cursor *c, const at_op *op);
+at_status at_meet_start(at_cursor *c, const at_op *op, bool *waits);
 // Under the task's lock: a device passes a START. True: all of its group have.
 bool at_start_arrive(at_part *p, const at_coll *k);
 // Bytes of a START have moved: who waits for them may go on, and so may parts

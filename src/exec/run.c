@@ -259,7 +259,7 @@ void at_cursor_start(at_cursor *c, at_level *levels) {
 }
 
 static at_status meet(at_cursor *c, const at_op *op, bool *waits) {
-  if (op->kind == AT_STEP_START) return at_meet_start(c, op);
+  if (op->kind == AT_STEP_START) return at_meet_start(c, op, waits);
   return op->kind == AT_STEP_DONE ? at_meet_done(c, op, waits)
                                   : at_meet(c, op, waits);
 }
