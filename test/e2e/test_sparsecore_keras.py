@@ -4,8 +4,7 @@ import importlib.util
 
 import pytest
 
-if not all(importlib.util.find_spec(m) for m in ("keras_rs", "jax_tpu_embedding")):
-  pytest.skip("keras_rs or jax_tpu_embedding is not installed", allow_module_level=True)
+MISSING = [m for m in ("keras_rs", "jax_tpu_embedding") if not importlib.util.find_spec(m)]
 
 TRAIN = """
 import os
@@ -53,6 +52,7 @@ assert losses[0][-1] < losses[0][0]
 """
 
 
+@pytest.mark.skipif(bool(MISSING), reason=f"not installed: {MISSING}")
 @pytest.mark.parametrize("target", ["v5p:2x2x1", "v6e:2x2"])
 def test_training_equals_tables_on_the_tensorcore(python, target):
   p = python(TRAIN, env={"ATOLL_TARGET": target, "JAX_PLATFORMS": "tpu,cpu"}, timeout=300)
