@@ -93,22 +93,42 @@ AMX_MICRO(us_micro, "amx-int8", _tile_dpbusd, int8_t)
 AMX_MICRO(uu_micro, "amx-int8", _tile_dpbuud, int8_t)
 #undef amx_edge
 
+// Rows of sums, to C or onto what it holds.
+static void put_edge(float *c, int64_t ldc, const float *sums, int mr, int nr,
+                     bool add) {
+  for (int i = 0; i < mr; i++)
+    for (int j = 0; j < nr; j++) {
+      float s = sums[i * 32 + j];
+      c[i * ldc + j] = add ? c[i * ldc + j] + s : s;
+    }
+}
+__attribute__((target("avx512f"))) static void add_whole(float *c, int64_t ldc,
+                                                         const float *sums) {
+  for (int i = 0; i < 32; i++, c += ldc, sums += 32) {
+    __m512 low = _mm512_add_ps(_mm512_loadu_ps(c), _mm512_loadu_ps(sums));
+    __m512 high =
+        _mm512_add_ps(_mm512_loadu_ps(c + 16), _mm512_loadu_ps(sums + 16));
+    _mm512_storeu_ps(c, low);
+    _mm512_storeu_ps(c + 16, high);
+  }
+}
+
 // A tile lies dense: 16 rows of 64 bytes, the second half of A or 64 bytes on
-// in B. Sums begin with what C holds where `add`.
+// in B.
 AMX_TARGET("amx-bf16")
 void at_gemm_amx_block(int64_t groups, const void *av, const void *bv, float *c,
-                       int64_t ldc, int mr, int nr, bool add) {
+                       int64_t ldc, int mr, int nr, at_gemm_start start) {
   const char *a = av, *b = bv;
-  float edge[32 * 32];
-  float *to = c;
-  int64_t ld = ldc;
-  if (mr < 32 || nr < 32) {
-    to = memset(edge, 0, sizeof edge);
-    ld = 32;
-    for (int i = 0; add && i < mr; i++)
-      memcpy(edge + i * 32, c + i * ldc, (size_t)nr * sizeof *c);
+  bool apart = mr < 32 || nr < 32 || start == AT_GEMM_APART;
+  _Alignas(64) float sums[32 * 32];
+  float *to = apart ? sums : c;
+  int64_t ld = apart ? 32 : ldc;
+  if (apart && start == AT_GEMM_GO_ON) {
+    memset(sums, 0, sizeof sums);
+    for (int i = 0; i < mr; i++)
+      memcpy(sums + i * 32, c + i * ldc, (size_t)nr * sizeof *c);
   }
-  if (add) {
+  if (start == AT_GEMM_GO_ON) {
     _tile_loadd(0, to, ld * 4);
     _tile_loadd(1, to + 16, ld * 4);
     _tile_loadd(2, to + 16 * ld, ld * 4);
@@ -133,8 +153,10 @@ void at_gemm_amx_block(int64_t groups, const void *av, const void *bv, float *c,
   _tile_stored(1, to + 16, ld * 4);
   _tile_stored(2, to + 16 * ld, ld * 4);
   _tile_stored(3, to + 16 * ld + 16, ld * 4);
-  for (int i = 0; to == edge && i < mr; i++)
-    memcpy(c + i * ldc, edge + i * 32, (size_t)nr * sizeof *c);
+  if (mr < 32 || nr < 32)
+    put_edge(c, ldc, sums, mr, nr, start == AT_GEMM_APART);
+  else if (apart)
+    add_whole(c, ldc, sums);
 }
 
 static const at_gemm_engine bf16_engine = {"bf16 amx",

@@ -13,6 +13,9 @@
 enum { PANEL = 32, GROUP = 32, GROUP_BYTES = PANEL * GROUP * 2 };
 // k of one pass over C: a panel of A and one of B share the first cache.
 enum { PASS_GROUPS = 8 };
+// What is added to C is summed apart up to here, as by a matrix unit that adds
+// whole products to an accumulator.
+enum { APART_GROUPS = 16 };
 enum { MIN_SIDE = 16, MAX_ELEMENTS = 4 << 20, MIN_WORK = 1 << 20 };
 
 static int64_t groups_of(int64_t k) { return at_k_ceil_div(k, GROUP); }
@@ -215,17 +218,21 @@ static void multiply_range(void *arg, int64_t begin, int64_t end,
                            uint32_t worker) {
   const product *p = arg;
   int64_t groups = groups_of(p->k);
+  bool apart = p->add && groups <= APART_GROUPS;
+  int64_t pass = apart ? groups : PASS_GROUPS;
   at_gemm_amx_begin();
-  for (int64_t g = 0; g < groups; g += PASS_GROUPS) {
-    int64_t n = AT_MIN(PASS_GROUPS, groups - g);
+  for (int64_t g = 0; g < groups; g += pass) {
+    int64_t n = AT_MIN(pass, groups - g);
+    at_gemm_start start = apart             ? AT_GEMM_APART
+                          : p->add || g > 0 ? AT_GEMM_GO_ON
+                                            : AT_GEMM_ZERO;
     for (int64_t i = begin; i < end; i++)
       for (int64_t j = 0; j * PANEL < p->n; j++)
         at_gemm_amx_block(n, p->a + (i * groups + g) * GROUP_BYTES,
                           p->b + (j * groups + g) * GROUP_BYTES,
                           p->c + i * PANEL * p->ldc + j * PANEL, p->ldc,
                           (int)AT_MIN(PANEL, p->m - i * PANEL),
-                          (int)AT_MIN(PANEL, p->n - j * PANEL),
-                          p->add || g > 0);
+                          (int)AT_MIN(PANEL, p->n - j * PANEL), start);
   }
   at_gemm_amx_end();
 }

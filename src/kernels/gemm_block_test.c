@@ -83,6 +83,30 @@ static void test_layouts(void **state) {
     }
 }
 
+// A product is added with the bits that it has alone.
+static void test_added_apart(void **state) {
+  enum { M = 70, N = 64, K = 256 };
+  if (!at_k_has(AT_CPU_AMX_BF16 | AT_CPU_AVX512_BF16)) skip();
+  static float a[M * K], b[K * N], c[M * N], alone[M * N], before[M * N];
+  uint32_t x = 1;
+  for (int i = 0; i < M * K; i++)
+    a[i] = (float)((x = x * 1664525 + 1013904223) >> 8) * 0x1p-24f;
+  for (int i = 0; i < K * N; i++)
+    b[i] = (float)((x = x * 1664525 + 1013904223) >> 8) * 0x1p-24f - 0.5f;
+  for (int i = 0; i < M * N; i++) c[i] = before[i] = 3 + (float)i * 0x1p-10f;
+  at_k_matrix ma = {a, AT_F32, M, K, 4 * K, 4},
+              mb = {b, AT_F32, N, K, 4, 4 * N};
+  at_par par = {tu_pool(2), NULL, NULL};
+  void *pa = aligned_alloc(64, at_k_block_bytes(&ma));
+  void *pb = aligned_alloc(64, at_k_block_bytes(&mb));
+  at_k_block_pack(&par, &ma, false, pa);
+  at_k_block_pack(&par, &mb, true, pb);
+  at_k_block_multiply(&par, M, N, K, pa, pb, alone, N, false);
+  at_k_block_multiply(&par, M, N, K, pa, pb, c, N, true);
+  for (int i = 0; i < M * N; i++) assert_true(c[i] == before[i] + alone[i]);
+  free(pa), free(pb);
+}
+
 static void test_who_fits(void **state) {
   at_k_matrix a = {NULL, AT_F32, 64, 64, 256, 4}, b = a, x = a;
   bool amx = at_k_has(AT_CPU_AMX_BF16 | AT_CPU_AVX512_BF16);
@@ -100,6 +124,7 @@ static void test_who_fits(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_layouts),
+                                     cmocka_unit_test(test_added_apart),
                                      cmocka_unit_test(test_who_fits)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

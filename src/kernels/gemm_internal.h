@@ -52,10 +52,15 @@ const at_gemm_engine *at_gemm_amx_engine(uint32_t a, uint32_t b, uint32_t acc);
 // AMX tiles: 16 rows of 64 bytes, for this thread until `end`.
 void at_gemm_amx_begin(void);
 void at_gemm_amx_end(void);
-// c[i * ldc + j] (+)= sum over groups of 32 k, i < mr <= 32, j < nr <= 32. A is
+typedef enum at_gemm_start {
+  AT_GEMM_ZERO,   // overwrites C
+  AT_GEMM_GO_ON,  // sums go on from what C holds
+  AT_GEMM_APART   // sums are made apart, and added to C at the end
+} at_gemm_start;
+// c[i * ldc + j]: sums over groups of 32 k, i < mr <= 32, j < nr <= 32. A is
 // [group][32 rows][32 k], B [group][16][32 columns][2], both bf16.
 void at_gemm_amx_block(int64_t groups, const void *a, const void *b, float *c,
-                       int64_t ldc, int mr, int nr, bool add);
+                       int64_t ldc, int mr, int nr, at_gemm_start start);
 
 typedef struct at_gemm_job at_gemm_job;
 // Writes rows [i, i + rows) by k [k, k + kc) of A of one batch in its own

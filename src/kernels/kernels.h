@@ -51,8 +51,8 @@ size_t at_k_block_bytes(const at_k_matrix *m);  // packed
 // to: 64-byte aligned. columns: m is B.
 void at_k_block_pack(const at_par *par, const at_k_matrix *m, bool columns,
                      void *to);
-// c[i * ldc + j] = sum over k of a[i, k] b[k, j], or, where `add`, the same sum
-// begun with what c holds. a, b: packed. Bits do not depend on threads.
+// c[i * ldc + j] = sum over k of a[i, k] b[k, j], or, where `add`, c plus that
+// sum. a, b: packed. Bits do not depend on threads.
 void at_k_block_multiply(const at_par *par, int64_t m, int64_t n, int64_t k,
                          const void *a, const void *b, float *c, int64_t ldc,
                          bool add);
