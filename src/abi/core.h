@@ -237,6 +237,7 @@ typedef struct at_xcore_ref {
   uint64_t kernel;  // index map: KERNELS + 1, 0: none
   // LOCATIONS + 1, 0: unknown. Of the index map; of the last store to it.
   uint32_t place, stored_at;
+  uint64_t cores;  // operands of one core each, one after the other; 0: one
   int64_t dims[AT_CORE_MAX_RANK];   // of the operand; scratch: of the ref
   int64_t block[AT_CORE_MAX_RANK];  // of the window; = dims without one
   int64_t pad_low[AT_CORE_MAX_RANK], pad_high[AT_CORE_MAX_RANK];  // ELEMENT

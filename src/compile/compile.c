@@ -397,6 +397,7 @@ static at_status write_executable(job *j, at_bytes *out) {
   AT_TRY(st);
   AT_TRY(at_writer_string(&w, at_str_of(j->module->name), &h.name));
   at_count cost = at_count_of(j->module);
+  AT_TRY(at_core_spread(j->module, j->arena));
   AT_TRY(place(j));
   at_cg_target target = {j->cpu, j->threads, 2, j->verify};
   AT_TRY(at_cg_create(&target, &j->cg));

@@ -200,6 +200,7 @@ static at_status describe_window(const at_mosaic_kernel *k,
   x->dtype = array_dtype(k, w, (at_dtype)x->dtype);
   x->alias = alias_of(w);
   x->buffers = w->buffers_given ? w->buffers : 0;
+  x->cores = (uint64_t)w->cores;
   x->pipeline = w->buffers == 1 ? AT_CORE_SYNCHRONOUS : AT_CORE_DOUBLE;
   if (w->kind == AT_MWIN_WHOLE) return AT_OK;
   x->window = w->kind == AT_MWIN_BLOCKED ? AT_CORE_BLOCKED : AT_CORE_ELEMENT;

@@ -10,6 +10,9 @@ bool at_core_can_alias(const at_node *n, uint32_t result, uint32_t operand);
 // Reads the kernel, adds its functions to e->cg and its records to e->w; fills
 // in what the step says of them.
 at_status at_core_emit(at_emit_steps *e, const at_node *n, at_xstep *s);
+// Before memory is planned: what kernels leave in VMEM and SMEM becomes one
+// value per core, where a device has several.
+at_status at_core_spread(at_module *m, at_arena *a);
 // Writes into the kernels' configurations how much VMEM each of them takes on
 // the target, as the TPU compiler does in the program that it returns.
 at_status at_core_tell_memory(at_module *m, at_arena *a);

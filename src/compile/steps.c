@@ -324,15 +324,14 @@ static at_status emit_control(at_emit_steps *e, const at_node *n, step_list *out
   return push_step(e, out, &s);
 }
 
-// Memory whose contents nobody may rely on (jax.lax.empty).
-static bool is_empty(const at_node *n) {
+bool at_steps_is_empty(const at_node *n) {
   return n->op == AT_OP_CUSTOM_CALL &&
          at_str_is(at_node_str(n, AT_ATTR_CALL_TARGET_NAME), "AllocateBuffer");
 }
 
 static at_status emit_node(at_emit_steps *e, const at_node *n, step_list *out) {
   if (n->op == AT_OP_ASYNC_DONE) return emit_done(e, n, out);
-  if (is_silent(n) || is_empty(n)) return AT_OK;
+  if (is_silent(n) || at_steps_is_empty(n)) return AT_OK;
   if (at_node_bool(n, AT_ATTR_ASYNC)) {
     void **at;
     AT_TRY_ALLOC(at, at_map_put_ptr(&e->starts, n));

@@ -36,6 +36,8 @@ bool at_steps_can_alias(const at_map *choices, const at_node *n, uint32_t result
 // program's own steps.
 at_status at_steps_emit(at_emit_steps *e, const at_module *m, uint32_t *out_begin,
                         uint32_t *out_end);
+// Memory whose contents nobody may rely on (jax.lax.empty).
+bool at_steps_is_empty(const at_node *n);
 // Readable listing of an executable's steps, slots and memory.
 at_status at_steps_print(at_bytes executable, at_strbuf *out);
 

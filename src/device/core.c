@@ -460,6 +460,7 @@ static void join_aliases(const at_core_launch *l) {
     size_t bytes =
         is_sem ? sizeof(int32_t) : at_dtype_bytes((at_dtype)x->dtype);
     for (uint32_t d = 0; d < x->rank; d++) bytes *= (size_t)x->dims[d];
+    if (x->cores) bytes *= (size_t)x->cores;
     if (in != out && bytes) memmove(out, in, bytes);
   }
 }

@@ -129,6 +129,8 @@ static void init_operand(core_state *c, uint32_t i, void *operand,
   const at_xcore_ref *x = &c->program->refs[i];
   window *w = &c->windows[i];
   bool input = x->role != AT_CORE_OUT;
+  if (x->cores > (uint32_t)c->head.core_index)
+    operand = (uint8_t *)operand + (size_t)c->head.core_index * bytes;
   if (x->window == AT_CORE_WHOLE) {
     if (input && x->alias < 0 && (x->stored || c->launch->checks) && bytes)
       operand = private_copy(c, operand, bytes);

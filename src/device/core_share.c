@@ -1,8 +1,8 @@
 // The cores of a chip that JAX sees as one device share a kernel's grid: the
 // kernel says which dimensions are parallel, and they split one of these.
-// Without checks, signals, and memory that one step leaves to the next nobody
-// can tell two cores from the threads of the pool, which then take the steps
-// (core_split.c).
+// Without checks, signals, memory of a core that outlives the kernel, and
+// memory that one step leaves to the next nobody can tell two cores from the
+// threads of the pool, which then take the steps (core_split.c).
 #include <stdlib.h>
 
 #include "base/log.h"
@@ -13,6 +13,8 @@ bool core_is_shared(const core_state *c, uint32_t *out_dim) {
   uint32_t cores = c->launch->hw->cores_per_device;
   bool told = c->launch->checks || (r->flags & AT_CORE_SIGNALS) ||
               core_ties_steps(c, true);
+  for (uint32_t i = 0; i < r->num_refs; i++)
+    told |= c->program->refs[i].cores != 0;  // memory that outlives the kernel
   if (cores < 2 || r->type != AT_CORE_TC || !told) return false;
   bool found = false, fits = false;
   for (uint32_t d = 0; d < r->grid_rank; d++) {

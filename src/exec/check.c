@@ -362,6 +362,7 @@ static at_status check_core_buffers(const checker *c, const at_xstep *s,
     size_t need = box_bytes(
         x->dims, x->rank,
         x->space == AT_CORE_SEM ? 4 : at_dtype_bytes((at_dtype)x->dtype));
+    need = at_mul(need, AT_MAX((size_t)x->cores, (size_t)1));
     if (buf >= s->num_args || c->slots[c->args[s->args + buf]].bytes < need ||
         (x->role == AT_CORE_IN && x->alias >= (int64_t)outs))
       return BAD("step %llu: buffer %u of a kernel", (unsigned long long)i,

@@ -131,6 +131,9 @@ typedef struct at_mosaic_window {
   int color;  // memory space colour from the configuration; -1: none
   int alias;  // the other index of the alias: result of an input, operand of an
               // output; -1: none
+  // Memory of a core that outlives the kernel: of so many cores, one after the
+  // other (`whole` is of one); 0: there is one.
+  int64_t cores;
 } at_mosaic_window;
 
 typedef enum at_mosaic_dim {

@@ -324,6 +324,15 @@ static at_status tie_windows(reader *r, at_mosaic_window *w) {
         w[i].alias = (int)(w[i].is_output ? c->aliases[n].operand
                                           : c->aliases[n].result);
     }
+    bool of_core =
+        w[i].kind == AT_MWIN_WHOLE &&
+        (w[i].ref.space == AT_MSPACE_VMEM || w[i].ref.space == AT_MSPACE_SMEM);
+    if (of_core && w[i].whole.rank == w[i].bounds.rank + 1 &&
+        w[i].whole.dims[0] > 0) {
+      w[i].cores = w[i].whole.dims[0];
+      w[i].whole.rank--;
+      w[i].whole.dims++;
+    }
     if (w[i].whole.dtype != AT_INVALID && w[i].whole.rank != w[i].bounds.rank)
       return at_mosaic_fail(r->k, p->func, AT_INVALID_ARGUMENT,
                             "window %u has %u dimensions, its array has %u", i,
