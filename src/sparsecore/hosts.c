@@ -145,6 +145,7 @@ typedef struct far_walk {
   at_sc_far *far;      // lookups
   at_bytes rows;       // lookups: what came back
   uint32_t *place_of;  // updates: of a sample of this host, + 1
+  uint64_t entries, spans;
 } far_walk;
 typedef at_status (*far_fn)(far_walk *w, uint32_t device, uint32_t k,
                             uint32_t batch, uint32_t owner, at_sc_span s);
@@ -163,19 +164,13 @@ static at_status each_far(far_walk *w, uint32_t host, far_fn fn) {
   return AT_OK;
 }
 
-// Of one host: entries, and spans that have any.
-static void count_far(const at_sc_plan *p, uint32_t host, uint64_t *entries,
-                      uint64_t *spans) {
-  uint32_t owners = p->here * p->scs, first = host * owners;
-  *entries = *spans = 0;
-  for (uint32_t d = 0; d < p->here; d++)
-    for (uint32_t k = 0; k < p->scs; k++)
-      for (uint32_t m = 0; m < p->devices[d].batches; m++)
-        for (uint32_t g = first; g < first + owners; g++) {
-          at_sc_span s = at_sc_span_of(p, d, k, m, g);
-          *entries += s.end - s.begin;
-          *spans += s.end > s.begin;
-        }
+// Entries, and spans that have any.
+static at_status count_far(far_walk *w, uint32_t device, uint32_t k,
+                           uint32_t batch, uint32_t owner, at_sc_span s) {
+  (void)device, (void)k, (void)batch, (void)owner;
+  w->entries += s.end - s.begin;
+  w->spans++;
+  return AT_OK;
 }
 
 static at_bytes *messages(const at_sc_plan *p) {
@@ -210,10 +205,9 @@ static at_status ask_all(const at_sc_plan *p, at_bytes *send) {
   const at_sc_hosts *h = p->run->hosts;
   for (uint32_t i = 0; i < h->count; i++) {
     if (i == h->me) continue;
-    uint64_t entries, spans;
-    count_far(p, i, &entries, &spans);
     far_walk w = {.p = p};
-    if (!begin_message(p, &w.message, spans * kBlock + entries * 4))
+    AT_TRY(each_far(&w, i, count_far));
+    if (!begin_message(p, &w.message, w.spans * kBlock + w.entries * 4))
       return no_memory();
     AT_TRY(each_far(&w, i, ask));
     send[i] = w.message;
@@ -359,11 +353,11 @@ static at_status send_all(const at_sc_plan *p, at_bytes *send) {
   if (!w.place_of) return no_memory();
   for (uint32_t i = 0; i < h->count; i++) {
     if (i == h->me) continue;
-    uint64_t entries, spans, rows;
-    count_far(p, i, &entries, &spans);
-    rows = AT_MIN(entries, samples) * p->x->width;
+    w.entries = w.spans = 0;
+    AT_TRY(each_far(&w, i, count_far));
+    uint64_t rows = AT_MIN(w.entries, samples) * p->x->width;
     if (!begin_message(p, &w.message,
-                       4 + (rows + entries * 3) * 4 + spans * kBlock))
+                       4 + (rows + w.entries * 3) * 4 + w.spans * kBlock))
       return no_memory();
     memset(w.place_of, 0, samples * sizeof *w.place_of);
     put(&w.message, &(uint32_t){0}, 4);
