@@ -11,9 +11,13 @@ __version__ = "0.1.0"
 
 
 def library_path() -> str:
-  """The path of libatoll.so: $ATOLL_LIBRARY, or the one in this package."""
+  """The path of libatoll.so: $ATOLL_LIBRARY, the one in this package, or the one that
+  $TPU_LIBRARY_PATH names for JAX."""
   named = os.environ.get("ATOLL_LIBRARY")
   path = Path(named) if named else Path(__file__).parent / "libatoll.so"
+  for_jax = Path(os.environ.get("TPU_LIBRARY_PATH", ""))
+  if not named and not path.is_file() and for_jax.name == "libatoll.so":
+    path = for_jax
   if not path.is_file():
     raise FileNotFoundError(
         f"no Atoll library at {path}\n"

@@ -108,6 +108,15 @@ print(jax.devices()[0].platform, len(jax.devices("cpu")) > 0)
     assert p.stdout.split() == ["tpu", "True"], (platforms, p.stderr)
 
 
+def test_the_package_finds_the_library_that_jax_has(python):
+  import os
+  code = "import os; os.environ.pop('ATOLL_LIBRARY', None)\nimport atoll; print(atoll.library_path())"
+  path = os.environ["TPU_LIBRARY_PATH"]
+  assert python(code, {"TPU_LIBRARY_PATH": path}).stdout.strip() == path
+  p = python(code, {"TPU_LIBRARY_PATH": "libtpu.so"})
+  assert p.returncode != 0 and "no Atoll library" in p.stderr
+
+
 def test_x64_is_there():
   with jax.enable_x64(True):
     assert jnp.arange(3, dtype=jnp.float64).dtype == np.float64
