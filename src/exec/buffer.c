@@ -187,7 +187,10 @@ at_status at_buffer_create(at_chip *c, at_memory_kind k, at_dtype t,
   return AT_OK;
 }
 
-void at_buffer_define(at_buffer *b, at_status s) { at_event_fire(b->ready, s); }
+void at_buffer_define(at_buffer *b, at_status s) {
+  if (!s.err && b->data) at_settle_bits(b->dtype, b->data, b->bytes);
+  at_event_fire(b->ready, s);
+}
 
 at_status at_buffer_view(at_chip *c, at_memory_kind k, at_dtype t, at_dims dims,
                          void *data, void (*on_release)(void *), void *arg,

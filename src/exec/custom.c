@@ -71,19 +71,24 @@ static void call_foreign(void *arg) {
     ((void (*)(void *, const void **))c->handler->fn)(c->results, c->operands);
 }
 
+static const at_xslot *slot_of(const at_loaded *l, const at_op *op,
+                               uint32_t i) {
+  const at_xslot *slots =
+      (const void *)(l->block + l->header->sections[AT_XS_SLOTS].offset);
+  return &slots[l->args[op->args + i]];
+}
+
 static at_status describe_buffers(const at_frame *f, const at_op *op,
                                   uint32_t first, uint32_t n, at_arena *a,
                                   ffi_args *out) {
   const at_loaded *l = f->loaded;
-  const at_xslot *slots =
-      (const void *)(l->block + l->header->sections[AT_XS_SLOTS].offset);
   ffi_buffer *b;
   AT_TRY_ALLOC(b, at_new(a, ffi_buffer, n + 1));
   *out = (ffi_args){.struct_size = sizeof *out, .size = n};
   AT_TRY_ALLOC(out->types, at_new(a, int32_t, n + 1));
   AT_TRY_ALLOC(out->args, at_new(a, void *, n + 1));
   for (uint32_t i = 0; i < n; i++) {
-    const at_xslot *s = &slots[l->args[op->args + first + i]];
+    const at_xslot *s = slot_of(l, op, first + i);
     const at_xtype *t = s->type == UINT32_MAX ? NULL : &l->types[s->type];
     int32_t dtype = t ? at_ffi_dtype((at_dtype)t->dtype) : 17;  // a token
     if (dtype < 0)
@@ -98,6 +103,17 @@ static at_status describe_buffers(const at_frame *f, const at_op *op,
     out->args[i] = &b[i];
   }
   return AT_OK;
+}
+
+// What a host's function has written.
+static void settle_results(const at_frame *f, const at_op *op) {
+  const at_loaded *l = f->loaded;
+  for (uint32_t i = (uint32_t)op->aux; i < op->num_args; i++) {
+    const at_xslot *s = slot_of(l, op, i);
+    if (s->type != UINT32_MAX)
+      at_settle_bits((at_dtype)l->types[s->type].dtype, f->bufs[op->args + i],
+                     s->bytes);
+  }
 }
 
 static at_status call_typed(at_frame *f, const at_op *op, const handler *h,
@@ -121,6 +137,7 @@ static at_status call_typed(at_frame *f, const at_op *op, const handler *h,
     st = at_status_join(st, at_event_wait(e));
     at_event_release(e);
   }
+  if (!st.err) settle_results(f, op);
   return st;
 }
 

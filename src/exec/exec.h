@@ -71,6 +71,9 @@ typedef struct at_host_array {
 at_status at_buffer_from_host(at_chip *c, at_memory_kind k,
                               const at_host_array *src, at_host_semantics s,
                               at_buffer **out, at_event **out_host_done);
+// On a device the bytes of types under 8 bits are extended (abi/dtype.def); hosts
+// leave anything in the high bits. Brings `bytes` bytes of type t into that form.
+void at_settle_bits(at_dtype t, void *data, size_t bytes);
 // Not defined yet: fill with at_buffer_data_mut, then at_buffer_define.
 at_status at_buffer_create(at_chip *c, at_memory_kind k, at_dtype t,
                            at_dims dims, at_buffer **out);

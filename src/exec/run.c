@@ -147,11 +147,14 @@ static at_status run_host(at_frame *f, const at_op *op) {
       (const void *)(f->loaded->block +
                      f->loaded->header->sections[AT_XS_SLOTS].offset);
   for (uint32_t i = 0; i < op->num_args; i++) {
-    host_call h = {.channel = c,
-                   .data = f->bufs[op->args + i],
-                   .bytes = slots[f->loaded->args[op->args + i]].bytes};
+    const at_xslot *s = &slots[f->loaded->args[op->args + i]];
+    host_call h = {
+        .channel = c, .data = f->bufs[op->args + i], .bytes = s->bytes};
     if (!is_send) {
       AT_TRY(receive(&h));
+      if (s->type != UINT32_MAX)
+        at_settle_bits((at_dtype)f->loaded->types[s->type].dtype, h.data,
+                       h.bytes);
       continue;
     }
     at_fiber_call_on_thread(call_host, &h);

@@ -125,7 +125,30 @@ static bool is_dense(const at_host_array *a) {
   return true;
 }
 
-static void copy_in(at_pool *p, at_buffer *b, const at_host_array *a) {
+// Types under 8 bits take a byte each: hosts want zeros in its high bits, a device
+// the sign.
+static bool is_narrow(at_dtype t) {
+  return at_dtype_of(t)->bits < 8 && (at_is_int(t) || at_is_float(t));
+}
+
+static void clear_high_bits(at_dtype t, uint8_t *p, size_t bytes) {
+  if (!is_narrow(t)) return;
+  uint8_t keep = (uint8_t)(0xff >> (8 - at_dtype_of(t)->bits));
+  for (size_t i = 0; i < bytes; i++) p[i] &= keep;
+}
+
+void at_settle_bits(at_dtype t, void *data, size_t bytes) {
+  uint8_t *p = data;
+  if (!is_narrow(t) || !at_is_signed_int(t)) {
+    clear_high_bits(t, p, bytes);
+    return;
+  }
+  unsigned gone = 8u - at_dtype_of(t)->bits;
+  for (size_t i = 0; i < bytes; i++)
+    p[i] = (uint8_t)((int8_t)(uint8_t)(p[i] << gone) >> gone);
+}
+
+static void copy_elements(at_pool *p, at_buffer *b, const at_host_array *a) {
   if (b->bytes == 0) return;
   if (is_dense(a)) {
     at_copy_bytes(p, b->data, a->data, b->bytes);
@@ -149,6 +172,11 @@ static void copy_in(at_pool *p, at_buffer *b, const at_host_array *a) {
   int64_t row_bytes = s.size[s.rank - 1] * (int64_t)s.element;
   at_pool_for(p, rows, AT_MAX((int64_t)1, kCopyChunk / row_bytes), copy_rows,
               &s);
+}
+
+static void copy_in(at_pool *p, at_buffer *b, const at_host_array *a) {
+  copy_elements(p, b, a);
+  at_settle_bits(b->dtype, b->data, b->bytes);
 }
 
 // ---- From the host
@@ -237,7 +265,8 @@ at_status at_buffer_from_host(at_chip *c, at_memory_kind k,
   // So such arrays are copied at once; memory given up for good is not.
   bool at_once = s == AT_HOST_IMMUTABLE_ONLY_DURING_CALL ||
                  s == AT_HOST_IMMUTABLE_ZERO_COPY;
-  if (s == AT_HOST_MUTABLE_ZERO_COPY && (uintptr_t)src->data % 64 == 0 && is_dense(src))
+  if (s == AT_HOST_MUTABLE_ZERO_COPY && (uintptr_t)src->data % 64 == 0 &&
+      is_dense(src) && at_dtype_of(src->dtype)->bits >= 8)
     return view_host(c, k, src, out, out_host_done);
   at_buffer *b;
   AT_TRY(at_buffer_make(c, k, src->dtype, src->dims, at_event_done(), &b));
@@ -282,6 +311,7 @@ static void download_main(void *arg) {
   if (!st.err && d->bytes)
     at_copy_bytes(c->runtime->pool, d->to ? d->to->data : d->dst,
                   (const uint8_t *)d->from->data + d->offset, d->bytes);
+  if (!st.err && !d->to) clear_high_bits(d->from->dtype, d->dst, d->bytes);
   record_transfer(c, start, d->bytes,
                   d->to ? "device to device" : "device to host");
   at_buffer_unhold(d->from);
@@ -327,7 +357,10 @@ at_status at_buffer_to_host(at_buffer *b, void *dst, size_t offset, size_t n,
   AT_TRY(hold_source(b));
   if (n <= kCopyAtOnce && at_buffer_is_ready(b)) {
     at_status st = at_event_status(b->ready);
-    if (!st.err && n) memcpy(dst, (const uint8_t *)b->data + offset, n);
+    if (!st.err && n) {
+      memcpy(dst, (const uint8_t *)b->data + offset, n);
+      clear_high_bits(b->dtype, dst, n);
+    }
     at_buffer_unhold(b);
     if (!st.err) *out_done = at_event_done();
     return st;

@@ -275,6 +275,8 @@ static PJRT_Error *raw_from_host(PJRT_RawBuffer_CopyRawHostToDevice_Args *a) {
   char *dst = at_buffer_data_mut(a->buffer->buffer);
   if (a->transfer_size)
     memcpy(dst + a->offset, a->src, (size_t)a->transfer_size);
+  at_settle_bits(at_buffer_dtype(a->buffer->buffer), dst + a->offset,
+                 (size_t)a->transfer_size);
   a->event = at_pjrt_event_ready();
   return NULL;
 }

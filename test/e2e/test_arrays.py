@@ -49,6 +49,25 @@ def test_round_trip(dtype, shape):
   same(np.asarray(y), x)
 
 
+@pytest.mark.parametrize("dtype", [ml_dtypes.int4, ml_dtypes.uint4,
+                                   ml_dtypes.int2, ml_dtypes.uint2])
+def test_narrow_integers_are_what_numpy_says(dtype):
+  """A host leaves anything in the high bits of a byte; what comes back has zeros."""
+  info = ml_dtypes.iinfo(dtype)
+  wide = np.arange(info.min, info.max + 1, dtype=np.int8)
+  x = wide.astype(dtype)
+  garbage = (x.view(np.uint8) | np.uint8(0xf0)).view(dtype)
+  for given in (x, garbage, np.tile(garbage, 3)[::3]):
+    got = jax.jit(lambda v: (v.astype(np.int8), v < 1, v))(given)
+    want = np.asarray(given.astype(dtype)).astype(np.int8)
+    np.testing.assert_array_equal(np.asarray(got[0]), want)
+    np.testing.assert_array_equal(np.asarray(got[1]), want < 1)
+  same(np.asarray(jax.jit(lambda v: v.astype(dtype))(wide)), x)
+  back = jax.pure_callback(lambda v: np.asarray(v).astype(dtype),
+                           jax.ShapeDtypeStruct(wide.shape, dtype), wide)
+  np.testing.assert_array_equal(np.asarray(back.astype(np.int8)), wide)
+
+
 def test_special_values_keep_their_bits():
   bits = np.array([0x7fc00001, 0xffc00000, 0x7f800000, 0xff800000, 0x80000000,
                    1], np.uint32)
