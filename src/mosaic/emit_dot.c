@@ -234,11 +234,26 @@ static at_me_node *operand(at_me *m, at_me_node *n, at_me_ref *v) {
   return b;
 }
 
+// A matrix by one vector, both along their last dimension, f32: the vector unit
+// does it, and rounds nothing.
+static bool is_matrix_vector(const at_mop *op, const at_me_node *a,
+                             const at_me_node *b) {
+  numbers x;
+  if (at_mosaic_opcode_of(op) != AT_MOSAIC_TPU_MATMUL || a->dtype != AT_F32 ||
+      b->dtype != AT_F32 || !numbers_of(op, a, b, &x))
+    return false;
+  const dims *free = &x.list[FREE_B];
+  return x.list[CON_A].n == 1 && x.list[CON_A].d[0] == a->rank - 1 &&
+         x.list[CON_B].d[0] == b->rank - 1 &&
+         (free->n == 0 || (free->n == 1 && b->dim[free->d[0]] == 1));
+}
+
 static bool wants_rounding(const at_mop *op, const at_me_node *a,
                            const at_me_node *b, bool exact) {
   const at_mattr *p = at_mop_attr(op, "precision");
   bool full = p && p->str.len == 4 && !memcmp(p->str.ptr, "fp32", 4);
-  return !full && !exact && (a->dtype == AT_F32 || b->dtype == AT_F32);
+  return !full && !exact && (a->dtype == AT_F32 || b->dtype == AT_F32) &&
+         !is_matrix_vector(op, a, b);
 }
 
 // first: accumulates only where it does not hold; NULL: always.

@@ -74,6 +74,21 @@ def test_products_round_unless_asked(precision):
   assert np.abs(out - want).max() < 2e-4 < np.abs(out - other).max()
 
 
+@pytest.mark.parametrize("dims", [(((1,), (0,)), ((), ())), (((1,), (1,)), ((), ())), (((1,), (0,)), ((), ()))],
+                         ids=["vector", "row", "column"])
+def test_a_matrix_times_a_vector_is_not_rounded(dims, request):
+  """The vector unit does it, but only where both lie along their last dimension."""
+  name = request.node.callspec.id
+  def body(x, y, o):
+    v = y[...].reshape({"vector": (256,), "row": (1, 256), "column": (256, 1)}[name])
+    o[...] = jax.lax.dot_general(x[...], v, dims, preferred_element_type=F32).reshape(o.shape)
+  x, y = normal(128, 256), normal(1, 256, seed=1)
+  out = call(body, x, y, shape=(128, 1))
+  exact, coarse = np.asarray(x, np.float64) @ np.asarray(y, np.float64).T, rounded(x) @ rounded(y).T
+  want, other = (coarse, exact) if name == "column" else (exact, coarse)
+  assert np.abs(out - want).max() < 2e-4 < np.abs(out - other).max()
+
+
 def test_transposes_fuse_into_products():
   def body(x, y, o):
     o[...] = jax.lax.dot_general(x[...], y[...], (((0,), (1,)), ((), ())), preferred_element_type=F32)
