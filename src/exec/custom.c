@@ -71,11 +71,17 @@ static void call_foreign(void *arg) {
     ((void (*)(void *, const void **))c->handler->fn)(c->results, c->operands);
 }
 
-static const at_xslot *slot_of(const at_loaded *l, const at_op *op,
-                               uint32_t i) {
+const at_xslot *at_arg_slot(const at_loaded *l, const at_op *op, uint32_t i) {
   const at_xslot *slots =
       (const void *)(l->block + l->header->sections[AT_XS_SLOTS].offset);
   return &slots[l->args[op->args + i]];
+}
+
+void at_arg_settle(const at_frame *f, const at_op *op, uint32_t i) {
+  const at_xslot *s = at_arg_slot(f->loaded, op, i);
+  if (s->type != UINT32_MAX)
+    at_settle_bits((at_dtype)f->loaded->types[s->type].dtype,
+                   f->bufs[op->args + i], s->bytes);
 }
 
 static at_status describe_buffers(const at_frame *f, const at_op *op,
@@ -88,7 +94,7 @@ static at_status describe_buffers(const at_frame *f, const at_op *op,
   AT_TRY_ALLOC(out->types, at_new(a, int32_t, n + 1));
   AT_TRY_ALLOC(out->args, at_new(a, void *, n + 1));
   for (uint32_t i = 0; i < n; i++) {
-    const at_xslot *s = slot_of(l, op, first + i);
+    const at_xslot *s = at_arg_slot(l, op, first + i);
     const at_xtype *t = s->type == UINT32_MAX ? NULL : &l->types[s->type];
     int32_t dtype = t ? at_ffi_dtype((at_dtype)t->dtype) : 17;  // a token
     if (dtype < 0)
@@ -103,17 +109,6 @@ static at_status describe_buffers(const at_frame *f, const at_op *op,
     out->args[i] = &b[i];
   }
   return AT_OK;
-}
-
-// What a host's function has written.
-static void settle_results(const at_frame *f, const at_op *op) {
-  const at_loaded *l = f->loaded;
-  for (uint32_t i = (uint32_t)op->aux; i < op->num_args; i++) {
-    const at_xslot *s = slot_of(l, op, i);
-    if (s->type != UINT32_MAX)
-      at_settle_bits((at_dtype)l->types[s->type].dtype, f->bufs[op->args + i],
-                     s->bytes);
-  }
 }
 
 static at_status call_typed(at_frame *f, const at_op *op, const handler *h,
@@ -137,7 +132,8 @@ static at_status call_typed(at_frame *f, const at_op *op, const handler *h,
     st = at_status_join(st, at_event_wait(e));
     at_event_release(e);
   }
-  if (!st.err) settle_results(f, op);
+  for (uint32_t i = operands; !st.err && i < op->num_args; i++)
+    at_arg_settle(f, op, i);
   return st;
 }
 

@@ -426,6 +426,10 @@ at_status at_task_deadlock(at_task *t);  // of one launch, local
 
 // ---- custom.c
 // ------------------------------------------------------------------------
+// Argument i of an op: its slot, and its bytes as a device has them once a host
+// has written them.
+const at_xslot *at_arg_slot(const at_loaded *l, const at_op *op, uint32_t i);
+void at_arg_settle(const at_frame *f, const at_op *op, uint32_t i);
 at_status at_custom_run(at_frame *f, const at_op *op, const at_xstep *step);
 
 #endif

@@ -143,18 +143,13 @@ static at_status run_host(at_frame *f, const at_op *op) {
     return AT_FAIL(AT_INVALID_ARGUMENT,
                    "the launch has no %s callback for channel %lld",
                    is_send ? "send" : "recv", (long long)op->aux);
-  const at_xslot *slots =
-      (const void *)(f->loaded->block +
-                     f->loaded->header->sections[AT_XS_SLOTS].offset);
   for (uint32_t i = 0; i < op->num_args; i++) {
-    const at_xslot *s = &slots[f->loaded->args[op->args + i]];
-    host_call h = {
-        .channel = c, .data = f->bufs[op->args + i], .bytes = s->bytes};
+    host_call h = {.channel = c,
+                   .data = f->bufs[op->args + i],
+                   .bytes = at_arg_slot(f->loaded, op, i)->bytes};
     if (!is_send) {
       AT_TRY(receive(&h));
-      if (s->type != UINT32_MAX)
-        at_settle_bits((at_dtype)f->loaded->types[s->type].dtype, h.data,
-                       h.bytes);
+      at_arg_settle(f, op, i);
       continue;
     }
     at_fiber_call_on_thread(call_host, &h);

@@ -31,13 +31,19 @@ AT_EVAL(dynamic_slice) {
 }
 
 // A dense copy of an operand.
-static at_status copy_of(const at_eval_args *e, const at_literal *l,
+// A copy of type t: the body of a scatter may compute in a wider type than what
+// it is given.
+static at_status copy_as(const at_eval_args *e, const at_literal *l, at_dtype t,
                          const at_literal **out, uint8_t **data) {
-  AT_TRY(at_eval_new(e->cx, &l->type, out, data));
-  int64_t count = at_type_elements(&l->type);
+  at_type type = at_type_with(l->type, t);
+  int64_t count = at_type_elements(&type);
+  AT_TRY(at_eval_new(e->cx, &type, out, data));
   AT_TRY(at_eval_spend(e->cx, count));
-  for (int64_t i = 0; i < count; i++)
-    at_put(l->type.dtype, *data, i, at_literal_at(l, i));
+  for (int64_t i = 0; i < count; i++) {
+    uint8_t value[16];
+    at_eval_convert(l->type.dtype, at_literal_at(l, i), t, value);
+    at_put(t, *data, i, value);
+  }
   return AT_OK;
 }
 
@@ -45,7 +51,7 @@ AT_EVAL(dynamic_update_slice) {
   const at_type *a = &e->in[0]->type, *u = &e->in[1]->type;
   int64_t start[kMaxRank], from[kMaxRank] = {0}, to[kMaxRank];
   uint8_t *data;
-  AT_TRY(copy_of(e, e->in[0], e->out, &data));
+  AT_TRY(copy_as(e, e->in[0], e->in[0]->type.dtype, e->out, &data));
   for (uint32_t i = 0; i < a->rank; i++)
     start[i] = clamp_start(index_at(e->in[2 + i], 0), u->dims[i], a->dims[i]);
   int64_t count = at_type_elements(u);
@@ -193,21 +199,6 @@ static at_status scatter_all(const at_eval_args *e, at_body *body,
   return AT_OK;
 }
 
-// As the body takes it: it may compute in a wider type than what it is given.
-static at_status as_taken(const at_eval_args *e, const at_literal *l,
-                          at_dtype t, const at_literal **out, uint8_t **data) {
-  at_type type = at_type_with(l->type, t);
-  int64_t count = at_type_elements(&type);
-  AT_TRY(at_eval_new(e->cx, &type, out, data));
-  AT_TRY(at_eval_spend(e->cx, count));
-  for (int64_t i = 0; i < count; i++) {
-    uint8_t value[16];
-    at_eval_convert(l->type.dtype, at_literal_at(l, i), t, value);
-    at_put(t, *data, i, value);
-  }
-  return AT_OK;
-}
-
 AT_EVAL(scatter) {
   uint32_t inputs = e->n->num_operands / 2;
   uint8_t **data, *unused;
@@ -219,10 +210,10 @@ AT_EVAL(scatter) {
   for (uint32_t k = 0; k < inputs; k++) {
     at_dtype t = e->n->types[k].dtype;
     uint32_t u = inputs + 1 + k;
-    AT_TRY(as_taken(e, e->in[k], t, &e->out[k], &data[k]));
+    AT_TRY(copy_as(e, e->in[k], t, &e->out[k], &data[k]));
     in[k] = e->out[k], in[u] = e->in[u];
     if (e->in[u]->type.dtype != t)
-      AT_TRY(as_taken(e, e->in[u], t, &in[u], &unused));
+      AT_TRY(copy_as(e, e->in[u], t, &in[u], &unused));
   }
   AT_TRY(at_body_open(e->cx, e->env, e->n->regions[0], &body));
   at_eval_args taken = *e;
