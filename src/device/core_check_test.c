@@ -183,6 +183,49 @@ static void outputs_are_revisited_at_once(void **state) {
   g_checks = 0;
 }
 
+// refs: in, out. Adds to its input, and may read that before it moves.
+static void adds_to_input(at_core *c, const int32_t *g, const at_core_ref *r) {
+  touch_ref(c, &r[0], 8, AT_CORE_LOAD);
+  touch_ref(c, &r[0], 8, AT_CORE_STORE);
+  touch_ref(c, &r[0], g_sound ? 8 : 7, AT_CORE_LOAD);
+  touch_ref(c, &r[1], 8, AT_CORE_STORE);
+}
+
+static void straight_on(at_core *c, const int32_t *g, const at_core_ref *r,
+                        int32_t *o) {
+  o[0] = g[0];
+}
+
+static void stores_to_inputs_are_read(void **state) {
+  float in[16] = {0}, out[16];
+  kernel k = {.record = {.num_refs = 2, .grid_rank = 1, .grid = {2}},
+              .refs = {whole(AT_CORE_IN, AT_CORE_VMEM, AT_F32, 16),
+                       whole(AT_CORE_OUT, AT_CORE_VMEM, AT_F32, 16)},
+              .index = {straight_on, straight_on},
+              .body = adds_to_input,
+              .bufs = {in, out}};
+  for (int i = 0; i < 2; i++)
+    k.refs[i].window = AT_CORE_BLOCKED, k.refs[i].block[0] = 8;
+  g_checks = AT_CHECK_UNINIT;
+  g_sound = false;
+  fails(&k, AT_FAILED_PRECONDITION,
+        "argument 1 (input), element (7) was written");
+  g_sound = true;
+  runs(&k);
+  // Where an output shares its memory, the value is not lost.
+  g_sound = false;
+  k.refs[0].alias = 0;
+  runs(&k);
+  // Without windows the whole operand is a copy.
+  for (int i = 0; i < 2; i++)
+    k.refs[i] = whole(i ? AT_CORE_OUT : AT_CORE_IN, AT_CORE_VMEM, AT_F32, 8);
+  k.record.grid[0] = 1;
+  fails(&k, AT_FAILED_PRECONDITION, "nobody read it before the kernel ended");
+  k.refs[0].space = AT_CORE_HBM;
+  runs(&k);
+  g_checks = 0;
+}
+
 // ---- Cores
 // ----------------------------------------------------------------------------------
 // refs: out (HBM), semaphore. Core 0 writes, core 1 reads.
@@ -226,6 +269,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(defects_are_found),
       cmocka_unit_test(outputs_are_revisited_at_once),
+      cmocka_unit_test(stores_to_inputs_are_read),
       cmocka_unit_test(cores_must_signal)};
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   at_sched_destroy(g_sched);

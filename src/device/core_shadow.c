@@ -97,6 +97,7 @@ void core_shadow_free(core_state *c) {
     if (!s->shades[i].borrowed) {
       free(s->shades[i].filled);
       free(s->shades[i].cells);
+      free(s->shades[i].strays);
     }
     free(s->visited[i]);
   }
@@ -115,6 +116,7 @@ typedef struct touch {
   shade *shade;
   const area *box;
   bool writes, must_be_filled;
+  bool strays;    // a store to what does not go back to an array
   bool *fetched;  // only asks whether a pipeline fetched any of it
   int32_t loc;
   const char *what;
@@ -218,6 +220,37 @@ static void touch_cells(const touch *t, size_t first, size_t n) {
 
 static bool is_padded(const touch *t);
 
+// ---- Stores that are lost
+// An input's block does not go back to its array: what is stored there and not
+// read before the window moves on was meant for somewhere else.
+static bool is_input_block(const core_state *c, const region *r) {
+  if (r->ref < 0 || r->space == AT_CORE_HBM) return false;
+  const at_xcore_ref *x = &c->program->refs[r->ref];
+  return x->role == AT_CORE_IN && x->alias < 0 && !x->cores &&
+         (x->space == AT_CORE_VMEM || x->space == AT_CORE_SMEM);
+}
+
+static void note_strays(const touch *t, size_t first, size_t n) {
+  int32_t *at = t->shade->strays;
+  for (size_t i = first; at && i < first + n; i++)
+    at[i] = t->strays ? t->loc + 2 : 0;
+}
+
+static void no_strays(core_state *c, const region *r, const char *when) {
+  shade *s = &c->shadow->shades[r - c->regions];
+  for (size_t i = 0; s->strays && i < s->count; i++) {
+    if (!s->strays[i]) continue;
+    char place[256];
+    touch t = {.c = c, .owner = c, .region = r};
+    name_place(&t, i, place, sizeof place);
+    core_stop(c, AT_FAILED_PRECONDITION, s->strays[i] - 2,
+              "a store is lost: %s was written, and nobody read it before %s\n"
+              "detail: blocks of inputs do not go back to their arrays; store "
+              "to an output, or alias one (input_output_aliases)",
+              place, when);
+  }
+}
+
 static void touch_run(const touch *t, const uint8_t *at, size_t bytes) {
   size_t g = t->shade->granule, first = (size_t)(at - t->region->base) / g;
   size_t n = (bytes + g - 1) / g;
@@ -235,6 +268,7 @@ static void touch_run(const touch *t, const uint8_t *at, size_t bytes) {
     if (hole && !is_padded(t))
       report_unfilled(t, first + (size_t)(hole - filled));
   }
+  note_strays(t, first, n);
   if (t->shade->cells) touch_cells(t, first, n);
 }
 
@@ -274,6 +308,9 @@ static void touch_box(touch *t) {
   t->shade = shade_of(t->owner, t->region);
   if (!t->shade) return;
   core_state *c = t->c;
+  t->strays &= checks(c, AT_CHECK_UNINIT) && is_input_block(c, t->region);
+  if (t->strays && !t->shade->strays)
+    t->shade->strays = take(c, t->shade->count, sizeof *t->shade->strays);
   if (c->group) pthread_mutex_lock(&c->group->lock);
   touch_dims(t, 0, t->box->base);
   if (c->group) pthread_mutex_unlock(&c->group->lock);
@@ -293,6 +330,7 @@ void at_core_access(at_core *core, const at_core_view *v, int32_t kind,
              .owner = c,
              .box = &box,
              .writes = writes,
+             .strays = writes,
              .must_be_filled = !(kind & AT_CORE_MASKED),
              .loc = loc};
   touch_box(&t);
@@ -550,6 +588,7 @@ void core_shadow_window(core_state *c, uint32_t i) {
   w->moved = true;
   if (!s) return;
   bool output = w->ref->role == AT_CORE_OUT;
+  no_strays(c, r, "the window moved on");
   if (!output) no_copies(c, i, true);
   memset(s->filled, !output, s->count);
   if (!output) return;
@@ -675,6 +714,8 @@ static void outputs_must_be_filled(core_state *c) {
 }
 
 void core_shadow_finish(core_state *c) {
+  for (uint32_t i = 0; i < c->num_regions; i++)
+    no_strays(c, &c->regions[i], "the kernel ended");
   for (uint32_t i = 0; i < c->most_sems; i++)
     sem_must_be_zero(c, i, -1, "when the kernel ends");
   for (uint32_t k = 0; k < c->shadow->num_flights; k++)

@@ -17,6 +17,8 @@ typedef struct cell {
 typedef struct shade {
   uint8_t *filled;  // 1: holds a value, kFetched: of a pipeline's block
   cell *cells;      // NULL: one core alone
+  int32_t *strays;  // of an input's block: 2 + `loc` of a store whose value
+                    // nobody has read yet, else 0; NULL: no such store so far
   size_t granule;   // bytes
   size_t count;
   bool borrowed;  // another core's shade of the same memory

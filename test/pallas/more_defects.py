@@ -10,7 +10,7 @@ from jax.experimental.pallas import tpu as pltpu
 from jax.experimental.pallas import tpu_sc as plsc
 
 import defects
-from defects import ANY, BLOCK, DMA, ROWS, SEM, SHAPE, VMEM, kernel, on_chips, on_cores
+from defects import ANY, BLOCK, DMA, OUT, ROWS, SEM, SHAPE, VMEM, kernel, on_chips, on_cores
 
 DMA2 = pltpu.SemaphoreType.DMA((2,))
 DMA3 = pltpu.SemaphoreType.DMA((3,))
@@ -574,6 +574,36 @@ def sender_waits_for_its_own_receipt(sound):
       c.wait_recv()
     o[...] = zeros()
   return on_chips(body, [VMEM, DMA, DMA])
+
+
+# ---- What an input's block is not for
+
+@kernel("a store is lost: argument 1 (input), element (0, 0)", **STEPS)
+def input_is_updated_in_place(sound, x, o):
+  o[...] = x[...]
+  (o if sound else x)[...] = x[...] + 1  # here: input_is_updated_in_place
+
+
+@kernel("a store is lost: argument 0 (input), element (4, 0)")
+def half_of_what_an_input_keeps_is_read(sound, x, o):
+  x[0:4, :] = jnp.zeros((4, 128), jnp.float32)
+  x[4:8, :] = jnp.zeros((4, 128), jnp.float32)  # here: half_of_what_an_input_keeps_is_read
+  o[...] = zeros()
+  o[0:8 if sound else 4, :] = x[0:8 if sound else 4, :]
+
+
+@kernel("a store is lost: argument 0 (input), element (0, 3)", in_specs=[pl.BlockSpec(memory_space=pltpu.SMEM)])
+def scalar_input_is_stored(sound, x, o):
+  x[0, 3] = 2.0  # here: scalar_input_is_stored
+  o[...] = jnp.full(SHAPE, x[0, 3] if sound else x[0, 2])
+
+
+@kernel("a store is lost", plain=True)
+def input_without_its_alias(sound):
+  def body(x, o):
+    o[...] = zeros()
+    x[...] = x[...] * 2  # here: input_without_its_alias
+  return pl.pallas_call(body, out_shape=OUT, input_output_aliases={0: 0} if sound else {})
 
 
 if __name__ == "__main__":
