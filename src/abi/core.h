@@ -92,6 +92,26 @@ void at_core_fail(at_core *core, int32_t loc, const char *text);
 // negative: refills it, or fails when the whole kernel ran out.
 void at_core_budget(at_core *core, int32_t loc);
 
+typedef struct at_core_view {
+  void *base;
+  int32_t rank, elem_bytes;
+  int64_t size[AT_CORE_MAX_RANK], stride[AT_CORE_MAX_RANK];  // elements, bytes
+} at_core_view;
+
+// A box that leaves its ref, of a kernel without bounds checks.
+typedef struct at_core_beyond {
+  at_core_view ref;                  // what is there, in the ref's layout
+  int64_t index[AT_CORE_MAX_RANK];   // elements; may be negative
+  int64_t stride[AT_CORE_MAX_RANK];  // of the memory in its place, bytes
+  int32_t count[AT_CORE_MAX_RANK], step[AT_CORE_MAX_RANK];  // elements
+  int32_t loc, pad;
+} at_core_beyond;
+// Memory in the box's place, of these strides: what is there of the box, else
+// zeros. It lasts until many more have been asked for.
+void *at_core_beyond_begin(at_core *core, const at_core_beyond *b);
+// Brings what is there of the box back from the memory.
+void at_core_beyond_end(at_core *core, const at_core_beyond *b, void *memory);
+
 // Executables built with checks announce every load and store (after the bounds
 // test, loads before they read, stores before they write).
 typedef enum at_core_access_kind {
@@ -99,11 +119,6 @@ typedef enum at_core_access_kind {
   AT_CORE_STORE = 1,
   AT_CORE_MASKED = 2  // flag: only some of the elements
 } at_core_access_kind;
-typedef struct at_core_view {
-  void *base;
-  int32_t rank, elem_bytes;
-  int64_t size[AT_CORE_MAX_RANK], stride[AT_CORE_MAX_RANK];  // elements, bytes
-} at_core_view;
 void at_core_access(at_core *core, const at_core_view *v, int32_t kind,
                     int32_t loc);
 // A store of the elements whose mask (a byte each, row-major) is not 0.
@@ -252,6 +267,8 @@ typedef enum at_core_dim {
 
 typedef enum at_core_flags {
   AT_CORE_HAS_COMMUNICATION = 1,
+  // Indices of indirect copies that are outside of their table are skipped,
+  // and the code has no tests that end the kernel (at_core_beyond_begin).
   AT_CORE_NO_BOUNDS_CHECKS = 2,
   AT_CORE_NO_SEMAPHORE_CHECKS = 4,
   AT_CORE_SKIP_DEVICE_BARRIER = 8,

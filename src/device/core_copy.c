@@ -98,3 +98,61 @@ void core_fill_undefined(void *dst, at_dtype t, int64_t n) {
     memset(dst, 0, (size_t)n * bytes);
   }
 }
+
+// ---- Boxes that leave their refs
+// ----------------------------------------------
+// The part of the box that is there, as a copy from it to `memory`. False:
+// none.
+static bool part_inside(const at_core_beyond *b, uint8_t *memory, int64_t *size,
+                        int64_t *stride, box *out) {
+  uint8_t *ref = b->ref.base;
+  *out = (box){.rank = (uint32_t)b->ref.rank,
+               .elem_bytes = (uint32_t)b->ref.elem_bytes,
+               .size = size,
+               .dst_stride = b->stride,
+               .src_stride = stride};
+  for (int32_t d = 0; d < b->ref.rank; d++) {
+    int64_t step = AT_MAX(b->step[d], 1), i = b->index[d];
+    int64_t low = i < 0 ? at_ceil_div(-i, step) : 0;
+    int64_t high =
+        AT_MIN(at_ceil_div(b->ref.size[d] - i, step), (int64_t)b->count[d]);
+    if (i >= b->ref.size[d] || low >= high) return false;
+    ref += (i + low * step) * b->ref.stride[d];
+    memory += low * b->stride[d];
+    size[d] = high - low;
+    stride[d] = step * b->ref.stride[d];
+  }
+  out->src = ref;
+  out->dst = memory;
+  return true;
+}
+
+void *at_core_beyond_begin(at_core *core, const at_core_beyond *b) {
+  core_state *c = state_of(core);
+  int64_t bytes = b->ref.elem_bytes;
+  for (int32_t d = 0; d < b->ref.rank; d++)
+    bytes += (AT_MAX(b->count[d], 1) - 1) * b->stride[d];
+  if (bytes > kBeyondBytes)
+    core_stop(c, AT_OUT_OF_RANGE, b->loc,
+              "%lld bytes, of which not all are in their buffer",
+              (long long)bytes);
+  if (!c->beyond) c->beyond = core_take(c, kBeyondBytes, "what is nowhere");
+  if ((size_t)bytes > kBeyondBytes - c->beyond_used) c->beyond_used = 0;
+  uint8_t *p = c->beyond + c->beyond_used;
+  c->beyond_used = AT_MIN(at_align_up(c->beyond_used + (size_t)bytes, 64),
+                          (size_t)kBeyondBytes);
+  memset(p, 0, (size_t)bytes);
+  int64_t size[AT_CORE_MAX_RANK], stride[AT_CORE_MAX_RANK];
+  box in;
+  if (part_inside(b, p, size, stride, &in)) core_copy_box(&in);
+  return p;
+}
+
+void at_core_beyond_end(at_core *core, const at_core_beyond *b, void *memory) {
+  int64_t size[AT_CORE_MAX_RANK], stride[AT_CORE_MAX_RANK];
+  box in;
+  if (!part_inside(b, memory, size, stride, &in)) return;
+  box back = {(uint8_t *)in.src, in.dst,        in.rank,      in.elem_bytes,
+              in.size,           in.src_stride, in.dst_stride};
+  core_copy_box(&back);
+}

@@ -135,11 +135,15 @@ void at_core_indirect_start(at_core *core, const at_core_indirect *x) {
   core_state *to = core_peer(c, row.device, row.core, row.subcore, 0, row.loc);
   int64_t rows = row.size[0];
   int64_t src_step = row.src_stride[0], dst_step = row.dst_stride[0];
+  bool skips = c->program->record->flags & AT_CORE_NO_BOUNDS_CHECKS &&
+               !(c->launch->checks & AT_CHECK_BOUNDS);
   row.size[0] = 1;
   for (int64_t i = 0; i < rows; i++) {
     int32_t at = x->offsets[i];
+    bool outside = at < 0 || at >= x->table_rows;
     if (x->has_filter && at == x->filter) continue;
-    if (at < 0 || at >= x->table_rows)
+    if (outside && skips) continue;
+    if (outside)
       core_stop(c, AT_OUT_OF_RANGE, row.loc,
                 "indirect DMA: index %d (element %lld) is outside a table of "
                 "%lld rows",

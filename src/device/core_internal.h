@@ -29,6 +29,7 @@ enum {
   kMaxRegions = 192,
   kMaxSpans = 16,
   kNumSems = 8192,
+  kBeyondBytes = 64 << 20,
   // The first semaphores of a core: the collective's barrier, then two for
   // at_core_barrier.
   kBarrierSems = 1,
@@ -107,6 +108,8 @@ struct core_state {
   uint32_t num_sems, most_sems;  // used, now and ever
   uint8_t *stack;                // for allocas
   size_t stack_used, stack_bytes;
+  uint8_t *beyond;  // for boxes that leave their refs, in turn; NULL: none yet
+  size_t beyond_used;
   uint64_t turns;
   uint32_t barriers;  // passed
   // Parts that the kernel names, the innermost last. Only kept for the checks
@@ -124,8 +127,8 @@ struct core_state {
   int64_t wait_amount;
   int32_t wait_loc;
   at_event *wake;
-  shadow *shadow;  // NULL: no checks of memory
-  core_state *lead;  // runs other steps of this core; NULL: this one does
+  shadow *shadow;        // NULL: no checks of memory
+  core_state *lead;      // runs other steps of this core; NULL: this one does
   _Atomic(void *) note;  // of who multiplies for it
 };
 static inline core_state *state_of(at_core *c) { return (core_state *)c; }

@@ -319,6 +319,36 @@ void at_me_access(at_me *m, const at_me_ref *r, int32_t kind, int32_t loc);
 at_status at_me_box(at_me *m, const at_mop *op, const at_me_ref *ref,
                     uint32_t first, uint32_t rank, const int64_t *size,
                     const int64_t *step, at_me_ref *out);
+// The same for a load or store of a kernel that has no bounds checks: what does
+// not lie in the ref is noted in *b (else all zeros).
+typedef struct at_me_beyond {
+  at_me_ref ref;
+  LLVMValueRef outside;  // i1: it leaves the ref; NULL: known
+  bool always;           // it does
+  at_me_num index[AT_ME_RANK];
+  int64_t count[AT_ME_RANK], step[AT_ME_RANK];
+} at_me_beyond;
+at_status at_me_box_beyond(at_me *m, const at_mop *op, const at_me_ref *ref,
+                           uint32_t first, uint32_t rank, const int64_t *size,
+                           const int64_t *step, at_me_ref *out,
+                           at_me_beyond *b);
+// Is the ref's kernel one without bounds checks, and the ref one of memory that
+// can be left?
+bool at_me_is_open(const at_me *m, const at_me_ref *r);
+void at_me_beyond_dim(at_me *m, at_me_beyond *b, uint32_t d, at_me_num index,
+                      int64_t count, int64_t step);
+// Before the access: where the box leaves its ref, it becomes memory of its own
+// that holds what is there. After a store: that goes back.
+void at_me_beyond_begin(at_me *m, const at_mop *op, const at_me_beyond *b,
+                        at_me_ref *box);
+void at_me_beyond_end(at_me *m, const at_mop *op, const at_me_beyond *b,
+                      const at_me_ref *box);
+// Where a slice of a dimension begins, moved into it.
+at_me_num at_me_beyond_start(at_me *m, at_me_num index, int64_t size);
+// What is really there of dimension d.
+at_me_num at_me_valid(const at_me_ref *r, uint32_t d);
+// The ref where all of it is there; else the kernel ends at op.
+at_me_ref at_me_whole(at_me *m, const at_mop *op, const at_me_ref *r);
 // Masked accesses on SparseCore: memory holds the selected elements only.
 bool at_me_is_sparse(const at_me *m);
 at_status at_me_load_expanded(at_me *m, at_mop *op, const at_me_ref *box,

@@ -269,7 +269,7 @@ static at_status emit_indirect(at_me *m, at_mop *op) {
   } else {
     at_me_ref *r = at_me_memory(m, o);
     if (!r) return AT_OK;
-    offsets = r->base;
+    offsets = at_me_whole(m, op, r).base;
   }
   at_me_settle(m, at_me_written(m, op), NULL);
   at_me_record d;
@@ -488,7 +488,7 @@ static at_status emit_log_buffer(at_me *m, at_mop *op) {
   if (!at_me_ints(op, "shape", dim, AT_CORE_MAX_RANK, &n))
     return at_me_refuse(m, op, "its shape");
   LLVMValueRef list = stack(m, sizeof(at_core_log_arg));
-  at_me_put(m, list, FIELD(data), r->base);
+  at_me_put(m, list, FIELD(data), at_me_whole(m, op, r).base);
   at_me_put(m, list, FIELD(dtype), at_me_i32(m, r->storage));
   at_me_put(m, list, FIELD(rank), at_me_i32(m, n));
   for (uint32_t d = 0; d < n; d++)

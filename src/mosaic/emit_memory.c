@@ -108,12 +108,15 @@ static at_me_num index_of(at_me *m, const at_mvalue *v) {
   return at_me_num_of(at_me_i64(m, at_me_scalar(m, v)));
 }
 
-at_status at_me_box(at_me *m, const at_mop *op, const at_me_ref *ref,
-                    uint32_t first, uint32_t rank, const int64_t *size,
-                    const int64_t *step, at_me_ref *out) {
+// b: NULL where leaving the ref ends the kernel.
+static at_status make_box(at_me *m, const at_mop *op, const at_me_ref *ref,
+                          uint32_t first, uint32_t rank, const int64_t *size,
+                          const int64_t *step, at_me_ref *out,
+                          at_me_beyond *b) {
   if (rank > ref->rank)
     return at_me_refuse(m, op, "more dimensions than memory");
   *out = *ref;
+  out->padded = false;
   at_me_num at = {0, NULL};
   uint32_t lead = ref->rank - rank;
   for (uint32_t d = 0; d < ref->rank; d++) {
@@ -122,7 +125,10 @@ at_status at_me_box(at_me *m, const at_mop *op, const at_me_ref *ref,
       return at_me_refuse(m, op, "its indices");
     at_me_num i = index_of(m, op->operands[first + d]);
     at_me_num covered = {n > 0 ? (n - 1) * k + 1 : 0, NULL};
-    guard(m, op, d, i, covered, ref->size[d]);
+    if (b)
+      at_me_beyond_dim(m, b, d, i, n, k);
+    else
+      guard(m, op, d, i, covered, at_me_valid(ref, d));
     out->size[d] = (at_me_num){n, NULL};
     if (ref->split > 1 && d == ref->packed) {
       if (k != 1) return at_me_refuse(m, op, "strides over packed rows");
@@ -133,6 +139,23 @@ at_status at_me_box(at_me *m, const at_mop *op, const at_me_ref *ref,
     out->stride[d] = at_me_mul(m, ref->stride[d], (at_me_num){k, NULL});
   }
   out->base = at_me_offset(m, ref->base, ref->bytes, at);
+  return AT_OK;
+}
+
+at_status at_me_box(at_me *m, const at_mop *op, const at_me_ref *ref,
+                    uint32_t first, uint32_t rank, const int64_t *size,
+                    const int64_t *step, at_me_ref *out) {
+  return make_box(m, op, ref, first, rank, size, step, out, NULL);
+}
+
+at_status at_me_box_beyond(at_me *m, const at_mop *op, const at_me_ref *ref,
+                           uint32_t first, uint32_t rank, const int64_t *size,
+                           const int64_t *step, at_me_ref *out,
+                           at_me_beyond *b) {
+  *b = (at_me_beyond){.ref = *ref};
+  bool open = at_me_is_open(m, ref);
+  AT_TRY(make_box(m, op, ref, first, rank, size, step, out, open ? b : NULL));
+  at_me_beyond_begin(m, op, b, out);
   return AT_OK;
 }
 
@@ -152,7 +175,9 @@ static at_status emit_load(at_me *m, at_mop *op) {
   if (!ref || !n) return AT_OK;
   if (n->dtype != ref->dtype && !(n->dtype == AT_PRED))
     return at_me_refuse(m, op, "a vector of other elements");
-  AT_TRY(at_me_box(m, op, ref, 1, n->rank, n->dim, steps_of(op, buf), &n->ref));
+  at_me_beyond beyond;
+  AT_TRY(at_me_box_beyond(m, op, ref, 1, n->rank, n->dim, steps_of(op, buf),
+                          &n->ref, &beyond));
   uint32_t at;
   if (at_me_is_sparse(m) && at_me_segment(op, 2, &at) == 1) {
     at_me_node *mask = at_me_vector(m, op->operands[at]);
@@ -165,19 +190,22 @@ static at_status emit_load(at_me *m, at_mop *op) {
 
 // The one element at the indices `first`..
 static at_status element(at_me *m, const at_mop *op, const at_me_ref *ref,
-                         uint32_t first, at_me_ref *box, const at_pos **p) {
+                         uint32_t first, at_me_ref *box, at_me_beyond *beyond,
+                         const at_pos **p) {
   int64_t ones[AT_ME_RANK];
   for (uint32_t d = 0; d < ref->rank; d++) ones[d] = 1;
-  AT_TRY(at_me_box(m, op, ref, first, ref->rank, ones, NULL, box));
+  AT_TRY(
+      at_me_box_beyond(m, op, ref, first, ref->rank, ones, NULL, box, beyond));
   *p = at_pos_make(m->e, false, 0, NULL, NULL);
   return AT_OK;
 }
 
 static at_status emit_scalar_load(at_me *m, at_mop *op) {
   at_me_ref *ref = at_me_memory(m, op->operands[0]), box;
+  at_me_beyond beyond;
   const at_pos *p;
   if (!ref) return AT_OK;
-  AT_TRY(element(m, op, ref, 1, &box, &p));
+  AT_TRY(element(m, op, ref, 1, &box, &beyond, &p));
   at_me_access(m, &box, AT_CORE_LOAD, at_me_loc(m, op));
   at_val v = at_me_ref_load(m, &box, p);
   at_me_set_scalar(m, &op->results[0], v.re);
@@ -186,12 +214,14 @@ static at_status emit_scalar_load(at_me *m, at_mop *op) {
 
 static at_status emit_scalar_store(at_me *m, at_mop *op) {
   at_me_ref *ref = at_me_memory(m, op->operands[1]), box;
+  at_me_beyond beyond;
   const at_pos *p;
   if (!ref) return AT_OK;
-  AT_TRY(element(m, op, ref, 2, &box, &p));
+  AT_TRY(element(m, op, ref, 2, &box, &beyond, &p));
   at_me_settle(m, at_me_root_bit(ref->root), NULL);
   at_me_access(m, &box, AT_CORE_STORE, at_me_loc(m, op));
   at_me_ref_store(m, &box, p, (at_val){at_me_scalar(m, op->operands[0]), NULL});
+  at_me_beyond_end(m, op, &beyond, &box);
   return AT_OK;
 }
 
@@ -246,30 +276,39 @@ static void check_nan(at_me *m, const at_mop *op, at_me_node *v) {
   at_me_node_drop(m, b);
 }
 
+// v into the box, where mask says so.
+static at_status store_into(at_me *m, at_mop *op, const at_me_ref *box,
+                            at_me_node *v, at_me_node *mask, bool add) {
+  if (mask && at_me_is_sparse(m))
+    return at_me_store_compressed(m, op, box, v, mask, add);
+  announce_store(m, op, box, mask);
+  if (!mask && !add && at_me_dot_into(m, v, box)) return AT_OK;
+  at_me_start_now(m, at_me_start_take(m), box);
+  at_me_prepare(m, v);
+  at_me_node *own = NULL;
+  if (conflicts(v, box, true, 0)) v = own = at_me_materialise(m, v);
+  at_me_node *own_mask = NULL;
+  if (mask && conflicts(mask, box, true, 0))
+    mask = own_mask = at_me_materialise(m, mask);
+  if (v) at_me_copy_to(m, v, box, mask, add ? AT_ME_ADD : AT_ME_PLAIN);
+  at_me_node_drop(m, own);
+  at_me_node_drop(m, own_mask);
+  return AT_OK;
+}
+
 static at_status store(at_me *m, at_mop *op, uint32_t first, at_me_node *mask,
                        bool add) {
   at_me_node *v = at_me_vector(m, op->operands[0]);
   at_me_ref *ref = at_me_memory(m, op->operands[1]), box;
+  at_me_beyond beyond;
   int64_t buf[AT_ME_RANK];
   if (!v || !ref) return AT_OK;
-  AT_TRY(
-      at_me_box(m, op, ref, first, v->rank, v->dim, steps_of(op, buf), &box));
+  AT_TRY(at_me_box_beyond(m, op, ref, first, v->rank, v->dim, steps_of(op, buf),
+                          &box, &beyond));
   at_me_settle(m, at_me_root_bit(ref->root), v);
   check_nan(m, op, v);
-  if (mask && at_me_is_sparse(m))
-    return at_me_store_compressed(m, op, &box, v, mask, add);
-  announce_store(m, op, &box, mask);
-  if (!mask && !add && at_me_dot_into(m, v, &box)) return AT_OK;
-  at_me_start_now(m, at_me_start_take(m), &box);
-  at_me_prepare(m, v);
-  at_me_node *own = NULL;
-  if (conflicts(v, &box, true, 0)) v = own = at_me_materialise(m, v);
-  at_me_node *own_mask = NULL;
-  if (mask && conflicts(mask, &box, true, 0))
-    mask = own_mask = at_me_materialise(m, mask);
-  if (v) at_me_copy_to(m, v, &box, mask, add ? AT_ME_ADD : AT_ME_PLAIN);
-  at_me_node_drop(m, own);
-  at_me_node_drop(m, own_mask);
+  AT_TRY(store_into(m, op, &box, v, mask, add));
+  at_me_beyond_end(m, op, &beyond, &box);
   return AT_OK;
 }
 
@@ -340,9 +379,11 @@ static at_status indices(at_me *m, const at_mop *op, uint32_t group,
 }
 
 static at_status emit_load_idx(at_me *m, at_mop *op) {
-  indexed x = {.ref = at_me_memory(m, op->operands[0])};
+  at_me_ref *ref = at_me_memory(m, op->operands[0]), whole;
+  indexed x = {.ref = &whole};
   const at_mtype *t = op->results[0].type;
-  if (!x.ref) return AT_OK;
+  if (!ref) return AT_OK;
+  whole = at_me_whole(m, op, ref);
   AT_TRY(indices(m, op, 1, &x));
   at_me_node *b =
       at_me_buffer(m, op, at_mosaic_dtype_of(t), t->shape.rank, t->shape.ptr);
@@ -357,10 +398,12 @@ static at_status emit_load_idx(at_me *m, at_mop *op) {
 }
 
 static at_status emit_store_idx(at_me *m, at_mop *op) {
-  indexed x = {.ref = at_me_memory(m, op->operands[1]),
+  at_me_ref *ref = at_me_memory(m, op->operands[1]), whole;
+  indexed x = {.ref = &whole,
                .value = at_me_vector(m, op->operands[0]),
                .add = at_me_int(op, "add", 0) != 0};
-  if (!x.ref || !x.value) return AT_OK;
+  if (!ref || !x.value) return AT_OK;
+  whole = at_me_whole(m, op, ref);
   AT_TRY(indices(m, op, 2, &x));
   at_me_settle(m, at_me_root_bit(x.ref->root), NULL);
   at_me_prepare(m, x.value);
@@ -386,10 +429,6 @@ static at_status shape_of(at_me *m, const at_mop *op, at_me_ref *r,
     r->size[d] = index_of(m, op->operands[dynamic_first + used++]);
   }
   return AT_OK;
-}
-
-static at_me_num valid_of(const at_me_ref *r, uint32_t d) {
-  return r->padded ? r->valid[d] : r->size[d];
 }
 
 // Up to where slices of dimension d may reach.
@@ -426,13 +465,16 @@ static at_status emit_slice(at_me *m, at_mop *op) {
   if (n != in->rank || r.rank != in->rank)
     return at_me_refuse(m, op, "%u indices", n);
   at_me_num at = {0, NULL};
-  r.padded = in->padded;
+  bool open = at_me_is_open(m, in);
   for (uint32_t d = 0; d < r.rank; d++) {
     at_me_num i = index_of(m, op->operands[first + d]);
     at_me_num room = room_of(in, d);
-    guard(m, op, d, i, r.size[d], room);
-    r.valid[d] = valid_of(in, d);
-    if (in->padded || room.c != in->size[d].c) {
+    if (open)
+      i = at_me_beyond_start(m, i, in->size[d].c);
+    else
+      guard(m, op, d, i, r.size[d], room);
+    r.valid[d] = at_me_valid(in, d);
+    if (open || in->padded || room.c != in->size[d].c) {
       r.valid[d] = clip(m, i, r.size[d], r.valid[d]);
       r.padded |= !same_num(r.valid[d], r.size[d]);
     }
@@ -452,14 +494,17 @@ static at_status emit_squeeze(at_me *m, at_mop *op) {
   if (!in) return AT_OK;
   at_me_ref r = *in;
   uint32_t j = t->shape.rank;
+  if (j == 0) r = at_me_whole(m, op, in);
   r.rank = j;
   r.packed = AT_ME_RANK;
+  at_me_num gone = {1, NULL};  // 0: nothing is there of a dimension that goes
   for (uint32_t i = in->rank; i-- > 0;) {
     bool one = !in->size[i].v && in->size[i].c == 1;
     // Of equal sizes the later dimension stays; only ones may go.
     bool keep = j > 0 && (!one || t->shape.ptr[j - 1] == 1 || i + 1 == j);
     if (!keep) {
       if (!one) return at_me_refuse(m, op, "a dimension that is not 1");
+      gone = at_me_mul(m, gone, at_me_valid(in, i));
       continue;
     }
     j--;
@@ -468,6 +513,7 @@ static at_status emit_squeeze(at_me *m, at_mop *op) {
     r.valid[j] = in->valid[i];
     if (i == in->packed) r.packed = j;
   }
+  if (r.padded && r.rank) r.valid[0] = at_me_mul(m, r.valid[0], gone);
   if (j != 0 || (r.split > 1 && r.packed == AT_ME_RANK))
     return at_me_refuse(m, op, "these dimensions");
   at_me_set_ref(m, &op->results[0], &r);
@@ -477,11 +523,10 @@ static at_status emit_squeeze(at_me *m, at_mop *op) {
 static at_status emit_reshape(at_me *m, at_mop *op) {
   at_me_ref *in = at_me_memory(m, op->operands[0]);
   if (!in) return AT_OK;
-  at_me_ref r = *in;
+  at_me_ref r = at_me_whole(m, op, in);
   AT_TRY(shape_of(m, op, &r, 0, 0));
   for (uint32_t d = 0; d < in->rank; d++)
     if (in->size[d].v) return at_me_refuse(m, op, "a dynamic shape");
-  if (in->padded) return at_me_refuse(m, op, "a slice beyond its array");
   // Packed rows stay the second-last dimension; memory is reshaped with them
   // counted as it holds them.
   at_me_ref from = *in;
@@ -517,11 +562,10 @@ static at_status emit_ref_bitcast(at_me *m, at_mop *op) {
   at_mosaic_ref t;
   AT_TRY(at_mosaic_ref_of(op->results[0].type, &t));
   if (!in) return AT_OK;
-  at_me_ref r = *in;
+  at_me_ref r = at_me_whole(m, op, in);
   uint32_t have = at_dtype_of(in->storage)->bits;
   uint32_t want = at_dtype_of(t.dtype)->bits;
   if (!have || !want) return at_me_refuse(m, op, "semaphores");
-  if (in->padded) return at_me_refuse(m, op, "a slice beyond its array");
   uint32_t packed = r.rank >= 2 ? r.rank - 2 : 0;
   r.dtype = t.dtype;
   if ((in->parts > 1 || in->split > 1) &&
@@ -567,7 +611,7 @@ static at_status emit_reinterpret(at_me *m, at_mop *op) {
   at_mosaic_ref t;
   AT_TRY(at_mosaic_ref_of(op->results[0].type, &t));
   if (!in) return AT_OK;
-  at_me_ref r = *in;
+  at_me_ref r = at_me_whole(m, op, in);
   uint32_t at, dynamic;
   uint32_t offset = at_me_segment(op, 1, &at);
   uint32_t num = at_me_segment(op, 2, &dynamic);

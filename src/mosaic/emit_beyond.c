@@ -1,0 +1,140 @@
+// Kernels without bounds checks (disable_bounds_checks). On the chip they reach
+// whatever lies behind a buffer; here what is there of a box is read and
+// written, the rest is zeros and goes nowhere. A box inside its buffer, the
+// usual case, costs one comparison per dimension.
+#include <stddef.h>
+
+#include "mosaic/emit.h"
+
+bool at_me_is_open(const at_me *m, const at_me_ref *r) {
+  if (!m->k->config.disable_bounds_checks || m->o->check ||
+      r->storage == AT_INVALID || r->parts > 1 || r->split > 1)
+    return false;
+  for (uint32_t d = 0; d < r->rank; d++)
+    if (r->size[d].v) return false;
+  return true;
+}
+
+at_me_num at_me_valid(const at_me_ref *r, uint32_t d) {
+  return r->padded ? r->valid[d] : r->size[d];
+}
+
+// ---- loads and stores
+// -----------------------------------------------------------------
+void at_me_beyond_dim(at_me *m, at_me_beyond *b, uint32_t d, at_me_num index,
+                      int64_t count, int64_t step) {
+  at_em *e = m->e;
+  int64_t covered = count > 0 ? (count - 1) * step + 1 : 0;
+  at_me_num limit = at_me_valid(&b->ref, d);
+  b->index[d] = index;
+  b->count[d] = count;
+  b->step[d] = step;
+  if (covered > b->ref.size[d].c) b->always = true;
+  if (b->always) return;
+  if (!index.v && !limit.v) {
+    b->always = index.c < 0 || index.c + covered > limit.c;
+    return;
+  }
+  LLVMValueRef room =
+      at_b_bin(e, AT_B_SUB, at_me_num_value(m, limit), at_em_i64(e, covered));
+  LLVMValueRef i = at_me_num_value(m, index);
+  LLVMValueRef out = at_b_icmp(e, AT_B_UGT, i, room);
+  if (limit.v)
+    out = at_b_bin(e, AT_B_OR, out,
+                   at_b_icmp(e, AT_B_SLT, room, at_em_i64(e, 0)));
+  b->outside = b->outside ? at_b_bin(e, AT_B_OR, b->outside, out) : out;
+}
+
+#define FIELD(f) offsetof(at_core_beyond, f)
+static LLVMValueRef record(at_me *m, const at_mop *op, const at_me_beyond *b,
+                           const at_me_ref *box) {
+  at_me_record r;
+  at_me_num bytes = {b->ref.bytes, NULL};
+  at_me_record_begin(&r, sizeof(at_core_beyond));
+  at_me_record_value(m, &r, FIELD(ref.base), b->ref.base);
+  at_me_record_i32(&r, FIELD(ref.rank), (int32_t)b->ref.rank);
+  at_me_record_i32(&r, FIELD(ref.elem_bytes), (int32_t)b->ref.bytes);
+  at_me_record_i32(&r, FIELD(loc), at_me_loc(m, op));
+  for (uint32_t d = 0; d < b->ref.rank; d++) {
+    at_me_record_num(m, &r, FIELD(ref.size) + 8 * d, at_me_valid(&b->ref, d));
+    at_me_record_num(m, &r, FIELD(ref.stride) + 8 * d,
+                     at_me_mul(m, b->ref.stride[d], bytes));
+    at_me_record_num(m, &r, FIELD(index) + 8 * d, b->index[d]);
+    at_me_record_num(m, &r, FIELD(stride) + 8 * d,
+                     at_me_mul(m, box->stride[d], bytes));
+    at_me_record_i32(&r, FIELD(count) + 4 * d, (int32_t)b->count[d]);
+    at_me_record_i32(&r, FIELD(step) + 4 * d, (int32_t)b->step[d]);
+  }
+  return at_me_record_end(m, &r);
+}
+#undef FIELD
+
+static LLVMValueRef memory_for(at_me *m, const at_mop *op,
+                               const at_me_beyond *b, const at_me_ref *box) {
+  LLVMValueRef args[2] = {m->core, record(m, op, b, box)};
+  return at_b_call(m->e, "at_core_beyond_begin", at_b_ptr(m->e), args, 2);
+}
+
+void at_me_beyond_begin(at_me *m, const at_mop *op, const at_me_beyond *b,
+                        at_me_ref *box) {
+  at_em *e = m->e;
+  if (b->always) {
+    // Larger than its buffer, perhaps: rows of that would overlap.
+    at_me_num n = {1, NULL};
+    for (uint32_t d = box->rank; d-- > 0;) {
+      box->stride[d] = n;
+      n.c *= AT_MAX(b->count[d], (int64_t)1);
+    }
+    box->base = memory_for(m, op, b, box);
+    return;
+  }
+  if (!b->outside) return;
+  at_branch f;
+  at_if_begin(e, &f, b->outside);
+  LLVMValueRef other = memory_for(m, op, b, box);
+  LLVMBasicBlockRef cold = at_b_here(e);
+  at_if_else(e, &f);
+  LLVMBasicBlockRef hot = at_b_here(e);
+  at_if_end(e, &f);
+  LLVMValueRef phi = at_b_phi(e, at_b_ptr(e));
+  at_b_phi_add(phi, other, cold);
+  at_b_phi_add(phi, box->base, hot);
+  box->base = phi;
+}
+
+void at_me_beyond_end(at_me *m, const at_mop *op, const at_me_beyond *b,
+                      const at_me_ref *box) {
+  at_branch f;
+  if (!b->always && !b->outside) return;
+  if (!b->always) at_if_begin(m->e, &f, b->outside);
+  LLVMValueRef args[3] = {m->core, record(m, op, b, box), box->base};
+  at_b_call(m->e, "at_core_beyond_end", NULL, args, 3);
+  if (!b->always) at_if_end(m->e, &f);
+}
+
+// ---- slices
+// -------------------------------------------------------------------------------
+at_me_num at_me_beyond_start(at_me *m, at_me_num index, int64_t size) {
+  at_em *e = m->e;
+  if (!index.v) return (at_me_num){AT_MIN(AT_MAX(index.c, 0), size), NULL};
+  LLVMValueRef i = index.v, zero = at_em_i64(e, 0), end = at_em_i64(e, size);
+  i = at_b_select(e, at_b_icmp(e, AT_B_SLT, i, zero), zero, i);
+  return at_me_num_of(at_b_select(e, at_b_icmp(e, AT_B_SGT, i, end), end, i));
+}
+
+at_me_ref at_me_whole(at_me *m, const at_mop *op, const at_me_ref *r) {
+  at_me_ref whole = *r;
+  whole.padded = false;
+  for (uint32_t d = 0; r->padded && d < r->rank; d++) {
+    at_me_num n = r->valid[d], size = r->size[d];
+    if (!n.v && !size.v && n.c == size.c) continue;
+    LLVMValueRef args[6] = {m->core,
+                            at_me_i32(m, at_me_loc(m, op)),
+                            at_me_i32(m, d),
+                            at_em_i64(m->e, 0),
+                            at_me_num_value(m, size),
+                            at_me_num_value(m, n)};
+    at_b_call(m->e, "at_core_within", NULL, args, 6);
+  }
+  return whole;
+}
