@@ -96,6 +96,11 @@ static bool talks(at_mosaic_opcode op) {
          op == AT_MOSAIC_TPU_SEM_BARRIER;
 }
 
+static bool passes_on(at_mosaic_opcode op) {
+  return op == AT_MOSAIC_SCF_YIELD || op == AT_MOSAIC_SCF_CONDITION ||
+         op == AT_MOSAIC_SCF_FOR || op == AT_MOSAIC_SCF_WHILE;
+}
+
 static at_status scan_block(uses *u, const at_mblock *b);
 
 static at_status scan_op(uses *u, const at_mop *op) {
@@ -114,6 +119,8 @@ static at_status scan_op(uses *u, const at_mop *op) {
       if (!at) return AT_NO_MEMORY("kernel");
       *at = (void *)(intptr_t)(arg + 1);
     } else {
+      // Who stores to a ref that control flow passes on is not looked for.
+      u->dense[arg] |= passes_on(code);
       u->stored[arg] = true;
       u->store[arg] = op;
     }

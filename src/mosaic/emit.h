@@ -12,6 +12,7 @@
 typedef struct at_me_node at_me_node;
 
 enum { AT_ME_RANK = AT_CORE_MAX_RANK, AT_ME_MAX_IN = 8 };
+#define AT_ME_ANY_ROOT UINT32_MAX
 
 // A number that may be known: v NULL means the constant c; v is i64.
 typedef struct at_me_num {
@@ -28,7 +29,8 @@ typedef struct at_me_ref {
   uint32_t rank;
   at_me_num size[AT_ME_RANK], stride[AT_ME_RANK];
   at_mosaic_space space;
-  uint32_t root;  // refs of different roots do not overlap
+  // Refs of different roots do not overlap, but for AT_ME_ANY_ROOT.
+  uint32_t root;
   // A bitcast view; both 1 otherwise. parts > 1: an element is made of that
   // many memory elements, part_stride apart along the packed dimension. split >
   // 1: a memory element holds that many of ours along the packed dimension,
@@ -349,6 +351,17 @@ at_me_num at_me_beyond_start(at_me *m, at_me_num index, int64_t size);
 at_me_num at_me_valid(const at_me_ref *r, uint32_t d);
 // The ref where all of it is there; else the kernel ends at op.
 at_me_ref at_me_whole(at_me *m, const at_mop *op, const at_me_ref *r);
+// A ref that control flow chooses or carries. begin: at the start of a block;
+// a: one that comes in, b: the other one, NULL: a loop brings more, which lie
+// in memory as a does. add: for each way in, a whole ref.
+typedef struct at_me_join {
+  at_me_ref ref;
+  uint32_t phis;
+} at_me_join;
+void at_me_join_begin(at_me *m, const at_me_ref *a, const at_me_ref *b,
+                      at_me_join *j);
+at_status at_me_join_add(at_me *m, const at_mop *op, at_me_join *j,
+                         const at_me_ref *r, LLVMBasicBlockRef from);
 // Masked accesses on SparseCore: memory holds the selected elements only.
 bool at_me_is_sparse(const at_me *m);
 at_status at_me_load_expanded(at_me *m, at_mop *op, const at_me_ref *box,

@@ -165,6 +165,7 @@ static void find_sinks(at_me *m, at_mblock *b, uint32_t depth) {
 // ---- memory
 // ----------------------------------------------------------------------------
 uint64_t at_me_root_bit(uint32_t root) {
+  if (root == AT_ME_ANY_ROOT) return ~0ull;
   return 1ull << (root < 63 ? root : 63);
 }
 

@@ -44,7 +44,22 @@ static at_status check_yield(at_me *m, const at_mop *op, const at_mop *yield,
 typedef struct result {
   at_me_node *buffer;
   LLVMValueRef value[2];
+  at_me_ref ref[2];
+  bool has_ref[2];
 } result;
+
+static bool is_ref(const at_mvalue *v) {
+  return v->type->kind == AT_MTYPE_MEMREF;
+}
+
+// The ref that control flow passes on, which must be whole. False: none, after
+// an error.
+static bool passed_ref(at_me *m, const at_mop *op, const at_mvalue *v,
+                       at_me_ref *out) {
+  const at_me_ref *r = at_me_memory(m, v);
+  if (r) *out = at_me_whole(m, op, r);
+  return r != NULL;
+}
 
 static at_status branch(at_me *m, at_mop *op, uint32_t side, result *r,
                         LLVMBasicBlockRef *end) {
@@ -56,7 +71,9 @@ static at_status branch(at_me *m, at_mop *op, uint32_t side, result *r,
     if (yield) AT_TRY(check_yield(m, op, yield, 0));
     for (uint32_t i = 0; yield && i < yield->num_operands; i++) {
       at_mvalue *v = yield->operands[i];
-      if (!at_me_is_vector(v))
+      if (is_ref(v))
+        r[i].has_ref[side] = passed_ref(m, op, v, &r[i].ref[side]);
+      else if (!at_me_is_vector(v))
         r[i].value[side] = at_me_scalar(m, v);
       else if (at_me_vector(m, v) && r[i].buffer)
         at_me_copy_to(m, at_me_vector(m, v), &r[i].buffer->ref, NULL,
@@ -66,6 +83,18 @@ static at_status branch(at_me *m, at_mop *op, uint32_t side, result *r,
   }
   m->region = outer;
   *end = at_b_here(m->e);
+  return AT_OK;
+}
+
+static at_status join_sides(at_me *m, const at_mop *op, const at_mvalue *v,
+                            const result *r, const LLVMBasicBlockRef *end) {
+  at_me_join j;
+  if (!r->has_ref[0] || !r->has_ref[1])
+    return at_me_refuse(m, op, "a missing ref");
+  at_me_join_begin(m, &r->ref[0], &r->ref[1], &j);
+  for (int side = 0; side < 2; side++)
+    AT_TRY(at_me_join_add(m, op, &j, &r->ref[side], end[side]));
+  at_me_set_ref(m, v, &j.ref);
   return AT_OK;
 }
 
@@ -80,8 +109,6 @@ static at_status emit_if(at_me *m, at_mop *op) {
   at_me_settle_all(m, op);
   for (uint32_t i = 0; i < op->num_results; i++) {
     const at_mtype *t = op->results[i].type;
-    if (t->kind == AT_MTYPE_MEMREF)
-      return at_me_refuse(m, op, "refs that depend on a branch");
     if (t->kind == AT_MTYPE_VECTOR)
       r[i].buffer = at_me_buffer(m, op, at_mosaic_dtype_of(t), t->shape.rank,
                                  t->shape.ptr);
@@ -95,6 +122,10 @@ static at_status emit_if(at_me *m, at_mop *op) {
   for (uint32_t i = 0; i < op->num_results; i++) {
     if (r[i].buffer) {
       AT_TRY(at_me_set_node(m, &op->results[i], r[i].buffer));
+      continue;
+    }
+    if (is_ref(&op->results[i])) {
+      AT_TRY(join_sides(m, op, &op->results[i], &r[i], end));
       continue;
     }
     if (!r[i].value[0] || !r[i].value[1])
@@ -128,17 +159,19 @@ static void spend(at_me *m, const at_mop *op) {
   at_b_at_end(e, on);
 }
 
-// A value that a loop carries: a phi, or memory.
+// A value that a loop carries: a phi, memory, or a ref.
 typedef struct carried {
   LLVMValueRef phi;
   at_me_node *buffer;
   uint32_t root;
+  bool is_ref;
+  at_me_ref init;
+  at_me_join join;
 } carried;
 
 static at_status carry_start(at_me *m, const at_mop *op, at_mvalue *init,
                              carried *c) {
-  if (init->type->kind == AT_MTYPE_MEMREF)
-    return at_me_refuse(m, op, "refs that a loop carries");
+  c->is_ref = is_ref(init) && passed_ref(m, op, init, &c->init);
   if (!at_me_is_vector(init)) return AT_OK;
   at_me_node *n = at_me_vector(m, init);
   if (!n) return AT_OK;
@@ -153,8 +186,14 @@ static at_status carry_start(at_me *m, const at_mop *op, at_mvalue *init,
 }
 
 // In a loop's first block: phis, and the block arguments that read memory.
-static at_status carry_bind(at_me *m, at_mvalue *arg, carried *c,
-                            LLVMValueRef init, LLVMBasicBlockRef pre) {
+static at_status carry_bind(at_me *m, const at_mop *op, at_mvalue *arg,
+                            carried *c, LLVMValueRef init,
+                            LLVMBasicBlockRef pre) {
+  if (c->is_ref) {
+    at_me_join_begin(m, &c->init, NULL, &c->join);
+    at_me_set_ref(m, arg, &c->join.ref);
+    return at_me_join_add(m, op, &c->join, &c->init, pre);
+  }
   if (!c->buffer) {
     if (!init) return AT_OK;
     c->phi = at_b_phi(m->e, at_b_type_of(init));
@@ -212,7 +251,25 @@ static void carry_write(at_me *m, at_mvalue *const *v, carried *c, uint32_t n) {
   }
 }
 
+// At the end of a turn, behind carry_write: the way back into the loop's first
+// block.
+static at_status carry_back(at_me *m, const at_mop *op, const at_mop *yield,
+                            carried *c, uint32_t n) {
+  at_me_ref r;
+  for (uint32_t i = 0; i < n; i++) {
+    at_mvalue *v = yield->operands[i];
+    if (c[i].is_ref && passed_ref(m, op, v, &r))
+      AT_TRY(at_me_join_add(m, op, &c[i].join, &r, at_b_here(m->e)));
+    if (c[i].phi) at_b_phi_add(c[i].phi, at_me_scalar(m, v), at_b_here(m->e));
+  }
+  return AT_OK;
+}
+
 static at_status carry_end(at_me *m, at_mvalue *res, const carried *c) {
+  if (c->is_ref) {
+    at_me_set_ref(m, res, &c->join.ref);
+    return AT_OK;
+  }
   if (!c->buffer) {
     at_me_set_scalar(m, res, c->phi);
     return AT_OK;
@@ -246,8 +303,9 @@ static at_status emit_for(at_me *m, at_mop *op) {
   at_b_phi_add(i, lo, pre);
   for (uint32_t k = 0; k < n; k++) {
     at_mvalue *init = op->operands[3 + k];
-    LLVMValueRef v = c[k].buffer ? NULL : at_me_scalar(m, init);
-    AT_TRY(carry_bind(m, &b->args[1 + k], &c[k], v, pre));
+    bool scalar = !c[k].buffer && !is_ref(init);
+    LLVMValueRef v = scalar ? at_me_scalar(m, init) : NULL;
+    AT_TRY(carry_bind(m, op, &b->args[1 + k], &c[k], v, pre));
   }
   at_b_cond_br(e, at_b_icmp(e, AT_B_SLT, i, hi), body, exit);
   at_b_at_end(e, body);
@@ -261,9 +319,7 @@ static at_status emit_for(at_me *m, at_mop *op) {
   carry_write(m, yield ? yield->operands : NULL, c, n);
   LLVMValueRef next = at_b_bin(e, AT_B_ADD, i, step);
   at_b_phi_add(i, next, at_b_here(e));
-  for (uint32_t k = 0; k < n; k++)
-    if (c[k].phi)
-      at_b_phi_add(c[k].phi, at_me_scalar(m, yield->operands[k]), at_b_here(e));
+  if (yield) AT_TRY(carry_back(m, op, yield, c, n));
   drop_operands(m, yield);
   at_b_br(e, head);
   at_em_scope_pop(e, scope);
@@ -304,8 +360,9 @@ static at_status emit_while(at_me *m, at_mop *op) {
   at_b_br(e, head);
   at_b_at_end(e, head);
   for (uint32_t i = 0; i < n; i++) {
-    LLVMValueRef v = c[i].buffer ? NULL : at_me_scalar(m, op->operands[i]);
-    AT_TRY(carry_bind(m, &before->args[i], &c[i], v, pre));
+    bool scalar = !c[i].buffer && !is_ref(op->operands[i]);
+    LLVMValueRef v = scalar ? at_me_scalar(m, op->operands[i]) : NULL;
+    AT_TRY(carry_bind(m, op, &before->args[i], &c[i], v, pre));
   }
   for (uint32_t i = 0; i < n; i++)
     AT_TRY(carry_read(m, &before->args[i], &c[i]));
@@ -317,6 +374,11 @@ static at_status emit_while(at_me *m, at_mop *op) {
   carry_write(m, cond->operands + 1, d, r);
   for (uint32_t i = 0; i < r; i++) {
     if (d[i].buffer) continue;
+    if (is_ref(cond->operands[1 + i])) {
+      d[i].is_ref = passed_ref(m, op, cond->operands[1 + i], &d[i].join.ref);
+      if (d[i].is_ref) at_me_set_ref(m, &after->args[i], &d[i].join.ref);
+      continue;
+    }
     d[i].phi = at_me_scalar(m, cond->operands[1 + i]);
     at_me_set_scalar(m, &after->args[i], d[i].phi);
   }
@@ -331,9 +393,7 @@ static at_status emit_while(at_me *m, at_mop *op) {
   if (!yield || yield->num_operands != n)
     return at_me_refuse(m, op, "its values");
   carry_write(m, yield->operands, c, n);
-  for (uint32_t i = 0; i < n; i++)
-    if (c[i].phi)
-      at_b_phi_add(c[i].phi, at_me_scalar(m, yield->operands[i]), at_b_here(e));
+  AT_TRY(carry_back(m, op, yield, c, n));
   drop_operands(m, yield);
   at_b_br(e, head);
   m->region = inner;

@@ -257,7 +257,7 @@ static bool conflicts(const at_me_node *n, const at_me_ref *box, bool aligned,
   if (depth > 200) return true;
   if (n->kind == AT_ME_DOT) return false;  // computed before
   if (n->kind == AT_ME_LOAD)
-    return at_me_root_bit(n->ref.root) == bit &&
+    return (at_me_root_bit(n->ref.root) & bit) &&
            (!aligned || !same_box(&n->ref, box));
   bool keeps = n->kind == AT_ME_APPLY || n->kind == AT_ME_RESHAPE;
   for (uint32_t i = 0; i < n->num_in; i++)
