@@ -5,13 +5,13 @@ import ctypes
 _FFI_EXTENSION = 5  # PJRT_Extension_Type_FFI
 
 
-class _Base(ctypes.Structure):
+class Base(ctypes.Structure):
   _fields_ = [("struct_size", ctypes.c_size_t), ("type", ctypes.c_uint32),
               ("next", ctypes.c_void_p)]
 
 
 class _Extension(ctypes.Structure):
-  _fields_ = [("base", _Base), ("type_register", ctypes.c_void_p),
+  _fields_ = [("base", Base), ("type_register", ctypes.c_void_p),
               ("user_data_add", ctypes.c_void_p),
               ("register_handler", ctypes.c_void_p)]
 
@@ -27,17 +27,23 @@ class _Api(ctypes.Structure):
   _fields_ = [("struct_size", ctypes.c_size_t), ("extension", ctypes.c_void_p)]
 
 
-def _register_function(path: str):
+def extension(path: str, kind: int, struct, what: str):
+  """The library's PJRT extension of that kind, as `struct`, which begins with a
+  Base."""
   library = ctypes.CDLL(path)
   library.GetPjrtApi.restype = ctypes.POINTER(_Api)
   at = library.GetPjrtApi().contents.extension
   while at:
-    base = _Base.from_address(at)
-    if base.type == _FFI_EXTENSION:
-      address = _Extension.from_address(at).register_handler
-      return ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(_Args))(address)
+    base = Base.from_address(at)
+    if base.type == kind:
+      return struct.from_address(at)
     at = base.next
-  raise RuntimeError(f"{path} has no FFI extension")
+  raise RuntimeError(f"{path} has no {what} extension")
+
+
+def _register_function(path: str):
+  address = extension(path, _FFI_EXTENSION, _Extension, "FFI").register_handler
+  return ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(_Args))(address)
 
 
 def _pointer(capsule) -> int:

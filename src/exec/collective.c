@@ -13,9 +13,10 @@ enum { kHeavyNs = 30000, kMembersOnStack = 64, kReported = 8 };
 // come in bunches, and a short while says nothing of the work after it.
 enum { kPaceMeetings = 8 };
 
-static at_status write_id(at_cursor *c, const at_op *op, uint32_t device) {
+static at_status write_id(at_cursor *c, const at_op *op, uint32_t place) {
   const at_xheader *h = c->frame.loaded->header;
   const at_coll *k = &c->frame.loaded->colls[op->target];
+  uint32_t device = at_device_number(c->frame.loaded, place);
   uint32_t id = k->x->kind == AT_COLL_PARTITION_ID ? device % h->num_partitions
                                                    : device / h->num_partitions;
   memcpy(c->frame.bufs[op->args], &id, sizeof id);
@@ -35,6 +36,7 @@ at_status at_coll_run(at_cursor *c, const at_op *op, at_pool *pool) {
   uint32_t begin = k->begin_of[device], size = k->size_of[device];
   if (op->kind == AT_STEP_CORE)
     return at_op_blame(&c->frame, op, at_core_group_run(c->part->task, op));
+  if (k->whole && !k->sparse) return at_far_run(c, op, pool);
   void *const *few[kMembersOnStack], *const **bufs = few;
   if (size > kMembersOnStack) {
     bufs = malloc(size * sizeof *bufs);

@@ -16,19 +16,43 @@
 typedef struct at_runtime at_runtime;
 typedef struct at_chip at_chip;  // a virtual device, owned by the runtime
 
+// The processes of a job, which share the chips of the target: each has equally
+// many, in the order of their numbers. A transport (pod/hosts.h) serves it.
+typedef struct at_hosts_tag {
+  uint64_t launch;   // the how-manyth of those that span hosts
+  uint64_t program;  // alike on all hosts
+  uint32_t step, turn;
+} at_hosts_tag;
+typedef struct at_hosts {
+  uint32_t count, me;
+  void *arg;
+  // Sends send[h] to every host h but `me`, and waits for what it sends with the
+  // same tag. recv[h] is then a block of at_hosts_block, the caller's to free.
+  // Fails when a host is gone, has failed in this launch or runs another.
+  at_status (*exchange)(void *arg, const at_hosts_tag *tag,
+                        const at_bytes *send, at_bytes *recv);
+  // A launch has failed here: what exchanges in it fails, here and elsewhere.
+  void (*fail)(void *arg, uint64_t launch, const char *why);
+} at_hosts;
+void *at_hosts_block(size_t bytes);  // 64-byte aligned; free(); NULL: no memory
+
 typedef struct at_runtime_options {
   const char *target;  // ATOLL_TARGET's grammar: "v6e", "v5p:2x2x4",
                        // "2*v5e:2x2"; NULL: default
   uint32_t threads;    // 0: all cores of this process
+  const at_hosts *hosts;  // borrowed; NULL: this process has all chips
 } at_runtime_options;
 at_status at_runtime_create(const at_runtime_options *o, at_runtime **out);
 void at_runtime_destroy(at_runtime *rt);  // waits for all work
 uint32_t at_runtime_num_chips(const at_runtime *rt);
 at_chip *at_runtime_chip(const at_runtime *rt, uint32_t i);
+// Those of this process: [first, first + count). Others are only described.
+uint32_t at_runtime_own_chips(const at_runtime *rt, uint32_t *first);
 at_pool *at_runtime_pool(const at_runtime *rt);
 
 typedef struct at_chip_info {
   uint32_t id, slice_index, core_on_chip, num_cores;
+  uint32_t host;  // whose it is
   int64_t coords[3];
   const char *kind;    // device_kind: "TPU v6 lite"
   const char *target;  // "v6e"
@@ -117,6 +141,10 @@ typedef struct at_loaded at_loaded;
 // The bytes are copied.
 at_status at_loaded_create(at_runtime *rt, at_bytes executable,
                            at_loaded **out);
+// Before the first launch: device d of the program is chips[d], and some are of
+// other hosts. From then on launches name the chips of this one alone. Every host
+// has equally many; UNIMPLEMENTED where hosts of the job have none.
+at_status at_loaded_span(at_loaded *l, at_chip *const *chips);
 at_loaded *at_loaded_retain(at_loaded *l);
 void at_loaded_release(at_loaded *l);
 const at_xheader *at_loaded_header(const at_loaded *l);

@@ -123,7 +123,7 @@ static void the_runtime_itself_may_fail(void **state) {
   skip();
 #endif
   at_runtime *rt = NULL;
-  at_runtime_options o = {"2*v6e", 2};
+  at_runtime_options o = {.target = "2*v6e", .threads = 2};
   for (long n = 1; !rt; n++) {
     assert_true(n < 500);
     t_countdown = n;

@@ -110,6 +110,8 @@ struct at_runtime {
   at_lanes lanes;
   _Atomic uint64_t queued_bytes;  // memory of launches that have not run
   at_sched *sched;
+  const at_hosts *hosts;  // NULL: all chips are here
+  _Atomic uint64_t far_launches;
   uint32_t num_chips;
   at_chip *chips;
 };
@@ -189,7 +191,20 @@ typedef struct at_coll {
   uint32_t meetings;            // where its groups count in a task
   void *owned;                  // `x`, where the program has no copy of it
   uint32_t started, moved;      // START: where devices and groups count turns
+  // Of a program that spans hosts: the groups, by devices of all hosts. The
+  // tables above then say that all devices of this host meet.
+  struct at_coll *whole;
+  uint32_t turns;  // where its exchanges are counted in a task
 } at_coll;
+
+// A program that spans hosts. Devices are those of all hosts, unless they are
+// called places: of their host alone.
+typedef struct at_far {
+  uint32_t num_devices;
+  uint64_t program;  // at_hosts_tag
+  uint32_t *host_of, *place_of;  // by device
+  uint32_t *mine;                // by place
+} at_far;
 void at_coll_prepare(const at_x_collective *x, at_coll *out);
 // A meeting of all devices that exchanges no values by itself.
 at_status at_coll_everyone(uint32_t devices, at_coll *out);
@@ -217,6 +232,7 @@ struct at_loaded {
   uint32_t num_devices;  // replicas x partitions
   uint32_t depth;        // levels of control flow, the program itself included
   bool small;            // may run on the caller's thread
+  at_far *far;           // NULL: all its devices are here
 };
 static inline const at_xtype *at_io_type(const at_loaded *l, const at_xio *io) {
   return &l->types[io->type];
@@ -335,6 +351,7 @@ struct at_task {
   _Atomic uint64_t asked;  // arguments known to be there
   uint64_t met_ns;       // when a collective was last done
   uint64_t pace_ns;      // of one device's work between them, of late
+  uint64_t far_launch;   // of a program that spans hosts
   uint32_t finished;
   at_status failed;  // the first failure
   _Atomic bool has_failed;
@@ -419,6 +436,25 @@ bool at_part_may_leave(at_part *p);
 // Moves the bytes of one group: bufs[i] are member i's operands, then results.
 at_status at_exchange(const at_coll *c, void *const *const *bufs,
                       uint32_t begin, uint32_t size, at_pool *pool);
+// ---- far.c: other hosts
+// ------------------------------------------------------------------
+// A collective of a program that spans hosts; the last device of this one calls.
+at_status at_far_run(at_cursor *c, const at_op *op, at_pool *pool);
+// An at_sc_hosts of a step, and its end.
+typedef struct at_far_call {
+  at_task *task;
+  const at_op *op;
+  void **held;  // blocks of the last exchange, by host
+} at_far_call;
+at_status at_far_call_begin(at_cursor *c, const at_op *op, at_far_call *call,
+                            at_sc_hosts *out);
+void at_far_call_end(at_far_call *call);
+void at_far_free(at_loaded *l);
+// The number of a device of this host in the whole program.
+static inline uint32_t at_device_number(const at_loaded *l, uint32_t device) {
+  return l->far ? l->far->mine[device] : device;
+}
+
 // If launches can never go on, one of them fails: ABORTED, with who waits for
 // whom. Only while nothing runs.
 void at_deadlock_check(at_runtime *rt);

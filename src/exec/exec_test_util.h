@@ -167,7 +167,9 @@ static inline at_bytes b_finish(builder *b, uint32_t begin) {
 // ---------------------------------------------------------------------------
 static inline at_runtime *test_runtime(const char *target, uint32_t threads) {
   at_runtime *rt = NULL;
-  OK(at_runtime_create(&(at_runtime_options){target, threads}, &rt));
+  OK(at_runtime_create(&(at_runtime_options){.target = target,
+                                             .threads = threads},
+                       &rt));
   return rt;
 }
 static inline at_loaded *test_load(at_runtime *rt, at_bytes block) {

@@ -7,7 +7,7 @@
 
 static at_runtime *runtime(void) {
   static at_runtime *rt;
-  at_runtime_options o = {"v6e", 1};
+  at_runtime_options o = {.target = "v6e", .threads = 1};
   if (!rt && at_code_take(at_runtime_create(&o, &rt))) abort();
   return rt;
 }

@@ -372,6 +372,11 @@ void at_task_free(at_task *t) {
 void at_task_fail(at_task *t, at_status st) {
   at_part *woken = NULL;
   uint32_t count = 0;
+  // Other hosts wait for this one no longer.
+  if (t->loaded->far && st.err) {
+    const at_hosts *h = t->loaded->runtime->hosts;
+    h->fail(h->arg, t->far_launch, at_status_message(st));
+  }
   pthread_mutex_lock(&t->lock);
   if (t->failed.err)
     at_status_free(st);
@@ -424,7 +429,7 @@ at_status at_part_begin(at_part *p) {
                 .bufs = bufs,
                 .channels = t->channels ? &t->channels[p->device] : NULL,
                 .launch_id = t->message->launch_id,
-                .device = p->device,
+                .device = at_device_number(l, p->device),
                 .recorded = at_profile_on(),
                 .in_lane = !t->local},
       .part = p,
@@ -475,7 +480,7 @@ static bool all_arrived(const at_launch *in) {
 // The caller's thread runs small programs whose arguments are there, when no
 // chip of theirs has anything to do: then it takes the turn of all of them.
 static bool may_run_here(const at_loaded *l, const at_launch *in) {
-  if (!l->small || at_in_fiber()) return false;
+  if (!l->small || l->far || at_in_fiber()) return false;
   uint32_t n = num_chips(in), d;
   for (d = 0; d < n; d++)
     if (atomic_load_explicit(&chip_of(in, d)->depth, memory_order_relaxed))
@@ -568,6 +573,7 @@ static at_status make_queued(at_loaded *l, const at_launch *in,
   if (l->num_inputs)
     memcpy(at_launch_donated(t->message), donated, l->num_inputs);
   at_loaded_retain(l);
+  if (l->far) t->far_launch = atomic_fetch_add(&l->runtime->far_launches, 1);
   atomic_fetch_add(&l->runtime->queued_bytes, t->bytes);
   t->done = done;
   if (out_done) *out_done = at_event_retain(done);

@@ -97,8 +97,9 @@ static at_status prepare_collective(at_loaded *l, at_op *op) {
   op->meets = true;
   const at_x_collective *x = op->params;
   at_coll_prepare(x, c);
-  c->meetings = l->num_meetings;
-  l->num_meetings += x->num_groups;
+  c->turns = l->num_meetings;
+  c->meetings = l->num_meetings + 1;
+  l->num_meetings += 1 + x->num_groups;
   if (op->kind == AT_STEP_START) {
     c->started = l->num_meetings;
     c->moved = c->started + x->num_devices;
@@ -326,6 +327,7 @@ void at_loaded_release(at_loaded *l) {
   for (uint32_t i = 0; i < l->num_ops; i++) free(l->ops[i].cores);
   free(l->arg_refs);
   free(l->ops);
+  at_far_free(l);
   for (uint32_t i = 0; i < l->num_colls; i++) free(l->colls[i].owned);
   free(l->colls);
   free(l->coll_kernels);

@@ -31,11 +31,24 @@ static at_status start(at_runtime *rt, const at_runtime_options *o) {
   if (!rt->chips)
     return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for %u devices",
                    rt->topology.num_devices);
-  for (uint32_t i = 0; i < rt->topology.num_devices; i++) {
+  uint32_t n = rt->topology.num_devices, hosts = 1;
+  if (o && o->hosts) rt->hosts = o->hosts, hosts = o->hosts->count;
+  if (n % hosts)
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "%u devices of target %s do not divide over %u processes", n,
+                   target, hosts);
+  for (uint32_t i = 0; i < n; i++) {
     AT_TRY(at_chip_init(&rt->chips[i], rt, &rt->topology, i));
+    rt->chips[i].info.host = i / (n / hosts);
     rt->num_chips = i + 1;
   }
   return AT_OK;
+}
+
+uint32_t at_runtime_own_chips(const at_runtime *rt, uint32_t *first) {
+  uint32_t own = rt->num_chips / (rt->hosts ? rt->hosts->count : 1);
+  *first = rt->hosts ? rt->hosts->me * own : 0;
+  return own;
 }
 
 at_status at_runtime_prepare_beside(at_runtime *rt) {

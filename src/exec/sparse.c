@@ -40,12 +40,19 @@ at_status at_sparse_run(at_cursor *c, const at_op *op, void *const *const *bufs,
                                : NULL,
                    .bufs = bufs,
                    .par = &par};
+  at_far_call call;
+  at_sc_hosts hosts;
+  if (k->whole) {
+    AT_TRY(at_far_call_begin(c, op, &call, &hosts));
+    run.hosts = &hosts;
+  }
   if (f->recorded)
     times.list = at_par_scratch(&par, times.count * sizeof *times.list);
   for (uint32_t i = 0; times.list && i < times.count; i++)
     times.list[i] = (at_sc_time){UINT64_MAX, 0};
   if (times.list) run.times = &times;
   at_status st = at_sc_run_step(&run);
+  if (k->whole) at_far_call_end(&call);
   if (times.list) record_cores(c, op, &times);
   at_frame_give_scratch(f);
   return st;

@@ -2,6 +2,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/config.h"
+#include "base/strbuf.h"
 #include "pjrt/pjrt_internal.h"
 
 const char at_pjrt_platform_name[] = "tpu";
@@ -12,6 +14,7 @@ static void client_free(PJRT_Client *c) {
   if (!c) return;
   at_pjrt_topology_destroy(c->topology);
   if (c->runtime) at_runtime_destroy(c->runtime);
+  at_pjrt_hosts_close(c->hosts);
   at_island_destroy(c->island);
   free(c->devices);
   free(c->device_pointers);
@@ -68,6 +71,18 @@ static at_status read_options(const PJRT_NamedValue *options, size_t count,
   return AT_OK;
 }
 
+// Meets the other processes of the job, where it has several.
+static at_status open_hosts(PJRT_Client *c, at_runtime_options *o) {
+  at_strbuf job = {0};
+  at_strbuf_addf(&job, "%s %s", at_pjrt_platform_version,
+                 o->target ? o->target : at_config_text(AT_CONFIG_TARGET));
+  at_status st = at_strbuf_status(&job);
+  if (at_ok(st)) st = at_pjrt_hosts_open(job.ptr, &c->hosts);
+  at_strbuf_free(&job);
+  o->hosts = at_pod_hosts_of(c->hosts);
+  return st;
+}
+
 AT_API(Client_Create) {
   AT_ARGS_UP_TO(PJRT_Client_Create_Args, client);
   at_runtime_options o = {0};
@@ -81,7 +96,9 @@ AT_API(Client_Create) {
     goto out;
   }
   AT_TRY_GOTO(st, at_pjrt_tiles_serve(), out);
+  AT_TRY_GOTO(st, open_hosts(c, &o), out);
   AT_TRY_GOTO(st, at_runtime_create(&o, &c->runtime), out);
+  c->num_own = at_runtime_own_chips(c->runtime, &c->first_own);
   AT_TRY_GOTO(st, at_island_create(&c->island), out);
   AT_TRY_GOTO(st, at_pjrt_topology_create(c->runtime, &c->topology), out);
   uint32_t n = c->num_devices = c->topology->num_devices;
@@ -122,8 +139,21 @@ at_status at_pjrt_place(PJRT_Device *device, PJRT_Memory *memory,
                         PJRT_Memory **out) {
   if (!memory && !device)
     return AT_FAIL(AT_INVALID_ARGUMENT, "neither device nor memory is given");
-  *out = memory ? memory : &device->memories[AT_MEM_DEVICE];
+  memory = memory ? memory : &device->memories[AT_MEM_DEVICE];
+  if (!at_pjrt_is_own(memory->device))
+    return AT_FAIL(
+        AT_INVALID_ARGUMENT,
+        "device %u belongs to process %u: this one cannot put arrays "
+        "there",
+        memory->device->description->info.id,
+        memory->device->description->info.host);
+  *out = memory;
   return AT_OK;
+}
+
+bool at_pjrt_is_own(const PJRT_Device *d) {
+  const PJRT_Client *c = d->client;
+  return (size_t)(d - c->devices) - c->first_own < c->num_own;
 }
 
 AT_API(Client_PlatformName) {
@@ -145,7 +175,8 @@ AT_API(Client_PlatformVersion) {
 AT_API(Client_ProcessIndex) {
   AT_ARGS(PJRT_Client_ProcessIndex_Args);
   AT_HANDLE(a->client);
-  a->process_index = 0;
+  a->process_index =
+      a->client->hosts ? (int)at_pod_hosts_of(a->client->hosts)->me : 0;
   return NULL;
 }
 
@@ -160,8 +191,8 @@ AT_API(Client_Devices) {
 AT_API(Client_AddressableDevices) {
   AT_ARGS(PJRT_Client_AddressableDevices_Args);
   AT_HANDLE(a->client);
-  a->addressable_devices = a->client->device_pointers;
-  a->num_addressable_devices = a->client->num_devices;
+  a->addressable_devices = a->client->device_pointers + a->client->first_own;
+  a->num_addressable_devices = a->client->num_own;
   return NULL;
 }
 
@@ -186,15 +217,20 @@ AT_API(Client_LookupDevice) {
 AT_API(Client_LookupAddressableDevice) {
   AT_ARGS(PJRT_Client_LookupAddressableDevice_Args);
   AT_HANDLE(a->client);
-  return lookup(a->client, a->local_hardware_id, "local hardware id",
+  int64_t id = a->local_hardware_id;
+  bool own = id >= 0 && id < a->client->num_own;
+  if (own) id += a->client->first_own;
+  return lookup(a->client, own ? id : -1, "local hardware id",
                 &a->addressable_device);
 }
 
 AT_API(Client_AddressableMemories) {
   AT_ARGS(PJRT_Client_AddressableMemories_Args);
   AT_HANDLE(a->client);
-  a->addressable_memories = a->client->memory_pointers;
-  a->num_addressable_memories = (size_t)a->client->num_devices * AT_MEM_KINDS;
+  const PJRT_Client *c = a->client;
+  a->addressable_memories =
+      c->memory_pointers + (size_t)c->first_own * AT_MEM_KINDS;
+  a->num_addressable_memories = (size_t)c->num_own * AT_MEM_KINDS;
   return NULL;
 }
 
@@ -230,7 +266,7 @@ AT_API(Client_DefaultDeviceAssignment) {
   return NULL;
 }
 
-// One process holds every device: there is nobody to hear about.
+// Processes know of each other from the moment they have met.
 AT_API(Client_UpdateGlobalProcessInfo) {
   AT_ARGS(PJRT_Client_UpdateGlobalProcessInfo_Args);
   AT_HANDLE(a->client);
@@ -267,14 +303,17 @@ AT_API(Device_GetDescription) {
 AT_API(Device_IsAddressable) {
   AT_ARGS(PJRT_Device_IsAddressable_Args);
   AT_HANDLE(a->device);
-  a->is_addressable = true;
+  a->is_addressable = at_pjrt_is_own(a->device);
   return NULL;
 }
 
 AT_API(Device_LocalHardwareId) {
   AT_ARGS(PJRT_Device_LocalHardwareId_Args);
   AT_HANDLE(a->device);
-  a->local_hardware_id = (int32_t)a->device->description->info.id;
+  const PJRT_Client *c = a->device->client;
+  a->local_hardware_id = at_pjrt_is_own(a->device)
+                             ? (int32_t)(a->device - c->devices - c->first_own)
+                             : -1;
   return NULL;
 }
 

@@ -16,6 +16,7 @@ static void loaded_free(PJRT_LoadedExecutable *l) {
   free(l->devices);
   free(l->chips);
   free(l->logical_ids);
+  free(l->assigned);
   free(l);
 }
 
@@ -32,7 +33,9 @@ static at_status assign_devices(PJRT_LoadedExecutable *l) {
   l->devices = calloc(n + 1, sizeof *l->devices);
   l->chips = calloc(n + 1, sizeof *l->chips);
   l->logical_ids = calloc(n + 1, sizeof *l->logical_ids);
-  if (!l->devices || !l->chips || !l->logical_ids) return NO_MEMORY();
+  l->assigned = calloc(n + 1, sizeof *l->assigned);
+  if (!l->devices || !l->chips || !l->logical_ids || !l->assigned)
+    return NO_MEMORY();
   for (uint32_t i = 0; i < n; i++) {
     int64_t id = o->has_assignment ? o->assignment[i]
                  : n == 1 && o->device_ordinal > 0
@@ -51,11 +54,31 @@ static at_status assign_devices(PJRT_LoadedExecutable *l) {
                        "the device assignment names device %lld twice",
                        (long long)id);
     l->chips[i] = l->devices[i]->chip;
+    l->assigned[i] = id;
     l->logical_ids[i] =
         (PJRT_LogicalDeviceIds){.replica = (int32_t)(i / o->num_partitions),
                                 .partition = (int32_t)(i % o->num_partitions)};
   }
-  l->num_devices = n;
+  l->num_devices = l->num_assigned = n;
+  return AT_OK;
+}
+
+// A program whose devices are not all of this process: clients see theirs
+// alone.
+static at_status span_processes(PJRT_LoadedExecutable *l) {
+  uint32_t own = 0;
+  for (uint32_t i = 0; i < l->num_devices; i++)
+    own += at_pjrt_is_own(l->devices[i]);
+  if (own == l->num_devices) return AT_OK;
+  if (own) AT_TRY(at_loaded_span(l->loaded, l->chips));
+  uint32_t k = 0;
+  for (uint32_t i = 0; i < l->num_devices; i++) {
+    if (!at_pjrt_is_own(l->devices[i])) continue;
+    l->devices[k] = l->devices[i];
+    l->chips[k] = l->chips[i];
+    l->logical_ids[k++] = l->logical_ids[i];
+  }
+  l->num_devices = own;
   return AT_OK;
 }
 
@@ -94,6 +117,7 @@ at_status at_pjrt_load(PJRT_Client *c, at_pjrt_program *p,
   AT_TRY_GOTO(st, assign_devices(l), fail);
   AT_TRY_GOTO(st, at_loaded_create(c->runtime, p->executable, &l->loaded),
               fail);
+  AT_TRY_GOTO(st, span_processes(l), fail);
   *out = l;
   return AT_OK;
 fail:
@@ -182,15 +206,10 @@ AT_API(LoadedExecutable_GetDeviceAssignment) {
   AT_HANDLE(a->executable);
   const PJRT_LoadedExecutable *l = a->executable;
   at_strbuf proto = {0};
-  if (l->num_devices) {  // a portable executable has no assignment: no bytes
-    int64_t *ids = malloc(l->num_devices * sizeof *ids);
-    if (!ids) return at_pjrt_error(NO_MEMORY());
-    for (uint32_t i = 0; i < l->num_devices; i++)
-      ids[i] = l->devices[i]->description->info.id;
+  if (l->num_assigned)  // a portable executable has no assignment: no bytes
     at_pjrt_assignment_write(l->program->parsed.num_replicas,
-                             l->program->parsed.num_partitions, ids, &proto);
-    free(ids);
-  }
+                             l->program->parsed.num_partitions, l->assigned,
+                             &proto);
   at_status st = at_strbuf_status(&proto);
   at_pjrt_blob *b = at_ok(st) ? at_pjrt_blob_copy(proto.ptr, proto.len) : NULL;
   at_strbuf_free(&proto);
@@ -356,8 +375,7 @@ static at_status launch_with_channels(
     const PJRT_LoadedExecutable_Execute_Args *a, gather *g,
     at_chip *const *chips) {
   size_t n = a->num_devices;
-  at_channel_list *lists =
-      calloc(n, sizeof *lists + sizeof(at_pjrt_channels));
+  at_channel_list *lists = calloc(n, sizeof *lists + sizeof(at_pjrt_channels));
   if (!lists) return NO_MEMORY();
   g->channels = (at_pjrt_channels *)(lists + n);
   at_status st = AT_OK;

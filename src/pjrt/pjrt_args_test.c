@@ -96,7 +96,7 @@ static void table_is_full(void **state) {
     assert_true(e->struct_size >= sizeof *e);
     extensions++;
   }
-  assert_int_equal(extensions, 6);
+  assert_int_equal(extensions, 7);
 }
 
 static void events(void **state) {

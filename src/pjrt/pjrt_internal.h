@@ -12,6 +12,7 @@
 #include "exec/exec.h"
 #include "pjrt/pjrt.h"
 #include "pjrt/pjrt_abi.h"
+#include "pod/hosts.h"
 #include "pod/pod.h"
 
 enum { AT_PJRT_MAX_RANK = 64 };
@@ -127,13 +128,16 @@ struct PJRT_Client {
   void *vtable;
   at_runtime *runtime;
   at_island *island;  // all its devices
+  at_pod_hosts *hosts;  // NULL: one process has all devices
   uint32_t num_devices;
+  uint32_t first_own, num_own;  // devices of this process
   PJRT_Device *devices;
   PJRT_Device **device_pointers;
   PJRT_Memory **memory_pointers;  // num_devices * AT_MEM_KINDS
   PJRT_TopologyDescription *topology;
 };
 extern const char at_pjrt_platform_name[], at_pjrt_platform_version[];
+bool at_pjrt_is_own(const PJRT_Device *d);  // of this process
 PJRT_Device *at_pjrt_device_of(const PJRT_Client *c, const at_chip *chip);
 PJRT_Memory *at_pjrt_memory_of(const PJRT_Client *c, const at_buffer *b);
 
@@ -274,10 +278,12 @@ struct PJRT_LoadedExecutable {
   at_pjrt_program *program;
   at_loaded *loaded;
   _Atomic(bool) deleted;
-  uint32_t num_devices;
+  uint32_t num_devices;   // of this process
   PJRT_Device **devices;  // replica-major; empty when portable
   at_chip **chips;        // theirs
   PJRT_LogicalDeviceIds *logical_ids;
+  uint32_t num_assigned;  // of all processes
+  int64_t *assigned;      // their ids
 };
 at_status at_pjrt_load(PJRT_Client *c, at_pjrt_program *p,
                        PJRT_LoadedExecutable **out);
@@ -314,6 +320,17 @@ extern PJRT_MemoryDescriptions_Extension at_pjrt_memory_extension;
 extern PJRT_RawBuffer_Extension at_pjrt_raw_buffer_extension;
 extern PJRT_Profiler_Extension at_pjrt_profiler_extension;
 extern PJRT_Shardings_Extension at_pjrt_shardings_extension;
+
+// Ours, for atoll.sparsecore: ors *bits over the processes of the job. A code of
+// at_code and, in `why`, a text; one process alone agrees with itself.
+enum { AT_PJRT_AGREE_EXTENSION = 0x61746f6c };
+typedef struct at_pjrt_agree {
+  PJRT_Extension_Base base;
+  int (*agree)(uint64_t *bits, char *why, size_t why_bytes);
+} at_pjrt_agree;
+extern at_pjrt_agree at_pjrt_agree_extension;
+at_status at_pjrt_hosts_open(const char *job, at_pod_hosts **out);
+void at_pjrt_hosts_close(at_pod_hosts *h);
 
 void at_pjrt_named_int(PJRT_NamedValue *v, const char *name, int64_t value);
 void at_pjrt_named_ints(PJRT_NamedValue *v, const char *name,

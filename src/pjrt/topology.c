@@ -6,9 +6,9 @@
 #include "pjrt/pjrt_internal.h"
 
 // What serialisation writes for each chip, after the line TOPOLOGY_MAGIC.
-#define TOPOLOGY_MAGIC "atoll topology 1\n"
+#define TOPOLOGY_MAGIC "atoll topology 2\n"
 typedef struct chip_record {
-  uint32_t id, slice_index, core_on_chip, num_cores;
+  uint32_t id, slice_index, core_on_chip, num_cores, process, pad;
   int64_t coords[3];
   uint64_t hbm_bytes, vmem_bytes, smem_bytes;
   char kind[64], target[32];
@@ -22,6 +22,7 @@ static void description_set(PJRT_DeviceDescription *d, const chip_record *r) {
                            .slice_index = r->slice_index,
                            .core_on_chip = r->core_on_chip,
                            .num_cores = r->num_cores,
+                           .host = r->process,
                            .coords = {r->coords[0], r->coords[1], r->coords[2]},
                            .kind = d->kind,
                            .target = d->target,
@@ -29,13 +30,13 @@ static void description_set(PJRT_DeviceDescription *d, const chip_record *r) {
                            .vmem_bytes = r->vmem_bytes,
                            .smem_bytes = r->smem_bytes};
   snprintf(d->debug_string, sizeof d->debug_string,
-           "TPU_%u(process=0,(%lld,%lld,%lld,%u),%s on Atoll)", r->id,
+           "TPU_%u(process=%u,(%lld,%lld,%lld,%u),%s on Atoll)", r->id, r->process,
            (long long)r->coords[0], (long long)r->coords[1],
            (long long)r->coords[2], r->core_on_chip, d->kind);
   snprintf(d->to_string, sizeof d->to_string,
-           "TpuDevice(id=%u, process_index=0, coords=(%lld,%lld,%lld), "
+           "TpuDevice(id=%u, process_index=%u, coords=(%lld,%lld,%lld), "
            "core_on_chip=%u)",
-           r->id, (long long)r->coords[0], (long long)r->coords[1],
+           r->id, r->process, (long long)r->coords[0], (long long)r->coords[1],
            (long long)r->coords[2], r->core_on_chip);
   at_pjrt_named_ints(&d->attributes[0], "coords", d->info.coords, 3);
   at_pjrt_named_int(&d->attributes[1], "core_on_chip", r->core_on_chip);
@@ -85,6 +86,7 @@ at_status at_pjrt_topology_create(at_runtime *rt,
     r->slice_index = c->slice_index;
     r->core_on_chip = c->core_on_chip;
     r->num_cores = c->num_cores;
+    r->process = c->host;
     memcpy(r->coords, c->coords, sizeof r->coords);
     r->hbm_bytes = c->hbm_bytes;
     r->vmem_bytes = c->vmem_bytes;
@@ -243,7 +245,7 @@ AT_API(DeviceDescription_Id) {
 AT_API(DeviceDescription_ProcessIndex) {
   AT_ARGS(PJRT_DeviceDescription_ProcessIndex_Args);
   AT_HANDLE(a->device_description);
-  a->process_index = 0;
+  a->process_index = (int)a->device_description->info.host;
   return NULL;
 }
 

@@ -128,7 +128,7 @@ class SparseCoreError(ValueError):
 
 _CODES = {3: "INVALID_ARGUMENT", 5: "NOT_FOUND", 8: "RESOURCE_EXHAUSTED",
           9: "FAILED_PRECONDITION", 11: "OUT_OF_RANGE", 12: "UNIMPLEMENTED",
-          13: "INTERNAL"}
+          13: "INTERNAL", 10: "ABORTED", 14: "UNAVAILABLE"}
 _MESSAGE_BYTES = 4096
 _library = None
 
@@ -154,8 +154,12 @@ def call(name: str, *args) -> None:
   code = getattr(library(), f"atoll_input_{name}")(
       *args, message, ctypes.c_size_t(_MESSAGE_BYTES))
   if code:
-    raise SparseCoreError(_CODES.get(code, str(code)),
-                          message.value.decode(errors="replace"))
+    raise error(code, message)
+
+
+def error(code: int, message: ctypes.Array) -> SparseCoreError:
+  return SparseCoreError(_CODES.get(code, str(code)),
+                         message.value.decode(errors="replace"))
 
 
 def address(array: np.ndarray) -> int:
