@@ -214,10 +214,15 @@ typedef struct at_core_dot {
   int32_t accumulate;              // adds to c instead of overwriting it
   int32_t round_bf16;              // F32 operands are rounded to bf16 first
   int32_t loc;
+  int32_t later, pad;  // see at_core_dot_finish
   int64_t batch, m, n, k;
   int64_t a_batch, a_m, a_k, b_batch, b_k, b_n, c_batch, c_m, c_n;
 } at_core_dot;
 void at_core_dot_run(at_core *core, const at_core_dot *d);
+// A dot with `later` set may leave c as it is until this is called, until c is
+// overwritten by another with the same c, or until the core leaves an output's
+// window or ends: products of many steps become one.
+void at_core_dot_finish(at_core *core);
 
 // ---- The record in an executable
 // ------------------------------------------------

@@ -68,6 +68,14 @@ size_t at_core_bytes_read(at_core *core);
 // steps; what it points to must come from the launch's scratch memory, and goes
 // with it.
 _Atomic(void *) *at_core_note(at_core *core);
+// The caller's own of one thread's steps: `run`, where set, is called before an
+// output's window leaves and after the last step. `data` begins as NULL and
+// must come from the launch's scratch memory.
+typedef struct at_core_due {
+  void (*run)(at_core *core);
+  void *data;
+} at_core_due;
+at_core_due *at_core_due_of(at_core *core);
 _Noreturn void at_core_give_up(at_core *core, int32_t loc, at_status st);
 
 #endif

@@ -292,9 +292,14 @@ static void enter(core_state *c, uint32_t i, const int32_t *at) {
   core_copy_box(&b);
 }
 
+static void do_due(core_state *c) {
+  if (c->due.run) c->due.run(&c->head);
+}
+
 static void leave(core_state *c, uint32_t i) {
   window *w = &c->windows[i];
   const at_xcore_ref *x = w->ref;
+  if (x->role == AT_CORE_OUT) do_due(c);
   if (!w->loaded || w->direct || x->role != AT_CORE_OUT) return;
   if (c->shadow) core_shadow_write_back(c, i);
   box b = {operand_place(w),        buffer_place(c, i), x->rank,
@@ -338,6 +343,7 @@ void core_run_steps(core_state *c, int64_t begin, int64_t end) {
     c->num_spans = 0;
     c->num_sems = sems;
   }
+  do_due(c);
   for (uint32_t i = 0; i < r->num_refs; i++) {
     if (!c->windows[i].operand) continue;
     leave(c, i);
@@ -378,6 +384,8 @@ size_t at_core_bytes_read(at_core *core) {
     if (stays(c, c->windows[i].ref)) n = at_add(n, bytes_of(c->windows[i].ref));
   return n;
 }
+
+at_core_due *at_core_due_of(at_core *core) { return &state_of(core)->due; }
 
 _Atomic(void *) *at_core_note(at_core *core) {
   core_state *c = state_of(core);

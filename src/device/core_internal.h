@@ -130,6 +130,7 @@ struct core_state {
   shadow *shadow;        // NULL: no checks of memory
   core_state *lead;      // runs other steps of this core; NULL: this one does
   _Atomic(void *) note;  // of who multiplies for it
+  at_core_due due;
 };
 static inline core_state *state_of(at_core *c) { return (core_state *)c; }
 

@@ -191,19 +191,28 @@ static at_status multiply(const at_par *par, const at_core_dot *d) {
   return AT_OK;
 }
 
-void at_core_dot_run(at_core *core, const at_core_dot *d) {
+void at_core_dot_begin(at_core *core, at_core_dot_scratch *s) {
   const at_core_launch *l = at_core_launch_of(core);
   const at_frame *outer = l->par->owner;
-  if (d->batch <= 0 || d->m <= 0 || d->n <= 0) return;
   // Its own list of blocks: a grid has many dots.
-  at_frame own = {.chip = outer->chip, .pool = outer->pool};
-  at_par par = {l->par->pool, at_frame_take_scratch, &own};
+  s->frame = (at_frame){.chip = outer->chip, .pool = outer->pool};
+  s->par = (at_par){l->par->pool, at_frame_take_scratch, &s->frame};
+}
+
+void at_core_dot_end(at_core_dot_scratch *s) {
+  at_frame_give_scratch(&s->frame);
+}
+
+void at_core_dot_run(at_core *core, const at_core_dot *d) {
+  if (d->batch <= 0 || d->m <= 0 || d->n <= 0) return;
+  at_core_dot_scratch s;
+  at_core_dot_begin(core, &s);
   at_status st = AT_OK;
   if (d->c_type != AT_F32 && d->c_type != AT_S32)
     st = AT_FAIL(AT_UNIMPLEMENTED, "a dot that yields %s",
                  at_dtype_of((at_dtype)d->c_type)->text);
-  if (!st.err && !at_core_dot_blocks(core, &par, d, &st))
-    st = multiply(&par, d);
-  at_frame_give_scratch(&own);
+  if (!st.err && !at_core_dot_blocks(core, &s.par, d, &st))
+    st = multiply(&s.par, d);
+  at_core_dot_end(&s);
   if (st.err) at_core_give_up(core, d->loc, st);
 }

@@ -9,7 +9,9 @@ enum {
   kEntries = 1024,  // a power of two
   kMostEntries = kEntries / 2,
   kMostBytes = 64 << 20,
-  kWaitNs = 100000  // for a block that another thread packs
+  kWaitNs = 100000,  // for a block that another thread packs
+  kMostParts = 64,   // of a sum that comes later
+  kMostSums = 4
 };
 
 typedef enum entry_state { kEmpty, kClaimed, kNamed, kPacked } entry_state;
@@ -144,30 +146,136 @@ static bool has_form(const at_core_dot *d, const at_k_matrix *a,
          d->c_m % (int64_t)sizeof(float) == 0 && at_k_block_fits(a, b);
 }
 
+static bool multiply_now(const at_par *par, const at_core_dot *d, side *a,
+                         side *b, float *c) {
+  if (!end(par, a) || !end(par, b)) return false;
+  at_k_block_part part = {a->data, b->data, d->k};
+  at_k_block_multiply(par, d->m, d->n, &part, 1, c, d->c_m / (int64_t)sizeof *c,
+                      d->accumulate);
+  return true;
+}
+
+// ---- Products that come later
+// --------------------------------------------------------------
+// What is still to be added to one c.
+typedef struct sum {
+  float *c;
+  int64_t m, n, ldc;
+  bool add;  // to what c holds
+  uint32_t count;
+  struct {
+    side a, b;
+  } parts[kMostParts];
+} sum;
+
+typedef struct sums {
+  sum list[kMostSums];
+} sums;
+
+static bool finish(const at_par *par, sum *s) {
+  at_k_block_part parts[kMostParts];
+  for (uint32_t i = 0; i < s->count; i++) {
+    side *a = &s->parts[i].a, *b = &s->parts[i].b;
+    if (!end(par, a) || !end(par, b)) return false;
+    parts[i] = (at_k_block_part){a->data, b->data, a->m.k};
+  }
+  if (s->count)
+    at_k_block_multiply(par, s->m, s->n, parts, s->count, s->c, s->ldc, s->add);
+  s->count = 0;
+  return true;
+}
+
+static bool finish_all(const at_par *par, at_core_due *due) {
+  sums *all = due->data;
+  due->run = NULL;
+  for (uint32_t i = 0; all && i < kMostSums; i++)
+    if (!finish(par, &all->list[i])) return false;
+  return true;
+}
+
+void at_core_dot_finish(at_core *core) {
+  at_core_due *due = at_core_due_of(core);
+  if (!due->run) return;
+  at_core_dot_scratch scratch;
+  at_core_dot_begin(core, &scratch);
+  bool good = finish_all(&scratch.par, due);
+  at_core_dot_end(&scratch);
+  if (!good)
+    at_core_give_up(core, -1,
+                    AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a dot"));
+}
+
+// The sum that goes to c, or room for one; NULL: there is none.
+static sum *sum_of(sums *all, const float *c) {
+  sum *room = NULL;
+  for (uint32_t i = 0; i < kMostSums; i++) {
+    sum *s = &all->list[i];
+    if (s->count && s->c == c) return s;
+    if (!s->count) room = s;
+  }
+  return room;
+}
+
+static bool is_same(const sum *s, const at_core_dot *d) {
+  return s->m == d->m && s->n == d->n &&
+         s->ldc == d->c_m / (int64_t)sizeof *s->c;
+}
+
+// Keeps the product for later; its operands stay where they are packed.
+static bool postpone(at_core *core, const at_core_dot *d, const side *a,
+                     const side *b) {
+  at_core_due *due = at_core_due_of(core);
+  sums *all = due->data;
+  if (!a->entry || !b->entry) return false;
+  if (!all) {
+    all = at_par_scratch(at_core_launch_of(core)->par, sizeof *all);
+    if (!all) return false;
+    for (uint32_t i = 0; i < kMostSums; i++) all->list[i].count = 0;
+    due->data = all;
+  }
+  sum *s = sum_of(all, d->c);
+  if (!s || s->count == kMostParts || (s->count && !is_same(s, d)))
+    return false;
+  if (!d->accumulate) s->count = 0;
+  if (!s->count) {
+    s->c = d->c;
+    s->m = d->m, s->n = d->n, s->ldc = d->c_m / (int64_t)sizeof *s->c;
+    s->add = d->accumulate;
+  }
+  s->parts[s->count].a = *a;
+  s->parts[s->count++].b = *b;
+  due->run = at_core_dot_finish;
+  return true;
+}
+
+// ---- Dots
+// --------------------------------------------------------------
 bool at_core_dot_blocks(at_core *core, const at_par *par, const at_core_dot *d,
                         at_status *st) {
   side a = {.m = {d->a, (uint32_t)d->a_type, d->m, d->k, d->a_m, d->a_k}};
   side b = {.m = {d->b, (uint32_t)d->b_type, d->n, d->k, d->b_n, d->b_k},
             .columns = true};
-  if (!has_form(d, &a.m, &b.m)) return false;
-  a.stays = at_core_reads_of(core, d->a) > 1;
-  b.stays = at_core_reads_of(core, d->b) > 1;
+  bool later = d->later && d->batch == 1;
+  bool good = true, fits = has_form(d, &a.m, &b.m);
+  if (d->later && !fits) good = finish_all(par, at_core_due_of(core));
+  if (good && !fits) return false;
+  int64_t reads = later ? 1 : 2;  // that a packed block is worth keeping for
+  a.stays = at_core_reads_of(core, d->a) >= reads;
+  b.stays = at_core_reads_of(core, d->b) >= reads;
   shelf *s = NULL;
   if (a.stays || b.stays) {
     s = shelf_of(core, at_core_launch_of(core)->par);
     a.stays &= s != NULL, b.stays &= s != NULL;
   }
-  for (int64_t i = 0; i < d->batch; i++) {
-    if (!begin(s, par, &a) || !begin(s, par, &b) || !end(par, &a) ||
-        !end(par, &b)) {
-      *st = AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a dot");
-      return true;
-    }
+  for (int64_t i = 0; i < d->batch && good; i++) {
+    good = begin(s, par, &a) && begin(s, par, &b);
+    if (!good || (later && postpone(core, d, &a, &b))) break;
     float *c = (float *)(void *)((uint8_t *)d->c + i * d->c_batch);
-    at_k_block_multiply(par, d->m, d->n, d->k, a.data, b.data, c,
-                        d->c_m / (int64_t)sizeof *c, d->accumulate);
+    good = (!d->later || finish_all(par, at_core_due_of(core))) &&
+           multiply_now(par, d, &a, &b, c);
     a.m.p = (const uint8_t *)a.m.p + d->a_batch;
     b.m.p = (const uint8_t *)b.m.p + d->b_batch;
   }
+  if (!good) *st = AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a dot");
   return true;
 }

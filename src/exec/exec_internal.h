@@ -277,6 +277,13 @@ at_status at_core_prepare(const at_loaded *l, const at_xstep *step, at_op *op);
 at_core_launch at_core_launch_make(const at_frame *f, const at_op *op,
                                    const at_par *par);
 at_status at_core_step_run(at_frame *f, const at_op *op, const at_par *par);
+// Scratch memory of one dot, and the threads that it may use.
+typedef struct at_core_dot_scratch {
+  at_frame frame;
+  at_par par;
+} at_core_dot_scratch;
+void at_core_dot_begin(at_core *core, at_core_dot_scratch *s);
+void at_core_dot_end(at_core_dot_scratch *s);
 // c (+)= a b by packed blocks, which stay with the core where operands do.
 // false: nothing was done, since this product has no such form.
 bool at_core_dot_blocks(at_core *core, const at_par *par, const at_core_dot *d,

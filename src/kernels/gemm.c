@@ -72,6 +72,15 @@ static void plan_blocks(const at_gemm_job *j, uint32_t threads, blocks *p) {
       (size_t)at_k_round_up(AT_MAX(e->mr, e->nr) * (int64_t)e->kc * 16, 64);
 }
 
+// Rows of kp values, one after the other, to tiles of kstep values a row.
+static void put_tiles(const at_gemm_engine *e, const char *rows, int64_t kp,
+                      int64_t es, char *dst) {
+  int64_t step = e->kstep * es;
+  for (int64_t k = 0; k < kp * es; k += step)
+    for (int64_t r = 0; r < e->mr; r++, dst += step)
+      memcpy(dst, rows + r * kp * es + k, (size_t)step);
+}
+
 static void pack_a_range(void *arg, int64_t begin, int64_t end,
                          uint32_t worker) {
   const chunk *c = arg;
@@ -86,9 +95,11 @@ static void pack_a_range(void *arg, int64_t begin, int64_t end,
     for (int64_t k = 0; k < c->kpad; k += e->kc) {
       int64_t kb = AT_MIN(e->kc, c->kc - k), kp = AT_MIN(e->kc, c->kpad - k);
       char *dst = c->s->a + (k * rows_pad + r * kp) * es;
+      char *to = e->a_tiles ? raw + kp * e->mr * 8 : dst;
       j->pack_a(j, c->batch, c->i0 + r, rows, e->mr, c->k0 + k, kb, kp,
-                e->a_row_major, e->a_row_major ? kp : e->mr, same ? dst : raw);
-      if (!same) at_k_convert(e->pack_type, dst, j->a_type, raw, kp * e->mr);
+                e->a_tiles, e->a_tiles ? kp : e->mr, same ? to : raw);
+      if (!same) at_k_convert(e->pack_type, to, j->a_type, raw, kp * e->mr);
+      if (e->a_tiles) put_tiles(e, to, kp, es, dst);
     }
   }
 }

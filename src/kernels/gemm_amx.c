@@ -17,14 +17,16 @@ AMX_TARGET("amx-bf16") void at_gemm_amx_begin(void) {
 }
 AMX_TARGET("amx-bf16") void at_gemm_amx_end(void) { _tile_release(); }
 
-// 64 bytes of k per step: A rows are kc elements apart, B is [k / kr][32][kr],
-// so a tile row of 16 columns is 64 bytes and rows are 128 bytes apart.
+// 64 bytes of k per step. A lies in dense tiles of 16 rows, two for a step; B
+// is [k / kr][32][kr], so a tile row of 16 columns is 64 bytes and rows are 128
+// bytes apart. The panel of B serves panel after panel of A: it stays in the
+// first cache, which A passes by.
 #define AMX_MICRO(name, feature, dp, ELEM)                               \
   AMX_TARGET(feature)                                                    \
   static void name(int64_t kc, const void *av, const void *bv, void *cv, \
                    int64_t ldc, int mr, int nr, bool add) {              \
     const int64_t kb = kc * (int64_t)sizeof(ELEM);                       \
-    const char *a = av, *a2 = a + 16 * kb, *b = bv;                      \
+    const char *a = av, *b = bv;                                         \
     int32_t edge[32 * 32];                                               \
     bool whole = mr == 32 && nr == 32;                                   \
     int32_t *c = whole ? cv : edge;                                      \
@@ -41,19 +43,19 @@ AMX_TARGET("amx-bf16") void at_gemm_amx_end(void) { _tile_release(); }
       _tile_zero(3);                                                     \
     }                                                                    \
     if (mr > 16) {                                                       \
-      for (int64_t k = 0; k < kb; k += 64, b += 2048) {                  \
+      for (int64_t k = 0; k < kb; k += 64, a += 2048, b += 2048) {       \
         _tile_loadd(6, b, 128);                                          \
-        _tile_loadd(4, a + k, kb);                                       \
+        _tile_stream_loadd(4, a, 64);                                    \
         _tile_loadd(7, b + 64, 128);                                     \
-        _tile_loadd(5, a2 + k, kb);                                      \
+        _tile_stream_loadd(5, a + 1024, 64);                             \
         dp(0, 4, 6);                                                     \
         dp(1, 4, 7);                                                     \
         dp(2, 5, 6);                                                     \
         dp(3, 5, 7);                                                     \
       }                                                                  \
     } else {                                                             \
-      for (int64_t k = 0; k < kb; k += 64, b += 2048) {                  \
-        _tile_loadd(4, a + k, kb);                                       \
+      for (int64_t k = 0; k < kb; k += 64, a += 2048, b += 2048) {       \
+        _tile_stream_loadd(4, a, 64);                                    \
         _tile_loadd(6, b, 128);                                          \
         _tile_loadd(7, b + 64, 128);                                     \
         dp(0, 4, 6);                                                     \
@@ -114,11 +116,11 @@ __attribute__((target("avx512f"))) static void add_whole(float *c, int64_t ldc,
 }
 
 // A tile lies dense: 16 rows of 64 bytes, the second half of A or 64 bytes on
-// in B.
+// in B. Panels of B change from call to call: they pass the first cache by.
 AMX_TARGET("amx-bf16")
-void at_gemm_amx_block(int64_t groups, const void *av, const void *bv, float *c,
-                       int64_t ldc, int mr, int nr, at_gemm_start start) {
-  const char *a = av, *b = bv;
+void at_gemm_amx_block(const at_gemm_groups *g, int64_t num, int64_t ip,
+                       int64_t jp, float *c, int64_t ldc, int mr, int nr,
+                       at_gemm_start start) {
   bool apart = mr < 32 || nr < 32 || start == AT_GEMM_APART;
   _Alignas(64) float sums[32 * 32];
   float *to = apart ? sums : c;
@@ -139,15 +141,18 @@ void at_gemm_amx_block(int64_t groups, const void *av, const void *bv, float *c,
     _tile_zero(2);
     _tile_zero(3);
   }
-  for (int64_t g = 0; g < groups; g++, a += 2048, b += 2048) {
-    _tile_loadd(6, b, 128);
-    _tile_loadd(4, a, 64);
-    _tile_loadd(7, b + 64, 128);
-    _tile_loadd(5, a + 1024, 64);
-    _tile_dpbf16ps(0, 4, 6);
-    _tile_dpbf16ps(1, 4, 7);
-    _tile_dpbf16ps(2, 5, 6);
-    _tile_dpbf16ps(3, 5, 7);
+  for (const at_gemm_groups *end = g + num; g < end; g++) {
+    const char *a = g->a + ip * g->a_panel, *b = g->b + jp * g->b_panel;
+    for (int64_t k = 0; k < g->count; k++, a += 2048, b += 2048) {
+      _tile_stream_loadd(6, b, 128);
+      _tile_loadd(4, a, 64);
+      _tile_stream_loadd(7, b + 64, 128);
+      _tile_loadd(5, a + 1024, 64);
+      _tile_dpbf16ps(0, 4, 6);
+      _tile_dpbf16ps(1, 4, 7);
+      _tile_dpbf16ps(2, 5, 6);
+      _tile_dpbf16ps(3, 5, 7);
+    }
   }
   _tile_stored(0, to, ld * 4);
   _tile_stored(1, to + 16, ld * 4);

@@ -11,11 +11,10 @@
 
 // Rows of A and columns of B stand in panels, k in groups of one tile.
 enum { PANEL = 32, GROUP = 32, GROUP_BYTES = PANEL * GROUP * 2 };
-// k of one pass over C: a panel of A and one of B share the first cache.
-enum { PASS_GROUPS = 8 };
-// What is added to C is summed apart up to here, as by a matrix unit that adds
-// whole products to an accumulator.
-enum { APART_GROUPS = 16 };
+// k of one pass over C: a panel of A stays in the first cache. What is added to
+// C is summed apart up to here, as by a matrix unit that adds whole products to
+// an accumulator.
+enum { PASS_GROUPS = 16 };
 enum { MIN_SIDE = 16, MAX_ELEMENTS = 4 << 20, MIN_WORK = 1 << 20 };
 
 static int64_t groups_of(int64_t k) { return at_k_ceil_div(k, GROUP); }
@@ -207,40 +206,68 @@ void at_k_block_pack(const at_par *par, const at_k_matrix *m, bool columns,
 // ---- The product
 // --------------------------------------------------------------
 typedef struct product {
-  const uint8_t *a, *b;
+  const at_k_block_part *parts;
+  int64_t num_parts;
   float *c;
-  int64_t m, n, k, ldc;
+  int64_t m, n, ldc;
   bool add;
 } product;
+
+// Where the passes are: groups before `done` of part `part` are in C.
+typedef struct cursor {
+  int64_t part, done;
+} cursor;
+
+// The groups of the next pass; how many runs of them.
+static int64_t next_pass(const product *p, cursor *at,
+                         at_gemm_groups run[PASS_GROUPS]) {
+  int64_t n = 0, room = PASS_GROUPS;
+  while (room && at->part < p->num_parts) {
+    const at_k_block_part *part = &p->parts[at->part];
+    int64_t all = groups_of(part->k), count = AT_MIN(room, all - at->done);
+    int64_t panel = all * GROUP_BYTES, begin = at->done * GROUP_BYTES;
+    if (count)
+      run[n++] =
+          (at_gemm_groups){(const char *)part->a + begin,
+                           (const char *)part->b + begin, count, panel, panel};
+    room -= count;
+    at->done += count;
+    if (at->done == all) *at = (cursor){at->part + 1, 0};
+  }
+  return n;
+}
+
+// A panel of rows.
+static void multiply_panel(const product *p, int64_t i) {
+  cursor at = {0};
+  for (bool first = true; first || at.part < p->num_parts; first = false) {
+    at_gemm_groups run[PASS_GROUPS];
+    int64_t num = next_pass(p, &at, run);
+    bool whole = first && at.part == p->num_parts;
+    at_gemm_start start = !p->add && first  ? AT_GEMM_ZERO
+                          : p->add && whole ? AT_GEMM_APART
+                                            : AT_GEMM_GO_ON;
+    for (int64_t j = 0; j * PANEL < p->n; j++)
+      at_gemm_amx_block(run, num, i, j, p->c + i * PANEL * p->ldc + j * PANEL,
+                        p->ldc, (int)AT_MIN(PANEL, p->m - i * PANEL),
+                        (int)AT_MIN(PANEL, p->n - j * PANEL), start);
+  }
+}
 
 // Rows of panels [begin, end).
 static void multiply_range(void *arg, int64_t begin, int64_t end,
                            uint32_t worker) {
-  const product *p = arg;
-  int64_t groups = groups_of(p->k);
-  bool apart = p->add && groups <= APART_GROUPS;
-  int64_t pass = apart ? groups : PASS_GROUPS;
   at_gemm_amx_begin();
-  for (int64_t g = 0; g < groups; g += pass) {
-    int64_t n = AT_MIN(pass, groups - g);
-    at_gemm_start start = apart             ? AT_GEMM_APART
-                          : p->add || g > 0 ? AT_GEMM_GO_ON
-                                            : AT_GEMM_ZERO;
-    for (int64_t i = begin; i < end; i++)
-      for (int64_t j = 0; j * PANEL < p->n; j++)
-        at_gemm_amx_block(n, p->a + (i * groups + g) * GROUP_BYTES,
-                          p->b + (j * groups + g) * GROUP_BYTES,
-                          p->c + i * PANEL * p->ldc + j * PANEL, p->ldc,
-                          (int)AT_MIN(PANEL, p->m - i * PANEL),
-                          (int)AT_MIN(PANEL, p->n - j * PANEL), start);
-  }
+  for (int64_t i = begin; i < end; i++) multiply_panel(arg, i);
   at_gemm_amx_end();
 }
 
-void at_k_block_multiply(const at_par *par, int64_t m, int64_t n, int64_t k,
-                         const void *a, const void *b, float *c, int64_t ldc,
-                         bool add) {
-  product p = {a, b, c, m, n, k, ldc, add};
-  int64_t grain = MIN_WORK / (PANEL * n * k) + 1;
+void at_k_block_multiply(const at_par *par, int64_t m, int64_t n,
+                         const at_k_block_part *parts, int64_t num_parts,
+                         float *c, int64_t ldc, bool add) {
+  product p = {parts, num_parts, c, m, n, ldc, add};
+  int64_t k = 0;
+  for (int64_t i = 0; i < num_parts; i++) k += parts[i].k;
+  int64_t grain = MIN_WORK / (PANEL * n * AT_MAX(k, (int64_t)1)) + 1;
   at_par_for(par, at_k_ceil_div(m, PANEL), grain, multiply_range, &p);
 }

@@ -2,7 +2,7 @@
 // exact arithmetic.
 #include "kernels/kernels_test_util.h"
 
-enum { MARK = 12345 };
+enum { MARK = 12345, MOST_PARTS = 20 };
 
 // Small integers; as f32 with a little more, which rounding to bf16 takes away.
 static double value_of(int64_t i, int64_t k) {
@@ -47,17 +47,21 @@ static void drop(operand *o) {
   free(o->packed);
 }
 
-static void check(const operand *a, const operand *b, bool add) {
+// The same product `times` over, as parts of one sum.
+static void check(const operand *a, const operand *b, int64_t times, bool add) {
   int64_t m = a->m.outer, n = b->m.outer, k = a->m.k, ldc = n + 5;
   float *c = malloc((size_t)(m * ldc) * sizeof *c);
   for (int64_t i = 0; i < m * ldc; i++) c[i] = MARK;
   at_par par = {tu_pool(2), NULL, NULL};
-  at_k_block_multiply(&par, m, n, k, a->packed, b->packed, c, ldc, add);
+  at_k_block_part parts[MOST_PARTS];
+  for (int64_t i = 0; i < times; i++)
+    parts[i] = (at_k_block_part){a->packed, b->packed, k};
+  at_k_block_multiply(&par, m, n, parts, times, c, ldc, add);
   for (int64_t i = 0; i < m; i++)
     for (int64_t j = 0; j < ldc; j++) {
       double want = add || j >= n ? MARK : 0;
       for (int64_t q = 0; q < k && j < n; q++)
-        want += value_of(i, q) * value_of(j, q);
+        want += (double)times * value_of(i, q) * value_of(j, q);
       if ((double)c[i * ldc + j] != want)
         fail_msg("%ld x %ld x %ld: [%ld, %ld] is %g, want %g", m, n, k, i, j,
                  (double)c[i * ldc + j], want);
@@ -77,8 +81,10 @@ static void test_layouts(void **state) {
       operand a = make(kinds[t & 1], z[0], z[2], t & 2, false);
       operand b = make(kinds[t >> 2 & 1], z[1], z[2], t & 8, true);
       assert_true(at_k_block_fits(&a.m, &b.m));
-      check(&a, &b, false);
-      check(&a, &b, true);
+      for (int64_t times = 1; times <= MOST_PARTS; times += 1 + times / 2) {
+        check(&a, &b, times, false);
+        check(&a, &b, times, true);
+      }
       drop(&a), drop(&b);
     }
 }
@@ -101,8 +107,9 @@ static void test_added_apart(void **state) {
   void *pb = aligned_alloc(64, at_k_block_bytes(&mb));
   at_k_block_pack(&par, &ma, false, pa);
   at_k_block_pack(&par, &mb, true, pb);
-  at_k_block_multiply(&par, M, N, K, pa, pb, alone, N, false);
-  at_k_block_multiply(&par, M, N, K, pa, pb, c, N, true);
+  at_k_block_part part = {pa, pb, K};
+  at_k_block_multiply(&par, M, N, &part, 1, alone, N, false);
+  at_k_block_multiply(&par, M, N, &part, 1, c, N, true);
   for (int i = 0; i < M * N; i++) assert_true(c[i] == before[i] + alone[i]);
   free(pa), free(pb);
 }

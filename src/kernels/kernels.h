@@ -51,11 +51,16 @@ size_t at_k_block_bytes(const at_k_matrix *m);  // packed
 // to: 64-byte aligned. columns: m is B.
 void at_k_block_pack(const at_par *par, const at_k_matrix *m, bool columns,
                      void *to);
-// c[i * ldc + j] = sum over k of a[i, k] b[k, j], or, where `add`, c plus that
-// sum. a, b: packed. Bits do not depend on threads.
-void at_k_block_multiply(const at_par *par, int64_t m, int64_t n, int64_t k,
-                         const void *a, const void *b, float *c, int64_t ldc,
-                         bool add);
+// Parts of k: packed operands of as many rows and columns.
+typedef struct at_k_block_part {
+  const void *a, *b;
+  int64_t k;
+} at_k_block_part;
+// c[i * ldc + j] = sum over k of all parts of a[i, k] b[k, j], or, where `add`,
+// c plus that sum. Bits do not depend on threads.
+void at_k_block_multiply(const at_par *par, int64_t m, int64_t n,
+                         const at_k_block_part *parts, int64_t num_parts,
+                         float *c, int64_t ldc, bool add);
 
 // dst[i] = (dst type) src[i] for n dense elements. Floats round to nearest
 // even; wide integers wrap; float to integer truncates and saturates; real to

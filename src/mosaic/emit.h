@@ -11,7 +11,7 @@
 
 typedef struct at_me_node at_me_node;
 
-enum { AT_ME_RANK = AT_CORE_MAX_RANK, AT_ME_MAX_IN = 8 };
+enum { AT_ME_RANK = AT_CORE_MAX_RANK, AT_ME_MAX_IN = 8, AT_ME_LATE = 4 };
 #define AT_ME_ANY_ROOT UINT32_MAX
 
 // A number that may be known: v NULL means the constant c; v is i64.
@@ -156,6 +156,14 @@ typedef struct at_me {
   // The next store adds to a sum whose zeros were left out (emit_start.c): when
   // it is the first.
   LLVMValueRef start;
+  // Sums in memory whose products may come later (emit_start.c): they are
+  // finished where a block begins that reads them.
+  struct {
+    const at_mvalue *ref;
+    const at_mop *load, *store;  // of the sum itself
+  } late[AT_ME_LATE];
+  uint32_t num_late;
+  bool start_late;  // the sum that begins at `start` is one of them
   // Inside a loop over rows (emit_rows.c): how many there are, those of a turn,
   // and the first of these. 0: everything is computed whole.
   struct {
@@ -314,6 +322,8 @@ bool at_me_dot_into(at_me *m, at_me_node *value, const at_me_ref *dst);
 bool at_me_start_later(at_me *m, const at_mop *branch);
 LLVMValueRef at_me_start_take(at_me *m);  // NULL: nothing is left out
 void at_me_start_now(at_me *m, LLVMValueRef first, const at_me_ref *sum);
+// Before a block that uses sums whose products may still be missing.
+void at_me_late_finish(at_me *m, const at_mblock *b);
 void at_me_access(at_me *m, const at_me_ref *r, int32_t kind, int32_t loc);
 // A box of `ref`: `size` elements of each of its last dimensions (1 of those
 // before), `step` apart (NULL: 1), from the indices given as operands `first`..

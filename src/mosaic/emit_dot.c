@@ -106,6 +106,7 @@ typedef struct product {
   at_me_ref a, b, c;
   axes batch, m, n, k;
   bool accumulate, round;
+  bool later;          // than now: see at_core_dot_finish
   LLVMValueRef first;  // where it holds, c is overwritten; NULL: never
 } product;
 
@@ -148,6 +149,7 @@ static void call_dot(at_me *m, const product *p, bool accumulate) {
   else
     at_me_record_i32(&d, FIELD(accumulate), accumulate);
   at_me_record_i32(&d, FIELD(round_bf16), p->round);
+  at_me_record_i32(&d, FIELD(later), p->later);
   at_me_record_i32(&d, FIELD(loc), at_me_loc(m, p->op));
   const struct {
     size_t at;
@@ -282,9 +284,11 @@ static void dot_run(at_me *m, at_me_node *dot, const at_me_ref *dst,
   }
   fill_axes(p, &x, dot);
   p->first = first;
+  p->later = first && m->start_late;
   if (p->k.n > 1) {
     at_me_start_now(m, first, dst);
     p->first = NULL;
+    p->later = false;
   }
   if (p->k.n > 1 && !accumulate) {
     at_me_node *zero =

@@ -248,6 +248,7 @@ at_status at_me_emit_op(at_me *m, at_mop *op) {
 }
 
 at_status at_me_emit_ops(at_me *m, at_mblock *b, uint32_t count) {
+  at_me_late_finish(m, b);
   for (uint32_t i = 0, end; i < count; i = end) {
     bool done;
     AT_TRY(at_me_emit_rows(m, b, i, &end, &done));

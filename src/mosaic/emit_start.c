@@ -99,17 +99,88 @@ static bool is_product(const at_mop *op) {
          is_zero(op->operands[2]);
 }
 
-// Does this store write ref + a product to ref?
-static bool adds_product(at_me *m, const at_mop *store, const at_mvalue *ref) {
-  if (!stores_all(store) || store->operands[1] != ref) return false;
+// The load of a store that writes ref + a product to ref; NULL: it does not.
+static const at_mop *added_to(at_me *m, const at_mop *store,
+                              const at_mvalue *ref) {
+  if (!stores_all(store) || store->operands[1] != ref) return NULL;
   const at_mop *sum = part_of(m, store->operands[0]);
-  if (!sum || at_mosaic_opcode_of(sum) != AT_MOSAIC_ARITH_ADDF) return false;
+  if (!sum || at_mosaic_opcode_of(sum) != AT_MOSAIC_ARITH_ADDF) return NULL;
   const at_mop *x = part_of(m, sum->operands[0]);
   const at_mop *y = part_of(m, sum->operands[1]);
-  return (is_load_of(x, ref) && is_product(y)) ||
-         (is_load_of(y, ref) && is_product(x));
+  if (is_load_of(x, ref) && is_product(y)) return x;
+  return is_load_of(y, ref) && is_product(x) ? y : NULL;
 }
 
+// ---- Products that come later
+// -------------------------------------------------------
+// A walk over all operations in order of the text.
+typedef struct uses {
+  const at_mvalue *ref;
+  const at_mop *branch, *load, *store;
+  bool passed;  // the store
+} uses;
+
+static bool is_plain_use(const at_mop *op, const at_mvalue *ref) {
+  bool load = is_access(op, AT_MOSAIC_VECTOR_LOAD, AT_MOSAIC_TPU_VECTOR_LOAD);
+  bool store =
+      is_access(op, AT_MOSAIC_VECTOR_STORE, AT_MOSAIC_TPU_VECTOR_STORE);
+  return (load && op->operands[0] == ref) ||
+         (store && op->num_operands > 1 && op->operands[1] == ref);
+}
+
+static bool names(const at_mop *op, const at_mvalue *ref) {
+  for (uint32_t i = 0; i < op->num_operands; i++)
+    if (op->operands[i] == ref) return true;
+  return false;
+}
+
+// Is ref, but for the sum, only loaded and stored, later and in other blocks?
+static bool waits(uses *u, const at_mblock *b) {
+  for (uint32_t i = 0; i < b->num_ops; i++) {
+    const at_mop *op = b->ops[i];
+    if (op == u->store) u->passed = true;
+    if (op == u->branch || op == u->load || op == u->store) continue;
+    bool later = u->passed && b != u->store->block;
+    if (names(op, u->ref) && !(later && is_plain_use(op, u->ref))) return false;
+    for (uint32_t r = 0; r < op->num_regions; r++)
+      for (uint32_t k = 0; k < op->regions[r]->num_blocks; k++)
+        if (!waits(u, op->regions[r]->blocks[k])) return false;
+  }
+  return true;
+}
+
+// Memory of the kernel's own, or an output's.
+static bool may_wait(const at_me *m, const at_mvalue *ref) {
+  const at_mosaic_program *p = m->p;
+  for (uint32_t i = at_mosaic_arg_scratch(p); i < p->body->num_args; i++)
+    if (&p->body->args[i] == ref) return true;
+  for (uint32_t i = p->num_inputs; i < p->num_windows; i++)
+    if (&p->body->args[p->windows[i].arg] == ref)
+      return p->windows[i].alias < 0;
+  return false;
+}
+
+static bool comes_late(at_me *m, uses *u) {
+  if (m->num_late == AT_ME_LATE || m->window || !may_wait(m, u->ref) ||
+      !waits(u, m->p->body))
+    return false;
+  m->late[m->num_late].ref = u->ref;
+  m->late[m->num_late].load = u->load;
+  m->late[m->num_late++].store = u->store;
+  return true;
+}
+
+void at_me_late_finish(at_me *m, const at_mblock *b) {
+  bool any = false;
+  for (uint32_t i = 0; i < b->num_ops && m->num_late; i++)
+    for (uint32_t k = 0; k < m->num_late; k++)
+      any |= b->ops[i] != m->late[k].load && b->ops[i] != m->late[k].store &&
+             names(b->ops[i], m->late[k].ref);
+  if (any) at_b_call(m->e, "at_core_dot_finish", NULL, &m->core, 1);
+}
+
+// ---- The branch
+// -------------------------------------------------------
 bool at_me_start_later(at_me *m, const at_mop *branch) {
   const at_mvalue *ref = m->o->check ? NULL : filled_by(branch);
   const at_mblock *b = branch->block;
@@ -121,8 +192,12 @@ bool at_me_start_later(at_me *m, const at_mop *branch) {
     at_mosaic_opcode c = at_mosaic_opcode_of(b->ops[i]);
     if (!at_me_lazy(c) && c != AT_MOSAIC_TPU_MATMUL) break;
   }
-  if (i >= b->num_ops || !adds_product(m, b->ops[i], ref)) return false;
+  if (i >= b->num_ops) return false;
+  const at_mop *load = added_to(m, b->ops[i], ref);
+  if (!load) return false;
+  uses u = {ref, branch, load, b->ops[i], false};
   m->start = at_me_scalar(m, branch->operands[0]);
+  m->start_late = comes_late(m, &u);
   return true;
 }
 
