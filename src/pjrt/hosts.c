@@ -46,8 +46,9 @@ static int agree(uint64_t *bits, char *why, size_t why_bytes) {
   return at_code_take(st);
 }
 
-at_pjrt_agree at_pjrt_agree_extension = {
-    .base = {.struct_size = sizeof(at_pjrt_agree),
-             .type = (PJRT_Extension_Type)AT_PJRT_AGREE_EXTENSION},
+at_pjrt_own at_pjrt_own_extension = {
+    .base = {.struct_size = sizeof(at_pjrt_own),
+             .type = (PJRT_Extension_Type)AT_PJRT_OWN_EXTENSION},
     .agree = agree,
+    .recompiles = at_pjrt_recompiles,
 };

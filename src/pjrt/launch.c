@@ -2,6 +2,7 @@
 // wrapper per output and nothing else.
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "pjrt/pjrt_internal.h"
 
 #define NO_MEMORY() AT_FAIL(AT_RESOURCE_EXHAUSTED, "out of host memory")
@@ -128,12 +129,15 @@ fail:
 AT_API(Client_Compile) {
   AT_ARGS(PJRT_Client_Compile_Args);
   AT_HANDLE(a->client);
+  uint64_t start = at_clock_ns();
   at_pjrt_program *p;
   AT_PTRY(at_pjrt_compile(
       a->program,
       (at_bytes){(const uint8_t *)a->compile_options, a->compile_options_size},
       &p));
-  return at_pjrt_error(at_pjrt_load(a->client, p, &a->executable));
+  AT_PTRY(at_pjrt_load(a->client, p, &a->executable));
+  at_pjrt_note_compiled(a->executable->loaded, start);
+  return NULL;
 }
 
 AT_API(Client_Load) {

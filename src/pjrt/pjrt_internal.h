@@ -321,14 +321,21 @@ extern PJRT_RawBuffer_Extension at_pjrt_raw_buffer_extension;
 extern PJRT_Profiler_Extension at_pjrt_profiler_extension;
 extern PJRT_Shardings_Extension at_pjrt_shardings_extension;
 
-// Ours, for atoll.sparsecore: ors *bits over the processes of the job. A code of
-// at_code and, in `why`, a text; one process alone agrees with itself.
-enum { AT_PJRT_AGREE_EXTENSION = 0x61746f6c };
-typedef struct at_pjrt_agree {
+// Ours, for atoll.sparsecore.
+enum { AT_PJRT_OWN_EXTENSION = 0x61746f6c };
+typedef struct at_pjrt_own {
   PJRT_Extension_Base base;
+  // Ors *bits over the processes of the job. A code of at_code and, in `why`, a
+  // text; one process alone agrees with itself.
   int (*agree)(uint64_t *bits, char *why, size_t why_bytes);
-} at_pjrt_agree;
-extern at_pjrt_agree at_pjrt_agree_extension;
+  // Programs that were compiled again because limits of their tables changed,
+  // and how long that took.
+  void (*recompiles)(uint64_t *count, uint64_t *ns);
+} at_pjrt_own;
+extern at_pjrt_own at_pjrt_own_extension;
+void at_pjrt_recompiles(uint64_t *count, uint64_t *ns);
+// A program was compiled, beginning at start_ns.
+void at_pjrt_note_compiled(const at_loaded *l, uint64_t start_ns);
 at_status at_pjrt_hosts_open(const char *job, at_pod_hosts **out);
 void at_pjrt_hosts_close(at_pod_hosts *h);
 

@@ -31,7 +31,8 @@ enum { STAT_DETAIL = 1, STAT_SOURCE, STAT_LAUNCH, STAT_BYTES, STAT_COUNT };
 static const char *const g_stats[STAT_COUNT] = {"", "long_name", "source",
                                                 "run_id", "bytes_transferred"};
 static const char *const g_lines[AT_PROFILE_KINDS] = {
-    "XLA Modules", "XLA Ops", "Transfers", "SparseCore", "Kernel core"};
+    "XLA Modules", "XLA Ops",     "Transfers",
+    "SparseCore",  "Kernel core", "SparseCore recompiles"};
 
 typedef struct plane {
   const at_profile *profile;
@@ -94,7 +95,8 @@ static void put_line(plane *p, uint32_t kind, uint32_t core, at_strbuf *out) {
   at_strbuf b = {0};
   char name[32];
   snprintf(name, sizeof name, "%s %u", g_lines[kind], core);
-  if (kind < AT_PROFILE_SPARSE) name[strlen(g_lines[kind])] = 0;
+  bool numbered = kind == AT_PROFILE_SPARSE || kind == AT_PROFILE_KERNEL;
+  if (!numbered) name[strlen(g_lines[kind])] = 0;
   put_int(&b, 1, line_number(kind, core) + 1);  // XLine.id
   put_bytes(&b, 2, at_str_of(name));            // name
   put_int(&b, 3,

@@ -14,6 +14,7 @@ typedef enum at_profile_kind {
   AT_PROFILE_TRANSFER,  // host to device, device to host, device to device
   AT_PROFILE_SPARSE,    // what one SparseCore does of a step
   AT_PROFILE_KERNEL,    // a part of a Pallas kernel that it names itself
+  AT_PROFILE_RECOMPILE,  // limits of embedding tables changed; of no chip: 0
   AT_PROFILE_KINDS
 } at_profile_kind;
 
@@ -50,7 +51,7 @@ size_t at_profile_dropped(const at_profile *p);
 
 // Serialised XSpace: a plane "/device:TPU:<id>" for each chip, with the lines
 // "XLA Modules", "XLA Ops", "Transfers", and "SparseCore 0", "SparseCore 1",
-// ... and "Kernel core 0", ...
+// ... and "Kernel core 0", ..., and "SparseCore recompiles"
 at_status at_profile_xspace(const at_profile *p, at_strbuf *out);
 // Chrome's trace event format, for Perfetto.
 at_status at_profile_trace(const at_profile *p, at_strbuf *out);

@@ -153,6 +153,47 @@ def test_what_the_compiler_refuses_is_refused(library, tmp_path):
   assert code != 0
 
 
+FDO = textwrap.dedent("""
+    import os, sys
+    import jax, jax.numpy as jnp, numpy as np
+    from atoll import sparsecore as sp
+    B, S = 64, 2
+    def step(limit):
+      from jax_tpu_embedding.sparsecore.lib.core.primitives import sparse_dense_matmul_csr as csr
+      pointers, buffer = np.zeros(8 * S, np.int32), 64
+      z = lambda t: np.zeros(buffer, t)
+      f = lambda *a: csr.tpu_sparse_dense_matmul_csr_primitive.bind(
+          *a, device_batch_size=B, max_ids_per_partition=limit, max_unique_ids_per_partition=limit,
+          sharding_strategy=1)
+      return jax.jit(f)(pointers, z(np.int32), z(np.int32), z(np.float32), np.int32(1), np.ones((64, 8), np.float32))
+    assert sp.recompiles() == (0, 0)
+    step(256)
+    step(256)
+    with jax.profiler.trace(sys.argv[1]):
+      for i in range(3): step(256).block_until_ready()
+      step(300).block_until_ready()
+      step(256).block_until_ready()  # known
+      step(512).block_until_ready()
+      jax.jit(lambda x: x + 1)(1.0)
+    count, seconds = sp.recompiles()
+    assert count == 2 and 0 < seconds < 60, (count, seconds)
+    p = sp.profile(sys.argv[1])
+    assert p.recompiles == 2 and abs(p.recompile_seconds - seconds) < 1e-5 + seconds * 1e-3, p
+    p.step_seconds = 1e-4
+    assert "recompiles" in [a.cause for a in sp.advise(p)], sp.advise(p)
+    sp.write_timeline(sp.events_of(sys.argv[1]), sys.argv[1] + "/lanes.json")
+    assert '"recompiles"' in open(sys.argv[1] + "/lanes.json").read()
+""")
+
+
+def test_recompiles_of_changed_limits_are_counted(python, tmp_path):
+  pytest.importorskip("jax_tpu_embedding")
+  source = os.path.join(os.path.dirname(__file__), "..", "..", "python")
+  p = python(f"import sys; sys.argv.append({str(tmp_path)!r}); sys.path.insert(0, {source!r})\n" + FDO,
+             env={"ATOLL_TARGET": "v6e", "ATOLL_CACHE_DIR": str(tmp_path / "cache")})
+  assert p.returncode == 0, p.stdout + p.stderr
+
+
 def test_a_trace_has_a_lane_for_the_sparsecores(library, tmp_path):
   import json
 

@@ -29,6 +29,7 @@ def same(a, b):
   assert a.keys() == b.keys()
   for n in a:
     for x, y in zip(a[n], b[n], strict=True):
+      assert x.dtype == y.dtype
       np.testing.assert_array_equal(x, y)
 
 
@@ -66,11 +67,14 @@ def test_rows_are_read_and_written():
   np.testing.assert_array_equal(slot, v["t3"][1][[2, 3, 4]])
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
 @pytest.mark.parametrize("kind", [".npz", ".safetensors", ""])
-def test_checkpoints_fit_another_stacking(tmp_path, kind, monkeypatch):
+def test_checkpoints_fit_another_stacking(tmp_path, kind, dtype):
   if kind == ".safetensors":
-    pytest.importorskip("safetensors")
-  fs, v = features(), values(features())
+    pytest.importorskip("safetensors", reason="safetensors is not installed: npz is tested")
+  pytest.importorskip("ml_dtypes")  # registers bfloat16
+  fs = features()
+  v = {n: [(9 * a[0]).astype(dtype), *a[1:]] for n, a in values(fs).items()}
   path = tmp_path / f"tables{kind}"
   sp.save_tables(path, fs, sp.stack_values(fs, v, 4), 4)
   other = features(rotation=1, devices=4, groups=[["t2", "t0"], ["t1"]])
@@ -82,7 +86,8 @@ def test_checkpoints_without_orbax(tmp_path, monkeypatch):
   monkeypatch.setattr(importlib.util, "find_spec", lambda n, *a: None if "orbax" in n else found(n, *a))
   fs, v = features(), values(features())
   sp.save_tables(tmp_path / "c", fs, sp.stack_values(fs, v, 4), 4)
-  assert [p.stem for p in (tmp_path / "c").iterdir()] == ["tables"]
+  kind = "safetensors" if found("safetensors") else "npz"
+  assert [p.name for p in (tmp_path / "c").iterdir()] == [f"tables.{kind}"]
   same(sp.unstack_tables(fs, sp.load_tables(tmp_path / "c", fs, 4), 4), v)
 
 

@@ -7,7 +7,7 @@ from atoll.sparsecore.config import (
     FeatureSpec, QuantizationConfig, SparsecoreConfig, TableSpec,
     initialize_tables, row_of, stack_tables)
 from atoll.sparsecore.explain import explain, explained
-from atoll.sparsecore.hosts import agree_over_processes
+from atoll.sparsecore.hosts import agree_over_processes, Recompiles, recompiles
 from atoll.sparsecore.limits import LimitsEstimator, TableLimits, flags
 from atoll.sparsecore.preprocess import (
     Coo, InputStats, Plan, PreprocessedInput, Ragged, SparseDenseMatmulInput,

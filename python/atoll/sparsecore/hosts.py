@@ -1,17 +1,26 @@
-"""Inputs of several processes agree on the number of mini-batches."""
+"""What the library itself says of a job: agreement between its processes, recompiles."""
 
 import ctypes
+from typing import NamedTuple
 
 import atoll
 from atoll import ffi
 from atoll.sparsecore import _native
 
-_AGREE_EXTENSION = 0x61746f6c
+_OWN_EXTENSION = 0x61746f6c
 _WHY_BYTES = 4096
+_U64 = ctypes.POINTER(ctypes.c_uint64)
 
 
 class _Extension(ctypes.Structure):
-  _fields_ = [("base", ffi.Base), ("agree", ctypes.c_void_p)]
+  _fields_ = [("base", ffi.Base),
+              ("agree", ctypes.CFUNCTYPE(ctypes.c_int, _U64, ctypes.c_char_p,
+                                         ctypes.c_size_t)),
+              ("recompiles", ctypes.CFUNCTYPE(None, _U64, _U64))]
+
+
+def _extension() -> _Extension:
+  return ffi.extension(atoll.library_path(), _OWN_EXTENSION, _Extension, "own")
 
 
 def agree_over_processes(bits: int) -> int:
@@ -21,13 +30,22 @@ def agree_over_processes(bits: int) -> int:
   time; launches of programs are not held up by it. JAX's devices must be there (the
   processes meet when they are asked for). One process alone agrees with itself.
   """
-  call = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_uint64),
-                          ctypes.c_char_p, ctypes.c_size_t)(
-                              ffi.extension(atoll.library_path(),
-                                            _AGREE_EXTENSION, _Extension,
-                                            "agreement").agree)
   value, why = ctypes.c_uint64(bits), ctypes.create_string_buffer(_WHY_BYTES)
-  code = call(ctypes.byref(value), why, len(why))
+  code = _extension().agree(ctypes.byref(value), why, len(why))
   if code:
     raise _native.error(code, why)
   return value.value
+
+
+class Recompiles(NamedTuple):
+  count: int
+  seconds: float
+
+
+def recompiles() -> Recompiles:
+  """Programs of this process that were compiled again because limits of their
+  embedding tables had changed, and the seconds that took. A recorded run shows its
+  own (`profile`)."""
+  count, ns = ctypes.c_uint64(), ctypes.c_uint64()
+  _extension().recompiles(ctypes.byref(count), ctypes.byref(ns))
+  return Recompiles(count.value, ns.value * 1e-9)

@@ -51,7 +51,6 @@ class LimitsEstimator:
   def __init__(self, path: str | None = None, save_seconds: float = 10.0):
     self.path, self.save_seconds = path, save_seconds
     self.tables: dict[str, TableLimits] = {}
-    self.recompiles = 0  # applications that changed a limit
     self._saved_at = 0.0
     if path and os.path.exists(path):
       self.load(path)
@@ -109,7 +108,7 @@ class LimitsEstimator:
   def apply(self, features, num_sc_per_device: int, headroom: float = 1.0,
             buffers: bool = True) -> bool:
     """Sets the limits of every stack that is known; True when one changed, which
-    means a new compilation."""
+    means a new compilation (`recompiles` counts them)."""
     done, changed = {}, False
     for f in leaves(features):
       spec = f.table_spec.stacked_table_spec
@@ -129,5 +128,4 @@ class LimitsEstimator:
         changed |= new != spec
         done[spec.stack_name] = new
       f.table_spec.stacked_table_spec = done[spec.stack_name]
-    self.recompiles += changed
     return changed

@@ -146,12 +146,28 @@ def _keys(tables) -> dict[str, np.ndarray]:
           for n, arrays in tables.items() for i, a in enumerate(arrays)}
 
 
+# NumPy's files know NumPy's types only: bf16 goes as the integers of its bits, and
+# the name says so.
+def _plain(key: str, a: np.ndarray) -> tuple[str, np.ndarray]:
+  if a.dtype.kind != "V":
+    return key, a
+  return f"{key}@{a.dtype.name}", a.view(f"u{a.dtype.itemsize}")
+
+
+def _typed(key: str, a: np.ndarray) -> tuple[str, np.ndarray]:
+  name, at, dtype = key.rpartition("@")
+  if not at or "/" in dtype:
+    return key, a
+  import ml_dtypes  # registers its types with NumPy
+  return name, a.view(getattr(ml_dtypes, dtype))
+
+
 def save_tables(path, features, stacked, cores: int) -> None:
   """Writes every table and its slots, unstacked. `.npz` and `.safetensors` are files;
   anything else is a folder, Orbax's where that is installed, else with such a file."""
   path, tables = pathlib.Path(path), unstack_tables(features, stacked, cores)
   if path.suffix == ".npz":
-    np.savez(path, **_keys(tables))
+    np.savez(path, **dict(_plain(*item) for item in _keys(tables).items()))
   elif path.suffix == ".safetensors":
     from safetensors.numpy import save_file
     save_file(_keys(tables), str(path))
@@ -171,7 +187,7 @@ def _read(path: pathlib.Path) -> dict[str, np.ndarray]:
       return _read(path / name)
   if path.suffix == ".npz":
     with np.load(path, allow_pickle=False) as f:
-      return dict(f)
+      return dict(_typed(*item) for item in f.items())
   if path.suffix == ".safetensors":
     from safetensors.numpy import load_file
     return load_file(str(path))

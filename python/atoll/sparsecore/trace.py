@@ -12,12 +12,13 @@ from atoll.sparsecore.advise import Profile
 
 # What the TensorCore does not do itself: the lines of the SparseCores tell.
 SPARSE_OPS = ("SparseDenseMatmul", "async_done")
+OUTSIDE = ("host", "recompile")  # of any chip
 PREPROCESS = "preprocess_sparse_dense_matmul"
 
 
 @dataclasses.dataclass(frozen=True)
 class Event:
-  core: str  # "host", "module", "SparseCore", "TensorCore"
+  core: str  # "host", "module", "SparseCore", "TensorCore", "recompile"
   chip: int
   name: str
   start: float  # seconds
@@ -35,6 +36,8 @@ def _core_of(plane: str, line: str, name: str) -> tuple[str, int] | None:
       return "module", 0
     if line == "XLA Ops" and not any(s in name for s in SPARSE_OPS):
       return "TensorCore", 0
+    if line == "SparseCore recompiles":
+      return "recompile", 0
     if line.startswith("SparseCore "):
       return "SparseCore", int(line.split()[1])
   elif plane.startswith("/host:") and PREPROCESS in name:
@@ -94,7 +97,7 @@ def profile_of_events(events: list[Event], chip: int = 0,
                       module: str | None = None) -> Profile:
   """The figures of one chip, per step; a step is a run of `module` (None: the one
   that takes the most time)."""
-  mine = [e for e in events if e.chip == chip and e.core != "host"]
+  mine = [e for e in events if e.chip == chip and e.core not in OUTSIDE]
   modules: dict[str, list[Event]] = {}
   for e in mine:
     if e.core == "module":
@@ -123,6 +126,8 @@ def profile_of_events(events: list[Event], chip: int = 0,
   host = _union(e for e in events if e.core == "host")
   p.host_seconds = _length(gaps) / n
   p.preprocess_seconds = _both(gaps, host) / n
+  again = [e.seconds for e in events if e.core == "recompile"]
+  p.recompiles, p.recompile_seconds = len(again), sum(again)
   lanes = 1 + max((e.lane for e in inside), default=0)
   for e in inside:
     if e.core != "module":  # seconds of one SparseCore
@@ -139,9 +144,10 @@ def profile(path: str, chip: int = 0, module: str | None = None) -> Profile:
 def write_timeline(events: list[Event], path: str) -> None:
   """A Chrome trace with a lane for the host and, for every chip, its programs, its
   TensorCore and each of its SparseCores."""
-  first = {"module": 0, "TensorCore": 1, "SparseCore": 2, "host": 0}
-  names = {"module": "programs"}
-  pid = lambda e: 0 if e.core == "host" else e.chip + 1
+  first = {"module": 0, "TensorCore": 1, "SparseCore": 2, "host": 0,
+           "recompile": 1}
+  names = {"module": "programs", "recompile": "recompiles"}
+  pid = lambda e: 0 if e.core in OUTSIDE else e.chip + 1
   tid = lambda e: first[e.core] + e.lane
   out = []
   for process, thread, core, lane in sorted(
