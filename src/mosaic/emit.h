@@ -10,6 +10,7 @@
 #include "mosaic/code.h"
 
 typedef struct at_me_node at_me_node;
+typedef struct at_me_mxu at_me_mxu;
 
 enum { AT_ME_RANK = AT_CORE_MAX_RANK, AT_ME_MAX_IN = 8, AT_ME_LATE = 4 };
 #define AT_ME_ANY_ROOT UINT32_MAX
@@ -151,7 +152,7 @@ typedef struct at_me {
   LLVMValueRef record;  // on the stack: where records are completed
   at_me_template *templates;
   uint32_t calls;                  // nesting of func.call
-  at_map dots;                     // state of explicit MXU operations
+  at_me_mxu **mxu;                 // explicit MXU operations; NULL: none
   const at_mosaic_window *window;  // a transform is written; NULL: the body
   // The next store adds to a sum whose zeros were left out (emit_start.c): when
   // it is the first.
@@ -313,6 +314,15 @@ at_status at_me_emit_reduce(at_me *m, at_mop *op, bool *done);
 at_status at_me_emit_order(at_me *m, at_mop *op, bool *done);
 at_status at_me_emit_dot(at_me *m, at_mop *op, bool *done);
 at_status at_me_emit_core(at_me *m, at_mop *op, bool *done);
+at_status at_me_emit_mxu(at_me *m, at_mop *op, bool *done);
+// Around the body: memory for the MXU's registers, and a test that the sums are
+// empty.
+at_status at_me_mxu_begin(at_me *m, const at_mblock *body);
+void at_me_mxu_end(at_me *m);
+// sum += a b for matrices (b transposed: a b'); where `first` holds, sum = a b.
+at_status at_me_dot_add(at_me *m, const at_mop *op, at_me_node *a,
+                        at_me_node *b, bool transposed, const at_me_ref *sum,
+                        LLVMValueRef first);
 void at_me_dot_run(at_me *m, at_me_node *dot, const at_me_ref *dst,
                    bool accumulate);
 bool at_me_dot_into(at_me *m, at_me_node *value, const at_me_ref *dst);

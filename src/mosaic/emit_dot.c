@@ -5,8 +5,6 @@
 
 #include "mosaic/emit.h"
 
-enum { MAX_UNITS = 4, MAX_STAGES = 4, MAX_SUMS = 256 };
-
 // ---- dimension numbers
 // ---------------------------------------------------------------
 typedef struct dims {
@@ -455,100 +453,28 @@ static at_status emit_matmul(at_me *m, at_mop *op) {
   return at_me_set_node(m, &op->results[0], n);
 }
 
-// ---- the unit's own registers
-// -----------------------------------------------------------
-typedef struct unit {
-  at_me_node *staged[MAX_STAGES], *weights, *sum[MAX_SUMS];
-  bool transposed[MAX_STAGES], weights_transposed;
-} unit;
-
-static unit *unit_of(at_me *m, const at_mop *op) {
-  static const char names[MAX_UNITS];
-  int64_t k = at_me_int(op, "mxu_index", 0);
-  if (k < 0 || k >= MAX_UNITS) return NULL;
-  void **p = at_map_put_ptr(&m->dots, &names[k]);
-  if (p && !*p) *p = at_new(m->a, unit, 1);
-  return p ? *p : NULL;
-}
-
-static at_status emit_push(at_me *m, at_mop *op) {
-  unit *u = unit_of(m, op);
-  int64_t k = at_me_int(op, "staging_register", 0);
-  if (!u || k < 0 || k >= MAX_STAGES)
-    return at_me_refuse(m, op, "its register");
-  at_me_node *b = at_me_vector(m, op->operands[0]);
-  if (!b) return AT_OK;
-  at_me_node_drop(m, u->staged[k]);
-  u->staged[k] = at_me_materialise(m, b);
-  u->transposed[k] = at_me_int(op, "transpose", 0) != 0;
-  return AT_OK;
-}
-
-static at_status emit_accumulate(at_me *m, at_mop *op) {
-  unit *u = unit_of(m, op);
-  int64_t sum = at_me_int(op, "acc", 0);
-  int64_t load = at_me_int(op, "load_staged_rhs", -1);
-  at_me_node *a = at_me_vector(m, op->operands[0]);
-  if (!u || sum < 0 || sum >= MAX_SUMS || load >= MAX_STAGES)
-    return at_me_refuse(m, op, "its registers");
-  if (!a) return AT_OK;
-  if (load >= 0) {
-    at_me_node_drop(m, u->weights);
-    u->weights = u->staged[load];
-    u->weights_transposed = u->transposed[load];
-    u->staged[load] = NULL;
-  }
-  at_me_node *w = u->weights;
-  if (!w || w->rank != 2 || a->rank != 2 || w->region != m->region)
-    return at_me_refuse(m, op, "weights from elsewhere");
-  int64_t dim[2] = {a->dim[0], w->dim[u->weights_transposed ? 0 : 1]};
-  bool fresh = !u->sum[sum];
-  at_dtype t = at_is_float(a->dtype) ? AT_F32 : AT_S32;
-  if (fresh && !(u->sum[sum] = at_me_buffer(m, op, t, 2, dim))) return AT_OK;
-  at_me_node *s = u->sum[sum];
-  if (s->region != m->region || s->dim[0] != dim[0] || s->dim[1] != dim[1])
-    return at_me_refuse(m, op, "a sum of another shape");
-  at_me_node *b = w;
+at_status at_me_dot_add(at_me *m, const at_mop *op, at_me_node *a,
+                        at_me_node *b, bool transposed, const at_me_ref *sum,
+                        LLVMValueRef first) {
   bool round = wants_rounding(op, a, b, m->o->exact_dots);
-  suit(m, op, &a, &b, round);
   product *p = at_new(m->a, product, 1);
   if (!p) return AT_NO_MEMORY("a product");
-  p->op = op;
-  p->round = round && a->dtype == AT_F32;
+  suit(m, op, &a, &b, round);
+  *p = (product){.op = op,
+                 .c = *sum,
+                 .first = first,
+                 .round = round && a->dtype == AT_F32};
   at_me_node *da = operand(m, a, &p->a), *db = operand(m, b, &p->b);
   if (!da || !db) return AT_OK;
-  p->c = s->ref;
-  uint32_t bk = u->weights_transposed ? 1 : 0;
-  const at_me_num none = {0, NULL};
-  add_axis(&p->m, (axis){dim[0], p->a.stride[0], none, s->ref.stride[0]});
-  add_axis(&p->n, (axis){dim[1], none, p->b.stride[1 - bk], s->ref.stride[1]});
-  add_axis(&p->k, (axis){a->dim[1], p->a.stride[1], p->b.stride[bk], none});
-  call_dot(m, p, !fresh);
+  uint32_t k = transposed ? 1 : 0;
+  const at_me_num none = {0, NULL}, *c = sum->stride;
+  add_axis(&p->m, (axis){a->dim[0], p->a.stride[0], none, c[0]});
+  add_axis(&p->n, (axis){b->dim[1 - k], none, p->b.stride[1 - k], c[1]});
+  add_axis(&p->k, (axis){a->dim[1], p->a.stride[1], p->b.stride[k], none});
+  call_dot(m, p, true);
   at_me_node_drop(m, da);
   at_me_node_drop(m, db);
   return AT_OK;
-}
-
-static at_status emit_pop(at_me *m, at_mop *op) {
-  unit *u = unit_of(m, op);
-  int64_t sum = at_me_int(op, "acc", 0);
-  if (!u || sum < 0 || sum >= MAX_SUMS || !u->sum[sum])
-    return at_me_refuse(m, op, "a sum that nothing was added to here");
-  at_me_node *s = u->sum[sum];
-  const at_mtype *t = op->results[0].type;
-  if (s->region != m->region || t->shape.rank != 2 ||
-      t->shape.ptr[0] != s->dim[0] || t->shape.ptr[1] != s->dim[1])
-    return at_me_refuse(m, op, "a sum of another shape");
-  u->sum[sum] = NULL;
-  at_dtype rt = at_mosaic_dtype_of(t);
-  if (rt != s->dtype) {
-    at_me_node *c = at_me_node_new(m, AT_ME_APPLY, op, t);
-    if (!c) return AT_OK;
-    c->code = AT_MOSAIC_ARITH_TRUNCF;
-    at_me_node_hold(m, c, s);
-    s = c;
-  }
-  return at_me_set_node(m, &op->results[0], s);
 }
 
 at_status at_me_emit_dot(at_me *m, at_mop *op, bool *done) {
@@ -556,12 +482,6 @@ at_status at_me_emit_dot(at_me *m, at_mop *op, bool *done) {
   switch (at_mosaic_opcode_of(op)) {
     case AT_MOSAIC_TPU_MATMUL:
       return emit_matmul(m, op);
-    case AT_MOSAIC_TPU_MATMUL_PUSH_RHS:
-      return emit_push(m, op);
-    case AT_MOSAIC_TPU_MATMUL_ACC_LHS:
-      return emit_accumulate(m, op);
-    case AT_MOSAIC_TPU_MATMUL_POP:
-      return emit_pop(m, op);
     default:
       *done = false;
       return AT_OK;

@@ -225,7 +225,7 @@ at_status at_me_set_node(at_me *m, at_mvalue *v, at_me_node *n) {
 at_status at_me_emit_op(at_me *m, at_mop *op) {
   static at_status (*const themes[])(at_me *, at_mop *, bool *) = {
       at_me_emit_lazy, at_me_emit_memory, at_me_emit_control, at_me_emit_reduce,
-      at_me_emit_dot,  at_me_emit_order,  at_me_emit_core};
+      at_me_emit_dot,  at_me_emit_mxu,    at_me_emit_order,   at_me_emit_core};
   bool done = false;
   const at_mloc *around = m->around;
   if (op->num_regions && *at_mosaic_place_of(op->loc).file) m->around = op->loc;
@@ -350,7 +350,6 @@ static void start(at_me *m, at_em *e, const at_me *from) {
   m->a = e->arena;
   m->slots = at_map_in(m->a);
   m->roots = at_map_in(m->a);
-  m->dots = at_map_in(m->a);
   m->core = at_b_param(e, 0);
   m->grid = at_b_param(e, 1);
   m->refs = at_b_param(e, 2);
@@ -380,7 +379,9 @@ static at_status emit_body(at_em *e, void *arg) {
   AT_TRY(bind_arguments(&m, b, true));
   AT_TRY(at_me_analyse(&m, b));
   LLVMValueRef mark = allocates(b) ? at_me_mark(&m) : NULL;
+  AT_TRY(at_me_mxu_begin(&m, b));
   AT_TRY(at_me_emit_block(&m, b));
+  at_me_mxu_end(&m);
   if (mark) at_me_release_to(&m, NULL, mark);
   at_b_ret(e);
   m.out->temp_bytes = (uint64_t)m.temp_bytes;

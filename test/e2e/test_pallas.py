@@ -398,6 +398,15 @@ def test_checks_find_planted_defects(file, target, least):
     assert r["sound"] == "", (name, r["sound"])
 
 
+@pytest.mark.parametrize("check", ["", "all"])
+def test_registers_of_the_mxu(check):
+  # Only generation 7 has them.
+  env = {**os.environ, "ATOLL_TARGET": "7x", "ATOLL_CHECK": check}
+  done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(DEFECTS / "mxu.py")],
+                        env=env, capture_output=True, text=True, timeout=300)
+  assert done.returncode == 0, done.stdout[-3000:]
+
+
 def test_named_parts_are_in_the_profile(tmp_path):
   def inner(x, o):
     with jax.named_scope("twice"):
