@@ -23,8 +23,40 @@ static int find(at_str name) {
   return -1;
 }
 
+enum { kLongest = 64, kSlips = 2 };
+
+// Letters to insert, drop or change until the texts are equal; at most `most`
+// are counted.
+static uint32_t slips(at_str a, at_str b, uint32_t most) {
+  uint32_t row[kLongest + 1];
+  if (b.len > kLongest || a.len > b.len + most || b.len > a.len + most)
+    return most + 1;
+  for (uint32_t j = 0; j <= b.len; j++) row[j] = j;
+  for (uint32_t i = 1; i <= a.len; i++) {
+    uint32_t across = row[0];
+    row[0] = i;
+    for (uint32_t j = 1; j <= b.len; j++) {
+      uint32_t change = across + (a.ptr[i - 1] != b.ptr[j - 1]);
+      across = row[j];
+      row[j] = AT_MIN(change, 1 + AT_MIN(row[j], row[j - 1]));
+    }
+  }
+  return row[b.len];
+}
+
+// The flag that a name may be a misspelling of; -1: none.
+static int nearest(at_str name) {
+  int best = -1;
+  uint32_t least = kSlips + 1;
+  for (size_t i = 0; i < AT_LEN(flags); i++) {
+    uint32_t n = slips(name, at_str_of(flags[i].name), kSlips);
+    if (n < least) least = n, best = (int)i;
+  }
+  return best;
+}
+
 bool at_spinput_flag_is_ours(at_str name) {
-  return find(name) >= 0 || at_str_starts(name, "xla_sc_") ||
+  return nearest(name) >= 0 || at_str_starts(name, "xla_sc_") ||
          at_str_starts(name, "xla_sparse_core_") ||
          at_str_starts(name, "tf_xla_");
 }
@@ -119,11 +151,16 @@ static bool set_cores(uint32_t *out, at_str v) {
 at_status at_spinput_flag_set(at_spinput_flags *f, at_str name, at_str value) {
   if (!at_spinput_flag_is_ours(name)) return AT_OK;
   int i = find(name), shown = (int)AT_MIN(name.len, 200u);
-  if (i < 0)
+  int near = i < 0 ? nearest(name) : i;
+  if (near < 0)
     return AT_FAIL(AT_INVALID_ARGUMENT,
                    "No such compile option: '%.*s'\n"
                    "hint: docs/sparsecore.md lists the SparseCore's flags",
                    shown, name.ptr);
+  if (i < 0)
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "No such compile option: '%.*s'\nhint: did you mean %s?",
+                   shown, name.ptr, flags[near].name);
   void *at = (char *)f + flags[i].at;
   static const char *const kinds[] = {
       "bool", "int", "text", "level (none, bounds)", "sanitizer configuration"};
@@ -173,8 +210,7 @@ at_status at_spinput_flags_read(at_spinput_flags *f, at_str args) {
         args.ptr++, args.len--, value.len++;
       if (quote) {
         if (!args.len)
-          return AT_FAIL(AT_INVALID_ARGUMENT,
-                         "LIBTPU_INIT_ARGS: the value of '%.*s' has no end",
+          return AT_FAIL(AT_INVALID_ARGUMENT, "the value of '%.*s' has no end",
                          (int)AT_MIN(name.len, 200u), name.ptr);
         args.ptr++;
         args.len--;

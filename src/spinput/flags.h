@@ -23,8 +23,9 @@ typedef struct at_spinput_flags {
   char minibatch_path[AT_SPINPUT_FLAG_TEXT], max_ids_file[AT_SPINPUT_FLAG_TEXT];
 } at_spinput_flags;
 
-// Is the name one that this room answers for: a flag of the table, or any other
-// that begins with xla_sc_, xla_sparse_core_ or tf_xla_?
+// Is the name one that this room answers for: a flag of the table or a
+// misspelling of it by two letters, or any other that begins with xla_sc_,
+// xla_sparse_core_ or tf_xla_?
 bool at_spinput_flag_is_ours(at_str name);
 // Sets one flag from its text. INVALID_ARGUMENT: "No such compile option" for a
 // name that is ours but not in the table; a value that does not parse. Names

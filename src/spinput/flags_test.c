@@ -58,6 +58,12 @@ static void values_are_checked(void **state) {
       {"xla_sc_no_such_flag", "1",
        "No such compile option: "
        "'xla_sc_no_such_flag'"},
+      {"xla_tpu_verify_launch_id_across_core", "1",
+       "did you mean xla_tpu_verify_launch_id_across_cores?"},
+      {"xla_tpu_buffer_content_sanitiser_config", "x",
+       "did you mean xla_tpu_buffer_contents_sanitizer_config?"},
+      {"xla_sc_detect_nans", "1", "did you mean xla_sc_detect_nan?"},
+      {"xla_tpu_verify_launch_id", "1", NULL},  // far enough
       {"xla_sparse_core_typo", "1", "'xla_sparse_core_typo'"},
       {"tf_xla_enable_everything", "1", "'tf_xla_enable_everything'"},
       {"xla_dump_to", "/tmp", NULL},  // somebody else's

@@ -37,7 +37,7 @@ typedef struct raw_ids {
 } raw_ids;
 
 static at_status bad_id(const at_spi_view *v, const at_spinput_feature *f,
-                        int64_t sample) {
+                        int32_t combiner, int64_t sample) {
   at_spi_sample s = at_spi_sample_of(v, sample);
   for (int64_t i = 0; i < s.len; i++) {
     int64_t id = at_spi_id(v, s.ids, i);
@@ -55,7 +55,15 @@ static at_status bad_id(const at_spi_view *v, const at_spinput_feature *f,
                      f->table, f->name, (long long)sample, (long long)id,
                      (double)s.weights[i]);
   }
-  return AT_FAIL(AT_INTERNAL, "a wrong id that is not there");
+  // Ids and weights are right, but not what they come to.
+  return AT_FAIL(
+      AT_INVALID_ARGUMENT,
+      "table '%s', feature '%s', sample %lld: combiner %s divides by "
+      "what its %lld weights come to, %g\n"
+      "hint: leave ids without weight out",
+      f->table, f->name, (long long)sample,
+      combiner == AT_SPINPUT_MEAN ? "mean" : "sqrtn", (long long)s.len,
+      (double)divisor(combiner, s.weights, s.len));
 }
 
 typedef struct slice {  // one feature's samples of this core
@@ -108,11 +116,12 @@ __attribute__((always_inline)) static inline int64_t take(
       // A feature without weights in a stack with some counts 1 each.
       float even = even_gain(combiner, x.len);
       float d = x.weights ? divisor(combiner, x.weights, x.len) : 1;
+      bad |= !isfinite(d);
       for (int64_t i = 0; i < x.len; i++) {
         float w = x.weights ? x.weights[i] : even;
-        bad |= !isfinite(w);
         raw->row[n + i] = row;
         raw->gain[n + i] = w / d;
+        bad |= !isfinite(raw->gain[n + i]);
       }
     } else if (combiner != AT_SPINPUT_SUM) {
       raw->gain[row] = even_gain(combiner, x.len);
@@ -290,7 +299,7 @@ at_status at_spi_group(at_spi_run *r, at_spi_task *t, uint32_t worker) {
                                    : take(r, t, &s, &raw, false, true))
                            : (wide ? take(r, t, &s, &raw, true, false)
                                    : take(r, t, &s, &raw, false, false));
-    if (bad >= 0) return bad_id(s.v, s.f, bad);
+    if (bad >= 0) return bad_id(s.v, s.f, t->stack->combiner, bad);
   }
   uint64_t *sorted = at_spi_sort(a, b, raw.n, raw.local_bits + r->core_bits);
   if (weighted)

@@ -355,6 +355,15 @@ SPOIL(nan_weight, with_weights(s); bad_weights[4] = NAN;)
 SPOIL(inf_weight, with_weights(s); bad_weights[2] = INFINITY;)
 SPOIL(nan_weight_mean, with_weights(s); bad_weights[4] = NAN;
       s->k.combiner = AT_SPINPUT_MEAN;)
+SPOIL(no_weight_mean, with_weights(s);
+      memset(bad_weights, 0, sizeof bad_weights);
+      s->k.combiner = AT_SPINPUT_MEAN;)
+SPOIL(cancelling_mean, with_weights(s); bad_weights[0] = -2;
+      s->k.combiner = AT_SPINPUT_MEAN;)
+SPOIL(no_weight_sqrtn, with_weights(s); bad_weights[3] = 0;
+      s->k.combiner = AT_SPINPUT_SQRTN;)
+SPOIL(weights_overflow, with_weights(s); bad_weights[3] = 1e30f;
+      s->k.combiner = AT_SPINPUT_SQRTN;)
 SPOIL(splits_backward, with_splits(s); bad_index[2] = 1;)
 SPOIL(splits_past, with_splits(s); bad_index[4] = 7;)
 SPOIL(splits_negative, with_splits(s); bad_index[0] = -1;)
@@ -429,6 +438,14 @@ static const wrong wrongs[] = {
     {"infinite weight", inf_weight, AT_INVALID_ARGUMENT,
      "sample 0: the weight of id 1 is inf"},
     {"NaN weight, mean", nan_weight_mean, AT_INVALID_ARGUMENT, "is nan"},
+    {"weights of 0, mean", no_weight_mean, AT_INVALID_ARGUMENT,
+     "sample 0: combiner mean divides by what its 3 weights come to, 0"},
+    {"weights cancel, mean", cancelling_mean, AT_INVALID_ARGUMENT,
+     "sample 0: combiner mean"},
+    {"weight of 0, sqrtn", no_weight_sqrtn, AT_INVALID_ARGUMENT,
+     "sample 2: combiner sqrtn divides by what its 1 weights come to, 0"},
+    {"weights overflow, sqrtn", weights_overflow, AT_INVALID_ARGUMENT,
+     "weights come to, inf"},
     {"splits run backward", splits_backward, AT_INVALID_ARGUMENT,
      "sample 1: row splits run backward, 3 to 1"},
     {"splits past the ids", splits_past, AT_INVALID_ARGUMENT, "past the 6 ids"},

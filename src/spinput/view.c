@@ -124,9 +124,10 @@ static at_status open_coo(at_spi_view *v, const at_spinput_feature *f) {
 at_status at_spi_open(const at_spinput_batch *b, const at_spinput_feature *f,
                       at_spi_view *out) {
   *out = (at_spi_view){.b = b, .ids = b->ids, .weights = b->weights};
-  if (b->samples < 1)
-    return AT_FAIL(AT_INVALID_ARGUMENT, WHERE ": a batch of %lld samples",
-                   WHO(f), (long long)b->samples);
+  if (b->samples < 1 || b->samples > INT32_MAX)
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   WHERE ": a batch of %lld samples; 1 to %d", WHO(f),
+                   (long long)b->samples, INT32_MAX);
   if (b->id_bytes != 4 && b->id_bytes != 8)
     return AT_FAIL(AT_INVALID_ARGUMENT,
                    WHERE

@@ -74,8 +74,14 @@ class SparseTensor:
   dense_shape: Any
 
 
+def _array(x) -> np.ndarray:
+  if isinstance(x, np.ma.MaskedArray):
+    raise TypeError("a masked array: give what is not masked as Ragged or Coo")
+  return np.asarray(x)
+
+
 def _ids(x) -> np.ndarray:
-  x = np.asarray(x)
+  x = _array(x)
   if x.dtype not in (np.int32, np.int64):
     if x.dtype.kind not in "iu" and x.size:
       raise TypeError(f"ids must be integers, not {x.dtype}")
@@ -87,13 +93,14 @@ def _ids(x) -> np.ndarray:
 
 
 def _floats(x) -> np.ndarray:
+  x = _array(x)
   if np.iscomplexobj(x):
     raise TypeError("weights must be real numbers, not complex ones")
   return np.ascontiguousarray(x, dtype=np.float32)
 
 
 def _index(x) -> np.ndarray:
-  x = np.asarray(x)
+  x = _array(x)
   if x.dtype.kind not in "iu" and x.size:
     raise TypeError(f"indices must be integers, not {x.dtype}")
   return np.ascontiguousarray(x, dtype=np.int64)
@@ -157,8 +164,8 @@ def fill_batch(b: _native.Batch, x, weights, keep: list) -> None:
 
 
 def _fill_arrays(b, x, weights, keep) -> None:
-  x = np.asarray(x)
-  w = None if weights is None else np.asarray(weights)
+  x = _array(x)
+  w = None if weights is None else _array(weights)
   if x.ndim not in (1, 2) or (w is not None and w.ndim != x.ndim):
     raise ValueError(f"ids of rank {x.ndim}"
                      + ("" if w is None else f", weights of rank {w.ndim}"))
@@ -261,6 +268,11 @@ class Plan:
     if s.combiner not in _native.COMBINERS:
       raise ValueError(f"stack {name!r}: combiner {s.combiner!r} is none of "
                        f"{', '.join(_native.COMBINERS)}")
+    for limit in ("max_ids_per_partition", "max_unique_ids_per_partition",
+                  "suggested_coo_buffer_size_per_device"):
+      if int(getattr(s, limit) or 0) > np.iinfo(np.int32).max:
+        raise ValueError(f"stack {name!r}: {limit} is {getattr(s, limit)}; "
+                         f"at most {np.iinfo(np.int32).max}")
     return _native.Stack(
         name=name.encode(), features=array, feature_count=len(features),
         combiner=_native.COMBINERS[s.combiner],
