@@ -105,6 +105,7 @@ typedef struct at_me_slot {
   double cost;         // of an element, if computed where it is used
   const at_mop *sink;  // the only operation that makes somebody compute it
   bool many;           // several do
+  bool spread;         // over lanes, each of which would compute it again
   uint32_t depth;      // loops around the definition
 } at_me_slot;
 
@@ -221,6 +222,15 @@ uint64_t at_me_written(at_me *m, const at_mop *op);  // roots, nested ops too
 uint64_t at_me_root_bit(uint32_t root);
 double at_me_weight(at_mosaic_opcode c);
 bool at_me_lazy(at_mosaic_opcode c);
+
+// Loads and stores by scalar indices, without masks; of boxes with steps or not.
+bool at_me_plain_load(const at_mop *op);
+bool at_me_plain_store(const at_mop *op);
+bool at_me_has_steps(const at_mop *op);
+// Every element of the result comes from the same element of the operands.
+bool at_me_elementwise(const at_mop *op);
+// Rewrites the body: what is the same in all lanes is computed once per row.
+at_status at_me_narrow_lanes(at_me *m, at_mblock *body);
 
 // ---- nodes
 // -----------------------------------------------------------------------

@@ -139,6 +139,16 @@ static void need(at_me *m, at_mvalue *v, const at_mop *sink, uint32_t depth) {
   s->sink = sink;
 }
 
+// A column that goes over many lanes.
+static void find_spread(at_me *m, const at_mop *op) {
+  const at_mvalue *in = op->operands[0];
+  const at_mtype *t = op->results[0].type;
+  if (!at_me_is_vector(in) || !in->type->shape.rank) return;
+  int64_t last = in->type->shape.ptr[in->type->shape.rank - 1];
+  if (last == 1 && t->shape.ptr[t->shape.rank - 1] > 1)
+    at_me_slot_of(m, in)->spread = true;
+}
+
 static void find_sinks(at_me *m, at_mblock *b, uint32_t depth) {
   for (uint32_t i = b->num_ops; i-- > 0;) {
     at_mop *op = b->ops[i];
@@ -157,6 +167,7 @@ static void find_sinks(at_me *m, at_mblock *b, uint32_t depth) {
       else if (s->cost < 6)
         sink = NULL;
     }
+    if (c == AT_MOSAIC_VECTOR_BROADCAST) find_spread(m, op);
     for (uint32_t k = 0; k < op->num_operands; k++)
       need(m, op->operands[k], sink, depth);
   }

@@ -215,7 +215,8 @@ at_status at_me_set_node(at_me *m, at_mvalue *v, at_me_node *n) {
   bool trivial =
       n->kind == AT_ME_BUFFER || n->kind == AT_ME_SPLAT || n->kind == AT_ME_DOT;
   if (trivial) return AT_OK;
-  if ((s->many && s->cost >= KEEP_COST) || s->cost > DEEP_COST)
+  bool again = s->many && s->cost >= KEEP_COST;
+  if (again || s->cost > DEEP_COST || (s->spread && n->kind == AT_ME_APPLY))
     at_me_node_drop(m, at_me_materialise(m, n));
   return AT_OK;
 }
@@ -376,6 +377,7 @@ static at_status emit_body(at_em *e, void *arg) {
   start(&m, e, arg);
   at_mblock *b = m.p->body;
   m.temp = field(&m, m.core, offsetof(at_core, temp), at_b_ptr(e));
+  if (!m.o->check) AT_TRY(at_me_narrow_lanes(&m, b));
   AT_TRY(bind_arguments(&m, b, true));
   AT_TRY(at_me_analyse(&m, b));
   LLVMValueRef mark = allocates(b) ? at_me_mark(&m) : NULL;

@@ -61,18 +61,18 @@ static bool same_index(const at_mvalue *a, const at_mvalue *b) {
          at_me_int(a->op, "value", 0) == at_me_int(b->op, "value", 1);
 }
 
-static bool is_plain_load(const at_mop *op) {
+bool at_me_plain_load(const at_mop *op) {
   at_mosaic_opcode c = at_mosaic_opcode_of(op);
   return (c == AT_MOSAIC_VECTOR_LOAD || c == AT_MOSAIC_TPU_VECTOR_LOAD) &&
          op->num_operands == 1 + op->operands[0]->type->shape.rank;
 }
-static bool is_plain_store(const at_mop *op) {
+bool at_me_plain_store(const at_mop *op) {
   at_mosaic_opcode c = at_mosaic_opcode_of(op);
   return (c == AT_MOSAIC_VECTOR_STORE || c == AT_MOSAIC_TPU_VECTOR_STORE) &&
          op->num_operands == 2 + op->operands[1]->type->shape.rank &&
          !at_me_int(op, "add", 0);
 }
-static bool has_steps(const at_mop *op) {
+bool at_me_has_steps(const at_mop *op) {
   int64_t steps[AT_ME_RANK];
   uint32_t n;
   (void)at_me_ints(op, "strides", steps, AT_ME_RANK, &n);
@@ -81,7 +81,7 @@ static bool has_steps(const at_mop *op) {
 
 // Do a load and a store go over the same elements in the same order?
 static bool same_box(const at_mop *load, const at_mop *store) {
-  if (!is_plain_load(load) || has_steps(load)) return false;
+  if (!at_me_plain_load(load) || at_me_has_steps(load)) return false;
   if (load->operands[0] != store->operands[1]) return false;
   const at_mtype *a = load->results[0].type, *b = store->operands[0]->type;
   if (a->shape.rank != b->shape.rank) return false;
@@ -103,7 +103,7 @@ static uint64_t root_of(plan *p, const at_mvalue *ref) {
 
 // ---- which operations
 // -------------------------------------------------------------------
-static bool is_elementwise(const at_mop *op) {
+bool at_me_elementwise(const at_mop *op) {
   at_mosaic_opcode c = at_mosaic_opcode_of(op);
   switch (c) {
     case AT_MOSAIC_TPU_RECIPROCAL:
@@ -170,7 +170,7 @@ static bool moves_in_rows(plan *p, const at_mop *op) {
 
 static bool add_store(plan *p, const at_mop *op) {
   uint64_t root = root_of(p, op->operands[1]);
-  if (!is_plain_store(op) || has_steps(op) || !root || root >> 63 ||
+  if (!at_me_plain_store(op) || at_me_has_steps(op) || !root || root >> 63 ||
       p->num_stores == MAX_STORES || row_dim_of(op->operands[0], p->rows) < 0)
     return false;
   p->stores[p->num_stores++] = op;
@@ -183,11 +183,11 @@ static bool add_store(plan *p, const at_mop *op) {
 static uintptr_t classify(plan *p, const at_mop *op) {
   at_mosaic_opcode c = at_mosaic_opcode_of(op);
   if (op->num_regions) return 0;
-  if (is_plain_store(op)) return add_store(p, op) ? ROW : 0;
+  if (at_me_plain_store(op)) return add_store(p, op) ? ROW : 0;
   if (op->num_results != 1) return 0;
   const at_mvalue *r = &op->results[0];
-  if (is_plain_load(op)) {
-    if (has_steps(op) || !root_of(p, op->operands[0])) return 0;
+  if (at_me_plain_load(op)) {
+    if (at_me_has_steps(op) || !root_of(p, op->operands[0])) return 0;
     return row_dim_of(r, p->rows) >= 0 ? ROW : FREE;
   }
   if (!at_me_is_vector(r))
@@ -208,7 +208,7 @@ static uintptr_t classify(plan *p, const at_mop *op) {
       p->sinks++;
       return ROW;
     default:
-      if (!is_elementwise(op)) return 0;
+      if (!at_me_elementwise(op)) return 0;
       if (row_dim_of(r, p->rows) >= 0 && works_in_rows(p, op)) return ROW;
       return all_free(p, op) ? FREE : 0;
   }
@@ -234,7 +234,7 @@ static bool find_rows(plan *p) {
              p->columns <= MAX_ROW_BYTES / 4 &&
              p->rows >= MIN_ELEMENTS / p->columns;
     }
-    if (!at_me_lazy(c) && !is_plain_load(op) && !is_plain_store(op))
+    if (!at_me_lazy(c) && !at_me_plain_load(op) && !at_me_plain_store(op))
       return false;
   }
   return false;
@@ -277,7 +277,7 @@ static bool find_run(plan *p) {
   if (p->sinks < MIN_SINKS || !stores_agree(p)) return false;
   for (uint32_t i = p->begin; i < p->end; i++) {
     const at_mop *op = p->b->ops[i];
-    if (is_plain_load(op) && !loads_agree(p, op, root_of(p, op->operands[0])))
+    if (at_me_plain_load(op) && !loads_agree(p, op, root_of(p, op->operands[0])))
       return false;
   }
   return true;
@@ -293,7 +293,7 @@ static bool in_rows(plan *p, const at_me_node *n, uint32_t depth) {
   if (at < 0) return false;
   switch (n->kind) {
     case AT_ME_LOAD:
-      return n->op && is_plain_load(n->op) &&
+      return n->op && at_me_plain_load(n->op) &&
              loads_agree(p, n->op, at_me_root_bit(n->ref.root));
     case AT_ME_APPLY:
     case AT_ME_RESHAPE:
