@@ -242,6 +242,7 @@ void core_ended(core_state *c);
 void core_shadow_init(core_state *c);
 void core_shadow_free(core_state *c);
 void core_shadow_alloc(core_state *c, void *p, size_t bytes);
+void core_shadow_freed(core_state *c, const uint8_t *p, size_t bytes);
 void core_shadow_release(core_state *c, uint32_t first_sem, int32_t loc);
 void core_shadow_window(core_state *c, uint32_t ref);  // a buffer changes hands
 void core_shadow_write_back(core_state *c,

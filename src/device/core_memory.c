@@ -146,6 +146,9 @@ void at_core_release(at_core *core, int64_t mark, int32_t loc) {
   core_state *c = state_of(core);
   uint32_t sems = (uint32_t)(mark >> 40);
   if (c->shadow) core_shadow_release(c, sems, loc);
-  c->stack_used = (size_t)(mark & ((1ll << 40) - 1));
+  size_t used = (size_t)(mark & ((1ll << 40) - 1));
+  if (c->shadow && c->stack)
+    core_shadow_freed(c, c->stack + used, c->stack_used - used);
+  c->stack_used = used;
   c->num_sems = sems;
 }

@@ -116,10 +116,10 @@ typedef struct touch {
   shade *shade;
   const area *box;
   bool writes, must_be_filled;
-  bool strays;    // a store to what does not go back to an array
+  bool stores;    // writes by a store
+  bool strays;    // and to what does not go back to an array
   bool *fetched;  // only asks whether a pipeline fetched any of it
   int32_t loc;
-  const char *what;
 } touch;
 
 static void name_place(const touch *t, size_t granule, char *out, size_t n) {
@@ -251,6 +251,37 @@ static void no_strays(core_state *c, const region *r, const char *when) {
   }
 }
 
+static _Noreturn void report_lost_in_pipeline(core_state *c, const shade *s,
+                                              const char *when) {
+  core_stop(c, AT_FAILED_PRECONDITION, s->stored_at - 2,
+            "a store is lost: a block that a pipeline fetched was written, and "
+            "nobody read it before %s\n"
+            "detail: blocks of inputs do not go back to their arrays",
+            when);
+}
+
+// What is filled after an access; stores to fetched blocks are noted.
+static void touch_filled(const touch *t, uint8_t *filled, size_t n) {
+  shade *s = t->shade;
+  if (t->stores && memchr(filled, kFetched, n)) s->stored_at = t->loc + 2;
+  if (!s->stored_at) {
+    if (t->writes) memset(filled, 1, n);
+    return;
+  }
+  if (t->writes && !t->stores && checks(t->c, AT_CHECK_UNINIT) &&
+      memchr(filled, kFetchedStored, n)) {
+    if (t->c->group) pthread_mutex_unlock(&t->c->group->lock);
+    report_lost_in_pipeline(t->c, s, "the next block came");
+  }
+  for (size_t i = 0; i < n; i++) {
+    bool fetched = filled[i] == kFetched || filled[i] == kFetchedStored;
+    if (t->writes)
+      filled[i] = t->stores && fetched ? kFetchedStored : 1;
+    else if (fetched)
+      filled[i] = kFetched;
+  }
+}
+
 static void touch_run(const touch *t, const uint8_t *at, size_t bytes) {
   size_t g = t->shade->granule, first = (size_t)(at - t->region->base) / g;
   size_t n = (bytes + g - 1) / g;
@@ -258,16 +289,16 @@ static void touch_run(const touch *t, const uint8_t *at, size_t bytes) {
   n = AT_MIN(n, t->shade->count - first);
   uint8_t *filled = t->shade->filled + first;
   if (t->fetched) {
-    *t->fetched |= memchr(filled, kFetched, n) != NULL;
+    *t->fetched |= memchr(filled, kFetched, n) != NULL ||
+                   memchr(filled, kFetchedStored, n) != NULL;
     return;
   }
-  if (t->writes) {
-    memset(filled, 1, n);
-  } else if (t->must_be_filled && checks(t->c, AT_CHECK_UNINIT)) {
+  if (!t->writes && t->must_be_filled && checks(t->c, AT_CHECK_UNINIT)) {
     const uint8_t *hole = memchr(filled, 0, n);
     if (hole && !is_padded(t))
       report_unfilled(t, first + (size_t)(hole - filled));
   }
+  touch_filled(t, filled, n);
   note_strays(t, first, n);
   if (t->shade->cells) touch_cells(t, first, n);
 }
@@ -330,6 +361,7 @@ void at_core_access(at_core *core, const at_core_view *v, int32_t kind,
              .owner = c,
              .box = &box,
              .writes = writes,
+             .stores = writes,
              .strays = writes,
              .must_be_filled = !(kind & AT_CORE_MASKED),
              .loc = loc};
@@ -540,6 +572,14 @@ static void sem_must_be_zero(core_state *c, uint32_t i, int32_t loc,
             "balance",
             i, (long long)s->value, when, *wait ? ", its last wait is at " : "",
             wait);
+}
+
+void core_shadow_freed(core_state *c, const uint8_t *p, size_t bytes) {
+  const region *r = core_region_of(c, p);
+  const shade *s = r && bytes ? shade_of(c, r) : NULL;
+  if (s && s->stored_at && checks(c, AT_CHECK_UNINIT) &&
+      memchr(s->filled + (p - r->base), kFetchedStored, bytes))
+    report_lost_in_pipeline(c, s, "the pipeline ended");
 }
 
 void core_shadow_release(core_state *c, uint32_t first_sem, int32_t loc) {

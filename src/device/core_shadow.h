@@ -4,7 +4,7 @@
 
 #include "device/core_internal.h"
 
-enum { kMaxActors = 64, kFetched = 2 };
+enum { kMaxActors = 64, kFetched = 2, kFetchedStored = 3 };
 
 // Who touched a granule last, in vector-clock terms: actor + 1 above 24 bits of
 // that actor's clock; 0: nobody.
@@ -15,11 +15,14 @@ typedef struct cell {
 
 // What is known of a region, per granule.
 typedef struct shade {
-  uint8_t *filled;  // 1: holds a value, kFetched: of a pipeline's block
-  cell *cells;      // NULL: one core alone
-  int32_t *strays;  // of an input's block: 2 + `loc` of a store whose value
-                    // nobody has read yet, else 0; NULL: no such store so far
-  size_t granule;   // bytes
+  // 1: holds a value, kFetched: of a pipeline's block, kFetchedStored: stored
+  // over it and not read yet.
+  uint8_t *filled;
+  int32_t stored_at;  // 2 + `loc` of the last such store, 0: none so far
+  cell *cells;        // NULL: one core alone
+  int32_t *strays;    // of an input's block: 2 + `loc` of a store whose value
+                      // nobody has read yet, else 0; NULL: no such store so far
+  size_t granule;     // bytes
   size_t count;
   bool borrowed;  // another core's shade of the same memory
 } shade;

@@ -606,5 +606,23 @@ def input_without_its_alias(sound):
   return pl.pallas_call(body, out_shape=OUT, input_output_aliases={0: 0} if sound else {})
 
 
+@kernel("a store is lost: a block that a pipeline fetched", rows=32, out_shape=ROWS, in_specs=[ANY], out_specs=ANY)
+def input_of_a_pipeline_is_updated(sound, x, o):
+  def inner(a, b):
+    b[...] = a[...]
+    (b if sound else a)[...] = b[...] + 1  # here: input_of_a_pipeline_is_updated
+  pltpu.emit_pipeline(inner, grid=(4,), in_specs=[BLOCK], out_specs=[BLOCK])(x, o)
+
+
+@kernel("nobody read it before the pipeline ended", rows=16, out_shape=ROWS16, in_specs=[ANY], out_specs=ANY)
+def last_block_of_a_pipeline_is_updated(sound, x, o):
+  def inner(a, b):
+    @pl.when(pl.program_id(0) == 1)
+    def _():
+      a[...] = a[...] * 2  # here: last_block_of_a_pipeline_is_updated
+    b[...] = a[...] + 1 if sound else zeros()
+  pltpu.emit_pipeline(inner, grid=(2,), in_specs=[BLOCK], out_specs=[BLOCK])(x, o)
+
+
 if __name__ == "__main__":
   defects.main("__main__")
