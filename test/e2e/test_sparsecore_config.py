@@ -192,7 +192,14 @@ def test_limits_are_a_running_maximum(tmp_path):
      "table 't' has no max_ids_per_partition"),
     ('{"format": "atoll sparsecore limits 1", "tables": {"t": '
      '{"max_ids_per_partition": -1, "max_unique_ids_per_partition": 1, '
-     '"required_buffer_size_per_sc": 1, "batches": 1}}}', "has no max_ids")])
+     '"required_buffer_size_per_sc": 1, "batches": 1}}}', "has no max_ids"),
+    ('{"format": "atoll sparsecore limits 1", "tables": {"t": '
+     '{"max_ids_per_partition": 99999999999, "max_unique_ids_per_partition": 1, '
+     '"required_buffer_size_per_sc": 1, "batches": 1}}}', "has no max_ids"),
+    ('{"format": "atoll sparsecore limits 1", "tables": {"t": 3}}',
+     "table 't' has no max_ids"),
+    ('{"format": "atoll sparsecore limits 1", "tables": []}', "it has no tables"),
+    ('{"format": "atoll sparsecore limits 1"}', "it has no tables")])
 def test_bad_limits_files_are_refused(tmp_path, text, says):
   path = tmp_path / "limits.json"
   path.write_text(text)
@@ -531,3 +538,23 @@ def test_samples_are_minibatched_in_smaller_buffers():
   b, least = entries(cut, k, None)
   assert a == b
   assert least <= spec.max_ids_per_partition // 2 < most
+
+
+@pytest.mark.parametrize("wrong, says", [
+    (lambda fs: sp.LimitsEstimator().save(), "saved to no file"),
+    (lambda fs: sp.LimitsEstimator().apply(fs, SC, headroom=0), "headroom is 0"),
+    (lambda fs: sp.LimitsEstimator().apply(fs, SC, headroom=float("nan")), "headroom is nan"),
+    (lambda fs: sp.size_report(fs, "v6e:2x2", 0), "on 0 devices")])
+def test_wrong_figures_are_named(wrong, says):
+  fs = features(2)
+  stack(fs)
+  with pytest.raises(ValueError, match=says):
+    wrong(fs)
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"stacks": {}, "odd": 1}', '{"stacks": {"a": {"odd": 1}}}'])
+def test_bad_profiles_are_refused(tmp_path, text):
+  path = tmp_path / "profile.json"
+  path.write_text(text)
+  with pytest.raises(ValueError, match="is no profile"):
+    sp.Profile.load(str(path))

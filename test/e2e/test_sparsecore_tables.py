@@ -112,8 +112,11 @@ def test_tables_are_files(tmp_path):
     (lambda fs, s: sp.read_rows(fs, s, "t0", 0.5, 4), "are float64, not integers"),
     (lambda fs, s: sp.read_rows(fs, {}, "t0", 0, 4), "is missing"),
     (lambda fs, s: sp.read_rows(fs, {k: a[0][:8] for k, a in s.items()}, "t0", 0, 4), "has .* rows of 8, not"),
-    (lambda fs, s: sp.unstack_tables(fs, s, 7), "do not divide over 7 SparseCores"),
-    (lambda fs, s: sp.write_rows(fs, s, "t0", [1], np.ones((1, 8)), 4), "rows of table 't0' have 6 elements"),
+    *[(lambda fs, s, n=n: sp.unstack_tables(fs, s, n), f"not made for {n} SparseCores but for 4")
+      for n in (7, 2, 8, 0, -4)],
+    (lambda fs, s: sp.stack_values(fs, values(fs), 2), "not made for 2 SparseCores"),
+    (lambda fs, s: sp.write_rows(fs, s, "t0", [1], np.ones((1, 8)), 4), r"rows of table 't0' are \(1, 6\), not \(1, 8\)"),
+    (lambda fs, s: sp.write_rows(fs, s, "t0", [1, 2], np.ones((3, 6)), 4), r"are \(2, 6\), not \(3, 6\)"),
     (lambda fs, s: sp.stack_values(fs, {}, 4), "table 't0' is missing"),
     (lambda fs, s: sp.stack_values(fs, {**values(fs), "t1": [np.ones((5, 6))] * 2}, 4), r"table 't1' is \(5, 6\)"),
     (lambda fs, s: sp.stack_values(fs, {**values(fs), "t1": values(fs)["t1"][:1]}, 4), "'t1' has 0 slots"),
@@ -123,3 +126,36 @@ def test_mistakes_are_named(wrong, says):
   fs = features()
   with pytest.raises((ValueError, FileNotFoundError), match=says):
     wrong(fs, sp.stack_values(fs, values(fs), 4))
+
+
+def test_broken_checkpoints_are_named(tmp_path):
+  fs, v = features(), values(features())
+  stacked = sp.stack_values(fs, v, 4)
+  for kind in ("npz", "safetensors"):
+    if kind == "safetensors" and not importlib.util.find_spec("safetensors"):
+      continue
+    path = tmp_path / f"a.{kind}"
+    sp.save_tables(path, fs, stacked, 4)
+    whole = path.read_bytes()
+    for broken in (b"", whole[:len(whole) // 2], b"PK" + bytes(range(100))):
+      path.write_bytes(broken)
+      with pytest.raises(ValueError, match=f"checkpoint .*a.{kind}: "):
+        sp.load_tables(path, fs, 4)
+  for arrays, says in (({"foo": v["t0"][0]}, "'foo' is no table's"), ({"t0/x": v["t0"][0]}, "'t0/x' is no table's"),
+                       ({"t0/0": v["t0"][0], "t0/2": v["t0"][0]}, r"table 't0' has arrays \[0, 2\]")):
+    np.savez(tmp_path / "b.npz", **arrays)
+    with pytest.raises(ValueError, match=says):
+      sp.load_tables(tmp_path / "b.npz", fs, 4)
+
+
+def test_files_are_there_when_they_are_whole(tmp_path):
+  fs = features()
+  def fails(rng, shape):
+    raise RuntimeError("no values")
+  with pytest.raises(RuntimeError, match="no values"):
+    sp.map_tables(tmp_path, fs, 4, fails)
+  with pytest.raises(ValueError, match=r"the initializer of stack .* made \(1, 1\), not \("):
+    sp.map_tables(tmp_path, fs, 4, lambda rng, shape: np.zeros((1, 1)))
+  assert not list(tmp_path.iterdir())
+  made = sp.map_tables(tmp_path, fs, 4, lambda rng, shape: np.ones(shape))
+  assert len(list(tmp_path.iterdir())) == len(made) and all((a == 1).all() for a in made.values())

@@ -84,6 +84,8 @@ WRONG = {
     "more local devices than there are": (
         lambda: sp.preprocess_sparse_dense_matmul_input([OK], None, specs(1), 4, 2, num_sc_per_device=2),
         "4 local devices, 2 global devices"),
+    "stacks of other SparseCores": (lambda: sp.Plan(specs(), 2, 2, 4),
+                                    "stack 't0_t1' was made for 4 SparseCores, not for 2 devices of 4"),
     "three SparseCores": (
         lambda: sp.preprocess_sparse_dense_matmul_input([OK], None, specs(1), 1, 1, num_sc_per_device=3),
         "must be a power of 2"),

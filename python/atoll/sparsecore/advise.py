@@ -107,10 +107,13 @@ class Profile:
 
   @classmethod
   def load(cls, path: str) -> "Profile":
-    with open(path) as f:
-      d = json.load(f)
-    stacks = {n: StackProfile(**s) for n, s in d.pop("stacks").items()}
-    return cls(stacks=stacks, **d)
+    try:
+      with open(path) as f:
+        d = json.load(f)
+      stacks = {n: StackProfile(**s) for n, s in d.pop("stacks").items()}
+      return cls(stacks=stacks, **d)
+    except (AttributeError, KeyError, TypeError, ValueError) as e:
+      raise ValueError(f"{path} is no profile: {e}") from None
 
 
 @dataclasses.dataclass(frozen=True)

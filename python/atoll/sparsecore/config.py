@@ -73,6 +73,7 @@ class StackedTableSpec:
   max_unique_ids_per_partition: int
   suggested_coo_buffer_size_per_device: int | None = None
   quantization_config: QuantizationConfig | None = None
+  total_cores: int = 0  # SparseCores that rows are laid out for; 0: not known
 
 
 @dataclasses.dataclass(frozen=True)
@@ -278,7 +279,7 @@ def _stack(features, group, cores, step, config) -> None:
       name, offset * cores, padded_width(group[0]), group[0].optimizer,
       group[0].combiner, samples, *limits,
       suggested_coo_buffer_size_per_device=sum(wanted) if all(wanted) else None,
-      quantization_config=group[0].quantization_config)
+      quantization_config=group[0].quantization_config, total_cores=cores)
   for t in group:
     t.setting_in_stack, t.stacked_table_spec = settings[t.name], spec
 
@@ -291,6 +292,13 @@ def stacks_of(features) -> dict[str, StackedTableSpec]:
 def row_of(table, ids, cores: int) -> np.ndarray:
   """Rows of the stacked array (SparseCore after SparseCore) that ids live in."""
   s, spec = table.setting_in_stack, table.stacked_table_spec
+  made_for = getattr(spec, "total_cores", None) or cores
+  if cores < 1 or spec.stack_vocab_size % cores or made_for != cores or (
+      table.vocabulary_size - 1) // cores + s.row_offset_in_shard >= (
+          spec.stack_vocab_size // cores):
+    raise ValueError(f"stack {spec.stack_name!r} of {spec.stack_vocab_size} rows was "
+                     f"not made for {cores} SparseCores"
+                     + (f" but for {made_for}" if made_for != cores else ""))
   ids = np.asarray(ids, np.int64)
   owner = (ids + s.shard_rotation) % cores
   return owner * (spec.stack_vocab_size // cores) + (

@@ -77,6 +77,8 @@ class LimitsEstimator:
 
   def save(self, path: str | None = None) -> None:
     path = path or self.path
+    if not path:
+      raise ValueError("limits are saved to no file: give a path")
     body = {"format": FORMAT,
             "tables": {n: dataclasses.asdict(t) for n, t in
                        sorted(self.tables.items())}}
@@ -96,9 +98,13 @@ class LimitsEstimator:
       raise ValueError(f"limits file {path}: {e}") from None
     if not isinstance(body, dict) or body.get("format") != FORMAT:
       raise ValueError(f"limits file {path}: its format is not {FORMAT!r}")
-    for name, t in body["tables"].items():
-      wrong = [k for k in dataclasses.asdict(TableLimits()) if not isinstance(
-          t.get(k), int) or t[k] < 0]
+    tables = body.get("tables")
+    if not isinstance(tables, dict):
+      raise ValueError(f"limits file {path}: it has no tables")
+    for name, t in tables.items():
+      wrong = [k for k in dataclasses.asdict(TableLimits())
+               if not isinstance(t, dict) or type(t.get(k)) is not int
+               or not 0 <= t[k] <= np.iinfo(np.int32).max]
       if wrong:
         raise ValueError(f"limits file {path}: table {name!r} has no {wrong[0]}")
       self.tables.setdefault(name, TableLimits()).add(
@@ -109,6 +115,8 @@ class LimitsEstimator:
             buffers: bool = True) -> bool:
     """Sets the limits of every stack that is known; True when one changed, which
     means a new compilation (`recompiles` counts them)."""
+    if not 0 < headroom < float("inf"):
+      raise ValueError(f"headroom is {headroom}, not a positive factor")
     done, changed = {}, False
     for f in leaves(features):
       spec = f.table_spec.stacked_table_spec

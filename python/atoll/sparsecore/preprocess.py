@@ -251,6 +251,12 @@ class Plan:
       _native.call("sizes", ctypes.byref(self.options), ctypes.byref(k),
                    ctypes.byref(size))
       self.sizes.append((size.rows_per_device, size.coo_per_device))
+    for n, group in groups.items():  # a plan that is possible, but for others
+      made_for = getattr(group[0][1].table_spec.stacked_table_spec, "total_cores", 0)
+      if made_for and made_for != global_device_count * num_sc_per_device:
+        raise ValueError(f"stack {n!r} was made for {made_for} SparseCores, not for "
+                         f"{global_device_count} devices of {num_sc_per_device}: call "
+                         "stack_tables again")
     self.feature_names = [f.name for f in specs]
 
   def _stack(self, name, features) -> _native.Stack:

@@ -49,6 +49,8 @@ def size_report(features, target: str, devices: int, *, training: bool = True,
     stage_gather_operands: False: they must fit TileSpmem.
     dense_bytes, constant_bytes, prefetch_bytes: the HBM heap of a device.
   """
+  if devices < 1:
+    raise ValueError(f"sizes of a program on {devices} devices")
   stacks = stacks_of(features)
   widths: dict[str, int] = {}  # as asked for: the padding is told as waste
   for t in tables_of(features).values():

@@ -22,13 +22,10 @@ def _flat(variables) -> list:
   return [variables]
 
 
-def _arrays_of(stacked, spec, cores: int) -> list:
+def _arrays_of(stacked, spec) -> list:
   """A stack's arrays, checked."""
   if spec.stack_name not in stacked:
     raise ValueError(f"stack {spec.stack_name!r} is missing")
-  if spec.stack_vocab_size % cores:
-    raise ValueError(f"stack {spec.stack_name!r} has {spec.stack_vocab_size} rows, "
-                     f"which do not divide over {cores} SparseCores")
   arrays = _flat(stacked[spec.stack_name])
   for a in arrays:
     if a.ndim == 0 or a.shape[0] != spec.stack_vocab_size or (
@@ -67,7 +64,7 @@ def read_rows(features, stacked, name: str, ids, cores: int) -> list[np.ndarray]
   table = _table(features, name)
   rows = cfg.row_of(table, _ids(table, ids), cores)
   return [_take(table, a, rows)
-          for a in _arrays_of(stacked, table.stacked_table_spec, cores)]
+          for a in _arrays_of(stacked, table.stacked_table_spec)]
 
 
 def write_rows(features, stacked, name: str, ids, values, cores: int) -> None:
@@ -76,11 +73,11 @@ def write_rows(features, stacked, name: str, ids, values, cores: int) -> None:
   table = _table(features, name)
   rows = cfg.row_of(table, _ids(table, ids), cores)
   stack = table.stacked_table_spec.stack_name
-  array = _arrays_of(stacked, table.stacked_table_spec, cores)[0]
+  array = _arrays_of(stacked, table.stacked_table_spec)[0]
   values = np.asarray(values)
-  if values.shape[-1:] != (table.embedding_dim,):
-    raise ValueError(f"rows of table {name!r} have {table.embedding_dim} elements, not "
-                     f"{values.shape[-1:]}")
+  want = (*rows.shape, table.embedding_dim)
+  if values.shape != want and values.shape != want[-1:]:
+    raise ValueError(f"rows of table {name!r} are {want}, not {values.shape}")
   if isinstance(array, np.ndarray):
     array[rows, :table.embedding_dim] = values
   else:
@@ -104,7 +101,7 @@ def unstack_tables(features, stacked, cores: int) -> dict[str, list[np.ndarray]]
 def _unstack(table, stacked, cores: int) -> list[np.ndarray]:
   rows = cfg.row_of(table, np.arange(table.vocabulary_size), cores)
   return [_take(table, np.asarray(a), rows)
-          for a in _arrays_of(stacked, table.stacked_table_spec, cores)]
+          for a in _arrays_of(stacked, table.stacked_table_spec)]
 
 
 def stack_values(features, tables, cores: int) -> dict[str, tuple[np.ndarray, ...]]:
@@ -191,8 +188,6 @@ def _read(path: pathlib.Path) -> dict[str, np.ndarray]:
   if path.suffix == ".safetensors":
     from safetensors.numpy import load_file
     return load_file(str(path))
-  if not path.is_dir():
-    raise FileNotFoundError(f"{path} is no checkpoint")
   import orbax.checkpoint as ocp
   with ocp.PyTreeCheckpointer() as reader:
     return {k: np.asarray(v) for k, v in reader.restore(path.absolute()).items()}
@@ -200,12 +195,23 @@ def _read(path: pathlib.Path) -> dict[str, np.ndarray]:
 
 def load_tables(path, features, cores: int) -> dict[str, tuple[np.ndarray, ...]]:
   """What save_tables wrote, stacked as `features` are now."""
-  tables: dict[str, list] = {}
-  arrays = _read(pathlib.Path(path))
-  for key in sorted(arrays, key=lambda k: (k.rpartition("/")[0],
-                                           int(k.rpartition("/")[2]))):
-    tables.setdefault(key.rpartition("/")[0], []).append(arrays[key])
-  return stack_values(features, tables, cores)
+  path, tables = pathlib.Path(path), {}
+  if not path.exists():
+    raise FileNotFoundError(f"{path} is no checkpoint")
+  try:
+    arrays = _read(path)
+  except Exception as e:  # of whatever package reads it
+    raise ValueError(f"checkpoint {path}: {e}") from None
+  for key, array in arrays.items():
+    name, _, i = key.rpartition("/")
+    if not name or not i.isdecimal():
+      raise ValueError(f"checkpoint {path}: {key!r} is no table's")
+    tables.setdefault(name, {})[int(i)] = array
+  for name, t in tables.items():
+    if sorted(t) != list(range(len(t))):
+      raise ValueError(f"checkpoint {path}: table {name!r} has arrays {sorted(t)}")
+  return stack_values(features, {n: [t[i] for i in range(len(t))]
+                                 for n, t in tables.items()}, cores)
 
 
 # ---- Files
@@ -226,9 +232,23 @@ def map_tables(folder, features, cores: int, initializer=None, seed: int = 0,
         raise ValueError(f"{path} has {out[name].dtype}{list(out[name].shape)}, stack "
                          f"{name!r} is {np.dtype(dtype)}{list(shape)}")
       continue
-    out[name] = np.lib.format.open_memmap(path, "w+", dtype, shape)
-    rng = np.random.default_rng([seed, i])
-    for begin in range(0, shape[0] if initializer else 0, _CHUNK_ROWS):
-      end = min(begin + _CHUNK_ROWS, shape[0])
-      out[name][begin:end] = initializer(rng, (end - begin, shape[1]))
+    # Under its name only when it is whole.
+    scratch = path.with_suffix(f".{os.getpid()}.new")
+    try:
+      out[name] = np.lib.format.open_memmap(scratch, "w+", dtype, shape)
+      if initializer:
+        _fill(out[name], initializer, np.random.default_rng([seed, i]), name)
+      os.replace(scratch, path)
+    finally:
+      scratch.unlink(missing_ok=True)
   return out
+
+
+def _fill(array, initializer, rng, name: str) -> None:
+  for begin in range(0, len(array), _CHUNK_ROWS):
+    rows = array[begin:begin + _CHUNK_ROWS]
+    values = np.asarray(initializer(rng, rows.shape))
+    if values.shape != rows.shape:
+      raise ValueError(f"the initializer of stack {name!r} made {values.shape}, not "
+                       f"{rows.shape}")
+    rows[:] = values
