@@ -118,9 +118,9 @@ __attribute__((target("avx512f"))) static void add_whole(float *c, int64_t ldc,
 // A tile lies dense: 16 rows of 64 bytes, the second half of A or 64 bytes on
 // in B. Panels of B change from call to call: they pass the first cache by.
 AMX_TARGET("amx-bf16")
-void at_gemm_amx_block(const at_gemm_groups *g, int64_t num, int64_t ip,
-                       int64_t jp, float *c, int64_t ldc, int mr, int nr,
-                       at_gemm_start start) {
+void at_gemm_amx_block(int64_t groups, const void *av, const void *bv, float *c,
+                       int64_t ldc, int mr, int nr, at_gemm_start start) {
+  const char *a = av, *b = bv;
   bool apart = mr < 32 || nr < 32 || start == AT_GEMM_APART;
   _Alignas(64) float sums[32 * 32];
   float *to = apart ? sums : c;
@@ -141,18 +141,15 @@ void at_gemm_amx_block(const at_gemm_groups *g, int64_t num, int64_t ip,
     _tile_zero(2);
     _tile_zero(3);
   }
-  for (const at_gemm_groups *end = g + num; g < end; g++) {
-    const char *a = g->a + ip * g->a_panel, *b = g->b + jp * g->b_panel;
-    for (int64_t k = 0; k < g->count; k++, a += 2048, b += 2048) {
-      _tile_stream_loadd(6, b, 128);
-      _tile_loadd(4, a, 64);
-      _tile_stream_loadd(7, b + 64, 128);
-      _tile_loadd(5, a + 1024, 64);
-      _tile_dpbf16ps(0, 4, 6);
-      _tile_dpbf16ps(1, 4, 7);
-      _tile_dpbf16ps(2, 5, 6);
-      _tile_dpbf16ps(3, 5, 7);
-    }
+  for (int64_t g = 0; g < groups; g++, a += 2048, b += 2048) {
+    _tile_stream_loadd(6, b, 128);
+    _tile_loadd(4, a, 64);
+    _tile_stream_loadd(7, b + 64, 128);
+    _tile_loadd(5, a + 1024, 64);
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
   }
   _tile_stored(0, to, ld * 4);
   _tile_stored(1, to + 16, ld * 4);

@@ -11,9 +11,9 @@
 
 // Rows of A and columns of B stand in panels, k in groups of one tile.
 enum { PANEL = 32, GROUP = 32, GROUP_BYTES = PANEL * GROUP * 2 };
-// k of one pass over C: a panel of A stays in the first cache. What is added to
-// C is summed apart up to here, as by a matrix unit that adds whole products to
-// an accumulator.
+// k of one pass over C: a panel of A stays in the first cache. A part that is
+// added to C is summed apart up to here, as by a matrix unit that adds whole
+// products to an accumulator.
 enum { PASS_GROUPS = 16 };
 enum { MIN_SIDE = 16, MAX_ELEMENTS = 4 << 20, MIN_WORK = 1 << 20 };
 
@@ -213,43 +213,21 @@ typedef struct product {
   bool add;
 } product;
 
-// Where the passes are: groups before `done` of part `part` are in C.
-typedef struct cursor {
-  int64_t part, done;
-} cursor;
-
-// The groups of the next pass; how many runs of them.
-static int64_t next_pass(const product *p, cursor *at,
-                         at_gemm_groups run[PASS_GROUPS]) {
-  int64_t n = 0, room = PASS_GROUPS;
-  while (room && at->part < p->num_parts) {
-    const at_k_block_part *part = &p->parts[at->part];
-    int64_t all = groups_of(part->k), count = AT_MIN(room, all - at->done);
-    int64_t panel = all * GROUP_BYTES, begin = at->done * GROUP_BYTES;
-    if (count)
-      run[n++] =
-          (at_gemm_groups){(const char *)part->a + begin,
-                           (const char *)part->b + begin, count, panel, panel};
-    room -= count;
-    at->done += count;
-    if (at->done == all) *at = (cursor){at->part + 1, 0};
-  }
-  return n;
-}
-
-// A panel of rows.
-static void multiply_panel(const product *p, int64_t i) {
-  cursor at = {0};
-  for (bool first = true; first || at.part < p->num_parts; first = false) {
-    at_gemm_groups run[PASS_GROUPS];
-    int64_t num = next_pass(p, &at, run);
-    bool whole = first && at.part == p->num_parts;
-    at_gemm_start start = !p->add && first  ? AT_GEMM_ZERO
-                          : p->add && whole ? AT_GEMM_APART
-                                            : AT_GEMM_GO_ON;
+// A panel of rows by one part.
+static void multiply_part(const product *p, int64_t i, int64_t part) {
+  const at_k_block_part *x = &p->parts[part];
+  int64_t groups = groups_of(x->k), panel = groups * GROUP_BYTES;
+  bool add = p->add || part > 0;
+  for (int64_t g = 0; g < groups || (g == 0 && !add); g += PASS_GROUPS) {
+    at_gemm_start start = !add && g == 0          ? AT_GEMM_ZERO
+                          : groups <= PASS_GROUPS ? AT_GEMM_APART
+                                                  : AT_GEMM_GO_ON;
+    int64_t n = AT_MIN((int64_t)PASS_GROUPS, groups - g);
     for (int64_t j = 0; j * PANEL < p->n; j++)
-      at_gemm_amx_block(run, num, i, j, p->c + i * PANEL * p->ldc + j * PANEL,
-                        p->ldc, (int)AT_MIN(PANEL, p->m - i * PANEL),
+      at_gemm_amx_block(n, (const char *)x->a + i * panel + g * GROUP_BYTES,
+                        (const char *)x->b + j * panel + g * GROUP_BYTES,
+                        p->c + i * PANEL * p->ldc + j * PANEL, p->ldc,
+                        (int)AT_MIN(PANEL, p->m - i * PANEL),
                         (int)AT_MIN(PANEL, p->n - j * PANEL), start);
   }
 }
@@ -257,8 +235,11 @@ static void multiply_panel(const product *p, int64_t i) {
 // Rows of panels [begin, end).
 static void multiply_range(void *arg, int64_t begin, int64_t end,
                            uint32_t worker) {
+  const product *p = arg;
   at_gemm_amx_begin();
-  for (int64_t i = begin; i < end; i++) multiply_panel(arg, i);
+  for (int64_t i = begin; i < end; i++)
+    for (int64_t part = 0; part < p->num_parts; part++)
+      multiply_part(p, i, part);
   at_gemm_amx_end();
 }
 

@@ -89,29 +89,39 @@ static void test_layouts(void **state) {
     }
 }
 
-// A product is added with the bits that it has alone.
+// Products are added with the bits that they have alone, one after the other.
 static void test_added_apart(void **state) {
-  enum { M = 70, N = 64, K = 256 };
+  enum { M = 70, N = 64, K = 256, PARTS = 3 };
   if (!at_k_has(AT_CPU_AMX_BF16 | AT_CPU_AVX512_BF16)) skip();
-  static float a[M * K], b[K * N], c[M * N], alone[M * N], before[M * N];
+  static float a[M * K], b[PARTS][K * N], c[M * N], alone[PARTS][M * N];
   uint32_t x = 1;
+  at_k_matrix ma = {a, AT_F32, M, K, 4 * K, 4};
+  at_k_block_part parts[PARTS];
+  at_par par = {tu_pool(2), NULL, NULL};
   for (int i = 0; i < M * K; i++)
     a[i] = (float)((x = x * 1664525 + 1013904223) >> 8) * 0x1p-24f;
-  for (int i = 0; i < K * N; i++)
-    b[i] = (float)((x = x * 1664525 + 1013904223) >> 8) * 0x1p-24f - 0.5f;
-  for (int i = 0; i < M * N; i++) c[i] = before[i] = 3 + (float)i * 0x1p-10f;
-  at_k_matrix ma = {a, AT_F32, M, K, 4 * K, 4},
-              mb = {b, AT_F32, N, K, 4, 4 * N};
-  at_par par = {tu_pool(2), NULL, NULL};
   void *pa = aligned_alloc(64, at_k_block_bytes(&ma));
-  void *pb = aligned_alloc(64, at_k_block_bytes(&mb));
   at_k_block_pack(&par, &ma, false, pa);
-  at_k_block_pack(&par, &mb, true, pb);
-  at_k_block_part part = {pa, pb, K};
-  at_k_block_multiply(&par, M, N, &part, 1, alone, N, false);
-  at_k_block_multiply(&par, M, N, &part, 1, c, N, true);
-  for (int i = 0; i < M * N; i++) assert_true(c[i] == before[i] + alone[i]);
-  free(pa), free(pb);
+  for (int p = 0; p < PARTS; p++) {
+    for (int i = 0; i < K * N; i++)
+      b[p][i] = (float)((x = x * 1664525 + 1013904223) >> 8) * 0x1p-24f - 0.5f;
+    at_k_matrix mb = {b[p], AT_F32, N, K, 4, 4 * N};
+    void *pb = aligned_alloc(64, at_k_block_bytes(&mb));
+    at_k_block_pack(&par, &mb, true, pb);
+    parts[p] = (at_k_block_part){pa, pb, K};
+    at_k_block_multiply(&par, M, N, &parts[p], 1, alone[p], N, false);
+  }
+  for (int add = 0; add < 2; add++) {
+    for (int i = 0; i < M * N; i++) c[i] = 3 + (float)i * 0x1p-10f;
+    at_k_block_multiply(&par, M, N, parts, PARTS, c, N, add);
+    for (int i = 0; i < M * N; i++) {
+      float want = add ? 3 + (float)i * 0x1p-10f + alone[0][i] : alone[0][i];
+      for (int p = 1; p < PARTS; p++) want += alone[p][i];
+      assert_true(c[i] == want);
+    }
+  }
+  for (int p = 0; p < PARTS; p++) free((void *)parts[p].b);
+  free(pa);
 }
 
 static void test_who_fits(void **state) {

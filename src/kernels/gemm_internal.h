@@ -57,18 +57,10 @@ typedef enum at_gemm_start {
   AT_GEMM_GO_ON,  // sums go on from what C holds
   AT_GEMM_APART   // sums are made apart, and added to C at the end
 } at_gemm_start;
-// Groups of 32 k: A is [group][32 rows][32 k], B [group][16][32 columns][2],
-// both bf16, and a_panel and b_panel bytes further on for the next 32 rows and
-// columns.
-typedef struct at_gemm_groups {
-  const char *a, *b;
-  int64_t count, a_panel, b_panel;
-} at_gemm_groups;
-// c[i * ldc + j]: sums over all groups, i < mr <= 32, j < nr <= 32, of panel
-// `ip` of A and `jp` of B.
-void at_gemm_amx_block(const at_gemm_groups *g, int64_t num, int64_t ip,
-                       int64_t jp, float *c, int64_t ldc, int mr, int nr,
-                       at_gemm_start start);
+// c[i * ldc + j]: sums over groups of 32 k, i < mr <= 32, j < nr <= 32. A is
+// [group][32 rows][32 k], B [group][16][32 columns][2], both bf16.
+void at_gemm_amx_block(int64_t groups, const void *a, const void *b, float *c,
+                       int64_t ldc, int mr, int nr, at_gemm_start start);
 
 typedef struct at_gemm_job at_gemm_job;
 // Writes rows [i, i + rows) by k [k, k + kc) of A of one batch in its own

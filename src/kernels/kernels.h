@@ -57,7 +57,8 @@ typedef struct at_k_block_part {
   int64_t k;
 } at_k_block_part;
 // c[i * ldc + j] = sum over k of all parts of a[i, k] b[k, j], or, where `add`,
-// c plus that sum. Bits do not depend on threads.
+// c plus that sum. Bits do not depend on threads, and are those of one product
+// after the other, each added to c.
 void at_k_block_multiply(const at_par *par, int64_t m, int64_t n,
                          const at_k_block_part *parts, int64_t num_parts,
                          float *c, int64_t ldc, bool add);
