@@ -119,7 +119,7 @@ static uintptr_t broadcast_kind(const lanes *l, const at_mop *op) {
 }
 
 static uintptr_t kind_of(const lanes *l, const at_mop *op) {
-  const at_mvalue *r = &op->results[0];
+  const at_mvalue *r = op->results;
   if (op->num_results != 1 || op->num_regions || !is_wide(r)) return 0;
   switch (at_mosaic_opcode_of(op)) {
     case AT_MOSAIC_ARITH_CONSTANT: {
