@@ -8,7 +8,6 @@
 enum { MIN_LANES = 8, MAX_REFS = 16 };
 
 typedef struct lanes {
-  at_me *m;
   at_arena *a;
   const at_mvalue *refs[MAX_REFS];  // whose lanes are all the same, as far as
   uint32_t num_refs;                // anybody knows
@@ -300,7 +299,7 @@ static at_status rewrite(lanes *l, at_mblock *b) {
 }
 
 at_status at_me_narrow_lanes(at_me *m, at_mblock *body) {
-  lanes l = {.m = m, .a = m->a};
+  lanes l = {.a = m->a};
   l.types = at_map_in(l.a);
   l.narrow = at_map_in(l.a);
   for (uint32_t i = at_mosaic_arg_scratch(m->p); i < body->num_args; i++)
