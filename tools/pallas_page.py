@@ -27,7 +27,6 @@ REASONS = [
     (r"test_copy_with_cross_core_signaling", "the test's subcores 8 to 15 copy rows of an array that has 8: refused as out of bounds"),
     (r"test_padded_matmul", "hypothesis ends it after a few inputs, which pass: the test turns most of its inputs away itself"),
     (r"VectorSubcoreTest.*test_barrier", "the test races after its barrier: a subcore overwrites a row that its neighbour still has to read"),
-    (r"test_allow_input_fusion", "looks in the compiled text for the fusion of a kernel with what makes its input; here the sum stays an operation of its own"),
     (r"test_unary_primitives_pow2", "compares the kernel's `math.exp2`, which is e^(x ln 2) as that of `jnp.exp2`, with `power`, which is exact: the last bit, "
                                     "over the tolerance for some of hypothesis' inputs"),
     (r"Timeout", "took longer than the time limit on a shared machine"),

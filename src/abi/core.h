@@ -73,6 +73,14 @@ typedef void (*at_core_body_fn)(at_core *core, const int32_t *grid,
 typedef void (*at_core_index_fn)(at_core *core, const int32_t *grid,
                                  const at_core_ref *refs, int32_t *out);
 
+// What makes an input, one box of it at a time. bufs: what it reads; start and
+// size: the box in the input, in elements; dst: where its first element goes;
+// stride: bytes between elements of dst, its last dimension is dense. Symbol
+// "at_core_fill_<k>".
+typedef void (*at_core_fill_fn)(void *const *bufs, const int64_t *start,
+                                const int64_t *size, void *dst,
+                                const int64_t *stride);
+
 // ---- What generated code may call
 // ---------------------------------------------- loc: index into the locations
 // of this kernel (at_mosaic_code), for messages.
@@ -246,7 +254,8 @@ typedef enum at_core_pipeline {
 } at_core_pipeline;
 
 // One argument of the kernel after the grid ids. The step's buffers are
-// [dynamic grid bounds][prefetch][in][out] in this order.
+// [dynamic grid bounds][prefetch][in][out] in this order, and then what makes
+// inputs that are no arrays reads.
 typedef struct at_xcore_ref {
   uint32_t role, space, window, pipeline;
   uint32_t dtype, rank;  // SEM scratch: dtype AT_INVALID
@@ -255,6 +264,10 @@ typedef struct at_xcore_ref {
   uint32_t dense;        // the kernel reshapes it: its dimensions must be dense
   int32_t alias;    // in: the out (index among outs) that shares its memory, -1
   uint64_t kernel;  // index map: KERNELS + 1, 0: none
+  // in, of blocks: nobody made it, and its buffer is NULL; each block is made
+  // when the window comes there, by KERNELS + 1 (0: the array is there) from
+  // the step's buffers from fill_bufs on.
+  uint32_t fill, fill_bufs, num_fill_bufs, pad;
   // LOCATIONS + 1, 0: unknown. Of the index map; of the last store to it.
   uint32_t place, stored_at;
   uint64_t cores;  // operands of one core each, one after the other; 0: one

@@ -131,7 +131,8 @@ typedef enum at_xkernel_kind {
   AT_XK_RANGE,      // at_kernel_fn
   AT_XK_COMPARATOR, // at_comparator_fn
   AT_XK_CORE_BODY,  // at_core_body_fn
-  AT_XK_CORE_INDEX  // at_core_index_fn
+  AT_XK_CORE_INDEX, // at_core_index_fn
+  AT_XK_CORE_FILL   // at_core_fill_fn
 } at_xkernel_kind;
 typedef struct at_xkernel {
   uint32_t kind, object;  // OBJECTS

@@ -64,6 +64,10 @@ typedef struct at_cg_function {
 at_status at_cg_external(at_cg *cg, const at_cg_function *f,
                          uint32_t *out_kernel);
 
+// A function that makes a box of the result of `n`, an elementwise FUSION of
+// one, from its operands: at_core_fill_fn. `n` must live until finish().
+at_status at_cg_fill(at_cg *cg, const at_node *n, uint32_t *out_kernel);
+
 typedef struct at_cg_output {
   at_xkernel *kernels;  // symbol: offset into `strings`
   uint32_t num_kernels;

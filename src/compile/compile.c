@@ -171,7 +171,8 @@ static at_status optimise(job *j) {
                        .placements = j->placements,
                        .fold_budget = 1 << 22,
                        .bf16_dots = !strcmp(numerics, "tpu"),
-                       .sparse_cores = at_sparse_cores()};
+                       .sparse_cores = at_sparse_cores(),
+                       .before_fuse = at_core_fuse};
   bool dump = j->dump_dir && *j->dump_dir;
   if (dump) dump_module(j, "import", j->module);
   AT_TRY(at_passes_run(j->module, &o, j->verify, dump ? dump_module : NULL, j));
@@ -509,6 +510,7 @@ static at_status dump_stage(job *j, at_stage s, at_strbuf *out) {
   if (s == AT_STAGE_HLO || s == AT_STAGE_MLIR) return at_hlo_print(j->module, out);
   if (s == AT_STAGE_STABLEHLO) {
     AT_TRY(optimise_plainly(j));
+    AT_TRY(at_core_fuse(j->module));
     AT_TRY(at_core_tell_memory(j->module, j->arena));
     return at_stablehlo_print(j->module, out);
   }

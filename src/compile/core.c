@@ -10,13 +10,14 @@ typedef struct at_core_pending {
   const at_mosaic_code *code;
 } pending;
 
-bool at_core_is_kernel(const at_node *n) { return at_mosaic_is_call(n); }
+bool at_core_is_kernel(const at_node *n) { return at_core_kernel_of(n); }
 
 static const at_attr *aliases_of(const at_node *n) {
   return at_node_attr(n, AT_ATTR_OUTPUT_OPERAND_ALIASES);
 }
 
 bool at_core_can_alias(const at_node *n, uint32_t result, uint32_t operand) {
+  // A FUSION with a kernel has none.
   const at_attr *a = aliases_of(n);
   for (uint32_t i = 0; a && i < a->groups.n; i++)
     if (a->groups.list[i].ptr[0] == result &&
@@ -151,6 +152,14 @@ static at_status scan(const at_mosaic_program *p, at_arena *a, uses *u) {
   return scan_block(u, p->body);
 }
 
+at_status at_core_only_reads(const at_mosaic_program *p, uint32_t arg,
+                             at_arena *a, bool *out) {
+  uses u;
+  AT_TRY(scan(p, a, &u));
+  *out = !u.stored[arg];
+  return AT_OK;
+}
+
 // ---- Arguments
 // ---------------------------------------------------------------------
 static at_status put_dims(const at_mosaic_kernel *k, at_dims d,
@@ -197,6 +206,25 @@ static at_dtype array_dtype(const at_mosaic_kernel *k,
   at_dtype own = w->index < n ? types[w->index].dtype : t;
   bool narrow = own == AT_U2 || own == AT_U4;
   return narrow && at_dtype_of(own)->bits == at_dtype_of(t)->bits ? own : t;
+}
+
+// The call's operand, where it is made block by block; else NULL.
+static const at_node *made_input(const at_node *call, uint32_t operand) {
+  const at_node *n = call->operands[operand].node;
+  return call->parent->owner && n->op == AT_OP_FUSION ? n : NULL;
+}
+
+static at_status describe_made(at_emit_steps *e, const at_node *call,
+                               const at_mosaic_window *w, uint32_t *bufs,
+                               at_xcore_ref *x) {
+  const at_node *made = w->is_output ? NULL : made_input(call, w->index);
+  if (!made) return AT_OK;
+  AT_TRY(at_cg_fill(e->cg, made, &x->fill));
+  x->fill++;
+  x->fill_bufs = *bufs;
+  x->num_fill_bufs = made->num_operands;
+  *bufs += made->num_operands;
+  return AT_OK;
 }
 
 static at_status describe_window(const at_mosaic_kernel *k,
@@ -271,7 +299,8 @@ static at_status add_ref(at_emit_steps *e, const uses *u, uint32_t arg,
 static at_status add_refs(at_emit_steps *e, const at_mosaic_kernel *k,
                           const at_mosaic_program *p,
                           const at_mosaic_code *code, const uses *u,
-                          at_xcore *record) {
+                          const at_node *call, at_xcore *record) {
+  uint32_t made_bufs = call->num_operands + call->num_results;
   for (uint32_t i = 0; i < p->num_prefetch; i++) {
     at_xcore_ref x = {.role = AT_CORE_PREFETCH};
     AT_TRY(describe_ref(k, &p->prefetch[i], "prefetched scalars", &x));
@@ -280,6 +309,7 @@ static at_status add_refs(at_emit_steps *e, const at_mosaic_kernel *k,
   for (uint32_t i = 0; i < p->num_windows; i++) {
     at_xcore_ref x = {0};
     AT_TRY(describe_window(k, &p->windows[i], code->index[i], &x));
+    AT_TRY(describe_made(e, call, &p->windows[i], &made_bufs, &x));
     uint32_t arg = at_mosaic_arg_window(p) + i;
     const at_mop *map = placed_op(p->windows[i].transform);
     AT_TRY(place_of_op(e, map || x.role == AT_CORE_OUT ? map : u->first[arg],
@@ -338,7 +368,8 @@ static uint32_t flags_of(const at_mosaic_kernel *k, const uses *u,
 }
 
 static at_status add_program(at_emit_steps *e, const at_mosaic_kernel *k,
-                             uint32_t index, uint32_t *out) {
+                             const at_node *call, uint32_t index,
+                             uint32_t *out) {
   const at_mosaic_program *p = &k->programs[index];
   const char *checks = at_config_text(AT_CONFIG_CHECK);
   at_mosaic_code_options o = {
@@ -357,7 +388,7 @@ static at_status add_program(at_emit_steps *e, const at_mosaic_kernel *k,
                 .transcendentals = (double)k->config.transcendentals};
   AT_TRY(at_writer_string(e->w, at_str_of(k->name), &x.name));
   AT_TRY(describe_grid(k, p, &x));
-  AT_TRY(add_refs(e, k, p, code, &u, &x));
+  AT_TRY(add_refs(e, k, p, code, &u, call, &x));
   AT_TRY(at_writer_append(e->w, AT_XS_CORES, &x, 1, out));
   pending *later;
   AT_TRY_ALLOC(later, at_new(e->arena, pending, 1));
@@ -386,7 +417,8 @@ static at_status name_call(at_status st, const at_node *n) {
 
 at_status at_core_emit(at_emit_steps *e, const at_node *n, at_xstep *s) {
   at_mosaic_kernel *k;
-  AT_TRY(read_kernel(e->arena, n, &k));
+  const at_node *call = at_core_kernel_of(n);
+  AT_TRY(read_kernel(e->arena, call, &k));
   if (k->symbolic)
     return AT_FAIL(AT_UNIMPLEMENTED,
                    "kernel %s was exported for symbolic shapes; its sizes are "
@@ -397,12 +429,42 @@ at_status at_core_emit(at_emit_steps *e, const at_node *n, at_xstep *s) {
   if (admitted.err) return n->loc ? name_call(admitted, n) : admitted;
   for (uint32_t i = 0; i < k->num_programs; i++) {
     uint32_t at;
-    AT_TRY(add_program(e, k, i, &at));
+    AT_TRY(add_program(e, k, call, i, &at));
     if (!i) s->target = at;
   }
   s->aux = k->num_programs;
   s->estimated_ns = 1e6;  // never on the caller's thread: cores may wait
   e->has_effects |= k->call.has_side_effect;
+  return AT_OK;
+}
+
+static at_status push(at_emit_steps *e, at_xstep *s, uint32_t slot) {
+  uint32_t at;
+  AT_TRY(at_writer_append(e->w, AT_XS_ARGS, &slot, 1, &at));
+  if (!s->num_args++) s->args = at;
+  return AT_OK;
+}
+
+// The slot of a value in the region of n, where it is a parameter.
+static at_status push_outer(at_emit_steps *e, const at_node *n, at_value v,
+                            at_xstep *s) {
+  if (n->op == AT_OP_FUSION)
+    v = n->operands[at_core_param_of(n->regions[0], v.node)];
+  return push(e, s, at_plan_slot(e->plan, v));
+}
+
+at_status at_core_push(at_emit_steps *e, const at_node *n, at_xstep *s) {
+  const at_node *call = at_core_kernel_of(n);
+  for (uint32_t i = 0; i < call->num_operands; i++)
+    AT_TRY(made_input(call, i) ? push(e, s, 0)
+                               : push_outer(e, n, call->operands[i], s));
+  for (uint32_t r = 0; r < n->num_results; r++)
+    AT_TRY(push(e, s, at_plan_slot(e->plan, (at_value){(at_node *)n, r})));
+  for (uint32_t i = 0; i < call->num_operands; i++) {
+    const at_node *made = made_input(call, i);
+    for (uint32_t o = 0; made && o < made->num_operands; o++)
+      AT_TRY(push_outer(e, n, made->operands[o], s));
+  }
   return AT_OK;
 }
 

@@ -3,8 +3,23 @@
 #define ATOLL_COMPILE_CORE_H_
 
 #include "compile/steps.h"
+#include "mosaic/mosaic.h"
 
+// A kernel's call, or the FUSION of one and what makes its inputs.
 bool at_core_is_kernel(const at_node *n);
+// The call; NULL: it is no kernel.
+const at_node *at_core_kernel_of(const at_node *n);
+// Which parameter of the computation is n; num_params: none.
+uint32_t at_core_param_of(const at_comp *c, const at_node *n);
+// Before other work is gathered: kernels and what makes their inputs become
+// FUSIONs of the KERNEL kind, where they ask for it and it is sound.
+at_status at_core_fuse(at_module *m);
+// Does the program only read its argument `arg` (of its function)?
+at_status at_core_only_reads(const at_mosaic_program *p, uint32_t arg,
+                             at_arena *a, bool *out);
+// Pushes the step's buffers: dynamic bounds, scalars, inputs, outputs, and what
+// the made inputs read.
+at_status at_core_push(at_emit_steps *e, const at_node *n, at_xstep *s);
 // May the result share the operand's memory: did the kernel ask for it?
 bool at_core_can_alias(const at_node *n, uint32_t result, uint32_t operand);
 // Reads the kernel, adds its functions to e->cg and its records to e->w; fills

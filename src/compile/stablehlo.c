@@ -458,7 +458,6 @@ static const char *dialect_of(at_op op) {
     case AT_OP_TOP_K:
     case AT_OP_RAGGED_DOT:
     case AT_OP_RAGGED_ALL_TO_ALL:
-    case AT_OP_FUSION:
     case AT_OP_CALL:
     case AT_OP_COMPOSITE:
     case AT_OP_MANUAL_COMPUTATION:
@@ -467,9 +466,25 @@ static const char *dialect_of(at_op op) {
     case AT_OP_SEND:
     case AT_OP_RECV:
       return NULL;
+    case AT_OP_FUSION:
+      return "mhlo";
     default:
       return "stablehlo";
   }
+}
+
+// Work that is one kernel: StableHLO has no word for it, MHLO has. Clients
+// number the computations of regions, so a name goes to the place.
+static void print_fusion_kind(at_strbuf *b, const at_node *n) {
+  at_strbuf_addf(b, " {fusion_kind = #mhlo<fusion_kind %s>}",
+                 at_node_int(n, AT_ATTR_KIND, 0) == AT_FUSION_KERNEL ? "kCustom"
+                                                                     : "kLoop");
+}
+
+static const char *fusion_place(const at_node *n) {
+  return at_node_int(n, AT_ATTR_KIND, 0) == AT_FUSION_KERNEL
+             ? " loc(\"fused_computation\")"
+             : " loc(\"input\")";
 }
 
 static at_status print_node(at_strbuf *b, const at_node *n) {
@@ -480,6 +495,7 @@ static at_status print_node(at_strbuf *b, const at_node *n) {
   if (n->num_results) at_strbuf_addf(b, "  %%v%u", n->id);
   if (n->num_results > 1) at_strbuf_addf(b, ":%u", n->num_results);
   bool copy = n->op == AT_OP_COPY;  // the same value
+  bool fusion = n->op == AT_OP_FUSION;
   at_strbuf_addf(b, "%s\"%s.%s\"", n->num_results ? " = " : "  ", dialect,
                  copy ? "reshape" : at_op_text(n->op));
   print_values(b, n->operands, n->num_operands);
@@ -495,15 +511,20 @@ static at_status print_node(at_strbuf *b, const at_node *n) {
       }
       at_strbuf_addz(b, "):\n");
     }
-    AT_TRY(print_comp(b, n->regions[i], "stablehlo.return"));
+    AT_TRY(print_comp(b, n->regions[i],
+                      fusion ? "mhlo.return" : "stablehlo.return"));
     at_strbuf_addc(b, '}');
   }
   if (n->num_regions) at_strbuf_addc(b, ')');
-  print_attrs(b, n);
+  if (fusion)
+    print_fusion_kind(b, n);
+  else
+    print_attrs(b, n);
   at_strbuf_addz(b, " : ");
   print_value_types(b, n->operands, n->num_operands);
   at_strbuf_addz(b, " -> ");
   print_types(b, n->types, n->num_results);
+  if (fusion) at_strbuf_addz(b, fusion_place(n));
   at_strbuf_addc(b, '\n');
   return AT_OK;
 }

@@ -6,7 +6,7 @@
 #include "base/strbuf.h"
 #include "hlo/hlo.h"
 
-// `m` as `combine` leaves it, without FUSION nodes. UNIMPLEMENTED, by name, for
+// `m` as `combine` leaves it; no FUSIONs but those with Pallas kernels. UNIMPLEMENTED, by name, for
 // an op that StableHLO has no word for.
 at_status at_stablehlo_print(const at_module *m, at_strbuf *out);
 

@@ -41,7 +41,8 @@ static at_status choose(const at_comp *c, at_arena *a, at_map *out) {
     at_rt_choice *k;
     AT_TRY_ALLOC(k, at_new(a, at_rt_choice, 1));
     AT_TRY(at_rt_choose(n, a, k));
-    bool hosted = n->op == AT_OP_SEND || n->op == AT_OP_RECV || n->op == AT_OP_CUSTOM_CALL;
+    bool hosted = n->op == AT_OP_SEND || n->op == AT_OP_RECV || n->op == AT_OP_CUSTOM_CALL ||
+                  at_core_is_kernel(n);
     if (k->id == AT_RT_COUNT && !hosted && !at_cg_supports(n))
       return refuse(n, "no kernel for this op and these element types");
     void **at;
@@ -290,7 +291,7 @@ static at_status emit_core(at_emit_steps *e, const at_node *n, step_list *out) {
   at_xstep s = {.kind = AT_STEP_CORE};
   AT_TRY(describe(e, n, &s));
   AT_TRY(at_core_emit(e, n, &s));
-  AT_TRY(push_values(e, &s, n, n->num_operands));
+  AT_TRY(at_core_push(e, n, &s));
   return push_step(e, out, &s);
 }
 

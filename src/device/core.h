@@ -27,6 +27,7 @@ typedef struct at_core_program {
   const at_xcore_ref *refs;  // record->num_refs
   at_core_body_fn body;
   const at_core_index_fn *index;  // per ref; NULL: stays at block 0
+  const at_core_fill_fn *fill;    // per ref; NULL: the array is there
   const at_xlocation *locations;  // record->num_locations
   const at_xlocation *places;     // all of the executable: of arguments
   const char *strings;            // what at_xlocation's strings point into

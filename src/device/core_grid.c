@@ -138,9 +138,13 @@ static void init_operand(core_state *c, uint32_t i, void *operand,
     c->refs[i].base = operand;
     return;
   }
-  core_region_add(c, operand, bytes, AT_CORE_HBM, (int32_t)i);
+  if (x->fill)
+    operand = (void *)&c->launch->bufs[x->fill_bufs];
+  else
+    core_region_add(c, operand, bytes, AT_CORE_HBM, (int32_t)i);
   w->operand = operand;
-  w->may_point = !c->launch->checks && (!input || (!x->stored && x->alias < 0));
+  w->may_point = !c->launch->checks && !w->fill &&
+                 (!input || (!x->stored && x->alias < 0));
   memcpy(w->operand_stride, c->refs[i].stride, sizeof w->operand_stride);
 }
 
@@ -168,6 +172,7 @@ void core_windows_init(core_state *c) {
     const at_xcore_ref *x = &p->refs[i];
     c->windows[i].ref = x;
     c->windows[i].index = p->index[i];
+    c->windows[i].fill = x->fill ? p->fill[i] : NULL;
     size_t bytes =
         dense_strides(x->dims, x->rank, elem_bytes(x), c->refs[i].stride);
     if (x->role == AT_CORE_SCRATCH)
@@ -268,6 +273,41 @@ static bool is_dense(const window *w) {
   return true;
 }
 
+// ---- Blocks that are made where they are read
+typedef struct making {
+  const window *w;
+  uint8_t *dst;
+  const int64_t *stride;
+  uint32_t dim;  // that threads share
+} making;
+
+static void make_part(void *arg, int64_t begin, int64_t end, uint32_t worker) {
+  const making *m = arg;
+  const window *w = m->w;
+  int64_t start[AT_CORE_MAX_RANK], size[AT_CORE_MAX_RANK];
+  memcpy(start, w->start, sizeof start);
+  memcpy(size, w->valid, sizeof size);
+  start[m->dim] += begin;
+  size[m->dim] = end - begin;
+  w->fill((void *const *)(void *)w->operand, start, size,
+          m->dst + begin * m->stride[m->dim], m->stride);
+}
+
+// Less than so many elements is not worth waking another thread.
+enum { kMakeAlone = 1 << 15 };
+
+static void make_block(core_state *c, uint32_t i) {
+  window *w = &c->windows[i];
+  making m = {w, buffer_place(c, i), c->refs[i].stride, 0};
+  int64_t n = 1;
+  for (uint32_t d = 0; d < w->ref->rank; d++) n *= w->valid[d];
+  if (!n) return;
+  while (m.dim + 1 < w->ref->rank && w->valid[m.dim] == 1) m.dim++;
+  int64_t count = w->valid[m.dim];
+  int64_t grain = AT_MAX(count * kMakeAlone / n, (int64_t)1);
+  at_pool_for(c->launch->par->pool, count, grain, make_part, &m);
+}
+
 static void enter(core_state *c, uint32_t i, const int32_t *at) {
   window *w = &c->windows[i];
   const at_xcore_ref *x = w->ref;
@@ -286,6 +326,10 @@ static void enter(core_state *c, uint32_t i, const int32_t *at) {
   if (!inside) core_fill_undefined(w->buffer, (at_dtype)x->dtype, n);
   if (c->shadow) core_shadow_window(c, i);
   if (x->role != AT_CORE_IN) return;
+  if (w->fill) {
+    make_block(c, i);
+    return;
+  }
   box b = {buffer_place(c, i),      operand_place(w), x->rank,
            (uint32_t)elem_bytes(x), w->valid,         c->refs[i].stride,
            w->operand_stride};
@@ -358,7 +402,7 @@ static size_t bytes_of(const at_xcore_ref *x) {
 }
 
 static bool stays(const core_state *c, const at_xcore_ref *x) {
-  return x->role == AT_CORE_IN && !x->stored && x->alias < 0 &&
+  return x->role == AT_CORE_IN && !x->stored && x->alias < 0 && !x->fill &&
          x->space != AT_CORE_SEM && !c->launch->checks && !c->together;
 }
 

@@ -46,7 +46,9 @@ typedef struct departure {
 typedef struct window {
   const at_xcore_ref *ref;
   at_core_index_fn index;
-  uint8_t *operand;  // NULL: the ref never moves
+  at_core_fill_fn fill;  // makes blocks of an operand that is no array
+  // NULL: the ref never moves. With `fill`: what `fill` reads first.
+  uint8_t *operand;
   int64_t operand_stride[AT_CORE_MAX_RANK];
   bool may_point;  // the body may work in the operand itself
   bool loaded, direct, whole;

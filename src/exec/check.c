@@ -227,7 +227,7 @@ static at_status check_code(const checker *c) {
       return BAD("object %llu lies outside the code", (unsigned long long)i);
   for (uint64_t i = 0; i < count(c, AT_XS_KERNELS); i++) {
     const at_xkernel *k = &c->kernels[i];
-    if (k->kind > AT_XK_CORE_INDEX || k->object >= count(c, AT_XS_OBJECTS) ||
+    if (k->kind > AT_XK_CORE_FILL || k->object >= count(c, AT_XS_OBJECTS) ||
         !is_string(c, k->symbol))
       return BAD("kernel %llu", (unsigned long long)i);
   }
@@ -331,6 +331,11 @@ static at_status check_core_ref(const checker *c, const at_xcore_ref *r,
   if (r->kernel && (r->window == AT_CORE_WHOLE ||
                     !is_kernel(c, r->kernel - 1, AT_XK_CORE_INDEX)))
     return BAD("argument %llu of a kernel: index map", (unsigned long long)i);
+  bool fills = r->role == AT_CORE_IN && r->window == AT_CORE_BLOCKED &&
+               r->alias < 0 && !r->stored && !r->cores && r->rank;
+  if (r->fill && (!fills || !is_kernel(c, r->fill - 1, AT_XK_CORE_FILL)))
+    return BAD("argument %llu of a kernel: what makes it",
+               (unsigned long long)i);
   uint64_t places = count(c, AT_XS_LOCATIONS);
   if (r->place > places || r->stored_at > places)
     return BAD("argument %llu of a kernel: place", (unsigned long long)i);
@@ -363,6 +368,9 @@ static at_status check_core_buffers(const checker *c, const at_xstep *s,
         x->dims, x->rank,
         x->space == AT_CORE_SEM ? 4 : at_dtype_bytes((at_dtype)x->dtype));
     need = at_mul(need, AT_MAX((size_t)x->cores, (size_t)1));
+    if (x->fill) need = 0;
+    if (x->fill && !in_range(x->fill_bufs, x->num_fill_bufs, s->num_args))
+      return BAD("step %llu: what makes buffer %u", (unsigned long long)i, buf);
     if (buf >= s->num_args || c->slots[c->args[s->args + buf]].bytes < need ||
         (x->role == AT_CORE_IN && x->alias >= (int64_t)outs))
       return BAD("step %llu: buffer %u of a kernel", (unsigned long long)i,

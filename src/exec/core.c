@@ -9,17 +9,20 @@ static const void *section(const at_loaded *l, at_xsection s) {
   return l->block + l->header->sections[s].offset;
 }
 
-// One block: programs, then the index functions of all of them.
+// One block: programs, then the index functions of all of them, then what
+// fills windows.
 at_status at_core_prepare(const at_loaded *l, const at_xstep *step, at_op *op) {
   const at_xcore *records =
       (const at_xcore *)section(l, AT_XS_CORES) + step->target;
   const at_xcore_ref *refs = section(l, AT_XS_CORE_REFS);
   size_t n = (size_t)step->aux, maps = 0;
   for (size_t i = 0; i < n; i++) maps += records[i].num_refs;
-  at_core_program *p = calloc(1, n * sizeof *p + maps * sizeof *p->index);
+  at_core_program *p =
+      calloc(1, n * sizeof *p + maps * (sizeof *p->index + sizeof *p->fill));
   if (!p) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory to load a kernel");
   op->cores = p;
   at_core_index_fn *index = (at_core_index_fn *)(p + n);
+  at_core_fill_fn *fill = (at_core_fill_fn *)(index + maps);
   for (size_t i = 0; i < n; i++) {
     const at_xcore *r = &records[i];
     p[i] = (at_core_program){
@@ -27,6 +30,7 @@ at_status at_core_prepare(const at_loaded *l, const at_xstep *step, at_op *op) {
         .name = at_loaded_string(l, r->name),
         .refs = refs + r->refs,
         .index = index,
+        .fill = fill,
         .locations =
             (const at_xlocation *)section(l, AT_XS_LOCATIONS) + r->locations,
         .places = section(l, AT_XS_LOCATIONS),
@@ -34,10 +38,14 @@ at_status at_core_prepare(const at_loaded *l, const at_xstep *step, at_op *op) {
     void *address;
     AT_TRY(at_loaded_kernel(l, r->kernel, &address));
     p[i].body = (at_core_body_fn)address;
-    for (uint32_t k = 0; k < r->num_refs; k++, index++) {
-      uint64_t map = p[i].refs[k].kernel;
-      if (!map) continue;
-      AT_TRY(at_loaded_kernel(l, (uint32_t)(map - 1), &address));
+    for (uint32_t k = 0; k < r->num_refs; k++, index++, fill++) {
+      const at_xcore_ref *x = &p[i].refs[k];
+      if (x->fill) {
+        AT_TRY(at_loaded_kernel(l, x->fill - 1, &address));
+        *fill = (at_core_fill_fn)address;
+      }
+      if (!x->kernel) continue;
+      AT_TRY(at_loaded_kernel(l, (uint32_t)(x->kernel - 1), &address));
       *index = (at_core_index_fn)address;
     }
   }

@@ -44,6 +44,13 @@ int64_t at_mosaic_ref_bytes(const at_mosaic_chip *chip, const at_mosaic_ref *r,
 bool at_mosaic_window_moves(const at_mosaic_program *p,
                             const at_mosaic_window *w);
 
+// Does the window come to each block at most once, as the index map alone tells?
+// False too where the map depends on data or the grid is dynamic or too long to
+// walk.
+at_status at_mosaic_window_enters_once(const at_mosaic_program *p,
+                                       const at_mosaic_window *w, at_arena *a,
+                                       bool *out);
+
 at_mosaic_memory at_mosaic_memory_of(const at_mosaic_program *p,
                                      const at_mosaic_chip *chip);
 
