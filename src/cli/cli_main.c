@@ -31,7 +31,8 @@ static const command commands[] = {
      "    the Pallas kernels of a program, or one kernel's body; with a target, what\n"
      "    the TPU compiler would refuse; --check prints one line of JSON per kernel\n"
      "  --timing           cycles by unit, bubbles and VMEM instead; --trace=FILE\n"
-     "                     writes the grid as a timeline for Perfetto\n"
+     "                     writes the grid as a timeline for Perfetto; --bounds=N[,M]\n"
+     "                     says what the bounds of its grid are that come as operands\n"
      "atoll dump --ops-doc | --import-doc | --flags-doc | --mosaic-doc\n",
      at_cli_dump},
     {"estimate", "say what a program would take on a machine: time, memory, overlap",

@@ -12,6 +12,7 @@ typedef struct dump {
   uint32_t devices;
   const at_machine *machine;   // NULL: no timing
   const char *trace;           // NULL: no timeline
+  const char *bounds;          // of dynamic grids, as text; NULL: not given
   bool check, locations;
   at_strbuf out;
   uint32_t kernels;
@@ -42,17 +43,58 @@ static at_status write_trace(const dump *d, const at_mosaic_timing *t) {
   return s;
 }
 
-static at_status put_timing(dump *d, const at_mosaic_kernel *k) {
+enum { kMaxBounds = 8 };
+
+// Bounds of a dynamic grid that the user names replace those of the program.
+static at_status read_bounds(const char *text, int64_t *bounds, uint32_t *n) {
+  const char *p = text;
+  for (*n = 0; p && *p && *n < kMaxBounds; (*n)++) {
+    char *end;
+    long long v = strtoll(p, &end, 10);
+    if (end == p || v < 0 || v > INT32_MAX || (*end && *end != ','))
+      break;
+    bounds[*n] = v;
+    p = *end ? end + 1 : end;
+  }
+  if (p && (*p || !*n))
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "--bounds=%s: up to %d counts are wanted, with commas "
+                   "between them",
+                   text, kMaxBounds);
+  return AT_OK;
+}
+
+// bounds: of its operands, where the program says them.
+static at_status put_timing(dump *d, const at_mosaic_kernel *k,
+                            const int64_t *bounds, uint32_t num_bounds) {
+  int64_t own[kMaxBounds];
+  at_mosaic_given given = {.bounds = bounds, .num_bounds = num_bounds};
+  if (d->bounds) {
+    AT_TRY(read_bounds(d->bounds, own, &given.num_bounds));
+    given.bounds = own;
+  }
   for (uint32_t i = 0; i < k->num_programs; i++) {
+    uint32_t wanted = k->programs[i].num_dynamic;
+    if (d->bounds && wanted && given.num_bounds > wanted)
+      return AT_FAIL(AT_INVALID_ARGUMENT,
+                     "--bounds=%s: kernel %s takes %u bounds of its grid",
+                     d->bounds, k->name, wanted);
+    at_mosaic_formula f;
+    AT_TRY(at_mosaic_formula_of(k, i, d->machine, &given, d->arena, &f));
+    if (f.num_bounds) {
+      at_mosaic_formula_text(&f, &d->out);
+      continue;
+    }
     at_mosaic_timing *t;
-    AT_TRY(at_mosaic_timing_of(k, i, d->machine, d->arena, &t));
+    AT_TRY(at_mosaic_timing_of(k, i, d->machine, &given, d->arena, &t));
     at_mosaic_timing_text(t, &d->out);
     if (d->trace) AT_TRY(write_trace(d, t));
   }
   return AT_OK;
 }
 
-static at_status dump_call(dump *d, const at_mosaic_call *call) {
+static at_status dump_call(dump *d, const at_mosaic_call *call,
+                           const int64_t *bounds) {
   at_mosaic_kernel *k = NULL;
   d->kernels++;
   at_status s = at_mosaic_read(call, d->arena, &k);
@@ -63,7 +105,7 @@ static at_status dump_call(dump *d, const at_mosaic_call *call) {
     return AT_OK;
   }
   AT_TRY(s);
-  if (d->machine) return put_timing(d, k);
+  if (d->machine) return put_timing(d, k, bounds, bounds ? call->num_operands : 0);
   at_mosaic_summary(k, &d->out);
   AT_TRY(at_mosaic_print(k, d->locations, &d->out));
   at_strbuf_addc(&d->out, '\n');
@@ -86,6 +128,19 @@ static at_str text_of(const at_mop *op, const char *name) {
   return v && v->kind == AT_MATTR_STRING ? v->str : AT_STR("");
 }
 
+// The number that an operand is in the program; -1: not known.
+static int64_t constant_of(const at_mvalue *v) {
+  const at_mop *op = v->op;
+  const at_mattr *a = op ? at_mop_attr(op, "value") : NULL;
+  int32_t n;
+  if (!a || (strcmp(op->name, "stablehlo.constant") != 0 &&
+             strcmp(op->name, "vhlo.constant_v1") != 0) ||
+      a->data.len != sizeof n || at_mosaic_dtype_of(v->type->elem) != AT_S32)
+    return -1;
+  memcpy(&n, a->data.ptr, sizeof n);
+  return n;
+}
+
 static at_status custom_call(dump *d, const at_mop *op) {
   at_mosaic_call call = {.config = text_of(op, "backend_config"),
                          .name = text_of(op, "kernel_name"),
@@ -100,7 +155,11 @@ static at_status custom_call(dump *d, const at_mop *op) {
     out[i] = type_of(d->arena, op->results[i].type);
   call.operands = in;
   call.results = out;
-  return dump_call(d, &call);
+  int64_t *bounds;
+  AT_TRY_ALLOC(bounds, at_new(d->arena, int64_t, op->num_operands + 1));
+  for (uint32_t i = 0; i < op->num_operands; i++)
+    bounds[i] = constant_of(op->operands[i]);
+  return dump_call(d, &call, bounds);
 }
 
 static at_status walk(dump *d, const at_mop *op) {
@@ -122,7 +181,7 @@ static at_status dump_file(dump *d) {
   if (at_ok(s)) s = walk(d, m->op);
   // No call in it: then it is a kernel's body itself.
   if (at_ok(s) && d->kernels == before)
-    s = dump_call(d, &(at_mosaic_call){.payload = bytes});
+    s = dump_call(d, &(at_mosaic_call){.payload = bytes}, NULL);
   free((void *)bytes.ptr);
   return s;
 }
@@ -136,6 +195,7 @@ at_status at_cli_dump_mosaic(int argc, char **argv) {
   d.locations = at_cli_option(&argc, argv, "--locations", NULL);
   bool timing = at_cli_option(&argc, argv, "--timing", NULL);
   at_cli_option(&argc, argv, "--trace=", &d.trace);
+  at_cli_option(&argc, argv, "--bounds=", &d.bounds);
   AT_TRY(at_cli_no_more_options(argc, argv, "dump"));
   if (argc < 2)
     return AT_FAIL(AT_INVALID_ARGUMENT,

@@ -61,38 +61,22 @@ static bool fuses(const at_node *n) {
          n->op == AT_OP_BROADCAST_IN_DIM;
 }
 
-static bool is_plain(const at_mosaic_kernel *k) {
-  const at_mosaic_config *c = &k->config;
-  bool colors = false;
-  for (uint32_t i = 0; i < c->num_input_colors; i++)
-    colors |= c->input_colors[i] >= 0;
-  for (uint32_t i = 0; i < c->num_output_colors; i++)
-    colors |= c->output_colors[i] >= 0;
-  return k->num_programs == 1 && !k->symbolic && !colors && !c->sparse_core &&
-         !c->has_communication && !k->call.has_side_effect &&
-         !k->call.num_aliases && k->programs[0].core <= AT_MCORE_TC;
-}
-
 static at_status is_made(inputs *f, const at_mosaic_kernel *k,
                          const at_node *call, uint32_t w, bool *out) {
   const at_mosaic_program *p = &k->programs[0];
-  const at_mosaic_window *x = &p->windows[w];
-  const at_mosaic_config *c = &k->config;
+  uint32_t operand = p->windows[w].index;
   *out = false;
-  if (x->is_output || x->index >= c->num_allow_input_fusion ||
-      !c->allow_input_fusion[x->index] || x->index >= call->num_operands ||
-      x->ref.space != AT_MSPACE_VMEM || x->cores)
-    return AT_OK;
-  const at_node *n = call->operands[x->index].node;
+  if (p->windows[w].is_output || operand >= call->num_operands) return AT_OK;
+  const at_node *n = call->operands[operand].node;
   at_dtype t = n->num_results == 1 ? n->types[0].dtype : AT_INVALID;
   bool computes = n->op != AT_OP_IOTA && fuses(n) && n->types[0].rank;
   if (!computes || n->parent != f->c || uses_of(f, n) != 1 || t == AT_U2 ||
       t == AT_U4)
     return AT_OK;
   bool read_only;
-  AT_TRY(
-      at_core_only_reads(p, at_mosaic_arg_window(p) + w, f->arena, &read_only));
-  return read_only ? at_mosaic_window_enters_once(p, x, f->arena, out) : AT_OK;
+  AT_TRY(at_core_only_reads(p, at_mosaic_arg_window(p) + w, f->arena,
+                            &read_only));
+  return read_only ? at_mosaic_may_make(k, operand, f->arena, out) : AT_OK;
 }
 
 // ---- One input: the nodes that only it needs
@@ -287,7 +271,6 @@ static at_status fuse_comp(at_module *m, at_comp *c, at_arena *a) {
     at_mosaic_kernel *k;
     AT_TRY(at_mosaic_call_of(n, a, &call));
     AT_TRY(at_mosaic_read(&call, a, &k));
-    if (!is_plain(k)) continue;
     inputs f = {m, c, a, at_map_in(a)};
     node_list dead = {0};
     AT_TRY(count_uses(&f, c));

@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "base/log.h"
 #include "base/strbuf.h"
 #include "device/core_internal.h"
 #include "profile/profile.h"
@@ -98,6 +99,9 @@ static at_status read_bounds(core_state *c) {
                      "kernel %s: grid dimension %u has bound %lld",
                      core_name(c), d, (long long)b);
     c->bounds[d] = (int32_t)b;
+    if (r->grid[d] < 0)
+      at_log(AT_LOG_INFO, "kernel %s: bound %u of its grid is %d", core_name(c),
+             d, c->bounds[d]);
   }
   return AT_OK;
 }

@@ -3,6 +3,7 @@
 // in their producers, chains of elementwise operations become one kernel. What
 // is cheap is computed again in every kernel that needs it.
 #include "estimate/estimate_internal.h"
+#include "mosaic/mosaic.h"
 
 enum { kMaxCopied = 48 };  // nodes that are computed again at most
 
@@ -159,6 +160,21 @@ static void decide(cutter *k, at_node *n, info *i) {
     i->costly = false, i->copied = 1;  // computed before it expands
 }
 
+// Does a Pallas kernel allow what makes this operand into its window?
+static bool makes(const cutter *k, const at_node *n, const at_node *kernel) {
+  at_mosaic_call call;
+  at_mosaic_kernel *read;
+  bool made = false;
+  if (!at_mosaic_is_call(kernel) || n->op == AT_OP_TRANSPOSE) return false;
+  at_status st = at_mosaic_call_of(kernel, k->arena, &call);
+  if (at_ok(st)) st = at_mosaic_read(&call, k->arena, &read);
+  for (uint32_t i = 0; at_ok(st) && !made && i < kernel->num_operands; i++)
+    if (kernel->operands[i].node == n)
+      st = at_mosaic_may_make(read, i, k->arena, &made);
+  at_status_free(st);
+  return made;
+}
+
 // From the last node to the first: where does each value flow?
 static void flow(cutter *k, at_node *n, info *i) {
   bool several = false, expanded = false;
@@ -166,7 +182,8 @@ static void flow(cutter *k, at_node *n, info *i) {
     info *j = info_of(k, i->users.ptr[u]);
     at_node *sink = j->kept ? i->users.ptr[u] : j->sink;
     if (!fuses(i->users.ptr[u]) && !is_product(i->users.ptr[u]) &&
-        !is_reduce(i->users.ptr[u]))
+        !is_reduce(i->users.ptr[u]) &&
+        !(i->users.len == 1 && fuses(n) && makes(k, n, i->users.ptr[u])))
       i->kept = true;  // collectives, loops, sorts: read a whole array
     if (expands(i->users.ptr[u])) expanded = true;
     if (!sink || (i->sink && i->sink != sink)) several = true;

@@ -197,14 +197,78 @@ static at_bound bound_of(const at_estimate_op *o) {
   return most == o->vector ? AT_BOUND_VECTOR : AT_BOUND_LATENCY;
 }
 
+static bool computes(const at_est_group *g, const at_node *n) {
+  for (size_t i = 0; i < g->nodes.len; i++)
+    if (g->nodes.ptr[i] == n) return n != g->root;
+  return false;
+}
+
+// What a Pallas kernel's operands tell: bounds of its grid that are constants,
+// and inputs that are made in its windows.
+static at_status given_of(walk *w, const at_est_group *g,
+                          at_mosaic_given *out) {
+  const at_node *n = g->root;
+  int64_t *bounds;
+  at_mosaic_made *made;
+  AT_TRY_ALLOC(bounds, at_new(w->arena, int64_t, n->num_operands + 1));
+  AT_TRY_ALLOC(made, at_new(w->arena, at_mosaic_made, n->num_operands + 1));
+  *out = (at_mosaic_given){bounds, n->num_operands, made, 0};
+  double bytes = 0;
+  for (size_t i = 0; i < g->reads.len; i++) bytes += g->reads.ptr[i].bytes;
+  for (uint32_t i = 0; i < n->num_operands; i++) {
+    at_value v = at_est_behind(n->operands[i]);
+    const at_literal *l = at_node_literal(v.node);
+    const at_type *t = at_value_type(v);
+    bounds[i] = l && t->dtype == AT_S32 && !t->rank ? at_literal_int(l, 0) : -1;
+    if (computes(g, v.node))
+      made[out->num_made++].operand = i;
+    else if (at_type_is_static(t))
+      bytes -= (double)at_type_bytes(t);
+  }
+  for (uint32_t i = 0; i < out->num_made; i++) {
+    made[i].bytes = fmax(0, bytes) / out->num_made;
+    made[i].ops = g->ops / out->num_made;
+  }
+  return AT_OK;
+}
+
+// A grid whose bounds nobody knows counts with one step along each.
+static at_status guess_bounds(walk *w, const at_mosaic_kernel *k,
+                              at_mosaic_given *given) {
+  at_mosaic_formula f;
+  AT_TRY(at_mosaic_formula_of(k, 0, w->chip.machine, given, w->arena, &f));
+  if (!f.num_bounds) return AT_OK;
+  int64_t *bounds;
+  AT_TRY_ALLOC(bounds,
+               at_arena_copy(w->arena, given->bounds,
+                             (given->num_bounds + 1) * sizeof *bounds, 8));
+  for (uint32_t i = 0; i < given->num_bounds; i++)
+    if (bounds[i] < 0) bounds[i] = 1;
+  given->bounds = bounds;
+  at_strbuf b = {0};
+  at_mosaic_formula_sum(&f, &b);
+  const char *text = at_arena_printf(
+      w->arena,
+      "Pallas kernel %.80s: how many steps it has is known at run time, %s "
+      "cycles (n0: bound of dimension 0 of its grid); counted with one step "
+      "along each",
+      k->name, b.ptr ? b.ptr : "");
+  at_strbuf_free(&b);
+  return note(w, text);
+}
+
 // A Pallas kernel says itself what it does.
 static at_status cost_kernel(walk *w, at_est_group *g, at_estimate_op *o) {
   at_mosaic_call call;
   at_mosaic_kernel *k;
   at_mosaic_timing *t;
+  at_mosaic_given given;
   AT_TRY(at_mosaic_call_of(g->root, w->arena, &call));
+  AT_TRY(given_of(w, g, &given));
   at_status st = at_mosaic_read(&call, w->arena, &k);
-  if (at_ok(st)) st = at_mosaic_timing_of(k, 0, w->chip.machine, w->arena, &t);
+  if (at_ok(st)) st = guess_bounds(w, k, &given);
+  if (at_ok(st))
+    st = at_mosaic_timing_of(k, 0, w->chip.machine, &given, w->arena, &t);
   if (!at_ok(st)) {
     const char *why = at_arena_printf(
         w->arena, "a Pallas kernel of which only the bytes are counted: %.200s",
@@ -219,7 +283,7 @@ static at_status cost_kernel(walk *w, at_est_group *g, at_estimate_op *o) {
   o->memory = t->transfer * s;
   o->latency = (t->bubbles + t->waits) * s;
   o->hbm_bytes = t->hbm_bytes;
-  o->flops = t->flops;
+  o->flops = t->flops + (given.num_made ? at_est_flops(g) : 0);
   o->from = AT_COST_FROM_KERNEL;
   return AT_OK;
 }

@@ -51,6 +51,13 @@ at_status at_mosaic_window_enters_once(const at_mosaic_program *p,
                                        const at_mosaic_window *w, at_arena *a,
                                        bool *out);
 
+// May what makes this operand of the call be made block by block in its window
+// (allow_input_fusion)? As far as the kernel's description tells: it asks for
+// it, its window comes to each block at most once, and nothing else needs the
+// array: aliases, colours, other chips, side effects.
+at_status at_mosaic_may_make(const at_mosaic_kernel *k, uint32_t operand,
+                             at_arena *a, bool *out);
+
 at_mosaic_memory at_mosaic_memory_of(const at_mosaic_program *p,
                                      const at_mosaic_chip *chip);
 

@@ -31,6 +31,7 @@ typedef struct grid {
   int64_t *now;                              // per window: where it is
   bool *there;
   double *moves, *bytes;
+  double *work;  // per window: cycles in which its block is made
 } grid;
 
 static uint64_t count_ops(const at_mblock *b) {
@@ -106,8 +107,8 @@ static bool is_moved(const at_mosaic_window *w) {
 
 // Bytes that come in for this step, and which outputs must leave before it.
 static at_status move(grid *g, const int64_t *ids, bool last, double *in,
-                      double *out, bool *alone, bool *data) {
-  *in = *out = 0;
+                      double *out, double *work, bool *alone, bool *data) {
+  *in = *out = *work = 0;
   for (uint32_t i = 0; i < g->p->num_windows; i++) {
     const at_mosaic_window *w = &g->p->windows[i];
     if (!is_moved(w)) continue;
@@ -127,6 +128,7 @@ static at_status move(grid *g, const int64_t *ids, bool last, double *in,
     memcpy(now, at, sizeof at);
     if (last || w->is_output) continue;
     *in += g->bytes[i];
+    *work += g->work[i];
     g->moves[i]++;
     *alone |= w->buffers_given && w->buffers == 1;
   }
@@ -175,8 +177,9 @@ static at_status walk(grid *g, const at_tpu_chip *chip, at_arena *a,
     int64_t ids[16] = {0};
     at_mosaic_step t = {.index = i, .ready = end};
     bool alone = i == 0;
+    double work;
     ids_of(g, i, ids);
-    AT_TRY(move(g, ids, false, &t.in_bytes, &t.out_bytes, &alone,
+    AT_TRY(move(g, ids, false, &t.in_bytes, &t.out_bytes, &work, &alone,
                 &s->follows_data));
     double left = enter(&q, end, t.out_bytes, &t.out_start, &t.out_end);
     double came =
@@ -185,6 +188,8 @@ static at_status walk(grid *g, const at_tpu_chip *chip, at_arena *a,
     if (left > 0) gone[0] = gone[1], gone[1] = left;
     cached c;
     AT_TRY(run_body(g, ids, &c));
+    c.time += work;
+    c.all.vector += work;
     t.end = t.start + c.time;
     s->bubbles += t.start - t.ready;
     s->compute += c.time - c.waits;
@@ -200,8 +205,9 @@ static at_status walk(grid *g, const at_tpu_chip *chip, at_arena *a,
   at_mosaic_step t = {
       .index = s->steps, .ready = end, .start = end, .end = end};
   bool alone = false, data = false;
+  double work;
   int64_t ids[16] = {0};
-  AT_TRY(move(g, ids, true, &t.in_bytes, &t.out_bytes, &alone, &data));
+  AT_TRY(move(g, ids, true, &t.in_bytes, &t.out_bytes, &work, &alone, &data));
   double left = enter(&q, end, t.out_bytes, &t.out_start, &t.out_end);
   s->transfer += t.out_bytes / q.rate;
   s->hbm_bytes += t.out_bytes * s->busy;
@@ -214,16 +220,23 @@ static at_status walk(grid *g, const at_tpu_chip *chip, at_arena *a,
 }
 
 // ---- Set-up
-static at_status bounds_of(grid *g, const at_mosaic_kernel *k) {
+static int64_t given_bound(const at_mosaic_given *given, uint32_t operand) {
+  return given && operand < given->num_bounds ? given->bounds[operand] : -1;
+}
+
+static at_status bounds_of(grid *g, const at_mosaic_kernel *k,
+                           const at_mosaic_given *given) {
   if (g->p->grid_rank > AT_LEN(g->bounds))
     return AT_FAIL(AT_UNIMPLEMENTED, "kernel %s: a grid of %u dimensions",
                    k->name, g->p->grid_rank);
   for (uint32_t d = 0; d < g->p->grid_rank; d++) {
-    if (g->p->grid[d].dynamic)
-      return AT_FAIL(AT_UNIMPLEMENTED,
-                     "kernel %s: how many steps it has is known at run time",
-                     k->name);
-    g->bounds[d] = g->count[d] = g->p->grid[d].bound;
+    const at_mosaic_axis *x = &g->p->grid[d];
+    int64_t n = x->dynamic ? given_bound(given, x->operand) : x->bound;
+    if (n < 0)
+      return AT_FAIL(AT_FAILED_PRECONDITION,
+                     "kernel %s: bound %u of its grid is known at run time",
+                     k->name, d);
+    g->bounds[d] = g->count[d] = n;
   }
   for (uint32_t i = 0; i < g->p->num_windows; i++)
     if (g->p->windows[i].bounds.rank > kMaxRank)
@@ -232,22 +245,44 @@ static at_status bounds_of(grid *g, const at_mosaic_kernel *k) {
   return AT_OK;
 }
 
-static at_status make_windows(grid *g, at_arena *a) {
+static double elements_of(at_dims d) {
+  double n = 1;
+  for (uint32_t i = 0; i < d.rank; i++) n *= (double)d.ptr[i];
+  return n;
+}
+
+// Instead of a block, what it is made from comes from HBM.
+static void make_input(grid *g, uint32_t i, const at_mosaic_made *made) {
+  const at_mosaic_window *w = &g->p->windows[i];
+  double block = elements_of(w->bounds);
+  double whole = elements_of((at_dims){w->whole.dims, w->whole.rank});
+  if (w->is_output || w->index != made->operand || whole <= 0) return;
+  double registers = at_tpu_tiles(w->bounds);
+  g->bytes[i] = made->bytes * block / whole;
+  g->work[i] = made->ops * registers / at_ms_vector_slots();
+}
+
+static at_status make_windows(grid *g, const at_mosaic_given *given,
+                              at_arena *a) {
   uint32_t n = g->p->num_windows;
   AT_TRY_ALLOC(g->now, at_new(a, int64_t, (size_t)n * kMaxRank + 1));
   AT_TRY_ALLOC(g->there, at_new(a, bool, n + 1));
   AT_TRY_ALLOC(g->moves, at_new(a, double, n + 1));
   AT_TRY_ALLOC(g->bytes, at_new(a, double, n + 1));
+  AT_TRY_ALLOC(g->work, at_new(a, double, n + 1));
   for (uint32_t i = 0; i < n; i++) {
     const at_mosaic_window *w = &g->p->windows[i];
     if (is_moved(w))
       g->bytes[i] = (double)at_mosaic_ref_bytes(g->rules, &w->ref, true);
+    for (uint32_t m = 0; given && m < given->num_made; m++)
+      make_input(g, i, &given->made[m]);
   }
   return AT_OK;
 }
 
 at_status at_mosaic_timing_of(const at_mosaic_kernel *k, uint32_t program,
-                              const at_machine *machine, at_arena *a,
+                              const at_machine *machine,
+                              const at_mosaic_given *given, at_arena *a,
                               at_mosaic_timing **out) {
   at_tpu_chip chip;
   AT_TRY(at_tpu_chip_of(machine, &chip));
@@ -256,8 +291,8 @@ at_status at_mosaic_timing_of(const at_mosaic_kernel *k, uint32_t program,
     return AT_FAIL(AT_FAILED_PRECONDITION, "no rules for kernels on %s",
                    machine->name);
   grid g = {.p = &k->programs[program], .rules = rules, .scratch = a};
-  AT_TRY(bounds_of(&g, k));
-  AT_TRY(make_windows(&g, a));
+  AT_TRY(bounds_of(&g, k, given));
+  AT_TRY(make_windows(&g, given, a));
   g.body = (at_ms_body){.values = {.arena = a,
                                    .known = at_map_in(a),
                                    .program = g.p,

@@ -51,11 +51,53 @@ typedef struct at_mosaic_timing {
   bool follows_data;  // branches, loops or index maps depend on data
 } at_mosaic_timing;
 
-// Of one program of a kernel. FAILED_PRECONDITION: no TPU; UNIMPLEMENTED: a
-// dynamic grid.
+// An input that is made block by block: the bytes that are read for all of it,
+// and the elementwise operations for each element.
+typedef struct at_mosaic_made {
+  uint32_t operand;
+  double bytes, ops;
+} at_mosaic_made;
+
+// What a caller knows of a call.
+typedef struct at_mosaic_given {
+  // Values of the operands that are grid bounds, in order; -1: not known.
+  const int64_t *bounds;
+  uint32_t num_bounds;
+  const at_mosaic_made *made;
+  uint32_t num_made;
+} at_mosaic_given;
+
+// Of one program of a kernel. given NULL: nothing. FAILED_PRECONDITION: no TPU,
+// or a bound of the grid is not known.
 at_status at_mosaic_timing_of(const at_mosaic_kernel *k, uint32_t program,
-                              const at_machine *machine, at_arena *a,
+                              const at_machine *machine,
+                              const at_mosaic_given *given, at_arena *a,
                               at_mosaic_timing **out);
+
+// Cycles of a kernel whose grid has bounds that are not known: a sum of terms,
+// each a factor times some of these bounds.
+enum { AT_MOSAIC_FREE = 3 };
+typedef struct at_mosaic_formula {
+  const char *kernel, *target;
+  double clock;
+  uint32_t num_bounds;
+  uint32_t dim[AT_MOSAIC_FREE];  // of the grid
+  // factor[s]: of the product of the bounds whose bits are set in s; [0]: of
+  // what does not depend on them.
+  double factor[1 << AT_MOSAIC_FREE];
+  double other_steps;  // of the grid's other dimensions, for one of each free
+  // How far the sum is from the timing of a grid that it was not made from.
+  double error;
+} at_mosaic_formula;
+// UNIMPLEMENTED: more than AT_MOSAIC_FREE unknown bounds. num_bounds 0: all are
+// known.
+at_status at_mosaic_formula_of(const at_mosaic_kernel *k, uint32_t program,
+                               const at_machine *machine,
+                               const at_mosaic_given *given, at_arena *a,
+                               at_mosaic_formula *out);
+void at_mosaic_formula_text(const at_mosaic_formula *f, at_strbuf *out);
+// The sum alone: "1200 + 310 n0".
+void at_mosaic_formula_sum(const at_mosaic_formula *f, at_strbuf *out);
 
 void at_mosaic_timing_text(const at_mosaic_timing *s, at_strbuf *out);
 // The grid as a timeline, in Chrome's trace format for Perfetto.

@@ -21,26 +21,36 @@ static int end(void **state) {
   return 0;
 }
 
-static at_mosaic_timing *timing_of(const char *text, const char *target) {
+static at_mosaic_kernel *read_kernel(const char *text) {
   at_mosaic_call call = {.payload = {(const uint8_t *)text, strlen(text)}};
   at_mosaic_kernel *k;
-  const at_machine *m;
-  at_mosaic_timing *t;
   at_status st = at_mosaic_read(&call, g_arena, &k);
   if (st.err) fail_msg("%s", at_status_message(st));
+  return k;
+}
+
+static const at_machine *machine_of(const char *target) {
+  const at_machine *m;
   assert_int_equal(at_code_take(at_machine_find(at_str_of(target), &m)), 0);
-  st = at_mosaic_timing_of(k, 0, m, g_arena, &t);
+  return m;
+}
+
+static at_mosaic_timing *timing_of(const char *text, const char *target,
+                                   const at_mosaic_given *given) {
+  at_mosaic_timing *t;
+  at_status st = at_mosaic_timing_of(read_kernel(text), 0, machine_of(target),
+                                     given, g_arena, &t);
   if (st.err) fail_msg("%s", at_status_message(st));
   return t;
 }
 
 #define REF "memref<64x512xf32, #tpu.memory_space<vmem>>"
 
-// A kernel on blocks of 64 x 512 over a grid of 4 x 8; `maps`: what the index
-// maps of input and output return (%i, %j: grid ids, %z: zero).
-static at_mosaic_timing *grid_kernel(const char *in, const char *out,
-                                     const char *semantics, const char *body,
-                                     const char *target) {
+// A kernel on blocks of 64 x 512 over a grid; `in`, `out`: what the index maps
+// of input and output return (%i, %j: grid ids, %z: zero).
+static const char *grid_text(const char *in, const char *out,
+                             const char *semantics, const char *body,
+                             const char *bounds) {
   const char *map =
       "\"func.func\"() ({\n^bb0(%%i: i32, %%j: i32):\n"
       "%%z = \"arith.constant\"() {value = 0 : i32} : () -> i32\n"
@@ -56,16 +66,22 @@ static at_mosaic_timing *grid_kernel(const char *in, const char *out,
       "\"vector.store\"(%%w, %%o, %%c, %%c) : (vector<64x512xf32>, " REF
       ", index, index) -> ()\n\"func.return\"() : () -> ()\n}) "
       "{dimension_semantics = [%s], function_type = (i32, i32, " REF ", " REF
-      ") -> (), iteration_bounds = array<i64: 4, 8>, scalar_prefetch = 0 : "
+      ") -> (), iteration_bounds = array<i64: %s>, scalar_prefetch = 0 : "
       "i64, "
       "scratch_operands = 0 : i64, sym_name = \"k\", tpu.core_type = "
       "#tpu.core_type<tc>, window_params = [{transform_indices = @in, "
       "window_bounds = array<i64: 64, 512>}, {transform_indices = @out, "
       "window_bounds = array<i64: 64, 512>}]} : () -> ()\n%s%s}) : () -> ()\n",
-      body, semantics, at_arena_printf(g_arena, map, in, "in"),
+      body, semantics, bounds, at_arena_printf(g_arena, map, in, "in"),
       at_arena_printf(g_arena, map, out, "out"));
   assert_non_null(text);
-  return timing_of(text, target);
+  return text;
+}
+
+static at_mosaic_timing *grid_kernel(const char *in, const char *out,
+                                     const char *semantics, const char *body,
+                                     const char *target) {
+  return timing_of(grid_text(in, out, semantics, body, "4, 8"), target, NULL);
 }
 
 #define UNARY(op)          \
@@ -112,6 +128,57 @@ static double reduction(int axis) {
 static void reductions_by_axis(void **state) {
   assert_true(reduction(0) > 0);
   assert_true(reduction(0) < reduction(1));
+}
+
+#define UNKNOWN "-9223372036854775808"
+
+static bool near(double sum, double want) {
+  return sum > 0.98 * want && sum < 1.02 * want;
+}
+
+// A grid whose bounds come as operands takes what one of fixed bounds takes,
+// and the formula tells.
+static void bounds_that_come_as_operands(void **state) {
+  const char *add = BINARY("arith.addf");
+  const char *both =
+      grid_text("%i, %j", "%i, %j", ARBITRARY, add, UNKNOWN ", " UNKNOWN);
+  const char *neither = grid_text("%i, %j", "%i, %j", ARBITRARY, add, "4, 8");
+  const at_machine *m = machine_of("v5e");
+  int64_t bounds[] = {4, 8};
+  at_mosaic_given given = {.bounds = bounds, .num_bounds = 2};
+  at_mosaic_timing *t;
+  double fixed = simple(add)->cycles;
+  assert_true(timing_of(both, "v5e", &given)->cycles == fixed);
+  at_status st =
+      at_mosaic_timing_of(read_kernel(both), 0, m, NULL, g_arena, &t);
+  assert_int_equal(at_code_take(st), AT_FAILED_PRECONDITION);
+
+  at_mosaic_formula f;
+  st = at_mosaic_formula_of(read_kernel(both), 0, m, NULL, g_arena, &f);
+  assert_int_equal(at_code_take(st), 0);
+  assert_int_equal(f.num_bounds, 2);
+  assert_true(f.error < 0.01);
+  assert_true(
+      near(f.factor[0] + 4 * f.factor[1] + 8 * f.factor[2] + 32 * f.factor[3],
+           fixed));
+
+  bounds[1] = -1;  // one of them is known
+  st = at_mosaic_formula_of(read_kernel(both), 0, m, &given, g_arena, &f);
+  assert_int_equal(at_code_take(st), 0);
+  assert_true(f.num_bounds == 1 && f.dim[0] == 1 && f.other_steps == 4);
+  assert_true(near(f.factor[0] + 8 * f.factor[1], fixed));
+  at_strbuf b = {0};
+  at_mosaic_formula_text(&f, &b);
+  assert_non_null(strstr(b.ptr, " n1 at 1500 MHz"));
+  assert_non_null(strstr(b.ptr, "a step "));
+  at_strbuf_free(&b);
+
+  bounds[0] = 0;
+  bounds[1] = 8;
+  assert_int_equal(timing_of(both, "v5e", &given)->steps, 0);
+  st = at_mosaic_formula_of(read_kernel(neither), 0, m, NULL, g_arena, &f);
+  assert_int_equal(at_code_take(st), 0);
+  assert_int_equal(f.num_bounds, 0);
 }
 
 static void windows_that_stay_do_not_move(void **state) {
@@ -171,6 +238,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(classes_of_operations, begin, end),
       cmocka_unit_test_setup_teardown(reductions_by_axis, begin, end),
+      cmocka_unit_test_setup_teardown(bounds_that_come_as_operands, begin, end),
       cmocka_unit_test_setup_teardown(windows_that_stay_do_not_move, begin,
                                       end),
       cmocka_unit_test_setup_teardown(the_timeline_adds_up, begin, end),

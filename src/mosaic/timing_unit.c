@@ -42,6 +42,8 @@ static const figures *get(void) {
   return &g_figures;
 }
 
+double at_ms_vector_slots(void) { return get()->vector_slots; }
+
 double at_ms_units_longest(const at_mosaic_units *u) {
   return fmax(fmax(fmax(u->scalar, u->vector), fmax(u->xlu, u->load)),
               fmax(u->store, u->matrix));

@@ -62,3 +62,31 @@ at_status at_mosaic_window_enters_once(const at_mosaic_program *p,
   *out = true;
   return AT_OK;
 }
+
+static bool is_plain(const at_mosaic_kernel *k) {
+  const at_mosaic_config *c = &k->config;
+  bool colors = false;
+  for (uint32_t i = 0; i < c->num_input_colors; i++)
+    colors |= c->input_colors[i] >= 0;
+  for (uint32_t i = 0; i < c->num_output_colors; i++)
+    colors |= c->output_colors[i] >= 0;
+  return k->num_programs == 1 && !k->symbolic && !colors && !c->sparse_core &&
+         !c->has_communication && !k->call.has_side_effect &&
+         !k->call.num_aliases && k->programs[0].core <= AT_MCORE_TC;
+}
+
+at_status at_mosaic_may_make(const at_mosaic_kernel *k, uint32_t operand,
+                             at_arena *a, bool *out) {
+  const at_mosaic_config *c = &k->config;
+  const at_mosaic_program *p = &k->programs[0];
+  *out = false;
+  if (operand >= c->num_allow_input_fusion || !c->allow_input_fusion[operand] ||
+      !is_plain(k))
+    return AT_OK;
+  for (uint32_t i = 0; i < p->num_inputs; i++) {
+    const at_mosaic_window *w = &p->windows[i];
+    if (w->index == operand && w->ref.space == AT_MSPACE_VMEM && !w->cores)
+      return at_mosaic_window_enters_once(p, w, a, out);
+  }
+  return AT_OK;
+}

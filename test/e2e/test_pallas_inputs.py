@@ -3,6 +3,7 @@
 import os
 import re
 
+import atoll
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -174,3 +175,12 @@ assert not t.is_fused(f, x, x)
 assert (f(x, x) == 2 * x).all()
 """, env={"ATOLL_CHECK": "all"})
   assert p.returncode == 0, p.stderr
+
+
+def test_estimates_count_no_round_trip():
+  shape, block = (1024, 512), (64, 512)
+  s = jax.ShapeDtypeStruct(shape, jnp.float32)
+  made, apart = (atoll.estimate(call(MAKERS["sum"], shape, block, allow=allow), s, s, target="v5e") for allow in (True, False))
+  assert sum(op["hbm_bytes"] for op in made.ops) == 3 * 4 * 1024 * 512
+  assert sum(op["hbm_bytes"] for op in apart.ops) > sum(op["hbm_bytes"] for op in made.ops)
+  assert made.seconds < apart.seconds and made.flops == apart.flops
