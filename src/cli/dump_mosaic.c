@@ -64,11 +64,11 @@ static at_status read_bounds(const char *text, int64_t *bounds, uint32_t *n) {
   return AT_OK;
 }
 
-// bounds: of its operands, where the program says them.
-static at_status put_timing(dump *d, const at_mosaic_kernel *k,
-                            const int64_t *bounds, uint32_t num_bounds) {
+static at_status put_timing(dump *d, const at_mosaic_kernel *k) {
   int64_t own[kMaxBounds];
-  at_mosaic_given given = {.bounds = bounds, .num_bounds = num_bounds};
+  at_mosaic_given given = {
+      .bounds = k->call.values,
+      .num_bounds = k->call.values ? k->call.num_operands : 0};
   if (d->bounds) {
     AT_TRY(read_bounds(d->bounds, own, &given.num_bounds));
     given.bounds = own;
@@ -93,8 +93,7 @@ static at_status put_timing(dump *d, const at_mosaic_kernel *k,
   return AT_OK;
 }
 
-static at_status dump_call(dump *d, const at_mosaic_call *call,
-                           const int64_t *bounds) {
+static at_status dump_call(dump *d, const at_mosaic_call *call) {
   at_mosaic_kernel *k = NULL;
   d->kernels++;
   at_status s = at_mosaic_read(call, d->arena, &k);
@@ -105,7 +104,7 @@ static at_status dump_call(dump *d, const at_mosaic_call *call,
     return AT_OK;
   }
   AT_TRY(s);
-  if (d->machine) return put_timing(d, k, bounds, bounds ? call->num_operands : 0);
+  if (d->machine) return put_timing(d, k);
   at_mosaic_summary(k, &d->out);
   AT_TRY(at_mosaic_print(k, d->locations, &d->out));
   at_strbuf_addc(&d->out, '\n');
@@ -128,7 +127,7 @@ static at_str text_of(const at_mop *op, const char *name) {
   return v && v->kind == AT_MATTR_STRING ? v->str : AT_STR("");
 }
 
-// The number that an operand is in the program; -1: not known.
+// The number that an operand is in the program; AT_MDYN: not known.
 static int64_t constant_of(const at_mvalue *v) {
   const at_mop *op = v->op;
   const at_mattr *a = op ? at_mop_attr(op, "value") : NULL;
@@ -136,7 +135,7 @@ static int64_t constant_of(const at_mvalue *v) {
   if (!a || (strcmp(op->name, "stablehlo.constant") != 0 &&
              strcmp(op->name, "vhlo.constant_v1") != 0) ||
       a->data.len != sizeof n || at_mosaic_dtype_of(v->type->elem) != AT_S32)
-    return -1;
+    return AT_MDYN;
   memcpy(&n, a->data.ptr, sizeof n);
   return n;
 }
@@ -155,11 +154,12 @@ static at_status custom_call(dump *d, const at_mop *op) {
     out[i] = type_of(d->arena, op->results[i].type);
   call.operands = in;
   call.results = out;
-  int64_t *bounds;
-  AT_TRY_ALLOC(bounds, at_new(d->arena, int64_t, op->num_operands + 1));
+  int64_t *values;
+  AT_TRY_ALLOC(values, at_new(d->arena, int64_t, op->num_operands + 1));
   for (uint32_t i = 0; i < op->num_operands; i++)
-    bounds[i] = constant_of(op->operands[i]);
-  return dump_call(d, &call, bounds);
+    values[i] = constant_of(op->operands[i]);
+  call.values = values;
+  return dump_call(d, &call);
 }
 
 static at_status walk(dump *d, const at_mop *op) {
@@ -181,7 +181,7 @@ static at_status dump_file(dump *d) {
   if (at_ok(s)) s = walk(d, m->op);
   // No call in it: then it is a kernel's body itself.
   if (at_ok(s) && d->kernels == before)
-    s = dump_call(d, &(at_mosaic_call){.payload = bytes}, NULL);
+    s = dump_call(d, &(at_mosaic_call){.payload = bytes});
   free((void *)bytes.ptr);
   return s;
 }

@@ -421,8 +421,8 @@ at_status at_core_emit(at_emit_steps *e, const at_node *n, at_xstep *s) {
   AT_TRY(read_kernel(e->arena, call, &k));
   if (k->symbolic)
     return AT_FAIL(AT_UNIMPLEMENTED,
-                   "kernel %s was exported for symbolic shapes; its sizes are "
-                   "not filled in",
+                   "kernel %s was exported for symbolic shapes, and some of its "
+                   "sizes depend on what is known at run time",
                    k->name);
   at_status admitted = at_mosaic_admit(
       k, at_str_of(at_config_text(AT_CONFIG_TARGET)), e->num_devices);

@@ -206,7 +206,7 @@ static bool computes(const at_est_group *g, const at_node *n) {
 // What a Pallas kernel's operands tell: bounds of its grid that are constants,
 // and inputs that are made in its windows.
 static at_status given_of(walk *w, const at_est_group *g,
-                          at_mosaic_given *out) {
+                          const at_mosaic_call *call, at_mosaic_given *out) {
   const at_node *n = g->root;
   int64_t *bounds;
   at_mosaic_made *made;
@@ -264,7 +264,7 @@ static at_status cost_kernel(walk *w, at_est_group *g, at_estimate_op *o) {
   at_mosaic_timing *t;
   at_mosaic_given given;
   AT_TRY(at_mosaic_call_of(g->root, w->arena, &call));
-  AT_TRY(given_of(w, g, &given));
+  AT_TRY(given_of(w, g, &call, &given));
   at_status st = at_mosaic_read(&call, w->arena, &k);
   if (at_ok(st)) st = guess_bounds(w, k, &given);
   if (at_ok(st))

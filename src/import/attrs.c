@@ -7,14 +7,6 @@
 
 enum { MAX_INTS = 1 << 22 };
 
-const at_mattr *at_mattr_field(const at_mattr *t, const char *name) {
-  if (t->kind != AT_MATTR_DIALECT && t->kind != AT_MATTR_DICT) return NULL;
-  for (uint32_t i = 0; i < t->num_elems; i++)
-    if (t->fields[i].name && !strcmp(t->fields[i].name, name))
-      return t->fields[i].value;
-  return NULL;
-}
-
 // StableHLO's structs, and what VHLO calls a field where that differs.
 static const char *const structs[] = {"dot_dimension_numbers",
                                       "dimension_numbers",

@@ -245,3 +245,11 @@ const at_mattr *at_mop_attr(const at_mop *op, const char *name) {
     if (strcmp(op->attrs[i].name, name) == 0) return op->attrs[i].value;
   return NULL;
 }
+
+const at_mattr *at_mattr_field(const at_mattr *t, const char *name) {
+  if (t->kind != AT_MATTR_DIALECT && t->kind != AT_MATTR_DICT) return NULL;
+  for (uint32_t i = 0; i < t->num_elems; i++)
+    if (t->fields[i].name && !strcmp(t->fields[i].name, name))
+      return t->fields[i].value;
+  return NULL;
+}

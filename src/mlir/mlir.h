@@ -206,6 +206,8 @@ void at_mloc_print(at_strbuf *b, const at_mloc *l);
 at_status at_mlir_write_bytecode(const at_mmodule *m, const char *producer, at_strbuf *out);
 
 const at_mattr *at_mop_attr(const at_mop *op, const char *name);  // NULL: absent
+// A field of a DICT or DIALECT attribute; NULL: absent, or of another kind.
+const at_mattr *at_mattr_field(const at_mattr *t, const char *name);
 bool at_mtype_eq(const at_mtype *a, const at_mtype *b);           // structural
 // The element type that an integer or float type is; INVALID: none is.
 at_dtype at_mtype_dtype(const at_mtype *t);

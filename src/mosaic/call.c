@@ -22,13 +22,20 @@ static at_status aliases(const at_node *n, at_arena *a, at_mosaic_call *out) {
 at_status at_mosaic_call_of(const at_node *n, at_arena *a,
                             at_mosaic_call *out) {
   at_type *operands;
+  int64_t *values;
   AT_TRY_ALLOC(operands, at_new(a, at_type, n->num_operands + 1));
-  for (uint32_t i = 0; i < n->num_operands; i++)
+  AT_TRY_ALLOC(values, at_new(a, int64_t, n->num_operands + 1));
+  for (uint32_t i = 0; i < n->num_operands; i++) {
     operands[i] = *at_value_type(n->operands[i]);
+    const at_literal *l = at_node_literal(n->operands[i].node);
+    bool count = l && !operands[i].rank && operands[i].dtype == AT_S32;
+    values[i] = count ? at_literal_int(l, 0) : AT_MDYN;
+  }
   *out = (at_mosaic_call){
       .config = at_node_str(n, AT_ATTR_BACKEND_CONFIG),
       .operands = operands,
       .num_operands = n->num_operands,
+      .values = values,
       .results = n->types,
       .num_results = n->num_results,
       .has_side_effect = at_node_bool(n, AT_ATTR_HAS_SIDE_EFFECT)};

@@ -228,6 +228,8 @@ typedef struct at_mosaic_call {
   at_str name;       // kernel_name; empty: the name of the function
   const at_type *operands, *results;
   uint32_t num_operands, num_results;
+  // Of operands that are one known integer; AT_MDYN: not known. NULL: none is.
+  const int64_t *values;
   const at_mosaic_alias *aliases;
   uint32_t num_aliases;
   bool has_side_effect;
@@ -243,9 +245,8 @@ typedef struct at_mosaic_kernel {
   const char *name;
   at_mmodule *module;
   int64_t serde_version;  // as it came; the tree is at the newest
-  // Exported for symbolic shapes: sizes are placeholders, to be filled in by
-  // functions in the attributes of the module; windows are not tied to the
-  // call.
+  // Exported for symbolic shapes, and the call does not tell them all: sizes
+  // are placeholders; windows are not tied to the call.
   bool symbolic;
   const at_mosaic_program *programs;  // at least one; several for a mesh of
   uint32_t num_programs;              // different cores

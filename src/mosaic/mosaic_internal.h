@@ -26,6 +26,9 @@ at_status at_mosaic_attr_new_i32(at_arena *a, int32_t v, const at_mattr **out);
 at_status at_mosaic_upgrade(at_mosaic_kernel *k);
 // Loads that only stand before a store to the same place.
 at_status at_mosaic_drop_dead_loads(at_mosaic_kernel *k);
+// Placeholders of symbolic sizes that the call tells get their values; then the
+// kernel is not symbolic any more.
+at_status at_mosaic_fill_sizes(at_mosaic_kernel *k);
 at_status at_mosaic_verify(const at_mosaic_kernel *k);
 at_status at_mosaic_describe(at_mosaic_kernel *k);
 // `body`, if not NULL, receives the decoded payload.

@@ -182,6 +182,97 @@ static void layouts_are_padded(void **state) {
   assert_int_equal(at_mosaic_ref_bytes(c, &r, true), -1);
 }
 
+// A kernel on vectors of n elements, where n is a placeholder that `mapping`
+// (attributes of the module) explains.
+static at_status read_symbolic(at_arena *a, const char *mapping, int64_t rows,
+                               int64_t value, at_mosaic_kernel **out) {
+  static const char body[] =
+      "\"builtin.module\"() ({\n\"func.func\"() ({\n^bb0(%%x: REF, %%o: REF):\n"
+      "%%n = \"arith.constant\"() {value = 2147483647 : i32} : () -> i32\n"
+      "\"func.return\"() : () -> ()\n}) {function_type = (REF, REF) -> (), "
+      "scalar_prefetch = 0 : i64, scratch_operands = 0 : i64, sym_name = "
+      "\"k\", "
+      "tpu.core_type = #tpu.core_type<tc>} : () -> ()\n}) {%s} : () -> ()\n";
+  at_strbuf b = {0};
+  at_strbuf_addf(&b, body, mapping);
+  at_strbuf text = {0};
+  for (const char *p = b.ptr; p && *p; p++) {
+    bool ref = !strncmp(p, "REF", 3);
+    if (ref)
+      at_strbuf_addz(&text, "memref<2147483647x128xf32" VM);
+    else
+      at_strbuf_addc(&text, *p);
+    p += ref ? 2 : 0;
+  }
+  int64_t dims[] = {rows, 128};
+  at_type array = {.dtype = AT_F32, .rank = 2, .dims = dims};
+  at_type operands[] = {array};
+  int64_t values[] = {value};
+  at_mosaic_call call = {.payload = {(const uint8_t *)text.ptr, text.len},
+                         .operands = operands,
+                         .results = &array,
+                         .num_operands = 1,
+                         .num_results = 1,
+                         .values = values};
+  at_status s = at_mosaic_read(&call, a, out);
+  at_strbuf_free(&b);
+  at_strbuf_free(&text);
+  return s;
+}
+
+#define MAPPING(places, function)                                            \
+  "tpu.dynamic_dimension_mapping_indices_2147483647 = [" places              \
+  "], tpu.dynamic_dimension_mapping_module_2147483647 = \"module {\\0A "     \
+  "func.func public @main(%arg0: tensor<i32>) -> tensor<i32> {\\0A" function \
+  "\\0A }\\0A}\""
+#define ROWS "{dimension_index = 0 : i64, operand_index = 0 : i64}"
+#define VALUE "{dimension_index = -1 : i64, operand_index = 0 : i64}"
+#define SAME "return %arg0 : tensor<i32>"
+
+static void symbolic_sizes(void **state) {
+  at_arena *a = at_arena_create();
+  at_mosaic_kernel *k = NULL;
+  at_status s = read_symbolic(a, MAPPING(ROWS, SAME), 24, AT_MDYN, &k);
+  if (!at_ok(s)) fail_msg("%s", at_status_message(s));
+  assert_false(k->symbolic);
+  assert_int_equal(k->programs[0].windows[0].ref.shape.ptr[0], 24);
+  assert_int_equal(k->programs[0].windows[1].whole.dims[0], 24);
+  // The body's constant is the size, too.
+  assert_int_equal(at_mop_attr(k->programs[0].body->ops[0], "value")->i, 24);
+
+  // What the call does not tell stays open.
+  s = read_symbolic(a, MAPPING(VALUE, SAME), 24, AT_MDYN, &k);
+  if (!at_ok(s)) fail_msg("%s", at_status_message(s));
+  assert_true(k->symbolic);
+  s = read_symbolic(a, MAPPING(VALUE, SAME), 24, 8, &k);
+  if (!at_ok(s)) fail_msg("%s", at_status_message(s));
+  assert_int_equal(k->programs[0].windows[0].ref.shape.ptr[0], 8);
+
+  static const struct {
+    const char *mapping, *want;
+  } wrong[] = {
+      {MAPPING(ROWS ", " ROWS, SAME), "has another signature"},
+      {MAPPING("3", SAME), "without operand or dimension"},
+      {MAPPING(ROWS, "return %arg1 : tensor<i32>"), "kernel k: "},
+      {MAPPING(ROWS,
+               "%0 = stablehlo.negate %arg0 : tensor<i32>\\0A"
+               "return %0 : tensor<i32>"),
+       "negative"},
+      {MAPPING(ROWS,
+               "%0 = func.call @main(%arg0) : (tensor<i32>) -> "
+               "tensor<i32>\\0Areturn %0 : tensor<i32>"),
+       "kernel k: "},
+      {"tpu.dynamic_dimension_mapping_module_2147483647 = \"module {}\"",
+       "is not said"},
+      {"tpu.dynamic_dimension_mapping_module_2147483647 = 3 : i32",
+       "is not said"},
+      {"tpu.dynamic_dimension_mapping_module_ = \"\"", "is not said"}};
+  for (size_t i = 0; i < AT_LEN(wrong); i++)
+    expect_message(read_symbolic(a, wrong[i].mapping, 24, AT_MDYN, &k),
+                   wrong[i].want);
+  at_arena_destroy(a);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_kernel_is_described),
@@ -189,6 +280,7 @@ int main(void) {
       cmocka_unit_test(narrow_integers_are_refused_as_the_compiler_does),
       cmocka_unit_test(malformed_kernels_name_themselves),
       cmocka_unit_test(layouts_are_padded),
+      cmocka_unit_test(symbolic_sizes),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -227,16 +227,10 @@ static at_status read_padding(reader *r, at_str s, at_mosaic_window *w) {
   return AT_OK;
 }
 
-static const at_mattr *field(const at_mattr *d, const char *name) {
-  for (uint32_t i = 0; i < d->num_elems; i++)
-    if (!strcmp(d->fields[i].name, name)) return d->fields[i].value;
-  return NULL;
-}
-
 static at_status window_modes(reader *r, const at_mattr *d,
                               at_mosaic_window *w) {
   at_str s;
-  const at_mattr *v = field(d, "pipeline_mode");
+  const at_mattr *v = at_mattr_field(d, "pipeline_mode");
   if (v) {
     if (!at_mosaic_attr_text(v, &s))
       return bad(r, "pipeline_mode is malformed");
@@ -245,14 +239,14 @@ static at_status window_modes(reader *r, const at_mattr *d,
     if (w->buffers == 2 && !at_str_is(s, "double_buffered"))
       return bad(r, "pipeline_mode: unknown mode");
   }
-  v = field(d, "revisit_mode");
+  v = at_mattr_field(d, "revisit_mode");
   if (v) {
     if (!at_mosaic_attr_text(v, &s)) return bad(r, "revisit_mode is malformed");
     w->revisit_any = at_str_is(s, "any");
     if (!w->revisit_any && !at_str_is(s, "immediate"))
       return bad(r, "revisit_mode: unknown mode");
   }
-  v = field(d, "window_kind");
+  v = at_mattr_field(d, "window_kind");
   if (!v) return AT_OK;
   if (!at_mosaic_attr_text(v, &s) || v->kind != AT_MATTR_DIALECT ||
       strcmp(v->name, "tpu.element_window"))
@@ -267,9 +261,9 @@ static at_status read_window(reader *r, const at_mattr *d,
   if (!d) return AT_OK;
   if (d->kind != AT_MATTR_DICT)
     return bad(r, "window_params: not a dictionary");
-  const at_mattr *v = field(d, "transform_indices");
+  const at_mattr *v = at_mattr_field(d, "transform_indices");
   if (v) AT_TRY(find_transform(r, v, &w->transform));
-  v = field(d, "window_bounds");
+  v = at_mattr_field(d, "window_bounds");
   if (!v) return AT_OK;  // any, hbm, semaphores, and arguments of a mesh
   if (!at_mosaic_attr_ints(v, r->a, &w->bounds))
     return bad(r, "window_bounds is not a list of integers");
@@ -383,6 +377,7 @@ static at_status read_arguments(reader *r) {
     AT_TRY(read_ref(r, arg++, &prefetch[i]));
   for (uint32_t i = 0; i < p->num_windows; i++) {
     w[i].arg = arg;
+    w[i].alias = w[i].color = -1;
     AT_TRY(read_ref(r, arg++, &w[i].ref));
     AT_TRY(read_window(r, params ? params->elems[i] : NULL, &w[i]));
   }
@@ -450,6 +445,10 @@ static at_status copy_call(const at_mosaic_call *call, at_arena *a,
     AT_TRY_ALLOC(k->call.operands, at_new(a, at_type, 1));
   AT_TRY(copy_types(a, &k->call.operands, call->num_operands));
   AT_TRY(copy_types(a, &k->call.results, call->num_results));
+  if (call->values)
+    AT_TRY_ALLOC(k->call.values,
+                 at_arena_copy(a, call->values,
+                               call->num_operands * sizeof *call->values, 8));
   for (uint32_t i = 0; i < call->num_aliases; i++)
     if (call->aliases[i].operand >= call->num_operands ||
         call->aliases[i].result >= call->num_results)
@@ -498,6 +497,7 @@ static at_status read_kernel(const at_mosaic_call *call, at_arena *a,
   for (uint32_t i = 0; i < k->module->op->num_attrs; i++)
     k->symbolic |= !strncmp(k->module->op->attrs[i].name,
                             "tpu.dynamic_dimension_mapping", 29);
+  if (k->symbolic) AT_TRY(at_mosaic_fill_sizes(k));
   AT_TRY(at_mosaic_upgrade(k));
   AT_TRY(at_mosaic_drop_dead_loads(k));
   AT_TRY(at_mosaic_verify(k));
