@@ -1,8 +1,10 @@
 // Refusals, budgets, random bits, prints: what generated code calls beside
 // memory and semaphores.
+#include <ctype.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/strbuf.h"
@@ -105,20 +107,21 @@ enum { kTurnsAtOnce = 1 << 20 };
 
 void at_core_budget(at_core *core, int32_t loc) {
   core_state *c = state_of(core);
-  c->turns += kTurnsAtOnce;
-  uint64_t limit = c->launch->max_turns;
-  if (limit && c->turns > limit)
+  uint64_t limit = c->launch->max_turns, more = kTurnsAtOnce;
+  if (limit) more = AT_MIN(more, limit - c->turns);
+  if (!more)
     core_stop(c, AT_DEADLINE_EXCEEDED, loc,
               "stopped after %llu turns of its loops\n"
               "hint: does this loop end? ATOLL_KERNEL_TURNS raises the limit",
-              (unsigned long long)c->turns);
+              (unsigned long long)limit);
+  c->turns += more;
   if (c->group) {
     pthread_mutex_lock(&c->group->lock);
     bool failed = c->group->failed;
     pthread_mutex_unlock(&c->group->lock);
     if (failed) core_stop(c, AT_CANCELLED, loc, "another core failed");
   }
-  core->budget = kTurnsAtOnce;
+  core->budget = (int64_t)more - 1;  // this one counts
 }
 
 // ---- Random bits: xoshiro256**
@@ -197,22 +200,32 @@ static const uint8_t *print_dims(at_strbuf *b, const at_core_log_arg *a,
   return p;
 }
 
+// "$" and a number: which argument stands there; -1: none. *end: behind it.
+static int64_t place_of(const char *p, int64_t n, const char **end) {
+  if (p[0] != '$' || !isdigit((unsigned char)p[1])) return -1;
+  char *after;
+  unsigned long i = strtoul(p + 1, &after, 10);
+  *end = after;
+  return i < (unsigned long)n ? (int64_t)i : -1;
+}
+
 void at_core_log(at_core *core, const char *text, const at_core_log_arg *args,
                  int64_t n, int32_t loc) {
   at_strbuf b = {0};
-  int64_t used = 0;
-  for (const char *p = text; *p; p++) {
-    if (p[0] == '{' && p[1] == '}' && used < n) {
-      print_dims(&b, &args[used], 0, args[used].data);
-      used++;
-      p++;
-    } else {
-      at_strbuf_addc(&b, *p);
+  bool placed = false;
+  for (const char *p = text, *end; *p;) {
+    int64_t i = place_of(p, n, &end);
+    if (i < 0) {
+      at_strbuf_addc(&b, *p++);
+      continue;
     }
+    print_dims(&b, &args[i], 0, args[i].data);
+    placed = true;
+    p = end;
   }
-  for (; used < n; used++) {
+  for (int64_t i = 0; i < n && !placed; i++) {
     at_strbuf_addc(&b, ' ');
-    print_dims(&b, &args[used], 0, args[used].data);
+    print_dims(&b, &args[i], 0, args[i].data);
   }
   fprintf(stderr, "%s\n", b.ptr ? b.ptr : "");
   at_strbuf_free(&b);

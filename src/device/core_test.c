@@ -277,6 +277,18 @@ static void loops_must_end(void **state) {
   fails(&k, AT_DEADLINE_EXCEEDED, "at: kern.py:7:3 (get)");
 }
 
+static void seven_turns(at_core *c, const int32_t *g, const at_core_ref *r) {
+  for (int i = 0; i < 7; i++)
+    if (--c->budget < 0) at_core_budget(c, 0);
+}
+
+static void few_turns_are_counted(void **state) {
+  kernel k = {.body = seven_turns, .max_turns = 7};
+  runs(&k);
+  k.max_turns = 6;
+  fails(&k, AT_DEADLINE_EXCEEDED, "stopped after 6 turns");
+}
+
 // Two cores of one device pass a token round; refs: out (HBM), semaphore.
 static void pass_token(at_core *c, const int32_t *g, const at_core_ref *r) {
   int32_t *out = r[0].base;
@@ -409,6 +421,7 @@ int main(void) {
       cmocka_unit_test(aliases_share_memory),
       cmocka_unit_test(copies_and_waits),
       cmocka_unit_test(loops_must_end),
+      cmocka_unit_test(few_turns_are_counted),
       cmocka_unit_test(cores_signal_each_other),
       cmocka_unit_test(devices_copy_to_each_other),
       cmocka_unit_test(checks_have_names)};

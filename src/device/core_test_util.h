@@ -36,6 +36,7 @@ typedef struct kernel {
   at_core_index_fn index[kMaxArgs];
   at_core_body_fn body;
   void *bufs[kMaxArgs];
+  uint64_t max_turns;  // 0: many
 } kernel;
 
 static uint32_t g_checks;
@@ -73,7 +74,7 @@ static inline at_status run_on(kernel *k, at_core_group *g, int32_t device,
                       .device_id = device,
                       .num_devices = n,
                       .checks = g_checks,
-                      .max_turns = 1 << 22};
+                      .max_turns = k->max_turns ? k->max_turns : 1 << 22};
   return at_core_run(&l);
 }
 

@@ -19,6 +19,7 @@ double at_me_weight(at_mosaic_opcode c) {
     case AT_MOSAIC_ARITH_REMUI:
     case AT_MOSAIC_ARITH_REMF:
     case AT_MOSAIC_MATH_POWF:
+    case AT_MOSAIC_MATH_ATAN2:
     case AT_MOSAIC_MATH_SIN:
     case AT_MOSAIC_MATH_COS:
     case AT_MOSAIC_MATH_TAN:

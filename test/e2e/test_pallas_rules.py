@@ -128,7 +128,7 @@ ELEMENTWISE = {
     "min": lambda x: jnp.minimum(x, 0.5), "abs": jnp.abs, "where": lambda x: jnp.where(x > 0, x, -2 * x),
     "compare": lambda x: (x < 0.25).astype(F32), "cast": lambda x: x.astype(jnp.int32).astype(F32),
     "div": lambda x: x / 3, "floordiv": lambda x: x // 0.75, "mod": lambda x: x % 0.75, "exp": jnp.exp, "tanh": jnp.tanh,
-    "pow": lambda x: jnp.abs(x) ** 1.5, "sin": jnp.sin, "cos": jnp.cos, "relu": jax.nn.relu,
+    "pow": lambda x: jnp.abs(x) ** 1.5, "atan2": lambda x: jnp.arctan2(x, 1 - x), "sin": jnp.sin, "cos": jnp.cos, "relu": jax.nn.relu,
 }
 
 

@@ -1,0 +1,52 @@
+"""Prints of kernels, and the limit on turns of their loops."""
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+SMEM = pl.BlockSpec(memory_space=pltpu.SMEM)
+S = jnp.array([3, 255, -2, 7], jnp.int32)
+
+
+def run(body, s=S, **kw):
+  def kernel(s, o):
+    o[0] = s[0] if (x := body(s)) is None else x
+  return pl.pallas_call(kernel, out_shape=jax.ShapeDtypeStruct((1,), jnp.int32), in_specs=[SMEM], out_specs=SMEM, **kw)(s)
+
+
+def printed(capfd, body, s=S):
+  run(body, s).block_until_ready()
+  return capfd.readouterr().err
+
+
+def test_places(capfd):
+  assert "3 and -2, 3.\n" in printed(capfd, lambda s: pl.debug_print("{} and {}, {}.", s[0], s[2], s[0]))
+
+
+def test_values_behind_the_text(capfd):
+  assert "x = 0.5\n" in printed(capfd, lambda s: pl.debug_print("x =", s[0].astype(jnp.float32) / 6))
+
+
+def test_vectors(capfd):
+  def kernel(x, o):
+    pl.debug_print("x: {}", x[...])
+    o[...] = x[...]
+  x = jnp.arange(8 * 128, dtype=jnp.int32).reshape(8, 128)
+  pl.pallas_call(kernel, out_shape=x)(x).block_until_ready()
+  out = capfd.readouterr().err
+  assert "x: " in out and "1023" in out
+
+
+def test_few_turns_are_allowed(python):
+  p = python("""
+import test_pallas_print as t
+print(t.run(lambda s: t.lax.fori_loop(0, s[0], lambda i, c: c + i, 0))[0])
+try:
+  t.run(lambda s: t.lax.while_loop(lambda i: i != 1, lambda i: i, s[0]))
+except Exception as e:
+  print(e)
+""", env={"ATOLL_KERNEL_TURNS": "1000", "PYTHONPATH": __file__.rsplit("/", 1)[0]})
+  assert p.returncode == 0, p.stderr
+  assert p.stdout.startswith("3\n") and "stopped after 1000 turns of its loops" in p.stdout
