@@ -44,7 +44,7 @@ def test_few_turns_are_allowed(python):
 import test_pallas_print as t
 print(t.run(lambda s: t.lax.fori_loop(0, s[0], lambda i, c: c + i, 0))[0])
 try:
-  t.run(lambda s: t.lax.while_loop(lambda i: i != 1, lambda i: i, s[0]))
+  t.run(lambda s: t.lax.while_loop(lambda i: i != 1, lambda i: i, s[0])).block_until_ready()
 except Exception as e:
   print(e)
 """, env={"ATOLL_KERNEL_TURNS": "1000", "PYTHONPATH": __file__.rsplit("/", 1)[0]})
