@@ -92,17 +92,33 @@ static at_status walk(at_mosaic_judge *j, const at_mblock *b, stage f) {
     for (uint32_t r = 0; r < op->num_regions; r++)
       if (op->regions[r]->num_blocks)
         AT_TRY(walk(j, op->regions[r]->blocks[0], f));
-    AT_TRY(f(j, op));
+    if (at_mosaic_remains(j, op)) AT_TRY(f(j, op));
   }
   return AT_OK;
+}
+
+static at_status half_arguments(at_mosaic_judge *j) {
+  bool any = false;
+  for (uint32_t i = 0; i < j->p->num_windows; i++)
+    any |= j->p->windows[i].ref.dtype == AT_F16;
+  for (uint32_t i = 0; i < j->p->num_prefetch; i++)
+    any |= j->p->prefetch[i].dtype == AT_F16;
+  if (!any) return AT_OK;
+  return at_mosaic_refuse(
+      j, NULL, AT_INVALID_ARGUMENT,
+      "Only arguments with float8e5m2, float8e4m3fn, float8e4m3b11fnuz, "
+      "float8e8m0fnu, float4e2m1fn, bfloat16 or 32-bit element types are "
+      "supported");
 }
 
 static at_status judge_program(at_mosaic_judge *j) {
   AT_TRY(at_mosaic_rules_windows(j));
   if (j->p->core == AT_MCORE_TC || j->p->core == AT_MCORE_ANY) {
+    AT_TRY(at_mosaic_rules_mark(j));
     AT_TRY(walk(j, j->p->body, at_mosaic_rules_canonical));
     AT_TRY(walk(j, j->p->body, at_mosaic_rules_layout));
     AT_TRY(walk(j, j->p->body, at_mosaic_rules_target));
+    AT_TRY(half_arguments(j));
   }
   return at_mosaic_rules_memory(j);
 }
@@ -111,7 +127,7 @@ at_status at_mosaic_check(const at_mosaic_kernel *k, const at_mosaic_chip *chip,
                           uint32_t num_devices) {
   at_arena *scratch = at_arena_create();
   if (!scratch) return AT_NO_MEMORY("the chip's rules");
-  at_mosaic_judge j = {k, chip, NULL, num_devices, scratch};
+  at_mosaic_judge j = {k, chip, NULL, num_devices, scratch, {0}};
   at_status s = AT_OK;
   for (uint32_t i = 0; at_ok(s) && i < k->num_programs && !k->symbolic; i++) {
     j.p = &k->programs[i];

@@ -2,6 +2,7 @@
 #ifndef ATOLL_MOSAIC_RULES_INTERNAL_H_
 #define ATOLL_MOSAIC_RULES_INTERNAL_H_
 
+#include "base/map.h"
 #include "mosaic/mosaic_internal.h"
 #include "mosaic/rules.h"
 
@@ -11,6 +12,7 @@ typedef struct at_mosaic_judge {
   const at_mosaic_program *p;
   uint32_t num_devices;
   at_arena *scratch;
+  at_map live;  // operations of the program that are read, where that matters
 } at_mosaic_judge;
 
 // A refusal in the compiler's form: "Mosaic failed to compile TPU kernel ...:
@@ -26,6 +28,16 @@ at_status at_mosaic_rules_canonical(at_mosaic_judge *j, const at_mop *op);
 at_status at_mosaic_rules_layout(at_mosaic_judge *j, const at_mop *op);
 at_status at_mosaic_rules_target(at_mosaic_judge *j, const at_mop *op);
 at_status at_mosaic_rules_memory(at_mosaic_judge *j);
+
+// ---- What the first canonicalisation leaves (rules_fold.c)
+// Fills j->live. Call before the two below.
+at_status at_mosaic_rules_mark(at_mosaic_judge *j);
+// False: the compiler drops the operation before any rule sees it.
+bool at_mosaic_remains(const at_mosaic_judge *j, const at_mop *op);
+// The value that stands for v after operations that change nothing are gone.
+const at_mvalue *at_mosaic_value_folded(const at_mvalue *v);
+// Computed from constants alone.
+bool at_mosaic_value_known(const at_mvalue *v);
 
 // A constant, through casts; false: not known.
 bool at_mosaic_value_const(const at_mvalue *v, int64_t *out);

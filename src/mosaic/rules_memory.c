@@ -26,7 +26,7 @@ int64_t at_mosaic_ref_bytes(const at_mosaic_chip *chip, const at_mosaic_ref *r,
                             bool argument) {
   int64_t n = 1;
   uint32_t rank = r->shape.rank;
-  bool tiled = r->semaphore == AT_MSEM_NONE && r->space != AT_MSPACE_SMEM;
+  bool tiled = r->semaphore == AT_MSEM_NONE;
   uint32_t bits = r->semaphore ? 32 : at_dtype_of(r->dtype)->bits;
   if (bits == 1) bits = 32;  // a predicate is a word
   if (tiled && r->core == AT_MCORE_SC_VECTOR) tiled = false;
@@ -35,7 +35,7 @@ int64_t at_mosaic_ref_bytes(const at_mosaic_chip *chip, const at_mosaic_ref *r,
     if (d == AT_MDYN || d < 0) return -1;
     if (tiled && i + 1 == rank && rank > 1) d = (d + 127) / 128 * 128;
     if (tiled && i + 1 == rank && rank == 1) {
-      int64_t row = 128 * 32 / bits;
+      int64_t row = r->space == AT_MSPACE_SMEM ? 1 : 128 * 32 / bits;
       d = (d + row - 1) / row * row;
     }
     if (tiled && i + 2 == rank) {
@@ -212,15 +212,17 @@ static at_status scoped_oom(at_mosaic_judge *j, int64_t used, int64_t limit) {
   return finish(j, &b, AT_RESOURCE_EXHAUSTED);
 }
 
-static at_status capacity_oom(at_mosaic_judge *j, int64_t used, int64_t limit) {
+static at_status capacity_oom(at_mosaic_judge *j, int64_t used, int64_t limit,
+                              const char *memory) {
   at_strbuf b = {0};
-  at_strbuf_addz(&b,
+  at_strbuf_addf(&b,
                  "XLA:TPU compile permanent error. Ran out of memory in memory "
-                 "space vmem. Used ");
+                 "space %s. Used ",
+                 memory);
   put_size(&b, used);
   at_strbuf_addz(&b, " of ");
   put_size(&b, limit);
-  at_strbuf_addz(&b, " vmem. Exceeded vmem capacity by ");
+  at_strbuf_addf(&b, " %s. Exceeded %s capacity by ", memory, memory);
   put_size(&b, used - limit);
   at_strbuf_addz(&b, ".");
   put_allocations(&b, j, AT_MSPACE_VMEM);
@@ -248,48 +250,60 @@ static at_status too_big(at_mosaic_judge *j, int64_t bytes, int64_t memory,
   return finish(j, &b, AT_RESOURCE_EXHAUSTED);
 }
 
+// What the compiler itself keeps of a memory, as its refusals tell. Bytes.
+enum { SFLAG_KEPT = 300, SMEM_KEPT = 1024 };
+
 static at_status check_scratch(at_mosaic_judge *j) {
   const at_mosaic_chip *c = j->chip;
-  int64_t vmem = 0, smem = 0, sems = 0;
+  int64_t sems = 0;
   for (uint32_t i = 0; i < j->p->num_scratch; i++) {
     const at_mosaic_ref *r = &j->p->scratch[i];
     int64_t bytes = at_mosaic_ref_bytes(c, r, false);
-    int64_t *sum = r->semaphore                 ? &sems
-                   : r->space == AT_MSPACE_SMEM ? &smem
-                   : r->space == AT_MSPACE_VMEM ? &vmem
-                                                : NULL;
-    int64_t memory = r->semaphore                 ? c->semaphore_bytes
-                     : r->space == AT_MSPACE_SMEM ? c->smem_bytes
-                                                  : c->vmem_bytes;
-    if (!sum) continue;
-    add(sum, bytes);
-    if (*sum > memory)
-      return too_big(j, *sum, memory,
-                     r->semaphore                 ? "sflag"
-                     : r->space == AT_MSPACE_SMEM ? "smem"
-                                                  : "vmem",
+    bool smem = r->space == AT_MSPACE_SMEM;
+    if (!r->semaphore && !smem && r->space != AT_MSPACE_VMEM) continue;
+    int64_t memory = r->semaphore ? c->semaphore_bytes
+                     : smem       ? c->smem_bytes
+                                  : c->vmem_bytes;
+    if (bytes > memory || bytes < 0)
+      return too_big(j, bytes, memory,
+                     r->semaphore ? "sflag"
+                     : smem       ? "smem"
+                                  : "vmem",
                      NULL, r);
+    if (r->semaphore) add(&sems, bytes);
+  }
+  add(&sems, SFLAG_KEPT);
+  if (sems > c->semaphore_bytes && sems > SFLAG_KEPT)
+    return capacity_oom(j, sems, c->semaphore_bytes, "sflag");
+  return AT_OK;
+}
+
+// Windows of a memory that no memory of the kind holds by themselves.
+static at_status check_windows(at_mosaic_judge *j) {
+  for (uint32_t i = 0; i < j->p->num_windows; i++) {
+    const at_mosaic_window *w = &j->p->windows[i];
+    if (!in_core(w) || w->color == AT_MCOLOR_VMEM) continue;
+    bool smem = w->ref.space == AT_MSPACE_SMEM;
+    int64_t bytes = at_mosaic_ref_bytes(j->chip, &w->ref, true), sum = 0;
+    int64_t memory = smem ? j->chip->smem_bytes : j->chip->vmem_bytes;
+    for (uint32_t n = buffers_of(j->p, w); n; n--) add(&sum, bytes);
+    if (sum > memory)
+      return too_big(j, sum, memory, smem ? "smem" : "vmem", w, NULL);
   }
   return AT_OK;
 }
 
-static at_status check_smem(at_mosaic_judge *j) {
-  int64_t sum = 0;
+static at_status check_smem(at_mosaic_judge *j, int64_t used) {
+  int64_t memory = j->chip->smem_bytes;
   for (uint32_t i = 0; i < j->p->num_prefetch; i++) {
-    add(&sum, at_mosaic_ref_bytes(j->chip, &j->p->prefetch[i], true));
-    if (sum > j->chip->smem_bytes)
-      return too_big(j, sum, j->chip->smem_bytes, "smem", NULL,
-                     &j->p->prefetch[i]);
+    int64_t bytes = at_mosaic_ref_bytes(j->chip, &j->p->prefetch[i], true);
+    if (bytes > memory || bytes < 0)
+      return too_big(j, bytes, memory, "smem", NULL, &j->p->prefetch[i]);
   }
-  for (uint32_t i = 0; i < j->p->num_windows; i++) {
-    const at_mosaic_window *w = &j->p->windows[i];
-    if (w->ref.space != AT_MSPACE_SMEM) continue;
-    int64_t bytes = at_mosaic_ref_bytes(j->chip, &w->ref, true);
-    for (uint32_t n = buffers_of(j->p, w); n; n--) add(&sum, bytes);
-    if (sum > j->chip->smem_bytes)
-      return too_big(j, sum, j->chip->smem_bytes, "smem", w, NULL);
-  }
-  return AT_OK;
+  add(&used, SMEM_KEPT);
+  return used > memory && used > SMEM_KEPT
+             ? capacity_oom(j, used, memory, "smem")
+             : AT_OK;
 }
 
 at_status at_mosaic_rules_memory(at_mosaic_judge *j) {
@@ -305,18 +319,12 @@ at_status at_mosaic_rules_memory(at_mosaic_judge *j) {
                             (long long)cfg->internal_scratch_bytes,
                             INTERNAL_SCRATCH);
   AT_TRY(check_scratch(j));
-  AT_TRY(check_smem(j));
+  AT_TRY(check_windows(j));
   at_mosaic_memory m = at_mosaic_memory_of(j->p, j->chip);
+  AT_TRY(check_smem(j, m.smem));
   int64_t scoped = cfg->vmem_limit_bytes >= 0 ? cfg->vmem_limit_bytes
                                               : j->chip->vmem_scoped_bytes;
   int64_t usable = j->chip->vmem_usable_bytes;
-  if (m.windows > usable) return capacity_oom(j, m.windows, usable);
-  if (m.windows > scoped) return scoped_oom(j, m.windows, scoped);
-  // Next to a scratch that fills the memory, windows of a few tiles live in
-  // what the compiler keeps.
-  enum { KEPT = 64 << 10 };
-  int64_t both = m.windows;
-  add(&both, m.scratch);
-  if (m.windows > KEPT && both > usable) return capacity_oom(j, both, usable);
-  return AT_OK;
+  if (m.windows > usable) return capacity_oom(j, m.windows, usable, "vmem");
+  return m.windows > scoped ? scoped_oom(j, m.windows, scoped) : AT_OK;
 }

@@ -1,7 +1,7 @@
-// Operations that the TPU compiler refuses, by the stage at which it does:
-// canonicalisation of types, layouts of vectors, selection of instructions. The
-// first two follow the passes that were public up to JAX 0.8.1, all three the
-// refusals that were seen of the compiler.
+// Operations that the TPU compiler refuses when it makes types canonical and
+// when it selects instructions (rules_layout.c has what lies between). The
+// former follows the passes that were public up to JAX 0.8.1, both the refusals
+// that were seen of the compiler.
 #include "mosaic/rules_internal.h"
 
 #define ARG at_mosaic_arg
@@ -141,211 +141,6 @@ at_status at_mosaic_rules_canonical(at_mosaic_judge *j, const at_mop *op) {
   }
 }
 
-// ---- Layouts
-// The memref that a view was cut from: its last two dimensions say how it is
-// tiled. false: a reshape or bitcast lies between.
-static bool base_of(const at_mvalue *v, const at_mtype **out, bool *argument) {
-  while (v->op) {
-    const at_mtype *t = v->type;
-    switch (at_mosaic_opcode_of(v->op)) {
-      case AT_MOSAIC_TPU_MEMREF_SQUEEZE: {
-        // Only where leading dimensions went do the last two stay.
-        at_dims from = ARG(v->op, 0)->shape, to = t->shape;
-        for (uint32_t i = 1; i <= 2 && i <= to.rank; i++)
-          if (from.ptr[from.rank - i] != to.ptr[to.rank - i]) return false;
-        if (to.rank < 2 && from.rank > to.rank) return false;
-        v = v->op->operands[0];
-        break;
-      }
-      case AT_MOSAIC_TPU_MEMREF_SLICE:
-      case AT_MOSAIC_TPU_ERASE_MEMREF_LAYOUT:
-      case AT_MOSAIC_TPU_ASSUME_LAYOUT:
-        v = v->op->operands[0];
-        break;
-      case AT_MOSAIC_MEMREF_ALLOCA:
-        *argument = false;
-        *out = t;
-        return true;
-      default:
-        return false;
-    }
-  }
-  *argument = true;
-  *out = v->type;
-  return v->type->kind == AT_MTYPE_MEMREF;
-}
-
-// A memref of words with few columns lies row after row: any row can be
-// addressed.
-static bool is_untiled(const at_mtype *ref) {
-  return at_mosaic_bits(ref) == 32 && at_mosaic_size(ref, 1) <= 128;
-}
-
-static int64_t tile_of(at_mosaic_judge *j, const at_mtype *base,
-                       bool argument) {
-  return at_mosaic_tile_rows(j->chip, at_mosaic_bits(base),
-                             at_mosaic_size(base, 2), argument);
-}
-
-static at_status prove(at_mosaic_judge *j, const at_mop *op,
-                       const at_mvalue *index, uint32_t dim, int64_t n) {
-  int64_t c;
-  if (at_mosaic_value_const(index, &c) || at_mosaic_value_divides(index, n))
-    return AT_OK;
-  return at_mosaic_refuse(
-      j, op, AT_INTERNAL,
-      "E2003: CompileTimeMosaicUnprovenMemoryAccessAlignment: cannot "
-      "statically "
-      "prove that index in dimension %u is a multiple of %lld\nSee "
-      "https://openxla.org/xla/errors/error_2003 for more details.",
-      dim, (long long)n);
-}
-
-static at_status access(at_mosaic_judge *j, const at_mop *op, uint32_t ref,
-                        const at_mtype *vec) {
-  const at_mtype *m = ARG(op, ref), *base;
-  at_mosaic_ref r;
-  bool argument;
-  uint32_t rank = m->shape.rank;
-  at_status s = at_mosaic_ref_of(m, &r);
-  bool good = at_ok(s);
-  at_status_free(s);
-  if (!good || r.space != AT_MSPACE_VMEM || r.semaphore || rank < 2 ||
-      vec->shape.rank != rank || at_mosaic_bits(m) == 1 ||
-      !base_of(op->operands[ref], &base, &argument))
-    return AT_OK;
-  at_mvalue *const *index = op->operands + ref + 1;
-  bool any_row =
-      is_untiled(m) || (at_mosaic_bits(m) == 32 && at_mosaic_size(vec, 2) == 1);
-  if (!any_row)
-    AT_TRY(prove(j, op, index[rank - 2], rank - 2, tile_of(j, base, argument)));
-  return prove(j, op, index[rank - 1], rank - 1, 128);
-}
-
-static at_status slice(at_mosaic_judge *j, const at_mop *op) {
-  const at_mtype *m = ARG(op, 0), *r = RES(op, 0), *base;
-  at_mosaic_ref ref;
-  bool argument;
-  uint32_t rank = m->shape.rank;
-  at_status s = at_mosaic_ref_of(m, &ref);
-  bool good = at_ok(s);
-  at_status_free(s);
-  if (!good || ref.semaphore || rank == 0 ||
-      (ref.space != AT_MSPACE_ANY && ref.space != AT_MSPACE_HBM) ||
-      !base_of(op->operands[0], &base, &argument))
-    return AT_OK;
-  at_mvalue *const *index = op->operands + 1;
-  uint32_t bits = at_mosaic_bits(m);
-  if (rank == 1) {
-    int64_t c;
-    if (bits != 32 || at_mosaic_value_divides(index[0], 128) ||
-        r->shape.ptr[0] == m->shape.ptr[0])
-      return AT_OK;
-    if (!at_mosaic_value_const(index[0], &c) && r->shape.ptr[0] == 1)
-      return AT_OK;
-    return at_mosaic_refuse(
-        j, op, AT_INTERNAL,
-        "The dynamic offset times the element size is not a multiple of the "
-        "memory space word size (4096 bits). If this originates from a "
-        "memref_slice, try aligning the minor index to the word size.");
-  }
-  // Rows may start at any whole word of a tile, lanes only at whole tiles.
-  int64_t tile[2] = {tile_of(j, base, argument), 128};
-  int64_t unit[2] = {bits < 32 ? 32 / bits : 1, 128};
-  for (uint32_t i = 0; i < 2; i++) {
-    uint32_t dim = rank - 2 + i;
-    int64_t have = m->shape.ptr[dim], size = r->shape.ptr[dim];
-    if (size == have) continue;
-    if (!at_mosaic_value_divides(index[dim], unit[i]))
-      return at_mosaic_refuse(
-          j, op, AT_INTERNAL,
-          "Offsets along tiled dimensions must be aligned to tiles. Failed to "
-          "verify that the index at dimension %u is divisible by the tile "
-          "dimension %lld. If it is, use tpu.assume_multiple to suppress this "
-          "error.",
-          dim, (long long)tile[i]);
-    if (size == AT_MDYN || size % unit[i] == 0) continue;
-    return at_mosaic_refuse(
-        j, op, AT_INTERNAL,
-        "Slice sizes along tiled dimensions must be aligned to tiles. Failed "
-        "to "
-        "verify that the size at dimension %u is divisible by the tile "
-        "dimension %lld. If it is, use tpu.assume_multiple to suppress this "
-        "error.",
-        dim, (long long)tile[i]);
-  }
-  return AT_OK;
-}
-
-static at_status gather(at_mosaic_judge *j, const at_mop *op) {
-  const at_mtype *a = ARG(op, 0), *i = ARG(op, 1);
-  uint32_t bits = at_mosaic_bits(a), rank = a->shape.rank;
-  at_dims d;
-  if (!at_mosaic_attr_ints(at_mop_attr(op, "dimensions"), j->scratch, &d))
-    return AT_OK;
-  if (bits != at_mosaic_bits(i))
-    return at_mosaic_refuse(j, op, AT_INTERNAL,
-                            "Not implemented: Gather indices and result have "
-                            "different bitwidths");
-  if (bits != 8 && bits != 16 && bits != 32)
-    return at_mosaic_refuse(
-        j, op, AT_INTERNAL,
-        "Not implemented: Only 8-, 16- or 32-bit gathers supported");
-  if (d.rank != 1) return AT_OK;
-  int64_t from_end = rank - d.ptr[0];
-  int64_t n = from_end == 1 ? 128 : from_end == 2 ? 8 * (32 / bits) : INT64_MAX;
-  if (a->shape.ptr[d.ptr[0]] > n)
-    return at_mosaic_refuse(
-        j, op, AT_INTERNAL,
-        "Not implemented: Multiple source vregs along gather dimension");
-  return AT_OK;
-}
-
-static at_status strided(at_mosaic_judge *j, const at_mop *op, uint32_t ref) {
-  const at_mtype *m = ARG(op, ref);
-  uint32_t rank = m->shape.rank;
-  at_dims d;
-  if (rank < 2 ||
-      !at_mosaic_attr_ints(at_mop_attr(op, "strides"), j->scratch, &d))
-    return AT_OK;
-  bool plain = d.ptr[rank - 1] == 1;
-  if (m->shape.ptr[rank - 1] != 128 && !plain)
-    return at_mosaic_refuse(j, op, AT_INTERNAL,
-                            "Not Implemented: The last dim size is not 128 in "
-                            "original base memref");
-  if (!plain)
-    return at_mosaic_refuse(j, op, AT_INTERNAL,
-                            "Not Implemented: Stride on last dim is not 1");
-  return AT_OK;
-}
-
-at_status at_mosaic_rules_layout(at_mosaic_judge *j, const at_mop *op) {
-  switch (at_mosaic_opcode_of(op)) {
-    case AT_MOSAIC_VECTOR_LOAD:
-    case AT_MOSAIC_TPU_VECTOR_LOAD:
-      return access(j, op, 0, RES(op, 0));
-    case AT_MOSAIC_VECTOR_STORE:
-    case AT_MOSAIC_TPU_VECTOR_STORE:
-      return access(j, op, 1, ARG(op, 0));
-    case AT_MOSAIC_TPU_MEMREF_SLICE:
-      return slice(j, op);
-    case AT_MOSAIC_TPU_DYNAMIC_GATHER:
-      return gather(j, op);
-    case AT_MOSAIC_TPU_STRIDED_LOAD:
-      return strided(j, op, 0);
-    case AT_MOSAIC_TPU_STRIDED_STORE:
-      return strided(j, op, 1);
-    case AT_MOSAIC_ARITH_SELECT:
-      // A choice between masks goes through bytes, which masks of words cannot.
-      if (j->chip->generation >= 5 && at_mosaic_is_vector(RES(op, 0)) &&
-          at_mosaic_bits(RES(op, 0)) == 1)
-        return at_mosaic_refuse(j, op, AT_INTERNAL, "Invalid input layout");
-      return AT_OK;
-    default:
-      return AT_OK;
-  }
-}
-
 // ---- Instructions
 static at_status no_instruction(at_mosaic_judge *j, const at_mop *op,
                                 const char *name) {
@@ -360,10 +155,11 @@ static const char *min_or_max(const at_mop *op) {
   if (!c || at_mosaic_opcode_of(c) != AT_MOSAIC_ARITH_CMPI ||
       !at_mosaic_attr_int(c, "predicate", &p) || p < 2)
     return NULL;
-  bool straight =
-      c->operands[0] == op->operands[1] && c->operands[1] == op->operands[2];
-  bool crossed =
-      c->operands[0] == op->operands[2] && c->operands[1] == op->operands[1];
+  const at_mvalue *a = at_mosaic_value_folded(c->operands[0]),
+                  *b = at_mosaic_value_folded(c->operands[1]),
+                  *x = at_mosaic_value_folded(op->operands[1]),
+                  *y = at_mosaic_value_folded(op->operands[2]);
+  bool straight = a == x && b == y, crossed = a == y && b == x;
   if (!straight && !crossed) return NULL;
   bool less = p == 2 || p == 3 || p == 6 || p == 7;
   if (p >= 6) return less == straight ? "arith.minui" : "arith.maxui";
@@ -373,12 +169,22 @@ static const char *min_or_max(const at_mop *op) {
 static at_status integer_instruction(at_mosaic_judge *j, const at_mop *op) {
   const at_mtype *t = RES(op, 0);
   uint32_t bits = at_mosaic_bits(t);
-  if (!at_mosaic_is_vector(t) || bits == 32 || bits == 1) return AT_OK;
+  if (bits == 32 || bits == 1) return AT_OK;
+  if (!at_mosaic_is_vector(t) &&
+      at_mosaic_opcode_of(op) != AT_MOSAIC_ARITH_SELECT)
+    return AT_OK;
   switch (at_mosaic_opcode_of(op)) {
-    case AT_MOSAIC_ARITH_DIVSI:
     case AT_MOSAIC_ARITH_DIVUI:
-    case AT_MOSAIC_ARITH_REMSI:
     case AT_MOSAIC_ARITH_REMUI:
+      if (bits == 16 || (bits == 8 && j->chip->generation >= 6)) return AT_OK;
+      if (bits < 8) return no_instruction(j, op, op->name);
+      return at_mosaic_refuse(
+          j, op, AT_INTERNAL,
+          "LLO_CHECK failure (platforms/xla/service/jellyfish/llo/"
+          "llo_region_builder.cc:1823) "
+          "target().SupportsVectorSubtract(signed_arith_type)");
+    case AT_MOSAIC_ARITH_DIVSI:
+    case AT_MOSAIC_ARITH_REMSI:
     case AT_MOSAIC_ARITH_MAXSI:
     case AT_MOSAIC_ARITH_MAXUI:
     case AT_MOSAIC_ARITH_MINSI:
@@ -386,12 +192,6 @@ static at_status integer_instruction(at_mosaic_judge *j, const at_mop *op) {
     case AT_MOSAIC_MATH_CTLZ:
     case AT_MOSAIC_MATH_CTPOP:
       return no_instruction(j, op, op->name);
-    case AT_MOSAIC_ARITH_SHLI:
-    case AT_MOSAIC_ARITH_SHRSI:
-    case AT_MOSAIC_ARITH_SHRUI:
-      return bits == 16 && j->chip->generation >= 6
-                 ? AT_OK
-                 : no_instruction(j, op, op->name);
     // JAX's own tests want this of every chip from v4 on.
     case AT_MOSAIC_MATH_ABSI:
       return bits == 16 ? AT_OK : no_instruction(j, op, op->name);
@@ -411,10 +211,31 @@ static bool is_float_op(at_mosaic_opcode c) {
          c == AT_MOSAIC_TPU_RECIPROCAL || c == AT_MOSAIC_TPU_LOGISTIC;
 }
 
+// What the scalar core computes with is f32.
+static at_status scalar_float(at_mosaic_judge *j, const at_mop *op) {
+  const at_mtype *t = ARG(op, 0);
+  if (at_mosaic_is_vector(t) || at_mosaic_bits(t) >= 32) return AT_OK;
+  if (at_mosaic_opcode_of(op) != AT_MOSAIC_ARITH_EXTF)
+    return no_instruction(j, op, op->name);
+  if (at_mosaic_dtype_of(t) == AT_F16)
+    return at_mosaic_refuse(
+        j, op, AT_INTERNAL,
+        "Unsupported input type for float extension: 'f16'");
+  if (at_mosaic_dtype_of(RES(op, 0)) == AT_F32) return AT_OK;
+  return at_mosaic_refuse(j, op, AT_INTERNAL,
+                          "Only scalar extensions to f32 are supported.");
+}
+
 static at_status float_instruction(at_mosaic_judge *j, const at_mop *op) {
-  if (op->num_results != 1 || !at_mosaic_is_vector(ARG(op, 0)) ||
-      !is_narrow_float(ARG(op, 0)))
+  at_mosaic_opcode c = at_mosaic_opcode_of(op);
+  const at_mtype *t = ARG(op, 0);
+  if (op->num_results != 1) return AT_OK;
+  if (!at_mosaic_is_vector(t)) return scalar_float(j, op);
+  bool words_only = c == AT_MOSAIC_ARITH_REMF || c == AT_MOSAIC_MATH_ATAN2;
+  if (!is_narrow_float(t) && !(words_only && at_mosaic_bits(t) < 32))
     return AT_OK;
+  if (c == AT_MOSAIC_ARITH_DIVF && at_mosaic_bits(t) < 16)
+    return at_mosaic_refuse(j, op, AT_INTERNAL, "Unsupported data type");
   return no_instruction(j, op, op->name);
 }
 
@@ -429,10 +250,25 @@ static at_status product(at_mosaic_judge *j, const at_mop *op) {
     if (tb != AT_F32)
       return at_mosaic_refuse(j, op, AT_INTERNAL, "Bad rhs type");
   }
-  if ((is_int(a) && at_mosaic_bits(a) > 8) ||
-      (is_int(b) && at_mosaic_bits(b) > 8))
-    return at_mosaic_refuse(j, op, AT_INTERNAL, "Bad lhs/rhs type: '%s' '%s'",
-                            type_text(j, a), type_text(j, b));
+  uint32_t bits[2] = {at_mosaic_bits(a), at_mosaic_bits(b)};
+  if (bits[0] == 1 && bits[1] == 1)
+    return at_mosaic_refuse(
+        j, op, AT_INTERNAL,
+        "Not implemented: changeBitwidth when src bitwidth and dst bitwidth "
+        "differs too much.");
+  if (bits[0] == 1 || bits[1] == 1)
+    return no_instruction(j, op, "tpu.unpack_subelements");
+  if (bits[0] == 2 && bits[1] == 2)
+    return at_mosaic_refuse(j, op, AT_INTERNAL,
+                            "Unsupported type for matmul: '%s'",
+                            type_text(j, a));
+  if (is_int(a) && is_int(b) && (bits[0] > 8 || bits[1] > 8))
+    return at_mosaic_refuse(
+        j, op, AT_INTERNAL,
+        "Bad lhs/rhs type: 'vector<%lldx%lldxi%u>' 'vector<%lldx%lldxi%u>'",
+        (long long)at_mosaic_size(a, 2), (long long)at_mosaic_size(a, 1),
+        bits[0], (long long)at_mosaic_size(b, 2),
+        (long long)at_mosaic_size(b, 1), bits[1]);
   return AT_OK;
 }
 
@@ -452,25 +288,93 @@ static at_status remote(at_mosaic_judge *j, const at_mop *op, uint32_t group,
                           (long long)id);
 }
 
-// Turns by a number that is only known at run time go over whole tiles.
-static at_status rotation(at_mosaic_judge *j, const at_mop *op) {
-  const at_mtype *t = ARG(op, 0);
-  int64_t by, d = at_mop_attr(op, "dimension")->i;
-  uint32_t rank = t->shape.rank, bits = at_mosaic_bits(t);
-  if (d < 0 || d + 2 < rank || d >= rank || !bits ||
-      at_mosaic_value_const(op->operands[1], &by))
+// Masks are joined where whole registers meet.
+static at_status join(at_mosaic_judge *j, const at_mop *op) {
+  const at_mtype *t = RES(op, 0);
+  const at_mattr *along = at_mop_attr(op, "dimension");
+  if (!at_mosaic_is_vector(t) || at_mosaic_bits(t) != 1 || !along ||
+      along->i < 0 || along->i >= t->shape.rank)
     return AT_OK;
-  int64_t tile = d + 1 == rank ? 128 : 8 * (32 / AT_MAX(AT_MIN(bits, 32u), 1u));
-  if (t->shape.ptr[d] % tile == 0) return AT_OK;
-  return at_mosaic_refuse(j, op, AT_INTERNAL,
-                          "Not implemented: unsupported unaligned shape");
+  int64_t from_end = t->shape.rank - along->i, at = 0;
+  int64_t unit = t->shape.rank == 1 ? 1024
+                 : from_end == 1    ? 128
+                 : from_end == 2    ? 8
+                                    : 1;
+  for (uint32_t i = 0; i < op->num_operands; i++) {
+    if (at % unit)
+      return at_mosaic_refuse(j, op, AT_INTERNAL,
+                              "Invalid vector register cast");
+    at += ARG(op, i)->shape.ptr[along->i];
+  }
+  return AT_OK;
 }
 
-static at_status half_floats(at_mosaic_judge *j, const at_mop *op,
-                             const at_mtype *t, const char *what) {
-  if (at_mosaic_dtype_of(t) != AT_F16 || !at_mosaic_is_vector(t)) return AT_OK;
-  return at_mosaic_refuse(j, op, AT_INTERNAL, "Invalid vector type for %s",
-                          what);
+static at_status gather_instruction(at_mosaic_judge *j, const at_mop *op) {
+  const at_mtype *t = ARG(op, 0);
+  uint32_t bits = at_mosaic_bits(t);
+  at_dims d;
+  if (j->chip->generation >= 6 || bits >= 32 ||
+      !at_mosaic_attr_ints(at_mop_attr(op, "dimensions"), j->scratch, &d) ||
+      d.rank != 1)
+    return AT_OK;
+  int64_t from_end = t->shape.rank - d.ptr[0];
+  if (from_end == 2)
+    return at_mosaic_refuse(j, op, AT_INTERNAL,
+                            "Byte gather not supported by this TPU generation");
+  if (from_end == 1 && bits == 16)
+    return at_mosaic_refuse(
+        j, op, AT_INTERNAL,
+        "Unsupported set permute mode for this TPU generation");
+  return AT_OK;
+}
+
+static bool is_half_floats(const at_mtype *t) {
+  return at_mosaic_dtype_of(t) == AT_F16 && at_mosaic_is_vector(t);
+}
+
+// Masks that branches choose.
+static at_status branch(at_mosaic_judge *j, const at_mop *op) {
+  bool empty = true;
+  for (uint32_t r = 0; r < op->num_regions; r++)
+    for (uint32_t b = 0; b < op->regions[r]->num_blocks; b++)
+      for (uint32_t i = 0; i < op->regions[r]->blocks[b]->num_ops; i++) {
+        const at_mop *o = op->regions[r]->blocks[b]->ops[i];
+        empty &= at_mosaic_opcode_of(o) == AT_MOSAIC_SCF_YIELD ||
+                 (o->num_results && at_mosaic_value_known(&o->results[0]));
+      }
+  for (uint32_t i = 0; i < op->num_results; i++) {
+    if (!at_mosaic_is_vector(RES(op, i)) || at_mosaic_bits(RES(op, i)) != 1)
+      continue;
+    if (!empty) return no_instruction(j, op, op->name);
+    if (j->chip->generation >= 5)
+      return at_mosaic_refuse(j, op, AT_INTERNAL, "Invalid input layout");
+  }
+  return AT_OK;
+}
+
+static at_status scalar_store(at_mosaic_judge *j, const at_mop *op) {
+  const at_mtype *t = ARG(op, 0);
+  if (t->kind != AT_MTYPE_FLOAT || at_mosaic_bits(t) >= 32 ||
+      !at_mosaic_value_known(op->operands[0]))
+    return AT_OK;
+  return at_mosaic_refuse(j, op, AT_INTERNAL,
+                          "failed to legalize unresolved materialization from "
+                          "() to ('%s') that remained live after conversion",
+                          type_text(j, t));
+}
+
+static at_status allocation(at_mosaic_judge *j, const at_mop *op) {
+  at_mosaic_ref r;
+  at_status s = at_mosaic_ref_of(RES(op, 0), &r);
+  bool good = at_ok(s);
+  at_status_free(s);
+  if (!good || r.semaphore || r.space != AT_MSPACE_VMEM) return AT_OK;
+  int64_t bytes = at_mosaic_ref_bytes(j->chip, &r, false);
+  if (bytes <= j->chip->vmem_bytes) return AT_OK;
+  return at_mosaic_refuse(j, op, AT_RESOURCE_EXHAUSTED,
+                          "Allocation (size=%lld) would exceed memory "
+                          "(size=%lld) :: #allocation [scoped memory]",
+                          (long long)bytes, (long long)j->chip->vmem_bytes);
 }
 
 at_status at_mosaic_rules_target(at_mosaic_judge *j, const at_mop *op) {
@@ -480,19 +384,47 @@ at_status at_mosaic_rules_target(at_mosaic_judge *j, const at_mop *op) {
   switch (c) {
     case AT_MOSAIC_VECTOR_LOAD:
     case AT_MOSAIC_TPU_VECTOR_LOAD:
-      return half_floats(j, op, RES(op, 0), "load");
+      if (!is_half_floats(RES(op, 0))) return AT_OK;
+      return at_mosaic_refuse(j, op, AT_INTERNAL,
+                              "Invalid vector type for load");
+    case AT_MOSAIC_ARITH_TRUNCF:
+    case AT_MOSAIC_ARITH_SITOFP:
+    case AT_MOSAIC_ARITH_UITOFP:
+    case AT_MOSAIC_TPU_TRUNCF:
+    case AT_MOSAIC_TPU_SITOFP:
+      return is_half_floats(RES(op, 0))
+                 ? no_instruction(j, op, "tpu.pack_subelements")
+                 : AT_OK;
     case AT_MOSAIC_VECTOR_STORE:
     case AT_MOSAIC_TPU_VECTOR_STORE:
-      return half_floats(j, op, ARG(op, 0), "store");
+      return is_half_floats(ARG(op, 0)) ? no_instruction(j, op, "tpu.store")
+                                        : AT_OK;
     case AT_MOSAIC_ARITH_CMPF:
       if (at_mosaic_is_vector(ARG(op, 0)) && is_narrow_float(ARG(op, 0)))
         return at_mosaic_refuse(j, op, AT_INTERNAL,
                                 "Target does not support this comparison");
-      return AT_OK;
+      return scalar_float(j, op);
+    case AT_MOSAIC_ARITH_EXTF:
+      return scalar_float(j, op);
+    case AT_MOSAIC_VECTOR_BROADCAST:
+    case AT_MOSAIC_TPU_BITCAST:
+      if (!is_half_floats(RES(op, 0)) ||
+          at_mosaic_is_vector(ARG(op, 0)) == (c == AT_MOSAIC_VECTOR_BROADCAST))
+        return AT_OK;
+      return at_mosaic_refuse(j, op, AT_INTERNAL,
+                              "Invalid vector register cast");
+    case AT_MOSAIC_SCF_IF:
+      return branch(j, op);
+    case AT_MOSAIC_MEMREF_STORE:
+      return scalar_store(j, op);
+    case AT_MOSAIC_MEMREF_ALLOCA:
+      return allocation(j, op);
     case AT_MOSAIC_TPU_MATMUL:
       return product(j, op);
-    case AT_MOSAIC_TPU_DYNAMIC_ROTATE:
-      return rotation(j, op);
+    case AT_MOSAIC_TPU_CONCATENATE:
+      return join(j, op);
+    case AT_MOSAIC_TPU_DYNAMIC_GATHER:
+      return gather_instruction(j, op);
     case AT_MOSAIC_TPU_MATMUL_PUSH_RHS:
     case AT_MOSAIC_TPU_MATMUL_ACC_LHS:
     case AT_MOSAIC_TPU_MATMUL_POP:

@@ -61,21 +61,49 @@ static at_status check_block(at_mosaic_judge *j, const at_mosaic_window *w) {
       (long long)a[rank - 1]);
 }
 
-// Elements narrower than a tile's row of words: their tiles must pack evenly.
+// Elements of two bits: whole rows of words hold 16 rows of them, so that
+// blocks must be made of the array's tiles.
 static at_status check_layout(at_mosaic_judge *j, const at_mosaic_window *w) {
   if (w->kind == AT_MWIN_WHOLE || w->ref.space != AT_MSPACE_VMEM ||
-      w->ref.semaphore || w->bounds.rank < 2)
+      w->ref.semaphore || w->bounds.rank < 2 || w->whole.dtype == AT_INVALID)
     return AT_OK;
-  uint32_t bits = at_dtype_of(w->ref.dtype)->bits;
-  int64_t packing = bits < 32 && bits > 1 ? 32 / bits : 1;
-  int64_t rows = w->bounds.ptr[w->bounds.rank - 2];
-  if (rows == AT_MDYN ||
-      at_mosaic_tile_rows(j->chip, bits == 1 ? 32 : bits, rows, true) %
-              packing ==
-          0)
+  uint32_t rank = w->bounds.rank, bits = at_dtype_of(w->ref.dtype)->bits;
+  int64_t rows = w->bounds.ptr[rank - 2], all = w->whole.dims[rank - 2];
+  if (bits != 2 || rows == AT_MDYN || all == AT_DYN || rows == all)
     return AT_OK;
-  return at_mosaic_refuse(j, j->p->func, AT_INTERNAL,
-                          "Not implemented: layout too complicated");
+  int64_t tile = all % 128 == 0 ? 128 : 16;
+  if (rows % tile == 0) return AT_OK;
+  if (tile == 128)
+    return at_mosaic_refuse(j, j->p->func, AT_INTERNAL,
+                            "Not implemented: layout too complicated");
+  return at_mosaic_refuse(
+      j, j->p->func, AT_INVALID_ARGUMENT,
+      "Failed to set window params for %s %u: E2002: "
+      "CompileTimeMosaicMisalignedBlockAndTiling:\nOperand of shape (..., "
+      "%lld, "
+      "%lld) has tiling (%lld, 128), but its block shape (..., %lld, %lld) is "
+      "not divisible by tiling evenly nor matches the full shape\nSee "
+      "https://openxla.org/xla/errors/error_2002 for more details.",
+      w->is_output ? "output" : "input", w->index, (long long)all,
+      (long long)w->whole.dims[rank - 1], (long long)tile, (long long)rows,
+      (long long)w->bounds.ptr[rank - 1]);
+}
+
+static at_status check_cores(at_mosaic_judge *j, uint32_t dim) {
+  const at_mosaic_axis *a = &j->p->grid[dim];
+  int cores = j->chip->cores_per_device;
+  if (a->semantics != AT_MDIM_CORE_PARALLEL || a->dynamic || a->bound == cores)
+    return AT_OK;
+  if (a->bound < cores)
+    return at_mosaic_refuse(
+        j, NULL, AT_INVALID_ARGUMENT,
+        "Core-parallel dimension must be less than or equal "
+        "to the number of active cores.");
+  return at_mosaic_refuse(
+      j, NULL, AT_INVALID_ARGUMENT,
+      "Core-parallel dimension %u has iteration bound: %lld, which is greater "
+      "than the number of active cores: %d.",
+      dim, (long long)a->bound, cores);
 }
 
 at_status at_mosaic_rules_windows(at_mosaic_judge *j) {
@@ -91,6 +119,7 @@ at_status at_mosaic_rules_windows(at_mosaic_judge *j) {
       return at_mosaic_refuse(j, NULL, AT_INVALID_ARGUMENT,
                               "subcore_parallel is only supported on "
                               "SparseCore.");
+  for (uint32_t i = 0; tc && i < p->grid_rank; i++) AT_TRY(check_cores(j, i));
   for (uint32_t i = 0; tc && i < p->num_windows; i++) {
     AT_TRY(check_block(j, &p->windows[i]));
     AT_TRY(check_layout(j, &p->windows[i]));

@@ -1,0 +1,409 @@
+// Accesses, copies and moves of vectors whose layout the TPU compiler refuses.
+// The rules follow the passes that were public up to JAX 0.8.1, and the
+// refusals that were seen of the compiler.
+#include "mosaic/rules_internal.h"
+
+#define ARG at_mosaic_arg
+#define RES at_mosaic_res
+
+// The memref that a view was cut from: its last two dimensions say how it is
+// tiled. false: a reshape or bitcast lies between.
+static bool base_of(const at_mvalue *v, const at_mtype **out, bool *argument) {
+  while (v->op) {
+    const at_mtype *t = v->type;
+    switch (at_mosaic_opcode_of(v->op)) {
+      case AT_MOSAIC_TPU_MEMREF_SQUEEZE: {
+        // Only where leading dimensions went do the last two stay.
+        at_dims from = ARG(v->op, 0)->shape, to = t->shape;
+        for (uint32_t i = 1; i <= 2 && i <= to.rank; i++)
+          if (from.ptr[from.rank - i] != to.ptr[to.rank - i]) return false;
+        if (to.rank < 2 && from.rank > to.rank) return false;
+        v = v->op->operands[0];
+        break;
+      }
+      case AT_MOSAIC_TPU_MEMREF_SLICE:
+      case AT_MOSAIC_TPU_ERASE_MEMREF_LAYOUT:
+      case AT_MOSAIC_TPU_ASSUME_LAYOUT:
+        v = v->op->operands[0];
+        break;
+      case AT_MOSAIC_MEMREF_ALLOCA:
+        *argument = false;
+        *out = t;
+        return true;
+      default:
+        return false;
+    }
+  }
+  *argument = true;
+  *out = v->type;
+  return v->type->kind == AT_MTYPE_MEMREF;
+}
+
+// A memref of words with few columns lies row after row: any row can be
+// addressed.
+static bool is_untiled(const at_mtype *ref) {
+  return at_mosaic_bits(ref) == 32 && at_mosaic_size(ref, 1) <= 128;
+}
+
+static int64_t tile_of(at_mosaic_judge *j, const at_mtype *base,
+                       bool argument) {
+  return at_mosaic_tile_rows(j->chip, at_mosaic_bits(base),
+                             at_mosaic_size(base, 2), argument);
+}
+
+static at_status prove(at_mosaic_judge *j, const at_mop *op,
+                       const at_mvalue *index, uint32_t dim, int64_t n) {
+  int64_t c;
+  if (at_mosaic_value_const(index, &c) || at_mosaic_value_divides(index, n))
+    return AT_OK;
+  return at_mosaic_refuse(
+      j, op, AT_INTERNAL,
+      "E2003: CompileTimeMosaicUnprovenMemoryAccessAlignment: cannot "
+      "statically "
+      "prove that index in dimension %u is a multiple of %lld\nSee "
+      "https://openxla.org/xla/errors/error_2003 for more details.",
+      dim, (long long)n);
+}
+
+static at_status access(at_mosaic_judge *j, const at_mop *op, uint32_t ref,
+                        const at_mtype *vec) {
+  const at_mtype *m = ARG(op, ref), *base;
+  at_mosaic_ref r;
+  bool argument;
+  uint32_t rank = m->shape.rank;
+  at_status s = at_mosaic_ref_of(m, &r);
+  bool good = at_ok(s);
+  at_status_free(s);
+  uint32_t bits = at_mosaic_bits(vec);
+  if (ref == 1 && rank == 1 && vec->shape.rank == 1 && bits > 1 && bits < 8 &&
+      vec->shape.ptr[0] % (128 * 32 / bits))
+    return at_mosaic_refuse(
+        j, op, AT_INTERNAL,
+        "Only 16-bit and 8-bit subelement masking is currently implemented in "
+        "SingleRowVRegBounds::getVectorMask.");
+  if (!good || r.space != AT_MSPACE_VMEM || r.semaphore ||
+      vec->shape.rank != rank)
+    return AT_OK;
+  at_mvalue *const *index = op->operands + ref + 1;
+  if (rank == 1)
+    return prove(j, op, index[0], 0, 128 * 32 / (bits > 1 ? bits : 32));
+  if (rank < 2 || !base_of(op->operands[ref], &base, &argument)) return AT_OK;
+  int64_t row, lane, tile = tile_of(j, base, argument);
+  bool words = bits == 32 || bits == 1;
+  // A row anywhere, of a memref whose rows lie in several tiles: all of them.
+  if (words && at_mosaic_size(m, 1) > 128 && at_mosaic_size(vec, 2) == 1 &&
+      !at_mosaic_value_const(index[rank - 2], &row) &&
+      !at_mosaic_value_divides(index[rank - 2], tile) &&
+      at_mosaic_value_const(index[rank - 1], &lane) &&
+      (lane + at_mosaic_size(vec, 1) + 127) / 128 - lane / 128 <
+          (at_mosaic_size(m, 1) + 127) / 128)
+    return ref == 0
+               ? at_mosaic_refuse(
+                     j, op, AT_INTERNAL,
+                     "Not implemented: dynamic load with unaligned indices")
+               : prove(j, op, index[rank - 2], rank - 2, tile);
+  if (bits == 1) return AT_OK;
+  bool any_row =
+      is_untiled(m) || (at_mosaic_bits(m) == 32 && at_mosaic_size(vec, 2) == 1);
+  if (!any_row) AT_TRY(prove(j, op, index[rank - 2], rank - 2, tile));
+  return prove(j, op, index[rank - 1], rank - 1, 128);
+}
+
+// ---- Copies
+static at_status offset_refused(at_mosaic_judge *j, const at_mop *op,
+                                uint32_t dim, int64_t tile) {
+  return at_mosaic_refuse(
+      j, op, AT_INTERNAL,
+      "Offsets along tiled dimensions must be aligned to tiles. Failed to "
+      "verify that the index at dimension %u is divisible by the tile "
+      "dimension %lld. If it is, use tpu.assume_multiple to suppress this "
+      "error.",
+      dim, (long long)tile);
+}
+
+static at_status size_refused(at_mosaic_judge *j, const at_mop *op,
+                              uint32_t dim, int64_t tile) {
+  return at_mosaic_refuse(
+      j, op, AT_INTERNAL,
+      "Slice sizes along tiled dimensions must be aligned to tiles. Failed to "
+      "verify that the size at dimension %u is divisible by the tile "
+      "dimension %lld. If it is, use tpu.assume_multiple to suppress this "
+      "error.",
+      dim, (long long)tile);
+}
+
+static at_status word_refused(at_mosaic_judge *j, const at_mop *op) {
+  return at_mosaic_refuse(
+      j, op, AT_INTERNAL,
+      "The dynamic offset times the element size is not a multiple of the "
+      "memory space word size (4096 bits). If this originates from a "
+      "memref_slice, try aligning the minor index to the word size.");
+}
+
+// Part of one dimension. Narrow elements move by the tile, words by 512 bytes.
+static at_status line(at_mosaic_judge *j, const at_mop *op) {
+  uint32_t bits = at_mosaic_bits(ARG(op, 0));
+  int64_t n = RES(op, 0)->shape.ptr[0], unit = 128 * 32 / bits, c;
+  const at_mvalue *at = op->operands[1];
+  if (n == ARG(op, 0)->shape.ptr[0]) return AT_OK;
+  bool aligned = at_mosaic_value_divides(at, unit);
+  if (bits < 32) {
+    if (!aligned) return offset_refused(j, op, 0, unit);
+    return n == AT_MDYN || n % unit == 0 ? AT_OK : size_refused(j, op, 0, unit);
+  }
+  if (!aligned && at_mosaic_value_const(at, &c)) return word_refused(j, op);
+  if (!aligned)
+    return at_mosaic_refuse(
+        j, op, AT_INTERNAL,
+        "Could not determine that the dynamic offset times the element size is "
+        "a multiple of the word size (4096 bits). If this is guaranteed, you "
+        "can silence this error using tpu.assume_multiple.");
+  if (n == AT_MDYN || n % unit == 0) return AT_OK;
+  return at_mosaic_refuse(j, op, AT_INTERNAL,
+                          "The contiguous inner slice in the DMA transfer must "
+                          "be divisible by 512 bytes.");
+}
+
+// Do n rows from `at` on stay in one tile, or begin at one?
+static bool in_tile(const at_mvalue *at, int64_t n, int64_t have,
+                    int64_t tile) {
+  int64_t c;
+  if (n == 1 || have <= tile || at_mosaic_value_divides(at, tile)) return true;
+  if (at_mosaic_value_const(at, &c)) return c % tile + n <= tile;
+  return n > 0 && tile % n == 0 && at_mosaic_value_divides(at, n);
+}
+
+// `column`: the last dimension goes, so one element of each row moves.
+static at_status slice(at_mosaic_judge *j, const at_mop *op, bool column,
+                       bool scalars) {
+  const at_mtype *m = ARG(op, 0), *r = RES(op, 0), *base;
+  bool argument;
+  uint32_t rank = m->shape.rank, bits = at_mosaic_bits(m);
+  if (rank == 0 || bits == 1 || !base_of(op->operands[0], &base, &argument))
+    return AT_OK;
+  if (rank == 1) return scalars ? AT_OK : line(j, op);
+  at_mvalue *const *index = op->operands + 1;
+  // Rows may start at any whole word of a tile, lanes only at whole tiles.
+  int64_t tile[2] = {tile_of(j, base, argument), 128};
+  int64_t unit[2] = {bits < 32 ? 32 / bits : 1, 128};
+  for (uint32_t i = 0; i < 2; i++) {
+    uint32_t dim = rank - 2 + i;
+    int64_t have = m->shape.ptr[dim], size = r->shape.ptr[dim];
+    if (size == have) continue;
+    if (i == 1 && column) return word_refused(j, op);
+    if (!at_mosaic_value_divides(index[dim], unit[i]) ||
+        (i == 0 && at_mosaic_size(m, 1) > 128 && size != AT_MDYN &&
+         !in_tile(index[dim], size, have, tile[0])))
+      return offset_refused(j, op, dim, tile[i]);
+    if (size == AT_MDYN || size % unit[i] == 0) continue;
+    return size_refused(j, op, dim, tile[i]);
+  }
+  return AT_OK;
+}
+
+// The slices that lie between a copy's operand and its memref.
+static at_status moved(at_mosaic_judge *j, const at_mvalue *v, bool scalars) {
+  bool column = false;
+  while (v->op && v->op->num_operands) {
+    const at_mop *op = v->op;
+    const at_mtype *from = ARG(op, 0);
+    at_mosaic_opcode c = at_mosaic_opcode_of(op);
+    if (c == AT_MOSAIC_TPU_MEMREF_SQUEEZE)
+      column = from->shape.rank >= 2 && at_mosaic_size(from, 1) == 1 &&
+               at_mosaic_size(v->type, 1) != 1;
+    else if (c == AT_MOSAIC_TPU_MEMREF_SLICE)
+      AT_TRY(slice(j, op, column, scalars));
+    else
+      break;
+    v = op->operands[0];
+  }
+  return AT_OK;
+}
+
+static at_mosaic_space space_of(const at_mtype *t, bool *semaphore) {
+  at_mosaic_ref r = {0};
+  at_status s = at_mosaic_ref_of(t, &r);
+  bool good = at_ok(s);
+  at_status_free(s);
+  *semaphore = !good || r.semaphore;
+  return r.space;
+}
+
+static at_status copy(at_mosaic_judge *j, const at_mop *op) {
+  bool semaphore, scalars = false;
+  for (uint32_t i = 0; i < op->num_operands; i++)
+    if (ARG(op, i)->kind == AT_MTYPE_MEMREF)
+      scalars |= space_of(ARG(op, i), &semaphore) == AT_MSPACE_SMEM;
+  for (uint32_t i = 0; i < op->num_operands; i++) {
+    if (ARG(op, i)->kind != AT_MTYPE_MEMREF) continue;
+    at_mosaic_space space = space_of(ARG(op, i), &semaphore);
+    if (!semaphore && (space == AT_MSPACE_ANY || space == AT_MSPACE_HBM ||
+                       space == AT_MSPACE_VMEM))
+      AT_TRY(moved(j, op->operands[i], scalars));
+  }
+  return AT_OK;
+}
+
+// Another shape of the same memory: rows keep their lanes and move by tiles.
+static at_status reshaped(at_mosaic_judge *j, const at_mop *op) {
+  const at_mtype *m = ARG(op, 0), *r = RES(op, 0), *base;
+  bool argument, semaphore;
+  at_mosaic_space space = space_of(m, &semaphore);
+  if (semaphore || space != AT_MSPACE_VMEM || m->shape.rank < 2 ||
+      r->shape.rank < 2 || !base_of(op->operands[0], &base, &argument))
+    return AT_OK;
+  int64_t rows = at_mosaic_size(m, 2), to = at_mosaic_size(r, 2);
+  int64_t tile = tile_of(j, m, argument);
+  bool same_lanes = at_mosaic_size(m, 1) == at_mosaic_size(r, 1);
+  if (same_lanes && is_untiled(m)) {
+    int64_t blocks = 1;
+    for (uint32_t i = 0; i + 2 < m->shape.rank; i++) blocks *= m->shape.ptr[i];
+    if (blocks == 1 || rows % tile == 0) return AT_OK;
+    return at_mosaic_refuse(
+        j, op, AT_INTERNAL,
+        "Not implemented: Reshape on a non-contiguous memref.");
+  }
+  if (same_lanes && (rows == to || (rows % tile == 0 && to % tile == 0)))
+    return AT_OK;
+  return at_mosaic_refuse(
+      j, op, AT_INTERNAL,
+      "Not implemented: Supported only when (a) tiled dimensions remain "
+      "unchanged, except maybe for tile-aligned folding/unfolding");
+}
+
+// ---- Vectors
+static at_status gather(at_mosaic_judge *j, const at_mop *op) {
+  const at_mtype *a = ARG(op, 0), *i = ARG(op, 1);
+  uint32_t bits = at_mosaic_bits(a), rank = a->shape.rank;
+  at_dims d;
+  if (!at_mosaic_attr_ints(at_mop_attr(op, "dimensions"), j->scratch, &d))
+    return AT_OK;
+  if (bits != 8 && bits != 16 && bits != 32)
+    return at_mosaic_refuse(
+        j, op, AT_INTERNAL,
+        "Not implemented: Only 8-, 16- or 32-bit gathers supported");
+  if (bits != at_mosaic_bits(i))
+    return at_mosaic_refuse(j, op, AT_INTERNAL,
+                            "Not implemented: Gather indices and result have "
+                            "different bitwidths");
+  if (d.rank != 1) return AT_OK;
+  int64_t from_end = rank - d.ptr[0];
+  int64_t n = from_end == 1 ? 128 : from_end == 2 ? 8 * (32 / bits) : INT64_MAX;
+  if (a->shape.ptr[d.ptr[0]] > n)
+    return at_mosaic_refuse(
+        j, op, AT_INTERNAL,
+        "Not implemented: Multiple source vregs along gather dimension");
+  return AT_OK;
+}
+
+// Words go row by row wherever they lie; narrower elements can only be read so,
+// and from the first lane on.
+static at_status strided(at_mosaic_judge *j, const at_mop *op, uint32_t ref) {
+  const at_mtype *m = ARG(op, ref);
+  uint32_t rank = m->shape.rank, bits = at_mosaic_bits(m);
+  bool words = bits == 32 || bits == 1;
+  at_dims d;
+  if (rank < 2 ||
+      !at_mosaic_attr_ints(at_mop_attr(op, "strides"), j->scratch, &d))
+    return AT_OK;
+  bool plain = d.ptr[rank - 1] == 1;
+  int64_t lane;
+  bool first =
+      at_mosaic_value_const(op->operands[ref + rank], &lane) && lane == 0;
+  if (!words && ref == 1)
+    return at_mosaic_refuse(
+        j, op, AT_INTERNAL,
+        "not implemented: Strided store with non 32-bit data");
+  if (!words && !plain)
+    return at_mosaic_refuse(j, op, AT_INTERNAL,
+                            "Not implemented: Stride on last dim is not 1");
+  if ((words || first) && m->shape.ptr[rank - 1] > 128)
+    return at_mosaic_refuse(j, op, AT_INTERNAL,
+                            "Not Implemented: The last dim size is not 128 in "
+                            "original base memref");
+  if (!first)
+    return at_mosaic_refuse(j, op, AT_INTERNAL,
+                            "Not Implemented: Index on last dim is not 0");
+  if (!plain)
+    return at_mosaic_refuse(j, op, AT_INTERNAL,
+                            "Not Implemented: Stride on last dim is not 1");
+  return AT_OK;
+}
+
+// A turn that grows along another dimension.
+static at_status rotation(at_mosaic_judge *j, const at_mop *op) {
+  const at_mtype *t = ARG(op, 0);
+  const at_mattr *along = at_mop_attr(op, "stride_dimension");
+  uint32_t rank = t->shape.rank, bits = at_mosaic_bits(t);
+  int64_t by, d = at_mop_attr(op, "dimension")->i;
+  if (bits == 1)
+    return at_mosaic_refuse(
+        j, op, AT_INTERNAL,
+        "Not implemented: changeBitwidth when src bitwidth and dst bitwidth "
+        "differs too much.");
+  if (!along || !bits || d < 0 || d >= rank) return AT_OK;
+  int64_t from_end = rank - d, stride_from_end = rank - along->i;
+  int64_t tile = from_end == 1   ? 128
+                 : from_end == 2 ? 8 * (32 / AT_MIN(bits, 32u))
+                                 : 1;
+  if (t->shape.ptr[d] % tile)
+    return at_mosaic_refuse(j, op, AT_INTERNAL,
+                            "Not implemented: unsupported unaligned shape");
+  if (stride_from_end > 2) return AT_OK;
+  if (!at_mosaic_value_const(op->operands[1], &by))
+    return at_mosaic_refuse(j, op, AT_INTERNAL,
+                            "Not implemented: strided dynamic rotation along "
+                            "the two last dimensions is unsupported");
+  if (stride_from_end == 1)
+    return at_mosaic_refuse(
+        j, op, AT_INTERNAL,
+        "Not implemented: stride dimension is the minor most");
+  uint32_t least = j->chip->generation >= 6 ? 8 : 16;
+  if (from_end == 1 && bits >= least) return AT_OK;
+  return at_mosaic_refuse(
+      j, op, AT_INTERNAL,
+      "Not implemented: rotation dimension must be the minor most and bitwidth "
+      "must be >= %u (got %u) on TPU v%d when stride dimension is the second "
+      "minor most",
+      least, bits, j->chip->generation);
+}
+
+at_status at_mosaic_rules_layout(at_mosaic_judge *j, const at_mop *op) {
+  switch (at_mosaic_opcode_of(op)) {
+    case AT_MOSAIC_VECTOR_LOAD:
+    case AT_MOSAIC_TPU_VECTOR_LOAD:
+      return access(j, op, 0, RES(op, 0));
+    case AT_MOSAIC_VECTOR_STORE:
+    case AT_MOSAIC_TPU_VECTOR_STORE:
+      return access(j, op, 1, ARG(op, 0));
+    case AT_MOSAIC_TPU_ENQUEUE_DMA:
+    case AT_MOSAIC_TPU_WAIT_DMA:
+    case AT_MOSAIC_TPU_WAIT_DMA2:
+      return copy(j, op);
+    case AT_MOSAIC_TPU_MEMREF_RESHAPE:
+      return reshaped(j, op);
+    case AT_MOSAIC_TPU_DYNAMIC_GATHER:
+      return gather(j, op);
+    case AT_MOSAIC_TPU_STRIDED_LOAD:
+      return strided(j, op, 0);
+    case AT_MOSAIC_TPU_STRIDED_STORE:
+      return strided(j, op, 1);
+    case AT_MOSAIC_TPU_DYNAMIC_ROTATE:
+      return rotation(j, op);
+    case AT_MOSAIC_TPU_IOTA: {
+      uint32_t bits = at_mosaic_bits(RES(op, 0));
+      if (bits == 8 || bits == 16 || bits == 32) return AT_OK;
+      return at_mosaic_refuse(
+          j, op, AT_INTERNAL,
+          "Not implemented: Only 8-, 16- and 32-bit Iota supported");
+    }
+    case AT_MOSAIC_ARITH_SELECT:
+      // A choice between masks goes through bytes, which masks of words cannot.
+      if (j->chip->generation >= 5 && at_mosaic_is_vector(RES(op, 0)) &&
+          at_mosaic_bits(RES(op, 0)) == 1)
+        return at_mosaic_refuse(j, op, AT_INTERNAL, "Invalid input layout");
+      return AT_OK;
+    default:
+      return AT_OK;
+  }
+}
