@@ -368,6 +368,46 @@ static at_status rotation(at_mosaic_judge *j, const at_mop *op) {
       least, bits, j->chip->generation);
 }
 
+// Are two shapes the same but for dimensions of size 1?
+static bool same_but_ones(at_dims a, at_dims b) {
+  uint32_t i = 0, k = 0;
+  for (;;) {
+    while (i < a.rank && a.ptr[i] == 1) i++;
+    while (k < b.rank && b.ptr[k] == 1) k++;
+    if (i == a.rank || k == b.rank) return i == a.rank && k == b.rank;
+    if (a.ptr[i++] != b.ptr[k++]) return false;
+  }
+}
+
+// Lanes stay, or they are divided or joined evenly within one tile, or between
+// whole tiles, or with the whole dimension before them.
+static at_status shape_cast(at_mosaic_judge *j, const at_mop *op) {
+  const at_mtype *a = ARG(op, 0), *b = RES(op, 0);
+  if (!at_mosaic_is_vector(a) || !at_mosaic_is_vector(b) ||
+      same_but_ones(a->shape, b->shape))
+    return AT_OK;
+  int64_t from = at_mosaic_size(a, 1), to = at_mosaic_size(b, 1);
+  if (from <= 0 || to <= 0) return AT_OK;
+  bool evenly = from % to == 0 || to % from == 0;
+  if (from == to || (from <= 128 && to <= 128 && evenly) ||
+      (from % 128 == 0 && to % 128 == 0) ||
+      (a->shape.rank > 1 && b->shape.rank > 1 &&
+       (from == to * at_mosaic_size(b, 2) ||
+        to == from * at_mosaic_size(a, 2))))
+    return AT_OK;
+  return at_mosaic_refuse(j, op, AT_INTERNAL,
+                          "infer-vector-layout: unsupported shape cast");
+}
+
+static at_status transpose(at_mosaic_judge *j, const at_mop *op) {
+  at_dims p;
+  if (at_mosaic_bits(RES(op, 0)) != 1 ||
+      !at_mosaic_attr_ints(at_mop_attr(op, "permutation"), j->scratch, &p) ||
+      p.rank == 0 || p.ptr[p.rank - 1] != p.rank - 1)
+    return AT_OK;
+  return at_mosaic_refuse(j, op, AT_INTERNAL, "i1 transpose is not supported.");
+}
+
 at_status at_mosaic_rules_layout(at_mosaic_judge *j, const at_mop *op) {
   switch (at_mosaic_opcode_of(op)) {
     case AT_MOSAIC_VECTOR_LOAD:
@@ -382,6 +422,12 @@ at_status at_mosaic_rules_layout(at_mosaic_judge *j, const at_mop *op) {
       return copy(j, op);
     case AT_MOSAIC_TPU_MEMREF_RESHAPE:
       return reshaped(j, op);
+    case AT_MOSAIC_VECTOR_SHAPE_CAST:
+    case AT_MOSAIC_TPU_RESHAPE:
+      return shape_cast(j, op);
+    case AT_MOSAIC_TPU_TRANSPOSE:
+    case AT_MOSAIC_VECTOR_TRANSPOSE:
+      return transpose(j, op);
     case AT_MOSAIC_TPU_DYNAMIC_GATHER:
       return gather(j, op);
     case AT_MOSAIC_TPU_STRIDED_LOAD:

@@ -149,14 +149,28 @@ static at_status no_instruction(at_mosaic_judge *j, const at_mop *op,
 }
 
 // select(a < b, a, b) becomes a minimum before instructions are chosen.
+static const at_mvalue *narrowed(const at_mvalue *v) {
+  v = at_mosaic_value_folded(v);
+  if (!v->op) return v;
+  at_mosaic_opcode c = at_mosaic_opcode_of(v->op);
+  return c == AT_MOSAIC_ARITH_EXTSI || c == AT_MOSAIC_ARITH_EXTUI
+             ? at_mosaic_value_folded(v->op->operands[0])
+             : v;
+}
+
 static const char *min_or_max(const at_mop *op) {
+  enum { NE = 1, SLT = 2 };
   const at_mop *c = op->operands[0]->op;
   int64_t p = 0;
+  // A mask that became numbers and is compared with zero is itself.
+  if (c && at_mosaic_opcode_of(c) == AT_MOSAIC_ARITH_CMPI &&
+      at_mosaic_attr_int(c, "predicate", &p) && p == NE &&
+      at_mosaic_bits(narrowed(c->operands[0])->type) == 1)
+    c = narrowed(c->operands[0])->op;
   if (!c || at_mosaic_opcode_of(c) != AT_MOSAIC_ARITH_CMPI ||
-      !at_mosaic_attr_int(c, "predicate", &p) || p < 2)
+      !at_mosaic_attr_int(c, "predicate", &p) || p < SLT)
     return NULL;
-  const at_mvalue *a = at_mosaic_value_folded(c->operands[0]),
-                  *b = at_mosaic_value_folded(c->operands[1]),
+  const at_mvalue *a = narrowed(c->operands[0]), *b = narrowed(c->operands[1]),
                   *x = at_mosaic_value_folded(op->operands[1]),
                   *y = at_mosaic_value_folded(op->operands[2]);
   bool straight = a == x && b == y, crossed = a == y && b == x;
@@ -352,6 +366,17 @@ static at_status branch(at_mosaic_judge *j, const at_mop *op) {
   return AT_OK;
 }
 
+// Masks that a loop changes.
+static at_status loop(at_mosaic_judge *j, const at_mop *op) {
+  const at_mblock *b = op->regions[0]->blocks[0];
+  const at_mop *yield = b->ops[b->num_ops - 1];
+  for (uint32_t i = 0; i < op->num_results; i++)
+    if (at_mosaic_is_vector(RES(op, i)) && at_mosaic_bits(RES(op, i)) == 1 &&
+        yield->operands[i] != &b->args[i + 1])
+      return no_instruction(j, op, op->name);
+  return AT_OK;
+}
+
 static at_status scalar_store(at_mosaic_judge *j, const at_mop *op) {
   const at_mtype *t = ARG(op, 0);
   if (t->kind != AT_MTYPE_FLOAT || at_mosaic_bits(t) >= 32 ||
@@ -415,6 +440,8 @@ at_status at_mosaic_rules_target(at_mosaic_judge *j, const at_mop *op) {
                               "Invalid vector register cast");
     case AT_MOSAIC_SCF_IF:
       return branch(j, op);
+    case AT_MOSAIC_SCF_FOR:
+      return loop(j, op);
     case AT_MOSAIC_MEMREF_STORE:
       return scalar_store(j, op);
     case AT_MOSAIC_MEMREF_ALLOCA:
