@@ -158,6 +158,38 @@ static const at_mvalue *narrowed(const at_mvalue *v) {
              : v;
 }
 
+static bool is_read(const at_mop *op) {
+  at_mosaic_opcode c = at_mosaic_opcode_of(op);
+  return c == AT_MOSAIC_MEMREF_LOAD || c == AT_MOSAIC_VECTOR_LOAD;
+}
+
+// The same value, or two reads of one place with no write between them.
+static bool is_same(const at_mvalue *a, const at_mvalue *b) {
+  if (a == b) return true;
+  const at_mop *x = a->op, *y = b->op;
+  if (!x || !y || !is_read(x) || x->tag != y->tag || x->block != y->block ||
+      a->type != b->type || x->num_operands != y->num_operands)
+    return false;
+  for (uint32_t i = 0; i < x->num_operands; i++) {
+    int64_t m, n;
+    if (x->operands[i] != y->operands[i] &&
+        !(at_mosaic_value_const(x->operands[i], &m) &&
+          at_mosaic_value_const(y->operands[i], &n) && m == n))
+      return false;
+  }
+  bool between = false;
+  for (uint32_t i = 0; i < x->block->num_ops; i++) {
+    const at_mop *op = x->block->ops[i];
+    if (op == x || op == y) {
+      if (between) return true;
+      between = true;
+    } else if (between && (op->num_regions || op->num_results == 0)) {
+      return false;
+    }
+  }
+  return false;
+}
+
 static const char *min_or_max(const at_mop *op) {
   enum { NE = 1, SLT = 2 };
   const at_mop *c = op->operands[0]->op;
@@ -173,7 +205,8 @@ static const char *min_or_max(const at_mop *op) {
   const at_mvalue *a = narrowed(c->operands[0]), *b = narrowed(c->operands[1]),
                   *x = at_mosaic_value_folded(op->operands[1]),
                   *y = at_mosaic_value_folded(op->operands[2]);
-  bool straight = a == x && b == y, crossed = a == y && b == x;
+  bool straight = is_same(a, x) && is_same(b, y),
+       crossed = is_same(a, y) && is_same(b, x);
   if (!straight && !crossed) return NULL;
   bool less = p == 2 || p == 3 || p == 6 || p == 7;
   if (p >= 6) return less == straight ? "arith.minui" : "arith.maxui";

@@ -1,0 +1,292 @@
+"""What the TPU compiler refuses for a chip: small kernels, each with the beginning of its message.
+
+Each row was seen of the TPU compiler. A row says what v5e, v5p and v6e say; None: the kernel compiles.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+COMMAND = str(pathlib.Path(os.environ["ATOLL_LIBRARY"]).parent / "atoll")
+F32, BF16, F16, I32, I16, I8, U8 = jnp.float32, jnp.bfloat16, jnp.float16, jnp.int32, jnp.int16, jnp.int8, jnp.uint8
+I4, U16, E5 = jnp.int4, jnp.uint16, jnp.float8_e5m2
+S, SMEM, VMEM, HBM = jax.ShapeDtypeStruct, pltpu.SMEM, pltpu.VMEM, pl.ANY
+ALL = slice(None)
+CHIPS = ("v5e", "v5p", "v6e")
+
+
+def kernel(body, out, *operands, **more):
+  return pl.pallas_call(body, out_shape=out, **more), operands
+
+
+def of_values(f, *operands, **more):
+  """out[...] = f(operands[...])"""
+  out = jax.eval_shape(f, *operands)
+
+  def body(*refs):
+    refs[-1][...] = f(*(r[...] for r in refs[:-1]))
+  return kernel(body, S(out.shape, out.dtype), *operands, **more)
+
+
+def of_index(dtype, shape, where, part, store=False):
+  """A part of a ref that begins at a number from SMEM."""
+  specs = [pl.BlockSpec(memory_space=SMEM), pl.BlockSpec(memory_space=VMEM)]
+
+  def load(i, x, o):
+    o[...] = x[where(i[0])]
+
+  def put(i, x, o):
+    o[where(i[0])] = x[...]
+  a, b = (S(part, dtype), S(shape, dtype)) if not store else (S(shape, dtype), S(part, dtype))
+  return kernel(put if store else load, a, S((1,), I32), b, in_specs=specs)
+
+
+def of_copy(dtype, shape, where, part, to_vmem=False):
+  """A copy from a part of HBM, or to a part of VMEM."""
+  specs = [pl.BlockSpec(memory_space=SMEM), pl.BlockSpec(memory_space=HBM)]
+
+  def read(i, x, o, s):
+    c = pltpu.make_async_copy(x.at[where(i[0])], o, s)
+    c.start()
+    c.wait()
+
+  def write(i, x, o, v, s):
+    c = pltpu.make_async_copy(x, v.at[where(i[0])], s)
+    c.start()
+    c.wait()
+    o[...] = v[...]
+  if to_vmem:
+    return kernel(write, S(shape, dtype), S((1,), I32), S(part, dtype), in_specs=specs,
+                  scratch_shapes=[VMEM(shape, dtype), pltpu.SemaphoreType.DMA])
+  return kernel(read, S(part, dtype), S((1,), I32), S(shape, dtype), in_specs=specs, scratch_shapes=[pltpu.SemaphoreType.DMA])
+
+
+def of_scalars(f, dtype):
+  out = jax.eval_shape(f, S((4,), dtype))
+
+  def body(s, o):
+    o[0] = f(s)
+  return kernel(body, S((1,), out.dtype), S((4,), dtype), in_specs=[pl.BlockSpec(memory_space=SMEM)],
+                out_specs=pl.BlockSpec(memory_space=SMEM))
+
+
+def of_block(dtype, shape, block, grid, **more):
+  def body(x, o):
+    o[...] = x[...]
+  spec = pl.BlockSpec(block, lambda *g: tuple(g) + (0,) * (len(block) - len(g)))
+  return kernel(body, S(shape, dtype), S(shape, dtype), grid=grid, in_specs=[spec], out_specs=spec, **more)
+
+
+def of_scratch(*scratch):
+  def body(x, o, *_):
+    o[...] = x[...]
+  return kernel(body, S((8, 128), F32), S((8, 128), F32), scratch_shapes=list(scratch))
+
+
+def stored(dtype, shape, part, *where):
+  def body(x, o):
+    o[where] = x[...]
+  return kernel(body, S(shape, dtype), S(part, dtype))
+
+
+def viewed(dtype, shape, to):
+  def body(x, o):
+    o[...] = x.reshape(to)[...]
+  return kernel(body, S(to, dtype), S(shape, dtype))
+
+
+def turned(dtype, shape, axis, **more):
+  return of_values(lambda x: pltpu.roll(x, 3, axis, **more), S(shape, dtype))
+
+
+def in_turn(dtype, shape, axis, **more):
+  def body(i, x, o):
+    o[...] = pltpu.roll(x[...], i[0], axis, **more)
+  specs = [pl.BlockSpec(memory_space=SMEM), pl.BlockSpec(memory_space=VMEM)]
+  return kernel(body, S(shape, dtype), S((1,), I32), S(shape, dtype), in_specs=specs)
+
+
+def gathered(dtype, index, axis, rows=8):
+  def f(x, i):
+    return jnp.take_along_axis(x, i, axis=axis, mode="promise_in_bounds")
+  return of_values(f, S((rows, 128), dtype), S((rows, 128), index))
+
+
+def reshaped(a, b, dtype=F32):
+  return of_values(lambda x: x.reshape(b), S(a, dtype))
+
+
+def two(f, dtype, rows=32):
+  return of_values(f, S((rows, 128), dtype), S((rows, 128), dtype))
+
+
+TILES = "Offsets along tiled dimensions must be aligned to tiles"
+SIZES = "Slice sizes along tiled dimensions must be aligned to tiles"
+PROOF = "E2003: CompileTimeMosaicUnprovenMemoryAccessAlignment"
+CAST = "infer-vector-layout: unsupported shape cast"
+TURN = "Not implemented: rotation dimension must be the minor most and bitwidth must be >= "
+FULL = "XLA:TPU compile permanent error. Ran out of memory in memory space "
+BIG = "Allocation (size="
+CORES = "Core-parallel dimension 0 has iteration bound: 2, which is greater than the number of active cores: 1."
+
+
+def illegal(op):
+  return f"failed to legalize operation '{op}'"
+
+
+ROWS = {
+    # Integers narrower than a word.
+    "shifts": (lambda: two(lambda x, y: x << y, I8), None),
+    "unsigned quotient of 16 bits": (lambda: two(lambda x, y: lax.div(x, y), U16), None),
+    "unsigned quotient of 8 bits": (lambda: two(lambda x, y: lax.div(x, y), U8), ("LLO_CHECK failure",) * 2 + (None,)),
+    "signed quotient of 16 bits": (lambda: two(lambda x, y: lax.div(x, y), I16), illegal("arith.divsi")),
+    "a maximum with zero is no operation": (lambda: of_values(jax.nn.relu, S((32, 128), U8)), None),
+    "a difference of zero is none": (lambda: two(lambda x, y: jnp.where(x <= y, x - 0, y), I16), illegal("arith.minsi")),
+    "a maximum by reading twice": (lambda: of_scalars(lambda s: jnp.where(s[0] > s[1], s[0], s[1]), I16), illegal("arith.maxsi")),
+    "a choice by number": (lambda: two(lambda x, y: lax.select_n((x > y).astype(I32), x, y), I8), illegal("arith.minsi")),
+    "numbers of lanes in nibbles": (lambda: of_values(lambda x: lax.broadcasted_iota(I4, (64, 128), 1), S((8, 128), F32)),
+                                    "Not implemented: Only 8-, 16- and 32-bit Iota supported"),
+    # Floats.
+    "angle of f32": (lambda: two(jnp.arctan2, F32), None),
+    "angle of bf16": (lambda: two(jnp.arctan2, BF16), illegal("math.atan2")),
+    "remainder of bf16": (lambda: two(lax.rem, BF16), illegal("arith.remf")),
+    "quotient of f8": (lambda: two(lambda x, y: x / y, E5), "Unsupported data type"),
+    "to f16": (lambda: of_values(lambda x: x.astype(F16), S((16, 128), F32)), illegal("tpu.pack_subelements")),
+    "f16 is copied": (lambda: of_copy(F16, (64, 128), lambda i: pl.ds(0, 16), (16, 128)), "Only arguments with float8e5m2"),
+    "scalars of bf16 are sums": (lambda: of_scalars(lambda s: s[0] + s[1], BF16), illegal("arith.addf")),
+    "scalars of bf16 become f32": (lambda: of_scalars(lambda s: s[0].astype(F32), BF16), None),
+    "scalars of f16": (lambda: of_scalars(lambda s: s[0].astype(F32), F16), "Unsupported input type for float extension: 'f16'"),
+    # Masks.
+    "masks turn": (lambda: of_values(lambda x: jnp.where(pltpu.roll(x > 0, 1, 1), x, 0.0), S((8, 128), F32)),
+                   "Not implemented: changeBitwidth"),
+    "masks join inside a tile": (lambda: of_values(lambda x: jnp.concatenate([x[:3] > 0, x[3:] > 0]), S((8, 128), F32)),
+                                 "Invalid vector register cast"),
+    "masks join at tiles": (lambda: of_values(lambda x: jnp.concatenate([x[:8] > 0, x[8:] > 0]), S((16, 128), F32)), None),
+    "masks are transposed with their lanes": (lambda: of_values(lambda x: x.T, S((128, 128), jnp.bool_)), None),
+    "masks are transposed but for their lanes": (lambda: of_values(lambda x: jnp.transpose(x, (1, 0, 2)), S((4, 8, 128), jnp.bool_)),
+                                                 "i1 transpose is not supported."),
+    "a loop changes a mask": (lambda: two(lambda x, y: jnp.where(
+        lax.fori_loop(0, 3, lambda i, c: jnp.logical_not(c), x > y), x, y), F32), illegal("scf.for")),
+    "a branch chooses a mask": (lambda: of_scalar_choice(), "Invalid input layout"),
+    # Gathers and turns.
+    "gather of nibbles": (lambda: gathered(I4, I32, 1), "Not implemented: Only 8-, 16- or 32-bit gathers supported"),
+    "gather of rows of bytes": (lambda: gathered(I8, I8, 0), ("Byte gather not supported by this TPU generation",) * 2 + (None,)),
+    "gather of lanes of 16 bits": (lambda: gathered(BF16, I16, 1), ("Unsupported set permute mode",) * 2 + (None,)),
+    "turn of a part of a tile": (lambda: in_turn(F32, (32, 100), 1), None),
+    "growing turn of a part of a tile": (lambda: turned(F32, (32, 100), 1, stride=1, stride_axis=0),
+                                         "Not implemented: unsupported unaligned shape"),
+    "growing turn along lanes": (lambda: turned(F32, (32, 128), 0, stride=1, stride_axis=1),
+                                 "Not implemented: stride dimension is the minor most"),
+    "growing turn by a number of the run": (lambda: in_turn(F32, (32, 128), 1, stride=1, stride_axis=0),
+                                            "Not implemented: strided dynamic rotation along the two last dimensions"),
+    "growing turn of bytes": (lambda: turned(I8, (32, 128), 1, stride=1, stride_axis=0), (TURN + "16 (got 8) on TPU v5",) * 2 + (None,)),
+    # Loads and stores.
+    "one dimension from anywhere": (lambda: of_index(F32, (4096,), lambda i: pl.ds(i, 1024), (1024,)), PROOF),
+    "one dimension from tiles": (lambda: of_index(F32, (4096,), lambda i: pl.ds(i * 1024, 1024), (1024,)), None),
+    "part of a row of several tiles": (lambda: of_index(F32, (64, 256), lambda i: (pl.ds(i, 1), pl.ds(5, 64)), (1, 64)),
+                                       "Not implemented: dynamic load with unaligned indices"),
+    "store to part of a row of several tiles": (lambda: of_index(F32, (64, 256), lambda i: (pl.ds(i, 1), pl.ds(5, 64)), (1, 64), True),
+                                                PROOF),
+    "part of a row of one tile": (lambda: of_index(F32, (64, 128), lambda i: (pl.ds(i, 1), pl.ds(5, 64)), (1, 64)), None),
+    "a row of several tiles": (lambda: of_index(F32, (64, 256), lambda i: (pl.ds(i, 1), ALL), (1, 256)), None),
+    "strided rows of bf16 are stored": (lambda: stored(BF16, (64, 128), (32, 128), pl.ds(0, 32, 2), ALL),
+                                        "not implemented: Strided store with non 32-bit data"),
+    "strided rows of several tiles": (lambda: stored(F32, (64, 256), (16, 256), pl.ds(0, 16, 4), ALL),
+                                      "Not Implemented: The last dim size is not 128 in original base memref"),
+    "part of a line of nibbles": (lambda: of_block(I4, (100,), (100,), (1,)), "Only 16-bit and 8-bit subelement masking"),
+    # Views and shapes.
+    "lanes in two parts": (lambda: viewed(F32, (32, 256), (64, 128)), "Not implemented: Supported only when (a) tiled dimensions"),
+    "tiles of bytes are cut": (lambda: viewed(I8, (32, 128), (4, 8, 128)), "Not implemented: Supported only when (a) tiled dimensions"),
+    "rows of words fold": (lambda: viewed(F32, (32, 128), (4, 8, 128)), None),
+    "padded rows": (lambda: viewed(F32, (4, 5, 128), (20, 128)), "Not implemented: Reshape on a non-contiguous memref."),
+    "lanes are divided unevenly": (lambda: reshaped((6, 100), (3, 200)), CAST),
+    "lanes are divided in one tile": (lambda: reshaped((64, 20), (2, 8, 80)), None),
+    "lanes are joined with a whole dimension": (lambda: reshaped((5, 25, 24), (5, 1, 600)), None),
+    "lanes of several tiles are cut": (lambda: reshaped((4, 1, 320), (1, 8, 160)), CAST),
+    # Copies.
+    "rows of bf16 within a word": (lambda: of_copy(BF16, (64, 128), lambda i: pl.ds(1, 1), (1, 128), True), TILES),
+    "rows of bf16 by the word": (lambda: of_copy(BF16, (64, 128), lambda i: pl.ds(2, 2), (2, 128), True), None),
+    "half of the lanes": (lambda: of_copy(F32, (64, 256), lambda i: (ALL, pl.ds(0, 64)), (64, 64), True), SIZES),
+    "a column": (lambda: of_copy(F32, (64, 128), lambda i: (ALL, 3), (64,)), "The dynamic offset times the element size"),
+    "rows across tiles of several": (lambda: of_copy(F32, (64, 256), lambda i: pl.ds(i, 8), (8, 256)), TILES),
+    "one row of several tiles": (lambda: of_copy(F32, (64, 256), lambda i: pl.ds(i, 1), (1, 256)), None),
+    "a line of bf16 within a tile": (lambda: of_copy(BF16, (4096,), lambda i: pl.ds(128, 128), (128,)), TILES),
+    "a short line": (lambda: of_copy(F32, (4096,), lambda i: pl.ds(0, 8), (8,)), "The contiguous inner slice in the DMA transfer"),
+    "a line from anywhere": (lambda: of_copy(F32, (4096,), lambda i: pl.ds(i, 1024), (1024,)), "Could not determine that the dynamic offset"),
+    # Products.
+    "f32 by i32": (lambda: of_values(lambda x, y: lax.dot_general(x, y, (((1,), (0,)), ((), ())), preferred_element_type=F32),
+                                     S((128, 128), F32), S((128, 128), I32)), None),
+    "f32 by masks": (lambda: of_values(lambda x, y: lax.dot_general(x, y, (((1,), (0,)), ((), ())), preferred_element_type=F32),
+                                       S((128, 128), F32), S((128, 128), jnp.bool_)), illegal("tpu.unpack_subelements")),
+    # Blocks, cores, memories.
+    "blocks of two bits": (lambda: of_block(jnp.int2, (72, 256), (24, 256), (3,)), "Failed to set window params for input 0: E2002"),
+    "whole arrays of two bits": (lambda: of_block(jnp.int2, (40, 256), (40, 256), (1,)), None),
+    "more steps than cores": (lambda: of_block(F32, (64, 128), (32, 128), (2,), compiler_params=pltpu.CompilerParams(
+        dimension_semantics=("core_parallel",))), (CORES, None, CORES)),
+    "semaphores": (lambda: of_scratch(pltpu.SemaphoreType.DMA((430,))), None),
+    "too many semaphores": (lambda: of_scratch(pltpu.SemaphoreType.DMA((460,))), FULL + "sflag"),
+    "all of SMEM": (lambda: of_scratch(SMEM((262144,), F32)), FULL + "smem"),
+    "SMEM lies in tiles": (lambda: of_scratch(SMEM((4096, 4), F32)), BIG),
+    "a scratch larger than VMEM": (lambda: of_scratch(VMEM((140 * 2048, 128), F32)), BIG),
+    "two scratches of half of VMEM": (lambda: of_scratch(VMEM((60 * 2048, 128), F32), VMEM((60 * 2048, 128), F32)), None),
+}
+
+
+def of_scalar_choice():
+  def body(s, x, o):
+    m = lax.cond(s[0] > 0, lambda v: v, jnp.zeros_like, x[...] > 0)
+    o[...] = jnp.where(m, x[...], 0.0)
+  specs = [pl.BlockSpec(memory_space=SMEM), pl.BlockSpec(memory_space=VMEM)]
+  return kernel(body, S((8, 128), F32), S((1,), I32), S((8, 128), F32), in_specs=specs)
+
+
+@pytest.fixture(scope="module")
+def verdicts(tmp_path_factory):
+  """(row, chip) -> message, None where the kernel is accepted. One process per chip judges all rows."""
+  folder = tmp_path_factory.mktemp("refusals")
+  names = {}
+  for n, (name, (make, _)) in enumerate(ROWS.items()):
+    f, operands = make()
+    path = folder / f"{n}.mlir"
+    path.write_text(jax.jit(f).trace(*operands).lower(lowering_platforms=("tpu",)).as_text())
+    names[str(path)] = name
+  environment = {k: v for k, v in os.environ.items() if not k.startswith("ATOLL_")}
+  out = {}
+  for chip in CHIPS:
+    done = subprocess.run([COMMAND, "dump", "--mosaic", "--check", f"--target={chip}", *names], env=environment,
+                          capture_output=True, text=True, check=True)
+    for line in done.stdout.splitlines():
+      r = json.loads(line)
+      out[names[r["file"]], chip] = None if r["verdict"] == "ok" else r["message"]
+  return out
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_what_the_compiler_says(name, verdicts):
+  want = ROWS[name][1]
+  for chip, text in zip(CHIPS, want if isinstance(want, tuple) else (want,) * 3):
+    message = verdicts[name, chip]
+    if text is None:
+      assert message is None, chip
+    else:
+      assert message is not None, chip
+      assert text in message.splitlines()[0], chip
+
+
+def test_angles_of_pairs():
+  """What the chip accepts runs."""
+  def body(x, y, o):
+    o[...] = jnp.arctan2(x[...], y[...])
+  x, y = (jax.random.normal(jax.random.key(s), (16, 128), F32) for s in (0, 1))
+  out = pl.pallas_call(body, out_shape=S(x.shape, F32))(x, y)
+  with jax.default_device(jax.devices("cpu")[0]):
+    want = jnp.arctan2(jnp.asarray(jax.device_get(x)), jnp.asarray(jax.device_get(y)))
+  assert abs(jax.device_get(out) - jax.device_get(want)).max() < 1e-6
