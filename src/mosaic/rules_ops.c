@@ -431,7 +431,8 @@ static at_status allocation(at_mosaic_judge *j, const at_mop *op) {
   if (bytes <= j->chip->vmem_bytes) return AT_OK;
   return at_mosaic_refuse(j, op, AT_RESOURCE_EXHAUSTED,
                           "Allocation (size=%lld) would exceed memory "
-                          "(size=%lld) :: #allocation [scoped memory]",
+                          "(size=%lld) :: #allocation [scoped memory]: a "
+                          "scope asks for more than there is",
                           (long long)bytes, (long long)j->chip->vmem_bytes);
 }
 
