@@ -23,7 +23,6 @@ double at_me_weight(at_mosaic_opcode c) {
     case AT_MOSAIC_MATH_SIN:
     case AT_MOSAIC_MATH_COS:
     case AT_MOSAIC_MATH_TAN:
-    case AT_MOSAIC_MATH_ATAN2:
     case AT_MOSAIC_MATH_ERF:
       return 20;
     case AT_MOSAIC_MATH_EXP:
