@@ -64,6 +64,9 @@ static void codes_have_names(void **state) {
   assert_string_equal(at_code_name(AT_OK_CODE), "OK");
   assert_string_equal(at_code_name(AT_UNAUTHENTICATED), "UNAUTHENTICATED");
   assert_string_equal(at_code_name((at_code)99), "?");
+  at_status bytes = AT_FAIL(AT_INTERNAL, "a\xff%s\xc3\xa9\xe2\x82", "\xc0\x80");
+  assert_string_equal(at_status_message(bytes), "a???\xc3\xa9??");
+  at_status_free(bytes);
   assert_int_equal(at_code_take(AT_FAIL((at_code)99, "odd")), AT_UNKNOWN);
   assert_int_equal(at_code_take(AT_FAIL(AT_OK_CODE, "odd")), AT_UNKNOWN);
 }

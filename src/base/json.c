@@ -74,21 +74,6 @@ static char *put_utf8(char *to, uint32_t c) {
   return to;
 }
 
-// Length of the well-formed UTF-8 sequence at p, 0 when there is none.
-static size_t utf8_length(const uint8_t *p, size_t left) {
-  if (!left) return 0;
-  if (p[0] < 0x80) return 1;
-  size_t n = p[0] >= 0xf0 ? 4 : p[0] >= 0xe0 ? 3 : 2;
-  if (p[0] < 0xc2 || p[0] > 0xf4 || n > left) return 0;
-  for (size_t i = 1; i < n; i++)
-    if ((p[i] & 0xc0) != 0x80) return 0;
-  if (p[0] == 0xe0 && p[1] < 0xa0) return 0;   // overlong
-  if (p[0] == 0xed && p[1] >= 0xa0) return 0;  // surrogate
-  if (p[0] == 0xf0 && p[1] < 0x90) return 0;
-  if (p[0] == 0xf4 && p[1] >= 0x90) return 0;
-  return n;
-}
-
 // The code point of \uXXXX, or of a surrogate pair; `at` is behind the 'u'.
 static at_status read_unicode(reader *r, uint32_t *out) {
   int hi = r->end - r->at >= 4 ? hex4(r->at) : -1;
@@ -136,7 +121,7 @@ static at_status read_string(reader *r, at_str *out) {
       AT_TRY(read_escape(r, &to));
       continue;
     }
-    size_t n = utf8_length((const uint8_t *)r->at, (size_t)(close - r->at));
+    size_t n = at_utf8_length((const uint8_t *)r->at, (size_t)(close - r->at));
     if (!n) return bad(r, "string is not UTF-8");
     memcpy(to, r->at, n);
     to += n;
@@ -326,7 +311,7 @@ static void quote(at_strbuf *out, at_str s) {
   at_strbuf_addc(out, '"');
   for (size_t i = 0; i < s.len;) {
     uint8_t c = (uint8_t)s.ptr[i];
-    size_t n = utf8_length((const uint8_t *)s.ptr + i, s.len - i);
+    size_t n = at_utf8_length((const uint8_t *)s.ptr + i, s.len - i);
     if (!n) {
       at_strbuf_addz(out, "\xef\xbf\xbd");
       n = 1;

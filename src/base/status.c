@@ -1,5 +1,7 @@
 #include "base/status.h"
 
+#include "base/strbuf.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,6 +35,17 @@ static at_status make(at_code code, const char *file, int line,
   return (at_status){e};
 }
 
+// Whoever shows a message expects text: bytes of hostile input that are none
+// become question marks.
+static void keep_text(char *text, size_t n) {
+  for (size_t i = 0, step; i < n; i += step) {
+    step = at_utf8_length((const uint8_t *)text + i, n - i);
+    if (step) continue;
+    text[i] = '?';
+    step = 1;
+  }
+}
+
 static at_status make_v(at_code code, const char *file, int line,
                         const char *fmt, va_list ap) {
   char small[512], *text = small;
@@ -48,6 +61,7 @@ static at_status make_v(at_code code, const char *file, int line,
       text = small, n = (int)sizeof small - 1;
   }
   va_end(again);
+  keep_text(text, (size_t)n);
   at_status s = make(code, file, line, text, (size_t)n);
   if (text != small) free(text);
   return s;

@@ -50,3 +50,17 @@ at_status at_strbuf_status(const at_strbuf *b) {
   return b->failed ? AT_FAIL(AT_RESOURCE_EXHAUSTED, "out of memory for text")
                    : AT_OK;
 }
+
+size_t at_utf8_length(const uint8_t *p, size_t left) {
+  if (!left) return 0;
+  if (p[0] < 0x80) return 1;
+  size_t n = p[0] >= 0xf0 ? 4 : p[0] >= 0xe0 ? 3 : 2;
+  if (p[0] < 0xc2 || p[0] > 0xf4 || n > left) return 0;
+  for (size_t i = 1; i < n; i++)
+    if ((p[i] & 0xc0) != 0x80) return 0;
+  if (p[0] == 0xe0 && p[1] < 0xa0) return 0;   // overlong
+  if (p[0] == 0xed && p[1] >= 0xa0) return 0;  // surrogate
+  if (p[0] == 0xf0 && p[1] < 0x90) return 0;
+  if (p[0] == 0xf4 && p[1] >= 0x90) return 0;
+  return n;
+}

@@ -26,4 +26,7 @@ static inline at_str at_strbuf_str(const at_strbuf *b) {
   return (at_str){b->ptr ? b->ptr : "", b->len};
 }
 
+// Length of the well-formed UTF-8 sequence at p, 0 when there is none.
+size_t at_utf8_length(const uint8_t *p, size_t left);
+
 #endif

@@ -270,7 +270,11 @@ static at_status fuse_comp(at_module *m, at_comp *c, at_arena *a) {
     at_mosaic_call call;
     at_mosaic_kernel *k;
     AT_TRY(at_mosaic_call_of(n, a, &call));
-    AT_TRY(at_mosaic_read(&call, a, &k));
+    at_status read = at_mosaic_read(&call, a, &k);
+    if (read.err) {  // said when its code is made
+      at_status_free(read);
+      continue;
+    }
     inputs f = {m, c, a, at_map_in(a)};
     node_list dead = {0};
     AT_TRY(count_uses(&f, c));

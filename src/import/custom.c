@@ -212,6 +212,9 @@ AT_IMP_HOW(custom_call) {
                       &d.attrs));
   AT_TRY(
       layouts_read(x, op, "result_layouts", AT_ATTR_RESULT_LAYOUTS, &d.attrs));
+  at_attr kernel = {.id = AT_ATTR_KERNEL_NAME};
+  AT_TRY(at_imp_str(x, op, "kernel_name", &kernel.s));
+  if (kernel.s.len) AT_TRY(at_imp_attr_put(x, &d.attrs, kernel));
   AT_TRY(called_regions(x, op, &d));
   at_node *n;
   AT_TRY(at_imp_build(x, op, &d, &n));

@@ -33,6 +33,7 @@ at_status at_mosaic_call_of(const at_node *n, at_arena *a,
   }
   *out = (at_mosaic_call){
       .config = at_node_str(n, AT_ATTR_BACKEND_CONFIG),
+      .name = at_node_str(n, AT_ATTR_KERNEL_NAME),
       .operands = operands,
       .num_operands = n->num_operands,
       .values = values,

@@ -298,6 +298,11 @@ static at_status tie_windows(reader *r, at_mosaic_window *w) {
           c->num_operands, p->num_dynamic, p->num_prefetch, c->num_results,
           p->num_windows);
     p->num_inputs = c->num_operands - first;
+    if (cfg->num_input_colors > c->num_operands ||
+        cfg->num_output_colors > c->num_results)
+      return at_mosaic_fail(r->k, p->func, AT_INVALID_ARGUMENT,
+                            "a memory space colour of an operand or result "
+                            "that the call does not have");
   }
   for (uint32_t i = 0; i < p->num_windows; i++) {
     w[i].is_output = i >= p->num_inputs;

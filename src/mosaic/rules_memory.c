@@ -326,5 +326,7 @@ at_status at_mosaic_rules_memory(at_mosaic_judge *j) {
                                               : j->chip->vmem_scoped_bytes;
   int64_t usable = j->chip->vmem_usable_bytes;
   if (m.windows > usable) return capacity_oom(j, m.windows, usable, "vmem");
+  if (cfg->internal_scratch_bytes > usable)
+    return capacity_oom(j, cfg->internal_scratch_bytes, usable, "vmem");
   return m.windows > scoped ? scoped_oom(j, m.windows, scoped) : AT_OK;
 }
