@@ -310,6 +310,12 @@ static at_status strided(at_mosaic_judge *j, const at_mop *op, uint32_t ref) {
   int64_t lane;
   bool first =
       at_mosaic_value_const(op->operands[ref + rank], &lane) && lane == 0;
+  int64_t at;
+  for (uint32_t i = 0; !words && ref == 0 && i < rank; i++)
+    if (!at_mosaic_value_const(op->operands[1 + i], &at))
+      return at_mosaic_refuse(
+          j, op, AT_INTERNAL,
+          "Only static indices are supported for packed types");
   if (!words && ref == 1)
     return at_mosaic_refuse(
         j, op, AT_INTERNAL,

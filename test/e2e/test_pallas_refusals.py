@@ -199,6 +199,8 @@ ROWS = {
     "a row of several tiles": (lambda: of_index(F32, (64, 256), lambda i: (pl.ds(i, 1), ALL), (1, 256)), None),
     "strided rows of bf16 are stored": (lambda: stored(BF16, (64, 128), (32, 128), pl.ds(0, 32, 2), ALL),
                                         "not implemented: Strided store with non 32-bit data"),
+    "strided rows of bf16 from anywhere": (lambda: of_index(BF16, (64, 128), lambda i: (pl.ds(i, 8, 8), ALL), (8, 128)),
+                                           "Only static indices are supported for packed types"),
     "strided rows of several tiles": (lambda: stored(F32, (64, 256), (16, 256), pl.ds(0, 16, 4), ALL),
                                       "Not Implemented: The last dim size is not 128 in original base memref"),
     "part of a line of nibbles": (lambda: of_block(I4, (100,), (100,), (1,)), "Only 16-bit and 8-bit subelement masking"),
