@@ -340,6 +340,7 @@ static bool is_left_out(const at_node *n, const at_attr *a) {
     case AT_ATTR_OUTPUT_OPERAND_ALIASES:
     case AT_ATTR_CHANNEL_TYPE:
     case AT_ATTR_ASYNC:
+    case AT_ATTR_SHAPE_OPERANDS:
       return true;
     case AT_ATTR_FRONTEND_ATTRIBUTES:  // of what stays as it came
       return n->op != AT_OP_CUSTOM_CALL;

@@ -215,6 +215,12 @@ AT_IMP_HOW(custom_call) {
   at_attr kernel = {.id = AT_ATTR_KERNEL_NAME};
   AT_TRY(at_imp_str(x, op, "kernel_name", &kernel.s));
   if (kernel.s.len) AT_TRY(at_imp_attr_put(x, &d.attrs, kernel));
+  at_attr shapes = {.id = AT_ATTR_SHAPE_OPERANDS};
+  const at_mattr *list = at_mop_attr(op, "indices_of_shape_operands");
+  if (list) {
+    AT_TRY(at_imp_ints(x, op, "indices_of_shape_operands", list, &shapes.ints));
+    AT_TRY(at_imp_attr_put(x, &d.attrs, shapes));
+  }
   AT_TRY(called_regions(x, op, &d));
   at_node *n;
   AT_TRY(at_imp_build(x, op, &d, &n));

@@ -290,6 +290,11 @@ at_status at_mosaic_timing_of(const at_mosaic_kernel *k, uint32_t program,
   if (!rules)
     return AT_FAIL(AT_FAILED_PRECONDITION, "no rules for kernels on %s",
                    machine->name);
+  if (k->symbolic)
+    return AT_FAIL(AT_FAILED_PRECONDITION,
+                   "kernel %s was exported for symbolic shapes, which are not "
+                   "known here",
+                   k->name);
   grid g = {.p = &k->programs[program], .rules = rules, .scratch = a};
   AT_TRY(bounds_of(&g, k, given));
   AT_TRY(make_windows(&g, given, a));

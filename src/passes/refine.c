@@ -135,6 +135,50 @@ static at_status set_dimension(refiner *w, at_node *n) {
   return at_fwd_set(&w->rw, n, 0, n->operands[0]);
 }
 
+static bool is_listed(at_dims list, int64_t i) {
+  for (uint32_t k = 0; k < list.rank; k++)
+    if (list.ptr[k] == i) return true;
+  return false;
+}
+
+// A foreign call's last operands may be the shapes of its results: then they
+// are no operands of what is called.
+static at_status call_shapes(refiner *w, at_node *n) {
+  at_dims list = at_node_ints(n, AT_ATTR_SHAPE_OPERANDS);
+  if (!list.rank || list.rank != n->num_results) return AT_OK;
+  uint32_t left = n->num_operands - AT_MIN(list.rank, n->num_operands);
+  for (uint32_t i = 0; i < n->num_operands; i++)
+    if (is_listed(list, i) != (i >= left)) return AT_OK;
+  at_type *types;
+  AT_TRY_ALLOC(types, at_new(w->rw.m->arena, at_type, n->num_results));
+  for (uint32_t r = 0; r < n->num_results; r++) {
+    int64_t dims[MAX_RANK];
+    uint32_t rank;
+    if (list.ptr[r] < left || list.ptr[r] >= n->num_operands ||
+        !sizes_of(n->operands[list.ptr[r]], dims, &rank) ||
+        rank != n->types[r].rank)
+      return AT_OK;
+    for (uint32_t d = 0; d < rank; d++)
+      if (dims[d] < 0) return AT_OK;
+    AT_TRY(at_type_make(w->rw.m->arena, n->types[r].dtype,
+                        (at_dims){dims, rank}, &types[r]));
+  }
+  at_attr *attrs;
+  AT_TRY_ALLOC(attrs, at_new(w->rw.m->arena, at_attr, n->num_attrs + 1));
+  uint32_t kept = 0;
+  for (uint32_t i = 0; i < n->num_attrs; i++) {
+    at_attr a = n->attrs[i];
+    if (a.id == AT_ATTR_SHAPE_OPERANDS) continue;
+    if (a.id == AT_ATTR_OPERAND_LAYOUTS) a.groups.n = AT_MIN(a.groups.n, left);
+    attrs[kept++] = a;
+  }
+  n->attrs = attrs;
+  n->num_attrs = kept;
+  n->types = types;
+  n->num_operands = left;
+  return AT_OK;
+}
+
 static at_status to_static(refiner *w, at_node *n) {
   int64_t dims[MAX_RANK];
   at_type t;
@@ -161,6 +205,8 @@ static at_status to_static(refiner *w, at_node *n) {
       return dimension_size(w, n);
     case AT_OP_SET_DIMENSION_SIZE:
       return set_dimension(w, n);
+    case AT_OP_CUSTOM_CALL:
+      return call_shapes(w, n);
     default:
       return AT_OK;
   }
@@ -226,7 +272,7 @@ static at_status refine_node(refiner *w, at_node *n) {
 
 static bool needs_refining(const at_comp *c) {
   AT_FOR_NODES(n, c) {
-    if (!is_static(n)) return true;
+    if (!is_static(n) || at_node_attr(n, AT_ATTR_SHAPE_OPERANDS)) return true;
     if (n->op >= AT_OP_DYNAMIC_BROADCAST_IN_DIM &&
         n->op <= AT_OP_SET_DIMENSION_SIZE)
       return true;
