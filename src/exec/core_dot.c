@@ -102,12 +102,21 @@ static bool is_packed(const entry *e) {
 typedef struct side {
   at_k_matrix m;
   bool columns, stays;
+  void *room;  // for what does not stay; NULL: scratch memory
   entry *entry;
   const void *data;
 } side;
 
+static side side_a(const at_core_dot *d) {
+  return (side){.m = {d->a, (uint32_t)d->a_type, d->m, d->k, d->a_m, d->a_k}};
+}
+static side side_b(const at_core_dot *d) {
+  return (side){.m = {d->b, (uint32_t)d->b_type, d->n, d->k, d->b_n, d->b_k},
+                .columns = true};
+}
+
 static bool pack_alone(const at_par *par, side *x) {
-  void *to = at_par_scratch(par, at_k_block_bytes(&x->m));
+  void *to = x->room ? x->room : at_par_scratch(par, at_k_block_bytes(&x->m));
   if (to) at_k_block_pack(par, &x->m, x->columns, to);
   x->data = to;
   return to != NULL;
@@ -153,6 +162,62 @@ static bool multiply_now(const at_par *par, const at_core_dot *d, side *a,
   at_k_block_multiply(par, d->m, d->n, &part, 1, c, d->c_m / (int64_t)sizeof *c,
                       d->accumulate);
   return true;
+}
+
+// The shelf, if one of the sides, each of which is read so often, stays there.
+static shelf *shelf_for(at_core *core, side *a, side *b) {
+  if (!a->stays && !b->stays) return NULL;
+  shelf *s = shelf_of(core, at_core_launch_of(core)->par);
+  a->stays &= s != NULL, b->stays &= s != NULL;
+  return s;
+}
+
+// ---- Products in loops over rows
+// --------------------------------------------------------------
+static const void *pack_before(at_core *core, side *x) {
+  at_core_dot_scratch scratch;
+  at_core_dot_begin(core, &scratch);
+  x->stays = at_core_reads_of(core, x->m.p) >= 2;
+  shelf *s = shelf_for(core, x, x);
+  // With room for it, packing does not fail.
+  (void)(begin(s, &scratch.par, x) && end(&scratch.par, x));
+  at_core_dot_end(&scratch);
+  return x->data;
+}
+
+const void *at_core_dot_pack_a(at_core *core, const at_core_dot *d,
+                               void *room) {
+  side a = side_a(d);
+  a.room = room;
+  return pack_before(core, &a);
+}
+
+const void *at_core_dot_pack_b(at_core *core, const at_core_dot *d,
+                               void *room) {
+  side b = side_b(d);
+  b.room = room;
+  return pack_before(core, &b);
+}
+
+void at_core_dot_rows_begin(at_core *core) {
+  (void)core;
+  at_k_block_rows_begin();
+}
+void at_core_dot_rows_end(at_core *core) {
+  (void)core;
+  at_k_block_rows_end();
+}
+
+void at_core_dot_rows(at_core *core, const at_core_dot *d, void *packed_a,
+                      const void *packed_b) {
+  (void)core;
+  if (d->a) {
+    side a = side_a(d);
+    at_k_block_rows_pack(&a.m, packed_a);
+  }
+  at_k_block_part part = {packed_a, packed_b, d->k};
+  at_k_block_rows(d->m, d->n, &part, d->c, d->c_m / (int64_t)sizeof(float),
+                  d->accumulate);
 }
 
 // ---- Products that come later
@@ -252,9 +317,7 @@ static bool postpone(at_core *core, const at_core_dot *d, const side *a,
 // --------------------------------------------------------------
 bool at_core_dot_blocks(at_core *core, const at_par *par, const at_core_dot *d,
                         at_status *st) {
-  side a = {.m = {d->a, (uint32_t)d->a_type, d->m, d->k, d->a_m, d->a_k}};
-  side b = {.m = {d->b, (uint32_t)d->b_type, d->n, d->k, d->b_n, d->b_k},
-            .columns = true};
+  side a = side_a(d), b = side_b(d);
   bool later = d->later && d->batch == 1;
   bool good = true, fits = has_form(d, &a.m, &b.m);
   if (d->later && !fits) good = finish_all(par, at_core_due_of(core));
@@ -262,11 +325,7 @@ bool at_core_dot_blocks(at_core *core, const at_par *par, const at_core_dot *d,
   int64_t reads = later ? 1 : 2;  // that a packed block is worth keeping for
   a.stays = at_core_reads_of(core, d->a) >= reads;
   b.stays = at_core_reads_of(core, d->b) >= reads;
-  shelf *s = NULL;
-  if (a.stays || b.stays) {
-    s = shelf_of(core, at_core_launch_of(core)->par);
-    a.stays &= s != NULL, b.stays &= s != NULL;
-  }
+  shelf *s = shelf_for(core, &a, &b);
   for (int64_t i = 0; i < d->batch && good; i++) {
     good = begin(s, par, &a) && begin(s, par, &b);
     if (!good || (later && postpone(core, d, &a, &b))) break;

@@ -243,6 +243,46 @@ static void multiply_range(void *arg, int64_t begin, int64_t end,
   at_gemm_amx_end();
 }
 
+// Whole squares of rows that were just computed, and so lie in a near cache.
+AT_BLOCK static void pack_near(const packing *p) {
+  const at_k_matrix *m = p->m;
+  int64_t groups = groups_of(m->k);
+  for (int64_t o = 0; o < m->outer; o++) {
+    const uint8_t *from = (const uint8_t *)m->p + o * m->outer_stride;
+    uint8_t *to = place(p, o, 0);
+    for (int64_t g = 0; g < groups; g++, to += GROUP_BYTES) {
+      __m512i v;
+      if (m->type == AT_F32) {
+        __m512 low = _mm512_loadu_ps(from);
+        __m512 high = _mm512_loadu_ps(from + 64);
+        v = (__m512i)_mm512_cvtne2ps_pbh(high, low);
+        from += 128;
+      } else {
+        v = _mm512_loadu_si512(from);
+        from += 64;
+      }
+      _mm512_store_si512(to, v);
+    }
+  }
+}
+
+void at_k_block_rows_begin(void) { at_gemm_amx_begin(); }
+void at_k_block_rows_end(void) { at_gemm_amx_end(); }
+
+void at_k_block_rows_pack(const at_k_matrix *a, void *to) {
+  packing p = {a, to, false};
+  if (a->outer % PANEL || a->k % GROUP || !is_dense(a, a->k, a->k_stride))
+    pack_range(&p, 0, at_k_ceil_div(a->outer, PANEL), 0);
+  else
+    pack_near(&p);
+}
+
+void at_k_block_rows(int64_t m, int64_t n, const at_k_block_part *part,
+                     float *c, int64_t ldc, bool add) {
+  product p = {part, 1, c, m, n, ldc, add};
+  for (int64_t i = 0; i < at_k_ceil_div(m, PANEL); i++) multiply_part(&p, i, 0);
+}
+
 void at_k_block_multiply(const at_par *par, int64_t m, int64_t n,
                          const at_k_block_part *parts, int64_t num_parts,
                          float *c, int64_t ldc, bool add) {

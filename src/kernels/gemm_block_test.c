@@ -124,6 +124,43 @@ static void test_added_apart(void **state) {
   free(pa);
 }
 
+// A few rows at a time, packed or not, gives the bits of all at once.
+static void test_rows(void **state) {
+  enum { M = 96, N = 80, K = 160 };
+  if (!at_k_has(AT_CPU_AMX_BF16 | AT_CPU_AVX512_BF16)) skip();
+  static const struct {
+    uint32_t type;
+    int64_t k, turn;
+    bool across;
+  } cases[] = {{AT_F32, K, 32, false},  {AT_BF16, K, 32, false},
+               {AT_F32, 72, 64, false}, {AT_BF16, 90, 96, false},
+               {AT_F32, K, 32, true},   {AT_BF16, 64, 16, false}};
+  at_par par = {tu_pool(2), NULL, NULL};
+  for (size_t i = 0; i < AT_LEN(cases); i++) {
+    int64_t k = cases[i].k, turn = cases[i].turn;
+    operand a = make(cases[i].type, M, k, !cases[i].across, false);
+    operand b = make(AT_F32, N, k, true, true);
+    static float want[M * N], got[M * N];
+    for (int j = 0; j < M * N; j++) want[j] = got[j] = (float)j;
+    void *room = aligned_alloc(64, at_k_block_bytes(&a.m));
+    at_k_block_part part = {a.packed, b.packed, k};
+    at_k_block_multiply(&par, M, N, &part, 1, want, N, true);
+    at_k_block_rows_begin();
+    for (int64_t r = 0; r < M; r += turn) {
+      at_k_matrix rows = a.m;
+      rows.p = (const uint8_t *)a.m.p + r * a.m.outer_stride;
+      rows.outer = AT_MIN(turn, M - r);
+      at_k_block_rows_pack(&rows, room);
+      part.a = room;
+      at_k_block_rows(rows.outer, N, &part, got + r * N, N, true);
+    }
+    at_k_block_rows_end();
+    assert_memory_equal(got, want, sizeof want);
+    free(room);
+    drop(&a), drop(&b);
+  }
+}
+
 static void test_who_fits(void **state) {
   at_k_matrix a = {NULL, AT_F32, 64, 64, 256, 4}, b = a, x = a;
   bool amx = at_k_has(AT_CPU_AMX_BF16 | AT_CPU_AVX512_BF16);
@@ -140,8 +177,8 @@ static void test_who_fits(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_layouts),
-                                     cmocka_unit_test(test_added_apart),
-                                     cmocka_unit_test(test_who_fits)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_layouts), cmocka_unit_test(test_added_apart),
+      cmocka_unit_test(test_rows), cmocka_unit_test(test_who_fits)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

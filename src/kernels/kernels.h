@@ -62,6 +62,13 @@ typedef struct at_k_block_part {
 void at_k_block_multiply(const at_par *par, int64_t m, int64_t n,
                          const at_k_block_part *parts, int64_t num_parts,
                          float *c, int64_t ldc, bool add);
+// The same by this thread alone, a few rows at a time: between begin and end it
+// runs no other product. rows_pack: rows of A that were just computed.
+void at_k_block_rows_begin(void);
+void at_k_block_rows_pack(const at_k_matrix *a, void *to);
+void at_k_block_rows(int64_t m, int64_t n, const at_k_block_part *part,
+                     float *c, int64_t ldc, bool add);
+void at_k_block_rows_end(void);
 
 // dst[i] = (dst type) src[i] for n dense elements. Floats round to nearest
 // even; wide integers wrap; float to integer truncates and saturates; real to

@@ -12,7 +12,7 @@
 typedef struct at_me_node at_me_node;
 typedef struct at_me_mxu at_me_mxu;
 
-enum { AT_ME_RANK = AT_CORE_MAX_RANK, AT_ME_MAX_IN = 8, AT_ME_LATE = 4 };
+enum { AT_ME_RANK = AT_CORE_MAX_RANK, AT_ME_MAX_IN = 8, AT_ME_LATE = 4, AT_ME_ROW_PRODUCTS = 4 };
 #define AT_ME_ANY_ROOT UINT32_MAX
 
 // A number that may be known: v NULL means the constant c; v is i64.
@@ -86,6 +86,8 @@ struct at_me_node {
   at_me_node *prev, *next;  // nodes that are not computed yet
   bool listed;
   uint32_t mark;  // of the last walk that came by
+  bool within;    // needed only in the loop over rows that defines it
+  bool turn;      // BUFFER: the temporary memory has the rows of one turn
 };
 
 typedef enum at_me_slot_kind {
@@ -171,6 +173,15 @@ typedef struct at_me {
   struct {
     int64_t count, step;
     at_ix first;
+    bool within;             // the nodes that are made now
+    at_me_free *free_list;  // of memory for the rows of a turn
+    struct {
+      const at_mop *op;
+      LLVMValueRef a, b;  // packed; a NULL: made in the loop
+      int64_t row_bytes;  // of a, packed
+      int64_t room_a, room_b, bytes_a, bytes_b;  // of the temporary memory
+    } products[AT_ME_ROW_PRODUCTS];
+    uint32_t num_products;
   } rows;
 } at_me;
 
@@ -295,6 +306,11 @@ uint32_t at_me_lanes(at_me *m, const at_me_space *s, int64_t size);
 LLVMValueRef at_me_temp_at(at_me *m, int64_t offset);
 int64_t at_me_temp_alloc(at_me *m, int64_t bytes);
 void at_me_temp_free(at_me *m, int64_t offset, int64_t bytes);
+// The same of memory for the rows of one turn, which has no other use until
+// the loop over rows ends.
+int64_t at_me_turn_alloc(at_me *m, int64_t bytes);
+void at_me_turn_free(at_me *m, int64_t offset, int64_t bytes);
+void at_me_turns_end(at_me *m);
 void at_me_leave_loop(at_me *m);
 void at_me_dense(at_me *m, at_me_ref *r, LLVMValueRef base, at_dtype t,
                  uint32_t rank, const int64_t *dim);
@@ -313,6 +329,8 @@ at_status at_me_emit_ops(at_me *m, at_mblock *b, uint32_t count);  // the first
 // values takes them all; else they have no such loop.
 at_status at_me_emit_rows(at_me *m, at_mblock *b, uint32_t begin, uint32_t *end,
                           bool *done);
+// The first dimension that is not 1, where it has that many rows; else -1.
+int at_me_row_dim(uint32_t rank, const int64_t *dim, int64_t rows);
 // A loop over a dimension of what is computed; of the outermost that is not 1,
 // only over the rows of this turn.
 void at_me_rows_begin(at_me *m, at_loop *l, int64_t extent, bool outermost,
@@ -336,6 +354,13 @@ at_status at_me_dot_add(at_me *m, const at_mop *op, at_me_node *a,
 void at_me_dot_run(at_me *m, at_me_node *dot, const at_me_ref *dst,
                    bool accumulate);
 bool at_me_dot_into(at_me *m, at_me_node *value, const at_me_ref *dst);
+// Can so many rows of the product's result be computed a few at a time, in a loop
+// over rows?
+bool at_me_dot_has_rows(at_me *m, const at_mop *op, int64_t rows);
+// Around the loop, for each such product; then at_me_dot_rows_end once.
+// a_too: the first operand is there before the loop.
+void at_me_dot_rows_begin(at_me *m, const at_mop *op, bool a_too);
+void at_me_dot_rows_end(at_me *m);
 // Is this branch left out, since the next store adds a product to the sum that
 // it fills with zeros? That must then take its condition, or fill the sum where
 // it holds.

@@ -3,6 +3,7 @@
 // product straight into that memory.
 #include <stddef.h>
 
+#include "base/cpu.h"
 #include "mosaic/emit.h"
 
 // ---- dimension numbers
@@ -128,15 +129,15 @@ static void put_strides(at_me *m, at_me_record *r, uint32_t bytes,
                      at_me_mul(m, stride[i], (at_me_num){bytes, NULL}));
 }
 
-static void call_dot(at_me *m, const product *p, bool accumulate) {
+static LLVMValueRef dot_record(at_me *m, const product *p, bool accumulate) {
   at_em *e = m->e;
   at_me_record d;
   axis batch = last_axis(&p->batch), M = last_axis(&p->m);
   axis N = last_axis(&p->n), K = last_axis(&p->k);
   at_me_record_begin(&d, sizeof(at_core_dot));
-  at_me_record_value(m, &d, FIELD(a), p->a.base);
-  at_me_record_value(m, &d, FIELD(b), p->b.base);
-  at_me_record_value(m, &d, FIELD(c), p->c.base);
+  if (p->a.base) at_me_record_value(m, &d, FIELD(a), p->a.base);
+  if (p->b.base) at_me_record_value(m, &d, FIELD(b), p->b.base);
+  if (p->c.base) at_me_record_value(m, &d, FIELD(c), p->c.base);
   at_me_record_i32(&d, FIELD(a_type), (int32_t)p->a.dtype);
   at_me_record_i32(&d, FIELD(b_type), (int32_t)p->b.dtype);
   at_me_record_i32(&d, FIELD(c_type), (int32_t)p->c.dtype);
@@ -167,10 +168,14 @@ static void call_dot(at_me *m, const product *p, bool accumulate) {
   put_strides(m, &d, p->c.bytes,
               (const size_t[]){FIELD(c_batch), FIELD(c_m), FIELD(c_n)},
               (const at_me_num[]){batch.c, M.c, N.c});
-  LLVMValueRef args[2] = {m->core, at_me_record_end(m, &d)};
-  at_b_call(e, "at_core_dot_run", NULL, args, 2);
+  return at_me_record_end(m, &d);
 }
 #undef FIELD
+
+static void call_dot(at_me *m, const product *p, bool accumulate) {
+  LLVMValueRef args[2] = {m->core, dot_record(m, p, accumulate)};
+  at_b_call(m->e, "at_core_dot_run", NULL, args, 2);
+}
 
 // Dimensions that do not fit one call are loops around it. The sum over several
 // contracted dimensions begins with what c holds.
@@ -256,6 +261,179 @@ static bool wants_rounding(const at_mop *op, const at_me_node *a,
          !is_matrix_vector(op, a, b);
 }
 
+// A widened bf16 is rounded to itself: the product may read it directly.
+static at_me_node *narrow_source(at_me_node *n) {
+  bool widened = n->kind == AT_ME_APPLY && n->num_in == 1 &&
+                 n->code == AT_MOSAIC_ARITH_EXTF && n->in[0]->dtype == AT_BF16;
+  return widened ? n->in[0] : n;
+}
+
+// The product rounds what it reads.
+static at_me_node *wide_source(at_me_node *n) {
+  bool rounded = n->kind == AT_ME_APPLY && n->num_in == 1 &&
+                 n->dtype == AT_BF16 && n->code == AT_MOSAIC_ARITH_TRUNCF &&
+                 n->in[0]->dtype == AT_F32;
+  return rounded ? n->in[0] : n;
+}
+
+// ---- products in loops over rows
+// -----------------------------------------------------------------
+enum { ROW_MIN_SIDE = 16, ROW_MAX_PANEL = 1 << 17, ROWS_OF_TURN = 32 };
+
+// The one of these dimensions that is not 1; -1: none or several.
+static int64_t only_dim(const dims *list, const int64_t *dim) {
+  int64_t found = -1;
+  for (uint32_t i = 0; i < list->n; i++) {
+    if (dim[list->d[i]] == 1) continue;
+    if (found >= 0) return -1;
+    found = list->d[i];
+  }
+  return found;
+}
+
+static at_me_node shape_of(const at_mvalue *v) {
+  at_me_node n = {.dtype = at_mosaic_dtype_of(v->type),
+                  .rank = v->type->shape.rank};
+  for (uint32_t d = 0; d < AT_MIN(n.rank, (uint32_t)AT_ME_RANK); d++)
+    n.dim[d] = v->type->shape.ptr[d];
+  return n;
+}
+
+// Is row `at` of the result made of the rows of a, and are there no batches?
+static bool goes_by_rows(const numbers *x, const at_me_node *a, int64_t free_a,
+                         uint32_t at) {
+  const dims *order = &x->list[ORDER];
+  for (uint32_t i = 0; i < x->list[BATCH_A].n; i++)
+    if (a->dim[x->list[BATCH_A].d[i]] != 1) return false;
+  return 2 * at + 1 < order->n && order->d[2 * at] == 0 &&
+         order->d[2 * at + 1] == free_a;
+}
+
+bool at_me_dot_has_rows(at_me *m, const at_mop *op, int64_t rows) {
+  numbers x;
+  const uint64_t needs = AT_CPU_AMX_BF16 | AT_CPU_AVX512_BF16;
+  if (at_mosaic_opcode_of(op) != AT_MOSAIC_TPU_MATMUL ||
+      (m->e->cpu & needs) != needs ||
+      m->rows.num_products == AT_ME_ROW_PRODUCTS)
+    return false;
+  at_me_node a = shape_of(op->operands[0]), b = shape_of(op->operands[1]);
+  at_me_node c = shape_of(&op->results[0]);
+  if (a.rank > AT_ME_RANK || b.rank > AT_ME_RANK || c.rank > AT_ME_RANK ||
+      c.dtype != AT_F32 || !numbers_of(op, &a, &b, &x))
+    return false;
+  bool narrow = a.dtype == AT_BF16 && b.dtype == AT_BF16;
+  bool known = (a.dtype == AT_BF16 || a.dtype == AT_F32) &&
+               (b.dtype == AT_BF16 || b.dtype == AT_F32);
+  if (!known || (!narrow && !wants_rounding(op, &a, &b, m->o->exact_dots)))
+    return false;
+  int64_t free_a = only_dim(&x.list[FREE_A], a.dim);
+  int64_t free_b = only_dim(&x.list[FREE_B], b.dim);
+  int64_t sum = only_dim(&x.list[CON_A], a.dim);
+  int at = at_me_row_dim(c.rank, c.dim, rows);
+  if (free_a < 0 || free_b < 0 || sum < 0 || at < 0 ||
+      at_me_row_dim(a.rank, a.dim, rows) != free_a ||
+      !goes_by_rows(&x, &a, free_a, (uint32_t)at))
+    return false;
+  int64_t n = b.dim[free_b], k = a.dim[sum];
+  return n >= ROW_MIN_SIDE && k >= ROW_MIN_SIDE && n <= ROW_MAX_PANEL / k;
+}
+
+static int64_t rows_room(at_me *m, int64_t outer, int64_t k, int64_t *bytes) {
+  *bytes = at_core_dot_room(outer, k);
+  return at_me_temp_alloc(m, *bytes);
+}
+
+// An operand packed, in the room at `offset` or where it stays.
+static LLVMValueRef pack_operand(at_me *m, product *p, at_me_node *n,
+                                 const dims *free, const dims *sum, bool is_b,
+                                 int64_t room) {
+  at_me_ref *v = is_b ? &p->b : &p->a;
+  at_me_node *held = at_me_view(m, narrow_source(n), v);
+  if (!held) return NULL;
+  int64_t d = only_dim(free, n->dim), k = only_dim(sum, n->dim);
+  const at_me_num none = {0, NULL};
+  at_me_num outer = v->stride[d], inner = v->stride[k];
+  p->m.n = p->n.n = p->k.n = 0;
+  if (is_b) {
+    add_axis(&p->n, (axis){n->dim[d], none, outer, none});
+    add_axis(&p->k, (axis){n->dim[k], none, inner, none});
+  } else {
+    add_axis(&p->m, (axis){n->dim[d], outer, none, none});
+    add_axis(&p->k, (axis){n->dim[k], inner, none, none});
+  }
+  LLVMValueRef args[3] = {m->core, dot_record(m, p, false),
+                          at_me_temp_at(m, room)};
+  at_me_node_drop(m, held);
+  return at_b_call(m->e, is_b ? "at_core_dot_pack_b" : "at_core_dot_pack_a",
+                   at_b_ptr(m->e), args, 3);
+}
+
+void at_me_dot_rows_begin(at_me *m, const at_mop *op, bool a_too) {
+  uint32_t i = m->rows.num_products++;
+  at_me_node *b = at_me_vector(m, op->operands[1]), *a = NULL;
+  at_me_node rows = shape_of(op->operands[0]);
+  numbers x;
+  product p = {.op = op};
+  if (!b || !numbers_of(op, &rows, b, &x)) return;
+  if (a_too) a = at_me_vector(m, op->operands[0]);
+  int64_t k = rows.dim[only_dim(&x.list[CON_A], rows.dim)];
+  int64_t num = a ? rows.dim[only_dim(&x.list[FREE_A], rows.dim)] : 0;
+  m->rows.products[i].op = op;
+  m->rows.products[i].a = NULL;
+  m->rows.products[i].row_bytes = at_core_dot_room(1, k) / 32;
+  m->rows.products[i].room_a =
+      rows_room(m, a ? num : ROWS_OF_TURN, k, &m->rows.products[i].bytes_a);
+  m->rows.products[i].room_b =
+      rows_room(m, b->dim[only_dim(&x.list[FREE_B], b->dim)], k,
+                &m->rows.products[i].bytes_b);
+  m->rows.products[i].b =
+      pack_operand(m, &p, b, &x.list[FREE_B], &x.list[CON_B], true,
+                   m->rows.products[i].room_b);
+  p = (product){.op = op};
+  if (a)
+    m->rows.products[i].a =
+        pack_operand(m, &p, a, &x.list[FREE_A], &x.list[CON_A], false,
+                     m->rows.products[i].room_a);
+  if (i == 0) at_b_call(m->e, "at_core_dot_rows_begin", NULL, &m->core, 1);
+}
+
+void at_me_dot_rows_end(at_me *m) {
+  if (m->rows.num_products)
+    at_b_call(m->e, "at_core_dot_rows_end", NULL, &m->core, 1);
+  for (uint32_t i = 0; i < m->rows.num_products; i++) {
+    at_me_temp_free(m, m->rows.products[i].room_a, m->rows.products[i].bytes_a);
+    at_me_temp_free(m, m->rows.products[i].room_b, m->rows.products[i].bytes_b);
+  }
+  m->rows.num_products = 0;
+}
+
+// The rows of this turn.
+static void call_rows(at_me *m, product *p, bool accumulate) {
+  uint32_t i = 0;
+  while (i < m->rows.num_products && m->rows.products[i].op != p->op) i++;
+  if (i == m->rows.num_products || p->m.n != 1 ||
+      p->m.x[0].size != m->rows.count) {
+    at_em_fail(m->e, AT_FAIL(AT_INTERNAL, "a product without rows"));
+    return;
+  }
+  axis *rows = &p->m.x[0];
+  LLVMValueRef a = m->rows.products[i].a;
+  at_me_num bytes = {m->rows.products[i].row_bytes, NULL};
+  if (a) {
+    a = moved(m, a, 1, m->rows.first, bytes);
+    p->a.base = NULL;
+  } else {
+    a = at_me_temp_at(m, m->rows.products[i].room_a);
+    p->a.base = moved(m, p->a.base, p->a.bytes, m->rows.first, rows->a);
+  }
+  p->c.base = moved(m, p->c.base, p->c.bytes, m->rows.first, rows->c);
+  rows->size = m->rows.step;
+  p->later = false;
+  LLVMValueRef args[4] = {m->core, dot_record(m, p, accumulate), a,
+                          m->rows.products[i].b};
+  at_b_call(m->e, "at_core_dot_rows", NULL, args, 4);
+}
+
 // first: accumulates only where it does not hold; NULL: always.
 static void dot_run(at_me *m, at_me_node *dot, const at_me_ref *dst,
                     bool accumulate, LLVMValueRef first) {
@@ -273,8 +451,10 @@ static void dot_run(at_me *m, at_me_node *dot, const at_me_ref *dst,
   }
   p->op = dot->op;
   p->round = dot->ints[0];
-  at_me_node *da = operand(m, a, &p->a), *db = operand(m, b, &p->b);
-  if (!da || !db) return;
+  // In a loop over rows b is packed already.
+  at_me_node *da = operand(m, a, &p->a);
+  at_me_node *db = m->rows.count ? NULL : operand(m, b, &p->b);
+  if (!da || (!db && !m->rows.count)) return;
   p->c = *dst;
   if (acc && !accumulate) {
     at_me_copy_to(m, acc, dst, NULL, AT_ME_PLAIN);
@@ -294,7 +474,10 @@ static void dot_run(at_me *m, at_me_node *dot, const at_me_ref *dst,
     if (zero) at_me_copy_to(m, zero, dst, NULL, AT_ME_PLAIN);
   }
   p->accumulate = accumulate;
-  if (at_me_elements(dot) > 0) run_axes(m, p, &p->batch, false);
+  if (m->rows.count)
+    call_rows(m, p, accumulate);
+  else if (at_me_elements(dot) > 0)
+    run_axes(m, p, &p->batch, false);
   at_me_node_drop(m, da);
   at_me_node_drop(m, db);
 }
@@ -389,13 +572,6 @@ static at_me_node *cast_to(at_me *m, const at_mop *op, at_me_node *n,
   return c;
 }
 
-// A widened bf16 is rounded to itself: the product may read it directly.
-static at_me_node *narrow_source(at_me_node *n) {
-  bool widened = n->kind == AT_ME_APPLY && n->num_in == 1 &&
-                 n->code == AT_MOSAIC_ARITH_EXTF && n->in[0]->dtype == AT_BF16;
-  return widened ? n->in[0] : n;
-}
-
 // Operand types that the product knows: f32 pairs, bf16 pairs, s8 pairs.
 static void suit(at_me *m, const at_mop *op, at_me_node **a, at_me_node **b,
                  bool round) {
@@ -421,7 +597,10 @@ static void suit(at_me *m, const at_mop *op, at_me_node **a, at_me_node **b,
 static at_me_node *dot_node(at_me *m, const at_mop *op, const at_mtype *t,
                             at_me_node *a, at_me_node *b, at_me_node *acc) {
   bool round = wants_rounding(op, a, b, m->o->exact_dots);
-  suit(m, op, &a, &b, round);
+  if (m->rows.count)
+    a = wide_source(narrow_source(a));
+  else
+    suit(m, op, &a, &b, round);
   at_me_node *n = at_me_node_new(m, AT_ME_DOT, op, t);
   if (!n) return NULL;
   n->dtype = at_is_float(n->dtype) ? AT_F32 : AT_S32;

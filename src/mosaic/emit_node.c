@@ -17,6 +17,7 @@ static at_me_node *new_node(at_me *m, at_me_kind kind, at_dtype t,
                     .rank = rank,
                     .region = m->region,
                     .depth = m->depth,
+                    .within = m->rows.count && m->rows.within,
                     .slot = -1};
   for (uint32_t d = 0; d < rank; d++) n->dim[d] = dim[d];
   return n;
@@ -30,14 +31,32 @@ at_me_node *at_me_node_new(at_me *m, at_me_kind kind, const at_mop *op,
   return n;
 }
 
+// Rows of this turn at the beginning of the memory, so the first of all rows
+// would lie before it.
+static LLVMValueRef turn_memory(at_me *m, at_me_node *n) {
+  int64_t row = n->slot_bytes / m->rows.count;
+  n->turn = true;
+  n->slot_bytes = row * m->rows.step;
+  n->slot = at_me_turn_alloc(m, n->slot_bytes);
+  at_me_num first = at_me_num_of(at_ix_value(m->e, m->rows.first));
+  return at_me_offset(m, at_me_temp_at(m, n->slot), 1,
+                      at_me_mul(m, first, (at_me_num){-row, NULL}));
+}
+
 at_me_node *at_me_buffer(at_me *m, const at_mop *op, at_dtype t, uint32_t rank,
                          const int64_t *dim) {
   at_me_node *n = new_node(m, AT_ME_BUFFER, t, rank, dim);
   if (!n) return NULL;
   n->op = op;
   n->slot_bytes = at_me_elements(n) * at_dtype_bytes(t);
-  n->slot = at_me_temp_alloc(m, n->slot_bytes);
-  at_me_dense(m, &n->ref, at_me_temp_at(m, n->slot), t, rank, n->dim);
+  LLVMValueRef base;
+  if (n->within && at_me_row_dim(rank, dim, m->rows.count) >= 0) {
+    base = turn_memory(m, n);
+  } else {
+    n->slot = at_me_temp_alloc(m, n->slot_bytes);
+    base = at_me_temp_at(m, n->slot);
+  }
+  at_me_dense(m, &n->ref, base, t, rank, n->dim);
   return n;
 }
 
@@ -101,6 +120,11 @@ void at_me_node_drop(at_me *m, at_me_node *n) {
   if (!n || n->refs == 0 || --n->refs > 0) return;
   at_me_node_release(m, n);
   if (n->slot < 0) return;
+  if (n->turn) {
+    at_me_turn_free(m, n->slot, n->slot_bytes);
+    n->slot = -1;
+    return;
+  }
   if (n->depth < m->depth || m->rows.count) {  // the loop comes round again
     if (!at_vec_push(m->a, &m->later, n))
       at_em_fail(m->e, AT_NO_MEMORY("values of a kernel"));

@@ -33,6 +33,7 @@ typedef struct reduction {
   uint32_t lanes, unroll;
   at_ix ix[AT_ME_RANK];
   LLVMValueRef sum[MAX_UNROLL];  // on the stack
+  LLVMValueRef nan;  // on the stack: lanes that saw a NaN; NULL: sums have it
 } reduction;
 
 // ---- the combining operation
@@ -96,6 +97,11 @@ static LLVMValueRef identity_of(at_me *m, at_dtype t, reduce_op op) {
 
 static LLVMValueRef combine(at_me *m, const reduction *r, LLVMValueRef a,
                             LLVMValueRef b) {
+  if (r->nan)
+    return at_b_select(
+        m->e,
+        at_b_fcmp(m->e, r->op == AT_OP_MAXIMUM ? AT_B_OGT : AT_B_OLT, a, b), a,
+        b);
   at_val x = {a, NULL}, y = {b, NULL};
   at_op op = r->op;
   if (r->type == AT_PRED && op == AT_OP_ADD) op = AT_OP_XOR;
@@ -116,9 +122,17 @@ static void put(at_me *m, LLVMValueRef v, LLVMValueRef p) {
   at_b_store(m->e, v, p, 1);
 }
 
+// One comparison sees the NaNs of two vectors.
+static void note_nan(at_me *m, reduction *r, LLVMValueRef a, LLVMValueRef b) {
+  LLVMValueRef seen = at_b_fcmp(m->e, AT_B_UNO, a, b);
+  LLVMValueRef old = at_b_load(m->e, at_b_type_of(seen), r->nan, 1);
+  put(m, at_b_bin(m->e, AT_B_OR, old, seen), r->nan);
+}
+
 static void step(at_me *m, reduction *r) {
   at_em *e = m->e;
   at_ix first = r->ix[r->lane_dim];
+  LLVMValueRef before = NULL;
   for (uint32_t u = 0; u < r->unroll; u++) {
     uint32_t scope = at_em_scope_push(e);
     r->ix[r->lane_dim] = at_ix_addc(first, (int64_t)u * e->lanes);
@@ -126,6 +140,9 @@ static void step(at_me *m, reduction *r) {
     LLVMValueRef v = at_me_eval(m, r->a, p).re;
     LLVMValueRef old = at_b_load(e, sum_type(m, r), r->sum[u], 1);
     put(m, combine(m, r, old, v), r->sum[u]);
+    if (r->nan && (u % 2 || u + 1 == r->unroll))
+      note_nan(m, r, u % 2 ? before : v, v);
+    before = v;
     at_em_scope_pop(e, scope);
   }
   r->ix[r->lane_dim] = first;
@@ -207,6 +224,30 @@ static LLVMValueRef across(at_me *m, const reduction *r, LLVMValueRef v) {
   return v;
 }
 
+// Extrema take one instruction where NaNs are looked for apart.
+static void begin_nan(at_me *m, reduction *r) {
+  bool extremum = r->op == AT_OP_MAXIMUM || r->op == AT_OP_MINIMUM;
+  if (!extremum || !at_is_float(r->type) || r->number_wins) return;
+  LLVMValueRef none = at_b_null(at_em_widen(m->e, at_em_int(m->e, 1)));
+  r->nan = at_em_alloca(m->e, at_b_type_of(none), 1);
+  put(m, none, r->nan);
+}
+
+static LLVMValueRef end_nan(at_me *m, reduction *r, LLVMValueRef v,
+                            uint32_t lanes) {
+  at_em *e = m->e;
+  if (!r->nan) return v;
+  m->e->lanes = lanes;
+  LLVMTypeRef t = at_em_widen(e, at_em_int(e, 1));
+  m->e->lanes = 1;
+  LLVMTypeRef bits = at_em_int(e, lanes);
+  LLVMValueRef seen =
+      at_b_cast(e, AT_B_BITCAST, at_b_load(e, t, r->nan, 1), bits);
+  r->nan = NULL;
+  return at_b_select(e, at_b_icmp(e, AT_B_NE, seen, at_b_null(bits)),
+                     at_em_cf(e, at_b_type_of(v), __builtin_nan("")), v);
+}
+
 // One output element: vectors run along the reduced last dimension.
 static void reduce_row(at_me *m, reduction *r) {
   at_em *e = m->e;
@@ -220,6 +261,7 @@ static void reduce_row(at_me *m, reduction *r) {
     r->unroll = unroll;
     e->lanes = w;
     begin_sums(m, r);
+    begin_nan(m, r);
     at_loop l;
     at_loop_range(e, &l, 0, main, (int64_t)w * unroll);
     if (!l.single && l.i.base) l.i.hi = main - (int64_t)w * unroll;
@@ -229,7 +271,7 @@ static void reduce_row(at_me *m, reduction *r) {
     total = at_b_load(e, sum_type(m, r), r->sum[0], 1);
     for (uint32_t u = 1; u < unroll; u++)
       total = combine(m, r, total, at_b_load(e, sum_type(m, r), r->sum[u], 1));
-    total = across(m, r, total);
+    total = end_nan(m, r, across(m, r, total), w);
   }
   r->unroll = 1;
   e->lanes = 1;

@@ -6,6 +6,7 @@
 #include "mosaic/emit.h"
 
 enum {
+  PRODUCT_ROWS = 32,  // of a turn, where the run has products
   MIN_ROWS = 8,
   MIN_COLUMNS = 64,
   MAX_ROW_BYTES = 16 << 10,
@@ -23,6 +24,8 @@ typedef struct plan {
   const at_mop *stores[MAX_STORES];
   uint32_t num_stores, sinks;
   uint64_t written;
+  bool products;  // may be part of the run
+  uint32_t num_products;
   at_map inside;  // const at_mvalue * -> 1: computed before the loop, 2: in it
 } plan;
 
@@ -30,14 +33,14 @@ enum { FREE = 1, ROW = 2 };
 
 // ---- shapes
 // -----------------------------------------------------------------------------
-static int row_dim(uint32_t rank, const int64_t *dim, int64_t rows) {
+int at_me_row_dim(uint32_t rank, const int64_t *dim, int64_t rows) {
   uint32_t d = 0;
   while (d < rank && dim[d] == 1) d++;
   return d < rank && dim[d] == rows ? (int)d : -1;
 }
 static int row_dim_of(const at_mvalue *v, int64_t rows) {
   if (!at_me_is_vector(v)) return -1;
-  return row_dim(v->type->shape.rank, v->type->shape.ptr, rows);
+  return at_me_row_dim(v->type->shape.rank, v->type->shape.ptr, rows);
 }
 
 // A value that was there before may be read anywhere.
@@ -168,6 +171,62 @@ static bool moves_in_rows(plan *p, const at_mop *op) {
   return (uint32_t)from + lead == (uint32_t)to;
 }
 
+// Can the value be computed before the loop? Then it is, and so is what it is
+// made of.
+static bool can_be_free(const plan *p, const at_mvalue *v, uint32_t depth) {
+  const at_mop *op = v->op;
+  if (!op || op->block != p->b || depth > 20) return !op || op->block != p->b;
+  uint32_t at = p->begin;
+  while (at < p->b->num_ops && p->b->ops[at] != op) at++;
+  if (at == p->b->num_ops) return true;  // before the run
+  bool load = at_me_plain_load(op) && !at_me_has_steps(op);
+  if (op->num_regions || (!load && !at_me_lazy(at_mosaic_opcode_of(op))))
+    return false;
+  for (uint32_t i = load ? 1 : 0; i < op->num_operands; i++)
+    if (!can_be_free(p, op->operands[i], depth + 1)) return false;
+  return true;
+}
+
+static bool make_free(plan *p, const at_mvalue *v) {
+  const at_mop *op = v->op;
+  if (!op || op->block != p->b || !at_me_is_vector(v)) return true;
+  if (place_of(p, v) == FREE && at_map_find_ptr(&p->inside, v)) return true;
+  if (!put(p, v, FREE)) return false;
+  if (at_me_plain_load(op)) return true;
+  for (uint32_t i = 0; i < op->num_operands; i++)
+    if (!make_free(p, op->operands[i])) return false;
+  return true;
+}
+
+// Operands of products come before the loop: the second, and the first if it
+// can.
+static bool free_operands(plan *p) {
+  for (uint32_t i = p->begin; i < p->b->num_ops; i++) {
+    const at_mop *op = p->b->ops[i];
+    if (at_mosaic_opcode_of(op) != AT_MOSAIC_TPU_MATMUL) continue;
+    for (uint32_t k = 0; k < 2; k++)
+      if (can_be_free(p, op->operands[k], 0) && !make_free(p, op->operands[k]))
+        return false;
+  }
+  return true;
+}
+
+static bool is_marked_free(const plan *p, const at_mvalue *v) {
+  void **x = at_map_find_ptr(&p->inside, v);
+  return x && (uintptr_t)*x == FREE;
+}
+
+static bool multiplies_in_rows(plan *p, const at_mop *op) {
+  const at_mvalue *acc = op->operands[2];
+  if (!p->products || p->num_products == AT_ME_ROW_PRODUCTS ||
+      p->rows % PRODUCT_ROWS || place_of(p, op->operands[1]) != FREE ||
+      !at_me_is_vector(acc) || !at_me_dot_has_rows(p->m, op, p->rows))
+    return false;
+  p->num_products++;
+  p->sinks++;
+  return true;
+}
+
 static bool add_store(plan *p, const at_mop *op) {
   uint64_t root = root_of(p, op->operands[1]);
   if (!at_me_plain_store(op) || at_me_has_steps(op) || !root || root >> 63 ||
@@ -188,8 +247,9 @@ static uintptr_t classify(plan *p, const at_mop *op) {
   const at_mvalue *r = &op->results[0];
   if (at_me_plain_load(op)) {
     if (at_me_has_steps(op) || !root_of(p, op->operands[0])) return 0;
-    return row_dim_of(r, p->rows) >= 0 ? ROW : FREE;
+    return row_dim_of(r, p->rows) >= 0 && !is_marked_free(p, r) ? ROW : FREE;
   }
+  if (is_marked_free(p, r)) return all_free(p, op) ? FREE : 0;
   if (!at_me_is_vector(r))
     return at_me_lazy(c) && all_free(p, op) && r->type->kind != AT_MTYPE_MEMREF
                ? FREE
@@ -207,6 +267,8 @@ static uintptr_t classify(plan *p, const at_mop *op) {
       if (!reduces_in_rows(p, op)) return 0;
       p->sinks++;
       return ROW;
+    case AT_MOSAIC_TPU_MATMUL:
+      return multiplies_in_rows(p, op) ? ROW : 0;
     default:
       if (!at_me_elementwise(op)) return 0;
       if (row_dim_of(r, p->rows) >= 0 && works_in_rows(p, op)) return ROW;
@@ -234,17 +296,20 @@ static bool find_rows(plan *p) {
              p->columns <= MAX_ROW_BYTES / 4 &&
              p->rows >= MIN_ELEMENTS / p->columns;
     }
-    if (!at_me_lazy(c) && !at_me_plain_load(op) && !at_me_plain_store(op))
+    if (!at_me_lazy(c) && !at_me_plain_load(op) && !at_me_plain_store(op) &&
+        !(p->products && c == AT_MOSAIC_TPU_MATMUL))
       return false;
   }
   return false;
 }
 
-// A load from memory that the run writes must read what is written there.
+// A load from memory that the run writes must read what is written there, in
+// the loop.
 static bool loads_agree(plan *p, const at_mop *load, uint64_t root) {
+  bool early = is_marked_free(p, &load->results[0]);
   for (uint32_t i = 0; i < p->num_stores; i++)
     if ((root_of(p, p->stores[i]->operands[1]) & root) &&
-        !same_box(load, p->stores[i]))
+        (early || !same_box(load, p->stores[i])))
       return false;
   return true;
 }
@@ -264,6 +329,9 @@ static bool stores_agree(plan *p) {
 
 static bool find_run(plan *p) {
   p->inside = at_map_in(p->m->a);
+  p->sinks = p->num_stores = p->num_products = 0;
+  p->written = 0;
+  if (p->products && !free_operands(p)) return false;
   for (p->end = p->begin; p->end < p->b->num_ops; p->end++) {
     const at_mop *op = p->b->ops[p->end];
     uintptr_t place = classify(p, op);
@@ -277,7 +345,8 @@ static bool find_run(plan *p) {
   if (p->sinks < MIN_SINKS || !stores_agree(p)) return false;
   for (uint32_t i = p->begin; i < p->end; i++) {
     const at_mop *op = p->b->ops[i];
-    if (at_me_plain_load(op) && !loads_agree(p, op, root_of(p, op->operands[0])))
+    if (at_me_plain_load(op) &&
+        !loads_agree(p, op, root_of(p, op->operands[0])))
       return false;
   }
   return true;
@@ -289,7 +358,7 @@ static bool find_run(plan *p) {
 static bool in_rows(plan *p, const at_me_node *n, uint32_t depth) {
   if (depth > 100 || n->kind == AT_ME_DOT) return false;
   if (!(n->reads & p->written)) return true;
-  int at = row_dim(n->rank, n->dim, p->rows);
+  int at = at_me_row_dim(n->rank, n->dim, p->rows);
   if (at < 0) return false;
   switch (n->kind) {
     case AT_ME_LOAD:
@@ -299,7 +368,7 @@ static bool in_rows(plan *p, const at_me_node *n, uint32_t depth) {
     case AT_ME_RESHAPE:
       break;
     case AT_ME_BROADCAST:
-      if (row_dim(n->in[0]->rank, n->in[0]->dim, p->rows) +
+      if (at_me_row_dim(n->in[0]->rank, n->in[0]->dim, p->rows) +
               (int)(n->rank - n->in[0]->rank) !=
           at)
         return false;
@@ -335,6 +404,14 @@ static void settle_before(plan *p) {
   }
 }
 
+static void pack_before(plan *p) {
+  for (uint32_t i = p->begin; i < p->end; i++) {
+    const at_mop *op = p->b->ops[i];
+    if (at_mosaic_opcode_of(op) == AT_MOSAIC_TPU_MATMUL)
+      at_me_dot_rows_begin(p->m, op, place_of(p, op->operands[0]) == FREE);
+  }
+}
+
 // ---- the loop
 // ---------------------------------------------------------------------------
 static bool feeds_product(const plan *p, const at_mvalue *v) {
@@ -347,27 +424,68 @@ static bool feeds_product(const plan *p, const at_mvalue *v) {
   return false;
 }
 
+// Does nothing behind the run need the value?
+static bool stays_within(const plan *p, const at_mvalue *v) {
+  uint32_t uses = 0;
+  for (uint32_t i = p->begin; i < p->end; i++)
+    for (uint32_t k = 0; k < p->b->ops[i]->num_operands; k++)
+      uses += p->b->ops[i]->operands[k] == v;
+  return uses == at_me_slot_of(p->m, v)->uses;
+}
+
 static at_status emit_place(plan *p, uintptr_t place) {
   for (uint32_t i = p->begin; i < p->end; i++) {
     at_mop *op = p->b->ops[i];
-    uintptr_t own = op->num_results ? place_of(p, &op->results[0]) : ROW;
-    if (own == place) AT_TRY(at_me_emit_op(p->m, op));
+    const at_mvalue *r = op->num_results ? &op->results[0] : NULL;
+    if ((r ? place_of(p, r) : ROW) != place) continue;
+    p->m->rows.within = place == ROW && r && stays_within(p, r);
+    AT_TRY(at_me_emit_op(p->m, op));
   }
+  p->m->rows.within = false;
   return AT_OK;
+}
+
+// Is n made of what only this turn of the loop has?
+static bool needs_turn(const at_me_node *n, uint32_t depth) {
+  if (n->turn || n->kind == AT_ME_DOT || depth > 100) return true;
+  for (uint32_t i = 0; i < n->num_in; i++)
+    if (needs_turn(n->in[i], depth + 1)) return true;
+  return false;
+}
+
+// What is needed behind the loop and cannot be computed there.
+static void leave_turn(plan *p) {
+  at_me *m = p->m;
+  for (uint32_t i = p->begin; i < p->end; i++) {
+    const at_mop *op = p->b->ops[i];
+    const at_mvalue *v = op->num_results ? &op->results[0] : NULL;
+    if (!v || place_of(p, v) != ROW || stays_within(p, v)) continue;
+    at_me_node *n = at_me_vector(m, v);
+    if (!n || n->kind == AT_ME_BUFFER) continue;
+    if (needs_turn(n, 0) || (n->kind == AT_ME_APPLY && feeds_product(p, v)))
+      at_me_node_drop(m, at_me_materialise(m, n));
+  }
 }
 
 at_status at_me_emit_rows(at_me *m, at_mblock *b, uint32_t begin, uint32_t *end,
                           bool *done) {
   plan *p = at_new(m->a, plan, 1);
   if (!p) return AT_NO_MEMORY("a run of rows");
-  *p = (plan){.m = m, .b = b, .begin = begin};
-  *done = !m->o->check && !m->window && find_rows(p) && find_run(p);
+  *p = (plan){.m = m, .b = b, .begin = begin, .products = true};
+  bool may = !m->o->check && !m->window && !m->rows.count;
+  *done = may && find_rows(p) && find_run(p);
+  if (!*done) {
+    p->products = false;
+    *done = may && find_rows(p) && find_run(p);
+  }
   *end = AT_MAX(p->end, begin + 1);
   if (!*done) return AT_OK;
   int64_t step = AT_MAX(STEP_BYTES / (4 * p->columns), (int64_t)1);
+  if (p->num_products) step = PRODUCT_ROWS;
   while (p->rows % step) step--;
   AT_TRY(emit_place(p, FREE));
   settle_before(p);
+  pack_before(p);
   at_loop l;
   at_loop_range(m->e, &l, 0, p->rows, step);
   if (!l.single) l.i.hi = p->rows - step;
@@ -376,17 +494,12 @@ at_status at_me_emit_rows(at_me *m, at_mblock *b, uint32_t begin, uint32_t *end,
   m->rows.step = step;
   m->rows.first = l.i;
   at_status st = emit_place(p, ROW);
-  for (uint32_t i = begin; i < p->end && !st.err; i++) {
-    const at_mop *op = b->ops[i];
-    if (!op->num_results || place_of(p, &op->results[0]) != ROW) continue;
-    at_me_node *n = at_me_vector(m, &op->results[0]);
-    if (n && n->kind == AT_ME_APPLY && feeds_product(p, &op->results[0]))
-      at_me_node_drop(m, at_me_materialise(m, n));
-  }
-  m->rows.count = 0;
+  if (!st.err) leave_turn(p);
+  at_me_turns_end(m);
   m->depth--;
   at_loop_end(m->e, &l);
   at_me_leave_loop(m);
+  at_me_dot_rows_end(m);
   return st;
 }
 

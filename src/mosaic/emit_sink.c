@@ -4,9 +4,9 @@
 
 // ---- temporary memory: first fit, by offset
 // ------------------------------------------
-int64_t at_me_temp_alloc(at_me *m, int64_t bytes) {
-  bytes = (int64_t)at_align_up((size_t)AT_MAX(bytes, 1), 64);
-  for (at_me_free **p = &m->free_list; *p; p = &(*p)->next) {
+// -1: the list has no room.
+static int64_t take(at_me_free **list, int64_t bytes) {
+  for (at_me_free **p = list; *p; p = &(*p)->next) {
     at_me_free *f = *p;
     if (f->bytes < bytes) continue;
     int64_t at = f->offset;
@@ -15,14 +15,24 @@ int64_t at_me_temp_alloc(at_me *m, int64_t bytes) {
     if (f->bytes == 0) *p = f->next;
     return at;
   }
-  int64_t at = m->temp_bytes;
+  return -1;
+}
+
+static int64_t rounded(int64_t bytes) {
+  return (int64_t)at_align_up((size_t)AT_MAX(bytes, 1), 64);
+}
+
+int64_t at_me_temp_alloc(at_me *m, int64_t bytes) {
+  bytes = rounded(bytes);
+  int64_t at = take(&m->free_list, bytes);
+  if (at >= 0) return at;
+  at = m->temp_bytes;
   m->temp_bytes += bytes;
   return at;
 }
 
-void at_me_temp_free(at_me *m, int64_t offset, int64_t bytes) {
-  bytes = (int64_t)at_align_up((size_t)AT_MAX(bytes, 1), 64);
-  at_me_free **p = &m->free_list;
+static void give(at_me *m, at_me_free **p, int64_t offset, int64_t bytes) {
+  bytes = rounded(bytes);
   at_me_free *before = NULL;
   while (*p && (*p)->offset < offset) {
     before = *p;
@@ -46,6 +56,24 @@ void at_me_temp_free(at_me *m, int64_t offset, int64_t bytes) {
   if (!f) return;  // the memory is not used again, that is all
   *f = (at_me_free){offset, bytes, after};
   *p = f;
+}
+
+void at_me_temp_free(at_me *m, int64_t offset, int64_t bytes) {
+  give(m, &m->free_list, offset, bytes);
+}
+
+int64_t at_me_turn_alloc(at_me *m, int64_t bytes) {
+  int64_t at = take(&m->rows.free_list, rounded(bytes));
+  return at >= 0 ? at : at_me_temp_alloc(m, bytes);
+}
+void at_me_turn_free(at_me *m, int64_t offset, int64_t bytes) {
+  give(m, m->rows.count ? &m->rows.free_list : &m->free_list, offset, bytes);
+}
+void at_me_turns_end(at_me *m) {
+  m->rows.count = 0;
+  for (at_me_free *f = m->rows.free_list; f; f = f->next)
+    at_me_temp_free(m, f->offset, f->bytes);
+  m->rows.free_list = NULL;
 }
 
 LLVMValueRef at_me_temp_at(at_me *m, int64_t offset) {
@@ -164,17 +192,29 @@ static void innermost(nest *w, int64_t lo, int64_t hi, uint32_t lanes) {
   e->lanes = 1;
 }
 
-// What has one element in a row.
-static void one_of_each(nest *w) {
+// What has one element in a row: lanes go over the rows of the turn.
+static void one_of_each(nest *w, uint32_t lanes) {
+  at_em *e = w->m->e;
   at_loop l;
-  at_me_rows_begin(w->m, &l, w->extent[0], true, &w->ix[0]);
-  w->body(w->m, at_pos_make(w->m->e, false, w->n, w->extent, w->ix), w->arg);
-  at_loop_end(w->m->e, &l);
+  int64_t step = w->m->rows.step;
+  if (lanes < 8 || step % lanes) {
+    at_me_rows_begin(w->m, &l, w->extent[0], true, &w->ix[0]);
+    w->body(w->m, at_pos_make(e, false, w->n, w->extent, w->ix), w->arg);
+    at_loop_end(e, &l);
+    return;
+  }
+  e->lanes = lanes;
+  at_loop_range(e, &l, 0, step, lanes);
+  if (!l.single && l.i.base) l.i.hi = step - lanes;
+  w->ix[0] = at_ix_lanes(e, at_ix_add(e, w->m->rows.first, l.i));
+  w->body(w->m, at_pos_make(e, false, w->n, w->extent, w->ix), w->arg);
+  at_loop_end(e, &l);
+  e->lanes = 1;
 }
 
 static void level(nest *w, uint32_t d) {
   if (d + 1 == w->n && d == 0 && w->m->rows.count) {
-    one_of_each(w);
+    one_of_each(w, w->lanes);
     return;
   }
   if (d + 1 == w->n) {
@@ -266,6 +306,41 @@ static at_me_node *retain(at_me_node *n) {
   return n;
 }
 
+// Memory of a turn that only n reads, each element where its own goes: n may
+// take its place.
+static at_me_node *spent(at_me_node *n, const at_me_node *top) {
+  if (n->kind == AT_ME_BUFFER)
+    return n->turn && n->slot >= 0 && n->refs == 1 && n->dtype == top->dtype &&
+                   at_me_elements(n) == at_me_elements(top)
+               ? n
+               : NULL;
+  if (n->kind != AT_ME_APPLY && n->kind != AT_ME_RESHAPE) return NULL;
+  if (n != top && n->refs > 1) return NULL;
+  for (uint32_t i = 0; i < n->num_in; i++) {
+    at_me_node *x = spent(n->in[i], top);
+    if (x) return x;
+  }
+  return NULL;
+}
+
+static bool in_place(at_me *m, at_me_node *n) {
+  at_me_node *x = n->kind == AT_ME_APPLY && n->within ? spent(n, n) : NULL;
+  if (!x) return false;
+  at_me_prepare(m, n);
+  at_me_ref to;
+  at_me_dense(m, &to, x->ref.base, n->dtype, n->rank, n->dim);
+  at_me_copy_to(m, n, &to, NULL, AT_ME_PLAIN);
+  n->slot = x->slot;
+  n->slot_bytes = x->slot_bytes;
+  n->turn = true;
+  x->slot = -1;
+  at_me_node_release(m, n);
+  n->kind = AT_ME_BUFFER;
+  n->ref = to;
+  n->depth = m->depth;
+  return true;
+}
+
 at_me_node *at_me_materialise(at_me *m, at_me_node *n) {
   if (!n || n->kind == AT_ME_BUFFER) return n ? retain(n) : NULL;
   bool here = n->region == m->region;
@@ -276,7 +351,7 @@ at_me_node *at_me_materialise(at_me *m, at_me_node *n) {
         in->kind != AT_ME_DOT)
       goto plain;
     at_me_node *b = at_me_materialise(m, in);
-    if (!b || b != in) {
+    if (!b || b != in || (b->turn && !n->within)) {
       at_me_node_drop(m, b);
       goto plain;
     }
@@ -286,8 +361,12 @@ at_me_node *at_me_materialise(at_me *m, at_me_node *n) {
     at_me_node_drop(m, b);
     return retain(n);
   }
+  if (here && in_place(m, n)) return retain(n);
 plain:;
+  bool within = m->rows.within;
+  m->rows.within = n->within;
   at_me_node *b = at_me_buffer(m, n->op, n->dtype, n->rank, n->dim);
+  m->rows.within = within;
   if (!b) return NULL;
   if (n->kind == AT_ME_DOT)
     at_me_dot_run(m, n, &b->ref, false);
@@ -299,6 +378,7 @@ plain:;
   n->ref = b->ref;
   n->slot = b->slot;
   n->slot_bytes = b->slot_bytes;
+  n->turn = b->turn;
   n->depth = m->depth;
   return retain(n);
 }
