@@ -179,7 +179,7 @@ static at_status slice(at_mosaic_judge *j, const at_mop *op, bool column,
   const at_mtype *m = ARG(op, 0), *r = RES(op, 0), *base;
   bool argument;
   uint32_t rank = m->shape.rank, bits = at_mosaic_bits(m);
-  if (rank == 0 || bits == 1 || !base_of(op->operands[0], &base, &argument))
+  if (rank == 0 || bits < 2 || !base_of(op->operands[0], &base, &argument))
     return AT_OK;
   if (rank == 1) return scalars ? AT_OK : line(j, op);
   at_mvalue *const *index = op->operands + 1;

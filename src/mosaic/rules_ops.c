@@ -403,7 +403,8 @@ static at_status branch(at_mosaic_judge *j, const at_mop *op) {
 static at_status loop(at_mosaic_judge *j, const at_mop *op) {
   const at_mblock *b = op->regions[0]->blocks[0];
   const at_mop *yield = b->ops[b->num_ops - 1];
-  for (uint32_t i = 0; i < op->num_results; i++)
+  uint32_t n = AT_MIN(op->num_results, yield->num_operands);
+  for (uint32_t i = 0; i < n && i + 1 < b->num_args; i++)
     if (at_mosaic_is_vector(RES(op, i)) && at_mosaic_bits(RES(op, i)) == 1 &&
         yield->operands[i] != &b->args[i + 1])
       return no_instruction(j, op, op->name);
