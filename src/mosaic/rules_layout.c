@@ -385,8 +385,16 @@ static bool same_but_ones(at_dims a, at_dims b) {
   }
 }
 
+// Are n lanes the last dimensions of a shape, two or more of them, in one?
+static bool joins(const at_mtype *t, int64_t n) {
+  int64_t all = at_mosaic_size(t, 1);
+  for (uint32_t i = 2; i <= t->shape.rank && all > 0 && all < n; i++)
+    all *= at_mosaic_size(t, i);
+  return all == n;
+}
+
 // Lanes stay, or they are divided or joined evenly within one tile, or between
-// whole tiles, or with the whole dimension before them.
+// whole tiles, or with whole dimensions before them.
 static at_status shape_cast(at_mosaic_judge *j, const at_mop *op) {
   const at_mtype *a = ARG(op, 0), *b = RES(op, 0);
   if (!at_mosaic_is_vector(a) || !at_mosaic_is_vector(b) ||
@@ -398,8 +406,7 @@ static at_status shape_cast(at_mosaic_judge *j, const at_mop *op) {
   if (from == to || (from <= 128 && to <= 128 && evenly) ||
       (from % 128 == 0 && to % 128 == 0) ||
       (a->shape.rank > 1 && b->shape.rank > 1 &&
-       (from == to * at_mosaic_size(b, 2) ||
-        to == from * at_mosaic_size(a, 2))))
+       (joins(b, from) || joins(a, to))))
     return AT_OK;
   return at_mosaic_refuse(j, op, AT_INTERNAL,
                           "infer-vector-layout: unsupported shape cast");
