@@ -127,11 +127,12 @@ def pytest_runtest_teardown(item):
 
 # ---- outside
 def commonest(entries, first, count, tests):
-    """[(target, test id)], most frequent first; without the test that reads memory which nobody wrote"""
+    """[(target, test id)], most frequent first; without the test that reads memory which nobody wrote, and one whose 6 GiB
+    interpret mode copies several times: where memory runs out, the tests after it are lost"""
     import pallas_corpus
     groups = collections.defaultdict(list)
     for e in entries:
-        if "::" in e["test"] and not e["test"].endswith("test_poison_buffers") and not e["cfg"]["custom_call_config"].get("has_communication"):
+        if "::" in e["test"] and not e["test"].endswith(("test_poison_buffers", "test_large_array_indexing")) and not e["cfg"]["custom_call_config"].get("has_communication"):
             groups[re.sub(r"\d+$", "", e["test"])].append(e)
     ranked = sorted(groups.values(), key=lambda g: -len(g))
     chosen = [(pallas_corpus.TARGETS[g[0]["kind"]], g[0]["test"]) for g in ranked]
