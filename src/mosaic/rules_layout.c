@@ -110,26 +110,23 @@ static at_status access(at_mosaic_judge *j, const at_mop *op, uint32_t ref,
 }
 
 // ---- Copies
-static at_status offset_refused(at_mosaic_judge *j, const at_mop *op,
-                                uint32_t dim, int64_t tile) {
+static at_status untiled(at_mosaic_judge *j, const at_mop *op, const char *what,
+                         const char *which, uint32_t dim, int64_t tile) {
   return at_mosaic_refuse(
       j, op, AT_INTERNAL,
-      "Offsets along tiled dimensions must be aligned to tiles. Failed to "
-      "verify that the index at dimension %u is divisible by the tile "
-      "dimension %lld. If it is, use tpu.assume_multiple to suppress this "
-      "error.",
-      dim, (long long)tile);
+      "%s along tiled dimensions must be aligned to tiles. Failed to verify "
+      "that the %s at dimension %u is divisible by the tile dimension %lld. If "
+      "it is, use tpu.assume_multiple to suppress this error.",
+      what, which, dim, (long long)tile);
 }
 
+static at_status offset_refused(at_mosaic_judge *j, const at_mop *op,
+                                uint32_t dim, int64_t tile) {
+  return untiled(j, op, "Offsets", "index", dim, tile);
+}
 static at_status size_refused(at_mosaic_judge *j, const at_mop *op,
                               uint32_t dim, int64_t tile) {
-  return at_mosaic_refuse(
-      j, op, AT_INTERNAL,
-      "Slice sizes along tiled dimensions must be aligned to tiles. Failed to "
-      "verify that the size at dimension %u is divisible by the tile "
-      "dimension %lld. If it is, use tpu.assume_multiple to suppress this "
-      "error.",
-      dim, (long long)tile);
+  return untiled(j, op, "Slice sizes", "size", dim, tile);
 }
 
 static at_status word_refused(at_mosaic_judge *j, const at_mop *op) {
