@@ -13,6 +13,8 @@ typedef struct at_me_node at_me_node;
 typedef struct at_me_mxu at_me_mxu;
 
 enum { AT_ME_RANK = AT_CORE_MAX_RANK, AT_ME_MAX_IN = 8, AT_ME_LATE = 4, AT_ME_ROW_PRODUCTS = 4 };
+// Rows of a turn of a loop that has products.
+enum { AT_ME_PRODUCT_ROWS = 32 };
 #define AT_ME_ANY_ROOT UINT32_MAX
 
 // A number that may be known: v NULL means the constant c; v is i64.

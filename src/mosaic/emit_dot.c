@@ -278,7 +278,7 @@ static at_me_node *wide_source(at_me_node *n) {
 
 // ---- products in loops over rows
 // -----------------------------------------------------------------
-enum { ROW_MIN_SIDE = 16, ROW_MAX_PANEL = 1 << 17, ROWS_OF_TURN = 32 };
+enum { ROW_MIN_SIDE = 16, ROW_MAX_PANEL = 1 << 17 };
 
 // The one of these dimensions that is not 1; -1: none or several.
 static int64_t only_dim(const dims *list, const int64_t *dim) {
@@ -313,8 +313,7 @@ bool at_me_dot_has_rows(at_me *m, const at_mop *op, int64_t rows) {
   numbers x;
   const uint64_t needs = AT_CPU_AMX_BF16 | AT_CPU_AVX512_BF16;
   if (at_mosaic_opcode_of(op) != AT_MOSAIC_TPU_MATMUL ||
-      (m->e->cpu & needs) != needs ||
-      m->rows.num_products == AT_ME_ROW_PRODUCTS)
+      (m->e->cpu & needs) != needs)
     return false;
   at_me_node a = shape_of(op->operands[0]), b = shape_of(op->operands[1]);
   at_me_node c = shape_of(&op->results[0]);
@@ -380,9 +379,10 @@ void at_me_dot_rows_begin(at_me *m, const at_mop *op, bool a_too) {
   int64_t num = a ? rows.dim[only_dim(&x.list[FREE_A], rows.dim)] : 0;
   m->rows.products[i].op = op;
   m->rows.products[i].a = NULL;
-  m->rows.products[i].row_bytes = at_core_dot_room(1, k) / 32;
-  m->rows.products[i].room_a =
-      rows_room(m, a ? num : ROWS_OF_TURN, k, &m->rows.products[i].bytes_a);
+  m->rows.products[i].row_bytes =
+      at_core_dot_room(AT_ME_PRODUCT_ROWS, k) / AT_ME_PRODUCT_ROWS;
+  m->rows.products[i].room_a = rows_room(m, a ? num : AT_ME_PRODUCT_ROWS, k,
+                                         &m->rows.products[i].bytes_a);
   m->rows.products[i].room_b =
       rows_room(m, b->dim[only_dim(&x.list[FREE_B], b->dim)], k,
                 &m->rows.products[i].bytes_b);

@@ -6,7 +6,6 @@
 #include "mosaic/emit.h"
 
 enum {
-  PRODUCT_ROWS = 32,  // of a turn, where the run has products
   MIN_ROWS = 8,
   MIN_COLUMNS = 64,
   MAX_ROW_BYTES = 16 << 10,
@@ -171,42 +170,50 @@ static bool moves_in_rows(plan *p, const at_mop *op) {
   return (uint32_t)from + lead == (uint32_t)to;
 }
 
-// Can the value be computed before the loop? Then it is, and so is what it is
-// made of.
-static bool can_be_free(const plan *p, const at_mvalue *v, uint32_t depth) {
-  const at_mop *op = v->op;
-  if (!op || op->block != p->b || depth > 20) return !op || op->block != p->b;
-  uint32_t at = p->begin;
-  while (at < p->b->num_ops && p->b->ops[at] != op) at++;
-  if (at == p->b->num_ops) return true;  // before the run
+// ---- operands of products
+// -------------------------------------------------------------------
+enum { EARLY = 1, LATE = 2 };
+
+// Can it be computed before the loop? What the run does not define was there
+// before.
+static bool is_early(const at_map *when, const at_mop *op) {
   bool load = at_me_plain_load(op) && !at_me_has_steps(op);
   if (op->num_regions || (!load && !at_me_lazy(at_mosaic_opcode_of(op))))
     return false;
-  for (uint32_t i = load ? 1 : 0; i < op->num_operands; i++)
-    if (!can_be_free(p, op->operands[i], depth + 1)) return false;
+  for (uint32_t i = 0; i < op->num_operands; i++) {
+    void **x = at_map_find_ptr(when, op->operands[i]);
+    if (x && (uintptr_t)*x == LATE) return false;
+  }
   return true;
 }
 
-static bool make_free(plan *p, const at_mvalue *v) {
-  const at_mop *op = v->op;
-  if (!op || op->block != p->b || !at_me_is_vector(v)) return true;
-  if (place_of(p, v) == FREE && at_map_find_ptr(&p->inside, v)) return true;
+// It is computed before the loop then, and so is what it is made of.
+static bool make_free(plan *p, const at_map *when, const at_mvalue *v) {
+  void **x = at_map_find_ptr(when, v);
+  if (!x || (uintptr_t)*x != EARLY || !at_me_is_vector(v) ||
+      at_map_find_ptr(&p->inside, v))
+    return true;
   if (!put(p, v, FREE)) return false;
-  if (at_me_plain_load(op)) return true;
-  for (uint32_t i = 0; i < op->num_operands; i++)
-    if (!make_free(p, op->operands[i])) return false;
+  for (uint32_t i = 0; i < v->op->num_operands; i++)
+    if (!make_free(p, when, v->op->operands[i])) return false;
   return true;
 }
 
 // Operands of products come before the loop: the second, and the first if it
 // can.
 static bool free_operands(plan *p) {
+  at_map when = at_map_in(p->m->a);  // of values that the run could define
   for (uint32_t i = p->begin; i < p->b->num_ops; i++) {
     const at_mop *op = p->b->ops[i];
+    bool early = is_early(&when, op);
+    for (uint32_t k = 0; k < op->num_results; k++) {
+      void **x = at_map_put_ptr(&when, &op->results[k]);
+      if (!x) return false;
+      *x = (void *)(uintptr_t)(early ? EARLY : LATE);
+    }
     if (at_mosaic_opcode_of(op) != AT_MOSAIC_TPU_MATMUL) continue;
     for (uint32_t k = 0; k < 2; k++)
-      if (can_be_free(p, op->operands[k], 0) && !make_free(p, op->operands[k]))
-        return false;
+      if (!make_free(p, &when, op->operands[k])) return false;
   }
   return true;
 }
@@ -219,7 +226,7 @@ static bool is_marked_free(const plan *p, const at_mvalue *v) {
 static bool multiplies_in_rows(plan *p, const at_mop *op) {
   const at_mvalue *acc = op->operands[2];
   if (!p->products || p->num_products == AT_ME_ROW_PRODUCTS ||
-      p->rows % PRODUCT_ROWS || place_of(p, op->operands[1]) != FREE ||
+      p->rows % AT_ME_PRODUCT_ROWS || place_of(p, op->operands[1]) != FREE ||
       !at_me_is_vector(acc) || !at_me_dot_has_rows(p->m, op, p->rows))
     return false;
   p->num_products++;
@@ -481,7 +488,7 @@ at_status at_me_emit_rows(at_me *m, at_mblock *b, uint32_t begin, uint32_t *end,
   *end = AT_MAX(p->end, begin + 1);
   if (!*done) return AT_OK;
   int64_t step = AT_MAX(STEP_BYTES / (4 * p->columns), (int64_t)1);
-  if (p->num_products) step = PRODUCT_ROWS;
+  if (p->num_products) step = AT_ME_PRODUCT_ROWS;
   while (p->rows % step) step--;
   AT_TRY(emit_place(p, FREE));
   settle_before(p);
