@@ -112,7 +112,7 @@ typedef struct region {
   inputs *f;
   at_comp *body;
   at_map known;  // at_node * -> at_value * in `body`
-  AT_VEC(at_value) operands;
+  at_value_list operands;
 } region;
 
 static at_status region_begin(inputs *f, region *r) {
@@ -129,11 +129,7 @@ static at_status bind(region *r, const at_node *n, at_value v) {
 }
 
 static at_status param_of(region *r, at_value v, at_value *out) {
-  for (size_t i = 0; i < r->operands.len; i++)
-    if (at_value_eq(r->operands.ptr[i], v))
-      return *out = (at_value){r->body->params[i], 0}, AT_OK;
-  if (!at_vec_push(r->f->arena, &r->operands, v)) return AT_NO_MEMORY("inputs");
-  return at_build_param(r->body, *at_value_type(v), v.node->loc, out);
+  return at_region_param(r->f->arena, r->body, &r->operands, v, out);
 }
 
 static bool is_bound(const region *r, const at_node *n, at_value *out) {

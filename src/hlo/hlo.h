@@ -267,6 +267,11 @@ at_status at_build_op(at_comp *c, at_node *before, at_op op, const at_value *ope
 at_status at_comp_return(at_comp *c, const at_value *results, uint32_t n);
 // A region for at_node_desc: its owner is set when the node is built.
 at_status at_region_create(at_module *m, at_comp **out);
+// The region's parameter for a value outside of it, one per value: `operands`
+// lists those so far, whose parameters stand in the same order.
+typedef AT_VEC(at_value) at_value_list;
+at_status at_region_param(at_arena *a, at_comp *region, at_value_list *operands,
+                          at_value v, at_value *out);
 // Deep copy of a computation (values outside it map through `map`, from
 // (node pointer) to (at_node *), or stay).
 at_status at_comp_clone(at_module *m, const at_comp *c, at_map *map, at_comp **out);

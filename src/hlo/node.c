@@ -67,6 +67,17 @@ at_status at_region_create(at_module *m, at_comp **out) {
   return AT_OK;
 }
 
+at_status at_region_param(at_arena *a, at_comp *region, at_value_list *operands,
+                          at_value v, at_value *out) {
+  for (size_t i = 0; i < operands->len; i++) {
+    if (!at_value_eq(operands->ptr[i], v)) continue;
+    *out = (at_value){region->params[i], 0};
+    return AT_OK;
+  }
+  if (!at_vec_push(a, operands, v)) return AT_NO_MEMORY("a region");
+  return at_build_param(region, *at_value_type(v), v.node->loc, out);
+}
+
 at_comp *at_module_find(const at_module *m, at_str name) {
   for (uint32_t i = 0; i < m->num_funcs; i++)
     if (at_str_is(name, m->funcs[i]->name)) return m->funcs[i];

@@ -9,18 +9,8 @@ typedef struct emitter {
   fuse_cluster *cl;
   at_comp *body;
   at_map clones;  // at_node * -> at_node *
-  AT_VEC(at_value) operands;
+  at_value_list operands;
 } emitter;
-
-static at_status emit_param(emitter *e, at_value v, at_value *out) {
-  for (size_t i = 0; i < e->operands.len; i++) {
-    if (!at_value_eq(e->operands.ptr[i], v)) continue;
-    *out = (at_value){e->body->params[i], 0};
-    return AT_OK;
-  }
-  if (!at_vec_push(e->f->arena, &e->operands, v)) return AT_NO_MEMORY("fusion");
-  return at_build_param(e->body, *at_value_type(v), v.node->loc, out);
-}
 
 static at_status emit_clone(emitter *e, const at_node *n, at_value *operands,
                             at_node **out) {
@@ -40,7 +30,8 @@ static at_status emit_clone(emitter *e, const at_node *n, at_value *operands,
 static at_status emit_value(emitter *e, at_value v, at_value *out) {
   const fuse_node *fn = fuse_of(e->f, v.node);
   bool inside = fn && fuse_member_of(e->cl, fn);
-  if (!inside && !fuse_is_inline_const(v.node)) return emit_param(e, v, out);
+  if (!inside && !fuse_is_inline_const(v.node))
+    return at_region_param(e->f->arena, e->body, &e->operands, v, out);
   void **known = at_map_find_ptr(&e->clones, v.node);
   if (known) {
     *out = (at_value){(at_node *)*known, v.index};
