@@ -231,6 +231,15 @@ void at_core_dot_run(at_core *core, const at_core_dot *d);
 // overwritten by another with the same c, or until the core leaves an output's
 // window or ends: products of many steps become one.
 void at_core_dot_finish(at_core *core);
+// out[i, j] = c[i, j], with what is still to be added to c, rounded to the type
+// of out. c itself may stay behind, as above. Neighbours along n are dense.
+typedef struct at_core_dot_taken {
+  const float *c;
+  void *out;
+  int32_t out_type, loc;  // F32 or BF16
+  int64_t m, n, c_m, out_m;
+} at_core_dot_taken;
+void at_core_dot_take(at_core *core, const at_core_dot_taken *d);
 
 // Products of a loop over rows of their results, bf16 or rounded to it, for CPUs
 // with AMX. `pack_b` and `pack_a` come before the loop and yield the operand

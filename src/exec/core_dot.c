@@ -159,8 +159,12 @@ static bool multiply_now(const at_par *par, const at_core_dot *d, side *a,
                          side *b, float *c) {
   if (!end(par, a) || !end(par, b)) return false;
   at_k_block_part part = {a->data, b->data, d->k};
-  at_k_block_multiply(par, d->m, d->n, &part, 1, c, d->c_m / (int64_t)sizeof *c,
-                      d->accumulate);
+  at_k_block_sum s = {.parts = &part,
+                      .num_parts = 1,
+                      .c = c,
+                      .ldc = d->c_m / (int64_t)sizeof *c,
+                      .add = d->accumulate};
+  at_k_block_multiply(par, d->m, d->n, &s);
   return true;
 }
 
@@ -222,11 +226,13 @@ void at_core_dot_rows(at_core *core, const at_core_dot *d, void *packed_a,
 
 // ---- Products that come later
 // --------------------------------------------------------------
-// What is still to be added to one c.
+// What is still to be added to one c. `taken`: somebody has the result, and c
+// waits for another sum to overwrite it, or to go on with these parts.
 typedef struct sum {
   float *c;
   int64_t m, n, ldc;
   bool add;  // to what c holds
+  bool taken;
   uint32_t count;
   struct {
     side a, b;
@@ -237,16 +243,28 @@ typedef struct sums {
   sum list[kMostSums];
 } sums;
 
-static bool finish(const at_par *par, sum *s) {
+// taken: where the result goes instead of c; NULL: c.
+static bool finish(const at_par *par, sum *s, const at_core_dot_taken *taken) {
   at_k_block_part parts[kMostParts];
   for (uint32_t i = 0; i < s->count; i++) {
     side *a = &s->parts[i].a, *b = &s->parts[i].b;
     if (!end(par, a) || !end(par, b)) return false;
     parts[i] = (at_k_block_part){a->data, b->data, a->m.k};
   }
-  if (s->count)
-    at_k_block_multiply(par, s->m, s->n, parts, s->count, s->c, s->ldc, s->add);
-  s->count = 0;
+  at_k_block_sum x = {.parts = parts,
+                      .num_parts = s->count,
+                      .c = s->c,
+                      .ldc = s->ldc,
+                      .add = s->add};
+  if (taken) {
+    x.to = taken->out;
+    x.to_type = (uint32_t)taken->out_type;
+    x.to_stride = taken->out_m;
+  } else {
+    s->count = 0;
+  }
+  s->taken = taken != NULL;
+  at_k_block_multiply(par, s->m, s->n, &x);
   return true;
 }
 
@@ -254,8 +272,13 @@ static bool finish_all(const at_par *par, at_core_due *due) {
   sums *all = due->data;
   due->run = NULL;
   for (uint32_t i = 0; all && i < kMostSums; i++)
-    if (!finish(par, &all->list[i])) return false;
+    if (all->list[i].count && !finish(par, &all->list[i], NULL)) return false;
   return true;
+}
+
+static void give_up(at_core *core, int32_t loc) {
+  at_core_give_up(core, loc,
+                  AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a dot"));
 }
 
 void at_core_dot_finish(at_core *core) {
@@ -265,9 +288,44 @@ void at_core_dot_finish(at_core *core) {
   at_core_dot_begin(core, &scratch);
   bool good = finish_all(&scratch.par, due);
   at_core_dot_end(&scratch);
-  if (!good)
-    at_core_give_up(core, -1,
-                    AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a dot"));
+  if (!good) give_up(core, -1);
+}
+
+// Before an output's window leaves: what was taken lies in no window.
+static void leave(at_core *core) {
+  const sums *all = at_core_due_of(core)->data;
+  for (uint32_t i = 0; i < kMostSums; i++)
+    if (all->list[i].count && !all->list[i].taken) {
+      at_core_dot_finish(core);
+      return;
+    }
+}
+
+static sum *sum_to_take(const at_core_due *due, const at_core_dot_taken *d) {
+  sums *all = due->run ? due->data : NULL;
+  for (uint32_t i = 0; all && i < kMostSums; i++) {
+    sum *s = &all->list[i];
+    if (s->count && s->c == d->c && s->m == d->m && s->n == d->n &&
+        s->ldc * (int64_t)sizeof *s->c == d->c_m)
+      return s;
+  }
+  return NULL;
+}
+
+void at_core_dot_take(at_core *core, const at_core_dot_taken *d) {
+  sum *s = sum_to_take(at_core_due_of(core), d);
+  if (s) {
+    at_core_dot_scratch scratch;
+    at_core_dot_begin(core, &scratch);
+    bool good = finish(&scratch.par, s, d);
+    at_core_dot_end(&scratch);
+    if (!good) give_up(core, d->loc);
+    return;
+  }
+  at_core_dot_finish(core);
+  for (int64_t i = 0; i < d->m; i++)
+    at_k_convert((uint32_t)d->out_type, (uint8_t *)d->out + i * d->out_m,
+                 AT_F32, (const uint8_t *)d->c + i * d->c_m, d->n);
 }
 
 // The sum that goes to c, or room for one; NULL: there is none.
@@ -302,6 +360,7 @@ static bool postpone(at_core *core, const at_core_dot *d, const side *a,
   if (!s || s->count == kMostParts || (s->count && !is_same(s, d)))
     return false;
   if (!d->accumulate) s->count = 0;
+  s->taken = false;
   if (!s->count) {
     s->c = d->c;
     s->m = d->m, s->n = d->n, s->ldc = d->c_m / (int64_t)sizeof *s->c;
@@ -309,7 +368,7 @@ static bool postpone(at_core *core, const at_core_dot *d, const side *a,
   }
   s->parts[s->count].a = *a;
   s->parts[s->count++].b = *b;
-  due->run = at_core_dot_finish;
+  due->run = leave;
   return true;
 }
 

@@ -95,53 +95,83 @@ AMX_MICRO(us_micro, "amx-int8", _tile_dpbusd, int8_t)
 AMX_MICRO(uu_micro, "amx-int8", _tile_dpbuud, int8_t)
 #undef amx_edge
 
-// Rows of sums, to C or onto what it holds.
-static void put_edge(float *c, int64_t ldc, const float *sums, int mr, int nr,
-                     bool add) {
-  for (int i = 0; i < mr; i++)
-    for (int j = 0; j < nr; j++) {
-      float s = sums[i * 32 + j];
-      c[i * ldc + j] = add ? c[i * ldc + j] + s : s;
-    }
+// ---- Packed blocks
+// --------------------------------------------------------------
+#define PUT_FEATURES "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16"
+
+// The instruction takes denormals for zeros.
+__attribute__((target(PUT_FEATURES))) AT_INLINE __m512i narrow(__m512 low,
+                                                               __m512 high) {
+  enum { DENORMAL = 0x20 };
+  __mmask16 small = _mm512_fpclass_ps_mask(low, DENORMAL) |
+                    _mm512_fpclass_ps_mask(high, DENORMAL);
+  __m512i v = (__m512i)_mm512_cvtne2ps_pbh(high, low);
+  if (__builtin_expect(small == 0, true)) return v;
+  _Alignas(64) float from[32];
+  _Alignas(64) uint16_t to[32];
+  _mm512_store_ps(from, low);
+  _mm512_store_ps(from + 16, high);
+  for (int i = 0; i < 32; i++) to[i] = at_f32_to_bf16(from[i]);
+  return _mm512_load_si512(to);
 }
-__attribute__((target("avx512f"))) static void add_whole(float *c, int64_t ldc,
-                                                         const float *sums) {
-  for (int i = 0; i < 32; i++, c += ldc, sums += 32) {
-    __m512 low = _mm512_add_ps(_mm512_loadu_ps(c), _mm512_loadu_ps(sums));
-    __m512 high =
-        _mm512_add_ps(_mm512_loadu_ps(c + 16), _mm512_loadu_ps(sums + 16));
-    _mm512_storeu_ps(c, low);
-    _mm512_storeu_ps(c + 16, high);
+
+__attribute__((target(PUT_FEATURES))) AT_INLINE void put_rows(
+    const at_gemm_put *x, int begin, int end) {
+  __mmask16 first = (__mmask16)x->columns;
+  __mmask16 second = (__mmask16)(x->columns >> 16);
+  for (int i = begin; i < end; i++) {
+    __m512 low = _mm512_load_ps(x->from + i * 32);
+    __m512 high = _mm512_load_ps(x->from + i * 32 + 16);
+    if (x->old) {
+      const char *old = x->old + i * x->old_stride;
+      low = _mm512_add_ps(_mm512_maskz_loadu_ps(first, old), low);
+      high = _mm512_add_ps(_mm512_maskz_loadu_ps(second, old + 64), high);
+    }
+    char *to = x->to + i * x->stride;
+    if (x->narrow) {
+      _mm512_mask_storeu_epi16(to, x->columns, narrow(low, high));
+    } else {
+      _mm512_mask_storeu_ps(to, first, low);
+      _mm512_mask_storeu_ps(to + 64, second, high);
+    }
   }
+}
+
+__attribute__((target(PUT_FEATURES))) void at_gemm_put_rows(
+    const at_gemm_put *x, int begin, int end) {
+  put_rows(x, begin, end);
 }
 
 // A tile lies dense: 16 rows of 64 bytes, the second half of A or 64 bytes on
 // in B. Panels of B change from call to call: they pass the first cache by.
-AMX_TARGET("amx-bf16")
-void at_gemm_amx_block(int64_t groups, const void *av, const void *bv, float *c,
-                       int64_t ldc, int mr, int nr, at_gemm_start start) {
-  const char *a = av, *b = bv;
-  bool apart = mr < 32 || nr < 32 || start == AT_GEMM_APART;
-  _Alignas(64) float sums[32 * 32];
-  float *to = apart ? sums : c;
-  int64_t ld = apart ? 32 : ldc;
-  if (apart && start == AT_GEMM_GO_ON) {
-    memset(sums, 0, sizeof sums);
-    for (int i = 0; i < mr; i++)
-      memcpy(sums + i * 32, c + i * ldc, (size_t)nr * sizeof *c);
-  }
-  if (start == AT_GEMM_GO_ON) {
-    _tile_loadd(0, to, ld * 4);
-    _tile_loadd(1, to + 16, ld * 4);
-    _tile_loadd(2, to + 16 * ld, ld * 4);
-    _tile_loadd(3, to + 16 * ld + 16, ld * 4);
+AMX_TARGET("amx-bf16," PUT_FEATURES)
+void at_gemm_amx_block(const at_gemm_block *x) {
+  const char *a = x->a, *b = x->b, *next_a = x->next_a, *next_b = x->next_b;
+  float *c = x->c;
+  const int64_t ld = x->ldc;
+  const at_gemm_put put = *x->put;
+  int row = 0, step = (put.rows + (int)x->groups - 1) / (int)x->groups;
+  if (x->go_on) {
+    _tile_loadd(0, c, ld * 4);
+    _tile_loadd(1, c + 16, ld * 4);
+    _tile_loadd(2, c + 16 * ld, ld * 4);
+    _tile_loadd(3, c + 16 * ld + 16, ld * 4);
   } else {
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);
     _tile_zero(3);
   }
-  for (int64_t g = 0; g < groups; g++, a += 2048, b += 2048) {
+  for (int64_t g = 0; g < x->groups; g++, a += 2048, b += 2048) {
+    if (next_a) {
+      __builtin_prefetch(next_a, 0, 2);
+      __builtin_prefetch(next_a + 64, 0, 2);
+      next_a += AT_GEMM_AHEAD_A;
+    }
+    if (next_b) {
+      for (int i = 0; i < 32; i++) __builtin_prefetch(next_b + 64 * i, 0, 2);
+      next_b += 2048;
+    }
     _tile_stream_loadd(6, b, 128);
     _tile_loadd(4, a, 64);
     _tile_stream_loadd(7, b + 64, 128);
@@ -150,15 +180,15 @@ void at_gemm_amx_block(int64_t groups, const void *av, const void *bv, float *c,
     _tile_dpbf16ps(1, 4, 7);
     _tile_dpbf16ps(2, 5, 6);
     _tile_dpbf16ps(3, 5, 7);
+    if (row < put.rows) {
+      put_rows(&put, row, AT_MIN(row + step, put.rows));
+      row += step;
+    }
   }
-  _tile_stored(0, to, ld * 4);
-  _tile_stored(1, to + 16, ld * 4);
-  _tile_stored(2, to + 16 * ld, ld * 4);
-  _tile_stored(3, to + 16 * ld + 16, ld * 4);
-  if (mr < 32 || nr < 32)
-    put_edge(c, ldc, sums, mr, nr, start == AT_GEMM_APART);
-  else if (apart)
-    add_whole(c, ldc, sums);
+  _tile_stored(0, c, ld * 4);
+  _tile_stored(1, c + 16, ld * 4);
+  _tile_stored(2, c + 16 * ld, ld * 4);
+  _tile_stored(3, c + 16 * ld + 16, ld * 4);
 }
 
 static const at_gemm_engine bf16_engine = {"bf16 amx",

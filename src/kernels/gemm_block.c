@@ -9,15 +9,12 @@
       target("avx2,fma,bmi,bmi2,avx512f,avx512bw,avx512dq,avx512vl" \
              ",avx512cd,avx512bf16")))
 
-// Rows of A and columns of B stand in panels, k in groups of one tile.
-enum { PANEL = 32, GROUP = 32, GROUP_BYTES = PANEL * GROUP * 2 };
-// k of one pass over C: a panel of A stays in the first cache. A part that is
-// added to C is summed apart up to here, as by a matrix unit that adds whole
-// products to an accumulator.
-enum { PASS_GROUPS = 16 };
+enum {
+  PANEL = AT_GEMM_PANEL,
+  GROUP = AT_GEMM_GROUP,
+  GROUP_BYTES = AT_GEMM_GROUP_BYTES
+};
 enum { MIN_SIDE = 16, MAX_ELEMENTS = 4 << 20, MIN_WORK = 1 << 20 };
-
-static int64_t groups_of(int64_t k) { return at_k_ceil_div(k, GROUP); }
 
 static bool is_dense(const at_k_matrix *m, int64_t n, int64_t stride) {
   return n == 1 || stride == (int64_t)at_dtype_bytes((at_dtype)m->type);
@@ -36,7 +33,7 @@ bool at_k_block_fits(const at_k_matrix *a, const at_k_matrix *b) {
 }
 
 size_t at_k_block_bytes(const at_k_matrix *m) {
-  return (size_t)(at_k_ceil_div(m->outer, PANEL) * groups_of(m->k)) *
+  return (size_t)(at_k_ceil_div(m->outer, PANEL) * at_gemm_groups(m->k)) *
          GROUP_BYTES;
 }
 
@@ -130,7 +127,7 @@ typedef struct packing {
 // apart.
 AT_INLINE uint8_t *place(const packing *p, int64_t outer, int64_t group) {
   int64_t panel = outer / PANEL, in = outer % PANEL;
-  uint8_t *tile = p->to + (panel * groups_of(p->m->k) + group) * GROUP_BYTES;
+  uint8_t *tile = p->to + (panel * at_gemm_groups(p->m->k) + group) * GROUP_BYTES;
   return tile + in * (p->columns ? 4 : GROUP * 2);
 }
 
@@ -161,7 +158,7 @@ AT_BLOCK AT_INLINE void pack_square(const packing *p, uint32_t type, bool along,
 AT_BLOCK AT_INLINE void pack_along_k(const packing *p, uint32_t type,
                                      int64_t begin, int64_t end) {
   const at_k_matrix *m = p->m;
-  int64_t groups = groups_of(m->k);
+  int64_t groups = at_gemm_groups(m->k);
   for (int64_t o = begin * PANEL; o < end * PANEL; o += 16)
     for (int64_t g = 0; g < groups; g++) {
       const uint8_t *next = (const uint8_t *)m->p + (o + 16) * m->outer_stride +
@@ -176,7 +173,7 @@ AT_BLOCK AT_INLINE void pack_along_k(const packing *p, uint32_t type,
 
 AT_BLOCK AT_INLINE void pack_across_k(const packing *p, uint32_t type,
                                       int64_t begin, int64_t end) {
-  for (int64_t g = 0; g < groups_of(p->m->k); g++)
+  for (int64_t g = 0; g < at_gemm_groups(p->m->k); g++)
     for (int64_t o = begin * PANEL; o < end * PANEL; o += 16)
       pack_square(p, type, false, o, g);
 }
@@ -203,50 +200,10 @@ void at_k_block_pack(const at_par *par, const at_k_matrix *m, bool columns,
   at_par_for(par, at_k_ceil_div(m->outer, PANEL), grain, pack_range, &p);
 }
 
-// ---- The product
-// --------------------------------------------------------------
-typedef struct product {
-  const at_k_block_part *parts;
-  int64_t num_parts;
-  float *c;
-  int64_t m, n, ldc;
-  bool add;
-} product;
-
-// A panel of rows by one part.
-static void multiply_part(const product *p, int64_t i, int64_t part) {
-  const at_k_block_part *x = &p->parts[part];
-  int64_t groups = groups_of(x->k), panel = groups * GROUP_BYTES;
-  bool add = p->add || part > 0;
-  for (int64_t g = 0; g < groups || (g == 0 && !add); g += PASS_GROUPS) {
-    at_gemm_start start = !add && g == 0          ? AT_GEMM_ZERO
-                          : groups <= PASS_GROUPS ? AT_GEMM_APART
-                                                  : AT_GEMM_GO_ON;
-    int64_t n = AT_MIN((int64_t)PASS_GROUPS, groups - g);
-    for (int64_t j = 0; j * PANEL < p->n; j++)
-      at_gemm_amx_block(n, (const char *)x->a + i * panel + g * GROUP_BYTES,
-                        (const char *)x->b + j * panel + g * GROUP_BYTES,
-                        p->c + i * PANEL * p->ldc + j * PANEL, p->ldc,
-                        (int)AT_MIN(PANEL, p->m - i * PANEL),
-                        (int)AT_MIN(PANEL, p->n - j * PANEL), start);
-  }
-}
-
-// Rows of panels [begin, end).
-static void multiply_range(void *arg, int64_t begin, int64_t end,
-                           uint32_t worker) {
-  const product *p = arg;
-  at_gemm_amx_begin();
-  for (int64_t i = begin; i < end; i++)
-    for (int64_t part = 0; part < p->num_parts; part++)
-      multiply_part(p, i, part);
-  at_gemm_amx_end();
-}
-
 // Whole squares of rows that were just computed, and so lie in a near cache.
 AT_BLOCK static void pack_near(const packing *p) {
   const at_k_matrix *m = p->m;
-  int64_t groups = groups_of(m->k);
+  int64_t groups = at_gemm_groups(m->k);
   for (int64_t o = 0; o < m->outer; o++) {
     const uint8_t *from = (const uint8_t *)m->p + o * m->outer_stride;
     uint8_t *to = place(p, o, 0);
@@ -266,29 +223,10 @@ AT_BLOCK static void pack_near(const packing *p) {
   }
 }
 
-void at_k_block_rows_begin(void) { at_gemm_amx_begin(); }
-void at_k_block_rows_end(void) { at_gemm_amx_end(); }
-
 void at_k_block_rows_pack(const at_k_matrix *a, void *to) {
   packing p = {a, to, false};
   if (a->outer % PANEL || a->k % GROUP || !is_dense(a, a->k, a->k_stride))
     pack_range(&p, 0, at_k_ceil_div(a->outer, PANEL), 0);
   else
     pack_near(&p);
-}
-
-void at_k_block_rows(int64_t m, int64_t n, const at_k_block_part *part,
-                     float *c, int64_t ldc, bool add) {
-  product p = {part, 1, c, m, n, ldc, add};
-  for (int64_t i = 0; i < at_k_ceil_div(m, PANEL); i++) multiply_part(&p, i, 0);
-}
-
-void at_k_block_multiply(const at_par *par, int64_t m, int64_t n,
-                         const at_k_block_part *parts, int64_t num_parts,
-                         float *c, int64_t ldc, bool add) {
-  product p = {parts, num_parts, c, m, n, ldc, add};
-  int64_t k = 0;
-  for (int64_t i = 0; i < num_parts; i++) k += parts[i].k;
-  int64_t grain = MIN_WORK / (PANEL * n * AT_MAX(k, (int64_t)1)) + 1;
-  at_par_for(par, at_k_ceil_div(m, PANEL), grain, multiply_range, &p);
 }

@@ -1,5 +1,7 @@
 // Blocks packed on their own: every layout of the operands against sums in
 // exact arithmetic.
+#include <math.h>
+
 #include "kernels/kernels_test_util.h"
 
 enum { MARK = 12345, MOST_PARTS = 20 };
@@ -47,16 +49,26 @@ static void drop(operand *o) {
   free(o->packed);
 }
 
+static void multiply(int64_t m, int64_t n, const at_k_block_part *parts,
+                     int64_t num_parts, float *c, int64_t ldc, bool add) {
+  at_par par = {tu_pool(2), NULL, NULL};
+  at_k_block_sum s = {.parts = parts,
+                      .num_parts = num_parts,
+                      .c = c,
+                      .ldc = ldc,
+                      .add = add};
+  at_k_block_multiply(&par, m, n, &s);
+}
+
 // The same product `times` over, as parts of one sum.
 static void check(const operand *a, const operand *b, int64_t times, bool add) {
   int64_t m = a->m.outer, n = b->m.outer, k = a->m.k, ldc = n + 5;
   float *c = malloc((size_t)(m * ldc) * sizeof *c);
   for (int64_t i = 0; i < m * ldc; i++) c[i] = MARK;
-  at_par par = {tu_pool(2), NULL, NULL};
   at_k_block_part parts[MOST_PARTS];
   for (int64_t i = 0; i < times; i++)
     parts[i] = (at_k_block_part){a->packed, b->packed, k};
-  at_k_block_multiply(&par, m, n, parts, times, c, ldc, add);
+  multiply(m, n, parts, times, c, ldc, add);
   for (int64_t i = 0; i < m; i++)
     for (int64_t j = 0; j < ldc; j++) {
       double want = add || j >= n ? MARK : 0;
@@ -72,7 +84,8 @@ static void check(const operand *a, const operand *b, int64_t times, bool add) {
 static void test_layouts(void **state) {
   static const int64_t shapes[][3] = {
       {32, 32, 32}, {16, 17, 18}, {64, 96, 128},  {33, 70, 31},
-      {95, 40, 65}, {48, 49, 47}, {100, 64, 300}, {128, 128, 513}};
+      {95, 40, 65}, {48, 49, 47}, {100, 64, 300}, {128, 128, 513},
+      {40, 560, 40}, {33, 1030, 600}};
   static const uint32_t kinds[] = {AT_F32, AT_BF16};
   if (!at_k_has(AT_CPU_AMX_BF16 | AT_CPU_AVX512_BF16)) skip();
   for (size_t s = 0; s < AT_LEN(shapes); s++)
@@ -109,11 +122,11 @@ static void test_added_apart(void **state) {
     void *pb = aligned_alloc(64, at_k_block_bytes(&mb));
     at_k_block_pack(&par, &mb, true, pb);
     parts[p] = (at_k_block_part){pa, pb, K};
-    at_k_block_multiply(&par, M, N, &parts[p], 1, alone[p], N, false);
+    multiply(M, N, &parts[p], 1, alone[p], N, false);
   }
   for (int add = 0; add < 2; add++) {
     for (int i = 0; i < M * N; i++) c[i] = 3 + (float)i * 0x1p-10f;
-    at_k_block_multiply(&par, M, N, parts, PARTS, c, N, add);
+    multiply(M, N, parts, PARTS, c, N, add);
     for (int i = 0; i < M * N; i++) {
       float want = add ? 3 + (float)i * 0x1p-10f + alone[0][i] : alone[0][i];
       for (int p = 1; p < PARTS; p++) want += alone[p][i];
@@ -122,6 +135,42 @@ static void test_added_apart(void **state) {
   }
   for (int p = 0; p < PARTS; p++) free((void *)parts[p].b);
   free(pa);
+}
+
+// A result that goes elsewhere has the bits of a converted C, which stays as it
+// was: denormals, infinities and NaNs too.
+static void test_elsewhere(void **state) {
+  enum { M = 70, N = 90, K = 48 };
+  if (!at_k_has(AT_CPU_AMX_BF16 | AT_CPU_AVX512_BF16)) skip();
+  static float c[M * N], want[M * N];
+  static const float odd[] = {0x1p-130f, -0x1.8p-127f, INFINITY, -INFINITY,
+                              NAN,       -0.0f,        1.0f,     3.4e38f};
+  operand a = make(AT_F32, M, K, true, false);
+  operand b = make(AT_F32, N, K, false, true);
+  memset(a.packed, 0, at_k_block_bytes(&a.m));
+  at_k_block_part parts[] = {{a.packed, b.packed, K}, {a.packed, b.packed, K}};
+  for (int i = 0; i < M * N; i++) c[i] = odd[i % AT_LEN(odd)];
+  memcpy(want, c, sizeof c);
+  multiply(M, N, parts, 2, want, N, true);
+  for (int wide = 0; wide < 2; wide++) {
+    uint32_t type = wide ? AT_F32 : AT_BF16;
+    size_t bytes = wide ? 4 : 2, stride = (N + 3) * bytes;
+    uint8_t *to = malloc(M * stride), row[N * 4];
+    memset(to, 0xa5, M * stride);
+    at_par par = {tu_pool(2), NULL, NULL};
+    at_k_block_sum s = {parts, 2, c, N, true, to, type, (int64_t)stride};
+    at_k_block_multiply(&par, M, N, &s);
+    for (int i = 0; i < M; i++) {
+      at_k_convert(type, row, AT_F32, want + i * N, N);
+      assert_memory_equal(to + (size_t)i * stride, row, N * bytes);
+      for (size_t j = N * bytes; j < stride; j++)
+        assert_int_equal(to[(size_t)i * stride + j], 0xa5);
+    }
+    free(to);
+  }
+  for (int i = 0; i < M * N; i++)
+    assert_memory_equal(&c[i], &odd[i % AT_LEN(odd)], sizeof c[i]);
+  drop(&a), drop(&b);
 }
 
 // A few rows at a time, packed or not, gives the bits of all at once.
@@ -135,7 +184,6 @@ static void test_rows(void **state) {
   } cases[] = {{AT_F32, K, 32, false},  {AT_BF16, K, 32, false},
                {AT_F32, 72, 64, false}, {AT_BF16, 90, 96, false},
                {AT_F32, K, 32, true},   {AT_BF16, 64, 16, false}};
-  at_par par = {tu_pool(2), NULL, NULL};
   for (size_t i = 0; i < AT_LEN(cases); i++) {
     int64_t k = cases[i].k, turn = cases[i].turn;
     operand a = make(cases[i].type, M, k, !cases[i].across, false);
@@ -144,7 +192,7 @@ static void test_rows(void **state) {
     for (int j = 0; j < M * N; j++) want[j] = got[j] = (float)j;
     void *room = aligned_alloc(64, at_k_block_bytes(&a.m));
     at_k_block_part part = {a.packed, b.packed, k};
-    at_k_block_multiply(&par, M, N, &part, 1, want, N, true);
+    multiply(M, N, &part, 1, want, N, true);
     at_k_block_rows_begin();
     for (int64_t r = 0; r < M; r += turn) {
       at_k_matrix rows = a.m;
@@ -179,6 +227,6 @@ static void test_who_fits(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_layouts), cmocka_unit_test(test_added_apart),
-      cmocka_unit_test(test_rows), cmocka_unit_test(test_who_fits)};
+      cmocka_unit_test(test_rows), cmocka_unit_test(test_elsewhere), cmocka_unit_test(test_who_fits)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -52,15 +52,45 @@ const at_gemm_engine *at_gemm_amx_engine(uint32_t a, uint32_t b, uint32_t acc);
 // AMX tiles: 16 rows of 64 bytes, for this thread until `end`.
 void at_gemm_amx_begin(void);
 void at_gemm_amx_end(void);
-typedef enum at_gemm_start {
-  AT_GEMM_ZERO,   // overwrites C
-  AT_GEMM_GO_ON,  // sums go on from what C holds
-  AT_GEMM_APART   // sums are made apart, and added to C at the end
-} at_gemm_start;
-// c[i * ldc + j]: sums over groups of 32 k, i < mr <= 32, j < nr <= 32. A is
-// [group][32 rows][32 k], B [group][16][32 columns][2], both bf16.
-void at_gemm_amx_block(int64_t groups, const void *a, const void *b, float *c,
-                       int64_t ldc, int mr, int nr, at_gemm_start start);
+// Packed blocks: rows of A and columns of B stand in panels, k in groups of one
+// tile.
+enum {
+  AT_GEMM_PANEL = 32,
+  AT_GEMM_GROUP = 32,
+  AT_GEMM_GROUP_BYTES = AT_GEMM_PANEL * AT_GEMM_GROUP * 2
+};
+static inline int64_t at_gemm_groups(int64_t k) {
+  return at_k_ceil_div(k, AT_GEMM_GROUP);
+}
+// A tile that is done: to = from, or `old` plus that. Strides of rows in bytes.
+typedef struct at_gemm_put {
+  const float *from;  // 32 x 32, dense
+  const char *old;    // f32; NULL: nothing
+  char *to;
+  int64_t old_stride, stride;
+  int rows;
+  uint32_t columns;  // a bit for each of the 32 that is there
+  bool narrow;       // to is bf16
+} at_gemm_put;
+// Rows [begin, end).
+void at_gemm_put_rows(const at_gemm_put *x, int begin, int end);
+
+// c[i * ldc + j], all 32 x 32 of it: sums over groups of 32 k, which go on from
+// what c holds or begin with zeros. A is [group][32 rows][32 k], B
+// [group][16][32 columns][2], both bf16.
+typedef struct at_gemm_block {
+  int64_t groups;
+  const void *a, *b;
+  // Fetched into the second cache meanwhile, AT_GEMM_AHEAD_A bytes of one and a
+  // group of the other for each group; NULL: nothing.
+  const void *next_a, *next_b;
+  float *c;
+  int64_t ldc;
+  bool go_on;
+  const at_gemm_put *put;  // done meanwhile, in other memory; NULL: nothing
+} at_gemm_block;
+enum { AT_GEMM_AHEAD_A = 128 };
+void at_gemm_amx_block(const at_gemm_block *x);
 
 typedef struct at_gemm_job at_gemm_job;
 // Writes rows [i, i + rows) by k [k, k + kc) of A of one batch in its own

@@ -59,9 +59,18 @@ typedef struct at_k_block_part {
 // c[i * ldc + j] = sum over k of all parts of a[i, k] b[k, j], or, where `add`,
 // c plus that sum. Bits do not depend on threads, and are those of one product
 // after the other, each added to c.
+typedef struct at_k_block_sum {
+  const at_k_block_part *parts;
+  int64_t num_parts;
+  float *c;
+  int64_t ldc;
+  bool add;
+  void *to;  // takes the result instead of c, as F32 or BF16; NULL: c does
+  uint32_t to_type;
+  int64_t to_stride;  // of rows, in bytes
+} at_k_block_sum;
 void at_k_block_multiply(const at_par *par, int64_t m, int64_t n,
-                         const at_k_block_part *parts, int64_t num_parts,
-                         float *c, int64_t ldc, bool add);
+                         const at_k_block_sum *s);
 // The same by this thread alone, a few rows at a time: between begin and end it
 // runs no other product. rows_pack: rows of A that were just computed.
 void at_k_block_rows_begin(void);

@@ -167,6 +167,7 @@ typedef struct at_me {
   struct {
     const at_mvalue *ref;
     const at_mop *load, *store;  // of the sum itself
+    const at_mop *taker;  // in this block: stores the sum, and nothing else reads it
   } late[AT_ME_LATE];
   uint32_t num_late;
   bool start_late;  // the sum that begins at `start` is one of them
@@ -371,6 +372,9 @@ LLVMValueRef at_me_start_take(at_me *m);  // NULL: nothing is left out
 void at_me_start_now(at_me *m, LLVMValueRef first, const at_me_ref *sum);
 // Before a block that uses sums whose products may still be missing.
 void at_me_late_finish(at_me *m, const at_mblock *b);
+// The store of a value that is such a sum, perhaps rounded, into a box: true
+// where it is done, false where it is still to be done.
+bool at_me_late_take(at_me *m, const at_mop *store, const at_me_ref *box);
 void at_me_access(at_me *m, const at_me_ref *r, int32_t kind, int32_t loc);
 // A box of `ref`: `size` elements of each of its last dimensions (1 of those
 // before), `step` apart (NULL: 1), from the indices given as operands `first`..

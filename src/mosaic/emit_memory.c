@@ -282,7 +282,8 @@ static at_status store_into(at_me *m, at_mop *op, const at_me_ref *box,
   if (mask && at_me_is_sparse(m))
     return at_me_store_compressed(m, op, box, v, mask, add);
   announce_store(m, op, box, mask);
-  if (!mask && !add && at_me_dot_into(m, v, box)) return AT_OK;
+  if (!mask && !add && (at_me_late_take(m, op, box) || at_me_dot_into(m, v, box)))
+    return AT_OK;
   at_me_start_now(m, at_me_start_take(m), box);
   at_me_prepare(m, v);
   at_me_node *own = NULL;

@@ -2,6 +2,7 @@
 // product`, needs no zeros in memory: the branch is left out, and the product
 // overwrites where `first` holds.
 #include <math.h>
+#include <stddef.h>
 
 #include "mosaic/emit.h"
 
@@ -149,11 +150,17 @@ static bool waits(uses *u, const at_mblock *b) {
   return true;
 }
 
-// Memory of the kernel's own, or an output's.
-static bool may_wait(const at_me *m, const at_mvalue *ref) {
+static bool is_scratch(const at_me *m, const at_mvalue *ref) {
   const at_mosaic_program *p = m->p;
   for (uint32_t i = at_mosaic_arg_scratch(p); i < p->body->num_args; i++)
     if (&p->body->args[i] == ref) return true;
+  return false;
+}
+
+// Memory of the kernel's own, or an output's.
+static bool may_wait(const at_me *m, const at_mvalue *ref) {
+  const at_mosaic_program *p = m->p;
+  if (is_scratch(m, ref)) return true;
   for (uint32_t i = p->num_inputs; i < p->num_windows; i++)
     if (&p->body->args[p->windows[i].arg] == ref)
       return p->windows[i].alias < 0;
@@ -170,13 +177,98 @@ static bool comes_late(at_me *m, uses *u) {
   return true;
 }
 
+// ---- Sums that are stored
+// -------------------------------------------------------
+static bool is_matrix(const at_mtype *t, uint32_t *lead) {
+  *lead = t->shape.rank - 2;
+  for (uint32_t d = 0; t->shape.rank >= 2 && d < *lead; d++)
+    if (t->shape.ptr[d] != 1) return false;
+  return t->shape.rank >= 2;
+}
+
+// Does the store take all of ref as it is, or rounded to bf16?
+static bool takes_sum(at_me *m, const at_mop *store, const at_mvalue *ref) {
+  uint32_t i, k;
+  if (!stores_all(store) || store->operands[1] == ref) return false;
+  const at_mop *op = part_of(m, store->operands[0]);
+  if (op && at_mosaic_opcode_of(op) == AT_MOSAIC_ARITH_TRUNCF)
+    op = part_of(m, op->operands[0]);
+  if (!is_load_of(op, ref) || op->block != store->block) return false;
+  const at_mtype *from = ref->type, *to = store->operands[0]->type;
+  at_dtype t = at_mosaic_dtype_of(to);
+  if (!is_matrix(from, &i) || !is_matrix(to, &k)) return false;
+  return at_mosaic_dtype_of(from) == AT_F32 && (t == AT_F32 || t == AT_BF16) &&
+         from->shape.ptr[i] == to->shape.ptr[k] &&
+         from->shape.ptr[i + 1] == to->shape.ptr[k + 1];
+}
+
+// The store of a block that does nothing but take ref; NULL: it does more.
+static const at_mop *taker_of(at_me *m, const at_mblock *b,
+                              const at_mvalue *ref) {
+  const at_mop *store = NULL;
+  for (uint32_t i = 0; i + 1 < b->num_ops; i++) {
+    const at_mop *op = b->ops[i];
+    if (at_me_lazy(at_mosaic_opcode_of(op))) continue;
+    if (store || !takes_sum(m, op, ref)) return NULL;
+    store = op;
+  }
+  return is_scratch(m, ref) ? store : NULL;
+}
+
 void at_me_late_finish(at_me *m, const at_mblock *b) {
   bool any = false;
-  for (uint32_t i = 0; i < b->num_ops && m->num_late; i++)
-    for (uint32_t k = 0; k < m->num_late; k++)
-      any |= b->ops[i] != m->late[k].load && b->ops[i] != m->late[k].store &&
-             names(b->ops[i], m->late[k].ref);
+  for (uint32_t k = 0; k < m->num_late; k++) {
+    const at_mvalue *ref = m->late[k].ref;
+    bool used = false;
+    for (uint32_t i = 0; i < b->num_ops; i++)
+      used |= b->ops[i] != m->late[k].load && b->ops[i] != m->late[k].store &&
+              names(b->ops[i], ref);
+    m->late[k].taker = used ? taker_of(m, b, ref) : NULL;
+    any |= used && !m->late[k].taker;
+  }
   if (any) at_b_call(m->e, "at_core_dot_finish", NULL, &m->core, 1);
+}
+
+#define FIELD(f) offsetof(at_core_dot_taken, f)
+static void call_take(at_me *m, const at_mop *store, const at_me_ref *c,
+                      const at_me_ref *box) {
+  uint32_t i = c->rank - 2, k = box->rank - 2;
+  at_me_record r;
+  at_me_record_begin(&r, sizeof(at_core_dot_taken));
+  at_me_record_value(m, &r, FIELD(c), c->base);
+  at_me_record_value(m, &r, FIELD(out), box->base);
+  at_me_record_i32(&r, FIELD(out_type), (int32_t)box->dtype);
+  at_me_record_i32(&r, FIELD(loc), at_me_loc(m, store));
+  at_me_record_num(m, &r, FIELD(m), c->size[i]);
+  at_me_record_num(m, &r, FIELD(n), c->size[i + 1]);
+  at_me_record_num(
+      m, &r, FIELD(c_m),
+      at_me_mul(m, c->stride[i], (at_me_num){c->bytes, NULL}));
+  at_me_record_num(
+      m, &r, FIELD(out_m),
+      at_me_mul(m, box->stride[k], (at_me_num){box->bytes, NULL}));
+  LLVMValueRef args[2] = {m->core, at_me_record_end(m, &r)};
+  at_b_call(m->e, "at_core_dot_take", NULL, args, 2);
+}
+#undef FIELD
+
+static bool has_dense_rows(const at_me_ref *r) {
+  at_me_num step = r->stride[r->rank - 1];
+  return r->parts <= 1 && r->split <= 1 && r->dtype == r->storage && !step.v &&
+         step.c == 1;
+}
+
+bool at_me_late_take(at_me *m, const at_mop *store, const at_me_ref *box) {
+  uint32_t k = 0;
+  while (k < m->num_late && m->late[k].taker != store) k++;
+  if (k == m->num_late) return false;
+  const at_me_ref *c = at_me_memory(m, m->late[k].ref);
+  if (c && has_dense_rows(c) && has_dense_rows(box)) {
+    call_take(m, store, c, box);
+    return true;
+  }
+  at_b_call(m->e, "at_core_dot_finish", NULL, &m->core, 1);
+  return false;
 }
 
 // ---- The branch
