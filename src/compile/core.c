@@ -210,8 +210,10 @@ static at_dtype array_dtype(const at_mosaic_kernel *k,
 
 // The call's operand, where it is made block by block; else NULL.
 static const at_node *made_input(const at_node *call, uint32_t operand) {
-  const at_node *n = call->operands[operand].node;
-  return call->parent->owner && n->op == AT_OP_FUSION ? n : NULL;
+  const at_node *n = call->operands[operand].node, *in = call->parent->owner;
+  // Loops have regions too, and FUSIONs of their own in them.
+  return in && at_core_kernel_of(in) == call && n->op == AT_OP_FUSION ? n
+                                                                      : NULL;
 }
 
 static at_status describe_made(at_emit_steps *e, const at_node *call,

@@ -35,42 +35,55 @@ static void stop_outside(core_state *c, const void *base, const int64_t *stride,
       r ? r->bytes : (size_t)0);
 }
 
-// dst += src, for types that generated code adds while it copies.
-#define ADD(T)                 \
-  do {                         \
-    T a, b;                    \
-    memcpy(&a, dst, sizeof a); \
-    memcpy(&b, src, sizeof b); \
-    a = (T)(a + b);            \
-    memcpy(dst, &a, sizeof a); \
-  } while (0)
-static bool add_element(uint8_t *dst, const uint8_t *src, at_dtype t) {
+// dst += src for n elements of a row, of types that copies add on the chip.
+// Copies of several cores may add to one element, and none is lost: so it goes
+// element by element.
+#define ADD_ROW(T)                                                            \
+  static void add_row_##T(uint8_t *dst, const uint8_t *src, int64_t n,        \
+                          int64_t dst_stride, int64_t src_stride) {           \
+    for (int64_t i = 0; i < n; i++, dst += dst_stride, src += src_stride) {   \
+      T old, by, sum;                                                         \
+      memcpy(&by, src, sizeof by);                                            \
+      __atomic_load((T *)dst, &old, __ATOMIC_RELAXED);                        \
+      do sum = (T)(old + by);                                                 \
+      while (!__atomic_compare_exchange((T *)dst, &old, &sum, true,           \
+                                        __ATOMIC_RELAXED, __ATOMIC_RELAXED)); \
+    }                                                                         \
+  }
+ADD_ROW(float)
+ADD_ROW(uint32_t)
+ADD_ROW(uint16_t)
+#undef ADD_ROW
+
+typedef void (*add_row_fn)(uint8_t *dst, const uint8_t *src, int64_t n,
+                           int64_t dst_stride, int64_t src_stride);
+
+static add_row_fn add_row_of(at_dtype t) {
   switch (t) {
     case AT_F32:
-      ADD(float);
-      return true;
+      return add_row_float;
     case AT_S32:
     case AT_U32:
-      ADD(uint32_t);
-      return true;
+      return add_row_uint32_t;
     case AT_S16:
     case AT_U16:
-      ADD(uint16_t);
-      return true;
+      return add_row_uint16_t;
     default:
-      return false;
+      return NULL;
   }
 }
-#undef ADD
 
-static bool add_box(const box *b, uint32_t d, uint8_t *dst, const uint8_t *src,
-                    at_dtype t) {
-  if (d == b->rank) return add_element(dst, src, t);
+static void add_box(const box *b, uint32_t d, uint8_t *dst, const uint8_t *src,
+                    add_row_fn add) {
+  if (d + 1 >= b->rank) {
+    bool one = d == b->rank;
+    add(dst, src, one ? 1 : b->size[d], one ? 0 : b->dst_stride[d],
+        one ? 0 : b->src_stride[d]);
+    return;
+  }
   for (int64_t i = 0; i < b->size[d]; i++)
-    if (!add_box(b, d + 1, dst + i * b->dst_stride[d],
-                 src + i * b->src_stride[d], t))
-      return false;
-  return true;
+    add_box(b, d + 1, dst + i * b->dst_stride[d], src + i * b->src_stride[d],
+            add);
 }
 
 static void move(core_state *c, const at_core_dma *d, void *dst) {
@@ -78,10 +91,17 @@ static void move(core_state *c, const at_core_dma *d, void *dst) {
            d->size, d->dst_stride, d->src_stride};
   if (!d->add) {
     core_copy_box(&b);
-  } else if (!add_box(&b, 0, dst, d->src, (at_dtype)d->add)) {
+    return;
+  }
+  add_row_fn add = add_row_of((at_dtype)d->add);
+  if (!add)
     core_stop(c, AT_UNIMPLEMENTED, d->loc, "copies that add %s",
               at_dtype_of((at_dtype)d->add)->text);
-  }
+  if ((uintptr_t)dst % (uintptr_t)d->elem_bytes)
+    core_stop(c, AT_INVALID_ARGUMENT, d->loc,
+              "copies that add %s to an address that is no multiple of %d",
+              at_dtype_of((at_dtype)d->add)->text, d->elem_bytes);
+  add_box(&b, 0, dst, d->src, add);
 }
 
 static sem *sem_at(core_state *from, core_state *to, void *p, int32_t loc) {

@@ -84,14 +84,16 @@ static void unlock(core_state *c) {
   if (c->group) pthread_mutex_unlock(&c->group->lock);
 }
 
-bool flights_find(core_state *c, const area *box, bool writes, flight *out) {
+bool flights_find(core_state *c, const area *box, access_kind kind,
+                  flight *out) {
   const shadow *s = c->shadow;
   lock(c);  // others may add theirs
   bool found = false;
   // The latest: waits may have been for earlier ones.
   for (uint32_t i = s->num_flights; i-- > 0 && !found;) {
     const flight *f = &s->flights[i];
-    if (!writes && !f->writes) continue;
+    if (kind == ACCESS_READS && !f->writes) continue;
+    if (kind == ACCESS_ADDS && f->adds) continue;
     found = area_overlap(box, &f->box) != NULL;
     if (found) *out = *f;
   }
@@ -99,10 +101,10 @@ bool flights_find(core_state *c, const area *box, bool writes, flight *out) {
   return found;
 }
 
-void flights_check(core_state *c, const area *box, bool writes, int32_t loc,
-                   const char *what) {
+void flights_check(core_state *c, const area *box, access_kind kind,
+                   int32_t loc, const char *what) {
   flight f;
-  if (!flights_find(c, box, writes, &f)) return;
+  if (!flights_find(c, box, kind, &f)) return;
   char place[512];
   core_place(f.by, f.loc, place, sizeof place);
   bool partly = f.sem < kNumSems && c->shadow->waited[f.sem] > 0;

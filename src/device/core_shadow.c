@@ -116,6 +116,7 @@ typedef struct touch {
   shade *shade;
   const area *box;
   bool writes, must_be_filled;
+  bool adds;      // writes what it adds to what is there
   bool stores;    // writes by a store
   bool strays;    // and to what does not go back to an array
   bool *fetched;  // only asks whether a pipeline fetched any of it
@@ -185,7 +186,7 @@ static void report_race(const touch *t, const cell *at, size_t granule,
   int32_t loc = wrote ? at->wrote_at : at->read_at;
   name_place(t, granule, place, sizeof place);
   if (c->group) pthread_mutex_unlock(&c->group->lock);
-  uint32_t actor = (epoch >> 24) - 1;
+  uint32_t actor = epoch_actor(epoch);
   place_of_actor(c, actor, loc, there, sizeof there);
   core_stop(
       c, AT_FAILED_PRECONDITION, t->loc,
@@ -197,7 +198,7 @@ static void report_race(const touch *t, const cell *at, size_t granule,
 // Does the epoch come before everything that c does now?
 static bool before(const core_state *c, uint32_t epoch) {
   if (!epoch) return true;
-  uint32_t actor = (epoch >> 24) - 1;
+  uint32_t actor = epoch_actor(epoch);
   return actor == c->shadow->actor || actor >= kMaxActors ||
          c->shadow->clock[actor] >= (epoch & 0xffffff);
 }
@@ -209,10 +210,12 @@ static void touch_cells(const touch *t, size_t first, size_t n) {
   uint32_t now = (actor + 1) << 24 | (c->shadow->clock[actor] & 0xffffff);
   for (size_t i = first; i < first + n; i++) {
     cell *at = &t->shade->cells[i];
-    if (!before(c, at->written)) report_race(t, at, i, true);
+    bool both_add = t->adds && at->written & kAdded;
+    if (!both_add && !before(c, at->written)) report_race(t, at, i, true);
     if (t->writes && !before(c, at->read)) report_race(t, at, i, false);
     if (t->writes)
-      *at = (cell){.written = now, .wrote_at = t->loc};
+      *at =
+          (cell){.written = now | (t->adds ? kAdded : 0u), .wrote_at = t->loc};
     else
       at->read = now, at->read_at = t->loc;
   }
@@ -293,7 +296,8 @@ static void touch_run(const touch *t, const uint8_t *at, size_t bytes) {
                    memchr(filled, kFetchedStored, n) != NULL;
     return;
   }
-  if (!t->writes && t->must_be_filled && checks(t->c, AT_CHECK_UNINIT)) {
+  if ((!t->writes || t->adds) && t->must_be_filled &&
+      checks(t->c, AT_CHECK_UNINIT)) {
     const uint8_t *hole = memchr(filled, 0, n);
     if (hole && !is_padded(t))
       report_unfilled(t, first + (size_t)(hole - filled));
@@ -356,7 +360,8 @@ void at_core_access(at_core *core, const at_core_view *v, int32_t kind,
   area box = area_of_view(v);
   bool writes = kind & AT_CORE_STORE;
   if (checks(c, AT_CHECK_RACES))
-    flights_check(c, &box, writes, loc, writes ? "a store to" : "a load from");
+    flights_check(c, &box, writes ? ACCESS_WRITES : ACCESS_READS, loc,
+                  writes ? "a store to" : "a load from");
   touch t = {.c = c,
              .owner = c,
              .box = &box,
@@ -448,24 +453,36 @@ void core_shadow_copy(core_state *c, core_state *to, const at_core_dma *d,
   memcpy(out.size, d->size, sizeof out.size);
   memcpy(src.stride, d->src_stride, sizeof src.stride);
   memcpy(out.stride, d->dst_stride, sizeof out.stride);
+  bool adds = d->add != 0;
   if (checks(c, AT_CHECK_RACES)) {
-    flights_check(c, &src, false, d->loc, "a copy from");
-    if (to == c) flights_check(c, &out, true, d->loc, "a copy to");
+    flights_check(c, &src, ACCESS_READS, d->loc, "a copy from");
+    if (to == c)
+      flights_check(c, &out, adds ? ACCESS_ADDS : ACCESS_WRITES, d->loc,
+                    "a copy to");
     if (area_overlap(&src, &out) && to == c)
       core_stop(c, AT_FAILED_PRECONDITION, d->loc,
                 "race: a copy reads memory that it writes");
   }
-  touch t = {.c = c, .owner = c, .box = &src, .loc = d->loc};
+  // A plain copy may move what nobody has written, a sum may not take it.
+  touch t = {
+      .c = c, .owner = c, .box = &src, .must_be_filled = adds, .loc = d->loc};
   touch_box(&t);
-  touch w = {.c = c, .owner = to, .box = &out, .writes = true, .loc = d->loc};
+  touch w = {.c = c,
+             .owner = to,
+             .box = &out,
+             .writes = true,
+             .adds = adds,
+             .must_be_filled = adds,
+             .loc = d->loc};
   touch_box(&w);
-  copy_filled(c, to, d, dst);
+  if (!adds) copy_filled(c, to, d, dst);
   if (!checks(c, AT_CHECK_RACES)) return;
   int64_t bytes = core_dma_bytes(d) + d->padding;
   flight reads = {.box = src, .bytes = bytes, .loc = d->loc, .by = c};
   flight writes = reads;
   writes.box = out;
   writes.writes = true;
+  writes.adds = adds;
   if (to == c) {
     const void *s = d->dst_sem ? d->dst_sem : d->src_sem;
     flights_add(c, &reads, s);
@@ -611,7 +628,9 @@ static void no_copies(core_state *c, uint32_t i, bool reads) {
               .size = {(int64_t)w->buffer_bytes},
               .stride = {1}};
   flight f;
-  if (!checks(c, AT_CHECK_RACES) || !flights_find(c, &box, reads, &f)) return;
+  if (!checks(c, AT_CHECK_RACES) ||
+      !flights_find(c, &box, reads ? ACCESS_WRITES : ACCESS_READS, &f))
+    return;
   core_stop(c, AT_FAILED_PRECONDITION,
             f.by == c ? f.loc : core_window_loc(c, i),
             "race: the window of %s %u moves on while this copy still %s it\n"

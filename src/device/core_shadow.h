@@ -5,6 +5,10 @@
 #include "device/core_internal.h"
 
 enum { kMaxActors = 64, kFetched = 2, kFetchedStored = 3 };
+#define kAdded (1u << 31)  // in `written`: by a copy that adds
+
+// What an access does to memory. Copies that add do not disturb each other.
+typedef enum { ACCESS_READS, ACCESS_WRITES, ACCESS_ADDS } access_kind;
 
 // Who touched a granule last, in vector-clock terms: actor + 1 above 24 bits of
 // that actor's clock; 0: nobody.
@@ -12,6 +16,9 @@ typedef struct cell {
   uint32_t written, read;
   int32_t wrote_at, read_at;  // `loc` of that actor
 } cell;
+static inline uint32_t epoch_actor(uint32_t epoch) {
+  return ((epoch & ~kAdded) >> 24) - 1;
+}
 
 // What is known of a region, per granule.
 typedef struct shade {
@@ -37,7 +44,7 @@ typedef struct area {
 // A copy between its start and the wait for it, seen from one side.
 typedef struct flight {
   area box;
-  bool writes;
+  bool writes, adds;
   size_t sem;  // index among the core's semaphores; SIZE_MAX: nobody can wait
   int64_t bytes;  // that the semaphore counts
   int32_t loc;
@@ -63,10 +70,11 @@ area area_of_view(const at_core_view *v);
 
 // A copy that nobody has waited for and that the box meets: one that writes it,
 // or, if the box is written, any.
-bool flights_find(core_state *c, const area *box, bool writes, flight *out);
+bool flights_find(core_state *c, const area *box, access_kind kind,
+                  flight *out);
 // Fails if there is one.
-void flights_check(core_state *c, const area *box, bool writes, int32_t loc,
-                   const char *what);
+void flights_check(core_state *c, const area *box, access_kind kind,
+                   int32_t loc, const char *what);
 // A copy that `f->by` started, seen by the core that owns the memory. sem: an
 // address of the starter, NULL: nobody can wait.
 void flights_add(core_state *owner, const flight *f, const void *sem);

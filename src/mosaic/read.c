@@ -6,18 +6,32 @@
 #include "mosaic/mosaic_internal.h"
 
 // ---- Places
+// Does the name end in "get/get"? Such a step is a function of its own, traced
+// where it stood first.
+static bool names_twice(const char *name) {
+  const char *last = strrchr(name, '/');
+  if (!last || last == name) return false;
+  size_t n = strlen(last);
+  return (size_t)(last - name) + 1 >= n &&
+         !strncmp(last - n + 1, last + 1, n - 1) &&
+         (last - n + 1 == name || last[-(ptrdiff_t)n] == '/');
+}
+
 static const at_mloc *source_of(const at_mloc *l, const char **what) {
+  bool twice = false;
   for (int depth = 0; l && depth < 1000; depth++) {
     if (l->kind == AT_MLOC_FILE) return l;
     if (l->kind == AT_MLOC_NAME) {
       size_t n = strlen(l->text);
       // JAX names steps "get:" and scopes "a/b"; only steps say something.
       if (n > 1 && l->text[n - 1] == ':' && !**what) *what = l->text;
+      twice = names_twice(l->text);
       l = l->child;
     } else if (l->kind == AT_MLOC_CALLSITE) {
-      // JAX traces a jitted step once: the callee is where that was first, the
-      // caller where it stands now.
-      l = l->caller ? l->caller : l->child;
+      // The callee is the innermost frame, but for a step that is traced once:
+      // there it is where that was first, and the caller where it stands now.
+      l = twice && l->caller ? l->caller : l->child;
+      twice = false;
     } else if (l->kind == AT_MLOC_FUSED && l->num_locs) {
       l = l->locs[0];
     } else {

@@ -184,3 +184,12 @@ def test_estimates_count_no_round_trip():
   assert sum(op["hbm_bytes"] for op in made.ops) == 3 * 4 * 1024 * 512
   assert sum(op["hbm_bytes"] for op in apart.ops) > sum(op["hbm_bytes"] for op in made.ops)
   assert made.seconds < apart.seconds and made.flops == apart.flops
+
+
+def test_what_a_loop_computes_stays_an_array():
+  # Loops have regions as a kernel with made inputs has.
+  shape = (16, 128)
+  f = call(lambda x, y: x + y, shape, (8, 128), allow=False)
+  x = values(shape)
+  looped = jax.jit(lambda x: lax.fori_loop(0, 3, lambda i, c: f(c, x), x))
+  np.testing.assert_array_equal(np.asarray(looped(x)), np.asarray(x + x + x + x))

@@ -422,6 +422,37 @@ def subcore_reads_before_the_barrier(sound):
   return on_subcores(body, WORDS, pltpu.VMEM_SHARED((16, 16), jnp.int32))
 
 
+def sums_of_subcores(zeroed, waits):
+  """Every subcore adds its row to the rows that it names: copies that add do not disturb each other."""
+  def body(x, o, v, rows, shared):
+    me = jax.lax.axis_index("subcore")
+    pltpu.sync_copy(x.at[me], v.at[0])
+    rows[...] = jnp.zeros((16,), jnp.int32)
+    if zeroed:
+      @pl.when(me == 0)
+      def _():
+        for i in range(1, 16):
+          v[i, :] = jnp.zeros((16,), jnp.int32)
+        pltpu.sync_copy(v.at[pl.ds(1, 1)], shared.at[pl.ds(0, 1)])
+    plsc.subcore_barrier()
+    pltpu.sync_copy(v.at[pl.ds(0, 1)], shared.at[rows.at[pl.ds(0, 1)]], add=True)  # here: sum_starts_from_nothing
+    if waits:
+      plsc.subcore_barrier()
+    pltpu.sync_copy(shared.at[0], v.at[0])  # here: sum_is_read_before_the_barrier
+    pltpu.sync_copy(v.at[0], o.at[pl.ds(me * 16, 16)])
+  return on_subcores(body, pltpu.VMEM((16, 16), jnp.int32), WORDS, pltpu.VMEM_SHARED((16, 16), jnp.int32))
+
+
+@kernel("race", **TABLE)
+def sum_is_read_before_the_barrier(sound):
+  return sums_of_subcores(zeroed=True, waits=sound)
+
+
+@kernel("uninitialised", **TABLE)
+def sum_starts_from_nothing(sound):
+  return sums_of_subcores(zeroed=sound, waits=True)
+
+
 # ---- Chips
 
 @kernel("race", rows=16, plain=True)

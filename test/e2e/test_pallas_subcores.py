@@ -1,0 +1,128 @@
+"""SparseCore kernels as a writer of embedding layers has them, compared with NumPy."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+from jax.experimental.pallas import tpu_sc as plsc
+
+RNG = np.random.default_rng(4)
+COMPILER = pltpu.CompilerParams(use_tc_tiling_on_sc=False)
+
+
+def subcores(out, *scratch, count=None):
+  """pl.kernel on the vector subcores of one SparseCore."""
+  mesh = plsc.VectorSubcoreMesh(core_axis_name="core", subcore_axis_name="sub", num_cores=1,
+                                **({"num_subcores": count} if count else {}))
+  return functools.partial(pl.kernel, out_type=out, mesh=mesh, scratch_types=list(scratch), compiler_params=COMPILER)
+
+
+def lanes():
+  return plsc.get_sparse_core_info().num_lanes
+
+
+def clear(ref):
+  for row in np.ndindex(ref.shape[:-1]):
+    @pl.loop(0, ref.shape[-1], step=lanes())
+    def _(i, row=row):
+      ref[(*row, pl.ds(i, lanes()))] = jnp.zeros((lanes(),), ref.dtype)
+
+
+def f32(*shape):
+  return RNG.standard_normal(shape, dtype=np.float32)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.int32])
+def test_sums_of_segments_meet_in_shared_memory(dtype):
+  """Subcores add to the same rows at the same time: none of the sums is lost."""
+  n, d, segments, each = 512, 16, 8, 32
+  values = RNG.integers(-9, 9, (n, d)).astype(dtype)
+  ids = RNG.integers(0, segments, n).astype(np.int32)
+
+  @subcores(jax.ShapeDtypeStruct((segments, d), dtype), pltpu.VMEM((each, d), dtype), pltpu.VMEM((each,), jnp.int32),
+            pltpu.VMEM((segments, d), dtype), pltpu.VMEM_SHARED((segments, d), dtype))
+  def total(x, ids, o, rows, at, zero, shared):
+    me = lax.axis_index("sub")
+
+    @pl.when(me == 0)
+    def _():
+      clear(zero)
+      pltpu.sync_copy(zero, shared)
+    plsc.subcore_barrier()
+    pltpu.sync_copy(x.at[pl.ds(me * each, each)], rows)
+    pltpu.sync_copy(ids.at[pl.ds(me * each, each)], at)
+    pltpu.sync_copy(rows, shared.at[at], add=True)
+    plsc.subcore_barrier()
+
+    @pl.when(me == 0)
+    def _():
+      pltpu.sync_copy(shared, o)
+  want = np.zeros((segments, d), dtype)
+  np.add.at(want, ids, values)
+  f = jax.jit(total)
+  for _ in range(50):
+    np.testing.assert_array_equal(f(values, ids), want)
+
+
+def test_rows_of_a_table():
+  n, d, each = 256, 32, 16
+  table, ids = f32(64, d), RNG.integers(0, 64, n).astype(np.int32)
+
+  @subcores(jax.ShapeDtypeStruct((n, d), jnp.float32), pltpu.VMEM((each,), jnp.int32),
+            pltpu.VMEM((each, d), jnp.float32), pltpu.SemaphoreType.DMA)
+  def gather(t, ids, o, at, rows, sem):
+    mine = pl.ds(lax.axis_index("sub") * each, each)
+    pltpu.sync_copy(ids.at[mine], at)
+    pltpu.async_copy(t.at[at], rows, sem).wait()
+    pltpu.sync_copy(rows, o.at[mine])
+  np.testing.assert_array_equal(gather(table, ids), table[ids])
+
+
+def test_histogram():
+  n, bins = 512, 64
+  x = RNG.integers(0, bins, n).astype(np.int32)
+
+  @subcores(jax.ShapeDtypeStruct((bins,), jnp.int32), pltpu.VMEM((n,), jnp.int32), pltpu.VMEM((bins,), jnp.int32),
+            count=1)
+  def count(x, o, values, found):
+    pltpu.sync_copy(x, values)
+    clear(found)
+
+    @pl.loop(0, n, step=lanes())
+    def _(i):
+      v = values[pl.ds(i, lanes())]
+      so_far, last = plsc.scan_count(v)
+      plsc.addupdate_scatter(found, [v], so_far, mask=last)
+    pltpu.sync_copy(found, o)
+  np.testing.assert_array_equal(count(x), np.bincount(x, minlength=bins))
+
+
+def test_running_sums_and_what_is_positive():
+  n = 256
+  x = RNG.integers(-5, 6, n).astype(np.int32)
+
+  @subcores([jax.ShapeDtypeStruct((n,), jnp.int32)] * 2, pltpu.VMEM((n,), jnp.int32), pltpu.VMEM((n,), jnp.int32),
+            pltpu.VMEM((n + 16,), jnp.int32), count=1)
+  def scan(x, sums, positive, values, out, kept):
+    pltpu.sync_copy(x, values)
+    clear(kept)
+
+    def turn(i, carry):
+      total, place = carry
+      v = values[pl.ds(i * lanes(), lanes())]
+      out[pl.ds(i * lanes(), lanes())] = plsc.cumsum(v) + total
+      plsc.store_compressed(kept.at[pl.ds(place, lanes())], v, mask=v > 0)
+      return total + jnp.sum(v), place + jnp.sum((v > 0).astype(jnp.int32))
+    lax.fori_loop(0, n // lanes(), turn, (jnp.int32(0), jnp.int32(0)))
+    pltpu.sync_copy(out, sums)
+    pltpu.sync_copy(kept.at[pl.ds(0, n)], positive)
+  sums, positive = scan(x)
+  np.testing.assert_array_equal(sums, np.cumsum(x))
+  want = x[x > 0]
+  np.testing.assert_array_equal(positive[:want.size], want)
+  assert not np.any(positive[want.size:])
