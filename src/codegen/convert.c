@@ -2,6 +2,7 @@
 #include "codegen/emit.h"
 
 #include <llvm-c/Core.h>
+#include <math.h>
 
 #include <stdio.h>
 
@@ -256,23 +257,39 @@ static LLVMValueRef int_to_float(at_em *e, at_dtype from, at_dtype to,
                : float_to_float(e, AT_F32, to, f);
 }
 
+// Saturates; NaN is 0. By hand, since LLVM takes llvm.fptosi.sat of vectors to
+// single elements.
 static LLVMValueRef float_to_int(at_em *e, at_dtype to, LLVMValueRef v) {
   bool sign = at_is_signed_int(to);
-  uint32_t bits = at_dtype_of(to)->bits;
-  const char *name = sign ? "llvm.fptosi.sat" : "llvm.fptoui.sat";
-  // Narrow integers through 32 bits: the conversion clamps, then we do.
-  uint32_t wide = bits < 32 ? 32 : bits;
-  LLVMTypeRef types[2] = {at_em_widen(e, at_em_int(e, wide)), LLVMTypeOf(v)};
-  unsigned id = LLVMLookupIntrinsicID(name, strlen(name));
-  LLVMValueRef fn = LLVMGetIntrinsicDeclaration(e->module, id, types, 2);
-  LLVMTypeRef ft = LLVMIntrinsicGetType(e->ctx, id, types, 2);
-  LLVMValueRef r = LLVMBuildCall2(e->b, ft, fn, &v, 1, "");
-  if (bits == wide) return r;
-  int64_t hi = sign ? (1ll << (bits - 1)) - 1 : (1ll << bits) - 1;
-  r = intrinsic(e, sign ? "llvm.smin" : "llvm.umin", r,
-                at_em_ci(e, types[0], hi));
-  if (sign) r = intrinsic(e, "llvm.smax", r, at_em_ci(e, types[0], -hi - 1));
-  return LLVMBuildTrunc(e->b, r, at_em_widen(e, at_em_reg_type(e, to)), "");
+  int bits = (int)at_dtype_of(to)->bits, digits = bits - sign;
+  LLVMTypeRef t = LLVMTypeOf(v);
+  LLVMTypeRef wide =
+      at_em_widen(e, at_em_int(e, bits < 32 ? 32 : (unsigned)bits));
+  int mantissa = at_em_bits_of(t) == 64 ? 53 : 24;
+  double beyond = ldexp(1, digits);
+  // The largest value that is an integer of the type.
+  double last = beyond - (digits <= mantissa ? 1 : ldexp(1, digits - mantissa));
+  LLVMValueRef lo = at_em_cf(e, t, sign ? -beyond : 0);
+  LLVMValueRef hi = at_em_cf(e, t, last);
+  LLVMValueRef more = LLVMBuildFCmp(e->b, LLVMRealOGT, v, lo, "");
+  LLVMValueRef c = LLVMBuildSelect(e->b, more, v, lo, "");
+  LLVMValueRef less = LLVMBuildFCmp(e->b, LLVMRealOLT, c, hi, "");
+  c = LLVMBuildSelect(e->b, less, c, hi, "");
+  LLVMValueRef r = sign ? LLVMBuildFPToSI(e->b, c, wide, "")
+                        : LLVMBuildFPToUI(e->b, c, wide, "");
+  if (digits > mantissa) {
+    LLVMValueRef over =
+        LLVMBuildFCmp(e->b, LLVMRealOGE, v, at_em_cf(e, t, beyond), "");
+    LLVMValueRef max = at_em_ci(e, wide, sign ? INT64_MAX >> (64 - bits) : -1);
+    r = LLVMBuildSelect(e->b, over, max, r, "");
+  }
+  if (sign) {  // else it is clamped to 0
+    LLVMValueRef nan = LLVMBuildFCmp(e->b, LLVMRealUNO, v, v, "");
+    r = LLVMBuildSelect(e->b, nan, LLVMConstNull(wide), r, "");
+  }
+  return bits < 32 ? LLVMBuildTrunc(e->b, r,
+                                    at_em_widen(e, at_em_reg_type(e, to)), "")
+                   : r;
 }
 
 static LLVMValueRef convert_real(at_em *e, at_dtype from, at_dtype to,

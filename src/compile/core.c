@@ -377,10 +377,10 @@ static at_status add_program(at_emit_steps *e, const at_mosaic_kernel *k,
   at_mosaic_code_options o = {
       .check = *checks && strcmp(checks, "interpret") != 0,
       .check_nan = strstr(checks, "nan") || strstr(checks, "all")};
-  at_mosaic_code *code;
-  AT_TRY(at_mosaic_code_add(e->cg, k, index, &o, e->arena, &code));
   uses u;
   AT_TRY(scan(p, e->arena, &u));
+  at_mosaic_code *code;
+  AT_TRY(at_mosaic_code_add(e->cg, k, index, &o, e->arena, &code));
   at_xcore x = {.type = at_mosaic_core_type(p->core),
                 .flags = flags_of(k, &u, o.check),
                 .kernel = code->body,

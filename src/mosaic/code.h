@@ -33,8 +33,9 @@ at_core_space at_mosaic_core_space(at_mosaic_space s);
 // The kind of virtual core that runs a program.
 at_core_type at_mosaic_core_type(at_mosaic_core c);
 
-// Adds the functions of program `program` of `k` to `cg`. `k` and *out (in `a`)
-// must live until at_cg_finish has returned. In transforms `loc` is -1.
+// Adds the functions of program `program` of `k` to `cg`, and changes its body
+// to what they do. `k` and *out (in `a`) must live until at_cg_finish, or the
+// last at_cg_print, has returned. In transforms `loc` is -1.
 at_status at_mosaic_code_add(at_cg *cg, const at_mosaic_kernel *k,
                              uint32_t program, const at_mosaic_code_options *o,
                              at_arena *a, at_mosaic_code **out);

@@ -12,7 +12,13 @@
 typedef struct at_me_node at_me_node;
 typedef struct at_me_mxu at_me_mxu;
 
-enum { AT_ME_RANK = AT_CORE_MAX_RANK, AT_ME_MAX_IN = 8, AT_ME_LATE = 4, AT_ME_ROW_PRODUCTS = 4 };
+enum {
+  AT_ME_RANK = AT_CORE_MAX_RANK,
+  AT_ME_MAX_IN = 8,
+  AT_ME_DEEP_COST = 600,  // more than that in one loop: into memory
+  AT_ME_LATE = 4,
+  AT_ME_ROW_PRODUCTS = 4
+};
 // Rows of a turn of a loop that has products.
 enum { AT_ME_PRODUCT_ROWS = 32 };
 #define AT_ME_ANY_ROOT UINT32_MAX
@@ -106,6 +112,7 @@ typedef struct at_me_slot {
   at_me_node *node;
   at_me_ref *ref;
   uint32_t uses;       // operands that name it
+  uint32_t shares;     // of them, of elementwise operations
   double cost;         // of an element, if computed where it is used
   const at_mop *sink;  // the only operation that makes somebody compute it
   bool many;           // several do
@@ -176,7 +183,7 @@ typedef struct at_me {
   struct {
     int64_t count, step;
     at_ix first;
-    bool within;             // the nodes that are made now
+    bool within;            // the nodes that are made now
     at_me_free *free_list;  // of memory for the rows of a turn
     struct {
       const at_mop *op;
@@ -237,14 +244,16 @@ uint64_t at_me_root_bit(uint32_t root);
 double at_me_weight(at_mosaic_opcode c);
 bool at_me_lazy(at_mosaic_opcode c);
 
-// Loads and stores by scalar indices, without masks; of boxes with steps or not.
+// Loads and stores by scalar indices, without masks; of boxes with steps or
+// not.
 bool at_me_plain_load(const at_mop *op);
 bool at_me_plain_store(const at_mop *op);
 bool at_me_has_steps(const at_mop *op);
 // Every element of the result comes from the same element of the operands.
 bool at_me_elementwise(const at_mop *op);
-// Rewrites the body: what is the same in all lanes is computed once per row.
-at_status at_me_narrow_lanes(at_me *m, at_mblock *body);
+// Rewrites the body, with what it takes from a: what is the same in all lanes
+// is computed once per row.
+at_status at_me_narrow_lanes(const at_mosaic_program *p, at_arena *a);
 
 // ---- nodes
 // -----------------------------------------------------------------------
@@ -357,8 +366,8 @@ at_status at_me_dot_add(at_me *m, const at_mop *op, at_me_node *a,
 void at_me_dot_run(at_me *m, at_me_node *dot, const at_me_ref *dst,
                    bool accumulate);
 bool at_me_dot_into(at_me *m, at_me_node *value, const at_me_ref *dst);
-// Can so many rows of the product's result be computed a few at a time, in a loop
-// over rows?
+// Can so many rows of the product's result be computed a few at a time, in a
+// loop over rows?
 bool at_me_dot_has_rows(at_me *m, const at_mop *op, int64_t rows);
 // Around the loop, for each such product; then at_me_dot_rows_end once.
 // a_too: the first operand is there before the loop.

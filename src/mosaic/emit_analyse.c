@@ -101,6 +101,28 @@ bool at_me_lazy(at_mosaic_opcode c) {
 
 // ---- costs, inside out
 // -----------------------------------------------------------
+static void count_uses(at_me *m, const at_mblock *b) {
+  for (uint32_t i = 0; i < b->num_ops; i++) {
+    const at_mop *op = b->ops[i];
+    bool in_place = at_me_elementwise(op);
+    for (uint32_t k = 0; k < op->num_operands; k++) {
+      at_me_slot *s = at_me_slot_of(m, op->operands[k]);
+      s->uses++;
+      s->shares += in_place;
+    }
+    for (uint32_t r = 0; r < op->num_regions; r++)
+      for (uint32_t k = 0; k < op->regions[r]->num_blocks; k++)
+        count_uses(m, op->regions[r]->blocks[k]);
+  }
+}
+
+// What an operand adds. An element is computed once for all who want it at the
+// same place, who share its cost; who moves elements has it computed again.
+static double cost_of_operand(const at_me_slot *s, bool in_place) {
+  if (s->cost > AT_ME_DEEP_COST) return 1;  // it is memory
+  return in_place ? s->cost / s->shares : s->cost;
+}
+
 static void count(at_me *m, at_mblock *b, uint32_t depth) {
   for (uint32_t i = 0; i < b->num_args; i++) {
     at_me_slot *s = at_me_slot_of(m, &b->args[i]);
@@ -110,18 +132,14 @@ static void count(at_me *m, at_mblock *b, uint32_t depth) {
   for (uint32_t i = 0; i < b->num_ops; i++) {
     const at_mop *op = b->ops[i];
     at_mosaic_opcode c = at_mosaic_opcode_of(op);
-    bool lazy = at_me_lazy(c);
+    bool lazy = at_me_lazy(c), in_place = at_me_elementwise(op);
     double cost = lazy ? at_me_weight(c) : 1;
-    for (uint32_t k = 0; k < op->num_operands; k++) {
-      at_me_slot *s = at_me_slot_of(m, op->operands[k]);
-      s->uses++;
-      if (lazy && at_me_is_vector(op->operands[k])) cost += s->cost;
-    }
+    for (uint32_t k = 0; lazy && k < op->num_operands; k++)
+      if (at_me_is_vector(op->operands[k]))
+        cost += cost_of_operand(at_me_slot_of(m, op->operands[k]), in_place);
     for (uint32_t k = 0; k < op->num_results; k++) {
       at_me_slot *s = at_me_slot_of(m, &op->results[k]);
-      // What is computed for its depth alone counts as memory from there on.
       s->cost = cost;
-      if (s->cost > 600) s->cost = 601;
       s->depth = depth;
     }
     bool loop = c == AT_MOSAIC_SCF_FOR || c == AT_MOSAIC_SCF_WHILE;
@@ -265,6 +283,7 @@ static uint64_t find_dma(at_me *m, const at_mblock *b) {
 }
 
 at_status at_me_analyse(at_me *m, at_mblock *body) {
+  count_uses(m, body);
   count(m, body, 0);
   find_sinks(m, body, 0);
   m->dma_roots = find_dma(m, body);

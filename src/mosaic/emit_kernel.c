@@ -199,7 +199,7 @@ void at_me_set_ref(at_me *m, const at_mvalue *v, const at_me_ref *r) {
   if (!s->ref) at_em_fail(m->e, AT_NO_MEMORY("refs of a kernel"));
 }
 
-enum { KEEP_COST = 6, DEEP_COST = 600 };
+enum { KEEP_COST = 6 };
 
 at_status at_me_set_node(at_me *m, at_mvalue *v, at_me_node *n) {
   if (!n) return AT_NO_MEMORY("values of a kernel");
@@ -216,7 +216,8 @@ at_status at_me_set_node(at_me *m, at_mvalue *v, at_me_node *n) {
       n->kind == AT_ME_BUFFER || n->kind == AT_ME_SPLAT || n->kind == AT_ME_DOT;
   if (trivial) return AT_OK;
   bool again = s->many && s->cost >= KEEP_COST;
-  if (again || s->cost > DEEP_COST || (s->spread && n->kind == AT_ME_APPLY))
+  if (again || s->cost > AT_ME_DEEP_COST ||
+      (s->spread && n->kind == AT_ME_APPLY))
     at_me_node_drop(m, at_me_materialise(m, n));
   return AT_OK;
 }
@@ -377,7 +378,6 @@ static at_status emit_body(at_em *e, void *arg) {
   start(&m, e, arg);
   at_mblock *b = m.p->body;
   m.temp = field(&m, m.core, offsetof(at_core, temp), at_b_ptr(e));
-  if (!m.o->check) AT_TRY(at_me_narrow_lanes(&m, b));
   AT_TRY(bind_arguments(&m, b, true));
   AT_TRY(at_me_analyse(&m, b));
   LLVMValueRef mark = allocates(b) ? at_me_mark(&m) : NULL;
@@ -429,6 +429,8 @@ at_status at_mosaic_code_add(at_cg *cg, const at_mosaic_kernel *k,
   at_mosaic_code *c;
   uint32_t *index;
   at_me *m, *w;
+  // Here, since the functions may be written more than once.
+  if (!o->check) AT_TRY(at_me_narrow_lanes(p, a));
   AT_TRY_ALLOC(c, at_new(a, at_mosaic_code, 1));
   AT_TRY_ALLOC(index, at_new(a, uint32_t, p->num_windows + 1));
   AT_TRY_ALLOC(m, at_new(a, at_me, 1));

@@ -298,11 +298,12 @@ static at_status rewrite(lanes *l, at_mblock *b) {
   return AT_OK;
 }
 
-at_status at_me_narrow_lanes(at_me *m, at_mblock *body) {
-  lanes l = {.a = m->a};
+at_status at_me_narrow_lanes(const at_mosaic_program *p, at_arena *a) {
+  lanes l = {.a = a};
+  at_mblock *body = p->body;
   l.types = at_map_in(l.a);
   l.narrow = at_map_in(l.a);
-  for (uint32_t i = at_mosaic_arg_scratch(m->p); i < body->num_args; i++)
+  for (uint32_t i = at_mosaic_arg_scratch(p); i < body->num_args; i++)
     add_ref(&l, &body->args[i]);
   find_refs(&l, body);
   while (!l.sound) {

@@ -230,3 +230,36 @@ def test_matmul_accumulates_in_scratch():
     return pl.pallas_call(kernel, grid_spec=spec, out_shape=out,
                           interpret=interpret)(x, y)
   agree(call, (bf16(256, 384), bf16(384, 256)), 2e-2)
+
+
+def test_long_expressions_are_one_loop():
+  """Random bits: twenty rounds whose values are used twice each, and what is made of them."""
+  def kernel(x, o, p):
+    key = jax.random.key(5)
+    u = jax.random.uniform(key, x.shape)
+    o[...] = jnp.where(u < 0.25, 0., x[...] / 0.75)
+    y = x[...]
+    for i in range(700):
+      y = y + (y if i % 3 == 0 else -1.5 * y if i % 3 == 1 else x[...])
+    p[...] = y
+
+  def call(x, interpret):
+    spec = pl.BlockSpec((16, 256), lambda i: (i, 0))
+    out = jax.ShapeDtypeStruct((48, 256), jnp.float32)
+    return jnp.stack(pl.pallas_call(kernel, grid=(3,), in_specs=[spec], out_specs=[spec] * 2, out_shape=[out] * 2,
+                                    interpret=interpret)(x))
+  agree(call, (f32(48, 256),), 1e-5)
+
+
+@pytest.mark.parametrize("dtype", [jnp.int8, jnp.uint8, jnp.int16, jnp.int32, jnp.uint32])
+def test_floats_to_integers_saturate(dtype):
+  edges = [0, -0.0, .5, -.5, 1.5, 126.9, 127.5, 128, -128.9, -129, 255.5, 256, 32767.5, -32769, 65536, 2.**31 - 128, 2.**31,
+           -2.**31, -2.**31 - 256, 2.**32 - 256, 2.**32, 1e30, -1e30, np.inf, -np.inf, np.nan]
+  x = np.resize(np.float32(edges), (32, 128))
+
+  def kernel(x, o):
+    o[...] = x[...].astype(o.dtype)
+
+  def call(x, interpret):
+    return pl.pallas_call(kernel, out_shape=jax.ShapeDtypeStruct(x.shape, dtype), interpret=interpret)(x)
+  agree(call, (x,), 0)

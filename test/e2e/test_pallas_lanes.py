@@ -1,5 +1,8 @@
 """Numbers of a row that kernels keep in all lanes: computed once, and nobody can tell."""
 
+import subprocess
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -108,16 +111,30 @@ KERNELS = [running_maximum, lanes_differ_at_first, lanes_differ_in_one_step, som
            one_lane_is_read, memory_of_a_loop, memory_of_a_scope]
 
 
+def kernel_of(body, shape, interpret=False):
+  spec = pl.BlockSpec((ROWS, LANES), lambda i: (i, 0))
+  f = pl.pallas_call(body, grid=(STEPS,), in_specs=[spec], out_specs=spec, interpret=interpret,
+                     scratch_shapes=[pltpu.VMEM((ROWS, LANES), jnp.float32)] * 2,
+                     out_shape=jax.ShapeDtypeStruct(shape, jnp.float32))
+  return jax.jit(f)
+
+
+@pytest.mark.parametrize("stage", ["llvm", "asm"])
+def test_the_code_can_be_printed(stage, tmp_path, library):
+  """Its functions are written a second time then."""
+  program = tmp_path / "p.mlir"
+  program.write_text(kernel_of(running_maximum, (STEPS * ROWS, LANES)).lower(np.zeros((STEPS * ROWS, LANES), np.float32)).as_text())
+  done = subprocess.run([Path(library).with_name("atoll"), "dump", f"--stage={stage}", program], capture_output=True, text=True)
+  assert done.returncode == 0 and "at_k0" in done.stdout, done.stderr
+
+
 @pytest.mark.parametrize("values", ["plain", "infinite"])
 @pytest.mark.parametrize("body", KERNELS, ids=lambda f: f.__name__)
 def test_as_interpreted(body, values):
   x = np.random.default_rng(3).integers(-9, 10, (STEPS * ROWS, LANES)).astype(np.float32) / 4
   if values == "infinite":
     x[1], x[70, 3], x[130, 7], x[131] = -np.inf, np.inf, np.nan, np.inf
-  spec = pl.BlockSpec((ROWS, LANES), lambda i: (i, 0))
 
   def run(interpret):
-    f = pl.pallas_call(body, grid=(STEPS,), in_specs=[spec], out_specs=spec, interpret=interpret,
-                       scratch_shapes=[pltpu.VMEM((ROWS, LANES), jnp.float32)] * 2, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype))
-    return np.asarray(jax.jit(f)(x))
+    return np.asarray(kernel_of(body, x.shape, interpret)(x))
   np.testing.assert_allclose(run(False), run(True), rtol=2e-6, atol=2e-6)
