@@ -6,15 +6,17 @@
 #include "mosaic/mosaic_internal.h"
 
 // ---- Places
-// Does the name end in "get/get"? Such a step is a function of its own, traced
-// where it stood first.
+// Does the name end in "get/get", or "scope/get/scope/get"? Such a step is a
+// function of its own, traced where it stood first.
 static bool names_twice(const char *name) {
-  const char *last = strrchr(name, '/');
-  if (!last || last == name) return false;
-  size_t n = strlen(last);
-  return (size_t)(last - name) + 1 >= n &&
-         !strncmp(last - n + 1, last + 1, n - 1) &&
-         (last - n + 1 == name || last[-(ptrdiff_t)n] == '/');
+  size_t len = strlen(name);
+  for (const char *at = strchr(name, '/'); at; at = strchr(at + 1, '/')) {
+    size_t before = (size_t)(at - name), n = len - before - 1;
+    if (before >= n && !strncmp(at - n, at + 1, n) &&
+        (before == n || at[-(ptrdiff_t)n - 1] == '/'))
+      return n > 0;
+  }
+  return false;
 }
 
 static const at_mloc *source_of(const at_mloc *l, const char **what) {
