@@ -3,6 +3,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/config.h"
 #include "base/log.h"
@@ -123,8 +124,45 @@ static at_status judge_program(at_mosaic_judge *j) {
   return at_mosaic_rules_memory(j);
 }
 
+// The compiler reads the configuration before the kernel.
+typedef struct flag {
+  const char *name;
+  enum { ANY, INTEGER } value;
+} flag;
+static const flag flags[] = {
+#define AT_MOSAIC_FLAG(name, value) {#name, value},
+#include "mosaic/flags.def"
+#undef AT_MOSAIC_FLAG
+};
+
+static at_status judge_flag(const at_mosaic_kernel *k,
+                            const at_mosaic_flag *f) {
+  size_t at = 0;
+  while (at < AT_LEN(flags) && strcmp(flags[at].name, f->name)) at++;
+  if (at == AT_LEN(flags))
+    return AT_FAIL(AT_INTERNAL,
+                   "Could not convert JSON string to proto: unknown enum "
+                   "value: '%s'\n"
+                   "detail: kernel %s, a flag of its compiler parameters\n"
+                   "hint: the TPU compiler knows %zu flags there, such as "
+                   "XLA_TPU_FORCE_LP_LLO_SCHEDULER; ATOLL_LENIENT=1 runs it "
+                   "anyway",
+                   f->name, k->name, AT_LEN(flags));
+  bool whole = f->value->kind == AT_JSON_NUMBER && f->value->is_int;
+  if (flags[at].value == INTEGER && !whole)
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "flag %s takes an integer\n"
+                   "detail: kernel %s; the TPU compiler ends its process over "
+                   "this\n"
+                   "hint: ATOLL_LENIENT=1 runs it anyway",
+                   f->name, k->name);
+  return AT_OK;
+}
+
 at_status at_mosaic_check(const at_mosaic_kernel *k, const at_mosaic_chip *chip,
                           uint32_t num_devices) {
+  for (uint32_t i = 0; i < k->config.num_flags; i++)
+    AT_TRY(judge_flag(k, &k->config.flags[i]));
   at_arena *scratch = at_arena_create();
   if (!scratch) return AT_NO_MEMORY("the chip's rules");
   at_mosaic_judge j = {k, chip, NULL, num_devices, scratch, {0}};

@@ -142,6 +142,8 @@ def illegal(op):
   return f"failed to legalize operation '{op}'"
 
 
+UNKNOWN = "Could not convert JSON string to proto: unknown enum value: "
+
 ROWS = {
     # Integers narrower than a word.
     "shifts": (lambda: two(lambda x, y: x << y, I8), None),
@@ -239,7 +241,18 @@ ROWS = {
     "SMEM lies in tiles": (lambda: of_scratch(SMEM((4096, 4), F32)), BIG),
     "a scratch larger than VMEM": (lambda: of_scratch(VMEM((140 * 2048, 128), F32)), BIG),
     "two scratches of half of VMEM": (lambda: of_scratch(VMEM((60 * 2048, 128), F32), VMEM((60 * 2048, 128), F32)), None),
+    "a flag that the compiler has": (lambda: of_flags(XLA_TPU_FORCE_LP_LLO_SCHEDULER=True, XLA_TPU_SPLIT_CLUSTER_SIZE=3), None),
+    "a flag of the whole program": (lambda: of_flags(xla_tpu_scoped_vmem_limit_kib=1024), UNKNOWN + "'xla_tpu_scoped_vmem_limit_kib'"),
+    "the second flag does not exist": (lambda: of_flags(XLA_TPU_HBM_BW=3, no_such_flag=1.5), UNKNOWN + "'no_such_flag'"),
+    "a flag that takes an integer": (lambda: of_flags(XLA_TPU_MAX_VLD_LIVE_RANGE=True), "XLA_TPU_MAX_VLD_LIVE_RANGE takes an integer"),
+    "a name without its case": (lambda: of_flags(xla_tpu_force_lp_llo_scheduler=True), UNKNOWN + "'xla_tpu_force_lp_llo_scheduler'"),
 }
+
+
+def of_flags(**flags):
+  def body(x, o):
+    o[...] = x[...] * 2
+  return kernel(body, S((8, 128), F32), S((8, 128), F32), compiler_params=pltpu.CompilerParams(flags=flags))
 
 
 def of_scalar_choice():
