@@ -125,7 +125,8 @@ void at_core_beyond_end(at_core *core, const at_core_beyond *b, void *memory);
 typedef enum at_core_access_kind {
   AT_CORE_LOAD = 0,
   AT_CORE_STORE = 1,
-  AT_CORE_MASKED = 2  // flag: only some of the elements
+  AT_CORE_MASKED = 2,  // flag: only some of the elements
+  AT_CORE_CHOSEN = 4   // flag: a choice may drop what is loaded
 } at_core_access_kind;
 void at_core_access(at_core *core, const at_core_view *v, int32_t kind,
                     int32_t loc);
@@ -133,9 +134,22 @@ void at_core_access(at_core *core, const at_core_view *v, int32_t kind,
 void at_core_access_masked(at_core *core, const at_core_view *v,
                            const uint8_t *mask, int32_t loc);
 // Floating-point results under ATOLL_CHECK=nan: fails if one of n elements is
-// NaN.
-void at_core_check_nan(at_core *core, const void *data, int32_t dtype,
-                       int64_t n, int32_t loc);
+// NaN whose mask (a byte each; NULL: all) is not 0.
+// A NaN that arose at a place of the kernel is AT_CORE_NAN + 1 + `loc`, where
+// the check for NaN is made and loc is less than AT_CORE_NAN_PLACES.
+enum { AT_CORE_NAN = 0x7fc00000, AT_CORE_NAN_PLACES = 0xffff };
+void at_core_check_nan(at_core *core, const void *data, const uint8_t *mask,
+                       int32_t dtype, int64_t n, int32_t loc);
+
+// Under checks. Indices of single elements along dimension `dim`, which has
+// `limit` elements: fails if one leaves it whose mask (a byte each; NULL: all)
+// is not 0.
+void at_core_check_indices(at_core *core, const int32_t *index,
+                           const uint8_t *mask, int64_t n, int64_t limit,
+                           int32_t dim, int32_t loc);
+// `tpu.assume_multiple`: is it one?
+void at_core_check_multiple(at_core *core, int32_t loc, int32_t value,
+                            int32_t multiple);
 
 // Memory with stack discipline: `tpu.region` and `memref.alloca`,
 // `tpu.sem_alloc`. Semaphores begin at 0. bytes: dense size; semaphores: 16

@@ -264,7 +264,14 @@ static at_status append_location(at_emit_steps *e, const at_mloc *loc,
   at_mosaic_place p = at_mosaic_place_of(loc);
   at_xlocation l = {.line = p.line, .column = p.column};
   AT_TRY(at_writer_string(e->w, at_str_of(p.file), &l.file));
-  AT_TRY(at_writer_string(e->w, at_str_of(op), &l.op));
+  at_strbuf b = {0};
+  at_strbuf_addz(&b, op);
+  at_mosaic_callers_put(&b, loc);
+  at_status named =
+      b.failed ? AT_NO_MEMORY("places")
+               : at_writer_string(e->w, (at_str){b.ptr, b.len}, &l.op);
+  at_strbuf_free(&b);
+  AT_TRY(named);
   return at_writer_append(e->w, AT_XS_LOCATIONS, &l, 1, out);
 }
 

@@ -80,7 +80,7 @@ static void prepare_state(core_state *c, const at_core_launch *l,
   c->head.device_id = l->device_id;
   c->head.bounds = c->bounds;
   c->head.num_cores = 1;
-  c->profiled = at_profile_on();
+  c->profiled = at_profile_on() && !core_runs_again(c);
 }
 
 // Grid bounds; dynamic ones are the first buffers.
@@ -450,6 +450,13 @@ static at_status run_together(const at_core_launch *l) {
 
 // ---- Launch
 // ----------------------------------------------------------------------------
+size_t core_array_bytes(const at_xcore_ref *x) {
+  bool is_sem = x->space == AT_CORE_SEM;
+  size_t bytes = is_sem ? sizeof(int32_t) : at_dtype_bytes((at_dtype)x->dtype);
+  for (uint32_t d = 0; d < x->rank; d++) bytes *= (size_t)x->dims[d];
+  return x->cores ? bytes * (size_t)x->cores : bytes;
+}
+
 // An input that shares memory with an output lives where the output does.
 static void join_aliases(const at_core_launch *l) {
   const at_core_program *p = &l->programs[0];
@@ -460,11 +467,7 @@ static void join_aliases(const at_core_launch *l) {
     void *in = l->bufs[buf++];
     if (x->role != AT_CORE_IN || x->alias < 0) continue;
     void *out = l->bufs[first_out + (uint32_t)x->alias];
-    bool is_sem = x->space == AT_CORE_SEM;
-    size_t bytes =
-        is_sem ? sizeof(int32_t) : at_dtype_bytes((at_dtype)x->dtype);
-    for (uint32_t d = 0; d < x->rank; d++) bytes *= (size_t)x->dims[d];
-    if (x->cores) bytes *= (size_t)x->cores;
+    size_t bytes = core_array_bytes(x);
     if (in != out && bytes) memmove(out, in, bytes);
   }
 }
@@ -491,16 +494,21 @@ static at_status run_launch(const at_core_launch *l) {
   return st;
 }
 
+static at_status run_checked(const at_core_launch *l) {
+  bool again = l->checks & AT_CHECK_UNINIT && !l->group && l->num_programs == 1;
+  return again ? core_run_again(l, run_launch) : run_launch(l);
+}
+
 at_status at_core_run(const at_core_launch *l) {
   join_aliases(l);
-  if (!core_has_narrow(l)) return run_launch(l);
+  if (!core_has_narrow(l)) return run_checked(l);
   void **bufs;
   at_status st = core_narrow_begin(l, &bufs);
   if (st.err && l->group) at_core_group_give_up(l->group);
   if (st.err) return st;
   at_core_launch own = *l;
   own.bufs = bufs;
-  st = run_launch(&own);
+  st = run_checked(&own);
   core_narrow_end(l);
   core_narrow_free(bufs, l);
   return st;

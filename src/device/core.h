@@ -51,8 +51,9 @@ typedef struct at_core_launch {
   at_sched *sched;       // fibers for cores that run at the same time
   at_core_group *group;  // NULL: no other device
   int32_t device_id, num_devices;
-  uint32_t checks;     // at_core_checks
-  uint64_t max_turns;  // of loops, per core; 0: no limit
+  uint32_t checks;           // at_core_checks
+  uint64_t max_turns;        // of loops, per core; 0: no limit
+  struct core_rerun *rerun;  // this room's own; NULL
 } at_core_launch;
 // Runs to the end. Errors name the kernel, what failed and the source line.
 at_status at_core_run(const at_core_launch *l);

@@ -166,6 +166,10 @@ static void add_to_output(at_core *c, const int32_t *g, const at_core_ref *r) {
   touch_ref(c, &r[0], 8, AT_CORE_STORE);
 }
 
+static void fills_output(at_core *c, const int32_t *g, const at_core_ref *r) {
+  touch_ref(c, &r[0], 8, AT_CORE_STORE);
+}
+
 static void outputs_are_revisited_at_once(void **state) {
   float out[16];
   kernel k = {.record = {.num_refs = 1, .grid_rank = 1, .grid = {4}},
@@ -180,6 +184,46 @@ static void outputs_are_revisited_at_once(void **state) {
   fails(&k, AT_FAILED_PRECONDITION, "revisited on consecutive steps only");
   g_sound = true;
   runs(&k);
+  // What is lost was never read.
+  k.body = fills_output;
+  runs(&k);
+  g_sound = false;
+  fails(&k, AT_FAILED_PRECONDITION, "revisited too late");
+  g_checks = 0;
+}
+
+static void straight_on(at_core *c, const int32_t *g, const at_core_ref *r,
+                        int32_t *o) {
+  o[0] = g[0];
+}
+
+// refs: in, out, both in blocks of two; the last block of `in` has one element.
+static void adds_integers(at_core *c, const int32_t *g, const at_core_ref *r) {
+  const int32_t *in = r[0].base;
+  int32_t *out = r[1].base;
+  touch_ref(c, &r[0], 2, AT_CORE_LOAD);
+  touch_ref(c, &r[1], 2, AT_CORE_STORE);
+  out[0] = in[0] + (g_sound && g[0] == 1 ? 0 : in[1]);
+  out[1] = 1;
+}
+
+static void padding_of_integers_is_found(void **state) {
+  int32_t in[3] = {1, 2, 3}, out[4];
+  kernel k = {.record = {.num_refs = 2, .grid_rank = 1, .grid = {2}},
+              .refs = {whole(AT_CORE_IN, AT_CORE_VMEM, AT_S32, 3),
+                       whole(AT_CORE_OUT, AT_CORE_VMEM, AT_S32, 4)},
+              .index = {straight_on, straight_on},
+              .body = adds_integers,
+              .bufs = {in, out}};
+  for (int i = 0; i < 2; i++)
+    k.refs[i].window = AT_CORE_BLOCKED, k.refs[i].block[0] = 2;
+  g_checks = AT_CHECK_UNINIT;
+  g_sound = false;
+  fails(&k, AT_FAILED_PRECONDITION, "element (2) of output 1 follows from");
+  g_sound = true;
+  runs(&k);
+  assert_int_equal(out[0], 3);
+  assert_int_equal(out[2], 3);
   g_checks = 0;
 }
 
@@ -189,11 +233,6 @@ static void adds_to_input(at_core *c, const int32_t *g, const at_core_ref *r) {
   touch_ref(c, &r[0], 8, AT_CORE_STORE);
   touch_ref(c, &r[0], g_sound ? 8 : 7, AT_CORE_LOAD);
   touch_ref(c, &r[1], 8, AT_CORE_STORE);
-}
-
-static void straight_on(at_core *c, const int32_t *g, const at_core_ref *r,
-                        int32_t *o) {
-  o[0] = g[0];
 }
 
 static void stores_to_inputs_are_read(void **state) {
@@ -269,6 +308,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(defects_are_found),
       cmocka_unit_test(outputs_are_revisited_at_once),
+      cmocka_unit_test(padding_of_integers_is_found),
       cmocka_unit_test(stores_to_inputs_are_read),
       cmocka_unit_test(cores_must_signal)};
   int failed = cmocka_run_group_tests(tests, NULL, NULL);

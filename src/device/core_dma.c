@@ -180,5 +180,6 @@ void at_core_indirect_start(at_core *core, const at_core_indirect *x) {
     if (c->shadow) core_shadow_copy(c, to, &row, dst);
     move(c, &row, dst);
   }
+  if (c->shadow) core_shadow_indices(c, x);
   finish(c, to, &x->rows);
 }

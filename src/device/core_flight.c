@@ -25,6 +25,8 @@ static int64_t extent(const area *a, uint32_t d) {
   return n;
 }
 
+int64_t area_extent(const area *a) { return extent(a, 0); }
+
 // Does [lo, hi) meet the part of the box below dimension d at `base`?
 static uint8_t *hits(const area *a, uint32_t d, uint8_t *base, uint8_t *lo,
                      uint8_t *hi) {

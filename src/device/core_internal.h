@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 #include <setjmp.h>
+#include <stdatomic.h>
 #include <stdio.h>
 
 #include "device/core.h"
@@ -136,6 +137,8 @@ struct core_state {
 };
 static inline core_state *state_of(at_core *c) { return (core_state *)c; }
 
+size_t core_array_bytes(const at_xcore_ref *x);  // of an operand or result
+
 // ---- core.c -----------------------------------------------------------------
 _Noreturn void core_exit(core_state *c, at_status st);  // consumes st
 __attribute__((format(printf, 4, 5))) _Noreturn void core_stop(
@@ -176,6 +179,8 @@ void core_copy_box(const box *b);
 // Fills n elements with what nobody may rely on: a NaN that arithmetic does not
 // make by itself, the smallest integer.
 void core_fill_undefined(void *dst, at_dtype t, int64_t n);
+// The same, or in a second run other values (core_again.c).
+void core_fill(const core_state *c, void *dst, at_dtype t, int64_t n);
 
 // ---- core_misc.c
 // ----------------------------------------------------------------
@@ -222,6 +227,19 @@ void core_plan_split(core_state *c, void *plan);
 bool core_ties_steps(const core_state *c, bool declared);
 int64_t core_block_count(const at_xcore_ref *x);  // of an operand
 
+// ---- core_again.c
+// What a first run notes for a second one.
+typedef struct core_rerun {
+  _Atomic int32_t read_at;  // 2 + `loc` of a load of undefined values, 0: none
+  bool second;
+} core_rerun;
+// Runs, and again with other undefined values where some were read: the results
+// must not change. `run` only writes the launch's outputs.
+at_status core_run_again(const at_core_launch *l,
+                         at_status (*run)(const at_core_launch *));
+void core_note_undefined(core_state *c, int32_t loc);
+bool core_runs_again(const core_state *c);
+
 // ---- core_share.c
 // -------------------------------------------------------------------
 // Do the cores of a chip share the steps of this kernel? Which dimension they
@@ -244,7 +262,7 @@ void core_ended(core_state *c);
 void core_shadow_init(core_state *c);
 void core_shadow_free(core_state *c);
 void core_shadow_alloc(core_state *c, void *p, size_t bytes);
-void core_shadow_freed(core_state *c, const uint8_t *p, size_t bytes);
+void core_shadow_freed(core_state *c, uint8_t *p, size_t bytes, int32_t loc);
 void core_shadow_release(core_state *c, uint32_t first_sem, int32_t loc);
 void core_shadow_window(core_state *c, uint32_t ref);  // a buffer changes hands
 void core_shadow_write_back(core_state *c,
@@ -256,6 +274,8 @@ void core_shadow_signal(core_state *from, core_state *to, const sem *s);
 // dst: where it goes, perhaps on another core.
 void core_shadow_copy(core_state *c, core_state *to, const at_core_dma *d,
                       void *dst);
+// The indices of a copy by index, which it reads until it is over.
+void core_shadow_indices(core_state *c, const at_core_indirect *x);
 void core_shadow_wait(core_state *c, const sem *s, int64_t amount);
 
 #endif

@@ -139,6 +139,7 @@ void *at_core_alloc(at_core *core, int32_t space, int64_t bytes, int32_t loc) {
   void *p = c->stack + c->stack_used;
   c->stack_used += need;
   if (c->shadow) core_shadow_alloc(c, p, need);
+  if (core_runs_again(c)) core_fill(c, p, AT_U8, (int64_t)need);
   return p;
 }
 
@@ -148,7 +149,7 @@ void at_core_release(at_core *core, int64_t mark, int32_t loc) {
   if (c->shadow) core_shadow_release(c, sems, loc);
   size_t used = (size_t)(mark & ((1ll << 40) - 1));
   if (c->shadow && c->stack)
-    core_shadow_freed(c, c->stack + used, c->stack_used - used);
+    core_shadow_freed(c, c->stack + used, c->stack_used - used, loc);
   c->stack_used = used;
   c->num_sems = sems;
 }

@@ -101,6 +101,24 @@ void at_core_fail(at_core *core, int32_t loc, const char *text) {
   core_stop(state_of(core), AT_INVALID_ARGUMENT, loc, "%s", text);
 }
 
+void at_core_check_indices(at_core *core, const int32_t *index,
+                           const uint8_t *mask, int64_t n, int64_t limit,
+                           int32_t dim, int32_t loc) {
+  if (!(state_of(core)->launch->checks & AT_CHECK_BOUNDS)) return;
+  for (int64_t i = 0; i < n; i++)
+    if (!mask || mask[i]) at_core_within(core, loc, dim, index[i], 1, limit);
+}
+
+void at_core_check_multiple(at_core *core, int32_t loc, int32_t value,
+                            int32_t multiple) {
+  core_state *c = state_of(core);
+  if (c->launch->checks & AT_CHECK_BOUNDS && value % multiple)
+    core_stop(c, AT_INVALID_ARGUMENT, loc,
+              "%d is no multiple of %d, as the kernel says it is\n"
+              "detail: the chip then reads or writes another place",
+              value, multiple);
+}
+
 // ---- Loops that never end
 // ----------------------------------------------------------
 enum { kTurnsAtOnce = 1 << 20 };
@@ -211,6 +229,7 @@ static int64_t place_of(const char *p, int64_t n, const char **end) {
 
 void at_core_log(at_core *core, const char *text, const at_core_log_arg *args,
                  int64_t n, int32_t loc) {
+  if (core_runs_again(state_of(core))) return;  // it said so before
   at_strbuf b = {0};
   bool placed = false;
   for (const char *p = text, *end; *p;) {
@@ -282,18 +301,39 @@ bool core_is_poison(const void *element, at_dtype t) {
   return (bits >> 16 & 0x7fff) == 0x7fff;
 }
 
+// Where the NaN arose, -1: nobody noted.
+static int32_t origin_of_nan(const core_state *c, const uint8_t *at,
+                             at_dtype t) {
+  uint32_t bits = 0;
+  if (t == AT_F32) memcpy(&bits, at, sizeof bits);
+  uint32_t place = (bits & 0x7fffffff) - AT_CORE_NAN;
+  return place && place <= c->program->record->num_locations
+             ? (int32_t)place - 1
+             : -1;
+}
+
+static _Noreturn void report_nan(core_state *c, int64_t i, int32_t origin,
+                                 int32_t stored) {
+  char place[512] = "";
+  if (origin >= 0) core_place(c, stored, place, sizeof place);
+  core_stop(
+      c, AT_INVALID_ARGUMENT, origin >= 0 ? origin : stored,
+      "element %lld of the result is NaN%s%s", (long long)i,
+      *place ? "\ndetail: it arises at the place below and is stored at " : "",
+      place);
+}
+
 // Blocks at the edge of an array are padded with poison: it may be stored where
 // it is not copied out (core_shadow.c looks at that).
-void at_core_check_nan(at_core *core, const void *data, int32_t dtype,
-                       int64_t n, int32_t loc) {
+void at_core_check_nan(at_core *core, const void *data, const uint8_t *mask,
+                       int32_t dtype, int64_t n, int32_t loc) {
   core_state *c = state_of(core);
   at_dtype t = (at_dtype)dtype;
   if (!(c->launch->checks & AT_CHECK_NAN)) return;
   if (t != AT_F32 && t != AT_BF16 && t != AT_F16) return;
   for (int64_t i = 0; i < n; i++) {
     const uint8_t *at = (const uint8_t *)data + i * at_dtype_bytes(t);
-    if (isnan(narrow_float(at, t)) && !core_is_poison(at, t))
-      core_stop(c, AT_INVALID_ARGUMENT, loc,
-                "element %lld of the result is NaN", (long long)i);
+    if ((!mask || mask[i]) && isnan(narrow_float(at, t)) && !core_is_poison(at, t))
+      report_nan(c, i, origin_of_nan(c, at, t), loc);
   }
 }

@@ -65,6 +65,7 @@ static shade *shade_of(core_state *c, const region *r) {
   s->granule = granule_of(c, r);
   s->count = r->bytes / s->granule;
   s->filled = take(c, s->count, 1);
+  s->left_at = take(c, kNumNotes, sizeof *s->left_at);
   if (c->together) s->cells = take(c, s->count, sizeof *s->cells);
   if (starts_filled(c, r)) memset(s->filled, 1, s->count);
   return s;
@@ -85,7 +86,7 @@ void core_shadow_init(core_state *c) {
     int64_t n = 1;
     for (uint32_t d = 0; d < x->rank; d++) n *= x->dims[d];
     if (!c->elder || x->space != AT_CORE_VMEM_SHARED)
-      core_fill_undefined(c->refs[i].base, (at_dtype)x->dtype, n);
+      core_fill(c, c->refs[i].base, (at_dtype)x->dtype, n);
   }
   for (uint32_t i = 0; i < c->num_regions; i++) shade_of(c, &c->regions[i]);
 }
@@ -96,6 +97,7 @@ void core_shadow_free(core_state *c) {
   for (uint32_t i = 0; i < kMaxRegions; i++) {
     if (!s->shades[i].borrowed) {
       free(s->shades[i].filled);
+      free(s->shades[i].left_at);
       free(s->shades[i].cells);
       free(s->shades[i].strays);
     }
@@ -116,10 +118,11 @@ typedef struct touch {
   shade *shade;
   const area *box;
   bool writes, must_be_filled;
-  bool adds;      // writes what it adds to what is there
-  bool stores;    // writes by a store
-  bool strays;    // and to what does not go back to an array
-  bool *fetched;  // only asks whether a pipeline fetched any of it
+  bool adds;            // writes what it adds to what is there
+  bool may_be_dropped;  // what is read, by a choice
+  bool stores;          // writes by a store
+  bool strays;          // and to what does not go back to an array
+  bool *fetched;        // only asks whether a pipeline fetched any of it
   int32_t loc;
 } touch;
 
@@ -301,7 +304,11 @@ static void touch_run(const touch *t, const uint8_t *at, size_t bytes) {
     const uint8_t *hole = memchr(filled, 0, n);
     if (hole && !is_padded(t))
       report_unfilled(t, first + (size_t)(hole - filled));
+    if (hole) core_note_undefined(t->c, t->loc);
   }
+  if (!t->writes && (memchr(filled, kPadding, n) ||
+                     (t->may_be_dropped && memchr(filled, 0, n))))
+    core_note_undefined(t->c, t->loc);
   touch_filled(t, filled, n);
   note_strays(t, first, n);
   if (t->shade->cells) touch_cells(t, first, n);
@@ -351,8 +358,36 @@ static void touch_box(touch *t) {
   if (c->group) pthread_mutex_unlock(&c->group->lock);
 }
 
+static area area_of_bytes(uint8_t *p, size_t bytes) {
+  return (area){.base = p,
+                .rank = 1,
+                .elem_bytes = 1,
+                .size = {(int64_t)bytes},
+                .stride = {1}};
+}
+
+// ---- The last stores
+static void note_store(core_state *c, const area *box, int32_t loc) {
+  shadow *s = c->shadow;
+  stored now = {box->base, box->base + area_extent(box), loc};
+  s->stores[s->num_stores++ % kStoresKept] = now;
+}
+
+// The last that met these bytes; -1: nobody knows.
+static int32_t last_store(const core_state *c, const uint8_t *at,
+                          int64_t bytes) {
+  const shadow *s = c->shadow;
+  for (uint32_t k = 0; k < AT_MIN(s->num_stores, (uint32_t)kStoresKept); k++) {
+    const stored *x = &s->stores[(s->num_stores - 1 - k) % kStoresKept];
+    if (x->begin < at + bytes && at < x->end) return x->loc;
+  }
+  return -1;
+}
+
 // ---- Loads, stores, copies
 // -----------------------------------------------------------------
+static void stores_again(const touch *t);
+
 void at_core_access(at_core *core, const at_core_view *v, int32_t kind,
                     int32_t loc) {
   core_state *c = state_of(core);
@@ -368,9 +403,12 @@ void at_core_access(at_core *core, const at_core_view *v, int32_t kind,
              .writes = writes,
              .stores = writes,
              .strays = writes,
-             .must_be_filled = !(kind & AT_CORE_MASKED),
+             .must_be_filled = !(kind & (AT_CORE_MASKED | AT_CORE_CHOSEN)),
+             .may_be_dropped = kind & AT_CORE_CHOSEN,
              .loc = loc};
   touch_box(&t);
+  if (writes) note_store(c, &box, loc);
+  if (writes && t.region) stores_again(&t);
 }
 
 // Runs of a row, whose box is `row`.
@@ -407,16 +445,17 @@ void at_core_access_masked(at_core *core, const at_core_view *v,
   }
 }
 
-// A copy may move bytes that nobody has written: they stay so.
-static void copy_filled(core_state *c, core_state *to, const at_core_dma *d,
+// A copy may move bytes that nobody has written: they stay so. True: some are.
+static bool copy_filled(core_state *c, core_state *to, const at_core_dma *d,
                         void *dst) {
   const region *a = core_region_of(c, d->src), *b = core_region_of(to, dst);
   shade *from = a ? shade_of(c, a) : NULL, *into = b ? shade_of(to, b) : NULL;
-  if (!from || !into) return;
+  if (!from || !into) return false;
   size_t bytes = (size_t)core_dma_bytes(d) / (size_t)d->elem_bytes;
   uint8_t *flags = malloc(bytes + 1);
-  if (!flags) return;
+  if (!flags) return false;
   uint8_t full = core_shadow_fetches(c) ? kFetched : 1;
+  bool holes = false;
   // Elements in row-major order, first of the source, then of the destination.
   for (int side = 0; side < 2; side++) {
     const shade *s = side ? into : from;
@@ -434,12 +473,24 @@ static void copy_filled(core_state *c, core_state *to, const at_core_dma *d,
           memset(s->filled + g, flags[n], width);
         else
           flags[n] = memchr(s->filled + g, 0, width) ? 0 : full;
+        holes |= !flags[n];
       }
       for (int32_t k = d->rank - 1; k >= 0 && ++i[k] == d->size[k]; k--)
         i[k] = 0;
     }
   }
   free(flags);
+  return holes;
+}
+
+static void note_copy(core_state *c, core_state *to, const at_core_dma *d,
+                      const area *src, const area *dst, bool holes) {
+  const region *r = core_region_of(to, dst->base);
+  const shade *s = r ? shade_of(to, r) : NULL;
+  if (!s || c->program != to->program) return;
+  s->left_at[kCopied] = d->loc + 2;
+  int32_t store = holes ? last_store(c, src->base, area_extent(src)) : -1;
+  if (store >= 0) s->left_at[kIncomplete] = store + 2;
 }
 
 void core_shadow_copy(core_state *c, core_state *to, const at_core_dma *d,
@@ -475,7 +526,8 @@ void core_shadow_copy(core_state *c, core_state *to, const at_core_dma *d,
              .must_be_filled = adds,
              .loc = d->loc};
   touch_box(&w);
-  if (!adds) copy_filled(c, to, d, dst);
+  bool holes = !adds && copy_filled(c, to, d, dst);
+  note_copy(c, to, d, &src, &out, holes);
   if (!checks(c, AT_CHECK_RACES)) return;
   int64_t bytes = core_dma_bytes(d) + d->padding;
   flight reads = {.box = src, .bytes = bytes, .loc = d->loc, .by = c};
@@ -491,6 +543,17 @@ void core_shadow_copy(core_state *c, core_state *to, const at_core_dma *d,
     flights_add(c, &reads, d->src_sem);
     flights_add(to, &writes, d->dst_sem);
   }
+}
+
+void core_shadow_indices(core_state *c, const at_core_indirect *x) {
+  const at_core_dma *d = &x->rows;
+  if (!checks(c, AT_CHECK_RACES) || d->size[0] <= 0) return;
+  // The semaphore counts the rows alone.
+  flight f = {.box = area_of_bytes((uint8_t *)x->offsets,
+                                   (size_t)d->size[0] * sizeof *x->offsets),
+              .loc = d->loc,
+              .by = c};
+  flights_add(c, &f, d->src_sem ? d->src_sem : d->dst_sem);
 }
 
 // ---- emit_pipeline
@@ -509,23 +572,23 @@ bool core_shadow_retires(const core_state *c) {
   return in_span(c, "ep_wait_out");
 }
 
-static void unfill(const shade *s, const region *r, const area *b, uint32_t d,
-                   const uint8_t *at) {
+static void mark(const shade *s, const region *r, const area *b, uint32_t d,
+                 const uint8_t *at, int what) {
   if (d < b->rank) {
     for (int64_t i = 0; i < b->size[d]; i++)
-      unfill(s, r, b, d + 1, at + i * b->stride[d]);
+      mark(s, r, b, d + 1, at + i * b->stride[d], what);
     return;
   }
   size_t first = (size_t)(at - r->base) / s->granule;
   size_t n = AT_MAX(b->elem_bytes / s->granule, (size_t)1);
   if (first < s->count)
-    memset(s->filled + first, 0, AT_MIN(n, s->count - first));
+    memset(s->filled + first, what, AT_MIN(n, s->count - first));
 }
 
 void core_shadow_retire(core_state *c, const area *box) {
   const region *r = core_region_of(c, box->base);
   const shade *s = r && r->space == AT_CORE_VMEM ? shade_of(c, r) : NULL;
-  if (s) unfill(s, r, box, 0, box->base);
+  if (s) mark(s, r, box, 0, box->base, 0);
 }
 
 // ---- Semaphores
@@ -591,7 +654,15 @@ static void sem_must_be_zero(core_state *c, uint32_t i, int32_t loc,
             wait);
 }
 
-void core_shadow_freed(core_state *c, const uint8_t *p, size_t bytes) {
+void core_shadow_freed(core_state *c, uint8_t *p, size_t bytes, int32_t loc) {
+  area box = area_of_bytes(p, bytes);
+  flight f;
+  if (bytes && checks(c, AT_CHECK_RACES) &&
+      flights_find(c, &box, ACCESS_WRITES, &f))
+    core_stop(c, AT_FAILED_PRECONDITION, f.by == c ? f.loc : loc,
+              "race: a scope ends while this copy still %s its memory\n"
+              "detail: it has not been waited for when run_scoped returns",
+              f.writes ? "writes" : "reads");
   const region *r = core_region_of(c, p);
   const shade *s = r && bytes ? shade_of(c, r) : NULL;
   if (s && s->stored_at && checks(c, AT_CHECK_UNINIT) &&
@@ -622,11 +693,7 @@ static int64_t block_number(const at_xcore_ref *x, const int32_t *at,
 // A step's windows are its own: copies to and from them must have ended.
 static void no_copies(core_state *c, uint32_t i, bool reads) {
   window *w = &c->windows[i];
-  area box = {.base = w->buffer,
-              .rank = 1,
-              .elem_bytes = 1,
-              .size = {(int64_t)w->buffer_bytes},
-              .stride = {1}};
+  area box = area_of_bytes(w->buffer, w->buffer_bytes);
   flight f;
   if (!checks(c, AT_CHECK_RACES) ||
       !flights_find(c, &box, reads ? ACCESS_WRITES : ACCESS_READS, &f))
@@ -637,6 +704,22 @@ static void no_copies(core_state *c, uint32_t i, bool reads) {
             "detail: it has not been waited for when its grid step ends",
             w->ref->role == AT_CORE_OUT ? "output" : "input", i,
             f.writes ? "writes" : "reads");
+}
+
+// What of the block lies outside of its array.
+static void mark_padding(core_state *c, uint32_t i, const shade *s) {
+  const window *w = &c->windows[i];
+  const int64_t *stride = c->refs[i].stride;
+  area in = {.base = w->buffer,
+             .rank = w->ref->rank,
+             .elem_bytes = (uint32_t)s->granule};
+  for (uint32_t k = 0; k < in.rank; k++) {
+    in.base += w->skip[k] * stride[k];
+    in.size[k] = w->valid[k];
+    in.stride[k] = stride[k];
+  }
+  memset(s->filled, kPadding, s->count);
+  mark(s, core_region_of(c, w->buffer), &in, 0, in.base, 1);
 }
 
 // The buffer now holds another block; `now` says which.
@@ -650,15 +733,51 @@ void core_shadow_window(core_state *c, uint32_t i) {
   no_strays(c, r, "the window moved on");
   if (!output) no_copies(c, i, true);
   memset(s->filled, !output, s->count);
+  if (!output && !w->whole) mark_padding(c, i, s);
   if (!output) return;
-  core_fill_undefined(w->buffer, (at_dtype)w->ref->dtype,
-                      (int64_t)(w->buffer_bytes / s->granule));
+  core_fill(c, w->buffer, (at_dtype)w->ref->dtype,
+            (int64_t)(w->buffer_bytes / s->granule));
   if (w->ref->window != AT_CORE_BLOCKED) return;
   int64_t n, block = block_number(w->ref, w->now, &n);
   if (n > 1 << 24 || block < 0 || block >= n) return;
   if (!c->shadow->visited[i]) c->shadow->visited[i] = take(c, (size_t)n, 1);
   c->shadow->revisited[i] = c->shadow->visited[i][block];
-  c->shadow->visited[i][block] = 1;
+  c->shadow->visited[i][block] |= kVisited;
+}
+
+// What the block's earlier visit wrote went back; this store is the first of
+// another.
+static void stores_again(const touch *t) {
+  core_state *c = t->c;
+  const region *r = t->region;
+  if (r->ref < 0 || c->windows[r->ref].buffer != r->base) return;
+  uint8_t *visits = c->shadow->visited[r->ref];
+  const window *w = &c->windows[r->ref];
+  int64_t n, block;
+  if (!visits || starts_filled(c, r)) return;
+  block = block_number(w->ref, w->now, &n);
+  if (c->shadow->revisited[r->ref] & kWritten && checks(c, AT_CHECK_UNINIT)) {
+    char map[512];
+    core_place(c, core_window_loc(c, (uint32_t)r->ref), map, sizeof map);
+    core_stop(c, AT_FAILED_PRECONDITION, t->loc,
+              "an output is revisited too late: a store to a block of argument "
+              "%u that an earlier step wrote and that has gone back since\n"
+              "detail: what was there is lost; an output may be revisited on "
+              "consecutive steps only, and its blocks are chosen at %s",
+              (uint32_t)r->ref + c->program->record->grid_rank, map);
+  }
+  visits[block] |= kWritten;
+}
+
+static _Noreturn void report_poison(core_state *c, uint32_t i) {
+  const core_rerun *r = c->launch->rerun;
+  char from[512] = "";
+  int32_t padding = r ? atomic_load(&r->read_at) : 0;
+  if (padding) core_place(c, padding - 2, from, sizeof from);
+  core_stop(c, AT_FAILED_PRECONDITION, core_store_loc(c, i),
+            "an element of output %u is NaN: it was computed from undefined "
+            "values, as the padding of blocks at the edge has%s%s",
+            i, *from ? "\ndetail: undefined values are read at " : "", from);
 }
 
 // What goes back must not come from the padding of another window. What nobody
@@ -672,12 +791,7 @@ static void no_poison(core_state *c, uint32_t i, const at_core_dma *d) {
     const uint8_t *p = d->src;
     for (int32_t k = 0; k < d->rank; k++) p += at[k] * d->src_stride[k];
     bool hole = s && !s->filled[(size_t)(p - r->base) / s->granule];
-    if (!hole && core_is_poison(p, (at_dtype)x->dtype))
-      core_stop(
-          c, AT_FAILED_PRECONDITION, core_store_loc(c, i),
-          "an element of output %u is NaN: it was computed from undefined "
-          "values, as the padding of blocks at the edge has",
-          i);
+    if (!hole && core_is_poison(p, (at_dtype)x->dtype)) report_poison(c, i);
     for (int32_t k = d->rank - 1; k >= 0 && ++at[k] == d->size[k]; k--)
       at[k] = 0;
   }
@@ -755,6 +869,21 @@ void core_shadow_moved(core_state *c) {
 
 // ---- The end
 // --------------------------------------------------------------------------------------
+static _Noreturn void report_unwritten(core_state *c, const region *r,
+                                       const shade *s, size_t hole) {
+  char place[256], copy[512] = "";
+  touch t = {.c = c, .owner = c, .region = r};
+  name_place(&t, hole, place, sizeof place);
+  int32_t copied = AT_MAX(s->left_at[kCopied] - 2, -1);
+  int32_t loc = s->left_at[kIncomplete] - 2;
+  if (loc >= 0) core_place(c, copied, copy, sizeof copy);
+  if (loc < 0) loc = core_store_loc(c, (uint32_t)r->ref);
+  if (loc == -1) loc = copied;
+  core_stop(c, AT_FAILED_PRECONDITION, loc,
+            "%s was never written: it stays undefined on the chip%s%s", place,
+            *copy ? "\ndetail: the last copy to it is at " : "", copy);
+}
+
 static void outputs_must_be_filled(core_state *c) {
   for (uint32_t i = 0; i < c->num_regions; i++) {
     const region *r = &c->regions[i];
@@ -763,12 +892,7 @@ static void outputs_must_be_filled(core_state *c) {
       continue;
     const shade *s = shade_of(c, r);
     const uint8_t *hole = s ? memchr(s->filled, 0, s->count) : NULL;
-    if (!hole) continue;
-    char place[256];
-    touch t = {.c = c, .owner = c, .region = r};
-    name_place(&t, (size_t)(hole - s->filled), place, sizeof place);
-    core_stop(c, AT_FAILED_PRECONDITION, core_store_loc(c, (uint32_t)r->ref),
-              "%s was never written: it stays undefined on the chip", place);
+    if (hole) report_unwritten(c, r, s, (size_t)(hole - s->filled));
   }
 }
 

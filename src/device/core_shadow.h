@@ -4,7 +4,14 @@
 
 #include "device/core_internal.h"
 
-enum { kMaxActors = 64, kFetched = 2, kFetchedStored = 3 };
+enum { kVisited = 1, kWritten = 2 };
+enum {
+  kMaxActors = 64,
+  kFetched = 2,
+  kFetchedStored = 3,
+  kPadding = 4,
+  kStoresKept = 64
+};
 #define kAdded (1u << 31)  // in `written`: by a copy that adds
 
 // What an access does to memory. Copies that add do not disturb each other.
@@ -20,15 +27,20 @@ static inline uint32_t epoch_actor(uint32_t epoch) {
   return ((epoch & ~kAdded) >> 24) - 1;
 }
 
+// Who may have left elements of an output unwritten: the last copy into it, and
+// the last store to what such a copy brought incomplete.
+typedef enum note { kCopied, kIncomplete, kNumNotes } note;
+
 // What is known of a region, per granule.
 typedef struct shade {
   // 1: holds a value, kFetched: of a pipeline's block, kFetchedStored: stored
-  // over it and not read yet.
+  // over it and not read yet, kPadding: of a window, beyond its array's edge.
   uint8_t *filled;
   int32_t stored_at;  // 2 + `loc` of the last such store, 0: none so far
   cell *cells;        // NULL: one core alone
   int32_t *strays;    // of an input's block: 2 + `loc` of a store whose value
                       // nobody has read yet, else 0; NULL: no such store so far
+  int32_t *left_at;   // kNumNotes: 2 + `loc`, 0: nobody; shared as `filled` is
   size_t granule;     // bytes
   size_t count;
   bool borrowed;  // another core's shade of the same memory
@@ -41,6 +53,12 @@ typedef struct area {
   int64_t size[AT_CORE_MAX_RANK], stride[AT_CORE_MAX_RANK];
 } area;
 
+// A store not long ago: the bytes from its first to its last.
+typedef struct stored {
+  const uint8_t *begin, *end;
+  int32_t loc;
+} stored;
+
 // A copy between its start and the wait for it, seen from one side.
 typedef struct flight {
   area box;
@@ -52,14 +70,17 @@ typedef struct flight {
 } flight;
 
 struct shadow {
+  stored stores[kStoresKept];  // in turn
+  uint32_t num_stores;
   shade shades[kMaxRegions];
   flight *flights;
   uint32_t num_flights, cap_flights;
   uint32_t actor;
   uint32_t clock[kMaxActors];
   uint32_t (*sem_clock)[kMaxActors];  // per semaphore; NULL: one core alone
-  uint8_t *visited[kMaxRegions];  // per ref: blocks of an output seen before
-  bool revisited[kMaxRegions];    // per ref: the block in the buffer was
+  uint8_t *visited[kMaxRegions];      // per ref: kVisited, kWritten of a block
+  uint8_t revisited[kMaxRegions];  // per ref: that of the block in the buffer
+                                   // when it came
   // Per semaphore: bytes waited for, of copies that are still listed.
   int64_t waited[kNumSems];
 };
@@ -80,6 +101,8 @@ void flights_check(core_state *c, const area *box, access_kind kind,
 void flights_add(core_state *owner, const flight *f, const void *sem);
 // Under the group's lock.
 void flights_waited(core_state *c, const sem *s, int64_t amount);
+// Bytes from the first to behind the last.
+int64_t area_extent(const area *a);
 // The oldest copy that the waits for its semaphore do not cover; NULL: none.
 const flight *flights_left(const core_state *c, size_t sem_index);
 // A copy out of this memory is over, and with it the block's use.

@@ -51,12 +51,18 @@ static void describe_wait(const core_state *c, const sem *s, int64_t amount,
   if (*place) at_strbuf_addf(out, " at %s", place);
 }
 
-static at_status deadlock(const core_state *c, const at_strbuf *waits) {
-  return AT_FAIL(AT_FAILED_PRECONDITION,
-                 "kernel %s: deadlock: nobody is left who could signal\n"
-                 "detail: %s\n"
-                 "hint: each wait needs its signal or copy, of the same amount",
-                 core_name(c), waits->ptr ? waits->ptr : "?");
+// loc: of one of the waits, which is of c.
+static at_status deadlock(const core_state *c, const at_strbuf *waits,
+                          int32_t loc) {
+  char place[512];
+  core_place(c, loc, place, sizeof place);
+  return AT_FAIL(
+      AT_FAILED_PRECONDITION,
+      "kernel %s: deadlock: nobody is left who could signal\n"
+      "detail: %s\n"
+      "hint: each wait needs its signal or copy, of the same amount%s%s",
+      core_name(c), waits->ptr ? waits->ptr : "?", *place ? "\nat: " : "",
+      place);
 }
 
 // ---- Groups
@@ -86,7 +92,7 @@ static void look_for_deadlock(at_core_group *g) {
     describe_wait(p, p->wait_for, p->wait_amount, p->wait_loc, &b);
     any = p;
   }
-  if (any) g->deadlock = deadlock(any, &b);
+  if (any) g->deadlock = deadlock(any, &b, any->wait_loc);
   at_strbuf_free(&b);
   fail_group(g);
 }
@@ -125,7 +131,7 @@ static void wait_alone(core_state *c, sem *s, int64_t amount, int32_t loc) {
   if (s->value >= amount) return;
   at_strbuf b = {0};
   describe_wait(c, s, amount, loc, &b);
-  at_status st = deadlock(c, &b);
+  at_status st = deadlock(c, &b, loc);
   at_strbuf_free(&b);
   core_exit(c, st);
 }

@@ -117,6 +117,7 @@ typedef struct at_me_slot {
   const at_mop *sink;  // the only operation that makes somebody compute it
   bool many;           // several do
   bool spread;         // over lanes, each of which would compute it again
+  bool counts;         // not only a choice between it and something else uses it
   uint32_t depth;      // loops around the definition
 } at_me_slot;
 
@@ -158,6 +159,7 @@ typedef struct at_me {
   const at_mloc **locs;  // room for one per operation
   const char **loc_ops;
   uint32_t num_locs, max_locs;
+  at_map placed;  // at_mop * -> 1 + its index in `locs`
   const at_mloc
       *around;          // of the innermost op around this one that has a place
   uint32_t guards;      // bounds tests written so far

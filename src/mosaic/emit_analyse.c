@@ -168,6 +168,19 @@ static void find_spread(at_me *m, const at_mop *op) {
     at_me_slot_of(m, in)->spread = true;
 }
 
+// A value that only goes where `select` may drop it, perhaps in another form,
+// does not count as read: JAX's where(first, 0, ref[...]).
+static void find_counting(at_me *m, const at_mop *op, at_mosaic_opcode c) {
+  bool choice = c == AT_MOSAIC_ARITH_SELECT;
+  bool form = c == AT_MOSAIC_ARITH_EXTF || c == AT_MOSAIC_ARITH_TRUNCF ||
+              c == AT_MOSAIC_VECTOR_SHAPE_CAST ||
+              c == AT_MOSAIC_VECTOR_BROADCAST;
+  bool kept = form && !at_me_slot_of(m, &op->results[0])->counts;
+  for (uint32_t k = 0; k < op->num_operands; k++)
+    if (!kept && !(choice && k))
+      at_me_slot_of(m, op->operands[k])->counts = true;
+}
+
 static void find_sinks(at_me *m, at_mblock *b, uint32_t depth) {
   for (uint32_t i = b->num_ops; i-- > 0;) {
     at_mop *op = b->ops[i];
@@ -187,6 +200,7 @@ static void find_sinks(at_me *m, at_mblock *b, uint32_t depth) {
         sink = NULL;
     }
     if (c == AT_MOSAIC_VECTOR_BROADCAST) find_spread(m, op);
+    find_counting(m, op, c);
     for (uint32_t k = 0; k < op->num_operands; k++)
       need(m, op->operands[k], sink, depth);
   }

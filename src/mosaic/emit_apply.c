@@ -301,6 +301,23 @@ static bool bits_equal(at_dtype a, at_dtype b) {
   return at_dtype_of(a)->bits == at_dtype_of(b)->bits;
 }
 
+// For the check: a NaN that arises here carries the number of this place, which
+// arithmetic hands on (core_misc.c reads it).
+static at_val tag_nan(at_me *m, const at_mop *op, const at_val *args,
+                      at_val r) {
+  at_em *e = m->e;
+  int32_t loc = at_me_loc(m, op);
+  if (loc < 0 || loc >= AT_CORE_NAN_PLACES) return r;
+  LLVMValueRef arises = at_b_fcmp(e, AT_B_UNO, r.re, r.re);
+  for (uint32_t i = 0; i < AT_ME_MAX_IN && args[i].re; i++)
+    arises = at_b_bin(e, AT_B_AND, arises,
+                      at_b_fcmp(e, AT_B_ORD, args[i].re, args[i].re));
+  LLVMValueRef bits = int_like(m, at_me_to_bits(m, AT_F32, r.re),
+                               AT_CORE_NAN | (uint32_t)(loc + 1));
+  return (at_val){
+      at_b_select(e, arises, at_me_from_bits(m, AT_F32, bits), r.re), NULL};
+}
+
 // types: of args; rt: of the result.
 at_val at_me_apply(at_me *m, const at_mop *op, at_mosaic_opcode code,
                    const at_dtype *types, at_dtype rt, at_val *args) {
@@ -383,5 +400,7 @@ at_val at_me_apply(at_me *m, const at_mop *op, at_mosaic_opcode code,
   if (!known)
     at_em_fail(e, at_me_refuse(m, op, "element type %s to %s",
                                at_dtype_of(t)->text, at_dtype_of(rt)->text));
+  else if (m->o->check_nan && t == AT_F32 && rt == AT_F32)
+    return tag_nan(m, op, args, r);
   return r;
 }

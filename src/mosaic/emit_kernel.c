@@ -143,12 +143,12 @@ int32_t at_me_loc(at_me *m, const at_mop *op) {
   if (m->window) return -1;
   // Steps inside a scope that JAX made itself stand where the scope does.
   const at_mloc *loc = *at_mosaic_place_of(op->loc).file ? op->loc : m->around;
-  uint32_t last = m->num_locs - 1;
-  if (m->num_locs && m->locs[last] == loc && m->loc_ops[last] == op->name)
-    return (int32_t)last;
-  if (m->num_locs == m->max_locs) return (int32_t)last;
+  void **at = at_map_put_ptr(&m->placed, op);
+  if (at && *at) return (int32_t)((uintptr_t)*at - 1);
+  if (m->num_locs == m->max_locs) return (int32_t)m->num_locs - 1;
   m->locs[m->num_locs] = loc;
   m->loc_ops[m->num_locs] = op->name;
+  if (at) *at = (void *)(uintptr_t)(m->num_locs + 1);
   return (int32_t)m->num_locs++;
 }
 
@@ -352,6 +352,7 @@ static void start(at_me *m, at_em *e, const at_me *from) {
   m->a = e->arena;
   m->slots = at_map_in(m->a);
   m->roots = at_map_in(m->a);
+  m->placed = at_map_in(m->a);
   m->core = at_b_param(e, 0);
   m->grid = at_b_param(e, 1);
   m->refs = at_b_param(e, 2);

@@ -168,6 +168,12 @@ static const int64_t *steps_of(const at_mop *op, int64_t *buf) {
 
 // ---- loads
 // -------------------------------------------------------------------------------
+static void announce_load(at_me *m, const at_mop *op, const at_me_ref *box) {
+  bool counts = at_me_slot_of(m, &op->results[0])->counts;
+  at_me_access(m, box, AT_CORE_LOAD | (counts ? 0 : AT_CORE_CHOSEN),
+               at_me_loc(m, op));
+}
+
 static at_status emit_load(at_me *m, at_mop *op) {
   at_me_ref *ref = at_me_memory(m, op->operands[0]);
   at_me_node *n = at_me_node_new(m, AT_ME_LOAD, op, op->results[0].type);
@@ -183,7 +189,7 @@ static at_status emit_load(at_me *m, at_mop *op) {
     at_me_node *mask = at_me_vector(m, op->operands[at]);
     return mask ? at_me_load_expanded(m, op, &n->ref, mask) : AT_OK;
   }
-  at_me_access(m, &n->ref, AT_CORE_LOAD, at_me_loc(m, op));
+  announce_load(m, op, &n->ref);
   at_me_node_reads(m, n, at_me_root_bit(ref->root));
   return at_me_set_node(m, &op->results[0], n);
 }
@@ -206,7 +212,7 @@ static at_status emit_scalar_load(at_me *m, at_mop *op) {
   const at_pos *p;
   if (!ref) return AT_OK;
   AT_TRY(element(m, op, ref, 1, &box, &beyond, &p));
-  at_me_access(m, &box, AT_CORE_LOAD, at_me_loc(m, op));
+  announce_load(m, op, &box);
   at_val v = at_me_ref_load(m, &box, p);
   at_me_set_scalar(m, &op->results[0], v.re);
   return AT_OK;
@@ -265,14 +271,25 @@ static bool conflicts(const at_me_node *n, const at_me_ref *box, bool aligned,
   return false;
 }
 
-static void check_nan(at_me *m, const at_mop *op, at_me_node *v) {
+// Bytes, one per element; NULL at run time: there is no mask.
+static LLVMValueRef mask_bytes(at_me *m, const at_me_node *mask) {
+  return mask ? mask->ref.base : at_b_null(at_b_ptr(m->e));
+}
+
+static void check_nan(at_me *m, const at_mop *op, at_me_node *v,
+                      at_me_node *where) {
   if (!m->o->check_nan || m->window || !at_is_float(v->dtype)) return;
   at_me_node *b = at_me_materialise(m, v);
-  if (!b) return;
-  LLVMValueRef args[5] = {m->core, b->ref.base, at_me_i32(m, b->dtype),
+  at_me_node *mask = where ? at_me_materialise(m, where) : NULL;
+  if (!b || (where && !mask)) return;
+  LLVMValueRef args[6] = {m->core,
+                          b->ref.base,
+                          mask_bytes(m, mask),
+                          at_me_i32(m, b->dtype),
                           at_em_i64(m->e, at_me_elements(b)),
                           at_me_i32(m, at_me_loc(m, op))};
-  at_b_call(m->e, "at_core_check_nan", NULL, args, 5);
+  at_b_call(m->e, "at_core_check_nan", NULL, args, 6);
+  at_me_node_drop(m, mask);
   at_me_node_drop(m, b);
 }
 
@@ -307,7 +324,7 @@ static at_status store(at_me *m, at_mop *op, uint32_t first, at_me_node *mask,
   AT_TRY(at_me_box_beyond(m, op, ref, first, v->rank, v->dim, steps_of(op, buf),
                           &box, &beyond));
   at_me_settle(m, at_me_root_bit(ref->root), v);
-  check_nan(m, op, v);
+  check_nan(m, op, v, mask);
   AT_TRY(store_into(m, op, &box, v, mask, add));
   at_me_beyond_end(m, op, &beyond, &box);
   return AT_OK;
@@ -379,6 +396,26 @@ static at_status indices(at_me *m, const at_mop *op, uint32_t group,
   return AT_OK;
 }
 
+// The indices that the mask lets through, dimension by dimension.
+static void check_indices(at_me *m, const at_mop *op, const indexed *x) {
+  if (!m->o->check || m->window) return;
+  at_me_node *mask = x->mask ? at_me_materialise(m, x->mask) : NULL;
+  for (uint32_t d = 0; d < x->ref->rank; d++) {
+    at_me_node *i = at_me_materialise(m, x->index[d]);
+    if (!i || i->dtype != AT_S32 || (x->mask && !mask)) continue;
+    LLVMValueRef args[7] = {m->core,
+                            i->ref.base,
+                            mask_bytes(m, mask),
+                            at_em_i64(m->e, at_me_elements(i)),
+                            at_me_num_value(m, x->ref->size[d]),
+                            at_me_i32(m, d),
+                            at_me_i32(m, at_me_loc(m, op))};
+    at_b_call(m->e, "at_core_check_indices", NULL, args, 7);
+    at_me_node_drop(m, i);
+  }
+  at_me_node_drop(m, mask);
+}
+
 static at_status emit_load_idx(at_me *m, at_mop *op) {
   at_me_ref *ref = at_me_memory(m, op->operands[0]), whole;
   indexed x = {.ref = &whole};
@@ -389,6 +426,7 @@ static at_status emit_load_idx(at_me *m, at_mop *op) {
   at_me_node *b =
       at_me_buffer(m, op, at_mosaic_dtype_of(t), t->shape.rank, t->shape.ptr);
   if (!b) return AT_OK;
+  check_indices(m, op, &x);
   at_me_access(m, x.ref, AT_CORE_LOAD | AT_CORE_MASKED, at_me_loc(m, op));
   x.dense = &b->ref;
   at_me_space s = {.total = at_me_elements(b), .widest = 4};
@@ -408,6 +446,7 @@ static at_status emit_store_idx(at_me *m, at_mop *op) {
   AT_TRY(indices(m, op, 2, &x));
   at_me_settle(m, at_me_root_bit(x.ref->root), NULL);
   at_me_prepare(m, x.value);
+  check_indices(m, op, &x);
   at_me_access(m, x.ref, AT_CORE_STORE | AT_CORE_MASKED, at_me_loc(m, op));
   at_me_space s = {.total = at_me_elements(x.value), .scalar = true};
   at_me_loops(m, &s, store_one, &x);

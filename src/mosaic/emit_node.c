@@ -221,6 +221,20 @@ static at_status emit_scalar_op(at_me *m, at_mop *op, at_mosaic_opcode c) {
   return AT_OK;
 }
 
+// What the kernel says of a number: the compiler relies on it.
+static at_status emit_assume_multiple(at_me *m, at_mop *op,
+                                      at_mosaic_opcode c) {
+  AT_TRY(emit_scalar_op(m, op, c));
+  int64_t multiple = at_me_int(op, "multiple", 1);
+  if (!m->o->check || m->window || multiple < 2) return AT_OK;
+  LLVMValueRef v = at_me_scalar(m, &op->results[0]);
+  if (at_em_bits_of(at_b_type_of(v)) != 32) return AT_OK;
+  LLVMValueRef args[4] = {m->core, at_me_i32(m, at_me_loc(m, op)), v,
+                          at_me_i32(m, multiple)};
+  at_b_call(m->e, "at_core_check_multiple", NULL, args, 4);
+  return AT_OK;
+}
+
 static at_status emit_vector_op(at_me *m, at_mop *op, at_mosaic_opcode c) {
   at_me_node *n = at_me_node_new(m, AT_ME_APPLY, op, op->results[0].type);
   if (!n) return AT_OK;
@@ -450,7 +464,7 @@ at_status at_me_emit_lazy(at_me *m, at_mop *op, bool *done) {
     case AT_MOSAIC_TPU_CREATE_MASK:
       return emit_mask(m, op);
     case AT_MOSAIC_TPU_ASSUME_MULTIPLE:
-      return emit_scalar_op(m, op, c);
+      return emit_assume_multiple(m, op, c);
     case AT_MOSAIC_TPU_ASSUME_LAYOUT:
       if (op->num_results == 1 &&
           op->results[0].type->kind == AT_MTYPE_MEMREF) {

@@ -268,8 +268,12 @@ typedef struct at_mosaic_place {
   const char *file;  // "" if unknown
   uint32_t line, column;
   const char *what;  // name of the innermost step ("get", "swap"), or ""
+  const at_mloc *caller;  // of that frame; NULL: not known
 } at_mosaic_place;
+// The innermost frame.
 at_mosaic_place at_mosaic_place_of(const at_mloc *loc);
+// ", called at file:line:column" for each frame around it.
+void at_mosaic_callers_put(at_strbuf *b, const at_mloc *loc);
 // An error about `op`: "kernel NAME: message\nat: file:line:column (op)". The
 // message may have detail and hint lines.
 __attribute__((format(printf, 4, 5), warn_unused_result)) at_status

@@ -19,8 +19,11 @@ static bool names_twice(const char *name) {
   return false;
 }
 
-static const at_mloc *source_of(const at_mloc *l, const char **what) {
+// caller: where that frame was called, NULL if nobody says.
+static const at_mloc *source_of(const at_mloc *l, const char **what,
+                                const at_mloc **caller) {
   bool twice = false;
+  *caller = NULL;
   for (int depth = 0; l && depth < 1000; depth++) {
     if (l->kind == AT_MLOC_FILE) return l;
     if (l->kind == AT_MLOC_NAME) {
@@ -32,7 +35,9 @@ static const at_mloc *source_of(const at_mloc *l, const char **what) {
     } else if (l->kind == AT_MLOC_CALLSITE) {
       // The callee is the innermost frame, but for a step that is traced once:
       // there it is where that was first, and the caller where it stands now.
-      l = twice && l->caller ? l->caller : l->child;
+      bool stale = twice && l->caller;
+      if (!stale && !*caller) *caller = l->caller;
+      l = stale ? l->caller : l->child;
       twice = false;
     } else if (l->kind == AT_MLOC_FUSED && l->num_locs) {
       l = l->locs[0];
@@ -45,13 +50,23 @@ static const at_mloc *source_of(const at_mloc *l, const char **what) {
 
 at_mosaic_place at_mosaic_place_of(const at_mloc *loc) {
   at_mosaic_place p = {.file = "", .what = ""};
-  const at_mloc *f = source_of(loc, &p.what);
+  const at_mloc *f = source_of(loc, &p.what, &p.caller);
   if (f) {
     p.file = f->text;
     p.line = f->line;
     p.column = f->column;
   }
   return p;
+}
+
+void at_mosaic_callers_put(at_strbuf *b, const at_mloc *loc) {
+  enum { kFrames = 4 };
+  at_mosaic_place p = at_mosaic_place_of(loc);
+  for (int i = 0; i < kFrames && p.caller; i++) {
+    p = at_mosaic_place_of(p.caller);
+    if (*p.file)
+      at_strbuf_addf(b, ", called at %s:%u:%u", p.file, p.line, p.column);
+  }
 }
 
 at_status at_mosaic_fail(const at_mosaic_kernel *k, const at_mop *op,
