@@ -3,8 +3,8 @@
 // become one FUSION: the input is no array, each of its blocks is computed
 // where the kernel's window would have copied it from memory.
 //
-// That holds where the window comes to each block at most once, so that nothing
-// is computed twice, and nobody but the kernel reads the input.
+// That holds where nobody but the kernel reads the input. A window that comes
+// to a block again has it made again: that must be less work than an array is.
 #include "base/config.h"
 #include "compile/core.h"
 #include "mosaic/mosaic.h"
@@ -61,11 +61,13 @@ static bool fuses(const at_node *n) {
          n->op == AT_OP_BROADCAST_IN_DIM;
 }
 
+// How often each element of the window's input would be made; 0: it is an
+// array.
 static at_status is_made(inputs *f, const at_mosaic_kernel *k,
-                         const at_node *call, uint32_t w, bool *out) {
+                         const at_node *call, uint32_t w, double *out) {
   const at_mosaic_program *p = &k->programs[0];
   uint32_t operand = p->windows[w].index;
-  *out = false;
+  *out = 0;
   if (p->windows[w].is_output || operand >= call->num_operands) return AT_OK;
   const at_node *n = call->operands[operand].node;
   at_dtype t = n->num_results == 1 ? n->types[0].dtype : AT_INVALID;
@@ -74,8 +76,8 @@ static at_status is_made(inputs *f, const at_mosaic_kernel *k,
       t == AT_U4)
     return AT_OK;
   bool read_only;
-  AT_TRY(at_core_only_reads(p, at_mosaic_arg_window(p) + w, f->arena,
-                            &read_only));
+  AT_TRY(
+      at_core_only_reads(p, at_mosaic_arg_window(p) + w, f->arena, &read_only));
   return read_only ? at_mosaic_may_make(k, operand, f->arena, out) : AT_OK;
 }
 
@@ -176,29 +178,61 @@ static at_status fusion_of(const region *r, at_fusion_kind kind, at_comp *c,
 
 // Rows of a narrow block lie far apart in the array. Where much is computed,
 // the processor then waits for each, which costs more than an array of its own.
-static bool waits_for_rows(const cluster *k, const at_mosaic_window *w) {
+static bool waits_for_rows(bool costly, const at_mosaic_window *w) {
   uint32_t last = w->bounds.rank - 1;
   int64_t row = w->bounds.ptr[last];
-  bool costly = false;
-  for (size_t i = 0; i < k->members.len; i++)
-    costly |= at_op_of(k->members.ptr[i]->op)->cost == AT_COST_TRANSCENDENTAL;
   return costly && row < w->whole.dims[last] &&
          row * (int64_t)at_dtype_bytes(w->whole.dtype) < kLongRow;
 }
 
+static bool is_costly(const cluster *k) {
+  for (size_t i = 0; i < k->members.len; i++)
+    if (at_op_of(k->members.ptr[i]->op)->cost == AT_COST_TRANSCENDENTAL)
+      return true;
+  return false;
+}
+
+static bool multiplies(const at_mblock *b) {
+  for (uint32_t i = 0; i < b->num_ops; i++) {
+    const at_mop *op = b->ops[i];
+    if (at_mosaic_opcode_of(op) == AT_MOSAIC_TPU_MATMUL) return true;
+    for (uint32_t r = 0; r < op->num_regions; r++)
+      for (uint32_t k = 0; k < op->regions[r]->num_blocks; k++)
+        if (multiplies(op->regions[r]->blocks[k])) return true;
+  }
+  return false;
+}
+
+// An array is written once and read as often as the window comes to it; what
+// makes it reads its operands that often instead, and computes: a tenth of that
+// is asked as the gain. Operands of products are arranged once for all steps if
+// they are arrays.
+static bool pays(const at_mosaic_kernel *k, const region *r,
+                 const at_node *last, double times, bool costly) {
+  if (times <= 1) return true;
+  if (costly || multiplies(k->programs[0].body)) return false;
+  double whole = (double)at_type_bytes(&last->types[0]), read = 0;
+  for (size_t i = 0; i < r->operands.len; i++)
+    read += (double)at_type_bytes(at_value_type(r->operands.ptr[i]));
+  return times * read <= 0.9 * (read + (1 + times) * whole);
+}
+
 // The input that `last` makes, as a LOOP inside the kernel's region.
-static at_status add_input(region *outer, const at_mosaic_window *w,
+static at_status add_input(region *outer, const at_mosaic_kernel *kernel,
+                           const at_mosaic_window *w, double times,
                            at_node *last, node_list *dead) {
   cluster k = {.f = outer->f, .inside = at_map_in(outer->f->arena)};
   region r;
   at_node *copy = NULL;
   AT_TRY(gather(&k, last));
-  if (waits_for_rows(&k, w)) return AT_OK;
+  bool costly = is_costly(&k);
+  if (waits_for_rows(costly, w)) return AT_OK;
   AT_TRY(region_begin(outer->f, &r));
   for (size_t i = k.members.len; i-- > 0;) {
     AT_TRY(copy_node(&r, k.members.ptr[i], &copy));
     AT_TRY(bind(&r, k.members.ptr[i], (at_value){copy, 0}));
   }
+  if (!pays(kernel, &r, last, times, costly)) return AT_OK;
   at_value result = {copy, 0}, *operands;
   AT_TRY(at_comp_return(r.body, &result, 1));
   AT_TRY_ALLOC(operands, at_new(outer->f->arena, at_value, r.operands.len + 1));
@@ -219,10 +253,11 @@ static at_status fuse_call(inputs *f, at_node *call, const at_mosaic_kernel *k,
   region r;
   AT_TRY(region_begin(f, &r));
   for (uint32_t w = 0; w < k->programs[0].num_windows; w++) {
-    bool made;
+    double times;
     const at_mosaic_window *x = &k->programs[0].windows[w];
-    AT_TRY(is_made(f, k, call, w, &made));
-    if (made) AT_TRY(add_input(&r, x, call->operands[x->index].node, dead));
+    AT_TRY(is_made(f, k, call, w, &times));
+    if (times > 0)
+      AT_TRY(add_input(&r, k, x, times, call->operands[x->index].node, dead));
   }
   if (!dead->len) return AT_OK;
   at_value *operands, *results;

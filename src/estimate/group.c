@@ -164,15 +164,15 @@ static void decide(cutter *k, at_node *n, info *i) {
 static bool makes(const cutter *k, const at_node *n, const at_node *kernel) {
   at_mosaic_call call;
   at_mosaic_kernel *read;
-  bool made = false;
+  double times = 0;
   if (!at_mosaic_is_call(kernel) || n->op == AT_OP_TRANSPOSE) return false;
   at_status st = at_mosaic_call_of(kernel, k->arena, &call);
   if (at_ok(st)) st = at_mosaic_read(&call, k->arena, &read);
-  for (uint32_t i = 0; at_ok(st) && !made && i < kernel->num_operands; i++)
+  for (uint32_t i = 0; at_ok(st) && times == 0 && i < kernel->num_operands; i++)
     if (kernel->operands[i].node == n)
-      st = at_mosaic_may_make(read, i, k->arena, &made);
+      st = at_mosaic_may_make(read, i, k->arena, &times);
   at_status_free(st);
-  return made;
+  return times > 0 && times <= 1;
 }
 
 // From the last node to the first: where does each value flow?

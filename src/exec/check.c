@@ -331,7 +331,7 @@ static at_status check_core_ref(const checker *c, const at_xcore_ref *r,
   if (r->kernel && (r->window == AT_CORE_WHOLE ||
                     !is_kernel(c, r->kernel - 1, AT_XK_CORE_INDEX)))
     return BAD("argument %llu of a kernel: index map", (unsigned long long)i);
-  bool fills = r->role == AT_CORE_IN && r->window == AT_CORE_BLOCKED &&
+  bool fills = r->role == AT_CORE_IN && r->window != AT_CORE_WHOLE &&
                r->alias < 0 && !r->stored && !r->cores && r->rank;
   if (r->fill && (!fills || !is_kernel(c, r->fill - 1, AT_XK_CORE_FILL)))
     return BAD("argument %llu of a kernel: what makes it",

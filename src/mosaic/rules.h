@@ -44,19 +44,21 @@ int64_t at_mosaic_ref_bytes(const at_mosaic_chip *chip, const at_mosaic_ref *r,
 bool at_mosaic_window_moves(const at_mosaic_program *p,
                             const at_mosaic_window *w);
 
-// Does the window come to each block at most once, as the index map alone tells?
-// False too where the map depends on data or the grid is dynamic or too long to
-// walk.
-at_status at_mosaic_window_enters_once(const at_mosaic_program *p,
-                                       const at_mosaic_window *w, at_arena *a,
-                                       bool *out);
+// How often the window brings an element of its array, on average of those that
+// it brings at all (blocks) or that there are (windows at element offsets), as
+// the index map alone tells. 0: nobody knows, since the map depends on data or
+// the grid is too long to walk. Of bounds that come as operands a few steps are
+// looked at.
+at_status at_mosaic_window_visits(const at_mosaic_program *p,
+                                  const at_mosaic_window *w, at_arena *a,
+                                  double *out);
 
 // May what makes this operand of the call be made block by block in its window
-// (allow_input_fusion)? As far as the kernel's description tells: it asks for
-// it, its window comes to each block at most once, and nothing else needs the
-// array: aliases, colours, other chips, side effects.
+// (allow_input_fusion), and how often would each element be made? 0: it may
+// not, as far as the kernel's description tells: it does not ask for it, or
+// something else needs the array: aliases, colours, other chips, side effects.
 at_status at_mosaic_may_make(const at_mosaic_kernel *k, uint32_t operand,
-                             at_arena *a, bool *out);
+                             at_arena *a, double *out_times);
 
 at_mosaic_memory at_mosaic_memory_of(const at_mosaic_program *p,
                                      const at_mosaic_chip *chip);

@@ -1,8 +1,15 @@
-// Which blocks of an array a window's index map visits, known before the
-// kernel runs.
+// How often a window brings the blocks of its array, known before the kernel
+// runs.
+#include <string.h>
+
 #include "mosaic/timing_internal.h"
 
-enum { kMostSteps = 1 << 16, kMostBlocks = 1 << 20, kMaxRank = 16 };
+enum {
+  kMostSteps = 1 << 16,
+  kMostBlocks = 1 << 20,
+  kMaxRank = 16,
+  kSample = 4  // steps of a dimension whose bound the run knows
+};
 
 // The number of the block among all of the array; -1: it is none.
 static int64_t block_number(const at_mosaic_window *w, const int64_t *at) {
@@ -15,51 +22,82 @@ static int64_t block_number(const at_mosaic_window *w, const int64_t *at) {
   return n;
 }
 
-static bool fits(const at_mosaic_program *p, const at_mosaic_window *w,
-                 int64_t *steps, int64_t *blocks) {
+// Elements of the array in a window that begins at element `at`.
+static int64_t elements_at(const at_mosaic_window *w, const int64_t *at) {
+  int64_t n = 1;
+  for (uint32_t d = 0; d < w->bounds.rank; d++) {
+    int64_t low = w->pad_low.rank ? at[d] - w->pad_low.ptr[d] : at[d];
+    int64_t high = AT_MIN(low + w->bounds.ptr[d], w->whole.dims[d]);
+    n *= AT_MAX(high - AT_MAX(low, 0), 0);
+  }
+  return n;
+}
+
+// A window's way through the grid.
+typedef struct walk {
+  const at_mosaic_program *p;
+  const at_mosaic_window *w;
+  int64_t bounds[kMaxRank], steps;
+  int64_t blocks, elements;  // of the array
+  bool sampled;              // a bound is not known
+} walk;
+
+static bool walk_begin(walk *x) {
+  const at_mosaic_program *p = x->p;
+  const at_mosaic_window *w = x->w;
   uint32_t rank = w->bounds.rank;
-  if (w->kind != AT_MWIN_BLOCKED || rank > kMaxRank || rank != w->whole.rank ||
+  if (w->kind == AT_MWIN_WHOLE || rank > kMaxRank || rank != w->whole.rank ||
       p->grid_rank > kMaxRank)
     return false;
-  *steps = *blocks = 1;
+  x->steps = x->blocks = x->elements = 1;
   for (uint32_t d = 0; d < p->grid_rank; d++) {
-    int64_t n = p->grid[d].bound;
-    if (p->grid[d].dynamic || n < 1 || n > kMostSteps) return false;
-    if ((*steps *= n) > kMostSteps) return false;
+    int64_t n = p->grid[d].dynamic ? kSample : p->grid[d].bound;
+    if (n < 1 || n > kMostSteps || (x->steps *= n) > kMostSteps) return false;
+    x->bounds[d] = n;
+    x->sampled |= p->grid[d].dynamic;
   }
   for (uint32_t d = 0; d < rank; d++) {
     int64_t whole = w->whole.dims[d], block = w->bounds.ptr[d];
     if (whole < 1 || block < 1) return false;
     int64_t n = at_ceil_div(whole, block);
-    if (n > kMostBlocks || (*blocks *= n) > kMostBlocks) return false;
+    if (n > kMostBlocks || (x->blocks *= n) > kMostBlocks ||
+        __builtin_mul_overflow(x->elements, whole, &x->elements))
+      return false;
   }
-  return true;
+  return w->kind == AT_MWIN_BLOCKED || !x->sampled;
 }
 
-at_status at_mosaic_window_enters_once(const at_mosaic_program *p,
-                                       const at_mosaic_window *w, at_arena *a,
-                                       bool *out) {
-  int64_t steps, blocks, last = -1;
-  *out = false;
-  if (!fits(p, w, &steps, &blocks)) return AT_OK;
-  int64_t bounds[kMaxRank] = {0}, ids[kMaxRank] = {0}, at[kMaxRank];
-  for (uint32_t d = 0; d < p->grid_rank; d++) bounds[d] = p->grid[d].bound;
+at_status at_mosaic_window_visits(const at_mosaic_program *p,
+                                  const at_mosaic_window *w, at_arena *a,
+                                  double *out) {
+  walk x = {.p = p, .w = w};
+  *out = 0;
+  if (!walk_begin(&x)) return AT_OK;
+  int64_t ids[kMaxRank] = {0}, at[kMaxRank], last[kMaxRank];
+  size_t bytes = w->bounds.rank * sizeof *at;
   at_ms_values v = {
-      .arena = a, .known = at_map_in(a), .program = p, .bounds = bounds};
-  bool *seen;
-  AT_TRY_ALLOC(seen, at_new(a, bool, (size_t)blocks));
-  for (int64_t s = 0; s < steps; s++) {
+      .arena = a, .known = at_map_in(a), .program = p, .bounds = x.bounds};
+  bool *seen, blocked = w->kind == AT_MWIN_BLOCKED;
+  AT_TRY_ALLOC(seen, at_new(a, bool, (size_t)x.blocks));
+  double visits = 0, parts = 0;
+  for (int64_t s = 0; s < x.steps; s++) {
     int64_t rest = s;
-    for (uint32_t d = p->grid_rank; d-- > 0; rest /= bounds[d])
-      ids[d] = rest % bounds[d];
+    for (uint32_t d = p->grid_rank; d-- > 0; rest /= x.bounds[d])
+      ids[d] = rest % x.bounds[d];
     bool known;
     AT_TRY(at_ms_window_at(&v, w, ids, at, &known));
-    int64_t block = known ? block_number(w, at) : -1;
-    if (block < 0 || (block != last && seen[block])) return AT_OK;
+    if (!known) return AT_OK;
+    if (s && !memcmp(at, last, bytes)) continue;
+    memcpy(last, at, bytes);
+    int64_t block = blocked ? block_number(w, at) : 0;
+    if (block < 0 && x.sampled) continue;  // the run has fewer steps
+    if (block < 0) return AT_OK;
+    visits += blocked ? 1 : (double)elements_at(w, at);
+    parts += blocked && !seen[block];
     seen[block] = true;
-    last = block;
   }
-  *out = true;
+  if (!blocked) parts = (double)x.elements;
+  *out = parts > 0 ? visits / parts : 0;
   return AT_OK;
 }
 
@@ -76,17 +114,17 @@ static bool is_plain(const at_mosaic_kernel *k) {
 }
 
 at_status at_mosaic_may_make(const at_mosaic_kernel *k, uint32_t operand,
-                             at_arena *a, bool *out) {
+                             at_arena *a, double *out_times) {
   const at_mosaic_config *c = &k->config;
   const at_mosaic_program *p = &k->programs[0];
-  *out = false;
+  *out_times = 0;
   if (operand >= c->num_allow_input_fusion || !c->allow_input_fusion[operand] ||
       !is_plain(k))
     return AT_OK;
   for (uint32_t i = 0; i < p->num_inputs; i++) {
     const at_mosaic_window *w = &p->windows[i];
     if (w->index == operand && w->ref.space == AT_MSPACE_VMEM && !w->cores)
-      return at_mosaic_window_enters_once(p, w, a, out);
+      return at_mosaic_window_visits(p, w, a, out_times);
   }
   return AT_OK;
 }

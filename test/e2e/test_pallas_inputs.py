@@ -142,8 +142,72 @@ def test_inside_a_loop():
   np.testing.assert_array_equal(f(x, y), ((x + y) + y) + y)
 
 
+def test_blocks_that_come_again_are_made_again():
+  def kernel(x, o):
+    o[...] = x[...] * (pl.program_id(0) + 1).astype(jnp.float32)
+
+  def f(allow):
+    spec = pl.BlockSpec((16, 128), lambda i, j: (j, 0))
+    return jax.jit(lambda a, b: pl.pallas_call(
+        kernel, grid=(3, 4), in_specs=[spec], out_specs=pl.BlockSpec((None, 16, 128), lambda i, j: (i, j, 0)),
+        out_shape=jax.ShapeDtypeStruct((3, 64, 128), jnp.float32),
+        compiler_params=pltpu.CompilerParams(allow_input_fusion=[allow]))(a * 0.3 + b))
+  a, b = values((64, 128)), values((1, 128), seed=1)
+  assert is_fused(f(True), a, b)
+  np.testing.assert_array_equal(f(True)(a, b), f(False)(a, b))
+
+
+def test_products_keep_what_they_read_again():
+  def kernel(x, y, o):
+    o[...] = jnp.dot(x[...], y[...], preferred_element_type=jnp.float32)
+  f = jax.jit(lambda a, b: pl.pallas_call(
+      kernel, grid=(2, 2), in_specs=[pl.BlockSpec((64, 128), lambda i, j: (i, 0)), pl.BlockSpec((128, 128), lambda i, j: (0, j))],
+      out_specs=pl.BlockSpec((64, 128), lambda i, j: (i, j)), out_shape=jax.ShapeDtypeStruct((128, 256), jnp.float32),
+      compiler_params=pltpu.CompilerParams(allow_input_fusion=[True, True]))(a, b * 2))
+  assert not is_fused(f, values((128, 128)), values((128, 256)))
+
+
+@pytest.mark.parametrize("padding", [(0, 0), (8, 8)], ids=["inside", "padded"])
+def test_windows_at_elements(padding):
+  """Rows around a block come with it: some are made twice."""
+  def kernel(x, o):
+    o[...] = x[8:24, :] - x[0:16, :]
+  rows = 64 + (0 if padding[0] else 8)
+
+  def f(allow):
+    spec = pl.BlockSpec((pl.Element(24, padding), pl.Element(256)), lambda i: (i * 16, 0))
+    return jax.jit(lambda a, b: pl.pallas_call(
+        kernel, grid=(4,), in_specs=[spec], out_specs=pl.BlockSpec((16, 256), lambda i: (i, 0)),
+        out_shape=jax.ShapeDtypeStruct((64, 256), jnp.float32),
+        compiler_params=pltpu.CompilerParams(allow_input_fusion=[allow]))(a + b))
+  a, b = values((rows, 256)), values((rows, 256), seed=1)
+  assert is_fused(f(True), a, b)
+  made, apart = np.asarray(f(True)(a, b)), np.asarray(f(False)(a, b))
+  first = 8 if padding[0] else 0  # what lies before the array is anything
+  np.testing.assert_array_equal(made[first:], apart[first:])
+  want = np.asarray(a + b)
+  np.testing.assert_array_equal(made[16:32], (want[16:32] - want[8:24]) if padding[0] else want[24:40] - want[16:32])
+
+
+def test_bounds_that_come_as_operands():
+  def kernel(x, o):
+    o[...] = x[...]
+
+  def f(allow):
+    spec = pl.BlockSpec((8, 128), lambda i, j: (i, j))
+    return jax.jit(lambda n, a, b: pl.pallas_call(
+        kernel, grid=(n, 2), in_specs=[spec], out_specs=spec, out_shape=jax.ShapeDtypeStruct((64, 256), jnp.float32),
+        compiler_params=pltpu.CompilerParams(allow_input_fusion=[False, allow]))(a * b))  # the bound is an operand too
+  a, b = values((64, 256)), values((64, 256), seed=1)
+  assert is_fused(f(True), 3, a, b)
+  for n in (1, 5, 8):
+    np.testing.assert_array_equal(f(True)(n, a, b)[:8 * n], (a * b)[:8 * n])
+    np.testing.assert_array_equal(f(False)(n, a, b)[:8 * n], (a * b)[:8 * n])
+
+
 @pytest.mark.parametrize("why, f", {
-    "revisited": call(lambda a, b: a + b, (64, 128), (16, 128), grid=(3, 4), index=lambda i, j: (j, 0)),
+    "revisited often": call(lambda a, b: a + b, (64, 128), (16, 128), grid=(9, 4), index=lambda i, j: (j, 0)),
+    "revisited, costly": call(lambda a, b: jnp.exp(a) + b, (64, 128), (16, 128), grid=(2, 4), index=lambda i, j: (j, 0)),
     "read by others": lambda a, b: (lambda z: (call(lambda z: z, (64, 128), (16, 128))(z), z * z))(a + b),
     "nothing computed": call(lambda a, b: a, (64, 128), (16, 128)),
     "costly, narrow": call(lambda a, b: jnp.sin(a) + b, (64, 256), (16, 128)),
