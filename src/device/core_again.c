@@ -17,6 +17,11 @@ void core_note_undefined(core_state *c, int32_t loc) {
   if (r) atomic_compare_exchange_strong(&r->read_at, &none, loc + 2);
 }
 
+void core_note_brought(core_state *c, uint32_t ref, int32_t loc) {
+  core_rerun *r = c->launch->rerun;
+  if (r && ref < kMaxRegions) atomic_store(&r->brought[ref], loc + 2);
+}
+
 bool core_runs_again(const core_state *c) {
   return c->launch->rerun && c->launch->rerun->second;
 }
@@ -96,8 +101,12 @@ static at_status differs(const at_core_launch *l, const at_xcore_ref *x,
     index[d] = rest % x->dims[d];
   for (uint32_t d = 0; d < x->rank; d++)
     at_strbuf_addf(&b, "%s%lld", d ? ", " : "", (long long)index[d]);
-  int32_t store = core_store_loc(&c, ref);
-  core_place(&c, store == -1 ? padding : store, at, sizeof at);
+  // Results that come by copy have no store of their own.
+  int32_t brought =
+      ref < kMaxRegions ? atomic_load(&l->rerun->brought[ref]) : 0;
+  int32_t store = brought ? brought - 2 : padding;
+  if (x->stored_at) store = core_store_loc(&c, ref);
+  core_place(&c, store, at, sizeof at);
   core_place(&c, padding, from, sizeof from);
   at_status st = AT_FAIL(
       AT_FAILED_PRECONDITION,
@@ -109,13 +118,14 @@ static at_status differs(const at_core_launch *l, const at_xcore_ref *x,
   return st;
 }
 
-static at_status compare(const at_core_launch *l, const results *other,
+// l: the second run.
+static at_status compare(const at_core_launch *l, void *const *first,
                          int32_t padding) {
-  for (uint32_t out = 0; out < other->num; out++) {
-    const at_xcore_ref *x = output(l->programs, out);
-    uint32_t i = other->first + out;
+  const at_xcore_ref *x;
+  uint32_t i = core_first_out(l->programs);
+  for (uint32_t out = 0; (x = output(l->programs, out)); out++, i++) {
     size_t n = core_array_bytes(x), at = 0;
-    const uint8_t *a = l->bufs[i], *b = other->bufs[i];
+    const uint8_t *a = first[i], *b = l->bufs[i];
     if (x->space == AT_CORE_SEM || !memcmp(a, b, n)) continue;
     while (a[at] == b[at]) at++;
     return differs(l, x, at / AT_MAX(at_dtype_bytes((at_dtype)x->dtype), 1u),
@@ -140,7 +150,7 @@ at_status core_run_again(const at_core_launch *l,
     second.bufs = other.bufs;
     second.checks = kMute;
     st = run(&second);
-    if (!st.err) st = compare(l, &other, padding - 2);
+    if (!st.err) st = compare(&second, l->bufs, padding - 2);
   }
   free_results(&other);
   return st;

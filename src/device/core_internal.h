@@ -231,6 +231,8 @@ int64_t core_block_count(const at_xcore_ref *x);  // of an operand
 // What a first run notes for a second one.
 typedef struct core_rerun {
   _Atomic int32_t read_at;  // 2 + `loc` of a load of undefined values, 0: none
+  // Per argument: that of the last store to what was copied to it.
+  _Atomic int32_t brought[kMaxRegions];
   bool second;
 } core_rerun;
 // Runs, and again with other undefined values where some were read: the results
@@ -238,6 +240,7 @@ typedef struct core_rerun {
 at_status core_run_again(const at_core_launch *l,
                          at_status (*run)(const at_core_launch *));
 void core_note_undefined(core_state *c, int32_t loc);
+void core_note_brought(core_state *c, uint32_t ref, int32_t loc);
 bool core_runs_again(const core_state *c);
 
 // ---- core_share.c

@@ -384,6 +384,56 @@ static int32_t last_store(const core_state *c, const uint8_t *at,
   return -1;
 }
 
+// ---- Blocks of pipelines
+static void mark(const shade *s, const region *r, const area *b, uint32_t d,
+                 const uint8_t *at, int what) {
+  if (d < b->rank) {
+    for (int64_t i = 0; i < b->size[d]; i++)
+      mark(s, r, b, d + 1, at + i * b->stride[d], what);
+    return;
+  }
+  size_t first = (size_t)(at - r->base) / s->granule;
+  size_t n = AT_MAX(b->elem_bytes / s->granule, (size_t)1);
+  if (first < s->count)
+    memset(s->filled + first, what, AT_MIN(n, s->count - first));
+}
+
+static void fill_box(const area *b, uint32_t d, uint8_t *at, int value) {
+  if (d == b->rank) {
+    memset(at, value, b->elem_bytes);
+    return;
+  }
+  for (int64_t i = 0; i < b->size[d]; i++)
+    fill_box(b, d + 1, at + i * b->stride[d], value);
+}
+
+// A block comes into a buffer: what is left there of the one before it is
+// padding, if the new one is smaller.
+static void note_fetch(core_state *c, const area *box) {
+  shadow *s = c->shadow;
+  uint32_t i = 0;
+  while (i < s->num_fetches && s->fetches[i].base != box->base) i++;
+  if (i == kFetchesKept) return;
+  const region *r = core_region_of(c, box->base);
+  if (i == s->num_fetches) {
+    s->num_fetches++;
+  } else if (memcmp(s->fetches[i].size, box->size, sizeof box->size) && r) {
+    const area *old = &s->fetches[i];
+    mark(shade_of(c, r), r, old, 0, old->base, 0);
+    fill_box(old, 0, old->base, core_runs_again(c) ? 0x5e : 0xff);
+  }
+  s->fetches[i] = *box;
+}
+
+static void forget_fetches(core_state *c, const uint8_t *p, size_t bytes) {
+  shadow *s = c->shadow;
+  uint32_t kept = 0;
+  for (uint32_t i = 0; i < s->num_fetches; i++)
+    if (s->fetches[i].base < p || s->fetches[i].base >= p + bytes)
+      s->fetches[kept++] = s->fetches[i];
+  s->num_fetches = kept;
+}
+
 // ---- Loads, stores, copies
 // -----------------------------------------------------------------
 static void stores_again(const touch *t);
@@ -489,8 +539,10 @@ static void note_copy(core_state *c, core_state *to, const at_core_dma *d,
   const shade *s = r ? shade_of(to, r) : NULL;
   if (!s || c->program != to->program) return;
   s->left_at[kCopied] = d->loc + 2;
-  int32_t store = holes ? last_store(c, src->base, area_extent(src)) : -1;
-  if (store >= 0) s->left_at[kIncomplete] = store + 2;
+  int32_t store = last_store(c, src->base, area_extent(src));
+  if (store < 0) return;
+  if (holes) s->left_at[kIncomplete] = store + 2;
+  if (r->ref >= 0) core_note_brought(c, (uint32_t)r->ref, store);
 }
 
 void core_shadow_copy(core_state *c, core_state *to, const at_core_dma *d,
@@ -526,6 +578,7 @@ void core_shadow_copy(core_state *c, core_state *to, const at_core_dma *d,
              .must_be_filled = adds,
              .loc = d->loc};
   touch_box(&w);
+  if (to == c && core_shadow_fetches(c)) note_fetch(c, &out);
   bool holes = !adds && copy_filled(c, to, d, dst);
   note_copy(c, to, d, &src, &out, holes);
   if (!checks(c, AT_CHECK_RACES)) return;
@@ -570,19 +623,6 @@ bool core_shadow_fetches(const core_state *c) {
 
 bool core_shadow_retires(const core_state *c) {
   return in_span(c, "ep_wait_out");
-}
-
-static void mark(const shade *s, const region *r, const area *b, uint32_t d,
-                 const uint8_t *at, int what) {
-  if (d < b->rank) {
-    for (int64_t i = 0; i < b->size[d]; i++)
-      mark(s, r, b, d + 1, at + i * b->stride[d], what);
-    return;
-  }
-  size_t first = (size_t)(at - r->base) / s->granule;
-  size_t n = AT_MAX(b->elem_bytes / s->granule, (size_t)1);
-  if (first < s->count)
-    memset(s->filled + first, what, AT_MIN(n, s->count - first));
 }
 
 void core_shadow_retire(core_state *c, const area *box) {
@@ -663,6 +703,7 @@ void core_shadow_freed(core_state *c, uint8_t *p, size_t bytes, int32_t loc) {
               "race: a scope ends while this copy still %s its memory\n"
               "detail: it has not been waited for when run_scoped returns",
               f.writes ? "writes" : "reads");
+  forget_fetches(c, p, bytes);
   const region *r = core_region_of(c, p);
   const shade *s = r && bytes ? shade_of(c, r) : NULL;
   if (s && s->stored_at && checks(c, AT_CHECK_UNINIT) &&

@@ -10,7 +10,8 @@ enum {
   kFetched = 2,
   kFetchedStored = 3,
   kPadding = 4,
-  kStoresKept = 64
+  kStoresKept = 64,
+  kFetchesKept = 64
 };
 #define kAdded (1u << 31)  // in `written`: by a copy that adds
 
@@ -72,6 +73,8 @@ typedef struct flight {
 struct shadow {
   stored stores[kStoresKept];  // in turn
   uint32_t num_stores;
+  area fetches[kFetchesKept];  // a pipeline's blocks, the last of each buffer
+  uint32_t num_fetches;
   shade shades[kMaxRegions];
   flight *flights;
   uint32_t num_flights, cap_flights;

@@ -73,6 +73,17 @@ def choice_keeps_unwritten_rows(sound, x, o, s):
   pltpu.sync_copy(s, o)
 
 
+@kernel("follows from undefined values", rows=20, dtype=jnp.int32, in_specs=[ANY], out_specs=ANY, out_shape=words((1, 128)))
+def pipeline_sums_what_the_last_block_left(sound, x, o):
+  def inner(a, b):
+    @pl.when(pl.program_id(0) == 0)
+    def _():
+      b[...] = jnp.zeros((1, 128), jnp.int32)
+    v = jnp.where(row_is_there(), a[...], 0) if sound else a[...]
+    b[...] += v.sum(axis=0, keepdims=True)  # here: pipeline_sums_what_the_last_block_left
+  pltpu.emit_pipeline(inner, grid=(3,), in_specs=[BLOCK], out_specs=[pl.BlockSpec((1, 128), lambda i: (0, 0))])(x, o)
+
+
 # ---- Where it goes wrong, not where it is seen
 
 @kernel("is NaN", scratch_shapes=[VMEM])
