@@ -149,8 +149,9 @@ void at_gemm_amx_block(const at_gemm_block *x) {
   const char *a = x->a, *b = x->b, *next_a = x->next_a, *next_b = x->next_b;
   float *c = x->c;
   const int64_t ld = x->ldc;
-  const at_gemm_put put = *x->put;
-  int row = 0, step = (put.rows + (int)x->groups - 1) / (int)x->groups;
+  const at_gemm_put *put = x->put;
+  const int rows = put->rows;
+  int row = 0, step = rows ? (rows + (int)x->groups - 1) / (int)x->groups : 0;
   if (x->go_on) {
     _tile_loadd(0, c, ld * 4);
     _tile_loadd(1, c + 16, ld * 4);
@@ -180,8 +181,8 @@ void at_gemm_amx_block(const at_gemm_block *x) {
     _tile_dpbf16ps(1, 4, 7);
     _tile_dpbf16ps(2, 5, 6);
     _tile_dpbf16ps(3, 5, 7);
-    if (row < put.rows) {
-      put_rows(&put, row, AT_MIN(row + step, put.rows));
+    if (row < rows) {
+      put_rows(put, row, AT_MIN(row + step, rows));
       row += step;
     }
   }
