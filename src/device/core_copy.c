@@ -79,6 +79,62 @@ void core_copy_box(const box *b) {
   if (simplify(b, &w)) copy_dims(&w, w.rank, b->dst, b->src);
 }
 
+// ---- Copies by several threads
+// ------------------------------------------------
+enum { kCopyAlone = 1 << 19 };  // fewer bytes do not wake another thread
+
+typedef struct share {
+  const walk *w;
+  uint8_t *dst;
+  const uint8_t *src;
+} share;
+
+// Of the outermost dimension, or of bytes if there is none.
+static void copy_share(void *arg, int64_t begin, int64_t end,
+                       uint32_t worker) {
+  const share *s = arg;
+  walk part = *s->w;
+  if (!part.rank) {
+    memcpy(s->dst + begin, s->src + begin, (size_t)(end - begin));
+    return;
+  }
+  uint32_t d = part.rank - 1;
+  part.size[d] = end - begin;
+  copy_dims(&part, part.rank, s->dst + begin * part.dst[d],
+            s->src + begin * part.src[d]);
+}
+
+// Bytes from the first to behind the last; 0: strides that run backwards.
+static size_t extent(const walk *w, const int64_t *stride) {
+  size_t n = w->run;
+  for (uint32_t d = 0; d < w->rank; d++) {
+    if (stride[d] < 0) return 0;
+    n += (size_t)((w->size[d] - 1) * stride[d]);
+  }
+  return n;
+}
+
+static bool is_apart(const box *b, const walk *w) {
+  size_t to = extent(w, w->dst), from = extent(w, w->src);
+  return to && from && (b->dst + to <= b->src || b->src + from <= b->dst);
+}
+
+void core_copy_shared(at_pool *pool, const box *b) {
+  walk w;
+  if (!simplify(b, &w)) return;
+  int64_t outer = w.rank ? w.size[w.rank - 1] : (int64_t)w.run;
+  int64_t bytes = (int64_t)w.run;
+  for (uint32_t d = 0; d < w.rank; d++) bytes *= w.size[d];
+  share s = {&w, b->dst, b->src};
+  int64_t grain = is_apart(b, &w)
+                      ? AT_MAX(outer / at_ceil_div(bytes, kCopyAlone), 1)
+                      : outer;
+  if (bytes < 2 * kCopyAlone || grain >= outer)
+    copy_dims(&w, w.rank, b->dst, b->src);
+  else
+    at_pool_for(pool, outer, grain, copy_share, &s);
+}
+
 static void fill_words(void *dst, int64_t n, const void *word, size_t bytes) {
   for (int64_t i = 0; i < n; i++)
     memcpy((uint8_t *)dst + i * bytes, word, bytes);

@@ -90,7 +90,7 @@ static void move(core_state *c, const at_core_dma *d, void *dst) {
   box b = {dst,     d->src,        (uint32_t)d->rank, (uint32_t)d->elem_bytes,
            d->size, d->dst_stride, d->src_stride};
   if (!d->add) {
-    core_copy_box(&b);
+    core_copy_shared(c->launch->par->pool, &b);
     return;
   }
   add_row_fn add = add_row_of((at_dtype)d->add);

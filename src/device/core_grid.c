@@ -333,7 +333,7 @@ static void enter(core_state *c, uint32_t i, const int32_t *at) {
   box b = {buffer_place(c, i),      operand_place(w), x->rank,
            (uint32_t)elem_bytes(x), w->valid,         c->refs[i].stride,
            w->operand_stride};
-  core_copy_box(&b);
+  core_copy_shared(c->launch->par->pool, &b);
 }
 
 static void do_due(core_state *c) {
@@ -349,7 +349,7 @@ static void leave(core_state *c, uint32_t i) {
   box b = {operand_place(w),        buffer_place(c, i), x->rank,
            (uint32_t)elem_bytes(x), w->valid,           w->operand_stride,
            c->refs[i].stride};
-  core_copy_box(&b);
+  core_copy_shared(c->launch->par->pool, &b);
 }
 
 void core_window_index(core_state *c, uint32_t i, const int32_t *grid,

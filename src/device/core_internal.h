@@ -176,6 +176,7 @@ typedef struct box {
   const int64_t *size, *dst_stride, *src_stride;  // elements, bytes
 } box;
 void core_copy_box(const box *b);
+void core_copy_shared(at_pool *pool, const box *b);  // a large one: by all threads
 // Fills n elements with what nobody may rely on: a NaN that arithmetic does not
 // make by itself, the smallest integer.
 void core_fill_undefined(void *dst, at_dtype t, int64_t n);

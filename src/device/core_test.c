@@ -1,5 +1,6 @@
 // Virtual cores with bodies written in C: the grid and its windows, aliasing,
 // semaphores, copies, failures.
+#include "device/core_internal.h"
 #include "device/core_test_util.h"
 
 static void at_rows(at_core *c, const int32_t *g, const at_core_ref *r,
@@ -397,6 +398,39 @@ static void devices_copy_to_each_other(void **state) {
   assert_int_equal(told, 1);
 }
 
+// ---- Large copies
+// ---------------------------------------------------------------
+// Several threads make them, with the bytes that one would leave.
+static void large_copies_are_shared(void **state) {
+  enum { BYTES = 8 << 20, APART = 5 << 20 };
+  static const struct {
+    uint32_t rank, elem_bytes;
+    int64_t size[3], to[3], from[3], at;  // of the destination, in bytes
+  } cases[] = {
+      {1, 4, {700001}, {4}, {4}, APART},
+      {2, 2, {1031, 1000}, {2400, 2}, {2010, 2}, APART},
+      {3, 4, {3, 517, 400}, {900000, 1700, 4}, {900004, 1704, 4}, APART},
+      {2, 2, {3, 300000}, {1000000, 2}, {900000, 3}, APART},
+      {2, 1, {2, 1200000}, {1200000, 1}, {1200000, 1}, 4096},  // overlap
+      {2, 4, {0, 300000}, {1200000, 4}, {1200000, 4}, APART}};
+  uint8_t *got = malloc(BYTES), *want = malloc(BYTES), *was = malloc(BYTES);
+  for (size_t i = 0; i < AT_LEN(cases); i++) {
+    for (int64_t k = 0; k < BYTES; k++)
+      got[k] = want[k] = was[k] = (uint8_t)(k * 7 + k / 251);
+    const int64_t *n = cases[i].size, *to = cases[i].to, *from = cases[i].from;
+    uint32_t rank = cases[i].rank, bytes = cases[i].elem_bytes;
+    for (int64_t x = 0; x < n[0]; x++)
+      for (int64_t y = 0; y < (rank > 1 ? n[1] : 1); y++)
+        for (int64_t z = 0; z < (rank > 2 ? n[2] : 1); z++)
+          memcpy(want + cases[i].at + x * to[0] + y * to[1] + z * to[2],
+                 was + x * from[0] + y * from[1] + z * from[2], bytes);
+    box b = {got + cases[i].at, got, rank, bytes, n, to, from};
+    core_copy_shared(g_pool, &b);
+    assert_memory_equal(got, want, BYTES);
+  }
+  free(got), free(want), free(was);
+}
+
 static void checks_have_names(void **state) {
   uint32_t bits;
   assert_int_equal(at_code_take(at_core_checks_parse("races, nan", &bits)), 0);
@@ -424,6 +458,7 @@ int main(void) {
       cmocka_unit_test(few_turns_are_counted),
       cmocka_unit_test(cores_signal_each_other),
       cmocka_unit_test(devices_copy_to_each_other),
+      cmocka_unit_test(large_copies_are_shared),
       cmocka_unit_test(checks_have_names)};
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   at_sched_destroy(g_sched);
