@@ -46,7 +46,6 @@ json.dump(results, open(sys.argv[2] + "/lowered.json", "w"))
 def lower(build, topology, kernels, folder):
     env = dict(os.environ, ATOLL_TARGET=topology, TPU_LIBRARY_PATH=str(build / "libatoll.so"))
     env.pop("JAX_PLATFORMS", None)
-    env.pop("ATOLL_LIBRARY", None)
     subprocess.run([sys.executable, "-c", LOWER, str(kernels), folder], env=env, check=True,
                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     return json.load(open(folder + "/lowered.json"))

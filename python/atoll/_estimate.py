@@ -93,9 +93,7 @@ def run_command(arguments, program: bytes, error=ValueError) -> str:
   with tempfile.NamedTemporaryFile(suffix=".mlirbc") as f:
     f.write(program)
     f.flush()
-    # This package's own variable; the command knows only the library's.
-    env = {k: v for k, v in os.environ.items() if k != "ATOLL_LIBRARY"}
-    done = subprocess.run([command_path(), *arguments, f.name], capture_output=True, text=True, env=env)
+    done = subprocess.run([command_path(), *arguments, f.name], capture_output=True, text=True)
   if done.returncode:
     raise error(done.stderr.strip() or f"atoll {arguments[0]} failed")
   return done.stdout

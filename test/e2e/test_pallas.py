@@ -449,7 +449,6 @@ def test_compared_with_interpret_mode(library, tmp_path, scale):
   script = tmp_path / "script.py"
   script.write_text(COMPARED.format(scale=scale))
   env = {**os.environ, "ATOLL_CHECK": "interpret", "PYTHON": sys.executable}
-  env.pop("ATOLL_LIBRARY", None)  # not a knob of the command
   done = subprocess.run([str(Path(library).parent / "atoll"), "run", str(script)], env=env, capture_output=True, text=True,
                         timeout=120)
   if scale:  # interpret mode fills scratch with NaN
