@@ -89,6 +89,37 @@ static at_status check_layout(at_mosaic_judge *j, const at_mosaic_window *w) {
       (long long)w->bounds.ptr[rank - 1]);
 }
 
+// Windows at element offsets begin inside their array, at tiles of it.
+static at_status check_start(at_mosaic_judge *j, const at_mosaic_window *w) {
+  uint32_t rank = w->bounds.rank, tiled = AT_MIN(rank, 2u);
+  if (w->kind != AT_MWIN_ELEMENT || w->ref.space != AT_MSPACE_VMEM ||
+      w->ref.semaphore || w->whole.dtype == AT_INVALID || !w->transform)
+    return AT_OK;
+  const char *side = w->is_output ? "output" : "input";
+  for (uint32_t d = 0; d < w->pad_low.rank; d++)
+    if (w->pad_low.ptr[d] > 0)
+      return at_mosaic_refuse(j, j->p->func, AT_UNIMPLEMENTED,
+                              "Failed to set window params for %s %u: Low "
+                              "padding not supported yet",
+                              side, w->index);
+  const at_mblock *b = w->transform->regions[0]->blocks[0];
+  const at_mop *ret = b->num_ops ? b->ops[b->num_ops - 1] : NULL;
+  for (uint32_t d = rank - tiled; ret && d < rank; d++) {
+    if (d >= ret->num_operands || w->whole.dims[d] == AT_DYN) return AT_OK;
+    int64_t tile = d + 1 == rank ? 128
+                                 : at_mosaic_tile_rows(
+                                       j->chip, at_dtype_of(w->ref.dtype)->bits,
+                                       w->whole.dims[d], true);
+    if (at_mosaic_value_divides(ret->operands[d], tile)) continue;
+    return at_mosaic_refuse(
+        j, j->p->func, AT_INVALID_ARGUMENT,
+        "Failed to set window params for %s %u: Couldn't prove that tiling "
+        "(%lld) divides index returned by transform_indices on dimension %u",
+        side, w->index, (long long)tile, d - (rank - tiled));
+  }
+  return AT_OK;
+}
+
 static at_status check_cores(at_mosaic_judge *j, uint32_t dim) {
   const at_mosaic_axis *a = &j->p->grid[dim];
   int cores = j->chip->cores_per_device;
@@ -123,6 +154,7 @@ at_status at_mosaic_rules_windows(at_mosaic_judge *j) {
   for (uint32_t i = 0; tc && i < p->num_windows; i++) {
     AT_TRY(check_block(j, &p->windows[i]));
     AT_TRY(check_layout(j, &p->windows[i]));
+    AT_TRY(check_start(j, &p->windows[i]));
   }
   return AT_OK;
 }

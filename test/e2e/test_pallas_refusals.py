@@ -142,6 +142,7 @@ def illegal(op):
   return f"failed to legalize operation '{op}'"
 
 
+START = "Couldn't prove that tiling (%d) divides index returned by transform_indices on dimension %d"
 UNKNOWN = "Could not convert JSON string to proto: unknown enum value: "
 
 ROWS = {
@@ -241,12 +242,27 @@ ROWS = {
     "SMEM lies in tiles": (lambda: of_scratch(SMEM((4096, 4), F32)), BIG),
     "a scratch larger than VMEM": (lambda: of_scratch(VMEM((140 * 2048, 128), F32)), BIG),
     "two scratches of half of VMEM": (lambda: of_scratch(VMEM((60 * 2048, 128), F32), VMEM((60 * 2048, 128), F32)), None),
+    "a window at rows of tiles": (lambda: of_elements(F32, 256, (64, 128), lambda i: (i * 8 + 16, 0)), None),
+    "a window between tiles": (lambda: of_elements(F32, 256, (64, 128), lambda i: (i * 4, 0)), START % (8, 0)),
+    "a window of bytes between tiles": (lambda: of_elements(jnp.int8, 256, (64, 128), lambda i: (i * 16, 0)), START % (32, 0)),
+    "a window of bytes at tiles": (lambda: of_elements(jnp.int8, 256, (64, 128), lambda i: (i // 2 * 32, 0)), None),
+    "a window between tiles of lanes": (lambda: of_elements(F32, 64, (64, 128), lambda i: (0, i * 64)), START % (128, 1)),
+    "a window with padding behind": (lambda: of_elements(F32, 60, (64, 128), lambda i: (0, 0), (0, 4)), None),
+    "a window with padding before": (lambda: of_elements(F32, 60, (64, 128), lambda i: (0, 0), (4, 0)), "Low padding not supported yet"),
     "a flag that the compiler has": (lambda: of_flags(XLA_TPU_FORCE_LP_LLO_SCHEDULER=True, XLA_TPU_SPLIT_CLUSTER_SIZE=3), None),
     "a flag of the whole program": (lambda: of_flags(xla_tpu_scoped_vmem_limit_kib=1024), UNKNOWN + "'xla_tpu_scoped_vmem_limit_kib'"),
     "the second flag does not exist": (lambda: of_flags(XLA_TPU_HBM_BW=3, no_such_flag=1.5), UNKNOWN + "'no_such_flag'"),
     "a flag that takes an integer": (lambda: of_flags(XLA_TPU_MAX_VLD_LIVE_RANGE=True), "XLA_TPU_MAX_VLD_LIVE_RANGE takes an integer"),
     "a name without its case": (lambda: of_flags(xla_tpu_force_lp_llo_scheduler=True), UNKNOWN + "'xla_tpu_force_lp_llo_scheduler'"),
 }
+
+
+def of_elements(dtype, rows, block, index, padding=(0, 0)):
+  def body(x, o):
+    o[...] = jnp.zeros_like(o)
+  spec = pl.BlockSpec((pl.Element(block[0], padding), pl.Element(block[1])), index)
+  return kernel(body, S((32, 128), F32), S((rows, 512 if rows == 64 else 128), dtype), grid=(4,), in_specs=[spec],
+                out_specs=pl.BlockSpec((8, 128), lambda i: (i, 0)))
 
 
 def of_flags(**flags):

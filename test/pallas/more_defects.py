@@ -306,7 +306,7 @@ def next_block_of_the_last(sound):
 @kernel("leaves the array", **STEPS)
 def element_window_leaves(sound):
   def rows(i):
-    return (i * (8 if sound else 9), 0)  # here: element_window_leaves
+    return (i * (8 if sound else 16), 0)  # here: element_window_leaves
 
   def body(x, o):
     o[...] = x[...]
