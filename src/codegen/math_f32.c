@@ -38,17 +38,21 @@ static V power_of_two(const at_math *m, V i) {
   return from_bits(m, LLVMBuildShl(m->b, biased, whole(i, 23), ""));
 }
 
-// y 2^n in one instruction of AVX-512, which rounds once; NULL: none for these
-// lanes.
-static V scaled_at_once(const at_math *m, V y, V n) {
-  LLVMTypeRef t = LLVMTypeOf(y), i32 = LLVMInt32TypeInContext(m->ctx);
-  bool vector = LLVMGetTypeKind(t) == LLVMVectorTypeKind;
-  unsigned lanes = vector ? LLVMGetVectorSize(t) : 1;
-  if (!(m->cpu_features & AT_CPU_AVX512) || lanes != 16) return NULL;
+// Are there 16 lanes for the instructions of AVX-512?
+static bool has_wide_lanes(const at_math *m, V x) {
+  LLVMTypeRef t = LLVMTypeOf(x);
+  return m->cpu_features & AT_CPU_AVX512 &&
+         LLVMGetTypeKind(t) == LLVMVectorTypeKind && LLVMGetVectorSize(t) == 16;
+}
+
+// y 2^n, rounded once, and 0 in lanes of `none`: they are not computed.
+static V scaled_at_once(const at_math *m, V y, V n, V none) {
+  LLVMTypeRef i16 = LLVMInt16TypeInContext(m->ctx);
+  LLVMTypeRef i32 = LLVMInt32TypeInContext(m->ctx);
   static const char name[] = "llvm.x86.avx512.mask.scalef.ps.512";
   unsigned id = LLVMLookupIntrinsicID(name, sizeof name - 1);
-  V all = LLVMConstAllOnes(LLVMInt16TypeInContext(m->ctx));
-  V args[] = {y, n, y, all,
+  V some = LLVMBuildBitCast(m->b, LLVMBuildNot(m->b, none, ""), i16, "");
+  V args[] = {y, n, real(y, 0), some,
               LLVMConstInt(i32, 4 /* rounding as the thread has it */, false)};
   return LLVMBuildCall2(m->b, LLVMIntrinsicGetType(m->ctx, id, NULL, 0),
                         LLVMGetIntrinsicDeclaration(m->module, id, NULL, 0),
@@ -58,18 +62,17 @@ static V scaled_at_once(const at_math *m, V y, V n) {
 V at_math_f32_exp(const at_math *m, V x) {
   // e^-104 is under half of the least denormal, e^89 over the largest float.
   // What is 0 is not computed: processors take long over results that vanish.
-  V none = LT(x, real(x, -104));
-  V in = SEL(none, real(x, 0), at_most(m, x, 89));
+  V none = LT(x, real(x, -104)), in = at_most(m, x, 89), zero = real(x, 0);
+  bool wide = has_wide_lanes(m, x);
+  if (!wide) in = SEL(none, zero, in);
   V n, real_n, q = reduced_expm1(m, in, &n, &real_n);
-  V y = ADD(q, real(x, 1)), r = scaled_at_once(m, y, real_n);
-  if (!r) {
-    // 2^n in two factors: the first product is normal, so denormal results
-    // round once.
-    V half = LLVMBuildAShr(m->b, n, whole(n, 1), "");
-    y = MUL(y, power_of_two(m, half));
-    r = MUL(y, power_of_two(m, ISUB(n, half)));
-  }
-  return SEL(none, real(x, 0), r);
+  V y = ADD(q, real(x, 1));
+  if (wide) return scaled_at_once(m, y, real_n, none);
+  // 2^n in two factors: the first product is normal, so denormal results
+  // round once.
+  V half = LLVMBuildAShr(m->b, n, whole(n, 1), "");
+  y = MUL(y, power_of_two(m, half));
+  return SEL(none, zero, MUL(y, power_of_two(m, ISUB(n, half))));
 }
 
 V at_math_f32_expm1(const at_math *m, V x) {
