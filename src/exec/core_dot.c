@@ -247,9 +247,10 @@ typedef struct sums {
 static bool finish(const at_par *par, sum *s, const at_core_dot_taken *taken) {
   at_k_block_part parts[kMostParts];
   for (uint32_t i = 0; i < s->count; i++) {
-    side *a = &s->parts[i].a, *b = &s->parts[i].b;
-    if (!end(par, a) || !end(par, b)) return false;
-    parts[i] = (at_k_block_part){a->data, b->data, a->m.k};
+    // What is packed in scratch memory now does not stay for another time.
+    side a = s->parts[i].a, b = s->parts[i].b;
+    if (!end(par, &a) || !end(par, &b)) return false;
+    parts[i] = (at_k_block_part){a.data, b.data, a.m.k};
   }
   at_k_block_sum x = {.parts = parts,
                       .num_parts = s->count,
