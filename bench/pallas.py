@@ -3,9 +3,9 @@
 
   bench/pallas.py [--library build/release/libatoll.so] [--cases mm_bfloat16_512,flash_bfloat16_n] [--rounds 5] [--interpret]
 
-One process per peer lives through the run; they take turns, and of each the least time counts: by the clock, and of all
-processors together, which others on the machine disturb less. Without --interpret only Atoll and jnp run: the interpreters
-take seconds a call.
+One process per peer lives through the run; they take turns of the same length, and of each the least time counts: by the
+clock, and of all processors together, which others on the machine disturb less. Without --interpret only Atoll and jnp run:
+the interpreters take seconds a call.
 
 `limit` is the time that this machine needs at least: the longest of the products' operations at the peak of the unit that
 they run on, of operands and results at the rate of all cores' copies past the caches, and of the exponentials from registers
@@ -156,8 +156,8 @@ def work(name, peer):
     jax.block_until_ready(run(*operands))
     print("ready", flush=True)
     for line in sys.stdin:
-        times = []
-        for _ in range(int(line)):
+        times, until = [], time.perf_counter() + float(line)
+        while not times or time.perf_counter() < until:
             start, cpu = time.perf_counter(), time.process_time()
             jax.block_until_ready(run(*operands))
             times.append((1e3 * (time.perf_counter() - start), 1e3 * (time.process_time() - cpu)))
@@ -178,8 +178,8 @@ class Peer:
             if not line:
                 raise SystemExit(f"{peer} cannot run {name}")
 
-    def turn(self, repeats):
-        self.child.stdin.write(f"{repeats}\n")
+    def turn(self, seconds):
+        self.child.stdin.write(f"{seconds}\n")
         self.child.stdin.flush()
         best, cpu = json.loads(self.child.stdout.readline())
         self.best, self.cpu = min(self.best, best), min(self.cpu, cpu)
@@ -194,6 +194,7 @@ def main():
     parser.add_argument("--library", default=TOP / "build" / "release" / "libatoll.so")
     parser.add_argument("--cases", default=",".join(CASES))
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=0.25, help="of a turn; at least one call")
     parser.add_argument("--interpret", action="store_true")
     parser.add_argument("--work", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -208,8 +209,8 @@ def main():
     for case in options.cases.split(","):
         peers = {n: Peer(library, case, n) for n in names}
         for _ in range(options.rounds):
-            for n, p in peers.items():
-                p.turn(1 if n.lower().startswith("interpret") else 5)
+            for p in peers.values():
+                p.turn(options.seconds)
         for p in peers.values():
             p.end()
         own, jnp = peers["atoll"], peers["jnp"]
