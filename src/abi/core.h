@@ -193,6 +193,9 @@ typedef struct at_core_dma {
   int64_t padding;  // bytes that the semaphores count beyond those of `size`
   int64_t size[AT_CORE_MAX_RANK];  // elements
   int64_t src_stride[AT_CORE_MAX_RANK], dst_stride[AT_CORE_MAX_RANK];  // bytes
+  // Elements that the kernel asked for, where a side reaches into the room
+  // behind its array; else 0: `size`.
+  int64_t asked[AT_CORE_MAX_RANK];
 } at_core_dma;
 void at_core_dma_start(at_core *core, const at_core_dma *d);
 void at_core_dma_wait(at_core *core, void *sem, int64_t bytes, int32_t loc);

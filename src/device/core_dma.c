@@ -158,6 +158,7 @@ void at_core_indirect_start(at_core *core, const at_core_indirect *x) {
   bool skips = c->program->record->flags & AT_CORE_NO_BOUNDS_CHECKS &&
                !(c->launch->checks & AT_CHECK_BOUNDS);
   row.size[0] = 1;
+  row.asked[0] = 0;
   for (int64_t i = 0; i < rows; i++) {
     int32_t at = x->offsets[i];
     bool outside = at < 0 || at >= x->table_rows;

@@ -545,6 +545,22 @@ static void note_copy(core_state *c, core_state *to, const at_core_dma *d,
   if (r->ref >= 0) core_note_brought(c, (uint32_t)r->ref, store);
 }
 
+// What lies behind the source's array is padding where it comes to.
+static void pad_rest(core_state *to, const at_core_dma *d, const area *dst) {
+  area all = *dst;
+  const region *r = core_region_of(to, dst->base);
+  bool more = false;
+  for (uint32_t k = 0; k < all.rank; k++) {
+    more |= d->asked[k] > all.size[k];
+    all.size[k] = AT_MAX(d->asked[k], all.size[k]);
+  }
+  if (!more || !r || r->space != AT_CORE_VMEM ||
+      dst->base + area_extent(&all) > r->base + r->bytes)
+    return;
+  mark(shade_of(to, r), r, &all, 0, all.base, kPadding);
+  fill_box(&all, 0, all.base, core_runs_again(to) ? 0x5e : 0xff);
+}
+
 void core_shadow_copy(core_state *c, core_state *to, const at_core_dma *d,
                       void *dst) {
   area src = {.base = d->src,
@@ -579,6 +595,7 @@ void core_shadow_copy(core_state *c, core_state *to, const at_core_dma *d,
              .loc = d->loc};
   touch_box(&w);
   if (to == c && core_shadow_fetches(c)) note_fetch(c, &out);
+  if (!adds) pad_rest(to, d, &out);
   bool holes = !adds && copy_filled(c, to, d, dst);
   note_copy(c, to, d, &src, &out, holes);
   if (!checks(c, AT_CHECK_RACES)) return;
@@ -798,14 +815,16 @@ static void stores_again(const touch *t) {
   if (!visits || starts_filled(c, r)) return;
   block = block_number(w->ref, w->now, &n);
   if (c->shadow->revisited[r->ref] & kWritten && checks(c, AT_CHECK_UNINIT)) {
-    char map[512];
-    core_place(c, core_window_loc(c, (uint32_t)r->ref), map, sizeof map);
+    char map[512] = "";
+    if (c->program->refs[r->ref].place)
+      core_place(c, core_window_loc(c, (uint32_t)r->ref), map, sizeof map);
     core_stop(c, AT_FAILED_PRECONDITION, t->loc,
               "an output is revisited too late: a store to a block of argument "
               "%u that an earlier step wrote and that has gone back since\n"
               "detail: what was there is lost; an output may be revisited on "
-              "consecutive steps only, and its blocks are chosen at %s",
-              (uint32_t)r->ref + c->program->record->grid_rank, map);
+              "consecutive steps only%s%s",
+              (uint32_t)r->ref + c->program->record->grid_rank,
+              *map ? ", and its blocks are chosen at " : "", map);
   }
   visits[block] |= kWritten;
 }

@@ -93,6 +93,7 @@ static void fill_sizes(at_me *m, at_me_record *d, const at_me_ref *src,
     if (src->padded) n = smaller(m, n, src->valid[k]);
     if (dst->padded) n = smaller(m, n, dst->valid[k]);
     at_me_record_num(m, d, FIELD(size) + 8 * k, n);
+    if (src->padded) at_me_record_num(m, d, FIELD(asked) + 8 * k, dst->size[k]);
     moved = at_me_mul(m, moved, n);
     all = at_me_mul(m, all, dst->size[k]);
   }

@@ -84,6 +84,16 @@ def pipeline_sums_what_the_last_block_left(sound, x, o):
   pltpu.emit_pipeline(inner, grid=(3,), in_specs=[BLOCK], out_specs=[pl.BlockSpec((1, 128), lambda i: (0, 0))])(x, o)
 
 
+@kernel("undefined values", rows=33, grid=(4,), out_shape=ROWS, in_specs=[ANY], out_specs=BLOCK,
+        scratch_shapes=[pltpu.VMEM((16, 128), jnp.float32), DMA])
+def halo_is_one_row_too_far(sound, x, o, s, sem):
+  rows = 9 if sound else 10  # there is room behind the array, up to its tile
+  c = pltpu.make_async_copy(x.at[pl.ds(pl.program_id(0) * 8, rows)], s.at[pl.ds(0, rows)], sem)
+  c.start()
+  c.wait()
+  o[...] = s[0:8, :] + s[rows - 8:rows, :]  # here: halo_is_one_row_too_far
+
+
 # ---- Where it goes wrong, not where it is seen
 
 @kernel("is NaN", scratch_shapes=[VMEM])
