@@ -251,7 +251,7 @@ static at_status too_big(at_mosaic_judge *j, int64_t bytes, int64_t memory,
 }
 
 // What the compiler itself keeps of a memory, as its refusals tell. Bytes.
-enum { SFLAG_KEPT = 300, SMEM_KEPT = 1024 };
+enum { SFLAG_KEPT = 300, SFLAG_KEPT_7X = 860, SMEM_KEPT = 1024 };
 
 static at_status check_scratch(at_mosaic_judge *j) {
   const at_mosaic_chip *c = j->chip;
@@ -272,8 +272,9 @@ static at_status check_scratch(at_mosaic_judge *j) {
                      NULL, r);
     if (r->semaphore) add(&sems, bytes);
   }
-  add(&sems, SFLAG_KEPT);
-  if (sems > c->semaphore_bytes && sems > SFLAG_KEPT)
+  int64_t kept = c->generation >= 7 ? SFLAG_KEPT_7X : SFLAG_KEPT;
+  add(&sems, kept);
+  if (sems > c->semaphore_bytes && sems > kept)
     return capacity_oom(j, sems, c->semaphore_bytes, "sflag");
   return AT_OK;
 }

@@ -20,7 +20,7 @@ F32, BF16, F16, I32, I16, I8, U8 = jnp.float32, jnp.bfloat16, jnp.float16, jnp.i
 I4, U16, E5 = jnp.int4, jnp.uint16, jnp.float8_e5m2
 S, SMEM, VMEM, HBM = jax.ShapeDtypeStruct, pltpu.SMEM, pltpu.VMEM, pl.ANY
 ALL = slice(None)
-CHIPS = ("v5e", "v5p", "v6e")
+CHIPS = ("v5e", "v5p", "v6e", "7x")
 
 
 def kernel(body, out, *operands, **more):
@@ -237,13 +237,15 @@ ROWS = {
     "more steps than cores": (lambda: of_block(F32, (64, 128), (32, 128), (2,), compiler_params=pltpu.CompilerParams(
         dimension_semantics=("core_parallel",))), (CORES, None, CORES)),
     "semaphores": (lambda: of_scratch(pltpu.SemaphoreType.DMA((430,))), None),
-    "too many semaphores": (lambda: of_scratch(pltpu.SemaphoreType.DMA((460,))), FULL + "sflag"),
+    "too many semaphores": (lambda: of_scratch(pltpu.SemaphoreType.DMA((460,))), (FULL + "sflag",) * 3 + (None,)),
+    "too many semaphores for any": (lambda: of_scratch(pltpu.SemaphoreType.DMA((3900,))), ("",) * 3 + (FULL + "sflag",)),
     "all of SMEM": (lambda: of_scratch(SMEM((262144,), F32)), FULL + "smem"),
     "SMEM lies in tiles": (lambda: of_scratch(SMEM((4096, 4), F32)), BIG),
     "a scratch larger than VMEM": (lambda: of_scratch(VMEM((140 * 2048, 128), F32)), BIG),
     "two scratches of half of VMEM": (lambda: of_scratch(VMEM((60 * 2048, 128), F32), VMEM((60 * 2048, 128), F32)), None),
     "a window at rows of tiles": (lambda: of_elements(F32, 256, (64, 128), lambda i: (i * 8 + 16, 0)), None),
     "a window between tiles": (lambda: of_elements(F32, 256, (64, 128), lambda i: (i * 4, 0)), START % (8, 0)),
+    "a window of 16 bits at half of a tile": (lambda: of_elements(jnp.bfloat16, 256, (64, 128), lambda i: (i * 8, 0)), None),
     "a window of bytes between tiles": (lambda: of_elements(jnp.int8, 256, (64, 128), lambda i: (i * 16, 0)), START % (32, 0)),
     "a window of bytes at tiles": (lambda: of_elements(jnp.int8, 256, (64, 128), lambda i: (i // 2 * 32, 0)), None),
     "a window between tiles of lanes": (lambda: of_elements(F32, 64, (64, 128), lambda i: (0, i * 64)), START % (128, 1)),
@@ -303,7 +305,7 @@ def verdicts(tmp_path_factory):
 @pytest.mark.parametrize("name", ROWS)
 def test_what_the_compiler_says(name, verdicts):
   want = ROWS[name][1]
-  for chip, text in zip(CHIPS, want if isinstance(want, tuple) else (want,) * 3):
+  for chip, text in zip(CHIPS, want if isinstance(want, tuple) else (want,) * 4):
     message = verdicts[name, chip]
     if text is None:
       assert message is None, chip
