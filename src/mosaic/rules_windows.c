@@ -89,15 +89,6 @@ static at_status check_layout(at_mosaic_judge *j, const at_mosaic_window *w) {
       (long long)w->bounds.ptr[rank - 1]);
 }
 
-// Where a window at element offsets may begin along dimension d.
-static int64_t start_tile(const at_mosaic_judge *j, const at_mosaic_window *w,
-                          uint32_t d) {
-  if (d + 1 == w->bounds.rank) return 128;
-  uint32_t bits = at_dtype_of(w->ref.dtype)->bits;
-  int64_t rows = at_mosaic_tile_rows(j->chip, bits, w->whole.dims[d], true);
-  return bits == 16 ? AT_MIN(rows, 8) : rows;  // larger tiles are two of those
-}
-
 // Windows at element offsets begin inside their array, at tiles of it.
 static at_status check_start(at_mosaic_judge *j, const at_mosaic_window *w) {
   uint32_t rank = w->bounds.rank, tiled = AT_MIN(rank, 2u);
@@ -115,7 +106,10 @@ static at_status check_start(at_mosaic_judge *j, const at_mosaic_window *w) {
   const at_mop *ret = b->num_ops ? b->ops[b->num_ops - 1] : NULL;
   for (uint32_t d = rank - tiled; ret && d < rank; d++) {
     if (d >= ret->num_operands || w->whole.dims[d] == AT_DYN) return AT_OK;
-    int64_t tile = start_tile(j, w, d);
+    int64_t tile = d + 1 == rank ? 128
+                                 : at_mosaic_tile_rows(
+                                       j->chip, at_dtype_of(w->ref.dtype)->bits,
+                                       w->whole.dims[d], true);
     if (at_mosaic_value_divides(ret->operands[d], tile)) continue;
     return at_mosaic_refuse(
         j, j->p->func, AT_INVALID_ARGUMENT,

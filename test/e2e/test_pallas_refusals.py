@@ -243,9 +243,11 @@ ROWS = {
     "SMEM lies in tiles": (lambda: of_scratch(SMEM((4096, 4), F32)), BIG),
     "a scratch larger than VMEM": (lambda: of_scratch(VMEM((140 * 2048, 128), F32)), BIG),
     "two scratches of half of VMEM": (lambda: of_scratch(VMEM((60 * 2048, 128), F32), VMEM((60 * 2048, 128), F32)), None),
+    "eight rows of 16 bits in a loop": (lambda: of_rows_in_a_loop(BF16), None),
+    "eight rows of bytes in a loop": (lambda: of_rows_in_a_loop(I8), "cannot statically prove that index in dimension 0 is a multiple of 32"),
     "a window at rows of tiles": (lambda: of_elements(F32, 256, (64, 128), lambda i: (i * 8 + 16, 0)), None),
     "a window between tiles": (lambda: of_elements(F32, 256, (64, 128), lambda i: (i * 4, 0)), START % (8, 0)),
-    "a window of 16 bits at half of a tile": (lambda: of_elements(jnp.bfloat16, 256, (64, 128), lambda i: (i * 8, 0)), None),
+    "a window of 16 bits at eight rows": (lambda: of_elements(jnp.bfloat16, 256, (64, 128), lambda i: (i * 8, 0)), None),
     "a window of bytes between tiles": (lambda: of_elements(jnp.int8, 256, (64, 128), lambda i: (i * 16, 0)), START % (32, 0)),
     "a window of bytes at tiles": (lambda: of_elements(jnp.int8, 256, (64, 128), lambda i: (i // 2 * 32, 0)), None),
     "a window between tiles of lanes": (lambda: of_elements(F32, 64, (64, 128), lambda i: (0, i * 64)), START % (128, 1)),
@@ -257,6 +259,15 @@ ROWS = {
     "a flag that takes an integer": (lambda: of_flags(XLA_TPU_MAX_VLD_LIVE_RANGE=True), "XLA_TPU_MAX_VLD_LIVE_RANGE takes an integer"),
     "a name without its case": (lambda: of_flags(xla_tpu_force_lp_llo_scheduler=True), UNKNOWN + "'xla_tpu_force_lp_llo_scheduler'"),
 }
+
+
+def of_rows_in_a_loop(dtype):
+  def body(x, o):
+    def copy(i, _):
+      o[pl.ds(i * 8, 8), :] = x[pl.ds(i * 8, 8), :]
+      return 0
+    lax.fori_loop(0, 8, copy, 0)
+  return kernel(body, S((64, 128), dtype), S((64, 128), dtype))
 
 
 def of_elements(dtype, rows, block, index, padding=(0, 0)):
