@@ -309,6 +309,11 @@ static at_status product(at_mosaic_judge *j, const at_mop *op) {
     return at_mosaic_refuse(j, op, AT_INTERNAL,
                             "Unsupported type for matmul: '%s'",
                             type_text(j, a));
+  if (is_int(a) && is_int(b) && j->chip->generation >= 7 &&
+      (bits[0] == 16 || bits[1] == 16))
+    return at_mosaic_refuse(j, op, AT_INTERNAL,
+                            "Integer inputs with bitwidth 16 are not supported "
+                            "as matmul/accumulator inputs.");
   if (is_int(a) && is_int(b) && (bits[0] > 8 || bits[1] > 8))
     return at_mosaic_refuse(
         j, op, AT_INTERNAL,

@@ -243,6 +243,8 @@ ROWS = {
     "SMEM lies in tiles": (lambda: of_scratch(SMEM((4096, 4), F32)), BIG),
     "a scratch larger than VMEM": (lambda: of_scratch(VMEM((140 * 2048, 128), F32)), BIG),
     "two scratches of half of VMEM": (lambda: of_scratch(VMEM((60 * 2048, 128), F32), VMEM((60 * 2048, 128), F32)), None),
+    "a product of 16-bit integers": (lambda: of_values(lambda x, y: jnp.dot(x, y, preferred_element_type=I32), S((128, 128), I16), S((128, 128), I16)),
+                                     ("Bad lhs/rhs type",) * 3 + ("Integer inputs with bitwidth 16",)),
     "eight rows of 16 bits in a loop": (lambda: of_rows_in_a_loop(BF16), None),
     "eight rows of bytes in a loop": (lambda: of_rows_in_a_loop(I8), "cannot statically prove that index in dimension 0 is a multiple of 32"),
     "a window at rows of tiles": (lambda: of_elements(F32, 256, (64, 128), lambda i: (i * 8 + 16, 0)), None),
