@@ -90,8 +90,7 @@ typedef struct share {
 } share;
 
 // Of the outermost dimension, or of bytes if there is none.
-static void copy_share(void *arg, int64_t begin, int64_t end,
-                       uint32_t worker) {
+static void copy_share(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   const share *s = arg;
   walk part = *s->w;
   if (!part.rank) {
@@ -122,17 +121,16 @@ static bool is_apart(const box *b, const walk *w) {
 void core_copy_shared(at_pool *pool, const box *b) {
   walk w;
   if (!simplify(b, &w)) return;
-  int64_t outer = w.rank ? w.size[w.rank - 1] : (int64_t)w.run;
   int64_t bytes = (int64_t)w.run;
   for (uint32_t d = 0; d < w.rank; d++) bytes *= w.size[d];
-  share s = {&w, b->dst, b->src};
-  int64_t grain = is_apart(b, &w)
-                      ? AT_MAX(outer / at_ceil_div(bytes, kCopyAlone), 1)
-                      : outer;
-  if (bytes < 2 * kCopyAlone || grain >= outer)
+  if (bytes < 2 * kCopyAlone || !is_apart(b, &w)) {
     copy_dims(&w, w.rank, b->dst, b->src);
-  else
-    at_pool_for(pool, outer, grain, copy_share, &s);
+    return;
+  }
+  int64_t outer = w.rank ? w.size[w.rank - 1] : (int64_t)w.run;
+  int64_t grain = AT_MAX(outer / at_ceil_div(bytes, kCopyAlone), 1);
+  share s = {&w, b->dst, b->src};
+  at_pool_for(pool, outer, grain, copy_share, &s);
 }
 
 static void fill_words(void *dst, int64_t n, const void *word, size_t bytes) {

@@ -137,9 +137,8 @@ struct core_state {
 };
 static inline core_state *state_of(at_core *c) { return (core_state *)c; }
 
-size_t core_array_bytes(const at_xcore_ref *x);  // of an operand or result
-
 // ---- core.c -----------------------------------------------------------------
+size_t core_array_bytes(const at_xcore_ref *x);  // of an operand or result
 _Noreturn void core_exit(core_state *c, at_status st);  // consumes st
 __attribute__((format(printf, 4, 5))) _Noreturn void core_stop(
     core_state *c, at_code code, int32_t loc, const char *fmt, ...);

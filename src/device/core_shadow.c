@@ -407,6 +407,13 @@ static void fill_box(const area *b, uint32_t d, uint8_t *at, int value) {
     fill_box(b, d + 1, at + i * b->stride[d], value);
 }
 
+// Elements of the box are undefined from now on, and are told as `what`.
+static void undefine(core_state *c, const shade *s, const region *r,
+                     const area *box, int what) {
+  mark(s, r, box, 0, box->base, what);
+  fill_box(box, 0, box->base, core_runs_again(c) ? 0x5e : 0xff);
+}
+
 // A block comes into a buffer: what is left there of the one before it is
 // padding, if the new one is smaller.
 static void note_fetch(core_state *c, const area *box) {
@@ -418,9 +425,7 @@ static void note_fetch(core_state *c, const area *box) {
   if (i == s->num_fetches) {
     s->num_fetches++;
   } else if (memcmp(s->fetches[i].size, box->size, sizeof box->size) && r) {
-    const area *old = &s->fetches[i];
-    mark(shade_of(c, r), r, old, 0, old->base, 0);
-    fill_box(old, 0, old->base, core_runs_again(c) ? 0x5e : 0xff);
+    undefine(c, shade_of(c, r), r, &s->fetches[i], 0);
   }
   s->fetches[i] = *box;
 }
@@ -557,8 +562,7 @@ static void pad_rest(core_state *to, const at_core_dma *d, const area *dst) {
   if (!more || !r || r->space != AT_CORE_VMEM ||
       dst->base + area_extent(&all) > r->base + r->bytes)
     return;
-  mark(shade_of(to, r), r, &all, 0, all.base, kPadding);
-  fill_box(&all, 0, all.base, core_runs_again(to) ? 0x5e : 0xff);
+  undefine(to, shade_of(to, r), r, &all, kPadding);
 }
 
 void core_shadow_copy(core_state *c, core_state *to, const at_core_dma *d,

@@ -243,6 +243,22 @@ typedef struct sums {
   sum list[kMostSums];
 } sums;
 
+// The sum that goes to c, or room for one; NULL: there is none.
+static sum *sum_of(sums *all, const float *c) {
+  sum *room = NULL;
+  for (uint32_t i = 0; i < kMostSums; i++) {
+    sum *s = &all->list[i];
+    if (s->count && s->c == c) return s;
+    if (!s->count) room = s;
+  }
+  return room;
+}
+
+// c_m: of rows, in bytes.
+static bool is_same(const sum *s, int64_t m, int64_t n, int64_t c_m) {
+  return s->m == m && s->n == n && s->ldc * (int64_t)sizeof *s->c == c_m;
+}
+
 // taken: where the result goes instead of c; NULL: c.
 static bool finish(const at_par *par, sum *s, const at_core_dot_taken *taken) {
   at_k_block_part parts[kMostParts];
@@ -302,20 +318,10 @@ static void leave(at_core *core) {
     }
 }
 
-static sum *sum_to_take(const at_core_due *due, const at_core_dot_taken *d) {
-  sums *all = due->run ? due->data : NULL;
-  for (uint32_t i = 0; all && i < kMostSums; i++) {
-    sum *s = &all->list[i];
-    if (s->count && s->c == d->c && s->m == d->m && s->n == d->n &&
-        s->ldc * (int64_t)sizeof *s->c == d->c_m)
-      return s;
-  }
-  return NULL;
-}
-
 void at_core_dot_take(at_core *core, const at_core_dot_taken *d) {
-  sum *s = sum_to_take(at_core_due_of(core), d);
-  if (s) {
+  const at_core_due *due = at_core_due_of(core);
+  sum *s = due->run ? sum_of(due->data, d->c) : NULL;
+  if (s && s->count && is_same(s, d->m, d->n, d->c_m)) {
     at_core_dot_scratch scratch;
     at_core_dot_begin(core, &scratch);
     bool good = finish(&scratch.par, s, d);
@@ -327,22 +333,6 @@ void at_core_dot_take(at_core *core, const at_core_dot_taken *d) {
   for (int64_t i = 0; i < d->m; i++)
     at_k_convert((uint32_t)d->out_type, (uint8_t *)d->out + i * d->out_m,
                  AT_F32, (const uint8_t *)d->c + i * d->c_m, d->n);
-}
-
-// The sum that goes to c, or room for one; NULL: there is none.
-static sum *sum_of(sums *all, const float *c) {
-  sum *room = NULL;
-  for (uint32_t i = 0; i < kMostSums; i++) {
-    sum *s = &all->list[i];
-    if (s->count && s->c == c) return s;
-    if (!s->count) room = s;
-  }
-  return room;
-}
-
-static bool is_same(const sum *s, const at_core_dot *d) {
-  return s->m == d->m && s->n == d->n &&
-         s->ldc == d->c_m / (int64_t)sizeof *s->c;
 }
 
 // Keeps the product for later; its operands stay where they are packed.
@@ -358,7 +348,8 @@ static bool postpone(at_core *core, const at_core_dot *d, const side *a,
     due->data = all;
   }
   sum *s = sum_of(all, d->c);
-  if (!s || s->count == kMostParts || (s->count && !is_same(s, d)))
+  if (!s || s->count == kMostParts ||
+      (s->count && !is_same(s, d->m, d->n, d->c_m)))
     return false;
   if (!d->accumulate) s->count = 0;
   s->taken = false;
