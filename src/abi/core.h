@@ -259,7 +259,7 @@ typedef struct at_core_dot_taken {
 void at_core_dot_take(at_core *core, const at_core_dot_taken *d);
 
 // Products of a loop over rows of their results, bf16 or rounded to it, for CPUs
-// with AMX. `pack_b` and `pack_a` come before the loop and yield the operand
+// with AVX512-BF16. `pack_b` and `pack_a` come before the loop and yield the operand
 // packed: in `room`, or where it stays with the core. `rows` is called in the
 // loop with the rows of a turn, a multiple of 32, as m, between `rows_begin` and
 // `rows_end`, between which the core does not leave its thread. packed_a: where

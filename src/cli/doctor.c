@@ -46,10 +46,11 @@ static void look_at_cpu(findings *f) {
       {AT_CPU_AVX2, "the baseline is there", "Atoll needs AVX2 and FMA: it does not run here"},
       {AT_CPU_AVX512, "512-bit loops and matrix products are used",
        "256-bit loops are used: about half the arithmetic speed"},
-      {AT_CPU_AVX512_BF16, "bf16 conversion in hardware", "bf16 is rounded with integer operations"},
+      {AT_CPU_AVX512_BF16, "bf16 conversion and matrix products in hardware",
+       "bf16 is rounded with integer operations and multiplied as f32"},
       {AT_CPU_AMX_BF16, "bf16 matrix products run on AMX tiles",
-       "no AMX tiles: bf16 matrix products run at f32 speed or twice it"},
-      {AT_CPU_AMX_INT8, "8-bit matrix products run on AMX tiles", "8-bit matrix products use vectors"}};
+       "no AMX tiles: bf16 matrix products run at f32 speed, with avx512_bf16 at twice it"},
+      {AT_CPU_AMX_INT8, "8-bit matrix products run on AMX tiles", "8-bit matrix products use vectors: of 16-bit numbers with avx512_vnni, else of 32"}};
   for (size_t i = 0; i < AT_LEN(rows); i++) {
     bool there = (cpu & rows[i].bit) != 0;
     add(f, at_cpu_feature_name(rows[i].bit), there || i >= 2, there ? rows[i].there : rows[i].absent,

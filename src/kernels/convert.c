@@ -383,6 +383,12 @@ void at_k_convert(uint32_t dt, void *dst, uint32_t st, const void *src,
       LOOP(int32_t, int8_t, s[i]);
     case PAIR(AT_S32, AT_U8):
       LOOP(int32_t, uint8_t, s[i]);
+    case PAIR(AT_S16, AT_S8):
+    case PAIR(AT_S16, AT_S4):
+      LOOP(int16_t, int8_t, s[i]);
+    case PAIR(AT_S16, AT_U8):
+    case PAIR(AT_S16, AT_U4):
+      LOOP(int16_t, uint8_t, s[i]);
     case PAIR(AT_S32, AT_S16):
       LOOP(int32_t, int16_t, s[i]);
     case PAIR(AT_S32, AT_U16):

@@ -10,12 +10,12 @@ typedef struct tile_config {
   uint8_t rows[16];
 } tile_config;
 
-AMX_TARGET("amx-bf16") void at_gemm_amx_begin(void) {
+AMX_TARGET("amx-bf16") static void begin(void) {
   tile_config cfg = {.palette = 1};
   for (int i = 0; i < 8; i++) cfg.row_bytes[i] = 64, cfg.rows[i] = 16;
   _tile_loadconfig(&cfg);
 }
-AMX_TARGET("amx-bf16") void at_gemm_amx_end(void) { _tile_release(); }
+AMX_TARGET("amx-bf16") static void end(void) { _tile_release(); }
 
 // 64 bytes of k per step. A lies in dense tiles of 16 rows, two for a step; B
 // is [k / kr][32][kr], so a tile row of 16 columns is 64 bytes and rows are 128
@@ -97,7 +97,7 @@ AMX_MICRO(uu_micro, "amx-int8", _tile_dpbuud, int8_t)
 
 // ---- Packed blocks
 // --------------------------------------------------------------
-#define PUT_FEATURES "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16"
+#define PUT_FEATURES AT_V4_FEATURES ",avx512bf16"
 
 // The instruction takes denormals for zeros.
 __attribute__((target(PUT_FEATURES))) AT_INLINE __m512i narrow(__m512 low,
@@ -145,7 +145,7 @@ __attribute__((target(PUT_FEATURES))) void at_gemm_put_rows(
 // A tile lies dense: 16 rows of 64 bytes, the second half of A or 64 bytes on
 // in B. Panels of B change from call to call: they pass the first cache by.
 AMX_TARGET("amx-bf16," PUT_FEATURES)
-void at_gemm_amx_block(const at_gemm_block *x) {
+static void block(const at_gemm_block *x) {
   const char *a = x->a, *b = x->b, *next_a = x->next_a, *next_b = x->next_b;
   float *c = x->c;
   const int64_t ld = x->ldc;
@@ -192,6 +192,12 @@ void at_gemm_amx_block(const at_gemm_block *x) {
   _tile_stored(3, c + 16 * ld + 16, ld * 4);
 }
 
+static const at_gemm_blocks bf16_blocks = {block, begin, end};
+
+const at_gemm_blocks *at_gemm_amx_blocks(void) {
+  return at_k_has(AT_CPU_AMX_BF16 | AT_CPU_AVX512_BF16) ? &bf16_blocks : NULL;
+}
+
 static const at_gemm_engine bf16_engine = {"bf16 amx",
                                            AT_BF16,
                                            AT_F32,
@@ -203,12 +209,12 @@ static const at_gemm_engine bf16_engine = {"bf16 amx",
                                            true,
                                            bf16_micro,
                                            0,
-                                           at_gemm_amx_begin,
-                                           at_gemm_amx_end};
+                                           begin,
+                                           end};
 #define INT8_ENGINE(a, b, fn)                                    \
   {                                                              \
     "int8 amx", AT_S8, AT_S32, 32, 32, 4, 64, 1024, true, fn, 0, \
-        at_gemm_amx_begin, at_gemm_amx_end                       \
+        begin, end                       \
   }
 static const at_gemm_engine int8_engines[2][2] = {
     {INT8_ENGINE(s, s, ss_micro), INT8_ENGINE(s, u, su_micro)},

@@ -1,13 +1,10 @@
 // Products of blocks that come again and again, as in the steps of a grid: bf16
-// on AMX with each operand packed on its own, so that a packed block serves
+// on AMX or AVX-512 with each operand packed on its own, so that a packed block serves
 // every product that it takes part in. f32 operands are rounded to bf16 as they
 // are packed.
 #include "kernels/gemm_internal.h"
 
-#define AT_BLOCK                                                    \
-  __attribute__((                                                   \
-      target("avx2,fma,bmi,bmi2,avx512f,avx512bw,avx512dq,avx512vl" \
-             ",avx512cd,avx512bf16")))
+#define AT_BLOCK __attribute__((target(AT_V4_FEATURES ",avx512bf16")))
 
 enum {
   PANEL = AT_GEMM_PANEL,
@@ -28,8 +25,13 @@ static bool fits(const at_k_matrix *m) {
          is_dense(m, m->outer, m->outer_stride);
 }
 
+const at_gemm_blocks *at_gemm_blocks_of(void) {
+  const at_gemm_blocks *amx = at_gemm_amx_blocks();
+  return amx ? amx : at_gemm_pairs_blocks();
+}
+
 bool at_k_block_fits(const at_k_matrix *a, const at_k_matrix *b) {
-  return at_k_has(AT_CPU_AMX_BF16 | AT_CPU_AVX512_BF16) && fits(a) && fits(b);
+  return at_gemm_blocks_of() && fits(a) && fits(b);
 }
 
 size_t at_k_block_bytes(const at_k_matrix *m) {

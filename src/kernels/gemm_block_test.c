@@ -87,7 +87,7 @@ static void test_layouts(void **state) {
       {95, 40, 65}, {48, 49, 47}, {100, 64, 300}, {128, 128, 513},
       {40, 560, 40}, {33, 1030, 600}};
   static const uint32_t kinds[] = {AT_F32, AT_BF16};
-  if (!at_k_has(AT_CPU_AMX_BF16 | AT_CPU_AVX512_BF16)) skip();
+  if (!at_k_has(AT_CPU_AVX512_BF16)) skip();
   for (size_t s = 0; s < AT_LEN(shapes); s++)
     for (int t = 0; t < 16; t++) {
       const int64_t *z = shapes[s];
@@ -105,7 +105,7 @@ static void test_layouts(void **state) {
 // Products are added with the bits that they have alone, one after the other.
 static void test_added_apart(void **state) {
   enum { M = 70, N = 64, K = 256, PARTS = 3 };
-  if (!at_k_has(AT_CPU_AMX_BF16 | AT_CPU_AVX512_BF16)) skip();
+  if (!at_k_has(AT_CPU_AVX512_BF16)) skip();
   static float a[M * K], b[PARTS][K * N], c[M * N], alone[PARTS][M * N];
   uint32_t x = 1;
   at_k_matrix ma = {a, AT_F32, M, K, 4 * K, 4};
@@ -141,7 +141,7 @@ static void test_added_apart(void **state) {
 // was: denormals, infinities and NaNs too.
 static void test_elsewhere(void **state) {
   enum { M = 70, N = 90, K = 48 };
-  if (!at_k_has(AT_CPU_AMX_BF16 | AT_CPU_AVX512_BF16)) skip();
+  if (!at_k_has(AT_CPU_AVX512_BF16)) skip();
   static float c[M * N], want[M * N];
   static const float odd[] = {0x1p-130f, -0x1.8p-127f, INFINITY, -INFINITY,
                               NAN,       -0.0f,        1.0f,     3.4e38f};
@@ -176,7 +176,7 @@ static void test_elsewhere(void **state) {
 // A few rows at a time, packed or not, gives the bits of all at once.
 static void test_rows(void **state) {
   enum { M = 96, N = 80, K = 160 };
-  if (!at_k_has(AT_CPU_AMX_BF16 | AT_CPU_AVX512_BF16)) skip();
+  if (!at_k_has(AT_CPU_AVX512_BF16)) skip();
   static const struct {
     uint32_t type;
     int64_t k, turn;
@@ -211,7 +211,7 @@ static void test_rows(void **state) {
 
 static void test_who_fits(void **state) {
   at_k_matrix a = {NULL, AT_F32, 64, 64, 256, 4}, b = a, x = a;
-  bool amx = at_k_has(AT_CPU_AMX_BF16 | AT_CPU_AVX512_BF16);
+  bool amx = at_k_has(AT_CPU_AVX512_BF16);
   assert_int_equal(at_k_block_fits(&a, &b), amx);
   x.type = AT_F64;
   assert_false(at_k_block_fits(&a, &x));

@@ -48,10 +48,9 @@ typedef struct at_gemm_engine {
 // none.
 const at_gemm_engine *at_gemm_engine_of(uint32_t a, uint32_t b, uint32_t acc);
 const at_gemm_engine *at_gemm_amx_engine(uint32_t a, uint32_t b, uint32_t acc);
+const at_gemm_engine *at_gemm_pairs_engine(uint32_t a, uint32_t b,
+                                           uint32_t acc);
 
-// AMX tiles: 16 rows of 64 bytes, for this thread until `end`.
-void at_gemm_amx_begin(void);
-void at_gemm_amx_end(void);
 // Packed blocks: rows of A and columns of B stand in panels, k in groups of one
 // tile.
 enum {
@@ -90,7 +89,16 @@ typedef struct at_gemm_block {
   const at_gemm_put *put;  // done meanwhile, in other memory; NULL: nothing
 } at_gemm_block;
 enum { AT_GEMM_AHEAD_A = 128 };
-void at_gemm_amx_block(const at_gemm_block *x);
+// Between begin and end this thread runs nothing else that uses AMX tiles.
+typedef struct at_gemm_blocks {
+  void (*multiply)(const at_gemm_block *x);
+  void (*begin)(void);
+  void (*end)(void);
+} at_gemm_blocks;
+// By the features of this CPU. NULL: packed blocks are not for it.
+const at_gemm_blocks *at_gemm_blocks_of(void);
+const at_gemm_blocks *at_gemm_amx_blocks(void);
+const at_gemm_blocks *at_gemm_pairs_blocks(void);
 
 typedef struct at_gemm_job at_gemm_job;
 // Writes rows [i, i + rows) by k [k, k + kc) of A of one batch in its own

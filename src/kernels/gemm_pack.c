@@ -162,7 +162,7 @@ static void pack_b_panel(const at_gemm_job *j, const char *src, int64_t n0,
   uint32_t pack_es = at_dtype_bytes((at_dtype)e->pack_type);
   bool same = j->b_type == e->pack_type || pack_es == 1;
   int64_t nr = e->nr;
-  if (e->kr > 1 && kc % e->kr == 0 && kc == kpad && cols == nr &&
+  if (e->kr > 1 && same && kc % e->kr == 0 && kc == kpad && cols == nr &&
       at_off_dense(&j->b_k, k0, kc)) {
     pack_b_words(j, src, n0, cols, k0, kc, dst);
     return;
@@ -177,12 +177,12 @@ static void pack_b_panel(const at_gemm_job *j, const char *src, int64_t n0,
   char *first = same && e->kr == 1 ? dst : raw;
   if (cols < nr || kc < kpad) memset(first, 0, (size_t)(kpad * nr * es));
   gather(es, first, nr, src, &j->b_k, k0, kc, &j->b_n, n0, cols);
+  char *rows = e->kr == 1 ? dst : (char *)raw + (same ? 0 : kpad * nr * es);
+  if (!same) at_k_convert(e->pack_type, rows, j->b_type, raw, kpad * nr);
   if (e->kr == 2)
-    interleave2(dst, raw, nr, kpad, nr);
+    interleave2(dst, (const uint16_t *)(const void *)rows, nr, kpad, nr);
   else if (e->kr == 4)
-    interleave4(dst, raw, kpad, nr);
-  else if (!same)
-    at_k_convert(e->pack_type, dst, j->b_type, raw, kpad * nr);
+    interleave4(dst, (const uint8_t *)rows, kpad, nr);
 }
 
 void at_gemm_pack_b(const at_gemm_job *j, int64_t batch, int64_t n0,

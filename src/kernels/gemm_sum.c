@@ -14,6 +14,7 @@ enum {
 };
 
 typedef struct strip {
+  const at_gemm_blocks *e;
   const at_k_block_sum *s;
   int64_t m, n, row, column;  // of all; the first ones of the strip
   int64_t panels;
@@ -82,7 +83,7 @@ static void put_now(strip *x) {
 // The product, and meanwhile what was to be put before.
 static void multiply(strip *x, at_gemm_block *b) {
   b->put = &x->put;
-  at_gemm_amx_block(b);
+  x->e->multiply(b);
   x->put.rows = 0;
 }
 
@@ -196,16 +197,17 @@ static void multiply_range(void *arg, int64_t begin, int64_t end,
                            uint32_t worker) {
   const product *p = arg;
   strip x;
+  x.e = at_gemm_blocks_of();
   x.s = p->s, x.m = p->m, x.n = p->n, x.near = false;
   x.turn = 0, x.put.rows = 0;
-  at_gemm_amx_begin();
+  x.e->begin();
   for (int64_t i = begin; i < end; i++) {
     x.row = i * PANEL;
     x.fresh = i == 0;
     x.more = (i + 1) * PANEL < p->m;
     multiply_row(&x);
   }
-  at_gemm_amx_end();
+  x.e->end();
 }
 
 void at_k_block_multiply(const at_par *par, int64_t m, int64_t n,
@@ -219,13 +221,14 @@ void at_k_block_multiply(const at_par *par, int64_t m, int64_t n,
   at_par_for(par, panels, grain, multiply_range, &p);
 }
 
-void at_k_block_rows_begin(void) { at_gemm_amx_begin(); }
-void at_k_block_rows_end(void) { at_gemm_amx_end(); }
+void at_k_block_rows_begin(void) { at_gemm_blocks_of()->begin(); }
+void at_k_block_rows_end(void) { at_gemm_blocks_of()->end(); }
 
 void at_k_block_rows(int64_t m, int64_t n, const at_k_block_part *part,
                      float *c, int64_t ldc, bool add) {
   at_k_block_sum s = {part, 1, c, ldc, add, NULL, 0, 0};
   strip x;
+  x.e = at_gemm_blocks_of();
   x.s = &s, x.m = m, x.n = n, x.near = true, x.fresh = x.more = false;
   x.turn = 0, x.put.rows = 0;
   for (x.row = 0; x.row < m; x.row += PANEL) multiply_row(&x);

@@ -9,13 +9,10 @@
 #include "kernels/kernels.h"
 
 // Functions that may use AVX-512; callers check at_k_has(AT_CPU_AVX512) first.
-#define AT_V4                                                               \
-  __attribute__((target(                                                    \
-      "avx2,fma,f16c,bmi,bmi2,avx512f,avx512bw,avx512dq,avx512vl,avx512cd," \
-      "prefer-256-bit")))
-#define AT_V4_WIDE       \
-  __attribute__((target( \
-      "avx2,fma,f16c,bmi,bmi2,avx512f,avx512bw,avx512dq,avx512vl,avx512cd")))
+#define AT_V4_FEATURES \
+  "avx2,fma,f16c,bmi,bmi2,avx512f,avx512bw,avx512dq,avx512vl,avx512cd"
+#define AT_V4_WIDE __attribute__((target(AT_V4_FEATURES)))
+#define AT_V4 __attribute__((target(AT_V4_FEATURES ",prefer-256-bit")))
 #define AT_INLINE static inline __attribute__((always_inline))
 
 // The CPU's features, less what at_k_limit_features took away.

@@ -120,6 +120,7 @@ static inline void *tu_fill(uint32_t t, int64_t n, uint64_t *s) {
 
 // Feature sets that the tests run under.
 static const uint64_t tu_features[] = {
-    UINT64_MAX, ~(uint64_t)(AT_CPU_AMX_BF16 | AT_CPU_AMX_INT8), AT_CPU_AVX2};
+    UINT64_MAX, ~(uint64_t)(AT_CPU_AMX_BF16 | AT_CPU_AMX_INT8), AT_CPU_AVX512,
+    AT_CPU_AVX2};
 
 #endif

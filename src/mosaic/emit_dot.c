@@ -311,9 +311,8 @@ static bool goes_by_rows(const numbers *x, const at_me_node *a, int64_t free_a,
 
 bool at_me_dot_has_rows(at_me *m, const at_mop *op, int64_t rows) {
   numbers x;
-  const uint64_t needs = AT_CPU_AMX_BF16 | AT_CPU_AVX512_BF16;
   if (at_mosaic_opcode_of(op) != AT_MOSAIC_TPU_MATMUL ||
-      (m->e->cpu & needs) != needs)
+      !(m->e->cpu & AT_CPU_AVX512_BF16))
     return false;
   at_me_node a = shape_of(op->operands[0]), b = shape_of(op->operands[1]);
   at_me_node c = shape_of(&op->results[0]);
