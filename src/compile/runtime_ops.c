@@ -35,17 +35,12 @@ static bool has(at_dims d, int64_t x) {
   return false;
 }
 
-// Element types of the GEMM kernel and the type it accumulates in.
+// The type that the GEMM kernel accumulates in.
 static at_dtype accumulator(at_dtype a, at_dtype b, at_dtype c) {
   if (at_is_complex(a) && a == b && a == c) return a;
-  bool fa = a == AT_BF16 || a == AT_F16 || a == AT_F32 || a == AT_F64;
-  bool fb = b == AT_BF16 || b == AT_F16 || b == AT_F32 || b == AT_F64;
-  bool fc = c == AT_BF16 || c == AT_F16 || c == AT_F32 || c == AT_F64;
-  if (fa && fb && fc)
+  if (at_is_float(a) && at_is_float(b) && at_is_float(c))
     return a == AT_F64 || b == AT_F64 || c == AT_F64 ? AT_F64 : AT_F32;
   if (!at_is_int(a) || !at_is_int(b) || !at_is_int(c)) return AT_INVALID;
-  if (at_dtype_of(a)->bits < 8 || at_dtype_of(b)->bits < 8 || at_dtype_of(c)->bits < 8)
-    return AT_INVALID;
   // Integers wrap, so any accumulator as wide as the result is exact.
   bool wide = at_dtype_of(c)->bits > 32;
   return at_is_signed_int(c) ? (wide ? AT_S64 : AT_S32) : (wide ? AT_U64 : AT_U32);

@@ -300,16 +300,65 @@ static void convert_any(uint32_t dt, char *d, uint32_t st, const char *s,
   }
 }
 
-// Every 1-byte type has 256 values: one table of floats per call.
-static void convert_byte_float(float *d, uint32_t st, const uint8_t *s,
-                               int64_t n) {
-  float table[256];
-  for (int i = 0; i < 256; i++) {
-    uint8_t b = (uint8_t)i;
-    table[i] = (float)at_k_load_f64(st, &b);
-  }
-  for (int64_t i = 0; i < n; i++) d[i] = table[s[i]];
+// Two formats are an f16 but for its lowest bits, and the bias of one: eight at
+// a time, denormals and all. `name` takes eight bytes to eight floats.
+AT_INLINE __m256 f8e5m2_floats(__m128i bytes) {
+  return _mm256_cvtph_ps(_mm_unpacklo_epi8(_mm_setzero_si128(), bytes));
 }
+AT_INLINE __m256 f8e4m3fn_floats(__m128i bytes) {
+  __m128i x = _mm_cvtepi8_epi16(bytes);  // the sign is at the top already
+  __m128i size = _mm_and_si128(x, _mm_set1_epi16(0x7f));
+  __m128i nan = _mm_cmpeq_epi16(size, _mm_set1_epi16(0x7f));
+  __m128i half = _mm_or_si128(_mm_and_si128(x, _mm_set1_epi16(-0x8000)),
+                              _mm_slli_epi16(size, 7));
+  half = _mm_or_si128(half, _mm_and_si128(nan, _mm_set1_epi16(0x7e00)));
+  return _mm256_mul_ps(_mm256_cvtph_ps(half), _mm256_set1_ps(0x1p8f));
+}
+static void put_floats(float *d, __m256 v) { _mm256_storeu_ps(d, v); }
+static void put_bf16(uint16_t *d, __m256 v) {  // exact: the lowest bits are 0
+  __m256i u = _mm256_srli_epi32(_mm256_castps_si256(v), 16);
+  u = _mm256_permute4x64_epi64(_mm256_packus_epi32(u, u), 0x08);
+  _mm_storeu_si128((__m128i *)d, _mm256_castsi256_si128(u));
+}
+
+static __m128i eight_bytes(const uint8_t *s, int64_t n) {
+  uint64_t bytes = 0;
+  if (n >= 8)
+    memcpy(&bytes, s, 8);
+  else
+    memcpy(&bytes, s, (size_t)n);
+  return _mm_cvtsi64_si128((int64_t)bytes);
+}
+
+// Every other 1-byte type: its 256 values in one table per call.
+#define FROM_BYTES(name, T, PUT, ROUND)                                       \
+  AT_INLINE void name##_by(T *d, __m256 (*floats)(__m128i), const uint8_t *s, \
+                           int64_t n) {                                       \
+    int64_t i = 0;                                                            \
+    for (; i + 8 <= n; i += 8) PUT(d + i, floats(eight_bytes(s + i, 8)));     \
+    if (i == n) return;                                                       \
+    T last[8];                                                                \
+    PUT(last, floats(eight_bytes(s + i, n - i)));                             \
+    memcpy(d + i, last, (size_t)(n - i) * sizeof(T));                         \
+  }                                                                           \
+  static void name(T *d, uint32_t st, const uint8_t *s, int64_t n) {          \
+    if (st == AT_F8E4M3FN) {                                                  \
+      name##_by(d, f8e4m3fn_floats, s, n);                                    \
+      return;                                                                 \
+    }                                                                         \
+    if (st == AT_F8E5M2) {                                                    \
+      name##_by(d, f8e5m2_floats, s, n);                                      \
+      return;                                                                 \
+    }                                                                         \
+    T table[256];                                                             \
+    for (int i = 0; i < 256; i++) {                                           \
+      uint8_t b = (uint8_t)i;                                                 \
+      table[i] = ROUND((float)at_k_load_f64(st, &b));                         \
+    }                                                                         \
+    for (int64_t i = 0; i < n; i++) d[i] = table[s[i]];                       \
+  }
+FROM_BYTES(bytes_to_f32, float, put_floats, )
+FROM_BYTES(bytes_to_bf16, uint16_t, put_bf16, at_f32_to_bf16)
 
 #define LOOP(DT, ST, expr)                         \
   do {                                             \
@@ -409,8 +458,12 @@ void at_k_convert(uint32_t dt, void *dst, uint32_t st, const void *src,
       break;
   }
 #undef PAIR
-  if (dt == AT_F32 && at_dtype_bytes((at_dtype)st) == 1 && n >= 256)
-    convert_byte_float(dst, st, src, n);
+  bool byte = at_dtype_bytes((at_dtype)st) == 1;
+  bool fast = byte && (n >= 256 || st == AT_F8E4M3FN || st == AT_F8E5M2);
+  if (fast && dt == AT_F32)
+    bytes_to_f32(dst, st, src, n);
+  else if (fast && dt == AT_BF16)
+    bytes_to_bf16(dst, st, src, n);
   else
     convert_any(dt, dst, st, src, n);
 }

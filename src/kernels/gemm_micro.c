@@ -135,7 +135,15 @@ static const engine_row engines[] = {
      0},
 };
 
+// Types whose values bf16 holds, none of them as a denormal: the products are
+// those of bf16.
+static uint32_t as_bf16(uint32_t t) {
+  bool narrow = at_is_float((at_dtype)t) && at_dtype_bytes((at_dtype)t) == 1;
+  return narrow && t != AT_F8E8M0FNU ? AT_BF16 : t;
+}
+
 const at_gemm_engine *at_gemm_engine_of(uint32_t a, uint32_t b, uint32_t acc) {
+  a = as_bf16(a), b = as_bf16(b);
   const at_gemm_engine *amx = at_gemm_amx_engine(a, b, acc);
   if (amx) return amx;
   const at_gemm_engine *pairs = at_gemm_pairs_engine(a, b, acc);

@@ -118,6 +118,32 @@ static double wrap(uint32_t t, double v) {
   return at_k_load_f64(t, &w);
 }
 
+// All codes of the types of one byte, in runs of many lengths, as floats and as
+// bf16, which hold them exactly.
+static void test_convert_bytes(void **state) {
+  uint8_t codes[600];
+  for (size_t i = 0; i < sizeof codes; i++) codes[i] = (uint8_t)(i * 37);
+  for (uint32_t t = 0; t < AT_DTYPE_COUNT; t++) {
+    if (!at_is_float((at_dtype)t) || at_dtype_bytes((at_dtype)t) != 1) continue;
+    for (int64_t n = 0; n <= (int64_t)sizeof codes; n += n < 20 ? 1 : 29) {
+      float f[601], h[601];
+      uint16_t b[601];
+      f[n] = 5, b[n] = 5;
+      at_k_convert(AT_F32, f, t, codes, n);
+      at_k_convert(AT_BF16, b, t, codes, n);
+      assert_true(f[n] == 5 && b[n] == 5);
+      at_k_convert(AT_F32, h, AT_BF16, b, n);
+      for (int64_t i = 0; i < n; i++) {
+        double want = at_k_load_f64(t, codes + i);
+        assert_int_equal(isnan(want), isnan(f[i]));
+        assert_int_equal(isnan(want), isnan(h[i]));
+        assert_true(isnan(want) || (f[i] == want && h[i] == want));
+        assert_int_equal(signbit(want), signbit(f[i]));
+      }
+    }
+  }
+}
+
 static void run_scan(at_k_scan_params p, bool odd, uint64_t *seed) {
   int64_t n = p.outer * p.size * p.inner,
           es = at_dtype_bytes((at_dtype)p.dtype);
@@ -210,7 +236,7 @@ static void test_scan_complex_and_errors(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_copy_and_fill), cmocka_unit_test(test_transpose),
-      cmocka_unit_test(test_scan),
+      cmocka_unit_test(test_convert_bytes), cmocka_unit_test(test_scan),
       cmocka_unit_test(test_scan_complex_and_errors)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -28,3 +28,20 @@ def test_exact_is_f32():
 
 def test_tpu_rounds_to_bf16_unless_asked():
     assert run("tpu") == ["False", "True", "True"]
+
+
+def test_narrow_types_have_kernels(python, tmp_path):
+    out = python("""
+import jax, jax.numpy as jnp, numpy as np
+KINDS = {"float8_e4m3fn": jnp.float32, "float8_e5m2": jnp.bfloat16, "float8_e4m3b11fnuz": jnp.float32, "int4": jnp.int32,
+         "uint4": jnp.int32, "int8": jnp.int32}
+for kind, result in KINDS.items():
+    a, b = (jax.random.randint(jax.random.key(i), s, 0 if kind[0] == "u" else -7, 8).astype(kind)
+            for i, s in enumerate([(70, 90), (90, 50)]))
+    got = jax.jit(lambda a, b: jnp.dot(a, b, preferred_element_type=result))(a, b)
+    want = np.asarray(a, np.float64) @ np.asarray(b, np.float64)
+    assert (np.asarray(got, np.float64) == np.asarray(jnp.asarray(want, result), np.float64)).all(), kind
+""", env={"ATOLL_DUMP": str(tmp_path), "ATOLL_CACHE": "off"})
+    assert out.returncode == 0, out.stderr
+    steps = [p.read_text() for p in tmp_path.glob("jit__lambda*.steps.txt")]
+    assert len(steps) == 6 and all("runtime GEMM" in text for text in steps), steps
