@@ -362,10 +362,10 @@ static bool is_depthwise(const conv *c) {
          p->out_feature_stride == 1;
 }
 
-at_status at_k_conv(const at_k_call *call) {
+// ---- One convolution without holes
+// -------------------------------------------------
+static at_status run(const at_k_call *call) {
   const at_k_conv_params *p = call->params;
-  AT_K_BUFS(call, 3);
-  AT_TRY(check_conv(p));
   conv c = {.p = p, .d = p->spatial_rank, .window = 1, .positions = 1};
   c.groups = p->feature_groups * p->batch_groups;
   c.batch = p->batch / p->batch_groups;
@@ -404,4 +404,81 @@ at_status at_k_conv(const at_k_call *call) {
   memset(zeros, 0, zero_bytes);
   c.zeros = zeros;
   return at_gemm_run(call->par, &j);
+}
+
+// ---- Dilated inputs
+// ----------------------------------------------------------------
+// The input gradient of a strided convolution is one over an input with holes.
+// Outputs that are `lhs_dilation` apart meet the same part of the window and
+// none of the holes, so each residue is a convolution of its own. More of them
+// than this are not worth it.
+enum { MAX_RESIDUES = 16 };
+
+static bool splits(const at_k_conv_params *p, uint32_t d) {
+  return p->lhs_dilation[d] > 1 && p->window_stride[d] == 1 &&
+         p->rhs_dilation[d] == 1;
+}
+
+// Scratch memory that one residue after the other uses.
+enum { MAX_BLOCKS = 16 };
+typedef struct again {
+  const at_par *par;
+  int used;
+  void *block[MAX_BLOCKS];
+  size_t bytes[MAX_BLOCKS];
+} again;
+
+static void *take_again(void *owner, size_t bytes) {
+  again *a = owner;
+  if (a->used == MAX_BLOCKS) return at_par_scratch(a->par, bytes);
+  int i = a->used++;
+  if (!a->block[i] || a->bytes[i] < bytes) {
+    a->block[i] = at_par_scratch(a->par, bytes);
+    a->bytes[i] = bytes;
+  }
+  return a->block[i];
+}
+
+static at_status run_residues(const at_k_call *call, again *memory,
+                              uint32_t d) {
+  const at_k_conv_params *p = call->params;
+  while (d < p->spatial_rank && !splits(p, d)) d++;
+  if (d == p->spatial_rank) {
+    memory->used = 0;
+    return run(call);
+  }
+  int64_t step = p->lhs_dilation[d], taps = p->kernel_size[d];
+  for (int64_t r = 0; r < AT_MIN(step, p->out_size[d]); r++) {
+    at_k_conv_params q = *p;
+    char *kernel = call->bufs[1], *out = call->bufs[2];
+    int64_t first = ((p->pad_low[d] - r) % step + step) % step;
+    q.kernel_size[d] = first < taps ? at_k_ceil_div(taps - first, step) : 0;
+    q.out_size[d] = at_k_ceil_div(p->out_size[d] - r, step);
+    q.pad_low[d] = (p->pad_low[d] - r - first) / step;
+    q.lhs_dilation[d] = 1;
+    q.kernel_stride[d] *= step, q.out_stride[d] *= step;
+    int64_t last = first + (q.kernel_size[d] - 1) * step;
+    int64_t tap = p->reversal[d] ? taps - 1 - last : first;
+    if (q.kernel_size[d] > 0)
+      kernel += tap * p->kernel_stride[d] * at_dtype_bytes((at_dtype)p->rhs);
+    out += r * p->out_stride[d] * at_dtype_bytes((at_dtype)p->out);
+    void *bufs[] = {call->bufs[0], kernel, out};
+    at_k_call part = {call->par, &q, bufs, 3, NULL};
+    AT_TRY(run_residues(&part, memory, d + 1));
+  }
+  return AT_OK;
+}
+
+at_status at_k_conv(const at_k_call *call) {
+  const at_k_conv_params *p = call->params;
+  AT_K_BUFS(call, 3);
+  AT_TRY(check_conv(p));
+  int64_t residues = 1;
+  for (uint32_t d = 0; d < p->spatial_rank && residues <= MAX_RESIDUES; d++)
+    if (splits(p, d)) residues *= AT_MIN(p->lhs_dilation[d], MAX_RESIDUES + 1);
+  if (residues == 1 || residues > MAX_RESIDUES) return run(call);
+  again memory = {.par = call->par};
+  at_par par = {call->par->pool, take_again, &memory};
+  at_k_call parts = {&par, p, call->bufs, 3, NULL};
+  return run_residues(&parts, &memory, 0);
 }
