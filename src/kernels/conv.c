@@ -1,6 +1,6 @@
 // CONV: every convolution is a product whose A is gathered from the input while
 // it is packed (no im2col matrix exists): rows are output positions, k runs
-// over the window and the input features, groups are a batch. Depthwise f32 has
+// over the window and the input features, groups are a batch. Depthwise has
 // a loop of its own.
 #include "kernels/gemm_internal.h"
 
@@ -314,52 +314,88 @@ static at_status make_offsets(const at_k_call *call, const conv *c,
 
 // ---- Depthwise
 // -------------------------------------------------------------------
+enum { DEPTHWISE_BLOCK = 64 };
 typedef struct depthwise {
   const conv *c;
-  const float *in, *kernel;
-  float *out;
+  uint32_t acc;             // f32 or s32
+  const char *in, *kernel;  // the kernel is of that type
+  char *out;
 } depthwise;
+
+// acc[q] += a[q] * b[q].
+static void depthwise_add(uint32_t t, void *acc, const void *a, const void *b,
+                          int64_t n) {
+  if (t == AT_F32) {
+    float *restrict s = acc;
+    const float *restrict x = a, *restrict y = b;
+    for (int64_t q = 0; q < n; q++) s[q] = __builtin_fmaf(x[q], y[q], s[q]);
+  } else {
+    uint32_t *restrict s = acc;
+    const uint32_t *restrict x = a, *restrict y = b;
+    for (int64_t q = 0; q < n; q++) s[q] += x[q] * y[q];
+  }
+}
 
 static void depthwise_range(void *arg, int64_t begin, int64_t end,
                             uint32_t worker) {
   const depthwise *w = arg;
   const conv *c = w->c;
   const at_k_conv_params *p = c->p;
-  enum { BLOCK = 64 };
+  int64_t es = at_dtype_bytes((at_dtype)p->lhs);
+  int64_t out_es = at_dtype_bytes((at_dtype)p->out);
   for (int64_t i = begin; i < end; i++) {
     panel pn;
     panel_make(c, i, 1, &pn);
     int64_t o[AT_K_MAX_RANK], out = i / c->positions * p->out_batch_stride;
     locate(p->out_size, c->d, i % c->positions, o);
     for (uint32_t d = 0; d < c->d; d++) out += o[d] * p->out_stride[d];
-    for (int64_t f = 0; f < c->groups; f += BLOCK) {
-      int64_t n = AT_MIN(BLOCK, c->groups - f);
-      float acc[BLOCK] = {0};
+    for (int64_t f = 0; f < c->groups; f += DEPTHWISE_BLOCK) {
+      int64_t n = AT_MIN(DEPTHWISE_BLOCK, c->groups - f);
+      float acc[DEPTHWISE_BLOCK] = {0}, x[DEPTHWISE_BLOCK];
       int64_t at[AT_K_MAX_RANK] = {0};
-      for (int64_t x = 0; x < c->window;
-           x++, advance(p->kernel_size, c->d, at)) {
+      for (int64_t k = 0; k < c->window;
+           k++, advance(p->kernel_size, c->d, at)) {
         int64_t off, kernel = 0;
         panel_offsets(c, &pn, at, &off);
         if (off == OUTSIDE) continue;
         for (uint32_t d = 0; d < c->d; d++)
           kernel += (p->reversal[d] ? p->kernel_size[d] - 1 - at[d] : at[d]) *
                     p->kernel_stride[d];
-        const float *restrict a = w->in + off + f, *restrict b =
-                                                       w->kernel + kernel + f;
-        for (int64_t q = 0; q < n; q++)
-          acc[q] = __builtin_fmaf(a[q], b[q], acc[q]);
+        const char *a = w->in + (off + f) * es;
+        if (p->lhs != w->acc) at_k_convert(w->acc, x, p->lhs, a, n);
+        depthwise_add(w->acc, acc, p->lhs == w->acc ? (const void *)a : x,
+                      w->kernel + (kernel + f) * 4, n);
       }
-      memcpy(w->out + out + f, acc, (size_t)n * 4);
+      at_k_convert(p->out, w->out + (out + f) * out_es, w->acc, acc, n);
     }
   }
 }
 
 static bool is_depthwise(const conv *c) {
   const at_k_conv_params *p = c->p;
+  uint32_t acc = acc_type(p);
   return p->feature_groups > 1 && c->in_f == 1 && c->out_f == 1 &&
-         p->lhs == AT_F32 && p->rhs == AT_F32 && p->out == AT_F32 &&
-         p->in_feature_stride == 1 && p->kernel_out_stride == 1 &&
-         p->out_feature_stride == 1;
+         (acc == AT_F32 || acc == AT_S32) && p->in_feature_stride == 1 &&
+         p->kernel_out_stride == 1 && p->out_feature_stride == 1;
+}
+
+static at_status run_depthwise(const at_k_call *call, const conv *c,
+                               int64_t rows) {
+  const at_k_conv_params *p = c->p;
+  depthwise w = {c, acc_type(p), call->bufs[0], call->bufs[1], call->bufs[2]};
+  if (p->rhs != w.acc && c->window > 0) {
+    // All of it, in its own order: strides of a residue leave gaps.
+    int64_t span = c->groups;
+    for (uint32_t d = 0; d < c->d; d++)
+      span += AT_MAX(0, p->kernel_size[d] - 1) * p->kernel_stride[d];
+    void *kernel;
+    AT_K_SCRATCH(kernel, call, at_mul((size_t)span, 4));
+    at_k_convert(w.acc, kernel, p->rhs, w.kernel, span);
+    w.kernel = kernel;
+  }
+  int64_t grain = 16384 / AT_MAX(1, c->window * c->groups) + 1;
+  at_par_for(call->par, rows, grain, depthwise_range, &w);
+  return AT_OK;
 }
 
 // ---- One convolution without holes
@@ -392,12 +428,7 @@ static at_status run(const at_k_call *call) {
   j.e = at_gemm_engine_of(p->lhs, p->rhs, acc_type(p));
   AT_TRY(make_where(call, &c));
   AT_TRY(make_offsets(call, &c, &j));
-  if (is_depthwise(&c)) {
-    depthwise w = {&c, call->bufs[0], call->bufs[1], call->bufs[2]};
-    int64_t grain = 16384 / AT_MAX(1, c.window * c.groups) + 1;
-    at_par_for(call->par, j.m, grain, depthwise_range, &w);
-    return AT_OK;
-  }
+  if (is_depthwise(&c)) return run_depthwise(call, &c, j.m);
   size_t zero_bytes = (size_t)AT_MAX(1, c.in_f) * 16;
   void *zeros;
   AT_K_SCRATCH(zeros, call, zero_bytes);

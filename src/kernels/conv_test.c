@@ -171,7 +171,7 @@ static void test_training_forms(void **state) {
   uint64_t seed = 22;
   for (size_t f = 0; f < AT_LEN(tu_features); f++) {
     at_k_limit_features(tu_features[f]);
-    for (size_t t = 0; t < 3; t++) {
+    for (size_t t = 0; t < AT_LEN(types); t++) {
       at_k_conv_params p = conv_make(types[t][0], types[t][1], 2, 2, 16, 40);
       run_conv(p, false, &seed);
       p.reversal[0] = p.reversal[1] = 1,
@@ -183,6 +183,8 @@ static void test_training_forms(void **state) {
       run_conv(p, true, &seed);
       p = conv_make(types[t][0], types[t][1], 2, 2, 70, 70);
       p.feature_groups = 70;
+      run_conv(p, false, &seed);
+      p.reversal[1] = 1, p.lhs_dilation[0] = 3, p.lhs_dilation[1] = 2;
       run_conv(p, false, &seed);
     }
   }
