@@ -423,6 +423,7 @@ static at_status run(const at_k_call *call) {
                    .c = call->bufs[2],
                    .pack_a = pack_a_conv,
                    .pack_a_ctx = &c,
+                   .a_by_k = p->in_feature_stride != 1,
                    .batch_off = batch_off_conv};
   if (j.m == 0 || j.n == 0) return AT_OK;
   j.e = at_gemm_engine_of(p->lhs, p->rhs, acc_type(p));

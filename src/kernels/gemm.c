@@ -81,6 +81,34 @@ static void put_tiles(const at_gemm_engine *e, const char *rows, int64_t kp,
       memcpy(dst, rows + r * kp * es + k, (size_t)step);
 }
 
+// The same for [k][32 rows] of 16 bits.
+static void turn_tiles(const char *columns, int64_t kp, char *dst) {
+  enum { TILE = 32, BLOCK = 8 };
+  for (int64_t k = 0; k < kp; k += TILE, dst += TILE * TILE * 2)
+    for (int64_t at = 0; at < TILE * TILE / BLOCK; at += BLOCK) {
+      int64_t r = at / TILE * BLOCK, q = at % TILE;
+      __m128i a[BLOCK], b[BLOCK];
+      for (int i = 0; i < BLOCK; i++)
+        a[i] = _mm_loadu_si128(
+            (const void *)(columns + ((k + q + i) * TILE + r) * 2));
+      for (int i = 0; i < 4; i++) {
+        b[2 * i] = _mm_unpacklo_epi16(a[2 * i], a[2 * i + 1]);
+        b[2 * i + 1] = _mm_unpackhi_epi16(a[2 * i], a[2 * i + 1]);
+      }
+      for (int i = 0; i < BLOCK; i += 4)
+        for (int h = 0; h < 2; h++) {
+          a[i + 2 * h] = _mm_unpacklo_epi32(b[i + h], b[i + 2 + h]);
+          a[i + 2 * h + 1] = _mm_unpackhi_epi32(b[i + h], b[i + 2 + h]);
+        }
+      for (int i = 0; i < 4; i++) {
+        char *to = dst + ((r + 2 * i) * TILE + q) * 2;
+        _mm_storeu_si128((void *)to, _mm_unpacklo_epi64(a[i], a[i + 4]));
+        _mm_storeu_si128((void *)(to + 2 * TILE),
+                         _mm_unpackhi_epi64(a[i], a[i + 4]));
+      }
+    }
+}
+
 static void pack_a_range(void *arg, int64_t begin, int64_t end,
                          uint32_t worker) {
   const chunk *c = arg;
@@ -88,6 +116,7 @@ static void pack_a_range(void *arg, int64_t begin, int64_t end,
   const at_gemm_engine *e = j->e;
   int64_t es = at_dtype_bytes((at_dtype)e->pack_type);
   bool same = j->a_type == e->pack_type || es == 1;
+  bool by_rows = e->a_tiles && !(j->a_by_k && es == 2);
   char *raw = c->s->raw + worker * c->raw_stride;
   int64_t rows_pad = at_k_round_up(c->rows, e->mr);
   for (int64_t p = begin; p < end; p++) {
@@ -96,10 +125,14 @@ static void pack_a_range(void *arg, int64_t begin, int64_t end,
       int64_t kb = AT_MIN(e->kc, c->kc - k), kp = AT_MIN(e->kc, c->kpad - k);
       char *dst = c->s->a + (k * rows_pad + r * kp) * es;
       char *to = e->a_tiles ? raw + kp * e->mr * 8 : dst;
-      j->pack_a(j, c->batch, c->i0 + r, rows, e->mr, c->k0 + k, kb, kp,
-                e->a_tiles, e->a_tiles ? kp : e->mr, same ? to : raw);
+      j->pack_a(j, c->batch, c->i0 + r, rows, e->mr, c->k0 + k, kb, kp, by_rows,
+                by_rows ? kp : e->mr, same ? to : raw);
       if (!same) at_k_convert(e->pack_type, to, j->a_type, raw, kp * e->mr);
-      if (e->a_tiles) put_tiles(e, to, kp, es, dst);
+      if (!e->a_tiles) continue;
+      if (by_rows)
+        put_tiles(e, to, kp, es, dst);
+      else
+        turn_tiles(to, kp, dst);
     }
   }
 }
@@ -447,6 +480,7 @@ static at_status make_job(const at_k_call *c, at_k_gemm_dims *batch,
   if (j->c_n.stride != 1 && j->c_m.stride == 1 && j->m > 1)
     swap_operands(j, batch);
   j->pack_a = at_gemm_pack_a_strided;
+  j->a_by_k = j->a_m.stride == 1 && j->a_k.stride != 1;
   j->batch_off = batch_off_dims;
   j->batch_ctx = batch;
   j->e = at_gemm_engine_of(j->a_type, j->b_type, p->acc);

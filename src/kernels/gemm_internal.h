@@ -116,6 +116,7 @@ struct at_gemm_job {
   char *c;
   at_gemm_pack_a_fn pack_a;
   const void *pack_a_ctx;
+  bool a_by_k;           // neighbours in A are of one k rather than of one row
   at_gemm_off a_m, a_k;  // used by at_gemm_pack_a_strided
   at_gemm_off b_k, b_n, c_m, c_n;
   // Offsets of batch `i` in A, B and C.
