@@ -53,50 +53,53 @@ typedef ACC VEC __attribute__((vector_size(BYTES), aligned(sizeof(ACC))));
     f(i, a, lda, b, brs, kc, n, y, ldy); \
     break;
 
-// y[mr][cols] = a[mr][k] . b[col][k], k a multiple of LANES, cols = 4 or 1 at
-// once.
-#define DOTS_BODY(sfx, T, LOAD)                                               \
-  ATTR AT_INLINE void CAT(CAT(NAME, _dots_body_), sfx)(                       \
-      const int mr, const int nc, const ACC *a, int64_t lda, const T *b,      \
-      int64_t bcs, int64_t kc, ACC *y, int64_t ldy) {                         \
-    VEC acc[8][4];                                                            \
-    UNROLL for (int i = 0; i < mr; i++) UNROLL for (int j = 0; j < nc; j++)   \
-        acc[i][j] = (VEC){0};                                                 \
-    for (int64_t k = 0; k < kc; k += LANES) {                                 \
-      VEC bv[4];                                                              \
-      UNROLL for (int j = 0; j < nc; j++) bv[j] = LOAD(b + j * bcs + k);      \
-      UNROLL for (int i = 0; i < mr; i++) {                                   \
-        VEC av = *(const VEC *)(a + i * lda + k);                             \
-        UNROLL for (int j = 0; j < nc; j++) acc[i][j] =                       \
-            __builtin_elementwise_fma(av, bv[j], acc[i][j]);                  \
-      }                                                                       \
-    }                                                                         \
-    UNROLL for (int i = 0; i < mr; i++) UNROLL for (int j = 0; j < nc; j++) { \
-      ACC s = 0;                                                              \
-      for (int l = 0; l < LANES; l++) s += acc[i][j][l];                      \
-      y[i * ldy + j] += s;                                                    \
-    }                                                                         \
-  }                                                                           \
-  ATTR static void CAT(CAT(NAME, _dots_), sfx)(                               \
-      int mr, int64_t cols, const void *a, int64_t lda, const void *bv,       \
-      int64_t bcs, int64_t kc, void *yv, int64_t ldy) {                       \
-    const T *b = bv;                                                          \
-    ACC *y = yv;                                                              \
-    int64_t j = 0;                                                            \
-    for (; j + 4 <= cols; j += 4) switch (mr) {                               \
-        EACH_ROW(DOTS4_CASE, CAT(CAT(NAME, _dots_body_), sfx))                \
-      }                                                                       \
-    for (; j < cols; j++) switch (mr) {                                       \
-        EACH_ROW(DOTS1_CASE, CAT(CAT(NAME, _dots_body_), sfx))                \
-      }                                                                       \
+// Sum of the lanes, halves first: as many additions at once as there are.
+ATTR AT_INLINE ACC CAT(NAME, _lanes)(VEC v) {
+  ACC t[LANES];
+  *(VEC *)t = v;
+  UNROLL for (int w = LANES / 2; w > 0; w /= 2) {
+    UNROLL for (int l = 0; l < w; l++) t[l] += t[l + w];
   }
-#define DOTS4_CASE(f, i)                               \
-  case i:                                              \
-    f(i, 4, a, lda, b + j * bcs, bcs, kc, y + j, ldy); \
-    break;
-#define DOTS1_CASE(f, i)                               \
-  case i:                                              \
-    f(i, 1, a, lda, b + j * bcs, bcs, kc, y + j, ldy); \
+  return t[0];
+}
+
+// Columns at once: the sums, those of B and one of A are in registers.
+#define REGISTERS (BYTES == 64 ? 32 : 16)
+#define COLUMNS(mr) AT_MIN(4, (REGISTERS - 1) / ((mr) + 1))
+
+// y[mr][cols] = a[mr][k] . b[col][k], k a multiple of LANES.
+#define DOTS_BODY(sfx, T, LOAD)                                             \
+  ATTR AT_INLINE void CAT(CAT(NAME, _dots_body_), sfx)(                     \
+      const int mr, const int nc, const ACC *a, int64_t lda, const T *b,    \
+      int64_t bcs, int64_t kc, ACC *y, int64_t ldy) {                       \
+    VEC acc[8][4];                                                          \
+    UNROLL for (int i = 0; i < mr; i++) UNROLL for (int j = 0; j < nc; j++) \
+        acc[i][j] = (VEC){0};                                               \
+    for (int64_t k = 0; k < kc; k += LANES) {                               \
+      VEC bv[4];                                                            \
+      UNROLL for (int j = 0; j < nc; j++) bv[j] = LOAD(b + j * bcs + k);    \
+      UNROLL for (int i = 0; i < mr; i++) {                                 \
+        VEC av = *(const VEC *)(a + i * lda + k);                           \
+        UNROLL for (int j = 0; j < nc; j++) acc[i][j] =                     \
+            __builtin_elementwise_fma(av, bv[j], acc[i][j]);                \
+      }                                                                     \
+    }                                                                       \
+    UNROLL for (int i = 0; i < mr; i++) UNROLL for (int j = 0; j < nc; j++) \
+        y[i * ldy + j] += CAT(NAME, _lanes)(acc[i][j]);                     \
+  }                                                                         \
+  ATTR static void CAT(CAT(NAME, _dots_), sfx)(                             \
+      int mr, int64_t cols, const void *a, int64_t lda, const void *bv,     \
+      int64_t bcs, int64_t kc, void *yv, int64_t ldy) {                     \
+    const T *b = bv;                                                        \
+    ACC *y = yv;                                                            \
+    int64_t j = 0;                                                          \
+    switch (mr) { EACH_ROW(DOTS_CASE, CAT(CAT(NAME, _dots_body_), sfx)) }   \
+  }
+#define DOTS_CASE(f, i)                                                      \
+  case i:                                                                    \
+    for (; j + COLUMNS(i) <= cols; j += COLUMNS(i))                          \
+      f(i, COLUMNS(i), a, lda, b + j * bcs, bcs, kc, y + j, ldy);            \
+    for (; j < cols; j++) f(i, 1, a, lda, b + j * bcs, bcs, kc, y + j, ldy); \
     break;
 #define EACH_ROW(X, f) \
   X(f, 1) X(f, 2) X(f, 3) X(f, 4) X(f, 5) X(f, 6) X(f, 7) X(f, 8)
@@ -105,9 +108,10 @@ LOADS(ROWS_BODY)
 LOADS(DOTS_BODY)
 
 #undef EACH_ROW
-#undef DOTS1_CASE
-#undef DOTS4_CASE
+#undef DOTS_CASE
 #undef DOTS_BODY
+#undef COLUMNS
+#undef REGISTERS
 #undef ROWS_CASE
 #undef ROWS_BODY
 #undef UNROLL
