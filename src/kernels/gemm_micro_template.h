@@ -13,27 +13,27 @@
 
 typedef ELEM VEC __attribute__((vector_size(BYTES), aligned(sizeof(ELEM))));
 
-// c[mr][nr] (+)= a * b; `mr` is a constant at every call. Rows of b hold whole
-// vectors even when nr is smaller. pack: NULL, or where the rows of b are kept
-// dense as they go by.
-ATTR AT_INLINE void BODY(const int mr, int64_t kc, const ELEM *restrict a,
-                         int64_t ars, int64_t acs, const ELEM *restrict b,
-                         int64_t brs, ELEM *restrict c, int64_t ldc, int nr,
-                         bool add, ELEM *restrict pack) {
+// c[mr][nr] (+)= a * b; `mr` and `vecs`, which hold nr, are constants at every
+// call. Rows of b hold whole vectors even when nr is smaller. pack: NULL, or
+// where the rows of b are kept dense as they go by.
+ATTR AT_INLINE void BODY(const int mr, const int vecs, int64_t kc,
+                         const ELEM *restrict a, int64_t ars, int64_t acs,
+                         const ELEM *restrict b, int64_t brs, ELEM *restrict c,
+                         int64_t ldc, int nr, bool add, ELEM *restrict pack) {
   VEC acc[ROWS][VECS];
   UNROLL for (int i = 0; i < mr; i++) {
-    UNROLL for (int v = 0; v < VECS; v++) acc[i][v] = (VEC){0};
+    UNROLL for (int v = 0; v < vecs; v++) acc[i][v] = (VEC){0};
   }
   for (int64_t k = 0; k < kc; k++) {
     VEC bv[VECS];
-    UNROLL for (int v = 0; v < VECS; v++) bv[v] = *(const VEC *)(b + v * LANES);
+    UNROLL for (int v = 0; v < vecs; v++) bv[v] = *(const VEC *)(b + v * LANES);
     if (pack) {
-      UNROLL for (int v = 0; v < VECS; v++) * (VEC *)(pack + v * LANES) = bv[v];
-      pack += VECS * LANES;
+      UNROLL for (int v = 0; v < vecs; v++) * (VEC *)(pack + v * LANES) = bv[v];
+      pack += vecs * LANES;
     }
     UNROLL for (int i = 0; i < mr; i++) {
       VEC av = a[i * ars] - (VEC){0};  // a splat: x - 0 is x
-      UNROLL for (int v = 0; v < VECS; v++) acc[i][v] =
+      UNROLL for (int v = 0; v < vecs; v++) acc[i][v] =
           MADD(av, bv[v], acc[i][v]);
     }
     __builtin_prefetch(a + 24 * acs);
@@ -42,9 +42,9 @@ ATTR AT_INLINE void BODY(const int mr, int64_t kc, const ELEM *restrict a,
     a += acs;
     b += brs;
   }
-  if (nr == VECS * LANES) {
+  if (nr == vecs * LANES) {
     UNROLL for (int i = 0; i < mr; i++) {
-      UNROLL for (int v = 0; v < VECS; v++) {
+      UNROLL for (int v = 0; v < vecs; v++) {
         VEC *p = (VEC *)(c + i * ldc + v * LANES);
         *p = add ? *p + acc[i][v] : acc[i][v];
       }
@@ -53,7 +53,7 @@ ATTR AT_INLINE void BODY(const int mr, int64_t kc, const ELEM *restrict a,
   }
   ELEM edge[ROWS][VECS * LANES];
   UNROLL for (int i = 0; i < mr; i++) {
-    UNROLL for (int v = 0; v < VECS; v++) * (VEC *)(edge[i] + v * LANES) =
+    UNROLL for (int v = 0; v < vecs; v++) * (VEC *)(edge[i] + v * LANES) =
         acc[i][v];
   }
   for (int i = 0; i < mr; i++)
@@ -71,11 +71,14 @@ ATTR AT_INLINE void BODY(const int mr, int64_t kc, const ELEM *restrict a,
 ATTR static void CAT(NAME, _packed)(int64_t kc, const void *a, const void *b,
                                     void *c, int64_t ldc, int mr, int nr,
                                     bool add) {
-#define CASE(n)                                                     \
-  case n:                                                           \
-    BODY(n, kc, a, 1, ROWS, b, VECS *LANES, c, ldc, nr, add, NULL); \
+#define CASE(n)                                                                \
+  case n:                                                                      \
+    BODY(n, VECS, kc, a, 1, ROWS, b, VECS *LANES, c, ldc, nr, add, NULL);      \
+    break;                                                                     \
+  case -n: /* half of the columns */                                           \
+    BODY(n, VECS / 2, kc, a, 1, ROWS, b, VECS * LANES, c, ldc, nr, add, NULL); \
     break;
-  switch (mr) { ALL_ROWS(CASE) }
+  switch (VECS > 1 && nr <= VECS / 2 * LANES ? -mr : mr) { ALL_ROWS(CASE) }
 #undef CASE
 }
 
@@ -83,9 +86,9 @@ ATTR static void CAT(NAME, _packed)(int64_t kc, const void *a, const void *b,
 ATTR static void CAT(NAME, _strided)(int64_t kc, const void *a, int64_t ars,
                                      int64_t acs, const void *b, int64_t brs,
                                      void *c, int64_t ldc, int mr, int nr) {
-#define CASE(n)                                                \
-  case n:                                                      \
-    BODY(n, kc, a, ars, acs, b, brs, c, ldc, nr, false, NULL); \
+#define CASE(n)                                                      \
+  case n:                                                            \
+    BODY(n, VECS, kc, a, ars, acs, b, brs, c, ldc, nr, false, NULL); \
     break;
   switch (mr) { ALL_ROWS(CASE) }
 #undef CASE
@@ -95,9 +98,9 @@ ATTR static void CAT(NAME, _strided)(int64_t kc, const void *a, int64_t ars,
 ATTR static void CAT(NAME, _copying)(int64_t kc, const void *a, const void *b,
                                      int64_t brs, void *c, int64_t ldc, int mr,
                                      bool add, void *pack) {
-#define CASE(n)                                                      \
-  case n:                                                            \
-    BODY(n, kc, a, 1, ROWS, b, brs, c, ldc, VECS *LANES, add, pack); \
+#define CASE(n)                                                            \
+  case n:                                                                  \
+    BODY(n, VECS, kc, a, 1, ROWS, b, brs, c, ldc, VECS *LANES, add, pack); \
     break;
   switch (mr) { ALL_ROWS(CASE) }
 #undef CASE
