@@ -453,6 +453,17 @@ static at_status check_types(const at_k_gemm_params *p) {
   return AT_OK;
 }
 
+// Where padding to tiles of 32 x 32 x 32 would be most of the work, operands
+// are widened.
+static const at_gemm_engine *engine_for(const at_gemm_job *j, uint32_t acc) {
+  enum { MIN_K = 16, MIN_WORK = 20 * 20 * 20 };
+  const at_gemm_engine *e = at_gemm_engine_of(j->a_type, j->b_type, acc);
+  if (!e || !e->a_tiles || e->begin) return e;  // AMX has its own
+  bool little = j->m < 32 && j->n < 32 && j->m * j->n * j->k < MIN_WORK;
+  bool shallow = e->acc_type == AT_F32 && j->k < MIN_K;
+  return little || shallow ? at_gemm_wide_engine(acc) : e;
+}
+
 // The product as a job over `batch`, which it points to.
 static at_status make_job(const at_k_call *c, at_k_gemm_dims *batch,
                           at_gemm_job *j) {
@@ -483,7 +494,7 @@ static at_status make_job(const at_k_call *c, at_k_gemm_dims *batch,
   j->a_by_k = j->a_m.stride == 1 && j->a_k.stride != 1;
   j->batch_off = batch_off_dims;
   j->batch_ctx = batch;
-  j->e = at_gemm_engine_of(j->a_type, j->b_type, p->acc);
+  j->e = engine_for(j, p->acc);
   if (!j->e)
     return AT_FAIL(AT_UNIMPLEMENTED, "gemm: %s x %s -> %s",
                    at_k_dtype_text(p->a), at_k_dtype_text(p->b),

@@ -47,6 +47,8 @@ typedef struct at_gemm_engine {
 // The engine for operands of these types, by the features of this CPU. NULL:
 // none.
 const at_gemm_engine *at_gemm_engine_of(uint32_t a, uint32_t b, uint32_t acc);
+// The one whose operands are of the accumulator's type.
+const at_gemm_engine *at_gemm_wide_engine(uint32_t acc);
 const at_gemm_engine *at_gemm_amx_engine(uint32_t a, uint32_t b, uint32_t acc);
 const at_gemm_engine *at_gemm_pairs_engine(uint32_t a, uint32_t b,
                                            uint32_t acc);

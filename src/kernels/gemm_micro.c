@@ -147,7 +147,10 @@ const at_gemm_engine *at_gemm_engine_of(uint32_t a, uint32_t b, uint32_t acc) {
   const at_gemm_engine *amx = at_gemm_amx_engine(a, b, acc);
   if (amx) return amx;
   const at_gemm_engine *pairs = at_gemm_pairs_engine(a, b, acc);
-  if (pairs) return pairs;
+  return pairs ? pairs : at_gemm_wide_engine(acc);
+}
+
+const at_gemm_engine *at_gemm_wide_engine(uint32_t acc) {
   if (acc == AT_U32) acc = AT_S32;
   if (acc == AT_U64) acc = AT_S64;
   for (size_t i = 0; i < AT_LEN(engines); i++)

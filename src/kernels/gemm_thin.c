@@ -11,6 +11,10 @@ typedef _Float16 f16x16 __attribute__((vector_size(32), aligned(2)));
 typedef _Float16 f16x8 __attribute__((vector_size(16), aligned(2)));
 typedef float f32x16 __attribute__((vector_size(64)));
 typedef float f32x8 __attribute__((vector_size(32)));
+typedef int8_t s8x16 __attribute__((vector_size(16), aligned(1)));
+typedef uint8_t u8x16 __attribute__((vector_size(16), aligned(1)));
+typedef int8_t s8x8 __attribute__((vector_size(8), aligned(1)));
+typedef uint8_t u8x8 __attribute__((vector_size(8), aligned(1)));
 
 #define PLAIN(V, p) (*(const V *)(p))
 
@@ -25,8 +29,17 @@ typedef float f32x8 __attribute__((vector_size(32)));
 #define F32_V3(p) PLAIN(f32_v3_vec, p)
 #define F64_V3(p) PLAIN(f64_v3_vec, p)
 
+#define S8_V4(p) __builtin_convertvector(*(const s8x16 *)(p), u32x16)
+#define U8_V4(p) __builtin_convertvector(*(const u8x16 *)(p), u32x16)
+#define S8_V3(p) __builtin_convertvector(*(const s8x8 *)(p), u32x8)
+#define U8_V3(p) __builtin_convertvector(*(const u8x8 *)(p), u32x8)
+
+#define FMA(a, b, c) __builtin_elementwise_fma(a, b, c)
+#define INT_MADD(a, b, c) ((a) * (b) + (c))
+
 #define NAME f32_v4
 #define ACC float
+#define MADD FMA
 #define BYTES 64
 #define ATTR AT_V4_WIDE
 #define LOADS(X) \
@@ -35,6 +48,7 @@ typedef float f32x8 __attribute__((vector_size(32)));
 
 #define NAME f32_v3
 #define ACC float
+#define MADD FMA
 #define BYTES 32
 #define ATTR
 #define LOADS(X) \
@@ -43,6 +57,7 @@ typedef float f32x8 __attribute__((vector_size(32)));
 
 #define NAME f64_v4
 #define ACC double
+#define MADD FMA
 #define BYTES 64
 #define ATTR AT_V4_WIDE
 #define LOADS(X) X(f64, double, F64_V4)
@@ -50,9 +65,26 @@ typedef float f32x8 __attribute__((vector_size(32)));
 
 #define NAME f64_v3
 #define ACC double
+#define MADD FMA
 #define BYTES 32
 #define ATTR
 #define LOADS(X) X(f64, double, F64_V3)
+#include "kernels/gemm_thin_template.h"
+
+#define NAME u32_v4
+#define ACC uint32_t
+#define MADD INT_MADD
+#define BYTES 64
+#define ATTR AT_V4_WIDE
+#define LOADS(X) X(s8, int8_t, S8_V4) X(u8, uint8_t, U8_V4)
+#include "kernels/gemm_thin_template.h"
+
+#define NAME u32_v3
+#define ACC uint32_t
+#define MADD INT_MADD
+#define BYTES 32
+#define ATTR
+#define LOADS(X) X(s8, int8_t, S8_V3) X(u8, uint8_t, U8_V3)
 #include "kernels/gemm_thin_template.h"
 
 typedef void (*rows_fn)(int, const void *, int64_t, const void *, int64_t,
@@ -72,7 +104,8 @@ typedef struct thin_fns {
   }
 static const thin_fns table[] = {
     THIN(AT_F32, AT_F32, f32, f32), THIN(AT_BF16, AT_F32, bf16, f32),
-    THIN(AT_F16, AT_F32, f16, f32), THIN(AT_F64, AT_F64, f64, f64)};
+    THIN(AT_F16, AT_F32, f16, f32), THIN(AT_F64, AT_F64, f64, f64),
+    THIN(AT_S8, AT_S32, s8, u32),   THIN(AT_U8, AT_S32, u8, u32)};
 
 enum { GROUP = 8, MAX_ROWS = 16, K_BLOCK = 64 };
 enum { K_CHUNK = 16384, DOT_COLS = 64, MAX_LANES = 16 };
@@ -206,7 +239,9 @@ static void sum_chunks(const thin *t) {
     char *y = t->y + b * t->chunks * count * t->es;
     for (int64_t c = 1; c < t->chunks; c++)
       for (int64_t i = 0; i < count; i++) {
-        if (t->es == 4)
+        if (j->e->acc_type == AT_S32)
+          ((uint32_t *)y)[i] += ((uint32_t *)y)[c * count + i];
+        else if (t->es == 4)
           ((float *)y)[i] += ((float *)y)[c * count + i];
         else
           ((double *)y)[i] += ((double *)y)[c * count + i];
@@ -284,7 +319,8 @@ bool at_gemm_thin(const at_par *par, const at_gemm_job *job, at_status *st) {
     if (table[i].b_type == j->b_type && table[i].acc == j->e->acc_type)
       f = &table[i];
   thin t = {.j = j, .m = (int)j->m};
-  if (!f || !shape_fits(j, &t)) return false;
+  bool amx = j->e->begin && f && f->acc == AT_S32;  // it needs no wide B
+  if (!f || amx || !shape_fits(j, &t)) return false;
   bool wide = at_k_has(AT_CPU_AVX512);
   t.rows = f->rows[wide], t.dots = f->dots[wide];
   t.es = at_dtype_bytes((at_dtype)f->acc);

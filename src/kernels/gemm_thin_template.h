@@ -1,5 +1,6 @@
 // Bodies of the thin product for one vector width; included by gemm_thin.c with
 //   NAME  prefix   ACC  accumulator element   BYTES  bytes of a vector of ACC
+//   MADD(a, b, c)  a * b + c on vectors
 //   ATTR  target attribute   LOADS(X)  X(suffix, element type, load expression
 //   of p)
 // No include guard: it is included once per family.
@@ -12,41 +13,41 @@ typedef ACC VEC __attribute__((vector_size(BYTES), aligned(sizeof(ACC))));
 
 // y[mr][n0 .. n0 + n) += a[mr][k] * b[k][n], n a multiple of LANES, 4 rows of b
 // a turn.
-#define ROWS_BODY(sfx, T, LOAD)                                              \
-  ATTR AT_INLINE void CAT(CAT(NAME, _rows_body_), sfx)(                      \
-      const int mr, const ACC *a, int64_t lda, const T *b, int64_t brs,      \
-      int64_t kc, int64_t n, ACC *y, int64_t ldy) {                          \
-    int64_t k = 0;                                                           \
-    for (; k + 4 <= kc; k += 4) {                                            \
-      const T *b0 = b + k * brs, *b1 = b0 + brs, *b2 = b1 + brs,             \
-              *b3 = b2 + brs;                                                \
-      for (int64_t j = 0; j < n; j += LANES) {                               \
-        VEC v0 = LOAD(b0 + j), v1 = LOAD(b1 + j), v2 = LOAD(b2 + j),         \
-            v3 = LOAD(b3 + j);                                               \
-        UNROLL for (int i = 0; i < mr; i++) {                                \
-          const ACC *ai = a + i * lda + k;                                   \
-          VEC acc = *(VEC *)(y + i * ldy + j);                               \
-          acc = __builtin_elementwise_fma(ai[0] - (VEC){0}, v0, acc);        \
-          acc = __builtin_elementwise_fma(ai[1] - (VEC){0}, v1, acc);        \
-          acc = __builtin_elementwise_fma(ai[2] - (VEC){0}, v2, acc);        \
-          acc = __builtin_elementwise_fma(ai[3] - (VEC){0}, v3, acc);        \
-          *(VEC *)(y + i * ldy + j) = acc;                                   \
-        }                                                                    \
-      }                                                                      \
-    }                                                                        \
-    for (; k < kc; k++)                                                      \
-      for (int64_t j = 0; j < n; j += LANES) {                               \
-        VEC v0 = LOAD(b + k * brs + j);                                      \
-        UNROLL for (int i = 0; i < mr; i++) {                                \
-          VEC *p = (VEC *)(y + i * ldy + j);                                 \
-          *p = __builtin_elementwise_fma(a[i * lda + k] - (VEC){0}, v0, *p); \
-        }                                                                    \
-      }                                                                      \
-  }                                                                          \
-  ATTR static void CAT(CAT(NAME, _rows_), sfx)(                              \
-      int mr, const void *a, int64_t lda, const void *b, int64_t brs,        \
-      int64_t kc, int64_t n, void *y, int64_t ldy) {                         \
-    switch (mr) { EACH_ROW(ROWS_CASE, CAT(CAT(NAME, _rows_body_), sfx)) }    \
+#define ROWS_BODY(sfx, T, LOAD)                                           \
+  ATTR AT_INLINE void CAT(CAT(NAME, _rows_body_), sfx)(                   \
+      const int mr, const ACC *a, int64_t lda, const T *b, int64_t brs,   \
+      int64_t kc, int64_t n, ACC *y, int64_t ldy) {                       \
+    int64_t k = 0;                                                        \
+    for (; k + 4 <= kc; k += 4) {                                         \
+      const T *b0 = b + k * brs, *b1 = b0 + brs, *b2 = b1 + brs,          \
+              *b3 = b2 + brs;                                             \
+      for (int64_t j = 0; j < n; j += LANES) {                            \
+        VEC v0 = LOAD(b0 + j), v1 = LOAD(b1 + j), v2 = LOAD(b2 + j),      \
+            v3 = LOAD(b3 + j);                                            \
+        UNROLL for (int i = 0; i < mr; i++) {                             \
+          const ACC *ai = a + i * lda + k;                                \
+          VEC acc = *(VEC *)(y + i * ldy + j);                            \
+          acc = MADD(ai[0] - (VEC){0}, v0, acc);                          \
+          acc = MADD(ai[1] - (VEC){0}, v1, acc);                          \
+          acc = MADD(ai[2] - (VEC){0}, v2, acc);                          \
+          acc = MADD(ai[3] - (VEC){0}, v3, acc);                          \
+          *(VEC *)(y + i * ldy + j) = acc;                                \
+        }                                                                 \
+      }                                                                   \
+    }                                                                     \
+    for (; k < kc; k++)                                                   \
+      for (int64_t j = 0; j < n; j += LANES) {                            \
+        VEC v0 = LOAD(b + k * brs + j);                                   \
+        UNROLL for (int i = 0; i < mr; i++) {                             \
+          VEC *p = (VEC *)(y + i * ldy + j);                              \
+          *p = MADD(a[i * lda + k] - (VEC){0}, v0, *p);                   \
+        }                                                                 \
+      }                                                                   \
+  }                                                                       \
+  ATTR static void CAT(CAT(NAME, _rows_), sfx)(                           \
+      int mr, const void *a, int64_t lda, const void *b, int64_t brs,     \
+      int64_t kc, int64_t n, void *y, int64_t ldy) {                      \
+    switch (mr) { EACH_ROW(ROWS_CASE, CAT(CAT(NAME, _rows_body_), sfx)) } \
   }
 #define ROWS_CASE(f, i)                  \
   case i:                                \
@@ -81,7 +82,7 @@ ATTR AT_INLINE ACC CAT(NAME, _lanes)(VEC v) {
       UNROLL for (int i = 0; i < mr; i++) {                                 \
         VEC av = *(const VEC *)(a + i * lda + k);                           \
         UNROLL for (int j = 0; j < nc; j++) acc[i][j] =                     \
-            __builtin_elementwise_fma(av, bv[j], acc[i][j]);                \
+            MADD(av, bv[j], acc[i][j]);                                     \
       }                                                                     \
     }                                                                       \
     UNROLL for (int i = 0; i < mr; i++) UNROLL for (int j = 0; j < nc; j++) \
@@ -124,3 +125,4 @@ LOADS(DOTS_BODY)
 #undef BYTES
 #undef ATTR
 #undef LOADS
+#undef MADD
