@@ -75,10 +75,10 @@ static void plan_blocks(const at_gemm_job *j, uint32_t threads, blocks *p) {
 // Rows of kp values, one after the other, to tiles of kstep values a row.
 static void put_tiles(const at_gemm_engine *e, const char *rows, int64_t kp,
                       int64_t es, char *dst) {
-  int64_t step = e->kstep * es;
-  for (int64_t k = 0; k < kp * es; k += step)
-    for (int64_t r = 0; r < e->mr; r++, dst += step)
-      memcpy(dst, rows + r * kp * es + k, (size_t)step);
+  enum { STEP = 64 };  // bytes of kstep values, of every engine
+  for (int64_t k = 0; k < kp * es; k += STEP)
+    for (int64_t r = 0; r < e->mr; r++, dst += STEP)
+      memcpy(dst, rows + r * kp * es + k, STEP);
 }
 
 // The same for [k][32 rows] of 16 bits.

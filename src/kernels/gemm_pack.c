@@ -128,6 +128,61 @@ static void interleave2(uint16_t *dst, const uint16_t *src, int64_t ld,
     for (int64_t n = 0; n < nr; n++) d[2 * n] = r0[n], d[2 * n + 1] = r1[n];
   }
 }
+
+// 16 values of two rows as pairs of 16 bits.
+static void put_pairs(uint16_t *dst, __m256i a, __m256i b) {
+  __m256i low = _mm256_unpacklo_epi16(a, b), high = _mm256_unpackhi_epi16(a, b);
+  _mm256_storeu_si256((void *)dst, _mm256_permute2x128_si256(low, high, 0x20));
+  _mm256_storeu_si256((void *)(dst + 16),
+                      _mm256_permute2x128_si256(low, high, 0x31));
+}
+static __m256i load_whole(const char *p) {
+  return _mm256_loadu_si256((const void *)p);
+}
+static __m256i load_s8(const char *p) {
+  return _mm256_cvtepi8_epi16(_mm_loadu_si128((const void *)p));
+}
+static __m256i load_u8(const char *p) {
+  return _mm256_cvtepu8_epi16(_mm_loadu_si128((const void *)p));
+}
+
+// A panel of 32 dense columns whose rows are ld bytes apart, in the engine's
+// type -> dst[kpad / 2][32][2]. Rows often lie pages apart, where no hardware
+// fetches ahead.
+enum { PAIR_COLUMNS = 32, ROWS_AHEAD = 16 };
+#define PACK_PAIRS(name, LOAD, BYTES)                                      \
+  static void name(uint16_t *dst, const char *src, int64_t ld, int64_t kc, \
+                   int64_t kpad) {                                         \
+    static const char zeros[PAIR_COLUMNS * 2];                             \
+    for (int64_t k = 0; k < kc; k += 2, dst += 2 * PAIR_COLUMNS) {         \
+      const char *a = src + k * ld, *b = k + 1 < kc ? a + ld : zeros;      \
+      __builtin_prefetch(a + ROWS_AHEAD * ld);                             \
+      __builtin_prefetch(b + ROWS_AHEAD * ld);                             \
+      put_pairs(dst, LOAD(a), LOAD(b));                                    \
+      put_pairs(dst + PAIR_COLUMNS, LOAD(a + 16 * BYTES),                  \
+                LOAD(b + 16 * BYTES));                                     \
+    }                                                                      \
+    int64_t rest = kpad - at_k_round_up(kc, 2);                            \
+    memset(dst, 0, (size_t)(rest * PAIR_COLUMNS * 2));                     \
+  }
+PACK_PAIRS(pack_pairs_whole, load_whole, 2)
+PACK_PAIRS(pack_pairs_s8, load_s8, 1)
+PACK_PAIRS(pack_pairs_u8, load_u8, 1)
+
+// False: none of these.
+static bool pack_pairs(const at_gemm_job *j, const char *src, int64_t ld,
+                       int64_t kc, int64_t kpad, void *dst) {
+  bool s16 = j->e->pack_type == AT_S16;
+  if (j->b_type == j->e->pack_type)
+    pack_pairs_whole(dst, src, ld, kc, kpad);
+  else if (s16 && at_is_signed_int((at_dtype)j->b_type))
+    pack_pairs_s8(dst, src, ld, kc, kpad);
+  else if (s16)
+    pack_pairs_u8(dst, src, ld, kc, kpad);
+  else
+    return false;
+  return true;
+}
 static void interleave4(uint8_t *dst, const uint8_t *raw, int64_t kpad,
                         int64_t nr) {
   for (int64_t k = 0; k < kpad; k += 4)
@@ -167,12 +222,10 @@ static void pack_b_panel(const at_gemm_job *j, const char *src, int64_t n0,
     pack_b_words(j, src, n0, cols, k0, kc, dst);
     return;
   }
-  if (e->kr == 2 && same && kc == kpad && cols == nr &&
+  if (e->kr == 2 && cols == PAIR_COLUMNS && nr == PAIR_COLUMNS &&
       at_off_dense(&j->b_n, n0, cols) && at_off_uniform(&j->b_k, k0, kc)) {
     int64_t at = at_off(&j->b_n, n0) + at_off(&j->b_k, k0);
-    interleave2(dst, (const uint16_t *)(const void *)src + at, j->b_k.stride,
-                kc, nr);
-    return;
+    if (pack_pairs(j, src + at * es, j->b_k.stride * es, kc, kpad, dst)) return;
   }
   char *first = same && e->kr == 1 ? dst : raw;
   if (cols < nr || kc < kpad) memset(first, 0, (size_t)(kpad * nr * es));
