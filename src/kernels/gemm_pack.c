@@ -21,6 +21,8 @@ static void transpose4_u32(uint32_t *dst, int64_t ld,
     for (int i = 0; i < 4; i++) dst[k * ld + i] = r[i][k];
 }
 
+enum { ROWS_AHEAD = 16 };
+
 typedef struct b16 {
   uint64_t w[2];
 } b16;
@@ -30,6 +32,17 @@ typedef struct b16 {
   static void name(T *dst, int64_t ldx, const T *src, const at_gemm_off *xo,  \
                    int64_t x0, int64_t nx, const at_gemm_off *yo, int64_t y0, \
                    int64_t ny) {                                              \
+    if (at_off_dense(yo, y0, ny) && at_off_uniform(xo, x0, nx)) {             \
+      /* Rows often lie pages apart: no hardware fetches ahead. */            \
+      const T *s = src + at_off(xo, x0) + at_off(yo, y0);                     \
+      for (int64_t x = 0; x < nx; x++, s += xo->stride, dst += ldx) {         \
+        const char *ahead = (const char *)(s + ROWS_AHEAD * xo->stride);      \
+        for (int64_t b = 0; b < ny * (int64_t)sizeof(T); b += 64)             \
+          __builtin_prefetch(ahead + b);                                      \
+        memcpy(dst, s, (size_t)ny * sizeof(T));                               \
+      }                                                                       \
+      return;                                                                 \
+    }                                                                         \
     if (at_off_dense(yo, y0, ny)) {                                           \
       for (int64_t x = 0; x < nx; x++)                                        \
         memcpy(dst + x * ldx, src + at_off(xo, x0 + x) + at_off(yo, y0),      \
@@ -147,9 +160,8 @@ static __m256i load_u8(const char *p) {
 }
 
 // A panel of 32 dense columns whose rows are ld bytes apart, in the engine's
-// type -> dst[kpad / 2][32][2]. Rows often lie pages apart, where no hardware
-// fetches ahead.
-enum { PAIR_COLUMNS = 32, ROWS_AHEAD = 16 };
+// type -> dst[kpad / 2][32][2].
+enum { PAIR_COLUMNS = 32 };
 #define PACK_PAIRS(name, LOAD, BYTES)                                      \
   static void name(uint16_t *dst, const char *src, int64_t ld, int64_t kc, \
                    int64_t kpad) {                                         \
@@ -169,6 +181,18 @@ PACK_PAIRS(pack_pairs_whole, load_whole, 2)
 PACK_PAIRS(pack_pairs_s8, load_s8, 1)
 PACK_PAIRS(pack_pairs_u8, load_u8, 1)
 
+static void pack_pairs_f8(uint32_t type, uint16_t *dst, const char *src,
+                          int64_t ld, int64_t kc, int64_t kpad) {
+  for (int64_t k = 0; k < kpad; k += 2, dst += 2 * PAIR_COLUMNS) {
+    uint16_t rows[2][PAIR_COLUMNS] = {{0}};
+    for (int i = 0; i < 2 && k + i < kc; i++) {
+      __builtin_prefetch(src + (k + i + ROWS_AHEAD) * ld);
+      at_k_convert(AT_BF16, rows[i], type, src + (k + i) * ld, PAIR_COLUMNS);
+    }
+    pack_pairs_whole(dst, (const char *)rows, sizeof rows[0], 2, 2);
+  }
+}
+
 // False: none of these.
 static bool pack_pairs(const at_gemm_job *j, const char *src, int64_t ld,
                        int64_t kc, int64_t kpad, void *dst) {
@@ -179,6 +203,8 @@ static bool pack_pairs(const at_gemm_job *j, const char *src, int64_t ld,
     pack_pairs_s8(dst, src, ld, kc, kpad);
   else if (s16)
     pack_pairs_u8(dst, src, ld, kc, kpad);
+  else if (j->b_type == AT_F8E4M3FN || j->b_type == AT_F8E5M2)
+    pack_pairs_f8(j->b_type, dst, src, ld, kc, kpad);
   else
     return false;
   return true;
@@ -191,7 +217,7 @@ static void interleave4(uint8_t *dst, const uint8_t *raw, int64_t kpad,
         dst[k * nr + 4 * n + q] = raw[(k + q) * nr + n];
 }
 
-// One panel of B whose k is contiguous: groups of kr values move as one word.
+// Panels of B whose k is contiguous: groups of kr values move as one word.
 static void pack_b_words(const at_gemm_job *j, const char *src, int64_t n0,
                          int64_t cols, int64_t k0, int64_t kc, void *dst) {
   int64_t nr = j->e->nr;
@@ -208,6 +234,28 @@ static void pack_b_words(const at_gemm_job *j, const char *src, int64_t n0,
     transpose4_u32((uint32_t *)dst + n, nr, r, words);
   }
 }
+// The same, of another type or of any size; kr is 2.
+static void pack_b_converted(const at_gemm_job *j, const char *src, int64_t n0,
+                             int64_t cols, int64_t k0, int64_t kc, int64_t kpad,
+                             char *rows, void *dst) {
+  uint32_t es = at_dtype_bytes((at_dtype)j->b_type);
+  int64_t nr = j->e->nr;
+  for (int64_t n = 0; n < nr; n++) {
+    char *to = rows + n * kpad * 2;
+    int64_t there = n < cols ? kc : 0;
+    if (there)
+      at_k_convert(j->e->pack_type, to, j->b_type,
+                   src + (at_off(&j->b_n, n0 + n) + at_off(&j->b_k, k0)) * es,
+                   there);
+    memset(to + there * 2, 0, (size_t)((kpad - there) * 2));
+  }
+  for (int64_t n = 0; n < nr; n += 4) {
+    const uint32_t *r[4];
+    for (int i = 0; i < 4; i++)
+      r[i] = (const void *)(rows + (n + i) * kpad * 2);
+    transpose4_u32((uint32_t *)dst + n, nr, r, kpad / 2);
+  }
+}
 
 static void pack_b_panel(const at_gemm_job *j, const char *src, int64_t n0,
                          int64_t cols, int64_t k0, int64_t kc, int64_t kpad,
@@ -220,6 +268,10 @@ static void pack_b_panel(const at_gemm_job *j, const char *src, int64_t n0,
   if (e->kr > 1 && same && kc % e->kr == 0 && kc == kpad && cols == nr &&
       at_off_dense(&j->b_k, k0, kc)) {
     pack_b_words(j, src, n0, cols, k0, kc, dst);
+    return;
+  }
+  if (e->kr == 2 && at_off_dense(&j->b_k, k0, kc)) {
+    pack_b_converted(j, src, n0, cols, k0, kc, kpad, raw, dst);
     return;
   }
   if (e->kr == 2 && cols == PAIR_COLUMNS && nr == PAIR_COLUMNS &&

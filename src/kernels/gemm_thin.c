@@ -262,6 +262,7 @@ static bool shape_fits(const at_gemm_job *j, thin *t) {
   // Tiles do better from nine rows on, and so do dot products that can be
   // packed.
   int64_t most = rows && j->e->kr == 1 ? MAX_ROWS : GROUP;
+  if (rows && j->e->acc_type == AT_S32) most = GROUP / 2;
   if (j->m > most || (j->m > GROUP && j->n < 512)) return false;
   return (rows || dots) &&
          (double)j->batch * (double)j->m * (double)j->k < 16e6;
