@@ -212,7 +212,7 @@ void at_core_dot_end(at_core_dot_scratch *s) {
 }
 
 void at_core_dot_run(at_core *core, const at_core_dot *d) {
-  if (d->batch <= 0 || d->m <= 0 || d->n <= 0) return;
+  if (d->batch <= 0 || d->m <= 0 || d->n <= 0 || at_core_dot_few(d)) return;
   at_core_dot_scratch s;
   at_core_dot_begin(core, &s);
   at_status st = AT_OK;

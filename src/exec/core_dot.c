@@ -147,12 +147,12 @@ static bool end(const at_par *par, side *x) {
   return true;
 }
 
-static bool has_form(const at_core_dot *d, const at_k_matrix *a,
-                     const at_k_matrix *b) {
+// bf16, or rounded to it, with dense rows of f32 as the result.
+static bool is_rounded(const at_core_dot *d) {
   bool rounded =
       d->round_bf16 || (d->a_type == AT_BF16 && d->b_type == AT_BF16);
   return rounded && d->c_type == AT_F32 && d->c_n == sizeof(float) &&
-         d->c_m % (int64_t)sizeof(float) == 0 && at_k_block_fits(a, b);
+         d->c_m % (int64_t)sizeof(float) == 0;
 }
 
 static bool multiply_now(const at_par *par, const at_core_dot *d, side *a,
@@ -366,11 +366,20 @@ static bool postpone(at_core *core, const at_core_dot *d, const side *a,
 
 // ---- Dots
 // --------------------------------------------------------------
+bool at_core_dot_few(const at_core_dot *d) {
+  side a = side_a(d), b = side_b(d);
+  if (!is_rounded(d) || d->later || d->batch != 1 ||
+      !at_k_few_fits(&a.m, &b.m))
+    return false;
+  at_k_few(&a.m, &b.m, d->c, d->c_m / (int64_t)sizeof(float), d->accumulate);
+  return true;
+}
+
 bool at_core_dot_blocks(at_core *core, const at_par *par, const at_core_dot *d,
                         at_status *st) {
   side a = side_a(d), b = side_b(d);
   bool later = d->later && d->batch == 1;
-  bool good = true, fits = has_form(d, &a.m, &b.m);
+  bool good = true, fits = is_rounded(d) && at_k_block_fits(&a.m, &b.m);
   if (d->later && !fits) good = finish_all(par, at_core_due_of(core));
   if (good && !fits) return false;
   int64_t reads = later ? 1 : 2;  // that a packed block is worth keeping for

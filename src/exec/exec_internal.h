@@ -284,8 +284,10 @@ typedef struct at_core_dot_scratch {
 } at_core_dot_scratch;
 void at_core_dot_begin(at_core *core, at_core_dot_scratch *s);
 void at_core_dot_end(at_core_dot_scratch *s);
-// c (+)= a b by packed blocks, which stay with the core where operands do.
-// false: nothing was done, since this product has no such form.
+// c (+)= a b of a few rows. false: nothing was done, since this product has no
+// such form.
+bool at_core_dot_few(const at_core_dot *d);
+// The same by packed blocks, which stay with the core where operands do.
 bool at_core_dot_blocks(at_core *core, const at_par *par, const at_core_dot *d,
                         at_status *st);
 // Do kernels of several devices talk to each other in this step?

@@ -2,9 +2,7 @@
 // on AMX or AVX-512 with each operand packed on its own, so that a packed block serves
 // every product that it takes part in. f32 operands are rounded to bf16 as they
 // are packed.
-#include "kernels/gemm_internal.h"
-
-#define AT_BLOCK __attribute__((target(AT_V4_FEATURES ",avx512bf16")))
+#include "kernels/gemm_pairs.h"
 
 enum {
   PANEL = AT_GEMM_PANEL,
@@ -41,42 +39,9 @@ size_t at_k_block_bytes(const at_k_matrix *m) {
 
 // ---- Packing
 // -----------------------------------------------------------------
-// 16 words of two bf16: (k, k + 1) of one row or column.
-typedef uint32_t words __attribute__((vector_size(64)));
-
-// 32 values of k, of which `n` are there.
-AT_BLOCK AT_INLINE words load_along_k(uint32_t type, const uint8_t *p,
-                                      int64_t n) {
-  uint32_t there = n >= 32 ? ~0u : (1u << n) - 1;
-  if (type == AT_BF16) return (words)_mm512_maskz_loadu_epi16(there, p);
-  __m512 low = _mm512_maskz_loadu_ps((__mmask16)there, p);
-  __m512 high = _mm512_maskz_loadu_ps((__mmask16)(there >> 16), p + 64);
-  return (words)_mm512_cvtne2ps_pbh(high, low);
-}
-
-// 16 neighbours, of which `n` are there, of k and of k + 1 (if that is there).
-AT_BLOCK AT_INLINE words load_across_k(uint32_t type, const uint8_t *p,
-                                       int64_t step, int64_t n, bool second) {
-  __mmask16 there = (__mmask16)(n >= 16 ? 0xffff : (1u << n) - 1);
-  __mmask16 next = second ? there : 0;
-  if (type == AT_BF16) {
-    __m512i even = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(there, p));
-    __m512i odd =
-        _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(next, p + step));
-    return (words)_mm512_or_si512(even, _mm512_slli_epi32(odd, 16));
-  }
-  const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11,
-                                         26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21,
-                                         5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
-  __m512 even = _mm512_maskz_loadu_ps(there, p);
-  __m512 odd = _mm512_maskz_loadu_ps(next, p + step);
-  return (words)_mm512_permutexvar_epi16(
-      order, (__m512i)_mm512_cvtne2ps_pbh(odd, even));
-}
-
 // Word i of vector j becomes word j of vector i.
-AT_BLOCK AT_INLINE void transpose(words v[16]) {
-  words t[16];
+AT_PAIRS AT_INLINE void transpose(at_pairs v[16]) {
+  at_pairs t[16];
 #define LOW4(a, b)                                                            \
   __builtin_shufflevector(a, b, 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, \
                           28, 13, 29)
@@ -134,19 +99,19 @@ AT_INLINE uint8_t *place(const packing *p, int64_t outer, int64_t group) {
 }
 
 // One group of k of 16 rows or columns; those that are not there are zeros.
-AT_BLOCK AT_INLINE void pack_square(const packing *p, uint32_t type, bool along,
+AT_PAIRS AT_INLINE void pack_square(const packing *p, uint32_t type, bool along,
                                     int64_t o, int64_t group) {
   const at_k_matrix *m = p->m;
   int64_t k = group * GROUP, outer = AT_MIN(16, m->outer - o);
   int64_t inner = AT_MIN(GROUP, m->k - k);
   const uint8_t *from =
       (const uint8_t *)m->p + o * m->outer_stride + k * m->k_stride;
-  words v[16];
+  at_pairs v[16];
   for (int i = 0; i < 16; i++) {
     bool there = along ? i < outer : outer > 0 && 2 * i < inner;
-    v[i] = !there  ? (words){0}
-           : along ? load_along_k(type, from + i * m->outer_stride, inner)
-                   : load_across_k(type, from + 2 * i * m->k_stride,
+    v[i] = !there  ? (at_pairs){0}
+           : along ? at_pairs_along_k(type, from + i * m->outer_stride, inner)
+                   : at_pairs_across_k(type, from + 2 * i * m->k_stride,
                                    m->k_stride, outer, 2 * i + 1 < inner);
   }
   if (along == p->columns) transpose(v);
@@ -157,7 +122,7 @@ AT_BLOCK AT_INLINE void pack_square(const packing *p, uint32_t type, bool along,
 
 // Squares in the order of memory; those of the next rows are fetched ahead
 // where they lie far apart.
-AT_BLOCK AT_INLINE void pack_along_k(const packing *p, uint32_t type,
+AT_PAIRS AT_INLINE void pack_along_k(const packing *p, uint32_t type,
                                      int64_t begin, int64_t end) {
   const at_k_matrix *m = p->m;
   int64_t groups = at_gemm_groups(m->k);
@@ -173,14 +138,14 @@ AT_BLOCK AT_INLINE void pack_along_k(const packing *p, uint32_t type,
     }
 }
 
-AT_BLOCK AT_INLINE void pack_across_k(const packing *p, uint32_t type,
+AT_PAIRS AT_INLINE void pack_across_k(const packing *p, uint32_t type,
                                       int64_t begin, int64_t end) {
   for (int64_t g = 0; g < at_gemm_groups(p->m->k); g++)
     for (int64_t o = begin * PANEL; o < end * PANEL; o += 16)
       pack_square(p, type, false, o, g);
 }
 
-AT_BLOCK static void pack_range(void *arg, int64_t begin, int64_t end,
+AT_PAIRS static void pack_range(void *arg, int64_t begin, int64_t end,
                                 uint32_t worker) {
   const packing *p = arg;
   bool along = is_dense(p->m, p->m->k, p->m->k_stride);
@@ -203,7 +168,7 @@ void at_k_block_pack(const at_par *par, const at_k_matrix *m, bool columns,
 }
 
 // Whole squares of rows that were just computed, and so lie in a near cache.
-AT_BLOCK static void pack_near(const packing *p) {
+AT_PAIRS static void pack_near(const packing *p) {
   const at_k_matrix *m = p->m;
   int64_t groups = at_gemm_groups(m->k);
   for (int64_t o = 0; o < m->outer; o++) {

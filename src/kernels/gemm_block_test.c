@@ -209,24 +209,60 @@ static void test_rows(void **state) {
   }
 }
 
+// Operands that are not packed; what is around c stays.
+static void test_few(void **state) {
+  static const int64_t shapes[][3] = {{1, 1, 1},    {4, 64, 128}, {8, 17, 31},
+                                      {3, 70, 33},  {15, 5, 64},  {7, 130, 1},
+                                      {5, 64, 200}, {2, 4, 1024}, {4, 100, 47}};
+  if (!at_k_has(AT_CPU_AVX512_BF16)) skip();
+  for (size_t s = 0; s < AT_LEN(shapes); s++)
+    for (int t = 0; t < 16; t++) {
+      int64_t m = shapes[s][0], n = shapes[s][1], k = shapes[s][2], ldc = n + 5;
+      operand a = make(t & 1 ? AT_F32 : AT_BF16, m, k, true, false);
+      operand b = make(t & 2 ? AT_F32 : AT_BF16, n, k, t & 4, true);
+      bool add = t & 8;
+      float *c = malloc((size_t)(m * ldc) * sizeof *c);
+      for (int64_t i = 0; i < m * ldc; i++) c[i] = MARK;
+      assert_true(at_k_few_fits(&a.m, &b.m));
+      at_k_few(&a.m, &b.m, c, ldc, add);
+      for (int64_t i = 0; i < m * ldc; i++) {
+        double want = add || i % ldc >= n ? MARK : 0;
+        for (int64_t q = 0; q < k && i % ldc < n; q++)
+          want += value_of(i / ldc, q) * value_of(i % ldc, q);
+        if ((double)c[i] != want)
+          fail_msg("%ld x %ld x %ld, kind %d: [%ld, %ld] is %g, want %g", m, n,
+                   k, t, i / ldc, i % ldc, (double)c[i], want);
+      }
+      free(c);
+      drop(&a), drop(&b);
+    }
+}
+
 static void test_who_fits(void **state) {
   at_k_matrix a = {NULL, AT_F32, 64, 64, 256, 4}, b = a, x = a;
-  bool amx = at_k_has(AT_CPU_AVX512_BF16);
-  assert_int_equal(at_k_block_fits(&a, &b), amx);
+  bool bf16 = at_k_has(AT_CPU_AVX512_BF16);
+  assert_int_equal(at_k_block_fits(&a, &b), bf16);
   x.type = AT_F64;
   assert_false(at_k_block_fits(&a, &x));
   x = a, x.outer = 8;
   assert_false(at_k_block_fits(&x, &b));
   x = a, x.k_stride = 8;
   assert_false(at_k_block_fits(&x, &b));
+  x = a, x.outer = 4;
+  assert_int_equal(at_k_few_fits(&x, &b), bf16);
+  assert_false(at_k_few_fits(&a, &b));  // many rows
+  x.k_stride = 8;
+  assert_false(at_k_few_fits(&x, &b));
   at_k_limit_features(AT_CPU_AVX512);
   assert_false(at_k_block_fits(&a, &b));
+  assert_false(at_k_few_fits(&x, &b));
   at_k_limit_features(UINT64_MAX);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_layouts), cmocka_unit_test(test_added_apart),
-      cmocka_unit_test(test_rows), cmocka_unit_test(test_elsewhere), cmocka_unit_test(test_who_fits)};
+      cmocka_unit_test(test_rows), cmocka_unit_test(test_elsewhere), cmocka_unit_test(test_few),
+      cmocka_unit_test(test_who_fits)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -79,6 +79,13 @@ void at_k_block_rows(int64_t m, int64_t n, const at_k_block_part *part,
                      float *c, int64_t ldc, bool add);
 void at_k_block_rows_end(void);
 
+// c[i * ldc + j] (+)= sum over k of a[i, k] b[k, j] for a few rows, by this
+// thread alone, both operands read where they lie. fits: is it for them, on this
+// CPU? Else nothing else may be called.
+bool at_k_few_fits(const at_k_matrix *a, const at_k_matrix *b);
+void at_k_few(const at_k_matrix *a, const at_k_matrix *b, float *c, int64_t ldc,
+              bool add);
+
 // dst[i] = (dst type) src[i] for n dense elements. Floats round to nearest
 // even; wide integers wrap; float to integer truncates and saturates; real to
 // complex has a zero imaginary part; complex to real keeps the real part. `dst`

@@ -571,7 +571,24 @@ static at_me_node *cast_to(at_me *m, const at_mop *op, at_me_node *n,
   return c;
 }
 
-// Operand types that the product knows: f32 pairs, bf16 pairs, s8 pairs.
+// bf16 that is f32 in memory, rounded, for a product that rounds what it reads:
+// that memory.
+static at_me_node *wide_memory(at_me *m, const at_mop *op, at_me_node *n) {
+  at_me_node *rounded = peel(n), *wide = wide_source(rounded);
+  bool elsewhere = n->refs > 1 || (rounded != n && rounded->refs > 1);
+  if (wide == rounded || elsewhere || peel(wide)->kind != AT_ME_LOAD) return n;
+  at_me_node *r = at_me_node_new(m, AT_ME_RESHAPE, op, op->operands[0]->type);
+  if (!r) return n;
+  r->rank = n->rank;
+  memcpy(r->dim, n->dim, sizeof r->dim);
+  r->dtype = AT_F32;
+  at_me_node_hold(m, r, wide);
+  return r;
+}
+
+static bool is_either(at_dtype t) { return t == AT_F32 || t == AT_BF16; }
+
+// Operand types that the product knows: f32 and bf16, s8 pairs.
 static void suit(at_me *m, const at_mop *op, at_me_node **a, at_me_node **b,
                  bool round) {
   for (int i = 0; i < 2; i++) {
@@ -579,16 +596,16 @@ static void suit(at_me *m, const at_mop *op, at_me_node **a, at_me_node **b,
     at_dtype t = (*x)->dtype;
     if (at_is_int(t)) continue;
     if (round && t == AT_F32) *x = narrow_source(*x);
+    if (round && t == AT_BF16) *x = wide_memory(m, op, *x);
     if (at_dtype_bytes(t) == 1)
       *x = cast_to(m, op, *x, AT_BF16, AT_MOSAIC_ARITH_EXTF);
     if (t == AT_F16) *x = cast_to(m, op, *x, AT_F32, AT_MOSAIC_ARITH_EXTF);
   }
   if ((*a)->dtype == (*b)->dtype) return;
+  if (round && is_either((*a)->dtype) && is_either((*b)->dtype)) return;
   for (int i = 0; i < 2; i++) {
     at_me_node **x = i ? b : a;
-    if ((*x)->dtype == AT_F32 && round)
-      *x = cast_to(m, op, *x, AT_BF16, AT_MOSAIC_ARITH_TRUNCF);
-    else if ((*x)->dtype == AT_BF16 && !round)
+    if ((*x)->dtype == AT_BF16 && !round)
       *x = cast_to(m, op, *x, AT_F32, AT_MOSAIC_ARITH_EXTF);
   }
 }
@@ -603,7 +620,7 @@ static at_me_node *dot_node(at_me *m, const at_mop *op, const at_mtype *t,
   at_me_node *n = at_me_node_new(m, AT_ME_DOT, op, t);
   if (!n) return NULL;
   n->dtype = at_is_float(n->dtype) ? AT_F32 : AT_S32;
-  n->ints[0] = round && a->dtype == AT_F32;
+  n->ints[0] = round && (a->dtype == AT_F32 || b->dtype == AT_F32);
   at_me_node_hold(m, n, a);
   at_me_node_hold(m, n, b);
   if (acc && !is_zero(acc)) at_me_node_hold(m, n, acc);
@@ -641,7 +658,8 @@ at_status at_me_dot_add(at_me *m, const at_mop *op, at_me_node *a,
   *p = (product){.op = op,
                  .c = *sum,
                  .first = first,
-                 .round = round && a->dtype == AT_F32};
+                 .round =
+                     round && (a->dtype == AT_F32 || b->dtype == AT_F32)};
   at_me_node *da = operand(m, a, &p->a), *db = operand(m, b, &p->b);
   if (!da || !db) return AT_OK;
   uint32_t k = transposed ? 1 : 0;

@@ -1,0 +1,207 @@
+// Products of a few rows with a matrix that is read where it lies and rounded to
+// bf16 on the way, as in the steps of attention over pages: packing B would cost
+// as much as the product.
+#include "kernels/gemm_pairs.h"
+
+enum {
+  ROWS = 4,
+  COLS = 4,  // or vectors of columns
+  LANES = 16,
+  MAX_M = 15,
+  MAX_K = 1024,
+  MAX_ELEMENTS = 1 << 17  // of B; more is for several threads
+};
+
+typedef struct few {
+  const at_k_matrix *b;
+  const uint16_t *a;  // rows of `lda`, bf16, zeros behind k
+  int64_t lda;
+  float *c;
+  int64_t ldc;
+  bool add;
+} few;
+
+static bool is_dense(const at_k_matrix *m, int64_t n, int64_t stride) {
+  return n == 1 || stride == (int64_t)at_dtype_bytes((at_dtype)m->type);
+}
+
+static bool is_known(const at_k_matrix *m) {
+  return m->type == AT_F32 || m->type == AT_BF16;
+}
+
+bool at_k_few_fits(const at_k_matrix *a, const at_k_matrix *b) {
+  return at_k_has(AT_CPU_AVX512_BF16) && is_known(a) && is_known(b) &&
+         a->outer <= MAX_M && a->k <= MAX_K &&
+         b->outer <= MAX_ELEMENTS / AT_MAX(b->k, 1) && is_dense(a, a->k, a->k_stride) &&
+         (is_dense(b, b->k, b->k_stride) ||
+          is_dense(b, b->outer, b->outer_stride));
+}
+
+// ---- Columns of B are dense: dot products
+// --------------------------------------------------------------
+// Sums of the lanes of four vectors.
+AT_PAIRS AT_INLINE __m128 sums_of(const __m512 v[COLS]) {
+  __m512 ab = _mm512_add_ps(_mm512_unpacklo_ps(v[0], v[1]),
+                            _mm512_unpackhi_ps(v[0], v[1]));
+  __m512 cd = _mm512_add_ps(_mm512_unpacklo_ps(v[2], v[3]),
+                            _mm512_unpackhi_ps(v[2], v[3]));
+  __m512 all = _mm512_add_ps(
+      (__m512)_mm512_unpacklo_pd((__m512d)ab, (__m512d)cd),
+      (__m512)_mm512_unpackhi_pd((__m512d)ab, (__m512d)cd));
+  __m256 half = _mm256_add_ps(_mm512_castps512_ps256(all),
+                              _mm512_extractf32x8_ps(all, 1));
+  return _mm_add_ps(_mm256_castps256_ps128(half),
+                    _mm256_extractf128_ps(half, 1));
+}
+
+AT_PAIRS AT_INLINE void put_sums(const few *x, int64_t i, int64_t j,
+                                 __m128 sums) {
+  int64_t n = x->b->outer - j;
+  __mmask8 there = n >= COLS ? 0xf : (__mmask8)((1u << n) - 1);
+  float *c = x->c + i * x->ldc + j;
+  if (x->add) sums = _mm_add_ps(_mm_maskz_loadu_ps(there, c), sums);
+  _mm_mask_storeu_ps(c, there, sums);
+}
+
+AT_PAIRS AT_INLINE void dots_step(const int rows, uint32_t type, const few *x,
+                                  const uint16_t *a, const uint8_t *const b[],
+                                  int64_t k, int64_t n,
+                                  __m512 sum[ROWS][COLS]) {
+  int64_t at = k * (type == AT_F32 ? 4 : 2);
+  at_pairs v[COLS];
+  for (int j = 0; j < COLS; j++) v[j] = at_pairs_along_k(type, b[j] + at, n);
+  for (int i = 0; i < rows; i++) {
+    __m512bh row = (__m512bh)_mm512_load_si512(a + i * x->lda + k);
+    for (int j = 0; j < COLS; j++)
+      sum[i][j] = _mm512_dpbf16_ps(sum[i][j], row, (__m512bh)v[j]);
+  }
+}
+
+// `rows` rows of A, from row `i` on, by COLS columns from column `j` on.
+AT_PAIRS AT_INLINE void dots(const int rows, uint32_t type, const few *x,
+                             int64_t i, int64_t j) {
+  const at_k_matrix *m = x->b;
+  const uint16_t *a = x->a + i * x->lda;
+  const uint8_t *b[COLS];
+  __m512 sum[ROWS][COLS];
+  for (int q = 0; q < COLS; q++)
+    b[q] = (const uint8_t *)m->p +
+           AT_MIN(j + q, m->outer - 1) * m->outer_stride;
+  for (int r = 0; r < rows; r++)
+    for (int q = 0; q < COLS; q++) sum[r][q] = _mm512_setzero_ps();
+  int64_t k = 0;
+  for (; k + 32 <= m->k; k += 32) dots_step(rows, type, x, a, b, k, 32, sum);
+  if (k < m->k) dots_step(rows, type, x, a, b, k, m->k - k, sum);
+  for (int r = 0; r < rows; r++) put_sums(x, i + r, j, sums_of(sum[r]));
+}
+
+// ---- Rows of B are dense
+// --------------------------------------------------------------
+// Vectors of columns, of which `n` columns are there.
+AT_PAIRS AT_INLINE void rows_step(const int rows, const int vectors,
+                                  uint32_t type, const few *x,
+                                  const uint16_t *a, const uint8_t *b,
+                                  int64_t k, int64_t n, bool second,
+                                  __m512 sum[ROWS][COLS]) {
+  for (int v = 0; v < vectors; v++) {
+    __m512bh pairs = (__m512bh)at_pairs_across_k(
+        type, b + k * x->b->k_stride + v * LANES * (type == AT_F32 ? 4 : 2),
+        x->b->k_stride, n, second);
+    for (int i = 0; i < rows; i++) {
+      int pair;
+      memcpy(&pair, a + i * x->lda + k, sizeof pair);
+      sum[i][v] = _mm512_dpbf16_ps(
+          sum[i][v], (__m512bh)_mm512_set1_epi32(pair), pairs);
+    }
+  }
+}
+
+AT_PAIRS AT_INLINE void rows_put(const int rows, const int vectors,
+                                 const few *x, int64_t i, int64_t j, int64_t n,
+                                 __m512 sum[ROWS][COLS]) {
+  __mmask16 there = (__mmask16)(n >= LANES ? 0xffff : (1u << n) - 1);
+  for (int r = 0; r < rows; r++)
+    for (int v = 0; v < vectors; v++) {
+      float *c = x->c + (i + r) * x->ldc + j + v * LANES;
+      __m512 s = sum[r][v];
+      if (x->add) s = _mm512_add_ps(_mm512_maskz_loadu_ps(there, c), s);
+      _mm512_mask_storeu_ps(c, there, s);
+    }
+}
+
+AT_PAIRS AT_INLINE void across(const int rows, const int vectors, uint32_t type,
+                               const few *x, int64_t i, int64_t j, int64_t n) {
+  const at_k_matrix *m = x->b;
+  const uint16_t *a = x->a + i * x->lda;
+  const uint8_t *b = (const uint8_t *)m->p + j * m->outer_stride;
+  __m512 sum[ROWS][COLS];
+  for (int r = 0; r < rows; r++)
+    for (int v = 0; v < vectors; v++) sum[r][v] = _mm512_setzero_ps();
+  int64_t k = 0;
+  for (; k + 2 <= m->k; k += 2)
+    rows_step(rows, vectors, type, x, a, b, k, n, true, sum);
+  if (k < m->k) rows_step(rows, vectors, type, x, a, b, k, n, false, sum);
+  rows_put(rows, vectors, x, i, j, n, sum);
+}
+
+// ---- All of it
+// --------------------------------------------------------------
+AT_PAIRS AT_INLINE void multiply_rows(const int rows, uint32_t type, bool along,
+                                      const few *x, int64_t i, int64_t j) {
+  int64_t n = x->b->outer - j;
+  if (along)
+    dots(rows, type, x, i, j);
+  else if (n >= COLS * LANES)
+    across(rows, COLS, type, x, i, j, LANES);
+  else
+    for (int64_t v = 0; v < n; v += LANES)
+      across(rows, 1, type, x, i, j + v, AT_MIN(n - v, (int64_t)LANES));
+}
+
+AT_PAIRS AT_INLINE void multiply(uint32_t type, bool along, const few *x,
+                                 int64_t m) {
+  int64_t step = along ? COLS : COLS * LANES;
+  for (int64_t j = 0; j < x->b->outer; j += step)
+    for (int64_t i = 0; i < m; i += ROWS) switch (AT_MIN(m - i, (int64_t)ROWS)) {
+        case 1:
+          multiply_rows(1, type, along, x, i, j);
+          break;
+        case 2:
+          multiply_rows(2, type, along, x, i, j);
+          break;
+        case 3:
+          multiply_rows(3, type, along, x, i, j);
+          break;
+        default:
+          multiply_rows(4, type, along, x, i, j);
+      }
+}
+
+AT_PAIRS static void pack_rows(const at_k_matrix *a, uint16_t *to,
+                               int64_t lda) {
+  for (int64_t i = 0; i < a->outer; i++) {
+    const uint8_t *from = (const uint8_t *)a->p + i * a->outer_stride;
+    for (int64_t k = 0; k < a->k; k += 32) {
+      at_pairs v = a->type == AT_F32
+                       ? at_pairs_along_k(AT_F32, from + 4 * k, a->k - k)
+                       : at_pairs_along_k(AT_BF16, from + 2 * k, a->k - k);
+      _mm512_store_si512(to + i * lda + k, (__m512i)v);
+    }
+  }
+}
+
+AT_PAIRS void at_k_few(const at_k_matrix *a, const at_k_matrix *b, float *c,
+                       int64_t ldc, bool add) {
+  _Alignas(64) uint16_t packed[MAX_M * MAX_K];
+  few x = {b, packed, at_k_round_up(a->k, 32), c, ldc, add};
+  bool along = is_dense(b, b->k, b->k_stride);
+  pack_rows(a, packed, x.lda);
+  if (b->type == AT_F32 && along)
+    multiply(AT_F32, true, &x, a->outer);
+  else if (b->type == AT_F32)
+    multiply(AT_F32, false, &x, a->outer);
+  else if (along)
+    multiply(AT_BF16, true, &x, a->outer);
+  else
+    multiply(AT_BF16, false, &x, a->outer);
+}
