@@ -9,6 +9,7 @@ enum { MIN_LANES = 8, MAX_REFS = 16 };
 
 typedef struct lanes {
   at_arena *a;
+  const at_mosaic_program *p;
   const at_mvalue *refs[MAX_REFS];  // whose lanes are all the same, as far as
   uint32_t num_refs;                // anybody knows
   at_map same;    // const at_mvalue * -> uintptr_t: SPLAT or COLUMN
@@ -78,6 +79,24 @@ static void find_refs(lanes *l, const at_mblock *b) {
       for (uint32_t k = 0; k < op->regions[r]->num_blocks; k++)
         find_refs(l, op->regions[r]->blocks[k]);
   }
+}
+
+// Whoever reads an output before it is written finds nothing that counts, so
+// its lanes are the same too; but all of them are written.
+static bool is_output(const at_mosaic_window *w) {
+  return w->is_output && w->alias < 0 && !w->cores;
+}
+
+static void find_outputs(lanes *l) {
+  for (uint32_t i = 0; i < l->p->num_windows; i++)
+    if (is_output(&l->p->windows[i]))
+      add_ref(l, &l->p->body->args[l->p->windows[i].arg]);
+}
+
+static bool keeps_lanes(const lanes *l, const at_mvalue *ref) {
+  for (uint32_t i = 0; i < l->p->num_windows; i++)
+    if (ref == &l->p->body->args[l->p->windows[i].arg]) return true;
+  return false;
 }
 
 static bool is_zero(const at_mvalue *index) {
@@ -289,7 +308,8 @@ static at_status rewrite(lanes *l, at_mblock *b) {
     uintptr_t kind = op->num_results == 1 ? place_of(&l->same, op->results) : 0;
     if (kind) AT_TRY(make_lane(l, op, &out));
     if (kind == COLUMN) AT_TRY(spread(l, op));
-    if (at_me_plain_store(op) && is_ref(l, op->operands[1]))
+    if (at_me_plain_store(op) && is_ref(l, op->operands[1]) &&
+        !keeps_lanes(l, op->operands[1]))
       AT_TRY(store_lane(l, op));
     if (!at_vec_push(l->a, &out, op)) return AT_NO_MEMORY("lanes of a kernel");
   }
@@ -299,13 +319,14 @@ static at_status rewrite(lanes *l, at_mblock *b) {
 }
 
 at_status at_me_narrow_lanes(const at_mosaic_program *p, at_arena *a) {
-  lanes l = {.a = a};
+  lanes l = {.a = a, .p = p};
   at_mblock *body = p->body;
   l.types = at_map_in(l.a);
   l.narrow = at_map_in(l.a);
   for (uint32_t i = at_mosaic_arg_scratch(p); i < body->num_args; i++)
     add_ref(&l, &body->args[i]);
   find_refs(&l, body);
+  find_outputs(&l);
   while (!l.sound) {
     l.sound = true;
     l.same = at_map_in(l.a);

@@ -138,3 +138,25 @@ def test_as_interpreted(body, values):
   def run(interpret):
     return np.asarray(kernel_of(body, x.shape, interpret)(x))
   np.testing.assert_allclose(run(False), run(True), rtol=2e-6, atol=2e-6)
+
+
+def test_lanes_of_outputs():
+  """Maxima and sums that are kept in all lanes of outputs, which come again and are read before they are written."""
+  rng = np.random.RandomState(2)
+  x = rng.randn(4, 16, 128).astype(np.float32)
+
+  def body(x, m, s):
+    @pl.when(pl.program_id(0) == 0)
+    def _():
+      m[...] = jnp.full_like(m, -jnp.inf)
+      s[...] = jnp.zeros_like(s)
+    high = jnp.maximum(m[...], x[0].max(1, keepdims=True))
+    s[...] = s[...] * jnp.exp(m[...] - high) + jnp.exp(x[0] - high).sum(1, keepdims=True)
+    m[...] = high
+  row = pl.BlockSpec((16, 128), lambda i: (0, 0))
+  m, s = pl.pallas_call(body, grid=(4,), in_specs=[pl.BlockSpec((1, 16, 128), lambda i: (i, 0, 0))], out_specs=[row, row],
+                        out_shape=[jax.ShapeDtypeStruct((16, 128), jnp.float32)] * 2)(x)
+  high = x.max((0, 2))
+  np.testing.assert_array_equal(m, np.broadcast_to(high[:, None], m.shape))
+  total = np.exp(x - high[None, :, None]).sum((0, 2))
+  np.testing.assert_allclose(s, np.broadcast_to(total[:, None], s.shape), rtol=1e-5)
