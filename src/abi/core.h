@@ -189,7 +189,9 @@ typedef struct at_core_dma {
   int32_t rank, elem_bytes;
   int32_t loc;
   int32_t add;  // at_dtype: dst += src in this type; 0 (AT_INVALID): copy
-  int32_t pad;
+  // Only such copies write dst's memory, and whoever reads it says so first
+  // (at_core_pages_fetch) or is a dot with `pages`: the copy may wait.
+  int32_t lazy;
   int64_t padding;  // bytes that the semaphores count beyond those of `size`
   int64_t size[AT_CORE_MAX_RANK];  // elements
   int64_t src_stride[AT_CORE_MAX_RANK], dst_stride[AT_CORE_MAX_RANK];  // bytes
@@ -199,6 +201,8 @@ typedef struct at_core_dma {
 } at_core_dma;
 void at_core_dma_start(at_core *core, const at_core_dma *d);
 void at_core_dma_wait(at_core *core, void *sem, int64_t bytes, int32_t loc);
+// Before these bytes are read: makes the copies to them that wait.
+void at_core_pages_fetch(at_core *core, const void *at, int64_t bytes);
 
 // Rows chosen by indices. Gather: dst row i = table row offsets[i]; scatter:
 // the other way round. A row is the trailing dims of the view of the dense
@@ -239,7 +243,8 @@ typedef struct at_core_dot {
   int32_t accumulate;              // adds to c instead of overwriting it
   int32_t round_bf16;              // F32 operands are rounded to bf16 first
   int32_t loc;
-  int32_t later, pad;  // see at_core_dot_finish
+  int32_t later;  // see at_core_dot_finish
+  int32_t pages;  // b lies in memory that copies with `lazy` fill
   int64_t batch, m, n, k;
   int64_t a_batch, a_m, a_k, b_batch, b_k, b_n, c_batch, c_m, c_n;
 } at_core_dot;

@@ -72,6 +72,13 @@ static void finish_core(core_state *c, void *arg) {
   if (c->shadow) core_shadow_finish(c);
 }
 
+// Goes with the launch.
+static core_state *new_core(const at_core_launch *l) {
+  core_state *c = at_par_scratch(l->par, sizeof *c);
+  if (c) memset(c, 0, offsetof(core_state, regions));
+  return c;
+}
+
 static void prepare_state(core_state *c, const at_core_launch *l,
                           uint32_t program) {
   c->launch = l;
@@ -128,7 +135,7 @@ typedef struct split {
 static core_state *worker_state(split *s, uint32_t worker) {
   core_state *c = s->workers[worker];
   if (c) return c;
-  c = calloc(1, sizeof *c);
+  c = new_core(s->launch);
   if (!c) return NULL;
   s->workers[worker] = c;
   c->lead = s->workers[0];
@@ -160,7 +167,6 @@ static at_status run_split(split *s, uint32_t threads) {
     if (!c) continue;
     st = at_status_join(st, c->status);
     c->status = AT_OK;
-    if (i) free(c);
   }
   if (!st.err && atomic_load(&s->failed))
     return AT_FAIL(AT_RESOURCE_EXHAUSTED,
@@ -474,7 +480,7 @@ static void join_aliases(const at_core_launch *l) {
 
 static at_status run_launch(const at_core_launch *l) {
   const at_xcore *r = l->programs[0].record;
-  core_state *c = calloc(1, sizeof *c);
+  core_state *c = new_core(l);
   if (!c) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a core");
   prepare_state(c, l, 0);
   at_status st = read_bounds(c);
@@ -484,13 +490,10 @@ static at_status run_launch(const at_core_launch *l) {
   for (uint32_t d = 0; d < r->grid_rank; d++)
     together |= r->semantics[d] == AT_CORE_CORE_PARALLEL ||
                 r->semantics[d] == AT_CORE_SUBCORE_PARALLEL;
-  if (together && !st.err) {
-    free(c);
-    return run_together(l);
-  }
+  if (l->out_alone) *l->out_alone = !together;
+  if (together && !st.err) return run_together(l);
   if (!st.err) st = run_alone(c);
   core_shadow_free(c);
-  free(c);
   return st;
 }
 

@@ -54,6 +54,7 @@ typedef struct at_core_launch {
   uint32_t checks;           // at_core_checks
   uint64_t max_turns;        // of loops, per core; 0: no limit
   struct core_rerun *rerun;  // this room's own; NULL
+  bool *out_alone;  // was there one core, which waits for nobody? NULL: no matter
 } at_core_launch;
 // Runs to the end. Errors name the kernel, what failed and the source line.
 at_status at_core_run(const at_core_launch *l);
@@ -78,6 +79,15 @@ typedef struct at_core_due {
   void *data;
 } at_core_due;
 at_core_due *at_core_due_of(at_core *core);
+// Memory that copies with `lazy` fill, as what stands for it: `count` pages of
+// `bytes`, in order. false: it has been filled, and is read itself.
+enum { AT_CORE_MOST_PAGES = 64 };
+typedef struct at_core_pages {
+  const void *page[AT_CORE_MOST_PAGES];
+  int64_t count, bytes;
+} at_core_pages;
+bool at_core_pages_of(at_core *core, const void *at, int64_t bytes,
+                      at_core_pages *out);
 _Noreturn void at_core_give_up(at_core *core, int32_t loc, at_status st);
 
 #endif

@@ -74,6 +74,11 @@ static void copy_dims(const walk *w, uint32_t level, uint8_t *dst,
     copy_dims(w, d, dst + i * w->dst[d], src + i * w->src[d]);
 }
 
+size_t core_box_run(const box *b) {
+  walk w;
+  return simplify(b, &w) && !w.rank ? w.run : 0;
+}
+
 void core_copy_box(const box *b) {
   walk w;
   if (simplify(b, &w)) copy_dims(&w, w.rank, b->dst, b->src);
@@ -133,9 +138,15 @@ void core_copy_shared(at_pool *pool, const box *b) {
   at_pool_for(pool, outer, grain, copy_share, &s);
 }
 
+// bytes: 1, 2, 4 or 8.
 static void fill_words(void *dst, int64_t n, const void *word, size_t bytes) {
-  for (int64_t i = 0; i < n; i++)
-    memcpy((uint8_t *)dst + i * bytes, word, bytes);
+  uint8_t line[64];
+  for (size_t i = 0; i < sizeof line; i += bytes) memcpy(line + i, word, bytes);
+  uint8_t *at = dst;
+  size_t left = (size_t)n * bytes;
+  for (; left >= sizeof line; at += sizeof line, left -= sizeof line)
+    memcpy(at, line, sizeof line);
+  memcpy(at, line, left);
 }
 
 void core_fill_undefined(void *dst, at_dtype t, int64_t n) {

@@ -17,16 +17,17 @@ int64_t core_dma_bytes(const at_core_dma *d) {
 
 // Generated code checks the slices that it makes; this holds the whole copy
 // inside the memory it starts in, whoever made the addresses.
-static void stop_outside(core_state *c, const void *base, const int64_t *stride,
-                         const at_core_dma *d, const char *what) {
+static const region *stop_outside(core_state *c, const void *base,
+                                  const int64_t *stride, const at_core_dma *d,
+                                  region_hint *hint, const char *what) {
   int64_t last = d->elem_bytes;
   for (int32_t i = 0; i < d->rank; i++) {
-    if (d->size[i] <= 0) return;
+    if (d->size[i] <= 0) return NULL;
     last += (d->size[i] - 1) * stride[i];
   }
-  const region *r = core_region_of(c, base);
+  const region *r = core_region_near(c, base, hint);
   if (r && (size_t)((const uint8_t *)base - r->base) + (size_t)last <= r->bytes)
-    return;
+    return r;
   core_stop(
       c, AT_OUT_OF_RANGE, d->loc,
       "DMA %s out of bounds: %lld bytes at offset %lld of a memory of %zu",
@@ -86,9 +87,26 @@ static void add_box(const box *b, uint32_t d, uint8_t *dst, const uint8_t *src,
             add);
 }
 
+static box box_of(const at_core_dma *d, void *dst) {
+  return (box){dst,     d->src,        (uint32_t)d->rank, (uint32_t)d->elem_bytes,
+               d->size, d->dst_stride, d->src_stride};
+}
+
+// Is it left for later?
+static bool is_page(core_state *c, const core_state *to, const at_core_dma *d,
+                    const region *from) {
+  if (!d->lazy || to != c || d->add) return false;
+  box b = box_of(d, d->dst);
+  size_t bytes = core_box_run(&b);
+  if (from && core_stays(c, from) &&
+      core_pages_note(c, d->dst, d->src, bytes))
+    return true;
+  core_pages_settle(c, d->dst, bytes);
+  return false;
+}
+
 static void move(core_state *c, const at_core_dma *d, void *dst) {
-  box b = {dst,     d->src,        (uint32_t)d->rank, (uint32_t)d->elem_bytes,
-           d->size, d->dst_stride, d->src_stride};
+  box b = box_of(d, dst);
   if (!d->add) {
     core_copy_shared(c->launch->par->pool, &b);
     return;
@@ -124,8 +142,9 @@ void at_core_dma_start(at_core *core, const at_core_dma *d) {
   stop_rank(c, d);
   core_state *to = core_peer(c, d->device, d->core, d->subcore, 0, d->loc);
   if (core_dma_bytes(d) > 0) {
-    stop_outside(c, d->src, d->src_stride, d, "source");
-    stop_outside(c, d->dst, d->dst_stride, d, "destination");
+    const region *from =
+        stop_outside(c, d->src, d->src_stride, d, &c->copied_from, "source");
+    stop_outside(c, d->dst, d->dst_stride, d, &c->copied_to, "destination");
     void *dst = core_translate(c, to, d->dst);
     if (!dst)
       core_stop(
@@ -134,7 +153,7 @@ void at_core_dma_start(at_core *core, const at_core_dma *d) {
           "scratch or allocations",
           to->head.device_id);
     if (c->shadow) core_shadow_copy(c, to, d, dst);
-    move(c, d, dst);
+    if (!is_page(c, to, d, from)) move(c, d, dst);
   }
   finish(c, to, d);
 }
@@ -172,8 +191,9 @@ void at_core_indirect_start(at_core *core, const at_core_indirect *x) {
     row.src = (uint8_t *)x->rows.src + (x->scatter ? i : at) * src_step;
     row.dst = (uint8_t *)x->rows.dst + (x->scatter ? at : i) * dst_step;
     if (core_dma_bytes(&row) <= 0) continue;
-    stop_outside(c, row.src, row.src_stride, &row, "source");
-    stop_outside(c, row.dst, row.dst_stride, &row, "destination");
+    stop_outside(c, row.src, row.src_stride, &row, &c->copied_from, "source");
+    stop_outside(c, row.dst, row.dst_stride, &row, &c->copied_to,
+                 "destination");
     void *dst = core_translate(c, to, row.dst);
     if (!dst)
       core_stop(c, AT_INVALID_ARGUMENT, row.loc, "device %d has no such memory",

@@ -406,6 +406,10 @@ static bool stays(const core_state *c, const at_xcore_ref *x) {
          x->space != AT_CORE_SEM && !c->launch->checks && !c->together;
 }
 
+bool core_stays(const core_state *c, const region *r) {
+  return r->ref >= 0 && stays(c, c->windows[r->ref].ref);
+}
+
 int64_t at_core_reads_of(at_core *core, const void *p) {
   const core_state *c = state_of(core);
   for (uint32_t i = 0; i < c->program->record->num_refs; i++) {

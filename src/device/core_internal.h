@@ -26,9 +26,11 @@ typedef struct region {
   at_core_space space;
   int32_t ref;  // argument of the kernel, -1: other
 } region;
+typedef uint32_t region_hint;  // the region that was asked for last
 enum {
   kMaxRegions = 192,
   kMaxSpans = 16,
+  kMaxPages = 64,
   kNumSems = 8192,
   kBeyondBytes = 64 << 20,
   // The first semaphores of a core: the collective's barrier, then two for
@@ -64,6 +66,13 @@ typedef struct window {
   bool moved;
   departure left[2];
 } window;
+
+// A copy that is not made yet (core_pages.c).
+typedef struct page {
+  uint8_t *dst;
+  const uint8_t *src;
+  size_t bytes;
+} page;
 
 typedef struct core_state core_state;
 typedef struct shadow shadow;
@@ -105,8 +114,8 @@ struct core_state {
   int32_t bounds[AT_CORE_MAX_GRID];
   at_core_ref *refs;
   window *windows;  // per ref
-  region regions[kMaxRegions];
-  uint32_t num_regions;
+  uint32_t num_regions, num_pages;
+  region_hint copied_from, copied_to;
   sem *sems;
   uint32_t num_sems, most_sems;  // used, now and ever
   uint8_t *stack;                // for allocas
@@ -134,6 +143,9 @@ struct core_state {
   core_state *lead;      // runs other steps of this core; NULL: this one does
   _Atomic(void *) note;  // of who multiplies for it
   at_core_due due;
+  // From here on a core begins with whatever is there.
+  region regions[kMaxRegions];
+  page pages[kMaxPages];
 };
 static inline core_state *state_of(at_core *c) { return (core_state *)c; }
 
@@ -156,6 +168,8 @@ const char *core_name(const core_state *c);
 void core_region_add(core_state *c, void *base, size_t bytes,
                      at_core_space space, int32_t ref);
 const region *core_region_of(const core_state *c, const void *p);
+const region *core_region_near(const core_state *c, const void *p,
+                               region_hint *hint);
 // The same place of another core of the same program; NULL: none.
 void *core_translate(const core_state *from, const core_state *to, void *p);
 // owner: 0, or 1 + the type of its program.
@@ -175,12 +189,20 @@ typedef struct box {
   const int64_t *size, *dst_stride, *src_stride;  // elements, bytes
 } box;
 void core_copy_box(const box *b);
+// The bytes of a box that is dense on both sides; 0: it is not, or is empty.
+size_t core_box_run(const box *b);
 void core_copy_shared(at_pool *pool, const box *b);  // a large one: by all threads
 // Fills n elements with what nobody may rely on: a NaN that arithmetic does not
 // make by itself, the smallest integer.
 void core_fill_undefined(void *dst, at_dtype t, int64_t n);
 // The same, or in a second run other values (core_again.c).
 void core_fill(const core_state *c, void *dst, at_dtype t, int64_t n);
+
+// ---- core_pages.c
+// Does the copy wait until somebody needs it?
+bool core_pages_note(core_state *c, void *dst, const void *src, size_t bytes);
+// Makes the copies to any of these bytes.
+void core_pages_settle(core_state *c, const void *at, size_t bytes);
 
 // ---- core_misc.c
 // ----------------------------------------------------------------
@@ -200,6 +222,8 @@ uint32_t core_first_out(const at_core_program *p);  // its buffer
 // What the index map of argument i says at a grid step.
 void core_window_index(core_state *c, uint32_t i, const int32_t *grid,
                        int32_t *at);
+// Is this an operand that nothing writes as long as the kernel runs?
+bool core_stays(const core_state *c, const region *r);
 // Steps [begin, end) of the grid in lexicographic order.
 void core_run_steps(core_state *c, int64_t begin, int64_t end);
 void core_grid_at(const core_state *c, int64_t step, int32_t *grid);

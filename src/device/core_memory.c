@@ -17,14 +17,24 @@ void core_region_add(core_state *c, void *base, size_t bytes,
   c->regions[c->num_regions++] = (region){base, bytes, space, ref};
 }
 
+static bool is_inside(const region *r, const void *p) {
+  return (const uint8_t *)p >= r->base &&
+         (const uint8_t *)p < r->base + r->bytes;
+}
+
 const region *core_region_of(const core_state *c, const void *p) {
-  for (uint32_t i = 0; i < c->num_regions; i++) {
-    const region *r = &c->regions[i];
-    if ((const uint8_t *)p >= r->base &&
-        (const uint8_t *)p < r->base + r->bytes)
-      return r;
-  }
+  for (uint32_t i = 0; i < c->num_regions; i++)
+    if (is_inside(&c->regions[i], p)) return &c->regions[i];
   return NULL;
+}
+
+const region *core_region_near(const core_state *c, const void *p,
+                               region_hint *hint) {
+  if (*hint < c->num_regions && is_inside(&c->regions[*hint], p))
+    return &c->regions[*hint];
+  const region *r = core_region_of(c, p);
+  if (r) *hint = (uint32_t)(r - c->regions);
+  return r;
 }
 
 void *core_translate(const core_state *from, const core_state *to, void *p) {

@@ -2,6 +2,7 @@
 // cores, and the dots that their code hands to the shared kernels.
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/config.h"
 #include "exec/exec_internal.h"
 
@@ -11,17 +12,22 @@ static const void *section(const at_loaded *l, at_xsection s) {
 
 // One block: programs, then the index functions of all of them, then what
 // fills windows.
-at_status at_core_prepare(const at_loaded *l, const at_xstep *step, at_op *op) {
+at_status at_core_prepare(at_loaded *l, const at_xstep *step, at_op *op) {
   const at_xcore *records =
       (const at_xcore *)section(l, AT_XS_CORES) + step->target;
   const at_xcore_ref *refs = section(l, AT_XS_CORE_REFS);
   size_t n = (size_t)step->aux, maps = 0;
   for (size_t i = 0; i < n; i++) maps += records[i].num_refs;
   at_core_program *p =
-      calloc(1, n * sizeof *p + maps * (sizeof *p->index + sizeof *p->fill));
+      calloc(1, n * sizeof *p + sizeof *op->pace +
+                    maps * (sizeof *p->index + sizeof *p->fill));
   if (!p) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory to load a kernel");
   op->cores = p;
-  at_core_index_fn *index = (at_core_index_fn *)(p + n);
+  op->pace = (at_core_pace *)(p + n);
+  atomic_init(&op->pace->ns, (int64_t)step->estimated_ns);
+  op->pace->all = &l->expected_ns;
+  l->has_kernels = true;
+  at_core_index_fn *index = (at_core_index_fn *)(op->pace + 1);
   at_core_fill_fn *fill = (at_core_fill_fn *)(index + maps);
   for (size_t i = 0; i < n; i++) {
     const at_xcore *r = &records[i];
@@ -75,9 +81,22 @@ at_core_launch at_core_launch_make(const at_frame *f, const at_op *op,
                           .max_turns = at_config_uint(AT_CONFIG_KERNEL_TURNS)};
 }
 
+// Cores that wait for each other are never for the caller's thread.
+static void note_pace(at_core_pace *p, bool alone, uint64_t ns) {
+  const int64_t never = 1000000;
+  int64_t now = alone ? (int64_t)AT_MIN(ns, (uint64_t)never) : never;
+  int64_t before = atomic_exchange_explicit(&p->ns, now, memory_order_relaxed);
+  atomic_fetch_add_explicit(p->all, now - before, memory_order_relaxed);
+}
+
 at_status at_core_step_run(at_frame *f, const at_op *op, const at_par *par) {
   at_core_launch launch = at_core_launch_make(f, op, par);
-  return at_core_run(&launch);
+  bool alone = false;
+  launch.out_alone = &alone;
+  uint64_t start = at_clock_ns();
+  at_status st = at_core_run(&launch);
+  note_pace(op->pace, alone && !st.err, at_clock_ns() - start);
+  return st;
 }
 
 // ---- Dots
@@ -212,7 +231,8 @@ void at_core_dot_end(at_core_dot_scratch *s) {
 }
 
 void at_core_dot_run(at_core *core, const at_core_dot *d) {
-  if (d->batch <= 0 || d->m <= 0 || d->n <= 0 || at_core_dot_few(d)) return;
+  if (d->batch <= 0 || d->m <= 0 || d->n <= 0 || at_core_dot_few(core, d)) return;
+  at_core_dot_fetch(core, d);
   at_core_dot_scratch s;
   at_core_dot_begin(core, &s);
   at_status st = AT_OK;

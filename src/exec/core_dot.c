@@ -366,13 +366,45 @@ static bool postpone(at_core *core, const at_core_dot *d, const side *a,
 
 // ---- Dots
 // --------------------------------------------------------------
-bool at_core_dot_few(const at_core_dot *d) {
+// B where the pages are that stand for its memory. false: its memory is filled.
+static bool pages_of(at_core *core, const at_k_matrix *b, bool along,
+                     at_core_pages *from, at_k_pages *out) {
+  int64_t rows = along ? b->outer : b->k, cols = along ? b->k : b->outer;
+  int64_t step = along ? b->outer_stride : b->k_stride;
+  int64_t bytes = cols * (int64_t)at_dtype_bytes((at_dtype)b->type);
+  if (rows <= 0 || cols <= 0) return false;
+  if (step != bytes || rows > INT64_MAX / step) {
+    at_core_pages_fetch(core, b->p, (rows - 1) * step + bytes);
+    return false;
+  }
+  if (!at_core_pages_of(core, b->p, rows * bytes, from)) return false;
+  *out = (at_k_pages){from->page, from->count, from->bytes / bytes};
+  if (from->bytes % bytes == 0 && (along || out->rows % 2 == 0)) return true;
+  at_core_pages_fetch(core, b->p, rows * bytes);
+  return false;
+}
+
+bool at_core_dot_few(at_core *core, const at_core_dot *d) {
   side a = side_a(d), b = side_b(d);
   if (!is_rounded(d) || d->later || d->batch != 1 ||
       !at_k_few_fits(&a.m, &b.m))
     return false;
-  at_k_few(&a.m, &b.m, d->c, d->c_m / (int64_t)sizeof(float), d->accumulate);
+  at_core_pages from;
+  at_k_pages pages;
+  bool along = d->k == 1 || d->b_k == at_dtype_bytes((at_dtype)d->b_type);
+  bool there = !d->pages || !pages_of(core, &b.m, along, &from, &pages);
+  at_k_few(&a.m, &b.m, there ? NULL : &pages, d->c,
+           d->c_m / (int64_t)sizeof(float), d->accumulate);
   return true;
+}
+
+// For products that read b itself.
+void at_core_dot_fetch(at_core *core, const at_core_dot *d) {
+  int64_t bytes = at_dtype_bytes((at_dtype)d->b_type);
+  if (!d->pages || d->k <= 0) return;
+  bytes += (d->batch - 1) * d->b_batch + (d->k - 1) * d->b_k +
+           (d->n - 1) * d->b_n;
+  at_core_pages_fetch(core, d->b, bytes);
 }
 
 bool at_core_dot_blocks(at_core *core, const at_par *par, const at_core_dot *d,

@@ -167,6 +167,12 @@ typedef struct at_ref {
 } at_ref;
 enum { AT_BASE_NOTHING, AT_BASE_TEMP, AT_BASE_CONST, AT_BASE_INPUTS };
 
+// How long a kernel's last run took, and where that counts.
+typedef struct at_core_pace {
+  _Atomic int64_t ns;
+  _Atomic int64_t *all;
+} at_core_pace;
+
 typedef struct at_op {
   uint32_t kind, target;
   uint32_t args, num_args;
@@ -177,6 +183,7 @@ typedef struct at_op {
   uint32_t params_bytes;
   const at_k_info *kernel;  // RUNTIME
   at_core_program *cores;   // CORE: `aux` of them, owned
+  at_core_pace *pace;       // CORE: goes with `cores`
   bool meets;  // all devices must be there: colls[target] says who
 } at_op;
 
@@ -231,7 +238,10 @@ struct at_loaded {
   uint32_t num_beside;   // STARTs of SparseCores
   uint32_t num_devices;  // replicas x partitions
   uint32_t depth;        // levels of control flow, the program itself included
-  bool small;            // may run on the caller's thread
+  // Of a launch on one thread: what the compiler expects, and kernels as they
+  // last ran. Small programs may run on the caller's thread.
+  _Atomic int64_t expected_ns;
+  bool has_kernels;      // of Pallas
   at_far *far;           // NULL: all its devices are here
 };
 static inline const at_xtype *at_io_type(const at_loaded *l, const at_xio *io) {
@@ -241,6 +251,8 @@ static inline const at_xtype *at_io_type(const at_loaded *l, const at_xio *io) {
 bool at_io_shares(const at_loaded *l, uint32_t input);
 // The input that an output is, whose buffer stays the caller's; -1: none.
 int32_t at_io_passes(const at_loaded *l, uint32_t output);
+// May its next launch run on the caller's thread, by the time that it takes?
+bool at_loaded_is_small(const at_loaded *l);
 
 // Address of an entry of KERNELS. INVALID_ARGUMENT: the object has no such symbol.
 at_status at_loaded_kernel(const at_loaded *l, uint32_t kernel, void **out);
@@ -273,7 +285,7 @@ void at_op_record_event(const at_frame *f, const at_op *op,
 
 // ---- core.c: Pallas kernels
 // --------------------------------------------------------
-at_status at_core_prepare(const at_loaded *l, const at_xstep *step, at_op *op);
+at_status at_core_prepare(at_loaded *l, const at_xstep *step, at_op *op);
 at_core_launch at_core_launch_make(const at_frame *f, const at_op *op,
                                    const at_par *par);
 at_status at_core_step_run(at_frame *f, const at_op *op, const at_par *par);
@@ -286,7 +298,8 @@ void at_core_dot_begin(at_core *core, at_core_dot_scratch *s);
 void at_core_dot_end(at_core_dot_scratch *s);
 // c (+)= a b of a few rows. false: nothing was done, since this product has no
 // such form.
-bool at_core_dot_few(const at_core_dot *d);
+bool at_core_dot_few(at_core *core, const at_core_dot *d);
+void at_core_dot_fetch(at_core *core, const at_core_dot *d);
 // The same by packed blocks, which stay with the core where operands do.
 bool at_core_dot_blocks(at_core *core, const at_par *par, const at_core_dot *d,
                         at_status *st);

@@ -480,7 +480,7 @@ static bool all_arrived(const at_launch *in) {
 // The caller's thread runs small programs whose arguments are there, when no
 // chip of theirs has anything to do: then it takes the turn of all of them.
 static bool may_run_here(const at_loaded *l, const at_launch *in) {
-  if (!l->small || l->far || at_in_fiber()) return false;
+  if (!at_loaded_is_small(l) || l->far || at_in_fiber()) return false;
   uint32_t n = num_chips(in), d;
   for (d = 0; d < n; d++)
     if (atomic_load_explicit(&chip_of(in, d)->depth, memory_order_relaxed))
@@ -522,10 +522,23 @@ static at_status run_several(at_loaded *l, const at_launch *in,
   return st;
 }
 
+// What fails in a kernel fails in the outputs, wherever it ran. Consumes st.
+static at_event *fail_outputs(at_buffer **outputs, uint32_t n, at_status st) {
+  at_event *failed = at_event_create();
+  if (!failed) return NULL;
+  for (uint32_t o = 0; o < n; o++) {
+    at_event_release(outputs[o]->ready);
+    outputs[o]->ready = at_event_retain(failed);
+  }
+  at_event_fire(failed, st);
+  return failed;
+}
+
 // All arguments are ready and the chips are ours. A failure is returned, not
-// put into the outputs.
+// put into the outputs, but for those of kernels.
 static at_status run_here(at_loaded *l, const at_launch *in,
-                          const uint8_t *donated, at_buffer **outputs) {
+                          const uint8_t *donated, at_buffer **outputs,
+                          at_event **done) {
   uint32_t n = num_chips(in), all = n * l->num_outputs;
   at_status st = first_error(in);
   if (!st.err) st = make_outputs(l, in, at_event_done(), outputs);
@@ -544,13 +557,20 @@ static at_status run_here(at_loaded *l, const at_launch *in,
   } else {
     st = run_several(l, in, donated, outputs);
   }
-  if (st.err) {
-    free_outputs(outputs, all);
-    drop_outputs(outputs, all);
-  } else {
+  *done = at_event_done();
+  if (!st.err) {
     unhold_all(outputs, all);
+    return st;
   }
-  return st;
+  free_outputs(outputs, all);
+  at_event *failed = l->has_kernels ? fail_outputs(outputs, all, st) : NULL;
+  if (!failed) {
+    drop_outputs(outputs, all);
+    return st;
+  }
+  unhold_all(outputs, all);
+  *done = failed;
+  return AT_OK;
 }
 
 static at_status make_queued(at_loaded *l, const at_launch *in,
@@ -609,10 +629,14 @@ at_status at_launch_begin(at_loaded *l, const at_launch *in,
   at_status st = take_arguments(l, in, donated);
   if (!st.err) {
     if (may_run_here(l, in)) {
-      st = run_here(l, in, donated, outputs);
+      at_event *done = NULL;
+      st = run_here(l, in, donated, outputs, &done);
       for (uint32_t d = 0; d < num_chips(in); d++)
         at_chip_end_turn(chip_of(in, d));
-      if (!st.err && out_done) *out_done = at_event_done();
+      if (!st.err && out_done)
+        *out_done = done;
+      else
+        at_event_release(done);
     } else {
       wait_for_room(chip_of(in, 0));
       st = make_queued(l, in, donated, outputs, out_done, out_task);

@@ -6,7 +6,7 @@
 #include "base/config.h"
 #include "exec/exec_internal.h"
 
-// Programs estimated below this run on the caller's thread: handing them to
+// Programs expected below this run on the caller's thread: handing them to
 // another one would cost about as much. Several devices cost more to hand over.
 static const double kSmallNs = 50e3;
 
@@ -245,10 +245,10 @@ static at_status check_hbm(const at_loaded *l) {
   return st;
 }
 
-static bool is_small(const at_loaded *l) {
-  const at_xheader *h = l->header;
-  return !h->has_effects && h->estimated_ns * l->num_devices <
-                                kSmallNs * (l->num_devices > 1 ? 4 : 1);
+bool at_loaded_is_small(const at_loaded *l) {
+  int64_t ns = atomic_load_explicit(&l->expected_ns, memory_order_relaxed);
+  return !l->header->has_effects &&
+         (double)ns * l->num_devices < kSmallNs * (l->num_devices > 1 ? 4 : 1);
 }
 
 static at_status prepare(at_loaded *l) {
@@ -262,7 +262,7 @@ static at_status prepare(at_loaded *l) {
   l->dims = section(l, AT_XS_DIMS);
   l->args = section(l, AT_XS_ARGS);
   l->num_devices = h->num_replicas * h->num_partitions;
-  l->small = is_small(l);
+  atomic_init(&l->expected_ns, (int64_t)AT_MIN(h->estimated_ns, 1e18));
   uint32_t n = (uint32_t)h->sections[AT_XS_STEPS].count;
   l->arg_refs = calloc((size_t)l->num_args + 1, sizeof *l->arg_refs);
   l->ops = calloc((size_t)n + 1, sizeof *l->ops);

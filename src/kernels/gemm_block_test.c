@@ -224,7 +224,7 @@ static void test_few(void **state) {
       float *c = malloc((size_t)(m * ldc) * sizeof *c);
       for (int64_t i = 0; i < m * ldc; i++) c[i] = MARK;
       assert_true(at_k_few_fits(&a.m, &b.m));
-      at_k_few(&a.m, &b.m, c, ldc, add);
+      at_k_few(&a.m, &b.m, NULL, c, ldc, add);
       for (int64_t i = 0; i < m * ldc; i++) {
         double want = add || i % ldc >= n ? MARK : 0;
         for (int64_t q = 0; q < k && i % ldc < n; q++)

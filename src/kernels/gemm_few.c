@@ -14,6 +14,7 @@ enum {
 
 typedef struct few {
   const at_k_matrix *b;
+  const at_k_pages *pages;  // of k; never NULL
   const uint16_t *a;  // rows of `lda`, bf16, zeros behind k
   int64_t lda;
   float *c;
@@ -54,11 +55,17 @@ AT_PAIRS AT_INLINE __m128 sums_of(const __m512 v[COLS]) {
                     _mm256_extractf128_ps(half, 1));
 }
 
+// Stores without masks where they can be: this CPU's others are slow.
 AT_PAIRS AT_INLINE void put_sums(const few *x, int64_t i, int64_t j,
                                  __m128 sums) {
   int64_t n = x->b->outer - j;
-  __mmask8 there = n >= COLS ? 0xf : (__mmask8)((1u << n) - 1);
   float *c = x->c + i * x->ldc + j;
+  if (n >= COLS) {
+    if (x->add) sums = _mm_add_ps(_mm_loadu_ps(c), sums);
+    _mm_storeu_ps(c, sums);
+    return;
+  }
+  __mmask8 there = (__mmask8)((1u << n) - 1);
   if (x->add) sums = _mm_add_ps(_mm_maskz_loadu_ps(there, c), sums);
   _mm_mask_storeu_ps(c, there, sums);
 }
@@ -133,14 +140,18 @@ AT_PAIRS AT_INLINE void across(const int rows, const int vectors, uint32_t type,
                                const few *x, int64_t i, int64_t j, int64_t n) {
   const at_k_matrix *m = x->b;
   const uint16_t *a = x->a + i * x->lda;
-  const uint8_t *b = (const uint8_t *)m->p + j * m->outer_stride;
   __m512 sum[ROWS][COLS];
   for (int r = 0; r < rows; r++)
     for (int v = 0; v < vectors; v++) sum[r][v] = _mm512_setzero_ps();
-  int64_t k = 0;
-  for (; k + 2 <= m->k; k += 2)
-    rows_step(rows, vectors, type, x, a, b, k, n, true, sum);
-  if (k < m->k) rows_step(rows, vectors, type, x, a, b, k, n, false, sum);
+  for (int64_t p = 0; p < x->pages->count; p++, a += x->pages->rows) {
+    const uint8_t *b =
+        (const uint8_t *)x->pages->page[p] + j * m->outer_stride;
+    int64_t k = 0;
+    for (; k + 2 <= x->pages->rows; k += 2)
+      rows_step(rows, vectors, type, x, a, b, k, n, true, sum);
+    if (k < x->pages->rows)
+      rows_step(rows, vectors, type, x, a, b, k, n, false, sum);
+  }
   rows_put(rows, vectors, x, i, j, n, sum);
 }
 
@@ -190,18 +201,36 @@ AT_PAIRS static void pack_rows(const at_k_matrix *a, uint16_t *to,
   }
 }
 
-AT_PAIRS void at_k_few(const at_k_matrix *a, const at_k_matrix *b, float *c,
-                       int64_t ldc, bool add) {
-  _Alignas(64) uint16_t packed[MAX_M * MAX_K];
-  few x = {b, packed, at_k_round_up(a->k, 32), c, ldc, add};
-  bool along = is_dense(b, b->k, b->k_stride);
-  pack_rows(a, packed, x.lda);
-  if (b->type == AT_F32 && along)
-    multiply(AT_F32, true, &x, a->outer);
-  else if (b->type == AT_F32)
-    multiply(AT_F32, false, &x, a->outer);
+AT_PAIRS static void multiply_as(const few *x, bool along, int64_t m) {
+  uint32_t type = x->b->type;
+  if (type == AT_F32 && along)
+    multiply(AT_F32, true, x, m);
+  else if (type == AT_F32)
+    multiply(AT_F32, false, x, m);
   else if (along)
-    multiply(AT_BF16, true, &x, a->outer);
+    multiply(AT_BF16, true, x, m);
   else
-    multiply(AT_BF16, false, &x, a->outer);
+    multiply(AT_BF16, false, x, m);
+}
+
+AT_PAIRS void at_k_few(const at_k_matrix *a, const at_k_matrix *b,
+                       const at_k_pages *pages, float *c, int64_t ldc,
+                       bool add) {
+  _Alignas(64) uint16_t packed[MAX_M * MAX_K];
+  bool along = is_dense(b, b->k, b->k_stride);
+  at_k_pages whole = {&b->p, 1, along ? b->outer : b->k};
+  if (!pages) pages = &whole;
+  few x = {b, pages, packed, at_k_round_up(a->k, 32), c, ldc, add};
+  pack_rows(a, packed, x.lda);
+  if (!along) {
+    multiply_as(&x, false, a->outer);
+    return;
+  }
+  at_k_matrix part = *b;
+  part.outer = pages->rows;
+  x.b = &part;
+  for (int64_t p = 0; p < pages->count; p++, x.c += pages->rows) {
+    part.p = pages->page[p];
+    multiply_as(&x, true, a->outer);
+  }
 }

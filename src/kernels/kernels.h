@@ -83,8 +83,14 @@ void at_k_block_rows_end(void);
 // thread alone, both operands read where they lie. fits: is it for them, on this
 // CPU? Else nothing else may be called.
 bool at_k_few_fits(const at_k_matrix *a, const at_k_matrix *b);
-void at_k_few(const at_k_matrix *a, const at_k_matrix *b, float *c, int64_t ldc,
-              bool add);
+// pages: where b is, instead of b->p, `count` times `rows` of its columns if
+// their k is dense, else of its k, an even number; NULL: b->p.
+typedef struct at_k_pages {
+  const void *const *page;
+  int64_t count, rows;
+} at_k_pages;
+void at_k_few(const at_k_matrix *a, const at_k_matrix *b,
+              const at_k_pages *pages, float *c, int64_t ldc, bool add);
 
 // dst[i] = (dst type) src[i] for n dense elements. Floats round to nearest
 // even; wide integers wrap; float to integer truncates and saturates; real to

@@ -50,6 +50,7 @@ typedef struct at_me_ref {
   // What is really there of each dimension; only where padded.
   bool padded;
   at_me_num valid[AT_ME_RANK];
+  bool pages;  // of scratch where copies may wait (emit_pages.c)
 } at_me_ref;
 
 typedef enum at_me_kind {
@@ -331,6 +332,8 @@ void at_me_dense(at_me *m, at_me_ref *r, LLVMValueRef base, at_dtype t,
 // A view of n's elements for a callee: n is made readable in one type without
 // casts. Yields the node to drop.
 at_me_node *at_me_view(at_me *m, at_me_node *n, at_me_ref *view);
+// The same for a callee that knows what to do where view->pages.
+at_me_node *at_me_view_pages(at_me *m, at_me_node *n, at_me_ref *view);
 
 LLVMValueRef at_me_mark(at_me *m);
 void at_me_release_to(at_me *m, const at_mop *op, LLVMValueRef mark);
@@ -434,6 +437,10 @@ void at_me_join_begin(at_me *m, const at_me_ref *a, const at_me_ref *b,
                       at_me_join *j);
 at_status at_me_join_add(at_me *m, const at_mop *op, at_me_join *j,
                          const at_me_ref *r, LLVMBasicBlockRef from);
+// Scratch where copies may wait: notes it in the refs of the arguments.
+at_status at_me_find_pages(at_me *m, const at_mblock *body);
+bool at_me_feeds_product(at_me *m, const at_mop *load);
+void at_me_pages_fetch(at_me *m, const at_me_ref *r);
 // Masked accesses on SparseCore: memory holds the selected elements only.
 bool at_me_is_sparse(const at_me *m);
 at_status at_me_load_expanded(at_me *m, at_mop *op, const at_me_ref *box,

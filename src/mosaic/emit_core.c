@@ -210,6 +210,7 @@ static at_status emit_dma(at_me *m, at_mop *op) {
   fill_optional(m, &d, op, 4, FIELD(device));
   fill_optional(m, &d, op, 5, FIELD(core));
   fill_optional(m, &d, op, 6, FIELD(subcore));
+  at_me_record_i32(&d, FIELD(lazy), dst.pages);
   LLVMValueRef args[2] = {m->core, at_me_record_end(m, &d)};
   at_b_call(m->e, "at_core_dma_start", NULL, args, 2);
   return AT_OK;

@@ -149,6 +149,7 @@ static LLVMValueRef dot_record(at_me *m, const product *p, bool accumulate) {
     at_me_record_i32(&d, FIELD(accumulate), accumulate);
   at_me_record_i32(&d, FIELD(round_bf16), p->round);
   at_me_record_i32(&d, FIELD(later), p->later);
+  at_me_record_i32(&d, FIELD(pages), p->b.pages);
   at_me_record_i32(&d, FIELD(loc), at_me_loc(m, p->op));
   const struct {
     size_t at;
@@ -233,8 +234,8 @@ static void fill_axes(product *p, const numbers *x, const at_me_node *dot) {
 }
 
 // A view of the operand; yields the node to drop.
-static at_me_node *operand(at_me *m, at_me_node *n, at_me_ref *v) {
-  at_me_node *b = at_me_view(m, n, v);
+static at_me_node *operand(at_me *m, at_me_node *n, bool pages, at_me_ref *v) {
+  at_me_node *b = pages ? at_me_view_pages(m, n, v) : at_me_view(m, n, v);
   if (v->dtype == AT_S4 || v->dtype == AT_S2) v->dtype = AT_S8;
   return b;
 }
@@ -451,8 +452,8 @@ static void dot_run(at_me *m, at_me_node *dot, const at_me_ref *dst,
   p->op = dot->op;
   p->round = dot->ints[0];
   // In a loop over rows b is packed already.
-  at_me_node *da = operand(m, a, &p->a);
-  at_me_node *db = m->rows.count ? NULL : operand(m, b, &p->b);
+  at_me_node *da = operand(m, a, false, &p->a);
+  at_me_node *db = m->rows.count ? NULL : operand(m, b, true, &p->b);
   if (!da || (!db && !m->rows.count)) return;
   p->c = *dst;
   if (acc && !accumulate) {
@@ -660,7 +661,8 @@ at_status at_me_dot_add(at_me *m, const at_mop *op, at_me_node *a,
                  .first = first,
                  .round =
                      round && (a->dtype == AT_F32 || b->dtype == AT_F32)};
-  at_me_node *da = operand(m, a, &p->a), *db = operand(m, b, &p->b);
+  at_me_node *da = operand(m, a, false, &p->a);
+  at_me_node *db = operand(m, b, false, &p->b);
   if (!da || !db) return AT_OK;
   uint32_t k = transposed ? 1 : 0;
   const at_me_num none = {0, NULL}, *c = sum->stride;

@@ -380,6 +380,7 @@ static at_status emit_body(at_em *e, void *arg) {
   at_mblock *b = m.p->body;
   m.temp = field(&m, m.core, offsetof(at_core, temp), at_b_ptr(e));
   AT_TRY(bind_arguments(&m, b, true));
+  AT_TRY(at_me_find_pages(&m, b));
   AT_TRY(at_me_analyse(&m, b));
   LLVMValueRef mark = allocates(b) ? at_me_mark(&m) : NULL;
   AT_TRY(at_me_mxu_begin(&m, b));

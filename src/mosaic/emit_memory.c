@@ -189,6 +189,10 @@ static at_status emit_load(at_me *m, at_mop *op) {
     at_me_node *mask = at_me_vector(m, op->operands[at]);
     return mask ? at_me_load_expanded(m, op, &n->ref, mask) : AT_OK;
   }
+  if (n->ref.pages && !at_me_feeds_product(m, op)) {
+    at_me_pages_fetch(m, &n->ref);
+    n->ref.pages = false;
+  }
   announce_load(m, op, &n->ref);
   at_me_node_reads(m, n, at_me_root_bit(ref->root));
   return at_me_set_node(m, &op->results[0], n);

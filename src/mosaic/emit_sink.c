@@ -258,6 +258,7 @@ static void walk_prepare(at_me *m, at_me_node *n, uint32_t mark) {
     at_me_node_drop(m, at_me_materialise(m, n));
     return;
   }
+  if (n->kind == AT_ME_LOAD && n->ref.pages) at_me_pages_fetch(m, &n->ref);
   for (uint32_t i = 0; i < n->num_in; i++) walk_prepare(m, n->in[i], mark);
 }
 void at_me_prepare(at_me *m, at_me_node *n) {
@@ -498,8 +499,19 @@ static bool view_of(at_me *m, at_me_node *n, at_me_ref *v) {
 at_me_node *at_me_view(at_me *m, at_me_node *n, at_me_ref *view) {
   if (!n) return NULL;
   at_me_prepare(m, n);
-  if (view_of(m, n, view)) return retain(n);
+  if (view_of(m, n, view)) {
+    view->pages = false;
+    return retain(n);
+  }
   at_me_node *b = at_me_materialise(m, n);
   if (b) *view = b->ref;
   return b;
+}
+
+at_me_node *at_me_view_pages(at_me *m, at_me_node *n, at_me_ref *view) {
+  const at_me_node *x = n;
+  while (x && x->kind == AT_ME_RESHAPE) x = x->in[0];
+  if (x && x->kind == AT_ME_LOAD && x->ref.pages && view_of(m, n, view))
+    return retain(n);
+  return at_me_view(m, n, view);
 }

@@ -1,0 +1,69 @@
+// Pages: copies that are not made yet. What a kernel copies from an operand that
+// nobody writes, to scratch that nobody else writes, stays where it is until
+// somebody reads it in any other way than page by page.
+#include "device/core_internal.h"
+
+// Fewer bytes are copied as fast as they are noted.
+enum { kLeastBytes = 1024 };
+
+static bool overlaps(const page *p, const void *at, size_t bytes) {
+  const uint8_t *q = at;
+  return q < p->dst + p->bytes && p->dst < q + bytes;
+}
+
+static void drop_page(core_state *c, uint32_t i) {
+  c->pages[i] = c->pages[--c->num_pages];
+}
+
+void core_pages_settle(core_state *c, const void *at, size_t bytes) {
+  for (uint32_t i = c->num_pages; i-- > 0;) {
+    page *p = &c->pages[i];
+    if (!overlaps(p, at, bytes)) continue;
+    memcpy(p->dst, p->src, p->bytes);
+    drop_page(c, i);
+  }
+}
+
+bool core_pages_note(core_state *c, void *dst, const void *src, size_t bytes) {
+  if (bytes < kLeastBytes) return false;
+  for (uint32_t i = 0; i < c->num_pages; i++) {
+    page *p = &c->pages[i];
+    if (p->dst == dst && p->bytes == bytes) {
+      p->src = src;
+      return true;
+    }
+  }
+  core_pages_settle(c, dst, bytes);
+  if (c->num_pages == kMaxPages) return false;
+  c->pages[c->num_pages++] = (page){dst, src, bytes};
+  return true;
+}
+
+void at_core_pages_fetch(at_core *core, const void *at, int64_t bytes) {
+  core_state *c = state_of(core);
+  if (c->num_pages && bytes > 0) core_pages_settle(c, at, (size_t)bytes);
+}
+
+static const page *page_at(const core_state *c, const void *at) {
+  for (uint32_t i = 0; i < c->num_pages; i++)
+    if (c->pages[i].dst == at) return &c->pages[i];
+  return NULL;
+}
+
+bool at_core_pages_of(at_core *core, const void *at, int64_t bytes,
+                      at_core_pages *out) {
+  const core_state *c = state_of(core);
+  const uint8_t *from = at;
+  *out = (at_core_pages){.count = 0};
+  for (int64_t done = 0; done < bytes; done += out->bytes) {
+    const page *p = page_at(c, from + done);
+    if (!p || (done && (int64_t)p->bytes != out->bytes) ||
+        done + (int64_t)p->bytes > bytes || out->count == AT_CORE_MOST_PAGES) {
+      at_core_pages_fetch(core, at, bytes);
+      return false;
+    }
+    out->bytes = (int64_t)p->bytes;
+    out->page[out->count++] = p->src;
+  }
+  return out->count > 0;
+}
