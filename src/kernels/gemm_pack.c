@@ -21,6 +21,35 @@ static void transpose4_u32(uint32_t *dst, int64_t ld,
     for (int i = 0; i < 4; i++) dst[k * ld + i] = r[i][k];
 }
 
+// The same for eight rows.
+static void transpose8_u32(uint32_t *dst, int64_t ld,
+                           const uint32_t *const r[8], int64_t kc) {
+  int64_t k = 0;
+  for (; k + 8 <= kc; k += 8) {
+    __m256i a[8], b[8];
+    for (int i = 0; i < 8; i++)
+      a[i] = _mm256_loadu_si256((const void *)(r[i] + k));
+    for (int i = 0; i < 8; i += 2) {
+      b[i] = _mm256_unpacklo_epi32(a[i], a[i + 1]);
+      b[i + 1] = _mm256_unpackhi_epi32(a[i], a[i + 1]);
+    }
+    // a[q] and a[q + 4]: k of q and q + 4, of the first and the last four rows.
+    for (int i = 0; i < 8; i += 4)
+      for (int h = 0; h < 2; h++) {
+        a[i + 2 * h] = _mm256_unpacklo_epi64(b[i + h], b[i + 2 + h]);
+        a[i + 2 * h + 1] = _mm256_unpackhi_epi64(b[i + h], b[i + 2 + h]);
+      }
+    for (int q = 0; q < 4; q++) {
+      _mm256_storeu_si256((void *)(dst + (k + q) * ld),
+                          _mm256_permute2x128_si256(a[q], a[q + 4], 0x20));
+      _mm256_storeu_si256((void *)(dst + (k + q + 4) * ld),
+                          _mm256_permute2x128_si256(a[q], a[q + 4], 0x31));
+    }
+  }
+  for (; k < kc; k++)
+    for (int i = 0; i < 8; i++) dst[k * ld + i] = r[i][k];
+}
+
 enum { ROWS_AHEAD = 16 };
 
 typedef struct b16 {
@@ -78,6 +107,12 @@ static void gather4(uint32_t *dst, int64_t ldx, const uint32_t *src,
     return;
   }
   int64_t y = 0;
+  for (; y + 8 <= ny; y += 8) {
+    const uint32_t *r[8];
+    for (int i = 0; i < 8; i++)
+      r[i] = src + at_off(xo, x0) + at_off(yo, y0 + y + i);
+    transpose8_u32(dst + y, ldx, r, nx);
+  }
   for (; y + 4 <= ny; y += 4) {
     const uint32_t *r[4];
     for (int i = 0; i < 4; i++)
