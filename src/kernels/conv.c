@@ -4,7 +4,9 @@
 // a loop of its own.
 #include "kernels/gemm_internal.h"
 
-enum { OUTSIDE = INT64_MIN };
+// Stays negative whatever offsets are added to it.
+enum { OUTSIDE = INT64_MIN / 16 };
+_Static_assert(AT_K_MAX_RANK < 16, "sums of OUTSIDE must not wrap");
 
 typedef struct conv {
   const at_k_conv_params *p;
@@ -36,7 +38,8 @@ static void locate(const int64_t *size, uint32_t d, int64_t index,
 enum { MAX_PANEL = 32 };
 typedef struct panel {
   int64_t rows;
-  int64_t base[MAX_PANEL];  // of the row's batch element
+  int64_t base[MAX_PANEL];   // of the row's batch element
+  int64_t outer[MAX_PANEL];  // and of all dims of the window but the last
   const int64_t
       *row[AT_K_MAX_RANK][MAX_PANEL];  // where[d] of the row's position
 } panel;
@@ -64,25 +67,34 @@ static void panel_make(const conv *c, int64_t i, int64_t rows, panel *pn) {
   }
 }
 
-// Offsets of the panel's rows at window index `k`; OUTSIDE for padding and
-// holes. Returns true when the rows are all inside and one element apart.
-static bool panel_offsets(const conv *c, const panel *pn, const int64_t *k,
-                          int64_t *off) {
-  bool run = true;
-  for (int64_t r = 0; r < pn->rows; r++) {
-    int64_t o = pn->base[r];
-    for (uint32_t d = 0; d < c->d; d++) {
-      int64_t w = pn->row[d][r][k[d]];
-      if (w == OUTSIDE) {
-        o = OUTSIDE;
-        break;
+// Offsets of the panel's rows at window index `k`; negative for padding and
+// holes. Returns true when the rows are all inside and one element apart. Calls
+// for one panel follow each other in the window's order.
+static bool panel_offsets(const conv *c, panel *pn, const int64_t *k,
+                          bool first, int64_t *off) {
+  uint32_t last = c->d - 1;
+  if (c->d == 0) {
+    memcpy(off, pn->base, (size_t)pn->rows * sizeof *off);
+  } else {
+    if (first || k[last] == 0)
+      for (int64_t r = 0; r < pn->rows; r++) {
+        pn->outer[r] = pn->base[r];
+        for (uint32_t d = 0; d < last; d++) pn->outer[r] += pn->row[d][r][k[d]];
       }
-      o += w;
-    }
-    off[r] = o;
-    run = run && o != OUTSIDE && (r == 0 || o == off[r - 1] + 1);
+    for (int64_t r = 0; r < pn->rows; r++)
+      off[r] = pn->outer[r] + pn->row[last][r][k[last]];
   }
+  bool run = off[0] >= 0;
+  for (int64_t r = 1; r < pn->rows; r++) run &= off[r] == off[0] + r;
   return run;
+}
+
+// Short, of a length that only the caller knows.
+static void copy_short(char *dst, const char *src, int64_t bytes) {
+  int64_t i = 0;
+  for (; i + 16 <= bytes; i += 16) memcpy(dst + i, src + i, 16);
+  for (; i + 4 <= bytes; i += 4) memcpy(dst + i, src + i, 4);
+  for (; i < bytes; i++) dst[i] = src[i];
 }
 
 // Copies features [f, f + n) of every row; dst at the first of them.
@@ -95,13 +107,14 @@ static bool panel_offsets(const conv *c, const panel *pn, const int64_t *k,
     int64_t fs = c->p->in_feature_stride;                                     \
     if (run && !row_major) {                                                  \
       for (int64_t q = 0; q < n; q++)                                         \
-        memcpy(dst + q * ld, src + off[0] + (f + q) * fs,                     \
-               (size_t)rows * sizeof(T));                                     \
+        copy_short((char *)(dst + q * ld),                                    \
+                   (const char *)(src + off[0] + (f + q) * fs),               \
+                   rows *(int64_t)sizeof(T));                                 \
       return;                                                                 \
     }                                                                         \
     int64_t rs = row_major ? ld : 1, qs = row_major ? 1 : ld;                 \
     for (int64_t r = 0; r < rows; r++) {                                      \
-      bool in = off[r] != OUTSIDE;                                            \
+      bool in = off[r] >= 0;                                                  \
       const T *s =                                                            \
           in ? src + off[r] + f * fs : (const T *)(const void *)c->zeros;     \
       int64_t ss = in ? fs : 0;                                               \
@@ -135,8 +148,8 @@ static void copy4(const conv *c, int64_t rows, const int64_t *off, bool run,
   for (; r + 4 <= rows; r += 4) {
     const float *s[4];
     for (int i = 0; i < 4; i++)
-      s[i] = off[r + i] == OUTSIDE ? (const float *)(const void *)c->zeros
-                                   : src + off[r + i] + f;
+      s[i] = off[r + i] < 0 ? (const float *)(const void *)c->zeros
+                            : src + off[r + i] + f;
     int64_t q = 0;
     for (; q + 4 <= n; q += 4) {
       __m128 a = _mm_loadu_ps(s[0] + q), b = _mm_loadu_ps(s[1] + q);
@@ -171,7 +184,7 @@ static void pack_a_conv(const at_gemm_job *j, int64_t batch, int64_t i,
   int64_t f = k % c->in_f;
   for (int64_t q = 0; q < kc;) {
     int64_t n = AT_MIN(c->in_f - f, kc - q);
-    bool run = panel_offsets(c, &pn, at, off);
+    bool run = panel_offsets(c, &pn, at, q == 0, off);
     char *to = d + (row_major ? q : q * ld) * es;
     switch (es) {
       case 1:
@@ -356,8 +369,8 @@ static void depthwise_range(void *arg, int64_t begin, int64_t end,
       for (int64_t k = 0; k < c->window;
            k++, advance(p->kernel_size, c->d, at)) {
         int64_t off, kernel = 0;
-        panel_offsets(c, &pn, at, &off);
-        if (off == OUTSIDE) continue;
+        panel_offsets(c, &pn, at, k == 0, &off);
+        if (off < 0) continue;
         for (uint32_t d = 0; d < c->d; d++)
           kernel += (p->reversal[d] ? p->kernel_size[d] - 1 - at[d] : at[d]) *
                     p->kernel_stride[d];
@@ -423,7 +436,7 @@ static at_status run(const at_k_call *call) {
                    .c = call->bufs[2],
                    .pack_a = pack_a_conv,
                    .pack_a_ctx = &c,
-                   .a_by_k = p->in_feature_stride != 1,
+                   .a_by_k = p->in_feature_stride != 1 || c.in_f == 1,
                    .batch_off = batch_off_conv};
   if (j.m == 0 || j.n == 0) return AT_OK;
   j.e = at_gemm_engine_of(p->lhs, p->rhs, acc_type(p));
