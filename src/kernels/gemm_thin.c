@@ -109,6 +109,8 @@ static const thin_fns table[] = {
 
 enum { GROUP = 8, MAX_ROWS = 16, K_BLOCK = 64 };
 enum { K_CHUNK = 16384, DOT_COLS = 64, MAX_LANES = 16 };
+// Half of a small first cache: the accumulators of a block of columns.
+enum { BLOCK_ACC = 16 << 10 };
 // Streams: accumulators that stay in the first cache, bytes of B of one task.
 enum { STREAM_ACC = 32 << 10, STREAM_BYTES = 1 << 20 };
 
@@ -302,6 +304,7 @@ static void plan(thin *t, uint32_t threads) {
   }
   t->chunks = t->by_rows ? 1 : at_k_ceil_div(j->k, K_CHUNK);
   t->width = j->n >= 2048 * (int64_t)threads ? 1024 : 256;
+  while (t->width > 256 && t->m * t->width * t->es > BLOCK_ACC) t->width /= 2;
   t->blocks = at_k_ceil_div(j->n, t->by_rows ? t->width : DOT_COLS);
 }
 

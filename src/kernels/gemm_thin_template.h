@@ -24,6 +24,13 @@ typedef ACC VEC __attribute__((vector_size(BYTES), aligned(sizeof(ACC))));
       for (int64_t j = 0; j < n; j += LANES) {                            \
         VEC v0 = LOAD(b0 + j), v1 = LOAD(b1 + j), v2 = LOAD(b2 + j),      \
             v3 = LOAD(b3 + j);                                            \
+        /* The next rows lie apart: no hardware fetches them ahead. */    \
+        if (mr > 2) {                                                     \
+          __builtin_prefetch(b0 + 4 * brs + j);                           \
+          __builtin_prefetch(b1 + 4 * brs + j);                           \
+          __builtin_prefetch(b2 + 4 * brs + j);                           \
+          __builtin_prefetch(b3 + 4 * brs + j);                           \
+        }                                                                 \
         UNROLL for (int i = 0; i < mr; i++) {                             \
           const ACC *ai = a + i * lda + k;                                \
           VEC acc = *(VEC *)(y + i * ldy + j);                            \
