@@ -201,6 +201,9 @@ typedef struct at_core_dma {
 } at_core_dma;
 void at_core_dma_start(at_core *core, const at_core_dma *d);
 void at_core_dma_wait(at_core *core, void *sem, int64_t bytes, int32_t loc);
+// A `lazy` copy of bytes that are dense on both sides, on this core; sem: of dst.
+void at_core_page_start(at_core *core, void *dst, void *src, int64_t bytes,
+                        void *sem, int32_t loc);
 // Before these bytes are read: makes the copies to them that wait.
 void at_core_pages_fetch(at_core *core, const void *at, int64_t bytes);
 

@@ -158,6 +158,36 @@ void at_core_dma_start(at_core *core, const at_core_dma *d) {
   finish(c, to, d);
 }
 
+static bool holds(const region *r, const void *p, int64_t bytes) {
+  return r && bytes <= (int64_t)r->bytes - ((const uint8_t *)p - r->base);
+}
+
+void at_core_page_start(at_core *core, void *dst, void *src, int64_t bytes,
+                        void *p, int32_t loc) {
+  core_state *c = state_of(core);
+  const region *from = core_region_near(c, src, &c->copied_from);
+  const region *to = core_region_near(c, dst, &c->copied_to);
+  if (!c->shadow && holds(from, src, bytes) && holds(to, dst, bytes) &&
+      core_stays(c, from) && core_pages_note(c, dst, src, (size_t)bytes)) {
+    core_signal(c, c, sem_at(c, c, p, loc), bytes, loc);
+    return;
+  }
+  at_core_dma d = {.src = src,
+                   .dst = dst,
+                   .dst_sem = p,
+                   .device = -1,
+                   .core = -1,
+                   .subcore = -1,
+                   .rank = 1,
+                   .elem_bytes = 1,
+                   .loc = loc,
+                   .lazy = 1,
+                   .size = {bytes},
+                   .src_stride = {1},
+                   .dst_stride = {1}};
+  at_core_dma_start(core, &d);
+}
+
 void at_core_dma_wait(at_core *core, void *p, int64_t bytes, int32_t loc) {
   core_state *c = state_of(core);
   core_wait(c, sem_at(c, c, p, loc), bytes, loc);

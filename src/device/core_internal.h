@@ -114,7 +114,7 @@ struct core_state {
   int32_t bounds[AT_CORE_MAX_GRID];
   at_core_ref *refs;
   window *windows;  // per ref
-  uint32_t num_regions, num_pages;
+  uint32_t num_regions, num_pages, next_page;
   region_hint copied_from, copied_to;
   sem *sems;
   uint32_t num_sems, most_sems;  // used, now and ever

@@ -26,10 +26,12 @@ void core_pages_settle(core_state *c, const void *at, size_t bytes) {
 
 bool core_pages_note(core_state *c, void *dst, const void *src, size_t bytes) {
   if (bytes < kLeastBytes) return false;
-  for (uint32_t i = 0; i < c->num_pages; i++) {
-    page *p = &c->pages[i];
+  // Buffers are filled in the same order again and again.
+  for (uint32_t i = 0, k = c->next_page; i < c->num_pages; i++, k++) {
+    page *p = &c->pages[k < c->num_pages ? k : (k = 0)];
     if (p->dst == dst && p->bytes == bytes) {
       p->src = src;
+      c->next_page = k + 1;
       return true;
     }
   }

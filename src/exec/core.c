@@ -81,12 +81,15 @@ at_core_launch at_core_launch_make(const at_frame *f, const at_op *op,
                           .max_turns = at_config_uint(AT_CONFIG_KERNEL_TURNS)};
 }
 
-// Cores that wait for each other are never for the caller's thread.
+// Cores that wait for each other are never for the caller's thread. One run
+// that took longer than others, as any may, does not say much.
 static void note_pace(at_core_pace *p, bool alone, uint64_t ns) {
   const int64_t never = 1000000;
   int64_t now = alone ? (int64_t)AT_MIN(ns, (uint64_t)never) : never;
-  int64_t before = atomic_exchange_explicit(&p->ns, now, memory_order_relaxed);
-  atomic_fetch_add_explicit(p->all, now - before, memory_order_relaxed);
+  int64_t old = atomic_load_explicit(&p->ns, memory_order_relaxed);
+  if (alone && now > old) now = old + (now - old) / 8;
+  old = atomic_exchange_explicit(&p->ns, now, memory_order_relaxed);
+  atomic_fetch_add_explicit(p->all, now - old, memory_order_relaxed);
 }
 
 at_status at_core_step_run(at_frame *f, const at_op *op, const at_par *par) {

@@ -187,6 +187,35 @@ static bool same_pieces(at_me *m, const at_mop *op, const at_me_ref *from,
          in_pieces(m, op, to, packed, unit, parts, dst);
 }
 
+// Bytes of a ref whose elements are known to lie side by side; 0: they do not.
+static int64_t run_of(const at_me_ref *r) {
+  int64_t n = 1;
+  for (uint32_t d = r->rank; d-- > 0;) {
+    if (r->size[d].v || r->stride[d].v || r->padded) return 0;
+    if (r->size[d].c != 1 && r->stride[d].c != n) return 0;
+    n *= r->size[d].c;
+  }
+  return n * r->bytes;
+}
+
+// To scratch where copies may wait, whole and on this core: a shorter call.
+static bool page_dma(at_me *m, const at_mop *op, const at_me_ref *src,
+                     const at_me_ref *dst) {
+  uint32_t sem, at;
+  int64_t bytes = run_of(dst);
+  if (!dst->pages || !bytes || run_of(src) != bytes ||
+      at_me_segment(op, 1, &at) || at_me_segment(op, 3, &sem) != 1)
+    return false;
+  for (uint32_t group = 4; group <= 6; group++)
+    if (at_me_segment(op, group, &at)) return false;
+  const at_me_ref *s = at_me_memory(m, op->operands[sem]);
+  if (!s) return false;
+  LLVMValueRef args[6] = {m->core, dst->base, src->base,
+                          at_em_i64(m->e, bytes), s->base, loc_of(m, op)};
+  at_b_call(m->e, "at_core_page_start", NULL, args, 6);
+  return true;
+}
+
 static at_status emit_dma(at_me *m, at_mop *op) {
   uint32_t s, t;
   if (at_me_segment(op, 0, &s) != 1 || at_me_segment(op, 2, &t) != 1)
@@ -201,6 +230,7 @@ static at_status emit_dma(at_me *m, at_mop *op) {
   if (src.rank != dst.rank || src.bytes != dst.bytes)
     return at_me_refuse(m, op, "memory of different elements");
   at_me_settle(m, at_me_written(m, op), NULL);
+  if (page_dma(m, op, &src, &dst)) return AT_OK;
   at_me_record d;
   at_me_record_begin(&d, sizeof(at_core_dma));
   fill_dma(m, &d, op, &src, &dst, &dst);
