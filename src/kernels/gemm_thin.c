@@ -122,9 +122,10 @@ typedef struct thin {
   int m;
   int64_t es_b, es;  // bytes of B's and the accumulator's elements
   int64_t kpad, blocks, width, chunks, k_chunk;
+  int64_t ld;  // of rows of accumulators
   int lanes;
   char *a;  // [batch][m][kpad] in the accumulator's type
-  char *y;  // rows: [worker][m][width]; else: [batch][chunk][m][n]
+  char *y;  // rows: [worker][m][ld]; else: [batch][chunk][m][n]
 } thin;
 
 static void pack_rows(const thin *t) {
@@ -151,14 +152,14 @@ static void add_rows(const thin *t, const char *a, const char *b, int64_t brs,
     for (int i = 0; i < t->m; i += GROUP)
       t->rows(AT_MIN(GROUP, t->m - i), a + (i * t->kpad + k) * t->es, t->kpad,
               b + k * brs * t->es_b, brs, AT_MIN(step, kc - k), n,
-              y + i * t->width * t->es, t->width);
+              y + i * t->ld * t->es, t->ld);
 }
 
 // y[m][n] = a[m][kc] * b[kc][n] for any n and kc.
 static void rows_block(const thin *t, const char *a, const char *b, int64_t kc,
                        int64_t n, char *y) {
   int64_t brs = t->j->b_k.stride, whole = n / t->lanes * t->lanes;
-  memset(y, 0, (size_t)(t->m * t->width * t->es));
+  memset(y, 0, (size_t)(t->m * t->ld * t->es));
   add_rows(t, a, b, brs, kc, whole, y);
   if (whole == n) return;
   // The last columns, through a padded copy of a few rows of B at a time.
@@ -178,14 +179,14 @@ static void rows_block(const thin *t, const char *a, const char *b, int64_t kc,
 static void rows_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   const thin *t = arg;
   const at_gemm_job *j = t->j;
-  char *y = t->y + (int64_t)worker * t->m * t->width * t->es;
+  char *y = t->y + (int64_t)worker * t->m * t->ld * t->es;
   for (int64_t x = begin; x < end; x++) {
     int64_t batch = x / t->blocks, n0 = x % t->blocks * t->width, off[3];
     int64_t n = AT_MIN(t->width, j->n - n0);
     j->batch_off(j, batch, off);
     const char *b = j->b + (off[1] + at_off(&j->b_n, n0)) * t->es_b;
     rows_block(t, t->a + batch * t->m * t->kpad * t->es, b, j->k, n, y);
-    at_gemm_store(j, off[2], 0, t->m, n0, n, y, t->width);
+    at_gemm_store(j, off[2], 0, t->m, n0, n, y, t->ld);
   }
 }
 
@@ -201,7 +202,7 @@ static void stream_range(void *arg, int64_t begin, int64_t end,
     const char *b = j->b + (off[1] + k0 * j->b_k.stride) * t->es_b;
     rows_block(t, t->a + (batch * t->m * t->kpad + k0) * t->es, b,
                AT_MIN(t->k_chunk, j->k - k0), j->n,
-               t->y + x * t->m * t->width * t->es);
+               t->y + x * t->m * t->ld * t->es);
   }
 }
 
@@ -236,7 +237,7 @@ static void dots_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
 // Adds the chunks of k in order and stores.
 static void sum_chunks(const thin *t) {
   const at_gemm_job *j = t->j;
-  int64_t row = t->by_rows ? t->width : j->n, count = t->m * row, off[3];
+  int64_t row = t->by_rows ? t->ld : j->n, count = t->m * row, off[3];
   for (int64_t b = 0; b < j->batch; b++) {
     char *y = t->y + b * t->chunks * count * t->es;
     for (int64_t c = 1; c < t->chunks; c++)
@@ -298,13 +299,14 @@ static void plan(thin *t, uint32_t threads) {
       j->k * row >= 4 * STREAM_BYTES) {
     t->k_chunk = at_k_round_up(STREAM_BYTES / row, 4);
     t->chunks = at_k_ceil_div(j->k, t->k_chunk);
-    t->width = at_k_round_up(j->n, t->lanes);
+    t->ld = t->width = at_k_round_up(j->n, t->lanes);
     t->blocks = 1;
     return;
   }
   t->chunks = t->by_rows ? 1 : at_k_ceil_div(j->k, K_CHUNK);
   t->width = j->n >= 2048 * (int64_t)threads ? 1024 : 256;
   while (t->width > 256 && t->m * t->width * t->es > BLOCK_ACC) t->width /= 2;
+  t->ld = t->width + 64 / t->es;  // rows apart by a power of two share a set
   t->blocks = at_k_ceil_div(j->n, t->by_rows ? t->width : DOT_COLS);
 }
 
@@ -335,8 +337,8 @@ bool at_gemm_thin(const at_par *par, const at_gemm_job *job, at_status *st) {
   t.a = at_par_scratch(par, (size_t)(j->batch * t.m * t.kpad * t.es));
   plan(&t, threads);
   bool own = t.by_rows && t.chunks == 1;  // accumulators are a worker's
-  int64_t y = own ? (int64_t)threads * t.m * t.width
-                  : j->batch * t.chunks * t.m * (t.by_rows ? t.width : j->n);
+  int64_t y = own ? (int64_t)threads * t.m * t.ld
+                  : j->batch * t.chunks * t.m * (t.by_rows ? t.ld : j->n);
   t.y = at_par_scratch(par, (size_t)(y * t.es));
   if (!t.a || !t.y) {
     *st = AT_FAIL(AT_RESOURCE_EXHAUSTED,
