@@ -407,7 +407,9 @@ static bool stays(const core_state *c, const at_xcore_ref *x) {
 }
 
 bool core_stays(const core_state *c, const region *r) {
-  return r->ref >= 0 && stays(c, c->windows[r->ref].ref);
+  if (r->ref < 0) return false;
+  const window *w = &c->windows[r->ref];
+  return r->base != w->buffer && stays(c, w->ref);
 }
 
 int64_t at_core_reads_of(at_core *core, const void *p) {

@@ -153,3 +153,26 @@ def test_source_that_changes():
       scratch_shapes=[pltpu.VMEM((64, D), jnp.float32), pltpu.VMEM((64, D), jnp.float32), pltpu.SemaphoreType.DMA((2,))])(q, x)
   np.testing.assert_array_equal(o, q @ x[0].T)
   np.testing.assert_array_equal(y, np.stack([np.ones_like(x[0]), x[1]]))
+
+
+def test_source_that_moves():
+  """A window's buffer is filled again for the next step, while the scratch that was copied from it lasts."""
+  rng = np.random.RandomState(2)
+  x = rng.randint(-4, 5, (12, 2 * D)).astype(np.float32)
+  q = rng.randint(-3, 4, (4, D)).astype(np.float32)
+
+  def body(q, x, o, buffer, sem):
+    # What the step before has copied, before the next copy.
+    @pl.when(pl.program_id(0) > 0)
+    def _():
+      o[0] = dot(q[...], bf16(buffer[...]), BY_ROWS)
+    copy = pltpu.make_async_copy(x, buffer, sem)
+    copy.start()
+    copy.wait()
+  # Blocks at the lower edge lie in a buffer: 4 of their 8 rows are there.
+  o = pl.pallas_call(
+      body, grid=(3,), in_specs=[pl.BlockSpec((4, D), lambda i: (0, 0)), pl.BlockSpec((8, D), lambda i: (1, i % 2))],
+      out_specs=pl.BlockSpec((1, 4, 8), lambda i: (i, 0, 0)), out_shape=jax.ShapeDtypeStruct((3, 4, 8), jnp.float32),
+      scratch_shapes=[pltpu.VMEM((8, D), jnp.float32), pltpu.SemaphoreType.DMA])(q, x)
+  for i in (1, 2):
+    np.testing.assert_array_equal(np.asarray(o)[i, :, :4], q @ x[8:, D * ((i - 1) % 2):][:, :D].T)
