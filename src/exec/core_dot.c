@@ -384,15 +384,17 @@ static bool pages_of(at_core *core, const at_k_matrix *b, bool along,
   return false;
 }
 
+// Others have the bits of such a product outside a kernel, which JAX's tests
+// compare them with: attention over pages has none there.
 bool at_core_dot_few(at_core *core, const at_core_dot *d) {
   side a = side_a(d), b = side_b(d);
-  if (!is_rounded(d) || d->later || d->batch != 1 ||
-      !at_k_few_fits(&a.m, &b.m))
+  if (!d->pages || !is_rounded(d) || d->later || d->batch != 1 ||
+      !at_k_few_fits(&a.m, &b.m, d->accumulate))
     return false;
   at_core_pages from;
   at_k_pages pages;
   bool along = d->k == 1 || d->b_k == at_dtype_bytes((at_dtype)d->b_type);
-  bool there = !d->pages || !pages_of(core, &b.m, along, &from, &pages);
+  bool there = !pages_of(core, &b.m, along, &from, &pages);
   at_k_few(&a.m, &b.m, there ? NULL : &pages, d->c,
            d->c_m / (int64_t)sizeof(float), d->accumulate);
   return true;

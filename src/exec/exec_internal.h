@@ -296,8 +296,8 @@ typedef struct at_core_dot_scratch {
 } at_core_dot_scratch;
 void at_core_dot_begin(at_core *core, at_core_dot_scratch *s);
 void at_core_dot_end(at_core_dot_scratch *s);
-// c (+)= a b of a few rows. false: nothing was done, since this product has no
-// such form.
+// c (+)= a b of a few rows and pages. false: nothing was done, since this product
+// has no such form.
 bool at_core_dot_few(at_core *core, const at_core_dot *d);
 void at_core_dot_fetch(at_core *core, const at_core_dot *d);
 // The same by packed blocks, which stay with the core where operands do.

@@ -8,6 +8,7 @@ enum {
   COLS = 4,  // or vectors of columns
   LANES = 16,
   MAX_M = 15,
+  MAX_DOT_M = 8,  // where columns of B are dense
   MAX_K = 1024,
   MAX_ELEMENTS = 1 << 17  // of B; more is for several threads
 };
@@ -30,7 +31,9 @@ static bool is_known(const at_k_matrix *m) {
   return m->type == AT_F32 || m->type == AT_BF16;
 }
 
-bool at_k_few_fits(const at_k_matrix *a, const at_k_matrix *b) {
+bool at_k_few_fits(const at_k_matrix *a, const at_k_matrix *b, bool add) {
+  bool dots = is_dense(b, b->k, b->k_stride);
+  if (dots ? a->outer > MAX_DOT_M : add && b->k > AT_PAIRS_BLOCK) return false;
   return at_k_has(AT_CPU_AVX512_BF16) && is_known(a) && is_known(b) &&
          a->outer <= MAX_M && a->k <= MAX_K &&
          b->outer <= MAX_ELEMENTS / AT_MAX(b->k, 1) && is_dense(a, a->k, a->k_stride) &&
@@ -108,31 +111,33 @@ AT_PAIRS AT_INLINE void dots(const int rows, uint32_t type, const few *x,
 AT_PAIRS AT_INLINE void rows_step(const int rows, const int vectors,
                                   uint32_t type, const few *x,
                                   const uint16_t *a, const uint8_t *b,
-                                  int64_t k, int64_t n, bool second,
+                                  int64_t n, bool second,
                                   __m512 sum[ROWS][COLS]) {
+  int64_t bytes = type == AT_F32 ? 4 : 2;
   for (int v = 0; v < vectors; v++) {
     __m512bh pairs = (__m512bh)at_pairs_across_k(
-        type, b + k * x->b->k_stride + v * LANES * (type == AT_F32 ? 4 : 2),
-        x->b->k_stride, n, second);
+        type, b + v * LANES * bytes, x->b->k_stride, n, second);
     for (int i = 0; i < rows; i++) {
       int pair;
-      memcpy(&pair, a + i * x->lda + k, sizeof pair);
+      memcpy(&pair, a + i * x->lda, sizeof pair);
       sum[i][v] = _mm512_dpbf16_ps(
           sum[i][v], (__m512bh)_mm512_set1_epi32(pair), pairs);
     }
   }
 }
 
+// Block by block of k, as packed products add them up.
 AT_PAIRS AT_INLINE void rows_put(const int rows, const int vectors,
                                  const few *x, int64_t i, int64_t j, int64_t n,
-                                 __m512 sum[ROWS][COLS]) {
+                                 bool add, __m512 sum[ROWS][COLS]) {
   __mmask16 there = (__mmask16)(n >= LANES ? 0xffff : (1u << n) - 1);
   for (int r = 0; r < rows; r++)
     for (int v = 0; v < vectors; v++) {
       float *c = x->c + (i + r) * x->ldc + j + v * LANES;
       __m512 s = sum[r][v];
-      if (x->add) s = _mm512_add_ps(_mm512_maskz_loadu_ps(there, c), s);
+      if (add) s = _mm512_add_ps(_mm512_maskz_loadu_ps(there, c), s);
       _mm512_mask_storeu_ps(c, there, s);
+      sum[r][v] = _mm512_setzero_ps();
     }
 }
 
@@ -143,16 +148,23 @@ AT_PAIRS AT_INLINE void across(const int rows, const int vectors, uint32_t type,
   __m512 sum[ROWS][COLS];
   for (int r = 0; r < rows; r++)
     for (int v = 0; v < vectors; v++) sum[r][v] = _mm512_setzero_ps();
-  for (int64_t p = 0; p < x->pages->count; p++, a += x->pages->rows) {
-    const uint8_t *b =
-        (const uint8_t *)x->pages->page[p] + j * m->outer_stride;
-    int64_t k = 0;
-    for (; k + 2 <= x->pages->rows; k += 2)
-      rows_step(rows, vectors, type, x, a, b, k, n, true, sum);
-    if (k < x->pages->rows)
-      rows_step(rows, vectors, type, x, a, b, k, n, false, sum);
+  int64_t done = 0;
+  bool add = x->add;
+  for (int64_t p = 0; p < x->pages->count; p++) {
+    const uint8_t *b = (const uint8_t *)x->pages->page[p] + j * m->outer_stride;
+    int64_t all = done + x->pages->rows;
+    while (done < all) {
+      int64_t end = AT_MIN(all, at_k_round_up(done + 1, AT_PAIRS_BLOCK));
+      for (; done + 2 <= end; done += 2, b += 2 * m->k_stride)
+        rows_step(rows, vectors, type, x, a + done, b, n, true, sum);
+      if (done < end)
+        rows_step(rows, vectors, type, x, a + done++, b, n, false, sum);
+      if (done % AT_PAIRS_BLOCK || done == m->k) continue;
+      rows_put(rows, vectors, x, i, j, n, add, sum);
+      add = true;
+    }
   }
-  rows_put(rows, vectors, x, i, j, n, sum);
+  rows_put(rows, vectors, x, i, j, n, add, sum);
 }
 
 // ---- All of it

@@ -50,6 +50,8 @@ const at_gemm_engine *at_gemm_engine_of(uint32_t a, uint32_t b, uint32_t acc);
 // The one whose operands are of the accumulator's type.
 const at_gemm_engine *at_gemm_wide_engine(uint32_t acc);
 const at_gemm_engine *at_gemm_amx_engine(uint32_t a, uint32_t b, uint32_t acc);
+// k whose products AVX512-BF16 adds up before they are added to C.
+enum { AT_PAIRS_BLOCK = 128 };
 const at_gemm_engine *at_gemm_pairs_engine(uint32_t a, uint32_t b,
                                            uint32_t acc);
 
@@ -77,7 +79,7 @@ typedef struct at_gemm_put {
 void at_gemm_put_rows(const at_gemm_put *x, int begin, int end);
 
 // c[i * ldc + j], all 32 x 32 of it: sums over groups of 32 k, which go on from
-// what c holds or begin with zeros. A is [group][32 rows][32 k], B
+// what c holds (or, block by block, are added to it) or begin with zeros. A is [group][32 rows][32 k], B
 // [group][16][32 columns][2], both bf16.
 typedef struct at_gemm_block {
   int64_t groups;

@@ -10,21 +10,20 @@
 enum {
   TILE = AT_GEMM_PANEL,
   ROWS = 8,  // whose sums stay in registers
-  // Of k: those of A and B together fill half of the first cache.
-  BLOCK_GROUPS = 4
+  // Of k, summed apart: those of A and B together fill half of the first cache,
+  // and sums of blocks of 128 k have the bits of a longer one.
+  BLOCK_GROUPS = AT_PAIRS_BLOCK / AT_GEMM_GROUP
 };
 
-// c, of which lanes `low` and `high` of each row are there: from zeros, or going
-// on from what c holds. `rows` is a constant at every call.
-#define PAIRS_ROWS(name, ATTR, VEC, ELEM, ZERO, LOAD, STORE, DP)               \
+// c, of which lanes `low` and `high` of each row are there, becomes a sum or has
+// one added. `rows` is a constant at every call.
+#define PAIRS_ROWS(name, ATTR, VEC, ELEM, ZERO, ADD, LOAD, STORE, DP)          \
   ATTR AT_INLINE void name(const int rows, int64_t groups, const char *a,      \
                            const char *b, ELEM *c, int64_t ldc,                \
-                           __mmask16 low, __mmask16 high, bool go_on) {        \
+                           __mmask16 low, __mmask16 high, bool add) {          \
     VEC sum[ROWS][2];                                                          \
-    _Pragma("clang loop unroll(full)") for (int i = 0; i < rows; i++) {        \
-      sum[i][0] = go_on ? LOAD(low, c + i * ldc) : ZERO();                     \
-      sum[i][1] = go_on ? LOAD(high, c + i * ldc + 16) : ZERO();               \
-    }                                                                          \
+    _Pragma("clang loop unroll(full)") for (int i = 0; i < rows; i++)          \
+        sum[i][0] = sum[i][1] = ZERO();                                        \
     for (int64_t g = 0; g < groups; g++, a += AT_GEMM_GROUP_BYTES)             \
       for (int k = 0; k < AT_GEMM_GROUP / 2; k++, b += 128) {                  \
         __m512i b0 = _mm512_load_si512(b), b1 = _mm512_load_si512(b + 64);     \
@@ -37,20 +36,26 @@ enum {
         }                                                                      \
       }                                                                        \
     _Pragma("clang loop unroll(full)") for (int i = 0; i < rows; i++) {        \
-      STORE(c + i * ldc, low, sum[i][0]);                                      \
-      STORE(c + i * ldc + 16, high, sum[i][1]);                                \
+      ELEM *to = c + i * ldc;                                                  \
+      if (add) {                                                               \
+        sum[i][0] = ADD(LOAD(low, to), sum[i][0]);                             \
+        sum[i][1] = ADD(LOAD(high, to + 16), sum[i][1]);                       \
+      }                                                                        \
+      STORE(to, low, sum[i][0]);                                               \
+      STORE(to + 16, high, sum[i][1]);                                         \
     }                                                                          \
   }
 #define DP_BF16(sum, x, y) _mm512_dpbf16_ps(sum, (__m512bh)(x), (__m512bh)(y))
 PAIRS_ROWS(bf16_rows, PAIRS_BF16, __m512, float, _mm512_setzero_ps,
-           _mm512_maskz_loadu_ps, _mm512_mask_storeu_ps, DP_BF16)
+           _mm512_add_ps, _mm512_maskz_loadu_ps, _mm512_mask_storeu_ps, DP_BF16)
 PAIRS_ROWS(s16_rows, PAIRS_VNNI, __m512i, int32_t, _mm512_setzero_si512,
-           _mm512_maskz_loadu_epi32, _mm512_mask_storeu_epi32,
+           _mm512_add_epi32, _mm512_maskz_loadu_epi32, _mm512_mask_storeu_epi32,
            _mm512_dpwssd_epi32)
 
 #define PAIRS_TILE(name, ROWS_OF, ATTR, ELEM)                                 \
-  ATTR static void name(int64_t groups, const char *a, const char *b,         \
-                        ELEM *c, int64_t ldc, int mr, int nr, bool go_on) {   \
+  ATTR static void name##_block(int64_t groups, const char *a, const char *b, \
+                                ELEM *c, int64_t ldc, int mr, int nr,         \
+                                bool add) {                                   \
     uint32_t lanes = nr == TILE ? ~0u : (1u << nr) - 1;                       \
     __mmask16 low = (__mmask16)lanes, high = (__mmask16)(lanes >> 16);        \
     for (int i = 0; i < mr; i += ROWS, a += ROWS * 64, c += ROWS * ldc)       \
@@ -65,13 +70,20 @@ PAIRS_ROWS(s16_rows, PAIRS_VNNI, __m512i, int32_t, _mm512_setzero_si512,
         PAIRS_CASE(ROWS_OF, 8)                                                \
       }                                                                       \
   }                                                                           \
+  static void name(int64_t groups, const char *a, const char *b, ELEM *c,     \
+                   int64_t ldc, int mr, int nr, bool add) {                   \
+    for (int64_t g = 0; g < groups; g += BLOCK_GROUPS, add = true)            \
+      name##_block(AT_MIN((int64_t)BLOCK_GROUPS, groups - g),                 \
+                   a + g * AT_GEMM_GROUP_BYTES, b + g * AT_GEMM_GROUP_BYTES,  \
+                   c, ldc, mr, nr, add);                                      \
+  }                                                                           \
   static void name##_micro(int64_t kc, const void *a, const void *b, void *c, \
                            int64_t ldc, int mr, int nr, bool add) {           \
     name(kc / AT_GEMM_GROUP, a, b, c, ldc, mr, nr, add);                      \
   }
 #define PAIRS_CASE(f, rows)                          \
   case rows:                                         \
-    f(rows, groups, a, b, c, ldc, low, high, go_on); \
+    f(rows, groups, a, b, c, ldc, low, high, add);   \
     break;
 PAIRS_TILE(bf16_tile, bf16_rows, PAIRS_BF16, float)
 PAIRS_TILE(s16_tile, s16_rows, PAIRS_VNNI, int32_t)
@@ -79,12 +91,8 @@ PAIRS_TILE(s16_tile, s16_rows, PAIRS_VNNI, int32_t)
 // ---- Packed blocks
 // --------------------------------------------------------------
 static void block(const at_gemm_block *x) {
-  const char *a = x->a, *b = x->b;
   at_gemm_put_rows(x->put, 0, x->put->rows);
-  for (int64_t g = 0; g < x->groups; g += BLOCK_GROUPS)
-    bf16_tile(AT_MIN((int64_t)BLOCK_GROUPS, x->groups - g),
-              a + g * AT_GEMM_GROUP_BYTES, b + g * AT_GEMM_GROUP_BYTES, x->c,
-              x->ldc, TILE, TILE, g > 0 || x->go_on);
+  bf16_tile(x->groups, x->a, x->b, x->c, x->ldc, TILE, TILE, x->go_on);
 }
 static void nothing(void) {}
 static const at_gemm_blocks bf16_blocks = {block, nothing, nothing};
