@@ -192,7 +192,7 @@ static void block(const at_gemm_block *x) {
   _tile_stored(3, c + 16 * ld + 16, ld * 4);
 }
 
-static const at_gemm_blocks bf16_blocks = {block, begin, end};
+static const at_gemm_blocks bf16_blocks = {block, begin, end, 0};
 
 const at_gemm_blocks *at_gemm_amx_blocks(void) {
   return at_k_has(AT_CPU_AMX_BF16 | AT_CPU_AVX512_BF16) ? &bf16_blocks : NULL;

@@ -98,6 +98,7 @@ typedef struct at_gemm_blocks {
   void (*multiply)(const at_gemm_block *x);
   void (*begin)(void);
   void (*end)(void);
+  int64_t whole;  // groups whose sum is added to c whole where it goes on
 } at_gemm_blocks;
 // By the features of this CPU. NULL: packed blocks are not for it.
 const at_gemm_blocks *at_gemm_blocks_of(void);

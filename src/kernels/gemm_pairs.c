@@ -95,7 +95,8 @@ static void block(const at_gemm_block *x) {
   bf16_tile(x->groups, x->a, x->b, x->c, x->ldc, TILE, TILE, x->go_on);
 }
 static void nothing(void) {}
-static const at_gemm_blocks bf16_blocks = {block, nothing, nothing};
+static const at_gemm_blocks bf16_blocks = {block, nothing, nothing,
+                                           BLOCK_GROUPS};
 
 const at_gemm_blocks *at_gemm_pairs_blocks(void) {
   return at_k_has(AT_CPU_AVX512_BF16) ? &bf16_blocks : NULL;

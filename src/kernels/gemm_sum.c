@@ -144,6 +144,7 @@ static void multiply_on(strip *x, int64_t panel, at_gemm_block *b, bool first,
   float *tile = x->tiles[panel];
   if (first && x->s->add) {
     place c = place_c(x, panel);
+    put_now(x);
     memset(x->sums[0], 0, sizeof x->sums[0]);
     put(x, panel, &c, x->sums[0], place_tile(tile));
   }
@@ -169,7 +170,7 @@ static void multiply_part(strip *x, int64_t p) {
       b.b = group_of(part->b, part->k, column + j, g);
       bool more = x->fresh && j + 1 < x->panels;
       b.next_b = more ? group_of(part->b, part->k, column + j + 1, g) : ahead_b;
-      if (groups <= PASS_GROUPS)
+      if (groups <= PASS_GROUPS && groups > x->e->whole)
         multiply_apart(x, j, &b, first, last);
       else
         multiply_on(x, j, &b, first, last);
