@@ -11,7 +11,7 @@
 
 static const at_mosaic_chip chips[] = {
 #define AT_MOSAIC_CHIP(name, kind, gen, cores, vmem, kept, scoped, smem, sem, \
-                       rows)                                                  \
+                       rows, spmem)                                           \
   {name,                                                                      \
    kind,                                                                      \
    gen,                                                                       \
@@ -21,7 +21,8 @@ static const at_mosaic_chip chips[] = {
    (scoped)*1024ll,                                                           \
    (smem)*1024ll,                                                             \
    sem,                                                                       \
-   rows},
+   rows,                                                                      \
+   spmem},
 #include "mosaic/rules.def"
 #undef AT_MOSAIC_CHIP
 };

@@ -163,8 +163,9 @@ static at_status finish(at_mosaic_judge *j, at_strbuf *b, at_code code) {
   if (*p.file) at_strbuf_addf(b, "\nat: %s:%u:%u", p.file, p.line, p.column);
   at_strbuf_addf(b, "\ndetail: kernel %s, target %s", j->k->name,
                  j->chip->name);
-  at_strbuf_addz(b,
-                 "\nhint: smaller blocks, pl.Buffered(1), or ATOLL_LENIENT=1");
+  bool sparse = j->p->core == AT_MCORE_SC_VECTOR;
+  at_strbuf_addf(b, "\nhint: %s, or ATOLL_LENIENT=1",
+                 sparse ? "less scratch" : "smaller blocks, pl.Buffered(1)");
   at_status s = AT_FAIL(code, "%s", b->failed ? "out of memory" : b->ptr);
   at_strbuf_free(b);
   return s;
@@ -307,10 +308,105 @@ static at_status check_smem(at_mosaic_judge *j, int64_t used) {
              : AT_OK;
 }
 
+// ---- SparseCores
+static bool is_used(const at_mblock *b, const at_mvalue *v) {
+  for (uint32_t i = 0; i < b->num_ops; i++) {
+    const at_mop *op = b->ops[i];
+    for (uint32_t k = 0; k < op->num_operands; k++)
+      if (op->operands[k] == v) return true;
+    for (uint32_t r = 0; r < op->num_regions; r++)
+      for (uint32_t k = 0; k < op->regions[r]->num_blocks; k++)
+        if (is_used(op->regions[r]->blocks[k], v)) return true;
+  }
+  return false;
+}
+
+// Of one subcore's scratch, or of shared memory. -1: a dynamic size.
+static int64_t sparse_words(at_mosaic_judge *j, const at_mosaic_ref *r) {
+  enum { WORDS = 8 };  // that rows are padded to without tiles
+  at_mosaic_ref t = *r;
+  t.core = AT_MCORE_TC;
+  if (!j->k->config.sparse_core_tiling)
+    return at_mosaic_ref_bytes(j->chip, &t, false) / 4;
+  uint32_t bits = at_dtype_of(r->dtype)->bits, rank = r->shape.rank;
+  int64_t row = WORDS * 32 / AT_MAX(bits, 1u), n = WORDS;
+  for (uint32_t i = 0; i < rank; i++) {
+    int64_t d = r->shape.ptr[i];
+    if (d < 0) return -1;
+    if (!mul(&n, i + 1 == rank ? at_ceil_div(d, row) : d)) return -1;
+  }
+  return n;
+}
+
+enum { SUBCORES = 16 };
+
+static at_status sparse_oom(at_mosaic_judge *j, const at_mosaic_ref *r,
+                            int64_t end, int64_t limit, int64_t words,
+                            const char *memory) {
+  at_strbuf b = {0};
+  at_strbuf_addf(&b,
+                 "E3000: CompileTimeSparseCoreAllocationFailure: current "
+                 "allocation offset upper bound (%lld words) exceeds the "
+                 "legitimate user allocatable offset upper bound (%lld words) "
+                 "in memory space %s when allocating %lld words: ",
+                 (long long)(end - 1), (long long)(limit - 1), memory,
+                 (long long)words);
+  put_type(&b, r->dtype, r->shape);
+  if (r->space == AT_MSPACE_VMEM)
+    at_strbuf_addf(&b, ", one for each of %d subcores", SUBCORES);
+  return finish(j, &b, AT_INTERNAL);
+}
+
+// What the body takes as it goes: the compiler gives each its own place, even
+// where one is given back before the next is taken.
+static at_status check_taken(at_mosaic_judge *j, const at_mblock *b,
+                             int64_t *end) {
+  int64_t limit = j->chip->spmem_words / SUBCORES;
+  for (uint32_t i = 0; i < b->num_ops; i++) {
+    const at_mop *op = b->ops[i];
+    at_mosaic_ref r;
+    if (at_mosaic_opcode_of(op) == AT_MOSAIC_MEMREF_ALLOCA &&
+        is_used(j->p->body, &op->results[0])) {
+      AT_TRY(at_mosaic_ref_of(op->results[0].type, &r));
+      int64_t words =
+          r.semaphore || r.space != AT_MSPACE_VMEM ? 0 : sparse_words(j, &r);
+      if (words > 0) add(end, words);
+      if (*end > limit)
+        return sparse_oom(j, &r, *end, limit, words, "tile_spmem");
+    }
+    for (uint32_t k = 0; k < op->num_regions; k++)
+      for (uint32_t n = 0; n < op->regions[k]->num_blocks; n++)
+        AT_TRY(check_taken(j, op->regions[k]->blocks[n], end));
+  }
+  return AT_OK;
+}
+
+// Memory of the subcores is a part of what they share: scratch of all of them
+// stands one after the other.
+static at_status check_sparse(at_mosaic_judge *j) {
+  enum { SHARED = 128 };  // words that shared memory comes in
+  int64_t limit = j->chip->spmem_words, end = 0, own = 0;
+  uint32_t first = at_mosaic_arg_scratch(j->p);
+  for (uint32_t i = 0; limit && i < j->p->num_scratch; i++) {
+    const at_mosaic_ref *r = &j->p->scratch[i];
+    bool shared = r->space == AT_MSPACE_VMEM_SHARED;
+    if (r->semaphore || (r->space != AT_MSPACE_VMEM && !shared) ||
+        !is_used(j->p->body, &j->p->body->args[first + i]))
+      continue;
+    int64_t words = sparse_words(j, r);
+    if (words < 0) continue;
+    if (!shared) add(&own, words);
+    words = shared ? at_ceil_div(words, SHARED) * SHARED : words * SUBCORES;
+    add(&end, words);
+    if (end > limit) return sparse_oom(j, r, end, limit, words, "spmem");
+  }
+  return limit ? check_taken(j, j->p->body, &own) : AT_OK;
+}
+
 at_status at_mosaic_rules_memory(at_mosaic_judge *j) {
   const at_mosaic_config *cfg = &j->k->config;
-  if (j->p->core == AT_MCORE_SC_SCALAR || j->p->core == AT_MCORE_SC_VECTOR)
-    return AT_OK;  // other memories, which its own checks know
+  if (j->p->core == AT_MCORE_SC_SCALAR) return AT_OK;
+  if (j->p->core == AT_MCORE_SC_VECTOR) return check_sparse(j);
   enum { INTERNAL_SCRATCH = 72 << 10 };
   if (cfg->internal_scratch_bytes &&
       cfg->internal_scratch_bytes < INTERNAL_SCRATCH)

@@ -126,3 +126,79 @@ def test_running_sums_and_what_is_positive():
   want = x[x > 0]
   np.testing.assert_array_equal(positive[:want.size], want)
   assert not np.any(positive[want.size:])
+
+
+def scratch_of(tiled, *scratch):
+  """Copies all of its scratch, as the compiler drops what nobody uses."""
+  mesh = plsc.VectorSubcoreMesh(core_axis_name="core", subcore_axis_name="sub", num_cores=1)
+
+  def body(*refs):
+    for there, ref in zip(refs[:len(scratch)], refs[len(scratch):]):
+      pltpu.sync_copy(ref, there)
+  outs = [jax.ShapeDtypeStruct(s.shape, s.dtype) for s in scratch]
+  f = pl.kernel(body, out_type=outs, mesh=mesh, scratch_types=list(scratch), compiler_params=pltpu.CompilerParams(use_tc_tiling_on_sc=tiled))
+  return jax.jit(f).lower().compile
+
+
+def scratch(*shape, dtype=jnp.int32):
+  return pltpu.VMEM(shape, dtype)
+
+
+def shared(*shape, dtype=jnp.int32):
+  return pltpu.VMEM_SHARED(shape, dtype)
+
+
+# What libtpu 0.0.51 says of each: words up to the last of an allocation and of the allocation itself.
+@pytest.mark.parametrize("tiled, what, words", [
+    (True, [scratch(128), scratch(70001, 3)], (143378431, 143376384)),
+    (True, [scratch(128), scratch(1001, 3, 100)], (8202239, 8200192)),
+    (True, [scratch(128), scratch(300003, dtype=jnp.bfloat16)], (2402303, 2400256)),
+    (True, [scratch(128), scratch(2001, 300, dtype=jnp.bfloat16)], (6170623, 6168576)),
+    (True, [scratch(128), scratch(600005, dtype=jnp.int8)], (2402303, 2400256)),
+    (True, [scratch(128), shared(2000, 1201)], (2562047, 2560000)),
+    (False, [scratch(128), scratch(70001, 3)], (8962175, 8960128)),
+    (False, [scratch(128), scratch(2001, 300, dtype=jnp.bfloat16)], (4868479, 4866432)),
+    (False, [scratch(128), shared(2200001)], (2202111, 2200064)),
+])
+def test_scratch_is_limited(tiled, what, words):
+  with pytest.raises(jax.errors.JaxRuntimeError, match=rf"upper bound \({words[0]} words\) exceeds .* when allocating {words[1]} words"):
+    scratch_of(tiled, *what)()
+
+
+def test_scratch_up_to_the_limit():
+  """Memory of the subcores and what they share are one."""
+  words = plsc.get_sparse_core_info().vmem_capacity_bytes // 4
+  scratch_of(True, scratch(words))()
+  scratch_of(True, scratch(words - 128), shared(2048))()
+  for more in ([scratch(words + 1)], [scratch(words - 128), scratch(129)], [scratch(words - 128), shared(2049)]):
+    with pytest.raises(jax.errors.JaxRuntimeError, match="E3000: CompileTimeSparseCoreAllocationFailure"):
+      scratch_of(True, *more)()
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_memory_taken_in_the_body_is_limited(nested):
+  words = plsc.get_sparse_core_info().vmem_capacity_bytes // 4
+
+  def compiled(base, *more):
+    outs = [jax.ShapeDtypeStruct((n,), jnp.int32) for n in more]
+
+    def body(*refs):
+      def take(i):
+        if i == len(more):
+          return
+        def use(ref):
+          pltpu.sync_copy(ref, refs[i])
+          if nested:
+            take(i + 1)
+            pltpu.sync_copy(ref, refs[i])
+        pl.run_scoped(use, scratch(more[i]))
+        if not nested:
+          take(i + 1)
+      pltpu.sync_copy(refs[-1], refs[-1])
+      take(0)
+    f = pl.kernel(body, out_type=outs, scratch_types=[scratch(base)], mesh=plsc.VectorSubcoreMesh(core_axis_name="core", subcore_axis_name="sub", num_cores=1))
+    return jax.jit(f).lower().compile
+  compiled(128, words // 2, words // 2 - 128)()
+  for over in ((128, words), (128, words // 2, words // 2)):
+    with pytest.raises(jax.errors.JaxRuntimeError, match=rf"upper bound \({words + 127} words\) .*\({words - 1} words\) in memory space tile_spmem"):
+      compiled(*over)()
