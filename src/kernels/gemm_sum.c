@@ -125,7 +125,11 @@ static void multiply_apart(strip *x, int64_t panel, at_gemm_block *b,
   bool add = !first || x->s->add;
   place out = last ? place_out(x, panel) : place_tile(tile);
   bool whole = rows_of(x) == PANEL && columns_of(x, panel) == PANEL;
-  if (!add && (!last || (x->near && whole && out.type == AT_F32))) {
+  // C takes the sum as it is, or has it added whole.
+  b->go_on = add && first && last && x->near && whole && !x->s->to &&
+             b->groups <= x->e->whole;
+  if ((!add || b->go_on) &&
+      (!last || (x->near && whole && out.type == AT_F32))) {
     b->c = out.p;
     b->ldc = out.stride / (int64_t)sizeof *b->c;
     multiply(x, b);
@@ -159,6 +163,7 @@ static void multiply_on(strip *x, int64_t panel, at_gemm_block *b, bool first,
 static void multiply_part(strip *x, int64_t p) {
   const at_k_block_part *part = &x->s->parts[p];
   int64_t groups = at_gemm_groups(part->k), column = x->column / PANEL;
+  int64_t parts = x->s->num_parts;
   for (int64_t g = 0; g < groups; g += PASS_GROUPS) {
     at_gemm_block b = {.groups = AT_MIN((int64_t)PASS_GROUPS, groups - g)};
     look_ahead(x, p, g, &b);
@@ -170,7 +175,7 @@ static void multiply_part(strip *x, int64_t p) {
       b.b = group_of(part->b, part->k, column + j, g);
       bool more = x->fresh && j + 1 < x->panels;
       b.next_b = more ? group_of(part->b, part->k, column + j + 1, g) : ahead_b;
-      if (groups <= PASS_GROUPS && groups > x->e->whole)
+      if (groups <= PASS_GROUPS && (parts == 1 || groups > x->e->whole))
         multiply_apart(x, j, &b, first, last);
       else
         multiply_on(x, j, &b, first, last);
