@@ -15,16 +15,23 @@ int64_t core_dma_bytes(const at_core_dma *d) {
   return n;
 }
 
+// Bytes from the first to behind the last; 0: there are none.
+static int64_t extent_of(const at_core_dma *d, const int64_t *stride) {
+  int64_t n = d->elem_bytes;
+  for (int32_t i = 0; i < d->rank; i++) {
+    if (d->size[i] <= 0) return 0;
+    n += (d->size[i] - 1) * stride[i];
+  }
+  return n;
+}
+
 // Generated code checks the slices that it makes; this holds the whole copy
 // inside the memory it starts in, whoever made the addresses.
 static const region *stop_outside(core_state *c, const void *base,
                                   const int64_t *stride, const at_core_dma *d,
                                   region_hint *hint, const char *what) {
-  int64_t last = d->elem_bytes;
-  for (int32_t i = 0; i < d->rank; i++) {
-    if (d->size[i] <= 0) return NULL;
-    last += (d->size[i] - 1) * stride[i];
-  }
+  int64_t last = extent_of(d, stride);
+  if (!last) return NULL;
   const region *r = core_region_near(c, base, hint);
   if (r && (size_t)((const uint8_t *)base - r->base) + (size_t)last <= r->bytes)
     return r;
@@ -101,7 +108,8 @@ static bool is_page(core_state *c, const core_state *to, const at_core_dma *d,
   if (from && core_stays(c, from) &&
       core_pages_note(c, d->dst, d->src, bytes))
     return true;
-  core_pages_settle(c, d->dst, bytes);
+  // What is copied now must not be overwritten by what waits.
+  core_pages_settle(c, d->dst, (size_t)extent_of(d, d->dst_stride));
   return false;
 }
 

@@ -73,6 +73,19 @@ static void are_made_when_read(at_core *c, const int32_t *g,
   at_core_pages_fetch(c, dst + 3 * kRows, 4 * kRows);
   assert_memory_equal(dst + 3 * kRows, at(r, 0, 0), 4 * 4);
   assert_memory_equal(dst + 3 * kRows + 4, at(r, 0, 9) + 4, 4 * (kRows - 4));
+  // One element of each of two pages that wait.
+  start(c, r, 4, 1);
+  start(c, r, 5, 2);
+  d.dst = dst + 4 * kRows;
+  d.size[0] = 2;
+  d.dst_stride[0] = 4 * kRows;
+  at_core_dma_start(c, &d);
+  at_core_pages_fetch(c, dst + 4 * kRows, 2 * 4 * kRows);
+  for (int i = 0; i < 2; i++) {
+    assert_true(dst[(4 + i) * kRows] == at(r, 0, 0)[i]);
+    assert_memory_equal(dst + (4 + i) * kRows + 1, at(r, 0, 1 + i) + 1,
+                        4 * (kRows - 1));
+  }
 }
 
 static void are_limited(at_core *c, const int32_t *g, const at_core_ref *r) {
