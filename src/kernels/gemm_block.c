@@ -100,12 +100,11 @@ AT_INLINE uint8_t *place(const packing *p, int64_t outer, int64_t group) {
 
 // One group of k of 16 rows or columns; those that are not there are zeros.
 AT_PAIRS AT_INLINE void pack_square(const packing *p, uint32_t type, bool along,
-                                    int64_t o, int64_t group) {
+                                    int64_t o, int64_t group, int64_t outer,
+                                    int64_t inner) {
   const at_k_matrix *m = p->m;
-  int64_t k = group * GROUP, outer = AT_MIN(16, m->outer - o);
-  int64_t inner = AT_MIN(GROUP, m->k - k);
-  const uint8_t *from =
-      (const uint8_t *)m->p + o * m->outer_stride + k * m->k_stride;
+  const uint8_t *from = (const uint8_t *)m->p + o * m->outer_stride +
+                        group * GROUP * m->k_stride;
   at_pairs v[16];
   for (int i = 0; i < 16; i++) {
     bool there = along ? i < outer : outer > 0 && 2 * i < inner;
@@ -120,21 +119,38 @@ AT_PAIRS AT_INLINE void pack_square(const packing *p, uint32_t type, bool along,
   for (int i = 0; i < 16; i++) _mm512_store_si512(to + i * step, (__m512i)v[i]);
 }
 
-// Squares in the order of memory; those of the next rows are fetched ahead
-// where they lie far apart.
+// Whole squares need no masks, which are slow on some.
+AT_PAIRS AT_INLINE void pack_one(const packing *p, uint32_t type, bool along,
+                                 int64_t o, int64_t group) {
+  int64_t outer = AT_MIN(16, p->m->outer - o);
+  int64_t inner = AT_MIN(GROUP, p->m->k - group * GROUP);
+  if (outer == 16 && inner == GROUP)
+    pack_square(p, type, along, o, group, 16, GROUP);
+  else
+    pack_square(p, type, along, o, group, outer, inner);
+}
+
+// Lines of the next rows, which lie far apart.
+AT_INLINE void fetch_next(const packing *p, uint32_t type, int64_t o,
+                          int64_t group) {
+  const at_k_matrix *m = p->m;
+  int64_t bytes = GROUP * (type == AT_F32 ? 4 : 2);
+  const uint8_t *next =
+      (const uint8_t *)m->p + (o + 16) * m->outer_stride + group * bytes;
+  for (int64_t i = 0; i < AT_MIN(16, m->outer - o - 16); i++)
+    for (int64_t b = 0; b < bytes; b += 64)
+      __builtin_prefetch(next + i * m->outer_stride + b);
+}
+
+// Squares in the order of memory. CPUs with AMX gain when the next are fetched
+// ahead, and those without lose.
 AT_PAIRS AT_INLINE void pack_along_k(const packing *p, uint32_t type,
                                      int64_t begin, int64_t end) {
-  const at_k_matrix *m = p->m;
-  int64_t groups = at_gemm_groups(m->k);
+  bool ahead = at_k_has(AT_CPU_AMX_BF16);
   for (int64_t o = begin * PANEL; o < end * PANEL; o += 16)
-    for (int64_t g = 0; g < groups; g++) {
-      const uint8_t *next = (const uint8_t *)m->p + (o + 16) * m->outer_stride +
-                            g * GROUP * m->k_stride;
-      for (int64_t i = 0; i < AT_MIN(16, m->outer - o - 16); i++) {
-        __builtin_prefetch(next + i * m->outer_stride);
-        __builtin_prefetch(next + i * m->outer_stride + 64);
-      }
-      pack_square(p, type, true, o, g);
+    for (int64_t g = 0; g < at_gemm_groups(p->m->k); g++) {
+      if (ahead) fetch_next(p, type, o, g);
+      pack_one(p, type, true, o, g);
     }
 }
 
@@ -142,7 +158,7 @@ AT_PAIRS AT_INLINE void pack_across_k(const packing *p, uint32_t type,
                                       int64_t begin, int64_t end) {
   for (int64_t g = 0; g < at_gemm_groups(p->m->k); g++)
     for (int64_t o = begin * PANEL; o < end * PANEL; o += 16)
-      pack_square(p, type, false, o, g);
+      pack_one(p, type, false, o, g);
 }
 
 AT_PAIRS static void pack_range(void *arg, int64_t begin, int64_t end,
