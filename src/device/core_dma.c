@@ -105,7 +105,7 @@ static bool is_page(core_state *c, const core_state *to, const at_core_dma *d,
   if (!d->lazy || to != c || d->add) return false;
   box b = box_of(d, d->dst);
   size_t bytes = core_box_run(&b);
-  if (from && core_stays(c, from) &&
+  if (from && from->stays &&
       core_pages_note(c, d->dst, d->src, bytes))
     return true;
   // What is copied now must not be overwritten by what waits.
@@ -176,7 +176,7 @@ void at_core_page_start(at_core *core, void *dst, void *src, int64_t bytes,
   const region *from = core_region_near(c, src, &c->copied_from);
   const region *to = core_region_near(c, dst, &c->copied_to);
   if (!c->shadow && holds(from, src, bytes) && holds(to, dst, bytes) &&
-      core_stays(c, from) && core_pages_note(c, dst, src, (size_t)bytes)) {
+      from->stays && core_pages_note(c, dst, src, (size_t)bytes)) {
     core_signal(c, c, sem_at(c, c, p, loc), bytes, loc);
     return;
   }

@@ -124,6 +124,11 @@ static void *private_copy(core_state *c, const void *p, size_t bytes) {
   return memcpy(core_take(c, bytes, "a copy of an operand"), p, bytes);
 }
 
+static bool stays(const core_state *c, const at_xcore_ref *x) {
+  return x->role == AT_CORE_IN && !x->stored && x->alias < 0 && !x->fill &&
+         x->space != AT_CORE_SEM && !c->launch->checks && !c->together;
+}
+
 static void init_operand(core_state *c, uint32_t i, void *operand,
                          size_t bytes) {
   const at_xcore_ref *x = &c->program->refs[i];
@@ -134,14 +139,16 @@ static void init_operand(core_state *c, uint32_t i, void *operand,
   if (x->window == AT_CORE_WHOLE) {
     if (input && x->alias < 0 && (x->stored || c->launch->checks) && bytes)
       operand = private_copy(c, operand, bytes);
-    core_region_add(c, operand, bytes, (at_core_space)x->space, (int32_t)i);
+    core_region_add(c, operand, bytes, (at_core_space)x->space, (int32_t)i)
+        ->stays = stays(c, x);
     c->refs[i].base = operand;
     return;
   }
   if (x->fill)
     operand = (void *)&c->launch->bufs[x->fill_bufs];
   else
-    core_region_add(c, operand, bytes, AT_CORE_HBM, (int32_t)i);
+    core_region_add(c, operand, bytes, AT_CORE_HBM, (int32_t)i)->stays =
+        stays(c, x);
   w->operand = operand;
   w->may_point = !c->launch->checks && !w->fill &&
                  (!input || (!x->stored && x->alias < 0));
@@ -361,6 +368,12 @@ void core_window_index(core_state *c, uint32_t i, const int32_t *grid,
   c->mapping = 0;
 }
 
+static bool is_there(const window *w, const int32_t *at) {
+  bool same = w->loaded;
+  for (uint32_t d = 0; d < w->ref->rank; d++) same &= at[d] == w->now[d];
+  return same;
+}
+
 static void move_windows(core_state *c) {
   const at_xcore *r = c->program->record;
   for (uint32_t i = 0; i < r->num_refs; i++) {
@@ -368,7 +381,7 @@ static void move_windows(core_state *c) {
     if (!w->operand || (w->loaded && !w->index)) continue;
     int32_t at[AT_CORE_MAX_RANK];
     core_window_index(c, i, c->grid, at);
-    if (w->loaded && !memcmp(at, w->now, w->ref->rank * sizeof *at)) continue;
+    if (is_there(w, at)) continue;
     leave(c, i);
     enter(c, i, at);
   }
@@ -399,17 +412,6 @@ void core_run_steps(core_state *c, int64_t begin, int64_t end) {
 // --------------------------------------------------------------------
 static size_t bytes_of(const at_xcore_ref *x) {
   return (size_t)count_of(x) * elem_bytes(x);
-}
-
-static bool stays(const core_state *c, const at_xcore_ref *x) {
-  return x->role == AT_CORE_IN && !x->stored && x->alias < 0 && !x->fill &&
-         x->space != AT_CORE_SEM && !c->launch->checks && !c->together;
-}
-
-bool core_stays(const core_state *c, const region *r) {
-  if (r->ref < 0) return false;
-  const window *w = &c->windows[r->ref];
-  return r->base != w->buffer && stays(c, w->ref);
 }
 
 int64_t at_core_reads_of(at_core *core, const void *p) {

@@ -25,6 +25,7 @@ typedef struct region {
   size_t bytes;
   at_core_space space;
   int32_t ref;  // argument of the kernel, -1: other
+  bool stays;   // an operand that nobody writes while the kernel runs
 } region;
 typedef uint32_t region_hint;  // the region that was asked for last
 enum {
@@ -165,7 +166,7 @@ const char *core_name(const core_state *c);
 
 // ---- core_memory.c
 // ------------------------------------------------------------
-void core_region_add(core_state *c, void *base, size_t bytes,
+region *core_region_add(core_state *c, void *base, size_t bytes,
                      at_core_space space, int32_t ref);
 const region *core_region_of(const core_state *c, const void *p);
 const region *core_region_near(const core_state *c, const void *p,
@@ -222,8 +223,6 @@ uint32_t core_first_out(const at_core_program *p);  // its buffer
 // What the index map of argument i says at a grid step.
 void core_window_index(core_state *c, uint32_t i, const int32_t *grid,
                        int32_t *at);
-// Is this an operand that nothing writes as long as the kernel runs?
-bool core_stays(const core_state *c, const region *r);
 // Steps [begin, end) of the grid in lexicographic order.
 void core_run_steps(core_state *c, int64_t begin, int64_t end);
 void core_grid_at(const core_state *c, int64_t step, int32_t *grid);

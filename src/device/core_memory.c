@@ -9,12 +9,14 @@ void *core_take(core_state *c, size_t bytes, const char *what) {
   return p;
 }
 
-void core_region_add(core_state *c, void *base, size_t bytes,
-                     at_core_space space, int32_t ref) {
+region *core_region_add(core_state *c, void *base, size_t bytes,
+                        at_core_space space, int32_t ref) {
   if (c->num_regions == kMaxRegions)
     core_stop(c, AT_RESOURCE_EXHAUSTED, -1,
               "more than %d separate memories of one core", kMaxRegions);
-  c->regions[c->num_regions++] = (region){base, bytes, space, ref};
+  region *r = &c->regions[c->num_regions++];
+  *r = (region){base, bytes, space, ref, false};
+  return r;
 }
 
 static bool is_inside(const region *r, const void *p) {

@@ -46,9 +46,16 @@ void at_core_pages_fetch(at_core *core, const void *at, int64_t bytes) {
   if (c->num_pages && bytes > 0) core_pages_settle(c, at, (size_t)bytes);
 }
 
-static const page *page_at(const core_state *c, const void *at) {
-  for (uint32_t i = 0; i < c->num_pages; i++)
-    if (c->pages[i].dst == at) return &c->pages[i];
+// Looks at `*next` first, as pages that follow one another were often noted so.
+static const page *page_at(const core_state *c, const void *at,
+                           uint32_t *next) {
+  uint32_t k = *next;
+  for (uint32_t i = 0; i < c->num_pages; i++, k++) {
+    if (k >= c->num_pages) k = 0;
+    if (c->pages[k].dst != at) continue;
+    *next = k + 1;
+    return &c->pages[k];
+  }
   return NULL;
 }
 
@@ -56,9 +63,11 @@ bool at_core_pages_of(at_core *core, const void *at, int64_t bytes,
                       at_core_pages *out) {
   const core_state *c = state_of(core);
   const uint8_t *from = at;
-  *out = (at_core_pages){.count = 0};
+  uint32_t next = 0;
+  out->count = 0;
+  out->bytes = 0;
   for (int64_t done = 0; done < bytes; done += out->bytes) {
-    const page *p = page_at(c, from + done);
+    const page *p = page_at(c, from + done, &next);
     if (!p || (done && (int64_t)p->bytes != out->bytes) ||
         done + (int64_t)p->bytes > bytes || out->count == AT_CORE_MOST_PAGES) {
       at_core_pages_fetch(core, at, bytes);

@@ -200,17 +200,25 @@ AT_PAIRS AT_INLINE void multiply(uint32_t type, bool along, const few *x,
       }
 }
 
+AT_PAIRS AT_INLINE void pack_row(uint32_t type, const uint8_t *from, int64_t n,
+                                 uint16_t *to) {
+  int64_t bytes = type == AT_F32 ? 4 : 2, k = 0;
+  for (; k + 32 <= n; k += 32)
+    _mm512_store_si512(to + k,
+                       (__m512i)at_pairs_along_k(type, from + bytes * k, 32));
+  if (k < n)
+    _mm512_store_si512(
+        to + k, (__m512i)at_pairs_along_k(type, from + bytes * k, n - k));
+}
+
 AT_PAIRS static void pack_rows(const at_k_matrix *a, uint16_t *to,
                                int64_t lda) {
-  for (int64_t i = 0; i < a->outer; i++) {
-    const uint8_t *from = (const uint8_t *)a->p + i * a->outer_stride;
-    for (int64_t k = 0; k < a->k; k += 32) {
-      at_pairs v = a->type == AT_F32
-                       ? at_pairs_along_k(AT_F32, from + 4 * k, a->k - k)
-                       : at_pairs_along_k(AT_BF16, from + 2 * k, a->k - k);
-      _mm512_store_si512(to + i * lda + k, (__m512i)v);
-    }
-  }
+  const uint8_t *from = a->p;
+  for (int64_t i = 0; i < a->outer; i++, from += a->outer_stride)
+    if (a->type == AT_F32)
+      pack_row(AT_F32, from, a->k, to + i * lda);
+    else
+      pack_row(AT_BF16, from, a->k, to + i * lda);
 }
 
 AT_PAIRS static void multiply_as(const few *x, bool along, int64_t m) {
