@@ -52,10 +52,20 @@ PAIRS_ROWS(s16_rows, PAIRS_VNNI, __m512i, int32_t, _mm512_setzero_si512,
            _mm512_add_epi32, _mm512_maskz_loadu_epi32, _mm512_mask_storeu_epi32,
            _mm512_dpwssd_epi32)
 
+// Whole tiles go without masks, which are slow.
 #define PAIRS_TILE(name, ROWS_OF, ATTR, ELEM)                                 \
+  ATTR static void name##_whole(int64_t groups, const char *a, const char *b, \
+                                ELEM *c, int64_t ldc, bool add) {             \
+    for (int i = 0; i < TILE; i += ROWS, a += ROWS * 64, c += ROWS * ldc)     \
+      ROWS_OF(ROWS, groups, a, b, c, ldc, 0xffff, 0xffff, add);               \
+  }                                                                           \
   ATTR static void name##_block(int64_t groups, const char *a, const char *b, \
                                 ELEM *c, int64_t ldc, int mr, int nr,         \
                                 bool add) {                                   \
+    if (mr == TILE && nr == TILE) {                                           \
+      name##_whole(groups, a, b, c, ldc, add);                                \
+      return;                                                                 \
+    }                                                                         \
     uint32_t lanes = nr == TILE ? ~0u : (1u << nr) - 1;                       \
     __mmask16 low = (__mmask16)lanes, high = (__mmask16)(lanes >> 16);        \
     for (int i = 0; i < mr; i += ROWS, a += ROWS * 64, c += ROWS * ldc)       \
