@@ -11,7 +11,7 @@
 
 static const at_mosaic_chip chips[] = {
 #define AT_MOSAIC_CHIP(name, kind, gen, cores, vmem, kept, scoped, smem, sem, \
-                       rows, spmem)                                           \
+                       rows, word, spmem)                                     \
   {name,                                                                      \
    kind,                                                                      \
    gen,                                                                       \
@@ -22,6 +22,7 @@ static const at_mosaic_chip chips[] = {
    (smem)*1024ll,                                                             \
    sem,                                                                       \
    rows,                                                                      \
+   word,                                                                      \
    spmem},
 #include "mosaic/rules.def"
 #undef AT_MOSAIC_CHIP

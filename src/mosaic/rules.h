@@ -14,6 +14,7 @@ typedef struct at_mosaic_chip {
   int64_t smem_bytes;
   int64_t semaphore_bytes;  // 4 per semaphore
   int64_t tile_rows_16bit;  // rows of a tile of 16-bit elements in HBM
+  int64_t word_bits;        // of HBM, that copies begin with
   int64_t spmem_words;      // of a SparseCore, TileSpmem included; 0: not known
 } at_mosaic_chip;
 // By name or device kind, ignoring a topology after ':'. NULL: unknown.

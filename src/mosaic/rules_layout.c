@@ -129,73 +129,126 @@ static at_status size_refused(at_mosaic_judge *j, const at_mop *op,
   return untiled(j, op, "Slice sizes", "size", dim, tile);
 }
 
+// Bits that copies of a memory begin with.
+static int64_t word_of(at_mosaic_judge *j, const at_mop *op) {
+  at_mosaic_ref r = {0};
+  at_status_free(at_mosaic_ref_of(ARG(op, 0), &r));
+  return r.space == AT_MSPACE_VMEM ? AT_MAX(j->chip->word_bits, (int64_t)4096)
+                                   : j->chip->word_bits;
+}
+
 static at_status word_refused(at_mosaic_judge *j, const at_mop *op) {
   return at_mosaic_refuse(
       j, op, AT_INTERNAL,
       "The dynamic offset times the element size is not a multiple of the "
-      "memory space word size (4096 bits). If this originates from a "
-      "memref_slice, try aligning the minor index to the word size.");
+      "memory space word size (%lld bits). If this originates from a "
+      "memref_slice, try aligning the minor index to the word size.",
+      (long long)word_of(j, op));
+}
+
+// A part of one dimension.
+typedef struct part {
+  const at_mvalue *at;
+  int64_t have, n;
+  uint32_t dim;
+  bool fixed;  // starts at a known place
+} part;
+
+static part part_of(const at_mop *op, uint32_t last) {
+  uint32_t dim = ARG(op, 0)->shape.rank - last;
+  const at_mvalue *at = op->operands[1 + dim];
+  int64_t c;
+  return (part){at, ARG(op, 0)->shape.ptr[dim], RES(op, 0)->shape.ptr[dim], dim,
+                at_mosaic_value_const(at, &c)};
+}
+// Columns of rows that lie one after another, or in one column of tiles: they
+// begin with a word of the memory, and are whole tiles. `fixed`: so do the
+// rows.
+static at_status lanes(at_mosaic_judge *j, const at_mop *op, const part *x,
+                       bool fixed, bool rows_apart) {
+  bool whole = x->n == AT_MDYN || x->n == x->have || x->n % 128 == 0;
+  if (whole && at_mosaic_value_divides(x->at, 128)) return AT_OK;
+  int64_t word = word_of(j, op);
+  bool aligned = at_mosaic_value_divides(x->at, word / 32);
+  if (!(x->fixed && fixed) && (whole || !aligned || word >= 4096))
+    return at_mosaic_refuse(
+        j, op, AT_INTERNAL,
+        "Could not determine that the dynamic offset times the element size is "
+        "a multiple of the word size (%lld bits). If this is guaranteed, you "
+        "can silence this error using tpu.assume_multiple.",
+        (long long)word);
+  if (!aligned) return word_refused(j, op);
+  return at_mosaic_refuse(
+      j, op, AT_INTERNAL,
+      whole && !rows_apart ? "Tile size must be divisible by 512 bytes."
+                           : "The contiguous inner slice in the DMA transfer "
+                             "must be divisible by 512 bytes.");
 }
 
 // Part of one dimension. Narrow elements move by the tile, words by 512 bytes.
 static at_status line(at_mosaic_judge *j, const at_mop *op) {
   uint32_t bits = at_mosaic_bits(ARG(op, 0));
-  int64_t n = RES(op, 0)->shape.ptr[0], unit = 128 * 32 / bits, c;
-  const at_mvalue *at = op->operands[1];
-  if (n == ARG(op, 0)->shape.ptr[0]) return AT_OK;
-  bool aligned = at_mosaic_value_divides(at, unit);
-  if (bits < 32) {
-    if (!aligned) return offset_refused(j, op, 0, unit);
-    return n == AT_MDYN || n % unit == 0 ? AT_OK : size_refused(j, op, 0, unit);
-  }
-  if (!aligned && at_mosaic_value_const(at, &c)) return word_refused(j, op);
-  if (!aligned)
-    return at_mosaic_refuse(
-        j, op, AT_INTERNAL,
-        "Could not determine that the dynamic offset times the element size is "
-        "a multiple of the word size (4096 bits). If this is guaranteed, you "
-        "can silence this error using tpu.assume_multiple.");
-  if (n == AT_MDYN || n % unit == 0) return AT_OK;
-  return at_mosaic_refuse(j, op, AT_INTERNAL,
-                          "The contiguous inner slice in the DMA transfer must "
-                          "be divisible by 512 bytes.");
+  int64_t unit = 128 * 32 / bits;
+  part x = part_of(op, 1);
+  if (x.n == x.have) return AT_OK;
+  if (bits == 32) return lanes(j, op, &x, true, false);
+  if (!at_mosaic_value_divides(x.at, unit))
+    return offset_refused(j, op, 0, unit);
+  return x.n == AT_MDYN || x.n % unit == 0 ? AT_OK
+                                           : size_refused(j, op, 0, unit);
 }
 
-// Do n rows from `at` on stay in one tile, or begin at one?
-static bool in_tile(const at_mvalue *at, int64_t n, int64_t have,
-                    int64_t tile) {
+static bool is_part(const part *x) { return x->n != x->have || !x->fixed; }
+static bool is_tiled(const part *x, int64_t tile) {
+  return at_mosaic_value_divides(x->at, tile) &&
+         (x->n == AT_MDYN || x->n % tile == 0);
+}
+
+static at_status tiles_only(at_mosaic_judge *j, const at_mop *op, const part *x,
+                            int64_t unit, int64_t tile) {
+  if (!is_part(x)) return AT_OK;
+  if (!at_mosaic_value_divides(x->at, unit))
+    return offset_refused(j, op, x->dim, tile);
+  return x->n == AT_MDYN || x->n % unit == 0
+             ? AT_OK
+             : size_refused(j, op, x->dim, tile);
+}
+
+// Do the rows stay in one tile?
+static bool in_tile(const part *x, int64_t tile) {
   int64_t c;
-  if (n == 1 || have <= tile || at_mosaic_value_divides(at, tile)) return true;
-  if (at_mosaic_value_const(at, &c)) return c % tile + n <= tile;
-  return n > 0 && tile % n == 0 && at_mosaic_value_divides(at, n);
+  if (x->n == AT_MDYN || x->n > tile) return false;
+  if (x->n == 1 || x->have <= tile || at_mosaic_value_divides(x->at, tile))
+    return true;
+  if (at_mosaic_value_const(x->at, &c)) return c % tile + x->n <= tile;
+  return tile % x->n == 0 && at_mosaic_value_divides(x->at, x->n);
 }
 
 // `column`: the last dimension goes, so one element of each row moves.
 static at_status slice(at_mosaic_judge *j, const at_mop *op, bool column,
                        bool scalars) {
-  const at_mtype *m = ARG(op, 0), *r = RES(op, 0), *base;
+  const at_mtype *m = ARG(op, 0), *base;
   bool argument;
   uint32_t rank = m->shape.rank, bits = at_mosaic_bits(m);
   if (rank == 0 || bits < 2 || !base_of(op->operands[0], &base, &argument))
     return AT_OK;
   if (rank == 1) return scalars ? AT_OK : line(j, op);
-  at_mvalue *const *index = op->operands + 1;
-  // Rows may start at any whole word of a tile, lanes only at whole tiles.
-  int64_t tile[2] = {tile_of(j, base, argument), 128};
-  int64_t unit[2] = {bits < 32 ? 32 / bits : 1, 128};
-  for (uint32_t i = 0; i < 2; i++) {
-    uint32_t dim = rank - 2 + i;
-    int64_t have = m->shape.ptr[dim], size = r->shape.ptr[dim];
-    if (size == have) continue;
-    if (i == 1 && column) return word_refused(j, op);
-    if (!at_mosaic_value_divides(index[dim], unit[i]) ||
-        (i == 0 && at_mosaic_size(m, 1) > 128 && size != AT_MDYN &&
-         !in_tile(index[dim], size, have, tile[0])))
-      return offset_refused(j, op, dim, tile[i]);
-    if (size == AT_MDYN || size % unit[i] == 0) continue;
-    return size_refused(j, op, dim, tile[i]);
-  }
-  return AT_OK;
+  part row = part_of(op, 2), lane = part_of(op, 1);
+  int64_t tile = tile_of(j, base, argument), unit = bits < 32 ? 32 / bits : 1;
+  // Rows start at any whole word. Where a row of tiles is a row of words, or
+  // one tile, nothing else is asked of them.
+  AT_TRY(tiles_only(j, op, &row, unit, tile));
+  bool dense = lane.have <= 128 || tile <= unit;
+  bool one = in_tile(&row, tile);
+  bool whole = !is_part(&lane) || is_tiled(&lane, 128);
+  if (!dense && !one && !(row.fixed && row.n == tile && whole))
+    AT_TRY(tiles_only(j, op, &row, tile, tile));
+  if (!is_part(&lane)) return AT_OK;
+  if (column) return word_refused(j, op);
+  bool inside = lane.fixed ? lane.n <= 128 : in_tile(&lane, 128);
+  if (!dense && !(one && inside)) AT_TRY(tiles_only(j, op, &lane, 128, 128));
+  return lanes(j, op, &lane, unit == 1 || row.fixed,
+               lane.have <= 128 || tile > unit);
 }
 
 // The slices that lie between a copy's operand and its memref.

@@ -145,6 +145,10 @@ def illegal(op):
 START = "Couldn't prove that tiling (%d) divides index returned by transform_indices on dimension %d"
 UNKNOWN = "Could not convert JSON string to proto: unknown enum value: "
 
+WORD = "The dynamic offset times the element size"
+INNER = "The contiguous inner slice in the DMA transfer"
+UNSURE = "Could not determine that the dynamic offset"
+
 ROWS = {
     # Integers narrower than a word.
     "shifts": (lambda: two(lambda x, y: x << y, I8), None),
@@ -220,12 +224,20 @@ ROWS = {
     "rows of bf16 within a word": (lambda: of_copy(BF16, (64, 128), lambda i: pl.ds(1, 1), (1, 128), True), TILES),
     "rows of bf16 by the word": (lambda: of_copy(BF16, (64, 128), lambda i: pl.ds(2, 2), (2, 128), True), None),
     "half of the lanes": (lambda: of_copy(F32, (64, 256), lambda i: (ALL, pl.ds(0, 64)), (64, 64), True), SIZES),
-    "a column": (lambda: of_copy(F32, (64, 128), lambda i: (ALL, 3), (64,)), "The dynamic offset times the element size"),
+    "a column": (lambda: of_copy(F32, (64, 128), lambda i: (ALL, 3), (64,)), WORD),
     "rows across tiles of several": (lambda: of_copy(F32, (64, 256), lambda i: pl.ds(i, 8), (8, 256)), TILES),
     "one row of several tiles": (lambda: of_copy(F32, (64, 256), lambda i: pl.ds(i, 1), (1, 256)), None),
+    "lanes within one column of tiles": (lambda: of_copy(F32, (8, 128), lambda i: (ALL, pl.ds(8, 8)), (8, 8)), (WORD, INNER, INNER, WORD)),
+    "half of the lanes of one row of tiles": (lambda: of_copy(F32, (8, 256), lambda i: (ALL, pl.ds(0, 64)), (8, 64)), INNER),
+    "lanes of one row of tiles from anywhere": (lambda: of_copy(F32, (8, 256), lambda i: (ALL, pl.ds(pl.multiple_of(i * 64, 64), 64)), (8, 64)),
+                                                (UNSURE, INNER, INNER, UNSURE)),
+    "lanes between two tiles of one row": (lambda: of_copy(F32, (1, 256), lambda i: (ALL, pl.ds(64, 128)), (1, 128)),
+                                           (WORD, "Tile size must be", "Tile size must be", WORD)),
+    "as many rows as a tile has": (lambda: of_copy(F32, (16, 256), lambda i: pl.ds(4, 8), (8, 256)), None),
+    "a tile and a half": (lambda: of_copy(F32, (64, 256), lambda i: pl.ds(0, 12), (12, 256)), SIZES),
     "a line of bf16 within a tile": (lambda: of_copy(BF16, (4096,), lambda i: pl.ds(128, 128), (128,)), TILES),
-    "a short line": (lambda: of_copy(F32, (4096,), lambda i: pl.ds(0, 8), (8,)), "The contiguous inner slice in the DMA transfer"),
-    "a line from anywhere": (lambda: of_copy(F32, (4096,), lambda i: pl.ds(i, 1024), (1024,)), "Could not determine that the dynamic offset"),
+    "a short line": (lambda: of_copy(F32, (4096,), lambda i: pl.ds(0, 8), (8,)), INNER),
+    "a line from anywhere": (lambda: of_copy(F32, (4096,), lambda i: pl.ds(i, 1024), (1024,)), UNSURE),
     # Products.
     "f32 by i32": (lambda: of_values(lambda x, y: lax.dot_general(x, y, (((1,), (0,)), ((), ())), preferred_element_type=F32),
                                      S((128, 128), F32), S((128, 128), I32)), None),
