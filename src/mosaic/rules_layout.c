@@ -214,14 +214,20 @@ static at_status tiles_only(at_mosaic_judge *j, const at_mop *op, const part *x,
              : size_refused(j, op, x->dim, tile);
 }
 
-// Do the rows stay in one tile?
 static bool in_tile(const part *x, int64_t tile) {
   int64_t c;
   if (x->n == AT_MDYN || x->n > tile) return false;
-  if (x->n == 1 || x->have <= tile || at_mosaic_value_divides(x->at, tile))
+  if (x->n <= 1 || x->have <= tile || at_mosaic_value_divides(x->at, tile))
     return true;
   if (at_mosaic_value_const(x->at, &c)) return c % tile + x->n <= tile;
   return tile % x->n == 0 && at_mosaic_value_divides(x->at, x->n);
+}
+
+// Half of it in one tile, half in the next: as good as in one.
+static bool in_halves(const part *x, int64_t tile) {
+  int64_t c;
+  return x->n > 1 && tile % x->n == 0 && at_mosaic_value_const(x->at, &c) &&
+         c % (x->n / 2) == 0;
 }
 
 // `column`: the last dimension goes, so one element of each row moves.
@@ -239,14 +245,15 @@ static at_status slice(at_mosaic_judge *j, const at_mop *op, bool column,
   // one tile, nothing else is asked of them.
   AT_TRY(tiles_only(j, op, &row, unit, tile));
   bool dense = lane.have <= 128 || tile <= unit;
-  bool one = in_tile(&row, tile);
   bool whole = !is_part(&lane) || is_tiled(&lane, 128);
-  if (!dense && !one && !(row.fixed && row.n == tile && whole))
+  bool rows_in = in_tile(&row, tile) || (whole && in_halves(&row, tile));
+  bool lanes_in = in_tile(&lane, 128) || in_halves(&lane, 128);
+  if (!dense && !(rows_in && (whole || lanes_in)))
     AT_TRY(tiles_only(j, op, &row, tile, tile));
   if (!is_part(&lane)) return AT_OK;
   if (column) return word_refused(j, op);
-  bool inside = lane.fixed ? lane.n <= 128 : in_tile(&lane, 128);
-  if (!dense && !(one && inside)) AT_TRY(tiles_only(j, op, &lane, 128, 128));
+  if (!dense && !(rows_in && lanes_in))
+    AT_TRY(tiles_only(j, op, &lane, 128, 128));
   return lanes(j, op, &lane, unit == 1 || row.fixed,
                lane.have <= 128 || tile > unit);
 }
@@ -346,6 +353,18 @@ static at_status gather(at_mosaic_judge *j, const at_mop *op) {
   return AT_OK;
 }
 
+// Rows of narrow elements are read at a stride by the word.
+static at_status whole_words(at_mosaic_judge *j, const at_mop *op,
+                             const char *what, int64_t rows) {
+  uint32_t packing = 32 / at_mosaic_bits(ARG(op, 0));
+  if (rows == AT_MDYN || rows % packing == 0) return AT_OK;
+  return at_mosaic_refuse(
+      j, op, AT_INTERNAL,
+      "Unsupported strided load for packed type: second-minor dimension of %s "
+      "(%lld) must be a multiple of packing factor %u",
+      what, (long long)rows, packing);
+}
+
 // Words go row by row wherever they lie; narrower elements can only be read so,
 // and from the first lane on.
 static at_status strided(at_mosaic_judge *j, const at_mop *op, uint32_t ref) {
@@ -373,6 +392,10 @@ static at_status strided(at_mosaic_judge *j, const at_mop *op, uint32_t ref) {
   if (!words && !plain)
     return at_mosaic_refuse(j, op, AT_INTERNAL,
                             "Not implemented: Stride on last dim is not 1");
+  if (!words) {
+    AT_TRY(whole_words(j, op, "base memref", at_mosaic_size(m, 2)));
+    AT_TRY(whole_words(j, op, "result vector", at_mosaic_size(RES(op, 0), 2)));
+  }
   if ((words || first) && m->shape.ptr[rank - 1] > 128)
     return at_mosaic_refuse(j, op, AT_INTERNAL,
                             "Not Implemented: The last dim size is not 128 in "
@@ -443,6 +466,20 @@ static bool joins(const at_mtype *t, int64_t n) {
   return all == n;
 }
 
+// Masks keep their lanes.
+static at_status mask_cast(at_mosaic_judge *j, const at_mop *op) {
+  const at_mtype *a = ARG(op, 0), *b = RES(op, 0);
+  if (a->shape.rank < 3 && b->shape.rank < 3)
+    return at_mosaic_refuse(j, op, AT_INTERNAL,
+                            "Not implemented: changeBitwidth when src bitwidth "
+                            "and dst bitwidth differs too much.");
+  return at_mosaic_refuse(
+      j, op, AT_INTERNAL,
+      a->shape.rank > b->shape.rank && joins(a, at_mosaic_size(b, 1))
+          ? "i1 transpose is not supported."
+          : "infer-vector-layout: unsupported shape cast");
+}
+
 // Lanes stay, or they are divided or joined evenly within one tile, or between
 // whole tiles, or with whole dimensions before them.
 static at_status shape_cast(at_mosaic_judge *j, const at_mop *op) {
@@ -452,6 +489,7 @@ static at_status shape_cast(at_mosaic_judge *j, const at_mop *op) {
     return AT_OK;
   int64_t from = at_mosaic_size(a, 1), to = at_mosaic_size(b, 1);
   if (from <= 0 || to <= 0) return AT_OK;
+  if (from != to && at_mosaic_bits(a) == 1) return mask_cast(j, op);
   bool evenly = from % to == 0 || to % from == 0;
   if (from == to || (from <= 128 && to <= 128 && evenly) ||
       (from % 128 == 0 && to % 128 == 0) ||

@@ -56,6 +56,22 @@ static at_status scalar_types(at_mosaic_judge *j, const at_mop *op) {
       "Not implemented: Only i1 and i32 scalars are supported.");
 }
 
+static at_status no_instruction(at_mosaic_judge *j, const at_mop *op,
+                                const char *name) {
+  return at_mosaic_refuse(j, op, AT_INTERNAL,
+                          "failed to legalize operation '%s'", name);
+}
+
+static bool same_count(const at_mtype *a, const at_mtype *b) {
+  int64_t n = 1, m = 1;
+  for (uint32_t i = 0; i < a->shape.rank; i++)
+    if (__builtin_mul_overflow(n, a->shape.ptr[i], &n)) return false;
+  for (uint32_t i = 0; i < b->shape.rank; i++)
+    if (__builtin_mul_overflow(m, b->shape.ptr[i], &m)) return false;
+  return n == m;
+}
+
+// Along dimensions of one element a reduction is no more than its last step.
 static at_status reduction_types(at_mosaic_judge *j, const at_mop *op) {
   at_dtype t = at_mosaic_dtype_of(ARG(op, 0));
   at_str kind = {0};
@@ -67,6 +83,11 @@ static at_status reduction_types(at_mosaic_judge *j, const at_mop *op) {
   if (t == AT_S32 && (at_str_is(kind, "add") || at_str_is(kind, "maxsi") ||
                       at_str_is(kind, "minsi")))
     return AT_OK;
+  if (at_is_float(t) && same_count(ARG(op, 0), RES(op, 0))) {
+    if (!at_str_is(kind, "add")) return AT_OK;
+    if (at_mosaic_bits(ARG(op, 0)) == 8)
+      return no_instruction(j, op, "arith.addf");
+  }
   return at_mosaic_refuse(
       j, op, AT_INTERNAL,
       "Unsupported element type for the selected reduction");
@@ -142,12 +163,6 @@ at_status at_mosaic_rules_canonical(at_mosaic_judge *j, const at_mop *op) {
 }
 
 // ---- Instructions
-static at_status no_instruction(at_mosaic_judge *j, const at_mop *op,
-                                const char *name) {
-  return at_mosaic_refuse(j, op, AT_INTERNAL,
-                          "failed to legalize operation '%s'", name);
-}
-
 // select(a < b, a, b) becomes a minimum before instructions are chosen.
 static const at_mvalue *narrowed(const at_mvalue *v) {
   v = at_mosaic_value_folded(v);

@@ -69,6 +69,14 @@ def of_copy(dtype, shape, where, part, to_vmem=False):
   return kernel(read, S(part, dtype), S((1,), I32), S(shape, dtype), in_specs=specs, scratch_shapes=[pltpu.SemaphoreType.DMA])
 
 
+def of_every_third(dtype, rows):
+  n = rows // 3
+
+  def body(x, o):
+    o[...] = x[pl.ds(0, n, stride=3), :]
+  return kernel(body, S((n, 128), dtype), S((rows, 128), dtype))
+
+
 def of_scalars(f, dtype):
   out = jax.eval_shape(f, S((4,), dtype))
 
@@ -235,6 +243,18 @@ ROWS = {
                                            (WORD, "Tile size must be", "Tile size must be", WORD)),
     "as many rows as a tile has": (lambda: of_copy(F32, (16, 256), lambda i: pl.ds(4, 8), (8, 256)), None),
     "a tile and a half": (lambda: of_copy(F32, (64, 256), lambda i: pl.ds(0, 12), (12, 256)), SIZES),
+    "lanes across a tile, not by half": (lambda: of_copy(F32, (8, 256), lambda i: (ALL, pl.ds(8, 128)), (8, 128)), TILES),
+    "the greatest of one f8": (lambda: of_values(lambda x: x.max(0, keepdims=True), S((1, 16, 128), E5)), None),
+    "masks in shorter rows": (lambda: of_values(lambda x: x.reshape(16, 128), S((8, 256), jnp.bool_)), "Not implemented: changeBitwidth"),
+    "masks joined to rows": (lambda: of_values(lambda x: x.reshape(8, 1024), S((8, 8, 128), jnp.bool_)), "i1 transpose is not supported."),
+    "blocks of masks in shorter rows": (lambda: of_values(lambda x: x.reshape(48, 128), S((3, 8, 256), jnp.bool_)),
+                                        "infer-vector-layout: unsupported shape cast"),
+    "masks in blocks of rows": (lambda: of_values(lambda x: x.reshape(2, 8, 128), S((16, 128), jnp.bool_)), None),
+    "every third of 32 rows of bytes": (lambda: of_every_third(I8, 32),
+                                        "Unsupported strided load for packed type: second-minor dimension of result vector (10)"),
+    "every third of 33 rows of bytes": (lambda: of_every_third(I8, 33),
+                                        "Unsupported strided load for packed type: second-minor dimension of base memref (33)"),
+    "every third of 36 rows of bytes": (lambda: of_every_third(I8, 36), None),
     "a line of bf16 within a tile": (lambda: of_copy(BF16, (4096,), lambda i: pl.ds(128, 128), (128,)), TILES),
     "a short line": (lambda: of_copy(F32, (4096,), lambda i: pl.ds(0, 8), (8,)), INNER),
     "a line from anywhere": (lambda: of_copy(F32, (4096,), lambda i: pl.ds(i, 1024), (1024,)), UNSURE),
