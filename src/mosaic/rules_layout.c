@@ -152,15 +152,25 @@ typedef struct part {
   int64_t have, n;
   uint32_t dim;
   bool fixed;  // starts at a known place
+  bool all;
 } part;
 
-static part part_of(const at_mop *op, uint32_t last) {
+// What ends with the array takes the padding of its last tile along.
+static part part_of(const at_mop *op, uint32_t last, int64_t tile) {
   uint32_t dim = ARG(op, 0)->shape.rank - last;
-  const at_mvalue *at = op->operands[1 + dim];
-  int64_t c;
-  return (part){at, ARG(op, 0)->shape.ptr[dim], RES(op, 0)->shape.ptr[dim], dim,
-                at_mosaic_value_const(at, &c)};
+  int64_t c = 0;
+  part x = {.at = op->operands[1 + dim],
+            .have = ARG(op, 0)->shape.ptr[dim],
+            .n = RES(op, 0)->shape.ptr[dim],
+            .dim = dim};
+  x.fixed = at_mosaic_value_const(x.at, &c);
+  x.all = x.fixed && x.n == x.have;
+  if (x.fixed && x.n > 0 && x.n < x.have && c == x.have - x.n &&
+      x.n < INT64_MAX - tile)
+    x.n = (x.n + tile - 1) / tile * tile;
+  return x;
 }
+
 // Columns of rows that lie one after another, or in one column of tiles: they
 // begin with a word of the memory, and are whole tiles. `fixed`: so do the
 // rows.
@@ -189,7 +199,7 @@ static at_status lanes(at_mosaic_judge *j, const at_mop *op, const part *x,
 static at_status line(at_mosaic_judge *j, const at_mop *op) {
   uint32_t bits = at_mosaic_bits(ARG(op, 0));
   int64_t unit = 128 * 32 / bits;
-  part x = part_of(op, 1);
+  part x = part_of(op, 1, unit);
   if (x.n == x.have) return AT_OK;
   if (bits == 32) return lanes(j, op, &x, true, false);
   if (!at_mosaic_value_divides(x.at, unit))
@@ -198,7 +208,6 @@ static at_status line(at_mosaic_judge *j, const at_mop *op) {
                                            : size_refused(j, op, 0, unit);
 }
 
-static bool is_part(const part *x) { return x->n != x->have || !x->fixed; }
 static bool is_tiled(const part *x, int64_t tile) {
   return at_mosaic_value_divides(x->at, tile) &&
          (x->n == AT_MDYN || x->n % tile == 0);
@@ -206,7 +215,7 @@ static bool is_tiled(const part *x, int64_t tile) {
 
 static at_status tiles_only(at_mosaic_judge *j, const at_mop *op, const part *x,
                             int64_t unit, int64_t tile) {
-  if (!is_part(x)) return AT_OK;
+  if (x->all) return AT_OK;
   if (!at_mosaic_value_divides(x->at, unit))
     return offset_refused(j, op, x->dim, tile);
   return x->n == AT_MDYN || x->n % unit == 0
@@ -239,18 +248,18 @@ static at_status slice(at_mosaic_judge *j, const at_mop *op, bool column,
   if (rank == 0 || bits < 2 || !base_of(op->operands[0], &base, &argument))
     return AT_OK;
   if (rank == 1) return scalars ? AT_OK : line(j, op);
-  part row = part_of(op, 2), lane = part_of(op, 1);
   int64_t tile = tile_of(j, base, argument), unit = bits < 32 ? 32 / bits : 1;
+  part row = part_of(op, 2, tile), lane = part_of(op, 1, 128);
   // Rows start at any whole word. Where a row of tiles is a row of words, or
   // one tile, nothing else is asked of them.
   AT_TRY(tiles_only(j, op, &row, unit, tile));
   bool dense = lane.have <= 128 || tile <= unit;
-  bool whole = !is_part(&lane) || is_tiled(&lane, 128);
+  bool whole = lane.all || is_tiled(&lane, 128);
   bool rows_in = in_tile(&row, tile) || (whole && in_halves(&row, tile));
   bool lanes_in = in_tile(&lane, 128) || in_halves(&lane, 128);
   if (!dense && !(rows_in && (whole || lanes_in)))
     AT_TRY(tiles_only(j, op, &row, tile, tile));
-  if (!is_part(&lane)) return AT_OK;
+  if (lane.all) return AT_OK;
   if (column) return word_refused(j, op);
   if (!dense && !(rows_in && lanes_in))
     AT_TRY(tiles_only(j, op, &lane, 128, 128));
