@@ -105,8 +105,7 @@ static bool is_page(core_state *c, const core_state *to, const at_core_dma *d,
   if (!d->lazy || to != c || d->add) return false;
   box b = box_of(d, d->dst);
   size_t bytes = core_box_run(&b);
-  if (from && from->stays &&
-      core_pages_note(c, d->dst, d->src, bytes))
+  if (from && from->stays && core_pages_note(c, d->dst, d->src, bytes))
     return true;
   // What is copied now must not be overwritten by what waits.
   core_pages_settle(c, d->dst, (size_t)extent_of(d, d->dst_stride));

@@ -167,7 +167,7 @@ const char *core_name(const core_state *c);
 // ---- core_memory.c
 // ------------------------------------------------------------
 region *core_region_add(core_state *c, void *base, size_t bytes,
-                     at_core_space space, int32_t ref);
+                        at_core_space space, int32_t ref);
 const region *core_region_of(const core_state *c, const void *p);
 const region *core_region_near(const core_state *c, const void *p,
                                region_hint *hint);

@@ -190,9 +190,10 @@ static at_status lanes(at_mosaic_judge *j, const at_mop *op, const part *x,
   if (!aligned) return word_refused(j, op);
   return at_mosaic_refuse(
       j, op, AT_INTERNAL,
-      whole && !rows_apart ? "Tile size must be divisible by 512 bytes."
-                           : "The contiguous inner slice in the DMA transfer "
-                             "must be divisible by 512 bytes.");
+      !rows_apart && RES(op, 0)->shape.ptr[x->dim] % 128 == 0
+          ? "Tile size must be divisible by 512 bytes."
+          : "The contiguous inner slice in the DMA transfer must be divisible "
+            "by 512 bytes.");
 }
 
 // Part of one dimension. Narrow elements move by the tile, words by 512 bytes.
@@ -200,7 +201,7 @@ static at_status line(at_mosaic_judge *j, const at_mop *op) {
   uint32_t bits = at_mosaic_bits(ARG(op, 0));
   int64_t unit = 128 * 32 / bits;
   part x = part_of(op, 1, unit);
-  if (x.n == x.have) return AT_OK;
+  if (RES(op, 0)->shape.ptr[0] == x.have) return AT_OK;
   if (bits == 32) return lanes(j, op, &x, true, false);
   if (!at_mosaic_value_divides(x.at, unit))
     return offset_refused(j, op, 0, unit);
@@ -365,7 +366,8 @@ static at_status gather(at_mosaic_judge *j, const at_mop *op) {
 // Rows of narrow elements are read at a stride by the word.
 static at_status whole_words(at_mosaic_judge *j, const at_mop *op,
                              const char *what, int64_t rows) {
-  uint32_t packing = 32 / at_mosaic_bits(ARG(op, 0));
+  uint32_t bits = at_mosaic_bits(ARG(op, 0));
+  uint32_t packing = bits && bits < 32 ? 32 / bits : 1;
   if (rows == AT_MDYN || rows % packing == 0) return AT_OK;
   return at_mosaic_refuse(
       j, op, AT_INTERNAL,

@@ -155,6 +155,7 @@ UNKNOWN = "Could not convert JSON string to proto: unknown enum value: "
 
 WORD = "The dynamic offset times the element size"
 INNER = "The contiguous inner slice in the DMA transfer"
+UNEVEN = "Tile size must be divisible"
 UNSURE = "Could not determine that the dynamic offset"
 
 ROWS = {
@@ -240,7 +241,7 @@ ROWS = {
     "lanes of one row of tiles from anywhere": (lambda: of_copy(F32, (8, 256), lambda i: (ALL, pl.ds(pl.multiple_of(i * 64, 64), 64)), (8, 64)),
                                                 (UNSURE, INNER, INNER, UNSURE)),
     "lanes between two tiles of one row": (lambda: of_copy(F32, (1, 256), lambda i: (ALL, pl.ds(64, 128)), (1, 128)),
-                                           (WORD, "Tile size must be", "Tile size must be", WORD)),
+                                           (WORD, UNEVEN, UNEVEN, WORD)),
     "as many rows as a tile has": (lambda: of_copy(F32, (16, 256), lambda i: pl.ds(4, 8), (8, 256)), None),
     "a tile and a half": (lambda: of_copy(F32, (64, 256), lambda i: pl.ds(0, 12), (12, 256)), SIZES),
     "lanes across a tile, not by half": (lambda: of_copy(F32, (8, 256), lambda i: (ALL, pl.ds(8, 128)), (8, 128)), TILES),
@@ -258,6 +259,7 @@ ROWS = {
     "the last rows, less than a tile": (lambda: of_copy(F32, (19, 256), lambda i: pl.ds(8, 11), (11, 256)), None),
     "the last row of bf16, half a word": (lambda: of_copy(BF16, (9, 128), lambda i: pl.ds(8, 1), (1, 128)), None),
     "the last lanes": (lambda: of_copy(F32, (16, 130), lambda i: (ALL, pl.ds(128, 2)), (16, 2)), None),
+    "nearly a whole line": (lambda: of_copy(F32, (1024,), lambda i: pl.ds(8, 1016), (1016,)), (WORD, INNER, INNER, WORD)),
     "the end of a line": (lambda: of_copy(F32, (1000,), lambda i: pl.ds(512, 488), (488,)), None),
     "a line of bf16 within a tile": (lambda: of_copy(BF16, (4096,), lambda i: pl.ds(128, 128), (128,)), TILES),
     "a short line": (lambda: of_copy(F32, (4096,), lambda i: pl.ds(0, 8), (8,)), INNER),
