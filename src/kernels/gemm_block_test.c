@@ -212,6 +212,7 @@ static void test_rows(void **state) {
 // Operands that are not packed; what is around c stays.
 static void test_few(void **state) {
   static const int64_t shapes[][3] = {{1, 1, 1},    {4, 64, 128}, {8, 17, 31},
+                                      {7, 5, 128},  {5, 66, 128}, {3, 1, 128},
                                       {3, 70, 33},  {15, 5, 64},  {7, 130, 1},
                                       {5, 64, 200}, {2, 4, 1024}, {4, 100, 47}};
   if (!at_k_has(AT_CPU_AVX512_BF16)) skip();

@@ -43,12 +43,12 @@ bool at_k_few_fits(const at_k_matrix *a, const at_k_matrix *b, bool add) {
 
 // ---- Columns of B are dense: dot products
 // --------------------------------------------------------------
-// Sums of the lanes of four vectors.
-AT_PAIRS AT_INLINE __m128 sums_of(const __m512 v[COLS]) {
-  __m512 ab = _mm512_add_ps(_mm512_unpacklo_ps(v[0], v[1]),
-                            _mm512_unpackhi_ps(v[0], v[1]));
-  __m512 cd = _mm512_add_ps(_mm512_unpacklo_ps(v[2], v[3]),
-                            _mm512_unpackhi_ps(v[2], v[3]));
+// Sums of the lanes of four vectors: first those of two, in part.
+AT_PAIRS AT_INLINE __m512 sums_of_two(__m512 a, __m512 b) {
+  return _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
+}
+
+AT_PAIRS AT_INLINE __m128 sums_of(__m512 ab, __m512 cd) {
   __m512 all = _mm512_add_ps(
       (__m512)_mm512_unpacklo_pd((__m512d)ab, (__m512d)cd),
       (__m512)_mm512_unpackhi_pd((__m512d)ab, (__m512d)cd));
@@ -102,7 +102,44 @@ AT_PAIRS AT_INLINE void dots(const int rows, uint32_t type, const few *x,
   int64_t k = 0;
   for (; k + 32 <= m->k; k += 32) dots_step(rows, type, x, a, b, k, 32, sum);
   if (k < m->k) dots_step(rows, type, x, a, b, k, m->k - k, sum);
-  for (int r = 0; r < rows; r++) put_sums(x, i + r, j, sums_of(sum[r]));
+  for (int r = 0; r < rows; r++)
+    put_sums(x, i + r, j,
+             sums_of(sums_of_two(sum[r][0], sum[r][1]),
+                     sums_of_two(sum[r][2], sum[r][3])));
+}
+
+// The same for a k of 128, all columns of B: A stays in registers, and each
+// column is read from its first element to its last.
+enum { NEAR_K = 128, NEAR_STEPS = NEAR_K / 32 };
+AT_PAIRS AT_INLINE void dots_near(const int rows, uint32_t type, const few *x,
+                                  int64_t i) {
+  const at_k_matrix *m = x->b;
+  __m512bh a[ROWS][NEAR_STEPS];
+  for (int r = 0; r < rows; r++)
+    for (int k = 0; k < NEAR_STEPS; k++)
+      a[r][k] =
+          (__m512bh)_mm512_load_si512(x->a + (i + r) * x->lda + 32 * k);
+  for (int64_t j = 0; j < m->outer; j += COLS) {
+    __m512 two[ROWS][2];
+    for (int h = 0; h < 2; h++) {
+      __m512 sum[ROWS][2];
+      for (int q = 0; q < 2; q++) {
+        const uint8_t *b = (const uint8_t *)m->p +
+                           AT_MIN(j + 2 * h + q, m->outer - 1) * m->outer_stride;
+        for (int r = 0; r < rows; r++) sum[r][q] = _mm512_setzero_ps();
+        for (int k = 0; k < NEAR_STEPS; k++) {
+          at_pairs v =
+              at_pairs_along_k(type, b + k * (type == AT_F32 ? 128 : 64), 32);
+          for (int r = 0; r < rows; r++)
+            sum[r][q] = _mm512_dpbf16_ps(sum[r][q], a[r][k], (__m512bh)v);
+        }
+      }
+      for (int r = 0; r < rows; r++)
+        two[r][h] = sums_of_two(sum[r][0], sum[r][1]);
+    }
+    for (int r = 0; r < rows; r++)
+      put_sums(x, i + r, j, sums_of(two[r][0], two[r][1]));
+  }
 }
 
 // ---- Rows of B are dense
@@ -184,6 +221,22 @@ AT_PAIRS AT_INLINE void multiply_rows(const int rows, uint32_t type, bool along,
 AT_PAIRS AT_INLINE void multiply(uint32_t type, bool along, const few *x,
                                  int64_t m) {
   int64_t step = along ? COLS : COLS * LANES;
+  if (along && x->b->k == NEAR_K) {
+    for (int64_t i = 0; i < m; i += ROWS) switch (AT_MIN(m - i, (int64_t)ROWS)) {
+        case 1:
+          dots_near(1, type, x, i);
+          break;
+        case 2:
+          dots_near(2, type, x, i);
+          break;
+        case 3:
+          dots_near(3, type, x, i);
+          break;
+        default:
+          dots_near(4, type, x, i);
+      }
+    return;
+  }
   for (int64_t j = 0; j < x->b->outer; j += step)
     for (int64_t i = 0; i < m; i += ROWS) switch (AT_MIN(m - i, (int64_t)ROWS)) {
         case 1:
