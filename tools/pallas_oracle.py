@@ -5,7 +5,8 @@ usage: pallas_oracle.py --kernels=FILE.py --topology=v5e:2x2 --out=FILE.json
 
 FILE.py has CASES: name -> (function that returns (callable, argument structs), flags). Kernels are compiled ahead of time by
 libtpu for the topology, so this Python needs the packages jax and libtpu. A verdict is ok, refused (by JAX's lowering or by
-the compiler) or crash: the compiler ended the process. FILE.json is written as it goes: names that it has are not asked again.
+the compiler) or crash: the compiler ended the process. FILE.json is written after each crash and at the end: names that it
+has are not asked again.
 """
 import argparse, collections, importlib.util, json, os, pathlib, subprocess, sys
 

@@ -24,16 +24,25 @@ void core_pages_settle(core_state *c, const void *at, size_t bytes) {
   }
 }
 
+// Looks at `*next` first: buffers are filled, and read, in the same order again
+// and again. No two pages begin at one place.
+static page *page_at(core_state *c, const void *at, uint32_t *next) {
+  uint32_t k = *next;
+  for (uint32_t i = 0; i < c->num_pages; i++, k++) {
+    if (k >= c->num_pages) k = 0;
+    if (c->pages[k].dst != at) continue;
+    *next = k + 1;
+    return &c->pages[k];
+  }
+  return NULL;
+}
+
 bool core_pages_note(core_state *c, void *dst, const void *src, size_t bytes) {
   if (bytes < kLeastBytes) return false;
-  // Buffers are filled in the same order again and again.
-  for (uint32_t i = 0, k = c->next_page; i < c->num_pages; i++, k++) {
-    page *p = &c->pages[k < c->num_pages ? k : (k = 0)];
-    if (p->dst == dst && p->bytes == bytes) {
-      p->src = src;
-      c->next_page = k + 1;
-      return true;
-    }
+  page *p = page_at(c, dst, &c->next_page);
+  if (p && p->bytes == bytes) {
+    p->src = src;
+    return true;
   }
   core_pages_settle(c, dst, bytes);
   if (c->num_pages == kMaxPages) return false;
@@ -46,22 +55,9 @@ void at_core_pages_fetch(at_core *core, const void *at, int64_t bytes) {
   if (c->num_pages && bytes > 0) core_pages_settle(c, at, (size_t)bytes);
 }
 
-// Looks at `*next` first, as pages that follow one another were often noted so.
-static const page *page_at(const core_state *c, const void *at,
-                           uint32_t *next) {
-  uint32_t k = *next;
-  for (uint32_t i = 0; i < c->num_pages; i++, k++) {
-    if (k >= c->num_pages) k = 0;
-    if (c->pages[k].dst != at) continue;
-    *next = k + 1;
-    return &c->pages[k];
-  }
-  return NULL;
-}
-
 bool at_core_pages_of(at_core *core, const void *at, int64_t bytes,
                       at_core_pages *out) {
-  const core_state *c = state_of(core);
+  core_state *c = state_of(core);
   const uint8_t *from = at;
   uint32_t next = 0;
   out->count = 0;

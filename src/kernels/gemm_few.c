@@ -209,7 +209,9 @@ AT_PAIRS AT_INLINE void across(const int rows, const int vectors, uint32_t type,
 AT_PAIRS AT_INLINE void multiply_rows(const int rows, uint32_t type, bool along,
                                       const few *x, int64_t i, int64_t j) {
   int64_t n = x->b->outer - j;
-  if (along)
+  if (along && x->b->k == NEAR_K)
+    dots_near(rows, type, x, i);
+  else if (along)
     dots(rows, type, x, i, j);
   else if (n >= COLS * LANES)
     across(rows, COLS, type, x, i, j, LANES);
@@ -220,25 +222,10 @@ AT_PAIRS AT_INLINE void multiply_rows(const int rows, uint32_t type, bool along,
 
 AT_PAIRS AT_INLINE void multiply(uint32_t type, bool along, const few *x,
                                  int64_t m) {
-  int64_t step = along ? COLS : COLS * LANES;
-  if (along && x->b->k == NEAR_K) {
-    for (int64_t i = 0; i < m; i += ROWS) switch (AT_MIN(m - i, (int64_t)ROWS)) {
-        case 1:
-          dots_near(1, type, x, i);
-          break;
-        case 2:
-          dots_near(2, type, x, i);
-          break;
-        case 3:
-          dots_near(3, type, x, i);
-          break;
-        default:
-          dots_near(4, type, x, i);
-      }
-    return;
-  }
+  int64_t step = !along ? COLS * LANES : x->b->k == NEAR_K ? x->b->outer : COLS;
   for (int64_t j = 0; j < x->b->outer; j += step)
-    for (int64_t i = 0; i < m; i += ROWS) switch (AT_MIN(m - i, (int64_t)ROWS)) {
+    for (int64_t i = 0; i < m; i += ROWS)
+      switch (AT_MIN(m - i, (int64_t)ROWS)) {
         case 1:
           multiply_rows(1, type, along, x, i, j);
           break;
@@ -253,25 +240,17 @@ AT_PAIRS AT_INLINE void multiply(uint32_t type, bool along, const few *x,
       }
 }
 
-AT_PAIRS AT_INLINE void pack_row(uint32_t type, const uint8_t *from, int64_t n,
-                                 uint16_t *to) {
-  int64_t bytes = type == AT_F32 ? 4 : 2, k = 0;
-  for (; k + 32 <= n; k += 32)
-    _mm512_store_si512(to + k,
-                       (__m512i)at_pairs_along_k(type, from + bytes * k, 32));
-  if (k < n)
-    _mm512_store_si512(
-        to + k, (__m512i)at_pairs_along_k(type, from + bytes * k, n - k));
-}
-
 AT_PAIRS static void pack_rows(const at_k_matrix *a, uint16_t *to,
                                int64_t lda) {
-  const uint8_t *from = a->p;
-  for (int64_t i = 0; i < a->outer; i++, from += a->outer_stride)
-    if (a->type == AT_F32)
-      pack_row(AT_F32, from, a->k, to + i * lda);
-    else
-      pack_row(AT_BF16, from, a->k, to + i * lda);
+  for (int64_t i = 0; i < a->outer; i++) {
+    const uint8_t *from = (const uint8_t *)a->p + i * a->outer_stride;
+    for (int64_t k = 0; k < a->k; k += 32) {
+      at_pairs v = a->type == AT_F32
+                       ? at_pairs_along_k(AT_F32, from + 4 * k, a->k - k)
+                       : at_pairs_along_k(AT_BF16, from + 2 * k, a->k - k);
+      _mm512_store_si512(to + i * lda + k, (__m512i)v);
+    }
+  }
 }
 
 AT_PAIRS static void multiply_as(const few *x, bool along, int64_t m) {

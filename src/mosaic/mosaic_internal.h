@@ -53,4 +53,13 @@ at_mosaic_rule at_mosaic_rule_of(at_mosaic_opcode op);
 // Sizes of the operand groups of a row with segments; false: there are none.
 bool at_mosaic_segments(const at_mop *op, at_arena *a, at_dims *out);
 
+// -1: dynamic, or more than can be counted.
+static inline int64_t at_mosaic_elements(at_dims d) {
+  int64_t n = 1;
+  for (uint32_t i = 0; i < d.rank; i++)
+    if (d.ptr[i] == AT_MDYN || __builtin_mul_overflow(n, d.ptr[i], &n))
+      return -1;
+  return n;
+}
+
 #endif

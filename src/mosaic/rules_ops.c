@@ -62,15 +62,6 @@ static at_status no_instruction(at_mosaic_judge *j, const at_mop *op,
                           "failed to legalize operation '%s'", name);
 }
 
-static bool same_count(const at_mtype *a, const at_mtype *b) {
-  int64_t n = 1, m = 1;
-  for (uint32_t i = 0; i < a->shape.rank; i++)
-    if (__builtin_mul_overflow(n, a->shape.ptr[i], &n)) return false;
-  for (uint32_t i = 0; i < b->shape.rank; i++)
-    if (__builtin_mul_overflow(m, b->shape.ptr[i], &m)) return false;
-  return n == m;
-}
-
 // Along dimensions of one element a reduction is no more than its last step.
 static at_status reduction_types(at_mosaic_judge *j, const at_mop *op) {
   at_dtype t = at_mosaic_dtype_of(ARG(op, 0));
@@ -83,7 +74,8 @@ static at_status reduction_types(at_mosaic_judge *j, const at_mop *op) {
   if (t == AT_S32 && (at_str_is(kind, "add") || at_str_is(kind, "maxsi") ||
                       at_str_is(kind, "minsi")))
     return AT_OK;
-  if (at_is_float(t) && same_count(ARG(op, 0), RES(op, 0))) {
+  int64_t n = at_mosaic_elements(ARG(op, 0)->shape);
+  if (at_is_float(t) && n >= 0 && n == at_mosaic_elements(RES(op, 0)->shape)) {
     if (!at_str_is(kind, "add")) return AT_OK;
     if (at_mosaic_bits(ARG(op, 0)) == 8)
       return no_instruction(j, op, "arith.addf");

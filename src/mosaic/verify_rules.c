@@ -28,13 +28,6 @@ static uint32_t bits_of(const at_mtype *t) {
   if (e->kind == AT_MTYPE_INTEGER) return e->width;
   return at_dtype_of(at_mosaic_dtype_of(e))->bits;
 }
-static int64_t elements(at_dims d) {
-  int64_t n = 1;
-  for (uint32_t i = 0; i < d.rank; i++)
-    if (d.ptr[i] == AT_MDYN || __builtin_mul_overflow(n, d.ptr[i], &n))
-      return -1;
-  return n;
-}
 static bool same_elem(const at_mtype *a, const at_mtype *b) {
   return at_mtype_eq(elem_of(a), elem_of(b));
 }
@@ -216,7 +209,8 @@ static at_status rule_CREATE_MASK(at_mosaic_verifier *v, const at_mop *op) {
 // ---- Shapes
 static at_status rule_RESHAPE(at_mosaic_verifier *v, const at_mop *op) {
   NEED(same_elem(arg(op, 0), res(op, 0)) &&
-           elements(shape_of(arg(op, 0))) == elements(shape_of(res(op, 0))),
+           at_mosaic_elements(shape_of(arg(op, 0))) ==
+               at_mosaic_elements(shape_of(res(op, 0))),
        "'%s' op source and result must have the same elements", op->name);
   return AT_OK;
 }
@@ -283,7 +277,8 @@ static at_status positions(at_mosaic_verifier *v, const at_mop *op,
          "'%s' op position leaves dimension %u", op->name, i);
   at_dims rest = {whole.ptr + p.rank, whole.rank - p.rank};
   at_dims have = shape_of(part);
-  NEED(at_dims_eq(rest, have) || (elements(rest) == 1 && elements(have) == 1),
+  NEED(at_dims_eq(rest, have) ||
+           (at_mosaic_elements(rest) == 1 && at_mosaic_elements(have) == 1),
        "'%s' op part has another shape", op->name);
   return AT_OK;
 }
@@ -710,8 +705,8 @@ static at_status rule_REF_SQUEEZE(at_mosaic_verifier *v, const at_mop *op) {
 
 static at_status rule_REF_RESHAPE(at_mosaic_verifier *v, const at_mop *op) {
   NEED(same_elem(arg(op, 0), res(op, 0)), "Element types don't match.");
-  int64_t a = elements(shape_of(arg(op, 0))),
-          r = elements(shape_of(res(op, 0)));
+  int64_t a = at_mosaic_elements(shape_of(arg(op, 0))),
+          r = at_mosaic_elements(shape_of(res(op, 0)));
   NEED(
       a == r || a < 0 || r < 0,
       "Number of elements doesn't match between input and output memref type.");
@@ -741,7 +736,7 @@ static at_status rule_REF_CAST(at_mosaic_verifier *v, const at_mop *op) {
   AT_TRY(at_mosaic_ref_of(arg(op, 0), &a));
   AT_TRY(at_mosaic_ref_of(res(op, 0), &r));
   NEED(a.space == r.space, "'%s' op changes the memory space", op->name);
-  int64_t n = elements(a.shape), m = elements(r.shape);
+  int64_t n = at_mosaic_elements(a.shape), m = at_mosaic_elements(r.shape);
   uint32_t p = a.dtype ? bits_of(a.type) : 32,
            q = r.dtype ? bits_of(r.type) : 32;
   int64_t have, want;
