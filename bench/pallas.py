@@ -5,7 +5,7 @@
 
 One process per peer lives through the run; they take turns of the same length, and of each the least time counts: by the
 clock, and of all processors together, which others on the machine disturb less. Without --interpret only Atoll and jnp run:
-the interpreters take seconds a call.
+the interpreters take seconds a call. `--cases more` runs the kernels of pallas_cases.py.
 
 `limit` is the time that this machine needs at least: the longest of the products' operations at the peak of the unit that
 they run on, of operands and results at the rate of all cores' copies past the caches, and of the exponentials from registers
@@ -22,6 +22,8 @@ import pathlib
 import subprocess
 import sys
 import time
+
+import pallas_cases
 
 TOP = pathlib.Path(__file__).resolve().parents[1]
 CASES = ["mm_float32_128", "mm_float32_512", "mm_bfloat16_128", "mm_bfloat16_512", "softmax", "flash_float32_n", "flash_float32_c",
@@ -78,6 +80,8 @@ def paged_reference(q, k, v, lengths, pages):
 
 def case_of(name, interpret):
     """the kernel, the same maths in jnp, operands"""
+    if name in pallas_cases.NAMES:
+        return pallas_cases.case_of(name, interpret)[:3]
     import jax
     import jax.numpy as jnp
     import numpy as np
@@ -108,6 +112,8 @@ def case_of(name, interpret):
 
 def needs(name):
     """Of a case: operations of products, bytes of operands and results, exponentials."""
+    if name in pallas_cases.NAMES:
+        return pallas_cases.case_of(name, False)[3]
     kind, *rest = name.split("_")
     if kind == "mm":
         return 2 * 1024 ** 3, 3 * 1024 ** 2 * (4 if rest[0] == "float32" else 2), 0
@@ -206,7 +212,7 @@ def main():
     print("GFLOP/s, GB/s, 1e9 exponentials/s:", ", ".join(f"{k} {v:.4g}" for k, v in limits.items()))
     heads = ["limit", *(["20x", "200x"] if options.interpret else []), "jnp"]
     print(f"{'ms (of processors)':20}" + "".join(f"{n:>20}" for n in [*names, "jnp/atoll"]) + "".join(f"{h:>12}" for h in heads))
-    for case in options.cases.split(","):
+    for case in pallas_cases.NAMES if options.cases == "more" else options.cases.split(","):
         peers = {n: Peer(library, case, n) for n in names}
         for _ in range(options.rounds):
             for p in peers.values():
