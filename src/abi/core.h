@@ -100,6 +100,15 @@ void at_core_fail(at_core *core, int32_t loc, const char *text);
 // negative: refills it, or fails when the whole kernel ran out.
 void at_core_budget(at_core *core, int32_t loc);
 
+// Turns begin .. end - 1 of a loop that nothing orders; memory: of the thread,
+// 64-byte aligned.
+typedef void (*at_core_turns_fn)(void *arg, int64_t begin, int64_t end,
+                                 void *memory);
+// All n turns, by the threads that are free, each with `bytes` of memory of its
+// own. alone: by the caller only.
+void at_core_share(at_core *core, at_core_turns_fn fn, void *arg, int64_t n,
+                   int64_t bytes, int32_t alone);
+
 typedef struct at_core_view {
   void *base;
   int32_t rank, elem_bytes;

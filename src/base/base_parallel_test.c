@@ -102,6 +102,13 @@ static void pool_serves_rival_callers(void **state) {
     pthread_create(&t[i], NULL, rival_caller, &n);
   for (size_t i = 0; i < AT_LEN(t); i++) pthread_join(t[i], NULL);
   assert_int_equal(n.sum, 4 * 2000 * 17);
+  // Helpers that wait longer for the next job, and stop all the same.
+  at_pool_attend(n.pool, true);
+  n.sum = 0;
+  rival_caller(&n);
+  at_pool_attend(n.pool, false);
+  assert_int_equal(n.sum, 2000 * 17);
+  at_pool_attend(n.pool, true);
   at_pool_destroy(n.pool);
 }
 

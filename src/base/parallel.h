@@ -31,6 +31,10 @@ void at_pool_for(at_pool *p, int64_t n, int64_t grain, at_range_fn fn,
 // gains and loses helpers between two chunks. 0 counts as 1; more than there
 // are: all. Thread-safe.
 void at_pool_limit(at_pool *p, uint32_t threads);
+// While on, a caller has one job after another, with a little work of its own
+// between: helpers spin longer before they sleep. Calls with true and false
+// pair up; any thread may make them.
+void at_pool_attend(at_pool *p, bool on);
 // True in a child of the process that made the pool.
 bool at_pool_forked(const at_pool *p);
 

@@ -9,7 +9,7 @@
 
 #include "base/parallel_internal.h"
 
-enum { kSpinNs = 6000 };
+enum { kSpinNs = 6000, kAttentiveNs = 100000 };
 #define GATE_OPEN (1ull << 31)
 #define GATE_WAITING (1ull << 30)
 #define GATE_ACTIVE (GATE_WAITING - 1)
@@ -31,6 +31,7 @@ struct at_pool {
       fp_modes;  // the caller's MXCSR: chunks must not depend on the thread
   _Alignas(64) _Atomic uint32_t busy;  // a caller owns the job fields
   _Atomic uint32_t sleepers;
+  _Atomic uint32_t attended;  // callers that will be back in a moment
   _Atomic bool stop;
   _Alignas(64) _Atomic uint32_t limit;  // workers below it may run chunks
   uint32_t threads, started, fork_generation;
@@ -98,9 +99,22 @@ void at_pool_limit(at_pool *p, uint32_t threads) {
     at_futex_wake(&p->limit, 1 << 30);
 }
 
+void at_pool_attend(at_pool *p, bool on) {
+  if (on)
+    atomic_fetch_add_explicit(&p->attended, 1, memory_order_relaxed);
+  else
+    atomic_fetch_sub_explicit(&p->attended, 1, memory_order_relaxed);
+}
+
+// Until when to spin before sleeping.
+static uint64_t patience(const at_pool *p) {
+  bool on = atomic_load_explicit(&p->attended, memory_order_relaxed) > 0;
+  return at_clock_ns() + (on ? kAttentiveNs : kSpinNs);
+}
+
 // Waits for another epoch than `seen`: spins, then sleeps.
 static void await_job(at_pool *p, uint32_t seen) {
-  uint64_t gate, until = at_clock_ns() + kSpinNs;
+  uint64_t gate, until = patience(p);
   for (uint32_t turn = 1;; turn++) {
     gate = atomic_load_explicit(&p->gate, memory_order_acquire);
     if (GATE_EPOCH(gate) != seen) return;
@@ -133,7 +147,7 @@ static void *helper_main(void *arg) {
 // Shuts the gate and waits for the helpers inside.
 static void close_gate(at_pool *p) {
   uint64_t gate = atomic_fetch_and(&p->gate, ~GATE_OPEN) & ~GATE_OPEN;
-  uint64_t until = (gate & GATE_ACTIVE) ? at_clock_ns() + kSpinNs : 0;
+  uint64_t until = (gate & GATE_ACTIVE) ? patience(p) : 0;
   for (uint32_t turn = 1; gate & GATE_ACTIVE; turn++) {
     at_spin_pause();
     if (turn % 16 == 0 && at_clock_ns() > until) {

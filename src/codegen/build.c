@@ -122,6 +122,16 @@ LLVMValueRef at_b_load(at_em *e, LLVMTypeRef t, LLVMValueRef ptr,
   LLVMSetAlignment(v, align);
   return v;
 }
+LLVMValueRef at_b_load_some(at_em *e, LLVMValueRef ptr, uint32_t align,
+                            LLVMValueRef mask, LLVMValueRef otherwise) {
+  LLVMTypeRef types[2] = {LLVMTypeOf(otherwise), LLVMTypeOf(ptr)};
+  unsigned id = LLVMLookupIntrinsicID("llvm.masked.load", 16);
+  LLVMValueRef fn = LLVMGetIntrinsicDeclaration(e->module, id, types, 2);
+  LLVMValueRef args[4] = {ptr, LLVMConstInt(at_em_int(e, 32), align, false),
+                          mask, otherwise};
+  return LLVMBuildCall2(e->b, LLVMIntrinsicGetType(e->ctx, id, types, 2), fn,
+                        args, 4, "");
+}
 void at_b_store(at_em *e, LLVMValueRef v, LLVMValueRef ptr, uint32_t align) {
   LLVMSetAlignment(LLVMBuildStore(e->b, v, ptr), align);
 }

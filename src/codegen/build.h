@@ -108,6 +108,10 @@ LLVMValueRef at_b_gep(at_em *e, LLVMTypeRef elem, LLVMValueRef ptr,
                       LLVMValueRef i64);
 LLVMValueRef at_b_load(at_em *e, LLVMTypeRef t, LLVMValueRef ptr,
                        uint32_t align);
+// Of a vector, the elements that the mask lets through; the others are those of
+// `otherwise`, and their memory need not be there.
+LLVMValueRef at_b_load_some(at_em *e, LLVMValueRef ptr, uint32_t align,
+                            LLVMValueRef mask, LLVMValueRef otherwise);
 void at_b_store(at_em *e, LLVMValueRef v, LLVMValueRef ptr, uint32_t align);
 // `bytes` from src to dst, both 64-byte aligned.
 void at_b_copy(at_em *e, LLVMValueRef dst, LLVMValueRef src, uint64_t bytes);
@@ -120,6 +124,30 @@ LLVMValueRef at_b_call(at_em *e, const char *name, LLVMTypeRef ret,
 // An intrinsic overloaded on the first argument's type ("llvm.smax").
 LLVMValueRef at_b_intrinsic(at_em *e, const char *name, LLVMValueRef *args,
                             uint32_t n);
+
+// ---- tasks: code that threads share
+// A function of its own, void (ptr handed, i64 begin, i64 end, ptr memory).
+// What is written between begin and end goes there, one lane wide at both, and
+// may use any value that is there at begin; values of its own are gone behind
+// the end.
+typedef struct at_b_task {
+  LLVMValueRef begin, end, memory;  // parameters
+  // Of the function that is not written now: the one around, between begin and
+  // end.
+  LLVMValueRef fn;
+  LLVMBasicBlockRef entry, here;
+  LLVMBasicBlockRef start;  // of the task
+  uint32_t scope;
+} at_b_task;
+void at_b_task_begin(at_em *e, at_b_task *t);
+// Between the two calls code goes before the task, in the function around; what
+// it makes may be used in the task and behind it.
+void at_b_task_outside(at_em *e, at_b_task *t);
+void at_b_task_inside(at_em *e, at_b_task *t);
+// out: the function, and what it is to be handed. Does the task use `watched`,
+// a value of the function around?
+bool at_b_task_end(at_em *e, at_b_task *t, LLVMValueRef out[2],
+                   LLVMValueRef watched);
 
 // ---- blocks
 LLVMBasicBlockRef at_b_here(at_em *e);

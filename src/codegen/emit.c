@@ -21,6 +21,7 @@ at_val *at_em_memo_find(at_em *e, const void *a, uint64_t b, const void *c) {
   for (uint32_t i = e->buckets[bucket_of(a, b, c)]; i;
        i = e->memo.ptr[i - 1].next) {
     at_memo_entry *m = &e->memo.ptr[i - 1];
+    if (i > e->hidden_from && i <= e->hidden_to) continue;
     if (m->a == a && m->b == b && m->c == c) return &m->v;
   }
   return NULL;

@@ -69,6 +69,7 @@ struct at_em {
   at_math math;
   AT_VEC(at_memo_entry) memo;
   uint32_t buckets[AT_EM_BUCKETS];
+  uint32_t hidden_from, hidden_to;  // of the memo: not there now
   at_map globals;  // at_literal * -> LLVMValueRef; of the module
   uint32_t depth;
 };

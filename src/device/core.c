@@ -196,7 +196,9 @@ static at_status run_alone(core_state *c) {
     return st;
   }
   range all = {0, steps};
+  at_pool_attend(c->launch->par->pool, true);
   guard(c, do_steps, &all);
+  at_pool_attend(c->launch->par->pool, false);
   if (!c->status.err) guard(c, finish_core, NULL);
   return c->status;
 }

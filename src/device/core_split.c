@@ -2,7 +2,7 @@
 // declares parallel may, if nothing in scratch ties steps together that the
 // chip would run on one core. Other axes may when nobody can tell: no scratch,
 // no shared memory that the kernel writes, and every block of an output visited
-// by one thread only.
+// by one thread only. Loops inside a step may where the kernel's code says so.
 #include <stdlib.h>
 
 #include "device/core_internal.h"
@@ -125,4 +125,34 @@ void core_plan_split(core_state *c, void *arg) {
     p->chunk = chunk;
     return;
   }
+}
+
+// ---- Loops inside a step
+// -------------------------------------------------------------------
+typedef struct shared_loop {
+  at_core_turns_fn fn;
+  void *arg;
+  uint8_t *memory;
+  size_t bytes;
+} shared_loop;
+
+static void run_turns(void *arg, int64_t begin, int64_t end, uint32_t worker) {
+  const shared_loop *s = arg;
+  uint8_t *own = s->bytes ? s->memory + worker * s->bytes : NULL;
+  s->fn(s->arg, begin, end, own);
+}
+
+void at_core_share(at_core *core, at_core_turns_fn fn, void *arg, int64_t n,
+                   int64_t bytes, int32_t alone) {
+  core_state *c = state_of(core);
+  at_pool *pool = c->launch->par->pool;
+  uint32_t threads = at_pool_threads(pool);
+  size_t own = at_align_up((size_t)bytes, 64), all = own * threads;
+  if (all > c->shared_bytes) {
+    c->shared = core_take(c, all, "loops that threads share");
+    c->shared_bytes = all;
+  }
+  shared_loop s = {fn, arg, c->shared, own};
+  int64_t grain = alone ? n : at_ceil_div(n, threads);
+  at_pool_for(pool, n, grain, run_turns, &s);
 }

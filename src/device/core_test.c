@@ -60,6 +60,53 @@ static void operands_that_stay_are_told(void **state) {
   }
 }
 
+// ---- Loops inside a step
+// -------------------------------------------------------------------------
+enum { TURNS = 500, OWN = 300 };
+
+// Adds 1 by way of memory of the thread's own, which another would spoil.
+static void turns_of(void *arg, int64_t begin, int64_t end, void *memory) {
+  const at_core_ref *r = arg;
+  uint8_t *own = memory;
+  bool good = (uintptr_t)memory % 64 == 0;
+  for (int64_t i = begin; i < end; i++) {
+    memset(own, (int)(i % 251), OWN);
+    float v = *cell(&r[0], 0, (int)i);
+    for (int k = 0; k < OWN; k++) good &= own[k] == i % 251;
+    *cell(&r[1], 0, (int)i) = good ? v + 1 : -1;
+  }
+}
+
+static void share_loops(at_core *c, const int32_t *g, const at_core_ref *r) {
+  at_core_share(c, turns_of, (void *)(uintptr_t)r, 100, OWN, 0);
+  at_core_share(c, turns_of, (void *)(uintptr_t)r, 0, OWN, 0);
+  at_core_share(c, turns_of, (void *)(uintptr_t)r, TURNS, 4 * OWN, 0);
+  at_core_share(c, turns_of, (void *)(uintptr_t)r, 100, OWN, 1);
+}
+
+static void failing_turns(void *arg, int64_t begin, int64_t end, void *memory) {
+  at_core_fail(arg, -1, "in a turn");
+}
+static void share_failure(at_core *c, const int32_t *g, const at_core_ref *r) {
+  at_core_share(c, failing_turns, c, 10, 0, 1);
+}
+
+static void threads_share_loops(void **state) {
+  kernel k = {.record = {.num_refs = 2, .grid_rank = 1, .grid = {1}},
+              .refs = {windowed(AT_CORE_IN, 1, TURNS, 1, TURNS),
+                       windowed(AT_CORE_OUT, 1, TURNS, 1, TURNS)},
+              .index = {at_rows, at_rows},
+              .body = share_loops};
+  float *in = iota(TURNS), *out = calloc(TURNS, 4);
+  k.bufs[0] = in, k.bufs[1] = out;
+  runs(&k);
+  for (int i = 0; i < TURNS; i++) assert_true(out[i] == in[i] + 1);
+  k.body = share_failure;
+  fails(&k, AT_INVALID_ARGUMENT, "in a turn");
+  free(in);
+  free(out);
+}
+
 // ---- Windows
 // -------------------------------------------------------------------------
 enum { BR = 8, BC = 16 };
@@ -447,6 +494,7 @@ int main(void) {
     return 1;
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(operands_that_stay_are_told),
+      cmocka_unit_test(threads_share_loops),
       cmocka_unit_test(edge_blocks_write_only_what_is_there),
       cmocka_unit_test(stored_inputs_are_copies),
       cmocka_unit_test(consecutive_visits_share_a_block),

@@ -222,8 +222,9 @@ void at_k_block_multiply(const at_par *par, int64_t m, int64_t n,
   int64_t k = 0;
   for (int64_t i = 0; i < s->num_parts; i++) k += s->parts[i].k;
   int64_t panels = at_k_ceil_div(m, PANEL);
-  int64_t grain = AT_MAX(MIN_WORK / (PANEL * n * AT_MAX(k, (int64_t)1)) + 1,
-                         panels / (4 * (int64_t)at_par_threads(par)));
+  int64_t shares = panels * PANEL * n * k / MIN_WORK;
+  shares = AT_MIN(shares, 4 * (int64_t)at_par_threads(par));
+  int64_t grain = at_k_ceil_div(panels, AT_MAX(shares, (int64_t)1));
   at_par_for(par, panels, grain, multiply_range, &p);
 }
 

@@ -135,6 +135,13 @@ typedef struct at_me_record {
 } at_me_record;
 typedef struct at_me_template at_me_template;
 
+// A loop that threads share (emit_share.c).
+typedef struct at_me_share {
+  at_b_task task;
+  LLVMValueRef record;  // of the function around
+  int64_t turn_bytes;   // memory for the rows of a turn, per thread
+} at_me_share;
+
 typedef struct at_me_free {
   int64_t offset, bytes;
   struct at_me_free *next;
@@ -180,6 +187,7 @@ typedef struct at_me {
     const at_mop *taker;  // in this block: stores the sum, and nothing else reads it
   } late[AT_ME_LATE];
   uint32_t num_late;
+  at_me_share *share;  // a loop that threads share is written; NULL: none
   bool start_late;  // the sum that begins at `start` is one of them
   // Inside a loop over rows (emit_rows.c): how many there are, those of a turn,
   // and the first of these. 0: everything is computed whole.
@@ -304,6 +312,10 @@ void at_me_settle_all(at_me *m, const at_mop *region);
 typedef enum at_me_store_mode { AT_ME_PLAIN, AT_ME_ADD } at_me_store_mode;
 void at_me_copy_to(at_me *m, at_me_node *n, const at_me_ref *dst,
                    at_me_node *mask, at_me_store_mode mode);
+// Is n a transpose that is computed by turning squares of vectors? Into dst:
+// false where its layout does not allow that, and nothing is done.
+bool at_me_turns_lanes(at_me *m, const at_me_node *n);
+bool at_me_turn_into(at_me *m, at_me_node *n, const at_me_ref *dst);
 typedef void (*at_me_body_fn)(at_me *m, const at_pos *p, void *arg);
 // Runs body over digits whose innermost has the lanes that fit `nodes`.
 typedef struct at_me_space {
@@ -311,6 +323,7 @@ typedef struct at_me_space {
   uint32_t n;
   uint32_t widest;  // register bytes
   bool scalar;      // no lanes
+  double work;      // what all of it costs, where threads may share it; else 0
 } at_me_space;
 void at_me_space_add(at_me_space *s, int64_t suffix);
 void at_me_space_dims(at_me_space *s, uint32_t rank, const int64_t *dim);
@@ -319,6 +332,7 @@ void at_me_space_tree(at_me *m, at_me_space *s, at_me_node *n);
 void at_me_loops(at_me *m, const at_me_space *s, at_me_body_fn body, void *arg);
 uint32_t at_me_lanes(at_me *m, const at_me_space *s, int64_t size);
 LLVMValueRef at_me_temp_at(at_me *m, int64_t offset);
+LLVMValueRef at_me_turn_at(at_me *m, int64_t offset);
 int64_t at_me_temp_alloc(at_me *m, int64_t bytes);
 void at_me_temp_free(at_me *m, int64_t offset, int64_t bytes);
 // The same of memory for the rows of one turn, which has no other use until
@@ -327,6 +341,18 @@ int64_t at_me_turn_alloc(at_me *m, int64_t bytes);
 void at_me_turn_free(at_me *m, int64_t offset, int64_t bytes);
 void at_me_turns_end(at_me *m);
 void at_me_leave_loop(at_me *m);
+
+// ---- loops that threads share
+// Is it worth the while, and may this be one? work: elements times the cost of
+// one.
+bool at_me_shares(at_me *m, double work);
+// The code between the two is turns s->task.begin .. end of n, which nothing
+// orders.
+void at_me_share_begin(at_me *m, at_me_share *s);
+void at_me_share_end(at_me *m, int64_t n);
+// What an element of n costs.
+double at_me_node_cost(at_me *m, const at_me_node *n);
+
 void at_me_dense(at_me *m, at_me_ref *r, LLVMValueRef base, at_dtype t,
                  uint32_t rank, const int64_t *dim);
 // A view of n's elements for a callee: n is made readable in one type without
@@ -356,6 +382,7 @@ at_status at_me_emit_op(at_me *m, at_mop *op);
 at_status at_me_emit_memory(at_me *m, at_mop *op, bool *done);
 at_status at_me_emit_control(at_me *m, at_mop *op, bool *done);
 at_status at_me_emit_reduce(at_me *m, at_mop *op, bool *done);
+at_status at_me_emit_extremum(at_me *m, at_mop *op);  // its index
 at_status at_me_emit_order(at_me *m, at_mop *op, bool *done);
 at_status at_me_emit_dot(at_me *m, at_mop *op, bool *done);
 at_status at_me_emit_core(at_me *m, at_mop *op, bool *done);

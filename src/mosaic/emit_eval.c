@@ -1,4 +1,5 @@
 // Elements of expressions and of refs at a position.
+#include "base/cpu.h"
 #include "mosaic/emit.h"
 
 void at_me_dense(at_me *m, at_me_ref *r, LLVMValueRef base, at_dtype t,
@@ -237,6 +238,44 @@ static at_val eval_slice(at_me *m, at_me_node *n, const at_pos *p) {
   return eval_at(m, n->in[0], ix);
 }
 
+// A vector of a row that was turned along the lanes lies in one piece, or at the
+// end and at the beginning of the row. x: where it begins, perhaps past the end.
+static bool load_around(at_me *m, const at_me_node *in, at_ix *ix, uint32_t d,
+                        at_ix x, at_val *out) {
+  at_em *e = m->e;
+  const at_me_ref *r = &in->ref;
+  bool memory = in->kind == AT_ME_LOAD || in->kind == AT_ME_BUFFER;
+  if (!memory || e->lanes == 1 || x.lane != 1 || x.vec || r->pages ||
+      r->parts > 1 || r->split > 1 || r->storage != in->dtype ||
+      r->stride[r->rank - 1].v || r->stride[r->rank - 1].c != 1 ||
+      d + 1 != in->rank || in->dim[d] < e->lanes ||
+      (r->bytes < 4 && !(e->cpu & AT_CPU_AVX512)))
+    return false;
+  for (uint32_t k = 0; k < d; k++)
+    if (!at_ix_uniform(&ix[k])) return false;
+  at_ix at[AT_ME_RANK], part;
+  uint32_t lead = r->rank - in->rank;
+  for (uint32_t k = 0; k < r->rank; k++)
+    at[k] = k < lead ? at_ix_const(0) : ix[k - lead];
+  x.lane = 0;
+  x = at_ix_modc(e, x, in->dim[d]);
+  at[r->rank - 1] = x;
+  LLVMTypeRef elem = at_em_storage_type(e, r->storage), i32 = at_em_int(e, 32);
+  LLVMValueRef first = at_ix_value(e, place(m, r, at, &part));
+  LLVMValueRef left = at_b_bin(e, AT_B_SUB, at_em_i64(e, in->dim[d]),
+                               at_ix_value(e, x));
+  LLVMValueRef here = at_ix_vector(e, at_ix_lanes(e, at_ix_const(0)));
+  here = at_b_icmp(e, AT_B_ULT, here,
+                   at_em_splat(e, at_b_cast(e, AT_B_TRUNC, left, i32)));
+  LLVMValueRef p = at_b_gep(e, elem, r->base, first);
+  LLVMValueRef q = at_b_gep(e, elem, p, at_em_i64(e, -in->dim[d]));
+  LLVMValueRef v = at_b_null(at_em_widen(e, elem));
+  v = at_b_load_some(e, p, r->bytes, here, v);
+  v = at_b_load_some(e, q, r->bytes, at_b_not(e, here), v);
+  *out = (at_val){at_em_decode(e, r->storage, v), NULL};
+  return true;
+}
+
 static at_val eval_rotate(at_me *m, at_me_node *n, const at_pos *p) {
   at_em *e = m->e;
   at_ix ix[AT_ME_RANK];
@@ -248,7 +287,11 @@ static at_val eval_rotate(at_me *m, at_me_node *n, const at_pos *p) {
     int64_t step = ((-n->ints[1]) % size + size) % size;
     x = at_ix_add(e, x, at_ix_mulc(e, ix[n->ints[2]], step));
   }
-  ix[d] = at_ix_modc(e, x, size);
+  at_val v;
+  at_ix turned = at_ix_modc(e, x, size);
+  bool apart = turned.vec || turned.lane != 1;
+  if (apart && load_around(m, n->in[0], ix, (uint32_t)d, x, &v)) return v;
+  ix[d] = turned;
   return eval_at(m, n->in[0], ix);
 }
 

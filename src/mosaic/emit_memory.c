@@ -145,7 +145,10 @@ static at_status make_box(at_me *m, const at_mop *op, const at_me_ref *ref,
 at_status at_me_box(at_me *m, const at_mop *op, const at_me_ref *ref,
                     uint32_t first, uint32_t rank, const int64_t *size,
                     const int64_t *step, at_me_ref *out) {
-  return make_box(m, op, ref, first, rank, size, step, out, NULL);
+  if (m->share) at_b_task_outside(m->e, &m->share->task);
+  at_status st = make_box(m, op, ref, first, rank, size, step, out, NULL);
+  if (m->share) at_b_task_inside(m->e, &m->share->task);
+  return st;
 }
 
 at_status at_me_box_beyond(at_me *m, const at_mop *op, const at_me_ref *ref,
@@ -153,8 +156,9 @@ at_status at_me_box_beyond(at_me *m, const at_mop *op, const at_me_ref *ref,
                            const int64_t *step, at_me_ref *out,
                            at_me_beyond *b) {
   *b = (at_me_beyond){.ref = *ref};
-  bool open = at_me_is_open(m, ref);
-  AT_TRY(make_box(m, op, ref, first, rank, size, step, out, open ? b : NULL));
+  if (!at_me_is_open(m, ref))
+    return at_me_box(m, op, ref, first, rank, size, step, out);
+  AT_TRY(make_box(m, op, ref, first, rank, size, step, out, b));
   at_me_beyond_begin(m, op, b, out);
   return AT_OK;
 }

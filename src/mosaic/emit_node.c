@@ -39,7 +39,7 @@ static LLVMValueRef turn_memory(at_me *m, at_me_node *n) {
   n->slot_bytes = row * m->rows.step;
   n->slot = at_me_turn_alloc(m, n->slot_bytes);
   at_me_num first = at_me_num_of(at_ix_value(m->e, m->rows.first));
-  return at_me_offset(m, at_me_temp_at(m, n->slot), 1,
+  return at_me_offset(m, at_me_turn_at(m, n->slot), 1,
                       at_me_mul(m, first, (at_me_num){-row, NULL}));
 }
 

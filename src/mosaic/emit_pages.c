@@ -89,6 +89,7 @@ bool at_me_feeds_product(at_me *m, const at_mop *load) {
 }
 
 void at_me_pages_fetch(at_me *m, const at_me_ref *r) {
+  if (m->share) return;  // done before the loop
   at_me_num bytes = {r->bytes, NULL};
   for (uint32_t d = 0; d < r->rank; d++) {
     at_me_num last = at_me_add(m, r->size[d], (at_me_num){-1, NULL});

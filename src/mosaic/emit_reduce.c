@@ -1,9 +1,12 @@
-// Reductions: sums, products, extrema and logic over dimensions, and the index
-// of an extremum. Along the last dimension with vectors of accumulators, else
+// Reductions: sums, products, extrema and logic over dimensions. Along the last dimension with vectors of accumulators, else
 // down columns.
 #include "mosaic/emit.h"
 
-enum { MAX_UNROLL = 4 };
+enum {
+  MAX_UNROLL = 4,
+  STRIP = 256,    // columns whose sums are in memory while rows go by
+  STRIP_ROWS = 8  // of a turn: so many rows are read side by side
+};
 
 typedef enum reduce_op {
   R_ADD,
@@ -31,6 +34,7 @@ typedef struct reduction {
   LLVMValueRef value;
   uint32_t lane_dim;  // has the lanes
   uint32_t lanes, unroll;
+  double work;  // inside the loops that are open
   at_ix ix[AT_ME_RANK];
   LLVMValueRef sum[MAX_UNROLL];  // on the stack
   LLVMValueRef nan;  // on the stack: lanes that saw a NaN; NULL: sums have it
@@ -309,18 +313,121 @@ static void reduce_columns(at_me *m, reduction *r, int64_t lo, int64_t hi,
   e->lanes = 1;
 }
 
+// ---- columns of many rows
+// ---------------------------------------------------------
+// Down single columns, each row is another page: memory cannot look ahead. So a
+// strip of columns goes down together, a few rows at a time.
+typedef struct strip {
+  uint32_t dim;  // the reduced one
+  LLVMValueRef sums;
+  at_ix first;  // column
+} strip;
+
+// The only reduced dimension that is not 1, where it has many rows.
+static bool has_strips(const reduction *r, uint32_t *dim) {
+  uint32_t n = 0;
+  for (uint32_t d = 0; d < r->a->rank; d++) {
+    if (!r->reduced[d] || r->a->dim[d] == 1) continue;
+    *dim = d;
+    n++;
+  }
+  return n == 1 && r->type != AT_PRED && r->lanes > 1 && STRIP % r->lanes == 0 &&
+         r->a->dim[*dim] >= 2 * STRIP_ROWS &&
+         r->a->dim[r->lane_dim] >= STRIP;
+}
+
+static LLVMTypeRef begin_vectors(at_me *m, reduction *r, const strip *s,
+                                 at_loop *l, LLVMValueRef *sum) {
+  at_em *e = m->e;
+  e->lanes = r->lanes;
+  at_loop_range(e, l, 0, STRIP, r->lanes);
+  if (!l->single) l->i.hi = STRIP - r->lanes;
+  r->ix[r->lane_dim] = at_ix_lanes(e, at_ix_add(e, s->first, l->i));
+  *sum = at_b_gep(e, at_em_reg_type(e, r->type), s->sums,
+                  at_ix_value(e, l->i));
+  return sum_type(m, r);
+}
+static void end_vectors(at_me *m, at_loop *l) {
+  at_loop_end(m->e, l);
+  m->e->lanes = 1;
+}
+
+// Adds `rows` rows from `row` on to the sums.
+static void strip_rows(at_me *m, reduction *r, const strip *s, at_ix row,
+                       int64_t rows) {
+  at_em *e = m->e;
+  at_loop l;
+  LLVMValueRef sum;
+  LLVMTypeRef t = begin_vectors(m, r, s, &l, &sum);
+  LLVMValueRef v = at_b_load(e, t, sum, 4);
+  for (int64_t u = 0; u < rows; u++) {
+    uint32_t scope = at_em_scope_push(e);
+    r->ix[s->dim] = at_ix_addc(row, u);
+    const at_pos *p = at_pos_make(e, false, r->a->rank, r->a->dim, r->ix);
+    v = combine(m, r, v, at_me_eval(m, r->a, p).re);
+    at_em_scope_pop(e, scope);
+  }
+  at_b_store(e, v, sum, 4);
+  end_vectors(m, &l);
+}
+
+static void reduce_strip(at_me *m, reduction *r, strip *s) {
+  at_em *e = m->e;
+  at_loop l;
+  LLVMValueRef sum;
+  begin_vectors(m, r, s, &l, &sum);
+  at_b_store(e, at_em_splat(e, r->identity), sum, 4);
+  end_vectors(m, &l);
+  int64_t rows = r->a->dim[s->dim], main = rows / STRIP_ROWS * STRIP_ROWS;
+  at_loop_range(e, &l, 0, main, STRIP_ROWS);
+  if (!l.single) l.i.hi = main - STRIP_ROWS;
+  strip_rows(m, r, s, l.i, STRIP_ROWS);
+  at_loop_end(e, &l);
+  if (main < rows) strip_rows(m, r, s, at_ix_const(main), rows - main);
+  r->ix[s->dim] = at_ix_const(0);
+  LLVMTypeRef t = begin_vectors(m, r, s, &l, &sum);
+  finish(m, r, at_b_load(e, t, sum, 4), 0);
+  end_vectors(m, &l);
+}
+
+// Columns up to the one that is returned.
+static int64_t reduce_strips(at_me *m, reduction *r) {
+  strip s;
+  at_loop l;
+  at_me_share share;
+  if (!has_strips(r, &s.dim)) return 0;
+  int64_t strips = r->a->dim[r->lane_dim] / STRIP;
+  bool shared = strips > 1 && at_me_shares(m, r->work);
+  if (shared) at_me_share_begin(m, &share);
+  s.sums = at_em_alloca(m->e, at_em_reg_type(m->e, r->type), STRIP);
+  if (shared)
+    at_loop_begin(m->e, &l, share.task.begin, share.task.end, 1, 0, strips - 1);
+  else
+    at_loop_range(m->e, &l, 0, strips, 1);
+  s.first = at_ix_mulc(m->e, l.i, STRIP);
+  reduce_strip(m, r, &s);
+  at_loop_end(m->e, &l);
+  if (shared) at_me_share_end(m, strips);
+  return strips * STRIP;
+}
+
+static void reduce_kept(at_me *m, reduction *r) {
+  if (r->reduced[r->lane_dim]) {
+    reduce_row(m, r);
+    return;
+  }
+  int64_t size = r->a->dim[r->lane_dim], w = r->lanes;
+  int64_t done = reduce_strips(m, r), by = w * MAX_UNROLL;
+  int64_t wide = w == 1 ? done : done + (size - done) / by * by;
+  int64_t whole = done + (size - done) / w * w;
+  reduce_columns(m, r, done, wide, (uint32_t)w, MAX_UNROLL);
+  reduce_columns(m, r, wide, whole, (uint32_t)w, 1);
+  reduce_columns(m, r, whole, size, 1, 1);
+}
+
 static void kept_loops(at_me *m, reduction *r, uint32_t d) {
   if (d == r->a->rank) {
-    if (r->reduced[r->lane_dim]) {
-      reduce_row(m, r);
-      return;
-    }
-    int64_t size = r->a->dim[r->lane_dim], w = r->lanes;
-    int64_t wide = size / (w * MAX_UNROLL) * (w * MAX_UNROLL);
-    if (w == 1) wide = 0;
-    reduce_columns(m, r, 0, wide, (uint32_t)w, MAX_UNROLL);
-    reduce_columns(m, r, wide, size / w * w, (uint32_t)w, 1);
-    reduce_columns(m, r, size / w * w, size, 1, 1);
+    reduce_kept(m, r);
     return;
   }
   if (r->reduced[d] || d == r->lane_dim) {
@@ -329,9 +436,21 @@ static void kept_loops(at_me *m, reduction *r, uint32_t d) {
   }
   at_loop l;
   bool outermost = true;
+  int64_t size = r->a->dim[d];
   for (uint32_t k = 0; k < d; k++) outermost &= r->a->dim[k] == 1;
-  outermost &= r->a->dim[d] != 1;
-  at_me_rows_begin(m, &l, r->a->dim[d], outermost, &r->ix[d]);
+  outermost &= size != 1;
+  if (size >= 8 && at_me_shares(m, r->work)) {
+    at_me_share share;
+    at_me_share_begin(m, &share);
+    at_loop_begin(m->e, &l, share.task.begin, share.task.end, 1, 0, size - 1);
+    r->ix[d] = l.i;
+    kept_loops(m, r, d + 1);
+    at_loop_end(m->e, &l);
+    at_me_share_end(m, size);
+    return;
+  }
+  r->work /= (double)size;
+  at_me_rows_begin(m, &l, size, outermost, &r->ix[d]);
   kept_loops(m, r, d + 1);
   at_loop_end(m->e, &l);
 }
@@ -347,6 +466,8 @@ static void run(at_me *m, reduction *r) {
   s.widest = AT_MAX(s.widest, own);
   for (uint32_t d = 0; d < r->a->rank; d++) r->ix[d] = at_ix_const(0);
   r->lanes = at_me_lanes(m, &s, r->a->dim[r->lane_dim]);
+  bool whole = !r->out || (r->out->parts == 1 && r->out->split == 1);
+  r->work = whole ? (double)s.total * at_me_node_cost(m, r->a) : 0;
   kept_loops(m, r, 0);
 }
 
@@ -466,90 +587,6 @@ static at_status emit_all_reduce(at_me *m, at_mop *op) {
   return at_me_set_node(m, res, over(m, op, AT_ME_BROADCAST, res->type, b));
 }
 
-// ---- index of an extremum
-// --------------------------------------------------------------
-typedef struct indexing {
-  at_me_node *a;
-  uint32_t axis;
-  bool max;
-  at_me_ref *out;
-  int64_t out_dim[AT_ME_RANK];
-  uint32_t out_rank;
-} indexing;
-
-// Whether (b, at j) wins over (a, at i): NaN first, then the extremum, then the
-// smaller index, which is always the earlier one here.
-static LLVMValueRef wins(at_me *m, const indexing *x, LLVMValueRef a,
-                         LLVMValueRef b) {
-  at_em *e = m->e;
-  if (!at_is_float(x->a->dtype))
-    return at_b_icmp(e, x->max ? AT_B_SGT : AT_B_SLT, b, a);
-  LLVMValueRef w = at_b_fcmp(e, x->max ? AT_B_OGT : AT_B_OLT, b, a);
-  LLVMValueRef nan = at_b_bin(e, AT_B_AND, at_b_fcmp(e, AT_B_UNO, b, b),
-                              at_b_fcmp(e, AT_B_ORD, a, a));
-  return at_b_bin(e, AT_B_OR, w, nan);
-}
-
-// p: a position of the result.
-static void index_one(at_me *m, const at_pos *p, void *arg) {
-  const indexing *x = arg;
-  at_em *e = m->e;
-  at_ix kept[AT_ME_RANK], ix[AT_ME_RANK];
-  at_pos_regroup(e, p, x->out_rank, x->out_dim, kept);
-  for (uint32_t d = 0, k = 0; d < x->a->rank; d++)
-    ix[d] = d == x->axis ? at_ix_const(0) : kept[k++];
-  LLVMTypeRef t = at_em_widen(e, at_em_reg_type(e, x->a->dtype));
-  LLVMTypeRef i32 = at_em_widen(e, at_em_int(e, 32));
-  LLVMValueRef best = at_em_alloca(e, t, 1), place = at_em_alloca(e, i32, 1);
-  at_b_store(
-      e,
-      at_me_eval(m, x->a, at_pos_make(e, false, x->a->rank, x->a->dim, ix)).re,
-      best, 1);
-  at_b_store(e, at_b_null(i32), place, 1);
-  at_loop l;
-  uint32_t lanes = e->lanes;
-  e->lanes = 1;
-  at_loop_range(e, &l, 1, x->a->dim[x->axis], 1);
-  e->lanes = lanes;
-  ix[x->axis] = l.i;
-  LLVMValueRef v =
-      at_me_eval(m, x->a, at_pos_make(e, false, x->a->rank, x->a->dim, ix)).re;
-  LLVMValueRef old = at_b_load(e, t, best, 1);
-  LLVMValueRef at = at_b_load(e, i32, place, 1);
-  LLVMValueRef w = wins(m, x, old, v);
-  at_b_store(e, at_b_select(e, w, v, old), best, 1);
-  at_b_store(e, at_b_select(e, w, at_ix_to(e, AT_S32, l.i).re, at), place, 1);
-  e->lanes = 1;
-  at_loop_end(e, &l);
-  e->lanes = lanes;
-  at_me_ref_store(m, x->out, p, (at_val){at_b_load(e, i32, place, 1), NULL});
-}
-
-static at_status emit_index(at_me *m, at_mop *op) {
-  at_me_node *a = at_me_vector(m, op->operands[0]);
-  int64_t d = at_me_int(op, "axis", 0);
-  const at_mattr *kind = at_mop_attr(op, "kind");
-  if (!a || d < 0 || d >= a->rank || !kind || !starts(kind->str, "arg_"))
-    return at_me_refuse(m, op, "its axis or kind");
-  indexing x = {
-      .a = a, .axis = (uint32_t)d, .max = starts(kind->str, "arg_max")};
-  for (uint32_t k = 0; k < a->rank; k++)
-    if (k != d) x.out_dim[x.out_rank++] = a->dim[k];
-  at_me_node *b = at_me_buffer(m, op, AT_S32, x.out_rank, x.out_dim);
-  if (!b) return AT_OK;
-  x.out = &b->ref;
-  if (a->dim[d] > 0) {
-    // Its operand is read along the axis, for each lane.
-    at_me_node *src = at_me_readable(m, a);
-    x.a = src ? src : a;
-    at_me_space s = {.total = at_me_elements(b), .widest = 4};
-    at_me_space_dims(&s, x.out_rank, x.out_dim);
-    at_me_loops(m, &s, index_one, &x);
-    at_me_node_drop(m, src);
-  }
-  return at_me_set_node(m, &op->results[0], b);
-}
-
 at_status at_me_emit_reduce(at_me *m, at_mop *op, bool *done) {
   *done = true;
   switch (at_mosaic_opcode_of(op)) {
@@ -558,7 +595,7 @@ at_status at_me_emit_reduce(at_me *m, at_mop *op, bool *done) {
     case AT_MOSAIC_TPU_ALL_REDUCE:
       return emit_all_reduce(m, op);
     case AT_MOSAIC_TPU_REDUCE_INDEX:
-      return emit_index(m, op);
+      return at_me_emit_extremum(m, op);
     default:
       *done = false;
       return AT_OK;

@@ -474,6 +474,64 @@ static void leave_turn(plan *p) {
   }
 }
 
+// ---- threads
+// -----------------------------------------------------------------------------
+static const at_mvalue *ref_of(const at_mop *op) {
+  if (at_me_plain_load(op)) return op->operands[0];
+  return at_me_plain_store(op) ? op->operands[1] : NULL;
+}
+
+// May threads share the turns? What a turn loads must be there before.
+static bool is_shared(plan *p) {
+  double cost = 0;
+  for (uint32_t i = p->begin; i < p->end; i++) {
+    const at_mop *op = p->b->ops[i];
+    const at_mvalue *ref = ref_of(op);
+    if (ref && at_me_is_open(p->m, at_me_memory(p->m, ref))) return false;
+    if (!op->num_results || place_of(p, &op->results[0]) == ROW)
+      cost += 1 + at_me_weight(at_mosaic_opcode_of(op));
+  }
+  return !p->num_products &&
+         at_me_shares(p->m, cost * (double)(p->rows * p->columns));
+}
+
+static void fetch_before(plan *p) {
+  for (uint32_t i = p->begin; i < p->end; i++) {
+    const at_mop *op = p->b->ops[i];
+    const at_me_ref *ref =
+        at_me_plain_load(op) ? at_me_memory(p->m, op->operands[0]) : NULL;
+    if (ref && ref->pages) at_me_pages_fetch(p->m, ref);
+  }
+}
+
+// The rows' loop, by all threads or not; s: NULL: not.
+static at_status emit_loop(plan *p, int64_t step, at_me_share *s) {
+  at_me *m = p->m;
+  at_loop l;
+  if (s) {
+    fetch_before(p);
+    at_me_share_begin(m, s);
+    LLVMValueRef by = at_em_i64(m->e, step);
+    at_loop_begin(m->e, &l, at_b_bin(m->e, AT_B_MUL, s->task.begin, by),
+                  at_b_bin(m->e, AT_B_MUL, s->task.end, by), step, 0,
+                  p->rows - step);
+  } else {
+    at_loop_range(m->e, &l, 0, p->rows, step);
+    if (!l.single) l.i.hi = p->rows - step;
+  }
+  m->depth++;
+  m->rows.count = p->rows;
+  m->rows.step = step;
+  m->rows.first = l.i;
+  at_status st = emit_place(p, ROW);
+  if (!st.err) leave_turn(p);
+  at_me_turns_end(m);
+  m->depth--;
+  at_loop_end(m->e, &l);
+  if (s) at_me_share_end(m, p->rows / step);
+  return st;
+}
+
 at_status at_me_emit_rows(at_me *m, at_mblock *b, uint32_t begin, uint32_t *end,
                           bool *done) {
   plan *p = at_new(m->a, plan, 1);
@@ -493,18 +551,9 @@ at_status at_me_emit_rows(at_me *m, at_mblock *b, uint32_t begin, uint32_t *end,
   AT_TRY(emit_place(p, FREE));
   settle_before(p);
   pack_before(p);
-  at_loop l;
-  at_loop_range(m->e, &l, 0, p->rows, step);
-  if (!l.single) l.i.hi = p->rows - step;
-  m->depth++;
-  m->rows.count = p->rows;
-  m->rows.step = step;
-  m->rows.first = l.i;
-  at_status st = emit_place(p, ROW);
-  if (!st.err) leave_turn(p);
-  at_me_turns_end(m);
-  m->depth--;
-  at_loop_end(m->e, &l);
+  at_me_share share;
+  bool shared = p->rows / step >= 8 && is_shared(p);
+  at_status st = emit_loop(p, step, shared ? &share : NULL);
   at_me_leave_loop(m);
   at_me_dot_rows_end(m);
   return st;

@@ -64,20 +64,33 @@ void at_me_temp_free(at_me *m, int64_t offset, int64_t bytes) {
 
 int64_t at_me_turn_alloc(at_me *m, int64_t bytes) {
   int64_t at = take(&m->rows.free_list, rounded(bytes));
-  return at >= 0 ? at : at_me_temp_alloc(m, bytes);
+  if (at >= 0) return at;
+  if (!m->share) return at_me_temp_alloc(m, bytes);
+  at = m->share->turn_bytes;
+  m->share->turn_bytes += rounded(bytes);
+  return at;
 }
 void at_me_turn_free(at_me *m, int64_t offset, int64_t bytes) {
   give(m, m->rows.count ? &m->rows.free_list : &m->free_list, offset, bytes);
 }
 void at_me_turns_end(at_me *m) {
   m->rows.count = 0;
-  for (at_me_free *f = m->rows.free_list; f; f = f->next)
+  for (at_me_free *f = m->rows.free_list; f && !m->share; f = f->next)
     at_me_temp_free(m, f->offset, f->bytes);
   m->rows.free_list = NULL;
 }
 
 LLVMValueRef at_me_temp_at(at_me *m, int64_t offset) {
-  return at_b_gep(m->e, at_em_int(m->e, 8), m->temp, at_em_i64(m->e, offset));
+  at_em *e = m->e;
+  if (m->share) at_b_task_outside(e, &m->share->task);
+  LLVMValueRef p = at_b_gep(e, at_em_int(e, 8), m->temp, at_em_i64(e, offset));
+  if (m->share) at_b_task_inside(e, &m->share->task);
+  return p;
+}
+LLVMValueRef at_me_turn_at(at_me *m, int64_t offset) {
+  if (!m->share) return at_me_temp_at(m, offset);
+  return at_b_gep(m->e, at_em_int(m->e, 8), m->share->task.memory,
+                  at_em_i64(m->e, offset));
 }
 
 // ---- iteration spaces
@@ -175,21 +188,29 @@ typedef struct nest {
   at_me_body_fn body;
   void *arg;
   uint32_t n, lanes;
+  uint32_t shared;  // the level whose turns threads share; n: none
   int64_t extent[3 * AT_ME_RANK + 1];
   at_ix ix[3 * AT_ME_RANK + 1];
 } nest;
 
-static void innermost(nest *w, int64_t lo, int64_t hi, uint32_t lanes) {
+// last: the largest first lane.
+static void turns(nest *w, LLVMValueRef lo, LLVMValueRef hi, int64_t last,
+                  uint32_t lanes) {
   at_em *e = w->m->e;
   at_loop l;
-  if (hi <= lo) return;
+  int64_t first = 0;
+  (void)at_b_const_int(lo, &first);
   e->lanes = lanes;
-  at_loop_range(e, &l, lo, hi, lanes);
-  if (!l.single && l.i.base) l.i.hi = hi - lanes;
+  at_loop_begin(e, &l, lo, hi, lanes, first, last);
   w->ix[w->n - 1] = at_ix_lanes(e, l.i);
   w->body(w->m, at_pos_make(e, false, w->n, w->extent, w->ix), w->arg);
   at_loop_end(e, &l);
   e->lanes = 1;
+}
+
+static void innermost(nest *w, int64_t lo, int64_t hi, uint32_t lanes) {
+  if (hi > lo)
+    turns(w, at_em_i64(w->m->e, lo), at_em_i64(w->m->e, hi), hi - lanes, lanes);
 }
 
 // What has one element in a row: lanes go over the rows of the turn.
@@ -212,7 +233,43 @@ static void one_of_each(nest *w, uint32_t lanes) {
   e->lanes = 1;
 }
 
+static void level(nest *w, uint32_t d);
+
+// So many vectors are a turn that there are not very many turns.
+static int64_t turn_lanes(const nest *w) {
+  int64_t vectors = w->extent[w->n - 1] / w->lanes, per = AT_MAX(vectors / 64, 1);
+  while (vectors % per) per--;
+  return per * w->lanes;
+}
+
+static void shared_level(nest *w, uint32_t d) {
+  at_em *e = w->m->e;
+  at_me_share s;
+  at_loop l;
+  int64_t size = w->extent[d], turn = d + 1 == w->n ? turn_lanes(w) : 1;
+  at_me_share_begin(w->m, &s);
+  LLVMValueRef by = at_em_i64(e, turn);
+  LLVMValueRef lo = at_b_bin(e, AT_B_MUL, s.task.begin, by);
+  LLVMValueRef hi = at_b_bin(e, AT_B_MUL, s.task.end, by);
+  int64_t main = size / turn * turn;
+  w->shared = w->n;
+  if (d + 1 == w->n) {
+    turns(w, lo, hi, main - w->lanes, w->lanes);
+  } else {
+    at_loop_begin(e, &l, lo, hi, 1, 0, size - 1);
+    w->ix[d] = l.i;
+    level(w, d + 1);
+    at_loop_end(e, &l);
+  }
+  at_me_share_end(w->m, size / turn);
+  if (main < size) innermost(w, main, size, 1);
+}
+
 static void level(nest *w, uint32_t d) {
+  if (d == w->shared) {
+    shared_level(w, d);
+    return;
+  }
   if (d + 1 == w->n && d == 0 && w->m->rows.count) {
     one_of_each(w, w->lanes);
     return;
@@ -227,6 +284,16 @@ static void level(nest *w, uint32_t d) {
   at_me_rows_begin(w->m, &l, w->extent[d], d == 0, &w->ix[d]);
   level(w, d + 1);
   at_loop_end(w->m->e, &l);
+}
+
+// The outermost level with enough turns that are enough work.
+static uint32_t shared_level_of(const nest *w, double work) {
+  for (uint32_t d = 0; d < w->n && at_me_shares(w->m, work); d++) {
+    int64_t turns = w->extent[d] / (d + 1 == w->n ? turn_lanes(w) : 1);
+    if (turns >= 8) return d;
+    work /= (double)w->extent[d];
+  }
+  return w->n;
 }
 
 void at_me_loops(at_me *m, const at_me_space *all, at_me_body_fn body,
@@ -246,24 +313,25 @@ void at_me_loops(at_me *m, const at_me_space *all, at_me_body_fn body,
     w->extent[w->n - 1 - i] = high / low;
   }
   w->lanes = at_me_lanes(m, s, w->extent[w->n - 1]);
+  w->shared = shared_level_of(w, s->work);
   level(w, 0);
 }
 
 // ---- sinks
 // -------------------------------------------------------------------------------
-static void walk_prepare(at_me *m, at_me_node *n, uint32_t mark) {
+static void walk_prepare(at_me *m, at_me_node *n, uint32_t mark, bool turn) {
   if (!n || n->mark == mark) return;
   n->mark = mark;
-  if (n->kind == AT_ME_DOT) {
+  if (n->kind == AT_ME_DOT || (turn && at_me_turns_lanes(m, n))) {
     at_me_node_drop(m, at_me_materialise(m, n));
     return;
   }
   if (n->kind == AT_ME_LOAD && n->ref.pages) at_me_pages_fetch(m, &n->ref);
-  for (uint32_t i = 0; i < n->num_in; i++) walk_prepare(m, n->in[i], mark);
+  for (uint32_t i = 0; i < n->num_in; i++) walk_prepare(m, n->in[i], mark, turn);
 }
 void at_me_prepare(at_me *m, at_me_node *n) {
   // Marks of inner walks are larger, so a node may be seen twice: harmless.
-  walk_prepare(m, n, ++m->mark);
+  walk_prepare(m, n, ++m->mark, true);
 }
 
 typedef struct copy_args {
@@ -288,7 +356,9 @@ static void copy_element(at_me *m, const at_pos *p, void *arg) {
 
 void at_me_copy_to(at_me *m, at_me_node *n, const at_me_ref *dst,
                    at_me_node *mask, at_me_store_mode mode) {
-  at_me_prepare(m, n);
+  if (!mask && mode == AT_ME_PLAIN && at_me_turn_into(m, n, dst)) return;
+  // A transpose that cannot be turned is read as it is.
+  walk_prepare(m, n, ++m->mark, n->kind != AT_ME_TRANSPOSE);
   if (mask) at_me_prepare(m, mask);
   at_me_space s = {.total = at_me_elements(n)};
   if (n->rank == 0)
@@ -298,6 +368,8 @@ void at_me_copy_to(at_me *m, at_me_node *n, const at_me_ref *dst,
   at_me_space_ref(&s, dst);
   widen(&s, dst->storage);
   widen(&s, dst->dtype);
+  if (dst->parts == 1 && dst->split == 1)
+    s.work = (double)s.total * at_me_node_cost(m, n);
   copy_args c = {n, mask, dst, mode};
   at_me_loops(m, &s, copy_element, &c);
 }
@@ -498,7 +570,7 @@ static bool view_of(at_me *m, at_me_node *n, at_me_ref *v) {
 
 at_me_node *at_me_view(at_me *m, at_me_node *n, at_me_ref *view) {
   if (!n) return NULL;
-  at_me_prepare(m, n);
+  walk_prepare(m, n, ++m->mark, false);
   if (view_of(m, n, view)) {
     view->pages = false;
     return retain(n);
