@@ -139,7 +139,49 @@ static LLVMValueRef encode_small(at_em *e, at_dtype t, LLVMValueRef x) {
   return LLVMBuildOr(e->b, r, sign, "");
 }
 
-// The 256 values of a small format, as a constant array of f32.
+// The value of a code (i32, with zeros above it) in a small format with a sign.
+static LLVMValueRef decode_small(at_em *e, at_dtype t, LLVMValueRef code) {
+  const at_format *f = format_of(t);
+  LLVMTypeRef it = i32s(e), ft = f32s(e);
+  int bits = f->exponent + f->mantissa, up = 23 - f->mantissa;
+  int64_t all = (1ll << bits) - 1, one = 1ll << f->mantissa;
+  LLVMValueRef a = andc(e, code, all);
+  LLVMValueRef sign = LLVMBuildShl(e->b, andc(e, code, all + 1),
+                                   at_em_ci(e, it, 31 - bits), "");
+  LLVMValueRef normal = LLVMBuildShl(e->b, a, at_em_ci(e, it, up), "");
+  normal = addc(e, normal, (int64_t)(127 - f->bias) << 23);
+  // Without denormals, which the caller's modes may flush.
+  LLVMValueRef tiny = LLVMBuildFMul(
+      e->b, LLVMBuildSIToFP(e->b, a, ft, ""),
+      at_em_cf(e, ft, ldexp(1, 1 - f->bias - f->mantissa)), "");
+  LLVMValueRef is_tiny =
+      LLVMBuildICmp(e->b, LLVMIntULT, a, at_em_ci(e, it, one), "");
+  LLVMValueRef r =
+      LLVMBuildSelect(e->b, is_tiny, at_em_bits(e, tiny), normal, "");
+  LLVMValueRef nan = NULL;
+  int64_t infinity = all & ~(one - 1);
+  switch (f->special) {
+    case SP_IEEE:
+      nan = LLVMBuildICmp(e->b, LLVMIntUGT, a, at_em_ci(e, it, infinity), "");
+      r = LLVMBuildSelect(
+          e->b, LLVMBuildICmp(e->b, LLVMIntEQ, a, at_em_ci(e, it, infinity), ""),
+          at_em_ci(e, it, 0x7f800000), r, "");
+      break;
+    case SP_FN:
+      nan = LLVMBuildICmp(e->b, LLVMIntEQ, a, at_em_ci(e, it, all), "");
+      break;
+    case SP_FNUZ:
+      nan = LLVMBuildICmp(e->b, LLVMIntEQ, code, at_em_ci(e, it, all + 1), "");
+      break;
+    default:
+      break;
+  }
+  r = LLVMBuildOr(e->b, r, sign, "");
+  if (nan) r = LLVMBuildSelect(e->b, nan, at_em_ci(e, it, 0x7fc00000), r, "");
+  return LLVMBuildBitCast(e->b, r, ft, "");
+}
+
+// The 256 values of f8E8M0FNU, as a constant array of f32.
 static LLVMValueRef small_table(at_em *e, at_dtype t) {
   char name[32];
   snprintf(name, sizeof name, "at.table.%u", (unsigned)t);
@@ -180,14 +222,17 @@ LLVMValueRef at_em_round(at_em *e, at_dtype t, LLVMValueRef x) {
   return x;
 }
 
+enum { kCode = 1u << 23 };  // memo: a value that a code was decoded to
+
 LLVMValueRef at_em_encode(at_em *e, at_dtype t, LLVMValueRef v) {
   LLVMTypeRef st = at_em_widen(e, at_em_storage_type(e, t));
   if (t == AT_PRED) return LLVMBuildZExt(e->b, v, st, "");
   if (t == AT_BF16)
     return LLVMBuildTrunc(e->b, shr(e, at_em_bits(e, v), 16), st, "");
   if (t == AT_F16) return LLVMBuildFPTrunc(e->b, v, st, "");
-  if (is_small(t)) return LLVMBuildTrunc(e->b, encode_small(e, t, v), st, "");
-  return v;
+  if (!is_small(t)) return v;
+  at_val *known = at_em_memo_find(e, v, kCode + t, st);
+  return known ? known->re : LLVMBuildTrunc(e->b, encode_small(e, t, v), st, "");
 }
 
 LLVMValueRef at_em_decode(at_em *e, at_dtype t, LLVMValueRef s) {
@@ -199,11 +244,16 @@ LLVMValueRef at_em_decode(at_em *e, at_dtype t, LLVMValueRef s) {
     return LLVMBuildBitCast(e->b, u, f32s(e), "");
   }
   if (t == AT_F16) return LLVMBuildFPExt(e->b, s, f32s(e), "");
-  if (is_small(t)) {
+  if (!is_small(t)) return s;
+  LLVMValueRef v;
+  if (t == AT_F8E8M0FNU) {
     at_ix i = at_ix_from(e, AT_U8, (at_val){s, NULL}, 0, 255);
-    return at_em_load(e, small_table(e, t), AT_F32, i, true).re;
+    v = at_em_load(e, small_table(e, t), AT_F32, i, true).re;
+  } else {
+    v = decode_small(e, t, LLVMBuildZExt(e->b, s, i32s(e), ""));
   }
-  return s;
+  at_em_memo_put(e, v, kCode + t, LLVMTypeOf(s), (at_val){s, NULL});
+  return v;
 }
 
 at_val at_em_normalize(at_em *e, at_dtype t, at_val v) {
