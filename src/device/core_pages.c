@@ -19,10 +19,8 @@ void core_pages_settle(core_state *c, const void *at, size_t bytes) {
   for (uint32_t i = c->num_pages; i-- > 0;) {
     page *p = &c->pages[i];
     if (!overlaps(p, at, bytes)) continue;
-    box b = {.dst = p->dst, .src = p->src, .elem_bytes = 1, .rank = 1};
     int64_t size = (int64_t)p->bytes, one = 1;
-    b.size = &size;
-    b.dst_stride = b.src_stride = &one;
+    box b = {p->dst, p->src, 1, 1, &size, &one, &one};
     core_copy_shared(c->launch->par->pool, &b);
     drop_page(c, i);
   }
