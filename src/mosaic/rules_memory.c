@@ -156,8 +156,9 @@ static void put_window(at_strbuf *b, at_mosaic_judge *j,
     at_strbuf_addf(b, ". This allocation has %u buffering levels.", n);
 }
 
-static at_status finish(at_mosaic_judge *j, at_strbuf *b, at_code code) {
-  at_mosaic_place p = at_mosaic_place_of(j->p->func->loc);
+static at_status finish_at(at_mosaic_judge *j, at_strbuf *b, at_code code,
+                           const at_mloc *loc) {
+  at_mosaic_place p = at_mosaic_place_of(loc);
   for (uint32_t i = 0; !*p.file && i < j->p->body->num_ops; i++)
     p = at_mosaic_place_of(j->p->body->ops[i]->loc);
   if (*p.file) at_strbuf_addf(b, "\nat: %s:%u:%u", p.file, p.line, p.column);
@@ -169,6 +170,9 @@ static at_status finish(at_mosaic_judge *j, at_strbuf *b, at_code code) {
   at_status s = AT_FAIL(code, "%s", b->failed ? "out of memory" : b->ptr);
   at_strbuf_free(b);
   return s;
+}
+static at_status finish(at_mosaic_judge *j, at_strbuf *b, at_code code) {
+  return finish_at(j, b, code, j->p->func->loc);
 }
 
 static void put_allocations(at_strbuf *b, at_mosaic_judge *j,
@@ -194,7 +198,9 @@ static void put_allocations(at_strbuf *b, at_mosaic_judge *j,
   }
 }
 
-static at_status scoped_oom(at_mosaic_judge *j, int64_t used, int64_t limit) {
+// last: what the body took last, or NULL.
+static at_status scoped_oom(at_mosaic_judge *j, int64_t used, int64_t limit,
+                            const at_mop *last) {
   at_strbuf b = {0};
   at_strbuf_addf(
       &b,
@@ -210,7 +216,8 @@ static at_status scoped_oom(at_mosaic_judge *j, int64_t used, int64_t limit) {
   put_size(&b, used - limit);
   at_strbuf_addz(&b, ".");
   put_allocations(&b, j, AT_MSPACE_VMEM);
-  return finish(j, &b, AT_RESOURCE_EXHAUSTED);
+  return finish_at(j, &b, AT_RESOURCE_EXHAUSTED,
+                   last ? last->loc : j->p->func->loc);
 }
 
 static at_status capacity_oom(at_mosaic_judge *j, int64_t used, int64_t limit,
@@ -403,6 +410,122 @@ static at_status check_sparse(at_mosaic_judge *j) {
   return limit ? check_taken(j, j->p->body, &own) : AT_OK;
 }
 
+// ---- Scratch on the stack
+// Beside the windows the scoped limit holds scratch and what the body takes. Not
+// what nobody uses, nor what the compiler forwards from stores to loads: places
+// that are constants, in one straight run of one step.
+static bool has_steps(const at_mosaic_program *p) {
+  for (uint32_t i = 0; i < p->grid_rank; i++)
+    if (p->grid[i].dynamic || p->grid[i].bound > 1) return true;
+  return false;
+}
+
+static bool is_fixed(const at_mop *op, const at_mvalue *memory) {
+  uint32_t ref = 0;
+  switch (at_mosaic_opcode_of(op)) {
+    case AT_MOSAIC_VECTOR_LOAD:
+    case AT_MOSAIC_TPU_VECTOR_LOAD:
+      break;
+    case AT_MOSAIC_VECTOR_STORE:
+    case AT_MOSAIC_TPU_VECTOR_STORE:
+      ref = 1;
+      break;
+    default:
+      return false;
+  }
+  for (uint32_t i = ref; i < op->num_operands; i++) {
+    const at_mop *from = op->operands[i]->op;
+    bool constant =
+        from && at_mosaic_opcode_of(from) == AT_MOSAIC_ARITH_CONSTANT;
+    if (i == ref ? op->operands[i] != memory : !constant) return false;
+  }
+  return true;
+}
+
+static bool uses(const at_mop *op, const at_mvalue *v) {
+  for (uint32_t i = 0; i < op->num_operands; i++)
+    if (op->operands[i] == v) return true;
+  return false;
+}
+
+static bool uses_inside(const at_mop *op, const at_mvalue *v) {
+  for (uint32_t k = 0; k < op->num_regions; k++)
+    for (uint32_t n = 0; n < op->regions[k]->num_blocks; n++)
+      if (is_used(op->regions[k]->blocks[n], v)) return true;
+  return false;
+}
+
+// Memory as its block goes by: `apart` with something of regions in between.
+typedef struct life {
+  const at_mosaic_program *p;
+  const at_mvalue *memory;
+  bool begun, apart, kept;
+} life;
+
+static void follow(life *l, const at_mblock *b) {
+  for (uint32_t i = 0; i < b->num_ops && !l->kept; i++) {
+    const at_mop *op = b->ops[i];
+    if (at_mosaic_opcode_of(op) == AT_MOSAIC_TPU_REGION) {
+      for (uint32_t n = 0; n < op->regions[0]->num_blocks; n++)
+        follow(l, op->regions[0]->blocks[n]);
+      continue;
+    }
+    l->kept |= uses_inside(op, l->memory);
+    if (uses(op, l->memory)) {
+      l->kept |= l->apart || has_steps(l->p) || !is_fixed(op, l->memory);
+      l->begun = true;
+    }
+    l->apart |= l->begun && op->num_regions;
+  }
+}
+
+// v: memory of block b.
+static bool is_kept(const at_mosaic_program *p, const at_mblock *b,
+                    const at_mvalue *v) {
+  life l = {.p = p, .memory = v};
+  follow(&l, b);
+  return l.kept;
+}
+
+// The most that b takes at a time; *last: the operation that takes it.
+static int64_t most_taken(at_mosaic_judge *j, const at_mblock *b,
+                          const at_mop **last) {
+  int64_t taken = 0, most = 0;
+  for (uint32_t i = 0; i < b->num_ops; i++) {
+    const at_mop *op = b->ops[i], *inside = NULL;
+    at_mosaic_ref r;
+    if (at_mosaic_opcode_of(op) == AT_MOSAIC_MEMREF_ALLOCA &&
+        !at_code_take(at_mosaic_ref_of(op->results[0].type, &r)) &&
+        !r.semaphore && r.space == AT_MSPACE_VMEM &&
+        is_kept(j->p, b, &op->results[0])) {
+      add(&taken, at_mosaic_ref_bytes(j->chip, &r, false));
+      inside = op;
+    }
+    int64_t inner = 0;
+    for (uint32_t k = 0; k < op->num_regions; k++)
+      for (uint32_t n = 0; n < op->regions[k]->num_blocks; n++) {
+        const at_mop *at = NULL;
+        int64_t bytes = most_taken(j, op->regions[k]->blocks[n], &at);
+        if (bytes > inner) inner = bytes, inside = at;
+      }
+    add(&inner, taken);
+    if (inner > most) most = inner, *last = inside ? inside : *last;
+  }
+  return most;
+}
+
+static int64_t on_stack(at_mosaic_judge *j, const at_mop **last) {
+  int64_t bytes = most_taken(j, j->p->body, last);
+  uint32_t first = at_mosaic_arg_scratch(j->p);
+  for (uint32_t i = 0; i < j->p->num_scratch; i++) {
+    const at_mosaic_ref *r = &j->p->scratch[i];
+    if (!r->semaphore && r->space == AT_MSPACE_VMEM &&
+        is_kept(j->p, j->p->body, &j->p->body->args[first + i]))
+      add(&bytes, at_mosaic_ref_bytes(j->chip, r, false));
+  }
+  return bytes;
+}
+
 at_status at_mosaic_rules_memory(at_mosaic_judge *j) {
   const at_mosaic_config *cfg = &j->k->config;
   if (j->p->core == AT_MCORE_SC_SCALAR) return AT_OK;
@@ -425,5 +548,8 @@ at_status at_mosaic_rules_memory(at_mosaic_judge *j) {
   if (m.windows > usable) return capacity_oom(j, m.windows, usable, "vmem");
   if (cfg->internal_scratch_bytes > usable)
     return capacity_oom(j, cfg->internal_scratch_bytes, usable, "vmem");
-  return m.windows > scoped ? scoped_oom(j, m.windows, scoped) : AT_OK;
+  const at_mop *last = NULL;
+  int64_t stack = on_stack(j, &last);
+  add(&stack, m.windows);
+  return stack > scoped ? scoped_oom(j, stack, scoped, last) : AT_OK;
 }

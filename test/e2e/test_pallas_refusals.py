@@ -158,6 +158,7 @@ INNER = "The contiguous inner slice in the DMA transfer"
 UNEVEN = "Tile size must be divisible"
 UNSURE = "Could not determine that the dynamic offset"
 
+STACK = "E1001: CompileTimeScopedVmemOom:"
 ROWS = {
     # Integers narrower than a word.
     "shifts": (lambda: two(lambda x, y: x << y, I8), None),
@@ -295,10 +296,56 @@ ROWS = {
     "a window with padding before": (lambda: of_elements(F32, 60, (64, 128), lambda i: (0, 0), (4, 0)), "Low padding not supported yet"),
     "a flag that the compiler has": (lambda: of_flags(XLA_TPU_FORCE_LP_LLO_SCHEDULER=True, XLA_TPU_SPLIT_CLUSTER_SIZE=3), None),
     "a flag of the whole program": (lambda: of_flags(xla_tpu_scoped_vmem_limit_kib=1024), UNKNOWN + "'xla_tpu_scoped_vmem_limit_kib'"),
+    "scratch in one straight run of one step": (lambda: of_stack(40, False), None),
+    "scratch that a loop walks": (lambda: of_stack(40, True), STACK),
+    "scratch that nobody uses": (lambda: of_stack(40, None), None),
+    "scopes one after the other": (lambda: of_scopes(9, 9, False), None),
+    "scopes inside each other": (lambda: of_scopes(20, 20, True), STACK),
     "the second flag does not exist": (lambda: of_flags(XLA_TPU_HBM_BW=3, no_such_flag=1.5), UNKNOWN + "'no_such_flag'"),
     "a flag that takes an integer": (lambda: of_flags(XLA_TPU_MAX_VLD_LIVE_RANGE=True), "XLA_TPU_MAX_VLD_LIVE_RANGE takes an integer"),
     "a name without its case": (lambda: of_flags(xla_tpu_force_lp_llo_scheduler=True), UNKNOWN + "'xla_tpu_force_lp_llo_scheduler'"),
 }
+
+
+def walk(memory, x):
+  """Writes and reads all of it, eight rows at a time."""
+  steps = memory.shape[0] // 8
+
+  def put(i, _):
+    memory[pl.ds(pl.multiple_of(i * 8, 8), 8), :] = x * i.astype(F32)
+    return 0
+  lax.fori_loop(0, steps, put, 0)
+  return lax.fori_loop(0, steps, lambda i, a: a + memory[pl.ds(pl.multiple_of((steps - 1 - i) * 8, 8), 8), :], jnp.zeros((8, 128), F32))
+
+
+def megabytes(n):
+  return pltpu.VMEM((2048 * n, 128), F32)
+
+
+def of_stack(n, walked):
+  def body(x, o, memory):
+    if walked:
+      o[...] = walk(memory, x[...])
+    elif walked is None:
+      o[...] = x[...]
+    else:
+      memory[0:8, :] = x[...]
+      memory[8:16, :] = x[...] * 2
+      o[...] = memory[0:8, :] + memory[8:16, :]
+  return kernel(body, S((8, 128), F32), S((8, 128), F32), scratch_shapes=[megabytes(n)])
+
+
+def of_scopes(n, m, nested):
+  def body(x, o):
+    def take(memory, then=None):
+      o[...] = x[...] + walk(memory, x[...])
+      if then:
+        pl.run_scoped(take, megabytes(then))
+        o[...] += memory[pl.ds(pl.multiple_of(x[0, 0].astype(I32) * 8, 8), 8), :]
+    pl.run_scoped(lambda memory: take(memory, m if nested else None), megabytes(n))
+    if not nested:
+      pl.run_scoped(take, megabytes(m))
+  return kernel(body, S((8, 128), F32), S((8, 128), F32))
 
 
 def of_rows_in_a_loop(dtype):
