@@ -23,6 +23,9 @@ enum {
   AT_CORE_MAX_GRID = 8,   // grid dimensions
   AT_CORE_SEM_BYTES = 16  // distance of semaphores in a ref of them
 };
+// Where a device, core or subcore is named: this one. Kernels compute such
+// numbers, and one below zero is an error of theirs.
+enum { AT_CORE_SELF = INT32_MIN };
 
 typedef enum at_core_space {
   AT_CORE_HBM,  // `any` and `hbm`
@@ -167,8 +170,8 @@ int64_t at_core_mark(at_core *core);
 void *at_core_alloc(at_core *core, int32_t space, int64_t bytes, int32_t loc);
 void at_core_release(at_core *core, int64_t mark, int32_t loc);
 
-// Semaphores. sem: address of one. device and core: -1 for this one.
-// subcore: -1 for this one. owner: 1 + at_core_type of the program whose
+// Semaphores. sem: address of one. device, core, subcore: AT_CORE_SELF for this
+// one. owner: 1 + at_core_type of the program whose
 // semaphore it is, 0 for this one's; programs of one kernel list the same
 // semaphores in the same order.
 void at_core_sem_signal(at_core *core, void *sem, int64_t amount,
@@ -193,7 +196,7 @@ typedef struct at_core_dma {
   void *src, *dst;  // dst: an address of this core, even if the copy goes
                     // to the same place of another
   void *src_sem, *dst_sem;  // NULL: none. dst_sem is signalled where dst lies
-  int32_t device, core;     // of dst; -1: this one
+  int32_t device, core;     // of dst, or AT_CORE_SELF
   int32_t subcore;
   int32_t rank, elem_bytes;
   int32_t loc;

@@ -65,7 +65,8 @@ static void reads_an_allocation(at_core *c, const int32_t *g,
 
 static void signals_twice(at_core *c, const int32_t *g, const at_core_ref *r) {
   touch_ref(c, &r[1], 32, AT_CORE_STORE);
-  at_core_sem_signal(c, r[3].base, g_sound ? 1 : 2, -1, -1, -1, 0, 0);
+  at_core_sem_signal(c, r[3].base, g_sound ? 1 : 2, AT_CORE_SELF,
+                     AT_CORE_SELF, AT_CORE_SELF, 0, 0);
   at_core_sem_wait(c, r[3].base, 1, 0);
 }
 
@@ -74,7 +75,7 @@ static void leaves_a_scoped_signal(at_core *c, const int32_t *g,
   touch_ref(c, &r[1], 32, AT_CORE_STORE);
   int64_t mark = at_core_mark(c);
   void *s = at_core_alloc(c, AT_CORE_SEM, AT_CORE_SEM_BYTES, 0);
-  at_core_sem_signal(c, s, 1, -1, -1, -1, 0, 0);
+  at_core_sem_signal(c, s, 1, AT_CORE_SELF, AT_CORE_SELF, AT_CORE_SELF, 0, 0);
   if (g_sound) at_core_sem_wait(c, s, 1, 0);
   at_core_release(c, mark, 0);
 }
@@ -275,12 +276,13 @@ static void hands_over(at_core *c, const int32_t *g, const at_core_ref *r) {
     touch_ref(c, &half, 4, AT_CORE_LOAD);
   } else {
     if (g_sound) touch_ref(c, &half, 4, AT_CORE_STORE);
-    at_core_sem_signal(c, r[1].base, 1, -1, 1, -1, 0, 0);
+    at_core_sem_signal(c, r[1].base, 1, AT_CORE_SELF, 1, AT_CORE_SELF, 0,
+                       0);
     if (!g_sound) touch_ref(c, &half, 4, AT_CORE_STORE);
     at_core_sem_wait(c, r[1].base, 1, 0);
     return;
   }
-  at_core_sem_signal(c, r[1].base, 1, -1, 0, -1, 0, 0);
+  at_core_sem_signal(c, r[1].base, 1, AT_CORE_SELF, 0, AT_CORE_SELF, 0, 0);
 }
 
 static void cores_must_signal(void **state) {

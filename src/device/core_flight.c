@@ -1,5 +1,6 @@
 // Copies on their way: between the start of a copy and the wait for it nobody
 // may write what it reads, nor touch what it writes.
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "device/core_shadow.h"
@@ -86,9 +87,10 @@ static void unlock(core_state *c) {
   if (c->group) pthread_mutex_unlock(&c->group->lock);
 }
 
-bool flights_find(core_state *c, const area *box, access_kind kind,
-                  flight *out) {
-  const shadow *s = c->shadow;
+// What c would disturb of the copies that `of` lists.
+static bool find_among(core_state *c, const core_state *of, const area *box,
+                       access_kind kind, flight *out) {
+  const shadow *s = of->shadow;
   lock(c);  // others may add theirs
   bool found = false;
   // The latest: waits may have been for earlier ones.
@@ -97,26 +99,69 @@ bool flights_find(core_state *c, const area *box, access_kind kind,
     if (kind == ACCESS_READS && !f->writes) continue;
     if (kind == ACCESS_ADDS && f->adds) continue;
     found = area_overlap(box, &f->box) != NULL;
+    if (found && of != c && f->id && !f->writes)
+      found = !sent_arrived(c, sent_find(f->by, f->id));
     if (found) *out = *f;
   }
   unlock(c);
   return found;
 }
 
-void flights_check(core_state *c, const area *box, access_kind kind,
-                   int32_t loc, const char *what) {
+bool flights_find(core_state *c, const area *box, access_kind kind,
+                  flight *out) {
+  return find_among(c, c, box, kind, out);
+}
+
+static void check_among(core_state *c, const core_state *of, const area *box,
+                        access_kind kind, int32_t loc, const char *what) {
   flight f;
-  if (!flights_find(c, box, kind, &f)) return;
-  char place[512];
+  if (!find_among(c, of, box, kind, &f)) return;
+  char place[512], whose[32] = "";
   core_place(f.by, f.loc, place, sizeof place);
-  bool partly = f.sem < kNumSems && c->shadow->waited[f.sem] > 0;
+  if (f.by != c)
+    snprintf(whose, sizeof whose, " of core %u", f.by->shadow->actor);
+  bool partly = f.sem < kNumSems && of->shadow->waited[f.sem] > 0;
   core_stop(c, AT_FAILED_PRECONDITION, loc,
-            "race: %s memory that a copy still %s\n"
+            "race: %s memory that a copy%s still %s\n"
             "detail: the copy was started at %s and has not been waited for%s",
-            what, f.writes ? "writes" : "reads", *place ? place : "?",
+            what, whose, f.writes ? "writes" : "reads", *place ? place : "?",
             partly ? "\nhint: copies that share a semaphore may arrive in any "
                      "order: wait for all of them, or give each its own"
                    : "");
+}
+
+void flights_check(core_state *c, const area *box, access_kind kind,
+                   int32_t loc, const char *what) {
+  check_among(c, c, box, kind, loc, what);
+}
+
+void flights_check_others(core_state *c, const area *box, access_kind kind,
+                          int32_t loc, const char *what) {
+  for (core_state *p = c->group ? c->group->first : NULL; p; p = p->next)
+    if (p != c && p->shadow) check_among(c, p, box, kind, loc, what);
+}
+
+// ---- Copies to other cores
+// ------------------------------------------------------------
+const sent *sent_find(const core_state *c, uint32_t id) {
+  const sent *x = &c->shadow->sent[id % kSentKept];
+  return x->id == id ? x : NULL;
+}
+
+const sent *sent_from(const core_state *c, int32_t loc, const area *box) {
+  const shadow *s = c->shadow;
+  uint32_t kept = AT_MIN(s->num_sent, (uint32_t)kSentKept);
+  for (uint32_t i = 0; i < kept; i++) {
+    const sent *x = &s->sent[(s->num_sent - i) % kSentKept];
+    if (x->loc == loc && area_overlap(box, &x->box)) return x;
+  }
+  return NULL;
+}
+
+bool sent_arrived(const core_state *c, const sent *x) {
+  return x && x->clock &&
+         (x->actor == c->shadow->actor ||
+          c->shadow->clock[x->actor] >= x->clock);
 }
 
 void flights_add(core_state *owner, const flight *f, const void *sem_at) {
@@ -157,6 +202,7 @@ void flights_waited(core_state *c, const sem *at, int64_t amount) {
     flight *f = &s->flights[i];
     bool over = f->sem == index && due[f->writes] <= waited;
     if (over && retires && !f->writes) core_shadow_retire(c, &f->box);
+    if (over) core_shadow_over(c, f);
     if (!over) s->flights[kept++] = *f;
   }
   s->num_flights = kept;

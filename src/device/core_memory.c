@@ -53,13 +53,13 @@ core_state *core_peer(core_state *c, int32_t device, int32_t core,
   const at_core *h = &c->head;
   uint32_t type = owner ? (uint32_t)owner - 1 : c->program->record->type;
   if (type == c->program->record->type &&
-      (device < 0 || device == h->device_id) &&
-      (core < 0 || core == h->core_index) &&
-      (subcore < 0 || subcore == h->subcore_index))
+      (device == AT_CORE_SELF || device == h->device_id) &&
+      (core == AT_CORE_SELF || core == h->core_index) &&
+      (subcore == AT_CORE_SELF || subcore == h->subcore_index))
     return c;
-  if (device < 0) device = h->device_id;
-  if (core < 0) core = h->core_index;
-  if (subcore < 0) subcore = h->subcore_index;
+  if (device == AT_CORE_SELF) device = h->device_id;
+  if (core == AT_CORE_SELF) core = h->core_index;
+  if (subcore == AT_CORE_SELF) subcore = h->subcore_index;
   if (type == AT_CORE_SC_SCALAR) subcore = 0;
   for (core_state *p = c->group ? c->group->first : NULL; p; p = p->next)
     if (p->head.device_id == device && p->head.core_index == core &&

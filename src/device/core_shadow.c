@@ -123,6 +123,7 @@ typedef struct touch {
   bool stores;          // writes by a store
   bool strays;          // and to what does not go back to an array
   bool *fetched;        // only asks whether a pipeline fetched any of it
+  const core_state *over;  // whose copy it was, which ends now
   int32_t loc;
 } touch;
 
@@ -206,16 +207,34 @@ static bool before(const core_state *c, uint32_t epoch) {
          c->shadow->clock[actor] >= (epoch & 0xffffff);
 }
 
+static area area_of_bytes(uint8_t *p, size_t bytes);
+static uint32_t epoch_now(const core_state *c) {
+  uint32_t actor = c->shadow->actor;
+  return (actor + 1) << 24 | (c->shadow->clock[actor] & 0xffffff);
+}
+
+// Was it read by a copy to another core of which t->c knows that it arrived?
+static bool has_arrived(const touch *t, const cell *at, size_t i) {
+  size_t g = t->shade->granule;
+  area box = area_of_bytes(t->region->base + i * g, g);
+  uint32_t actor = epoch_actor(at->read);
+  for (const core_state *p = t->c->group ? t->c->group->first : NULL; p;
+       p = p->next)
+    if (p->shadow && p->shadow->actor == actor)
+      return sent_arrived(t->c, sent_from(p, at->read_at, &box));
+  return false;
+}
+
 static void touch_cells(const touch *t, size_t first, size_t n) {
   const core_state *c = t->c;
-  uint32_t actor = c->shadow->actor;
-  if (actor >= kMaxActors || !checks(c, AT_CHECK_RACES)) return;
-  uint32_t now = (actor + 1) << 24 | (c->shadow->clock[actor] & 0xffffff);
+  if (c->shadow->actor >= kMaxActors || !checks(c, AT_CHECK_RACES)) return;
+  uint32_t now = epoch_now(c);
   for (size_t i = first; i < first + n; i++) {
     cell *at = &t->shade->cells[i];
     bool both_add = t->adds && at->written & kAdded;
     if (!both_add && !before(c, at->written)) report_race(t, at, i, true);
-    if (t->writes && !before(c, at->read)) report_race(t, at, i, false);
+    if (t->writes && !before(c, at->read) && !has_arrived(t, at, i))
+      report_race(t, at, i, false);
     if (t->writes)
       *at =
           (cell){.written = now | (t->adds ? kAdded : 0u), .wrote_at = t->loc};
@@ -224,8 +243,19 @@ static void touch_cells(const touch *t, size_t first, size_t n) {
   }
 }
 
-static bool is_padded(const touch *t);
+// What a copy touched when it was started, it may have touched until now.
+static void date_cells(const touch *t, size_t first, size_t n) {
+  uint32_t now = epoch_now(t->c), by = t->over->shadow->actor;
+  for (size_t i = first; i < first + n; i++) {
+    cell *at = &t->shade->cells[i];
+    uint32_t *epoch = t->writes ? &at->written : &at->read;
+    int32_t loc = t->writes ? at->wrote_at : at->read_at;
+    if (*epoch && epoch_actor(*epoch) == by && loc == t->loc)
+      *epoch = now | (*epoch & kAdded);
+  }
+}
 
+static bool is_padded(const touch *t);
 // ---- Stores that are lost
 // An input's block does not go back to its array: what is stored there and not
 // read before the window moves on was meant for somewhere else.
@@ -294,6 +324,10 @@ static void touch_run(const touch *t, const uint8_t *at, size_t bytes) {
   if (first >= t->shade->count) return;
   n = AT_MIN(n, t->shade->count - first);
   uint8_t *filled = t->shade->filled + first;
+  if (t->over) {
+    date_cells(t, first, n);
+    return;
+  }
   if (t->fetched) {
     *t->fetched |= memchr(filled, kFetched, n) != NULL ||
                    memchr(filled, kFetchedStored, n) != NULL;
@@ -356,6 +390,29 @@ static void touch_box(touch *t) {
   if (c->group) pthread_mutex_lock(&c->group->lock);
   touch_dims(t, 0, t->box->base);
   if (c->group) pthread_mutex_unlock(&c->group->lock);
+}
+
+void core_shadow_over(core_state *c, const flight *f) {
+  if (!c->shadow->sem_clock || c->shadow->actor >= kMaxActors || !f->by->shadow)
+    return;
+  if (f->writes && f->by != c) {
+    sent *x = &f->by->shadow->sent[f->id % kSentKept];
+    if (x->id == f->id) {
+      x->actor = c->shadow->actor;
+      x->clock = c->shadow->clock[x->actor];
+    }
+  }
+  touch t = {.c = c,
+             .owner = c,
+             .region = core_region_of(c, f->box.base),
+             .box = &f->box,
+             .writes = f->writes,
+             .over = f->by,
+             .loc = f->loc};
+  // A place of another program would be shown as one of this core's.
+  if (!t.region || f->by->program != c->program) return;
+  t.shade = shade_of(c, t.region);
+  if (t.shade && t.shade->cells) touch_dims(&t, 0, f->box.base);
 }
 
 static area area_of_bytes(uint8_t *p, size_t bytes) {
@@ -579,9 +636,12 @@ void core_shadow_copy(core_state *c, core_state *to, const at_core_dma *d,
   bool adds = d->add != 0;
   if (checks(c, AT_CHECK_RACES)) {
     flights_check(c, &src, ACCESS_READS, d->loc, "a copy from");
-    if (to == c)
-      flights_check(c, &out, adds ? ACCESS_ADDS : ACCESS_WRITES, d->loc,
-                    "a copy to");
+    access_kind kind = adds ? ACCESS_ADDS : ACCESS_WRITES;
+    if (to == c) flights_check(c, &out, kind, d->loc, "a copy to");
+    departures_check(c, &src, d->loc, "a copy from");
+    departures_check(c, &out, d->loc, "a copy to");
+    flights_check_others(c, &src, ACCESS_READS, d->loc, "a copy from");
+    flights_check_others(c, &out, kind, d->loc, "a copy to");
     if (area_overlap(&src, &out) && to == c)
       core_stop(c, AT_FAILED_PRECONDITION, d->loc,
                 "race: a copy reads memory that it writes");
@@ -614,6 +674,10 @@ void core_shadow_copy(core_state *c, core_state *to, const at_core_dma *d,
     flights_add(c, &reads, s);
     flights_add(c, &writes, s);
   } else {
+    shadow *me = c->shadow;
+    reads.id = writes.id = ++me->num_sent;
+    me->sent[reads.id % kSentKept] =
+        (sent){.box = src, .loc = d->loc, .id = reads.id};
     flights_add(c, &reads, d->src_sem);
     flights_add(to, &writes, d->dst_sem);
   }
@@ -889,46 +953,6 @@ void core_shadow_write_back(core_state *c, uint32_t i) {
   if (n <= 0) return;
   if (checks(c, AT_CHECK_NAN)) no_poison(c, i, &d);
   copy_filled(c, c, &d, dst);
-}
-
-// Is the block of input `in` one that the departure takes back?
-static bool meets(const window *in, const departure *d) {
-  for (uint32_t k = 0; k < in->ref->rank; k++)
-    if (in->start[k] >= d->start[k] + d->valid[k] ||
-        d->start[k] >= in->start[k] + in->valid[k])
-      return false;
-  return true;
-}
-
-// The chip fetches a block while the step before it runs, and what the step
-// before that one wrote may still be on its way back then.
-static void fetched_too_early(core_state *c, uint32_t i, uint32_t out) {
-  const window *w = &c->windows[i], *o = &c->windows[out];
-  for (int k = 0; k < 2; k++) {
-    const departure *d = &o->left[k];
-    if (!d->steps || d->steps + 1 < c->step || !meets(w, d)) continue;
-    core_stop(
-        c, AT_FAILED_PRECONDITION, core_window_loc(c, i),
-        "race: the block of input %u for grid step %lld is fetched while "
-        "output %u, which shares its memory, still writes it\n"
-        "detail: step %lld worked on it last; the next blocks are fetched "
-        "before that one has gone back",
-        i, (long long)c->step, out, (long long)d->steps - 1);
-  }
-}
-
-void core_shadow_moved(core_state *c) {
-  const at_xcore *r = c->program->record;
-  for (uint32_t i = 0; i < r->num_refs; i++) {
-    const window *w = &c->windows[i];
-    bool fetched = w->moved && w->ref->role == AT_CORE_IN && w->ref->alias >= 0;
-    for (uint32_t k = 0, out = 0; fetched && k < r->num_refs; k++) {
-      if (c->windows[k].ref->role != AT_CORE_OUT) continue;
-      if (out++ == (uint32_t)w->ref->alias && checks(c, AT_CHECK_RACES))
-        fetched_too_early(c, i, k);
-    }
-    c->windows[i].moved = false;
-  }
 }
 
 // ---- The end

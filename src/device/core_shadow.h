@@ -11,7 +11,8 @@ enum {
   kFetchedStored = 3,
   kPadding = 4,
   kStoresKept = 64,
-  kFetchesKept = 64
+  kFetchesKept = 64,
+  kSentKept = 256
 };
 #define kAdded (1u << 31)  // in `written`: by a copy that adds
 
@@ -67,8 +68,18 @@ typedef struct flight {
   size_t sem;  // index among the core's semaphores; SIZE_MAX: nobody can wait
   int64_t bytes;  // that the semaphore counts
   int32_t loc;
-  const core_state *by;  // whose program `loc` is of
+  uint32_t id;     // among those that `by` sent to other cores; 0: to itself
+  core_state *by;  // whose program `loc` is of
 } flight;
+
+// A copy to another core. Who knows that it was waited for there may write what
+// it read, whether its sender has waited or not.
+typedef struct sent {
+  area box;  // that it reads
+  int32_t loc;
+  uint32_t id;
+  uint32_t actor, clock;  // who waited for it, and when; clock 0: nobody yet
+} sent;
 
 struct shadow {
   stored stores[kStoresKept];  // in turn
@@ -78,6 +89,8 @@ struct shadow {
   shade shades[kMaxRegions];
   flight *flights;
   uint32_t num_flights, cap_flights;
+  sent sent[kSentKept];  // in turn
+  uint32_t num_sent;
   uint32_t actor;
   uint32_t clock[kMaxActors];
   uint32_t (*sem_clock)[kMaxActors];  // per semaphore; NULL: one core alone
@@ -99,6 +112,18 @@ bool flights_find(core_state *c, const area *box, access_kind kind,
 // Fails if there is one.
 void flights_check(core_state *c, const area *box, access_kind kind,
                    int32_t loc, const char *what);
+// The same for copies that other cores wait for, or that they started.
+void flights_check_others(core_state *c, const area *box, access_kind kind,
+                          int32_t loc, const char *what);
+// Fails if a block of an output still goes back to memory of the box.
+void departures_check(core_state *c, const area *box, int32_t loc,
+                      const char *what);
+// The latest copy that c sent with this id, or from this place out of memory
+// that meets the box; NULL: not known any more.
+const sent *sent_find(const core_state *c, uint32_t id);
+const sent *sent_from(const core_state *c, int32_t loc, const area *box);
+// Does c know that it arrived?
+bool sent_arrived(const core_state *c, const sent *x);
 // A copy that `f->by` started, seen by the core that owns the memory. sem: an
 // address of the starter, NULL: nobody can wait.
 void flights_add(core_state *owner, const flight *f, const void *sem);
@@ -108,6 +133,9 @@ void flights_waited(core_state *c, const sem *s, int64_t amount);
 int64_t area_extent(const area *a);
 // The oldest copy that the waits for its semaphore do not cover; NULL: none.
 const flight *flights_left(const core_state *c, size_t sem_index);
+// c waited for the copy: that is when it touched its memory, for other cores.
+// Under the group's lock.
+void core_shadow_over(core_state *c, const flight *f);
 // A copy out of this memory is over, and with it the block's use.
 void core_shadow_retire(core_state *c, const area *box);
 // Is it in a part of emit_pipeline that fetches blocks, or takes them back?

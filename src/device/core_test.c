@@ -343,7 +343,8 @@ static void pass_token(at_core *c, const int32_t *g, const at_core_ref *r) {
   for (int turn = 0; turn < 100; turn++) {
     if (c->core_index || turn) at_core_sem_wait(c, r[1].base, 1, 0);
     out[0] += 1;
-    at_core_sem_signal(c, r[1].base, 1, -1, 1 - c->core_index, -1, 0, 0);
+    at_core_sem_signal(c, r[1].base, 1, AT_CORE_SELF, 1 - c->core_index,
+                       AT_CORE_SELF, 0, 0);
   }
   if (!c->core_index) at_core_sem_wait(c, r[1].base, 1, 0);
 }

@@ -19,7 +19,7 @@ static LLVMValueRef text_of(at_me *m, const at_mop *op, const char *name) {
 static LLVMValueRef optional(at_me *m, const at_mop *op, uint32_t group) {
   uint32_t at;
   return at_me_segment(op, group, &at) == 1 ? at_me_scalar(m, op->operands[at])
-                                            : at_me_i32(m, -1);
+                                            : at_me_i32(m, AT_CORE_SELF);
 }
 
 // ---- refs as memory sees them
@@ -115,9 +115,9 @@ static void fill_dma(at_me *m, at_me_record *d, const at_mop *op,
   at_me_record_i32(d, FIELD(elem_bytes), (int32_t)shape->bytes);
   // Stored, so that copies that differ by it alone share the rest.
   at_me_record_value(m, d, FIELD(loc), loc_of(m, op));
-  at_me_record_i32(d, FIELD(device), -1);
-  at_me_record_i32(d, FIELD(core), -1);
-  at_me_record_i32(d, FIELD(subcore), -1);
+  at_me_record_i32(d, FIELD(device), AT_CORE_SELF);
+  at_me_record_i32(d, FIELD(core), AT_CORE_SELF);
+  at_me_record_i32(d, FIELD(subcore), AT_CORE_SELF);
 }
 
 static void fill_semaphore(at_me *m, at_me_record *d, const at_mop *op,
