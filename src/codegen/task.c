@@ -123,11 +123,14 @@ bool at_b_task_end(at_em *e, at_b_task *t, LLVMValueRef out[2],
                    LLVMValueRef watched) {
   handover *h = at_new(e->arena, handover, 1);
   at_em_scope_pop(e, t->scope);
+  out[0] = e->fn;
   if (!h) {
     at_em_fail(e, AT_NO_MEMORY("a task"));
+    change(e, t);
+    out[1] = at_b_null(at_b_ptr(e));
     return false;
   }
-  h->fn = out[0] = e->fn;
+  h->fn = e->fn;
   h->index = at_map_in(e->arena);
   LLVMBuildRetVoid(e->b);
   bool found = each_foreign(h, find);

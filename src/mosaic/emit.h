@@ -139,7 +139,8 @@ typedef struct at_me_template at_me_template;
 typedef struct at_me_share {
   at_b_task task;
   LLVMValueRef record;  // of the function around
-  int64_t turn_bytes;   // memory for the rows of a turn, per thread
+  int64_t turns;
+  int64_t turn_bytes;  // memory for the rows of a turn, per thread
 } at_me_share;
 
 typedef struct at_me_free {
@@ -346,10 +347,15 @@ void at_me_leave_loop(at_me *m);
 // Is it worth the while, and may this be one? work: elements times the cost of
 // one.
 bool at_me_shares(at_me *m, double work);
-// The code between the two is turns s->task.begin .. end of n, which nothing
-// orders.
-void at_me_share_begin(at_me *m, at_me_share *s);
-void at_me_share_end(at_me *m, int64_t n);
+// The code between the two is turns of `step` out of [0, size), which nothing
+// orders: lo .. hi are those of a call.
+void at_me_share_begin(at_me *m, at_me_share *s, int64_t size, int64_t step,
+                       LLVMValueRef *lo, LLVMValueRef *hi);
+void at_me_share_end(at_me *m);
+// A loop over [0, size) by step, a divisor, whose turns threads share or not.
+void at_me_loop_begin(at_me *m, at_me_share *s, at_loop *l, int64_t size,
+                      int64_t step, bool shared);
+void at_me_loop_end(at_me *m, const at_me_share *s, at_loop *l);
 // What an element of n costs.
 double at_me_node_cost(at_me *m, const at_me_node *n);
 

@@ -398,16 +398,11 @@ static int64_t reduce_strips(at_me *m, reduction *r) {
   if (!has_strips(r, &s.dim)) return 0;
   int64_t strips = r->a->dim[r->lane_dim] / STRIP;
   bool shared = strips > 1 && at_me_shares(m, r->work);
-  if (shared) at_me_share_begin(m, &share);
+  at_me_loop_begin(m, &share, &l, strips, 1, shared);
   s.sums = at_em_alloca(m->e, at_em_reg_type(m->e, r->type), STRIP);
-  if (shared)
-    at_loop_begin(m->e, &l, share.task.begin, share.task.end, 1, 0, strips - 1);
-  else
-    at_loop_range(m->e, &l, 0, strips, 1);
   s.first = at_ix_mulc(m->e, l.i, STRIP);
   reduce_strip(m, r, &s);
-  at_loop_end(m->e, &l);
-  if (shared) at_me_share_end(m, strips);
+  at_me_loop_end(m, &share, &l);
   return strips * STRIP;
 }
 
@@ -441,12 +436,10 @@ static void kept_loops(at_me *m, reduction *r, uint32_t d) {
   outermost &= size != 1;
   if (size >= 8 && at_me_shares(m, r->work)) {
     at_me_share share;
-    at_me_share_begin(m, &share);
-    at_loop_begin(m->e, &l, share.task.begin, share.task.end, 1, 0, size - 1);
+    at_me_loop_begin(m, &share, &l, size, 1, true);
     r->ix[d] = l.i;
     kept_loops(m, r, d + 1);
-    at_loop_end(m->e, &l);
-    at_me_share_end(m, size);
+    at_me_loop_end(m, &share, &l);
     return;
   }
   r->work /= (double)size;

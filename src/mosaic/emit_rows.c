@@ -504,21 +504,13 @@ static void fetch_before(plan *p) {
   }
 }
 
-// The rows' loop, by all threads or not; s: NULL: not.
-static at_status emit_loop(plan *p, int64_t step, at_me_share *s) {
+// The rows' loop, by all threads or not.
+static at_status emit_loop(plan *p, int64_t step, bool shared) {
   at_me *m = p->m;
+  at_me_share share;
   at_loop l;
-  if (s) {
-    fetch_before(p);
-    at_me_share_begin(m, s);
-    LLVMValueRef by = at_em_i64(m->e, step);
-    at_loop_begin(m->e, &l, at_b_bin(m->e, AT_B_MUL, s->task.begin, by),
-                  at_b_bin(m->e, AT_B_MUL, s->task.end, by), step, 0,
-                  p->rows - step);
-  } else {
-    at_loop_range(m->e, &l, 0, p->rows, step);
-    if (!l.single) l.i.hi = p->rows - step;
-  }
+  if (shared) fetch_before(p);
+  at_me_loop_begin(m, &share, &l, p->rows, step, shared);
   m->depth++;
   m->rows.count = p->rows;
   m->rows.step = step;
@@ -527,8 +519,7 @@ static at_status emit_loop(plan *p, int64_t step, at_me_share *s) {
   if (!st.err) leave_turn(p);
   at_me_turns_end(m);
   m->depth--;
-  at_loop_end(m->e, &l);
-  if (s) at_me_share_end(m, p->rows / step);
+  at_me_loop_end(m, &share, &l);
   return st;
 }
 
@@ -551,9 +542,7 @@ at_status at_me_emit_rows(at_me *m, at_mblock *b, uint32_t begin, uint32_t *end,
   AT_TRY(emit_place(p, FREE));
   settle_before(p);
   pack_before(p);
-  at_me_share share;
-  bool shared = p->rows / step >= 8 && is_shared(p);
-  at_status st = emit_loop(p, step, shared ? &share : NULL);
+  at_status st = emit_loop(p, step, p->rows / step >= 8 && is_shared(p));
   at_me_leave_loop(m);
   at_me_dot_rows_end(m);
   return st;

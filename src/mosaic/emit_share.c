@@ -16,14 +16,18 @@ double at_me_node_cost(at_me *m, const at_me_node *n) {
   return 1 + at_me_slot_of(m, &n->op->results[0])->cost;
 }
 
-void at_me_share_begin(at_me *m, at_me_share *s) {
-  *s = (at_me_share){.record = m->record};
+void at_me_share_begin(at_me *m, at_me_share *s, int64_t size, int64_t step,
+                       LLVMValueRef *lo, LLVMValueRef *hi) {
+  *s = (at_me_share){.record = m->record, .turns = size / step};
   m->share = s;
   m->record = NULL;
   at_b_task_begin(m->e, &s->task);
+  LLVMValueRef by = at_em_i64(m->e, step);
+  *lo = at_b_bin(m->e, AT_B_MUL, s->task.begin, by);
+  *hi = at_b_bin(m->e, AT_B_MUL, s->task.end, by);
 }
 
-void at_me_share_end(at_me *m, int64_t n) {
+void at_me_share_end(at_me *m) {
   at_em *e = m->e;
   at_me_share *s = m->share;
   LLVMValueRef code[2];
@@ -33,10 +37,22 @@ void at_me_share_end(at_me *m, int64_t n) {
   LLVMValueRef args[6] = {m->core,
                           code[0],
                           code[1],
-                          at_em_i64(e, n),
+                          at_em_i64(e, s->turns),
                           at_em_i64(e, s->turn_bytes),
                           at_me_i32(m, alone)};
   at_b_call(e, "at_core_share", NULL, args, 6);
   m->record = s->record;
   m->share = NULL;
+}
+
+void at_me_loop_begin(at_me *m, at_me_share *s, at_loop *l, int64_t size,
+                      int64_t step, bool shared) {
+  LLVMValueRef lo = at_em_i64(m->e, 0), hi = at_em_i64(m->e, size);
+  if (shared) at_me_share_begin(m, s, size, step, &lo, &hi);
+  at_loop_begin(m->e, l, lo, hi, step, 0, size - step);
+}
+
+void at_me_loop_end(at_me *m, const at_me_share *s, at_loop *l) {
+  at_loop_end(m->e, l);
+  if (m->share == s) at_me_share_end(m);
 }

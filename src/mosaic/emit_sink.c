@@ -243,25 +243,22 @@ static int64_t turn_lanes(const nest *w) {
 }
 
 static void shared_level(nest *w, uint32_t d) {
-  at_em *e = w->m->e;
   at_me_share s;
   at_loop l;
-  int64_t size = w->extent[d], turn = d + 1 == w->n ? turn_lanes(w) : 1;
-  at_me_share_begin(w->m, &s);
-  LLVMValueRef by = at_em_i64(e, turn);
-  LLVMValueRef lo = at_b_bin(e, AT_B_MUL, s.task.begin, by);
-  LLVMValueRef hi = at_b_bin(e, AT_B_MUL, s.task.end, by);
-  int64_t main = size / turn * turn;
+  int64_t size = w->extent[d];
   w->shared = w->n;
-  if (d + 1 == w->n) {
-    turns(w, lo, hi, main - w->lanes, w->lanes);
-  } else {
-    at_loop_begin(e, &l, lo, hi, 1, 0, size - 1);
+  if (d + 1 < w->n) {
+    at_me_loop_begin(w->m, &s, &l, size, 1, true);
     w->ix[d] = l.i;
     level(w, d + 1);
-    at_loop_end(e, &l);
+    at_me_loop_end(w->m, &s, &l);
+    return;
   }
-  at_me_share_end(w->m, size / turn);
+  int64_t turn = turn_lanes(w), main = size / turn * turn;
+  LLVMValueRef lo, hi;
+  at_me_share_begin(w->m, &s, main, turn, &lo, &hi);
+  turns(w, lo, hi, main - w->lanes, w->lanes);
+  at_me_share_end(w->m);
   if (main < size) innermost(w, main, size, 1);
 }
 

@@ -84,19 +84,10 @@ static void squares(at_me *m, turning *t, uint32_t d) {
              at_me_shares(m, 2.0 * (double)(size * t->dim[t->row]));
   at_me_share share;
   at_loop l;
-  if (all) {
-    at_me_share_begin(m, &share);
-    LLVMValueRef by = at_em_i64(m->e, step);
-    at_loop_begin(m->e, &l, at_b_bin(m->e, AT_B_MUL, share.task.begin, by),
-                  at_b_bin(m->e, AT_B_MUL, share.task.end, by), step, 0,
-                  size - step);
-  } else {
-    at_loop_range(m->e, &l, 0, size, step);
-  }
+  at_me_loop_begin(m, &share, &l, size, step, all);
   t->at[dim] = at_ix_value(m->e, l.i);
   squares(m, t, d + 1);
-  at_loop_end(m->e, &l);
-  if (all) at_me_share_end(m, size / step);
+  at_me_loop_end(m, &share, &l);
 }
 
 bool at_me_turn_into(at_me *m, at_me_node *n, const at_me_ref *dst) {

@@ -316,15 +316,24 @@ static at_status check_smem(at_mosaic_judge *j, int64_t used) {
 }
 
 // ---- SparseCores
+static bool is_used(const at_mblock *b, const at_mvalue *v);
+
+static bool uses(const at_mop *op, const at_mvalue *v) {
+  for (uint32_t i = 0; i < op->num_operands; i++)
+    if (op->operands[i] == v) return true;
+  return false;
+}
+
+static bool uses_inside(const at_mop *op, const at_mvalue *v) {
+  for (uint32_t k = 0; k < op->num_regions; k++)
+    for (uint32_t n = 0; n < op->regions[k]->num_blocks; n++)
+      if (is_used(op->regions[k]->blocks[n], v)) return true;
+  return false;
+}
+
 static bool is_used(const at_mblock *b, const at_mvalue *v) {
-  for (uint32_t i = 0; i < b->num_ops; i++) {
-    const at_mop *op = b->ops[i];
-    for (uint32_t k = 0; k < op->num_operands; k++)
-      if (op->operands[k] == v) return true;
-    for (uint32_t r = 0; r < op->num_regions; r++)
-      for (uint32_t k = 0; k < op->regions[r]->num_blocks; k++)
-        if (is_used(op->regions[r]->blocks[k], v)) return true;
-  }
+  for (uint32_t i = 0; i < b->num_ops; i++)
+    if (uses(b->ops[i], v) || uses_inside(b->ops[i], v)) return true;
   return false;
 }
 
@@ -440,19 +449,6 @@ static bool is_fixed(const at_mop *op, const at_mvalue *memory) {
     if (i == ref ? op->operands[i] != memory : !constant) return false;
   }
   return true;
-}
-
-static bool uses(const at_mop *op, const at_mvalue *v) {
-  for (uint32_t i = 0; i < op->num_operands; i++)
-    if (op->operands[i] == v) return true;
-  return false;
-}
-
-static bool uses_inside(const at_mop *op, const at_mvalue *v) {
-  for (uint32_t k = 0; k < op->num_regions; k++)
-    for (uint32_t n = 0; n < op->regions[k]->num_blocks; n++)
-      if (is_used(op->regions[k]->blocks[n], v)) return true;
-  return false;
 }
 
 // Memory as its block goes by: `apart` with something of regions in between.
