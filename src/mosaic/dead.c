@@ -22,12 +22,14 @@ static bool is_load(const at_mop *op) {
   }
 }
 
-// Only loads and what may be computed from them alone (a shape cast of the old
+// Only loads and what may be computed from them alone (a form of the old
 // value) can be dead here, so only their results are counted.
 static bool is_pure(const at_mop *op) {
   switch (at_mosaic_opcode_of(op)) {
     case AT_MOSAIC_VECTOR_SHAPE_CAST:
     case AT_MOSAIC_VECTOR_EXTRACT:
+    case AT_MOSAIC_ARITH_EXTF:
+    case AT_MOSAIC_ARITH_TRUNCF:
     case AT_MOSAIC_ARITH_TRUNCI:
     case AT_MOSAIC_ARITH_CMPI:
       return op->num_results == 1;

@@ -24,7 +24,10 @@ at_status at_mosaic_attr_new_i32(at_arena *a, int32_t v, const at_mattr **out);
 // ---- Steps of at_mosaic_read, in order
 // Names lose their prefix, tags are set, old forms become new ones.
 at_status at_mosaic_upgrade(at_mosaic_kernel *k);
-// Loads that only stand before a store to the same place.
+// Floats that are widened and narrowed back are not.
+void at_mosaic_fold(at_mosaic_kernel *k);
+// Loads that only stand before a store to the same place, and what nobody reads
+// of them.
 at_status at_mosaic_drop_dead_loads(at_mosaic_kernel *k);
 // Placeholders of symbolic sizes that the call tells get their values; then the
 // kernel is not symbolic any more.

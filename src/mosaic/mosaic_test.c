@@ -96,6 +96,64 @@ static void loads_before_stores_go(void **state) {
   at_arena_destroy(a);
 }
 
+#define CAST(to, op, from, t, u)                               \
+  "\n%" to " = \"arith." op "\"(%" from ") : (vector<8x128x" t \
+  ">) -> vector<8x128x" u ">"
+#define STORE(v, t)                                           \
+  "\n\"vector.store\"(%" v ", %o, %i, %i) : (vector<8x128x" t \
+  ">, memref<8x128x" t VM ", index, index) -> ()"
+
+// What is left of a value that is widened and narrowed back.
+static void round_trips_go(void **state) {
+  static const struct {
+    const char *type, *ops;
+    uint32_t casts;
+  } cases[] = {
+      {"bf16",
+       CAST("w", "extf", "v", "bf16", "f32")
+           CAST("n", "truncf", "w", "f32", "bf16") STORE("n", "bf16"),
+       0},
+      // Others want the wide value as well.
+      {"bf16",
+       CAST("w", "extf", "v", "bf16", "f32")
+           CAST("n", "truncf", "w", "f32", "bf16") STORE(
+               "n",
+               "bf16") "\n%s = \"arith.addf\"(%w, %w) : (vector<8x128xf32>, "
+                       "vector<8x128xf32>) -> vector<8x128xf32>",
+       1},
+      // Another type, and values that were rounded before.
+      {"f16",
+       CAST("w", "extf", "v", "f16", "f32")
+           CAST("n", "truncf", "w", "f32", "bf16")
+               CAST("b", "bitcast", "n", "bf16", "f16") STORE("b", "f16"),
+       2},
+      {"f32",
+       CAST("n", "truncf", "v", "f32", "bf16")
+           CAST("w", "extf", "n", "bf16", "f32") STORE("w", "f32"),
+       2}};
+  for (size_t i = 0; i < AT_LEN(cases); i++) {
+    at_arena *a = at_arena_create();
+    at_mosaic_kernel *k = NULL;
+    const char *t = cases[i].type;
+    char *type = at_arena_printf(a, "memref<8x128x%s" VM, t);
+    char *load = at_arena_printf(
+        a,
+        "%%v = \"vector.load\"(%%x, %%i, %%i) : (%s, index, index) -> "
+        "vector<8x128x%s>%s",
+        type, t, cases[i].ops);
+    at_status s = read_text(a, kernel_text(a, type, "", load), "", &k);
+    if (!at_ok(s)) fail_msg("%s", at_status_message(s));
+    const at_mblock *b = k->programs[0].body;
+    uint32_t casts = 0;
+    for (uint32_t n = 0; n < b->num_ops; n++) {
+      at_mosaic_opcode c = at_mosaic_opcode_of(b->ops[n]);
+      casts += c == AT_MOSAIC_ARITH_EXTF || c == AT_MOSAIC_ARITH_TRUNCF;
+    }
+    assert_int_equal(casts, cases[i].casts);
+    at_arena_destroy(a);
+  }
+}
+
 static void narrow_integers_are_refused_as_the_compiler_does(void **state) {
   at_arena *a = at_arena_create();
   at_mosaic_kernel *k = NULL;
@@ -277,6 +335,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_kernel_is_described),
       cmocka_unit_test(loads_before_stores_go),
+      cmocka_unit_test(round_trips_go),
       cmocka_unit_test(narrow_integers_are_refused_as_the_compiler_does),
       cmocka_unit_test(malformed_kernels_name_themselves),
       cmocka_unit_test(layouts_are_padded),

@@ -535,6 +535,7 @@ static at_status read_kernel(const at_mosaic_call *call, at_arena *a,
                             "tpu.dynamic_dimension_mapping", 29);
   if (k->symbolic) AT_TRY(at_mosaic_fill_sizes(k));
   AT_TRY(at_mosaic_upgrade(k));
+  at_mosaic_fold(k);
   AT_TRY(at_mosaic_drop_dead_loads(k));
   AT_TRY(at_mosaic_verify(k));
   return at_mosaic_describe(k);
