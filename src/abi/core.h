@@ -281,16 +281,16 @@ void at_core_dot_take(at_core *core, const at_core_dot_taken *d);
 // Products of a loop over rows of their results, bf16 or rounded to it, for CPUs
 // with AVX512-BF16. `pack_b` and `pack_a` come before the loop and yield the operand
 // packed: in `room`, or where it stays with the core. `rows` is called in the
-// loop with the rows of a turn, a multiple of 32, as m, between `rows_begin` and
-// `rows_end`, between which the core does not leave its thread. packed_a: where
+// loop with the rows of a turn, a multiple of 32, as m, by a thread between its
+// `rows_begin` and `rows_end`, in which it runs no other product. packed_a: where
 // these rows begin, d->a NULL; or else room for them, d->a in memory. Rooms:
 // see at_core_dot_room; 64-byte aligned.
 const void *at_core_dot_pack_a(at_core *core, const at_core_dot *d, void *room);
 const void *at_core_dot_pack_b(at_core *core, const at_core_dot *d, void *room);
-void at_core_dot_rows_begin(at_core *core);
-void at_core_dot_rows(at_core *core, const at_core_dot *d, void *packed_a,
+void at_core_dot_rows_begin(void);
+void at_core_dot_rows(const at_core_dot *d, void *packed_a,
                       const void *packed_b);
-void at_core_dot_rows_end(at_core *core);
+void at_core_dot_rows_end(void);
 // Bytes of an operand with so many rows or columns, packed.
 static inline int64_t at_core_dot_room(int64_t outer, int64_t k) {
   return (outer + 31) / 32 * ((k + 31) / 32) * 2048;

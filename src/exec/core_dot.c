@@ -203,18 +203,11 @@ const void *at_core_dot_pack_b(at_core *core, const at_core_dot *d,
   return pack_before(core, &b);
 }
 
-void at_core_dot_rows_begin(at_core *core) {
-  (void)core;
-  at_k_block_rows_begin();
-}
-void at_core_dot_rows_end(at_core *core) {
-  (void)core;
-  at_k_block_rows_end();
-}
+void at_core_dot_rows_begin(void) { at_k_block_rows_begin(); }
+void at_core_dot_rows_end(void) { at_k_block_rows_end(); }
 
-void at_core_dot_rows(at_core *core, const at_core_dot *d, void *packed_a,
+void at_core_dot_rows(const at_core_dot *d, void *packed_a,
                       const void *packed_b) {
-  (void)core;
   if (d->a) {
     side a = side_a(d);
     at_k_block_rows_pack(&a.m, packed_a);

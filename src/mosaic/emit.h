@@ -407,10 +407,15 @@ bool at_me_dot_into(at_me *m, at_me_node *value, const at_me_ref *dst);
 // Can so many rows of the product's result be computed a few at a time, in a
 // loop over rows?
 bool at_me_dot_has_rows(at_me *m, const at_mop *op, int64_t rows);
-// Around the loop, for each such product; then at_me_dot_rows_end once.
+// Before the loop, for each such product, at_me_dot_rows_pack, and after it
+// at_me_dot_rows_free once. Each thread's turns lie between begin and end.
 // a_too: the first operand is there before the loop.
-void at_me_dot_rows_begin(at_me *m, const at_mop *op, bool a_too);
+void at_me_dot_rows_pack(at_me *m, const at_mop *op, bool a_too);
+void at_me_dot_rows_begin(at_me *m);
 void at_me_dot_rows_end(at_me *m);
+void at_me_dot_rows_free(at_me *m);
+// Of one row, as an operation on each of so many elements would cost.
+double at_me_dot_row_work(const at_mop *op);
 // Is this branch left out, since the next store adds a product to the sum that
 // it fills with zeros? That must then take its condition, or fill the sum where
 // it holds.

@@ -337,6 +337,13 @@ bool at_me_dot_has_rows(at_me *m, const at_mop *op, int64_t rows) {
   return n >= ROW_MIN_SIDE && k >= ROW_MIN_SIDE && n <= ROW_MAX_PANEL / k;
 }
 
+double at_me_dot_row_work(const at_mop *op) {
+  const at_mtype *b = op->operands[1]->type;  // n k values, each used once
+  double work = 0.5;
+  for (uint32_t d = 0; d < b->shape.rank; d++) work *= (double)b->shape.ptr[d];
+  return work;
+}
+
 static int64_t rows_room(at_me *m, int64_t outer, int64_t k, int64_t *bytes) {
   *bytes = at_core_dot_room(outer, k);
   return at_me_temp_alloc(m, *bytes);
@@ -367,7 +374,7 @@ static LLVMValueRef pack_operand(at_me *m, product *p, at_me_node *n,
                    at_b_ptr(m->e), args, 3);
 }
 
-void at_me_dot_rows_begin(at_me *m, const at_mop *op, bool a_too) {
+void at_me_dot_rows_pack(at_me *m, const at_mop *op, bool a_too) {
   uint32_t i = m->rows.num_products++;
   at_me_node *b = at_me_vector(m, op->operands[1]), *a = NULL;
   at_me_node rows = shape_of(op->operands[0]);
@@ -381,27 +388,36 @@ void at_me_dot_rows_begin(at_me *m, const at_mop *op, bool a_too) {
   m->rows.products[i].a = NULL;
   m->rows.products[i].row_bytes =
       at_core_dot_room(AT_ME_PRODUCT_ROWS, k) / AT_ME_PRODUCT_ROWS;
-  m->rows.products[i].room_a = rows_room(m, a ? num : AT_ME_PRODUCT_ROWS, k,
-                                         &m->rows.products[i].bytes_a);
+  m->rows.products[i].bytes_a = 0;
   m->rows.products[i].room_b =
       rows_room(m, b->dim[only_dim(&x.list[FREE_B], b->dim)], k,
                 &m->rows.products[i].bytes_b);
   m->rows.products[i].b =
       pack_operand(m, &p, b, &x.list[FREE_B], &x.list[CON_B], true,
                    m->rows.products[i].room_b);
+  if (!a) return;
   p = (product){.op = op};
-  if (a)
-    m->rows.products[i].a =
-        pack_operand(m, &p, a, &x.list[FREE_A], &x.list[CON_A], false,
-                     m->rows.products[i].room_a);
-  if (i == 0) at_b_call(m->e, "at_core_dot_rows_begin", NULL, &m->core, 1);
+  m->rows.products[i].room_a =
+      rows_room(m, num, k, &m->rows.products[i].bytes_a);
+  m->rows.products[i].a =
+      pack_operand(m, &p, a, &x.list[FREE_A], &x.list[CON_A], false,
+                   m->rows.products[i].room_a);
 }
 
+void at_me_dot_rows_begin(at_me *m) {
+  if (m->rows.num_products)
+    at_b_call(m->e, "at_core_dot_rows_begin", NULL, NULL, 0);
+}
 void at_me_dot_rows_end(at_me *m) {
   if (m->rows.num_products)
-    at_b_call(m->e, "at_core_dot_rows_end", NULL, &m->core, 1);
+    at_b_call(m->e, "at_core_dot_rows_end", NULL, NULL, 0);
+}
+
+void at_me_dot_rows_free(at_me *m) {
   for (uint32_t i = 0; i < m->rows.num_products; i++) {
-    at_me_temp_free(m, m->rows.products[i].room_a, m->rows.products[i].bytes_a);
+    if (m->rows.products[i].bytes_a)
+      at_me_temp_free(m, m->rows.products[i].room_a,
+                      m->rows.products[i].bytes_a);
     at_me_temp_free(m, m->rows.products[i].room_b, m->rows.products[i].bytes_b);
   }
   m->rows.num_products = 0;
@@ -419,19 +435,22 @@ static void call_rows(at_me *m, product *p, bool accumulate) {
   axis *rows = &p->m.x[0];
   LLVMValueRef a = m->rows.products[i].a;
   at_me_num bytes = {m->rows.products[i].row_bytes, NULL};
+  int64_t room = a ? 0 : m->rows.step * bytes.c, at = -1;
   if (a) {
     a = moved(m, a, 1, m->rows.first, bytes);
     p->a.base = NULL;
   } else {
-    a = at_me_temp_at(m, m->rows.products[i].room_a);
+    at = at_me_turn_alloc(m, room);
+    a = at_me_turn_at(m, at);
     p->a.base = moved(m, p->a.base, p->a.bytes, m->rows.first, rows->a);
   }
   p->c.base = moved(m, p->c.base, p->c.bytes, m->rows.first, rows->c);
   rows->size = m->rows.step;
   p->later = false;
-  LLVMValueRef args[4] = {m->core, dot_record(m, p, accumulate), a,
+  LLVMValueRef args[3] = {dot_record(m, p, accumulate), a,
                           m->rows.products[i].b};
-  at_b_call(m->e, "at_core_dot_rows", NULL, args, 4);
+  at_b_call(m->e, "at_core_dot_rows", NULL, args, 3);
+  if (room) at_me_turn_free(m, at, room);
 }
 
 // first: accumulates only where it does not hold; NULL: always.
@@ -659,8 +678,7 @@ at_status at_me_dot_add(at_me *m, const at_mop *op, at_me_node *a,
   *p = (product){.op = op,
                  .c = *sum,
                  .first = first,
-                 .round =
-                     round && (a->dtype == AT_F32 || b->dtype == AT_F32)};
+                 .round = round && (a->dtype == AT_F32 || b->dtype == AT_F32)};
   at_me_node *da = operand(m, a, false, &p->a);
   at_me_node *db = operand(m, b, false, &p->b);
   if (!da || !db) return AT_OK;

@@ -415,7 +415,7 @@ static void pack_before(plan *p) {
   for (uint32_t i = p->begin; i < p->end; i++) {
     const at_mop *op = p->b->ops[i];
     if (at_mosaic_opcode_of(op) == AT_MOSAIC_TPU_MATMUL)
-      at_me_dot_rows_begin(p->m, op, place_of(p, op->operands[0]) == FREE);
+      at_me_dot_rows_pack(p->m, op, place_of(p, op->operands[0]) == FREE);
   }
 }
 
@@ -483,16 +483,18 @@ static const at_mvalue *ref_of(const at_mop *op) {
 
 // May threads share the turns? What a turn loads must be there before.
 static bool is_shared(plan *p) {
-  double cost = 0;
+  double cost = 0, products = 0;
   for (uint32_t i = p->begin; i < p->end; i++) {
     const at_mop *op = p->b->ops[i];
     const at_mvalue *ref = ref_of(op);
     if (ref && at_me_is_open(p->m, at_me_memory(p->m, ref))) return false;
-    if (!op->num_results || place_of(p, &op->results[0]) == ROW)
+    if (at_mosaic_opcode_of(op) == AT_MOSAIC_TPU_MATMUL)
+      products += at_me_dot_row_work(op);
+    else if (!op->num_results || place_of(p, &op->results[0]) == ROW)
       cost += 1 + at_me_weight(at_mosaic_opcode_of(op));
   }
-  return !p->num_products &&
-         at_me_shares(p->m, cost * (double)(p->rows * p->columns));
+  double row = cost * (double)p->columns + products;
+  return at_me_shares(p->m, row * (double)p->rows);
 }
 
 static void fetch_before(plan *p) {
@@ -509,8 +511,13 @@ static at_status emit_loop(plan *p, int64_t step, bool shared) {
   at_me *m = p->m;
   at_me_share share;
   at_loop l;
-  if (shared) fetch_before(p);
-  at_me_loop_begin(m, &share, &l, p->rows, step, shared);
+  LLVMValueRef lo = at_em_i64(m->e, 0), hi = at_em_i64(m->e, p->rows);
+  if (shared) {
+    fetch_before(p);
+    at_me_share_begin(m, &share, p->rows, step, &lo, &hi);
+  }
+  at_me_dot_rows_begin(m);
+  at_loop_begin(m->e, &l, lo, hi, step, 0, p->rows - step);
   m->depth++;
   m->rows.count = p->rows;
   m->rows.step = step;
@@ -519,7 +526,9 @@ static at_status emit_loop(plan *p, int64_t step, bool shared) {
   if (!st.err) leave_turn(p);
   at_me_turns_end(m);
   m->depth--;
-  at_me_loop_end(m, &share, &l);
+  at_loop_end(m->e, &l);
+  at_me_dot_rows_end(m);
+  if (shared) at_me_share_end(m);
   return st;
 }
 
@@ -542,9 +551,10 @@ at_status at_me_emit_rows(at_me *m, at_mblock *b, uint32_t begin, uint32_t *end,
   AT_TRY(emit_place(p, FREE));
   settle_before(p);
   pack_before(p);
-  at_status st = emit_loop(p, step, p->rows / step >= 8 && is_shared(p));
+  int64_t least = p->num_products ? 2 : 8;  // turns
+  at_status st = emit_loop(p, step, p->rows / step >= least && is_shared(p));
   at_me_leave_loop(m);
-  at_me_dot_rows_end(m);
+  at_me_dot_rows_free(m);
   return st;
 }
 

@@ -1,4 +1,8 @@
-"""Products inside loops over rows: a few rows of the result at a time, and nobody can tell."""
+"""Products inside loops over rows: a few rows of the result at a time, by several threads, and nobody can tell."""
+
+import os
+
+os.environ["ATOLL_THREADS"] = "3"
 
 import jax
 import jax.numpy as jnp
@@ -99,7 +103,7 @@ def twice(q, k, v, o, acc):
 KERNELS = [attention, sums_over_steps, narrow_first_operand, computed_second_operand, rows_as_second_operand,
            memory_is_overwritten, needed_behind_the_loop, along_columns, leading_ones, twice]
 # rows, of k, between, of v
-SHAPES = [(128, 128, 128, 128), (64, 256, 64, 128), (96, 128, 40, 72), (128, 72, 128, 16), (80, 128, 128, 128)]
+SHAPES = [(128, 128, 128, 128), (64, 256, 64, 128), (96, 128, 40, 72), (128, 72, 128, 16), (80, 128, 128, 128), (352, 256, 128, 64)]
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
