@@ -5,7 +5,8 @@
 
 One process per peer lives through the run; they take turns of the same length, and of each the least time counts: by the
 clock, and of all processors together, which others on the machine disturb less. Without --interpret only Atoll and jnp run:
-the interpreters take seconds a call. `--cases more` runs the kernels of pallas_cases.py.
+the interpreters take seconds a call. `--cases more` runs the kernels of pallas_cases.py, and attention over pages that no cache
+holds.
 
 `limit` is the time that this machine needs at least: the longest of the products' operations at the peak of the unit that
 they run on, of operands and results at the rate of all cores' copies past the caches, and of the exponentials from registers
@@ -28,6 +29,7 @@ import pallas_cases
 TOP = pathlib.Path(__file__).resolve().parents[1]
 CASES = ["mm_float32_128", "mm_float32_512", "mm_bfloat16_128", "mm_bfloat16_512", "softmax", "flash_float32_n", "flash_float32_c",
          "flash_bfloat16_n", "paged"]
+LONG = ["paged_float32", "paged_bfloat16"]
 
 
 # ---- in a peer's process
@@ -78,6 +80,11 @@ def paged_reference(q, k, v, lengths, pages):
     return jnp.einsum("bhgt,bhtd->bhgd", jax.nn.softmax(score, -1), v).reshape(q.shape)
 
 
+def paged_shape(name):
+    """heads of queries and of keys, pages of 16 in memory and of a step, tokens of each sequence"""
+    return (8, 2, 64, 4, (256, 100, 17, 200)) if name == "paged" else (32, 8, 1024, 32, (2048,) * 8)
+
+
 def case_of(name, interpret):
     """the kernel, the same maths in jnp, operands"""
     if name in pallas_cases.NAMES:
@@ -104,10 +111,12 @@ def case_of(name, interpret):
         return (lambda q, k, v: f.flash_attention(q, k, v, **how), lambda q, k, v: f.mha_reference(q, k, v, None, **how),
                 tuple(normal(rest[0], 1, 4, 1024, 128) for _ in range(3)))
     from jax.experimental.pallas.ops.tpu.paged_attention import paged_attention
-    pages = jnp.asarray(rng.permutation(64).reshape(4, 16), jnp.int32)
-    operands = (normal("float32", 4, 8, 128) * 128 ** -0.5, normal("float32", 2, 64, 16, 128), normal("float32", 2, 64, 16, 128),
-                jnp.asarray([256, 100, 17, 200], jnp.int32), pages)
-    return functools.partial(paged_attention, pages_per_compute_block=4), paged_reference, operands
+    heads, shared, count, step, tokens = paged_shape(name)
+    dtype, batch = rest[0] if rest else "float32", len(tokens)
+    pages = jnp.asarray(rng.permutation(count).reshape(batch, -1), jnp.int32)
+    operands = (normal(dtype, batch, heads, 128) * 128 ** -0.5, normal(dtype, shared, count, 16, 128),
+                normal(dtype, shared, count, 16, 128), jnp.asarray(tokens, jnp.int32), pages)
+    return functools.partial(paged_attention, pages_per_compute_block=step), paged_reference, operands
 
 
 def needs(name):
@@ -125,13 +134,14 @@ def needs(name):
         blocks = heads * (tiles * (tiles + 1) // 2 if rest[1] == "c" else tiles * tiles)
         return (4 * blocks * block * block * size, 4 * heads * rows * size * (4 if rest[0] == "float32" else 2),
                 blocks * block * (block + 1))
-    tokens = sum(-(-n // 16) * 16 for n in (256, 100, 17, 200))
-    return 4 * 8 * tokens * 128, 2 * 4 * 4 * 8 * 128 + 2 * 4 * 2 * tokens * 128, 8 * tokens
+    heads, shared, _, _, lengths = paged_shape(name)
+    tokens, size = sum(-(-n // 16) * 16 for n in lengths), 2 if rest == ["bfloat16"] else 4
+    return (4 * heads * tokens * 128, size * (2 * len(lengths) * heads * 128 + 2 * shared * tokens * 128), heads * tokens)
 
 
 def limit_ms(name, limits):
     flops, size, exps = needs(name)
-    unit = limits["f32"] if name == "paged" else max(limits["f32"], limits["bf16"])
+    unit = limits["f32"] if name.startswith("paged") else max(limits["f32"], limits["bf16"])
     return 1e3 * max(flops / (1e9 * unit), size / (1e9 * limits["memory"]), exps / (1e9 * limits["exp"]))
 
 
@@ -212,7 +222,7 @@ def main():
     print("GFLOP/s, GB/s, 1e9 exponentials/s:", ", ".join(f"{k} {v:.4g}" for k, v in limits.items()))
     heads = ["limit", *(["20x", "200x"] if options.interpret else []), "jnp"]
     print(f"{'ms (of processors)':20}" + "".join(f"{n:>20}" for n in [*names, "jnp/atoll"]) + "".join(f"{h:>12}" for h in heads))
-    for case in pallas_cases.NAMES if options.cases == "more" else options.cases.split(","):
+    for case in pallas_cases.NAMES + LONG if options.cases == "more" else options.cases.split(","):
         peers = {n: Peer(library, case, n) for n in names}
         for _ in range(options.rounds):
             for p in peers.values():

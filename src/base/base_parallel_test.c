@@ -112,6 +112,36 @@ static void pool_serves_rival_callers(void **state) {
   at_pool_destroy(n.pool);
 }
 
+static void wait_ns(uint64_t ns) {
+  for (uint64_t until = at_clock_ns() + ns; at_clock_ns() < until;)
+    sched_yield();
+}
+
+// Whoever comes for a moment does not wake helpers that sleep; whoever stays,
+// or is back at once, may.
+static void pool_is_near_those_who_stay(void **state) {
+  enum { LONG = 400000, TRIES = 2000 };
+  at_pool *p = make_pool(3), *alone = make_pool(1);
+  bool far = false, stayed = false, back = false;
+  for (int i = 0; i < TRIES && !(far && stayed && back); i++) {
+    wait_ns(LONG);
+    at_pool_attend(p, true);
+    far |= !at_pool_is_near(p);
+    wait_ns(LONG);
+    stayed = at_pool_is_near(p);
+    at_pool_attend(p, false);
+    at_pool_attend(p, true);
+    back |= at_pool_is_near(p);
+    at_pool_attend(p, false);
+    assert_true(stayed);
+  }
+  assert_true(far);
+  assert_true(back);
+  assert_true(at_pool_is_near(alone));
+  at_pool_destroy(p);
+  at_pool_destroy(alone);
+}
+
 typedef struct limited {
   at_pool *pool;
   _Atomic uint64_t workers;  // bits of those that ran a chunk
@@ -327,6 +357,7 @@ int main(void) {
       cmocka_unit_test(pool_takes_huge_ranges_without_wrapping),
       cmocka_unit_test(pool_runs_nested_calls),
       cmocka_unit_test(pool_serves_rival_callers),
+      cmocka_unit_test(pool_is_near_those_who_stay),
       cmocka_unit_test(pool_limits_its_workers),
       cmocka_unit_test(pool_refuses_absurd_sizes),
       cmocka_unit_test(forked_child_runs_inline),

@@ -32,6 +32,9 @@ struct at_pool {
   _Alignas(64) _Atomic uint32_t busy;  // a caller owns the job fields
   _Atomic uint32_t sleepers;
   _Atomic uint32_t attended;  // callers that will be back in a moment
+  _Atomic uint64_t
+      since;              // when the first of them came; 0: soon after the last
+  _Atomic uint64_t left;  // when the last of them went
   _Atomic bool stop;
   _Alignas(64) _Atomic uint32_t limit;  // workers below it may run chunks
   uint32_t threads, started, fork_generation;
@@ -100,10 +103,22 @@ void at_pool_limit(at_pool *p, uint32_t threads) {
 }
 
 void at_pool_attend(at_pool *p, bool on) {
-  if (on)
-    atomic_fetch_add_explicit(&p->attended, 1, memory_order_relaxed);
-  else
+  uint64_t now = at_clock_ns();
+  if (!on) {
+    atomic_store_explicit(&p->left, now, memory_order_relaxed);
     atomic_fetch_sub_explicit(&p->attended, 1, memory_order_relaxed);
+  } else if (!atomic_fetch_add_explicit(&p->attended, 1,
+                                        memory_order_relaxed)) {
+    uint64_t left = atomic_load_explicit(&p->left, memory_order_relaxed);
+    atomic_store_explicit(&p->since, now - left < kAttentiveNs ? 0 : now,
+                          memory_order_relaxed);
+  }
+}
+
+bool at_pool_is_near(const at_pool *p) {
+  if (!atomic_load_explicit(&p->sleepers, memory_order_relaxed)) return true;
+  uint64_t since = atomic_load_explicit(&p->since, memory_order_relaxed);
+  return at_clock_ns() - since > kAttentiveNs;
 }
 
 // Until when to spin before sleeping.
@@ -164,7 +179,8 @@ static void open_gate(at_pool *p, int64_t chunks) {
   atomic_store(&p->gate, gate);
   uint32_t asleep = atomic_load(&p->sleepers);
   // Whoever wakes may be one whom the limit keeps out: then all do.
-  bool limited = atomic_load_explicit(&p->limit, memory_order_relaxed) < p->threads;
+  bool limited =
+      atomic_load_explicit(&p->limit, memory_order_relaxed) < p->threads;
   int64_t want = limited ? asleep : AT_MIN(chunks - 1, (int64_t)asleep);
   if (asleep) at_futex_wake(epoch_word(p), (int)want);
 }

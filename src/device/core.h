@@ -81,7 +81,7 @@ typedef struct at_core_due {
 at_core_due *at_core_due_of(at_core *core);
 // Memory that copies with `lazy` fill, as what stands for it: `count` pages of
 // `bytes`, in order. false: it has been filled, and is read itself.
-enum { AT_CORE_MOST_PAGES = 64 };
+enum { AT_CORE_MOST_PAGES = 256 };
 typedef struct at_core_pages {
   const void *page[AT_CORE_MOST_PAGES];
   int64_t count, bytes;

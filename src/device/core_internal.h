@@ -31,7 +31,7 @@ typedef uint32_t region_hint;  // the region that was asked for last
 enum {
   kMaxRegions = 192,
   kMaxSpans = 16,
-  kMaxPages = 64,
+  kMaxPages = 512,
   kNumSems = 8192,
   kBeyondBytes = 64 << 20,
   // The first semaphores of a core: the collective's barrier, then two for
@@ -115,7 +115,7 @@ struct core_state {
   int32_t bounds[AT_CORE_MAX_GRID];
   at_core_ref *refs;
   window *windows;  // per ref
-  uint32_t num_regions, num_pages, next_page;
+  uint32_t num_regions, num_pages, next_page, next_read;
   region_hint copied_from, copied_to;
   sem *sems;
   uint32_t num_sems, most_sems;  // used, now and ever

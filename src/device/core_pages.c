@@ -1,6 +1,6 @@
-// Pages: copies that are not made yet. What a kernel copies from an operand that
-// nobody writes, to scratch that nobody else writes, stays where it is until
-// somebody reads it in any other way than page by page.
+// Pages: copies that are not made yet. What a kernel copies from an operand
+// that nobody writes, to scratch that nobody else writes, stays where it is
+// until somebody reads it in any other way than page by page.
 #include "device/core_internal.h"
 
 // Fewer bytes are copied as fast as they are noted.
@@ -61,11 +61,10 @@ bool at_core_pages_of(at_core *core, const void *at, int64_t bytes,
                       at_core_pages *out) {
   core_state *c = state_of(core);
   const uint8_t *from = at;
-  uint32_t next = 0;
   out->count = 0;
   out->bytes = 0;
   for (int64_t done = 0; done < bytes; done += out->bytes) {
-    const page *p = page_at(c, from + done, &next);
+    const page *p = page_at(c, from + done, &c->next_read);
     if (!p || (done && (int64_t)p->bytes != out->bytes) ||
         done + (int64_t)p->bytes > bytes || out->count == AT_CORE_MOST_PAGES) {
       at_core_pages_fetch(core, at, bytes);

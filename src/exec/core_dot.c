@@ -9,8 +9,9 @@ enum {
   kEntries = 1024,  // a power of two
   kMostEntries = kEntries / 2,
   kMostBytes = 64 << 20,
-  kWaitNs = 100000,  // for a block that another thread packs
-  kMostParts = 64,   // of a sum that comes later
+  kWaitNs = 100000,          // for a block that another thread packs
+  kMostParts = 64,           // of a sum that comes later
+  kSharedBytes = 128 << 10,  // of B, that another thread helps to read
   kMostSums = 4
 };
 
@@ -388,7 +389,10 @@ bool at_core_dot_few(at_core *core, const at_core_dot *d) {
   at_k_pages pages;
   bool along = d->k == 1 || d->b_k == at_dtype_bytes((at_dtype)d->b_type);
   bool there = !pages_of(core, &b.m, along, &from, &pages);
-  at_k_few(&a.m, &b.m, there ? NULL : &pages, d->c,
+  const at_par *par = at_core_launch_of(core)->par;
+  bool shared = d->n * d->k >= kSharedBytes / at_dtype_bytes(b.m.type) &&
+                at_pool_is_near(par->pool);
+  at_k_few(shared ? par : NULL, &a.m, &b.m, there ? NULL : &pages, d->c,
            d->c_m / (int64_t)sizeof(float), d->accumulate);
   return true;
 }
@@ -397,8 +401,8 @@ bool at_core_dot_few(at_core *core, const at_core_dot *d) {
 void at_core_dot_fetch(at_core *core, const at_core_dot *d) {
   int64_t bytes = at_dtype_bytes((at_dtype)d->b_type);
   if (!d->pages || d->k <= 0) return;
-  bytes += (d->batch - 1) * d->b_batch + (d->k - 1) * d->b_k +
-           (d->n - 1) * d->b_n;
+  bytes +=
+      (d->batch - 1) * d->b_batch + (d->k - 1) * d->b_k + (d->n - 1) * d->b_n;
   at_core_pages_fetch(core, d->b, bytes);
 }
 

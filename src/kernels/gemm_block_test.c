@@ -52,11 +52,8 @@ static void drop(operand *o) {
 static void multiply(int64_t m, int64_t n, const at_k_block_part *parts,
                      int64_t num_parts, float *c, int64_t ldc, bool add) {
   at_par par = {tu_pool(2), NULL, NULL};
-  at_k_block_sum s = {.parts = parts,
-                      .num_parts = num_parts,
-                      .c = c,
-                      .ldc = ldc,
-                      .add = add};
+  at_k_block_sum s = {
+      .parts = parts, .num_parts = num_parts, .c = c, .ldc = ldc, .add = add};
   at_k_block_multiply(&par, m, n, &s);
 }
 
@@ -83,8 +80,8 @@ static void check(const operand *a, const operand *b, int64_t times, bool add) {
 
 static void test_layouts(void **state) {
   static const int64_t shapes[][3] = {
-      {32, 32, 32}, {16, 17, 18}, {64, 96, 128},  {33, 70, 31},
-      {95, 40, 65}, {48, 49, 47}, {100, 64, 300}, {128, 128, 513},
+      {32, 32, 32},  {16, 17, 18},   {64, 96, 128},  {33, 70, 31},
+      {95, 40, 65},  {48, 49, 47},   {100, 64, 300}, {128, 128, 513},
       {40, 560, 40}, {33, 1030, 600}};
   static const uint32_t kinds[] = {AT_F32, AT_BF16};
   if (!at_k_has(AT_CPU_AVX512_BF16)) skip();
@@ -209,37 +206,78 @@ static void test_rows(void **state) {
   }
 }
 
-// Operands that are not packed; what is around c stays.
+// Operands that are not packed; what is around c stays. pages: NULL: b's
+// memory.
+static void check_few(const operand *a, const operand *b,
+                      const at_k_pages *pages, uint32_t threads, bool add) {
+  int64_t m = a->m.outer, n = b->m.outer, k = a->m.k, ldc = n + 5;
+  float *c = malloc((size_t)(m * ldc) * sizeof *c);
+  for (int64_t i = 0; i < m * ldc; i++) c[i] = MARK;
+  at_par par = {tu_pool(threads), NULL, NULL};
+  at_k_few(threads > 1 ? &par : NULL, &a->m, &b->m, pages, c, ldc, add);
+  for (int64_t i = 0; i < m * ldc; i++) {
+    double want = add || i % ldc >= n ? MARK : 0;
+    for (int64_t q = 0; q < k && i % ldc < n; q++)
+      want += value_of(i / ldc, q) * value_of(i % ldc, q);
+    if ((double)c[i] != want)
+      fail_msg("%ld x %ld x %ld: [%ld, %ld] is %g, want %g", m, n, k, i / ldc,
+               i % ldc, (double)c[i], want);
+  }
+  free(c);
+}
+
 static void test_few(void **state) {
-  static const int64_t shapes[][3] = {{1, 1, 1},    {4, 64, 128}, {8, 17, 31},
-                                      {7, 5, 128},  {5, 66, 128}, {3, 1, 128},
-                                      {3, 70, 33},  {15, 5, 64},  {7, 130, 1},
-                                      {5, 64, 200}, {2, 4, 1024}, {4, 100, 47}};
+  static const int64_t shapes[][3] = {
+      {1, 1, 1},   {4, 64, 128},  {8, 17, 31},   {7, 5, 128},  {5, 66, 128},
+      {3, 1, 128}, {3, 70, 33},   {15, 5, 64},   {7, 130, 1},  {5, 64, 200},
+      {2, 4, 512}, {4, 100, 47},  {6, 256, 130}, {3, 300, 20}, {1, 333, 128},
+      {0, 64, 64}, {15, 400, 30}, {9, 34, 257}};
   if (!at_k_has(AT_CPU_AVX512_BF16)) skip();
   for (size_t s = 0; s < AT_LEN(shapes); s++)
     for (int t = 0; t < 16; t++) {
-      int64_t m = shapes[s][0], n = shapes[s][1], k = shapes[s][2], ldc = n + 5;
+      int64_t m = shapes[s][0], n = shapes[s][1], k = shapes[s][2];
       operand a = make(t & 1 ? AT_F32 : AT_BF16, m, k, true, false);
       operand b = make(t & 2 ? AT_F32 : AT_BF16, n, k, t & 4, true);
       bool add = t & 8;
-      float *c = malloc((size_t)(m * ldc) * sizeof *c);
-      for (int64_t i = 0; i < m * ldc; i++) c[i] = MARK;
-      if (!at_k_few_fits(&a.m, &b.m, add)) {
+      if (at_k_few_fits(&a.m, &b.m, add)) {
+        check_few(&a, &b, NULL, 1, add);
+        check_few(&a, &b, NULL, 2, add);
+      } else {
         assert_true(t & 4 ? m > 8 : add && k > 128);
-        free(c);
-        drop(&a), drop(&b);
-        continue;
       }
-      at_k_few(&a.m, &b.m, NULL, c, ldc, add);
-      for (int64_t i = 0; i < m * ldc; i++) {
-        double want = add || i % ldc >= n ? MARK : 0;
-        for (int64_t q = 0; q < k && i % ldc < n; q++)
-          want += value_of(i / ldc, q) * value_of(i % ldc, q);
-        if ((double)c[i] != want)
-          fail_msg("%ld x %ld x %ld, kind %d: [%ld, %ld] is %g, want %g", m, n,
-                   k, t, i / ldc, i % ldc, (double)c[i], want);
+      drop(&a), drop(&b);
+    }
+}
+
+// B in pages that lie anywhere: whole columns if their k are dense, else rows.
+static void test_few_pages(void **state) {
+  enum { MOST = 12 };
+  static const int64_t shapes[][4] = {
+      // m, n, k, of a page
+      {4, 64, 128, 16},  {8, 96, 64, 8},   {5, 36, 128, 3}, {1, 60, 47, 5},
+      {4, 128, 384, 32}, {8, 200, 48, 16}, {3, 70, 24, 2},  {2, 17, 256, 128}};
+  if (!at_k_has(AT_CPU_AVX512_BF16)) skip();
+  for (size_t s = 0; s < AT_LEN(shapes); s++)
+    for (int t = 0; t < 8; t++) {
+      bool along = s < 4, add = t & 4;
+      const int64_t *d = shapes[s];
+      operand a = make(t & 1 ? AT_F32 : AT_BF16, d[0], d[2], true, false);
+      operand b = make(t & 2 ? AT_F32 : AT_BF16, d[1], d[2], along, true);
+      int64_t pitch = along ? b.m.outer_stride : b.m.k_stride;
+      const void *at[MOST];
+      at_k_pages pages = {at, (along ? d[1] : d[2]) / d[3], d[3]};
+      assert_true(pages.count <= MOST);
+      size_t bytes = (size_t)(d[3] * pitch);
+      for (int64_t i = 0; i < pages.count; i++)
+        at[i] = memcpy(malloc(bytes), b.data + (size_t)i * bytes, bytes);
+      b.m.p = NULL;  // nobody reads it
+      if (at_k_few_fits(&a.m, &b.m, add)) {
+        check_few(&a, &b, &pages, 1, add);
+        check_few(&a, &b, &pages, 2, add);
+      } else {
+        assert_true(!along && add && d[2] > 128);
       }
-      free(c);
+      for (int64_t i = 0; i < pages.count; i++) free((void *)at[i]);
       drop(&a), drop(&b);
     }
 }
@@ -268,7 +306,8 @@ static void test_who_fits(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_layouts), cmocka_unit_test(test_added_apart),
-      cmocka_unit_test(test_rows), cmocka_unit_test(test_elsewhere), cmocka_unit_test(test_few),
+      cmocka_unit_test(test_rows),    cmocka_unit_test(test_elsewhere),
+      cmocka_unit_test(test_few),     cmocka_unit_test(test_few_pages),
       cmocka_unit_test(test_who_fits)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
-// Products of a few rows with a matrix that is read where it lies and rounded to
-// bf16 on the way, as in the steps of attention over pages: packing B would cost
-// as much as the product.
+// Products of a few rows with a matrix that is read where it lies and rounded
+// to bf16 on the way, as in the steps of attention over pages: packing B would
+// cost as much as the product.
 #include "kernels/gemm_pairs.h"
 
 enum {
@@ -10,13 +10,16 @@ enum {
   MAX_M = 15,
   MAX_DOT_M = 8,  // where columns of B are dense
   MAX_K = 1024,
-  MAX_ELEMENTS = 1 << 17  // of B; more is for several threads
+  STRIPS = 4,  // of COLS vectors, whose sums wait in memory
+  BLOCK = 16,  // columns of B that a thread takes, where it has no pages
+  MAX_ELEMENTS = 1 << 20  // of B
 };
 
 typedef struct few {
-  const at_k_matrix *b;
+  const at_k_matrix *b;     // or some of its columns
   const at_k_pages *pages;  // of k; never NULL
-  const uint16_t *a;  // rows of `lda`, bf16, zeros behind k
+  const uint8_t *next;      // what will be read after b->p; NULL: nobody knows
+  const uint16_t *a;        // rows of `lda`, bf16, zeros behind k
   int64_t lda;
   float *c;
   int64_t ldc;
@@ -36,7 +39,8 @@ bool at_k_few_fits(const at_k_matrix *a, const at_k_matrix *b, bool add) {
   if (dots ? a->outer > MAX_DOT_M : add && b->k > AT_PAIRS_BLOCK) return false;
   return at_k_has(AT_CPU_AVX512_BF16) && is_known(a) && is_known(b) &&
          a->outer <= MAX_M && a->k <= MAX_K &&
-         b->outer <= MAX_ELEMENTS / AT_MAX(b->k, 1) && is_dense(a, a->k, a->k_stride) &&
+         b->outer <= MAX_ELEMENTS / AT_MAX(b->k, 1) &&
+         is_dense(a, a->k, a->k_stride) &&
          (is_dense(b, b->k, b->k_stride) ||
           is_dense(b, b->outer, b->outer_stride));
 }
@@ -49,9 +53,9 @@ AT_PAIRS AT_INLINE __m512 sums_of_two(__m512 a, __m512 b) {
 }
 
 AT_PAIRS AT_INLINE __m128 sums_of(__m512 ab, __m512 cd) {
-  __m512 all = _mm512_add_ps(
-      (__m512)_mm512_unpacklo_pd((__m512d)ab, (__m512d)cd),
-      (__m512)_mm512_unpackhi_pd((__m512d)ab, (__m512d)cd));
+  __m512 all =
+      _mm512_add_ps((__m512)_mm512_unpacklo_pd((__m512d)ab, (__m512d)cd),
+                    (__m512)_mm512_unpackhi_pd((__m512d)ab, (__m512d)cd));
   __m256 half = _mm256_add_ps(_mm512_castps512_ps256(all),
                               _mm512_extractf32x8_ps(all, 1));
   return _mm_add_ps(_mm256_castps256_ps128(half),
@@ -87,6 +91,14 @@ AT_PAIRS AT_INLINE void dots_step(const int rows, uint32_t type, const few *x,
   }
 }
 
+// Pages lie anywhere: the processor does not foresee the next. `p`, `bytes`: of
+// this one.
+AT_INLINE void fetch_next(const few *x, const uint8_t *p, int64_t bytes) {
+  if (!x->next) return;
+  const uint8_t *to = x->next + (p - (const uint8_t *)x->b->p);
+  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(to + i);
+}
+
 // `rows` rows of A, from row `i` on, by COLS columns from column `j` on.
 AT_PAIRS AT_INLINE void dots(const int rows, uint32_t type, const few *x,
                              int64_t i, int64_t j) {
@@ -95,10 +107,11 @@ AT_PAIRS AT_INLINE void dots(const int rows, uint32_t type, const few *x,
   const uint8_t *b[COLS];
   __m512 sum[ROWS][COLS];
   for (int q = 0; q < COLS; q++)
-    b[q] = (const uint8_t *)m->p +
-           AT_MIN(j + q, m->outer - 1) * m->outer_stride;
+    b[q] =
+        (const uint8_t *)m->p + AT_MIN(j + q, m->outer - 1) * m->outer_stride;
   for (int r = 0; r < rows; r++)
     for (int q = 0; q < COLS; q++) sum[r][q] = _mm512_setzero_ps();
+  fetch_next(x, b[0], COLS * m->outer_stride);
   int64_t k = 0;
   for (; k + 32 <= m->k; k += 32) dots_step(rows, type, x, a, b, k, 32, sum);
   if (k < m->k) dots_step(rows, type, x, a, b, k, m->k - k, sum);
@@ -117,15 +130,17 @@ AT_PAIRS AT_INLINE void dots_near(const int rows, uint32_t type, const few *x,
   __m512bh a[ROWS][NEAR_STEPS];
   for (int r = 0; r < rows; r++)
     for (int k = 0; k < NEAR_STEPS; k++)
-      a[r][k] =
-          (__m512bh)_mm512_load_si512(x->a + (i + r) * x->lda + 32 * k);
+      a[r][k] = (__m512bh)_mm512_load_si512(x->a + (i + r) * x->lda + 32 * k);
   for (int64_t j = 0; j < m->outer; j += COLS) {
     __m512 two[ROWS][2];
+    fetch_next(x, (const uint8_t *)m->p + j * m->outer_stride,
+               COLS * m->outer_stride);
     for (int h = 0; h < 2; h++) {
       __m512 sum[ROWS][2];
       for (int q = 0; q < 2; q++) {
-        const uint8_t *b = (const uint8_t *)m->p +
-                           AT_MIN(j + 2 * h + q, m->outer - 1) * m->outer_stride;
+        const uint8_t *b =
+            (const uint8_t *)m->p +
+            AT_MIN(j + 2 * h + q, m->outer - 1) * m->outer_stride;
         for (int r = 0; r < rows; r++) sum[r][q] = _mm512_setzero_ps();
         for (int k = 0; k < NEAR_STEPS; k++) {
           at_pairs v =
@@ -144,100 +159,202 @@ AT_PAIRS AT_INLINE void dots_near(const int rows, uint32_t type, const few *x,
 
 // ---- Rows of B are dense
 // --------------------------------------------------------------
-// Vectors of columns, of which `n` columns are there.
-AT_PAIRS AT_INLINE void rows_step(const int rows, const int vectors,
-                                  uint32_t type, const few *x,
-                                  const uint16_t *a, const uint8_t *b,
-                                  int64_t n, bool second,
-                                  __m512 sum[ROWS][COLS]) {
-  int64_t bytes = type == AT_F32 ? 4 : 2;
-  for (int v = 0; v < vectors; v++) {
-    __m512bh pairs = (__m512bh)at_pairs_across_k(
-        type, b + v * LANES * bytes, x->b->k_stride, n, second);
+// Columns from `j` on: `strips` of COLS vectors, or of one, of which all but
+// those of the last are there, `n` in all.
+typedef struct span {
+  int64_t j, n;
+  int strips, vectors;
+} span;
+
+// Pairs of rows b and b + step of `vectors` times 16 columns, of which `n` are
+// there.
+AT_PAIRS AT_INLINE void pairs_of(const int vectors, uint32_t type,
+                                 const uint8_t *b, int64_t step, int64_t n,
+                                 bool second, at_pairs to[COLS]) {
+  if (type == AT_F32 || vectors % 2) {
+    int64_t bytes = LANES * (type == AT_F32 ? 4 : 2);
+    for (int v = 0; v < vectors; v++)
+      to[v] = at_pairs_across_k(type, b + v * bytes, step, n, second);
+    return;
+  }
+  const __m512i low = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11,
+                                       42, 10, 41, 9, 40, 8, 39, 7, 38, 6, 37,
+                                       5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
+  const __m512i high = _mm512_add_epi16(low, _mm512_set1_epi16(LANES));
+  for (int v = 0; v < vectors; v += 2, b += 64) {
+    __m512i even = _mm512_loadu_si512(b);
+    __m512i odd =
+        second ? _mm512_loadu_si512(b + step) : _mm512_setzero_si512();
+    to[v] = (at_pairs)_mm512_permutex2var_epi16(even, low, odd);
+    to[v + 1] = (at_pairs)_mm512_permutex2var_epi16(even, high, odd);
+  }
+}
+
+// Adds `k` rows of B to the sums of one strip.
+AT_PAIRS AT_INLINE void across(const int rows, const int vectors, uint32_t type,
+                               const few *x, const uint16_t *a,
+                               const uint8_t *b, int64_t n, int64_t k,
+                               __m512 sums[][STRIPS * COLS]) {
+  int64_t step = x->b->k_stride;
+  __m512 sum[ROWS][COLS];
+  for (int i = 0; i < rows; i++)
+    for (int v = 0; v < vectors; v++) sum[i][v] = sums[i][v];
+  for (int64_t done = 0; done < k; done += 2, b += 2 * step) {
+    at_pairs pairs[COLS];
+    if (done + 1 < k)
+      pairs_of(vectors, type, b, step, n, true, pairs);
+    else
+      pairs_of(vectors, type, b, step, n, false, pairs);
     for (int i = 0; i < rows; i++) {
       int pair;
-      memcpy(&pair, a + i * x->lda, sizeof pair);
-      sum[i][v] = _mm512_dpbf16_ps(
-          sum[i][v], (__m512bh)_mm512_set1_epi32(pair), pairs);
+      memcpy(&pair, a + i * x->lda + done, sizeof pair);
+      for (int v = 0; v < vectors; v++)
+        sum[i][v] = _mm512_dpbf16_ps(
+            sum[i][v], (__m512bh)_mm512_set1_epi32(pair), (__m512bh)pairs[v]);
     }
+  }
+  for (int i = 0; i < rows; i++)
+    for (int v = 0; v < vectors; v++) sums[i][v] = sum[i][v];
+}
+
+AT_PAIRS AT_INLINE void across_strip(const int vectors, uint32_t type,
+                                     const few *x, int64_t m, int64_t at,
+                                     const uint8_t *b, int64_t n, int64_t k,
+                                     __m512 sums[][STRIPS * COLS]) {
+  for (int64_t i = 0; i < m; i += ROWS) {
+    const uint16_t *a = x->a + i * x->lda + at;
+    switch (AT_MIN(m - i, (int64_t)ROWS)) {
+      case 1:
+        across(1, vectors, type, x, a, b, n, k, sums + i);
+        break;
+      case 2:
+        across(2, vectors, type, x, a, b, n, k, sums + i);
+        break;
+      case 3:
+        across(3, vectors, type, x, a, b, n, k, sums + i);
+        break;
+      default:
+        across(4, vectors, type, x, a, b, n, k, sums + i);
+    }
+  }
+}
+
+// Lines of the next page, as far as they stand for these rows of b.
+AT_INLINE void fetch_rows(const few *x, const uint8_t *b, int64_t k,
+                          int64_t bytes) {
+  for (int64_t i = 0; x->next && i < k; i++)
+    fetch_next(x, b + i * x->b->k_stride, bytes);
+}
+
+AT_PAIRS AT_INLINE void across_rows(const int vectors, uint32_t type,
+                                    const few *x, const span *s, int64_t m,
+                                    int64_t at, const uint8_t *b, int64_t k,
+                                    __m512 sums[][STRIPS * COLS]) {
+  int64_t size = type == AT_F32 ? 4 : 2, width = vectors * LANES;
+  fetch_rows(x, b, k, s->n * size);
+  for (int q = 0; q < s->strips; q++) {
+    int64_t n = AT_MIN(s->n - q * width, (int64_t)LANES);
+    across_strip(vectors, type, x, m, at, b + q * width * size,
+                 vectors > 1 ? LANES : n, k,
+                 (__m512(*)[STRIPS * COLS])(void *)(sums[0] + q * vectors));
   }
 }
 
 // Block by block of k, as packed products add them up.
-AT_PAIRS AT_INLINE void rows_put(const int rows, const int vectors,
-                                 const few *x, int64_t i, int64_t j, int64_t n,
-                                 bool add, __m512 sum[ROWS][COLS]) {
-  __mmask16 there = (__mmask16)(n >= LANES ? 0xffff : (1u << n) - 1);
-  for (int r = 0; r < rows; r++)
-    for (int v = 0; v < vectors; v++) {
-      float *c = x->c + (i + r) * x->ldc + j + v * LANES;
-      __m512 s = sum[r][v];
-      if (add) s = _mm512_add_ps(_mm512_maskz_loadu_ps(there, c), s);
-      _mm512_mask_storeu_ps(c, there, s);
-      sum[r][v] = _mm512_setzero_ps();
+AT_PAIRS static void put_block(const few *x, const span *s, int64_t m, bool add,
+                               __m512 sums[][STRIPS * COLS]) {
+  for (int64_t r = 0; r < m; r++)
+    for (int64_t v = 0; v * LANES < s->n; v++) {
+      int64_t n = AT_MIN(s->n - v * LANES, (int64_t)LANES);
+      __mmask16 there = (__mmask16)(n >= LANES ? 0xffff : (1u << n) - 1);
+      float *c = x->c + r * x->ldc + s->j + v * LANES;
+      __m512 sum = sums[r][v];
+      if (add) sum = _mm512_add_ps(_mm512_maskz_loadu_ps(there, c), sum);
+      if (n >= LANES)
+        _mm512_storeu_ps(c, sum);
+      else
+        _mm512_mask_storeu_ps(c, there, sum);
+      sums[r][v] = _mm512_setzero_ps();
     }
 }
 
-AT_PAIRS AT_INLINE void across(const int rows, const int vectors, uint32_t type,
-                               const few *x, int64_t i, int64_t j, int64_t n) {
-  const at_k_matrix *m = x->b;
-  const uint16_t *a = x->a + i * x->lda;
-  __m512 sum[ROWS][COLS];
-  for (int r = 0; r < rows; r++)
-    for (int v = 0; v < vectors; v++) sum[r][v] = _mm512_setzero_ps();
-  int64_t done = 0;
+AT_PAIRS static void span_multiply(const few *x, const span *s, int64_t m) {
+  const at_k_matrix *b = x->b;
+  const at_k_pages *pages = x->pages;
+  __m512 sums[MAX_M][STRIPS * COLS];
+  for (int64_t r = 0; r < m; r++)
+    for (int v = 0; v < STRIPS * COLS; v++) sums[r][v] = _mm512_setzero_ps();
   bool add = x->add;
-  for (int64_t p = 0; p < x->pages->count; p++) {
-    const uint8_t *b = (const uint8_t *)x->pages->page[p] + j * m->outer_stride;
-    int64_t all = done + x->pages->rows;
+  few at = *x;
+  at_k_matrix here = *b;
+  at.b = &here;
+  int64_t done = 0;
+  for (int64_t p = 0; p < pages->count; p++) {
+    here.p = pages->page[p];
+    at.next = p + 1 < pages->count ? pages->page[p + 1] : NULL;
+    const uint8_t *from = (const uint8_t *)here.p + s->j * b->outer_stride;
+    int64_t all = done + pages->rows;
     while (done < all) {
       int64_t end = AT_MIN(all, at_k_round_up(done + 1, AT_PAIRS_BLOCK));
-      for (; done + 2 <= end; done += 2, b += 2 * m->k_stride)
-        rows_step(rows, vectors, type, x, a + done, b, n, true, sum);
-      if (done < end)
-        rows_step(rows, vectors, type, x, a + done++, b, n, false, sum);
-      if (done % AT_PAIRS_BLOCK || done == m->k) continue;
-      rows_put(rows, vectors, x, i, j, n, add, sum);
+      int64_t k = end - done;
+      if (b->type == AT_F32 && s->vectors > 1)
+        across_rows(COLS, AT_F32, &at, s, m, done, from, k, sums);
+      else if (b->type == AT_F32)
+        across_rows(1, AT_F32, &at, s, m, done, from, k, sums);
+      else if (s->vectors > 1)
+        across_rows(COLS, AT_BF16, &at, s, m, done, from, k, sums);
+      else
+        across_rows(1, AT_BF16, &at, s, m, done, from, k, sums);
+      from += k * b->k_stride;
+      done = end;
+      if (done % AT_PAIRS_BLOCK || done == b->k) continue;
+      put_block(x, s, m, add, sums);
       add = true;
     }
   }
-  rows_put(rows, vectors, x, i, j, n, add, sum);
+  put_block(x, s, m, add, sums);
+}
+
+// Columns from j to `end`.
+AT_PAIRS static void columns_multiply(const few *x, int64_t m, int64_t j,
+                                      int64_t end) {
+  while (j < end) {
+    span s = {.j = j, .vectors = end - j >= COLS * LANES ? COLS : 1};
+    int64_t width = s.vectors * LANES;
+    int64_t there = (s.vectors > 1 ? end - j : end - j + width - 1) / width;
+    s.strips = (int)AT_MIN(there, (int64_t)STRIPS);
+    s.n = AT_MIN(s.strips * width, end - j);
+    span_multiply(x, &s, m);
+    j += s.n;
+  }
 }
 
 // ---- All of it
 // --------------------------------------------------------------
-AT_PAIRS AT_INLINE void multiply_rows(const int rows, uint32_t type, bool along,
-                                      const few *x, int64_t i, int64_t j) {
-  int64_t n = x->b->outer - j;
-  if (along && x->b->k == NEAR_K)
+AT_PAIRS AT_INLINE void dots_rows(const int rows, uint32_t type, const few *x,
+                                  int64_t i) {
+  if (x->b->k == NEAR_K) {
     dots_near(rows, type, x, i);
-  else if (along)
-    dots(rows, type, x, i, j);
-  else if (n >= COLS * LANES)
-    across(rows, COLS, type, x, i, j, LANES);
-  else
-    for (int64_t v = 0; v < n; v += LANES)
-      across(rows, 1, type, x, i, j + v, AT_MIN(n - v, (int64_t)LANES));
+    return;
+  }
+  for (int64_t j = 0; j < x->b->outer; j += COLS) dots(rows, type, x, i, j);
 }
 
-AT_PAIRS AT_INLINE void multiply(uint32_t type, bool along, const few *x,
-                                 int64_t m) {
-  int64_t step = !along ? COLS * LANES : x->b->k == NEAR_K ? x->b->outer : COLS;
-  for (int64_t j = 0; j < x->b->outer; j += step)
-    for (int64_t i = 0; i < m; i += ROWS)
-      switch (AT_MIN(m - i, (int64_t)ROWS)) {
-        case 1:
-          multiply_rows(1, type, along, x, i, j);
-          break;
-        case 2:
-          multiply_rows(2, type, along, x, i, j);
-          break;
-        case 3:
-          multiply_rows(3, type, along, x, i, j);
-          break;
-        default:
-          multiply_rows(4, type, along, x, i, j);
-      }
+AT_PAIRS AT_INLINE void dots_all(uint32_t type, few *x, int64_t m) {
+  for (int64_t i = 0; i < m; i += ROWS, x->next = NULL)
+    switch (AT_MIN(m - i, (int64_t)ROWS)) {
+      case 1:
+        dots_rows(1, type, x, i);
+        break;
+      case 2:
+        dots_rows(2, type, x, i);
+        break;
+      case 3:
+        dots_rows(3, type, x, i);
+        break;
+      default:
+        dots_rows(4, type, x, i);
+    }
 }
 
 AT_PAIRS static void pack_rows(const at_k_matrix *a, uint16_t *to,
@@ -253,36 +370,60 @@ AT_PAIRS static void pack_rows(const at_k_matrix *a, uint16_t *to,
   }
 }
 
-AT_PAIRS static void multiply_as(const few *x, bool along, int64_t m) {
-  uint32_t type = x->b->type;
-  if (type == AT_F32 && along)
-    multiply(AT_F32, true, x, m);
-  else if (type == AT_F32)
-    multiply(AT_F32, false, x, m);
-  else if (along)
-    multiply(AT_BF16, true, x, m);
+typedef struct job {
+  const few *x;
+  int64_t m;
+  bool along;
+  int64_t unit, units;  // columns of B that are taken at once; how many times
+} job;
+
+// The columns of one unit where their k are dense.
+AT_PAIRS static void unit_multiply(const job *w, int64_t u, bool last) {
+  const at_k_pages *pages = w->x->pages;
+  int64_t j = u * w->unit, page = j / pages->rows, in = j % pages->rows;
+  at_k_matrix part = *w->x->b;
+  few x = *w->x;
+  x.b = &part;
+  x.c += j;
+  part.p = (const uint8_t *)pages->page[page] + in * part.outer_stride;
+  part.outer = AT_MIN(w->unit, pages->rows - in);
+  x.next = !last && pages->count > 1 ? pages->page[page + 1] : NULL;
+  if (part.type == AT_F32)
+    dots_all(AT_F32, &x, w->m);
   else
-    multiply(AT_BF16, false, x, m);
+    dots_all(AT_BF16, &x, w->m);
 }
 
-AT_PAIRS void at_k_few(const at_k_matrix *a, const at_k_matrix *b,
-                       const at_k_pages *pages, float *c, int64_t ldc,
-                       bool add) {
+static void units_multiply(void *arg, int64_t begin, int64_t end,
+                           uint32_t worker) {
+  const job *w = arg;
+  if (!w->along) {
+    columns_multiply(w->x, w->m, begin * w->unit,
+                     AT_MIN(end * w->unit, w->x->b->outer));
+    return;
+  }
+  for (int64_t u = begin; u < end; u++) unit_multiply(w, u, u + 1 == end);
+}
+
+AT_PAIRS void at_k_few(const at_par *par, const at_k_matrix *a,
+                       const at_k_matrix *b, const at_k_pages *pages, float *c,
+                       int64_t ldc, bool add) {
   _Alignas(64) uint16_t packed[MAX_M * MAX_K];
   bool along = is_dense(b, b->k, b->k_stride);
   at_k_pages whole = {&b->p, 1, along ? b->outer : b->k};
   if (!pages) pages = &whole;
-  few x = {b, pages, packed, at_k_round_up(a->k, 32), c, ldc, add};
+  few x = {b, pages, NULL, packed, at_k_round_up(a->k, 32), c, ldc, add};
   pack_rows(a, packed, x.lda);
-  if (!along) {
-    multiply_as(&x, false, a->outer);
+  job w = {.x = &x, .m = a->outer, .along = along};
+  w.unit = !along             ? COLS * LANES
+           : pages->count > 1 ? pages->rows
+                              : (int64_t)BLOCK;
+  w.units = along && pages->count > 1 ? pages->count
+                                      : at_k_ceil_div(b->outer, w.unit);
+  if (!par) {
+    units_multiply(&w, 0, w.units, 0);
     return;
   }
-  at_k_matrix part = *b;
-  part.outer = pages->rows;
-  x.b = &part;
-  for (int64_t p = 0; p < pages->count; p++, x.c += pages->rows) {
-    part.p = pages->page[p];
-    multiply_as(&x, true, a->outer);
-  }
+  int64_t grain = at_k_ceil_div(w.units, at_par_threads(par));
+  at_par_for(par, w.units, grain, units_multiply, &w);
 }

@@ -79,9 +79,9 @@ void at_k_block_rows(int64_t m, int64_t n, const at_k_block_part *part,
                      float *c, int64_t ldc, bool add);
 void at_k_block_rows_end(void);
 
-// c[i * ldc + j] (+)= sum over k of a[i, k] b[k, j] for a few rows, by this
-// thread alone, both operands read where they lie. fits: is it for them, on this
-// CPU? Else nothing else may be called.
+// c[i * ldc + j] (+)= sum over k of a[i, k] b[k, j] for a few rows, both operands
+// read where they lie. fits: is it for them, on this CPU? Else nothing else may be
+// called. par: NULL: by this thread alone.
 bool at_k_few_fits(const at_k_matrix *a, const at_k_matrix *b, bool add);
 // pages: where b is, instead of b->p, `count` times `rows` of its columns if
 // their k is dense, else of its k, an even number; NULL: b->p.
@@ -89,7 +89,7 @@ typedef struct at_k_pages {
   const void *const *page;
   int64_t count, rows;
 } at_k_pages;
-void at_k_few(const at_k_matrix *a, const at_k_matrix *b,
+void at_k_few(const at_par *par, const at_k_matrix *a, const at_k_matrix *b,
               const at_k_pages *pages, float *c, int64_t ldc, bool add);
 
 // dst[i] = (dst type) src[i] for n dense elements. Floats round to nearest

@@ -86,9 +86,9 @@ def tail_numpy(q, x):
   return q[:, :3 * BLOCK] @ x[:, :3].reshape(-1, D)
 
 
-def kernel(pages, q, hbm, o, buffer, sems, *, use, steps, overwrite):
+def kernel(pages, q, hbm, o, buffer, sems, *, use, steps, overwrite, block=BLOCK):
   def copies(i):
-    return [pltpu.make_async_copy(hbm.at[pages[i * BLOCK + k]], buffer.at[i % 2, k], sems.at[i % 2]) for k in range(BLOCK)]
+    return [pltpu.make_async_copy(hbm.at[pages[i * block + k]], buffer.at[i % 2, k], sems.at[i % 2]) for k in range(block)]
 
   def start(i):
     for c in copies(i):
@@ -108,27 +108,40 @@ def kernel(pages, q, hbm, o, buffer, sems, *, use, steps, overwrite):
     o[i] = got
 
 
-@pytest.mark.parametrize("overwrite", [False, True])
-@pytest.mark.parametrize("m", [1, 4, 15, 32])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("use", [scores, weighted, one_page, half_pages, sums, both, tail])
-def test_pages(use, dtype, m, overwrite):
-  steps, rows = 3, 16
+def check(use, dtype, m, overwrite, count=PAGES, block=BLOCK, rows=16):
+  """`count` pages of `rows` rows, `block` of them in a step."""
+  steps = count // block
   rng = np.random.RandomState(0)
-  hbm = rng.randint(-4, 5, (PAGES, rows, D)).astype(np.float32)
+  hbm = rng.randint(-4, 5, (count, rows, D)).astype(np.float32)
   q = rng.randint(-3, 4, (m, D)).astype(np.float32)
-  pages = rng.permutation(PAGES).astype(np.int32)
+  pages = rng.permutation(count).astype(np.int32)
   numpy = globals()[use.__name__ + "_numpy"]
-  want = np.stack([numpy(q, hbm[pages[i * BLOCK:(i + 1) * BLOCK]]) for i in range(steps)])
+  want = np.stack([numpy(q, hbm[pages[i * block:(i + 1) * block]]) for i in range(steps)])
   run = pl.pallas_call(
-      functools.partial(kernel, use=use, steps=steps, overwrite=overwrite),
+      functools.partial(kernel, use=use, steps=steps, overwrite=overwrite, block=block),
       out_shape=jax.ShapeDtypeStruct(want.shape, jnp.float32),
       grid_spec=pltpu.PrefetchScalarGridSpec(
           num_scalar_prefetch=1, grid=(1,),
           in_specs=[pl.BlockSpec(memory_space=pltpu.VMEM), pl.BlockSpec(memory_space=pl.ANY)],
           out_specs=pl.BlockSpec(memory_space=pltpu.VMEM),
-          scratch_shapes=[pltpu.VMEM((2, BLOCK, rows, D), dtype), pltpu.SemaphoreType.DMA((3,))]))
+          scratch_shapes=[pltpu.VMEM((2, block, rows, D), dtype), pltpu.SemaphoreType.DMA((3,))]))
   np.testing.assert_array_equal(run(pages, q, jnp.asarray(hbm, dtype)), want)
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("m", [1, 4, 15, 32])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("use", [scores, weighted, one_page, half_pages, sums, both, tail])
+def test_pages(use, dtype, m, overwrite):
+  check(use, dtype, m, overwrite)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("use", [scores, weighted])
+@pytest.mark.parametrize("count,block,rows", [(80, 40, 16), (160, 80, 8), (600, 300, 4)])
+def test_many_pages(use, dtype, count, block, rows):
+  """Products that threads share; more pages than may wait."""
+  check(use, dtype, 4, False, count, block, rows)
 
 
 def test_source_that_changes():
