@@ -388,6 +388,25 @@ static bool in_rows(plan *p, const at_me_node *n, uint32_t depth) {
   return true;
 }
 
+// Are the elements of n one row after the other, whatever it is made of? Loops
+// over a reshape of other dimensions are also divided where those are.
+static bool divides_at_rows(plan *p, at_me_node *n) {
+  at_me_space s = {.total = at_me_elements(n)};
+  at_me_space_tree(p->m, &s, n);
+  for (uint32_t i = 0; i < s.n; i++)
+    if (s.total / p->rows % s.cut[i]) return false;
+  return true;
+}
+
+// Products are not computed in rows, nor is what has other dimensions.
+static void settle_free(plan *p, const at_mvalue *v) {
+  at_me_node *n = at_me_vector(p->m, v);
+  if (n && row_dim_of(v, p->rows) >= 0 && !divides_at_rows(p, n))
+    at_me_node_drop(p->m, at_me_materialise(p->m, n));
+  else
+    at_me_prepare(p->m, n);
+}
+
 static void settle_before(plan *p) {
   at_me *m = p->m;
   for (bool again = true; again && at_em_ok(m->e);) {
@@ -400,13 +419,11 @@ static void settle_before(plan *p) {
       break;
     }
   }
-  // Products are not computed in rows.
   for (uint32_t i = p->begin; i < p->end; i++) {
     const at_mop *op = p->b->ops[i];
     for (uint32_t k = 0; k < op->num_operands; k++) {
       const at_mvalue *v = op->operands[k];
-      if (at_me_is_vector(v) && place_of(p, v) == FREE)
-        at_me_prepare(m, at_me_vector(m, v));
+      if (at_me_is_vector(v) && place_of(p, v) == FREE) settle_free(p, v);
     }
   }
 }

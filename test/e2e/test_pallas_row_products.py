@@ -126,6 +126,26 @@ def test_as_interpreted(body, shape):
   np.testing.assert_array_equal(run(False), run(True))
 
 
+@pytest.mark.parametrize("heads", [(16, 6, 128), (2, 48, 128), (96, 1, 128), (1, 96, 128), (48, 128, 2)], ids=str)
+def test_rows_in_other_dimensions(heads):
+  """What was there before the run is read by rows that it does not have."""
+  rng = np.random.default_rng(5)
+  few = lambda *s: rng.integers(-1, 2, s).astype(np.float32)
+
+  def body(q, k, v, b, o):
+    p, m = from_row_maximum(dot(q[...], k[...], T))
+    before = jnp.where(pl.program_id(0) == 0, 0.0, b[...])
+    o[...] = dot(p, v[...]) + m + p.sum(1)[:, None] + before.reshape(o.shape)
+
+  def run(interpret):
+    f = pl.pallas_call(body, grid=(2,), interpret=interpret, out_shape=jax.ShapeDtypeStruct((192, 128), jnp.float32),
+                       in_specs=[pl.BlockSpec((96, 128), lambda i: (i, 0))] + [pl.BlockSpec()] * 3,
+                       out_specs=pl.BlockSpec((96, 128), lambda i: (i, 0)))
+    return np.asarray(jax.jit(f)(*operands))
+  operands = few(192, 128), few(128, 128), few(128, 128), few(*heads)
+  np.testing.assert_array_equal(run(False), run(True))
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_what_is_no_number_stays_in_its_row(bad):
   q, k, v = np.ones((128, 128), np.float32), np.ones((128, 128), np.float32), np.ones((128, 128), np.float32)
