@@ -311,7 +311,8 @@ static at_status copy(at_mosaic_judge *j, const at_mop *op) {
   return AT_OK;
 }
 
-// Another shape of the same memory: rows keep their lanes and move by tiles.
+// Another shape of the same memory: rows keep their lanes and move by tiles,
+// lines are cut anywhere between tiles.
 static at_status reshaped(at_mosaic_judge *j, const at_mop *op) {
   const at_mtype *m = ARG(op, 0), *r = RES(op, 0), *base;
   bool argument, semaphore;
@@ -321,8 +322,12 @@ static at_status reshaped(at_mosaic_judge *j, const at_mop *op) {
     return AT_OK;
   int64_t rows = at_mosaic_size(m, 2), to = at_mosaic_size(r, 2);
   int64_t tile = tile_of(j, m, argument);
-  bool same_lanes = at_mosaic_size(m, 1) == at_mosaic_size(r, 1);
-  if (same_lanes && is_untiled(m)) {
+  int64_t lanes = at_mosaic_size(m, 1);
+  bool same_lanes = lanes == at_mosaic_size(r, 1);
+  // Words line after line, each of whole tiles of one row or of one column.
+  bool lines = at_mosaic_bits(m) == 32 && lanes % 128 == 0 &&
+               (lanes == 128 || tile == 1) && at_mosaic_size(r, 1) % 128 == 0;
+  if (lines || (same_lanes && is_untiled(m))) {
     int64_t blocks = 1;
     for (uint32_t i = 0; i + 2 < m->shape.rank; i++) blocks *= m->shape.ptr[i];
     if (blocks == 1 || rows % tile == 0) return AT_OK;
@@ -376,6 +381,30 @@ static at_status whole_words(at_mosaic_judge *j, const at_mop *op,
       what, (long long)rows, packing);
 }
 
+// One row that is read again and again may lie in several tiles, if it fills
+// them.
+static at_status strided_wide(at_mosaic_judge *j, const at_mop *op,
+                              uint32_t ref, bool same_row) {
+  const at_mtype *m = ARG(op, ref);
+  uint32_t rank = m->shape.rank;
+  int64_t row;
+  if (!same_row || ref == 1)
+    return at_mosaic_refuse(j, op, AT_INTERNAL,
+                            "Not Implemented: The last dim size is not 128 in "
+                            "original base memref");
+  if (m->shape.ptr[rank - 1] % 128)
+    return at_mosaic_refuse(j, op, AT_INTERNAL,
+                            "Not Implemented: The last dim size is not a "
+                            "multiple of 128 in original base memref");
+  const at_mvalue *index = op->operands[rank - 1];
+  if (!at_mosaic_value_const(index, &row) && !at_mosaic_value_divides(index, 8))
+    return at_mosaic_refuse(j, op, AT_INTERNAL,
+                            "Failed to prove that a tile index in dimension %u "
+                            "is divisible by the tiling (8).",
+                            rank - 2);
+  return AT_OK;
+}
+
 // Words go row by row wherever they lie; narrower elements can only be read so,
 // and from the first lane on.
 static at_status strided(at_mosaic_judge *j, const at_mop *op, uint32_t ref) {
@@ -408,9 +437,7 @@ static at_status strided(at_mosaic_judge *j, const at_mop *op, uint32_t ref) {
     AT_TRY(whole_words(j, op, "result vector", at_mosaic_size(RES(op, 0), 2)));
   }
   if ((words || first) && m->shape.ptr[rank - 1] > 128)
-    return at_mosaic_refuse(j, op, AT_INTERNAL,
-                            "Not Implemented: The last dim size is not 128 in "
-                            "original base memref");
+    AT_TRY(strided_wide(j, op, ref, d.ptr[rank - 2] == 0));
   if (!first)
     return at_mosaic_refuse(j, op, AT_INTERNAL,
                             "Not Implemented: Index on last dim is not 0");
