@@ -521,9 +521,9 @@ static at_status emit_slice(at_me *m, at_mop *op) {
       i = at_me_beyond_start(m, i, in->size[d].c);
     else
       guard(m, op, d, i, r.size[d], room);
-    r.valid[d] = at_me_valid(in, d);
+    r.valid[d] = r.size[d];
     if (open || in->padded || room.c != in->size[d].c) {
-      r.valid[d] = clip(m, i, r.size[d], r.valid[d]);
+      r.valid[d] = clip(m, i, r.size[d], at_me_valid(in, d));
       r.padded |= !same_num(r.valid[d], r.size[d]);
     }
     if (r.split > 1 && d == r.packed)

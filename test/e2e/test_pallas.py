@@ -27,6 +27,20 @@ def test_blocks_at_the_edge():
   np.testing.assert_array_equal(f(x, x), x * 2 + x)
 
 
+def test_pipeline_at_the_edge_of_one_of_several():
+  """Rows of the last block that are not there are not those of the next matrix."""
+  def block(x, o):
+    o[...] = x[...] + pl.program_id(0).astype(x.dtype)
+
+  def body(x, o):
+    spec = pl.BlockSpec((None, 16, 128), lambda i, j, k: (3 - i, j, k))
+    pltpu.emit_pipeline(block, grid=(4, 3, 2), in_specs=[spec], out_specs=spec)(x, o)
+  x = jnp.arange(4 * 35 * 200, dtype=jnp.float32).reshape(4, 35, 200)
+  hbm = pl.BlockSpec(memory_space=pltpu.HBM)
+  f = pl.pallas_call(body, in_specs=[hbm], out_specs=hbm, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype))
+  np.testing.assert_array_equal(f(x), x + jnp.arange(3, -1, -1.0)[:, None, None])
+
+
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
 def test_matmul(dtype):
   def body(x, y, o, acc):
