@@ -132,6 +132,10 @@ void *at_core_beyond_begin(at_core *core, const at_core_beyond *b);
 // Brings what is there of the box back from the memory.
 void at_core_beyond_end(at_core *core, const at_core_beyond *b, void *memory);
 
+// An element that is nowhere, read where a choice may drop it: zero, under checks
+// an undefined value.
+const void *at_core_undefined(at_core *core, int32_t dtype, int32_t loc);
+
 // Executables built with checks announce every load and store (after the bounds
 // test, loads before they read, stores before they write).
 typedef enum at_core_access_kind {

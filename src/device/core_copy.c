@@ -213,6 +213,15 @@ void *at_core_beyond_begin(at_core *core, const at_core_beyond *b) {
   return p;
 }
 
+const void *at_core_undefined(at_core *core, int32_t dtype, int32_t loc) {
+  static const uint64_t zero = 0;
+  core_state *c = state_of(core);
+  if (!c->shadow) return &zero;
+  core_note_undefined(c, loc);
+  core_fill(c, c->nowhere, (at_dtype)dtype, 1);
+  return c->nowhere;
+}
+
 void at_core_beyond_end(at_core *core, const at_core_beyond *b, void *memory) {
   int64_t size[AT_CORE_MAX_RANK], stride[AT_CORE_MAX_RANK];
   box in;

@@ -440,6 +440,7 @@ typedef struct at_me_beyond {
   at_me_ref ref;
   LLVMValueRef outside;  // i1: it leaves the ref; NULL: known
   bool always;           // it does
+  bool chosen;  // a choice may drop what is read there: any value is good
   at_me_num index[AT_ME_RANK];
   int64_t count[AT_ME_RANK], step[AT_ME_RANK];
 } at_me_beyond;

@@ -168,13 +168,19 @@ static void find_spread(at_me *m, const at_mop *op) {
     at_me_slot_of(m, in)->spread = true;
 }
 
+// Numbers of numbers: where(i < n, ends[i] - starts[i], 0).
+static bool computes_scalar(const at_mop *op, at_mosaic_opcode c) {
+  return op->num_results == 1 && !at_me_is_vector(&op->results[0]) &&
+         (c == AT_MOSAIC_ARITH_INDEX_CAST || at_me_elementwise(op));
+}
+
 // A value that only goes where `select` may drop it, perhaps in another form,
 // does not count as read: JAX's where(first, 0, ref[...]).
 static void find_counting(at_me *m, const at_mop *op, at_mosaic_opcode c) {
   bool choice = c == AT_MOSAIC_ARITH_SELECT;
   bool form = c == AT_MOSAIC_ARITH_EXTF || c == AT_MOSAIC_ARITH_TRUNCF ||
               c == AT_MOSAIC_VECTOR_SHAPE_CAST ||
-              c == AT_MOSAIC_VECTOR_BROADCAST;
+              c == AT_MOSAIC_VECTOR_BROADCAST || computes_scalar(op, c);
   bool kept = form && !at_me_slot_of(m, &op->results[0])->counts;
   for (uint32_t k = 0; k < op->num_operands; k++)
     if (!kept && !(choice && k))

@@ -1,7 +1,8 @@
 // Kernels without bounds checks (disable_bounds_checks). On the chip they reach
 // whatever lies behind a buffer; here what is there of a box is read and
 // written, the rest is zeros and goes nowhere. A box inside its buffer, the
-// usual case, costs one comparison per dimension.
+// usual case, costs one comparison per dimension. In every kernel a number from
+// SMEM that `select` may drop is read so: where(i < n, ends[i], 0).
 #include <stddef.h>
 
 #include "mosaic/emit.h"
@@ -71,6 +72,11 @@ static LLVMValueRef record(at_me *m, const at_mop *op, const at_me_beyond *b,
 
 static LLVMValueRef memory_for(at_me *m, const at_mop *op,
                                const at_me_beyond *b, const at_me_ref *box) {
+  if (b->chosen) {
+    LLVMValueRef loc = at_me_i32(m, at_me_loc(m, op));
+    LLVMValueRef args[3] = {m->core, at_me_i32(m, b->ref.storage), loc};
+    return at_b_call(m->e, "at_core_undefined", at_b_ptr(m->e), args, 3);
+  }
   LLVMValueRef args[2] = {m->core, record(m, op, b, box)};
   return at_b_call(m->e, "at_core_beyond_begin", at_b_ptr(m->e), args, 2);
 }

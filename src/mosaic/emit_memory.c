@@ -214,12 +214,28 @@ static at_status element(at_me *m, const at_mop *op, const at_me_ref *ref,
   return AT_OK;
 }
 
+// A number from SMEM that a choice may drop: the chip reads what lies beyond the
+// array, and it may be anything.
+static at_status chosen_element(at_me *m, const at_mop *op,
+                                const at_me_ref *ref, at_me_ref *box) {
+  at_me_beyond beyond = {.ref = *ref, .chosen = true};
+  int64_t ones[AT_ME_RANK];
+  for (uint32_t d = 0; d < ref->rank; d++) ones[d] = 1;
+  AT_TRY(make_box(m, op, ref, 1, ref->rank, ones, NULL, box, &beyond));
+  at_me_beyond_begin(m, op, &beyond, box);
+  return AT_OK;
+}
+
 static at_status emit_scalar_load(at_me *m, at_mop *op) {
   at_me_ref *ref = at_me_memory(m, op->operands[0]), box;
   at_me_beyond beyond;
-  const at_pos *p;
+  const at_pos *p = at_pos_make(m->e, false, 0, NULL, NULL);
   if (!ref) return AT_OK;
-  AT_TRY(element(m, op, ref, 1, &box, &beyond, &p));
+  if (ref->space == AT_MSPACE_SMEM && !at_me_is_open(m, ref) && !m->share &&
+      !m->window && !at_me_slot_of(m, &op->results[0])->counts)
+    AT_TRY(chosen_element(m, op, ref, &box));
+  else
+    AT_TRY(element(m, op, ref, 1, &box, &beyond, &p));
   announce_load(m, op, &box);
   at_val v = at_me_ref_load(m, &box, p);
   at_me_set_scalar(m, &op->results[0], v.re);

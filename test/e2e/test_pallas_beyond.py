@@ -67,6 +67,16 @@ def test_scalars():
       assert out[1] == 7 and (load != 2 or out[0] == 2) and (store != 3 or out[3] == 5)
 
 
+def test_scalars_that_a_choice_drops():
+  """Bounds checks of the chip are about copies: numbers are read past the end of SMEM, and before it."""
+  def body(n, starts, ends, o):
+    i = pl.program_id(0)
+    o[...] = jnp.full(o.shape, jax.lax.select((i > 1) & (i < n[0]), ends[i] - starts[i - 2], -1))
+  f = jax.jit(pl.pallas_call(body, grid=(8,), in_specs=[SMEM] * 3, out_specs=pl.BlockSpec((8, 128), lambda i: (i, 0)),
+                             out_shape=jax.ShapeDtypeStruct((64, 128), I32)))
+  np.testing.assert_array_equal(f(at(5), jnp.arange(6), jnp.arange(5) * 3)[::8, 0], [-1, -1, 6, 8, 10, -1, -1, -1])
+
+
 def test_copy_of_the_last_rows():
   def body(i, x, o, s, sem):
     s[...] = jnp.full_like(s, -1)
