@@ -93,7 +93,7 @@ void at_core_out_of_bounds(at_core *core, int32_t loc, int32_t dim,
 
 void at_core_within(at_core *core, int32_t loc, int32_t dim, int64_t index,
                     int64_t size, int64_t limit) {
-  if (index < 0 || size > limit || index > limit - size)
+  if (size && (index < 0 || size > limit || index > limit - size))
     at_core_out_of_bounds(core, loc, dim, index, size, limit);
 }
 

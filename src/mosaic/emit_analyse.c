@@ -174,16 +174,24 @@ static bool computes_scalar(const at_mop *op, at_mosaic_opcode c) {
          (c == AT_MOSAIC_ARITH_INDEX_CAST || at_me_elementwise(op));
 }
 
+// What `select` may drop, of operand k; of a wait the memory whose size it is.
+static bool drops(at_mosaic_opcode c, uint32_t k) {
+  return k > 0 &&
+         (c == AT_MOSAIC_ARITH_SELECT || c == AT_MOSAIC_TPU_WAIT_DMA2);
+}
+
 // A value that only goes where `select` may drop it, perhaps in another form,
-// does not count as read: JAX's where(first, 0, ref[...]).
+// does not count as read: JAX's where(first, 0, ref[...]). Nor does a slice
+// that only says how many bytes to wait for.
 static void find_counting(at_me *m, const at_mop *op, at_mosaic_opcode c) {
-  bool choice = c == AT_MOSAIC_ARITH_SELECT;
   bool form = c == AT_MOSAIC_ARITH_EXTF || c == AT_MOSAIC_ARITH_TRUNCF ||
               c == AT_MOSAIC_VECTOR_SHAPE_CAST ||
               c == AT_MOSAIC_VECTOR_BROADCAST || computes_scalar(op, c);
+  bool slice = c == AT_MOSAIC_TPU_MEMREF_SLICE;
+  form |= slice || c == AT_MOSAIC_TPU_MEMREF_SQUEEZE;
   bool kept = form && !at_me_slot_of(m, &op->results[0])->counts;
   for (uint32_t k = 0; k < op->num_operands; k++)
-    if (!kept && !(choice && k))
+    if (!drops(c, k) && !(kept && !(slice && k)))
       at_me_slot_of(m, op->operands[k])->counts = true;
 }
 

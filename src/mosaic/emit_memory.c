@@ -22,6 +22,7 @@ enum {
 };
 
 // 0 <= index and index + size <= limit, else the kernel ends there.
+// A box of a size that is only known now may be empty: then it is nowhere.
 static void guard(at_me *m, const at_mop *op, uint32_t dim, at_me_num index,
                   at_me_num size, at_me_num limit) {
   at_em *e = m->e;
@@ -46,6 +47,8 @@ static void guard(at_me *m, const at_mop *op, uint32_t dim, at_me_num index,
   if (!fixed)
     bad = at_b_bin(e, AT_B_OR, bad,
                    at_b_icmp(e, AT_B_SLT, room, at_em_i64(e, 0)));
+  if (size.v)
+    bad = at_b_bin(e, AT_B_AND, bad, at_b_icmp(e, AT_B_NE, s, at_em_i64(e, 0)));
   LLVMBasicBlockRef cold = at_em_block(e, "outside");
   LLVMBasicBlockRef on = at_em_block(e, "inside");
   at_b_cond_br(e, bad, cold, on);
@@ -535,7 +538,7 @@ static at_status emit_slice(at_me *m, at_mop *op) {
     at_me_num room = room_of(in, d);
     if (open)
       i = at_me_beyond_start(m, i, in->size[d].c);
-    else
+    else if (at_me_slot_of(m, &op->results[0])->counts)
       guard(m, op, d, i, r.size[d], room);
     r.valid[d] = r.size[d];
     if (open || in->padded || room.c != in->size[d].c) {

@@ -77,6 +77,24 @@ def test_scalars_that_a_choice_drops():
   np.testing.assert_array_equal(f(at(5), jnp.arange(6), jnp.arange(5) * 3)[::8, 0], [-1, -1, 6, 8, 10, -1, -1, -1])
 
 
+def test_copies_of_nothing_and_long_waits():
+  """A copy without elements is nowhere, and a wait only counts the bytes of its slice."""
+  def body(n, x, o, s, sem):
+    s[...] = jnp.zeros_like(s)
+    for i in range(3):  # rows 8 to 16 of x, thrice, and nothing from before its first
+      size = pl.multiple_of(n[i], 8)
+      for begin, part in ((8, 8), (pl.multiple_of(n[i] - 8, 8), size)):
+        pltpu.make_async_copy(x.at[pl.ds(begin, part)], s.at[pl.ds(0, part)], sem).start()
+    rows = pl.multiple_of(n[0] + 24, 8)
+    pltpu.make_async_copy(s.at[pl.ds(0, rows)], s.at[pl.ds(0, rows)], sem).wait()
+    o[...] = s[...]
+  f = pl.pallas_call(body, in_specs=[SMEM, ANY], out_shape=jax.ShapeDtypeStruct((16, 128), F32),
+                     scratch_shapes=[pltpu.VMEM((16, 128), F32), pltpu.SemaphoreType.DMA])
+  x = arange(16, 128)
+  out = jax.jit(f)(at(0, 0, 0), x)
+  np.testing.assert_array_equal(out[:8], x[8:])
+
+
 def test_copy_of_the_last_rows():
   def body(i, x, o, s, sem):
     s[...] = jnp.full_like(s, -1)
