@@ -315,12 +315,18 @@ static int32_t origin_of_nan(const core_state *c, const uint8_t *at,
 static _Noreturn void report_nan(core_state *c, int64_t i, int32_t origin,
                                  int32_t stored) {
   char place[512] = "";
-  if (origin >= 0) core_place(c, stored, place, sizeof place);
-  core_stop(
-      c, AT_INVALID_ARGUMENT, origin >= 0 ? origin : stored,
-      "element %lld of the result is NaN%s%s", (long long)i,
-      *place ? "\ndetail: it arises at the place below and is stored at " : "",
-      place);
+  int32_t read = c->launch->rerun ? atomic_load(&c->launch->rerun->read_at) : 0;
+  const char *detail = "";
+  if (origin >= 0) {
+    core_place(c, stored, place, sizeof place);
+    detail = "\ndetail: it arises at the place below and is stored at ";
+  } else if (read) {
+    core_place(c, read - 2, place, sizeof place);
+    detail = "\ndetail: undefined values are read at ";
+  }
+  core_stop(c, AT_INVALID_ARGUMENT, origin >= 0 ? origin : stored,
+            "element %lld of the result is NaN%s%s", (long long)i,
+            *place ? detail : "", place);
 }
 
 // Blocks at the edge of an array are padded with poison: it may be stored where

@@ -168,10 +168,13 @@ static void find_spread(at_me *m, const at_mop *op) {
     at_me_slot_of(m, in)->spread = true;
 }
 
-// Numbers of numbers: where(i < n, ends[i] - starts[i], 0).
-static bool computes_scalar(const at_mop *op, at_mosaic_opcode c) {
-  return op->num_results == 1 && !at_me_is_vector(&op->results[0]) &&
-         (c == AT_MOSAIC_ARITH_INDEX_CAST || at_me_elementwise(op));
+// What is made of a value element by element, or moves it, or is a product, whose
+// undefined rows and columns stay rows and columns: where(i < n, ends[i] -
+// starts[i], 0), where(column < n, dot(q, keys), least).
+static bool makes_another(const at_mop *op, at_mosaic_opcode c) {
+  return op->num_results == 1 &&
+         (c == AT_MOSAIC_ARITH_INDEX_CAST || c == AT_MOSAIC_TPU_MATMUL ||
+          at_me_elementwise(op) || at_me_lazy(c));
 }
 
 // What `select` may drop, of operand k; of a wait the memory whose size it is.
@@ -184,9 +187,7 @@ static bool drops(at_mosaic_opcode c, uint32_t k) {
 // does not count as read: JAX's where(first, 0, ref[...]). Nor does a slice
 // that only says how many bytes to wait for.
 static void find_counting(at_me *m, const at_mop *op, at_mosaic_opcode c) {
-  bool form = c == AT_MOSAIC_ARITH_EXTF || c == AT_MOSAIC_ARITH_TRUNCF ||
-              c == AT_MOSAIC_VECTOR_SHAPE_CAST ||
-              c == AT_MOSAIC_VECTOR_BROADCAST || computes_scalar(op, c);
+  bool form = makes_another(op, c);
   bool slice = c == AT_MOSAIC_TPU_MEMREF_SLICE;
   form |= slice || c == AT_MOSAIC_TPU_MEMREF_SQUEEZE;
   bool kept = form && !at_me_slot_of(m, &op->results[0])->counts;

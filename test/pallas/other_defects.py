@@ -195,6 +195,30 @@ def copy_outlives_its_memory(sound, x, o, sem):
   o[...] = jnp.zeros(SHAPE, jnp.float32)
 
 
+# ---- Values that a choice may drop, after what was computed with them
+
+@kernel("undefined values", scratch_shapes=[VMEM])
+def keys_behind_the_last(sound, x, o, s):
+  s[0:5, :] = x[0:5, :]
+  products = lax.dot_general(x[...], s[...] * 2, (((1,), (1,)), ((), ())))
+  there = lax.broadcasted_iota(jnp.int32, (8, 8), 1) < (5 if sound else 6)
+  best = jnp.where(there, products, -1e9).max(axis=1)
+  o[...] = jnp.broadcast_to(best[:, None], SHAPE)  # here: keys_behind_the_last
+
+
+@kernel("undefined values", scratch_shapes=[pltpu.SMEM((4,), jnp.int32)])
+def number_behind_the_last(sound, x, o, s):
+  for i in range(4):
+    s[i] = i * i
+
+  def row(i, _):
+    step = lax.select(i < (3 if sound else 4), s[i + 1] - s[i], 0)
+    o[pl.ds(i, 1), :] = jnp.full((1, 128), step.astype(jnp.float32))  # here: number_behind_the_last
+    return 0
+  o[...] = x[...]
+  lax.fori_loop(0, 4, row, 0)
+
+
 # ---- By index
 
 def on_one_subcore(body, *scratch, out):
