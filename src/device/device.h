@@ -47,10 +47,11 @@ at_place at_topology_place(const at_topology *t, uint32_t device);
 // Bytes that a dense array takes in the target's HBM. TPU arrays are stored in
 // tiles:
 //   rank >= 2: the minor dimension is padded to 128 lanes, the second minor to
-//   the
-//     tile's rows: 8 for 32 bits, sublane_rows_16bit for 16, 32 for 8, 64
+//     the tile's rows: 8 for 32 bits, sublane_rows_16bit for 16, 32 for 8, 64
 //     for 4. A second minor dimension that is smaller takes the next power of
-//     two of rows, but whole 32-bit words (`packing` rows share one).
+//     two of rows, but whole 32-bit words (`packing` rows share one). Which
+//     dimensions these are the compiler chooses so that the array is smallest:
+//     f32[1000,1] lies as {0,1:T(1,128)}, in 4 KiB.
 //   rank 1: to a tile of the next power of two of elements, between one row of
 //     lanes (128 x packing) and 1,024.
 //   rank 0: one row of lanes. No elements: 0 bytes.

@@ -162,6 +162,17 @@ static uint64_t round_to(uint64_t n, uint64_t tile) {
   return at_mul((n + tile - 1) / tile, tile);
 }
 
+static uint64_t tiled(at_dims dims, uint32_t minor, uint32_t second,
+                      uint64_t packing, uint64_t most_rows) {
+  uint64_t rows = (uint64_t)dims.ptr[second];
+  uint64_t tile = clamp(next_power_of_two(rows), packing, most_rows);
+  uint64_t n = at_mul(round_to((uint64_t)dims.ptr[minor], 128),
+                      round_to(rows, tile));
+  for (uint32_t i = 0; i < dims.rank; i++)
+    if (i != minor && i != second) n = at_mul(n, (size_t)dims.ptr[i]);
+  return n;
+}
+
 uint64_t at_hw_padded_bytes(const at_hw *hw, at_dtype t, at_dims dims) {
   uint32_t bits = at_dtype_of(t)->bits;
   if (bits == 0) return 0;
@@ -187,12 +198,12 @@ uint64_t at_hw_padded_bytes(const at_hw *hw, at_dtype t, at_dims dims) {
     elements = round_to(
         n, clamp(next_power_of_two(n), least, AT_MAX(least, (uint64_t)1024)));
   } else {
-    uint64_t rows = (uint64_t)dims.ptr[dims.rank - 2];
-    uint64_t tile = clamp(next_power_of_two(rows), packing, most_rows);
-    elements = at_mul(round_to((uint64_t)dims.ptr[dims.rank - 1], lanes),
-                      round_to(rows, tile));
-    for (uint32_t i = 0; i + 2 < dims.rank; i++)
-      elements = at_mul(elements, (size_t)dims.ptr[i]);
+    elements = UINT64_MAX;
+    for (uint32_t minor = 0; minor < dims.rank; minor++)
+      for (uint32_t second = 0; second < dims.rank; second++)
+        if (minor != second)
+          elements = AT_MIN(elements, tiled(dims, minor, second, packing,
+                                            most_rows));
   }
   if (elements == SIZE_MAX) return UINT64_MAX;
   return at_mul(at_mul(elements / 8, bits), arrays);
