@@ -14,13 +14,18 @@ static bool is_sum_of_products(const at_node *n) {
          at_node_ints(n, AT_ATTR_LHS_BATCHING_DIMENSIONS).rank;
 }
 
-// Of operands that are f32, or one f32 and one bf16.
+// What bf16 holds as it is: also bytes, as jnp.matmul leaves them beside f32.
+static bool fits_bf16(at_dtype t) {
+  return t == AT_BF16 || (at_is_int(t) && at_dtype_of(t)->bits <= 8);
+}
+
+// Of operands that are f32, or one f32 and one that fits.
 static bool is_default_f32_dot(const at_node *n) {
   if (n->op != AT_OP_DOT_GENERAL || n->types[0].dtype != AT_F32 ||
       at_node_str(n, AT_ATTR_DOT_ALGORITHM).len || is_sum_of_products(n))
     return false;
   at_dtype a = operand_type(n, 0), b = operand_type(n, 1);
-  if ((a != AT_F32 && a != AT_BF16) || (b != AT_F32 && b != AT_BF16))
+  if ((a != AT_F32 && !fits_bf16(a)) || (b != AT_F32 && !fits_bf16(b)))
     return false;
   at_dims p = at_node_ints(n, AT_ATTR_PRECISION);
   for (uint32_t i = 0; i < p.rank; i++)

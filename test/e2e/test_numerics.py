@@ -11,6 +11,11 @@ rounded = lambda a: np.asarray(jnp.asarray(a).astype(jnp.bfloat16).astype(jnp.fl
 got = np.asarray(jax.jit(jnp.matmul)(x, y))
 asked = np.asarray(jax.jit(lambda a, b: jnp.matmul(a, b, precision="highest"))(x, y))
 sums = np.asarray(jax.jit(lambda a: jnp.einsum("ij,ij->i", a, a))(x))
+bytes_ = np.random.default_rng(2).integers(-127, 128, (96, 32), np.int8)
+mixed = np.asarray(jax.jit(jnp.matmul)(x, bytes_))
+rounds = abs(mixed - rounded(x) @ bytes_).max() < 1e-2
+assert rounds == (abs(mixed - x @ bytes_.astype(np.float32)).max() > 1e-2)
+assert rounds == (abs(got - rounded(x) @ rounded(y)).max() < 1e-4)  # as of two f32 operands
 assert abs(sums - (x * x).sum(1)).max() < 1e-4  # no product for the matrix unit
 print(abs(got - x @ y).max() < 1e-4, abs(got - rounded(x) @ rounded(y)).max() < 1e-4, abs(asked - x @ y).max() < 1e-4)
 """
