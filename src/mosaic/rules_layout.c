@@ -150,6 +150,7 @@ static at_status word_refused(at_mosaic_judge *j, const at_mop *op) {
 typedef struct part {
   const at_mvalue *at;
   int64_t have, n;
+  int64_t asked;  // n without the padding
   uint32_t dim;
   bool fixed;  // starts at a known place
   bool all;
@@ -162,6 +163,7 @@ static part part_of(const at_mop *op, uint32_t last, int64_t tile) {
   part x = {.at = op->operands[1 + dim],
             .have = ARG(op, 0)->shape.ptr[dim],
             .n = RES(op, 0)->shape.ptr[dim],
+            .asked = RES(op, 0)->shape.ptr[dim],
             .dim = dim};
   x.fixed = at_mosaic_value_const(x.at, &c);
   x.all = x.fixed && x.n == x.have;
@@ -169,6 +171,22 @@ static part part_of(const at_mop *op, uint32_t last, int64_t tile) {
       x.n < INT64_MAX - tile)
     x.n = (x.n + tile - 1) / tile * tile;
   return x;
+}
+
+static bool in_tile(const part *x, int64_t tile) {
+  int64_t c;
+  if (x->asked == AT_MDYN || x->asked > tile) return false;
+  if (x->asked <= 1 || x->have <= tile || at_mosaic_value_divides(x->at, tile))
+    return true;
+  if (at_mosaic_value_const(x->at, &c)) return c % tile + x->asked <= tile;
+  return tile % x->asked == 0 && at_mosaic_value_divides(x->at, x->asked);
+}
+
+// Half of it in one tile, half in the next: as good as in one.
+static bool in_halves(const part *x, int64_t tile) {
+  int64_t c;
+  return x->asked > 1 && tile % x->asked == 0 &&
+         at_mosaic_value_const(x->at, &c) && c % (x->asked / 2) == 0;
 }
 
 // Columns of rows that lie one after another, or in one column of tiles: they
@@ -180,7 +198,9 @@ static at_status lanes(at_mosaic_judge *j, const at_mop *op, const part *x,
   if (whole && at_mosaic_value_divides(x->at, 128)) return AT_OK;
   int64_t word = word_of(j, op);
   bool aligned = at_mosaic_value_divides(x->at, word / 32);
-  if (!(x->fixed && fixed) && (whole || !aligned || word >= 4096))
+  bool across = x->asked > 0 && !x->fixed &&
+                (128 % x->asked || !at_mosaic_value_divides(x->at, x->asked));
+  if (!(x->fixed && fixed) && (whole || !aligned || across || word >= 4096))
     return at_mosaic_refuse(
         j, op, AT_INTERNAL,
         "Could not determine that the dynamic offset times the element size is "
@@ -217,27 +237,11 @@ static bool is_tiled(const part *x, int64_t tile) {
 static at_status tiles_only(at_mosaic_judge *j, const at_mop *op, const part *x,
                             int64_t unit, int64_t tile) {
   if (x->all) return AT_OK;
-  if (!at_mosaic_value_divides(x->at, unit))
-    return offset_refused(j, op, x->dim, tile);
-  return x->n == AT_MDYN || x->n % unit == 0
-             ? AT_OK
-             : size_refused(j, op, x->dim, tile);
-}
-
-static bool in_tile(const part *x, int64_t tile) {
-  int64_t c;
-  if (x->n == AT_MDYN || x->n > tile) return false;
-  if (x->n <= 1 || x->have <= tile || at_mosaic_value_divides(x->at, tile))
-    return true;
-  if (at_mosaic_value_const(x->at, &c)) return c % tile + x->n <= tile;
-  return tile % x->n == 0 && at_mosaic_value_divides(x->at, x->n);
-}
-
-// Half of it in one tile, half in the next: as good as in one.
-static bool in_halves(const part *x, int64_t tile) {
-  int64_t c;
-  return x->n > 1 && tile % x->n == 0 && at_mosaic_value_const(x->at, &c) &&
-         c % (x->n / 2) == 0;
+  bool sized = x->n == AT_MDYN || x->n == x->have || x->n % unit == 0;
+  if (sized && at_mosaic_value_divides(x->at, unit)) return AT_OK;
+  return at_mosaic_value_divides(x->at, tile)
+             ? size_refused(j, op, x->dim, tile)
+             : offset_refused(j, op, x->dim, tile);
 }
 
 // `column`: the last dimension goes, so one element of each row moves.
@@ -261,9 +265,13 @@ static at_status slice(at_mosaic_judge *j, const at_mop *op, bool column,
   if (!dense && !(rows_in && (whole || lanes_in)))
     AT_TRY(tiles_only(j, op, &row, tile, tile));
   if (lane.all) return AT_OK;
-  if (column) return word_refused(j, op);
   if (!dense && !(rows_in && lanes_in))
     AT_TRY(tiles_only(j, op, &lane, 128, 128));
+  if (column && unit > 1 && lane.fixed &&
+      at_mosaic_value_divides(lane.at, word_of(j, op) / 32))
+    return at_mosaic_refuse(
+        j, op, AT_INTERNAL,
+        "Not implemented: Source and target trailing tiles differ");
   return lanes(j, op, &lane, unit == 1 || row.fixed,
                lane.have <= 128 || tile > unit);
 }
@@ -354,6 +362,7 @@ static at_status gather(at_mosaic_judge *j, const at_mop *op) {
     return at_mosaic_refuse(
         j, op, AT_INTERNAL,
         "Not implemented: Only 8-, 16- or 32-bit gathers supported");
+  if (d.rank == 1 && a->shape.ptr[d.ptr[0]] == 1) return AT_OK;
   if (bits != at_mosaic_bits(i))
     return at_mosaic_refuse(j, op, AT_INTERNAL,
                             "Not implemented: Gather indices and result have "
@@ -405,6 +414,17 @@ static at_status strided_wide(at_mosaic_judge *j, const at_mop *op,
   return AT_OK;
 }
 
+static at_status strided_line(at_mosaic_judge *j, const at_mop *op, bool load,
+                              bool words) {
+  if (load)
+    return at_mosaic_refuse(j, op, AT_INTERNAL,
+                            "%s implemented: Strided load with 1D vector",
+                            words ? "not" : "Not");
+  return at_mosaic_refuse(j, op, AT_INTERNAL,
+                          "not implemented: Strided store with %s",
+                          words ? "1D vector" : "non 32-bit data");
+}
+
 // Words go row by row wherever they lie; narrower elements can only be read so,
 // and from the first lane on.
 static at_status strided(at_mosaic_judge *j, const at_mop *op, uint32_t ref) {
@@ -412,9 +432,10 @@ static at_status strided(at_mosaic_judge *j, const at_mop *op, uint32_t ref) {
   uint32_t rank = m->shape.rank, bits = at_mosaic_bits(m);
   bool words = bits == 32 || bits == 1;
   at_dims d;
-  if (rank < 2 ||
+  if (rank < 1 ||
       !at_mosaic_attr_ints(at_mop_attr(op, "strides"), j->scratch, &d))
     return AT_OK;
+  if (rank == 1) return strided_line(j, op, ref == 0, words);
   bool plain = d.ptr[rank - 1] == 1;
   int64_t lane;
   bool first =
@@ -429,6 +450,9 @@ static at_status strided(at_mosaic_judge *j, const at_mop *op, uint32_t ref) {
     return at_mosaic_refuse(
         j, op, AT_INTERNAL,
         "not implemented: Strided store with non 32-bit data");
+  if (!words && !first)
+    return at_mosaic_refuse(j, op, AT_INTERNAL,
+                            "Not Implemented: Index on last dim is not 0");
   if (!words && !plain)
     return at_mosaic_refuse(j, op, AT_INTERNAL,
                             "Not implemented: Stride on last dim is not 1");
@@ -447,12 +471,15 @@ static at_status strided(at_mosaic_judge *j, const at_mop *op, uint32_t ref) {
   return AT_OK;
 }
 
-// A turn that grows along another dimension.
+// A turn, which may grow along another dimension.
 static at_status rotation(at_mosaic_judge *j, const at_mop *op) {
   const at_mtype *t = ARG(op, 0);
   const at_mattr *along = at_mop_attr(op, "stride_dimension");
   uint32_t rank = t->shape.rank, bits = at_mosaic_bits(t);
   int64_t by, d = at_mop_attr(op, "dimension")->i;
+  if (rank == 1)
+    return at_mosaic_refuse(j, op, AT_INTERNAL,
+                            "not implemented: Unsupported 1D shape");
   if (bits == 1)
     return at_mosaic_refuse(
         j, op, AT_INTERNAL,
@@ -504,6 +531,15 @@ static bool joins(const at_mtype *t, int64_t n) {
   return all == n;
 }
 
+// Several blocks of rows are a line only where each is one column of whole
+// tiles.
+static bool is_line(at_mosaic_judge *j, const at_mtype *t) {
+  int64_t rows = at_mosaic_size(t, 2), blocks = 1;
+  for (uint32_t i = 0; i + 2 < t->shape.rank; i++) blocks *= t->shape.ptr[i];
+  return blocks == 1 ||
+         (at_mosaic_size(t, 1) == 128 && rows % tile_of(j, t, false) == 0);
+}
+
 // Masks keep their lanes.
 static at_status mask_cast(at_mosaic_judge *j, const at_mop *op) {
   const at_mtype *a = ARG(op, 0), *b = RES(op, 0);
@@ -529,8 +565,10 @@ static at_status shape_cast(at_mosaic_judge *j, const at_mop *op) {
   if (from <= 0 || to <= 0) return AT_OK;
   if (from != to && at_mosaic_bits(a) == 1) return mask_cast(j, op);
   bool evenly = from % to == 0 || to % from == 0;
+  bool lines = (b->shape.rank > 1 || is_line(j, a)) &&
+               (a->shape.rank > 1 || is_line(j, b));
   if (from == to || (from <= 128 && to <= 128 && evenly) ||
-      (from % 128 == 0 && to % 128 == 0) ||
+      (from % 128 == 0 && to % 128 == 0 && lines) ||
       (a->shape.rank > 1 && b->shape.rank > 1 &&
        (joins(b, from) || joins(a, to))))
     return AT_OK;

@@ -85,7 +85,27 @@ static at_status reduction_types(at_mosaic_judge *j, const at_mop *op) {
       "Unsupported element type for the selected reduction");
 }
 
+// From v7 on integers are multiplied as floats.
+static at_status matmul_types_7(at_mosaic_judge *j, const at_mop *op) {
+  uint32_t words = 0;
+  for (uint32_t i = 0; i < 3; i++) {
+    if (is_int(ARG(op, i)) && at_mosaic_bits(ARG(op, i)) == 16)
+      return at_mosaic_refuse(j, op, AT_INTERNAL,
+                              "Integer inputs with bitwidth 16 are not "
+                              "supported as matmul/accumulator inputs.");
+    words += i < 2 && is_int(ARG(op, i)) && at_mosaic_bits(ARG(op, i)) == 32;
+  }
+  if (words == 2)
+    return at_mosaic_refuse(j, op, AT_INTERNAL,
+                            "float acc with int lhs. Expected float lhs.");
+  if (at_mosaic_bits(ARG(op, 2)) != 32)
+    return at_mosaic_refuse(j, op, AT_INTERNAL,
+                            "Expected 32-bit acc in tpu::MatmulOp");
+  return AT_OK;
+}
+
 static at_status matmul_types(at_mosaic_judge *j, const at_mop *op) {
+  if (j->chip->generation >= 7) return matmul_types_7(j, op);
   const at_mtype *a = ARG(op, 0), *b = ARG(op, 1), *acc = ARG(op, 2);
   bool mixed = at_mosaic_dtype_of(a) != at_mosaic_dtype_of(b);
   if (mixed && is_int(a) && is_int(b))
@@ -103,6 +123,16 @@ static at_status matmul_types(at_mosaic_judge *j, const at_mop *op) {
     return at_mosaic_refuse(j, op, AT_INTERNAL,
                             "Expected 32-bit acc in tpu::MatmulOp");
   return AT_OK;
+}
+
+// One element of a vector.
+static at_status extract_types(at_mosaic_judge *j, const at_mop *op) {
+  const at_mtype *t = RES(op, 0);
+  uint32_t bits = at_mosaic_bits(t);
+  if (at_mosaic_is_vector(t) || bits == 32 || bits == 1) return AT_OK;
+  return at_mosaic_refuse(j, op, AT_INTERNAL,
+                          "Only 32-bit scalar vector.extracts supported. Cast "
+                          "your input to a 32-bit type first.");
 }
 
 static at_status stochastic_types(at_mosaic_judge *j, const at_mop *op) {
@@ -145,6 +175,8 @@ at_status at_mosaic_rules_canonical(at_mosaic_judge *j, const at_mop *op) {
       return scalar_types(j, op);
     case AT_MOSAIC_VECTOR_MULTI_REDUCTION:
       return reduction_types(j, op);
+    case AT_MOSAIC_VECTOR_EXTRACT:
+      return extract_types(j, op);
     case AT_MOSAIC_TPU_MATMUL:
       return matmul_types(j, op);
     case AT_MOSAIC_TPU_STOCHASTIC_CONVERT:
@@ -210,14 +242,45 @@ static const char *min_or_max(const at_mop *op) {
       !at_mosaic_attr_int(c, "predicate", &p) || p < SLT)
     return NULL;
   const at_mvalue *a = narrowed(c->operands[0]), *b = narrowed(c->operands[1]),
-                  *x = at_mosaic_value_folded(op->operands[1]),
-                  *y = at_mosaic_value_folded(op->operands[2]);
+                  *x = narrowed(op->operands[1]),
+                  *y = narrowed(op->operands[2]);
   bool straight = is_same(a, x) && is_same(b, y),
        crossed = is_same(a, y) && is_same(b, x);
   if (!straight && !crossed) return NULL;
   bool less = p == 2 || p == 3 || p == 6 || p == 7;
   if (p >= 6) return less == straight ? "arith.minui" : "arith.maxui";
   return less == straight ? "arith.minsi" : "arith.maxsi";
+}
+
+// An extremum of wider numbers that is cut back to their own width is one of
+// that width.
+static const char *narrow_extremum(const at_mop *op) {
+  const at_mop *wide = op->operands[0]->op;
+  if (!wide) return NULL;
+  at_mosaic_opcode c = at_mosaic_opcode_of(wide);
+  bool choice = c == AT_MOSAIC_ARITH_SELECT;
+  if (c != AT_MOSAIC_ARITH_MAXSI && c != AT_MOSAIC_ARITH_MINSI && !choice)
+    return NULL;
+  for (uint32_t i = choice; i < 2u + choice; i++) {
+    const at_mop *from = wide->operands[i]->op;
+    if (!from || at_mosaic_opcode_of(from) != AT_MOSAIC_ARITH_EXTSI ||
+        at_mosaic_bits(ARG(from, 0)) != at_mosaic_bits(RES(op, 0)))
+      return NULL;
+  }
+  return choice ? min_or_max(wide) : wide->name;
+}
+
+// The scalar core compares words. A comparison that became an extremum is gone.
+static at_status scalar_comparison(at_mosaic_judge *j, const at_mop *op) {
+  uint32_t bits = at_mosaic_bits(ARG(op, 0));
+  if (at_mosaic_is_vector(ARG(op, 0)) || bits == 32 || bits == 1) return AT_OK;
+  for (uint32_t i = 0; i < op->block->num_ops; i++) {
+    const at_mop *use = op->block->ops[i];
+    if (at_mosaic_opcode_of(use) == AT_MOSAIC_ARITH_SELECT &&
+        use->operands[0] == &op->results[0] && min_or_max(use))
+      return AT_OK;
+  }
+  return no_instruction(j, op, op->name);
 }
 
 static at_status integer_instruction(at_mosaic_judge *j, const at_mop *op) {
@@ -246,6 +309,10 @@ static at_status integer_instruction(at_mosaic_judge *j, const at_mop *op) {
     case AT_MOSAIC_MATH_CTLZ:
     case AT_MOSAIC_MATH_CTPOP:
       return no_instruction(j, op, op->name);
+    case AT_MOSAIC_ARITH_TRUNCI: {
+      const char *name = narrow_extremum(op);
+      return name ? no_instruction(j, op, name) : AT_OK;
+    }
     // JAX's own tests want this of every chip from v4 on.
     case AT_MOSAIC_MATH_ABSI:
       return bits == 16 ? AT_OK : no_instruction(j, op, op->name);
@@ -293,9 +360,19 @@ static at_status float_instruction(at_mosaic_judge *j, const at_mop *op) {
   return no_instruction(j, op, op->name);
 }
 
+// What an operand is multiplied as: integers by floats as floats, from v7 on
+// only words.
+static at_dtype multiplied(at_mosaic_judge *j, const at_mtype *t,
+                           const at_mtype *other) {
+  at_dtype d = at_mosaic_dtype_of(t);
+  bool becomes =
+      j->chip->generation >= 7 ? d == AT_S32 : is_int(t) && !is_int(other);
+  return becomes ? AT_F32 : d;
+}
+
 static at_status product(at_mosaic_judge *j, const at_mop *op) {
   const at_mtype *a = ARG(op, 0), *b = ARG(op, 1);
-  at_dtype ta = at_mosaic_dtype_of(a), tb = at_mosaic_dtype_of(b);
+  at_dtype ta = multiplied(j, a, b), tb = multiplied(j, b, a);
   at_str p = {0};
   at_mosaic_attr_text(at_mop_attr(op, "precision"), &p);
   if (at_str_is(p, "fp32")) {
@@ -316,12 +393,8 @@ static at_status product(at_mosaic_judge *j, const at_mop *op) {
     return at_mosaic_refuse(j, op, AT_INTERNAL,
                             "Unsupported type for matmul: '%s'",
                             type_text(j, a));
-  if (is_int(a) && is_int(b) && j->chip->generation >= 7 &&
-      (bits[0] == 16 || bits[1] == 16))
-    return at_mosaic_refuse(j, op, AT_INTERNAL,
-                            "Integer inputs with bitwidth 16 are not supported "
-                            "as matmul/accumulator inputs.");
-  if (is_int(a) && is_int(b) && (bits[0] > 8 || bits[1] > 8))
+  if (j->chip->generation < 7 && is_int(a) && is_int(b) &&
+      (bits[0] > 8 || bits[1] > 8))
     return at_mosaic_refuse(
         j, op, AT_INTERNAL,
         "Bad lhs/rhs type: 'vector<%lldx%lldxi%u>' 'vector<%lldx%lldxi%u>'",
@@ -374,7 +447,7 @@ static at_status gather_instruction(at_mosaic_judge *j, const at_mop *op) {
   at_dims d;
   if (j->chip->generation >= 6 || bits >= 32 ||
       !at_mosaic_attr_ints(at_mop_attr(op, "dimensions"), j->scratch, &d) ||
-      d.rank != 1)
+      d.rank != 1 || t->shape.ptr[d.ptr[0]] == 1)
     return AT_OK;
   int64_t from_end = t->shape.rank - d.ptr[0];
   if (from_end == 2)
@@ -476,8 +549,12 @@ at_status at_mosaic_rules_target(at_mosaic_judge *j, const at_mop *op) {
         return at_mosaic_refuse(j, op, AT_INTERNAL,
                                 "Target does not support this comparison");
       return scalar_float(j, op);
+    case AT_MOSAIC_ARITH_CMPI:
+      return scalar_comparison(j, op);
     case AT_MOSAIC_ARITH_EXTF:
-      return scalar_float(j, op);
+      return is_half_floats(RES(op, 0))
+                 ? no_instruction(j, op, "tpu.pack_subelements")
+                 : scalar_float(j, op);
     case AT_MOSAIC_VECTOR_BROADCAST:
     case AT_MOSAIC_TPU_BITCAST:
       if (!is_half_floats(RES(op, 0)) ||

@@ -181,6 +181,14 @@ ROWS = {
     "scalars of bf16 are sums": (lambda: of_scalars(lambda s: s[0] + s[1], BF16), illegal("arith.addf")),
     "scalars of bf16 become f32": (lambda: of_scalars(lambda s: s[0].astype(F32), BF16), None),
     "scalars of f16": (lambda: of_scalars(lambda s: s[0].astype(F32), F16), "Unsupported input type for float extension: 'f16'"),
+    "a word of a vector": (lambda: of_element(F32), None),
+    "an element of a vector of bf16": (lambda: of_element(BF16), "Only 32-bit scalar vector.extracts supported"),
+    "an element of a vector of bytes": (lambda: of_element(I8), "Only 32-bit scalar vector.extracts supported"),
+    "scalars of bytes are compared": (lambda: of_scalars(lambda s: jnp.where(s[0] == s[1], s[2], s[3]), I8), illegal("arith.cmpi")),
+    "a maximum in wider numbers": (lambda: two(lambda x, y: jnp.maximum(x.astype(I32), y.astype(I32)).astype(I16), I16), illegal("arith.maxsi")),
+    "the lesser of wider numbers": (lambda: two(lambda x, y: chosen(x.astype(I32), y.astype(I32)).astype(I8), I8), illegal("arith.minsi")),
+    "the lesser of wider unsigned numbers": (lambda: two(lambda x, y: chosen(x.astype(I32), y.astype(I32)).astype(U8), U8), None),
+    "f8 to f16": (lambda: of_values(lambda x: x.astype(F16), S((32, 128), E5)), illegal("tpu.pack_subelements")),
     # Masks.
     "masks turn": (lambda: of_values(lambda x: jnp.where(pltpu.roll(x > 0, 1, 1), x, 0.0), S((8, 128), F32)),
                    "Not implemented: changeBitwidth"),
@@ -205,7 +213,12 @@ ROWS = {
     "growing turn by a number of the run": (lambda: in_turn(F32, (32, 128), 1, stride=1, stride_axis=0),
                                             "Not implemented: strided dynamic rotation along the two last dimensions"),
     "growing turn of bytes": (lambda: turned(I8, (32, 128), 1, stride=1, stride_axis=0), (TURN + "16 (got 8) on TPU v5",) * 2 + (None,)),
+    "gather along one element": (lambda: gathered(I16, I32, 0, 1), None),
+    "turn of a line": (lambda: turned(F32, (1024,), 0), "not implemented: Unsupported 1D shape"),
     # Loads and stores.
+    "every other one of a line": (lambda: of_line(F32), "not implemented: Strided load with 1D vector"),
+    "every other one of a line of bf16": (lambda: of_line(BF16), "Not implemented: Strided load with 1D vector"),
+    "a line is stored to every other place": (lambda: stored(F32, (1024,), (128,), pl.ds(0, 128, 2)), "not implemented: Strided store with 1D vector"),
     "one dimension from anywhere": (lambda: of_index(F32, (4096,), lambda i: pl.ds(i, 1024), (1024,)), PROOF),
     "one dimension from tiles": (lambda: of_index(F32, (4096,), lambda i: pl.ds(i * 1024, 1024), (1024,)), None),
     "part of a row of several tiles": (lambda: of_index(F32, (64, 256), lambda i: (pl.ds(i, 1), pl.ds(5, 64)), (1, 64)),
@@ -236,6 +249,12 @@ ROWS = {
                                                "Not implemented: Supported only when (a) tiled dimensions"),
     "rows of 16 bits of their own": (lambda: viewed(BF16, (64, 1, 1536), (768, 128)),
                                      "Not implemented: Supported only when (a) tiled dimensions"),
+    "blocks of whole tiles become a line": (lambda: reshaped((4, 8, 128), (4096,)), None),
+    "rows of words become a line": (lambda: reshaped((4, 1, 128), (512,)), None),
+    "rows of 16 bits become a line": (lambda: reshaped((4, 1, 128), (512,), BF16), CAST),
+    "blocks of part of a tile become a line": (lambda: reshaped((4, 5, 128), (2560,)), CAST),
+    "blocks of two columns of tiles become a line": (lambda: reshaped((4, 8, 256), (8192,)), CAST),
+    "a line becomes blocks of part of a tile": (lambda: reshaped((2560,), (4, 5, 128)), CAST),
     "padded rows": (lambda: viewed(F32, (4, 5, 128), (20, 128)), "Not implemented: Reshape on a non-contiguous memref."),
     "lanes are divided unevenly": (lambda: reshaped((6, 100), (3, 200)), CAST),
     "lanes are divided in one tile": (lambda: reshaped((64, 20), (2, 8, 80)), None),
@@ -244,6 +263,16 @@ ROWS = {
     # Copies.
     "rows of bf16 within a word": (lambda: of_copy(BF16, (64, 128), lambda i: pl.ds(1, 1), (1, 128), True), TILES),
     "rows of bf16 by the word": (lambda: of_copy(BF16, (64, 128), lambda i: pl.ds(2, 2), (2, 128), True), None),
+    "one row of bf16 between tiles": (lambda: of_copy(BF16, (64, 128), lambda i: pl.ds(4, 1), (1, 128)), TILES),
+    "one row of bf16 at a tile": (lambda: of_copy(BF16, (64, 128), lambda i: pl.ds(8, 1), (1, 128)), SIZES),
+    "the last row of several tiles": (lambda: of_copy(F32, (64, 256), lambda i: pl.ds(63, 1), (1, 256)), None),
+    "all rows, from tiles": (lambda: of_copy(F32, (20, 300), lambda i: pl.ds(i * 8, 20), (20, 300)), None),
+    "all rows, from anywhere": (lambda: of_copy(F32, (20, 300), lambda i: pl.ds(i, 20), (20, 300)), TILES),
+    "a column by number": (lambda: of_copy(F32, (64, 128), lambda i: (ALL, i), (64,)), UNSURE),
+    "the first column": (lambda: of_copy(F32, (64, 128), lambda i: (ALL, 0), (64,)), INNER),
+    "the first column of bf16": (lambda: of_copy(BF16, (64, 128), lambda i: (ALL, 0), (64,)), "Not implemented: Source and target trailing tiles differ"),
+    "a column of several tiles": (lambda: of_copy(F32, (64, 256), lambda i: (ALL, 3), (64,)), TILES),
+    "lanes at half their number": (lambda: of_copy(F32, (64, 128), lambda i: (ALL, pl.ds(i * 8, 16)), (64, 16)), UNSURE),
     "half of the lanes": (lambda: of_copy(F32, (64, 256), lambda i: (ALL, pl.ds(0, 64)), (64, 64), True), SIZES),
     "a column": (lambda: of_copy(F32, (64, 128), lambda i: (ALL, 3), (64,)), WORD),
     "rows across tiles of several": (lambda: of_copy(F32, (64, 256), lambda i: pl.ds(i, 8), (8, 256)), TILES),
@@ -281,6 +310,11 @@ ROWS = {
                                      S((128, 128), F32), S((128, 128), I32)), None),
     "f32 by masks": (lambda: of_values(lambda x, y: lax.dot_general(x, y, (((1,), (0,)), ((), ())), preferred_element_type=F32),
                                        S((128, 128), F32), S((128, 128), jnp.bool_)), illegal("tpu.unpack_subelements")),
+    "f32 by i32, as exactly as can be": (lambda: multiplied(F32, I32, F32, lax.Precision.HIGHEST), None),
+    "bytes by bf16, as exactly as can be": (lambda: multiplied(I8, BF16, F32, lax.Precision.HIGHEST), ("Bad rhs type",) * 3 + ("Bad lhs type",)),
+    "f32 by 16-bit integers": (lambda: multiplied(F32, I16, F32), (None,) * 3 + ("Integer inputs with bitwidth 16",)),
+    "bytes by words": (lambda: multiplied(I8, I32, I32), ("Mix int/int - NYI",) * 3 + (None,)),
+    "words by words": (lambda: multiplied(I32, I32, I32), ("Bad lhs/rhs type",) * 3 + ("float acc with int lhs",)),
     # Blocks, cores, memories.
     "blocks of two bits": (lambda: of_block(jnp.int2, (72, 256), (24, 256), (3,)), "Failed to set window params for input 0: E2002"),
     "whole arrays of two bits": (lambda: of_block(jnp.int2, (40, 256), (40, 256), (1,)), None),
@@ -316,6 +350,28 @@ ROWS = {
     "a flag that takes an integer": (lambda: of_flags(XLA_TPU_MAX_VLD_LIVE_RANGE=True), "XLA_TPU_MAX_VLD_LIVE_RANGE takes an integer"),
     "a name without its case": (lambda: of_flags(xla_tpu_force_lp_llo_scheduler=True), UNKNOWN + "'xla_tpu_force_lp_llo_scheduler'"),
 }
+
+
+def of_element(dtype):
+  def body(x, o):
+    o[0] = x[0, 0]
+  return kernel(body, S((1,), dtype), S((32, 128), dtype), out_specs=pl.BlockSpec(memory_space=SMEM))
+
+
+def of_line(dtype):
+  def body(x, o):
+    o[...] = x[pl.ds(0, 128, 2)]
+  return kernel(body, S((128,), dtype), S((1024,), dtype))
+
+
+def chosen(x, y):
+  return jnp.where(x < y, x, y)
+
+
+def multiplied(a, b, out, precision=None):
+  dims = (((1,), (0,)), ((), ()))
+  return of_values(lambda x, y: lax.dot_general(x, y, dims, preferred_element_type=out, precision=precision),
+                   S((128, 128), a), S((128, 128), b))
 
 
 def walk(memory, x):
