@@ -199,7 +199,8 @@ static at_status lanes(at_mosaic_judge *j, const at_mop *op, const part *x,
   int64_t word = word_of(j, op);
   bool aligned = at_mosaic_value_divides(x->at, word / 32);
   bool across = x->asked > 0 && !x->fixed &&
-                (128 % x->asked || !at_mosaic_value_divides(x->at, x->asked));
+                (128 % x->asked || x->asked % (word / 32) ||
+                 !at_mosaic_value_divides(x->at, x->asked));
   if (!(x->fixed && fixed) && (whole || !aligned || across || word >= 4096))
     return at_mosaic_refuse(
         j, op, AT_INTERNAL,

@@ -273,6 +273,7 @@ ROWS = {
     "the first column of bf16": (lambda: of_copy(BF16, (64, 128), lambda i: (ALL, 0), (64,)), "Not implemented: Source and target trailing tiles differ"),
     "a column of several tiles": (lambda: of_copy(F32, (64, 256), lambda i: (ALL, 3), (64,)), TILES),
     "lanes at half their number": (lambda: of_copy(F32, (64, 128), lambda i: (ALL, pl.ds(i * 8, 16)), (64, 16)), UNSURE),
+    "fewer lanes than a word": (lambda: of_copy(F32, (64, 128), lambda i: (ALL, pl.ds(i * 16, 4)), (64, 4)), UNSURE),
     "half of the lanes": (lambda: of_copy(F32, (64, 256), lambda i: (ALL, pl.ds(0, 64)), (64, 64), True), SIZES),
     "a column": (lambda: of_copy(F32, (64, 128), lambda i: (ALL, 3), (64,)), WORD),
     "rows across tiles of several": (lambda: of_copy(F32, (64, 256), lambda i: pl.ds(i, 8), (8, 256)), TILES),
