@@ -89,13 +89,16 @@ typedef void (*at_core_fill_fn)(void *const *bufs, const int64_t *start,
 // of this kernel (at_mosaic_code), for messages.
 
 // Dynamic indices are checked by generated code against the ref's shape; this
-// reports one that leaves it. Never returns.
+// reports one that leaves it. ref: 1 + the argument it belongs to, or what the
+// kernel allocated itself. Never returns.
+enum { AT_CORE_OWN = 0, AT_CORE_OWN_SEMAPHORES = -1 };
 void at_core_out_of_bounds(at_core *core, int32_t loc, int32_t dim,
-                           int64_t index, int64_t size, int64_t limit);
+                           int64_t index, int64_t size, int64_t limit,
+                           int32_t ref);
 // Tests and reports in one; returns where all is well. For code whose size
 // counts more than its speed.
 void at_core_within(at_core *core, int32_t loc, int32_t dim, int64_t index,
-                    int64_t size, int64_t limit);
+                    int64_t size, int64_t limit, int32_t ref);
 // Any other refusal at run time, with a text that lives in the object's
 // constants.
 void at_core_fail(at_core *core, int32_t loc, const char *text);
@@ -141,7 +144,7 @@ const void *at_core_undefined(at_core *core, int32_t dtype, int32_t loc);
 typedef enum at_core_access_kind {
   AT_CORE_LOAD = 0,
   AT_CORE_STORE = 1,
-  AT_CORE_MASKED = 2,  // flag: only some of the elements
+  AT_CORE_MASKED = 2,  // flag: nobody knows which of the elements
   AT_CORE_CHOSEN = 4   // flag: a choice may drop what is loaded
 } at_core_access_kind;
 void at_core_access(at_core *core, const at_core_view *v, int32_t kind,
@@ -149,20 +152,38 @@ void at_core_access(at_core *core, const at_core_view *v, int32_t kind,
 // A store of the elements whose mask (a byte each, row-major) is not 0.
 void at_core_access_masked(at_core *core, const at_core_view *v,
                            const uint8_t *mask, int32_t loc);
+// Elements one after another in the last dimension, as many as the mask has.
+void at_core_access_packed(at_core *core, const at_core_view *v,
+                           const uint8_t *mask, int64_t n, int32_t kind,
+                           int32_t loc);
+// Elements at indices, one list of n per dimension, where the mask (a byte
+// each; NULL: all) is not 0.
+typedef struct at_core_places {
+  at_core_view ref;
+  const int32_t *index[AT_CORE_MAX_RANK];
+  const uint8_t *mask;
+  int64_t n;
+  int32_t kind, loc;
+} at_core_places;
+void at_core_access_places(at_core *core, const at_core_places *x);
 // Floating-point results under ATOLL_CHECK=nan: fails if one of n elements is
 // NaN whose mask (a byte each; NULL: all) is not 0.
 // A NaN that arose at a place of the kernel is AT_CORE_NAN + 1 + `loc`, where
 // the check for NaN is made and loc is less than AT_CORE_NAN_PLACES.
 enum { AT_CORE_NAN = 0x7fc00000, AT_CORE_NAN_PLACES = 0xffff };
+typedef enum at_core_nan_use {
+  AT_CORE_NAN_STORED,
+  AT_CORE_NAN_CONVERTED  // to integers, which are never NaN
+} at_core_nan_use;
 void at_core_check_nan(at_core *core, const void *data, const uint8_t *mask,
-                       int32_t dtype, int64_t n, int32_t loc);
+                       int32_t dtype, int64_t n, int32_t use, int32_t loc);
 
 // Under checks. Indices of single elements along dimension `dim`, which has
 // `limit` elements: fails if one leaves it whose mask (a byte each; NULL: all)
 // is not 0.
 void at_core_check_indices(at_core *core, const int32_t *index,
                            const uint8_t *mask, int64_t n, int64_t limit,
-                           int32_t dim, int32_t loc);
+                           int32_t dim, int32_t loc, int32_t ref);
 // `tpu.assume_multiple`: is it one?
 void at_core_check_multiple(at_core *core, int32_t loc, int32_t value,
                             int32_t multiple);
@@ -217,6 +238,8 @@ typedef struct at_core_dma {
 } at_core_dma;
 void at_core_dma_start(at_core *core, const at_core_dma *d);
 void at_core_dma_wait(at_core *core, void *sem, int64_t bytes, int32_t loc);
+// Under checks, before a wait: the memory whose copy it is for.
+void at_core_expect(at_core *core, const at_core_view *v, int32_t loc);
 // A `lazy` copy of bytes that are dense on both sides, on this core; sem: of dst.
 void at_core_page_start(at_core *core, void *dst, void *src, int64_t bytes,
                         void *sem, int32_t loc);
@@ -335,9 +358,10 @@ typedef struct at_xcore_ref {
   // in, of blocks: nobody made it, and its buffer is NULL; each block is made
   // when the window comes there, by KERNELS + 1 (0: the array is there) from
   // the step's buffers from fill_bufs on.
-  uint32_t fill, fill_bufs, num_fill_bufs, pad;
-  // LOCATIONS + 1, 0: unknown. Of the index map; of the last store to it.
-  uint32_t place, stored_at;
+  uint32_t fill, fill_bufs, num_fill_bufs;
+  // LOCATIONS + 1, 0: unknown. Of the index map; of the first load of it; of
+  // the last store to it.
+  uint32_t place, loaded_at, stored_at;
   uint64_t cores;  // operands of one core each, one after the other; 0: one
   int64_t dims[AT_CORE_MAX_RANK];   // of the operand; scratch: of the ref
   int64_t block[AT_CORE_MAX_RANK];  // of the window; = dims without one

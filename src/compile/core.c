@@ -320,9 +320,9 @@ static at_status add_refs(at_emit_steps *e, const at_mosaic_kernel *k,
     AT_TRY(describe_window(k, &p->windows[i], code->index[i], &x));
     AT_TRY(describe_made(e, call, &p->windows[i], &made_bufs, &x));
     uint32_t arg = at_mosaic_arg_window(p) + i;
-    const at_mop *map = placed_op(p->windows[i].transform);
-    AT_TRY(place_of_op(e, map || x.role == AT_CORE_OUT ? map : u->first[arg],
-                       &x.place));
+    AT_TRY(place_of_op(e, placed_op(p->windows[i].transform), &x.place));
+    if (x.role != AT_CORE_OUT)
+      AT_TRY(place_of_op(e, u->first[arg], &x.loaded_at));
     AT_TRY(add_ref(e, u, arg, &x, record));
   }
   for (uint32_t i = 0; i < p->num_scratch; i++) {

@@ -11,9 +11,10 @@
 // No check of its own, but memory and cores are as under checks.
 enum { kMute = 1 << 30 };
 
-void core_note_undefined(core_state *c, int32_t loc) {
+void core_note_undefined(core_state *c, bool padding, int32_t loc) {
   core_rerun *r = c->launch->rerun;
   int32_t none = 0;
+  if (r && padding) atomic_store(&r->padded, true);
   if (r) atomic_compare_exchange_strong(&r->read_at, &none, loc + 2);
 }
 
@@ -94,7 +95,7 @@ static at_status differs(const at_core_launch *l, const at_xcore_ref *x,
                          size_t element, int32_t padding) {
   core_state c = {.launch = l, .program = l->programs};
   uint32_t ref = (uint32_t)(x - l->programs->refs);
-  char at[512], from[512];
+  char at[512], from[512], name[64];
   int64_t index[AT_CORE_MAX_RANK], rest = (int64_t)element;
   at_strbuf b = {0};
   for (uint32_t d = x->rank; d-- > 0; rest /= x->dims[d])
@@ -108,12 +109,17 @@ static at_status differs(const at_core_launch *l, const at_xcore_ref *x,
   if (x->stored_at) store = core_store_loc(&c, ref);
   core_place(&c, store, at, sizeof at);
   core_place(&c, padding, from, sizeof from);
-  at_status st = AT_FAIL(
-      AT_FAILED_PRECONDITION,
-      "kernel %s: element (%s) of output %u follows from undefined values: it "
-      "changes with the padding of blocks at the edge, or with what unwritten "
-      "memory holds\ndetail: such values are read at %s\nat: %s",
-      core_name(&c), b.ptr ? b.ptr : "", ref, from, at);
+  at_status st =
+      AT_FAIL(AT_FAILED_PRECONDITION,
+              "kernel %s: element (%s) of %s follows from undefined values: it "
+              "changes with %swhat uninitialised memory holds\n"
+              "detail: such values are read at %s\nat: %s",
+              core_name(&c), b.ptr ? b.ptr : "",
+              core_ref_text(&c, ref, name, sizeof name),
+              atomic_load(&l->rerun->padded)
+                  ? "the padding of blocks at the edge, or with "
+                  : "",
+              from, at);
   at_strbuf_free(&b);
   return st;
 }

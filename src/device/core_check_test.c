@@ -119,13 +119,13 @@ static const struct {
     {overwrites_a_source, "race: a store to memory that a copy still reads"},
     {copies_into_one_place, "race: a copy to memory that a copy still writes"},
     {reads_scratch_first,
-     "read of uninitialised memory: argument 2 (scratch), element (0)"},
+     "read of uninitialised memory: scratch 0 (argument 2), element (0)"},
     {reads_an_allocation, "read of uninitialised memory: an allocation"},
-    {signals_twice, "semaphore 4 is 1 when the kernel ends"},
+    {signals_twice, "semaphore 0 of scratch 1 (argument 3) is 1 when the kernel ends"},
     {leaves_a_scoped_signal, "is 1 where its scope ends"},
     {never_waits, "this copy is never waited for"},
-    {writes_half, "argument 1 (output), element (16) was never written"},
-    {copies_half, "argument 1 (output), element (31) was never written"},
+    {writes_half, "output 0 (argument 1), element (16) was never written"},
+    {copies_half, "output 0 (argument 1), element (31) was never written"},
     {copies_columns, "race: a copy to memory that a copy still writes"}};
 
 static void defects_are_found(void **state) {
@@ -220,7 +220,7 @@ static void padding_of_integers_is_found(void **state) {
     k.refs[i].window = AT_CORE_BLOCKED, k.refs[i].block[0] = 2;
   g_checks = AT_CHECK_UNINIT;
   g_sound = false;
-  fails(&k, AT_FAILED_PRECONDITION, "element (2) of output 1 follows from");
+  fails(&k, AT_FAILED_PRECONDITION, "element (2) of output 0 (argument 1) follows from");
   g_sound = true;
   runs(&k);
   assert_int_equal(out[0], 3);
@@ -249,7 +249,7 @@ static void stores_to_inputs_are_read(void **state) {
   g_checks = AT_CHECK_UNINIT;
   g_sound = false;
   fails(&k, AT_FAILED_PRECONDITION,
-        "argument 1 (input), element (7) was written");
+        "input 0 (argument 0), element (7) was written");
   g_sound = true;
   runs(&k);
   // Where an output shares its memory, the value is not lost.

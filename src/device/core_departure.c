@@ -15,16 +15,18 @@ static bool meets(const window *in, const departure *d) {
 // before that one wrote may still be on its way back then.
 static void fetched_too_early(core_state *c, uint32_t i, uint32_t out) {
   const window *w = &c->windows[i], *o = &c->windows[out];
+  char in[64], name[64];
   for (int k = 0; k < 2; k++) {
     const departure *d = &o->left[k];
     if (!d->steps || d->steps + 1 < c->step || !meets(w, d)) continue;
     core_stop(
         c, AT_FAILED_PRECONDITION, core_window_loc(c, i),
-        "race: the block of input %u for grid step %lld is fetched while "
-        "output %u, which shares its memory, still writes it\n"
+        "race: the block of %s for grid step %lld is fetched while "
+        "%s, which shares its memory, still writes it\n"
         "detail: step %lld worked on it last; the next blocks are fetched "
         "before that one has gone back",
-        i, (long long)c->step, out, (long long)d->steps - 1);
+        core_ref_text(c, i, in, sizeof in), (long long)c->step,
+        core_ref_text(c, out, name, sizeof name), (long long)d->steps - 1);
   }
 }
 
@@ -49,6 +51,7 @@ void core_shadow_moved(core_state *c) {
 void departures_check(core_state *c, const area *box, int32_t loc,
                       const char *what) {
   const at_xcore *r = c->program->record;
+  char name[64];
   for (uint32_t i = 0; i < r->num_refs; i++) {
     const window *w = &c->windows[i];
     const departure *d = &w->left[0];
@@ -65,9 +68,10 @@ void departures_check(core_state *c, const area *box, int32_t loc,
     }
     if (area_overlap(box, &a))
       core_stop(c, AT_FAILED_PRECONDITION, loc,
-                "race: %s memory that a block of output %u still goes back to\n"
+                "race: %s memory that a block of %s still goes back to\n"
                 "detail: step %lld worked on that block last; it has gone back "
                 "when step %lld ends",
-                what, i, (long long)d->steps - 1, (long long)c->step);
+                what, core_ref_text(c, i, name, sizeof name),
+                (long long)d->steps - 1, (long long)c->step);
   }
 }

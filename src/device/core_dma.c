@@ -35,12 +35,14 @@ static const region *stop_outside(core_state *c, const void *base,
   const region *r = core_region_near(c, base, hint);
   if (r && (size_t)((const uint8_t *)base - r->base) + (size_t)last <= r->bytes)
     return r;
+  char name[64] = "memory that the kernel allocated";
+  if (r && r->ref >= 0) core_ref_text(c, (uint32_t)r->ref, name, sizeof name);
   core_stop(
       c, AT_OUT_OF_RANGE, d->loc,
-      "DMA %s out of bounds: %lld bytes at offset %lld of a memory of %zu",
+      "DMA %s out of bounds: %lld bytes at offset %lld of a memory of %zu%s%s",
       what, (long long)last,
       r ? (long long)((const uint8_t *)base - r->base) : -1ll,
-      r ? r->bytes : (size_t)0);
+      r ? r->bytes : (size_t)0, r ? "\ndetail: it is " : "", r ? name : "");
 }
 
 // dst += src for n elements of a row, of types that copies add on the chip.

@@ -116,10 +116,10 @@ static void check_among(core_state *c, const core_state *of, const area *box,
                         access_kind kind, int32_t loc, const char *what) {
   flight f;
   if (!find_among(c, of, box, kind, &f)) return;
-  char place[512], whose[32] = "";
+  char place[512], who[64], whose[80] = "";
   core_place(f.by, f.loc, place, sizeof place);
   if (f.by != c)
-    snprintf(whose, sizeof whose, " of core %u", f.by->shadow->actor);
+    snprintf(whose, sizeof whose, " of %s", core_who(f.by, who, sizeof who));
   bool partly = f.sem < kNumSems && of->shadow->waited[f.sem] > 0;
   core_stop(c, AT_FAILED_PRECONDITION, loc,
             "race: %s memory that a copy%s still %s\n"
@@ -184,12 +184,62 @@ void flights_add(core_state *owner, const flight *f, const void *sem_at) {
   unlock(owner);
 }
 
+// ---- Waits that another copy satisfied
+void flights_expect(core_state *c, const area *box, int32_t loc) {
+  c->shadow->expected = *box;
+  c->shadow->expected_at = loc;
+}
+
+// None of the copies that signalled the semaphore is of the memory that the
+// wait is for.
+static void note_mistaken(shadow *s, size_t sem) {
+  const flight *other = NULL;
+  area box = s->expected;
+  s->expected.elem_bytes = 0;
+  if (!box.elem_bytes) return;
+  for (uint32_t i = 0; i < s->num_flights; i++) {
+    const flight *f = &s->flights[i];
+    if (f->sem != sem) continue;
+    if (area_overlap(&box, &f->box)) return;
+    other = f;
+  }
+  if (!other) return;
+  s->mistaken[s->num_mistaken++ % kMistakenKept] =
+      (mistaken){.box = box, .loc = s->expected_at, .f = *other};
+}
+
+void flights_hint(const core_state *c, const uint8_t *at, char *out, size_t n) {
+  const shadow *s = c->shadow;
+  char wait[512], start[512];
+  area byte = {.base = (uint8_t *)at, .elem_bytes = 1};
+  *out = 0;
+  for (uint32_t i = 0; at && i < AT_MIN(s->num_mistaken, kMistakenKept); i++) {
+    const mistaken *x = &s->mistaken[i];
+    if (!area_overlap(&byte, &x->box)) continue;
+    snprintf(out, n,
+             "\nhint: the wait for it at %s took the bytes of another copy, "
+             "started at %s, which signals the same semaphore: give each copy "
+             "its own, or wait for all of them first",
+             core_place(c, x->loc, wait, sizeof wait),
+             core_place(x->f.by, x->f.loc, start, sizeof start));
+    return;
+  }
+}
+
+void flights_forget(core_state *c, const uint8_t *p, size_t bytes) {
+  shadow *s = c->shadow;
+  for (uint32_t i = 0; i < kMistakenKept; i++)
+    if (s->mistaken[i].box.base >= p && s->mistaken[i].box.base < p + bytes)
+      s->mistaken[i] = (mistaken){0};
+}
+
 // Copies that signal one semaphore may arrive in any order: it takes waits for
 // all of them to know of one.
 void flights_waited(core_state *c, const sem *at, int64_t amount) {
   shadow *s = c->shadow;
   size_t index = (size_t)(at - c->sems);
   bool retires = core_shadow_retires(c);
+  note_mistaken(s, index);
   // A copy that is seen from both sides is waited for once.
   int64_t due[2] = {0, 0};
   for (uint32_t i = 0; i < s->num_flights; i++) {

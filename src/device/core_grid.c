@@ -208,11 +208,16 @@ static void refuse_block(core_state *c, uint32_t i, uint32_t d,
   char grid[256];
   snprintf(grid, sizeof grid, "%s", g.ptr ? g.ptr : "");
   at_strbuf_free(&g);
+  char name[64];
   core_stop(c, AT_OUT_OF_RANGE, core_window_loc(c, i),
-            "the index map of %s %u leaves the array: (%s) at grid step (%s)\n"
-            "detail: dimension %u has %lld elements, the block %lld",
-            x->role == AT_CORE_OUT ? "output" : "input", i, text, grid, d,
-            (long long)x->dims[d], (long long)x->block[d]);
+            "the index map of %s leaves the array: (%s) at grid step (%s)\n"
+            "detail: dimension %u has %lld elements, the block %lld%s",
+            core_ref_text(c, i, name, sizeof name), text, grid, d,
+            (long long)x->dims[d], (long long)x->block[d],
+            x->place
+                ? ""
+                : "\nhint: the map only passes grid ids on and has no place: "
+                  "see its BlockSpec; here the kernel uses the block");
 }
 
 // Where the block lies: start, and the part of it inside the operand. True if

@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
+#include "base/strbuf.h"
 #include "device/core.h"
 
 // A semaphore as it lies in memory.
@@ -167,6 +168,15 @@ int32_t core_store_loc(const core_state *c, uint32_t ref);
 const char *core_place(const core_state *c, int32_t loc, char *buf, size_t n);
 const char *core_name(const core_state *c);
 
+// ---- core_names.c
+// "input 0 (argument 1)"
+void core_name_ref(const core_state *c, uint32_t ref, at_strbuf *out);
+void core_name_sem(const core_state *c, const sem *s, at_strbuf *out);
+const char *core_ref_text(const core_state *c, uint32_t ref, char *buf,
+                          size_t n);
+// "core 0 of device 2"
+const char *core_who(const core_state *c, char *buf, size_t n);
+
 // ---- core_memory.c
 // ------------------------------------------------------------
 region *core_region_add(core_state *c, void *base, size_t bytes,
@@ -257,6 +267,7 @@ int64_t core_block_count(const at_xcore_ref *x);  // of an operand
 // What a first run notes for a second one.
 typedef struct core_rerun {
   _Atomic int32_t read_at;  // 2 + `loc` of a load of undefined values, 0: none
+  atomic_bool padded;       // one loaded the padding of a block
   // Per argument: that of the last store to what was copied to it.
   _Atomic int32_t brought[kMaxRegions];
   bool second;
@@ -265,7 +276,7 @@ typedef struct core_rerun {
 // must not change. `run` only writes the launch's outputs.
 at_status core_run_again(const at_core_launch *l,
                          at_status (*run)(const at_core_launch *));
-void core_note_undefined(core_state *c, int32_t loc);
+void core_note_undefined(core_state *c, bool padding, int32_t loc);
 void core_note_brought(core_state *c, uint32_t ref, int32_t loc);
 bool core_runs_again(const core_state *c);
 

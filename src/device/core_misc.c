@@ -30,7 +30,7 @@ static int32_t loc_of_place(uint32_t first, uint32_t second) {
 
 int32_t core_window_loc(const core_state *c, uint32_t ref) {
   const at_xcore_ref *x = &c->program->refs[ref];
-  return loc_of_place(x->place, x->stored_at);
+  return loc_of_place(x->place, x->loaded_at ? x->loaded_at : x->stored_at);
 }
 
 int32_t core_store_loc(const core_state *c, uint32_t ref) {
@@ -58,7 +58,7 @@ const char *core_place(const core_state *c, int32_t loc, char *buf, size_t n) {
 }
 
 void core_stop(core_state *c, at_code code, int32_t loc, const char *fmt, ...) {
-  char place[512], text[1024];
+  char place[512], text[2048];
   va_list args;
   va_start(args, fmt);
   vsnprintf(text, sizeof text, fmt, args);
@@ -85,16 +85,28 @@ void at_core_give_up(at_core *core, int32_t loc, at_status st) {
 }
 
 void at_core_out_of_bounds(at_core *core, int32_t loc, int32_t dim,
-                           int64_t index, int64_t size, int64_t limit) {
-  core_stop(state_of(core), AT_OUT_OF_RANGE, loc,
-            "access out of bounds: dimension %d, elements %lld to %lld of %lld",
-            dim, (long long)index, (long long)(index + size), (long long)limit);
+                           int64_t index, int64_t size, int64_t limit,
+                           int32_t ref) {
+  core_state *c = state_of(core);
+  char name[64] = "memory that the kernel allocated";
+  bool sems = ref == AT_CORE_OWN_SEMAPHORES;
+  if (ref > 0) {
+    core_ref_text(c, (uint32_t)ref - 1, name, sizeof name);
+    sems = c->program->refs[ref - 1].space == AT_CORE_SEM;
+  }
+  core_stop(
+      c, AT_OUT_OF_RANGE, loc,
+      "access out of bounds: dimension %d, elements %lld to %lld of %lld\n"
+      "detail: of %s%s, or of a part of it",
+      dim, (long long)index, (long long)(index + size), (long long)limit,
+      sems ? "the semaphores " : "",
+      ref == AT_CORE_OWN_SEMAPHORES ? "that the kernel allocated" : name);
 }
 
 void at_core_within(at_core *core, int32_t loc, int32_t dim, int64_t index,
-                    int64_t size, int64_t limit) {
+                    int64_t size, int64_t limit, int32_t ref) {
   if (size && (index < 0 || size > limit || index > limit - size))
-    at_core_out_of_bounds(core, loc, dim, index, size, limit);
+    at_core_out_of_bounds(core, loc, dim, index, size, limit, ref);
 }
 
 void at_core_fail(at_core *core, int32_t loc, const char *text) {
@@ -103,10 +115,11 @@ void at_core_fail(at_core *core, int32_t loc, const char *text) {
 
 void at_core_check_indices(at_core *core, const int32_t *index,
                            const uint8_t *mask, int64_t n, int64_t limit,
-                           int32_t dim, int32_t loc) {
+                           int32_t dim, int32_t loc, int32_t ref) {
   if (!(state_of(core)->launch->checks & AT_CHECK_BOUNDS)) return;
   for (int64_t i = 0; i < n; i++)
-    if (!mask || mask[i]) at_core_within(core, loc, dim, index[i], 1, limit);
+    if (!mask || mask[i])
+      at_core_within(core, loc, dim, index[i], 1, limit, ref);
 }
 
 void at_core_check_multiple(at_core *core, int32_t loc, int32_t value,
@@ -313,33 +326,41 @@ static int32_t origin_of_nan(const core_state *c, const uint8_t *at,
 }
 
 static _Noreturn void report_nan(core_state *c, int64_t i, int32_t origin,
-                                 int32_t stored) {
-  char place[512] = "";
+                                 bool converted, int32_t used) {
+  char place[512] = "", from[600] = "";
   int32_t read = c->launch->rerun ? atomic_load(&c->launch->rerun->read_at) : 0;
-  const char *detail = "";
-  if (origin >= 0) {
-    core_place(c, stored, place, sizeof place);
-    detail = "\ndetail: it arises at the place below and is stored at ";
-  } else if (read) {
+  if (origin >= 0)
+    core_place(c, used, place, sizeof place);
+  else if (read)
     core_place(c, read - 2, place, sizeof place);
-    detail = "\ndetail: undefined values are read at ";
-  }
-  core_stop(c, AT_INVALID_ARGUMENT, origin >= 0 ? origin : stored,
-            "element %lld of the result is NaN%s%s", (long long)i,
-            *place ? detail : "", place);
+  if (*place && origin >= 0)
+    snprintf(from, sizeof from,
+             "\ndetail: it arises at the place below and is %s at %s",
+             converted ? "converted" : "stored", place);
+  else if (*place)
+    snprintf(from, sizeof from, "\ndetail: undefined values are read at %s",
+             place);
+  core_stop(c, AT_INVALID_ARGUMENT, origin >= 0 ? origin : used,
+            converted
+                ? "element %lld of what becomes an integer is NaN: nobody "
+                  "knows which%s"
+                : "element %lld of the result is NaN%s",
+            (long long)i, from);
 }
 
 // Blocks at the edge of an array are padded with poison: it may be stored where
 // it is not copied out (core_shadow.c looks at that).
 void at_core_check_nan(at_core *core, const void *data, const uint8_t *mask,
-                       int32_t dtype, int64_t n, int32_t loc) {
+                       int32_t dtype, int64_t n, int32_t use, int32_t loc) {
   core_state *c = state_of(core);
   at_dtype t = (at_dtype)dtype;
   if (!(c->launch->checks & AT_CHECK_NAN)) return;
   if (t != AT_F32 && t != AT_BF16 && t != AT_F16) return;
   for (int64_t i = 0; i < n; i++) {
     const uint8_t *at = (const uint8_t *)data + i * at_dtype_bytes(t);
-    if ((!mask || mask[i]) && isnan(narrow_float(at, t)) && !core_is_poison(at, t))
-      report_nan(c, i, origin_of_nan(c, at, t), loc);
+    if ((!mask || mask[i]) && isnan(narrow_float(at, t)) &&
+        !core_is_poison(at, t))
+      report_nan(c, i, origin_of_nan(c, at, t), use == AT_CORE_NAN_CONVERTED,
+                 loc);
   }
 }

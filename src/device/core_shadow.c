@@ -53,7 +53,7 @@ static bool starts_filled(const core_state *c, const region *r) {
   return false;
 }
 
-static shade *shade_of(core_state *c, const region *r) {
+shade *core_shade_of(core_state *c, const region *r) {
   shade *s = &c->shadow->shades[r - c->regions];
   if (s->filled || r->space == AT_CORE_SEM) return s->filled ? s : NULL;
   const shade *other = shared(c, r);
@@ -88,7 +88,8 @@ void core_shadow_init(core_state *c) {
     if (!c->elder || x->space != AT_CORE_VMEM_SHARED)
       core_fill(c, c->refs[i].base, (at_dtype)x->dtype, n);
   }
-  for (uint32_t i = 0; i < c->num_regions; i++) shade_of(c, &c->regions[i]);
+  for (uint32_t i = 0; i < c->num_regions; i++)
+    core_shade_of(c, &c->regions[i]);
 }
 
 void core_shadow_free(core_state *c) {
@@ -134,11 +135,10 @@ static void name_place(const touch *t, size_t granule, char *out, size_t n) {
     return;
   }
   const at_xcore_ref *x = &t->owner->program->refs[r->ref];
-  static const char *const roles[] = {"prefetched scalars", "input", "output",
-                                      "scratch"};
-  int len = snprintf(out, n, "argument %u (%s), element (",
-                     (uint32_t)r->ref + t->owner->program->record->grid_rank,
-                     roles[x->role]);
+  char name[64];
+  int len =
+      snprintf(out, n, "%s, element (",
+               core_ref_text(t->owner, (uint32_t)r->ref, name, sizeof name));
   bool block = t->owner->windows[r->ref].buffer == r->base;
   const int64_t *dims = block ? x->block : x->dims;
   int64_t at[AT_CORE_MAX_RANK], rest = (int64_t)granule;
@@ -153,9 +153,11 @@ static void name_place(const touch *t, size_t granule, char *out, size_t n) {
 }
 
 static void report_unfilled(const touch *t, size_t granule) {
-  char place[256];
+  char place[256], hint[1400];
   core_state *c = t->c;
   name_place(t, granule, place, sizeof place);
+  flights_hint(c, t->region->base + granule * t->shade->granule, hint,
+               sizeof hint);
   if (c->group) pthread_mutex_unlock(&c->group->lock);
   int32_t ref = t->region->ref;
   const char *why = "nothing was written there since it was allocated";
@@ -166,37 +168,36 @@ static void report_unfilled(const touch *t, size_t granule) {
                 "was written back and other steps used its buffer"
               : "the first visit of an output block finds undefined values";
   core_stop(c, AT_FAILED_PRECONDITION, t->loc,
-            "read of uninitialised memory: %s\ndetail: %s", place, why);
+            "read of uninitialised memory: %s\ndetail: %s%s", place, why, hint);
 }
 
-// Where another core did it, as ": at place".
-static void place_of_actor(const core_state *c, uint32_t actor, int32_t loc,
-                           char *out, size_t n) {
-  char place[512];
-  *out = 0;
+// Of that number in the checks; NULL: it left.
+static const core_state *core_of_actor(const core_state *c, uint32_t actor) {
   for (const core_state *p = c->group ? c->group->first : NULL; p; p = p->next)
-    if (p->shadow && p->shadow->actor == actor &&
-        *core_place(p, loc, place, sizeof place)) {
-      snprintf(out, n, "\ndetail: that was at %s", place);
-      return;
-    }
+    if (p->shadow && p->shadow->actor == actor) return p;
+  return NULL;
 }
 
 static void report_race(const touch *t, const cell *at, size_t granule,
                         bool wrote) {
-  char place[256], there[600];
+  char place[256], me[64], other[64] = "another core", there[512] = "";
+  char device[32] = "", hint[1400];
   core_state *c = t->c;
   uint32_t epoch = wrote ? at->written : at->read;
-  int32_t loc = wrote ? at->wrote_at : at->read_at;
+  const core_state *p = core_of_actor(c, epoch_actor(epoch));
   name_place(t, granule, place, sizeof place);
+  if (p) core_who(p, other, sizeof other);
+  if (p) core_place(p, wrote ? at->wrote_at : at->read_at, there, sizeof there);
+  if (t->owner->head.device_id != c->head.device_id)
+    snprintf(device, sizeof device, " on device %d", t->owner->head.device_id);
+  uint8_t *byte = t->region->base + granule * t->shade->granule;
+  flights_hint(c, t->writes ? NULL : byte, hint, sizeof hint);
   if (c->group) pthread_mutex_unlock(&c->group->lock);
-  uint32_t actor = epoch_actor(epoch);
-  place_of_actor(c, actor, loc, there, sizeof there);
-  core_stop(
-      c, AT_FAILED_PRECONDITION, t->loc,
-      "race: core %u %s %s, which core %u %s without a signal between them%s",
-      t->c->shadow->actor, t->writes ? "writes" : "reads", place, actor,
-      wrote ? "wrote" : "read", there);
+  core_stop(c, AT_FAILED_PRECONDITION, t->loc,
+            "race: %s %s %s%s, which %s %s without a signal between them%s%s%s",
+            core_who(c, me, sizeof me), t->writes ? "writes" : "reads", place,
+            device, other, wrote ? "wrote" : "read",
+            *there ? "\ndetail: that was at " : "", there, hint);
 }
 
 // Does the epoch come before everything that c does now?
@@ -217,12 +218,8 @@ static uint32_t epoch_now(const core_state *c) {
 static bool has_arrived(const touch *t, const cell *at, size_t i) {
   size_t g = t->shade->granule;
   area box = area_of_bytes(t->region->base + i * g, g);
-  uint32_t actor = epoch_actor(at->read);
-  for (const core_state *p = t->c->group ? t->c->group->first : NULL; p;
-       p = p->next)
-    if (p->shadow && p->shadow->actor == actor)
-      return sent_arrived(t->c, sent_from(p, at->read_at, &box));
-  return false;
+  const core_state *by = core_of_actor(t->c, epoch_actor(at->read));
+  return by && sent_arrived(t->c, sent_from(by, at->read_at, &box));
 }
 
 static void touch_cells(const touch *t, size_t first, size_t n) {
@@ -338,11 +335,12 @@ static void touch_run(const touch *t, const uint8_t *at, size_t bytes) {
     const uint8_t *hole = memchr(filled, 0, n);
     if (hole && !is_padded(t))
       report_unfilled(t, first + (size_t)(hole - filled));
-    if (hole) core_note_undefined(t->c, t->loc);
+    if (hole) core_note_undefined(t->c, true, t->loc);
   }
-  if (!t->writes && (memchr(filled, kPadding, n) ||
-                     (t->may_be_dropped && memchr(filled, 0, n))))
-    core_note_undefined(t->c, t->loc);
+  if (!t->writes && memchr(filled, kPadding, n))
+    core_note_undefined(t->c, true, t->loc);
+  if (!t->writes && t->may_be_dropped && memchr(filled, 0, n))
+    core_note_undefined(t->c, false, t->loc);
   touch_filled(t, filled, n);
   note_strays(t, first, n);
   if (t->shade->cells) touch_cells(t, first, n);
@@ -381,7 +379,7 @@ static bool is_empty(const area *a) {
 static void touch_box(touch *t) {
   t->region = core_region_of(t->owner, t->box->base);
   if (!t->region || is_empty(t->box)) return;
-  t->shade = shade_of(t->owner, t->region);
+  t->shade = core_shade_of(t->owner, t->region);
   if (!t->shade) return;
   core_state *c = t->c;
   t->strays &= checks(c, AT_CHECK_UNINIT) && is_input_block(c, t->region);
@@ -411,7 +409,7 @@ void core_shadow_over(core_state *c, const flight *f) {
              .loc = f->loc};
   // A place of another program would be shown as one of this core's.
   if (!t.region || f->by->program != c->program) return;
-  t.shade = shade_of(c, t.region);
+  t.shade = core_shade_of(c, t.region);
   if (t.shade && t.shade->cells) touch_dims(&t, 0, f->box.base);
 }
 
@@ -441,61 +439,6 @@ static int32_t last_store(const core_state *c, const uint8_t *at,
   return -1;
 }
 
-// ---- Blocks of pipelines
-static void mark(const shade *s, const region *r, const area *b, uint32_t d,
-                 const uint8_t *at, int what) {
-  if (d < b->rank) {
-    for (int64_t i = 0; i < b->size[d]; i++)
-      mark(s, r, b, d + 1, at + i * b->stride[d], what);
-    return;
-  }
-  size_t first = (size_t)(at - r->base) / s->granule;
-  size_t n = AT_MAX(b->elem_bytes / s->granule, (size_t)1);
-  if (first < s->count)
-    memset(s->filled + first, what, AT_MIN(n, s->count - first));
-}
-
-static void fill_box(const area *b, uint32_t d, uint8_t *at, int value) {
-  if (d == b->rank) {
-    memset(at, value, b->elem_bytes);
-    return;
-  }
-  for (int64_t i = 0; i < b->size[d]; i++)
-    fill_box(b, d + 1, at + i * b->stride[d], value);
-}
-
-// Elements of the box are undefined from now on, and are told as `what`.
-static void undefine(core_state *c, const shade *s, const region *r,
-                     const area *box, int what) {
-  mark(s, r, box, 0, box->base, what);
-  fill_box(box, 0, box->base, core_runs_again(c) ? 0x5e : 0xff);
-}
-
-// A block comes into a buffer: what is left there of the one before it is
-// padding, if the new one is smaller.
-static void note_fetch(core_state *c, const area *box) {
-  shadow *s = c->shadow;
-  uint32_t i = 0;
-  while (i < s->num_fetches && s->fetches[i].base != box->base) i++;
-  if (i == kFetchesKept) return;
-  const region *r = core_region_of(c, box->base);
-  if (i == s->num_fetches) {
-    s->num_fetches++;
-  } else if (memcmp(s->fetches[i].size, box->size, sizeof box->size) && r) {
-    undefine(c, shade_of(c, r), r, &s->fetches[i], 0);
-  }
-  s->fetches[i] = *box;
-}
-
-static void forget_fetches(core_state *c, const uint8_t *p, size_t bytes) {
-  shadow *s = c->shadow;
-  uint32_t kept = 0;
-  for (uint32_t i = 0; i < s->num_fetches; i++)
-    if (s->fetches[i].base < p || s->fetches[i].base >= p + bytes)
-      s->fetches[kept++] = s->fetches[i];
-  s->num_fetches = kept;
-}
-
 // ---- Loads, stores, copies
 // -----------------------------------------------------------------
 static void stores_again(const touch *t);
@@ -521,6 +464,13 @@ void at_core_access(at_core *core, const at_core_view *v, int32_t kind,
   touch_box(&t);
   if (writes) note_store(c, &box, loc);
   if (writes && t.region) stores_again(&t);
+}
+
+void at_core_expect(at_core *core, const at_core_view *v, int32_t loc) {
+  core_state *c = state_of(core);
+  if (!c->shadow || v->rank < 0 || v->rank > AT_CORE_MAX_RANK) return;
+  area box = area_of_view(v);
+  flights_expect(c, &box, loc);
 }
 
 // Runs of a row, whose box is `row`.
@@ -557,11 +507,38 @@ void at_core_access_masked(at_core *core, const at_core_view *v,
   }
 }
 
+void at_core_access_packed(at_core *core, const at_core_view *v,
+                           const uint8_t *mask, int64_t n, int32_t kind,
+                           int32_t loc) {
+  at_core_view there = *v;
+  int64_t count = 0;
+  for (int64_t i = 0; i < n; i++) count += mask[i] != 0;
+  if (!count || v->rank < 1 || v->rank > AT_CORE_MAX_RANK) return;
+  there.size[v->rank - 1] = count;
+  at_core_access(core, &there, kind, loc);
+}
+
+void at_core_access_places(at_core *core, const at_core_places *x) {
+  at_core_view one = x->ref;
+  if (!state_of(core)->shadow || one.rank < 0 || one.rank > AT_CORE_MAX_RANK)
+    return;
+  for (int32_t d = 0; d < one.rank; d++) one.size[d] = 1;
+  for (int64_t i = 0; i < x->n; i++) {
+    if (x->mask && !x->mask[i]) continue;
+    uint8_t *at = x->ref.base;
+    for (int32_t d = 0; d < one.rank; d++)
+      at += x->index[d][i] * x->ref.stride[d];
+    one.base = at;
+    at_core_access(core, &one, x->kind, x->loc);
+  }
+}
+
 // A copy may move bytes that nobody has written: they stay so. True: some are.
 static bool copy_filled(core_state *c, core_state *to, const at_core_dma *d,
                         void *dst) {
   const region *a = core_region_of(c, d->src), *b = core_region_of(to, dst);
-  shade *from = a ? shade_of(c, a) : NULL, *into = b ? shade_of(to, b) : NULL;
+  shade *from = a ? core_shade_of(c, a) : NULL,
+        *into = b ? core_shade_of(to, b) : NULL;
   if (!from || !into) return false;
   size_t bytes = (size_t)core_dma_bytes(d) / (size_t)d->elem_bytes;
   uint8_t *flags = malloc(bytes + 1);
@@ -598,28 +575,13 @@ static bool copy_filled(core_state *c, core_state *to, const at_core_dma *d,
 static void note_copy(core_state *c, core_state *to, const at_core_dma *d,
                       const area *src, const area *dst, bool holes) {
   const region *r = core_region_of(to, dst->base);
-  const shade *s = r ? shade_of(to, r) : NULL;
+  const shade *s = r ? core_shade_of(to, r) : NULL;
   if (!s || c->program != to->program) return;
   s->left_at[kCopied] = d->loc + 2;
   int32_t store = last_store(c, src->base, area_extent(src));
   if (store < 0) return;
   if (holes) s->left_at[kIncomplete] = store + 2;
   if (r->ref >= 0) core_note_brought(c, (uint32_t)r->ref, store);
-}
-
-// What lies behind the source's array is padding where it comes to.
-static void pad_rest(core_state *to, const at_core_dma *d, const area *dst) {
-  area all = *dst;
-  const region *r = core_region_of(to, dst->base);
-  bool more = false;
-  for (uint32_t k = 0; k < all.rank; k++) {
-    more |= d->asked[k] > all.size[k];
-    all.size[k] = AT_MAX(d->asked[k], all.size[k]);
-  }
-  if (!more || !r || r->space != AT_CORE_VMEM ||
-      dst->base + area_extent(&all) > r->base + r->bytes)
-    return;
-  undefine(to, shade_of(to, r), r, &all, kPadding);
 }
 
 void core_shadow_copy(core_state *c, core_state *to, const at_core_dma *d,
@@ -658,8 +620,8 @@ void core_shadow_copy(core_state *c, core_state *to, const at_core_dma *d,
              .must_be_filled = adds,
              .loc = d->loc};
   touch_box(&w);
-  if (to == c && core_shadow_fetches(c)) note_fetch(c, &out);
-  if (!adds) pad_rest(to, d, &out);
+  if (to == c && core_shadow_fetches(c)) blocks_note_fetch(c, &out);
+  if (!adds) blocks_pad(to, d, &out);
   bool holes = !adds && copy_filled(c, to, d, dst);
   note_copy(c, to, d, &src, &out, holes);
   if (!checks(c, AT_CHECK_RACES)) return;
@@ -694,28 +656,6 @@ void core_shadow_indices(core_state *c, const at_core_indirect *x) {
   flights_add(c, &f, d->src_sem ? d->src_sem : d->dst_sem);
 }
 
-// ---- emit_pipeline
-// JAX names the parts of its pipelines, so blocks are known here as those of
-// windows are.
-static bool in_span(const core_state *c, const char *prefix) {
-  uint32_t n = AT_MIN(c->num_spans, (uint32_t)kMaxSpans);
-  return n && !strncmp(c->spans[n - 1].name, prefix, strlen(prefix));
-}
-
-bool core_shadow_fetches(const core_state *c) {
-  return in_span(c, "ep_copy_in") || in_span(c, "ep_initialize");
-}
-
-bool core_shadow_retires(const core_state *c) {
-  return in_span(c, "ep_wait_out");
-}
-
-void core_shadow_retire(core_state *c, const area *box) {
-  const region *r = core_region_of(c, box->base);
-  const shade *s = r && r->space == AT_CORE_VMEM ? shade_of(c, r) : NULL;
-  if (s) mark(s, r, box, 0, box->base, 0);
-}
-
 // ---- Semaphores
 // -------------------------------------------------------------------------------
 static void join(uint32_t *into, const uint32_t *from) {
@@ -739,10 +679,11 @@ void core_shadow_wait(core_state *c, const sem *s, int64_t amount) {
 // ----------------------------------------------------------------------------
 void core_shadow_alloc(core_state *c, void *p, size_t bytes) {
   const region *r = core_region_of(c, p);
-  shade *s = r ? shade_of(c, r) : NULL;
+  shade *s = r ? core_shade_of(c, r) : NULL;
   if (!s) return;
   memset(p, 0xff, bytes);
   memset(s->filled + ((uint8_t *)p - r->base), 0, bytes);
+  flights_forget(c, p, bytes);
 }
 
 // Semaphores that are results may keep signals: another kernel waits for them.
@@ -769,14 +710,18 @@ static void sem_must_be_zero(core_state *c, uint32_t i, int32_t loc,
     core_stop(c, AT_FAILED_PRECONDITION, f->loc,
               "this copy is never waited for: its semaphore is %lld %s",
               (long long)s->value, when);
-  char wait[512] = "";
+  char wait[512] = "", name[128];
   if (s->waited) core_place(c, s->waited - 1, wait, sizeof wait);
+  at_strbuf b = {0};
+  core_name_sem(c, s, &b);
+  snprintf(name, sizeof name, "%s", b.ptr ? b.ptr : "?");
+  at_strbuf_free(&b);
   core_stop(c, AT_FAILED_PRECONDITION, s->loc,
-            "semaphore %u is %lld %s, not 0\n"
+            "%s is %lld %s, not 0\n"
             "detail: its last signal is shown here%s%s; signals and waits must "
             "balance",
-            i, (long long)s->value, when, *wait ? ", its last wait is at " : "",
-            wait);
+            name, (long long)s->value, when,
+            *wait ? ", its last wait is at " : "", wait);
 }
 
 void core_shadow_freed(core_state *c, uint8_t *p, size_t bytes, int32_t loc) {
@@ -788,9 +733,9 @@ void core_shadow_freed(core_state *c, uint8_t *p, size_t bytes, int32_t loc) {
               "race: a scope ends while this copy still %s its memory\n"
               "detail: it has not been waited for when run_scoped returns",
               f.writes ? "writes" : "reads");
-  forget_fetches(c, p, bytes);
+  blocks_forget(c, p, bytes);
   const region *r = core_region_of(c, p);
-  const shade *s = r && bytes ? shade_of(c, r) : NULL;
+  const shade *s = r && bytes ? core_shade_of(c, r) : NULL;
   if (s && s->stored_at && checks(c, AT_CHECK_UNINIT) &&
       memchr(s->filled + (p - r->base), kFetchedStored, bytes))
     report_lost_in_pipeline(c, s, "the pipeline ended");
@@ -821,15 +766,15 @@ static void no_copies(core_state *c, uint32_t i, bool reads) {
   window *w = &c->windows[i];
   area box = area_of_bytes(w->buffer, w->buffer_bytes);
   flight f;
+  char name[64];
   if (!checks(c, AT_CHECK_RACES) ||
       !flights_find(c, &box, reads ? ACCESS_WRITES : ACCESS_READS, &f))
     return;
-  core_stop(c, AT_FAILED_PRECONDITION,
-            f.by == c ? f.loc : core_window_loc(c, i),
-            "race: the window of %s %u moves on while this copy still %s it\n"
-            "detail: it has not been waited for when its grid step ends",
-            w->ref->role == AT_CORE_OUT ? "output" : "input", i,
-            f.writes ? "writes" : "reads");
+  core_stop(
+      c, AT_FAILED_PRECONDITION, f.by == c ? f.loc : core_window_loc(c, i),
+      "race: the window of %s moves on while this copy still %s it\n"
+      "detail: it has not been waited for when its grid step ends",
+      core_ref_text(c, i, name, sizeof name), f.writes ? "writes" : "reads");
 }
 
 // What of the block lies outside of its array.
@@ -845,14 +790,14 @@ static void mark_padding(core_state *c, uint32_t i, const shade *s) {
     in.stride[k] = stride[k];
   }
   memset(s->filled, kPadding, s->count);
-  mark(s, core_region_of(c, w->buffer), &in, 0, in.base, 1);
+  shade_mark(s, core_region_of(c, w->buffer), &in, 0, in.base, 1);
 }
 
 // The buffer now holds another block; `now` says which.
 void core_shadow_window(core_state *c, uint32_t i) {
   window *w = &c->windows[i];
   const region *r = core_region_of(c, w->buffer);
-  shade *s = r ? shade_of(c, r) : NULL;
+  shade *s = r ? core_shade_of(c, r) : NULL;
   w->moved = true;
   if (!s) return;
   bool output = w->ref->role == AT_CORE_OUT;
@@ -883,15 +828,15 @@ static void stores_again(const touch *t) {
   if (!visits || starts_filled(c, r)) return;
   block = block_number(w->ref, w->now, &n);
   if (c->shadow->revisited[r->ref] & kWritten && checks(c, AT_CHECK_UNINIT)) {
-    char map[512] = "";
+    char map[512] = "", name[64];
     if (c->program->refs[r->ref].place)
       core_place(c, core_window_loc(c, (uint32_t)r->ref), map, sizeof map);
     core_stop(c, AT_FAILED_PRECONDITION, t->loc,
-              "an output is revisited too late: a store to a block of argument "
-              "%u that an earlier step wrote and that has gone back since\n"
+              "an output is revisited too late: a store to a block of %s "
+              "that an earlier step wrote and that has gone back since\n"
               "detail: what was there is lost; an output may be revisited on "
               "consecutive steps only%s%s",
-              (uint32_t)r->ref + c->program->record->grid_rank,
+              core_ref_text(c, (uint32_t)r->ref, name, sizeof name),
               *map ? ", and its blocks are chosen at " : "", map);
   }
   visits[block] |= kWritten;
@@ -899,13 +844,15 @@ static void stores_again(const touch *t) {
 
 static _Noreturn void report_poison(core_state *c, uint32_t i) {
   const core_rerun *r = c->launch->rerun;
-  char from[512] = "";
+  char from[512] = "", name[64];
   int32_t padding = r ? atomic_load(&r->read_at) : 0;
   if (padding) core_place(c, padding - 2, from, sizeof from);
   core_stop(c, AT_FAILED_PRECONDITION, core_store_loc(c, i),
-            "an element of output %u is NaN: it was computed from undefined "
-            "values, as the padding of blocks at the edge has%s%s",
-            i, *from ? "\ndetail: undefined values are read at " : "", from);
+            "an element of %s is NaN: it was computed from undefined "
+            "values, as uninitialised memory and the padding of blocks at the "
+            "edge have%s%s",
+            core_ref_text(c, i, name, sizeof name),
+            *from ? "\ndetail: undefined values are read at " : "", from);
 }
 
 // What goes back must not come from the padding of another window. What nobody
@@ -913,7 +860,7 @@ static _Noreturn void report_poison(core_state *c, uint32_t i) {
 static void no_poison(core_state *c, uint32_t i, const at_core_dma *d) {
   const at_xcore_ref *x = c->windows[i].ref;
   const region *r = core_region_of(c, d->src);
-  const shade *s = r ? shade_of(c, r) : NULL;
+  const shade *s = r ? core_shade_of(c, r) : NULL;
   int64_t at[AT_CORE_MAX_RANK] = {0};
   for (int64_t left = core_dma_bytes(d) / d->elem_bytes; left > 0; left--) {
     const uint8_t *p = d->src;
@@ -978,7 +925,7 @@ static void outputs_must_be_filled(core_state *c) {
     if (r->ref < 0 || c->program->refs[r->ref].role != AT_CORE_OUT) continue;
     if (c->windows[r->ref].buffer == r->base && c->windows[r->ref].buffer)
       continue;
-    const shade *s = shade_of(c, r);
+    const shade *s = core_shade_of(c, r);
     const uint8_t *hole = s ? memchr(s->filled, 0, s->count) : NULL;
     if (hole) report_unwritten(c, r, s, (size_t)(hole - s->filled));
   }

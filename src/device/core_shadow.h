@@ -12,7 +12,8 @@ enum {
   kPadding = 4,
   kStoresKept = 64,
   kFetchesKept = 64,
-  kSentKept = 256
+  kSentKept = 256,
+  kMistakenKept = 16
 };
 #define kAdded (1u << 31)  // in `written`: by a copy that adds
 
@@ -81,7 +82,18 @@ typedef struct sent {
   uint32_t actor, clock;  // who waited for it, and when; clock 0: nobody yet
 } sent;
 
+// A wait for a copy to `box` that the copy of `f` satisfied.
+typedef struct mistaken {
+  area box;
+  int32_t loc;
+  flight f;
+} mistaken;
+
 struct shadow {
+  area expected;  // of the wait that comes next; elem_bytes 0: not known
+  int32_t expected_at;
+  mistaken mistaken[kMistakenKept];  // in turn
+  uint32_t num_mistaken;
   stored stores[kStoresKept];  // in turn
   uint32_t num_stores;
   area fetches[kFetchesKept];  // a pipeline's blocks, the last of each buffer
@@ -100,6 +112,20 @@ struct shadow {
   // Per semaphore: bytes waited for, of copies that are still listed.
   int64_t waited[kNumSems];
 };
+
+// Of a region of c's; NULL: semaphores.
+shade *core_shade_of(core_state *c, const region *r);
+// `filled` of the box's elements from dimension d on, which begin at `at`.
+void shade_mark(const shade *s, const region *r, const area *b, uint32_t d,
+                const uint8_t *at, int what);
+
+// ---- core_blocks.c
+// A block comes into a buffer: what is left there of the one before it is
+// padding, if the new one is smaller.
+void blocks_note_fetch(core_state *c, const area *box);
+void blocks_forget(core_state *c, const uint8_t *p, size_t bytes);
+// What lies behind the source's array is padding where it comes to.
+void blocks_pad(core_state *to, const at_core_dma *d, const area *dst);
 
 // First byte that both boxes hold; NULL: none.
 uint8_t *area_overlap(const area *a, const area *b);
@@ -133,6 +159,11 @@ void flights_waited(core_state *c, const sem *s, int64_t amount);
 int64_t area_extent(const area *a);
 // The oldest copy that the waits for its semaphore do not cover; NULL: none.
 const flight *flights_left(const core_state *c, size_t sem_index);
+// c is about to wait for a copy to (or, of what it sent, from) this box.
+void flights_expect(core_state *c, const area *box, int32_t loc);
+// "", or a hint: a wait for this byte took what another copy signalled.
+void flights_hint(const core_state *c, const uint8_t *at, char *out, size_t n);
+void flights_forget(core_state *c, const uint8_t *p, size_t bytes);
 // c waited for the copy: that is when it touched its memory, for other cores.
 // Under the group's lock.
 void core_shadow_over(core_state *c, const flight *f);

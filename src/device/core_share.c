@@ -53,6 +53,7 @@ static bool block_stays(core_state *c, uint32_t i, uint32_t d, int32_t *block) {
 void core_check_parallel(core_state *c) {
   const at_xcore *r = c->program->record;
   int32_t block[AT_CORE_MAX_RANK];
+  char name[64];
   for (uint32_t d = 0; d < r->grid_rank; d++) {
     if (r->semantics[d] != AT_CORE_PARALLEL) continue;
     for (uint32_t i = 0; i < r->num_refs; i++) {
@@ -61,10 +62,10 @@ void core_check_parallel(core_state *c) {
       if (!block_stays(c, i, d, block)) continue;
       core_stop(c, AT_FAILED_PRECONDITION, core_window_loc(c, i),
                 "race: dimension %u of the grid is declared parallel, but the "
-                "window of output %u stays where it is along it\n"
+                "window of %s stays where it is along it\n"
                 "detail: cores that share this dimension would write the same "
                 "block\nhint: make the dimension arbitrary",
-                d, i);
+                d, core_ref_text(c, i, name, sizeof name));
     }
   }
 }

@@ -11,40 +11,11 @@ enum { kTurnsOfARead = 1 << 10 };
 
 // ---- Messages
 // -------------------------------------------------------------------
-static int64_t sems_of(const at_xcore_ref *x) {
-  int64_t n = 1;
-  for (uint32_t d = 0; d < x->rank; d++) n *= x->dims[d];
-  return n;
-}
-
-static void describe_sem(const core_state *c, const sem *s, at_strbuf *out) {
-  const at_xcore *r = c->program->record;
-  if (s == c->sems) {
-    at_strbuf_addz(out, "the barrier semaphore");
-    return;
-  }
-  for (uint32_t i = 0; i < r->num_refs; i++) {
-    const at_xcore_ref *x = &c->program->refs[i];
-    const sem *first = c->refs[i].base;
-    if (x->space != AT_CORE_SEM || s < first || s >= first + sems_of(x))
-      continue;
-    at_strbuf_addf(out, "semaphore %lld of argument %u", (long long)(s - first),
-                   i + r->grid_rank);
-    return;
-  }
-  at_strbuf_addf(out, "semaphore %lld of this core", (long long)(s - c->sems));
-}
-
 static void describe_wait(const core_state *c, const sem *s, int64_t amount,
                           int32_t loc, at_strbuf *out) {
   char place[512];
-  at_strbuf_addf(out, "core %d", c->head.core_index);
-  if (c->program->record->type == AT_CORE_SC_VECTOR)
-    at_strbuf_addf(out, ", subcore %d", c->head.subcore_index);
-  if (c->launch->num_devices > 1)
-    at_strbuf_addf(out, " of device %d", c->head.device_id);
-  at_strbuf_addz(out, " waits for ");
-  describe_sem(c, s, out);
+  at_strbuf_addf(out, "%s waits for ", core_who(c, place, sizeof place));
+  core_name_sem(c, s, out);
   at_strbuf_addf(out, " (value %lld, needs %lld)", (long long)s->value,
                  (long long)amount);
   core_place(c, loc, place, sizeof place);

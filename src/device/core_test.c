@@ -239,7 +239,7 @@ static void index_maps_must_stay_inside(void **state) {
   float *in = iota(16 * BC), *out = calloc(16 * BC, 4);
   k.bufs[0] = in, k.bufs[1] = out;
   fails(&k, AT_OUT_OF_RANGE,
-        "the index map of input 0 leaves the array: (2, 0)");
+        "the index map of input 0 (argument 0) leaves the array: (2, 0)");
   free(in);
   free(out);
 }
@@ -310,7 +310,7 @@ static void copies_and_waits(void **state) {
   fails(&k, AT_FAILED_PRECONDITION,
         "deadlock: nobody is left who could signal");
   fails(&k, AT_FAILED_PRECONDITION,
-        "semaphore 0 of argument 3 (value 0, needs 128) at kern.py:7:3 (get)");
+        "semaphore 0 of scratch 1 (argument 3) (value 0, needs 128) at kern.py:7:3 (get)");
   k.body = copy_too_much;
   fails(&k, AT_OUT_OF_RANGE, "DMA source out of bounds");
 }
@@ -367,7 +367,7 @@ static void cores_signal_each_other(void **state) {
   assert_int_equal(out, 200);
   k.body = wait_both;
   fails(&k, AT_FAILED_PRECONDITION,
-        "core 1 waits for semaphore 0 of argument 2");
+        "core 1 waits for semaphore 0 of scratch 0 (argument 1)");
 }
 
 // ---- Several devices

@@ -337,7 +337,7 @@ static at_status check_core_ref(const checker *c, const at_xcore_ref *r,
     return BAD("argument %llu of a kernel: what makes it",
                (unsigned long long)i);
   uint64_t places = count(c, AT_XS_LOCATIONS);
-  if (r->place > places || r->stored_at > places)
+  if (r->place > places || r->loaded_at > places || r->stored_at > places)
     return BAD("argument %llu of a kernel: place", (unsigned long long)i);
   for (uint32_t d = 0; r->window == AT_CORE_ELEMENT && d < r->rank; d++)
     if (r->pad_low[d] < 0 || r->pad_high[d] < 0 || r->pad_low[d] > 1ll << 40 ||

@@ -51,7 +51,13 @@ typedef struct at_me_ref {
   bool padded;
   at_me_num valid[AT_ME_RANK];
   bool pages;  // of scratch where copies may wait (emit_pages.c)
+  uint32_t arg;  // 1 + the argument behind the grid ids that it is of, or 0
 } at_me_ref;
+// As at_core_out_of_bounds is told of it.
+static inline int32_t at_me_ref_number(const at_me_ref *r) {
+  if (r->arg) return (int32_t)r->arg;
+  return r->space == AT_MSPACE_SEMAPHORE ? AT_CORE_OWN_SEMAPHORES : AT_CORE_OWN;
+}
 
 typedef enum at_me_kind {
   AT_ME_SPLAT,      // one scalar everywhere
@@ -254,6 +260,8 @@ at_status at_me_analyse(at_me *m, at_mblock *body);
 uint64_t at_me_written(at_me *m, const at_mop *op);  // roots, nested ops too
 uint64_t at_me_root_bit(uint32_t root);
 double at_me_weight(at_mosaic_opcode c);
+// Does it make its results of its operands' values, and nothing else?
+bool at_me_computes(at_mosaic_opcode c);
 bool at_me_lazy(at_mosaic_opcode c);
 
 // Loads and stores by scalar indices, without masks; of boxes with steps or
@@ -428,6 +436,15 @@ void at_me_late_finish(at_me *m, const at_mblock *b);
 // where it is done, false where it is still to be done.
 bool at_me_late_take(at_me *m, const at_mop *store, const at_me_ref *box);
 void at_me_access(at_me *m, const at_me_ref *r, int32_t kind, int32_t loc);
+void at_me_access_packed(at_me *m, const at_me_ref *r, const at_me_node *mask,
+                         int32_t kind, int32_t loc);
+// where: NULL, or the elements that are used.
+void at_me_check_nan(at_me *m, const at_mop *op, at_me_node *v,
+                     at_me_node *where, at_core_nan_use use);
+// A select by a scalar: what the side that it takes was loaded from counts.
+void at_me_announce_choice(at_me *m, const at_mop *op);
+// Before a wait for a copy to `r`.
+void at_me_expect(at_me *m, const at_me_ref *r, int32_t loc);
 // A box of `ref`: `size` elements of each of its last dimensions (1 of those
 // before), `step` apart (NULL: 1), from the indices given as operands `first`..
 // of op. Checked against the ref's shape.
@@ -483,7 +500,7 @@ void at_me_pages_fetch(at_me *m, const at_me_ref *r);
 // Masked accesses on SparseCore: memory holds the selected elements only.
 bool at_me_is_sparse(const at_me *m);
 at_status at_me_load_expanded(at_me *m, at_mop *op, const at_me_ref *box,
-                              at_me_node *mask);
+                              at_me_node *mask, int32_t kind);
 at_status at_me_store_compressed(at_me *m, at_mop *op, const at_me_ref *box,
                                  at_me_node *value, at_me_node *mask, bool add);
 LLVMValueRef at_me_alloc(at_me *m, const at_mop *op, at_core_space s,

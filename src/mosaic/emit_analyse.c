@@ -168,13 +168,19 @@ static void find_spread(at_me *m, const at_mop *op) {
     at_me_slot_of(m, in)->spread = true;
 }
 
-// What is made of a value element by element, or moves it, or is a product, whose
-// undefined rows and columns stay rows and columns: where(i < n, ends[i] -
-// starts[i], 0), where(column < n, dot(q, keys), least).
-static bool makes_another(const at_mop *op, at_mosaic_opcode c) {
-  return op->num_results == 1 &&
-         (c == AT_MOSAIC_ARITH_INDEX_CAST || c == AT_MOSAIC_TPU_MATMUL ||
-          at_me_elementwise(op) || at_me_lazy(c));
+bool at_me_computes(at_mosaic_opcode c) {
+  switch (c) {
+    case AT_MOSAIC_VECTOR_LOAD:
+    case AT_MOSAIC_TPU_VECTOR_LOAD:
+    case AT_MOSAIC_TPU_STRIDED_LOAD:
+      return false;  // of indices, too
+    case AT_MOSAIC_ARITH_INDEX_CAST:
+    case AT_MOSAIC_TPU_MATMUL:
+    case AT_MOSAIC_VECTOR_MULTI_REDUCTION:
+      return true;
+    default:
+      return at_me_lazy(c);
+  }
 }
 
 // What `select` may drop, of operand k; of a wait the memory whose size it is.
@@ -183,14 +189,16 @@ static bool drops(at_mosaic_opcode c, uint32_t k) {
          (c == AT_MOSAIC_ARITH_SELECT || c == AT_MOSAIC_TPU_WAIT_DMA2);
 }
 
-// A value that only goes where `select` may drop it, perhaps in another form,
-// does not count as read: JAX's where(first, 0, ref[...]). Nor does a slice
-// that only says how many bytes to wait for.
+// A value that only goes where `select` may drop it, perhaps after arithmetic,
+// does not count as read: JAX's where(first, x, acc[...] + x), where(i < n,
+// ends[i] - starts[i], 0), or scores of keys that a mask drops behind the
+// product. The second run tells what was dropped. Nor does a slice that only says
+// how many bytes to wait for.
 static void find_counting(at_me *m, const at_mop *op, at_mosaic_opcode c) {
-  bool form = makes_another(op, c);
   bool slice = c == AT_MOSAIC_TPU_MEMREF_SLICE;
-  form |= slice || c == AT_MOSAIC_TPU_MEMREF_SQUEEZE;
-  bool kept = form && !at_me_slot_of(m, &op->results[0])->counts;
+  bool form = slice || c == AT_MOSAIC_TPU_MEMREF_SQUEEZE || at_me_computes(c);
+  bool kept = form && op->num_results == 1 &&
+              !at_me_slot_of(m, &op->results[0])->counts;
   for (uint32_t k = 0; k < op->num_operands; k++)
     if (!drops(c, k) && !(kept && !(slice && k)))
       at_me_slot_of(m, op->operands[k])->counts = true;

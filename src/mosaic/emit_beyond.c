@@ -134,13 +134,14 @@ at_me_ref at_me_whole(at_me *m, const at_mop *op, const at_me_ref *r) {
   for (uint32_t d = 0; r->padded && d < r->rank; d++) {
     at_me_num n = r->valid[d], size = r->size[d];
     if (!n.v && !size.v && n.c == size.c) continue;
-    LLVMValueRef args[6] = {m->core,
+    LLVMValueRef args[7] = {m->core,
                             at_me_i32(m, at_me_loc(m, op)),
                             at_me_i32(m, d),
                             at_em_i64(m->e, 0),
                             at_me_num_value(m, size),
-                            at_me_num_value(m, n)};
-    at_b_call(m->e, "at_core_within", NULL, args, 6);
+                            at_me_num_value(m, n),
+                            at_me_i32(m, at_me_ref_number(r))};
+    at_b_call(m->e, "at_core_within", NULL, args, 7);
   }
   return whole;
 }

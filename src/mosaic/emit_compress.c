@@ -50,13 +50,16 @@ static void one(at_me *m, const compress *x, at_ix i, int64_t total) {
 }
 
 static at_status run(at_me *m, const at_mop *op, compress *x,
-                     const at_me_node *v, at_me_node *mask) {
+                     const at_me_node *v, at_me_node *mask, int32_t kind) {
   at_em *e = m->e;
   int64_t total = at_me_elements(v);
   if (v->rank == 0 || total != v->dim[v->rank - 1])
     return at_me_refuse(m, op, "a mask over several rows");
   x->mask = at_me_materialise(m, mask);
   if (!x->mask || total == 0) return AT_OK;
+  if (x->add)
+    at_me_access_packed(m, &x->box, x->mask, AT_CORE_LOAD, at_me_loc(m, op));
+  at_me_access_packed(m, &x->box, x->mask, kind, at_me_loc(m, op));
   x->count = at_em_alloca(e, at_em_int(e, 64), 1);
   at_b_store(e, at_em_i64(e, 0), x->count, 8);
   at_loop l;
@@ -68,14 +71,13 @@ static at_status run(at_me *m, const at_mop *op, compress *x,
 }
 
 at_status at_me_load_expanded(at_me *m, at_mop *op, const at_me_ref *box,
-                              at_me_node *mask) {
+                              at_me_node *mask, int32_t kind) {
   const at_mtype *t = op->results[0].type;
   compress x = {.box = *box,
                 .out = at_me_buffer(m, op, at_mosaic_dtype_of(t), t->shape.rank,
                                     t->shape.ptr)};
   if (!x.out) return AT_OK;
-  at_me_access(m, box, AT_CORE_LOAD | AT_CORE_MASKED, at_me_loc(m, op));
-  AT_TRY(run(m, op, &x, x.out, mask));
+  AT_TRY(run(m, op, &x, x.out, mask, kind));
   return at_me_set_node(m, &op->results[0], x.out);
 }
 
@@ -84,8 +86,7 @@ at_status at_me_store_compressed(at_me *m, at_mop *op, const at_me_ref *box,
                                  bool add) {
   compress x = {.box = *box, .in = at_me_materialise(m, value), .add = add};
   if (!x.in) return AT_OK;
-  at_me_access(m, box, AT_CORE_STORE | AT_CORE_MASKED, at_me_loc(m, op));
-  AT_TRY(run(m, op, &x, x.in, mask));
+  AT_TRY(run(m, op, &x, x.in, mask, AT_CORE_STORE));
   at_me_node_drop(m, x.in);
   return AT_OK;
 }

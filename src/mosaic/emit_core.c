@@ -253,6 +253,7 @@ static at_status wait_for(at_me *m, const at_mop *op, const at_me_ref *sem,
   if (!sem || !dst) return AT_OK;
   AT_TRY(stored_view(m, op, dst, &v));
   at_me_settle(m, at_me_written(m, op), NULL);
+  at_me_expect(m, &v, at_me_loc(m, op));
   LLVMValueRef args[4] = {m->core, sem->base,
                           at_me_num_value(m, bytes_of(m, &v)), loc_of(m, op)};
   at_b_call(m->e, "at_core_dma_wait", NULL, args, 4);

@@ -292,6 +292,7 @@ static at_status bind_ref(at_me *m, at_mvalue *v, uint32_t index, bool dense) {
                  .storage = t.dtype,
                  .space = t.space,
                  .root = m->next_root++,
+                 .arg = index + 1,
                  .rank = t.shape.rank,
                  .parts = 1,
                  .split = 1};

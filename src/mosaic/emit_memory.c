@@ -23,8 +23,9 @@ enum {
 
 // 0 <= index and index + size <= limit, else the kernel ends there.
 // A box of a size that is only known now may be empty: then it is nowhere.
-static void guard(at_me *m, const at_mop *op, uint32_t dim, at_me_num index,
-                  at_me_num size, at_me_num limit) {
+static void guard(at_me *m, const at_mop *op, const at_me_ref *ref,
+                  uint32_t dim, at_me_num index, at_me_num size,
+                  at_me_num limit) {
   at_em *e = m->e;
   if (!index.v && !size.v && !limit.v && index.c >= 0 &&
       index.c + size.c <= limit.c)
@@ -37,10 +38,12 @@ static void guard(at_me *m, const at_mop *op, uint32_t dim, at_me_num index,
   // Slices of a buffer and of its semaphores are often at the same index.
   if (fixed && at_em_memo_find(e, i, kInside, room)) return;
   if (fixed) at_em_memo_put(e, i, kInside, room, (at_val){room, NULL});
-  LLVMValueRef args[6] = {
-      m->core, at_me_i32(m, at_me_loc(m, op)), at_me_i32(m, dim), i, s, l};
+  LLVMValueRef whose = at_me_i32(m, at_me_ref_number(ref));
+  LLVMValueRef args[7] = {
+      m->core, at_me_i32(m, at_me_loc(m, op)), at_me_i32(m, dim), i, s, l,
+      whose};
   if (m->guards++ >= kMaxBranches) {
-    at_b_call(e, "at_core_within", NULL, args, 6);
+    at_b_call(e, "at_core_within", NULL, args, 7);
     return;
   }
   LLVMValueRef bad = at_b_icmp(e, AT_B_UGT, i, room);
@@ -53,19 +56,18 @@ static void guard(at_me *m, const at_mop *op, uint32_t dim, at_me_num index,
   LLVMBasicBlockRef on = at_em_block(e, "inside");
   at_b_cond_br(e, bad, cold, on);
   at_b_at_end(e, cold);
-  at_b_call(e, "at_core_out_of_bounds", NULL, args, 6);
+  at_b_call(e, "at_core_out_of_bounds", NULL, args, 7);
   at_b_br(e, on);
   at_b_at_end(e, on);
 }
 
-// The box as the virtual core is told of it.
-static LLVMValueRef view_of(at_me *m, const at_me_ref *r) {
+// The box as the virtual core is told of it, an at_core_view at the record's
+// begin.
+static void fill_view(at_me *m, const at_me_ref *r, at_me_record *v) {
   uint32_t es = r->bytes;
-  at_me_record v;
-  at_me_record_begin(&v, sizeof(at_core_view));
-  at_me_record_value(m, &v, offsetof(at_core_view, base), r->base);
-  at_me_record_i32(&v, offsetof(at_core_view, rank), (int32_t)r->rank);
-  at_me_record_i32(&v, offsetof(at_core_view, elem_bytes), (int32_t)es);
+  at_me_record_value(m, v, offsetof(at_core_view, base), r->base);
+  at_me_record_i32(v, offsetof(at_core_view, rank), (int32_t)r->rank);
+  at_me_record_i32(v, offsetof(at_core_view, elem_bytes), (int32_t)es);
   for (uint32_t d = 0; d < r->rank; d++) {
     at_me_num size = r->size[d], stride = r->stride[d];
     // In elements of memory: a packed row is several, or a part of one.
@@ -76,9 +78,15 @@ static LLVMValueRef view_of(at_me *m, const at_me_ref *r) {
       size.c = at_ceil_div(size.c, r->split);
     }
     stride = at_me_mul(m, stride, (at_me_num){es, NULL});
-    at_me_record_num(m, &v, offsetof(at_core_view, size) + 8 * d, size);
-    at_me_record_num(m, &v, offsetof(at_core_view, stride) + 8 * d, stride);
+    at_me_record_num(m, v, offsetof(at_core_view, size) + 8 * d, size);
+    at_me_record_num(m, v, offsetof(at_core_view, stride) + 8 * d, stride);
   }
+}
+
+static LLVMValueRef view_of(at_me *m, const at_me_ref *r) {
+  at_me_record v;
+  at_me_record_begin(&v, sizeof(at_core_view));
+  fill_view(m, r, &v);
   return at_me_record_end(m, &v);
 }
 
@@ -87,6 +95,24 @@ void at_me_access(at_me *m, const at_me_ref *r, int32_t kind, int32_t loc) {
   LLVMValueRef args[4] = {m->core, view_of(m, r), at_me_i32(m, kind),
                           at_me_i32(m, loc)};
   at_b_call(m->e, "at_core_access", NULL, args, 4);
+}
+
+void at_me_access_packed(at_me *m, const at_me_ref *r, const at_me_node *mask,
+                         int32_t kind, int32_t loc) {
+  if (!m->o->check || m->window) return;
+  LLVMValueRef args[6] = {m->core,
+                          view_of(m, r),
+                          mask->ref.base,
+                          at_em_i64(m->e, at_me_elements(mask)),
+                          at_me_i32(m, kind),
+                          at_me_i32(m, loc)};
+  at_b_call(m->e, "at_core_access_packed", NULL, args, 6);
+}
+
+void at_me_expect(at_me *m, const at_me_ref *r, int32_t loc) {
+  if (!m->o->check || m->window) return;
+  LLVMValueRef args[3] = {m->core, view_of(m, r), at_me_i32(m, loc)};
+  at_b_call(m->e, "at_core_expect", NULL, args, 3);
 }
 
 // A store where the mask says so; it is not known for packed rows.
@@ -131,7 +157,7 @@ static at_status make_box(at_me *m, const at_mop *op, const at_me_ref *ref,
     if (b)
       at_me_beyond_dim(m, b, d, i, n, k);
     else
-      guard(m, op, d, i, covered, at_me_valid(ref, d));
+      guard(m, op, ref, d, i, covered, at_me_valid(ref, d));
     out->size[d] = (at_me_num){n, NULL};
     if (ref->split > 1 && d == ref->packed) {
       if (k != 1) return at_me_refuse(m, op, "strides over packed rows");
@@ -175,10 +201,44 @@ static const int64_t *steps_of(const at_mop *op, int64_t *buf) {
 
 // ---- loads
 // -------------------------------------------------------------------------------
-static void announce_load(at_me *m, const at_mop *op, const at_me_ref *box) {
+static int32_t load_kind(at_me *m, const at_mop *op) {
   bool counts = at_me_slot_of(m, &op->results[0])->counts;
-  at_me_access(m, box, AT_CORE_LOAD | (counts ? 0 : AT_CORE_CHOSEN),
-               at_me_loc(m, op));
+  return AT_CORE_LOAD | (counts ? 0 : AT_CORE_CHOSEN);
+}
+
+static void announce_load(at_me *m, const at_mop *op, const at_me_ref *box) {
+  at_me_access(m, box, load_kind(m, op), at_me_loc(m, op));
+}
+
+// Loads of which v is made and that a choice might have dropped.
+static void announce_taken(at_me *m, const at_mvalue *v, uint32_t depth) {
+  const at_mop *op = v->op;
+  if (!op || depth > 16 || !at_me_is_vector(v) || at_me_slot_of(m, v)->counts)
+    return;
+  at_mosaic_opcode c = at_mosaic_opcode_of(op);
+  if (c == AT_MOSAIC_VECTOR_LOAD || c == AT_MOSAIC_TPU_VECTOR_LOAD ||
+      c == AT_MOSAIC_TPU_STRIDED_LOAD) {
+    const at_me_node *n = at_me_vector(m, v);
+    if (n && n->kind == AT_ME_LOAD)
+      at_me_access(m, &n->ref, AT_CORE_LOAD, at_me_loc(m, op));
+    return;
+  }
+  if (!at_me_computes(c) || c == AT_MOSAIC_ARITH_SELECT) return;
+  for (uint32_t i = 0; i < op->num_operands; i++)
+    announce_taken(m, op->operands[i], depth + 1);
+}
+
+void at_me_announce_choice(at_me *m, const at_mop *op) {
+  if (!m->o->check || m->window || at_me_is_vector(op->operands[0]) ||
+      !at_me_slot_of(m, &op->results[0])->counts)
+    return;
+  LLVMValueRef first = at_me_scalar(m, op->operands[0]);
+  for (uint32_t i = 1; i < 3; i++) {
+    at_branch f;
+    at_if_begin(m->e, &f, i == 1 ? first : at_b_not(m->e, first));
+    announce_taken(m, op->operands[i], 0);
+    at_if_end(m->e, &f);
+  }
 }
 
 static at_status emit_load(at_me *m, at_mop *op) {
@@ -194,7 +254,8 @@ static at_status emit_load(at_me *m, at_mop *op) {
   uint32_t at;
   if (at_me_is_sparse(m) && at_me_segment(op, 2, &at) == 1) {
     at_me_node *mask = at_me_vector(m, op->operands[at]);
-    return mask ? at_me_load_expanded(m, op, &n->ref, mask) : AT_OK;
+    return mask ? at_me_load_expanded(m, op, &n->ref, mask, load_kind(m, op))
+                : AT_OK;
   }
   if (n->ref.pages && !at_me_feeds_product(m, op)) {
     at_me_pages_fetch(m, &n->ref);
@@ -303,19 +364,20 @@ static LLVMValueRef mask_bytes(at_me *m, const at_me_node *mask) {
   return mask ? mask->ref.base : at_b_null(at_b_ptr(m->e));
 }
 
-static void check_nan(at_me *m, const at_mop *op, at_me_node *v,
-                      at_me_node *where) {
+void at_me_check_nan(at_me *m, const at_mop *op, at_me_node *v,
+                     at_me_node *where, at_core_nan_use use) {
   if (!m->o->check_nan || m->window || !at_is_float(v->dtype)) return;
   at_me_node *b = at_me_materialise(m, v);
   at_me_node *mask = where ? at_me_materialise(m, where) : NULL;
   if (!b || (where && !mask)) return;
-  LLVMValueRef args[6] = {m->core,
+  LLVMValueRef args[7] = {m->core,
                           b->ref.base,
                           mask_bytes(m, mask),
                           at_me_i32(m, b->dtype),
                           at_em_i64(m->e, at_me_elements(b)),
+                          at_me_i32(m, use),
                           at_me_i32(m, at_me_loc(m, op))};
-  at_b_call(m->e, "at_core_check_nan", NULL, args, 6);
+  at_b_call(m->e, "at_core_check_nan", NULL, args, 7);
   at_me_node_drop(m, mask);
   at_me_node_drop(m, b);
 }
@@ -351,7 +413,7 @@ static at_status store(at_me *m, at_mop *op, uint32_t first, at_me_node *mask,
   AT_TRY(at_me_box_beyond(m, op, ref, first, v->rank, v->dim, steps_of(op, buf),
                           &box, &beyond));
   at_me_settle(m, at_me_root_bit(ref->root), v);
-  check_nan(m, op, v, mask);
+  at_me_check_nan(m, op, v, mask, AT_CORE_NAN_STORED);
   AT_TRY(store_into(m, op, &box, v, mask, add));
   at_me_beyond_end(m, op, &beyond, &box);
   return AT_OK;
@@ -430,17 +492,55 @@ static void check_indices(at_me *m, const at_mop *op, const indexed *x) {
   for (uint32_t d = 0; d < x->ref->rank; d++) {
     at_me_node *i = at_me_materialise(m, x->index[d]);
     if (!i || i->dtype != AT_S32 || (x->mask && !mask)) continue;
-    LLVMValueRef args[7] = {m->core,
+    LLVMValueRef args[8] = {m->core,
                             i->ref.base,
                             mask_bytes(m, mask),
                             at_em_i64(m->e, at_me_elements(i)),
                             at_me_num_value(m, x->ref->size[d]),
                             at_me_i32(m, d),
-                            at_me_i32(m, at_me_loc(m, op))};
-    at_b_call(m->e, "at_core_check_indices", NULL, args, 7);
+                            at_me_i32(m, at_me_loc(m, op)),
+                            at_me_i32(m, at_me_ref_number(x->ref))};
+    at_b_call(m->e, "at_core_check_indices", NULL, args, 8);
     at_me_node_drop(m, i);
   }
   at_me_node_drop(m, mask);
+}
+
+// A load or store of the elements at the indices.
+static void announce_places(at_me *m, const at_mop *op, const indexed *x,
+                            int32_t kind) {
+  if (!m->o->check || m->window) return;
+  at_me_record v;
+  at_me_node *held[AT_ME_RANK + 1] = {NULL};
+  uint32_t num = 0;
+  bool known = x->ref->parts <= 1 && x->ref->split <= 1;
+  at_me_record_begin(&v, sizeof(at_core_places));
+  fill_view(m, x->ref, &v);
+  for (uint32_t d = 0; d < x->ref->rank && known; d++) {
+    at_me_node *i = held[num++] = at_me_materialise(m, x->index[d]);
+    known = i && i->dtype == AT_S32;
+    if (!known) break;
+    at_me_record_value(m, &v, offsetof(at_core_places, index) + 8 * d,
+                       i->ref.base);
+    at_me_record_num(m, &v, offsetof(at_core_places, n),
+                     (at_me_num){at_me_elements(i), NULL});
+  }
+  at_me_node *mask = NULL;
+  if (known && x->mask) {
+    mask = held[num++] = at_me_materialise(m, x->mask);
+    known = mask != NULL;
+  }
+  if (mask)
+    at_me_record_value(m, &v, offsetof(at_core_places, mask), mask->ref.base);
+  at_me_record_i32(&v, offsetof(at_core_places, kind), kind);
+  at_me_record_i32(&v, offsetof(at_core_places, loc), at_me_loc(m, op));
+  if (known) {
+    LLVMValueRef args[2] = {m->core, at_me_record_end(m, &v)};
+    at_b_call(m->e, "at_core_access_places", NULL, args, 2);
+  } else {
+    at_me_access(m, x->ref, kind | AT_CORE_MASKED, at_me_loc(m, op));
+  }
+  while (num-- > 0) at_me_node_drop(m, held[num]);
 }
 
 static at_status emit_load_idx(at_me *m, at_mop *op) {
@@ -454,7 +554,7 @@ static at_status emit_load_idx(at_me *m, at_mop *op) {
       at_me_buffer(m, op, at_mosaic_dtype_of(t), t->shape.rank, t->shape.ptr);
   if (!b) return AT_OK;
   check_indices(m, op, &x);
-  at_me_access(m, x.ref, AT_CORE_LOAD | AT_CORE_MASKED, at_me_loc(m, op));
+  announce_places(m, op, &x, load_kind(m, op));
   x.dense = &b->ref;
   at_me_space s = {.total = at_me_elements(b), .widest = 4};
   for (uint32_t d = 0; d < x.ref->rank; d++)
@@ -474,7 +574,8 @@ static at_status emit_store_idx(at_me *m, at_mop *op) {
   at_me_settle(m, at_me_root_bit(x.ref->root), NULL);
   at_me_prepare(m, x.value);
   check_indices(m, op, &x);
-  at_me_access(m, x.ref, AT_CORE_STORE | AT_CORE_MASKED, at_me_loc(m, op));
+  if (x.add) announce_places(m, op, &x, AT_CORE_LOAD);
+  announce_places(m, op, &x, AT_CORE_STORE);
   at_me_space s = {.total = at_me_elements(x.value), .scalar = true};
   at_me_loops(m, &s, store_one, &x);
   return AT_OK;
@@ -539,7 +640,7 @@ static at_status emit_slice(at_me *m, at_mop *op) {
     if (open)
       i = at_me_beyond_start(m, i, in->size[d].c);
     else if (at_me_slot_of(m, &op->results[0])->counts)
-      guard(m, op, d, i, r.size[d], room);
+      guard(m, op, in, d, i, r.size[d], room);
     r.valid[d] = r.size[d];
     if (open || in->padded || room.c != in->size[d].c) {
       r.valid[d] = clip(m, i, r.size[d], at_me_valid(in, d));

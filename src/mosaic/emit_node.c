@@ -248,6 +248,12 @@ static at_status emit_vector_op(at_me *m, at_mop *op, at_mosaic_opcode c) {
             : at_me_splat(m, at_mosaic_dtype_of(v->type), at_me_scalar(m, v));
     at_me_node_hold(m, n, in);
   }
+  if (c == AT_MOSAIC_ARITH_SELECT) at_me_announce_choice(m, op);
+  bool loses_nan = at_is_float(n->in[0]->dtype) && !at_is_float(n->dtype) &&
+                   c != AT_MOSAIC_ARITH_CMPF && c != AT_MOSAIC_TPU_WEIRD &&
+                   c != AT_MOSAIC_ARITH_SELECT && c != AT_MOSAIC_ARITH_BITCAST;
+  if (loses_nan && at_me_slot_of(m, &op->results[0])->counts)
+    at_me_check_nan(m, op, n->in[0], NULL, AT_CORE_NAN_CONVERTED);
   return at_me_set_node(m, &op->results[0], n);
 }
 

@@ -394,7 +394,7 @@ def test_index_map_leaves_the_array():
   x = jnp.zeros((16, 128), jnp.float32)
   f = pl.pallas_call(body, grid=(2,), in_specs=[pl.BlockSpec((8, 128), lambda i: (i + 1, 0))],
                      out_specs=pl.BlockSpec((8, 128), lambda i: (i, 0)), out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype))
-  with pytest.raises(jax.errors.JaxRuntimeError, match="index map of input 0 leaves the array"):
+  with pytest.raises(jax.errors.JaxRuntimeError, match=r"index map of input 0 \(argument 0\) leaves the array"):
     jax.block_until_ready(f(x))
 
 

@@ -87,7 +87,7 @@ f = over(body, in_specs=[ANY], out_specs=ANY, out_shape=jax.ShapeDtypeStruct((8,
 try:
   jax.block_until_ready(f(x))
 except jax.errors.JaxRuntimeError as e:
-  assert "core 0 of device 2 waits for semaphore 0 of argument 2 (value 0, needs 1)" in str(e), e
+  assert "core 0 of device 2 waits for semaphore 0 of scratch 0 (argument 2) (value 0, needs 1)" in str(e), e
 else:
   raise AssertionError("no deadlock")
 np.testing.assert_array_equal(jax.jit(lambda x: x + 1)(x), x + 1)

@@ -200,7 +200,7 @@ ROWS = jax.ShapeDtypeStruct((32, 128), jnp.float32)
 BLOCK = pl.BlockSpec(SHAPE, lambda i: (i, 0))
 
 
-@kernel("index map of input 0 leaves the array", rows=32, grid=(4,), out_shape=ROWS, out_specs=BLOCK)
+@kernel("index map of input 0 (argument 0) leaves the array", rows=32, grid=(4,), out_shape=ROWS, out_specs=BLOCK)
 def block_is_off_by_one(sound):
   def block(i):
     return (i if sound else i + 1, 0)  # here: block_is_off_by_one
@@ -210,7 +210,7 @@ def block_is_off_by_one(sound):
   return body, dict(in_specs=[pl.BlockSpec(SHAPE, block)])
 
 
-@kernel("index map of input 1 leaves the array", rows=32, out_shape=ROWS, prefetch=[0, 3, 1, 2], bad=[0, 3, 4, 2])
+@kernel("index map of input 0 (argument 1) leaves the array", rows=32, out_shape=ROWS, prefetch=[0, 3, 1, 2], bad=[0, 3, 4, 2])
 def prefetched_block_does_not_exist(sound):
   def block(i, which):
     return (which[i], 0)  # here: prefetched_block_does_not_exist

@@ -609,13 +609,13 @@ def sender_waits_for_its_own_receipt(sound):
 
 # ---- What an input's block is not for
 
-@kernel("a store is lost: argument 1 (input), element (0, 0)", **STEPS)
+@kernel("a store is lost: input 0 (argument 0), element (0, 0)", **STEPS)
 def input_is_updated_in_place(sound, x, o):
   o[...] = x[...]
   (o if sound else x)[...] = x[...] + 1  # here: input_is_updated_in_place
 
 
-@kernel("a store is lost: argument 0 (input), element (4, 0)")
+@kernel("a store is lost: input 0 (argument 0), element (4, 0)")
 def half_of_what_an_input_keeps_is_read(sound, x, o):
   x[0:4, :] = jnp.zeros((4, 128), jnp.float32)
   x[4:8, :] = jnp.zeros((4, 128), jnp.float32)  # here: half_of_what_an_input_keeps_is_read
@@ -623,7 +623,7 @@ def half_of_what_an_input_keeps_is_read(sound, x, o):
   o[0:8 if sound else 4, :] = x[0:8 if sound else 4, :]
 
 
-@kernel("a store is lost: argument 0 (input), element (0, 3)", in_specs=[pl.BlockSpec(memory_space=pltpu.SMEM)])
+@kernel("a store is lost: input 0 (argument 0), element (0, 3)", in_specs=[pl.BlockSpec(memory_space=pltpu.SMEM)])
 def scalar_input_is_stored(sound, x, o):
   x[0, 3] = 2.0  # here: scalar_input_is_stored
   o[...] = jnp.full(SHAPE, x[0, 3] if sound else x[0, 2])

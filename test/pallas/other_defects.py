@@ -59,11 +59,10 @@ def greatest_may_be_padding(sound):
   return body, dict(in_specs=[pl.BlockSpec((8, 256), lambda i: (0, 0))], out_specs=pl.BlockSpec((8, 1), lambda i: (0, 0)))
 
 
-@kernel("follows from undefined values", **{**STEPS, "dtype": jnp.int32, "out_shape": words((32, 128)),
-                                            "scratch_shapes": [WORDS]})
+@kernel("uninitialised", **{**STEPS, "dtype": jnp.int32, "out_shape": words((32, 128)), "scratch_shapes": [WORDS]})
 def choice_drops_the_wrong_step(sound, x, o, s):
-  s[...] = x[...] + jnp.where(pl.program_id(0) == (0 if sound else 3), 0, s[...])
-  o[...] = s[...]  # here: choice_drops_the_wrong_step
+  s[...] = x[...] + jnp.where(pl.program_id(0) == (0 if sound else 3), 0, s[...])  # here: choice_drops_the_wrong_step
+  o[...] = s[...]
 
 
 @kernel("undefined values", out_specs=ANY, dtype=jnp.int32, out_shape=words(SHAPE), scratch_shapes=[WORDS])

@@ -1,0 +1,60 @@
+// What messages call the parts of a kernel, and who works on them.
+#include "base/strbuf.h"
+#include "device/core_internal.h"
+
+// Among those of its role, and as the kernel's function counts its arguments.
+void core_name_ref(const core_state *c, uint32_t ref, at_strbuf *out) {
+  static const char *const roles[] = {"prefetched scalars", "input", "output",
+                                      "scratch"};
+  const at_xcore_ref *x = c->program->refs;
+  uint32_t among = 0;
+  for (uint32_t i = 0; i < ref; i++) among += x[i].role == x[ref].role;
+  at_strbuf_addf(out, "%s %u (argument %u)", roles[x[ref].role], among, ref);
+}
+
+const char *core_ref_text(const core_state *c, uint32_t ref, char *buf,
+                          size_t n) {
+  at_strbuf b = {0};
+  core_name_ref(c, ref, &b);
+  snprintf(buf, n, "%s", b.ptr ? b.ptr : "?");
+  at_strbuf_free(&b);
+  return buf;
+}
+
+const char *core_who(const core_state *c, char *buf, size_t n) {
+  char subcore[32] = "", device[32] = "";
+  if (c->program->record->type == AT_CORE_SC_VECTOR)
+    snprintf(subcore, sizeof subcore, ", subcore %d", c->head.subcore_index);
+  if (c->launch->num_devices > 1)
+    snprintf(device, sizeof device, " of device %d", c->head.device_id);
+  snprintf(buf, n, "core %d%s%s", c->head.core_index, subcore, device);
+  return buf;
+}
+
+static int64_t sems_of(const at_xcore_ref *x) {
+  int64_t n = 1;
+  for (uint32_t d = 0; d < x->rank; d++) n *= x->dims[d];
+  return n;
+}
+
+void core_name_sem(const core_state *c, const sem *s, at_strbuf *out) {
+  const at_xcore *r = c->program->record;
+  if (s < c->sems + kFirstSem) {
+    bool collective = s < c->sems + kBarrierSems;
+    at_strbuf_addz(out, collective ? "the barrier semaphore"
+                                   : "the barrier of the subcores");
+    return;
+  }
+  for (uint32_t i = 0; i < r->num_refs; i++) {
+    const at_xcore_ref *x = &c->program->refs[i];
+    const sem *first = c->refs[i].base;
+    if (x->space != AT_CORE_SEM || s < first || s >= first + sems_of(x))
+      continue;
+    at_strbuf_addf(out, "semaphore %lld of ", (long long)(s - first));
+    core_name_ref(c, i, out);
+    return;
+  }
+  at_strbuf_addf(out,
+                 "a semaphore that the kernel allocated (%lld of this core)",
+                 (long long)(s - c->sems));
+}
