@@ -47,6 +47,18 @@ void blocks_note_fetch(core_state *c, const area *box) {
   s->fetches[i] = *box;
 }
 
+// A block that lies behind its array's end: its buffer keeps an earlier one.
+void core_shadow_empty_copy(core_state *c, const at_core_dma *d) {
+  shadow *s = c->shadow;
+  const region *r = core_region_of(c, d->dst);
+  for (uint32_t i = 0; r && core_shadow_fetches(c) && i < s->num_fetches; i++) {
+    if (s->fetches[i].base != (uint8_t *)d->dst) continue;
+    undefine(c, core_shade_of(c, r), r, &s->fetches[i], kPadding);
+    s->fetches[i] = s->fetches[--s->num_fetches];
+    return;
+  }
+}
+
 void blocks_forget(core_state *c, const uint8_t *p, size_t bytes) {
   shadow *s = c->shadow;
   uint32_t kept = 0;

@@ -163,6 +163,8 @@ void at_core_dma_start(at_core *core, const at_core_dma *d) {
           to->head.device_id);
     if (c->shadow) core_shadow_copy(c, to, d, dst);
     if (!is_page(c, to, d, from)) move(c, d, dst);
+  } else if (c->shadow && to == c) {
+    core_shadow_empty_copy(c, d);
   }
   finish(c, to, d);
 }

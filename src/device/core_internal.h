@@ -309,6 +309,8 @@ void core_shadow_write_back(core_state *c,
                             uint32_t ref);  // before it is copied out
 // All windows are where this step wants them.
 void core_shadow_moved(core_state *c);
+// A copy of nothing was started.
+void core_shadow_empty_copy(core_state *c, const at_core_dma *d);
 void core_shadow_finish(core_state *c);
 void core_shadow_signal(core_state *from, core_state *to, const sem *s);
 // dst: where it goes, perhaps on another core.

@@ -327,19 +327,20 @@ static int32_t origin_of_nan(const core_state *c, const uint8_t *at,
 
 static _Noreturn void report_nan(core_state *c, int64_t i, int32_t origin,
                                  bool converted, int32_t used) {
-  char place[512] = "", from[600] = "";
-  int32_t read = c->launch->rerun ? atomic_load(&c->launch->rerun->read_at) : 0;
-  if (origin >= 0)
-    core_place(c, used, place, sizeof place);
-  else if (read)
-    core_place(c, read - 2, place, sizeof place);
-  if (*place && origin >= 0)
+  char place[512] = "", from[700] = "";
+  const core_rerun *r = c->launch->rerun;
+  int32_t undefined = r ? atomic_load(&r->read_at) : 0;
+  if (origin >= 0) core_place(c, used, place, sizeof place);
+  if (*place)
     snprintf(from, sizeof from,
              "\ndetail: it arises at the place below and is %s at %s",
              converted ? "converted" : "stored", place);
-  else if (*place)
-    snprintf(from, sizeof from, "\ndetail: undefined values are read at %s",
-             place);
+  else if (undefined && *core_place(c, undefined - 2, place, sizeof place))
+    snprintf(
+        from, sizeof from,
+        "\nhint: undefined values are read at %s, as the padding of blocks "
+        "at the edge: does it come from there?",
+        place);
   core_stop(c, AT_INVALID_ARGUMENT, origin >= 0 ? origin : used,
             converted
                 ? "element %lld of what becomes an integer is NaN: nobody "

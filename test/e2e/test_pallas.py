@@ -399,7 +399,7 @@ def test_index_map_leaves_the_array():
 
 
 @pytest.mark.parametrize("file,target,least", [("defects.py", "v5p:2x1x1", 40), ("more_defects.py", "v5p:2x2x1", 30),
-                                                ("other_defects.py", "v5p:2x1x1", 19), ("flight_defects.py", "v5p:2x1x1", 6)])
+                                                ("other_defects.py", "v5p:2x1x1", 19), ("flight_defects.py", "v5p:2x1x1", 6), ("choice_defects.py", "v5p:2x1x1", 15)])
 def test_checks_find_planted_defects(file, target, least):
   # Chips of two cores each.
   env = {**os.environ, "ATOLL_CHECK": "all", "ATOLL_CACHE": "off", "ATOLL_TARGET": target, "ATOLL_KERNEL_TURNS": "4000000"}
