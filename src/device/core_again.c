@@ -11,11 +11,10 @@
 // No check of its own, but memory and cores are as under checks.
 enum { kMute = 1 << 30 };
 
-void core_note_undefined(core_state *c, bool padding, int32_t loc) {
+void core_note_undefined(core_state *c, undefined_kind kind, int32_t loc) {
   core_rerun *r = c->launch->rerun;
   int32_t none = 0;
-  if (r && padding) atomic_store(&r->padded, true);
-  if (r) atomic_compare_exchange_strong(&r->read_at, &none, loc + 2);
+  if (r) atomic_compare_exchange_strong(&r->undefined_at[kind], &none, loc + 2);
 }
 
 void core_note_brought(core_state *c, uint32_t ref, int32_t loc) {
@@ -91,8 +90,28 @@ static bool copy_results(const at_core_launch *l, results *r) {
   return true;
 }
 
+int32_t core_undefined_at(const core_state *c, bool *padding) {
+  core_rerun *r = c->launch->rerun;
+  for (uint32_t k = kNumUndefined; r && k-- > 0;) {
+    int32_t at = atomic_load(&r->undefined_at[k]);
+    *padding = k == UNDEFINED_PADDING;
+    if (at) return at - 2;
+  }
+  return kNowhere;
+}
+
+bool core_leaves_nan(core_state *c, int32_t loc) {
+  bool padding;
+  int32_t none = 0;
+  if (core_undefined_at(c, &padding) == kNowhere) return false;
+  atomic_compare_exchange_strong(&c->launch->rerun->nan_at, &none, loc + 2);
+  return true;
+}
+
+// Memory that nobody wrote is the defect itself; padding is there in sound
+// kernels too, and what is stored of it is wrong.
 static at_status differs(const at_core_launch *l, const at_xcore_ref *x,
-                         size_t element, int32_t padding) {
+                         size_t element) {
   core_state c = {.launch = l, .program = l->programs};
   uint32_t ref = (uint32_t)(x - l->programs->refs);
   char at[512], from[512], name[64];
@@ -102,31 +121,31 @@ static at_status differs(const at_core_launch *l, const at_xcore_ref *x,
     index[d] = rest % x->dims[d];
   for (uint32_t d = 0; d < x->rank; d++)
     at_strbuf_addf(&b, "%s%lld", d ? ", " : "", (long long)index[d]);
+  bool padding;
+  int32_t read = core_undefined_at(&c, &padding);
   // Results that come by copy have no store of their own.
   int32_t brought =
       ref < kMaxRegions ? atomic_load(&l->rerun->brought[ref]) : 0;
-  int32_t store = brought ? brought - 2 : padding;
+  int32_t store = brought ? brought - 2 : read;
   if (x->stored_at) store = core_store_loc(&c, ref);
   core_place(&c, store, at, sizeof at);
-  core_place(&c, padding, from, sizeof from);
+  core_place(&c, read, from, sizeof from);
   at_status st =
       AT_FAIL(AT_FAILED_PRECONDITION,
               "kernel %s: element (%s) of %s follows from undefined values: it "
-              "changes with %swhat uninitialised memory holds\n"
-              "detail: such values are read at %s\nat: %s",
+              "changes with what %s\ndetail: %s at %s\nat: %s",
               core_name(&c), b.ptr ? b.ptr : "",
               core_ref_text(&c, ref, name, sizeof name),
-              atomic_load(&l->rerun->padded)
-                  ? "the padding of blocks at the edge, or with "
-                  : "",
-              from, at);
+              padding ? "the padding of blocks at the edge holds"
+                      : "uninitialised memory holds",
+              padding ? "such values are read" : "it is stored",
+              padding ? from : at, padding ? at : from);
   at_strbuf_free(&b);
   return st;
 }
 
 // l: the second run.
-static at_status compare(const at_core_launch *l, void *const *first,
-                         int32_t padding) {
+static at_status compare(const at_core_launch *l, void *const *first) {
   const at_xcore_ref *x;
   uint32_t i = core_first_out(l->programs);
   for (uint32_t out = 0; (x = output(l->programs, out)); out++, i++) {
@@ -134,8 +153,30 @@ static at_status compare(const at_core_launch *l, void *const *first,
     const uint8_t *a = first[i], *b = l->bufs[i];
     if (x->space == AT_CORE_SEM || !memcmp(a, b, n)) continue;
     while (a[at] == b[at]) at++;
-    return differs(l, x, at / AT_MAX(at_dtype_bytes((at_dtype)x->dtype), 1u),
-                   padding);
+    return differs(l, x, at / AT_MAX(at_dtype_bytes((at_dtype)x->dtype), 1u));
+  }
+  return AT_OK;
+}
+
+// The results do not follow from undefined values: is there NaN all the same?
+static at_status no_nan(const at_core_launch *l, int32_t stored) {
+  core_state c = {.launch = l, .program = l->programs};
+  const at_xcore_ref *x;
+  uint32_t i = core_first_out(l->programs);
+  char at[512], name[64];
+  for (uint32_t out = 0; (x = output(l->programs, out)); out++, i++) {
+    at_dtype t = (at_dtype)x->dtype;
+    size_t width = AT_MAX(at_dtype_bytes(t), 1u),
+           n = core_array_bytes(x) / width;
+    const uint8_t *p = l->bufs[i];
+    for (size_t k = 0; k < n && x->space != AT_CORE_SEM; k++)
+      if (core_is_nan(p + k * width, t))
+        return AT_FAIL(AT_INVALID_ARGUMENT,
+                       "kernel %s: element %zu of %s is NaN\nat: %s",
+                       core_name(&c), k,
+                       core_ref_text(&c, (uint32_t)(x - l->programs->refs),
+                                     name, sizeof name),
+                       core_place(&c, stored, at, sizeof at));
   }
   return AT_OK;
 }
@@ -143,20 +184,24 @@ static at_status compare(const at_core_launch *l, void *const *first,
 at_status core_run_again(const at_core_launch *l,
                          at_status (*run)(const at_core_launch *)) {
   results other = {0};
-  core_rerun note = {.read_at = 0};
+  core_rerun note = {.second = false};
   at_core_launch first = *l;
   first.rerun = &note;
   at_status st = AT_OK;
   bool copied = copy_results(l, &other);  // what is updated in place, too
   st = run(&first);
-  int32_t padding = atomic_load(&note.read_at);
-  if (!st.err && padding && copied) {
+  bool padding;
+  core_state c = {.launch = &first};
+  bool undefined = core_undefined_at(&c, &padding) != kNowhere;
+  if (!st.err && undefined && copied) {
     at_core_launch second = first;
     note.second = true;
     second.bufs = other.bufs;
     second.checks = kMute;
     st = run(&second);
-    if (!st.err) st = compare(&second, l->bufs, padding - 2);
+    if (!st.err) st = compare(&second, l->bufs);
+    int32_t nan = atomic_load(&note.nan_at);
+    if (!st.err && nan) st = no_nan(l, nan - 2);
   }
   free_results(&other);
   return st;

@@ -222,6 +222,7 @@ void core_pages_settle(core_state *c, const void *at, size_t bytes);
 // ----------------------------------------------------------------
 // A NaN that came from core_fill_undefined, perhaps through arithmetic.
 bool core_is_poison(const void *element, at_dtype t);
+bool core_is_nan(const void *element, at_dtype t);
 
 // ---- core_dma.c
 // -------------------------------------------------------------------
@@ -264,10 +265,22 @@ bool core_ties_steps(const core_state *c, bool declared);
 int64_t core_block_count(const at_xcore_ref *x);  // of an operand
 
 // ---- core_again.c
+// Undefined values, those that are the likelier defect last: of the padding of
+// blocks at the edge; of memory that nobody wrote, which a choice may drop; of
+// a buffer that is partly written.
+typedef enum undefined_kind {
+  UNDEFINED_PADDING,
+  UNDEFINED_CHOSEN,
+  UNDEFINED_PART,
+  kNumUndefined
+} undefined_kind;
+
 // What a first run notes for a second one.
 typedef struct core_rerun {
-  _Atomic int32_t read_at;  // 2 + `loc` of a load of undefined values, 0: none
-  atomic_bool padded;       // one loaded the padding of a block
+  // Per kind: 2 + `loc` of the first load of such values, 0: none.
+  _Atomic int32_t undefined_at[kNumUndefined];
+  // That of a store of NaN of which nobody knows where it arose: perhaps there.
+  _Atomic int32_t nan_at;
   // Per argument: that of the last store to what was copied to it.
   _Atomic int32_t brought[kMaxRegions];
   bool second;
@@ -276,7 +289,12 @@ typedef struct core_rerun {
 // must not change. `run` only writes the launch's outputs.
 at_status core_run_again(const at_core_launch *l,
                          at_status (*run)(const at_core_launch *));
-void core_note_undefined(core_state *c, bool padding, int32_t loc);
+void core_note_undefined(core_state *c, undefined_kind kind, int32_t loc);
+// Where they were read, of the last kind that was; kNowhere.
+enum { kNowhere = INT32_MIN };
+int32_t core_undefined_at(const core_state *c, bool *padding);
+// A NaN may come from undefined values that reach no result: the results tell.
+bool core_leaves_nan(core_state *c, int32_t loc);
 void core_note_brought(core_state *c, uint32_t ref, int32_t loc);
 bool core_runs_again(const core_state *c);
 

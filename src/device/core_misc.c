@@ -314,6 +314,11 @@ bool core_is_poison(const void *element, at_dtype t) {
   return (bits >> 16 & 0x7fff) == 0x7fff;
 }
 
+bool core_is_nan(const void *element, at_dtype t) {
+  return (t == AT_F32 || t == AT_BF16 || t == AT_F16) &&
+         isnan(narrow_float(element, t));
+}
+
 // Where the NaN arose, -1: nobody noted.
 static int32_t origin_of_nan(const core_state *c, const uint8_t *at,
                              at_dtype t) {
@@ -328,19 +333,11 @@ static int32_t origin_of_nan(const core_state *c, const uint8_t *at,
 static _Noreturn void report_nan(core_state *c, int64_t i, int32_t origin,
                                  bool converted, int32_t used) {
   char place[512] = "", from[700] = "";
-  const core_rerun *r = c->launch->rerun;
-  int32_t undefined = r ? atomic_load(&r->read_at) : 0;
   if (origin >= 0) core_place(c, used, place, sizeof place);
   if (*place)
     snprintf(from, sizeof from,
              "\ndetail: it arises at the place below and is %s at %s",
              converted ? "converted" : "stored", place);
-  else if (undefined && *core_place(c, undefined - 2, place, sizeof place))
-    snprintf(
-        from, sizeof from,
-        "\nhint: undefined values are read at %s, as the padding of blocks "
-        "at the edge: does it come from there?",
-        place);
   core_stop(c, AT_INVALID_ARGUMENT, origin >= 0 ? origin : used,
             converted
                 ? "element %lld of what becomes an integer is NaN: nobody "
@@ -359,9 +356,10 @@ void at_core_check_nan(at_core *core, const void *data, const uint8_t *mask,
   if (t != AT_F32 && t != AT_BF16 && t != AT_F16) return;
   for (int64_t i = 0; i < n; i++) {
     const uint8_t *at = (const uint8_t *)data + i * at_dtype_bytes(t);
-    if ((!mask || mask[i]) && isnan(narrow_float(at, t)) &&
-        !core_is_poison(at, t))
-      report_nan(c, i, origin_of_nan(c, at, t), use == AT_CORE_NAN_CONVERTED,
-                 loc);
+    if ((mask && !mask[i]) || !core_is_nan(at, t) || core_is_poison(at, t))
+      continue;
+    int32_t origin = origin_of_nan(c, at, t);
+    if (origin < 0 && core_leaves_nan(c, loc)) return;
+    report_nan(c, i, origin, use == AT_CORE_NAN_CONVERTED, loc);
   }
 }

@@ -119,11 +119,12 @@ typedef struct touch {
   shade *shade;
   const area *box;
   bool writes, must_be_filled;
-  bool adds;            // writes what it adds to what is there
-  bool may_be_dropped;  // what is read, by a choice
-  bool stores;          // writes by a store
-  bool strays;          // and to what does not go back to an array
-  bool *fetched;        // only asks whether a pipeline fetched any of it
+  bool adds;               // writes what it adds to what is there
+  bool may_be_dropped;     // what is read, by a choice
+  bool stores;             // writes by a store
+  bool strays;             // and to what does not go back to an array
+  bool *fetched;           // only asks whether a pipeline fetched any of it
+  bool *written;           // only asks whether any of it was written
   const core_state *over;  // whose copy it was, which ends now
   int32_t loc;
 } touch;
@@ -253,6 +254,7 @@ static void date_cells(const touch *t, size_t first, size_t n) {
 }
 
 static bool is_padded(const touch *t);
+static bool is_partly_written(const touch *t);
 // ---- Stores that are lost
 // An input's block does not go back to its array: what is stored there and not
 // read before the window moves on was meant for somewhere else.
@@ -330,17 +332,24 @@ static void touch_run(const touch *t, const uint8_t *at, size_t bytes) {
                    memchr(filled, kFetchedStored, n) != NULL;
     return;
   }
+  if (t->written) {
+    for (size_t i = 0; i < n && !*t->written; i++) *t->written = filled[i];
+    return;
+  }
   if ((!t->writes || t->adds) && t->must_be_filled &&
       checks(t->c, AT_CHECK_UNINIT)) {
     const uint8_t *hole = memchr(filled, 0, n);
-    if (hole && !is_padded(t))
+    bool padded = hole && is_padded(t);
+    if (hole && !padded && !is_partly_written(t))
       report_unfilled(t, first + (size_t)(hole - filled));
-    if (hole) core_note_undefined(t->c, true, t->loc);
+    if (hole)
+      core_note_undefined(t->c, padded ? UNDEFINED_PADDING : UNDEFINED_PART,
+                          t->loc);
   }
   if (!t->writes && memchr(filled, kPadding, n))
-    core_note_undefined(t->c, true, t->loc);
+    core_note_undefined(t->c, UNDEFINED_PADDING, t->loc);
   if (!t->writes && t->may_be_dropped && memchr(filled, 0, n))
-    core_note_undefined(t->c, false, t->loc);
+    core_note_undefined(t->c, UNDEFINED_CHOSEN, t->loc);
   touch_filled(t, filled, n);
   note_strays(t, first, n);
   if (t->shade->cells) touch_cells(t, first, n);
@@ -368,6 +377,17 @@ static bool is_padded(const touch *t) {
   ask.fetched = &fetched;
   touch_dims(&ask, 0, t->box->base);
   return fetched;
+}
+
+// Kernels work on whole buffers of which they filled, and need, only a part: a
+// second run tells whether the rest reaches a result.
+static bool is_partly_written(const touch *t) {
+  bool written = false;
+  touch ask = *t;
+  ask.written = &written;
+  if (t->writes || !t->c->launch->rerun) return false;
+  touch_dims(&ask, 0, t->box->base);
+  return written;
 }
 
 static bool is_empty(const area *a) {
@@ -843,16 +863,22 @@ static void stores_again(const touch *t) {
 }
 
 static _Noreturn void report_poison(core_state *c, uint32_t i) {
-  const core_rerun *r = c->launch->rerun;
-  char from[512] = "", name[64];
-  int32_t padding = r ? atomic_load(&r->read_at) : 0;
-  if (padding) core_place(c, padding - 2, from, sizeof from);
-  core_stop(c, AT_FAILED_PRECONDITION, core_store_loc(c, i),
-            "an element of %s is NaN: it was computed from undefined "
-            "values, as uninitialised memory and the padding of blocks at the "
-            "edge have%s%s",
-            core_ref_text(c, i, name, sizeof name),
-            *from ? "\ndetail: undefined values are read at " : "", from);
+  bool padding;
+  int32_t read = core_undefined_at(c, &padding), store = core_store_loc(c, i);
+  char other[512] = "", name[64];
+  if (read != kNowhere)
+    core_place(c, padding ? read : store, other, sizeof other);
+  core_stop(
+      c, AT_FAILED_PRECONDITION, read == kNowhere || padding ? store : read,
+      "an element of %s is NaN: it was computed from undefined values, as "
+      "%s%s%s",
+      core_ref_text(c, i, name, sizeof name),
+      padding ? "the padding of blocks at the edge has"
+              : "uninitialised memory has",
+      !*other   ? ""
+      : padding ? "\ndetail: undefined values are read at "
+                : "\ndetail: it is stored at ",
+      other);
 }
 
 // What goes back must not come from the padding of another window. What nobody

@@ -56,7 +56,7 @@ def mask_is_a_column_too_wide(sound, x, o, s):
   o[...] = jnp.where(column(SHAPE) < (64 if sound else 65), s[...] * 2 + 1, 0)  # here: mask_is_a_column_too_wide
 
 
-@kernel("does it come from there", columns=200, grid=(2,), in_specs=[pl.BlockSpec(SHAPE, lambda j: (0, j))],
+@kernel("undefined values", columns=200, grid=(2,), in_specs=[pl.BlockSpec(SHAPE, lambda j: (0, j))],
         out_specs=pl.BlockSpec(SHAPE, lambda j: (0, 0)), scratch_shapes=[VMEM])
 def scores_behind_the_edge(sound, x, o, m):
   j = pl.program_id(0)
@@ -64,8 +64,8 @@ def scores_behind_the_edge(sound, x, o, m):
   @pl.when(j == 0)
   def _():
     m[...] = jnp.full(SHAPE, -1e30, jnp.float32)
-  s = jnp.where(j * 128 + column(SHAPE) < (200 if sound else 201), x[...] * 1e-3, -1e30)
-  m[...] += jnp.exp(s - s.max(1, keepdims=True))  # here: scores_behind_the_edge
+  s = jnp.where(j * 128 + column(SHAPE) < (200 if sound else 201), x[...] * 1e-3, -1e30)  # here: scores_behind_the_edge
+  m[...] += jnp.exp(s - s.max(1, keepdims=True))
 
   @pl.when(j == 1)
   def _():
