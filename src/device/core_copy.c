@@ -217,7 +217,7 @@ const void *at_core_undefined(at_core *core, int32_t dtype, int32_t loc) {
   static const uint64_t zero = 0;
   core_state *c = state_of(core);
   if (!c->shadow) return &zero;
-  core_note_undefined(c, loc);
+  core_note_undefined(c, UNDEFINED_CHOSEN, loc);
   core_fill(c, c->nowhere, (at_dtype)dtype, 1);
   return c->nowhere;
 }
