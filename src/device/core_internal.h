@@ -83,6 +83,7 @@ struct at_core_group {
   pthread_mutex_t lock;
   uint32_t devices, joined;
   uint32_t cores, waiting, ended;
+  uint64_t changes;  // of semaphores, and cores that ended
   bool complete;  // every device is there
   bool failed;
   at_status deadlock;  // owned; the first core that learns of it takes it
@@ -139,6 +140,10 @@ struct core_state {
     uint64_t start_ns;
   } spans[kMaxSpans];
   uint64_t random[4];
+  // Reads of semaphores since the group's `changes` were so many (under the
+  // group's lock).
+  uint64_t polls_since;
+  uint32_t polls;
   // While it waits (under the group's lock).
   sem *wait_for;
   int64_t wait_amount;

@@ -7,7 +7,8 @@
 #include "base/strbuf.h"
 #include "device/core_internal.h"
 
-enum { kTurnsOfARead = 1 << 10 };
+// Reads in a row, and the turns that each counts for once nobody signals.
+enum { kPolls = 1 << 10, kTurnsOfARead = 1 << 10 };
 
 // ---- Messages
 // -------------------------------------------------------------------
@@ -73,6 +74,7 @@ void core_ended(core_state *c) {
   if (!g) return;
   pthread_mutex_lock(&g->lock);
   g->ended++;
+  g->changes++;
   if (c->status.err)
     fail_group(g);
   else
@@ -90,6 +92,7 @@ void core_signal(core_state *from, core_state *to, sem *s, int64_t amount,
   s->loc = loc;
   if (from->shadow) core_shadow_signal(from, to, s);
   if (!g) return;
+  g->changes++;
   if (to->wait_for == s && s->value >= to->wait_amount) {
     to->wait_for = NULL;
     g->waiting--;
@@ -146,6 +149,7 @@ void core_wait(core_state *c, sem *s, int64_t amount, int32_t loc) {
   }
   s->value -= amount;
   s->waited = loc + 1;
+  if (g) g->changes++;
   if (c->shadow) core_shadow_wait(c, s, amount);
   if (g) pthread_mutex_unlock(&g->lock);
 }
@@ -185,6 +189,23 @@ void at_core_sem_wait(at_core *core, void *p, int64_t amount, int32_t loc) {
   core_wait(c, checked(c, p, loc), amount, loc);
 }
 
+static bool is_polling(const core_state *c) {
+  return !c->wait_for && c->polls_since == c->group->changes &&
+         c->polls >= kPolls;
+}
+
+// Has every core that could signal read semaphores many times since one of them
+// changed? Under the lock.
+static bool all_poll(core_state *c) {
+  at_core_group *g = c->group;
+  if (c->polls_since != g->changes) c->polls = 0;
+  c->polls_since = g->changes;
+  if (++c->polls % kPolls || !g->complete) return false;
+  uint32_t idle = g->waiting + g->ended;
+  for (const core_state *p = g->first; p; p = p->next) idle += is_polling(p);
+  return idle >= g->cores;
+}
+
 // A loop that reads a semaphore which nobody is left to signal has turns that
 // count for many.
 int32_t at_core_sem_read(at_core *core, void *p, int32_t loc) {
@@ -193,9 +214,14 @@ int32_t at_core_sem_read(at_core *core, void *p, int32_t loc) {
   sem *s = checked(c, p, loc);
   if (g) pthread_mutex_lock(&g->lock);
   int64_t v = s->value;
-  bool alone = !g || (g->complete && g->waiting + g->ended + 1 >= g->cores);
+  uint64_t count = g ? (all_poll(c) ? kPolls : 0) : 1;
   if (g) pthread_mutex_unlock(&g->lock);
-  if (alone) core->budget -= kTurnsOfARead;
+  uint64_t limit = c->launch->max_turns;
+  if (count && limit) {  // instead of those that were granted and are left
+    uint64_t granted = core->budget > 0 ? (uint64_t)core->budget : 0;
+    c->turns = AT_MIN(c->turns - granted + count * kTurnsOfARead, limit);
+    core->budget = 0;
+  }
   return (int32_t)v;
 }
 

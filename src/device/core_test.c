@@ -353,6 +353,19 @@ static void wait_both(at_core *c, const int32_t *g, const at_core_ref *r) {
   at_core_sem_wait(c, r[1].base, 1, 0);
 }
 
+// Each reads its semaphore until the other has signalled it so often.
+static int32_t g_signals_wanted;
+static void poll_until_signalled(at_core *c, const int32_t *g,
+                                 const at_core_ref *r) {
+  for (int turn = 0; turn < 5000; turn++) {
+    at_core_sem_signal(c, r[1].base, 1, AT_CORE_SELF, 1 - c->core_index,
+                       AT_CORE_SELF, 0, 0);
+    while (at_core_sem_read(c, r[1].base, 0) < g_signals_wanted)
+      if (--c->budget < 0) at_core_budget(c, 0);
+    at_core_sem_wait(c, r[1].base, 1, 0);
+  }
+}
+
 static void cores_signal_each_other(void **state) {
   int32_t out = 0;
   kernel k = {.record = {.num_refs = 2,
@@ -368,6 +381,13 @@ static void cores_signal_each_other(void **state) {
   k.body = wait_both;
   fails(&k, AT_FAILED_PRECONDITION,
         "core 1 waits for semaphore 0 of scratch 0 (argument 1)");
+  k.body = poll_until_signalled;
+  g_signals_wanted = 1;
+  k.max_turns = 1ull << 40;
+  runs(&k);
+  k.max_turns = 1ull << 30;
+  g_signals_wanted = 3;  // nobody has signalled more than twice by then
+  fails(&k, AT_DEADLINE_EXCEEDED, "turns of its loops");
 }
 
 // ---- Several devices
