@@ -175,6 +175,7 @@ bool at_me_computes(at_mosaic_opcode c) {
     case AT_MOSAIC_TPU_STRIDED_LOAD:
       return false;  // of indices, too
     case AT_MOSAIC_ARITH_INDEX_CAST:
+    case AT_MOSAIC_TPU_CONCATENATE:
     case AT_MOSAIC_TPU_MATMUL:
     case AT_MOSAIC_VECTOR_MULTI_REDUCTION:
       return true;
