@@ -302,7 +302,8 @@ static bool bits_equal(at_dtype a, at_dtype b) {
 }
 
 // For the check: a NaN that arises here carries the number of this place, which
-// arithmetic hands on (core_misc.c reads it).
+// arithmetic hands on (core_misc.c reads it). The numbers stay integers: LLVM
+// finds a NaN among its constants by a hash that is the same for all of them.
 static at_val tag_nan(at_me *m, const at_mop *op, const at_val *args,
                       at_val r) {
   at_em *e = m->e;
@@ -312,10 +313,10 @@ static at_val tag_nan(at_me *m, const at_mop *op, const at_val *args,
   for (uint32_t i = 0; i < AT_ME_MAX_IN && args[i].re; i++)
     arises = at_b_bin(e, AT_B_AND, arises,
                       at_b_fcmp(e, AT_B_ORD, args[i].re, args[i].re));
-  LLVMValueRef bits = int_like(m, at_me_to_bits(m, AT_F32, r.re),
-                               AT_CORE_NAN | (uint32_t)(loc + 1));
-  return (at_val){
-      at_b_select(e, arises, at_me_from_bits(m, AT_F32, bits), r.re), NULL};
+  LLVMValueRef bits = at_me_to_bits(m, AT_F32, r.re);
+  LLVMValueRef tag = int_like(m, bits, AT_CORE_NAN | (uint32_t)(loc + 1));
+  bits = at_b_select(e, arises, tag, bits);
+  return (at_val){at_me_from_bits(m, AT_F32, bits), NULL};
 }
 
 // types: of args; rt: of the result.

@@ -68,3 +68,25 @@ def test_damaged_bodies(text):
 def test_wrong_fields(text, field, why):
   with pytest.raises(jax.errors.JaxRuntimeError, match=why):
     run(text.replace('\\22allow_input_fusion\\22: [true]', field.replace('"', "\\22")))
+
+
+def test_thousands_of_places_where_a_nan_may_arise(python):
+  p = python("""
+import time, jax, jax.numpy as jnp
+from jax.experimental import pallas as pl
+
+def kernel(x_ref, o_ref):
+  for i in range(180):
+    v = x_ref[...]
+    for k in range(8):
+      v = v * (1 + (8 * i + k) / 2048) + 1
+    o_ref[...] = v
+
+x = jnp.zeros((8, 128))
+lowered = jax.jit(pl.pallas_call(kernel, out_shape=x)).lower(x)
+start = time.process_time()
+lowered.compile()
+print(time.process_time() - start)
+""", env={"ATOLL_CHECK": "nan", "ATOLL_CACHE": "off"})
+  assert p.returncode == 0, p.stderr
+  assert float(p.stdout) < 5
