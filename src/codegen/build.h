@@ -149,6 +149,17 @@ void at_b_task_inside(at_em *e, at_b_task *t);
 bool at_b_task_end(at_em *e, at_b_task *t, LLVMValueRef out[2],
                    LLVMValueRef watched);
 
+// ---- helpers: code that is the same in many places
+// A function of the module, void (ptr, ptr), that is written once and called by
+// its name (at_b_call). false: it is there; else what is written until the end
+// goes there, and uses its parameters and constants only.
+typedef struct at_b_helper {
+  at_b_task task;
+  uint32_t hidden_from, hidden_to;  // of the function around
+} at_b_helper;
+bool at_b_helper_begin(at_em *e, at_b_helper *h, const char *name);
+void at_b_helper_end(at_em *e, at_b_helper *h);
+
 // ---- blocks
 LLVMBasicBlockRef at_b_here(at_em *e);
 void at_b_at_end(at_em *e, LLVMBasicBlockRef block);

@@ -6,13 +6,10 @@
 
 #include "codegen/build.h"
 
-static LLVMValueRef task_function(at_em *e) {
-  LLVMTypeRef i64 = at_em_int(e, 64);
-  LLVMTypeRef params[4] = {at_b_ptr(e), i64, i64, at_b_ptr(e)};
-  LLVMTypeRef type =
-      LLVMFunctionType(LLVMVoidTypeInContext(e->ctx), params, 4, false);
-  char name[64];
-  snprintf(name, sizeof name, "%s.t%u", e->prefix, e->next_global++);
+static LLVMValueRef inner_function(at_em *e, const char *name,
+                                   LLVMTypeRef *params, uint32_t num_params) {
+  LLVMTypeRef type = LLVMFunctionType(LLVMVoidTypeInContext(e->ctx), params,
+                                      num_params, false);
   LLVMValueRef fn = LLVMAddFunction(e->module, name, type);
   LLVMSetLinkage(fn, LLVMInternalLinkage);
   LLVMAttributeRef attrs[16];
@@ -39,10 +36,18 @@ static void change(at_em *e, at_b_task *t) {
   t->here = here;
 }
 
+static at_b_task inner_blocks(at_em *e, LLVMValueRef fn) {
+  LLVMBasicBlockRef entry = LLVMAppendBasicBlockInContext(e->ctx, fn, "entry");
+  LLVMBasicBlockRef start = LLVMAppendBasicBlockInContext(e->ctx, fn, "start");
+  return (at_b_task){.fn = fn, .entry = entry, .here = start, .start = start};
+}
+
 void at_b_task_begin(at_em *e, at_b_task *t) {
-  *t = (at_b_task){.fn = task_function(e)};
-  t->entry = LLVMAppendBasicBlockInContext(e->ctx, t->fn, "entry");
-  t->here = t->start = LLVMAppendBasicBlockInContext(e->ctx, t->fn, "start");
+  LLVMTypeRef i64 = at_em_int(e, 64);
+  LLVMTypeRef params[4] = {at_b_ptr(e), i64, i64, at_b_ptr(e)};
+  char name[64];
+  snprintf(name, sizeof name, "%s.t%u", e->prefix, e->next_global++);
+  *t = inner_blocks(e, inner_function(e, name, params, 4));
   t->begin = LLVMGetParam(t->fn, 1);
   t->end = LLVMGetParam(t->fn, 2);
   t->memory = LLVMGetParam(t->fn, 3);
@@ -153,4 +158,30 @@ bool at_b_task_end(at_em *e, at_b_task *t, LLVMValueRef out[2],
     seen |= h->value[i] == watched;
   }
   return seen;
+}
+
+// ---- helpers
+// --------------------------------------------------------------------------
+bool at_b_helper_begin(at_em *e, at_b_helper *h, const char *name) {
+  if (LLVMGetNamedFunction(e->module, name)) return false;
+  LLVMTypeRef params[2] = {at_b_ptr(e), at_b_ptr(e)};
+  *h =
+      (at_b_helper){.task = inner_blocks(e, inner_function(e, name, params, 2)),
+                    .hidden_from = e->hidden_from,
+                    .hidden_to = e->hidden_to};
+  h->task.scope = at_em_scope_push(e);
+  e->hidden_from = 0;
+  e->hidden_to = h->task.scope;
+  change(e, &h->task);
+  return true;
+}
+
+void at_b_helper_end(at_em *e, at_b_helper *h) {
+  at_em_scope_pop(e, h->task.scope);
+  LLVMBuildRetVoid(e->b);
+  LLVMPositionBuilderAtEnd(e->b, e->entry);
+  LLVMBuildBr(e->b, h->task.start);
+  e->hidden_from = h->hidden_from;
+  e->hidden_to = h->hidden_to;
+  change(e, &h->task);
 }

@@ -1,5 +1,7 @@
 // Transposes that bring another dimension to the lanes: squares of vectors are
 // turned in registers. Any other transpose is a way to read.
+#include <stdio.h>
+
 #include "mosaic/emit.h"
 
 enum { MAX_SIDE = 16 };
@@ -10,8 +12,11 @@ typedef struct turning {
   uint32_t rank, row, col;  // col: the lanes of dst; row: those of src
   uint32_t side;
   int64_t dim[AT_ME_RANK];
-  LLVMValueRef at[AT_ME_RANK];  // elements, of the square that is turned
 } turning;
+
+typedef struct plane {
+  LLVMValueRef src, dst;  // first elements
+} plane;
 
 // Squares of so many elements a side; 0: there are none.
 static uint32_t side_of(const at_me_node *n) {
@@ -45,49 +50,81 @@ static void trade(at_em *e, LLVMValueRef *v, uint32_t side, uint32_t by) {
   }
 }
 
-// The element of r at t->at, `steps` further along dimension d.
-static LLVMValueRef place(at_me *m, const turning *t, const at_me_ref *r,
-                          uint32_t d, uint32_t steps) {
-  at_me_num sum = at_me_mul(m, r->stride[d], (at_me_num){steps, NULL});
-  for (uint32_t k = 0; k < t->rank; k++)
-    sum = at_me_add(
-        m, sum, at_me_mul(m, r->stride[k], at_me_num_of(t->at[k])));
-  return at_me_offset(m, r->base, r->bytes, sum);
+// `steps` elements along dimension d of r, from `at`.
+static LLVMValueRef along(at_me *m, const at_me_ref *r, uint32_t d,
+                          LLVMValueRef at, at_me_num steps) {
+  return at_me_offset(m, at, r->bytes, at_me_mul(m, r->stride[d], steps));
 }
 
-static void turn_square(at_me *m, const turning *t) {
+static void turn_square(at_me *m, const turning *t, const plane *p) {
   at_em *e = m->e;
   LLVMValueRef v[MAX_SIDE];
   LLVMTypeRef type = at_b_vector(at_em_int(e, 8 * t->src.bytes), t->side);
   uint32_t align = t->src.bytes;
   for (uint32_t i = 0; i < t->side; i++)
-    v[i] = at_b_load(e, type, place(m, t, &t->src, t->col, i), align);
+    v[i] = at_b_load(e, type,
+                     along(m, &t->src, t->col, p->src, (at_me_num){i, NULL}),
+                     align);
   for (uint32_t by = t->side / 2; by; by /= 2) trade(e, v, t->side, by);
   for (uint32_t i = 0; i < t->side; i++)
-    at_b_store(e, v[i], place(m, t, t->dst, t->row, i), align);
+    at_b_store(e, v[i], along(m, t->dst, t->row, p->dst, (at_me_num){i, NULL}),
+               align);
 }
 
-// d: of the dimensions but row and col, then these.
-static void squares(at_me *m, turning *t, uint32_t d) {
-  if (d == t->rank + 2) {
-    turn_square(m, t);
-    return;
-  }
-  bool inner = d >= t->rank;
-  uint32_t dim = d < t->rank ? d : d == t->rank ? t->col : t->row;
-  if (!inner && (dim == t->row || dim == t->col)) {
-    squares(m, t, d + 1);
-    return;
-  }
-  int64_t step = inner ? t->side : 1, size = t->dim[dim];
-  bool all = d == t->rank &&
-             at_me_shares(m, 2.0 * (double)(size * t->dim[t->row]));
+static plane further(at_me *m, const turning *t, const plane *p, uint32_t d,
+                     LLVMValueRef by) {
+  at_me_num n = at_me_num_of(by);
+  return (plane){along(m, &t->src, d, p->src, n),
+                 along(m, t->dst, d, p->dst, n)};
+}
+
+static void turn_plane(at_me *m, const turning *t, const plane *p,
+                       bool shared) {
   at_me_share share;
-  at_loop l;
-  at_me_loop_begin(m, &share, &l, size, step, all);
-  t->at[dim] = at_ix_value(m->e, l.i);
-  squares(m, t, d + 1);
-  at_me_loop_end(m, &share, &l);
+  at_loop cols, rows;
+  at_me_loop_begin(m, &share, &cols, t->dim[t->col], t->side, shared);
+  plane strip = further(m, t, p, t->col, at_ix_value(m->e, cols.i));
+  at_loop_range(m->e, &rows, 0, t->dim[t->row], t->side);
+  plane square = further(m, t, &strip, t->row, at_ix_value(m->e, rows.i));
+  turn_square(m, t, &square);
+  at_loop_end(m->e, &rows);
+  at_me_loop_end(m, &share, &cols);
+}
+
+// Planes of a kind are turned by one function: a kernel may turn hundreds.
+static void call_to_turn(at_me *m, const turning *t, const plane *p) {
+  char name[128];
+  snprintf(name, sizeof name, "at.turn.%u.%u.%lld.%lld.%lld.%lld", t->src.bytes,
+           t->side, (long long)t->dim[t->row], (long long)t->dim[t->col],
+           (long long)t->src.stride[t->col].c,
+           (long long)t->dst->stride[t->row].c);
+  at_b_helper h;
+  if (at_b_helper_begin(m->e, &h, name)) {
+    plane q = {at_b_param(m->e, 0), at_b_param(m->e, 1)};
+    turn_plane(m, t, &q, false);
+    at_b_helper_end(m->e, &h);
+  }
+  LLVMValueRef args[2] = {p->src, p->dst};
+  at_b_call(m->e, name, NULL, args, 2);
+}
+
+// d: of the dimensions but row and col; p: where it begins.
+static void planes(at_me *m, const turning *t, uint32_t d, const plane *p) {
+  while (d < t->rank && (d == t->row || d == t->col)) d++;
+  if (d < t->rank) {
+    at_loop l;
+    at_loop_range(m->e, &l, 0, t->dim[d], 1);
+    plane inner = further(m, t, p, d, at_ix_value(m->e, l.i));
+    planes(m, t, d + 1, &inner);
+    at_loop_end(m->e, &l);
+    return;
+  }
+  bool shared =
+      at_me_shares(m, 2.0 * (double)(t->dim[t->col] * t->dim[t->row]));
+  if (shared || t->src.stride[t->col].v || t->dst->stride[t->row].v)
+    turn_plane(m, t, p, shared);
+  else
+    call_to_turn(m, t, p);
 }
 
 bool at_me_turn_into(at_me *m, at_me_node *n, const at_me_ref *dst) {
@@ -107,7 +144,8 @@ bool at_me_turn_into(at_me *m, at_me_node *n, const at_me_ref *dst) {
     t.src.stride[d] = from.stride[n->ints[d]];
   bool fits = from.storage == n->dtype && !t.src.stride[t.row].v &&
               t.src.stride[t.row].c == 1;
-  if (fits) squares(m, &t, 0);
+  plane all = {t.src.base, dst->base};
+  if (fits) planes(m, &t, 0, &all);
   at_me_node_drop(m, in);
   return fits;
 }

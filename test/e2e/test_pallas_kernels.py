@@ -70,6 +70,15 @@ def transpose(x, o):
   o[...] = x[...].T
 
 
+@case((5, 128, 128), jnp.float32, f32(3, 128, 256))
+def many_transposes(x, o):
+  """Planes of two kinds, some of them several times."""
+  for i in range(3):
+    o[i] = x[i, :, 128:].T
+  v = jnp.swapaxes(x[:2, :, :128], 1, 2)
+  o[3:] = v + jnp.concatenate([x[2, :, :128].T] * 2, 1).reshape(128, 2, 128).swapaxes(0, 1)
+
+
 @case((16,), jnp.int32, f32(16, 200))
 def argmax(x, o):
   o[...] = jnp.argmax(x[...], axis=1)
