@@ -1,4 +1,5 @@
 // Bodies that use values from outside: constants are known, others are refused.
+#include "codegen/build.h"
 #include "codegen/check.h"
 
 #define HEAD                                                                  \
@@ -155,8 +156,41 @@ static void test_comparator(void **state) {
   at_arena_destroy(c.arena);
 }
 
+static at_status write_nothing(at_em *e, void *arg) {
+  at_b_ret(e);
+  return AT_OK;
+}
+
+// Large functions share a module with each other only.
+static void test_large_functions(void **state) {
+  ck c;
+  ck_begin(&c, ~0ull);
+  at_cg_target t = {.cpu_features = c.features, .threads = 2, .opt_level = 2};
+  at_cg *cg;
+  ck_ok(at_cg_create(&t, &cg));
+  const uint32_t weight[5] = {0, 5000, 1, 3000, 3000};
+  uint32_t kernel[5];
+  for (int i = 0; i < 5; i++) {
+    at_cg_function f = {.emit = write_nothing,
+                        .kind = AT_XK_CORE_BODY,
+                        .num_params = 3,
+                        .weight = weight[i]};
+    ck_ok(at_cg_external(cg, &f, &kernel[i]));
+  }
+  at_cg_output out;
+  ck_ok(at_cg_finish(cg, c.arena, &out));
+  const uint32_t want[5] = {2, 0, 2, 1, 1};
+  for (int i = 0; i < 5; i++)
+    assert_int_equal(out.kernels[kernel[i]].object, want[i]);
+  assert_int_equal(out.num_objects, 3);
+  at_cg_destroy(cg);
+  free(c.cases);
+  at_arena_destroy(c.arena);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_constants),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_large_functions),
+                                     cmocka_unit_test(test_constants),
                                      cmocka_unit_test(test_others_are_refused),
                                      cmocka_unit_test(test_comparator)};
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,7 +13,7 @@ struct at_cg {
   at_cg_target target;
   at_arena *arena;
   at_map known;  // key text -> at_planned *
-  AT_VEC(const at_job *) jobs;
+  AT_VEC(at_job *) jobs;
 };
 
 at_status at_cg_create(const at_cg_target *t, at_cg **out) {
@@ -37,7 +37,7 @@ void at_cg_destroy(at_cg *cg) {
 }
 
 static at_status add_job(at_cg *cg, at_job *j, uint32_t *index) {
-  *index = (uint32_t)cg->jobs.len;
+  *index = j->index = (uint32_t)cg->jobs.len;
   snprintf(j->symbol, sizeof j->symbol, "at_k%u", *index);
   if (!at_vec_push(cg->arena, &cg->jobs, j)) return AT_NO_MEMORY("kernels");
   return AT_OK;
@@ -166,10 +166,47 @@ static void *run_task(void *arg) {
   return NULL;
 }
 
-// One module per thread, at least a few kernels each.
-static uint32_t units_for(const at_cg *cg) {
-  uint64_t n = cg->jobs.len, most = cg->target.threads;
-  return (uint32_t)AT_MAX(1, AT_MIN(most, (n + 5) / 6));
+static uint32_t weight_of(const at_job *j) {
+  return AT_MAX(1, j->external.weight);
+}
+
+// LLVM compiles a module that holds such a function with fewer steps
+// (module.c), so ordinary kernels are not to share one with it.
+enum { HEAVY = 64 };
+static bool is_heavy(const at_job *j) { return weight_of(j) >= HEAVY; }
+
+typedef struct units {
+  uint32_t heavy, all;  // the heavy ones come first
+} units;
+
+// One module per thread, at least a few ordinary kernels each.
+static units units_for(const at_cg *cg) {
+  uint64_t heavy = 0, most = cg->target.threads;
+  for (size_t k = 0; k < cg->jobs.len; k++) heavy += is_heavy(cg->jobs.ptr[k]);
+  units u = {.heavy = (uint32_t)AT_MIN(most, heavy)};
+  u.all = u.heavy + (uint32_t)AT_MIN(most, (cg->jobs.len - heavy + 5) / 6);
+  return u;
+}
+
+static int heavier(const void *a, const void *b) {
+  const at_job *x = *(at_job *const *)a, *y = *(at_job *const *)b;
+  uint32_t v = weight_of(x), w = weight_of(y);
+  if (v != w) return v > w ? -1 : 1;
+  return x->index < y->index ? -1 : 1;
+}
+
+// The heaviest first, each to the unit of its kind that has least to do.
+static void distribute(const units *u, uint64_t *load, at_job **jobs,
+                       size_t num_jobs) {
+  qsort(jobs, num_jobs, sizeof(at_job *), heavier);
+  for (size_t k = 0; k < num_jobs; k++) {
+    bool heavy = is_heavy(jobs[k]);
+    uint32_t end = heavy ? u->heavy : u->all, least = heavy ? 0 : u->heavy;
+    for (uint32_t i = least + 1; i < end; i++)
+      if (load[i] < load[least]) least = i;
+    load[least] += weight_of(jobs[k]);
+    jobs[k]->unit = least;
+  }
 }
 
 static void run_all(at_task *t, uint32_t n) {
@@ -189,16 +226,21 @@ static void run_all(at_task *t, uint32_t n) {
 
 static at_status compile(at_cg *cg, at_unit_form form, at_arena *a,
                          at_task **out, uint32_t *out_n) {
-  uint32_t n = units_for(cg);
+  units u = units_for(cg);
+  uint32_t n = u.all;
   at_task *t = at_new(a, at_task, n);
-  uint32_t *count = at_new(a, uint32_t, n);
-  if (!t || !count) return AT_NO_MEMORY("compile tasks");
+  uint64_t *load = at_new(a, uint64_t, n);
+  at_job **jobs = at_new(a, at_job *, cg->jobs.len);
+  if (!t || !load || !jobs) return AT_NO_MEMORY("compile tasks");
+  memcpy(jobs, cg->jobs.ptr, cg->jobs.len * sizeof *jobs);
+  distribute(&u, load, jobs, cg->jobs.len);
   for (uint32_t i = 0; i < n; i++) {
-    const at_job **jobs = at_new(a, const at_job *, cg->jobs.len + 1);
-    if (!jobs) return AT_NO_MEMORY("compile tasks");
-    for (size_t k = i; k < cg->jobs.len; k += n)
-      jobs[count[i]++] = cg->jobs.ptr[k];
-    t[i].unit = (at_unit){&cg->target, jobs, count[i], i};
+    const at_job **own = at_new(a, const at_job *, cg->jobs.len);
+    uint32_t count = 0;
+    if (!own) return AT_NO_MEMORY("compile tasks");
+    for (size_t k = 0; k < cg->jobs.len; k++)
+      if (cg->jobs.ptr[k]->unit == i) own[count++] = cg->jobs.ptr[k];
+    t[i].unit = (at_unit){&cg->target, own, count, i};
     t[i].form = form;
   }
   run_all(t, n);
@@ -230,12 +272,12 @@ at_status at_cg_finish(at_cg *cg, at_arena *a, at_cg_output *out) {
   }
   for (size_t k = 0; ok && k < cg->jobs.len; k++) {
     const at_job *j = cg->jobs.ptr[k];
-    out->kernels[k] = (at_xkernel){
-        .kind = j->kind == AT_JOB_COMPARATOR ? AT_XK_COMPARATOR
-                : j->kind == AT_JOB_EXTERNAL ? j->external.kind
-                                             : AT_XK_RANGE,
-        .object = (uint32_t)(k % n),
-        .symbol = (uint32_t)names.len};
+    out->kernels[k] =
+        (at_xkernel){.kind = j->kind == AT_JOB_COMPARATOR ? AT_XK_COMPARATOR
+                             : j->kind == AT_JOB_EXTERNAL ? j->external.kind
+                                                          : AT_XK_RANGE,
+                     .object = j->unit,
+                     .symbol = (uint32_t)names.len};
     at_strbuf_add(&names, (at_str){j->symbol, strlen(j->symbol) + 1});
   }
   out->num_kernels = (uint32_t)cg->jobs.len;

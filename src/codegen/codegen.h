@@ -60,6 +60,8 @@ typedef struct at_cg_function {
   void *arg;
   uint32_t kind;        // at_xkernel_kind of the output's row
   uint32_t num_params;  // pointers; the function returns nothing
+  // What compiling it takes, in ordinary kernels; 0: it is one.
+  uint32_t weight;
 } at_cg_function;
 at_status at_cg_external(at_cg *cg, const at_cg_function *f,
                          uint32_t *out_kernel);

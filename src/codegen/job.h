@@ -18,7 +18,7 @@ typedef enum at_job_kind {
   AT_JOB_SCATTER,  // updates, one after another
   AT_JOB_SELECT_SCATTER,
   AT_JOB_SCAN,
-  AT_JOB_SCALAR,     // control flow on small values
+  AT_JOB_SCALAR,      // control flow on small values
   AT_JOB_COMPARATOR,  // a sort's order
   AT_JOB_EXTERNAL     // written by another room
 } at_job_kind;
@@ -30,6 +30,7 @@ typedef struct at_job {
   const at_node *node;      // NULL: comparator
   const at_comp *region;    // comparator
   at_cg_function external;  // EXTERNAL
+  uint32_t index, unit;     // of all; where it is compiled
   const int32_t *alias;     // per result: operand in whose place it is, or -1
   const uint32_t *results;  // which results this kernel writes
   uint32_t num_results;

@@ -425,6 +425,9 @@ static uint32_t count_ops(const at_mblock *b) {
   return n;
 }
 
+// Of XLA's: a body of so many operations compiles as long.
+enum { OPS_OF_A_KERNEL = 64 };
+
 at_status at_mosaic_code_add(at_cg *cg, const at_mosaic_kernel *k,
                              uint32_t program, const at_mosaic_code_options *o,
                              at_arena *a, at_mosaic_code **out) {
@@ -444,8 +447,11 @@ at_status at_mosaic_code_add(at_cg *cg, const at_mosaic_kernel *k,
   AT_TRY_ALLOC(m->loc_ops, at_new(a, const char *, m->max_locs));
   *c = (at_mosaic_code){
       .index = index, .locations = m->locs, .location_ops = m->loc_ops};
-  at_cg_function f = {
-      .emit = emit_body, .arg = m, .kind = AT_XK_CORE_BODY, .num_params = 3};
+  at_cg_function f = {.emit = emit_body,
+                      .arg = m,
+                      .kind = AT_XK_CORE_BODY,
+                      .num_params = 3,
+                      .weight = m->max_locs / OPS_OF_A_KERNEL};
   AT_TRY(at_cg_external(cg, &f, &c->body));
   for (uint32_t i = 0; i < p->num_windows; i++) {
     if (!p->windows[i].transform) continue;
