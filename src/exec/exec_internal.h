@@ -241,6 +241,7 @@ struct at_loaded {
   // Of a launch on one thread: what the compiler expects, and kernels as they
   // last ran. Small programs may run on the caller's thread.
   _Atomic int64_t expected_ns;
+  _Atomic bool was_small;
   bool has_kernels;      // of Pallas
   at_far *far;           // NULL: all its devices are here
 };
@@ -252,7 +253,7 @@ bool at_io_shares(const at_loaded *l, uint32_t input);
 // The input that an output is, whose buffer stays the caller's; -1: none.
 int32_t at_io_passes(const at_loaded *l, uint32_t output);
 // May its next launch run on the caller's thread, by the time that it takes?
-bool at_loaded_is_small(const at_loaded *l);
+bool at_loaded_is_small(at_loaded *l);
 
 // Address of an entry of KERNELS. INVALID_ARGUMENT: the object has no such symbol.
 at_status at_loaded_kernel(const at_loaded *l, uint32_t kernel, void **out);

@@ -479,7 +479,7 @@ static bool all_arrived(const at_launch *in) {
 
 // The caller's thread runs small programs whose arguments are there, when no
 // chip of theirs has anything to do: then it takes the turn of all of them.
-static bool may_run_here(const at_loaded *l, const at_launch *in) {
+static bool may_run_here(at_loaded *l, const at_launch *in) {
   if (!at_loaded_is_small(l) || l->far || at_in_fiber()) return false;
   uint32_t n = num_chips(in), d;
   for (d = 0; d < n; d++)

@@ -245,10 +245,16 @@ static at_status check_hbm(const at_loaded *l) {
   return st;
 }
 
-bool at_loaded_is_small(const at_loaded *l) {
+// One that was stays so until it takes twice as long: to be handed to another
+// thread makes it slower, and it would not come back.
+bool at_loaded_is_small(at_loaded *l) {
   int64_t ns = atomic_load_explicit(&l->expected_ns, memory_order_relaxed);
-  return !l->header->has_effects &&
-         (double)ns * l->num_devices < kSmallNs * (l->num_devices > 1 ? 4 : 1);
+  bool was = atomic_load_explicit(&l->was_small, memory_order_relaxed);
+  double most = kSmallNs * (was ? 2 : 1) * (l->num_devices > 1 ? 4 : 1);
+  bool is = !l->header->has_effects && (double)ns * l->num_devices < most;
+  if (is != was)
+    atomic_store_explicit(&l->was_small, is, memory_order_relaxed);
+  return is;
 }
 
 static at_status prepare(at_loaded *l) {
