@@ -111,7 +111,7 @@ AT_PAIRS AT_INLINE void dots(const int rows, uint32_t type, const few *x,
         (const uint8_t *)m->p + AT_MIN(j + q, m->outer - 1) * m->outer_stride;
   for (int r = 0; r < rows; r++)
     for (int q = 0; q < COLS; q++) sum[r][q] = _mm512_setzero_ps();
-  fetch_next(x, b[0], COLS * m->outer_stride);
+  if (i == 0) fetch_next(x, b[0], COLS * m->outer_stride);
   int64_t k = 0;
   for (; k + 32 <= m->k; k += 32) dots_step(rows, type, x, a, b, k, 32, sum);
   if (k < m->k) dots_step(rows, type, x, a, b, k, m->k - k, sum);
@@ -133,8 +133,9 @@ AT_PAIRS AT_INLINE void dots_near(const int rows, uint32_t type, const few *x,
       a[r][k] = (__m512bh)_mm512_load_si512(x->a + (i + r) * x->lda + 32 * k);
   for (int64_t j = 0; j < m->outer; j += COLS) {
     __m512 two[ROWS][2];
-    fetch_next(x, (const uint8_t *)m->p + j * m->outer_stride,
-               COLS * m->outer_stride);
+    if (i == 0)
+      fetch_next(x, (const uint8_t *)m->p + j * m->outer_stride,
+                 COLS * m->outer_stride);
     for (int h = 0; h < 2; h++) {
       __m512 sum[ROWS][2];
       for (int q = 0; q < 2; q++) {
@@ -166,6 +167,14 @@ typedef struct span {
   int strips, vectors;
 } span;
 
+// `k` rows of B from b on, the first of which is row `at`; n: columns of a
+// vector; sums: per row of A, what they are added to.
+typedef struct strip {
+  const uint8_t *b;
+  int64_t at, n, k;
+  __m512 (*sums)[STRIPS * COLS];
+} strip;
+
 // Pairs of rows b and b + step of `vectors` times 16 columns, of which `n` are
 // there.
 AT_PAIRS AT_INLINE void pairs_of(const int vectors, uint32_t type,
@@ -190,55 +199,67 @@ AT_PAIRS AT_INLINE void pairs_of(const int vectors, uint32_t type,
   }
 }
 
-// Adds `k` rows of B to the sums of one strip.
+// Adds the rows of B to the sums of `rows` rows of A, from row `i` on.
 AT_PAIRS AT_INLINE void across(const int rows, const int vectors, uint32_t type,
-                               const few *x, const uint16_t *a,
-                               const uint8_t *b, int64_t n, int64_t k,
-                               __m512 sums[][STRIPS * COLS]) {
+                               const few *x, int64_t i, const strip *s) {
   int64_t step = x->b->k_stride;
+  const uint16_t *a = x->a + i * x->lda + s->at;
+  const uint8_t *b = s->b;
+  __m512(*sums)[STRIPS * COLS] = s->sums + i;
   __m512 sum[ROWS][COLS];
-  for (int i = 0; i < rows; i++)
-    for (int v = 0; v < vectors; v++) sum[i][v] = sums[i][v];
-  for (int64_t done = 0; done < k; done += 2, b += 2 * step) {
+  for (int r = 0; r < rows; r++)
+    for (int v = 0; v < vectors; v++) sum[r][v] = sums[r][v];
+  for (int64_t done = 0; done < s->k; done += 2, b += 2 * step) {
     at_pairs pairs[COLS];
-    if (done + 1 < k)
-      pairs_of(vectors, type, b, step, n, true, pairs);
+    if (done + 1 < s->k)
+      pairs_of(vectors, type, b, step, s->n, true, pairs);
     else
-      pairs_of(vectors, type, b, step, n, false, pairs);
-    for (int i = 0; i < rows; i++) {
+      pairs_of(vectors, type, b, step, s->n, false, pairs);
+    for (int r = 0; r < rows; r++) {
       int pair;
-      memcpy(&pair, a + i * x->lda + done, sizeof pair);
+      memcpy(&pair, a + r * x->lda + done, sizeof pair);
       for (int v = 0; v < vectors; v++)
-        sum[i][v] = _mm512_dpbf16_ps(
-            sum[i][v], (__m512bh)_mm512_set1_epi32(pair), (__m512bh)pairs[v]);
+        sum[r][v] = _mm512_dpbf16_ps(
+            sum[r][v], (__m512bh)_mm512_set1_epi32(pair), (__m512bh)pairs[v]);
     }
   }
-  for (int i = 0; i < rows; i++)
-    for (int v = 0; v < vectors; v++) sums[i][v] = sum[i][v];
+  for (int r = 0; r < rows; r++)
+    for (int v = 0; v < vectors; v++) sums[r][v] = sum[r][v];
 }
 
-AT_PAIRS AT_INLINE void across_strip(const int vectors, uint32_t type,
-                                     const few *x, int64_t m, int64_t at,
-                                     const uint8_t *b, int64_t n, int64_t k,
-                                     __m512 sums[][STRIPS * COLS]) {
-  for (int64_t i = 0; i < m; i += ROWS) {
-    const uint16_t *a = x->a + i * x->lda + at;
-    switch (AT_MIN(m - i, (int64_t)ROWS)) {
+// ---- A few rows at a time
+// --------------------------------------------------------------
+// vectors: of a strip; 0: columns of B are dense, all of them.
+AT_PAIRS AT_INLINE void few_rows(const int rows, const int vectors,
+                                 uint32_t type, const few *x, int64_t i,
+                                 const strip *s) {
+  if (vectors)
+    across(rows, vectors, type, x, i, s);
+  else if (x->b->k == NEAR_K)
+    dots_near(rows, type, x, i);
+  else
+    for (int64_t j = 0; j < x->b->outer; j += COLS) dots(rows, type, x, i, j);
+}
+
+AT_PAIRS AT_INLINE void all_rows(const int vectors, uint32_t type, const few *x,
+                                 int64_t m, const strip *s) {
+  for (int64_t i = 0; i < m; i += ROWS) switch (AT_MIN(m - i, (int64_t)ROWS)) {
       case 1:
-        across(1, vectors, type, x, a, b, n, k, sums + i);
+        few_rows(1, vectors, type, x, i, s);
         break;
       case 2:
-        across(2, vectors, type, x, a, b, n, k, sums + i);
+        few_rows(2, vectors, type, x, i, s);
         break;
       case 3:
-        across(3, vectors, type, x, a, b, n, k, sums + i);
+        few_rows(3, vectors, type, x, i, s);
         break;
       default:
-        across(4, vectors, type, x, a, b, n, k, sums + i);
+        few_rows(4, vectors, type, x, i, s);
     }
-  }
 }
 
+// ---- Strips
+// --------------------------------------------------------------
 // Lines of the next page, as far as they stand for these rows of b.
 AT_INLINE void fetch_rows(const few *x, const uint8_t *b, int64_t k,
                           int64_t bytes) {
@@ -254,9 +275,9 @@ AT_PAIRS AT_INLINE void across_rows(const int vectors, uint32_t type,
   fetch_rows(x, b, k, s->n * size);
   for (int q = 0; q < s->strips; q++) {
     int64_t n = AT_MIN(s->n - q * width, (int64_t)LANES);
-    across_strip(vectors, type, x, m, at, b + q * width * size,
-                 vectors > 1 ? LANES : n, k,
-                 (__m512(*)[STRIPS * COLS])(void *)(sums[0] + q * vectors));
+    strip here = {b + q * width * size, at, vectors > 1 ? LANES : n, k,
+                  (__m512(*)[STRIPS * COLS])(void *)(sums[0] + q * vectors)};
+    all_rows(vectors, type, x, m, &here);
   }
 }
 
@@ -331,32 +352,6 @@ AT_PAIRS static void columns_multiply(const few *x, int64_t m, int64_t j,
 
 // ---- All of it
 // --------------------------------------------------------------
-AT_PAIRS AT_INLINE void dots_rows(const int rows, uint32_t type, const few *x,
-                                  int64_t i) {
-  if (x->b->k == NEAR_K) {
-    dots_near(rows, type, x, i);
-    return;
-  }
-  for (int64_t j = 0; j < x->b->outer; j += COLS) dots(rows, type, x, i, j);
-}
-
-AT_PAIRS AT_INLINE void dots_all(uint32_t type, few *x, int64_t m) {
-  for (int64_t i = 0; i < m; i += ROWS, x->next = NULL)
-    switch (AT_MIN(m - i, (int64_t)ROWS)) {
-      case 1:
-        dots_rows(1, type, x, i);
-        break;
-      case 2:
-        dots_rows(2, type, x, i);
-        break;
-      case 3:
-        dots_rows(3, type, x, i);
-        break;
-      default:
-        dots_rows(4, type, x, i);
-    }
-}
-
 AT_PAIRS static void pack_rows(const at_k_matrix *a, uint16_t *to,
                                int64_t lda) {
   for (int64_t i = 0; i < a->outer; i++) {
@@ -374,7 +369,7 @@ typedef struct job {
   const few *x;
   int64_t m;
   bool along;
-  int64_t unit, units;  // columns of B that are taken at once; how many times
+  int64_t unit;  // columns of B that are taken at once
 } job;
 
 // The columns of one unit where their k are dense.
@@ -389,9 +384,9 @@ AT_PAIRS static void unit_multiply(const job *w, int64_t u, bool last) {
   part.outer = AT_MIN(w->unit, pages->rows - in);
   x.next = !last && pages->count > 1 ? pages->page[page + 1] : NULL;
   if (part.type == AT_F32)
-    dots_all(AT_F32, &x, w->m);
+    all_rows(0, AT_F32, &x, w->m, NULL);
   else
-    dots_all(AT_BF16, &x, w->m);
+    all_rows(0, AT_BF16, &x, w->m, NULL);
 }
 
 static void units_multiply(void *arg, int64_t begin, int64_t end,
@@ -418,12 +413,12 @@ AT_PAIRS void at_k_few(const at_par *par, const at_k_matrix *a,
   w.unit = !along             ? COLS * LANES
            : pages->count > 1 ? pages->rows
                               : (int64_t)BLOCK;
-  w.units = along && pages->count > 1 ? pages->count
-                                      : at_k_ceil_div(b->outer, w.unit);
+  int64_t units = along && pages->count > 1 ? pages->count
+                                            : at_k_ceil_div(b->outer, w.unit);
   if (!par) {
-    units_multiply(&w, 0, w.units, 0);
+    units_multiply(&w, 0, units, 0);
     return;
   }
-  int64_t grain = at_k_ceil_div(w.units, at_par_threads(par));
-  at_par_for(par, w.units, grain, units_multiply, &w);
+  int64_t grain = at_k_ceil_div(units, at_par_threads(par));
+  at_par_for(par, units, grain, units_multiply, &w);
 }
