@@ -54,13 +54,6 @@ static LLVMValueRef memory(at_me *m, at_dtype t, const int64_t *dim) {
   return at_me_temp_at(m, at_me_temp_alloc(m, bytes));
 }
 
-static bool same_type(const at_mtype *a, const at_mtype *b) {
-  return at_mosaic_dtype_of(a) == at_mosaic_dtype_of(b) &&
-         a->shape.rank == b->shape.rank &&
-         !memcmp(a->shape.ptr, b->shape.ptr,
-                 a->shape.rank * sizeof *a->shape.ptr);
-}
-
 static at_status see_push(at_me *m, const at_mop *op) {
   at_me_mxu *u;
   int64_t k;
@@ -69,7 +62,8 @@ static at_status see_push(at_me *m, const at_mop *op) {
   const at_mtype *t = op->operands[0]->type;
   bool transposed = at_me_int(op, "transpose", 0) != 0;
   if (t->shape.rank != 2) return at_me_refuse(m, op, "its shape");
-  if (u->weights && (!same_type(u->weights, t) || u->transposed != transposed))
+  if (u->weights &&
+      (!at_mosaic_same_type(u->weights, t) || u->transposed != transposed))
     return at_me_refuse(m, op, "weights of several shapes or types");
   LLVMTypeRef pointer = at_b_ptr(m->e);
   if (!u->weights) u->loaded = variable(m, pointer, at_b_null(pointer));

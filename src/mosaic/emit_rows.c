@@ -86,9 +86,7 @@ static bool same_box(const at_mop *load, const at_mop *store) {
   if (!at_me_plain_load(load) || at_me_has_steps(load)) return false;
   if (load->operands[0] != store->operands[1]) return false;
   const at_mtype *a = load->results[0].type, *b = store->operands[0]->type;
-  if (a->shape.rank != b->shape.rank) return false;
-  for (uint32_t d = 0; d < a->shape.rank; d++)
-    if (a->shape.ptr[d] != b->shape.ptr[d]) return false;
+  if (!at_dims_eq(a->shape, b->shape)) return false;
   for (uint32_t i = 1; i < load->num_operands; i++)
     if (!same_index(load->operands[i], store->operands[i + 1])) return false;
   return true;
@@ -139,9 +137,7 @@ static bool works_in_rows(plan *p, const at_mop *op) {
       if (place_of(p, v) != FREE) return false;
       continue;
     }
-    if (v->type->shape.rank != t->shape.rank) return false;
-    for (uint32_t d = 0; d < t->shape.rank; d++)
-      if (v->type->shape.ptr[d] != t->shape.ptr[d]) return false;
+    if (!at_dims_eq(v->type->shape, t->shape)) return false;
   }
   return true;
 }

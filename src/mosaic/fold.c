@@ -3,16 +3,6 @@
 // The chip's compiler folds it as well, before it looks at anything else.
 #include "mosaic/mosaic_internal.h"
 
-static bool same_type(const at_mtype *a, const at_mtype *b) {
-  if (a == b) return true;
-  if (a->kind != AT_MTYPE_VECTOR || b->kind != AT_MTYPE_VECTOR) return false;
-  if (at_mosaic_dtype_of(a) != at_mosaic_dtype_of(b)) return false;
-  if (a->shape.rank != b->shape.rank) return false;
-  for (uint32_t d = 0; d < a->shape.rank; d++)
-    if (a->shape.ptr[d] != b->shape.ptr[d]) return false;
-  return at_mosaic_dtype_of(a) != AT_INVALID;
-}
-
 static const at_mop *cast_of(const at_mvalue *v, at_mosaic_opcode code) {
   const at_mop *op = v->op;
   bool is = op && at_mosaic_opcode_of(op) == code && op->num_operands == 1 &&
@@ -27,7 +17,9 @@ static at_mvalue *folded(at_mvalue *v) {
       narrow ? cast_of(narrow->operands[0], AT_MOSAIC_ARITH_EXTF) : NULL;
   if (!wide || at_mosaic_dtype_of(wide->results[0].type) != AT_F32) return v;
   at_mvalue *from = wide->operands[0];
-  return same_type(from->type, v->type) ? from : v;
+  const at_mtype *a = from->type, *b = v->type;  // not verified yet
+  bool known = a->kind == b->kind && at_mosaic_dtype_of(a) != AT_INVALID;
+  return a == b || (known && at_mosaic_same_type(a, b)) ? from : v;
 }
 
 static void fold_op(at_mop *op) {

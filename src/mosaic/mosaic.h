@@ -101,6 +101,8 @@ at_status at_mosaic_ref_of(const at_mtype *type, at_mosaic_ref *out);
 // Element type of a scalar, vector or memref of numbers; index is S32, as on
 // the chip. Signless integers are signed. INVALID: none.
 at_dtype at_mosaic_dtype_of(const at_mtype *type);
+// Are the elements and the shape the same?
+bool at_mosaic_same_type(const at_mtype *a, const at_mtype *b);
 const char *at_mosaic_space_name(at_mosaic_space s);
 const char *at_mosaic_core_name(at_mosaic_core c);
 

@@ -320,6 +320,13 @@ static at_status copy(at_mosaic_judge *j, const at_mop *op) {
   return AT_OK;
 }
 
+// How many matrices of the last two dimensions.
+static int64_t blocks_of(const at_mtype *t) {
+  int64_t n = 1;
+  for (uint32_t i = 0; i + 2 < t->shape.rank; i++) n *= t->shape.ptr[i];
+  return n;
+}
+
 // Another shape of the same memory: rows keep their lanes and move by tiles,
 // lines are cut anywhere between tiles.
 static at_status reshaped(at_mosaic_judge *j, const at_mop *op) {
@@ -337,9 +344,7 @@ static at_status reshaped(at_mosaic_judge *j, const at_mop *op) {
   bool lines = at_mosaic_bits(m) == 32 && lanes % 128 == 0 &&
                (lanes == 128 || tile == 1) && at_mosaic_size(r, 1) % 128 == 0;
   if (lines || (same_lanes && is_untiled(m))) {
-    int64_t blocks = 1;
-    for (uint32_t i = 0; i + 2 < m->shape.rank; i++) blocks *= m->shape.ptr[i];
-    if (blocks == 1 || rows % tile == 0) return AT_OK;
+    if (blocks_of(m) == 1 || rows % tile == 0) return AT_OK;
     return at_mosaic_refuse(
         j, op, AT_INTERNAL,
         "Not implemented: Reshape on a non-contiguous memref.");
@@ -535,10 +540,9 @@ static bool joins(const at_mtype *t, int64_t n) {
 // Several blocks of rows are a line only where each is one column of whole
 // tiles.
 static bool is_line(at_mosaic_judge *j, const at_mtype *t) {
-  int64_t rows = at_mosaic_size(t, 2), blocks = 1;
-  for (uint32_t i = 0; i + 2 < t->shape.rank; i++) blocks *= t->shape.ptr[i];
-  return blocks == 1 ||
-         (at_mosaic_size(t, 1) == 128 && rows % tile_of(j, t, false) == 0);
+  return blocks_of(t) == 1 ||
+         (at_mosaic_size(t, 1) == 128 &&
+          at_mosaic_size(t, 2) % tile_of(j, t, false) == 0);
 }
 
 // Masks keep their lanes.

@@ -58,6 +58,11 @@ at_dtype at_mosaic_dtype_of(const at_mtype *t) {
   return t->kind == AT_MTYPE_INDEX ? AT_S32 : at_mtype_dtype(t);
 }
 
+bool at_mosaic_same_type(const at_mtype *a, const at_mtype *b) {
+  return at_mosaic_dtype_of(a) == at_mosaic_dtype_of(b) &&
+         at_dims_eq(a->shape, b->shape);
+}
+
 // "vmem", or "vmem, tc" and "semaphore_mem, sc_scalar_subcore".
 static bool space_of(const at_mattr *space, at_mosaic_ref *out) {
   out->space = AT_MSPACE_ANY;
