@@ -218,8 +218,8 @@ const void *at_core_undefined(at_core *core, int32_t dtype, int32_t loc) {
   core_state *c = state_of(core);
   if (!c->shadow) return &zero;
   core_note_undefined(c, UNDEFINED_CHOSEN, loc);
-  core_fill(c, c->nowhere, (at_dtype)dtype, 1);
-  return c->nowhere;
+  core_fill(c, &c->nowhere, (at_dtype)dtype, 1);
+  return &c->nowhere;
 }
 
 void at_core_beyond_end(at_core *core, const at_core_beyond *b, void *memory) {

@@ -125,7 +125,7 @@ struct core_state {
   size_t stack_used, stack_bytes;
   uint8_t *beyond;  // for boxes that leave their refs, in turn; NULL: none yet
   size_t beyond_used;
-  uint64_t nowhere[1];  // an element that is read and is not there
+  uint64_t nowhere;  // an element that is read and is not there
   uint8_t *shared;  // of each thread that shares a loop; NULL: none yet
   size_t shared_bytes;
   uint64_t turns;
