@@ -78,7 +78,7 @@ static void *operand_of(core_state *c, uint32_t i, uint32_t buf,
   return bufs[buf];
 }
 
-static int64_t count_of(const at_xcore_ref *x) {
+int64_t core_elements(const at_xcore_ref *x) {
   int64_t n = 1;
   for (uint32_t d = 0; d < x->rank; d++) n *= x->dims[d];
   return n;
@@ -88,7 +88,7 @@ static int64_t count_of(const at_xcore_ref *x) {
 // input that is also an output is one semaphore.
 static void init_semaphores(core_state *c, uint32_t i, const int32_t *values) {
   const at_xcore_ref *x = &c->program->refs[i];
-  int64_t n = count_of(x);
+  int64_t n = core_elements(x);
   uint32_t out = 0;
   for (uint32_t k = 0; k < i; k++) {
     const at_xcore_ref *y = &c->program->refs[k];
@@ -115,7 +115,7 @@ void core_semaphores_store(core_state *c) {
     int32_t *values = c->launch->bufs[buf++];
     if (p->refs[i].space != AT_CORE_SEM) continue;
     const sem *s = c->refs[i].base;
-    int64_t n = count_of(&p->refs[i]);
+    int64_t n = core_elements(&p->refs[i]);
     for (int64_t k = 0; k < n; k++) values[k] = (int32_t)s[k].value;
   }
 }
@@ -416,7 +416,7 @@ void core_run_steps(core_state *c, int64_t begin, int64_t end) {
 // ---- Operands that stay
 // --------------------------------------------------------------------
 static size_t bytes_of(const at_xcore_ref *x) {
-  return (size_t)count_of(x) * elem_bytes(x);
+  return (size_t)core_elements(x) * elem_bytes(x);
 }
 
 int64_t at_core_reads_of(at_core *core, const void *p) {

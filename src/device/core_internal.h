@@ -239,6 +239,7 @@ void core_windows_init(core_state *c);
 // Semaphores that are results keep their values for the next kernel.
 void core_semaphores_store(core_state *c);
 uint32_t core_first_out(const at_core_program *p);  // its buffer
+int64_t core_elements(const at_xcore_ref *x);       // of an operand or scratch
 // What the index map of argument i says at a grid step.
 void core_window_index(core_state *c, uint32_t i, const int32_t *grid,
                        int32_t *at);

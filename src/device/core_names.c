@@ -31,12 +31,6 @@ const char *core_who(const core_state *c, char *buf, size_t n) {
   return buf;
 }
 
-static int64_t sems_of(const at_xcore_ref *x) {
-  int64_t n = 1;
-  for (uint32_t d = 0; d < x->rank; d++) n *= x->dims[d];
-  return n;
-}
-
 void core_name_sem(const core_state *c, const sem *s, at_strbuf *out) {
   const at_xcore *r = c->program->record;
   if (s < c->sems + kFirstSem) {
@@ -48,7 +42,7 @@ void core_name_sem(const core_state *c, const sem *s, at_strbuf *out) {
   for (uint32_t i = 0; i < r->num_refs; i++) {
     const at_xcore_ref *x = &c->program->refs[i];
     const sem *first = c->refs[i].base;
-    if (x->space != AT_CORE_SEM || s < first || s >= first + sems_of(x))
+    if (x->space != AT_CORE_SEM || s < first || s >= first + core_elements(x))
       continue;
     at_strbuf_addf(out, "semaphore %lld of ", (long long)(s - first));
     core_name_ref(c, i, out);
