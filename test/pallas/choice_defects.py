@@ -11,7 +11,7 @@ from jax.experimental.pallas import tpu as pltpu
 from jax.experimental.pallas import tpu_sc as plsc
 
 import defects
-from defects import ANY, BLOCK, DMA, ROWS, SHAPE, VMEM, kernel, meet, on_chips
+from defects import ANY, BLOCK, DMA, ROWS, SHAPE, VMEM, kernel, on_chips
 from other_defects import EIGHT, LANES, on_one_subcore, words
 
 CHIPS = dict(rows=16, plain=True)
@@ -135,19 +135,6 @@ def fewer_are_kept_than_read(sound):
 
 
 # ---- Semaphores
-
-@kernel("wait for all of them", **CHIPS)
-def own_copy_satisfies_the_wait(sound):
-  def body(x, o, s, send, receive):
-    other = 1 - lax.axis_index("x")
-    meet(other)
-    c = pltpu.make_async_remote_copy(x, s, send if sound else receive, receive, device_id=other)
-    c.start()
-    c.wait_recv()
-    o[...] = s[...]  # here: own_copy_satisfies_the_wait
-    c.wait_send()
-  return on_chips(body, [VMEM, DMA, DMA])
-
 
 @kernel("the barrier semaphore is 1 when the kernel ends", **CHIPS)
 def barrier_is_signalled_by_oneself_too(sound):
