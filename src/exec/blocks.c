@@ -1,7 +1,7 @@
 // Pooled host memory. Requests are rounded to classes eight to a doubling, so a
 // block that comes back fits the next launch of the same program exactly, with
-// its pages (huge ones from 2 MiB on) still mapped: steady state makes no page
-// fault.
+// its pages still mapped: steady state makes no page fault. Pages are huge:
+// smaller blocks share them.
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -16,9 +16,9 @@
 
 enum {
   kClasses = 16 + 38 * 8,
-  kSlabBytes = 2 << 20,
-  kOwnMapping = 256 << 10,  // from here on a block is a mapping of its own
   kHugePage = 2 << 20,
+  kOwnMapping = kHugePage,  // from here on a block is a mapping of its own
+  kTrimmed = 256 << 10,     // from here on trimmed
   kGuardBytes = 4096,
   kAskFirst =
       256 << 20,  // fresh mappings from here on look at free memory first
@@ -27,12 +27,22 @@ enum {
 
 typedef struct spare {
   struct spare *next;
+  bool trimmed;  // all but its first page are with the system; not cached
 } spare;
+
+// What blocks of like sizes are cut from, so that little is lost at its end.
+typedef struct slab {
+  uint8_t *at, *end;
+} slab;
+typedef struct mapping {
+  void *p;
+  size_t bytes;
+} mapping;
 
 struct at_blocks {
   spare *free[kClasses];
-  uint8_t *slab, *slab_end;
-  void **slabs;
+  slab small, large;  // under kTrimmed, from there on
+  mapping *slabs;
   size_t num_slabs, cap_slabs;
   size_t cached, cache_limit;
   bool guarded;  // ATOLL_GUARD: every block is a mapping between two guards
@@ -134,13 +144,27 @@ static void count_mapped(const at_blocks *b, size_t size, bool more) {
   atomic_fetch_add_explicit(&g_mapped, more ? n : -n, memory_order_relaxed);
 }
 
-// Gives cached mappings back to the system, the largest first, until at most
-// `keep` bytes are cached. Slab blocks stay.
+// A block of a slab keeps its place there and its link.
+static void trim_pages(at_blocks *b, spare *s, size_t size, size_t keep) {
+  for (; s && b->cached > keep; s = s->next) {
+    if (s->trimmed) continue;
+    madvise((uint8_t *)s + 4096, size - 4096, MADV_DONTNEED);
+    s->trimmed = true;
+    uncache(b, size);
+  }
+}
+
+// Gives cached memory back to the system, the largest first, until at most
+// `keep` bytes are cached. Small blocks stay.
 static void trim(at_blocks *b, size_t keep) {
   for (uint32_t c = kClasses; c-- > 0 && b->cached > keep;) {
     size_t size = c < 16 ? (c + 1) * 64u
                          : (size_t)(8 + (c - 16) % 8 + 1) << ((c - 16) / 8 + 7);
-    if (size < kOwnMapping) return;
+    if (size < kTrimmed) return;
+    if (size < kOwnMapping) {
+      trim_pages(b, b->free[c], size, keep);
+      continue;
+    }
     while (b->free[c] && b->cached > keep) {
       spare *s = b->free[c];
       b->free[c] = s->next;
@@ -155,7 +179,10 @@ void at_blocks_destroy(at_blocks *b) {
   if (!b) return;
   trim(b, 0);
   uncache(b, b->cached);
-  for (size_t i = 0; i < b->num_slabs; i++) munmap(b->slabs[i], kSlabBytes);
+  for (size_t i = 0; i < b->num_slabs; i++) {
+    munmap(b->slabs[i].p, b->slabs[i].bytes);
+    count_mapped(b, b->slabs[i].bytes, false);
+  }
   free(b->slabs);
   free(b->spill);
   free(b);
@@ -163,23 +190,32 @@ void at_blocks_destroy(at_blocks *b) {
 
 size_t at_blocks_cached_bytes(const at_blocks *b) { return b->cached; }
 
-static void *carve(at_blocks *b, size_t size) {
-  if ((size_t)(b->slab_end - b->slab) < size) {
-    if (b->num_slabs == b->cap_slabs) {
-      size_t cap = b->cap_slabs ? b->cap_slabs * 2 : 8;
-      void **grown = realloc(b->slabs, cap * sizeof *grown);
-      if (!grown) return NULL;
-      b->slabs = grown;
-      b->cap_slabs = cap;
-    }
-    uint8_t *slab = map_fresh(kSlabBytes);
-    if (!slab) return NULL;
-    b->slabs[b->num_slabs++] = slab;
-    b->slab = slab;
-    b->slab_end = slab + kSlabBytes;
+static bool map_slab(at_blocks *b, slab *s, size_t bytes) {
+  if (b->num_slabs == b->cap_slabs) {
+    size_t cap = b->cap_slabs ? b->cap_slabs * 2 : 8;
+    mapping *grown = realloc(b->slabs, cap * sizeof *grown);
+    if (!grown) return false;
+    b->slabs = grown;
+    b->cap_slabs = cap;
   }
-  void *p = b->slab;
-  b->slab += size;
+  uint8_t *p = map_fresh(bytes);
+  if (!p) return false;
+  count_mapped(b, bytes, true);
+  b->slabs[b->num_slabs++] = (mapping){p, bytes};
+  *s = (slab){p, p + bytes};
+  return true;
+}
+
+static size_t left(const slab *s) { return (size_t)(s->end - s->at); }
+
+// Large blocks fill small slabs up: a chip of little memory has one page.
+static void *carve(at_blocks *b, size_t size) {
+  bool large = size >= kTrimmed;
+  slab *s = large && left(&b->small) < size + 4096 ? &b->large : &b->small;
+  size_t bytes = s == &b->large ? 8 * (size_t)kHugePage : kHugePage;
+  if (left(s) < size && !map_slab(b, s, bytes)) return NULL;
+  uint8_t *p = large ? (uint8_t *)at_align_up((size_t)s->at, 4096) : s->at;
+  s->at = p + size;
   return p;
 }
 
@@ -260,7 +296,7 @@ void *at_blocks_take(at_blocks *b, size_t bytes) {
   spare *s = b->free[c];
   if (s) {
     b->free[c] = s->next;
-    uncache(b, size);
+    if (!s->trimmed) uncache(b, size);
     return s;
   }
   return size < kOwnMapping ? carve(b, size) : map_block(b, size);
@@ -274,6 +310,7 @@ void at_blocks_give(at_blocks *b, void *p, size_t bytes) {
   size_t size;
   uint32_t c = class_of(bytes, &size);
   spare *s = p;
+  s->trimmed = false;
   s->next = b->free[c];
   b->free[c] = s;
   b->cached += size;

@@ -227,6 +227,39 @@ static void blocks_come_back_and_fit(void **state) {
   at_blocks_destroy(b);
 }
 
+static void blocks_give_their_pages_back(void **state) {
+  enum { SMALL = 1000, LARGE = 1 << 20, COUNT = 40 };
+  at_blocks *b = at_blocks_create();
+  if (at_config_flag(AT_CONFIG_GUARD)) {  // each is a mapping of its own
+    at_blocks_destroy(b);
+    return;
+  }
+  uint8_t *small = at_blocks_take(b, SMALL), *p[COUNT];
+  for (int i = 0; i < COUNT; i++) {
+    p[i] = at_blocks_take(b, LARGE);
+    assert_non_null(p[i]);
+    memset(p[i], i + 1, LARGE);
+    for (int j = 0; j < i; j++)
+      assert_true(p[j] + LARGE <= p[i] || p[i] + LARGE <= p[j]);
+  }
+  at_blocks_give(b, small, SMALL);
+  for (int i = 1; i < COUNT; i++) at_blocks_give(b, p[i], LARGE);
+  size_t before = at_blocks_cached_bytes(b), kept = at_blocks_capacity(SMALL);
+  assert_int_equal(before, kept + (COUNT - 1) * at_blocks_capacity(LARGE));
+  assert_null(at_blocks_take(b, (size_t)1 << 45));  // which asks for all of it
+  assert_int_equal(at_blocks_cached_bytes(b), kept);
+  assert_true(p[0][0] == 1 && p[0][LARGE - 1] == 1);
+  for (int i = COUNT - 1; i > 0; i--) {
+    assert_ptr_equal(at_blocks_take(b, LARGE), p[i]);
+    assert_int_equal(p[i][LARGE - 1], 0);  // a fresh page
+    memset(p[i], i + 1, LARGE);
+  }
+  assert_int_equal(at_blocks_cached_bytes(b), kept);
+  for (int i = 0; i < COUNT; i++) at_blocks_give(b, p[i], LARGE);
+  assert_true(at_blocks_cached_bytes(b) > before);
+  at_blocks_destroy(b);
+}
+
 static bool mapped_from_file(const void *p) {
   FILE *f = fopen("/proc/self/maps", "re");
   char line[4096];
@@ -293,6 +326,7 @@ int main(void) {
       cmocka_unit_test(many_threads_share_many_chips),
       cmocka_unit_test(deletion_races_with_use),
       cmocka_unit_test(blocks_come_back_and_fit),
+      cmocka_unit_test(blocks_give_their_pages_back),
       cmocka_unit_test(large_blocks_go_to_files),
       cmocka_unit_test(memory_is_not_promised_twice),
   };
