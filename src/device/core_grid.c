@@ -335,7 +335,8 @@ static void enter(core_state *c, uint32_t i, const int32_t *at) {
   }
   use_buffer(c, i);
   int64_t n = (int64_t)(w->buffer_bytes / elem_bytes(x));
-  if (!inside) core_fill(c, w->buffer, (at_dtype)x->dtype, n);
+  if (!inside && (x->role == AT_CORE_IN || c->shadow))
+    core_fill(c, w->buffer, (at_dtype)x->dtype, n);
   if (c->shadow) core_shadow_window(c, i);
   if (x->role != AT_CORE_IN) return;
   if (w->fill) {
