@@ -85,6 +85,7 @@ enum { AT_CORE_MOST_PAGES = 256 };
 typedef struct at_core_pages {
   const void *page[AT_CORE_MOST_PAGES];
   int64_t count, bytes;
+  const void *next;  // what will likely be read after them
 } at_core_pages;
 bool at_core_pages_of(at_core *core, const void *at, int64_t bytes,
                       at_core_pages *out);

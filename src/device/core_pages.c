@@ -73,5 +73,7 @@ bool at_core_pages_of(at_core *core, const void *at, int64_t bytes,
     out->bytes = (int64_t)p->bytes;
     out->page[out->count++] = p->src;
   }
+  uint32_t next = c->next_read < c->num_pages ? c->next_read : 0;
+  out->next = c->num_pages ? c->pages[next].src : NULL;
   return out->count > 0;
 }

@@ -38,7 +38,7 @@ static operand make(uint32_t type, int64_t outer, int64_t k, bool along,
   o.packed = aligned_alloc(64, n + 64);
   memset(o.packed, 0xa5, n + 64);
   at_par par = {tu_pool(2), NULL, NULL};
-  at_k_block_pack(&par, &o.m, columns, o.packed);
+  if (k) at_k_block_pack(&par, &o.m, columns, o.packed);
   for (size_t i = n; i < n + 64; i++)
     assert_int_equal((uint8_t)o.packed[i], 0xa5);
   return o;
@@ -231,7 +231,7 @@ static void test_few(void **state) {
       {1, 1, 1},   {4, 64, 128},  {8, 17, 31},   {7, 5, 128},  {5, 66, 128},
       {3, 1, 128}, {3, 70, 33},   {15, 5, 64},   {7, 130, 1},  {5, 64, 200},
       {2, 4, 512}, {4, 100, 47},  {6, 256, 130}, {3, 300, 20}, {1, 333, 128},
-      {0, 64, 64}, {15, 400, 30}, {9, 34, 257}};
+      {0, 64, 64}, {15, 400, 30}, {9, 34, 257}, {3, 70, 0}, {5, 9, 0}};
   if (!at_k_has(AT_CPU_AVX512_BF16)) skip();
   for (size_t s = 0; s < AT_LEN(shapes); s++)
     for (int t = 0; t < 16; t++) {
@@ -255,7 +255,8 @@ static void test_few_pages(void **state) {
   static const int64_t shapes[][4] = {
       // m, n, k, of a page
       {4, 64, 128, 16},  {8, 96, 64, 8},   {5, 36, 128, 3}, {1, 60, 47, 5},
-      {4, 128, 384, 32}, {8, 200, 48, 16}, {3, 70, 24, 2},  {2, 17, 256, 128}};
+      {4, 128, 384, 32}, {8, 200, 48, 16}, {3, 70, 24, 2},  {2, 17, 256, 128},
+      {7, 256, 512, 256}, {6, 300, 120, 10}};
   if (!at_k_has(AT_CPU_AVX512_BF16)) skip();
   for (size_t s = 0; s < AT_LEN(shapes); s++)
     for (int t = 0; t < 8; t++) {
@@ -265,11 +266,12 @@ static void test_few_pages(void **state) {
       operand b = make(t & 2 ? AT_F32 : AT_BF16, d[1], d[2], along, true);
       int64_t pitch = along ? b.m.outer_stride : b.m.k_stride;
       const void *at[MOST];
-      at_k_pages pages = {at, (along ? d[1] : d[2]) / d[3], d[3]};
+      at_k_pages pages = {at, (along ? d[1] : d[2]) / d[3], d[3], NULL};
       assert_true(pages.count <= MOST);
       size_t bytes = (size_t)(d[3] * pitch);
       for (int64_t i = 0; i < pages.count; i++)
         at[i] = memcpy(malloc(bytes), b.data + (size_t)i * bytes, bytes);
+      if (t & 1) pages.next = at[0];
       b.m.p = NULL;  // nobody reads it
       if (at_k_few_fits(&a.m, &b.m, add)) {
         check_few(&a, &b, &pages, 1, add);

@@ -7,11 +7,15 @@ enum {
   ROWS = 4,
   COLS = 4,  // or vectors of columns
   LANES = 16,
+  LINE = 64,  // of a cache, in bytes
   MAX_M = 15,
   MAX_DOT_M = 8,  // where columns of B are dense
   MAX_K = 1024,
   STRIPS = 4,  // of COLS vectors, whose sums wait in memory
-  BLOCK = 16,  // columns of B that a thread takes, where it has no pages
+  MAX_PARTS = AT_PAIRS_BLOCK / 2,
+  RUN_BYTES = 32 << 10,
+  UNIT_BYTES =
+      8 << 10,  // of columns of B that all rows of A are multiplied with
   MAX_ELEMENTS = 1 << 20  // of B
 };
 
@@ -47,19 +51,28 @@ bool at_k_few_fits(const at_k_matrix *a, const at_k_matrix *b, bool add) {
 
 // ---- Columns of B are dense: dot products
 // --------------------------------------------------------------
-// Sums of the lanes of four vectors: first those of two, in part.
-AT_PAIRS AT_INLINE __m512 sums_of_two(__m512 a, __m512 b) {
-  return _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
+// In each quarter of a vector four sums, one of each vector's quarter.
+AT_PAIRS AT_INLINE __m512 quarters_of(const __m512 v[COLS]) {
+  __m512 ab = _mm512_add_ps(_mm512_unpacklo_ps(v[0], v[1]),
+                            _mm512_unpackhi_ps(v[0], v[1]));
+  __m512 cd = _mm512_add_ps(_mm512_unpacklo_ps(v[2], v[3]),
+                            _mm512_unpackhi_ps(v[2], v[3]));
+  return _mm512_add_ps((__m512)_mm512_unpacklo_pd((__m512d)ab, (__m512d)cd),
+                       (__m512)_mm512_unpackhi_pd((__m512d)ab, (__m512d)cd));
 }
 
-AT_PAIRS AT_INLINE __m128 sums_of(__m512 ab, __m512 cd) {
-  __m512 all =
-      _mm512_add_ps((__m512)_mm512_unpacklo_pd((__m512d)ab, (__m512d)cd),
-                    (__m512)_mm512_unpackhi_pd((__m512d)ab, (__m512d)cd));
-  __m256 half = _mm256_add_ps(_mm512_castps512_ps256(all),
-                              _mm512_extractf32x8_ps(all, 1));
+AT_PAIRS AT_INLINE __m128 sum_of_quarters(__m512 v) {
+  __m256 half =
+      _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
   return _mm_add_ps(_mm256_castps256_ps128(half),
                     _mm256_extractf128_ps(half, 1));
+}
+
+// The same of two vectors: halves of the result, each of two quarters that are
+// left to add.
+AT_PAIRS AT_INLINE __m512 halves_of(__m512 a, __m512 b) {
+  return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, _MM_SHUFFLE(1, 0, 1, 0)),
+                       _mm512_shuffle_f32x4(a, b, _MM_SHUFFLE(3, 2, 3, 2)));
 }
 
 // Stores without masks where they can be: this CPU's others are slow.
@@ -77,6 +90,25 @@ AT_PAIRS AT_INLINE void put_sums(const few *x, int64_t i, int64_t j,
   _mm_mask_storeu_ps(c, there, sums);
 }
 
+// Sums of the lanes of each vector, of `rows` rows and COLS columns.
+AT_PAIRS AT_INLINE void put_dots(const int rows, const few *x, int64_t i,
+                                 int64_t j, __m512 sum[ROWS][COLS]) {
+  __m512 v[ROWS];
+  for (int r = 0; r < rows; r++) v[r] = quarters_of(sum[r]);
+  if (rows < ROWS) {
+    for (int r = 0; r < rows; r++) put_sums(x, i + r, j, sum_of_quarters(v[r]));
+    return;
+  }
+  __m512 ab = halves_of(v[0], v[1]), cd = halves_of(v[2], v[3]);
+  __m512 all =
+      _mm512_add_ps(_mm512_shuffle_f32x4(ab, cd, _MM_SHUFFLE(2, 0, 2, 0)),
+                    _mm512_shuffle_f32x4(ab, cd, _MM_SHUFFLE(3, 1, 3, 1)));
+  put_sums(x, i, j, _mm512_castps512_ps128(all));
+  put_sums(x, i + 1, j, _mm512_extractf32x4_ps(all, 1));
+  put_sums(x, i + 2, j, _mm512_extractf32x4_ps(all, 2));
+  put_sums(x, i + 3, j, _mm512_extractf32x4_ps(all, 3));
+}
+
 AT_PAIRS AT_INLINE void dots_step(const int rows, uint32_t type, const few *x,
                                   const uint16_t *a, const uint8_t *const b[],
                                   int64_t k, int64_t n,
@@ -91,12 +123,15 @@ AT_PAIRS AT_INLINE void dots_step(const int rows, uint32_t type, const few *x,
   }
 }
 
+// A page is read once: it stays in no cache.
+AT_INLINE void fetch(const uint8_t *p) { __builtin_prefetch(p, 0, 0); }
+
 // Pages lie anywhere: the processor does not foresee the next. `p`, `bytes`: of
 // this one.
 AT_INLINE void fetch_next(const few *x, const uint8_t *p, int64_t bytes) {
   if (!x->next) return;
   const uint8_t *to = x->next + (p - (const uint8_t *)x->b->p);
-  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(to + i);
+  for (int64_t i = 0; i < bytes; i += LINE) fetch(to + i);
 }
 
 // `rows` rows of A, from row `i` on, by COLS columns from column `j` on.
@@ -115,47 +150,36 @@ AT_PAIRS AT_INLINE void dots(const int rows, uint32_t type, const few *x,
   int64_t k = 0;
   for (; k + 32 <= m->k; k += 32) dots_step(rows, type, x, a, b, k, 32, sum);
   if (k < m->k) dots_step(rows, type, x, a, b, k, m->k - k, sum);
-  for (int r = 0; r < rows; r++)
-    put_sums(x, i + r, j,
-             sums_of(sums_of_two(sum[r][0], sum[r][1]),
-                     sums_of_two(sum[r][2], sum[r][3])));
+  put_dots(rows, x, i, j, sum);
 }
 
-// The same for a k of 128, all columns of B: A stays in registers, and each
-// column is read from its first element to its last.
+// The same for a k of 128, all columns of B.
 enum { NEAR_K = 128, NEAR_STEPS = NEAR_K / 32 };
 AT_PAIRS AT_INLINE void dots_near(const int rows, uint32_t type, const few *x,
                                   int64_t i) {
   const at_k_matrix *m = x->b;
-  __m512bh a[ROWS][NEAR_STEPS];
-  for (int r = 0; r < rows; r++)
-    for (int k = 0; k < NEAR_STEPS; k++)
-      a[r][k] = (__m512bh)_mm512_load_si512(x->a + (i + r) * x->lda + 32 * k);
-  for (int64_t j = 0; j < m->outer; j += COLS) {
-    __m512 two[ROWS][2];
-    if (i == 0)
-      fetch_next(x, (const uint8_t *)m->p + j * m->outer_stride,
-                 COLS * m->outer_stride);
-    for (int h = 0; h < 2; h++) {
-      __m512 sum[ROWS][2];
-      for (int q = 0; q < 2; q++) {
-        const uint8_t *b =
-            (const uint8_t *)m->p +
-            AT_MIN(j + 2 * h + q, m->outer - 1) * m->outer_stride;
-        for (int r = 0; r < rows; r++) sum[r][q] = _mm512_setzero_ps();
-        for (int k = 0; k < NEAR_STEPS; k++) {
-          at_pairs v =
-              at_pairs_along_k(type, b + k * (type == AT_F32 ? 128 : 64), 32);
-          for (int r = 0; r < rows; r++)
-            sum[r][q] = _mm512_dpbf16_ps(sum[r][q], a[r][k], (__m512bh)v);
-        }
-      }
-      for (int r = 0; r < rows; r++)
-        two[r][h] = sums_of_two(sum[r][0], sum[r][1]);
-    }
+  const uint16_t *a = x->a + i * x->lda;
+  const int64_t step = 32 * (type == AT_F32 ? 4 : 2);
+  const uint8_t *p = m->p, *next = x->next && i == 0 ? x->next : p;
+  int64_t j = 0;
+  for (; j + COLS <= m->outer; j += COLS) {
+    __m512 sum[ROWS][COLS];
     for (int r = 0; r < rows; r++)
-      put_sums(x, i + r, j, sums_of(two[r][0], two[r][1]));
+      for (int q = 0; q < COLS; q++) sum[r][q] = _mm512_setzero_ps();
+    // Unrolled, the compiler would go row by row: few sums at a time.
+#pragma clang loop unroll(disable)
+    for (int k = 0; k < NEAR_STEPS; k++) {
+      const uint8_t *b[COLS];
+      for (int q = 0; q < COLS; q++) {
+        int64_t at = (j + q) * m->outer_stride + k * step;
+        b[q] = p + at;
+        for (int64_t l = 0; l < step; l += LINE) fetch(next + at + l);
+      }
+      dots_step(rows, type, x, a + 32 * k, b, 0, 32, sum);
+    }
+    put_dots(rows, x, i, j, sum);
   }
+  if (j < m->outer) dots(rows, type, x, i, j);
 }
 
 // ---- Rows of B are dense
@@ -167,12 +191,29 @@ typedef struct span {
   int strips, vectors;
 } span;
 
-// `k` rows of B from b on, the first of which is row `at`; n: columns of a
-// vector; sums: per row of A, what they are added to.
+// Rows of B that lie one after the other, the first of which is row `at`; next:
+// where the rows after them lie.
+typedef struct part {
+  const uint8_t *b, *next;
+  int64_t at, k;
+} part;
+
+// Parts that stay near while strip after strip is multiplied. Of a block of k
+// they are the first or the last, or neither.
+typedef struct run {
+  part parts[MAX_PARTS];
+  int num_parts;
+  bool first, last;
+  bool add;                       // the block's sum to c
+  __m512 (*sums)[STRIPS * COLS];  // of the block so far, per row of A
+} run;
+
+// One strip of a run: column `j` is its first, its vectors have `n` columns and
+// are numbers `v` and following of the span's.
 typedef struct strip {
-  const uint8_t *b;
-  int64_t at, n, k;
-  __m512 (*sums)[STRIPS * COLS];
+  const run *run;
+  int64_t j, n;
+  int v;
 } strip;
 
 // Pairs of rows b and b + step of `vectors` times 16 columns, of which `n` are
@@ -199,32 +240,67 @@ AT_PAIRS AT_INLINE void pairs_of(const int vectors, uint32_t type,
   }
 }
 
+// Block by block of k, as packed products add them up.
+AT_PAIRS AT_INLINE void put_vector(const few *x, const strip *s, int64_t i,
+                                   int v, __m512 sum) {
+  float *c = x->c + i * x->ldc + s->j + v * LANES;
+  if (s->n >= LANES) {
+    if (s->run->add) sum = _mm512_add_ps(_mm512_loadu_ps(c), sum);
+    _mm512_storeu_ps(c, sum);
+    return;
+  }
+  __mmask16 there = (__mmask16)((1u << s->n) - 1);
+  if (s->run->add) sum = _mm512_add_ps(_mm512_maskz_loadu_ps(there, c), sum);
+  _mm512_mask_storeu_ps(c, there, sum);
+}
+
+AT_PAIRS AT_INLINE void across_pair(const int rows, const int vectors,
+                                    uint32_t type, const few *x,
+                                    const uint16_t *a, const uint8_t *b,
+                                    int64_t n, bool second,
+                                    __m512 sum[ROWS][COLS]) {
+  at_pairs pairs[COLS];
+  pairs_of(vectors, type, b, x->b->k_stride, n, second, pairs);
+  for (int r = 0; r < rows; r++) {
+    int pair;
+    memcpy(&pair, a + r * x->lda, sizeof pair);
+    for (int v = 0; v < vectors; v++)
+      sum[r][v] = _mm512_dpbf16_ps(sum[r][v], (__m512bh)_mm512_set1_epi32(pair),
+                                   (__m512bh)pairs[v]);
+  }
+}
+
 // Adds the rows of B to the sums of `rows` rows of A, from row `i` on.
 AT_PAIRS AT_INLINE void across(const int rows, const int vectors, uint32_t type,
                                const few *x, int64_t i, const strip *s) {
-  int64_t step = x->b->k_stride;
-  const uint16_t *a = x->a + i * x->lda + s->at;
-  const uint8_t *b = s->b;
-  __m512(*sums)[STRIPS * COLS] = s->sums + i;
+  const run *run = s->run;
+  int64_t step = x->b->k_stride, from = s->v * LANES * (type == AT_F32 ? 4 : 2);
+  const int width = vectors * LANES * (type == AT_F32 ? 4 : 2);
+  __m512(*sums)[STRIPS * COLS] = run->sums + i;
   __m512 sum[ROWS][COLS];
   for (int r = 0; r < rows; r++)
-    for (int v = 0; v < vectors; v++) sum[r][v] = sums[r][v];
-  for (int64_t done = 0; done < s->k; done += 2, b += 2 * step) {
-    at_pairs pairs[COLS];
-    if (done + 1 < s->k)
-      pairs_of(vectors, type, b, step, s->n, true, pairs);
-    else
-      pairs_of(vectors, type, b, step, s->n, false, pairs);
-    for (int r = 0; r < rows; r++) {
-      int pair;
-      memcpy(&pair, a + r * x->lda + done, sizeof pair);
-      for (int v = 0; v < vectors; v++)
-        sum[r][v] = _mm512_dpbf16_ps(
-            sum[r][v], (__m512bh)_mm512_set1_epi32(pair), (__m512bh)pairs[v]);
+    for (int v = 0; v < vectors; v++)
+      sum[r][v] = run->first ? _mm512_setzero_ps() : sums[r][s->v + v];
+  for (const part *p = run->parts; p < run->parts + run->num_parts; p++) {
+    const uint16_t *a = x->a + i * x->lda + p->at;
+    const uint8_t *b = p->b + from, *end = b + (p->k & ~1) * step;
+    const uint8_t *next = p->next && i == 0 ? p->next + from : b;
+    for (; b < end; a += 2, b += 2 * step, next += 2 * step) {
+      for (int l = 0; l < width; l += LINE) {
+        fetch(next + l);
+        fetch(next + step + l);
+      }
+      across_pair(rows, vectors, type, x, a, b, s->n, true, sum);
     }
+    if (p->k & 1) across_pair(rows, vectors, type, x, a, b, s->n, false, sum);
   }
   for (int r = 0; r < rows; r++)
-    for (int v = 0; v < vectors; v++) sums[r][v] = sum[r][v];
+    for (int v = 0; v < vectors; v++) {
+      if (run->last)
+        put_vector(x, s, i + r, v, sum[r][v]);
+      else
+        sums[r][s->v + v] = sum[r][v];
+    }
 }
 
 // ---- A few rows at a time
@@ -260,80 +336,64 @@ AT_PAIRS AT_INLINE void all_rows(const int vectors, uint32_t type, const few *x,
 
 // ---- Strips
 // --------------------------------------------------------------
-// Lines of the next page, as far as they stand for these rows of b.
-AT_INLINE void fetch_rows(const few *x, const uint8_t *b, int64_t k,
-                          int64_t bytes) {
-  for (int64_t i = 0; x->next && i < k; i++)
-    fetch_next(x, b + i * x->b->k_stride, bytes);
-}
-
-AT_PAIRS AT_INLINE void across_rows(const int vectors, uint32_t type,
-                                    const few *x, const span *s, int64_t m,
-                                    int64_t at, const uint8_t *b, int64_t k,
-                                    __m512 sums[][STRIPS * COLS]) {
-  int64_t size = type == AT_F32 ? 4 : 2, width = vectors * LANES;
-  fetch_rows(x, b, k, s->n * size);
+AT_PAIRS AT_INLINE void run_strips(const int vectors, uint32_t type,
+                                   const few *x, const span *s, int64_t m,
+                                   const run *run) {
   for (int q = 0; q < s->strips; q++) {
-    int64_t n = AT_MIN(s->n - q * width, (int64_t)LANES);
-    strip here = {b + q * width * size, at, vectors > 1 ? LANES : n, k,
-                  (__m512(*)[STRIPS * COLS])(void *)(sums[0] + q * vectors)};
+    int64_t j = q * vectors * LANES;
+    strip here = {run, s->j + j,
+                  vectors > 1 ? LANES : AT_MIN(s->n - j, (int64_t)LANES),
+                  q * vectors};
     all_rows(vectors, type, x, m, &here);
   }
 }
 
-// Block by block of k, as packed products add them up.
-AT_PAIRS static void put_block(const few *x, const span *s, int64_t m, bool add,
-                               __m512 sums[][STRIPS * COLS]) {
-  for (int64_t r = 0; r < m; r++)
-    for (int64_t v = 0; v * LANES < s->n; v++) {
-      int64_t n = AT_MIN(s->n - v * LANES, (int64_t)LANES);
-      __mmask16 there = (__mmask16)(n >= LANES ? 0xffff : (1u << n) - 1);
-      float *c = x->c + r * x->ldc + s->j + v * LANES;
-      __m512 sum = sums[r][v];
-      if (add) sum = _mm512_add_ps(_mm512_maskz_loadu_ps(there, c), sum);
-      if (n >= LANES)
-        _mm512_storeu_ps(c, sum);
-      else
-        _mm512_mask_storeu_ps(c, there, sum);
-      sums[r][v] = _mm512_setzero_ps();
-    }
+AT_PAIRS static void run_multiply(const few *x, const span *s, int64_t m,
+                                  const run *run) {
+  if (x->b->type == AT_F32 && s->vectors > 1)
+    run_strips(COLS, AT_F32, x, s, m, run);
+  else if (x->b->type == AT_F32)
+    run_strips(1, AT_F32, x, s, m, run);
+  else if (s->vectors > 1)
+    run_strips(COLS, AT_BF16, x, s, m, run);
+  else
+    run_strips(1, AT_BF16, x, s, m, run);
 }
 
 AT_PAIRS static void span_multiply(const few *x, const span *s, int64_t m) {
   const at_k_matrix *b = x->b;
   const at_k_pages *pages = x->pages;
   __m512 sums[MAX_M][STRIPS * COLS];
-  for (int64_t r = 0; r < m; r++)
-    for (int v = 0; v < STRIPS * COLS; v++) sums[r][v] = _mm512_setzero_ps();
-  bool add = x->add;
-  few at = *x;
-  at_k_matrix here = *b;
-  at.b = &here;
-  int64_t done = 0;
-  for (int64_t p = 0; p < pages->count; p++) {
-    here.p = pages->page[p];
-    at.next = p + 1 < pages->count ? pages->page[p + 1] : NULL;
-    const uint8_t *from = (const uint8_t *)here.p + s->j * b->outer_stride;
-    int64_t all = done + pages->rows;
-    while (done < all) {
-      int64_t end = AT_MIN(all, at_k_round_up(done + 1, AT_PAIRS_BLOCK));
-      int64_t k = end - done;
-      if (b->type == AT_F32 && s->vectors > 1)
-        across_rows(COLS, AT_F32, &at, s, m, done, from, k, sums);
-      else if (b->type == AT_F32)
-        across_rows(1, AT_F32, &at, s, m, done, from, k, sums);
-      else if (s->vectors > 1)
-        across_rows(COLS, AT_BF16, &at, s, m, done, from, k, sums);
-      else
-        across_rows(1, AT_BF16, &at, s, m, done, from, k, sums);
-      from += k * b->k_stride;
-      done = end;
-      if (done % AT_PAIRS_BLOCK || done == b->k) continue;
-      put_block(x, s, m, add, sums);
-      add = true;
+  run run;  // its parts are as they come
+  run.sums = sums;
+  run.num_parts = 0;
+  run.first = true;
+  run.add = x->add;
+  int64_t most = RUN_BYTES / (s->n * (b->type == AT_F32 ? 4 : 2)) & ~1,
+          rows = 0;
+  int64_t skip = s->j * b->outer_stride;  // of a page
+  int64_t page = 0, in = 0, done = 0;
+  do {
+    int64_t left = AT_PAIRS_BLOCK - done % AT_PAIRS_BLOCK;
+    part *p = &run.parts[run.num_parts++];
+    p->b = (const uint8_t *)pages->page[page] + in * b->k_stride + skip;
+    p->at = done;
+    p->k = AT_MIN(AT_MIN(pages->rows - in, left), most - rows);
+    done += p->k, rows += p->k, in += p->k;
+    p->next = p->b + p->k * b->k_stride;
+    if (in == pages->rows) {
+      in = 0;
+      const void *next =
+          ++page < pages->count ? pages->page[page] : pages->next;
+      p->next = next ? (const uint8_t *)next + skip : NULL;
     }
-  }
-  put_block(x, s, m, add, sums);
+    run.last = p->k == left || done == b->k;
+    if (!run.last && rows < most) continue;
+    run_multiply(x, s, m, &run);
+    run.num_parts = 0, rows = 0;
+    run.first = run.last;
+    run.add |= run.last;
+  } while (done < b->k);
 }
 
 // Columns from j to `end`.
@@ -369,35 +429,42 @@ typedef struct job {
   const few *x;
   int64_t m;
   bool along;
-  int64_t unit;  // columns of B that are taken at once
+  int64_t unit;      // columns of B that are taken at once
+  int64_t per_page;  // units, where their k are dense
 } job;
 
-// The columns of one unit where their k are dense.
-AT_PAIRS static void unit_multiply(const job *w, int64_t u, bool last) {
+// The columns of units [begin, end) where their k are dense.
+AT_PAIRS AT_INLINE void along_type(uint32_t type, const job *w, int64_t begin,
+                                   int64_t end) {
   const at_k_pages *pages = w->x->pages;
-  int64_t j = u * w->unit, page = j / pages->rows, in = j % pages->rows;
-  at_k_matrix part = *w->x->b;
+  at_k_matrix b = *w->x->b;
   few x = *w->x;
-  x.b = &part;
-  x.c += j;
-  part.p = (const uint8_t *)pages->page[page] + in * part.outer_stride;
-  part.outer = AT_MIN(w->unit, pages->rows - in);
-  x.next = !last && pages->count > 1 ? pages->page[page + 1] : NULL;
-  if (part.type == AT_F32)
-    all_rows(0, AT_F32, &x, w->m, NULL);
-  else
-    all_rows(0, AT_BF16, &x, w->m, NULL);
+  x.b = &b;
+  int64_t page = begin / w->per_page, in = begin % w->per_page * w->unit;
+  for (; begin < end; begin++) {
+    x.c = w->x->c + page * pages->rows + in;
+    b.p = (const uint8_t *)pages->page[page] + in * b.outer_stride;
+    b.outer = AT_MIN(w->unit, pages->rows - in);
+    in += w->unit;
+    x.next = (const uint8_t *)b.p + w->unit * b.outer_stride;
+    if (in >= pages->rows) {
+      in = 0;
+      x.next = ++page < pages->count ? pages->page[page] : pages->next;
+    }
+    all_rows(0, type, &x, w->m, NULL);
+  }
 }
 
-static void units_multiply(void *arg, int64_t begin, int64_t end,
-                           uint32_t worker) {
+AT_PAIRS static void units_multiply(void *arg, int64_t begin, int64_t end,
+                                    uint32_t worker) {
   const job *w = arg;
-  if (!w->along) {
+  if (!w->along)
     columns_multiply(w->x, w->m, begin * w->unit,
                      AT_MIN(end * w->unit, w->x->b->outer));
-    return;
-  }
-  for (int64_t u = begin; u < end; u++) unit_multiply(w, u, u + 1 == end);
+  else if (w->x->b->type == AT_F32)
+    along_type(AT_F32, w, begin, end);
+  else
+    along_type(AT_BF16, w, begin, end);
 }
 
 AT_PAIRS void at_k_few(const at_par *par, const at_k_matrix *a,
@@ -405,16 +472,16 @@ AT_PAIRS void at_k_few(const at_par *par, const at_k_matrix *a,
                        int64_t ldc, bool add) {
   _Alignas(64) uint16_t packed[MAX_M * MAX_K];
   bool along = is_dense(b, b->k, b->k_stride);
-  at_k_pages whole = {&b->p, 1, along ? b->outer : b->k};
+  at_k_pages whole = {&b->p, 1, along ? b->outer : b->k, NULL};
   if (!pages) pages = &whole;
   few x = {b, pages, NULL, packed, at_k_round_up(a->k, 32), c, ldc, add};
   pack_rows(a, packed, x.lda);
   job w = {.x = &x, .m = a->outer, .along = along};
-  w.unit = !along             ? COLS * LANES
-           : pages->count > 1 ? pages->rows
-                              : (int64_t)BLOCK;
-  int64_t units = along && pages->count > 1 ? pages->count
-                                            : at_k_ceil_div(b->outer, w.unit);
+  int64_t fits = UNIT_BYTES / AT_MAX(b->outer_stride, (int64_t)1);
+  w.unit = along ? AT_MAX(fits / COLS * COLS, (int64_t)COLS) : COLS * LANES;
+  w.per_page = at_k_ceil_div(pages->rows, w.unit);
+  int64_t units =
+      along ? pages->count * w.per_page : at_k_ceil_div(b->outer, w.unit);
   if (!par) {
     units_multiply(&w, 0, units, 0);
     return;

@@ -88,6 +88,7 @@ bool at_k_few_fits(const at_k_matrix *a, const at_k_matrix *b, bool add);
 typedef struct at_k_pages {
   const void *const *page;
   int64_t count, rows;
+  const void *next;  // which will be read after them, fetched; NULL: unknown
 } at_k_pages;
 void at_k_few(const at_par *par, const at_k_matrix *a, const at_k_matrix *b,
               const at_k_pages *pages, float *c, int64_t ldc, bool add);
