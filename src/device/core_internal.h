@@ -28,7 +28,9 @@ typedef struct region {
   int32_t ref;  // argument of the kernel, -1: other
   bool stays;   // an operand that nobody writes while the kernel runs
 } region;
-typedef uint32_t region_hint;  // the region that was asked for last
+typedef struct region_hint {
+  uint32_t last, before;  // which were asked for: copies often take turns
+} region_hint;
 enum {
   kMaxRegions = 192,
   kMaxSpans = 16,

@@ -30,13 +30,21 @@ const region *core_region_of(const core_state *c, const void *p) {
   return NULL;
 }
 
+static bool is_number(const core_state *c, uint32_t i, const void *p) {
+  return i < c->num_regions && is_inside(&c->regions[i], p);
+}
+
 const region *core_region_near(const core_state *c, const void *p,
                                region_hint *hint) {
-  if (*hint < c->num_regions && is_inside(&c->regions[*hint], p))
-    return &c->regions[*hint];
-  const region *r = core_region_of(c, p);
-  if (r) *hint = (uint32_t)(r - c->regions);
-  return r;
+  if (is_number(c, hint->last, p)) return &c->regions[hint->last];
+  uint32_t i = hint->before;
+  if (!is_number(c, i, p)) {
+    const region *r = core_region_of(c, p);
+    if (!r) return NULL;
+    i = (uint32_t)(r - c->regions);
+  }
+  *hint = (region_hint){i, hint->last};
+  return &c->regions[i];
 }
 
 void *core_translate(const core_state *from, const core_state *to, void *p) {

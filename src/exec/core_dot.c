@@ -367,7 +367,7 @@ static bool pages_of(at_core *core, const at_k_matrix *b, bool along,
   int64_t step = along ? b->outer_stride : b->k_stride;
   int64_t bytes = cols * (int64_t)at_dtype_bytes((at_dtype)b->type);
   if (rows <= 0 || cols <= 0) return false;
-  if (step != bytes || rows > INT64_MAX / step) {
+  if (step != bytes) {
     at_core_pages_fetch(core, b->p, (rows - 1) * step + bytes);
     return false;
   }

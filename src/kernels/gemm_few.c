@@ -43,7 +43,7 @@ bool at_k_few_fits(const at_k_matrix *a, const at_k_matrix *b, bool add) {
   if (dots ? a->outer > MAX_DOT_M : add && b->k > AT_PAIRS_BLOCK) return false;
   return at_k_has(AT_CPU_AVX512_BF16) && is_known(a) && is_known(b) &&
          a->outer <= MAX_M && a->k <= MAX_K &&
-         b->outer <= MAX_ELEMENTS / AT_MAX(b->k, 1) &&
+         b->outer <= MAX_ELEMENTS && b->outer * b->k <= MAX_ELEMENTS &&
          is_dense(a, a->k, a->k_stride) &&
          (is_dense(b, b->k, b->k_stride) ||
           is_dense(b, b->outer, b->outer_stride));
