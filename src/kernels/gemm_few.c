@@ -42,9 +42,8 @@ bool at_k_few_fits(const at_k_matrix *a, const at_k_matrix *b, bool add) {
   bool dots = is_dense(b, b->k, b->k_stride);
   if (dots ? a->outer > MAX_DOT_M : add && b->k > AT_PAIRS_BLOCK) return false;
   return at_k_has(AT_CPU_AVX512_BF16) && is_known(a) && is_known(b) &&
-         a->outer <= MAX_M && a->k <= MAX_K &&
-         b->outer <= MAX_ELEMENTS && b->outer * b->k <= MAX_ELEMENTS &&
-         is_dense(a, a->k, a->k_stride) &&
+         a->outer <= MAX_M && a->k <= MAX_K && b->outer <= MAX_ELEMENTS &&
+         b->outer * b->k <= MAX_ELEMENTS && is_dense(a, a->k, a->k_stride) &&
          (is_dense(b, b->k, b->k_stride) ||
           is_dense(b, b->outer, b->outer_stride));
 }
@@ -170,11 +169,10 @@ AT_PAIRS AT_INLINE void dots_near(const int rows, uint32_t type, const few *x,
 #pragma clang loop unroll(disable)
     for (int k = 0; k < NEAR_STEPS; k++) {
       const uint8_t *b[COLS];
-      for (int q = 0; q < COLS; q++) {
-        int64_t at = (j + q) * m->outer_stride + k * step;
-        b[q] = p + at;
-        for (int64_t l = 0; l < step; l += LINE) fetch(next + at + l);
-      }
+      for (int q = 0; q < COLS; q++)
+        b[q] = p + (j + q) * m->outer_stride + k * step;
+      const uint8_t *ahead = next + j * m->outer_stride + k * COLS * step;
+      for (int64_t l = 0; l < COLS * step; l += LINE) fetch(ahead + l);
       dots_step(rows, type, x, a + 32 * k, b, 0, 32, sum);
     }
     put_dots(rows, x, i, j, sum);
