@@ -21,6 +21,12 @@ at_status at_mosaic_attr_new_i32s(at_arena *a, const int32_t *v, uint32_t n,
 at_status at_mosaic_attr_new_bool(at_arena *a, bool v, const at_mattr **out);
 at_status at_mosaic_attr_new_i32(at_arena *a, int32_t v, const at_mattr **out);
 
+// ---- Numbers
+// The result of an operation on scalars (integers.c) of which those with `known`
+// are the numbers x. false: it is not known.
+bool at_mosaic_integer_of(const at_mop *op, const bool known[3],
+                          const int64_t x[3], int64_t *out);
+
 // ---- Steps of at_mosaic_read, in order
 // Names lose their prefix, tags are set, old forms become new ones.
 at_status at_mosaic_upgrade(at_mosaic_kernel *k);

@@ -16,10 +16,10 @@ static const at_mosaic_chip chips[] = {
    kind,                                                                      \
    gen,                                                                       \
    cores,                                                                     \
-   (vmem)*1024ll,                                                             \
-   (vmem)*1024ll - (kept)*1024ll,                                             \
-   (scoped)*1024ll,                                                           \
-   (smem)*1024ll,                                                             \
+   (vmem) * 1024ll,                                                           \
+   (vmem) * 1024ll - (kept) * 1024ll,                                         \
+   (scoped) * 1024ll,                                                         \
+   (smem) * 1024ll,                                                           \
    sem,                                                                       \
    rows,                                                                      \
    word,                                                                      \
@@ -190,26 +190,42 @@ at_status at_mosaic_admit(const at_mosaic_kernel *k, at_str target,
 }
 
 // ---- Values
-bool at_mosaic_value_const(const at_mvalue *v, int64_t *out) {
-  for (int depth = 0; v->op && depth < 32; depth++) {
-    switch (at_mosaic_opcode_of(v->op)) {
-      case AT_MOSAIC_ARITH_CONSTANT: {
-        const at_mattr *a = at_mop_attr(v->op, "value");
-        if (a->kind != AT_MATTR_INTEGER) return false;
-        *out = a->i;
-        return true;
-      }
-      case AT_MOSAIC_ARITH_INDEX_CAST:
-      case AT_MOSAIC_ARITH_INDEX_CASTUI:
-      case AT_MOSAIC_ARITH_EXTSI:
-      case AT_MOSAIC_TPU_ASSUME_MULTIPLE:
-        v = v->op->operands[0];
-        break;
-      default:
-        return false;
-    }
+// Is the result 0, whatever the operands are that are not known?
+static bool is_zero(const at_mop *op, const bool known[3], const int64_t x[3]) {
+  switch (at_mosaic_opcode_of(op)) {
+    case AT_MOSAIC_ARITH_MULI:
+    case AT_MOSAIC_ARITH_ANDI:
+      return (known[0] && x[0] == 0) || (known[1] && x[1] == 0);
+    case AT_MOSAIC_ARITH_REMSI:
+    case AT_MOSAIC_ARITH_REMUI:
+      return known[1] && x[1] == 1;
+    case AT_MOSAIC_ARITH_SUBI:
+    case AT_MOSAIC_ARITH_XORI:
+      return op->operands[0] == op->operands[1];
+    default:
+      return false;
   }
-  return false;
+}
+
+// `fuel` bounds the operations that are looked at.
+static bool is_const(const at_mvalue *v, int *fuel, int64_t *out) {
+  const at_mop *op = v->op;
+  int64_t x[3] = {0};
+  bool known[3] = {false};
+  if (!op || op->num_operands > 3 || op->num_regions || --*fuel < 0)
+    return false;
+  bool select = at_mosaic_opcode_of(op) == AT_MOSAIC_ARITH_SELECT;
+  for (uint32_t i = 0; i < op->num_operands; i++)
+    if (!select || i == 0 || (known[0] && i == (x[0] ? 1u : 2u)))
+      known[i] = is_const(op->operands[i], fuel, &x[i]);
+  if (at_mosaic_integer_of(op, known, x, out)) return true;
+  *out = 0;
+  return is_zero(op, known, x);
+}
+
+bool at_mosaic_value_const(const at_mvalue *v, int64_t *out) {
+  int fuel = 128;
+  return is_const(v, &fuel, out);
 }
 
 static bool divides(const at_mvalue *v, int64_t n, int fuel) {

@@ -69,6 +69,15 @@ def of_copy(dtype, shape, where, part, to_vmem=False):
   return kernel(read, S(part, dtype), S((1,), I32), S(shape, dtype), in_specs=specs, scratch_shapes=[pltpu.SemaphoreType.DMA])
 
 
+def one():
+  return jnp.int32(1)
+
+
+def of_row_at(at):
+  """A part of the only row of a matrix."""
+  return of_copy(BF16, (4, 1, 512), lambda i: (0, pl.ds(at(i), 1), pl.ds(0, 128)), (1, 128))
+
+
 def of_every_third(dtype, rows):
   n = rows // 3
 
@@ -330,6 +339,12 @@ ROWS = {
     "two scratches of half of VMEM": (lambda: of_scratch(VMEM((60 * 2048, 128), F32), VMEM((60 * 2048, 128), F32)), None),
     "a product of 16-bit integers": (lambda: of_values(lambda x, y: jnp.dot(x, y, preferred_element_type=I32), S((128, 128), I16), S((128, 128), I16)),
                                      ("Bad lhs/rhs type",) * 3 + ("Integer inputs with bitwidth 16",)),
+    # Numbers that the compiler works out before it judges.
+    "the only row, at a number": (lambda: of_row_at(lambda i: i), "Offsets along tiled dimensions must be aligned to tiles"),
+    "the only row, at a difference": (lambda: of_row_at(lambda i: lax.sub(one(), one())), None),
+    "the only row, at a choice": (lambda: of_row_at(lambda i: lax.select(lax.lt(one(), one()), i, lax.rem(one(), one()))), None),
+    "the only row, at the lesser": (lambda: of_row_at(lambda i: lax.min(one(), lax.sub(one(), one()))), None),
+    "the only row, at nothing of a number": (lambda: of_row_at(lambda i: lax.sub(i, i) + lax.rem(i, one())), None),
     "eight rows of 16 bits in a loop": (lambda: of_rows_in_a_loop(BF16), None),
     "eight rows of bytes in a loop": (lambda: of_rows_in_a_loop(I8), "cannot statically prove that index in dimension 0 is a multiple of 32"),
     "a window at rows of tiles": (lambda: of_elements(F32, 256, (64, 128), lambda i: (i * 8 + 16, 0)), None),
