@@ -499,6 +499,7 @@ bool at_me_feeds_product(at_me *m, const at_mop *load);
 void at_me_pages_fetch(at_me *m, const at_me_ref *r);
 // Masked accesses on SparseCore: memory holds the selected elements only.
 bool at_me_is_sparse(const at_me *m);
+at_me_num at_me_kept(at_me *m, at_me_node *mask);  // how many it keeps
 at_status at_me_load_expanded(at_me *m, at_mop *op, const at_me_ref *box,
                               at_me_node *mask, int32_t kind);
 at_status at_me_store_compressed(at_me *m, at_mop *op, const at_me_ref *box,

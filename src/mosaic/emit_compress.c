@@ -6,6 +6,24 @@ bool at_me_is_sparse(const at_me *m) {
   return m->p->core == AT_MCORE_SC_VECTOR || m->p->core == AT_MCORE_SC_SCALAR;
 }
 
+at_me_num at_me_kept(at_me *m, at_me_node *mask) {
+  at_em *e = m->e;
+  LLVMTypeRef i64 = at_em_int(e, 64);
+  at_me_node *b = at_me_materialise(m, mask);
+  if (!b) return (at_me_num){0, NULL};
+  LLVMValueRef count = at_em_alloca(e, i64, 1);
+  at_b_store(e, at_em_i64(e, 0), count, 8);
+  at_loop l;
+  at_loop_range(e, &l, 0, at_me_elements(b), 1);
+  LLVMValueRef on = at_em_load(e, b->ref.base, AT_PRED, l.i, false).re;
+  LLVMValueRef sum = at_b_bin(e, AT_B_ADD, at_b_load(e, i64, count, 8),
+                              at_b_cast(e, AT_B_ZEXT, on, i64));
+  at_b_store(e, sum, count, 8);
+  at_loop_end(e, &l);
+  at_me_node_drop(m, b);
+  return at_me_num_of(at_b_load(e, i64, count, 8));
+}
+
 typedef struct compress {
   at_me_ref box;
   at_me_node *mask;      // buffer
@@ -31,20 +49,22 @@ static void one(at_me *m, const compress *x, at_ix i, int64_t total) {
   LLVMValueRef on = at_em_load(e, x->mask->ref.base, AT_PRED, i, false).re;
   LLVMValueRef c = at_b_load(e, i64, x->count, 8);
   const at_pos *p = place(m, x, at_ix_of(c, 0, total - 1, 1));
+  if (x->out)
+    at_em_store(e, x->out->ref.base, x->out->dtype, i,
+                at_em_zero(e, x->box.dtype));
+  at_branch f;
+  at_if_begin(e, &f, on);  // memory may end behind what the mask keeps
   if (x->out) {
     at_val v = at_me_ref_load(m, &x->box, p);
-    v.re = at_b_select(e, on, v.re, at_em_zero(e, x->box.dtype).re);
     at_em_store(e, x->out->ref.base, x->out->dtype, i, v);
   } else {
-    at_branch f;
-    at_if_begin(e, &f, on);
     at_val v = at_em_load(e, x->in->ref.base, x->in->dtype, i, false);
     if (x->add)
       v = at_em_apply_real(e, AT_OP_ADD, x->box.dtype,
                            at_me_ref_load(m, &x->box, p), v);
     at_me_ref_store(m, &x->box, p, v);
-    at_if_end(e, &f);
   }
+  at_if_end(e, &f);
   LLVMValueRef more = at_b_cast(e, AT_B_ZEXT, on, i64);
   at_b_store(e, at_b_bin(e, AT_B_ADD, c, more), x->count, 8);
 }

@@ -137,11 +137,12 @@ static at_me_num index_of(at_me *m, const at_mvalue *v) {
   return at_me_num_of(at_me_i64(m, at_me_scalar(m, v)));
 }
 
-// b: NULL where leaving the ref ends the kernel.
+// b: NULL where leaving the ref ends the kernel. kept: NULL, or how many
+// elements of the last dimension are touched.
 static at_status make_box(at_me *m, const at_mop *op, const at_me_ref *ref,
                           uint32_t first, uint32_t rank, const int64_t *size,
-                          const int64_t *step, at_me_ref *out,
-                          at_me_beyond *b) {
+                          const int64_t *step, const at_me_num *kept,
+                          at_me_ref *out, at_me_beyond *b) {
   if (rank > ref->rank)
     return at_me_refuse(m, op, "more dimensions than memory");
   *out = *ref;
@@ -154,6 +155,7 @@ static at_status make_box(at_me *m, const at_mop *op, const at_me_ref *ref,
       return at_me_refuse(m, op, "its indices");
     at_me_num i = index_of(m, op->operands[first + d]);
     at_me_num covered = {n > 0 ? (n - 1) * k + 1 : 0, NULL};
+    if (kept && d + 1 == ref->rank && k == 1) covered = *kept;
     if (b)
       at_me_beyond_dim(m, b, d, i, n, k);
     else
@@ -175,7 +177,7 @@ at_status at_me_box(at_me *m, const at_mop *op, const at_me_ref *ref,
                     uint32_t first, uint32_t rank, const int64_t *size,
                     const int64_t *step, at_me_ref *out) {
   if (m->share) at_b_task_outside(m->e, &m->share->task);
-  at_status st = make_box(m, op, ref, first, rank, size, step, out, NULL);
+  at_status st = make_box(m, op, ref, first, rank, size, step, NULL, out, NULL);
   if (m->share) at_b_task_inside(m->e, &m->share->task);
   return st;
 }
@@ -187,7 +189,7 @@ at_status at_me_box_beyond(at_me *m, const at_mop *op, const at_me_ref *ref,
   *b = (at_me_beyond){.ref = *ref};
   if (!at_me_is_open(m, ref))
     return at_me_box(m, op, ref, first, rank, size, step, out);
-  AT_TRY(make_box(m, op, ref, first, rank, size, step, out, b));
+  AT_TRY(make_box(m, op, ref, first, rank, size, step, NULL, out, b));
   at_me_beyond_begin(m, op, b, out);
   return AT_OK;
 }
@@ -197,6 +199,20 @@ static const int64_t *steps_of(const at_mop *op, int64_t *buf) {
   uint32_t n;
   if (!at_me_ints(op, "strides", buf, AT_ME_RANK, &n) || n == 0) return NULL;
   return buf;
+}
+
+// The box of a load or store of a whole vector. Of a packed one, behind which
+// the ref may end, only the elements that its mask keeps are there.
+static at_status vector_box(at_me *m, const at_mop *op, const at_me_ref *ref,
+                            uint32_t first, const at_me_node *v,
+                            at_me_node *mask, at_me_ref *out, at_me_beyond *b) {
+  int64_t buf[AT_ME_RANK];
+  const int64_t *step = steps_of(op, buf);
+  if (!mask || !at_me_is_sparse(m) || at_me_is_open(m, ref))
+    return at_me_box_beyond(m, op, ref, first, v->rank, v->dim, step, out, b);
+  *b = (at_me_beyond){.ref = *ref};
+  at_me_num kept = at_me_kept(m, mask);
+  return make_box(m, op, ref, first, v->rank, v->dim, step, &kept, out, NULL);
 }
 
 // ---- loads
@@ -244,19 +260,17 @@ void at_me_announce_choice(at_me *m, const at_mop *op) {
 static at_status emit_load(at_me *m, at_mop *op) {
   at_me_ref *ref = at_me_memory(m, op->operands[0]);
   at_me_node *n = at_me_node_new(m, AT_ME_LOAD, op, op->results[0].type);
-  int64_t buf[AT_ME_RANK];
   if (!ref || !n) return AT_OK;
   if (n->dtype != ref->dtype && !(n->dtype == AT_PRED))
     return at_me_refuse(m, op, "a vector of other elements");
   at_me_beyond beyond;
-  AT_TRY(at_me_box_beyond(m, op, ref, 1, n->rank, n->dim, steps_of(op, buf),
-                          &n->ref, &beyond));
   uint32_t at;
-  if (at_me_is_sparse(m) && at_me_segment(op, 2, &at) == 1) {
-    at_me_node *mask = at_me_vector(m, op->operands[at]);
+  bool packed = at_me_is_sparse(m) && at_me_segment(op, 2, &at) == 1;
+  at_me_node *mask = packed ? at_me_vector(m, op->operands[at]) : NULL;
+  AT_TRY(vector_box(m, op, ref, 1, n, mask, &n->ref, &beyond));
+  if (packed)
     return mask ? at_me_load_expanded(m, op, &n->ref, mask, load_kind(m, op))
                 : AT_OK;
-  }
   if (n->ref.pages && !at_me_feeds_product(m, op)) {
     at_me_pages_fetch(m, &n->ref);
     n->ref.pages = false;
@@ -278,14 +292,14 @@ static at_status element(at_me *m, const at_mop *op, const at_me_ref *ref,
   return AT_OK;
 }
 
-// A number from SMEM that a choice may drop: the chip reads what lies beyond the
-// array, and it may be anything.
+// A number from SMEM that a choice may drop: the chip reads what lies beyond
+// the array, and it may be anything.
 static at_status chosen_element(at_me *m, const at_mop *op,
                                 const at_me_ref *ref, at_me_ref *box) {
   at_me_beyond beyond = {.ref = *ref, .chosen = true};
   int64_t ones[AT_ME_RANK];
   for (uint32_t d = 0; d < ref->rank; d++) ones[d] = 1;
-  AT_TRY(make_box(m, op, ref, 1, ref->rank, ones, NULL, box, &beyond));
+  AT_TRY(make_box(m, op, ref, 1, ref->rank, ones, NULL, NULL, box, &beyond));
   at_me_beyond_begin(m, op, &beyond, box);
   return AT_OK;
 }
@@ -388,7 +402,8 @@ static at_status store_into(at_me *m, at_mop *op, const at_me_ref *box,
   if (mask && at_me_is_sparse(m))
     return at_me_store_compressed(m, op, box, v, mask, add);
   announce_store(m, op, box, mask);
-  if (!mask && !add && (at_me_late_take(m, op, box) || at_me_dot_into(m, v, box)))
+  if (!mask && !add &&
+      (at_me_late_take(m, op, box) || at_me_dot_into(m, v, box)))
     return AT_OK;
   at_me_start_now(m, at_me_start_take(m), box);
   at_me_prepare(m, v);
@@ -408,10 +423,8 @@ static at_status store(at_me *m, at_mop *op, uint32_t first, at_me_node *mask,
   at_me_node *v = at_me_vector(m, op->operands[0]);
   at_me_ref *ref = at_me_memory(m, op->operands[1]), box;
   at_me_beyond beyond;
-  int64_t buf[AT_ME_RANK];
   if (!v || !ref) return AT_OK;
-  AT_TRY(at_me_box_beyond(m, op, ref, first, v->rank, v->dim, steps_of(op, buf),
-                          &box, &beyond));
+  AT_TRY(vector_box(m, op, ref, first, v, mask, &box, &beyond));
   at_me_settle(m, at_me_root_bit(ref->root), v);
   at_me_check_nan(m, op, v, mask, AT_CORE_NAN_STORED);
   AT_TRY(store_into(m, op, &box, v, mask, add));

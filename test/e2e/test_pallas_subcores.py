@@ -128,6 +128,33 @@ def test_running_sums_and_what_is_positive():
   assert not np.any(positive[want.size:])
 
 
+def test_what_a_mask_keeps_ends_where_memory_does():
+  n = 64
+  x = RNG.permutation(n).astype(np.int32)
+
+  @subcores([jax.ShapeDtypeStruct((n // 2,), jnp.int32), jax.ShapeDtypeStruct((n,), jnp.int32)], pltpu.VMEM((n,), jnp.int32),
+            pltpu.VMEM((n // 2,), jnp.int32), pltpu.VMEM((n,), jnp.int32), count=1)
+  def odd(x, packed, spread, values, kept, out):
+    pltpu.sync_copy(x, values)
+
+    def store(i, place):
+      v = values[pl.ds(i * lanes(), lanes())]
+      plsc.store_compressed(kept.at[pl.ds(place, lanes())], v, mask=v % 2 == 1)
+      return place + jnp.sum(v % 2)
+
+    def load(i, place):
+      v = values[pl.ds(i * lanes(), lanes())]
+      out[pl.ds(i * lanes(), lanes())] = plsc.load_expanded(kept.at[pl.ds(place, lanes())], mask=v % 2 == 1)
+      return place + jnp.sum(v % 2)
+    lax.fori_loop(0, n // lanes(), store, jnp.int32(0))
+    lax.fori_loop(0, n // lanes(), load, jnp.int32(0))
+    pltpu.sync_copy(kept, packed)
+    pltpu.sync_copy(out, spread)
+  packed, spread = odd(x)
+  np.testing.assert_array_equal(packed, x[x % 2 == 1])
+  np.testing.assert_array_equal(spread, np.where(x % 2 == 1, x, 0))
+
+
 def scratch_of(tiled, *scratch):
   """Copies all of its scratch, as the compiler drops what nobody uses."""
   mesh = plsc.VectorSubcoreMesh(core_axis_name="core", subcore_axis_name="sub", num_cores=1)

@@ -134,6 +134,22 @@ def fewer_are_kept_than_read(sound):
   return on_one_subcore(body, EIGHT, EIGHT, out=(8,))
 
 
+@kernel("elements 8 to 9 of 8", **LANES)
+def kept_elements_begin_one_late(sound):
+  """Only what the mask keeps is written: each store's eight lanes reach far behind the memory."""
+  def body(x, o, v, kept):
+    pltpu.sync_copy(x.at[0], v)
+    kept[...] = jnp.zeros((8,), jnp.int32)
+
+    def turn(i, place):
+      mask = lax.iota(jnp.int32, 8) == i
+      plsc.store_compressed(kept.at[pl.ds(place, 8)], v[...], mask=mask)  # here: kept_elements_begin_one_late
+      return place + mask.astype(jnp.int32).sum()
+    lax.fori_loop(0, 8, turn, 0 if sound else 1)
+    pltpu.sync_copy(kept, o)
+  return on_one_subcore(body, EIGHT, EIGHT, out=(8,))
+
+
 # ---- Semaphores
 
 @kernel("the barrier semaphore is 1 when the kernel ends", **CHIPS)
