@@ -57,6 +57,8 @@ typedef struct at_core {
   int32_t core_index;     // 28: of the cores of this device that run the kernel
   int32_t num_cores;      // 32: how many those are
   int32_t subcore_index;  // 36: SparseCore vector subcores
+  int32_t of_nan;         // 40: what NaN becomes as an integer, where the check
+                          //     for NaN is made
 } at_core;
 
 // One argument of the kernel after the grid ids, in the order of the function's
@@ -173,7 +175,8 @@ void at_core_access_places(at_core *core, const at_core_places *x);
 enum { AT_CORE_NAN = 0x7fc00000, AT_CORE_NAN_PLACES = 0xffff };
 typedef enum at_core_nan_use {
   AT_CORE_NAN_STORED,
-  AT_CORE_NAN_CONVERTED  // to integers, which are never NaN
+  AT_CORE_NAN_CONVERTED,  // to integers, which are never NaN
+  AT_CORE_NAN_CHOSEN      // the same, where a choice may drop the integers
 } at_core_nan_use;
 void at_core_check_nan(at_core *core, const void *data, const uint8_t *mask,
                        int32_t dtype, int64_t n, int32_t use, int32_t loc);

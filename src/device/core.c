@@ -87,6 +87,7 @@ static void prepare_state(core_state *c, const at_core_launch *l,
   c->head.device_id = l->device_id;
   c->head.bounds = c->bounds;
   c->head.num_cores = 1;
+  c->head.of_nan = core_runs_again(c) ? kOtherOfNan : 0;
   c->profiled = at_profile_on() && !core_runs_again(c);
 }
 

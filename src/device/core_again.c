@@ -1,8 +1,8 @@
 // Undefined values that reach a result without being NaN: integers are never
 // NaN, and comparisons, maxima of some kinds and conversions lose one. A kernel
 // that reads the padding of blocks at the edge of an array, or unwritten memory
-// that a choice may drop, runs a second time with other undefined values, and
-// must give the same.
+// that a choice may drop, or makes integers of NaN that it may drop, runs a
+// second time with other undefined values, and must give the same.
 #include <stdlib.h>
 
 #include "base/strbuf.h"
@@ -20,6 +20,12 @@ void core_note_undefined(core_state *c, undefined_kind kind, int32_t loc) {
 void core_note_brought(core_state *c, uint32_t ref, int32_t loc) {
   core_rerun *r = c->launch->rerun;
   if (r && ref < kMaxRegions) atomic_store(&r->brought[ref], loc + 2);
+}
+
+void core_note_integer(core_state *c, int32_t loc) {
+  core_rerun *r = c->launch->rerun;
+  int32_t none = 0;
+  if (r) atomic_compare_exchange_strong(&r->integer_at, &none, loc + 2);
 }
 
 bool core_runs_again(const core_state *c) {
@@ -108,8 +114,8 @@ bool core_leaves_nan(core_state *c, int32_t loc) {
   return true;
 }
 
-// Memory that nobody wrote is the defect itself; padding is there in sound
-// kernels too, and what is stored of it is wrong.
+// Memory that nobody wrote, or a number that is none, is the defect itself;
+// padding is there in sound kernels too, and what is stored of it is wrong.
 static at_status differs(const at_core_launch *l, const at_xcore_ref *x,
                          size_t element) {
   core_state c = {.launch = l, .program = l->programs};
@@ -123,6 +129,11 @@ static at_status differs(const at_core_launch *l, const at_xcore_ref *x,
     at_strbuf_addf(&b, "%s%lld", d ? ", " : "", (long long)index[d]);
   bool padding;
   int32_t read = core_undefined_at(&c, &padding);
+  int32_t integer = atomic_load(&l->rerun->integer_at);
+  if (integer) {
+    read = integer - 2;
+    padding = false;
+  }
   // Results that come by copy have no store of their own.
   int32_t brought =
       ref < kMaxRegions ? atomic_load(&l->rerun->brought[ref]) : 0;
@@ -136,8 +147,9 @@ static at_status differs(const at_core_launch *l, const at_xcore_ref *x,
               "changes with what %s\ndetail: %s at %s\nat: %s",
               core_name(&c), b.ptr ? b.ptr : "",
               core_ref_text(&c, ref, name, sizeof name),
-              padding ? "the padding of blocks at the edge holds"
-                      : "uninitialised memory holds",
+              integer   ? "NaN becomes as an integer"
+              : padding ? "the padding of blocks at the edge holds"
+                        : "uninitialised memory holds",
               padding ? "such values are read" : "it is stored",
               padding ? from : at, padding ? at : from);
   at_strbuf_free(&b);
@@ -192,7 +204,8 @@ at_status core_run_again(const at_core_launch *l,
   st = run(&first);
   bool padding;
   core_state c = {.launch = &first};
-  bool undefined = core_undefined_at(&c, &padding) != kNowhere;
+  bool undefined = core_undefined_at(&c, &padding) != kNowhere ||
+                   atomic_load(&note.integer_at);
   if (!st.err && undefined && copied) {
     at_core_launch second = first;
     note.second = true;

@@ -283,12 +283,18 @@ typedef enum undefined_kind {
   kNumUndefined
 } undefined_kind;
 
+// What a second run makes of NaN: odd, and not far away, since it may be the
+// turns of a loop.
+enum { kOtherOfNan = 97 };
+
 // What a first run notes for a second one.
 typedef struct core_rerun {
   // Per kind: 2 + `loc` of the first load of such values, 0: none.
   _Atomic int32_t undefined_at[kNumUndefined];
   // That of a store of NaN of which nobody knows where it arose: perhaps there.
   _Atomic int32_t nan_at;
+  // That of NaN that became an integer, which a choice may drop.
+  _Atomic int32_t integer_at;
   // Per argument: that of the last store to what was copied to it.
   _Atomic int32_t brought[kMaxRegions];
   bool second;
@@ -303,6 +309,7 @@ enum { kNowhere = INT32_MIN };
 int32_t core_undefined_at(const core_state *c, bool *padding);
 // A NaN may come from undefined values that reach no result: the results tell.
 bool core_leaves_nan(core_state *c, int32_t loc);
+void core_note_integer(core_state *c, int32_t loc);
 void core_note_brought(core_state *c, uint32_t ref, int32_t loc);
 bool core_runs_again(const core_state *c);
 

@@ -360,6 +360,10 @@ void at_core_check_nan(at_core *core, const void *data, const uint8_t *mask,
       continue;
     int32_t origin = origin_of_nan(c, at, t);
     if (origin < 0 && core_leaves_nan(c, loc)) return;
+    if (use == AT_CORE_NAN_CHOSEN) {
+      core_note_integer(c, origin >= 0 ? origin : loc);
+      return;
+    }
     report_nan(c, i, origin, use == AT_CORE_NAN_CONVERTED, loc);
   }
 }

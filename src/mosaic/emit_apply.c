@@ -1,4 +1,6 @@
 // Elementwise operations on registers: scalars, and lanes of vectors.
+#include <stddef.h>
+
 #include "mosaic/emit.h"
 
 static LLVMValueRef int_like(at_me *m, LLVMValueRef v, int64_t c) {
@@ -95,6 +97,19 @@ static at_val to_float(at_me *m, bool sign, at_dtype from, at_dtype to,
   return at_em_convert(m->e, at_me_unsigned_of(from), to, a);
 }
 
+// For the check: what an integer made of NaN is changes from run to run.
+static LLVMValueRef of_nan(at_me *m, LLVMValueRef from, LLVMValueRef to) {
+  at_em *e = m->e;
+  LLVMTypeRef i32 = at_em_int(e, 32);
+  LLVMValueRef p = at_b_gep(e, at_em_int(e, 8), m->core,
+                            at_em_i64(e, offsetof(at_core, of_nan)));
+  LLVMValueRef v = at_em_splat(e, at_b_load(e, i32, p, 4));
+  uint32_t bits = at_em_bits_of(at_b_type_of(to));
+  if (bits != 32)
+    v = at_b_cast(e, bits < 32 ? AT_B_TRUNC : AT_B_ZEXT, v, at_b_type_of(to));
+  return at_b_select(e, at_b_fcmp(e, AT_B_UNO, from, from), v, to);
+}
+
 static at_val to_int(at_me *m, const at_mop *op, bool sign, at_dtype from,
                      at_dtype to, at_val a) {
   const at_mattr *mode = at_mop_attr(op, "rounding_mode");
@@ -102,7 +117,9 @@ static at_val to_int(at_me *m, const at_mop *op, bool sign, at_dtype from,
     a = at_em_apply_real(m->e, AT_OP_ROUND_NEAREST_EVEN, from, a, (at_val){0});
   at_dtype t = sign ? to : at_me_unsigned_of(to);
   at_val r = at_em_convert(m->e, from, t, a);
-  return (at_val){t == AT_PRED ? r.re : as_signless(m, to, r.re), NULL};
+  if (t != AT_PRED) r.re = as_signless(m, to, r.re);
+  if (m->o->check_nan && !m->window) r.re = of_nan(m, a.re, r.re);
+  return (at_val){r.re, NULL};
 }
 
 // Random bits are added below the mantissa that stays; the rest is cut off.

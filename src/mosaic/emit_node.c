@@ -206,6 +206,19 @@ static at_status emit_constant(at_me *m, at_mop *op) {
 
 // ---- elementwise
 // -----------------------------------------------------------------------
+// Where op makes something of v that is never NaN.
+static void check_conversion(at_me *m, const at_mop *op, at_mosaic_opcode c,
+                             at_me_node *v) {
+  at_dtype rt = at_mosaic_dtype_of(op->results[0].type);
+  bool loses_nan = at_is_float(v->dtype) && !at_is_float(rt) &&
+                   c != AT_MOSAIC_ARITH_CMPF && c != AT_MOSAIC_TPU_WEIRD &&
+                   c != AT_MOSAIC_ARITH_SELECT && c != AT_MOSAIC_ARITH_BITCAST;
+  bool counts = at_me_slot_of(m, &op->results[0])->counts;
+  if (loses_nan)
+    at_me_check_nan(m, op, v, NULL,
+                    counts ? AT_CORE_NAN_CONVERTED : AT_CORE_NAN_CHOSEN);
+}
+
 static at_status emit_scalar_op(at_me *m, at_mop *op, at_mosaic_opcode c) {
   at_val args[AT_ME_MAX_IN] = {{0}};
   at_dtype types[AT_ME_MAX_IN] = {0};
@@ -215,6 +228,7 @@ static at_status emit_scalar_op(at_me *m, at_mop *op, at_mosaic_opcode c) {
     args[i].re = at_me_scalar(m, op->operands[i]);
     types[i] = at_mosaic_dtype_of(op->operands[i]->type);
   }
+  check_conversion(m, op, c, at_me_splat(m, types[0], args[0].re));
   at_dtype rt = at_mosaic_dtype_of(op->results[0].type);
   at_me_set_scalar(m, &op->results[0],
                    at_me_apply(m, op, c, types, rt, args).re);
@@ -249,11 +263,7 @@ static at_status emit_vector_op(at_me *m, at_mop *op, at_mosaic_opcode c) {
     at_me_node_hold(m, n, in);
   }
   if (c == AT_MOSAIC_ARITH_SELECT) at_me_announce_choice(m, op);
-  bool loses_nan = at_is_float(n->in[0]->dtype) && !at_is_float(n->dtype) &&
-                   c != AT_MOSAIC_ARITH_CMPF && c != AT_MOSAIC_TPU_WEIRD &&
-                   c != AT_MOSAIC_ARITH_SELECT && c != AT_MOSAIC_ARITH_BITCAST;
-  if (loses_nan && at_me_slot_of(m, &op->results[0])->counts)
-    at_me_check_nan(m, op, n->in[0], NULL, AT_CORE_NAN_CONVERTED);
+  check_conversion(m, op, c, n->in[0]);
   return at_me_set_node(m, &op->results[0], n);
 }
 

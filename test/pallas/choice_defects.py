@@ -98,6 +98,33 @@ def bucket_of_a_negative_root(sound, x, o):
   o[...] = jnp.where(v >= 0, b, -1) if sound else b
 
 
+@kernel("changes with what NaN becomes", out_shape=words(SHAPE))
+def bucket_of_a_negative_root_is_kept(sound, x, o):
+  v = x[...] - 5
+  b = jnp.sqrt(v).astype(jnp.int32)  # here: bucket_of_a_negative_root_is_kept
+  o[...] = jnp.where(v >= (0 if sound else -1), b * 2 + 1, -1)
+
+
+@kernel("what becomes an integer is NaN", out_shape=words((8,)), in_specs=[ANY])
+def scalar_ratio_becomes_an_integer(sound):
+  def body(x, o, s):
+    pltpu.sync_copy(x.at[0], s)
+    for i in range(8):
+      d = jnp.maximum(s[i], 1) if sound else s[i]
+      o[i] = (s[i] / d).astype(jnp.int32)  # here: scalar_ratio_becomes_an_integer
+  return body, dict(scratch_shapes=[pltpu.SMEM((128,), jnp.float32)], out_specs=pl.BlockSpec(memory_space=pltpu.SMEM))
+
+
+@kernel("is NaN", out_shape=jax.ShapeDtypeStruct((8,), jnp.float32), in_specs=[ANY])
+def scalar_ratio_is_stored(sound):
+  def body(x, o, s):
+    pltpu.sync_copy(x.at[0], s)
+    for i in range(8):
+      v = s[i] / s[i]  # here: scalar_ratio_is_stored
+      o[i] = jnp.where(s[i] > 0, v, 0) if sound else v
+  return body, dict(scratch_shapes=[pltpu.SMEM((128,), jnp.float32)], out_specs=pl.BlockSpec(memory_space=pltpu.SMEM))
+
+
 # ---- By index and by mask, on SparseCores
 
 @kernel("uninitialised", **LANES)
