@@ -420,43 +420,73 @@ static at_status check_sparse(at_mosaic_judge *j) {
 }
 
 // ---- Scratch on the stack
-// Beside the windows the scoped limit holds scratch and what the body takes. Not
-// what nobody uses, nor what the compiler forwards from stores to loads: places
-// that are constants, in one straight run of one step.
-static bool has_steps(const at_mosaic_program *p) {
-  for (uint32_t i = 0; i < p->grid_rank; i++)
-    if (p->grid[i].dynamic || p->grid[i].bound > 1) return true;
-  return false;
+// Beside the windows the scoped limit holds scratch and what the body takes.
+// Not what nobody reads, nor what the compiler forwards from stores to loads:
+// places that are constants, stored before in the same straight run.
+enum { STORES_KEPT = 64, PLACE_RANK = 8 };
+typedef struct place {
+  uint32_t rank;
+  int64_t start[PLACE_RANK], size[PLACE_RANK];
+} place;
+
+// Memory as its block goes by: `apart` with something of regions in between.
+typedef struct life {
+  const at_mvalue *memory;
+  bool begun, apart, kept;
+  uint32_t num_stores;
+  place stores[STORES_KEPT];
+} life;
+
+static bool is_load(const at_mop *op) {
+  at_mosaic_opcode c = at_mosaic_opcode_of(op);
+  return c == AT_MOSAIC_VECTOR_LOAD || c == AT_MOSAIC_TPU_VECTOR_LOAD;
 }
 
-static bool is_fixed(const at_mop *op, const at_mvalue *memory) {
-  uint32_t ref = 0;
-  switch (at_mosaic_opcode_of(op)) {
-    case AT_MOSAIC_VECTOR_LOAD:
-    case AT_MOSAIC_TPU_VECTOR_LOAD:
-      break;
-    case AT_MOSAIC_VECTOR_STORE:
-    case AT_MOSAIC_TPU_VECTOR_STORE:
-      ref = 1;
-      break;
-    default:
+static bool stores_to(const at_mop *op, const at_mvalue *memory) {
+  at_mosaic_opcode c = at_mosaic_opcode_of(op);
+  return (c == AT_MOSAIC_VECTOR_STORE || c == AT_MOSAIC_TPU_VECTOR_STORE) &&
+         op->operands[1] == memory;
+}
+
+// Of a load or store by constants alone.
+static bool place_of(const at_mop *op, uint32_t ref, place *out) {
+  const at_mtype *t = ref ? at_mosaic_arg(op, 0) : at_mosaic_res(op, 0);
+  out->rank = t->shape.rank;
+  if (op->num_operands - ref - 1 != out->rank || out->rank > PLACE_RANK)
+    return false;
+  for (uint32_t i = 0; i < out->rank; i++) {
+    out->size[i] = t->shape.ptr[i];
+    if (!at_mosaic_value_const(op->operands[ref + 1 + i], &out->start[i]))
       return false;
-  }
-  for (uint32_t i = ref; i < op->num_operands; i++) {
-    const at_mop *from = op->operands[i]->op;
-    bool constant =
-        from && at_mosaic_opcode_of(from) == AT_MOSAIC_ARITH_CONSTANT;
-    if (i == ref ? op->operands[i] != memory : !constant) return false;
   }
   return true;
 }
 
-// Memory as its block goes by: `apart` with something of regions in between.
-typedef struct life {
-  const at_mosaic_program *p;
-  const at_mvalue *memory;
-  bool begun, apart, kept;
-} life;
+// Does the store hold the load, at its tiles?
+static bool holds(const place *store, const place *load) {
+  if (store->rank != load->rank) return false;
+  for (uint32_t i = 0; i < load->rank; i++) {
+    int64_t tile = i + 1 == load->rank ? 128 : i + 2 == load->rank ? 8 : 1;
+    int64_t skip = load->start[i] - store->start[i];
+    if (skip < 0 || skip % tile || skip + load->size[i] > store->size[i])
+      return false;
+  }
+  return true;
+}
+
+static bool is_forwarded(life *l, const at_mop *op) {
+  place p;
+  if (stores_to(op, l->memory)) {
+    bool fixed = place_of(op, 1, &p);
+    if (fixed && l->num_stores < STORES_KEPT) l->stores[l->num_stores++] = p;
+    return fixed;
+  }
+  if (!is_load(op) || !place_of(op, 0, &p)) return false;
+  bool held = l->num_stores == STORES_KEPT;
+  for (uint32_t i = 0; i < l->num_stores && !held; i++)
+    held = holds(&l->stores[i], &p);
+  return held;
+}
 
 static void follow(life *l, const at_mblock *b) {
   for (uint32_t i = 0; i < b->num_ops && !l->kept; i++) {
@@ -468,19 +498,44 @@ static void follow(life *l, const at_mblock *b) {
     }
     l->kept |= uses_inside(op, l->memory);
     if (uses(op, l->memory)) {
-      l->kept |= l->apart || has_steps(l->p) || !is_fixed(op, l->memory);
+      l->kept |= l->apart || !is_forwarded(l, op);
       l->begun = true;
     }
     l->apart |= l->begun && op->num_regions;
   }
 }
 
+// Does anything but stores use it?
+static bool is_read(const at_mblock *b, const at_mvalue *v) {
+  for (uint32_t i = 0; i < b->num_ops; i++) {
+    const at_mop *op = b->ops[i];
+    if (uses(op, v) && !stores_to(op, v)) return true;
+    for (uint32_t k = 0; k < op->num_regions; k++)
+      for (uint32_t n = 0; n < op->regions[k]->num_blocks; n++)
+        if (is_read(op->regions[k]->blocks[n], v)) return true;
+  }
+  return false;
+}
+
 // v: memory of block b.
-static bool is_kept(const at_mosaic_program *p, const at_mblock *b,
-                    const at_mvalue *v) {
-  life l = {.p = p, .memory = v};
+static bool is_kept(const at_mblock *b, const at_mvalue *v) {
+  life l = {.memory = v};
+  if (!is_read(b, v)) return false;
   follow(&l, b);
   return l.kept;
+}
+
+// Rows of words that are no multiple of eight lie one by one in what the body
+// takes; in scratch they are padded.
+static int64_t taken_bytes(at_mosaic_judge *j, const at_mosaic_ref *r) {
+  uint32_t rank = r->shape.rank;
+  bool words = r->dtype == AT_PRED || at_dtype_of(r->dtype)->bits == 32;
+  if (!words || rank < 2 || r->shape.ptr[rank - 2] % 8 == 0)
+    return at_mosaic_ref_bytes(j->chip, r, false);
+  int64_t n = at_ceil_div(r->shape.ptr[rank - 1], 128) * 128 * 4;
+  for (uint32_t i = 0; i + 1 < rank; i++)
+    if (!mul(&n, r->shape.ptr[i])) return -1;
+  return n;
 }
 
 // The most that b takes at a time; *last: the operation that takes it.
@@ -493,8 +548,8 @@ static int64_t most_taken(at_mosaic_judge *j, const at_mblock *b,
     if (at_mosaic_opcode_of(op) == AT_MOSAIC_MEMREF_ALLOCA &&
         !at_code_take(at_mosaic_ref_of(op->results[0].type, &r)) &&
         !r.semaphore && r.space == AT_MSPACE_VMEM &&
-        is_kept(j->p, b, &op->results[0])) {
-      add(&taken, at_mosaic_ref_bytes(j->chip, &r, false));
+        is_kept(b, &op->results[0])) {
+      add(&taken, taken_bytes(j, &r));
       inside = op;
     }
     int64_t inner = 0;
@@ -516,7 +571,7 @@ static int64_t on_stack(at_mosaic_judge *j, const at_mop **last) {
   for (uint32_t i = 0; i < j->p->num_scratch; i++) {
     const at_mosaic_ref *r = &j->p->scratch[i];
     if (!r->semaphore && r->space == AT_MSPACE_VMEM &&
-        is_kept(j->p, j->p->body, &j->p->body->args[first + i]))
+        is_kept(j->p->body, &j->p->body->args[first + i]))
       add(&bytes, at_mosaic_ref_bytes(j->chip, r, false));
   }
   return bytes;

@@ -362,6 +362,13 @@ ROWS = {
     "scratch that nobody uses": (lambda: of_stack(40, None), None),
     "scopes one after the other": (lambda: of_scopes(9, 9, False), None),
     "scopes inside each other": (lambda: of_scopes(20, 20, True), STACK),
+    "a scope that each step fills before it reads": (lambda: of_fixed(slice(0, 8), slice(0, 8), grid=(2,)), None),
+    "a scope of which a part is read": (lambda: of_fixed(slice(0, 16), slice(8, 16)), None),
+    "a scope that is read beside what was stored": (lambda: of_fixed(slice(0, 8), slice(4, 12)), STACK),
+    "a scope that is read before it is filled": (lambda: of_fixed(None, slice(0, 8)), STACK),
+    "a scope that is stored to, never read": (lambda: of_stores(40), None),
+    "scopes pad no rows of words": (lambda: of_copies((3200, 9, 128), F32), None),
+    "scopes pad rows of narrow types": (lambda: of_copies((6000, 17, 128), BF16), STACK),
     "the second flag does not exist": (lambda: of_flags(XLA_TPU_HBM_BW=3, no_such_flag=1.5), UNKNOWN + "'no_such_flag'"),
     "a flag that takes an integer": (lambda: of_flags(XLA_TPU_MAX_VLD_LIVE_RANGE=True), "XLA_TPU_MAX_VLD_LIVE_RANGE takes an integer"),
     "a name without its case": (lambda: of_flags(xla_tpu_force_lp_llo_scheduler=True), UNKNOWN + "'xla_tpu_force_lp_llo_scheduler'"),
@@ -429,6 +436,38 @@ def of_scopes(n, m, nested):
     if not nested:
       pl.run_scoped(take, megabytes(m))
   return kernel(body, S((8, 128), F32), S((8, 128), F32))
+
+
+def of_fixed(filled, read, **call):
+  def body(x, o):
+    def take(memory):
+      if filled:
+        memory[filled, :] = jnp.tile(x[...], (filled.stop // 8, 1))
+      o[...] = memory[read, :]
+    pl.run_scoped(take, megabytes(40))
+  return kernel(body, S((8, 128), F32), S((8, 128), F32), **call)
+
+
+def of_stores(n):
+  def body(x, o):
+    def take(memory):
+      def put(i, _):
+        memory[pl.ds(pl.multiple_of(i * 8, 8), 8), :] = x[...]
+        return 0
+      lax.fori_loop(0, 8, put, 0)
+      o[...] = x[...]
+    pl.run_scoped(take, megabytes(n))
+  return kernel(body, S((8, 128), F32), S((8, 128), F32))
+
+
+def of_copies(shape, dtype):
+  def body(x, o):
+    def take(memory):
+      pltpu.sync_copy(x, memory)
+      pltpu.sync_copy(memory, o)
+    pl.run_scoped(take, pltpu.VMEM(shape, dtype))
+  return kernel(body, S(shape, dtype), S(shape, dtype), in_specs=[pl.BlockSpec(memory_space=HBM)],
+                out_specs=pl.BlockSpec(memory_space=HBM))
 
 
 def of_rows_in_a_loop(dtype):
