@@ -138,6 +138,8 @@ at_status at_me_emit_extremum(at_me *m, at_mop *op) {
   if (!a || d < 0 || d >= a->rank || !kind || kind->str.len < 7 ||
       memcmp(kind->str.ptr, "arg_", 4))
     return at_me_refuse(m, op, "its axis or kind");
+  if (at_me_slot_of(m, &op->results[0])->counts)
+    at_me_check_nan(m, op, a, NULL, AT_CORE_NAN_CONVERTED);
   indexing x = {.a = a,
                 .axis = (uint32_t)d,
                 .lanes = 1,
