@@ -98,6 +98,7 @@ static bool copy_results(const at_core_launch *l, results *r) {
 
 int32_t core_undefined_at(const core_state *c, bool *padding) {
   core_rerun *r = c->launch->rerun;
+  *padding = false;
   for (uint32_t k = kNumUndefined; r && k-- > 0;) {
     int32_t at = atomic_load(&r->undefined_at[k]);
     *padding = k == UNDEFINED_PADDING;

@@ -862,9 +862,11 @@ static void stores_again(const touch *t) {
   visits[block] |= kWritten;
 }
 
-static _Noreturn void report_poison(core_state *c, uint32_t i) {
+// copied: the last copy to it, where that is known.
+static _Noreturn void report_poison(core_state *c, uint32_t i, int32_t copied) {
   bool padding;
   int32_t read = core_undefined_at(c, &padding), store = core_store_loc(c, i);
+  if (store == -1) store = copied;
   char other[512] = "", name[64];
   if (read != kNowhere)
     core_place(c, padding ? read : store, other, sizeof other);
@@ -892,7 +894,7 @@ static void no_poison(core_state *c, uint32_t i, const at_core_dma *d) {
     const uint8_t *p = d->src;
     for (int32_t k = 0; k < d->rank; k++) p += at[k] * d->src_stride[k];
     bool hole = s && !s->filled[(size_t)(p - r->base) / s->granule];
-    if (!hole && core_is_poison(p, (at_dtype)x->dtype)) report_poison(c, i);
+    if (!hole && core_is_poison(p, (at_dtype)x->dtype)) report_poison(c, i, -1);
     for (int32_t k = d->rank - 1; k >= 0 && ++at[k] == d->size[k]; k--)
       at[k] = 0;
   }
@@ -945,6 +947,18 @@ static _Noreturn void report_unwritten(core_state *c, const region *r,
             *copy ? "\ndetail: the last copy to it is at " : "", copy);
 }
 
+// Kernels of several chips do not run again: what a choice kept of undefined
+// values shows as NaN or not at all.
+static void must_hold_no_poison(core_state *c, const region *r,
+                                const shade *s) {
+  const at_xcore_ref *x = &c->program->refs[r->ref];
+  size_t width = AT_MAX(at_dtype_bytes((at_dtype)x->dtype), 1u);
+  size_t bytes = AT_MIN(core_array_bytes(x), r->bytes);
+  for (size_t at = 0; at < bytes; at += width)
+    if (core_is_poison(r->base + at, (at_dtype)x->dtype))
+      report_poison(c, (uint32_t)r->ref, AT_MAX(s->left_at[kCopied] - 2, -1));
+}
+
 static void outputs_must_be_filled(core_state *c) {
   for (uint32_t i = 0; i < c->num_regions; i++) {
     const region *r = &c->regions[i];
@@ -954,6 +968,8 @@ static void outputs_must_be_filled(core_state *c) {
     const shade *s = core_shade_of(c, r);
     const uint8_t *hole = s ? memchr(s->filled, 0, s->count) : NULL;
     if (hole) report_unwritten(c, r, s, (size_t)(hole - s->filled));
+    if (s && !c->launch->rerun && checks(c, AT_CHECK_NAN))
+      must_hold_no_poison(c, r, s);
   }
 }
 

@@ -80,7 +80,26 @@ def rows_before_the_first(sound, x, o, before):
   o[...] = x[...] + jnp.where(row < (2 if sound else 1), 0, both[6:14])
 
 
+@kernel("computed from undefined values", **CHIPS)
+def chips_keep_rows_that_nobody_wrote(sound):
+  """A kernel of several chips has no second run."""
+  def body(x, o, s, t):
+    pltpu.sync_copy(x, s)
+    defects.meet(1 - lax.axis_index("x"))
+    row = lax.broadcasted_iota(jnp.int32, SHAPE, 0)
+    t[...] = jnp.where(row < (8 if sound else 5), s[...], t[...])
+    pltpu.sync_copy(t, o)  # here: chips_keep_rows_that_nobody_wrote
+  return on_chips(body, [VMEM, VMEM], out_specs=ANY)
+
+
 # ---- Values that become integers
+
+@kernel("what becomes an integer is NaN", out_shape=words((8, 1)))
+def greatest_of_some_roots(sound, x, o):
+  v = x[...] if sound else x[...] - 5
+  r = jnp.sqrt(v)  # here: greatest_of_some_roots
+  o[...] = jnp.argmax(r, axis=1).reshape(8, 1)
+
 
 @kernel("what becomes an integer is NaN", out_shape=words(SHAPE))
 def row_of_zeros_is_quantised(sound, x, o):

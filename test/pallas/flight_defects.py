@@ -119,6 +119,44 @@ def copy_to_the_left_of_the_first_chip(sound):
   return on_chips(body, [DMA, DMA], out_specs=ANY)
 
 
+TWO = pltpu.SemaphoreType.DMA((2,))
+
+
+@kernel("race", rows=32, out_shape=ROWS, in_specs=[ANY], out_specs=ANY, scratch_shapes=[pltpu.VMEM((2, 8, 128), jnp.float32), TWO, TWO])
+def slot_is_filled_before_it_has_left(sound, x, o, s, arrived, left):
+  """Two slots between two memories: a block comes into the slot that the one before last leaves."""
+  def fetch(i):
+    return pltpu.make_async_copy(x.at[pl.ds(i * 8, 8)], s.at[i % 2], arrived.at[i % 2])
+
+  def send(i):
+    return pltpu.make_async_copy(s.at[i % 2], o.at[pl.ds(i * 8, 8)], left.at[i % 2])
+  fetch(0).start()
+  for i in range(4):
+    fetch(i).wait()
+    if i and sound:
+      send(i - 1).wait()
+    if i < 3:
+      fetch(i + 1).start()  # here: slot_is_filled_before_it_has_left
+    send(i).start()
+    if i and not sound:
+      send(i - 1).wait()
+  send(3).wait()
+
+
+@kernel("race", in_specs=[ANY], scratch_shapes=[VMEM, DMA])
+def one_row_of_many_is_not_waited_for(sound, x, o, s, sem):
+  """The rows share a semaphore: nobody knows which of them is the last."""
+  def row(i):
+    return pltpu.make_async_copy(x.at[pl.ds((i * 3) % 8, 1)], s.at[pl.ds(i, 1)], sem)
+  for i in range(8):
+    row(i).start()
+  for i in range(8 if sound else 7):
+    row(0).wait()
+  o[...] = s[...] * 2  # here: one_row_of_many_is_not_waited_for
+  if not sound:
+    row(0).wait()
+
+
 def blocks_by_hand(first):
   """Blocks of the output beside which a copy reads the aliased input by itself."""
   def body(x, o, s, sem):

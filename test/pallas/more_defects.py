@@ -5,6 +5,7 @@ aliases, index maps, padding, cores, and rings of chips. As in defects.py; they 
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from jax.experimental.pallas import tpu_sc as plsc
@@ -551,6 +552,26 @@ def barrier_waits_for_three_of_two(sound):
     meet_neighbours(2 if sound else 3)
     pltpu.sync_copy(x, o)
   return on_ring(body, [], out_specs=ANY)
+
+
+@kernel("race", rows=32, plain=True)
+def barrier_of_the_other_axis(sound):
+  """Who meets its neighbour along one axis of a mesh sends along the other."""
+  def body(x, o, s, send, receive):
+    a, b = jax.lax.axis_index("a"), jax.lax.axis_index("b")
+    s[...] = zeros()
+    barrier = pltpu.get_barrier_semaphore()
+    pl.semaphore_signal(barrier, 1, device_id={"b": 1 - b} if sound else {"a": 1 - a})
+    pl.semaphore_wait(barrier, 1)
+    c = pltpu.make_async_remote_copy(x, s, send, receive, device_id={"b": 1 - b})
+    c.start()
+    c.wait()
+    o[...] = s[...]
+  mesh = jax.sharding.Mesh(np.reshape(jax.devices()[:4], (2, 2)), ("a", "b"))
+  spec = jax.sharding.PartitionSpec(("a", "b"), None)
+  one = pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct(SHAPE, jnp.float32), in_specs=[ANY], scratch_shapes=[VMEM, DMA, DMA],
+                       compiler_params=pltpu.CompilerParams(collective_id=0))
+  return jax.shard_map(one, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False)
 
 
 @kernel("does not take part", rows=32, plain=True)
