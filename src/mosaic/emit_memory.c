@@ -328,8 +328,9 @@ static at_status emit_scalar_store(at_me *m, at_mop *op) {
   AT_TRY(element(m, op, ref, 2, &box, &beyond, &p));
   at_me_settle(m, at_me_root_bit(ref->root), NULL);
   LLVMValueRef v = at_me_scalar(m, op->operands[0]);
-  at_me_check_nan(m, op, at_me_splat(m, ref->dtype, v), NULL,
-                  AT_CORE_NAN_STORED);
+  if (m->o->check_nan)
+    at_me_check_nan(m, op, at_me_splat(m, ref->dtype, v), NULL,
+                    AT_CORE_NAN_STORED);
   at_me_access(m, &box, AT_CORE_STORE, at_me_loc(m, op));
   at_me_ref_store(m, &box, p, (at_val){v, NULL});
   at_me_beyond_end(m, op, &beyond, &box);

@@ -228,7 +228,8 @@ static at_status emit_scalar_op(at_me *m, at_mop *op, at_mosaic_opcode c) {
     args[i].re = at_me_scalar(m, op->operands[i]);
     types[i] = at_mosaic_dtype_of(op->operands[i]->type);
   }
-  check_conversion(m, op, c, at_me_splat(m, types[0], args[0].re));
+  if (m->o->check_nan)
+    check_conversion(m, op, c, at_me_splat(m, types[0], args[0].re));
   at_dtype rt = at_mosaic_dtype_of(op->results[0].type);
   at_me_set_scalar(m, &op->results[0],
                    at_me_apply(m, op, c, types, rt, args).re);
