@@ -219,7 +219,7 @@ static void ck_launch(const ck_case *k, const at_cg_launch *l, at_kernel_fn fn,
   void *bufs[2 * CK_MAX_ARGS + 1];
   for (uint32_t i = 0; i < l->num_args; i++) {
     const at_cg_arg *a = &l->args[i];
-    bufs[i] = a->kind == AT_CG_OPERAND  ? operands[a->index]
+    bufs[i] = a->kind == AT_CG_OPERAND  ? (char *)operands[a->index] + a->skip
               : a->kind == AT_CG_RESULT ? results[a->index]
                                         : (char *)scratch + a->index;
   }
@@ -298,7 +298,7 @@ __attribute__((unused)) static void ck_end(ck *c) {
   ck_ok(at_cg_create(&t, &cg));
   for (uint32_t i = 0; i < c->num_cases; i++) {
     ck_case *k = &c->cases[i];
-    ck_ok(at_cg_node(cg, k->node, k->alias, c->arena, &k->plan));
+    ck_ok(at_cg_node_skipping(cg, k->node, k->alias, c->arena, &k->plan));
   }
   at_cg_output out;
   at_status st = at_cg_finish(cg, c->arena, &out);

@@ -45,19 +45,21 @@ static at_status add_job(at_cg *cg, at_job *j, uint32_t *index) {
 
 // The plan of a node that was not seen before, and its kernels.
 static at_status plan_new(at_cg *cg, const at_node *n, const int32_t *alias,
-                          at_planned *p) {
+                          const at_skips *skips, at_planned *p) {
   int32_t *own = at_new(cg->arena, int32_t, n->num_results + 1);
   if (!own) return AT_NO_MEMORY("kernels");
   for (uint32_t r = 0; r < n->num_results; r++) own[r] = alias ? alias[r] : -1;
   AT_TRY(at_plan_node(&cg->target, cg->arena, n, own, p));
-  for (uint32_t i = 0; i < p->num_jobs; i++)
+  for (uint32_t i = 0; i < p->num_jobs; i++) {
+    p->jobs[i]->skip = skips ? skips->elements : NULL;
     AT_TRY(add_job(cg, p->jobs[i], &p->kernels[i]));
+  }
   return AT_OK;
 }
 
 static at_status key_of(at_cg *cg, const at_node *n, const int32_t *alias,
-                        at_strbuf *key) {
-  AT_TRY(at_key_node(cg->arena, n, key));
+                        const at_skips *skips, at_strbuf *key) {
+  AT_TRY(at_key_node(cg->arena, n, skips, key));
   for (uint32_t r = 0; r < n->num_results; r++) {
     int32_t a = alias ? alias[r] : -1;
     at_strbuf_add(key, (at_str){(const char *)&a, sizeof a});
@@ -65,7 +67,8 @@ static at_status key_of(at_cg *cg, const at_node *n, const int32_t *alias,
   return at_strbuf_status(key);
 }
 
-static at_status launches_of(const at_planned *p, const at_node *n, at_arena *a,
+static at_status launches_of(const at_planned *p, const at_node *n,
+                             const at_skips *skips, at_arena *a,
                              at_cg_plan *out) {
   at_cg_launch *l = at_new(a, at_cg_launch, p->num_jobs + 1);
   if (!l) return AT_NO_MEMORY("launches");
@@ -76,11 +79,14 @@ static at_status launches_of(const at_planned *p, const at_node *n, at_arena *a,
              k = 0;
     at_cg_arg *v = at_new(a, at_cg_arg, args + 1);
     if (!v) return AT_NO_MEMORY("launches");
-    for (uint32_t o = 0; o < n->num_operands; o++)
-      v[k++] = (at_cg_arg){AT_CG_OPERAND, o};
+    for (uint32_t o = 0; o < n->num_operands; o++) {
+      int64_t skip = skips ? skips->elements[o] : 0;
+      size_t bytes = at_dtype_bytes(at_value_type(n->operands[o])->dtype);
+      v[k++] = (at_cg_arg){AT_CG_OPERAND, o, (uint64_t)skip * bytes};
+    }
     for (uint32_t r = 0; r < n->num_results; r++)
-      v[k++] = (at_cg_arg){AT_CG_RESULT, r};
-    if (j->scratch) v[k++] = (at_cg_arg){AT_CG_SCRATCH, 0};
+      v[k++] = (at_cg_arg){.kind = AT_CG_RESULT, .index = r};
+    if (j->scratch) v[k++] = (at_cg_arg){.kind = AT_CG_SCRATCH};
     l[count++] = (at_cg_launch){.kernel = p->kernels[i],
                                 .tasks = j->tasks,
                                 .grain = j->grain,
@@ -92,10 +98,10 @@ static at_status launches_of(const at_planned *p, const at_node *n, at_arena *a,
   return AT_OK;
 }
 
-at_status at_cg_node(at_cg *cg, const at_node *n, const int32_t *alias,
-                     at_arena *a, at_cg_plan *out) {
+static at_status add_node(at_cg *cg, const at_node *n, const int32_t *alias,
+                          const at_skips *skips, at_arena *a, at_cg_plan *out) {
   at_strbuf key = {0};
-  at_status st = key_of(cg, n, alias, &key);
+  at_status st = key_of(cg, n, alias, skips, &key);
   at_planned *p = NULL;
   if (at_ok(st)) {
     const char *text = at_arena_copy(cg->arena, key.ptr, key.len, 1);
@@ -104,13 +110,25 @@ at_status at_cg_node(at_cg *cg, const at_node *n, const int32_t *alias,
       st = AT_NO_MEMORY("kernel table");
     } else if (!(p = *slot)) {
       p = at_new(cg->arena, at_planned, 1);
-      st = p ? plan_new(cg, n, alias, p) : AT_NO_MEMORY("kernel table");
+      st = p ? plan_new(cg, n, alias, skips, p) : AT_NO_MEMORY("kernel table");
       if (at_ok(st)) *slot = p;
     }
   }
   at_strbuf_free(&key);
   AT_TRY(st);
-  return launches_of(p, n, a, out);
+  return launches_of(p, n, skips, a, out);
+}
+
+at_status at_cg_node(at_cg *cg, const at_node *n, const int32_t *alias,
+                     at_arena *a, at_cg_plan *out) {
+  return add_node(cg, n, alias, NULL, a, out);
+}
+
+at_status at_cg_node_skipping(at_cg *cg, const at_node *n, const int32_t *alias,
+                              at_arena *a, at_cg_plan *out) {
+  at_skips skips;
+  AT_TRY(at_skips_find(cg->arena, n, alias, &skips));
+  return add_node(cg, n, alias, &skips, a, out);
 }
 
 at_status at_cg_comparator(at_cg *cg, const at_comp *region,

@@ -24,6 +24,7 @@ typedef enum at_cg_arg_kind { AT_CG_OPERAND, AT_CG_RESULT, AT_CG_SCRATCH } at_cg
 typedef struct at_cg_arg {
   at_cg_arg_kind kind;
   uint32_t index;  // operand or result number; SCRATCH: byte offset
+  uint64_t skip;   // OPERAND: bytes of it that lie before the address to pass
 } at_cg_arg;
 typedef struct at_cg_launch {
   uint32_t kernel;  // index, as in at_cg_output.kernels
@@ -46,6 +47,11 @@ bool at_cg_can_alias(const at_node *n, uint32_t result, uint32_t operand);
 // alias[r]: operand whose buffer result r shares, or -1. Plan lives in `a`.
 at_status at_cg_node(at_cg *cg, const at_node *n, const int32_t *alias, at_arena *a,
                      at_cg_plan *out);
+// The same for a caller that can pass addresses inside operands (`skip`): nodes that
+// differ only in where their slices of operands begin, as in an unrolled loop, are
+// equal then.
+at_status at_cg_node_skipping(at_cg *cg, const at_node *n, const int32_t *alias,
+                              at_arena *a, at_cg_plan *out);
 // A sort comparator region as AT_XK_COMPARATOR.
 at_status at_cg_comparator(at_cg *cg, const at_comp *region, uint32_t *out_kernel);
 

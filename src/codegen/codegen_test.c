@@ -47,6 +47,106 @@ static void test_equal_nodes_share(void **state) {
   leave(&c, cg);
 }
 
+// A step of an unrolled loop: reads row t and the one after it, and with
+// `whole` also all of the operand.
+static ck_case *step_of_loop(ck *c, int t, bool whole) {
+  char line[1024];
+  snprintf(line, sizeof line,
+           "%%9 = fusion %%0, %%1 {kind=LOOP} ((%%2: f32[7,40], %%3: "
+           "complex<f32>[40,7]) {\n"
+           "%%4 = slice %%2 {start_indices=[%d,3], limit_indices=[%d,40], "
+           "strides=[1,1]} : f32[1,37]\n"
+           "%%5 = slice %%2 {start_indices=[%d,2], limit_indices=[%d,39], "
+           "strides=[1,1]} : f32[1,37]\n"
+           "%%6 = slice %%3 {start_indices=[3,%d], limit_indices=[40,%d], "
+           "strides=[1,1]} : complex<f32>[37,1]\n"
+           "%%7 = real %%6 : f32[37,1]\n%%8 = reshape %%7 : f32[1,37]\n"
+           "%%10 = subtract %%4, %%5 : f32[1,37]\n"
+           "%%11 = add %%10, %%8 : f32[1,37]\n"
+           "%%12 = reverse %%2 {dimensions=[0]} : f32[7,40]\n"
+           "%%13 = slice %%12 {start_indices=[0,0], limit_indices=[1,37], "
+           "strides=[1,1]} : f32[1,37]\n"
+           "%%14 = add %%11, %%%d : f32[1,37]\nreturn %%14\n}) : f32[1,37]\n"
+           "return %%9",
+           t, t + 1, t + 1, t + 2, t, t + 1, whole ? 13 : 11);
+  if (!whole) {  // no reverse at all
+    char *from = strstr(line, "%12 = "), *to = strstr(line, "%14 = ");
+    memmove(from, to, strlen(to) + 1);
+  }
+  return ck_text(c, "%0: f32[7,40], %1: complex<f32>[40,7]", "f32[1,37]", line);
+}
+
+// Steps that differ in where slices begin are one kernel at other addresses;
+// where something else reads an operand too, its slices stay where they are.
+static void test_slices_share(void **state) {
+  ck c;
+  ck_begin(&c, ~0ull);
+  at_cg *cg = generator(&c, 2);
+  at_cg_plan p[5], plain, whole[2];
+  static const int order[5] = {3, 0, 5, 1, 4};
+  for (int i = 0; i < 5; i++) {
+    const ck_case *k = step_of_loop(&c, order[i], false);
+    ck_ok(at_cg_node_skipping(cg, k->node, NULL, c.arena, &p[i]));
+    assert_int_equal(p[i].launches[0].kernel, p[0].launches[0].kernel);
+    assert_int_equal(p[i].launches[0].args[0].skip, 4 * (40 * order[i] + 2));
+    assert_int_equal(p[i].launches[0].args[1].skip, 8 * (7 * 3 + order[i]));
+    ck_ok(at_cg_node(cg, k->node, NULL, c.arena, &plain));
+    assert_int_not_equal(plain.launches[0].kernel, p[0].launches[0].kernel);
+    assert_int_equal(plain.launches[0].args[0].skip, 0);
+  }
+  for (int t = 0; t < 2; t++) {
+    const ck_case *k = step_of_loop(&c, t, true);
+    ck_ok(at_cg_node_skipping(cg, k->node, NULL, c.arena, &whole[t]));
+    assert_int_equal(whole[t].launches[0].args[0].skip, 0);
+  }
+  assert_int_not_equal(whole[0].launches[0].kernel,
+                       whole[1].launches[0].kernel);
+  at_cg_destroy(cg);
+  ck_end(&c);
+}
+
+// A step that adds a row at a constant place.
+static ck_case *row_at(ck *c, int at) {
+  char text[1024];
+  snprintf(
+      text, sizeof text,
+      "hlo module \"t\" {\nfunc \"main\" (%%0: f32[7,40], %%1: f32[40]) -> "
+      "(f32[7,40]) {\n%%2 = constant {value=i32[1] [%d]} : i32[1]\n"
+      "%%9 = scatter %%0, %%2, %%1 {index_vector_dim=0, "
+      "update_window_dims=[0], inserted_window_dims=[0], "
+      "scatter_dims_to_operand_dims=[0]} ((%%3: f32[], %%4: f32[]) {\n"
+      "%%5 = add %%3, %%4 : f32[]\nreturn %%5\n}) : f32[7,40]\n"
+      "return %%9\n}\n}\n",
+      at);
+  at_module *m;
+  ck_ok(at_hlo_parse(at_str_of(at_arena_printf(c->arena, "%s", text)), c->arena,
+                     &m));
+  at_node *n = m->funcs[0]->last;
+  const at_literal *args[3];
+  for (int i = 0; i < 3; i++)
+    args[i] = i == 1
+                  ? at_node_literal(n->operands[1].node)
+                  : ck_random_literal(c, *at_value_type(n->operands[i]), false);
+  return ck_add(c, n, args);
+}
+
+// Where a scatter writes is no part of its kernel.
+static void test_scatters_share(void **state) {
+  ck c;
+  ck_begin(&c, ~0ull);
+  at_cg *cg = generator(&c, 2);
+  at_cg_plan p[3];
+  static const int at[3] = {2, 0, 9};  // the last is outside
+  for (int i = 0; i < 3; i++) {
+    const ck_case *k = row_at(&c, at[i]);
+    ck_ok(at_cg_node_skipping(cg, k->node, NULL, c.arena, &p[i]));
+    for (uint32_t l = 0; l < p[i].num_launches; l++)
+      assert_int_equal(p[i].launches[l].kernel, p[0].launches[l].kernel);
+  }
+  at_cg_destroy(cg);
+  ck_end(&c);
+}
+
 // Tasks depend on shapes, not on who will run them.
 static void test_plan_ignores_threads(void **state) {
   ck c;
@@ -150,8 +250,11 @@ static void test_print_and_refuse(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_equal_nodes_share),
+      cmocka_unit_test(test_slices_share),
+      cmocka_unit_test(test_scatters_share),
       cmocka_unit_test(test_plan_ignores_threads),
-      cmocka_unit_test(test_can_alias), cmocka_unit_test(test_comparator),
+      cmocka_unit_test(test_can_alias),
+      cmocka_unit_test(test_comparator),
       cmocka_unit_test(test_print_and_refuse)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

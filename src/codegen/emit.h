@@ -39,6 +39,7 @@ typedef struct at_pos {
 // Where a value lives.
 typedef struct at_home {
   LLVMValueRef ptr;       // dense storage; NULL: `val`
+  int64_t skip;           // elements before ptr
   bool invariant;         // nothing writes it while the kernel runs
   at_val val;             // a scalar in registers
   const at_value *alias;  // another value's home: the same elements

@@ -29,10 +29,12 @@ static bool written(const at_job *j, uint32_t operand) {
   return false;
 }
 
-// A scalar constant operand is known here: no load.
-static bool is_immediate(at_value v) {
-  const at_literal *l = at_node_literal(v.node);
-  return l && (l->splat || at_type_elements(&l->type) == 1);
+// A scalar constant needs no load. Where a scatter writes is loaded all the
+// same: the steps of an unrolled loop share a kernel then.
+bool at_job_is_immediate(const at_node *n, uint32_t i) {
+  const at_literal *l = at_node_literal(n->operands[i].node);
+  bool index = n->op == AT_OP_SCATTER && i == n->num_operands / 2;
+  return l && !index && (l->splat || at_type_elements(&l->type) == 1);
 }
 
 static void bind_operands(at_em *e, const at_job *j) {
@@ -41,13 +43,14 @@ static void bind_operands(at_em *e, const at_job *j) {
   for (uint32_t i = 0; i < n->num_operands; i++) {
     at_value v =
         fusion ? (at_value){n->regions[0]->params[i], 0} : n->operands[i];
-    if (is_immediate(n->operands[i])) {
+    if (at_job_is_immediate(n, i)) {
       if (fusion) at_em_bind(e, v, (at_home){.alias = &n->operands[i]});
       continue;
     }
-    at_em_bind(
-        e, v,
-        (at_home){.ptr = at_job_buffer(e, i), .invariant = !written(j, i)});
+    at_em_bind(e, v,
+               (at_home){.ptr = at_job_buffer(e, i),
+                         .skip = j->skip ? j->skip[i] : 0,
+                         .invariant = !written(j, i)});
   }
 }
 

@@ -51,7 +51,8 @@ typedef struct at_job {
   uint32_t num_reduces;
   int64_t tasks, grain;
   double ns;
-  bool scratch;  // takes a scratch buffer after results
+  bool scratch;         // takes a scratch buffer after results
+  const int64_t *skip;  // per operand: elements before where its buffer begins
   char symbol[24];
 } at_job;
 
@@ -59,6 +60,8 @@ typedef struct at_job {
 // values that are results. For a fusion its region, else the node itself.
 at_value at_job_root(const at_job *j, uint32_t i);
 at_value at_node_root(const at_node *n, uint32_t result);
+// Is operand i a constant that the code itself holds?
+bool at_job_is_immediate(const at_node *n, uint32_t i);
 
 // ---- analysis
 // -------------------------------------------------------------------- Cuts of

@@ -1,7 +1,10 @@
 #include "codegen/key.h"
 
+#include "codegen/job.h"
+
 typedef struct at_keyer {
   at_strbuf *out;
+  const at_skips *skips;
   at_map ids;  // node -> its number, from 1
   uintptr_t next;
 } at_keyer;
@@ -66,21 +69,39 @@ static at_status number(at_keyer *k, const at_node *n, bool *fresh) {
   return AT_OK;
 }
 
-// From outside: constants by value, others by type (top) or identity.
-static void put_outside(at_keyer *k, at_value v, bool top) {
-  const at_literal *l = at_node_literal(v.node);
-  if (l && (!top || l->splat || at_type_elements(&l->type) == 1)) {
-    put_int(k, -2);
-    put_literal(k, l);
-  } else if (!top) {
-    put_int(k, (int64_t)(uintptr_t)v.node);
-  }
+static void put_literal_operand(at_keyer *k, at_value v) {
+  put_int(k, -2);
+  put_literal(k, at_node_literal(v.node));
+  put_type(k, at_value_type(v));
+}
+
+// From outside of a region: constants by value, others by identity.
+static void put_captured(at_keyer *k, at_value v) {
+  if (at_node_literal(v.node)) return put_literal_operand(k, v);
+  put_int(k, (int64_t)(uintptr_t)v.node);
   put_type(k, at_value_type(v));
 }
 
 static bool counts(at_attr_id id) {
   return id != AT_ATTR_SHARDING && id != AT_ATTR_FRONTEND_ATTRIBUTES &&
          id != AT_ATTR_RESULT_ACCURACY;
+}
+
+static void put_attrs(at_keyer *k, const at_node *n) {
+  const int64_t *skip = k->skips && n->op == AT_OP_SLICE
+                            ? at_skips_of(k->skips, n->operands[0].node)
+                            : NULL;
+  for (uint32_t i = 0; i < n->num_attrs; i++) {
+    const at_attr *a = &n->attrs[i];
+    if (!skip ||
+        (a->id != AT_ATTR_START_INDICES && a->id != AT_ATTR_LIMIT_INDICES)) {
+      if (counts(a->id)) put_attr(k, a);
+      continue;
+    }
+    put_int(k, a->id);
+    for (uint32_t d = 0; d < a->ints.rank; d++)
+      put_int(k, a->ints.ptr[d] - skip[d]);
+  }
 }
 
 static at_status put_node(at_keyer *k, const at_node *n, bool top) {
@@ -91,13 +112,16 @@ static at_status put_node(at_keyer *k, const at_node *n, bool top) {
     bool fresh;
     AT_TRY(number(k, v.node, &fresh));
     put_int(k, v.index);
-    if (!fresh) continue;
-    put_outside(k, v, top);
+    if (top && at_job_is_immediate(n, i))
+      put_literal_operand(k, v);
+    else if (top)
+      put_type(k, at_value_type(v));
+    else if (fresh)
+      put_captured(k, v);
   }
   put_int(k, n->num_results);
   for (uint32_t i = 0; i < n->num_results; i++) put_type(k, &n->types[i]);
-  for (uint32_t i = 0; i < n->num_attrs; i++)
-    if (counts(n->attrs[i].id)) put_attr(k, &n->attrs[i]);
+  put_attrs(k, n);
   put_int(k, n->num_regions);
   for (uint32_t i = 0; i < n->num_regions; i++)
     AT_TRY(put_comp(k, n->regions[i]));
@@ -115,13 +139,14 @@ static at_status put_comp(at_keyer *k, const at_comp *c) {
   for (uint32_t i = 0; i < c->num_results; i++) {
     AT_TRY(number(k, c->results[i].node, &fresh));
     put_int(k, c->results[i].index);
-    if (fresh) put_outside(k, c->results[i], false);
+    if (fresh) put_captured(k, c->results[i]);
   }
   return AT_OK;
 }
 
-at_status at_key_node(at_arena *a, const at_node *n, at_strbuf *out) {
-  at_keyer k = {.out = out, .ids = at_map_in(a)};
+at_status at_key_node(at_arena *a, const at_node *n, const at_skips *skips,
+                      at_strbuf *out) {
+  at_keyer k = {.out = out, .skips = skips, .ids = at_map_in(a)};
   AT_TRY(put_node(&k, n, true));
   return at_strbuf_status(out);
 }

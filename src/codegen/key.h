@@ -3,9 +3,11 @@
 #ifndef ATOLL_CODEGEN_KEY_H_
 #define ATOLL_CODEGEN_KEY_H_
 
-#include "hlo/hlo.h"
+#include "codegen/skip.h"
 
-at_status at_key_node(at_arena *a, const at_node *n, at_strbuf *out);
+// `skips`: slices count from what is skipped; NULL: from the first element.
+at_status at_key_node(at_arena *a, const at_node *n, const at_skips *skips,
+                      at_strbuf *out);
 at_status at_key_comp(at_arena *a, const at_comp *c, at_strbuf *out);
 
 #endif

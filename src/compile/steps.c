@@ -200,6 +200,16 @@ static at_status scratch_slot(at_emit_steps *e, uint32_t offset, size_t bytes, u
   return at_writer_append(e->w, AT_XS_SLOTS, &s, 1, out);
 }
 
+// A slot inside of another. It has no type: what is left of the array is none.
+static at_status skip_into(at_emit_steps *e, uint64_t bytes, uint32_t *slot) {
+  if (!bytes) return AT_OK;
+  at_xslot s = *(const at_xslot *)at_writer_at(e->w, AT_XS_SLOTS, *slot);
+  s.offset += bytes;
+  s.bytes -= bytes;
+  s.type = UINT32_MAX;
+  return at_writer_append(e->w, AT_XS_SLOTS, &s, 1, slot);
+}
+
 static at_status emit_kernel(at_emit_steps *e, const at_node *n, step_list *out) {
   int32_t *alias;
   AT_TRY_ALLOC(alias, at_new(e->arena, int32_t, n->num_results + 1));
@@ -210,7 +220,7 @@ static at_status emit_kernel(at_emit_steps *e, const at_node *n, step_list *out)
       if (at_plan_slot(e->plan, n->operands[o]) == slot) alias[r] = (int32_t)o;
   }
   at_cg_plan plan;
-  AT_TRY(at_cg_node(e->cg, n, alias, e->arena, &plan));
+  AT_TRY(at_cg_node_skipping(e->cg, n, alias, e->arena, &plan));
   e->scratch_bytes = AT_MAX(e->scratch_bytes, plan.scratch_bytes);
   for (uint32_t i = 0; i < plan.num_launches; i++) {
     const at_cg_launch *l = &plan.launches[i];
@@ -226,6 +236,7 @@ static at_status emit_kernel(at_emit_steps *e, const at_node *n, step_list *out)
         slot = at_plan_slot(e->plan, (at_value){(at_node *)n, g->index});
       else
         AT_TRY(scratch_slot(e, g->index, plan.scratch_bytes, &slot));
+      AT_TRY(skip_into(e, g->skip, &slot));
       AT_TRY(push_arg(e, &s, slot));
     }
     AT_TRY(push_step(e, out, &s));
