@@ -50,9 +50,7 @@ typedef struct at_xheader {
   uint32_t num_replicas, num_partitions;
   uint32_t main_begin, main_end;  // steps of the program, in order
   uint32_t name;             // string
-  uint32_t program_text;     // string: the optimised program in hlo text, or 0
   uint32_t has_effects;      // host callbacks, infeed, outfeed, custom calls
-  uint32_t pad;
   double estimated_ns;       // single-thread estimate; small programs run inline
   at_xspan sections[AT_XS_COUNT];
 } at_xheader;

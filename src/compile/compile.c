@@ -391,11 +391,6 @@ static at_status write_executable(job *j, at_bytes *out) {
                   .num_partitions = (uint32_t)j->module->num_partitions,
                   .cpu_features = j->cpu};
   memcpy(h.fingerprint, j->key.hash, sizeof h.fingerprint);
-  at_strbuf text = {0};
-  at_status st = at_hlo_print(j->module, &text);
-  if (!st.err) st = at_writer_string(&w, at_strbuf_str(&text), &h.program_text);
-  at_strbuf_free(&text);
-  AT_TRY(st);
   AT_TRY(at_writer_string(&w, at_str_of(j->module->name), &h.name));
   at_count cost = at_count_of(j->module);
   AT_TRY(at_core_spread(j->module, j->arena));

@@ -104,7 +104,7 @@ static at_status check_header(checker *c, at_bytes block) {
   uint64_t n = count(c, AT_XS_STRINGS);
   if (!n || c->strings[0] || c->strings[n - 1])
     return BAD("strings do not begin and end with NUL");
-  if (!is_string(c, h->name) || !is_string(c, h->program_text))
+  if (!is_string(c, h->name))
     return BAD("name outside the strings");
   return AT_OK;
 }
