@@ -58,6 +58,9 @@ bool at_b_is_vector(LLVMValueRef v) {
   return LLVMGetTypeKind(LLVMTypeOf(v)) == LLVMVectorTypeKind;
 }
 LLVMValueRef at_b_null(LLVMTypeRef t) { return LLVMConstNull(t); }
+LLVMValueRef at_b_unfolded(at_em *e, LLVMValueRef constant) {
+  return LLVMBuildFreeze(e->b, constant, "");
+}
 LLVMValueRef at_b_poison(LLVMTypeRef t) { return LLVMGetPoison(t); }
 LLVMValueRef at_b_f32_bits(at_em *e, uint32_t bits) {
   return LLVMConstBitCast(LLVMConstInt(at_em_int(e, 32), bits, false),

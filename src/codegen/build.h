@@ -85,6 +85,8 @@ LLVMTypeRef at_b_type_of(LLVMValueRef v);
 LLVMTypeRef at_b_vector(LLVMTypeRef elem, uint32_t lanes);
 bool at_b_is_vector(LLVMValueRef v);
 LLVMValueRef at_b_null(LLVMTypeRef t);
+// A constant as a value that a task is handed, not one that is in its code.
+LLVMValueRef at_b_unfolded(at_em *e, LLVMValueRef constant);
 LLVMValueRef at_b_poison(LLVMTypeRef t);
 LLVMValueRef at_b_f32_bits(at_em *e, uint32_t bits);  // the float with these
 LLVMValueRef at_b_const_vector(LLVMValueRef *lanes, uint32_t n);

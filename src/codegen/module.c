@@ -190,9 +190,11 @@ static at_status optimise(at_maker *b) {
     b->machine = machine_of(b, LLVMCodeGenLevelNone);
   }
   LLVMPassBuilderOptionsRef o = LLVMCreatePassBuilderOptions();
+  // Loops that threads share are functions (task.c). Those of an unrolled kernel
+  // are equal and become one first.
   const char *passes =
-      huge ? "function(sroa,early-cse)"
-           : "function(sroa,early-cse,simplifycfg,"
+      huge ? "mergefunc,function(sroa,early-cse)"
+           : "mergefunc,function(sroa,early-cse,simplifycfg,"
              "instcombine<no-verify-fixpoint>,loop-mssa(licm),early-cse,"
              "simplifycfg)";
   LLVMErrorRef err = LLVMRunPasses(b->module, passes, b->machine, o);

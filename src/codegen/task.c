@@ -12,6 +12,7 @@ static LLVMValueRef inner_function(at_em *e, const char *name,
                                       num_params, false);
   LLVMValueRef fn = LLVMAddFunction(e->module, name, type);
   LLVMSetLinkage(fn, LLVMInternalLinkage);
+  LLVMSetUnnamedAddress(fn, LLVMGlobalUnnamedAddr);
   LLVMAttributeRef attrs[16];
   unsigned n = LLVMGetAttributeCountAtIndex(e->fn, LLVMAttributeFunctionIndex);
   if (n > AT_LEN(attrs)) {

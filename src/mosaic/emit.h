@@ -360,6 +360,9 @@ bool at_me_shares(at_me *m, double work);
 void at_me_share_begin(at_me *m, at_me_share *s, int64_t size, int64_t step,
                        LLVMValueRef *lo, LLVMValueRef *hi);
 void at_me_share_end(at_me *m);
+// A constant in which loops differ that are the same code else: that code is
+// compiled once, when it is handed the constant.
+LLVMValueRef at_me_handed(at_me *m, LLVMValueRef constant);
 // A loop over [0, size) by step, a divisor, whose turns threads share or not.
 void at_me_loop_begin(at_me *m, at_me_share *s, at_loop *l, int64_t size,
                       int64_t step, bool shared);
@@ -468,6 +471,10 @@ at_status at_me_box_beyond(at_me *m, const at_mop *op, const at_me_ref *ref,
 // Is the ref's kernel one without bounds checks, and the ref one of memory that
 // can be left?
 bool at_me_is_open(const at_me *m, const at_me_ref *r);
+// Does a plain load or store stay inside, as far as can be said here? `ref`: the
+// operand before the indices; closed ones end the kernel else.
+bool at_me_stays_inside(at_me *m, const at_mop *op, uint32_t ref,
+                        const at_mtype *vector);
 void at_me_beyond_dim(at_me *m, at_me_beyond *b, uint32_t d, at_me_num index,
                       int64_t count, int64_t step);
 // Before the access: where the box leaves its ref, it becomes memory of its own

@@ -20,6 +20,24 @@ at_me_num at_me_valid(const at_me_ref *r, uint32_t d) {
   return r->padded ? r->valid[d] : r->size[d];
 }
 
+bool at_me_stays_inside(at_me *m, const at_mop *op, uint32_t ref,
+                        const at_mtype *vector) {
+  const at_me_ref *r = at_me_memory(m, op->operands[ref]);
+  uint32_t rank = vector->shape.rank;
+  if (!r || !at_me_is_open(m, r)) return true;
+  if (at_me_has_steps(op) || rank > r->rank) return false;
+  for (uint32_t d = 0; d < r->rank; d++) {
+    int64_t i,
+        n = d + rank < r->rank ? 1 : vector->shape.ptr[d + rank - r->rank];
+    at_me_num limit = at_me_valid(r, d);
+    if (limit.v ||
+        !at_b_const_int(at_me_scalar(m, op->operands[ref + 1 + d]), &i) ||
+        i < 0 || i > limit.c - n)
+      return false;
+  }
+  return true;
+}
+
 // ---- loads and stores
 // -----------------------------------------------------------------
 void at_me_beyond_dim(at_me *m, at_me_beyond *b, uint32_t d, at_me_num index,

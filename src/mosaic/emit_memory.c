@@ -189,7 +189,10 @@ at_status at_me_box_beyond(at_me *m, const at_mop *op, const at_me_ref *ref,
   *b = (at_me_beyond){.ref = *ref};
   if (!at_me_is_open(m, ref))
     return at_me_box(m, op, ref, first, rank, size, step, out);
-  AT_TRY(make_box(m, op, ref, first, rank, size, step, NULL, out, b));
+  if (m->share) at_b_task_outside(m->e, &m->share->task);
+  at_status st = make_box(m, op, ref, first, rank, size, step, NULL, out, b);
+  if (m->share) at_b_task_inside(m->e, &m->share->task);
+  AT_TRY(st);
   at_me_beyond_begin(m, op, b, out);
   return AT_OK;
 }

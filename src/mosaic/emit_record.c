@@ -50,7 +50,7 @@ static LLVMValueRef constant_of(at_me *m, const at_me_record *r) {
 }
 
 LLVMValueRef at_me_record_end(at_me *m, const at_me_record *r) {
-  LLVMValueRef known = constant_of(m, r);
+  LLVMValueRef known = at_me_handed(m, constant_of(m, r));
   if (!r->num_late) return known;
   if (!m->record)
     m->record = at_em_alloca(m->e, at_em_int(m->e, 8), AT_ME_RECORD_BYTES);

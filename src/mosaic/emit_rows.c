@@ -489,18 +489,16 @@ static void leave_turn(plan *p) {
 
 // ---- threads
 // -----------------------------------------------------------------------------
-static const at_mvalue *ref_of(const at_mop *op) {
-  if (at_me_plain_load(op)) return op->operands[0];
-  return at_me_plain_store(op) ? op->operands[1] : NULL;
-}
-
 // May threads share the turns? What a turn loads must be there before.
 static bool is_shared(plan *p) {
   double cost = 0, products = 0;
   for (uint32_t i = p->begin; i < p->end; i++) {
     const at_mop *op = p->b->ops[i];
-    const at_mvalue *ref = ref_of(op);
-    if (ref && at_me_is_open(p->m, at_me_memory(p->m, ref))) return false;
+    bool load = at_me_plain_load(op), store = at_me_plain_store(op);
+    if (load && !at_me_stays_inside(p->m, op, 0, op->results[0].type))
+      return false;
+    if (store && !at_me_stays_inside(p->m, op, 1, op->operands[0]->type))
+      return false;
     if (at_mosaic_opcode_of(op) == AT_MOSAIC_TPU_MATMUL)
       products += at_me_dot_row_work(op);
     else if (!op->num_results || place_of(p, &op->results[0]) == ROW)

@@ -45,6 +45,14 @@ void at_me_share_end(at_me *m) {
   m->share = NULL;
 }
 
+LLVMValueRef at_me_handed(at_me *m, LLVMValueRef constant) {
+  if (!m->share) return constant;
+  at_b_task_outside(m->e, &m->share->task);
+  LLVMValueRef v = at_b_unfolded(m->e, constant);
+  at_b_task_inside(m->e, &m->share->task);
+  return v;
+}
+
 void at_me_loop_begin(at_me *m, at_me_share *s, at_loop *l, int64_t size,
                       int64_t step, bool shared) {
   LLVMValueRef lo = at_em_i64(m->e, 0), hi = at_em_i64(m->e, size);

@@ -272,3 +272,34 @@ def test_copies_that_wait_for_a_loop(rows):
       out_specs=pl.BlockSpec(memory_space=pltpu.VMEM), scratch_shapes=[pltpu.VMEM(x.shape, jnp.float32), pltpu.SemaphoreType.DMA])
   v = x - x.max(-1, keepdims=True)
   np.testing.assert_array_equal(run(x), v * v.sum(-1, keepdims=True))
+
+
+def unrolled(turns, **params):
+  """Turns of a softmax times a product, unrolled, that keep running sums."""
+  x, w = integers((turns, 512, 256)), integers((turns, 256, 128), seed=1)
+
+  def body(x, w, o, top):
+    top[...] = jnp.full_like(top, -jnp.inf)
+    o[...] = jnp.zeros_like(o)
+    for i in range(turns):
+      v = x[i]
+      top[...] = jnp.maximum(top[...], v.max(-1, keepdims=True))
+      o[...] = o[...] + lax.dot(v * 2 - top[...], w[i], preferred_element_type=jnp.float32)
+  run = jax.jit(pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct((512, 128), jnp.float32),
+                               scratch_shapes=[pltpu.VMEM((512, 1), jnp.float32)],
+                               compiler_params=pltpu.CompilerParams(**params)))
+  want = np.zeros((512, 128), np.float32)
+  for i in range(turns):
+    want += (x[i] * 2 - x[:i + 1].max((0, 2))[:, None]) @ w[i]
+  return run.lower(x, w).compile(), (x, w), want
+
+
+@pytest.mark.parametrize("unchecked", [False, True])
+def test_unrolled_turns_are_compiled_once(unchecked):
+  """Loops that differ in where they read are one function, also where nothing checks that: what stays inside is shared."""
+  code = []
+  for turns in (2, 10):
+    run, args, want = unrolled(turns, disable_bounds_checks=unchecked)
+    np.testing.assert_array_equal(run(*args), want)
+    code.append(run.memory_analysis().generated_code_size_in_bytes)
+  assert code[1] < 3 * code[0], code
