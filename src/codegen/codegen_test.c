@@ -105,43 +105,49 @@ static void test_slices_share(void **state) {
   ck_end(&c);
 }
 
-// A step that adds a row at a constant place.
-static ck_case *row_at(ck *c, int at) {
-  char text[1024];
-  snprintf(
-      text, sizeof text,
+// A step that adds a row at a constant place, or writes it there.
+static ck_case *row_at(ck *c, int at, bool add) {
+  static const char scatter[] =
       "hlo module \"t\" {\nfunc \"main\" (%%0: f32[7,40], %%1: f32[40]) -> "
       "(f32[7,40]) {\n%%2 = constant {value=i32[1] [%d]} : i32[1]\n"
       "%%9 = scatter %%0, %%2, %%1 {index_vector_dim=0, "
       "update_window_dims=[0], inserted_window_dims=[0], "
       "scatter_dims_to_operand_dims=[0]} ((%%3: f32[], %%4: f32[]) {\n"
       "%%5 = add %%3, %%4 : f32[]\nreturn %%5\n}) : f32[7,40]\n"
-      "return %%9\n}\n}\n",
-      at);
+      "return %%9\n}\n}\n";
+  static const char update[] =
+      "hlo module \"t\" {\nfunc \"main\" (%%0: f32[7,40], %%1: f32[1,37]) -> "
+      "(f32[7,40]) {\n%%2 = constant {value=i32[] %d} : i32[]\n"
+      "%%3 = constant {value=i32[] 3} : i32[]\n"
+      "%%9 = dynamic_update_slice %%0, %%1, %%2, %%3 : f32[7,40]\n"
+      "return %%9\n}\n}\n";
+  char *text = at_arena_printf(c->arena, add ? scatter : update, at);
   at_module *m;
-  ck_ok(at_hlo_parse(at_str_of(at_arena_printf(c->arena, "%s", text)), c->arena,
-                     &m));
+  ck_ok(at_hlo_parse(at_str_of(text), c->arena, &m));
   at_node *n = m->funcs[0]->last;
-  const at_literal *args[3];
-  for (int i = 0; i < 3; i++)
-    args[i] = i == 1
-                  ? at_node_literal(n->operands[1].node)
-                  : ck_random_literal(c, *at_value_type(n->operands[i]), false);
+  const at_literal *args[4];
+  for (uint32_t i = 0; i < n->num_operands; i++) {
+    const at_literal *known = at_node_literal(n->operands[i].node);
+    const at_type *t = at_value_type(n->operands[i]);
+    args[i] = known ? known : ck_random_literal(c, *t, false);
+  }
   return ck_add(c, n, args);
 }
 
-// Where a scatter writes is no part of its kernel.
-static void test_scatters_share(void **state) {
+// Where a node writes is no part of its kernel.
+static void test_updates_share(void **state) {
   ck c;
   ck_begin(&c, ~0ull);
   at_cg *cg = generator(&c, 2);
-  at_cg_plan p[3];
   static const int at[3] = {2, 0, 9};  // the last is outside
-  for (int i = 0; i < 3; i++) {
-    const ck_case *k = row_at(&c, at[i]);
-    ck_ok(at_cg_node_skipping(cg, k->node, NULL, c.arena, &p[i]));
-    for (uint32_t l = 0; l < p[i].num_launches; l++)
-      assert_int_equal(p[i].launches[l].kernel, p[0].launches[l].kernel);
+  for (int add = 0; add < 2; add++) {
+    at_cg_plan p[3];
+    for (int i = 0; i < 3; i++) {
+      const ck_case *k = row_at(&c, at[i], add);
+      ck_ok(at_cg_node_skipping(cg, k->node, NULL, c.arena, &p[i]));
+      for (uint32_t l = 0; l < p[i].num_launches; l++)
+        assert_int_equal(p[i].launches[l].kernel, p[0].launches[l].kernel);
+    }
   }
   at_cg_destroy(cg);
   ck_end(&c);
@@ -251,7 +257,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_equal_nodes_share),
       cmocka_unit_test(test_slices_share),
-      cmocka_unit_test(test_scatters_share),
+      cmocka_unit_test(test_updates_share),
       cmocka_unit_test(test_plan_ignores_threads),
       cmocka_unit_test(test_can_alias),
       cmocka_unit_test(test_comparator),

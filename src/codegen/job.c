@@ -29,12 +29,17 @@ static bool written(const at_job *j, uint32_t operand) {
   return false;
 }
 
-// A scalar constant needs no load. Where a scatter writes is loaded all the
-// same: the steps of an unrolled loop share a kernel then.
+// Does operand i say where n writes?
+static bool is_target(const at_node *n, uint32_t i) {
+  if (n->op == AT_OP_SCATTER) return i == n->num_operands / 2;
+  return n->op == AT_OP_DYNAMIC_UPDATE_SLICE && i >= 2;
+}
+
+// A scalar constant needs no load. Where to write is loaded all the same: the
+// steps of an unrolled loop share a kernel then.
 bool at_job_is_immediate(const at_node *n, uint32_t i) {
   const at_literal *l = at_node_literal(n->operands[i].node);
-  bool index = n->op == AT_OP_SCATTER && i == n->num_operands / 2;
-  return l && !index && (l->splat || at_type_elements(&l->type) == 1);
+  return l && !is_target(n, i) && (l->splat || at_type_elements(&l->type) == 1);
 }
 
 static void bind_operands(at_em *e, const at_job *j) {
