@@ -61,7 +61,7 @@ static at_status begin(at_arena *a, const at_node *n, const int32_t *alias,
     if (is_written(n, alias, i) || at_job_is_immediate(n, i)) continue;
     int64_t *first;
     AT_TRY_ALLOC(first, at_new(a, int64_t, t->rank + 1));
-    memcpy(first, t->dims, t->rank * sizeof *first);
+    for (uint32_t d = 0; d < t->rank; d++) first[d] = t->dims[d];
     void **at;
     AT_TRY_ALLOC(at, at_map_put_ptr(&s->of, source_of(n, i)));
     *at = first;
