@@ -190,6 +190,17 @@ void at_blocks_destroy(at_blocks *b) {
 
 size_t at_blocks_cached_bytes(const at_blocks *b) { return b->cached; }
 
+// Anonymous memory, once more when what is cached has been given back.
+static void *map_memory(at_blocks *b, size_t size) {
+  void *p = map_fresh(size);
+  if (!p) {
+    trim(b, 0);
+    p = map_fresh(size);
+  }
+  if (p) count_mapped(b, size, true);
+  return p;
+}
+
 static bool map_slab(at_blocks *b, slab *s, size_t bytes) {
   if (b->num_slabs == b->cap_slabs) {
     size_t cap = b->cap_slabs ? b->cap_slabs * 2 : 8;
@@ -198,9 +209,8 @@ static bool map_slab(at_blocks *b, slab *s, size_t bytes) {
     b->slabs = grown;
     b->cap_slabs = cap;
   }
-  uint8_t *p = map_fresh(bytes);
+  uint8_t *p = map_memory(b, bytes);
   if (!p) return false;
-  count_mapped(b, bytes, true);
   b->slabs[b->num_slabs++] = (mapping){p, bytes};
   *s = (slab){p, p + bytes};
   return true;
@@ -279,13 +289,7 @@ static void *map_block(at_blocks *b, size_t size) {
     trim(b, 0);
     if (!host_has(size)) return NULL;
   }
-  void *p = map_fresh(size);
-  if (!p) {
-    trim(b, 0);
-    p = map_fresh(size);
-  }
-  if (p) count_mapped(b, size, true);
-  return p;
+  return map_memory(b, size);
 }
 
 void *at_blocks_take(at_blocks *b, size_t bytes) {
