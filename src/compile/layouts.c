@@ -3,7 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { kDeepest = 64, kMostDims = 32, kWorthwhile = 4 };
+#include "base/walk.h"
+
+enum { kMostDims = 32, kWorthwhile = 4 };
 
 static bool is_call(const at_node *n, const char *target) {
   return n->op == AT_OP_CUSTOM_CALL && n->num_operands == 1 &&
@@ -36,43 +38,90 @@ static bool read_order(const char *text, uint32_t rank, order *out) {
   return out->n == rank && (*p == '}' || *p == ':');
 }
 
-// How v is held when nothing but transposes (if `through` says so) and
-// elementwise ops lie between it and a constraint or a parameter.
-static bool order_of(const at_module *m, at_value v, bool through, int depth,
-                     order *out) {
-  const at_node *n = v.node;
-  uint32_t rank = at_value_type(v)->rank;
-  if (depth == kDeepest || rank > kMostDims) return false;
+static bool is_elementwise(const at_node *n) {
+  return is_call(n, "Sharding") || at_op_is(n->op, AT_ELEMENTWISE);
+}
+
+// The order of p's memory, as the client asked for it. Entry parameters are
+// marked with their index.
+static bool order_of_param(const at_module *m, const at_node *p, order *out) {
+  const at_comp *e = m->entry;
+  if (p->mark >= e->num_params || e->params[p->mark] != p) return false;
+  if (!m->params ||
+      !read_order(m->params[p->mark].layout, p->types[0].rank, out))
+    *out = row_major(p->types[0].rank);
+  return true;
+}
+
+// The order of n's result where those of its operands are in w, NULL: unknown.
+static const order *order_of_operands(const at_walk *w, const at_node *n,
+                                      uint32_t through) {
+  uint32_t rank = n->types[0].rank;
+  for (uint32_t i = 0; i < n->num_operands; i++) {
+    at_value o = n->operands[i];
+    const at_walk_value *have = at_walk_get(w, o.node, through);
+    if (have && have->p && at_value_type(o)->rank == rank) return have->p;
+  }
+  return NULL;
+}
+
+static void order_of_transposed(const at_node *n, const order *from,
+                                order *out) {
+  at_dims perm = at_node_ints(n, AT_ATTR_PERMUTATION);
+  out->n = from->n;
+  for (uint32_t i = 0; i < from->n; i++)
+    for (uint32_t d = 0; d < from->n; d++)
+      if (perm.ptr[d] == from->d[i]) out->d[i] = d;
+}
+
+// Leaves n: where its order is not an operand's it is a new one.
+static at_status set_order(const at_module *m, at_walk *w,
+                           const at_walk_step *s) {
+  const at_node *n = s->item;
+  const order *known = NULL;
+  order own = {0};
+  bool has = false;
+  if (n->types[0].rank > kMostDims) return AT_OK;
   if (is_call(n, "LayoutConstraint")) {
     const at_attr *a = at_node_attr(n, AT_ATTR_RESULT_LAYOUTS);
-    if (!a || a->groups.n != 1 || a->groups.list[0].rank != rank) return false;
-    out->n = rank;
-    for (uint32_t i = 0; i < rank; i++) out->d[i] = a->groups.list[0].ptr[i];
-    return true;
+    has = a && a->groups.n == 1 && a->groups.list[0].rank == n->types[0].rank;
+    if (has) own.n = n->types[0].rank;
+    for (uint32_t i = 0; i < own.n; i++) own.d[i] = a->groups.list[0].ptr[i];
+  } else if (n->op == AT_OP_PARAMETER && s->tag) {
+    has = order_of_param(m, n, &own);
+  } else if (n->op == AT_OP_TRANSPOSE && s->tag) {
+    known = order_of_operands(w, n, s->tag);
+    has = known != NULL;
+    if (has) order_of_transposed(n, known, &own);
+  } else if (is_elementwise(n)) {
+    known = order_of_operands(w, n, s->tag);
   }
-  if (n->op == AT_OP_PARAMETER && through) {
-    for (uint32_t p = 0; p < m->entry->num_params; p++)
-      if (m->entry->params[p] == n)
-        return (m->params && read_order(m->params[p].layout, rank, out)) ||
-               (*out = row_major(rank), true);
-    return false;
+  if (has)
+    AT_TRY_ALLOC(known,
+                 at_arena_copy(m->arena, &own, sizeof own, _Alignof(order)));
+  at_walk_set(w, s, (at_walk_value){.p = known});
+  return AT_OK;
+}
+
+// How v is held when nothing but transposes (if `through` says so) and
+// elementwise ops lie between it and a constraint or a parameter; NULL: no such
+// order. w: what earlier results have found.
+static at_status order_of(const at_module *m, at_walk *w, at_value v,
+                          bool through, const order **out) {
+  at_walk_add(w, v.node, through);
+  for (at_walk_step s; at_walk_next_both(w, &s);) {
+    const at_node *n = s.item;
+    if (s.leaving) {
+      AT_TRY(set_order(m, w, &s));
+    } else if (!is_call(n, "LayoutConstraint") &&
+               (is_elementwise(n) || (n->op == AT_OP_TRANSPOSE && s.tag))) {
+      for (uint32_t i = 0; i < n->num_operands; i++)
+        at_walk_add(w, n->operands[i].node, s.tag);
+    }
   }
-  if (n->op == AT_OP_TRANSPOSE && through) {
-    at_dims perm = at_node_ints(n, AT_ATTR_PERMUTATION);
-    order from;
-    if (!order_of(m, n->operands[0], true, depth + 1, &from)) return false;
-    out->n = rank;
-    for (uint32_t i = 0; i < rank; i++)
-      for (uint32_t d = 0; d < rank; d++)
-        if (perm.ptr[d] == from.d[i]) out->d[i] = d;
-    return true;
-  }
-  if (!is_call(n, "Sharding") && !at_op_is(n->op, AT_ELEMENTWISE)) return false;
-  for (uint32_t i = 0; i < n->num_operands; i++)
-    if (at_value_type(n->operands[i])->rank == rank &&
-        order_of(m, n->operands[i], through, depth + 1, out))
-      return true;
-  return false;
+  AT_TRY(at_walk_status(w));
+  *out = at_walk_get(w, v.node, through)->p;
+  return AT_OK;
 }
 
 // Elements that an array takes whose minor dimension is a and next one b: the
@@ -123,6 +172,8 @@ static at_status print_order(const at_module *m, const order *x,
 at_status at_layouts_settle(at_module *m) {
   const at_comp *e = m->entry;
   const char *chosen;
+  at_walk w = at_walk_in(m->arena);
+  for (uint32_t i = 0; i < e->num_params; i++) e->params[i]->mark = i;
   for (uint32_t i = 0; m->params && i < e->num_params; i++) {
     const at_type *t = &e->params[i]->types[0];
     const char *text = m->params[i].layout;
@@ -136,10 +187,11 @@ at_status at_layouts_settle(at_module *m) {
   for (uint32_t i = 0; m->results && i < e->num_results; i++) {
     const char *text = m->results[i].layout;
     bool open = text && !strcmp(text, "auto");
-    order x;
+    const order *x;
     if (text && *text == '{') continue;
-    if (!order_of(m, e->results[i], open, 0, &x)) continue;
-    AT_TRY(print_order(m, &x, &chosen));
+    AT_TRY(order_of(m, &w, e->results[i], open, &x));
+    if (!x) continue;
+    AT_TRY(print_order(m, x, &chosen));
     if (chosen) m->results[i].layout = chosen;
   }
   return AT_OK;
