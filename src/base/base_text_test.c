@@ -1,4 +1,4 @@
-// JSON, the config table, the log, and what the CPU reports.
+// JSON, the log, and what the CPU reports.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "base/config.h"
 #include "base/cpu.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -119,57 +118,8 @@ static void json_writes_what_it_reads(void **state) {
   at_strbuf_free(&b);
 }
 
-// ---- Config
-// --------------------------------------------------------------------------------
-static void config_takes_override_then_environment(void **state) {
-  unsetenv("ATOLL_VERIFY");
-  assert_false(at_config_flag(AT_CONFIG_VERIFY));
-  setenv("ATOLL_VERIFY", "yes", 1);
-  assert_true(at_config_flag(AT_CONFIG_VERIFY));
-  assert_int_equal(at_code_take(at_config_set(AT_CONFIG_VERIFY, "off")), 0);
-  assert_false(at_config_flag(AT_CONFIG_VERIFY));
-  assert_int_equal(at_code_take(at_config_set(AT_CONFIG_VERIFY, "maybe")),
-                   AT_INVALID_ARGUMENT);
-  assert_int_equal(at_code_take(at_config_set(AT_CONFIG_VERIFY, NULL)), 0);
-  setenv("ATOLL_VERIFY", "maybe", 1);
-  assert_false(at_config_flag(AT_CONFIG_VERIFY));
-  assert_int_equal(at_code_take(at_config_check()), AT_INVALID_ARGUMENT);
-  unsetenv("ATOLL_VERIFY");
-  setenv("ATOLL_THREADS", "12", 1);
-  assert_int_equal(at_config_uint(AT_CONFIG_THREADS), 12);
-  setenv("ATOLL_THREADS", "99999999999999999999", 1);
-  assert_int_equal(at_config_uint(AT_CONFIG_THREADS), 0);
-  unsetenv("ATOLL_THREADS");
-  assert_int_equal(at_code_take(at_config_check()), 0);
-  setenv("ATOLL_TYPO", "1", 1);
-  at_status st = at_config_check();
-  assert_non_null(strstr(at_status_message(st), "ATOLL_TYPO"));
-  assert_int_equal(at_code_take(st), AT_INVALID_ARGUMENT);
-  unsetenv("ATOLL_TYPO");
-  char longer[300];
-  memset(longer, 'x', 299);
-  longer[299] = 0;
-  assert_int_equal(at_code_take(at_config_set(AT_CONFIG_DUMP, longer)),
-                   AT_INVALID_ARGUMENT);
-}
-
-// docs/config.md holds the table that the code prints.
-static void config_docs_are_current(void **state) {
-  const char *dir = getenv("AT_SOURCE_DIR");
-  if (!dir) skip();
-  char path[4096];
-  snprintf(path, sizeof path, "%s/docs/config.md", dir);
-  FILE *f = fopen(path, "rb");
-  assert_non_null(f);
-  static char text[1 << 16];
-  text[fread(text, 1, sizeof text - 1, f)] = 0;
-  fclose(f);
-  at_strbuf b = {0};
-  at_config_doc(&b);
-  assert_string_equal(text, b.ptr);
-  at_strbuf_free(&b);
-}
-
+// ---- Log
+// -----------------------------------------------------------------------------------
 static void log_obeys_its_level(void **state) {
   assert_true(at_log_on(AT_LOG_ERROR));
   assert_true(at_log_on(AT_LOG_WARNING));
@@ -220,8 +170,6 @@ int main(void) {
       cmocka_unit_test(json_reads_every_kind),
       cmocka_unit_test(json_refuses_what_is_not_json),
       cmocka_unit_test(json_writes_what_it_reads),
-      cmocka_unit_test(config_takes_override_then_environment),
-      cmocka_unit_test(config_docs_are_current),
       cmocka_unit_test(log_obeys_its_level),
       cmocka_unit_test(cpu_levels_are_nested),
   };

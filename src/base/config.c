@@ -2,127 +2,261 @@
 
 #include <stdlib.h>
 
+#include "base/config_internal.h"
+#include "base/json.h"
+
+#define AT_KIND_FLAG .kind = AT_CONFIG_FLAG
+#define AT_KIND_WORD .kind = AT_CONFIG_WORD
+#define AT_KIND_WORDS .kind = AT_CONFIG_WORDS
+#define AT_KIND_COUNT(low, high, things) \
+  .kind = AT_CONFIG_COUNT_OF, .least = low, .most = high, .unit = things
+#define AT_KIND_SIZE(low, high) \
+  .kind = AT_CONFIG_SIZE, .least = low, .most = high, .unit = "bytes"
+#define AT_KIND_FOLDER .kind = AT_CONFIG_FOLDER
+#define AT_KIND_SCRATCH .kind = AT_CONFIG_SCRATCH
+#define AT_KIND_FILE .kind = AT_CONFIG_FILE
+#define AT_KIND_ADDRESSES .kind = AT_CONFIG_ADDRESSES
+#define AT_KIND_TARGET .kind = AT_CONFIG_TARGET_TEXT
+
 static const at_config_info g_rows[AT_CONFIG_COUNT] = {
-#define AT_CONFIG(Id, name, fallback, type, help) \
-  [AT_CONFIG_##Id] = {name, fallback, help, AT_CONFIG_##type},
+#define AT_CONFIG(Id, name, fallback, kind, good, bad, help) \
+  [AT_CONFIG_##Id] = {name, fallback, help, good, bad, AT_KIND_##kind},
+#define AT_CONFIG_WORD(...)
 #include "base/config.def"
 #undef AT_CONFIG
+#undef AT_CONFIG_WORD
 };
 
-static char g_override[AT_CONFIG_COUNT][256];
-static bool g_overridden[AT_CONFIG_COUNT];
+#define AT_CONFIG(Id, name, fallback, kind, good, bad, help) \
+  _Static_assert(sizeof(good "") > 1 && sizeof(bad "") > 1,  \
+                 "examples of good and bad values of " name  \
+                 " are for its test");
+#define AT_CONFIG_WORD(...)
+#include "base/config.def"
+#undef AT_CONFIG
+#undef AT_CONFIG_WORD
 
-extern char **environ;
+static const struct {
+  at_config knob;
+  const char *name, *help;
+} g_words[AT_WORD_COUNT] = {
+#define AT_CONFIG(...)
+#define AT_CONFIG_WORD(Knob, Id, name, help) {AT_CONFIG_##Knob, name, help},
+#include "base/config.def"
+#undef AT_CONFIG
+#undef AT_CONFIG_WORD
+};
+
+static char *g_override[AT_CONFIG_COUNT];  // owned
 
 const at_config_info *at_config_info_of(at_config id) { return &g_rows[id]; }
 
 const char *at_config_text(at_config id) {
-  if (g_overridden[id]) return g_override[id];
-  const char *v = getenv(g_rows[id].name);
+  const char *v = g_override[id] ? g_override[id] : getenv(g_rows[id].name);
   return v && *v ? v : g_rows[id].fallback;
 }
 
-static bool parse_flag(const char *v, bool *out) {
-  static const char *const yes[] = {"1", "on", "true", "yes"};
-  static const char *const no[] = {"0", "off", "false", "no"};
-  for (size_t i = 0; i < AT_LEN(yes); i++) {
-    if (!strcmp(v, yes[i])) return *out = true, true;
-    if (!strcmp(v, no[i])) return *out = false, true;
-  }
+// ---- Values
+// ------------------------------------------------------------------
+at_word_range at_config_words_of(at_config id) {
+  at_word_range r = {0, 0};
+  for (uint32_t i = 0; i < AT_WORD_COUNT; i++)
+    if (g_words[i].knob == id)
+      r = (at_word_range){r.count ? r.first : i, r.count + 1};
+  return r;
+}
+
+const char *at_config_word_name(uint32_t word) { return g_words[word].name; }
+
+bool at_config_find_word(at_config id, at_str v, uint32_t *out) {
+  at_word_range r = at_config_words_of(id);
+  for (uint32_t i = r.first; i < r.first + r.count; i++)
+    if (at_edits(v, at_str_of(g_words[i].name), 0) == 0) return *out = i, true;
   return false;
 }
 
-static bool parse_uint(const char *v, uint64_t *out) {
+bool at_config_next_word(at_str *rest, at_str *out) {
+  while (rest->len && strchr(", ", *rest->ptr)) rest->ptr++, rest->len--;
+  *out = (at_str){rest->ptr, 0};
+  while (rest->len && !strchr(", ", *rest->ptr))
+    rest->ptr++, rest->len--, out->len++;
+  return out->len > 0;
+}
+
+bool at_config_parse_flag(const char *v, bool *out) {
+  static const char *const words[] = {"1", "on",  "true",  "yes",
+                                      "0", "off", "false", "no"};
+  for (size_t i = 0; i < AT_LEN(words); i++)
+    if (at_edits(at_str_of(v), at_str_of(words[i]), 0) == 0)
+      return *out = i < 4, true;
+  return false;
+}
+
+bool at_config_parse_number(const at_config_info *row, const char *v,
+                            uint64_t *out) {
+  static const char units[] = "KMGT";
   uint64_t n = 0;
-  if (!*v) return false;
-  for (; *v; v++) {
-    if (*v < '0' || *v > '9') return false;
+  if (*v < '0' || *v > '9') return false;
+  for (; *v >= '0' && *v <= '9'; v++)
     if (__builtin_mul_overflow(n, 10u, &n) ||
         __builtin_add_overflow(n, (uint64_t)(*v - '0'), &n))
       return false;
+  const char *unit = *v ? strchr(units, *v & ~32) : NULL;
+  if (unit && row->kind == AT_CONFIG_SIZE) {
+    if (__builtin_mul_overflow(n, 1ull << (10 * (unit - units + 1)), &n))
+      return false;
+    v++;
   }
+  if (*v || n < row->least || n > row->most) return false;
   return *out = n, true;
-}
-
-static bool parses(at_config_type t, const char *v) {
-  bool flag;
-  uint64_t n;
-  switch (t) {
-    case AT_CONFIG_FLAG:
-      return parse_flag(v, &flag);
-    case AT_CONFIG_UINT:
-      return parse_uint(v, &n);
-    case AT_CONFIG_TEXT:
-      break;
-  }
-  return true;
 }
 
 bool at_config_flag(at_config id) {
   bool b = false;
-  if (!parse_flag(at_config_text(id), &b)) parse_flag(g_rows[id].fallback, &b);
+  if (!at_config_parse_flag(at_config_text(id), &b))
+    at_config_parse_flag(g_rows[id].fallback, &b);
   return b;
 }
 
 uint64_t at_config_uint(at_config id) {
   uint64_t n = 0;
-  if (!parse_uint(at_config_text(id), &n)) parse_uint(g_rows[id].fallback, &n);
+  if (!at_config_parse_number(&g_rows[id], at_config_text(id), &n))
+    at_config_parse_number(&g_rows[id], g_rows[id].fallback, &n);
   return n;
 }
 
-static const char *type_hint(at_config_type t) {
-  return t == AT_CONFIG_FLAG   ? "1, on, true, yes, 0, off, false or no"
-         : t == AT_CONFIG_UINT ? "a whole number"
-                               : "text";
+at_word at_config_word(at_config id) {
+  uint32_t w = 0;
+  if (!at_config_find_word(id, at_str_of(at_config_text(id)), &w))
+    at_config_find_word(id, at_str_of(g_rows[id].fallback), &w);
+  return (at_word)w;
 }
 
-static at_status bad_value(at_config id, const char *v) {
-  return AT_FAIL(AT_INVALID_ARGUMENT,
-                 "%s=%s does not parse\nhint: give %s (%s)", g_rows[id].name, v,
-                 type_hint(g_rows[id].type), g_rows[id].help);
-}
-
-at_status at_config_set(at_config id, const char *value) {
-  if (!value) return g_overridden[id] = false, AT_OK;
-  size_t n = strlen(value);
-  if (n >= sizeof g_override[id])
-    return AT_FAIL(AT_INVALID_ARGUMENT, "%s: value of %zu bytes, at most %zu",
-                   g_rows[id].name, n, sizeof g_override[id] - 1);
-  if (!parses(g_rows[id].type, value)) return bad_value(id, value);
-  memcpy(g_override[id], value, n + 1);
-  g_overridden[id] = true;
-  return AT_OK;
-}
-
-static bool known(const char *entry) {
-  for (int i = 0; i < AT_CONFIG_COUNT; i++) {
-    size_t n = strlen(g_rows[i].name);
-    if (!strncmp(entry, g_rows[i].name, n) && entry[n] == '=') return true;
-  }
+bool at_config_has(at_word word) {
+  at_config id = g_words[word].knob;
+  at_str rest = at_str_of(at_config_text(id)), name;
+  uint32_t w;
+  while (at_config_next_word(&rest, &name))
+    if (at_config_find_word(id, name, &w) &&
+        (w == word || (word < w && !strcmp(g_words[w].name, "all"))))
+      return true;
   return false;
 }
 
-at_status at_config_check(void) {
-  for (int i = 0; i < AT_CONFIG_COUNT; i++) {
-    const char *v = at_config_text((at_config)i);
-    if (!parses(g_rows[i].type, v)) return bad_value((at_config)i, v);
+bool at_config_has_any(at_word first, at_word last) {
+  for (at_word w = first; w <= last; w++)
+    if (at_config_has(w)) return true;
+  return false;
+}
+
+at_status at_config_set(at_config id, const char *value) {
+  char *copy = NULL;
+  if (value) {
+    AT_TRY(at_config_check_value(id, value, false));
+    copy = strdup(value);
+    if (!copy) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a knob");
   }
-  for (char **e = environ; e && *e; e++)
-    if (!strncmp(*e, "ATOLL_", 6) && !known(*e))
-      return AT_FAIL(AT_INVALID_ARGUMENT,
-                     "unknown variable in the environment: %.*s\n"
-                     "hint: the known ones are listed in docs/config.md",
-                     (int)strcspn(*e, "="), *e);
+  free(g_override[id]);
+  g_override[id] = copy;
   return AT_OK;
 }
 
+// ---- The table for people and programs
+// ----------------------------------------
+void at_config_allowed(at_config id, at_strbuf *out) {
+  const at_config_info *row = &g_rows[id];
+  at_word_range r = at_config_words_of(id);
+  switch (row->kind) {
+    case AT_CONFIG_FLAG:
+      at_strbuf_addz(out, "1, on, true, yes, 0, off, false or no");
+      break;
+    case AT_CONFIG_WORD:
+    case AT_CONFIG_WORDS:
+      at_strbuf_addz(out, row->kind == AT_CONFIG_WORD
+                              ? "one of "
+                              : "a comma-separated list of ");
+      for (uint32_t i = 0; i < r.count; i++)
+        at_strbuf_addf(out, "%s%s", i ? ", " : "", g_words[r.first + i].name);
+      break;
+    case AT_CONFIG_COUNT_OF:
+    case AT_CONFIG_SIZE:
+      at_strbuf_addf(out, "a whole number of %s, %llu to %llu", row->unit,
+                     (unsigned long long)row->least,
+                     (unsigned long long)row->most);
+      if (row->kind == AT_CONFIG_SIZE)
+        at_strbuf_addz(out, "; K, M, G or T behind it count in 1,024s");
+      break;
+    case AT_CONFIG_FOLDER:
+      at_strbuf_addz(out, "a folder, made where it is not there");
+      break;
+    case AT_CONFIG_SCRATCH:
+      at_strbuf_addz(out, "a folder to write to, made where it is not there");
+      break;
+    case AT_CONFIG_FILE:
+      at_strbuf_addz(out, "a file that is there and can be read");
+      break;
+    case AT_CONFIG_ADDRESSES:
+      at_strbuf_addz(out, "host:port, comma-separated, ports 1 to 65535");
+      break;
+    case AT_CONFIG_TARGET_TEXT:
+      at_strbuf_addz(out, "[slices*]chip[:XxYxZ]");
+      break;
+  }
+}
+
+static void doc_row(at_config id, at_strbuf *out) {
+  const at_config_info *row = &g_rows[id];
+  at_word_range r = at_config_words_of(id);
+  const char *tick = *row->fallback ? "`" : "";
+  at_strbuf_addf(out, "| `%s` | %s%s%s | ", row->name, tick, row->fallback,
+                 tick);
+  at_config_allowed(id, out);
+  at_strbuf_addf(out, " | %s", row->help);
+  for (uint32_t i = 0; i < r.count; i++)
+    at_strbuf_addf(out, "%s `%s`: %s", i ? ";" : ".", g_words[r.first + i].name,
+                   g_words[r.first + i].help);
+  at_strbuf_addz(out, " |\n");
+}
+
 void at_config_doc(at_strbuf *out) {
-  at_strbuf_addz(out,
-                 "# Environment variables\n\n"
-                 "Generated from `src/base/config.def`.\n\n"
-                 "| variable | default | what it does |\n|---|---|---|\n");
-  for (int i = 0; i < AT_CONFIG_COUNT; i++)
-    at_strbuf_addf(out, "| `%s` | %s%s%s | %s |\n", g_rows[i].name,
-                   *g_rows[i].fallback ? "`" : "", g_rows[i].fallback,
-                   *g_rows[i].fallback ? "`" : "", g_rows[i].help);
+  at_strbuf_addz(
+      out,
+      "# Environment variables\n\n"
+      "Generated from `src/base/config.def`.\n\n"
+      "An empty value is the default. A value that is not allowed is an error "
+      "wherever Atoll begins (a client, a\ncompilation, a command): it names "
+      "the variable, the value and what is allowed, and nothing runs. Words "
+      "count\nin either case. A folder that is not there is made, with those "
+      "above it; a file has to be there. A variable\n`ATOLL_...` that is not "
+      "listed here is a warning, once, that names the nearest one. `atoll "
+      "config` says what holds now.\n\n"
+      "| variable | default | allowed | what it does |\n|---|---|---|---|\n");
+  for (int i = 0; i < AT_CONFIG_COUNT; i++) doc_row((at_config)i, out);
+}
+
+void at_config_json(at_strbuf *out) {
+  at_json_writer w = {out, false};
+  at_strbuf allowed = {0};
+  at_json_begin_array(&w);
+  for (int i = 0; i < AT_CONFIG_COUNT; i++) {
+    const at_config_info *row = &g_rows[i];
+    allowed.len = 0;
+    at_config_allowed((at_config)i, &allowed);
+    const struct {
+      at_str key, value;
+    } members[] = {{AT_STR("name"), at_str_of(row->name)},
+                   {AT_STR("value"), at_str_of(at_config_text((at_config)i))},
+                   {AT_STR("default"), at_str_of(row->fallback)},
+                   {AT_STR("allowed"), at_strbuf_str(&allowed)},
+                   {AT_STR("good"), at_str_of(row->good)},
+                   {AT_STR("bad"), at_str_of(row->bad)},
+                   {AT_STR("help"), at_str_of(row->help)}};
+    at_json_begin_object(&w);
+    for (size_t k = 0; k < AT_LEN(members); k++)
+      at_json_key(&w, members[k].key), at_json_str(&w, members[k].value);
+    at_json_end_object(&w);
+  }
+  at_json_end_array(&w);
+  out->failed |= allowed.failed;
+  at_strbuf_free(&allowed);
 }

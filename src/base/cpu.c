@@ -81,14 +81,14 @@ static uint64_t detect(void) {
   return f;
 }
 
-// What ATOLL_CPU allows. Levels are nested; an unknown word allows everything.
-static uint64_t allowed(const char *level) {
+// What ATOLL_CPU allows. Levels are nested.
+static uint64_t allowed(at_word level) {
   const uint64_t v3 = AT_CPU_AVX2;
   const uint64_t avx512 = v3 | AT_CPU_AVX512 | AT_CPU_AVX512_VNNI |
                           AT_CPU_AVX512_VBMI | AT_CPU_AVX512_VPOPCNT;
-  if (!strcmp(level, "x86-64-v3")) return v3;
-  if (!strcmp(level, "avx512")) return avx512;
-  if (!strcmp(level, "avx512_bf16")) return avx512 | AT_CPU_AVX512_BF16;
+  if (level == AT_WORD_CPU_X86_64_V3) return v3;
+  if (level == AT_WORD_CPU_AVX512) return avx512;
+  if (level == AT_WORD_CPU_AVX512_BF16) return avx512 | AT_CPU_AVX512_BF16;
   return UINT64_MAX;
 }
 
@@ -97,7 +97,7 @@ uint64_t at_cpu_features(void) {
   const uint64_t known = 1ull << 63;
   uint64_t f = atomic_load_explicit(&cached, memory_order_relaxed);
   if (!f) {
-    f = (detect() & allowed(at_config_text(AT_CONFIG_CPU))) | known;
+    f = (detect() & allowed(at_config_word(AT_CONFIG_CPU))) | known;
     atomic_store_explicit(&cached, f, memory_order_relaxed);
   }
   return f & ~known;

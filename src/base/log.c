@@ -11,17 +11,15 @@
 static const char *const g_names[] = {"off", "error", "warning", "info",
                                       "debug"};
 
-static int level_of(const char *name) {
-  for (size_t i = 0; i < AT_LEN(g_names); i++)
-    if (!strcmp(name, g_names[i])) return (int)i;
-  return AT_LOG_WARNING;
-}
+static int level_of(at_word w) { return (int)w - AT_WORD_LOG_OFF; }
+_Static_assert(AT_WORD_LOG_DEBUG - AT_WORD_LOG_OFF == AT_LOG_DEBUG,
+               "the words of ATOLL_LOG are the levels, in their order");
 
 bool at_log_on(at_log_level level) {
   static _Atomic int limit = -1;
   int now = atomic_load_explicit(&limit, memory_order_relaxed);
   if (now < 0) {
-    now = level_of(at_config_text(AT_CONFIG_LOG));
+    now = level_of(at_config_word(AT_CONFIG_LOG));
     atomic_store_explicit(&limit, now, memory_order_relaxed);
   }
   return level != AT_LOG_OFF && (int)level <= now;

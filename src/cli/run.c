@@ -41,7 +41,7 @@ static at_status run_python(int argc, char **argv) {
     return AT_FAIL(AT_NOT_FOUND, "no libatoll.so beside this program (%s)", library);
   setenv("TPU_LIBRARY_PATH", library, 1);
   unsetenv("JAX_PLATFORMS");
-  if (strstr(at_config_text(AT_CONFIG_CHECK), "interpret"))
+  if (at_config_has(AT_WORD_CHECK_INTERPRET))
     AT_TRY(with_interpreter(argc, &argv));
   const char *python = getenv("PYTHON");
   argv[0] = (char *)(python && *python ? python : "python3");

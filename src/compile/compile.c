@@ -165,12 +165,11 @@ static at_status run_sparse_beside(job *j) {
 }
 
 static at_status optimise(job *j) {
-  const char *numerics = at_config_text(AT_CONFIG_NUMERICS);
   at_pass_options o = {.fuse = true,
                        .unroll = at_config_flag(AT_CONFIG_LATENCY_HIDING),
                        .placements = j->placements,
                        .fold_budget = 1 << 22,
-                       .bf16_dots = !strcmp(numerics, "tpu"),
+                       .bf16_dots = at_config_word(AT_CONFIG_NUMERICS) == AT_WORD_NUMERICS_TPU,
                        .sparse_cores = at_sparse_cores(),
                        .before_fuse = at_core_fuse};
   bool dump = j->dump_dir && *j->dump_dir;
@@ -418,21 +417,21 @@ static at_status write_executable(job *j, at_bytes *out) {
 // ---- Facade ------------------------------------------------------------------------
 static at_status start(job *j, at_bytes program, const at_compile_options *o) {
   *j = (job){.program = program, .has_request = o->request.len > 0};
+  j->dump_dir = o->dump_dir ? o->dump_dir : at_config_text(AT_CONFIG_DUMP);
+  AT_TRY(at_config_check());
   j->cpu = o->cpu_features ? o->cpu_features : at_cpu_features();
   j->threads = o->threads ? o->threads : (uint32_t)at_config_uint(AT_CONFIG_THREADS);
   if (!j->threads) j->threads = at_cpu_count();
   j->placements = o->placements;
   j->verify = o->verify_each || at_config_flag(AT_CONFIG_VERIFY);
-  j->dump_dir = o->dump_dir ? o->dump_dir : at_config_text(AT_CONFIG_DUMP);
   j->key = at_cache_key_start();
   at_cache_key_add(&j->key, program);
   at_cache_key_add(&j->key, o->request);
   at_cache_key_add_u64(&j->key, j->cpu);
   at_cache_key_add_u64(&j->key, j->threads);
-  const char *numerics = at_config_text(AT_CONFIG_NUMERICS);
-  at_cache_key_add(&j->key, (at_bytes){(const uint8_t *)numerics, strlen(numerics)});
-  const char *checks = at_config_text(AT_CONFIG_CHECK);
-  at_cache_key_add(&j->key, (at_bytes){(const uint8_t *)checks, strlen(checks)});
+  at_cache_key_add_u64(&j->key, at_config_word(AT_CONFIG_NUMERICS));
+  for (at_word w = AT_WORD_CHECK_RACES; w < AT_WORD_CHECK_ALL; w++)
+    at_cache_key_add_u64(&j->key, at_config_has(w));
   // What a Pallas kernel may do depends on the target, and whether that counts.
   const char *target = at_config_text(AT_CONFIG_TARGET);
   at_cache_key_add(&j->key, (at_bytes){(const uint8_t *)target, strlen(target)});

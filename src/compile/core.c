@@ -376,14 +376,16 @@ static uint32_t flags_of(const at_mosaic_kernel *k, const uses *u,
          (k->call.has_side_effect ? AT_CORE_SIDE_EFFECTS : 0);
 }
 
+bool at_core_is_checked(void) {
+  return at_config_has_any(AT_WORD_CHECK_RACES, AT_WORD_CHECK_ALL);
+}
+
 static at_status add_program(at_emit_steps *e, const at_mosaic_kernel *k,
                              const at_node *call, uint32_t index,
                              uint32_t *out) {
   const at_mosaic_program *p = &k->programs[index];
-  const char *checks = at_config_text(AT_CONFIG_CHECK);
-  at_mosaic_code_options o = {
-      .check = *checks && strcmp(checks, "interpret") != 0,
-      .check_nan = strstr(checks, "nan") || strstr(checks, "all")};
+  at_mosaic_code_options o = {.check = at_core_is_checked(),
+                              .check_nan = at_config_has(AT_WORD_CHECK_NAN)};
   uses u;
   AT_TRY(scan(p, e->arena, &u));
   at_mosaic_code *code;

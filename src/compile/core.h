@@ -11,6 +11,8 @@ bool at_core_is_kernel(const at_node *n);
 const at_node *at_core_kernel_of(const at_node *n);
 // Which parameter of the computation is n; num_params: none.
 uint32_t at_core_param_of(const at_comp *c, const at_node *n);
+// True if ATOLL_CHECK asks for checks inside of kernels.
+bool at_core_is_checked(void);
 // Before other work is gathered: kernels and what makes their inputs become
 // FUSIONs of the KERNEL kind, where they ask for it and it is sound.
 at_status at_core_fuse(at_module *m);

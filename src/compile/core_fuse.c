@@ -5,7 +5,6 @@
 //
 // That holds where nobody but the kernel reads the input. A window that comes
 // to a block again has it made again: that must be less work than an array is.
-#include "base/config.h"
 #include "compile/core.h"
 #include "mosaic/mosaic.h"
 
@@ -315,9 +314,7 @@ static at_status fuse_comp(at_module *m, at_comp *c, at_arena *a) {
 }
 
 at_status at_core_fuse(at_module *m) {
-  const char *checks = at_config_text(AT_CONFIG_CHECK);
-  // The checks look at arrays.
-  if (*checks && strcmp(checks, "interpret") != 0) return AT_OK;
+  if (at_core_is_checked()) return AT_OK;  // the checks look at arrays
   return fuse_comp(m, m->entry, m->arena);
 }
 

@@ -30,7 +30,7 @@ at_status at_on_tiles_plan(const at_tiles_machine *machine, at_module *m,
 bool at_on_tiles_runs(void) {
   at_tiles_machine m;
   return at_on_tiles(at_config_text(AT_CONFIG_TARGET), &m) &&
-         !strcmp(at_config_text(AT_CONFIG_TILES), "tiles");
+         at_config_word(AT_CONFIG_TILES) == AT_WORD_TILES_TILES;
 }
 
 at_status at_on_tiles_wrap(const at_module *whole, at_str program, at_arena *a,

@@ -311,7 +311,7 @@ at_status at_sparse_flags(const at_str *options, uint32_t count,
   AT_TRY(at_spinput_flags_of_process(out));
   for (uint32_t i = 0; i < count; i++)
     AT_TRY(at_spinput_flag_set(out, options[2 * i], options[2 * i + 1]));
-  if (strstr(at_config_text(AT_CONFIG_CHECK), "nan")) out->detect_nan = true;
+  if (at_config_has(AT_WORD_CHECK_NAN)) out->detect_nan = true;
   return AT_OK;
 }
 
@@ -321,7 +321,7 @@ static at_status set_checks(at_emit_steps *e, at_x_sparse *x) {
   if (f->sanitizer & (AT_SPINPUT_CORE_SC_SCS | AT_SPINPUT_CORE_SC_TILE))
     x->checks |= AT_SPARSE_CHECK_CONTENTS;
   if (f->verify_launch_id) x->checks |= AT_SPARSE_CHECK_LAUNCH;
-  if (f->assert_level || strstr(at_config_text(AT_CONFIG_CHECK), "limits"))
+  if (f->assert_level || at_config_has(AT_WORD_CHECK_LIMITS))
     x->checks |= AT_SPARSE_CHECK_LIMITS;
   if (!*f->minibatch_path) return AT_OK;
   x->checks |= AT_SPARSE_CHECK_DUMP;

@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "base/config.h"
 #include "base/log.h"
 #include "base/strbuf.h"
 #include "device/core_internal.h"
@@ -12,37 +13,20 @@
 
 enum { kMaxCores = 4096, kChunksPerThread = 4 };
 
-at_status at_core_checks_parse(const char *text, uint32_t *out) {
+uint32_t at_core_checks_wanted(void) {
   static const struct {
-    const char *name;
+    at_word word;
     uint32_t bit;
-  } words[] = {{"races", AT_CHECK_RACES},
-               {"bounds", AT_CHECK_BOUNDS},
-               {"uninit", AT_CHECK_UNINIT},
-               {"nan", AT_CHECK_NAN},
-               {"deadlock", AT_CHECK_DEADLOCK},
-               {"limits", AT_CHECK_LIMITS},
-               {"interpret", 0}};  // atoll run does that
+  } words[] = {{AT_WORD_CHECK_RACES, AT_CHECK_RACES},
+               {AT_WORD_CHECK_BOUNDS, AT_CHECK_BOUNDS},
+               {AT_WORD_CHECK_UNINIT, AT_CHECK_UNINIT},
+               {AT_WORD_CHECK_NAN, AT_CHECK_NAN},
+               {AT_WORD_CHECK_DEADLOCK, AT_CHECK_DEADLOCK},
+               {AT_WORD_CHECK_LIMITS, AT_CHECK_LIMITS}};
   uint32_t bits = 0;
-  for (const char *p = text; *p;) {
-    bool known = false;
-    size_t n = strcspn(p, ", ");
-    uint32_t bit = 0;
-    for (size_t i = 0; i < AT_LEN(words); i++)
-      if (at_str_is((at_str){p, n}, words[i].name))
-        bit = words[i].bit, known = true;
-    if (at_str_is((at_str){p, n}, "all")) bit = 63, known = true;
-    if (n && !known)
-      return AT_FAIL(AT_INVALID_ARGUMENT,
-                     "ATOLL_CHECK: unknown check `%.*s`\nhint: races, bounds, "
-                     "uninit, nan, deadlock, limits, all, interpret",
-                     (int)n, p);
-    bits |= bit;
-    p += n;
-    p += strspn(p, ", ");
-  }
-  *out = bits;
-  return AT_OK;
+  for (size_t i = 0; i < AT_LEN(words); i++)
+    if (at_config_has(words[i].word)) bits |= words[i].bit;
+  return bits;
 }
 
 // ---- One core

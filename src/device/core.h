@@ -17,8 +17,8 @@ typedef enum at_core_checks {
   AT_CHECK_DEADLOCK = 16,
   AT_CHECK_LIMITS = 32
 } at_core_checks;
-// From ATOLL_CHECK's text. INVALID_ARGUMENT names an unknown word.
-at_status at_core_checks_parse(const char *text, uint32_t *out);
+// Those that ATOLL_CHECK has, as bits.
+uint32_t at_core_checks_wanted(void);
 
 // One kernel, ready to run. All borrowed; strings are resolved.
 typedef struct at_core_program {

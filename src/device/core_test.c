@@ -1,5 +1,6 @@
 // Virtual cores with bodies written in C: the grid and its windows, aliasing,
 // semaphores, copies, failures.
+#include "base/config.h"
 #include "device/core_internal.h"
 #include "device/core_test_util.h"
 
@@ -500,13 +501,19 @@ static void large_copies_are_shared(void **state) {
 }
 
 static void checks_have_names(void **state) {
-  uint32_t bits;
-  assert_int_equal(at_code_take(at_core_checks_parse("races, nan", &bits)), 0);
-  assert_int_equal(bits, AT_CHECK_RACES | AT_CHECK_NAN);
-  assert_int_equal(at_code_take(at_core_checks_parse("", &bits)), 0);
-  assert_int_equal(bits, 0);
-  assert_int_equal(at_code_take(at_core_checks_parse("typo", &bits)),
-                   AT_INVALID_ARGUMENT);
+  static const struct {
+    const char *text;
+    uint32_t bits;
+  } rows[] = {{"races, nan", AT_CHECK_RACES | AT_CHECK_NAN},
+              {"", 0},
+              {"interpret", 0},
+              {"all", 63}};
+  for (size_t i = 0; i < AT_LEN(rows); i++) {
+    assert_int_equal(
+        at_code_take(at_config_set(AT_CONFIG_CHECK, rows[i].text)), 0);
+    assert_int_equal(at_core_checks_wanted(), rows[i].bits);
+  }
+  assert_int_equal(at_code_take(at_config_set(AT_CONFIG_CHECK, NULL)), 0);
 }
 
 int main(void) {

@@ -278,7 +278,7 @@ static at_status prepare(at_loaded *l) {
   AT_TRY(load_objects(l));
   const at_xstep *steps = section(l, AT_XS_STEPS);
   l->num_ops = n;
-  AT_TRY(at_core_checks_parse(at_config_text(AT_CONFIG_CHECK), &l->checks));
+  l->checks = at_core_checks_wanted();
   l->depth = depth_of(l, steps, h->main_begin, h->main_end);
   AT_TRY(make_collectives(l, steps, n));
   for (uint32_t i = 0; i < n; i++) AT_TRY(prepare_op(l, &steps[i], &l->ops[i]));

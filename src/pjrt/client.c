@@ -88,8 +88,10 @@ AT_API(Client_Create) {
   at_runtime_options o = {0};
   char *target = NULL;
   PJRT_Client *c = NULL;
-  at_status st = read_options(a->create_options, a->num_options, &o, &target);
+  at_status st = at_config_check();
   if (!at_ok(st)) goto out;
+  AT_TRY_GOTO(st, read_options(a->create_options, a->num_options, &o, &target),
+              out);
   c = calloc(1, sizeof *c);
   if (!c) {
     st = AT_FAIL(AT_RESOURCE_EXHAUSTED, "out of host memory for a client");

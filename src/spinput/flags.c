@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <strings.h>
 
+#include "base/nearest.h"
+
 typedef enum kind { BOOL, COUNT, TEXT, LEVEL, CORES } kind;
 
 static const struct {
@@ -23,33 +25,14 @@ static int find(at_str name) {
   return -1;
 }
 
-enum { kLongest = 64, kSlips = 2 };
-
-// Letters to insert, drop or change until the texts are equal; at most `most`
-// are counted.
-static uint32_t slips(at_str a, at_str b, uint32_t most) {
-  uint32_t row[kLongest + 1];
-  if (b.len > kLongest || a.len > b.len + most || b.len > a.len + most)
-    return most + 1;
-  for (uint32_t j = 0; j <= b.len; j++) row[j] = j;
-  for (uint32_t i = 1; i <= a.len; i++) {
-    uint32_t across = row[0];
-    row[0] = i;
-    for (uint32_t j = 1; j <= b.len; j++) {
-      uint32_t change = across + (a.ptr[i - 1] != b.ptr[j - 1]);
-      across = row[j];
-      row[j] = AT_MIN(change, 1 + AT_MIN(row[j], row[j - 1]));
-    }
-  }
-  return row[b.len];
-}
+enum { kSlips = 2 };
 
 // The flag that a name may be a misspelling of; -1: none.
 static int nearest(at_str name) {
   int best = -1;
   uint32_t least = kSlips + 1;
   for (size_t i = 0; i < AT_LEN(flags); i++) {
-    uint32_t n = slips(name, at_str_of(flags[i].name), kSlips);
+    uint32_t n = at_edits(name, at_str_of(flags[i].name), kSlips);
     if (n < least) least = n, best = (int)i;
   }
   return best;
