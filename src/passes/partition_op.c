@@ -11,17 +11,26 @@ typedef struct choice {
   double cost;
 } choice;
 
-// An axis once, in parts that every tensor can express.
-static void settle(const at_cut *c, const at_rule *r, at_axes *f) {
+// Takes from the factors what some tensor cannot express; whether it did.
+static bool settle_once(const at_cut *c, const at_rule *r, at_axes *f) {
+  bool changed = false;
   for (uint32_t t = 0; t < r->num_tensors; t++)
     for (uint32_t d = 0; r->places[t] && d < r->places[t]->whole.rank; d++) {
       const at_dim_factors *x = &r->dims[t][d];
       bool full = true;
       for (uint32_t k = 0; k < x->n; k++) {
-        if (!full) f[x->f[k]].n = 0;
-        full &= at_axes_size(c, &f[x->f[k]]) == r->size[x->f[k]];
+        at_axes *axes = &f[x->f[k]];
+        changed |= !full && axes->n;
+        if (!full) axes->n = 0;
+        full &= at_axes_size(c, axes) == r->size[x->f[k]];
       }
     }
+  return changed;
+}
+
+// What one tensor cannot express, no other may: until all agree.
+static void settle(const at_cut *c, const at_rule *r, at_axes *f) {
+  while (settle_once(c, r, f)) continue;
 }
 
 static void fill(const at_cut *c, const at_rule *r, uint32_t t, at_axes *f,
