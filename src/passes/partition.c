@@ -76,11 +76,13 @@ static at_status place_manual(at_cut *c, at_node *n, uint32_t banned) {
     p->outer = whole;  // what the operand is brought to
     // The operand would rather be there already.
     at_place *from = at_place_of(n->operands[i]);
-    if (from && from->open && !at_dims_bits(from->dims, from->whole.rank))
+    if (from && from->open && !at_dims_bits(from->dims, from->whole.rank)) {
+      from->mesh = whole->mesh;
       for (uint32_t d = 0; d < from->whole.rank; d++)
         if ((from->open >> d & 1) &&
             !(at_axes_bits(&whole->dims[d]) & from->banned))
           from->dims[d] = whole->dims[d];
+    }
   }
   for (uint32_t i = 0; i < n->num_results; i++) {
     at_place *p = ((at_place **)n->aux)[i];
@@ -253,9 +255,10 @@ static at_status place_results(at_cut *c) {
     c->results[i] = want;
     p->wanted |= want->sums;
     p->banned |= want->sums;
-    if (!at_dims_bits(p->dims, p->whole.rank))
-      for (uint32_t d = 0; d < p->whole.rank; d++)
-        if (p->open >> d & 1) p->dims[d] = want->dims[d];
+    if (at_dims_bits(p->dims, p->whole.rank)) continue;
+    p->mesh = want->mesh;
+    for (uint32_t d = 0; d < p->whole.rank; d++)
+      if (p->open >> d & 1) p->dims[d] = want->dims[d];
   }
   return AT_OK;
 }
@@ -487,15 +490,19 @@ static at_status tell(at_cut *c) {
   return AT_OK;
 }
 
-// How p's value leaves the program: as it is, but for axes that do not divide.
-static at_status even_place(at_cut *c, at_place *p, at_place **out) {
-  *out = p;
-  if (is_even(c, p)) return AT_OK;
-  AT_TRY(new_place(c, &p->whole, out));
+// How p's value leaves the program: as it is, but for what clients have no
+// words for.
+static at_status leaving_place(at_cut *c, at_place *p, at_place **out) {
+  at_axes *dims;
+  AT_TRY_ALLOC(dims, at_new(c->m->arena, at_axes, p->whole.rank + 1));
   for (uint32_t d = 0; d < p->whole.rank; d++) {
-    (*out)->dims[d] = p->dims[d];
-    at_axes_keep_even(c, p->whole.dims[d], &(*out)->dims[d]);
+    dims[d] = p->dims[d];
+    at_axes_keep_whole(c, p->mesh, p->whole.dims[d], &dims[d]);
   }
+  *out = p;
+  if (at_dims_axes_eq(dims, p->dims, p->whole.rank)) return AT_OK;
+  AT_TRY(new_place(c, &p->whole, out));
+  (*out)->dims = dims;
   return AT_OK;
 }
 
@@ -504,13 +511,14 @@ static at_status partition(at_cut *c) {
   AT_TRY(at_cut_meshes(c));
   AT_TRY(place_entry(c));
   AT_TRY(place_results(c));
+  AT_TRY(at_cut_tiles_mesh(c));
   at_sums_want(e);
   AT_TRY(at_propagate(c));
   c->head = e->first;
   while (c->head && c->head->op == AT_OP_PARAMETER) c->head = c->head->next;
   for (uint32_t i = 0; i < e->num_results; i++)
     if (!c->results[i])
-      AT_TRY(even_place(c, at_place_of(e->results[i]), &c->results[i]));
+      AT_TRY(leaving_place(c, at_place_of(e->results[i]), &c->results[i]));
   AT_TRY(rewrite_comp(c, e));
   AT_TRY(rewrite_results(c, e, c->results));
   for (uint32_t i = 0; i < e->num_results; i++)

@@ -65,7 +65,7 @@ static at_axes merge(const walk *w, const at_rule *r, uint32_t f,
 static void grow_to(walk *w, at_place *p, uint32_t d, at_axes want) {
   if (!(p->open >> d & 1)) return;
   at_axes *have = &p->dims[d];
-  if (p->even) at_axes_keep_even(w->c, p->whole.dims[d], &want);
+  if (p->even) at_axes_keep_whole(w->c, p->mesh, p->whole.dims[d], &want);
   if (want.n <= have->n || at_axes_common(&want, have) != have->n) return;
   uint32_t used = p->banned;
   for (uint32_t i = 0; i < p->whole.rank; i++)
@@ -86,9 +86,21 @@ static void grow(walk *w, const at_rule *r, uint32_t t, uint32_t d,
   grow_to(w, r->places[t], d, at_rule_dim(w->c, r, t, d, factors));
 }
 
+// Axes that spread are of the mesh that they come from.
+static void spread_mesh(const at_rule *r) {
+  const at_mesh *mesh = NULL;
+  for (uint32_t t = 0; !mesh && t < r->num_tensors; t++) {
+    const at_place *p = r->places[t];
+    if (p && at_dims_bits(p->dims, p->whole.rank)) mesh = p->mesh;
+  }
+  for (uint32_t t = 0; t < r->num_tensors; t++)
+    if (r->places[t] && !r->places[t]->mesh) r->places[t]->mesh = mesh;
+}
+
 static at_status visit_rule(walk *w, const at_rule *r) {
   uint32_t nf = r->num_factors;
   if (!nf) return AT_OK;
+  spread_mesh(r);
   at_axes *all, *best;
   double *weight;
   size_t cells = (size_t)nf * r->num_tensors;

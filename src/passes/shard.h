@@ -53,6 +53,8 @@ struct at_place {
   // What arrives or leaves in another order of devices than the program's:
   // the device of each position. NULL: the program's order.
   const int64_t *devices;
+  // Whose axes cut it, as far as the program says; NULL: nobody did.
+  const at_mesh *mesh;
   // Shardings of a later priority: joined when propagation gets there.
   at_axes *later;
   const int8_t *priority;
@@ -77,6 +79,8 @@ typedef struct at_cut {
   int64_t size[AT_MAX_ATOMS], stride[AT_MAX_ATOMS];
   at_mesh *meshes;
   uint32_t num_meshes;
+  uint32_t
+      begins;  // atoms where HLO's tiles begin, of a program without meshes
   const int64_t *devices;  // NULL, or the device of each position, as the
                            // first mesh has it
   int64_t channel;         // the last that is taken
@@ -99,9 +103,13 @@ at_status at_place_parse(at_cut *c, at_str text, bool exact, at_place *p);
 // Atoms that HLO's text of a value of type t leaves to the program itself.
 at_status at_manual_mask(at_cut *c, at_str text, const at_type *t,
                          uint32_t *out);
-// Takes axes off the end of x until the others cut a dimension of n evenly:
-// whole axes of meshes, as clients cannot name parts of them.
-void at_axes_keep_even(const at_cut *c, int64_t n, at_axes *x);
+// Takes atoms off the end of x until the others cut a dimension of n evenly and
+// are whole axes of `mesh` (NULL: of every mesh), as clients cannot name parts.
+void at_axes_keep_whole(const at_cut *c, const at_mesh *mesh, int64_t n,
+                        at_axes *x);
+// A program that states HLO's shardings only gets a mesh: the least axes that
+// those need. After all of them were parsed.
+at_status at_cut_tiles_mesh(at_cut *c);
 // Item i of "...[<...>, <...>]..."; len 0: none.
 at_str at_sharding_item(at_str list, uint32_t i);
 // Atoms of the axes in {"x", "y"}, as a mask.

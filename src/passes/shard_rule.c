@@ -71,6 +71,14 @@ static void rule_pairs(at_rule *r, const at_node *n) {
 }
 
 // ---- Shapes ----------------------------------------------------------------
+static int64_t gcd(int64_t a, int64_t b) {
+  for (int64_t rest; b; b = rest) {
+    rest = a % b;
+    a = b;
+  }
+  return a;
+}
+
 static void rule_reshape(at_rule *r) {
   uint32_t i = 0, j = 0, ni = tensor_rank(r, 0), nj = tensor_rank(r, 1);
   int64_t a = 1, b = 1;  // what is left of the current dimensions
@@ -80,11 +88,12 @@ static void rule_reshape(at_rule *r) {
     while (a == 1 && i < ni) a = dim_of(r, 0, i++);
     while (b == 1 && j < nj) b = dim_of(r, 1, j++);
     if (a == 1 || b == 1) return;
-    int64_t common = a % b == 0 ? b : b % a == 0 ? a : 0;
-    if (!common) return;  // what follows hangs together in no simple way
+    int64_t common = gcd(a, b);
+    if (common == 1) return;  // hang together in no simple way
     uint8_t f = factor(r, common, AT_FACTOR_PASS);
     bind(r, 0, i - 1, f);
     bind(r, 1, j - 1, f);
+    if (common != a && common != b) return;  // as does what follows
     a /= common;
     b /= common;
   }

@@ -292,22 +292,49 @@ at_status at_axes_mask(at_cut *c, at_str text, uint32_t *out) {
   return AT_OK;
 }
 
-static bool of_one_axis(const at_cut *c, uint8_t a, uint8_t b) {
-  for (uint32_t i = 0; i < c->num_meshes; i++)
-    for (uint32_t k = 0; k < c->meshes[i].num_axes; k++) {
-      const at_mesh_axis *x = &c->meshes[i].axes[k];
-      if (a >= x->first && a < x->first + x->count && b >= x->first &&
-          b < x->first + x->count)
-        return true;
-    }
-  return false;
+// How many of x, from the first, are whole axes of `mesh`.
+static uint8_t whole_of(const at_mesh *mesh, const at_axes *x) {
+  uint32_t n = 0;
+  for (uint32_t k = 0; n < x->n && k < mesh->num_axes; k++) {
+    const at_mesh_axis *axis = &mesh->axes[k];
+    uint32_t have = 0;
+    while (have < axis->count && n + have < x->n &&
+           x->a[n + have] == axis->first + have)
+      have++;
+    if (!have || have < axis->count) continue;
+    n += have;
+    k = UINT32_MAX;  // the next may be any axis
+  }
+  return (uint8_t)n;
 }
 
-void at_axes_keep_even(const at_cut *c, int64_t n, at_axes *x) {
-  while (!at_axes_even(c, x, n)) {
-    x->n--;
-    while (x->n && of_one_axis(c, x->a[x->n - 1], x->a[x->n])) x->n--;
+void at_axes_keep_whole(const at_cut *c, const at_mesh *mesh, int64_t n,
+                        at_axes *x) {
+  while (!at_axes_even(c, x, n)) x->n--;
+  for (uint8_t before = 0xff; before != x->n;) {
+    before = x->n;
+    if (mesh && mesh->num_axes) x->n = whole_of(mesh, x);
+    for (uint32_t i = 0; !mesh && i < c->num_meshes; i++)
+      if (c->meshes[i].num_axes) x->n = whole_of(&c->meshes[i], x);
   }
+}
+
+at_status at_cut_tiles_mesh(at_cut *c) {
+  at_mesh *mesh;
+  at_mesh_axis *axes;
+  if (c->num_meshes || !c->num_atoms) return AT_OK;
+  AT_TRY_ALLOC(mesh, at_new(c->m->arena, at_mesh, 1));
+  AT_TRY_ALLOC(axes, at_new(c->m->arena, at_mesh_axis, c->num_atoms));
+  for (uint32_t i = 0; i < c->num_atoms; i++) {
+    if (!i || c->begins >> i & 1)
+      axes[mesh->num_axes++] = (at_mesh_axis){.size = 1, .first = i};
+    axes[mesh->num_axes - 1].size *= c->size[i];
+    axes[mesh->num_axes - 1].count++;
+  }
+  mesh->axes = axes;
+  c->meshes = mesh;
+  c->num_meshes = 1;
+  return AT_OK;
 }
 
 // Axes stay while there is something to cut. `exact`: into equal parts.
@@ -380,6 +407,7 @@ static at_status note_order(at_cut *c, const at_mesh *mesh, at_place *p) {
       same &= device_in(mesh->devices, i) == device_in(c->devices, i);
   }
   p->devices = NULL;
+  p->mesh = mesh >= c->meshes && mesh < c->meshes + c->num_meshes ? mesh : NULL;
   if (same) return AT_OK;
   AT_TRY_ALLOC(order, at_new(c->m->arena, int64_t, (size_t)n));
   for (int64_t i = 0; i < n; i++) order[i] = device_in(mesh->devices, i);
@@ -503,6 +531,15 @@ static bool read_last_tiles(scan *s, uint32_t *out) {
   return true;
 }
 
+// The atoms of one tile: runs of them are of axes of their own.
+static void note_tile(at_cut *c, const at_axes *x) {
+  for (uint32_t i = 0; i < x->n; i++) {
+    uint32_t next = x->a[i] + 1u;
+    if (i == 0 || x->a[i] != x->a[i - 1] + 1) c->begins |= 1u << x->a[i];
+    if (i + 1 == x->n || x->a[i + 1] != next) c->begins |= 1u << next;
+  }
+}
+
 // *manual: the atoms along which the program itself cuts.
 static at_status parse_hlo(at_cut *c, at_str text, bool exact, at_place *p,
                            uint32_t *manual) {
@@ -548,6 +585,7 @@ static at_status parse_hlo(at_cut *c, at_str text, bool exact, at_place *p,
       x.a[x.n++] = atoms.a[at++];
     }
     if (left != 1) return bad(text, "tiles do not match the mesh");
+    note_tile(c, &x);
     if (d >= rank) {  // replicated, or the program's own
       if (d - rank < 32 && manual_tiles >> (d - rank) & 1)
         *manual |= at_axes_bits(&x);
