@@ -555,6 +555,23 @@ static at_status rewrite_constant(at_cut *c, at_node *n) {
   return at_node_set_attr(n, v);
 }
 
+// A barrier's values have nothing to do with one another: each passes as it is.
+static at_status rewrite_barrier(at_cut *c, at_node *n) {
+  for (uint32_t i = 0; i < n->num_results; i++) {
+    at_place *from = at_place_of(n->operands[i]);
+    at_place *p = at_place_of((at_value){n, i});
+    uint32_t cut = at_dims_bits(p->dims, p->whole.rank);
+    p->sums = at_sums_carried(n, cut, i);
+    AT_TRY(at_reshard(c, n->parent, n, from, (at_lay){from->dims, p->sums},
+                      &n->operands[i]));
+    AT_TRY(at_type_cut(c, &p->whole, from->dims, &n->types[i]));
+    AT_TRY(at_reshard_part(c, n->parent, n->next, &p->whole, (at_value){n, i},
+                           (at_lay){from->dims, p->sums},
+                           (at_lay){p->dims, p->sums}, &p->now));
+  }
+  return AT_OK;
+}
+
 // No partial sums where the combination has nothing that it leaves alone.
 static void keep_whole(const at_node *n, const at_rule *r, at_axes *f) {
   if (n->op != AT_OP_SCATTER ||
@@ -580,6 +597,7 @@ at_status at_partition_op(at_cut *c, at_node *n) {
   uint32_t *sums;
   at_value base = {0}, mask = {0};
   if (n->op == AT_OP_CONSTANT) return rewrite_constant(c, n);
+  if (n->op == AT_OP_OPTIMIZATION_BARRIER) return rewrite_barrier(c, n);
   AT_TRY(at_rule_make(c->m->arena, n, &r));
   note(c, n, &r);
   AT_TRY_ALLOC(f, at_new(c->m->arena, at_axes, r.num_factors + 1));
@@ -591,9 +609,8 @@ at_status at_partition_op(at_cut *c, at_node *n) {
   bool empty = n->op == AT_OP_SCATTER && scatters_into_nothing(n, r.combine);
   for (uint32_t i = 0; i < n->num_results; i++)
     sums[i] = at_sums_carried(n, at_dims_bits(f, r.num_factors), i);
-  bool apart = n->op == AT_OP_OPTIMIZATION_BARRIER;
   for (uint32_t t = 0; t < n->num_operands; t++)
-    AT_TRY(bring(c, n, &r, t, f, sums[apart ? t : 0]));
+    AT_TRY(bring(c, n, &r, t, f, sums[0]));
   for (uint32_t k = 0; k < n->num_regions; k++)
     AT_TRY(captured(c, n, n->regions[k]));
   AT_TRY(mask_sums(c, n, &r, f));

@@ -128,7 +128,8 @@ static at_status visit_rule(walk *w, const at_rule *r) {
   return AT_OK;
 }
 
-// Two values that are one: what a loop carries, what a branch returns.
+// Two values that are one: what a loop carries, what a branch returns, what
+// passes a barrier.
 static at_status visit_pair(walk *w, at_value a, at_value b) {
   at_place *places[2] = {at_place_of(a), at_place_of(b)};
   if (!places[0] || !places[1] || places[0] == places[1]) return AT_OK;
@@ -230,6 +231,10 @@ static at_status visit_node(walk *w, at_node *n, bool backward) {
       for (uint32_t k = 0; k < n->num_regions; k++)
         AT_TRY(visit_comp(w, n->regions[k], backward));
       return visit_control(w, n);
+    case AT_OP_OPTIMIZATION_BARRIER:
+      for (uint32_t i = 0; i < n->num_results; i++)
+        AT_TRY(visit_pair(w, n->operands[i], (at_value){n, i}));
+      return AT_OK;
     case AT_OP_MANUAL_COMPUTATION:
       AT_TRY(visit_manual(w, n));
       AT_TRY(visit_comp(w, n->regions[0], backward));

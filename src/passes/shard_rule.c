@@ -60,16 +60,6 @@ static void rule_reverse(at_rule *r, const at_node *n) {
   }
 }
 
-// Operand i and result i alike.
-static void rule_pairs(at_rule *r, const at_node *n) {
-  for (uint32_t i = 0; i < n->num_results && i < n->num_operands; i++)
-    for (uint32_t d = 0; d < tensor_rank(r, i); d++) {
-      uint8_t f = factor(r, dim_of(r, i, d), AT_FACTOR_PASS);
-      bind(r, i, d, f);
-      bind(r, n->num_operands + i, d, f);
-    }
-}
-
 // ---- Shapes ----------------------------------------------------------------
 static int64_t gcd(int64_t a, int64_t b) {
   for (int64_t rest; b; b = rest) {
@@ -524,10 +514,6 @@ static bool rule_of(at_rule *r, const at_node *n) {
       return true;
     case AT_OP_SCATTER:
       rule_scatter(r, n);
-      return true;
-    case AT_OP_OPTIMIZATION_BARRIER:
-      rule_pairs(r, n);
-      r->plain = true;
       return true;
     case AT_OP_ALL_REDUCE:
     case AT_OP_COLLECTIVE_BROADCAST:
