@@ -39,21 +39,6 @@ static size_t bytes_of(const at_node *n) {
   return sum;
 }
 
-// Number of the channel aside.
-static bool alike(const at_module *m, const at_node *a, const at_node *b) {
-  if (a->op != b->op || a->num_attrs != b->num_attrs ||
-      a->num_regions != b->num_regions ||
-      a->types[0].dtype != b->types[0].dtype)
-    return false;
-  for (uint32_t i = 0; i < a->num_attrs; i++) {
-    const at_attr *x = &a->attrs[i], *y = at_node_attr(b, x->id);
-    if (!y || (x->id == AT_ATTR_CHANNEL_ID ? (x->i > 0) != (y->i > 0)
-                                           : !at_attr_same(x, y)))
-      return false;
-  }
-  return !a->num_regions || at_comp_same(m, a->regions[0], b->regions[0]);
-}
-
 // ---- Who waits for whom ----------------------------------------------------
 typedef bool (*visit_fn)(combiner *k, item *def, void *arg);
 
@@ -189,7 +174,7 @@ static at_status next_set(combiner *k, uint32_t *from, node_list *set) {
     for (uint32_t i = *from; i < k->count; i++) {
       item *x = &k->items[i];
       if (!x->node || !fits(x->node) || x->level != first->level ||
-          !alike(k->m, first->node, x->node))
+          !at_collective_alike(k->m, first->node, x->node))
         continue;
       size_t b = bytes_of(x->node);
       if (set->len && (bytes + b > kMostBytes ||

@@ -185,6 +185,21 @@ bool at_node_same(const at_module *m, const at_node *a, const at_node *b) {
   return node_body_same(&map, a, b);
 }
 
+bool at_collective_alike(const at_module *m, const at_node *a,
+                         const at_node *b) {
+  if (a->op != b->op || a->num_attrs != b->num_attrs ||
+      a->num_regions != b->num_regions ||
+      a->types[0].dtype != b->types[0].dtype)
+    return false;
+  for (uint32_t i = 0; i < a->num_attrs; i++) {
+    const at_attr *x = &a->attrs[i], *y = at_node_attr(b, x->id);
+    if (!y || (x->id == AT_ATTR_CHANNEL_ID ? (x->i > 0) != (y->i > 0)
+                                           : !at_attr_same(x, y)))
+      return false;
+  }
+  return !a->num_regions || at_comp_same(m, a->regions[0], b->regions[0]);
+}
+
 at_op at_region_binary(const at_comp *c) {
   if (c->num_params != 2 || c->num_results != 1) return AT_OP_COUNT;
   const at_node *n = c->results[0].node;

@@ -2,14 +2,22 @@
 #include "passes/passes_internal.h"
 
 const at_pass at_pipeline[] = {
-    {"inline", at_pass_inline},     {"partition", at_pass_partition},
+    {"inline", at_pass_inline},
+    {"partition", at_pass_partition},
     {"simplify", at_pass_simplify},
-    {"fold", at_pass_fold},         {"refine", at_pass_refine},
-    {"expand", at_pass_expand},     {"simplify", at_pass_simplify},
-    {"fold", at_pass_fold},         {"recognise", at_pass_recognise},
-    {"simplify", at_pass_simplify}, {"numerics", at_pass_numerics},
-    {"combine", at_pass_combine},   {"unroll", at_pass_unroll},
-    {"barriers", at_pass_barriers}, {"fuse", at_pass_fuse},
+    {"fold", at_pass_fold},
+    {"refine", at_pass_refine},
+    {"expand", at_pass_expand},
+    {"simplify", at_pass_simplify},
+    {"fold", at_pass_fold},
+    {"recognise", at_pass_recognise},
+    {"simplify", at_pass_simplify},
+    {"numerics", at_pass_numerics},
+    {"collectives", at_pass_collectives},
+    {"combine", at_pass_combine},
+    {"unroll", at_pass_unroll},
+    {"barriers", at_pass_barriers},
+    {"fuse", at_pass_fuse},
     {NULL, NULL},
 };
 

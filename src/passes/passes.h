@@ -39,6 +39,8 @@ at_status at_pass_recognise(
     at_module *m, const at_pass_options *o);  // scans, top-k, argmax, ...
 at_status at_pass_numerics(
     at_module *m, const at_pass_options *o);  // bf16 products where asked
+at_status at_pass_collectives(
+    at_module *m, const at_pass_options *o);  // one where several say the same
 at_status at_pass_combine(
     at_module *m, const at_pass_options *o);  // collectives with collectives
 at_status at_pass_unroll(

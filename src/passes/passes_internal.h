@@ -35,6 +35,10 @@ uint64_t at_node_hash(const at_node *n);  // without operands
 bool at_attr_same(const at_attr *a, const at_attr *b);
 bool at_node_same(const at_module *m, const at_node *a, const at_node *b);
 bool at_comp_same(const at_module *m, const at_comp *a, const at_comp *b);
+// Collectives of one kind that say the same, but for operands and the number of
+// the channel.
+bool at_collective_alike(const at_module *m, const at_node *a,
+                         const at_node *b);
 // The op of a region that is one binary op on its two parameters; else
 // OP_COUNT.
 at_op at_region_binary(const at_comp *c);

@@ -241,6 +241,7 @@ static void check_folder(const char *pass) {
   static void test_##name(void **state) { check_folder(#name); }
 FOLDER_TEST(inline)
 FOLDER_TEST(partition)
+FOLDER_TEST(collectives)
 FOLDER_TEST(combine)
 FOLDER_TEST(simplify)
 FOLDER_TEST(fold)
@@ -259,6 +260,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(test_expand),   cmocka_unit_test(test_recognise),
       cmocka_unit_test(test_barriers), cmocka_unit_test(test_fuse),
       cmocka_unit_test(test_pipeline), cmocka_unit_test(test_partition),
+      cmocka_unit_test(test_collectives),
       cmocka_unit_test(test_combine),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

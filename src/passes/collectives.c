@@ -1,0 +1,102 @@
+// Fewer collectives, where several say what one can: values that are sent
+// twice, sums of sums.
+#include "passes/passes_internal.h"
+
+typedef struct sent {
+  at_node *node;
+  struct sent *next;  // of the same first operand
+} sent;
+
+static bool may_join(const at_node *n) {
+  switch (n->op) {
+    case AT_OP_ALL_REDUCE:
+    case AT_OP_REDUCE_SCATTER:
+    case AT_OP_ALL_GATHER:
+    case AT_OP_ALL_TO_ALL:
+    case AT_OP_COLLECTIVE_PERMUTE:
+      return n->num_operands == 1 && !at_node_bool(n, AT_ATTR_ASYNC) &&
+             (!n->num_regions ||
+              at_region_binary(n->regions[0]) != AT_OP_COUNT);
+    default:
+      return false;
+  }
+}
+
+// The same value to the same devices: once is enough.
+static at_status send_once(at_rw *r, at_map *seen, at_node *n) {
+  sent **slot, *x;
+  AT_TRY_ALLOC(slot, (sent **)at_map_put_ptr(seen, n->operands[0].node));
+  for (x = *slot; x; x = x->next)
+    if (at_value_eq(x->node->operands[0], n->operands[0]) &&
+        at_collective_alike(r->m, x->node, n))
+      return at_fwd_set(r, n, 0, (at_value){x->node, 0});
+  AT_TRY_ALLOC(x, at_new(r->m->arena, sent, 1));
+  *x = (sent){n, *slot};
+  *slot = x;
+  return AT_OK;
+}
+
+// An all-reduce or reduce-scatter that adds up what only n reads.
+static bool sums_for(const at_node *n, at_value v) {
+  const at_node *s = v.node;
+  return (s->op == AT_OP_ALL_REDUCE || s->op == AT_OP_REDUCE_SCATTER) &&
+         may_join(s) && s->parent == n->parent && s->mark == 1 &&
+         at_region_binary(s->regions[0]) == AT_OP_ADD;
+}
+
+// sum(a) + sum(b) = sum(a + b), but for the order of additions.
+static at_status add_before(at_rw *r, at_node *n) {
+  if (n->op != AT_OP_ADD || !sums_for(n, n->operands[0]) ||
+      !sums_for(n, n->operands[1]))
+    return AT_OK;
+  at_node *a = n->operands[0].node, *b = n->operands[1].node, *one;
+  if (a == b || !at_collective_alike(r->m, a, b) ||
+      !at_type_eq(at_value_type(a->operands[0]), at_value_type(b->operands[0])))
+    return AT_OK;
+  at_value part;
+  at_comp *body;
+  AT_TRY(
+      at_mk_binary_region(r->m, AT_OP_ADD, a->types[0].dtype, n->loc, &body));
+  AT_TRY(at_mk2(n, AT_OP_ADD, a->operands[0], b->operands[0], &part));
+  at_node_desc d = {.op = a->op,
+                    .operands = &part,
+                    .num_operands = 1,
+                    .attrs = a->attrs,
+                    .num_attrs = a->num_attrs,
+                    .regions = &body,
+                    .num_regions = 1,
+                    .types = a->types,
+                    .num_types = 1,
+                    .loc = n->loc};
+  AT_TRY(at_build(n->parent, n, &d, &one));
+  part.node->mark = 1;
+  one->mark = n->mark;
+  a->mark = b->mark = 0;
+  r->changed = true;
+  return at_fwd_set(r, n, 0, (at_value){one, 0});
+}
+
+static at_status sweep(at_rw *r, at_comp *c) {
+  at_map seen = at_map_in(r->m->arena);
+  for (at_node *n = c->first, *next; n; n = next) {
+    next = n->next;
+    at_fwd_operands(n);
+    for (uint32_t i = 0; i < n->num_regions; i++)
+      AT_TRY(sweep(r, n->regions[i]));
+    if (may_join(n)) AT_TRY(send_once(r, &seen, n));
+    AT_TRY(add_before(r, n));
+  }
+  at_fwd_results(c);
+  return AT_OK;
+}
+
+at_status at_pass_collectives(at_module *m, const at_pass_options *o) {
+  at_rw r = {.m = m, .o = o};
+  if (m->num_partitions * m->num_replicas <= 1) return AT_OK;
+  at_aux_clear(m);
+  at_count_uses(m);
+  AT_TRY(sweep(&r, m->entry));
+  at_dce(m);
+  at_aux_clear(m);
+  return AT_OK;
+}
