@@ -85,7 +85,12 @@ static bool allowed(const bool *list, uint32_t n, uint32_t i) {
 static void apply_request(job *j) {
   at_module *m = j->module;
   const at_compile_request *r = &j->request;
-  if (!j->has_request) return;
+  // Without one, as JAX asks: results that state no sharding may get one.
+  if (!j->has_request) {
+    for (uint32_t i = 0; m->results && i < m->entry->num_results; i++)
+      m->results[i].open = !m->results[i].sharding;
+    return;
+  }
   m->num_replicas = r->num_replicas;
   m->num_partitions = r->num_partitions;
   for (uint32_t i = 0; m->params && i < m->entry->num_params; i++)

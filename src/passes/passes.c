@@ -3,6 +3,8 @@
 
 const at_pass at_pipeline[] = {
     {"inline", at_pass_inline},
+    // Before parts travel: what a product rounds travels rounded.
+    {"numerics", at_pass_numerics},
     {"partition", at_pass_partition},
     {"simplify", at_pass_simplify},
     {"fold", at_pass_fold},
