@@ -199,7 +199,7 @@ void at_config_allowed(at_config id, at_strbuf *out) {
       at_strbuf_addz(out, "host:port, comma-separated, ports 1 to 65535");
       break;
     case AT_CONFIG_TARGET_TEXT:
-      at_strbuf_addz(out, "[slices*]chip[:XxYxZ]");
+      at_strbuf_addz(out, "[slices*]chip[:XxYxZ] or [slices*]chip-N");
       break;
   }
 }

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -178,22 +177,6 @@ static bool known(at_str name) {
   return false;
 }
 
-// True the first time that it is called with a name.
-static bool is_news(at_str name) {
-  enum { kMost = 64 };
-  static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-  static uint64_t said[kMost];
-  static size_t count;
-  uint64_t h = at_hash(AT_HASH_SEED, name.ptr, name.len);
-  pthread_mutex_lock(&lock);
-  bool news = true;
-  for (size_t i = 0; i < AT_MIN(count, (size_t)kMost); i++)
-    if (said[i] == h) news = false;
-  if (news) said[count++ % kMost] = h;
-  pthread_mutex_unlock(&lock);
-  return news;
-}
-
 // ATOLL_ is ours; another name only counts when it is almost one of the
 // table's.
 static void look_at_unknown(at_str name) {
@@ -203,9 +186,9 @@ static void look_at_unknown(at_str name) {
     if (at_edits(name, at_str_of(names[i]), 2) <= 2) near = names[i];
   }
   bool ours = at_str_starts(name, "ATOLL_");
-  if ((!ours && !near) || known(name) || !is_news(name)) return;
+  if ((!ours && !near) || known(name)) return;
   if (!near) near = at_nearest(name, names, AT_CONFIG_COUNT);
-  at_log(AT_LOG_WARNING,
+  at_log_once(AT_LOG_WARNING,
          "the environment has %.*s, which is no knob of Atoll%s%s%s",
          (int)AT_MIN(name.len, (size_t)100), name.ptr,
          near ? ": did you mean " : " (docs/config.md lists them)",

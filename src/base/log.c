@@ -1,5 +1,6 @@
 #include "base/log.h"
 
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -25,17 +26,49 @@ bool at_log_on(at_log_level level) {
   return level != AT_LOG_OFF && (int)level <= now;
 }
 
-void at_log(at_log_level level, const char *fmt, ...) {
-  if (!at_log_on(level)) return;
-  char line[1024];
-  int head = snprintf(line, sizeof line, "atoll %s: ", g_names[level]);
-  va_list ap;
-  va_start(ap, fmt);
-  int body = vsnprintf(line + head, 1000, fmt, ap);
-  va_end(ap);
-  size_t n = (size_t)head + (size_t)(body < 0 ? 0 : body < 1000 ? body : 999);
-  line[n++] = '\n';
+enum { kMostText = 1000 };
+
+static void put(at_log_level level, const char *text) {
+  char line[kMostText + 24];
+  int n = snprintf(line, sizeof line - 1, "atoll %s: %s", g_names[level], text);
+  size_t len = AT_MIN((size_t)n, sizeof line - 2);
+  line[len++] = '\n';
   // One write, so that lines of several threads do not mix.
-  ssize_t ignored = write(STDERR_FILENO, line, n);
+  ssize_t ignored = write(STDERR_FILENO, line, len);
   (void)ignored;
+}
+
+void at_log(at_log_level level, const char *fmt, ...) {
+  char text[kMostText];
+  va_list ap;
+  if (!at_log_on(level)) return;
+  va_start(ap, fmt);
+  vsnprintf(text, sizeof text, fmt, ap);
+  va_end(ap);
+  put(level, text);
+}
+
+// True the first time that it is asked.
+static bool is_news(uint64_t h) {
+  enum { kMost = 64 };
+  static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+  static uint64_t said[kMost];
+  static size_t count;
+  bool news = true;
+  pthread_mutex_lock(&lock);
+  for (size_t i = 0; i < AT_MIN(count, (size_t)kMost); i++)
+    if (said[i] == h) news = false;
+  if (news) said[count++ % kMost] = h;
+  pthread_mutex_unlock(&lock);
+  return news;
+}
+
+void at_log_once(at_log_level level, const char *fmt, ...) {
+  char text[kMostText];
+  va_list ap;
+  if (!at_log_on(level)) return;
+  va_start(ap, fmt);
+  vsnprintf(text, sizeof text, fmt, ap);
+  va_end(ap);
+  if (is_news(at_hash(AT_HASH_SEED, text, strlen(text)))) put(level, text);
 }

@@ -19,4 +19,8 @@ bool at_log_on(at_log_level level);
 __attribute__((format(printf, 2, 3))) void at_log(at_log_level level,
                                                   const char *fmt, ...);
 
+// The same, but each text once per process (of the last 64).
+__attribute__((format(printf, 2, 3))) void at_log_once(at_log_level level,
+                                                       const char *fmt, ...);
+
 #endif

@@ -12,6 +12,7 @@
 at_status at_cli_run(int argc, char **argv);
 at_status at_cli_dump(int argc, char **argv);
 at_status at_cli_dump_mosaic(int argc, char **argv);  // after --mosaic
+at_status at_cli_config(int argc, char **argv);
 at_status at_cli_doctor(int argc, char **argv);
 at_status at_cli_cost(int argc, char **argv);
 at_status at_cli_collect(int argc, char **argv);  // `atoll cost collect`

@@ -3,6 +3,7 @@
 
 #include "base/config.h"
 #include "cli/cli.h"
+#include "compile/compile.h"
 
 typedef struct command {
   const char *name, *summary, *usage;
@@ -80,6 +81,9 @@ static const command commands[] = {
      "atoll cost machines [NAME]\n"
      "    what is known of a machine, and who says so\n",
      at_cli_cost},
+    {"config", "list the knobs: what holds now, and what they take",
+     "atoll config [--json]\n"
+     "    the environment's variables that Atoll reads (docs/config.md)\n", at_cli_config},
     {"doctor", "say what this machine offers and what that means for Atoll",
      "atoll doctor [--json | --measure [--cpu-time]]\n"
      "  --measure  measures this host and writes its description, for --target=host;\n"
@@ -182,7 +186,7 @@ int main(int argc, char **argv) {
     if (strcmp(argv[1], commands[i].name)) continue;
     if (argc > 2 && (!strcmp(argv[2], "--help") || !strcmp(argv[2], "-h")))
       return fputs(commands[i].usage, stdout) < 0;
-    at_status st = at_config_check();
+    at_status st = at_knobs_check();
     if (at_ok(st)) st = commands[i].run(argc - 1, argv + 1);
     return report(argv[1], st);
   }

@@ -423,7 +423,7 @@ static at_status write_executable(job *j, at_bytes *out) {
 static at_status start(job *j, at_bytes program, const at_compile_options *o) {
   *j = (job){.program = program, .has_request = o->request.len > 0};
   j->dump_dir = o->dump_dir ? o->dump_dir : at_config_text(AT_CONFIG_DUMP);
-  AT_TRY(at_config_check());
+  AT_TRY(at_knobs_check());
   j->cpu = o->cpu_features ? o->cpu_features : at_cpu_features();
   j->threads = o->threads ? o->threads : (uint32_t)at_config_uint(AT_CONFIG_THREADS);
   if (!j->threads) j->threads = at_cpu_count();

@@ -22,6 +22,11 @@ typedef struct at_compile_options {
 // block, 64-byte aligned, free() it. Thread-safe. Looks into the disk cache first.
 at_status at_compile(at_bytes program, const at_compile_options *o, at_bytes *out);
 
+// at_config_check, and whether the chip and topology of ATOLL_TARGET can be.
+// INVALID_ARGUMENT names the knob, its value and what is allowed. Whoever begins
+// something that depends on knobs calls it; at_compile does.
+at_status at_knobs_check(void);
+
 typedef enum at_stage {
   AT_STAGE_MLIR, AT_STAGE_HLO, AT_STAGE_OPTIMIZED, AT_STAGE_STEPS, AT_STAGE_LLVM,
   AT_STAGE_ASM,

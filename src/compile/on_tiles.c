@@ -5,14 +5,12 @@
 
 #include "base/config.h"
 #include "base/cpu.h"
+#include "machine/topology.h"
 
 bool at_on_tiles(const char *target, at_tiles_machine *out) {
-  const at_machine *m;
-  const char *star = strchr(target, '*'), *chip = star ? star + 1 : target;
-  at_status st = at_machine_find((at_str){chip, strcspn(chip, ":")}, &m);
-  if (at_ok(st) && strcmp(m->platform, "ipu")) return false;
-  if (at_ok(st)) st = at_tiles_machine_read(m, out);
-  return at_code_take(st) == AT_OK_CODE;
+  const at_machine *m = at_topology_machine(at_str_of(target));
+  return m && !strcmp(m->platform, "ipu") &&
+         at_code_take(at_tiles_machine_read(m, out)) == AT_OK_CODE;
 }
 
 at_status at_on_tiles_plan(const at_tiles_machine *machine, at_module *m,

@@ -6,26 +6,9 @@
 #include "cost/gpu.h"
 #include "cost/host.h"
 #include "cost/tpu.h"
+#include "machine/topology.h"
 
-enum { kMaxDevices = 1 << 16, kMostText = 255 };
-
-static at_status bad(at_str text, const char *why) {
-  return AT_FAIL(AT_INVALID_ARGUMENT,
-                 "target \"%.*s\": %s\nhint: [slices*]machine[:XxYxZ], as in "
-                 "v6e, v5p:2x2x4, "
-                 "2*v5e:4x4, H100:16, host, or a description: my.json:8",
-                 (int)AT_MIN(text.len, (size_t)64), text.ptr, why);
-}
-
-// Decimal number in 1..kMaxDevices at the start of *s; 0 when there is none.
-static int64_t number(at_str *s) {
-  int64_t v = 0;
-  size_t i = 0;
-  for (; i < s->len && s->ptr[i] >= '0' && s->ptr[i] <= '9'; i++)
-    if (v <= kMaxDevices) v = v * 10 + (s->ptr[i] - '0');
-  s->ptr += i, s->len -= i;
-  return v > kMaxDevices ? 0 : v;
-}
+enum { kMaxDevices = 1 << 16 };
 
 static bool ends_with(at_str s, const char *end) {
   size_t n = strlen(end);
@@ -108,17 +91,6 @@ static at_status find_machine(at_str name, at_arena *a,
   return at_machine_find(name, out);
 }
 
-static at_status read_shape(at_str text, at_str rest, at_target *t) {
-  for (int dims = 0;; dims++) {
-    if (dims == 3) return bad(text, "more than three dimensions");
-    t->shape[dims] = number(&rest);
-    if (!t->shape[dims]) return bad(text, "a dimension is not 1..65536");
-    if (!rest.len) return AT_OK;
-    if (*rest.ptr != 'x') return bad(text, "text follows the shape");
-    rest.ptr++, rest.len--;
-  }
-}
-
 static at_status count_devices(at_str text, at_target *t) {
   double cores = at_machine_number(t->machine, "cores_per_chip", 1);
   double per = at_machine_number(t->machine, "cores_per_device", 0);
@@ -126,7 +98,9 @@ static at_status count_devices(at_str text, at_target *t) {
   int64_t n = (int64_t)t->slices * t->devices_per_chip;
   for (int i = 0; i < 3; i++)
     if (__builtin_mul_overflow(n, t->shape[i], &n) || n > kMaxDevices)
-      return bad(text, "more than 65536 devices");
+      return AT_FAIL(AT_INVALID_ARGUMENT,
+                     "target \"%.*s\" has more than %d devices",
+                     (int)AT_MIN(text.len, (size_t)64), text.ptr, kMaxDevices);
   t->num_devices = (uint32_t)n;
   return AT_OK;
 }
@@ -174,31 +148,17 @@ at_status at_target_make(const at_machine *m, at_interp mode, at_arena *a,
 
 at_status at_target_parse(at_str text, at_interp mode, at_arena *a,
                           at_target **out) {
-  at_str name = text;
-  int64_t slices = 1;
-  const char *star = text.len ? memchr(text.ptr, '*', text.len) : NULL;
-  if (text.len > kMostText) return bad(text, "too long");
-  if (star) {
-    slices = number(&name);
-    if (!slices || name.ptr != star)
-      return bad(text, "the number of slices is not 1..65536");
-    name.ptr++, name.len--;
-  }
-  // The last colon, unless it is part of a path.
-  size_t colon = name.len;
-  while (colon && name.ptr[colon - 1] != ':' && name.ptr[colon - 1] != '/')
-    colon--;
-  bool shaped = colon && name.ptr[colon - 1] == ':';
-  at_str machine = {name.ptr, shaped ? colon - 1 : name.len};
+  at_topology_text said;
   const at_machine *m;
   at_target *t;
-  AT_TRY(at_status_prefix(find_machine(machine, a, &m), "target \"%.*s\"",
+  AT_TRY(at_topology_split(text, &said));
+  AT_TRY(at_status_prefix(find_machine(said.machine, a, &m), "target \"%.*s\"",
                           (int)AT_MIN(text.len, (size_t)64), text.ptr));
+  AT_TRY(at_topology_settle(text, m, &said));
   AT_TRY(at_target_make(m, mode, a, &t));
-  if (at_str_is(machine, "host")) AT_TRY(find_host_table(t, a));
-  t->slices = (uint32_t)slices;
-  if (shaped)
-    AT_TRY(read_shape(text, (at_str){name.ptr + colon, name.len - colon}, t));
+  if (at_str_is(said.machine, "host")) AT_TRY(find_host_table(t, a));
+  t->slices = said.slices;
+  memcpy(t->shape, said.shape, sizeof t->shape);
   AT_TRY(count_devices(text, t));
   const char *flags = getenv("XLA_FLAGS");
   if (flags) AT_TRY(at_network_xla_flags(at_str_of(flags), &t->network));

@@ -24,8 +24,7 @@ typedef struct at_hw {
 // NOT_FOUND lists the known names.
 at_status at_hw_find(at_str name, const at_hw **out);
 
-// ATOLL_TARGET's grammar: [slices "*"] chip [":" X ["x" Y ["x" Z]]]. One chip
-// unless a shape is given.
+// What ATOLL_TARGET means (machine/topology.h).
 typedef struct at_topology {
   const at_hw *hw;
   uint32_t slices;
@@ -33,7 +32,7 @@ typedef struct at_topology {
   uint32_t num_devices;  // of all slices
 } at_topology;
 enum { AT_TOPOLOGY_MAX_DEVICES = 4096 };
-// INVALID_ARGUMENT or NOT_FOUND quote the text and show the grammar.
+// INVALID_ARGUMENT or NOT_FOUND quote the text and say what there is.
 at_status at_topology_parse(const char *text, at_topology *out);
 
 typedef struct at_place {

@@ -41,7 +41,7 @@ static void parses_topologies(void **state) {
               {"2*v5e:2x2", 0, 8},
               {"7x", 0, 2},
               {"7x:2x2", 0, 8},
-              {"v4:3", 0, 3},
+              {"v6e:3", 0, 3},
               {"", AT_NOT_FOUND, 0},
               {"v9", AT_NOT_FOUND, 0},
               {"v6e:", AT_INVALID_ARGUMENT, 0},

@@ -2,7 +2,7 @@
 
 #include <pthread.h>
 
-#include "machine/machine.h"
+#include "machine/topology.h"
 
 enum { kMaxChips = 32 };
 
@@ -81,56 +81,27 @@ at_status at_hw_find(at_str name, const at_hw **out) {
 
 // ---- Topologies
 // ----------------------------------------------------------------------
-static at_status bad_topology(const char *text, const char *why) {
-  return AT_FAIL(
-      AT_INVALID_ARGUMENT,
-      "target \"%.64s\": %s\nhint: [slices*]chip[:XxYxZ], as in v6e, "
-      "v5p:2x2x4, 2*v5e:2x2",
-      text, why);
-}
-
-// Decimal number in 1..AT_TOPOLOGY_MAX_DEVICES; 0 when there is none.
-static int64_t take_number(const char **p) {
-  int64_t n = 0;
-  if (**p < '0' || **p > '9') return 0;
-  for (; **p >= '0' && **p <= '9'; (*p)++)
-    if (n <= AT_TOPOLOGY_MAX_DEVICES) n = n * 10 + (**p - '0');
-  return n > AT_TOPOLOGY_MAX_DEVICES ? 0 : n;
-}
-
-static at_status parse_shape(const char *text, const char *p, at_topology *t) {
-  uint32_t dims = 0;
-  do {
-    if (dims == 3) return bad_topology(text, "more than three dimensions");
-    p++;
-    t->shape[dims] = take_number(&p);
-    if (!t->shape[dims++])
-      return bad_topology(text, "a dimension is not 1..4096");
-  } while (*p == 'x');
-  return *p ? bad_topology(text, "text follows the shape") : AT_OK;
-}
-
 at_status at_topology_parse(const char *text, at_topology *out) {
-  at_topology t = {.slices = 1, .shape = {1, 1, 1}};
-  const char *chip = strchr(text, '*');
-  if (chip) {
-    const char *p = text;
-    t.slices = (uint32_t)take_number(&p);
-    if (!t.slices || p != chip)
-      return bad_topology(text, "the number of slices is not 1..4096");
-    chip++;
-  } else {
-    chip = text;
-  }
-  size_t n = strcspn(chip, ":");
-  AT_TRY(at_status_prefix(at_hw_find((at_str){chip, n}, &t.hw),
-                          "target \"%.64s\"", text));
-  if (chip[n]) AT_TRY(parse_shape(text, chip + n, &t));
-  uint64_t chips = (uint64_t)t.slices;
-  for (int i = 0; i < 3; i++) chips *= (uint64_t)t.shape[i];  // < 2^52
-  uint64_t devices = chips * (t.hw->cores_per_chip / t.hw->cores_per_device);
+  at_topology_text said;
+  const at_machine *m;
+  at_str whole = at_str_of(text);
+  at_topology t = {0};
+  AT_TRY(at_topology_split(whole, &said));
+  AT_TRY(at_status_prefix(at_hw_find(said.machine, &t.hw), "target \"%.64s\"",
+                          text));
+  AT_TRY(at_machine_find(said.machine, &m));
+  AT_TRY(at_topology_settle(whole, m, &said));
+  t.slices = said.slices;
+  memcpy(t.shape, said.shape, sizeof t.shape);
+  uint64_t devices = (uint64_t)t.slices;
+  for (int i = 0; i < 3; i++)
+    devices = at_mul(devices, (size_t)t.shape[i]);
+  devices = at_mul(devices, t.hw->cores_per_chip / t.hw->cores_per_device);
   if (devices > AT_TOPOLOGY_MAX_DEVICES)
-    return bad_topology(text, "more than 4096 devices");
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "target \"%.64s\" has more than %d devices\nhint: programs "
+                   "run on so many at most; `atoll estimate` takes larger ones",
+                   text, AT_TOPOLOGY_MAX_DEVICES);
   t.num_devices = (uint32_t)devices;
   *out = t;
   return AT_OK;
@@ -207,6 +178,14 @@ uint64_t at_hw_padded_bytes(const at_hw *hw, at_dtype t, at_dims dims) {
   }
   if (elements == SIZE_MAX) return UINT64_MAX;
   return at_mul(at_mul(elements / 8, bits), arrays);
+}
+
+// Decimal number in 1..4096; 0 when there is none.
+static uint32_t take_number(const char **p) {
+  uint32_t n = 0;
+  for (; **p >= '0' && **p <= '9'; (*p)++)
+    if (n <= 4096) n = n * 10 + (uint32_t)(**p - '0');
+  return n > 4096 ? 0 : n;
 }
 
 // n of "{1,0:T(n)}", and the dimension that is first; 0: another layout.

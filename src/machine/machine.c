@@ -114,7 +114,11 @@ static bool same_name(at_str a, at_str b) {
 }
 
 bool at_machine_answers_to(const at_machine *m, at_str name) {
+  at_figure kind;
   if (same_name(name, at_str_of(m->name))) return true;
+  if (name.len && at_machine_figure(m, "device_kind", &kind) &&
+      same_name(name, kind.text))
+    return true;
   const at_json *aliases = at_json_get(m->tree, "aliases");
   for (size_t k = 0; aliases && k < aliases->len; k++)
     if (same_name(aliases->items[k].string, name)) return true;

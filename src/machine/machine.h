@@ -22,7 +22,7 @@ typedef struct at_machine {
 // long as the process. Thread-safe.
 size_t at_machine_count(void);
 const at_machine *at_machine_at(size_t i);
-// By name or alias, ignoring case. NOT_FOUND lists the known names.
+// By name, alias or device kind, ignoring case. NOT_FOUND lists the known names.
 at_status at_machine_find(at_str name, const at_machine **out);
 bool at_machine_answers_to(const at_machine *m, at_str name);
 // Reads a description; everything lives in `a`. INVALID_ARGUMENT names the

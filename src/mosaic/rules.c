@@ -7,6 +7,7 @@
 
 #include "base/config.h"
 #include "base/log.h"
+#include "machine/topology.h"
 #include "mosaic/rules_internal.h"
 
 static const at_mosaic_chip chips[] = {
@@ -28,11 +29,13 @@ static const at_mosaic_chip chips[] = {
 #undef AT_MOSAIC_CHIP
 };
 
-const at_mosaic_chip *at_mosaic_chip_find(at_str name) {
-  const char *star = name.len ? memchr(name.ptr, '*', name.len) : NULL;
-  if (star) name = (at_str){star + 1, name.len - (size_t)(star + 1 - name.ptr)};
-  const char *colon = name.len ? memchr(name.ptr, ':', name.len) : NULL;
-  if (colon) name.len = (size_t)(colon - name.ptr);
+const at_mosaic_chip *at_mosaic_chip_find(at_str target) {
+  at_topology_text said;
+  const at_machine *m;
+  if (at_code_take(at_topology_split(target, &said))) return NULL;
+  // Some chips have rules but no description.
+  at_str name = said.machine;
+  if (!at_code_take(at_machine_find(name, &m))) name = at_str_of(m->name);
   for (size_t i = 0; i < AT_LEN(chips); i++)
     if (at_str_is(name, chips[i].name) || at_str_is(name, chips[i].kind))
       return &chips[i];
@@ -180,7 +183,13 @@ at_status at_mosaic_check(const at_mosaic_kernel *k, const at_mosaic_chip *chip,
 at_status at_mosaic_admit(const at_mosaic_kernel *k, at_str target,
                           uint32_t num_devices) {
   const at_mosaic_chip *chip = at_mosaic_chip_find(target);
-  if (!chip) return AT_OK;
+  if (!chip) {
+    at_log_once(AT_LOG_WARNING,
+                "target %.*s: the rules of its compiler are not known, so "
+                "Pallas kernels run without being checked against them",
+                (int)AT_MIN(target.len, (size_t)64), target.ptr);
+    return AT_OK;
+  }
   at_status s = at_mosaic_check(k, chip, num_devices);
   if (at_ok(s) || !at_config_flag(AT_CONFIG_LENIENT)) return s;
   at_log(AT_LOG_WARNING, "%s would refuse this kernel: %s", chip->name,

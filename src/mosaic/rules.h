@@ -17,8 +17,8 @@ typedef struct at_mosaic_chip {
   int64_t word_bits;        // of HBM, that copies begin with
   int64_t spmem_words;      // of a SparseCore, TileSpmem included; 0: not known
 } at_mosaic_chip;
-// By name or device kind, ignoring a topology after ':'. NULL: unknown.
-const at_mosaic_chip *at_mosaic_chip_find(at_str name);
+// Of a target's text (machine/topology.h), or by device kind. NULL: unknown.
+const at_mosaic_chip *at_mosaic_chip_find(at_str target);
 
 // Where the compiler would stop: UNIMPLEMENTED, INTERNAL, INVALID_ARGUMENT or
 // RESOURCE_EXHAUSTED. The message starts as the compiler's does, so that JAX

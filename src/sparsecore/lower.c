@@ -1,6 +1,6 @@
 // Custom calls of the SparseCore, read and checked: what the engine is told.
 #include "base/log.h"
-#include "machine/machine.h"
+#include "machine/topology.h"
 #include "sparsecore/sparsecore.h"
 
 enum {
@@ -35,14 +35,8 @@ at_sc_kind at_sc_kind_of(const at_node *n) {
 }
 
 uint32_t at_sc_count(at_str target) {
-  size_t begin = 0, end = 0;
-  for (size_t i = 0; i < target.len; i++)
-    if (target.ptr[i] == '*') begin = i + 1;
-  for (end = begin; end < target.len && target.ptr[end] != ':'; end++) continue;
-  const at_machine *m;
-  if (at_code_take(
-          at_machine_find((at_str){target.ptr + begin, end - begin}, &m)))
-    return 0;
+  const at_machine *m = at_topology_machine(target);
+  if (!m) return 0;
   return (uint32_t)at_machine_number(m, "sparse_cores_per_device", 0);
 }
 

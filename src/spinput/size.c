@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "machine/machine.h"
+#include "machine/topology.h"
 
 enum {
   PIECE = 8192,     // buffers of the stack are multiples of this
@@ -20,19 +20,10 @@ static const int64_t most_per_tensor = 16ll << 30;
 // ---- The chip
 // -------------------------------------------------------------------
 
-static at_str chip_name(at_str target) {
-  for (size_t i = 0; i < target.len; i++)  // "2*v5p:2x2x1"
-    if (target.ptr[i] == '*')
-      target = (at_str){target.ptr + i + 1, target.len - i - 1}, i = 0;
-  for (size_t i = 0; i < target.len; i++)
-    if (target.ptr[i] == ':') target.len = i;
-  return target;
-}
-
 at_status at_spinput_chip_find(at_str target, at_spinput_chip *out) {
   const at_machine *m;
-  at_str name = chip_name(target);
-  AT_TRY(at_machine_find(name, &m));
+  at_topology_text said;
+  AT_TRY(at_topology_read(target, &m, &said));
   int32_t cores = (int32_t)at_machine_number(m, "sparse_cores_per_device", 0);
   if (cores < 1)
     return AT_FAIL(AT_UNIMPLEMENTED,
