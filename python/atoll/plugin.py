@@ -9,36 +9,77 @@ JAX calls `initialize()` before it makes its backends. Two ways lead to Atoll:
 JAX's host callbacks need a CPU client beside it, so `cpu` joins the list.
 """
 
+import ctypes
 import importlib.util
 import os
+import sys
 
 import atoll
 
 PRIORITY = 500
+# Debian's packages of what the library is linked to.
+_PACKAGES = {"libLLVM": "libllvm19", "libopenblas": "libopenblas0-serial",
+             "libz": "zlib1g"}
 
 
 def initialize() -> None:
+  try:
+    _register()
+  except OSError as error:  # no library, or none that can be loaded
+    _say("error", "JAX has no devices of Atoll and may go on with others\n"
+         f"reason: {error}{_advice(str(error))}")
+
+
+def _say(level: str, text: str) -> None:
+  print(f"atoll {level}: {text}", file=sys.stderr, flush=True)
+
+
+def _advice(reason: str) -> str:
+  for name, package in _PACKAGES.items():
+    if reason.startswith(name):
+      return f"\nhint: the library needs it; on Debian: apt-get install {package}"
+  return ""
+
+
+def _register() -> None:
   from jax._src import config, xla_bridge
 
+  platforms = [p for p in (config.jax_platforms.value or "").split(",") if p]
+  if platforms and not {"atoll", "tpu"} & set(platforms):
+    return
   path = atoll.library_path()
-  named = config.jax_platforms.value or ""
-  platforms = [p for p in named.split(",") if p]
+  if not hasattr(ctypes.CDLL(path), "GetPjrtApi"):  # OSError names what it needs
+    raise OSError(f"{path} is not a PJRT plugin\n"
+                  "hint: ATOLL_LIBRARY is to name a libatoll.so")
   if "atoll" in platforms:
     xla_bridge.register_plugin("atoll", priority=PRIORITY, library_path=path)
     _register_ffi(path)
-  elif not platforms or "tpu" in platforms:
-    if "TPU_LIBRARY_PATH" in os.environ:
-      if os.path.realpath(os.environ["TPU_LIBRARY_PATH"]) == os.path.realpath(
-          path):
+  else:
+    named = os.environ.get("TPU_LIBRARY_PATH")
+    if named:
+      if os.path.realpath(named) == os.path.realpath(path):
         _register_ffi(path)
+      elif not os.path.isfile(named):
+        raise FileNotFoundError(
+            f"TPU_LIBRARY_PATH={named} is not there\n"
+            f"hint: unset it, or TPU_LIBRARY_PATH={path}")
       return
     if importlib.util.find_spec("libtpu") is not None:
+      _say_real(path)
       return  # a real TPU's library goes first
     os.environ["TPU_LIBRARY_PATH"] = path
     _register_ffi(path)
-  if platforms and "cpu" not in platforms and (
-      "atoll" in platforms or "tpu" in platforms):
+  if platforms and "cpu" not in platforms:
     config.config.update("jax_platforms", ",".join([*platforms, "cpu"]))
+
+
+def _say_real(path: str) -> None:
+  """The package libtpu is there: says so where it cannot have a TPU."""
+  from jax._src import hardware_utils
+
+  if not hardware_utils.num_available_tpu_chips_and_device_id()[0]:
+    _say("warning", "JAX takes the package libtpu for its TPU, but this machine has none\n"
+         f"hint: TPU_LIBRARY_PATH={path} or JAX_PLATFORMS=atoll takes Atoll")
 
 
 def _register_ffi(path: str) -> None:

@@ -3,7 +3,9 @@
 #include <stdlib.h>
 
 #include "base/config.h"
+#include "base/log.h"
 #include "base/strbuf.h"
+#include "compile/compile.h"
 #include "pjrt/pjrt_internal.h"
 
 const char at_pjrt_platform_name[] = "tpu";
@@ -83,12 +85,12 @@ static at_status open_hosts(PJRT_Client *c, at_runtime_options *o) {
   return st;
 }
 
-AT_API(Client_Create) {
+static PJRT_Error *create(PJRT_Client_Create_Args *a) {
   AT_ARGS_UP_TO(PJRT_Client_Create_Args, client);
   at_runtime_options o = {0};
   char *target = NULL;
   PJRT_Client *c = NULL;
-  at_status st = at_config_check();
+  at_status st = at_knobs_check();
   if (!at_ok(st)) goto out;
   AT_TRY_GOTO(st, read_options(a->create_options, a->num_options, &o, &target),
               out);
@@ -118,6 +120,22 @@ out:
   client_free(c);
   free(target);
   return at_pjrt_error(st);
+}
+
+// Where JAX_PLATFORMS does not name the platform, JAX passes over a client that
+// failed and computes elsewhere, without a word. So the word is ours; JAX may
+// try again, so it is said once.
+static void say_why(const PJRT_Error *e) {
+  at_log_once(AT_LOG_ERROR,
+              "no client, so JAX has no devices of Atoll and may go on with "
+              "others\nreason: %s",
+              at_status_message(e->status));
+}
+
+AT_API(Client_Create) {
+  PJRT_Error *e = create(a);
+  if (e) say_why(e);
+  return e;
 }
 
 AT_API(Client_Destroy) {
