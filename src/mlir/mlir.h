@@ -12,6 +12,8 @@
 
 #include "abi/dtype.h"
 #include "base/arena.h"
+#include "base/digest.h"
+#include "base/map.h"
 #include "base/span.h"
 #include "base/status.h"
 #include "base/strbuf.h"
@@ -216,5 +218,26 @@ bool at_mattr_eq(const at_mattr *a, const at_mattr *b);
 // count where asked for. `scratch` grows with the program.
 bool at_mop_eq(const at_mop *a, const at_mop *b, bool locations,
                at_arena *scratch);
+
+// Of all that a location says, the metadata of fused ones aside. `memo` keeps those
+// of its parts from call to call (at_mloc -> at_digest).
+at_status at_mloc_digest(const at_mloc *l, at_map *memo, at_digest *out);
+// What the owner of a digest decides. Each may be NULL.
+typedef struct at_mdigest_hooks {
+  void *user;
+  // Called at each location of an operation, a block's argument or an attribute, in
+  // the order of the program, with the digest of all that it says. NULL: locations do
+  // not count.
+  at_status (*place)(void *user, const at_mloc *loc, at_digest said, at_digest *io);
+  // Called at each attribute of an operation; sets *done when it has mixed in what
+  // the attribute means, else its structure counts.
+  at_status (*attr)(void *user, const at_mop *op, const at_mnamed *attr, at_digest *io,
+                    bool *done);
+} at_mdigest_hooks;
+// Mixes in an operation with all that it holds. Operations that at_mop_eq calls equal
+// (without locations) have equal digests, whatever order their attributes, types and
+// strings had in the file. `scratch` grows with the program.
+at_status at_mop_digest(const at_mop *op, const at_mdigest_hooks *hooks, at_arena *scratch,
+                        at_digest *io);
 
 #endif
