@@ -414,6 +414,7 @@ typedef struct at_xcore {
 typedef struct at_xlocation {
   uint32_t file, op;  // strings
   uint32_t line, column;
+  uint32_t place;     // as in at_xstep
 } at_xlocation;
 
 #endif

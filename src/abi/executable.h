@@ -11,7 +11,7 @@
 #include "abi/kernels.h"
 
 #define AT_EXECUTABLE_MAGIC 0x4c4c4f5441ull  // "ATOLL"
-enum { AT_EXECUTABLE_VERSION = 9 };
+enum { AT_EXECUTABLE_VERSION = 10 };
 
 typedef enum at_xsection {
   AT_XS_STRINGS,    // char; NUL-terminated strings, offset 0 is ""
@@ -123,7 +123,10 @@ typedef struct at_xstep {
   double estimated_ns;           // single-thread
   uint32_t op_name, file, line;  // strings and line of the source, for profiles
   uint32_t hlo;                  // string: op text ("fusion.12 add,multiply")
+  uint32_t place;                // which of the program's locations file and line are
+                                 // of; AT_NO_PLACE: of none that could change
 } at_xstep;
+#define AT_NO_PLACE UINT32_MAX
 
 typedef enum at_xkernel_kind {
   AT_XK_RANGE,      // at_kernel_fn

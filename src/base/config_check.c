@@ -65,7 +65,7 @@ static at_status bad_place(at_config id, const char *v, const char *what,
 }
 
 // 0 or an error number.
-static int make_folders(const char *path) {
+static int make_folders(const char *path, mode_t mode) {
   char text[PATH_MAX];
   size_t n = strlen(path);
   struct stat st;
@@ -75,7 +75,7 @@ static int make_folders(const char *path) {
     if (*p && *p != '/') continue;
     char kept = *p;
     *p = 0;
-    if (mkdir(text, 0777) && errno != EEXIST) {
+    if (mkdir(text, mode) && errno != EEXIST) {
       int error = errno;
       if (stat(text, &st) || !S_ISDIR(st.st_mode)) return error;
     }
@@ -86,7 +86,7 @@ static int make_folders(const char *path) {
 }
 
 static at_status check_folder(at_config id, const char *v, bool written) {
-  int error = make_folders(v);
+  int error = make_folders(v, written ? 0777 : 0700);
   if (error) return bad_place(id, v, "no such folder can be made", error);
   if (access(v, written ? W_OK | X_OK : X_OK))
     return bad_place(

@@ -5,6 +5,7 @@
 #define ATOLL_CODEGEN_CODEGEN_H_
 
 #include "abi/executable.h"
+#include "base/digest.h"
 #include "hlo/hlo.h"
 
 typedef struct at_cg at_cg;
@@ -85,6 +86,10 @@ typedef struct at_cg_output {
 } at_cg_output;
 // Emits everything added so far; output lives in `a`.
 at_status at_cg_finish(at_cg *cg, at_arena *a, at_cg_output *out);
+// LLVM modules that this process has made. Thread-safe.
+uint64_t at_cg_modules_made(void);
+// The build of LLVM that makes the code: what at_digest_build says of it.
+at_status at_cg_build(at_digest *out);
 // LLVM IR (or assembly) of what was added so far, for ATOLL_DUMP and `atoll dump`.
 at_status at_cg_print(at_cg *cg, bool assembly, at_strbuf *out);
 

@@ -8,6 +8,7 @@
 #include <llvm-c/Transforms/PassBuilder.h>
 #include <pthread.h>
 #include <setjmp.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -23,6 +24,13 @@ static _Thread_local char fatal[512];
 static void on_fatal(const char *reason) {
   snprintf(fatal, sizeof fatal, "%s", reason ? reason : "unknown");
   if (escape) longjmp(*escape, 1);
+}
+
+static _Atomic(uint64_t) modules_made;
+uint64_t at_cg_modules_made(void) { return modules_made; }
+
+at_status at_cg_build(at_digest *out) {
+  return at_digest_build((const void *)(uintptr_t)LLVMCreateTargetMachine, out);
 }
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -144,6 +152,7 @@ static at_status fill(at_maker *b) {
   char name[32];
   snprintf(name, sizeof name, "atoll.%u", b->u->index);
   b->module = LLVMModuleCreateWithNameInContext(name, b->ctx);
+  atomic_fetch_add(&modules_made, 1);
   LLVMSetTarget(b->module, triple);
   LLVMTargetDataRef layout = LLVMCreateTargetDataLayout(b->machine);
   LLVMSetModuleDataLayout(b->module, layout);

@@ -1,61 +1,86 @@
 #include "compile/cache.h"
 
 #include <dirent.h>
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "abi/executable.h"
+#include "base/clock.h"
 #include "base/config.h"
+#include "base/log.h"
+#include "compile/compile.h"
 
-// Above this the oldest entries go, a quarter at a time. To look at them all
-// takes longer than most compiles, so it is done once per LOOK_BYTES written, on
-// average over all processes: keys are random enough to decide when.
-#define LIMIT_BYTES ((uint64_t)1 << 30)
-#define LOOK_BYTES (LIMIT_BYTES / 16)
+#define MAGIC 0x3045484341435441ull  // "ATCACHE0"
+enum { FORMAT = 1, NAME_BYTES = 96 };
+#define ENTRY ".exe"
+#define TEMPORARY ".tmp"
 
-static uint64_t rotate(uint64_t x, int n) { return x << n | x >> (64 - n); }
+// Before the executable, which keeps its alignment behind it.
+typedef struct header {
+  uint64_t magic;
+  uint32_t format, header_bytes;
+  at_cache_key key;      // the program's holds build, CPU and settings
+  at_digest build;
+  uint64_t any_places;   // 1: key.places need not agree
+  uint64_t executable_bytes;
+  at_digest checksum;    // of the header without it, then of the executable
+  uint64_t pad[4];
+} header;
+_Static_assert(sizeof(header) % 64 == 0, "executables are 64-byte aligned");
 
-// Two independent 64-bit lanes over 8-byte words, finalised by multiplication.
-void at_cache_key_add(at_cache_key *k, at_bytes b) {
-  uint64_t h0 = k->hash[0] ^ b.len, h1 = k->hash[1] + b.len;
-  for (size_t i = 0; i < b.len; i += 8) {
-    uint64_t w = 0;
-    memcpy(&w, b.ptr + i, AT_MIN((size_t)8, b.len - i));
-    h0 = rotate((h0 ^ w) * 0x9e3779b97f4a7c15ull, 29);
-    h1 = (rotate(h1, 31) + w) * 0xc2b2ae3d27d4eb4full;
-    h1 ^= h1 >> 33;
-  }
-  k->hash[0] = (h0 ^ h0 >> 32) * 0xd6e8feb86659fd93ull;
-  k->hash[1] = (h1 ^ h1 >> 29) * 0xbf58476d1ce4e5b9ull;
+static at_digest checksum_of(const header *h, at_bytes executable) {
+  header plain = *h;
+  plain.checksum = (at_digest){{0}};
+  at_digest d = at_digest_start(MAGIC);
+  at_digest_add(&d, (at_bytes){(const uint8_t *)&plain, sizeof plain});
+  at_digest_add(&d, executable);
+  return d;
 }
 
-void at_cache_key_add_u64(at_cache_key *k, uint64_t v) {
-  at_cache_key_add(k, (at_bytes){(const uint8_t *)&v, sizeof v});
+static at_digest own_build(void) {
+  at_digest d = {{0}};
+  at_status_free(at_compile_build(&d));
+  return d;
 }
 
-at_cache_key at_cache_key_start(void) {
-  at_cache_key k = {{AT_EXECUTABLE_VERSION, 0x41746f6c6cull}};
-  // The library file that holds this code stands for the build.
-  Dl_info info;
-  struct stat st;
-  if (dladdr((void *)(uintptr_t)at_cache_key_start, &info) && info.dli_fname &&
-      stat(info.dli_fname, &st) == 0) {
-    at_cache_key_add_u64(&k, (uint64_t)st.st_size);
-    at_cache_key_add_u64(&k, (uint64_t)st.st_mtim.tv_sec);
-    at_cache_key_add_u64(&k, (uint64_t)st.st_mtim.tv_nsec);
-  }
-  at_cache_key_add(&k, (at_bytes){(const uint8_t *)AT_VERSION, sizeof AT_VERSION});
-  return k;
+bool at_cache_entry_read(at_bytes file, const at_cache_key *k, at_bytes *out) {
+  header h;
+  if (file.len < sizeof h) return false;
+  memcpy(&h, file.ptr, sizeof h);
+  at_bytes executable = {file.ptr + sizeof h, file.len - sizeof h};
+  if (h.magic != MAGIC || h.format != FORMAT || h.header_bytes != sizeof h ||
+      h.executable_bytes != executable.len || h.any_places > 1 ||
+      !at_digest_eq(h.key.program, k->program) || !at_digest_eq(h.build, own_build()) ||
+      !(h.any_places || at_digest_eq(h.key.places, k->places)) ||
+      !at_digest_eq(h.checksum, checksum_of(&h, executable)))
+    return false;
+  *out = executable;
+  return true;
 }
 
-// The cache folder, made if need be; false: caching is off or there is no home.
-static bool folder(char *out, size_t size) {
-  if (!at_config_flag(AT_CONFIG_CACHE)) return false;
+// ---- The folder
+// Each complaint is made once by a process.
+typedef enum complaint { NO_FOLDER, FOREIGN_FOLDER, NO_WRITE, TOO_LARGE, COMPLAINTS } complaint;
+__attribute__((format(printf, 2, 3))) static void complain(complaint c, const char *fmt, ...) {
+  static _Atomic(bool) made[COMPLAINTS];
+  char text[900];
+  if (atomic_exchange(&made[c], true)) return;
+  va_list ap;
+  va_start(ap, fmt);
+  vsnprintf(text, sizeof text, fmt, ap);
+  va_end(ap);
+  at_log(AT_LOG_WARNING, "%s", text);
+}
+
+at_status at_cache_folder(char *out, size_t size) {
   const char *dir = at_config_text(AT_CONFIG_CACHE_DIR);
   const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
   int n;
@@ -66,114 +91,321 @@ static bool folder(char *out, size_t size) {
   else if (home && *home)
     n = snprintf(out, size, "%s/.cache/atoll", home);
   else
-    return false;
-  if (n < 0 || (size_t)n >= size) return false;
-  for (char *p = out + 1; *p; p++)
-    if (*p == '/') {
-      *p = 0;
-      if (mkdir(out, 0700) && errno != EEXIST) return false;
-      *p = '/';
+    return AT_FAIL(AT_NOT_FOUND, "no folder for the program cache: HOME is not set\n"
+                                 "hint: set ATOLL_CACHE_DIR, or ATOLL_CACHE=off");
+  if (n < 0 || (size_t)n >= size)
+    return AT_FAIL(AT_INVALID_ARGUMENT, "the path of the program cache is too long");
+  return AT_OK;
+}
+
+// Makes the folder and those around it; 0, or errno.
+static int make_folder(const char *path) {
+  char part[4096];
+  snprintf(part, sizeof part, "%s", path);
+  for (char *p = part + 1; *p; p++) {
+    if (*p != '/') continue;
+    *p = 0;
+    if (mkdir(part, 0700) && errno != EEXIST) return errno;
+    *p = '/';
+  }
+  return mkdir(part, 0700) && errno != EEXIST ? errno : 0;
+}
+
+// The folder, opened, made if need be: of this user, and written by nobody who pleases.
+// -1: caching is off, or it cannot be had, which is said once.
+static int open_folder(void) {
+  char path[4000];
+  struct stat st;
+  if (!at_config_flag(AT_CONFIG_CACHE)) return -1;
+  at_status found = at_cache_folder(path, sizeof path);
+  if (found.err) {
+    complain(NO_FOLDER, "%s", at_status_message(found));
+    return at_status_free(found), -1;
+  }
+  int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (dir < 0) {
+    int why = make_folder(path);
+    if (!why && (dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0) why = errno;
+    if (why) {
+      complain(NO_FOLDER, "programs are not cached: folder %s: %s; set ATOLL_CACHE_DIR, or "
+               "ATOLL_CACHE=off", path, strerror(why));
+      return -1;
     }
-  return !mkdir(out, 0700) || errno == EEXIST;
+  }
+  if (fstat(dir, &st) || st.st_uid != geteuid() || (st.st_mode & S_IWOTH)) {
+    complain(FOREIGN_FOLDER, "programs are not cached: folder %s %s; set ATOLL_CACHE_DIR to "
+             "one that only you may write", path,
+             st.st_uid != geteuid() ? "belongs to another user" : "may be written by anybody");
+    return close(dir), -1;
+  }
+  return dir;
 }
 
-static bool path_of(const at_cache_key *k, char *out, size_t size) {
-  char dir[3072];
-  if (!folder(dir, sizeof dir)) return false;
-  int n = snprintf(out, size, "%s/%016llx%016llx.exe", dir,
-                   (unsigned long long)k->hash[0], (unsigned long long)k->hash[1]);
-  return n > 0 && (size_t)n < size;
+static void name_of(const at_cache_key *k, char out[NAME_BYTES]) {
+  snprintf(out, NAME_BYTES, "%016llx%016llx" ENTRY, (unsigned long long)k->program.h[0],
+           (unsigned long long)k->program.h[1]);
 }
 
-static bool plausible(const uint8_t *p, size_t n, const at_cache_key *k) {
-  at_xheader h;
-  if (n < sizeof h) return false;
-  memcpy(&h, p, sizeof h);
-  return h.magic == AT_EXECUTABLE_MAGIC && h.version == AT_EXECUTABLE_VERSION &&
-         h.total_bytes == n && h.fingerprint[0] == k->hash[0] &&
-         h.fingerprint[1] == k->hash[1];
+static uint64_t limit_bytes(void) {
+  uint64_t limit = at_config_uint(AT_CONFIG_CACHE_LIMIT);
+  return limit ? limit : UINT64_MAX;
 }
 
-bool at_cache_get(const at_cache_key *k, at_bytes *out) {
-  char path[4096];
-  if (!path_of(k, path, sizeof path)) return false;
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return false;
+// ---- Reading
+// The whole of a plain file of this user that nobody else may write; NULL: it is none.
+// What is no plain file is not waited for.
+static uint8_t *read_entry(int dir, const char *name, size_t *out_len) {
+  int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+  if (fd < 0) return NULL;
   struct stat st;
   uint8_t *p = NULL;
   size_t n = 0, got = 0;
-  if (fstat(fd, &st) == 0 && st.st_size > 0) {
+  if (!fstat(fd, &st) && S_ISREG(st.st_mode) && st.st_uid == geteuid() &&
+      !(st.st_mode & (S_IWGRP | S_IWOTH)) && st.st_size > (off_t)sizeof(header) &&
+      (uint64_t)st.st_size <= limit_bytes()) {
     n = (size_t)st.st_size;
     p = aligned_alloc(64, at_align_up(n, 64));
   }
   while (p && got < n) {
     ssize_t r = read(fd, p + got, n - got);
+    if (r < 0 && errno == EINTR) continue;
     if (r <= 0) break;
     got += (size_t)r;
   }
+  if (p && got == n) futimens(fd, NULL);  // it was used: it goes last
   close(fd);
-  if (!p || got != n || !plausible(p, n, k)) return free(p), false;
-  *out = (at_bytes){p, n};
+  if (got != n) return free(p), NULL;
+  *out_len = n;
+  return p;
+}
+
+bool at_cache_get(const at_cache_key *k, at_bytes *out) {
+  char name[NAME_BYTES];
+  int dir = open_folder();
+  if (dir < 0) return false;
+  name_of(k, name);
+  size_t n;
+  uint8_t *p = read_entry(dir, name, &n);
+  close(dir);
+  at_bytes x;
+  if (!p || !at_cache_entry_read((at_bytes){p, n}, k, &x)) return free(p), false;
+  memmove(p, x.ptr, x.len);  // a block of its own
+  *out = (at_bytes){p, x.len};
   return true;
 }
 
-typedef struct entry {
-  char name[64];
+// ---- The limit
+typedef struct file {
+  char name[NAME_BYTES];
   uint64_t bytes;
   struct timespec when;
-} entry;
+} file;
+typedef struct listing {
+  file *list;
+  size_t len, cap;
+  uint64_t bytes;
+} listing;
+
+static bool ends_with(const char *name, const char *end) {
+  size_t n = strlen(name), m = strlen(end);
+  return n >= m && !strcmp(name + n - m, end);
+}
+
+// What a writer that was killed has left: nobody holds its lock.
+static bool remove_stale(int dir, const char *name) {
+  int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+  if (fd < 0) return false;
+  bool gone = !flock(fd, LOCK_EX | LOCK_NB) && !unlinkat(dir, name, 0);
+  close(fd);
+  return gone;
+}
+
+// The entries; also takes away temporary files of writers that are no more. False: out
+// of memory, or the folder does not read.
+static bool list_entries(int dir, bool tidy, listing *out) {
+  *out = (listing){0};
+  int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  DIR *d = fd < 0 ? NULL : fdopendir(fd);
+  if (!d && fd >= 0) close(fd);
+  if (!d) return false;
+  bool ok = true;
+  for (struct dirent *e; ok && (e = readdir(d));) {
+    struct stat st;
+    bool entry = ends_with(e->d_name, ENTRY);
+    if (!(entry || ends_with(e->d_name, TEMPORARY)) || strlen(e->d_name) >= NAME_BYTES ||
+        fstatat(dir, e->d_name, &st, AT_SYMLINK_NOFOLLOW) || !S_ISREG(st.st_mode) ||
+        (!entry && tidy && remove_stale(dir, e->d_name)))
+      continue;
+    if (out->len == out->cap) {
+      file *more = realloc(out->list, (out->cap = out->cap ? out->cap * 2 : 64) * sizeof *more);
+      if (!(ok = more)) break;
+      out->list = more;
+    }
+    file *f = &out->list[out->len];
+    *f = (file){.bytes = (uint64_t)st.st_blocks * 512, .when = st.st_mtim};
+    f->bytes = AT_MAX(f->bytes, (uint64_t)st.st_size);
+    strcpy(f->name, e->d_name);
+    out->bytes += f->bytes;
+    out->len += entry;  // what is being written counts, and stays
+  }
+  closedir(d);
+  return ok;
+}
 
 static int older_first(const void *a, const void *b) {
-  const entry *x = a, *y = b;
+  const file *x = a, *y = b;
   if (x->when.tv_sec != y->when.tv_sec) return x->when.tv_sec < y->when.tv_sec ? -1 : 1;
   return (x->when.tv_nsec > y->when.tv_nsec) - (x->when.tv_nsec < y->when.tv_nsec);
 }
 
-static void trim(const char *dir) {
-  DIR *d = opendir(dir);
-  if (!d) return;
-  entry *list = NULL;
-  size_t len = 0, cap = 0;
-  uint64_t total = 0;
-  for (struct dirent *e; (e = readdir(d));) {
-    struct stat st;
-    if (strlen(e->d_name) >= sizeof list->name || !strstr(e->d_name, ".exe") ||
-        fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW))
-      continue;
-    if (len == cap) {
-      entry *more = realloc(list, (cap = cap ? cap * 2 : 64) * sizeof *list);
-      if (!more) break;
-      list = more;
-    }
-    strcpy(list[len].name, e->d_name);
-    list[len].bytes = (uint64_t)st.st_size;
-    list[len++].when = st.st_mtim;
-    total += (uint64_t)st.st_size;
+// Forgets the least recently used until a quarter of the limit is free; the bytes left.
+static uint64_t trim(int dir, uint64_t limit) {
+  listing l;
+  if (list_entries(dir, true, &l) && l.bytes > limit) {
+    qsort(l.list, l.len, sizeof *l.list, older_first);
+    for (size_t i = 0; i < l.len && l.bytes > limit / 4 * 3; i++)
+      if (!unlinkat(dir, l.list[i].name, 0)) l.bytes -= l.list[i].bytes;
   }
-  if (total > LIMIT_BYTES) {
-    qsort(list, len, sizeof *list, older_first);
-    for (size_t i = 0; i < len && total > LIMIT_BYTES / 4 * 3; i++)
-      if (!unlinkat(dirfd(d), list[i].name, 0)) total -= list[i].bytes;
-  }
-  free(list);
-  closedir(d);
+  free(l.list);
+  return l.bytes;
 }
 
-void at_cache_put(const at_cache_key *k, at_bytes x) {
-  char path[4096], temp[4160], dir[3072];
-  if (!path_of(k, path, sizeof path) || !folder(dir, sizeof dir)) return;
-  snprintf(temp, sizeof temp, "%s.%ld.tmp", path, (long)getpid());
-  int fd = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  if (fd < 0) return;
-  size_t done = 0;
-  while (done < x.len) {
-    ssize_t w = write(fd, x.ptr + done, x.len - done);
-    if (w <= 0) break;
-    done += (size_t)w;
+// To look at all entries takes longer than small compiles: a process looks at its first
+// write, and again when it has written half of what was free then.
+static void keep_limit(int dir, uint64_t written) {
+  static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+  static uint64_t left, left_of;  // to write before the next look, under that limit
+  uint64_t limit = limit_bytes();
+  pthread_mutex_lock(&lock);
+  if (written < left && left_of == limit) {
+    left -= written;
+  } else {
+    uint64_t total = trim(dir, limit);
+    left = total < limit ? (limit - total) / 2 : 0;
+    left_of = limit;
   }
-  if (close(fd) || done != x.len || rename(temp, path)) {
-    unlink(temp);
+  pthread_mutex_unlock(&lock);
+}
+
+// ---- Writing
+// A file of its own for this write, locked while it lasts. -1: errno says why.
+static int open_temporary(int dir, const char *name, char out[NAME_BYTES]) {
+  static _Atomic(uint32_t) count;
+  for (int tries = 0; tries < 16; tries++) {
+    uint64_t unique = at_clock_ns() ^ (uint64_t)getpid() << 32 ^ atomic_fetch_add(&count, 1);
+    snprintf(out, NAME_BYTES, "%.32s.%llx" TEMPORARY, name, (unsigned long long)unique);
+    int fd = openat(dir, out, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd >= 0) flock(fd, LOCK_EX | LOCK_NB);
+    if (fd >= 0 || errno != EEXIST) return fd;
+  }
+  return -1;
+}
+
+static bool write_all(int fd, at_bytes b) {
+  while (b.len) {
+    ssize_t w = write(fd, b.ptr, b.len);
+    if (w < 0 && errno == EINTR) continue;
+    if (w < 0) return false;
+    b.ptr += w;
+    b.len -= (size_t)w;
+  }
+  return true;
+}
+
+// Takes the place of whatever has the name.
+static bool replace(int dir, const char *from, const char *to) {
+  if (!renameat(dir, from, dir, to)) return true;
+  if (errno != EISDIR) return false;
+  // A folder gives way: it goes if it is empty, else it gets another name.
+  char aside[NAME_BYTES + 8];
+  snprintf(aside, sizeof aside, "%s.aside", from);
+  if (unlinkat(dir, to, AT_REMOVEDIR) && renameat(dir, to, dir, aside)) return false;
+  return !renameat(dir, from, dir, to);
+}
+
+// Past the limit of file sizes a write would end the process (SIGXFSZ).
+static bool fits_process(uint64_t bytes) {
+  struct rlimit r;
+  if (getrlimit(RLIMIT_FSIZE, &r) || r.rlim_cur == RLIM_INFINITY || bytes <= r.rlim_cur)
+    return true;
+  errno = EFBIG;
+  return false;
+}
+
+static bool write_entry(int dir, const char *name, const header *h, at_bytes x) {
+  char temp[NAME_BYTES];
+  if (!fits_process(sizeof *h + x.len)) return false;
+  int fd = open_temporary(dir, name, temp);
+  if (fd < 0) return false;
+  bool ok = write_all(fd, (at_bytes){(const uint8_t *)h, sizeof *h}) && write_all(fd, x) &&
+            !fsync(fd) && replace(dir, temp, name);
+  int why = errno;
+  if (!ok) unlinkat(dir, temp, 0);
+  close(fd);
+  if (ok) fsync(dir);
+  errno = why;
+  return ok;
+}
+
+void at_cache_put(const at_cache_key *k, bool any_places, at_bytes x) {
+  char name[NAME_BYTES];
+  if (sizeof(header) + x.len > limit_bytes()) {
+    complain(TOO_LARGE, "a program of %llu MiB is not cached: ATOLL_CACHE_LIMIT is %llu MiB",
+             (unsigned long long)(x.len >> 20), (unsigned long long)(limit_bytes() >> 20));
     return;
   }
-  if (k->hash[1] % LOOK_BYTES < x.len) trim(dir);
+  int dir = open_folder();
+  if (dir < 0) return;
+  header h = {.magic = MAGIC,
+              .format = FORMAT,
+              .header_bytes = sizeof h,
+              .key = *k,
+              .build = own_build(),
+              .any_places = any_places,
+              .executable_bytes = x.len};
+  h.checksum = checksum_of(&h, x);
+  name_of(k, name);
+  if (write_entry(dir, name, &h, x)) {
+    keep_limit(dir, sizeof h + x.len);
+  } else {
+    complain(NO_WRITE, "programs are not cached: the folder (ATOLL_CACHE_DIR) cannot be "
+             "written: %s", strerror(errno));
+  }
+  close(dir);
+}
+
+// ---- For people
+at_status at_cache_look(at_cache_state *out) {
+  *out = (at_cache_state){.limit_bytes = limit_bytes()};
+  AT_TRY(at_cache_folder(out->folder, sizeof out->folder));
+  int dir = open(out->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (dir < 0) return AT_OK;  // nothing was cached yet
+  listing l;
+  bool ok = list_entries(dir, false, &l);
+  close(dir);
+  free(l.list);
+  if (!ok) return AT_FAIL(AT_NOT_FOUND, "cannot read folder %s", out->folder);
+  out->entries = l.len;
+  out->bytes = l.bytes;
+  return AT_OK;
+}
+
+at_status at_cache_clear(uint64_t *out_entries) {
+  at_cache_state s;
+  *out_entries = 0;
+  AT_TRY(at_cache_look(&s));
+  int dir = open(s.folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (dir < 0) return AT_OK;
+  listing l;
+  bool ok = list_entries(dir, true, &l);
+  for (size_t i = 0; ok && i < l.len; i++) {
+    if (unlinkat(dir, l.list[i].name, 0) && errno != ENOENT)
+      ok = false;
+    else
+      ++*out_entries;
+  }
+  free(l.list);
+  close(dir);
+  return ok ? AT_OK : AT_FAIL(AT_FAILED_PRECONDITION, "cannot clear folder %s: %s", s.folder,
+                              strerror(errno));
 }

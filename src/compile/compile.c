@@ -1,15 +1,20 @@
 #include "compile/on_tiles.h"
 #include "compile/compile.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/config.h"
 #include "base/cpu.h"
+#include "base/log.h"
 #include "codegen/codegen.h"
 #include "compile/cache.h"
 #include "compile/core.h"
 #include "compile/layouts.h"
+#include "compile/places.h"
+#include "compile/settings.h"
 #include "compile/sharding.h"
 #include "compile/stablehlo.h"
 #include "compile/sparse.h"
@@ -33,6 +38,8 @@ typedef struct job {
   const char *dump_dir;
   char dump_prefix[80];
   int dumps;
+  const at_mmodule *mlir;  // NULL: the program is hlo text
+  at_places places;        // of mlir
   at_module *module;
   at_map choices;
   at_plan plan;
@@ -103,17 +110,12 @@ static void apply_request(job *j) {
 
 static at_status read_program(job *j) {
   at_str text = {(const char *)j->program.ptr, j->program.len};
-  if (at_str_starts(text, "hlo module")) {
-    AT_TRY(at_hlo_parse(text, j->arena, &j->module));
-  } else {
-    at_mmodule *m;
-    AT_TRY(at_mlir_read(j->program, true, j->arena, &m));
-    AT_TRY(at_import(m, j->arena, &j->module));
-  }
+  AT_TRY(j->mlir ? at_import(j->mlir, j->arena, &j->module)
+                 : at_hlo_parse(text, j->arena, &j->module));
   apply_request(j);
   AT_TRY(at_layouts_settle(j->module));
   snprintf(j->dump_prefix, sizeof j->dump_prefix, "%.48s.%08x",
-           j->module->name ? j->module->name : "module", (unsigned)j->key.hash[0]);
+           j->module->name ? j->module->name : "module", (unsigned)j->key.program.h[0]);
   for (char *p = j->dump_prefix; *p; p++)
     if (*p == '/') *p = '_';
   return check_request(j);
@@ -394,7 +396,7 @@ static at_status write_executable(job *j, at_bytes *out) {
   at_xheader h = {.num_replicas = (uint32_t)j->module->num_replicas,
                   .num_partitions = (uint32_t)j->module->num_partitions,
                   .cpu_features = j->cpu};
-  memcpy(h.fingerprint, j->key.hash, sizeof h.fingerprint);
+  memcpy(h.fingerprint, j->key.program.h, sizeof h.fingerprint);
   AT_TRY(at_writer_string(&w, at_str_of(j->module->name), &h.name));
   at_count cost = at_count_of(j->module);
   AT_TRY(at_core_spread(j->module, j->arena));
@@ -405,7 +407,8 @@ static at_status write_executable(job *j, at_bytes *out) {
                      .choices = j->choices,
                      .num_devices = (uint32_t)(j->module->num_replicas *
                                                j->module->num_partitions),
-                     .sparse = &j->sparse};
+                     .sparse = &j->sparse,
+                     .places = j->mlir ? &j->places : NULL};
   AT_TRY(at_sparse_check_size(j->module, e.num_devices, &j->sparse, j->arena));
   AT_TRY(at_steps_emit(&e, j->module, &h.main_begin, &h.main_end));
   AT_TRY(write_code(j, &w));
@@ -420,38 +423,50 @@ static at_status write_executable(job *j, at_bytes *out) {
 }
 
 // ---- Facade ------------------------------------------------------------------------
+// What the options mean for the program. Which devices run it does not count.
+static void add_request(const job *j, at_digest *d) {
+  const at_compile_request *r = &j->request;
+  at_digest_add_u64(d, j->has_request);
+  at_digest_add_u64(d, (uint64_t)r->num_replicas);
+  at_digest_add_u64(d, (uint64_t)r->num_partitions);
+  at_digest_add(d, (at_bytes){(const uint8_t *)r->allow_spmd_sharding_propagation_to_parameters,
+                              r->num_allow_parameters});
+  at_digest_add(d, (at_bytes){(const uint8_t *)r->allow_spmd_sharding_propagation_to_output,
+                              r->num_allow_output});
+}
+
+// The key of the program and its options by what they mean: clients write the same
+// options in another order in every process, and locations differ from folder to folder.
+static at_status make_key(job *j) {
+  at_digest *d = &j->key.program;
+  *d = at_digest_start(0);
+  AT_TRY(at_settings_add(j->cpu, j->threads, &j->sparse, d));
+  add_request(j, d);
+  if (at_str_starts((at_str){(const char *)j->program.ptr, j->program.len}, "hlo module"))
+    return at_digest_add(d, j->program), AT_OK;
+  at_mmodule *m;
+  AT_TRY(at_mlir_read(j->program, true, j->arena, &m));
+  j->mlir = m;
+  AT_TRY(at_places_read(&j->places, m, j->arena, d));
+  j->key.places = j->places.said;
+  // The program of a machine of tiles is kept as text, locations and all.
+  j->places.bound = at_on_tiles_runs();
+  return AT_OK;
+}
+
 static at_status start(job *j, at_bytes program, const at_compile_options *o) {
   *j = (job){.program = program, .has_request = o->request.len > 0};
   j->dump_dir = o->dump_dir ? o->dump_dir : at_config_text(AT_CONFIG_DUMP);
   AT_TRY(at_knobs_check());
   j->cpu = o->cpu_features ? o->cpu_features : at_cpu_features();
-  j->threads = o->threads ? o->threads : (uint32_t)at_config_uint(AT_CONFIG_THREADS);
-  if (!j->threads) j->threads = at_cpu_count();
+  j->threads = at_settings_threads(o->threads);
   j->placements = o->placements;
   j->verify = o->verify_each || at_config_flag(AT_CONFIG_VERIFY);
-  j->key = at_cache_key_start();
-  at_cache_key_add(&j->key, program);
-  at_cache_key_add(&j->key, o->request);
-  at_cache_key_add_u64(&j->key, j->cpu);
-  at_cache_key_add_u64(&j->key, j->threads);
-  at_cache_key_add_u64(&j->key, at_config_word(AT_CONFIG_NUMERICS));
-  for (at_word w = AT_WORD_CHECK_RACES; w < AT_WORD_CHECK_ALL; w++)
-    at_cache_key_add_u64(&j->key, at_config_has(w));
-  // What a Pallas kernel may do depends on the target, and whether that counts.
-  const char *target = at_config_text(AT_CONFIG_TARGET);
-  at_cache_key_add(&j->key, (at_bytes){(const uint8_t *)target, strlen(target)});
-  at_cache_key_add_u64(&j->key, at_on_tiles_runs());
-  at_cache_key_add_u64(&j->key, at_config_flag(AT_CONFIG_LENIENT));
-  at_cache_key_add_u64(&j->key, at_config_flag(AT_CONFIG_LATENCY_HIDING));
-  const char *costs = at_config_text(AT_CONFIG_COSTS);
-  at_cache_key_add(&j->key, (at_bytes){(const uint8_t *)costs, strlen(costs)});
   AT_TRY_ALLOC(j->arena, at_arena_create());
   AT_TRY(at_compile_request_read(o->request, j->arena, &j->request));
   AT_TRY(at_sparse_flags(j->request.env_options, j->request.num_env_options,
                          &j->sparse));
-  at_cache_key_add(&j->key,
-                   (at_bytes){(const uint8_t *)&j->sparse, sizeof j->sparse});
-  return AT_OK;
+  return make_key(j);
 }
 
 static void end(job *j) {
@@ -459,31 +474,65 @@ static void end(job *j) {
   at_arena_destroy(j->arena);
 }
 
+static _Atomic(uint64_t) num_compiled, num_cached;
+
+at_compile_counts at_compile_count(void) {
+  return (at_compile_counts){num_compiled, num_cached, at_cg_modules_made()};
+}
+
+// The program from the disk cache, with the places of this one.
+static bool find_cached(job *j, at_bytes *out) {
+  if (!at_cache_get(&j->key, out)) return false;
+  if (!j->mlir || !at_code_take(at_places_put(&j->places, out))) return true;
+  free((void *)out->ptr);
+  return *out = (at_bytes){0}, false;
+}
+
+static at_status compile(job *j, at_bytes *out) {
+  AT_TRY(read_program(j));
+  AT_TRY(lay_on_tiles(j));
+  AT_TRY(optimise(j));
+  AT_TRY(write_executable(j, out));
+  atomic_fetch_add(&num_compiled, 1);
+  if (!*j->dump_dir) return AT_OK;
+  at_strbuf b = {0};
+  at_status dumped = at_steps_print(*out, &b);
+  if (!dumped.err) write_dump(j, "steps.txt", at_strbuf_str(&b));
+  at_status_free(dumped);
+  at_strbuf_free(&b);
+  return AT_OK;
+}
+
+static void tell(at_bytes x, bool cached, uint64_t start_ns) {
+  if (!at_log_on(AT_LOG_INFO)) return;
+  const at_xheader *h = (const at_xheader *)x.ptr;
+  const char *name = (const char *)x.ptr + h->sections[AT_XS_STRINGS].offset + h->name;
+  at_compile_counts c = at_compile_count();
+  at_log(AT_LOG_INFO, "%.200s %s in %.1f ms; so far %llu compiled, %llu from the cache, "
+         "%llu LLVM modules", name, cached ? "came from the cache" : "was compiled",
+         (double)(at_clock_ns() - start_ns) * 1e-6, (unsigned long long)c.programs,
+         (unsigned long long)c.cached, (unsigned long long)c.modules);
+}
+
 at_status at_compile(at_bytes program, const at_compile_options *o, at_bytes *out) {
   job j;
+  uint64_t start_ns = at_clock_ns();
   uint32_t modes = at_cpu_fp_default();  // constants fold with denormals kept
   at_status st = start(&j, program, o);
-  // A dump wants the passes to run.
-  bool cached = !o->no_cache && !*j.dump_dir;
+  // A dump and a verification want the passes to run.
+  bool caches = !o->no_cache && !*j.dump_dir && !j.verify;
   at_bytes x = {0};
-  if (st.err || (cached && at_cache_get(&j.key, &x))) goto done;
-  AT_TRY_GOTO(st, read_program(&j), done);
-  AT_TRY_GOTO(st, lay_on_tiles(&j), done);
-  AT_TRY_GOTO(st, optimise(&j), done);
-  AT_TRY_GOTO(st, write_executable(&j, &x), done);
-  if (*j.dump_dir) {
-    at_strbuf b = {0};
-    at_status dumped = at_steps_print(x, &b);
-    if (!dumped.err) write_dump(&j, "steps.txt", at_strbuf_str(&b));
-    at_status_free(dumped);
-    at_strbuf_free(&b);
-  }
-  if (cached) at_cache_put(&j.key, x);
-done:
+  bool cached = !st.err && caches && find_cached(&j, &x);
+  if (cached)
+    atomic_fetch_add(&num_cached, 1);
+  else if (!st.err)
+    st = compile(&j, &x);
+  if (!st.err && !cached && caches) at_cache_put(&j.key, j.mlir && !j.places.bound, x);
   end(&j);
   at_cpu_fp_restore(modes);
-  if (!st.err) *out = x;
-  return st;
+  if (st.err) return st;
+  tell(x, cached, start_ns);
+  return *out = x, AT_OK;
 }
 
 // As optimise, without what only code generation wants.
@@ -498,12 +547,9 @@ static at_status optimise_plainly(job *j) {
 }
 
 static at_status dump_stage(job *j, at_stage s, at_strbuf *out) {
-  at_str text = {(const char *)j->program.ptr, j->program.len};
-  if (s == AT_STAGE_MLIR && !at_str_starts(text, "hlo module")) {
-    at_mmodule *m;
-    AT_TRY(at_mlir_read(j->program, true, j->arena, &m));
+  if (s == AT_STAGE_MLIR && j->mlir) {
     at_mlir_print_options o = {.locations = false, .elide_dense_over = 64};
-    return at_mlir_print(m, &o, out);
+    return at_mlir_print(j->mlir, &o, out);
   }
   AT_TRY(read_program(j));
   if (s == AT_STAGE_HLO || s == AT_STAGE_MLIR) return at_hlo_print(j->module, out);

@@ -6,6 +6,7 @@
 #include "abi/collective.h"
 #include "abi/executable.h"
 #include "base/arena.h"
+#include "base/digest.h"
 #include "base/strbuf.h"
 
 typedef struct at_compile_options {
@@ -43,6 +44,33 @@ at_status at_compile_module(at_bytes program, const at_compile_options *o, at_pl
 // The program as text at a stage, for `atoll dump` and for clients that ask.
 at_status at_compile_dump(at_bytes program, const at_compile_options *o, at_stage s,
                           at_strbuf *out);
+
+// ---- Sameness
+// This build: of the library that holds this code, and of LLVM. Executables of one
+// build are for no other. NOT_FOUND: the process has no such libraries.
+at_status at_compile_build(at_digest *out);
+// All that decides on executables beside programs and their options: the build, the
+// CPU, the threads, the knobs. INVALID_ARGUMENT: LIBTPU_INIT_ARGS does not parse.
+at_status at_compile_settings(at_digest *out);
+// What this process compiled since it began. Thread-safe.
+typedef struct at_compile_counts {
+  uint64_t programs;  // that were compiled
+  uint64_t cached;    // that came from the disk cache instead
+  uint64_t modules;   // of LLVM that were made
+} at_compile_counts;
+at_compile_counts at_compile_count(void);
+
+// ---- The disk cache, for people
+typedef struct at_cache_state {
+  char folder[4000];
+  uint64_t entries, bytes;
+  uint64_t limit_bytes;  // UINT64_MAX: none
+} at_cache_state;
+// Where the cache lies, whether or not the folder is there. NOT_FOUND: HOME is not set.
+at_status at_cache_folder(char *out, size_t size);
+at_status at_cache_look(at_cache_state *out);
+// Removes every entry. FAILED_PRECONDITION: one stays.
+at_status at_cache_clear(uint64_t *out_entries);
 
 // ---- Machines of tiles: ATOLL_TARGET=mk2 with ATOLL_TILES=tiles
 // The executable is then one custom call that carries the program's text; who

@@ -261,17 +261,15 @@ static at_status describe_window(const at_mosaic_kernel *k,
 // ---------------------------------------------------------------------
 static at_status append_location(at_emit_steps *e, const at_mloc *loc,
                                  const char *op, uint32_t *out) {
-  at_mosaic_place p = at_mosaic_place_of(loc);
-  at_xlocation l = {.line = p.line, .column = p.column};
-  AT_TRY(at_writer_string(e->w, at_str_of(p.file), &l.file));
-  at_strbuf b = {0};
-  at_strbuf_addz(&b, op);
-  at_mosaic_callers_put(&b, loc);
-  at_status named =
-      b.failed ? AT_NO_MEMORY("places")
-               : at_writer_string(e->w, (at_str){b.ptr, b.len}, &l.op);
-  at_strbuf_free(&b);
-  AT_TRY(named);
+  at_place_text t;
+  at_status st = at_place_text_of(loc, at_str_of(op), &t);
+  at_xlocation l = {.line = t.line, .column = t.column, .place = AT_NO_PLACE};
+  if (at_ok(st))
+    st = at_writer_string(e->w, at_strbuf_str(&t.op), &l.op);
+  at_strbuf_free(&t.op);
+  AT_TRY(st);
+  AT_TRY(at_writer_string(e->w, at_str_of(t.file), &l.file));
+  if (e->places) AT_TRY(at_places_find(e->places, loc, &l.place));
   return at_writer_append(e->w, AT_XS_LOCATIONS, &l, 1, out);
 }
 

@@ -130,12 +130,13 @@ static at_status place_constants(at_emit_steps *e, const at_comp *c, at_xslot *s
 
 // ---- Steps -------------------------------------------------------------------------
 static at_status describe(at_emit_steps *e, const at_node *n, at_xstep *s) {
-  const at_loc *l = n->loc;
-  while (l && !l->file && l->caller) l = l->caller;
+  const at_loc *l = at_loc_source(n->loc);
   if (n->loc && n->loc->name)
     AT_TRY(at_writer_string(e->w, at_str_of(n->loc->name), &s->op_name));
   if (l && l->file) AT_TRY(at_writer_string(e->w, at_str_of(l->file), &s->file));
   s->line = l ? l->line : 0;
+  s->place = AT_NO_PLACE;
+  if (e->places) AT_TRY(at_places_find(e->places, n->loc ? n->loc->origin : NULL, &s->place));
   at_strbuf b = {0};
   at_strbuf_addf(&b, "%s.%u", at_op_text(n->op), n->id);
   if (n->op == AT_OP_FUSION && n->num_regions) {

@@ -3,6 +3,7 @@
 #define ATOLL_COMPILE_STEPS_H_
 
 #include "codegen/codegen.h"
+#include "compile/places.h"
 #include "compile/writer.h"
 #include "schedule/schedule.h"
 #include "spinput/flags.h"
@@ -18,6 +19,7 @@ typedef struct at_emit_steps {
   double ns;
   uint32_t num_devices;  // of the program
   const at_spinput_flags *sparse;  // the SparseCore's flags
+  at_places *places;  // NULL: the program's locations have no numbers (hlo text)
   at_map starts;         // of the computation at hand: asynchronous op -> its step + 1
   struct at_core_pending *cores;  // Pallas kernels whose records are not complete
 } at_emit_steps;

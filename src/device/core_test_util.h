@@ -43,7 +43,7 @@ static uint32_t g_checks;
 static at_pool *g_pool;
 static at_sched *g_sched;
 
-static const at_xlocation g_places[] = {{1, 9, 7, 3}};
+static const at_xlocation g_places[] = {{1, 9, 7, 3, 0}};
 static const char g_strings[] = "\0kern.py\0get";
 
 static inline at_core_program program_of(const kernel *k) {

@@ -446,6 +446,11 @@ void at_replace_uses(at_comp *c, at_value old_v, at_value new_v) {
 
 // ---- Text for messages -----------------------------------------------------
 
+const at_loc *at_loc_source(const at_loc *loc) {
+  while (loc && !loc->file && loc->caller) loc = loc->caller;
+  return loc;
+}
+
 void at_loc_print(at_strbuf *b, const at_loc *loc) {
   if (!loc || (!loc->file && !loc->name)) {
     at_strbuf_addz(b, "unknown");

@@ -208,3 +208,19 @@ at_status at_mosaic_config_read(at_str json, at_arena *a, at_mosaic_config *out,
   *out = c;
   return AT_OK;
 }
+
+at_status at_mosaic_body_find(at_str config, at_arena *a, at_str *text,
+                              at_bytes *body) {
+  const at_json *o;
+  *text = (at_str){0};
+  AT_TRY(at_json_parse((at_bytes){(const uint8_t *)config.ptr, config.len}, a,
+                       &o));
+  at_str found = at_json_get_str(at_json_get(o, "custom_call_config"), "body",
+                                 AT_STR(""));
+  const char *at =
+      found.len ? memmem(config.ptr, config.len, found.ptr, found.len) : NULL;
+  if (!at) return AT_OK;
+  AT_TRY(base64(found, a, body));
+  *text = (at_str){at, found.len};
+  return AT_OK;
+}

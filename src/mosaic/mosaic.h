@@ -265,6 +265,11 @@ at_status at_mosaic_read(const at_mosaic_call *call, at_arena *a,
 // The newest serialisation version that is understood.
 enum { AT_MOSAIC_VERSION = 15, AT_MOSAIC_OLDEST_VERSION = 11 };
 
+// The body in the configuration of a call: its bytes (MLIR), and where `config` has
+// them as base64. Empty text: there is none. INVALID_ARGUMENT: malformed.
+at_status at_mosaic_body_find(at_str config, at_arena *a, at_str *text,
+                              at_bytes *body);
+
 // ---- Places
 typedef struct at_mosaic_place {
   const char *file;  // "" if unknown

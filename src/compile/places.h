@@ -1,0 +1,46 @@
+// Places in a program's source, apart from what the program means. Two processes that
+// run one program from different folders send different locations; the executable is
+// the same but for the files and lines that it names. So a program's key has no
+// locations in it, only which of them are the same, and a cached executable is told
+// those of the program at hand.
+#ifndef ATOLL_COMPILE_PLACES_H_
+#define ATOLL_COMPILE_PLACES_H_
+
+#include "base/arena.h"
+#include "base/digest.h"
+#include "base/map.h"
+#include "hlo/hlo.h"
+#include "mlir/mlir.h"
+
+// Single-threaded. Borrows the program that it was made from, and its arena.
+typedef struct at_places {
+  const at_mmodule *program;
+  at_map digests;   // at_mloc -> at_digest
+  at_map sources;   // at_mloc -> at_loc
+  at_map numbers;   // digest -> number + 1
+  at_map bodies;    // configuration of a kernel -> at_digest
+  AT_VEC(const at_mloc *) list;  // by number: in the order of first use
+  at_digest said;   // of everything that the locations say
+  bool bound;       // the executable names a location that has no number
+} at_places;
+
+// Mixes in what the program means; the bodies of Pallas kernels count as programs,
+// too. Numbers its locations on the way. RESOURCE_EXHAUSTED.
+at_status at_places_read(at_places *p, const at_mmodule *m, at_arena *a, at_digest *io);
+// The number of a location of the program, or of a body of its kernels read again;
+// AT_NO_PLACE for NULL. Sets `bound` when there is none.
+at_status at_places_find(at_places *p, const at_mloc *l, uint32_t *out);
+// Makes an executable of an equal program name this one's files and lines. *block:
+// malloc'd, replaced by another when its strings grow. INVALID_ARGUMENT: malformed, as
+// far as it is read here; good for nothing then, and still the caller's to free.
+at_status at_places_put(at_places *p, at_bytes *block);
+
+// What an at_xlocation says, for whoever writes one.
+typedef struct at_place_text {
+  const char *file;
+  uint32_t line, column;
+  at_strbuf op;  // operation, then where it was called; free it
+} at_place_text;
+at_status at_place_text_of(const at_mloc *l, at_str op, at_place_text *out);
+
+#endif
