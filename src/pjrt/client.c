@@ -1,4 +1,5 @@
 // Clients, devices and memories.
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -9,8 +10,23 @@
 #include "pjrt/pjrt_internal.h"
 
 const char at_pjrt_platform_name[] = "tpu";
-const char at_pjrt_platform_version[] =
-    "Atoll " AT_VERSION " (a TPU pod in software)";
+
+static char platform_version[128];
+static void make_platform_version(void) {
+  at_digest build = {{0}}, settings = {{0}};
+  // What is wrong with either is said where programs are compiled.
+  at_status_free(at_compile_build(&build));
+  at_status_free(at_compile_settings(&settings));
+  snprintf(platform_version, sizeof platform_version,
+           "Atoll " AT_VERSION
+           " (a TPU pod in software; build %016llx, settings %016llx)",
+           (unsigned long long)build.h[0], (unsigned long long)settings.h[0]);
+}
+const char *at_pjrt_platform_version(void) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, make_platform_version);
+  return platform_version;
+}
 
 static void client_free(PJRT_Client *c) {
   if (!c) return;
@@ -76,7 +92,7 @@ static at_status read_options(const PJRT_NamedValue *options, size_t count,
 // Meets the other processes of the job, where it has several.
 static at_status open_hosts(PJRT_Client *c, at_runtime_options *o) {
   at_strbuf job = {0};
-  at_strbuf_addf(&job, "%s %s", at_pjrt_platform_version,
+  at_strbuf_addf(&job, "Atoll " AT_VERSION " %s",
                  o->target ? o->target : at_config_text(AT_CONFIG_TARGET));
   at_status st = at_strbuf_status(&job);
   if (at_ok(st)) st = at_pjrt_hosts_open(job.ptr, &c->hosts);
@@ -187,8 +203,8 @@ AT_API(Client_PlatformName) {
 AT_API(Client_PlatformVersion) {
   AT_ARGS(PJRT_Client_PlatformVersion_Args);
   AT_HANDLE(a->client);
-  a->platform_version = at_pjrt_platform_version;
-  a->platform_version_size = strlen(at_pjrt_platform_version);
+  a->platform_version = at_pjrt_platform_version();
+  a->platform_version_size = strlen(a->platform_version);
   return NULL;
 }
 

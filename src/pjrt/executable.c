@@ -24,7 +24,7 @@ AT_API(Compile) {
   AT_PTRY(at_pjrt_compile(
       a->program,
       (at_bytes){(const uint8_t *)a->compile_options, a->compile_options_size},
-      &p));
+      a->topology, &p));
   return at_pjrt_error(executable_make(p, &a->executable));
 }
 

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "base/config.h"
+#include "compile/compile.h"
 #include "pjrt/pjrt_internal.h"
 
 // How long the processes of a job wait for each other.
@@ -46,9 +47,17 @@ static int agree(uint64_t *bits, char *why, size_t why_bytes) {
   return at_code_take(st);
 }
 
+static void compiled(uint64_t *programs, uint64_t *cached, uint64_t *modules) {
+  at_compile_counts c = at_compile_count();
+  *programs = c.programs;
+  *cached = c.cached;
+  *modules = c.modules;
+}
+
 at_pjrt_own at_pjrt_own_extension = {
     .base = {.struct_size = sizeof(at_pjrt_own),
              .type = (PJRT_Extension_Type)AT_PJRT_OWN_EXTENSION},
     .agree = agree,
     .recompiles = at_pjrt_recompiles,
+    .compiled = compiled,
 };

@@ -134,7 +134,7 @@ AT_API(Client_Compile) {
   AT_PTRY(at_pjrt_compile(
       a->program,
       (at_bytes){(const uint8_t *)a->compile_options, a->compile_options_size},
-      &p));
+      a->client->topology, &p));
   AT_PTRY(at_pjrt_load(a->client, p, &a->executable));
   at_pjrt_note_compiled(a->executable->loaded, start);
   return NULL;
@@ -164,7 +164,7 @@ AT_API(Executable_DeserializeAndLoad) {
   AT_PTRY(
       at_pjrt_program_read((at_bytes){(const uint8_t *)a->serialized_executable,
                                       a->serialized_executable_size},
-                           options, &p));
+                           options, at_pjrt_topology_chip(a->client->topology), &p));
   return at_pjrt_error(at_pjrt_load(a->client, p, &a->loaded_executable));
 }
 

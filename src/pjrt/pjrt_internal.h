@@ -108,6 +108,8 @@ struct PJRT_TopologyDescription {
 at_status at_pjrt_topology_create(at_runtime *rt,
                                   PJRT_TopologyDescription **out);
 void at_pjrt_topology_destroy(PJRT_TopologyDescription *t);
+// The kind of its devices ("TPU v5 lite"); "" when it has none.
+const char *at_pjrt_topology_chip(const PJRT_TopologyDescription *t);
 
 struct PJRT_Memory {
   void *vtable;
@@ -136,7 +138,10 @@ struct PJRT_Client {
   PJRT_Memory **memory_pointers;  // num_devices * AT_MEM_KINDS
   PJRT_TopologyDescription *topology;
 };
-extern const char at_pjrt_platform_name[], at_pjrt_platform_version[];
+extern const char at_pjrt_platform_name[];
+// Names this build and the settings that decide on executables, so that caches of
+// clients (JAX's) keep those of others apart. Made once, on the first call.
+const char *at_pjrt_platform_version(void);
 bool at_pjrt_is_own(const PJRT_Device *d);  // of this process
 PJRT_Device *at_pjrt_device_of(const PJRT_Client *c, const at_chip *chip);
 PJRT_Memory *at_pjrt_memory_of(const PJRT_Client *c, const at_buffer *b);
@@ -235,6 +240,7 @@ typedef struct at_pjrt_program {
   at_pjrt_options parsed;
   const at_xheader *header;
   char fingerprint[33];
+  char chip[64];  // that it was compiled for: the kind of its devices
   uint32_t num_inputs, num_outputs, num_properties;
   size_t device_bytes;  // arguments, results and temporaries in device memory
   size_t host_input_bytes, host_output_bytes;  // of the host's memory kinds
@@ -263,10 +269,17 @@ const char *at_pjrt_program_string(const at_pjrt_program *p, uint32_t offset);
 // What clients show as the optimized program: of a program over several devices
 // that of one of them, made on the first question; else the program as it came.
 at_str at_pjrt_program_text(at_pjrt_program *p);
+// A copy that is 64-byte aligned and freed by free().
+at_status at_pjrt_bytes_copy(at_bytes b, at_bytes *out);
 at_status at_pjrt_compile(const PJRT_Program *program, at_bytes options,
+                          const PJRT_TopologyDescription *t,
                           at_pjrt_program **out);
+// Reads what PJRT_Executable_Serialize wrote, for chips of kind `chip`. It holds
+// native code, which runs as it stands: the checksum finds damage, not malice.
+// INVALID_ARGUMENT: no such thing; DATA_LOSS: damaged; FAILED_PRECONDITION: of
+// another format, build or chip, or for a CPU that this one is not.
 at_status at_pjrt_program_read(at_bytes serialized, at_bytes options_override,
-                               at_pjrt_program **out);
+                               const char *chip, at_pjrt_program **out);
 
 struct PJRT_Executable {
   void *vtable;
@@ -321,7 +334,7 @@ extern PJRT_RawBuffer_Extension at_pjrt_raw_buffer_extension;
 extern PJRT_Profiler_Extension at_pjrt_profiler_extension;
 extern PJRT_Shardings_Extension at_pjrt_shardings_extension;
 
-// Ours, for atoll.sparsecore.
+// Ours, for the Python package.
 enum { AT_PJRT_OWN_EXTENSION = 0x61746f6c };
 typedef struct at_pjrt_own {
   PJRT_Extension_Base base;
@@ -331,6 +344,8 @@ typedef struct at_pjrt_own {
   // Programs that were compiled again because limits of their tables changed,
   // and how long that took.
   void (*recompiles)(uint64_t *count, uint64_t *ns);
+  // at_compile_count.
+  void (*compiled)(uint64_t *programs, uint64_t *cached, uint64_t *modules);
 } at_pjrt_own;
 extern at_pjrt_own at_pjrt_own_extension;
 void at_pjrt_recompiles(uint64_t *count, uint64_t *ns);

@@ -1,5 +1,5 @@
 // A compiled program with what PJRT asks about it, computed once; its
-// compiling, its serialised form, and reading that back.
+// compiling.
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -25,7 +25,7 @@ static const void *section(at_bytes block, at_xsection s, size_t element,
   const at_xheader *h = (const at_xheader *)block.ptr;
   at_xspan span = h->sections[s];
   *out_count = 0;
-  if (span.count == 0 || span.offset > block.len ||
+  if (span.count == 0 || span.offset > block.len || span.offset % 64 ||
       at_mul(span.count, element) > block.len - span.offset)
     return NULL;
   *out_count = span.count;
@@ -254,7 +254,7 @@ void at_pjrt_program_release(at_pjrt_program *p) {
 // ---- Compiling
 // -------------------------------------------------------------------
 
-static at_status bytes_copy(at_bytes b, at_bytes *out) {
+at_status at_pjrt_bytes_copy(at_bytes b, at_bytes *out) {
   uint8_t *p = aligned_alloc(64, at_align_up(b.len + 1, 64));
   if (!p) return NO_MEMORY();
   if (b.len) memcpy(p, b.ptr, b.len);
@@ -305,6 +305,7 @@ at_str at_pjrt_program_text(at_pjrt_program *p) {
 }
 
 at_status at_pjrt_compile(const PJRT_Program *program, at_bytes options,
+                          const PJRT_TopologyDescription *t,
                           at_pjrt_program **out) {
   AT_TRY(check_program(program));
   if (options.len && !options.ptr)
@@ -317,95 +318,17 @@ at_status at_pjrt_compile(const PJRT_Program *program, at_bytes options,
   AT_TRY(at_pjrt_options_parse(options, &parsed));
   at_pjrt_options_free(&parsed);
   at_status st;
-  AT_TRY_GOTO(st, bytes_copy(options, &options_copy), fail);
-  AT_TRY_GOTO(st, bytes_copy(source, &source_copy), fail);
+  AT_TRY_GOTO(st, at_pjrt_bytes_copy(options, &options_copy), fail);
+  AT_TRY_GOTO(st, at_pjrt_bytes_copy(source, &source_copy), fail);
   AT_TRY_GOTO(st, at_compile(source, &o, &executable), fail);
   AT_TRY_GOTO(
       st, at_pjrt_program_create(executable, options_copy, source_copy, out),
       fail);
+  snprintf((*out)->chip, sizeof(*out)->chip, "%s", at_pjrt_topology_chip(t));
   return AT_OK;
 fail:
   free((void *)executable.ptr);
   free((void *)options_copy.ptr);
   free((void *)source_copy.ptr);
-  return st;
-}
-
-// ---- The serialised form
-// -----------------------------------------------------------
-
-#define SERIAL_MAGIC 0x31585041u  // "APX1"
-typedef struct serial_header {
-  uint32_t magic, pad;
-  uint64_t executable, options, source;  // bytes of each block, in this order
-  uint64_t hash;                         // of the blocks
-} serial_header;
-
-static uint64_t hash_blocks(const void *p, size_t n) {
-  // Words first: FNV over bytes would take a second per gigabyte.
-  uint64_t h = AT_HASH_SEED;
-  const uint8_t *b = p;
-  for (; n >= 8; n -= 8, b += 8) {
-    uint64_t w;
-    memcpy(&w, b, 8);
-    h = (h ^ w) * 0x9e3779b97f4a7c15ull;
-    h ^= h >> 29;
-  }
-  return at_hash(h, b, n);
-}
-
-AT_API(Executable_Serialize) {
-  AT_ARGS(PJRT_Executable_Serialize_Args);
-  AT_HANDLE(a->executable);
-  const at_pjrt_program *p = a->executable->program;
-  serial_header h = {.magic = SERIAL_MAGIC,
-                     .executable = p->executable.len,
-                     .options = p->options.len,
-                     .source = p->source.len};
-  size_t body = p->executable.len + p->options.len + p->source.len;
-  at_pjrt_blob *b = malloc(sizeof *b + sizeof h + body);
-  if (!b) return at_pjrt_error(NO_MEMORY());
-  b->size = sizeof h + body;
-  char *to = b->bytes + sizeof h;
-  memcpy(to, p->executable.ptr, p->executable.len);
-  memcpy(to + p->executable.len, p->options.ptr, p->options.len);
-  memcpy(to + p->executable.len + p->options.len, p->source.ptr, p->source.len);
-  h.hash = hash_blocks(to, body);
-  memcpy(b->bytes, &h, sizeof h);
-  a->serialized_bytes = b->bytes;
-  a->serialized_bytes_size = b->size;
-  a->serialized_executable = (PJRT_SerializedExecutable *)b;
-  a->serialized_executable_deleter =
-      (void (*)(PJRT_SerializedExecutable *))free;
-  return NULL;
-}
-
-at_status at_pjrt_program_read(at_bytes in, at_bytes options_override,
-                               at_pjrt_program **out) {
-  serial_header h;
-  if (in.len < sizeof h ||
-      (memcpy(&h, in.ptr, sizeof h), h.magic != SERIAL_MAGIC || h.pad))
-    return AT_FAIL(AT_INVALID_ARGUMENT,
-                   "not an executable that this plug-in serialised");
-  at_bytes body = {in.ptr + sizeof h, in.len - sizeof h};
-  if (at_add(at_add(h.executable, h.options), h.source) != body.len ||
-      hash_blocks(body.ptr, body.len) != h.hash)
-    return AT_FAIL(AT_DATA_LOSS, "the serialised executable is damaged");
-  at_bytes options = {body.ptr + h.executable, h.options};
-  if (options_override.len) options = options_override;
-  at_bytes x = {0}, o = {0}, s = {0};
-  at_status st;
-  AT_TRY_GOTO(st, bytes_copy((at_bytes){body.ptr, h.executable}, &x), fail);
-  AT_TRY_GOTO(st, bytes_copy(options, &o), fail);
-  AT_TRY_GOTO(
-      st,
-      bytes_copy((at_bytes){body.ptr + h.executable + h.options, h.source}, &s),
-      fail);
-  AT_TRY_GOTO(st, at_pjrt_program_create(x, o, s, out), fail);
-  return AT_OK;
-fail:
-  free((void *)x.ptr);
-  free((void *)o.ptr);
-  free((void *)s.ptr);
   return st;
 }

@@ -147,6 +147,10 @@ AT_API(TopologyDescription_Deserialize) {
   return at_pjrt_error(st);
 }
 
+const char *at_pjrt_topology_chip(const PJRT_TopologyDescription *t) {
+  return t->num_devices ? t->devices[0].kind : "";
+}
+
 AT_API(TopologyDescription_Destroy) {
   AT_ARGS(PJRT_TopologyDescription_Destroy_Args);
   at_pjrt_topology_destroy(a->topology);
@@ -164,8 +168,8 @@ AT_API(TopologyDescription_PlatformName) {
 AT_API(TopologyDescription_PlatformVersion) {
   AT_ARGS(PJRT_TopologyDescription_PlatformVersion_Args);
   AT_HANDLE(a->topology);
-  a->platform_version = at_pjrt_platform_version;
-  a->platform_version_size = strlen(at_pjrt_platform_version);
+  a->platform_version = at_pjrt_platform_version();
+  a->platform_version_size = strlen(a->platform_version);
   return NULL;
 }
 
