@@ -84,6 +84,10 @@ static const command commands[] = {
     {"config", "list the knobs: what holds now, and what they take",
      "atoll config [--json]\n"
      "    the environment's variables that Atoll reads (docs/config.md)\n", at_cli_config},
+    {"cache", "say what the disk cache of compiled programs holds, or clear it",
+     "atoll cache [stats] [--json]   its folder, programs, bytes and limit\n"
+     "atoll cache path               its folder\n"
+     "atoll cache clear              removes all programs\n", at_cli_cache},
     {"doctor", "say what this machine offers and what that means for Atoll",
      "atoll doctor [--json | --measure [--cpu-time]]\n"
      "  --measure  measures this host and writes its description, for --target=host;\n"

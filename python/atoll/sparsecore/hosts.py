@@ -3,24 +3,10 @@
 import ctypes
 from typing import NamedTuple
 
-import atoll
-from atoll import ffi
+from atoll import _own
 from atoll.sparsecore import _native
 
-_OWN_EXTENSION = 0x61746f6c
 _WHY_BYTES = 4096
-_U64 = ctypes.POINTER(ctypes.c_uint64)
-
-
-class _Extension(ctypes.Structure):
-  _fields_ = [("base", ffi.Base),
-              ("agree", ctypes.CFUNCTYPE(ctypes.c_int, _U64, ctypes.c_char_p,
-                                         ctypes.c_size_t)),
-              ("recompiles", ctypes.CFUNCTYPE(None, _U64, _U64))]
-
-
-def _extension() -> _Extension:
-  return ffi.extension(atoll.library_path(), _OWN_EXTENSION, _Extension, "own")
 
 
 def agree_over_processes(bits: int) -> int:
@@ -31,7 +17,7 @@ def agree_over_processes(bits: int) -> int:
   processes meet when they are asked for). One process alone agrees with itself.
   """
   value, why = ctypes.c_uint64(bits), ctypes.create_string_buffer(_WHY_BYTES)
-  code = _extension().agree(ctypes.byref(value), why, len(why))
+  code = _own.extension().agree(ctypes.byref(value), why, len(why))
   if code:
     raise _native.error(code, why)
   return value.value
@@ -47,5 +33,5 @@ def recompiles() -> Recompiles:
   embedding tables had changed, and the seconds that took. A recorded run shows its
   own (`profile`)."""
   count, ns = ctypes.c_uint64(), ctypes.c_uint64()
-  _extension().recompiles(ctypes.byref(count), ctypes.byref(ns))
+  _own.extension().recompiles(ctypes.byref(count), ctypes.byref(ns))
   return Recompiles(count.value, ns.value * 1e-9)

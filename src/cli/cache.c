@@ -1,0 +1,59 @@
+// The disk cache of compiled programs: where it is, what it holds, clearing it.
+#include "base/json.h"
+#include "cli/cli.h"
+#include "compile/compile.h"
+
+static at_status print_path(void) {
+  char folder[4000];
+  AT_TRY(at_cache_folder(folder, sizeof folder));
+  puts(folder);
+  return AT_OK;
+}
+
+static at_status print_json(const at_cache_state *s) {
+  at_strbuf b = {0};
+  at_json_writer w = {&b, false};
+  at_json_begin_object(&w);
+  at_json_key(&w, AT_STR("path")), at_json_str(&w, at_str_of(s->folder));
+  at_json_key(&w, AT_STR("entries")), at_json_uint(&w, s->entries);
+  at_json_key(&w, AT_STR("bytes")), at_json_uint(&w, s->bytes);
+  at_json_key(&w, AT_STR("limit"));
+  at_json_uint(&w, s->limit_bytes == UINT64_MAX ? 0 : s->limit_bytes);
+  at_json_end_object(&w);
+  at_status st = at_strbuf_status(&b);
+  if (at_ok(st)) puts(b.ptr);
+  at_strbuf_free(&b);
+  return st;
+}
+
+static at_status print_stats(bool json) {
+  at_cache_state s;
+  AT_TRY(at_cache_look(&s));
+  if (json) return print_json(&s);
+  printf("%s: %llu programs, %.1f MiB", s.folder, (unsigned long long)s.entries,
+         (double)s.bytes / (1 << 20));
+  if (s.limit_bytes == UINT64_MAX)
+    puts(", no limit");
+  else
+    printf(" of %.1f MiB\n", (double)s.limit_bytes / (1 << 20));
+  return AT_OK;
+}
+
+static at_status clear(void) {
+  uint64_t entries;
+  AT_TRY(at_cache_clear(&entries));
+  printf("%llu programs removed\n", (unsigned long long)entries);
+  return AT_OK;
+}
+
+at_status at_cli_cache(int argc, char **argv) {
+  bool json = at_cli_option(&argc, argv, "--json", NULL);
+  AT_TRY(at_cli_no_more_options(argc, argv, "cache"));
+  const char *what = argc > 1 ? argv[1] : "stats";
+  if (argc > 2 || (json && strcmp(what, "stats")))
+    return AT_FAIL(AT_INVALID_ARGUMENT, "takes one word\nhint: atoll cache --help");
+  if (!strcmp(what, "path")) return print_path();
+  if (!strcmp(what, "stats")) return print_stats(json);
+  if (!strcmp(what, "clear")) return clear();
+  return AT_FAIL(AT_INVALID_ARGUMENT, "unknown word '%s'\nhint: path, stats or clear", what);
+}
