@@ -232,6 +232,13 @@ typedef struct at_core_dma {
   // Only such copies write dst's memory, and whoever reads it says so first
   // (at_core_pages_fetch) or is a dot with `pages`: the copy may wait.
   int32_t lazy;
+  // packed_bits > 0: elem_bytes is 1, and one side, dst where `unpack`, holds
+  // elements of so many bits in a byte each, packed_step bytes apart: 8 /
+  // packed_bits of them make a byte of the other side, low bits first. size and
+  // strides count bytes of that other side.
+  int32_t packed_bits, unpack;
+  int32_t packed_signed;  // such elements are kept with their sign
+  int64_t packed_step;
   int64_t padding;  // bytes that the semaphores count beyond those of `size`
   int64_t size[AT_CORE_MAX_RANK];  // elements
   int64_t src_stride[AT_CORE_MAX_RANK], dst_stride[AT_CORE_MAX_RANK];  // bytes
@@ -255,6 +262,7 @@ void at_core_pages_fetch(at_core *core, const void *at, int64_t bytes);
 typedef struct at_core_indirect {
   at_core_dma rows;  // src and dst: the table is one of them; size[0]: rows
   const int32_t *offsets;
+  int64_t offset_step;         // bytes from one to the next
   int64_t table_rows;          // for bounds
   int32_t scatter;             // 0: src is the table, 1: dst is the table
   int32_t has_filter, filter;  // offsets equal to `filter` are skipped

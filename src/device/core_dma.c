@@ -7,6 +7,17 @@ static void stop_rank(core_state *c, const at_core_dma *d) {
   if (d->rank < 0 || d->rank > AT_CORE_MAX_RANK || d->elem_bytes < 1)
     core_stop(c, AT_INVALID_ARGUMENT, d->loc, "copy of rank %d, %d bytes each",
               d->rank, d->elem_bytes);
+  int32_t bits = d->packed_bits;
+  if (bits && (bits < 0 || 8 % bits || d->elem_bytes != 1 || d->add ||
+               d->rank == AT_CORE_MAX_RANK))
+    core_stop(c, AT_UNIMPLEMENTED, d->loc,
+              "a copy of elements of %d bits to or from %d dimensions of %d "
+              "bytes each%s",
+              bits, d->rank, d->elem_bytes, d->add ? " that adds" : "");
+}
+
+int64_t core_dma_elements(const at_core_dma *d, bool dst) {
+  return d->packed_bits > 0 && dst == (d->unpack != 0) ? 8 / d->packed_bits : 1;
 }
 
 int64_t core_dma_bytes(const at_core_dma *d) {
@@ -15,9 +26,14 @@ int64_t core_dma_bytes(const at_core_dma *d) {
   return n;
 }
 
-// Bytes from the first to behind the last; 0: there are none.
-static int64_t extent_of(const at_core_dma *d, const int64_t *stride) {
-  int64_t n = d->elem_bytes;
+int64_t core_dma_signals(const at_core_dma *d, bool dst) {
+  return (core_dma_bytes(d) + d->padding) * core_dma_elements(d, dst);
+}
+
+// Bytes from the first to behind the last of a side; 0: there are none.
+static int64_t extent_of(const at_core_dma *d, bool dst) {
+  const int64_t *stride = dst ? d->dst_stride : d->src_stride;
+  int64_t n = d->elem_bytes + (core_dma_elements(d, dst) - 1) * d->packed_step;
   for (int32_t i = 0; i < d->rank; i++) {
     if (d->size[i] <= 0) return 0;
     n += (d->size[i] - 1) * stride[i];
@@ -27,10 +43,12 @@ static int64_t extent_of(const at_core_dma *d, const int64_t *stride) {
 
 // Generated code checks the slices that it makes; this holds the whole copy
 // inside the memory it starts in, whoever made the addresses.
-static const region *stop_outside(core_state *c, const void *base,
-                                  const int64_t *stride, const at_core_dma *d,
-                                  region_hint *hint, const char *what) {
-  int64_t last = extent_of(d, stride);
+static const region *stop_outside(core_state *c, const at_core_dma *d,
+                                  bool dst) {
+  const void *base = dst ? d->dst : d->src;
+  region_hint *hint = dst ? &c->copied_to : &c->copied_from;
+  const char *what = dst ? "destination" : "source";
+  int64_t last = extent_of(d, dst);
   if (!last) return NULL;
   const region *r = core_region_near(c, base, hint);
   if (r && (size_t)((const uint8_t *)base - r->base) + (size_t)last <= r->bytes)
@@ -106,16 +124,50 @@ static bool is_page(core_state *c, const core_state *to, const at_core_dma *d,
                     const region *from) {
   if (!d->lazy || to != c || d->add) return false;
   box b = box_of(d, d->dst);
-  size_t bytes = core_box_run(&b);
-  if (from && from->stays && core_pages_note(c, d->dst, d->src, bytes))
+  size_t bytes = d->packed_bits ? 0 : core_box_run(&b);
+  if (bytes && from && from->stays && core_pages_note(c, d->dst, d->src, bytes))
     return true;
   // What is copied now must not be overwritten by what waits.
-  core_pages_settle(c, d->dst, (size_t)extent_of(d, d->dst_stride));
+  core_pages_settle(c, d->dst, (size_t)extent_of(d, true));
   return false;
+}
+
+// A byte on one side, 8 / bits elements in bytes of their own on the other.
+static void repack_byte(const at_core_dma *d, uint8_t *dst,
+                        const uint8_t *src) {
+  int32_t bits = d->packed_bits;
+  uint8_t mask = (uint8_t)((1u << bits) - 1), all = 0;
+  uint8_t sign = d->packed_signed ? (uint8_t)(1u << (bits - 1)) : 0;
+  for (int32_t i = 0; i < 8 / bits; i++) {
+    int64_t at = i * d->packed_step;
+    if (d->unpack)
+      dst[at] = (uint8_t)((((*src >> (i * bits)) & mask) ^ sign) - sign);
+    else
+      all |= (uint8_t)((src[at] & mask) << (i * bits));
+  }
+  if (!d->unpack) *dst = all;
+}
+
+static void repack(const at_core_dma *d, uint8_t *dst) {
+  int64_t at[AT_CORE_MAX_RANK] = {0};
+  for (int64_t left = core_dma_bytes(d); left > 0; left--) {
+    int64_t to = 0, from = 0;
+    for (int32_t k = 0; k < d->rank; k++) {
+      to += at[k] * d->dst_stride[k];
+      from += at[k] * d->src_stride[k];
+    }
+    repack_byte(d, dst + to, (const uint8_t *)d->src + from);
+    for (int32_t k = d->rank - 1; k >= 0 && ++at[k] == d->size[k]; k--)
+      at[k] = 0;
+  }
 }
 
 static void move(core_state *c, const at_core_dma *d, void *dst) {
   box b = box_of(d, dst);
+  if (d->packed_bits) {
+    repack(d, dst);
+    return;
+  }
   if (!d->add) {
     core_copy_shared(c->launch->par->pool, &b);
     return;
@@ -139,11 +191,12 @@ static sem *sem_at(core_state *from, core_state *to, void *p, int32_t loc) {
 }
 
 static void finish(core_state *c, core_state *to, const at_core_dma *d) {
-  int64_t bytes = core_dma_bytes(d) + d->padding;
   if (d->src_sem)
-    core_signal(c, c, sem_at(c, c, d->src_sem, d->loc), bytes, d->loc);
+    core_signal(c, c, sem_at(c, c, d->src_sem, d->loc),
+                core_dma_signals(d, false), d->loc);
   if (d->dst_sem)
-    core_signal(c, to, sem_at(c, to, d->dst_sem, d->loc), bytes, d->loc);
+    core_signal(c, to, sem_at(c, to, d->dst_sem, d->loc),
+                core_dma_signals(d, true), d->loc);
 }
 
 void at_core_dma_start(at_core *core, const at_core_dma *d) {
@@ -151,9 +204,8 @@ void at_core_dma_start(at_core *core, const at_core_dma *d) {
   stop_rank(c, d);
   core_state *to = core_peer(c, d->device, d->core, d->subcore, 0, d->loc);
   if (core_dma_bytes(d) > 0) {
-    const region *from =
-        stop_outside(c, d->src, d->src_stride, d, &c->copied_from, "source");
-    stop_outside(c, d->dst, d->dst_stride, d, &c->copied_to, "destination");
+    const region *from = stop_outside(c, d, false);
+    stop_outside(c, d, true);
     void *dst = core_translate(c, to, d->dst);
     if (!dst)
       core_stop(
@@ -220,7 +272,8 @@ void at_core_indirect_start(at_core *core, const at_core_indirect *x) {
   row.size[0] = 1;
   row.asked[0] = 0;
   for (int64_t i = 0; i < rows; i++) {
-    int32_t at = x->offsets[i];
+    int32_t at;
+    memcpy(&at, (const uint8_t *)x->offsets + i * x->offset_step, sizeof at);
     bool outside = at < 0 || at >= x->table_rows;
     if (x->has_filter && at == x->filter) continue;
     if (outside && skips) continue;
@@ -232,9 +285,8 @@ void at_core_indirect_start(at_core *core, const at_core_indirect *x) {
     row.src = (uint8_t *)x->rows.src + (x->scatter ? i : at) * src_step;
     row.dst = (uint8_t *)x->rows.dst + (x->scatter ? at : i) * dst_step;
     if (core_dma_bytes(&row) <= 0) continue;
-    stop_outside(c, row.src, row.src_stride, &row, &c->copied_from, "source");
-    stop_outside(c, row.dst, row.dst_stride, &row, &c->copied_to,
-                 "destination");
+    stop_outside(c, &row, false);
+    stop_outside(c, &row, true);
     void *dst = core_translate(c, to, row.dst);
     if (!dst)
       core_stop(c, AT_INVALID_ARGUMENT, row.loc, "device %d has no such memory",

@@ -234,6 +234,11 @@ bool core_is_nan(const void *element, at_dtype t);
 // ---- core_dma.c
 // -------------------------------------------------------------------
 int64_t core_dma_bytes(const at_core_dma *d);
+// Elements of a side, d->packed_step apart, that are moved as one: more than
+// one where they have less than a byte and the other side packs them.
+int64_t core_dma_elements(const at_core_dma *d, bool dst);
+// Bytes that the semaphore of a side counts.
+int64_t core_dma_signals(const at_core_dma *d, bool dst);
 
 // ---- core_grid.c
 // ------------------------------------------------------------------

@@ -571,17 +571,19 @@ static bool copy_filled(core_state *c, core_state *to, const at_core_dma *d,
     const uint8_t *base = side ? b->base : a->base;
     const uint8_t *at = side ? (const uint8_t *)dst : d->src;
     const int64_t *stride = side ? d->dst_stride : d->src_stride;
-    int64_t i[AT_CORE_MAX_RANK] = {0};
+    int64_t i[AT_CORE_MAX_RANK] = {0}, each = core_dma_elements(d, side);
     for (size_t n = 0; n < bytes; n++) {
       const uint8_t *p = at;
       for (int32_t k = 0; k < d->rank; k++) p += i[k] * stride[k];
-      size_t g = (size_t)(p - base) / s->granule;
       size_t width = AT_MAX((size_t)d->elem_bytes / s->granule, (size_t)1);
-      if (g + width <= s->count) {
+      if (!side) flags[n] = full;
+      for (int64_t k = 0; k < each; k++, p += d->packed_step) {
+        size_t g = (size_t)(p - base) / s->granule;
+        if (g + width > s->count) continue;
         if (side)
           memset(s->filled + g, flags[n], width);
-        else
-          flags[n] = memchr(s->filled + g, 0, width) ? 0 : full;
+        else if (memchr(s->filled + g, 0, width))
+          flags[n] = 0;
         holes |= !flags[n];
       }
       for (int32_t k = d->rank - 1; k >= 0 && ++i[k] == d->size[k]; k--)
@@ -604,17 +606,23 @@ static void note_copy(core_state *c, core_state *to, const at_core_dma *d,
   if (r->ref >= 0) core_note_brought(c, (uint32_t)r->ref, store);
 }
 
+// What a side of a copy holds, which is at `base`.
+static area side_of(const at_core_dma *d, bool dst, void *base) {
+  area a = {.base = base,
+            .rank = (uint32_t)d->rank,
+            .elem_bytes = (uint32_t)d->elem_bytes};
+  memcpy(a.size, d->size, sizeof a.size);
+  memcpy(a.stride, dst ? d->dst_stride : d->src_stride, sizeof a.stride);
+  int64_t each = core_dma_elements(d, dst);
+  if (each == 1) return a;
+  a.size[a.rank] = each;
+  a.stride[a.rank++] = d->packed_step;
+  return a;
+}
+
 void core_shadow_copy(core_state *c, core_state *to, const at_core_dma *d,
                       void *dst) {
-  area src = {.base = d->src,
-              .rank = (uint32_t)d->rank,
-              .elem_bytes = (uint32_t)d->elem_bytes};
-  area out = src;
-  out.base = dst;
-  memcpy(src.size, d->size, sizeof src.size);
-  memcpy(out.size, d->size, sizeof out.size);
-  memcpy(src.stride, d->src_stride, sizeof src.stride);
-  memcpy(out.stride, d->dst_stride, sizeof out.stride);
+  area src = side_of(d, false, d->src), out = side_of(d, true, dst);
   bool adds = d->add != 0;
   if (checks(c, AT_CHECK_RACES)) {
     flights_check(c, &src, ACCESS_READS, d->loc, "a copy from");
@@ -645,10 +653,13 @@ void core_shadow_copy(core_state *c, core_state *to, const at_core_dma *d,
   bool holes = !adds && copy_filled(c, to, d, dst);
   note_copy(c, to, d, &src, &out, holes);
   if (!checks(c, AT_CHECK_RACES)) return;
-  int64_t bytes = core_dma_bytes(d) + d->padding;
-  flight reads = {.box = src, .bytes = bytes, .loc = d->loc, .by = c};
+  flight reads = {.box = src,
+                  .bytes = core_dma_signals(d, to == c && d->dst_sem),
+                  .loc = d->loc,
+                  .by = c};
   flight writes = reads;
   writes.box = out;
+  writes.bytes = core_dma_signals(d, true);
   writes.writes = true;
   writes.adds = adds;
   if (to == c) {
@@ -669,8 +680,11 @@ void core_shadow_indices(core_state *c, const at_core_indirect *x) {
   const at_core_dma *d = &x->rows;
   if (!checks(c, AT_CHECK_RACES) || d->size[0] <= 0) return;
   // The semaphore counts the rows alone.
-  flight f = {.box = area_of_bytes((uint8_t *)x->offsets,
-                                   (size_t)d->size[0] * sizeof *x->offsets),
+  flight f = {.box = {.base = (uint8_t *)x->offsets,
+                      .rank = 1,
+                      .elem_bytes = sizeof *x->offsets,
+                      .size = {d->size[0]},
+                      .stride = {x->offset_step}},
               .loc = d->loc,
               .by = c};
   flights_add(c, &f, d->src_sem ? d->src_sem : d->dst_sem);

@@ -291,6 +291,27 @@ static void copy_too_much(at_core *c, const int32_t *g, const at_core_ref *r) {
   at_core_dma_start(c, &in);
 }
 
+// 16 bytes of `in` to 32 elements of four bits and back, which lie in pairs of
+// rows: element k of a byte is 16 bytes after element 0.
+static void unpack_and_pack(at_core *c, const int32_t *g,
+                            const at_core_ref *r) {
+  at_core_dma d = copy_of(r[2].base, r[0].base, 16, r[3].base);
+  d.elem_bytes = 1;
+  d.src_stride[0] = d.dst_stride[0] = 1;
+  d.packed_bits = 4;
+  d.packed_step = 16;
+  d.packed_signed = 1;
+  d.unpack = 1;
+  at_core_dma_start(c, &d);
+  at_core_dma_wait(c, r[3].base, 32, 0);
+  d.unpack = 0;
+  d.src = d.dst;
+  d.dst = r[1].base;
+  at_core_dma_start(c, &d);
+  at_core_dma_wait(c, r[3].base, 16, 0);
+  memcpy((uint8_t *)r[1].base + 32, r[2].base, 32);
+}
+
 static kernel copying(at_core_body_fn body, float *in, float *out) {
   return (kernel){.record = {.num_refs = 4},
                   .refs = {whole(AT_CORE_IN, AT_CORE_HBM, AT_F32, 32),
@@ -299,6 +320,19 @@ static kernel copying(at_core_body_fn body, float *in, float *out) {
                            whole(AT_CORE_SCRATCH, AT_CORE_SEM, AT_INVALID, 1)},
                   .body = body,
                   .bufs = {in, out}};
+}
+
+static void packed_elements_are_copied(void **state) {
+  float in[32] = {0}, out[32] = {0};
+  uint8_t *from = (uint8_t *)in, *to = (uint8_t *)out;
+  for (int i = 0; i < 16; i++) from[i] = (uint8_t)(37 * i + 5);
+  kernel k = copying(unpack_and_pack, in, out);
+  runs(&k);
+  assert_memory_equal(from, to, 16);
+  for (int i = 0; i < 32; i++) {
+    int v = from[i % 16] >> (i < 16 ? 0 : 4) & 15;
+    assert_int_equal((int8_t)to[32 + i], v < 8 ? v : v - 16);
+  }
 }
 
 static void copies_and_waits(void **state) {
@@ -530,6 +564,7 @@ int main(void) {
       cmocka_unit_test(index_maps_must_stay_inside),
       cmocka_unit_test(aliases_share_memory),
       cmocka_unit_test(copies_and_waits),
+      cmocka_unit_test(packed_elements_are_copied),
       cmocka_unit_test(loops_must_end),
       cmocka_unit_test(few_turns_are_counted),
       cmocka_unit_test(cores_signal_each_other),

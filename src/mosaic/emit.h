@@ -130,7 +130,7 @@ typedef struct at_me_slot {
 
 // A record under construction (emit_record.c): what is known of it, and values
 // that are stored at run time.
-enum { AT_ME_RECORD_BYTES = 384, AT_ME_RECORD_LATE = 48 };
+enum { AT_ME_RECORD_BYTES = 512, AT_ME_RECORD_LATE = 48 };
 typedef struct at_me_record {
   uint32_t bytes, num_late;
   uint8_t known[AT_ME_RECORD_BYTES];
@@ -489,6 +489,21 @@ at_me_num at_me_beyond_start(at_me *m, at_me_num index, int64_t size);
 at_me_num at_me_valid(const at_me_ref *r, uint32_t d);
 // The ref where all of it is there; else the kernel ends at op.
 at_me_ref at_me_whole(at_me *m, const at_mop *op, const at_me_ref *r);
+// A bitcast view as its memory holds it, whose rows must be whole.
+at_status at_me_stored_view(at_me *m, const at_mop *op, const at_me_ref *r,
+                            at_me_ref *out);
+// Both sides of a transfer in pieces of the same size, whatever the widths of
+// their elements; dimension 0 stays the first. packed_bits > 0: one side, dst
+// where `unpack`, holds elements of so many bits in a byte each, packed_step
+// bytes apart, of which 8 / packed_bits make a byte of the other side.
+typedef struct at_me_pieces {
+  at_me_ref src, dst;
+  int32_t packed_bits;
+  bool unpack, packed_signed;
+  at_me_num packed_step;
+} at_me_pieces;
+at_status at_me_pieces_of(at_me *m, const at_mop *op, const at_me_ref *from,
+                          const at_me_ref *to, at_me_pieces *out);
 // A ref that control flow chooses or carries. begin: at the start of a block;
 // a: one that comes in, b: the other one, NULL: a loop brings more, which lie
 // in memory as a does. add: for each way in, a whole ref.

@@ -22,46 +22,6 @@ static LLVMValueRef optional(at_me *m, const at_mop *op, uint32_t group) {
                                             : at_me_i32(m, AT_CORE_SELF);
 }
 
-// ---- refs as memory sees them
-// ---------------------------------------------------------
-// The memory row that a view of packed rows begins with; it must not begin
-// inside one.
-static at_me_num whole_rows(at_me *m, const at_mop *op, const at_me_ref *r) {
-  static const char text[] = "a copy begins inside a packed row";
-  at_em *e = m->e;
-  if (!r->row.v) return (at_me_num){r->row.c / r->split, NULL};
-  LLVMValueRef split = at_em_i64(e, r->split), row = r->row.v;
-  LLVMValueRef rest = at_b_bin(e, AT_B_UREM, row, split);
-  at_branch f;
-  at_if_begin(e, &f, at_b_icmp(e, AT_B_NE, rest, at_em_i64(e, 0)));
-  LLVMValueRef args[3] = {m->core, loc_of(m, op),
-                          at_b_bytes(e, text, sizeof text)};
-  at_b_call(e, "at_core_fail", NULL, args, 3);
-  at_if_end(e, &f);
-  return at_me_num_of(at_b_bin(e, AT_B_UDIV, row, split));
-}
-
-static at_status stored_view(at_me *m, const at_mop *op, const at_me_ref *r,
-                             at_me_ref *out) {
-  *out = *r;
-  uint32_t p = r->packed;
-  if (r->parts > 1) {
-    out->size[p] = at_me_mul(m, r->size[p], (at_me_num){r->parts, NULL});
-    out->stride[p] = r->part_stride;
-  } else if (r->split > 1) {
-    if (r->size[p].v || r->size[p].c % r->split || r->row.c % r->split)
-      return at_me_refuse(m, op, "a part of packed rows");
-    out->size[p].c = r->size[p].c / r->split;
-    at_me_num at = {r->row.c / r->split, NULL};
-    if (r->row.v) at = whole_rows(m, op, r);
-    out->base =
-        at_me_offset(m, r->base, r->bytes, at_me_mul(m, at, r->stride[p]));
-  }
-  out->parts = out->split = 1;
-  out->dtype = r->storage;
-  return AT_OK;
-}
-
 static at_me_num bytes_of(at_me *m, const at_me_ref *r) {
   at_me_num n = {r->bytes, NULL};
   for (uint32_t d = 0; d < r->rank; d++) n = at_me_mul(m, n, r->size[d]);
@@ -120,6 +80,13 @@ static void fill_dma(at_me *m, at_me_record *d, const at_mop *op,
   at_me_record_i32(d, FIELD(subcore), AT_CORE_SELF);
 }
 
+static void fill_packed(at_me *m, at_me_record *d, const at_me_pieces *p) {
+  at_me_record_i32(d, FIELD(packed_bits), p->packed_bits);
+  at_me_record_i32(d, FIELD(unpack), p->unpack);
+  at_me_record_i32(d, FIELD(packed_signed), p->packed_signed);
+  at_me_record_num(m, d, FIELD(packed_step), p->packed_step);
+}
+
 static void fill_semaphore(at_me *m, at_me_record *d, const at_mop *op,
                            uint32_t group, size_t field) {
   uint32_t at;
@@ -133,58 +100,6 @@ static void fill_optional(at_me *m, at_me_record *d, const at_mop *op,
   uint32_t at;
   if (at_me_segment(op, group, &at) == 1)
     at_me_record_value(m, d, field, at_me_scalar(m, op->operands[at]));
-}
-
-// A ref in pieces of `unit` bytes: its packed dimension becomes two, rows as
-// the wider side has them and `parts` pieces of each.
-static bool in_pieces(at_me *m, const at_mop *op, const at_me_ref *r,
-                      uint32_t packed, uint32_t unit, uint32_t parts,
-                      at_me_ref *out) {
-  if (r->rank == AT_ME_RANK || packed >= r->rank) return false;
-  if (r->split > 1 && r->split != parts) return false;
-  *out = *r;
-  out->rank = r->rank + 1;
-  uint32_t k = r->bytes / unit;  // pieces of a memory element
-  for (uint32_t d = 0; d < out->rank; d++) {
-    uint32_t from = d <= packed ? d : d - 1;
-    out->size[d] = r->size[from];
-    out->stride[d] = at_me_mul(m, r->stride[from], (at_me_num){k, NULL});
-  }
-  at_me_num *rows = &out->size[packed];
-  out->size[packed + 1] = (at_me_num){parts, NULL};
-  bool wide = r->parts > 1 || (r->split == 1 && k > 1);
-  if (!wide) {  // rows as the narrow side counts them
-    if (rows->v || rows->c % parts || r->row.c % parts) return false;
-    rows->c /= parts;
-  }
-  if (r->parts > 1) {
-    out->stride[packed + 1] = r->part_stride;
-  } else if (k > 1) {
-    out->stride[packed + 1] = (at_me_num){1, NULL};
-    if (r->split > 1)
-      out->base =
-          at_me_offset(m, r->base, r->bytes,
-                       at_me_mul(m, whole_rows(m, op, r), r->stride[packed]));
-  } else {
-    out->stride[packed + 1] = out->stride[packed];
-    out->stride[packed] =
-        at_me_mul(m, out->stride[packed], (at_me_num){parts, NULL});
-  }
-  out->bytes = unit;
-  out->parts = out->split = 1;
-  return true;
-}
-
-// Both sides of a transfer whose memories hold elements of different widths.
-static bool same_pieces(at_me *m, const at_mop *op, const at_me_ref *from,
-                        const at_me_ref *to, at_me_ref *src, at_me_ref *dst) {
-  uint32_t unit = AT_MIN(from->bytes, to->bytes);
-  uint32_t parts = AT_MAX(from->bytes, to->bytes) / AT_MAX(unit, 1u);
-  bool viewed = from->parts > 1 || from->split > 1;
-  uint32_t packed = viewed ? from->packed : to->packed;
-  return from->rank == to->rank && parts > 1 && !from->padded && !to->padded &&
-         in_pieces(m, op, from, packed, unit, parts, src) &&
-         in_pieces(m, op, to, packed, unit, parts, dst);
 }
 
 // Bytes of a ref whose elements are known to lie side by side; 0: they do not.
@@ -221,19 +136,17 @@ static at_status emit_dma(at_me *m, at_mop *op) {
   if (at_me_segment(op, 0, &s) != 1 || at_me_segment(op, 2, &t) != 1)
     return at_me_refuse(m, op, "its operands");
   at_me_ref *from = at_me_memory(m, op->operands[s]);
-  at_me_ref *to = at_me_memory(m, op->operands[t]), src, dst;
+  at_me_ref *to = at_me_memory(m, op->operands[t]);
+  at_me_pieces p;
   if (!from || !to) return AT_OK;
-  if (from->bytes == to->bytes || !same_pieces(m, op, from, to, &src, &dst)) {
-    AT_TRY(stored_view(m, op, from, &src));
-    AT_TRY(stored_view(m, op, to, &dst));
-  }
-  if (src.rank != dst.rank || src.bytes != dst.bytes)
-    return at_me_refuse(m, op, "memory of different elements");
+  AT_TRY(at_me_pieces_of(m, op, from, to, &p));
+  const at_me_ref src = p.src, dst = p.dst;
   at_me_settle(m, at_me_written(m, op), NULL);
-  if (page_dma(m, op, &src, &dst)) return AT_OK;
+  if (!p.packed_bits && page_dma(m, op, &src, &dst)) return AT_OK;
   at_me_record d;
   at_me_record_begin(&d, sizeof(at_core_dma));
   fill_dma(m, &d, op, &src, &dst, &dst);
+  fill_packed(m, &d, &p);
   fill_sizes(m, &d, &src, &dst);
   fill_semaphore(m, &d, op, 1, FIELD(src_sem));
   fill_semaphore(m, &d, op, 3, FIELD(dst_sem));
@@ -247,22 +160,36 @@ static at_status emit_dma(at_me *m, at_mop *op) {
 }
 #undef FIELD
 
+// moved: as large as what the copy moves. The semaphore counts bytes of dst,
+// whose elements may be kept in more of them than those of moved.
 static at_status wait_for(at_me *m, const at_mop *op, const at_me_ref *sem,
-                          const at_me_ref *dst) {
+                          const at_me_ref *moved, const at_me_ref *dst) {
   at_me_ref v;
-  if (!sem || !dst) return AT_OK;
-  AT_TRY(stored_view(m, op, dst, &v));
+  if (!sem || !moved || !dst) return AT_OK;
+  AT_TRY(at_me_stored_view(m, op, moved, &v));
+  at_me_num bytes = bytes_of(m, &v);
+  // Bits of memory for an element of the view.
+  int64_t each = 8 * moved->bytes * moved->parts / moved->split;
+  int64_t stored = 8 * dst->bytes * dst->parts / dst->split;
+  if (stored > each) {
+    bytes = at_me_mul(m, bytes, (at_me_num){stored / each, NULL});
+  } else if (bytes.v) {
+    bytes.v =
+        at_b_bin(m->e, AT_B_UDIV, bytes.v, at_em_i64(m->e, each / stored));
+  } else {
+    bytes.c /= each / stored;
+  }
   at_me_settle(m, at_me_written(m, op), NULL);
   at_me_expect(m, &v, at_me_loc(m, op));
-  LLVMValueRef args[4] = {m->core, sem->base,
-                          at_me_num_value(m, bytes_of(m, &v)), loc_of(m, op)};
+  LLVMValueRef args[4] = {m->core, sem->base, at_me_num_value(m, bytes),
+                          loc_of(m, op)};
   at_b_call(m->e, "at_core_dma_wait", NULL, args, 4);
   return AT_OK;
 }
 
 static at_status emit_wait_dma2(at_me *m, at_mop *op) {
-  return wait_for(m, op, at_me_memory(m, op->operands[0]),
-                  at_me_memory(m, op->operands[2]));
+  const at_me_ref *dst = at_me_memory(m, op->operands[2]);
+  return wait_for(m, op, at_me_memory(m, op->operands[0]), dst, dst);
 }
 
 static at_status emit_wait_dma(at_me *m, at_mop *op) {
@@ -270,8 +197,8 @@ static at_status emit_wait_dma(at_me *m, at_mop *op) {
   if (at_me_segment(op, 2, &dst) != 1 ||
       (at_me_segment(op, 3, &sem) != 1 && at_me_segment(op, 1, &sem) != 1))
     return at_me_refuse(m, op, "its operands");
-  return wait_for(m, op, at_me_memory(m, op->operands[sem]),
-                  at_me_memory(m, op->operands[dst]));
+  const at_me_ref *to = at_me_memory(m, op->operands[dst]);
+  return wait_for(m, op, at_me_memory(m, op->operands[sem]), to, to);
 }
 
 // ---- rows by index
@@ -281,41 +208,68 @@ static bool is_table(const at_me_ref *r) {
          r->space == AT_MSPACE_VMEM_SHARED;
 }
 
+// The indices, one beside the other or in a strided ref; those of a vector are
+// in memory until *held is dropped.
+static at_status indices_of(at_me *m, const at_mop *op, at_mvalue *o,
+                            const at_me_ref *dense, at_me_ref *out,
+                            at_me_node **held) {
+  *held = NULL;
+  if (at_me_is_vector(o)) {
+    at_me_node *v = at_me_vector(m, o);
+    if (!v) return AT_OK;
+    *held = at_me_materialise(m, v);
+    if (*held) *out = (*held)->ref;
+    return AT_OK;
+  }
+  at_me_ref *r = at_me_memory(m, o);
+  if (!r) return AT_OK;
+  *out = at_me_whole(m, op, r);
+  if (out->rank != 1 || out->bytes != 4 || out->parts > 1 || out->split > 1)
+    return at_me_refuse(m, op, "indices that are not a row of 32-bit words");
+  if (!out->size[0].v && !dense->size[0].v &&
+      out->size[0].c != dense->size[0].c)
+    return at_me_refuse(m, op, "%lld indices for %lld rows",
+                        (long long)out->size[0].c, (long long)dense->size[0].c);
+  return AT_OK;
+}
+
+static_assert(sizeof(at_core_indirect) <= AT_ME_RECORD_BYTES, "a record");
 #define FIELD(f) offsetof(at_core_indirect, f)
 static at_status emit_indirect(at_me *m, at_mop *op) {
-  at_me_ref *src = at_me_memory(m, op->operands[0]);
-  at_me_ref *dst = at_me_memory(m, op->operands[1]);
-  at_mvalue *o = op->operands[2];
-  at_me_ref *sem = at_me_memory(m, op->operands[3]);
-  if (!src || !dst || !sem) return AT_OK;
-  bool scatter = is_table(dst) && !is_table(src);
-  at_me_ref *table = scatter ? dst : src, *dense = scatter ? src : dst;
-  if (table->rank != dense->rank || table->rank == 0 ||
-      src->bytes != dst->bytes)
-    return at_me_refuse(m, op, "its shapes");
-  LLVMValueRef offsets;
-  at_me_node *held = NULL;
-  if (at_me_is_vector(o)) {
-    held = at_me_vector(m, o) ? at_me_materialise(m, at_me_vector(m, o)) : NULL;
-    if (!held) return AT_OK;
-    offsets = held->ref.base;
-  } else {
-    at_me_ref *r = at_me_memory(m, o);
-    if (!r) return AT_OK;
-    offsets = at_me_whole(m, op, r).base;
-  }
+  at_me_ref *from = at_me_memory(m, op->operands[0]);
+  at_me_ref *to = at_me_memory(m, op->operands[1]);
+  at_me_ref *sem = at_me_memory(m, op->operands[3]), offsets = {0};
+  at_me_pieces p;
+  at_me_node *held;
+  if (!from || !to || !sem) return AT_OK;
+  if (from->rank == 0 || (from->split > 1 && from->packed == 0) ||
+      (to->split > 1 && to->packed == 0))
+    return at_me_refuse(m, op, "rows that share their words");
+  bool scatter = is_table(to) && !is_table(from);
+  AT_TRY(at_me_pieces_of(m, op, from, to, &p));
+  const at_me_ref *table = scatter ? &p.dst : &p.src;
+  const at_me_ref *dense = scatter ? &p.src : &p.dst;
+  AT_TRY(indices_of(m, op, op->operands[2], dense, &offsets, &held));
+  if (!offsets.base) return AT_OK;
+  at_me_ref limit =
+      *table;  // a row of the table, as often as there are indices
+  limit.size[0] = dense->size[0];
+  limit.valid[0] = at_me_valid(dense, 0);
   at_me_settle(m, at_me_written(m, op), NULL);
   at_me_record d;
   at_me_record_begin(&d, sizeof(at_core_indirect));
-  fill_dma(m, &d, op, src, dst, dense);
-  fill_sizes(m, &d, dense, dense);
+  fill_dma(m, &d, op, &p.src, &p.dst, dense);
+  fill_packed(m, &d, &p);
+  fill_sizes(m, &d, &limit, dense);
   at_me_record_value(m, &d, FIELD(rows) + offsetof(at_core_dma, dst_sem),
                      sem->base);
   if (at_me_int(op, "add", 0))
     at_me_record_i32(&d, FIELD(rows) + offsetof(at_core_dma, add),
-                     (int32_t)dst->dtype);
-  at_me_record_value(m, &d, FIELD(offsets), offsets);
-  at_me_record_num(m, &d, FIELD(table_rows), table->size[0]);
+                     (int32_t)to->dtype);
+  at_me_record_value(m, &d, FIELD(offsets), offsets.base);
+  at_me_record_num(m, &d, FIELD(offset_step),
+                   at_me_mul(m, offsets.stride[0], (at_me_num){4, NULL}));
+  at_me_record_num(m, &d, FIELD(table_rows), at_me_valid(table, 0));
   at_me_record_i32(&d, FIELD(scatter), scatter);
   bool filter = op->num_operands > 4;
   at_me_record_i32(&d, FIELD(has_filter), filter);
@@ -333,7 +287,8 @@ static at_status emit_wait_indirect(at_me *m, at_mop *op) {
   at_me_ref *dst = at_me_memory(m, op->operands[2]);
   if (!src || !dst) return AT_OK;
   bool scatter = is_table(dst) && !is_table(src);
-  return wait_for(m, op, at_me_memory(m, op->operands[0]), scatter ? src : dst);
+  return wait_for(m, op, at_me_memory(m, op->operands[0]), scatter ? src : dst,
+                  dst);
 }
 
 // ---- semaphores

@@ -11,6 +11,7 @@ struct at_me_template {
 };
 
 void at_me_record_begin(at_me_record *r, size_t bytes) {
+  AT_ASSERT(bytes <= sizeof r->known);
   memset(r, 0, sizeof *r);
   r->bytes = (uint32_t)bytes;
 }

@@ -281,8 +281,11 @@ typedef struct at_mosaic_place {
 at_mosaic_place at_mosaic_place_of(const at_mloc *loc);
 // ", called at file:line:column" for each frame around it.
 void at_mosaic_callers_put(at_strbuf *b, const at_mloc *loc);
-// An error about `op`: "kernel NAME: message\nat: file:line:column (op)". The
-// message may have detail and hint lines.
+// The operation's name and types, as MLIR's generic form ends.
+void at_mosaic_op_put(at_strbuf *b, const at_mop *op);
+// An error about `op`: "kernel NAME: message\nat: file:line:column (op)", with
+// "near" where only an operation close by has a place. UNIMPLEMENTED adds the
+// operation's types. The message may have detail and hint lines.
 __attribute__((format(printf, 4, 5), warn_unused_result)) at_status
 at_mosaic_fail(const at_mosaic_kernel *k, const at_mop *op, at_code code,
                const char *fmt, ...);

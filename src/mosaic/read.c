@@ -69,6 +69,35 @@ void at_mosaic_callers_put(at_strbuf *b, const at_mloc *loc) {
   }
 }
 
+// What JAX makes by itself, the copies of its pipelines, has no place: the last
+// operation before it, or around it, that has one.
+static const at_mop *placed_near(const at_mop *op) {
+  while (op && op->block && !*at_mosaic_place_of(op->loc).file) {
+    const at_mblock *b = op->block;
+    uint32_t i = 0;
+    while (i < b->num_ops && b->ops[i] != op) i++;
+    const at_mop *before = NULL;
+    while (i-- > 0 && !before)
+      if (*at_mosaic_place_of(b->ops[i]->loc).file) before = b->ops[i];
+    op = before ? before : b->region ? b->region->op : NULL;
+  }
+  return op;
+}
+
+void at_mosaic_op_put(at_strbuf *b, const at_mop *op) {
+  at_strbuf_addf(b, "\"%s\" : (", op->name);
+  for (uint32_t i = 0; i < op->num_operands; i++) {
+    if (i) at_strbuf_addz(b, ", ");
+    at_mtype_print(b, op->operands[i]->type);
+  }
+  at_strbuf_addz(b, ") -> (");
+  for (uint32_t i = 0; i < op->num_results; i++) {
+    if (i) at_strbuf_addz(b, ", ");
+    at_mtype_print(b, op->results[i].type);
+  }
+  at_strbuf_addz(b, ")");
+}
+
 at_status at_mosaic_fail(const at_mosaic_kernel *k, const at_mop *op,
                          at_code code, const char *fmt, ...) {
   char text[1024];
@@ -76,13 +105,23 @@ at_status at_mosaic_fail(const at_mosaic_kernel *k, const at_mop *op,
   va_start(ap, fmt);
   vsnprintf(text, sizeof text, fmt, ap);
   va_end(ap);
-  at_mosaic_place p = at_mosaic_place_of(op ? op->loc : NULL);
   if (!op) return AT_FAIL(code, "kernel %s: %s", k->name, text);
-  if (!*p.file)
-    return AT_FAIL(code, "kernel %s: %s\nat: an unknown place (%s)", k->name,
-                   text, op->name);
-  return AT_FAIL(code, "kernel %s: %s\nat: %s:%u:%u (%s)", k->name, text,
-                 p.file, p.line, p.column, op->name);
+  const at_mop *near = placed_near(op);
+  at_mosaic_place p = at_mosaic_place_of(near ? near->loc : NULL);
+  at_strbuf b = {0};
+  at_strbuf_addf(&b, "kernel %s: %s\nat: ", k->name, text);
+  if (*p.file)
+    at_strbuf_addf(&b, "%s%s:%u:%u (%s)", near == op ? "" : "near ", p.file,
+                   p.line, p.column, op->name);
+  else
+    at_strbuf_addf(&b, "an unknown place (%s)", op->name);
+  if (code == AT_UNIMPLEMENTED) {
+    at_strbuf_addz(&b, "\ndetail: the operation is ");
+    at_mosaic_op_put(&b, op);
+  }
+  at_status s = AT_FAIL(code, "%s", b.failed ? text : b.ptr);
+  at_strbuf_free(&b);
+  return s;
 }
 
 // ---- Programs

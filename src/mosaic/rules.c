@@ -43,20 +43,6 @@ const at_mosaic_chip *at_mosaic_chip_find(at_str target) {
 }
 
 // ---- Refusals
-static void put_types(at_strbuf *b, const at_mop *op) {
-  at_strbuf_addf(b, "\"%s\" : (", op->name);
-  for (uint32_t i = 0; i < op->num_operands; i++) {
-    if (i) at_strbuf_addz(b, ", ");
-    at_mtype_print(b, op->operands[i]->type);
-  }
-  at_strbuf_addz(b, ") -> (");
-  for (uint32_t i = 0; i < op->num_results; i++) {
-    if (i) at_strbuf_addz(b, ", ");
-    at_mtype_print(b, op->results[i].type);
-  }
-  at_strbuf_addz(b, ")");
-}
-
 at_status at_mosaic_refuse(at_mosaic_judge *j, const at_mop *op, at_code code,
                            const char *fmt, ...) {
   char text[1024];
@@ -78,7 +64,7 @@ at_status at_mosaic_refuse(at_mosaic_judge *j, const at_mop *op, at_code code,
       at_strbuf_addf(&b, "\n\nat location: loc(%s)", loc.ptr ? loc.ptr : "");
     at_strbuf_free(&loc);
     at_strbuf_addz(&b, "\n\nThe MLIR operation involved:\n  ");
-    put_types(&b, op);
+    at_mosaic_op_put(&b, op);
     if (*p.file)
       at_strbuf_addf(&b, "\n\nat: %s:%u:%u", p.file, p.line, p.column);
   }

@@ -122,6 +122,23 @@ const at_mvalue *at_mosaic_value_folded(const at_mvalue *v) {
   return v;
 }
 
+bool at_mosaic_region_runs(const at_mop *op, uint32_t region) {
+  int64_t first, last;
+  switch (at_mosaic_opcode_of(op)) {
+    case AT_MOSAIC_SCF_IF:
+      return !all_are(at_mosaic_value_folded(op->operands[0]), &first) ||
+             (first != 0) == (region == 0);
+    case AT_MOSAIC_SCF_FOR: {
+      const at_mvalue *from = at_mosaic_value_folded(op->operands[0]);
+      const at_mvalue *to = at_mosaic_value_folded(op->operands[1]);
+      if (from == to) return false;
+      return !all_are(from, &first) || !all_are(to, &last) || first < last;
+    }
+    default:
+      return true;
+  }
+}
+
 // ---- What remains
 static bool goes_unread(const at_mop *op) {
   at_mosaic_opcode c = at_mosaic_opcode_of(op);

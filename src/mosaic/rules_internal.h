@@ -36,6 +36,9 @@ at_status at_mosaic_rules_mark(at_mosaic_judge *j);
 bool at_mosaic_remains(const at_mosaic_judge *j, const at_mop *op);
 // The value that stands for v after operations that change nothing are gone.
 const at_mvalue *at_mosaic_value_folded(const at_mvalue *v);
+// False: no branch is taken to it, or its loop makes no turn, as bounds that
+// fold to one value tell.
+bool at_mosaic_region_runs(const at_mop *op, uint32_t region);
 // Computed from constants alone.
 bool at_mosaic_value_known(const at_mvalue *v);
 

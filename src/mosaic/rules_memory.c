@@ -390,9 +390,11 @@ static at_status check_taken(at_mosaic_judge *j, const at_mblock *b,
       if (*end > limit)
         return sparse_oom(j, &r, *end, limit, words, "tile_spmem");
     }
-    for (uint32_t k = 0; k < op->num_regions; k++)
+    for (uint32_t k = 0; k < op->num_regions; k++) {
+      if (!at_mosaic_region_runs(op, k)) continue;
       for (uint32_t n = 0; n < op->regions[k]->num_blocks; n++)
         AT_TRY(check_taken(j, op->regions[k]->blocks[n], end));
+    }
   }
   return AT_OK;
 }

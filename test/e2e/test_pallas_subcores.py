@@ -229,3 +229,21 @@ def test_memory_taken_in_the_body_is_limited(nested):
   for over in ((128, words), (128, words // 2, words // 2)):
     with pytest.raises(jax.errors.JaxRuntimeError, match=rf"upper bound \({words + 127} words\) .*\({words - 1} words\) in memory space tile_spmem"):
       compiled(*over)()
+
+
+def test_loops_that_make_no_turn_take_no_memory():
+  """A loop of unknown bounds comes with a second one for what is left over, which the compiler drops."""
+  words = plsc.get_sparse_core_info().vmem_capacity_bytes // 4
+
+  def compiled(n, loops):
+    @subcores(jax.ShapeDtypeStruct((n,), jnp.int32), pltpu.VMEM((16,), jnp.int32))
+    def f(turns, out, at):
+      pltpu.sync_copy(turns, at)
+      for _ in range(loops):
+        @pl.loop(0, at[...][0])
+        def _(i):
+          pl.run_scoped(lambda ref: pltpu.sync_copy(ref, out), scratch(n))
+    return jax.jit(f).lower(jax.ShapeDtypeStruct((16,), jnp.int32)).compile
+  compiled(words // 2, 1)()
+  with pytest.raises(jax.errors.JaxRuntimeError, match="E3000: CompileTimeSparseCoreAllocationFailure"):
+    compiled(words // 2, 2)()
