@@ -33,33 +33,44 @@ static bool is_default_f32_dot(const at_node *n) {
   return true;
 }
 
-static at_status round_operand(at_comp *c, at_node *n, uint32_t i) {
-  at_type t = at_type_with(*at_value_type(n->operands[i]), AT_BF16);
+// Operand i of n rounded: once for all products of the computation that read
+// it.
+static at_status round_operand(at_module *m, at_comp *c, at_map *rounded,
+                               at_node *n, uint32_t i) {
+  at_value v = n->operands[i];
+  at_type t = at_type_with(*at_value_type(v), AT_BF16);
   at_node_desc d = {.op = AT_OP_CONVERT,
-                    .operands = &n->operands[i],
+                    .operands = &v,
                     .num_operands = 1,
                     .types = &t,
                     .num_types = 1,
                     .loc = n->loc};
-  at_node *convert;
-  AT_TRY(at_build(c, n, &d, &convert));
-  n->operands[i] = (at_value){convert, 0};
+  at_node **list;
+  void **slot = at_map_put_ptr(rounded, v.node);
+  if (!slot) return AT_NO_MEMORY("numerics");
+  if (!*slot)
+    AT_TRY_ALLOC(*slot, at_new(m->arena, at_node *, v.node->num_results));
+  list = *slot;
+  if (!list[v.index]) AT_TRY(at_build(c, n, &d, &list[v.index]));
+  n->operands[i] = (at_value){list[v.index], 0};
   return AT_OK;
 }
 
-static at_status round_dots(at_comp *c) {
+static at_status round_dots(at_module *m, at_comp *c) {
+  at_map rounded = at_map_in(m->arena);
   AT_FOR_NODES(n, c) {
     for (uint32_t r = 0; r < n->num_regions; r++)
-      AT_TRY(round_dots(n->regions[r]));
+      AT_TRY(round_dots(m, n->regions[r]));
     if (!is_default_f32_dot(n)) continue;
     for (uint32_t i = 0; i < 2; i++)
-      if (operand_type(n, i) == AT_F32) AT_TRY(round_operand(c, n, i));
+      if (operand_type(n, i) == AT_F32)
+        AT_TRY(round_operand(m, c, &rounded, n, i));
   }
   return AT_OK;
 }
 
 at_status at_pass_numerics(at_module *m, const at_pass_options *o) {
   for (uint32_t i = 0; o->bf16_dots && i < m->num_funcs; i++)
-    AT_TRY(round_dots(m->funcs[i]));
+    AT_TRY(round_dots(m, m->funcs[i]));
   return AT_OK;
 }

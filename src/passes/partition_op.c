@@ -88,7 +88,8 @@ static double cost_of(const at_cut *c, const at_node *n, const at_rule *r,
                       const at_axes *f) {
   at_axes dims[64];
   at_axes partial = partial_axes(r, f);
-  double bytes = 0, work = 0, g = (double)at_axes_size(c, &partial), cut = 1;
+  double bytes = 0, work = 0, cut = 1;
+  bool product = n->op == AT_OP_DOT_GENERAL || n->op == AT_OP_CONVOLUTION;
   for (uint32_t i = 0; i < r->num_factors; i++)
     cut *= (double)at_axes_size(c, &f[i]);
   for (uint32_t t = 0; t < r->num_tensors; t++) {
@@ -97,23 +98,22 @@ static double cost_of(const at_cut *c, const at_node *n, const at_rule *r,
     dims_of(c, r, t, f, dims);
     work += (double)at_type_bytes(&p->whole) / cut;
     if (t < n->num_operands) {
-      bytes += at_reshard_cost(c, &p->whole, p->dims, dims);
+      if (!at_has_part(p, n->parent, dims))
+        bytes += at_reshard_cost(c, &p->whole, p->dims, dims);
       continue;
     }
-    double part = at_part_bytes(c, &p->whole, dims);
-    if (partial.n) {
-      at_axes axes = partial;
-      int32_t d = at_scatter_dim(dims, p->dims, p->whole.rank, &axes);
+    for (uint32_t mask = at_axes_bits(&partial); mask;) {
+      double part = at_part_bytes(c, &p->whole, dims);
+      at_axes axes;
+      int32_t d = at_sum_step(c, dims, p->dims, p->whole.rank, &mask, &axes);
+      double g = (double)at_axes_size(c, &axes);
       bytes += part * (g - 1) / g * (d >= 0 ? 1 : 2);
-      if (d >= 0)
-        for (uint32_t i = 0; i < axes.n; i++)
-          dims[d].a[dims[d].n++] = axes.a[i];
     }
-    bytes += at_reshard_cost(c, &p->whole, dims, p->dims);
+    // A little more, as parts of operands can serve others, too.
+    bytes += 1.02 * at_reshard_cost(c, &p->whole, dims, p->dims);
   }
   // Work that is not divided costs too: a little, which decides between equal
   // traffic; more where each element takes a sum of products.
-  bool product = n->op == AT_OP_DOT_GENERAL || n->op == AT_OP_CONVOLUTION;
   double weight = product ? 0.2 : 0.01;
   if (product) bytes += flops_of(n, r) / cut / kFlopsPerByte;
   return bytes + weight * work;
@@ -524,16 +524,11 @@ static at_status finish_result(at_cut *c, at_node *n, const at_rule *r,
   if (n->op == AT_OP_IOTA) AT_TRY(offset_iota(c, n, have, &v));
   if (n->op == AT_OP_REVERSE) AT_TRY(reverse_parts(c, n, have, &v));
   if (mask.node) AT_TRY(mask_lookup(n, mask, &v));
-  if (axes.n) {
-    int32_t d =
-        base.node ? -1 : at_scatter_dim(have, p->dims, p->whole.rank, &axes);
-    at_op op = n->op != AT_OP_GATHER       ? r->combine
-               : p->whole.dtype == AT_PRED ? AT_OP_OR
-                                           : AT_OP_ADD;
-    AT_TRY(at_combine(c, n->parent, after, op, v, &axes, d, &v));
-    for (uint32_t k = 0; d >= 0 && k < axes.n; k++)
-      have[d].a[have[d].n++] = axes.a[k];
-  }
+  at_op op = n->op != AT_OP_GATHER       ? r->combine
+             : p->whole.dtype == AT_PRED ? AT_OP_OR
+                                         : AT_OP_ADD;
+  AT_TRY(at_combine(c, n->parent, after, op, at_axes_bits(&axes), have,
+                    base.node ? have : p->dims, &v));
   if (base.node) {
     at_value ops[2] = {base, v};
     AT_TRY(at_build_op(n->parent, after, r->combine, ops, 2, n->loc, &v));

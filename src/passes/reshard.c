@@ -497,9 +497,11 @@ static at_status permute_parts(at_cut *c, at_comp *comp, at_node *before,
   return at_reorder(c, comp, before, source, c->devices, v, out);
 }
 
-at_status at_combine(at_cut *c, at_comp *comp, at_node *before, at_op op,
-                     at_value part, const at_axes *axes, int32_t scatter,
-                     at_value *out) {
+// op over the devices that differ in `axes`; scatter >= 0: each keeps its part
+// of that dimension.
+static at_status combine_over(at_cut *c, at_comp *comp, at_node *before,
+                              at_op op, at_value part, const at_axes *axes,
+                              int32_t scatter, at_value *out) {
   if (scatter >= 0)
     AT_TRY(
         at_uneven_widen(c, comp, before, (uint32_t)scatter, axes, part, &part));
@@ -532,36 +534,40 @@ at_status at_combine(at_cut *c, at_comp *comp, at_node *before, at_op op,
   return at_emit(comp, before, &d, out);
 }
 
-// ---- From one lay to another
-// -------------------------------------------------
-int32_t at_scatter_dim(const at_axes *have, const at_axes *want, uint32_t rank,
-                       at_axes *axes) {
+int32_t at_sum_step(const at_cut *c, at_axes *have, const at_axes *want,
+                    uint32_t rank, uint32_t *mask, at_axes *axes) {
+  *axes = (at_axes){0};
   for (uint32_t d = 0; d < rank; d++) {
     uint32_t common = at_axes_common(&have[d], &want[d]);
-    if (common != have[d].n || want[d].n < have[d].n + axes->n) continue;
-    at_axes next = {0};
-    for (uint32_t i = 0; i < axes->n; i++)
-      next.a[next.n++] = want[d].a[common + i];
-    if (at_axes_bits(&next) != at_axes_bits(axes)) continue;
-    *axes = next;
+    if (common != have[d].n) continue;
+    for (uint32_t i = common; i < want[d].n; i++) {
+      if (!(*mask >> want[d].a[i] & 1)) break;
+      axes->a[axes->n++] = want[d].a[i];
+    }
+    if (!axes->n) continue;
+    append(&have[d], axes);
+    *mask &= ~at_axes_bits(axes);
     return (int32_t)d;
   }
+  for (uint32_t i = 0; i < c->num_atoms; i++)
+    if (*mask >> i & 1) axes->a[axes->n++] = (uint8_t)i;
+  *mask = 0;
   return -1;
 }
 
-// Sums over the atoms in `mask`; `dims` is what the part is cut by then.
-static at_status add_up(at_cut *c, at_comp *comp, at_node *before,
-                        uint32_t mask, at_axes *dims, const at_axes *to,
-                        at_value *v) {
-  at_axes axes = {0};
-  for (uint32_t i = 0; i < c->num_atoms; i++)
-    if (mask >> i & 1) axes.a[axes.n++] = (uint8_t)i;
-  int32_t d = at_scatter_dim(dims, to, at_value_type(*v)->rank, &axes);
-  AT_TRY(at_combine(c, comp, before, AT_OP_ADD, *v, &axes, d, v));
-  if (d >= 0) append(&dims[d], &axes);
+at_status at_combine(at_cut *c, at_comp *comp, at_node *before, at_op op,
+                     uint32_t mask, at_axes *have, const at_axes *want,
+                     at_value *v) {
+  uint32_t rank = at_value_type(*v)->rank;
+  while (mask) {
+    at_axes axes;
+    int32_t d = at_sum_step(c, have, want, rank, &mask, &axes);
+    AT_TRY(combine_over(c, comp, before, op, *v, &axes, d, v));
+  }
   return AT_OK;
 }
 
+// ---- From one lay to another ------------------------------------------------
 // One device along the atoms in `mask` keeps the value, the others have zeros.
 static at_status keep_one(at_cut *c, at_comp *comp, at_node *before,
                           uint32_t mask, at_value *v) {
@@ -658,7 +664,8 @@ at_status at_reshard_part(at_cut *c, at_comp *comp, at_node *before,
     return AT_FAIL(AT_UNIMPLEMENTED, "sharding of %u dimensions", rank);
   if (rank) memcpy(now, from.dims, rank * sizeof *now);
   if (from.sums & ~to.sums)
-    AT_TRY(add_up(c, comp, before, from.sums & ~to.sums, now, to.dims, out));
+    AT_TRY(at_combine(c, comp, before, AT_OP_ADD, from.sums & ~to.sums, now,
+                      to.dims, out));
   uint32_t more = to.sums & ~from.sums;
   if (more)
     AT_TRY(spread_out(c, comp, before, whole, to.dims, &more, now, out));
@@ -674,18 +681,30 @@ at_status at_reshard_part(at_cut *c, at_comp *comp, at_node *before,
   return more ? keep_one(c, comp, before, more, out) : AT_OK;
 }
 
+static const at_part *find_part(const at_place *p, const at_comp *comp,
+                                at_lay lay) {
+  const at_part *x = p->parts;
+  while (x && (x->comp != comp || x->sums != lay.sums ||
+               !at_dims_axes_eq(x->dims, lay.dims, p->whole.rank)))
+    x = x->next;
+  return x;
+}
+
+bool at_has_part(const at_place *p, const at_comp *comp, const at_axes *dims) {
+  return find_part(p, comp, (at_lay){dims, 0}) != NULL;
+}
+
 at_status at_reshard(at_cut *c, at_comp *comp, at_node *before, at_place *p,
                      at_lay to, at_value *out) {
   uint32_t rank = p->whole.rank;
   *out = p->now;
   if (p->sums == to.sums && at_dims_axes_eq(p->dims, to.dims, rank))
     return AT_OK;
-  for (const at_part *x = p->parts; x; x = x->next)
-    if (x->comp == comp && x->sums == to.sums &&
-        at_dims_axes_eq(x->dims, to.dims, rank)) {
-      *out = x->v;
-      return AT_OK;
-    }
+  const at_part *made = find_part(p, comp, to);
+  if (made) {
+    *out = made->v;
+    return AT_OK;
+  }
   AT_TRY(at_reshard_part(c, comp, before, &p->whole, p->now,
                          (at_lay){p->dims, p->sums}, to, out));
   at_part *x;

@@ -250,6 +250,8 @@ typedef struct at_lay {
 // (NULL: last).
 at_status at_reshard(at_cut *c, at_comp *comp, at_node *before, at_place *p,
                      at_lay to, at_value *out);
+// Whether that was made before, of elements, not summands.
+bool at_has_part(const at_place *p, const at_comp *comp, const at_axes *dims);
 // The same for a part that is not p's own.
 at_status at_reshard_part(at_cut *c, at_comp *comp, at_node *before,
                           const at_type *whole, at_value part, at_lay from,
@@ -264,17 +266,19 @@ at_status at_mirror(at_cut *c, at_comp *comp, at_node *before, uint32_t mask,
 // Bytes of a part.
 double at_part_bytes(const at_cut *c, const at_type *whole,
                      const at_axes *dims);
-// The one dimension of a value cut as `have` that would be cut by all of `axes`
-// next: partial results may be scattered there. -1: none.
-int32_t at_scatter_dim(const at_axes *have, const at_axes *want, uint32_t rank,
-                       at_axes *axes);
+// The next step of adding up a value cut as `have` over the atoms in *mask:
+// those that a dimension would be cut by next under `want`, along which partial
+// results are scattered; without any, the atoms that are left, and -1. They
+// leave the mask and join the dimension.
+int32_t at_sum_step(const at_cut *c, at_axes *have, const at_axes *want,
+                    uint32_t rank, uint32_t *mask, at_axes *axes);
 at_status at_type_cut(const at_cut *c, const at_type *whole,
                       const at_axes *dims, at_type *out);
-// op over the devices that differ in `axes`; scatter >= 0: each keeps its part
-// of that dimension.
+// op over the devices that differ in the atoms of `mask`, of a part cut as
+// `have`: what `want` cuts next is scattered and joins `have`.
 at_status at_combine(at_cut *c, at_comp *comp, at_node *before, at_op op,
-                     at_value part, const at_axes *axes, int32_t scatter,
-                     at_value *out);
+                     uint32_t mask, at_axes *have, const at_axes *want,
+                     at_value *v);
 // Where this device's part of a dimension of n begins under `axes`, a scalar of
 // `dtype`.
 at_status at_part_offset(at_cut *c, at_comp *comp, at_node *before,
