@@ -230,6 +230,7 @@ struct at_module {
   const char *name;
   at_comp **funcs;
   uint32_t num_funcs, cap_funcs;
+  at_map by_name;  // of funcs: at_comp *
   at_comp *entry;
   at_io_info *params, *results;  // of entry
   uint32_t next_id;
@@ -241,7 +242,9 @@ struct at_module {
 at_status at_module_create(at_arena *a, at_str name, at_module **out);
 // A computation without nodes. owner NULL: a function, added to the module.
 at_status at_comp_create(at_module *m, at_str name, at_node *owner, at_comp **out);
-at_comp *at_module_find(const at_module *m, at_str name);
+at_comp *at_module_find(const at_module *m, at_str name);  // NULL: no such function
+// Drops every function but f.
+at_status at_module_keep(at_module *m, at_comp *f);
 
 // ---- Building --------------------------------------------------------------
 // A node description; result types are inferred unless `types` is given.

@@ -11,13 +11,16 @@ at_status at_module_create(at_arena *a, at_str name, at_module **out) {
   AT_TRY_ALLOC(m, at_new(a, at_module, 1));
   AT_TRY_ALLOC(m->name, at_arena_str(a, name));
   m->arena = a;
+  m->by_name = at_map_in(a);
   m->num_replicas = m->num_partitions = 1;
   *out = m;
   return AT_OK;
 }
 
 static at_status add_func(at_module *m, at_comp *c) {
-  if (at_module_find(m, at_str_of(c->name)))
+  void **slot;
+  AT_TRY_ALLOC(slot, at_map_put(&m->by_name, at_str_of(c->name)));
+  if (*slot)
     return AT_FAIL(AT_INVALID_ARGUMENT,
                    "module \"%s\" has two functions \"%s\"", m->name, c->name);
   if (m->num_funcs == m->cap_funcs) {
@@ -29,7 +32,14 @@ static at_status add_func(at_module *m, at_comp *c) {
     m->cap_funcs = cap;
   }
   m->funcs[m->num_funcs++] = c;
+  *slot = c;
   return AT_OK;
+}
+
+at_status at_module_keep(at_module *m, at_comp *f) {
+  m->num_funcs = 0;
+  m->by_name = at_map_in(m->arena);
+  return add_func(m, f);
 }
 
 static at_status add_region(at_module *m, at_node *owner, at_comp *c) {
@@ -79,9 +89,8 @@ at_status at_region_param(at_arena *a, at_comp *region, at_value_list *operands,
 }
 
 at_comp *at_module_find(const at_module *m, at_str name) {
-  for (uint32_t i = 0; i < m->num_funcs; i++)
-    if (at_str_is(name, m->funcs[i]->name)) return m->funcs[i];
-  return NULL;
+  void **found = at_map_find(&m->by_name, name);
+  return found ? *found : NULL;
 }
 
 // ---- Attributes ------------------------------------------------------------

@@ -1,37 +1,51 @@
 // Questions about nodes: effects, purity, structural equality, constant values.
+#include "base/walk.h"
 #include "passes/passes_internal.h"
 
 bool at_is_control(at_op op) {
   return op == AT_OP_WHILE || op == AT_OP_IF || op == AT_OP_CASE;
 }
 
-static bool comp_has_effect(const at_module *m, const at_comp *c, int depth) {
-  if (depth > 64) return true;
-  AT_FOR_NODES(n, c) {
-    if (at_op_is(n->op, AT_EFFECT)) return true;
-    if (n->op == AT_OP_CUSTOM_CALL && at_node_bool(n, AT_ATTR_HAS_SIDE_EFFECT))
-      return true;
-    if (n->op == AT_OP_CALL || n->op == AT_OP_COMPOSITE) {
-      const at_comp *f = at_module_find(m, at_node_str(n, AT_ATTR_CALLEE));
-      if (!f || comp_has_effect(m, f, depth + 1)) return true;
-    }
-    for (uint32_t i = 0; i < n->num_regions; i++)
-      if (comp_has_effect(m, n->regions[i], depth + 1)) return true;
-  }
-  return false;
+static bool own_effect(const at_node *n) {
+  return at_op_is(n->op, AT_EFFECT) ||
+         (n->op == AT_OP_CUSTOM_CALL &&
+          at_node_bool(n, AT_ATTR_HAS_SIDE_EFFECT));
+}
+
+static bool is_call(const at_node *n) {
+  return n->op == AT_OP_CALL || n->op == AT_OP_COMPOSITE;
+}
+
+// What n runs besides itself. False: a function that is not there.
+static bool add_bodies(at_walk *w, const at_module *m, const at_node *n) {
+  for (uint32_t i = 0; i < n->num_regions; i++)
+    at_walk_add(w, n->regions[i], 0);
+  if (!is_call(n)) return true;
+  const at_comp *f = at_module_find(m, at_node_str(n, AT_ATTR_CALLEE));
+  if (f) at_walk_add(w, f, 0);
+  return f != NULL;
+}
+
+// Regions without regions of their own or calls, which most are.
+static bool has_plain_regions(const at_node *n) {
+  for (uint32_t i = 0; i < n->num_regions; i++) AT_FOR_NODES(k, n->regions[i])
+  if (k->num_regions || is_call(k)) return false;
+  return !is_call(n);
 }
 
 bool at_has_effect(const at_module *m, const at_node *n) {
-  if (at_op_is(n->op, AT_EFFECT)) return true;
-  if (n->op == AT_OP_CUSTOM_CALL && at_node_bool(n, AT_ATTR_HAS_SIDE_EFFECT))
-    return true;
-  if (n->op == AT_OP_CALL || n->op == AT_OP_COMPOSITE) {
-    const at_comp *f = at_module_find(m, at_node_str(n, AT_ATTR_CALLEE));
-    return !f || comp_has_effect(m, f, 0);
+  if (own_effect(n)) return true;
+  if (has_plain_regions(n)) {
+    for (uint32_t i = 0; i < n->num_regions; i++) AT_FOR_NODES(k, n->regions[i])
+    if (own_effect(k)) return true;
+    return false;
   }
-  for (uint32_t i = 0; i < n->num_regions; i++)
-    if (comp_has_effect(m, n->regions[i], 0)) return true;
-  return false;
+  at_walk w = at_walk_in(m->arena);
+  if (!add_bodies(&w, m, n)) return true;
+  for (at_walk_step s; at_walk_next(&w, &s);)
+    AT_FOR_NODES(k, (const at_comp *)s.item)
+  if (own_effect(k) || !add_bodies(&w, m, k)) return true;
+  return w.failed;  // unknown
 }
 
 bool at_is_pure(const at_module *m, const at_node *n) {

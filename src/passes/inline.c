@@ -1,6 +1,7 @@
 // Calls and composites become the bodies that they name; what then nobody names
 // is dropped. Custom calls that only place data are identities on one
 // partition.
+#include "base/walk.h"
 #include "passes/passes_internal.h"
 
 // Where data lies: one memory of one chip or another.
@@ -90,66 +91,89 @@ static uint64_t comp_nodes(const at_comp *c) {
   return n;
 }
 
-// State of a function, in the mark of its first parameter or node being
-// unreliable, is kept in a map: absent, being walked, done.
-enum { FN_OPEN = 1, FN_DONE = 2 };
-
-static at_status inline_comp(inliner *w, at_comp *c, at_map *state);
-
-static at_status inline_function(inliner *w, at_comp *f, at_map *state,
-                                 const at_node *call) {
-  void **slot = at_map_put_ptr(state, f);
-  if (!slot) return AT_NO_MEMORY("inline");
-  if (*slot == (void *)(uintptr_t)FN_DONE) return AT_OK;
-  if (*slot == (void *)(uintptr_t)FN_OPEN)
-    return at_fail_at(AT_UNIMPLEMENTED, call,
-                      "function \"%s\" calls itself; recursion has no static "
-                      "memory plan",
-                      f->name);
-  *slot = (void *)(uintptr_t)FN_OPEN;
-  AT_TRY(inline_comp(w, f, state));
-  *at_map_find_ptr(state, f) = (void *)(uintptr_t)FN_DONE;
-  return AT_OK;
+static bool is_call(const at_node *n) {
+  return n->op == AT_OP_CALL || n->op == AT_OP_COMPOSITE;
 }
 
-static at_status inline_call(inliner *w, at_node *n, at_map *state) {
-  at_module *m = w->rw.m;
+static at_status callee_of(const at_module *m, const at_node *n,
+                           at_comp **out) {
   at_str name = at_node_str(n, AT_ATTR_CALLEE);
-  at_comp *f = at_module_find(m, name);
+  at_comp *f = *out = at_module_find(m, name);
   if (!f)
     return at_fail_at(AT_INVALID_ARGUMENT, n, "there is no function \"%.*s\"",
                       (int)name.len, name.ptr);
-  AT_TRY(inline_function(w, f, state, n));
   if (f->num_params != n->num_operands || f->num_results != n->num_results)
     return at_fail_at(AT_INVALID_ARGUMENT, n,
                       "function \"%s\" takes %u arguments and gives %u results",
                       f->name, f->num_params, f->num_results);
+  return AT_OK;
+}
+
+// The computations below c: its regions' and the functions that it calls.
+// `left`: all of them have been walked, unless c leads to itself.
+static at_status walk_below(at_walk *w, const at_module *m, const at_comp *c,
+                            bool left) {
+  AT_FOR_NODES(n, c) {
+    for (uint32_t i = 0; i < n->num_regions; i++)
+      if (!left) at_walk_add(w, n->regions[i], 0);
+    at_comp *f;
+    if (!is_call(n)) continue;
+    AT_TRY(callee_of(m, n, &f));
+    if (!left)
+      at_walk_add(w, f, 0);
+    else if (f == c || !at_walk_get(w, f, 0))
+      return at_fail_at(AT_UNIMPLEMENTED, n,
+                        "function \"%s\" calls itself; recursion has no static "
+                        "memory plan",
+                        f->name);
+  }
+  return AT_OK;
+}
+
+static at_status check_calls(const at_module *m) {
+  at_walk w = at_walk_in(m->arena);
+  at_walk_add(&w, m->entry, 0);
+  for (at_walk_step s; at_walk_next_both(&w, &s);)
+    AT_TRY(walk_below(&w, m, s.item, s.leaving));
+  return at_walk_status(&w);
+}
+
+// The called body in place of n; *next: where it begins, or what came after n.
+// Calls in it are met there: a node is cloned once for each of its places.
+static at_status inline_call(inliner *w, at_node *n, at_node **next) {
+  at_module *m = w->rw.m;
+  at_comp *f, *body;
+  AT_TRY(callee_of(m, n, &f));
   uint64_t size = comp_nodes(f);
   if (size > w->budget)
     return at_fail_at(AT_RESOURCE_EXHAUSTED, n,
                       "the program has too many nodes once calls are inlined");
   w->budget -= size;
   at_map map = at_map_in(m->arena);
-  at_comp *body;
   AT_TRY(at_comp_clone(m, f, &map, &body));
-  at_value *out;
-  AT_TRY_ALLOC(out, at_new(m->arena, at_value, AT_MAX(n->num_results, 1)));
-  at_comp_splice(body, n->operands, n, out);
+  for (uint32_t i = 0; i < body->num_params; i++)
+    AT_TRY(at_fwd_set(&w->rw, body->params[i], 0, n->operands[i]));
   for (uint32_t i = 0; i < n->num_results; i++)
-    AT_TRY(at_fwd_set(&w->rw, n, i, out[i]));
+    AT_TRY(at_fwd_set(&w->rw, n, i, body->results[i]));
+  for (at_node *k = body->first, *after; k; k = after) {
+    after = k->next;
+    if (k->op == AT_OP_PARAMETER) continue;
+    at_comp_move(k, n);
+    if (*next == n->next) *next = k;
+  }
   at_node_remove(n);
   return AT_OK;
 }
 
-static at_status inline_comp(inliner *w, at_comp *c, at_map *state) {
+static at_status inline_comp(inliner *w, at_comp *c) {
   for (at_node *n = c->first, *next; n; n = next) {
     bool memory;
     next = n->next;
     at_fwd_operands(n);
     for (uint32_t i = 0; i < n->num_regions; i++)
-      AT_TRY(inline_comp(w, n->regions[i], state));
-    if (n->op == AT_OP_CALL || n->op == AT_OP_COMPOSITE) {
-      AT_TRY(inline_call(w, n, state));
+      AT_TRY(inline_comp(w, n->regions[i]));
+    if (is_call(n)) {
+      AT_TRY(inline_call(w, n, &next));
     } else if (is_placement(w->rw.m, n, &memory)) {
       for (uint32_t i = 0; i < n->num_results; i++) {
         at_value v = n->operands[i];
@@ -170,12 +194,11 @@ at_status at_pass_inline(at_module *m, const at_pass_options *o) {
                    "hint: the function that runs is the public one, \"main\"",
                    m->name);
   inliner w = {.rw = {.m = m, .o = o}, .budget = 4u << 20};
-  at_map state = at_map_in(m->arena);
   at_aux_clear(m);
-  AT_TRY(inline_function(&w, m->entry, &state, NULL));
+  AT_TRY(check_calls(m));
+  AT_TRY(inline_comp(&w, m->entry));
   // Functions other than the entry have no callers left.
-  m->funcs[0] = m->entry;
-  m->num_funcs = 1;
+  AT_TRY(at_module_keep(m, m->entry));
   at_dce(m);
   at_aux_clear(m);
   return AT_OK;

@@ -13,13 +13,18 @@ void at_aux_clear(at_module *m) {
   for (uint32_t i = 0; i < m->num_funcs; i++) clear_comp(m->funcs[i]);
 }
 
+// Where v was forwarded to; NULL: nowhere.
+static at_value *forward(at_value v) {
+  at_value *next = v.node->aux ? (at_value *)v.node->aux + v.index : NULL;
+  return next && next->node ? next : NULL;
+}
+
 at_value at_fwd(at_value v) {
-  while (v.node->aux) {
-    at_value next = ((at_value *)v.node->aux)[v.index];
-    if (!next.node) break;
-    v = next;
-  }
-  return v;
+  at_value to = v;
+  for (at_value *f; (f = forward(to));) to = *f;
+  // The next reader has one step.
+  for (at_value *f; (f = forward(v)); *f = to) v = *f;
+  return to;
 }
 
 at_status at_fwd_set(at_rw *r, at_node *n, uint32_t result, at_value v) {
