@@ -78,16 +78,17 @@ fuse_class fuse_classify(const at_module *m, const at_node *n) {
 }
 
 fuse_cluster *fuse_find(fuse_cluster *c) {
-  while (c->into) c = c->into;
+  for (; c->into; c = c->into)
+    if (c->into->into) c->into = c->into->into;
   return c;
 }
 
 fuse_member *fuse_member_of(fuse_cluster *c, const fuse_node *n) {
-  for (size_t i = 0; i < n->in.len; i++) {
-    if (fuse_find(n->in.ptr[i]) != c) continue;
-    for (size_t j = 0; j < c->members.len; j++)
-      if (c->members.ptr[j].node == n) return &c->members.ptr[j];
-  }
+  bool inside = n->in.len > c->members.len;  // or so many that it may be
+  for (size_t i = 0; i < n->in.len && !inside; i++)
+    inside = fuse_find(n->in.ptr[i]) == c;
+  for (size_t j = 0; j < c->members.len && inside; j++)
+    if (c->members.ptr[j].node == n) return &c->members.ptr[j];
   return NULL;
 }
 
@@ -95,10 +96,11 @@ fuse_member *fuse_member_of(fuse_cluster *c, const fuse_node *n) {
 static at_status add_use(fuser *f, at_value v, fuse_node *user) {
   fuse_node *d = fuse_of(f, v.node);
   if (!d || d == user) return AT_OK;
+  // One user's uses come one after another.
   if (d->users.len && d->users.ptr[d->users.len - 1] == user) return AT_OK;
-  for (size_t i = 0; i < d->users.len; i++)
-    if (d->users.ptr[i] == user) return AT_OK;
-  if (!at_vec_push(f->arena, &d->users, user)) return AT_NO_MEMORY("fuse");
+  if (!at_vec_push(f->arena, &d->users, user) ||
+      !at_vec_push(f->arena, &user->deps, d))
+    return AT_NO_MEMORY("fuse");
   return AT_OK;
 }
 
@@ -130,6 +132,7 @@ static at_status index_nodes(fuser *f) {
     d->cls = fuse_classify(f->m, n);
     if (!at_has_effect(f->m, n)) continue;
     if (effect) effect->effect = d;
+    d->effect_before = effect;
     effect = d;
   }
   for (uint32_t p = 0; p < count; p++) {
@@ -147,21 +150,21 @@ static at_status index_nodes(fuser *f) {
 }
 
 // ---- Reachability in the graph with clusters contracted --------------------
-// Marks u as reached; true when it is in the
-// target. What it feeds is queued: its own users, or those of every output of
-// its clusters.
+// Queues what u feeds: its own users, or those of every output of its clusters;
+// nothing where it is too low to lead to the target. True when u is in the
+// target.
 static bool reach(fuser *f, fuse_node *u, const fuse_cluster *target) {
   if (u->stamp == f->stamp) return false;
   u->stamp = f->stamp;
   for (size_t i = 0; i < u->in.len; i++) {
     fuse_cluster *cl = fuse_find(u->in.ptr[i]);
     if (cl == target) return true;
-    if (cl->stamp == f->stamp) continue;
+    if (cl->stamp == f->stamp || cl->height <= target->height) continue;
     cl->stamp = f->stamp;
     for (size_t o = 0; o < cl->outputs.len; o++)
       if (!at_vec_push(f->arena, &f->queue, cl->outputs.ptr[o])) return true;
   }
-  if (u->plain || u->in.len == 0)
+  if ((u->plain || u->in.len == 0) && u->height > target->height)
     if (!at_vec_push(f->arena, &f->queue, u)) return true;
   return false;
 }
@@ -177,6 +180,7 @@ static bool search(fuser *f, const fuse_cluster *target) {
 }
 
 bool fuse_cluster_reaches(fuser *f, fuse_cluster *a, const fuse_cluster *b) {
+  if (a->height <= b->height) return false;
   f->stamp++;
   f->queue.len = 0;
   a->stamp = f->stamp;
@@ -191,11 +195,13 @@ bool fuse_output_cycles(fuser *f, fuse_node *d, const fuse_cluster *cl) {
   f->queue.len = 0;
   for (size_t i = 0; i < d->users.len; i++) {
     fuse_node *u = d->users.ptr[i];
-    if (u->plain || u->in.len == 0)
+    if ((u->plain || u->in.len == 0) && u->height > cl->height)
       if (!at_vec_push(f->arena, &f->queue, u)) return true;
     for (size_t j = 0; j < u->in.len; j++) {
       fuse_cluster *other = fuse_find(u->in.ptr[j]);
-      if (other == cl || other->stamp == f->stamp) continue;
+      if (other == cl || other->stamp == f->stamp ||
+          other->height <= cl->height)
+        continue;
       other->stamp = f->stamp;
       for (size_t o = 0; o < other->outputs.len; o++)
         if (!at_vec_push(f->arena, &f->queue, other->outputs.ptr[o]))
@@ -205,6 +211,64 @@ bool fuse_output_cycles(fuser *f, fuse_node *d, const fuse_cluster *cl) {
   return search(f, cl);
 }
 
+// ---- Heights ---------------------------------------------------------------
+uint32_t fuse_height_over_users(const fuse_node *d, const fuse_cluster *cl) {
+  uint32_t height = 0;
+  for (size_t i = 0; i < d->users.len + (d->effect != NULL); i++) {
+    const fuse_node *u = i < d->users.len ? d->users.ptr[i] : d->effect;
+    if (u->plain || u->in.len == 0) height = AT_MAX(height, u->height + 1);
+    for (size_t j = 0; j < u->in.len; j++) {
+      const fuse_cluster *other = fuse_find(u->in.ptr[j]);
+      if (other != cl) height = AT_MAX(height, other->height + 1);
+    }
+  }
+  return height;
+}
+
+// Where x's value is stored must be above `height`; `self`: but in this
+// cluster.
+static at_status raise_over(fuser *f, fuse_node *x, uint32_t height,
+                            const fuse_cluster *self) {
+  if (!x->placed) return AT_OK;
+  fuse_cluster *cl = x->output ? fuse_find(x->in.ptr[0]) : NULL;
+  if (cl && cl != self && cl->height <= height) {
+    cl->height = height + 1;
+    if (!at_vec_push(f->arena, &f->raised.clusters, cl))
+      return AT_NO_MEMORY("fuse");
+  }
+  if ((x->plain || x->in.len == 0) && x->height <= height) {
+    x->height = height + 1;
+    if (!at_vec_push(f->arena, &f->raised.nodes, x))
+      return AT_NO_MEMORY("fuse");
+  }
+  return AT_OK;
+}
+
+static at_status raise_deps(fuser *f, const fuse_node *d, uint32_t height,
+                            const fuse_cluster *self) {
+  for (size_t i = 0; i < d->deps.len; i++)
+    AT_TRY(raise_over(f, d->deps.ptr[i], height, self));
+  if (d->effect_before) AT_TRY(raise_over(f, d->effect_before, height, self));
+  return AT_OK;
+}
+
+at_status fuse_raise(fuser *f, fuse_cluster *cl, uint32_t height) {
+  cl->height = AT_MAX(cl->height, height);
+  if (!at_vec_push(f->arena, &f->raised.clusters, cl))
+    return AT_NO_MEMORY("fuse");
+  while (f->raised.clusters.len || f->raised.nodes.len) {
+    if (f->raised.nodes.len) {
+      const fuse_node *d = f->raised.nodes.ptr[--f->raised.nodes.len];
+      AT_TRY(raise_deps(f, d, d->height, NULL));
+      continue;
+    }
+    const fuse_cluster *c = f->raised.clusters.ptr[--f->raised.clusters.len];
+    for (size_t i = 0; i < c->members.len; i++)
+      AT_TRY(raise_deps(f, c->members.ptr[i].node, c->height, c));
+  }
+  return AT_OK;
+}
+
 // ---- The walk --------------------------------------------------------------
 static fuse_cluster *new_cluster(fuser *f, fuse_node *d) {
   fuse_cluster *cl = at_new(f->arena, fuse_cluster, 1);
@@ -212,6 +276,7 @@ static fuse_cluster *new_cluster(fuser *f, fuse_node *d) {
   cl->reduce = d->cls == FUSE_REDUCE;
   cl->space = cl->reduce ? at_value_type(d->n->operands[0]) : &d->n->types[0];
   if (cl->reduce) cl->reduced = at_node_ints(d->n, AT_ATTR_DIMENSIONS);
+  cl->height = fuse_height_over_users(d, NULL);
   fuse_member root = {.node = d,
                       .evals = at_type_elements(cl->space),
                       .sigs = {FUSE_ROOT_SIG},
@@ -231,14 +296,15 @@ typedef AT_VEC(fuse_cluster *) cluster_vec;
 // Clusters of the users of d; *ext: something outside clusters needs d too.
 static at_status users_of(fuser *f, fuse_node *d, cluster_vec *s, bool *ext) {
   *ext = d->returned;
+  f->stamp++;
   for (size_t i = 0; i < d->users.len; i++) {
     fuse_node *u = d->users.ptr[i];
     if (u->plain || u->in.len == 0) *ext = true;
     for (size_t j = 0; j < u->in.len; j++) {
       fuse_cluster *cl = fuse_find(u->in.ptr[j]);
-      bool known = false;
-      for (size_t k = 0; k < s->len; k++) known |= s->ptr[k] == cl;
-      if (!known && !at_vec_push(f->arena, s, cl)) return AT_NO_MEMORY("fuse");
+      if (cl->stamp == f->stamp) continue;
+      cl->stamp = f->stamp;
+      if (!at_vec_push(f->arena, s, cl)) return AT_NO_MEMORY("fuse");
     }
   }
   return AT_OK;
@@ -362,6 +428,8 @@ static at_status fuse_comp(at_module *m, at_comp *c) {
     fuse_node *d = &f.nodes[p];
     if (d->users.len || d->returned || d->effect || d->cls == FUSE_NO)
       AT_TRY(visit(&f, d));
+    d->height = fuse_height_over_users(d, NULL);
+    d->placed = true;
   }
   AT_TRY(merge_scalars(&f));
   AT_TRY(fuse_emit(&f));

@@ -119,8 +119,11 @@ static uint32_t count_operands(const fuse_cluster *cl, const fuse_node *extra,
 
 bool fuse_can_join(fuser *f, fuse_node *d, fuse_cluster *cl, fuse_member *out) {
   fuse_member m = {.node = d};
-  for (size_t i = 0; i < d->users.len; i++) {
-    const fuse_member *user = fuse_member_of(cl, d->users.ptr[i]);
+  bool by_users = d->users.len < cl->members.len;
+  size_t most = by_users ? d->users.len : cl->members.len;
+  for (size_t i = 0; i < most; i++) {
+    const fuse_member *user =
+        by_users ? fuse_member_of(cl, d->users.ptr[i]) : &cl->members.ptr[i];
     if (!user) continue;
     for (uint32_t k = 0; k < user->node->n->num_operands; k++)
       if (user->node->n->operands[k].node == d->n &&
@@ -161,6 +164,8 @@ at_status fuse_join(fuser *f, fuse_node *d, fuse_cluster *cl, bool output) {
   if (output) {
     d->output = true;
     if (!at_vec_push(f->arena, &cl->outputs, d)) return AT_NO_MEMORY("fuse");
+    uint32_t height = fuse_height_over_users(d, cl);
+    if (height > cl->height) AT_TRY(fuse_raise(f, cl, height));
   }
   return AT_OK;
 }
@@ -264,5 +269,5 @@ at_status fuse_merge(fuser *f, fuse_cluster *a, fuse_cluster *b, bool *merged) {
   a->grown += b->grown;
   b->into = a;
   *merged = true;
-  return AT_OK;
+  return fuse_raise(f, a, b->height);
 }

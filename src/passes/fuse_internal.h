@@ -44,20 +44,29 @@ struct fuse_cluster {
   AT_VEC(fuse_node *) outputs;
   uint32_t work, grown;
   uint32_t stamp;
+  uint32_t height;
 };
 
 struct fuse_node {
   at_node *n;
   uint32_t pos;
   fuse_class cls;
-  bool returned;              // by the computation
-  bool plain;                 // stands in the computation by itself as well
-  bool output;                // of its first cluster
-  fuse_node *effect;          // the effect after this one
+  bool returned;      // by the computation
+  bool plain;         // stands in the computation by itself as well
+  bool output;        // of its first cluster
+  bool placed;        // by the walk
+  fuse_node *effect;  // the effect after this one
+  fuse_node *effect_before;
   AT_VEC(fuse_node *) users;  // once each, in order
+  AT_VEC(fuse_node *) deps;   // whose users it is among
   AT_VEC(fuse_cluster *) in;
   uint32_t stamp;
+  uint32_t height;
 };
+
+// Clusters, and nodes that stand by themselves, are the nodes of a graph
+// without cycles. Each is higher than all that it leads to, so that a search
+// for a path looks only at what is higher than its end.
 
 typedef struct fuser {
   at_module *m;
@@ -67,6 +76,10 @@ typedef struct fuser {
   uint32_t num_nodes;
   AT_VEC(fuse_cluster *) clusters;
   AT_VEC(fuse_node *) queue;  // of a search
+  struct {
+    AT_VEC(fuse_cluster *) clusters;
+    AT_VEC(fuse_node *) nodes;
+  } raised;  // what leads to these may have to rise, too
   uint32_t stamp;
 } fuser;
 
@@ -77,6 +90,10 @@ fuse_member *fuse_member_of(fuse_cluster *c, const fuse_node *n);
 // Is there a path from an output of a to b through other nodes, or directly?
 bool fuse_cluster_reaches(fuser *f, fuse_cluster *a, const fuse_cluster *b);
 bool fuse_output_cycles(fuser *f, fuse_node *d, const fuse_cluster *cl);
+// Above everything that d's users are, but for `cl` (NULL: none).
+uint32_t fuse_height_over_users(const fuse_node *d, const fuse_cluster *cl);
+// Lifts cl to `height` if it is lower, and what leads to it above it.
+at_status fuse_raise(fuser *f, fuse_cluster *cl, uint32_t height);
 
 // May d be computed inside cl, whose members use it? *out (may be NULL): how.
 bool fuse_can_join(fuser *f, fuse_node *d, fuse_cluster *cl, fuse_member *out);
