@@ -295,34 +295,22 @@ bool at_cg_supports(const at_node *n) {
   return supported(n, false);
 }
 
-// Operand o is read only at the element being written.
-static bool reads_in_place(const at_node *n, at_value source) {
-  const at_comp *c = n->regions[0];
+// Every value computed from `source` inside the region is read only at the
+// element being written: all steps are linear and keep the number of elements.
+static bool flows_in_place(at_arena *a, const at_node *n, at_value source) {
+  at_map seen = at_map_in(a);
   int64_t count = at_type_elements(at_value_type(source));
   for (uint32_t r = 0; r < n->num_results; r++)
     if (at_type_elements(&n->types[r]) != count) return false;
-  // Reached from results through linear steps only: mark what is linear.
-  AT_FOR_NODES(b, c)
-  for (uint32_t i = 0; i < b->num_operands; i++)
-    if (at_value_eq(b->operands[i], source) &&
-        (!at_is_linear(b) || at_type_elements(&b->types[0]) != count))
-      return false;
-  return true;
-}
-
-// Every value computed from `source` inside the region stays in its place too.
-static bool flows_in_place(at_arena *a, const at_node *n, at_value source) {
-  at_map seen = at_map_in(a);
-  const at_comp *c = n->regions[0];
   if (!at_map_put_ptr(&seen, source.node)) return false;
-  if (!reads_in_place(n, source)) return false;
-  for (at_node *b = c->first; b; b = b->next) {
+  AT_FOR_NODES(b, n->regions[0]) {
     bool derived = false;
-    for (uint32_t i = 0; i < b->num_operands; i++)
-      derived |= at_map_find_ptr(&seen, b->operands[i].node) != NULL;
+    for (uint32_t i = 0; i < b->num_operands && !derived; i++)
+      derived = at_map_find_ptr(&seen, b->operands[i].node) != NULL;
     if (!derived) continue;
+    if (!at_is_linear(b)) return false;
     for (uint32_t k = 0; k < b->num_results; k++)
-      if (!reads_in_place(n, (at_value){b, k})) return false;
+      if (at_type_elements(&b->types[k]) != count) return false;
     if (!at_map_put_ptr(&seen, b)) return false;
   }
   return true;

@@ -210,6 +210,10 @@ static at_status take_order(search *s, at_comp *c) {
   return AT_OK;
 }
 
+// Above this many nodes the choice among those that are ready, quadratic here,
+// costs more compile time than an order is worth.
+enum { kMostNodes = 4000 };
+
 static at_status computation(walk *w, at_comp *c) {
   uint32_t nodes = 0, calls = 0;
   AT_FOR_NODES(n, c) {
@@ -218,7 +222,7 @@ static at_status computation(walk *w, at_comp *c) {
     for (uint32_t r = 0; r < n->num_regions && at_has_steps(n); r++)
       AT_TRY(computation(w, n->regions[r]));
   }
-  if (!calls || nodes > AT_ORDER_MOST_NODES) return AT_OK;
+  if (!calls || nodes > kMostNodes) return AT_OK;
   search s = {.w = w};
   AT_TRY(search_start(&s, c));
   while (put_next_call(&s) || put_work(&s) || put_next_done(&s, false))

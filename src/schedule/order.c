@@ -31,6 +31,8 @@ static at_status each_input(const at_comp *c, const at_node *n,
 typedef struct edge_list {
   at_ordering *o;
   AT_VEC(uint32_t) deps;
+  uint32_t *seen;  // per item: the last one that has it among its deps, + 1
+  uint32_t item;
 } edge_list;
 
 static at_status add_dep(void *arg, at_node *def) {
@@ -38,8 +40,8 @@ static at_status add_dep(void *arg, at_node *def) {
   void **at = at_map_find_ptr(&e->o->index, def);
   if (!at) return AT_OK;
   uint32_t d = (uint32_t)(uintptr_t)*at - 1;
-  for (size_t i = 0; i < e->deps.len; i++)
-    if (e->deps.ptr[i] == d) return AT_OK;
+  if (e->seen[d] == e->item + 1) return AT_OK;
+  e->seen[d] = e->item + 1;
   return at_vec_push(e->o->arena, &e->deps, d) ? AT_OK : AT_NO_MEMORY("order");
 }
 
@@ -70,9 +72,11 @@ at_status at_ordering_build(at_ordering *o, at_comp *c,
   AT_TRY_ALLOC(o->uses, at_new(o->arena, uint32_t, o->count + 1));
   AT_VEC(uint32_t) *users;
   AT_TRY_ALLOC(users, at_arena_alloc(o->arena, at_mul(o->count + 1, sizeof *users), 8));
+  uint32_t *seen;
+  AT_TRY_ALLOC(seen, at_new(o->arena, uint32_t, o->count + 1));
   uint32_t i = 0, last[2] = {UINT32_MAX, UINT32_MAX};  // effects; apart
   AT_FOR_NODES(n, c) {
-    edge_list e = {.o = o};
+    edge_list e = {.o = o, .seen = seen, .item = i};
     AT_TRY(each_input(c, n, add_dep, &e));
     for (size_t d = 0; d < e.deps.len; d++) o->uses[e.deps.ptr[d]]++;
     uint32_t num_data = (uint32_t)e.deps.len;
@@ -125,30 +129,84 @@ static at_status peak_of(at_ordering *o, const uint32_t *order, int64_t *out) {
   return AT_OK;
 }
 
+// Ready items, the one that frees most on top. An item whose gain has grown since
+// it was pushed stands in it once more.
+typedef struct heap_item {
+  int64_t gain;
+  uint32_t item;
+} heap_item;
+typedef AT_VEC(heap_item) heap;
+
+static bool goes_first(heap_item a, heap_item b) {
+  return a.gain != b.gain ? a.gain > b.gain : a.item < b.item;
+}
+
+static bool heap_push(at_arena *a, heap *h, heap_item x) {
+  if (!at_vec_push(a, h, x)) return false;
+  size_t i = h->len - 1;
+  for (; i && goes_first(x, h->ptr[(i - 1) / 2]); i = (i - 1) / 2)
+    h->ptr[i] = h->ptr[(i - 1) / 2];
+  h->ptr[i] = x;
+  return true;
+}
+
+static heap_item heap_pop(heap *h) {
+  heap_item top = h->ptr[0], x = h->ptr[--h->len];
+  size_t i = 0;
+  for (size_t k; (k = 2 * i + 1) < h->len; i = k) {
+    if (k + 1 < h->len && goes_first(h->ptr[k + 1], h->ptr[k])) k++;
+    if (!goes_first(h->ptr[k], x)) break;
+    h->ptr[i] = h->ptr[k];
+  }
+  h->ptr[i] = x;
+  return top;
+}
+
+typedef struct greedy_order {
+  at_ordering *o;
+  uint32_t *left;   // uses of each item's results that are still to come
+  bool *done;
+  heap ready;
+} greedy_order;
+
+static at_status make_ready(greedy_order *g, uint32_t i) {
+  const at_order_item *it = &g->o->items[i];
+  int64_t gain = freed_by(g->o, g->left, it, false) - it->result_bytes;
+  return heap_push(g->o->arena, &g->ready, (heap_item){gain, i})
+             ? AT_OK
+             : AT_NO_MEMORY("order");
+}
+
+// What item i alone still reads: its reader frees it.
+static at_status last_reader(greedy_order *g, uint32_t i) {
+  const at_order_item *it = &g->o->items[i];
+  for (uint32_t u = 0; u < it->num_users; u++) {
+    uint32_t user = it->users[u];
+    if (!g->done[user] && !g->o->items[user].waits)
+      AT_TRY(make_ready(g, user));
+  }
+  return AT_OK;
+}
+
 static at_status greedy(at_ordering *o, uint32_t *order) {
-  uint32_t *left;
-  AT_TRY_ALLOC(left, at_arena_copy(o->arena, o->uses, at_mul(o->count, 4), 4));
-  uint32_t *ready, n = 0;
-  AT_TRY_ALLOC(ready, at_new(o->arena, uint32_t, o->count + 1));
+  greedy_order g = {.o = o};
+  AT_TRY_ALLOC(g.left, at_arena_copy(o->arena, o->uses, at_mul(o->count, 4), 4));
+  AT_TRY_ALLOC(g.done, at_new(o->arena, bool, o->count + 1));
   for (uint32_t i = 0; i < o->count; i++)
-    if (!o->items[i].waits) ready[n++] = i;
-  for (uint32_t done = 0; done < o->count; done++) {
-    AT_ENSURE(n > 0);
-    uint32_t best = 0;
-    int64_t best_gain = INT64_MIN;
-    for (uint32_t k = 0; k < n; k++) {
-      const at_order_item *it = &o->items[ready[k]];
-      int64_t gain = freed_by(o, left, it, false) - it->result_bytes;
-      if (gain > best_gain || (gain == best_gain && ready[k] < ready[best]))
-        best = k, best_gain = gain;
-    }
-    uint32_t pick = ready[best];
-    ready[best] = ready[--n];
-    order[done] = pick;
-    freed_by(o, left, &o->items[pick], true);
-    for (uint32_t u = 0; u < o->items[pick].num_users; u++)
-      if (--o->items[o->items[pick].users[u]].waits == 0)
-        ready[n++] = o->items[pick].users[u];
+    if (!o->items[i].waits) AT_TRY(make_ready(&g, i));
+  for (uint32_t n = 0; n < o->count;) {
+    AT_ENSURE(g.ready.len);
+    uint32_t pick = heap_pop(&g.ready).item;
+    if (g.done[pick]) continue;  // it stood here twice
+    const at_order_item *it = &o->items[pick];
+    order[n++] = pick;
+    g.done[pick] = true;
+    freed_by(o, g.left, it, true);
+    for (uint32_t d = 0; d < it->num_deps; d++)
+      if (g.left[it->deps[d]] == 1) AT_TRY(last_reader(&g, it->deps[d]));
+    for (uint32_t u = 0; u < it->num_users; u++)
+      if (--o->items[it->users[u]].waits == 0)
+        AT_TRY(make_ready(&g, it->users[u]));
   }
   return AT_OK;
 }
@@ -159,7 +217,6 @@ static at_status order_comp(at_comp *c, at_arena *a) {
       AT_TRY(order_comp(n->regions[r], a));
   at_ordering o = {.arena = a};
   AT_TRY(at_ordering_build(&o, c, NULL));
-  if (o.count > AT_ORDER_MOST_NODES) return AT_OK;
   uint32_t *found, *better;
   AT_TRY_ALLOC(found, at_new(a, uint32_t, o.count + 1));
   AT_TRY_ALLOC(better, at_new(a, uint32_t, o.count + 1));

@@ -5,10 +5,6 @@
 
 #include "schedule/schedule.h"
 
-// Above this many nodes the quadratic choice among those that are ready costs
-// more compile time than an order is worth.
-enum { AT_ORDER_MOST_NODES = 4000 };
-
 typedef struct at_order_item {
   at_node *node;
   uint32_t waits;        // operands and effects not yet placed

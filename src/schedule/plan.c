@@ -9,12 +9,14 @@
 #include <stdlib.h>
 
 #include "schedule/lifetime.h"
+#include "schedule/place.h"
 #include "schedule/schedule.h"
 
 typedef enum pin_kind { PIN_NONE, PIN_INPUT, PIN_OUTPUT, PIN_CONST } pin_kind;
 
 typedef struct live_span {
   at_span_time time;
+  int64_t last;    // the greatest end of this and the spans before it in its class
   uint32_t value;  // number of the value in the lifetimes
 } live_span;
 
@@ -23,8 +25,7 @@ typedef struct klass {
   pin_kind pin;
   uint32_t pin_index;
   uint64_t bytes;
-  live_span *spans;
-  uint32_t num_spans;
+  AT_VEC(live_span) spans;  // by begin
   uint32_t slot;
   uint64_t offset;
   at_span_time hull;
@@ -34,6 +35,7 @@ struct at_plan_values {
   at_lifetimes life;
   const at_plan_hooks *hooks;  // while planning
   klass *classes;  // one per value
+  bool *passed;    // per result of the entry: it is an argument that stays
   at_arena *arena;
 };
 
@@ -128,30 +130,39 @@ static bool only_copies(const at_comp *c) {
   return true;
 }
 
-// Is result r an argument that the caller keeps, and no other's memory? Then both
-// are one buffer.
-static bool passes_through(const at_module *m, uint32_t r) {
+// Which results are arguments that the caller keeps, and no other's memory? Each is
+// then one buffer with its argument.
+static at_status find_passed(planner *p, const at_module *m) {
   const at_comp *c = m->entry;
-  const at_node *n = c->results[r].node;
-  if (n->op != AT_OP_PARAMETER || n->parent != c || only_copies(c)) return false;
-  for (uint32_t p = 0; m->params && p < c->num_params; p++)
-    if (m->params[p].alias == (int32_t)r ||
-        (c->params[p] == n && m->params[p].alias >= 0))
-      return false;
-  return true;
-}
-
-static at_status copy_entry_results(at_module *m, at_arena *a) {
-  at_comp *c = m->entry;
-  at_node **own;
-  AT_TRY_ALLOC(own, at_new(a, at_node *, c->num_results + 1));
-  for (uint32_t p = 0; p < c->num_params; p++) {
-    int32_t r = m->params ? m->params[p].alias : -1;
-    if (r >= 0 && (uint32_t)r < c->num_results) own[r] = c->params[p];
+  AT_TRY_ALLOC(p->passed, at_new(p->arena, bool, c->num_results + 1));
+  if (only_copies(c)) return AT_OK;
+  at_map given = at_map_in(p->arena);  // parameters whose memory a result takes
+  for (uint32_t r = 0; r < c->num_results; r++) {
+    const at_node *n = c->results[r].node;
+    p->passed[r] = n->op == AT_OP_PARAMETER && n->parent == c;
+  }
+  for (uint32_t i = 0; m->params && i < c->num_params; i++) {
+    int32_t r = m->params[i].alias;
+    if (r < 0) continue;
+    if ((uint32_t)r < c->num_results) p->passed[r] = false;
+    if (!at_map_put_ptr(&given, c->params[i])) return AT_NO_MEMORY("memory plan");
   }
   for (uint32_t r = 0; r < c->num_results; r++)
-    if (passes_through(m, r)) own[r] = c->results[r].node;
-  return copy_results(c, own, a);
+    p->passed[r] &= !at_map_find_ptr(&given, c->results[r].node);
+  return AT_OK;
+}
+
+static at_status copy_entry_results(planner *p, at_module *m) {
+  at_comp *c = m->entry;
+  at_node **own;
+  AT_TRY_ALLOC(own, at_new(p->arena, at_node *, c->num_results + 1));
+  for (uint32_t i = 0; i < c->num_params; i++) {
+    int32_t r = m->params ? m->params[i].alias : -1;
+    if (r >= 0 && (uint32_t)r < c->num_results) own[r] = c->params[i];
+  }
+  for (uint32_t r = 0; r < c->num_results; r++)
+    if (p->passed[r]) own[r] = c->results[r].node;
+  return copy_results(c, own, p->arena);
 }
 
 // ---- Classes -----------------------------------------------------------------
@@ -172,15 +183,43 @@ static bool pins_agree(const klass *a, const klass *b) {
          (a->pin == b->pin && a->pin_index == b->pin_index);
 }
 
+static void set_last(klass *k, size_t from) {
+  for (size_t i = from; i < k->spans.len; i++) {
+    int64_t before = i ? k->spans.ptr[i - 1].last : INT64_MIN;
+    k->spans.ptr[i].last = AT_MAX(before, k->spans.ptr[i].time.end);
+  }
+}
+
+// Adds y's spans to x's, the fewer to the more: what stands before the first of
+// the fewer stays where it is.
+static at_status merge_spans(planner *p, klass *x, const klass *y) {
+  klass more = *x, fewer = *y;
+  if (more.spans.len < fewer.spans.len) more = *y, fewer = *x;
+  size_t i = more.spans.len, j = fewer.spans.len;
+  if (!at_vec_reserve(p->arena, &more.spans, i + j))
+    return AT_NO_MEMORY("memory plan");
+  more.spans.len = i + j;
+  live_span *s = more.spans.ptr;
+  const live_span *f = fewer.spans.ptr;
+  while (j) {
+    bool from_more = i && s[i - 1].time.begin > f[j - 1].time.begin;
+    s[i + j - 1] = from_more ? s[i - 1] : f[j - 1];
+    if (from_more)
+      i--;
+    else
+      j--;
+  }
+  set_last(&more, i);
+  x->spans.ptr = more.spans.ptr;
+  x->spans.len = more.spans.len;
+  x->spans.cap = more.spans.cap;
+  return AT_OK;
+}
+
 static at_status merge(planner *p, uint32_t a, uint32_t b) {
   if (a == b) return AT_OK;
   klass *x = &p->classes[a], *y = &p->classes[b];
-  live_span *s;
-  AT_TRY_ALLOC(s, at_new(p->arena, live_span, x->num_spans + y->num_spans));
-  memcpy(s, x->spans, x->num_spans * sizeof *s);
-  memcpy(s + x->num_spans, y->spans, y->num_spans * sizeof *s);
-  x->spans = s;
-  x->num_spans += y->num_spans;
+  AT_TRY(merge_spans(p, x, y));
   x->hull.begin = AT_MIN(x->hull.begin, y->hull.begin);
   x->hull.end = AT_MAX(x->hull.end, y->hull.end);
   x->bytes = AT_MAX(x->bytes, y->bytes);
@@ -218,15 +257,36 @@ static bool hands_over(const planner *p, const live_span *from, const live_span 
   return is_operand;
 }
 
+// How many of k's spans begin by `when`.
+static size_t begin_by(const klass *k, int64_t when) {
+  size_t low = 0, high = k->spans.len;
+  while (low < high) {
+    size_t mid = low + (high - low) / 2;
+    if (k->spans.ptr[mid].time.begin <= when)
+      low = mid + 1;
+    else
+      high = mid;
+  }
+  return low;
+}
+
 static bool overlap(const planner *p, const klass *x, const klass *y) {
   if (x->hull.begin > y->hull.end || y->hull.begin > x->hull.end) return false;
-  for (uint32_t i = 0; i < x->num_spans; i++)
-    for (uint32_t j = 0; j < y->num_spans; j++) {
-      const live_span *s = &x->spans[i], *t = &y->spans[j];
-      if (s->time.begin <= t->time.end && t->time.begin <= s->time.end &&
-          !hands_over(p, s, t) && !hands_over(p, t, s))
+  if (x->spans.len > y->spans.len) {
+    const klass *more = x;
+    x = y;
+    y = more;
+  }
+  for (size_t i = 0; i < x->spans.len; i++) {
+    const live_span *s = &x->spans.ptr[i];
+    for (size_t j = begin_by(y, s->time.end);
+         j-- > 0 && y->spans.ptr[j].last >= s->time.begin;) {
+      const live_span *t = &y->spans.ptr[j];
+      if (s->time.begin <= t->time.end && !hands_over(p, s, t) &&
+          !hands_over(p, t, s))
         return true;
     }
+  }
   return false;
 }
 
@@ -234,13 +294,13 @@ static at_status seed_classes(planner *p) {
   AT_TRY_ALLOC(p->classes, at_new(p->arena, klass, p->life.count + 1));
   for (uint32_t i = 0; i < p->life.count; i++) {
     const at_lifetime *t = &p->life.list[i];
-    live_span *s;
-    AT_TRY_ALLOC(s, at_new(p->arena, live_span, 1));
-    *s = (live_span){t->span, i};
-    p->classes[i] = (klass){.parent = i, .bytes = t->bytes, .spans = s,
-                            .num_spans = 1, .hull = t->span, .slot = UINT32_MAX};
+    klass *k = &p->classes[i];
+    *k = (klass){.parent = i, .bytes = t->bytes, .hull = t->span, .slot = UINT32_MAX};
+    AT_TRY_ALLOC(k->spans.ptr, at_new(p->arena, live_span, 1));
+    *k->spans.ptr = (live_span){t->span, t->span.end, i};
+    k->spans.len = k->spans.cap = 1;
     if (t->value.node && t->value.node->op == AT_OP_CONSTANT)
-      p->classes[i].pin = PIN_CONST, p->classes[i].pin_index = i;
+      k->pin = PIN_CONST, k->pin_index = i;
   }
   return AT_OK;
 }
@@ -286,16 +346,17 @@ static at_status pin_entry(planner *p, const at_module *m) {
       pin(p, v, PIN_INPUT, i);
   }
   for (uint32_t r = 0; r < c->num_results; r++) {
-    if (is_token(c->results[r]) || passes_through(m, r)) continue;
+    if (is_token(c->results[r]) || p->passed[r]) continue;
     klass *k = &p->classes[class_of(p, c->results[r])];
     AT_ENSURE(k->pin == PIN_NONE || (k->pin == PIN_OUTPUT && k->pin_index == r));
     k->pin = PIN_OUTPUT;
     k->pin_index = r;
     // What the caller gets must not be written again.
     k->hull.end = p->life.last;
-    for (uint32_t s = 0; s < k->num_spans; s++)
-      if (at_value_eq(p->life.list[k->spans[s].value].value, c->results[r]))
-        k->spans[s].time.end = p->life.last;
+    for (size_t s = 0; s < k->spans.len; s++)
+      if (at_value_eq(p->life.list[k->spans.ptr[s].value].value, c->results[r]))
+        k->spans.ptr[s].time.end = p->life.last;
+    set_last(k, 0);
   }
   for (uint32_t i = 0; i < c->num_params; i++)
     if (m->params && m->params[i].alias >= 0) {
@@ -371,46 +432,11 @@ static at_status coalesce(planner *p, const at_comp *entry, const at_plan_hooks 
   return AT_OK;
 }
 
-// ---- Offsets ---------------------------------------------------------------------
-static int by_size(const void *a, const void *b) {
-  const klass *x = *(klass *const *)a, *y = *(klass *const *)b;
-  if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
-  return (x > y) - (x < y);
-}
-static int by_offset(const void *a, const void *b) {
-  const klass *x = *(klass *const *)a, *y = *(klass *const *)b;
-  return (x->offset > y->offset) - (x->offset < y->offset);
-}
-
-// First fit by decreasing size, among the classes that are alive at the same time.
-static at_status place(planner *p, klass **list, uint32_t n, uint64_t *out_total) {
-  qsort(list, n, sizeof *list, by_size);
-  klass **busy;
-  AT_TRY_ALLOC(busy, at_new(p->arena, klass *, n + 1));
-  uint64_t total = 0;
-  for (uint32_t i = 0; i < n; i++) {
-    uint32_t nb = 0;
-    for (uint32_t j = 0; j < i; j++)
-      if (list[j]->hull.begin <= list[i]->hull.end &&
-          list[i]->hull.begin <= list[j]->hull.end)
-        busy[nb++] = list[j];
-    qsort(busy, nb, sizeof *busy, by_offset);
-    uint64_t at = 0;
-    for (uint32_t j = 0; j < nb; j++) {
-      if (busy[j]->offset >= at + list[i]->bytes) break;
-      at = AT_MAX(at, at_align_up(busy[j]->offset + busy[j]->bytes, 64));
-    }
-    list[i]->offset = at;
-    total = AT_MAX(total, at_align_up(at + list[i]->bytes, 64));
-  }
-  *out_total = total;
-  return AT_OK;
-}
-
+// ---- Slots -----------------------------------------------------------------------
 static at_status assign_slots(planner *p, at_plan *out) {
   uint32_t n = p->life.count, temps = 0, slots = 1;  // slot 0: NULL
-  klass **list;
-  AT_TRY_ALLOC(list, at_new(p->arena, klass *, n + 1));
+  at_block *list;
+  AT_TRY_ALLOC(list, at_new(p->arena, at_block, n + 1));
   for (uint32_t i = 0; i < n; i++) {
     klass *k = &p->classes[i];
     if (find(p, i) != i) continue;
@@ -419,9 +445,12 @@ static at_status assign_slots(planner *p, at_plan *out) {
       continue;
     }
     k->slot = slots++;
-    if (k->pin == PIN_NONE) list[temps++] = k;
+    if (k->pin == PIN_NONE)
+      list[temps++] = (at_block){.time = k->hull, .bytes = k->bytes, .owner = i};
   }
-  AT_TRY(place(p, list, temps, &out->temp_bytes));
+  AT_TRY(at_blocks_place(list, temps, p->arena, &out->temp_bytes));
+  for (uint32_t i = 0; i < temps; i++)
+    p->classes[list[i].owner].offset = list[i].offset;
   at_xslot *s;
   AT_TRY_ALLOC(s, at_new(p->arena, at_xslot, slots));
   s[0] = (at_xslot){.kind = AT_SLOT_NULL, .type = UINT32_MAX};
@@ -446,7 +475,8 @@ at_status at_plan_memory(at_module *m, const at_plan_hooks *h, at_arena *a, at_p
   p->arena = a;
   p->hooks = h;
   AT_TRY(insert_copies(m->entry, a));
-  AT_TRY(copy_entry_results(m, a));
+  AT_TRY(find_passed(p, m));
+  AT_TRY(copy_entry_results(p, m));
   AT_TRY(at_lifetimes_compute(m, a, &p->life));
   AT_TRY(seed_classes(p));
   AT_TRY(merge_fixed(p, m->entry));
