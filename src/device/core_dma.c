@@ -1,6 +1,6 @@
 // Copies. They are made when they are started, so a wait never has to wait for
 // an engine; the checks keep the time between start and wait apart
-// (core_shadow.c).
+// (core_access.c).
 #include "device/core_internal.h"
 
 static void stop_rank(core_state *c, const at_core_dma *d) {

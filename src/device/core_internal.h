@@ -335,7 +335,7 @@ void core_signal(core_state *from, core_state *to, sem *s, int64_t amount,
 void core_wait(core_state *c, sem *s, int64_t amount, int32_t loc);
 void core_ended(core_state *c);
 
-// ---- core_shadow.c: the checks; only called with a shadow
+// ---- core_shadow.c and others: the checks; only called with a shadow
 // -------------------------
 void core_shadow_init(core_state *c);
 void core_shadow_free(core_state *c);

@@ -347,7 +347,7 @@ static _Noreturn void report_nan(core_state *c, int64_t i, int32_t origin,
 }
 
 // Blocks at the edge of an array are padded with poison: it may be stored where
-// it is not copied out (core_shadow.c looks at that).
+// it is not copied out (core_visit.c looks at that).
 void at_core_check_nan(at_core *core, const void *data, const uint8_t *mask,
                        int32_t dtype, int64_t n, int32_t use, int32_t loc) {
   core_state *c = state_of(core);

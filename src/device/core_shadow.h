@@ -119,6 +119,54 @@ shade *core_shade_of(core_state *c, const region *r);
 void shade_mark(const shade *s, const region *r, const area *b, uint32_t d,
                 const uint8_t *at, int what);
 
+static inline bool core_checks(const core_state *c, uint32_t what) {
+  return c->launch->checks & what;
+}
+// Zeroed memory; the caller frees. Stops the kernel if there is none.
+void *core_shadow_take(core_state *c, size_t n, size_t bytes);
+// Does the region hold values before the kernel begins?
+bool shade_starts_filled(const core_state *c, const region *r);
+
+// ---- core_touch.c
+typedef struct touch {
+  core_state *c;      // who touches
+  core_state *owner;  // whose memory it is
+  const region *region;
+  shade *shade;
+  const area *box;
+  bool writes, must_be_filled;
+  bool adds;               // writes what it adds to what is there
+  bool may_be_dropped;     // what is read, by a choice
+  bool stores;             // writes by a store
+  bool strays;             // and to what does not go back to an array
+  bool *fetched;           // only asks whether a pipeline fetched any of it
+  bool *written;           // only asks whether any of it was written
+  const core_state *over;  // whose copy it was, which ends now
+  int32_t loc;
+} touch;
+// `region` and `shade` are found here.
+void touch_box(touch *t);
+// "scratch 0 (argument 2), element (3)"
+void touch_name_place(const touch *t, size_t granule, char *out, size_t n);
+_Noreturn void report_lost_in_pipeline(core_state *c, const shade *s,
+                                       const char *when);
+area area_of_bytes(uint8_t *p, size_t bytes);
+
+// ---- core_access.c
+// A copy may move bytes that nobody has written: they stay so. True: some are.
+bool copy_filled(core_state *c, core_state *to, const at_core_dma *d,
+                 void *dst);
+
+// ---- core_visit.c
+// A store to a block of an output.
+void visits_stored(core_state *c, const region *r, int32_t loc);
+// copied: the last copy to it, where that is known.
+_Noreturn void report_poison(core_state *c, uint32_t i, int32_t copied);
+
+// ---- core_end.c
+// Fails if a store to an input's block was not read.
+void no_strays(core_state *c, const region *r, const char *when);
+
 // ---- core_blocks.c
 // A block comes into a buffer: what is left there of the one before it is
 // padding, if the new one is smaller.

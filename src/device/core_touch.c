@@ -1,0 +1,300 @@
+// Loads, stores and copies as the checks see them: what their bytes hold, who
+// else touched them, and what is wrong with that.
+#include "device/core_shadow.h"
+
+void touch_name_place(const touch *t, size_t granule, char *out, size_t n) {
+  const region *r = t->region;
+  if (r->ref < 0) {
+    snprintf(out, n, "an allocation");
+    return;
+  }
+  const at_xcore_ref *x = &t->owner->program->refs[r->ref];
+  char name[64];
+  int len =
+      snprintf(out, n, "%s, element (",
+               core_ref_text(t->owner, (uint32_t)r->ref, name, sizeof name));
+  bool block = t->owner->windows[r->ref].buffer == r->base;
+  const int64_t *dims = block ? x->block : x->dims;
+  int64_t at[AT_CORE_MAX_RANK], rest = (int64_t)granule;
+  for (uint32_t d = x->rank; d-- > 0;) {
+    at[d] = dims[d] ? rest % dims[d] : 0;
+    rest = dims[d] ? rest / dims[d] : 0;
+  }
+  for (uint32_t d = 0; d < x->rank && len > 0 && (size_t)len < n; d++)
+    len += snprintf(out + len, n - (size_t)len, "%s%lld", d ? ", " : "",
+                    (long long)at[d]);
+  if (len > 0 && (size_t)len < n) snprintf(out + len, n - (size_t)len, ")");
+}
+
+static void report_unfilled(const touch *t, size_t granule) {
+  char place[256], hint[1400];
+  core_state *c = t->c;
+  touch_name_place(t, granule, place, sizeof place);
+  flights_hint(c, t->region->base + granule * t->shade->granule, hint,
+               sizeof hint);
+  if (c->group) pthread_mutex_unlock(&c->group->lock);
+  int32_t ref = t->region->ref;
+  const char *why = "nothing was written there since it was allocated";
+  if (ref >= 0 && c->program->refs[ref].role == AT_CORE_OUT)
+    why = c->shadow->revisited[ref]
+              ? "an output may be revisited on consecutive steps only: this "
+                "block "
+                "was written back and other steps used its buffer"
+              : "the first visit of an output block finds undefined values";
+  core_stop(c, AT_FAILED_PRECONDITION, t->loc,
+            "read of uninitialised memory: %s\ndetail: %s%s", place, why, hint);
+}
+
+// Of that number in the checks; NULL: it left.
+static const core_state *core_of_actor(const core_state *c, uint32_t actor) {
+  for (const core_state *p = c->group ? c->group->first : NULL; p; p = p->next)
+    if (p->shadow && p->shadow->actor == actor) return p;
+  return NULL;
+}
+
+static void report_race(const touch *t, const cell *at, size_t granule,
+                        bool wrote) {
+  char place[256], me[64], other[64] = "another core", there[512] = "";
+  char device[32] = "", hint[1400];
+  core_state *c = t->c;
+  uint32_t epoch = wrote ? at->written : at->read;
+  const core_state *p = core_of_actor(c, epoch_actor(epoch));
+  touch_name_place(t, granule, place, sizeof place);
+  if (p) core_who(p, other, sizeof other);
+  if (p) core_place(p, wrote ? at->wrote_at : at->read_at, there, sizeof there);
+  if (t->owner->head.device_id != c->head.device_id)
+    snprintf(device, sizeof device, " on device %d", t->owner->head.device_id);
+  uint8_t *byte = t->region->base + granule * t->shade->granule;
+  flights_hint(c, t->writes ? NULL : byte, hint, sizeof hint);
+  if (c->group) pthread_mutex_unlock(&c->group->lock);
+  core_stop(c, AT_FAILED_PRECONDITION, t->loc,
+            "race: %s %s %s%s, which %s %s without a signal between them%s%s%s",
+            core_who(c, me, sizeof me), t->writes ? "writes" : "reads", place,
+            device, other, wrote ? "wrote" : "read",
+            *there ? "\ndetail: that was at " : "", there, hint);
+}
+
+// Does the epoch come before everything that c does now?
+static bool before(const core_state *c, uint32_t epoch) {
+  if (!epoch) return true;
+  uint32_t actor = epoch_actor(epoch);
+  return actor == c->shadow->actor || actor >= kMaxActors ||
+         c->shadow->clock[actor] >= (epoch & 0xffffff);
+}
+
+static uint32_t epoch_now(const core_state *c) {
+  uint32_t actor = c->shadow->actor;
+  return (actor + 1) << 24 | (c->shadow->clock[actor] & 0xffffff);
+}
+
+// Was it read by a copy to another core of which t->c knows that it arrived?
+static bool has_arrived(const touch *t, const cell *at, size_t i) {
+  size_t g = t->shade->granule;
+  area box = area_of_bytes(t->region->base + i * g, g);
+  const core_state *by = core_of_actor(t->c, epoch_actor(at->read));
+  return by && sent_arrived(t->c, sent_from(by, at->read_at, &box));
+}
+
+static void touch_cells(const touch *t, size_t first, size_t n) {
+  const core_state *c = t->c;
+  if (c->shadow->actor >= kMaxActors || !core_checks(c, AT_CHECK_RACES)) return;
+  uint32_t now = epoch_now(c);
+  for (size_t i = first; i < first + n; i++) {
+    cell *at = &t->shade->cells[i];
+    bool both_add = t->adds && at->written & kAdded;
+    if (!both_add && !before(c, at->written)) report_race(t, at, i, true);
+    if (t->writes && !before(c, at->read) && !has_arrived(t, at, i))
+      report_race(t, at, i, false);
+    if (t->writes)
+      *at =
+          (cell){.written = now | (t->adds ? kAdded : 0u), .wrote_at = t->loc};
+    else
+      at->read = now, at->read_at = t->loc;
+  }
+}
+
+// What a copy touched when it was started, it may have touched until now.
+static void date_cells(const touch *t, size_t first, size_t n) {
+  uint32_t now = epoch_now(t->c), by = t->over->shadow->actor;
+  for (size_t i = first; i < first + n; i++) {
+    cell *at = &t->shade->cells[i];
+    uint32_t *epoch = t->writes ? &at->written : &at->read;
+    int32_t loc = t->writes ? at->wrote_at : at->read_at;
+    if (*epoch && epoch_actor(*epoch) == by && loc == t->loc)
+      *epoch = now | (*epoch & kAdded);
+  }
+}
+
+static bool is_padded(const touch *t);
+static bool is_partly_written(const touch *t);
+// ---- Stores that are lost
+// An input's block does not go back to its array: what is stored there and not
+// read before the window moves on was meant for somewhere else.
+static bool is_input_block(const core_state *c, const region *r) {
+  if (r->ref < 0 || r->space == AT_CORE_HBM) return false;
+  const at_xcore_ref *x = &c->program->refs[r->ref];
+  return x->role == AT_CORE_IN && x->alias < 0 && !x->cores &&
+         (x->space == AT_CORE_VMEM || x->space == AT_CORE_SMEM);
+}
+
+static void note_strays(const touch *t, size_t first, size_t n) {
+  int32_t *at = t->shade->strays;
+  for (size_t i = first; at && i < first + n; i++)
+    at[i] = t->strays ? t->loc + 2 : 0;
+}
+
+_Noreturn void report_lost_in_pipeline(core_state *c, const shade *s,
+                                       const char *when) {
+  core_stop(c, AT_FAILED_PRECONDITION, s->stored_at - 2,
+            "a store is lost: a block that a pipeline fetched was written, and "
+            "nobody read it before %s\n"
+            "detail: blocks of inputs do not go back to their arrays",
+            when);
+}
+
+// What is filled after an access; stores to fetched blocks are noted.
+static void touch_filled(const touch *t, uint8_t *filled, size_t n) {
+  shade *s = t->shade;
+  if (t->stores && memchr(filled, kFetched, n)) s->stored_at = t->loc + 2;
+  if (!s->stored_at) {
+    if (t->writes) memset(filled, 1, n);
+    return;
+  }
+  if (t->writes && !t->stores && core_checks(t->c, AT_CHECK_UNINIT) &&
+      memchr(filled, kFetchedStored, n)) {
+    if (t->c->group) pthread_mutex_unlock(&t->c->group->lock);
+    report_lost_in_pipeline(t->c, s, "the next block came");
+  }
+  for (size_t i = 0; i < n; i++) {
+    bool fetched = filled[i] == kFetched || filled[i] == kFetchedStored;
+    if (t->writes)
+      filled[i] = t->stores && fetched ? kFetchedStored : 1;
+    else if (fetched)
+      filled[i] = kFetched;
+  }
+}
+
+static void touch_run(const touch *t, const uint8_t *at, size_t bytes) {
+  size_t g = t->shade->granule, first = (size_t)(at - t->region->base) / g;
+  size_t n = (bytes + g - 1) / g;
+  if (first >= t->shade->count) return;
+  n = AT_MIN(n, t->shade->count - first);
+  uint8_t *filled = t->shade->filled + first;
+  if (t->over) {
+    date_cells(t, first, n);
+    return;
+  }
+  if (t->fetched) {
+    *t->fetched |= memchr(filled, kFetched, n) != NULL ||
+                   memchr(filled, kFetchedStored, n) != NULL;
+    return;
+  }
+  if (t->written) {
+    for (size_t i = 0; i < n && !*t->written; i++) *t->written = filled[i];
+    return;
+  }
+  if ((!t->writes || t->adds) && t->must_be_filled &&
+      core_checks(t->c, AT_CHECK_UNINIT)) {
+    const uint8_t *hole = memchr(filled, 0, n);
+    bool padded = hole && is_padded(t);
+    if (hole && !padded && !is_partly_written(t))
+      report_unfilled(t, first + (size_t)(hole - filled));
+    if (hole)
+      core_note_undefined(t->c, padded ? UNDEFINED_PADDING : UNDEFINED_PART,
+                          t->loc);
+  }
+  if (!t->writes && memchr(filled, kPadding, n))
+    core_note_undefined(t->c, UNDEFINED_PADDING, t->loc);
+  if (!t->writes && t->may_be_dropped && memchr(filled, 0, n))
+    core_note_undefined(t->c, UNDEFINED_CHOSEN, t->loc);
+  touch_filled(t, filled, n);
+  note_strays(t, first, n);
+  if (t->shade->cells) touch_cells(t, first, n);
+}
+
+static void touch_dims(const touch *t, uint32_t d, const uint8_t *at) {
+  const area *b = t->box;
+  if (d == b->rank) {
+    touch_run(t, at, b->elem_bytes);
+    return;
+  }
+  if (d + 1 == b->rank && b->stride[d] == (int64_t)b->elem_bytes) {
+    touch_run(t, at, (size_t)b->size[d] * b->elem_bytes);
+    return;
+  }
+  for (int64_t i = 0; i < b->size[d]; i++)
+    touch_dims(t, d + 1, at + i * b->stride[d]);
+}
+
+// A block at the edge that emit_pipeline fetched: what is not there is padding,
+// which only must not reach a result.
+static bool is_padded(const touch *t) {
+  bool fetched = false;
+  touch ask = *t;
+  ask.fetched = &fetched;
+  touch_dims(&ask, 0, t->box->base);
+  return fetched;
+}
+
+// Kernels work on whole buffers of which they filled, and need, only a part: a
+// second run tells whether the rest reaches a result.
+static bool is_partly_written(const touch *t) {
+  bool written = false;
+  touch ask = *t;
+  ask.written = &written;
+  if (t->writes || !t->c->launch->rerun) return false;
+  touch_dims(&ask, 0, t->box->base);
+  return written;
+}
+
+static bool is_empty(const area *a) {
+  for (uint32_t d = 0; d < a->rank; d++)
+    if (a->size[d] <= 0) return true;
+  return false;
+}
+
+void touch_box(touch *t) {
+  t->region = core_region_of(t->owner, t->box->base);
+  if (!t->region || is_empty(t->box)) return;
+  t->shade = core_shade_of(t->owner, t->region);
+  if (!t->shade) return;
+  core_state *c = t->c;
+  t->strays &= core_checks(c, AT_CHECK_UNINIT) && is_input_block(c, t->region);
+  if (t->strays && !t->shade->strays)
+    t->shade->strays =
+        core_shadow_take(c, t->shade->count, sizeof *t->shade->strays);
+  if (c->group) pthread_mutex_lock(&c->group->lock);
+  touch_dims(t, 0, t->box->base);
+  if (c->group) pthread_mutex_unlock(&c->group->lock);
+}
+
+void core_shadow_over(core_state *c, const flight *f) {
+  if (!c->shadow->sem_clock || c->shadow->actor >= kMaxActors || !f->by->shadow)
+    return;
+  if (f->writes && f->by != c) {
+    sent *x = &f->by->shadow->sent[f->id % kSentKept];
+    if (x->id == f->id) {
+      x->actor = c->shadow->actor;
+      x->clock = c->shadow->clock[x->actor];
+    }
+  }
+  touch t = {.c = c,
+             .owner = c,
+             .region = core_region_of(c, f->box.base),
+             .box = &f->box,
+             .writes = f->writes,
+             .over = f->by,
+             .loc = f->loc};
+  // A place of another program would be shown as one of this core's.
+  if (!t.region || f->by->program != c->program) return;
+  t.shade = core_shade_of(c, t.region);
+  if (t.shade && t.shade->cells) touch_dims(&t, 0, f->box.base);
+}
+
+area area_of_bytes(uint8_t *p, size_t bytes) {
+  return (area){.base = p,
+                .rank = 1,
+                .elem_bytes = 1,
+                .size = {(int64_t)bytes},
+                .stride = {1}};
+}
