@@ -19,9 +19,10 @@
 #include "abi/dtype.h"
 
 enum {
-  AT_CORE_MAX_RANK = 8,   // of refs
-  AT_CORE_MAX_GRID = 8,   // grid dimensions
-  AT_CORE_SEM_BYTES = 16  // distance of semaphores in a ref of them
+  AT_CORE_MAX_RANK = 8,    // of refs
+  AT_CORE_MAX_GRID = 8,    // grid dimensions
+  AT_CORE_SEM_BYTES = 16,  // distance of semaphores in a ref of them
+  AT_CORE_ALLOC_ALIGN = 64
 };
 // Where a device, core or subcore is named: this one. Kernels compute such
 // numbers, and one below zero is an error of theirs.
@@ -416,6 +417,9 @@ typedef struct at_xcore {
   int64_t grid[AT_CORE_MAX_GRID];        // -1: dynamic
   uint32_t semantics[AT_CORE_MAX_GRID];  // at_core_dim
   uint64_t temp_bytes;                   // core->temp
+  // What at_core_alloc gives out at the same time: bytes, each allocation in
+  // whole multiples of AT_CORE_ALLOC_ALIGN, and semaphores. -1: not known.
+  int64_t stack_bytes, stack_sems;
   double flops, bytes, transcendentals;  // cost estimate, 0: none
 } at_xcore;
 

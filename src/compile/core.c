@@ -530,6 +530,8 @@ at_status at_core_finish(at_emit_steps *e) {
   for (const pending *p = e->cores; p; p = p->next) {
     at_xcore x = *(at_xcore *)at_writer_at(e->w, AT_XS_CORES, p->record);
     x.temp_bytes = p->code->temp_bytes;
+    x.stack_bytes = p->code->stack.bytes;
+    x.stack_sems = p->code->stack.sems;
     for (uint32_t i = 0; i < p->code->num_locations; i++)
       AT_TRY(
           add_location(e, p->code->locations[i], p->code->location_ops[i], &x));

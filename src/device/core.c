@@ -59,7 +59,7 @@ static void finish_core(core_state *c, void *arg) {
 // Goes with the launch.
 static core_state *new_core(const at_core_launch *l) {
   core_state *c = at_par_scratch(l->par, sizeof *c);
-  if (c) memset(c, 0, offsetof(core_state, regions));
+  if (c) memset(c, 0, sizeof *c);
   return c;
 }
 

@@ -19,7 +19,7 @@ void core_note_undefined(core_state *c, undefined_kind kind, int32_t loc) {
 
 void core_note_brought(core_state *c, uint32_t ref, int32_t loc) {
   core_rerun *r = c->launch->rerun;
-  if (r && ref < kMaxRegions) atomic_store(&r->brought[ref], loc + 2);
+  if (r) atomic_store(&r->brought[ref], loc + 2);
 }
 
 void core_note_integer(core_state *c, int32_t loc) {
@@ -136,8 +136,7 @@ static at_status differs(const at_core_launch *l, const at_xcore_ref *x,
     padding = false;
   }
   // Results that come by copy have no store of their own.
-  int32_t brought =
-      ref < kMaxRegions ? atomic_load(&l->rerun->brought[ref]) : 0;
+  int32_t brought = atomic_load(&l->rerun->brought[ref]);
   int32_t store = brought ? brought - 2 : read;
   if (x->stored_at) store = core_store_loc(&c, ref);
   core_place(&c, store, at, sizeof at);
@@ -194,29 +193,41 @@ static at_status no_nan(const at_core_launch *l, int32_t stored) {
   return AT_OK;
 }
 
+// other: where the second run's results go.
+static at_status run_twice(const at_core_launch *l, const results *other,
+                           core_rerun *note,
+                           at_status (*run)(const at_core_launch *)) {
+  at_core_launch first = *l;
+  first.rerun = note;
+  at_status st = run(&first);
+  bool padding;
+  core_state c = {.launch = &first};
+  bool undefined = core_undefined_at(&c, &padding) != kNowhere ||
+                   atomic_load(&note->integer_at);
+  if (st.err || !undefined) return st;
+  at_core_launch second = first;
+  note->second = true;
+  second.bufs = other->bufs;
+  second.checks = kMute;
+  st = run(&second);
+  if (!st.err) st = compare(&second, l->bufs);
+  int32_t nan = atomic_load(&note->nan_at);
+  return !st.err && nan ? no_nan(l, nan - 2) : st;
+}
+
 at_status core_run_again(const at_core_launch *l,
                          at_status (*run)(const at_core_launch *)) {
   results other = {0};
   core_rerun note = {.second = false};
-  at_core_launch first = *l;
-  first.rerun = &note;
-  at_status st = AT_OK;
+  note.brought =
+      calloc(l->programs->record->num_refs + 1, sizeof *note.brought);
   bool copied = copy_results(l, &other);  // what is updated in place, too
-  st = run(&first);
-  bool padding;
-  core_state c = {.launch = &first};
-  bool undefined = core_undefined_at(&c, &padding) != kNowhere ||
-                   atomic_load(&note.integer_at);
-  if (!st.err && undefined && copied) {
-    at_core_launch second = first;
-    note.second = true;
-    second.bufs = other.bufs;
-    second.checks = kMute;
-    st = run(&second);
-    if (!st.err) st = compare(&second, l->bufs);
-    int32_t nan = atomic_load(&note.nan_at);
-    if (!st.err && nan) st = no_nan(l, nan - 2);
-  }
+  at_status st =
+      note.brought && copied
+          ? run_twice(l, &other, &note, run)
+          : AT_FAIL(AT_RESOURCE_EXHAUSTED,
+                    "kernel %s: no memory for the checks", l->programs->name);
   free_results(&other);
+  free(note.brought);
   return st;
 }

@@ -185,7 +185,7 @@ static void move(core_state *c, const at_core_dma *d, void *dst) {
 
 static sem *sem_at(core_state *from, core_state *to, void *p, int32_t loc) {
   uint8_t *first = (uint8_t *)from->sems, *at = p;
-  if (at < first || at >= first + sizeof(sem) * kNumSems)
+  if (at < first || at >= first + sizeof(sem) * from->cap_sems)
     core_stop(from, AT_INVALID_ARGUMENT, loc, "not a semaphore of this core");
   return (sem *)((uint8_t *)to->sems + (at - first));
 }

@@ -120,7 +120,7 @@ static void check_among(core_state *c, const core_state *of, const area *box,
   core_place(f.by, f.loc, place, sizeof place);
   if (f.by != c)
     snprintf(whose, sizeof whose, " of %s", core_who(f.by, who, sizeof who));
-  bool partly = f.sem < kNumSems && of->shadow->waited[f.sem] > 0;
+  bool partly = f.sem < of->cap_sems && of->shadow->waited[f.sem] > 0;
   core_stop(c, AT_FAILED_PRECONDITION, loc,
             "race: %s memory that a copy%s still %s\n"
             "detail: the copy was started at %s and has not been waited for%s",

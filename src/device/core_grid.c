@@ -155,6 +155,21 @@ static void init_operand(core_state *c, uint32_t i, void *operand,
   memcpy(w->operand_stride, c->refs[i].stride, sizeof w->operand_stride);
 }
 
+// That any program of the launch has at the same time, as one signals those of
+// another.
+static uint32_t most_semaphores(const at_core_launch *l) {
+  int64_t most = 0;
+  for (uint32_t i = 0; i < l->num_programs; i++) {
+    const at_core_program *p = &l->programs[i];
+    int64_t n = p->record->stack_sems;
+    if (n < 0) return kMostSems;
+    for (uint32_t k = 0; k < p->record->num_refs; k++)
+      if (p->refs[k].space == AT_CORE_SEM) n += core_elements(&p->refs[k]);
+    most = AT_MAX(most, n);
+  }
+  return (uint32_t)AT_MIN(most + kFirstSem, (int64_t)kMostSems);
+}
+
 uint32_t core_first_out(const at_core_program *p) {
   uint32_t n = p->record->num_dynamic;
   for (uint32_t i = 0; i < p->record->num_refs; i++)
@@ -166,14 +181,19 @@ void core_windows_init(core_state *c) {
   const at_core_program *p = c->program;
   const at_xcore *r = p->record;
   uint32_t n = r->num_refs, buf = r->num_dynamic, first_out = core_first_out(p);
+  // An argument has its memory and a window's buffer; semaphores, allocations.
+  c->cap_regions = 2 * n + 2;
+  c->regions = core_take(c, c->cap_regions * sizeof *c->regions, "regions");
   c->refs = core_take(c, (n + 1) * sizeof *c->refs, "arguments");
   c->windows = core_take(c, (n + 1) * sizeof *c->windows, "windows");
   memset(c->refs, 0, (n + 1) * sizeof *c->refs);
   memset(c->windows, 0, (n + 1) * sizeof *c->windows);
-  c->sems = core_take(c, kNumSems * sizeof *c->sems, "semaphores");
-  memset(c->sems, 0, (c->together ? kNumSems : kFirstSem) * sizeof *c->sems);
+  c->cap_sems = most_semaphores(c->launch);
+  size_t sem_bytes = c->cap_sems * sizeof *c->sems;
+  c->sems = core_take(c, sem_bytes, "semaphores");
+  memset(c->sems, 0, c->together ? sem_bytes : kFirstSem * sizeof *c->sems);
   c->num_sems = c->most_sems = kFirstSem;
-  core_region_add(c, c->sems, kNumSems * sizeof *c->sems, AT_CORE_SEM, -1);
+  core_region_add(c, c->sems, sem_bytes, AT_CORE_SEM, -1);
   if (r->temp_bytes) c->head.temp = core_take(c, r->temp_bytes, "temporaries");
   for (uint32_t i = 0; i < n; i++) {
     const at_xcore_ref *x = &p->refs[i];

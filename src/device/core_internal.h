@@ -32,10 +32,9 @@ typedef struct region_hint {
   uint32_t last, before;  // which were asked for: copies often take turns
 } region_hint;
 enum {
-  kMaxRegions = 192,
   kMaxSpans = 16,
   kMaxPages = 512,
-  kNumSems = 8192,
+  kMostSems = 8192,
   kBeyondBytes = 64 << 20,
   // The first semaphores of a core: the collective's barrier, then two for
   // at_core_barrier.
@@ -119,9 +118,13 @@ struct core_state {
   int32_t bounds[AT_CORE_MAX_GRID];
   at_core_ref *refs;
   window *windows;  // per ref
-  uint32_t num_regions, num_pages, next_page, next_read;
+  region *regions;  // room for all that the kernel's arguments can need
+  uint32_t num_regions, cap_regions;
+  page *pages;  // kMaxPages; NULL: none yet
+  uint32_t num_pages, next_page, next_read;
   region_hint copied_from, copied_to;
   sem *sems;
+  uint32_t cap_sems;             // the same on every core of a launch
   uint32_t num_sems, most_sems;  // used, now and ever
   uint8_t *stack;                // for allocas
   size_t stack_used, stack_bytes;
@@ -155,9 +158,6 @@ struct core_state {
   core_state *lead;      // runs other steps of this core; NULL: this one does
   _Atomic(void *) note;  // of who multiplies for it
   at_core_due due;
-  // From here on a core begins with whatever is there.
-  region regions[kMaxRegions];
-  page pages[kMaxPages];
 };
 static inline core_state *state_of(at_core *c) { return (core_state *)c; }
 
@@ -301,7 +301,7 @@ typedef struct core_rerun {
   // That of NaN that became an integer, which a choice may drop.
   _Atomic int32_t integer_at;
   // Per argument: that of the last store to what was copied to it.
-  _Atomic int32_t brought[kMaxRegions];
+  _Atomic int32_t *brought;
   bool second;
 } core_rerun;
 // Runs, and again with other undefined values where some were read: the results

@@ -11,9 +11,7 @@ void *core_take(core_state *c, size_t bytes, const char *what) {
 
 region *core_region_add(core_state *c, void *base, size_t bytes,
                         at_core_space space, int32_t ref) {
-  if (c->num_regions == kMaxRegions)
-    core_stop(c, AT_RESOURCE_EXHAUSTED, -1,
-              "more than %d separate memories of one core", kMaxRegions);
+  AT_ASSERT(c->num_regions < c->cap_regions);
   region *r = &c->regions[c->num_regions++];
   *r = (region){base, bytes, space, ref, false};
   return r;
@@ -88,10 +86,10 @@ int64_t at_core_mark(at_core *core) {
 }
 
 static void *alloc_sems(core_state *c, int64_t n, int32_t loc) {
-  if (n > kNumSems - (int64_t)c->num_sems)
+  if (n > c->cap_sems - (int64_t)c->num_sems)
     core_stop(c, AT_RESOURCE_EXHAUSTED, loc,
-              "ran out of semaphore memory: %lld more than %u of %d",
-              (long long)n, c->num_sems, kNumSems);
+              "ran out of semaphore memory: %lld more than %u of %u",
+              (long long)n, c->num_sems, c->cap_sems);
   sem *s = c->sems + c->num_sems;
   // Others may have signalled before this core came here.
   if (!c->together) memset(s, 0, (size_t)n * sizeof *s);
@@ -102,7 +100,9 @@ static void *alloc_sems(core_state *c, int64_t n, int32_t loc) {
 
 void core_stack_init(core_state *c) {
   // Types below a byte take more here than on the chip.
-  c->stack_bytes = 2 * (size_t)AT_MAX(c->launch->hw->vmem_bytes, 16u << 20);
+  size_t most = 2 * (size_t)AT_MAX(c->launch->hw->vmem_bytes, 16u << 20);
+  int64_t known = c->program->record->stack_bytes;
+  c->stack_bytes = known < 0 ? most : AT_MIN((size_t)known, most);
   c->stack = core_take(c, c->stack_bytes, "VMEM");
   core_region_add(c, c->stack, c->stack_bytes, AT_CORE_VMEM, -1);
 }
@@ -148,7 +148,7 @@ void *at_core_alloc(at_core *core, int32_t space, int64_t bytes, int32_t loc) {
   if (space == AT_CORE_SEM)
     return alloc_sems(c, bytes / AT_CORE_SEM_BYTES, loc);
   if (!c->stack) core_stack_init(c);
-  size_t need = at_align_up((size_t)bytes, 64);
+  size_t need = at_align_up((size_t)bytes, AT_CORE_ALLOC_ALIGN);
   if (need > c->stack_bytes - c->stack_used)
     core_stop(
         c, AT_RESOURCE_EXHAUSTED, loc,

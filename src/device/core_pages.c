@@ -48,6 +48,7 @@ bool core_pages_note(core_state *c, void *dst, const void *src, size_t bytes) {
   }
   core_pages_settle(c, dst, bytes);
   if (c->num_pages == kMaxPages) return false;
+  if (!c->pages) c->pages = core_take(c, kMaxPages * sizeof *c->pages, "pages");
   c->pages[c->num_pages++] = (page){dst, src, bytes};
   return true;
 }

@@ -70,9 +70,13 @@ shade *core_shade_of(core_state *c, const region *r) {
 void core_shadow_init(core_state *c) {
   c->shadow = core_shadow_take(c, 1, sizeof *c->shadow);
   shadow *s = c->shadow;
+  s->shades = core_shadow_take(c, c->cap_regions, sizeof *s->shades);
+  s->visits =
+      core_shadow_take(c, c->program->record->num_refs, sizeof *s->visits);
+  s->waited = core_shadow_take(c, c->cap_sems, sizeof *s->waited);
   if (c->together) {
     s->actor = c->actor;
-    s->sem_clock = core_shadow_take(c, kNumSems, sizeof *s->sem_clock);
+    s->sem_clock = core_shadow_take(c, c->cap_sems, sizeof *s->sem_clock);
     if (s->actor < kMaxActors) s->clock[s->actor] = 1;
   }
   const at_xcore *r = c->program->record;
@@ -91,16 +95,19 @@ void core_shadow_init(core_state *c) {
 void core_shadow_free(core_state *c) {
   shadow *s = c->shadow;
   if (!s) return;
-  for (uint32_t i = 0; i < kMaxRegions; i++) {
-    if (!s->shades[i].borrowed) {
-      free(s->shades[i].filled);
-      free(s->shades[i].left_at);
-      free(s->shades[i].cells);
-      free(s->shades[i].strays);
-    }
-    free(s->visited[i]);
+  for (uint32_t i = 0; s->shades && i < c->num_regions; i++) {
+    if (s->shades[i].borrowed) continue;
+    free(s->shades[i].filled);
+    free(s->shades[i].left_at);
+    free(s->shades[i].cells);
+    free(s->shades[i].strays);
   }
+  for (uint32_t i = 0; s->visits && i < c->program->record->num_refs; i++)
+    free(s->visits[i].blocks);
+  free(s->shades);
+  free(s->visits);
   free(s->sem_clock);
+  free(s->waited);
   free(s->flights);
   free(s);
   c->shadow = NULL;

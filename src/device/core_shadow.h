@@ -89,6 +89,12 @@ typedef struct mistaken {
   flight f;
 } mistaken;
 
+// What was done with the blocks of an output: kVisited, kWritten.
+typedef struct visits {
+  uint8_t *blocks;  // NULL: none came yet
+  uint8_t before;   // of the block in the buffer, when it came
+} visits;
+
 struct shadow {
   area expected;  // of the wait that comes next; elem_bytes 0: not known
   int32_t expected_at;
@@ -98,7 +104,7 @@ struct shadow {
   uint32_t num_stores;
   area fetches[kFetchesKept];  // a pipeline's blocks, the last of each buffer
   uint32_t num_fetches;
-  shade shades[kMaxRegions];
+  shade *shades;  // per region
   flight *flights;
   uint32_t num_flights, cap_flights;
   sent sent[kSentKept];  // in turn
@@ -106,11 +112,9 @@ struct shadow {
   uint32_t actor;
   uint32_t clock[kMaxActors];
   uint32_t (*sem_clock)[kMaxActors];  // per semaphore; NULL: one core alone
-  uint8_t *visited[kMaxRegions];      // per ref: kVisited, kWritten of a block
-  uint8_t revisited[kMaxRegions];  // per ref: that of the block in the buffer
-                                   // when it came
+  visits *visits;                     // per ref
   // Per semaphore: bytes waited for, of copies that are still listed.
-  int64_t waited[kNumSems];
+  int64_t *waited;
 };
 
 // Of a region of c's; NULL: semaphores.

@@ -156,7 +156,7 @@ void core_wait(core_state *c, sem *s, int64_t amount, int32_t loc) {
 
 static sem *checked(core_state *c, void *p, int32_t loc) {
   uint8_t *first = (uint8_t *)c->sems, *at = p;
-  if (at < first || at >= first + sizeof(sem) * kNumSems ||
+  if (at < first || at >= first + sizeof(sem) * c->cap_sems ||
       (at - first) % sizeof(sem))
     core_stop(c, AT_INVALID_ARGUMENT, loc, "not a semaphore of this core");
   return p;

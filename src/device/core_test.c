@@ -441,45 +441,18 @@ static void left_alone(at_core *c, const int32_t *g, const at_core_ref *r) {
   if (c->device_id) at_core_dma_wait(c, r[2].base, 16, 0);
 }
 
-typedef struct device_run {
-  kernel k;
-  at_core_group *group;
-  int32_t device;
-  at_status status;
-  at_event *done;
-} device_run;
-
-static void run_device(void *arg) {
-  device_run *d = arg;
-  d->status = run_on(&d->k, d->group, d->device, 3);
-  at_event_fire(d->done, AT_OK);
-}
-
 static void run_ring(at_core_body_fn body, float in[3][4], float out[3][4],
                      at_status st[3]) {
-  at_core_group *g;
-  device_run runs[3];
-  assert_int_equal(at_code_take(at_core_group_create(3, &g)), 0);
-  for (int i = 0; i < 3; i++) {
-    runs[i] = (device_run){
-        .k = {.record = {.num_refs = 3},
-              .refs = {whole(AT_CORE_IN, AT_CORE_HBM, AT_F32, 4),
-                       whole(AT_CORE_OUT, AT_CORE_HBM, AT_F32, 4),
-                       whole(AT_CORE_SCRATCH, AT_CORE_SEM, AT_INVALID, 2)},
-              .body = body,
-              .bufs = {in[i], out[i]}},
-        .group = g,
-        .device = i,
-        .done = at_event_create()};
-    assert_int_equal(
-        at_code_take(at_sched_spawn(g_sched, run_device, &runs[i])), 0);
-  }
-  for (int i = 0; i < 3; i++) {
-    assert_int_equal(at_code_take(at_event_wait(runs[i].done)), 0);
-    at_event_release(runs[i].done);
-    st[i] = runs[i].status;
-  }
-  at_core_group_destroy(g);
+  kernel k[3];
+  for (int i = 0; i < 3; i++)
+    k[i] =
+        (kernel){.record = {.num_refs = 3},
+                 .refs = {whole(AT_CORE_IN, AT_CORE_HBM, AT_F32, 4),
+                          whole(AT_CORE_OUT, AT_CORE_HBM, AT_F32, 4),
+                          whole(AT_CORE_SCRATCH, AT_CORE_SEM, AT_INVALID, 2)},
+                 .body = body,
+                 .bufs = {in[i], out[i]}};
+  run_devices(k, 3, st);
   give_all();
 }
 

@@ -14,12 +14,14 @@
 
 // ---- A bench of kernels
 // -----------------------------------------------------------
-enum { kMaxArgs = 8, kMaxBlocks = 4096 };
+enum { kMaxArgs = 8, kMaxBlocks = 1 << 16 };
 
 static void *g_blocks[kMaxBlocks];
 static _Atomic int g_num_blocks;
+static _Atomic size_t g_taken;  // bytes of all blocks
 
 static inline void *take(void *owner, size_t bytes) {
+  atomic_fetch_add(&g_taken, bytes);
   void *p = aligned_alloc(64, at_align_up(bytes, 64));
   g_blocks[atomic_fetch_add(&g_num_blocks, 1)] = p;
   return p;
@@ -28,6 +30,7 @@ static inline void *take(void *owner, size_t bytes) {
 static inline void give_all(void) {
   for (int i = 0; i < g_num_blocks; i++) free(g_blocks[i]);
   g_num_blocks = 0;
+  g_taken = 0;
 }
 
 typedef struct kernel {
@@ -37,6 +40,7 @@ typedef struct kernel {
   at_core_body_fn body;
   void *bufs[kMaxArgs];
   uint64_t max_turns;  // 0: many
+  bool sized;          // the record says what is allocated
 } kernel;
 
 static uint32_t g_checks;
@@ -61,6 +65,7 @@ static inline at_status run_on(kernel *k, at_core_group *g, int32_t device,
   const at_hw *hw;
   assert_int_equal(at_code_take(at_hw_find(AT_STR("v6e"), &hw)), 0);
   k->record.num_locations = 1;
+  if (!k->sized) k->record.stack_bytes = k->record.stack_sems = -1;
   at_par par = {g_pool, take, NULL};
   at_core_program p = program_of(k);
   at_core_launch l = {.programs = &p,
@@ -76,6 +81,46 @@ static inline at_status run_on(kernel *k, at_core_group *g, int32_t device,
                       .checks = g_checks,
                       .max_turns = k->max_turns ? k->max_turns : 1 << 22};
   return at_core_run(&l);
+}
+
+// ---- Several devices
+typedef struct device_run {
+  kernel k;
+  at_core_group *group;
+  int32_t device, devices;
+  at_status status;
+  at_event *done;
+} device_run;
+
+static inline void run_device(void *arg) {
+  device_run *d = arg;
+  d->status = run_on(&d->k, d->group, d->device, d->devices);
+  at_event_fire(d->done, AT_OK);
+}
+
+// One kernel per device, which know each other; the caller frees `st`, and
+// gives memory back.
+static inline void run_devices(const kernel *k, int32_t n, at_status *st) {
+  at_core_group *g;
+  device_run *runs = calloc((size_t)n, sizeof *runs);
+  assert_non_null(runs);
+  assert_int_equal(at_code_take(at_core_group_create((uint32_t)n, &g)), 0);
+  for (int32_t i = 0; i < n; i++) {
+    runs[i] = (device_run){.k = k[i],
+                           .group = g,
+                           .device = i,
+                           .devices = n,
+                           .done = at_event_create()};
+    assert_int_equal(
+        at_code_take(at_sched_spawn(g_sched, run_device, &runs[i])), 0);
+  }
+  for (int32_t i = 0; i < n; i++) {
+    assert_int_equal(at_code_take(at_event_wait(runs[i].done)), 0);
+    at_event_release(runs[i].done);
+    st[i] = runs[i].status;
+  }
+  at_core_group_destroy(g);
+  free(runs);
 }
 
 static inline at_status run(kernel *k) {

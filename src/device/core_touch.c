@@ -36,7 +36,7 @@ static void report_unfilled(const touch *t, size_t granule) {
   int32_t ref = t->region->ref;
   const char *why = "nothing was written there since it was allocated";
   if (ref >= 0 && c->program->refs[ref].role == AT_CORE_OUT)
-    why = c->shadow->revisited[ref]
+    why = c->shadow->visits[ref].before
               ? "an output may be revisited on consecutive steps only: this "
                 "block "
                 "was written back and other steps used its buffer"

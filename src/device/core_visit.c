@@ -64,23 +64,23 @@ void core_shadow_window(core_state *c, uint32_t i) {
             (int64_t)(w->buffer_bytes / s->granule));
   if (w->ref->window != AT_CORE_BLOCKED) return;
   int64_t n, block = block_number(w->ref, w->now, &n);
-  if (n > 1 << 24 || block < 0 || block >= n) return;
-  if (!c->shadow->visited[i])
-    c->shadow->visited[i] = core_shadow_take(c, (size_t)n, 1);
-  c->shadow->revisited[i] = c->shadow->visited[i][block];
-  c->shadow->visited[i][block] |= kVisited;
+  if (block < 0 || block >= n) return;
+  if (!c->shadow->visits[i].blocks)
+    c->shadow->visits[i].blocks = core_shadow_take(c, (size_t)n, 1);
+  c->shadow->visits[i].before = c->shadow->visits[i].blocks[block];
+  c->shadow->visits[i].blocks[block] |= kVisited;
 }
 
 // What the block's earlier visit wrote went back; this store is the first of
 // another.
 void visits_stored(core_state *c, const region *r, int32_t loc) {
   if (r->ref < 0 || c->windows[r->ref].buffer != r->base) return;
-  uint8_t *visits = c->shadow->visited[r->ref];
+  uint8_t *visits = c->shadow->visits[r->ref].blocks;
   const window *w = &c->windows[r->ref];
   int64_t n, block;
   if (!visits || shade_starts_filled(c, r)) return;
   block = block_number(w->ref, w->now, &n);
-  if (c->shadow->revisited[r->ref] & kWritten &&
+  if (c->shadow->visits[r->ref].before & kWritten &&
       core_checks(c, AT_CHECK_UNINIT)) {
     char map[512] = "", name[64];
     if (c->program->refs[r->ref].place)

@@ -403,7 +403,9 @@ static at_status check_core(const checker *c, const at_xstep *s, uint64_t i) {
         !is_string(c, k->name) || !is_kernel(c, k->kernel, AT_XK_CORE_BODY) ||
         !in_range(k->refs, k->num_refs, count(c, AT_XS_CORE_REFS)) ||
         !in_range(k->locations, k->num_locations, count(c, AT_XS_LOCATIONS)) ||
-        k->temp_bytes > 1ull << 40)
+        k->temp_bytes > 1ull << 40 || k->stack_bytes < -1 ||
+        k->stack_bytes > 1ll << 40 || k->stack_sems < -1 ||
+        k->stack_sems > 1 << 24)
       return BAD("step %llu: kernel", (unsigned long long)i);
     for (uint32_t d = 0; d < k->grid_rank; d++) {
       if (k->semantics[d] > AT_CORE_SUBCORE_PARALLEL || k->grid[d] > INT32_MAX)

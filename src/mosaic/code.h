@@ -18,9 +18,17 @@ typedef struct at_mosaic_code_options {
   bool exact_dots;
 } at_mosaic_code_options;
 
+// What the allocations of a program's body take at the same time: bytes of its
+// memories, each allocation in whole multiples of AT_CORE_ALLOC_ALIGN, and
+// semaphores. -1: nobody knows, as they are made in a loop that keeps them.
+typedef struct at_mosaic_stack {
+  int64_t bytes, sems;
+} at_mosaic_stack;
+
 typedef struct at_mosaic_code {
   uint32_t body;          // kernel number in at_cg_output
   const uint32_t *index;  // per window: kernel number + 1; 0: all zeros
+  at_mosaic_stack stack;
   // The rest is known once at_cg_finish has returned.
   uint64_t temp_bytes;              // of at_core.temp
   const at_mloc *const *locations;  // `loc` of the functions in abi/core.h
@@ -30,6 +38,9 @@ typedef struct at_mosaic_code {
 
 // The core's memory that a space of a kernel is.
 at_core_space at_mosaic_core_space(at_mosaic_space s);
+at_status at_mosaic_stack_of(const at_mosaic_kernel *k,
+                             const at_mosaic_program *p, at_arena *a,
+                             at_mosaic_stack *out);
 // The kind of virtual core that runs a program.
 at_core_type at_mosaic_core_type(at_mosaic_core c);
 

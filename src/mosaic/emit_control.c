@@ -4,6 +4,7 @@
 #include <stddef.h>
 
 #include "mosaic/emit.h"
+#include "mosaic/mosaic_internal.h"
 
 enum { MAX_CALLS = 32 };
 
@@ -470,22 +471,8 @@ static void forget(at_me *m, at_mblock *b) {
   }
 }
 
-static at_mblock *callee(at_me *m, const at_mop *op) {
-  const at_mattr *t = at_mop_attr(op, "callee");
-  const at_mop *module = m->k->module->op;
-  if (!t || module->num_regions == 0) return NULL;
-  const at_mblock *top = module->regions[0]->blocks[0];
-  for (uint32_t i = 0; i < top->num_ops; i++) {
-    const at_mattr *name = at_mop_attr(top->ops[i], "sym_name");
-    if (name && name->str.len == t->str.len &&
-        !memcmp(name->str.ptr, t->str.ptr, t->str.len))
-      return block_of(top->ops[i], 0);
-  }
-  return NULL;
-}
-
 static at_status emit_call(at_me *m, at_mop *op) {
-  at_mblock *b = callee(m, op);
+  at_mblock *b = at_mosaic_callee(m->k, op);
   if (!b || b->num_args != op->num_operands)
     return at_me_refuse(m, op, "its function");
   if (m->calls == MAX_CALLS) return at_me_refuse(m, op, "calls without end");

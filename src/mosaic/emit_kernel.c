@@ -447,6 +447,7 @@ at_status at_mosaic_code_add(at_cg *cg, const at_mosaic_kernel *k,
   AT_TRY_ALLOC(m->loc_ops, at_new(a, const char *, m->max_locs));
   *c = (at_mosaic_code){
       .index = index, .locations = m->locs, .location_ops = m->loc_ops};
+  AT_TRY(at_mosaic_stack_of(k, p, a, &c->stack));
   at_cg_function f = {.emit = emit_body,
                       .arg = m,
                       .kind = AT_XK_CORE_BODY,

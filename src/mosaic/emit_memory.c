@@ -2,6 +2,7 @@
 #include <stddef.h>
 
 #include "mosaic/emit.h"
+#include "mosaic/mosaic_internal.h"
 
 void at_me_ref_trim(at_me_ref *r, uint32_t rank) {
   if (r->rank <= rank) return;
@@ -850,17 +851,14 @@ LLVMValueRef at_me_alloc(at_me *m, const at_mop *op, at_core_space s,
 static at_status emit_alloca(at_me *m, at_mop *op) {
   at_mosaic_ref t;
   AT_TRY(at_mosaic_ref_of(op->results[0].type, &t));
-  int64_t bytes =
-      t.semaphore != AT_MSEM_NONE ? AT_CORE_SEM_BYTES : at_dtype_bytes(t.dtype);
+  int64_t bytes;
   if (t.shape.rank > AT_ME_RANK)
     return at_me_refuse(m, op, "%u dimensions", t.shape.rank);
   at_me_ref r;
   int64_t dim[AT_ME_RANK];
-  for (uint32_t d = 0; d < t.shape.rank; d++) {
-    dim[d] = t.shape.ptr[d];
-    if (dim[d] == AT_MDYN || __builtin_mul_overflow(bytes, dim[d], &bytes))
-      return at_me_refuse(m, op, "a dynamic size");
-  }
+  for (uint32_t d = 0; d < t.shape.rank; d++) dim[d] = t.shape.ptr[d];
+  if (!at_mosaic_alloca_bytes(&t, &bytes))
+    return at_me_refuse(m, op, "a dynamic size");
   LLVMValueRef p = at_me_alloc(m, op, at_mosaic_core_space(t.space), bytes);
   at_me_dense(m, &r, p, t.dtype, t.shape.rank, dim);
   if (t.semaphore != AT_MSEM_NONE) r.bytes = AT_CORE_SEM_BYTES;

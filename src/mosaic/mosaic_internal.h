@@ -49,6 +49,11 @@ const at_mop *at_mosaic_function_of(const at_mop *op);
 // The core that runs a function; ANY: it does not say.
 at_mosaic_core at_mosaic_core_of(const at_mop *func);
 
+// The function that a call names; NULL: there is none.
+at_mblock *at_mosaic_callee(const at_mosaic_kernel *k, const at_mop *op);
+// What an allocation of this type takes. false: nobody knows its size.
+bool at_mosaic_alloca_bytes(const at_mosaic_ref *t, int64_t *out);
+
 // ---- Verifier
 typedef struct at_mosaic_verifier {
   const at_mosaic_kernel *k;

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 // clang-format on
 
+#include "mosaic/code.h"
 #include "mosaic/mosaic.h"
 
 #define VM ", #tpu.memory_space<vmem>>"
@@ -75,6 +76,49 @@ static void a_kernel_is_described(void **state) {
   // Two windows of 4 KiB do not fit the kernel's own limit.
   expect_message(at_mosaic_check(k, v5e, 1), "exceeded scoped vmem limit");
   at_arena_destroy(a);
+}
+
+#define ALLOC(v, rows)                                           \
+  "\n%" v                                                        \
+  " = \"memref.alloca\"() {operandSegmentSizes = array<i32: 0, " \
+  "0>} : () -> memref<" rows "x128xi32" VM
+#define SEMS(v, n)                                   \
+  "\n%" v " = \"tpu.sem_alloc\"() : () -> memref<" n \
+  "x!tpu.semaphore, #tpu.memory_space<semaphore_mem>>"
+#define SCOPE(ops) \
+  "\n\"tpu.region\"() ({" ops "\n\"tpu.yield\"() : () -> ()}) : () -> ()"
+#define LOOP(ops)                                      \
+  "\n\"scf.for\"(%i, %i, %i) ({\n^bb0(%t: index):" ops \
+  "\n\"scf.yield\"() : () -> ()}) : (index, index, index) -> ()"
+
+// Scopes one after the other share memory, scopes in each other do not.
+static void allocations_are_counted(void **state) {
+  static const struct {
+    const char *ops;
+    int64_t bytes, sems;
+  } cases[] = {
+      {"", 0, 0},
+      {SCOPE(ALLOC("a", "8")), 4096, 0},
+      {SCOPE(ALLOC("a", "8")) SCOPE(ALLOC("b", "16")), 8192, 0},
+      {SCOPE(ALLOC("a", "8") SCOPE(ALLOC("b", "16") SEMS("s", "3"))), 12288, 3},
+      {SCOPE(ALLOC("a", "8")) ALLOC("b", "1") SCOPE(ALLOC("c", "8")), 4608, 0},
+      {LOOP(SCOPE(ALLOC("a", "8"))), 4096, 0},
+      {LOOP(ALLOC("a", "8")), -1, -1},
+      {SCOPE(LOOP(SEMS("s", "2"))), -1, -1},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    at_arena *a = at_arena_create();
+    at_mosaic_kernel *k = NULL;
+    at_mosaic_stack stack;
+    at_status s = read_text(
+        a, kernel_text(a, "memref<8x128xi32" VM, "", cases[i].ops), "", &k);
+    if (!at_ok(s)) fail_msg("%zu: %s", i, at_status_message(s));
+    s = at_mosaic_stack_of(k, &k->programs[0], a, &stack);
+    assert_true(at_ok(s));
+    assert_int_equal(stack.bytes, cases[i].bytes);
+    assert_int_equal(stack.sems, cases[i].sems);
+    at_arena_destroy(a);
+  }
 }
 
 static void loads_before_stores_go(void **state) {
@@ -334,6 +378,7 @@ static void symbolic_sizes(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_kernel_is_described),
+      cmocka_unit_test(allocations_are_counted),
       cmocka_unit_test(loads_before_stores_go),
       cmocka_unit_test(round_trips_go),
       cmocka_unit_test(narrow_integers_are_refused_as_the_compiler_does),
