@@ -80,18 +80,11 @@ uint8_t *area_overlap(const area *a, const area *b) {
 
 // ---- The list
 // -------------------------------------------------------------------------
-static void lock(core_state *c) {
-  if (c->group) pthread_mutex_lock(&c->group->lock);
-}
-static void unlock(core_state *c) {
-  if (c->group) pthread_mutex_unlock(&c->group->lock);
-}
-
 // What c would disturb of the copies that `of` lists.
 static bool find_among(core_state *c, const core_state *of, const area *box,
                        access_kind kind, flight *out) {
   const shadow *s = of->shadow;
-  lock(c);  // others may add theirs
+  core_lock(c);  // others may add theirs
   bool found = false;
   // The latest: waits may have been for earlier ones.
   for (uint32_t i = s->num_flights; i-- > 0 && !found;) {
@@ -103,7 +96,7 @@ static bool find_among(core_state *c, const core_state *of, const area *box,
       found = !sent_arrived(c, sent_find(f->by, f->id));
     if (found) *out = *f;
   }
-  unlock(c);
+  core_unlock(c);
   return found;
 }
 
@@ -167,21 +160,13 @@ bool sent_arrived(const core_state *c, const sent *x) {
 void flights_add(core_state *owner, const flight *f, const void *sem_at) {
   shadow *s = owner->shadow;
   if (!s) return;
-  lock(owner);
-  if (s->num_flights == s->cap_flights) {
-    uint32_t cap = s->cap_flights ? 2 * s->cap_flights : 32;
-    flight *grown = realloc(s->flights, cap * sizeof *grown);
-    if (!grown) {  // one copy less is watched
-      unlock(owner);
-      return;
-    }
-    s->flights = grown;
-    s->cap_flights = cap;
-  }
+  core_lock(f->by);
+  s->flights = core_shadow_grow(f->by, s->flights, s->num_flights,
+                                &s->cap_flights, sizeof *s->flights);
   flight *new = &s->flights[s->num_flights++];
   *new = *f;
   new->sem = sem_at ? (size_t)((const sem *)sem_at - f->by->sems) : SIZE_MAX;
-  unlock(owner);
+  core_unlock(f->by);
 }
 
 // ---- Waits that another copy satisfied

@@ -106,6 +106,7 @@ struct core_state {
   core_state
       *elder;      // first core of the same program here, when this is another
   bool together;   // other cores may touch its memory
+  bool locked;     // holds its group's lock
   uint32_t actor;  // its number in the checks
   core_state *sibling;  // subcore 0 of the same core, when this is another
   int32_t grid[AT_CORE_MAX_GRID];
@@ -163,6 +164,7 @@ static inline core_state *state_of(at_core *c) { return (core_state *)c; }
 
 // ---- core.c -----------------------------------------------------------------
 size_t core_array_bytes(const at_xcore_ref *x);  // of an operand or result
+// Both give the group's lock back if c holds it.
 _Noreturn void core_exit(core_state *c, at_status st);  // consumes st
 __attribute__((format(printf, 4, 5))) _Noreturn void core_stop(
     core_state *c, at_code code, int32_t loc, const char *fmt, ...);
@@ -330,6 +332,10 @@ void core_check_parallel(core_state *c);
 
 // ---- core_sync.c
 // --------------------------------------------------------------------
+// The group's lock, if c is of a group; c must not hold it already. Whoever
+// stops c while it is held gives it back (core_exit).
+void core_lock(core_state *c);
+void core_unlock(core_state *c);
 void core_signal(core_state *from, core_state *to, sem *s, int64_t amount,
                  int32_t loc);
 void core_wait(core_state *c, sem *s, int64_t amount, int32_t loc);

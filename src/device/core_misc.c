@@ -14,6 +14,7 @@
 // ---- Refusals
 // -------------------------------------------------------------------
 void core_exit(core_state *c, at_status st) {
+  if (c->locked) core_unlock(c);
   c->status = at_status_join(c->status, st);
   longjmp(c->exit, 1);
 }
@@ -146,12 +147,10 @@ void at_core_budget(at_core *core, int32_t loc) {
               "hint: does this loop end? ATOLL_KERNEL_TURNS raises the limit",
               (unsigned long long)limit);
   c->turns += more;
-  if (c->group) {
-    pthread_mutex_lock(&c->group->lock);
-    bool failed = c->group->failed;
-    pthread_mutex_unlock(&c->group->lock);
-    if (failed) core_stop(c, AT_CANCELLED, loc, "another core failed");
-  }
+  core_lock(c);
+  if (c->group && c->group->failed)
+    core_stop(c, AT_CANCELLED, loc, "another core failed");
+  core_unlock(c);
   core->budget = (int64_t)more - 1;  // this one counts
 }
 

@@ -11,6 +11,17 @@ void *core_shadow_take(core_state *c, size_t n, size_t bytes) {
   return p;
 }
 
+void *core_shadow_grow(core_state *c, void *list, uint32_t n, uint32_t *cap,
+                       size_t bytes) {
+  if (n < *cap) return list;
+  uint32_t more = *cap ? 2 * *cap : 32;
+  void *grown = more > *cap ? realloc(list, more * bytes) : NULL;
+  if (!grown)
+    core_stop(c, AT_RESOURCE_EXHAUSTED, -1, "no memory for the checks");
+  *cap = more;
+  return grown;
+}
+
 // ---- Set-up
 // -------------------------------------------------------------------------
 static size_t granule_of(const core_state *c, const region *r) {

@@ -128,6 +128,10 @@ static inline bool core_checks(const core_state *c, uint32_t what) {
 }
 // Zeroed memory; the caller frees. Stops the kernel if there is none.
 void *core_shadow_take(core_state *c, size_t n, size_t bytes);
+// Room for one more than n elements; the list, which may have moved. Stops the
+// kernel if there is none: then the list is as it was.
+void *core_shadow_grow(core_state *c, void *list, uint32_t n, uint32_t *cap,
+                       size_t bytes);
 // Does the region hold values before the kernel begins?
 bool shade_starts_filled(const core_state *c, const region *r);
 

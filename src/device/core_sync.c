@@ -84,10 +84,23 @@ void core_ended(core_state *c) {
 
 // ---- Signals and waits
 // ------------------------------------------------------------
+void core_lock(core_state *c) {
+  AT_ASSERT(!c->locked);
+  if (!c->group) return;
+  pthread_mutex_lock(&c->group->lock);
+  c->locked = true;
+}
+
+void core_unlock(core_state *c) {
+  if (!c->group) return;
+  c->locked = false;
+  pthread_mutex_unlock(&c->group->lock);
+}
+
 void core_signal(core_state *from, core_state *to, sem *s, int64_t amount,
                  int32_t loc) {
   at_core_group *g = from->group;
-  if (g) pthread_mutex_lock(&g->lock);
+  core_lock(from);
   s->value += amount;
   s->loc = loc;
   if (from->shadow) core_shadow_signal(from, to, s);
@@ -98,7 +111,7 @@ void core_signal(core_state *from, core_state *to, sem *s, int64_t amount,
     g->waiting--;
     if (to->wake) at_event_fire(to->wake, AT_OK);
   }
-  pthread_mutex_unlock(&g->lock);
+  core_unlock(from);
 }
 
 static void wait_alone(core_state *c, sem *s, int64_t amount, int32_t loc) {
@@ -113,19 +126,16 @@ static void wait_alone(core_state *c, sem *s, int64_t amount, int32_t loc) {
 static void park(core_state *c, sem *s, int64_t amount, int32_t loc) {
   at_core_group *g = c->group;
   at_event *e = at_event_create();
-  if (!e) {
-    pthread_mutex_unlock(&g->lock);
-    core_stop(c, AT_RESOURCE_EXHAUSTED, loc, "no memory for an event");
-  }
+  if (!e) core_stop(c, AT_RESOURCE_EXHAUSTED, loc, "no memory for an event");
   c->wait_for = s;
   c->wait_amount = amount;
   c->wait_loc = loc;
   c->wake = e;
   g->waiting++;
   look_for_deadlock(g);
-  pthread_mutex_unlock(&g->lock);
+  core_unlock(c);
   at_status_free(at_event_wait(e));
-  pthread_mutex_lock(&g->lock);
+  core_lock(c);
   c->wake = NULL;
   at_event_release(e);
 }
@@ -135,12 +145,11 @@ void core_wait(core_state *c, sem *s, int64_t amount, int32_t loc) {
   if (!g) {
     wait_alone(c, s, amount, loc);
   } else {
-    pthread_mutex_lock(&g->lock);
+    core_lock(c);
     while (s->value < amount && !g->failed) park(c, s, amount, loc);
     if (g->failed) {
       at_status st = g->deadlock;
       g->deadlock = AT_OK;
-      pthread_mutex_unlock(&g->lock);
       core_exit(c, st.err
                        ? st
                        : AT_FAIL(AT_CANCELLED, "kernel %s: another core failed",
@@ -151,7 +160,7 @@ void core_wait(core_state *c, sem *s, int64_t amount, int32_t loc) {
   s->waited = loc + 1;
   if (g) g->changes++;
   if (c->shadow) core_shadow_wait(c, s, amount);
-  if (g) pthread_mutex_unlock(&g->lock);
+  core_unlock(c);
 }
 
 static sem *checked(core_state *c, void *p, int32_t loc) {
@@ -212,10 +221,10 @@ int32_t at_core_sem_read(at_core *core, void *p, int32_t loc) {
   core_state *c = state_of(core);
   at_core_group *g = c->group;
   sem *s = checked(c, p, loc);
-  if (g) pthread_mutex_lock(&g->lock);
+  core_lock(c);
   int64_t v = s->value;
   uint64_t count = g ? (all_poll(c) ? kPolls : 0) : 1;
-  if (g) pthread_mutex_unlock(&g->lock);
+  core_unlock(c);
   uint64_t limit = c->launch->max_turns;
   if (count && limit) {  // instead of those that were granted and are left
     uint64_t granted = core->budget > 0 ? (uint64_t)core->budget : 0;

@@ -32,7 +32,6 @@ static void report_unfilled(const touch *t, size_t granule) {
   touch_name_place(t, granule, place, sizeof place);
   flights_hint(c, t->region->base + granule * t->shade->granule, hint,
                sizeof hint);
-  if (c->group) pthread_mutex_unlock(&c->group->lock);
   int32_t ref = t->region->ref;
   const char *why = "nothing was written there since it was allocated";
   if (ref >= 0 && c->program->refs[ref].role == AT_CORE_OUT)
@@ -66,7 +65,6 @@ static void report_race(const touch *t, const cell *at, size_t granule,
     snprintf(device, sizeof device, " on device %d", t->owner->head.device_id);
   uint8_t *byte = t->region->base + granule * t->shade->granule;
   flights_hint(c, t->writes ? NULL : byte, hint, sizeof hint);
-  if (c->group) pthread_mutex_unlock(&c->group->lock);
   core_stop(c, AT_FAILED_PRECONDITION, t->loc,
             "race: %s %s %s%s, which %s %s without a signal between them%s%s%s",
             core_who(c, me, sizeof me), t->writes ? "writes" : "reads", place,
@@ -161,10 +159,8 @@ static void touch_filled(const touch *t, uint8_t *filled, size_t n) {
     return;
   }
   if (t->writes && !t->stores && core_checks(t->c, AT_CHECK_UNINIT) &&
-      memchr(filled, kFetchedStored, n)) {
-    if (t->c->group) pthread_mutex_unlock(&t->c->group->lock);
+      memchr(filled, kFetchedStored, n))
     report_lost_in_pipeline(t->c, s, "the next block came");
-  }
   for (size_t i = 0; i < n; i++) {
     bool fetched = filled[i] == kFetched || filled[i] == kFetchedStored;
     if (t->writes)
@@ -263,9 +259,9 @@ void touch_box(touch *t) {
   if (t->strays && !t->shade->strays)
     t->shade->strays =
         core_shadow_take(c, t->shade->count, sizeof *t->shade->strays);
-  if (c->group) pthread_mutex_lock(&c->group->lock);
+  core_lock(c);
   touch_dims(t, 0, t->box->base);
-  if (c->group) pthread_mutex_unlock(&c->group->lock);
+  core_unlock(c);
 }
 
 void core_shadow_over(core_state *c, const flight *f) {
