@@ -211,6 +211,8 @@ void at_core_group_destroy(at_core_group *g) {
   at_event_release(g->all_here);
   at_event_release(g->all_done);
   at_status_free(g->deadlock);
+  marks_free(&g->marks);
+  free(g->teams);
   if (g->devices) pthread_mutex_destroy(&g->lock);
   free(g);
 }
@@ -309,9 +311,10 @@ static at_status make_team(team *t) {
       if (i) c->elder = c - i;
       c->together = true;
       c->lane = t->num_cores - 1;
-      c->actor = (uint32_t)l->device_id * (uint32_t)total + t->num_cores - 1;
     }
   }
+  for (uint32_t i = 0; i < t->num_cores; i++)
+    t->cores[i].team = (team_of){t->cores, t->num_cores};
   return AT_OK;
 }
 
@@ -350,16 +353,37 @@ void at_core_group_give_up(at_core_group *g) {
   count_left(g);
 }
 
-static void join_group(team *t, at_core_group *g, bool failed) {
+// Under the lock. False: no memory.
+static bool add_team(at_core_group *g, uint32_t device, team_of team) {
+  if (device >= g->num_teams) {
+    uint32_t n = AT_MAX(device + 1, g->devices);
+    team_of *grown = realloc(g->teams, n * sizeof *grown);
+    if (!grown) return false;
+    memset(grown + g->num_teams, 0, (n - g->num_teams) * sizeof *grown);
+    g->teams = grown;
+    g->num_teams = n;
+  }
+  g->teams[device] = team;
+  return true;
+}
+
+// st: whether the device can take part.
+static at_status join_group(team *t, at_core_group *g, at_status st) {
   pthread_mutex_lock(&g->lock);
+  team_of team = {t->cores, t->num_cores};
+  if (!add_team(g, (uint32_t)t->launch->device_id, team) && !st.err)
+    st = AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for %u cores", team.num);
   for (uint32_t i = 0; i < t->num_cores; i++) {
-    t->cores[i].group = g;
-    t->cores[i].next = g->first;
-    g->first = &t->cores[i];
+    core_state *c = &t->cores[i];
+    c->group = g;
+    c->actor = g->actors++;
+    c->next = g->first;
+    g->first = c;
   }
   g->cores += t->num_cores;
-  count_device(g, failed);
+  count_device(g, st.err != NULL);
   at_status_free(at_event_wait(g->all_here));
+  return st;
 }
 
 // Cores of other devices may still copy into ours.
@@ -417,7 +441,7 @@ static at_status run_together(const at_core_launch *l) {
   if (own) g = own;
   at_status st = make_team(&t);
   if (!st.err) st = init_team(&t);
-  join_group(&t, g, st.err != NULL);
+  st = join_group(&t, g, st);
   pthread_mutex_lock(&g->lock);
   bool runs = !g->failed;
   pthread_mutex_unlock(&g->lock);

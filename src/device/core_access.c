@@ -3,24 +3,6 @@
 
 #include <stdlib.h>
 
-// ---- The last stores
-static void note_store(core_state *c, const area *box, int32_t loc) {
-  shadow *s = c->shadow;
-  stored now = {box->base, box->base + area_extent(box), loc};
-  s->stores[s->num_stores++ % kStoresKept] = now;
-}
-
-// The last that met these bytes; -1: nobody knows.
-static int32_t last_store(const core_state *c, const uint8_t *at,
-                          int64_t bytes) {
-  const shadow *s = c->shadow;
-  for (uint32_t k = 0; k < AT_MIN(s->num_stores, (uint32_t)kStoresKept); k++) {
-    const stored *x = &s->stores[(s->num_stores - 1 - k) % kStoresKept];
-    if (x->begin < at + bytes && at < x->end) return x->loc;
-  }
-  return -1;
-}
-
 // ---- Loads, stores, copies
 // -----------------------------------------------------------------
 void at_core_access(at_core *core, const at_core_view *v, int32_t kind,
@@ -42,7 +24,7 @@ void at_core_access(at_core *core, const at_core_view *v, int32_t kind,
              .may_be_dropped = kind & AT_CORE_CHOSEN,
              .loc = loc};
   touch_box(&t);
-  if (writes) note_store(c, &box, loc);
+  if (writes) c->shadow->last_store[loc + 2] = ++c->shadow->num_stores;
   if (writes && t.region) visits_stored(c, t.region, loc);
 }
 
@@ -113,42 +95,46 @@ void at_core_access_places(at_core *core, const at_core_places *x) {
   }
 }
 
+// A flag per element of one side of a copy (dst: where it goes), in row-major
+// order: what the side holds, or for dst what it will hold. One that is packed
+// stands for several of the other side.
+static void flags_of(const shade *s, const region *r, const uint8_t *base,
+                     const at_core_dma *d, bool dst, uint8_t *flags) {
+  const int64_t *stride = dst ? d->dst_stride : d->src_stride;
+  int64_t i[AT_CORE_MAX_RANK] = {0}, each = core_dma_elements(d, dst);
+  int64_t count = core_dma_bytes(d) / d->elem_bytes;
+  size_t width = AT_MAX((size_t)d->elem_bytes / s->granule, (size_t)1);
+  for (int64_t n = 0; n < count; n++) {
+    const uint8_t *p = base;
+    for (int32_t k = 0; k < d->rank; k++) p += i[k] * stride[k];
+    if (!dst) flags[n] = 1;
+    for (int64_t k = 0; k < each; k++, p += d->packed_step) {
+      size_t g = (size_t)(p - r->base) / s->granule;
+      size_t those = g < s->count ? AT_MIN(width, s->count - g) : 0;
+      if (dst)
+        memset(s->filled + g, flags[n], those);
+      else
+        flags[n] &= those && !memchr(s->filled + g, 0, those);
+    }
+    for (int32_t k = d->rank - 1; k >= 0 && ++i[k] == d->size[k]; k--) i[k] = 0;
+  }
+}
+
 bool copy_filled(core_state *c, core_state *to, const at_core_dma *d,
                  void *dst) {
   const region *a = core_region_of(c, d->src), *b = core_region_of(to, dst);
-  shade *from = a ? core_shade_of(c, a) : NULL,
-        *into = b ? core_shade_of(to, b) : NULL;
+  const shade *from = a ? core_shade_of(c, a) : NULL,
+              *into = b ? core_shade_of(to, b) : NULL;
   if (!from || !into) return false;
-  size_t bytes = (size_t)core_dma_bytes(d) / (size_t)d->elem_bytes;
-  uint8_t *flags = malloc(bytes + 1);
-  if (!flags) return false;
-  uint8_t full = core_shadow_fetches(c) ? kFetched : 1;
-  bool holes = false;
-  // Elements in row-major order, first of the source, then of the destination.
-  for (int side = 0; side < 2; side++) {
-    const shade *s = side ? into : from;
-    const uint8_t *base = side ? b->base : a->base;
-    const uint8_t *at = side ? (const uint8_t *)dst : d->src;
-    const int64_t *stride = side ? d->dst_stride : d->src_stride;
-    int64_t i[AT_CORE_MAX_RANK] = {0}, each = core_dma_elements(d, side);
-    for (size_t n = 0; n < bytes; n++) {
-      const uint8_t *p = at;
-      for (int32_t k = 0; k < d->rank; k++) p += i[k] * stride[k];
-      size_t width = AT_MAX((size_t)d->elem_bytes / s->granule, (size_t)1);
-      if (!side) flags[n] = full;
-      for (int64_t k = 0; k < each; k++, p += d->packed_step) {
-        size_t g = (size_t)(p - base) / s->granule;
-        if (g + width > s->count) continue;
-        if (side)
-          memset(s->filled + g, flags[n], width);
-        else if (memchr(s->filled + g, 0, width))
-          flags[n] = 0;
-        holes |= !flags[n];
-      }
-      for (int32_t k = d->rank - 1; k >= 0 && ++i[k] == d->size[k]; k--)
-        i[k] = 0;
-    }
-  }
+  size_t n = (size_t)core_dma_bytes(d) / (size_t)d->elem_bytes;
+  uint8_t *flags = core_shadow_take(c, n, 1);
+  core_lock(c);
+  flags_of(from, a, d->src, d, false, flags);
+  bool holes = memchr(flags, 0, n) != NULL;
+  for (size_t i = 0; core_shadow_fetches(c) && i < n; i++)
+    if (flags[i]) flags[i] = kFetched;
+  flags_of(into, b, dst, d, true, flags);
+  core_unlock(c);
   free(flags);
   return holes;
 }
@@ -156,10 +142,10 @@ bool copy_filled(core_state *c, core_state *to, const at_core_dma *d,
 static void note_copy(core_state *c, core_state *to, const at_core_dma *d,
                       const area *src, const area *dst, bool holes) {
   const region *r = core_region_of(to, dst->base);
-  const shade *s = r ? core_shade_of(to, r) : NULL;
+  shade *s = r ? core_shade_of(to, r) : NULL;
   if (!s || c->program != to->program) return;
   s->left_at[kCopied] = d->loc + 2;
-  int32_t store = last_store(c, src->base, area_extent(src));
+  int32_t store = touch_last_store(c, src);
   if (store < 0) return;
   if (holes) s->left_at[kIncomplete] = store + 2;
   if (r->ref >= 0) core_note_brought(c, (uint32_t)r->ref, store);
@@ -179,25 +165,58 @@ static area side_of(const at_core_dma *d, bool dst, void *base) {
   return a;
 }
 
+// Copies that this one, from `src` to `out`, would disturb.
+static void no_disturbance(core_state *c, core_state *to, const at_core_dma *d,
+                           const area *src, const area *out) {
+  access_kind kind = d->add ? ACCESS_ADDS : ACCESS_WRITES;
+  flights_check(c, src, ACCESS_READS, d->loc, "a copy from");
+  if (to == c) flights_check(c, out, kind, d->loc, "a copy to");
+  departures_check(c, src, d->loc, "a copy from");
+  departures_check(c, out, d->loc, "a copy to");
+  flights_check_others(c, c, src, ACCESS_READS, d->loc, "a copy from");
+  flights_check_others(c, to, out, kind, d->loc, "a copy to");
+  if (area_overlap(src, out) && to == c)
+    core_stop(c, AT_FAILED_PRECONDITION, d->loc,
+              "race: a copy reads memory that it writes");
+}
+
+// From now on until somebody waits for it.
+static void add_flights(core_state *c, core_state *to, const at_core_dma *d,
+                        const area *src, const area *out, uint32_t sent) {
+  flight reads = {.box = *src,
+                  .bytes = core_dma_signals(d, to == c && d->dst_sem),
+                  .loc = d->loc,
+                  .id = sent,
+                  .by = c};
+  flight writes = reads;
+  writes.box = *out;
+  writes.bytes = core_dma_signals(d, true);
+  writes.writes = true;
+  writes.adds = d->add != 0;
+  const void *waited = to == c && d->dst_sem ? d->dst_sem : d->src_sem;
+  flights_add(c, &reads, waited);
+  flights_add(to, &writes, to == c ? waited : d->dst_sem);
+}
+
 void core_shadow_copy(core_state *c, core_state *to, const at_core_dma *d,
                       void *dst) {
   area src = side_of(d, false, d->src), out = side_of(d, true, dst);
-  bool adds = d->add != 0;
-  if (core_checks(c, AT_CHECK_RACES)) {
-    flights_check(c, &src, ACCESS_READS, d->loc, "a copy from");
-    access_kind kind = adds ? ACCESS_ADDS : ACCESS_WRITES;
-    if (to == c) flights_check(c, &out, kind, d->loc, "a copy to");
-    departures_check(c, &src, d->loc, "a copy from");
-    departures_check(c, &out, d->loc, "a copy to");
-    flights_check_others(c, &src, ACCESS_READS, d->loc, "a copy from");
-    flights_check_others(c, &out, kind, d->loc, "a copy to");
-    if (area_overlap(&src, &out) && to == c)
-      core_stop(c, AT_FAILED_PRECONDITION, d->loc,
-                "race: a copy reads memory that it writes");
+  bool adds = d->add != 0, races = core_checks(c, AT_CHECK_RACES);
+  uint32_t sent = 0;
+  if (races) no_disturbance(c, to, d, &src, &out);
+  if (races && to != c) {
+    core_lock(c);
+    sent = sent_new(c);
+    core_unlock(c);
   }
   // A plain copy may move what nobody has written, a sum may not take it.
-  touch t = {
-      .c = c, .owner = c, .box = &src, .must_be_filled = adds, .loc = d->loc};
+  touch t = {.c = c,
+             .owner = c,
+             .box = &src,
+             .must_be_filled = adds,
+             .underway = true,
+             .sent = sent,
+             .loc = d->loc};
   touch_box(&t);
   touch w = {.c = c,
              .owner = to,
@@ -205,34 +224,19 @@ void core_shadow_copy(core_state *c, core_state *to, const at_core_dma *d,
              .writes = true,
              .adds = adds,
              .must_be_filled = adds,
+             .underway = true,
+             .sent = sent,
              .loc = d->loc};
   touch_box(&w);
   if (to == c && core_shadow_fetches(c)) blocks_note_fetch(c, &out);
   if (!adds) blocks_pad(to, d, &out);
   bool holes = !adds && copy_filled(c, to, d, dst);
   note_copy(c, to, d, &src, &out, holes);
-  if (!core_checks(c, AT_CHECK_RACES)) return;
-  flight reads = {.box = src,
-                  .bytes = core_dma_signals(d, to == c && d->dst_sem),
-                  .loc = d->loc,
-                  .by = c};
-  flight writes = reads;
-  writes.box = out;
-  writes.bytes = core_dma_signals(d, true);
-  writes.writes = true;
-  writes.adds = adds;
-  if (to == c) {
-    const void *s = d->dst_sem ? d->dst_sem : d->src_sem;
-    flights_add(c, &reads, s);
-    flights_add(c, &writes, s);
-  } else {
-    shadow *me = c->shadow;
-    reads.id = writes.id = ++me->num_sent;
-    me->sent[reads.id % kSentKept] =
-        (sent){.box = src, .loc = d->loc, .id = reads.id};
-    flights_add(c, &reads, d->src_sem);
-    flights_add(to, &writes, d->dst_sem);
-  }
+  if (!races) return;
+  add_flights(c, to, d, &src, &out, sent);
+  core_lock(c);
+  sent_drop(core_marks(c), sent);
+  core_unlock(c);
 }
 
 void core_shadow_indices(core_state *c, const at_core_indirect *x) {

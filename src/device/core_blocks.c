@@ -37,9 +37,10 @@ void blocks_note_fetch(core_state *c, const area *box) {
   shadow *s = c->shadow;
   uint32_t i = 0;
   while (i < s->num_fetches && s->fetches[i].base != box->base) i++;
-  if (i == kFetchesKept) return;
   const region *r = core_region_of(c, box->base);
   if (i == s->num_fetches) {
+    s->fetches = core_shadow_grow(c, s->fetches, s->num_fetches,
+                                  &s->cap_fetches, sizeof *s->fetches);
     s->num_fetches++;
   } else if (memcmp(s->fetches[i].size, box->size, sizeof box->size) && r) {
     undefine(c, core_shade_of(c, r), r, &s->fetches[i], 0);

@@ -47,8 +47,8 @@ void core_shadow_release(core_state *c, uint32_t first_sem, int32_t loc) {
 }
 
 void no_strays(core_state *c, const region *r, const char *when) {
-  shade *s = &c->shadow->shades[r - c->regions];
-  for (size_t i = 0; s->strays && i < s->count; i++) {
+  const shade *s = c->shadow->shades[r - c->regions];
+  for (size_t i = 0; s && s->strays && i < s->count; i++) {
     if (!s->strays[i]) continue;
     char place[256];
     touch t = {.c = c, .owner = c, .region = r};

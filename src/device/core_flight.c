@@ -93,7 +93,7 @@ static bool find_among(core_state *c, const core_state *of, const area *box,
     if (kind == ACCESS_ADDS && f->adds) continue;
     found = area_overlap(box, &f->box) != NULL;
     if (found && of != c && f->id && !f->writes)
-      found = !sent_arrived(c, sent_find(f->by, f->id));
+      found = !sent_arrived(c, f->id);
     if (found) *out = *f;
   }
   core_unlock(c);
@@ -128,33 +128,12 @@ void flights_check(core_state *c, const area *box, access_kind kind,
   check_among(c, c, box, kind, loc, what);
 }
 
-void flights_check_others(core_state *c, const area *box, access_kind kind,
-                          int32_t loc, const char *what) {
-  for (core_state *p = c->group ? c->group->first : NULL; p; p = p->next)
+void flights_check_others(core_state *c, core_state *owner, const area *box,
+                          access_kind kind, int32_t loc, const char *what) {
+  for (uint32_t i = 0; i < owner->team.num; i++) {
+    core_state *p = &owner->team.cores[i];
     if (p != c && p->shadow) check_among(c, p, box, kind, loc, what);
-}
-
-// ---- Copies to other cores
-// ------------------------------------------------------------
-const sent *sent_find(const core_state *c, uint32_t id) {
-  const sent *x = &c->shadow->sent[id % kSentKept];
-  return x->id == id ? x : NULL;
-}
-
-const sent *sent_from(const core_state *c, int32_t loc, const area *box) {
-  const shadow *s = c->shadow;
-  uint32_t kept = AT_MIN(s->num_sent, (uint32_t)kSentKept);
-  for (uint32_t i = 0; i < kept; i++) {
-    const sent *x = &s->sent[(s->num_sent - i) % kSentKept];
-    if (x->loc == loc && area_overlap(box, &x->box)) return x;
   }
-  return NULL;
-}
-
-bool sent_arrived(const core_state *c, const sent *x) {
-  return x && x->clock &&
-         (x->actor == c->shadow->actor ||
-          c->shadow->clock[x->actor] >= x->clock);
 }
 
 void flights_add(core_state *owner, const flight *f, const void *sem_at) {
@@ -165,6 +144,7 @@ void flights_add(core_state *owner, const flight *f, const void *sem_at) {
                                 &s->cap_flights, sizeof *s->flights);
   flight *new = &s->flights[s->num_flights++];
   *new = *f;
+  sent_hold(core_marks(f->by), f->id);
   new->sem = sem_at ? (size_t)((const sem *)sem_at - f->by->sems) : SIZE_MAX;
   core_unlock(f->by);
 }
@@ -177,7 +157,8 @@ void flights_expect(core_state *c, const area *box, int32_t loc) {
 
 // None of the copies that signalled the semaphore is of the memory that the
 // wait is for.
-static void note_mistaken(shadow *s, size_t sem) {
+static void note_mistaken(core_state *c, size_t sem) {
+  shadow *s = c->shadow;
   const flight *other = NULL;
   area box = s->expected;
   s->expected.elem_bytes = 0;
@@ -189,8 +170,17 @@ static void note_mistaken(shadow *s, size_t sem) {
     other = f;
   }
   if (!other) return;
-  s->mistaken[s->num_mistaken++ % kMistakenKept] =
-      (mistaken){.box = box, .loc = s->expected_at, .f = *other};
+  mistaken new = {.box = box, .loc = s->expected_at, .f = *other};
+  uint32_t i = 0;
+  while (i < s->num_mistaken && (s->mistaken[i].loc != new.loc ||
+                                 s->mistaken[i].box.base != new.box.base))
+    i++;
+  if (i == s->num_mistaken) {
+    s->mistaken = core_shadow_grow(c, s->mistaken, s->num_mistaken,
+                                   &s->cap_mistaken, sizeof *s->mistaken);
+    s->num_mistaken++;
+  }
+  s->mistaken[i] = new;
 }
 
 void flights_hint(const core_state *c, const uint8_t *at, char *out, size_t n) {
@@ -198,7 +188,7 @@ void flights_hint(const core_state *c, const uint8_t *at, char *out, size_t n) {
   char wait[512], start[512];
   area byte = {.base = (uint8_t *)at, .elem_bytes = 1};
   *out = 0;
-  for (uint32_t i = 0; at && i < AT_MIN(s->num_mistaken, kMistakenKept); i++) {
+  for (uint32_t i = 0; at && i < s->num_mistaken; i++) {
     const mistaken *x = &s->mistaken[i];
     if (!area_overlap(&byte, &x->box)) continue;
     snprintf(out, n,
@@ -213,9 +203,11 @@ void flights_hint(const core_state *c, const uint8_t *at, char *out, size_t n) {
 
 void flights_forget(core_state *c, const uint8_t *p, size_t bytes) {
   shadow *s = c->shadow;
-  for (uint32_t i = 0; i < kMistakenKept; i++)
-    if (s->mistaken[i].box.base >= p && s->mistaken[i].box.base < p + bytes)
-      s->mistaken[i] = (mistaken){0};
+  uint32_t kept = 0;
+  for (uint32_t i = 0; i < s->num_mistaken; i++)
+    if (s->mistaken[i].box.base < p || s->mistaken[i].box.base >= p + bytes)
+      s->mistaken[kept++] = s->mistaken[i];
+  s->num_mistaken = kept;
 }
 
 // Copies that signal one semaphore may arrive in any order: it takes waits for
@@ -224,7 +216,7 @@ void flights_waited(core_state *c, const sem *at, int64_t amount) {
   shadow *s = c->shadow;
   size_t index = (size_t)(at - c->sems);
   bool retires = core_shadow_retires(c);
-  note_mistaken(s, index);
+  note_mistaken(c, index);
   // A copy that is seen from both sides is waited for once.
   int64_t due[2] = {0, 0};
   for (uint32_t i = 0; i < s->num_flights; i++) {
@@ -238,6 +230,7 @@ void flights_waited(core_state *c, const sem *at, int64_t amount) {
     bool over = f->sem == index && due[f->writes] <= waited;
     if (over && retires && !f->writes) core_shadow_retire(c, &f->box);
     if (over) core_shadow_over(c, f);
+    if (over) sent_drop(core_marks(c), f->id);
     if (!over) s->flights[kept++] = *f;
   }
   s->num_flights = kept;

@@ -79,6 +79,22 @@ typedef struct page {
 
 typedef struct core_state core_state;
 typedef struct shadow shadow;
+typedef struct mark mark;
+typedef struct sent sent;
+
+// Tables of the checks (core_marks.c); entry 0 of both stands for nothing.
+typedef struct marks {
+  mark *at;
+  sent *sent;
+  uint32_t num, cap, num_sent, cap_sent;
+  uint32_t free, free_sent;  // first of those that nobody uses; 0: none
+} marks;
+
+// The cores of one device in a group.
+typedef struct team_of {
+  core_state *cores;
+  uint32_t num;
+} team_of;
 
 struct at_core_group {
   pthread_mutex_t lock;
@@ -89,6 +105,10 @@ struct at_core_group {
   bool failed;
   at_status deadlock;  // owned; the first core that learns of it takes it
   core_state *first;   // every core, linked by `next`
+  team_of *teams;      // by number of device
+  uint32_t num_teams;
+  uint32_t actors;  // numbers given to cores
+  marks marks;
   at_event *all_here, *all_done;
   uint32_t left;  // devices that have left
 };
@@ -107,7 +127,8 @@ struct core_state {
       *elder;      // first core of the same program here, when this is another
   bool together;   // other cores may touch its memory
   bool locked;     // holds its group's lock
-  uint32_t actor;  // its number in the checks
+  uint32_t actor;  // its number in the checks, once it has joined its group
+  team_of team;    // all cores of its device; num 0: one that runs alone
   core_state *sibling;  // subcore 0 of the same core, when this is another
   int32_t grid[AT_CORE_MAX_GRID];
   int64_t step;      // of its grid, counted from 0
@@ -185,6 +206,9 @@ const char *core_ref_text(const core_state *c, uint32_t ref, char *buf,
                           size_t n);
 // "core 0 of device 2"
 const char *core_who(const core_state *c, char *buf, size_t n);
+
+// Cores of a device in c's group; none if it does not take part.
+team_of core_team(const core_state *c, int32_t device);
 
 // ---- core_memory.c
 // ------------------------------------------------------------
@@ -340,6 +364,8 @@ void core_signal(core_state *from, core_state *to, sem *s, int64_t amount,
                  int32_t loc);
 void core_wait(core_state *c, sem *s, int64_t amount, int32_t loc);
 void core_ended(core_state *c);
+
+void marks_free(marks *m);  // core_marks.c
 
 // ---- core_shadow.c and others: the checks; only called with a shadow
 // -------------------------

@@ -54,6 +54,12 @@ void *core_translate(const core_state *from, const core_state *to, void *p) {
   return to->regions[i].base + ((uint8_t *)p - r->base);
 }
 
+team_of core_team(const core_state *c, int32_t device) {
+  const at_core_group *g = c->group;
+  bool there = g && device >= 0 && (uint32_t)device < g->num_teams;
+  return there ? g->teams[device] : (team_of){0};
+}
+
 core_state *core_peer(core_state *c, int32_t device, int32_t core,
                       int32_t subcore, int32_t owner, int32_t loc) {
   const at_core *h = &c->head;
@@ -67,10 +73,13 @@ core_state *core_peer(core_state *c, int32_t device, int32_t core,
   if (core == AT_CORE_SELF) core = h->core_index;
   if (subcore == AT_CORE_SELF) subcore = h->subcore_index;
   if (type == AT_CORE_SC_SCALAR) subcore = 0;
-  for (core_state *p = c->group ? c->group->first : NULL; p; p = p->next)
-    if (p->head.device_id == device && p->head.core_index == core &&
-        p->head.subcore_index == subcore && p->program->record->type == type)
+  team_of team = core_team(c, device);
+  for (uint32_t i = 0; i < team.num; i++) {
+    core_state *p = &team.cores[i];
+    if (p->head.core_index == core && p->head.subcore_index == subcore &&
+        p->program->record->type == type)
       return p;
+  }
   core_stop(c, AT_INVALID_ARGUMENT, loc,
             "device %d, core %d does not take part in this program\n"
             "detail: %d devices, %d cores of each",

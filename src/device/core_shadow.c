@@ -30,15 +30,23 @@ static size_t granule_of(const core_state *c, const region *r) {
   return AT_MAX(at_dtype_bytes((at_dtype)x->dtype), 1u);
 }
 
-// Another core's shade of the same memory.
-static const shade *shared(const core_state *c, const region *r) {
-  const core_state *o = c->elder;
-  if (!o || !o->shadow) return NULL;
-  for (uint32_t i = 0; i < o->num_regions; i++)
+static shade *shade_among(const core_state *o, const region *r) {
+  for (uint32_t i = 0; o->shadow && i < o->num_regions; i++)
     if (o->regions[i].base == r->base && o->regions[i].bytes == r->bytes &&
-        o->shadow->shades[i].filled)
-      return &o->shadow->shades[i];
+        o->shadow->shades[i])
+      return o->shadow->shades[i];
   return NULL;
+}
+
+// Another core's shade of the same memory: of the first core of a program, or
+// of the subcores of one core.
+static shade *shared(const core_state *c, const region *r) {
+  shade *s = c->sibling ? shade_among(c->sibling, r) : NULL;
+  for (uint32_t i = 0; i < c->team.num && !s; i++) {
+    const core_state *o = &c->team.cores[i];
+    if (o < c && !o->elder) s = shade_among(o, r);
+  }
+  return s;
 }
 
 bool shade_starts_filled(const core_state *c, const region *r) {
@@ -61,35 +69,32 @@ bool shade_starts_filled(const core_state *c, const region *r) {
 }
 
 shade *core_shade_of(core_state *c, const region *r) {
-  shade *s = &c->shadow->shades[r - c->regions];
-  if (s->filled || r->space == AT_CORE_SEM) return s->filled ? s : NULL;
-  const shade *other = shared(c, r);
-  if (other) {
-    *s = *other;
-    s->borrowed = true;
-    return s;
-  }
+  shade **at = &c->shadow->shades[r - c->regions];
+  if (*at || r->space == AT_CORE_SEM) return *at;
+  *at = shared(c, r);
+  if (*at) return *at;
+  shade *s = &c->shadow->own[r - c->regions];
   s->granule = granule_of(c, r);
-  s->count = r->bytes / s->granule;
+  s->count = (size_t)at_ceil_div((int64_t)r->bytes, (int64_t)s->granule);
   s->filled = core_shadow_take(c, s->count, 1);
-  s->left_at = core_shadow_take(c, kNumNotes, sizeof *s->left_at);
   if (c->together) s->cells = core_shadow_take(c, s->count, sizeof *s->cells);
   if (shade_starts_filled(c, r)) memset(s->filled, 1, s->count);
-  return s;
+  return *at = s;
 }
 
 void core_shadow_init(core_state *c) {
   c->shadow = core_shadow_take(c, 1, sizeof *c->shadow);
   shadow *s = c->shadow;
   s->shades = core_shadow_take(c, c->cap_regions, sizeof *s->shades);
+  s->own = core_shadow_take(c, c->cap_regions, sizeof *s->own);
+  s->last_store = core_shadow_take(c, c->program->record->num_locations + 2,
+                                   sizeof *s->last_store);
   s->visits =
       core_shadow_take(c, c->program->record->num_refs, sizeof *s->visits);
   s->waited = core_shadow_take(c, c->cap_sems, sizeof *s->waited);
-  if (c->together) {
-    s->actor = c->actor;
+  s->now = 1;
+  if (c->together)
     s->sem_clock = core_shadow_take(c, c->cap_sems, sizeof *s->sem_clock);
-    if (s->actor < kMaxActors) s->clock[s->actor] = 1;
-  }
   const at_xcore *r = c->program->record;
   for (uint32_t i = 0; i < r->num_refs; i++) {
     const at_xcore_ref *x = &c->program->refs[i];
@@ -106,18 +111,25 @@ void core_shadow_init(core_state *c) {
 void core_shadow_free(core_state *c) {
   shadow *s = c->shadow;
   if (!s) return;
-  for (uint32_t i = 0; s->shades && i < c->num_regions; i++) {
-    if (s->shades[i].borrowed) continue;
-    free(s->shades[i].filled);
-    free(s->shades[i].left_at);
-    free(s->shades[i].cells);
-    free(s->shades[i].strays);
+  for (uint32_t i = 0; s->own && i < c->num_regions; i++) {
+    free(s->own[i].filled);
+    free(s->own[i].cells);
+    free(s->own[i].strays);
+    free(s->own[i].stores);
   }
   for (uint32_t i = 0; s->visits && i < c->program->record->num_refs; i++)
     free(s->visits[i].blocks);
   free(s->shades);
+  free(s->own);
+  free(s->last_store);
   free(s->visits);
+  for (uint32_t i = 0; s->sem_clock && i < c->cap_sems; i++)
+    clock_free(&s->sem_clock[i]);
+  clock_free(&s->known);
+  marks_free(&s->own_marks);
   free(s->sem_clock);
+  free(s->mistaken);
+  free(s->fetches);
   free(s->waited);
   free(s->flights);
   free(s);
@@ -126,21 +138,18 @@ void core_shadow_free(core_state *c) {
 
 // ---- Semaphores
 // -------------------------------------------------------------------------------
-static void join(uint32_t *into, const uint32_t *from) {
-  for (int i = 0; i < kMaxActors; i++) into[i] = AT_MAX(into[i], from[i]);
-}
-
 void core_shadow_signal(core_state *from, core_state *to, const sem *s) {
   shadow *me = from->shadow;
-  if (!to->shadow || !to->shadow->sem_clock || me->actor >= kMaxActors) return;
-  join(to->shadow->sem_clock[s - to->sems], me->clock);
-  me->clock[me->actor]++;
+  if (!to->shadow || !to->shadow->sem_clock) return;
+  actor_clock *at = &to->shadow->sem_clock[s - to->sems];
+  clock_join(from, at, &me->known);
+  clock_raise(from, at, from->actor, me->now++);
 }
 
 void core_shadow_wait(core_state *c, const sem *s, int64_t amount) {
   flights_waited(c, s, amount);
   if (c->shadow->sem_clock)
-    join(c->shadow->clock, c->shadow->sem_clock[s - c->sems]);
+    clock_join(c, &c->shadow->known, &c->shadow->sem_clock[s - c->sems]);
 }
 
 // ---- Allocations

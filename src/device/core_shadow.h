@@ -5,30 +5,46 @@
 #include "device/core_internal.h"
 
 enum { kVisited = 1, kWritten = 2 };
-enum {
-  kMaxActors = 64,
-  kFetched = 2,
-  kFetchedStored = 3,
-  kPadding = 4,
-  kStoresKept = 64,
-  kFetchesKept = 64,
-  kSentKept = 256,
-  kMistakenKept = 16
-};
-#define kAdded (1u << 31)  // in `written`: by a copy that adds
+enum { kFetched = 2, kFetchedStored = 3, kPadding = 4, kActorsOfPage = 64 };
 
 // What an access does to memory. Copies that add do not disturb each other.
 typedef enum { ACCESS_READS, ACCESS_WRITES, ACCESS_ADDS } access_kind;
 
-// Who touched a granule last, in vector-clock terms: actor + 1 above 24 bits of
-// that actor's clock; 0: nobody.
+// A vector clock: per actor its time when it was last heard of, 0: never.
+typedef struct clock_page {
+  uint64_t time[kActorsOfPage];
+} clock_page;
+typedef struct actor_clock {
+  clock_page **pages;  // NULL: nobody of them was heard of
+  uint32_t num_pages;
+} actor_clock;
+
+// Who touched granules, when and where.
+struct mark {
+  uint64_t time;  // of `actor`
+  uint32_t actor;
+  uint32_t by;  // the actor whose program `loc` is of
+  int32_t loc;
+  uint32_t sent;  // by this copy to another core, 0: by no such
+  uint32_t next;  // another, neither of whom knows of the other; 0: none
+  uint32_t uses;  // by granules and marks
+  bool adds;      // by a copy that adds
+  bool underway;  // by a copy that nobody has waited for
+};
+
+// A copy to another core. Who knows that it was waited for there may write what
+// it read, whether its sender has waited or not.
+struct sent {
+  uint64_t time;   // when it was waited for, 0: not yet
+  uint32_t actor;  // by whom
+  uint32_t uses;   // by marks and flights; 0: the next field counts
+  uint32_t next_free;
+};
+
+// Who touched a granule: lists of marks, 0: nobody.
 typedef struct cell {
   uint32_t written, read;
-  int32_t wrote_at, read_at;  // `loc` of that actor
 } cell;
-static inline uint32_t epoch_actor(uint32_t epoch) {
-  return ((epoch & ~kAdded) >> 24) - 1;
-}
 
 // Who may have left elements of an output unwritten: the last copy into it, and
 // the last store to what such a copy brought incomplete.
@@ -43,10 +59,11 @@ typedef struct shade {
   cell *cells;        // NULL: one core alone
   int32_t *strays;    // of an input's block: 2 + `loc` of a store whose value
                       // nobody has read yet, else 0; NULL: no such store so far
-  int32_t *left_at;   // kNumNotes: 2 + `loc`, 0: nobody; shared as `filled` is
+  int32_t left_at[kNumNotes];  // 2 + `loc`, 0: nobody
+  int32_t *stores;    // 2 + `loc` of the last store to it, else 0; NULL: none
+                      // so far
   size_t granule;     // bytes
   size_t count;
-  bool borrowed;  // another core's shade of the same memory
 } shade;
 
 // A box of memory.
@@ -56,12 +73,6 @@ typedef struct area {
   int64_t size[AT_CORE_MAX_RANK], stride[AT_CORE_MAX_RANK];
 } area;
 
-// A store not long ago: the bytes from its first to its last.
-typedef struct stored {
-  const uint8_t *begin, *end;
-  int32_t loc;
-} stored;
-
 // A copy between its start and the wait for it, seen from one side.
 typedef struct flight {
   area box;
@@ -69,18 +80,9 @@ typedef struct flight {
   size_t sem;  // index among the core's semaphores; SIZE_MAX: nobody can wait
   int64_t bytes;  // that the semaphore counts
   int32_t loc;
-  uint32_t id;     // among those that `by` sent to other cores; 0: to itself
+  uint32_t id;     // of its `sent`, of which it has a use; 0: to its own core
   core_state *by;  // whose program `loc` is of
 } flight;
-
-// A copy to another core. Who knows that it was waited for there may write what
-// it read, whether its sender has waited or not.
-typedef struct sent {
-  area box;  // that it reads
-  int32_t loc;
-  uint32_t id;
-  uint32_t actor, clock;  // who waited for it, and when; clock 0: nobody yet
-} sent;
 
 // A wait for a copy to `box` that the copy of `f` satisfied.
 typedef struct mistaken {
@@ -98,20 +100,20 @@ typedef struct visits {
 struct shadow {
   area expected;  // of the wait that comes next; elem_bytes 0: not known
   int32_t expected_at;
-  mistaken mistaken[kMistakenKept];  // in turn
-  uint32_t num_mistaken;
-  stored stores[kStoresKept];  // in turn
-  uint32_t num_stores;
-  area fetches[kFetchesKept];  // a pipeline's blocks, the last of each buffer
-  uint32_t num_fetches;
-  shade *shades;  // per region
+  mistaken *mistaken;
+  uint32_t num_mistaken, cap_mistaken;
+  uint64_t num_stores;
+  uint64_t *last_store;  // per 2 + `loc`: the number of the last there
+  area *fetches;         // a pipeline's blocks, the last of each buffer
+  uint32_t num_fetches, cap_fetches;
+  shade **shades;  // per region; NULL: not yet, or semaphores
+  shade *own;      // those that are no other core's, which has the same memory
   flight *flights;
   uint32_t num_flights, cap_flights;
-  sent sent[kSentKept];  // in turn
-  uint32_t num_sent;
-  uint32_t actor;
-  uint32_t clock[kMaxActors];
-  uint32_t (*sem_clock)[kMaxActors];  // per semaphore; NULL: one core alone
+  marks own_marks;                    // of a core that runs alone
+  uint64_t now;                       // its own time: 1 and more
+  actor_clock known;                  // of other actors
+  actor_clock *sem_clock;             // per semaphore; NULL: one core alone
   visits *visits;                     // per ref
   // Per semaphore: bytes waited for, of copies that are still listed.
   int64_t *waited;
@@ -135,6 +137,35 @@ void *core_shadow_grow(core_state *c, void *list, uint32_t n, uint32_t *cap,
 // Does the region hold values before the kernel begins?
 bool shade_starts_filled(const core_state *c, const region *r);
 
+// ---- core_clock.c
+uint64_t clock_of(const actor_clock *k, uint32_t actor);
+// Both stop c if there is no memory.
+void clock_raise(core_state *c, actor_clock *k, uint32_t actor, uint64_t time);
+void clock_join(core_state *c, actor_clock *into, const actor_clock *from);
+void clock_free(actor_clock *k);
+
+// ---- core_marks.c: all under the group's lock; they stop c if there is no
+// memory
+marks *core_marks(core_state *c);
+// A list of one more; takes the caller's use of `rest`, gives one of the list.
+uint32_t marks_put(core_state *c, mark new, uint32_t rest);
+void marks_hold(marks *m, uint32_t list, uint32_t uses);
+void marks_drop(marks *m, uint32_t list, uint32_t uses);
+// The list with the mark `own`, which is of c now, and without those that it
+// makes superfluous; the caller has a use of it.
+uint32_t marks_with(core_state *c, uint32_t own, uint32_t list);
+// The list after c has waited for the copy, which is when the copy touched its
+// memory for other cores; the caller has a use of it.
+uint32_t marks_dated(core_state *c, const flight *f, uint32_t list);
+// Does c know of it?
+bool mark_is_before(const core_state *c, const mark *k);
+// A copy to another core begins; the caller has a use of its number.
+uint32_t sent_new(core_state *c);
+void sent_hold(marks *m, uint32_t sent);
+void sent_drop(marks *m, uint32_t sent);
+// Does c know that it arrived?
+bool sent_arrived(core_state *c, uint32_t sent);
+
 // ---- core_touch.c
 typedef struct touch {
   core_state *c;      // who touches
@@ -149,13 +180,22 @@ typedef struct touch {
   bool strays;             // and to what does not go back to an array
   bool *fetched;           // only asks whether a pipeline fetched any of it
   bool *written;           // only asks whether any of it was written
-  const core_state *over;  // whose copy it was, which ends now
+  int32_t *stored;         // only asks where it was last stored to: 2 + `loc`
+  const flight *over;      // the copy that touched it, which ends now
   int32_t loc;
+  bool underway;  // by a copy that starts now
+  uint32_t sent;  // to another core; 0: not
+  // Marks of this touch, each with a use: its own, and what the granules that
+  // were seen last became. 0: none yet.
+  uint32_t own;
+  cell from, to;
 } touch;
 // `region` and `shade` are found here.
 void touch_box(touch *t);
 // "scratch 0 (argument 2), element (3)"
 void touch_name_place(const touch *t, size_t granule, char *out, size_t n);
+// `loc` of the last store to the box, -2: nobody knows.
+int32_t touch_last_store(core_state *c, const area *box);
 _Noreturn void report_lost_in_pipeline(core_state *c, const shade *s,
                                        const char *when);
 area area_of_bytes(uint8_t *p, size_t bytes);
@@ -194,18 +234,13 @@ bool flights_find(core_state *c, const area *box, access_kind kind,
 // Fails if there is one.
 void flights_check(core_state *c, const area *box, access_kind kind,
                    int32_t loc, const char *what);
-// The same for copies that other cores wait for, or that they started.
-void flights_check_others(core_state *c, const area *box, access_kind kind,
-                          int32_t loc, const char *what);
+// The same for copies that other cores wait for, or that they started; the box
+// is of the memories of `owner`'s device.
+void flights_check_others(core_state *c, core_state *owner, const area *box,
+                          access_kind kind, int32_t loc, const char *what);
 // Fails if a block of an output still goes back to memory of the box.
 void departures_check(core_state *c, const area *box, int32_t loc,
                       const char *what);
-// The latest copy that c sent with this id, or from this place out of memory
-// that meets the box; NULL: not known any more.
-const sent *sent_find(const core_state *c, uint32_t id);
-const sent *sent_from(const core_state *c, int32_t loc, const area *box);
-// Does c know that it arrived?
-bool sent_arrived(const core_state *c, const sent *x);
 // A copy that `f->by` started, seen by the core that owns the memory. sem: an
 // address of the starter, NULL: nobody can wait.
 void flights_add(core_state *owner, const flight *f, const void *sem);

@@ -243,9 +243,9 @@ void at_core_barrier(at_core *core, int32_t barrier, int32_t loc) {
   core_state *c = state_of(core);
   size_t mine = kBarrierSems + (c->barriers++ & 1);
   int64_t others = 0;
-  for (core_state *p = c->group ? c->group->first : NULL; p; p = p->next) {
-    if (p == c || p->head.device_id != c->head.device_id ||
-        p->head.core_index != c->head.core_index ||
+  for (uint32_t i = 0; i < c->team.num; i++) {
+    core_state *p = &c->team.cores[i];
+    if (p == c || p->head.core_index != c->head.core_index ||
         p->program_index != c->program_index)
       continue;
     core_signal(c, p, p->sems + mine, 1, loc);

@@ -34,8 +34,8 @@ static void report_unfilled(const touch *t, size_t granule) {
                sizeof hint);
   int32_t ref = t->region->ref;
   const char *why = "nothing was written there since it was allocated";
-  if (ref >= 0 && c->program->refs[ref].role == AT_CORE_OUT)
-    why = c->shadow->visits[ref].before
+  if (ref >= 0 && t->owner->program->refs[ref].role == AT_CORE_OUT)
+    why = t->owner->shadow->visits[ref].before
               ? "an output may be revisited on consecutive steps only: this "
                 "block "
                 "was written back and other steps used its buffer"
@@ -47,20 +47,20 @@ static void report_unfilled(const touch *t, size_t granule) {
 // Of that number in the checks; NULL: it left.
 static const core_state *core_of_actor(const core_state *c, uint32_t actor) {
   for (const core_state *p = c->group ? c->group->first : NULL; p; p = p->next)
-    if (p->shadow && p->shadow->actor == actor) return p;
+    if (p->shadow && p->actor == actor) return p;
   return NULL;
 }
 
-static void report_race(const touch *t, const cell *at, size_t granule,
+static void report_race(const touch *t, const mark *k, size_t granule,
                         bool wrote) {
   char place[256], me[64], other[64] = "another core", there[512] = "";
   char device[32] = "", hint[1400];
   core_state *c = t->c;
-  uint32_t epoch = wrote ? at->written : at->read;
-  const core_state *p = core_of_actor(c, epoch_actor(epoch));
+  const core_state *p = core_of_actor(c, k->actor);
+  const core_state *by = core_of_actor(c, k->by);
   touch_name_place(t, granule, place, sizeof place);
   if (p) core_who(p, other, sizeof other);
-  if (p) core_place(p, wrote ? at->wrote_at : at->read_at, there, sizeof there);
+  if (by) core_place(by, k->loc, there, sizeof there);
   if (t->owner->head.device_id != c->head.device_id)
     snprintf(device, sizeof device, " on device %d", t->owner->head.device_id);
   uint8_t *byte = t->region->base + granule * t->shade->granule;
@@ -72,55 +72,101 @@ static void report_race(const touch *t, const cell *at, size_t granule,
             *there ? "\ndetail: that was at " : "", there, hint);
 }
 
-// Does the epoch come before everything that c does now?
-static bool before(const core_state *c, uint32_t epoch) {
-  if (!epoch) return true;
-  uint32_t actor = epoch_actor(epoch);
-  return actor == c->shadow->actor || actor >= kMaxActors ||
-         c->shadow->clock[actor] >= (epoch & 0xffffff);
+// Fails if one who touched granule i did so without c's knowing of it.
+static void no_race(const touch *t, cell old, size_t i) {
+  const marks *m = core_marks(t->c);
+  for (uint32_t w = old.written; w; w = m->at[w].next)
+    if (!(t->adds && m->at[w].adds) && !mark_is_before(t->c, &m->at[w]))
+      report_race(t, &m->at[w], i, true);
+  for (uint32_t r = t->writes ? old.read : 0; r; r = m->at[r].next)
+    if (!mark_is_before(t->c, &m->at[r]) && !sent_arrived(t->c, m->at[r].sent))
+      report_race(t, &m->at[r], i, false);
 }
 
-static uint32_t epoch_now(const core_state *c) {
-  uint32_t actor = c->shadow->actor;
-  return (actor + 1) << 24 | (c->shadow->clock[actor] & 0xffffff);
+static uint32_t own_mark(touch *t) {
+  if (t->own) return t->own;
+  mark new = {.time = t->c->shadow->now,
+              .actor = t->c->actor,
+              .by = t->c->actor,
+              .loc = t->loc,
+              .sent = t->sent,
+              .adds = t->adds,
+              .underway = t->underway};
+  return t->own = marks_put(t->c, new, 0);
 }
 
-// Was it read by a copy to another core of which t->c knows that it arrived?
-static bool has_arrived(const touch *t, const cell *at, size_t i) {
-  size_t g = t->shade->granule;
-  area box = area_of_bytes(t->region->base + i * g, g);
-  const core_state *by = core_of_actor(t->c, epoch_actor(at->read));
-  return by && sent_arrived(t->c, sent_from(by, at->read_at, &box));
+static bool is_same(cell a, cell b) {
+  return a.written == b.written && a.read == b.read;
 }
 
-static void touch_cells(const touch *t, size_t first, size_t n) {
-  const core_state *c = t->c;
-  if (c->shadow->actor >= kMaxActors || !core_checks(c, AT_CHECK_RACES)) return;
-  uint32_t now = epoch_now(c);
-  for (size_t i = first; i < first + n; i++) {
-    cell *at = &t->shade->cells[i];
-    bool both_add = t->adds && at->written & kAdded;
-    if (!both_add && !before(c, at->written)) report_race(t, at, i, true);
-    if (t->writes && !before(c, at->read) && !has_arrived(t, at, i))
-      report_race(t, at, i, false);
-    if (t->writes)
-      *at =
-          (cell){.written = now | (t->adds ? kAdded : 0u), .wrote_at = t->loc};
-    else
-      at->read = now, at->read_at = t->loc;
+static void hold_cell(marks *m, cell x, uint32_t uses) {
+  marks_hold(m, x.written, uses);
+  marks_hold(m, x.read, uses);
+}
+
+static void drop_cell(marks *m, cell x, uint32_t uses) {
+  marks_drop(m, x.written, uses);
+  marks_drop(m, x.read, uses);
+}
+
+// What a granule becomes that was `old`, with a use of its lists.
+static cell touched(touch *t, cell old) {
+  core_state *c = t->c;
+  marks *m = core_marks(c);
+  cell new = old;
+  if (t->over) {
+    hold_cell(m, old, 1);
+    uint32_t *list = t->writes ? &new.written : &new.read;
+    uint32_t dated = marks_dated(c, t->over, *list);
+    marks_drop(m, *list, 1);
+    *list = dated;
+    return new;
+  }
+  uint32_t own = own_mark(t);
+  if (!t->writes) {
+    new.read = marks_with(c, own, old.read);
+    marks_hold(m, new.written, 1);
+  } else if (t->adds) {
+    new.written = marks_with(c, own, old.written);
+    marks_hold(m, new.read, 1);
+  } else {
+    new = (cell){.written = own};
+    marks_hold(m, own, 1);
+  }
+  return new;
+}
+
+// Granules that were touched alike go together.
+static void touch_cells(touch *t, size_t first, size_t n) {
+  marks *m = core_marks(t->c);
+  cell *at = t->shade->cells + first;
+  for (size_t i = 0, end; i < n; i = end) {
+    cell old = at[i];
+    for (end = i + 1; end < n && is_same(at[end], old);) end++;
+    bool again = (t->to.written || t->to.read) && is_same(old, t->from);
+    if (!again) {
+      if (!t->over) no_race(t, old, first + i);
+      cell new = touched(t, old);
+      drop_cell(m, t->to, 1);
+      drop_cell(m, t->from, 1);
+      hold_cell(m, old, 1);
+      t->from = old;
+      t->to = new;
+    }
+    uint32_t uses = (uint32_t)(end - i);
+    hold_cell(m, t->to, uses);
+    for (size_t k = i; k < end; k++) at[k] = t->to;
+    drop_cell(m, old, uses);
   }
 }
 
-// What a copy touched when it was started, it may have touched until now.
-static void date_cells(const touch *t, size_t first, size_t n) {
-  uint32_t now = epoch_now(t->c), by = t->over->shadow->actor;
-  for (size_t i = first; i < first + n; i++) {
-    cell *at = &t->shade->cells[i];
-    uint32_t *epoch = t->writes ? &at->written : &at->read;
-    int32_t loc = t->writes ? at->wrote_at : at->read_at;
-    if (*epoch && epoch_actor(*epoch) == by && loc == t->loc)
-      *epoch = now | (*epoch & kAdded);
-  }
+static void forget_marks(touch *t) {
+  marks *m = core_marks(t->c);
+  drop_cell(m, t->from, 1);
+  drop_cell(m, t->to, 1);
+  marks_drop(m, t->own, 1);
+  t->from = t->to = (cell){0, 0};
+  t->own = 0;
 }
 
 static bool is_padded(const touch *t);
@@ -170,14 +216,38 @@ static void touch_filled(const touch *t, uint8_t *filled, size_t n) {
   }
 }
 
-static void touch_run(const touch *t, const uint8_t *at, size_t bytes) {
+// ---- The last stores
+static void note_stores(const touch *t, size_t first, size_t n) {
+  shade *s = t->shade;
+  if (!s->stores) s->stores = core_shadow_take(t->c, s->count, sizeof(int32_t));
+  for (size_t i = first; i < first + n; i++) s->stores[i] = t->loc + 2;
+}
+
+// The last of the stores to these granules, by this core.
+static void ask_stores(const touch *t, size_t first, size_t n) {
+  const uint64_t *when = t->c->shadow->last_store;
+  const int32_t *at = t->shade->stores;
+  int32_t most = (int32_t)t->c->program->record->num_locations + 1;
+  for (size_t i = first; at && i < first + n; i++)
+    if (at[i] && at[i] <= most && when[at[i]] > when[*t->stored])
+      *t->stored = at[i];
+}
+
+int32_t touch_last_store(core_state *c, const area *box) {
+  int32_t at = 0;
+  touch t = {.c = c, .owner = c, .box = box, .stored = &at};
+  touch_box(&t);
+  return at - 2;
+}
+
+static void touch_run(touch *t, const uint8_t *at, size_t bytes) {
   size_t g = t->shade->granule, first = (size_t)(at - t->region->base) / g;
   size_t n = (bytes + g - 1) / g;
   if (first >= t->shade->count) return;
   n = AT_MIN(n, t->shade->count - first);
   uint8_t *filled = t->shade->filled + first;
   if (t->over) {
-    date_cells(t, first, n);
+    touch_cells(t, first, n);
     return;
   }
   if (t->fetched) {
@@ -187,6 +257,10 @@ static void touch_run(const touch *t, const uint8_t *at, size_t bytes) {
   }
   if (t->written) {
     for (size_t i = 0; i < n && !*t->written; i++) *t->written = filled[i];
+    return;
+  }
+  if (t->stored) {
+    ask_stores(t, first, n);
     return;
   }
   if ((!t->writes || t->adds) && t->must_be_filled &&
@@ -205,10 +279,12 @@ static void touch_run(const touch *t, const uint8_t *at, size_t bytes) {
     core_note_undefined(t->c, UNDEFINED_CHOSEN, t->loc);
   touch_filled(t, filled, n);
   note_strays(t, first, n);
-  if (t->shade->cells) touch_cells(t, first, n);
+  if (t->stores) note_stores(t, first, n);
+  if (t->shade->cells && core_checks(t->c, AT_CHECK_RACES))
+    touch_cells(t, first, n);
 }
 
-static void touch_dims(const touch *t, uint32_t d, const uint8_t *at) {
+static void touch_dims(touch *t, uint32_t d, const uint8_t *at) {
   const area *b = t->box;
   if (d == b->rank) {
     touch_run(t, at, b->elem_bytes);
@@ -261,30 +337,28 @@ void touch_box(touch *t) {
         core_shadow_take(c, t->shade->count, sizeof *t->shade->strays);
   core_lock(c);
   touch_dims(t, 0, t->box->base);
+  forget_marks(t);
   core_unlock(c);
 }
 
 void core_shadow_over(core_state *c, const flight *f) {
-  if (!c->shadow->sem_clock || c->shadow->actor >= kMaxActors || !f->by->shadow)
-    return;
-  if (f->writes && f->by != c) {
-    sent *x = &f->by->shadow->sent[f->id % kSentKept];
-    if (x->id == f->id) {
-      x->actor = c->shadow->actor;
-      x->clock = c->shadow->clock[x->actor];
-    }
+  if (!c->shadow->sem_clock || !f->by->shadow) return;
+  if (f->writes && f->id) {
+    sent *x = &core_marks(c)->sent[f->id];
+    x->actor = c->actor;
+    x->time = c->shadow->now;
   }
   touch t = {.c = c,
              .owner = c,
              .region = core_region_of(c, f->box.base),
              .box = &f->box,
              .writes = f->writes,
-             .over = f->by,
+             .over = f,
              .loc = f->loc};
-  // A place of another program would be shown as one of this core's.
-  if (!t.region || f->by->program != c->program) return;
-  t.shade = core_shade_of(c, t.region);
-  if (t.shade && t.shade->cells) touch_dims(&t, 0, f->box.base);
+  t.shade = t.region ? core_shade_of(c, t.region) : NULL;
+  if (!t.shade || !t.shade->cells) return;
+  touch_dims(&t, 0, f->box.base);
+  forget_marks(&t);
 }
 
 area area_of_bytes(uint8_t *p, size_t bytes) {
