@@ -34,6 +34,8 @@ typedef struct at_est_groups {
 // FUSION nodes are kernels already).
 at_status at_est_group_nodes(const at_comp *c, bool fuse, at_arena *a,
                              at_est_groups *out);
+// Stands for one value of a node in maps by pointer.
+static inline const void *at_est_key(at_value v) { return at_value_type(v); }
 // The value behind reshapes and other renamings.
 at_value at_est_behind(at_value v);
 bool at_est_is_renaming(const at_node *n);
@@ -61,6 +63,7 @@ typedef struct at_est_reuse {
   at_map last;
   bool (*address)(void *user, at_value v, uint64_t *out);
   void *address_user;
+  bool failed;  // no memory to remember
   double now;
   double footprint;  // touched in one run: what lies between two runs
   double temps;      // of it, memory that values share
@@ -74,7 +77,8 @@ double at_est_distance(void *user, at_value v, double bytes, bool write);
 
 // ---- Walk, timeline and memory (run.c, memory.c)
 uint64_t at_est_padded(const at_target *t, const at_type *type);
-// `vmem`: nodes whose results stay in VMEM, and so take no HBM.
+// Peak, arguments, results and the largest buffers of *e. `vmem`: values
+// (at_est_key) that stay in VMEM, and so take no HBM.
 at_status at_est_memory(at_estimate *e, const at_comp *c,
                         const at_est_groups *g, const at_target *t,
                         const at_map *vmem, at_arena *a);

@@ -103,12 +103,15 @@ static at_status use(cutter *k, at_value v, at_node *user) {
 }
 
 static at_status use_regions(cutter *k, const at_node *n, at_node *user) {
-  for (uint32_t r = 0; r < n->num_regions; r++)
+  for (uint32_t r = 0; r < n->num_regions; r++) {
     AT_FOR_NODES(inner, n->regions[r]) {
       for (uint32_t o = 0; o < inner->num_operands; o++)
         AT_TRY(use(k, inner->operands[o], user));
       AT_TRY(use_regions(k, inner, user));
     }
+    for (uint32_t o = 0; o < n->regions[r]->num_results; o++)
+      AT_TRY(use(k, n->regions[r]->results[o], user));
+  }
   return AT_OK;
 }
 
@@ -402,7 +405,7 @@ static at_status finish(cutter *k, at_est_groups *out) {
     void **place;
     AT_TRY_ALLOC(place, at_map_put_ptr(&out->of, p));
     *place = g;
-    bool used = false;
+    bool used = at_op_is(p->op, AT_CONTROL);  // its state is there anyway
     for (size_t u = 0; u < i->users.len; u++) {
       info *j = info_of(k, i->users.ptr[u]);
       used |= !(j->group == g ||

@@ -15,6 +15,7 @@ double at_est_distance(void *user, at_value v, double bytes, bool write) {
   void **place = at_map_put_ptr(&r->last, key);
   bool seen = place && *place;
   double *at = seen ? *place : at_new(r->arena, double, 1);
+  r->failed |= !place || !at;
   double far = seen ? fmin(r->now - *at, r->footprint) : r->footprint;
   bool result = false;
   for (uint32_t i = 0; i < r->comp->num_results; i++)

@@ -8,14 +8,18 @@ enum { kBuffersShown = 20 };
 typedef struct live {
   at_value value;
   uint64_t bytes;
-  uint32_t born, dies;  // kernels, inclusive
+  uint32_t born, dies;  // kernels, inclusive; born > dies: never there
   bool argument, output;
   int64_t index;  // of the argument
 } live;
 typedef struct lives {
+  const at_comp *comp;
+  const at_est_groups *groups;
+  const at_target *target;
+  at_arena *arena;
   AT_VEC(live) list;
-  at_map of;           // node -> index + 1 of its first value
-  const at_map *vmem;  // nodes whose results never leave VMEM; may be NULL
+  at_map of;           // value (at_est_key) -> index + 1
+  const at_map *vmem;  // values that never leave VMEM; may be NULL
 } lives;
 
 uint64_t at_est_padded(const at_target *t, const at_type *type) {
@@ -26,21 +30,22 @@ uint64_t at_est_padded(const at_target *t, const at_type *type) {
   return bytes > 0 ? (uint64_t)bytes : type->rank ? 0 : 512;
 }
 
-static at_status add(lives *l, at_arena *a, live x) {
-  if (!at_vec_push(a, &l->list, x)) return AT_NO_MEMORY("buffers");
-  if (x.value.index) return AT_OK;
+static uint64_t on_device(const lives *l, at_value v) {
+  if (l->vmem && at_map_find_ptr(l->vmem, at_est_key(v))) return 0;
+  return at_cost_on_host(v) ? 0 : at_est_padded(l->target, at_value_type(v));
+}
+
+static at_status add(lives *l, live x) {
   void **place;
-  AT_TRY_ALLOC(place, at_map_put_ptr(&l->of, x.value.node));
+  if (!at_vec_push(l->arena, &l->list, x)) return AT_NO_MEMORY("buffers");
+  AT_TRY_ALLOC(place, at_map_put_ptr(&l->of, at_est_key(x.value)));
   *place = (void *)(uintptr_t)l->list.len;
   return AT_OK;
 }
 
 static live *find(lives *l, at_value v) {
-  v = at_est_behind(v);
-  void **place = at_map_find_ptr(&l->of, v.node);
-  if (!place) return NULL;
-  size_t at = (uintptr_t)*place - 1 + v.index;
-  return at < l->list.len ? &l->list.ptr[at] : NULL;
+  void **place = at_map_find_ptr(&l->of, at_est_key(at_est_behind(v)));
+  return place ? &l->list.ptr[(uintptr_t)*place - 1] : NULL;
 }
 
 static void read(lives *l, at_value v, uint32_t when) {
@@ -49,60 +54,101 @@ static void read(lives *l, at_value v, uint32_t when) {
 }
 
 static void read_regions(lives *l, const at_node *n, uint32_t when) {
-  for (uint32_t r = 0; r < n->num_regions; r++)
+  for (uint32_t r = 0; r < n->num_regions; r++) {
     AT_FOR_NODES(inner, n->regions[r]) {
       for (uint32_t o = 0; o < inner->num_operands; o++)
         read(l, inner->operands[o], when);
       read_regions(l, inner, when);
     }
-}
-
-// Loop state and updates in place take over an operand's memory.
-static bool takes_over(const at_node *n) {
-  return n->op == AT_OP_WHILE || n->op == AT_OP_DYNAMIC_UPDATE_SLICE ||
-         n->op == AT_OP_SCATTER;
-}
-
-static uint64_t on_device(const at_target *t, at_value v) {
-  return at_cost_on_host(v) ? 0 : at_est_padded(t, at_value_type(v));
-}
-
-static at_status collect(lives *l, const at_module *m, const at_comp *c,
-                         const at_est_groups *g, const at_target *t,
-                         at_arena *a) {
-  for (uint32_t i = 0; i < c->num_params; i++) {
-    bool donated = m->params && (m->params[i].donor || m->params[i].alias >= 0);
-    live x = {.value = {c->params[i], 0},
-              .argument = true,
-              .index = i,
-              .bytes = on_device(t, (at_value){c->params[i], 0}),
-              .dies = donated ? 0 : g->count};
-    AT_TRY(add(l, a, x));
+    for (uint32_t o = 0; o < n->regions[r]->num_results; o++)
+      read(l, n->regions[r]->results[o], when);
   }
-  for (uint32_t k = 0; k < g->count; k++) {
-    const at_est_group *gr = g->list[k];
-    for (size_t w = 0; w < gr->writes.len; w++) {
-      at_value v = gr->writes.ptr[w];
-      live x = {.value = v, .bytes = on_device(t, v), .born = k, .dies = k};
-      if (l->vmem && at_map_find_ptr(l->vmem, v.node)) x.bytes = 0;
-      if (takes_over(v.node) && v.index < v.node->num_operands) {
-        live *from = find(l, v.node->operands[v.index]);
-        if (from && !from->argument && from->bytes >= x.bytes)
-          from->dies = k ? k - 1 : 0;
-      }
-      AT_TRY(add(l, a, x));
+}
+
+// Loop state and updates in place take over an operand's memory: which operand
+// the result of that index does; false: none.
+static bool takes_over(const at_node *n, uint32_t result, at_value *operand) {
+  bool state = n->op == AT_OP_WHILE || n->op == AT_OP_SCATTER;
+  if (!state && n->op != AT_OP_DYNAMIC_UPDATE_SLICE) return false;
+  if (result >= n->num_operands) return false;
+  *operand = at_est_behind(n->operands[result]);
+  return true;
+}
+
+// Do all uses of v by the group end in results that take its memory over? It
+// is gone when the group runs, then.
+static bool is_taken(const at_est_group *g, at_value v) {
+  uint32_t uses = 0, taken = 0;
+  for (size_t i = 0; i < g->nodes.len; i++) {
+    const at_node *n = g->nodes.ptr[i];
+    at_value from;
+    for (uint32_t o = 0; o < n->num_operands; o++)
+      uses += at_value_eq(at_est_behind(n->operands[o]), v);
+    for (uint32_t r = 0; n == g->root && r < n->num_results; r++)
+      taken += takes_over(n, r, &from) && at_value_eq(from, v);
+  }
+  return taken == 1 && uses == 1;
+}
+
+// What is given: arguments of the program die with their last use if they are
+// donated; what a loop's body is given is its state, which it may overwrite.
+static at_status add_given(lives *l) {
+  const at_comp *c = l->comp;
+  bool state =
+      c->owner && c->owner->op == AT_OP_WHILE && c == c->owner->regions[1];
+  const at_io_info *infos = c->owner ? NULL : c->module->params;
+  for (uint32_t i = 0; i < c->num_params; i++) {
+    bool donated = state || (infos && (infos[i].donor || infos[i].alias >= 0));
+    at_value v = {c->params[i], 0};
+    AT_TRY(add(l, (live){.value = v,
+                         .argument = true,
+                         .index = i,
+                         .bytes = on_device(l, v),
+                         .dies = donated ? 0 : l->groups->count}));
+  }
+  return AT_OK;
+}
+
+// Constants that are not made where they are used lie there all the time.
+static at_status add_constants(lives *l) {
+  for (uint32_t k = 0; k < l->groups->count; k++) {
+    const at_est_group *g = l->groups->list[k];
+    for (size_t r = 0; r < g->reads.len; r++) {
+      at_value v = g->reads.ptr[r].value;
+      if (v.node->op != AT_OP_CONSTANT || find(l, v)) continue;
+      AT_TRY(add(l, (live){.value = v,
+                           .bytes = on_device(l, v),
+                           .dies = l->groups->count}));
     }
   }
-  for (uint32_t k = 0; k < g->count; k++) {
-    const at_est_group *gr = g->list[k];
-    for (size_t r = 0; r < gr->reads.len; r++)
-      if (!takes_over(gr->root)) read(l, gr->reads.ptr[r].value, k);
-    if (at_op_is(gr->root->op, AT_CONTROL)) read_regions(l, gr->root, k);
+  return AT_OK;
+}
+
+static at_status collect(lives *l) {
+  uint32_t count = l->groups->count;
+  AT_TRY(add_given(l));
+  AT_TRY(add_constants(l));
+  for (uint32_t k = 0; k < count; k++) {
+    const at_est_group *g = l->groups->list[k];
+    for (size_t w = 0; w < g->writes.len; w++) {
+      at_value v = g->writes.ptr[w];
+      AT_TRY(add(
+          l,
+          (live){.value = v, .bytes = on_device(l, v), .born = k, .dies = k}));
+    }
   }
-  for (uint32_t r = 0; r < c->num_results; r++) {
-    live *x = find(l, c->results[r]);
+  for (uint32_t k = 0; k < count; k++) {
+    const at_est_group *g = l->groups->list[k];
+    for (size_t r = 0; r < g->reads.len; r++) {
+      at_value v = g->reads.ptr[r].value;
+      read(l, v, is_taken(g, v) && k ? k - 1 : k);
+    }
+    if (at_op_is(g->root->op, AT_CONTROL)) read_regions(l, g->root, k);
+  }
+  for (uint32_t r = 0; r < l->comp->num_results; r++) {
+    live *x = find(l, l->comp->results[r]);
     if (!x) continue;
-    x->dies = g->count;
+    x->dies = count;
     x->output = !x->argument;
   }
   return AT_OK;
@@ -114,13 +160,13 @@ static int by_size(const void *a, const void *b) {
 }
 
 // What the bodies of a loop or branch need beyond its own results.
-static uint64_t inside(const at_est_group *g, const at_target *t, at_arena *a);
+static at_status inside(const at_node *n, const at_target *t, at_arena *a,
+                        uint64_t *out);
 
-static at_status peak_of(const lives *l, const at_est_groups *g,
-                         const at_target *t, at_arena *a, uint64_t *peak,
-                         uint32_t *when) {
+static at_status peak_of(const lives *l, uint64_t *peak, uint32_t *when) {
   int64_t *change, sum = 0;  // of what is live, kernel by kernel
-  AT_TRY_ALLOC(change, at_new(a, int64_t, g->count + 2));
+  uint32_t count = l->groups->count;
+  AT_TRY_ALLOC(change, at_new(l->arena, int64_t, count + 2));
   for (size_t i = 0; i < l->list.len; i++) {
     const live *x = &l->list.ptr[i];
     if (x->dies < x->born) continue;
@@ -129,42 +175,52 @@ static at_status peak_of(const lives *l, const at_est_groups *g,
   }
   *peak = 0;
   *when = 0;
-  for (uint32_t k = 0; k <= g->count; k++) {
+  for (uint32_t k = 0; k <= count; k++) {
+    uint64_t more = 0;
     sum += change[k];
-    uint64_t now = (uint64_t)sum;
-    if (k < g->count && at_op_is(g->list[k]->root->op, AT_CONTROL))
-      now += inside(g->list[k], t, a);
+    if (k < count && at_op_is(l->groups->list[k]->root->op, AT_CONTROL))
+      AT_TRY(inside(l->groups->list[k]->root, l->target, l->arena, &more));
+    uint64_t now = (uint64_t)sum + more;
     if (now > *peak) *peak = now, *when = k;
   }
   return AT_OK;
 }
 
-static uint64_t inside(const at_est_group *g, const at_target *t, at_arena *a) {
-  uint64_t most = 0;
-  for (uint32_t r = 0; r < g->root->num_regions; r++) {
-    const at_comp *c = g->root->regions[r];
+static at_status inside(const at_node *n, const at_target *t, at_arena *a,
+                        uint64_t *out) {
+  *out = 0;
+  for (uint32_t r = 0; r < n->num_regions; r++) {
+    const at_comp *c = n->regions[r];
     at_est_groups inner;
-    lives l = {.of = at_map_in(a)};
-    if (at_code_take(at_est_group_nodes(c, true, a, &inner))) continue;
-    uint64_t state = 0;
+    uint64_t state = 0, peak;
     uint32_t when;
+    AT_TRY(at_est_group_nodes(c, true, a, &inner));
+    lives l = {.comp = c,
+               .groups = &inner,
+               .target = t,
+               .arena = a,
+               .of = at_map_in(a)};
+    AT_TRY(collect(&l));
+    AT_TRY(peak_of(&l, &peak, &when));
     for (uint32_t p = 0; p < c->num_params; p++)
-      state += on_device(t, (at_value){c->params[p], 0});
-    if (at_code_take(collect(&l, c->module, c, &inner, t, a))) continue;
-    uint64_t peak;
-    if (at_code_take(peak_of(&l, &inner, t, a, &peak, &when))) continue;
-    most = AT_MAX(most, peak > state ? peak - state : 0);
+      state += on_device(&l, (at_value){c->params[p], 0});
+    *out = AT_MAX(*out, peak > state ? peak - state : 0);
   }
-  return most;
+  return AT_OK;
 }
 
 at_status at_est_memory(at_estimate *e, const at_comp *c,
                         const at_est_groups *g, const at_target *t,
                         const at_map *vmem, at_arena *a) {
-  lives l = {.of = at_map_in(a), .vmem = vmem};
-  AT_TRY(collect(&l, c->module, c, g, t, a));
+  lives l = {.comp = c,
+             .groups = g,
+             .target = t,
+             .arena = a,
+             .of = at_map_in(a),
+             .vmem = vmem};
   uint32_t when = 0;
-  AT_TRY(peak_of(&l, g, t, a, &e->peak_bytes, &when));
+  AT_TRY(collect(&l));
+  AT_TRY(peak_of(&l, &e->peak_bytes, &when));
   live **order;
   AT_TRY_ALLOC(order, at_new(a, live *, l.list.len + 1));
   uint32_t count = 0;

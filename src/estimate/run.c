@@ -52,15 +52,29 @@ static at_status note(walk *w, const char *text) {
 typedef struct residency {
   walk *w;
   const at_comp *comp;
-  at_map kept;  // node -> last group that reads it, for values in VMEM
+  at_map kept;  // values (at_est_key) that a kernel left in VMEM
   double used;  // bytes of VMEM
   double capacity;
   double now;             // seconds of kernels so far
   double fetched;         // when the prefetches so far are done
-  at_map prefetched;      // parameter -> itself
+  at_map prefetched;      // parameters and constants (at_est_key)
+  bool failed;            // no memory for one of the maps
   const at_node *pinned;  // brought in before the kernel that is asked about
   at_est_reuse reuse;     // the host's caches
 } residency;
+
+static bool is_in(const at_map *m, at_value v) {
+  return at_map_find_ptr(m, at_est_key(v)) != NULL;
+}
+
+// False when it was there already, or there is no memory for it.
+static bool put_in(residency *r, at_map *m, at_value v) {
+  void **place = at_map_put_ptr(m, at_est_key(v));
+  r->failed |= !place;
+  if (!place || *place) return false;
+  *place = v.node;
+  return true;
+}
 
 static double tiled(at_value v) {
   const at_type *t = at_value_type(v);
@@ -71,21 +85,19 @@ static double tiled(at_value v) {
 // A parameter is prefetched while earlier kernels run, where there was time and
 // room.
 static bool prefetch(residency *r, at_value v) {
-  if (at_map_find_ptr(&r->prefetched, v.node)) return true;
+  if (is_in(&r->prefetched, v)) return true;
   double bytes = tiled(v);
   double takes = bytes / r->w->chip.hbm_rate / r->w->chip.clock;
   if (bytes > r->capacity - r->used || r->fetched + takes > r->now)
     return false;
   r->fetched += takes;
-  void **place = at_map_put_ptr(&r->prefetched, v.node);
-  if (place) *place = v.node;
-  r->used += bytes;
+  if (put_in(r, &r->prefetched, v)) r->used += bytes;
   return true;
 }
 
 static bool in_vmem(void *user, at_value v) {
   residency *r = user;
-  if (v.node == r->pinned || at_map_find_ptr(&r->kept, v.node)) return true;
+  if (v.node == r->pinned || is_in(&r->kept, v)) return true;
   if (v.node->op == AT_OP_PARAMETER || v.node->op == AT_OP_CONSTANT)
     return prefetch(r, v);
   return false;
@@ -93,7 +105,7 @@ static bool in_vmem(void *user, at_value v) {
 
 static bool is_result(const residency *r, at_value v) {
   for (uint32_t i = 0; i < r->comp->num_results; i++)
-    if (at_est_behind(r->comp->results[i]).node == v.node) return true;
+    if (at_value_eq(at_est_behind(r->comp->results[i]), v)) return true;
   return false;
 }
 
@@ -123,14 +135,11 @@ static void settle(residency *r, const at_est_group *g, uint32_t index,
                    const uint32_t *last_use) {
   for (size_t i = 0; i < g->writes.len; i++) {
     at_value v = g->writes.ptr[i];
-    if (!out_vmem(r, v)) continue;
-    void **place = at_map_put_ptr(&r->kept, v.node);
-    if (place) *place = v.node, r->used += tiled(v);
+    if (out_vmem(r, v) && put_in(r, &r->kept, v)) r->used += tiled(v);
   }
   for (size_t i = 0; i < g->reads.len; i++) {
     at_value v = g->reads.ptr[i].value;
-    bool here = at_map_find_ptr(&r->kept, v.node) ||
-                at_map_find_ptr(&r->prefetched, v.node);
+    bool here = is_in(&r->kept, v) || is_in(&r->prefetched, v);
     if (here && last_use[i] == index) r->used = fmax(0, r->used - tiled(v));
   }
 }
@@ -658,19 +667,46 @@ static void expose(walk *w, const queue *q, double exposed, double count) {
   }
 }
 
-static at_status link(walk *w, const at_est_groups *groups, queue *q,
-                      uint32_t i, const at_map *index) {
-  item *it = &q->items[i];
-  for (size_t r = 0; r < it->group->reads.len; r++) {
-    void **g = at_map_find_ptr(&groups->of, it->group->reads.ptr[r].value.node);
-    void **at = g ? at_map_find_ptr(index, *g) : NULL;
-    if (!at) continue;
-    uint32_t needed = (uint32_t)(uintptr_t)*at - 1;
-    if (needed == i) continue;
-    if (!at_vec_push(w->arena, &it->needs, needed))
-      return AT_NO_MEMORY("needs");
+typedef struct linking {
+  walk *w;
+  const at_est_groups *groups;
+  const at_map *index;  // group -> item + 1
+  item *it;
+  uint32_t i;  // of it
+} linking;
+
+static at_status need(linking *l, at_value v) {
+  void **g = at_map_find_ptr(&l->groups->of, at_est_behind(v).node);
+  void **at = g ? at_map_find_ptr(l->index, *g) : NULL;
+  uint32_t needed = at ? (uint32_t)(uintptr_t)*at - 1 : l->i;
+  if (needed == l->i) return AT_OK;
+  return at_vec_push(l->w->arena, &l->it->needs, needed)
+             ? AT_OK
+             : AT_NO_MEMORY("needs");
+}
+
+// A region uses values of the computation around it as they are.
+static at_status need_inside(linking *l, const at_node *n) {
+  for (uint32_t r = 0; r < n->num_regions; r++) {
+    const at_comp *c = n->regions[r];
+    AT_FOR_NODES(inner, c) {
+      for (uint32_t o = 0; o < inner->num_operands; o++)
+        AT_TRY(need(l, inner->operands[o]));
+      AT_TRY(need_inside(l, inner));
+    }
+    for (uint32_t o = 0; o < c->num_results; o++)
+      AT_TRY(need(l, c->results[o]));
   }
   return AT_OK;
+}
+
+static at_status link(walk *w, const at_est_groups *groups, queue *q,
+                      uint32_t i, const at_map *index) {
+  linking l = {w, groups, index, &q->items[i], i};
+  const at_est_group *g = l.it->group;
+  for (size_t r = 0; r < g->reads.len; r++)
+    AT_TRY(need(&l, g->reads.ptr[r].value));
+  return at_op_is(g->root->op, AT_CONTROL) ? need_inside(&l, g->root) : AT_OK;
 }
 
 // For each operand of each kernel: the last kernel that reads it.
@@ -681,7 +717,7 @@ static at_status last_uses(walk *w, const at_est_groups *g, uint32_t ***out) {
     for (size_t r = 0; r < g->list[i]->reads.len; r++) {
       void **place;
       AT_TRY_ALLOC(place,
-                   at_map_put_ptr(&last, g->list[i]->reads.ptr[r].value.node));
+                   at_map_put_ptr(&last, at_est_key(g->list[i]->reads.ptr[r].value)));
       *place = (void *)(uintptr_t)i;
     }
   for (uint32_t i = 0; i < g->count; i++) {
@@ -689,7 +725,7 @@ static at_status last_uses(walk *w, const at_est_groups *g, uint32_t ***out) {
                  at_new(w->arena, uint32_t, g->list[i]->reads.len + 1));
     for (size_t r = 0; r < g->list[i]->reads.len; r++)
       (*out)[i][r] = (uint32_t)(uintptr_t)*at_map_find_ptr(
-          &last, g->list[i]->reads.ptr[r].value.node);
+          &last, at_est_key(g->list[i]->reads.ptr[r].value));
   }
   return AT_OK;
 }
@@ -717,6 +753,7 @@ static at_status walk_comp(walk *w, const at_comp *c, double count,
   for (uint32_t i = 0; i < g.count; i++) {
     AT_TRY(make_item(w, g.list[i], &r, count, level, &q.items[i]));
     settle(&r, g.list[i], i, last[i]);
+    if (r.failed || r.reuse.failed) return AT_NO_MEMORY("values in VMEM");
     r.now += q.items[i].seconds;
     void **place;
     AT_TRY_ALLOC(place, at_map_put_ptr(&index, g.list[i]));

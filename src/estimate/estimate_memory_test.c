@@ -1,0 +1,422 @@
+// Peaks of memory: never below what lives between two kernels by the uses of
+// the values alone, over random programs of ops with several results; and
+// programs whose saved values were lost.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+#include "estimate/estimate_internal.h"
+#include "import/import.h"
+#include "mlir/mlir.h"
+#include "passes/passes.h"
+
+// ---- What must live, counted the slow way
+typedef struct need {
+  const at_target *target;
+  at_arena *arena;
+} need;
+
+static bool reads_in(const at_comp *c, at_value v) {
+  AT_FOR_NODES(n, c) {
+    for (uint32_t o = 0; o < n->num_operands; o++)
+      if (at_value_eq(at_est_behind(n->operands[o]), v)) return true;
+    for (uint32_t r = 0; r < n->num_regions; r++)
+      if (reads_in(n->regions[r], v)) return true;
+  }
+  for (uint32_t r = 0; r < c->num_results; r++)
+    if (at_value_eq(at_est_behind(c->results[r]), v)) return true;
+  return false;
+}
+
+static bool reads(const at_est_group *g, at_value v) {
+  for (size_t i = 0; i < g->reads.len; i++)
+    if (at_value_eq(g->reads.ptr[i].value, v)) return true;
+  for (uint32_t r = 0; r < g->root->num_regions; r++)
+    if (reads_in(g->root->regions[r], v)) return true;
+  return false;
+}
+
+static bool lives_after(const at_comp *c, const at_est_groups *g, uint32_t k,
+                        at_value v) {
+  for (uint32_t i = k + 1; i < g->count; i++)
+    if (reads(g->list[i], v)) return true;
+  for (uint32_t r = 0; r < c->num_results; r++)
+    if (at_value_eq(at_est_behind(c->results[r]), v)) return true;
+  return false;
+}
+
+static bool is_kept(const at_comp *c, uint32_t param) {
+  const at_io_info *info = c->module->params;
+  if (c->owner) return false;
+  return !info || (!info[param].donor && info[param].alias < 0);
+}
+
+static uint64_t most_inside(const need *f, const at_comp *c);
+
+// Of the values from before kernel k: those that are used after it.
+static uint64_t across(const need *f, const at_comp *c, const at_est_groups *g,
+                       uint32_t k, bool with_k) {
+  uint64_t sum = 0;
+  for (uint32_t p = 0; p < c->num_params; p++) {
+    at_value v = {c->params[p], 0};
+    if (is_kept(c, p) || lives_after(c, g, k, v))
+      sum += at_est_padded(f->target, at_value_type(v));
+  }
+  for (uint32_t i = 0; i < k + with_k; i++)
+    for (size_t w = 0; w < g->list[i]->writes.len; w++) {
+      at_value v = g->list[i]->writes.ptr[w];
+      if (lives_after(c, g, k, v))
+        sum += at_est_padded(f->target, at_value_type(v));
+    }
+  return sum;
+}
+
+static uint64_t most_of(const need *f, const at_comp *c,
+                        const at_est_groups *g) {
+  uint64_t most = 0;
+  for (uint32_t k = 0; k < g->count; k++) {
+    uint64_t now = across(f, c, g, k, true);
+    most = AT_MAX(most, now);
+    const at_node *n = g->list[k]->root;
+    if (!at_op_is(n->op, AT_CONTROL)) continue;
+    uint64_t outside = across(f, c, g, k, false), inner = 0;
+    for (uint32_t r = 0; r < n->num_regions; r++)
+      inner = AT_MAX(inner, most_inside(f, n->regions[r]));
+    most = AT_MAX(most, outside + inner);
+  }
+  return most;
+}
+
+static uint64_t most_inside(const need *f, const at_comp *c) {
+  at_est_groups g;
+  assert_int_equal(at_code_take(at_est_group_nodes(c, true, f->arena, &g)), 0);
+  return most_of(f, c, &g);
+}
+
+// ---- Random programs
+enum { kTypes = 3, kMostValues = 64 };
+static const char *const g_types[kTypes] = {
+    "tensor<8192x8192xf32>", "tensor<16384x8192xf32>", "tensor<8192xf32>"};
+static const char *const g_rows[kTypes] = {
+    "tensor<512x8192xf32>", "tensor<512x8192xf32>", "tensor<512xf32>"};
+
+typedef struct maker {
+  at_strbuf b;
+  uint64_t seed;
+  uint32_t names;
+  struct {
+    char name[16];
+    uint32_t type;
+  } values[kMostValues];
+  uint32_t count;
+} maker;
+
+static uint32_t any(maker *m, uint32_t n) {
+  m->seed = m->seed * 6364136223846793005ull + 1442695040888963407ull;
+  return (uint32_t)(m->seed >> 33) % n;
+}
+
+static const char *make(maker *m, uint32_t type, const char *fmt, uint32_t id,
+                        uint32_t index) {
+  uint32_t at = m->count < kMostValues ? m->count++ : any(m, kMostValues);
+  snprintf(m->values[at].name, sizeof m->values[at].name, fmt, id, index);
+  m->values[at].type = type;
+  return m->values[at].name;
+}
+
+// Any value of the type: there is always an argument.
+static const char *pick(maker *m, uint32_t type) {
+  uint32_t from = any(m, m->count);
+  for (uint32_t i = 0; i < m->count; i++) {
+    uint32_t at = (from + i) % m->count;
+    if (m->values[at].type == type) return m->values[at].name;
+  }
+  return "%a0";
+}
+
+static void add_sort(maker *m) {
+  uint32_t id = m->names++, t = any(m, kTypes);
+  const char *T = g_types[t], *x = pick(m, t), *y = pick(m, t);
+  at_strbuf_addf(
+      &m->b,
+      "%%v%u:2 = \"stablehlo.sort\"(%s, %s) ({\n^bb0(%%p: tensor<f32>, %%q: "
+      "tensor<f32>, %%r: tensor<f32>, %%s: tensor<f32>):\n%%c = "
+      "stablehlo.compare LT, %%p, %%q : (tensor<f32>, tensor<f32>) -> "
+      "tensor<i1>\nstablehlo.return %%c : tensor<i1>\n}) {dimension = 0 : i64, "
+      "is_stable = true} : (%s, %s) -> (%s, %s)\n",
+      id, x, y, T, T, T, T);
+  for (uint32_t i = 0; i < 2; i++) make(m, t, "%%v%u#%u", id, i);
+}
+
+static void add_while(maker *m) {
+  uint32_t id = m->names++, n = 2 + any(m, 3), t[4];
+  at_strbuf_addf(&m->b,
+                 "%%n%u = stablehlo.constant dense<5> : tensor<i32>\n%%z%u = "
+                 "stablehlo.constant dense<0> : tensor<i32>\n%%o%u = "
+                 "stablehlo.constant dense<1> : tensor<i32>\n%%v%u:%u = "
+                 "stablehlo.while(%%i = %%z%u",
+                 id, id, id, id, n + 1, id);
+  for (uint32_t i = 0; i < n; i++) {
+    t[i] = any(m, kTypes);
+    at_strbuf_addf(&m->b, ", %%s%u = %s", i, pick(m, t[i]));
+  }
+  at_strbuf_addz(&m->b, ") : tensor<i32>");
+  for (uint32_t i = 0; i < n; i++) at_strbuf_addf(&m->b, ", %s", g_types[t[i]]);
+  at_strbuf_addf(&m->b,
+                 "\ncond {\n%%c = stablehlo.compare LT, %%i, %%n%u : "
+                 "(tensor<i32>, tensor<i32>) -> tensor<i1>\nstablehlo.return "
+                 "%%c : tensor<i1>\n} do {\n%%j = stablehlo.add %%i, %%o%u : "
+                 "tensor<i32>\n",
+                 id, id);
+  for (uint32_t i = 0; i < n; i++) {
+    const char *T = g_types[t[i]];
+    switch (any(m, 3)) {
+      case 0:
+        at_strbuf_addf(&m->b, "%%w%u = stablehlo.sine %%s%u : %s\n", i, i, T);
+        break;
+      case 1:
+        at_strbuf_addf(&m->b, "%%w%u = stablehlo.add %%s%u, %s : %s\n", i, i,
+                       pick(m, t[i]), T);
+        break;
+      default:
+        at_strbuf_addf(
+            &m->b,
+            "%%x%u = stablehlo.constant dense<2.0> : %s\n%%w%u = "
+            "stablehlo.dynamic_update_slice %%s%u, %%x%u, %%i%s : (%s, %s, "
+            "tensor<i32>%s) -> %s\n",
+            i, g_rows[t[i]], i, i, i, t[i] == 2 ? "" : ", %i", T, g_rows[t[i]],
+            t[i] == 2 ? "" : ", tensor<i32>", T);
+    }
+  }
+  at_strbuf_addz(&m->b, "stablehlo.return %j");
+  for (uint32_t i = 0; i < n; i++) at_strbuf_addf(&m->b, ", %%w%u", i);
+  at_strbuf_addz(&m->b, " : tensor<i32>");
+  for (uint32_t i = 0; i < n; i++) at_strbuf_addf(&m->b, ", %s", g_types[t[i]]);
+  at_strbuf_addz(&m->b, "\n}\n");
+  for (uint32_t i = 0; i < n; i++) make(m, t[i], "%%v%u#%u", id, i + 1);
+}
+
+static void add_case(maker *m) {
+  uint32_t id = m->names++, t = any(m, kTypes), u = any(m, kTypes);
+  at_strbuf_addf(&m->b, "%%v%u:2 = \"stablehlo.case\"(%%which) (", id);
+  for (uint32_t i = 0; i < 2; i++)
+    at_strbuf_addf(&m->b,
+                   "%s{\n%%p = stablehlo.cosine %s : %s\n%%q = stablehlo.add "
+                   "%%p, %s : %s\nstablehlo.return %%q, %s : %s, %s\n}",
+                   i ? ", " : "", pick(m, t), g_types[t], pick(m, t),
+                   g_types[t], pick(m, u), g_types[t], g_types[u]);
+  at_strbuf_addf(&m->b, ") : (tensor<i32>) -> (%s, %s)\n", g_types[t],
+                 g_types[u]);
+  make(m, t, "%%v%u#%u", id, 0);
+  make(m, u, "%%v%u#%u", id, 1);
+}
+
+static void add_reduce(maker *m) {
+  uint32_t id = m->names++, t = any(m, 2);
+  const char *T = g_types[t], *x = pick(m, t), *y = pick(m, t);
+  at_strbuf_addf(
+      &m->b,
+      "%%z%u = stablehlo.constant dense<0.0> : tensor<f32>\n%%v%u:2 = "
+      "\"stablehlo.reduce\"(%s, %s, %%z%u, %%z%u) ({\n^bb0(%%p: tensor<f32>, "
+      "%%q: tensor<f32>, %%r: tensor<f32>, %%s: tensor<f32>):\n%%e = "
+      "stablehlo.add %%p, %%r : tensor<f32>\n%%f = stablehlo.maximum %%q, %%s "
+      ": tensor<f32>\nstablehlo.return %%e, %%f : tensor<f32>, "
+      "tensor<f32>\n}) {dimensions = array<i64: 0>} : (%s, %s, tensor<f32>, "
+      "tensor<f32>) -> (tensor<8192xf32>, tensor<8192xf32>)\n",
+      id, id, x, y, id, id, T, T);
+  for (uint32_t i = 0; i < 2; i++) make(m, 2, "%%v%u#%u", id, i);
+}
+
+static void add_pair(maker *m, bool barrier) {
+  uint32_t id = m->names++, t = any(m, kTypes), u = any(m, kTypes);
+  const char *x = pick(m, t), *y = pick(m, u);
+  at_strbuf_addf(&m->b, "%%v%u:2 = ", id);
+  if (barrier)
+    at_strbuf_addf(&m->b, "stablehlo.optimization_barrier %s, %s : %s, %s\n", x,
+                   y, g_types[t], g_types[u]);
+  else
+    at_strbuf_addf(&m->b,
+                   "stablehlo.custom_call @two(%s, %s) : (%s, %s) -> (%s, "
+                   "%s)\n",
+                   x, y, g_types[t], g_types[u], g_types[t], g_types[u]);
+  make(m, t, "%%v%u#%u", id, 0);
+  make(m, u, "%%v%u#%u", id, 1);
+}
+
+static void add_random(maker *m) {
+  uint32_t id = m->names++;
+  at_strbuf_addf(&m->b,
+                 "%%v%u:2 = stablehlo.rng_bit_generator %%key, algorithm = "
+                 "THREE_FRY : (tensor<2xui64>) -> (tensor<2xui64>, "
+                 "tensor<8192x8192xui32>)\n%%f%u = stablehlo.convert %%v%u#1 : "
+                 "(tensor<8192x8192xui32>) -> tensor<8192x8192xf32>\n",
+                 id, id, id);
+  make(m, 0, "%%f%u", id, 0);
+}
+
+static void add_simple(maker *m) {
+  uint32_t id = m->names++, t = any(m, kTypes);
+  const char *x = pick(m, t), *y = pick(m, t);
+  at_strbuf_addf(&m->b, "%%v%u = stablehlo.%s %s, %s : %s\n", id,
+                 any(m, 2) ? "add" : "power", x, y, g_types[t]);
+  make(m, t, "%%v%u", id, 0);
+}
+
+static char *random_program(uint64_t seed) {
+  maker m = {.seed = seed}, body = {.seed = seed * 77 + 5};
+  uint32_t args = 3 + any(&m, 3), steps = 4 + any(&m, 10), results, out[4];
+  for (uint32_t i = 0; i < args; i++) make(&body, i % kTypes, "%%a%u", i, 0);
+  for (uint32_t i = 0; i < steps; i++) {
+    switch (any(&m, 8)) {
+      case 0:
+        add_sort(&body);
+        break;
+      case 1:
+      case 2:
+        add_while(&body);
+        break;
+      case 3:
+        add_case(&body);
+        break;
+      case 4:
+        add_reduce(&body);
+        break;
+      case 5:
+        add_pair(&body, any(&m, 2));
+        break;
+      case 6:
+        add_random(&body);
+        break;
+      default:
+        add_simple(&body);
+    }
+  }
+  results = 1 + any(&m, 4);
+  for (uint32_t r = 0; r < results; r++) out[r] = any(&body, body.count);
+  at_strbuf_addz(&m.b,
+                 "func.func public @main(%which: tensor<i32>, %key: "
+                 "tensor<2xui64>");
+  bool taken[4] = {0};
+  for (uint32_t i = 0; i < args; i++) {
+    at_strbuf_addf(&m.b, ", %%a%u: %s", i, g_types[i % kTypes]);
+    uint32_t r = any(&m, results);
+    if (any(&m, 2) && !taken[r] && body.values[out[r]].type == i % kTypes) {
+      at_strbuf_addf(&m.b, " {tf.aliasing_output = %u : i32}", r);
+      taken[r] = true;
+    } else if (!any(&m, 3)) {
+      at_strbuf_addz(&m.b, " {jax.buffer_donor = true}");
+    }
+  }
+  at_strbuf_addz(&m.b, ") -> (");
+  for (uint32_t r = 0; r < results; r++)
+    at_strbuf_addf(&m.b, "%s%s", r ? ", " : "",
+                   g_types[body.values[out[r]].type]);
+  at_strbuf_addf(&m.b, ") {\n%sreturn ", body.b.ptr);
+  for (uint32_t r = 0; r < results; r++)
+    at_strbuf_addf(&m.b, "%s%s", r ? ", " : "", body.values[out[r]].name);
+  at_strbuf_addz(&m.b, " : ");
+  for (uint32_t r = 0; r < results; r++)
+    at_strbuf_addf(&m.b, "%s%s", r ? ", " : "",
+                   g_types[body.values[out[r]].type]);
+  at_strbuf_addz(&m.b, "\n}\n");
+  at_strbuf_free(&body.b);
+  return m.b.ptr;
+}
+
+// ---- The property
+static void must(at_status st, const char *program) {
+  if (st.err) fail_msg("%s\n%s", at_status_message(st), program);
+}
+
+static void check_program(const char *target, const char *program) {
+  at_arena *a = at_arena_create();
+  bool tpu = strcmp(target, "H100") != 0;
+  at_mmodule *read;
+  at_module *m;
+  at_estimate *e;
+  at_target *t;
+  at_est_groups g;
+  at_str text = at_str_of(program);
+  at_pass_options passes = {
+      .fuse = !tpu, .placements = true, .fold_budget = 1 << 22};
+  must(at_mlir_read((at_bytes){(const uint8_t *)text.ptr, text.len}, true, a,
+                    &read),
+       program);
+  must(at_import(read, a, &m), program);
+  must(at_passes_run(m, &passes, false, NULL, NULL), program);
+  at_estimate_options o = {
+      .target = target, .mode = AT_INTERP_ATOLL, .planned = m};
+  must(at_estimate_run((at_bytes){0}, &o, a, &e), program);
+  must(at_target_parse(at_str_of(target), AT_INTERP_ATOLL, a, &t), program);
+  must(at_est_group_nodes(m->entry, tpu, a, &g), program);
+  need f = {t, a};
+  uint64_t least = most_of(&f, m->entry, &g);
+  uint64_t vmem =
+      tpu ? (uint64_t)at_machine_number(t->machine, "vmem_bytes_per_core", 0) *
+                (uint64_t)at_machine_number(t->machine, "cores_per_device", 1)
+          : 0;
+  if (e->peak_bytes + vmem < least)
+    fail_msg("%s: %llu bytes at the peak, %llu live\n%s", target,
+             (unsigned long long)e->peak_bytes, (unsigned long long)least,
+             program);
+  at_arena_destroy(a);
+}
+
+static void peaks_hold_what_lives(void **state) {
+  static const char *const targets[] = {"H100", "v5e", "v5p", "v6e"};
+  for (uint64_t seed = 1; seed <= 150; seed++) {
+    char *program = random_program(seed);
+    for (size_t i = 0; i < AT_LEN(targets); i++)
+      check_program(targets[i], program);
+    at_strbuf_free(&(at_strbuf){.ptr = program});
+  }
+}
+
+// A scan that saves an array of 2 GiB; its other result is small.
+static void saved_values_count(void **state) {
+  static const char text[] =
+      "func.func public @main(%x: tensor<64xf32>) -> (tensor<64xf32>, "
+      "tensor<128x2048x2048xf32>) {\n"
+      "%z = stablehlo.constant dense<0> : tensor<i32>\n"
+      "%o = stablehlo.constant dense<1> : tensor<i32>\n"
+      "%n = stablehlo.constant dense<128> : tensor<i32>\n"
+      "%f = stablehlo.constant dense<0.0> : tensor<128x2048x2048xf32>\n"
+      "%r:3 = stablehlo.while(%i = %z, %y = %x, %s = %f) : tensor<i32>, "
+      "tensor<64xf32>, tensor<128x2048x2048xf32>\n"
+      "cond {\n%c = stablehlo.compare LT, %i, %n : (tensor<i32>, tensor<i32>) "
+      "-> tensor<i1>\nstablehlo.return %c : tensor<i1>\n} do {\n"
+      "%j = stablehlo.add %i, %o : tensor<i32>\n"
+      "%w = stablehlo.sine %y : tensor<64xf32>\n"
+      "%u = stablehlo.constant dense<1.0> : tensor<1x2048x2048xf32>\n"
+      "%t = stablehlo.dynamic_update_slice %s, %u, %i, %z, %z : "
+      "(tensor<128x2048x2048xf32>, tensor<1x2048x2048xf32>, tensor<i32>, "
+      "tensor<i32>, tensor<i32>) -> tensor<128x2048x2048xf32>\n"
+      "stablehlo.return %j, %w, %t : tensor<i32>, tensor<64xf32>, "
+      "tensor<128x2048x2048xf32>\n}\n"
+      "%g = stablehlo.multiply %r#2, %r#2 : tensor<128x2048x2048xf32>\n"
+      "%q = stablehlo.cosine %r#1 : tensor<64xf32>\n"
+      "return %q, %g : tensor<64xf32>, tensor<128x2048x2048xf32>\n}\n";
+  static const char *const targets[] = {"H100", "v5p", "v6e"};
+  for (size_t i = 0; i < AT_LEN(targets); i++) {
+    at_arena *a = at_arena_create();
+    at_estimate_options o = {.target = targets[i], .mode = AT_INTERP_ATOLL};
+    at_estimate *e;
+    at_bytes program = {(const uint8_t *)text, sizeof text - 1};
+    must(at_estimate_run(program, &o, a, &e), text);
+    double gib = (double)e->peak_bytes / (1 << 30);
+    if (gib < 3.9 || gib > 4.3)
+      fail_msg("%s: %g GiB at the peak, not 4", targets[i], gib);
+    at_arena_destroy(a);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(saved_values_count),
+      cmocka_unit_test(peaks_hold_what_lives),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
