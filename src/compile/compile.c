@@ -454,15 +454,16 @@ static at_status make_key(job *j) {
   return AT_OK;
 }
 
-static at_status start(job *j, at_bytes program, const at_compile_options *o) {
-  *j = (job){.program = program, .has_request = o->request.len > 0};
+// `a`: where everything lives; the caller's.
+static at_status start(job *j, at_bytes program, const at_compile_options *o, at_arena *a) {
+  *j = (job){.arena = a, .program = program, .has_request = o->request.len > 0};
   j->dump_dir = o->dump_dir ? o->dump_dir : at_config_text(AT_CONFIG_DUMP);
   AT_TRY(at_knobs_check());
   j->cpu = o->cpu_features ? o->cpu_features : at_cpu_features();
   j->threads = at_settings_threads(o->threads);
   j->placements = o->placements;
   j->verify = o->verify_each || at_config_flag(AT_CONFIG_VERIFY);
-  AT_TRY_ALLOC(j->arena, at_arena_create());
+  if (!a) return AT_NO_MEMORY("a compile");
   AT_TRY(at_compile_request_read(o->request, j->arena, &j->request));
   AT_TRY(at_sparse_flags(j->request.env_options, j->request.num_env_options,
                          &j->sparse));
@@ -518,7 +519,7 @@ at_status at_compile(at_bytes program, const at_compile_options *o, at_bytes *ou
   job j;
   uint64_t start_ns = at_clock_ns();
   uint32_t modes = at_cpu_fp_default();  // constants fold with denormals kept
-  at_status st = start(&j, program, o);
+  at_status st = start(&j, program, o, at_arena_create());
   // A dump and a verification want the passes to run.
   bool caches = !o->no_cache && !*j.dump_dir && !j.verify;
   at_bytes x = {0};
@@ -572,7 +573,7 @@ static at_status dump_stage(job *j, at_stage s, at_strbuf *out) {
 at_status at_compile_dump(at_bytes program, const at_compile_options *o, at_stage s,
                           at_strbuf *out) {
   job j;
-  at_status st = start(&j, program, o);
+  at_status st = start(&j, program, o, at_arena_create());
   if (!st.err) st = dump_stage(&j, s, out);
   end(&j);
   return st;
@@ -596,19 +597,14 @@ static void drop_views(const job *j, at_comp *c) {
 at_status at_compile_module(at_bytes program, const at_compile_options *o, at_plan *plan,
                             at_arena *a, at_module **out) {
   job j;
-  at_status st = start(&j, program, o);
-  at_arena *own = j.arena;
-  if (st.err) goto done;
-  j.arena = a;
-  AT_TRY_GOTO(st, read_program(&j), done);
-  AT_TRY_GOTO(st, optimise(&j), done);
+  AT_TRY(start(&j, program, o, a));
+  AT_TRY(read_program(&j));
+  AT_TRY(optimise(&j));
   if (plan) {
-    AT_TRY_GOTO(st, place(&j), done);
+    AT_TRY(place(&j));
     drop_views(&j, j.module->entry);
     *plan = j.plan;
   }
   *out = j.module;
-done:
-  at_arena_destroy(own);
-  return st;
+  return AT_OK;
 }
