@@ -128,6 +128,9 @@ typedef struct at_mosaic_window {
   uint32_t buffers;  // 1 synchronous, 2 double-buffered (the default on a grid)
   bool buffers_given;  // the kernel asked for that number
   bool revisit_any;    // output blocks may come back in any order
+  // The transform's result depends on a grid id of several values; false: the
+  // block is the same at every step, and one buffer is enough.
+  bool moves;
   // (grid ids: i32..., prefetch refs...) -> i32 per dimension. NULL: all zeros.
   at_mop *transform;
   int color;  // memory space colour from the configuration; -1: none

@@ -33,7 +33,7 @@ static void put_window(at_strbuf *b, const at_mosaic_program *p,
   at_strbuf_addf(b, ", %s", kinds[w->kind]);
   if (w->kind != AT_MWIN_WHOLE)
     at_strbuf_addf(b, ", %u buffer%s%s", w->buffers, w->buffers > 1 ? "s" : "",
-                   at_mosaic_window_moves(p, w) ? "" : ", does not move");
+                   w->moves ? "" : ", does not move");
   if (w->whole.dtype != AT_INVALID) {
     at_strbuf_addz(b, ", of ");
     at_type_print(b, &w->whole);

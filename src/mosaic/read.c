@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "base/walk.h"
 #include "mosaic/mosaic_internal.h"
 
 // ---- Places
@@ -432,6 +433,26 @@ static at_status check_transforms(reader *r) {
   return AT_OK;
 }
 
+// Does a transform's result depend on a grid id that takes several values?
+static at_status find_moves(reader *r, at_walk *walk, at_mosaic_window *w) {
+  const at_mblock *b = w->transform->regions[0]->blocks[0];
+  const at_mop *ret = b->num_ops ? b->ops[b->num_ops - 1] : NULL;
+  for (uint32_t i = 0; ret && i < ret->num_operands; i++)
+    at_walk_add(walk, ret->operands[i], 0);
+  for (at_walk_step s; at_walk_next(walk, &s);) {
+    const at_mvalue *v = s.item;
+    if (!v->op && v->index < r->p->grid_rank) {
+      const at_mosaic_axis *axis = &r->p->grid[v->index];
+      w->moves |= axis->dynamic || axis->bound > 1;
+    }
+    if (!v->op) continue;
+    w->moves |= v->op->num_regions > 0;
+    for (uint32_t i = 0; i < v->op->num_operands; i++)
+      at_walk_add(walk, v->op->operands[i], 0);
+  }
+  return at_walk_status(walk);
+}
+
 static at_status read_arguments(reader *r) {
   at_mosaic_program *p = r->p;
   uint32_t left = p->body->num_args - p->grid_rank, arg = p->grid_rank;
@@ -462,7 +483,11 @@ static at_status read_arguments(reader *r) {
   p->prefetch = prefetch;
   p->windows = w;
   p->scratch = scratch;
-  return check_transforms(r);
+  AT_TRY(check_transforms(r));
+  at_walk walk = at_walk_in(r->a);
+  for (uint32_t i = 0; i < p->num_windows; i++)
+    if (w[i].transform) AT_TRY(find_moves(r, &walk, &w[i]));
+  return AT_OK;
 }
 
 at_status at_mosaic_describe(at_mosaic_kernel *k) {

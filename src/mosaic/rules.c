@@ -156,11 +156,12 @@ at_status at_mosaic_check(const at_mosaic_kernel *k, const at_mosaic_chip *chip,
     AT_TRY(judge_flag(k, &k->config.flags[i]));
   at_arena *scratch = at_arena_create();
   if (!scratch) return AT_NO_MEMORY("the chip's rules");
-  at_mosaic_judge j = {k, chip, NULL, num_devices, scratch, {0}};
+  at_mosaic_judge j = {k, chip, NULL, num_devices, scratch, {0}, {0}};
   at_status s = AT_OK;
   for (uint32_t i = 0; at_ok(s) && i < k->num_programs && !k->symbolic; i++) {
     j.p = &k->programs[i];
     s = judge_program(&j);
+    if (at_ok(s)) s = at_walk_status(&j.known);
   }
   at_arena_destroy(scratch);
   return s;

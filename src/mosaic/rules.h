@@ -41,10 +41,6 @@ int64_t at_mosaic_tile_rows(const at_mosaic_chip *chip, uint32_t bits,
 // -1: a dynamic or impossible size.
 int64_t at_mosaic_ref_bytes(const at_mosaic_chip *chip, const at_mosaic_ref *r,
                             bool argument);
-// Does the window move as the grid goes on? False: its block is the same at
-// every step, and one buffer is enough.
-bool at_mosaic_window_moves(const at_mosaic_program *p,
-                            const at_mosaic_window *w);
 
 // How often the window brings an element of its array, on average of those that
 // it brings at all (blocks) or that there are (windows at element offsets), as

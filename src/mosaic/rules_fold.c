@@ -64,23 +64,33 @@ static bool is_arithmetic(at_mosaic_opcode c) {
   return c >= AT_MOSAIC_ARITH_CONSTANT && c <= AT_MOSAIC_MATH_CTPOP;
 }
 
-// A number or vector that is known before the kernel runs. `fuel` bounds the
-// operations that are looked at.
-static bool known(const at_mvalue *v, int *fuel) {
-  if (!v->op || --*fuel < 0) return false;
-  at_mosaic_opcode c = at_mosaic_opcode_of(v->op);
-  if (c == AT_MOSAIC_ARITH_CONSTANT) return true;
-  if (c != AT_MOSAIC_VECTOR_BROADCAST && c != AT_MOSAIC_VECTOR_SHAPE_CAST &&
-      (c < AT_MOSAIC_ARITH_ADDI || c > AT_MOSAIC_ARITH_BITCAST))
-    return false;
-  for (uint32_t i = 0; i < v->op->num_operands; i++)
-    if (!known(v->op->operands[i], fuel)) return false;
+// May what it makes of known operands be known before the kernel runs?
+static bool keeps_known(const at_mop *op) {
+  at_mosaic_opcode c = at_mosaic_opcode_of(op);
+  return c == AT_MOSAIC_ARITH_CONSTANT || c == AT_MOSAIC_VECTOR_BROADCAST ||
+         c == AT_MOSAIC_VECTOR_SHAPE_CAST ||
+         (c >= AT_MOSAIC_ARITH_ADDI && c <= AT_MOSAIC_ARITH_BITCAST);
+}
+
+static bool operands_known(const at_walk *w, const at_mop *op) {
+  for (uint32_t i = 0; i < op->num_operands; i++)
+    if (!at_walk_get(w, op->operands[i], 0)->i) return false;
   return true;
 }
 
-bool at_mosaic_value_known(const at_mvalue *v) {
-  int fuel = 64;
-  return known(v, &fuel);
+bool at_mosaic_value_known(at_mosaic_judge *j, const at_mvalue *v) {
+  at_walk *w = &j->known;
+  at_walk_add(w, v, 0);
+  for (at_walk_step s; at_walk_next_both(w, &s);) {
+    const at_mop *op = ((const at_mvalue *)s.item)->op;
+    if (!op || !keeps_known(op)) continue;
+    if (s.leaving)
+      at_walk_set(w, &s, (at_walk_value){.i = operands_known(w, op)});
+    for (uint32_t i = 0; i < op->num_operands && !s.leaving; i++)
+      at_walk_add(w, op->operands[i], 0);
+  }
+  const at_walk_value *known = at_walk_get(w, v, 0);
+  return known && known->i;
 }
 
 // The operand that the operation gives back unchanged, or NULL.
@@ -161,18 +171,19 @@ static bool goes_unread(const at_mop *op) {
   }
 }
 
-static at_status mark(at_map *live, const at_mblock *b) {
+static at_status mark(at_mosaic_judge *j, const at_mblock *b) {
   for (uint32_t i = b->num_ops; i-- > 0;) {
     const at_mop *op = b->ops[i];
-    if (goes_unread(op) && !at_map_find_ptr(live, op)) continue;
+    if (goes_unread(op) && !at_map_find_ptr(&j->live, op)) continue;
     for (uint32_t r = 0; r < op->num_regions; r++)
       for (uint32_t n = 0; n < op->regions[r]->num_blocks; n++)
-        AT_TRY(mark(live, op->regions[r]->blocks[n]));
+        AT_TRY(mark(j, op->regions[r]->blocks[n]));
     for (uint32_t n = 0; n < op->num_operands; n++) {
       const at_mvalue *v = at_mosaic_value_folded(op->operands[n]);
-      if (!v->op || !goes_unread(v->op) || at_mosaic_value_known(v)) continue;
+      if (!v->op || !goes_unread(v->op) || at_mosaic_value_known(j, v))
+        continue;
       void **slot;
-      AT_TRY_ALLOC(slot, at_map_put_ptr(live, v->op));
+      AT_TRY_ALLOC(slot, at_map_put_ptr(&j->live, v->op));
     }
   }
   return AT_OK;
@@ -180,7 +191,9 @@ static at_status mark(at_map *live, const at_mblock *b) {
 
 at_status at_mosaic_rules_mark(at_mosaic_judge *j) {
   j->live = at_map_in(j->scratch);
-  return mark(&j->live, j->p->body);
+  j->known = at_walk_in(j->scratch);
+  AT_TRY(mark(j, j->p->body));
+  return at_walk_status(&j->known);
 }
 
 bool at_mosaic_remains(const at_mosaic_judge *j, const at_mop *op) {

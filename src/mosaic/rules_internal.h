@@ -3,6 +3,7 @@
 #define ATOLL_MOSAIC_RULES_INTERNAL_H_
 
 #include "base/map.h"
+#include "base/walk.h"
 #include "mosaic/mosaic_internal.h"
 #include "mosaic/rules.h"
 
@@ -13,6 +14,7 @@ typedef struct at_mosaic_judge {
   uint32_t num_devices;
   at_arena *scratch;
   at_map live;  // operations of the program that are read, where that matters
+  at_walk known;  // at_mosaic_value_known of the values that were asked for
 } at_mosaic_judge;
 
 // A refusal in the compiler's form: "Mosaic failed to compile TPU kernel ...:
@@ -40,7 +42,7 @@ const at_mvalue *at_mosaic_value_folded(const at_mvalue *v);
 // fold to one value tell.
 bool at_mosaic_region_runs(const at_mop *op, uint32_t region);
 // Computed from constants alone.
-bool at_mosaic_value_known(const at_mvalue *v);
+bool at_mosaic_value_known(at_mosaic_judge *j, const at_mvalue *v);
 
 // A constant, through casts; false: not known.
 bool at_mosaic_value_const(const at_mvalue *v, int64_t *out);

@@ -48,33 +48,10 @@ int64_t at_mosaic_ref_bytes(const at_mosaic_chip *chip, const at_mosaic_ref *r,
   return (n / 8 + 3) / 4 * 4;
 }
 
-// ---- Which windows move
-static bool depends(const at_mosaic_program *p, const at_mvalue *v, int fuel) {
-  if (!v->op) {
-    if (v->index >= p->grid_rank) return false;  // a prefetched ref
-    const at_mosaic_axis *a = &p->grid[v->index];
-    return a->dynamic || a->bound > 1;
-  }
-  if (fuel == 0 || v->op->num_regions) return true;
-  for (uint32_t i = 0; i < v->op->num_operands; i++)
-    if (depends(p, v->op->operands[i], fuel - 1)) return true;
-  return false;
-}
-
-bool at_mosaic_window_moves(const at_mosaic_program *p,
-                            const at_mosaic_window *w) {
-  if (!w->transform) return false;
-  const at_mblock *b = w->transform->regions[0]->blocks[0];
-  const at_mop *ret = b->ops[b->num_ops - 1];
-  for (uint32_t i = 0; i < ret->num_operands; i++)
-    if (depends(p, ret->operands[i], 64)) return true;
-  return false;
-}
-
-static uint32_t buffers_of(const at_mosaic_program *p,
-                           const at_mosaic_window *w) {
+// ---- Windows
+static uint32_t buffers_of(const at_mosaic_window *w) {
   if (w->kind == AT_MWIN_WHOLE || w->buffers_given) return w->buffers;
-  return at_mosaic_window_moves(p, w) ? w->buffers : 1;
+  return w->moves ? w->buffers : 1;
 }
 
 static bool in_core(const at_mosaic_window *w) {
@@ -94,7 +71,7 @@ at_mosaic_memory at_mosaic_memory_of(const at_mosaic_program *p,
     const at_mosaic_window *w = &p->windows[i];
     if (!in_core(w) || w->color == AT_MCOLOR_VMEM) continue;
     int64_t bytes = at_mosaic_ref_bytes(chip, &w->ref, true);
-    for (uint32_t n = buffers_of(p, w); n; n--)
+    for (uint32_t n = buffers_of(w); n; n--)
       add(w->ref.space == AT_MSPACE_SMEM ? &m.smem : &m.windows, bytes);
   }
   for (uint32_t i = 0; i < p->num_scratch; i++) {
@@ -140,7 +117,7 @@ static void put_window(at_strbuf *b, at_mosaic_judge *j,
   // Grid bounds that the call brings along are not counted as inputs.
   uint32_t index = w->is_output ? w->index : w->index - j->p->num_dynamic;
   const char *what = w->is_output ? "output" : "input";
-  uint32_t n = buffers_of(j->p, w);
+  uint32_t n = buffers_of(w);
   at_strbuf_addf(
       b, "%s window allocation for operator %s %u. The window shape is ", what,
       what, index);
@@ -183,8 +160,7 @@ static void put_allocations(at_strbuf *b, at_mosaic_judge *j,
     const at_mosaic_window *w = &j->p->windows[i];
     if (w->ref.space != space || rank == 20) continue;
     at_strbuf_addf(b, "\n  %d. Size: ", ++rank);
-    put_size(b,
-             at_mosaic_ref_bytes(j->chip, &w->ref, true) * buffers_of(j->p, w));
+    put_size(b, at_mosaic_ref_bytes(j->chip, &w->ref, true) * buffers_of(w));
     at_strbuf_addz(b, "\n     Tag: ");
     put_window(b, j, w);
   }
@@ -295,7 +271,7 @@ static at_status check_windows(at_mosaic_judge *j) {
     bool smem = w->ref.space == AT_MSPACE_SMEM;
     int64_t bytes = at_mosaic_ref_bytes(j->chip, &w->ref, true), sum = 0;
     int64_t memory = smem ? j->chip->smem_bytes : j->chip->vmem_bytes;
-    for (uint32_t n = buffers_of(j->p, w); n; n--) add(&sum, bytes);
+    for (uint32_t n = buffers_of(w); n; n--) add(&sum, bytes);
     if (sum > memory)
       return too_big(j, sum, memory, smem ? "smem" : "vmem", w, NULL);
   }

@@ -472,7 +472,7 @@ static at_status branch(at_mosaic_judge *j, const at_mop *op) {
       for (uint32_t i = 0; i < op->regions[r]->blocks[b]->num_ops; i++) {
         const at_mop *o = op->regions[r]->blocks[b]->ops[i];
         empty &= at_mosaic_opcode_of(o) == AT_MOSAIC_SCF_YIELD ||
-                 (o->num_results && at_mosaic_value_known(&o->results[0]));
+                 (o->num_results && at_mosaic_value_known(j, &o->results[0]));
       }
   for (uint32_t i = 0; i < op->num_results; i++) {
     if (!at_mosaic_is_vector(RES(op, i)) || at_mosaic_bits(RES(op, i)) != 1)
@@ -499,7 +499,7 @@ static at_status loop(at_mosaic_judge *j, const at_mop *op) {
 static at_status scalar_store(at_mosaic_judge *j, const at_mop *op) {
   const at_mtype *t = ARG(op, 0);
   if (t->kind != AT_MTYPE_FLOAT || at_mosaic_bits(t) >= 32 ||
-      !at_mosaic_value_known(op->operands[0]))
+      !at_mosaic_value_known(j, op->operands[0]))
     return AT_OK;
   return at_mosaic_refuse(j, op, AT_INTERNAL,
                           "failed to legalize unresolved materialization from "

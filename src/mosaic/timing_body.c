@@ -5,8 +5,10 @@
 #include "mosaic/rules.h"
 #include "mosaic/timing_internal.h"
 
-// A loop of many turns: so many are looked at, the others are like the last.
-enum { kTurns = 3 };
+// A loop of many turns: so many are looked at, the others are like the last. Of
+// loops inside so many others it is one, or the work would grow with 3 to the
+// power of their number.
+enum { kTurns = 3, kNests = 3 };
 
 static at_status block(at_ms_body *b, const at_mblock *blk);
 
@@ -120,16 +122,19 @@ static at_status loop(at_ms_body *b, const at_mop *op) {
   if (!body || !body->num_args) return AT_OK;
   int64_t turns = known ? AT_MAX((hi - lo + step - 1) / step, (int64_t)0) : 1;
   b->follows_data |= !known;
-  for (int64_t i = 0; i < AT_MIN(turns, (int64_t)kTurns); i++) {
+  int64_t looked = AT_MIN(turns, b->nest < kNests ? kTurns : 1);
+  b->nest++;
+  for (int64_t i = 0; i < looked; i++) {
     sums before = sums_of(b);
     AT_TRY(at_ms_value_set(&b->values, &body->args[0], known,
                            known ? lo + i * step : 0));
     for (uint32_t k = 1; k < body->num_args; k++)
       AT_TRY(at_ms_value_set(&b->values, &body->args[k], false, 0));
     AT_TRY(block(b, body));
-    if (i + 1 == kTurns && turns > kTurns)
-      repeat_last(b, &before, (double)(turns - kTurns));
+    if (i + 1 == looked && turns > looked)
+      repeat_last(b, &before, (double)(turns - looked));
   }
+  b->nest--;
   return AT_OK;
 }
 

@@ -40,6 +40,7 @@ typedef struct at_ms_body {
   double engine;                  // when its copies are done
   double pending[AT_MS_PENDING];  // ends of copies, oldest first
   uint32_t first, count;
+  uint32_t nest;  // loops around the operation
   bool follows_data;
 } at_ms_body;
 // One grid step: fills all but values, chip and scratch.
