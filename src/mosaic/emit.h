@@ -6,16 +6,20 @@
 #define ATOLL_MOSAIC_EMIT_H_
 
 #include "base/map.h"
+#include "base/walk.h"
 #include "codegen/build.h"
 #include "mosaic/code.h"
 
 typedef struct at_me_node at_me_node;
+typedef struct at_me_link at_me_link;
 typedef struct at_me_mxu at_me_mxu;
 
 enum {
   AT_ME_RANK = AT_CORE_MAX_RANK,
   AT_ME_MAX_IN = 8,
-  AT_ME_DEEP_COST = 600,  // more than that in one loop: into memory
+  AT_ME_DEEP_COST = 600,   // more than that in one loop: into memory
+  AT_ME_KEEP_COST = 6,     // that much for several sinks: into memory
+  AT_ME_MAX_HEIGHT = 600,  // of an expression; walks over one may recurse
   AT_ME_LATE = 4,
   AT_ME_ROW_PRODUCTS = 4
 };
@@ -98,12 +102,26 @@ struct at_me_node {
   uint32_t depth;   // loops around the definition
   int64_t slot;     // BUFFER: offset in the temporary memory, -1: not owned
   int64_t slot_bytes;
-  at_me_node *prev, *next;  // nodes that are not computed yet
-  bool listed;
-  uint32_t mark;  // of the last walk that came by
+  at_me_link *links;  // one for each list that it is in, while not computed
+  uint32_t height;    // of the expression: nodes on its longest path
   bool within;    // needed only in the loop over rows that defines it
   bool turn;      // BUFFER: the temporary memory has the rows of one turn
 };
+
+// Lists of nodes that are not computed yet, by what they may still read: one
+// for each bit of `reads`, one for those that read anything, one for products.
+enum { AT_ME_LIST_ANY = 64, AT_ME_LIST_DOTS, AT_ME_LISTS };
+struct at_me_link {
+  at_me_node *node;
+  uint32_t list;
+  at_me_link *prev, *next;  // in the list
+  at_me_link *other;        // of the same node
+};
+// Where a loop over a list is. The loop may compute nodes, which leave it.
+typedef struct at_me_cursor {
+  at_me_link *next;
+  struct at_me_cursor *outer;
+} at_me_cursor;
 
 typedef enum at_me_slot_kind {
   AT_ME_NONE,
@@ -112,7 +130,19 @@ typedef enum at_me_slot_kind {
   AT_ME_MEMORY
 } at_me_slot_kind;
 
+// The first operation of a block from `from` on where runs of rows may end
+// (emit_rows.c).
+typedef struct at_me_stop {
+  const at_mblock *block;
+  uint32_t from, at;
+} at_me_stop;
+
 // What is known of an SSA value.
+// An operation that names a ref.
+typedef struct at_me_use {
+  const at_mop *op;
+  struct at_me_use *next;  // in the order of the text
+} at_me_use;
 typedef struct at_me_slot {
   at_me_slot_kind kind;
   LLVMValueRef scalar;
@@ -120,12 +150,14 @@ typedef struct at_me_slot {
   at_me_ref *ref;
   uint32_t uses;       // operands that name it
   uint32_t shares;     // of them, of elementwise operations
+  uint32_t products;   // of them, of products
   double cost;         // of an element, if computed where it is used
   const at_mop *sink;  // the only operation that makes somebody compute it
   bool many;           // several do
   bool spread;         // over lanes, each of which would compute it again
   bool counts;         // not only a choice between it and something else uses it
   uint32_t depth;      // loops around the definition
+  at_me_use *first_use, *last_use;  // of a ref
 } at_me_slot;
 
 // A record under construction (emit_record.c): what is known of it, and values
@@ -139,7 +171,6 @@ typedef struct at_me_record {
     LLVMValueRef v;
   } late[AT_ME_RECORD_LATE];
 } at_me_record;
-typedef struct at_me_template at_me_template;
 
 // A loop that threads share (emit_share.c).
 typedef struct at_me_share {
@@ -163,11 +194,14 @@ typedef struct at_me {
   at_mosaic_code *out;
   at_map slots;  // at_mvalue * -> at_me_slot *
   LLVMValueRef core, grid, refs, temp;
-  uint32_t region, next_region, depth, mark;
+  uint32_t region, next_region, depth;
+  uint32_t position;  // of the operation in its block
   uint32_t next_root;
   uint64_t dma_roots;  // written by transfers
   at_map roots;        // at_mvalue * -> root + 1
-  at_me_node *live;    // of nodes that are not computed yet
+  at_me_link *lists[AT_ME_LISTS];
+  at_me_cursor *cursors;  // of the loops over them, innermost first
+  at_walk walk;           // over expressions; every use begins with a clear
   at_me_free *free_list;
   AT_VEC(at_me_node *) later;  // buffers to free when their loop ends
   int64_t temp_bytes;
@@ -179,7 +213,7 @@ typedef struct at_me {
       *around;          // of the innermost op around this one that has a place
   uint32_t guards;      // bounds tests written so far
   LLVMValueRef record;  // on the stack: where records are completed
-  at_me_template *templates;
+  at_map templates;     // what is known of a record -> its constant
   uint32_t calls;                  // nesting of func.call
   at_me_mxu **mxu;                 // explicit MXU operations; NULL: none
   const at_mosaic_window *window;  // a transform is written; NULL: the body
@@ -210,6 +244,7 @@ typedef struct at_me {
       int64_t room_a, room_b, bytes_a, bytes_b;  // of the temporary memory
     } products[AT_ME_ROW_PRODUCTS];
     uint32_t num_products;
+    at_me_stop stop[2];  // without products, with them
   } rows;
 } at_me;
 
@@ -283,6 +318,16 @@ void at_me_node_hold(at_me *m, at_me_node *n, at_me_node *in);
 void at_me_node_reads(at_me *m, at_me_node *n, uint64_t roots);
 void at_me_node_release(at_me *m, at_me_node *n);
 void at_me_node_unlist(at_me *m, at_me_node *n);
+// Nodes of a list, each once, while others may leave it:
+//   at_me_cursor c;
+//   for (at_me_node *n = at_me_list_begin(m, list, &c); n; n =
+//   at_me_list_next(&c)) at_me_list_end(m, &c), also where the loop ends early.
+at_me_node *at_me_list_begin(at_me *m, uint32_t list, at_me_cursor *c);
+at_me_node *at_me_list_next(at_me_cursor *c);
+void at_me_list_end(at_me *m, at_me_cursor *c);
+// The first list from `list` on whose nodes may read one of these roots;
+// AT_ME_LIST_DOTS: none is left.
+uint32_t at_me_list_of(uint64_t roots, uint32_t list);
 // The last `rank` dimensions; those before have size 1.
 void at_me_ref_trim(at_me_ref *r, uint32_t rank);
 // Strides of `to` (sizes known) over the memory of `from`; false: not one view.
@@ -311,6 +356,9 @@ at_me_node *at_me_materialise(at_me *m, at_me_node *n);
 at_me_node *at_me_readable(at_me *m, at_me_node *n);
 at_me_node *at_me_buffer(at_me *m, const at_mop *op, at_dtype t, uint32_t rank,
                          const int64_t *dim);
+// Computes n and, in the same loops, what n is made of and operations to come
+// use, too: a chain of values that is cut like this is computed once.
+void at_me_cut(at_me *m, at_me_node *n);
 // Everything below n that cannot be computed inside a loop nest is computed.
 void at_me_prepare(at_me *m, at_me_node *n);
 // Computes lazy nodes that read these roots and are needed after the current

@@ -101,14 +101,31 @@ bool at_me_lazy(at_mosaic_opcode c) {
 
 // ---- costs, inside out
 // -----------------------------------------------------------
+static void add_use(at_me *m, at_me_slot *s, const at_mop *op) {
+  if (s->last_use && s->last_use->op == op) return;
+  at_me_use *u = at_new(m->a, at_me_use, 1);
+  if (!u) {
+    at_em_fail(m->e, AT_NO_MEMORY("uses of refs"));
+    return;
+  }
+  u->op = op;
+  if (s->last_use)
+    s->last_use->next = u;
+  else
+    s->first_use = u;
+  s->last_use = u;
+}
+
 static void count_uses(at_me *m, const at_mblock *b) {
   for (uint32_t i = 0; i < b->num_ops; i++) {
     const at_mop *op = b->ops[i];
     bool in_place = at_me_elementwise(op);
     for (uint32_t k = 0; k < op->num_operands; k++) {
       at_me_slot *s = at_me_slot_of(m, op->operands[k]);
+      if (op->operands[k]->type->kind == AT_MTYPE_MEMREF) add_use(m, s, op);
       s->uses++;
       s->shares += in_place;
+      s->products += at_mosaic_opcode_of(op) == AT_MOSAIC_TPU_MATMUL;
     }
     for (uint32_t r = 0; r < op->num_regions; r++)
       for (uint32_t k = 0; k < op->regions[r]->num_blocks; k++)
@@ -117,10 +134,12 @@ static void count_uses(at_me *m, const at_mblock *b) {
 }
 
 // What an operand adds. An element is computed once for all who want it at the
-// same place, who share its cost; who moves elements has it computed again.
+// same place and in the same loops, who share its cost; who moves elements has
+// it computed again.
 static double cost_of_operand(const at_me_slot *s, bool in_place) {
-  if (s->cost > AT_ME_DEEP_COST) return 1;  // it is memory
-  return in_place ? s->cost / s->shares : s->cost;
+  bool kept = s->many && s->cost >= AT_ME_KEEP_COST;
+  if (kept || s->cost > AT_ME_DEEP_COST) return 1;  // it is memory
+  return in_place && !s->many ? s->cost / s->shares : s->cost;
 }
 
 static void count(at_me *m, at_mblock *b, uint32_t depth) {
@@ -205,6 +224,20 @@ static void find_counting(at_me *m, const at_mop *op, at_mosaic_opcode c) {
       at_me_slot_of(m, op->operands[k])->counts = true;
 }
 
+static void forget_sinks(at_me *m, const at_mblock *b) {
+  for (uint32_t i = 0; i < b->num_ops; i++) {
+    const at_mop *op = b->ops[i];
+    for (uint32_t k = 0; k < op->num_operands; k++) {
+      at_me_slot *s = at_me_slot_of(m, op->operands[k]);
+      s->sink = NULL;
+      s->many = s->spread = s->counts = false;
+    }
+    for (uint32_t r = 0; r < op->num_regions; r++)
+      for (uint32_t k = 0; k < op->regions[r]->num_blocks; k++)
+        forget_sinks(m, op->regions[r]->blocks[k]);
+  }
+}
+
 static void find_sinks(at_me *m, at_mblock *b, uint32_t depth) {
   for (uint32_t i = b->num_ops; i-- > 0;) {
     at_mop *op = b->ops[i];
@@ -220,7 +253,7 @@ static void find_sinks(at_me *m, at_mblock *b, uint32_t depth) {
       if (s->uses == 0) continue;
       if (!s->many)
         sink = s->sink;
-      else if (s->cost < 6)
+      else if (s->cost < AT_ME_KEEP_COST)
         sink = NULL;
     }
     if (c == AT_MOSAIC_VECTOR_BROADCAST) find_spread(m, op);
@@ -323,6 +356,10 @@ static uint64_t find_dma(at_me *m, const at_mblock *b) {
 at_status at_me_analyse(at_me *m, at_mblock *body) {
   count_uses(m, body);
   count(m, body, 0);
+  find_sinks(m, body, 0);
+  // Sinks that are not the same do not share a value's cost.
+  count(m, body, 0);
+  forget_sinks(m, body);
   find_sinks(m, body, 0);
   m->dma_roots = find_dma(m, body);
   return AT_OK;

@@ -212,15 +212,24 @@ static at_status carry_read(at_me *m, at_mvalue *arg, const carried *c) {
   return at_me_set_node(m, arg, n);
 }
 
-// own: root of the value's own memory; 0: places no longer agree.
-static bool reads_moved(const at_me_node *n, uint64_t bits, uint32_t own,
-                        uint32_t depth) {
-  if (!(n->reads & bits)) return false;
-  if (depth > 200) return true;
-  if (n->kind == AT_ME_LOAD) return n->ref.root != own;
-  bool keeps = n->kind == AT_ME_APPLY || n->kind == AT_ME_RESHAPE;
-  for (uint32_t i = 0; i < n->num_in; i++)
-    if (reads_moved(n->in[i], bits, keeps ? own : 0, depth + 1)) return true;
+// Does it read memory of these roots elsewhere than at its own place in what it
+// is to be written to (root `own`)?
+static bool reads_moved(at_me *m, const at_me_node *tree, uint64_t bits,
+                        uint32_t own) {
+  enum { MOVED, AGREES };  // its place, with that of the value
+  at_walk_clear(&m->walk);
+  at_walk_add(&m->walk, tree, AGREES);
+  for (at_walk_step s; at_walk_next(&m->walk, &s);) {
+    const at_me_node *n = s.item;
+    if (!(n->reads & bits)) continue;
+    if (n->kind == AT_ME_LOAD) {
+      if (s.tag == MOVED || n->ref.root != own) return true;
+      continue;
+    }
+    bool keeps = n->kind == AT_ME_APPLY || n->kind == AT_ME_RESHAPE;
+    for (uint32_t i = 0; i < n->num_in; i++)
+      at_walk_add(&m->walk, n->in[i], keeps ? s.tag : MOVED);
+  }
   return false;
 }
 
@@ -240,7 +249,7 @@ static void carry_write(at_me *m, at_mvalue *const *v, carried *c, uint32_t n) {
     at_me_node *x = at_me_vector(m, v[i]);
     if (!x) return;
     at_me_prepare(m, x);
-    if (reads_moved(x, bits, c[i].root, 0)) own[i] = at_me_materialise(m, x);
+    if (reads_moved(m, x, bits, c[i].root)) own[i] = at_me_materialise(m, x);
   }
   for (uint32_t i = 0; i < n; i++) {
     if (!c[i].buffer) continue;

@@ -199,8 +199,6 @@ void at_me_set_ref(at_me *m, const at_mvalue *v, const at_me_ref *r) {
   if (!s->ref) at_em_fail(m->e, AT_NO_MEMORY("refs of a kernel"));
 }
 
-enum { KEEP_COST = 6 };
-
 at_status at_me_set_node(at_me *m, at_mvalue *v, at_me_node *n) {
   if (!n) return AT_NO_MEMORY("values of a kernel");
   at_me_slot *s = at_me_slot_of(m, v);
@@ -215,10 +213,12 @@ at_status at_me_set_node(at_me *m, at_mvalue *v, at_me_node *n) {
   bool trivial =
       n->kind == AT_ME_BUFFER || n->kind == AT_ME_SPLAT || n->kind == AT_ME_DOT;
   if (trivial) return AT_OK;
-  bool again = s->many && s->cost >= KEEP_COST;
-  if (again || s->cost > AT_ME_DEEP_COST ||
+  bool deep = s->cost > AT_ME_DEEP_COST || n->height > AT_ME_MAX_HEIGHT;
+  if ((s->many && s->cost >= AT_ME_KEEP_COST) ||
       (s->spread && n->kind == AT_ME_APPLY))
     at_me_node_drop(m, at_me_materialise(m, n));
+  else if (deep)
+    at_me_cut(m, n);
   return AT_OK;
 }
 
@@ -254,8 +254,10 @@ at_status at_me_emit_ops(at_me *m, at_mblock *b, uint32_t count) {
   for (uint32_t i = 0, end; i < count; i = end) {
     bool done;
     AT_TRY(at_me_emit_rows(m, b, i, &end, &done));
-    for (; !done && i < AT_MIN(end, count); i++)
+    for (; !done && i < AT_MIN(end, count); i++) {
+      m->position = i;
       AT_TRY(at_me_emit_op(m, b->ops[i]));
+    }
   }
   return AT_OK;
 }
@@ -352,7 +354,9 @@ static void start(at_me *m, at_em *e, const at_me *from) {
   m->e = e;
   m->a = e->arena;
   m->slots = at_map_in(m->a);
+  m->walk = at_walk_in(m->a);
   m->roots = at_map_in(m->a);
+  m->templates = at_map_in(m->a);
   m->placed = at_map_in(m->a);
   m->core = at_b_param(e, 0);
   m->grid = at_b_param(e, 1);
@@ -389,6 +393,7 @@ static at_status emit_body(at_em *e, void *arg) {
   at_me_mxu_end(&m);
   if (mark) at_me_release_to(&m, NULL, mark);
   at_b_ret(e);
+  AT_TRY(at_walk_status(&m.walk));
   m.out->temp_bytes = (uint64_t)m.temp_bytes;
   m.out->num_locations = m.num_locs;
   return AT_OK;
@@ -413,7 +418,7 @@ static at_status emit_index(at_em *e, void *arg) {
     at_b_store(e, at_me_scalar(&m, last->operands[i]), at, 4);
   }
   at_b_ret(e);
-  return AT_OK;
+  return at_walk_status(&m.walk);
 }
 
 static uint32_t count_ops(const at_mblock *b) {

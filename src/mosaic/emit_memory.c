@@ -231,21 +231,25 @@ static void announce_load(at_me *m, const at_mop *op, const at_me_ref *box) {
 }
 
 // Loads of which v is made and that a choice might have dropped.
-static void announce_taken(at_me *m, const at_mvalue *v, uint32_t depth) {
-  const at_mop *op = v->op;
-  if (!op || depth > 16 || !at_me_is_vector(v) || at_me_slot_of(m, v)->counts)
-    return;
-  at_mosaic_opcode c = at_mosaic_opcode_of(op);
-  if (c == AT_MOSAIC_VECTOR_LOAD || c == AT_MOSAIC_TPU_VECTOR_LOAD ||
-      c == AT_MOSAIC_TPU_STRIDED_LOAD) {
-    const at_me_node *n = at_me_vector(m, v);
-    if (n && n->kind == AT_ME_LOAD)
-      at_me_access(m, &n->ref, AT_CORE_LOAD, at_me_loc(m, op));
-    return;
+static void announce_taken(at_me *m, const at_mvalue *value) {
+  at_walk_clear(&m->walk);
+  at_walk_add(&m->walk, value, 0);
+  for (at_walk_step s; at_walk_next(&m->walk, &s);) {
+    const at_mvalue *v = s.item;
+    const at_mop *op = v->op;
+    if (!op || !at_me_is_vector(v) || at_me_slot_of(m, v)->counts) continue;
+    at_mosaic_opcode c = at_mosaic_opcode_of(op);
+    if (c == AT_MOSAIC_VECTOR_LOAD || c == AT_MOSAIC_TPU_VECTOR_LOAD ||
+        c == AT_MOSAIC_TPU_STRIDED_LOAD) {
+      const at_me_node *n = at_me_vector(m, v);
+      if (n && n->kind == AT_ME_LOAD)
+        at_me_access(m, &n->ref, AT_CORE_LOAD, at_me_loc(m, op));
+      continue;
+    }
+    if (!at_me_computes(c) || c == AT_MOSAIC_ARITH_SELECT) continue;
+    for (uint32_t i = 0; i < op->num_operands; i++)
+      at_walk_add(&m->walk, op->operands[i], 0);
   }
-  if (!at_me_computes(c) || c == AT_MOSAIC_ARITH_SELECT) return;
-  for (uint32_t i = 0; i < op->num_operands; i++)
-    announce_taken(m, op->operands[i], depth + 1);
 }
 
 void at_me_announce_choice(at_me *m, const at_mop *op) {
@@ -256,7 +260,7 @@ void at_me_announce_choice(at_me *m, const at_mop *op) {
   for (uint32_t i = 1; i < 3; i++) {
     at_branch f;
     at_if_begin(m->e, &f, i == 1 ? first : at_b_not(m->e, first));
-    announce_taken(m, op->operands[i], 0);
+    announce_taken(m, op->operands[i]);
     at_if_end(m->e, &f);
   }
 }
@@ -366,18 +370,25 @@ static bool same_box(const at_me_ref *a, const at_me_ref *b) {
 }
 
 // Does computing n while `box` is being written read what was written before?
-static bool conflicts(const at_me_node *n, const at_me_ref *box, bool aligned,
-                      uint32_t depth) {
+static bool conflicts(at_me *m, const at_me_node *tree, const at_me_ref *box) {
+  enum { MOVED, AGREES };  // its place, with that of the value
   uint64_t bit = at_me_root_bit(box->root);
-  if (!(n->reads & bit)) return false;
-  if (depth > 200) return true;
-  if (n->kind == AT_ME_DOT) return false;  // computed before
-  if (n->kind == AT_ME_LOAD)
-    return (at_me_root_bit(n->ref.root) & bit) &&
-           (!aligned || !same_box(&n->ref, box));
-  bool keeps = n->kind == AT_ME_APPLY || n->kind == AT_ME_RESHAPE;
-  for (uint32_t i = 0; i < n->num_in; i++)
-    if (conflicts(n->in[i], box, aligned && keeps, depth + 1)) return true;
+  at_walk_clear(&m->walk);
+  at_walk_add(&m->walk, tree, AGREES);
+  for (at_walk_step s; at_walk_next(&m->walk, &s);) {
+    const at_me_node *n = s.item;
+    // A product is computed before.
+    if (!(n->reads & bit) || n->kind == AT_ME_DOT) continue;
+    if (n->kind == AT_ME_LOAD) {
+      if ((at_me_root_bit(n->ref.root) & bit) &&
+          (s.tag == MOVED || !same_box(&n->ref, box)))
+        return true;
+      continue;
+    }
+    bool keeps = n->kind == AT_ME_APPLY || n->kind == AT_ME_RESHAPE;
+    for (uint32_t i = 0; i < n->num_in; i++)
+      at_walk_add(&m->walk, n->in[i], keeps ? s.tag : MOVED);
+  }
   return false;
 }
 
@@ -416,9 +427,9 @@ static at_status store_into(at_me *m, at_mop *op, const at_me_ref *box,
   at_me_start_now(m, at_me_start_take(m), box);
   at_me_prepare(m, v);
   at_me_node *own = NULL;
-  if (conflicts(v, box, true, 0)) v = own = at_me_materialise(m, v);
+  if (conflicts(m, v, box)) v = own = at_me_materialise(m, v);
   at_me_node *own_mask = NULL;
-  if (mask && conflicts(mask, box, true, 0))
+  if (mask && conflicts(m, mask, box))
     mask = own_mask = at_me_materialise(m, mask);
   if (v) at_me_copy_to(m, v, box, mask, add ? AT_ME_ADD : AT_ME_PLAIN);
   at_me_node_drop(m, own);

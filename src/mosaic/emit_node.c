@@ -67,23 +67,62 @@ int64_t at_me_elements(const at_me_node *n) {
 }
 
 // Nodes that read memory are listed, so that a store can find them.
-static void list(at_me *m, at_me_node *n) {
-  if (n->listed) return;
-  n->listed = true;
-  n->prev = NULL;
-  n->next = m->live;
-  if (m->live) m->live->prev = n;
-  m->live = n;
+static void list_in(at_me *m, at_me_node *n, uint32_t list) {
+  at_me_link *k = at_new(m->a, at_me_link, 1);
+  if (!k) {
+    at_em_fail(m->e, AT_NO_MEMORY("values of a kernel"));
+    return;
+  }
+  *k = (at_me_link){n, list, NULL, m->lists[list], n->links};
+  if (k->next) k->next->prev = k;
+  n->links = k;
+  m->lists[list] = k;
 }
+
+// n reads these roots, too.
+static void list(at_me *m, at_me_node *n, uint64_t roots) {
+  uint64_t more = roots & ~n->reads;
+  if (!more) return;
+  if (!n->links && n->kind == AT_ME_DOT) list_in(m, n, AT_ME_LIST_DOTS);
+  n->reads |= roots;
+  if (roots == ~0ull) {
+    list_in(m, n, AT_ME_LIST_ANY);
+    return;
+  }
+  for (; more; more &= more - 1) list_in(m, n, (uint32_t)__builtin_ctzll(more));
+}
+
 void at_me_node_unlist(at_me *m, at_me_node *n) {
   n->reads = 0;
-  if (!n->listed) return;
-  n->listed = false;
-  if (n->prev)
-    n->prev->next = n->next;
-  else
-    m->live = n->next;
-  if (n->next) n->next->prev = n->prev;
+  for (at_me_link *k = n->links; k; k = k->other) {
+    for (at_me_cursor *c = m->cursors; c; c = c->outer)
+      if (c->next == k) c->next = k->next;
+    if (k->prev)
+      k->prev->next = k->next;
+    else
+      m->lists[k->list] = k->next;
+    if (k->next) k->next->prev = k->prev;
+  }
+  n->links = NULL;
+}
+
+at_me_node *at_me_list_next(at_me_cursor *c) {
+  at_me_link *k = c->next;
+  if (k) c->next = k->next;
+  return k ? k->node : NULL;
+}
+at_me_node *at_me_list_begin(at_me *m, uint32_t list, at_me_cursor *c) {
+  *c = (at_me_cursor){m->lists[list], m->cursors};
+  m->cursors = c;
+  return at_me_list_next(c);
+}
+void at_me_list_end(at_me *m, at_me_cursor *c) {
+  AT_ASSERT(m->cursors == c);
+  m->cursors = c->outer;
+}
+uint32_t at_me_list_of(uint64_t roots, uint32_t list) {
+  while (list < AT_ME_LIST_ANY && !(roots >> list & 1)) list++;
+  return roots ? list : AT_ME_LIST_DOTS;
 }
 
 void at_me_node_hold(at_me *m, at_me_node *n, at_me_node *in) {
@@ -98,17 +137,17 @@ void at_me_node_hold(at_me *m, at_me_node *n, at_me_node *in) {
   n->in[n->num_in++] = in;
   in->refs++;
   in->holds++;
-  n->reads |= in->reads;
-  if (n->reads) list(m, n);
+  n->height = AT_MAX(n->height, in->height + 1);
+  list(m, n, in->reads);
 }
 void at_me_node_reads(at_me *m, at_me_node *n, uint64_t roots) {
-  n->reads |= roots;
-  list(m, n);
+  list(m, n, roots);
 }
 
 // n stops being an expression: what it was made of is no longer held.
 void at_me_node_release(at_me *m, at_me_node *n) {
   at_me_node_unlist(m, n);
+  n->height = 0;
   for (uint32_t i = 0; i < n->num_in; i++) {
     n->in[i]->holds--;
     at_me_node_drop(m, n->in[i]);

@@ -3,13 +3,6 @@
 // time. Kernels with hundreds of unrolled copies stay small that way.
 #include "mosaic/emit.h"
 
-struct at_me_template {
-  uint32_t bytes;
-  uint8_t known[AT_ME_RECORD_BYTES];
-  LLVMValueRef constant;
-  at_me_template *next;
-};
-
 void at_me_record_begin(at_me_record *r, size_t bytes) {
   AT_ASSERT(bytes <= sizeof r->known);
   memset(r, 0, sizeof *r);
@@ -37,16 +30,13 @@ void at_me_record_num(at_me *m, at_me_record *r, size_t at, at_me_num n) {
 }
 
 static LLVMValueRef constant_of(at_me *m, const at_me_record *r) {
-  at_me_template *t = m->templates;
-  while (t && (t->bytes != r->bytes || memcmp(t->known, r->known, r->bytes)))
-    t = t->next;
-  if (t) return t->constant;
+  void **t =
+      at_map_find(&m->templates, (at_str){(const char *)r->known, r->bytes});
+  if (t) return *t;
+  const char *key = at_arena_copy(m->a, r->known, r->bytes, 1);
   LLVMValueRef c = at_b_bytes(m->e, r->known, r->bytes);
-  t = at_new(m->a, at_me_template, 1);
-  if (!t) return c;
-  *t = (at_me_template){.bytes = r->bytes, .constant = c, .next = m->templates};
-  memcpy(t->known, r->known, r->bytes);
-  m->templates = t;
+  t = key ? at_map_put(&m->templates, (at_str){key, r->bytes}) : NULL;
+  if (t) *t = c;
   return c;
 }
 

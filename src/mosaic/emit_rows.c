@@ -26,9 +26,12 @@ typedef struct plan {
   bool products;  // may be part of the run
   uint32_t num_products;
   at_map inside;  // const at_mvalue * -> 1: computed before the loop, 2: in it
+  at_map uses;    // const at_mvalue * -> how often the run uses it
 } plan;
 
 enum { FREE = 1, ROW = 2 };
+// Uses by products count also here, in the numbers of `uses`.
+static const uintptr_t PRODUCT_USE = (uintptr_t)1 << 32;
 
 // ---- shapes
 // -----------------------------------------------------------------------------
@@ -184,34 +187,21 @@ static bool is_early(const at_map *when, const at_mop *op) {
 }
 
 // It is computed before the loop then, and so is what it is made of.
-static bool make_free(plan *p, const at_map *when, const at_mvalue *v) {
-  void **x = at_map_find_ptr(when, v);
-  if (!x || (uintptr_t)*x != EARLY || !at_me_is_vector(v) ||
-      at_map_find_ptr(&p->inside, v))
-    return true;
-  if (!put(p, v, FREE)) return false;
-  for (uint32_t i = 0; i < v->op->num_operands; i++)
-    if (!make_free(p, when, v->op->operands[i])) return false;
-  return true;
-}
-
-// Operands of products come before the loop: the second, and the first if it
-// can.
-static bool free_operands(plan *p) {
-  at_map when = at_map_in(p->m->a);  // of values that the run could define
-  for (uint32_t i = p->begin; i < p->b->num_ops; i++) {
-    const at_mop *op = p->b->ops[i];
-    bool early = is_early(&when, op);
-    for (uint32_t k = 0; k < op->num_results; k++) {
-      void **x = at_map_put_ptr(&when, &op->results[k]);
-      if (!x) return false;
-      *x = (void *)(uintptr_t)(early ? EARLY : LATE);
-    }
-    if (at_mosaic_opcode_of(op) != AT_MOSAIC_TPU_MATMUL) continue;
-    for (uint32_t k = 0; k < 2; k++)
-      if (!make_free(p, &when, op->operands[k])) return false;
+static bool make_free(plan *p, const at_map *when, const at_mvalue *value) {
+  at_walk *w = &p->m->walk;
+  at_walk_clear(w);
+  at_walk_add(w, value, 0);
+  for (at_walk_step s; at_walk_next(w, &s);) {
+    const at_mvalue *v = s.item;
+    void **x = at_map_find_ptr(when, v);
+    if (!x || (uintptr_t)*x != EARLY || !at_me_is_vector(v) ||
+        at_map_find_ptr(&p->inside, v))
+      continue;
+    if (!put(p, v, FREE)) return false;
+    for (uint32_t i = 0; i < v->op->num_operands; i++)
+      at_walk_add(w, v->op->operands[i], 0);
   }
-  return true;
+  return !w->failed;
 }
 
 static bool is_marked_free(const plan *p, const at_mvalue *v) {
@@ -279,31 +269,72 @@ static uintptr_t classify(plan *p, const at_mop *op) {
   }
 }
 
+static bool is_reduction(const at_mop *op) {
+  return at_mosaic_opcode_of(op) == AT_MOSAIC_VECTOR_MULTI_REDUCTION;
+}
+
+// No run goes beyond such an operation.
+static bool ends_runs(const plan *p, const at_mop *op) {
+  at_mosaic_opcode c = at_mosaic_opcode_of(op);
+  return !at_me_lazy(c) && !is_reduction(op) && !at_me_plain_load(op) &&
+         !at_me_plain_store(op) && !(p->products && c == AT_MOSAIC_TPU_MATMUL);
+}
+
+// The first reduction from `begin` on, or what ends runs before it, or the end
+// of the block. It is the same for every operation before it, and so found
+// once.
+static uint32_t find_stop(plan *p) {
+  at_me_stop *s = &p->m->rows.stop[p->products];
+  if (s->block == p->b && s->from <= p->begin && p->begin <= s->at)
+    return s->at;
+  uint32_t i = p->begin;
+  while (i < p->b->num_ops && !is_reduction(p->b->ops[i]) &&
+         !ends_runs(p, p->b->ops[i]))
+    i++;
+  *s = (at_me_stop){p->b, p->begin, i};
+  return i;
+}
+
 // The first reduction that could be part of a run says how many rows. `end` is
 // left behind what has been looked at.
 static bool find_rows(plan *p) {
-  for (p->end = p->begin; p->end < p->b->num_ops;) {
-    const at_mop *op = p->b->ops[p->end++];
-    at_mosaic_opcode c = at_mosaic_opcode_of(op);
-    if (c == AT_MOSAIC_VECTOR_MULTI_REDUCTION) {
-      const at_mtype *t = op->operands[0]->type;
-      uint32_t d = 0;
-      if (!at_me_is_vector(op->operands[0])) return false;
-      while (d < t->shape.rank && t->shape.ptr[d] == 1) d++;
-      if (d + 1 >= t->shape.rank) return false;
-      p->rows = t->shape.ptr[d];
-      p->columns = 1;
-      for (uint32_t k = d + 1; k < t->shape.rank; k++)
-        p->columns *= t->shape.ptr[k];
-      return p->rows >= MIN_ROWS && p->columns >= MIN_COLUMNS &&
-             p->columns <= MAX_ROW_BYTES / 4 &&
-             p->rows >= MIN_ELEMENTS / p->columns;
+  uint32_t at = find_stop(p), d = 0;
+  p->end = AT_MIN(at + 1, p->b->num_ops);
+  if (at == p->b->num_ops || !is_reduction(p->b->ops[at])) return false;
+  const at_mvalue *in = p->b->ops[at]->operands[0];
+  const at_mtype *t = in->type;
+  if (!at_me_is_vector(in)) return false;
+  while (d < t->shape.rank && t->shape.ptr[d] == 1) d++;
+  if (d + 1 >= t->shape.rank) return false;
+  p->rows = t->shape.ptr[d];
+  p->columns = 1;
+  for (uint32_t k = d + 1; k < t->shape.rank; k++)
+    p->columns *= t->shape.ptr[k];
+  return p->rows >= MIN_ROWS && p->columns >= MIN_COLUMNS &&
+         p->columns <= MAX_ROW_BYTES / 4 &&
+         p->rows >= MIN_ELEMENTS / p->columns;
+}
+
+// Operands of products come before the loop: the second, and the first if it
+// can.
+static bool free_operands(plan *p) {
+  at_map when = at_map_in(p->m->a);  // of values that the run could define
+  uint32_t products = 0;
+  for (uint32_t i = p->begin; i < p->b->num_ops; i++) {
+    const at_mop *op = p->b->ops[i];
+    if (ends_runs(p, op) || products > AT_ME_ROW_PRODUCTS) break;
+    bool early = is_early(&when, op);
+    for (uint32_t k = 0; k < op->num_results; k++) {
+      void **x = at_map_put_ptr(&when, &op->results[k]);
+      if (!x) return false;
+      *x = (void *)(uintptr_t)(early ? EARLY : LATE);
     }
-    if (!at_me_lazy(c) && !at_me_plain_load(op) && !at_me_plain_store(op) &&
-        !(p->products && c == AT_MOSAIC_TPU_MATMUL))
-      return false;
+    if (at_mosaic_opcode_of(op) != AT_MOSAIC_TPU_MATMUL) continue;
+    products++;
+    for (uint32_t k = 0; k < 2; k++)
+      if (!make_free(p, &when, op->operands[k])) return false;
   }
-  return false;
+  return true;
 }
 
 // A load from memory that the run writes must read what is written there, in
@@ -342,7 +373,7 @@ static bool find_run(plan *p) {
     if (op->num_results && !put(p, &op->results[0], place)) return false;
     if (place == ROW && op->num_results) {
       const at_me_slot *s = at_me_slot_of(p->m, &op->results[0]);
-      p->sinks += s->many && s->cost >= 6;
+      p->sinks += s->many && s->cost >= AT_ME_KEEP_COST;
     }
   }
   if (p->sinks < MIN_SINKS || !stores_agree(p)) return false;
@@ -357,10 +388,8 @@ static bool find_run(plan *p) {
 
 // ---- what was there before
 // --------------------------------------------------------------
-// Is a row of n made of the same row of what it reads?
-static bool in_rows(plan *p, const at_me_node *n, uint32_t depth) {
-  if (depth > 100 || n->kind == AT_ME_DOT) return false;
-  if (!(n->reads & p->written)) return true;
+// Is a row of n made of the same row of what it reads, as far as n says?
+static bool keeps_rows(plan *p, const at_me_node *n) {
   int at = at_me_row_dim(n->rank, n->dim, p->rows);
   if (at < 0) return false;
   switch (n->kind) {
@@ -369,18 +398,29 @@ static bool in_rows(plan *p, const at_me_node *n, uint32_t depth) {
              loads_agree(p, n->op, at_me_root_bit(n->ref.root));
     case AT_ME_APPLY:
     case AT_ME_RESHAPE:
-      break;
+      return true;
     case AT_ME_BROADCAST:
-      if (at_me_row_dim(n->in[0]->rank, n->in[0]->dim, p->rows) +
-              (int)(n->rank - n->in[0]->rank) !=
-          at)
-        return false;
-      break;
+      return at_me_row_dim(n->in[0]->rank, n->in[0]->dim, p->rows) +
+                 (int)(n->rank - n->in[0]->rank) ==
+             at;
     default:
       return false;
   }
-  for (uint32_t i = 0; i < n->num_in; i++)
-    if (!in_rows(p, n->in[i], depth + 1)) return false;
+}
+
+// The walk holds what is known to be in rows; m->walk is not cleared between.
+static bool in_rows(plan *p, const at_me_node *tree) {
+  at_walk *w = &p->m->walk;
+  at_walk_add(w, tree, 0);
+  for (at_walk_step s; at_walk_next(w, &s);) {
+    const at_me_node *n = s.item;
+    if (n->kind != AT_ME_DOT && !(n->reads & p->written)) continue;
+    if (n->kind == AT_ME_DOT || !keeps_rows(p, n)) {
+      at_walk_clear(w);
+      return false;
+    }
+    for (uint32_t i = 0; i < n->num_in; i++) at_walk_add(w, n->in[i], 0);
+  }
   return true;
 }
 
@@ -403,18 +443,24 @@ static void settle_free(plan *p, const at_mvalue *v) {
     at_me_prepare(p->m, n);
 }
 
-static void settle_before(plan *p) {
+static void settle_list(plan *p, uint32_t list) {
   at_me *m = p->m;
-  for (bool again = true; again && at_em_ok(m->e);) {
-    again = false;
-    for (at_me_node *n = m->live; n; n = n->next) {
-      if (n->region != m->region || n->kind == AT_ME_BUFFER) continue;
-      if (!(n->reads & p->written) || in_rows(p, n, 0)) continue;
-      at_me_node_drop(m, at_me_materialise(m, n));
-      again = n->kind == AT_ME_BUFFER;
-      break;
-    }
+  at_me_cursor c;
+  at_walk_clear(&m->walk);
+  for (at_me_node *n = at_me_list_begin(m, list, &c); n && at_em_ok(m->e);
+       n = at_me_list_next(&c)) {
+    if (n->region != m->region || n->kind == AT_ME_BUFFER) continue;
+    if (!(n->reads & p->written) || in_rows(p, n)) continue;
+    at_me_node_drop(m, at_me_materialise(m, n));
+    at_walk_clear(&m->walk);
   }
+  at_me_list_end(m, &c);
+}
+
+static void settle_before(plan *p) {
+  for (uint32_t l = at_me_list_of(p->written, 0); l != AT_ME_LIST_DOTS;
+       l = at_me_list_of(p->written, l + 1))
+    settle_list(p, l);
   for (uint32_t i = p->begin; i < p->end; i++) {
     const at_mop *op = p->b->ops[i];
     for (uint32_t k = 0; k < op->num_operands; k++) {
@@ -434,23 +480,33 @@ static void pack_before(plan *p) {
 
 // ---- the loop
 // ---------------------------------------------------------------------------
-static bool feeds_product(const plan *p, const at_mvalue *v) {
-  for (uint32_t i = p->end; i < p->b->num_ops; i++) {
+// How often the run uses its values.
+static bool count_inside(plan *p) {
+  p->uses = at_map_in(p->m->a);
+  for (uint32_t i = p->begin; i < p->end; i++) {
     const at_mop *op = p->b->ops[i];
-    for (uint32_t k = 0; k < op->num_operands; k++)
-      if (op->operands[k] == v)
-        return at_mosaic_opcode_of(op) == AT_MOSAIC_TPU_MATMUL;
+    bool product = at_mosaic_opcode_of(op) == AT_MOSAIC_TPU_MATMUL;
+    for (uint32_t k = 0; k < op->num_operands; k++) {
+      void **x = at_map_put_ptr(&p->uses, op->operands[k]);
+      if (!x) return false;
+      *x = (void *)((uintptr_t)*x + 1 + (product ? PRODUCT_USE : 0));
+    }
   }
-  return false;
+  return true;
+}
+static uintptr_t uses_inside(const plan *p, const at_mvalue *v) {
+  void **x = at_map_find_ptr(&p->uses, v);
+  return x ? (uintptr_t)*x : 0;
+}
+
+// Does a product behind the run take it?
+static bool feeds_product(const plan *p, const at_mvalue *v) {
+  return at_me_slot_of(p->m, v)->products > uses_inside(p, v) / PRODUCT_USE;
 }
 
 // Does nothing behind the run need the value?
 static bool stays_within(const plan *p, const at_mvalue *v) {
-  uint32_t uses = 0;
-  for (uint32_t i = p->begin; i < p->end; i++)
-    for (uint32_t k = 0; k < p->b->ops[i]->num_operands; k++)
-      uses += p->b->ops[i]->operands[k] == v;
-  return uses == at_me_slot_of(p->m, v)->uses;
+  return uses_inside(p, v) % PRODUCT_USE == at_me_slot_of(p->m, v)->uses;
 }
 
 static at_status emit_place(plan *p, uintptr_t place) {
@@ -466,10 +522,14 @@ static at_status emit_place(plan *p, uintptr_t place) {
 }
 
 // Is n made of what only this turn of the loop has?
-static bool needs_turn(const at_me_node *n, uint32_t depth) {
-  if (n->turn || n->kind == AT_ME_DOT || depth > 100) return true;
-  for (uint32_t i = 0; i < n->num_in; i++)
-    if (needs_turn(n->in[i], depth + 1)) return true;
+static bool needs_turn(at_me *m, const at_me_node *tree) {
+  at_walk_clear(&m->walk);
+  at_walk_add(&m->walk, tree, 0);
+  for (at_walk_step s; at_walk_next(&m->walk, &s);) {
+    const at_me_node *n = s.item;
+    if (n->turn || n->kind == AT_ME_DOT) return true;
+    for (uint32_t i = 0; i < n->num_in; i++) at_walk_add(&m->walk, n->in[i], 0);
+  }
   return false;
 }
 
@@ -482,7 +542,7 @@ static void leave_turn(plan *p) {
     if (!v || place_of(p, v) != ROW || stays_within(p, v)) continue;
     at_me_node *n = at_me_vector(m, v);
     if (!n || n->kind == AT_ME_BUFFER) continue;
-    if (needs_turn(n, 0) || (n->kind == AT_ME_APPLY && feeds_product(p, v)))
+    if (needs_turn(m, n) || (n->kind == AT_ME_APPLY && feeds_product(p, v)))
       at_me_node_drop(m, at_me_materialise(m, n));
   }
 }
@@ -556,6 +616,7 @@ at_status at_me_emit_rows(at_me *m, at_mblock *b, uint32_t begin, uint32_t *end,
   }
   *end = AT_MAX(p->end, begin + 1);
   if (!*done) return AT_OK;
+  if (!count_inside(p)) return AT_NO_MEMORY("a run of rows");
   int64_t step = AT_MAX(STEP_BYTES / (4 * p->columns), (int64_t)1);
   if (p->num_products) step = AT_ME_PRODUCT_ROWS;
   while (p->rows % step) step--;

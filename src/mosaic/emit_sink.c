@@ -136,42 +136,57 @@ static void widen(at_me_space *s, at_dtype t) {
   s->widest = AT_MAX(s->widest, b);
 }
 
-static void walk_space(at_me *m, at_me_space *s, at_me_node *n) {
-  if (n->mark == m->mark) return;
-  n->mark = m->mark;
+// Adds what n divides the space by, and what its registers take. False: nothing
+// below n is read in the same loops. s NULL: of loops over another count of
+// elements, so that only registers count.
+static bool add_to_space(at_me_space *s, uint32_t *widest, const at_me_node *n,
+                         bool *same) {
+  at_me_space none = {0};
+  if (!s) s = &none;
+  s->widest = *widest;
   widen(s, n->dtype);
-  bool same = true;
+  *same = true;
+  bool below = true;
   switch (n->kind) {
     case AT_ME_SPLAT:
     case AT_ME_BUFFER:
     case AT_ME_DOT:
-      return;
+      below = false;
+      break;
     case AT_ME_LOAD:
       widen(s, n->ref.storage);
       at_me_space_ref(s, &n->ref);
-      return;
+      below = false;
+      break;
     case AT_ME_APPLY:
     case AT_ME_RESHAPE:
       break;
     case AT_ME_IOTA:
       s->widest = AT_MAX(s->widest, 4);
       at_me_space_dims(s, n->rank, n->dim);
-      return;
+      below = false;
+      break;
     default:
       at_me_space_dims(s, n->rank, n->dim);
-      same = false;
+      *same = false;
       break;
   }
-  for (uint32_t i = 0; i < n->num_in; i++) {
-    at_me_space inner = {.total = at_me_elements(n->in[i])};
-    bool fits = same || inner.total == s->total;
-    walk_space(m, fits ? s : &inner, n->in[i]);
-    s->widest = AT_MAX(s->widest, inner.widest);
-  }
+  *widest = s->widest;
+  return below;
 }
-void at_me_space_tree(at_me *m, at_me_space *s, at_me_node *n) {
-  m->mark++;
-  walk_space(m, s, n);
+void at_me_space_tree(at_me *m, at_me_space *s, at_me_node *tree) {
+  enum { OTHER, SAME };  // elements of the node, as the space has them
+  at_walk_clear(&m->walk);
+  at_walk_add(&m->walk, tree, SAME);
+  for (at_walk_step w; at_walk_next(&m->walk, &w);) {
+    const at_me_node *n = w.item;
+    bool same;
+    if (!add_to_space(w.tag == SAME ? s : NULL, &s->widest, n, &same)) continue;
+    for (uint32_t i = 0; i < n->num_in; i++) {
+      bool fits = same || at_me_elements(n->in[i]) == s->total;
+      at_walk_add(&m->walk, n->in[i], w.tag == SAME && fits ? SAME : OTHER);
+    }
+  }
 }
 
 uint32_t at_me_lanes(at_me *m, const at_me_space *s, int64_t size) {
@@ -316,20 +331,27 @@ void at_me_loops(at_me *m, const at_me_space *all, at_me_body_fn body,
 
 // ---- sinks
 // -------------------------------------------------------------------------------
-static void walk_prepare(at_me *m, at_me_node *n, uint32_t mark, bool turn) {
-  if (!n || n->mark == mark) return;
-  n->mark = mark;
-  if (n->kind == AT_ME_DOT || (turn && at_me_turns_lanes(m, n))) {
-    at_me_node_drop(m, at_me_materialise(m, n));
-    return;
+// What of n cannot be computed inside a loop nest is computed; turn: transposes
+// that are turned, too.
+static void prepare(at_me *m, at_me_node *tree, bool turn) {
+  AT_VEC(at_me_node *) apart = {0};
+  if (!tree) return;
+  at_walk_clear(&m->walk);
+  at_walk_add(&m->walk, tree, 0);
+  for (at_walk_step s; at_walk_next(&m->walk, &s);) {
+    at_me_node *n = (at_me_node *)(uintptr_t)s.item;
+    if (n->kind == AT_ME_DOT || (turn && at_me_turns_lanes(m, n))) {
+      if (!at_vec_push(m->a, &apart, n))
+        at_em_fail(m->e, AT_NO_MEMORY("values of a kernel"));
+      continue;
+    }
+    if (n->kind == AT_ME_LOAD && n->ref.pages) at_me_pages_fetch(m, &n->ref);
+    for (uint32_t i = 0; i < n->num_in; i++) at_walk_add(&m->walk, n->in[i], 0);
   }
-  if (n->kind == AT_ME_LOAD && n->ref.pages) at_me_pages_fetch(m, &n->ref);
-  for (uint32_t i = 0; i < n->num_in; i++) walk_prepare(m, n->in[i], mark, turn);
+  for (size_t i = 0; i < apart.len; i++)
+    at_me_node_drop(m, at_me_materialise(m, apart.ptr[i]));
 }
-void at_me_prepare(at_me *m, at_me_node *n) {
-  // Marks of inner walks are larger, so a node may be seen twice: harmless.
-  walk_prepare(m, n, ++m->mark, true);
-}
+void at_me_prepare(at_me *m, at_me_node *n) { prepare(m, n, true); }
 
 typedef struct copy_args {
   at_me_node *n, *mask;
@@ -355,7 +377,7 @@ void at_me_copy_to(at_me *m, at_me_node *n, const at_me_ref *dst,
                    at_me_node *mask, at_me_store_mode mode) {
   if (!mask && mode == AT_ME_PLAIN && at_me_turn_into(m, n, dst)) return;
   // A transpose that cannot be turned is read as it is.
-  walk_prepare(m, n, ++m->mark, n->kind != AT_ME_TRANSPOSE);
+  prepare(m, n, n->kind != AT_ME_TRANSPOSE);
   if (mask) at_me_prepare(m, mask);
   at_me_space s = {.total = at_me_elements(n)};
   if (n->rank == 0)
@@ -411,6 +433,17 @@ static bool in_place(at_me *m, at_me_node *n) {
   return true;
 }
 
+// n's value is in b, which nobody else has.
+static void become(at_me *m, at_me_node *n, const at_me_node *b) {
+  at_me_node_release(m, n);
+  n->kind = AT_ME_BUFFER;
+  n->ref = b->ref;
+  n->slot = b->slot;
+  n->slot_bytes = b->slot_bytes;
+  n->turn = b->turn;
+  n->depth = m->depth;
+}
+
 at_me_node *at_me_materialise(at_me *m, at_me_node *n) {
   if (!n || n->kind == AT_ME_BUFFER) return n ? retain(n) : NULL;
   bool here = n->region == m->region;
@@ -443,14 +476,77 @@ plain:;
   else
     at_me_copy_to(m, n, &b->ref, NULL, AT_ME_PLAIN);
   if (!here) return retain(b);
-  at_me_node_release(m, n);
-  n->kind = AT_ME_BUFFER;
-  n->ref = b->ref;
-  n->slot = b->slot;
-  n->slot_bytes = b->slot_bytes;
-  n->turn = b->turn;
-  n->depth = m->depth;
+  become(m, n, b);
   return retain(n);
+}
+
+// ---- several values at once
+typedef struct cut {
+  AT_VEC(at_me_node *) nodes;
+  AT_VEC(at_me_ref) to;  // of each
+} cut;
+
+// Will an operation to come use n, which is worth keeping and computed in the
+// same loops as `top`?
+static bool is_cut(at_me *m, const at_me_node *n, const at_me_node *top) {
+  switch (n->kind) {
+    case AT_ME_SPLAT:
+    case AT_ME_IOTA:
+    case AT_ME_LOAD:
+    case AT_ME_BUFFER:
+    case AT_ME_DOT:
+      return false;
+    default:
+      break;
+  }
+  return n == top ||
+         (n->refs > n->holds && n->region == m->region && !n->within &&
+          at_me_elements(n) == at_me_elements(top) &&
+          at_me_node_cost(m, n) > AT_ME_KEEP_COST && !at_me_turns_lanes(m, n));
+}
+
+static bool find_cut(at_me *m, at_me_node *top, cut *c) {
+  at_walk_clear(&m->walk);
+  at_walk_add(&m->walk, top, 0);
+  for (at_walk_step s; at_walk_next(&m->walk, &s);) {
+    at_me_node *n = (at_me_node *)(uintptr_t)s.item;
+    if (is_cut(m, n, top) && !at_vec_push(m->a, &c->nodes, n)) return false;
+    for (uint32_t i = 0; i < n->num_in; i++) at_walk_add(&m->walk, n->in[i], 0);
+  }
+  return true;
+}
+
+static void copy_cut(at_me *m, const at_pos *p, void *arg) {
+  const cut *c = arg;
+  for (size_t i = 0; i < c->nodes.len; i++)
+    at_me_ref_store(m, &c->to.ptr[i], p, at_me_eval(m, c->nodes.ptr[i], p));
+}
+
+void at_me_cut(at_me *m, at_me_node *top) {
+  cut c = {0};
+  AT_VEC(at_me_node *) buffers = {0};
+  if (m->rows.count || top->region != m->region || at_me_turns_lanes(m, top)) {
+    at_me_node_drop(m, at_me_materialise(m, top));
+    return;
+  }
+  at_me_prepare(m, top);
+  bool good = find_cut(m, top, &c);
+  at_me_space s = {.total = at_me_elements(top)};
+  for (size_t i = 0; good && i < c.nodes.len; i++) {
+    at_me_node *n = c.nodes.ptr[i];
+    at_me_node *b = at_me_buffer(m, n->op, n->dtype, n->rank, n->dim);
+    good =
+        b && at_vec_push(m->a, &buffers, b) && at_vec_push(m->a, &c.to, b->ref);
+    at_me_space_tree(m, &s, n);
+    s.work += (double)s.total * at_me_node_cost(m, n);
+  }
+  if (!good) {
+    at_em_fail(m->e, AT_NO_MEMORY("values of a kernel"));
+    return;
+  }
+  at_me_loops(m, &s, copy_cut, &c);
+  for (size_t i = 0; i < c.nodes.len; i++)
+    become(m, c.nodes.ptr[i], buffers.ptr[i]);
 }
 
 at_me_node *at_me_readable(at_me *m, at_me_node *n) {
@@ -462,31 +558,28 @@ at_me_node *at_me_readable(at_me *m, at_me_node *n) {
   return at_me_materialise(m, n);
 }
 
-void at_me_settle(at_me *m, uint64_t roots, const at_me_node *own) {
-  for (bool again = true; again;) {
-    again = false;
-    for (at_me_node *n = m->live; n; n = n->next) {
-      uint32_t later = n->refs - n->holds - (n == own ? 1 : 0);
-      if (!later || !(n->reads & roots) || n->region != m->region) continue;
+static void settle_list(at_me *m, uint32_t list, uint64_t roots,
+                        const at_me_node *own) {
+  at_me_cursor c;
+  for (at_me_node *n = at_me_list_begin(m, list, &c); n && at_em_ok(m->e);
+       n = at_me_list_next(&c)) {
+    uint32_t later = n->refs - n->holds - (n == own ? 1 : 0);
+    bool asked = list == AT_ME_LIST_DOTS || (later && (n->reads & roots));
+    if (asked && n->region == m->region)
       at_me_node_drop(m, at_me_materialise(m, n));
-      again = n->kind == AT_ME_BUFFER;
-      break;
-    }
-    if (!at_em_ok(m->e)) return;
   }
+  at_me_list_end(m, &c);
+}
+
+void at_me_settle(at_me *m, uint64_t roots, const at_me_node *own) {
+  for (uint32_t l = at_me_list_of(roots, 0); l != AT_ME_LIST_DOTS;
+       l = at_me_list_of(roots, l + 1))
+    settle_list(m, l, roots, own);
 }
 
 void at_me_settle_all(at_me *m, const at_mop *op) {
   at_me_settle(m, at_me_written(m, op), NULL);
-  for (bool again = true; again && at_em_ok(m->e);) {
-    again = false;
-    for (at_me_node *n = m->live; n; n = n->next) {
-      if (n->kind != AT_ME_DOT || n->region != m->region) continue;
-      at_me_node_drop(m, at_me_materialise(m, n));
-      again = n->kind == AT_ME_BUFFER;
-      break;
-    }
-  }
+  settle_list(m, AT_ME_LIST_DOTS, 0, NULL);
 }
 
 // ---- views
@@ -567,7 +660,7 @@ static bool view_of(at_me *m, at_me_node *n, at_me_ref *v) {
 
 at_me_node *at_me_view(at_me *m, at_me_node *n, at_me_ref *view) {
   if (!n) return NULL;
-  walk_prepare(m, n, ++m->mark, false);
+  prepare(m, n, false);
   if (view_of(m, n, view)) {
     view->pages = false;
     return retain(n);

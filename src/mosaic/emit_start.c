@@ -114,12 +114,10 @@ static const at_mop *added_to(at_me *m, const at_mop *store,
 
 // ---- Products that come later
 // -------------------------------------------------------
-// A walk over all operations in order of the text.
-typedef struct uses {
+typedef struct sum {
   const at_mvalue *ref;
   const at_mop *branch, *load, *store;
-  bool passed;  // the store
-} uses;
+} sum;
 
 static bool is_plain_use(const at_mop *op, const at_mvalue *ref) {
   bool load = is_access(op, AT_MOSAIC_VECTOR_LOAD, AT_MOSAIC_TPU_VECTOR_LOAD);
@@ -135,17 +133,18 @@ static bool names(const at_mop *op, const at_mvalue *ref) {
   return false;
 }
 
-// Is ref, but for the sum, only loaded and stored, later and in other blocks?
-static bool waits(uses *u, const at_mblock *b) {
-  for (uint32_t i = 0; i < b->num_ops; i++) {
-    const at_mop *op = b->ops[i];
-    if (op == u->store) u->passed = true;
-    if (op == u->branch || op == u->load || op == u->store) continue;
-    bool later = u->passed && b != u->store->block;
-    if (names(op, u->ref) && !(later && is_plain_use(op, u->ref))) return false;
-    for (uint32_t r = 0; r < op->num_regions; r++)
-      for (uint32_t k = 0; k < op->regions[r]->num_blocks; k++)
-        if (!waits(u, op->regions[r]->blocks[k])) return false;
+// Is ref, apart from the sum, only loaded and stored, behind it and in other
+// blocks?
+static bool waits(at_me *m, const sum *u) {
+  bool passed = false;  // the store of the sum, in the order of the text
+  for (const at_me_use *x = at_me_slot_of(m, u->ref)->first_use; x;
+       x = x->next) {
+    const at_mop *op = x->op;
+    if (op == u->store) passed = true;
+    if (op == u->load || op == u->store || op->block->region->op == u->branch)
+      continue;
+    bool later = passed && op->block != u->store->block;
+    if (!later || !is_plain_use(op, u->ref)) return false;
   }
   return true;
 }
@@ -167,9 +166,9 @@ static bool may_wait(const at_me *m, const at_mvalue *ref) {
   return false;
 }
 
-static bool comes_late(at_me *m, uses *u) {
+static bool comes_late(at_me *m, const sum *u) {
   if (m->num_late == AT_ME_LATE || m->window || !may_wait(m, u->ref) ||
-      !waits(u, m->p->body))
+      !waits(m, u))
     return false;
   m->late[m->num_late].ref = u->ref;
   m->late[m->num_late].load = u->load;
@@ -277,8 +276,8 @@ bool at_me_start_later(at_me *m, const at_mop *branch) {
   const at_mvalue *ref = m->o->check ? NULL : filled_by(branch);
   const at_mblock *b = branch->block;
   if (!ref || !b || m->start) return false;
-  uint32_t i = 0;
-  while (i < b->num_ops && b->ops[i] != branch) i++;
+  uint32_t i = m->position;
+  AT_ASSERT(i < b->num_ops && b->ops[i] == branch);
   // Only what computes nothing stands between the two.
   for (i++; i < b->num_ops; i++) {
     at_mosaic_opcode c = at_mosaic_opcode_of(b->ops[i]);
@@ -287,7 +286,7 @@ bool at_me_start_later(at_me *m, const at_mop *branch) {
   if (i >= b->num_ops) return false;
   const at_mop *load = added_to(m, b->ops[i], ref);
   if (!load) return false;
-  uses u = {ref, branch, load, b->ops[i], false};
+  sum u = {ref, branch, load, b->ops[i]};
   m->start = at_me_scalar(m, branch->operands[0]);
   m->start_late = comes_late(m, &u);
   return true;
