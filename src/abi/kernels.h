@@ -118,4 +118,14 @@ typedef struct at_k_linalg_params {
   int64_t batch, m, n, k;
 } at_k_linalg_params;
 
+// A matrix of rows of ids, as the SparseCore has them: row r ends before
+// pointers[r], and the next begins there, rounded up to `alignment`. `entries`:
+// of the buffer of ids, which is the number of results too.
+typedef struct at_k_csr_params {
+  int64_t rows, entries, max_per_row, alignment;
+  int64_t table_rows, row_bytes;  // CSR_GATHER
+  int32_t pad_value;              // CSR_IOTA: where no entry is
+  int32_t unused;
+} at_k_csr_params;
+
 #endif

@@ -1,5 +1,8 @@
 #include "compile/runtime_ops.h"
 
+#include "compile/sparse.h"
+#include "sparsecore/sparsecore.h"
+
 typedef at_status (*choose_fn)(const at_node *n, at_arena *a, at_rt_choice *out);
 
 void at_row_major_strides(at_dims d, int64_t *strides) {
@@ -356,7 +359,18 @@ static bool linalg_dtype(at_dtype t) {
          t == AT_F16;
 }
 
+static at_status choose_csr(const at_node *n, at_arena *a, at_rt_kernel id, at_rt_choice *out) {
+  at_k_csr_params p;
+  AT_TRY(at_sc_csr_read(n, &p));
+  if (!at_sparse_cores())
+    return AT_FAIL(AT_UNIMPLEMENTED, "the target has no SparseCores");
+  return finish(out, a, id, &p, sizeof p, n, bytes_ns(n));
+}
+
 static at_status choose_custom(const at_node *n, at_arena *a, at_rt_choice *out) {
+  at_sc_kind sparse = at_sc_kind_of(n);
+  if (sparse == AT_SC_GATHER) return choose_csr(n, a, AT_RT_CSR_GATHER, out);
+  if (sparse == AT_SC_IOTA) return choose_csr(n, a, AT_RT_CSR_IOTA, out);
   static const struct { const char *name; at_rt_kernel id; uint32_t in, res; } rows[] = {
       {"Qr", AT_RT_QR, 1, 2},
       {"ProductOfElementaryHouseholderReflectors", AT_RT_HOUSEHOLDER_PRODUCT, 2, 1},

@@ -11,8 +11,7 @@ uint32_t at_sparse_cores(void) {
 }
 
 bool at_sparse_is_call(const at_node *n) {
-  at_sc_kind k = at_sc_kind_of(n);
-  return k != AT_SC_NONE && k != AT_SC_STACK && k != AT_SC_UNSTACK;
+  return at_sc_is_engine(at_sc_kind_of(n));
 }
 
 // A row is read from memory, and written to where it is wanted.

@@ -72,18 +72,28 @@ static at_status read_matmul(const at_json *o, at_sc_config *c) {
   return AT_OK;
 }
 
+static at_status read_csr(const at_json *o, at_sc_config *c) {
+  if (o->kind != AT_JSON_OBJECT) return BAD("csr_config must be an object");
+  AT_TRY(read_int(o, "max_non_zeroes_per_row", 1, &c->max_per_row));
+  AT_TRY(read_int(o, "max_pad_per_row", 1, &c->max_pad));
+  return read_int(o, "pad_value", 0, &c->pad_value);
+}
+
 static at_status read_config(const at_json *o, at_sc_config *c) {
   if (o->kind != AT_JSON_OBJECT) return BAD("an object is expected");
   const at_json *device = at_json_get(o, "device_type");
   if (device && (device->kind != AT_JSON_STRING ||
                  !at_str_is(device->string, "DEVICE_TYPE_SPARSECORE")))
     return BAD("device_type must be DEVICE_TYPE_SPARSECORE");
+  const at_json *csr = at_json_get(o, "csr_config");
+  if (csr) AT_TRY(read_csr(csr, c));
   const at_json *m = at_json_get(o, "sparse_dense_matmul_config");
   return m ? read_matmul(m, c) : AT_OK;
 }
 
 at_status at_sc_config_read(at_str text, at_sc_config *out) {
-  at_sc_config c = {.num_slots = -1, .num_hypers = -1};
+  at_sc_config c = {
+      .num_slots = -1, .num_hypers = -1, .max_pad = 8, .pad_value = INT32_MAX};
   if (!text.len) {
     *out = c;
     return AT_OK;

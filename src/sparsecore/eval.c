@@ -202,11 +202,52 @@ static at_status update(const meaning *m, const at_node *n,
   return AT_OK;
 }
 
+// ---- Rows of ids
+// -----------------------------------------------------------------
+// An entry at a time; the id of padding tells that there is none.
+static at_status csr(const at_node *n, const at_literal *const *in, at_arena *a,
+                     const at_literal **results) {
+  at_k_csr_params p;
+  AT_TRY(at_sc_csr_read(n, &p));
+  bool gather = at_sc_kind_of(n) == AT_SC_GATHER;
+  const at_literal *pointers = in[gather ? 1 : 0];
+  const at_type *t = &n->types[0];
+  size_t row = gather ? (size_t)p.row_bytes : sizeof(int32_t);
+  uint8_t *to;
+  int64_t next = 0, entry = 0;  // of the result; of the buffer
+  AT_TRY_ALLOC(to, at_arena_alloc(a, (size_t)p.entries * row + 1, 16));
+  for (int64_t i = 0; i < p.entries; i++)
+    if (gather)
+      memset(to + (size_t)i * row, 0, row);
+    else
+      memcpy(to + (size_t)i * row, &p.pad_value, row);
+  for (int64_t r = 0; r < p.rows; r++) {
+    int64_t end = at_literal_int(pointers, r);
+    if (end < entry || end > p.entries || end - entry > p.max_per_row)
+      return out_of_range("row pointer", end, p.entries + 1);
+    for (; entry < end; entry++, next++) {
+      int32_t place = (int32_t)next;
+      if (!gather) {
+        memcpy(to + (size_t)entry * row, &place, row);
+        continue;
+      }
+      int64_t id = at_literal_int(in[2], entry);
+      if (id < 0 || id >= p.table_rows)
+        return out_of_range("id", id, p.table_rows);
+      memcpy(to + (size_t)next * row,
+             (const uint8_t *)in[0]->data + (size_t)id * row, row);
+    }
+    while (entry % p.alignment) entry++;
+  }
+  return at_literal_make(a, *t, to, false, true, results);
+}
+
 at_status at_sc_eval_custom(void *user, const at_node *n,
                             const at_literal *const *operands, at_arena *a,
                             const at_literal **results) {
   at_sc_kind k = at_sc_kind_of(n);
-  if (k == AT_SC_NONE || k == AT_SC_STACK || k == AT_SC_UNSTACK)
+  if (k == AT_SC_GATHER || k == AT_SC_IOTA) return csr(n, operands, a, results);
+  if (!at_sc_is_engine(k))
     return at_eval_linalg_custom(NULL, n, operands, a, results);
   at_sc_call *c;
   AT_TRY_ALLOC(c, at_new(a, at_sc_call, 1));

@@ -24,7 +24,14 @@ static const struct {
     {"SparseDenseMatmulLocalOp", AT_SC_LOCAL},
     {"SparseActivationsUnstackInterleaved", AT_SC_UNSTACK},
     {"SparseGradientsStackInterleaved", AT_SC_STACK},
+    {"SparseGather", AT_SC_GATHER},
+    {"SparseIota", AT_SC_IOTA},
+    {"SparseMapRow", AT_SC_MAP_ROW},
 };
+
+bool at_sc_is_engine(at_sc_kind k) {
+  return k >= AT_SC_LOOKUP && k <= AT_SC_LOCAL;
+}
 
 at_sc_kind at_sc_kind_of(const at_node *n) {
   if (n->op != AT_OP_CUSTOM_CALL) return AT_SC_NONE;
@@ -365,5 +372,42 @@ at_status at_sc_call_read(const at_node *n, uint32_t num_devices, uint32_t scs,
     return BAD(&r, "buffers of %llu ids do not divide over %u SparseCores",
                (unsigned long long)c.x.ids, c.x.scs_per_device);
   *out = c;
+  return AT_OK;
+}
+
+// ---- Rows of ids -----------------------------------------------------------
+static bool is_list(const at_type *t) {
+  return t->dtype == AT_S32 && t->rank == 1;
+}
+
+at_status at_sc_csr_read(const at_node *n, at_k_csr_params *out) {
+  at_sc_config config;
+  reader r = {.n = n};
+  bool gather = at_sc_kind_of(n) == AT_SC_GATHER;
+  uint32_t lists = gather ? 1 : 0, operands = gather ? 3 : 1;
+  AT_TRY(at_status_prefix(
+      at_sc_config_read(at_node_str(n, AT_ATTR_BACKEND_CONFIG), &config), "%s",
+      target_of(&r)));
+  if (n->num_operands != operands || n->num_results != 1)
+    return BAD(&r, "takes %u operands and gives 1 result, got %u and %u",
+               operands, n->num_operands, n->num_results);
+  for (uint32_t i = lists; i < operands; i++)
+    if (!is_list(type_of(&r, i)))
+      return BAD(&r, "operand %u must be a list of s32", i);
+  const at_type *to = &n->types[0];
+  if (!config.max_per_row)
+    return BAD(&r, "csr_config has no max_non_zeroes_per_row");
+  *out = (at_k_csr_params){.rows = type_of(&r, lists)->dims[0],
+                           .entries = to->rank ? to->dims[0] : 0,
+                           .max_per_row = config.max_per_row,
+                           .alignment = config.max_pad,
+                           .pad_value = (int32_t)config.pad_value};
+  if (!gather) return is_list(to) ? AT_OK : BAD(&r, "gives a list of s32");
+  const at_type *table = type_of(&r, 0);
+  if (table->rank != 2 || to->rank != 2 || table->dtype != to->dtype ||
+      to->dims[0] != type_of(&r, 2)->dims[0] || to->dims[1] != table->dims[1])
+    return BAD(&r, "gives a row of the table for each id");
+  out->table_rows = table->dims[0];
+  out->row_bytes = table->dims[1] * (int64_t)at_dtype_bytes(table->dtype);
   return AT_OK;
 }

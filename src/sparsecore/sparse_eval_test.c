@@ -130,7 +130,68 @@ static void means_what_numpy_says(void **state) {
   assert_true(cases >= 12);
 }
 
+// ---- Rows of ids
+static const at_literal *evaluate(at_arena *a, const char *target,
+                                  const at_type *types, void *const *data,
+                                  uint32_t n, at_type out, at_code want) {
+  at_module *m;
+  at_comp *main;
+  at_value operands[3];
+  const at_literal *in[3], *got = NULL;
+  at_node *call;
+  OK(at_module_create(a, AT_STR("m"), &m));
+  OK(at_comp_create(m, AT_STR("main"), NULL, &main));
+  for (uint32_t i = 0; i < n; i++) {
+    OK(at_build_param(main, types[i], NULL, &operands[i]));
+    OK(at_literal_make(a, types[i], data[i], false, false, &in[i]));
+  }
+  at_attr attrs[2] = {
+      {.id = AT_ATTR_CALL_TARGET_NAME, .s = at_str_of(target)},
+      {.id = AT_ATTR_BACKEND_CONFIG,
+       .s = AT_STR("{\"csr_config\": {\"max_non_zeroes_per_row\": 8}}")}};
+  at_node_desc d = {.op = AT_OP_CUSTOM_CALL,
+                    .operands = operands,
+                    .num_operands = n,
+                    .attrs = attrs,
+                    .num_attrs = 2,
+                    .types = &out,
+                    .num_types = 1};
+  OK(at_build(main, NULL, &d, &call));
+  uint32_t scs = 2;
+  assert_int_equal(at_code_take(at_sc_eval_custom(&scs, call, in, a, &got)),
+                   want);
+  return got;
+}
+
+static void rows_of_ids(void **state) {
+  at_arena *a = at_arena_create();
+  int32_t pointers[3] = {2, 8, 11}, ids[16] = {1, 0, [8] = 3, 2, 1};
+  int16_t table[8] = {10, 11, 20, 21, 30, 31, 40, 41};
+  at_type types[3] = {type_of(a, AT_S16, 4, 2),
+                      type_of(a, AT_S32, 3, -1),
+                      type_of(a, AT_S32, 16, -1)};
+  void *data[3] = {table, pointers, ids};
+  at_type rows = type_of(a, AT_S16, 16, 2);
+  const at_literal *l =
+      evaluate(a, "SparseGather", types, data, 3, rows, AT_OK_CODE);
+  static const int16_t want[32] = {20, 21, 10, 11, 40, 41, 30, 31, 20, 21};
+  assert_memory_equal(l->data, want, sizeof want);
+  l = evaluate(a, "SparseIota", types + 1, data + 1, 1, types[2], AT_OK_CODE);
+  const int32_t *places = l->data;
+  for (int i = 0; i < 16; i++)
+    assert_int_equal(places[i], i < 2              ? i
+                                : i >= 8 && i < 11 ? i - 6
+                                                   : INT32_MAX);
+  ids[9] = 4;
+  evaluate(a, "SparseGather", types, data, 3, rows, AT_INVALID_ARGUMENT);
+  at_type wrong = type_of(a, AT_S16, 16, -1);
+  evaluate(a, "SparseGather", types, data, 3, wrong, AT_INVALID_ARGUMENT);
+  evaluate(a, "SparseIota", types, data, 1, types[2], AT_INVALID_ARGUMENT);
+  at_arena_destroy(a);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(means_what_numpy_says)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(means_what_numpy_says),
+                                     cmocka_unit_test(rows_of_ids)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

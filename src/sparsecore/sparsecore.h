@@ -3,6 +3,7 @@
 #ifndef ATOLL_SPARSECORE_SPARSECORE_H_
 #define ATOLL_SPARSECORE_SPARSECORE_H_
 
+#include "abi/kernels.h"
 #include "abi/sparsecore.h"
 #include "hlo/hlo.h"
 
@@ -14,6 +15,9 @@ typedef struct at_sc_config {
   bool quantised;
   double low, high;
   int64_t num_buckets;
+  // csr_config: entries of a row, 0: not said; what pads rows, and to what
+  // multiple.
+  int64_t max_per_row, pad_value, max_pad;
 } at_sc_config;
 // Reads the JSON of a call; an empty text is an empty config. The quantisation
 // is `quantization_config {min_value, max_value, num_buckets}`, or
@@ -32,10 +36,15 @@ typedef enum at_sc_kind {
   AT_SC_UPDATE_MINIBATCHES_FIRST,  // the gradient before the tables
   AT_SC_LOCAL,
   AT_SC_UNSTACK,
-  AT_SC_STACK
+  AT_SC_STACK,
+  AT_SC_GATHER,  // SparseGather
+  AT_SC_IOTA,    // SparseIota
+  AT_SC_MAP_ROW  // SparseMapRow, which nobody runs
 } at_sc_kind;
 // By call target; NONE: not a call of the SparseCore.
 at_sc_kind at_sc_kind_of(const at_node *n);
+// Lookups and updates of tables: what the engine runs.
+bool at_sc_is_engine(at_sc_kind k);
 
 // A call that the engine runs, its operands in the order of abi/sparsecore.h.
 typedef struct at_sc_call {
@@ -52,6 +61,13 @@ typedef struct at_sc_call {
 // expected.
 at_status at_sc_call_read(const at_node *n, uint32_t num_devices, uint32_t scs,
                           at_sc_call *out);
+
+// SparseGather(table[v, d], pointers[r], ids[c]) -> [c, d]: rows of the table
+// for the ids that are no padding, one after the other; what is left of the
+// result is 0. SparseIota(pointers[r]) -> s32[c]: for each entry its place
+// among those that are no padding, and where none is, pad_value.
+// INVALID_ARGUMENT names the call and what was expected.
+at_status at_sc_csr_read(const at_node *n, at_k_csr_params *out);
 
 // SparseCores of one device of a target ("v6e:2x2"); 0: none, or not known.
 uint32_t at_sc_count(at_str target);
