@@ -47,6 +47,9 @@ typedef struct at_xheader {
   uint64_t cpu_features;     // at_cpu_features that the code needs (base/cpu.h)
   uint64_t temp_bytes;       // scratch block of one launch, 64-byte aligned
   uint64_t host_argument_bytes, output_bytes, alias_bytes, peak_bytes, code_bytes;
+  // HBM that lookups and updates of the SparseCore hold at a time on the chip:
+  // no part of temp_bytes, of peak_bytes it is.
+  uint64_t sparse_bytes;
   uint32_t num_replicas, num_partitions;
   uint32_t main_begin, main_end;  // steps of the program, in order
   uint32_t name;             // string

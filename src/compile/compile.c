@@ -409,14 +409,18 @@ static at_status write_executable(job *j, at_bytes *out) {
                                                j->module->num_partitions),
                      .sparse = &j->sparse,
                      .places = j->mlir ? &j->places : NULL};
-  AT_TRY(at_sparse_check_size(j->module, e.num_devices, &j->sparse, j->arena));
+  uint64_t sparse_bytes;
+  AT_TRY(at_sparse_check_size(j->module, e.num_devices, &j->sparse, j->arena,
+                              &sparse_bytes));
   AT_TRY(at_steps_emit(&e, j->module, &h.main_begin, &h.main_end));
   AT_TRY(write_code(j, &w));
   AT_TRY(at_core_finish(&e));
   AT_TRY(write_ios(j, &w, &h));
   AT_TRY(write_costs(&w, &cost, e.ns, j->tiles));
   h.temp_bytes = at_align_up(j->plan.temp_bytes + e.scratch_bytes, 64);
-  h.peak_bytes = h.host_argument_bytes + h.output_bytes - h.alias_bytes + h.temp_bytes;
+  h.sparse_bytes = sparse_bytes;
+  h.peak_bytes = h.host_argument_bytes + h.output_bytes - h.alias_bytes + h.temp_bytes +
+                 sparse_bytes;
   h.has_effects = e.has_effects;
   h.estimated_ns = e.ns;
   return at_writer_finish(&w, &h, out);

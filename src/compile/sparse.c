@@ -417,8 +417,10 @@ static at_status collect(const at_comp *c, uint32_t devices, at_arena *a,
 }
 
 at_status at_sparse_check_size(const at_module *m, uint32_t num_devices,
-                               const at_spinput_flags *f, at_arena *a) {
+                               const at_spinput_flags *f, at_arena *a,
+                               uint64_t *stack) {
   tables t = {0};
+  *stack = 0;
   AT_TRY(collect(m->entry, num_devices, a, &t));
   if (!t.len) return AT_OK;
   at_spinput_program p = {.devices = (int32_t)num_devices,
@@ -429,8 +431,9 @@ at_status at_sparse_check_size(const at_module *m, uint32_t num_devices,
                               &p.chip));
   at_spinput_table_size *sizes;
   AT_TRY_ALLOC(sizes, at_new(a, at_spinput_table_size, t.len));
-  at_spinput_size s;
+  at_spinput_size s = {0};
   at_status st = at_spinput_size_of(&p, sizes, &s);
+  *stack = (uint64_t)AT_MAX(s.stack_bytes, (int64_t)0);
   if (at_ok(st) || !at_config_flag(AT_CONFIG_LENIENT)) return st;
   at_log(AT_LOG_WARNING, "the TPU compiler would refuse this: %s",
          at_status_message(st));

@@ -18,9 +18,11 @@ bool at_sparse_can_alias(const at_node *n, uint32_t result, uint32_t operand);
 at_status at_sparse_flags(const at_str *options, uint32_t count,
                           at_spinput_flags *out);
 // What the TPU compiler would refuse of the program's SparseCore calls, in its
-// words; a warning with ATOLL_LENIENT.
+// words; a warning with ATOLL_LENIENT. *stack: bytes of HBM that the calls hold
+// at a time on a device; 0: there are none.
 at_status at_sparse_check_size(const at_module *m, uint32_t num_devices,
-                               const at_spinput_flags *f, at_arena *a);
+                               const at_spinput_flags *f, at_arena *a,
+                               uint64_t *stack);
 // Fills in the step but for its arguments: the operands order[0, operands),
 // then all results. The optimizer's kernels are added to e->cg.
 at_status at_sparse_emit(at_emit_steps *e, const at_node *n, at_xstep *s,

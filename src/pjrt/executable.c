@@ -100,7 +100,7 @@ AT_API(Executable_GetCompiledMemoryStats) {
       (int64_t)(h->host_argument_bytes - p->host_input_bytes);
   a->output_size_in_bytes = (int64_t)(h->output_bytes - p->host_output_bytes);
   a->alias_size_in_bytes = (int64_t)h->alias_bytes;
-  a->temp_size_in_bytes = (int64_t)h->temp_bytes;
+  a->temp_size_in_bytes = (int64_t)(h->temp_bytes + h->sparse_bytes);
   a->host_generated_code_size_in_bytes = 0;
   a->host_argument_size_in_bytes = (int64_t)p->host_input_bytes;
   a->host_output_size_in_bytes = (int64_t)p->host_output_bytes;
@@ -111,7 +111,7 @@ AT_API(Executable_GetCompiledMemoryStats) {
   if (AT_HAS(PJRT_Executable_GetCompiledMemoryStats_Args, total_size_in_bytes))
     a->total_size_in_bytes =
         (int64_t)(h->code_bytes + h->host_argument_bytes + h->output_bytes -
-                  h->alias_bytes + h->temp_bytes) -
+                  h->alias_bytes + h->temp_bytes + h->sparse_bytes) -
         host;
   return NULL;
 }
