@@ -1,4 +1,4 @@
-// f32 products at default precision as the chip's matrix unit computes them:
+// f32 products and convolutions at default precision as the chip's matrix unit computes them:
 // operands rounded to bf16, sums in f32. Only under ATOLL_NUMERICS=tpu;
 // asked-for precision and algorithms are left alone.
 #include "passes/passes_internal.h"
@@ -19,10 +19,19 @@ static bool fits_bf16(at_dtype t) {
   return t == AT_BF16 || (at_is_int(t) && at_dtype_of(t)->bits <= 8);
 }
 
+// Each feature by itself: nothing that the matrix unit could do.
+static bool is_depthwise(const at_node *n) {
+  int64_t d = at_node_int(n, AT_ATTR_KERNEL_INPUT_FEATURE_DIMENSION, 0);
+  return at_node_int(n, AT_ATTR_FEATURE_GROUP_COUNT, 1) > 1 &&
+         at_value_type(n->operands[1])->dims[d] == 1;
+}
+
 // Of operands that are f32, or one f32 and one that fits.
-static bool is_default_f32_dot(const at_node *n) {
-  if (n->op != AT_OP_DOT_GENERAL || n->types[0].dtype != AT_F32 ||
-      at_node_str(n, AT_ATTR_DOT_ALGORITHM).len || is_sum_of_products(n))
+static bool is_default_f32_product(const at_node *n) {
+  bool dot = n->op == AT_OP_DOT_GENERAL;
+  if ((!dot && n->op != AT_OP_CONVOLUTION) || n->types[0].dtype != AT_F32 ||
+      at_node_str(n, AT_ATTR_DOT_ALGORITHM).len ||
+      (dot ? is_sum_of_products(n) : is_depthwise(n)))
     return false;
   at_dtype a = operand_type(n, 0), b = operand_type(n, 1);
   if ((a != AT_F32 && !fits_bf16(a)) || (b != AT_F32 && !fits_bf16(b)))
@@ -56,12 +65,12 @@ static at_status round_operand(at_module *m, at_comp *c, at_map *rounded,
   return AT_OK;
 }
 
-static at_status round_dots(at_module *m, at_comp *c) {
+static at_status round_products(at_module *m, at_comp *c) {
   at_map rounded = at_map_in(m->arena);
   AT_FOR_NODES(n, c) {
     for (uint32_t r = 0; r < n->num_regions; r++)
-      AT_TRY(round_dots(m, n->regions[r]));
-    if (!is_default_f32_dot(n)) continue;
+      AT_TRY(round_products(m, n->regions[r]));
+    if (!is_default_f32_product(n)) continue;
     for (uint32_t i = 0; i < 2; i++)
       if (operand_type(n, i) == AT_F32)
         AT_TRY(round_operand(m, c, &rounded, n, i));
@@ -71,6 +80,6 @@ static at_status round_dots(at_module *m, at_comp *c) {
 
 at_status at_pass_numerics(at_module *m, const at_pass_options *o) {
   for (uint32_t i = 0; o->bf16_dots && i < m->num_funcs; i++)
-    AT_TRY(round_dots(m, m->funcs[i]));
+    AT_TRY(round_products(m, m->funcs[i]));
   return AT_OK;
 }

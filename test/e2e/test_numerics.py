@@ -17,6 +17,12 @@ rounds = abs(mixed - rounded(x) @ bytes_).max() < 1e-2
 assert rounds == (abs(mixed - x @ bytes_.astype(np.float32)).max() > 1e-2)
 assert rounds == (abs(got - rounded(x) @ rounded(y)).max() < 1e-4)  # as of two f32 operands
 assert abs(sums - (x * x).sum(1)).max() < 1e-4  # no product for the matrix unit
+image, kernel = x.reshape(1, 8, 8, 96), np.random.default_rng(3).standard_normal((3, 3, 96, 16), np.float32)
+conv = lambda a, w, precision=None, groups=1: np.asarray(jax.jit(lambda a, w: jax.lax.conv_general_dilated(
+    a, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"), precision=precision, feature_group_count=groups))(a, w))
+assert rounds == (abs(conv(image, kernel) - conv(rounded(image), rounded(kernel), "highest")).max() < 1e-3)
+depthwise = np.ascontiguousarray(kernel[:, :, :, :1].transpose(0, 1, 3, 2))
+assert abs(conv(image, depthwise, None, 96) - conv(image, depthwise, "highest", 96)).max() < 1e-3
 print(abs(got - x @ y).max() < 1e-4, abs(got - rounded(x) @ rounded(y)).max() < 1e-4, abs(asked - x @ y).max() < 1e-4)
 """
 
