@@ -22,14 +22,43 @@ static bool may_join(const at_node *n) {
   }
 }
 
-// The same value to the same devices: once is enough.
+// What was sent of v as n would send it.
+static at_node *sent_as(at_rw *r, at_map *seen, at_value v, const at_node *n) {
+  void **slot = at_map_find_ptr(seen, v.node);
+  for (const sent *x = slot ? *slot : NULL; x; x = x->next)
+    if (at_value_eq(x->node->operands[0], v) &&
+        at_type_eq(at_value_type(v), at_value_type(n->operands[0])) &&
+        at_collective_alike(r->m, x->node, n))
+      return x->node;
+  return NULL;
+}
+
+// Whether v is the reversal of what it reads along dimensions that n, a gather,
+// does not join.
+static bool reversed_apart(at_value v, const at_node *n) {
+  if (n->op != AT_OP_ALL_GATHER || v.node->op != AT_OP_REVERSE) return false;
+  at_dims d = at_node_ints(v.node, AT_ATTR_DIMENSIONS);
+  for (uint32_t i = 0; i < d.rank; i++)
+    if (d.ptr[i] == at_node_int(n, AT_ATTR_ALL_GATHER_DIM, 0)) return false;
+  return true;
+}
+
+// The same value to the same devices: once is enough, also if reversed since,
+// as kernels of convolutions are in their gradients.
 static at_status send_once(at_rw *r, at_map *seen, at_node *n) {
   sent **slot, *x;
-  AT_TRY_ALLOC(slot, (sent **)at_map_put_ptr(seen, n->operands[0].node));
-  for (x = *slot; x; x = x->next)
-    if (at_value_eq(x->node->operands[0], n->operands[0]) &&
-        at_collective_alike(r->m, x->node, n))
-      return at_fwd_set(r, n, 0, (at_value){x->node, 0});
+  at_value v = n->operands[0], turned;
+  at_node *before = sent_as(r, seen, v, n);
+  if (before) return at_fwd_set(r, n, 0, (at_value){before, 0});
+  if (reversed_apart(v, n))
+    before = sent_as(r, seen, at_fwd(v.node->operands[0]), n);
+  if (before) {
+    at_value whole = {before, 0};
+    AT_TRY(at_mk(n, AT_OP_REVERSE, &whole, 1, v.node->attrs, v.node->num_attrs,
+                 &n->types[0], &turned));
+    return at_fwd_set(r, n, 0, turned);
+  }
+  AT_TRY_ALLOC(slot, (sent **)at_map_put_ptr(seen, v.node));
   AT_TRY_ALLOC(x, at_new(r->m->arena, sent, 1));
   *x = (sent){n, *slot};
   *slot = x;
