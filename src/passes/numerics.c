@@ -1,6 +1,6 @@
-// f32 products and convolutions at default precision as the chip's matrix unit computes them:
-// operands rounded to bf16, sums in f32. Only under ATOLL_NUMERICS=tpu;
-// asked-for precision and algorithms are left alone.
+// f32 products and convolutions at default precision as the chip's matrix unit
+// computes them: operands rounded to bf16, sums in f32. Only under
+// ATOLL_NUMERICS=tpu; asked-for precision and algorithms are left alone.
 #include "passes/passes_internal.h"
 
 static at_dtype operand_type(const at_node *n, uint32_t i) {

@@ -452,6 +452,7 @@ static at_status close_comp(at_cut *c, at_comp *comp) {
 
 static at_status rewrite_comp(at_cut *c, at_comp *comp) {
   at_node *last = comp->last;
+  AT_TRY(at_products_want(c, comp));
   AT_TRY(close_comp(c, comp));
   for (at_node *n = comp->first, *next; n && last; n = next) {
     next = n->next;

@@ -80,6 +80,60 @@ static double flops_of(const at_node *n, const at_rule *r) {
          (double)AT_MAX(kernel->dims[of], (int64_t)1);
 }
 
+static bool is_product(at_op op) {
+  return op == AT_OP_DOT_GENERAL || op == AT_OP_CONVOLUTION;
+}
+
+// How many products would have p's value cut as `dims`: they share what moves.
+static uint32_t readers(const at_place *p, const at_axes *dims) {
+  const at_want *x = p->wants;
+  while (x && !at_dims_axes_eq(x->dims, dims, p->whole.rank)) x = x->next;
+  return x ? x->count : 1;
+}
+
+static at_status want(at_cut *c, at_place *p, const at_axes *dims) {
+  at_want *x = p->wants;
+  while (x && !at_dims_axes_eq(x->dims, dims, p->whole.rank)) x = x->next;
+  if (x) return x->count++, AT_OK;
+  AT_TRY_ALLOC(x, at_new(c->m->arena, at_want, 1));
+  *x = (at_want){.count = 1, .next = p->wants};
+  AT_TRY_ALLOC(x->dims, at_new(c->m->arena, at_axes, p->whole.rank + 1));
+  for (uint32_t d = 0; d < p->whole.rank; d++) x->dims[d] = dims[d];
+  p->wants = x;
+  return AT_OK;
+}
+
+// Whether n adds up along a dimension of tensor t that is cut otherwise than in
+// `dims`: then partial sums may serve n better.
+static bool sums_moved(const at_rule *r, uint32_t t, const at_axes *dims) {
+  const at_place *p = r->places[t];
+  for (uint32_t d = 0; d < p->whole.rank; d++)
+    for (uint32_t k = 0; k < r->dims[t][d].n; k++)
+      if (r->kind[r->dims[t][d].f[k]] == AT_FACTOR_SUM &&
+          !at_axes_eq(&p->dims[d], &dims[d]))
+        return true;
+  return false;
+}
+
+at_status at_products_want(at_cut *c, at_comp *comp) {
+  AT_FOR_NODES(n, comp) {
+    at_rule r;
+    at_axes *f, dims[64];
+    if (!n->aux || !is_product(n->op)) continue;
+    AT_TRY(at_rule_make(c->m->arena, n, &r));
+    AT_TRY_ALLOC(f, at_new(c->m->arena, at_axes, 2 * r.num_factors + 1));
+    for (uint32_t t = r.num_tensors; t-- > 0;)
+      fill(c, &r, t, f, f + r.num_factors);
+    settle(c, &r, f);
+    for (uint32_t t = 0; t < 2; t++) {
+      if (!r.places[t] || r.places[t]->whole.rank > 64) continue;
+      dims_of(c, &r, t, f, dims);
+      if (!sums_moved(&r, t, dims)) AT_TRY(want(c, r.places[t], dims));
+    }
+  }
+  return AT_OK;
+}
+
 // What a device could compute while a byte arrives. Chips reach 2,000 and more,
 // but a product that all of them do whole keeps what follows from being cut.
 static const double kFlopsPerByte = 100;
@@ -89,7 +143,7 @@ static double cost_of(const at_cut *c, const at_node *n, const at_rule *r,
   at_axes dims[64];
   at_axes partial = partial_axes(r, f);
   double bytes = 0, work = 0, cut = 1;
-  bool product = n->op == AT_OP_DOT_GENERAL || n->op == AT_OP_CONVOLUTION;
+  bool product = is_product(n->op);
   for (uint32_t i = 0; i < r->num_factors; i++)
     cut *= (double)at_axes_size(c, &f[i]);
   for (uint32_t t = 0; t < r->num_tensors; t++) {
@@ -99,7 +153,8 @@ static double cost_of(const at_cut *c, const at_node *n, const at_rule *r,
     work += (double)at_type_bytes(&p->whole) / cut;
     if (t < n->num_operands) {
       if (!at_has_part(p, n->parent, dims))
-        bytes += at_reshard_cost(c, &p->whole, p->dims, dims);
+        bytes += at_reshard_cost(c, &p->whole, p->dims, dims) /
+                 (product ? readers(p, dims) : 1);
       continue;
     }
     for (uint32_t mask = at_axes_bits(&partial); mask;) {

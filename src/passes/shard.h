@@ -58,6 +58,7 @@ struct at_place {
   // Shardings of a later priority: joined when propagation gets there.
   at_axes *later;
   const int8_t *priority;
+  struct at_want *wants;
   at_place *outer;  // parameter of a manual computation: its operand's place
   // While the program is rewritten:
   at_value now;  // the part that this device holds
@@ -72,6 +73,13 @@ typedef struct at_part {
   at_value v;
   struct at_part *next;
 } at_part;
+
+// How products that read a value would have it, for their results' sake.
+typedef struct at_want {
+  at_axes *dims;
+  uint32_t count;
+  struct at_want *next;
+} at_want;
 
 typedef struct at_cut {
   at_module *m;
@@ -207,6 +215,8 @@ at_axes at_rule_dim(const at_cut *c, const at_rule *r, uint32_t t, uint32_t d,
 // Rewrites n, an op that is not control flow, and sets `now` of its results'
 // places.
 at_status at_partition_op(at_cut *c, at_node *n);
+// Tells the places that products of `comp` read how those would have them.
+at_status at_products_want(at_cut *c, at_comp *comp);
 // *v whole, on every device, before n. A value without a place stays.
 at_status at_bring_whole(at_cut *c, at_node *n, at_value *v);
 
