@@ -150,9 +150,14 @@ def rule(g, t, a, rate):
   norm = jnp.sqrt(jnp.sum(g * g, axis=1, keepdims=True))
   return t - rate * g / jnp.maximum(norm, 1.0), jnp.maximum(a, jnp.max(jnp.abs(g), axis=1, keepdims=True))
 row = jax.ShapeDtypeStruct((1, width), jnp.float32)
-jaxpr = jax.make_jaxpr(rule)(row, row, row, row)
+# Version 0.1.0 of the package takes a jaxpr, 0.2.0 the text of a program.
+import inspect
+if "jaxpr" in inspect.signature(custom._tpu_sparse_dense_matmul_optimizer_grad_abstract_eval).parameters:
+  body = {"jaxpr": jax.make_jaxpr(rule)(row, row, row, row)}
+else:
+  body = {"stablehlo": jax.jit(rule).lower(row, row, row, row).as_text()}
 f = jax.jit(lambda p, i, s, w, g, t, a: custom.tpu_sparse_dense_matmul_optimizer_grad_primitive.bind(
-    p, i, s, w, jnp.int32(1), g, jnp.float32(.5), t, a, num_hyperparameters=1, jaxpr=jaxpr,
+    p, i, s, w, jnp.int32(1), g, jnp.float32(.5), t, a, num_hyperparameters=1, **body,
     max_ids_per_partition=8, max_unique_ids_per_partition=8), donate_argnums=(5, 6))
 new_table, new_state = (np.asarray(v) for v in f(pointers.reshape(-1), ids, samples, gains, grad, jnp.asarray(table), jnp.asarray(state)))
 # Rows of SparseCore 0 come first: row r is at r // 2 there.

@@ -71,40 +71,67 @@ def test_hyperparameters(name, rate):
 class Step:
   """One table of one optimizer, every sample with an id of its own."""
 
-  def __init__(self, optimizer, width, batch):
+  def __init__(self, optimizer, width, batch, limits=None, minibatching=False):
     self.device = jax.devices()[0]
     self.cores = utils.num_sparsecores_per_device(self.device)
     table = es.TableSpec(vocabulary_size=batch + 32, embedding_dim=width, initializer=jax.nn.initializers.zeros, name="t",
-                         combiner="sum", optimizer=optimizer, max_ids_per_partition=256, max_unique_ids_per_partition=256)
+                         combiner="sum", optimizer=optimizer, max_ids_per_partition=64, max_unique_ids_per_partition=64)
     self.features = {"f": es.FeatureSpec(table_spec=table, input_shape=(batch, 1), output_shape=(batch, width), name="f")}
     embedding.prepare_feature_specs_for_training(self.features, global_device_count=1, num_sc_per_device=self.cores)
     self.spec = next(iter(embedding.get_stacked_table_specs(self.features).values()))
+    self.minibatching = minibatching
+    more = {"embedding_var_limits": {self.spec.stack_name: limits}} if limits else {}
     mesh, x, one = jax.sharding.Mesh(np.array([self.device]), ("x",)), jax.P("x"), jax.P()
 
     def update(g, ids, tables, step):
       return embedding.tpu_sparse_dense_matmul_grad({"f": g}, ids, tables, step=step, feature_specs=self.features,
-                                                    global_device_count=1, num_sc_per_device=self.cores)
+                                                    global_device_count=1, num_sc_per_device=self.cores,
+                                                    enable_minibatching=minibatching, **more)
     self.update = jax.jit(jax.shard_map(update, mesh=mesh, in_specs=(x, x, x, one), out_specs=x, check_vma=False))
 
   def run(self, ids, gradient, tables, step):
     pre, _ = embedding.preprocess_sparse_dense_matmul_input({"f": ids[:, None]}, None, self.features, 1, 1,
-                                                            num_sc_per_device=self.cores, batch_number=1)
+                                                            num_sc_per_device=self.cores, batch_number=1,
+                                                            enable_minibatching=self.minibatching)
     kind = self.spec.optimizer.slot_variables_initializers()
     first, *rest = map(jnp.asarray, tables)
     slots = type(kind)(*rest) if hasattr(kind, "_fields") else tuple(rest)
     args = gradient, pre, {self.spec.stack_name: embedding.EmbeddingVariables(first, slots)}, jnp.int32(step)
     new = self.update(*args)[self.spec.stack_name]
-    text = self.update.lower(*args).compiler_ir("stablehlo")
-    return [np.asarray(a) for a in (new.table, *jax.tree.leaves(new.slot))], text
+    return [np.asarray(a) for a in (new.table, *jax.tree.leaves(new.slot))], args, self.update.lower(*args)
 
   def rows(self, ids):
     return ids % self.cores * (self.spec.stack_vocab_size // self.cores) + ids // self.cores
 
 
 def body_of(module):
-  funcs = [op for op in module.body.operations if "tuple<" in str(op.attributes["function_type"])]
-  assert len(funcs) == 1
-  return funcs[0]
+  """The optimizer: what gives a tuple, or what the call names."""
+  funcs = {ir.StringAttr(op.attributes["sym_name"]).value: op for op in module.body.operations}
+  named = re.search(r"called_computations = \[@\"?([^\"\]]+)\"?\]", str(module))
+  return funcs[named[1]]
+
+
+def compare(step, optimizer, count, rng):
+  """Wanted tables and slots, and what the update made of them; its arguments and program."""
+  shape = step.spec.stack_vocab_size, step.spec.stack_embedding_dim
+  slots = len(step.spec.optimizer.slot_variables_initializers())
+  tables = [np.abs(rng.normal(size=shape)).astype(F32) + F32(0.5) for _ in range(1 + slots)]
+  batch = step.features["f"].input_shape[0]
+  ids = rng.permutation(step.features["f"].table_spec.vocabulary_size)[:batch].astype(np.int32)
+  gradient = rng.normal(size=(batch, shape[1])).astype(F32)
+  got, args, lowered = step.run(ids, gradient, tables, count)
+  module = lowered.compiler_ir("stablehlo")
+  body = body_of(module)
+  kinds = [str(v.type) for v in body.regions[0].blocks[0].arguments]
+  hypers = hyperparameters(optimizer, jax.devices("cpu")[0])(count)
+  repeated = [np.full((1, shape[1]), h, F32) for h in hypers]
+  want = [t.copy() for t in tables]
+  for row, g in zip(step.rows(ids), gradient):
+    row_of = [g[None], *(t[row:row + 1] for t in tables), *repeated]
+    row_of = [a != 0 if "i1" in k else a for a, k in zip(row_of, kinds, strict=True)]
+    for t, new in zip(want, evaluate(body, row_of), strict=True):
+      t[row] = new
+  return want, got, jax.tree.leaves(args), lowered.as_text()
 
 
 @pytest.mark.parametrize("rate", ["constant", "divided"])
@@ -113,22 +140,7 @@ def test_updates(name, rate):
   rng = np.random.default_rng(3)
   optimizer = OPTIMIZERS[name](learning_rate=RATES[rate])
   step = Step(optimizer, 16, 64)
-  shape = step.spec.stack_vocab_size, step.spec.stack_embedding_dim
-  slots = len(step.spec.optimizer.slot_variables_initializers())
-  tables = [np.abs(rng.normal(size=shape)).astype(F32) + F32(0.5) for _ in range(1 + slots)]
-  hypers = hyperparameters(optimizer, jax.devices("cpu")[0])
   for count in (1, 5, 7):
-    ids = rng.permutation(step.features["f"].table_spec.vocabulary_size)[:64].astype(np.int32)
-    gradient = rng.normal(size=(64, shape[1])).astype(F32)
-    got, module = step.run(ids, gradient, tables, count)
-    body = body_of(module)
-    kinds = [str(v.type) for v in body.regions[0].blocks[0].arguments]
-    repeated = [np.full((1, shape[1]), h, F32) for h in hypers(count)]
-    want = [t.copy() for t in tables]
-    for row, g in zip(step.rows(ids), gradient):
-      args = [g[None], *(t[row:row + 1] for t in tables), *repeated]
-      args = [a != 0 if "i1" in k else a for a, k in zip(args, kinds, strict=True)]
-      for t, new in zip(want, evaluate(body, args)):
-        t[row] = new
-    for have, w in zip(got, want):
+    want, got, _, _ = compare(step, optimizer, count, rng)
+    for have, w in zip(got, want, strict=True):
       np.testing.assert_array_equal(have.view(np.int32), w.view(np.int32), f"step {count}")
