@@ -49,13 +49,18 @@ static at_status send_once(at_rw *r, at_map *seen, at_node *n) {
   sent **slot, *x;
   at_value v = n->operands[0], turned;
   at_node *before = sent_as(r, seen, v, n);
-  if (before) return at_fwd_set(r, n, 0, (at_value){before, 0});
+  if (before) {
+    before->mark += n->mark;
+    return at_fwd_set(r, n, 0, (at_value){before, 0});
+  }
   if (reversed_apart(v, n))
     before = sent_as(r, seen, at_fwd(v.node->operands[0]), n);
   if (before) {
     at_value whole = {before, 0};
+    before->mark++;
     AT_TRY(at_mk(n, AT_OP_REVERSE, &whole, 1, v.node->attrs, v.node->num_attrs,
                  &n->types[0], &turned));
+    turned.node->mark = n->mark;
     return at_fwd_set(r, n, 0, turned);
   }
   AT_TRY_ALLOC(slot, (sent **)at_map_put_ptr(seen, v.node));
@@ -105,6 +110,73 @@ static at_status add_before(at_rw *r, at_node *n) {
   return at_fwd_set(r, n, 0, (at_value){one, 0});
 }
 
+// ---- What is rounded behind travels rounded --------------------------------
+// Ops that only move elements of their first operand.
+static bool moves(const at_node *n) {
+  switch (n->op) {
+    case AT_OP_SLICE:
+    case AT_OP_DYNAMIC_SLICE:
+    case AT_OP_RESHAPE:
+    case AT_OP_TRANSPOSE:
+    case AT_OP_REVERSE:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// Whether n may carry rounded elements: the chip also adds up such.
+static bool may_carry(const at_rw *r, const at_node *n) {
+  return may_join(n) && n->mark == 1 && (!n->num_regions || r->o->bf16_dots);
+}
+
+static at_status narrowed(at_rw *r, at_node *old, at_dtype t, at_node **out) {
+  at_type type = at_type_with(old->types[0], t);
+  at_comp *body = NULL;
+  at_value v;
+  AT_TRY(at_mk_convert(old, old->operands[0], t, &v));
+  if (old->num_regions)
+    AT_TRY(at_mk_binary_region(r->m, at_region_binary(old->regions[0]), t,
+                               old->loc, &body));
+  at_node_desc d = {.op = old->op,
+                    .operands = &v,
+                    .num_operands = 1,
+                    .attrs = old->attrs,
+                    .num_attrs = old->num_attrs,
+                    .regions = &body,
+                    .num_regions = old->num_regions,
+                    .types = &type,
+                    .num_types = 1,
+                    .loc = old->loc};
+  AT_TRY(at_build(old->parent, old, &d, out));
+  v.node->mark = (*out)->mark = 1;
+  old->mark = 0;
+  return AT_OK;
+}
+
+// convert(move(collective(x))) = move(collective(convert(x))) if nobody else
+// reads what is between.
+static at_status round_before(at_rw *r, at_node *n) {
+  if (n->op != AT_OP_CONVERT) return AT_OK;
+  at_value v = n->operands[0];
+  at_dtype t = n->types[0].dtype;
+  if (t != AT_BF16 || at_value_type(v)->dtype != AT_F32) return AT_OK;
+  at_node *reader = n;
+  while (moves(v.node) && v.node->mark == 1 && v.node->parent == n->parent) {
+    reader = v.node;
+    v = v.node->operands[0];
+  }
+  at_node *one;
+  if (v.node->parent != n->parent || !may_carry(r, v.node)) return AT_OK;
+  AT_TRY(narrowed(r, v.node, t, &one));
+  r->changed = true;
+  if (reader == n) return at_fwd_set(r, n, 0, (at_value){one, 0});
+  for (at_node *k = n->operands[0].node; k != v.node; k = k->operands[0].node)
+    k->types[0].dtype = t;
+  reader->operands[0] = (at_value){one, 0};
+  return at_fwd_set(r, n, 0, n->operands[0]);
+}
+
 static at_status sweep(at_rw *r, at_comp *c) {
   at_map seen = at_map_in(r->m->arena);
   for (at_node *n = c->first, *next; n; n = next) {
@@ -114,6 +186,7 @@ static at_status sweep(at_rw *r, at_comp *c) {
       AT_TRY(sweep(r, n->regions[i]));
     if (may_join(n)) AT_TRY(send_once(r, &seen, n));
     AT_TRY(add_before(r, n));
+    AT_TRY(round_before(r, n));
   }
   at_fwd_results(c);
   return AT_OK;
