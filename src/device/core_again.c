@@ -8,9 +8,6 @@
 #include "base/strbuf.h"
 #include "device/core_internal.h"
 
-// No check of its own, but memory and cores are as under checks.
-enum { kMute = 1 << 30 };
-
 void core_note_undefined(core_state *c, undefined_kind kind, int32_t loc) {
   core_rerun *r = c->launch->rerun;
   int32_t none = 0;
@@ -209,6 +206,7 @@ static at_status run_twice(const at_core_launch *l, const results *other,
   note->second = true;
   second.bufs = other->bufs;
   second.checks = kMute;
+  if (l->checks & AT_CHECK_RACES) second.checks |= kApart;
   st = run(&second);
   if (!st.err) st = compare(&second, l->bufs);
   int32_t nan = atomic_load(&note->nan_at);

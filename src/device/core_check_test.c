@@ -65,8 +65,8 @@ static void reads_an_allocation(at_core *c, const int32_t *g,
 
 static void signals_twice(at_core *c, const int32_t *g, const at_core_ref *r) {
   touch_ref(c, &r[1], 32, AT_CORE_STORE);
-  at_core_sem_signal(c, r[3].base, g_sound ? 1 : 2, AT_CORE_SELF,
-                     AT_CORE_SELF, AT_CORE_SELF, 0, 0);
+  at_core_sem_signal(c, r[3].base, g_sound ? 1 : 2, AT_CORE_SELF, AT_CORE_SELF,
+                     AT_CORE_SELF, 0, 0);
   at_core_sem_wait(c, r[3].base, 1, 0);
 }
 
@@ -121,7 +121,8 @@ static const struct {
     {reads_scratch_first,
      "read of uninitialised memory: scratch 0 (argument 2), element (0)"},
     {reads_an_allocation, "read of uninitialised memory: an allocation"},
-    {signals_twice, "semaphore 0 of scratch 1 (argument 3) is 1 when the kernel ends"},
+    {signals_twice,
+     "semaphore 0 of scratch 1 (argument 3) is 1 when the kernel ends"},
     {leaves_a_scoped_signal, "is 1 where its scope ends"},
     {never_waits, "this copy is never waited for"},
     {writes_half, "output 0 (argument 1), element (16) was never written"},
@@ -220,7 +221,8 @@ static void padding_of_integers_is_found(void **state) {
     k.refs[i].window = AT_CORE_BLOCKED, k.refs[i].block[0] = 2;
   g_checks = AT_CHECK_UNINIT;
   g_sound = false;
-  fails(&k, AT_FAILED_PRECONDITION, "element (2) of output 0 (argument 1) follows from");
+  fails(&k, AT_FAILED_PRECONDITION,
+        "element (2) of output 0 (argument 1) follows from");
   g_sound = true;
   runs(&k);
   assert_int_equal(out[0], 3);
@@ -276,8 +278,7 @@ static void hands_over(at_core *c, const int32_t *g, const at_core_ref *r) {
     touch_ref(c, &half, 4, AT_CORE_LOAD);
   } else {
     if (g_sound) touch_ref(c, &half, 4, AT_CORE_STORE);
-    at_core_sem_signal(c, r[1].base, 1, AT_CORE_SELF, 1, AT_CORE_SELF, 0,
-                       0);
+    at_core_sem_signal(c, r[1].base, 1, AT_CORE_SELF, 1, AT_CORE_SELF, 0, 0);
     if (!g_sound) touch_ref(c, &half, 4, AT_CORE_STORE);
     at_core_sem_wait(c, r[1].base, 1, 0);
     return;
@@ -303,6 +304,87 @@ static void cores_must_signal(void **state) {
   g_checks = 0;
 }
 
+// ---- Steps along a parallel dimension, of one core
+static void touch_words(at_core *c, void *base, int64_t first, int32_t kind) {
+  at_core_ref part = {.base = (float *)base + first};
+  touch_ref(c, &part, 8, kind);
+}
+
+static void leaves_a_sum(at_core *c, const int32_t *g, const at_core_ref *r) {
+  if (g_sound || !g[0]) touch_ref(c, &r[2], 32, AT_CORE_STORE);
+  touch_ref(c, &r[2], 32, AT_CORE_LOAD);
+  touch_words(c, r[1].base, 8 * g[0], AT_CORE_STORE);
+}
+
+// Part of what it reads was left, and a result may not follow from that part.
+static void leaves_a_part(at_core *c, const int32_t *g, const at_core_ref *r) {
+  float *s = r[2].base, *out = r[1].base;
+  touch_words(c, s, 8 * g[0], AT_CORE_STORE);
+  for (int i = 0; i < 8; i++) s[8 * g[0] + i] = 1;
+  touch_ref(c, &r[2], 32, AT_CORE_LOAD);
+  touch_words(c, out, 8 * g[0], AT_CORE_STORE);
+  for (int i = 0; i < 8; i++) out[8 * g[0] + i] = s[g_sound ? 8 * g[0] : 0];
+}
+
+static void updates_one_place(at_core *c, const int32_t *g,
+                              const at_core_ref *r) {
+  touch_words(c, r[1].base, g_sound ? 8 * g[0] : 0, AT_CORE_STORE);
+  if (g_sound || g[0] < 3) return;
+  for (int i = 1; i < 4; i++) touch_words(c, r[1].base, 8 * i, AT_CORE_STORE);
+}
+
+static void leaves_a_signal(at_core *c, const int32_t *g,
+                            const at_core_ref *r) {
+  touch_words(c, r[1].base, 8 * g[0], AT_CORE_STORE);
+  if (g_sound || g[0] % 2 == 0)
+    at_core_sem_signal(c, r[3].base, 1, AT_CORE_SELF, AT_CORE_SELF,
+                       AT_CORE_SELF, 0, 0);
+  if (g_sound || g[0] % 2) at_core_sem_wait(c, r[3].base, 1, 0);
+}
+
+static void parallel_steps_leave_nothing(void **state) {
+  static const struct {
+    at_core_body_fn body;
+    const char *text;
+  } cases[] = {{leaves_a_sum,
+                "race: a step reads scratch 0 (argument 2), element (0), "
+                "which a step of another index left there"},
+               {leaves_a_part, "follows from undefined values"},
+               {updates_one_place,
+                "race: a step writes output 0 (argument 1), element "
+                "(0), which a step of another index wrote"},
+               {leaves_a_signal,
+                "race: semaphore 0 of scratch 1 (argument 3) is 1 when "
+                "another index begins"}};
+  float in[32] = {0}, out[32];
+  for (size_t i = 0; i < AT_LEN(cases); i++) {
+    kernel k = {.record = {.num_refs = 4,
+                           .grid_rank = 1,
+                           .grid = {4},
+                           .semantics = {AT_CORE_PARALLEL}},
+                .refs = {whole(AT_CORE_IN, AT_CORE_HBM, AT_F32, 32),
+                         whole(AT_CORE_OUT, AT_CORE_HBM, AT_F32, 32),
+                         whole(AT_CORE_SCRATCH, AT_CORE_VMEM, AT_F32, 32),
+                         whole(AT_CORE_SCRATCH, AT_CORE_SEM, AT_INVALID, 1)},
+                .body = cases[i].body,
+                .bufs = {in, out}};
+    for (int all = 0; all < 2; all++) {
+      g_checks = all ? 63 : AT_CHECK_RACES;
+      g_sound = true;
+      runs(&k);
+      g_sound = false;
+      bool values = cases[i].body == leaves_a_part;  // only a second run tells
+      if (values && !all)
+        runs(&k);
+      else
+        fails(&k, AT_FAILED_PRECONDITION, cases[i].text);
+    }
+    // Where the steps have an order they may.
+    k.record.semantics[0] = AT_CORE_ARBITRARY;
+    runs(&k);
+  }
+}
+
 int main(void) {
   if (at_code_take(at_pool_create(2, &g_pool)) ||
       at_code_take(at_sched_create(3, 1 << 18, &g_sched)))
@@ -312,7 +394,8 @@ int main(void) {
       cmocka_unit_test(outputs_are_revisited_at_once),
       cmocka_unit_test(padding_of_integers_is_found),
       cmocka_unit_test(stores_to_inputs_are_read),
-      cmocka_unit_test(cores_must_signal)};
+      cmocka_unit_test(cores_must_signal),
+      cmocka_unit_test(parallel_steps_leave_nothing)};
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   at_sched_destroy(g_sched);
   at_pool_destroy(g_pool);

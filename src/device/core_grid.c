@@ -420,6 +420,7 @@ void core_run_steps(core_state *c, int64_t begin, int64_t end) {
   for (int64_t s = begin; s < end; s++) {
     core_grid_at(c, s, c->grid);
     c->step = s;
+    if (c->shadow) core_shadow_step(c);
     move_windows(c);
     c->program->body(&c->head, c->grid, c->refs);
     c->stack_used = 0;

@@ -314,6 +314,10 @@ typedef enum undefined_kind {
   kNumUndefined
 } undefined_kind;
 
+// In `checks` of a second run. No check of its own, but memory and cores are as
+// under checks; steps of parallel indices are held apart.
+enum { kMute = 1 << 30, kApart = 1 << 29 };
+
 // What a second run makes of NaN: odd, and not far away, since it may be the
 // turns of a loop.
 enum { kOtherOfNan = 97 };
@@ -377,6 +381,8 @@ void core_shadow_release(core_state *c, uint32_t first_sem, int32_t loc);
 void core_shadow_window(core_state *c, uint32_t ref);  // a buffer changes hands
 void core_shadow_write_back(core_state *c,
                             uint32_t ref);  // before it is copied out
+// A step of the grid begins.
+void core_shadow_step(core_state *c);
 // All windows are where this step wants them.
 void core_shadow_moved(core_state *c);
 // A copy of nothing was started.

@@ -114,11 +114,20 @@ static bool is_like(const mark *a, const mark *b) {
          a->underway == b->underway;
 }
 
+// Steps that are held apart never know of each other: one of the two, or both,
+// tell of any third.
+static bool is_enough(core_state *c, uint32_t list) {
+  const marks *m = core_marks(c);
+  for (uint32_t i = c->group ? 0 : list; i; i = m->at[i].next)
+    if (m->at[i].actor != m->at[list].actor) return true;
+  return false;
+}
+
 uint32_t marks_with(core_state *c, uint32_t own, uint32_t list) {
   marks *m = core_marks(c);
   mark now = m->at[own];  // the table may move
   uint32_t rest = 0;
-  if (list && is_like(&m->at[list], &now)) {
+  if (list && (is_like(&m->at[list], &now) || is_enough(c, list))) {
     marks_hold(m, list, 1);
     return list;
   }

@@ -77,7 +77,8 @@ shade *core_shade_of(core_state *c, const region *r) {
   s->granule = granule_of(c, r);
   s->count = (size_t)at_ceil_div((int64_t)r->bytes, (int64_t)s->granule);
   s->filled = core_shadow_take(c, s->count, 1);
-  if (c->together) s->cells = core_shadow_take(c, s->count, sizeof *s->cells);
+  if (c->together || parallel_shares(c, r))
+    s->cells = core_shadow_take(c, s->count, sizeof *s->cells);
   if (shade_starts_filled(c, r)) memset(s->filled, 1, s->count);
   return *at = s;
 }
@@ -93,6 +94,7 @@ void core_shadow_init(core_state *c) {
       core_shadow_take(c, c->program->record->num_refs, sizeof *s->visits);
   s->waited = core_shadow_take(c, c->cap_sems, sizeof *s->waited);
   s->now = 1;
+  s->apart = parallel_apart(c);
   if (c->together)
     s->sem_clock = core_shadow_take(c, c->cap_sems, sizeof *s->sem_clock);
   const at_xcore *r = c->program->record;
@@ -116,6 +118,7 @@ void core_shadow_free(core_state *c) {
     free(s->own[i].cells);
     free(s->own[i].strays);
     free(s->own[i].stores);
+    free(s->own[i].carried);
   }
   for (uint32_t i = 0; s->visits && i < c->program->record->num_refs; i++)
     free(s->visits[i].blocks);

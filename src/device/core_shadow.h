@@ -62,8 +62,13 @@ typedef struct shade {
   int32_t left_at[kNumNotes];  // 2 + `loc`, 0: nobody
   int32_t *stores;    // 2 + `loc` of the last store to it, else 0; NULL: none
                       // so far
-  size_t granule;     // bytes
+  // Of scratch, where steps of parallel indices are held apart: not 0 for what
+  // one of an earlier index left. NULL: nothing so far.
+  uint8_t *carried;
+  size_t granule;  // bytes
   size_t count;
+  bool changed;  // since that was done last
+  bool foreign;  // other cores copy to it
 } shade;
 
 // A box of memory.
@@ -102,6 +107,8 @@ struct shadow {
   int32_t expected_at;
   mistaken *mistaken;
   uint32_t num_mistaken, cap_mistaken;
+  bool apart;     // steps of different parallel indices are held apart
+  int64_t index;  // of this step
   uint64_t num_stores;
   uint64_t *last_store;  // per 2 + `loc`: the number of the last there
   area *fetches;         // a pipeline's blocks, the last of each buffer
@@ -165,6 +172,15 @@ void sent_hold(marks *m, uint32_t sent);
 void sent_drop(marks *m, uint32_t sent);
 // Does c know that it arrived?
 bool sent_arrived(core_state *c, uint32_t sent);
+
+// ---- core_parallel.c
+// Do its steps stand for those of several cores, as a parallel dimension may be
+// shared?
+bool parallel_apart(const core_state *c);
+// Is the region one that such cores share and may write?
+bool parallel_shares(const core_state *c, const region *r);
+// "dimension 0 of the grid, which is declared parallel"
+void parallel_text(const core_state *c, char *out, size_t n);
 
 // ---- core_touch.c
 typedef struct touch {

@@ -26,7 +26,28 @@ void touch_name_place(const touch *t, size_t granule, char *out, size_t n) {
   if (len > 0 && (size_t)len < n) snprintf(out + len, n - (size_t)len, ")");
 }
 
+// Of a step of another parallel index.
+static _Noreturn void report_step(const touch *t, int32_t loc, size_t granule,
+                                  const char *did) {
+  char place[256], there[512], dims[96];
+  core_state *c = t->c;
+  touch_name_place(t, granule, place, sizeof place);
+  parallel_text(c, dims, sizeof dims);
+  core_place(c, loc, there, sizeof there);
+  core_stop(c, AT_FAILED_PRECONDITION, t->loc,
+            "race: a step %s %s, which a step of another index %s\n"
+            "detail: along %s%s%s\n"
+            "hint: each index begins anew, or the dimension is arbitrary",
+            t->writes ? "writes" : "reads", place, did, dims,
+            *there ? "; that was at " : "", there);
+}
+
 static void report_unfilled(const touch *t, size_t granule) {
+  const shade *s = t->shade;
+  if (s->carried && s->carried[granule]) {
+    int32_t stored = s->stores ? s->stores[granule] : 0;
+    report_step(t, stored ? stored - 2 : -1, granule, "left there");
+  }
   char place[256], hint[1400];
   core_state *c = t->c;
   touch_name_place(t, granule, place, sizeof place);
@@ -53,6 +74,7 @@ static const core_state *core_of_actor(const core_state *c, uint32_t actor) {
 
 static void report_race(const touch *t, const mark *k, size_t granule,
                         bool wrote) {
+  if (!t->c->group) report_step(t, k->loc, granule, wrote ? "wrote" : "read");
   char place[256], me[64], other[64] = "another core", there[512] = "";
   char device[32] = "", hint[1400];
   core_state *c = t->c;
@@ -91,7 +113,7 @@ static uint32_t own_mark(touch *t) {
               .loc = t->loc,
               .sent = t->sent,
               .adds = t->adds,
-              .underway = t->underway};
+              .underway = t->underway && t->c->group};
   return t->own = marks_put(t->c, new, 0);
 }
 
@@ -169,6 +191,7 @@ static void forget_marks(touch *t) {
   t->own = 0;
 }
 
+static void touch_dims(touch *t, uint32_t d, const uint8_t *at);
 static bool is_padded(const touch *t);
 static bool is_partly_written(const touch *t);
 // ---- Stores that are lost
@@ -240,6 +263,25 @@ int32_t touch_last_store(core_state *c, const area *box) {
   return at - 2;
 }
 
+static bool is_any_written(const touch *t) {
+  bool written = false;
+  touch ask = *t;
+  ask.written = &written;
+  touch_dims(&ask, 0, t->box->base);
+  return written;
+}
+
+// Without the check for undefined values: does a step read what one of another
+// parallel index left, and nothing else?
+static void no_carried(const touch *t, size_t first, size_t n) {
+  const shade *s = t->shade;
+  if (t->writes || !t->must_be_filled || !core_checks(t->c, AT_CHECK_RACES))
+    return;
+  for (size_t i = first; i < first + n; i++)
+    if (!s->filled[i] && s->carried[i] && !is_any_written(t))
+      report_unfilled(t, i);
+}
+
 static void touch_run(touch *t, const uint8_t *at, size_t bytes) {
   size_t g = t->shade->granule, first = (size_t)(at - t->region->base) / g;
   size_t n = (bytes + g - 1) / g;
@@ -263,6 +305,8 @@ static void touch_run(touch *t, const uint8_t *at, size_t bytes) {
     ask_stores(t, first, n);
     return;
   }
+  if (t->shade->carried && !core_checks(t->c, AT_CHECK_UNINIT))
+    no_carried(t, first, n);
   if ((!t->writes || t->adds) && t->must_be_filled &&
       core_checks(t->c, AT_CHECK_UNINIT)) {
     const uint8_t *hole = memchr(filled, 0, n);
@@ -277,6 +321,8 @@ static void touch_run(touch *t, const uint8_t *at, size_t bytes) {
     core_note_undefined(t->c, UNDEFINED_PADDING, t->loc);
   if (!t->writes && t->may_be_dropped && memchr(filled, 0, n))
     core_note_undefined(t->c, UNDEFINED_CHOSEN, t->loc);
+  if (t->writes) t->shade->changed = true;
+  if (t->writes && t->owner != t->c) t->shade->foreign = true;
   touch_filled(t, filled, n);
   note_strays(t, first, n);
   if (t->stores) note_stores(t, first, n);
@@ -311,12 +357,7 @@ static bool is_padded(const touch *t) {
 // Kernels work on whole buffers of which they filled, and need, only a part: a
 // second run tells whether the rest reaches a result.
 static bool is_partly_written(const touch *t) {
-  bool written = false;
-  touch ask = *t;
-  ask.written = &written;
-  if (t->writes || !t->c->launch->rerun) return false;
-  touch_dims(&ask, 0, t->box->base);
-  return written;
+  return !t->writes && t->c->launch->rerun && is_any_written(t);
 }
 
 static bool is_empty(const area *a) {
