@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/interrupt.h"
+
 typedef struct at_block {
   struct at_block *next;
   size_t used, size;  // bytes of data[]
@@ -53,6 +55,7 @@ static at_block *grow(at_arena *a, size_t need) {
   size_t size = a->head ? AT_MIN(a->head->size * 2, (size_t)kLargestBlock)
                         : (size_t)kFirstBlock;
   if (size < need) size = need;
+  if (at_interrupted()) return NULL;
   at_block *b = malloc(at_add(sizeof *b, size));
   if (!b) return NULL;
   b->next = a->head;

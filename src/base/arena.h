@@ -15,7 +15,7 @@ void at_arena_reset(at_arena *a);
 size_t at_arena_used_bytes(const at_arena *a);
 
 // Zeroed memory. `align` is a power of two <= 4096. Over the arena's limit, or
-// bytes == SIZE_MAX, or no host memory: NULL.
+// bytes == SIZE_MAX, or no host memory, or interrupted (interrupt.h): NULL.
 void *at_arena_alloc(at_arena *a, size_t bytes, size_t align);
 #define at_new(a, T, n) \
   ((T *)at_arena_alloc((a), at_mul((n), sizeof(T)), _Alignof(T)))

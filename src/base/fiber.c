@@ -7,7 +7,9 @@
 #include <sys/mman.h>
 
 #include "base/cpu.h"
+#include "base/log.h"
 #include "base/parallel_internal.h"
+#include "base/thread.h"
 
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer)
@@ -46,7 +48,7 @@ struct at_fiber {
 // One thread of a scheduler.
 typedef struct server {
   at_sched *sched;
-  pthread_t thread;
+  at_thread *thread;
   at_fiber *running;
   void *sp;  // the thread's own stack while a fiber runs
 #ifdef AT_ASAN
@@ -301,7 +303,7 @@ static at_fiber *dequeue(at_sched *s) {
   return f;
 }
 
-static void *server_main(void *arg) {
+static void server_main(void *arg) {
   server *me = arg;
   at_cpu_fp_default();
   set_server(me);
@@ -316,7 +318,6 @@ static void *server_main(void *arg) {
     else
       fiber_end(me->sched, f);
   }
-  return NULL;
 }
 
 at_status at_sched_spawn(at_sched *s, void (*fn)(void *), void *arg) {
@@ -363,7 +364,7 @@ static void stop_servers(at_sched *s) {
   pthread_cond_broadcast(&s->work);
   pthread_mutex_unlock(&s->lock);
   for (uint32_t i = 0; i < s->threads; i++)
-    pthread_join(s->servers[i].thread, NULL);
+    at_thread_join(s->servers[i].thread);
   pthread_cond_destroy(&s->work);
   pthread_cond_destroy(&s->idle);
   pthread_mutex_destroy(&s->lock);
@@ -397,14 +398,18 @@ at_status at_sched_create(uint32_t threads, size_t stack_bytes,
   s->fork_generation = at_fork_generation();
   for (uint32_t i = 0; i < threads; i++) {
     s->servers[i].sched = s;
-    int err = pthread_create(&s->servers[i].thread, NULL, server_main,
-                             &s->servers[i]);
-    if (err) {
+    at_status st = at_thread_start("atoll-server", AT_THREAD_STACK, server_main,
+                                   &s->servers[i], &s->servers[i].thread);
+    if (st.err && i == 0) {
       at_sched_destroy(s);
-      return AT_FAIL(AT_RESOURCE_EXHAUSTED, "cannot start thread %u of %u: %s",
-                     i + 1, threads, strerror(err));
+      return st;
     }
-    pthread_setname_np(s->servers[i].thread, "atoll-server");
+    if (st.err) {  // fewer launches are under way at once
+      at_log(AT_LOG_WARNING, "%u of %u threads run launches: %s", i, threads,
+             at_status_message(st));
+      at_status_free(st);
+      break;
+    }
     s->threads = i + 1;
   }
   *out = s;

@@ -7,7 +7,9 @@
 #include <stdlib.h>
 #include <xmmintrin.h>
 
+#include "base/log.h"
 #include "base/parallel_internal.h"
+#include "base/thread.h"
 
 enum { kSpinNs = 6000, kAttentiveNs = 100000 };
 #define GATE_OPEN (1ull << 31)
@@ -17,7 +19,7 @@ enum { kSpinNs = 6000, kAttentiveNs = 100000 };
 
 typedef struct helper {
   at_pool *pool;
-  pthread_t thread;
+  at_thread *thread;
   uint32_t index;  // worker number, from 1
 } helper;
 
@@ -142,7 +144,7 @@ static void await_job(at_pool *p, uint32_t seen) {
   atomic_fetch_sub(&p->sleepers, 1);
 }
 
-static void *helper_main(void *arg) {
+static void helper_main(void *arg) {
   helper *h = arg;
   at_pool *p = h->pool;
   t_inside = true;  // what runs here never fans out again
@@ -154,7 +156,7 @@ static void *helper_main(void *arg) {
       await_permission(p, h->index);
       gate = atomic_load_explicit(&p->gate, memory_order_acquire);
       seen = GATE_EPOCH(gate);
-      if (atomic_load_explicit(&p->stop, memory_order_acquire)) return NULL;
+      if (atomic_load_explicit(&p->stop, memory_order_acquire)) return;
     } while (join(p, gate, h->index));
   }
 }
@@ -240,15 +242,15 @@ at_status at_pool_create(uint32_t threads, at_pool **out) {
   for (uint32_t i = 0; i + 1 < threads; i++) {
     helper *h = &p->helpers[i];
     *h = (helper){.pool = p, .index = i + 1};
-    int err = pthread_create(&h->thread, NULL, helper_main, h);
-    if (err) {
-      at_pool_destroy(p);
-      return AT_FAIL(AT_RESOURCE_EXHAUSTED,
-                     "cannot start thread %u of %u: %s\n"
-                     "hint: lower ATOLL_THREADS or raise the process limit",
-                     i + 1, threads, strerror(err));
+    at_status st = at_thread_start("atoll-helper", AT_THREAD_STACK, helper_main,
+                                   h, &h->thread);
+    if (st.err) {  // fewer threads only take longer
+      at_log(AT_LOG_WARNING, "%u of %u threads run kernels: %s", i + 1, threads,
+             at_status_message(st));
+      at_status_free(st);
+      p->threads = i + 1;
+      break;
     }
-    pthread_setname_np(h->thread, "atoll-helper");
     p->started = i + 1;
   }
   *out = p;
@@ -263,7 +265,7 @@ void at_pool_destroy(at_pool *p) {
     atomic_fetch_add(&p->gate, 1ull << 32);
     at_futex_wake(epoch_word(p), 1 << 30);
     for (uint32_t i = 0; i < p->started; i++)
-      pthread_join(p->helpers[i].thread, NULL);
+      at_thread_join(p->helpers[i].thread);
   }
   free(p);
 }

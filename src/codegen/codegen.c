@@ -1,10 +1,12 @@
 // The generator: collects jobs, shares equal ones, compiles them on threads.
 #include "codegen/codegen.h"
 
-#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/interrupt.h"
+#include "base/thread.h"
 #include "codegen/key.h"
 #include "codegen/module.h"
 #include "codegen/plan.h"
@@ -174,15 +176,7 @@ typedef struct at_task {
   char *out;
   size_t len;
   at_status st;
-  pthread_t thread;
-  bool started;
 } at_task;
-
-static void *run_task(void *arg) {
-  at_task *t = arg;
-  t->st = at_unit_compile(&t->unit, t->form, &t->out, &t->len);
-  return NULL;
-}
 
 static uint32_t weight_of(const at_job *j) {
   return AT_MAX(1, j->external.weight);
@@ -227,19 +221,41 @@ static void distribute(const units *u, uint64_t *load, at_job **jobs,
   }
 }
 
-static void run_all(at_task *t, uint32_t n) {
-  pthread_attr_t attr;
-  pthread_attr_init(&attr);
-  pthread_attr_setstacksize(&attr, 64u << 20);
-  for (uint32_t i = 0; i < n; i++)
-    t[i].started = pthread_create(&t[i].thread, &attr, run_task, &t[i]) == 0;
-  pthread_attr_destroy(&attr);
-  for (uint32_t i = 0; i < n; i++) {
-    if (t[i].started)
-      pthread_join(t[i].thread, NULL);
-    else
-      run_task(&t[i]);
+// LLVM recurses along the code that it is given.
+enum { STACK = 64 << 20 };
+
+typedef struct crew {
+  at_task *tasks;
+  uint32_t num_tasks;
+  _Atomic uint32_t next;
+  const _Atomic bool *interrupt;
+} crew;
+
+static void work(void *arg) {
+  crew *c = arg;
+  at_interrupt_watch(c->interrupt);
+  for (uint32_t i; (i = atomic_fetch_add(&c->next, 1)) < c->num_tasks;) {
+    at_task *t = &c->tasks[i];
+    t->st = at_unit_compile(&t->unit, t->form, &t->out, &t->len);
   }
+}
+
+// LLVM runs on threads of its own alone, where a failure can be survived
+// (module.c). Fewer than asked for only take longer.
+static at_status run_all(at_arena *a, at_task *t, uint32_t n) {
+  crew c = {.tasks = t, .num_tasks = n, .interrupt = at_interrupt_flag()};
+  at_thread **threads = at_new(a, at_thread *, n);
+  if (!threads) return AT_NO_MEMORY("compile tasks");
+  uint32_t started = 0;
+  at_status st = AT_OK;
+  while (started < n && !st.err) {
+    st = at_thread_start("atoll-llvm", STACK, work, &c, &threads[started]);
+    started += !st.err;
+  }
+  for (uint32_t i = 0; i < started; i++) at_thread_join(threads[i]);
+  if (!started) return at_status_prefix(st, "code generation");
+  at_status_free(st);
+  return AT_OK;
 }
 
 static at_status compile(at_cg *cg, at_unit_form form, at_arena *a,
@@ -261,7 +277,7 @@ static at_status compile(at_cg *cg, at_unit_form form, at_arena *a,
     t[i].unit = (at_unit){&cg->target, own, count, i};
     t[i].form = form;
   }
-  run_all(t, n);
+  AT_TRY(run_all(a, t, n));
   at_status st = AT_OK;
   for (uint32_t i = 0; i < n; i++) st = at_status_join(st, t[i].st);
   if (st.err)

@@ -7,23 +7,26 @@
 #include <llvm-c/TargetMachine.h>
 #include <llvm-c/Transforms/PassBuilder.h>
 #include <pthread.h>
-#include <setjmp.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/cpu.h"
+#include "base/guard.h"
+#include "base/interrupt.h"
 
-// ---- LLVM's fatal errors
-// ----------------------------------------------------------- LLVM ends the
-// process after its handler returns; ours jumps out of the compile instead. The
-// context in use is lost (leaked), the process lives.
-static _Thread_local jmp_buf *escape;
-static _Thread_local char fatal[512];
+// ---- LLVM's ways to end the process
+// --------------------------------------------------
+// Each leaves the guarded call of this thread instead (base/guard.h). On a thread
+// without one, somebody else uses this LLVM: they get what it does by default.
+typedef void (*fatal_handler)(void *user, const char *reason, bool crash);
+// The C interface has no name for it.
+void install_bad_alloc_handler(fatal_handler f, void *user) __asm__(
+    "_ZN4llvm31install_bad_alloc_error_handlerEPFvPvPKcbES0_");
 
 static void on_fatal(const char *reason) {
-  snprintf(fatal, sizeof fatal, "%s", reason ? reason : "unknown");
-  if (escape) longjmp(*escape, 1);
+  at_guard_leave(AT_INTERNAL, reason ? reason : "unknown");
+  fprintf(stderr, "LLVM ERROR: %s\n", reason ? reason : "unknown");
 }
 
 static _Atomic(uint64_t) modules_made;
@@ -33,19 +36,53 @@ at_status at_cg_build(at_digest *out) {
   return at_digest_build((const void *)(uintptr_t)LLVMCreateTargetMachine, out);
 }
 
-static pthread_once_t once = PTHREAD_ONCE_INIT;
-static void start_llvm(void) {
+static void on_no_memory(void *user, const char *reason, bool crash) {
+  at_guard_leave(AT_RESOURCE_EXHAUSTED, "out of host memory");
+  fprintf(stderr, "LLVM ERROR: out of memory\n");
+  abort();
+}
+
+// Diagnostics of severity "error" end the process, too, where nobody takes them.
+static void on_diagnostic(LLVMDiagnosticInfoRef d, void *user) {
+  if (LLVMGetDiagInfoSeverity(d) != LLVMDSError) return;
+  char *text = LLVMGetDiagInfoDescription(d), why[512];
+  snprintf(why, sizeof why, "%s", text);
+  LLVMDisposeMessage(text);
+  at_guard_leave(AT_INTERNAL, why);
+}
+
+static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;
+static bool started;
+
+// Inside a guarded call that `starting` protects: what fails is tried again by
+// the next compile.
+static at_status start_llvm(void *unused) {
+  at_guard_trust((const void *)LLVMContextCreate);
+  LLVMInstallFatalErrorHandler(on_fatal);
+  install_bad_alloc_handler(on_no_memory, NULL);
   LLVMInitializeX86TargetInfo();
   LLVMInitializeX86Target();
   LLVMInitializeX86TargetMC();
   LLVMInitializeX86AsmPrinter();
-  LLVMInstallFatalErrorHandler(on_fatal);
+  started = true;
+  return AT_OK;
+}
+
+static at_status ensure_started(void) {
+  pthread_mutex_lock(&starting);
+  at_status st = started ? AT_OK
+                         : at_guard_run("LLVM cannot start", start_llvm, NULL);
+  pthread_mutex_unlock(&starting);
+  return st;
 }
 
 // ---- one module
 // ------------------------------------------------------------------------
 typedef struct at_maker {
   const at_unit *u;
+  at_unit_form form;
+  char **out;
+  size_t *out_len;
   at_arena *arena;  // of the module
   LLVMContextRef ctx;
   LLVMModuleRef module;
@@ -139,6 +176,10 @@ static LLVMTargetMachineRef machine_of(at_maker *b, LLVMCodeGenOptLevel level) {
       LLVMCodeModelSmall);
 }
 
+static at_status go_on(void) {
+  return at_interrupted() ? AT_FAIL(AT_CANCELLED, "interrupted") : AT_OK;
+}
+
 static at_status fill(at_maker *b) {
   const at_cg_target *t = b->u->target;
   LLVMCodeGenOptLevel level = t->opt_level == 0   ? LLVMCodeGenLevelNone
@@ -149,6 +190,7 @@ static at_status fill(at_maker *b) {
   if (!b->machine) return AT_FAIL(AT_INTERNAL, "LLVM has no target %s", triple);
   b->ctx = LLVMContextCreate();
   LLVMContextSetDiscardValueNames(b->ctx, true);
+  LLVMContextSetDiagnosticHandler(b->ctx, on_diagnostic, NULL);
   char name[32];
   snprintf(name, sizeof name, "atoll.%u", b->u->index);
   b->module = LLVMModuleCreateWithNameInContext(name, b->ctx);
@@ -158,9 +200,11 @@ static at_status fill(at_maker *b) {
   LLVMSetModuleDataLayout(b->module, layout);
   LLVMDisposeTargetData(layout);
   b->em->globals = at_map_in(b->arena);
-  for (uint32_t i = 0; i < b->u->num_jobs; i++)
+  for (uint32_t i = 0; i < b->u->num_jobs; i++) {
+    AT_TRY(go_on());
     AT_TRY(add_function(b, b->u->jobs[i]));
-  return AT_OK;
+  }
+  return go_on();
 }
 
 static at_status check(at_maker *b) {
@@ -215,11 +259,14 @@ static at_status optimise(at_maker *b) {
   return st;
 }
 
-static at_status produce(at_maker *b, at_unit_form form, char **out,
-                         size_t *len) {
+static at_status produce(at_maker *b) {
+  at_unit_form form = b->form;
+  char **out = b->out;
+  size_t *len = b->out_len;
   AT_TRY(fill(b));
   if (b->u->target->verify) AT_TRY(check(b));
   AT_TRY(optimise(b));
+  AT_TRY(go_on());
   if (form == AT_UNIT_IR) {
     char *text = LLVMPrintModuleToString(b->module);
     *len = strlen(text);
@@ -244,34 +291,41 @@ static at_status produce(at_maker *b, at_unit_form form, char **out,
   return *out ? AT_OK : AT_NO_MEMORY("object code");
 }
 
+// What calls LLVM, from the first context to the last free.
+static at_status make(void *arg) {
+  at_maker *b = arg;
+  at_status st = produce(b);
+  if (b->module) LLVMDisposeModule(b->module);
+  if (b->ctx) LLVMContextDispose(b->ctx);
+  if (b->machine) LLVMDisposeTargetMachine(b->machine);
+  return st;
+}
+
 at_status at_unit_compile(const at_unit *u, at_unit_form form, char **out,
                           size_t *out_len) {
-  pthread_once(&once, start_llvm);
-  at_maker b = {.u = u, .arena = at_arena_create()};
+  *out = NULL;
+  AT_TRY(ensure_started());
+  at_maker b = {.u = u,
+                .form = form,
+                .out = out,
+                .out_len = out_len,
+                .arena = at_arena_create()};
   at_arena *fn_arena = at_arena_create();
   b.em = calloc(1, sizeof *b.em);
-  at_status st = AT_OK;
-  jmp_buf here, *outer = escape;
-  *out = NULL;
-  if (!b.arena || !fn_arena || !b.em) {
+  at_status st;
+  if (b.arena && fn_arena && b.em) {
+    b.em->arena = fn_arena;
+    // A call that is left leaks LLVM's context: it may be half torn.
+    st = at_guard_run("LLVM cannot compile a kernel", make, &b);
+  } else {
     st = AT_NO_MEMORY("code generation");
-    goto done;
   }
-  b.em->arena = fn_arena;
-  escape = &here;
-  if (setjmp(here)) {
-    st = AT_FAIL(AT_INTERNAL, "LLVM cannot compile a kernel: %s", fatal);
-    escape = outer;
-    goto done;  // its context may be half torn: leaked
+  if (st.err) {
+    free(*out);
+    *out = NULL;
   }
-  st = produce(&b, form, out, out_len);
-  escape = outer;
-  if (b.module) LLVMDisposeModule(b.module);
-  if (b.ctx) LLVMContextDispose(b.ctx);
-  if (b.machine) LLVMDisposeTargetMachine(b.machine);
-done:
   free(b.em);
-  if (fn_arena) at_arena_destroy(fn_arena);
-  if (b.arena) at_arena_destroy(b.arena);
+  at_arena_destroy(fn_arena);
+  at_arena_destroy(b.arena);
   return st;
 }

@@ -10,6 +10,7 @@
 #include "base/cpu.h"
 #include "base/log.h"
 #include "codegen/codegen.h"
+#include "compile/apart.h"
 #include "compile/cache.h"
 #include "compile/core.h"
 #include "compile/layouts.h"
@@ -519,7 +520,8 @@ static void tell(at_bytes x, bool cached, uint64_t start_ns) {
          (unsigned long long)c.cached, (unsigned long long)c.modules);
 }
 
-at_status at_compile(at_bytes program, const at_compile_options *o, at_bytes *out) {
+static at_status compile_here(at_bytes program, const at_compile_options *o,
+                              at_bytes *out) {
   job j;
   uint64_t start_ns = at_clock_ns();
   uint32_t modes = at_cpu_fp_default();  // constants fold with denormals kept
@@ -538,6 +540,45 @@ at_status at_compile(at_bytes program, const at_compile_options *o, at_bytes *ou
   if (st.err) return st;
   tell(x, cached, start_ns);
   return *out = x, AT_OK;
+}
+
+// A compile and what it works on, which outlive the caller where that goes away.
+typedef struct compile_call {
+  at_bytes program;
+  at_compile_options options;
+  at_bytes out;
+  uint8_t own[];  // copies of the program and of the request
+} compile_call;
+
+static at_status run_call(void *arg) {
+  compile_call *c = arg;
+  return compile_here(c->program, &c->options, &c->out);
+}
+
+void at_compile_leave_all(void) { at_apart_leave_all(); }
+
+static void drop_call(void *arg) {
+  compile_call *c = arg;
+  free((void *)c->out.ptr);
+  free(c);
+}
+
+at_status at_compile(at_bytes program, const at_compile_options *o, at_bytes *out) {
+  size_t copied = at_add(program.len, o->request.len);
+  compile_call *c = malloc(at_add(sizeof *c, copied));
+  if (!c) return AT_NO_MEMORY("the program");
+  *c = (compile_call){.program = program, .options = *o};
+  if (program.len) memcpy(c->own, program.ptr, program.len);
+  if (o->request.len) memcpy(c->own + program.len, o->request.ptr, o->request.len);
+  c->program.ptr = c->own;
+  c->options.request.ptr = c->own + program.len;
+  at_apart_job job = {run_call, drop_call, c, o->interrupted};
+  bool left;
+  at_status st = at_apart_run("compile", &job, &left);
+  if (left) return st;
+  *out = c->out;
+  free(c);
+  return st;
 }
 
 // As optimise, without what only code generation wants.

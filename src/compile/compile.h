@@ -17,11 +17,17 @@ typedef struct at_compile_options {
   bool verify_each;       // or ATOLL_VERIFY=1
   bool no_cache;          // or ATOLL_CACHE=off
   bool placements;        // at_compile_module: keep copies between memories
+  // at_compile: asked now and then by the calling thread; true: it returns CANCELLED
+  // at once. NULL: never.
+  bool (*interrupted)(void);
 } at_compile_options;
 
 // Compiles MLIR bytecode or text, or hlo text ("hlo module ..."). `out`: malloc'd
 // block, 64-byte aligned, free() it. Thread-safe. Looks into the disk cache first.
 at_status at_compile(at_bytes program, const at_compile_options *o, at_bytes *out);
+// Every at_compile that runs now returns CANCELLED at once. What they were doing ends
+// soon after; the end of the process waits for it.
+void at_compile_leave_all(void);
 
 // at_config_check, and whether the chip and topology of ATOLL_TARGET can be.
 // INVALID_ARGUMENT names the knob, its value and what is allowed. Whoever begins

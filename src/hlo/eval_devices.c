@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "base/thread.h"
 #include "hlo/eval_internal.h"
 
 struct at_gang {
@@ -323,19 +324,17 @@ typedef struct device {
   const at_eval_options *opt;
   at_arena *arena;
   const at_literal **out;
-  pthread_t thread;
-  bool started;
+  at_thread *thread;  // NULL: it could not be started
   at_status st;
 } device;
 
-static void *run_device(void *arg) {
+static void run_device(void *arg) {
   device *d = (device *)arg;
   at_eval_options opt = d->opt ? *d->opt : (at_eval_options){0};
   opt.replica_id = d->id / d->gang->partitions;
   opt.partition_id = d->id % d->gang->partitions;
   d->st = at_eval_member(d->c, d->args, &opt, d->gang, d->id, d->arena, d->out);
   if (d->st.err) leave(d->gang);
-  return NULL;
 }
 
 static at_status copy_out(const device *d, at_arena *a) {
@@ -379,16 +378,17 @@ at_status at_eval_devices(const at_comp *c,
                   .opt = opt,
                   .arena = at_arena_create(),
                   .out = out_results[i]};
-    d->started =
-        d->arena && pthread_create(&d->thread, NULL, run_device, d) == 0;
-    if (!d->started) {
+    at_status st = d->arena ? at_thread_start("atoll-device", AT_THREAD_STACK,
+                                              run_device, d, &d->thread)
+                            : AT_NO_MEMORY("devices of the evaluator");
+    if (st.err) {
+      d->st = st;
       leave(&g);
-      d->st = AT_NO_MEMORY("devices of the evaluator");
     }
   }
   at_status first = AT_OK;
   for (int64_t i = 0; i < g.devices; i++) {
-    if (list[i].started) pthread_join(list[i].thread, NULL);
+    at_thread_join(list[i].thread);
     // The device that failed tells more than those that it stopped.
     bool better =
         list[i].st.err && (!first.err || at_status_code(first) == AT_CANCELLED);

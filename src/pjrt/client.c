@@ -130,6 +130,7 @@ static PJRT_Error *create(PJRT_Client_Create_Args *a) {
     goto out;
   }
   for (uint32_t i = 0; i < n; i++) device_set(c, i);
+  at_pjrt_watch_end();
   a->client = c;
   c = NULL;
 out:

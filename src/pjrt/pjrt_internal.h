@@ -271,6 +271,11 @@ const char *at_pjrt_program_string(const at_pjrt_program *p, uint32_t offset);
 at_str at_pjrt_program_text(at_pjrt_program *p);
 // A copy that is 64-byte aligned and freed by free().
 at_status at_pjrt_bytes_copy(at_bytes b, at_bytes *out);
+// Has the user interrupted what this thread waits for (Python's signal handlers are
+// asked)? Then the handler's exception is raised once the interpreter runs again.
+bool at_pjrt_interrupted(void);
+// Compiles that run when Python ends return CANCELLED, before the client goes.
+void at_pjrt_watch_end(void);
 at_status at_pjrt_compile(const PJRT_Program *program, at_bytes options,
                           const PJRT_TopologyDescription *t,
                           at_pjrt_program **out);

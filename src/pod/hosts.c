@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/strbuf.h"
+#include "base/thread.h"
 #include "sparsecore/engine.h"
 
 enum {
@@ -48,8 +49,8 @@ typedef struct peer {
   at_pod_hosts *all;
   uint32_t host;
   int fd;  // -1: this process
-  bool gone, reads;
-  pthread_t reader;
+  bool gone;
+  at_thread *reader;
   pthread_mutex_t send;
 } peer;
 
@@ -135,7 +136,7 @@ static message *read_message(const peer *p) {
   return NULL;
 }
 
-static void *read_all(void *arg) {
+static void read_all(void *arg) {
   peer *p = arg;
   at_pod_hosts *a = p->all;
   for (bool more = true; more;) {
@@ -150,7 +151,6 @@ static void *read_all(void *arg) {
     if (m && !keep) free_message(m);
     tell_news(old);
   }
-  return NULL;
 }
 
 // ---- Exchanges
@@ -455,9 +455,9 @@ static at_status start_readers(at_pod_hosts *a) {
   for (uint32_t h = 0; h < a->face.count; h++) {
     peer *p = &a->peers[h];
     if (h == a->face.me) continue;
-    if (pthread_create(&p->reader, NULL, read_all, p))
-      return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no thread to hear process %u", h);
-    p->reads = true;
+    at_status st = at_thread_start("atoll-hosts", AT_THREAD_STACK, read_all, p,
+                                   &p->reader);
+    if (st.err) return at_status_prefix(st, "no thread to hear process %u", h);
   }
   return AT_OK;
 }
@@ -505,7 +505,7 @@ void at_pod_hosts_close(at_pod_hosts *a) {
   for (uint32_t h = 0; h < a->face.count; h++) {
     peer *p = &a->peers[h];
     if (p->fd >= 0) shutdown(p->fd, SHUT_RDWR);
-    if (p->reads) pthread_join(p->reader, NULL);
+    at_thread_join(p->reader);
     if (p->fd >= 0) close(p->fd);
     pthread_mutex_destroy(&p->send);
   }

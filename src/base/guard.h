@@ -1,0 +1,30 @@
+// Calls of code that may end the process: a library that aborts, throws, or
+// runs out of its stack. A guarded call ends with a status instead.
+//
+// What it survives, on its own thread:
+//   - at_guard_leave, from a handler that the library calls before it gives up;
+//   - a C++ exception (std::bad_alloc) that nobody catches;
+//   - abort(), and SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP where the faulting
+//     instruction is of this library or of one named by at_guard_trust. In any
+//     other (malloc, say) a lock may be held: that fault is the host's;
+//   - the end of its stack, on a thread of thread.h.
+// What the call had in hand is lost: memory leaks, its locks stay locked. So
+// guard code that owns what it works on.
+//
+// Handlers of signals are set while a guarded call runs and hand on to those of
+// the host whatever is not of a guarded call. Other threads are not touched.
+#ifndef ATOLL_BASE_GUARD_H_
+#define ATOLL_BASE_GUARD_H_
+
+#include "base/status.h"
+
+// The status of fn(arg), or the one with which it was left, behind "`what`: ".
+// Not in a fiber.
+at_status at_guard_run(const char *what, at_status (*fn)(void *), void *arg);
+// Ends the innermost guarded call of this thread with a status of `code` and
+// `why` (at most 500 bytes). Returns only where there is none.
+void at_guard_leave(at_code code, const char *why);
+// A call may be left at any instruction of the library that holds `address`.
+void at_guard_trust(const void *address);
+
+#endif

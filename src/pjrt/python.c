@@ -1,0 +1,126 @@
+// Ctrl-C while Python waits for a compile. Python's handler of signals only
+// notes the signal; what it means is decided when the main thread is back in
+// the interpreter. Code that takes long is to ask (PyErr_CheckSignals): then
+// the user's own handlers run, and an exception (KeyboardInterrupt) means that
+// it should stop.
+//
+// Clients may also compile on threads of theirs, as jaxlib does since 0.9: its
+// main thread asks the interpreter itself, and leaves the compile alone.
+// jaxlib's own end then crashes where a compile is still under way, so before
+// it comes the compiles are told to end (at_pjrt_watch_end).
+//
+// The interpreter is found at run time: a client that is no Python has none,
+// and nothing here does anything.
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "pjrt/pjrt_internal.h"
+
+typedef struct python {
+  int (*is_initialized)(void);
+  int (*ensure)(void);  // takes the interpreter's lock
+  void (*release)(int);
+  int (*check_signals)(void);
+  void (*fetch)(void **type, void **value, void **trace);
+  void (*restore)(void *type, void *value, void *trace);
+  int (*add_pending)(int (*fn)(void *), void *arg);
+  void (*set_interrupt)(void);
+  void *(*this_thread)(void);  // NULL: not one of Python's
+  void *(*import)(const char *name);
+  void *(*new_function)(void *definition, void *self, void *module);
+  void *(*call_method)(void *object, const char *name, const char *format, ...);
+  void *(*build)(const char *format, ...);
+  void (*drop)(void *object);
+  void (*clear)(void);
+} python;
+
+static python g_python;
+static bool g_found;
+static pthread_once_t g_once = PTHREAD_ONCE_INIT;
+
+static void find_python(void) {
+  const struct {
+    const char *name;
+    void *to;
+  } names[] = {{"Py_IsInitialized", &g_python.is_initialized},
+               {"PyGILState_Ensure", &g_python.ensure},
+               {"PyGILState_Release", &g_python.release},
+               {"PyErr_CheckSignals", &g_python.check_signals},
+               {"PyErr_Fetch", &g_python.fetch},
+               {"PyErr_Restore", &g_python.restore},
+               {"Py_AddPendingCall", &g_python.add_pending},
+               {"PyErr_SetInterrupt", &g_python.set_interrupt},
+               {"PyGILState_GetThisThreadState", &g_python.this_thread},
+               {"PyImport_ImportModule", &g_python.import},
+               {"PyCFunction_NewEx", &g_python.new_function},
+               {"PyObject_CallMethod", &g_python.call_method},
+               {"Py_BuildValue", &g_python.build},
+               {"Py_DecRef", &g_python.drop},
+               {"PyErr_Clear", &g_python.clear}};
+  g_found = true;
+  for (size_t i = 0; i < AT_LEN(names); i++) {
+    void *p = dlsym(RTLD_DEFAULT, names[i].name);
+    memcpy(names[i].to, &p, sizeof p);
+    g_found &= p != NULL;
+  }
+}
+
+// The exception of the user's handler, until the interpreter can raise it.
+// Under the interpreter's lock.
+static struct { void *type, *value, *trace; } g_raised;
+
+static int raise_again(void *unused) {
+  if (!g_raised.type) return 0;
+  g_python.restore(g_raised.type, g_raised.value, g_raised.trace);
+  g_raised.type = NULL;
+  return -1;
+}
+
+static bool on_python_thread(void) {
+  pthread_once(&g_once, find_python);
+  return g_found && g_python.is_initialized() && g_python.this_thread();
+}
+
+bool at_pjrt_interrupted(void) {
+  // Handlers run on the main thread alone.
+  if (syscall(SYS_gettid) != getpid() || !on_python_thread()) return false;
+  int lock = g_python.ensure();
+  bool stop = g_python.check_signals() != 0;
+  if (stop) {
+    // The caller raises an error of its own when it returns; the exception
+    // follows as soon as the interpreter runs again.
+    g_python.fetch(&g_raised.type, &g_raised.value, &g_raised.trace);
+    if (g_python.add_pending(raise_again, NULL)) g_python.set_interrupt();
+  }
+  g_python.release(lock);
+  return stop;
+}
+
+static void *on_end(void *self, void *args) {
+  at_compile_leave_all();
+  return g_python.build("");
+}
+
+void at_pjrt_watch_end(void) {
+  static _Atomic bool watched;
+  static const struct {
+    const char *name;
+    void *(*call)(void *self, void *args);
+    int flags;
+    const char *doc;
+  } definition = {"atoll_end", on_end, 4 /* METH_NOARGS */, NULL};
+  if (!on_python_thread() || atomic_exchange(&watched, true)) return;
+  int lock = g_python.ensure();
+  void *module = g_python.import("atexit");
+  void *f = g_python.new_function((void *)&definition, NULL, NULL);
+  void *done =
+      module && f ? g_python.call_method(module, "register", "O", f) : NULL;
+  if (!done) g_python.clear();
+  g_python.drop(done);
+  g_python.drop(f);
+  g_python.drop(module);
+  g_python.release(lock);
+}
