@@ -7,13 +7,35 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <ucontext.h>
 #include <unwind.h>
 
-#include "base/thread.h"
+#include "base/span.h"
+
+// Sanitizers have handlers of their own, which are to see every fault.
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define AT_HOST_SEES_FAULTS 1
+#endif
+#endif
+
+// Its own stack: no access | reserve, no access yet | stack.
+typedef struct stack {
+  uint8_t *map;
+  size_t bytes;
+} stack;
+enum {
+  kPage = 4096,
+  kWall = 64 << 10,
+  kReserve = 512 << 10,
+  kStep = 32 << 10,  // of the reserve, opened at once
+};
 
 typedef struct guard {
   struct guard *outer;
+  stack stack;
+  uintptr_t low;  // where it stood when it was left
   const char *what;
   sigjmp_buf here;
   at_code code;
@@ -21,6 +43,46 @@ typedef struct guard {
 } guard;
 
 static _Thread_local guard *t_guard;
+
+// ---- Stacks
+// ----------------------------------------------------------------------
+static at_status stack_map(const char *what, stack *out) {
+  *out = (stack){.bytes = AT_GUARD_STACK + kWall + kReserve};
+  out->map =
+      mmap(NULL, out->bytes, PROT_READ | PROT_WRITE,
+           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
+  if (out->map != MAP_FAILED) {
+    if (!mprotect(out->map, kWall + kReserve, PROT_NONE)) return AT_OK;
+    munmap(out->map, out->bytes);
+  }
+  return AT_FAIL(AT_RESOURCE_EXHAUSTED,
+                 "%s: no memory for a stack of %zu KiB\n"
+                 "hint: the process has reached its limit of memory "
+                 "(`ulimit -v`, cgroup)",
+                 what, out->bytes >> 10);
+}
+
+// The call was left at `low`: what lies above may be in lists of libraries.
+static void stack_abandon(const stack *s, uintptr_t low) {
+  uintptr_t begin = (uintptr_t)s->map;
+  uintptr_t keep = (low - kWall) & ~(uintptr_t)(kPage - 1);
+  if (low > begin + kWall && low < begin + s->bytes && keep > begin)
+    munmap(s->map, keep - begin);
+}
+
+static bool stack_overflowed(const stack *s, const void *address) {
+  const uint8_t *p = address;
+  return s->map && p >= s->map && p < s->map + kWall + kReserve;
+}
+
+// Opens a part of the reserve, so that the call can go on for a moment.
+static bool stack_open_reserve(const stack *s, const void *address) {
+  uint8_t *reserve = s->map + kWall, *end = reserve + kReserve;
+  uint8_t *page = (uint8_t *)((uintptr_t)address & ~(uintptr_t)(kPage - 1));
+  if (page < reserve + kStep) return false;
+  return !mprotect(page - kStep, (size_t)(end - (page - kStep)),
+                   PROT_READ | PROT_WRITE);
+}
 
 // ---- Exceptions
 // ------------------------------------------------------------------
@@ -31,7 +93,7 @@ static const uint64_t kOurs = 0x41544f4c4c000000;  // "ATOLL"
 static _Thread_local struct _Unwind_Exception t_exception;
 
 __attribute__((visibility("hidden"))) at_status at_guard_call_(
-    at_status (*fn)(void *), void *arg);
+    at_status (*fn)(void *), void *arg, void *stack);
 __attribute__((visibility("hidden"))) extern const char at_guard_landing_[];
 
 static at_status left(const guard *g) {
@@ -61,7 +123,10 @@ __attribute__((visibility("hidden"))) _Unwind_Reason_Code at_guard_personality_(
     int version, _Unwind_Action actions, uint64_t class,
     struct _Unwind_Exception *e, struct _Unwind_Context *context) {
   if (version != 1 || (actions & _UA_FORCE_UNWIND)) return _URC_CONTINUE_UNWIND;
-  if (actions & _UA_SEARCH_PHASE) return _URC_HANDLER_FOUND;
+  if (actions & _UA_SEARCH_PHASE) {
+    t_guard->low = (uintptr_t)__builtin_frame_address(0);
+    return _URC_HANDLER_FOUND;
+  }
   if (!(actions & _UA_HANDLER_FRAME)) return _URC_CONTINUE_UNWIND;
   _Unwind_SetGR(context, 0, (uintptr_t)e);  // rax
   _Unwind_SetIP(context, (uintptr_t)at_guard_landing_);
@@ -87,7 +152,10 @@ __asm__(
     "  .cfi_def_cfa_register %rbp\n"
     "  movq %rdi, %rax\n"
     "  movq %rsi, %rdi\n"
+    "  testq %rdx, %rdx\n"
+    "  cmovneq %rdx, %rsp\n"
     "  callq *%rax\n"
+    "  movq %rbp, %rsp\n"
     "  popq %rbp\n"
     "  .cfi_remember_state\n"
     "  .cfi_def_cfa %rsp, 8\n"
@@ -96,6 +164,7 @@ __asm__(
     ".hidden at_guard_landing_\n"
     ".globl at_guard_landing_\n"
     "at_guard_landing_:\n"
+    "  movq %rbp, %rsp\n"
     "  movq %rax, %rdi\n"
     "  callq at_guard_caught_\n"
     "  popq %rbp\n"
@@ -110,6 +179,7 @@ void at_guard_leave(at_code code, const char *why) {
   g->code = code;
   snprintf(g->why, sizeof g->why, "%s", why);
   t_exception = (struct _Unwind_Exception){.exception_class = kOurs};
+  g->low = (uintptr_t)__builtin_frame_address(0);
   _Unwind_RaiseException(&t_exception);
   siglongjmp(g->here, 1);  // somebody on the way cannot be unwound
 }
@@ -161,13 +231,6 @@ void at_guard_trust(const void *address) {
 
 // ---- Signals
 // ---------------------------------------------------------------------
-// Sanitizers have handlers of their own, which are to see every fault.
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define AT_HOST_SEES_FAULTS 1
-#endif
-#endif
-
 static const int kSignals[] = {SIGSEGV, SIGBUS,  SIGILL,
                                SIGFPE,  SIGTRAP, SIGABRT};
 static struct sigaction g_host[AT_LEN(kSignals)];
@@ -195,7 +258,8 @@ static void hand_on(int sig, siginfo_t *info, void *context) {
   again = false;
 }
 
-static void leave_by(guard *g, int sig, bool overflow) {
+static void leave_by(guard *g, int sig, bool overflow, uintptr_t low) {
+  g->low = low;
   g->code = overflow ? AT_RESOURCE_EXHAUSTED : AT_INTERNAL;
   if (overflow)
     snprintf(g->why, sizeof g->why, "out of stack: too deeply nested");
@@ -208,14 +272,17 @@ static void leave_by(guard *g, int sig, bool overflow) {
 static void on_signal(int sig, siginfo_t *info, void *context) {
   const ucontext_t *u = context;
   guard *g = t_guard;
+  uintptr_t low = (uintptr_t)u->uc_mcontext.gregs[REG_RSP];
   bool sent = info->si_code <= 0;
-  if (g && sig == SIGABRT && info->si_code == SI_TKILL) leave_by(g, sig, false);
+  if (g && sig == SIGABRT && info->si_code == SI_TKILL)
+    leave_by(g, sig, false, low);
   if (g && !sent) {
-    bool overflow = sig == SIGSEGV && at_thread_overflowed(info->si_addr);
+    bool overflow =
+        sig == SIGSEGV && stack_overflowed(&g->stack, info->si_addr);
     if (is_trusted((uintptr_t)u->uc_mcontext.gregs[REG_RIP]))
-      leave_by(g, sig, overflow);
+      leave_by(g, sig, overflow, low);
     // Somewhere else, with a lock perhaps: let it come back first.
-    if (overflow && at_thread_open_reserve(info->si_addr)) return;
+    if (overflow && stack_open_reserve(&g->stack, info->si_addr)) return;
   }
   hand_on(sig, info, context);
 }
@@ -256,15 +323,23 @@ static void exit_guard(void) {
 at_status at_guard_run(const char *what, at_status (*fn)(void *), void *arg) {
   guard g = {.outer = t_guard, .what = what};
   volatile at_status st = AT_OK;
+  void *top = NULL;
+#ifndef AT_HOST_SEES_FAULTS  // sanitizers are not told of the switch
+  AT_TRY(stack_map(what, &g.stack));
+  top = g.stack.map + g.stack.bytes;
+#endif
   enter();
   if (!sigsetjmp(g.here, 0)) {
     t_guard = &g;
-    st.err = at_guard_call_(fn, arg).err;
+    st.err = at_guard_call_(fn, arg, top).err;
   } else {
-    at_thread_close_reserve();
     st.err = left(&g).err;
   }
   t_guard = g.outer;
   exit_guard();
+  if (g.low)
+    stack_abandon(&g.stack, g.low);
+  else if (top)
+    munmap(g.stack.map, g.stack.bytes);
   return (at_status){st.err};
 }

@@ -7,9 +7,11 @@
 //   - abort(), and SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP where the faulting
 //     instruction is of this library or of one named by at_guard_trust. In any
 //     other (malloc, say) a lock may be held: that fault is the host's;
-//   - the end of its stack, on a thread of thread.h.
-// What the call had in hand is lost: memory leaks, its locks stay locked. So
-// guard code that owns what it works on.
+//   - the end of its stack, where signals have a stack of their own (thread.h).
+// It runs on a stack of its own. When it is left, that stays as it is for ever:
+// libraries keep lists of objects that lie on stacks. What the call had in hand
+// is lost, too: memory leaks, its locks stay locked. So guard code that owns
+// what it works on.
 //
 // Handlers of signals are set while a guarded call runs and hand on to those of
 // the host whatever is not of a guarded call. Other threads are not touched.
@@ -18,8 +20,11 @@
 
 #include "base/status.h"
 
+enum { AT_GUARD_STACK = 64 << 20 };
+
 // The status of fn(arg), or the one with which it was left, behind "`what`: ".
-// Not in a fiber.
+// Not in a fiber. RESOURCE_EXHAUSTED also where there is no memory for the
+// stack.
 at_status at_guard_run(const char *what, at_status (*fn)(void *), void *arg);
 // Ends the innermost guarded call of this thread with a status of `code` and
 // `why` (at most 500 bytes). Returns only where there is none.

@@ -3,22 +3,44 @@
 #include "base/strbuf.h"
 
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+typedef enum at_error_place { ON_HEAP, IN_SPARE, IS_STATIC } at_error_place;
+
 struct at_error {
   at_code code;
   int line;
-  bool is_static;
+  at_error_place place;
   const char *file;
   char *message;  // inside the same allocation
 };
 
-// One per code, for when the heap is gone: errors must still travel.
+// For when the heap is gone: errors must still travel, and say what they can.
+enum { kSpares = 16, kSpareText = 480 };
+static struct {
+  _Atomic bool taken;
+  at_error e;
+  char text[kSpareText];
+} g_spare[kSpares];
+
+static at_error *take_spare(void) {
+  for (int i = 0; i < kSpares; i++)
+    if (!atomic_exchange(&g_spare[i].taken, true)) return &g_spare[i].e;
+  return NULL;
+}
+
+static void give_spare(const at_error *e) {
+  for (int i = 0; i < kSpares; i++)
+    if (&g_spare[i].e == e) atomic_store(&g_spare[i].taken, false);
+}
+
+// One per code, for when these are gone, too.
 static at_error g_static[17] = {
 #define S(c) \
-  [c] = {c, 0, true, "", (char *)"out of host memory while reporting an error"}
+  [c] = {c, 0, IS_STATIC, "", (char *)"out of host memory while reporting an error"}
     S(1), S(2),  S(3),  S(4),  S(5),  S(6),  S(7),  S(8),
     S(9), S(10), S(11), S(12), S(13), S(14), S(15), S(16),
 #undef S
@@ -28,8 +50,11 @@ static at_status make(at_code code, const char *file, int line,
                       const char *message, size_t len) {
   if (code <= AT_OK_CODE || code > AT_UNAUTHENTICATED) code = AT_UNKNOWN;
   at_error *e = malloc(sizeof *e + len + 1);
+  at_error_place place = e ? ON_HEAP : IN_SPARE;
+  if (!e) e = take_spare();
   if (!e) return (at_status){&g_static[code]};
-  *e = (at_error){code, line, false, file, (char *)(e + 1)};
+  if (place == IN_SPARE) len = AT_MIN(len, (size_t)kSpareText - 1);
+  *e = (at_error){code, line, place, file, (char *)(e + 1)};
   memcpy(e->message, message, len);
   e->message[len] = 0;
   return (at_status){e};
@@ -105,7 +130,11 @@ const char *at_code_name(at_code code) {
 }
 
 void at_status_free(at_status s) {
-  if (s.err && !s.err->is_static) free(s.err);
+  if (!s.err || s.err->place == IS_STATIC) return;
+  if (s.err->place == IN_SPARE)
+    give_spare(s.err);
+  else
+    free(s.err);
 }
 
 at_code at_code_take(at_status s) {
@@ -115,20 +144,22 @@ at_code at_code_take(at_status s) {
 }
 
 at_status at_status_clone(at_status s) {
-  if (!s.err || s.err->is_static) return s;
+  if (!s.err || s.err->place == IS_STATIC) return s;
   return make(s.err->code, s.err->file, s.err->line, s.err->message,
               strlen(s.err->message));
 }
 
 at_status at_status_prefix(at_status s, const char *fmt, ...) {
-  if (!s.err || s.err->is_static) return s;
+  if (!s.err || s.err->place == IS_STATIC) return s;
   va_list ap;
   va_start(ap, fmt);
   at_status head = make_v(s.err->code, s.err->file, s.err->line, fmt, ap);
   va_end(ap);
+  if (head.err->place == IS_STATIC) return s;  // it says more alone
   at_status both = at_fail(s.err->code, s.err->file, s.err->line, "%s: %s",
                            head.err->message, s.err->message);
   at_status_free(head);
+  if (both.err->place == IS_STATIC) return s;
   at_status_free(s);
   return both;
 }

@@ -7,14 +7,12 @@
 #include <string.h>
 #include <sys/mman.h>
 
-// One mapping: stack for signals | no access | reserve, no access | stack.
+// One mapping: stack for signals | no access | stack.
 enum {
   kPage = 4096,
   kSignals = 64 << 10,
   kWall = 64 << 10,
-  kReserve = 512 << 10,
-  kBelow = kSignals + kWall + kReserve,
-  kStep = 32 << 10,  // of the reserve, opened at once
+  kBelow = kSignals + kWall,
 };
 
 struct at_thread {
@@ -25,11 +23,8 @@ struct at_thread {
   void *arg;
 };
 
-static _Thread_local at_thread *t_self;
-
 static void *begin(void *arg) {
   at_thread *t = arg;
-  t_self = t;
   stack_t s = {.ss_sp = t->map, .ss_size = kSignals};
   sigaltstack(&s, NULL);
   t->fn(t->arg);
@@ -48,7 +43,7 @@ static at_status map_stack(at_thread *t, size_t stack_bytes) {
                    "hint: the process has reached its limit of memory "
                    "(`ulimit -v`, cgroup)",
                    t->bytes >> 10);
-  if (!mprotect(t->map + kSignals, kWall + kReserve, PROT_NONE)) return AT_OK;
+  if (!mprotect(t->map + kSignals, kWall, PROT_NONE)) return AT_OK;
   munmap(t->map, t->bytes);
   return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory to guard a thread's stack");
 }
@@ -87,24 +82,4 @@ void at_thread_join(at_thread *t) {
   pthread_join(t->id, NULL);
   munmap(t->map, t->bytes);
   free(t);
-}
-
-bool at_thread_overflowed(const void *address) {
-  const at_thread *t = t_self;
-  if (!t) return false;
-  const uint8_t *p = address, *wall = t->map + kSignals;
-  return p >= wall && p < wall + kWall + kReserve;
-}
-
-bool at_thread_open_reserve(const void *address) {
-  uint8_t *reserve = t_self->map + kSignals + kWall;
-  uint8_t *page = (uint8_t *)((uintptr_t)address & ~(uintptr_t)(kPage - 1));
-  if (page < reserve + kStep) return false;
-  // Everything above has been touched or lies within one frame.
-  return !mprotect(page - kStep, (size_t)(reserve + kReserve - (page - kStep)),
-                   PROT_READ | PROT_WRITE);
-}
-
-void at_thread_close_reserve(void) {
-  if (t_self) mprotect(t_self->map + kSignals + kWall, kReserve, PROT_NONE);
 }

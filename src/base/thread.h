@@ -1,6 +1,5 @@
 // Threads whose stack is ours: its size does not depend on the limits of the
-// process, signals have a stack of their own beside it, and below it lies a
-// reserve that a guarded call (guard.h) may open when it overflows.
+// process, and signals have a stack of their own beside it.
 #ifndef ATOLL_BASE_THREAD_H_
 #define ATOLL_BASE_THREAD_H_
 
@@ -16,13 +15,5 @@ enum { AT_THREAD_STACK = 8 << 20 };
 at_status at_thread_start(const char *name, size_t stack_bytes,
                           void (*fn)(void *), void *arg, at_thread **out);
 void at_thread_join(at_thread *t);  // NULL: nothing; frees t
-
-// ---- For guard.c
-// Did this thread run out of its stack when it touched `address`?
-bool at_thread_overflowed(const void *address);
-// Opens a part of the reserve, so that it can go on for a moment. False: none
-// is left. Safe in a signal handler.
-bool at_thread_open_reserve(const void *address);
-void at_thread_close_reserve(void);
 
 #endif

@@ -221,9 +221,6 @@ static void distribute(const units *u, uint64_t *load, at_job **jobs,
   }
 }
 
-// LLVM recurses along the code that it is given.
-enum { STACK = 64 << 20 };
-
 typedef struct crew {
   at_task *tasks;
   uint32_t num_tasks;
@@ -249,7 +246,7 @@ static at_status run_all(at_arena *a, at_task *t, uint32_t n) {
   uint32_t started = 0;
   at_status st = AT_OK;
   while (started < n && !st.err) {
-    st = at_thread_start("atoll-llvm", STACK, work, &c, &threads[started]);
+    st = at_thread_start("atoll-llvm", AT_THREAD_STACK, work, &c, &threads[started]);
     started += !st.err;
   }
   for (uint32_t i = 0; i < started; i++) at_thread_join(threads[i]);

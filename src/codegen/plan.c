@@ -155,6 +155,17 @@ static bool is_scalar(const at_node *n) {
          at_node_int(n, AT_ATTR_KIND, 0) == AT_FUSION_SCALAR;
 }
 
+// How often a loop goes round is not known here: such a kernel must not be taken
+// for a small one before it has run.
+static bool has_loop(const at_comp *c) {
+  for (const at_node *n = c->first; n; n = n->next) {
+    if (n->op == AT_OP_WHILE) return true;
+    for (uint32_t r = 0; r < n->num_regions; r++)
+      if (has_loop(n->regions[r])) return true;
+  }
+  return false;
+}
+
 at_status at_plan_node(const at_cg_target *t, at_arena *a, const at_node *n,
                        const int32_t *alias, at_planned *out) {
   for (uint32_t i = 0; i < n->num_regions; i++) {
@@ -168,7 +179,7 @@ at_status at_plan_node(const at_cg_target *t, at_arena *a, const at_node *n,
     at_job *j;
     AT_TRY(at_plan_job(a, AT_JOB_SCALAR, n, alias, out, &j));
     j->wide_index = true;
-    j->ns = 100;
+    j->ns = has_loop(n->regions[0]) ? 1e6 : 100;
     return AT_OK;
   }
   at_status st;

@@ -10,7 +10,7 @@
 #include "base/span.h"
 #include "base/thread.h"
 
-enum { kStack = 64 << 20, kAskNs = 50000000 };
+enum { kAskNs = 50000000 };
 
 typedef struct work {
   struct work *next;  // in the list of all
@@ -124,7 +124,8 @@ at_status at_apart_run(const char *what, const at_apart_job *job,
   clear(false);
   work *w = work_make(what, job);
   if (!w) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "%s: out of host memory", what);
-  at_status st = at_thread_start("atoll-compile", kStack, begin, w, &w->thread);
+  at_status st =
+      at_thread_start("atoll-compile", AT_THREAD_STACK, begin, w, &w->thread);
   if (st.err)
     return at_status_join(at_status_prefix(st, "%s", what), work_end(w));
   pthread_mutex_lock(&g_lock);

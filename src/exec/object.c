@@ -4,6 +4,7 @@
 // and executable. The file is not trusted: every offset, index and size is
 // checked before use.
 #include <elf.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
@@ -280,11 +281,12 @@ static at_status protect(loader *l) {
                                         PROT_READ | PROT_WRITE};
   for (int s = 0; s < SEG_COUNT; s++) {
     size_t n = at_align_up(l->segment_bytes[s], kPage);
-    if (n && mprotect(l->base + l->segment_at[s], n, rights[s]))
-      return AT_FAIL(
-          AT_FAILED_PRECONDITION,
-          "this system does not let a process map code\n"
-          "hint: look for SELinux or seccomp rules against mprotect");
+    if (!n || !mprotect(l->base + l->segment_at[s], n, rights[s])) continue;
+    if (errno == ENOMEM)
+      return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory to map code");
+    return AT_FAIL(AT_FAILED_PRECONDITION,
+                   "this system does not let a process map code\n"
+                   "hint: look for SELinux or seccomp rules against mprotect");
   }
   return AT_OK;
 }

@@ -4,13 +4,36 @@
 
 #include "pjrt/pjrt_internal.h"
 
-// Returned when there is no memory for an error; never freed.
+// For when there is no memory for an error.
+enum { kSpares = 16 };
+static struct {
+  _Atomic(bool) taken;
+  PJRT_Error error;
+} spare[kSpares];
+
+// For when these are gone, too; never freed.
 static PJRT_Error no_memory_error;
+
+static PJRT_Error *take_spare(void) {
+  for (int i = 0; i < kSpares; i++)
+    if (!atomic_exchange(&spare[i].taken, true)) return &spare[i].error;
+  return NULL;
+}
+
+static void free_error(PJRT_Error *e) {
+  for (int i = 0; i < kSpares; i++)
+    if (e == &spare[i].error) {
+      atomic_store(&spare[i].taken, false);
+      return;
+    }
+  free(e);
+}
 
 static bool is_static(const PJRT_Error *e) { return e == &no_memory_error; }
 
 PJRT_Error *at_pjrt_error_make(at_status s) {
   PJRT_Error *e = calloc(1, sizeof *e);
+  if (!e) e = take_spare();
   if (!e) {
     at_status_free(s);
     return &no_memory_error;
@@ -23,7 +46,7 @@ at_status at_pjrt_error_take(PJRT_Error *e) {
   if (!e) return AT_OK;
   if (is_static(e)) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "out of host memory");
   at_status s = e->status;
-  free(e);
+  free_error(e);
   return s;
 }
 
@@ -63,7 +86,7 @@ void at_PJRT_Error_Destroy(PJRT_Error_Destroy_Args *a) {
   if (!a || a->struct_size < PJRT_Error_Destroy_Args_STRUCT_SIZE) return;
   if (!a->error || is_static(a->error)) return;
   at_status_free(a->error->status);
-  free(a->error);
+  free_error(a->error);
 }
 
 void at_PJRT_Error_Message(PJRT_Error_Message_Args *a) {

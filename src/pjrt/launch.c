@@ -267,6 +267,13 @@ static at_status take_args(PJRT_Buffer *const *list, size_t n,
   return AT_OK;
 }
 
+static void free_list(PJRT_Buffer **list, uint32_t n) {
+  for (uint32_t i = 0; i < n; i++) {
+    at_pjrt_buffer_free(list[i]);
+    list[i] = NULL;
+  }
+}
+
 // Wraps the outputs; on failure every output is released.
 static at_status wrap_outputs(const PJRT_LoadedExecutable *l, PJRT_Device *d,
                               at_buffer **outputs, PJRT_Buffer **list) {
@@ -278,7 +285,7 @@ static at_status wrap_outputs(const PJRT_LoadedExecutable *l, PJRT_Device *d,
       list[i]->layout = l->program->layouts[l->program->num_inputs + i].text;
       continue;
     }
-    for (uint32_t j = 0; j < i; j++) at_pjrt_buffer_free(list[j]);
+    free_list(list, i);
     for (uint32_t j = i + 1; j < n; j++) at_buffer_release(outputs[j]);
     return st;
   }
@@ -289,13 +296,13 @@ static at_status wrap_outputs(const PJRT_LoadedExecutable *l, PJRT_Device *d,
 static void take_back(const PJRT_LoadedExecutable_Execute_Args *a,
                       size_t devices, size_t events) {
   uint32_t n = a->executable->program->num_outputs;
-  for (size_t d = 0; d < devices; d++)
-    for (uint32_t k = 0; k < n; k++) at_pjrt_buffer_free(a->output_lists[d][k]);
+  for (size_t d = 0; d < devices; d++) free_list(a->output_lists[d], n);
   for (size_t d = 0; d < events; d++) {
     PJRT_Event_Destroy_Args e = {
         .struct_size = PJRT_Event_Destroy_Args_STRUCT_SIZE,
         .event = a->device_complete_events[d]};
     at_status_free(at_pjrt_error_take(at_PJRT_Event_Destroy(&e)));
+    a->device_complete_events[d] = NULL;
   }
 }
 
