@@ -348,6 +348,13 @@ at_status at_sched_spawn(at_sched *s, void (*fn)(void *), void *arg) {
   return AT_OK;
 }
 
+bool at_sched_busy(at_sched *s) {
+  pthread_mutex_lock(&s->lock);
+  bool busy = s->live > 0;
+  pthread_mutex_unlock(&s->lock);
+  return busy;
+}
+
 static void sched_free(at_sched *s) {
   for (at_fiber *f = s->spare; f;) {
     at_fiber *next = f->next;

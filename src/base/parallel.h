@@ -71,6 +71,7 @@ typedef struct at_sched at_sched;
 typedef struct at_fiber at_fiber;
 at_status at_sched_create(uint32_t threads, size_t stack_bytes, at_sched **out);
 void at_sched_destroy(at_sched *s);  // waits for every fiber
+bool at_sched_busy(at_sched *s);     // has a fiber not ended yet?
 // Starts fn(arg) on a fiber; detached.
 at_status at_sched_spawn(at_sched *s, void (*fn)(void *), void *arg);
 bool at_in_fiber(void);

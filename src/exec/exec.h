@@ -44,6 +44,8 @@ typedef struct at_runtime_options {
 } at_runtime_options;
 at_status at_runtime_create(const at_runtime_options *o, at_runtime **out);
 void at_runtime_destroy(at_runtime *rt);  // waits for all work
+// Does anything run? What waits for somebody outside does not. In a forked child: no.
+bool at_runtime_busy(at_runtime *rt);
 uint32_t at_runtime_num_chips(const at_runtime *rt);
 at_chip *at_runtime_chip(const at_runtime *rt, uint32_t i);
 // Those of this process: [first, first + count). Others are only described.

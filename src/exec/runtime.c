@@ -84,6 +84,10 @@ void at_runtime_destroy(at_runtime *rt) {
   free(rt);
 }
 
+bool at_runtime_busy(at_runtime *rt) {
+  return !at_pool_forked(rt->pool) && at_sched_busy(rt->sched);
+}
+
 uint32_t at_runtime_num_chips(const at_runtime *rt) { return rt->num_chips; }
 at_chip *at_runtime_chip(const at_runtime *rt, uint32_t i) {
   return i < rt->num_chips ? &rt->chips[i] : NULL;

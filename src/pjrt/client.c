@@ -1,5 +1,6 @@
 // Clients, devices and memories.
 #include <pthread.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -28,8 +29,38 @@ const char *at_pjrt_platform_version(void) {
   return platform_version;
 }
 
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static PJRT_Client *all;
+
+static void client_enter(PJRT_Client *c) {
+  pthread_mutex_lock(&lock);
+  c->next = all;
+  all = c;
+  pthread_mutex_unlock(&lock);
+}
+
+static void client_leave(const PJRT_Client *c) {
+  pthread_mutex_lock(&lock);
+  for (PJRT_Client **at = &all; *at; at = &(*at)->next)
+    if (*at == c) {
+      *at = c->next;
+      break;
+    }
+  pthread_mutex_unlock(&lock);
+}
+
+bool at_pjrt_clients_busy(void) {
+  bool busy = false;
+  pthread_mutex_lock(&lock);
+  for (const PJRT_Client *c = all; c && !busy; c = c->next)
+    busy = at_runtime_busy(c->runtime);
+  pthread_mutex_unlock(&lock);
+  return busy;
+}
+
 static void client_free(PJRT_Client *c) {
   if (!c) return;
+  client_leave(c);
   at_pjrt_topology_destroy(c->topology);
   if (c->runtime) at_runtime_destroy(c->runtime);
   at_pjrt_hosts_close(c->hosts);
@@ -130,6 +161,7 @@ static PJRT_Error *create(PJRT_Client_Create_Args *a) {
     goto out;
   }
   for (uint32_t i = 0; i < n; i++) device_set(c, i);
+  client_enter(c);
   at_pjrt_watch_end();
   a->client = c;
   c = NULL;

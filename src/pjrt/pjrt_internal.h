@@ -137,7 +137,9 @@ struct PJRT_Client {
   PJRT_Device **device_pointers;
   PJRT_Memory **memory_pointers;  // num_devices * AT_MEM_KINDS
   PJRT_TopologyDescription *topology;
+  PJRT_Client *next;  // in the list of all
 };
+bool at_pjrt_clients_busy(void);  // is work of any client under way?
 extern const char at_pjrt_platform_name[];
 // Names this build and the settings that decide on executables, so that caches of
 // clients (JAX's) keep those of others apart. Made once, on the first call.
@@ -274,7 +276,8 @@ at_status at_pjrt_bytes_copy(at_bytes b, at_bytes *out);
 // Has the user interrupted what this thread waits for (Python's signal handlers are
 // asked)? Then the handler's exception is raised once the interpreter runs again.
 bool at_pjrt_interrupted(void);
-// Compiles that run when Python ends return CANCELLED, before the client goes.
+// When Python ends, compiles that run return CANCELLED, and launches that run are
+// waited for (Ctrl-C ends that), before the interpreter and the client go.
 void at_pjrt_watch_end(void);
 at_status at_pjrt_compile(const PJRT_Program *program, at_bytes options,
                           const PJRT_TopologyDescription *t,

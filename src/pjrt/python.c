@@ -35,6 +35,8 @@ typedef struct python {
   void *(*build)(const char *format, ...);
   void (*drop)(void *object);
   void (*clear)(void);
+  void *(*save)(void);  // gives the interpreter's lock away for a while
+  void (*resume)(void *state);
 } python;
 
 static python g_python;
@@ -59,7 +61,9 @@ static void find_python(void) {
                {"PyObject_CallMethod", &g_python.call_method},
                {"Py_BuildValue", &g_python.build},
                {"Py_DecRef", &g_python.drop},
-               {"PyErr_Clear", &g_python.clear}};
+               {"PyErr_Clear", &g_python.clear},
+               {"PyEval_SaveThread", &g_python.save},
+               {"PyEval_RestoreThread", &g_python.resume}};
   g_found = true;
   for (size_t i = 0; i < AT_LEN(names); i++) {
     void *p = dlsym(RTLD_DEFAULT, names[i].name);
@@ -99,8 +103,17 @@ bool at_pjrt_interrupted(void) {
   return stop;
 }
 
+// Callbacks that are still to run need the interpreter: a thread that comes for
+// it when it is gone is ended by it, and C++ takes that for an error of its
+// own.
 static void *on_end(void *self, void *args) {
   at_compile_leave_all();
+  while (at_pjrt_clients_busy()) {
+    void *state = g_python.save();
+    usleep(2000);
+    g_python.resume(state);
+    if (g_python.check_signals()) return NULL;
+  }
   return g_python.build("");
 }
 
