@@ -343,6 +343,57 @@ static at_status lookup_mask(at_node *n, at_value mask, const at_type *result,
   return at_mk_broadcast(n, mask, at_type_dims(result), where, out);
 }
 
+// The start of n, an update, along dimension d of size `whole`, within this
+// device's part; *here: whether it lies there.
+static at_status local_start(at_cut *c, at_node *n, uint32_t d,
+                             const at_axes *axes, int64_t whole,
+                             at_value *here) {
+  at_value *start = &n->operands[2 + d], zero, last, low, high, at[3];
+  at_type t = *at_value_type(*start), wide = at_type_scalar(AT_S64);
+  int64_t each = at_axes_part(c, axes, whole);
+  AT_TRY(at_mk_convert(n, *start, AT_S64, &at[1]));
+  AT_TRY(at_mk_splat_int(n, wide, 0, &zero));
+  AT_TRY(at_mk_splat_int(n, wide, whole - 1, &last));
+  at[0] = zero;
+  at[2] = last;
+  AT_TRY(at_mk(n, AT_OP_CLAMP, at, 3, NULL, 0, NULL, &at[1]));
+  AT_TRY(at_part_offset(c, n->parent, n, axes, whole, AT_S64, &at[2]));
+  AT_TRY(at_mk2(n, AT_OP_SUBTRACT, at[1], at[2], &at[1]));
+  AT_TRY(at_mk_splat_int(n, wide, each - 1, &at[2]));
+  AT_TRY(at_mk_compare(n, AT_GE, at[1], zero, &low));
+  AT_TRY(at_mk_compare(n, AT_LE, at[1], at[2], &high));
+  AT_TRY(at_mk2(n, AT_OP_AND, low, high, &low));
+  if (here->node) AT_TRY(at_mk2(n, AT_OP_AND, *here, low, &low));
+  *here = low;
+  AT_TRY(at_mk(n, AT_OP_CLAMP, at, 3, NULL, 0, NULL, &at[1]));
+  return at_mk_convert(n, at[1], t.dtype, start);
+}
+
+// Devices that do not hold what is updated write what was there.
+static at_status update_where_held(at_cut *c, at_node *n, const at_rule *r,
+                                   const at_axes *f) {
+  at_value here = {0}, pick[3];
+  uint32_t rank = r->places[0]->whole.rank;
+  for (uint32_t d = 0; d < rank; d++) {
+    const at_dim_factors *x = &r->dims[0][d];
+    if (x->n && r->kind[x->f[0]] == AT_FACTOR_STORE && f[x->f[0]].n)
+      AT_TRY(local_start(c, n, d, &f[x->f[0]], r->places[0]->whole.dims[d],
+                         &here));
+  }
+  if (!here.node) return AT_OK;
+  at_value *ops;
+  at_dims sizes = at_type_dims(at_value_type(n->operands[1]));
+  AT_TRY_ALLOC(ops, at_new(c->m->arena, at_value, rank + 1));
+  ops[0] = n->operands[0];
+  for (uint32_t d = 0; d < rank; d++) ops[1 + d] = n->operands[2 + d];
+  at_attr attr = at_attr_ints(AT_ATTR_SLICE_SIZES, sizes.ptr, rank);
+  AT_TRY(
+      at_mk(n, AT_OP_DYNAMIC_SLICE, ops, rank + 1, &attr, 1, NULL, &pick[2]));
+  AT_TRY(at_mk_broadcast(n, here, sizes, NULL, &pick[0]));
+  pick[1] = n->operands[1];
+  return at_mk(n, AT_OP_SELECT, pick, 3, NULL, 0, NULL, &n->operands[1]);
+}
+
 static int32_t factor_of_kind(const at_rule *r, const at_axes *f,
                               at_factor_kind kind) {
   for (uint32_t i = 0; i < r->num_factors; i++)
@@ -377,6 +428,8 @@ static at_status prepare(at_cut *c, at_node *n, const at_rule *r,
     case AT_OP_SLICE:
     case AT_OP_DYNAMIC_SLICE:
       return shrink_attrs(c, n, &r->places[0]->whole);
+    case AT_OP_DYNAMIC_UPDATE_SLICE:
+      return update_where_held(c, n, r, f);
     case AT_OP_GATHER: {
       k = factor_of_kind(r, f, AT_FACTOR_LOOKUP);
       at_type whole = r->places[0]->whole;

@@ -185,7 +185,7 @@ typedef enum at_factor_kind {
   AT_FACTOR_PASS,  // each device computes its part
   AT_FACTOR_SUM,   // each device computes a partial result, combined afterwards
   AT_FACTOR_LOOKUP,  // the dimension that a gather's indices point into
-  AT_FACTOR_STORE    // the one that a scatter's point into
+  AT_FACTOR_STORE  // the one that a scatter's, or an update's start, point into
 } at_factor_kind;
 typedef struct at_dim_factors {
   uint8_t n;

@@ -132,15 +132,18 @@ static void rule_pad(at_rule *r, const at_node *n) {
     }
 }
 
+// Where one element of a dimension is replaced, only who holds it does so.
 static void rule_update_slice(at_rule *r) {
   uint32_t out = r->num_tensors - 1;
-  for (uint32_t d = 0; d < tensor_rank(r, out); d++)
-    if (dim_of(r, 1, d) == dim_of(r, 0, d)) {
-      uint8_t f = factor(r, dim_of(r, out, d), AT_FACTOR_PASS);
-      bind(r, 0, d, f);
-      bind(r, 1, d, f);
-      bind(r, out, d, f);
-    }
+  for (uint32_t d = 0; d < tensor_rank(r, out); d++) {
+    bool all = dim_of(r, 1, d) == dim_of(r, 0, d);
+    if (!all && dim_of(r, 1, d) != 1) continue;
+    uint8_t f =
+        factor(r, dim_of(r, out, d), all ? AT_FACTOR_PASS : AT_FACTOR_STORE);
+    bind(r, 0, d, f);
+    if (all) bind(r, 1, d, f);
+    bind(r, out, d, f);
+  }
 }
 
 static void rule_bitcast(at_rule *r) {

@@ -93,3 +93,30 @@ for shape, s, want in (
       if name == "result" and given is v:
         assert got[0].sharding.spec == want, (shape, s, got[0].sharding)
 """)
+
+
+def test_updates_along_a_cut_dimension(python):
+  run(python, """
+mesh = mesh_of((4, 2), ("a", "b"))
+def f(v, at, s):
+  pin = lambda c: lax.with_sharding_constraint(c, NamedSharding(mesh, P(*s)))
+  fill = lax.fori_loop(0, v.shape[0], lambda i, c: pin(lax.dynamic_update_index_in_dim(c, v[i] * 2, i, 0)), pin(v * 0))
+  one = lax.dynamic_update_slice(pin(v + 1), jnp.full((1, 1), 7.0), at)  # starts wrap once and are clamped
+  row = lax.dynamic_update_slice(pin(v + 2), jnp.full((1, v.shape[1]), 8.0), at)
+  two = lax.dynamic_update_slice(pin(v + 3), jnp.full((2, 1), 9.0), at)
+  return fill, one, row, two
+for shape in ((8, 6), (10, 7), (3, 16)):
+  v = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+  for s in (("a", None), ("b", "a"), (("a", "b"), None), (None, ("b", "a")), ("a", "b")):
+    for at in ((0, 0), (5, 3), (-2, 4), (99, 99), (2, -1)):
+      for kind in (np.int32, np.uint8, np.int64):
+        if min(at) < 0 and kind == np.uint8: continue
+        got = jax.jit(f, static_argnums=2)(v, tuple(kind(k) for k in at), s)
+        def want(base, size, x):
+          base, k = base.copy(), [min(i % n if i < 0 else i, n - m) for i, n, m in zip(at, shape, size)]
+          base[k[0]:k[0] + size[0], k[1]:k[1] + size[1]] = x
+          return base
+        for y, w in zip(got, (v * 2, want(v + 1, (1, 1), 7), want(v + 2, (1, shape[1]), 8), want(v + 3, (2, 1), 9))):
+          np.testing.assert_array_equal(y, w, err_msg=f"{shape} {s} {at} {kind}")
+    if shape != (8, 6): break
+""")
