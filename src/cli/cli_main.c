@@ -1,7 +1,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "base/config.h"
+#include "base/nearest.h"
 #include "cli/cli.h"
 #include "compile/compile.h"
 
@@ -46,7 +46,7 @@ static const command commands[] = {
      "  --trace=FILE      the timeline for Perfetto\n"
      "  --xplane=FILE     the timeline for XProf\n"
      "  --costs=FILE      a previous run's trace (JSON): its steps take what they took\n"
-     "  --interp=MODE     between measured points: seed, xla or atoll (default)\n"
+     "  --interp=seed|xla|atoll   between measured points (atoll)\n"
      "  --partitions=N    devices that the program is cut for, where it does not say\n",
      at_cli_estimate},
     {"profile", "say where a program's data lies on a machine of tiles, and what that takes",
@@ -69,9 +69,9 @@ static const command commands[] = {
      "atoll cost evaluate [--table=FILE] [--points=FILE] [MACHINE...]\n"
      "    errors of every mode on points that are left out of the tables; FILE gets, by\n"
      "    tabs, experiment, mode, machine and the seconds given and predicted\n"
-     "atoll cost convert [--gemm] [--clock-ghz=X] IN OUT\n"
+     "atoll cost convert [--gemm] [--clock-ghz=S] IN OUT\n"
      "    a table from XLA's text proto to Atoll's form or back (by OUT's name: .pbtxt)\n"
-     "atoll cost collect [--out=FILE] [--only=gemm|collectives] [--seconds=S] [--memory-mib=M]\n"
+     "atoll cost collect [--out=FILE] [--only=gemm|collectives] [--seconds=S] [--memory-mib=S]\n"
      "    [--domain=N] [--cpu-time]  measures this machine; goes on where an interrupted run\n"
      "    stopped; medians of elapsed time, or mean CPU time where others use the machine too;\n"
      "    groups inside hosts of N devices (8), of whole hosts and of parts of hosts\n"
@@ -181,19 +181,30 @@ static int report(const char *name, at_status st) {
   return code;
 }
 
+static at_status run_command(const command *c, int argc, char **argv) {
+  AT_TRY(at_knobs_check());
+  // What follows a Python program is its own.
+  size_t n = argc > 1 ? strlen(argv[1]) : 0;
+  bool script = n > 3 && !strcmp(argv[1] + n - 3, ".py");
+  if (!script) AT_TRY(at_cli_check_options(c->name, c->usage, argc, argv));
+  return c->run(argc, argv);
+}
+
 int main(int argc, char **argv) {
+  const char *names[AT_LEN(commands)], *near;
   if (argc < 2) return help(stderr);
   if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help"))
     return help(stdout);
   if (!strcmp(argv[1], "--version")) return printf("atoll %s\n", AT_VERSION) < 0;
   for (size_t i = 0; i < AT_LEN(commands); i++) {
+    names[i] = commands[i].name;
     if (strcmp(argv[1], commands[i].name)) continue;
     if (argc > 2 && (!strcmp(argv[2], "--help") || !strcmp(argv[2], "-h")))
       return fputs(commands[i].usage, stdout) < 0;
-    at_status st = at_knobs_check();
-    if (at_ok(st)) st = commands[i].run(argc - 1, argv + 1);
-    return report(argv[1], st);
+    return report(argv[1], run_command(&commands[i], argc - 1, argv + 1));
   }
-  fprintf(stderr, "atoll: no command '%s'\n", argv[1]);
+  near = at_nearest(at_str_of(argv[1]), names, AT_LEN(names));
+  fprintf(stderr, "atoll: no command '%s'%s%s%s\n", argv[1], near ? ": did you mean " : "",
+          near ? near : "", near ? "?" : "");
   return help(stderr);
 }

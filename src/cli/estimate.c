@@ -116,7 +116,7 @@ static at_status run(int argc, char **argv, at_arena *a) {
   at_cli_option(&argc, argv, "--partitions=", &parts);
   to.json = at_cli_option(&argc, argv, "--json", NULL);
   AT_TRY(at_cli_no_more_options(argc, argv, "estimate"));
-  if (argc != 2 || !o.target)
+  if (argc != 2)
     return AT_FAIL(AT_INVALID_ARGUMENT,
                    "one program is needed\nhint: atoll estimate --help");
   if (interp && !at_interp_parse(at_str_of(interp), &o.mode))

@@ -253,9 +253,11 @@ at_status at_cli_run(int argc, char **argv) {
   const char *repeat = NULL;
   s.json = at_cli_option(&argc, argv, "--json", NULL);
   at_cli_option(&argc, argv, "--out=", &s.out_path);
-  if (at_cli_option(&argc, argv, "--repeat=", &repeat)) s.repeat = repeat ? atol(repeat) : 0;
+  if (at_cli_option(&argc, argv, "--repeat=", &repeat)) s.repeat = atol(repeat);
   AT_TRY(at_cli_no_more_options(argc, argv, "run"));
-  if (argc < 2 || argc > 3 || s.repeat < 1 || s.repeat > 1000000)
+  if (s.repeat < 1 || s.repeat > 1000000)
+    return AT_FAIL(AT_INVALID_ARGUMENT, "--repeat=%s is not in 1..1000000", repeat);
+  if (argc < 2 || argc > 3)
     return AT_FAIL(AT_INVALID_ARGUMENT, "one program, and at most one .npz, is needed\nhint: atoll run --help");
   AT_TRY_ALLOC(s.arena, at_arena_create());
   at_runtime_options options = {0};

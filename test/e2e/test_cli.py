@@ -3,6 +3,7 @@ import gzip
 import json
 import os
 import pathlib
+import re
 import subprocess
 
 import numpy as np
@@ -128,3 +129,31 @@ def test_steps_on_the_measured_host(tmp_path):
     assert not estimate["notes"]
     total = sum(o["seconds"] * o["runs"] for o in estimate["ops"])
     assert abs(estimate["seconds"] - total) < 1e-9 + total * 1e-6
+
+
+def test_options_and_values_are_checked(tmp_path):
+    """Every option that a command's help shows, without its value, with an empty one, misspelt."""
+    program = tmp_path / "p.mlir"
+    program.write_text(PROGRAM)
+    commands = re.findall(r"^  (\w+) ", atoll("--help").stdout, re.M)
+    assert {"run", "dump", "estimate", "profile", "cost", "config", "doctor"} <= set(commands)
+    tried = 0
+    for command in commands:
+        usage = atoll(command, "--help").stdout
+        for name, value in set(re.findall(r"(--[a-z-]+)(=\S)?", usage)):
+            cases = [([name + "x"], "unknown option"), ([name + "=1"], "takes no value")]
+            if value:
+                cases = [([name], "needs a value"), ([name + "="], "needs a value"), ([name, "--json"], "needs a value"),
+                         ([name[:-1] + "=1"], f"did you mean {name}?")]
+            for arguments, said in cases:
+                done = atoll(command, program, *arguments)
+                assert done.returncode == 2 and said in done.stderr, (command, arguments, done.stderr)
+                tried += 1
+    assert tried > 100
+    for arguments, said in ((("run", program, "--repeat=-3"), "--repeat=-3 is not a whole number"),
+                            (("run", program, "--repeat=0"), "1..1000000"),
+                            (("estimate", program, "--rows=many"), "--rows=many is not a whole number"),
+                            (("estimate", program, "--interp=best"), "seed|xla|atoll"),
+                            (("estimte", program), "did you mean estimate?")):
+        done = atoll(*arguments)
+        assert done.returncode == 2 and said in done.stderr, done.stderr

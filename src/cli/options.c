@@ -1,0 +1,84 @@
+// A command's usage text is its table of options: "--name" is a flag, "--name=X"
+// takes a value, and X says which: N and BYTES whole numbers, S a number, a|b one
+// of these words, anything else a text that the command judges.
+#include <stdlib.h>
+
+#include "base/nearest.h"
+#include "cli/cli.h"
+
+enum { kMostOptions = 64, kMostName = 40 };
+
+typedef struct option {
+  char name[kMostName];  // with its dashes
+  at_str value;          // what follows '='; empty: a flag
+} option;
+
+static bool is_name(char c) { return c == '-' || (c >= 'a' && c <= 'z'); }
+
+// The options that a usage text shows, each once.
+static size_t read_usage(const char *usage, option out[kMostOptions]) {
+  size_t n = 0;
+  for (const char *p = strstr(usage, "--"); p; p = strstr(p, "--")) {
+    option o = {.value = AT_STR("")};
+    size_t len = 0;
+    while (is_name(p[len])) len++;
+    snprintf(o.name, sizeof o.name, "%.*s", (int)len, p);
+    p += len;
+    if (*p == '=') o.value = (at_str){p + 1, strcspn(p + 1, " \n])")};
+    bool known = false;
+    for (size_t i = 0; i < n; i++) known |= !strcmp(out[i].name, o.name);
+    if (!known && len > 2 && n < kMostOptions) out[n++] = o;
+  }
+  return n;
+}
+
+static at_status check_value(const option *o, const char *v) {
+  char *end;
+  bool words = memchr(o->value.ptr, '|', o->value.len) != NULL;
+  bool count = at_str_is(o->value, "N") || at_str_is(o->value, "BYTES");
+  if (count && (*v < '0' || *v > '9' || (strtoull(v, &end, 10), *end) ||
+                strlen(v) > 18))
+    return AT_FAIL(AT_INVALID_ARGUMENT, "%s=%.80s is not a whole number", o->name, v);
+  if (at_str_is(o->value, "S") && !(strtod(v, &end) > 0 && !*end))
+    return AT_FAIL(AT_INVALID_ARGUMENT, "%s=%.80s is not a number above 0", o->name, v);
+  if (!words || *o->value.ptr < 'a' || *o->value.ptr > 'z') return AT_OK;
+  for (const char *p = o->value.ptr, *stop = p + o->value.len; p < stop; p++) {
+    size_t len = strcspn(p, "| \n])");
+    if (at_str_is((at_str){p, len}, v)) return AT_OK;
+    p += len;
+  }
+  return AT_FAIL(AT_INVALID_ARGUMENT, "%s=%.80s is none of its words\nhint: %.*s", o->name, v,
+                 (int)o->value.len, o->value.ptr);
+}
+
+static at_status unknown(const char *arg, size_t len, const option *options, size_t n,
+                         const char *command) {
+  const char *names[kMostOptions];
+  for (size_t i = 0; i < n; i++) names[i] = options[i].name;
+  const char *near = at_nearest((at_str){arg, len}, names, n);
+  return AT_FAIL(AT_INVALID_ARGUMENT, "unknown option %.80s\nhint: %s%s%satoll %s --help", arg,
+                 near ? "did you mean " : "", near ? near : "", near ? "? See " : "", command);
+}
+
+at_status at_cli_check_options(const char *command, const char *usage, int argc, char **argv) {
+  option options[kMostOptions];
+  size_t n = read_usage(usage, options);
+  for (int i = 1; i < argc && strcmp(argv[i], "--"); i++) {
+    if (argv[i][0] != '-' || !argv[i][1]) continue;
+    size_t len = strcspn(argv[i], "="), k = 0;
+    while (k < n && !at_str_is((at_str){argv[i], len}, options[k].name)) k++;
+    if (k == n) return unknown(argv[i], len, options, n, command);
+    const option *o = &options[k];
+    const char *value = argv[i][len] ? argv[i] + len + 1 : NULL;
+    if (!o->value.len && value)
+      return AT_FAIL(AT_INVALID_ARGUMENT, "%s takes no value\nhint: atoll %s --help", o->name,
+                     command);
+    if (!o->value.len) continue;
+    if (!value && i + 1 < argc && strncmp(argv[i + 1], "--", 2)) value = argv[++i];
+    if (!value || !*value)
+      return AT_FAIL(AT_INVALID_ARGUMENT, "%s needs a value\nhint: %s=%.*s; atoll %s --help",
+                     o->name, o->name, (int)o->value.len, o->value.ptr, command);
+    AT_TRY(check_value(o, value));
+  }
+  return AT_OK;
+}
