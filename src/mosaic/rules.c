@@ -109,6 +109,7 @@ static at_status judge_program(at_mosaic_judge *j) {
     AT_TRY(at_mosaic_rules_mark(j));
     AT_TRY(walk(j, j->p->body, at_mosaic_rules_canonical));
     AT_TRY(walk(j, j->p->body, at_mosaic_rules_layout));
+    AT_TRY(at_mosaic_rules_carried(j));
     AT_TRY(walk(j, j->p->body, at_mosaic_rules_target));
     AT_TRY(half_arguments(j));
   }

@@ -28,6 +28,7 @@ at_mosaic_refuse(at_mosaic_judge *j, const at_mop *op, at_code code,
 at_status at_mosaic_rules_windows(at_mosaic_judge *j);
 at_status at_mosaic_rules_canonical(at_mosaic_judge *j, const at_mop *op);
 at_status at_mosaic_rules_layout(at_mosaic_judge *j, const at_mop *op);
+at_status at_mosaic_rules_carried(at_mosaic_judge *j);  // all of the program
 at_status at_mosaic_rules_target(at_mosaic_judge *j, const at_mop *op);
 at_status at_mosaic_rules_memory(at_mosaic_judge *j);
 

@@ -36,6 +36,22 @@ def of_values(f, *operands, **more):
   return kernel(body, S(out.shape, out.dtype), *operands, **more)
 
 
+REPLICATED = "Invalid relayout: Non-singleton logical dimension is replicated in destination but not in source"
+
+
+def while_loop(first, last, body, init):
+  return lax.while_loop(lambda c: c[0] < last, lambda c: (c[0] + 1, *body(c[0], c[1:])), (first, *init))[1:]
+
+
+def carried(step, splat=lambda x: jnp.ones(x.shape), first=None, second=None, turns=3, loop=lax.fori_loop,
+            end=lambda x, a, b: x + a + b):
+  """Two values that a loop carries, splats unless first or second says otherwise."""
+  def of(x):
+    a, b = loop(0, turns, lambda i, c: step(x, *c), ((first or splat)(x), (second or splat)(x)))
+    return end(x, a, b)
+  return of_values(of, S((8, 128), F32))
+
+
 def of_index(dtype, shape, where, part, store=False):
   """A part of a ref that begins at a number from SMEM."""
   specs = [pl.BlockSpec(memory_space=SMEM), pl.BlockSpec(memory_space=VMEM)]
@@ -210,6 +226,24 @@ ROWS = {
     "a loop changes a mask": (lambda: two(lambda x, y: jnp.where(
         lax.fori_loop(0, 3, lambda i, c: jnp.logical_not(c), x > y), x, y), F32), illegal("scf.for")),
     "a branch chooses a mask": (lambda: of_scalar_choice(), "Invalid input layout"),
+    # What loops carry.
+    "two splats take turns, and one changes": (lambda: carried(lambda x, a, b: (b, a + x)), REPLICATED),
+    "two splats take turns": (lambda: carried(lambda x, a, b: (b, a + 2)), None),
+    "a splat that a sum replaces": (lambda: carried(lambda x, a, b: (b * 2, a + x)), REPLICATED),
+    "a splat that a choice replaces": (lambda: carried(lambda x, a, b: (lax.cond(x[0, 0] > 1, lambda: b, lambda: b * 3), a + x)), REPLICATED),
+    "splats of one number of the run": (lambda: carried(lambda x, a, b: (b, a + x), lambda x: jnp.full_like(x, x[0, 0])), REPLICATED),
+    "splats of columns": (lambda: carried(lambda x, a, b: (b, a + x[:, :1]), lambda x: jnp.ones((8, 1))), REPLICATED),
+    "splats of rows": (lambda: carried(lambda x, a, b: (b, a + x[:1]), lambda x: jnp.ones((1, 128))), REPLICATED),
+    "splats in two loops": (lambda: carried(lambda x, a, b: lax.fori_loop(0, 2, lambda i, c: (c[1], c[0] + x), (a, b))), REPLICATED),
+    "a splat takes turns with what was loaded": (lambda: carried(lambda x, a, b: (b, a + x), second=lambda x: x), None),
+    "what was loaded takes turns with a splat": (lambda: carried(lambda x, a, b: (b, a + x), first=lambda x: x), None),
+    "a splat that is added to": (lambda: carried(lambda x, a, b: (a + x, b + a)), REPLICATED),
+    "a splat that is added to by itself": (lambda: carried(lambda x, a, b: (a + x, b + 1)), None),
+    "a splat that numbers of lanes replace": (lambda: carried(lambda x, a, b: (b, a + lax.broadcasted_iota(I32, x.shape, 1).astype(F32))),
+                                              REPLICATED),
+    "a splat that nobody wants": (lambda: carried(lambda x, a, b: (b, b + x), end=lambda x, a, b: x + b), None),
+    "two splats take turns once": (lambda: carried(lambda x, a, b: (b, a + x), turns=1), None),
+    "two splats take turns while": (lambda: carried(lambda x, a, b: (b, a + x), loop=while_loop), REPLICATED),
     # Gathers and turns.
     "gather of nibbles": (lambda: gathered(I4, I32, 1), "Not implemented: Only 8-, 16- or 32-bit gathers supported"),
     "gather of rows of bytes": (lambda: gathered(I8, I8, 0), ("Byte gather not supported by this TPU generation",) * 2 + (None,)),
