@@ -17,6 +17,12 @@ static bool is_narrow_float(const at_mtype *t) {
   at_dtype d = at_mosaic_dtype_of(t);
   return at_is_float(d) && (at_dtype_of(d)->bits < 16 || d == AT_F16);
 }
+// Only v7 computes with these.
+static bool is_new_float(at_mosaic_judge *j, const at_mtype *t) {
+  at_dtype d = at_mosaic_dtype_of(t);
+  return at_is_float(d) && at_dtype_of(d)->bits == 4 &&
+         j->chip->generation < 7;
+}
 static const char *type_text(at_mosaic_judge *j, const at_mtype *t) {
   at_strbuf b = {0};
   at_mtype_print(&b, t);
@@ -393,6 +399,9 @@ static at_status product(at_mosaic_judge *j, const at_mop *op) {
     return at_mosaic_refuse(j, op, AT_INTERNAL,
                             "Unsupported type for matmul: '%s'",
                             type_text(j, a));
+  if (is_new_float(j, a) || is_new_float(j, b))
+    return at_mosaic_refuse(j, op, AT_INTERNAL, "Bad lhs/rhs type: '%s' '%s'",
+                            type_text(j, a), type_text(j, b));
   if (j->chip->generation < 7 && is_int(a) && is_int(b) &&
       (bits[0] > 8 || bits[1] > 8))
     return at_mosaic_refuse(
@@ -537,6 +546,10 @@ at_status at_mosaic_rules_target(at_mosaic_judge *j, const at_mop *op) {
     case AT_MOSAIC_ARITH_UITOFP:
     case AT_MOSAIC_TPU_TRUNCF:
     case AT_MOSAIC_TPU_SITOFP:
+      if (at_mosaic_is_vector(RES(op, 0)) && is_new_float(j, RES(op, 0)))
+        return at_mosaic_refuse(
+            j, op, AT_INTERNAL,
+            "Not implemented: Conversion to 4-bit not supported before TPUv7");
       return is_half_floats(RES(op, 0))
                  ? no_instruction(j, op, "tpu.pack_subelements")
                  : AT_OK;
@@ -552,6 +565,11 @@ at_status at_mosaic_rules_target(at_mosaic_judge *j, const at_mop *op) {
     case AT_MOSAIC_ARITH_CMPI:
       return scalar_comparison(j, op);
     case AT_MOSAIC_ARITH_EXTF:
+    case AT_MOSAIC_TPU_EXTF:
+      if (at_mosaic_is_vector(ARG(op, 0)) && is_new_float(j, ARG(op, 0)))
+        return at_mosaic_refuse(j, op, AT_INTERNAL,
+                                "Unsupported type 'vector<8x128x8x%s>'",
+                                type_text(j, elem(ARG(op, 0))));
       return is_half_floats(RES(op, 0))
                  ? no_instruction(j, op, "tpu.pack_subelements")
                  : scalar_float(j, op);

@@ -17,7 +17,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 COMMAND = str(pathlib.Path(os.environ["ATOLL_LIBRARY"]).parent / "atoll")
 F32, BF16, F16, I32, I16, I8, U8 = jnp.float32, jnp.bfloat16, jnp.float16, jnp.int32, jnp.int16, jnp.int8, jnp.uint8
-I4, U16, E5 = jnp.int4, jnp.uint16, jnp.float8_e5m2
+I4, U16, E5, F4 = jnp.int4, jnp.uint16, jnp.float8_e5m2, jnp.float4_e2m1fn
 S, SMEM, VMEM, HBM = jax.ShapeDtypeStruct, pltpu.SMEM, pltpu.VMEM, pl.ANY
 ALL = slice(None)
 CHIPS = ("v5e", "v5p", "v6e", "7x")
@@ -36,6 +36,7 @@ def of_values(f, *operands, **more):
   return kernel(body, S(out.shape, out.dtype), *operands, **more)
 
 
+NEW_FLOAT = "Not implemented: Conversion to 4-bit not supported before TPUv7"
 REPLICATED = "Invalid relayout: Non-singleton logical dimension is replicated in destination but not in source"
 
 
@@ -359,6 +360,12 @@ ROWS = {
     "f32 by 16-bit integers": (lambda: multiplied(F32, I16, F32), (None,) * 3 + ("Integer inputs with bitwidth 16",)),
     "bytes by words": (lambda: multiplied(I8, I32, I32), ("Mix int/int - NYI",) * 3 + (None,)),
     "words by words": (lambda: multiplied(I32, I32, I32), ("Bad lhs/rhs type",) * 3 + ("float acc with int lhs",)),
+    "f4 by f4": (lambda: multiplied(F4, F4, F32), ("Bad lhs/rhs type",) * 3 + (None,)),
+    "f8 by f4": (lambda: multiplied(E5, F4, F32), ("Bad lhs/rhs type",) * 3 + (None,)),
+    "f32 by what becomes f4": (lambda: of_values(lambda x, y: jnp.dot(x, y.astype(F4), preferred_element_type=F32),
+                                                 S((128, 128), F32), S((128, 128), F32)), (NEW_FLOAT,) * 3 + (None,)),
+    "f4 to f32": (lambda: of_values(lambda x: x.astype(F32), S((64, 128), F4)), ("Unsupported type 'vector<",) * 3 + (None,)),
+    "f4 are copied": (lambda: of_values(lambda x: x, S((64, 128), F4)), None),
     # Blocks, cores, memories.
     "blocks of two bits": (lambda: of_block(jnp.int2, (72, 256), (24, 256), (3,)), "Failed to set window params for input 0: E2002"),
     "whole arrays of two bits": (lambda: of_block(jnp.int2, (40, 256), (40, 256), (1,)), None),
