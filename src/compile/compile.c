@@ -404,14 +404,19 @@ static at_status write_executable(job *j, at_bytes *out) {
   AT_TRY(place(j));
   at_cg_target target = {j->cpu, j->threads, 2, j->verify};
   AT_TRY(at_cg_create(&target, &j->cg));
+  at_spinput_limits limits = {0};
+  if (*j->sparse.max_ids_file)
+    AT_TRY(at_spinput_limits_load(j->sparse.max_ids_file, j->sparse.estimate_max_ids, j->arena,
+                                  &limits));
   at_emit_steps e = {.w = &w, .cg = j->cg, .plan = &j->plan, .arena = j->arena,
                      .choices = j->choices,
                      .num_devices = (uint32_t)(j->module->num_replicas *
                                                j->module->num_partitions),
                      .sparse = &j->sparse,
+                     .limits = &limits,
                      .places = j->mlir ? &j->places : NULL};
   uint64_t sparse_bytes;
-  AT_TRY(at_sparse_check_size(j->module, e.num_devices, &j->sparse, j->arena,
+  AT_TRY(at_sparse_check_size(j->module, e.num_devices, &j->sparse, &limits, j->arena,
                               &sparse_bytes));
   AT_TRY(at_steps_emit(&e, j->module, &h.main_begin, &h.main_end));
   AT_TRY(write_code(j, &w));

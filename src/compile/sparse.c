@@ -358,6 +358,20 @@ static const char *table_name(const at_node *n, const at_sc_call *c) {
   return NULL;
 }
 
+// What the file of limits says of the call's table counts, not what the program
+// says.
+static void limit_call(const at_node *n, const at_spinput_limits *limits,
+                       at_sc_call *c) {
+  const char *name = table_name(n, c);
+  const at_spinput_limit *l =
+      name ? at_spinput_limits_of(limits, at_str_of(name)) : NULL;
+  if (!l) return;
+  c->config.max_ids = l->max_ids;
+  c->config.max_unique = l->max_unique;
+  c->x.max_ids = (uint64_t)l->max_ids;
+  c->x.max_unique = (uint64_t)l->max_unique;
+}
+
 // A lookup, or the update that belongs to one, as a table of the sizing.
 static at_spinput_table table_of(const at_sc_call *c, const at_node *n,
                                  uint32_t devices, at_arena *a) {
@@ -400,13 +414,15 @@ static bool joins(at_spinput_table *t, const at_spinput_table *other) {
 
 typedef AT_VEC(at_spinput_table) tables;
 
-static at_status collect(const at_comp *c, uint32_t devices, at_arena *a,
+static at_status collect(const at_comp *c, uint32_t devices,
+                         const at_spinput_limits *limits, at_arena *a,
                          tables *out) {
   AT_FOR_NODES(n, c) {
     if (!at_sparse_is_call(n)) continue;
     at_sc_call *call;
     AT_TRY_ALLOC(call, at_new(a, at_sc_call, 1));
     AT_TRY(at_sc_call_read(n, devices, at_sparse_cores(), call));
+    limit_call(n, limits, call);
     if (call->config.max_ids < 1 || call->config.max_unique < 1) continue;
     at_spinput_table t = table_of(call, n, devices, a);
     size_t i = 0;
@@ -417,11 +433,12 @@ static at_status collect(const at_comp *c, uint32_t devices, at_arena *a,
 }
 
 at_status at_sparse_check_size(const at_module *m, uint32_t num_devices,
-                               const at_spinput_flags *f, at_arena *a,
+                               const at_spinput_flags *f,
+                               const at_spinput_limits *limits, at_arena *a,
                                uint64_t *stack) {
   tables t = {0};
   *stack = 0;
-  AT_TRY(collect(m->entry, num_devices, a, &t));
+  AT_TRY(collect(m->entry, num_devices, limits, a, &t));
   if (!t.len) return AT_OK;
   at_spinput_program p = {.devices = (int32_t)num_devices,
                           .tables = t.ptr,
@@ -446,6 +463,7 @@ at_status at_sparse_emit(at_emit_steps *e, const at_node *n, at_xstep *s,
   at_sc_call *call;
   AT_TRY_ALLOC(call, at_new(e->arena, at_sc_call, 1));
   AT_TRY(at_sc_call_read(n, e->num_devices, at_sparse_cores(), call));
+  limit_call(n, e->limits, call);
   program p = {.e = e, .call = n, .x = &call->x};
   if (call->optimizer) AT_TRY(compile_optimizer(&p, call));
   call->x.name = s->op_name;

@@ -21,7 +21,8 @@ at_status at_sparse_flags(const at_str *options, uint32_t count,
 // words; a warning with ATOLL_LENIENT. *stack: bytes of HBM that the calls hold
 // at a time on a device; 0: there are none.
 at_status at_sparse_check_size(const at_module *m, uint32_t num_devices,
-                               const at_spinput_flags *f, at_arena *a,
+                               const at_spinput_flags *f,
+                               const at_spinput_limits *limits, at_arena *a,
                                uint64_t *stack);
 // Fills in the step but for its arguments: the operands order[0, operands),
 // then all results. The optimizer's kernels are added to e->cg.

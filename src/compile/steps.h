@@ -7,6 +7,7 @@
 #include "compile/writer.h"
 #include "schedule/schedule.h"
 #include "spinput/flags.h"
+#include "spinput/limits.h"
 
 typedef struct at_emit_steps {
   at_writer *w;
@@ -19,6 +20,7 @@ typedef struct at_emit_steps {
   double ns;
   uint32_t num_devices;  // of the program
   const at_spinput_flags *sparse;  // the SparseCore's flags
+  const at_spinput_limits *limits; // of its tables, from a file
   at_places *places;  // NULL: the program's locations have no numbers (hlo text)
   at_map starts;         // of the computation at hand: asynchronous op -> its step + 1
   struct at_core_pending *cores;  // Pallas kernels whose records are not complete

@@ -202,3 +202,60 @@ def test_a_trace_has_a_lane_for_the_sparsecores(library, tmp_path):
   lanes = json.loads((tmp_path / "trace" / "lanes.json").read_text())
   names = {e["args"]["name"] for e in lanes["traceEvents"] if e["ph"] == "M"}
   assert {"SparseCore 0", "SparseCore 1", "programs", "TPU:0"} <= names
+
+
+LIMITED = textwrap.dedent("""
+    import json, os, sys
+    import numpy as np, jax, jax.numpy as jnp
+    sys.path.insert(0, os.environ["SPARSE_PATH"])
+    from atoll import sparsecore as sp
+    S, B, V, D = 2, 64, 512, 8
+    spec = sp.TableSpec("t", V, D, max_ids_per_partition=256, max_unique_ids_per_partition=256)
+    features = [sp.FeatureSpec("f", spec, (B, 3))]
+    sp.stack_tables(features, global_device_count=1, num_sc_per_device=S)
+    ids = np.random.default_rng(0).integers(0, V, (B, 3)).astype(np.int32)
+    x, _ = sp.preprocess_sparse_dense_matmul_input([ids], None, features, 1, 1, num_sc_per_device=S)
+    x = [np.asarray(a["t"]) for a in x.sparse_dense_matmul_input]
+    config = {"max_ids_per_partition": 256, "max_unique_ids_per_partition": 256, "sharding_strategy": 1}
+    call = jax.ffi.ffi_call("SparseDenseMatmulOp", jax.ShapeDtypeStruct((B, D), jnp.float32), custom_call_api_version=1,
+                            legacy_backend_config=json.dumps({"sparse_dense_matmul_config": config}))
+    lookup = jax.jit(lambda ids, tables: call(*ids, tables["t"], jnp.zeros((B, D))))
+    args = x, {"t": np.ones((V, D), np.float32)}
+    try:
+      np.asarray(lookup(*args))
+      print("temporaries", lookup.lower(*args).compile().memory_analysis().temp_size_in_bytes)
+    except Exception as e:
+      print(e)
+""")
+
+
+@pytest.mark.parametrize("text,says", [
+    (None, "xla_sparse_core_max_ids_file .*: No such file"),
+    ({"t": (16, 16)}, r"max_ids_per_partition \(16\)"),
+    ({"t": (256, 20)}, "max_unique_ids_per_partition is 20"),
+    ({"other": (1, 1)}, "temporaries"),
+    ({"t": (4096, 4096)}, "temporaries"),
+    ("{}", "xla_sparse_core_max_ids_file .*: its format is not"),
+])
+def test_a_limits_file_acts_for_a_program_that_does_not_know_of_it(tmp_path, text, says):
+  """The file's limits take the place of the program's: they are checked, and size the memory."""
+  import json
+  import re
+  path = tmp_path / "limits.json"
+  if isinstance(text, dict):
+    text = json.dumps({"format": "atoll sparsecore limits 1",
+                       "tables": {k: {"max_ids_per_partition": a, "max_unique_ids_per_partition": b} for k, (a, b) in text.items()}})
+  if text is not None:
+    path.write_text(text)
+
+  def run(flags):
+    env = {**os.environ, "ATOLL_TARGET": "v6e", "ATOLL_CACHE": "off", "JAX_PLATFORMS": "tpu,cpu", "LIBTPU_INIT_ARGS": flags,
+           "SPARSE_PATH": os.path.join(os.path.dirname(__file__), "..", "..", "python")}
+    p = subprocess.run([sys.executable, "-c", LIMITED], env=env, capture_output=True, text=True, timeout=120)
+    assert p.returncode == 0, p.stderr
+    return p.stdout
+  got = run(f"--xla_sparse_core_max_ids_file={path} --xla_sc_assert_level=bounds")
+  assert re.search(says, got), got
+  if isinstance(text, str) and '"t"' in text and "4096" in text:
+    plain = int(run("").split()[1])
+    assert int(got.split()[1]) > 4 * plain
