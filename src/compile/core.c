@@ -269,7 +269,7 @@ static at_status append_location(at_emit_steps *e, const at_mloc *loc,
   at_strbuf_free(&t.op);
   AT_TRY(st);
   AT_TRY(at_writer_string(e->w, at_str_of(t.file), &l.file));
-  if (e->places) AT_TRY(at_places_find(e->places, loc, &l.place));
+  if (e->places) AT_TRY(at_places_find_in_body(e->places, loc, &l.place));
   return at_writer_append(e->w, AT_XS_LOCATIONS, &l, 1, out);
 }
 

@@ -14,29 +14,56 @@ static at_str digest_key(const at_digest *d) {
 
 // What of a location has a say in the executable beyond files and lines: the names of
 // ops, and whether a file is known.
-static at_status add_names(at_places *p, const at_mloc *l, at_digest *io) {
+static at_status names_of(at_places *p, const at_mloc *l, at_digest *out) {
   const at_loc *loc;
   AT_TRY(at_import_loc(p->program, l, &p->sources, &loc));
   const at_loc *source = at_loc_source(loc);
   at_mosaic_place place = at_mosaic_place_of(l);
-  at_digest_add_str(io, at_str_of(loc ? loc->name : NULL));
-  at_digest_add_str(io, at_str_of(place.what));
-  at_digest_add_u64(io, (source && source->file) << 1 | (*place.file != 0));
+  *out = at_digest_start(0);
+  at_digest_add_str(out, at_str_of(loc ? loc->name : NULL));
+  at_digest_add_str(out, at_str_of(place.what));
+  at_digest_add_u64(out, (source && source->file) << 1 | (*place.file != 0));
   return AT_OK;
 }
 
-static at_status add_place(void *user, const at_mloc *l, at_digest said, at_digest *io) {
-  at_places *p = user;
-  void **at = at_map_find(&p->numbers, digest_key(&said));
-  if (at) return at_digest_add_u64(io, (uintptr_t)*at), AT_OK;
+static at_status add_names(at_places *p, const at_mloc *l, at_digest *io) {
+  void **at = at_map_find_ptr(&p->names, l);
+  if (!at) {
+    at_digest d, *kept;
+    AT_TRY(names_of(p, l, &d));
+    AT_TRY_ALLOC(kept, at_arena_copy(p->names.arena, &d, sizeof d, 8));
+    AT_TRY_ALLOC(at, at_map_put_ptr(&p->names, l));
+    *at = kept;
+  }
+  at_digest_add(io, (at_bytes){*at, sizeof(at_digest)});
+  return AT_OK;
+}
+
+static at_status in_body_slot(at_places *p, const at_digest *said, void ***out) {
   at_digest *key;
-  AT_TRY_ALLOC(key, at_arena_copy(p->numbers.arena, &said, sizeof said, 8));
-  AT_TRY_ALLOC(at, at_map_put(&p->numbers, digest_key(key)));
-  if (!at_vec_push(p->numbers.arena, &p->list, l)) return AT_NO_MEMORY("locations");
-  *at = (void *)(uintptr_t)p->list.len;
-  at_digest_add_u64(io, p->list.len);
+  *out = at_map_find(&p->in_bodies, digest_key(said));
+  if (*out) return AT_OK;
+  AT_TRY_ALLOC(key, at_arena_copy(p->in_bodies.arena, said, sizeof *said, 8));
+  AT_TRY_ALLOC(*out, at_map_put(&p->in_bodies, digest_key(key)));
+  return AT_OK;
+}
+
+static at_status add_place(void *user, const void *of, const at_mloc *l, at_digest *io) {
+  at_places *p = user;
+  at_digest said;
+  void **at;
+  AT_TRY(at_mloc_digest(l, &p->digests, &said));
   at_digest_add(&p->said, (at_bytes){(const uint8_t *)&said, sizeof said});
-  return l ? add_names(p, l, io) : AT_OK;
+  if (!l) return AT_OK;
+  AT_TRY(add_names(p, l, io));
+  if (p->in_body)
+    AT_TRY(in_body_slot(p, &said, &at));
+  else
+    AT_TRY_ALLOC(at, at_map_put_ptr(&p->owners, of));
+  if (*at) return AT_OK;
+  if (!at_vec_push(p->owners.arena, &p->list, l)) return AT_NO_MEMORY("locations");
+  *at = (void *)(uintptr_t)p->list.len;
+  return AT_OK;
 }
 
 static bool is_kernel(const at_mop *op) {
@@ -49,7 +76,7 @@ static at_status add_program(at_places *p, const at_mop *op, at_digest *io);
 // A kernel's body is a program in bytecode, as base64: its meaning counts. One that
 // does not read counts as it stands, and is refused later.
 static at_status body_digest(at_places *p, const at_mattr *attr, at_digest *out) {
-  at_arena *a = p->numbers.arena;
+  at_arena *a = p->owners.arena;
   at_str config = attr->str, text = {0};
   at_bytes body;
   at_mmodule *m;
@@ -61,7 +88,10 @@ static at_status body_digest(at_places *p, const at_mattr *attr, at_digest *out)
   size_t before = (size_t)(text.ptr - config.ptr), end = before + text.len;
   at_digest_add_str(out, (at_str){config.ptr, before});
   at_digest_add_str(out, (at_str){config.ptr + end, config.len - end});
-  return add_program(p, m->op, out);
+  p->in_body = true;
+  st = add_program(p, m->op, out);
+  p->in_body = false;
+  return st;
 }
 
 static at_status add_attr(void *user, const at_mop *op, const at_mnamed *attr, at_digest *io,
@@ -95,22 +125,30 @@ at_status at_places_read(at_places *p, const at_mmodule *m, at_arena *a, at_dige
   *p = (at_places){.program = m,
                    .digests = at_map_in(a),
                    .sources = at_map_in(a),
-                   .numbers = at_map_in(a),
+                   .names = at_map_in(a),
+                   .owners = at_map_in(a),
+                   .in_bodies = at_map_in(a),
                    .bodies = at_map_in(a),
                    .said = at_digest_start(0)};
   return add_program(p, m->op, io);
 }
 
-at_status at_places_find(at_places *p, const at_mloc *l, uint32_t *out) {
+static void number_of(at_places *p, void *const *at, uint32_t *out) {
+  *out = at ? (uint32_t)((uintptr_t)*at - 1) : AT_NO_PLACE;
+  p->bound |= !at;
+}
+
+void at_places_find(at_places *p, const void *of, uint32_t *out) {
+  *out = AT_NO_PLACE;
+  if (of) number_of(p, at_map_find_ptr(&p->owners, of), out);
+}
+
+at_status at_places_find_in_body(at_places *p, const at_mloc *l, uint32_t *out) {
   *out = AT_NO_PLACE;
   if (!l) return AT_OK;
   at_digest d;
   AT_TRY(at_mloc_digest(l, &p->digests, &d));
-  void **at = at_map_find(&p->numbers, digest_key(&d));
-  if (at)
-    *out = (uint32_t)((uintptr_t)*at - 1);
-  else
-    p->bound = true;
+  number_of(p, at_map_find(&p->in_bodies, digest_key(&d)), out);
   return AT_OK;
 }
 
@@ -233,7 +271,7 @@ static at_status close_block(const block *x, at_bytes *io) {
 
 at_status at_places_put(at_places *p, at_bytes *io) {
   block x;
-  at_status st = open_block(*io, p->numbers.arena, &x);
+  at_status st = open_block(*io, p->owners.arena, &x);
   if (at_ok(st)) st = put_steps(p, &x);
   if (at_ok(st)) st = put_locations(p, &x);
   if (at_ok(st)) st = close_block(&x, io);

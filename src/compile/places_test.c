@@ -32,7 +32,7 @@ static const char kThere[] =
             "\"sort\"(\"/other/folder/there.py\":77:1)");
 static const char kRenamed[] = PROGRAM("\"dot2\"(\"here.py\":3:1)", "\"sort\"(\"here.py\":4:1)");
 static const char kNowhere[] = PROGRAM("\"dot\"", "\"sort\"(\"here.py\":4:1)");
-static const char kOneLine[] = PROGRAM("\"sort\"(\"here.py\":4:1)", "\"sort\"(\"here.py\":4:1)");
+static const char kOneLine[] = PROGRAM("\"dot\"(\"one.py\":9:1)", "\"sort\"(\"one.py\":9:1)");
 
 static at_digest read_places(const char *text, at_arena *a, at_places *p) {
   at_mmodule *m;
@@ -50,7 +50,8 @@ static void files_and_lines_do_not_count(void **state) {
   assert_false(at_digest_eq(p.said, q.said));
   assert_false(at_digest_eq(here, read_places(kRenamed, a, &q)));
   assert_false(at_digest_eq(here, read_places(kNowhere, a, &q)));
-  assert_false(at_digest_eq(here, read_places(kOneLine, a, &q)));
+  // Which operations share a line depends on what a process traced before.
+  assert_true(at_digest_eq(here, read_places(kOneLine, a, &q)));
   at_arena_destroy(a);
 }
 
@@ -73,25 +74,27 @@ static void listed(at_bytes x, char *out, size_t size) {
                           strings + s[i].op_name);
 }
 
+// What was compiled from either is told any, again and again, as if compiled from it.
 static void an_executable_is_told_other_places(void **state) {
-  at_arena *a = at_arena_create();
-  at_places there, here;
-  read_places(kThere, a, &there);
-  read_places(kHere, a, &here);
-  at_bytes x = compiled(kHere), y = compiled(kThere);
-  char got[1024], want[1024], back[1024];
-  listed(x, back, sizeof back);
-  listed(y, want, sizeof want);
-  assert_non_null(strstr(want, "/other/folder/there.py:30 dot;"));
-  assert_true(at_ok(at_places_put(&there, &x)));
-  listed(x, got, sizeof got);
-  assert_string_equal(got, want);
-  assert_true(at_ok(at_places_put(&here, &x)));
-  listed(x, got, sizeof got);
-  assert_string_equal(got, back);
-  free((void *)x.ptr);
-  free((void *)y.ptr);
-  at_arena_destroy(a);
+  static const char *const texts[] = {kHere, kThere, kOneLine};
+  for (size_t from = 0; from < AT_LEN(texts); from++) {
+    at_arena *a = at_arena_create();
+    at_bytes x = compiled(texts[from]);
+    for (size_t k = 0; k < 2 * AT_LEN(texts); k++) {
+      at_places p;
+      at_bytes y = compiled(texts[k % AT_LEN(texts)]);
+      char got[1024], want[1024];
+      read_places(texts[k % AT_LEN(texts)], a, &p);
+      assert_true(at_ok(at_places_put(&p, &x)));
+      listed(x, got, sizeof got);
+      listed(y, want, sizeof want);
+      assert_string_equal(got, want);
+      assert_true(k % AT_LEN(texts) != 1 || strstr(want, "/other/folder/there.py:30 dot;"));
+      free((void *)y.ptr);
+    }
+    free((void *)x.ptr);
+    at_arena_destroy(a);
+  }
 }
 
 // Every bit of the header and of what is read: a status or an executable.

@@ -136,7 +136,7 @@ static at_status describe(at_emit_steps *e, const at_node *n, at_xstep *s) {
   if (l && l->file) AT_TRY(at_writer_string(e->w, at_str_of(l->file), &s->file));
   s->line = l ? l->line : 0;
   s->place = AT_NO_PLACE;
-  if (e->places) AT_TRY(at_places_find(e->places, n->loc ? n->loc->origin : NULL, &s->place));
+  if (e->places) at_places_find(e->places, n->loc ? n->loc->origin : NULL, &s->place);
   at_strbuf b = {0};
   at_strbuf_addf(&b, "%s.%u", at_op_text(n->op), n->id);
   if (n->op == AT_OP_FUSION && n->num_regions) {

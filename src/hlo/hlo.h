@@ -151,7 +151,7 @@ typedef struct at_loc {
   const char *file;       // may be NULL
   uint32_t line, column;
   const struct at_loc *caller;  // call site, may be NULL
-  const void *origin;     // what the importer read it from, may be NULL
+  const void *origin;     // the operation or argument that it was imported with, may be NULL
 } at_loc;
 // The innermost of the location and its callers that names a file, else the last of
 // them; NULL for NULL.

@@ -18,7 +18,7 @@ at_status at_imp_fail(at_imp *x, const at_mop *op, at_code code,
   vsnprintf(text, sizeof text, fmt, args);
   va_end(args);
   const at_loc *loc = NULL;
-  if (op) at_status_free(at_imp_loc(x, op->loc, &loc));
+  if (op) at_status_free(at_imp_loc(x, op->loc, op, &loc));
   at_strbuf b = {0};
   if (loc) at_loc_print(&b, loc);
   at_status s =
@@ -219,7 +219,7 @@ static at_status build_params(at_imp *x, const at_mop *op, const at_mblock *b,
     at_vals v = {0};
     AT_TRY_ALLOC(v.v, at_new(x->a, at_value, (size_t)t.n + 1));
     const at_loc *loc;
-    AT_TRY(at_imp_loc(x, arg->loc, &loc));
+    AT_TRY(at_imp_loc(x, arg->loc, arg, &loc));
     for (; v.n < t.n; v.n++)
       AT_TRY(at_build_param(c, t.t[v.n], loc, &v.v[v.n]));
     AT_TRY(at_imp_define(x, arg, v));

@@ -154,7 +154,9 @@ at_status at_imp_dict(at_imp *x, const at_mop *op, const at_mattr *t,
 
 // ---- loc.c
 // ----------------------------------------------------------------------
-at_status at_imp_loc(at_imp *x, const at_mloc *l, const at_loc **out);
+// of: the operation or argument that has the location.
+at_status at_imp_loc(at_imp *x, const at_mloc *l, const void *of,
+                     const at_loc **out);
 
 // ---- build.c: building with op's location, attributes, names
 // ---------------------

@@ -54,7 +54,6 @@ static at_status loc_build(at_imp *x, const at_mloc *l, uint32_t frames,
   at_loc *r;
   AT_TRY_ALLOC(r, at_new(x->a, at_loc, 1));
   *r = w.l;
-  r->origin = l;
   if (r->name) AT_TRY(at_imp_keep(x, r->name, &r->name));
   if (r->file) AT_TRY(at_imp_keep(x, r->file, &r->file));
   AT_TRY(loc_build(x, caller, frames - 1, &r->caller));
@@ -65,14 +64,22 @@ static at_status loc_build(at_imp *x, const at_mloc *l, uint32_t frames,
   return AT_OK;
 }
 
-at_status at_imp_loc(at_imp *x, const at_mloc *l, const at_loc **out) {
-  return loc_build(x, l, MAX_FRAMES, out);
+at_status at_imp_loc(at_imp *x, const at_mloc *l, const void *of,
+                     const at_loc **out) {
+  const at_loc *read;
+  at_loc *own;
+  AT_TRY(loc_build(x, l, MAX_FRAMES, &read));
+  if (!read) return *out = NULL, AT_OK;
+  AT_TRY_ALLOC(own, at_arena_copy(x->a, read, sizeof *read, _Alignof(at_loc)));
+  own->origin = of;
+  *out = own;
+  return AT_OK;
 }
 
 at_status at_import_loc(const at_mmodule *m, const at_mloc *l, at_map *memo,
                         const at_loc **out) {
   at_imp x = {.src = m, .a = memo->arena, .locs = *memo};
-  at_status st = at_imp_loc(&x, l, out);
+  at_status st = loc_build(&x, l, MAX_FRAMES, out);
   *memo = x.locs;
   return st;
 }

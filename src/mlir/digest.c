@@ -3,7 +3,7 @@
 
 typedef struct walk {
   const at_mdigest_hooks *hooks;
-  at_map types, attrs, locs;  // -> at_digest
+  at_map types, attrs;  // -> at_digest
   at_map numbers;             // values and blocks -> number + 1, as defined or used
 } walk;
 
@@ -68,6 +68,10 @@ at_status at_mloc_digest(const at_mloc *l, at_map *memo, at_digest *out) {
   }
   *out = d;
   return keep(memo, l, d);
+}
+
+static at_status add_place(walk *w, const void *of, const at_mloc *l, at_digest *d) {
+  return w->hooks->place ? w->hooks->place(w->hooks->user, of, l, d) : AT_OK;
 }
 
 static at_status type_digest(walk *w, const at_mtype *t, at_digest *out) {
@@ -155,23 +159,12 @@ static at_status attr_digest(walk *w, const at_mattr *t, at_digest *out) {
   add_dense(&d, t);
   AT_TRY(add_type(w, t->type, &d));
   AT_TRY(add_parts(w, t, &d));
-  if (t->loc && w->hooks->place) {
-    at_digest l;
-    AT_TRY(at_mloc_digest(t->loc, &w->locs, &l));
-    AT_TRY(w->hooks->place(w->hooks->user, t->loc, l, &d));
-  }
+  if (t->loc) AT_TRY(add_place(w, t, t->loc, &d));
   *out = d;
   return keep(&w->attrs, t, d);
 }
 
 // ---- Operations
-static at_status add_place(walk *w, const at_mloc *l, at_digest *d) {
-  if (!w->hooks->place) return AT_OK;
-  at_digest x;
-  AT_TRY(at_mloc_digest(l, &w->locs, &x));
-  return w->hooks->place(w->hooks->user, l, x, d);
-}
-
 // The number of a value or block: in the order of definitions and uses.
 static at_status add_number(walk *w, const void *p, at_digest *d) {
   void **at;
@@ -186,7 +179,7 @@ static at_status add_values(walk *w, const at_mvalue *v, uint32_t n, bool placed
   for (uint32_t i = 0; i < n; i++) {
     AT_TRY(add_number(w, &v[i], d));
     AT_TRY(add_type(w, v[i].type, d));
-    if (placed) AT_TRY(add_place(w, v[i].loc, d));
+    if (placed) AT_TRY(add_place(w, &v[i], v[i].loc, d));
   }
   return AT_OK;
 }
@@ -212,7 +205,7 @@ static at_status add_op(walk *w, const at_mop *op, at_digest *d) {
   at_digest_add_u64(d, (uint64_t)op->num_operands << 32 | op->num_results);
   at_digest_add_u64(d, (uint64_t)op->num_regions << 32 | op->num_successors);
   at_digest_add_u64(d, op->num_attrs);
-  AT_TRY(add_place(w, op->loc, d));
+  AT_TRY(add_place(w, op, op->loc, d));
   for (uint32_t i = 0; i < op->num_attrs; i++) {
     bool done = false;
     add_text(d, op->attrs[i].name);
@@ -232,7 +225,6 @@ static at_status add_op(walk *w, const at_mop *op, at_digest *d) {
 
 at_status at_mop_digest(const at_mop *op, const at_mdigest_hooks *hooks, at_arena *scratch,
                         at_digest *io) {
-  walk w = {hooks, at_map_in(scratch), at_map_in(scratch), at_map_in(scratch),
-            at_map_in(scratch)};
+  walk w = {hooks, at_map_in(scratch), at_map_in(scratch), at_map_in(scratch)};
   return add_op(&w, op, io);
 }

@@ -225,10 +225,10 @@ at_status at_mloc_digest(const at_mloc *l, at_map *memo, at_digest *out);
 // What the owner of a digest decides. Each may be NULL.
 typedef struct at_mdigest_hooks {
   void *user;
-  // Called at each location of an operation, a block's argument or an attribute, in
-  // the order of the program, with the digest of all that it says. NULL: locations do
+  // Called at each location, in the order of the program; of: the operation (at_mop),
+  // block's argument (at_mvalue) or attribute (at_mattr) that has it. NULL: locations do
   // not count.
-  at_status (*place)(void *user, const at_mloc *loc, at_digest said, at_digest *io);
+  at_status (*place)(void *user, const void *of, const at_mloc *loc, at_digest *io);
   // Called at each attribute of an operation; sets *done when it has mixed in what
   // the attribute means, else its structure counts.
   at_status (*attr)(void *user, const at_mop *op, const at_mnamed *attr, at_digest *io,

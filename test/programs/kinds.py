@@ -1,6 +1,7 @@
 """Programs of many kinds, for tests of what happens to compiled programs.
 
-  kinds.py [--salt=N] [KIND...]   runs them; a line each: name, digest of the results
+  kinds.py [--salt=N] [KIND...]   runs them, in that order; a line each: name,
+                                  digest of the results
 
 A salt makes other programs of the same kinds: other constants and sizes. Needs four chips
 (ATOLL_TARGET=v5p:2x2x1 has them, and SparseCores).
@@ -183,9 +184,8 @@ def main():
   parser.add_argument("kinds", nargs="*")
   args = parser.parse_args()
   SALT = args.salt
-  for kind in KINDS:
-    if not args.kinds or kind.__name__ in args.kinds:
-      print(kind.__name__, digest(kind), flush=True)
+  for name in args.kinds or [kind.__name__ for kind in KINDS]:
+    print(name, digest(globals()[name]), flush=True)
 
 
 if __name__ == "__main__":
