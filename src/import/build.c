@@ -15,7 +15,7 @@ at_status at_imp_build(at_imp *x, const at_mop *op, const at_imp_node *d,
                        .num_regions = d->num_regions,
                        .types = d->types,
                        .num_types = d->num_types};
-  AT_TRY(at_imp_loc(x, op->loc, op, &desc.loc));
+  AT_TRY(at_imp_loc(x, op->loc, x->original ? x->original : op, &desc.loc));
   at_status s = at_build(x->scope->comp, NULL, &desc, out);
   // The builder names hlo's op and the place; the program's own spelling goes first.
   return at_ok(s) ? s : at_status_prefix(s, "%s", op->name);
@@ -93,7 +93,7 @@ at_status at_imp_add_region(at_imp *x, const at_mop *op, at_dtype t,
   at_comp *c;
   at_value v[2], sum;
   const at_loc *loc;
-  AT_TRY(at_imp_loc(x, op->loc, op, &loc));
+  AT_TRY(at_imp_loc(x, op->loc, x->original ? x->original : op, &loc));
   AT_TRY(at_region_create(x->m, &c));
   for (int i = 0; i < 2; i++)
     AT_TRY(at_build_param(c, at_type_scalar(t), loc, &v[i]));

@@ -181,7 +181,10 @@ static at_status ragged_all_to_all(at_imp *x, const at_mop *op) {
                       "ragged_all_to_all has no groups");
   at_mop plain;
   AT_TRY(as_op(x, op, config, &plain));
-  return at_imp_how_plain(x, &plain, &row);
+  x->original = op;
+  at_status st = at_imp_how_plain(x, &plain, &row);
+  x->original = NULL;
+  return st;
 }
 
 AT_IMP_HOW(custom_call) {
@@ -267,7 +270,9 @@ AT_IMP_HOW(composite) {
   if (direct) {
     at_mop chlo;
     AT_TRY(as_op(x, op, attrs, &chlo));
+    x->original = op;
     at_status s = direct->how(x, &chlo, direct);
+    x->original = NULL;
     // Types or attributes that the op does not take: the decomposition has
     // them.
     if (at_ok(s) || at_status_code(s) == AT_RESOURCE_EXHAUSTED) return s;

@@ -68,6 +68,7 @@ struct at_imp {
   at_map meshes;  // symbol -> at_mattr (sdy.mesh)
   const at_imp_scope *scope;
   at_imp_func *func;  // being imported
+  const at_mop *original;  // of the copy that is being imported; NULL: it is none
   uint32_t depth;
   uint64_t inlined;  // ops of functions taken as regions, over all uses
   AT_VEC(at_imp_func *) pending;
