@@ -13,13 +13,6 @@
 
 #include "base/span.h"
 
-// Sanitizers have handlers of their own, which are to see every fault.
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define AT_HOST_SEES_FAULTS 1
-#endif
-#endif
-
 // Its own stack: no access | reserve, no access yet | stack.
 typedef struct stack {
   uint8_t *map;
@@ -46,15 +39,22 @@ static _Thread_local guard *t_guard;
 
 // ---- Stacks
 // ----------------------------------------------------------------------
-static at_status stack_map(const char *what, stack *out) {
-  *out = (stack){.bytes = AT_GUARD_STACK + kWall + kReserve};
+static bool stack_try(size_t bytes, stack *out) {
+  out->bytes = bytes + kWall + kReserve;
   out->map =
       mmap(NULL, out->bytes, PROT_READ | PROT_WRITE,
            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
-  if (out->map != MAP_FAILED) {
-    if (!mprotect(out->map, kWall + kReserve, PROT_NONE)) return AT_OK;
-    munmap(out->map, out->bytes);
-  }
+  if (out->map == MAP_FAILED) return false;
+  if (!mprotect(out->map, kWall + kReserve, PROT_NONE)) return true;
+  munmap(out->map, out->bytes);
+  return false;
+}
+
+// Few calls need all of it: where the process has little left, an eighth will
+// do.
+static at_status stack_map(const char *what, stack *out) {
+  if (stack_try(AT_GUARD_STACK, out) || stack_try(AT_GUARD_STACK / 8, out))
+    return AT_OK;
   return AT_FAIL(AT_RESOURCE_EXHAUSTED,
                  "%s: no memory for a stack of %zu KiB\n"
                  "hint: the process has reached its limit of memory "
@@ -324,10 +324,15 @@ at_status at_guard_run(const char *what, at_status (*fn)(void *), void *arg) {
   guard g = {.outer = t_guard, .what = what};
   volatile at_status st = AT_OK;
   void *top = NULL;
-#ifndef AT_HOST_SEES_FAULTS  // sanitizers are not told of the switch
-  AT_TRY(stack_map(what, &g.stack));
-  top = g.stack.map + g.stack.bytes;
+#ifdef AT_HOST_SEES_FAULTS
+  bool switches = false;  // sanitizers are not told of it
+#else
+  bool switches = true;
 #endif
+  if (switches) {
+    AT_TRY(stack_map(what, &g.stack));
+    top = g.stack.map + g.stack.bytes;
+  }
   enter();
   if (!sigsetjmp(g.here, 0)) {
     t_guard = &g;

@@ -20,7 +20,22 @@
 
 #include "base/status.h"
 
-enum { AT_GUARD_STACK = 64 << 20 };
+// Where sanitizers look on, the call runs on its thread's stack.
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define AT_HOST_SEES_FAULTS 1
+#endif
+#endif
+
+// Bytes of its stack, and of one for a thread that does nothing else.
+enum {
+  AT_GUARD_STACK = 64 << 20,
+#ifdef AT_HOST_SEES_FAULTS
+  AT_GUARD_THREAD = AT_GUARD_STACK
+#else
+  AT_GUARD_THREAD = 512 << 10
+#endif
+};
 
 // The status of fn(arg), or the one with which it was left, behind "`what`: ".
 // Not in a fiber. RESOURCE_EXHAUSTED also where there is no memory for the

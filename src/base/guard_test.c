@@ -20,12 +20,6 @@
 const char *__asan_default_options(void);
 const char *__asan_default_options(void) { return "detect_leaks=0"; }
 
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define AT_HOST_SEES_FAULTS 1
-#endif
-#endif
-
 static at_status succeed(void *arg) { return AT_OK; }
 static at_status fail_itself(void *arg) {
   return AT_FAIL(AT_NOT_FOUND, "nothing there");

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/guard.h"
 #include "base/interrupt.h"
 #include "base/thread.h"
 #include "codegen/key.h"
@@ -246,7 +247,7 @@ static at_status run_all(at_arena *a, at_task *t, uint32_t n) {
   uint32_t started = 0;
   at_status st = AT_OK;
   while (started < n && !st.err) {
-    st = at_thread_start("atoll-llvm", AT_THREAD_STACK, work, &c, &threads[started]);
+    st = at_thread_start("atoll-llvm", AT_GUARD_THREAD, work, &c, &threads[started]);
     started += !st.err;
   }
   for (uint32_t i = 0; i < started; i++) at_thread_join(threads[i]);

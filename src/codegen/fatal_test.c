@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/guard.h"
 #include "base/interrupt.h"
 #include "base/thread.h"
 #include "codegen/codegen.h"
@@ -19,12 +20,6 @@
 // What LLVM had in hand is lost: that is the contract.
 const char *__asan_default_options(void);
 const char *__asan_default_options(void) { return "detect_leaks=0"; }
-
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define AT_HOST_SEES_FAULTS 1
-#endif
-#endif
 
 static void ck_ok(at_status st) {
   if (st.err) fail_msg("%s", at_status_message(st));

@@ -125,7 +125,7 @@ at_status at_apart_run(const char *what, const at_apart_job *job,
   work *w = work_make(what, job);
   if (!w) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "%s: out of host memory", what);
   at_status st =
-      at_thread_start("atoll-compile", AT_THREAD_STACK, begin, w, &w->thread);
+      at_thread_start("atoll-compile", AT_GUARD_THREAD, begin, w, &w->thread);
   if (st.err)
     return at_status_join(at_status_prefix(st, "%s", what), work_end(w));
   pthread_mutex_lock(&g_lock);

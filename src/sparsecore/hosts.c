@@ -293,8 +293,9 @@ static at_status make_far(const at_sc_plan *p, at_sc_far *f) {
 
 at_status at_sc_fetch_rows(const at_sc_plan *p, at_sc_far *out) {
   const at_sc_hosts *h = p->run->hosts;
-  at_bytes *send = messages(p), *recv = send + h->count;
+  at_bytes *send = messages(p);
   if (!send) return at_sc_tell(h, no_memory());
+  at_bytes *recv = send + h->count;
   AT_TRY(swap(h, ask_all(p, send), send, recv));
   at_status st = answer_all(p, recv, send);
   if (!st.err) st = make_far(p, out);
@@ -396,10 +397,11 @@ static at_status read_spans(const at_sc_plan *p, uint32_t host, at_bytes m,
 
 at_status at_sc_send_gradients(const at_sc_plan *p, at_sc_far_spans **out) {
   const at_sc_hosts *h = p->run->hosts;
-  at_bytes *send = messages(p), *recv = send + h->count;
+  at_bytes *send = messages(p);
   at_sc_far_spans *spans =
       at_par_scratch(p->run->par, h->count * sizeof *spans);
   if (!send || !spans) return at_sc_tell(h, no_memory());
+  at_bytes *recv = send + h->count;
   memset(spans, 0, h->count * sizeof *spans);
   AT_TRY(swap(h, send_all(p, send), send, recv));
   at_status st = AT_OK;
