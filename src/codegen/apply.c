@@ -491,6 +491,12 @@ at_val at_em_apply_real(at_em *e, at_op op, at_dtype t, at_val a, at_val b) {
 }
 
 at_val at_em_apply(at_em *e, const at_node *n, const at_val *args) {
+  at_val r;
+  return at_em_apply_outlined(e, n, args, &r) ? r
+                                              : at_em_apply_here(e, n, args);
+}
+
+at_val at_em_apply_here(at_em *e, const at_node *n, const at_val *args) {
   at_dtype t = at_value_type(n->operands[0])->dtype, rt = n->types[0].dtype;
   at_val r = {0};
   e->math.b = e->b;

@@ -88,6 +88,8 @@ typedef struct at_cg_output {
 at_status at_cg_finish(at_cg *cg, at_arena *a, at_cg_output *out);
 // LLVM modules that this process has made. Thread-safe.
 uint64_t at_cg_modules_made(void);
+// LLVM instructions in them, before any were optimised. Thread-safe.
+uint64_t at_cg_instructions_made(void);
 // The build of LLVM that makes the code: what at_digest_build says of it.
 at_status at_cg_build(at_digest *out);
 // LLVM IR (or assembly) of what was added so far, for ATOLL_DUMP and `atoll dump`.

@@ -72,6 +72,8 @@ struct at_em {
   uint32_t buckets[AT_EM_BUCKETS];
   uint32_t hidden_from, hidden_to;  // of the memo: not there now
   at_map globals;  // at_literal * -> LLVMValueRef; of the module
+  at_map outlined;  // ops that are functions of the module (outline.c)
+  uint32_t *uses;   // nodes of the kernel, by op; NULL: ops are emitted in place
   uint32_t depth;
 };
 
@@ -187,6 +189,14 @@ const at_home *at_em_home(at_em *e, at_value v);  // NULL: has none
 at_val at_em_elem(at_em *e, at_value v, const at_pos *p);
 // The same, lane after lane in a loop: for what has no vector form.
 at_val at_em_by_lane(at_em *e, at_value v, const at_pos *p);
+// Ops that n's regions hold often may be called from here on.
+void at_em_count_ops(at_em *e, const at_node *n);
+// A function of the module that this one calls, with its attributes.
+LLVMValueRef at_em_inner_function(at_em *e, const char *name, LLVMTypeRef type);
+// n by a call; false: it is to be emitted in place.
+bool at_em_apply_outlined(at_em *e, const at_node *n, const at_val *args,
+                          at_val *out);
+at_val at_em_apply_here(at_em *e, const at_node *n, const at_val *args);
 // One elementwise op on registers.
 at_val at_em_apply(at_em *e, const at_node *n, const at_val *args);
 // The same for a real type and an op that needs nothing but its operands (no

@@ -68,7 +68,10 @@ static at_status emit_external(at_em *e, const at_job *j) {
 
 at_status at_job_emit(at_em *e, const at_job *j) {
   if (j->kind == AT_JOB_EXTERNAL) return emit_external(e, j);
-  if (j->node) bind_operands(e, j);
+  if (j->node) {
+    at_em_count_ops(e, j->node);
+    bind_operands(e, j);
+  }
   bool range = j->kind != AT_JOB_COMPARATOR;
   LLVMValueRef begin = range ? LLVMGetParam(e->fn, 1) : NULL;
   LLVMValueRef end = range ? LLVMGetParam(e->fn, 2) : NULL;

@@ -31,6 +31,8 @@ static void on_fatal(const char *reason) {
 
 static _Atomic(uint64_t) modules_made;
 uint64_t at_cg_modules_made(void) { return modules_made; }
+static _Atomic(uint64_t) instructions_made;
+uint64_t at_cg_instructions_made(void) { return instructions_made; }
 
 at_status at_cg_build(at_digest *out) {
   return at_digest_build((const void *)(uintptr_t)LLVMCreateTargetMachine, out);
@@ -114,7 +116,7 @@ static LLVMTypeRef signature(at_maker *b, const at_job *j) {
 
 static at_status add_function(at_maker *b, const at_job *j) {
   at_em *e = b->em;
-  at_map globals = e->globals;
+  at_map globals = e->globals, outlined = e->outlined;
   at_arena *fn_arena = e->arena;
   at_arena_reset(fn_arena);
   uint32_t next = e->next_global;
@@ -123,6 +125,7 @@ static at_status add_function(at_maker *b, const at_job *j) {
                .ctx = b->ctx,
                .module = b->module,
                .globals = globals,
+               .outlined = outlined,
                .next_global = next,
                .lanes = 1,
                .cpu = b->u->target->cpu_features,
@@ -199,7 +202,7 @@ static at_status fill(at_maker *b) {
   LLVMTargetDataRef layout = LLVMCreateTargetDataLayout(b->machine);
   LLVMSetModuleDataLayout(b->module, layout);
   LLVMDisposeTargetData(layout);
-  b->em->globals = at_map_in(b->arena);
+  b->em->globals = b->em->outlined = at_map_in(b->arena);
   for (uint32_t i = 0; i < b->u->num_jobs; i++) {
     AT_TRY(go_on());
     AT_TRY(add_function(b, b->u->jobs[i]));
@@ -222,22 +225,32 @@ static at_status check(at_maker *b) {
 // One function of this size is mostly addresses and calls (unrolled transfers):
 // LLVM's slower steps cost seconds on it and gain nothing.
 enum { HUGE_FUNCTION = 30000 };
+
+static uint64_t instructions_of(LLVMValueRef f) {
+  uint64_t n = 0;
+  for (LLVMBasicBlockRef k = LLVMGetFirstBasicBlock(f); k;
+       k = LLVMGetNextBasicBlock(k))
+    for (LLVMValueRef i = LLVMGetFirstInstruction(k); i;
+         i = LLVMGetNextInstruction(i))
+      n++;
+  return n;
+}
+
 static bool is_huge(at_maker *b) {
+  uint64_t sum = 0, most = 0;
   for (LLVMValueRef f = LLVMGetFirstFunction(b->module); f;
        f = LLVMGetNextFunction(f)) {
-    size_t n = 0;
-    for (LLVMBasicBlockRef k = LLVMGetFirstBasicBlock(f); k;
-         k = LLVMGetNextBasicBlock(k))
-      for (LLVMValueRef i = LLVMGetFirstInstruction(k); i;
-           i = LLVMGetNextInstruction(i))
-        if (++n > HUGE_FUNCTION) return true;
+    uint64_t n = instructions_of(f);
+    sum += n;
+    most = AT_MAX(most, n);
   }
-  return false;
+  atomic_fetch_add(&instructions_made, sum);
+  return most > HUGE_FUNCTION;
 }
 
 static at_status optimise(at_maker *b) {
-  if (b->u->target->opt_level == 0) return AT_OK;
   bool huge = is_huge(b);
+  if (b->u->target->opt_level == 0) return AT_OK;
   if (huge) {
     LLVMDisposeTargetMachine(b->machine);
     b->machine = machine_of(b, LLVMCodeGenLevelNone);

@@ -6,25 +6,6 @@
 
 #include "codegen/build.h"
 
-static LLVMValueRef inner_function(at_em *e, const char *name,
-                                   LLVMTypeRef *params, uint32_t num_params) {
-  LLVMTypeRef type = LLVMFunctionType(LLVMVoidTypeInContext(e->ctx), params,
-                                      num_params, false);
-  LLVMValueRef fn = LLVMAddFunction(e->module, name, type);
-  LLVMSetLinkage(fn, LLVMInternalLinkage);
-  LLVMSetUnnamedAddress(fn, LLVMGlobalUnnamedAddr);
-  LLVMAttributeRef attrs[16];
-  unsigned n = LLVMGetAttributeCountAtIndex(e->fn, LLVMAttributeFunctionIndex);
-  if (n > AT_LEN(attrs)) {
-    at_em_fail(e, AT_FAIL(AT_INTERNAL, "a function of %u attributes", n));
-    return fn;
-  }
-  LLVMGetAttributesAtIndex(e->fn, LLVMAttributeFunctionIndex, attrs);
-  for (unsigned i = 0; i < n; i++)
-    LLVMAddAttributeAtIndex(fn, LLVMAttributeFunctionIndex, attrs[i]);
-  return fn;
-}
-
 // Goes on in the other of the two functions.
 static void change(at_em *e, at_b_task *t) {
   LLVMValueRef fn = e->fn;
@@ -48,7 +29,9 @@ void at_b_task_begin(at_em *e, at_b_task *t) {
   LLVMTypeRef params[4] = {at_b_ptr(e), i64, i64, at_b_ptr(e)};
   char name[64];
   snprintf(name, sizeof name, "%s.t%u", e->prefix, e->next_global++);
-  *t = inner_blocks(e, inner_function(e, name, params, 4));
+  LLVMTypeRef type =
+      LLVMFunctionType(LLVMVoidTypeInContext(e->ctx), params, 4, false);
+  *t = inner_blocks(e, at_em_inner_function(e, name, type));
   t->begin = LLVMGetParam(t->fn, 1);
   t->end = LLVMGetParam(t->fn, 2);
   t->memory = LLVMGetParam(t->fn, 3);
@@ -166,10 +149,12 @@ bool at_b_task_end(at_em *e, at_b_task *t, LLVMValueRef out[2],
 bool at_b_helper_begin(at_em *e, at_b_helper *h, const char *name) {
   if (LLVMGetNamedFunction(e->module, name)) return false;
   LLVMTypeRef params[2] = {at_b_ptr(e), at_b_ptr(e)};
-  *h =
-      (at_b_helper){.task = inner_blocks(e, inner_function(e, name, params, 2)),
-                    .hidden_from = e->hidden_from,
-                    .hidden_to = e->hidden_to};
+  LLVMTypeRef type =
+      LLVMFunctionType(LLVMVoidTypeInContext(e->ctx), params, 2, false);
+  *h = (at_b_helper){
+      .task = inner_blocks(e, at_em_inner_function(e, name, type)),
+      .hidden_from = e->hidden_from,
+      .hidden_to = e->hidden_to};
   h->task.scope = at_em_scope_push(e);
   e->hidden_from = 0;
   e->hidden_to = h->task.scope;
