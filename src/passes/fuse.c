@@ -84,12 +84,16 @@ fuse_cluster *fuse_find(fuse_cluster *c) {
 }
 
 fuse_member *fuse_member_of(fuse_cluster *c, const fuse_node *n) {
-  bool inside = n->in.len > c->members.len;  // or so many that it may be
-  for (size_t i = 0; i < n->in.len && !inside; i++)
-    inside = fuse_find(n->in.ptr[i]) == c;
-  for (size_t j = 0; j < c->members.len && inside; j++)
-    if (c->members.ptr[j].node == n) return &c->members.ptr[j];
-  return NULL;
+  void **at = at_map_find_ptr(&c->index, n);
+  return at ? &c->members.ptr[(uintptr_t)*at - 1] : NULL;
+}
+
+at_status fuse_add_member(fuser *f, fuse_cluster *c, fuse_member m) {
+  void **at = at_map_put_ptr(&c->index, m.node);
+  if (!at || !at_vec_push(f->arena, &c->members, m))
+    return AT_NO_MEMORY("fuse");
+  *at = (void *)(uintptr_t)c->members.len;
+  return AT_OK;
 }
 
 // ---- Uses ------------------------------------------------------------------
@@ -283,8 +287,10 @@ static fuse_cluster *new_cluster(fuser *f, fuse_node *d) {
                       .num_sigs = 1};
   cl->work = 1;
   d->output = true;
-  if (!at_vec_push(f->arena, &cl->members, root) ||
-      !at_vec_push(f->arena, &cl->outputs, d) ||
+  cl->index = at_map_in(f->arena);
+  at_status st = fuse_add_member(f, cl, root);
+  if (!at_ok(st)) return at_status_free(st), NULL;
+  if (!at_vec_push(f->arena, &cl->outputs, d) ||
       !at_vec_push(f->arena, &d->in, cl) ||
       !at_vec_push(f->arena, &f->clusters, cl))
     return NULL;

@@ -158,9 +158,8 @@ at_status fuse_join(fuser *f, fuse_node *d, fuse_cluster *cl, bool output) {
   cl->work += m.num_sigs;
   if (m.evals > size + size / 4 && size > 1 && d->cls == FUSE_CHEAP)
     cl->grown += m.num_sigs;
-  if (!at_vec_push(f->arena, &cl->members, m) ||
-      !at_vec_push(f->arena, &d->in, cl))
-    return AT_NO_MEMORY("fuse");
+  AT_TRY(fuse_add_member(f, cl, m));
+  if (!at_vec_push(f->arena, &d->in, cl)) return AT_NO_MEMORY("fuse");
   if (output) {
     d->output = true;
     if (!at_vec_push(f->arena, &cl->outputs, d)) return AT_NO_MEMORY("fuse");
@@ -214,9 +213,8 @@ at_status fuse_precede(fuser *f, fuse_node *d, fuse_cluster *cl) {
                    .sigs = {FUSE_ROOT_SIG},
                    .num_sigs = 1};
   cl->work++;
-  if (!at_vec_push(f->arena, &cl->members, m) ||
-      !at_vec_push(f->arena, &d->in, cl))
-    return AT_NO_MEMORY("fuse");
+  AT_TRY(fuse_add_member(f, cl, m));
+  if (!at_vec_push(f->arena, &d->in, cl)) return AT_NO_MEMORY("fuse");
   return AT_OK;
 }
 
@@ -234,12 +232,6 @@ static bool mergeable(fuser *f, fuse_cluster *a, fuse_cluster *b) {
   return !fuse_cluster_reaches(f, a, b) && !fuse_cluster_reaches(f, b, a);
 }
 
-static fuse_member *find_member(fuse_cluster *c, const fuse_node *n) {
-  for (size_t i = 0; i < c->members.len; i++)
-    if (c->members.ptr[i].node == n) return &c->members.ptr[i];
-  return NULL;
-}
-
 static bool add_member(fuse_member *have, const fuse_member *from) {
   have->evals = AT_MAX(have->evals, from->evals);
   for (uint32_t k = 0; k < from->num_sigs; k++)
@@ -251,16 +243,16 @@ at_status fuse_merge(fuser *f, fuse_cluster *a, fuse_cluster *b, bool *merged) {
   *merged = false;
   if (!mergeable(f, a, b)) return AT_OK;
   for (size_t i = 0; i < b->members.len; i++) {
-    const fuse_member *have = find_member(a, b->members.ptr[i].node);
+    const fuse_member *have = fuse_member_of(a, b->members.ptr[i].node);
     fuse_member both = have ? *have : (fuse_member){0};
     if (have && !add_member(&both, &b->members.ptr[i])) return AT_OK;
   }
   for (size_t i = 0; i < b->members.len; i++) {
-    fuse_member *have = find_member(a, b->members.ptr[i].node);
+    fuse_member *have = fuse_member_of(a, b->members.ptr[i].node);
     if (have)
       add_member(have, &b->members.ptr[i]);
-    else if (!at_vec_push(f->arena, &a->members, b->members.ptr[i]))
-      return AT_NO_MEMORY("fuse");
+    else
+      AT_TRY(fuse_add_member(f, a, b->members.ptr[i]));
   }
   for (size_t i = 0; i < b->outputs.len; i++)
     if (!at_vec_push(f->arena, &a->outputs, b->outputs.ptr[i]))

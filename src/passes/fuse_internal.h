@@ -41,6 +41,7 @@ struct fuse_cluster {
   const at_type *space;  // the loop's shape: result, or the reduce's input
   at_dims reduced;       // dimensions, for REDUCE
   AT_VEC(fuse_member) members;
+  at_map index;  // fuse_node * -> place in members, + 1
   AT_VEC(fuse_node *) outputs;
   uint32_t work, grown;
   uint32_t stamp;
@@ -87,6 +88,8 @@ bool fuse_is_inline_const(const at_node *n);
 fuse_class fuse_classify(const at_module *m, const at_node *n);
 fuse_cluster *fuse_find(fuse_cluster *c);
 fuse_member *fuse_member_of(fuse_cluster *c, const fuse_node *n);
+// m is not in c yet. RESOURCE_EXHAUSTED: no memory.
+at_status fuse_add_member(fuser *f, fuse_cluster *c, fuse_member m);
 // Is there a path from an output of a to b through other nodes, or directly?
 bool fuse_cluster_reaches(fuser *f, fuse_cluster *a, const fuse_cluster *b);
 bool fuse_output_cycles(fuser *f, fuse_node *d, const fuse_cluster *cl);
