@@ -188,6 +188,10 @@ typedef struct at_attr {
   };
 } at_attr;
 
+// Whether the regions of a node hold an effect: who asks (at_has_effect) notes the
+// answer, and it is forgotten when nodes come or go that may matter.
+typedef enum at_effect { AT_EFFECT_UNKNOWN, AT_EFFECT_NONE, AT_EFFECT_SOME } at_effect;
+
 struct at_node {
   at_op op;
   uint32_t id;  // unique in the module, for names in text form
@@ -201,6 +205,7 @@ struct at_node {
   at_node *prev, *next;  // order in the parent
   uint32_t mark;         // scratch of the running pass
   void *aux;             // scratch of the running pass
+  at_effect effect;      // of its regions
 };
 
 struct at_comp {
@@ -298,7 +303,7 @@ at_status at_node_set_attr(at_node *n, at_attr a);
 
 // Rewrites. Uses are found by walking; passes that rewrite much keep a use index.
 void at_node_remove(at_node *n);  // unlinks; the caller knows that it has no uses
-// before NULL: to the end of its computation.
+// Also into the computation of `before`; NULL: to the end of its own.
 void at_node_move_before(at_node *n, at_node *before);
 // Every use of old_v in `c` and in the regions below becomes new_v.
 void at_replace_uses(at_comp *c, at_value old_v, at_value new_v);

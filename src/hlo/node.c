@@ -17,6 +17,8 @@ at_status at_module_create(at_arena *a, at_str name, at_module **out) {
   return AT_OK;
 }
 
+static void forget_effects(const at_comp *c, const at_node *n);
+
 static at_status add_func(at_module *m, at_comp *c) {
   void **slot;
   AT_TRY_ALLOC(slot, at_map_put(&m->by_name, at_str_of(c->name)));
@@ -182,6 +184,7 @@ at_status at_node_set_attr(at_node *n, at_attr a) {
   at_arena *arena = n->parent->module->arena;
   if (!at_op_has_attr(n->op, a.id))
     return AT_BAD(n, "has no attribute \"%s\"", at_attr_text(a.id));
+  forget_effects(n->parent, n);
   at_attr copy;
   AT_TRY(at_attr_copy(arena, &a, &copy));
   uint32_t at = 0;
@@ -312,7 +315,18 @@ static at_status fill_node(at_arena *a, at_node *n, const at_node_desc *d) {
 }
 
 // Before `before`, or at the end of `c`.
+// n comes to c or leaves it: do owners still hold an effect?
+static void forget_effects(const at_comp *c, const at_node *n) {
+  if (!n->num_regions && !at_op_is(n->op, AT_EFFECT) &&
+      n->op != AT_OP_CUSTOM_CALL && n->op != AT_OP_CALL &&
+      n->op != AT_OP_COMPOSITE)
+    return;
+  for (at_node *o = c->owner; o; o = o->parent ? o->parent->owner : NULL)
+    o->effect = AT_EFFECT_UNKNOWN;
+}
+
 static void link_node(at_comp *c, at_node *n, at_node *before) {
+  forget_effects(c, n);
   n->parent = c;
   n->next = before;
   n->prev = before ? before->prev : c->last;
@@ -430,14 +444,15 @@ at_status at_comp_return(at_comp *c, const at_value *results, uint32_t n) {
 
 void at_node_remove(at_node *n) {
   at_comp *c = n->parent;
+  forget_effects(c, n);
   *(n->prev ? &n->prev->next : &c->first) = n->next;
   *(n->next ? &n->next->prev : &c->last) = n->prev;
   n->prev = n->next = NULL;
 }
 
 void at_node_move_before(at_node *n, at_node *before) {
-  if (n == before || n->next == before) return;
-  at_comp *c = n->parent;
+  at_comp *c = before ? before->parent : n->parent;
+  if (n == before || (n->parent == c && n->next == before)) return;
   at_node_remove(n);
   link_node(c, n, before);
 }

@@ -16,36 +16,58 @@ static bool is_call(const at_node *n) {
   return n->op == AT_OP_CALL || n->op == AT_OP_COMPOSITE;
 }
 
-// What n runs besides itself. False: a function that is not there.
-static bool add_bodies(at_walk *w, const at_module *m, const at_node *n) {
-  for (uint32_t i = 0; i < n->num_regions; i++)
-    at_walk_add(w, n->regions[i], 0);
-  if (!is_call(n)) return true;
-  const at_comp *f = at_module_find(m, at_node_str(n, AT_ATTR_CALLEE));
-  if (f) at_walk_add(w, f, 0);
-  return f != NULL;
+// The bodies that a node runs, and those below.
+typedef struct below {
+  const at_module *m;
+  at_walk walk;   // over computations
+  bool has_call;  // of a function, which may change without the node's noticing
+} below;
+
+// Whether k itself says that there is an effect; else adds its bodies.
+static bool says_effect(below *b, const at_node *k) {
+  if (own_effect(k) || k->effect == AT_EFFECT_SOME) return true;
+  for (uint32_t i = 0; i < k->num_regions && !k->effect; i++)
+    at_walk_add(&b->walk, k->regions[i], 0);
+  if (!is_call(k)) return false;
+  const at_comp *f = at_module_find(b->m, at_node_str(k, AT_ATTR_CALLEE));
+  b->has_call = true;
+  if (f) at_walk_add(&b->walk, f, 0);
+  return !f;
 }
 
-// Regions without regions of their own or calls, which most are.
-static bool has_plain_regions(const at_node *n) {
-  for (uint32_t i = 0; i < n->num_regions; i++) AT_FOR_NODES(k, n->regions[i])
-  if (k->num_regions || is_call(k)) return false;
-  return !is_call(n);
+static void note_none(below *b, const at_node *n) {
+  at_walk_clear(&b->walk);
+  says_effect(b, n);
+  for (at_walk_step s; at_walk_next(&b->walk, &s);) {
+    const at_comp *c = s.item;
+    AT_FOR_NODES(k, c) says_effect(b, k);
+    c->owner->effect = AT_EFFECT_NONE;
+  }
+}
+
+// c has an effect, and so has every node around it up to n.
+static void note_some(const at_comp *c, const at_node *n) {
+  for (at_node *o = c->owner; o; o = o == n ? NULL : o->parent->owner)
+    o->effect = AT_EFFECT_SOME;
 }
 
 bool at_has_effect(const at_module *m, const at_node *n) {
   if (own_effect(n)) return true;
-  if (has_plain_regions(n)) {
-    for (uint32_t i = 0; i < n->num_regions; i++) AT_FOR_NODES(k, n->regions[i])
-    if (own_effect(k)) return true;
-    return false;
+  if (!n->num_regions && !is_call(n)) return false;
+  if (n->effect) return n->effect == AT_EFFECT_SOME;
+  below b = {.m = m, .walk = at_walk_in(m->arena)};
+  if (says_effect(&b, n)) return true;
+  for (at_walk_step s; at_walk_next(&b.walk, &s);) {
+    const at_comp *c = s.item;
+    AT_FOR_NODES(k, c) {
+      if (!says_effect(&b, k)) continue;
+      if (!b.has_call) note_some(c, n);
+      return true;
+    }
   }
-  at_walk w = at_walk_in(m->arena);
-  if (!add_bodies(&w, m, n)) return true;
-  for (at_walk_step s; at_walk_next(&w, &s);)
-    AT_FOR_NODES(k, (const at_comp *)s.item)
-  if (own_effect(k) || !add_bodies(&w, m, k)) return true;
-  return w.failed;  // unknown
+  if (b.walk.failed) return true;  // unknown
+  if (!b.has_call) note_none(&b, n);
+  return false;
 }
 
 bool at_is_pure(const at_module *m, const at_node *n) {
@@ -135,13 +157,27 @@ bool at_attr_same(const at_attr *a, const at_attr *b) {
   return false;
 }
 
+// A node of a region, as far as equal ones surely agree: what it takes from
+// around the region is the same value in both.
+static uint64_t hash_inner(uint64_t h, const at_comp *c, const at_node *k) {
+  h = at_hash(h, &k->op, sizeof k->op);
+  for (uint32_t i = 0; i < k->num_attrs; i++) h = hash_attr(h, &k->attrs[i]);
+  for (uint32_t i = 0; i < k->num_operands; i++) {
+    at_value v = k->operands[i];
+    if (v.node->parent == c) continue;
+    h = at_hash(h, &v.node->id, sizeof v.node->id);
+    h = at_hash(h, &v.index, sizeof v.index);
+  }
+  return h;
+}
+
 uint64_t at_node_hash(const at_node *n) {
   uint64_t h = at_hash(AT_HASH_SEED, &n->op, sizeof n->op);
   h = at_hash(h, &n->num_operands, sizeof n->num_operands);
   for (uint32_t i = 0; i < n->num_results; i++) h = hash_type(h, &n->types[i]);
   for (uint32_t i = 0; i < n->num_attrs; i++) h = hash_attr(h, &n->attrs[i]);
   for (uint32_t i = 0; i < n->num_regions; i++)
-    AT_FOR_NODES(k, n->regions[i]) h = at_hash(h, &k->op, sizeof k->op);
+    AT_FOR_NODES(k, n->regions[i]) h = hash_inner(h, n->regions[i], k);
   return h;
 }
 

@@ -66,7 +66,7 @@ at_status at_simplify_hoist(at_rw *r, at_node *loop) {
       continue;  // constants alone: folding's business
     for (uint32_t i = 0; i < n->num_operands; i++)
       AT_TRY(outside(loop, body, n->operands[i], &n->operands[i]));
-    at_comp_move(n, loop);
+    at_node_move_before(n, loop);
     r->changed = true;
   }
   return AT_OK;

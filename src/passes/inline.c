@@ -158,7 +158,7 @@ static at_status inline_call(inliner *w, at_node *n, at_node **next) {
   for (at_node *k = body->first, *after; k; k = after) {
     after = k->next;
     if (k->op == AT_OP_PARAMETER) continue;
-    at_comp_move(k, n);
+    at_node_move_before(k, n);
     if (*next == n->next) *next = k;
   }
   at_node_remove(n);

@@ -47,8 +47,6 @@ at_op at_region_binary(const at_comp *c);
 void at_dce(at_module *m);
 // Stable topological order of a computation's own nodes; effects keep theirs.
 at_status at_comp_sort(at_comp *c, at_arena *a);
-// Moves n, of any computation, before `before`.
-void at_comp_move(at_node *n, at_node *before);
 // Moves the nodes of `from` (parameters excluded) before `before`, with
 // parameters replaced by `args`; `out` receives the values that `from` returns.
 void at_comp_splice(at_comp *from, const at_value *args, at_node *before,

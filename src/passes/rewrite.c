@@ -195,16 +195,6 @@ at_status at_comp_sort(at_comp *c, at_arena *a) {
   return AT_OK;
 }
 
-void at_comp_move(at_node *n, at_node *before) {
-  at_node_remove(n);
-  at_comp *c = before->parent;
-  n->parent = c;
-  n->next = before;
-  n->prev = before->prev;
-  *(before->prev ? &before->prev->next : &c->first) = n;
-  before->prev = n;
-}
-
 void at_comp_splice(at_comp *from, const at_value *args, at_node *before,
                     at_value *out) {
   for (uint32_t i = 0; i < from->num_params; i++)
@@ -212,6 +202,6 @@ void at_comp_splice(at_comp *from, const at_value *args, at_node *before,
   for (uint32_t i = 0; i < from->num_results; i++) out[i] = from->results[i];
   for (at_node *n = from->first, *next; n; n = next) {
     next = n->next;
-    if (n->op != AT_OP_PARAMETER) at_comp_move(n, before);
+    if (n->op != AT_OP_PARAMETER) at_node_move_before(n, before);
   }
 }
