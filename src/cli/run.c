@@ -261,7 +261,9 @@ at_status at_cli_run(int argc, char **argv) {
     return AT_FAIL(AT_INVALID_ARGUMENT, "one program, and at most one .npz, is needed\nhint: atoll run --help");
   AT_TRY_ALLOC(s.arena, at_arena_create());
   at_runtime_options options = {0};
-  at_status st = at_runtime_create(&options, &s.runtime);
+  at_status st = at_custom_register(AT_STR(AT_NAN_TARGET), AT_CUSTOM_OWN,
+                                    (void *)(uintptr_t)at_nan_call, 0);
+  if (at_ok(st)) st = at_runtime_create(&options, &s.runtime);
   if (at_ok(st)) st = run_program(&s, argv[1], argc > 2 ? argv[2] : NULL);
   close_session(&s);
   return st;

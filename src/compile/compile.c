@@ -14,6 +14,7 @@
 #include "compile/cache.h"
 #include "compile/core.h"
 #include "compile/layouts.h"
+#include "compile/nan.h"
 #include "compile/places.h"
 #include "compile/settings.h"
 #include "compile/sharding.h"
@@ -172,14 +173,20 @@ static at_status run_sparse_beside(job *j) {
   return at_overlap_beside(j->module, t, &b, j->arena, &calls);
 }
 
+static at_status before_fuse(at_module *m) {
+  AT_TRY(at_nan_refuse(m));
+  AT_TRY(at_core_fuse(m));
+  return at_config_has(AT_WORD_CHECK_NAN) ? at_nan_watch(m) : AT_OK;
+}
+
 static at_status optimise(job *j) {
   at_pass_options o = {.fuse = true,
                        .unroll = at_config_flag(AT_CONFIG_LATENCY_HIDING),
                        .placements = j->placements,
-                       .fold_budget = 1 << 22,
+                       .fold_budget = at_config_has(AT_WORD_CHECK_NAN) ? 0 : 1 << 22,
                        .bf16_dots = at_config_word(AT_CONFIG_NUMERICS) == AT_WORD_NUMERICS_TPU,
                        .sparse_cores = at_sparse_cores(),
-                       .before_fuse = at_core_fuse};
+                       .before_fuse = before_fuse};
   bool dump = j->dump_dir && *j->dump_dir;
   if (dump) dump_module(j, "import", j->module);
   AT_TRY(at_passes_run(j->module, &o, j->verify, dump ? dump_module : NULL, j));

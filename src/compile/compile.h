@@ -89,4 +89,14 @@ bool at_on_tiles_runs(void);
 at_status at_on_tiles_call(at_bytes program, const void *const *args, uint32_t num_args,
                            void *const *results, uint32_t num_results);
 
+// ---- ATOLL_CHECK=nan (compile/nan.h)
+// Programs compiled under it hold calls of this target, which exec's AT_CUSTOM_OWN
+// serves by at_nan_call. INVALID_ARGUMENT names the op that made a NaN which
+// reached a result, and its place. Thread-safe.
+#define AT_NAN_TARGET "atoll.nan"
+// Of the record, in words: how many NaNs were made, then the sites.
+enum { AT_NAN_HEAD = 1, AT_NAN_WORDS = 4 };
+at_status at_nan_call(at_bytes config, const void *const *args, uint32_t num_args,
+                      void *const *results, uint32_t num_results);
+
 #endif

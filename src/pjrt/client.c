@@ -146,7 +146,7 @@ static PJRT_Error *create(PJRT_Client_Create_Args *a) {
     st = AT_FAIL(AT_RESOURCE_EXHAUSTED, "out of host memory for a client");
     goto out;
   }
-  AT_TRY_GOTO(st, at_pjrt_tiles_serve(), out);
+  AT_TRY_GOTO(st, at_pjrt_own_calls_serve(), out);
   AT_TRY_GOTO(st, open_hosts(c, &o), out);
   AT_TRY_GOTO(st, at_runtime_create(&o, &c->runtime), out);
   c->num_own = at_runtime_own_chips(c->runtime, &c->first_own);

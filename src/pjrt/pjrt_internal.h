@@ -368,8 +368,8 @@ void at_pjrt_named_ints(PJRT_NamedValue *v, const char *name,
 void at_pjrt_named_str(PJRT_NamedValue *v, const char *name, const char *z);
 void at_pjrt_named_float(PJRT_NamedValue *v, const char *name, float value);
 
-// Registers who computes where a program on tiles is asked to run there.
-at_status at_pjrt_tiles_serve(void);
+// Registers who serves the custom calls of the compiler's own.
+at_status at_pjrt_own_calls_serve(void);
 
 // Every function of the table.
 #define AT_DECLARE(name) PJRT_Error *at_##name(name##_Args *a);
