@@ -466,8 +466,9 @@ static at_status make_key(job *j) {
   j->mlir = m;
   AT_TRY(at_places_read(&j->places, m, j->arena, d));
   j->key.places = j->places.said;
-  // The program of a machine of tiles is kept as text, locations and all.
-  j->places.bound = at_on_tiles_runs();
+  // The program of a machine of tiles is kept as text, locations and all; so are the
+  // places that checks of NaNs name.
+  j->places.bound = at_on_tiles_runs() || at_config_has(AT_WORD_CHECK_NAN);
   return AT_OK;
 }
 
