@@ -22,8 +22,9 @@ static bool is_floating(at_value v) {
   return (at_is_float(t) || at_is_complex(t)) && at_type_is_static(at_value_type(v));
 }
 
-// Moves values about, or runs regions: makes no value of its own. Kernels and
-// SparseCore calls have checks of theirs.
+// Moves values about, or runs regions: makes no value of its own. What collectives
+// bring is the other device's to tell; kernels and SparseCore calls have checks of
+// theirs.
 static bool makes_none(const at_node *n) {
   if (at_mosaic_is_call(n) || at_sparse_is_call(n)) return true;
   switch (n->op) {
@@ -39,7 +40,8 @@ static bool makes_none(const at_node *n) {
     case AT_OP_PAD:
       return true;
     default:
-      return at_op_is(n->op, AT_CONTROL) || at_op_of(n->op)->cost == AT_COST_NONE;
+      return at_op_is(n->op, AT_CONTROL) || at_op_is(n->op, AT_COLLECTIVE) ||
+             at_op_of(n->op)->cost == AT_COST_NONE;
   }
 }
 

@@ -8,7 +8,8 @@
 // the first op that made one of operands without: an element of its own for
 // elementwise ops, whole arrays for others. A NaN that a select leaves out,
 // that came in as an argument or that is written down as a constant is nobody's
-// mistake.
+// mistake. Each device has a record of its own: what a collective brings is
+// told by the device that made it, as far as it reaches a result there.
 #ifndef ATOLL_COMPILE_NAN_H_
 #define ATOLL_COMPILE_NAN_H_
 
