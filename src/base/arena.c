@@ -1,6 +1,7 @@
 #include "base/arena.h"
 
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -37,14 +38,25 @@ static void free_blocks(at_block *b) {
   }
 }
 
+static _Atomic uint64_t bytes_ever;
+
+uint64_t at_arena_bytes_ever(void) {
+  return atomic_load_explicit(&bytes_ever, memory_order_relaxed);
+}
+
+static void drop(at_arena *a) {
+  atomic_fetch_add_explicit(&bytes_ever, a->used, memory_order_relaxed);
+  free_blocks(a->head);
+}
+
 void at_arena_destroy(at_arena *a) {
   if (!a) return;
-  free_blocks(a->head);
+  drop(a);
   free(a);
 }
 
 void at_arena_reset(at_arena *a) {
-  free_blocks(a->head);
+  drop(a);
   a->head = NULL;
   a->used = 0;
 }

@@ -13,6 +13,8 @@ at_arena *at_arena_create_limited(size_t limit_bytes);
 void at_arena_destroy(at_arena *a);  // NULL allowed
 void at_arena_reset(at_arena *a);
 size_t at_arena_used_bytes(const at_arena *a);
+// Bytes of all arenas of this process that were destroyed or reset. Any thread.
+uint64_t at_arena_bytes_ever(void);
 
 // Zeroed memory. `align` is a power of two <= 4096. Over the arena's limit, or
 // bytes == SIZE_MAX, or no host memory, or interrupted (interrupt.h): NULL.

@@ -63,6 +63,7 @@ typedef struct at_compile_counts {
   uint64_t programs;  // that were compiled
   uint64_t cached;    // that came from the disk cache instead
   uint64_t modules;   // of LLVM that were made
+  uint64_t instructions;  // of LLVM in them, before any were optimised
 } at_compile_counts;
 at_compile_counts at_compile_count(void);
 
