@@ -38,9 +38,13 @@ static void put(at_log_level level, const char *text) {
   (void)ignored;
 }
 
+static _Thread_local unsigned long warnings;
+unsigned long at_log_warnings(void) { return warnings; }
+
 void at_log(at_log_level level, const char *fmt, ...) {
   char text[kMostText];
   va_list ap;
+  warnings += level == AT_LOG_WARNING || level == AT_LOG_ERROR;
   if (!at_log_on(level)) return;
   va_start(ap, fmt);
   vsnprintf(text, sizeof text, fmt, ap);
@@ -66,6 +70,7 @@ static bool is_news(uint64_t h) {
 void at_log_once(at_log_level level, const char *fmt, ...) {
   char text[kMostText];
   va_list ap;
+  warnings += level == AT_LOG_WARNING || level == AT_LOG_ERROR;
   if (!at_log_on(level)) return;
   va_start(ap, fmt);
   vsnprintf(text, sizeof text, fmt, ap);

@@ -544,10 +544,13 @@ static at_status compile_here(at_bytes program, const at_compile_options *o,
   bool caches = !o->no_cache && !*j.dump_dir && !j.verify;
   at_bytes x = {0};
   bool cached = !st.err && caches && find_cached(&j, &x);
+  unsigned long warnings = at_log_warnings();
   if (cached)
     atomic_fetch_add(&num_cached, 1);
   else if (!st.err)
     st = compile(&j, &x);
+  // What was said of a program is said again next time.
+  caches &= at_log_warnings() == warnings;
   if (!st.err && !cached && caches) at_cache_put(&j.key, j.mlir && !j.places.bound, x);
   end(&j);
   at_cpu_fp_restore(modes);

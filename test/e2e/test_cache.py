@@ -80,6 +80,25 @@ def test_messages_name_the_program_at_hand(tmp_path):
     assert (counts(p.stderr)[0] == 0) == (i == 1)
 
 
+WARNED = """
+import jax, jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+def body(x, o, scratch):
+  scratch[0:8, 0:128] = x[...]
+  o[...] = scratch[0:8, 0:128]
+jax.jit(pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct((8, 128), jnp.float32),
+                       scratch_shapes=[pltpu.VMEM((51200, 1024), jnp.float32)]))(jnp.ones((8, 128)))
+"""
+
+
+def test_warnings_of_a_compile_are_said_again(tmp_path):
+  path = program(tmp_path / "a", WARNED)
+  for _ in range(2):
+    p = run(path, cache=tmp_path / "cache", ATOLL_LENIENT="1", ATOLL_TARGET="v5e")
+    assert p.stderr.count("would refuse this kernel") == 1, p.stderr
+
+
 SMALL = """
 module @small {
   func.func public @main(%x: tensor<64x64xf32>) -> tensor<64x64xf32> {
