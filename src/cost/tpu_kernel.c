@@ -25,13 +25,12 @@ static coefficients g_c;
 static void read_model(void) {
   at_arena *a = at_arena_create();
   const at_json *j = NULL;
-  if (a && !at_code_take(at_json_parse(at_tpu_model_files[0], a, &j))) {
-    const at_json *rows = at_json_get(j, "coefficients");
+  if (a && at_code_take(at_json_parse(at_tpu_model_files[0], a, &j))) j = NULL;
+  const at_json *rows = at_json_get(j, "coefficients");
 #define READ(name) \
-  g_c.name = at_json_get_num(at_json_get(rows, #name), "value", 0);
-    COEFFICIENTS(READ)
+  g_c.name = at_coefficient(rows, #name, "data/tpu/kernel_model.json");
+  COEFFICIENTS(READ)
 #undef READ
-  }
   at_arena_destroy(a);
 }
 

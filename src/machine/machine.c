@@ -168,3 +168,11 @@ at_status at_machine_need(const at_machine *m, const char *name, double *out) {
   *out = v;
   return AT_OK;
 }
+
+double at_coefficient(const at_json *rows, const char *name, const char *file) {
+  double v = at_json_get_num(at_json_get(rows, name), "value", NAN);
+  if (isnan(v))
+    at_log_once(AT_LOG_ERROR, "%s has no \"%s\": estimates that need it are NaN",
+                file, name);
+  return v;
+}

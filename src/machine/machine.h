@@ -42,4 +42,8 @@ double at_machine_number(const at_machine *m, const char *name, double absent);
 // 0.
 at_status at_machine_need(const at_machine *m, const char *name, double *out);
 
+// A coefficient of a data file that comes with Atoll: rows[name].value. One that
+// is missing is said, once, and is NaN, so that no estimate passes for one.
+double at_coefficient(const at_json *rows, const char *name, const char *file);
+
 #endif

@@ -50,6 +50,22 @@ static void figures_have_sources(void **state) {
   assert_int_equal(at_code_take(st), AT_FAILED_PRECONDITION);
 }
 
+static void missing_coefficients_are_not_numbers(void **state) {
+  at_arena *a = at_arena_create();
+  static const char text[] = "{\"x\": {\"value\": 3}, \"y\": {}, \"z\": 4}";
+  const at_json *rows;
+  at_bytes bytes = {(const uint8_t *)text, sizeof text - 1};
+  assert_int_equal(at_code_take(at_json_parse(bytes, a, &rows)), 0);
+  assert_true(at_coefficient(rows, "x", "test") == 3);
+  static const char *const none[] = {"y", "z", "w"};
+  for (size_t i = 0; i < AT_LEN(none); i++) {
+    double v = at_coefficient(rows, none[i], "test");
+    assert_true(v != v);
+  }
+  assert_true(at_coefficient(NULL, "x", "test") != 3);
+  at_arena_destroy(a);
+}
+
 static void bad_descriptions_are_refused(void **state) {
   static const struct {
     const char *text, *says;
@@ -86,6 +102,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_machine_of_the_list_is_there),
       cmocka_unit_test(figures_have_sources),
+      cmocka_unit_test(missing_coefficients_are_not_numbers),
       cmocka_unit_test(bad_descriptions_are_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

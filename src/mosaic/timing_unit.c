@@ -2,7 +2,7 @@
 #include <math.h>
 #include <pthread.h>
 
-#include "base/json.h"
+#include "machine/machine.h"
 #include "mosaic/timing_internal.h"
 
 enum { kSublanes = 8, kLanes = 128 };
@@ -27,13 +27,12 @@ static figures g_figures;
 static void read_figures(void) {
   at_arena *a = at_arena_create();
   const at_json *j = NULL;
-  if (a && !at_code_take(at_json_parse(at_mosaic_unit_files[0], a, &j))) {
-    const at_json *rows = at_json_get(j, "figures");
+  if (a && at_code_take(at_json_parse(at_mosaic_unit_files[0], a, &j))) j = NULL;
+  const at_json *rows = at_json_get(j, "figures");
 #define READ(name) \
-  g_figures.name = at_json_get_num(at_json_get(rows, #name), "value", 1);
-    FIGURES(READ)
+  g_figures.name = at_coefficient(rows, #name, "data/tpu/vector_unit.json");
+  FIGURES(READ)
 #undef READ
-  }
   at_arena_destroy(a);
 }
 
