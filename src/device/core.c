@@ -397,7 +397,12 @@ static at_status run_team(team *t, at_core_group *g) {
   member *members = calloc(t->num_cores + 1, sizeof *members);
   at_status st = AT_OK;
   if (!t->done || !members) {
-    st = AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for %u cores", t->num_cores);
+    // Cores of other devices must not wait for these.
+    for (uint32_t i = 0; i < t->num_cores; i++) {
+      t->cores[i].status = AT_FAIL(AT_RESOURCE_EXHAUSTED,
+                                   "no memory for %u cores", t->num_cores);
+      core_ended(&t->cores[i]);
+    }
     goto done;
   }
   atomic_store(&t->running, t->num_cores);

@@ -198,6 +198,81 @@ static void no_copy_is_forgotten(void **state) {
   }
 }
 
+// ---- No memory
+// Once all devices have begun, an allocation fails: the first, the second, ...
+// until all have got through. Each failure is a status, and nobody waits for
+// ever. Sanitizers own malloc: there is nothing to do there.
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define OWN_MALLOC 0
+#endif
+#endif
+#ifndef OWN_MALLOC
+#define OWN_MALLOC 1
+#endif
+
+enum { kFew = 4 };
+static _Atomic long g_countdown;  // 1: the next one fails, 0 and less: none
+
+#if OWN_MALLOC
+void *__libc_calloc(size_t, size_t);
+void *__libc_realloc(void *, size_t);
+static bool refuse(void) {
+  return atomic_load(&g_begun) == kFew && atomic_load(&g_countdown) > 0 &&
+         atomic_fetch_sub(&g_countdown, 1) == 1;
+}
+void *calloc(size_t n, size_t k) {
+  return refuse() ? NULL : __libc_calloc(n, k);
+}
+void *realloc(void *p, size_t n) {
+  return refuse() ? NULL : __libc_realloc(p, n);
+}
+#endif
+
+// refs as of send_by_scope. To the next of kFew, word by word.
+static void send_words(at_core *c, const int32_t *g, const at_core_ref *r) {
+  char *sems = r[2].base;
+  for (int i = 0; i < kWords; i++) {
+    at_core_dma d = copy_of((float *)r[1].base + i, (float *)r[0].base + i, 1,
+                            sems + AT_CORE_SEM_BYTES);
+    d.src_sem = sems;
+    d.device = (c->device_id + 1) % kFew;
+    at_core_dma_start(c, &d);
+    at_core_dma_wait(c, d.src_sem, 4, 0);
+    at_core_dma_wait(c, d.dst_sem, 4, 0);
+  }
+}
+
+static void checks_that_cannot_be_made_are_errors(void **state) {
+  static float in[kFew][kWords], out[kFew][kWords];
+  kernel k[kFew];
+  at_status st[kFew];
+  int failures = 0;
+  g_checks = 63;
+  for (long at = 1;; at++) {
+    bool failed = false;
+    for (int i = 0; i < kFew; i++) {
+      k[i] = ring(in[i], out[i]);
+      k[i].body = send_words;
+    }
+    atomic_store(&g_begun, 0);
+    atomic_store(&g_countdown, at);
+    run_devices(k, kFew, st);
+    bool through = atomic_exchange(&g_countdown, 0) > 0;
+    give_all();
+    for (int i = 0; i < kFew; i++) {
+      at_code code = at_code_take(st[i]);
+      failed |= code == AT_RESOURCE_EXHAUSTED;
+      assert_true(!code || code == AT_RESOURCE_EXHAUSTED ||
+                  code == AT_CANCELLED);
+    }
+    assert_int_equal(failed, !through);
+    if (through) break;
+    failures++;
+  }
+  assert_true(failures > 20 || !OWN_MALLOC);
+}
+
 int main(void) {
   if (at_code_take(at_pool_create(2, &g_pool)) ||
       at_code_take(at_sched_create(3, 1 << 18, &g_sched)))
@@ -205,7 +280,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(memory_follows_the_kernel),
       cmocka_unit_test(every_earlier_access_counts),
-      cmocka_unit_test(no_copy_is_forgotten)};
+      cmocka_unit_test(no_copy_is_forgotten),
+      cmocka_unit_test(checks_that_cannot_be_made_are_errors)};
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   at_sched_destroy(g_sched);
   at_pool_destroy(g_pool);

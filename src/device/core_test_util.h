@@ -44,6 +44,7 @@ typedef struct kernel {
 } kernel;
 
 static uint32_t g_checks;
+static _Atomic int g_begun;  // launches
 static at_pool *g_pool;
 static at_sched *g_sched;
 
@@ -80,6 +81,7 @@ static inline at_status run_on(kernel *k, at_core_group *g, int32_t device,
                       .num_devices = n,
                       .checks = g_checks,
                       .max_turns = k->max_turns ? k->max_turns : 1 << 22};
+  atomic_fetch_add(&g_begun, 1);
   return at_core_run(&l);
 }
 
