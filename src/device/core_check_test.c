@@ -342,6 +342,33 @@ static void leaves_a_signal(at_core *c, const int32_t *g,
   if (g_sound || g[0] % 2) at_core_sem_wait(c, r[3].base, 1, 0);
 }
 
+static void clamp(at_core *c, const int32_t *g, const at_core_ref *r,
+                  int32_t *o) {
+  o[0] = g_sound ? g[0] : AT_MIN(g[0], 2);
+}
+
+// The last two indices have one block.
+static void parallel_steps_have_blocks_of_their_own(void **state) {
+  float out[32];
+  kernel k = {.record = {.num_refs = 1,
+                         .grid_rank = 1,
+                         .grid = {4},
+                         .semantics = {AT_CORE_PARALLEL}},
+              .refs = {windowed(AT_CORE_OUT, 4, 8, 1, 8)},
+              .index = {clamp},
+              .body = fills_output,
+              .bufs = {out}};
+  g_checks = AT_CHECK_RACES;
+  g_sound = true;
+  runs(&k);
+  g_sound = false;
+  fails(&k, AT_FAILED_PRECONDITION,
+        "race: the window of output 0 (argument 0) stays where it is when "
+        "another index begins");
+  k.record.semantics[0] = AT_CORE_ARBITRARY;
+  runs(&k);
+}
+
 static void parallel_steps_leave_nothing(void **state) {
   static const struct {
     at_core_body_fn body;
@@ -395,6 +422,7 @@ int main(void) {
       cmocka_unit_test(padding_of_integers_is_found),
       cmocka_unit_test(stores_to_inputs_are_read),
       cmocka_unit_test(cores_must_signal),
+      cmocka_unit_test(parallel_steps_have_blocks_of_their_own),
       cmocka_unit_test(parallel_steps_leave_nothing)};
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   at_sched_destroy(g_sched);

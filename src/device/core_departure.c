@@ -34,6 +34,8 @@ void core_shadow_moved(core_state *c) {
   const at_xcore *r = c->program->record;
   for (uint32_t i = 0; i < r->num_refs; i++) {
     const window *w = &c->windows[i];
+    if (!w->moved && w->operand && w->ref->role == AT_CORE_OUT)
+      parallel_window_stays(c, i);
     bool fetched = w->moved && w->ref->role == AT_CORE_IN && w->ref->alias >= 0;
     for (uint32_t k = 0, out = 0; fetched && k < r->num_refs; k++) {
       if (c->windows[k].ref->role != AT_CORE_OUT) continue;

@@ -39,6 +39,17 @@ void parallel_text(const core_state *c, char *out, size_t n) {
              dims - 1);
 }
 
+void parallel_window_stays(core_state *c, uint32_t i) {
+  char name[64], dims[96];
+  if (!c->shadow->new_index || !core_checks(c, AT_CHECK_RACES)) return;
+  parallel_text(c, dims, sizeof dims);
+  core_stop(c, AT_FAILED_PRECONDITION, core_window_loc(c, i),
+            "race: the window of %s stays where it is when another index "
+            "begins\ndetail: along %s; cores that share it would write the "
+            "same block",
+            core_ref_text(c, i, name, sizeof name), dims);
+}
+
 // ---- From one index to the next
 static void forget_scratch(core_state *c, uint32_t i) {
   const at_xcore_ref *x = &c->program->refs[i];
@@ -77,11 +88,12 @@ static int64_t index_of_step(const core_state *c) {
 void core_shadow_step(core_state *c) {
   if (!c->shadow->apart) return;
   int64_t index = index_of_step(c);
+  c->shadow->new_index = index != c->shadow->index;
   if (index > UINT32_MAX)
     core_stop(c, AT_RESOURCE_EXHAUSTED, -1,
               "no memory for the checks: more than %u steps in parallel",
               UINT32_MAX);
-  if (index == c->shadow->index) return;
+  if (!c->shadow->new_index) return;
   c->shadow->index = index;
   if (!c->together) c->actor = (uint32_t)index;
   for (uint32_t i = 0; i < c->program->record->num_refs; i++) {

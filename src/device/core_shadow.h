@@ -109,6 +109,7 @@ struct shadow {
   uint32_t num_mistaken, cap_mistaken;
   bool apart;     // steps of different parallel indices are held apart
   int64_t index;  // of this step
+  bool new_index;  // the step before had another
   uint64_t num_stores;
   uint64_t *last_store;  // per 2 + `loc`: the number of the last there
   area *fetches;         // a pipeline's blocks, the last of each buffer
@@ -179,6 +180,9 @@ bool sent_arrived(core_state *c, uint32_t sent);
 bool parallel_apart(const core_state *c);
 // Is the region one that such cores share and may write?
 bool parallel_shares(const core_state *c, const region *r);
+// The block of an output's window is that of the step before: fails if that
+// step was of another index.
+void parallel_window_stays(core_state *c, uint32_t ref);
 // "dimension 0 of the grid, which is declared parallel"
 void parallel_text(const core_state *c, char *out, size_t n);
 
