@@ -13,6 +13,7 @@
 #include "compile/apart.h"
 #include "compile/cache.h"
 #include "compile/core.h"
+#include "compile/donation.h"
 #include "compile/layouts.h"
 #include "compile/nan.h"
 #include "compile/places.h"
@@ -229,93 +230,13 @@ static at_status lay_on_tiles(job *j) {
   return AT_OK;
 }
 
-// ---- Donation --------------------------------------------------------------------
-// Is result r an argument that the caller keeps?
-static bool is_kept(const at_module *m, uint32_t r) {
-  const at_comp *c = m->entry;
-  for (uint32_t p = 0; p < c->num_params; p++)
-    if (c->params[p] == c->results[r].node) return !m->params[p].donor;
-  return false;
-}
-
-// A result of parameter p's type, or of as many bytes, that no parameter takes
-// yet; -1: none. `kept`: also one that would need no memory else.
-static int32_t free_result(const at_module *m, uint32_t p, bool exact, bool kept) {
-  const at_comp *c = m->entry;
-  const at_type *t = &c->params[p]->types[0];
-  for (uint32_t r = 0; r < c->num_results; r++) {
-    const at_type *have = at_value_type(c->results[r]);
-    if (!kept && is_kept(m, r)) continue;
-    bool taken = exact ? !at_type_eq(t, have) : at_type_bytes(t) != at_type_bytes(have);
-    for (uint32_t q = 0; q < c->num_params; q++) taken |= m->params[q].alias == (int32_t)r;
-    taken |= !at_layouts_agree(m, p, r);
-    if (!taken) return (int32_t)r;
-  }
-  return -1;
-}
-
-// A donor that is a result itself takes that result, so that nothing is copied; who
-// had it takes the one that the donor had, of the same type. Nobody takes a result
-// that is a kept argument.
-static void keep_what_passes(at_module *m) {
-  at_comp *c = m->entry;
-  for (uint32_t p = 0; p < c->num_params; p++)
-    if (m->params[p].alias >= 0 && is_kept(m, (uint32_t)m->params[p].alias))
-      m->params[p].alias = -1;
-  for (uint32_t r = 0; r < c->num_results; r++) {
-    const at_node *n = c->results[r].node;
-    if (n->op != AT_OP_PARAMETER) continue;
-    uint32_t p = 0, q = 0;
-    while (c->params[p] != n) p++;
-    int32_t had = m->params[p].alias;
-    if (!m->params[p].donor || !at_layouts_agree(m, p, r) ||
-        (had >= 0 && c->results[had].node == n))
-      continue;
-    while (q < c->num_params && m->params[q].alias != (int32_t)r) q++;
-    if (q < c->num_params) {
-      bool fits = had >= 0 && at_layouts_agree(m, q, (uint32_t)had) &&
-                  at_type_bytes(&c->params[q]->types[0]) ==
-                      at_type_bytes(at_value_type(c->results[had]));
-      m->params[q].alias = fits ? had : -1;
-    }
-    m->params[p].alias = (int32_t)r;
-  }
-}
-
-// Keeps the aliases whose sizes agree, and gives each plain donor an output of its
-// own type or size that nobody else takes.
-static void settle_aliases(at_module *m) {
-  at_comp *c = m->entry;
-  if (!m->params) return;
-  for (uint32_t p = 0; p < c->num_params; p++) {
-    int32_t r = m->params[p].alias;
-    const at_type *t = &c->params[p]->types[0];
-    if (r < 0) continue;
-    m->params[p].donor = true;
-    bool taken = false;
-    for (uint32_t q = 0; q < p; q++) taken |= m->params[q].alias == r;
-    if (taken || (uint32_t)r >= c->num_results ||
-        at_type_bytes(t) != at_type_bytes(at_value_type(c->results[r])) ||
-        !at_layouts_agree(m, p, (uint32_t)r))
-      m->params[p].alias = -1;
-  }
-  keep_what_passes(m);
-  for (int round = 0; round < 3; round++)
-    for (uint32_t p = 0; p < c->num_params; p++)
-      if (m->params[p].donor && m->params[p].alias < 0)
-        m->params[p].alias = free_result(m, p, round == 0, round == 2);
-  // What nobody takes stays the caller's.
-  for (uint32_t p = 0; p < c->num_params; p++)
-    m->params[p].donor = m->params[p].alias >= 0;
-}
-
 // ---- Back --------------------------------------------------------------------------
 static bool can_alias(void *user, const at_node *n, uint32_t result, uint32_t operand) {
   return at_steps_can_alias(user, n, result, operand);
 }
 
 static at_status place(job *j) {
-  settle_aliases(j->module);
+  AT_TRY(at_donation_settle(j->module, j->arena));
   AT_TRY(at_steps_fill_splats(j->module));
   AT_TRY(at_steps_choose(j->module, j->arena, &j->choices));
   at_plan_hooks hooks = {can_alias, &j->choices};
@@ -354,13 +275,11 @@ static at_status write_ios(job *j, at_writer *w, at_xheader *h) {
                     &h->host_argument_bytes));
     if (info && info->alias >= 0) h->alias_bytes += at_type_bytes(at_value_type(v));
   }
-  for (uint32_t r = 0; r < c->num_results; r++) {
-    int32_t alias = -1;
-    for (uint32_t i = 0; i < c->num_params; i++)
-      if (m->params && m->params[i].alias == (int32_t)r) alias = (int32_t)i;
+  int32_t *takers;
+  AT_TRY(at_donation_takers(m, j->arena, &takers));
+  for (uint32_t r = 0; r < c->num_results; r++)
     AT_TRY(write_io(j, w, AT_XS_OUTPUTS, c->results[r], m->results ? &m->results[r] : NULL,
-                    alias, &h->output_bytes));
-  }
+                    takers[r], &h->output_bytes));
   return AT_OK;
 }
 
