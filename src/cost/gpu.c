@@ -17,22 +17,23 @@ enum {
   kConcatSplit = 400
 };
 
-static void read_cycles(at_gpu *g, const at_machine *m) {
+static at_status read_cycles(at_gpu *g, const at_machine *m) {
   for (int op = 0; op < AT_OP_COUNT; op++)
     for (int t = 0; t < AT_DTYPE_COUNT; t++) g->cycles[op][t] = kDefaultCycles;
   const at_perf_table *tables;
   size_t count;
   at_figure key;
-  if (at_code_take(at_perf_builtin(&tables, &count))) return;
-  const char *name = at_machine_figure(m, "op_table", &key) ? key.text.ptr : "";
+  AT_TRY(at_perf_builtin(&tables, &count));
+  const char *name = "sm_86";  // what XLA takes for chips that it does not know
+  if (at_machine_figure(m, "op_table", &key)) name = key.text.ptr;
   const at_perf_table *t = at_perf_find(tables, count, name);
   if (!t)
-    t = at_perf_find(tables, count,
-                     "sm_86");  // what XLA takes for chips it does not know
-  for (size_t i = 0; t && i < t->num_cycles; i++) {
+    return AT_FAIL(AT_FAILED_PRECONDITION, "op_table of %s: data/perf has no %s", m->name, name);
+  for (size_t i = 0; i < t->num_cycles; i++) {
     const at_perf_cycles *c = &t->cycles[i];
     g->cycles[c->op][c->dtype] = (uint16_t)AT_MIN(c->cycles, UINT16_MAX);
   }
+  return AT_OK;
 }
 
 at_status at_gpu_of(const at_machine *m, at_arena *a, const at_gpu **out) {
@@ -49,7 +50,7 @@ at_status at_gpu_of(const at_machine *m, at_arena *a, const at_gpu **out) {
   g->l1 = at_machine_number(m, "l1_bytes_per_core", 0);
   g->launch = at_machine_number(m, "kernel_launch_seconds", 1e-6);
   g->block_rate = g->clock * transaction;
-  read_cycles(g, m);
+  AT_TRY(read_cycles(g, m));
   *out = g;
   return AT_OK;
 }

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/log.h"
 #include "cost/cost_internal.h"
 #include "cost/count.h"
 
@@ -106,6 +107,18 @@ static void fill_types(at_host *h) {
   }
 }
 
+static void say_missing(const at_machine *m, const at_host *h) {
+  at_strbuf names = {0};
+  for (int r = 0; r < AT_HOST_RATES; r++)
+    if (!h->curves[r].count) at_strbuf_addf(&names, " %s", figures[r]);
+  if (names.len)
+    at_log_once(AT_LOG_WARNING,
+                "the description of %s lacks%.*s: work that needs them counts 0\n"
+                "hint: atoll doctor --measure writes them",
+                m->name, (int)names.len, names.ptr);
+  at_strbuf_free(&names);
+}
+
 at_status at_host_of(const at_machine *m, at_arena *a, const at_host **out) {
   static const struct {
     const char *figure;
@@ -141,6 +154,7 @@ at_status at_host_of(const at_machine *m, at_arena *a, const at_host **out) {
       AT_TRY(read_curve(figures[r], f.text, &h->curves[r]));
   for (int r = AT_HOST_READ; r <= AT_HOST_WRITE; r++)
     if (!h->curves[r].count) return bad(figures[r], "missing");
+  say_missing(m, h);
   *out = h;
   return AT_OK;
 }

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/log.h"
 #include "cost/cost_internal.h"
 #include "cost/gpu.h"
 #include "cost/host.h"
@@ -30,7 +31,12 @@ static at_status read_description(const char *path, at_arena *a,
                                   at_machine *out) {
   at_bytes text;
   AT_TRY(read_file(path, a, &text));
-  return at_status_prefix(at_machine_read(text, a, out), "%s", path);
+  AT_TRY(at_status_prefix(at_machine_read(text, a, out), "%s", path));
+  // Somebody's own may say less; what that means is in machine/figures.def.
+  at_status st = at_machine_complete(out);
+  if (!at_ok(st)) at_log_once(AT_LOG_WARNING, "%s: %s", path, at_status_message(st));
+  at_status_free(st);
+  return AT_OK;
 }
 
 // What `atoll cost collect` measured of this host, if it did.
@@ -113,7 +119,10 @@ static at_status prepare_tables(at_target *t, at_arena *a) {
   if (!at_machine_figure(t->machine, "perf_table", &key) || !key.text.len)
     return AT_OK;
   mine = at_perf_find(tables, count, key.text.ptr);
-  if (!mine || !mine->count) return AT_OK;
+  if (!mine)
+    return AT_FAIL(AT_FAILED_PRECONDITION, "perf_table of %s: data/perf has no %s",
+                   t->machine->name, key.text.ptr);
+  if (!mine->count) return AT_OK;
   at_perf *p;
   AT_TRY(at_perf_prepare(mine, t->mode, false, a, &p));
   t->perf = p;

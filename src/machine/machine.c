@@ -21,7 +21,60 @@ static bool is_platform(at_str p) {
          at_str_is(p, "host");
 }
 
+// ---- What figures there are
+typedef struct row {
+  const char *name, *needed;  // platforms by first letter; USE, OPTIONAL: of none
+  at_json_kind kind;
+} row;
+
+#define USE ""
+#define OPTIONAL ""
+#define NUMBER AT_JSON_NUMBER
+#define TEXT AT_JSON_STRING
+static const row g_rows[] = {
+#define AT_FIGURE(name, kind, needed, doc) {#name, needed, kind},
+#include "machine/figures.def"
+#undef AT_FIGURE
+};
+#undef USE
+#undef OPTIONAL
+#undef NUMBER
+#undef TEXT
+
+static const row *row_of(at_str name) {
+  for (size_t i = 0; i < AT_LEN(g_rows); i++)
+    if (at_str_is(name, g_rows[i].name)) return &g_rows[i];
+  return NULL;
+}
+
+at_status at_machine_complete(const at_machine *m) {
+  at_strbuf missing = {0}, unknown = {0};
+  for (size_t i = 0; i < AT_LEN(g_rows); i++)
+    if (strchr(g_rows[i].needed, *m->platform) && !at_json_get(m->tree, g_rows[i].name))
+      at_strbuf_addf(&missing, "%s%s", missing.len ? ", " : "", g_rows[i].name);
+  for (size_t i = 0; i < m->tree->len; i++) {
+    at_str key = m->tree->keys[i];
+    if (m->tree->items[i].kind == AT_JSON_OBJECT && !row_of(key))
+      at_strbuf_addf(&unknown, "%s%.*s", unknown.len ? ", " : "",
+                     (int)AT_MIN(key.len, (size_t)64), key.ptr);
+  }
+  at_status st = at_strbuf_status(&missing);
+  if (at_ok(st)) st = at_strbuf_status(&unknown);
+  if (at_ok(st) && missing.len)
+    st = AT_FAIL(AT_FAILED_PRECONDITION, "the description of %s does not say %.*s%s%.*s",
+                 m->name, (int)missing.len, missing.ptr,
+                 unknown.len ? ", and nothing reads its " : "", (int)unknown.len,
+                 unknown.ptr ? unknown.ptr : "");
+  else if (at_ok(st) && unknown.len)
+    st = AT_FAIL(AT_FAILED_PRECONDITION, "the description of %s says what nothing reads: %.*s",
+                 m->name, (int)unknown.len, unknown.ptr);
+  at_strbuf_free(&missing), at_strbuf_free(&unknown);
+  return st;
+}
+
+// ---- Reading
 static at_status check_figure(at_str name, const at_json *v) {
+  const row *known = row_of(name);
   const at_json *value = at_json_get(v, "value");
   bool number = value && value->kind == AT_JSON_NUMBER &&
                 isfinite(value->number) && value->number >= 0;
@@ -31,6 +84,9 @@ static at_status check_figure(at_str name, const at_json *v) {
                    "{\"value\": a number "
                    "that is not negative, or a text, \"source\": who says so}",
                    (int)AT_MIN(name.len, (size_t)64), name.ptr);
+  if (known && value->kind != known->kind)
+    return AT_FAIL(AT_INVALID_ARGUMENT, "machine description: \"%s\" is not a %s", known->name,
+                   known->kind == AT_JSON_NUMBER ? "number" : "text");
   if (!at_json_get_str(v, "source", AT_STR("")).len)
     return AT_FAIL(AT_INVALID_ARGUMENT,
                    "machine description: \"%.*s\" has no source",
@@ -91,6 +147,7 @@ static void load(void) {
        arena && i < at_machine_files_count && g_count < kMaxMachines; i++) {
     at_status st =
         at_machine_read(at_machine_files[i], arena, &g_machines[g_count]);
+    if (at_ok(st)) st = at_machine_complete(&g_machines[g_count]);
     if (at_ok(st))
       g_count++;
     else

@@ -6,7 +6,8 @@
 //    "hbm_bytes_per_second": {"value": 1.64e12, "source": "..."}, ...}
 //
 // A value is a number (SI units: bytes, seconds, hertz, operations) or a text.
-// A figure that nobody published is absent or 0, and whoever needs it says so.
+// A figure that nobody published is absent or 0, and whoever needs it says so;
+// machine/figures.def lists all, and what the absence of each means.
 #ifndef ATOLL_MACHINE_MACHINE_H_
 #define ATOLL_MACHINE_MACHINE_H_
 
@@ -26,8 +27,13 @@ const at_machine *at_machine_at(size_t i);
 at_status at_machine_find(at_str name, const at_machine **out);
 bool at_machine_answers_to(const at_machine *m, at_str name);
 // Reads a description; everything lives in `a`. INVALID_ARGUMENT names the
-// member that is not a figure with a source.
+// member that is not a figure with a source, or not of the kind that
+// machine/figures.def says.
 at_status at_machine_read(at_bytes text, at_arena *a, at_machine *out);
+// Does it say all that machine/figures.def wants of its platform, and nothing that the
+// table does not know? FAILED_PRECONDITION names the machine and each such figure.
+// Descriptions that come with Atoll have to; of others it is a warning.
+at_status at_machine_complete(const at_machine *m);
 
 typedef struct at_figure {
   double value;   // 0 when the figure is a text

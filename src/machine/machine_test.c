@@ -4,6 +4,7 @@
 #include <stddef.h>
 
 #include <cmocka.h>
+#include <stdio.h>
 
 #include "machine/machine.h"
 
@@ -66,6 +67,89 @@ static void missing_coefficients_are_not_numbers(void **state) {
   at_arena_destroy(a);
 }
 
+// The description without key `left_out`, or with that key's value of the other kind.
+static at_code read_changed(const at_json *tree, size_t left_out, bool retyped, at_arena *a,
+                            at_machine *m) {
+  at_strbuf b = {0};
+  at_json_writer w = {.out = &b};
+  at_json_begin_object(&w);
+  for (size_t i = 0; i < tree->len; i++) {
+    if (i == left_out && !retyped) continue;
+    at_json_key(&w, tree->keys[i]);
+    if (i != left_out || tree->items[i].kind != AT_JSON_OBJECT) {
+      i != left_out ? at_json_value(&w, &tree->items[i]) : at_json_int(&w, 7);
+      continue;
+    }
+    const at_json *v = at_json_get(&tree->items[i], "value");
+    at_json_begin_object(&w);
+    at_json_key(&w, AT_STR("value"));
+    v->kind == AT_JSON_NUMBER ? at_json_str(&w, AT_STR("7")) : at_json_int(&w, 7);
+    at_json_key(&w, AT_STR("source"));
+    at_json_str(&w, AT_STR("a test"));
+    at_json_end_object(&w);
+  }
+  at_json_end_object(&w);
+  at_str text = at_strbuf_str(&b);
+  char *copy = at_arena_str(a, text);
+  at_strbuf_free(&b);
+  assert_non_null(copy);
+  return at_code_take(at_machine_read((at_bytes){(uint8_t *)copy, text.len}, a, m));
+}
+
+// Of a key that is not missed when the file is read: is it one that users need by
+// at_machine_need, or one that the table calls optional?
+static bool may_be_absent(at_str key) {
+  const char *const names[] = {
+#define USE ""
+#define OPTIONAL ""
+#define AT_FIGURE(name, kind, needed, doc) *needed ? "" : #name,
+#include "machine/figures.def"
+#undef AT_FIGURE
+#undef USE
+#undef OPTIONAL
+  };
+  for (size_t i = 0; i < AT_LEN(names); i++)
+    if (at_str_is(key, names[i])) return true;
+  return at_str_is(key, "aliases");
+}
+
+static void no_key_of_a_data_file_goes_unmissed(void **state) {
+  size_t missed = 0;
+  for (size_t i = 0; i < at_machine_count(); i++) {
+    const at_json *tree = at_machine_at(i)->tree;
+    for (size_t k = 0; k < tree->len; k++) {
+      at_arena *a = at_arena_create();
+      at_machine m;
+      if (!read_changed(tree, k, false, a, &m)) {
+        at_status st = at_machine_complete(&m);
+        char key[64];
+        snprintf(key, sizeof key, "%.*s", (int)tree->keys[k].len, tree->keys[k].ptr);
+        bool said = strstr(at_status_message(st), key) && strstr(at_status_message(st), m.name);
+        if (at_code_take(st) ? !said : !may_be_absent(tree->keys[k]))
+          fail_msg("%s without %s goes unmissed", m.name, key);
+        missed += said;
+      }
+      assert_int_equal(read_changed(tree, k, true, a, &m), AT_INVALID_ARGUMENT);
+      at_arena_destroy(a);
+    }
+  }
+  assert_true(missed > 200);
+}
+
+static void figures_that_nothing_reads_are_told(void **state) {
+  static const char text[] =
+      "{\"name\": \"x\", \"platform\": \"host\", \"clock_herz\": {\"value\": 1, \"source\": \"me\"}}";
+  at_arena *a = at_arena_create();
+  at_machine m;
+  assert_int_equal(
+      at_code_take(at_machine_read((at_bytes){(const uint8_t *)text, sizeof text - 1}, a, &m)), 0);
+  at_status st = at_machine_complete(&m);
+  assert_non_null(strstr(at_status_message(st), "clock_herz"));
+  assert_non_null(strstr(at_status_message(st), "hbm_bytes_per_second_per_chip"));
+  assert_int_equal(at_code_take(st), AT_FAILED_PRECONDITION);
+  at_arena_destroy(a);
+}
+
 static void bad_descriptions_are_refused(void **state) {
   static const struct {
     const char *text, *says;
@@ -103,6 +187,8 @@ int main(void) {
       cmocka_unit_test(every_machine_of_the_list_is_there),
       cmocka_unit_test(figures_have_sources),
       cmocka_unit_test(missing_coefficients_are_not_numbers),
+      cmocka_unit_test(no_key_of_a_data_file_goes_unmissed),
+      cmocka_unit_test(figures_that_nothing_reads_are_told),
       cmocka_unit_test(bad_descriptions_are_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
