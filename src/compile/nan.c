@@ -1,6 +1,7 @@
 #include "compile/nan.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "compile/compile.h"
 #include "compile/sparse.h"
@@ -14,7 +15,7 @@ typedef struct watcher {
   AT_VEC(at_value) values;
   AT_VEC(uint32_t) sites;  // by value; 0: not watched, else site + 1
   uint32_t num_sites;
-  at_strbuf table;  // "op\tplace" of each site, a line each
+  at_strbuf table;  // "name\tplace" of each site, a line each
 } watcher;
 
 static bool is_floating(at_value v) {
@@ -23,7 +24,7 @@ static bool is_floating(at_value v) {
 }
 
 // Moves values about, or runs regions: makes no value of its own. What collectives
-// bring is the other device's to tell; kernels and SparseCore calls have checks of
+// bring is the other device's to tell (sums: add_sum); kernels and SparseCore calls have checks of
 // theirs.
 static bool makes_none(const at_node *n) {
   if (at_mosaic_is_call(n) || at_sparse_is_call(n)) return true;
@@ -104,32 +105,124 @@ static void put_arrays(at_strbuf *b, const at_value *v, uint32_t n) {
 }
 
 // ---- Sites
-static at_status add_site(watcher *w, at_node *n) {
+// What the program calls it: "psum", the last part of "jit(f)/jit(main)/div"; else
+// its op, which may be another since it was simplified.
+static void put_name(at_strbuf *b, const at_node *n) {
+  const char *name = n->loc && n->loc->name ? n->loc->name : "";
+  const char *last = strrchr(name, '/');
+  if (last) name = last + 1;
+  size_t len = strcspn(name, "[");
+  if (len && !strchr(name, '('))
+    at_strbuf_add(b, (at_str){name, len});
+  else
+    at_strbuf_addz(b, at_op_text(n->op));
+}
+
+// A line of the table. Names may hold whatever; tabs and ends of lines are ours.
+static at_status put_row(watcher *w, const at_node *n) {
+  at_strbuf row = {0};
+  put_name(&row, n);
+  size_t op = row.len;
+  at_strbuf_addc(&row, ' ');
+  at_loc_print(&row, at_loc_source(n->loc));
+  at_status st = at_strbuf_status(&row);
+  for (size_t i = 0; at_ok(st) && i < row.len; i++)
+    if ((unsigned char)row.ptr[i] < ' ') row.ptr[i] = ' ';
+  if (at_ok(st)) row.ptr[op] = '\t';
+  at_strbuf_add(&w->table, at_strbuf_str(&row));
+  at_strbuf_addc(&w->table, '\n');
+  at_strbuf_free(&row);
+  return st;
+}
+
+typedef struct site {
+  at_node *node;
+  const at_value *results, *operands;
+  uint32_t num_results, num_operands;
+  bool elementwise;
+} site;
+
+static at_status add_site(watcher *w, const site *s) {
   at_value *v;
   uint32_t count = 1, results, id;
-  AT_TRY_ALLOC(v, at_new(w->arena, at_value, n->num_results + n->num_operands + 1));
+  AT_TRY_ALLOC(v, at_new(w->arena, at_value, s->num_results + s->num_operands + 1));
   v[0] = w->record;
-  for (uint32_t r = 0; r < n->num_results; r++) {
-    if (!is_floating((at_value){n, r})) continue;
-    AT_TRY(id_of(w, (at_value){n, r}, &id));
+  for (uint32_t r = 0; r < s->num_results; r++) {
+    if (!is_floating(s->results[r])) continue;
+    AT_TRY(id_of(w, s->results[r], &id));
     w->sites.ptr[id] = w->num_sites + 1;
-    v[count++] = (at_value){n, r};
+    v[count++] = s->results[r];
   }
   results = count - 1;
-  for (uint32_t o = 0; o < n->num_operands; o++)
-    if (is_floating(n->operands[o])) v[count++] = n->operands[o];
+  for (uint32_t o = 0; o < s->num_operands; o++)
+    if (is_floating(s->operands[o])) v[count++] = s->operands[o];
   at_strbuf b = {0};
-  at_strbuf_addf(&b, "watch %u %d %u", w->num_sites++, at_op_is(n->op, AT_ELEMENTWISE), results);
+  at_strbuf_addf(&b, "watch %u %d %u", w->num_sites++, s->elementwise, results);
   put_arrays(&b, v + 1, count - 1);
-  at_node *call;
+  at_node *call, *n = s->node;
   at_status st = at_strbuf_status(&b);
   if (at_ok(st))
     st = add_call(w, n->parent, n->next, v, count, at_strbuf_str(&b), NULL, n->loc, &call);
   at_strbuf_free(&b);
-  at_strbuf_addf(&w->table, "%s\t", at_op_text(n->op));
-  at_loc_print(&w->table, at_loc_source(n->loc));
-  at_strbuf_addc(&w->table, '\n');
-  return st;
+  return at_ok(st) ? put_row(w, n) : st;
+}
+
+static at_status add_op(watcher *w, at_node *n) {
+  at_value *v;
+  AT_TRY_ALLOC(v, at_new(w->arena, at_value, n->num_results));
+  for (uint32_t r = 0; r < n->num_results; r++) v[r] = (at_value){n, r};
+  site s = {n, v, n->operands, n->num_results, n->num_operands,
+            at_op_is(n->op, AT_ELEMENTWISE)};
+  return add_site(w, &s);
+}
+
+// ---- Sums over devices
+static bool sums(const at_node *n) {
+  return n->op == AT_OP_ALL_REDUCE || n->op == AT_OP_REDUCE_SCATTER;
+}
+
+// x where it is NaN, else 0.
+static at_status put_marks(watcher *w, at_node *before, at_value x, at_value *out) {
+  at_type t = *at_value_type(x);
+  const at_literal *zero;
+  at_attr attrs[] = {{.id = AT_ATTR_COMPARISON_DIRECTION, .i = AT_NE},
+                     {.id = AT_ATTR_COMPARE_TYPE, .i = AT_CMP_FLOAT}};
+  at_value v[] = {x, x, {0}};
+  at_node_desc d = {.op = AT_OP_COMPARE, .operands = v, .num_operands = 2, .attrs = attrs,
+                    .num_attrs = AT_LEN(attrs), .loc = before->loc};
+  at_node *differs;
+  AT_TRY(at_literal_make(w->arena, t, (const uint64_t[2]){0}, true, false, &zero));
+  AT_TRY(at_build(before->parent, before, &d, &differs));
+  v[0] = (at_value){differs, 0};
+  AT_TRY(at_build_constant(before->parent, before, zero, &v[2]));
+  return at_build_op(before->parent, before, AT_OP_SELECT, v, 3, before->loc, out);
+}
+
+// A sum over devices may make NaN itself. What it was given is elsewhere, so the NaNs
+// of its operands are summed once more, by themselves: an element that is NaN there
+// was given, and is for its device to tell.
+static at_status add_sum(watcher *w, at_node *n) {
+  at_value *given;
+  at_comp **regions;
+  at_node *copy;
+  AT_TRY_ALLOC(given, at_new(w->arena, at_value, n->num_operands));
+  AT_TRY_ALLOC(regions, at_new(w->arena, at_comp *, n->num_regions));
+  for (uint32_t o = 0; o < n->num_operands; o++) {
+    given[o] = n->operands[o];
+    if (is_floating(given[o])) AT_TRY(put_marks(w, n, given[o], &given[o]));
+  }
+  for (uint32_t r = 0; r < n->num_regions; r++) {
+    at_map map = at_map_in(w->arena);
+    AT_TRY(at_comp_clone(w->module, n->regions[r], &map, &regions[r]));
+  }
+  at_node_desc d = at_node_desc_like(n, given, regions);
+  AT_TRY(at_build(n->parent, n, &d, &copy));
+  for (uint32_t r = 0; r < n->num_results; r++) {
+    at_value made = {n, r}, was = {copy, r};
+    site s = {n, &made, &was, 1, 1, true};
+    if (is_floating(made)) AT_TRY(add_site(w, &s));
+  }
+  return AT_OK;
 }
 
 // Regions are worked off from a list, so that none waits on the stack.
@@ -147,7 +240,8 @@ static at_status watch_all(watcher *w, at_comp *entry) {
           return AT_NO_MEMORY("regions");
       bool floats = false;
       for (uint32_t r = 0; r < n->num_results; r++) floats |= is_floating((at_value){n, r});
-      if (floats && !made && !makes_none(n)) AT_TRY(add_site(w, n));
+      if (floats && sums(n)) AT_TRY(add_sum(w, n));
+      if (floats && !made && !makes_none(n)) AT_TRY(add_op(w, n));
     }
   }
   return AT_OK;

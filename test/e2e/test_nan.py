@@ -1,4 +1,4 @@
-"""ATOLL_CHECK=nan for plain programs: the op, the line and the turn that made a NaN which
+"""ATOLL_CHECK=nan for plain programs: the op by the program's name, the line and the turn that made a NaN which
 reached a result, and programs of which none is to be said."""
 
 import os
@@ -43,8 +43,10 @@ def masked_then_made(x):
 MADE = {
     "log": (lambda x: jnp.log(x * 2) + 1, X, "log", None),
     "sqrt, moved": (lambda x: jnp.concatenate([jnp.sqrt(x)[::-1], x]), X, "sqrt", None),
-    "0 / 0": (lambda x: (x - x) / (x - x), X, "divide", None),
-    "inf - inf": (lambda x: jnp.exp(x * 100) - jnp.exp(x * 100) * 2, X, "subtract", None),
+    "x / 0": (lambda x: (x - x) / 0, X, "div", None),
+    "two lines": (lambda x: (x - x) * (1 / (x - x)), X, "mul", None),
+    "0 / 0": (lambda x: (x - x) / (x - x), X, "div", None),
+    "inf - inf": (lambda x: jnp.exp(x * 100) - jnp.exp(x * 100) * 2, X, "sub", None),
     "a masked one before it": (masked_then_made, X, "asin", None),
     "another element came in": (jnp.log, np.array([np.nan, -1., 1.], np.float32), "log", None),
     "loop": (loop, np.array([5.5], np.float32), "sqrt", "run 7 of 10"),
@@ -56,13 +58,13 @@ MADE = {
     "sort": (lambda x: jnp.sort(jnp.log(x)), X, "log", None),
     "fft": (lambda x: jnp.fft.fft(jnp.sqrt(x)), X, "sqrt", None),
     "dot": (lambda x: jnp.dot(x * 3e38, jnp.array([2., -2., 2., 2.])), X, "dot_general", None),
-    "conv": (lambda x: jnp.convolve(x * 3e38, jnp.array([2., -2., 2.])), X, "convolution", None),
+    "conv": (lambda x: jnp.convolve(x * 3e38, jnp.array([2., -2., 2.])), X, "conv_general_dilated", None),
     "cholesky": (lambda x: jnp.linalg.cholesky(-jnp.eye(4) * x), X, "cholesky", None),
     "bf16": (lambda x: jnp.log(x.astype(jnp.bfloat16)), X, "log", None),
     "f16": (lambda x: jnp.sqrt(x.astype(jnp.float16)), X, "sqrt", None),
-    "f8": (lambda x: (x * 1e6).astype(jnp.float8_e4m3fn).astype(jnp.float32), X, "convert", None),
-    "complex": (lambda x: (x * 1j - x * 1j) / (x - x), X, "divide", None),
-    "grad of a masked root": (jax.grad(lambda x: jnp.sum(jnp.where(x > 0, jnp.sqrt(x), 0.))), X * 0, "multiply", None),
+    "f8": (lambda x: (x * 1e6).astype(jnp.float8_e4m3fn).astype(jnp.float32), X, "convert_element_type", None),
+    "complex": (lambda x: (x * 1j - x * 1j) / (x - x), X, "div", None),
+    "grad of a masked root": (jax.grad(lambda x: jnp.sum(jnp.where(x > 0, jnp.sqrt(x), 0.))), X * 0, "mul", None),
     "reshape and gather": (lambda x: jnp.log(x).reshape(2, 2)[jnp.array([1, 0])], X, "log", None),
 }
 FINE = {
@@ -91,7 +93,7 @@ def test_made(name):
   said = str(e.value)
   assert f"has NaN, which {op} made of operands without NaN" in said, said
   assert (turn in said) if turn else "first in run" not in said, said
-  if op not in ("cholesky", "convolution"):  # they come from inside JAX
+  if op not in ("cholesky", "conv_general_dilated"):  # they come from inside JAX
     assert re.search(r"\nat: .*\.py:\d+:\d+", said), said
 
 
@@ -117,6 +119,40 @@ def test_several_chips():
   x[5, 3] = -1
   with pytest.raises(jax.errors.JaxRuntimeError, match="log made"):
     run(f, cut(x))
+
+
+def shard(f, mesh, out=P("x")):
+  return jax.jit(jax.shard_map(f, mesh=mesh, in_specs=P("x"), out_specs=out, check_vma=False))
+
+
+@pytest.mark.parametrize("f, name", [
+    (lambda x: lax.psum(x, "x"), "psum"),
+    (lambda x: lax.psum((x, x[:1] * 0 + 1), "x")[0], "psum"),
+    (lambda x: lax.psum_scatter(jnp.tile(x, 4), "x", tiled=True), "reduce_scatter"),
+    (lambda x: lax.fori_loop(0, 3, lambda i, c: lax.psum(c * 1e20, "x"), x), "psum"),
+    (lambda x: lax.psum(x.astype(jnp.bfloat16), "x"), "psum"),
+])
+def test_sums_over_chips(f, name):
+  mesh = Mesh(np.array(jax.devices()).reshape(4), "x")
+  run = shard(f, mesh)
+  jax.block_until_ready(run(np.zeros(16, np.float32)))
+  x = np.zeros(16, np.float32)
+  x[1], x[5] = np.inf, -np.inf
+  with pytest.raises(jax.errors.JaxRuntimeError, match=f"which {name} made") as e:
+    jax.block_until_ready(run(x))
+  assert "test_nan.py" in str(e.value)
+  x[1] = np.nan  # an argument's
+  jax.block_until_ready(run(x))
+
+
+def test_a_nan_that_a_sum_brings_is_its_makers():
+  mesh = Mesh(np.array(jax.devices()).reshape(4), "x")
+  run = shard(lambda x: lax.psum(jnp.sqrt(x), "x"), mesh)
+  x = np.ones(16, np.float32)
+  jax.block_until_ready(run(x))
+  x[5] = -1
+  with pytest.raises(jax.errors.JaxRuntimeError, match="which sqrt made"):
+    jax.block_until_ready(run(x))
 
 
 def test_results_are_the_same():
