@@ -232,6 +232,21 @@ void at_config_doc(at_strbuf *out) {
       "config` says what holds now.\n\n"
       "| variable | default | allowed | what it does |\n|---|---|---|---|\n");
   for (int i = 0; i < AT_CONFIG_COUNT; i++) doc_row((at_config)i, out);
+  at_strbuf_addz(
+      out,
+      "\n## Flags of XLA and libtpu\n\n"
+      "`LIBTPU_INIT_ARGS`: Atoll acts on the SparseCore's flags (the table in "
+      "`docs/sparsecore.md`). A value that one of\nthem does not take, a name "
+      "that misses one by two letters and a quote that does not end are "
+      "errors. "
+      "Other flags\nof the chip's compiler and runtime change nothing here; "
+      "`ATOLL_LOG=info` lists them, once. What is no flag\n(`name=value` "
+      "without dashes, blanks around `=`) is a warning and passed over.\n\n"
+      "`XLA_FLAGS`: read by jaxlib, which ends the process at an unknown one. "
+      "Atoll itself reads\n`--xla_gpu_analytical_latency_estimator_options`, "
+      "in "
+      "`atoll estimate` and `atoll cost` for GPUs; an unknown key in it\nis an "
+      "error.\n");
 }
 
 void at_config_json(at_strbuf *out) {

@@ -4,7 +4,9 @@
 #include <stdlib.h>
 #include <strings.h>
 
+#include "base/log.h"
 #include "base/nearest.h"
+#include "base/strbuf.h"
 
 typedef enum kind { BOOL, COUNT, TEXT, LEVEL, CORES } kind;
 
@@ -173,35 +175,69 @@ at_status at_spinput_flag_set(at_spinput_flags *f, at_str name, at_str value) {
                  value.ptr ? value.ptr : "", kinds[flags[i].kind]);
 }
 
-at_status at_spinput_flags_read(at_spinput_flags *f, at_str args) {
-  while (args.len) {
-    skip(&args, " \t\n");
-    if (!args.len) break;
-    at_str name = {args.ptr, 0}, value = AT_STR("true");
-    while (args.len && !strchr("= \t\n", *args.ptr))
-      args.ptr++, args.len--, name.len++;
-    while (name.len && *name.ptr == '-') name.ptr++, name.len--;
-    if (args.len && *args.ptr == '=') {
-      args.ptr++;
-      args.len--;
-      char quote =
-          args.len && (*args.ptr == '\'' || *args.ptr == '"') ? *args.ptr : 0;
-      if (quote) args.ptr++, args.len--;
-      value = (at_str){args.ptr, 0};
-      while (args.len &&
-             (quote ? *args.ptr != quote : !strchr(" \t\n", *args.ptr)))
-        args.ptr++, args.len--, value.len++;
-      if (quote) {
-        if (!args.len)
-          return AT_FAIL(AT_INVALID_ARGUMENT, "the value of '%.*s' has no end",
-                         (int)AT_MIN(name.len, 200u), name.ptr);
-        args.ptr++;
-        args.len--;
-      }
-    }
-    AT_TRY(at_spinput_flag_set(f, name, value));
-  }
+// Takes "--name" or "-name", "--name=value" or "--name='a value'" off *args.
+// False: what was taken is no flag. INVALID_ARGUMENT: a quote that does not
+// end.
+static at_status take_flag(at_str *args, at_str *name, at_str *value,
+                           bool *is_flag) {
+  at_str text = {args->ptr, 0};
+  while (args->len && !strchr("= \t\n", *args->ptr))
+    args->ptr++, args->len--, text.len++;
+  size_t dashes = 0;
+  while (dashes < text.len && dashes < 2 && text.ptr[dashes] == '-') dashes++;
+  *is_flag = dashes && text.len > dashes;
+  *name = (at_str){text.ptr + dashes, text.len - dashes};
+  *value = AT_STR("true");
+  if (!args->len || *args->ptr != '=') return AT_OK;
+  args->ptr++, args->len--;
+  char quote =
+      args->len && (*args->ptr == '\'' || *args->ptr == '"') ? *args->ptr : 0;
+  if (quote) args->ptr++, args->len--;
+  *value = (at_str){args->ptr, 0};
+  while (args->len &&
+         (quote ? *args->ptr != quote : !strchr(" \t\n", *args->ptr)))
+    args->ptr++, args->len--, value->len++;
+  if (quote && !args->len)
+    return AT_FAIL(AT_INVALID_ARGUMENT, "the value of '%.*s' has no end",
+                   (int)AT_MIN(name->len, 200u), name->ptr);
+  if (quote) args->ptr++, args->len--;
   return AT_OK;
+}
+
+static void say_malformed(at_str text) {
+  at_log_once(AT_LOG_WARNING,
+              "LIBTPU_INIT_ARGS: '%.*s' is no flag and is passed over\n"
+              "hint: --name=value, without blanks around =; values with blanks "
+              "in quotes",
+              (int)AT_MIN(text.len, 200u), text.ptr ? text.ptr : "");
+}
+
+at_status at_spinput_flags_read(at_spinput_flags *f, at_str args) {
+  at_strbuf others = {0};
+  at_status st = AT_OK;
+  skip(&args, " \t\n");
+  while (at_ok(st) && args.len) {
+    at_str name, value, whole = args;
+    bool is_flag;
+    st = take_flag(&args, &name, &value, &is_flag);
+    if (!at_ok(st)) break;
+    if (!is_flag) {
+      say_malformed((at_str){whole.ptr, whole.len - args.len});
+    } else if (find(name) < 0 && nearest(name) < 0) {
+      at_strbuf_addf(&others, " %.*s", (int)AT_MIN(name.len, 200u), name.ptr);
+    } else {
+      st = at_spinput_flag_set(f, name, value);
+    }
+    skip(&args, " \t\n");
+  }
+  if (at_ok(st) && others.len)
+    at_log_once(
+        AT_LOG_INFO,
+        "LIBTPU_INIT_ARGS: flags of the chip's compiler and runtime that "
+        "change nothing here:%.*s",
+        (int)others.len, others.ptr);
+  at_strbuf_free(&others);
+  return st;
 }
 
 at_status at_spinput_flags_of_process(at_spinput_flags *f) {

@@ -32,6 +32,10 @@ bool at_spinput_flag_is_ours(at_str name);
 // that are not ours are left to others: OK.
 at_status at_spinput_flag_set(at_spinput_flags *f, at_str name, at_str value);
 // "--name=value --name" as LIBTPU_INIT_ARGS has them; values may be quoted.
+// INVALID_ARGUMENT: a flag of the table with a value that it does not take, a
+// misspelling of one by two letters, a quote that does not end. The compiler
+// and runtime of the chip have many flags more: they are named once, at level
+// info. What is no flag is a warning.
 at_status at_spinput_flags_read(at_spinput_flags *f, at_str args);
 // The flags of LIBTPU_INIT_ARGS. Not thread-safe against setenv.
 at_status at_spinput_flags_of_process(at_spinput_flags *f);

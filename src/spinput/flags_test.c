@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include <cmocka.h>
+#include <stdio.h>
 
 #include "spinput/flags.h"
 
@@ -91,13 +92,33 @@ static void the_process_has_flags(void **state) {
   setenv("LIBTPU_INIT_ARGS", "--xla_sc_detect_nan=1", 1);
   assert_int_equal(at_code_take(at_spinput_flags_of_process(&f)), 0);
   assert_true(f.detect_nan);
-  setenv("LIBTPU_INIT_ARGS", "--xla_sc_oops", 1);
+  setenv("LIBTPU_INIT_ARGS", "--xla_sc_detect_nans", 1);
   at_status st = at_spinput_flags_of_process(&f);
-  assert_non_null(strstr(at_status_message(st), "xla_sc_oops"));
+  assert_non_null(
+      strstr(at_status_message(st), "did you mean xla_sc_detect_nan?"));
   assert_int_equal(at_code_take(st), AT_INVALID_ARGUMENT);
   setenv("LIBTPU_INIT_ARGS", "--xla_sparse_core_max_ids_file='x", 1);
   assert_int_equal(at_code_take(at_spinput_flags_of_process(&f)),
                    AT_INVALID_ARGUMENT);
+  // Others of the chip, and what is no flag, beside one that acts.
+  static const char *const beside[] = {
+      "--xla_sc_disable_megacore_partitioning=true",
+      "--xla_tpu_scoped_vmem_limit_kib=98304 --xla_tpu_x=true",
+      "--tpu_x",
+      "xla_tpu_spmd_rng_bit_generator_unsafe=1",
+      "=",
+      "--",
+      "-",
+      "--=1",
+      "a = b",
+      "--a = 'b c'"};
+  for (size_t i = 0; i < AT_LEN(beside); i++) {
+    char text[256];
+    snprintf(text, sizeof text, " %s\t--xla_sc_detect_nan\n", beside[i]);
+    setenv("LIBTPU_INIT_ARGS", text, 1);
+    assert_int_equal(at_code_take(at_spinput_flags_of_process(&f)), 0);
+    assert_true(f.detect_nan);
+  }
   unsetenv("LIBTPU_INIT_ARGS");
   assert_int_equal(at_code_take(at_spinput_flags_of_process(&f)), 0);
 }

@@ -218,8 +218,8 @@ def test_flags_name_the_limits_file(tmp_path, monkeypatch):
   stack(fs)
   e.record(run(fs, batch_of(fs))[1])
   assert json.loads(path.read_text())["tables"]["t0"]["batches"] == 1
-  monkeypatch.setenv("LIBTPU_INIT_ARGS", "--xla_sparse_core_oops=1")
-  with pytest.raises(sp.SparseCoreError, match="xla_sparse_core_oops"):
+  monkeypatch.setenv("LIBTPU_INIT_ARGS", "--xla_sc_detect_nans=1")
+  with pytest.raises(sp.SparseCoreError, match="did you mean xla_sc_detect_nan"):
     sp.flags()
   monkeypatch.delenv("LIBTPU_INIT_ARGS")
   assert sp.LimitsEstimator.from_flags() is None
