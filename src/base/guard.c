@@ -1,5 +1,6 @@
 #include "base/guard.h"
 
+#include <errno.h>
 #include <link.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -100,6 +101,15 @@ static at_status left(const guard *g) {
   return AT_FAIL(g->code, "%s: %s", g->what, g->why);
 }
 
+// What breaks after the system refused memory broke for that: errno still says so.
+static void blame_memory(guard *g) {
+  static const char also[] = " (the process is out of memory)";
+  if (g->code != AT_INTERNAL || errno != ENOMEM) return;
+  g->code = AT_RESOURCE_EXHAUSTED;
+  size_t n = AT_MIN(strlen(g->why), sizeof g->why - sizeof also);
+  memcpy(g->why + n, also, sizeof also);
+}
+
 // Called by the assembly below with the exception that ended the call.
 __attribute__((visibility("hidden"), used)) at_status at_guard_caught_(
     struct _Unwind_Exception *e) {
@@ -114,6 +124,7 @@ __attribute__((visibility("hidden"), used)) at_status at_guard_caught_(
   g->code = memory ? AT_RESOURCE_EXHAUSTED : AT_INTERNAL;
   snprintf(g->why, sizeof g->why,
            memory ? "out of host memory" : "exception %s", name);
+  blame_memory(g);
   if (e->exception_cleanup)
     e->exception_cleanup(_URC_FOREIGN_EXCEPTION_CAUGHT, e);
   return left(g);
@@ -178,6 +189,7 @@ void at_guard_leave(at_code code, const char *why) {
   if (!g) return;
   g->code = code;
   snprintf(g->why, sizeof g->why, "%s", why);
+  blame_memory(g);
   t_exception = (struct _Unwind_Exception){.exception_class = kOurs};
   g->low = (uintptr_t)__builtin_frame_address(0);
   _Unwind_RaiseException(&t_exception);
@@ -266,6 +278,7 @@ static void leave_by(guard *g, int sig, bool overflow, uintptr_t low) {
   else
     snprintf(g->why, sizeof g->why, "%s",
              sig == SIGABRT ? "abort()" : strsignal(sig));
+  blame_memory(g);
   siglongjmp(g->here, 1);
 }
 
@@ -334,12 +347,15 @@ at_status at_guard_run(const char *what, at_status (*fn)(void *), void *arg) {
     top = g.stack.map + g.stack.bytes;
   }
   enter();
+  int had = errno;
+  errno = 0;
   if (!sigsetjmp(g.here, 0)) {
     t_guard = &g;
     st.err = at_guard_call_(fn, arg, top).err;
   } else {
     st.err = left(&g).err;
   }
+  errno = had;
   t_guard = g.outer;
   exit_guard();
   if (g.low)

@@ -41,6 +41,8 @@ enum {
 // Not in a fiber. RESOURCE_EXHAUSTED also where there is no memory for the
 // stack.
 at_status at_guard_run(const char *what, at_status (*fn)(void *), void *arg);
+// What would be INTERNAL is RESOURCE_EXHAUSTED where memory was refused before:
+// the errno of the call is ENOMEM.
 // Ends the innermost guarded call of this thread with a status of `code` and
 // `why` (at most 500 bytes). Returns only where there is none.
 void at_guard_leave(at_code code, const char *why);

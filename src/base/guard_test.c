@@ -54,6 +54,19 @@ static at_status nested(void *arg) {
 }
 
 static at_status do_abort(void *arg) { abort(); }
+static bool is_refused(void) {
+  void *volatile p = mmap(NULL, (size_t)1 << 60, PROT_READ,
+                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  return p == MAP_FAILED;
+}
+static at_status leave_without_memory(void *arg) {
+  if (is_refused()) at_guard_leave(AT_INTERNAL, "no code");
+  return AT_OK;
+}
+static at_status abort_without_memory(void *arg) {
+  if (is_refused()) abort();
+  return AT_OK;
+}
 static at_status read_null(void *arg) {
   *(volatile int *)arg = 1;
   return AT_OK;
@@ -101,6 +114,10 @@ static const way ways[] = {
     {"bad_alloc below C", throw_below_c, AT_RESOURCE_EXHAUSTED,
      "test: out of host memory", true},
     {"nested", nested, AT_CANCELLED, "test: outer", false},
+    {"left without memory", leave_without_memory, AT_RESOURCE_EXHAUSTED,
+     "test: no code (the process is out of memory)", false},
+    {"abort without memory", abort_without_memory, AT_RESOURCE_EXHAUSTED,
+     "test: abort() (the process is out of memory)", true},
     {"abort", do_abort, AT_INTERNAL, "test: abort()", true},
     {"store to NULL", read_null, AT_INTERNAL, "test: Segmentation fault", true},
     {"call of NULL", call_null, AT_INTERNAL, "test: Segmentation fault", true},
