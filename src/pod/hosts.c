@@ -107,14 +107,26 @@ static void free_message(message *m) {
 // this returns.
 static at_event *change_news(at_pod_hosts *a) {
   at_event *old = a->news, *next = at_event_create();
-  if (next) a->news = next;
-  return next ? old : NULL;
+  if (!next) return at_event_retain(old);  // it stays, fired (next_news)
+  a->news = next;
+  return old;
 }
 
 static void tell_news(at_event *old) {
-  if (!old) return;
   at_event_fire(old, AT_OK);
   at_event_release(old);
+}
+
+// Under the lock: what fires at the next change; free with a release. NULL while
+// there is no memory for an event in the place of one that has fired.
+static at_event *next_news(at_pod_hosts *a) {
+  if (at_event_fired(a->news)) {
+    at_event *next = at_event_create();
+    if (!next) return NULL;
+    at_event_release(a->news);
+    a->news = next;
+  }
+  return at_event_retain(a->news);
 }
 
 static bool is_dropped(const at_pod_hosts *a, uint64_t launch) {
@@ -207,11 +219,14 @@ static at_status wait_for(at_pod_hosts *a, uint32_t host,
   for (*out = NULL;;) {
     pthread_mutex_lock(&a->lock);
     at_status st = look(a, host, tag, out);
-    at_event *news = at_event_retain(a->news);
+    at_event *news = st.err || *out ? NULL : next_news(a);
     pthread_mutex_unlock(&a->lock);
-    if (!st.err && !*out) at_status_free(at_event_wait(news));
-    at_event_release(news);
     if (st.err || *out) return st;
+    if (!news)
+      return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory to wait for process %u",
+                     host);
+    at_status_free(at_event_wait(news));
+    at_event_release(news);
   }
 }
 
