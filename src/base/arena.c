@@ -16,6 +16,7 @@ typedef struct at_block {
 struct at_arena {
   at_block *head;  // the block that allocation takes from
   size_t used, limit;
+  bool refused;
 };
 
 enum { kFirstBlock = 16 << 10, kLargestBlock = 4 << 20 };
@@ -59,6 +60,7 @@ void at_arena_reset(at_arena *a) {
   drop(a);
   a->head = NULL;
   a->used = 0;
+  a->refused = false;
 }
 
 size_t at_arena_used_bytes(const at_arena *a) { return a->used; }
@@ -76,7 +78,13 @@ static at_block *grow(at_arena *a, size_t need) {
   return a->head = b;
 }
 
-void *at_arena_alloc(at_arena *a, size_t bytes, size_t align) {
+void at_arena_refuse(at_arena *a) { a->refused = true; }
+
+at_status at_arena_status(const at_arena *a) {
+  return a->refused ? AT_NO_MEMORY("a part of the result") : AT_OK;
+}
+
+static void *take(at_arena *a, size_t bytes, size_t align) {
   if (bytes > a->limit || a->used > a->limit - bytes) return NULL;
   at_block *b = a->head;
   size_t at = 0;
@@ -90,6 +98,12 @@ void *at_arena_alloc(at_arena *a, size_t bytes, size_t align) {
   b->used = at + bytes;
   a->used += bytes;
   return memset(p, 0, bytes);
+}
+
+void *at_arena_alloc(at_arena *a, size_t bytes, size_t align) {
+  void *p = take(a, bytes, align);
+  if (!p) at_arena_refuse(a);
+  return p;
 }
 
 void *at_arena_copy(at_arena *a, const void *p, size_t bytes, size_t align) {

@@ -4,6 +4,7 @@
 #define ATOLL_BASE_ARENA_H_
 
 #include "base/span.h"
+#include "base/status.h"
 
 typedef struct at_arena at_arena;
 
@@ -19,6 +20,10 @@ uint64_t at_arena_bytes_ever(void);
 // Zeroed memory. `align` is a power of two <= 4096. Over the arena's limit, or
 // bytes == SIZE_MAX, or no host memory, or interrupted (interrupt.h): NULL.
 void *at_arena_alloc(at_arena *a, size_t bytes, size_t align);
+// RESOURCE_EXHAUSTED from the first refusal on, until the reset: what was built
+// in the arena may lack a part, also where nobody looked at that one NULL.
+at_status at_arena_status(const at_arena *a);
+void at_arena_refuse(at_arena *a);  // as if it had refused: a part was lost elsewhere
 #define at_new(a, T, n) \
   ((T *)at_arena_alloc((a), at_mul((n), sizeof(T)), _Alignof(T)))
 

@@ -144,6 +144,28 @@ static void arena_copies_and_prints(void **state) {
 
 // ---- Map
 // ---------------------------------------------------------------------------------
+// Also where nobody looks at the NULL, and for text that was cut on the heap.
+static void arena_remembers_a_refusal(void **state) {
+  at_arena *a = at_arena_create_limited(64);
+  assert_true(at_ok(at_arena_status(a)));
+  assert_null(at_arena_printf(a, "%100d", 1));
+  assert_non_null(at_arena_alloc(a, 8, 8));
+  assert_int_equal(at_code_take(at_arena_status(a)), AT_RESOURCE_EXHAUSTED);
+  at_arena_reset(a);
+  assert_true(at_ok(at_arena_status(a)));
+
+  at_strbuf b = {0};
+  at_strbuf_addz(&b, "whole");
+  assert_string_equal(at_strbuf_move(&b, a), "whole");
+  assert_true(!b.ptr && at_ok(at_arena_status(a)));
+  at_strbuf_addz(&b, "half");
+  b.failed = true;
+  assert_null(at_strbuf_move(&b, a));
+  assert_true(!b.ptr && !b.failed);
+  assert_int_equal(at_code_take(at_arena_status(a)), AT_RESOURCE_EXHAUSTED);
+  at_arena_destroy(a);
+}
+
 static void map_finds_what_was_put(void **state) {
   enum { N = 5000 };
   at_arena *a = at_arena_create();
@@ -244,6 +266,7 @@ int main(void) {
       cmocka_unit_test(arena_aligns_and_zeroes),
       cmocka_unit_test(arena_refuses_what_is_too_large),
       cmocka_unit_test(arena_copies_and_prints),
+      cmocka_unit_test(arena_remembers_a_refusal),
       cmocka_unit_test(map_finds_what_was_put),
       cmocka_unit_test(map_takes_pointers_as_keys),
       cmocka_unit_test(map_says_when_the_arena_is_full),

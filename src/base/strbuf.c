@@ -51,6 +51,16 @@ at_status at_strbuf_status(const at_strbuf *b) {
                    : AT_OK;
 }
 
+char *at_strbuf_move(at_strbuf *b, at_arena *a) {
+  char *text = NULL;
+  if (b->failed)
+    at_arena_refuse(a);
+  else
+    text = at_arena_str(a, at_strbuf_str(b));
+  at_strbuf_free(b);
+  return text;
+}
+
 size_t at_utf8_length(const uint8_t *p, size_t left) {
   if (!left) return 0;
   if (p[0] < 0x80) return 1;

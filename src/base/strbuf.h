@@ -22,6 +22,9 @@ void at_strbuf_addc(at_strbuf *b, char c);
 __attribute__((format(printf, 2, 3))) void at_strbuf_addf(at_strbuf *b,
                                                           const char *fmt, ...);
 at_status at_strbuf_status(const at_strbuf *b);
+// Moves the text into the arena and frees the buffer. NULL where either had no
+// memory; the arena remembers it (at_arena_status).
+char *at_strbuf_move(at_strbuf *b, at_arena *a);
 static inline at_str at_strbuf_str(const at_strbuf *b) {
   return (at_str){b->ptr ? b->ptr : "", b->len};
 }

@@ -51,12 +51,11 @@ static const char *program(host *m, const trial *x, const char *results,
     at_type_print(&b, &x->arguments[i].type);
   }
   at_strbuf_addf(&b, ") -> (%s) {\n%s}\n}\n", results, body ? body : "");
-  const char *text = at_arena_str(m->arena, at_strbuf_str(&b));
-  at_strbuf_free(&b);
-  return text;
+  return at_strbuf_move(&b, m->arena);
 }
 
 static at_status time_trial(host *m, const trial *x, double *seconds) {
+  AT_TRY(at_arena_status(m->arena));  // the program is whole
   AT_TRY(at_status_prefix(at_timing_run(&m->timing, x->text, NULL, 1,
                                         x->arguments, x->num, seconds),
                           "%s", x->text ? x->text : ""));

@@ -196,6 +196,7 @@ static at_status report(session *s, double compile_ms, double run_ms) {
       print_head(&b, x->dtype, x->data, x->bytes);
       at_strbuf_addc(&b, '\n');
     }
+    b.failed |= type.failed;
     at_strbuf_free(&type);
   }
   if (s->json) at_json_end_array(&w), at_json_end_object(&w), at_strbuf_addc(&b, '\n');

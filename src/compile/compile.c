@@ -453,6 +453,11 @@ static void tell(at_bytes x, bool cached, uint64_t start_ns) {
          (unsigned long long)c.cached, (unsigned long long)c.modules);
 }
 
+// A part that is missing because memory was, although each step went well.
+static at_status whole(const job *j, at_status st) {
+  return st.err || !j->arena ? st : at_arena_status(j->arena);
+}
+
 static at_status compile_here(at_bytes program, const at_compile_options *o,
                               at_bytes *out) {
   job j;
@@ -467,13 +472,16 @@ static at_status compile_here(at_bytes program, const at_compile_options *o,
   if (cached)
     atomic_fetch_add(&num_cached, 1);
   else if (!st.err)
-    st = compile(&j, &x);
+    st = whole(&j, compile(&j, &x));
   // What was said of a program is said again next time.
   caches &= at_log_warnings() == warnings;
   if (!st.err && !cached && caches) at_cache_put(&j.key, j.mlir && !j.places.bound, x);
   end(&j);
   at_cpu_fp_restore(modes);
-  if (st.err) return st;
+  if (st.err) {
+    free((void *)x.ptr);
+    return st;
+  }
   tell(x, cached, start_ns);
   return *out = x, AT_OK;
 }
@@ -555,7 +563,7 @@ at_status at_compile_dump(at_bytes program, const at_compile_options *o, at_stag
                           at_strbuf *out) {
   job j;
   at_status st = start(&j, program, o, at_arena_create());
-  if (!st.err) st = dump_stage(&j, s, out);
+  if (!st.err) st = whole(&j, dump_stage(&j, s, out));
   end(&j);
   return st;
 }
@@ -587,5 +595,5 @@ at_status at_compile_module(at_bytes program, const at_compile_options *o, at_pl
     *plan = j.plan;
   }
   *out = j.module;
-  return AT_OK;
+  return whole(&j, AT_OK);
 }

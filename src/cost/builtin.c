@@ -1,20 +1,20 @@
 // The tables that come with Atoll: data/perf/*.perf, compiled in as bytes.
-#include <pthread.h>
-
 #include "base/log.h"
+#include "base/once.h"
 #include "cost/cost_internal.h"
 
 extern const at_bytes at_cost_perf_files[];
 extern const char *const at_cost_perf_files_names[];
 extern const size_t at_cost_perf_files_count;
 
-static pthread_once_t g_once = PTHREAD_ONCE_INIT;
+static at_once g_once = AT_ONCE_INIT;
 static at_perf_tables g_tables;
 
-static void load(void) {
+static at_status load(void) {
   static at_arena *a;  // lives as long as the process
-  a = at_arena_create();
-  for (size_t i = 0; a && i < at_cost_perf_files_count; i++) {
+  at_perf_tables all = {0};
+  AT_TRY_ALLOC(a, at_arena_create());
+  for (size_t i = 0; i < at_cost_perf_files_count; i++) {
     at_perf_table *t;
     size_t n = 0;
     at_status st = at_perf_read(at_cost_perf_files[i], a, &t, &n);
@@ -22,13 +22,18 @@ static void load(void) {
       at_log(AT_LOG_ERROR, "data/perf/%s: %s", at_cost_perf_files_names[i],
              at_status_message(st));
     at_status_free(st);
-    for (size_t k = 0; k < n; k++)
-      if (!at_vec_push(a, &g_tables, t[k])) return;
+    for (size_t k = 0; k < n; k++) at_vec_push(a, &all, t[k]);
   }
+  at_status st = at_arena_status(a);
+  if (st.err)
+    at_arena_destroy(a);
+  else
+    g_tables = all;
+  return st;
 }
 
 at_status at_perf_builtin(const at_perf_table **out, size_t *count) {
-  pthread_once(&g_once, load);
+  AT_TRY(at_once_do(&g_once, load));
   *out = g_tables.ptr;
   *count = g_tables.len;
   return g_tables.len ? AT_OK

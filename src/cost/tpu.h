@@ -66,6 +66,8 @@ typedef struct at_tpu_cycles {
   double memory;   // HBM traffic
   double latency;  // DMA latencies and pipeline fill
 } at_tpu_cycles;
+// The coefficients; at_tpu_chip_of has loaded them. RESOURCE_EXHAUSTED.
+at_status at_tpu_model_load(void);
 at_tpu_cycles at_tpu_kernel_cycles(const at_tpu_kernel *k,
                                    const at_tpu_chip *c);
 // Cycles until a DMA's first bytes are there; to fill and drain a matrix unit.

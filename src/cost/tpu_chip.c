@@ -12,6 +12,7 @@ at_status at_tpu_chip_of(const at_machine *m, at_tpu_chip *out) {
                    m->name, m->platform);
   double cores, chip_cores, nominal, flops, arrays;
   at_tpu_chip c = {.machine = m};
+  AT_TRY(at_tpu_model_load());
   AT_TRY(need(m, "cores_per_device", &cores));
   AT_TRY(need(m, "cores_per_chip", &chip_cores));
   AT_TRY(need(m, "hbm_bytes_per_second_per_chip", &nominal));

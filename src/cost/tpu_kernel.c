@@ -1,6 +1,6 @@
 #include <math.h>
-#include <pthread.h>
 
+#include "base/once.h"
 #include "cost/tpu.h"
 
 enum { kSublanes = 8, kTileBytes = 4 * 8 * 128 };
@@ -19,25 +19,26 @@ typedef struct coefficients {
 } coefficients;
 
 extern const at_bytes at_tpu_model_files[];
-static pthread_once_t g_once = PTHREAD_ONCE_INIT;
-static coefficients g_c;
+static at_once g_once = AT_ONCE_INIT;
+static coefficients g_c;  // after at_tpu_model_load
 
-static void read_model(void) {
-  at_arena *a = at_arena_create();
+static at_status read_model(void) {
+  at_arena *a;
   const at_json *j = NULL;
-  if (a && at_code_take(at_json_parse(at_tpu_model_files[0], a, &j))) j = NULL;
+  AT_TRY_ALLOC(a, at_arena_create());
+  at_status st = at_json_parse(at_tpu_model_files[0], a, &j);
   const at_json *rows = at_json_get(j, "coefficients");
 #define READ(name) \
   g_c.name = at_coefficient(rows, #name, "data/tpu/kernel_model.json");
-  COEFFICIENTS(READ)
+  if (!st.err) {
+    COEFFICIENTS(READ)
+  }
 #undef READ
   at_arena_destroy(a);
+  return st;
 }
 
-static const coefficients *model(void) {
-  pthread_once(&g_once, read_model);
-  return &g_c;
-}
+at_status at_tpu_model_load(void) { return at_once_do(&g_once, read_model); }
 
 // ---- The matrix units
 
@@ -48,7 +49,7 @@ static double passes(const at_tpu_kernel *k, const at_tpu_chip *c, double rows,
   double n = c->array;
   rows = ceil(rows / kSublanes) * kSublanes;
   return ceil(k->depth / n) * ceil(cols / n) *
-         fmax(rows, n * n / model()->load);
+         fmax(rows, n * n / g_c.load);
 }
 
 static double matrix_cycles(const at_tpu_kernel *k, const at_tpu_chip *c) {
@@ -69,16 +70,16 @@ typedef struct common {
 } common;
 
 double at_tpu_dma_cycles(const at_tpu_chip *c) {
-  return model()->dma_us * 1e-6 * c->clock;
+  return g_c.dma_us * 1e-6 * c->clock;
 }
 
 double at_tpu_fill_cycles(const at_tpu_chip *c) {
-  return c->array <= 128 ? model()->fill : model()->fill_wide;
+  return c->array <= 128 ? g_c.fill : g_c.fill_wide;
 }
 
 static at_tpu_cycles contraction(const at_tpu_kernel *k, const at_tpu_chip *c,
                                  common m) {
-  const coefficients *x = model();
+  const coefficients *x = &g_c;
   // A pipeline over grid steps: first window in, steps, last window out.
   double windows = fmax(1, floor(k->out_windows / c->cores));
   double in = k->hbm_in / c->hbm_rate;
@@ -111,7 +112,7 @@ static at_tpu_cycles contraction(const at_tpu_kernel *k, const at_tpu_chip *c,
 
 static at_tpu_cycles streaming(const at_tpu_kernel *k, const at_tpu_chip *c,
                                common m) {
-  const coefficients *x = model();
+  const coefficients *x = &g_c;
   double traffic = (k->hbm_in + k->hbm_out) / c->hbm_rate;
   if (k->kind != AT_TPU_REDUCE || k->narrow_tiles > 0)
     traffic += x->expand * m.tile * k->narrow_tiles;
@@ -131,7 +132,7 @@ static at_tpu_cycles streaming(const at_tpu_kernel *k, const at_tpu_chip *c,
 
 at_tpu_cycles at_tpu_kernel_cycles(const at_tpu_kernel *k,
                                    const at_tpu_chip *c) {
-  const coefficients *x = model();
+  const coefficients *x = &g_c;
   bool contracts = k->kind == AT_TPU_MATMUL || k->kind == AT_TPU_CONV;
   if (k->tiles == 0 || (k->hbm_in + k->vmem_in == 0 && !contracts)) {
     double write = k->hbm_out / c->hbm_rate;  // nothing to wait for

@@ -1,12 +1,11 @@
 #include "device/device.h"
 
-#include <pthread.h>
-
+#include "base/once.h"
 #include "machine/topology.h"
 
 enum { kMaxChips = 32 };
 
-static pthread_once_t g_once = PTHREAD_ONCE_INIT;
+static at_once g_once = AT_ONCE_INIT;
 static at_hw g_chips[kMaxChips];
 static const at_machine *g_machines[kMaxChips];
 static size_t g_count;
@@ -51,7 +50,8 @@ static void read_tiles(const at_machine *m, at_hw *hw) {
 
 // Only what JAX can be shown as a TPU, and machines of tiles; other machines are for
 // estimates.
-static void load(void) {
+static at_status load(void) {
+  AT_TRY(at_machines_load());
   for (size_t i = 0; i < at_machine_count() && g_count < kMaxChips; i++) {
     const at_machine *m = at_machine_at(i);
     bool tiles = !strcmp(m->platform, "ipu");
@@ -59,10 +59,11 @@ static void load(void) {
     g_machines[g_count] = m;
     (tiles ? read_tiles : read_chip)(m, &g_chips[g_count++]);
   }
+  return AT_OK;
 }
 
 at_status at_hw_find(at_str name, const at_hw **out) {
-  pthread_once(&g_once, load);
+  AT_TRY(at_once_do(&g_once, load));
   at_strbuf known = {0};
   for (size_t i = 0; i < g_count; i++) {
     if (at_machine_answers_to(g_machines[i], name)) {

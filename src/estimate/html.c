@@ -330,7 +330,7 @@ static void op_row(const at_estimate *e, const at_estimate_op *o,
 }
 
 static void op_table(const at_estimate *e, at_strbuf *out) {
-  const at_estimate_op **order = at_est_sorted(e);
+  const at_estimate_op **order = at_est_sorted(e, out);
   if (!order) return;
   at_strbuf_addz(
       out,

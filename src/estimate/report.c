@@ -105,10 +105,11 @@ static int by_total(const void *a, const void *b) {
   return (s < t) - (s > t);
 }
 
-const at_estimate_op **at_est_sorted(const at_estimate *e) {
+const at_estimate_op **at_est_sorted(const at_estimate *e, at_strbuf *out) {
   const at_estimate_op **o = malloc((e->num_ops + 1) * sizeof *o);
   for (uint32_t i = 0; o && i < e->num_ops; i++) o[i] = &e->ops[i];
   if (o) qsort(o, e->num_ops, sizeof *o, by_total);
+  out->failed |= !o;
   return o;
 }
 
@@ -133,7 +134,7 @@ static void add_row(const at_estimate *e, const at_estimate_op *o,
 
 void at_estimate_text(const at_estimate *e, uint32_t rows, at_strbuf *out) {
   add_summary(e, out);
-  const at_estimate_op **order = at_est_sorted(e);
+  const at_estimate_op **order = at_est_sorted(e, out);
   if (!order) return;
   uint32_t shown = rows && rows < e->num_ops ? rows : e->num_ops;
   at_strbuf_addf(out, "\n  %9s %6s %5s  %-7s %-12s %-22s %-56s %s\n", "us",
@@ -150,6 +151,7 @@ void at_estimate_text(const at_estimate *e, uint32_t rows, at_strbuf *out) {
     at_strbuf b = {0};
     at_est_bytes(&b, (double)e->buffers[i].bytes);
     at_strbuf_addf(out, "%10s  ", at_strbuf_str(&b).ptr);
+    out->failed |= b.failed;
     at_strbuf_free(&b);
     add_cell(out, e->buffers[i].name, 30);
     add_cell(out, e->buffers[i].type, 28);
@@ -184,7 +186,7 @@ void at_estimate_compare(const at_estimate *a, const at_estimate *b,
     else
       at_strbuf_addf(out, "%9s %s\n", "-", lines[i].unit);
   }
-  const at_estimate_op **order = at_est_sorted(a);
+  const at_estimate_op **order = at_est_sorted(a, out);
   if (!order) return;
   at_strbuf_addf(out, "\n  %12s %12s  %s\n", "us", "us",
                  "kernels with the same result");

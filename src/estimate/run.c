@@ -256,13 +256,14 @@ static at_status guess_bounds(walk *w, const at_mosaic_kernel *k,
   given->bounds = bounds;
   at_strbuf b = {0};
   at_mosaic_formula_sum(&f, &b);
+  const char *sum;
+  AT_TRY_ALLOC(sum, at_strbuf_move(&b, w->arena));
   const char *text = at_arena_printf(
       w->arena,
       "Pallas kernel %.80s: how many steps it has is known at run time, %s "
       "cycles (n0: bound of dimension 0 of its grid); counted with one step "
       "along each",
-      k->name, b.ptr ? b.ptr : "");
-  at_strbuf_free(&b);
+      k->name, sum);
   return note(w, text);
 }
 
@@ -278,6 +279,7 @@ static at_status cost_kernel(walk *w, at_est_group *g, at_estimate_op *o) {
   if (at_ok(st)) st = guess_bounds(w, k, &given);
   if (at_ok(st))
     st = at_mosaic_timing_of(k, 0, w->chip.machine, &given, w->arena, &t);
+  if (at_status_code(st) == AT_RESOURCE_EXHAUSTED) return st;
   if (!at_ok(st)) {
     const char *why = at_arena_printf(
         w->arena, "a Pallas kernel of which only the bytes are counted: %.200s",
@@ -396,7 +398,7 @@ static at_status cost_network(walk *w, const at_node *n, at_estimate_op *o) {
   return AT_OK;
 }
 
-// ---- Texts
+// ---- Texts: "" where there is no memory, which the arena remembers
 
 const char *at_est_source(at_arena *a, const at_loc *loc) {
   while (loc && !loc->file && loc->caller) loc = loc->caller;
@@ -408,8 +410,7 @@ const char *at_est_source(at_arena *a, const at_loc *loc) {
 const char *at_est_type(at_arena *a, const at_type *t) {
   at_strbuf b = {0};
   at_type_print(&b, t);
-  const char *text = at_arena_str(a, at_strbuf_str(&b));
-  at_strbuf_free(&b);
+  const char *text = at_strbuf_move(&b, a);
   return text ? text : "";
 }
 
@@ -423,8 +424,7 @@ static const char *detail_of(at_arena *a, const at_est_group *g) {
     at_strbuf_addz(&b, i ? ", " : " <- ");
     at_type_print(&b, at_value_type(g->reads.ptr[i].value));
   }
-  const char *text = at_arena_str(a, at_strbuf_str(&b));
-  at_strbuf_free(&b);
+  const char *text = at_strbuf_move(&b, a);
   return text ? text : "";
 }
 
@@ -881,5 +881,5 @@ at_status at_estimate_run(at_bytes program, const at_estimate_options *o,
   e->notes = w.notes.ptr;
   e->num_notes = (uint32_t)w.notes.len;
   *out = e;
-  return AT_OK;
+  return at_arena_status(a);
 }

@@ -1,10 +1,10 @@
 #include "machine/machine.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <strings.h>
 
 #include "base/log.h"
+#include "base/once.h"
 
 enum { kMaxMachines = 64 };
 
@@ -12,7 +12,7 @@ extern const at_bytes at_machine_files[];
 extern const char *const at_machine_files_names[];
 extern const size_t at_machine_files_count;
 
-static pthread_once_t g_once = PTHREAD_ONCE_INIT;
+static at_once g_once = AT_ONCE_INIT;
 static at_machine g_machines[kMaxMachines];
 static size_t g_count;
 
@@ -139,26 +139,33 @@ at_status at_machine_read(at_bytes text, at_arena *a, at_machine *out) {
   return AT_OK;
 }
 
-static void load(void) {
+static at_status load(void) {
   // Lives as long as the process: callers borrow from it.
   static at_arena *arena;
-  arena = at_arena_create();
-  for (size_t i = 0;
-       arena && i < at_machine_files_count && g_count < kMaxMachines; i++) {
-    at_status st =
-        at_machine_read(at_machine_files[i], arena, &g_machines[g_count]);
-    if (at_ok(st)) st = at_machine_complete(&g_machines[g_count]);
+  AT_TRY_ALLOC(arena, at_arena_create());
+  size_t n = 0;
+  for (size_t i = 0; i < at_machine_files_count && n < kMaxMachines; i++) {
+    at_status st = at_machine_read(at_machine_files[i], arena, &g_machines[n]);
+    if (at_ok(st)) st = at_machine_complete(&g_machines[n]);
+    if (at_status_code(st) == AT_RESOURCE_EXHAUSTED) {
+      at_arena_destroy(arena);
+      return st;
+    }
     if (at_ok(st))
-      g_count++;
+      n++;
     else
       at_log(AT_LOG_ERROR, "data/hw/%s: %s", at_machine_files_names[i],
              at_status_message(st));
     at_status_free(st);
   }
+  g_count = n;
+  return AT_OK;
 }
 
+at_status at_machines_load(void) { return at_once_do(&g_once, load); }
+
 size_t at_machine_count(void) {
-  pthread_once(&g_once, load);
+  at_status_free(at_machines_load());
   return g_count;
 }
 
@@ -183,7 +190,8 @@ bool at_machine_answers_to(const at_machine *m, at_str name) {
 }
 
 at_status at_machine_find(at_str name, const at_machine **out) {
-  size_t n = at_machine_count();
+  AT_TRY(at_machines_load());
+  size_t n = g_count;
   at_strbuf known = {0};
   for (size_t i = 0; i < n; i++) {
     if (at_machine_answers_to(&g_machines[i], name)) {

@@ -20,8 +20,10 @@ typedef struct at_machine {
 } at_machine;
 
 // The descriptions that come with Atoll, ordered by file name. They live as
-// long as the process. Thread-safe.
-size_t at_machine_count(void);
+// long as the process. RESOURCE_EXHAUSTED where they cannot be read now; none are
+// there then, and the next call tries again. Thread-safe.
+at_status at_machines_load(void);
+size_t at_machine_count(void);  // loads them; 0: it could not
 const at_machine *at_machine_at(size_t i);
 // By name, alias or device kind, ignoring case. NOT_FOUND lists the known names.
 at_status at_machine_find(at_str name, const at_machine **out);

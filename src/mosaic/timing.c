@@ -285,6 +285,7 @@ at_status at_mosaic_timing_of(const at_mosaic_kernel *k, uint32_t program,
                               const at_mosaic_given *given, at_arena *a,
                               at_mosaic_timing **out) {
   at_tpu_chip chip;
+  AT_TRY(at_ms_units_load());
   AT_TRY(at_tpu_chip_of(machine, &chip));
   const at_mosaic_chip *rules = at_mosaic_chip_find(at_str_of(machine->name));
   if (!rules)

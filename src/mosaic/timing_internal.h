@@ -24,6 +24,8 @@ at_status at_ms_window_at(at_ms_values *v, const at_mosaic_window *w,
 // ---- timing_unit.c: cycles of one op
 at_status at_ms_units_add(const at_mop *op, const at_tpu_chip *chip,
                           at_arena *scratch, at_mosaic_units *u, double *flops);
+// The figures of the units, which what follows takes. Any thread.
+at_status at_ms_units_load(void);
 double at_ms_vector_slots(void);  // registers that the vector unit does a cycle
 double at_ms_units_longest(const at_mosaic_units *u);
 

@@ -1,7 +1,7 @@
 // Cycles of one operation on the units of a core.
 #include <math.h>
-#include <pthread.h>
 
+#include "base/once.h"
 #include "machine/machine.h"
 #include "mosaic/timing_internal.h"
 
@@ -21,27 +21,28 @@ typedef struct figures {
 } figures;
 
 extern const at_bytes at_mosaic_unit_files[];
-static pthread_once_t g_once = PTHREAD_ONCE_INIT;
-static figures g_figures;
+static at_once g_once = AT_ONCE_INIT;
+static figures g_figures;  // after at_ms_units_load
 
-static void read_figures(void) {
-  at_arena *a = at_arena_create();
+static at_status read_figures(void) {
+  at_arena *a;
   const at_json *j = NULL;
-  if (a && at_code_take(at_json_parse(at_mosaic_unit_files[0], a, &j))) j = NULL;
+  AT_TRY_ALLOC(a, at_arena_create());
+  at_status st = at_json_parse(at_mosaic_unit_files[0], a, &j);
   const at_json *rows = at_json_get(j, "figures");
 #define READ(name) \
   g_figures.name = at_coefficient(rows, #name, "data/tpu/vector_unit.json");
-  FIGURES(READ)
+  if (!st.err) {
+    FIGURES(READ)
+  }
 #undef READ
   at_arena_destroy(a);
+  return st;
 }
 
-static const figures *get(void) {
-  pthread_once(&g_once, read_figures);
-  return &g_figures;
-}
+at_status at_ms_units_load(void) { return at_once_do(&g_once, read_figures); }
 
-double at_ms_vector_slots(void) { return get()->vector_slots; }
+double at_ms_vector_slots(void) { return g_figures.vector_slots; }
 
 double at_ms_units_longest(const at_mosaic_units *u) {
   return fmax(fmax(fmax(u->scalar, u->vector), fmax(u->xlu, u->load)),
@@ -83,7 +84,7 @@ static double conversions(const at_mop *op) {
   for (uint32_t i = 0; i < op->num_results; i++)
     if (is_vector(op->results[i].type) && bits_of(op->results[i].type) < 32)
       n += words(op->results[i].type);
-  return n * get()->convert;
+  return n * g_figures.convert;
 }
 
 static const at_mtype *widest(const at_mop *op) {
@@ -97,7 +98,7 @@ static const at_mtype *widest(const at_mop *op) {
 
 // ---- By class
 static void elementwise(const at_mop *op, double each, at_mosaic_units *u) {
-  const figures *f = get();
+  const figures *f = &g_figures;
   const at_mtype *t = op->num_results ? op->results[0].type : widest(op);
   if (!t || !is_vector(t)) {
     u->scalar += each / f->scalar_slots;
@@ -109,7 +110,7 @@ static void elementwise(const at_mop *op, double each, at_mosaic_units *u) {
 // Leading dimensions add whole registers; the last two also cross sublanes or
 // lanes.
 static void reduce(const at_mop *op, at_arena *a, at_mosaic_units *u) {
-  const figures *f = get();
+  const figures *f = &g_figures;
   const at_mtype *t = op->operands[0]->type;
   at_dims dims = {0};
   int64_t axis;
@@ -143,7 +144,7 @@ static int64_t size_from_end(const at_mtype *t, uint32_t from_end) {
 }
 
 static void broadcast(const at_mop *op, at_mosaic_units *u) {
-  const figures *f = get();
+  const figures *f = &g_figures;
   const at_mtype *from = op->operands[0]->type, *to = op->results[0].type;
   bool lanes = size_from_end(from, 1) == 1 && size_from_end(to, 1) > 1;
   bool rows = size_from_end(from, 2) == 1 && size_from_end(to, 2) > 1;
@@ -200,13 +201,13 @@ static at_status matmul(const at_mop *op, const at_tpu_chip *chip, at_arena *a,
   if (exact) k.repeat = 6;  // products of three bf16 parts
   u->matrix += at_tpu_kernel_cycles(&k, chip).matrix * chip->cores;
   if (op->num_results)
-    u->vector += words(op->results[0].type) / get()->vector_slots;
+    u->vector += words(op->results[0].type) / g_figures.vector_slots;
   *flops += 2 * k.batch * k.rows * k.cols * k.depth;
   return AT_OK;
 }
 
 static void memory(const at_mop *op, at_mosaic_units *u) {
-  const figures *f = get();
+  const figures *f = &g_figures;
   const at_mtype *t = op->num_results        ? op->results[0].type
                       : op->num_operands > 0 ? op->operands[0]->type
                                              : NULL;
@@ -222,7 +223,7 @@ static void memory(const at_mop *op, at_mosaic_units *u) {
 at_status at_ms_units_add(const at_mop *op, const at_tpu_chip *chip,
                           at_arena *scratch, at_mosaic_units *u,
                           double *flops) {
-  const figures *f = get();
+  const figures *f = &g_figures;
   switch (at_mosaic_op_info_of(at_mosaic_opcode_of(op))->cost) {
     case AT_MOSAIC_COST_SCALAR:
     case AT_MOSAIC_COST_SYNC:

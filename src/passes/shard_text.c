@@ -720,7 +720,6 @@ at_status at_place_print(const at_cut *c, const at_place *p, const char **out) {
   }
   at_strbuf b = {0};
   print_tiles(c, p, &b);
-  *out = b.ptr ? at_arena_printf(c->m->arena, "%.*s", (int)b.len, b.ptr) : NULL;
-  at_strbuf_free(&b);
+  *out = at_strbuf_move(&b, c->m->arena);
   return *out ? AT_OK : AT_NO_MEMORY("sharding");
 }

@@ -144,9 +144,10 @@ static at_status put_plane(const at_profile *profile, uint32_t chip,
     put_metadata(&b, 4, (uint64_t)(uintptr_t)p.names.entries[i].value,
                  p.names.entries[i].key.ptr);
   for (uint32_t i = 1; i < STAT_COUNT; i++) put_metadata(&b, 5, i, g_stats[i]);
+  at_status st = at_arena_status(p.arena);
   at_arena_destroy(p.arena);
   put_message(out, 1, &b);  // XSpace.planes
-  return AT_OK;
+  return st;
 }
 
 at_status at_profile_xspace(const at_profile *p, at_strbuf *out) {

@@ -48,7 +48,7 @@ at_status at_profile_start(size_t max_events) {
   return AT_FAIL(AT_FAILED_PRECONDITION, "a profiling session runs already");
 }
 
-// The stored copy of a text; "" when there is none, or no memory.
+// The stored copy of a text; "" when there is none; NULL: no memory.
 static const char *keep(at_profile *p, const char *z) {
   if (!z || !*z) return "";
   at_str s = at_str_of(z);
@@ -56,7 +56,7 @@ static const char *keep(at_profile *p, const char *z) {
   if (place) return *place;
   char *copy = at_arena_str(p->arena, s);
   place = copy ? at_map_put(&p->texts, (at_str){copy, s.len}) : NULL;
-  if (!place) return "";
+  if (!place) return NULL;
   return *place = copy;
 }
 
@@ -65,7 +65,8 @@ static void add(at_profile *p, const at_profile_event *e) {
   copy.name = keep(p, e->name);
   copy.detail = keep(p, e->detail);
   copy.source = keep(p, e->source);
-  if (p->events.len >= p->limit || !at_vec_push(p->arena, &p->events, copy))
+  bool whole = copy.name && copy.detail && copy.source;
+  if (p->events.len >= p->limit || !whole || !at_vec_push(p->arena, &p->events, copy))
     p->dropped++;
 }
 
@@ -82,7 +83,7 @@ at_status at_profile_of(const at_profile_event *events, size_t count,
   AT_TRY(create(out));
   (*out)->limit = count;
   for (size_t i = 0; i < count; i++) add(*out, &events[i]);
-  return AT_OK;
+  return at_arena_status((*out)->arena);
 }
 
 at_status at_profile_stop(at_profile **out) {

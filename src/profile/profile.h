@@ -34,14 +34,16 @@ enum { AT_PROFILE_MAX_EVENTS = 4 << 20 };
 // FAILED_PRECONDITION when a session runs already. `max_events` 0: the default.
 at_status at_profile_start(size_t max_events);
 bool at_profile_on(void);
-// Ignored while no session runs; counted as dropped when the session is full.
+// Ignored while no session runs; counted as dropped when the session is full or
+// there is no memory for it.
 void at_profile_record(const at_profile_event *e);
 
 typedef struct at_profile at_profile;
 // Ends the session; the events in the order of their recording.
 at_status at_profile_stop(at_profile **out);
 // A profile of given events, for timelines that were not recorded but computed.
-// Times are taken as Unix time. Texts are copied.
+// Times are taken as Unix time. Texts are copied. RESOURCE_EXHAUSTED where one is
+// missing; *out, if not NULL, is to be destroyed all the same.
 at_status at_profile_of(const at_profile_event *events, size_t count,
                         at_profile **out);
 void at_profile_destroy(at_profile *p);

@@ -99,8 +99,7 @@ static at_status tensor_of(const at_tiles_lowerer *w, const at_tiles_way *x,
   int64_t dearest = -1, each = at_dtype_bytes(v->type->dtype);
   at_type_print(&b, v->type);
   *out = (at_tiles_tensor){.name = v->name, .tile_bytes = each};
-  out->shape = at_arena_str(w->arena, at_strbuf_str(&b));
-  at_strbuf_free(&b);
+  out->shape = at_strbuf_move(&b, w->arena);
   AT_TRY_ALLOC(out->home, at_tiles_lay_text(w->arena, &v->lay));
   for (uint32_t d = 0; d < v->lay.rank; d++) {
     int64_t most = 0;
@@ -188,8 +187,7 @@ static at_status advise(at_tiles_lowerer *w, at_tiles_plan *p) {
   advise_tensors(p, &b);
   advise_steps(w, p, &b);
   at_strbuf_add(&b, at_strbuf_str(&w->notes));
-  p->advice = at_arena_str(w->arena, at_strbuf_str(&b));
-  at_strbuf_free(&b);
+  p->advice = at_strbuf_move(&b, w->arena);
   return p->advice ? AT_OK : AT_NO_MEMORY("advice");
 }
 
@@ -320,5 +318,5 @@ at_status at_tiles_lower(const at_tiles_machine *m, at_module *module,
   }
   if (!fits && !o->lenient) return over_memory(best);
   *out = best;
-  return AT_OK;
+  return at_arena_status(a);
 }

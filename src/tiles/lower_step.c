@@ -37,10 +37,9 @@ const char *at_tiles_lay_text(at_arena *a, const at_tiles_lay *l) {
     k += (size_t)snprintf(dims + k, sizeof dims - k, "%s%lld", d ? ", " : "",
                           (long long)most);
   }
-  const char *text = at_tiles_lay_blocks(l) == 1
-                         ? at_arena_printf(a, "one block")
-                         : at_arena_printf(a, "%s blocks of [%s]", cuts, dims);
-  return text ? text : "";
+  return at_tiles_lay_blocks(l) == 1
+             ? at_arena_printf(a, "one block")
+             : at_arena_printf(a, "%s blocks of [%s]", cuts, dims);
 }
 
 // ---- Memory over time

@@ -437,8 +437,7 @@ static at_status tensor_of(compiler *c, uint32_t v, const int64_t *totals,
     at_strbuf_addf(&b, "%s%lld", d ? "," : "", (long long)x->dims.ptr[d]);
   at_strbuf_addc(&b, ']');
   *out = (at_tiles_tensor){.name = x->name};
-  out->shape = at_arena_str(a, at_strbuf_str(&b));
-  at_strbuf_free(&b);
+  out->shape = at_strbuf_move(&b, a);
   for (size_t i = 0; i < x->home.len; i++) {
     int64_t bytes = (x->home.ptr[i].end - x->home.ptr[i].begin) *
                     (int64_t)at_dtype_bytes(x->dtype);
@@ -483,8 +482,7 @@ static at_status rank_tensors(compiler *c, at_tiles_plan *p) {
 static at_status advise(compiler *c, at_tiles_plan *p) {
   at_strbuf b = {0};
   for (size_t i = 0; i < c->steps.len && i < 64; i++) advise_step(c, i, &b);
-  p->advice = at_arena_str(c->g->arena, at_strbuf_str(&b));
-  at_strbuf_free(&b);
+  p->advice = at_strbuf_move(&b, c->g->arena);
   return p->advice ? AT_OK : AT_NO_MEMORY("advice");
 }
 

@@ -1,5 +1,6 @@
 // Environment, for programs that are preloaded: FAULTS_FIRST and FAULTS_COUNT
-// arm the heap's calls at the start of the process.
+// arm the heap's calls at the start of the process; FAULTS_TALLY=1 prints their
+// number at its end.
 #include "faults.h"
 
 #include <dlfcn.h>
@@ -69,6 +70,12 @@ __attribute__((constructor)) static void from_environment(void) {
   if (first && count)
     faults_arm(FAULTS_HEAP, strtoull(first, NULL, 10),
                strtoull(count, NULL, 10));
+}
+
+__attribute__((destructor)) static void tally(void) {
+  if (getenv("FAULTS_TALLY"))
+    dprintf(2, "faults: %llu calls\n",
+            (unsigned long long)atomic_load(&g_calls[FAULTS_HEAP]));
 }
 
 static void *took(void *p) {
