@@ -206,6 +206,7 @@ struct at_node {
   uint32_t mark;         // scratch of the running pass
   void *aux;             // scratch of the running pass
   at_effect effect;      // of its regions
+  uint32_t swept;        // the last of the module's sweeps that found it used
 };
 
 struct at_comp {
@@ -239,6 +240,7 @@ struct at_module {
   at_comp *entry;
   at_io_info *params, *results;  // of entry
   uint32_t next_id;
+  uint32_t sweeps;  // of dead code so far
   int64_t num_replicas, num_partitions;
   const char *mesh_text;  // Shardy meshes, as text; NULL: none
   const char *notes;      // what partitioning gathered for want of a better way, one op a line; or NULL

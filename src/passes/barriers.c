@@ -18,9 +18,7 @@ static at_status drop(at_rw *r, at_comp *c) {
 
 at_status at_pass_barriers(at_module *m, const at_pass_options *o) {
   at_rw r = {.m = m, .o = o};
-  at_aux_clear(m);
   for (uint32_t i = 0; i < m->num_funcs; i++) AT_TRY(drop(&r, m->funcs[i]));
-  at_dce(m);
-  at_aux_clear(m);
+  if (r.changed) at_dce(m);
   return AT_OK;
 }

@@ -195,10 +195,8 @@ static at_status sweep(at_rw *r, at_comp *c) {
 at_status at_pass_collectives(at_module *m, const at_pass_options *o) {
   at_rw r = {.m = m, .o = o};
   if (m->num_partitions * m->num_replicas <= 1) return AT_OK;
-  at_aux_clear(m);
-  at_count_uses(m);
+  at_dce_count_uses(m);
   AT_TRY(sweep(&r, m->entry));
   at_dce(m);
-  at_aux_clear(m);
   return AT_OK;
 }

@@ -84,8 +84,9 @@ static at_status walk(at_rw *r, table *t, at_comp *c, uint32_t floor) {
   return AT_OK;
 }
 
-at_status at_cse(at_rw *r) {
-  table t = {.mask = 4095};
+at_status at_cse(at_rw *r, size_t num_nodes) {
+  table t = {.mask = 63};
+  while (t.mask < num_nodes) t.mask = 2 * t.mask + 1;
   AT_TRY_ALLOC(t.buckets, at_new(r->m->arena, entry *, t.mask + 1));
   for (uint32_t f = 0; f < r->m->num_funcs; f++)
     AT_TRY(walk(r, &t, r->m->funcs[f], 0));

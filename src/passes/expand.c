@@ -296,10 +296,8 @@ static at_status expand_comp(at_rw *r, at_comp *c) {
 
 at_status at_pass_expand(at_module *m, const at_pass_options *o) {
   at_rw r = {.m = m, .o = o};
-  at_aux_clear(m);
   for (uint32_t i = 0; i < m->num_funcs; i++)
     AT_TRY(expand_comp(&r, m->funcs[i]));
   at_dce(m);
-  at_aux_clear(m);
   return AT_OK;
 }

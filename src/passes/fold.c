@@ -123,10 +123,8 @@ static at_status fold_comp(at_rw *r, at_comp *c, int64_t *budget) {
 at_status at_pass_fold(at_module *m, const at_pass_options *o) {
   at_rw r = {.m = m, .o = o};
   int64_t budget = o->fold_budget;
-  at_aux_clear(m);
   for (uint32_t i = 0; i < m->num_funcs; i++)
     AT_TRY(fold_comp(&r, m->funcs[i], &budget));
   at_dce(m);
-  at_aux_clear(m);
   return AT_OK;
 }

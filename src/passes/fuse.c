@@ -453,6 +453,5 @@ at_status at_pass_fuse(at_module *m, const at_pass_options *o) {
     AT_TRY(fuse_comp(m, m->funcs[i]));
   }
   at_dce(m);
-  at_aux_clear(m);
   return AT_OK;
 }

@@ -200,6 +200,5 @@ at_status at_pass_inline(at_module *m, const at_pass_options *o) {
   // Functions other than the entry have no callers left.
   AT_TRY(at_module_keep(m, m->entry));
   at_dce(m);
-  at_aux_clear(m);
   return AT_OK;
 }

@@ -550,7 +550,6 @@ at_status at_pass_partition(at_module *m, const at_pass_options *o) {
   at_aux_clear(m);
   at_status st = partition(&c);
   at_strbuf_free(&c.notes);
-  at_aux_clear(m);
   if (!st.err) at_dce(m);
   return st;
 }

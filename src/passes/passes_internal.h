@@ -9,7 +9,8 @@
 // A sweep visits nodes in order. A rule that replaces results of a node records
 // the new values with at_fwd_set; later nodes read their operands through
 // at_fwd_operands, so that a whole sweep costs one walk. The replaced nodes
-// stay in the list, without uses, until at_dce.
+// stay in the list, without uses, until at_dce. Between passes aux is NULL on every
+// node: who sets it ends with at_dce.
 typedef struct at_rw {
   at_module *m;
   const at_pass_options *o;
@@ -22,8 +23,6 @@ at_status at_fwd_set(at_rw *r, at_node *n, uint32_t result, at_value v);
 bool at_fwd_has(const at_node *n);  // some result was replaced
 void at_fwd_operands(at_node *n);
 void at_fwd_results(at_comp *c);
-// Sets mark = number of uses of all results, for every node of the module.
-void at_count_uses(at_module *m);
 
 // ---- Facts -----------------------------------------------------------------
 bool at_has_effect(const at_module *m, const at_node *n);
@@ -43,8 +42,11 @@ bool at_collective_alike(const at_module *m, const at_node *a,
 // OP_COUNT.
 at_op at_region_binary(const at_comp *c);
 
-// Removes nodes whose results nobody uses and that have no effect.
-void at_dce(at_module *m);
+// Removes nodes whose results nobody uses and that have no effect. Leaves aux = NULL and
+// mark = 0 on the others; returns their number.
+size_t at_dce(at_module *m);
+// The same, and leaves mark = number of uses of all results.
+void at_dce_count_uses(at_module *m);
 // Stable topological order of a computation's own nodes; effects keep theirs.
 at_status at_comp_sort(at_comp *c, at_arena *a);
 // Moves the nodes of `from` (parameters excluded) before `before`, with
@@ -113,7 +115,8 @@ at_status at_simplify_indexed(at_rw *r, at_node *n);  // gather, slices, scatter
 at_status at_simplify_dot(at_rw *r, at_node *n);  // contractions, reductions
 at_status at_simplify_control(at_rw *r, at_node *n);   // while, if, case
 at_status at_simplify_hoist(at_rw *r, at_node *loop);  // loop-invariant code
-at_status at_cse(at_rw *r);
+// num_nodes: of the module, at most about.
+at_status at_cse(at_rw *r, size_t num_nodes);
 // Folds n if its operands are constants and it is cheap enough; *out: it was.
 at_status at_fold_node(at_rw *r, at_node *n, int64_t *budget, bool *out);
 // Whether at_pass_refine has anything to do.

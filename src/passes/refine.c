@@ -303,10 +303,8 @@ at_status at_pass_refine(at_module *m, const at_pass_options *o) {
   refiner w = {.rw = {.m = m, .o = o}, .budget = 1 << 22};
   for (uint32_t i = 0; i < m->num_funcs; i++) {
     if (!needs_refining(m->funcs[i])) continue;
-    at_aux_clear(m);
     AT_TRY(refine_comp(&w, m->funcs[i]));
   }
   at_dce(m);
-  at_aux_clear(m);
   return AT_OK;
 }

@@ -49,26 +49,6 @@ void at_fwd_results(at_comp *c) {
     c->results[i] = at_fwd(c->results[i]);
 }
 
-static void count_comp(at_comp *c) {
-  AT_FOR_NODES(n, c) {
-    for (uint32_t i = 0; i < n->num_operands; i++) n->operands[i].node->mark++;
-    for (uint32_t i = 0; i < n->num_regions; i++) count_comp(n->regions[i]);
-  }
-  for (uint32_t i = 0; i < c->num_results; i++) c->results[i].node->mark++;
-}
-
-static void zero_comp(at_comp *c) {
-  AT_FOR_NODES(n, c) {
-    n->mark = 0;
-    for (uint32_t i = 0; i < n->num_regions; i++) zero_comp(n->regions[i]);
-  }
-}
-
-void at_count_uses(at_module *m) {
-  for (uint32_t i = 0; i < m->num_funcs; i++) zero_comp(m->funcs[i]);
-  for (uint32_t i = 0; i < m->num_funcs; i++) count_comp(m->funcs[i]);
-}
-
 // Effects that matter only to who uses the results.
 static bool may_drop(const at_node *n) {
   const at_attr *a = n->op == AT_OP_CUSTOM_CALL
@@ -81,27 +61,49 @@ static bool may_drop(const at_node *n) {
 }
 
 // ---- Dead code -------------------------------------------------------------
+typedef struct sweeper {
+  at_module *m;
+  bool count;  // leave the number of uses in mark
+  size_t kept;
+} sweeper;
+
+static void use(const sweeper *s, at_node *n) {
+  if (n->swept != s->m->sweeps) n->mark = 0;  // an earlier pass's
+  n->swept = s->m->sweeps;
+  n->mark++;
+}
+
 // One walk from the end: users come after what they use, and a region's owner
-// comes after the values that the region captures.
-static void dce_comp(at_module *m, at_comp *c) {
-  for (uint32_t i = 0; i < c->num_results; i++) c->results[i].node->mark = 1;
+// comes after the values that the region captures. So a node's uses are known, and
+// its marks nobody's any more, when the walk reaches it.
+static void dce_comp(sweeper *s, at_comp *c) {
+  for (uint32_t i = 0; i < c->num_results; i++) use(s, c->results[i].node);
   for (at_node *n = c->last, *prev; n; n = prev) {
     prev = n->prev;
-    if (n->op == AT_OP_PARAMETER) continue;
-    if (!n->mark && (!at_has_effect(m, n) || may_drop(n))) {
+    bool used = n->swept == s->m->sweeps;
+    if (!used && n->op != AT_OP_PARAMETER &&
+        (!at_has_effect(s->m, n) || may_drop(n))) {
       at_node_remove(n);
       continue;
     }
-    for (uint32_t i = 0; i < n->num_operands; i++)
-      n->operands[i].node->mark = 1;
-    for (uint32_t i = 0; i < n->num_regions; i++) dce_comp(m, n->regions[i]);
+    if (!used || !s->count) n->mark = 0;
+    n->aux = NULL;
+    s->kept++;
+    for (uint32_t i = 0; i < n->num_operands; i++) use(s, n->operands[i].node);
+    for (uint32_t i = 0; i < n->num_regions; i++) dce_comp(s, n->regions[i]);
   }
 }
 
-void at_dce(at_module *m) {
-  for (uint32_t i = 0; i < m->num_funcs; i++) zero_comp(m->funcs[i]);
-  for (uint32_t i = 0; i < m->num_funcs; i++) dce_comp(m, m->funcs[i]);
+static size_t dce(at_module *m, bool count) {
+  sweeper s = {.m = m, .count = count};
+  m->sweeps++;
+  for (uint32_t i = 0; i < m->num_funcs; i++) dce_comp(&s, m->funcs[i]);
+  return s.kept;
 }
+
+size_t at_dce(at_module *m) { return dce(m, false); }
+
+void at_dce_count_uses(at_module *m) { dce(m, true); }
 
 // ---- Order -----------------------------------------------------------------
 typedef struct frame {

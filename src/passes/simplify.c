@@ -34,15 +34,10 @@ at_status at_pass_simplify(at_module *m, const at_pass_options *o) {
   at_rw r = {.m = m, .o = o, .changed = true};
   for (int i = 0; i < SWEEPS && r.changed; i++) {
     r.changed = false;
-    at_dce(m);
-    at_aux_clear(m);
-    at_count_uses(m);  // rules read mark as the number of uses
+    at_dce_count_uses(m);  // rules read mark as the number of uses
     for (uint32_t f = 0; f < m->num_funcs; f++) AT_TRY(sweep(&r, m->funcs[f]));
-    at_dce(m);
-    at_aux_clear(m);
-    AT_TRY(at_cse(&r));
+    AT_TRY(at_cse(&r, at_dce(m)));
   }
   at_dce(m);
-  at_aux_clear(m);
   return AT_OK;
 }
