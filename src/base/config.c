@@ -230,6 +230,9 @@ void at_config_doc(at_strbuf *out) {
       "above it; a file has to be there. A variable\n`ATOLL_...` that is not "
       "listed here is a warning, once, that names the nearest one. `atoll "
       "config` says what holds now.\n\n"
+      "The PJRT client option `target` takes the place of `ATOLL_TARGET`, for "
+      "devices and compilations alike; the first\nclient settles it for the "
+      "process, and a later one that asks for another is refused.\n\n"
       "| variable | default | allowed | what it does |\n|---|---|---|---|\n");
   for (int i = 0; i < AT_CONFIG_COUNT; i++) doc_row((at_config)i, out);
   at_strbuf_addz(

@@ -120,6 +120,36 @@ static at_status read_options(const PJRT_NamedValue *options, size_t count,
   return AT_OK;
 }
 
+// Compilations take ATOLL_TARGET, without a client: so the target that a client
+// asks for is the process's, and the first client settles it.
+static pthread_mutex_t target_lock = PTHREAD_MUTEX_INITIALIZER;
+static uint32_t target_users;  // clients that were created or are about to be
+
+static at_status target_take(const char *asked) {
+  at_status st = AT_OK;
+  pthread_mutex_lock(&target_lock);
+  const char *now = at_config_text(AT_CONFIG_TARGET);
+  if (asked && *asked && strcmp(asked, now))
+    st = target_users
+             ? AT_FAIL(
+                   AT_FAILED_PRECONDITION,
+                   "client option target is %.80s, but this process has had a "
+                   "client for %.80s\nhint: one process has one target; start "
+                   "another process",
+                   asked, now)
+             : at_config_set(AT_CONFIG_TARGET, asked);
+  target_users += at_ok(st);
+  pthread_mutex_unlock(&target_lock);
+  return st;
+}
+
+// The client was not created after all.
+static void target_drop(void) {
+  pthread_mutex_lock(&target_lock);
+  if (!--target_users) at_status_free(at_config_set(AT_CONFIG_TARGET, NULL));
+  pthread_mutex_unlock(&target_lock);
+}
+
 // Meets the other processes of the job, where it has several.
 static at_status open_hosts(PJRT_Client *c, at_runtime_options *o) {
   at_strbuf job = {0};
@@ -137,10 +167,13 @@ static PJRT_Error *create(PJRT_Client_Create_Args *a) {
   at_runtime_options o = {0};
   char *target = NULL;
   PJRT_Client *c = NULL;
+  bool taken = false;
   at_status st = at_knobs_check();
   if (!at_ok(st)) goto out;
   AT_TRY_GOTO(st, read_options(a->create_options, a->num_options, &o, &target),
               out);
+  AT_TRY_GOTO(st, target_take(target), out);
+  taken = true;
   c = calloc(1, sizeof *c);
   if (!c) {
     st = AT_FAIL(AT_RESOURCE_EXHAUSTED, "out of host memory for a client");
@@ -165,8 +198,10 @@ static PJRT_Error *create(PJRT_Client_Create_Args *a) {
   at_pjrt_watch_end();
   a->client = c;
   c = NULL;
+  taken = false;
 out:
   client_free(c);
+  if (taken) target_drop();
   free(target);
   return at_pjrt_error(st);
 }

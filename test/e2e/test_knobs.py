@@ -130,3 +130,37 @@ def test_the_package_says_why(python, tmp_path, case):
   assert "Traceback" not in p.stderr
   quiet = entry(python, **{**env, "JAX_PLATFORMS": "cpu"})
   assert "atoll" not in re.sub(r"/\S*", "", quiet.stderr)
+
+
+ASKED = """
+import sys
+from jaxlib import xla_client
+PROGRAM = "func.func public @main(%a: tensor<f32>) -> tensor<f32> {return %a : tensor<f32>}"
+xla_client.load_pjrt_plugin_dynamically("tpu", sys.argv[1])
+xla_client.initialize_pjrt_plugin("tpu")
+kept = []
+for target in sys.argv[2:]:
+  try:
+    c = xla_client.make_c_api_client("tpu", {"target": target} if target else {}, None)
+    kept.append(c)
+    c.compile_and_load(PROGRAM, xla_client.DeviceList(tuple(c.devices()[:1])), xla_client.CompileOptions())
+    print("made", len(c.devices()), c.devices()[0].device_kind)
+  except Exception as e:
+    print("failed", str(e).replace("\\n", " "))
+"""
+
+
+@pytest.mark.parametrize("targets, says", [
+    (["mk2"], ["made 1 MK2"]),
+    (["v5e:2x2", "v5e:2x2", "v4"], ["made 4 TPU v5 lite", "made 4 TPU v5 lite", "failed .*v4.*v5e:2x2"]),
+    (["v9", "v5e:2x2", ""], ["failed .*v9", "made 4 TPU v5 lite", "made 4 TPU v5 lite"]),
+    (["", "v5e"], ["made 1 TPU v6 lite", "failed .*v5e.*v6e"]),
+])
+def test_the_target_that_a_client_asks_for_is_what_programs_are_compiled_for(library, tmp_path, targets, says):
+  clean = {k: v for k, v in os.environ.items() if not k.startswith(("ATOLL_", "JAX_", "TPU_"))}
+  p = subprocess.run([sys.executable, "-c", ASKED, library, *targets], capture_output=True, text=True, timeout=120,
+                     env={**clean, "ATOLL_DUMP": str(tmp_path), "ATOLL_CACHE": "off"})
+  assert p.returncode == 0, p.stderr
+  lines = p.stdout.splitlines()
+  assert len(lines) == len(says) and all(map(re.match, says, lines)), p.stdout + p.stderr
+  assert (targets == ["mk2"]) == bool(list(tmp_path.rglob("*tiles.txt")))
