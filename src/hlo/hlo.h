@@ -253,6 +253,10 @@ at_comp *at_module_find(const at_module *m, at_str name);  // NULL: no such func
 // Drops every function but f.
 at_status at_module_keep(at_module *m, at_comp *f);
 
+// How deep regions of a program may lie in each other once calls are inlined. What takes
+// a program in refuses more, and passes walk regions by recursion.
+enum { AT_MOST_NESTED = 128 };
+
 // ---- Building --------------------------------------------------------------
 // A node description; result types are inferred unless `types` is given.
 typedef struct at_node_desc {

@@ -15,8 +15,6 @@ typedef struct parser {
   int depth;  // of regions
 } parser;
 
-enum { kMaxNesting = 100 };
-
 __attribute__((format(printf, 2, 3))) static at_status fail(const parser *s,
                                                             const char *fmt,
                                                             ...) {
@@ -638,7 +636,8 @@ static at_status read_node(parser *s, at_comp *c) {
 
 static at_status read_body(parser *s, at_comp *c) {
   value_vec results = {0};
-  if (++s->depth > kMaxNesting) return fail(s, "regions are nested too deeply");
+  if (++s->depth > AT_MOST_NESTED)
+    return fail(s, "regions are nested over %d deep", AT_MOST_NESTED);
   AT_TRY(expect(s, "{"));
   while (peek(s, "%")) AT_TRY(read_node(s, c));
   AT_TRY(expect(s, "return"));

@@ -5,7 +5,7 @@
 
 #include "import/import_internal.h"
 
-enum { MAX_DEPTH = 128, MAX_INLINED = 1 << 20 };
+enum { MAX_INLINED = 1 << 20 };
 
 // ---- Errors
 // ---------------------------------------------------------------------
@@ -233,9 +233,9 @@ static at_status region_fill(at_imp *x, const at_mop *op, const at_mregion *r,
     return AT_OP_FAIL(x, op,
                       r->num_blocks ? AT_UNIMPLEMENTED : AT_INVALID_ARGUMENT,
                       "a region has %u blocks, takes 1", r->num_blocks);
-  if (x->depth >= MAX_DEPTH)
+  if (x->depth >= AT_MOST_NESTED)
     return AT_OP_FAIL(x, op, AT_INVALID_ARGUMENT,
-                      "regions are nested over %d deep", MAX_DEPTH);
+                      "regions are nested over %d deep", AT_MOST_NESTED);
   x->depth++;
   AT_TRY(build_params(x, op, r->blocks[0], c));
   at_vals results;

@@ -79,6 +79,7 @@ static at_status copy_to_memory(at_node *n, at_value *v) {
 typedef struct inliner {
   at_rw rw;
   uint64_t budget;  // nodes that cloning may still make
+  uint32_t depth;   // of the regions around the computation
 } inliner;
 
 static uint64_t comp_nodes(const at_comp *c) {
@@ -170,8 +171,15 @@ static at_status inline_comp(inliner *w, at_comp *c) {
     bool memory;
     next = n->next;
     at_fwd_operands(n);
+    if (n->num_regions && w->depth == AT_MOST_NESTED)
+      return at_fail_at(
+          AT_INVALID_ARGUMENT, n,
+          "regions are nested over %d deep once calls are inlined",
+          AT_MOST_NESTED);
+    w->depth++;
     for (uint32_t i = 0; i < n->num_regions; i++)
       AT_TRY(inline_comp(w, n->regions[i]));
+    w->depth--;
     if (is_call(n)) {
       AT_TRY(inline_call(w, n, &next));
     } else if (is_placement(w->rw.m, n, &memory)) {
