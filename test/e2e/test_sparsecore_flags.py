@@ -135,12 +135,18 @@ def test_nan_passes_without_the_check(library, tmp_path):
   assert code == 0, out
 
 
-@pytest.mark.parametrize("given", [
-    dict(options={"xla_sc_no_such_flag": "true"}),
-    dict(args="--xla_sc_no_such_flag=true")])
-def test_an_unknown_flag_is_refused_by_name(library, tmp_path, given):
-  code, out = run(library, tmp_path, **given)
+def test_an_unknown_option_is_refused_by_name(library, tmp_path):
+  code, out = run(library, tmp_path, options={"xla_sc_no_such_flag": "true"})
   assert code != 0 and "No such compile option: 'xla_sc_no_such_flag'" in out
+
+
+def test_a_misspelt_flag_is_refused_and_others_are_listed(library, tmp_path,
+                                                          monkeypatch):
+  code, out = run(library, tmp_path, args="--xla_sc_detect_nans=true")
+  assert code != 0 and "did you mean xla_sc_detect_nan" in out, out
+  monkeypatch.setenv("ATOLL_LOG", "info")
+  code, out = run(library, tmp_path, args="--xla_sc_no_such_flag=true")
+  assert code == 0 and "xla_sc_no_such_flag" in out, out
 
 
 def test_a_bad_value_is_refused(library, tmp_path):
