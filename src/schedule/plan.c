@@ -416,7 +416,7 @@ static at_status collect(planner *p, const at_comp *c, const at_plan_hooks *h,
 static at_status coalesce(planner *p, const at_comp *entry, const at_plan_hooks *h) {
   candidates list = {0};
   AT_TRY(collect(p, entry, h, &list));
-  qsort(list.ptr, list.len, sizeof *list.ptr, compare_candidates);
+  if (list.len) qsort(list.ptr, list.len, sizeof *list.ptr, compare_candidates);
   for (size_t i = 0; i < list.len; i++) {
     const candidate *k = &list.ptr[i];
     uint32_t x = class_of(p, k->node->operands[k->operand]);
