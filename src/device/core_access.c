@@ -144,11 +144,13 @@ static void note_copy(core_state *c, core_state *to, const at_core_dma *d,
   const region *r = core_region_of(to, dst->base);
   shade *s = r ? core_shade_of(to, r) : NULL;
   if (!s || c->program != to->program) return;
-  s->left_at[kCopied] = d->loc + 2;
   int32_t store = touch_last_store(c, src);
-  if (store < 0) return;
-  if (holes) s->left_at[kIncomplete] = store + 2;
-  if (r->ref >= 0) core_note_brought(c, (uint32_t)r->ref, store);
+  core_lock(c);  // other cores may copy to this memory at the same time
+  s->left_at[kCopied] = d->loc + 2;
+  if (holes && store >= 0) s->left_at[kIncomplete] = store + 2;
+  core_unlock(c);
+  if (store >= 0 && r->ref >= 0)
+    core_note_brought(c, (uint32_t)r->ref, store);
 }
 
 // What a side of a copy holds, which is at `base`.

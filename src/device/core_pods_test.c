@@ -183,7 +183,11 @@ static void no_copy_is_forgotten(void **state) {
                  .bufs = {memory[i], memory[i]}};
     k[i].refs[2].alias = 0;
   }
-  for (int sound = 0; sound < 2; sound++) {
+  // The two copies that race start on two threads: where they start at the very
+  // same time, each may miss the other, so the defect has several tries.
+  bool ever = false;
+  for (int turn = 0; turn < 16; turn++) {
+    bool sound = ever || turn == 15;
     g_sound = sound;
     run_devices(k, 2, st);
     give_all();
@@ -194,7 +198,12 @@ static void no_copy_is_forgotten(void **state) {
       if (sound && st[i].err) fail_msg("%s", text);
       at_status_free(st[i]);
     }
-    assert_int_equal(found, !sound);
+    if (sound) {
+      assert_true(ever);
+      assert_false(found);
+      break;
+    }
+    ever = found;
   }
 }
 
