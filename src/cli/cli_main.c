@@ -14,14 +14,17 @@ static const command commands[] = {
     {"run", "run a Python program on Atoll, or an MLIR program by itself",
      "atoll run train.py [arguments...]\n"
      "    runs the Python program with TPU_LIBRARY_PATH set to this Atoll\n"
-     "atoll run [options] program.mlir|program.mlirbc|program.hlo [inputs.npz]\n"
-     "    compiles and runs the program; arguments are the arrays of inputs.npz in\n"
+     "atoll run [options] program.mlir|program.mlirbc|program.hlo "
+     "[inputs.npz]\n"
+     "    compiles and runs the program; arguments are the arrays of "
+     "inputs.npz in\n"
      "    the order of the file, or zeros\n"
      "  --out=FILE.npz   write the results\n"
      "  --repeat=N       run N times and print the median time\n"
      "  --json           print shapes, types and times as JSON\n",
      at_cli_run},
-    {"dump", "print a program at any stage of its compilation, or a reference table",
+    {"dump",
+     "print a program at any stage of its compilation, or a reference table",
      "atoll dump [--stage=STAGE] program.mlir|program.mlirbc|program.hlo\n"
      "  --stage=mlir       as it came in\n"
      "  --stage=hlo        after import\n"
@@ -29,73 +32,106 @@ static const command commands[] = {
      "  --stage=steps      what runs, in order, and where values live\n"
      "  --stage=llvm|asm   generated code\n"
      "atoll dump --counts PROGRAM...\n"
-     "    what compiling each takes, a line of JSON each: visits of walks over it, LLVM\n"
-     "    instructions and modules, bytes of arenas, and blocks of code run where the\n"
-     "    build counts them (AT_COUNT_BLOCKS)\n"
+     "    what compiling each takes, a line of JSON each: visits of walks over "
+     "it, LLVM\n"
+     "    instructions (quick: of kernels that are compiled quickly) and "
+     "modules, bytes of\n"
+     "    arenas, and blocks of code run where the build counts them "
+     "(AT_COUNT_BLOCKS)\n"
      "atoll dump --mosaic [--target=CHIP] [--devices=N] [--locations] FILE\n"
-     "    the Pallas kernels of a program, or one kernel's body; with a target, what\n"
-     "    the TPU compiler would refuse; --check prints one line of JSON per kernel\n"
-     "  --timing           cycles by unit, bubbles and VMEM instead; --trace=FILE\n"
-     "                     writes the grid as a timeline for Perfetto; --bounds=N[,M]\n"
-     "                     says what the bounds of its grid are that come as operands\n"
+     "    the Pallas kernels of a program, or one kernel's body; with a "
+     "target, what\n"
+     "    the TPU compiler would refuse; --check prints one line of JSON per "
+     "kernel\n"
+     "  --timing           cycles by unit, bubbles and VMEM instead; "
+     "--trace=FILE\n"
+     "                     writes the grid as a timeline for Perfetto; "
+     "--bounds=N[,M]\n"
+     "                     says what the bounds of its grid are that come as "
+     "operands\n"
      "atoll dump --ops-doc | --import-doc | --flags-doc | --mosaic-doc\n",
      at_cli_dump},
-    {"estimate", "say what a program would take on a machine: time, memory, overlap",
+    {"estimate",
+     "say what a program would take on a machine: time, memory, overlap",
      "atoll estimate [options] program.mlir|program.mlirbc|program.hlo\n"
-     "  --target=T        v6e (default), v5p:2x2x4, 2*v5e:4x4, H100:8, host, ...\n"
+     "  --target=T        v6e (default), v5p:2x2x4, 2*v5e:4x4, H100:8, host, "
+     "...\n"
      "  --compare=T|FILE  another target, or another version of the program\n"
      "  --rows=N          kernels listed (30; 0: all)\n"
      "  --json            everything as JSON\n"
      "  --html=FILE       a page for people\n"
      "  --trace=FILE      the timeline for Perfetto\n"
      "  --xplane=FILE     the timeline for XProf\n"
-     "  --costs=FILE      a previous run's trace (JSON): its steps take what they took\n"
+     "  --costs=FILE      a previous run's trace (JSON): its steps take what "
+     "they took\n"
      "  --interp=seed|xla|atoll   between measured points (atoll)\n"
-     "  --partitions=N    devices that the program is cut for, where it does not say\n",
+     "  --partitions=N    devices that the program is cut for, where it does "
+     "not say\n",
      at_cli_estimate},
-    {"profile", "say where a program's data lies on a machine of tiles, and what that takes",
+    {"profile",
+     "say where a program's data lies on a machine of tiles, and what that "
+     "takes",
      "atoll profile --tiles [options] program.mlir|program.mlirbc|program.hlo\n"
      "    cycles by step and phase, memory by tile, what moves, advice\n"
      "  --target=T           the machine (mk2)\n"
-     "  --mapping=planned|linear   homes by the planner (default), or all linear\n"
+     "  --mapping=planned|linear   homes by the planner (default), or all "
+     "linear\n"
      "  --html=FILE          a page with pictures\n"
      "  --json               everything as JSON\n"
-     "  --tile=N             what lies on that tile: address, bytes, life, category, name\n"
-     "  --run=ARGS.npz [--out=RESULTS.npz]   also run it, values and all, tile by tile\n"
+     "  --tile=N             what lies on that tile: address, bytes, life, "
+     "category, name\n"
+     "  --run=ARGS.npz [--out=RESULTS.npz]   also run it, values and all, tile "
+     "by tile\n"
      "  --lenient            report programs that do not fit, too\n"
      "atoll profile --tiles --exchange [--target=T]\n"
      "    patterns of exchange: cycles as planned, closed form, lower bound\n",
      at_cli_profile},
     {"cost", "ask the cost model: collectives, products, tables, machines",
-     "atoll cost lookup --target=H100:8 [--interp=seed|xla|atoll] [--table=FILE] QUESTION\n"
-     "    QUESTION: gemm TYPE b m n k, or OP TYPE BYTES [GROUPSxDEVICES], where OP is\n"
-     "    all-reduce, all-gather, reduce-scatter, all-to-all or collective-permute\n"
+     "atoll cost lookup --target=H100:8 [--interp=seed|xla|atoll] "
+     "[--table=FILE] QUESTION\n"
+     "    QUESTION: gemm TYPE b m n k, or OP TYPE BYTES [GROUPSxDEVICES], "
+     "where OP is\n"
+     "    all-reduce, all-gather, reduce-scatter, all-to-all or "
+     "collective-permute\n"
      "atoll cost evaluate [--table=FILE] [--points=FILE] [MACHINE...]\n"
-     "    errors of every mode on points that are left out of the tables; FILE gets, by\n"
+     "    errors of every mode on points that are left out of the tables; FILE "
+     "gets, by\n"
      "    tabs, experiment, mode, machine and the seconds given and predicted\n"
      "atoll cost convert [--gemm] [--clock-ghz=S] IN OUT\n"
-     "    a table from XLA's text proto to Atoll's form or back (by OUT's name: .pbtxt)\n"
-     "atoll cost collect [--out=FILE] [--only=gemm|collectives] [--seconds=S] [--memory-mib=S]\n"
-     "    [--domain=N] [--cpu-time]  measures this machine; goes on where an interrupted run\n"
-     "    stopped; medians of elapsed time, or mean CPU time where others use the machine too;\n"
-     "    groups inside hosts of N devices (8), of whole hosts and of parts of hosts\n"
-     "atoll cost schedule --target=T [--memory=BYTES] [--costs=FILE] [--trace=FILE] PROGRAM\n"
-     "    what hiding the program's collectives behind its other work would gain;\n"
+     "    a table from XLA's text proto to Atoll's form or back (by OUT's "
+     "name: .pbtxt)\n"
+     "atoll cost collect [--out=FILE] [--only=gemm|collectives] [--seconds=S] "
+     "[--memory-mib=S]\n"
+     "    [--domain=N] [--cpu-time]  measures this machine; goes on where an "
+     "interrupted run\n"
+     "    stopped; medians of elapsed time, or mean CPU time where others use "
+     "the machine too;\n"
+     "    groups inside hosts of N devices (8), of whole hosts and of parts of "
+     "hosts\n"
+     "atoll cost schedule --target=T [--memory=BYTES] [--costs=FILE] "
+     "[--trace=FILE] PROGRAM\n"
+     "    what hiding the program's collectives behind its other work would "
+     "gain;\n"
      "    the trace opens in Perfetto\n"
      "atoll cost machines [NAME]\n"
      "    what is known of a machine, and who says so\n",
      at_cli_cost},
     {"config", "list the knobs: what holds now, and what they take",
      "atoll config [--json]\n"
-     "    the environment's variables that Atoll reads (docs/config.md)\n", at_cli_config},
+     "    the environment's variables that Atoll reads (docs/config.md)\n",
+     at_cli_config},
     {"cache", "say what the disk cache of compiled programs holds, or clear it",
      "atoll cache [stats] [--json]   its folder, programs, bytes and limit\n"
      "atoll cache path               its folder\n"
-     "atoll cache clear              removes all programs\n", at_cli_cache},
+     "atoll cache clear              removes all programs\n",
+     at_cli_cache},
     {"doctor", "say what this machine offers and what that means for Atoll",
      "atoll doctor [--json | --measure [--cpu-time]]\n"
-     "  --measure  measures this host and writes its description, for --target=host;\n"
-     "             shortest runs, or mean CPU time where others use the machine too\n", at_cli_doctor},
+     "  --measure  measures this host and writes its description, for "
+     "--target=host;\n"
+     "             shortest runs, or mean CPU time where others use the "
+     "machine too\n",
+     at_cli_doctor},
 };
 
 static int help(FILE *to) {

@@ -50,6 +50,7 @@ static at_status count_one(const char *path, at_strbuf *out) {
   }
   add_count(&w, "visits", had.visits, has.visits);
   add_count(&w, "llvm_instructions", before.instructions, after.instructions);
+  add_count(&w, "llvm_quick", before.quick, after.quick);
   add_count(&w, "llvm_modules", before.modules, after.modules);
   add_count(&w, "arena_bytes", had.arena_bytes, has.arena_bytes);
   add_count(&w, "blocks", had.blocks, has.blocks);

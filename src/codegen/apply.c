@@ -467,7 +467,8 @@ static at_val extremum_val(at_em *e, at_dtype t, bool max, at_val a, at_val b) {
                     select_val(e, nan_b, b, select_val(e, wins, a, b)));
 }
 
-at_val at_em_apply_real(at_em *e, at_op op, at_dtype t, at_val a, at_val b) {
+at_val at_em_apply_real_here(at_em *e, at_op op, at_dtype t, at_val a,
+                             at_val b) {
   at_val r = {0};
   e->math.b = e->b;
   switch (op) {
@@ -488,6 +489,13 @@ at_val at_em_apply_real(at_em *e, at_op op, at_dtype t, at_val a, at_val b) {
   }
   if (op == AT_OP_IS_FINITE || (at_is_float(t) && is_exact(op, t))) return r;
   return at_em_normalize(e, t, r);
+}
+
+at_val at_em_apply_real(at_em *e, at_op op, at_dtype t, at_val a, at_val b) {
+  at_val r;
+  return at_em_apply_real_outlined(e, op, t, a, b, &r)
+             ? r
+             : at_em_apply_real_here(e, op, t, a, b);
 }
 
 at_val at_em_apply(at_em *e, const at_node *n, const at_val *args) {
@@ -525,7 +533,7 @@ at_val at_em_apply_here(at_em *e, const at_node *n, const at_val *args) {
   }
   if (!at_is_complex(t) && n->op != AT_OP_REDUCE_PRECISION) {
     at_val b = n->num_operands > 1 ? args[1] : (at_val){0};
-    return at_em_apply_real(e, n->op, t, args[0], b);
+    return at_em_apply_real_here(e, n->op, t, args[0], b);
   }
   if (at_is_complex(t))
     r = at_em_apply_complex(e, n, args);

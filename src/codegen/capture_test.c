@@ -1,4 +1,6 @@
 // Bodies that use values from outside: constants are known, others are refused.
+#include <math.h>
+
 #include "codegen/build.h"
 #include "codegen/check.h"
 
@@ -168,13 +170,13 @@ static void test_large_functions(void **state) {
   at_cg_target t = {.cpu_features = c.features, .threads = 2, .opt_level = 2};
   at_cg *cg;
   ck_ok(at_cg_create(&t, &cg));
-  const uint32_t weight[5] = {0, 5000, 1, 3000, 3000};
+  const uint32_t ops[5] = {0, 9000, 1, 5000, 5000};
   uint32_t kernel[5];
   for (int i = 0; i < 5; i++) {
     at_cg_function f = {.emit = write_nothing,
                         .kind = AT_XK_CORE_BODY,
                         .num_params = 3,
-                        .weight = weight[i]};
+                        .ops = ops[i]};
     ck_ok(at_cg_external(cg, &f, &kernel[i]));
   }
   at_cg_output out;
@@ -188,8 +190,41 @@ static void test_large_functions(void **state) {
   at_arena_destroy(c.arena);
 }
 
+// Those with the most work have all of LLVM's steps, the last are compiled
+// quickly, in modules of their own.
+static void test_quick_functions(void **state) {
+  ck c;
+  ck_begin(&c, ~0ull);
+  const double work[7] = {6, 5, 4, 3, 2, 1, INFINITY};
+  for (uint32_t threads = 1; threads < 3; threads++) {
+    at_cg_target t = {
+        .cpu_features = c.features, .threads = threads, .opt_level = 2};
+    at_cg *cg;
+    ck_ok(at_cg_create(&t, &cg));
+    uint32_t kernel[7];
+    for (int i = 0; i < 7; i++) {
+      at_cg_function f = {.emit = write_nothing,
+                          .kind = AT_XK_CORE_BODY,
+                          .num_params = 3,
+                          .ops = i == 6 ? 100 : AT_CG_FULL_OPS / 4 - 96,
+                          .work = work[i]};
+      ck_ok(at_cg_external(cg, &f, &kernel[i]));
+    }
+    at_cg_output out;
+    uint64_t quick = at_cg_instructions_quick();
+    ck_ok(at_cg_finish(cg, c.arena, &out));
+    assert_true(at_cg_instructions_quick() > quick);
+    for (int i = 0; i < 7; i++)
+      assert_int_equal(out.kernels[kernel[i]].object == 0, i == 5);
+    at_cg_destroy(cg);
+  }
+  free(c.cases);
+  at_arena_destroy(c.arena);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_large_functions),
+                                     cmocka_unit_test(test_quick_functions),
                                      cmocka_unit_test(test_constants),
                                      cmocka_unit_test(test_others_are_refused),
                                      cmocka_unit_test(test_comparator)};

@@ -11,6 +11,7 @@
 #include "codegen/key.h"
 #include "codegen/module.h"
 #include "codegen/plan.h"
+#include "codegen/tier.h"
 
 struct at_cg {
   at_cg_target target;
@@ -179,31 +180,43 @@ typedef struct at_task {
   at_status st;
 } at_task;
 
-static uint32_t weight_of(const at_job *j) {
-  return AT_MAX(1, j->external.weight);
+// Functions that LLVM compiles alike share a module: huge ones with hardly any
+// steps (module.c), those that are compiled quickly (tier.c), and all others.
+enum { HEAVY = 4096 };
+typedef enum sort { HUGE, QUICK, ORDINARY, SORTS } sort;
+static sort sort_of(const at_job *j) {
+  if (j->external.ops >= HEAVY) return HUGE;
+  return j->quick ? QUICK : ORDINARY;
 }
 
-// LLVM compiles a module that holds such a function with fewer steps
-// (module.c), so ordinary kernels are not to share one with it.
-enum { HEAVY = 64 };
-static bool is_heavy(const at_job *j) { return weight_of(j) >= HEAVY; }
-
+// Of each sort from begin to end, before those of the next.
 typedef struct units {
-  uint32_t heavy, all;  // the heavy ones come first
+  uint32_t begin[SORTS + 1];
 } units;
 
-// One module per thread, at least a few ordinary kernels each.
+// A module per thread, or more so that none is large: LLVM's memory of one is
+// given back before the next, and takes longer to get the more there is. At
+// least a few ordinary functions each.
+enum { UNIT_LOAD = 1000 * AT_CG_ORDINARY, FEW = 6 };
 static units units_for(const at_cg *cg) {
-  uint64_t heavy = 0, most = cg->target.threads;
-  for (size_t k = 0; k < cg->jobs.len; k++) heavy += is_heavy(cg->jobs.ptr[k]);
-  units u = {.heavy = (uint32_t)AT_MIN(most, heavy)};
-  u.all = u.heavy + (uint32_t)AT_MIN(most, (cg->jobs.len - heavy + 5) / 6);
+  uint64_t jobs[SORTS] = {0}, load[SORTS] = {0};
+  for (size_t k = 0; k < cg->jobs.len; k++) {
+    sort s = sort_of(cg->jobs.ptr[k]);
+    jobs[s]++;
+    load[s] += at_tier_load(cg->jobs.ptr[k]);
+  }
+  units u = {0};
+  for (uint32_t s = 0; s < SORTS; s++) {
+    uint64_t most = s == HUGE ? jobs[s] : at_ceil_div(jobs[s], FEW);
+    uint64_t n = AT_MAX(cg->target.threads, at_ceil_div(load[s], UNIT_LOAD));
+    u.begin[s + 1] = u.begin[s] + (uint32_t)AT_MIN(most, n);
+  }
   return u;
 }
 
 static int heavier(const void *a, const void *b) {
   const at_job *x = *(at_job *const *)a, *y = *(at_job *const *)b;
-  uint32_t v = weight_of(x), w = weight_of(y);
+  uint64_t v = at_tier_load(x), w = at_tier_load(y);
   if (v != w) return v > w ? -1 : 1;
   return x->index < y->index ? -1 : 1;
 }
@@ -213,11 +226,11 @@ static void distribute(const units *u, uint64_t *load, at_job **jobs,
                        size_t num_jobs) {
   qsort(jobs, num_jobs, sizeof(at_job *), heavier);
   for (size_t k = 0; k < num_jobs; k++) {
-    bool heavy = is_heavy(jobs[k]);
-    uint32_t end = heavy ? u->heavy : u->all, least = heavy ? 0 : u->heavy;
+    sort kind = sort_of(jobs[k]);
+    uint32_t least = u->begin[kind], end = u->begin[kind + 1];
     for (uint32_t i = least + 1; i < end; i++)
       if (load[i] < load[least]) least = i;
-    load[least] += weight_of(jobs[k]);
+    load[least] += at_tier_load(jobs[k]);
     jobs[k]->unit = least;
   }
 }
@@ -240,13 +253,15 @@ static void work(void *arg) {
 
 // LLVM runs on threads of its own alone, where a failure can be survived
 // (module.c). Fewer than asked for only take longer.
-static at_status run_all(at_arena *a, at_task *t, uint32_t n) {
+static at_status run_all(at_arena *a, at_task *t, uint32_t n,
+                         uint32_t num_threads) {
   crew c = {.tasks = t, .num_tasks = n, .interrupt = at_interrupt_flag()};
-  at_thread **threads = at_new(a, at_thread *, n);
+  num_threads = AT_MIN(num_threads, n);
+  at_thread **threads = at_new(a, at_thread *, num_threads);
   if (!threads) return AT_NO_MEMORY("compile tasks");
   uint32_t started = 0;
   at_status st = AT_OK;
-  while (started < n && !st.err) {
+  while (started < num_threads && !st.err) {
     st = at_thread_start("atoll-llvm", AT_GUARD_THREAD, work, &c, &threads[started]);
     started += !st.err;
   }
@@ -258,8 +273,9 @@ static at_status run_all(at_arena *a, at_task *t, uint32_t n) {
 
 static at_status compile(at_cg *cg, at_unit_form form, at_arena *a,
                          at_task **out, uint32_t *out_n) {
+  AT_TRY(at_tier_choose(a, cg->jobs.ptr, cg->jobs.len));
   units u = units_for(cg);
-  uint32_t n = u.all;
+  uint32_t n = u.begin[SORTS];
   at_task *t = at_new(a, at_task, n);
   uint64_t *load = at_new(a, uint64_t, n);
   at_job **jobs = at_new(a, at_job *, cg->jobs.len);
@@ -275,7 +291,7 @@ static at_status compile(at_cg *cg, at_unit_form form, at_arena *a,
     t[i].unit = (at_unit){&cg->target, own, count, i};
     t[i].form = form;
   }
-  AT_TRY(run_all(a, t, n));
+  AT_TRY(run_all(a, t, n, cg->target.threads));
   at_status st = AT_OK;
   for (uint32_t i = 0; i < n; i++) st = at_status_join(st, t[i].st);
   if (st.err)

@@ -60,15 +60,23 @@ at_status at_cg_comparator(at_cg *cg, const at_comp *region, uint32_t *out_kerne
 // compile thread, once or more often (text forms), while finish() or print()
 // runs: `arg` must live until then and not change. It begins with the builder in
 // an empty block behind the entry block and must end every block.
-enum { AT_CG_MAX_PARAMS = 8 };
+enum { AT_CG_MAX_PARAMS = 8, AT_CG_ORDINARY = 64 };
+// Functions with `ops` are compiled with all of LLVM's steps while they have
+// fewer than so many operations together, those with the most work first. What
+// comes after in a program is compiled quickly (tier.c): in about a third of
+// the time, and it may take a third longer to run. Results are the same.
+enum { AT_CG_FULL_OPS = 16384 };
 typedef struct at_em at_em;
 typedef struct at_cg_function {
   at_status (*emit)(at_em *e, void *arg);
   void *arg;
   uint32_t kind;        // at_xkernel_kind of the output's row
   uint32_t num_params;  // pointers; the function returns nothing
-  // What compiling it takes, in ordinary kernels; 0: it is one.
-  uint32_t weight;
+  // Operations it is written from: how long it takes to compile; 0: as an
+  // ordinary kernel, AT_CG_ORDINARY.
+  uint32_t ops;
+  double
+      work;  // elements that these make in a call: how much its speed matters
 } at_cg_function;
 at_status at_cg_external(at_cg *cg, const at_cg_function *f,
                          uint32_t *out_kernel);
@@ -88,8 +96,10 @@ typedef struct at_cg_output {
 at_status at_cg_finish(at_cg *cg, at_arena *a, at_cg_output *out);
 // LLVM modules that this process has made. Thread-safe.
 uint64_t at_cg_modules_made(void);
-// LLVM instructions in them, before any were optimised. Thread-safe.
+// LLVM instructions in them, before any were optimised, and those of them that
+// were compiled quickly. Thread-safe.
 uint64_t at_cg_instructions_made(void);
+uint64_t at_cg_instructions_quick(void);
 // The build of LLVM that makes the code: what at_digest_build says of it.
 at_status at_cg_build(at_digest *out);
 // LLVM IR (or assembly) of what was added so far, for ATOLL_DUMP and `atoll dump`.

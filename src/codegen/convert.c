@@ -176,8 +176,13 @@ static LLVMValueRef decode_small(at_em *e, at_dtype t, LLVMValueRef code) {
     default:
       break;
   }
+  // The total order looks at a NaN's sign, where it has one.
+  LLVMValueRef quiet = at_em_ci(e, it, 0x7fc00000);
+  if (nan && f->special != SP_FNUZ)
+    r = LLVMBuildSelect(e->b, nan, quiet, r, "");
   r = LLVMBuildOr(e->b, r, sign, "");
-  if (nan) r = LLVMBuildSelect(e->b, nan, at_em_ci(e, it, 0x7fc00000), r, "");
+  if (nan && f->special == SP_FNUZ)
+    r = LLVMBuildSelect(e->b, nan, quiet, r, "");
   return LLVMBuildBitCast(e->b, r, ft, "");
 }
 

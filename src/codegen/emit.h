@@ -74,6 +74,7 @@ struct at_em {
   at_map globals;  // at_literal * -> LLVMValueRef; of the module
   at_map outlined;  // ops that are functions of the module (outline.c)
   uint32_t *uses;   // nodes of the kernel, by op; NULL: ops are emitted in place
+  bool quick;       // compiled quickly: long ops are called (tier.c, outline.c)
   uint32_t depth;
 };
 
@@ -197,6 +198,11 @@ LLVMValueRef at_em_inner_function(at_em *e, const char *name, LLVMTypeRef type);
 bool at_em_apply_outlined(at_em *e, const at_node *n, const at_val *args,
                           at_val *out);
 at_val at_em_apply_here(at_em *e, const at_node *n, const at_val *args);
+// The same of at_em_apply_real, for functions that are compiled quickly.
+bool at_em_apply_real_outlined(at_em *e, at_op op, at_dtype t, at_val a,
+                               at_val b, at_val *out);
+at_val at_em_apply_real_here(at_em *e, at_op op, at_dtype t, at_val a,
+                             at_val b);
 // One elementwise op on registers.
 at_val at_em_apply(at_em *e, const at_node *n, const at_val *args);
 // The same for a real type and an op that needs nothing but its operands (no

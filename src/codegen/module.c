@@ -14,9 +14,9 @@
 #include "base/cpu.h"
 #include "base/guard.h"
 #include "base/interrupt.h"
+#include "codegen/tier.h"
 
-// ---- LLVM's ways to end the process
-// --------------------------------------------------
+// ---- LLVM's ways to end the process -----------------------------------------
 // Each leaves the guarded call of this thread instead (base/guard.h). On a thread
 // without one, somebody else uses this LLVM: they get what it does by default.
 typedef void (*fatal_handler)(void *user, const char *reason, bool crash);
@@ -33,6 +33,8 @@ static _Atomic(uint64_t) modules_made;
 uint64_t at_cg_modules_made(void) { return modules_made; }
 static _Atomic(uint64_t) instructions_made;
 uint64_t at_cg_instructions_made(void) { return instructions_made; }
+static _Atomic(uint64_t) instructions_quick;
+uint64_t at_cg_instructions_quick(void) { return instructions_quick; }
 
 at_status at_cg_build(at_digest *out) {
   return at_digest_build((const void *)(uintptr_t)LLVMCreateTargetMachine, out);
@@ -130,6 +132,7 @@ static at_status add_function(at_maker *b, const at_job *j) {
                .lanes = 1,
                .cpu = b->u->target->cpu_features,
                .wide_index = j->wide_index,
+               .quick = j->quick,
                .prefix = "at"};
   LLVMTypeRef ft = signature(b, j);
   e->fn = LLVMAddFunction(b->module, j->symbol, ft);
@@ -144,6 +147,7 @@ static at_status add_function(at_maker *b, const at_job *j) {
   unsigned nounwind = LLVMGetEnumAttributeKindForName("nounwind", 8);
   LLVMAddAttributeAtIndex(e->fn, LLVMAttributeFunctionIndex,
                           LLVMCreateEnumAttribute(b->ctx, nounwind, 0));
+  if (j->quick) at_tier_mark(b->ctx, e->fn);
   if (j->kind == AT_JOB_COMPARATOR) {
     unsigned z = LLVMGetEnumAttributeKindForName("zeroext", 7);
     LLVMAddAttributeAtIndex(e->fn, LLVMAttributeReturnIndex,
@@ -237,14 +241,16 @@ static uint64_t instructions_of(LLVMValueRef f) {
 }
 
 static bool is_huge(at_maker *b) {
-  uint64_t sum = 0, most = 0;
+  uint64_t sum = 0, quick = 0, most = 0;
   for (LLVMValueRef f = LLVMGetFirstFunction(b->module); f;
        f = LLVMGetNextFunction(f)) {
     uint64_t n = instructions_of(f);
     sum += n;
+    if (at_tier_is_marked(f)) quick += n;
     most = AT_MAX(most, n);
   }
   atomic_fetch_add(&instructions_made, sum);
+  atomic_fetch_add(&instructions_quick, quick);
   return most > HUGE_FUNCTION;
 }
 
@@ -260,9 +266,12 @@ static at_status optimise(at_maker *b) {
   // are equal and become one first.
   const char *passes =
       huge ? "mergefunc,function(sroa,early-cse)"
-           : "mergefunc,function(sroa,early-cse,simplifycfg,"
-             "instcombine<no-verify-fixpoint>,loop-mssa(licm),early-cse,"
-             "simplifycfg)";
+      : b->u->jobs[0]->quick
+          ? "mergefunc,function(sroa,early-cse,"
+            "instcombine<no-verify-fixpoint>,simplifycfg)"
+          : "mergefunc,function(sroa,early-cse,simplifycfg,"
+            "instcombine<no-verify-fixpoint>,loop-mssa(licm),early-cse,"
+            "simplifycfg)";
   LLVMErrorRef err = LLVMRunPasses(b->module, passes, b->machine, o);
   LLVMDisposePassBuilderOptions(o);
   if (!err) return AT_OK;
@@ -279,6 +288,7 @@ static at_status produce(at_maker *b) {
   AT_TRY(fill(b));
   if (b->u->target->verify) AT_TRY(check(b));
   AT_TRY(optimise(b));
+  at_tier_apply(b->ctx, b->module);
   AT_TRY(go_on());
   if (form == AT_UNIT_IR) {
     char *text = LLVMPrintModuleToString(b->module);

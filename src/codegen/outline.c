@@ -1,13 +1,16 @@
 // Elementwise ops as functions: an op that a kernel needs often and that takes
-// many instructions is emitted once in the module and called.
+// many instructions is emitted once in the module and called. Functions that
+// are compiled quickly (tier.c) call every op that takes more than a few.
 #include <llvm-c/Core.h>
 #include <stdio.h>
 
 #include "codegen/emit.h"
+#include "codegen/tier.h"
 
 enum {
   kOften = 8,   // nodes of one op in a kernel; as many are emitted in place
   kShort = 40,  // instructions that are not worth a call
+  kShortQuick = 16,  // from a function that is compiled quickly
   kMostParams = 6
 };
 
@@ -18,8 +21,18 @@ typedef struct outlined {
   bool complex;  // gives both parts, in a struct
 } outlined;
 
+// What is emitted: a node's op, or, with node NULL, one that needs nothing but
+// operands of a real type.
+typedef struct what {
+  const at_node *node;
+  at_op op;
+  at_dtype from, to;
+  uint32_t num_args;
+  uint32_t shortest;  // instructions that are not worth a call
+} what;
+
 typedef struct key {
-  uint64_t op, from, to;
+  uint64_t op, from, to, shortest;
   const void *params[kMostParams];  // types
 } key;
 
@@ -50,10 +63,9 @@ static bool is_plain(const at_node *n) {
   }
 }
 
-static uint32_t flatten(const at_node *n, const at_val *args,
-                        LLVMValueRef *out) {
+static uint32_t flatten(const what *n, const at_val *args, LLVMValueRef *out) {
   uint32_t count = 0;
-  for (uint32_t i = 0; i < n->num_operands; i++) {
+  for (uint32_t i = 0; i < n->num_args; i++) {
     out[count++] = args[i].re;
     if (args[i].im) out[count++] = args[i].im;
   }
@@ -74,16 +86,17 @@ LLVMValueRef at_em_inner_function(at_em *e, const char *name,
   LLVMGetAttributesAtIndex(e->fn, LLVMAttributeFunctionIndex, attrs);
   for (unsigned i = 0; i < n; i++)
     LLVMAddAttributeAtIndex(fn, LLVMAttributeFunctionIndex, attrs[i]);
+  at_tier_unmark(fn);
   return fn;
 }
 
-static bool is_short(LLVMValueRef fn) {
+static bool is_short(LLVMValueRef fn, uint32_t shortest) {
   uint32_t n = 0;
   for (LLVMBasicBlockRef b = LLVMGetFirstBasicBlock(fn); b;
        b = LLVMGetNextBasicBlock(b))
     for (LLVMValueRef i = LLVMGetFirstInstruction(b); i;
          i = LLVMGetNextInstruction(i))
-      if (++n > kShort) return false;
+      if (++n > shortest) return false;
   return true;
 }
 
@@ -94,13 +107,14 @@ static at_val parameters(const at_val *like, LLVMValueRef fn, uint32_t *next) {
 }
 
 // The body of o->fn, with the builder in it.
-static void emit_body(at_em *e, const at_node *n, const at_val *args,
+static void emit_body(at_em *e, const what *n, const at_val *args,
                       outlined *o) {
   at_val own[3] = {0};
   uint32_t next = 0;
-  for (uint32_t i = 0; i < n->num_operands; i++)
+  for (uint32_t i = 0; i < n->num_args; i++)
     own[i] = parameters(&args[i], o->fn, &next);
-  at_val r = at_em_apply_here(e, n, own);
+  at_val r = n->node ? at_em_apply_here(e, n->node, own)
+                     : at_em_apply_real_here(e, n->op, n->from, own[0], own[1]);
   if (!o->complex) {
     LLVMBuildRet(e->b, r.re);
     return;
@@ -110,14 +124,14 @@ static void emit_body(at_em *e, const at_node *n, const at_val *args,
   LLVMBuildRet(e->b, LLVMBuildInsertValue(e->b, both, r.im, 1, ""));
 }
 
-static void make(at_em *e, const at_node *n, const at_val *args, outlined *o) {
+static void make(at_em *e, const what *n, const at_val *args, outlined *o) {
   LLVMValueRef values[kMostParams], fn = e->fn;
   LLVMTypeRef types[kMostParams];
   uint32_t count = flatten(n, args, values);
   for (uint32_t i = 0; i < count; i++) types[i] = LLVMTypeOf(values[i]);
-  LLVMTypeRef part = at_em_widen(e, at_em_reg_type(e, n->types[0].dtype));
+  LLVMTypeRef part = at_em_widen(e, at_em_reg_type(e, n->to));
   LLVMTypeRef parts[2] = {part, part};
-  o->complex = at_is_complex(n->types[0].dtype);
+  o->complex = at_is_complex(n->to);
   LLVMTypeRef result =
       o->complex ? LLVMStructTypeInContext(e->ctx, parts, 2, false) : part;
   o->type = LLVMFunctionType(result, types, count, false);
@@ -138,19 +152,20 @@ static void make(at_em *e, const at_node *n, const at_val *args, outlined *o) {
   e->fn = fn;
   e->entry = entry;
   LLVMPositionBuilderAtEnd(e->b, here);
-  if (at_em_ok(e) && !is_short(o->fn)) return;
+  if (at_em_ok(e) && !is_short(o->fn, n->shortest)) return;
   LLVMDeleteFunction(o->fn);
   o->fn = NULL;
 }
 
-static outlined *find(at_em *e, const at_node *n, const at_val *args) {
+static outlined *find(at_em *e, const what *n, const at_val *args) {
   LLVMValueRef values[kMostParams];
   key *k = at_new(e->outlined.arena, key, 1);
   if (!k) return NULL;
   uint32_t count = flatten(n, args, values);
   k->op = n->op;
-  k->from = at_value_type(n->operands[0])->dtype;
-  k->to = n->types[0].dtype;
+  k->from = n->from;
+  k->to = n->to;
+  k->shortest = n->shortest;
   for (uint32_t i = 0; i < count; i++) k->params[i] = LLVMTypeOf(values[i]);
   void **slot = at_map_put(&e->outlined, (at_str){(const char *)k, sizeof *k});
   if (!slot) return NULL;
@@ -160,9 +175,7 @@ static outlined *find(at_em *e, const at_node *n, const at_val *args) {
   return o;
 }
 
-bool at_em_apply_outlined(at_em *e, const at_node *n, const at_val *args,
-                          at_val *out) {
-  if (!e->uses || e->uses[n->op] <= kOften || !is_plain(n)) return false;
+static bool call(at_em *e, const what *n, const at_val *args, at_val *out) {
   const outlined *o = find(e, n, args);
   if (!o) {
     at_em_fail(e, AT_NO_MEMORY("functions of a kernel"));
@@ -177,4 +190,29 @@ bool at_em_apply_outlined(at_em *e, const at_node *n, const at_val *args,
     *out = (at_val){LLVMBuildExtractValue(e->b, r, 0, ""),
                     LLVMBuildExtractValue(e->b, r, 1, "")};
   return true;
+}
+
+bool at_em_apply_outlined(at_em *e, const at_node *n, const at_val *args,
+                          at_val *out) {
+  if (!e->uses || e->uses[n->op] <= kOften || !is_plain(n)) return false;
+  what w = {.node = n,
+            .op = n->op,
+            .from = at_value_type(n->operands[0])->dtype,
+            .to = n->types[0].dtype,
+            .num_args = n->num_operands,
+            .shortest = kShort};
+  return call(e, &w, args, out);
+}
+
+bool at_em_apply_real_outlined(at_em *e, at_op op, at_dtype t, at_val a,
+                               at_val b, at_val *out) {
+  // is_finite gives no value of its operand's type.
+  if (!e->quick || op == AT_OP_IS_FINITE) return false;
+  at_val args[2] = {a, b};
+  what w = {.op = op,
+            .from = t,
+            .to = t,
+            .num_args = b.re ? 2 : 1,
+            .shortest = kShortQuick};
+  return call(e, &w, args, out);
 }

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "codegen/build.h"
+#include "codegen/tier.h"
 
 // Goes on in the other of the two functions.
 static void change(at_em *e, at_b_task *t) {
@@ -32,6 +33,7 @@ void at_b_task_begin(at_em *e, at_b_task *t) {
   LLVMTypeRef type =
       LLVMFunctionType(LLVMVoidTypeInContext(e->ctx), params, 4, false);
   *t = inner_blocks(e, at_em_inner_function(e, name, type));
+  if (e->quick) at_tier_mark(e->ctx, t->fn);
   t->begin = LLVMGetParam(t->fn, 1);
   t->end = LLVMGetParam(t->fn, 2);
   t->memory = LLVMGetParam(t->fn, 3);

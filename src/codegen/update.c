@@ -81,25 +81,16 @@ static void scatter_one(at_scatter *s) {
   at_em *e = s->e;
   uint32_t scope = at_em_scope_push(e);
   at_ix to[AT_CG_MAX_RANK], lin = at_ix_const(0);
-  LLVMValueRef ok = NULL;
-  // The digit with the lanes is always inside, all others are uniform.
-  uint32_t lanes = e->lanes;
   for (uint32_t k = 0; k < s->t->rank; k++) to[k] = s->start[k];
   for (uint32_t w = 0; w < s->window.rank; w++) {
     uint32_t k = window_target(s, w);
     to[k] = at_ix_add(e, to[k], s->at[s->window.ptr[w]]);
-    e->lanes = 1;
-    LLVMValueRef in = at_ix_within(e, to[k], 0, s->t->dims[k]);
-    e->lanes = lanes;
-    if (in) ok = ok ? LLVMBuildAnd(e->b, ok, in, "") : in;
   }
   int64_t stride = 1;
   for (uint32_t k = s->t->rank; k-- > 0;) {
     lin = at_ix_add(e, lin, at_ix_mulc(e, to[k], stride));
     stride *= s->t->dims[k];
   }
-  at_branch f;
-  if (ok) at_if_begin(e, &f, ok);
   const at_pos *p = at_pos_make(e, false, s->u->rank, s->u->dims, s->at);
   at_val *out = s->args + 2 * s->inputs;
   for (uint32_t i = 0; i < s->inputs; i++) {
@@ -112,7 +103,6 @@ static void scatter_one(at_scatter *s) {
   for (uint32_t i = 0; i < s->inputs && at_em_ok(e); i++)
     at_em_store(e, at_job_result(e, s->j, i), s->n->types[i].dtype, lin,
                 out[i]);
-  if (ok) at_if_end(e, &f);
   at_em_scope_pop(e, scope);
 }
 
@@ -153,7 +143,7 @@ static void scatter_window(at_scatter *s, uint32_t w, LLVMValueRef lo,
 }
 
 // The first place of the window that the scatter dimensions choose; returns
-// whether dimensions without a window are inside (NULL: always).
+// whether all of the window is inside (NULL: always).
 static LLVMValueRef scatter_start(at_scatter *s) {
   at_em *e = s->e;
   const at_node *n = s->n;
@@ -178,12 +168,15 @@ static LLVMValueRef scatter_start(at_scatter *s) {
   for (uint32_t m = 0; m < s->batching.rank; m++)
     s->start[s->batching.ptr[m]] = ix[from.ptr[m]];
   LLVMValueRef ok = NULL;
+  uint32_t w = 0;
   for (uint32_t k = 0; k < s->t->rank; k++) {
-    if (!listed(s->inserted, k) && !listed(s->batching, k)) continue;
-    LLVMValueRef in = at_ix_within(e, s->start[k], 0, s->t->dims[k]);
+    bool alone = listed(s->inserted, k) || listed(s->batching, k);
+    int64_t size = alone ? 1 : s->u->dims[s->window.ptr[w++]];
+    int64_t last = s->t->dims[k] - size;
+    LLVMValueRef in = at_ix_within(e, s->start[k], 0, last + 1);
     if (in) ok = ok ? LLVMBuildAnd(e->b, ok, in, "") : in;
     s->start[k].lo = AT_MAX(s->start[k].lo, 0);
-    s->start[k].hi = AT_MIN(s->start[k].hi, s->t->dims[k] - 1);
+    s->start[k].hi = AT_MIN(s->start[k].hi, last);
   }
   return ok;
 }

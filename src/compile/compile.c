@@ -416,7 +416,8 @@ static _Atomic(uint64_t) num_compiled, num_cached;
 
 at_compile_counts at_compile_count(void) {
   return (at_compile_counts){num_compiled, num_cached, at_cg_modules_made(),
-                             at_cg_instructions_made()};
+                             at_cg_instructions_made(),
+                             at_cg_instructions_quick()};
 }
 
 // The program from the disk cache, with the places of this one.

@@ -64,6 +64,7 @@ typedef struct at_compile_counts {
   uint64_t cached;    // that came from the disk cache instead
   uint64_t modules;   // of LLVM that were made
   uint64_t instructions;  // of LLVM in them, before any were optimised
+  uint64_t quick;         // of these, those that were compiled quickly
 } at_compile_counts;
 at_compile_counts at_compile_count(void);
 

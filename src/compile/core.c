@@ -383,7 +383,9 @@ static at_status add_program(at_emit_steps *e, const at_mosaic_kernel *k,
                              uint32_t *out) {
   const at_mosaic_program *p = &k->programs[index];
   at_mosaic_code_options o = {.check = at_core_is_checked(),
-                              .check_nan = at_config_has(AT_WORD_CHECK_NAN)};
+                              .check_nan = at_config_has(AT_WORD_CHECK_NAN),
+                              .exact_dots = at_config_word(AT_CONFIG_NUMERICS) ==
+                                            AT_WORD_NUMERICS_EXACT};
   uses u;
   AT_TRY(scan(p, e->arena, &u));
   at_mosaic_code *code;

@@ -50,6 +50,10 @@ typedef struct at_me_ref {
   // which is `packed`; our index there counts from `row`.
   uint32_t parts, split, packed;
   at_me_num part_stride, row;
+  // Greater than 1: rows of parts that were cut into so many along the packed
+  // dimension, fold_stride apart. Only loads and stores know such a ref.
+  uint32_t folds;
+  at_me_num fold_stride;
   // An array in HBM has room up to the next tile, and slices may reach into it.
   // What is really there of each dimension; only where padded.
   bool padded;

@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "mosaic/emit.h"
+#include "mosaic/mosaic_internal.h"
 
 // ---- small things
 // ------------------------------------------------------------
@@ -224,12 +225,30 @@ at_status at_me_set_node(at_me *m, at_mvalue *v, at_me_node *n) {
 
 // ---- operations
 // ------------------------------------------------------------------
+static bool takes_folds(at_mosaic_opcode c) {
+  return c == AT_MOSAIC_VECTOR_LOAD || c == AT_MOSAIC_TPU_VECTOR_LOAD ||
+         c == AT_MOSAIC_TPU_STRIDED_LOAD || c == AT_MOSAIC_VECTOR_STORE ||
+         c == AT_MOSAIC_TPU_VECTOR_STORE || c == AT_MOSAIC_TPU_STRIDED_STORE ||
+         c == AT_MOSAIC_TPU_ERASE_MEMREF_LAYOUT;
+}
+
+static at_status refuse_folds(at_me *m, const at_mop *op) {
+  for (uint32_t i = 0; i < op->num_operands; i++) {
+    const at_me_slot *s = at_me_slot_of(m, op->operands[i]);
+    if (s->kind == AT_ME_MEMORY && s->ref->folds > 1 &&
+        !takes_folds(at_mosaic_opcode_of(op)))
+      return at_me_refuse(m, op, "a view of folded rows");
+  }
+  return AT_OK;
+}
+
 at_status at_me_emit_op(at_me *m, at_mop *op) {
   static at_status (*const themes[])(at_me *, at_mop *, bool *) = {
       at_me_emit_lazy, at_me_emit_memory, at_me_emit_control, at_me_emit_reduce,
       at_me_emit_dot,  at_me_emit_mxu,    at_me_emit_order,   at_me_emit_core};
   bool done = false;
   const at_mloc *around = m->around;
+  AT_TRY(refuse_folds(m, op));
   if (op->num_regions && *at_mosaic_place_of(op->loc).file) m->around = op->loc;
   for (size_t i = 0; i < AT_LEN(themes) && !done; i++)
     AT_TRY(themes[i](m, op, &done));
@@ -430,9 +449,6 @@ static uint32_t count_ops(const at_mblock *b) {
   return n;
 }
 
-// Of XLA's: a body of so many operations compiles as long.
-enum { OPS_OF_A_KERNEL = 64 };
-
 at_status at_mosaic_code_add(at_cg *cg, const at_mosaic_kernel *k,
                              uint32_t program, const at_mosaic_code_options *o,
                              at_arena *a, at_mosaic_code **out) {
@@ -457,7 +473,8 @@ at_status at_mosaic_code_add(at_cg *cg, const at_mosaic_kernel *k,
                       .arg = m,
                       .kind = AT_XK_CORE_BODY,
                       .num_params = 3,
-                      .weight = m->max_locs / OPS_OF_A_KERNEL};
+                      .ops = at_mosaic_effort_of(p->body),
+                      .work = at_mosaic_work_of(p)};
   AT_TRY(at_cg_external(cg, &f, &c->body));
   for (uint32_t i = 0; i < p->num_windows; i++) {
     if (!p->windows[i].transform) continue;

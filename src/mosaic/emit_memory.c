@@ -62,26 +62,44 @@ static void guard(at_me *m, const at_mop *op, const at_me_ref *ref,
   at_b_at_end(e, on);
 }
 
+static void fill_dim(at_me *m, at_me_record *v, uint32_t d, at_me_num size,
+                     at_me_num stride) {
+  at_me_record_num(m, v, offsetof(at_core_view, size) + 8 * d, size);
+  at_me_record_num(m, v, offsetof(at_core_view, stride) + 8 * d, stride);
+}
+
+// Does the first part of a packed row lie behind the last of the one before it,
+// or is there no room to say more?
+static bool follow_each_other(const at_me_ref *r) {
+  at_me_num row = r->stride[r->packed], part = r->part_stride;
+  return r->rank == AT_CORE_MAX_RANK || r->size[r->packed].c == 1 ||
+         (!row.v && !part.v && row.c == part.c * r->parts);
+}
+
 // The box as the virtual core is told of it, an at_core_view at the record's
 // begin.
 static void fill_view(at_me *m, const at_me_ref *r, at_me_record *v) {
-  uint32_t es = r->bytes;
+  const at_me_num es = {r->bytes, NULL}, parts = {r->parts, NULL};
+  uint32_t k = 0;
   at_me_record_value(m, v, offsetof(at_core_view, base), r->base);
-  at_me_record_i32(v, offsetof(at_core_view, rank), (int32_t)r->rank);
-  at_me_record_i32(v, offsetof(at_core_view, elem_bytes), (int32_t)es);
-  for (uint32_t d = 0; d < r->rank; d++) {
+  at_me_record_i32(v, offsetof(at_core_view, elem_bytes), (int32_t)r->bytes);
+  for (uint32_t d = 0; d < r->rank; d++, k++) {
     at_me_num size = r->size[d], stride = r->stride[d];
     // In elements of memory: a packed row is several, or a part of one.
     if (r->parts > 1 && d == r->packed) {
-      size = at_me_mul(m, size, (at_me_num){r->parts, NULL});
+      if (follow_each_other(r)) {
+        size = at_me_mul(m, size, parts);
+      } else {
+        fill_dim(m, v, k++, size, at_me_mul(m, stride, es));
+        size = parts;
+      }
       stride = r->part_stride;
     } else if (r->split > 1 && d == r->packed && !size.v) {
       size.c = at_ceil_div(size.c, r->split);
     }
-    stride = at_me_mul(m, stride, (at_me_num){es, NULL});
-    at_me_record_num(m, v, offsetof(at_core_view, size) + 8 * d, size);
-    at_me_record_num(m, v, offsetof(at_core_view, stride) + 8 * d, stride);
+    fill_dim(m, v, k, size, at_me_mul(m, stride, es));
   }
+  at_me_record_i32(v, offsetof(at_core_view, rank), (int32_t)k);
 }
 
 static LLVMValueRef view_of(at_me *m, const at_me_ref *r) {
@@ -138,6 +156,19 @@ static at_me_num index_of(at_me *m, const at_mvalue *v) {
   return at_me_num_of(at_me_i64(m, at_me_scalar(m, v)));
 }
 
+// Where row i of a folded ref begins, in elements of memory.
+static at_me_num folded_row(at_me *m, const at_me_ref *r, at_me_num i) {
+  at_me_num row = {i.c / r->folds, NULL}, fold = {i.c % r->folds, NULL};
+  if (i.v) {
+    LLVMValueRef n = at_em_i64(m->e, r->folds);
+    LLVMValueRef v = at_me_num_value(m, i);
+    row = at_me_num_of(at_b_bin(m->e, AT_B_UDIV, v, n));
+    fold = at_me_num_of(at_b_bin(m->e, AT_B_UREM, v, n));
+  }
+  return at_me_add(m, at_me_mul(m, row, r->stride[r->packed]),
+                   at_me_mul(m, fold, r->fold_stride));
+}
+
 // b: NULL where leaving the ref ends the kernel. kept: NULL, or how many
 // elements of the last dimension are touched.
 static at_status make_box(at_me *m, const at_mop *op, const at_me_ref *ref,
@@ -167,9 +198,17 @@ static at_status make_box(at_me *m, const at_mop *op, const at_me_ref *ref,
       out->row = at_me_add(m, out->row, i);
       continue;
     }
-    at = at_me_add(m, at, at_me_mul(m, i, ref->stride[d]));
+    if (ref->folds > 1 && d == ref->packed) {
+      if (n > 1 && k % ref->folds)
+        return at_me_refuse(m, op, "steps that are not whole rows");
+      at = at_me_add(m, at, folded_row(m, ref, i));
+      k /= ref->folds;
+    } else {
+      at = at_me_add(m, at, at_me_mul(m, i, ref->stride[d]));
+    }
     out->stride[d] = at_me_mul(m, ref->stride[d], (at_me_num){k, NULL});
   }
+  out->folds = 1;
   out->base = at_me_offset(m, ref->base, ref->bytes, at);
   return AT_OK;
 }
@@ -720,6 +759,27 @@ static at_status emit_squeeze(at_me *m, at_mop *op) {
   return AT_OK;
 }
 
+// Rows of parts that become several shorter ones each: the whole rows are
+// reshaped, then folded.
+static uint32_t fold_rows(const at_me_ref *in, at_me_ref *r) {
+  if (in->parts <= 1 || in->rank < 2 || r->rank < 2) return 1;
+  int64_t have = in->size[in->rank - 1].c, want = r->size[r->rank - 1].c;
+  int64_t folds = want > 0 && have % want == 0 ? have / want : 1;
+  if (folds == 1 || r->size[r->rank - 2].c % folds) return 1;
+  r->size[r->rank - 2].c /= folds;
+  r->size[r->rank - 1].c = have;
+  return (uint32_t)folds;
+}
+
+static void fold(at_me *m, at_me_ref *r, uint32_t folds) {
+  uint32_t last = r->rank - 1;
+  if (folds == 1) return;
+  r->size[last].c /= folds;
+  r->size[last - 1].c *= folds;
+  r->folds = folds;
+  r->fold_stride = at_me_mul(m, r->stride[last], r->size[last]);
+}
+
 static at_status emit_reshape(at_me *m, at_mop *op) {
   at_me_ref *in = at_me_memory(m, op->operands[0]);
   if (!in) return AT_OK;
@@ -727,6 +787,7 @@ static at_status emit_reshape(at_me *m, at_mop *op) {
   AT_TRY(shape_of(m, op, &r, 0, 0));
   for (uint32_t d = 0; d < in->rank; d++)
     if (in->size[d].v) return at_me_refuse(m, op, "a dynamic shape");
+  uint32_t folds = fold_rows(in, &r);
   // Packed rows stay the second-last dimension; memory is reshaped with them
   // counted as it holds them.
   at_me_ref from = *in;
@@ -746,6 +807,7 @@ static at_status emit_reshape(at_me *m, at_mop *op) {
   if (!at_me_reshape_view(m, &from, &r))
     return at_me_refuse(m, op, "memory that does not run on");
   if (rows) r.size[p].c = rows;
+  fold(m, &r, folds);
   // A single row of parts still needs its place.
   if (in->split > 1 && in->row.c) {
     at_me_num at = {in->row.c / in->split, NULL};

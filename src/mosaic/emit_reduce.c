@@ -1,5 +1,7 @@
 // Reductions: sums, products, extrema and logic over dimensions. Along the last dimension with vectors of accumulators, else
 // down columns.
+#include <stdio.h>
+
 #include "mosaic/emit.h"
 
 enum {
@@ -228,6 +230,29 @@ static LLVMValueRef across(at_me *m, const reduction *r, LLVMValueRef v) {
   return v;
 }
 
+// The same by a function of the module, where the kernel is compiled quickly.
+static LLVMValueRef across_called(at_me *m, const reduction *r,
+                                  LLVMValueRef v) {
+  at_em *e = m->e;
+  if (!e->quick) return across(m, r, v);
+  LLVMTypeRef type = at_b_type_of(v), scalar = at_em_reg_type(e, r->type);
+  char name[64];
+  snprintf(name, sizeof name, "at.across.%s.%s.%u.%d.%d", at_op_text(r->op),
+           at_dtype_of(r->type)->text, e->lanes, r->nan != NULL,
+           r->number_wins);
+  at_b_helper h;
+  if (at_b_helper_begin(e, &h, name)) {
+    LLVMValueRef all = at_b_load(e, type, at_b_param(e, 0), 1);
+    at_b_store(e, across(m, r, all), at_b_param(e, 1), 1);
+    at_b_helper_end(e, &h);
+  }
+  e->lanes = 1;
+  LLVMValueRef args[2] = {at_em_alloca(e, type, 1), at_em_alloca(e, scalar, 1)};
+  at_b_store(e, v, args[0], 1);
+  at_b_call(e, name, NULL, args, 2);
+  return at_b_load(e, scalar, args[1], 1);
+}
+
 // Extrema take one instruction where NaNs are looked for apart.
 static void begin_nan(at_me *m, reduction *r) {
   bool extremum = r->op == AT_OP_MAXIMUM || r->op == AT_OP_MINIMUM;
@@ -275,7 +300,7 @@ static void reduce_row(at_me *m, reduction *r) {
     total = at_b_load(e, sum_type(m, r), r->sum[0], 1);
     for (uint32_t u = 1; u < unroll; u++)
       total = combine(m, r, total, at_b_load(e, sum_type(m, r), r->sum[u], 1));
-    total = end_nan(m, r, across(m, r, total), w);
+    total = end_nan(m, r, across_called(m, r, total), w);
   }
   r->unroll = 1;
   e->lanes = 1;

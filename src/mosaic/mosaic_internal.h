@@ -51,6 +51,11 @@ at_mosaic_core at_mosaic_core_of(const at_mop *func);
 
 // The function that a call names; NULL: there is none.
 at_mblock *at_mosaic_callee(const at_mosaic_kernel *k, const at_mop *op);
+// Elements that a program's operations make in a call of the kernel; infinite
+// where a loop or the grid has bounds that nobody knows.
+double at_mosaic_work_of(const at_mosaic_program *p);
+// Operations in a block and inside them; one that takes much code is several.
+uint32_t at_mosaic_effort_of(const at_mblock *b);
 // What an allocation of this type takes. false: nobody knows its size.
 bool at_mosaic_alloca_bytes(const at_mosaic_ref *t, int64_t *out);
 

@@ -165,3 +165,37 @@ def test_strides_that_differ():
 """
   with pytest.raises(jax.errors.JaxRuntimeError, match="a ref whose layout changes"):
     kernel(FILL + strides_differ(carry), 2)(1)
+
+
+@pytest.mark.parametrize("check", ["", "all"])
+@pytest.mark.parametrize("kind", ["bfloat16", "int8"])
+def test_folded_packed_rows(python, kind, check):
+  """Words of packed rows, wider than a tile, whose rows are cut into tiles: attention with heads of 256 does that."""
+  out = python(f"""
+import jax, jax.numpy as jnp, numpy as np
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+def body(first, x, out, picked):
+  words, merged = x.bitcast(jnp.int32), out.bitcast(jnp.int32)
+  rows = words.shape[0]
+  words, merged = words.reshape(rows * 2, 128), merged.reshape(rows // 2, 128)
+  for head in range(4):
+    for fold in range(2):
+      picked[head, :, fold * 128:(fold + 1) * 128] = words[pl.ds((head + first[0]) * 2 + fold, rows // 4, 8), :]
+  for fold in range(2):
+    merged[pl.ds(fold, rows // 4, 2), :] = words[pl.ds(2 + fold, rows // 4, 8), :]
+
+kind = jnp.dtype("{kind}")
+each, wide = 4 // kind.itemsize, (64, 256)
+x = jax.random.randint(jax.random.key(0), wide, -100, 100).astype(kind)
+word = lambda v: np.asarray(v).reshape(-1, each, 256).transpose(0, 2, 1).copy().view(np.int32).reshape(-1, 256)
+rows = 64 // each
+f = pl.pallas_call(body, in_specs=[pl.BlockSpec(memory_space=pltpu.SMEM), pl.BlockSpec(memory_space=pltpu.VMEM)],
+                   out_shape=[jax.ShapeDtypeStruct((16, 256), kind), jax.ShapeDtypeStruct((4, rows // 4, 256), jnp.int32)])
+out, picked = f(jnp.zeros(1, jnp.int32), x)
+for head in range(4):
+  np.testing.assert_array_equal(picked[head], word(x)[head::4])
+np.testing.assert_array_equal(word(out), word(x)[1::4])
+""", env={"ATOLL_CHECK": check, "ATOLL_TARGET": "7x:2x2x1"})
+  assert out.returncode == 0, out.stderr

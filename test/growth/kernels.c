@@ -1,11 +1,13 @@
 // Work grows with a kernel, not with the paths through it. Families of Pallas
 // kernels (kernels.def) are written at n and 4 n, read, judged, timed and made
-// into machine code. The rooms on that way are compiled so that every basic
+// into machine code. Then so are crowds of n and 4 n kernels, each of which is
+// another. The rooms on that way are compiled so that every basic
 // block they run counts; that count, and the instructions that come out, may
 // not be more than 5 times as large.
 //
 //   growth_kernels              all families
 //   growth_kernels NAME [N]     one, with its figures by stage
+//   growth_kernels crowd        crowds alone
 //   GROWTH_PRINT=1              shows the kernels
 //   GROWTH_PLACES=1             lists addresses and how often they were passed:
 //                               where a family grows, addr2line -f says in
@@ -255,6 +257,73 @@ static bool judge_family(const family *f, uint32_t n, bool all) {
   return good;
 }
 
+// ---- Crowds
+enum { kCrowd = 60, kSteps = 20 };  // kernels; steps of the smallest
+
+typedef struct crowd {
+  uint64_t visits, instructions, full;  // full: with all of LLVM's steps
+} crowd;
+
+static at_status add_one(at_cg *cg, const family *f, uint32_t i, at_arena *a) {
+  at_strbuf text = {0};
+  at_mosaic_code_options o = {0};
+  at_mosaic_kernel *k;
+  at_mosaic_code *code;
+  put_kernel(&text, f, kSteps + i % 8);
+  at_mosaic_call call = {.payload = {(const uint8_t *)text.ptr, text.len}};
+  at_status s = at_mosaic_read(&call, a, &k);
+  if (at_ok(s)) s = at_mosaic_code_add(cg, k, 0, &o, a, &code);
+  at_strbuf_free(&text);
+  return s;
+}
+
+static at_status run_crowd(uint32_t n, at_arena *a, crowd *w) {
+  at_cg_target t = {
+      .cpu_features = at_cpu_features(), .threads = 1, .opt_level = 2};
+  const family *f = families;
+  while (strcmp(f->name, "functions")) f++;
+  at_cg *cg;
+  at_cg_output out;
+  AT_TRY(at_cg_create(&t, &cg));
+  uint64_t before = visits, made = at_cg_instructions_made(),
+           quick = at_cg_instructions_quick();
+  at_status s = AT_OK;
+  for (uint32_t i = 0; at_ok(s) && i < n; i++) s = add_one(cg, f, i, a);
+  if (at_ok(s)) s = at_cg_finish(cg, a, &out);
+  made = at_cg_instructions_made() - made;
+  quick = at_cg_instructions_quick() - quick;
+  *w = (crowd){visits - before, made, made - quick};
+  at_cg_destroy(cg);
+  return s;
+}
+
+// The larger ones have more kernels than AT_CG_FULL_OPS allows for: most of what
+// comes on top is compiled quickly, and is shorter.
+static bool judge_crowds(bool all) {
+  crowd w[3];
+  bool good = true;
+  for (uint32_t i = 0, n = kCrowd; i < 3; i++, n *= 4) {
+    at_arena *a = at_arena_create();
+    at_status s = run_crowd(n, a, &w[i]);
+    at_arena_destroy(a);
+    if (!at_ok(s)) {
+      printf("crowds: %s\n", at_status_message(s));
+      at_status_free(s);
+      return false;
+    }
+    bool bad = i && (grows(w[i - 1].visits, w[i].visits) ||
+                     grows(w[i - 1].instructions, w[i].instructions));
+    bad |= i == 2 && (w[2].full > w[1].full * 2 ||
+                      w[2].instructions > w[1].instructions * 3);
+    if (bad || all)
+      printf("%u kernels: %lu visits, %lu instructions, %lu with all steps%s\n",
+             n, w[i].visits, w[i].instructions, w[i].full,
+             bad ? "  GROWS" : "");
+    good &= !bad;
+  }
+  return good;
+}
+
 static void print_places(void) {
   for (size_t i = 0; i < kPlaces; i++)
     if (places[i].count > 1000)
@@ -271,6 +340,7 @@ int main(int argc, char **argv) {
     uint32_t n = argc > 2 ? (uint32_t)atoi(argv[2]) : f->n;
     good &= judge_family(f, n, argc > 1);
   }
+  if (argc < 2 || !strcmp(argv[1], "crowd")) good &= judge_crowds(argc > 1);
   if (note_places) print_places();
   return good ? 0 : 1;
 }

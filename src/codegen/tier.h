@@ -1,0 +1,20 @@
+// Which functions of a program LLVM compiles with all steps, and which quickly.
+#ifndef ATOLL_CODEGEN_TIER_H_
+#define ATOLL_CODEGEN_TIER_H_
+
+#include "codegen/job.h"
+
+// Sets `quick` of all jobs. What is chosen depends on the jobs alone.
+at_status at_tier_choose(at_arena *a, at_job *const *jobs, size_t num_jobs);
+// What compiling a job takes, in parts of an ordinary kernel's; over 0.
+uint64_t at_tier_load(const at_job *j);
+
+// Notes in the module that a function is to be compiled quickly.
+void at_tier_mark(LLVMContextRef ctx, LLVMValueRef fn);
+void at_tier_unmark(LLVMValueRef fn);
+bool at_tier_is_marked(LLVMValueRef fn);
+// Makes LLVM's later steps skip the marked functions. Call it behind the passes
+// over the module, which would skip them, too.
+void at_tier_apply(LLVMContextRef ctx, LLVMModuleRef module);
+
+#endif
