@@ -183,6 +183,48 @@ static void move(core_state *c, const at_core_dma *d, void *dst) {
   add_box(&b, 0, dst, d->src, add);
 }
 
+// ---- Padding ----------------------------------------------------------------
+
+static void clear_box(const at_core_dma *d, uint32_t k, uint8_t *dst,
+                      const int64_t *first, const int64_t *end) {
+  if (k == (uint32_t)d->rank) {
+    memset(dst, 0, (size_t)d->elem_bytes);
+    return;
+  }
+  bool dense = k + 1 == (uint32_t)d->rank && d->dst_stride[k] == d->elem_bytes;
+  if (dense && end[k] > first[k])
+    memset(dst + first[k] * d->elem_bytes, 0,
+           (size_t)((end[k] - first[k]) * d->elem_bytes));
+  for (int64_t i = first[k]; !dense && i < end[k]; i++)
+    clear_box(d, k + 1, dst + i * d->dst_stride[k], first, end);
+}
+
+// What a copy takes along from behind its array is zero: on the chip the rest of
+// a tile comes, and not what an earlier copy left where this one goes. Checks
+// make it undefined instead.
+static bool clears_padding(const core_state *c, const at_core_dma *d) {
+  return d->padding && !d->packed_bits && !c->shadow;
+}
+
+static void clear_padding(core_state *to, const at_core_dma *d, uint8_t *dst) {
+  int64_t first[AT_CORE_MAX_RANK] = {0}, end[AT_CORE_MAX_RANK];
+  const region *r = core_region_of(to, dst);
+  size_t last = (size_t)d->elem_bytes;
+  for (int32_t k = 0; k < d->rank; k++) {
+    end[k] = AT_MAX(d->asked[k], d->size[k]);
+    last += (size_t)((end[k] - 1) * d->dst_stride[k]);
+  }
+  if (!r || r->space != AT_CORE_VMEM ||
+      (size_t)(dst - r->base) + last > r->bytes)
+    return;
+  for (int32_t k = 0; k < d->rank; k++) {
+    first[k] = AT_MAX(d->size[k], (int64_t)0);
+    clear_box(d, 0, dst, first, end);
+    first[k] = 0;
+    end[k] = AT_MAX(d->size[k], (int64_t)0);
+  }
+}
+
 static sem *sem_at(core_state *from, core_state *to, void *p, int32_t loc) {
   uint8_t *first = (uint8_t *)from->sems, *at = p;
   if (at < first || at >= first + sizeof(sem) * from->cap_sems)
@@ -215,8 +257,11 @@ void at_core_dma_start(at_core *core, const at_core_dma *d) {
           to->head.device_id);
     if (c->shadow) core_shadow_copy(c, to, d, dst);
     if (!is_page(c, to, d, from)) move(c, d, dst);
+    if (clears_padding(c, d)) clear_padding(to, d, dst);
   } else if (c->shadow && to == c) {
     core_shadow_empty_copy(c, d);
+  } else if (clears_padding(c, d) && to == c) {
+    clear_padding(c, d, d->dst);
   }
   finish(c, to, d);
 }

@@ -371,8 +371,7 @@ void core_ended(core_state *c);
 
 void marks_free(marks *m);  // core_marks.c
 
-// ---- core_shadow.c and others: the checks; only called with a shadow
-// -------------------------
+// ---- core_shadow.c and others: the checks; only called with a shadow --------
 void core_shadow_init(core_state *c);
 void core_shadow_free(core_state *c);
 void core_shadow_alloc(core_state *c, void *p, size_t bytes);

@@ -143,7 +143,7 @@ def test_what_changes_the_code_is_another_program(small, tmp_path):
   cache = {"ATOLL_CACHE_DIR": str(tmp_path / "cache"), "ATOLL_THREADS": "2", "ATOLL_CPU": "x86-64-v3"}
   assert not was_found(atoll("run", small, **cache))
   assert was_found(atoll("run", small, **cache))
-  same = [{"ATOLL_CPU": "X86-64-v3"}, {"ATOLL_NUMERICS": "exact"}, {"ATOLL_KERNEL_TURNS": "7"}, {"XLA_FLAGS": "--xla_dump_to=x"},
+  same = [{"ATOLL_CPU": "X86-64-v3"}, {"ATOLL_NUMERICS": "Mixed"}, {"ATOLL_KERNEL_TURNS": "7"}, {"XLA_FLAGS": "--xla_dump_to=x"},
           {"ATOLL_CHECK": "interpret"}, {"ATOLL_GUARD": "1"}]
   other = [{"ATOLL_NUMERICS": "tpu"}, {"ATOLL_CHECK": "nan"}, {"ATOLL_TARGET": "v5p"}, {"ATOLL_THREADS": "1"},
            {"ATOLL_LATENCY_HIDING": "off"}, {"ATOLL_LENIENT": "1"},

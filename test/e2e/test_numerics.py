@@ -1,10 +1,11 @@
-"""ATOLL_NUMERICS=tpu rounds the operands of default-precision f32 products to bf16."""
+"""ATOLL_NUMERICS: which default-precision products of f32 round their operands to bf16."""
 import os
 import subprocess
 import sys
 
 PROGRAM = """
 import jax, jax.numpy as jnp, numpy as np
+from jax.experimental import pallas as pl
 x = np.random.default_rng(0).standard_normal((64, 96), np.float32)
 y = np.random.default_rng(1).standard_normal((96, 32), np.float32)
 rounded = lambda a: np.asarray(jnp.asarray(a).astype(jnp.bfloat16).astype(jnp.float32))
@@ -23,6 +24,14 @@ conv = lambda a, w, precision=None, groups=1: np.asarray(jax.jit(lambda a, w: ja
 assert rounds == (abs(conv(image, kernel) - conv(rounded(image), rounded(kernel), "highest")).max() < 1e-3)
 depthwise = np.ascontiguousarray(kernel[:, :, :, :1].transpose(0, 1, 3, 2))
 assert abs(conv(image, depthwise, None, 96) - conv(image, depthwise, "highest", 96)).max() < 1e-3
+def kernel(precision):
+    def body(x, y, o):
+        o[...] = jnp.dot(x[...], y[...], precision=precision)
+    return np.asarray(pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct((64, 32), jnp.float32))(x, y))
+assert abs(kernel("highest") - x @ y).max() < 1e-4
+inside = kernel(None)
+assert (abs(inside - rounded(x) @ rounded(y)).max() < 1e-4) == (abs(inside - x @ y).max() > 1e-4)
+print(abs(inside - x @ y).max() < 1e-4, end=" ")
 print(abs(got - x @ y).max() < 1e-4, abs(got - rounded(x) @ rounded(y)).max() < 1e-4, abs(asked - x @ y).max() < 1e-4)
 """
 
@@ -34,11 +43,15 @@ def run(numerics):
 
 
 def test_exact_is_f32():
-    assert run("exact") == ["True", "False", "True"]
+    assert run("exact") == ["True", "True", "False", "True"]
+
+
+def test_kernels_round_by_default():
+    assert run("") == ["False", "True", "False", "True"]
 
 
 def test_tpu_rounds_to_bf16_unless_asked():
-    assert run("tpu") == ["False", "True", "True"]
+    assert run("tpu") == ["False", "False", "True", "True"]
 
 
 def test_narrow_types_have_kernels(python, tmp_path):

@@ -27,6 +27,20 @@ def test_blocks_at_the_edge():
   np.testing.assert_array_equal(f(x, x), x * 2 + x)
 
 
+def test_pipeline_padding_is_not_an_earlier_block():
+  """A product with masked weights must not meet the NaN that an earlier block left behind the array's end."""
+  def block(x, o):
+    o[...] = x[...]
+
+  def body(x, o):
+    spec = pl.BlockSpec((8, 128), lambda i: (0, i))
+    pltpu.emit_pipeline(block, grid=(4,), in_specs=[spec], out_specs=spec)(x, o)
+  x = jnp.full((8, 500), jnp.nan)
+  hbm = pl.BlockSpec(memory_space=pltpu.HBM)
+  f = pl.pallas_call(body, in_specs=[hbm], out_specs=hbm, out_shape=jax.ShapeDtypeStruct((8, 512), x.dtype))
+  np.testing.assert_array_equal(f(x)[:, 500:], np.zeros((8, 12)))
+
+
 def test_pipeline_at_the_edge_of_one_of_several():
   """Rows of the last block that are not there are not those of the next matrix."""
   def block(x, o):
