@@ -1,7 +1,8 @@
 """Runs random programs on several processes and writes docs/random.md.
 
 usage: python tools/random_table.py build/release/test/random/random_programs \\
-           [--rounds 10] [--jobs 2] [--work FOLDER] [--out docs/random.md]
+           [--rounds 10] [--sets 10] [--first-seed 1] [--jobs 2] [--work FOLDER] \\
+           [--out docs/random.md]
 """
 import argparse
 import collections
@@ -11,10 +12,7 @@ import subprocess
 import tempfile
 
 STEPS = 12   # of a program: random_main.c
-SETS = 10    # of arguments a program
 CHUNK = 40   # programs a process
-LEAST = 100  # times that each pair is judged
-EACH = ["--each", "--elements", "200", "--sets", str(SETS)]
 
 
 def run(program, folder, first, last, flags):
@@ -55,7 +53,7 @@ def parse(text, total):
       total["failures"].append(line)
 
 
-def page(t, command):
+def page(t, least_wanted, command):
   low = sorted((n, p) for p, n in t["pair"].items())
   least = low[0][0] if low else 0
   out = ["# Random programs against the evaluator", "",
@@ -64,7 +62,8 @@ def page(t, command):
          "compiled program itself made, within `test/random/tolerance.def`.", "",
          f"{t['cases']} cases, {t['failed']} failed. {len(t['pair'])} pairs of an op's form and",
          f"an element type; each was judged at least {least} times, "
-         f"{sum(n >= 100 for n in t['pair'].values())} of them at least 100 times.", ""]
+         f"{sum(n >= least_wanted for n in t['pair'].values())} of them at least "
+         f"{least_wanted} times. [random_peer.md](random_peer.md) has such programs on XLA:CPU, too.", ""]
   out += ["## Ops by element type", "",
           "Times judged; in brackets the largest difference, in units of the class that",
           "`judge.h` describes (0 is left out).", ""]
@@ -94,6 +93,8 @@ def main():
   a = argparse.ArgumentParser()
   a.add_argument("program")
   a.add_argument("--rounds", type=int, default=10, help="through every pair of op and type")
+  a.add_argument("--sets", type=int, default=10, help="of arguments a program")
+  a.add_argument("--first-seed", type=int, default=1)
   a.add_argument("--jobs", type=int, default=2)
   a.add_argument("--work", help="folder that keeps what ran; only what failed there runs again")
   a.add_argument("--out", default="docs/random.md")
@@ -106,22 +107,28 @@ def main():
   first = run(o.program, folder, 1, 0, [])
   pairs = sum(line.startswith("pair\t") for line in first.splitlines())
   seeds = -(-o.rounds * pairs // STEPS)
+  each = ["--each", "--elements", "200", "--sets", str(o.sets)]
+  least = o.rounds * o.sets  # times that each pair is judged
+  start = o.first_seed
   # Every value judged, on several sets of arguments; then whole programs.
-  chunks = [(i, min(i + CHUNK - 1, seeds), EACH)
-            for i in range(1, seeds + 1, CHUNK)]
-  chunks += [(i, i + CHUNK - 1, []) for i in range(100001, 100001 + seeds // 10, CHUNK)]
+  chunks = [(i, min(i + CHUNK - 1, start + seeds - 1), each)
+            for i in range(start, start + seeds, CHUNK)]
+  whole = start + 100000
+  chunks += [(i, i + CHUNK - 1, []) for i in range(whole, whole + seeds // 10, CHUNK)]
   with concurrent.futures.ThreadPoolExecutor(o.jobs) as pool:
     for text in pool.map(lambda c: run(o.program, folder, *c), chunks):
       parse(text, total)
     # What failed beside them took counts from some: programs of those alone.
-    few = sorted({(p[0].split(" ")[0], p[1]) for p, n in total["pair"].items() if n < LEAST})
-    more = [(200001 + 2 * i, 200002 + 2 * i, [*EACH, "--only", op, "--dtype", t])
+    few = sorted({(p[0].split(" ")[0], p[1]) for p, n in total["pair"].items() if n < least})
+    apart = start + 200000
+    more = [(apart + 2 * i, apart + 2 * i + 1, [*each, "--only", op, "--dtype", t])
             for i, (op, t) in enumerate(few)]
     for text in pool.map(lambda c: run(o.program, folder, *c), more):
       parse(text, total)
   with open(o.out, "w") as f:
-    f.write(page(total, "tools/random_table.py"))
-  print(f"{total['cases']} cases, {total['failed']} failed")
+    f.write(page(total, least, "tools/random_table.py"))
+  print(f"{seeds} programs judged op by op from seed {start}; {total['cases']} cases, "
+        f"{total['failed']} failed; least of a pair {min(total['pair'].values())}")
 
 
 if __name__ == "__main__":

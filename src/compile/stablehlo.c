@@ -65,13 +65,13 @@ static void print_element(at_strbuf *b, at_dtype t, const uint8_t *p) {
 }
 
 // Booleans and integers of less than a byte have a text of their own; the bytes
-// of all others are written as they are.
+// of all others, of which narrow floats have one each, are written as they are.
 static void print_literal(at_strbuf *b, const at_literal *l) {
   size_t each = at_dtype_bytes(l->type.dtype);
   const uint8_t *p = l->data;
   int64_t n = at_type_elements(&l->type);
   at_strbuf_addz(b, "dense<");
-  if (at_dtype_of(l->type.dtype)->bits < 8) {
+  if (at_dtype_of(l->type.dtype)->bits < 8 && !at_is_float(l->type.dtype)) {
     if (l->splat || n == 1) {
       print_element(b, l->type.dtype, p);
     } else {
@@ -121,9 +121,9 @@ static void print_array(at_strbuf *b, const char *type, at_dims v) {
   at_strbuf_addc(b, '>');
 }
 
-// Lists of equal length; shorter ones end in -1.
-static void print_table(at_strbuf *b, const at_dims *list, uint32_t n) {
-  uint32_t width = 0;
+// Lists of equal length, `width` at least; shorter ones end in -1.
+static void print_table(at_strbuf *b, const at_dims *list, uint32_t n,
+                        uint32_t width) {
   for (uint32_t i = 0; i < n; i++) width = AT_MAX(width, list[i].rank);
   at_strbuf_addz(b, "dense<");
   for (uint32_t i = 0; n && width && i < n; i++) {
@@ -146,6 +146,13 @@ static const field dot_fields[] = {
     {AT_ATTR_RHS_BATCHING_DIMENSIONS, "rhs_batching_dimensions"},
     {AT_ATTR_LHS_CONTRACTING_DIMENSIONS, "lhs_contracting_dimensions"},
     {AT_ATTR_RHS_CONTRACTING_DIMENSIONS, "rhs_contracting_dimensions"}};
+static const field ragged_fields[] = {
+    {AT_ATTR_LHS_BATCHING_DIMENSIONS, "lhs_batching_dimensions"},
+    {AT_ATTR_RHS_BATCHING_DIMENSIONS, "rhs_batching_dimensions"},
+    {AT_ATTR_LHS_CONTRACTING_DIMENSIONS, "lhs_contracting_dimensions"},
+    {AT_ATTR_RHS_CONTRACTING_DIMENSIONS, "rhs_contracting_dimensions"},
+    {AT_ATTR_LHS_RAGGED_DIMENSIONS, "lhs_ragged_dimensions"},
+    {AT_ATTR_RHS_GROUP_DIMENSIONS, "rhs_group_dimensions"}};
 static const field gather_fields[] = {
     {AT_ATTR_OFFSET_DIMS, "offset_dims"},
     {AT_ATTR_COLLAPSED_SLICE_DIMS, "collapsed_slice_dims"},
@@ -177,14 +184,26 @@ static const struct {
   const char *name, *type;
   const field *fields;
   uint32_t count;
-} structs[] = {{AT_OP_DOT_GENERAL, "dot_dimension_numbers", "dot<", dot_fields,
-                AT_LEN(dot_fields)},
-               {AT_OP_GATHER, "dimension_numbers", "gather<", gather_fields,
-                AT_LEN(gather_fields)},
-               {AT_OP_SCATTER, "scatter_dimension_numbers", "scatter<",
-                scatter_fields, AT_LEN(scatter_fields)},
-               {AT_OP_CONVOLUTION, "dimension_numbers", "conv<raw ",
+} structs[] = {{AT_OP_DOT_GENERAL, "dot_dimension_numbers", "stablehlo.dot<",
+                dot_fields, AT_LEN(dot_fields)},
+               {AT_OP_RAGGED_DOT, "ragged_dot_dimension_numbers",
+                "chlo.ragged_dot<", ragged_fields, AT_LEN(ragged_fields)},
+               {AT_OP_GATHER, "dimension_numbers", "stablehlo.gather<",
+                gather_fields, AT_LEN(gather_fields)},
+               {AT_OP_DYNAMIC_GATHER, "dimension_numbers", "stablehlo.gather<",
+                gather_fields, AT_LEN(gather_fields)},
+               {AT_OP_SCATTER, "scatter_dimension_numbers",
+                "stablehlo.scatter<", scatter_fields, AT_LEN(scatter_fields)},
+               {AT_OP_CONVOLUTION, "dimension_numbers", "stablehlo.conv<raw ",
+                conv_fields, AT_LEN(conv_fields)},
+               {AT_OP_DYNAMIC_CONV, "dimension_numbers", "stablehlo.conv<raw ",
                 conv_fields, AT_LEN(conv_fields)}};
+
+// Structs that have all their fields in their text.
+static bool is_whole(at_op op) {
+  return op == AT_OP_CONVOLUTION || op == AT_OP_DYNAMIC_CONV ||
+         op == AT_OP_RAGGED_DOT;
+}
 
 static bool is_field(const at_node *n, at_attr_id id) {
   for (size_t s = 0; s < AT_LEN(structs); s++)
@@ -202,17 +221,18 @@ static void print_struct(at_strbuf *b, const at_node *n, bool *first) {
   for (size_t s = 0; s < AT_LEN(structs); s++) {
     if (structs[s].op != n->op) continue;
     next_attr(b, first, structs[s].name);
-    at_strbuf_addf(b, " = #stablehlo.%s", structs[s].type);
+    at_strbuf_addf(b, " = #%s", structs[s].type);
     bool any = false;
     for (uint32_t i = 0; i < structs[s].count; i++) {
-      const at_attr *a = at_node_attr(n, structs[s].fields[i].id);
-      bool list = a && at_attr_kind_of(a->id) == AT_KIND_INTS;
-      // Empty lists may be left out, but not from a convolution.
-      if (!a || (list && !a->ints.rank && n->op != AT_OP_CONVOLUTION)) continue;
+      at_attr_id id = structs[s].fields[i].id;
+      const at_attr *a = at_node_attr(n, id);
+      bool list = at_attr_kind_of(id) == AT_KIND_INTS;
+      bool empty = list ? !at_node_ints(n, id).rank : !a;
+      if (empty && !(list && is_whole(n->op))) continue;
       at_strbuf_addf(b, "%s%s = ", any ? ", " : "", structs[s].fields[i].name);
       any = true;
       if (list)
-        print_ints(b, a->ints);
+        print_ints(b, at_node_ints(n, id));
       else
         at_strbuf_addf(b, "%lld", (long long)a->i);
     }
@@ -220,11 +240,12 @@ static void print_struct(at_strbuf *b, const at_node *n, bool *first) {
   }
 }
 
-static void print_precision(at_strbuf *b, at_dims v) {
+static void print_precision(at_strbuf *b, const at_node *n, at_dims v) {
   static const char *const names[] = {"DEFAULT", "HIGH", "HIGHEST"};
   at_strbuf_addc(b, '[');
   for (uint32_t i = 0; i < v.rank; i++)
-    at_strbuf_addf(b, "%s#stablehlo<precision %s>", i ? ", " : "",
+    at_strbuf_addf(b, "%s#%s<precision %s>", i ? ", " : "",
+                   n->op == AT_OP_RAGGED_DOT ? "chlo" : "stablehlo",
                    names[v.ptr[i] >= 0 && v.ptr[i] < 3 ? v.ptr[i] : 0]);
   at_strbuf_addc(b, ']');
 }
@@ -240,7 +261,11 @@ static void print_padding(at_strbuf *b, at_dims v) {
 static const char *name_of(const at_node *n, at_attr_id id) {
   switch (id) {
     case AT_ATTR_DIMENSION:
-      return n->op == AT_OP_IOTA ? "iota_dimension" : "dimension";
+      return n->op == AT_OP_IOTA || n->op == AT_OP_DYNAMIC_IOTA
+                 ? "iota_dimension"
+                 : "dimension";
+    case AT_ATTR_CALLEE:
+      return n->op == AT_OP_COMPOSITE ? "decomposition" : "callee";
     case AT_ATTR_PRECISION:
       return "precision_config";
     case AT_ATTR_CHANNEL_ID:
@@ -282,11 +307,12 @@ static void print_int(at_strbuf *b, const at_attr *a) {
     return;
   }
   bool narrow = a->id == AT_ATTR_EXPONENT_BITS ||
-                a->id == AT_ATTR_MANTISSA_BITS || a->id == AT_ATTR_API_VERSION;
+                a->id == AT_ATTR_MANTISSA_BITS ||
+                a->id == AT_ATTR_API_VERSION || a->id == AT_ATTR_VERSION;
   at_strbuf_addf(b, "%lld : %s", (long long)a->i, narrow ? "i32" : "i64");
 }
 
-static void print_attr(at_strbuf *b, const at_attr *a) {
+static void print_attr(at_strbuf *b, const at_node *n, const at_attr *a) {
   switch (at_attr_kind_of(a->id)) {
     case AT_KIND_INT:
       print_int(b, a);
@@ -298,6 +324,9 @@ static void print_attr(at_strbuf *b, const at_attr *a) {
       at_strbuf_addf(b, "%.9e : f32", a->f);
       break;
     case AT_KIND_STR:
+      if (a->id == AT_ATTR_CALLEE) at_strbuf_addc(b, '@');
+      print_string(b, a->s);
+      break;
     case AT_KIND_BYTES:
       print_string(b, a->s);
       break;
@@ -312,11 +341,12 @@ static void print_attr(at_strbuf *b, const at_attr *a) {
       print_dict(b, a);
       break;
     case AT_KIND_GROUPS:
-      print_table(b, a->groups.list, a->groups.n);
+      print_table(b, a->groups.list, a->groups.n,
+                  a->id == AT_ATTR_SOURCE_TARGET_PAIRS ? 2 : 0);
       break;
     case AT_KIND_INTS:
       if (a->id == AT_ATTR_PRECISION)
-        print_precision(b, a->ints);
+        print_precision(b, n, a->ints);
       else if (a->id == AT_ATTR_PADDING)
         print_padding(b, a->ints);
       else
@@ -341,6 +371,7 @@ static bool is_left_out(const at_node *n, const at_attr *a) {
     case AT_ATTR_CHANNEL_TYPE:
     case AT_ATTR_ASYNC:
     case AT_ATTR_SHAPE_OPERANDS:
+    case AT_ATTR_LARGEST:  // has_form
       return true;
     case AT_ATTR_FRONTEND_ATTRIBUTES:  // of what stays as it came
       return n->op != AT_OP_CUSTOM_CALL;
@@ -425,7 +456,7 @@ static void print_attrs(at_strbuf *b, const at_node *n) {
     next_attr(b, &first, name_of(n, a->id));
     if (a->id == AT_ATTR_USE_GLOBAL_DEVICE_IDS) continue;  // there or not
     at_strbuf_addz(b, " = ");
-    print_attr(b, a);
+    print_attr(b, n, a);
   }
   if (!first) at_strbuf_addc(b, '}');
 }
@@ -452,15 +483,15 @@ static const char *dialect_of(at_op op) {
     case AT_OP_NEXT_AFTER:
     case AT_OP_POLYGAMMA:
     case AT_OP_ZETA:
-      return "chlo";
-    case AT_OP_ASYNC_DONE:
     case AT_OP_MULHI:
-    case AT_OP_SCAN:
     case AT_OP_TOP_K:
     case AT_OP_RAGGED_DOT:
-    case AT_OP_RAGGED_ALL_TO_ALL:
+      return "chlo";
     case AT_OP_CALL:
-    case AT_OP_COMPOSITE:
+      return "func";
+    case AT_OP_ASYNC_DONE:
+    case AT_OP_SCAN:
+    case AT_OP_RAGGED_ALL_TO_ALL:
     case AT_OP_MANUAL_COMPUTATION:
     case AT_OP_INFEED:
     case AT_OP_OUTFEED:
@@ -472,6 +503,14 @@ static const char *dialect_of(at_op op) {
     default:
       return "stablehlo";
   }
+}
+
+// False for what the dialect's op of this name cannot say: the smallest instead
+// of the largest; attributes that are kept in another form.
+static bool has_form(const at_node *n) {
+  if (n->op == AT_OP_TOP_K) return at_node_bool(n, AT_ATTR_LARGEST);
+  return n->op != AT_OP_COMPOSITE ||
+         !at_node_str(n, AT_ATTR_COMPOSITE_ATTRIBUTES).len;
 }
 
 // Work that is one kernel: StableHLO has no word for it, MHLO has. Clients
@@ -490,7 +529,7 @@ static const char *fusion_place(const at_node *n) {
 
 static at_status print_node(at_strbuf *b, const at_node *n) {
   const char *dialect = dialect_of(n->op);
-  if (!dialect)
+  if (!dialect || !has_form(n))
     return AT_FAIL(AT_UNIMPLEMENTED, "%s has no form in StableHLO",
                    at_op_text(n->op));
   if (n->num_results) at_strbuf_addf(b, "  %%v%u", n->id);
@@ -542,24 +581,35 @@ static at_status print_comp(at_strbuf *b, const at_comp *c, const char *end) {
   return AT_OK;
 }
 
+static at_status print_func(at_strbuf *b, const at_comp *c,
+                            const char *visibility, const char *name) {
+  at_strbuf_addf(b, "func.func %s @", visibility);
+  print_string(b, at_str_of(name));
+  at_strbuf_addc(b, '(');
+  for (uint32_t i = 0; i < c->num_params; i++) {
+    at_strbuf_addf(b, "%s%%v%u: ", i ? ", " : "", c->params[i]->id);
+    print_type(b, &c->params[i]->types[0]);
+  }
+  at_strbuf_addz(b, ") -> ");
+  print_value_types(b, c->results, c->num_results);
+  at_strbuf_addz(b, " {\n");
+  AT_TRY(print_comp(b, c, "func.return"));
+  at_strbuf_addz(b, "}\n");
+  return AT_OK;
+}
+
 at_status at_stablehlo_print(const at_module *m, at_strbuf *b) {
-  const at_comp *e = m->entry;
   at_strbuf_addz(b, "module @");
   print_string(b, at_str_of(m->name ? m->name : "main"));
   at_strbuf_addf(b,
                  " attributes {mhlo.num_partitions = %lld : i32, "
-                 "mhlo.num_replicas = %lld : i32} {\nfunc.func public @main(",
+                 "mhlo.num_replicas = %lld : i32} {\n",
                  (long long)m->num_partitions, (long long)m->num_replicas);
-  for (uint32_t i = 0; i < e->num_params; i++) {
-    at_strbuf_addf(b, "%s%%v%u: ", i ? ", " : "", e->params[i]->id);
-    print_type(b, &e->params[i]->types[0]);
-  }
-  at_strbuf_addz(b, ") -> ");
-  print_value_types(b, e->results, e->num_results);
-  at_strbuf_addz(b, " {\n");
-  AT_TRY(print_comp(b, e, "func.return"));
-  at_strbuf_addz(b, "}\n");
-  AT_FOR_NODES(n, e) print_quantise(b, n);
+  AT_TRY(print_func(b, m->entry, "public", "main"));
+  for (uint32_t i = 0; i < m->num_funcs; i++)
+    if (m->funcs[i] != m->entry)
+      AT_TRY(print_func(b, m->funcs[i], "private", m->funcs[i]->name));
+  AT_FOR_NODES(n, m->entry) print_quantise(b, n);
   at_strbuf_addz(b, "}\n");
   return at_strbuf_status(b);
 }

@@ -6,8 +6,9 @@
 #include "base/strbuf.h"
 #include "hlo/hlo.h"
 
-// `m` as `combine` leaves it; no FUSIONs but those with Pallas kernels. UNIMPLEMENTED, by name, for
-// an op that StableHLO has no word for.
+// `m` as `combine` leaves it, or before; no FUSIONs but those with Pallas kernels.
+// Functions beside the entry become private ones. UNIMPLEMENTED, by name, for an op
+// that neither StableHLO nor CHLO has a word for.
 at_status at_stablehlo_print(const at_module *m, at_strbuf *out);
 
 #endif

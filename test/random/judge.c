@@ -220,14 +220,18 @@ bool judge_sees_nan(const at_comp *c) {
 
 // ---- Numbers ----------------------------------------------------------------
 
-// The step above 1, and the largest finite number, from the conversions
-// themselves. By type; filled at first use.
-static void measure(at_dtype t, double *ulp, double *largest) {
-  static double ulps[AT_DTYPE_COUNT], most[AT_DTYPE_COUNT];
+typedef struct extent {
+  double ulp, largest;  // the step above 1; finite
+  double least_normal;  // but for f8E8M0FNU, where it is about the least
+} extent;
+
+// From the conversions themselves. By type; filled at first use.
+static extent measure(at_dtype t) {
+  static extent all[AT_DTYPE_COUNT];
   at_dtype r = at_real_of(t);
-  if (!ulps[r]) {
+  if (!all[r].ulp) {
     uint8_t b[8];
-    double step = 1, big = 1;
+    double step = 1, big = 1, small = 1;
     for (;; step /= 2) {
       at_store_float(r, b, 1 + step / 2);
       if (at_load_float(r, b) <= 1) break;
@@ -237,26 +241,18 @@ static void measure(at_dtype t, double *ulp, double *largest) {
       if (at_dtype_of(r)->bits < 16 && bits >> at_dtype_of(r)->bits) break;
       double v = at_load_float(r, raw);
       if (isfinite(v) && v > big) big = v;
+      if (v > 0 && v < small) small = v;
     }
-    if (r == AT_F32) big = 0x1.fffffep127;
-    if (r == AT_F64) big = 0x1.fffffffffffffp1023;
-    most[r] = big;
-    ulps[r] = step;
+    all[r] = (extent){step, big, small / step};
+    if (r == AT_F32) all[r] = (extent){step, 0x1.fffffep127, 0x1p-126};
+    if (r == AT_F64) all[r] = (extent){step, 0x1.fffffffffffffp1023, 0x1p-1022};
   }
-  *ulp = ulps[r];
-  *largest = most[r];
+  return all[r];
 }
 
-double judge_ulp(at_dtype t) {
-  double ulp, largest;
-  measure(t, &ulp, &largest);
-  return ulp;
-}
-double judge_largest(at_dtype t) {
-  double ulp, largest;
-  measure(t, &ulp, &largest);
-  return largest;
-}
+double judge_ulp(at_dtype t) { return measure(t).ulp; }
+double judge_largest(at_dtype t) { return measure(t).largest; }
+double judge_least_normal(at_dtype t) { return measure(t).least_normal; }
 
 double judge_part(const at_literal *l, int64_t i, int k) {
   at_dtype t = at_real_of(l->type.dtype);
@@ -274,7 +270,7 @@ bool judge_finite(const at_literal *l) {
   return true;
 }
 
-static double largest_of(const at_literal *l) {
+double judge_size(const at_literal *l) {
   double most = 0;
   if (!judge_inexact(l->type.dtype)) return 1;
   for (int64_t i = 0; i < at_type_elements(&l->type); i++)
@@ -301,19 +297,27 @@ typedef struct measure_of {
   int64_t skip_above;  // CHOLESKY: 1 the upper triangle, -1 the lower; 0 none
 } measure_of;
 
-static bool differ(at_strbuf *why, int64_t i, double want, double got) {
-  at_strbuf_addf(why, "element %lld: expected %.17g, got %.17g", (long long)i,
-                 want, got);
+// Notes the first element that differs, and how far the farthest is off.
+static bool differ(judgement *j, int64_t i, double want, double got,
+                   double off) {
+  if (j->element < 0) {
+    j->element = i;
+    at_strbuf_addf(&j->why, "element %lld: expected %.17g, got %.17g",
+                   (long long)i, want, got);
+  }
+  j->worst = fmax(j->worst, isnan(off) ? INFINITY : off);
   return false;
 }
 
 static bool equal_ints(const at_literal *want, const at_literal *got,
-                       at_strbuf *why) {
+                       judgement *j) {
+  bool good = true;
   for (int64_t i = 0; i < at_type_elements(&want->type); i++) {
     int64_t x = at_literal_int(want, i), y = at_literal_int(got, i);
-    if (x != y) return differ(why, i, (double)x, (double)y);
+    double off = fabs((double)x - (double)y);
+    if (x != y) good = differ(j, i, (double)x, (double)y, fmax(off, 1));
   }
-  return true;
+  return good;
 }
 
 static bool nan_element(const at_literal *l, int64_t i) {
@@ -342,8 +346,9 @@ static double complex complex_of(const at_literal *l, int64_t i) {
 // How far from 1 the units of an element are.
 static double stretch(const measure_of *m, int64_t i) {
   if (m->c != CLASS_POWER) return 1;
-  double p = cabs(complex_of(m->in[1], i) * clog(complex_of(m->in[0], i)));
-  return isfinite(p) ? 1 + p : 1;
+  double complex a = complex_of(m->in[0], i), b = complex_of(m->in[1], i);
+  double p = cabs(b) * cabs(clog(a));  // infinite: none of its digits is known
+  return isnan(p) || given_infinity(m, i) ? 1 : 1 + p;
 }
 
 // A complex angle that is off by half a turn or a whole one, when rounding
@@ -393,6 +398,15 @@ static bool not_finite(const measure_of *m, at_dtype d, int64_t i, bool both) {
   return terms * 2 >= judge_largest(d) && excused(EXCUSE_OVERFLOW_BY_ORDER);
 }
 
+// What one unit of the class is. *least: no less than for the least normal
+// number.
+static double unit_of(const measure_of *m, at_dtype d, int64_t i, double scale,
+                      double *least) {
+  double each = judge_ulp(d) * stretch(m, i);
+  *least = each * fmax(scale, judge_least_normal(d));
+  return each * scale;
+}
+
 static bool part_equal(const measure_of *m, at_dtype d, int64_t i, double scale,
                        double x, double y, double *worst) {
   const tolerance *t = find(m->c, d);
@@ -413,7 +427,7 @@ static bool part_equal(const measure_of *m, at_dtype d, int64_t i, double scale,
     return excused(EXCUSE_POWER_RANGE);
   if (!isfinite(x) || !isfinite(y))
     return not_finite(m, d, i, !isfinite(x) && !isfinite(y));
-  double off = fabs(x - y), unit = judge_ulp(d) * scale * stretch(m, i);
+  double least, off = fabs(x - y), unit = unit_of(m, d, i, scale, &least);
   if (t && off <= t->ulp * unit + t->slack) {
     if (off > t->slack && unit > 0) *worst = fmax(*worst, off / unit);
     return true;
@@ -426,14 +440,15 @@ static bool part_equal(const measure_of *m, at_dtype d, int64_t i, double scale,
 }
 
 static bool equal(const measure_of *m, const at_literal *want,
-                  const at_literal *got, at_strbuf *why, double *worst) {
+                  const at_literal *got, judgement *j) {
   at_dtype d = want->type.dtype;
+  bool good = true;
   if (!at_type_eq(&want->type, &got->type)) {
-    at_strbuf_addf(why, "the type differs");
+    at_strbuf_addf(&j->why, "the type differs");
     return false;
   }
   if (d == AT_TOKEN) return true;
-  if (!judge_inexact(d)) return equal_ints(want, got, why);
+  if (!judge_inexact(d)) return equal_ints(want, got, j);
   bool extremum = m->op == AT_OP_MAXIMUM || m->op == AT_OP_MINIMUM;
   for (int64_t i = 0; i < at_type_elements(&want->type); i++) {
     if (skipped(&want->type, i, m->skip_above)) continue;
@@ -448,20 +463,23 @@ static bool equal(const measure_of *m, const at_literal *want,
     for (int k = 0; k < parts_of(d); k++) {
       double x = judge_part(want, i, k), y = judge_part(got, i, k);
       double own = isinf(size) && isfinite(x) ? fmax(scale, fabs(x)) : scale;
-      if (!part_equal(m, d, i, own, x, y, worst)) return differ(why, i, x, y);
+      if (part_equal(m, d, i, own, x, y, &j->worst)) continue;
+      double least;
+      unit_of(m, d, i, fmax(own, fabs(x)), &least);
+      good = differ(j, i, x, y, fabs(x - y) / least);
     }
   }
-  return true;
+  return good;
 }
 
 bool judge_program(bool exact, const at_literal *want, const at_literal *got,
-                   at_strbuf *why) {
-  double worst = 0;
+                   judgement *j) {
+  *j = judge_nothing();
   measure_of m = {
       .c = exact ? CLASS_EXACT : CLASS_PROGRAM,
-      .scale = exact ? 0 : largest_of(want),
+      .scale = exact ? 0 : judge_size(want),
       .only_finite = exact ? EXCUSE_COUNT : EXCUSE_OVERFLOW_BY_ORDER};
-  return equal(&m, want, got, why, &worst);
+  return equal(&m, want, got, j);
 }
 
 // ---- Nodes ------------------------------------------------------------------
@@ -473,7 +491,7 @@ static bool finite_operands(const at_node *n, const at_literal *const *in) {
 }
 
 static bool in_range(const at_node *n, const at_literal *const *in,
-                     const at_literal *got, at_strbuf *why) {
+                     const at_literal *got, judgement *j) {
   at_dtype t = got->type.dtype;
   bool normal = at_node_int(n, AT_ATTR_RNG_DISTRIBUTION, 0) == AT_RNG_NORMAL;
   for (int64_t i = 0; i < at_type_elements(&got->type); i++) {
@@ -484,7 +502,7 @@ static bool in_range(const at_node *n, const at_literal *const *in,
     double hi =
         real ? at_literal_float(in[1], 0) : (double)at_literal_int(in[1], 0);
     if (normal ? !isfinite(v) : !(v >= lo && (v < hi || lo >= hi)))
-      return differ(why, i, lo, v);
+      return differ(j, i, lo, v, fmax(lo - v, v - hi));
   }
   return true;
 }
@@ -492,7 +510,7 @@ static bool in_range(const at_node *n, const at_literal *const *in,
 // Squares of the operands may overflow.
 static bool large_operands(const at_node *n, const at_literal *const *in) {
   for (uint32_t i = 0; i < n->num_operands; i++) {
-    double most = largest_of(in[i]);
+    double most = judge_size(in[i]);
     if (judge_inexact(in[i]->type.dtype) &&
         most * 4096 > sqrt(judge_largest(in[i]->type.dtype)))
       return true;
@@ -519,22 +537,23 @@ static bool beyond_f32(const at_node *n, const at_literal *const *in) {
 
 // L U = A with its rows permuted: pivots may tie. got: LU, pivots, permutation.
 static bool factors(const at_literal *a, const at_literal *const *got,
-                    at_strbuf *why, double *worst) {
+                    judgement *out) {
   const at_type *t = &a->type;
   const tolerance *tol = find(CLASS_LINALG, t->dtype);
   int64_t n = t->dims[t->rank - 1], m = t->dims[t->rank - 2], batches = 1;
   for (uint32_t i = 0; i + 2 < t->rank; i++) batches *= t->dims[i];
   bool z = at_is_complex(t->dtype);
   double unit = judge_ulp(t->dtype) * (double)AT_MAX(m, n) *
-                fmax(largest_of(a), largest_of(got[0]));
-  if (!tol) return differ(why, 0, 0, 1);
+                fmax(judge_size(a), judge_size(got[0]));
+  if (!tol) return differ(out, 0, 0, 1, INFINITY);
 #define AT_(l, r, c, k) \
   (k && !z ? 0 : judge_part(l, (b * m + (r)) * n + (c), k))
   for (int64_t b = 0; b < batches; b++)
     for (int64_t i = 0; i < m; i++)
       for (int64_t j = 0; j < n; j++) {
         int64_t from = at_literal_int(got[2], b * m + i);
-        if (from < 0 || from >= m) return differ(why, i, 0, (double)from);
+        if (from < 0 || from >= m)
+          return differ(out, i, 0, (double)from, INFINITY);
         double re = -AT_(a, from, j, 0), im = -AT_(a, from, j, 1);
         for (int64_t k = 0; k <= AT_MIN(i, j); k++) {
           double lr = i == k ? 1 : AT_(got[0], i, k, 0);
@@ -545,8 +564,8 @@ static bool factors(const at_literal *a, const at_literal *const *got,
         }
         double off = hypot(re, im);
         if (!(off <= tol->ulp * unit + tol->slack))
-          return differ(why, i * n + j, 0, off);
-        if (unit > 0) *worst = fmax(*worst, off / unit);
+          return differ(out, i * n + j, 0, off, off / unit);
+        if (unit > 0) out->worst = fmax(out->worst, off / unit);
       }
 #undef AT_
   return true;
@@ -575,18 +594,17 @@ static bool reflect(double complex *x, int64_t m, int64_t n,
 // H(0) H(1) ... R = A: the parts are not unique where columns of A depend on
 // each other. got: R with the v below it, and the taus.
 static bool reflects(at_arena *arena, const at_literal *a,
-                     const at_literal *const *got, at_strbuf *why,
-                     double *worst) {
+                     const at_literal *const *got, judgement *out) {
   const at_type *t = &a->type;
   const tolerance *tol = find(CLASS_LINALG, t->dtype);
   int64_t n = t->dims[t->rank - 1], m = t->dims[t->rank - 2];
   int64_t taus = AT_MIN(m, n), batches = 1;
   for (uint32_t i = 0; i + 2 < t->rank; i++) batches *= t->dims[i];
   double step = judge_ulp(t->dtype) * (double)AT_MAX(m, n), off;
-  double unit = step * fmax(largest_of(a), largest_of(got[0]));
+  double unit = step * fmax(judge_size(a), judge_size(got[0]));
   double complex *x = at_new(arena, double complex, (size_t)(m * n + 1));
   double complex *v = at_new(arena, double complex, (size_t)(m + 1));
-  if (!tol || !x || !v) return differ(why, 0, 0, 1);
+  if (!tol || !x || !v) return differ(out, 0, 0, 1, INFINITY);
   for (int64_t b = 0; b < batches; b++) {
     const int64_t at = b * m * n;
     for (int64_t i = 0; i < m * n; i++)
@@ -596,13 +614,13 @@ static bool reflects(at_arena *arena, const at_literal *a,
         v[i] = i == k ? 1 : entry(got[0], at + i * n + k);
       if (!reflect(x + k * n, m - k, n, v + k, entry(got[1], b * taus + k),
                    tol->ulp * step, &off))
-        return differ(why, k, 0, off);
+        return differ(out, k, 0, off, off / step);
     }
     for (int64_t i = 0; i < m * n; i++) {
       off = cabs(x[i] - entry(a, at + i));
       if (!(off <= tol->ulp * unit + tol->slack))
-        return differ(why, at + i, 0, off);
-      if (unit > 0) *worst = fmax(*worst, off / unit);
+        return differ(out, at + i, 0, off, off / unit);
+      if (unit > 0) out->worst = fmax(out->worst, off / unit);
     }
   }
   return true;
@@ -610,14 +628,14 @@ static bool reflects(at_arena *arena, const at_literal *a,
 
 // A v = v l and v^H v = 1 for every matrix: eigenvectors are not unique.
 static bool eigenvectors(const at_literal *a, const at_literal *v,
-                         const at_literal *l, at_strbuf *why, double *worst) {
+                         const at_literal *l, judgement *out) {
   const at_type *t = &v->type;
   int64_t n = t->dims[t->rank - 1], batches = 1;
   for (uint32_t i = 0; i + 2 < t->rank; i++) batches *= t->dims[i];
   const tolerance *tol = find(CLASS_LINALG, t->dtype);
   bool complex_type = at_is_complex(t->dtype);
-  double unit = judge_ulp(t->dtype) * (double)n * fmax(largest_of(a), 1);
-  if (!tol) return differ(why, 0, 0, 1);
+  double unit = judge_ulp(t->dtype) * (double)n * fmax(judge_size(a), 1);
+  if (!tol) return differ(out, 0, 0, 1, INFINITY);
 #define RE(m, r, c) judge_part(m, (b * n + (r)) * n + (c), 0)
 #define IM(m, r, c) \
   (complex_type ? judge_part(m, (b * n + (r)) * n + (c), 1) : 0)
@@ -634,17 +652,17 @@ static bool eigenvectors(const at_literal *a, const at_literal *v,
         }
         double off = fmax(hypot(re, im), hypot(ure, uim));
         if (!(off <= tol->ulp * unit + tol->slack))
-          return differ(why, i * n + j, 0, off);
-        *worst = fmax(*worst, off / unit);
+          return differ(out, i * n + j, 0, off, off / unit);
+        out->worst = fmax(out->worst, off / unit);
       }
 #undef RE
 #undef IM
   return true;
 }
 
-static bool has_denormal(const at_literal *l) {
+bool judge_has_denormal(const at_literal *l) {
   at_dtype t = at_real_of(l->type.dtype);
-  double least = t == AT_F64 ? 0x1p-1022 : t == AT_F16 ? 0x1p-14 : 0x1p-126;
+  double least = judge_least_normal(t);
   for (int64_t i = 0; i < at_type_elements(&l->type); i++)
     for (int k = 0; k < parts_of(l->type.dtype); k++) {
       double v = fabs(judge_part(l, i, k));
@@ -655,7 +673,7 @@ static bool has_denormal(const at_literal *l) {
 
 static bool denormal_bf16(const at_literal *a, const at_literal *b) {
   return a->type.dtype == AT_BF16 && b->type.dtype == AT_BF16 &&
-         (has_denormal(a) || has_denormal(b));
+         (judge_has_denormal(a) || judge_has_denormal(b));
 }
 
 // Ops whose infinities and NaN have no agreed place.
@@ -674,29 +692,28 @@ static excuse_id excuse_of(const at_node *n, const at_literal *const *in,
 
 static bool result_equal(measure_of *m, const at_node *n,
                          const at_literal *const *in, const at_literal *want,
-                         const at_literal *got, at_strbuf *why, double *worst) {
+                         const at_literal *got, judgement *j) {
   if (m->c == CLASS_RANDOM)
-    return excused(EXCUSE_RNG_VALUES) && in_range(n, in, got, why);
-  if (m->c == CLASS_LINALG || m->c == CLASS_NORM) m->scale = largest_of(want);
+    return excused(EXCUSE_RNG_VALUES) && in_range(n, in, got, j);
+  if (m->c == CLASS_LINALG || m->c == CLASS_NORM) m->scale = judge_size(want);
   for (uint32_t k = 0; m->c == CLASS_NORM && k < n->num_operands; k++)
-    m->scale = fmax(m->scale, largest_of(in[k]));
-  return equal(m, want, got, why, worst);
+    m->scale = fmax(m->scale, judge_size(in[k]));
+  return equal(m, want, got, j);
 }
 
 at_status judge_node(at_arena *a, const at_node *n, const at_literal *const *in,
                      const at_literal *const *want,
-                     const at_literal *const *got, uint32_t *bad_result,
-                     at_strbuf *why, double *worst) {
+                     const at_literal *const *got, judgement *j) {
   bool finite = finite_operands(n, in);
   measure_of m = {.c = judge_class(n), .op = n->op};
   m.only_finite = excuse_of(n, in, m.c, finite);
   m.mixed = m.c == CLASS_SUM && !finite && at_is_complex(n->types[0].dtype);
   if (m.c == CLASS_SUM) AT_TRY(judge_terms(a, n, in, &m.terms, &m.sums));
-  *bad_result = UINT32_MAX;
+  *j = judge_nothing();
   at_str target = at_node_str(n, AT_ATTR_CALL_TARGET_NAME);
   bool lu = at_str_is(target, "LuDecomposition");
   if (m.c == CLASS_LINALG &&
-      (!finite || large_operands(n, in) || (lu && has_denormal(in[0]))))
+      (!finite || large_operands(n, in) || (lu && judge_has_denormal(in[0]))))
     return excused(EXCUSE_LINALG_RANGE), AT_OK;
   if (n->op == AT_OP_BITCAST_CONVERT && !finite &&
       at_dtype_bytes(in[0]->type.dtype) == 1)
@@ -708,20 +725,19 @@ at_status judge_node(at_arena *a, const at_node *n, const at_literal *const *in,
     m.in = in, m.num_in = n->num_operands;
   if (m.c == CLASS_QUOTIENT) m.in = in;
   if (lu) {
-    if (!factors(in[0], got, why, worst)) *bad_result = 0;
+    if (!factors(in[0], got, j)) j->bad_result = 0;
     return AT_OK;
   }
   if (at_str_is(target, "Qr")) {
-    if (!reflects(a, in[0], got, why, worst)) *bad_result = 0;
+    if (!reflects(a, in[0], got, j)) j->bad_result = 0;
     return AT_OK;
   }
   bool eigh = at_str_is(target, "Eigh");
   for (uint32_t i = 0; i < n->num_results; i++) {
-    bool good = eigh && i == 0
-                    ? eigenvectors(in[0], got[0], got[1], why, worst)
-                    : result_equal(&m, n, in, want[i], got[i], why, worst);
+    bool good = eigh && i == 0 ? eigenvectors(in[0], got[0], got[1], j)
+                               : result_equal(&m, n, in, want[i], got[i], j);
     if (good) continue;
-    *bad_result = i;
+    j->bad_result = i;
     return AT_OK;
   }
   return AT_OK;

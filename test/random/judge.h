@@ -46,16 +46,32 @@ void judge_trust(const at_comp *c);
 // Whether the order or the bits of NaN matter to a program.
 bool judge_sees_nan(const at_comp *c);
 
+typedef struct judgement {
+  uint32_t bad_result;  // UINT32_MAX: all are within the tolerance
+  int64_t element;      // of bad_result, the first that is not; -1: none
+  // The largest difference, in units of the tolerance's class (of integers: 1;
+  // of exact floats: in the last place). Infinite where one is and the other is
+  // not, or NaN.
+  double worst;
+  const char *cause;  // NULL, or what judge_cause says of that element
+  at_strbuf why;      // the caller frees it
+} judgement;
+static inline judgement judge_nothing(void) {
+  return (judgement){.bad_result = UINT32_MAX, .element = -1};
+}
+
 // The results that a compiled program gave for n, against what the evaluator
-// made of the same operands. Prints where they differ first; the largest
-// difference, in units of the tolerance's class, is kept in *worst.
+// made of the same operands.
 at_status judge_node(at_arena *a, const at_node *n, const at_literal *const *in,
                      const at_literal *const *want,
-                     const at_literal *const *got, uint32_t *bad_result,
-                     at_strbuf *why, double *worst);
-// One result of a whole program.
+                     const at_literal *const *got, judgement *out);
+// What is special where element i of a result differs, in a few words.
+const char *judge_cause(const at_node *n, const at_literal *const *in,
+                        const at_literal *want, const at_literal *got,
+                        int64_t i);
+// One result of a whole program; false when it is beyond the tolerance.
 bool judge_program(bool exact, const at_literal *want, const at_literal *got,
-                   at_strbuf *why);
+                   judgement *out);
 
 // For judge.c: sum of the magnitudes of the finite terms of each element of
 // result 0; NULL when n does not add. *sums: the sum itself in f64, for real
@@ -66,13 +82,17 @@ at_status judge_terms(at_arena *a, const at_node *n,
 
 // ---- Numbers
 // -----------------------------------------------------------------
-double judge_ulp(at_dtype t);      // of numbers in [1, 2)
-double judge_largest(at_dtype t);  // finite number
+double judge_ulp(at_dtype t);           // of numbers in [1, 2)
+double judge_largest(at_dtype t);       // finite number
+double judge_least_normal(at_dtype t);  // number
 static inline bool judge_inexact(at_dtype t) {
   return at_is_float(t) || at_is_complex(t);
 }
 // Real (0) or imaginary (1) part of element i; a real number's only part.
 double judge_part(const at_literal *l, int64_t i, int k);
 bool judge_finite(const at_literal *l);  // every element
+bool judge_has_denormal(const at_literal *l);
+double judge_size(
+    const at_literal *l);  // of its largest finite element; integers: 1
 
 #endif

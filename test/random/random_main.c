@@ -16,7 +16,8 @@
 #include "coverage.h"
 #include "hlo/random.h"
 #include "judge.h"
-#include "replay.h"
+#include "peer.h"
+#include "piece.h"
 #include "run.h"
 
 enum { kSecondsPerSeed = 900 };  // on machines that do much else, too
@@ -29,6 +30,8 @@ typedef struct options {
   const char *only;
   uint32_t sets;  // of arguments
   bool coverage, table, verbose, each_only;
+  const char *write, *read;  // for a peer: its folder
+  peer_options peer;
 } options;
 
 // One way to check a program.
@@ -67,9 +70,11 @@ static void watch(void) {
 
 // ---- Checks -----------------------------------------------------------------
 
-static void blame(verdict *v, uint32_t result, const at_node *n) {
+static void blame(verdict *v, const judgement *j, uint32_t result,
+                  const at_node *n) {
   v->bad = true;
   v->result = result;
+  at_strbuf_add(&v->why, at_strbuf_str(&j->why));
   at_strbuf_addf(&v->why, "\n  result %u: ", result);
   at_node_describe(&v->why, n);
 }
@@ -88,60 +93,28 @@ static at_status check_whole(at_arena *a, const at_module *m, at_loaded *l,
     const at_node *n = c->results[i].node;
     if (n->mark == TRUST_NONE) continue;
     bool exact = n->mark == TRUST_EXACT;
-    if (!judge_program(exact, want[i], got[i], &v->why)) blame(v, i, n);
+    judgement j;
+    if (!judge_program(exact, want[i], got[i], &j)) blame(v, &j, i, n);
+    at_strbuf_free(&j.why);
   }
   return AT_OK;
 }
 
-// Makes every value of the entry a result, constants apart.
-static at_status return_all(at_module *m) {
-  AT_VEC(at_value) all = {0};
-  AT_FOR_NODES(n, m->entry) {
-    n->mark = (uint32_t)all.len;  // where its first result is
-    if (n->op == AT_OP_CONSTANT || n->op == AT_OP_PARAMETER) continue;
-    for (uint32_t i = 0; i < n->num_results; i++)
-      if (!at_vec_push(m->arena, &all, ((at_value){n, i})))
-        return AT_NO_MEMORY("results");
-  }
-  at_io_info *infos = at_new(m->arena, at_io_info, all.len + 1);
-  if (!infos) return AT_NO_MEMORY("results");
-  for (size_t i = 0; i < all.len; i++) infos[i].alias = -1;
-  m->results = infos;
-  return at_comp_return(m->entry, all.ptr, (uint32_t)all.len);
-}
-
-typedef struct made {  // by the compiled program
-  const at_literal **args, **got;
-} made;
-
-static const at_literal *lookup(void *user, at_value v) {
-  const made *p = user;
-  const at_node *from = v.node;
-  if (from->op == AT_OP_CONSTANT) return at_node_literal(from);
-  if (from->op == AT_OP_PARAMETER)
-    return p->args[at_node_int(from, AT_ATTR_INDEX, 0)];
-  return p->got[from->mark + v.index];
-}
-
-static at_status check_node(at_arena *a, const at_node *n, made *p,
+static at_status check_node(at_arena *a, const at_node *n, piece_run *p,
                             verdict *v) {
-  const at_literal **in, **want;
-  uint32_t bad;
-  double worst = 0;
-  AT_TRY_ALLOC(in, at_new(a, const at_literal *, n->num_operands + 1));
-  AT_TRY_ALLOC(want, at_new(a, const at_literal *, n->num_results + 1));
-  for (uint32_t i = 0; i < n->num_operands; i++)
-    in[i] = lookup(p, n->operands[i]);
-  AT_TRY(replay_node(a, n, lookup, p, in, want));
-  AT_TRY(judge_node(a, n, in, want, p->got + n->mark, &bad, &v->why, &worst));
-  if (bad != UINT32_MAX) return blame(v, n->mark + bad, n), AT_OK;
-  coverage_judged(n, worst);
-  return AT_OK;
+  judgement j = judge_nothing();
+  at_status st = piece_judge(a, n, p, &j);
+  if (at_ok(st) && j.bad_result != UINT32_MAX)
+    blame(v, &j, n->mark + j.bad_result, n);
+  else if (at_ok(st))
+    coverage_judged(n, j.worst);
+  at_strbuf_free(&j.why);
+  return st;
 }
 
 static at_status check_each(at_arena *a, const at_module *m, at_loaded *l,
                             const at_literal **args, verdict *v) {
-  made p = {.args = args};
+  piece_run p = {.args = args};
   AT_TRY_ALLOC(p.got, at_new(a, const at_literal *, m->entry->num_results + 1));
   AT_TRY(run_once(a, l, m->entry, args, p.got));
   AT_FOR_NODES(n, m->entry) {
@@ -155,18 +128,6 @@ static at_status check_each(at_arena *a, const at_module *m, at_loaded *l,
 
 // ---- Seeds ------------------------------------------------------------------
 
-static bool uses(const at_comp *c, const at_node *n) {
-  AT_FOR_NODES(k, c) {
-    for (uint32_t i = 0; i < k->num_operands; i++)
-      if (k->operands[i].node == n) return true;
-    for (uint32_t i = 0; i < k->num_regions; i++)
-      if (uses(k->regions[i], n)) return true;
-  }
-  for (uint32_t i = 0; i < c->num_results; i++)
-    if (c->results[i].node == n) return true;
-  return false;
-}
-
 // Keeps the nodes that result `r` needs.
 static void keep_result(at_module *m, uint32_t r) {
   at_comp *c = m->entry;
@@ -175,7 +136,7 @@ static void keep_result(at_module *m, uint32_t r) {
   c->num_results = 1;
   for (at_node *n = c->last, *prev; n; n = prev) {
     prev = n->prev;
-    if (n->op != AT_OP_PARAMETER && !uses(c, n)) at_node_remove(n);
+    if (n->op != AT_OP_PARAMETER && !piece_uses(c, n)) at_node_remove(n);
   }
 }
 
@@ -183,7 +144,7 @@ static at_status check_sets(const options *o, uint64_t seed, at_arena *a,
                             at_module *m, const way *w, verdict *v) {
   at_loaded *l = NULL;
   const at_literal **args;
-  if (w->each) AT_TRY(return_all(m));
+  if (w->each) AT_TRY(piece_return_all(m));
   at_status st = run_load(m, true, &l);
   bool careful = !w->each && judge_sees_nan(m->entry);
   for (uint32_t set = 0; at_ok(st) && !v->bad && set < o->sets; set++) {
@@ -211,16 +172,21 @@ static void report(at_module *m, at_status st, const verdict *v) {
   at_strbuf_free(&text);
 }
 
+static at_random_options program_of(const options *o, uint64_t seed,
+                                    uint32_t nodes) {
+  return (at_random_options){.seed = seed,
+                             .first = seed * o->nodes,
+                             .nodes = nodes,
+                             .max_elements = o->elements,
+                             .families = o->families,
+                             .dtypes = o->dtypes,
+                             .only = o->only};
+}
+
 // Returns the set of arguments that something differs on; -1: none.
 static int32_t one(const options *o, uint64_t seed, uint32_t nodes, way w) {
   at_arena *a = at_arena_create();
-  at_random_options ro = {.seed = seed,
-                          .first = seed * o->nodes,
-                          .nodes = nodes,
-                          .max_elements = o->elements,
-                          .families = o->families,
-                          .dtypes = o->dtypes,
-                          .only = o->only};
+  at_random_options ro = program_of(o, seed, nodes);
   at_module *m;
   verdict v = {0};
   snprintf(g_doing, sizeof g_doing, "seed %llu, %u nodes%s, arguments %d",
@@ -251,7 +217,11 @@ static bool usage(void) {
       stderr,
       "usage: random_programs [--seeds A..B] [--nodes N] [--elements N]\n"
       "         [--sets N] [--families BITS] [--only OP] [--dtype TYPE]...\n"
-      "         [--each] [--coverage] [--table] [--verbose]\n");
+      "         [--each] [--coverage] [--table] [--verbose]\n"
+      "         [--write FOLDER | --read FOLDER [--without FILE] [--apart]]\n"
+      "  --write: the programs and arguments for a peer; --read: judges what "
+      "it\n"
+      "  made of them, and Atoll on the same (test/random/peer.h)\n");
   return false;
 }
 
@@ -262,55 +232,91 @@ static bool dtype_named(const char *text, uint64_t *types) {
   return false;
 }
 
+// An option without a value; false: not one.
+static bool take_flag(options *o, const char *k) {
+  const struct {
+    const char *name;
+    bool *to;
+  } flags[] = {{"--coverage", &o->coverage},
+               {"--table", &o->table},
+               {"--each", &o->each_only},
+               {"--verbose", &o->verbose},
+               {"--apart", &o->peer.apart}};
+  for (size_t i = 0; i < AT_LEN(flags); i++)
+    if (!strcmp(k, flags[i].name)) return *flags[i].to = true;
+  return false;
+}
+
+// An option with a text; false: not one, or no text.
+static bool take_text(options *o, const char *k, const char *v) {
+  const struct {
+    const char *name;
+    const char **to;
+  } texts[] = {{"--only", &o->only},
+               {"--write", &o->write},
+               {"--read", &o->read},
+               {"--without", &o->peer.without}};
+  if (!*v) return false;
+  if (!strcmp(k, "--dtype")) return dtype_named(v, &o->dtypes);
+  for (size_t i = 0; i < AT_LEN(texts); i++)
+    if (!strcmp(k, texts[i].name)) return *texts[i].to = v, true;
+  return false;
+}
+
+static bool take_number(options *o, const char *k, const char *v) {
+  char *end;
+  uint64_t n = strtoull(v, &end, 10);
+  if (end == v) return false;
+  if (!strcmp(k, "--seeds")) {
+    o->first = o->last = n;
+    if (!strncmp(end, "..", 2)) o->last = strtoull(end + 2, &end, 10);
+  } else if (!strcmp(k, "--nodes")) {
+    o->nodes = (uint32_t)n;
+  } else if (!strcmp(k, "--sets")) {
+    o->sets = (uint32_t)n;
+  } else if (!strcmp(k, "--elements")) {
+    o->elements = (int64_t)n;
+  } else if (!strcmp(k, "--families")) {
+    o->families = (uint32_t)n;
+  } else {
+    return false;
+  }
+  return !*end;
+}
+
 static bool parse(int argc, char **argv, options *o) {
   for (int i = 1; i < argc; i++) {
     const char *k = argv[i], *v = i + 1 < argc ? argv[i + 1] : "";
-    char *end;
-    if (!strcmp(k, "--coverage")) {
-      o->coverage = true;
-      continue;
-    }
-    if (!strcmp(k, "--table")) {
-      o->table = true;
-      continue;
-    }
-    if (!strcmp(k, "--each")) {
-      o->each_only = true;
-      continue;
-    }
-    if (!strcmp(k, "--verbose")) {
-      o->verbose = true;
-      continue;
-    }
-    if (!strcmp(k, "--only") && *v) {
-      o->only = v;
-      i++;
-      continue;
-    }
-    if (!strcmp(k, "--dtype") && dtype_named(v, &o->dtypes)) {
-      i++;
-      continue;
-    }
-    uint64_t n = strtoull(v, &end, 10);
-    if (end == v) return usage();
-    if (!strcmp(k, "--seeds")) {
-      o->first = o->last = n;
-      if (!strncmp(end, "..", 2)) o->last = strtoull(end + 2, &end, 10);
-    } else if (!strcmp(k, "--nodes")) {
-      o->nodes = (uint32_t)n;
-    } else if (!strcmp(k, "--sets")) {
-      o->sets = (uint32_t)n;
-    } else if (!strcmp(k, "--elements")) {
-      o->elements = (int64_t)n;
-    } else if (!strcmp(k, "--families")) {
-      o->families = (uint32_t)n;
-    } else {
-      return usage();
-    }
-    if (*end) return usage();
+    if (take_flag(o, k)) continue;
+    if (!take_text(o, k, v) && !take_number(o, k, v)) return usage();
     i++;
   }
   return true;
+}
+
+// Returns how many programs were not written or judged, or where Atoll is
+// farther off than the peer.
+static uint64_t with_peer(const options *o) {
+  uint64_t bad = 0;
+  peer_options p = o->peer;
+  p.folder = o->write ? o->write : o->read;
+  p.sets = o->sets;
+  for (uint64_t seed = o->first; seed <= o->last; seed++) {
+    at_random_options ro = program_of(o, seed, o->nodes);
+    snprintf(g_doing, sizeof g_doing, "seed %llu, for the peer",
+             (unsigned long long)seed);
+    alarm(kSecondsPerSeed);
+    at_status st = o->write ? peer_write(&p, &ro) : peer_judge(&p, &ro, &bad);
+    if (!at_ok(st)) {
+      bad++;
+      printf("FAIL seed %llu: %s\n", (unsigned long long)seed,
+             at_status_message(st));
+    }
+    at_status_free(st);
+  }
+  alarm(0);
+  if (o->read) peer_table();
+  return bad;
 }
 
 int main(int argc, char **argv) {
@@ -323,6 +329,11 @@ int main(int argc, char **argv) {
     fprintf(stderr, "%s\n", at_status_message(st));
     at_status_free(st);
     return 1;
+  }
+  if (o.write || o.read) {
+    uint64_t bad = with_peer(&o);
+    run_stop();
+    return bad > 0;
   }
   uint64_t failed = 0, cases = 0;
   for (uint64_t seed = o.first; seed <= o.last; seed++) {

@@ -172,18 +172,19 @@ at_status tiling_part(at_arena *a, const tiling *t, int64_t device,
   return at_literal_make(a, part, data, false, true, out);
 }
 
-static bool close_enough(at_dtype t, const void *a, const void *b) {
+static bool close_enough(at_dtype t, const void *a, const void *b,
+                         double size) {
   if (!at_is_float(t)) return at_load_int(t, a) == at_load_int(t, b);
   double x = at_load_float(t, a), y = at_load_float(t, b);
   // Sums in other orders round elsewhere: a few units of the type's last place.
   double tolerance = t == AT_F64 ? 1e-9 : t == AT_F32 ? 1e-4 : 0.06;
   if (at_dtype_bytes(t) == 1) tolerance = 0.5;
   if (x == y || (isnan(x) && isnan(y))) return true;
-  return fabs(x - y) <= tolerance * (1 + fmax(fabs(x), fabs(y)));
+  return fabs(x - y) <= tolerance * (1 + fmax(size, fmax(fabs(x), fabs(y))));
 }
 
 bool tiling_agrees(const tiling *t, int64_t device, const at_literal *part,
-                   const at_literal *whole, int64_t *at) {
+                   const at_literal *whole, double size, int64_t *at) {
   at_dtype real = at_real_of(part->type.dtype);
   size_t step = at_dtype_bytes(real);
   int parts = at_is_complex(part->type.dtype) ? 2 : 1;
@@ -192,7 +193,8 @@ bool tiling_agrees(const tiling *t, int64_t device, const at_literal *part,
     const uint8_t *want =
         at_literal_at(whole, whole_index(t, &part->type, device, *at));
     for (int k = 0; k < parts; k++)
-      if (!close_enough(real, got + (size_t)k * step, want + (size_t)k * step))
+      if (!close_enough(real, got + (size_t)k * step, want + (size_t)k * step,
+                        size))
         return false;
   }
   return true;

@@ -23,9 +23,10 @@ at_status tiling_read(at_arena *a, at_module *m, const at_type *whole,
 // What `device` holds of `whole`.
 at_status tiling_part(at_arena *a, const tiling *t, int64_t device,
                       const at_literal *whole, const at_literal **out);
-// Whether `part` is that, but for what sums in another order round. *at: the
-// element that differs.
+// Whether `part` is that, but for what sums in another order round next to
+// elements of this size, or to the element itself. *at: the element that
+// differs.
 bool tiling_agrees(const tiling *t, int64_t device, const at_literal *part,
-                   const at_literal *whole, int64_t *at);
+                   const at_literal *whole, double size, int64_t *at);
 
 #endif
