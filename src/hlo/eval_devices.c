@@ -135,22 +135,40 @@ static void copy_block(const at_literal *src, int64_t s0, const at_type *dt,
                es);
 }
 
-// Element i of operand `v`, reduced over the group in order.
+// The least aligned block of device numbers that has both, as log2 of its size.
+static int joined_at(int64_t a, int64_t b) {
+  return a == b ? 0 : 64 - __builtin_clzll((uint64_t)(a ^ b));
+}
+
+static at_status join_last(const at_eval_args *e, const at_literal **sums,
+                           int *depth) {
+  const at_literal *r;
+  AT_TRY(at_eval_comp(e->cx, e->env, e->n->regions[0], &sums[*depth - 2], &r));
+  sums[--*depth - 1] = r;
+  return AT_OK;
+}
+
+// Element i of operand `v`, reduced over the group: a tree over the numbers of
+// its devices, in which aligned blocks of them come together.
 static at_status reduce_element(const at_eval_args *e, const members *m,
                                 uint32_t v, int64_t i, uint8_t *out) {
   at_type t = at_type_scalar(shown(e, m->ids[0], v)->type.dtype);
-  const at_literal *acc = NULL;
-  for (int64_t k = 0; k < m->count; k++) {
-    const at_literal *x, *args[2], *r;
-    AT_TRY(at_literal_make(e->cx->arena, t,
-                           at_literal_at(shown(e, m->ids[k], v), i), false,
-                           true, &x));
-    args[0] = acc;
-    args[1] = x;
-    if (acc) AT_TRY(at_eval_comp(e->cx, e->env, e->n->regions[0], args, &r));
-    acc = acc ? r : x;
+  const at_literal *sums[66];
+  int levels[66], depth = 0;
+  for (int64_t k = 0, at = -1; k < m->count; k++) {
+    int64_t next = INT64_MAX;  // the smallest number behind `at`
+    for (int64_t j = 0; j < m->count; j++)
+      if (m->ids[j] > at) next = AT_MIN(next, m->ids[j]);
+    int level = k ? joined_at(at, next) : 0;
+    while (depth > 1 && levels[depth - 1] < level)
+      AT_TRY(join_last(e, sums, &depth));
+    levels[depth] = level;
+    AT_TRY(at_literal_make(e->cx->arena, t, at_literal_at(shown(e, next, v), i),
+                           false, true, &sums[depth++]));
+    at = next;
   }
-  memcpy(out, at_literal_at(acc, 0), at_dtype_bytes(t.dtype));
+  while (depth > 1) AT_TRY(join_last(e, sums, &depth));
+  memcpy(out, at_literal_at(sums[0], 0), at_dtype_bytes(t.dtype));
   return AT_OK;
 }
 

@@ -127,9 +127,10 @@ AT_EVAL(gather) {
 // ---- Scatter ---------------------------------------------------------------
 
 // Where update element `at` (an index into the updates) goes in the inputs;
-// false: outside.
+// false: nowhere. A window that is not all inside is skipped whole, as XLA does
+// and JAX promises; StableHLO's text would keep what is inside of it.
 static bool scatter_target(const at_eval_args *e, const at_literal *indices,
-                           const int64_t *at, uint32_t update_rank,
+                           const int64_t *at, const at_type *update,
                            const at_type *input, int64_t *to) {
   const at_node *n = e->n;
   at_dims window = at_node_ints(n, AT_ATTR_UPDATE_WINDOW_DIMS);
@@ -140,7 +141,7 @@ static bool scatter_target(const at_eval_args *e, const at_literal *indices,
   int64_t iv = at_node_int(n, AT_ATTR_INDEX_VECTOR_DIM, indices->type.rank);
   int64_t batch[kMaxRank];
   uint32_t b = 0, w = 0;
-  for (uint32_t k = 0; k < update_rank; k++)
+  for (uint32_t k = 0; k < update->rank; k++)
     if (!at_dims_has(window, k)) batch[b++] = at[k];
   for (uint32_t k = 0; k < input->rank; k++) to[k] = 0;
   for (uint32_t k = 0; k < map.rank; k++)
@@ -149,11 +150,13 @@ static bool scatter_target(const at_eval_args *e, const at_literal *indices,
     to[batching.ptr[k]] = batch_entry(batch, from_batch.ptr[k], iv);
   bool inside = true;
   for (uint32_t k = 0; k < input->rank; k++) {
-    int64_t shift = 0;
-    if (!at_dims_has(inserted, k) && !at_dims_has(batching, k))
+    int64_t shift = 0, size = 1;
+    if (!at_dims_has(inserted, k) && !at_dims_has(batching, k)) {
+      size = update->dims[window.ptr[w]];
       shift = at[window.ptr[w++]];
-    inside &= !__builtin_add_overflow(to[k], shift, &to[k]) && to[k] >= 0 &&
-              to[k] < input->dims[k];
+    }
+    inside &= to[k] >= 0 && to[k] <= input->dims[k] - size;
+    to[k] = inside ? to[k] + shift : 0;
   }
   return inside;
 }
@@ -184,7 +187,7 @@ static at_status scatter_all(const at_eval_args *e, at_body *body,
   AT_TRY_ALLOC(outs, at_new(e->cx->arena, void *, inputs));
   if (!at_type_elements(u)) return AT_OK;
   do {
-    if (!scatter_target(e, indices, at, u->rank, t, to)) {
+    if (!scatter_target(e, indices, at, u, t, to)) {
       AT_TRY(at_eval_spend(e->cx, 1));
       continue;
     }

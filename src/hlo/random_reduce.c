@@ -328,7 +328,8 @@ at_status at_gen_batch_norm(at_gen *g, at_op op, at_dtype d) {
     if (is_variance) AT_TRY(variance(g, v, &v));
     at_step_operand(&s, v);
   }
-  s.attrs[s.num_attrs++] = (at_attr){.id = AT_ATTR_EPSILON, .f = 0.001};
+  // An f32, as StableHLO has it.
+  s.attrs[s.num_attrs++] = (at_attr){.id = AT_ATTR_EPSILON, .f = 0.001f};
   at_step_int(&s, AT_ATTR_FEATURE_INDEX, f);
   return at_step_build(g, &s);
 }

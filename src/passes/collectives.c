@@ -70,6 +70,28 @@ static at_status send_once(at_rw *r, at_map *seen, at_node *n) {
   return AT_OK;
 }
 
+// The collective `like` of v, a value of its operand's shape whose element type
+// the result and the combination take over; before `at`.
+static at_status collective_of(at_rw *r, const at_node *like, at_value v,
+                               at_node *at, at_node **out) {
+  at_type type = at_type_with(like->types[0], at_value_type(v)->dtype);
+  at_comp *body = NULL;
+  if (like->num_regions)
+    AT_TRY(at_mk_binary_region(r->m, at_region_binary(like->regions[0]),
+                               type.dtype, at->loc, &body));
+  at_node_desc d = {.op = like->op,
+                    .operands = &v,
+                    .num_operands = 1,
+                    .attrs = like->attrs,
+                    .num_attrs = like->num_attrs,
+                    .regions = &body,
+                    .num_regions = like->num_regions,
+                    .types = &type,
+                    .num_types = 1,
+                    .loc = at->loc};
+  return at_build(at->parent, at, &d, out);
+}
+
 // An all-reduce or reduce-scatter that adds up what only n reads.
 static bool sums_for(const at_node *n, at_value v) {
   const at_node *s = v.node;
@@ -88,21 +110,8 @@ static at_status add_before(at_rw *r, at_node *n) {
       !at_type_eq(at_value_type(a->operands[0]), at_value_type(b->operands[0])))
     return AT_OK;
   at_value part;
-  at_comp *body;
-  AT_TRY(
-      at_mk_binary_region(r->m, AT_OP_ADD, a->types[0].dtype, n->loc, &body));
   AT_TRY(at_mk2(n, AT_OP_ADD, a->operands[0], b->operands[0], &part));
-  at_node_desc d = {.op = a->op,
-                    .operands = &part,
-                    .num_operands = 1,
-                    .attrs = a->attrs,
-                    .num_attrs = a->num_attrs,
-                    .regions = &body,
-                    .num_regions = 1,
-                    .types = a->types,
-                    .num_types = 1,
-                    .loc = n->loc};
-  AT_TRY(at_build(n->parent, n, &d, &one));
+  AT_TRY(collective_of(r, a, part, n, &one));
   part.node->mark = 1;
   one->mark = n->mark;
   a->mark = b->mark = 0;
@@ -131,24 +140,9 @@ static bool may_carry(const at_rw *r, const at_node *n) {
 }
 
 static at_status narrowed(at_rw *r, at_node *old, at_dtype t, at_node **out) {
-  at_type type = at_type_with(old->types[0], t);
-  at_comp *body = NULL;
   at_value v;
   AT_TRY(at_mk_convert(old, old->operands[0], t, &v));
-  if (old->num_regions)
-    AT_TRY(at_mk_binary_region(r->m, at_region_binary(old->regions[0]), t,
-                               old->loc, &body));
-  at_node_desc d = {.op = old->op,
-                    .operands = &v,
-                    .num_operands = 1,
-                    .attrs = old->attrs,
-                    .num_attrs = old->num_attrs,
-                    .regions = &body,
-                    .num_regions = old->num_regions,
-                    .types = &type,
-                    .num_types = 1,
-                    .loc = old->loc};
-  AT_TRY(at_build(old->parent, old, &d, out));
+  AT_TRY(collective_of(r, old, v, old, out));
   v.node->mark = (*out)->mark = 1;
   old->mark = 0;
   return AT_OK;

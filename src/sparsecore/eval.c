@@ -202,8 +202,7 @@ static at_status update(const meaning *m, const at_node *n,
   return AT_OK;
 }
 
-// ---- Rows of ids
-// -----------------------------------------------------------------
+// ---- Rows of ids ------------------------------------------------------------
 // An entry at a time; the id of padding tells that there is none.
 static at_status csr(const at_node *n, const at_literal *const *in, at_arena *a,
                      const at_literal **results) {

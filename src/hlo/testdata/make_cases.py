@@ -453,6 +453,15 @@ def moves():
   case("scatter set", "scatter", [i, idx[:2], upd[:2]],
        lax.scatter(i, idx[:2], upd[:2], dn, mode="drop"), attrs,
        " ((%900: i32[], %901: i32[]) { return %901 })")
+  # Windows that reach outside are dropped whole.
+  row, idx = np.arange(6, dtype=np.int32), np.array([[-1], [3], [4], [9]], np.int32)
+  upd = np.arange(10, 22, dtype=np.int32).reshape(4, 3)
+  dn = lax.ScatterDimensionNumbers(update_window_dims=(1,), inserted_window_dims=(),
+                                   scatter_dims_to_operand_dims=(0,))
+  case("scatter windows at the edges", "scatter", [row, idx, upd],
+       lax.scatter_add(row, idx, upd, dn, mode="drop"),
+       "update_window_dims=[1], scatter_dims_to_operand_dims=[0], index_vector_dim=1",
+       f" ({body('add', 'i32')})")
   x = np.array([[1, 9, 3, 4], [5, 6, 7, 2], [0, 3, 8, 1]], np.float32)
   src = np.array([[10, 20], [30, 40]], np.float32)
   want = np.full_like(x, 1)
