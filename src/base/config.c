@@ -16,6 +16,7 @@
 #define AT_KIND_SCRATCH .kind = AT_CONFIG_SCRATCH
 #define AT_KIND_FILE .kind = AT_CONFIG_FILE
 #define AT_KIND_ADDRESSES .kind = AT_CONFIG_ADDRESSES
+#define AT_KIND_ADDRESS .kind = AT_CONFIG_ADDRESS
 #define AT_KIND_TARGET .kind = AT_CONFIG_TARGET_TEXT
 
 static const at_config_info g_rows[AT_CONFIG_COUNT] = {
@@ -56,8 +57,7 @@ const char *at_config_text(at_config id) {
   return v && *v ? v : g_rows[id].fallback;
 }
 
-// ---- Values
-// ------------------------------------------------------------------
+// ---- Values -----------------------------------------------------------------
 at_word_range at_config_words_of(at_config id) {
   at_word_range r = {0, 0};
   for (uint32_t i = 0; i < AT_WORD_COUNT; i++)
@@ -161,8 +161,7 @@ at_status at_config_set(at_config id, const char *value) {
   return AT_OK;
 }
 
-// ---- The table for people and programs
-// ----------------------------------------
+// ---- The table for people and programs --------------------------------------
 void at_config_allowed(at_config id, at_strbuf *out) {
   const at_config_info *row = &g_rows[id];
   at_word_range r = at_config_words_of(id);
@@ -197,6 +196,9 @@ void at_config_allowed(at_config id, at_strbuf *out) {
       break;
     case AT_CONFIG_ADDRESSES:
       at_strbuf_addz(out, "host:port, comma-separated, ports 1 to 65535");
+      break;
+    case AT_CONFIG_ADDRESS:
+      at_strbuf_addz(out, "host:port, port 0 to 65535");
       break;
     case AT_CONFIG_TARGET_TEXT:
       at_strbuf_addz(out, "[slices*]chip[:XxYxZ] or [slices*]chip-N");

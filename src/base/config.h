@@ -45,6 +45,7 @@ typedef enum at_config_kind {
   AT_CONFIG_SCRATCH,
   AT_CONFIG_FILE,
   AT_CONFIG_ADDRESSES,
+  AT_CONFIG_ADDRESS,
   AT_CONFIG_TARGET_TEXT
 } at_config_kind;
 

@@ -8,9 +8,15 @@
 #include <unistd.h>
 
 #include "base/config_internal.h"
+#include "base/folder.h"
 #include "base/log.h"
 
-enum { kShown = 80, kMostTarget = 255, kMostAddresses = 1 << 16 };
+enum {
+  kShown = 80,
+  kMostTarget = 255,
+  kMostAddresses = 1 << 16,
+  kMostAddress = 280
+};
 
 extern char **environ;
 
@@ -30,8 +36,7 @@ static at_status bad_value(at_config id, const char *v, const char *why) {
   return st;
 }
 
-// ---- Words
-// -------------------------------------------------------------------
+// ---- Words ------------------------------------------------------------------
 static at_status bad_word(at_config id, const char *v, at_str word) {
   const char *names[AT_WORD_COUNT];
   at_word_range r = at_config_words_of(id);
@@ -55,8 +60,7 @@ static at_status check_words(at_config id, const char *v, bool one) {
   return AT_OK;
 }
 
-// ---- Files and folders
-// -----------------------------------------------------------------
+// ---- Files and folders ------------------------------------------------------
 static at_status bad_place(at_config id, const char *v, const char *what,
                            int error) {
   char why[160];
@@ -64,29 +68,8 @@ static at_status bad_place(at_config id, const char *v, const char *what,
   return bad_value(id, v, why);
 }
 
-// 0 or an error number.
-static int make_folders(const char *path, mode_t mode) {
-  char text[PATH_MAX];
-  size_t n = strlen(path);
-  struct stat st;
-  if (n >= sizeof text) return ENAMETOOLONG;
-  memcpy(text, path, n + 1);
-  for (char *p = text + 1; p <= text + n; p++) {
-    if (*p && *p != '/') continue;
-    char kept = *p;
-    *p = 0;
-    if (mkdir(text, mode) && errno != EEXIST) {
-      int error = errno;
-      if (stat(text, &st) || !S_ISDIR(st.st_mode)) return error;
-    }
-    *p = kept;
-  }
-  if (stat(path, &st)) return errno;
-  return S_ISDIR(st.st_mode) ? 0 : ENOTDIR;
-}
-
 static at_status check_folder(at_config id, const char *v, bool written) {
-  int error = make_folders(v, written ? 0777 : 0700);
+  int error = at_make_folders(v, written ? 0777 : 0700);
   if (error) return bad_place(id, v, "no such folder can be made", error);
   if (access(v, written ? W_OK | X_OK : X_OK))
     return bad_place(
@@ -104,9 +87,8 @@ static at_status check_file(at_config id, const char *v) {
   return AT_OK;
 }
 
-// ---- Other kinds
-// -------------------------------------------------------------------
-static bool is_address(at_str a) {
+// ---- Other kinds ------------------------------------------------------------
+static bool is_address(at_str a, uint32_t least_port) {
   size_t colon = a.len;
   while (colon && a.ptr[colon - 1] != ':') colon--;
   uint32_t port = 0;
@@ -114,13 +96,13 @@ static bool is_address(at_str a) {
     if (a.ptr[i] < '0' || a.ptr[i] > '9' || port > 65535) return false;
     port = port * 10 + (uint32_t)(a.ptr[i] - '0');
   }
-  return colon > 1 && port >= 1 && port <= 65535;
+  return colon > 1 && colon < a.len && port >= least_port && port <= 65535;
 }
 
-static at_status check_addresses(at_config id, const char *v) {
+static at_status check_addresses(at_config id, const char *v, bool one) {
   for (const char *p = v;; p++) {
-    at_str a = {p, strcspn(p, ",")};
-    if (!is_address(a)) {
+    at_str a = {p, one ? strlen(p) : strcspn(p, ",")};
+    if (!is_address(a, !one) || memchr(a.ptr, ',', a.len)) {
       char why[120];
       snprintf(why, sizeof why, "`%.*s` is not host:port",
                (int)AT_MIN(a.len, (size_t)60), a.ptr);
@@ -134,6 +116,7 @@ static at_status check_addresses(at_config id, const char *v) {
 static size_t longest(at_config_kind kind) {
   return kind == AT_CONFIG_TARGET_TEXT ? kMostTarget
          : kind == AT_CONFIG_ADDRESSES ? kMostAddresses
+         : kind == AT_CONFIG_ADDRESS   ? kMostAddress
                                        : PATH_MAX - 1;
 }
 
@@ -162,15 +145,15 @@ at_status at_config_check_value(at_config id, const char *v, bool places) {
     case AT_CONFIG_FILE:
       return places ? check_file(id, v) : AT_OK;
     case AT_CONFIG_ADDRESSES:
-      return check_addresses(id, v);
+    case AT_CONFIG_ADDRESS:
+      return check_addresses(id, v, row->kind == AT_CONFIG_ADDRESS);
     case AT_CONFIG_TARGET_TEXT:
       break;
   }
   return AT_OK;
 }
 
-// ---- The environment
-// ------------------------------------------------------------------
+// ---- The environment --------------------------------------------------------
 static bool known(at_str name) {
   for (int i = 0; i < AT_CONFIG_COUNT; i++)
     if (at_str_is(name, at_config_info_of((at_config)i)->name)) return true;

@@ -118,7 +118,7 @@ static void values_by_kind(void **state) {
   assert_int_equal(at_config_uint(AT_CONFIG_THREADS), 12);
   setenv("ATOLL_THREADS", "99999999999999999999", 1);
   assert_int_equal(at_config_uint(AT_CONFIG_THREADS), 0);
-  assert_int_equal(at_config_word(AT_CONFIG_NUMERICS), AT_WORD_NUMERICS_EXACT);
+  assert_int_equal(at_config_word(AT_CONFIG_NUMERICS), AT_WORD_NUMERICS_MIXED);
   setenv("ATOLL_NUMERICS", "Tpu", 1);
   assert_int_equal(at_config_word(AT_CONFIG_NUMERICS), AT_WORD_NUMERICS_TPU);
   assert_false(at_config_has(AT_WORD_CHECK_NAN));

@@ -15,6 +15,7 @@
 #include "abi/executable.h"
 #include "base/clock.h"
 #include "base/config.h"
+#include "base/folder.h"
 #include "base/log.h"
 #include "compile/compile.h"
 
@@ -98,19 +99,6 @@ at_status at_cache_folder(char *out, size_t size) {
   return AT_OK;
 }
 
-// Makes the folder and those around it; 0, or errno.
-static int make_folder(const char *path) {
-  char part[4096];
-  snprintf(part, sizeof part, "%s", path);
-  for (char *p = part + 1; *p; p++) {
-    if (*p != '/') continue;
-    *p = 0;
-    if (mkdir(part, 0700) && errno != EEXIST) return errno;
-    *p = '/';
-  }
-  return mkdir(part, 0700) && errno != EEXIST ? errno : 0;
-}
-
 // The folder, opened, made if need be: of this user, and written by nobody who pleases.
 // -1: caching is off, or it cannot be had, which is said once.
 static int open_folder(void) {
@@ -124,7 +112,7 @@ static int open_folder(void) {
   }
   int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (dir < 0) {
-    int why = make_folder(path);
+    int why = at_make_folders(path, 0700);
     if (!why && (dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0) why = errno;
     if (why) {
       complain(NO_FOLDER, "programs are not cached: folder %s: %s; set ATOLL_CACHE_DIR, or "

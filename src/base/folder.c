@@ -1,0 +1,25 @@
+#include "base/folder.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <string.h>
+
+int at_make_folders(const char *path, mode_t mode) {
+  char text[PATH_MAX];
+  size_t n = strlen(path);
+  struct stat st;
+  if (n >= sizeof text) return ENAMETOOLONG;
+  memcpy(text, path, n + 1);
+  for (char *p = text + 1; p <= text + n; p++) {
+    if (*p && *p != '/') continue;
+    char kept = *p;
+    *p = 0;
+    if (mkdir(text, mode) && errno != EEXIST) {
+      int error = errno;
+      if (stat(text, &st) || !S_ISDIR(st.st_mode)) return error;
+    }
+    *p = kept;
+  }
+  if (stat(path, &st)) return errno;
+  return S_ISDIR(st.st_mode) ? 0 : ENOTDIR;
+}
