@@ -91,10 +91,21 @@ static void device_set(PJRT_Client *c, uint32_t i) {
   }
 }
 
+static at_status read_count(const PJRT_NamedValue *v, const char *name,
+                            uint32_t *out) {
+  if (v->type != PJRT_NamedValue_kInt64 || v->int64_value < 0 ||
+      v->int64_value > 1024)
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "client option %s is not an integer in [0, 1024]", name);
+  *out = (uint32_t)v->int64_value;
+  return AT_OK;
+}
+
 // Options that this client understands; others belong to other plug-ins and are
 // passed by frameworks to all of them, so they are ignored.
 static at_status read_options(const PJRT_NamedValue *options, size_t count,
-                              at_runtime_options *out, char **out_target) {
+                              at_runtime_options *out, char **out_target,
+                              at_pjrt_job *job) {
   if (count && !options)
     return AT_FAIL(AT_INVALID_ARGUMENT, "create_options is NULL");
   for (size_t i = 0; i < count; i++) {
@@ -115,8 +126,16 @@ static at_status read_options(const PJRT_NamedValue *options, size_t count,
         return AT_FAIL(AT_INVALID_ARGUMENT,
                        "client option threads is not an integer in [0, 4096]");
       out->threads = (uint32_t)v->int64_value;
+    } else if (at_str_is(name, "num_nodes")) {
+      AT_TRY(read_count(v, "num_nodes", &job->count));
+    } else if (at_str_is(name, "node_id")) {
+      AT_TRY(read_count(v, "node_id", &job->me));
     }
   }
+  if (job->count && job->me >= job->count)
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "client option node_id is %u, but num_nodes is %u", job->me,
+                   job->count);
   return AT_OK;
 }
 
@@ -151,13 +170,14 @@ static void target_drop(void) {
 }
 
 // Meets the other processes of the job, where it has several.
-static at_status open_hosts(PJRT_Client *c, at_runtime_options *o) {
-  at_strbuf job = {0};
-  at_strbuf_addf(&job, "Atoll " AT_VERSION " %s",
+static at_status open_hosts(PJRT_Client *c, at_pjrt_job *job,
+                            at_runtime_options *o) {
+  at_strbuf what = {0};
+  at_strbuf_addf(&what, "Atoll " AT_VERSION " %s",
                  o->target ? o->target : at_config_text(AT_CONFIG_TARGET));
-  at_status st = at_strbuf_status(&job);
-  if (at_ok(st)) st = at_pjrt_hosts_open(job.ptr, &c->hosts);
-  at_strbuf_free(&job);
+  at_status st = at_strbuf_status(&what);
+  if (at_ok(st)) st = at_pjrt_hosts_open(job, what.ptr, &c->hosts);
+  at_strbuf_free(&what);
   o->hosts = at_pod_hosts_of(c->hosts);
   return st;
 }
@@ -165,13 +185,18 @@ static at_status open_hosts(PJRT_Client *c, at_runtime_options *o) {
 static PJRT_Error *create(PJRT_Client_Create_Args *a) {
   AT_ARGS_UP_TO(PJRT_Client_Create_Args, client);
   at_runtime_options o = {0};
+  at_pjrt_job job = {.get = a->kv_get_callback,
+                     .put = a->kv_put_callback,
+                     .get_arg = a->kv_get_user_arg,
+                     .put_arg = a->kv_put_user_arg};
   char *target = NULL;
   PJRT_Client *c = NULL;
   bool taken = false;
   at_status st = at_knobs_check();
   if (!at_ok(st)) goto out;
-  AT_TRY_GOTO(st, read_options(a->create_options, a->num_options, &o, &target),
-              out);
+  AT_TRY_GOTO(
+      st, read_options(a->create_options, a->num_options, &o, &target, &job),
+      out);
   AT_TRY_GOTO(st, target_take(target), out);
   taken = true;
   c = calloc(1, sizeof *c);
@@ -180,7 +205,7 @@ static PJRT_Error *create(PJRT_Client_Create_Args *a) {
     goto out;
   }
   AT_TRY_GOTO(st, at_pjrt_own_calls_serve(), out);
-  AT_TRY_GOTO(st, open_hosts(c, &o), out);
+  AT_TRY_GOTO(st, open_hosts(c, &job, &o), out);
   AT_TRY_GOTO(st, at_runtime_create(&o, &c->runtime), out);
   c->num_own = at_runtime_own_chips(c->runtime, &c->first_own);
   AT_TRY_GOTO(st, at_island_create(&c->island), out);

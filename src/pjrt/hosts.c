@@ -5,21 +5,66 @@
 #include "base/config.h"
 #include "compile/compile.h"
 #include "pjrt/pjrt_internal.h"
+#include "pod/join.h"
 
 // How long the processes of a job wait for each other.
 enum { CONNECT_SECONDS = 120 };
+#define TOKEN_NAME "/pod.token"
 
 // Of the client that came last. Agreements hold the lock, so that it stays.
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static at_pod_hosts *current;
 
-at_status at_pjrt_hosts_open(const char *job, at_pod_hosts **out) {
-  const char *addresses = at_config_text(AT_CONFIG_PROCESSES);
-  if (at_pod_hosts_count(addresses) < 2) return AT_OK;
-  uint64_t me = at_config_uint(AT_CONFIG_PROCESS);
-  AT_TRY(at_pod_hosts_open(addresses,
-                           (uint32_t)AT_MIN(me, (uint64_t)UINT32_MAX), job,
-                           CONNECT_SECONDS, out));
+// ---- The client's key-value store
+static at_status store_put(void *arg, const char *key, at_str value) {
+  const at_pjrt_job *j = arg;
+  PJRT_KeyValuePutCallback_Args a = {
+      .struct_size = sizeof a,
+      .key = key,
+      .key_size = strlen(key),
+      .value = value.ptr,
+      .value_size = value.len,
+      .callback_error = &at_pjrt_callback_error,
+      .user_arg = j->put_arg,
+  };
+  return at_pjrt_error_take(j->put(&a));
+}
+
+static at_status store_get(void *arg, const char *key, uint64_t timeout_ms,
+                           at_strbuf *out) {
+  const at_pjrt_job *j = arg;
+  PJRT_KeyValueGetCallback_Args a = {
+      .struct_size = sizeof a,
+      .key = key,
+      .key_size = strlen(key),
+      .timeout_in_ms = (int)AT_MIN(timeout_ms, (uint64_t)INT32_MAX),
+      .callback_error = &at_pjrt_callback_error,
+      .user_arg = j->get_arg,
+  };
+  AT_TRY(at_pjrt_error_take(j->get(&a)));
+  at_strbuf_add(out, (at_str){a.value, a.value_size});
+  if (a.value_deleter_callback) a.value_deleter_callback(a.value);
+  return at_strbuf_status(out);
+}
+
+at_status at_pjrt_hosts_open(at_pjrt_job *job, const char *what,
+                             at_pod_hosts **out) {
+  char token[4000];
+  at_pod_store store = {job, store_put, store_get};
+  at_pod_said said = {.count = job->count,
+                      .me = job->me,
+                      .store = job->get && job->put ? &store : NULL,
+                      .job = what,
+                      .user_token = token,
+                      .timeout_s = CONNECT_SECONDS,
+                      .interrupted = at_pjrt_interrupted};
+  // Where there is no folder, a token is needed that is not kept in it.
+  at_status st = at_cache_folder(token, sizeof token - sizeof TOKEN_NAME);
+  if (st.err) *token = 0;
+  at_status_free(st);
+  memcpy(token + strlen(token), TOKEN_NAME, sizeof TOKEN_NAME);
+  if (said.store && !said.count) at_pjrt_python_job(&said.count, &said.me);
+  AT_TRY(at_pod_join(&said, out));
   pthread_mutex_lock(&lock);
   current = *out;
   pthread_mutex_unlock(&lock);
@@ -34,14 +79,18 @@ void at_pjrt_hosts_close(at_pod_hosts *h) {
 }
 
 static int agree(uint64_t *bits, char *why, size_t why_bytes) {
+  uint32_t count = at_address_count(at_config_text(AT_CONFIG_PROCESSES)), me;
+  // Not under the lock: it takes the interpreter's.
+  if (!count) at_pjrt_python_job(&count, &me);
   pthread_mutex_lock(&lock);
   at_status st = AT_OK;
   if (current)
     st = at_pod_hosts_agree(current, bits);
-  else if (at_pod_hosts_count(at_config_text(AT_CONFIG_PROCESSES)) > 1)
+  else if (count > 1)
     st = AT_FAIL(AT_FAILED_PRECONDITION,
-                 "the processes of TPU_PROCESS_ADDRESSES have not met\n"
-                 "hint: ask for jax.devices() first");
+                 "the %u processes of the job have not met\n"
+                 "hint: ask for jax.devices() first",
+                 count);
   pthread_mutex_unlock(&lock);
   if (st.err) snprintf(why, why_bytes, "%s", at_status_message(st));
   return at_code_take(st);

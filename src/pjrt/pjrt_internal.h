@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "compile/compile.h"
 #include "exec/exec.h"
+#include "pjrt/cross_host_abi.h"
 #include "pjrt/pjrt.h"
 #include "pjrt/pjrt_abi.h"
 #include "pod/hosts.h"
@@ -342,6 +343,8 @@ extern PJRT_RawBuffer_Extension at_pjrt_raw_buffer_extension;
 extern PJRT_Profiler_Extension at_pjrt_profiler_extension;
 extern PJRT_Shardings_Extension at_pjrt_shardings_extension;
 
+extern at_pjrt_cross_host at_pjrt_cross_host_extension;
+
 // Ours, for the Python package.
 enum { AT_PJRT_OWN_EXTENSION = 0x61746f6c };
 typedef struct at_pjrt_own {
@@ -359,7 +362,21 @@ extern at_pjrt_own at_pjrt_own_extension;
 void at_pjrt_recompiles(uint64_t *count, uint64_t *ns);
 // A program was compiled, beginning at start_ns.
 void at_pjrt_note_compiled(const at_loaded *l, uint64_t start_ns);
-at_status at_pjrt_hosts_open(const char *job, at_pod_hosts **out);
+
+// What a client says of the job it belongs to.
+typedef struct at_pjrt_job {
+  uint32_t count, me;            // count 0: not said
+  PJRT_KeyValueGetCallback get;  // NULL: no key-value store
+  PJRT_KeyValuePutCallback put;
+  void *get_arg, *put_arg;
+} at_pjrt_job;
+// Meets the other processes; `what` is what all have to agree on. *out NULL:
+// there are none.
+at_status at_pjrt_hosts_open(at_pjrt_job *job, const char *what,
+                             at_pod_hosts **out);
+// What jax.distributed.initialize was called with, where JAX runs in this
+// process; else they stay as they are.
+void at_pjrt_python_job(uint32_t *count, uint32_t *me);
 void at_pjrt_hosts_close(at_pod_hosts *h);
 
 void at_pjrt_named_int(PJRT_NamedValue *v, const char *name, int64_t value);

@@ -9,6 +9,8 @@
 // jaxlib's own end then crashes where a compile is still under way, so before
 // it comes the compiles are told to end (at_pjrt_watch_end).
 //
+// And what JAX was told of its job (at_pjrt_python_job).
+//
 // The interpreter is found at run time: a client that is no Python has none,
 // and nothing here does anything.
 #include <dlfcn.h>
@@ -30,6 +32,9 @@ typedef struct python {
   void (*set_interrupt)(void);
   void *(*this_thread)(void);  // NULL: not one of Python's
   void *(*import)(const char *name);
+  void *(*loaded)(void *name);  // a module that has been imported, or NULL
+  void *(*get)(void *object, const char *name);
+  long (*to_long)(void *object);
   void *(*new_function)(void *definition, void *self, void *module);
   void *(*call_method)(void *object, const char *name, const char *format, ...);
   void *(*build)(const char *format, ...);
@@ -57,6 +62,9 @@ static void find_python(void) {
                {"PyErr_SetInterrupt", &g_python.set_interrupt},
                {"PyGILState_GetThisThreadState", &g_python.this_thread},
                {"PyImport_ImportModule", &g_python.import},
+               {"PyImport_GetModule", &g_python.loaded},
+               {"PyObject_GetAttrString", &g_python.get},
+               {"PyLong_AsLong", &g_python.to_long},
                {"PyCFunction_NewEx", &g_python.new_function},
                {"PyObject_CallMethod", &g_python.call_method},
                {"Py_BuildValue", &g_python.build},
@@ -135,5 +143,34 @@ void at_pjrt_watch_end(void) {
   g_python.drop(done);
   g_python.drop(f);
   g_python.drop(module);
+  g_python.release(lock);
+}
+
+// Of an attribute; -1: there is none, or it is no such number.
+static long number_of(void *object, const char *name) {
+  void *v = object ? g_python.get(object, name) : NULL;
+  long n = v ? g_python.to_long(v) : -1;
+  g_python.drop(v);
+  return n;
+}
+
+// JAX's own TPU client is made without the options node_id and num_nodes that
+// clients of other plug-ins get; what they would say is in this object.
+void at_pjrt_python_job(uint32_t *count, uint32_t *me) {
+  if (!on_python_thread()) return;
+  int lock = g_python.ensure();
+  void *name = g_python.build("s", "jax._src.distributed");
+  void *module = name ? g_python.loaded(name) : NULL;
+  void *state = module ? g_python.get(module, "global_state") : NULL;
+  long n = number_of(state, "num_processes"),
+       i = number_of(state, "process_id");
+  g_python.clear();
+  if (n > 0 && n <= UINT32_MAX && i >= 0 && i < n) {
+    *count = (uint32_t)n;
+    *me = (uint32_t)i;
+  }
+  g_python.drop(state);
+  g_python.drop(module);
+  g_python.drop(name);
   g_python.release(lock);
 }

@@ -4,19 +4,31 @@
 #define ATOLL_POD_HOSTS_H_
 
 #include "exec/exec.h"
+#include "pod/address.h"
+#include "pod/proof.h"
 
 typedef struct at_pod_hosts at_pod_hosts;
-// addresses: "host:port" of every process, comma-separated; `me` is one of
-// them. `job`: what all have to agree on (the target). Waits until all are
-// there: DEADLINE_EXCEEDED after timeout_s. INVALID_ARGUMENT for malformed
-// addresses, FAILED_PRECONDITION when another process is of another job.
-at_status at_pod_hosts_open(const char *addresses, uint32_t me, const char *job,
-                            uint32_t timeout_s, at_pod_hosts **out);
+
+// All of it borrowed for the call, but for the listener, which is taken.
+typedef struct at_pod_job {
+  at_addresses addresses;  // of every process; this one is `me`
+  uint32_t me;
+  int listener;     // bound to this process's address; -1: one is bound here
+  bool local;       // all of them are on this machine
+  at_token token;   // whoever knows it may be one of the processes
+  const char *job;  // what all have to agree on (the target)
+  uint32_t timeout_s;
+  bool (*interrupted)(void);  // NULL, or asked now and then: true: give up
+} at_pod_job;
+// Waits until all are there: DEADLINE_EXCEEDED after timeout_s, CANCELLED when
+// interrupted. Strangers are
+// dropped. INVALID_ARGUMENT for malformed addresses, FAILED_PRECONDITION when
+// another process is of another job, or has the number of one that is there.
+at_status at_pod_hosts_open(const at_pod_job *job, at_pod_hosts **out);
 const at_hosts *at_pod_hosts_of(const at_pod_hosts *p);
 // Ors *bits over all processes, beside launches: how inputs agree on the number
 // of mini-batches. All call it equally often.
 at_status at_pod_hosts_agree(at_pod_hosts *p, uint64_t *bits);
 void at_pod_hosts_close(at_pod_hosts *p);  // others see this one as gone
-uint32_t at_pod_hosts_count(const char *addresses);
 
 #endif

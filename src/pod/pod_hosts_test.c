@@ -35,13 +35,24 @@ static void make_addresses(char *out, size_t n) {
   for (int i = 0; i < kHosts; i++) close(fd[i]);
 }
 
+static at_pod_job job_of(const char *addresses, uint32_t me, const char *job,
+                         uint32_t timeout_s) {
+  return (at_pod_job){.addresses = {addresses, "TPU_PROCESS_ADDRESSES"},
+                      .me = me,
+                      .listener = -1,
+                      .local = true,
+                      .token = {{1, 2, 3}},
+                      .job = job,
+                      .timeout_s = timeout_s};
+}
+
 typedef int (*host_fn)(at_pod_hosts *h, uint32_t me);  // 0: good
 
 static int be_host(const char *addresses, uint32_t me, const char *job,
                    host_fn fn) {
   at_pod_hosts *h;
-  if (at_code_take(at_pod_hosts_open(addresses, me, job, kTimeout, &h)))
-    return 100;
+  const at_pod_job j = job_of(addresses, me, job, kTimeout);
+  if (at_code_take(at_pod_hosts_open(&j, &h))) return 100;
   int bad = fn(h, me);
   at_pod_hosts_close(h);
   return bad;
@@ -67,22 +78,36 @@ static void run_hosts(host_fn fn) {
 // Everybody sends (who, to whom, step) `bytes` times; true: all came so.
 static bool swap_step(const at_hosts *h, uint64_t launch, uint32_t step,
                       size_t bytes) {
-  at_bytes send[kHosts] = {0}, recv[kHosts] = {0};
-  bool good = true;
-  for (uint32_t i = 0; i < kHosts; i++) {
-    send[i] = (at_bytes){malloc(bytes + 1), bytes};
-    memset((void *)send[i].ptr, (int)(h->me * 64 + i * 16 + step), bytes);
+  at_bytes send[kHosts][2];
+  at_hosts_into into[kHosts][3];
+  at_hosts_mail mails[kHosts] = {0};
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < h->count; i++) {
+    if (i == h->me) continue;
+    uint8_t *out = malloc(bytes + 1), *in = calloc(1, bytes + 1);
+    memset(out, (int)(h->me * 64 + i * 16 + step), bytes);
+    send[i][0] = (at_bytes){out, bytes / 3};
+    send[i][1] = (at_bytes){out + bytes / 3, bytes - bytes / 3};
+    into[i][0] = (at_hosts_into){in, bytes / 2};
+    into[i][1] = (at_hosts_into){in, 0};
+    into[i][2] = (at_hosts_into){in + bytes / 2, bytes - bytes / 2};
+    mails[n++] = (at_hosts_mail){.host = i,
+                                 .num_out = 2,
+                                 .num_in = step ? 3 : 0,
+                                 .out = send[i],
+                                 .in = step ? into[i] : NULL};
   }
   at_hosts_tag tag = {.launch = launch, .program = 5, .step = step};
-  good = !at_code_take(h->exchange(h->arg, &tag, send, recv));
-  for (uint32_t i = 0; i < kHosts; i++) {
-    if (i != h->me && good) {
-      good = recv[i].len == bytes && (uintptr_t)recv[i].ptr % 64 == 0;
-      for (size_t k = 0; good && k < bytes; k++)
-        good = recv[i].ptr[k] == (uint8_t)(i * 64 + h->me * 16 + step);
-    }
-    free((void *)send[i].ptr);
-    free((void *)recv[i].ptr);
+  bool good = !at_code_take(h->exchange(h->arg, &tag, mails, n));
+  for (uint32_t m = 0; m < n; m++) {
+    uint32_t i = mails[m].host;
+    at_bytes got = step ? (at_bytes){into[i][0].ptr, bytes} : mails[m].block;
+    if (good) good = got.len == bytes && (step || (uintptr_t)got.ptr % 64 == 0);
+    for (size_t k = 0; good && k < bytes; k++)
+      good = got.ptr[k] == (uint8_t)(i * 64 + h->me * 16 + step);
+    free((void *)send[i][0].ptr);
+    free(into[i][0].ptr);
+    free((void *)mails[m].block.ptr);
   }
   return good;
 }
@@ -120,6 +145,35 @@ static int exchanges(at_pod_hosts *p, uint32_t me) {
   return 0;
 }
 
+// Two of three talk; the third knows nothing of it, and a failure of theirs is
+// none of its own.
+static int pairs(at_pod_hosts *p, uint32_t me) {
+  const at_hosts *h = at_pod_hosts_of(p);
+  uint8_t mine = (uint8_t)me, theirs = 9;
+  at_bytes out = {&mine, 1};
+  at_hosts_into in = {&theirs, 1};
+  for (uint32_t with = 0; with < kHosts; with++) {
+    if (with == me) continue;
+    at_hosts_mail mail = {with, 1, 1, &out, &in, {0}};
+    at_hosts_tag tag = {.group = 1u << me | 1u << with};
+    if (at_code_take(h->exchange(h->arg, &tag, &mail, 1)) || theirs != with)
+      return 1;
+    // The same launch, another round; then a failure of it.
+    tag.round = 1;
+    mail.num_in = 0;
+    at_status st = h->exchange(h->arg, &tag, &mail, 1);
+    bool told = st.err && strstr(at_status_message(st), "sent 1 bytes");
+    if (at_code_take(st) != AT_INTERNAL || !told) return 2;
+    (h->fail)(h->arg, &tag, &with, 1, "too long");
+  }
+  return swap_step(h, 0, 1, 10) ? 0 : 3;
+}
+
+static void some_talk_without_the_others(void **state) {
+  (void)state;
+  run_hosts(pairs);
+}
+
 static void messages_find_who_waits(void **state) {
   (void)state;
   run_hosts(exchanges);
@@ -129,20 +183,31 @@ static void messages_find_who_waits(void **state) {
 // -----------------------------------------------------------------
 static bool fails_with(const at_hosts *h, uint64_t launch, uint64_t program,
                        at_code code, const char *text) {
-  at_bytes send[kHosts] = {0}, recv[kHosts] = {0};
+  at_hosts_mail mails[kHosts] = {0};
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < h->count; i++)
+    if (i != h->me) mails[n++].host = i;
   at_hosts_tag tag = {.launch = launch, .program = program};
-  at_status st = h->exchange(h->arg, &tag, send, recv);
+  at_status st = h->exchange(h->arg, &tag, mails, n);
   bool good = st.err && strstr(at_status_message(st), text);
   good = at_code_take(st) == code && good;
-  for (uint32_t i = 0; i < kHosts; i++) free((void *)recv[i].ptr);
+  for (uint32_t i = 0; i < n; i++) free((void *)mails[i].block.ptr);
   return good;
+}
+
+static void fail_launch(const at_hosts *h, uint64_t launch, const char *why) {
+  at_hosts_tag tag = {.launch = launch};
+  uint32_t others[kHosts], n = 0;
+  for (uint32_t i = 0; i < kHosts; i++)
+    if (i != h->me) others[n++] = i;
+  (h->fail)(h->arg, &tag, others, n, why);
 }
 
 static int failures(at_pod_hosts *p, uint32_t me) {
   const at_hosts *h = at_pod_hosts_of(p);
   // One fails before it comes to the exchange; another launch goes on.
   if (me == 1)
-    (h->fail)(h->arg, 7, "argument 3 is wrong");
+    fail_launch(h, 7, "argument 3 is wrong");
   else if (!fails_with(h, 7, 5, AT_ABORTED,
                        "process 1 failed: argument 3 is wrong"))
     return 1;
@@ -152,7 +217,7 @@ static int failures(at_pod_hosts *p, uint32_t me) {
   if (!fails_with(h, 9, me == 2 ? 6 : 5, AT_FAILED_PRECONDITION,
                   "another program"))
     return 4;
-  (h->fail)(h->arg, 9, "another program");
+  fail_launch(h, 9, "another program");
   if (!swap_step(h, 10, 0, 64)) return 5;
   if (me == 2) return 0;  // ends; what it has sent still counts
   return fails_with(h, 11, 5, AT_UNAVAILABLE, "process 2 has ended") ? 0 : 6;
@@ -164,9 +229,112 @@ static void failures_reach_everybody(void **state) {
   run_hosts(failures);
 }
 
+// ---- In between
+// -----------------------------------------------------------------
+// Somebody between process 1 and process 0, who forwards everything, but
+// changes or repeats what process 1 sends behind its proof.
+typedef enum forgery { HEAD, BODY, AGAIN, FORGERIES } forgery;
+enum {
+  kProofBytes = AT_PROOF_HELLO + AT_PROOF_ANSWER,
+  kHeadBytes = 56 + AT_SEAL_BYTES,
+  kBodyBytes = 64 + AT_SEAL_BYTES
+};
+
+static void copy_bytes(int from, int to, size_t left, uint8_t *keep) {
+  uint8_t b[256];
+  for (ssize_t n; left; left -= (size_t)n) {
+    n = recv(from, b, left < sizeof b ? left : sizeof b, 0);
+    if (n <= 0) return;
+    if (keep) memcpy(keep, b, (size_t)n), keep += n;
+    (void)send(to, b, (size_t)n, MSG_NOSIGNAL);
+  }
+}
+
+typedef struct between {
+  int listener;
+  struct sockaddr_in to;
+  forgery forgery;
+} between;
+
+static void *answer_back(void *arg) {
+  const int *fds = arg;
+  copy_bytes(fds[1], fds[0], SIZE_MAX, NULL);
+  return NULL;
+}
+
+static void *come_between(void *arg) {
+  const between *b = arg;
+  uint8_t message[kHeadBytes + kBodyBytes];
+  int fds[2] = {-1, socket(AF_INET, SOCK_STREAM, 0)};
+  // Process 0 does not answer calls that are older than its listener.
+  while (connect(fds[1], (const void *)&b->to, sizeof b->to)) usleep(1000);
+  (void)listen(b->listener, 1);
+  fds[0] = accept(b->listener, NULL, NULL);
+  pthread_t back;
+  pthread_create(&back, NULL, answer_back, fds);
+  copy_bytes(fds[0], fds[1], kProofBytes, NULL);
+  copy_bytes(fds[0], fds[1], sizeof message, message);  // the first goes well
+  if (b->forgery != AGAIN) {
+    (void)recv(fds[0], message, sizeof message, MSG_WAITALL);
+    message[b->forgery == HEAD ? 1 : kHeadBytes] ^= 1;
+  }
+  (void)send(fds[1], message, sizeof message, MSG_NOSIGNAL);
+  pthread_join(back, NULL);
+  close(fds[0]), close(fds[1]);
+  return NULL;
+}
+
+// What process 1 does: what it sends second is forged, so that process 0
+// leaves.
+static int be_forged(at_pod_hosts *p, uint32_t me) {
+  const at_hosts *h = at_pod_hosts_of(p);
+  if (!swap_step(h, 1, 0, 64)) return 1;
+  (void)swap_step(h, 2, 0, 64);
+  return fails_with(h, 3, 5, AT_UNAVAILABLE, "process 0 has ended") ? 0 : 2;
+}
+
+static struct sockaddr_in place_of(const char *addresses, int i) {
+  for (; i; i--) addresses = strchr(addresses, ',') + 1;
+  return (struct sockaddr_in){
+      .sin_family = AF_INET,
+      .sin_port = htons((uint16_t)atoi(strchr(addresses, ':') + 1)),
+      .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+}
+
+static void forged_messages_end_the_connection(void **state) {
+  (void)state;
+  for (forgery f = 0; f < FORGERIES; f++) {
+    char all[256], direct[256], around[256];
+    make_addresses(all, sizeof all);
+    const char *second = strchr(all, ',') + 1, *third = strrchr(all, ',') + 1;
+    snprintf(direct, sizeof direct, "%.*s", (int)(third - 1 - all), all);
+    snprintf(around, sizeof around, "%s,%.*s", third, (int)(third - 1 - second),
+             second);
+    struct sockaddr_in mine = place_of(all, 2);
+    between b = {socket(AF_INET, SOCK_STREAM, 0), place_of(all, 0), f};
+    assert_false(bind(b.listener, (void *)&mine, sizeof mine));
+    pid_t pid = fork();
+    if (!pid) _exit(be_host(around, 1, "job", be_forged));
+    pthread_t thread;
+    pthread_create(&thread, NULL, come_between, &b);
+    at_pod_hosts *p;
+    const at_pod_job j = job_of(direct, 0, "job", kTimeout);
+    assert_int_equal(at_code_take(at_pod_hosts_open(&j, &p)), 0);
+    const at_hosts *h = at_pod_hosts_of(p);
+    assert_true(swap_step(h, 1, 0, 64));
+    assert_true(fails_with(h, 2, 5, AT_DATA_LOSS, "of process 1 was changed"));
+    at_pod_hosts_close(p);
+    int status;
+    waitpid(pid, &status, 0);
+    assert_int_equal(status, 0);
+    pthread_join(thread, NULL);
+    close(b.listener);
+  }
+}
+
 // ---- Meeting
 // -----------------------------------------------------------------
-static void strangers_are_refused(void **state) {
+static void other_jobs_are_refused(void **state) {
   (void)state;
   char addresses[256];
   make_addresses(addresses, sizeof addresses);
@@ -174,16 +342,19 @@ static void strangers_are_refused(void **state) {
   at_pod_hosts *h;
   pid_t pid = fork();
   if (!pid) _exit(be_host(addresses, 1, "another target", exchanges));
-  at_status st = at_pod_hosts_open(addresses, 0, "job", kTimeout, &h);
+  at_pod_job j = job_of(addresses, 0, "job", kTimeout);
+  at_status st = at_pod_hosts_open(&j, &h);
   assert_true(st.err && strstr(at_status_message(st), "not of this job"));
   assert_int_equal(at_code_take(st), AT_FAILED_PRECONDITION);
   waitpid(pid, NULL, 0);
   // Nobody comes.
-  st = at_pod_hosts_open(addresses, 0, "job", 0, &h);
+  j.timeout_s = 0;
+  st = at_pod_hosts_open(&j, &h);
   assert_true(st.err &&
               strstr(at_status_message(st), "process 1 did not come"));
   assert_int_equal(at_code_take(st), AT_DEADLINE_EXCEEDED);
-  assert_int_equal(at_code_take(at_pod_hosts_open(addresses, 1, "job", 0, &h)),
+  j = job_of(addresses, 1, "job", 0);
+  assert_int_equal(at_code_take(at_pod_hosts_open(&j, &h)),
                    AT_DEADLINE_EXCEEDED);
 }
 
@@ -200,20 +371,23 @@ static void bad_addresses_are_refused(void **state) {
                {",", 0},
                {"localhost:70000x,b:2", 0}};
   at_pod_hosts *h;
-  for (size_t i = 0; i < AT_LEN(cases); i++)
-    assert_int_equal(at_code_take(at_pod_hosts_open(cases[i].addresses,
-                                                    cases[i].me, "job", 0, &h)),
+  for (size_t i = 0; i < AT_LEN(cases); i++) {
+    const at_pod_job j = job_of(cases[i].addresses, cases[i].me, "job", 0);
+    assert_int_equal(at_code_take(at_pod_hosts_open(&j, &h)),
                      AT_INVALID_ARGUMENT);
-  assert_int_equal(at_pod_hosts_count(""), 0);
-  assert_int_equal(at_pod_hosts_count("a:1"), 1);
-  assert_int_equal(at_pod_hosts_count("a:1,b:2"), 2);
+  }
+  assert_int_equal(at_address_count(""), 0);
+  assert_int_equal(at_address_count("a:1"), 1);
+  assert_int_equal(at_address_count("a:1,b:2"), 2);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(messages_find_who_waits),
+      cmocka_unit_test(some_talk_without_the_others),
       cmocka_unit_test(failures_reach_everybody),
-      cmocka_unit_test(strangers_are_refused),
+      cmocka_unit_test(forged_messages_end_the_connection),
+      cmocka_unit_test(other_jobs_are_refused),
       cmocka_unit_test(bad_addresses_are_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,142 @@
+#include "pod/address.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/span.h"
+
+enum { kBacklog = 128 };
+
+uint32_t at_address_count(const char *text) {
+  uint32_t n = *text != 0;
+  for (const char *p = text; *p; p++) n += *p == ',';
+  return n;
+}
+
+at_status at_address_resolve(const at_addresses *a, uint32_t i,
+                             struct addrinfo **out) {
+  const char *at = a->text;
+  for (; i; i--) at = strchr(at, ',') + 1;
+  const char *end = strchr(at, ',');
+  size_t n = end ? (size_t)(end - at) : strlen(at);
+  char text[256], *colon = NULL;
+  if (n < sizeof text) {
+    memcpy(text, at, n);
+    text[n] = 0;
+    colon = strrchr(text, ':');
+  }
+  if (!colon || colon == text || !colon[1])
+    return AT_FAIL(AT_INVALID_ARGUMENT, "%s: %.*s is not host:port", a->source,
+                   (int)AT_MIN(n, (size_t)100), at);
+  *colon = 0;
+  struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
+  int code = getaddrinfo(text, colon + 1, &hints, out);
+  if (code)
+    return AT_FAIL(AT_INVALID_ARGUMENT, "%s: %s:%s: %s", a->source, text,
+                   colon + 1, gai_strerror(code));
+  return AT_OK;
+}
+
+static int socket_of(const struct addrinfo *to, int flags) {
+  return socket(to->ai_family, to->ai_socktype | SOCK_CLOEXEC | flags,
+                to->ai_protocol);
+}
+
+at_status at_address_bind(const at_addresses *a, uint32_t i, int *out) {
+  struct addrinfo *all;
+  AT_TRY(at_address_resolve(a, i, &all));
+  int fd = -1, one = 1, error = 0;
+  for (struct addrinfo *to = all; to && fd < 0; to = to->ai_next) {
+    fd = socket_of(to, 0);
+    if (fd < 0) {
+      error = errno;
+      continue;
+    }
+    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    if (!bind(fd, to->ai_addr, to->ai_addrlen)) break;
+    error = errno;
+    close(fd);
+    fd = -1;
+  }
+  freeaddrinfo(all);
+  if (fd < 0)
+    return AT_FAIL(AT_UNAVAILABLE,
+                   "process %u cannot listen at its address of %s (%s): %s", i,
+                   a->source, a->text, strerror(error));
+  *out = fd;
+  return AT_OK;
+}
+
+at_status at_address_listen(const at_addresses *a, uint32_t me, int *out) {
+  int fd;
+  AT_TRY(at_address_bind(a, me, &fd));
+  if (listen(fd, kBacklog)) {
+    at_status st =
+        AT_FAIL(AT_UNAVAILABLE,
+                "process %u cannot listen at its address of %s (%s): %s", me,
+                a->source, a->text, strerror(errno));
+    return close(fd), st;
+  }
+  *out = fd;
+  return AT_OK;
+}
+
+at_status at_address_port(int fd, uint32_t *out) {
+  struct sockaddr_storage at;
+  socklen_t size = sizeof at;
+  if (getsockname(fd, (struct sockaddr *)&at, &size))
+    return AT_FAIL(AT_UNAVAILABLE, "a socket without an address: %s",
+                   strerror(errno));
+  *out = ntohs(at.ss_family == AF_INET6
+                   ? ((const struct sockaddr_in6 *)&at)->sin6_port
+                   : ((const struct sockaddr_in *)&at)->sin_port);
+  return AT_OK;
+}
+
+static bool is_local(const struct sockaddr *at) {
+  if (at->sa_family == AF_INET) {
+    const struct sockaddr_in *in = (const void *)at;
+    return ntohl(in->sin_addr.s_addr) >> 24 == 127;
+  }
+  const struct sockaddr_in6 *in = (const void *)at;
+  return at->sa_family == AF_INET6 && (IN6_IS_ADDR_LOOPBACK(&in->sin6_addr) ||
+                                       (IN6_IS_ADDR_V4MAPPED(&in->sin6_addr) &&
+                                        in->sin6_addr.s6_addr[12] == 127));
+}
+
+bool at_address_is_local(const struct addrinfo *all) {
+  for (; all; all = all->ai_next)
+    if (!is_local(all->ai_addr)) return false;
+  return true;
+}
+
+// A connection that is under way: has it come about in time?
+static bool comes(int fd, uint64_t until_ns) {
+  struct pollfd p = {.fd = fd, .events = POLLOUT};
+  int err = 0;
+  socklen_t size = sizeof err;
+  for (;;) {
+    uint64_t left = until_ns - AT_MIN(until_ns, at_clock_ns());
+    int n = poll(&p, 1, (int)AT_MIN(left / 1000000 + 1, (uint64_t)INT32_MAX));
+    if (n < 0 && errno == EINTR) continue;
+    return n > 0 && !getsockopt(fd, SOL_SOCKET, SO_ERROR, &err, &size) && !err;
+  }
+}
+
+int at_address_connect(const struct addrinfo *to, uint64_t until_ns) {
+  for (; to; to = to->ai_next) {
+    int fd = socket_of(to, SOCK_NONBLOCK);
+    if (fd < 0) continue;
+    int bad = connect(fd, to->ai_addr, to->ai_addrlen);
+    if (bad && errno == EINPROGRESS) bad = !comes(fd, until_ns);
+    if (!bad && !fcntl(fd, F_SETFL, 0)) return fd;
+    close(fd);
+  }
+  return -1;
+}

@@ -1,0 +1,269 @@
+#include "pod/join.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/config.h"
+#include "base/log.h"
+#include "pod/token.h"
+
+enum { kMs = 1000000, kKeyBytes = 64, kPlaceBytes = 33 };
+
+// Of the environment, or of the store (`told`).
+typedef struct plan {
+  const at_pod_said *said;
+  uint32_t count, me;
+  uint32_t round;  // of the store: how many pods this process has joined before
+  bool told;
+  int listener;  // told: bound; else -1
+  uint64_t until_ns;
+  at_strbuf addresses;  // told
+  at_addresses list;
+  at_token token;
+  bool of_user;  // the token is one of all this user's pods
+  bool local;
+} plan;
+
+// ---- Who
+// ------------------------------------------------------------------
+static at_status contradicts(const plan *p, uint32_t addresses) {
+  return AT_FAIL(
+      AT_FAILED_PRECONDITION,
+      "jax.distributed.initialize says %u processes, but TPU_PROCESS_ADDRESSES "
+      "has %u address%s: this process would be in %s\nhint: leave out "
+      "TPU_PROCESS_ADDRESSES, the processes find each other through JAX",
+      p->said->count, addresses, addresses == 1 ? "" : "es",
+      addresses == 1 ? "a pod of its own" : "another pod");
+}
+
+// count 0 or 1: this process is alone. So it is where nobody says how many there
+// are: jaxlib hands a store to every client, also where there is no job.
+static at_status settle_who(plan *p) {
+  const at_pod_said *said = p->said;
+  p->list = (at_addresses){at_config_text(AT_CONFIG_PROCESSES),
+                           "TPU_PROCESS_ADDRESSES"};
+  uint32_t n = at_address_count(p->list.text);
+  uint64_t me = at_config_uint(AT_CONFIG_PROCESS);
+  p->told = !n && said->count > 1;
+  p->count = p->told ? said->count : n;
+  p->me = p->told ? said->me : (uint32_t)me;
+  if (said->count > 1 && n && n != said->count) return contradicts(p, n);
+  if (said->count > 1 && n && me != said->me)
+    return AT_FAIL(AT_FAILED_PRECONDITION,
+                   "this is process %u for jax.distributed.initialize, but "
+                   "process %llu by CLOUD_TPU_TASK_ID",
+                   said->me, (unsigned long long)me);
+  if (p->told && !said->store)
+    return AT_FAIL(AT_FAILED_PRECONDITION,
+                   "the client says %u processes, but hands over no key-value "
+                   "store through which they could find each other\nhint: set "
+                   "TPU_PROCESS_ADDRESSES and CLOUD_TPU_TASK_ID",
+                   said->count);
+  return AT_OK;
+}
+
+// ---- The network
+// ------------------------------------------------------------------
+static at_status is_local(const at_addresses *list, uint32_t i, bool *out) {
+  struct addrinfo *all;
+  AT_TRY(at_address_resolve(list, i, &all));
+  *out = at_address_is_local(all);
+  freeaddrinfo(all);
+  return AT_OK;
+}
+
+// Beyond this machine others may listen.
+static at_status check_trust(uint32_t process) {
+  if (at_config_flag(AT_CONFIG_POD_TRUSTED_NETWORK)) return AT_OK;
+  return AT_FAIL(
+      AT_FAILED_PRECONDITION,
+      "the address of process %u is not of this machine, and what processes "
+      "say to each other is not encrypted\nhint: ATOLL_POD_TRUSTED_NETWORK=1 "
+      "allows it, where nobody else listens on the network between them",
+      process);
+}
+
+// ---- The store
+// ------------------------------------------------------------------
+static void key_of(const plan *p, const char *what, uint32_t i,
+                   char out[kKeyBytes]) {
+  snprintf(out, kKeyBytes, "atoll/pod/%u/%s/%u", p->round, what, i);
+}
+
+static at_status store_get(const plan *p, const char *what, uint32_t i,
+                           at_strbuf *out) {
+  char key[kKeyBytes];
+  key_of(p, what, i, key);
+  uint64_t now = at_clock_ns();
+  uint64_t left = p->until_ns > now ? (p->until_ns - now) / kMs : 0;
+  at_status st = p->said->store->get(p->said->store->arg, key, left, out);
+  if (!st.err) return at_strbuf_status(out);
+  return at_status_prefix(st, "process %u has not given its %s", i, what);
+}
+
+static at_status store_put(const plan *p, const char *what, uint32_t i,
+                           at_str value) {
+  char key[kKeyBytes];
+  key_of(p, what, i, key);
+  at_status st = p->said->store->put(p->said->store->arg, key, value);
+  return st.err ? at_status_prefix(st, "process %u cannot give its %s", i, what)
+                : st;
+}
+
+// What tells machines, and networks inside one, apart: an address that means
+// this machine is of use only where both have the same.
+static void place_of_this(char out[kPlaceBytes]) {
+  char text[256] = {0};
+  at_digest d = at_digest_start(0);
+  FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
+  if (f && fgets(text, sizeof text, f)) at_digest_add_str(&d, at_str_of(text));
+  if (f) fclose(f);
+  ssize_t n = readlink("/proc/self/ns/net", text, sizeof text);
+  if (n > 0) at_digest_add_str(&d, (at_str){text, (size_t)n});
+  snprintf(out, kPlaceBytes, "%016llx%016llx", (unsigned long long)d.h[0],
+           (unsigned long long)d.h[1]);
+}
+
+// Binds this process's address and gives it to the others: "host:port place".
+static at_status give_address(plan *p) {
+  const at_addresses mine = {at_config_text(AT_CONFIG_POD_ADDRESS),
+                             "ATOLL_POD_ADDRESS"};
+  const char *colon = strrchr(mine.text, ':');
+  char place[kPlaceBytes];
+  uint32_t port = 0;
+  at_strbuf text = {0};
+  bool local;
+  AT_TRY(is_local(&mine, 0, &local));
+  if (!local) AT_TRY(check_trust(p->me));  // here, not where others are missed
+  place_of_this(place);
+  at_status st = at_address_bind(&mine, 0, &p->listener);
+  if (!st.err) st = at_address_port(p->listener, &port);
+  at_strbuf_addf(&text, "%.*s:%u %s", (int)(colon - mine.text), mine.text, port,
+                 place);
+  if (!st.err) st = at_strbuf_status(&text);
+  if (!st.err) st = store_put(p, "address", p->me, at_strbuf_str(&text));
+  at_strbuf_free(&text);
+  return st;
+}
+
+static at_status take_address(plan *p, uint32_t i, const char *place) {
+  at_strbuf text = {0};
+  struct addrinfo *all = NULL;
+  at_status st = store_get(p, "address", i, &text);
+  char *blank = st.err || !text.ptr ? NULL : strchr(text.ptr, ' ');
+  if (!st.err && (!blank || strchr(text.ptr, ',')))
+    st = AT_FAIL(AT_INVALID_ARGUMENT, "process %u gave the address `%.100s`", i,
+                 text.ptr ? text.ptr : "");
+  if (!st.err) {
+    *blank = 0;
+    at_strbuf_addf(&p->addresses, "%s%s", i ? "," : "", text.ptr);
+    const at_addresses one = {text.ptr, "the client's key-value store"};
+    st = at_address_resolve(&one, 0, &all);
+  }
+  if (!st.err && at_address_is_local(all) && strcmp(blank + 1, place))
+    st = AT_FAIL(AT_FAILED_PRECONDITION,
+                 "process %u is on another machine, or in another network, and "
+                 "listens on its own only (%s)\nhint: set ATOLL_POD_ADDRESS in "
+                 "every process to an address at which the others reach it",
+                 i, text.ptr);
+  if (all) freeaddrinfo(all);
+  at_strbuf_free(&text);
+  return st;
+}
+
+static at_status take_addresses(plan *p) {
+  char place[kPlaceBytes];
+  place_of_this(place);
+  for (uint32_t i = 0; i < p->count; i++) AT_TRY(take_address(p, i, place));
+  AT_TRY(at_strbuf_status(&p->addresses));
+  p->list = (at_addresses){p->addresses.ptr, "the client's key-value store"};
+  return AT_OK;
+}
+
+// ---- The token
+// ------------------------------------------------------------------
+static at_status share_token(plan *p) {
+  char text[AT_TOKEN_TEXT + 1];
+  if (!p->me) {
+    AT_TRY(at_token_make(&p->token));
+    at_token_write(&p->token, text);
+    return store_put(p, "token", 0, (at_str){text, AT_TOKEN_TEXT});
+  }
+  at_strbuf got = {0};
+  at_status st = store_get(p, "token", 0, &got);
+  if (!st.err) st = at_token_parse(at_strbuf_str(&got), &p->token);
+  at_strbuf_free(&got);
+  return st;
+}
+
+static at_status settle_token(plan *p) {
+  const char *file = at_config_text(AT_CONFIG_POD_TOKEN_FILE);
+  if (*file) return at_token_read(file, "ATOLL_POD_TOKEN_FILE", &p->token);
+  // A store of one process is not shared with the others.
+  if (p->said->store && p->said->count != 1) return share_token(p);
+  p->of_user = true;
+  return at_token_of_user(p->said->user_token, &p->token);
+}
+
+// ---- All together
+// ------------------------------------------------------------------
+static at_status check_network(plan *p) {
+  uint32_t remote = 0;
+  p->local = true;
+  for (uint32_t i = 0; i < p->count && p->local; i++) {
+    remote = i;
+    AT_TRY(is_local(&p->list, i, &p->local));
+  }
+  if (p->local) return AT_OK;
+  AT_TRY(check_trust(remote));
+  if (p->of_user)
+    return AT_FAIL(
+        AT_FAILED_PRECONDITION,
+        "the address of process %u is not of this machine, and there is no "
+        "token by which processes of several machines know each other\nhint: "
+        "call jax.distributed.initialize, or set ATOLL_POD_TOKEN_FILE to a "
+        "file with the same secret for each",
+        remote);
+  at_log_once(AT_LOG_WARNING,
+              "the processes of the pod talk over a network that is trusted "
+              "(ATOLL_POD_TRUSTED_NETWORK): who listens there reads all data");
+  return AT_OK;
+}
+
+static at_status settle(plan *p) {
+  // Every process joins its pods in the same order.
+  static _Atomic uint32_t rounds;
+  if (p->said->store) p->round = atomic_fetch_add(&rounds, 1);
+  if (p->told) AT_TRY(give_address(p));
+  AT_TRY(settle_token(p));
+  if (p->told) AT_TRY(take_addresses(p));
+  return check_network(p);
+}
+
+at_status at_pod_join(const at_pod_said *said, at_pod_hosts **out) {
+  plan p = {.said = said,
+            .listener = -1,
+            .until_ns = at_clock_ns() + said->timeout_s * 1000000000ull};
+  *out = NULL;
+  AT_TRY(settle_who(&p));
+  if (p.count < 2) return AT_OK;
+  at_status st = settle(&p);
+  if (st.err) {
+    if (p.listener >= 0) close(p.listener);
+  } else {
+    const at_pod_job job = {.addresses = p.list,
+                            .me = p.me,
+                            .listener = p.listener,
+                            .local = p.local,
+                            .token = p.token,
+                            .job = said->job,
+                            .timeout_s = said->timeout_s,
+                            .interrupted = said->interrupted};
+    st = at_pod_hosts_open(&job, out);
+  }
+  at_strbuf_free(&p.addresses);
+  return st;
+}

@@ -1,0 +1,397 @@
+#include "pod/meet.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/strbuf.h"
+
+enum {
+  kGuests = 256,    // that have connected and are not proved yet, at most
+  kAtOnce = 64,     // accepted before others have their turn
+  kBacklog = 4096,  // the system may make it less
+  kGuestMs = 5000,  // for a guest to prove itself
+  kCallMs = 10000,  // for who is called to do so
+  kFirstRetryMs = 5,
+  kMostRetryMs = 200,
+  kSkewMs = 60000,  // that the clocks of two machines may differ
+  kTickMs = 100,    // between two looks at who is late
+  kMs = 1000000,    // ns
+};
+
+// A connection that is not proved yet.
+typedef struct party {
+  int fd;  // -1: none
+  bool connecting;
+  uint64_t until_ns;  // fd -1: of a call, when to try again
+  at_proof proof;
+} party;
+
+// A process that this one calls.
+typedef struct callee {
+  struct addrinfo *all, *next;  // all its addresses, and which to try
+  uint64_t pause_ms;
+  bool met;
+  party party;
+} callee;
+
+typedef struct meeting {
+  const at_pod_meeting *about;
+  at_pod_link *links;
+  uint32_t missing;
+  uint64_t strangers, late;
+  uint64_t since_ns;  // who called before is late
+  at_proof_heard *heard;
+  party *guests;         // [kGuests]
+  callee *callees;       // [card.me]
+  struct pollfd *polls;  // the listener, guests, callees
+  bool ready;
+} meeting;
+
+// A clock that all processes share: this machine's, or the world's.
+static uint64_t shared_clock_ns(const meeting *m) {
+  struct timespec t;
+  if (m->about->local) return at_clock_ns();
+  clock_gettime(CLOCK_REALTIME, &t);
+  return (uint64_t)t.tv_sec * 1000 * kMs + (uint64_t)t.tv_nsec;
+}
+
+static void drop(party *p) {
+  if (p->fd >= 0) close(p->fd);
+  p->fd = -1;
+}
+
+// ---- Bytes
+// -----------------------------------------------------------------
+// False: it has ended, or does not take them at once.
+static bool say(party *p) {
+  at_bytes out = at_proof_take(&p->proof);
+  return !out.len || send(p->fd, out.ptr, out.len,
+                          MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)out.len;
+}
+
+// Reads what the proof wants and there is; says what it answers.
+static at_proof_state hear(party *p) {
+  uint8_t *to;
+  for (size_t room; (room = at_proof_room(&p->proof, &to));) {
+    ssize_t n = recv(p->fd, to, room, MSG_DONTWAIT);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+      return AT_PROOF_READS;
+    if (n <= 0) return AT_PROOF_STRANGER;
+    at_proof_got(&p->proof, (size_t)n);
+    if (!say(p)) return AT_PROOF_STRANGER;
+  }
+  return p->proof.state;
+}
+
+// ---- Links
+// -----------------------------------------------------------------
+static bool is_open(int fd) {
+  uint8_t byte;
+  ssize_t n = recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  return n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR));
+}
+
+static at_status link_up(meeting *m, uint32_t host, party *p) {
+  int one = 1, flags = fcntl(p->fd, F_GETFL);
+  at_pod_link *l = &m->links[host];
+  if (flags < 0 || fcntl(p->fd, F_SETFL, flags & ~O_NONBLOCK))
+    return AT_FAIL(AT_UNAVAILABLE, "the connection to process %u: %s", host,
+                   strerror(errno));
+  (void)setsockopt(p->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+  if (l->fd >= 0)
+    close(l->fd);
+  else
+    m->missing--;
+  *l = (at_pod_link){p->fd, p->proof.send, p->proof.recv};
+  p->fd = -1;
+  return AT_OK;
+}
+
+// ---- Guests
+// -----------------------------------------------------------------
+// A process that calls again has lost the call before.
+static at_verdict judge(const meeting *m, const at_proof *p) {
+  if (p->verdict) return p->verdict;
+  if (p->theirs.me < m->about->card.me || p->theirs.call)
+    return AT_VERDICT_PLACE;
+  int fd = m->links[p->theirs.me].fd;
+  return fd >= 0 && is_open(fd) ? AT_VERDICT_TAKEN : AT_VERDICT_WELCOME;
+}
+
+static at_status serve(meeting *m, party *p) {
+  at_proof_state state = hear(p);
+  if (state == AT_PROOF_READS) return AT_OK;
+  if (state != AT_PROOF_ASKS) {
+    m->strangers++;
+    m->late += p->proof.late;
+    return drop(p), AT_OK;
+  }
+  at_verdict v = judge(m, &p->proof);
+  at_proof_decide(&p->proof, v);
+  bool said = say(p);
+  at_status st = AT_OK;
+  if (v == AT_VERDICT_WELCOME && said)
+    st = link_up(m, p->proof.theirs.me, p);
+  else if (v != AT_VERDICT_WELCOME && v != AT_VERDICT_EPOCH)
+    st = at_proof_status(&p->proof);
+  return drop(p), st;
+}
+
+static party *free_place(meeting *m) {
+  for (uint32_t i = 0; i < kGuests; i++)
+    if (m->guests[i].fd < 0) return &m->guests[i];
+  return NULL;
+}
+
+// Drops who has waited longest; who has shown that it knows the token goes
+// last.
+static void make_place(meeting *m) {
+  party *worst = NULL;
+  for (uint32_t i = 0; i < kGuests; i++) {
+    party *p = &m->guests[i];
+    if (p->fd < 0) continue;
+    if (!worst || p->proof.step < worst->proof.step ||
+        (p->proof.step == worst->proof.step && p->until_ns < worst->until_ns))
+      worst = p;
+  }
+  if (!worst) return;
+  m->strangers++;
+  drop(worst);
+}
+
+static at_status welcome(meeting *m, int fd) {
+  uint8_t nonce[AT_PROOF_NONCE];
+  at_status st = at_random(nonce, sizeof nonce);
+  if (st.err) return close(fd), st;
+  if (!free_place(m)) make_place(m);
+  party *p = free_place(m);
+  p->fd = fd;
+  p->until_ns = at_clock_ns() + (uint64_t)kGuestMs * kMs;
+  at_proof_listen(&p->proof, m->about->token, &m->about->card, m->heard, nonce,
+                  m->since_ns);
+  return serve(m, p);
+}
+
+static at_status accept_some(meeting *m) {
+  for (int i = 0; i < kAtOnce && m->missing; i++) {
+    int fd =
+        accept4(m->about->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd >= 0) {
+      AT_TRY(welcome(m, fd));
+    } else if (errno == EMFILE || errno == ENFILE) {
+      make_place(m);  // a descriptor is needed
+      usleep(kMs / 1000);
+      return AT_OK;
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      return AT_OK;
+    }  // else: gone again
+  }
+  return AT_OK;
+}
+
+static void drop_late_guests(meeting *m, uint64_t now_ns) {
+  for (uint32_t i = 0; i < kGuests; i++) {
+    party *p = &m->guests[i];
+    if (p->fd < 0 || now_ns < p->until_ns) continue;
+    m->strangers++;
+    drop(p);
+  }
+}
+
+// ---- Calls
+// -----------------------------------------------------------------
+// Not there, or not one of ours: the next address, or the first once more.
+static void hang_up(callee *c) {
+  drop(&c->party);
+  if (c->next) c->next = c->next->ai_next;
+  c->party.until_ns = 0;
+  if (c->next) return;
+  c->next = c->all;
+  c->party.until_ns = at_clock_ns() + c->pause_ms * kMs;
+  c->pause_ms = AT_MIN(2 * c->pause_ms, (uint64_t)kMostRetryMs);
+}
+
+static void ring(callee *c) {
+  const struct addrinfo *to = c->next;
+  party *p = &c->party;
+  p->fd = socket(to->ai_family, to->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK,
+                 to->ai_protocol);
+  if (p->fd < 0) return hang_up(c);
+  p->connecting = true;
+  p->until_ns = at_clock_ns() + (uint64_t)kCallMs * kMs;
+  if (connect(p->fd, to->ai_addr, to->ai_addrlen) && errno != EINPROGRESS)
+    hang_up(c);
+}
+
+static at_status introduce(meeting *m, uint32_t host) {
+  callee *c = &m->callees[host];
+  uint8_t nonce[AT_PROOF_NONCE];
+  int error = 0;
+  socklen_t size = sizeof error;
+  if (getsockopt(c->party.fd, SOL_SOCKET, SO_ERROR, &error, &size) || error)
+    return hang_up(c), AT_OK;
+  AT_TRY(at_random(nonce, sizeof nonce));
+  c->party.connecting = false;
+  at_proof_call(&c->party.proof, m->about->token, &m->about->card, host, nonce,
+                shared_clock_ns(m));
+  if (!say(&c->party)) hang_up(c);
+  return AT_OK;
+}
+
+static at_status follow_call(meeting *m, uint32_t host) {
+  callee *c = &m->callees[host];
+  if (c->party.connecting) return introduce(m, host);
+  switch (hear(&c->party)) {
+    case AT_PROOF_READS:
+      return AT_OK;
+    case AT_PROOF_MET:
+      c->met = true;
+      return link_up(m, host, &c->party);
+    case AT_PROOF_REFUSED:
+      return at_proof_status(&c->party.proof);
+    default:  // who listens there is none of ours, or not any more
+      return hang_up(c), AT_OK;
+  }
+}
+
+static void ring_who_is_due(meeting *m, uint64_t now_ns) {
+  for (uint32_t h = 0; h < m->about->card.me; h++) {
+    callee *c = &m->callees[h];
+    if (c->met || now_ns < c->party.until_ns) continue;
+    if (c->party.fd >= 0) hang_up(c);  // it has not answered in time
+    if (now_ns >= c->party.until_ns) ring(c);
+  }
+}
+
+// ---- The meeting
+// -----------------------------------------------------------------
+static at_status too_late(const meeting *m) {
+  uint32_t h = 0;
+  while (h == m->about->card.me || m->links[h].fd >= 0) h++;
+  at_strbuf about = {0};
+  if (m->strangers)
+    at_strbuf_addf(&about,
+                   "\ndetail: %llu connections did not prove that they know "
+                   "the token of the pod, and were dropped",
+                   (unsigned long long)m->strangers);
+  if (m->late)
+    at_strbuf_addf(&about,
+                   "; %llu of them do know it, but their clocks are more than "
+                   "%d s behind, or they repeat what they have recorded",
+                   (unsigned long long)m->late, kSkewMs / 1000);
+  at_status st = AT_FAIL(
+      AT_DEADLINE_EXCEEDED,
+      "process %u did not come%s\nhint: start all %u processes (%s), each "
+      "with its own number (CLOUD_TPU_TASK_ID, or process_id of "
+      "jax.distributed.initialize) and with the same token",
+      h, about.ptr ? about.ptr : "", m->about->card.count,
+      m->about->addresses->source);
+  at_strbuf_free(&about);
+  return st;
+}
+
+static uint32_t fill_polls(meeting *m) {
+  uint32_t me = m->about->card.me;
+  m->polls[0] = (struct pollfd){.fd = m->about->listener, .events = POLLIN};
+  for (uint32_t i = 0; i < kGuests; i++)
+    m->polls[1 + i] = (struct pollfd){.fd = m->guests[i].fd, .events = POLLIN};
+  for (uint32_t h = 0; h < me; h++)
+    m->polls[1 + kGuests + h] = (struct pollfd){
+        .fd = m->callees[h].party.fd,
+        .events = m->callees[h].party.connecting ? POLLOUT : POLLIN};
+  return 1 + kGuests + me;
+}
+
+// Until there is something to do.
+static int patience_ms(const meeting *m, uint64_t now_ns) {
+  uint64_t until = AT_MIN(m->about->until_ns, now_ns + (uint64_t)kTickMs * kMs);
+  for (uint32_t h = 0; h < m->about->card.me; h++)
+    if (!m->callees[h].met && m->callees[h].party.fd < 0)
+      until = AT_MIN(until, m->callees[h].party.until_ns);
+  return until > now_ns ? (int)((until - now_ns + kMs - 1) / kMs) : 0;
+}
+
+static at_status take_turn(meeting *m) {
+  uint64_t now = at_clock_ns();
+  drop_late_guests(m, now);
+  ring_who_is_due(m, now);
+  uint32_t n = fill_polls(m);
+  if (poll(m->polls, n, patience_ms(m, now)) < 0 && errno != EINTR)
+    return AT_FAIL(AT_UNAVAILABLE, "cannot wait for other processes: %s",
+                   strerror(errno));
+  for (uint32_t h = 0; h < m->about->card.me; h++)
+    if (m->polls[1 + kGuests + h].revents) AT_TRY(follow_call(m, h));
+  for (uint32_t i = 0; i < kGuests; i++)
+    if (m->polls[1 + i].revents) AT_TRY(serve(m, &m->guests[i]));
+  return m->polls[0].revents ? accept_some(m) : AT_OK;
+}
+
+static at_status prepare(meeting *m) {
+  const at_pod_meeting *about = m->about;
+  uint32_t me = about->card.me;
+  m->heard = calloc(1, sizeof *m->heard);
+  m->guests = calloc(kGuests, sizeof *m->guests);
+  m->callees = calloc(me + 1, sizeof *m->callees);
+  m->polls = calloc(1 + kGuests + me, sizeof *m->polls);
+  if (!m->heard || !m->guests || !m->callees || !m->polls)
+    return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory to meet %u processes",
+                   about->card.count);
+  for (uint32_t i = 0; i < kGuests; i++) m->guests[i].fd = -1;
+  for (uint32_t h = 0; h < me; h++) {
+    m->callees[h].party.fd = -1;
+    m->callees[h].pause_ms = kFirstRetryMs;
+  }
+  m->ready = true;
+  for (uint32_t h = 0; h < me; h++) {
+    AT_TRY(at_address_resolve(about->addresses, h, &m->callees[h].all));
+    m->callees[h].next = m->callees[h].all;
+  }
+  int flags = fcntl(about->listener, F_GETFL);
+  if (flags < 0 || fcntl(about->listener, F_SETFL, flags | O_NONBLOCK) ||
+      listen(about->listener, kBacklog))
+    return AT_FAIL(AT_UNAVAILABLE, "process %u cannot listen: %s", me,
+                   strerror(errno));
+  return AT_OK;
+}
+
+static void clean_up(meeting *m) {
+  for (uint32_t i = 0; m->ready && i < kGuests; i++) drop(&m->guests[i]);
+  for (uint32_t h = 0; m->ready && h < m->about->card.me; h++) {
+    drop(&m->callees[h].party);
+    if (m->callees[h].all) freeaddrinfo(m->callees[h].all);
+  }
+  free(m->heard);
+  free(m->guests);
+  free(m->callees);
+  free(m->polls);
+}
+
+at_status at_pod_meet(const at_pod_meeting *about, at_pod_link *links,
+                      uint64_t *strangers) {
+  meeting m = {
+      .about = about, .links = links, .missing = about->card.count - 1};
+  for (uint32_t h = 0; h < about->card.count; h++) links[h].fd = -1;
+  // Before it listens: nobody calls earlier.
+  m.since_ns =
+      shared_clock_ns(&m) - (about->local ? 0 : (uint64_t)kSkewMs * kMs);
+  at_status st = prepare(&m);
+  while (!st.err && m.missing) {
+    st = take_turn(&m);
+    if (!st.err && about->interrupted && about->interrupted())
+      st = AT_FAIL(AT_CANCELLED,
+                   "interrupted while %u of %u processes were missing",
+                   m.missing, about->card.count);
+    if (!st.err && m.missing && at_clock_ns() >= about->until_ns)
+      st = too_late(&m);
+  }
+  clean_up(&m);
+  *strangers = m.strangers;
+  return st;
+}

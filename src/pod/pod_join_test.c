@@ -1,0 +1,126 @@
+// What makes a pod, before anybody meets: client, environment and store that
+// fit to each other or do not, and what a store may hold that no process has
+// put.
+#include "pod/join.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+// A store with one address of another and one token.
+typedef struct shelf {
+  const char *address, *token;
+  int puts;
+  char put[256];
+} shelf;
+
+static at_status put(void *arg, const char *key, at_str value) {
+  shelf *s = arg;
+  s->puts++;
+  if (strstr(key, "/address/"))
+    snprintf(s->put, sizeof s->put, "%.*s", (int)value.len, value.ptr);
+  return AT_OK;
+}
+
+static at_status get(void *arg, const char *key, uint64_t timeout_ms,
+                     at_strbuf *out) {
+  shelf *s = arg;
+  const char *v = strstr(key, "/token/")      ? s->token
+                  : strstr(key, "/address/1") ? s->put
+                                              : s->address;
+  if (!v) return AT_FAIL(AT_DEADLINE_EXCEEDED, "no such key");
+  at_strbuf_addz(out, v);
+  return AT_OK;
+}
+
+#define TOKEN "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
+
+static void assert_refused(const at_pod_said *said, at_code code,
+                           const char *why) {
+  at_pod_hosts *h;
+  at_status st = at_pod_join(said, &h);
+  if (!st.err || !strstr(at_status_message(st), why))
+    fail_msg("not `%s`: %s", why, st.err ? at_status_message(st) : "joined");
+  assert_int_equal(at_code_take(st), code);
+  assert_null(h);
+}
+
+static void stores_are_not_believed(void **state) {
+  static const struct {
+    const char *address, *token, *why;
+    at_code code;
+  } cases[] = {
+      {NULL, TOKEN, "process 0 has not given its address",
+       AT_DEADLINE_EXCEEDED},
+      {"127.0.0.1:1 x", NULL, "process 0 has not given its token",
+       AT_DEADLINE_EXCEEDED},
+      {"127.0.0.1:1 x", "", "not a token: 0 bytes", AT_INVALID_ARGUMENT},
+      {"127.0.0.1:1 x", "xyz", "not a token: 3 bytes", AT_INVALID_ARGUMENT},
+      {"", TOKEN, "gave the address ``", AT_INVALID_ARGUMENT},
+      {"127.0.0.1:1", TOKEN, "gave the address", AT_INVALID_ARGUMENT},
+      {"a:1,b:2 x", TOKEN, "gave the address", AT_INVALID_ARGUMENT},
+      {"nothing x", TOKEN, "is not host:port", AT_INVALID_ARGUMENT},
+      {"127.0.0.1:1 elsewhere", TOKEN, "ATOLL_POD_ADDRESS",
+       AT_FAILED_PRECONDITION},
+      {"192.0.2.1:1 elsewhere", TOKEN, "ATOLL_POD_TRUSTED_NETWORK",
+       AT_FAILED_PRECONDITION},
+  };
+  for (size_t i = 0; i < AT_LEN(cases); i++) {
+    shelf s = {.address = cases[i].address, .token = cases[i].token};
+    const at_pod_store store = {&s, put, get};
+    const at_pod_said said = {.count = 2, .me = 1, .store = &store, .job = "j"};
+    assert_refused(&said, cases[i].code, cases[i].why);
+    assert_int_equal(s.puts, 1);
+    assert_non_null(strstr(s.put, "127.0.0.1:"));
+  }
+}
+
+static void words_have_to_agree(void **state) {
+  shelf s = {0};
+  const at_pod_store store = {&s, put, get};
+  at_pod_said said = {.job = "j", .user_token = "/proc/none/pod.token"};
+  at_pod_hosts *h;
+  // Nobody speaks of others.
+  assert_int_equal(at_code_take(at_pod_join(&said, &h)), 0);
+  assert_null(h);
+  said.store = &store;
+  assert_int_equal(at_code_take(at_pod_join(&said, &h)), 0);
+  assert_null(h);
+  said.count = 1;
+  assert_int_equal(at_code_take(at_pod_join(&said, &h)), 0);
+  assert_null(h);
+  said.count = 2;
+  said.store = NULL;
+  assert_refused(&said, AT_FAILED_PRECONDITION, "no key-value store");
+  said.store = &store;
+  setenv("TPU_PROCESS_ADDRESSES", "localhost:1", 1);
+  assert_refused(&said, AT_FAILED_PRECONDITION, "in a pod of its own");
+  setenv("TPU_PROCESS_ADDRESSES", "localhost:1,localhost:2,localhost:3", 1);
+  assert_refused(&said, AT_FAILED_PRECONDITION, "in another pod");
+  setenv("TPU_PROCESS_ADDRESSES", "localhost:1,localhost:2", 1);
+  setenv("CLOUD_TPU_TASK_ID", "1", 1);
+  assert_refused(&said, AT_FAILED_PRECONDITION, "by CLOUD_TPU_TASK_ID");
+  // Alone with the environment: the token is the user's.
+  said.count = 0;
+  said.store = NULL;
+  assert_refused(&said, AT_FAILED_PRECONDITION, "ATOLL_POD_TOKEN_FILE");
+  assert_int_equal(s.puts, 0);
+}
+
+static int clear(void **state) {
+  unsetenv("TPU_PROCESS_ADDRESSES");
+  unsetenv("CLOUD_TPU_TASK_ID");
+  return 0;
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test_setup_teardown(stores_are_not_believed, clear, clear),
+      cmocka_unit_test_setup_teardown(words_have_to_agree, clear, clear),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,199 @@
+// Messages between the processes of a group, its members: each with each, over
+// memory that two of them share ("shm", on one machine) or over TCP ("tcp").
+//
+// Order. Messages of one lane from one member to another arrive once, whole and
+// in the order of their sends. Lanes do not wait for each other: CONTROL is for
+// small messages that must not queue behind data, BULK for data.
+//
+// Threads. Every function may be called from any thread, unless its line says
+// otherwise. One thread of the wire, the poller, makes all calls of the sink,
+// one at a time. They must be short: while one runs, nothing else is received,
+// and a member whose poller is busy for `stuck_ms` counts as stuck. They may
+// send with `until_ns` 0, but never wait.
+//
+// Bounds. What lies between a send and the receiver's release of the message is
+// at most a window of bytes and of messages, for each pair and lane (credits).
+// The wire itself holds less: a ring, or a socket's buffer. Who is out of
+// credits waits or is refused.
+//
+// Loss. A member that ends, is killed, stops (SIGSTOP) or sends malformed
+// frames is lost: `lost` is called once, after the last message from it, sends
+// to it fail with UNAVAILABLE, and what does not involve it goes on. Lost
+// members never come back to this wire; a new wire with a new epoch takes them
+// in.
+//
+// Sizes are in bytes, times in nanoseconds of at_clock_ns unless named _ms.
+#ifndef ATOLL_POD_WIRE_H_
+#define ATOLL_POD_WIRE_H_
+
+#include "base/span.h"
+#include "base/status.h"
+
+typedef enum at_wire_lane {
+  AT_WIRE_CONTROL,
+  AT_WIRE_BULK,
+  AT_WIRE_LANES
+} at_wire_lane;
+
+enum {
+  AT_WIRE_MEMBERS = 1024,           // at most
+  AT_WIRE_CONTROL_BYTES = 32 << 10  // at most, of a message on CONTROL
+};
+
+typedef struct at_wire at_wire;
+
+// What the receiver knows of a message before its body. kind and tag are the
+// sender's, as it gave them.
+typedef struct at_wire_head {
+  uint64_t bytes;  // of the body
+  uint64_t tag;
+  uint32_t kind;
+  at_wire_lane lane;
+} at_wire_head;
+
+// Where messages go. All calls are the poller's.
+typedef struct at_wire_sink {
+  void *arg;
+  // A block of head->bytes (> 0, at most max_bytes) for the body, which belongs
+  // to the sink again with `message` or `abandon`. NULL: no memory; the sender
+  // is lost with RESOURCE_EXHAUSTED. Not called for empty bodies.
+  void *(*place)(void *arg, uint32_t from, const at_wire_head *head);
+  // A whole message; body: what `place` gave, NULL when empty. True: its
+  // credits go back now. False: when at_wire_release is called for it.
+  bool (*message)(void *arg, uint32_t from, const at_wire_head *head,
+                  void *body);
+  // The rest of a message will not come: its sender gave up, or is lost.
+  void (*abandon)(void *arg, uint32_t from, const at_wire_head *head,
+                  void *body);
+  // May be NULL. After a send that did not wait was refused: it is worth trying
+  // again. Several refusals in a row may be answered once.
+  void (*room)(void *arg, uint32_t to, at_wire_lane lane);
+  // `why` names the member and is the sink's to free.
+  void (*lost)(void *arg, uint32_t member, at_status why);
+} at_wire_sink;
+
+// 0 is the default wherever one is named. Members agree on group, count, epoch
+// and everything from beat_ms on, else they do not meet.
+typedef struct at_wire_options {
+  uint32_t count, me;
+  // A name that only this group has. Members of one user on one machine find
+  // each other by it (shm); over TCP it keeps strangers out like a password
+  // that is sent in clear.
+  const char *group;
+  const char *addresses;  // tcp: "host:port" of every member, by commas
+  uint32_t epoch;         // how often the group has been formed anew
+  uint32_t meet_ms;       // until all members have to be there
+  at_wire_sink sink;
+  // shm: the poller spins this long before it sleeps, as far as that pays;
+  // default: 20,000, what it takes to wake a process on another core.
+  // AT_WIRE_NO_SPIN: never. Never either where this process has fewer cores
+  // than the group has members.
+  uint32_t spin_ns;
+  uint32_t beat_ms;  // between two signs of life; default: 250
+  // Without one: lost; default: 1,500. The first one may take meet_ms more.
+  uint32_t stuck_ms;
+  uint64_t max_bytes;        // of a message; default: 1 GiB
+  uint64_t window_bytes;     // default: 256 MiB. One message may exceed it.
+  uint32_t window_messages;  // default: 4,096
+  // tcp: leave out the checksums of bodies, not those of headers
+  bool unchecked;
+} at_wire_options;
+enum { AT_WIRE_NO_SPIN = UINT32_MAX };
+
+// A message to send; its body is the parts one behind the other. Borrowed until
+// the send returns.
+typedef struct at_wire_out {
+  uint32_t kind;
+  uint64_t tag;
+  at_bytes parts[2];
+} at_wire_out;
+
+// How long a send may wait for credits and room.
+typedef struct at_wire_wait {
+  uint64_t until_ns;  // 0: not at all; UINT64_MAX: for ever
+  // Borrowed; NULL: none. True: give up. Whoever sets it calls at_wire_wake.
+  const _Atomic bool *cancel;
+} at_wire_wait;
+
+// Since the wire was opened. Messages are those of the caller, frames what they
+// are cut into (and signs of life and credits).
+typedef struct at_wire_counts {
+  uint64_t sent_messages, sent_bytes, sent_frames;
+  uint64_t received_messages, received_bytes, received_frames;
+  uint64_t refused;   // sends that would have had to wait
+  uint64_t waits;     // of senders for credits or room
+  uint64_t wakeups;   // of the poller out of its sleep
+  uint64_t bells;     // a sleeping poller or sender of another member was woken
+  uint64_t syscalls;  // for messages, sleeps and bells
+} at_wire_counts;
+
+// What a medium provides; callers use the functions below. Arguments have been
+// checked against `count` and `me` when they arrive here.
+typedef struct at_wire_vtable {
+  at_status (*send)(at_wire *w, uint32_t to, at_wire_lane lane,
+                    const at_wire_out *messages, uint32_t count,
+                    const at_wire_wait *wait, uint32_t *out_sent);
+  void (*release)(at_wire *w, uint32_t from, at_wire_lane lane, uint64_t bytes);
+  void (*wake)(at_wire *w);
+  at_status (*member)(at_wire *w, uint32_t member);
+  void (*counts)(at_wire *w, at_wire_counts *out);
+  void (*close)(at_wire *w);
+} at_wire_vtable;
+
+struct at_wire {
+  const at_wire_vtable *vtable;
+  const char *medium;  // "shm", "tcp"
+  uint32_t count, me;
+};
+
+// Meets the other members. medium: "shm" or "tcp". Returns when all are there;
+// the sink may be called from then on, even before this returns; *out is set
+// before.
+//   INVALID_ARGUMENT     options that do not fit, unknown medium
+//   DEADLINE_EXCEEDED    names a member that did not come
+//   FAILED_PRECONDITION  a member has other options; names it
+//   PERMISSION_DENIED    a process of another user is in a member's place (shm)
+//   RESOURCE_EXHAUSTED, UNAVAILABLE  what the system refused
+at_status at_wire_open(const char *medium, const at_wire_options *options,
+                       at_wire **out);
+
+// Sends messages to one member, in one batch: it is woken once. The bytes have
+// been copied, or are in the kernel, when this returns. *out_sent (may be
+// NULL): how many went before an error. A message whose wait ends half-way is
+// abandoned at the receiver.
+//   RESOURCE_EXHAUSTED  no credits or no room now (until_ns 0)
+//   DEADLINE_EXCEEDED   nor until until_ns
+//   CANCELLED           *cancel was set first
+//   UNAVAILABLE         the member is lost; the status is at_wire_member's
+//   INVALID_ARGUMENT    to itself, too large for the lane or for max_bytes;
+//   with
+//                       until_ns 0 also: too large ever to go at once
+//   FAILED_PRECONDITION the poller asks to wait
+at_status at_wire_send(at_wire *w, uint32_t to, at_wire_lane lane,
+                       const at_wire_out *messages, uint32_t count,
+                       const at_wire_wait *wait, uint32_t *out_sent);
+
+// Returns the credits of a message for which `message` said false. bytes: its
+// head's.
+static inline void at_wire_release(at_wire *w, uint32_t from, at_wire_lane lane,
+                                   uint64_t bytes) {
+  w->vtable->release(w, from, lane, bytes);
+}
+
+// Senders that wait look at their cancel flags.
+static inline void at_wire_wake(at_wire *w) { w->vtable->wake(w); }
+
+// OK, or a copy of why the member is lost. INVALID_ARGUMENT: there is none
+// such.
+at_status at_wire_member(at_wire *w, uint32_t member);
+
+static inline void at_wire_counts_of(at_wire *w, at_wire_counts *out) {
+  w->vtable->counts(w, out);
+}
+
+// Leaves the group: others receive what was sent before, then see this member
+// as gone. No call of the sink after this. Not from the sink, nor while another
+// thread uses the wire. NULL: nothing.
+void at_wire_close(at_wire *w);
+
+#endif

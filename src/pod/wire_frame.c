@@ -1,0 +1,159 @@
+#include "pod/wire_frame.h"
+
+static_assert(sizeof(at_frame) == 48, "a header has no holes");
+
+// ---- Checksums
+// -----------------------------------------------------------------
+static inline uint64_t mix(uint64_t h, uint64_t w) {
+  h = (h ^ w) * 0x9e3779b97f4a7c15ull;
+  return h << 29 | h >> 35;
+}
+
+// Four chains over 32 bytes at a time, so that multiplications overlap. Each
+// step is a bijection of its chain and of the word that it takes.
+uint32_t at_frame_sum(const void *p, size_t bytes) {
+  const uint8_t *at = p;
+  uint64_t h[4] = {bytes, 1, 2, 3}, w[4];
+  for (; bytes >= sizeof w; at += sizeof w, bytes -= sizeof w) {
+    memcpy(w, at, sizeof w);
+    for (int i = 0; i < 4; i++) h[i] = mix(h[i], w[i]);
+  }
+  for (int i = 0; bytes; i++) {
+    size_t n = AT_MIN(bytes, sizeof *w);
+    *w = 0;
+    memcpy(w, at, n);
+    h[i] = mix(h[i], *w);
+    at += n;
+    bytes -= n;
+  }
+  uint64_t all = h[0];
+  for (int i = 1; i < 4; i++) all = mix(all, h[i]);
+  all *= 0xd6e8feb86659fd93ull;
+  return (uint32_t)(all ^ all >> 32);
+}
+
+static uint32_t head_sum(const at_frame *f) {
+  const size_t skip = sizeof f->head_sum;
+  return at_frame_sum((const uint8_t *)f + skip, sizeof *f - skip);
+}
+
+void at_frame_seal(at_frame *f) { f->head_sum = head_sum(f); }
+
+// ---- Headers
+// -----------------------------------------------------------------
+static at_status malformed(const at_frames *f, const char *what) {
+  return AT_FAIL(AT_DATA_LOSS,
+                 "malformed frame: %s\ndetail: frame %u, type %u, %u of %llu "
+                 "bytes",
+                 what, f->sequence, f->frame.type, f->frame.length,
+                 (unsigned long long)f->frame.bytes);
+}
+
+// A part of a message: does it fit to what has come of it?
+static at_status check_data(const at_frames *f) {
+  const at_frame *h = &f->frame;
+  if (h->bytes > f->limits.max_bytes)
+    return malformed(f, "larger than messages may be");
+  if (f->open && (h->bytes != f->head.bytes || h->tag != f->head.tag ||
+                  h->kind != f->head.kind))
+    return malformed(f, "not of the message that was begun");
+  if (h->length > h->bytes - f->got) return malformed(f, "past the message");
+  if (!h->length && h->bytes) return malformed(f, "empty part");
+  if (h->body_sum && (!f->limits.check_bodies || !h->length))
+    return malformed(f, "a checksum where none is");
+  return AT_OK;
+}
+
+static at_status check_head(const at_frames *f) {
+  const at_frame *h = &f->frame;
+  if (h->head_sum != head_sum(h)) return malformed(f, "checksum of the header");
+  if (h->epoch != f->limits.epoch) return malformed(f, "of another epoch");
+  if (h->sequence != f->sequence) return malformed(f, "out of sequence");
+  if (h->zero) return malformed(f, "unknown field");
+  if (h->length > f->limits.max_frame) return malformed(f, "too long");
+  if (h->type == AT_FRAME_DATA) return check_data(f);
+  if (h->length || h->body_sum) return malformed(f, "a body where none is");
+  switch (h->type) {
+    case AT_FRAME_ABANDON:
+      return f->open ? AT_OK : malformed(f, "no message to abandon");
+    case AT_FRAME_CREDIT:
+      return h->kind < AT_WIRE_LANES ? AT_OK : malformed(f, "unknown lane");
+    case AT_FRAME_BEAT:
+      return AT_OK;
+    case AT_FRAME_LEAVE:
+      return f->open ? malformed(f, "leaves within a message") : AT_OK;
+    default:
+      return malformed(f, "unknown type");
+  }
+}
+
+// ---- Messages
+// -----------------------------------------------------------------
+static at_status begin_message(at_frames *f, const at_frames_io *io) {
+  const at_frame *h = &f->frame;
+  f->head = (at_wire_head){h->bytes, h->tag, h->kind, f->limits.lane};
+  f->got = 0;
+  f->body = NULL;
+  if (h->bytes && !(f->body = io->place(io->arg, &f->head)))
+    return AT_FAIL(AT_RESOURCE_EXHAUSTED,
+                   "no memory for a message of %llu bytes",
+                   (unsigned long long)h->bytes);
+  f->open = true;
+  return AT_OK;
+}
+
+static void end_message(at_frames *f, const at_frames_io *io) {
+  f->open = false;
+  f->messages++;
+  f->bytes += f->head.bytes;
+  f->got = 0;
+  io->message(io->arg, &f->head, f->body);
+}
+
+void at_frames_end(at_frames *f, const at_frames_io *io) {
+  if (f->open) io->abandon(io->arg, &f->head, f->body);
+  f->open = false;
+  f->got = 0;
+}
+
+static at_status end_frame(at_frames *f, const at_frames_io *io) {
+  const at_frame h = f->frame;
+  f->have = 0;
+  if (h.type == AT_FRAME_DATA) {
+    if (f->limits.check_bodies && h.length &&
+        h.body_sum != at_frame_sum(f->body + (f->got - h.length), h.length))
+      return malformed(f, "checksum of the body");
+    f->sequence++;
+    if (f->got == f->head.bytes) end_message(f, io);
+    return AT_OK;
+  }
+  f->sequence++;
+  if (h.type == AT_FRAME_ABANDON)
+    at_frames_end(f, io);
+  else
+    io->notice(io->arg, &h);
+  return AT_OK;
+}
+
+at_status at_frames_step(at_frames *f, const at_frames_io *io, bool *out_read) {
+  *out_read = false;
+  while (f->have < sizeof f->frame) {
+    size_t n = io->read(io->arg, (uint8_t *)&f->frame + f->have,
+                        sizeof f->frame - f->have);
+    if (!n) return AT_OK;
+    f->have += (uint32_t)n;
+    if (f->have < sizeof f->frame) continue;
+    AT_TRY(check_head(f));
+    if (f->frame.type == AT_FRAME_DATA && !f->open)
+      AT_TRY(begin_message(f, io));
+    f->left = f->frame.length;
+  }
+  while (f->left) {
+    size_t n = io->read(io->arg, f->body + f->got, f->left);
+    if (!n) return AT_OK;
+    f->got += n;
+    f->left -= (uint32_t)n;
+  }
+  *out_read = true;
+  return end_frame(f, io);
+}

@@ -1,0 +1,394 @@
+// The wire across machines, which two network namespaces stand for, and among
+// strangers: other programs and other users at a member's door.
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "pod/wire_meet.h"
+
+enum { kBig = 5 << 20, kWaitMs = 20000, kMs = 1000000, kNobody = 65534 };
+
+// ---- A member that counts
+// -----------------------------------------------------------------
+typedef struct count {
+  _Atomic uint64_t bytes, wrong;
+  _Atomic bool lost;
+  char why[256];
+} count;
+
+static void *place(void *arg, uint32_t from, const at_wire_head *head) {
+  (void)arg, (void)from;
+  return malloc(head->bytes);
+}
+static bool message(void *arg, uint32_t from, const at_wire_head *head,
+                    void *body) {
+  count *c = arg;
+  uint64_t wrong = 0;
+  (void)from;
+  for (uint64_t i = 0; i < head->bytes; i++)
+    wrong += ((uint8_t *)body)[i] != (uint8_t)(i * 7 + (i >> 13));
+  atomic_fetch_add(&c->wrong, wrong);
+  atomic_fetch_add(&c->bytes, head->bytes);
+  free(body);
+  return true;
+}
+static void abandon(void *arg, uint32_t from, const at_wire_head *head,
+                    void *body) {
+  (void)arg, (void)from, (void)head;
+  free(body);
+}
+static void lost(void *arg, uint32_t member, at_status why) {
+  count *c = arg;
+  (void)member;
+  snprintf(c->why, sizeof c->why, "%s", at_status_message(why));
+  at_status_free(why);
+  atomic_store(&c->lost, true);
+}
+
+static at_code open_wire(const char *medium, const char *group,
+                         const char *addresses, uint32_t me, uint32_t meet_ms,
+                         count *c, at_wire **out) {
+  const at_wire_options o = {.count = 2,
+                             .me = me,
+                             .group = group,
+                             .addresses = addresses,
+                             .meet_ms = meet_ms,
+                             .sink = {c, place, message, abandon, NULL, lost}};
+  at_status st = at_wire_open(medium, &o, out);
+  if (st.err) fprintf(stderr, "process %u: %s\n", me, at_status_message(st));
+  return at_code_take(st);
+}
+
+static bool wait_bytes(const count *c, uint64_t bytes) {
+  uint64_t until = at_clock_ns() + (uint64_t)kWaitMs * kMs;
+  while (atomic_load(&c->bytes) < bytes && at_clock_ns() < until) usleep(1000);
+  return atomic_load(&c->bytes) == bytes && !c->wrong;
+}
+
+// Both send data and something small; 0: all came.
+static int talk(at_wire *w, const count *c) {
+  uint8_t *p = malloc(kBig);
+  for (size_t i = 0; i < kBig; i++) p[i] = (uint8_t)(i * 7 + (i >> 13));
+  const at_wire_out out[2] = {{.parts = {{p, kBig}}}, {.parts = {{p, 1000}}}};
+  const at_wire_wait wait = {.until_ns = UINT64_MAX};
+  at_code bad =
+      at_code_take(at_wire_send(w, !w->me, AT_WIRE_BULK, out, 1, &wait, NULL));
+  if (!bad)
+    bad = at_code_take(
+        at_wire_send(w, !w->me, AT_WIRE_CONTROL, out + 1, 1, &wait, NULL));
+  free(p);
+  return bad || !wait_bytes(c, kBig + 1000);
+}
+
+static char *make_group(void) {
+  static char name[64];
+  static int number;
+  snprintf(name, sizeof name, "places %d %d", getpid(), number++);
+  return name;
+}
+
+static void expect_end(pid_t pid) {
+  int status;
+  assert_int_equal(waitpid(pid, &status, 0), pid);
+  assert_int_equal(status, 0);
+}
+
+// ---- Two network namespaces
+// -----------------------------------------------------------------
+// A command of `ip`; 0: good. A, B: the namespaces, a, b: the ends of their
+// cable.
+static int ip(const char *what) {
+  char text[512];
+  char *at = text + snprintf(text, sizeof text, "ip ");
+  for (; *what && at < text + sizeof text - 64; what++) {
+    if (*what == '@')
+      at += snprintf(at, 32, "atw%d", getpid() % 1000000);
+    else
+      *at++ = *what;
+  }
+  snprintf(at, 32, " 2>/dev/null");
+  return system(text);
+}
+
+static bool make_places(void) {
+  static const char *const kSteps[] = {
+      "netns add @A",
+      "netns add @B",
+      "link add @a netns @A type veth peer name @b netns @B",
+      "-n @A addr add 10.213.77.1/24 dev @a",
+      "-n @B addr add 10.213.77.2/24 dev @b",
+      "-n @A link set @a up",
+      "-n @B link set @b up"};
+  for (size_t i = 0; i < AT_LEN(kSteps); i++)
+    if (ip(kSteps[i])) return false;
+  return true;
+}
+
+static void remove_places(void) {
+  (void)ip("netns del @A");
+  (void)ip("netns del @B");
+}
+
+// Talks, then waits for the cable to be cut.
+static int be_in_place(const char *group, pid_t parent, uint32_t me,
+                       _Atomic uint32_t *ready) {
+  char name[64];
+  snprintf(name, sizeof name, "/var/run/netns/atw%d%c", parent % 1000000,
+           "AB"[me]);
+  int fd = open(name, O_RDONLY | O_CLOEXEC);
+  if (fd < 0 || setns(fd, CLONE_NEWNET)) return 10;
+  close(fd);
+  static count c;
+  at_wire *w;
+  if (open_wire("tcp", group, "10.213.77.1:7101,10.213.77.2:7102", me, kWaitMs,
+                &c, &w))
+    return 11;
+  if (talk(w, &c)) return 12;
+  atomic_fetch_add(ready, 1);
+  while (atomic_load(ready) < 3) usleep(1000);
+  uint64_t cut_ns = at_clock_ns();
+  while (!atomic_load(&c.lost) && at_clock_ns() - cut_ns < 5000 * (uint64_t)kMs)
+    usleep(1000);
+  uint64_t took = (at_clock_ns() - cut_ns) / kMs;
+  fprintf(stderr, "process %u: %llu ms after the cut: %s\n", me,
+          (unsigned long long)took, c.why);
+  at_wire_close(w);
+  return took > 2000 || !strstr(c.why, "no sign of life") ? 13 : 0;
+}
+
+static void machines_talk_and_notice_a_cut_cable(void **state) {
+  (void)state;
+  if (geteuid() || !make_places()) {
+    remove_places();
+    print_message("skipped: no network namespaces (root and ip needed)\n");
+    skip();
+  }
+  _Atomic uint32_t *ready = mmap(NULL, 4096, PROT_READ | PROT_WRITE,
+                                 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  const char *group = make_group();
+  pid_t parent = getpid(), pids[2];
+  int status[2];
+  for (uint32_t i = 0; i < 2; i++) {
+    pids[i] = fork();
+    if (!pids[i]) exit(be_in_place(group, parent, i, ready));
+  }
+  uint64_t until = at_clock_ns() + (uint64_t)kWaitMs * kMs;
+  while (atomic_load(ready) < 2 && at_clock_ns() < until) usleep(1000);
+  (void)ip("-n @A link set @a down");
+  atomic_fetch_add(ready, 1);
+  for (int i = 0; i < 2; i++) waitpid(pids[i], &status[i], 0);
+  remove_places();
+  munmap((void *)ready, 4096);
+  assert_int_equal(status[0], 0);
+  assert_int_equal(status[1], 0);
+}
+
+// ---- Strangers over TCP
+// -----------------------------------------------------------------
+static int connect_raw(uint16_t port) {
+  const struct sockaddr_in at = {.sin_family = AF_INET,
+                                 .sin_port = htons(port),
+                                 .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  uint64_t until = at_clock_ns() + (uint64_t)kWaitMs * kMs;
+  while (at_clock_ns() < until) {
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    if (!connect(fd, (const void *)&at, sizeof at)) return fd;
+    close(fd);
+    usleep(1000);
+  }
+  return -1;
+}
+
+static void free_ports(uint16_t *ports, int count) {
+  int fd[3];
+  for (int i = 0; i < count; i++) {
+    struct sockaddr_in at = {.sin_family = AF_INET,
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof at;
+    fd[i] = socket(AF_INET, SOCK_STREAM, 0);
+    assert_true(!bind(fd[i], (void *)&at, len) &&
+                !getsockname(fd[i], (void *)&at, &len));
+    ports[i] = ntohs(at.sin_port);
+  }
+  for (int i = 0; i < count; i++) close(fd[i]);
+}
+
+static int be_member(const char *medium, const char *group,
+                     const char *addresses, uint32_t me) {
+  static count c;
+  at_wire *w;
+  if (open_wire(medium, group, addresses, me, kWaitMs, &c, &w)) return 20;
+  int bad = talk(w, &c);
+  at_wire_close(w);
+  return bad;
+}
+
+// One says nothing, one nonsense, one goes at once, one is of another group.
+static void strangers_at_the_port_are_turned_away(void **state) {
+  (void)state;
+  uint16_t ports[2];
+  char addresses[64], noise[1000];
+  const char *group = make_group();
+  free_ports(ports, 2);
+  snprintf(addresses, sizeof addresses, "127.0.0.1:%u,127.0.0.1:%u", ports[0],
+           ports[1]);
+  pid_t first = fork();
+  if (!first) exit(be_member("tcp", group, addresses, 0));
+  int silent = connect_raw(ports[0]), loud = connect_raw(ports[0]);
+  assert_true(silent >= 0 && loud >= 0);
+  close(connect_raw(ports[0]));
+  memset(noise, 'x', sizeof noise);
+  assert_int_equal(send(loud, noise, sizeof noise, MSG_NOSIGNAL), sizeof noise);
+  count c = {0};
+  at_wire *w;
+  assert_int_equal(open_wire("tcp", "another", addresses, 1, 3000, &c, &w),
+                   AT_DEADLINE_EXCEEDED);
+  pid_t second = fork();
+  if (!second) exit(be_member("tcp", group, addresses, 1));
+  expect_end(first);
+  expect_end(second);
+  close(silent);
+  close(loud);
+}
+
+// Strangers at the door of member 1 keep member 2 waiting there for longer than
+// `stuck_ms`, when member 0 has met both.
+static int be_one_of_three(const char *group, const char *addresses,
+                           uint32_t me, _Atomic uint32_t *ready) {
+  static count c;
+  at_wire *w;
+  const at_wire_options o = {.count = 3,
+                             .me = me,
+                             .group = group,
+                             .addresses = addresses,
+                             .meet_ms = kWaitMs,
+                             .beat_ms = 30,
+                             .stuck_ms = 150,
+                             .sink = {&c, place, message, abandon, NULL, lost}};
+  if (at_code_take(at_wire_open("tcp", &o, &w))) return 30;
+  atomic_fetch_add(ready, 1);
+  while (atomic_load(ready) < 3) usleep(1000);
+  usleep(100000);
+  bool bad = atomic_load(&c.lost);
+  atomic_fetch_add(ready, 1);
+  while (atomic_load(ready) < 6) usleep(1000);
+  at_wire_close(w);
+  return bad;
+}
+
+static void who_has_met_all_waits_for_the_others(void **state) {
+  (void)state;
+  enum { kStrangers = 3 };
+  uint16_t ports[3];
+  char addresses[96];
+  const char *group = make_group();
+  _Atomic uint32_t *ready = mmap(NULL, 4096, PROT_READ | PROT_WRITE,
+                                 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  free_ports(ports, 3);
+  snprintf(addresses, sizeof addresses,
+           "127.0.0.1:%u,127.0.0.1:%u,127.0.0.1:%u", ports[0], ports[1],
+           ports[2]);
+  pid_t pids[3];
+  int fds[kStrangers];
+  for (uint32_t i = 0; i < 3; i++) {
+    pids[i] = fork();
+    if (!pids[i]) exit(be_one_of_three(group, addresses, i, ready));
+    if (i != 1) continue;
+    for (int k = 0; k < kStrangers; k++) fds[k] = connect_raw(ports[1]);
+  }
+  for (int i = 0; i < 3; i++) expect_end(pids[i]);
+  for (int k = 0; k < kStrangers; k++) close(fds[k]);
+  munmap((void *)ready, 4096);
+}
+
+// ---- Other users
+// -----------------------------------------------------------------
+static struct sockaddr_un door(const char *group, uint32_t member,
+                               socklen_t *out_len) {
+  const at_wire_options o = {.group = group};
+  at_digest g = at_meet_group(&o);
+  struct sockaddr_un at = {.sun_family = AF_UNIX};
+  int n = snprintf(at.sun_path + 1, sizeof at.sun_path - 1,
+                   "atoll-wire-0-%016llx%016llx-%u", (unsigned long long)g.h[0],
+                   (unsigned long long)g.h[1], member);
+  *out_len =
+      (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
+  return at;
+}
+
+// As another user: calls member 0, or stands in its place.
+static int be_stranger(const char *group, bool calls, _Atomic uint32_t *ready) {
+  socklen_t n;
+  const struct sockaddr_un at = door(group, 0, &n);
+  int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+  if (setgid(kNobody) || setuid(kNobody)) return 1;
+  if (calls) {
+    while (connect(fd, (const void *)&at, n)) usleep(1000);
+  } else if (bind(fd, (const void *)&at, n) || listen(fd, 5)) {
+    return 2;
+  }
+  atomic_store(ready, 1);
+  char byte;
+  if (calls) return recv(fd, &byte, 1, 0) != 0;  // turned away
+  for (;;) pause();
+}
+
+static void other_users_are_turned_away(void **state) {
+  (void)state;
+  if (geteuid()) {
+    print_message("skipped: only root can be another user\n");
+    skip();
+  }
+  _Atomic uint32_t *ready = mmap(NULL, 4096, PROT_READ | PROT_WRITE,
+                                 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  const char *group = make_group();
+  pid_t first = fork();
+  if (!first) exit(be_member("shm", group, NULL, 0));
+  pid_t stranger = fork();
+  if (!stranger) exit(be_stranger(group, true, ready));
+  expect_end(stranger);
+  pid_t second = fork();
+  if (!second) exit(be_member("shm", group, NULL, 1));
+  expect_end(first);
+  expect_end(second);
+  // In a member's place.
+  atomic_store(ready, 0);
+  group = make_group();
+  stranger = fork();
+  if (!stranger) exit(be_stranger(group, false, ready));
+  while (!atomic_load(ready)) usleep(1000);
+  count c = {0};
+  at_wire *w;
+  assert_int_equal(open_wire("shm", group, NULL, 1, 3000, &c, &w),
+                   AT_PERMISSION_DENIED);
+  kill(stranger, SIGKILL);
+  waitpid(stranger, NULL, 0);
+  munmap((void *)ready, 4096);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(machines_talk_and_notice_a_cut_cable),
+      cmocka_unit_test(strangers_at_the_port_are_turned_away),
+      cmocka_unit_test(who_has_met_all_waits_for_the_others),
+      cmocka_unit_test(other_users_are_turned_away),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

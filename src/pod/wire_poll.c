@@ -1,0 +1,274 @@
+// The receiving half of a wire over streams: one thread that reads what members
+// send, hands it to the sink, and watches who is still there.
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "pod/wire_stream.h"
+
+enum {
+  kControlFrames = 64,  // of a member, before the next member's
+  kMs = 1000000,        // ns
+};
+
+static _Thread_local const at_stream *polling;  // the wire of this thread
+bool at_stream_polls(const at_stream *s) { return polling == s; }
+
+// ---- Credits
+// -----------------------------------------------------------------
+void at_stream_release(at_stream *s, uint32_t from, at_wire_lane lane,
+                       uint64_t bytes) {
+  at_stream_credit *c = s->members[from].lanes[lane].released;
+  atomic_fetch_add(&c->bytes, bytes);
+  atomic_fetch_add(&c->messages, 1);
+  s->medium->released(s, from, lane);
+}
+
+// ---- From one lane
+// -----------------------------------------------------------------
+typedef struct receiver {
+  at_stream *s;
+  at_stream_lane *l;
+  uint32_t from;
+  at_wire_lane lane;
+  at_status bad;  // what a notice has wrong
+} receiver;
+
+static size_t read_lane(void *arg, void *to, size_t n) {
+  receiver *r = arg;
+  return r->s->medium->read(r->s, r->from, r->lane, to, n);
+}
+
+static void *place(void *arg, const at_wire_head *head) {
+  receiver *r = arg;
+  const at_wire_sink *k = &r->s->options.sink;
+  return k->place(k->arg, r->from, head);
+}
+
+static void message(void *arg, const at_wire_head *head, void *body) {
+  receiver *r = arg;
+  const at_wire_sink *k = &r->s->options.sink;
+  at_tally(&r->s->tally.messages, 1);
+  at_tally(&r->s->tally.bytes, head->bytes);
+  if (k->message(k->arg, r->from, head, body))
+    at_stream_release(r->s, r->from, r->lane, head->bytes);
+}
+
+static void abandon(void *arg, const at_wire_head *head, void *body) {
+  receiver *r = arg;
+  const at_wire_sink *k = &r->s->options.sink;
+  k->abandon(k->arg, r->from, head, body);
+}
+
+// Counts only grow, and not past what was sent.
+static at_status take_credit(receiver *r, const at_frame *f) {
+  at_stream_lane *l = &r->s->members[r->from].lanes[f->kind];
+  at_stream_credit *c = l->credit;
+  pthread_mutex_lock(&l->lock);
+  bool good = f->tag <= l->messages && f->tag >= atomic_load(&c->messages) &&
+              f->bytes <= l->bytes && f->bytes >= atomic_load(&c->bytes);
+  if (good) {
+    atomic_store(&c->bytes, f->bytes);
+    atomic_store(&c->messages, f->tag);
+  }
+  pthread_mutex_unlock(&l->lock);
+  if (!good) return AT_FAIL(AT_DATA_LOSS, "credits for what was never sent");
+  at_stream_roomy(r->s, r->from, f->kind);
+  return AT_OK;
+}
+
+static void notice(void *arg, const at_frame *f) {
+  receiver *r = arg;
+  if (f->type == AT_FRAME_CREDIT)
+    r->bad = at_status_join(r->bad, take_credit(r, f));
+  else if (f->type == AT_FRAME_LEAVE)
+    r->l->left = true;
+}
+
+// Reads up to `frames` frames; true: something came.
+static bool read_frames(at_stream *s, uint32_t from, at_wire_lane lane,
+                        uint32_t frames, at_status *out) {
+  receiver r = {s, &s->members[from].lanes[lane], from, lane, AT_OK};
+  const at_frames_io io = {&r, read_lane, place, message, abandon, notice};
+  bool any = false, read = true;
+  for (uint32_t i = 0; i < frames && read && !out->err; i++) {
+    if (r.l->left) break;
+    *out = at_frames_step(&r.l->in, &io, &read);
+    *out = at_status_join(*out, r.bad);
+    r.bad = AT_OK;
+    any |= read;
+    at_tally(&s->tally.frames, read);
+  }
+  return any;
+}
+
+// ---- Members that are lost
+// -----------------------------------------------------------------
+// Consumes `why`.
+static void lose(at_stream *s, uint32_t member, at_status why) {
+  at_stream_member *m = &s->members[member];
+  at_status st = AT_FAIL(AT_UNAVAILABLE, "process %u is lost: %s", member,
+                         at_status_message(why));
+  at_status_free(why);
+  pthread_mutex_lock(&s->lock);
+  m->why = at_status_clone(st);
+  atomic_store(&m->lost, true);
+  pthread_mutex_unlock(&s->lock);
+  for (at_wire_lane k = 0; k < AT_WIRE_LANES; k++) {
+    receiver r = {s, &m->lanes[k], member, k, AT_OK};
+    at_frames_end(&m->lanes[k].in,
+                  &(at_frames_io){.arg = &r, .abandon = abandon});
+    if (atomic_exchange(&m->lanes[k].refused, 0))
+      atomic_fetch_sub(&s->num_refused, 1);
+  }
+  s->medium->drop(s, member);
+  at_stream_wake_senders(s, member);
+  s->options.sink.lost(s->options.sink.arg, member, st);
+}
+
+static bool is_here(const at_stream *s, uint32_t member) {
+  return member != s->face.me && !atomic_load(&s->members[member].lost);
+}
+
+// Reads some of a member's lanes; loses it when they are malformed or end.
+static bool receive(at_stream *s, uint32_t from, at_wire_lane lane,
+                    uint32_t frames) {
+  if (!is_here(s, from)) return false;
+  at_stream_member *m = &s->members[from];
+  at_status bad = AT_OK;
+  bool any = read_frames(s, from, lane, frames, &bad);
+  if (bad.err)
+    lose(s, from, bad);
+  else if (m->lanes[AT_WIRE_CONTROL].left && m->lanes[AT_WIRE_BULK].left)
+    lose(s, from, AT_FAIL(AT_UNAVAILABLE, "it has left"));
+  return any;
+}
+
+// What it had sent before it ended still counts.
+static void drain(at_stream *s, uint32_t member) {
+  for (bool any = true; any;) {
+    any = receive(s, member, AT_WIRE_CONTROL, kControlFrames);
+    any |= receive(s, member, AT_WIRE_BULK, 1);
+  }
+}
+
+static at_status check_member(at_stream *s, uint32_t member, uint64_t now_ns) {
+  AT_TRY(s->medium->check(s, member, now_ns));
+  uint64_t heard = s->members[member].heard_ns;
+  if (now_ns < heard || now_ns - heard < (uint64_t)s->options.stuck_ms * kMs)
+    return AT_OK;
+  return AT_FAIL(AT_UNAVAILABLE, "it gave no sign of life for %u ms",
+                 s->options.stuck_ms);
+}
+
+static void tick(at_stream *s, uint64_t now_ns) {
+  // Whoever was stopped himself has not listened.
+  bool slept = now_ns - s->ticked_ns > (uint64_t)s->options.stuck_ms * kMs / 2;
+  s->ticked_ns = now_ns;
+  for (uint32_t m = 0; m < s->face.count; m++) {
+    if (!is_here(s, m)) continue;
+    if (slept) s->members[m].heard_ns = AT_MAX(s->members[m].heard_ns, now_ns);
+    at_status st = check_member(s, m, now_ns);
+    if (st.err) drain(s, m);
+    if (st.err && is_here(s, m))
+      lose(s, m, st);
+    else
+      at_status_free(st);
+  }
+  if (now_ns >= s->beat_ns) {
+    s->medium->beat(s);
+    s->beat_ns = now_ns + (uint64_t)s->options.beat_ms * kMs;
+  }
+  s->tick_ns = AT_MIN(s->beat_ns, now_ns + s->medium->tick_ns);
+}
+
+// ---- The poller
+// -----------------------------------------------------------------
+static void push_all(at_stream *s) {
+  for (uint32_t m = 0; m < s->face.count; m++) {
+    for (at_wire_lane k = 0; k < AT_WIRE_LANES; k++) {
+      at_stream_lane *l = &s->members[m].lanes[k];
+      if (!l->unpushed) continue;
+      l->unpushed = false;
+      pthread_mutex_lock(&l->lock);
+      s->medium->push(s, m, k);
+      pthread_mutex_unlock(&l->lock);
+    }
+  }
+}
+
+static bool has_room(at_stream *s, uint32_t to, at_wire_lane lane) {
+  at_stream_lane *l = &s->members[to].lanes[lane];
+  size_t need = atomic_load(&l->refused);
+  if (!need) return false;
+  pthread_mutex_lock(&l->lock);
+  s->medium->want(s, to, lane, need, true);  // first: what comes later is told
+  const at_stream_credit *c = l->credit;
+  uint64_t held = l->messages - atomic_load(&c->messages);
+  bool room =
+      !l->taken && held < s->options.window_messages &&
+      (!held || need <= s->options.window_bytes -
+                            AT_MIN(s->options.window_bytes,
+                                   l->bytes - atomic_load(&c->bytes))) &&
+      s->medium->room(s, to, lane, false) >= need;
+  pthread_mutex_unlock(&l->lock);
+  return room;
+}
+
+// Tells the sink where room has come after a refusal.
+static void answer_refused(at_stream *s) {
+  if (!atomic_load(&s->num_refused)) return;
+  const at_wire_sink *sink = &s->options.sink;
+  for (uint32_t m = 0; m < s->face.count; m++) {
+    for (at_wire_lane k = 0; k < AT_WIRE_LANES; k++) {
+      if (!is_here(s, m) || !has_room(s, m, k)) continue;
+      atomic_store(&s->members[m].lanes[k].refused, 0);
+      atomic_fetch_sub(&s->num_refused, 1);
+      if (sink->room) sink->room(sink->arg, m, k);
+    }
+  }
+  push_all(s);
+}
+
+bool at_stream_has_work(at_stream *s) {
+  if (atomic_load(&s->stop) || atomic_load(&s->urgent)) return true;
+  if (!atomic_load(&s->num_refused)) return false;
+  for (uint32_t m = 0; m < s->face.count; m++)
+    for (at_wire_lane k = 0; k < AT_WIRE_LANES; k++)
+      if (is_here(s, m) && has_room(s, m, k)) return true;
+  return false;
+}
+
+// Small messages of all before a piece of data of each.
+static void receive_all(at_stream *s) {
+  for (uint32_t m = 0; m < s->face.count; m++)
+    receive(s, m, AT_WIRE_CONTROL, kControlFrames);
+  push_all(s);
+  for (uint32_t m = 0; m < s->face.count; m++) receive(s, m, AT_WIRE_BULK, 1);
+  push_all(s);
+}
+
+void at_stream_poll(void *stream) {
+  at_stream *s = stream;
+  polling = s;
+  if (s->medium->start) s->medium->start(s);
+  s->ticked_ns = at_clock_ns();
+  // A member that has been met may still be waiting for another.
+  for (uint32_t m = 0; m < s->face.count; m++)
+    s->members[m].heard_ns = s->ticked_ns + (uint64_t)s->options.meet_ms * kMs;
+  while (!atomic_load(&s->stop)) {
+    receive_all(s);
+    uint64_t now_ns = at_clock_ns();
+    if (atomic_exchange(&s->urgent, false) || now_ns >= s->tick_ns)
+      tick(s, now_ns);
+    answer_refused(s);
+    s->medium->sleep(s, s->tick_ns);
+  }
+  for (uint32_t m = 0; m < s->face.count; m++) {
+    for (at_wire_lane k = 0; k < AT_WIRE_LANES; k++) {
+      receiver r = {s, &s->members[m].lanes[k], m, k, AT_OK};
+      at_frames_end(&r.l->in, &(at_frames_io){.arg = &r, .abandon = abandon});
+    }
+  }
+  polling = NULL;
+}

@@ -1,0 +1,421 @@
+// The sending half of a wire over streams, and what its halves share;
+// wire_poll.c is the receiving half.
+#include "pod/wire_stream.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+enum { kGather = 1024 };  // up to here, parts are copied into one frame
+
+// ---- Words that processes share
+// -----------------------------------------------------------------
+void at_futex_wait_shared(_Atomic uint32_t *word, uint32_t value,
+                          uint64_t until_ns) {
+  struct timespec until = {(time_t)(until_ns / 1000000000u),
+                           (long)(until_ns % 1000000000u)};
+  // BITSET: the time is absolute, on at_clock_ns's clock.
+  syscall(SYS_futex, word, FUTEX_WAIT_BITSET, value,
+          until_ns == UINT64_MAX ? NULL : &until, NULL, FUTEX_BITSET_MATCH_ANY);
+}
+
+void at_futex_wake_shared(_Atomic uint32_t *word) {
+  syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+}
+
+// ---- Waiting
+// -----------------------------------------------------------------
+// A send to one lane.
+typedef struct sender {
+  at_stream *s;
+  at_stream_lane *l;
+  uint32_t to;
+  at_wire_lane lane;
+  at_wire_wait wait;
+} sender;
+
+static at_status why_lost(at_stream *s, uint32_t member) {
+  pthread_mutex_lock(&s->lock);
+  at_status st = at_status_clone(s->members[member].why);
+  pthread_mutex_unlock(&s->lock);
+  return st;
+}
+
+// The poller tells the sink when there is room for `need` bytes.
+static at_status refuse(const sender *x, size_t need) {
+  at_stream *s = x->s;
+  x->l->refusals++;
+  if (!atomic_exchange(&x->l->refused, need))
+    atomic_fetch_add(&s->num_refused, 1);
+  s->medium->want(s, x->to, x->lane, need, true);
+  if (!at_stream_polls(s)) s->medium->wake(s);  // room may have come meanwhile
+  return AT_FAIL(AT_RESOURCE_EXHAUSTED,
+                 "no credits or no room now for a message to process %u",
+                 x->to);
+}
+
+// OK: the send goes on waiting for `need` bytes of room.
+static at_status keep_waiting(const sender *x, size_t need) {
+  if (atomic_load(&x->s->members[x->to].lost)) return why_lost(x->s, x->to);
+  if (!x->wait.until_ns) return refuse(x, need);
+  if (x->wait.cancel && atomic_load(x->wait.cancel))
+    return AT_FAIL(AT_CANCELLED, "a send to process %u was cancelled", x->to);
+  if (at_clock_ns() >= x->wait.until_ns)
+    return AT_FAIL(AT_DEADLINE_EXCEEDED,
+                   "process %u took no message in time: its credits are spent",
+                   x->to);
+  return AT_OK;
+}
+
+// Locks the lane, with the turn.
+static at_status take_turn(const sender *x, size_t need) {
+  at_stream_lane *l = x->l;
+  const uint64_t until = x->wait.until_ns;
+  const struct timespec t = {(time_t)(until / 1000000000u),
+                             (long)(until % 1000000000u)};
+  pthread_mutex_lock(&l->lock);
+  at_status st = AT_OK;
+  if (atomic_load(&x->s->members[x->to].lost)) st = why_lost(x->s, x->to);
+  while (!st.err && l->taken) {
+    st = keep_waiting(x, need);
+    if (st.err) break;
+    l->in_line++;
+    if (until == UINT64_MAX)
+      pthread_cond_wait(&l->turn, &l->lock);
+    else
+      pthread_cond_clockwait(&l->turn, &l->lock, CLOCK_MONOTONIC, &t);
+    l->in_line--;
+  }
+  if (st.err) pthread_mutex_unlock(&l->lock);
+  return st;
+}
+
+static void end_turn(at_stream_lane *l) {
+  if (l->in_line) pthread_cond_signal(&l->turn);
+  pthread_mutex_unlock(&l->lock);
+}
+
+static bool has_credit(const sender *x, uint64_t bytes) {
+  const at_stream_credit *c = x->l->credit;
+  uint64_t m = x->l->messages - atomic_load(&c->messages);
+  uint64_t b = x->l->bytes - atomic_load(&c->bytes);
+  return m < x->s->options.window_messages &&
+         (!m || (b <= x->s->options.window_bytes &&
+                 bytes <= x->s->options.window_bytes - b));
+}
+
+static bool may_go(const sender *x, size_t need, const uint64_t *message) {
+  return (!message || has_credit(x, *message)) &&
+         x->s->medium->room(x->s, x->to, x->lane, x->wait.until_ns != 0) >=
+             need;
+}
+
+// Waits, with the turn, for room for `need` bytes, and at the beginning of a
+// message for credits for *message bytes. better: what to wait for where it has
+// to be waited.
+static at_status wait_for_room(const sender *x, size_t need, size_t better,
+                               const uint64_t *message) {
+  at_stream *s = x->s;
+  at_stream_lane *l = x->l;
+  at_status st = AT_OK;
+  while (!may_go(x, need, message)) {
+    st = keep_waiting(x, need);
+    if (st.err) return st;
+    uint32_t seen = atomic_load(l->room);
+    atomic_fetch_add(&l->waiting, 1);
+    s->medium->want(s, x->to, x->lane, better, false);
+    st = keep_waiting(x, need);  // a flag set before `waiting` woke nobody
+    if (!st.err && !may_go(x, need, message)) {
+      s->medium->push(s, x->to, x->lane);
+      l->taken = true;
+      l->waits++;
+      pthread_mutex_unlock(&l->lock);
+      at_futex_wait_shared(l->room, seen, x->wait.until_ns);
+      at_tally(&s->tally.syscalls, 1);
+      pthread_mutex_lock(&l->lock);
+      l->taken = false;
+    }
+    atomic_fetch_sub(&l->waiting, 1);
+    if (st.err) return st;
+  }
+  return AT_OK;
+}
+
+void at_stream_roomy(at_stream *s, uint32_t to, at_wire_lane lane) {
+  at_stream_lane *l = &s->members[to].lanes[lane];
+  atomic_fetch_add(l->room, 1);
+  if (!atomic_load(&l->waiting)) return;
+  at_futex_wake_shared(l->room);
+  at_tally(&s->tally.syscalls, 1);
+}
+
+// ---- Frames
+// -----------------------------------------------------------------
+static void write_frame(at_stream *s, uint32_t to, at_wire_lane lane,
+                        at_frame *f, at_bytes body) {
+  at_stream_lane *l = &s->members[to].lanes[lane];
+  f->epoch = s->options.epoch;
+  f->sequence = l->sequence++;
+  f->length = (uint32_t)body.len;
+  if (s->medium->sums && !s->options.unchecked && body.len)
+    f->body_sum = at_frame_sum(body.ptr, body.len);
+  at_frame_seal(f);
+  const struct iovec v[2] = {{f, sizeof *f}, {(void *)body.ptr, body.len}};
+  s->medium->write(s, to, lane, v, body.len ? 2 : 1);
+  l->frames++;
+}
+
+bool at_stream_notice(at_stream *s, uint32_t to, at_wire_lane lane,
+                      at_frame_type type, at_wire_lane about) {
+  at_stream_lane *l = &s->members[to].lanes[lane];
+  at_frame f = {.type = type, .kind = about};
+  pthread_mutex_lock(&l->lock);
+  if (type == AT_FRAME_CREDIT) {  // under the lock: counts never fall
+    const at_stream_credit *c = s->members[to].lanes[about].released;
+    f.tag = atomic_load(&c->messages);
+    f.bytes = atomic_load(&c->bytes);
+  }
+  bool room =
+      type == AT_FRAME_LEAVE || s->medium->room(s, to, lane, false) >= sizeof f;
+  if (room) {
+    write_frame(s, to, lane, &f, (at_bytes){0});
+    s->medium->push(s, to, lane);
+  }
+  pthread_mutex_unlock(&l->lock);
+  return room;
+}
+
+// ---- Messages
+// -----------------------------------------------------------------
+// The next bytes of the body for one frame: of one part, or of a small message.
+static at_bytes next_slice(const at_wire_out *m, uint64_t at, uint32_t max,
+                           uint8_t gathered[kGather]) {
+  const size_t first = m->parts[0].len, all = first + m->parts[1].len;
+  if (first && m->parts[1].len && all <= kGather) {
+    memcpy(gathered, m->parts[0].ptr, first);
+    memcpy(gathered + first, m->parts[1].ptr, m->parts[1].len);
+    return (at_bytes){gathered, all};
+  }
+  at_bytes part = at < first ? m->parts[0] : m->parts[1];
+  if (at >= first) at -= first;
+  return (at_bytes){part.len ? part.ptr + at : NULL,
+                    AT_MIN(part.len - at, (size_t)max)};
+}
+
+// What a message takes in its stream.
+static size_t stream_bytes(const at_stream *s, uint64_t bytes) {
+  return bytes + (bytes / s->medium->max_frame + 2) * sizeof(at_frame);
+}
+
+static at_status send_message(const sender *x, const at_wire_out *m) {
+  at_stream *s = x->s;
+  const uint32_t max = s->medium->max_frame;
+  const uint64_t bytes = m->parts[0].len + m->parts[1].len;
+  uint8_t gathered[kGather];
+  for (uint64_t at = 0; at < bytes || !at;) {
+    at_bytes slice = next_slice(m, at, max, gathered);
+    size_t better = AT_MIN(stream_bytes(s, bytes - at), (size_t)4 * max);
+    size_t need = x->wait.until_ns ? sizeof(at_frame) + slice.len
+                                   : stream_bytes(s, bytes);
+    if (x->wait.until_ns || !at) {
+      at_status st = wait_for_room(x, need, better, at ? NULL : &bytes);
+      if (st.err && at) {
+        at_frame f = {.type = AT_FRAME_ABANDON};
+        write_frame(s, x->to, x->lane, &f, (at_bytes){0});
+        // Its receiver counts no credits for it.
+        x->l->messages--;
+        x->l->bytes -= bytes;
+      }
+      if (st.err) return st;
+    }
+    if (!at) x->l->messages++, x->l->bytes += bytes;
+    at_frame f = {
+        .type = AT_FRAME_DATA, .kind = m->kind, .tag = m->tag, .bytes = bytes};
+    write_frame(s, x->to, x->lane, &f, slice);
+    at += slice.len;
+    if (!at) break;
+    if (at < bytes) s->medium->push(s, x->to, x->lane);
+  }
+  return AT_OK;
+}
+
+static at_status check_message(const at_stream *s, at_wire_lane lane,
+                               const at_wire_out *m, bool waits) {
+  const uint64_t bytes = at_add(m->parts[0].len, m->parts[1].len);
+  const uint64_t most =
+      lane == AT_WIRE_CONTROL ? AT_WIRE_CONTROL_BYTES : s->options.max_bytes;
+  const uint64_t at_once = AT_MIN(most, (uint64_t)AT_STREAM_AT_ONCE);
+  if (bytes <= (waits ? most : at_once)) return AT_OK;
+  return AT_FAIL(AT_INVALID_ARGUMENT,
+                 "a message of %llu bytes; at most %llu go %s",
+                 (unsigned long long)bytes,
+                 (unsigned long long)(bytes > most ? most : at_once),
+                 bytes > most ? "in this lane" : "without a wait");
+}
+
+// The poller pushes when it has done what it has at hand.
+static void push_sent(const sender *x) {
+  if (at_stream_polls(x->s))
+    x->l->unpushed = true;
+  else
+    x->s->medium->push(x->s, x->to, x->lane);
+}
+
+static at_status stream_send(at_wire *w, uint32_t to, at_wire_lane lane,
+                             const at_wire_out *messages, uint32_t count,
+                             const at_wire_wait *wait, uint32_t *out_sent) {
+  at_stream *s = (at_stream *)w;
+  sender x = {s, &s->members[to].lanes[lane], to, lane, *wait};
+  uint32_t sent = 0;
+  if (out_sent) *out_sent = 0;
+  for (uint32_t i = 0; i < count; i++)
+    AT_TRY(check_message(s, lane, &messages[i], wait->until_ns != 0));
+  if (wait->until_ns && at_stream_polls(s))
+    return AT_FAIL(AT_FAILED_PRECONDITION,
+                   "a send from the wire's own thread may not wait");
+  at_status st = take_turn(&x, sizeof(at_frame));
+  if (st.err) return st;
+  while (sent < count && !st.err) {
+    st = send_message(&x, &messages[sent]);
+    sent += !st.err;
+  }
+  push_sent(&x);
+  end_turn(x.l);
+  if (out_sent) *out_sent = sent;
+  return st;
+}
+
+// ---- The face
+// -----------------------------------------------------------------
+static void stream_release(at_wire *w, uint32_t from, at_wire_lane lane,
+                           uint64_t bytes) {
+  at_stream_release((at_stream *)w, from, lane, bytes);
+}
+
+static void stream_wake(at_wire *w) {
+  at_stream *s = (at_stream *)w;
+  for (uint32_t m = 0; m < w->count; m++)
+    if (m != w->me) at_stream_wake_senders(s, m);
+}
+
+void at_stream_wake_senders(at_stream *s, uint32_t member) {
+  for (at_wire_lane k = 0; k < AT_WIRE_LANES; k++) {
+    at_stream_lane *l = &s->members[member].lanes[k];
+    pthread_mutex_lock(&l->lock);
+    pthread_cond_broadcast(&l->turn);
+    pthread_mutex_unlock(&l->lock);
+    at_stream_roomy(s, member, k);
+  }
+}
+
+static at_status stream_member(at_wire *w, uint32_t member) {
+  at_stream *s = (at_stream *)w;
+  return atomic_load(&s->members[member].lost) ? why_lost(s, member) : AT_OK;
+}
+
+static void stream_counts(at_wire *w, at_wire_counts *out) {
+  at_stream *s = (at_stream *)w;
+  *out = (at_wire_counts){.received_messages = atomic_load(&s->tally.messages),
+                          .received_bytes = atomic_load(&s->tally.bytes),
+                          .received_frames = atomic_load(&s->tally.frames),
+                          .wakeups = atomic_load(&s->tally.wakeups),
+                          .bells = atomic_load(&s->tally.bells),
+                          .syscalls = atomic_load(&s->tally.syscalls)};
+  for (uint32_t m = 0; m < w->count; m++) {
+    for (at_wire_lane k = 0; k < AT_WIRE_LANES && m != w->me; k++) {
+      at_stream_lane *l = &s->members[m].lanes[k];
+      pthread_mutex_lock(&l->lock);
+      out->sent_messages += l->messages;
+      out->sent_bytes += l->bytes;
+      out->sent_frames += l->frames;
+      out->refused += l->refusals;
+      out->waits += l->waits;
+      pthread_mutex_unlock(&l->lock);
+    }
+  }
+}
+
+static void stream_close(at_wire *w) {
+  at_stream *s = (at_stream *)w;
+  for (uint32_t m = 0; m < w->count; m++)
+    for (at_wire_lane k = 0; k < AT_WIRE_LANES && m != w->me; k++)
+      if (!atomic_load(&s->members[m].lost))
+        at_stream_notice(s, m, k, AT_FRAME_LEAVE, k);
+  atomic_store(&s->stop, true);
+  s->medium->wake(s);
+  at_thread_join(s->poller);
+  s->medium->close(s);
+  at_stream_free(s);
+}
+
+// ---- Made and freed
+// -----------------------------------------------------------------
+static const at_wire_vtable kVtable = {
+    .send = stream_send,
+    .release = stream_release,
+    .wake = stream_wake,
+    .member = stream_member,
+    .counts = stream_counts,
+    .close = stream_close,
+};
+
+static void free_lane(at_stream_lane *l) {
+  pthread_mutex_destroy(&l->lock);
+  pthread_cond_destroy(&l->turn);
+}
+
+void at_stream_free(at_stream *s) {
+  for (uint32_t m = 0; m < s->face.count; m++) {
+    for (int k = 0; k < AT_WIRE_LANES; k++) free_lane(&s->members[m].lanes[k]);
+    at_status_free(s->members[m].why);
+  }
+  pthread_mutex_destroy(&s->lock);
+  free(s);
+}
+
+static void init_lane(const at_stream *s, at_wire_lane lane,
+                      at_stream_lane *l) {
+  pthread_mutex_init(&l->lock, NULL);
+  pthread_cond_init(&l->turn, NULL);
+  l->in.limits = (at_frame_limits){
+      .max_bytes = lane == AT_WIRE_CONTROL ? AT_WIRE_CONTROL_BYTES
+                                           : s->options.max_bytes,
+      .max_frame = s->medium->max_frame,
+      .epoch = s->options.epoch,
+      .lane = lane,
+      .check_bodies = s->medium->sums && !s->options.unchecked};
+}
+
+at_status at_stream_create(const at_stream_medium *medium,
+                           const at_wire_options *options, void *own,
+                           at_stream **out) {
+  at_stream *s = calloc(1, sizeof *s + options->count * sizeof *s->members);
+  if (!s)
+    return AT_FAIL(AT_RESOURCE_EXHAUSTED,
+                   "no memory for a wire of %u processes", options->count);
+  s->face = (at_wire){&kVtable, medium->name, options->count, options->me};
+  s->medium = medium;
+  s->own = own;
+  s->options = *options;
+  s->options.group = s->options.addresses = NULL;
+  pthread_mutex_init(&s->lock, NULL);
+  for (uint32_t m = 0; m < options->count; m++)
+    for (at_wire_lane k = 0; k < AT_WIRE_LANES; k++)
+      init_lane(s, k, &s->members[m].lanes[k]);
+  *out = s;
+  return AT_OK;
+}
+
+at_status at_stream_start(at_stream *s, at_wire **out) {
+  *out = &s->face;
+  s->medium->beat(s);  // from here on others expect more of them
+  at_status st = at_thread_start("atoll-wire", AT_THREAD_STACK, at_stream_poll,
+                                 s, &s->poller);
+  if (!st.err) return st;
+  *out = NULL;
+  return at_status_prefix(st, "no thread to hear other processes");
+}

@@ -1,0 +1,151 @@
+// What media have in common that carry streams of bytes: a wire over two
+// streams (lanes) each way between any two members. It cuts messages into
+// frames, keeps credits and turns, and runs the poller. A medium moves the
+// bytes.
+//
+// Locks. A lane's `lock` is for who sends in it and is never held across a
+// wait. `taken` lets a sender keep its turn while it waits for room without the
+// lock, so that the wire's own frames get through between.
+#ifndef ATOLL_POD_WIRE_STREAM_H_
+#define ATOLL_POD_WIRE_STREAM_H_
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/uio.h>
+
+#include "base/thread.h"
+#include "pod/wire_frame.h"
+
+enum {
+  AT_STREAM_AT_ONCE = 128 << 10,  // of a message that does not wait, at most
+  // Beyond the room of a lane there is place for these: ABANDON and LEAVE.
+  AT_STREAM_RESERVE = 2 * sizeof(at_frame),
+};
+
+typedef struct at_stream at_stream;
+
+// Messages and bytes whose credits have come back so far.
+typedef struct at_stream_credit {
+  _Atomic uint64_t messages, bytes;
+} at_stream_credit;
+
+typedef struct at_stream_lane {
+  // To the member. Under the lock:
+  pthread_mutex_t lock;
+  pthread_cond_t turn;
+  bool taken;         // a sender waits for room
+  uint32_t in_line;   // senders that wait for their turn
+  uint32_t sequence;  // of the next frame
+  uint64_t messages, bytes, frames, waits, refusals;
+  // Any thread:
+  _Atomic uint32_t *room;    // moves with every credit and all room that comes
+  at_stream_credit *credit;  // what the member has released
+  _Atomic uint32_t waiting;  // senders that sleep on `room`
+  _Atomic size_t refused;    // bytes that a refused send needs; 0: none was
+  bool unpushed;             // the poller's: it has sent, and not pushed
+  // From the member. The poller's, but for the credit:
+  at_frames in;
+  at_stream_credit *released;  // by this process
+  bool left;                   // LEAVE has come
+} at_stream_lane;
+
+typedef struct at_stream_member {
+  at_stream_lane lanes[AT_WIRE_LANES];
+  _Atomic bool lost;
+  at_status why;      // under at_stream's lock; set once, with `lost`
+  uint64_t heard_ns;  // the poller's: last sign of life
+} at_stream_member;
+
+typedef struct at_stream_medium {
+  const char *name;
+  bool sums;  // bodies need checksums
+  uint32_t max_frame;
+  uint64_t tick_ns;  // between two looks at who is still there, at most
+  // Sending, under the lane's lock. `room`: bytes that `write` takes now
+  // (beside AT_STREAM_RESERVE); whoever waits asks for more at a time than who
+  // does not. `push`: what was written is under way when it returns.
+  size_t (*room)(at_stream *s, uint32_t to, at_wire_lane lane, bool waits);
+  void (*write)(at_stream *s, uint32_t to, at_wire_lane lane,
+                const struct iovec *v, int n);
+  void (*push)(at_stream *s, uint32_t to, at_wire_lane lane);
+  // From now on the lane's `room` word moves, or with `poller` this process's
+  // poller wakes, when there is room for `bytes`, or credits come.
+  void (*want)(at_stream *s, uint32_t to, at_wire_lane lane, size_t bytes,
+               bool poller);
+  // Any thread: the credit of the lane from a member has grown.
+  void (*released)(at_stream *s, uint32_t from, at_wire_lane lane);
+  void (*wake)(at_stream *s);  // the poller
+  // The poller's. `read`: up to n bytes of a lane, 0: none now. `sleep`: finds
+  // out what there is to read, and waits for it, or for work, until a time at
+  // most. `check`: is the member still there? `beat`: a sign of life to all,
+  // also before the poller has started.
+  // `drop`: of one lost.
+  void (*start)(at_stream *s);  // may be NULL
+  size_t (*read)(at_stream *s, uint32_t from, at_wire_lane lane, void *to,
+                 size_t n);
+  void (*sleep)(at_stream *s, uint64_t until_ns);
+  at_status (*check)(at_stream *s, uint32_t member, uint64_t now_ns);
+  void (*beat)(at_stream *s);
+  void (*drop)(at_stream *s, uint32_t member);
+  void (*close)(
+      at_stream *s);  // the poller has ended; frees what is the medium's
+} at_stream_medium;
+
+// What the poller counts, and who releases credits. Any thread reads it.
+typedef struct at_stream_tally {
+  _Atomic uint64_t messages, bytes, frames;  // received
+  _Atomic uint64_t wakeups, syscalls, bells;
+} at_stream_tally;
+
+struct at_stream {
+  at_wire face;
+  const at_stream_medium *medium;
+  void *own;                // the medium's
+  at_wire_options options;  // with defaults filled in; its texts are gone
+  at_thread *poller;
+  _Atomic bool stop;
+  uint64_t tick_ns, beat_ns, ticked_ns;  // next tick and beat, last tick
+  _Atomic bool urgent;                   // a tick is due now
+  _Atomic uint32_t num_refused;          // lanes with `refused`
+  at_stream_tally tally;
+  pthread_mutex_t lock;
+  at_stream_member members[];  // [count]; options.me is unused
+};
+
+// RESOURCE_EXHAUSTED: no memory.
+at_status at_stream_create(const at_stream_medium *medium,
+                           const at_wire_options *options, void *own,
+                           at_stream **out);
+// Once lanes have `room`, `credit` and `released`: starts the poller.
+// *out is set before the first call of the sink.
+at_status at_stream_start(at_stream *s, at_wire **out);
+void at_stream_free(at_stream *s);  // one never started; leaves `own` alone
+
+// Tells senders that wait in a lane that room or credits have come. Any thread.
+void at_stream_roomy(at_stream *s, uint32_t to, at_wire_lane lane);
+// Sends a frame that is not of a message, if its lane has room. `about`:
+// CREDIT's lane. Any thread.
+bool at_stream_notice(at_stream *s, uint32_t to, at_wire_lane lane,
+                      at_frame_type type, at_wire_lane about);
+bool at_stream_polls(const at_stream *s);  // is this thread the poller?
+static inline void at_tally(_Atomic uint64_t *count, uint64_t n) {
+  atomic_fetch_add_explicit(count, n, memory_order_relaxed);
+}
+void at_stream_release(at_stream *s, uint32_t from, at_wire_lane lane,
+                       uint64_t bytes);
+// Those who wait to send to a member look again whether they may or must not.
+void at_stream_wake_senders(at_stream *s, uint32_t member);
+void at_stream_poll(void *stream);  // what the poller does, until `stop`
+// Must the poller go on rather than sleep? Media ask between telling others
+// that it sleeps and its sleep.
+bool at_stream_has_work(at_stream *s);
+// A word that processes share: wait while it is `value`, until a time
+// (UINT64_MAX: for ever); wake all who do.
+void at_futex_wait_shared(_Atomic uint32_t *word, uint32_t value,
+                          uint64_t until_ns);
+void at_futex_wake_shared(_Atomic uint32_t *word);
+
+at_status at_wire_shm_open(const at_wire_options *o, at_wire **out);
+at_status at_wire_tcp_open(const at_wire_options *o, at_wire **out);
+
+#endif

@@ -1,0 +1,447 @@
+// TCP as a medium: a connection for each lane between two members, so that
+// small messages never queue behind data. Senders write to the socket
+// themselves; what it does not take waits in a buffer of fixed size, which the
+// poller empties.
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "pod/address.h"
+#include "pod/wire_meet.h"
+#include "pod/wire_stream.h"
+
+enum {
+  kFrame = 128 << 10,
+  kTogether = 16 << 10,  // the poller's messages below this leave together
+  kEvents = 64,          // of one look at the sockets
+  kCreditParts = 8,      // a credit frame for each such part of a window
+  kLingerMs = 1000,      // for others to take what was sent before a close
+  kMs = 1000000,         // ns
+};
+static const size_t kOut[AT_WIRE_LANES] = {64 << 10, 256 << 10};
+static const size_t kIn[AT_WIRE_LANES] = {16 << 10, 64 << 10};
+static const uint64_t kBell = UINT64_MAX;  // the event of the poller's own
+
+typedef struct socket_lane {
+  int fd;  // -1: none, or lost; changed under the lane's lock
+  // The poller's:
+  uint8_t *in;
+  size_t in_at, in_end;
+  bool ready, closing, ended;
+  // Under the lane's lock:
+  uint8_t *out;
+  size_t out_at, out_end;
+  // Any thread:
+  _Atomic uint32_t room;
+  at_stream_credit credit, released;
+  _Atomic uint64_t told_messages, told_bytes;  // of `released`
+} socket_lane;
+
+typedef struct peer {
+  socket_lane lanes[AT_WIRE_LANES];
+  bool heard;  // since the last check
+} peer;
+
+typedef struct tcp {
+  const at_wire_options *options;  // while it opens
+  at_addresses addresses;
+  int epoll, bell;
+  peer peers[];
+} tcp;
+
+static tcp *tcp_of(const at_stream *s) { return s->own; }
+
+// ---- Sending
+// -----------------------------------------------------------------
+static size_t waiting_bytes(const socket_lane *l) {
+  return l->out_end - l->out_at;
+}
+
+// How much the socket takes now; what is wrong with it is found by its reader.
+static size_t try_send(at_stream *s, int fd, const struct iovec *v, int n) {
+  const struct msghdr m = {.msg_iov = (struct iovec *)v,
+                           .msg_iovlen = (size_t)n};
+  for (;;) {
+    ssize_t k = sendmsg(fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+    at_tally(&s->tally.syscalls, 1);
+    if (k >= 0) return (size_t)k;
+    if (errno != EINTR) return 0;
+  }
+}
+
+static void flush(at_stream *s, socket_lane *l) {
+  if (!waiting_bytes(l) || l->fd < 0) return;
+  const struct iovec v = {l->out + l->out_at, waiting_bytes(l)};
+  l->out_at += try_send(s, l->fd, &v, 1);
+  if (l->out_at == l->out_end) l->out_at = l->out_end = 0;
+}
+
+static void keep(socket_lane *l, at_wire_lane lane, const void *p, size_t n) {
+  const size_t all = kOut[lane] + AT_STREAM_RESERVE;
+  if (l->out_end + n > all) {
+    memmove(l->out, l->out + l->out_at, waiting_bytes(l));
+    l->out_end -= l->out_at;
+    l->out_at = 0;
+  }
+  AT_ASSERT(l->out_end + n <= all);
+  memcpy(l->out + l->out_end, p, n);
+  l->out_end += n;
+}
+
+static size_t tcp_room(at_stream *s, uint32_t to, at_wire_lane lane,
+                       bool waits) {
+  socket_lane *l = &tcp_of(s)->peers[to].lanes[lane];
+  if (!at_stream_polls(s)) flush(s, l);
+  size_t used = waiting_bytes(l);
+  if (waits && used) return 0;
+  return used < kOut[lane] ? kOut[lane] - used : 0;
+}
+
+static void tcp_write(at_stream *s, uint32_t to, at_wire_lane lane,
+                      const struct iovec *v, int n) {
+  socket_lane *l = &tcp_of(s)->peers[to].lanes[lane];
+  size_t bytes = 0, sent = 0;
+  for (int i = 0; i < n; i++) bytes += v[i].iov_len;
+  if (l->fd < 0) return;
+  if (!waiting_bytes(l) && !(at_stream_polls(s) && bytes < kTogether))
+    sent = try_send(s, l->fd, v, n);
+  for (int i = 0; i < n; i++) {
+    size_t skip = AT_MIN(sent, v[i].iov_len);
+    sent -= skip;
+    if (skip < v[i].iov_len)
+      keep(l, lane, (const uint8_t *)v[i].iov_base + skip, v[i].iov_len - skip);
+  }
+}
+
+static void tcp_push(at_stream *s, uint32_t to, at_wire_lane lane) {
+  flush(s, &tcp_of(s)->peers[to].lanes[lane]);
+}
+
+// The poller hears of room in sockets, and of credits, in any case.
+static void tcp_want(at_stream *s, uint32_t to, at_wire_lane lane, size_t bytes,
+                     bool poller) {
+  (void)s, (void)to, (void)lane, (void)bytes, (void)poller;
+}
+
+// ---- Credits
+// -----------------------------------------------------------------
+static void tell_credit(at_stream *s, uint32_t from, at_wire_lane lane) {
+  socket_lane *l = &tcp_of(s)->peers[from].lanes[lane];
+  uint64_t messages = atomic_load(&l->released.messages);
+  uint64_t bytes = atomic_load(&l->released.bytes);
+  if (!at_stream_notice(s, from, AT_WIRE_CONTROL, AT_FRAME_CREDIT, lane))
+    return;
+  atomic_store(&l->told_messages, messages);
+  atomic_store(&l->told_bytes, bytes);
+}
+
+static void tcp_released(at_stream *s, uint32_t from, at_wire_lane lane) {
+  socket_lane *l = &tcp_of(s)->peers[from].lanes[lane];
+  uint64_t messages =
+      atomic_load(&l->released.messages) - atomic_load(&l->told_messages);
+  uint64_t bytes =
+      atomic_load(&l->released.bytes) - atomic_load(&l->told_bytes);
+  if (messages >= AT_MAX(s->options.window_messages / kCreditParts, 1u) ||
+      bytes >= AT_MAX(s->options.window_bytes / kCreditParts, (uint64_t)1))
+    tell_credit(s, from, lane);
+}
+
+// ---- Receiving
+// -----------------------------------------------------------------
+// Into `to` and, what is more, into the lane's buffer.
+static size_t receive(at_stream *s, peer *p, socket_lane *l, at_wire_lane lane,
+                      void *to, size_t n) {
+  struct iovec v[2] = {{to, n}, {l->in, kIn[lane]}};
+  struct msghdr m = {.msg_iov = v, .msg_iovlen = 2};
+  ssize_t k;
+  do {
+    k = recvmsg(l->fd, &m, MSG_DONTWAIT);
+    at_tally(&s->tally.syscalls, 1);
+  } while (k < 0 && errno == EINTR);
+  const bool full = k == (ssize_t)(n + kIn[lane]);
+  l->ready = full || (k > 0 && l->closing);
+  l->ended |= k == 0 || (k < 0 && errno != EAGAIN && errno != EWOULDBLOCK);
+  if (l->ended) atomic_store(&s->urgent, true);
+  if (k <= 0) return 0;
+  p->heard = true;
+  l->in_at = 0;
+  l->in_end = (size_t)k > n ? (size_t)k - n : 0;
+  return AT_MIN((size_t)k, n);
+}
+
+static size_t tcp_read(at_stream *s, uint32_t from, at_wire_lane lane, void *to,
+                       size_t n) {
+  peer *p = &tcp_of(s)->peers[from];
+  socket_lane *l = &p->lanes[lane];
+  size_t have = l->in_end - l->in_at;
+  if (!have)
+    return l->ready && !l->ended && l->fd >= 0 ? receive(s, p, l, lane, to, n)
+                                               : 0;
+  n = AT_MIN(n, have);
+  memcpy(to, l->in + l->in_at, n);
+  l->in_at += n;
+  return n;
+}
+
+// ---- Sleep
+// -----------------------------------------------------------------
+static void on_room(at_stream *s, uint32_t to, at_wire_lane lane) {
+  at_stream_lane *l = &s->members[to].lanes[lane];
+  pthread_mutex_lock(&l->lock);
+  flush(s, &tcp_of(s)->peers[to].lanes[lane]);
+  pthread_mutex_unlock(&l->lock);
+  at_stream_roomy(s, to, lane);
+}
+
+static void on_event(at_stream *s, const struct epoll_event *e) {
+  tcp *t = tcp_of(s);
+  uint64_t count;
+  if (e->data.u64 == kBell) {
+    (void)!read(t->bell, &count, sizeof count);
+    at_tally(&s->tally.syscalls, 1);
+    return;
+  }
+  const uint32_t from = (uint32_t)(e->data.u64 / AT_WIRE_LANES);
+  const at_wire_lane lane = e->data.u64 % AT_WIRE_LANES;
+  socket_lane *l = &t->peers[from].lanes[lane];
+  if (e->events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) l->closing = true;
+  if (e->events & EPOLLIN || l->closing) l->ready = true;
+  if (e->events & EPOLLOUT) on_room(s, from, lane);
+}
+
+// More than has been read so far.
+static bool any_readable(at_stream *s) {
+  for (uint32_t m = 0; m < s->face.count; m++) {
+    for (int lane = 0; lane < AT_WIRE_LANES; lane++) {
+      const socket_lane *l = &tcp_of(s)->peers[m].lanes[lane];
+      if (l->fd < 0 || s->members[m].lanes[lane].left) continue;
+      if ((l->ready && !l->ended) || l->in_at < l->in_end) return true;
+    }
+  }
+  return false;
+}
+
+static void tcp_sleep(at_stream *s, uint64_t until_ns) {
+  struct epoll_event events[kEvents];
+  uint64_t now_ns = at_clock_ns();
+  int ms = 0;
+  if (until_ns > now_ns && !any_readable(s) && !at_stream_has_work(s))
+    ms = (int)((until_ns - now_ns + kMs - 1) / kMs);
+  int n = epoll_wait(tcp_of(s)->epoll, events, kEvents, ms);
+  at_tally(&s->tally.syscalls, 1);
+  at_tally(&s->tally.wakeups, ms != 0);
+  for (int i = 0; i < n; i++) on_event(s, &events[i]);
+}
+
+static void tcp_wake(at_stream *s) {
+  const uint64_t one = 1;
+  (void)!write(tcp_of(s)->bell, &one, sizeof one);
+  at_tally(&s->tally.syscalls, 1);
+}
+
+// ---- Life
+// -----------------------------------------------------------------
+static at_status tcp_check(at_stream *s, uint32_t member, uint64_t now_ns) {
+  peer *p = &tcp_of(s)->peers[member];
+  if (p->heard) s->members[member].heard_ns = now_ns;
+  p->heard = false;
+  for (int lane = 0; lane < AT_WIRE_LANES; lane++)
+    if (p->lanes[lane].ended && !s->members[member].lanes[lane].left)
+      return AT_FAIL(AT_UNAVAILABLE, "it has ended, or the connection broke");
+  return AT_OK;
+}
+
+static void tcp_beat(at_stream *s) {
+  for (uint32_t m = 0; m < s->face.count; m++) {
+    if (m == s->face.me || atomic_load(&s->members[m].lost)) continue;
+    at_stream_notice(s, m, AT_WIRE_CONTROL, AT_FRAME_BEAT, AT_WIRE_CONTROL);
+    for (at_wire_lane lane = 0; lane < AT_WIRE_LANES; lane++) {
+      socket_lane *l = &tcp_of(s)->peers[m].lanes[lane];
+      if (atomic_load(&l->released.messages) != atomic_load(&l->told_messages))
+        tell_credit(s, m, lane);
+    }
+  }
+}
+
+static void tcp_drop(at_stream *s, uint32_t member) {
+  for (at_wire_lane lane = 0; lane < AT_WIRE_LANES; lane++) {
+    socket_lane *l = &tcp_of(s)->peers[member].lanes[lane];
+    pthread_mutex_lock(&s->members[member].lanes[lane].lock);
+    close(l->fd);
+    l->fd = -1;
+    l->out_at = l->out_end = 0;
+    pthread_mutex_unlock(&s->members[member].lanes[lane].lock);
+  }
+}
+
+// Until the other side has read everything and closed, or the time is over: a
+// close with unread bytes would take back what is under way.
+static void linger(at_stream *s, socket_lane *l, uint64_t until_ns) {
+  bool shut = false, open = true;
+  char waste[4096];
+  while (open && at_clock_ns() < until_ns) {
+    flush(s, l);
+    if (!waiting_bytes(l) && !shut) shut = !shutdown(l->fd, SHUT_WR);
+    struct pollfd p = {.fd = l->fd,
+                       .events = POLLIN | (waiting_bytes(l) ? POLLOUT : 0)};
+    uint64_t now_ns = at_clock_ns();
+    int ms = now_ns < until_ns ? (int)((until_ns - now_ns) / kMs) : 0;
+    if (poll(&p, 1, ms) <= 0) continue;
+    ssize_t k = recv(l->fd, waste, sizeof waste, MSG_DONTWAIT);
+    open = k > 0 || (k < 0 && (errno == EAGAIN || errno == EINTR));
+  }
+}
+
+static void free_tcp(tcp *t, uint32_t count) {
+  for (uint32_t m = 0; m < count; m++) {
+    for (int lane = 0; lane < AT_WIRE_LANES; lane++) {
+      socket_lane *l = &t->peers[m].lanes[lane];
+      if (l->fd >= 0) close(l->fd);
+      free(l->in);
+      free(l->out);
+    }
+  }
+  if (t->epoll >= 0) close(t->epoll);
+  if (t->bell >= 0) close(t->bell);
+  free(t);
+}
+
+static void tcp_close(at_stream *s) {
+  tcp *t = tcp_of(s);
+  uint64_t until_ns = at_clock_ns() + (uint64_t)kLingerMs * kMs;
+  // Every member reads what is left of all before the first one is waited for.
+  for (uint32_t m = 0; m < s->face.count; m++)
+    for (int lane = 0; lane < AT_WIRE_LANES; lane++)
+      if (t->peers[m].lanes[lane].fd >= 0) flush(s, &t->peers[m].lanes[lane]);
+  for (uint32_t m = 0; m < s->face.count; m++)
+    for (int lane = 0; lane < AT_WIRE_LANES; lane++)
+      if (t->peers[m].lanes[lane].fd >= 0)
+        linger(s, &t->peers[m].lanes[lane], until_ns);
+  free_tcp(t, s->face.count);
+}
+
+static const at_stream_medium kTcp = {
+    .name = "tcp",
+    .sums = true,
+    .max_frame = kFrame,
+    .tick_ns = 100 * (uint64_t)kMs,
+    .room = tcp_room,
+    .write = tcp_write,
+    .push = tcp_push,
+    .want = tcp_want,
+    .released = tcp_released,
+    .wake = tcp_wake,
+    .read = tcp_read,
+    .sleep = tcp_sleep,
+    .check = tcp_check,
+    .beat = tcp_beat,
+    .drop = tcp_drop,
+    .close = tcp_close,
+};
+
+// ---- Meeting
+// -----------------------------------------------------------------
+static at_status tcp_listen(void *arg, int *out) {
+  tcp *t = arg;
+  return at_address_listen(&t->addresses, t->options->me, out);
+}
+
+static at_status tcp_call(void *arg, uint32_t member, uint64_t until_ns,
+                          int *out) {
+  tcp *t = arg;
+  struct addrinfo *all;
+  AT_TRY(at_address_resolve(&t->addresses, member, &all));
+  *out = at_address_connect(all, until_ns);
+  freeaddrinfo(all);
+  return AT_OK;
+}
+
+static at_status tcp_met(void *arg, uint32_t member, uint32_t call, int fd,
+                         const int *fds, int count) {
+  tcp *t = arg;
+  int one = 1;
+  struct epoll_event e = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET,
+                          .data.u64 = member * AT_WIRE_LANES + call};
+  socket_lane *l = &t->peers[member].lanes[call];
+  l->fd = fd;
+  l->in = malloc(kIn[call]);
+  l->out = malloc(kOut[call] + AT_STREAM_RESERVE);
+  if (!l->in || !l->out)
+    return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory to talk to process %u",
+                   member);
+  (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+  if (epoll_ctl(t->epoll, EPOLL_CTL_ADD, fd, &e))
+    return AT_FAIL(AT_UNAVAILABLE, "cannot listen to process %u: %s", member,
+                   strerror(errno));
+  return AT_OK;
+}
+
+// ---- Opening
+// -----------------------------------------------------------------
+static at_status make_tcp(const at_wire_options *o, tcp **out) {
+  if (!o->addresses || at_address_count(o->addresses) != o->count)
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "%u processes need as many addresses; there are %u",
+                   o->count, o->addresses ? at_address_count(o->addresses) : 0);
+  tcp *t = calloc(1, sizeof *t + o->count * sizeof *t->peers);
+  if (!t)
+    return AT_FAIL(AT_RESOURCE_EXHAUSTED,
+                   "no memory for a wire of %u processes", o->count);
+  t->options = o;
+  t->addresses = (at_addresses){o->addresses, "the addresses of the group"};
+  for (uint32_t m = 0; m < o->count; m++)
+    for (int lane = 0; lane < AT_WIRE_LANES; lane++)
+      t->peers[m].lanes[lane].fd = -1;
+  t->epoll = epoll_create1(EPOLL_CLOEXEC);
+  t->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  struct epoll_event e = {.events = EPOLLIN, .data.u64 = kBell};
+  if (t->epoll >= 0 && t->bell >= 0 &&
+      !epoll_ctl(t->epoll, EPOLL_CTL_ADD, t->bell, &e))
+    return *out = t, AT_OK;
+  at_status st =
+      AT_FAIL(AT_RESOURCE_EXHAUSTED, "no descriptors: %s", strerror(errno));
+  free_tcp(t, o->count);
+  return st;
+}
+
+static void connect_lanes(tcp *t, at_stream *s) {
+  for (uint32_t m = 0; m < s->face.count; m++) {
+    for (int lane = 0; lane < AT_WIRE_LANES; lane++) {
+      at_stream_lane *l = &s->members[m].lanes[lane];
+      l->room = &t->peers[m].lanes[lane].room;
+      l->credit = &t->peers[m].lanes[lane].credit;
+      l->released = &t->peers[m].lanes[lane].released;
+    }
+  }
+}
+
+at_status at_wire_tcp_open(const at_wire_options *o, at_wire **out) {
+  tcp *t;
+  at_stream *s = NULL;
+  AT_TRY(make_tcp(o, &t));
+  const at_meeting meeting = {.options = o,
+                              .arg = t,
+                              .calls = AT_WIRE_LANES,
+                              .listen = tcp_listen,
+                              .call = tcp_call,
+                              .met = tcp_met};
+  at_status st = at_meet(&meeting);
+  if (!st.err) st = at_stream_create(&kTcp, o, t, &s);
+  if (!st.err) {
+    t->options = NULL;
+    connect_lanes(t, s);
+    st = at_stream_start(s, out);
+  }
+  if (st.err) {
+    if (s) at_stream_free(s);
+    free_tcp(t, o->count);
+  }
+  return st;
+}
