@@ -54,6 +54,10 @@ typedef void (*PJRT_PayloadVisitor)(const char *key, size_t key_size,
 typedef void (*PJRT_ViewDeleteCallback)(void *device_buffer_ptr,
                                         void *user_arg);
 typedef void (*PJRT_ChunkDeleter)(void *data, void *deleter_arg);
+typedef PJRT_Error *(*PJRT_KeyValueGetCallback)(
+    PJRT_KeyValueGetCallback_Args *args);
+typedef PJRT_Error *(*PJRT_KeyValuePutCallback)(
+    PJRT_KeyValuePutCallback_Args *args);
 """
 
 # What a pointer field points to. Key: "Struct.field" or "field".
@@ -145,6 +149,9 @@ POINTERS = {
         "void (*{})(PJRT_Buffer_DonateWithControlDependency_Callback_Args *)",
     "future_ready_callback":
         "void (*{})(PJRT_Buffer_CopyRawToHostFuture_Callback_Args *)",
+    "kv_get_callback": "PJRT_KeyValueGetCallback",
+    "kv_put_callback": "PJRT_KeyValuePutCallback",
+    "value_deleter_callback": "void (*{})(char *)",
     "process_infos": "PJRT_ProcessInfo *",
     "base": "PJRT_Extension_Base",
     "profiler_api": "PLUGIN_Profiler_Api *",
@@ -156,6 +163,7 @@ POINTERS = {
     "type_info": "PJRT_FFI_Type_Info *",
     # The same field name with another meaning.
     "PJRT_Client_Compile_Args.executable": "PJRT_LoadedExecutable *",
+    "PJRT_KeyValueGetCallback_Args.value": "char *",
     "PJRT_Chunk.data": "void *", "PJRT_Client_DmaMap_Args.data": "void *",
     "PJRT_Client_DmaUnmap_Args.data": "void *",
     "PJRT_FFI_UserData.data": "void *",

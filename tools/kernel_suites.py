@@ -15,8 +15,8 @@ check     for the standing tests: runs a sample by hash of what the manifest say
 
 Every command can be stopped and started again: results are in build/suites/SUITE, a line each. What the
 manifest has a result for is not run again without --again: another machine goes on where this one stopped.
-The suites' sources are archives in ../shared/conformance, each a checkout of the commit that SUITES names;
-without its archive a suite is not run, and the exit status is 77.
+The suites' sources are archives in ../shared/conformance (--archives: another folder), each a checkout of the
+commit that SUITES names, as `git archive` makes it; without its archive a suite is not run, and the exit status is 77.
 """
 import argparse
 import collections
@@ -82,8 +82,8 @@ class Suite:
         self.programs = self.folder / "programs"
         self.manifest = TOP / "test" / "suites" / f"{name}.json"
 
-    def unpack(self):
-        archive = SHARED / self.about["archive"]
+    def unpack(self, archives):
+        archive = archives / self.about["archive"]
         if not archive.is_file():
             return False
         if not self.sources.is_dir():
@@ -431,6 +431,7 @@ def main():
     parser.add_argument("command", choices=["run", "verdicts", "manifest", "check"])
     parser.add_argument("suite", choices=sorted(SUITES))
     parser.add_argument("--library", default=TOP / "build" / "release" / "libatoll.so")
+    parser.add_argument("--archives", type=pathlib.Path, default=SHARED)
     parser.add_argument("--sample", type=float, default=1)
     parser.add_argument("--salt", default="1")
     parser.add_argument("--files", default="", help="regular expression: only these files")
@@ -441,8 +442,8 @@ def main():
     options = parser.parse_args()
     options.tried = {}
     suite = Suite(options.suite)
-    if options.command not in ("verdicts", "manifest") and not suite.unpack():
-        print(f"{SHARED / suite.about['archive']} is not there")
+    if options.command not in ("verdicts", "manifest") and not suite.unpack(options.archives):
+        print(f"{options.archives / suite.about['archive']} is not there")
         return SKIPPED
     if options.ask:
         return ask(options, suite)

@@ -1,7 +1,8 @@
 // Pooled host memory. Requests are rounded to classes eight to a doubling, so a
 // block that comes back fits the next launch of the same program exactly, with
-// its pages still mapped: steady state makes no page fault. Pages are huge:
-// smaller blocks share them.
+// its pages still mapped: steady state makes no page fault. Pages are huge, and
+// smaller blocks share them; only the first of a chip have small pages, since
+// most chips of a large pod hold little in a test.
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -17,6 +18,7 @@
 enum {
   kClasses = 16 + 38 * 8,
   kHugePage = 2 << 20,
+  kFirstSlab = 64 << 10,  // the next ones have 8 times as much, up to a huge page
   kOwnMapping = kHugePage,  // from here on a block is a mapping of its own
   kTrimmed = 256 << 10,     // from here on trimmed
   kGuardBytes = 4096,
@@ -218,12 +220,19 @@ static bool map_slab(at_blocks *b, slab *s, size_t bytes) {
 
 static size_t left(const slab *s) { return (size_t)(s->end - s->at); }
 
+// Of the next slab.
+static size_t slab_bytes(const at_blocks *b, const slab *s, size_t size) {
+  if (s == &b->large) return 8 * (size_t)kHugePage;
+  size_t bytes = kFirstSlab;
+  for (size_t i = 0; i < b->num_slabs && bytes < kHugePage; i++) bytes *= 8;
+  return size + 4096 < bytes ? AT_MIN(bytes, (size_t)kHugePage) : kHugePage;
+}
+
 // Large blocks fill small slabs up: a chip of little memory has one page.
 static void *carve(at_blocks *b, size_t size) {
   bool large = size >= kTrimmed;
   slab *s = large && left(&b->small) < size + 4096 ? &b->large : &b->small;
-  size_t bytes = s == &b->large ? 8 * (size_t)kHugePage : kHugePage;
-  if (left(s) < size && !map_slab(b, s, bytes)) return NULL;
+  if (left(s) < size && !map_slab(b, s, slab_bytes(b, s, size))) return NULL;
   uint8_t *p = large ? (uint8_t *)at_align_up((size_t)s->at, 4096) : s->at;
   s->at = p + size;
   return p;

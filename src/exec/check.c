@@ -462,7 +462,8 @@ static at_status check_exchange(const checker *c, const at_x_collective *x,
           (v->tail != UINT32_MAX || !v->tail_elements);
     if (x->kind == AT_COLL_REDUCE_SCATTER)
       ok &= v->lines == 1 && v->give_piece == v->run &&
-            v->give_row == at_mul(v->run, members) &&
+            v->give_row == at_mul(v->run, members) && v->take_row == v->run &&
+            v->result_bytes == at_mul(v->run, v->rows) &&
             at_mul(v->give_row, v->rows) == v->operand_bytes;
     const uint32_t ids[2] = {v->block, v->tail};
     for (int k = 0; k < 2; k++)

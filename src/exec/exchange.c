@@ -1,19 +1,13 @@
 // How the bytes of a collective move. One thread, the last to arrive, sees
 // every member's operands and results; large exchanges are split over the pool.
-// Each operand is read once, reductions go in the order of the group, and
-// nothing depends on who moves what.
+// Each operand is read once, and nothing depends on who moves what. Sums:
+// reduce.c.
 #include <emmintrin.h>
 #include <stdlib.h>
 
 #include "exec/exec_internal.h"
 
-enum {
-  kBlock = 8192,         // bytes of a reduction at once
-  kChunk = 32 << 10,     // bytes of a copy at once
-  kSplitBytes = 1 << 18  // below this one thread is as fast
-};
-// Results that no cache would hold are written past it.
-static const uint64_t kStreamBytes = 8 << 20;
+enum { kChunk = 32 << 10 };  // bytes of a copy at once
 
 void at_coll_prepare(const at_x_collective *x, at_coll *out) {
   *out = (at_coll){.x = x, .values = (const void *)(x + 1)};
@@ -57,14 +51,14 @@ typedef struct group {
 } group;
 
 static const uint8_t *operand(const group *g, uint32_t m) {
-  return g->bufs[m][g->value];
+  return g->bufs[m] ? g->bufs[m][g->value] : NULL;
 }
 static uint8_t *result(const group *g, uint32_t m) {
-  return g->bufs[m][g->results + g->value];
+  return g->bufs[m] ? g->bufs[m][g->results + g->value] : NULL;
 }
 
-static void put(const group *g, uint8_t *dst, const uint8_t *src, size_t n) {
-  if (!g->stream || ((uintptr_t)dst & 15)) {
+void at_put_bytes(uint8_t *dst, const uint8_t *src, size_t n, bool stream) {
+  if (!stream || ((uintptr_t)dst & 15)) {
     memcpy(dst, src, n);
     return;
   }
@@ -102,69 +96,6 @@ static void copy_lines(uint8_t *dst, uint64_t dst_step, const uint8_t *src,
 #undef AT_LINES
 }
 
-// ---- Reductions
-// ---------------------------------------------------------------------
-// Elements [first, first + count) of all members, reduced; where they are.
-static const uint8_t *reduce_block(const group *g, uint64_t offset,
-                                   bool is_tail, uint8_t (*acc)[kBlock]) {
-  at_kernel_fn fn = g->c->kernels[2 * g->value + is_tail];
-  uint32_t tasks = is_tail ? g->x->tail_tasks : g->x->block_tasks;
-  const uint8_t *left = operand(g, 0) + offset;
-  for (uint32_t m = 1; m < g->size; m++) {
-    void *bufs[3] = {(void *)left, (void *)(operand(g, m) + offset),
-                     acc[m & 1]};
-    fn(bufs, 0, tasks);
-    left = acc[m & 1];
-  }
-  return left;
-}
-
-// Bytes [offset, offset + n) of what the operands reduce to, cut to where the
-// members keep their parts.
-static void deal(const group *g, const uint8_t *src, uint64_t offset,
-                 uint64_t n) {
-  const at_x_exchange *x = g->x;
-  while (n) {
-    uint64_t r = offset / x->run, at = offset % x->run;
-    uint64_t part = AT_MIN(n, x->run - at);
-    uint8_t *dst = result(g, (uint32_t)(r % g->size));
-    put(g, dst + r / g->size * x->take_row + at, src, part);
-    src += part;
-    offset += part;
-    n -= part;
-  }
-}
-
-static void reduce_blocks(void *arg, int64_t begin, int64_t end,
-                          uint32_t worker) {
-  const group *g = arg;
-  _Alignas(64) uint8_t acc[2][kBlock];
-  uint64_t block = (uint64_t)g->x->block_elements * g->x->element_bytes;
-  for (int64_t b = begin; b < end; b++) {
-    uint64_t offset = (uint64_t)b * block;
-    uint64_t n = AT_MIN(block, g->x->operand_bytes - offset);
-    const uint8_t *from = reduce_block(g, offset, n < block, acc);
-    if (g->c->x->kind == AT_COLL_REDUCE_SCATTER) {
-      deal(g, from, offset, n);
-      continue;
-    }
-    for (uint32_t m = 0; m < g->size; m++)
-      put(g, result(g, m) + offset, from, n);
-  }
-  if (g->stream) _mm_sfence();
-}
-
-static void reduce(const group *g, at_pool *pool) {
-  const at_x_exchange *x = g->x;
-  if (!x->operand_bytes) return;
-  uint64_t block = (uint64_t)x->block_elements * x->element_bytes;
-  int64_t blocks = (int64_t)at_ceil_div(x->operand_bytes, block);
-  if (x->operand_bytes * g->size < kSplitBytes)
-    reduce_blocks((void *)g, 0, blocks, 0);
-  else
-    at_pool_for(pool, blocks, 8, reduce_blocks, (void *)g);
-}
-
 // ---- Copies
 // -------------------------------------------------------------------------
 // Work is numbered (giver, row, chunk of the row): every byte of an operand is
@@ -182,15 +113,17 @@ static void move_row(const moving *m, uint32_t giver, uint64_t row,
   bool by_line = x->lines > 1;
   uint64_t first = chunk * m->step;
   uint64_t n = AT_MIN(m->step, (by_line ? x->lines : x->run) - first);
+  if (!operand(g, giver)) return;
   for (uint32_t taker = 0; taker < g->size; taker++) {
+    if (!result(g, taker)) continue;
     const uint8_t *src =
         operand(g, giver) + taker * x->give_piece + row * x->give_row;
     uint8_t *dst = result(g, taker) + giver * x->take_piece + row * x->take_row;
     if (by_line)
       copy_lines(dst + first * x->take_line, x->take_line,
                  src + first * x->give_line, x->give_line, n, x->run);
-    else
-      put(g, dst + first, src + first, n);
+    else if (dst != src)  // else it was received there
+      at_put_bytes(dst + first, src + first, n, g->stream);
   }
 }
 
@@ -213,10 +146,26 @@ static void move_pieces(const group *g, at_pool *pool) {
   m.chunks = at_ceil_div(along, m.step);
   int64_t units = (int64_t)(g->size * x->rows * m.chunks);
   uint64_t bytes = x->result_bytes * g->size;
-  if (bytes < kSplitBytes)
+  if (bytes < AT_EXCHANGE_SPLIT)
     move_rows(&m, 0, units, 0);
   else
     at_pool_for(pool, units, AT_MAX(units / 64, (int64_t)1), move_rows, &m);
+}
+
+void at_piece_cut(const at_x_exchange *x, uint32_t rank, const uint8_t *from,
+                  uint8_t *to) {
+  from += rank * x->give_piece;
+  for (uint64_t r = 0; r < x->rows; r++, to += x->lines * x->run)
+    copy_lines(to, x->run, from + r * x->give_row, x->give_line, x->lines,
+               x->run);
+}
+
+void at_piece_put(const at_x_exchange *x, uint32_t rank, const uint8_t *from,
+                  uint8_t *to) {
+  to += rank * x->take_piece;
+  for (uint64_t r = 0; r < x->rows; r++, from += x->lines * x->run)
+    copy_lines(to + r * x->take_row, x->take_line, from, x->run, x->lines,
+               x->run);
 }
 
 // From one member's operand, or zeros, to each result.
@@ -239,8 +188,9 @@ static void copy_wholes(void *arg, int64_t begin, int64_t end,
     uint64_t at = (uint64_t)i % w->chunks * kChunk;
     uint64_t n = AT_MIN((uint64_t)kChunk, w->g->x->result_bytes - at);
     const uint8_t *from = source_of(w->g, taker);
+    if (!result(w->g, taker) || from == result(w->g, taker)) continue;
     if (from)
-      put(w->g, result(w->g, taker) + at, from + at, n);
+      at_put_bytes(result(w->g, taker) + at, from + at, n, w->g->stream);
     else
       memset(result(w->g, taker) + at, 0, n);
   }
@@ -252,31 +202,57 @@ static void copy_whole(const group *g, at_pool *pool) {
   if (!bytes) return;
   whole w = {g, at_ceil_div(bytes, (uint64_t)kChunk)};
   int64_t units = (int64_t)(w.chunks * g->size);
-  if (bytes * g->size < kSplitBytes)
+  if (bytes * g->size < AT_EXCHANGE_SPLIT)
     copy_wholes(&w, 0, units, 0);
   else
     at_pool_for(pool, units, AT_MAX(units / 64, (int64_t)1), copy_wholes, &w);
 }
 
+// ---- Sums
+// -----------------------------------------------------------------------
+static at_status reduce(const group *g, at_pool *pool) {
+  enum { kFew = 64 };
+  at_summand few[kFew], *parts = few;
+  if (g->size > kFew) {
+    parts = malloc(g->size * sizeof *parts);
+    if (!parts)
+      return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a collective");
+  }
+  for (uint32_t i = 0; i < g->size; i++) {
+    uint32_t m = g->c->order[g->begin + i];
+    parts[i] = (at_summand){operand(g, m), 0, g->c->members[g->begin + m]};
+  }
+  at_sum s = {.c = g->c,
+              .value = g->value,
+              .parts = parts,
+              .num_parts = g->size,
+              .bufs = g->bufs,
+              .size = g->size,
+              .end = g->x->operand_bytes,
+              .stream = g->stream};
+  at_sum_run(&s, pool);
+  if (parts != few) free(parts);
+  return AT_OK;
+}
+
 // ---- Ragged
 // -------------------------------------------------------------------------
-static int64_t index_at(const group *g, uint32_t member, uint32_t which,
-                        uint64_t i) {
-  const uint8_t *p = g->bufs[member][which];
+static int64_t index_at(const at_x_exchange *x, const uint8_t *p, uint64_t i) {
   int32_t narrow;
   int64_t wide;
-  if (g->x->index_bytes == 8) return memcpy(&wide, p + 8 * i, 8), wide;
+  if (x->index_bytes == 8) return memcpy(&wide, p + 8 * i, 8), wide;
   return memcpy(&narrow, p + 4 * i, 4), narrow;
 }
 
-// Rows that a member sends; offsets in the result are the sender's to say.
-static at_status send_rows(const group *g, uint32_t giver, uint64_t i) {
-  const at_x_exchange *x = g->x;
-  uint64_t each = x->lines / g->size;
-  uint32_t taker =
-      (uint32_t)AT_MIN(i / AT_MAX(each, (uint64_t)1), (uint64_t)g->size - 1);
-  int64_t from = index_at(g, giver, 2, i), n = index_at(g, giver, 3, i);
-  int64_t to = index_at(g, giver, 4, i);
+// Offsets in the result are the sender's to say.
+at_status at_ragged_rows_of(const at_x_exchange *x, void *const *bufs,
+                            uint32_t giver, uint32_t size, uint64_t i,
+                            at_ragged_rows *out) {
+  uint64_t each = AT_MAX(x->lines / size, (uint64_t)1);
+  *out =
+      (at_ragged_rows){(uint32_t)AT_MIN(i / each, (uint64_t)size - 1), 0, 0, 0};
+  int64_t from = index_at(x, bufs[2], i), n = index_at(x, bufs[3], i);
+  int64_t to = index_at(x, bufs[4], i);
   if (n == 0 || !x->run) return AT_OK;
   int64_t have = (int64_t)(x->operand_bytes / x->run);
   int64_t room = (int64_t)(x->result_bytes / x->run);
@@ -286,21 +262,32 @@ static at_status send_rows(const group *g, uint32_t giver, uint64_t i) {
                    "ragged_all_to_all: member %u sends rows %lld..%lld of %lld "
                    "to rows %lld..%lld of %lld of member %u",
                    giver, (long long)from, (long long)from + n, (long long)have,
-                   (long long)to, (long long)to + n, (long long)room, taker);
-  memcpy((uint8_t *)g->bufs[taker][6] + (uint64_t)to * x->run,
-         operand(g, giver) + (uint64_t)from * x->run, (uint64_t)n * x->run);
+                   (long long)to, (long long)to + n, (long long)room,
+                   out->taker);
+  out->from = (uint64_t)from * x->run;
+  out->to = (uint64_t)to * x->run;
+  out->bytes = (uint64_t)n * x->run;
   return AT_OK;
 }
 
+at_status at_ragged_check(const at_x_exchange *x, uint32_t size) {
+  if (x->lines % size == 0) return AT_OK;
+  return AT_FAIL(AT_INVALID_ARGUMENT,
+                 "ragged_all_to_all: %llu offsets for a group of %u",
+                 (unsigned long long)x->lines, size);
+}
+
 static at_status ragged(const group *g) {
-  if (g->x->lines % g->size)
-    return AT_FAIL(AT_INVALID_ARGUMENT,
-                   "ragged_all_to_all: %llu offsets for a group of %u",
-                   (unsigned long long)g->x->lines, g->size);
+  AT_TRY(at_ragged_check(g->x, g->size));
   for (uint32_t m = 0; m < g->size; m++)
     memcpy(g->bufs[m][6], g->bufs[m][1], g->x->result_bytes);
   for (uint32_t m = 0; m < g->size; m++)
-    for (uint64_t i = 0; i < g->x->lines; i++) AT_TRY(send_rows(g, m, i));
+    for (uint64_t i = 0; i < g->x->lines; i++) {
+      at_ragged_rows r;
+      AT_TRY(at_ragged_rows_of(g->x, g->bufs[m], m, g->size, i, &r));
+      memcpy((uint8_t *)g->bufs[r.taker][6] + r.to, operand(g, m) + r.from,
+             r.bytes);
+    }
   return AT_OK;
 }
 
@@ -314,11 +301,11 @@ at_status at_exchange(const at_coll *c, void *const *const *bufs,
                .results = c->x->num_values,
                .begin = begin,
                .size = size};
-    g.stream = g.x->result_bytes * size >= kStreamBytes;
+    g.stream = g.x->result_bytes * size >= AT_EXCHANGE_STREAM;
     switch (c->x->kind) {
       case AT_COLL_ALL_REDUCE:
       case AT_COLL_REDUCE_SCATTER:
-        reduce(&g, pool);
+        AT_TRY(reduce(&g, pool));
         break;
       case AT_COLL_ALL_GATHER:
       case AT_COLL_ALL_TO_ALL:

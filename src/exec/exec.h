@@ -19,20 +19,36 @@ typedef struct at_chip at_chip;  // a virtual device, owned by the runtime
 // The processes of a job, which share the chips of the target: each has equally
 // many, in the order of their numbers. A transport (pod/hosts.h) serves it.
 typedef struct at_hosts_tag {
-  uint64_t launch;   // the how-manyth of those that span hosts
-  uint64_t program;  // alike on all hosts
-  uint32_t step, turn;
+  uint64_t group;    // the processes that take part; alike on all of them
+  uint64_t launch;   // the how-manyth of theirs
+  uint64_t program;  // alike on all of them
+  uint32_t step, turn, round, pad;
 } at_hosts_tag;
+// A message to a host, and the one from it with the same tag.
+typedef struct at_hosts_into {
+  uint8_t *ptr;
+  size_t len;
+} at_hosts_into;
+typedef struct at_hosts_mail {
+  uint32_t host, num_out, num_in;
+  const at_bytes *out;  // pieces, one behind the other
+  // Where the pieces of the one that comes go: its length is theirs. NULL: it
+  // becomes a block of at_hosts_block, the caller's to free.
+  const at_hosts_into *in;
+  at_bytes block;
+} at_hosts_mail;
 typedef struct at_hosts {
   uint32_t count, me;
   void *arg;
-  // Sends send[h] to every host h but `me`, and waits for what it sends with the
-  // same tag. recv[h] is then a block of at_hosts_block, the caller's to free.
-  // Fails when a host is gone, has failed in this launch or runs another.
+  // Sends to all of `mails` and waits for all of theirs; hosts differ, none is
+  // `me`, and each has this one among its own. What is sent is not read any
+  // more when the call returns, and nothing is written any more either, also on
+  // failure: a host is gone, has failed in this launch or runs another program.
   at_status (*exchange)(void *arg, const at_hosts_tag *tag,
-                        const at_bytes *send, at_bytes *recv);
-  // A launch has failed here: what exchanges in it fails, here and elsewhere.
-  void (*fail)(void *arg, uint64_t launch, const char *why);
+                        at_hosts_mail *mails, uint32_t num_mails);
+  // A launch has failed here: what exchanges in it fails, here and on `hosts`.
+  void (*fail)(void *arg, const at_hosts_tag *tag, const uint32_t *hosts,
+               uint32_t num_hosts, const char *why);
 } at_hosts;
 void *at_hosts_block(size_t bytes);  // 64-byte aligned; free(); NULL: no memory
 
@@ -135,6 +151,14 @@ at_status at_buffer_to_host(at_buffer *b, void *dst, size_t offset, size_t n,
                             at_event **out_done);
 at_status at_buffer_copy_to(at_buffer *b, at_chip *c, at_memory_kind k,
                             at_buffer **out);
+// To a chip of another host, which receives under the same key; a key is used
+// once. *out_done: it has arrived, or why not. An error of the array reaches
+// the receiver's. INVALID_ARGUMENT: no such host, or this one.
+at_status at_buffer_send(at_buffer *b, uint32_t host, uint64_t key,
+                         at_event **out_done);
+at_status at_buffer_receive(at_chip *c, at_memory_kind k, at_dtype t,
+                            at_dims dims, uint32_t host, uint64_t key,
+                            at_buffer **out);
 
 // ---- Executables
 // -----------------------------------------------------------------
@@ -144,9 +168,12 @@ typedef struct at_loaded at_loaded;
 at_status at_loaded_create(at_runtime *rt, at_bytes executable,
                            at_loaded **out);
 // Before the first launch: device d of the program is chips[d], and some are of
-// other hosts. From then on launches name the chips of this one alone. Every host
-// has equally many; UNIMPLEMENTED where hosts of the job have none.
+// other hosts, but not all. From then on launches name the chips of this one
+// alone. UNIMPLEMENTED: Pallas kernels that talk to other devices; SparseCores,
+// but of all hosts, equally many of each.
 at_status at_loaded_span(at_loaded *l, at_chip *const *chips);
+// Bytes of values that its launches have sent to other hosts.
+uint64_t at_loaded_sent_bytes(const at_loaded *l);
 at_loaded *at_loaded_retain(at_loaded *l);
 void at_loaded_release(at_loaded *l);
 const at_xheader *at_loaded_header(const at_loaded *l);

@@ -111,7 +111,7 @@ struct at_runtime {
   _Atomic uint64_t queued_bytes;  // memory of launches that have not run
   at_sched *sched;
   const at_hosts *hosts;  // NULL: all chips are here
-  _Atomic uint64_t far_launches;
+  struct at_far_set *far_sets;  // under the lanes' lock
   uint32_t num_chips;
   at_chip *chips;
 };
@@ -156,6 +156,9 @@ bool at_buffer_sole_hold(const at_buffer *b);
 bool at_buffer_share(at_buffer *from, at_buffer *to, bool on_chip_queue,
                      at_status *st);
 void at_copy_bytes(at_pool *p, void *dst, const void *src, size_t n);
+// transfer.c: a line of the profile, where one is recorded.
+void at_transfer_record(const at_chip *c, uint64_t start, size_t bytes,
+                        const char *name);
 void at_size_print(uint64_t bytes, at_strbuf *out);  // "15.75G", "512B"
 void at_shape_print(at_dtype t, at_dims dims, at_strbuf *out);
 
@@ -187,6 +190,7 @@ typedef struct at_op {
   bool meets;  // all devices must be there: colls[target] says who
 } at_op;
 
+typedef struct at_far_plan at_far_plan;  // far_plan.h
 // A collective step, ready to run.
 typedef struct at_coll {
   const at_x_collective *x;
@@ -197,20 +201,38 @@ typedef struct at_coll {
   const at_x_sparse *sparse;  // SPARSE, else NULL
   uint32_t meetings;            // where its groups count in a task
   void *owned;                  // `x`, where the program has no copy of it
+  // Reductions: the places of each group's members by the number of the device.
+  // Owned.
+  uint32_t *order;
   uint32_t started, moved;      // START: where devices and groups count turns
   // Of a program that spans hosts: the groups, by devices of all hosts. The
   // tables above then say that all devices of this host meet.
   struct at_coll *whole;
+  at_far_plan *plan;  // NULL: the sizes of messages are not known before
   uint32_t turns;  // where its exchanges are counted in a task
 } at_coll;
+
+// Hosts that have programs in common, this one among them. They count the
+// launches of those; other hosts know nothing of them.
+typedef struct at_far_set {
+  struct at_far_set *next;
+  uint64_t name;
+  _Atomic uint64_t launches;
+  uint32_t count;
+  uint32_t hosts[];  // ascending
+} at_far_set;
 
 // A program that spans hosts. Devices are those of all hosts, unless they are
 // called places: of their host alone.
 typedef struct at_far {
   uint32_t num_devices;
-  uint64_t program;  // at_hosts_tag
-  uint32_t *host_of, *place_of;  // by device
+  uint32_t all_hosts;            // of the job; some may have no device
+  uint64_t program;              // at_hosts_tag
+  at_far_set *set;               // borrowed
+  uint32_t *host_of;             // by device
   uint32_t *mine;                // by place
+  uint32_t *others, num_others;  // hosts that take part
+  _Atomic uint64_t sent;         // bytes
 } at_far;
 void at_coll_prepare(const at_x_collective *x, at_coll *out);
 // A meeting of all devices that exchanges no values by itself.
@@ -457,17 +479,82 @@ at_status at_meet_done(at_cursor *c, const at_op *op, bool *waits);
 // it will be ready again then.
 bool at_part_may_leave(at_part *p);
 // Moves the bytes of one group: bufs[i] are member i's operands, then results.
+// What is NULL is elsewhere: such operands give nothing, such results take
+// nothing.
 at_status at_exchange(const at_coll *c, void *const *const *bufs,
                       uint32_t begin, uint32_t size, at_pool *pool);
+// The piece of member `rank`, of an operand or of a result, as one run of
+// bytes.
+void at_piece_cut(const at_x_exchange *x, uint32_t rank, const uint8_t *from,
+                  uint8_t *to);
+void at_piece_put(const at_x_exchange *x, uint32_t rank, const uint8_t *from,
+                  uint8_t *to);
+// RAGGED: the rows that entry i of a member, the `giver` in a group of `size`,
+// sends. OUT_OF_RANGE: they are not there, or there is no room for them.
+typedef struct at_ragged_rows {
+  uint32_t taker;
+  uint64_t from, to, bytes;  // in the giver's operand and the taker's result
+} at_ragged_rows;
+at_status at_ragged_rows_of(const at_x_exchange *x, void *const *bufs,
+                            uint32_t giver, uint32_t size, uint64_t i,
+                            at_ragged_rows *out);
+at_status at_ragged_check(const at_x_exchange *x, uint32_t size);
+// Exchanges of fewer bytes are as fast on one thread; results of more than no
+// cache holds are written past it.
+#define AT_EXCHANGE_SPLIT ((uint64_t)1 << 18)
+#define AT_EXCHANGE_STREAM ((uint64_t)8 << 20)
+// Copies; stream: past the caches (then an _mm_sfence is the caller's).
+void at_put_bytes(uint8_t *dst, const uint8_t *src, size_t n, bool stream);
+
+// ---- reduce.c: sums over devices
+// ------------------------------------------------------------------
+// The bytes from `first` on of the operand of a device, or of what all members
+// of a block of devices add up to, of which `device` is one.
+typedef struct at_summand {
+  const uint8_t *data;
+  uint64_t first;
+  uint32_t device;
+} at_summand;
+// Bytes [begin, end) of one value of one group, to all results or to `out`; or
+// as many of what its parts hold, whatever place that has in the operands.
+typedef struct at_sum {
+  const at_coll *c;
+  uint32_t value;
+  const at_summand *parts;  // by number
+  uint32_t num_parts;
+  void *const *const *bufs;  // by member: results come last; NULL: not here
+  uint32_t size;             // members
+  uint64_t begin, end;
+  uint8_t *out;  // where byte `begin` goes; NULL: to the results
+  bool stream;
+} at_sum;
+static inline uint8_t *at_sum_result(const at_sum *s, uint32_t member) {
+  return s->bufs[member] ? s->bufs[member][s->c->x->num_values + s->value]
+                         : NULL;
+}
+void at_sum_run(const at_sum *s, at_pool *pool);
+// log2 of the least aligned block of devices that has both; 0: they are one.
+uint32_t at_block_joins(uint32_t a, uint32_t b);
+at_status at_coll_order(at_coll *c);  // makes c->order
+
 // ---- far.c: other hosts
 // ------------------------------------------------------------------
 // A collective of a program that spans hosts; the last device of this one calls.
 at_status at_far_run(at_cursor *c, const at_op *op, at_pool *pool);
+at_status at_far_run_ragged(at_task *t, const at_op *op);  // far_ragged.c
+// far.c: what tells the exchanges of a launch apart, but for their rounds.
+at_hosts_tag at_far_tag(at_task *t);
+at_hosts_tag at_far_next_turn(at_task *t, const at_op *op);
+at_status at_far_swap(at_task *t, const at_hosts_tag *tag, at_hosts_mail *mails,
+                      uint32_t num_mails);
+at_status at_far_no_memory(void);
+void at_far_sets_free(at_runtime *rt);
 // An at_sc_hosts of a step, and its end.
 typedef struct at_far_call {
   at_task *task;
   const at_op *op;
-  void **held;  // blocks of the last exchange, by host
+  at_hosts_mail *mails;  // one for every other host of the job
+  at_bytes *out;         // of each
 } at_far_call;
 at_status at_far_call_begin(at_cursor *c, const at_op *op, at_far_call *call,
                             at_sc_hosts *out);

@@ -227,6 +227,33 @@ static void blocks_come_back_and_fit(void **state) {
   at_blocks_destroy(b);
 }
 
+static size_t resident_bytes(void) {
+  FILE *f = fopen("/proc/self/statm", "re");
+  unsigned long long all, resident;
+  assert_non_null(f);
+  assert_int_equal(fscanf(f, "%llu %llu", &all, &resident), 2);
+  fclose(f);
+  return (size_t)resident * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+// A huge page each would be half a GiB.
+static void first_blocks_of_many_chips_cost_little(void **state) {
+  enum { CHIPS = 256, BYTES = 4000, MOST = 128 << 10 };
+  static at_blocks *chips[CHIPS];
+  static void *taken[CHIPS];
+  size_t before = resident_bytes();
+  for (int i = 0; i < CHIPS; i++) {
+    chips[i] = at_blocks_create();
+    taken[i] = at_blocks_take(chips[i], BYTES);
+    memset(taken[i], i, BYTES);
+  }
+  assert_true(resident_bytes() - before < (size_t)CHIPS * MOST);
+  for (int i = 0; i < CHIPS; i++) {
+    at_blocks_give(chips[i], taken[i], BYTES);
+    at_blocks_destroy(chips[i]);
+  }
+}
+
 static void blocks_give_their_pages_back(void **state) {
   enum { SMALL = 1000, LARGE = 1 << 20, COUNT = 40 };
   at_blocks *b = at_blocks_create();
@@ -326,6 +353,7 @@ int main(void) {
       cmocka_unit_test(many_threads_share_many_chips),
       cmocka_unit_test(deletion_races_with_use),
       cmocka_unit_test(blocks_come_back_and_fit),
+      cmocka_unit_test(first_blocks_of_many_chips_cost_little),
       cmocka_unit_test(blocks_give_their_pages_back),
       cmocka_unit_test(large_blocks_go_to_files),
       cmocka_unit_test(memory_is_not_promised_twice),

@@ -375,7 +375,9 @@ void at_task_fail(at_task *t, at_status st) {
   // Other hosts wait for this one no longer.
   if (t->loaded->far && st.err) {
     const at_hosts *h = t->loaded->runtime->hosts;
-    h->fail(h->arg, t->far_launch, at_status_message(st));
+    const at_far *f = t->loaded->far;
+    at_hosts_tag tag = at_far_tag(t);
+    h->fail(h->arg, &tag, f->others, f->num_others, at_status_message(st));
   }
   pthread_mutex_lock(&t->lock);
   if (t->failed.err)
@@ -593,7 +595,7 @@ static at_status make_queued(at_loaded *l, const at_launch *in,
   if (l->num_inputs)
     memcpy(at_launch_donated(t->message), donated, l->num_inputs);
   at_loaded_retain(l);
-  if (l->far) t->far_launch = atomic_fetch_add(&l->runtime->far_launches, 1);
+  if (l->far) t->far_launch = atomic_fetch_add(&l->far->set->launches, 1);
   atomic_fetch_add(&l->runtime->queued_bytes, t->bytes);
   t->done = done;
   if (out_done) *out_done = at_event_retain(done);

@@ -107,6 +107,7 @@ static at_status prepare_collective(at_loaded *l, at_op *op) {
     l->num_beside += c->sparse != NULL;
   }
   op->target = l->num_colls++;
+  AT_TRY(at_coll_order(c));
   c->kernels = l->coll_kernels + l->num_coll_kernels;
   for (uint32_t i = 0; c->sparse && i < c->sparse->num_launches; i++) {
     void *address;
@@ -334,7 +335,10 @@ void at_loaded_release(at_loaded *l) {
   free(l->arg_refs);
   free(l->ops);
   at_far_free(l);
-  for (uint32_t i = 0; i < l->num_colls; i++) free(l->colls[i].owned);
+  for (uint32_t i = 0; i < l->num_colls; i++) {
+    free(l->colls[i].owned);
+    free(l->colls[i].order);
+  }
   free(l->colls);
   free(l->coll_kernels);
   free(l->block);

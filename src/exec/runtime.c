@@ -80,6 +80,7 @@ void at_runtime_destroy(at_runtime *rt) {
   at_pool_destroy(rt->pool);
   at_pool_destroy(rt->serial);
   at_pool_destroy(rt->beside);
+  at_far_sets_free(rt);
   pthread_mutex_destroy(&rt->lanes.lock);
   free(rt);
 }

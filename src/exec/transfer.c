@@ -28,8 +28,8 @@ void at_copy_bytes(at_pool *p, void *dst, const void *src, size_t n) {
   at_pool_for(p, (int64_t)n, kCopyChunk, copy_range, &j);
 }
 
-static void record_transfer(const at_chip *c, uint64_t start, size_t bytes,
-                            const char *name) {
+void at_transfer_record(const at_chip *c, uint64_t start, size_t bytes,
+                        const char *name) {
   if (AT_LIKELY(!at_profile_on())) return;
   at_profile_record(&(at_profile_event){.start_ns = start,
                                         .end_ns = at_clock_ns(),
@@ -216,7 +216,7 @@ static void upload_main(void *arg) {
   at_chip *c = u->buffer->chip;
   uint64_t start = at_clock_ns();
   copy_in(c->runtime->pool, u->buffer, &u->src);
-  record_transfer(c, start, u->buffer->bytes, "host to device");
+  at_transfer_record(c, start, u->buffer->bytes, "host to device");
   at_event_fire(u->buffer->ready, AT_OK);
   at_buffer_unhold(u->buffer);
   at_event_fire(u->done, AT_OK);
@@ -312,8 +312,8 @@ static void download_main(void *arg) {
     at_copy_bytes(c->runtime->pool, d->to ? d->to->data : d->dst,
                   (const uint8_t *)d->from->data + d->offset, d->bytes);
   if (!st.err && !d->to) clear_high_bits(d->from->dtype, d->dst, d->bytes);
-  record_transfer(c, start, d->bytes,
-                  d->to ? "device to device" : "device to host");
+  at_transfer_record(c, start, d->bytes,
+                     d->to ? "device to device" : "device to host");
   at_buffer_unhold(d->from);
   at_event_fire(d->done, st);
   at_event_release(d->done);

@@ -402,6 +402,12 @@ static at_status launch_with_channels(
   return st;
 }
 
+// Are all devices of the program of other processes? Its launches are no work
+// here: they bring arguments and outputs of no device.
+static bool is_elsewhere(const PJRT_LoadedExecutable *l) {
+  return l->num_assigned && !l->num_devices;
+}
+
 static at_status check_execute(const PJRT_LoadedExecutable_Execute_Args *a) {
   const PJRT_LoadedExecutable *l = a->executable;
   if (atomic_load_explicit(&l->deleted, memory_order_relaxed))
@@ -412,19 +418,20 @@ static at_status check_execute(const PJRT_LoadedExecutable_Execute_Args *a) {
                    "PJRT_ExecuteOptions: struct_size is %zu, expected at least "
                    "%zu",
                    o->struct_size, offsetof(PJRT_ExecuteOptions, context));
+  if (is_elsewhere(l) && !a->num_devices && !a->execute_device) return AT_OK;
   if (a->num_args != l->program->num_inputs)
     return AT_FAIL(AT_INVALID_ARGUMENT,
                    "the program takes %u arguments, %zu were passed",
                    l->program->num_inputs, a->num_args);
   size_t want = a->execute_device ? 1 : l->num_devices;
-  if (a->num_devices != want || (!a->execute_device && !l->num_devices))
-    return AT_FAIL(AT_INVALID_ARGUMENT,
-                   "the program runs on %zu devices, arguments were passed for "
-                   "%zu%s",
-                   want, a->num_devices,
-                   l->num_devices
-                       ? ""
-                       : "\nhint: a portable executable needs execute_device");
+  bool portable = !l->num_assigned;
+  if (a->num_devices != want || (!a->execute_device && portable))
+    return AT_FAIL(
+        AT_INVALID_ARGUMENT,
+        "the program runs on %zu devices, arguments were passed for "
+        "%zu%s",
+        want, a->num_devices,
+        portable ? "\nhint: a portable executable needs execute_device" : "");
   if ((a->num_args && !a->argument_lists) ||
       (l->program->num_outputs && !a->output_lists))
     return AT_FAIL(AT_INVALID_ARGUMENT,
@@ -457,6 +464,7 @@ AT_API(LoadedExecutable_Execute) {
   AT_HANDLE(a->executable);
   AT_HANDLE(a->options);
   AT_PTRY(check_execute(a));
+  if (!a->num_devices) return NULL;
   size_t args = a->num_args * a->num_devices;
   size_t outputs = a->executable->program->num_outputs * a->num_devices;
   at_buffer *stack[2 * STACK_SLOTS];

@@ -96,7 +96,25 @@ static void table_is_full(void **state) {
     assert_true(e->struct_size >= sizeof *e);
     extensions++;
   }
-  assert_int_equal(extensions, 7);
+  assert_int_equal(extensions, 8);
+}
+
+// Transfers between processes: bad args, and clients that pass one key where
+// later ones pass a list of them.
+static void transfers_of_older_clients_are_refused(void **state) {
+  const at_pjrt_cross_host *x = &at_pjrt_cross_host_extension;
+  assert_int_equal(code_of(x->send(NULL)), AT_INVALID_ARGUMENT);
+  assert_int_equal(code_of(x->receive(NULL)), AT_INVALID_ARGUMENT);
+  assert_int_equal(code_of(x->make_receive_buffers(NULL)), AT_UNIMPLEMENTED);
+  static int32_t id;
+  at_pjrt_cross_host_send_args s = {.struct_size = sizeof s, .num_buffers = 1};
+  assert_int_equal(code_of(x->send(&s)), AT_INVALID_ARGUMENT);
+  s.client = (PJRT_Client *)&id;  // not looked at
+  s.ids = &id;
+  s.keys = (const int64_t *)3;
+  assert_int_equal(code_of(x->send(&s)), AT_UNIMPLEMENTED);
+  s.keys = (const int64_t *)(1ull << 40);  // the same client, later
+  assert_int_equal(code_of(x->send(&s)), AT_UNIMPLEMENTED);
 }
 
 static void events(void **state) {
@@ -218,9 +236,13 @@ static void layouts(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(null_args),    cmocka_unit_test(short_args),
-      cmocka_unit_test(null_handles), cmocka_unit_test(table_is_full),
-      cmocka_unit_test(events),       cmocka_unit_test(options),
+      cmocka_unit_test(null_args),
+      cmocka_unit_test(short_args),
+      cmocka_unit_test(null_handles),
+      cmocka_unit_test(table_is_full),
+      cmocka_unit_test(transfers_of_older_clients_are_refused),
+      cmocka_unit_test(events),
+      cmocka_unit_test(options),
       cmocka_unit_test(layouts),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

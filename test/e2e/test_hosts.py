@@ -16,13 +16,18 @@ devices = jax.devices()
 me, N, L = jax.process_index(), len(devices), jax.local_device_count()
 mesh = Mesh(np.array(devices), ("x",))
 shard = NamedSharding(mesh, P("x"))
-put = lambda a, s=shard: jax.make_array_from_callback(a.shape, s, lambda i: a[i])
+put = lambda a, s=shard: jax.make_array_from_callback(a.shape, s, lambda i: a[i], dtype=a.dtype)
 results = {}
 def keep(name, tree):  # by place in the whole array
   for i, v in enumerate(jax.tree.leaves(tree)):
     for s in v.addressable_shards:
       at = "_".join(str(k.start or 0) for k in s.index)
       results[f"{name}.{i}.{at}.{s.device.id}"] = np.asarray(s.data)
+"""
+
+SUM = """
+add = jax.jit(jax.shard_map(lambda v: jax.lax.psum(v, "x"), mesh=mesh, in_specs=P("x"), out_specs=P()))
+add(put(np.ones(N, np.float32))).block_until_ready()
 """
 
 
@@ -89,6 +94,78 @@ assert (multihost_utils.process_allgather(np.array([me])).ravel() == np.arange(j
 """, "v5p:2x2x1", tmp_path, counts=(2, 4))
 
 
+def test_programs_of_some_processes(tmp_path):
+  """Unequal shares, some of the processes, none of this one: launched by all alike, or by those concerned alone."""
+  same_as_one_process("""
+def run(name, ids):
+  rng = np.random.default_rng(list(name.encode()))
+  some = Mesh(np.array([devices[i] for i in ids]), ("x",))
+  n = len(ids)
+  def every(v):
+    x = lambda f, *a, **k: f(v, "x", *a, **k)
+    return (x(jax.lax.psum), x(jax.lax.all_gather), x(jax.lax.psum_scatter, tiled=True), jax.lax.axis_index("x")[None],
+            x(jax.lax.all_to_all, split_axis=0, concat_axis=1, tiled=True),
+            x(jax.lax.ppermute, [(i, (i + 1) % n) for i in range(n)]))
+  f = jax.jit(jax.shard_map(every, mesh=some, in_specs=P("x"), out_specs=P("x"), check_vma=False))
+  a = put(rng.normal(size=(2 * n * n, 700)).astype(np.float32), NamedSharding(some, P("x")))
+  out = f(a)
+  jax.block_until_ready(out)
+  keep(name, out)
+sets = ([2, 3, 6, 7], [0, 1, 4, 5], [1, 2, 3, 4, 5], [7, 0, 3], [0, 1], [6], [5, 4, 3, 2], range(8))
+for turn in range(2):
+  for k, ids in enumerate(sets): run(f"{turn}.{k}", ids)
+# Who is not concerned does not know how often the others launch.
+for turn in range(3):
+  if {2, 7} & {d.id for d in jax.local_devices()}: run(f"two.{turn}", [2, 7])
+  if {0, 4} & {d.id for d in jax.local_devices()}: run(f"two others.{turn}", [4, 0])
+run("all", range(8))
+""", "v6e:2x4", tmp_path, counts=(4,))
+
+
+def test_arrays_move_between_processes(tmp_path):
+  """A pipeline by jit and device_put over four meshes, and trees of other types."""
+  same_as_one_process("""
+S = 4
+meshes = [Mesh(np.array(devices[i * N // S:(i + 1) * N // S]), ("x",)) for i in range(S)]
+batch = [NamedSharding(m, P("x")) for m in meshes]
+rng = np.random.default_rng(0)
+weights = [put(rng.normal(size=(64, 64)).astype(np.float32) / 8, NamedSharding(m, P())) for m in meshes]
+forward = jax.jit(lambda w, x: jnp.tanh(x @ w))
+backward = jax.jit(lambda w, x, g: jax.vjp(lambda w, x: jnp.tanh(x @ w), w, x)[1](g))
+for micro in range(3):
+  acts = [put(rng.normal(size=(16, 64)).astype(np.float32), batch[0])]
+  for s in range(S):
+    y = forward(weights[s], acts[s])
+    acts.append(jax.device_put(y, batch[s + 1]) if s + 1 < S else y)
+  g = acts[S]
+  for s in reversed(range(S)):
+    gw, gx = backward(weights[s], acts[s], g)
+    keep(f"{micro}.{s}", (gw, gx))
+    if s: g = jax.device_put(gx, batch[s - 1])
+tree = [put(rng.integers(-8, 8, size=(4, 1000)).astype(t), batch[0])
+        for t in (jnp.int4, jnp.bfloat16, bool, np.complex64, np.int8)] + [put(np.zeros((4, 0), np.float32), batch[0])]
+moved = jax.device_put(tree, batch[3])
+jax.block_until_ready(moved)
+keep("tree", [m.astype(np.float32) if m.dtype == jnp.int4 else m for m in moved])
+""", "v6e:2x4", tmp_path, counts=(4,))
+
+
+def test_a_transfer_from_a_process_that_ends_is_told(tmp_path):
+  ends = run(SUM + """
+import os
+here, there = (NamedSharding(Mesh(np.array(devices[i:i + 2]), ("x",)), P("x")) for i in (0, 2))
+jax.device_put(put(np.ones(2, np.float32), here), there).block_until_ready()
+add(put(np.ones(N, np.float32))).block_until_ready()  # the other one has it
+if not me: os._exit(7)
+try:
+  jax.device_put(put(np.ones(2, np.float32), here), there).block_until_ready()
+  assert False
+except jax.errors.JaxRuntimeError as e:
+  assert "UNAVAILABLE" in str(e) and "process 0 has ended" in str(e), e
+""", 2, "v6e:2x2", tmp_path / "out")
+  assert ends[0][0] == 7 and ends[1][0] == 0, ends
+
+
 def test_processes_and_devices(tmp_path):
   ends = run("""
 assert (jax.process_count(), N, L) == (2, 8, 4), (jax.process_count(), N, L)
@@ -96,21 +173,16 @@ assert [d.process_index for d in devices] == [0] * 4 + [1] * 4
 assert [d.id for d in jax.local_devices()] == list(range(4 * me, 4 * me + 4))
 assert [d.local_hardware_id for d in jax.local_devices()] == list(range(4))
 assert float(jax.jit(lambda a: a.sum())(jnp.arange(10.))) == 45  # this process alone
-try:
-  jax.jit(jax.shard_map(lambda v: jax.lax.psum(v, "x"), mesh=Mesh(np.array(devices[3:6]), ("x",)), in_specs=P("x"),
-                        out_specs=P()))(put(np.zeros(3), NamedSharding(Mesh(np.array(devices[3:6]), ("x",)), P("x"))))
-  assert False
-except jax.errors.JaxRuntimeError as e:
-  assert "UNIMPLEMENTED" in str(e) and "equally many devices" in str(e), e
+some = Mesh(np.array(devices[3:6]), ("x",))  # one device of the first process, two of the second
+add = jax.jit(jax.shard_map(lambda v: jax.lax.psum(v, "x"), mesh=some, in_specs=P("x"), out_specs=P()))
+assert float(add(put(np.ones(3, np.float32), NamedSharding(some, P("x"))))[0]) == 3
+theirs = Mesh(np.array(devices[4:] if me == 0 else devices[:4]), ("x",))  # each launches a program of the other one
+out = jax.jit(lambda a: a + 1)(put(np.ones(4, np.float32), NamedSharding(theirs, P("x"))))
+assert out.shape == (4,) and not out.addressable_shards
+out.block_until_ready()
 """, 2, "v6e:2x4", tmp_path / "out")
   for end in ends:
     assert end[0] == 0, end[1] + end[2]
-
-
-SUM = """
-add = jax.jit(jax.shard_map(lambda v: jax.lax.psum(v, "x"), mesh=mesh, in_specs=P("x"), out_specs=P()))
-add(put(np.ones(N, np.float32))).block_until_ready()
-"""
 
 
 def test_a_process_that_ends_is_told(tmp_path):

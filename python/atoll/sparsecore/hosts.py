@@ -10,7 +10,7 @@ _WHY_BYTES = 4096
 
 
 def agree_over_processes(bits: int) -> int:
-  """Ors an integer of 64 bits over the processes of TPU_PROCESS_ADDRESSES.
+  """Ors an integer of 64 bits over the processes of the job.
 
   It is a Plan's `agree`: every process calls it equally often, from one thread at a
   time; launches of programs are not held up by it. JAX's devices must be there (the

@@ -1,0 +1,83 @@
+// What the hosts of a program send each other at one collective, and what this
+// one does with it: made once when the program is loaded, by each host from the
+// same tables, so that sender and receiver agree without a word.
+#ifndef ATOLL_EXEC_FAR_PLAN_H_
+#define ATOLL_EXEC_FAR_PLAN_H_
+
+#include "exec/exec_internal.h"
+
+// All-reduces of fewer bytes go whole to everybody, in one round instead of
+// two.
+enum { AT_FAR_DIRECT_BYTES = 64 << 10 };
+
+// Where bytes are: in operand or result `slot` of a device of this host, or in
+// the room of a run.
+typedef enum at_far_where {
+  AT_FAR_OPERAND,
+  AT_FAR_RESULT,
+  AT_FAR_ROOM
+} at_far_where;
+typedef struct at_far_spot {
+  uint32_t where, device, slot;
+  uint64_t offset;
+} at_far_spot;
+
+typedef struct at_far_piece {
+  at_far_spot at;
+  uint64_t bytes;
+} at_far_piece;
+
+// A message to a host and one from it: pieces [first, first + num) of the plan.
+typedef struct at_far_mail {
+  uint32_t host;
+  uint32_t out, num_out, in, num_in;
+} at_far_mail;
+
+// Part of a sum: `device` names the block of devices whose sum it is.
+typedef struct at_far_part {
+  at_far_spot at;
+  uint64_t first;  // at_summand
+  uint32_t device;
+} at_far_part;
+
+// An operand of another host's device that came.
+typedef struct at_far_land {
+  uint32_t device, slot;
+  at_far_spot at;
+} at_far_land;
+
+typedef enum at_far_kind {
+  AT_FAR_GROUP,  // what the members here give each other, and what landed
+  AT_FAR_SUM,    // parts, bytes [begin, end): to the results here, or to `to`
+  AT_FAR_CUT,    // the piece for member `rank`, from `from`, dense to `to`
+  AT_FAR_PUT,    // the piece of member `rank`, dense from `from`, into `to`
+  AT_FAR_SHARE  // bytes [begin, end) of result `from` to the other members here
+} at_far_kind;
+typedef struct at_far_act {
+  uint32_t kind, value;
+  uint32_t group, size;  // where the group begins among the members
+  uint32_t rank;
+  uint32_t parts, num_parts;
+  bool kept;  // SUM: `to` is where it goes
+  uint64_t begin, end;
+  at_far_spot from, to;
+} at_far_act;
+
+// Acts before the first round, after it, and after the second.
+enum { AT_FAR_ROUNDS = 2, AT_FAR_PHASES = AT_FAR_ROUNDS + 1 };
+struct at_far_plan {
+  uint32_t num_acts[AT_FAR_PHASES], num_mails[AT_FAR_ROUNDS];
+  uint32_t num_parts, num_lands, num_pieces, most_parts;
+  uint64_t room_bytes;
+  at_far_act *acts[AT_FAR_PHASES];
+  at_far_mail *mails[AT_FAR_ROUNDS];
+  at_far_piece *pieces;
+  at_far_part *parts;
+  at_far_land *lands;
+};
+// RESOURCE_EXHAUSTED: no memory. free() it. Not of the RAGGED kind, whose sizes
+// nobody knows before.
+at_status at_far_plan_make(const at_coll *whole, const at_far *f, uint32_t me,
+                           at_far_plan **out);
+
+#endif

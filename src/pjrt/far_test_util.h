@@ -1,0 +1,296 @@
+// Several hosts in one process: runtimes that talk over a list of messages in
+// memory. For tests of programs that span them.
+#ifndef ATOLL_PJRT_FAR_TEST_UTIL_H_
+#define ATOLL_PJRT_FAR_TEST_UTIL_H_
+
+#include <pthread.h>
+
+#include "compile/compile.h"
+#include "exec/exec_test_util.h"
+
+enum { kMostHosts = 4, kMostChips = 16, kMostValues = 8 };
+
+// ---- The network
+// ---------------------------------------------------------------
+typedef struct parcel {
+  struct parcel *next;
+  uint32_t from, to;
+  at_hosts_tag tag;
+  size_t bytes;
+  uint8_t *body;
+} parcel;
+
+typedef struct network {
+  pthread_mutex_t lock;
+  at_event *news;  // fires with the next parcel, or a failure
+  parcel *first, **last;
+  bool failed;
+} network;
+
+typedef struct host {
+  network *net;
+  at_hosts face;
+  at_runtime *rt;
+} host;
+
+// Under the lock.
+static inline void net_tell(network *n) {
+  at_event_fire(n->news, AT_OK);
+  at_event_release(n->news);
+  n->news = at_event_create();
+}
+
+// Under the lock, which it lets go meanwhile. Fibers leave their thread.
+static inline void net_wait(network *n) {
+  at_event *news = at_event_retain(n->news);
+  pthread_mutex_unlock(&n->lock);
+  at_status_free(at_event_wait(news));
+  at_event_release(news);
+  pthread_mutex_lock(&n->lock);
+}
+
+static inline void net_send(network *n, uint32_t from, const at_hosts_tag *tag,
+                            const at_hosts_mail *m) {
+  parcel *p = calloc(1, sizeof *p);
+  *p = (parcel){.from = from, .to = m->host, .tag = *tag};
+  for (uint32_t i = 0; i < m->num_out; i++) p->bytes += m->out[i].len;
+  uint8_t *to = p->body = at_hosts_block(p->bytes);
+  for (uint32_t i = 0; i < m->num_out; to += m->out[i++].len)
+    memcpy(to, m->out[i].ptr, m->out[i].len);
+  *n->last = p;
+  n->last = &p->next;
+  net_tell(n);
+}
+
+static inline parcel *net_take(network *n, uint32_t from, uint32_t to,
+                               const at_hosts_tag *tag) {
+  for (parcel **at = &n->first; *at; at = &(*at)->next) {
+    parcel *p = *at;
+    if (p->from != from || p->to != to ||
+        memcmp(&p->tag, tag, sizeof *tag) != 0)
+      continue;
+    *at = p->next;
+    if (n->last == &p->next) n->last = at;
+    return p;
+  }
+  return NULL;
+}
+
+static inline at_status net_exchange(void *arg, const at_hosts_tag *tag,
+                                     at_hosts_mail *mails, uint32_t count) {
+  host *h = arg;
+  network *n = h->net;
+  pthread_mutex_lock(&n->lock);
+  for (uint32_t i = 0; i < count; i++) net_send(n, h->face.me, tag, &mails[i]);
+  for (uint32_t i = 0; i < count; i++) {
+    parcel *p;
+    size_t want = 0;
+    while (!(p = net_take(n, mails[i].host, h->face.me, tag)) && !n->failed)
+      net_wait(n);
+    if (!p) break;
+    for (uint32_t k = 0; k < mails[i].num_in; k++) want += mails[i].in[k].len;
+    if (!mails[i].in) {
+      mails[i].block = (at_bytes){p->body, p->bytes};
+      free(p);
+      continue;
+    }
+    assert_int_equal(want, p->bytes);
+    const uint8_t *from = p->body;
+    for (uint32_t k = 0; k < mails[i].num_in; from += mails[i].in[k++].len)
+      memcpy(mails[i].in[k].ptr, from, mails[i].in[k].len);
+    free(p->body);
+    free(p);
+  }
+  bool failed = n->failed;
+  pthread_mutex_unlock(&n->lock);
+  return failed ? AT_FAIL(AT_ABORTED, "another host failed") : AT_OK;
+}
+
+static inline void net_fail(void *arg, const at_hosts_tag *tag,
+                            const uint32_t *hosts, uint32_t num_hosts,
+                            const char *why) {
+  network *n = ((host *)arg)->net;
+  pthread_mutex_lock(&n->lock);
+  n->failed = true;
+  net_tell(n);
+  pthread_mutex_unlock(&n->lock);
+}
+
+// ---- The job
+// -------------------------------------------------------------------
+typedef struct job {
+  network net;
+  uint32_t num_hosts, num_chips;
+  host hosts[kMostHosts];
+} job;
+
+static inline void job_open(job *j, const char *target, uint32_t hosts) {
+  *j = (job){.num_hosts = hosts};
+  j->net.last = &j->net.first;
+  pthread_mutex_init(&j->net.lock, NULL);
+  j->net.news = at_event_create();
+  for (uint32_t i = 0; i < hosts; i++) {
+    host *h = &j->hosts[i];
+    *h = (host){&j->net, {hosts, i, h, net_exchange, net_fail}, NULL};
+    at_runtime_options o = {
+        .target = target, .threads = 2, .hosts = hosts > 1 ? &h->face : NULL};
+    OK(at_runtime_create(&o, &h->rt));
+  }
+  j->num_chips = at_runtime_num_chips(j->hosts[0].rt);
+}
+
+static inline void job_close(job *j) {
+  for (uint32_t i = 0; i < j->num_hosts; i++)
+    at_runtime_destroy(j->hosts[i].rt);
+  // What nobody takes after a failure.
+  for (parcel *m = j->net.first, *after; m && j->net.failed; m = after) {
+    after = m->next;
+    j->net.first = after;
+    free(m->body);
+    free(m);
+  }
+  assert_null(j->net.first);
+  pthread_mutex_destroy(&j->net.lock);
+  at_event_release(j->net.news);
+}
+
+// ---- A program
+// -----------------------------------------------------------------
+// Device d of the program is chip[d]. Values of all devices; those of an
+// argument, or a result, one behind the other.
+typedef struct program {
+  at_bytes block;
+  uint32_t num_devices, num_args, num_results;
+  uint32_t chip[kMostChips];
+  at_dtype dtype[kMostValues];
+  int64_t dims[kMostValues][2];
+  uint32_t rank[kMostValues];  // 0: two
+  uint8_t *args[kMostChips][kMostValues];
+  uint32_t launches;  // 0: one
+} program;
+
+typedef struct outcome {
+  uint8_t *results[kMostChips][kMostValues];
+  size_t bytes[kMostValues];
+  uint64_t sent;  // by all hosts
+  uint32_t ran;   // devices
+} outcome;
+
+typedef struct errand {
+  const host *h;
+  const program *p;
+  outcome *out;
+  uint64_t sent;
+  at_code code;
+  char why[300];
+} errand;
+
+static inline at_buffer *job_argument(at_chip *c, const program *p, uint32_t d,
+                                      uint32_t a) {
+  at_buffer *b;
+  OK(at_buffer_create(c, AT_MEM_DEVICE, p->dtype[a],
+                      (at_dims){p->dims[a], p->rank[a] ? p->rank[a] : 2}, &b));
+  if (at_buffer_bytes(b))
+    memcpy(at_buffer_data_mut(b), p->args[d][a], at_buffer_bytes(b));
+  at_buffer_define(b, AT_OK);
+  return b;
+}
+
+static inline at_status job_launch(at_loaded *l, errand *e, at_chip **chips,
+                                   const uint32_t *devices, uint32_t n) {
+  const program *p = e->p;
+  at_buffer *args[kMostChips * kMostValues], *outs[kMostChips * kMostValues];
+  uint32_t k = 0;
+  for (uint32_t i = 0; i < n; i++)
+    for (uint32_t a = 0; a < p->num_args; a++)
+      args[k++] = job_argument(chips[i], p, devices[i], a);
+  at_event *done = NULL;
+  at_launch in = {.chip = chips[0],
+                  .chips = chips,
+                  .num_chips = n > 1 ? n : 0,
+                  .args = args,
+                  .num_args = p->num_args};
+  at_status st = at_loaded_execute(l, &in, outs, &done);
+  if (!st.err) st = at_event_wait(done);
+  if (done) at_event_release(done);
+  for (uint32_t i = 0; i < n && !st.err; i++)
+    for (uint32_t r = 0; r < p->num_results; r++) {
+      at_buffer *b = outs[i * p->num_results + r];
+      size_t bytes = e->out->bytes[r] = at_buffer_bytes(b);
+      free(e->out->results[devices[i]][r]);
+      uint8_t *copy = e->out->results[devices[i]][r] = malloc(bytes + 1);
+      if (bytes) memcpy(copy, at_buffer_data(b), bytes);
+      at_buffer_release(b);
+    }
+  while (k) at_buffer_release(args[--k]);
+  return st;
+}
+
+static inline at_status run_errand(errand *e) {
+  const program *p = e->p;
+  at_loaded *l;
+  at_chip *all[kMostChips], *own[kMostChips];
+  uint32_t devices[kMostChips], n = 0, first;
+  uint32_t each = at_runtime_own_chips(e->h->rt, &first);
+  for (uint32_t d = 0; d < p->num_devices; d++) {
+    all[d] = at_runtime_chip(e->h->rt, p->chip[d]);
+    if (p->chip[d] - first >= each) continue;
+    own[n] = all[d];
+    devices[n++] = d;
+  }
+  if (!n) return AT_OK;
+  AT_TRY(at_loaded_create(e->h->rt, p->block, &l));
+  at_status st = n < p->num_devices ? at_loaded_span(l, all) : AT_OK;
+  for (uint32_t i = 0; i < AT_MAX(p->launches, 1u) && !st.err; i++)
+    st = job_launch(l, e, own, devices, n);
+  e->sent = at_loaded_sent_bytes(l);
+  __atomic_fetch_add(&e->out->ran, n, __ATOMIC_RELAXED);
+  at_loaded_release(l);
+  return st;
+}
+
+static inline void *errand_thread(void *arg) {
+  errand *e = arg;
+  at_status st = run_errand(e);
+  if (st.err) snprintf(e->why, sizeof e->why, "%s", at_status_message(st));
+  e->code = at_code_take(st);
+  return NULL;
+}
+
+// On all hosts at once. The code, and text in `why`, of the first that failed.
+static inline at_code job_run(job *j, const program *p, outcome *out,
+                              char why[300]) {
+  pthread_t threads[kMostHosts];
+  errand errands[kMostHosts];
+  *out = (outcome){0};
+  for (uint32_t i = 0; i < j->num_hosts; i++) {
+    errands[i] = (errand){.h = &j->hosts[i], .p = p, .out = out};
+    pthread_create(&threads[i], NULL, errand_thread, &errands[i]);
+  }
+  at_code code = 0;
+  for (uint32_t i = 0; i < j->num_hosts; i++) {
+    pthread_join(threads[i], NULL);
+    out->sent += errands[i].sent;
+    if (code || !errands[i].code) continue;
+    code = errands[i].code;
+    memcpy(why, errands[i].why, sizeof errands[i].why);
+  }
+  return code;
+}
+
+static inline void outcome_free(outcome *o) {
+  for (uint32_t d = 0; d < kMostChips; d++)
+    for (uint32_t r = 0; r < kMostValues; r++) free(o->results[d][r]);
+}
+
+static inline void outcome_equal(const program *p, const outcome *a,
+                                 const outcome *b) {
+  for (uint32_t d = 0; d < p->num_devices; d++)
+    for (uint32_t r = 0; r < p->num_results; r++) {
+      assert_non_null(b->results[d][r]);
+      if (memcmp(a->results[d][r], b->results[d][r], a->bytes[r]))
+        fail_msg("result %u of device %u differs", r, d);
+    }
+}
+
+#endif
