@@ -268,32 +268,36 @@ double at_polygamma64(double n, double x) { return (double)at_polygamma(n, x); }
 
 // Objects as one shared library, through the system's linker.
 static void *ck_link(const at_cg_output *out) {
-  char dir[] = "/tmp/at_cg_XXXXXX", cmd[512], path[64], files[4096] = "";
+  char dir[] = "/tmp/at_cg_XXXXXX", path[64];
+  at_strbuf cmd = {0};
   assert_non_null(mkdtemp(dir));
+  at_strbuf_addf(&cmd, "ld -shared -o %s/k.so -lm -L/lib/x86_64-linux-gnu", dir);
   for (uint32_t i = 0; i < out->num_objects; i++) {
     snprintf(path, sizeof path, "%s/%u.o", dir, i);
     FILE *f = fopen(path, "wb");
     assert_non_null(f);
     fwrite(out->objects[i].ptr, 1, out->objects[i].len, f);
     fclose(f);
-    strcat(strcat(files, " "), path);
+    at_strbuf_addf(&cmd, " %s", path);
   }
-  snprintf(cmd, sizeof cmd,
-           "ld -shared -o %s/k.so %s -lm -L/lib/x86_64-linux-gnu", dir, files);
-  assert_int_equal(system(cmd), 0);
+  ck_ok(at_strbuf_status(&cmd));
+  assert_int_equal(system(cmd.ptr), 0);
   snprintf(path, sizeof path, "%s/k.so", dir);
   void *h = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (!h) fail_msg("%s", dlerror());
-  snprintf(cmd, sizeof cmd, "rm -rf %s", dir);
-  assert_int_equal(system(cmd), 0);
+  cmd.len = 0;
+  at_strbuf_addf(&cmd, "rm -rf %s", dir);
+  assert_int_equal(system(cmd.ptr), 0);
+  at_strbuf_free(&cmd);
   return h;
 }
 
-__attribute__((unused)) static void ck_end(ck *c) {
+static void ck_compile_and_run(ck *c, bool quick) {
   at_cg_target t = {.cpu_features = c->features,
                     .threads = 2,
                     .opt_level = 2,
-                    .verify = true};
+                    .verify = true,
+                    .quick = quick};
   at_cg *cg;
   ck_ok(at_cg_create(&t, &cg));
   for (uint32_t i = 0; i < c->num_cases; i++) {
@@ -312,8 +316,14 @@ __attribute__((unused)) static void ck_end(ck *c) {
   for (uint32_t i = 0; i < c->num_cases; i++) ck_run_case(c, &c->cases[i], fns);
   if (h) dlclose(h);
   free(fns);
-  free(c->cases);
   at_cg_destroy(cg);
+}
+
+// Runs all cases, compiled with all of LLVM's steps and compiled quickly.
+__attribute__((unused)) static void ck_end(ck *c) {
+  ck_compile_and_run(c, false);
+  ck_compile_and_run(c, true);
+  free(c->cases);
   at_arena_destroy(c->arena);
 }
 

@@ -42,6 +42,7 @@ void at_cg_destroy(at_cg *cg) {
 
 static at_status add_job(at_cg *cg, at_job *j, uint32_t *index) {
   *index = j->index = (uint32_t)cg->jobs.len;
+  at_tier_measure(j);
   snprintf(j->symbol, sizeof j->symbol, "at_k%u", *index);
   if (!at_vec_push(cg->arena, &cg->jobs, j)) return AT_NO_MEMORY("kernels");
   return AT_OK;
@@ -185,7 +186,7 @@ typedef struct at_task {
 enum { HEAVY = 4096 };
 typedef enum sort { HUGE, QUICK, ORDINARY, SORTS } sort;
 static sort sort_of(const at_job *j) {
-  if (j->external.ops >= HEAVY) return HUGE;
+  if (j->ops >= HEAVY) return HUGE;
   return j->quick ? QUICK : ORDINARY;
 }
 
@@ -273,7 +274,7 @@ static at_status run_all(at_arena *a, at_task *t, uint32_t n,
 
 static at_status compile(at_cg *cg, at_unit_form form, at_arena *a,
                          at_task **out, uint32_t *out_n) {
-  AT_TRY(at_tier_choose(a, cg->jobs.ptr, cg->jobs.len));
+  AT_TRY(at_tier_choose(&cg->target, a, cg->jobs.ptr, cg->jobs.len));
   units u = units_for(cg);
   uint32_t n = u.begin[SORTS];
   at_task *t = at_new(a, at_task, n);

@@ -15,6 +15,7 @@ typedef struct at_cg_target {
   uint32_t threads;       // that run kernels: parallel reductions are split for them
   uint32_t opt_level;     // 0..3; 2 unless asked
   bool verify;            // run LLVM's verifier on every module
+  bool quick;             // compile every function quickly (AT_CG_FULL_NODES): for tests
 } at_cg_target;
 
 at_status at_cg_create(const at_cg_target *t, at_cg **out);
@@ -61,11 +62,13 @@ at_status at_cg_comparator(at_cg *cg, const at_comp *region, uint32_t *out_kerne
 // runs: `arg` must live until then and not change. It begins with the builder in
 // an empty block behind the entry block and must end every block.
 enum { AT_CG_MAX_PARAMS = 8, AT_CG_ORDINARY = 64 };
-// Functions with `ops` are compiled with all of LLVM's steps while they have
-// fewer than so many operations together, those with the most work first. What
-// comes after in a program is compiled quickly (tier.c): in about a third of
-// the time, and it may take a third longer to run. Results are the same.
-enum { AT_CG_FULL_OPS = 16384 };
+// Functions are compiled with all of LLVM's steps while they have fewer than so
+// many operations together, those with the most work first. What comes after in
+// a program is compiled quickly (tier.c): in about a third of the time, and it
+// may take a third longer to run. Results are the same. Functions of other
+// rooms (`ops` below) and kernels of nodes are counted apart; those that take
+// thirty instructions count as 32.
+enum { AT_CG_FULL_OPS = 16384, AT_CG_FULL_NODES = 65536 };
 typedef struct at_em at_em;
 typedef struct at_cg_function {
   at_status (*emit)(at_em *e, void *arg);

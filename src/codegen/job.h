@@ -31,7 +31,9 @@ typedef struct at_job {
   const at_comp *region;    // comparator
   at_cg_function external;  // EXTERNAL
   uint32_t index, unit;     // of all; where it is compiled
-  bool quick;               // EXTERNAL: with fewer steps (tier.c)
+  uint64_t ops;   // how long it takes to compile; 0: always with all steps
+  double work;    // how much its speed matters
+  bool quick;     // compiled with fewer steps (tier.c)
   const int32_t *alias;     // per result: operand in whose place it is, or -1
   const uint32_t *results;  // which results this kernel writes
   uint32_t num_results;

@@ -194,13 +194,14 @@ static bool call(at_em *e, const what *n, const at_val *args, at_val *out) {
 
 bool at_em_apply_outlined(at_em *e, const at_node *n, const at_val *args,
                           at_val *out) {
-  if (!e->uses || e->uses[n->op] <= kOften || !is_plain(n)) return false;
+  bool often = e->quick || (e->uses && e->uses[n->op] > kOften);
+  if (!often || !is_plain(n)) return false;
   what w = {.node = n,
             .op = n->op,
             .from = at_value_type(n->operands[0])->dtype,
             .to = n->types[0].dtype,
             .num_args = n->num_operands,
-            .shortest = kShort};
+            .shortest = e->quick ? kShortQuick : kShort};
   return call(e, &w, args, out);
 }
 

@@ -8,6 +8,7 @@
 #include "codegen/tier.h"
 
 #include <llvm-c/Core.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,31 +16,73 @@
 static const char mark[] = "atoll-quick";
 enum { kMark = sizeof mark - 1 };
 
-static int more_work(const void *a, const void *b) {
-  const at_job *x = *(at_job *const *)a, *y = *(at_job *const *)b;
-  double v = x->external.work, w = y->external.work;
-  if (v != w) return v > w ? -1 : 1;
-  return x->index < y->index ? -1 : 1;
+// ---- What a job takes to compile --------------------------------------------
+// The loop and the addresses around what is computed; a function that becomes
+// some thirty instructions; every other op.
+enum { kAround = 32, kFunction = 32, kOp = 1 };
+
+static uint64_t ops_of_comp(const at_comp *c);
+
+static uint64_t ops_of_node(const at_node *n) {
+  uint64_t ops =
+      at_op_of(n->op)->cost == AT_COST_TRANSCENDENTAL ? kFunction : kOp;
+  for (uint32_t i = 0; i < n->num_regions; i++)
+    ops += ops_of_comp(n->regions[i]);
+  return ops;
 }
 
-at_status at_tier_choose(at_arena *a, at_job *const *jobs, size_t num_jobs) {
-  at_job **order;
-  size_t n = 0;
+static uint64_t ops_of_comp(const at_comp *c) {
   uint64_t ops = 0;
-  AT_TRY_ALLOC(order, at_new(a, at_job *, num_jobs));
-  for (size_t i = 0; i < num_jobs; i++)
-    if (jobs[i]->external.ops) order[n++] = jobs[i];
-  qsort(order, n, sizeof *order, more_work);
-  for (size_t i = 0; i < n; i++) {
-    order[i]->quick = ops >= AT_CG_FULL_OPS;
-    ops += order[i]->external.ops;
+  AT_FOR_NODES(n, c) ops += ops_of_node(n);
+  return ops;
+}
+
+void at_tier_measure(at_job *j) {
+  if (j->kind == AT_JOB_EXTERNAL) {
+    j->ops = j->external.ops;
+    j->work = j->external.work;
+  } else {
+    j->ops = kAround +
+             (j->node ? ops_of_node(j->node) : ops_of_comp(j->region));
+    j->work = j->node ? j->ns : INFINITY;  // who sorts compares often
   }
-  return AT_OK;
 }
 
 uint64_t at_tier_load(const at_job *j) {
-  uint64_t ops = AT_MAX(j->external.ops, AT_CG_ORDINARY);
+  uint64_t ops = j->ops ? j->ops : AT_CG_ORDINARY;
   return j->quick ? ops : 3 * ops;
+}
+
+// ---- Which are compiled quickly ---------------------------------------------
+static int more_work(const void *a, const void *b) {
+  const at_job *x = *(at_job *const *)a, *y = *(at_job *const *)b;
+  if (x->work != y->work) return x->work > y->work ? -1 : 1;
+  return x->index < y->index ? -1 : 1;
+}
+
+// Of the other rooms' functions, or of all others: `work` of the two has
+// different units.
+static void choose(at_job *const *jobs, size_t num_jobs, bool external,
+                   uint64_t full, at_job **order) {
+  size_t n = 0;
+  uint64_t ops = 0;
+  for (size_t i = 0; i < num_jobs; i++)
+    if (jobs[i]->ops && (jobs[i]->kind == AT_JOB_EXTERNAL) == external)
+      order[n++] = jobs[i];
+  qsort(order, n, sizeof *order, more_work);
+  for (size_t i = 0; i < n; i++) {
+    order[i]->quick = ops >= full;
+    ops += order[i]->ops;
+  }
+}
+
+at_status at_tier_choose(const at_cg_target *t, at_arena *a,
+                         at_job *const *jobs, size_t num_jobs) {
+  at_job **order;
+  AT_TRY_ALLOC(order, at_new(a, at_job *, num_jobs));
+  choose(jobs, num_jobs, true, t->quick ? 0 : AT_CG_FULL_OPS, order);
+  choose(jobs, num_jobs, false, t->quick ? 0 : AT_CG_FULL_NODES, order);
+  return AT_OK;
 }
 
 void at_tier_mark(LLVMContextRef ctx, LLVMValueRef fn) {

@@ -4,8 +4,11 @@
 
 #include "codegen/job.h"
 
-// Sets `quick` of all jobs. What is chosen depends on the jobs alone.
-at_status at_tier_choose(at_arena *a, at_job *const *jobs, size_t num_jobs);
+// Sets `ops` and `work` of a job, once its plan is made.
+void at_tier_measure(at_job *j);
+// Sets `quick` of all jobs. What is chosen depends on target and jobs alone.
+at_status at_tier_choose(const at_cg_target *t, at_arena *a,
+                         at_job *const *jobs, size_t num_jobs);
 // What compiling a job takes, in parts of an ordinary kernel's; over 0.
 uint64_t at_tier_load(const at_job *j);
 

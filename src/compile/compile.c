@@ -328,7 +328,7 @@ static at_status write_executable(job *j, at_bytes *out) {
   at_count cost = at_count_of(j->module);
   AT_TRY(at_core_spread(j->module, j->arena));
   AT_TRY(place(j));
-  at_cg_target target = {j->cpu, j->threads, 2, j->verify};
+  at_cg_target target = {.cpu_features = j->cpu, .threads = j->threads, .opt_level = 2, .verify = j->verify};
   AT_TRY(at_cg_create(&target, &j->cg));
   at_spinput_limits limits = {0};
   if (*j->sparse.max_ids_file)

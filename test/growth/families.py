@@ -279,6 +279,23 @@ def functions_not_called(n):
               functions="\n".join(f"func.func private @f{i}(%v0: {T}) -> {T} {{\nreturn %v0 : {T}\n}}" for i in range(n)))
 
 
+@family(40)
+def distinct_kernels(n):
+  """No two of the kernels are equal: other shapes and other ops. Past AT_CG_FULL_NODES they are compiled quickly."""
+  names = ("tanh", "add", "exponential", "multiply", "logistic", "maximum", "sine", "subtract", "sqrt", "divide", "log")
+  body, types = [], []
+  for i in range(n):
+    t = f"tensor<{2 + i % 61}x{2 + i // 61 + i % 89}xf32>"
+    types.append(t)
+    for k in range(40):
+      name, last = names[(i * 13 + k * 7 + i * k) % len(names)], f"x{i}_{k - 1}" if k else f"a{i}"
+      both = name in ("add", "multiply", "maximum", "subtract", "divide")
+      body.append(op(f"x{i}_{k}", name, last, *([f"a{i}"] if both else []), type=t))
+  inputs = ", ".join(f"%a{i}: {t}" for i, t in enumerate(types))
+  return (f"module {{\nfunc.func @main({inputs}) -> ({', '.join(types)}) {{\n" + "\n".join(body) +
+          f"\nreturn {', '.join(f'%x{i}_39' for i in range(n))} : {', '.join(types)}\n}}\n}}\n")
+
+
 # ---- Control flow ----------------------------------------------------------------------------------
 COUNTS = ["%zero = stablehlo.constant dense<0> : tensor<i32>", "%one = stablehlo.constant dense<1> : tensor<i32>",
           "%ten = stablehlo.constant dense<10> : tensor<i32>"]
