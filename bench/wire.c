@@ -51,7 +51,8 @@ static void lost(void *arg, uint32_t member, at_status why) {
 
 static void send_bytes(end *e, at_wire_lane lane, uint64_t tag, size_t bytes,
                        bool waits) {
-  const at_wire_out m = {.tag = tag, .parts = {{e->block, bytes}}};
+  const at_bytes body = {e->block, bytes};
+  const at_wire_out m = {.tag = tag, .num_parts = 1, .parts = &body};
   const at_wire_wait wait = {.until_ns = waits ? UINT64_MAX : 0};
   at_status st = at_wire_send(e->w, !e->w->me, lane, &m, 1, &wait, NULL);
   if (st.err) {

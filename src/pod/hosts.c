@@ -1,151 +1,105 @@
-// One connection between any two processes, and a thread for each that reads
-// messages into one list; who waits looks there whenever one has come. Sending
-// never waits for the receiver's program, only for its reader.
+// Processes that exchange messages over a wire. Its poller puts what comes into
+// one list; who waits looks there whenever something has come. A message keeps
+// its credits until somebody takes it, so that the list is bounded.
 #include "pod/hosts.h"
 
-#include <errno.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/config.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "pod/meet.h"
+#include "pod/wire.h"
 #include "sparsecore/engine.h"
 
 enum {
   kMaxHosts = 1024,
-  kDropped = 64,     // failed launches that are remembered
-  kWhyBytes = 4096,  // of a failure's text
+  kDropped = 64,       // failed launches that are remembered
+  kWhyBytes = 4096,    // of a failure's text
+  kSmallBytes = 8192,  // up to here messages pass those with more data
+  kWatchMs = 250,      // between two looks at who waits
+  kTellSeconds = 10,   // of waiting before it is said
+  kMs = 1000000,       // ns
 };
-static const uint64_t kBodyBytes = 1ull << 40;  // of a message, at most
+static const uint64_t kBodyBytes = 1ull << 40;    // of a message, at most
+static const uint64_t kWindowBytes = 1ull << 30;  // sent and not yet taken
+enum { kWindowMessages = 1 << 14 };
 
-// A message is a head, its seal and, unless it is empty, a body and its seal.
-// What the head says counts only once its seal has been checked.
+// Of the wire's messages. Behind the body of each is its tag.
 typedef enum kind { KIND_DATA, KIND_FAIL, KINDS } kind;
-typedef struct head {
-  uint64_t bytes;  // of the body
-  at_hosts_tag tag;
-  uint32_t kind, zero;
-} head;
 
 typedef struct message {
   struct message *next;
   uint32_t host;
-  head head;
-  uint8_t *body;  // at_hosts_block
+  at_wire_head head;
+  at_hosts_tag tag;
+  uint8_t *body;   // at_hosts_block
+  uint64_t bytes;  // of the body without the tag
 } message;
 
 typedef struct peer {
-  at_pod_hosts *all;
-  uint32_t host;
-  at_pod_link link;  // fd -1: this process; `send` under the lock `sending`
   bool gone;
-  at_status why;  // with `gone`; OK: it has ended, or the connection broke
-  at_thread *reader;
-  pthread_mutex_t sending;
+  at_status why;  // with `gone`
 } peer;
+
+// Who waits for a message: on its own stack, in a list.
+typedef struct waiter {
+  struct waiter *next;
+  uint32_t host;
+  at_hosts_tag tag;
+  uint64_t since_ns;
+  bool told, expired;
+} waiter;
 
 struct at_pod_hosts {
   at_hosts face;
+  at_wire *wire;
   pthread_mutex_t lock;  // what follows
   message *first, **last;
   at_event *news;  // fires when the list or a peer changed
   at_hosts_tag dropped[kDropped];
   uint32_t num_dropped;
+  waiter *waiters;
+  uint64_t deadline_s;  // of a wait; 0: none
+  bool closing;
+  pthread_cond_t watch;  // closing
+  at_thread *watcher;
   pthread_mutex_t agreeing;  // what follows: one agreement at a time
   uint32_t agreements;
   peer peers[];
 };
 
-// ---- Bytes
-// -----------------------------------------------------------------
-static bool send_parts(int fd, struct iovec *v, size_t n) {
-  struct msghdr m = {.msg_iov = v, .msg_iovlen = n};
-  while (m.msg_iovlen) {
-    ssize_t k = sendmsg(fd, &m, MSG_NOSIGNAL);
-    if (k < 0 && errno == EINTR) continue;
-    if (k <= 0) return false;
-    for (; m.msg_iovlen && (size_t)k >= m.msg_iov->iov_len; m.msg_iovlen--)
-      k -= (ssize_t)m.msg_iov++->iov_len;
-    if (!m.msg_iovlen) break;
-    m.msg_iov->iov_base = (uint8_t *)m.msg_iov->iov_base + k;
-    m.msg_iov->iov_len -= (size_t)k;
-  }
-  return true;
-}
-
-static bool read_bytes(int fd, void *p, size_t n) {
-  for (size_t at = 0; at < n;) {
-    ssize_t k = recv(fd, (uint8_t *)p + at, n - at, 0);
-    if (k < 0 && errno == EINTR) continue;
-    if (k <= 0) return false;
-    at += (size_t)k;
-  }
-  return true;
-}
-
-// What is to be sent, gathered for as few system calls as it takes.
-typedef struct batch {
-  int fd;
-  size_t n;
-  struct iovec parts[64];
-} batch;
-
-static bool send_batch(batch *b) {
-  bool sent = send_parts(b->fd, b->parts, b->n);
-  b->n = 0;
-  return sent;
-}
-
-static bool add_part(batch *b, const void *p, size_t bytes) {
-  if (b->n == AT_LEN(b->parts) && !send_batch(b)) return false;
-  b->parts[b->n++] = (struct iovec){(void *)p, bytes};
-  return true;
-}
-
-static bool send_message(peer *p, const head *h, const at_bytes *body,
+// ---- Sending ----------------------------------------------------------------
+// A member that is lost is told to who waits for it.
+static void send_message(at_pod_hosts *a, uint32_t to, kind k,
+                         const at_hosts_tag *tag, const at_bytes *body,
                          uint32_t pieces) {
-  uint8_t seals[2][AT_SEAL_BYTES];
-  const at_bytes about = {(const uint8_t *)h, sizeof *h};
-  batch b = {.fd = p->link.fd};
-  pthread_mutex_lock(&p->sending);
-  at_seal_next(&p->link.send, &about, 1, seals[0]);
-  if (h->bytes) at_seal_next(&p->link.send, body, pieces, seals[1]);
-  bool sent =
-      add_part(&b, h, sizeof *h) && add_part(&b, seals[0], AT_SEAL_BYTES);
-  for (uint32_t i = 0; i < pieces && sent; i++)
-    sent = add_part(&b, body[i].ptr, body[i].len);
-  if (h->bytes && sent) sent = add_part(&b, seals[1], AT_SEAL_BYTES);
-  sent = sent && send_batch(&b);
-  pthread_mutex_unlock(&p->sending);
-  return sent;
+  at_bytes own[8], *parts = own;
+  uint64_t bytes = 0;
+  if (pieces >= AT_LEN(own)) parts = malloc((pieces + 1) * sizeof *parts);
+  if (!parts) {  // the tag alone would be another message: the other side waits
+    at_log(AT_LOG_ERROR, "no memory to send %u pieces to process %u", pieces,
+           to);
+    return;
+  }
+  for (uint32_t i = 0; i < pieces; i++) {
+    parts[i] = body[i];
+    bytes += body[i].len;
+  }
+  parts[pieces] = (at_bytes){(const uint8_t *)tag, sizeof *tag};
+  const at_wire_out out = {.kind = k, .num_parts = pieces + 1, .parts = parts};
+  const at_wire_wait wait = {.until_ns = UINT64_MAX};
+  at_wire_lane lane = bytes <= kSmallBytes ? AT_WIRE_CONTROL : AT_WIRE_BULK;
+  at_status_free(at_wire_send(a->wire, to, lane, &out, 1, &wait, NULL));
+  if (parts != own) free(parts);
 }
 
-// Reads n bytes and their seal, which lies behind them. *ended: the connection
-// is over. DATA_LOSS: something else has come than the other process has sent.
-static at_status read_sealed(peer *p, uint8_t *to, size_t n, bool *ended) {
-  uint64_t number = p->link.recv.number;
-  *ended = !read_bytes(p->link.fd, to, n + AT_SEAL_BYTES);
-  if (*ended || at_seal_check(&p->link.recv, (at_bytes){to, n}, to + n))
-    return AT_OK;
-  return AT_FAIL(AT_DATA_LOSS,
-                 "message %llu of process %u was changed, repeated or injected "
-                 "on its way; the connection is closed",
-                 (unsigned long long)number, p->host);
-}
-
-static void free_message(message *m) {
-  free(m->body);
-  free(m);
-}
-
-// ---- Readers
-// -----------------------------------------------------------------
+// ---- What comes -------------------------------------------------------------
 // Under the lock: who waits looks again after the unlock and the firing of what
 // this returns.
 static at_event *change_news(at_pod_hosts *a) {
@@ -183,66 +137,146 @@ static bool is_dropped(const at_pod_hosts *a, const at_hosts_tag *tag) {
   return false;
 }
 
-static at_status check_head(const peer *p, const head *h) {
-  uint64_t most = h->kind == KIND_FAIL ? kWhyBytes : kBodyBytes;
-  if (h->kind < KINDS && h->bytes <= most && !h->zero) return AT_OK;
-  return AT_FAIL(AT_DATA_LOSS,
-                 "process %u sent a message of kind %u with %llu bytes",
-                 p->host, h->kind, (unsigned long long)h->bytes);
+static void release_credits(at_pod_hosts *a, const message *m) {
+  at_wire_release(a->wire, m->host, m->head.lane, m->head.bytes);
 }
 
-// *out stays NULL where the connection has ended.
-static at_status read_message(peer *p, message **out) {
-  bool ended;
-  head h;
-  uint8_t sealed[sizeof h + AT_SEAL_BYTES];
-  AT_TRY(read_sealed(p, sealed, sizeof h, &ended));
-  if (ended) return AT_OK;
-  memcpy(&h, sealed, sizeof h);
-  AT_TRY(check_head(p, &h));
+static void free_message(message *m) {
+  free(m->body);
+  free(m);
+}
+
+static void *sink_place(void *arg, uint32_t from, const at_wire_head *head) {
+  (void)arg, (void)from;
+  return at_hosts_block(head->bytes);
+}
+
+static void sink_abandon(void *arg, uint32_t from, const at_wire_head *head,
+                         void *body) {
+  (void)arg, (void)from, (void)head;
+  free(body);
+}
+
+// Under the lock.
+static void give_up(at_pod_hosts *a, uint32_t host, at_status why) {
+  peer *p = &a->peers[host];
+  if (p->gone) {
+    at_status_free(why);
+    return;
+  }
+  p->gone = true;
+  p->why = why;
+}
+
+static at_status read_message(uint32_t from, const at_wire_head *head,
+                              void *body, message **out) {
+  const size_t tag = sizeof(at_hosts_tag);
+  const uint64_t most = head->kind == KIND_FAIL ? kWhyBytes : kBodyBytes;
+  if (head->kind >= KINDS || head->bytes < tag || head->bytes - tag > most)
+    return AT_FAIL(AT_DATA_LOSS,
+                   "process %u sent a message of kind %u with %llu bytes", from,
+                   head->kind, (unsigned long long)head->bytes);
   message *m = calloc(1, sizeof *m);
-  uint8_t *body = m ? at_hosts_block(h.bytes + AT_SEAL_BYTES) : NULL;
-  if (!body) {
-    free(m);
+  if (!m)
     return AT_FAIL(AT_RESOURCE_EXHAUSTED,
-                   "no host memory for %llu bytes from process %u",
-                   (unsigned long long)h.bytes, p->host);
-  }
-  *m = (message){.host = p->host, .head = h, .body = body};
-  at_status st = h.bytes ? read_sealed(p, body, h.bytes, &ended) : AT_OK;
-  if (st.err || ended)
-    free_message(m);
-  else
-    *out = m;
-  return st;
+                   "no host memory for a message from process %u", from);
+  *m = (message){
+      .host = from, .head = *head, .body = body, .bytes = head->bytes - tag};
+  memcpy(&m->tag, m->body + m->bytes, tag);
+  *out = m;
+  return AT_OK;
 }
 
-static void read_all(void *arg) {
-  peer *p = arg;
-  at_pod_hosts *a = p->all;
-  for (bool more = true; more;) {
-    message *m = NULL;
-    at_status st = read_message(p, &m);
-    pthread_mutex_lock(&a->lock);
-    bool keep = m && !is_dropped(a, &m->head.tag);
-    if (keep) *a->last = m, a->last = &m->next;
-    if (!m) p->gone = true, p->why = st;
-    more = m != NULL;
-    at_event *old = change_news(a);
+static bool sink_message(void *arg, uint32_t from, const at_wire_head *head,
+                         void *body) {
+  at_pod_hosts *a = arg;
+  message *m = NULL;
+  at_status st = read_message(from, head, body, &m);
+  pthread_mutex_lock(&a->lock);
+  bool keep = m && !is_dropped(a, &m->tag);
+  if (keep) *a->last = m, a->last = &m->next;
+  if (st.err) give_up(a, from, st);
+  at_event *old = change_news(a);
+  pthread_mutex_unlock(&a->lock);
+  if (!keep) {
+    free(m);
+    free(body);
+  }
+  tell_news(old);
+  return !keep;
+}
+
+static void sink_lost(void *arg, uint32_t member, at_status why) {
+  at_pod_hosts *a = arg;
+  at_log(AT_LOG_INFO, "process %u: %s", a->face.me, at_status_message(why));
+  pthread_mutex_lock(&a->lock);
+  give_up(a, member, AT_FAIL(AT_DATA_LOSS, "%s", at_status_message(why)));
+  at_event *old = change_news(a);
+  pthread_mutex_unlock(&a->lock);
+  at_status_free(why);
+  tell_news(old);
+}
+
+// ---- Who waits --------------------------------------------------------------
+static void tell_wait(const at_pod_hosts *a, const waiter *w, uint64_t ns) {
+  at_log(AT_LOG_WARNING,
+         "process %u has waited %llu s for process %u (launch %llu of those "
+         "they have in common), which is there, but has not come to it",
+         a->face.me, (unsigned long long)(ns / 1000000000u), w->host,
+         (unsigned long long)w->tag.launch);
+}
+
+// Under the lock. True: somebody's time is over.
+static bool look_at_waiters(at_pod_hosts *a) {
+  const uint64_t now = at_clock_ns();
+  bool over = false;
+  for (waiter *w = a->waiters; w; w = w->next) {
+    const uint64_t ns = now - w->since_ns;
+    if (!w->told && ns >= kTellSeconds * 1000000000ull) {
+      w->told = true;
+      tell_wait(a, w, ns);
+    }
+    if (a->deadline_s && ns >= a->deadline_s * 1000000000ull)
+      over = w->expired = true;
+  }
+  return over;
+}
+
+static void watch(void *arg) {
+  at_pod_hosts *a = arg;
+  pthread_mutex_lock(&a->lock);
+  while (!a->closing) {
+    const uint64_t until = at_clock_ns() + (uint64_t)kWatchMs * kMs;
+    const struct timespec t = {(time_t)(until / 1000000000u),
+                               (long)(until % 1000000000u)};
+    if (a->waiters)
+      pthread_cond_timedwait(&a->watch, &a->lock, &t);
+    else
+      pthread_cond_wait(&a->watch, &a->lock);
+    at_event *old = look_at_waiters(a) ? change_news(a) : NULL;
+    if (!old) continue;
     pthread_mutex_unlock(&a->lock);
-    if (m && !keep) free_message(m);
     tell_news(old);
+    pthread_mutex_lock(&a->lock);
   }
-  // Nothing of what else comes counts, and the other side is to see it.
-  (void)shutdown(p->link.fd, SHUT_RDWR);
+  pthread_mutex_unlock(&a->lock);
 }
 
-// ---- Exchanges
-// -----------------------------------------------------------------
+static at_status too_late(const at_pod_hosts *a, const waiter *w) {
+  return AT_FAIL(AT_DEADLINE_EXCEEDED,
+                 "process %u did not come to launch %llu of those it has in "
+                 "common with this one within %llu s (ATOLL_POD_DEADLINE)",
+                 w->host, (unsigned long long)w->tag.launch,
+                 (unsigned long long)a->deadline_s);
+}
+
+// ---- Exchanges --------------------------------------------------------------
+// Its credits go back.
 static message *take(at_pod_hosts *a, message **at) {
   message *m = *at;
   *at = m->next;
   if (a->last == &m->next) a->last = at;
+  release_credits(a, m);
   return m;
 }
 
@@ -264,51 +298,65 @@ static at_status look(at_pod_hosts *a, uint32_t host, const at_hosts_tag *tag,
                       message **out) {
   message **failed = NULL;
   for (message **at = &a->first; *at; at = &(*at)->next) {
-    const head *h = &(*at)->head;
-    if ((*at)->host != host || !same_launch(&h->tag, tag)) continue;
-    if (h->kind == KIND_FAIL) {
+    const at_hosts_tag *t = &(*at)->tag;
+    if ((*at)->host != host || !same_launch(t, tag)) continue;
+    if ((*at)->head.kind == KIND_FAIL) {
       failed = at;
-    } else if (h->tag.program != tag->program) {
+    } else if (t->program != tag->program) {
       return other_program(host, tag);
-    } else if (h->tag.step == tag->step && h->tag.turn == tag->turn &&
-               h->tag.round == tag->round) {
+    } else if (t->step == tag->step && t->turn == tag->turn &&
+               t->round == tag->round) {
       return *out = take(a, at), AT_OK;
     }
   }
   if (failed)
     return AT_FAIL(AT_ABORTED, "process %u failed: %.*s", host,
-                   (int)(*failed)->head.bytes, (const char *)(*failed)->body);
+                   (int)(*failed)->bytes, (const char *)(*failed)->body);
   if (is_dropped(a, tag)) return failed_here();
-  if (a->peers[host].gone && a->peers[host].why.err)
-    return at_status_clone(a->peers[host].why);
-  if (a->peers[host].gone)
-    return AT_FAIL(AT_UNAVAILABLE,
-                   "process %u has ended, or its connection broke, while this "
-                   "one waits for it",
-                   host);
-  return AT_OK;
+  return a->peers[host].gone ? at_status_clone(a->peers[host].why) : AT_OK;
+}
+
+// Under the lock.
+static void stop_waiting(at_pod_hosts *a, waiter *w) {
+  waiter **at = &a->waiters;
+  while (*at != w) at = &(*at)->next;
+  *at = w->next;
+}
+
+// Under the lock, but for the wait itself.
+static at_status wait_locked(at_pod_hosts *a, waiter *w, message **out) {
+  for (;;) {
+    at_status st = look(a, w->host, &w->tag, out);
+    if (!st.err && !*out && w->expired) st = too_late(a, w);
+    if (st.err || *out) return st;
+    at_event *news = next_news(a);
+    if (!news)
+      return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory to wait for process %u",
+                     w->host);
+    pthread_mutex_unlock(&a->lock);
+    at_status_free(at_event_wait(news));
+    at_event_release(news);
+    pthread_mutex_lock(&a->lock);
+  }
 }
 
 static at_status wait_for(at_pod_hosts *a, uint32_t host,
                           const at_hosts_tag *tag, message **out) {
-  for (*out = NULL;;) {
-    pthread_mutex_lock(&a->lock);
-    at_status st = look(a, host, tag, out);
-    at_event *news = st.err || *out ? NULL : next_news(a);
-    pthread_mutex_unlock(&a->lock);
-    if (st.err || *out) return st;
-    if (!news)
-      return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory to wait for process %u",
-                     host);
-    at_status_free(at_event_wait(news));
-    at_event_release(news);
+  *out = NULL;
+  pthread_mutex_lock(&a->lock);
+  at_status st = look(a, host, tag, out);
+  if (!st.err && !*out) {
+    waiter w = {.next = a->waiters,
+                .host = host,
+                .tag = *tag,
+                .since_ns = at_clock_ns()};
+    if (!a->waiters) pthread_cond_signal(&a->watch);
+    a->waiters = &w;
+    st = wait_locked(a, &w, out);
+    stop_waiting(a, &w);
   }
-}
-
-static uint64_t length(const at_bytes *p, uint32_t n) {
-  uint64_t all = 0;
-  for (uint32_t i = 0; i < n; i++) all += p[i].len;
-  return all;
+  pthread_mutex_unlock(&a->lock);
+  return st;
 }
 
 // Into the pieces that wait for it; the message is gone then.
@@ -316,17 +364,16 @@ static at_status deliver(message *m, at_hosts_mail *mail) {
   uint64_t want = 0;
   const uint8_t *p = m->body;
   if (!mail->in) {
-    mail->block = (at_bytes){m->body, m->head.bytes};
+    mail->block = (at_bytes){m->body, m->bytes};
     free(m);
     return AT_OK;
   }
   for (uint32_t i = 0; i < mail->num_in; i++) want += mail->in[i].len;
   at_status st = AT_OK;
-  if (want != m->head.bytes)
-    st = AT_FAIL(AT_INTERNAL,
-                 "process %u sent %llu bytes for a collective, not %llu",
-                 mail->host, (unsigned long long)m->head.bytes,
-                 (unsigned long long)want);
+  if (want != m->bytes)
+    st = AT_FAIL(
+        AT_INTERNAL, "process %u sent %llu bytes for a collective, not %llu",
+        mail->host, (unsigned long long)m->bytes, (unsigned long long)want);
   for (uint32_t i = 0; i < mail->num_in && !st.err; i++) {
     memcpy(mail->in[i].ptr, p, mail->in[i].len);
     p += mail->in[i].len;
@@ -344,10 +391,7 @@ static at_status exchange(void *arg, const at_hosts_tag *tag,
   if (st.err) return st;
   for (uint32_t i = 0; i < num_mails; i++) {
     const at_hosts_mail *m = &mails[i];
-    head head = {
-        .bytes = length(m->out, m->num_out), .tag = *tag, .kind = KIND_DATA};
-    // A broken connection is found by its reader.
-    (void)send_message(&a->peers[m->host], &head, m->out, m->num_out);
+    send_message(a, m->host, KIND_DATA, tag, m->out, m->num_out);
   }
   for (uint32_t i = 0; i < num_mails && !st.err; i++) {
     message *m;
@@ -368,7 +412,7 @@ static void fail(void *arg, const at_hosts_tag *tag, const uint32_t *hosts,
   bool known = is_dropped(a, tag);
   if (!known) a->dropped[a->num_dropped++ % kDropped] = *tag;
   for (message **at = &a->first; *at;) {
-    if (same_launch(&(*at)->head.tag, tag))
+    if (same_launch(&(*at)->tag, tag))
       free_message(take(a, at));
     else
       at = &(*at)->next;
@@ -378,13 +422,11 @@ static void fail(void *arg, const at_hosts_tag *tag, const uint32_t *hosts,
   tell_news(old);
   at_bytes text = {(const uint8_t *)why,
                    AT_MIN(strlen(why), (size_t)kWhyBytes)};
-  head head = {.bytes = text.len, .tag = *tag, .kind = KIND_FAIL};
   for (uint32_t i = 0; i < num_hosts && !known; i++)
-    (void)send_message(&a->peers[hosts[i]], &head, &text, 1);
+    send_message(a, hosts[i], KIND_FAIL, tag, &text, 1);
 }
 
-// ---- Agreements
-// -----------------------------------------------------------------
+// ---- Agreements -------------------------------------------------------------
 typedef struct agreement {
   at_pod_hosts *all;
   at_hosts_mail mails[kMaxHosts];
@@ -418,28 +460,38 @@ at_status at_pod_hosts_agree(at_pod_hosts *a, uint64_t *bits) {
   return st;
 }
 
-// ---- Connections
-// -----------------------------------------------------------------
-static at_status meet(at_pod_hosts *a, const at_pod_job *job, int listener) {
-  uint32_t n = a->face.count;
-  at_digest what = at_digest_start(n);
+// ---- Opening ----------------------------------------------------------------
+static void close_links(at_pod_link *links, size_t n) {
+  for (size_t i = 0; i < n; i++)
+    if (links[i].fd >= 0) close(links[i].fd);
+}
+
+static const char *medium_of(const at_pod_job *job) {
+  return job->medium ? job->medium : job->local ? "shm" : "tcp";
+}
+
+static at_digest what_of(const at_pod_job *job, uint32_t count) {
+  at_digest what = at_digest_start(count);
   at_digest_add_str(&what, at_str_of(job->job));
-  at_pod_meeting m = {
+  at_digest_add_str(&what, at_str_of(medium_of(job)));
+  return what;
+}
+
+// Everybody proves the token: each with each, once for each lane.
+static at_status meet(const at_pod_job *job, uint32_t count, int listener,
+                      at_pod_link *links) {
+  const at_pod_meeting m = {
       .addresses = &job->addresses,
       .token = &job->token,
-      .card = {.me = job->me, .count = n, .job = what},
+      .card = {.me = job->me, .count = count, .job = what_of(job, count)},
+      .calls = AT_WIRE_LANES,
       .listener = listener,
       .local = job->local,
       .until_ns = at_clock_ns() + job->timeout_s * 1000000000ull,
       .interrupted = job->interrupted,
   };
   uint64_t strangers = 0;
-  at_pod_link *links = calloc(n, sizeof *links);
-  if (!links)
-    return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for %u processes", n);
   at_status st = at_pod_meet(&m, links, &strangers);
-  for (uint32_t h = 0; h < n; h++) a->peers[h].link = links[h];
-  free(links);
   if (strangers)
     at_log(AT_LOG_INFO,
            "process %u dropped %llu connections of strangers while the "
@@ -448,15 +500,51 @@ static at_status meet(at_pod_hosts *a, const at_pod_job *job, int listener) {
   return st;
 }
 
-static at_status start_readers(at_pod_hosts *a) {
-  for (uint32_t h = 0; h < a->face.count; h++) {
-    peer *p = &a->peers[h];
-    if (h == a->face.me) continue;
-    at_status st = at_thread_start("atoll-hosts", AT_THREAD_STACK, read_all, p,
-                                   &p->reader);
-    if (st.err) return at_status_prefix(st, "no thread to hear process %u", h);
-  }
-  return AT_OK;
+// In shared memory members find each other by a name that comes of the token
+// and of this meeting, which all of them have proved to know; others of this
+// user could learn it, other users cannot join by it.
+static void name_group(const at_pod_job *job, uint32_t count, char out[80]) {
+  at_digest d = what_of(job, count);
+  at_digest_add(&d, (at_bytes){job->token.bytes, AT_TOKEN_BYTES});
+  at_digest_add_str(&d, at_str_of(job->addresses.text));
+  snprintf(out, 80, "atoll-%016llx%016llx", (unsigned long long)d.h[0],
+           (unsigned long long)d.h[1]);
+}
+
+static at_status open_wire(at_pod_hosts *a, const at_pod_job *job,
+                           at_pod_link *links) {
+  char group[80];
+  const bool shared = !strcmp(medium_of(job), "shm");
+  name_group(job, a->face.count, group);
+  const at_wire_options o = {.count = a->face.count,
+                             .me = a->face.me,
+                             .group = group,
+                             .links = shared ? NULL : links,
+                             .meet_ms = job->timeout_s * 1000,
+                             .sink = {.arg = a,
+                                      .place = sink_place,
+                                      .message = sink_message,
+                                      .abandon = sink_abandon,
+                                      .lost = sink_lost},
+                             .max_bytes = kBodyBytes + sizeof(at_hosts_tag),
+                             .window_bytes = kWindowBytes,
+                             .window_messages = kWindowMessages};
+  return at_wire_open(medium_of(job), &o, &a->wire);
+}
+
+static at_status connect_all(at_pod_hosts *a, const at_pod_job *job,
+                             int listener) {
+  const size_t n = (size_t)a->face.count * AT_WIRE_LANES;
+  at_pod_link *links = calloc(n, sizeof *links);
+  if (!links)
+    return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for %u processes",
+                   a->face.count);
+  for (size_t i = 0; i < n; i++) links[i].fd = -1;
+  at_status st = meet(job, a->face.count, listener, links);
+  if (!st.err) st = open_wire(a, job, links);
+  close_links(links, n);
+  free(links);
+  return st;
 }
 
 static at_status make(uint32_t n, uint32_t me, at_pod_hosts **out) {
@@ -469,12 +557,14 @@ static at_status make(uint32_t n, uint32_t me, at_pod_hosts **out) {
   a->face = (at_hosts){n, me, a, exchange, fail};
   a->last = &a->first;
   a->news = news;
+  a->deadline_s = at_config_uint(AT_CONFIG_POD_DEADLINE);
   pthread_mutex_init(&a->lock, NULL);
   pthread_mutex_init(&a->agreeing, NULL);
-  for (uint32_t h = 0; h < n; h++) {
-    a->peers[h] = (peer){.all = a, .host = h, .link.fd = -1};
-    pthread_mutex_init(&a->peers[h].sending, NULL);
-  }
+  pthread_condattr_t monotonic;
+  pthread_condattr_init(&monotonic);
+  pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+  pthread_cond_init(&a->watch, &monotonic);
+  pthread_condattr_destroy(&monotonic);
   *out = a;
   return AT_OK;
 }
@@ -492,9 +582,10 @@ at_status at_pod_hosts_open(const at_pod_job *job, at_pod_hosts **out) {
   if (!st.err && listener < 0)
     st = at_address_bind(&job->addresses, job->me, &listener);
   if (!st.err) st = make(n, job->me, &a);
-  if (!st.err) st = meet(a, job, listener);
+  if (!st.err)
+    st = at_thread_start("atoll-hosts", AT_THREAD_STACK, watch, a, &a->watcher);
+  if (!st.err) st = connect_all(a, job, listener);
   if (listener >= 0) close(listener);
-  if (!st.err) st = start_readers(a);
   if (st.err) {
     at_pod_hosts_close(a);
     return st;
@@ -509,17 +600,20 @@ const at_hosts *at_pod_hosts_of(const at_pod_hosts *p) {
 
 void at_pod_hosts_close(at_pod_hosts *a) {
   if (!a) return;
-  for (uint32_t h = 0; h < a->face.count; h++) {
-    peer *p = &a->peers[h];
-    if (p->link.fd >= 0) shutdown(p->link.fd, SHUT_RDWR);
-    at_thread_join(p->reader);
-    if (p->link.fd >= 0) close(p->link.fd);
-    at_status_free(p->why);
-    pthread_mutex_destroy(&p->sending);
+  pthread_mutex_lock(&a->lock);
+  a->closing = true;
+  pthread_cond_signal(&a->watch);
+  pthread_mutex_unlock(&a->lock);
+  at_thread_join(a->watcher);
+  at_wire_close(a->wire);
+  for (message *m = a->first, *next; m; m = next) {
+    next = m->next;
+    free_message(m);
   }
-  while (a->first) free_message(take(a, &a->first));
+  for (uint32_t h = 0; h < a->face.count; h++) at_status_free(a->peers[h].why);
   at_event_release(a->news);
   pthread_mutex_destroy(&a->lock);
   pthread_mutex_destroy(&a->agreeing);
+  pthread_cond_destroy(&a->watch);
   free(a);
 }

@@ -28,7 +28,6 @@ typedef struct plan {
 } plan;
 
 // ---- Who
-// ------------------------------------------------------------------
 static at_status contradicts(const plan *p, uint32_t addresses) {
   return AT_FAIL(
       AT_FAILED_PRECONDITION,
@@ -39,8 +38,8 @@ static at_status contradicts(const plan *p, uint32_t addresses) {
       addresses == 1 ? "a pod of its own" : "another pod");
 }
 
-// count 0 or 1: this process is alone. So it is where nobody says how many there
-// are: jaxlib hands a store to every client, also where there is no job.
+// count 0 or 1: this process is alone. So it is where nobody says how many
+// there are: jaxlib hands a store to every client, also where there is no job.
 static at_status settle_who(plan *p) {
   const at_pod_said *said = p->said;
   p->list = (at_addresses){at_config_text(AT_CONFIG_PROCESSES),
@@ -66,7 +65,6 @@ static at_status settle_who(plan *p) {
 }
 
 // ---- The network
-// ------------------------------------------------------------------
 static at_status is_local(const at_addresses *list, uint32_t i, bool *out) {
   struct addrinfo *all;
   AT_TRY(at_address_resolve(list, i, &all));
@@ -87,7 +85,6 @@ static at_status check_trust(uint32_t process) {
 }
 
 // ---- The store
-// ------------------------------------------------------------------
 static void key_of(const plan *p, const char *what, uint32_t i,
                    char out[kKeyBytes]) {
   snprintf(out, kKeyBytes, "atoll/pod/%u/%s/%u", p->round, what, i);
@@ -184,7 +181,6 @@ static at_status take_addresses(plan *p) {
 }
 
 // ---- The token
-// ------------------------------------------------------------------
 static at_status share_token(plan *p) {
   char text[AT_TOKEN_TEXT + 1];
   if (!p->me) {
@@ -209,7 +205,6 @@ static at_status settle_token(plan *p) {
 }
 
 // ---- All together
-// ------------------------------------------------------------------
 static at_status check_network(plan *p) {
   uint32_t remote = 0;
   p->local = true;
@@ -243,6 +238,11 @@ static at_status settle(plan *p) {
   return check_network(p);
 }
 
+static const char *medium(void) {
+  return at_config_word(AT_CONFIG_POD_WIRE) == AT_WORD_POD_WIRE_TCP ? "tcp"
+                                                                    : NULL;
+}
+
 at_status at_pod_join(const at_pod_said *said, at_pod_hosts **out) {
   plan p = {.said = said,
             .listener = -1,
@@ -258,6 +258,7 @@ at_status at_pod_join(const at_pod_said *said, at_pod_hosts **out) {
                             .me = p.me,
                             .listener = p.listener,
                             .local = p.local,
+                            .medium = medium(),
                             .token = p.token,
                             .job = said->job,
                             .timeout_s = said->timeout_s,

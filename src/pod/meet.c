@@ -32,8 +32,9 @@ typedef struct party {
   at_proof proof;
 } party;
 
-// A process that this one calls.
+// A connection that this process makes: `call` of those to `host`.
 typedef struct callee {
+  uint32_t host, call;
   struct addrinfo *all, *next;  // all its addresses, and which to try
   uint64_t pause_ms;
   bool met;
@@ -47,8 +48,9 @@ typedef struct meeting {
   uint64_t strangers, late;
   uint64_t since_ns;  // who called before is late
   at_proof_heard *heard;
-  party *guests;         // [kGuests]
-  callee *callees;       // [card.me]
+  party *guests;    // [kGuests]
+  callee *callees;  // [num_callees]
+  uint32_t num_callees;
   struct pollfd *polls;  // the listener, guests, callees
   bool ready;
 } meeting;
@@ -67,7 +69,6 @@ static void drop(party *p) {
 }
 
 // ---- Bytes
-// -----------------------------------------------------------------
 // False: it has ended, or does not take them at once.
 static bool say(party *p) {
   at_bytes out = at_proof_take(&p->proof);
@@ -91,16 +92,19 @@ static at_proof_state hear(party *p) {
 }
 
 // ---- Links
-// -----------------------------------------------------------------
 static bool is_open(int fd) {
   uint8_t byte;
   ssize_t n = recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
   return n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR));
 }
 
-static at_status link_up(meeting *m, uint32_t host, party *p) {
+static at_pod_link *link_of(const meeting *m, uint32_t host, uint32_t call) {
+  return &m->links[host * m->about->calls + call];
+}
+
+static at_status link_up(meeting *m, uint32_t host, uint32_t call, party *p) {
   int one = 1, flags = fcntl(p->fd, F_GETFL);
-  at_pod_link *l = &m->links[host];
+  at_pod_link *l = link_of(m, host, call);
   if (flags < 0 || fcntl(p->fd, F_SETFL, flags & ~O_NONBLOCK))
     return AT_FAIL(AT_UNAVAILABLE, "the connection to process %u: %s", host,
                    strerror(errno));
@@ -115,13 +119,12 @@ static at_status link_up(meeting *m, uint32_t host, party *p) {
 }
 
 // ---- Guests
-// -----------------------------------------------------------------
 // A process that calls again has lost the call before.
 static at_verdict judge(const meeting *m, const at_proof *p) {
   if (p->verdict) return p->verdict;
-  if (p->theirs.me < m->about->card.me || p->theirs.call)
+  if (p->theirs.me < m->about->card.me || p->theirs.call >= m->about->calls)
     return AT_VERDICT_PLACE;
-  int fd = m->links[p->theirs.me].fd;
+  int fd = link_of(m, p->theirs.me, p->theirs.call)->fd;
   return fd >= 0 && is_open(fd) ? AT_VERDICT_TAKEN : AT_VERDICT_WELCOME;
 }
 
@@ -138,7 +141,7 @@ static at_status serve(meeting *m, party *p) {
   bool said = say(p);
   at_status st = AT_OK;
   if (v == AT_VERDICT_WELCOME && said)
-    st = link_up(m, p->proof.theirs.me, p);
+    st = link_up(m, p->proof.theirs.me, p->proof.theirs.call, p);
   else if (v != AT_VERDICT_WELCOME && v != AT_VERDICT_EPOCH)
     st = at_proof_status(&p->proof);
   return drop(p), st;
@@ -206,7 +209,6 @@ static void drop_late_guests(meeting *m, uint64_t now_ns) {
 }
 
 // ---- Calls
-// -----------------------------------------------------------------
 // Not there, or not one of ours: the next address, or the first once more.
 static void hang_up(callee *c) {
   drop(&c->party);
@@ -230,8 +232,8 @@ static void ring(callee *c) {
     hang_up(c);
 }
 
-static at_status introduce(meeting *m, uint32_t host) {
-  callee *c = &m->callees[host];
+static at_status introduce(meeting *m, callee *c) {
+  at_card mine = m->about->card;
   uint8_t nonce[AT_PROOF_NONCE];
   int error = 0;
   socklen_t size = sizeof error;
@@ -239,21 +241,21 @@ static at_status introduce(meeting *m, uint32_t host) {
     return hang_up(c), AT_OK;
   AT_TRY(at_random(nonce, sizeof nonce));
   c->party.connecting = false;
-  at_proof_call(&c->party.proof, m->about->token, &m->about->card, host, nonce,
+  mine.call = c->call;
+  at_proof_call(&c->party.proof, m->about->token, &mine, c->host, nonce,
                 shared_clock_ns(m));
   if (!say(&c->party)) hang_up(c);
   return AT_OK;
 }
 
-static at_status follow_call(meeting *m, uint32_t host) {
-  callee *c = &m->callees[host];
-  if (c->party.connecting) return introduce(m, host);
+static at_status follow_call(meeting *m, callee *c) {
+  if (c->party.connecting) return introduce(m, c);
   switch (hear(&c->party)) {
     case AT_PROOF_READS:
       return AT_OK;
     case AT_PROOF_MET:
       c->met = true;
-      return link_up(m, host, &c->party);
+      return link_up(m, c->host, c->call, &c->party);
     case AT_PROOF_REFUSED:
       return at_proof_status(&c->party.proof);
     default:  // who listens there is none of ours, or not any more
@@ -262,8 +264,8 @@ static at_status follow_call(meeting *m, uint32_t host) {
 }
 
 static void ring_who_is_due(meeting *m, uint64_t now_ns) {
-  for (uint32_t h = 0; h < m->about->card.me; h++) {
-    callee *c = &m->callees[h];
+  for (uint32_t i = 0; i < m->num_callees; i++) {
+    callee *c = &m->callees[i];
     if (c->met || now_ns < c->party.until_ns) continue;
     if (c->party.fd >= 0) hang_up(c);  // it has not answered in time
     if (now_ns >= c->party.until_ns) ring(c);
@@ -271,10 +273,10 @@ static void ring_who_is_due(meeting *m, uint64_t now_ns) {
 }
 
 // ---- The meeting
-// -----------------------------------------------------------------
 static at_status too_late(const meeting *m) {
-  uint32_t h = 0;
-  while (h == m->about->card.me || m->links[h].fd >= 0) h++;
+  uint32_t i = 0, calls = m->about->calls;
+  while (i / calls == m->about->card.me || m->links[i].fd >= 0) i++;
+  const uint32_t h = i / calls;
   at_strbuf about = {0};
   if (m->strangers)
     at_strbuf_addf(&about,
@@ -298,23 +300,22 @@ static at_status too_late(const meeting *m) {
 }
 
 static uint32_t fill_polls(meeting *m) {
-  uint32_t me = m->about->card.me;
   m->polls[0] = (struct pollfd){.fd = m->about->listener, .events = POLLIN};
   for (uint32_t i = 0; i < kGuests; i++)
     m->polls[1 + i] = (struct pollfd){.fd = m->guests[i].fd, .events = POLLIN};
-  for (uint32_t h = 0; h < me; h++)
-    m->polls[1 + kGuests + h] = (struct pollfd){
-        .fd = m->callees[h].party.fd,
-        .events = m->callees[h].party.connecting ? POLLOUT : POLLIN};
-  return 1 + kGuests + me;
+  for (uint32_t i = 0; i < m->num_callees; i++)
+    m->polls[1 + kGuests + i] = (struct pollfd){
+        .fd = m->callees[i].party.fd,
+        .events = m->callees[i].party.connecting ? POLLOUT : POLLIN};
+  return 1 + kGuests + m->num_callees;
 }
 
 // Until there is something to do.
 static int patience_ms(const meeting *m, uint64_t now_ns) {
   uint64_t until = AT_MIN(m->about->until_ns, now_ns + (uint64_t)kTickMs * kMs);
-  for (uint32_t h = 0; h < m->about->card.me; h++)
-    if (!m->callees[h].met && m->callees[h].party.fd < 0)
-      until = AT_MIN(until, m->callees[h].party.until_ns);
+  for (uint32_t i = 0; i < m->num_callees; i++)
+    if (!m->callees[i].met && m->callees[i].party.fd < 0)
+      until = AT_MIN(until, m->callees[i].party.until_ns);
   return until > now_ns ? (int)((until - now_ns + kMs - 1) / kMs) : 0;
 }
 
@@ -326,8 +327,9 @@ static at_status take_turn(meeting *m) {
   if (poll(m->polls, n, patience_ms(m, now)) < 0 && errno != EINTR)
     return AT_FAIL(AT_UNAVAILABLE, "cannot wait for other processes: %s",
                    strerror(errno));
-  for (uint32_t h = 0; h < m->about->card.me; h++)
-    if (m->polls[1 + kGuests + h].revents) AT_TRY(follow_call(m, h));
+  for (uint32_t i = 0; i < m->num_callees; i++)
+    if (m->polls[1 + kGuests + i].revents)
+      AT_TRY(follow_call(m, &m->callees[i]));
   for (uint32_t i = 0; i < kGuests; i++)
     if (m->polls[1 + i].revents) AT_TRY(serve(m, &m->guests[i]));
   return m->polls[0].revents ? accept_some(m) : AT_OK;
@@ -335,37 +337,39 @@ static at_status take_turn(meeting *m) {
 
 static at_status prepare(meeting *m) {
   const at_pod_meeting *about = m->about;
-  uint32_t me = about->card.me;
+  const uint32_t n = m->num_callees = about->card.me * about->calls;
   m->heard = calloc(1, sizeof *m->heard);
   m->guests = calloc(kGuests, sizeof *m->guests);
-  m->callees = calloc(me + 1, sizeof *m->callees);
-  m->polls = calloc(1 + kGuests + me, sizeof *m->polls);
+  m->callees = calloc(n + 1, sizeof *m->callees);
+  m->polls = calloc(1 + kGuests + n, sizeof *m->polls);
   if (!m->heard || !m->guests || !m->callees || !m->polls)
     return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory to meet %u processes",
                    about->card.count);
   for (uint32_t i = 0; i < kGuests; i++) m->guests[i].fd = -1;
-  for (uint32_t h = 0; h < me; h++) {
-    m->callees[h].party.fd = -1;
-    m->callees[h].pause_ms = kFirstRetryMs;
-  }
+  for (uint32_t i = 0; i < n; i++)
+    m->callees[i] = (callee){.host = i / about->calls,
+                             .call = i % about->calls,
+                             .party.fd = -1,
+                             .pause_ms = kFirstRetryMs};
   m->ready = true;
-  for (uint32_t h = 0; h < me; h++) {
-    AT_TRY(at_address_resolve(about->addresses, h, &m->callees[h].all));
-    m->callees[h].next = m->callees[h].all;
+  for (uint32_t i = 0; i < n; i++) {
+    callee *c = &m->callees[i];
+    AT_TRY(at_address_resolve(about->addresses, c->host, &c->all));
+    c->next = c->all;
   }
   int flags = fcntl(about->listener, F_GETFL);
   if (flags < 0 || fcntl(about->listener, F_SETFL, flags | O_NONBLOCK) ||
       listen(about->listener, kBacklog))
-    return AT_FAIL(AT_UNAVAILABLE, "process %u cannot listen: %s", me,
-                   strerror(errno));
+    return AT_FAIL(AT_UNAVAILABLE, "process %u cannot listen: %s",
+                   about->card.me, strerror(errno));
   return AT_OK;
 }
 
 static void clean_up(meeting *m) {
   for (uint32_t i = 0; m->ready && i < kGuests; i++) drop(&m->guests[i]);
-  for (uint32_t h = 0; m->ready && h < m->about->card.me; h++) {
-    drop(&m->callees[h].party);
-    if (m->callees[h].all) freeaddrinfo(m->callees[h].all);
+  for (uint32_t i = 0; m->ready && i < m->num_callees; i++) {
+    drop(&m->callees[i].party);
+    if (m->callees[i].all) freeaddrinfo(m->callees[i].all);
   }
   free(m->heard);
   free(m->guests);
@@ -375,9 +379,12 @@ static void clean_up(meeting *m) {
 
 at_status at_pod_meet(const at_pod_meeting *about, at_pod_link *links,
                       uint64_t *strangers) {
-  meeting m = {
-      .about = about, .links = links, .missing = about->card.count - 1};
-  for (uint32_t h = 0; h < about->card.count; h++) links[h].fd = -1;
+  meeting m = {.about = about,
+               .links = links,
+               .missing = (about->card.count - 1) * about->calls};
+  AT_ASSERT(about->calls);
+  for (uint32_t i = 0; i < about->card.count * about->calls; i++)
+    links[i].fd = -1;
   // Before it listens: nobody calls earlier.
   m.since_ns =
       shared_clock_ns(&m) - (about->local ? 0 : (uint64_t)kSkewMs * kMs);
@@ -385,9 +392,9 @@ at_status at_pod_meet(const at_pod_meeting *about, at_pod_link *links,
   while (!st.err && m.missing) {
     st = take_turn(&m);
     if (!st.err && about->interrupted && about->interrupted())
-      st = AT_FAIL(AT_CANCELLED,
-                   "interrupted while %u of %u processes were missing",
-                   m.missing, about->card.count);
+      st = AT_FAIL(
+          AT_CANCELLED, "interrupted while %u of %u processes were missing",
+          (uint32_t)at_ceil_div(m.missing, about->calls), about->card.count);
     if (!st.err && m.missing && at_clock_ns() >= about->until_ns)
       st = too_late(&m);
   }

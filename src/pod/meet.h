@@ -9,27 +9,28 @@
 #include "pod/proof.h"
 
 // A connection to another process, blocking. fd -1: there is none.
-typedef struct at_pod_link {
+struct at_pod_link {
   int fd;
   at_seal send, recv;
-} at_pod_link;
+};
+typedef struct at_pod_link at_pod_link;
 
 typedef struct at_pod_meeting {
   const at_addresses *addresses;
   const at_token *token;
   at_card card;
-  int listener;  // bound to this process's address; stays the caller's
-  bool local;    // all processes are on this machine, and share its clock
+  uint32_t calls;  // connections between any two
+  int listener;    // bound to this process's address; stays the caller's
+  bool local;      // all processes are on this machine, and share its clock
   uint64_t until_ns;
   bool (*interrupted)(void);  // NULL, or asked now and then: true: give up
 } at_pod_meeting;
 
-// links[card.count]: filled in, and to be closed also on failure. *strangers:
-// how many were dropped. Strangers never make it fail:
+// links[card.count][calls]: filled in, and to be closed also on failure.
+// *strangers: how many were dropped. Strangers never make it fail:
 //   DEADLINE_EXCEEDED    names a process that did not come
 //   FAILED_PRECONDITION  who knows the token is of another job, or two
-//   processes
-//                        have the same number
+//                        processes have the same number
 //   CANCELLED            interrupted
 //   INVALID_ARGUMENT     an address that stands for nothing
 //   RESOURCE_EXHAUSTED, UNAVAILABLE  what the system refused

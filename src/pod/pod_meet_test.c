@@ -26,7 +26,6 @@ enum { kSeconds = 30, kStrangers = 1000, kKinds = 7 };
 static const at_token kToken = {{42}};
 
 // ---- Places
-// -----------------------------------------------------------------
 static int socket_at(uint16_t *port) {
   struct sockaddr_in at = {.sin_family = AF_INET,
                            .sin_port = htons(*port),
@@ -72,6 +71,7 @@ static void *meet(void *arg) {
       .addresses = &list,
       .token = m->token,
       .card = {.me = m->me, .count = 2},
+      .calls = 1,
       .listener = m->listener,
       .local = true,
       .until_ns = at_clock_ns() + m->seconds * 1000000000ull};
@@ -118,7 +118,6 @@ static void assert_met(member m[2]) {
 }
 
 // ---- Strangers
-// -----------------------------------------------------------------
 // What a kind says; 0: it hangs up, 1: nothing, 2 and on: bytes.
 static size_t words_of(int kind, uint8_t out[4096]) {
   static const char kHttp[] = "GET / HTTP/1.1\r\nHost: somewhere\r\n\r\n";
@@ -283,7 +282,6 @@ static void another_token_is_a_stranger(void **state) {
 }
 
 // ---- Tokens
-// -----------------------------------------------------------------
 static void write_file(const char *path, const char *text, mode_t mode) {
   unlink(path);
   FILE *f = fopen(path, "w");

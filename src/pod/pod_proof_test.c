@@ -237,7 +237,6 @@ static void who_does_not_fit_is_told(void **state) {
 }
 
 // ---- Seals
-// -----------------------------------------------------------------
 static void seals_are_as_published(void **state) {
   // SipHash-2-4 with 128 bits of output: key 00..0f, input 00, 01, ...
   static const char *const kWant[] = {"a3817f04ba25a8e66df67214c7550293",

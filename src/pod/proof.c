@@ -24,7 +24,6 @@ _Static_assert(sizeof(verdict) == AT_PROOF_VERDICT, "verdict");
 static const uint8_t kMagic[8] = {'a', 't', 'o', 'l', 'l', 'p', 'o', '1'};
 
 // ---- Keys and MACs
-// -----------------------------------------------------------------
 // Of a label, which says what for, and up to two parts of fixed size.
 static void keyed(const uint8_t key[AT_TOKEN_BYTES], const char *label,
                   at_bytes a, at_bytes b, uint8_t out[AT_SHA256_BYTES]) {
@@ -75,7 +74,6 @@ static at_seal seal_of(const at_proof *p, bool from_caller) {
 }
 
 // ---- Messages
-// -----------------------------------------------------------------
 static hello hello_of(const at_proof *p, uint32_t step, uint32_t to) {
   hello h = {.step = step, .to = to, .time_ns = p->clock_ns, .card = p->mine};
   memcpy(h.magic, kMagic, sizeof h.magic);
@@ -132,7 +130,6 @@ at_bytes at_proof_take(at_proof *p) {
 }
 
 // ---- Steps
-// -----------------------------------------------------------------
 static at_proof_state stranger(at_proof *p) {
   p->out_bytes = 0;
   return p->state = AT_PROOF_STRANGER;
@@ -247,7 +244,6 @@ at_proof_state at_proof_got(at_proof *p, size_t bytes) {
 }
 
 // ---- What is said of it
-// -----------------------------------------------------------------
 at_status at_proof_status(const at_proof *p) {
   static const char *const kWhat[AT_VERDICTS] = {
       [AT_VERDICT_WELCOME] = "",

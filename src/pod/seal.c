@@ -12,7 +12,6 @@ enum { kWide = 1024 };  // from here on in lanes
    v3 = TURN(v3, 21) ^ v0, v2 = TURN(v2, 32))
 
 // ---- One lane
-// ------------------------------------------------------------------
 typedef struct sip {
   uint64_t v[4];
   uint64_t bytes, rest;  // so far; those that make no word yet
@@ -73,7 +72,6 @@ void at_siphash(const uint64_t key[2], at_bytes b, uint8_t out[AT_SEAL_BYTES]) {
 }
 
 // ---- Eight lanes
-// ------------------------------------------------------------------
 // Two vectors of four, as the project's baseline (AVX2) has registers for.
 typedef uint64_t four __attribute__((vector_size(32)));
 enum { kStep = 2 * sizeof(four) };
@@ -157,7 +155,6 @@ static void wide_end(wide *w, sip *out) {
 }
 
 // ---- Seals
-// -----------------------------------------------------------------
 at_seal at_seal_of(const uint8_t key[AT_SEAL_KEY]) {
   at_seal s = {0};
   memcpy(s.key, key, sizeof s.key);

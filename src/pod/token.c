@@ -39,7 +39,6 @@ at_status at_token_parse(at_str text, at_token *out) {
 }
 
 // ---- Files
-// -----------------------------------------------------------------
 static at_status check_file(const char *path, const char *source, int fd) {
   struct stat st;
   if (fstat(fd, &st) || !S_ISREG(st.st_mode))

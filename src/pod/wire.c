@@ -19,7 +19,7 @@ static at_status check_options(at_wire_options *o) {
   if (!o->count || o->count > AT_WIRE_MEMBERS || o->me >= o->count)
     return AT_FAIL(AT_INVALID_ARGUMENT, "process %u of %u; at most %d", o->me,
                    o->count, AT_WIRE_MEMBERS);
-  if (!o->group || !*o->group)
+  if (!o->links && (!o->group || !*o->group))
     return AT_FAIL(AT_INVALID_ARGUMENT, "a group needs a name");
   if (o->stuck_ms <= o->beat_ms)
     return AT_FAIL(AT_INVALID_ARGUMENT,

@@ -29,6 +29,8 @@
 #include "base/span.h"
 #include "base/status.h"
 
+struct at_pod_link;
+
 typedef enum at_wire_lane {
   AT_WIRE_CONTROL,
   AT_WIRE_BULK,
@@ -81,8 +83,13 @@ typedef struct at_wire_options {
   // that is sent in clear.
   const char *group;
   const char *addresses;  // tcp: "host:port" of every member, by commas
-  uint32_t epoch;         // how often the group has been formed anew
-  uint32_t meet_ms;       // until all members have to be there
+  // tcp: connections that have been made and proved, [count][AT_WIRE_LANES]
+  // (pod/meet.h); no other meeting takes place then, and group and addresses
+  // are not used. Frames carry their seals. The descriptors are the wire's from
+  // here on, also on failure, and are -1 behind the call.
+  struct at_pod_link *links;
+  uint32_t epoch;    // how often the group has been formed anew
+  uint32_t meet_ms;  // until all members have to be there
   at_wire_sink sink;
   // shm: the poller spins this long before it sleeps, as far as that pays;
   // default: 20,000, what it takes to wake a process on another core.
@@ -100,12 +107,14 @@ typedef struct at_wire_options {
 } at_wire_options;
 enum { AT_WIRE_NO_SPIN = UINT32_MAX };
 
-// A message to send; its body is the parts one behind the other. Borrowed until
+// A message to send; its body is the parts (any may be empty) one behind the
+// other. Borrowed until
 // the send returns.
 typedef struct at_wire_out {
   uint32_t kind;
   uint64_t tag;
-  at_bytes parts[2];
+  uint32_t num_parts;
+  const at_bytes *parts;
 } at_wire_out;
 
 // How long a send may wait for credits and room.

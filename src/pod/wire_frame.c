@@ -3,7 +3,6 @@
 static_assert(sizeof(at_frame) == 48, "a header has no holes");
 
 // ---- Checksums
-// -----------------------------------------------------------------
 static inline uint64_t mix(uint64_t h, uint64_t w) {
   h = (h ^ w) * 0x9e3779b97f4a7c15ull;
   return h << 29 | h >> 35;
@@ -40,7 +39,6 @@ static uint32_t head_sum(const at_frame *f) {
 void at_frame_seal(at_frame *f) { f->head_sum = head_sum(f); }
 
 // ---- Headers
-// -----------------------------------------------------------------
 static at_status malformed(const at_frames *f, const char *what) {
   return AT_FAIL(AT_DATA_LOSS,
                  "malformed frame: %s\ndetail: frame %u, type %u, %u of %llu "
@@ -88,7 +86,6 @@ static at_status check_head(const at_frames *f) {
 }
 
 // ---- Messages
-// -----------------------------------------------------------------
 static at_status begin_message(at_frames *f, const at_frames_io *io) {
   const at_frame *h = &f->frame;
   f->head = (at_wire_head){h->bytes, h->tag, h->kind, f->limits.lane};
@@ -116,9 +113,20 @@ void at_frames_end(at_frames *f, const at_frames_io *io) {
   f->got = 0;
 }
 
+static at_status check_seal(at_frames *f, const void *p, size_t bytes) {
+  const uint64_t number = f->limits.seal->number;
+  if (at_seal_check(f->limits.seal, (at_bytes){p, bytes}, f->seal))
+    return AT_OK;
+  return AT_FAIL(AT_DATA_LOSS,
+                 "message %llu was changed, repeated or injected on its way",
+                 (unsigned long long)number);
+}
+
 static at_status end_frame(at_frames *f, const at_frames_io *io) {
   const at_frame h = f->frame;
-  f->have = 0;
+  f->have = f->sealed = 0;
+  if (f->limits.seal && h.length)
+    AT_TRY(check_seal(f, f->body + (f->got - h.length), h.length));
   if (h.type == AT_FRAME_DATA) {
     if (f->limits.check_bodies && h.length &&
         h.body_sum != at_frame_sum(f->body + (f->got - h.length), h.length))
@@ -137,12 +145,16 @@ static at_status end_frame(at_frames *f, const at_frames_io *io) {
 
 at_status at_frames_step(at_frames *f, const at_frames_io *io, bool *out_read) {
   *out_read = false;
-  while (f->have < sizeof f->frame) {
-    size_t n = io->read(io->arg, (uint8_t *)&f->frame + f->have,
-                        sizeof f->frame - f->have);
+  const uint32_t head = sizeof f->frame;
+  const uint32_t want = head + (f->limits.seal ? AT_SEAL_BYTES : 0);
+  while (f->have < want) {
+    uint8_t *to = f->have < head ? (uint8_t *)&f->frame + f->have
+                                 : f->seal + (f->have - head);
+    size_t n = io->read(io->arg, to, (f->have < head ? head : want) - f->have);
     if (!n) return AT_OK;
     f->have += (uint32_t)n;
-    if (f->have < sizeof f->frame) continue;
+    if (f->have < want) continue;
+    if (f->limits.seal) AT_TRY(check_seal(f, &f->frame, head));
     AT_TRY(check_head(f));
     if (f->frame.type == AT_FRAME_DATA && !f->open)
       AT_TRY(begin_message(f, io));
@@ -153,6 +165,12 @@ at_status at_frames_step(at_frames *f, const at_frames_io *io, bool *out_read) {
     if (!n) return AT_OK;
     f->got += n;
     f->left -= (uint32_t)n;
+  }
+  while (f->limits.seal && f->frame.length && f->sealed < AT_SEAL_BYTES) {
+    size_t n =
+        io->read(io->arg, f->seal + f->sealed, AT_SEAL_BYTES - f->sealed);
+    if (!n) return AT_OK;
+    f->sealed += (uint32_t)n;
   }
   *out_read = true;
   return end_frame(f, io);

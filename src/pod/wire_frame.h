@@ -1,9 +1,12 @@
 // How messages are cut into frames in a stream of bytes, and put together
 // again: one stream for each lane and direction. A frame is a header of 48
-// bytes, little endian, and at most `max_frame` bytes of a message.
+// bytes, little endian, and at most `max_frame` bytes of a message. In a sealed
+// stream a seal follows the header, and another one the body, if there is one;
+// there are no checksums of bodies then.
 #ifndef ATOLL_POD_WIRE_FRAME_H_
 #define ATOLL_POD_WIRE_FRAME_H_
 
+#include "pod/seal.h"
 #include "pod/wire.h"
 
 typedef enum at_frame_type {
@@ -40,16 +43,19 @@ typedef struct at_frame_limits {
   uint32_t epoch;
   at_wire_lane lane;
   bool check_bodies;
+  at_seal *seal;  // borrowed; NULL: the stream is not sealed
 } at_frame_limits;
 
 // Puts messages together. One thread at a time.
 typedef struct at_frames {
   at_frame_limits limits;
   uint32_t sequence;  // of the next frame
-  at_frame frame;     // of which `have` bytes are there
-  uint32_t have;
-  uint32_t left;  // of the frame's body
-  bool open;      // a message has begun
+  at_frame frame;
+  uint8_t seal[AT_SEAL_BYTES];
+  uint32_t have;    // bytes of the header and its seal
+  uint32_t left;    // of the frame's body
+  uint32_t sealed;  // bytes of the body's seal
+  bool open;        // a message has begun
   at_wire_head head;
   uint8_t *body;  // placed, of which `got` bytes are there
   uint64_t got;

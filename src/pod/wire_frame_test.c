@@ -11,12 +11,16 @@
 
 enum { kMax = 1000, kFrame = 100, kEpoch = 3 };
 
+static const uint8_t kKey[AT_SEAL_KEY] = {1, 2, 3};
+
 typedef struct stream {
   uint8_t bytes[8192];
   size_t len, at, piece;
   uint32_t places, messages, abandoned, notices;
   uint64_t received;
   bool no_place;
+  bool sealed;
+  at_seal seal;
 } stream;
 
 static size_t read_piece(void *arg, void *to, size_t n) {
@@ -50,14 +54,21 @@ static void notice(void *arg, const at_frame *f) {
   ((stream *)arg)->notices++;
 }
 
+static void put_bytes(stream *s, const void *p, size_t n) {
+  memcpy(s->bytes + s->len, p, n);
+  s->len += n;
+  if (!s->sealed) return;
+  const at_bytes b = {p, n};
+  at_seal_next(&s->seal, &b, 1, s->bytes + s->len);
+  s->len += AT_SEAL_BYTES;
+}
+
 static void put(stream *s, at_frame f, const uint8_t *body) {
-  f.body_sum =
-      f.length && !f.body_sum ? at_frame_sum(body, f.length) : f.body_sum;
+  if (f.length && !f.body_sum && !s->sealed)
+    f.body_sum = at_frame_sum(body, f.length);
   at_frame_seal(&f);
-  memcpy(s->bytes + s->len, &f, sizeof f);
-  s->len += sizeof f;
-  if (f.length) memcpy(s->bytes + s->len, body, f.length);
-  s->len += f.length;
+  put_bytes(s, &f, sizeof f);
+  if (f.length) put_bytes(s, body, f.length);
 }
 
 static at_frame data(uint32_t sequence, uint64_t tag, uint64_t bytes,
@@ -85,7 +96,9 @@ static uint32_t put_message(stream *s, uint32_t sequence, uint64_t tag,
 }
 
 static at_status read_all(stream *s) {
-  at_frames f = {.limits = {kMax, kFrame, kEpoch, AT_WIRE_BULK, true}};
+  at_seal seal = at_seal_of(kKey);
+  at_frames f = {.limits = {kMax, kFrame, kEpoch, AT_WIRE_BULK, !s->sealed,
+                            s->sealed ? &seal : NULL}};
   const at_frames_io io = {s, read_piece, place, message, abandon, notice};
   at_status st = AT_OK;
   while (!st.err && s->at < s->len) {
@@ -98,9 +111,10 @@ static at_status read_all(stream *s) {
 
 static void frames_come_in_any_pieces(void **state) {
   (void)state;
-  for (size_t piece = 1; piece < 300; piece += 7) {
+  for (size_t piece = 1; piece < 600; piece += 7) {
     static stream s;
-    s = (stream){.piece = piece};
+    s = (stream){.piece = 1 + piece / 2, .sealed = piece % 2};
+    if (s.sealed) s.seal = at_seal_of(kKey);
     uint32_t n = put_message(&s, 0, 5, 0);
     n = put_message(&s, n, 6, 1);
     n = put_message(&s, n, 7, kFrame);
@@ -193,6 +207,31 @@ static void every_bit_of_a_header_counts(void **state) {
   }
 }
 
+// Whatever bit of a sealed stream is changed, and whichever of its frames is
+// left out or comes twice: what was read before is all there is.
+static void sealed_streams_are_as_they_were_sent(void **state) {
+  (void)state;
+  static stream s, bad;
+  s = (stream){.piece = 1000, .sealed = true, .seal = at_seal_of(kKey)};
+  uint32_t n = put_message(&s, 0, 5, 10);
+  const size_t first = s.len;
+  put_message(&s, n, 6, 20);
+  for (size_t bit = 8 * first; bit < 8 * s.len; bit++) {
+    bad = s;
+    bad.bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
+    assert_int_equal(at_code_take(read_all(&bad)), AT_DATA_LOSS);
+    assert_int_equal(bad.messages, 1);
+  }
+  bad = s;
+  memcpy(bad.bytes + first, s.bytes, first);  // the first one again
+  bad.len = 2 * first;
+  assert_int_equal(at_code_take(read_all(&bad)), AT_DATA_LOSS);
+  bad = s;
+  bad.at = first;  // without it
+  assert_int_equal(at_code_take(read_all(&bad)), AT_DATA_LOSS);
+  assert_int_equal(bad.messages, 0);
+}
+
 static void no_place_is_a_status(void **state) {
   (void)state;
   static stream s;
@@ -235,6 +274,7 @@ int main(void) {
       cmocka_unit_test(frames_come_in_any_pieces),
       cmocka_unit_test(malformed_frames_are_refused),
       cmocka_unit_test(every_bit_of_a_header_counts),
+      cmocka_unit_test(sealed_streams_are_as_they_were_sent),
       cmocka_unit_test(no_place_is_a_status),
       cmocka_unit_test(frames_that_make_no_sense_are_refused),
   };

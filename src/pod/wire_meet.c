@@ -55,7 +55,6 @@ static int ms_left(uint64_t until_ns) {
 }
 
 // ---- Greetings
-// -----------------------------------------------------------------
 static bool send_greeting(int fd, const greeting *g, const int *fds,
                           int count) {
   union {
@@ -124,7 +123,6 @@ static bool hear_greeting(int fd, uint64_t until_ns, heard *out) {
 }
 
 // ---- Who is there
-// -----------------------------------------------------------------
 static at_status too_late(uint32_t member) {
   return AT_FAIL(AT_DEADLINE_EXCEEDED,
                  "process %u did not come\nhint: every process of the group "
@@ -165,7 +163,6 @@ static at_status offer_of(const at_meeting *m, uint32_t member, bool answer,
 }
 
 // ---- Calls
-// -----------------------------------------------------------------
 // *out_met stays false when the member was not there, or broke off.
 static at_status try_call(const at_meeting *m, uint32_t member, uint32_t call,
                           uint64_t until_ns, bool *out_met) {
@@ -254,7 +251,7 @@ static at_status hear_all(const at_meeting *m, int listener, uint64_t until_ns,
   return AT_OK;
 }
 
-at_status at_meet(const at_meeting *m) {
+at_status at_wire_meet(const at_meeting *m) {
   const at_wire_options *o = m->options;
   uint64_t until_ns = at_clock_ns() + (uint64_t)o->meet_ms * kMs;
   roll r = {calloc(o->count, m->calls * sizeof *r.here),

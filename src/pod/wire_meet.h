@@ -28,7 +28,7 @@ typedef struct at_meeting {
 } at_meeting;
 
 // The status is at_wire_open's.
-at_status at_meet(const at_meeting *m);
+at_status at_wire_meet(const at_meeting *m);
 
 // The group by its name.
 at_digest at_meet_group(const at_wire_options *o);

@@ -26,7 +26,6 @@
 enum { kBig = 5 << 20, kWaitMs = 20000, kMs = 1000000, kNobody = 65534 };
 
 // ---- A member that counts
-// -----------------------------------------------------------------
 typedef struct count {
   _Atomic uint64_t bytes, wrong;
   _Atomic bool lost;
@@ -86,7 +85,9 @@ static bool wait_bytes(const count *c, uint64_t bytes) {
 static int talk(at_wire *w, const count *c) {
   uint8_t *p = malloc(kBig);
   for (size_t i = 0; i < kBig; i++) p[i] = (uint8_t)(i * 7 + (i >> 13));
-  const at_wire_out out[2] = {{.parts = {{p, kBig}}}, {.parts = {{p, 1000}}}};
+  const at_bytes big = {p, kBig}, small = {p, 1000};
+  const at_wire_out out[2] = {{.num_parts = 1, .parts = &big},
+                              {.num_parts = 1, .parts = &small}};
   const at_wire_wait wait = {.until_ns = UINT64_MAX};
   at_code bad =
       at_code_take(at_wire_send(w, !w->me, AT_WIRE_BULK, out, 1, &wait, NULL));
@@ -111,7 +112,6 @@ static void expect_end(pid_t pid) {
 }
 
 // ---- Two network namespaces
-// -----------------------------------------------------------------
 // A command of `ip`; 0: good. A, B: the namespaces, a, b: the ends of their
 // cable.
 static int ip(const char *what) {
@@ -201,7 +201,6 @@ static void machines_talk_and_notice_a_cut_cable(void **state) {
 }
 
 // ---- Strangers over TCP
-// -----------------------------------------------------------------
 static int connect_raw(uint16_t port) {
   const struct sockaddr_in at = {.sin_family = AF_INET,
                                  .sin_port = htons(port),
@@ -319,7 +318,6 @@ static void who_has_met_all_waits_for_the_others(void **state) {
 }
 
 // ---- Other users
-// -----------------------------------------------------------------
 static struct sockaddr_un door(const char *group, uint32_t member,
                                socklen_t *out_len) {
   const at_wire_options o = {.group = group};

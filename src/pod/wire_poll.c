@@ -15,7 +15,6 @@ static _Thread_local const at_stream *polling;  // the wire of this thread
 bool at_stream_polls(const at_stream *s) { return polling == s; }
 
 // ---- Credits
-// -----------------------------------------------------------------
 void at_stream_release(at_stream *s, uint32_t from, at_wire_lane lane,
                        uint64_t bytes) {
   at_stream_credit *c = s->members[from].lanes[lane].released;
@@ -25,7 +24,6 @@ void at_stream_release(at_stream *s, uint32_t from, at_wire_lane lane,
 }
 
 // ---- From one lane
-// -----------------------------------------------------------------
 typedef struct receiver {
   at_stream *s;
   at_stream_lane *l;
@@ -103,7 +101,6 @@ static bool read_frames(at_stream *s, uint32_t from, at_wire_lane lane,
 }
 
 // ---- Members that are lost
-// -----------------------------------------------------------------
 // Consumes `why`.
 static void lose(at_stream *s, uint32_t member, at_status why) {
   at_stream_member *m = &s->members[member];
@@ -183,7 +180,6 @@ static void tick(at_stream *s, uint64_t now_ns) {
 }
 
 // ---- The poller
-// -----------------------------------------------------------------
 static void push_all(at_stream *s) {
   for (uint32_t m = 0; m < s->face.count; m++) {
     for (at_wire_lane k = 0; k < AT_WIRE_LANES; k++) {

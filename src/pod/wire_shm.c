@@ -36,7 +36,6 @@ enum {
 static const size_t kRingBytes[AT_WIRE_LANES] = {kControlRing, kBulkRing};
 
 // ---- What processes share
-// -----------------------------------------------------------------
 typedef struct board {
   alignas(64) _Atomic uint32_t bell;  // 1: the poller sleeps on it
   _Atomic uint32_t owner;             // robust: the poller's thread
@@ -66,7 +65,6 @@ static_assert(sizeof(board) <= kBoardBytes && sizeof(pair_head) <= kPairHead,
               "heads fit");
 
 // ---- What a process has of its own
-// -----------------------------------------------------------------
 typedef struct ring {
   ring_head *head;
   uint8_t *bytes;
@@ -101,7 +99,6 @@ typedef struct shm {
 static shm *shm_of(const at_stream *s) { return s->own; }
 
 // ---- Rings
-// -----------------------------------------------------------------
 // What the producer may write, or the consumer read: between 0 and size, else
 // the other side has written nonsense.
 static size_t distance(peer *k, uint64_t ahead, uint64_t behind, size_t size) {
@@ -215,7 +212,6 @@ static size_t shm_read(at_stream *s, uint32_t from, at_wire_lane lane, void *to,
 }
 
 // ---- Sleep
-// -----------------------------------------------------------------
 static bool any_readable(at_stream *s) {
   shm *m = shm_of(s);
   for (uint32_t i = 0; i < s->face.count; i++) {
@@ -260,7 +256,6 @@ static void shm_sleep(at_stream *s, uint64_t until_ns) {
 static void shm_wake(at_stream *s) { ring_bell(s, shm_of(s)->board); }
 
 // ---- Life
-// -----------------------------------------------------------------
 // The kernel walks this thread's list of robust futexes when it ends. The list
 // itself is private memory; only the word is shared.
 static void shm_start(at_stream *s) {
@@ -330,7 +325,6 @@ static const at_stream_medium kShm = {
 };
 
 // ---- Memory
-// -----------------------------------------------------------------
 enum { kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL };
 
 static at_status make_memory(const char *name, size_t bytes, int *out) {
@@ -360,7 +354,6 @@ static at_status map_memory(int fd, size_t bytes, void **out) {
 }
 
 // ---- Meeting
-// -----------------------------------------------------------------
 // A name that goes with its socket; anybody may take it, hence `trust`.
 static socklen_t socket_name(const shm *m, uint32_t member,
                              struct sockaddr_un *out) {
@@ -460,7 +453,6 @@ static at_status shm_met(void *arg, uint32_t member, uint32_t call, int fd,
 }
 
 // ---- Opening
-// -----------------------------------------------------------------
 static at_status can_notice_deaths(void) {
   struct robust_list_head *list;
   size_t n;
@@ -507,7 +499,7 @@ at_status at_wire_shm_open(const at_wire_options *o, at_wire **out) {
   AT_TRY(make_shm(o, &m));
   const at_meeting meeting = {o,        m,         1,         shm_listen,
                               shm_call, shm_trust, shm_offer, shm_met};
-  at_status st = at_meet(&meeting);
+  at_status st = at_wire_meet(&meeting);
   if (!st.err) st = at_stream_create(&kShm, o, m, &s);
   if (!st.err) {
     if (at_cpu_count() < o->count) s->options.spin_ns = 0;

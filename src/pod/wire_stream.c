@@ -10,10 +10,9 @@
 
 #include "base/clock.h"
 
-enum { kGather = 1024 };  // up to here, parts are copied into one frame
+enum { kGather = 4096 };  // up to here, parts are copied into one frame
 
 // ---- Words that processes share
-// -----------------------------------------------------------------
 void at_futex_wait_shared(_Atomic uint32_t *word, uint32_t value,
                           uint64_t until_ns) {
   struct timespec until = {(time_t)(until_ns / 1000000000u),
@@ -28,7 +27,6 @@ void at_futex_wake_shared(_Atomic uint32_t *word) {
 }
 
 // ---- Waiting
-// -----------------------------------------------------------------
 // A send to one lane.
 typedef struct sender {
   at_stream *s;
@@ -153,19 +151,36 @@ void at_stream_roomy(at_stream *s, uint32_t to, at_wire_lane lane) {
   at_tally(&s->tally.syscalls, 1);
 }
 
-// ---- Frames
-// -----------------------------------------------------------------
+// ---- Frames -----------------------------------------------------------------
+// What a frame takes in its stream, with `body` bytes.
+static size_t frame_bytes(const at_stream *s, size_t body) {
+  size_t seals = s->sealed ? AT_SEAL_BYTES * (body ? 2 : 1) : 0;
+  return sizeof(at_frame) + body + seals;
+}
+
 static void write_frame(at_stream *s, uint32_t to, at_wire_lane lane,
                         at_frame *f, at_bytes body) {
   at_stream_lane *l = &s->members[to].lanes[lane];
   f->epoch = s->options.epoch;
   f->sequence = l->sequence++;
   f->length = (uint32_t)body.len;
-  if (s->medium->sums && !s->options.unchecked && body.len)
+  if (l->in.limits.check_bodies && body.len)
     f->body_sum = at_frame_sum(body.ptr, body.len);
   at_frame_seal(f);
-  const struct iovec v[2] = {{f, sizeof *f}, {(void *)body.ptr, body.len}};
-  s->medium->write(s, to, lane, v, body.len ? 2 : 1);
+  uint8_t seals[2][AT_SEAL_BYTES];
+  struct iovec v[4] = {{f, sizeof *f}};
+  int n = 1;
+  if (s->sealed) {
+    const at_bytes head = {(const uint8_t *)f, sizeof *f};
+    at_seal_next(&l->send_seal, &head, 1, seals[0]);
+    v[n++] = (struct iovec){seals[0], AT_SEAL_BYTES};
+  }
+  if (body.len) v[n++] = (struct iovec){(void *)body.ptr, body.len};
+  if (body.len && s->sealed) {
+    at_seal_next(&l->send_seal, &body, 1, seals[1]);
+    v[n++] = (struct iovec){seals[1], AT_SEAL_BYTES};
+  }
+  s->medium->write(s, to, lane, v, n);
   l->frames++;
 }
 
@@ -179,8 +194,8 @@ bool at_stream_notice(at_stream *s, uint32_t to, at_wire_lane lane,
     f.tag = atomic_load(&c->messages);
     f.bytes = atomic_load(&c->bytes);
   }
-  bool room =
-      type == AT_FRAME_LEAVE || s->medium->room(s, to, lane, false) >= sizeof f;
+  bool room = type == AT_FRAME_LEAVE ||
+              s->medium->room(s, to, lane, false) >= frame_bytes(s, 0);
   if (room) {
     write_frame(s, to, lane, &f, (at_bytes){0});
     s->medium->push(s, to, lane);
@@ -190,37 +205,66 @@ bool at_stream_notice(at_stream *s, uint32_t to, at_wire_lane lane,
 }
 
 // ---- Messages
-// -----------------------------------------------------------------
-// The next bytes of the body for one frame: of one part, or of a small message.
-static at_bytes next_slice(const at_wire_out *m, uint64_t at, uint32_t max,
+// Where a message is that is being sent.
+typedef struct reading {
+  const at_wire_out *m;
+  uint32_t part;
+  size_t at;  // in the part
+} reading;
+
+static uint64_t body_bytes(const at_wire_out *m) {
+  uint64_t bytes = 0;
+  for (uint32_t i = 0; i < m->num_parts; i++)
+    bytes = at_add(bytes, m->parts[i].len);
+  return bytes;
+}
+
+// The rest of the part that comes next. Empty: there is none.
+static at_bytes next_part(reading *r) {
+  while (r->part < r->m->num_parts && r->at == r->m->parts[r->part].len)
+    r->part++, r->at = 0;
+  if (r->part == r->m->num_parts) return (at_bytes){0};
+  const at_bytes *p = &r->m->parts[r->part];
+  return (at_bytes){p->ptr + r->at, p->len - r->at};
+}
+
+// The next bytes of the body for one frame: of one part, or of several that are
+// small.
+static at_bytes next_slice(reading *r, uint32_t max,
                            uint8_t gathered[kGather]) {
-  const size_t first = m->parts[0].len, all = first + m->parts[1].len;
-  if (first && m->parts[1].len && all <= kGather) {
-    memcpy(gathered, m->parts[0].ptr, first);
-    memcpy(gathered + first, m->parts[1].ptr, m->parts[1].len);
-    return (at_bytes){gathered, all};
+  at_bytes part = next_part(r);
+  if (part.len >= kGather || r->part + 1 >= r->m->num_parts) {
+    part.len = AT_MIN(part.len, (size_t)max);
+    r->at += part.len;
+    return part;
   }
-  at_bytes part = at < first ? m->parts[0] : m->parts[1];
-  if (at >= first) at -= first;
-  return (at_bytes){part.len ? part.ptr + at : NULL,
-                    AT_MIN(part.len - at, (size_t)max)};
+  size_t n = 0;
+  while (part.len && n < kGather) {
+    size_t k = AT_MIN(part.len, kGather - n);
+    memcpy(gathered + n, part.ptr, k);
+    n += k;
+    r->at += k;
+    part = next_part(r);
+  }
+  return (at_bytes){gathered, n};
 }
 
 // What a message takes in its stream.
 static size_t stream_bytes(const at_stream *s, uint64_t bytes) {
-  return bytes + (bytes / s->medium->max_frame + 2) * sizeof(at_frame);
+  return bytes + (bytes / s->medium->max_frame + 2) * frame_bytes(s, 1);
 }
 
 static at_status send_message(const sender *x, const at_wire_out *m) {
   at_stream *s = x->s;
   const uint32_t max = s->medium->max_frame;
-  const uint64_t bytes = m->parts[0].len + m->parts[1].len;
+  const uint64_t bytes = body_bytes(m);
   uint8_t gathered[kGather];
+  reading r = {.m = m};
   for (uint64_t at = 0; at < bytes || !at;) {
-    at_bytes slice = next_slice(m, at, max, gathered);
+    at_bytes slice = next_slice(&r, max, gathered);
     size_t better = AT_MIN(stream_bytes(s, bytes - at), (size_t)4 * max);
-    size_t need = x->wait.until_ns ? sizeof(at_frame) + slice.len
-                                   : stream_bytes(s, bytes);
+    size_t need =
+        x->wait.until_ns ? frame_bytes(s, slice.len) : stream_bytes(s, bytes);
     if (x->wait.until_ns || !at) {
       at_status st = wait_for_room(x, need, better, at ? NULL : &bytes);
       if (st.err && at) {
@@ -245,7 +289,7 @@ static at_status send_message(const sender *x, const at_wire_out *m) {
 
 static at_status check_message(const at_stream *s, at_wire_lane lane,
                                const at_wire_out *m, bool waits) {
-  const uint64_t bytes = at_add(m->parts[0].len, m->parts[1].len);
+  const uint64_t bytes = body_bytes(m);
   const uint64_t most =
       lane == AT_WIRE_CONTROL ? AT_WIRE_CONTROL_BYTES : s->options.max_bytes;
   const uint64_t at_once = AT_MIN(most, (uint64_t)AT_STREAM_AT_ONCE);
@@ -290,7 +334,6 @@ static at_status stream_send(at_wire *w, uint32_t to, at_wire_lane lane,
 }
 
 // ---- The face
-// -----------------------------------------------------------------
 static void stream_release(at_wire *w, uint32_t from, at_wire_lane lane,
                            uint64_t bytes) {
   at_stream_release((at_stream *)w, from, lane, bytes);
@@ -353,7 +396,6 @@ static void stream_close(at_wire *w) {
 }
 
 // ---- Made and freed
-// -----------------------------------------------------------------
 static const at_wire_vtable kVtable = {
     .send = stream_send,
     .release = stream_release,
@@ -402,12 +444,23 @@ at_status at_stream_create(const at_stream_medium *medium,
   s->own = own;
   s->options = *options;
   s->options.group = s->options.addresses = NULL;
+  s->options.links = NULL;
   pthread_mutex_init(&s->lock, NULL);
   for (uint32_t m = 0; m < options->count; m++)
     for (at_wire_lane k = 0; k < AT_WIRE_LANES; k++)
       init_lane(s, k, &s->members[m].lanes[k]);
   *out = s;
   return AT_OK;
+}
+
+void at_stream_seal(at_stream *s, uint32_t member, at_wire_lane lane,
+                    const at_seal *send, const at_seal *recv) {
+  at_stream_lane *l = &s->members[member].lanes[lane];
+  s->sealed = true;
+  l->send_seal = *send;
+  l->recv_seal = *recv;
+  l->in.limits.seal = &l->recv_seal;
+  l->in.limits.check_bodies = false;
 }
 
 at_status at_stream_start(at_stream *s, at_wire **out) {

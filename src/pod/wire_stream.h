@@ -19,7 +19,7 @@
 enum {
   AT_STREAM_AT_ONCE = 128 << 10,  // of a message that does not wait, at most
   // Beyond the room of a lane there is place for these: ABANDON and LEAVE.
-  AT_STREAM_RESERVE = 2 * sizeof(at_frame),
+  AT_STREAM_RESERVE = 2 * (sizeof(at_frame) + AT_SEAL_BYTES),
 };
 
 typedef struct at_stream at_stream;
@@ -37,6 +37,7 @@ typedef struct at_stream_lane {
   uint32_t in_line;   // senders that wait for their turn
   uint32_t sequence;  // of the next frame
   uint64_t messages, bytes, frames, waits, refusals;
+  at_seal send_seal;  // where `sealed`
   // Any thread:
   _Atomic uint32_t *room;    // moves with every credit and all room that comes
   at_stream_credit *credit;  // what the member has released
@@ -45,6 +46,7 @@ typedef struct at_stream_lane {
   bool unpushed;             // the poller's: it has sent, and not pushed
   // From the member. The poller's, but for the credit:
   at_frames in;
+  at_seal recv_seal;           // where `sealed`
   at_stream_credit *released;  // by this process
   bool left;                   // LEAVE has come
 } at_stream_lane;
@@ -102,6 +104,7 @@ struct at_stream {
   const at_stream_medium *medium;
   void *own;                // the medium's
   at_wire_options options;  // with defaults filled in; its texts are gone
+  bool sealed;              // all lanes are
   at_thread *poller;
   _Atomic bool stop;
   uint64_t tick_ns, beat_ns, ticked_ns;  // next tick and beat, last tick
@@ -116,6 +119,10 @@ struct at_stream {
 at_status at_stream_create(const at_stream_medium *medium,
                            const at_wire_options *options, void *own,
                            at_stream **out);
+// Frames of the lane with a member carry seals; for all lanes of all members,
+// or for none.
+void at_stream_seal(at_stream *s, uint32_t member, at_wire_lane lane,
+                    const at_seal *send, const at_seal *recv);
 // Once lanes have `room`, `credit` and `released`: starts the poller.
 // *out is set before the first call of the sink.
 at_status at_stream_start(at_stream *s, at_wire **out);

@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "pod/address.h"
+#include "pod/meet.h"
 #include "pod/wire_meet.h"
 #include "pod/wire_stream.h"
 
@@ -59,7 +60,6 @@ typedef struct tcp {
 static tcp *tcp_of(const at_stream *s) { return s->own; }
 
 // ---- Sending
-// -----------------------------------------------------------------
 static size_t waiting_bytes(const socket_lane *l) {
   return l->out_end - l->out_at;
 }
@@ -131,7 +131,6 @@ static void tcp_want(at_stream *s, uint32_t to, at_wire_lane lane, size_t bytes,
 }
 
 // ---- Credits
-// -----------------------------------------------------------------
 static void tell_credit(at_stream *s, uint32_t from, at_wire_lane lane) {
   socket_lane *l = &tcp_of(s)->peers[from].lanes[lane];
   uint64_t messages = atomic_load(&l->released.messages);
@@ -154,7 +153,6 @@ static void tcp_released(at_stream *s, uint32_t from, at_wire_lane lane) {
 }
 
 // ---- Receiving
-// -----------------------------------------------------------------
 // Into `to` and, what is more, into the lane's buffer.
 static size_t receive(at_stream *s, peer *p, socket_lane *l, at_wire_lane lane,
                       void *to, size_t n) {
@@ -191,7 +189,6 @@ static size_t tcp_read(at_stream *s, uint32_t from, at_wire_lane lane, void *to,
 }
 
 // ---- Sleep
-// -----------------------------------------------------------------
 static void on_room(at_stream *s, uint32_t to, at_wire_lane lane) {
   at_stream_lane *l = &s->members[to].lanes[lane];
   pthread_mutex_lock(&l->lock);
@@ -247,7 +244,6 @@ static void tcp_wake(at_stream *s) {
 }
 
 // ---- Life
-// -----------------------------------------------------------------
 static at_status tcp_check(at_stream *s, uint32_t member, uint64_t now_ns) {
   peer *p = &tcp_of(s)->peers[member];
   if (p->heard) s->members[member].heard_ns = now_ns;
@@ -347,7 +343,6 @@ static const at_stream_medium kTcp = {
 };
 
 // ---- Meeting
-// -----------------------------------------------------------------
 static at_status tcp_listen(void *arg, int *out) {
   tcp *t = arg;
   return at_address_listen(&t->addresses, t->options->me, out);
@@ -384,9 +379,9 @@ static at_status tcp_met(void *arg, uint32_t member, uint32_t call, int fd,
 }
 
 // ---- Opening
-// -----------------------------------------------------------------
 static at_status make_tcp(const at_wire_options *o, tcp **out) {
-  if (!o->addresses || at_address_count(o->addresses) != o->count)
+  if (!o->links &&
+      (!o->addresses || at_address_count(o->addresses) != o->count))
     return AT_FAIL(AT_INVALID_ARGUMENT,
                    "%u processes need as many addresses; there are %u",
                    o->count, o->addresses ? at_address_count(o->addresses) : 0);
@@ -411,6 +406,35 @@ static at_status make_tcp(const at_wire_options *o, tcp **out) {
   return st;
 }
 
+static void close_links(const at_wire_options *o) {
+  for (uint32_t i = 0; o->links && i < o->count * AT_WIRE_LANES; i++) {
+    if (o->links[i].fd >= 0) close(o->links[i].fd);
+    o->links[i].fd = -1;
+  }
+}
+
+// Connections that others have made.
+static at_status take_links(tcp *t, const at_wire_options *o) {
+  for (uint32_t m = 0; m < o->count; m++) {
+    for (uint32_t lane = 0; lane < AT_WIRE_LANES && m != o->me; lane++) {
+      int fd = o->links[m * AT_WIRE_LANES + lane].fd;
+      AT_ASSERT(fd >= 0);
+      o->links[m * AT_WIRE_LANES + lane].fd = -1;
+      AT_TRY(tcp_met(t, m, lane, fd, NULL, 0));
+    }
+  }
+  return AT_OK;
+}
+
+static void seal_lanes(at_stream *s, const at_pod_link *links) {
+  for (uint32_t m = 0; m < s->face.count; m++) {
+    for (uint32_t lane = 0; lane < AT_WIRE_LANES && m != s->face.me; lane++) {
+      const at_pod_link *l = &links[m * AT_WIRE_LANES + lane];
+      at_stream_seal(s, m, lane, &l->send, &l->recv);
+    }
+  }
+}
+
 static void connect_lanes(tcp *t, at_stream *s) {
   for (uint32_t m = 0; m < s->face.count; m++) {
     for (int lane = 0; lane < AT_WIRE_LANES; lane++) {
@@ -425,16 +449,18 @@ static void connect_lanes(tcp *t, at_stream *s) {
 at_status at_wire_tcp_open(const at_wire_options *o, at_wire **out) {
   tcp *t;
   at_stream *s = NULL;
-  AT_TRY(make_tcp(o, &t));
+  at_status st = make_tcp(o, &t);
+  if (st.err) return close_links(o), st;
   const at_meeting meeting = {.options = o,
                               .arg = t,
                               .calls = AT_WIRE_LANES,
                               .listen = tcp_listen,
                               .call = tcp_call,
                               .met = tcp_met};
-  at_status st = at_meet(&meeting);
+  st = o->links ? take_links(t, o) : at_wire_meet(&meeting);
   if (!st.err) st = at_stream_create(&kTcp, o, t, &s);
   if (!st.err) {
+    if (o->links) seal_lanes(s, o->links);
     t->options = NULL;
     connect_lanes(t, s);
     st = at_stream_start(s, out);
@@ -442,6 +468,7 @@ at_status at_wire_tcp_open(const at_wire_options *o, at_wire **out) {
   if (st.err) {
     if (s) at_stream_free(s);
     free_tcp(t, o->count);
+    close_links(o);
   }
   return st;
 }

@@ -161,7 +161,7 @@ try:
   jax.device_put(put(np.ones(2, np.float32), here), there).block_until_ready()
   assert False
 except jax.errors.JaxRuntimeError as e:
-  assert "UNAVAILABLE" in str(e) and "process 0 has ended" in str(e), e
+  assert "DATA_LOSS" in str(e) and "process 0 is lost" in str(e), e
 """, 2, "v6e:2x2", tmp_path / "out")
   assert ends[0][0] == 7 and ends[1][0] == 0, ends
 
@@ -193,7 +193,7 @@ try:
   add(put(np.ones(N, np.float32))).block_until_ready()
   assert False
 except jax.errors.JaxRuntimeError as e:
-  assert "UNAVAILABLE" in str(e) and "process 1 has ended" in str(e), e
+  assert "DATA_LOSS" in str(e) and "process 1 is lost" in str(e), e
 """, 2, "v6e:2x2", tmp_path / "out")
   assert ends[1][0] == 7 and ends[0][0] == 0, ends
 

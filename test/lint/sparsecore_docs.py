@@ -20,7 +20,7 @@ def exists(top: pathlib.Path, path: str, name: str) -> bool:
     text = file.read_text()
     if path.endswith(".py"):
         return re.search(rf"^def {name}\(", text, re.M) is not None
-    return f"cmocka_unit_test({name})" in text
+    return re.search(rf"cmocka_unit_test(_prestate)?\({name}\b", text) is not None
 
 
 def rows_of(text: str) -> list[str]:
