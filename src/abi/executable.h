@@ -43,7 +43,7 @@ typedef struct at_xheader {
   uint64_t magic;
   uint32_t version, header_bytes;
   uint64_t total_bytes;
-  uint64_t fingerprint[2];   // of program, options, target and compiler version
+  uint64_t fingerprint[2];   // of the program and its options, alike on all machines
   uint64_t cpu_features;     // at_cpu_features that the code needs (base/cpu.h)
   uint64_t temp_bytes;       // scratch block of one launch, 64-byte aligned
   uint64_t host_argument_bytes, output_bytes, alias_bytes, peak_bytes, code_bytes;

@@ -48,6 +48,7 @@ typedef struct job {
   at_plan plan;
   at_cg *cg;
   at_cache_key key;
+  at_digest meaning;  // of the program and its options, alike on all machines
   const at_tiles_plan *tiles;  // NULL: the target is no machine of tiles
 } job;
 
@@ -323,7 +324,7 @@ static at_status write_executable(job *j, at_bytes *out) {
   at_xheader h = {.num_replicas = (uint32_t)j->module->num_replicas,
                   .num_partitions = (uint32_t)j->module->num_partitions,
                   .cpu_features = j->cpu};
-  memcpy(h.fingerprint, j->key.program.h, sizeof h.fingerprint);
+  memcpy(h.fingerprint, j->meaning.h, sizeof h.fingerprint);
   AT_TRY(at_writer_string(&w, at_str_of(j->module->name), &h.name));
   at_count cost = at_count_of(j->module);
   AT_TRY(at_core_spread(j->module, j->arena));
@@ -371,12 +372,11 @@ static void add_request(const job *j, at_digest *d) {
                               r->num_allow_output});
 }
 
-// The key of the program and its options by what they mean: clients write the same
-// options in another order in every process, and locations differ from folder to folder.
-static at_status make_key(job *j) {
-  at_digest *d = &j->key.program;
+// The program and its options by what they mean: clients write the same options in
+// another order in every process, and locations differ from folder to folder.
+static at_status read_meaning(job *j) {
+  at_digest *d = &j->meaning;
   *d = at_digest_start(0);
-  AT_TRY(at_settings_add(j->cpu, j->threads, &j->sparse, d));
   add_request(j, d);
   if (at_str_starts((at_str){(const char *)j->program.ptr, j->program.len}, "hlo module"))
     return at_digest_add(d, j->program), AT_OK;
@@ -388,6 +388,17 @@ static at_status make_key(job *j) {
   // The program of a machine of tiles is kept as text, locations and all; so are the
   // places that checks of NaNs name.
   j->places.bound = at_on_tiles_runs() || at_config_has(AT_WORD_CHECK_NAN);
+  return AT_OK;
+}
+
+// And what else the code depends on.
+static at_status make_key(job *j) {
+  AT_TRY(read_meaning(j));
+  at_digest *d = &j->key.program;
+  *d = at_digest_start(0);
+  AT_TRY(at_settings_add(j->cpu, j->threads, &j->sparse, d));
+  at_digest_add_u64(d, j->meaning.h[0]);
+  at_digest_add_u64(d, j->meaning.h[1]);
   return AT_OK;
 }
 

@@ -20,8 +20,8 @@ typedef struct at_chip at_chip;  // a virtual device, owned by the runtime
 // many, in the order of their numbers. A transport (pod/hosts.h) serves it.
 typedef struct at_hosts_tag {
   uint64_t group;    // the processes that take part; alike on all of them
-  uint64_t launch;   // the how-manyth of theirs
   uint64_t program;  // alike on all of them
+  uint64_t launch;   // the how-manyth of the program on them
   uint32_t step, turn, round, pad;
 } at_hosts_tag;
 // A message to a host, and the one from it with the same tag.
@@ -227,6 +227,19 @@ at_status at_launch_begin(at_loaded *l, const at_launch *launch,
                           at_buffer **outputs, at_event **out_done,
                           at_task **out_task);
 void at_launch_enqueue(at_task *t, uint32_t device);
+
+// What the processes that run a program together call one launch of it, alike on
+// all of them: the `launch`-th of the program on these processes.
+typedef struct at_span {
+  uint64_t group, program, launch;
+  const uint32_t *hosts;  // ascending, this one among them; the runtime's
+  uint32_t num_hosts;
+  const char *name;  // of the program; the executable's
+} at_span;
+// Before the task's last device is enqueued. False: this process alone runs it.
+bool at_task_span(const at_task *t, at_span *out);
+// `ready` of all its outputs. Borrowed, as long as the task.
+at_event *at_task_done(const at_task *t);
 
 // ---- Custom calls
 // ------------------------------------------------------------------ A foreign

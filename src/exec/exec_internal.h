@@ -212,12 +212,19 @@ typedef struct at_coll {
   uint32_t turns;  // where its exchanges are counted in a task
 } at_coll;
 
+// Launches of one program on one set of hosts, under every at_loaded of it.
+typedef struct at_far_count {
+  struct at_far_count *next;
+  uint64_t program;
+  _Atomic uint64_t launches;
+} at_far_count;
+
 // Hosts that have programs in common, this one among them. They count the
-// launches of those; other hosts know nothing of them.
+// launches of each of those; other hosts know nothing of them.
 typedef struct at_far_set {
   struct at_far_set *next;
   uint64_t name;
-  _Atomic uint64_t launches;
+  at_far_count *counts;
   uint32_t count;
   uint32_t hosts[];  // ascending
 } at_far_set;
@@ -229,6 +236,7 @@ typedef struct at_far {
   uint32_t all_hosts;            // of the job; some may have no device
   uint64_t program;              // at_hosts_tag
   at_far_set *set;               // borrowed
+  at_far_count *count;           // borrowed
   uint32_t *host_of;             // by device
   uint32_t *mine;                // by place
   uint32_t *others, num_others;  // hosts that take part

@@ -25,6 +25,10 @@ uint64_t at_loaded_sent_bytes(const at_loaded *l) {
 void at_far_sets_free(at_runtime *rt) {
   for (at_far_set *s = rt->far_sets, *next; s; s = next) {
     next = s->next;
+    for (at_far_count *c = s->counts, *later; c; c = later) {
+      later = c->next;
+      free(c);
+    }
     free(s);
   }
 }
@@ -57,6 +61,25 @@ static at_status find_set(at_runtime *rt, const uint32_t *hosts, uint32_t n,
   free(made);
   *out = s;
   return st;
+}
+
+static at_status find_count(at_runtime *rt, at_far_set *s, uint64_t program,
+                            at_far_count **out) {
+  at_far_count *made = calloc(1, sizeof *made);
+  if (!made) return at_far_no_memory();
+  made->program = program;
+  pthread_mutex_lock(&rt->lanes.lock);
+  at_far_count *c = s->counts;
+  while (c && c->program != program) c = c->next;
+  if (!c) {
+    made->next = s->counts;
+    s->counts = c = made;
+    made = NULL;
+  }
+  pthread_mutex_unlock(&rt->lanes.lock);
+  free(made);
+  *out = c;
+  return AT_OK;
 }
 
 // ---- Which devices are here
@@ -134,13 +157,14 @@ static at_status span_step(at_loaded *l, at_op *op, uint32_t places) {
   return at_far_plan_make(k->whole, l->far, l->runtime->hosts->me, &k->plan);
 }
 
-// What hosts call the program to each other: its name and what it exchanges.
-// Code is not part of it: hosts may have different CPUs.
+// What hosts call the program to each other: what it means and what it
+// exchanges. Code is not part of it: hosts may have different CPUs.
 static uint64_t name_program(const at_loaded *l) {
   const at_xstep *steps =
       (const void *)(l->block + l->header->sections[AT_XS_STEPS].offset);
   const char *name = at_loaded_string(l, l->header->name);
   uint64_t hash = at_hash(AT_HASH_SEED, name, strlen(name));
+  hash = at_hash(hash, l->header->fingerprint, sizeof l->header->fingerprint);
   for (uint32_t i = 0; i < l->num_ops; i++) {
     if (!l->ops[i].meets || l->ops[i].kind == AT_STEP_DONE) continue;
     const at_x_collective *x = l->colls[l->ops[i].target].x;
@@ -161,6 +185,7 @@ at_status at_loaded_span(at_loaded *l, at_chip *const *chips) {
   if (!l->far) return at_far_no_memory();
   AT_TRY(place_devices(l, chips, l->far));
   l->far->program = name_program(l);
+  AT_TRY(find_count(l->runtime, l->far->set, l->far->program, &l->far->count));
   uint32_t places = 0;
   for (uint32_t d = 0; d < l->num_devices; d++)
     places += l->far->host_of[d] == l->runtime->hosts->me;

@@ -595,7 +595,7 @@ static at_status make_queued(at_loaded *l, const at_launch *in,
   if (l->num_inputs)
     memcpy(at_launch_donated(t->message), donated, l->num_inputs);
   at_loaded_retain(l);
-  if (l->far) t->far_launch = atomic_fetch_add(&l->far->set->launches, 1);
+  if (l->far) t->far_launch = atomic_fetch_add(&l->far->count->launches, 1);
   atomic_fetch_add(&l->runtime->queued_bytes, t->bytes);
   t->done = done;
   if (out_done) *out_done = at_event_retain(done);
@@ -647,6 +647,20 @@ at_status at_launch_begin(at_loaded *l, const at_launch *in,
   if (donated != few) free(donated);
   return st;
 }
+
+bool at_task_span(const at_task *t, at_span *out) {
+  const at_far *f = t->loaded->far;
+  if (!f) return false;
+  *out = (at_span){.group = f->set->name,
+                   .program = f->program,
+                   .launch = t->far_launch,
+                   .hosts = f->set->hosts,
+                   .num_hosts = f->set->count,
+                   .name = at_loaded_string(t->loaded, t->loaded->header->name)};
+  return true;
+}
+
+at_event *at_task_done(const at_task *t) { return t->done; }
 
 at_status at_loaded_execute(at_loaded *l, const at_launch *in,
                             at_buffer **outputs, at_event **out_done) {

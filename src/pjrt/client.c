@@ -62,9 +62,9 @@ static void client_free(PJRT_Client *c) {
   if (!c) return;
   client_leave(c);
   at_pjrt_topology_destroy(c->topology);
+  at_island_destroy(c->island);
   if (c->runtime) at_runtime_destroy(c->runtime);
   at_pjrt_hosts_close(c->hosts);
-  at_island_destroy(c->island);
   free(c->devices);
   free(c->device_pointers);
   free(c->memory_pointers);
@@ -208,7 +208,7 @@ static PJRT_Error *create(PJRT_Client_Create_Args *a) {
   AT_TRY_GOTO(st, open_hosts(c, &job, &o), out);
   AT_TRY_GOTO(st, at_runtime_create(&o, &c->runtime), out);
   c->num_own = at_runtime_own_chips(c->runtime, &c->first_own);
-  AT_TRY_GOTO(st, at_island_create(&c->island), out);
+  AT_TRY_GOTO(st, at_island_create(c->hosts, &c->island), out);
   AT_TRY_GOTO(st, at_pjrt_topology_create(c->runtime, &c->topology), out);
   uint32_t n = c->num_devices = c->topology->num_devices;
   c->devices = calloc(n ? n : 1, sizeof *c->devices);

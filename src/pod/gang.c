@@ -4,25 +4,32 @@
 #include <stdlib.h>
 
 #include "base/config.h"
+#include "pod/order.h"
 #include "pod/pod.h"
 
 struct at_island {
   pthread_mutex_t order;  // held while a launch enters the queues of its chips
   _Atomic bool ordered;
   _Atomic uint32_t launches;  // unordered: where the next one begins
+  at_order *between;          // processes; NULL: there is one
 };
 
-at_status at_island_create(at_island **out) {
+at_status at_island_create(at_pod_hosts *hosts, at_island **out) {
   at_island *s = calloc(1, sizeof *s);
   if (!s) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a scheduler");
   pthread_mutex_init(&s->order, NULL);
   atomic_store(&s->ordered, at_config_flag(AT_CONFIG_GANG));
-  *out = s;
-  return AT_OK;
+  at_status st = hosts ? at_order_create(hosts, &s->between) : AT_OK;
+  if (st.err)
+    at_island_destroy(s);
+  else
+    *out = s;
+  return st;
 }
 
 void at_island_destroy(at_island *s) {
   if (!s) return;
+  at_order_destroy(s->between);
   pthread_mutex_destroy(&s->order);
   free(s);
 }
@@ -50,12 +57,14 @@ static void enqueue_anyhow(at_island *s, at_task *t, uint32_t n) {
 at_status at_island_launch(at_island *s, at_loaded *l, const at_launch *launch,
                            at_buffer **outputs, at_event **out_done) {
   // One chip waits for no other: its own queue is order enough.
-  if (launch->num_chips <= 1)
+  if (launch->num_chips <= 1 && !s->between)
     return at_loaded_execute(l, launch, outputs, out_done);
   at_task *t;
   AT_TRY(at_launch_begin(l, launch, outputs, out_done, &t));
   if (!t) return AT_OK;
-  if (atomic_load(&s->ordered))
+  if (s->between)
+    at_order_enqueue(s->between, t, launch);
+  else if (atomic_load(&s->ordered))
     enqueue_in_order(s, t, launch->num_chips);
   else
     enqueue_anyhow(s, t, launch->num_chips);

@@ -73,7 +73,7 @@ typedef struct pod {
 static pod pod_open(const char *target) {
   pod p = {.rt = test_runtime(target, 2)};
   p.n = at_runtime_num_chips(p.rt);
-  OK(at_island_create(&p.island));
+  OK(at_island_create(NULL, &p.island));
   at_island_set_ordered(p.island, true);
   for (uint32_t i = 0; i < p.n; i++) p.chips[i] = at_runtime_chip(p.rt, i);
   for (uint32_t k = 0; k < 3; k++)

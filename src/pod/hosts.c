@@ -31,7 +31,7 @@ static const uint64_t kWindowBytes = 1ull << 30;  // sent and not yet taken
 enum { kWindowMessages = 1 << 14 };
 
 // Of the wire's messages. Behind the body of each is its tag.
-typedef enum kind { KIND_DATA, KIND_FAIL, KINDS } kind;
+typedef enum kind { KIND_DATA, KIND_FAIL, KIND_POST, KINDS } kind;
 
 typedef struct message {
   struct message *next;
@@ -67,9 +67,13 @@ struct at_pod_hosts {
   waiter *waiters;
   uint64_t deadline_s;  // of a wait; 0: none
   bool closing;
+  bool watched;          // by the listener
   pthread_cond_t watch;  // closing
   at_thread *watcher;
-  pthread_mutex_t agreeing;  // what follows: one agreement at a time
+  pthread_mutex_t hearing;  // what follows; held while a listener is called
+  at_pod_listener listener;
+  message *early, **early_last;  // posts that came before there was one
+  pthread_mutex_t agreeing;      // what follows: one agreement at a time
   uint32_t agreements;
   peer peers[];
 };
@@ -127,7 +131,8 @@ static at_event *next_news(at_pod_hosts *a) {
 }
 
 static bool same_launch(const at_hosts_tag *a, const at_hosts_tag *b) {
-  return a->launch == b->launch && a->group == b->group;
+  return a->launch == b->launch && a->program == b->program &&
+         a->group == b->group;
 }
 
 static bool is_dropped(const at_pod_hosts *a, const at_hosts_tag *tag) {
@@ -171,7 +176,9 @@ static void give_up(at_pod_hosts *a, uint32_t host, at_status why) {
 static at_status read_message(uint32_t from, const at_wire_head *head,
                               void *body, message **out) {
   const size_t tag = sizeof(at_hosts_tag);
-  const uint64_t most = head->kind == KIND_FAIL ? kWhyBytes : kBodyBytes;
+  const uint64_t most = head->kind == KIND_FAIL   ? kWhyBytes
+                        : head->kind == KIND_POST ? AT_POD_POST_BYTES
+                                                  : kBodyBytes;
   if (head->kind >= KINDS || head->bytes < tag || head->bytes - tag > most)
     return AT_FAIL(AT_DATA_LOSS,
                    "process %u sent a message of kind %u with %llu bytes", from,
@@ -187,11 +194,32 @@ static at_status read_message(uint32_t from, const at_wire_head *head,
   return AT_OK;
 }
 
+static void hear_post(at_pod_hosts *a, message *m) {
+  pthread_mutex_lock(&a->hearing);
+  const at_pod_listener *l = &a->listener;
+  if (l->heard) {
+    l->heard(l->arg, m->host, (at_bytes){m->body, m->bytes});
+    free_message(m);
+  } else {
+    *a->early_last = m;
+    a->early_last = &m->next;
+  }
+  pthread_mutex_unlock(&a->hearing);
+}
+
+static void tell_failed(at_pod_hosts *a, const at_hosts_tag *tag) {
+  pthread_mutex_lock(&a->hearing);
+  if (a->listener.failed) a->listener.failed(a->listener.arg, tag);
+  pthread_mutex_unlock(&a->hearing);
+}
+
 static bool sink_message(void *arg, uint32_t from, const at_wire_head *head,
                          void *body) {
   at_pod_hosts *a = arg;
   message *m = NULL;
   at_status st = read_message(from, head, body, &m);
+  if (m && head->kind == KIND_POST) return hear_post(a, m), true;
+  const at_hosts_tag tag = m ? m->tag : (at_hosts_tag){0};
   pthread_mutex_lock(&a->lock);
   bool keep = m && !is_dropped(a, &m->tag);
   if (keep) *a->last = m, a->last = &m->next;
@@ -203,7 +231,16 @@ static bool sink_message(void *arg, uint32_t from, const at_wire_head *head,
     free(body);
   }
   tell_news(old);
+  if (keep && head->kind == KIND_FAIL) tell_failed(a, &tag);
   return !keep;
+}
+
+static void sink_room(void *arg, uint32_t to, at_wire_lane lane) {
+  at_pod_hosts *a = arg;
+  (void)to, (void)lane;
+  pthread_mutex_lock(&a->hearing);
+  if (a->listener.room) a->listener.room(a->listener.arg);
+  pthread_mutex_unlock(&a->hearing);
 }
 
 static void sink_lost(void *arg, uint32_t member, at_status why) {
@@ -215,13 +252,62 @@ static void sink_lost(void *arg, uint32_t member, at_status why) {
   pthread_mutex_unlock(&a->lock);
   at_status_free(why);
   tell_news(old);
+  pthread_mutex_lock(&a->hearing);
+  if (a->listener.lost) a->listener.lost(a->listener.arg, member);
+  pthread_mutex_unlock(&a->hearing);
+}
+
+void at_pod_hosts_listen(at_pod_hosts *a, const at_pod_listener *l) {
+  pthread_mutex_lock(&a->hearing);
+  a->listener = l ? *l : (at_pod_listener){0};
+  message *m = l ? a->early : NULL;
+  if (l) {
+    a->early = NULL;
+    a->early_last = &a->early;
+  }
+  for (message *next; m; m = next) {
+    next = m->next;
+    l->heard(l->arg, m->host, (at_bytes){m->body, m->bytes});
+    free_message(m);
+  }
+  pthread_mutex_unlock(&a->hearing);
+}
+
+at_status at_pod_hosts_post(at_pod_hosts *a, uint32_t to, at_bytes body,
+                            bool wait) {
+  const at_hosts_tag none = {0};
+  const at_bytes parts[2] = {body, {(const uint8_t *)&none, sizeof none}};
+  const at_wire_out out = {.kind = KIND_POST, .num_parts = 2, .parts = parts};
+  const at_wire_wait how = {.until_ns = wait ? UINT64_MAX : 0};
+  AT_ASSERT(body.len <= AT_POD_POST_BYTES);
+  return at_wire_send(a->wire, to, AT_WIRE_CONTROL, &out, 1, &how, NULL);
+}
+
+void at_pod_hosts_watch(at_pod_hosts *a, bool on) {
+  pthread_mutex_lock(&a->lock);
+  if (on && !a->watched) pthread_cond_signal(&a->watch);
+  a->watched = on;
+  pthread_mutex_unlock(&a->lock);
+}
+
+void at_pod_hosts_patience(const at_pod_hosts *a, uint64_t *tell_ns,
+                           uint64_t *end_ns) {
+  *tell_ns = kTellSeconds * 1000000000ull;
+  *end_ns = a->deadline_s * 1000000000ull;
+}
+
+bool at_pod_hosts_has(at_pod_hosts *a, uint32_t host) {
+  pthread_mutex_lock(&a->lock);
+  bool here = !a->peers[host].gone;
+  pthread_mutex_unlock(&a->lock);
+  return here;
 }
 
 // ---- Who waits --------------------------------------------------------------
 static void tell_wait(const at_pod_hosts *a, const waiter *w, uint64_t ns) {
   at_log(AT_LOG_WARNING,
-         "process %u has waited %llu s for process %u (launch %llu of those "
-         "they have in common), which is there, but has not come to it",
+         "process %u has waited %llu s for process %u (launch %llu of a "
+         "program), which is there, but has not come to it",
          a->face.me, (unsigned long long)(ns / 1000000000u), w->host,
          (unsigned long long)w->tag.launch);
 }
@@ -242,6 +328,12 @@ static bool look_at_waiters(at_pod_hosts *a) {
   return over;
 }
 
+static void tick_listener(at_pod_hosts *a) {
+  pthread_mutex_lock(&a->hearing);
+  if (a->listener.tick) a->listener.tick(a->listener.arg);
+  pthread_mutex_unlock(&a->hearing);
+}
+
 static void watch(void *arg) {
   at_pod_hosts *a = arg;
   pthread_mutex_lock(&a->lock);
@@ -249,14 +341,15 @@ static void watch(void *arg) {
     const uint64_t until = at_clock_ns() + (uint64_t)kWatchMs * kMs;
     const struct timespec t = {(time_t)(until / 1000000000u),
                                (long)(until % 1000000000u)};
-    if (a->waiters)
+    if (a->waiters || a->watched)
       pthread_cond_timedwait(&a->watch, &a->lock, &t);
     else
       pthread_cond_wait(&a->watch, &a->lock);
     at_event *old = look_at_waiters(a) ? change_news(a) : NULL;
-    if (!old) continue;
+    const bool tick = a->watched && !a->closing;
     pthread_mutex_unlock(&a->lock);
-    tell_news(old);
+    if (old) tell_news(old);
+    if (tick) tick_listener(a);
     pthread_mutex_lock(&a->lock);
   }
   pthread_mutex_unlock(&a->lock);
@@ -280,14 +373,6 @@ static message *take(at_pod_hosts *a, message **at) {
   return m;
 }
 
-static at_status other_program(uint32_t host, const at_hosts_tag *tag) {
-  return AT_FAIL(AT_FAILED_PRECONDITION,
-                 "process %u launched another program as number %llu of those "
-                 "that run on the same processes\nhint: processes must launch "
-                 "the programs that they have in common in the same order",
-                 host, (unsigned long long)tag->launch);
-}
-
 static at_status failed_here(void) {
   return AT_FAIL(AT_ABORTED, "the launch has failed on this process");
 }
@@ -302,8 +387,6 @@ static at_status look(at_pod_hosts *a, uint32_t host, const at_hosts_tag *tag,
     if ((*at)->host != host || !same_launch(t, tag)) continue;
     if ((*at)->head.kind == KIND_FAIL) {
       failed = at;
-    } else if (t->program != tag->program) {
-      return other_program(host, tag);
     } else if (t->step == tag->step && t->turn == tag->turn &&
                t->round == tag->round) {
       return *out = take(a, at), AT_OK;
@@ -525,6 +608,7 @@ static at_status open_wire(at_pod_hosts *a, const at_pod_job *job,
                                       .place = sink_place,
                                       .message = sink_message,
                                       .abandon = sink_abandon,
+                                      .room = sink_room,
                                       .lost = sink_lost},
                              .max_bytes = kBodyBytes + sizeof(at_hosts_tag),
                              .window_bytes = kWindowBytes,
@@ -560,6 +644,8 @@ static at_status make(uint32_t n, uint32_t me, at_pod_hosts **out) {
   a->deadline_s = at_config_uint(AT_CONFIG_POD_DEADLINE);
   pthread_mutex_init(&a->lock, NULL);
   pthread_mutex_init(&a->agreeing, NULL);
+  pthread_mutex_init(&a->hearing, NULL);
+  a->early_last = &a->early;
   pthread_condattr_t monotonic;
   pthread_condattr_init(&monotonic);
   pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
@@ -598,6 +684,13 @@ const at_hosts *at_pod_hosts_of(const at_pod_hosts *p) {
   return p ? &p->face : NULL;
 }
 
+static void free_list(message *m) {
+  for (message *next; m; m = next) {
+    next = m->next;
+    free_message(m);
+  }
+}
+
 void at_pod_hosts_close(at_pod_hosts *a) {
   if (!a) return;
   pthread_mutex_lock(&a->lock);
@@ -606,14 +699,13 @@ void at_pod_hosts_close(at_pod_hosts *a) {
   pthread_mutex_unlock(&a->lock);
   at_thread_join(a->watcher);
   at_wire_close(a->wire);
-  for (message *m = a->first, *next; m; m = next) {
-    next = m->next;
-    free_message(m);
-  }
+  free_list(a->first);
+  free_list(a->early);
   for (uint32_t h = 0; h < a->face.count; h++) at_status_free(a->peers[h].why);
   at_event_release(a->news);
   pthread_mutex_destroy(&a->lock);
   pthread_mutex_destroy(&a->agreeing);
+  pthread_mutex_destroy(&a->hearing);
   pthread_cond_destroy(&a->watch);
   free(a);
 }

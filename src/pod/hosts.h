@@ -36,6 +36,31 @@ const at_hosts *at_pod_hosts_of(const at_pod_hosts *p);
 // Ors *bits over all processes, beside launches: how inputs agree on the number
 // of mini-batches. All call it equally often.
 at_status at_pod_hosts_agree(at_pod_hosts *p, uint64_t *bits);
+// Posts: small messages between schedulers of launches, in the order in which
+// they are sent to one process. The listener is called on the wire's thread,
+// and by at_pod_hosts_listen, one call at a time; it must not wait.
+enum { AT_POD_POST_BYTES = 8192 };
+typedef struct at_pod_listener {
+  void *arg;
+  void (*heard)(void *arg, uint32_t from, at_bytes body);
+  void (*room)(void *arg);  // a post that was refused may go now
+  void (*failed)(void *arg, const at_hosts_tag *tag);  // a launch, elsewhere
+  void (*lost)(void *arg, uint32_t host);
+  // Four times a second while it is watched for, on a thread of its own.
+  void (*tick)(void *arg);
+} at_pod_listener;
+// From now on; posts that came before are heard at once. NULL: nobody listens,
+// and no call is under way when this returns.
+void at_pod_hosts_listen(at_pod_hosts *p, const at_pod_listener *l);
+// wait: for room (not from the listener); else RESOURCE_EXHAUSTED where there
+// is none. UNAVAILABLE: the process is lost.
+at_status at_pod_hosts_post(at_pod_hosts *p, uint32_t to, at_bytes body,
+                            bool wait);
+void at_pod_hosts_watch(at_pod_hosts *p, bool on);  // calls of `tick`
+// After how long a wait is said, and after how long it ends; 0: never.
+void at_pod_hosts_patience(const at_pod_hosts *p, uint64_t *tell_ns,
+                           uint64_t *end_ns);
+bool at_pod_hosts_has(at_pod_hosts *p, uint32_t host);  // false: it is lost
 void at_pod_hosts_close(at_pod_hosts *p);  // others see this one as gone
 
 #endif

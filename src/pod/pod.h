@@ -4,13 +4,17 @@
 #define ATOLL_POD_POD_H_
 
 #include "exec/exec.h"
+#include "pod/hosts.h"
 
 // The scheduler of one island: chips that exchange data with each other. It
 // decides in which order the launches of all clients and threads enter the
 // queues of chips, the same on every chip, so that collectives of different
 // launches can never wait for each other.
 typedef struct at_island at_island;
-at_status at_island_create(at_island **out);
+// hosts: the processes of the job, borrowed; NULL: this one is alone. With
+// several there is one order for all of them (order.h).
+at_status at_island_create(at_pod_hosts *hosts, at_island **out);
+// Launches that are held go on first, so the runtime is there.
 void at_island_destroy(at_island *s);
 
 // As at_loaded_execute, for programs over several chips too. Launches that have

@@ -14,7 +14,7 @@ static at_island *g_island;
 at_status run_start(const char *target) {
   // Dots in full precision: the evaluator does not imitate the chip's passes.
   AT_TRY(at_config_set(AT_CONFIG_NUMERICS, "exact"));
-  AT_TRY(at_island_create(&g_island));
+  AT_TRY(at_island_create(NULL, &g_island));
   return at_runtime_create(
       &(at_runtime_options){.target = target, .threads = 2}, &g_runtime);
 }
