@@ -104,8 +104,9 @@ typedef enum at_xstep_kind {
   AT_STEP_CUSTOM,    // target: string (call target); params: backend config bytes;
                      // tasks: API version (0 legacy .. 4 typed FFI);
                      // args: operands then results; aux: number of operands
-  AT_STEP_SEND,      // host callback: args: values; aux: channel id
-  AT_STEP_RECV,      // args: results; aux: channel id
+  AT_STEP_SEND,      // host callback: args: values; aux: channel id; tasks: 1 + the
+                     // only partition that does it, or 0: every device
+  AT_STEP_RECV,      // args: results; aux, tasks: as SEND
   AT_STEP_INFEED, AT_STEP_OUTFEED,
   AT_STEP_CORE,      // target: first of CORES; aux: how many run together; args: the
                      // buffers that at_xcore_ref names

@@ -250,6 +250,8 @@ static at_status emit_host(at_emit_steps *e, const at_node *n, step_list *out) {
   AT_TRY(describe(e, n, &s));
   e->has_effects = true;
   s.aux = at_node_int(n, AT_ATTR_CHANNEL_ID, 0);
+  if (n->op == AT_OP_SEND || n->op == AT_OP_RECV)
+    s.tasks = at_node_int(n, AT_ATTR_ON_PARTITION, -1) + 1;
   if (n->op == AT_OP_SEND) {
     s.kind = AT_STEP_SEND;
     for (uint32_t i = 0; i + 1 < n->num_operands; i++)

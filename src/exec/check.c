@@ -606,6 +606,8 @@ static at_status check_kind(checker *c, const at_xstep *s, uint64_t i) {
       return check_core(c, s, i);
     case AT_STEP_SEND:
     case AT_STEP_RECV:
+      if (s->tasks < 0 || s->tasks > c->h->num_partitions)
+        return BAD("step %llu: partition", (unsigned long long)i);
       return AT_OK;
     case AT_STEP_INFEED:
       return AT_FAIL(AT_UNIMPLEMENTED, "infeed is not supported");

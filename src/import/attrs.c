@@ -462,12 +462,16 @@ at_status at_imp_attr_put(at_imp *x, at_attr_vec *v, at_attr a) {
   return AT_OK;
 }
 
+static bool is_the_compilers(uint32_t id) {
+  return id == AT_ATTR_ASYNC || id == AT_ATTR_TRIP_COUNT ||
+         id == AT_ATTR_ON_PARTITION;
+}
+
 at_status at_imp_attrs(at_imp *x, const at_mop *op, at_op hlo,
                        at_attr_vec *out) {
   const at_op_info *info = at_op_of(hlo);
   for (uint32_t i = 0; i < info->attr_count; i++) {
-    if (info->attrs[i] == AT_ATTR_ASYNC || info->attrs[i] == AT_ATTR_TRIP_COUNT)
-      continue;  // the compiler's own
+    if (is_the_compilers(info->attrs[i])) continue;
     at_attr a;
     memset(&a, 0, sizeof a);
     a.id = (at_attr_id)info->attrs[i];

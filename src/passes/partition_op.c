@@ -694,6 +694,27 @@ static at_status rewrite_barrier(at_cut *c, at_node *n) {
   return AT_OK;
 }
 
+// A host callback of one device: the others neither send nor receive, and have
+// what it receives from it.
+static at_status rewrite_host(at_cut *c, at_node *n, int64_t device) {
+  at_node *after = n->next;
+  at_axes *none;
+  for (uint32_t i = 0; i < n->num_operands; i++)
+    AT_TRY(at_bring_whole(c, n, &n->operands[i]));
+  AT_TRY(at_node_set_attr(n, at_attr_int(AT_ATTR_ON_PARTITION, device)));
+  for (uint32_t i = 0; i < n->num_results; i++) {
+    at_place *p = at_place_of((at_value){n, i});
+    at_value v = {n, i};
+    p->now = v;
+    if (p->whole.dtype == AT_TOKEN) continue;
+    AT_TRY(at_spread(c, n->parent, after, device, v, &v));
+    AT_TRY_ALLOC(none, at_new(c->m->arena, at_axes, p->whole.rank + 1));
+    AT_TRY(at_reshard_part(c, n->parent, after, &p->whole, v, (at_lay){none, 0},
+                           (at_lay){p->dims, 0}, &p->now));
+  }
+  return AT_OK;
+}
+
 // No partial sums where the combination has nothing that it leaves alone.
 static void keep_whole(const at_node *n, const at_rule *r, at_axes *f) {
   if (n->op != AT_OP_SCATTER ||
@@ -718,6 +739,10 @@ at_status at_partition_op(at_cut *c, at_node *n) {
   at_axes *f;
   uint32_t *sums;
   at_value base = {0}, mask = {0};
+  int64_t device = -1;
+  if (n->op == AT_OP_SEND || n->op == AT_OP_RECV)
+    AT_TRY(at_sharding_device(c, at_node_str(n, AT_ATTR_SHARDING), &device));
+  if (device >= 0) return rewrite_host(c, n, device);
   if (n->op == AT_OP_CONSTANT) return rewrite_constant(c, n);
   if (n->op == AT_OP_OPTIMIZATION_BARRIER) return rewrite_barrier(c, n);
   AT_TRY(at_rule_make(c->m->arena, n, &r));

@@ -473,6 +473,28 @@ at_status at_reorder(at_cut *c, at_comp *comp, at_node *before,
   return at_emit(comp, before, &d, out);
 }
 
+at_status at_spread(at_cut *c, at_comp *comp, at_node *before, int64_t from,
+                    at_value v, at_value *out) {
+  int64_t n = c->m->num_partitions, *ids;
+  AT_TRY_ALLOC(ids, at_new(c->m->arena, int64_t, (size_t)n));
+  uint32_t count = 0;
+  ids[count++] = from;
+  for (int64_t p = 0; p < n; p++)
+    if (p != from) ids[count++] = p;
+  at_dims group = {ids, count};
+  at_attr attrs[2] = {{.id = AT_ATTR_REPLICA_GROUPS},
+                      flag(AT_ATTR_CHANNEL_ID, ++c->channel)};
+  attrs[0].groups.list = &group;
+  attrs[0].groups.n = 1;
+  at_node_desc d = {.op = AT_OP_COLLECTIVE_BROADCAST,
+                    .operands = &v,
+                    .num_operands = 1,
+                    .attrs = attrs,
+                    .num_attrs = 2,
+                    .loc = v.node->loc};
+  return at_emit(comp, before, &d, out);
+}
+
 at_status at_mirror(at_cut *c, at_comp *comp, at_node *before, uint32_t mask,
                     at_value v, at_value *out) {
   int64_t n = c->m->num_partitions, *source;

@@ -35,6 +35,7 @@ typedef struct at_mesh {
   const at_mesh_axis *axes;  // none: one device, or no mesh at all
   uint32_t num_axes;
   bool maximal;            // names one device: values that live there are whole
+  int64_t device;          // that one
   const int64_t *devices;  // device of each position; NULL: its own number
 } at_mesh;
 
@@ -120,6 +121,8 @@ void at_axes_keep_whole(const at_cut *c, const at_mesh *mesh, int64_t n,
 at_status at_cut_tiles_mesh(at_cut *c);
 // Item i of "...[<...>, <...>]..."; len 0: none.
 at_str at_sharding_item(at_str list, uint32_t i);
+// The device on which alone an op of that sharding runs; -1: on all.
+at_status at_sharding_device(at_cut *c, at_str text, int64_t *out);
 // Atoms of the axes in {"x", "y"}, as a mask.
 at_status at_axes_mask(at_cut *c, at_str text, uint32_t *out);
 // HLO's text of p.
@@ -260,6 +263,9 @@ typedef struct at_lay {
 // (NULL: last).
 at_status at_reshard(at_cut *c, at_comp *comp, at_node *before, at_place *p,
                      at_lay to, at_value *out);
+// What device `from` has, on every device.
+at_status at_spread(at_cut *c, at_comp *comp, at_node *before, int64_t from,
+                    at_value v, at_value *out);
 // Whether that was made before, of elements, not summands.
 bool at_has_part(const at_place *p, const at_comp *comp, const at_axes *dims);
 // The same for a part that is not p's own.

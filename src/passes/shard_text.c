@@ -102,7 +102,11 @@ static at_status read_mesh(at_cut *c, scan *s, at_mesh *out) {
     AT_TRY(numbers(c->m->arena, s, '[', &ids, &ok));
     if (!ok) return bad(text, "device_ids is a list of numbers");
     out->maximal = axes.len == 0;
-    if (!out->maximal) {
+    if (out->maximal) {
+      if (ids.rank != 1 || ids.ptr[0] < 0 || ids.ptr[0] >= c->m->num_partitions)
+        return bad(text, "a mesh without axes is one of the devices");
+      out->device = ids.ptr[0];
+    } else {
       if (ids.rank != product)
         return bad(text, "device_ids and axes differ in size");
       bool iota = true;
@@ -387,7 +391,7 @@ static at_status read_dims(at_cut *c, const at_mesh *mesh, scan *s, at_str text,
     p->dims[d] = x;
     p->open = open ? p->open | 1ull << d : p->open & ~(1ull << d);
   }
-  if (d != p->whole.rank)
+  if (d != p->whole.rank && !(mesh->maximal && !d))
     return bad(text, "fewer dimensions than the value has");
   return AT_OK;
 }
@@ -609,6 +613,33 @@ at_status at_manual_mask(at_cut *c, at_str text, const at_type *t,
   at_place p = {.whole = *t};
   AT_TRY_ALLOC(p.dims, at_new(c->m->arena, at_axes, t->rank + 1));
   return parse_hlo(c, text, false, &p, out);
+}
+
+// "{maximal device=3}", or a list of such.
+static at_status hlo_device(const at_cut *c, at_str text, int64_t *out) {
+  scan s = scan_of(text);
+  while (take(&s, "{")) continue;
+  if (!take(&s, "maximal") || !take(&s, "device") || !take(&s, "="))
+    return AT_OK;
+  if (!number(&s, out) || *out < 0 || *out >= c->m->num_partitions)
+    return bad(text, "names no device of the program");
+  return AT_OK;
+}
+
+at_status at_sharding_device(at_cut *c, at_str text, int64_t *out) {
+  *out = -1;
+  if (text.len && text.ptr[0] == '{') return hlo_device(c, text, out);
+  scan s = scan_of(at_sharding_item(text, 0));
+  at_mesh own = {0};
+  const at_mesh *mesh = &own;
+  at_str name;
+  if (!take(&s, "<")) return AT_OK;
+  if (take(&s, "mesh"))
+    AT_TRY(read_mesh(c, &s, &own));
+  else if (!symbol(&s, &name) || !(mesh = find_mesh(c, name)))
+    return bad(text, "names no mesh of the program");
+  if (mesh->maximal) *out = mesh->device;
+  return AT_OK;
 }
 
 at_str at_sharding_item(at_str list, uint32_t i) {
