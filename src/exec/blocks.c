@@ -16,7 +16,6 @@
 #include "exec/exec_internal.h"
 
 enum {
-  kClasses = 16 + 38 * 8,
   kHugePage = 2 << 20,
   kFirstSlab = 64 << 10,  // the next ones have 8 times as much, up to a huge page
   kOwnMapping = kHugePage,  // from here on a block is a mapping of its own
@@ -42,13 +41,15 @@ typedef struct mapping {
 } mapping;
 
 struct at_blocks {
-  spare *free[kClasses];
+  spare *free[AT_BLOCK_CLASSES];
   slab small, large;  // under kTrimmed, from there on
   mapping *slabs;
   size_t num_slabs, cap_slabs;
   size_t cached, cache_limit;
   bool guarded;  // ATOLL_GUARD: every block is a mapping between two guards
   char *spill;   // ATOLL_SPILL_DIR; NULL: nothing goes to files
+  at_shared *shared;  // borrowed; has the blocks of classes in `shares`
+  uint64_t shares[AT_BLOCK_CLASSES / 64 + 1];
 };
 
 // Of every chip: they share the host's memory.
@@ -60,7 +61,7 @@ static void uncache(at_blocks *b, size_t size) {
   atomic_fetch_sub_explicit(&g_cached, size, memory_order_relaxed);
 }
 
-static uint32_t class_of(size_t bytes, size_t *out_size) {
+uint32_t at_block_class(size_t bytes, size_t *out_size) {
   if (bytes <= 1024) {
     uint32_t c = bytes ? (uint32_t)((bytes + 63) / 64 - 1) : 0;
     *out_size = (size_t)(c + 1) * 64;
@@ -74,7 +75,7 @@ static uint32_t class_of(size_t bytes, size_t *out_size) {
 
 size_t at_blocks_capacity(size_t bytes) {
   size_t size;
-  class_of(bytes, &size);
+  at_block_class(bytes, &size);
   return size;
 }
 
@@ -159,7 +160,7 @@ static void trim_pages(at_blocks *b, spare *s, size_t size, size_t keep) {
 // Gives cached memory back to the system, the largest first, until at most
 // `keep` bytes are cached. Small blocks stay.
 static void trim(at_blocks *b, size_t keep) {
-  for (uint32_t c = kClasses; c-- > 0 && b->cached > keep;) {
+  for (uint32_t c = AT_BLOCK_CLASSES; c-- > 0 && b->cached > keep;) {
     size_t size = c < 16 ? (c + 1) * 64u
                          : (size_t)(8 + (c - 16) % 8 + 1) << ((c - 16) / 8 + 7);
     if (size < kTrimmed) return;
@@ -301,11 +302,29 @@ static void *map_block(at_blocks *b, size_t size) {
   return map_memory(b, size);
 }
 
+// ---- Shared blocks
+// -------------------------------------------------------
+void at_blocks_share(at_blocks *b, at_shared *s, size_t bytes) {
+  size_t size;
+  uint32_t c = at_block_class(bytes, &size);
+  if (b->guarded || in_file(b, size)) return;
+  b->shared = s;
+  b->shares[c / 64] |= 1ull << c % 64;
+}
+
+static bool is_shared(const at_blocks *b, uint32_t c) {
+  return b->shares[c / 64] >> c % 64 & 1;
+}
+
 void *at_blocks_take(at_blocks *b, size_t bytes) {
   if (bytes > (size_t)1 << 46) return NULL;
   if (b->guarded) return take_guarded(bytes);
   size_t size;
-  uint32_t c = class_of(bytes, &size);
+  uint32_t c = at_block_class(bytes, &size);
+  if (AT_UNLIKELY(is_shared(b, c))) {
+    void *p = at_shared_take(b->shared, bytes);
+    if (p) return p;
+  }
   spare *s = b->free[c];
   if (s) {
     b->free[c] = s->next;
@@ -320,8 +339,13 @@ void at_blocks_give(at_blocks *b, void *p, size_t bytes) {
     give_guarded(p, bytes);
     return;
   }
+  if (AT_UNLIKELY(b->shared != NULL) &&
+      at_shared_offset(b->shared, p, 0) != UINT64_MAX) {
+    at_shared_give(b->shared, p, bytes);
+    return;
+  }
   size_t size;
-  uint32_t c = class_of(bytes, &size);
+  uint32_t c = at_block_class(bytes, &size);
   spare *s = p;
   s->trimmed = false;
   s->next = b->free[c];

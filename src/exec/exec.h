@@ -37,6 +37,53 @@ typedef struct at_hosts_mail {
   const at_hosts_into *in;
   at_bytes block;
 } at_hosts_mail;
+// Memory that processes of one machine map from each other: each writes its own
+// and reads the others'. What lies there may change at any time and say
+// anything: copy a number, then check it, then use it.
+//
+// A channel is where the launches of one set of devices meet, one collective at
+// a time: `begin`, then phases, each `say` and `hear`, `finish`, and `end`, also
+// after a failure. Hosts that meet name each other; what a host says is for
+// those that are in a collective of the same tag. Calls of one channel come one
+// at a time, calls of several at once, from any thread or fiber.
+typedef struct at_hosts_channel at_hosts_channel;
+typedef enum at_hosts_phase {
+  AT_HOSTS_READY = 1,  // operands may be read
+  AT_HOSTS_SUMMED,     // so may parts of sums
+  AT_HOSTS_DONE        // nothing of the others is read any more
+} at_hosts_phase;
+enum { AT_HOSTS_SLOTS = 2 };
+typedef struct at_hosts_share {
+  void *arg;
+  uint8_t *own;           // [first, bytes) of it are the caller's to use
+  uint64_t first, bytes;  // all of it is zero, and takes no memory yet
+  const at_bytes *maps;   // by host; empty: it does not share with this one
+  uint32_t here;          // hosts of this machine, this one included
+  // Does each of them share with each other? All of them get the same answer.
+  bool (*among)(void *arg, const uint32_t *hosts, uint32_t num_hosts);
+  // name: alike on all hosts of the channel, and of no other. Lives as long as
+  // the job. RESOURCE_EXHAUSTED: too many.
+  at_status (*open)(void *arg, uint64_t name, at_hosts_channel **out);
+  // *slot: which of AT_HOSTS_SLOTS places for what the others will read is free
+  // now: on all hosts the last collective but one is DONE. Fails as `hear`.
+  at_status (*begin)(at_hosts_channel *c, const at_hosts_tag *tag,
+                     uint32_t *slot);
+  // Tells hosts, alike in all phases, that it is READY or has SUMMED. where:
+  // theirs to interpret; what lies there stays until they are DONE.
+  void (*say)(at_hosts_channel *c, at_hosts_phase phase, uint64_t where,
+              const uint32_t *hosts, uint32_t num_hosts);
+  // Waits until all of them are that far; where: of each. Fails like an
+  // exchange: UNAVAILABLE, ABORTED, FAILED_PRECONDITION.
+  at_status (*hear)(at_hosts_channel *c, at_hosts_phase phase,
+                    const uint32_t *hosts, uint32_t num_hosts, uint64_t *where);
+  // DONE; then, if `waits`, until all of them are. Fails as `hear`, and where
+  // one of them has failed, so that what was read of it may be wrong.
+  at_status (*finish)(at_hosts_channel *c, const uint32_t *hosts,
+                      uint32_t num_hosts, bool waits);
+  // The collective is over. Not DONE: it has failed here.
+  void (*end)(at_hosts_channel *c);
+} at_hosts_share;
+
 typedef struct at_hosts {
   uint32_t count, me;
   void *arg;
@@ -49,6 +96,10 @@ typedef struct at_hosts {
   // A launch has failed here: what exchanges in it fails, here and on `hosts`.
   void (*fail)(void *arg, const at_hosts_tag *tag, const uint32_t *hosts,
                uint32_t num_hosts, const char *why);
+  // Why nothing of a host will come any more in a launch, as an exchange would
+  // say; OK: it may. Never waits. NULL where `share` is.
+  at_status (*check)(void *arg, const at_hosts_tag *tag, uint32_t host);
+  const at_hosts_share *share;  // NULL: everything travels by messages
 } at_hosts;
 void *at_hosts_block(size_t bytes);  // 64-byte aligned; free(); NULL: no memory
 

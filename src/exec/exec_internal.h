@@ -21,12 +21,27 @@
 // lock covers it. Blocks are 64-byte aligned, keep their pages when given back,
 // and are never zeroed.
 typedef struct at_blocks at_blocks;
+typedef struct at_shared at_shared;  // shared.c
 at_blocks *at_blocks_create(void);
 void at_blocks_destroy(at_blocks *b);  // every block must be back, or is leaked
 void *at_blocks_take(at_blocks *b, size_t bytes);  // NULL: no host memory
+// From now on blocks of such a size come from memory that other processes read.
+void at_blocks_share(at_blocks *b, at_shared *s, size_t bytes);
 void at_blocks_give(at_blocks *b, void *p, size_t bytes);  // bytes as taken
 size_t at_blocks_cached_bytes(const at_blocks *b);
 size_t at_blocks_capacity(size_t bytes);  // what a request really gets
+enum { AT_BLOCK_CLASSES = 16 + 38 * 8 };
+uint32_t at_block_class(size_t bytes, size_t *out_size);  // of a request
+
+// ---- shared.c: blocks that other processes of this machine read
+// ------------------------------------------------ Thread-safe. Blocks are
+// 4096-byte aligned and keep their pages when given back.
+at_shared *at_shared_create(const at_hosts_share *h);  // NULL: no memory
+void at_shared_destroy(at_shared *s);
+void *at_shared_take(at_shared *s, size_t bytes);  // NULL: there is no more
+void at_shared_give(at_shared *s, void *p, size_t bytes);
+// Where bytes lie in the memory that others read; UINT64_MAX: they do not.
+uint64_t at_shared_offset(const at_shared *s, const void *p, uint64_t bytes);
 
 // ---- object.c: the ELF loader
 // ------------------------------------------------------
@@ -42,6 +57,9 @@ const at_ximport *at_import_find(at_str name);  // imports.c; NULL: none
 // ---- check.c: validation of a block
 // ------------------------------------------------
 at_status at_executable_check(at_bytes block);
+
+// Where programs of hosts that share memory meet (far_share.c).
+typedef struct at_far_channel at_far_channel;
 
 // ---- chip.c
 // ------------------------------------------------------------------------
@@ -112,6 +130,8 @@ struct at_runtime {
   at_sched *sched;
   const at_hosts *hosts;  // NULL: all chips are here
   struct at_far_set *far_sets;  // under the lanes' lock
+  at_shared *shared;  // NULL: no process reads this one's memory
+  at_far_channel *far_channels;  // under the lanes' lock
   uint32_t num_chips;
   at_chip *chips;
 };
@@ -190,7 +210,8 @@ typedef struct at_op {
   bool meets;  // all devices must be there: colls[target] says who
 } at_op;
 
-typedef struct at_far_plan at_far_plan;  // far_plan.h
+typedef struct at_far_plan at_far_plan;    // far_plan.h
+typedef struct at_far_among at_far_among;      // far_share.c
 // A collective step, ready to run.
 typedef struct at_coll {
   const at_x_collective *x;
@@ -209,6 +230,7 @@ typedef struct at_coll {
   // tables above then say that all devices of this host meet.
   struct at_coll *whole;
   at_far_plan *plan;  // NULL: the sizes of messages are not known before
+  at_far_among *among;  // whom it meets in shared memory; NULL: plan
   uint32_t turns;  // where its exchanges are counted in a task
 } at_coll;
 
@@ -240,6 +262,8 @@ typedef struct at_far {
   uint32_t *host_of;             // by device
   uint32_t *mine;                // by place
   uint32_t *others, num_others;  // hosts that take part
+  at_far_channel *channel;  // of hosts that share memory; NULL: messages
+  uint32_t *place_of;  // by device: which of its host's it is
   _Atomic uint64_t sent;         // bytes
 } at_far;
 void at_coll_prepare(const at_x_collective *x, at_coll *out);
@@ -550,6 +574,14 @@ at_status at_coll_order(at_coll *c);  // makes c->order
 // A collective of a program that spans hosts; the last device of this one calls.
 at_status at_far_run(at_cursor *c, const at_op *op, at_pool *pool);
 at_status at_far_run_ragged(at_task *t, const at_op *op);  // far_ragged.c
+// far_share.c: the same where all its hosts share memory.
+at_status at_far_run_shared(at_task *t, const at_op *op, at_pool *pool);
+// Prepares a program, and then its collectives, for that.
+at_status at_far_share(at_loaded *l, at_chip *const *chips);
+at_status at_far_among_make(at_loaded *l, const at_op *op);
+void at_far_channels_free(at_runtime *rt);
+// Devices in no group receive nothing.
+void at_far_write_zeros(at_task *t, const at_op *op);
 // far.c: what tells the exchanges of a launch apart, but for their rounds.
 at_hosts_tag at_far_tag(at_task *t);
 at_hosts_tag at_far_next_turn(at_task *t, const at_op *op);

@@ -1,6 +1,7 @@
 // Programs whose devices belong to several processes. All devices of this host
 // meet at every collective; the last to arrive talks to the other hosts
-// (far_run.c) after a plan (far_plan.c). Bits are those of one process.
+// (far_run.c) after a plan (far_plan.c), or reads their memory (far_share.c).
+// Bits are those of one process.
 #include <stdlib.h>
 
 #include "exec/far_plan.h"
@@ -88,6 +89,7 @@ void at_far_free(at_loaded *l) {
   for (uint32_t i = 0; l->far && i < l->num_colls; i++) {
     free(l->colls[i].whole);
     free(l->colls[i].plan);
+    free(l->colls[i].among);
   }
   if (l->far) free(l->far->host_of);
   free(l->far);
@@ -99,14 +101,15 @@ static at_status place_devices(const at_loaded *l, at_chip *const *chips,
   const at_hosts *h = l->runtime->hosts;
   uint32_t n = f->num_devices = l->num_devices, places = 0, hosts = 0;
   f->all_hosts = h->count;
-  f->host_of = calloc(2 * (size_t)n + 3 * (size_t)h->count, sizeof *f->host_of);
+  f->host_of = calloc(3 * (size_t)n + 3 * (size_t)h->count, sizeof *f->host_of);
   if (!f->host_of) return at_far_no_memory();
   f->mine = f->host_of + n;
-  f->others = f->mine + n;
+  f->place_of = f->mine + n;
+  f->others = f->place_of + n;
   uint32_t *takes_part = f->others + h->count, *list = takes_part + h->count;
   for (uint32_t d = 0; d < n; d++) {
     uint32_t host = f->host_of[d] = chips[d]->info.host;
-    takes_part[host] = 1;
+    f->place_of[d] = takes_part[host]++;
     if (host == h->me) f->mine[places++] = d;
   }
   for (uint32_t i = 0; i < h->count; i++) {
@@ -151,9 +154,10 @@ static at_status span_step(at_loaded *l, at_op *op, uint32_t places) {
   k->members = here.members;
   k->owned = here.owned;
   if (k->sparse || k->x->kind == AT_COLL_PARTITION_ID ||
-      k->x->kind == AT_COLL_REPLICA_ID ||
-      k->x->kind == AT_COLL_RAGGED_ALL_TO_ALL)
+      k->x->kind == AT_COLL_REPLICA_ID)
     return AT_OK;
+  if (l->far->channel) return at_far_among_make(l, op);
+  if (k->x->kind == AT_COLL_RAGGED_ALL_TO_ALL) return AT_OK;
   return at_far_plan_make(k->whole, l->far, l->runtime->hosts->me, &k->plan);
 }
 
@@ -184,6 +188,7 @@ at_status at_loaded_span(at_loaded *l, at_chip *const *chips) {
   l->far = calloc(1, sizeof *l->far);
   if (!l->far) return at_far_no_memory();
   AT_TRY(place_devices(l, chips, l->far));
+  AT_TRY(at_far_share(l, chips));
   l->far->program = name_program(l);
   AT_TRY(find_count(l->runtime, l->far->set, l->far->program, &l->far->count));
   uint32_t places = 0;

@@ -314,20 +314,23 @@ static uint64_t blocks_of(const at_x_exchange *x) {
              : 0;
 }
 
-// The blocks of all values in a row are dealt out to the hosts of the group:
-// bytes [*begin, *end) of a value are added up by host g.
-static void own_range(const planner *p, uint32_t v, uint32_t g, uint64_t *begin,
-                      uint64_t *end) {
-  const at_x_exchange *x = value(p, v);
+void at_far_range(const at_coll *k, uint32_t v, uint32_t g, uint32_t num_hosts,
+                  uint64_t *begin, uint64_t *end) {
+  const at_x_exchange *x = &k->values[v];
   uint64_t all = 0, before = 0, n = blocks_of(x);
-  for (uint32_t i = 0; i < p->k->x->num_values; i++) {
+  for (uint32_t i = 0; i < k->x->num_values; i++) {
     if (i == v) before = all;
-    all += blocks_of(value(p, i));
+    all += blocks_of(&k->values[i]);
   }
-  uint64_t first = AT_MAX(all * g / p->num_hosts, before) - before;
-  uint64_t last = AT_MAX(all * (g + 1) / p->num_hosts, before) - before;
+  uint64_t first = AT_MAX(all * g / num_hosts, before) - before;
+  uint64_t last = AT_MAX(all * (g + 1) / num_hosts, before) - before;
   *begin = AT_MIN(AT_MIN(first, n) * block_bytes(x), x->operand_bytes);
   *end = AT_MIN(AT_MIN(last, n) * block_bytes(x), x->operand_bytes);
+}
+
+static void own_range(const planner *p, uint32_t v, uint32_t g, uint64_t *begin,
+                      uint64_t *end) {
+  at_far_range(p->k, v, g, p->num_hosts, begin, end);
 }
 
 // Parts of members [i, e) to those who add them up.

@@ -80,4 +80,9 @@ struct at_far_plan {
 at_status at_far_plan_make(const at_coll *whole, const at_far *f, uint32_t me,
                            at_far_plan **out);
 
+// The blocks of all values in a row are dealt out to the hosts of a group:
+// bytes [*begin, *end) of value v are added up by the g-th of them.
+void at_far_range(const at_coll *k, uint32_t v, uint32_t g, uint32_t num_hosts,
+                  uint64_t *begin, uint64_t *end);
+
 #endif

@@ -176,21 +176,10 @@ static void find_buffers(run *r) {
   }
 }
 
-// Devices in no group receive nothing.
-static void write_zeros(const run *r) {
-  const at_loaded *l = r->task->loaded;
-  for (uint32_t i = 0; i < l->num_devices; i++) {
-    uint32_t device = l->far->mine[i];
-    if (r->k->group_of[device] != UINT32_MAX) continue;
-    for (uint32_t v = 0; v < r->values; v++)
-      memset(r->bufs[device][r->operands + v], 0, r->k->values[v].result_bytes);
-  }
-}
-
 static at_status run_plan(run *r) {
   at_hosts_tag tag = at_far_next_turn(r->task, r->op);
   find_buffers(r);
-  write_zeros(r);
+  at_far_write_zeros(r->task, r->op);
   AT_TRY(do_phase(r, 0));
   for (uint32_t i = 0; i < AT_FAR_ROUNDS; i++) {
     AT_TRY(talk(r, &tag, i));
@@ -199,9 +188,22 @@ static at_status run_plan(run *r) {
   return AT_OK;
 }
 
+void at_far_write_zeros(at_task *t, const at_op *op) {
+  const at_loaded *l = t->loaded;
+  const at_coll *k = l->colls[op->target].whole;
+  for (uint32_t i = 0; i < l->num_devices; i++) {
+    if (k->group_of[l->far->mine[i]] != UINT32_MAX) continue;
+    void *const *results =
+        t->parts[i].cursor->frame.bufs + op->args + k->x->num_values;
+    for (uint32_t v = 0; v < k->x->num_values; v++)
+      memset(results[v], 0, k->values[v].result_bytes);
+  }
+}
+
 at_status at_far_run(at_cursor *c, const at_op *op, at_pool *pool) {
   const at_coll *k = &c->frame.loaded->colls[op->target];
   at_task *t = c->part->task;
+  if (k->among) return at_far_run_shared(t, op, pool);
   if (!k->plan) return at_far_run_ragged(t, op);
   run r = {.task = t,
            .op = op,

@@ -33,6 +33,9 @@ static at_status start(at_runtime *rt, const at_runtime_options *o) {
                    rt->topology.num_devices);
   uint32_t n = rt->topology.num_devices, hosts = 1;
   if (o && o->hosts) rt->hosts = o->hosts, hosts = o->hosts->count;
+  if (rt->hosts && rt->hosts->share &&
+      !(rt->shared = at_shared_create(rt->hosts->share)))
+    return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for the runtime");
   if (n % hosts)
     return AT_FAIL(AT_INVALID_ARGUMENT,
                    "%u devices of target %s do not divide over %u processes", n,
@@ -81,6 +84,8 @@ void at_runtime_destroy(at_runtime *rt) {
   at_pool_destroy(rt->serial);
   at_pool_destroy(rt->beside);
   at_far_sets_free(rt);
+  at_far_channels_free(rt);
+  at_shared_destroy(rt->shared);
   pthread_mutex_destroy(&rt->lanes.lock);
   free(rt);
 }

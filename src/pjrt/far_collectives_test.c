@@ -531,5 +531,8 @@ int main(void) {
       cmocka_unit_test(rows_of_any_number_travel),
       cmocka_unit_test(launches_do_not_mix),
   };
-  return cmocka_run_group_tests(tests, NULL, NULL);
+  int bad = cmocka_run_group_tests_name("by messages", tests, NULL, NULL);
+  jobs_share = true;
+  return bad +
+         cmocka_run_group_tests_name("by shared memory", tests, NULL, NULL);
 }

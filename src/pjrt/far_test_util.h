@@ -1,12 +1,18 @@
 // Several hosts in one process: runtimes that talk over a list of messages in
-// memory. For tests of programs that span them.
+// memory, or that share memory as processes do. For tests of programs that span
+// them.
 #ifndef ATOLL_PJRT_FAR_TEST_UTIL_H_
 #define ATOLL_PJRT_FAR_TEST_UTIL_H_
 
+#include <arpa/inet.h>
 #include <pthread.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "compile/compile.h"
 #include "exec/exec_test_util.h"
+#include "pod/hosts.h"
 
 enum { kMostHosts = 4, kMostChips = 16, kMostValues = 8 };
 
@@ -116,22 +122,92 @@ static inline void net_fail(void *arg, const at_hosts_tag *tag,
   pthread_mutex_unlock(&n->lock);
 }
 
+// ---- Shared memory
+// -------------------------------------------------------------
+// Addresses with ports that nobody has at the moment, for all hosts.
+static inline void free_addresses(uint32_t hosts, char *out, size_t n) {
+  int fd[kMostHosts];
+  *out = 0;
+  for (uint32_t i = 0; i < hosts; i++) {
+    struct sockaddr_in at = {.sin_family = AF_INET,
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof at;
+    fd[i] = socket(AF_INET, SOCK_STREAM, 0);
+    assert_true(!bind(fd[i], (void *)&at, len) &&
+                !getsockname(fd[i], (void *)&at, &len));
+    size_t k = strlen(out);
+    snprintf(out + k, n - k, "%s127.0.0.1:%u", i ? "," : "",
+             ntohs(at.sin_port));
+  }
+  for (uint32_t i = 0; i < hosts; i++) close(fd[i]);
+}
+
+typedef struct meeting {
+  const char *addresses;
+  uint32_t me;
+  at_pod_hosts *out;
+} meeting;
+
+static inline at_pod_job pod_job(const char *addresses, uint32_t me) {
+  return (at_pod_job){.addresses = {addresses, "TPU_PROCESS_ADDRESSES"},
+                      .me = me,
+                      .listener = -1,
+                      .local = true,
+                      .token = {{1, 2, 3}},
+                      .job = "job",
+                      .timeout_s = 60};
+}
+
+static inline void *meet_thread(void *arg) {
+  meeting *m = arg;
+  const at_pod_job j = pod_job(m->addresses, m->me);
+  OK(at_pod_hosts_open(&j, &m->out));
+  return NULL;
+}
+
+static inline void open_pods(uint32_t hosts, at_pod_hosts **out) {
+  char addresses[256];
+  pthread_t threads[kMostHosts];
+  meeting m[kMostHosts];
+  free_addresses(hosts, addresses, sizeof addresses);
+  for (uint32_t i = 0; i < hosts; i++) {
+    m[i] = (meeting){addresses, i, NULL};
+    pthread_create(&threads[i], NULL, meet_thread, &m[i]);
+  }
+  for (uint32_t i = 0; i < hosts; i++) {
+    pthread_join(threads[i], NULL);
+    out[i] = m[i].out;
+    assert_non_null(at_pod_hosts_of(out[i])->share);
+  }
+}
+
 // ---- The job
 // -------------------------------------------------------------------
 typedef struct job {
   network net;
   uint32_t num_hosts, num_chips;
   host hosts[kMostHosts];
+  at_pod_hosts *pods[kMostHosts];
 } job;
+
+static bool jobs_share;  // memory; else they talk by messages
 
 static inline void job_open(job *j, const char *target, uint32_t hosts) {
   *j = (job){.num_hosts = hosts};
   j->net.last = &j->net.first;
   pthread_mutex_init(&j->net.lock, NULL);
   j->net.news = at_event_create();
+  bool shares = jobs_share && hosts > 1;
+  if (shares) open_pods(hosts, j->pods);
   for (uint32_t i = 0; i < hosts; i++) {
     host *h = &j->hosts[i];
-    *h = (host){&j->net, {hosts, i, h, net_exchange, net_fail}, NULL};
+    *h = (host){.net = &j->net,
+                .face = {.count = hosts,
+                         .me = i,
+                         .arg = h,
+                         .exchange = net_exchange,
+                         .fail = net_fail}};
+    if (shares) h->face = *at_pod_hosts_of(j->pods[i]);
     at_runtime_options o = {
         .target = target, .threads = 2, .hosts = hosts > 1 ? &h->face : NULL};
     OK(at_runtime_create(&o, &h->rt));
@@ -142,6 +218,7 @@ static inline void job_open(job *j, const char *target, uint32_t hosts) {
 static inline void job_close(job *j) {
   for (uint32_t i = 0; i < j->num_hosts; i++)
     at_runtime_destroy(j->hosts[i].rt);
+  for (uint32_t i = 0; i < j->num_hosts; i++) at_pod_hosts_close(j->pods[i]);
   // What nobody takes after a failure.
   for (parcel *m = j->net.first, *after; m && j->net.failed; m = after) {
     after = m->next;

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "pod/meet.h"
+#include "pod/share.h"
 #include "pod/wire.h"
 #include "sparsecore/engine.h"
 
@@ -73,6 +74,7 @@ struct at_pod_hosts {
   pthread_mutex_t hearing;  // what follows; held while a listener is called
   at_pod_listener listener;
   message *early, **early_last;  // posts that came before there was one
+  at_pod_share *share;           // NULL: everything travels by messages
   pthread_mutex_t agreeing;      // what follows: one agreement at a time
   uint32_t agreements;
   peer peers[];
@@ -509,6 +511,18 @@ static void fail(void *arg, const at_hosts_tag *tag, const uint32_t *hosts,
     send_message(a, hosts[i], KIND_FAIL, tag, &text, 1);
 }
 
+static at_status check(void *arg, const at_hosts_tag *tag, uint32_t host) {
+  at_pod_hosts *a = arg;
+  at_hosts_tag never = *tag;  // of a round that no message is of
+  never.round = UINT32_MAX;
+  message *m = NULL;
+  pthread_mutex_lock(&a->lock);
+  at_status st = look(a, host, &never, &m);
+  pthread_mutex_unlock(&a->lock);
+  if (m) free_message(m);
+  return st;
+}
+
 // ---- Agreements -------------------------------------------------------------
 typedef struct agreement {
   at_pod_hosts *all;
@@ -638,7 +652,12 @@ static at_status make(uint32_t n, uint32_t me, at_pod_hosts **out) {
     free(a);
     return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for %u processes", n);
   }
-  a->face = (at_hosts){n, me, a, exchange, fail};
+  a->face = (at_hosts){.count = n,
+                       .me = me,
+                       .arg = a,
+                       .exchange = exchange,
+                       .fail = fail,
+                       .check = check};
   a->last = &a->first;
   a->news = news;
   a->deadline_s = at_config_uint(AT_CONFIG_POD_DEADLINE);
@@ -672,6 +691,9 @@ at_status at_pod_hosts_open(const at_pod_job *job, at_pod_hosts **out) {
     st = at_thread_start("atoll-hosts", AT_THREAD_STACK, watch, a, &a->watcher);
   if (!st.err) st = connect_all(a, job, listener);
   if (listener >= 0) close(listener);
+  if (!st.err && !job->by_messages && !strcmp(medium_of(job), "shm"))
+    st = at_pod_share_open(job, &a->face, &a->share);
+  if (a) a->face.share = at_pod_share_of(a->share);
   if (st.err) {
     at_pod_hosts_close(a);
     return st;
@@ -699,6 +721,7 @@ void at_pod_hosts_close(at_pod_hosts *a) {
   pthread_mutex_unlock(&a->lock);
   at_thread_join(a->watcher);
   at_wire_close(a->wire);
+  at_pod_share_close(a->share);
   free_list(a->first);
   free_list(a->early);
   for (uint32_t h = 0; h < a->face.count; h++) at_status_free(a->peers[h].why);

@@ -1,0 +1,94 @@
+// Blocks in the memory that other processes of this machine map: classes as in
+// blocks.c. There is address space for all that is ever asked for, and what is
+// cached beyond a limit gives its pages back.
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "exec/exec_internal.h"
+
+enum { kPage = 4096, kLarge = 2 << 20, kLink = 4096 };
+
+typedef struct spare {
+  struct spare *next;
+  bool trimmed;  // all but its first page is with the system; not cached
+} spare;
+
+struct at_shared {
+  const at_hosts_share *face;
+  pthread_mutex_t lock;  // what follows
+  uint64_t at;           // nothing lies behind it
+  uint64_t cached, cache_limit;
+  spare *free[AT_BLOCK_CLASSES];
+  size_t sizes[AT_BLOCK_CLASSES];
+};
+
+at_shared *at_shared_create(const at_hosts_share *face) {
+  at_shared *s = calloc(1, sizeof *s);
+  if (!s) return NULL;
+  long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+  s->face = face;
+  s->at = at_align_up(face->first, kPage);
+  s->cache_limit = (uint64_t)pages * (uint64_t)page / 8;
+  pthread_mutex_init(&s->lock, NULL);
+  return s;
+}
+
+void at_shared_destroy(at_shared *s) {
+  if (!s) return;
+  pthread_mutex_destroy(&s->lock);
+  free(s);
+}
+
+uint64_t at_shared_offset(const at_shared *s, const void *p, uint64_t bytes) {
+  uint64_t at = (uint64_t)((const uint8_t *)p - s->face->own);
+  bool lies = at >= s->face->first && at <= s->face->bytes &&
+              bytes <= s->face->bytes - at;
+  return lies ? at : UINT64_MAX;
+}
+
+static uint8_t *carve(at_shared *s, size_t size) {
+  uint64_t at = at_align_up(s->at, size < kLarge ? kPage : kLarge);
+  if (at > s->face->bytes || size > s->face->bytes - at) return NULL;
+  s->at = at + size;
+  return s->face->own + at;
+}
+
+void *at_shared_take(at_shared *s, size_t bytes) {
+  size_t size;
+  uint32_t c = at_block_class(bytes, &size);
+  pthread_mutex_lock(&s->lock);
+  s->sizes[c] = size = at_align_up(size, kPage);
+  spare *p = s->free[c];
+  if (p) {
+    s->free[c] = p->next;
+    if (!p->trimmed) s->cached -= size;
+  } else {
+    p = (spare *)carve(s, size);
+  }
+  pthread_mutex_unlock(&s->lock);
+  return p;
+}
+
+static void trim(at_shared *s, uint64_t keep) {
+  for (uint32_t c = AT_BLOCK_CLASSES; c-- > 0 && s->cached > keep;)
+    for (spare *p = s->free[c]; p && s->cached > keep; p = p->next) {
+      if (p->trimmed || s->sizes[c] <= kLink) continue;
+      if (madvise((uint8_t *)p + kLink, s->sizes[c] - kLink, MADV_REMOVE))
+        return;
+      p->trimmed = true;
+      s->cached -= s->sizes[c];
+    }
+}
+
+void at_shared_give(at_shared *s, void *p, size_t bytes) {
+  size_t size;
+  uint32_t c = at_block_class(bytes, &size);
+  spare *f = p;
+  pthread_mutex_lock(&s->lock);
+  *f = (spare){.next = s->free[c]};
+  s->free[c] = f;
+  s->cached += s->sizes[c];
+  if (s->cached > s->cache_limit) trim(s, s->cached / 2);
+  pthread_mutex_unlock(&s->lock);
+}
