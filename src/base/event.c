@@ -7,6 +7,10 @@
 
 enum { kWaitSpinNs = 5000 };
 
+_Atomic bool at_spins = true;
+
+void at_spin_allow(bool on) { atomic_store(&at_spins, on); }
+
 typedef enum waiter_kind {
   WAITS_FIBER,
   WAITS_THREAD,
@@ -144,7 +148,7 @@ static void wait_in_fiber(at_event *e) {
 }
 
 static void wait_in_thread(at_event *e) {
-  uint64_t until = at_clock_ns() + kWaitSpinNs;
+  uint64_t until = at_clock_ns() + at_spin_ns(kWaitSpinNs);
   for (uint32_t turn = 1; !at_event_fired(e); turn++) {
     at_spin_pause();
     if (turn % 16 == 0 && at_clock_ns() > until) break;

@@ -276,7 +276,7 @@ void at_fiber_ready(at_fiber *f) {
 // One idle thread at a time watches the queue for a moment before it sleeps.
 static void spin_for_work(at_sched *s) {
   if (atomic_exchange(&s->spinning, 1)) return;
-  uint64_t until = at_clock_ns() + kIdleSpinNs;
+  uint64_t until = at_clock_ns() + at_spin_ns(kIdleSpinNs);
   while (!atomic_load_explicit(&s->queued, memory_order_acquire) &&
          at_clock_ns() < until)
     at_spin_pause();

@@ -42,6 +42,12 @@ bool at_pool_is_near(const at_pool *p);
 // True in a child of the process that made the pool.
 bool at_pool_forked(const at_pool *p);
 
+// Threads that wait spin for a few microseconds before they sleep. That is for a
+// process that has its cores to itself: others on the same cores have to wait
+// for who spins. Of all pools, schedulers and events of this process; true
+// until somebody says otherwise. Thread-safe.
+void at_spin_allow(bool on);
+
 // ---- What a runtime kernel may use
 // --------------------------------------------
 typedef struct at_par {

@@ -126,7 +126,7 @@ bool at_pool_is_near(const at_pool *p) {
 // Until when to spin before sleeping.
 static uint64_t patience(const at_pool *p) {
   bool on = atomic_load_explicit(&p->attended, memory_order_relaxed) > 0;
-  return at_clock_ns() + (on ? kAttentiveNs : kSpinNs);
+  return at_clock_ns() + at_spin_ns(on ? kAttentiveNs : kSpinNs);
 }
 
 // Waits for another epoch than `seen`: spins, then sleeps.

@@ -18,6 +18,7 @@ enum {
   kStage = 512 << 10,  // where they are copied to
   kSplit = 128 << 10,  // from here on a host adds up its range only
   kChunk = 64 << 10,
+  kHelped = 8 << 20,  // less is moved by one thread where cores are few
   kRaggedSlots = 4
 };
 static const uint32_t kRaggedSlot[kRaggedSlots] = {0, 2, 3, 4};
@@ -677,6 +678,16 @@ static at_status meet(run *r) {
   return st;
 }
 
+// Helpers do not pay where the other processes need their cores.
+static at_pool *pool_for(const at_runtime *rt, const at_coll *k,
+                         at_pool *pool) {
+  uint64_t bytes = 0;
+  for (uint32_t v = 0; v < k->x->num_values; v++)
+    bytes += AT_MAX(k->values[v].operand_bytes, k->values[v].result_bytes);
+  bool crowded = 2 * rt->hosts->share->here > at_cpu_count();
+  return crowded && bytes < kHelped ? rt->serial : pool;
+}
+
 at_status at_far_run_shared(at_task *t, const at_op *op, at_pool *pool) {
   const at_loaded *l = t->loaded;
   const at_coll *k = l->colls[op->target].whole;
@@ -687,7 +698,7 @@ at_status at_far_run_shared(at_task *t, const at_op *op, at_pool *pool) {
            .k = k,
            .a = l->colls[op->target].among,
            .f = l->far,
-           .pool = rt->hosts->share->here > at_cpu_count() ? rt->serial : pool,
+           .pool = pool_for(rt, k, pool),
            .face = rt->hosts->share,
            .channel = l->far->channel->face,
            .shared = rt->shared,

@@ -531,8 +531,14 @@ int main(void) {
       cmocka_unit_test(rows_of_any_number_travel),
       cmocka_unit_test(launches_do_not_mix),
   };
+  const struct CMUnitTest copied[] = {
+      cmocka_unit_test(two_hosts_are_as_one),
+      cmocka_unit_test(rows_of_any_number_travel),
+  };
   int bad = cmocka_run_group_tests_name("by messages", tests, NULL, NULL);
   jobs_share = true;
-  return bad +
-         cmocka_run_group_tests_name("by shared memory", tests, NULL, NULL);
+  bad += cmocka_run_group_tests_name("by shared memory", tests, NULL, NULL);
+  // Blocks with guards are no others' to read: operands are copied.
+  setenv("ATOLL_GUARD", "1", 1);
+  return bad + cmocka_run_group_tests_name("copied", copied, NULL, NULL);
 }

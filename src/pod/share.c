@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -29,7 +30,7 @@ enum {
   kPageBytes = 4096,
   kTickNs = 20000000,  // between two questions for failures
   kSpinNs = 20000,     // what it takes to wake a process on another core
-  kYields = 4,         // where there are more processes than cores
+  kYields = 2,         // at least, where there are more processes than cores
   kPhaseBits = 2,
   kAnybody = UINT32_MAX - 1,  // bell.want
 };
@@ -91,6 +92,7 @@ struct at_pod_share {
   bell *bell;
   int arena_fd, readable_fd, page_fd;
   uint64_t spin_ns;
+  bool yields;    // not every process has two cores
   uint8_t *with;  // count x count
   at_bytes *maps;
   pthread_mutex_t lock;  // what follows
@@ -242,23 +244,20 @@ static uint32_t missing(const wait *w) {
   return found;
 }
 
+// Where cores are few, the others may be waiting for this one.
 static bool spin(const wait *w, uint32_t host) {
   const at_pod_share *s = w->c->all;
-  if (!s->spin_ns) {
-    for (int i = 0; i < kYields; i++) {
-      sched_yield();
-      if (has_come(w->c, host, w->state, w->phase, NULL)) return true;
-    }
-    return false;
-  }
   uint64_t until = at_clock_ns() + s->spin_ns;
-  do {
-    for (int i = 0; i < 16; i++) {
-      if (has_come(w->c, host, w->state, w->phase, NULL)) return true;
+  for (int turn = 0;; turn++) {
+    if (s->yields)
+      sched_yield();
+    else
       at_spin_pause();
-    }
-  } while (at_clock_ns() < until);
-  return false;
+    if (has_come(w->c, host, w->state, w->phase, NULL)) return true;
+    if (turn + 1 >= kYields && (s->yields || turn % 16 == 0) &&
+        at_clock_ns() >= until)
+      return false;
+  }
 }
 
 static at_status check_missing(const wait *w) {
@@ -459,6 +458,12 @@ static at_status refused(const char *what) {
 
 // A file that shrinks under a reader would end that process: it is sealed.
 static at_status make_file(const char *name, uint64_t bytes, int *out) {
+  struct rlimit most;
+  if (!getrlimit(RLIMIT_FSIZE, &most) && most.rlim_cur < bytes)
+    return AT_FAIL(AT_RESOURCE_EXHAUSTED,
+                   "no memory to share: files have at most %llu bytes "
+                   "(RLIMIT_FSIZE)",
+                   (unsigned long long)most.rlim_cur);
   *out = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (*out < 0 || ftruncate(*out, (off_t)bytes) ||
       fcntl(*out, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
@@ -569,6 +574,10 @@ static at_status join(at_pod_share *s, const at_pod_job *job) {
   for (uint32_t h = 0; h < s->hosts->count; h++)
     if (!s->with[me * s->hosts->count + h]) leave(s, h);
   s->spin_ns = n <= at_cpu_count() ? kSpinNs : 0;
+  // A process has a thread that launches, and one that runs: only one of them
+  // may keep a core without need.
+  s->yields = 2 * n > at_cpu_count();
+  if (n > 1 && s->yields) at_spin_allow(false);
   if (why.err)
     at_log(AT_LOG_INFO,
            "process %u shares memory with %u of %u others; the rest goes by "
