@@ -177,7 +177,7 @@ static void open_runtime(const char *addresses, bool messages) {
                     .me = me,
                     .listener = -1,
                     .local = true,
-                    .by_messages = messages,
+                    .share = !messages,
                     .token = {{(uint8_t)getppid(), 2, 3}},
                     .job = "bench",
                     .timeout_s = 30};

@@ -73,7 +73,7 @@ typedef struct at_hosts_share {
   void (*say)(at_hosts_channel *c, at_hosts_phase phase, uint64_t where,
               const uint32_t *hosts, uint32_t num_hosts);
   // Waits until all of them are that far; where: of each. Fails like an
-  // exchange: UNAVAILABLE, ABORTED, FAILED_PRECONDITION.
+  // exchange: DATA_LOSS, ABORTED, DEADLINE_EXCEEDED.
   at_status (*hear)(at_hosts_channel *c, at_hosts_phase phase,
                     const uint32_t *hosts, uint32_t num_hosts, uint64_t *where);
   // DONE; then, if `waits`, until all of them are. Fails as `hear`, and where
@@ -83,6 +83,12 @@ typedef struct at_hosts_share {
   // The collective is over. Not DONE: it has failed here.
   void (*end)(at_hosts_channel *c);
 } at_hosts_share;
+
+// How long somebody has waited, and whether that was said.
+typedef struct at_hosts_patience {
+  uint64_t since_ns;
+  bool told;
+} at_hosts_patience;
 
 typedef struct at_hosts {
   uint32_t count, me;
@@ -97,8 +103,10 @@ typedef struct at_hosts {
   void (*fail)(void *arg, const at_hosts_tag *tag, const uint32_t *hosts,
                uint32_t num_hosts, const char *why);
   // Why nothing of a host will come any more in a launch, as an exchange would
-  // say; OK: it may. Never waits. NULL where `share` is.
-  at_status (*check)(void *arg, const at_hosts_tag *tag, uint32_t host);
+  // say; OK: it may. Never waits. patience: of who waits for it, or NULL. NULL
+  // where `share` is.
+  at_status (*check)(void *arg, const at_hosts_tag *tag, uint32_t host,
+                     at_hosts_patience *patience);
   const at_hosts_share *share;  // NULL: everything travels by messages
 } at_hosts;
 void *at_hosts_block(size_t bytes);  // 64-byte aligned; free(); NULL: no memory

@@ -153,6 +153,7 @@ static inline at_pod_job pod_job(const char *addresses, uint32_t me) {
                       .me = me,
                       .listener = -1,
                       .local = true,
+                      .share = true,
                       .token = {{1, 2, 3}},
                       .job = "job",
                       .timeout_s = 60};

@@ -511,7 +511,8 @@ static void fail(void *arg, const at_hosts_tag *tag, const uint32_t *hosts,
     send_message(a, hosts[i], KIND_FAIL, tag, &text, 1);
 }
 
-static at_status check(void *arg, const at_hosts_tag *tag, uint32_t host) {
+static at_status check(void *arg, const at_hosts_tag *tag, uint32_t host,
+                       at_hosts_patience *p) {
   at_pod_hosts *a = arg;
   at_hosts_tag never = *tag;  // of a round that no message is of
   never.round = UINT32_MAX;
@@ -520,7 +521,15 @@ static at_status check(void *arg, const at_hosts_tag *tag, uint32_t host) {
   at_status st = look(a, host, &never, &m);
   pthread_mutex_unlock(&a->lock);
   if (m) free_message(m);
-  return st;
+  if (st.err || !p) return st;
+  const waiter w = {.host = host, .tag = *tag};
+  const uint64_t ns = at_clock_ns() - p->since_ns;
+  if (!p->told && ns >= kTellSeconds * 1000000000ull) {
+    p->told = true;
+    tell_wait(a, &w, ns);
+  }
+  return a->deadline_s && ns >= a->deadline_s * 1000000000ull ? too_late(a, &w)
+                                                              : AT_OK;
 }
 
 // ---- Agreements -------------------------------------------------------------
@@ -691,7 +700,7 @@ at_status at_pod_hosts_open(const at_pod_job *job, at_pod_hosts **out) {
     st = at_thread_start("atoll-hosts", AT_THREAD_STACK, watch, a, &a->watcher);
   if (!st.err) st = connect_all(a, job, listener);
   if (listener >= 0) close(listener);
-  if (!st.err && !job->by_messages && !strcmp(medium_of(job), "shm"))
+  if (!st.err && job->share && !strcmp(medium_of(job), "shm"))
     st = at_pod_share_open(job, &a->face, &a->share);
   if (a) a->face.share = at_pod_share_of(a->share);
   if (st.err) {

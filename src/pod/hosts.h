@@ -22,7 +22,7 @@ typedef struct at_pod_job {
   int listener;        // bound to this process's address; -1: one is bound here
   bool local;          // all of them are on this machine
   const char *medium;  // of the wire (pod/wire.h); NULL: shm if local, else tcp
-  bool by_messages;    // no memory is shared, as if there were none in common
+  bool share;          // collectives read the memory of others (pod/share.h)
   at_token token;      // whoever knows it may be one of the processes
   const char *job;     // what all have to agree on (the target)
   uint32_t timeout_s;

@@ -254,15 +254,17 @@ at_status at_pod_join(const at_pod_said *said, at_pod_hosts **out) {
   if (st.err) {
     if (p.listener >= 0) close(p.listener);
   } else {
-    const at_pod_job job = {.addresses = p.list,
-                            .me = p.me,
-                            .listener = p.listener,
-                            .local = p.local,
-                            .medium = medium(),
-                            .token = p.token,
-                            .job = said->job,
-                            .timeout_s = said->timeout_s,
-                            .interrupted = said->interrupted};
+    const at_pod_job job = {
+        .addresses = p.list,
+        .me = p.me,
+        .listener = p.listener,
+        .local = p.local,
+        .medium = medium(),
+        .share = at_config_word(AT_CONFIG_POD_WIRE) == AT_WORD_POD_WIRE_MEMORY,
+        .token = p.token,
+        .job = said->job,
+        .timeout_s = said->timeout_s,
+        .interrupted = said->interrupted};
     st = at_pod_hosts_open(&job, out);
   }
   at_strbuf_free(&p.addresses);

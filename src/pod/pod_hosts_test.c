@@ -46,7 +46,6 @@ static at_pod_job job_of(const char *addresses, uint32_t me, const char *job,
                       .listener = -1,
                       .local = true,
                       .medium = g_medium,
-                      .by_messages = true,
                       .token = {{1, 2, 3}},
                       .job = job,
                       .timeout_s = timeout_s};

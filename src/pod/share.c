@@ -196,30 +196,6 @@ static bool is_there(at_hosts_channel *c, uint32_t host, uint64_t state) {
   return false;
 }
 
-// A host that runs another program under the same number will not come.
-static at_status check_program(at_pod_share *s, uint32_t host,
-                               const at_hosts_tag *tag) {
-  head *h = (head *)s->maps[host].ptr;
-  uint32_t n = atomic_load(&h->num_boards);
-  n = AT_MIN(n, (uint32_t)kBoards);
-  for (uint32_t i = 0; i < n * AT_HOSTS_SLOTS; i++) {
-    line *l = &h->boards[i / AT_HOSTS_SLOTS].lines[i % AT_HOSTS_SLOTS];
-    uint64_t before = atomic_load(&l->state);
-    bool other = before && atomic_load(&l->group) == tag->group &&
-                 atomic_load(&l->launch) == tag->launch &&
-                 atomic_load(&l->program) != tag->program;
-    if (other && atomic_load(&l->state) == before)
-      return at_pod_other_program(host, tag);
-  }
-  return AT_OK;
-}
-
-static at_status check(at_pod_share *s, uint32_t host,
-                       const at_hosts_tag *tag) {
-  AT_TRY(s->hosts->check(s->hosts->arg, tag, host));
-  return check_program(s, host, tag);
-}
-
 // ---- Waiting
 // -----------------------------------------------------------------
 typedef struct wait {
@@ -260,16 +236,18 @@ static bool spin(const wait *w, uint32_t host) {
   }
 }
 
-static at_status check_missing(const wait *w) {
+static at_status check_missing(const wait *w, at_hosts_patience *p) {
+  const at_hosts *h = w->c->all->hosts;
   for (uint32_t i = 0; i < w->num_hosts; i++)
     if (!has_come(w->c, w->hosts[i], w->state, w->phase, NULL))
-      AT_TRY(check(w->c->all, w->hosts[i], &w->c->tag));
+      AT_TRY(h->check(h->arg, &w->c->tag, w->hosts[i], p));
   return AT_OK;
 }
 
 static at_status wait_for_all(const wait *w) {
   at_pod_share *s = w->c->all;
   uint64_t tick = 0;
+  at_hosts_patience patience = {0};
   for (;;) {
     uint32_t heard = atomic_load(&s->bell->count);
     uint32_t host = missing(w);
@@ -279,13 +257,14 @@ static at_status wait_for_all(const wait *w) {
     uint64_t now = at_clock_ns();
     if (tick && now >= tick) {
       // What has come before the end of its sender still counts.
-      at_status st = check_missing(w);
+      at_status st = check_missing(w, &patience);
       if (st.err && missing(w) == UINT32_MAX) {
         at_status_free(st);
         st = AT_OK;
       }
       if (st.err) return st;
     }
+    if (!tick) patience.since_ns = now;
     if (!tick || now >= tick) tick = now + kTickNs;
     sleep_on(s, host, heard, tick);
   }
@@ -415,10 +394,11 @@ static at_status hear(at_hosts_channel *c, at_hosts_phase phase,
 // it has, it has failed, and may have changed what was read.
 static at_status check_presence(at_hosts_channel *c, const uint32_t *hosts,
                                 uint32_t n) {
+  const at_hosts *h = c->all->hosts;
   atomic_thread_fence(memory_order_seq_cst);
   for (uint32_t i = 0; i < n; i++) {
     if (is_there(c, hosts[i], c->state[c->slot])) continue;
-    AT_TRY(check(c->all, hosts[i], &c->tag));
+    AT_TRY(h->check(h->arg, &c->tag, hosts[i], NULL));
     return AT_FAIL(AT_ABORTED, "process %u failed in a collective", hosts[i]);
   }
   return AT_OK;

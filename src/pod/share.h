@@ -22,8 +22,4 @@ at_status at_pod_share_open(const at_pod_job *job, const at_hosts *hosts,
 const at_hosts_share *at_pod_share_of(const at_pod_share *s);  // NULL of NULL
 void at_pod_share_close(at_pod_share *s);
 
-// FAILED_PRECONDITION: hosts.c's words for processes that launch different
-// programs.
-at_status at_pod_other_program(uint32_t host, const at_hosts_tag *tag);
-
 #endif
