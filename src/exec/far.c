@@ -163,7 +163,7 @@ static at_status span_step(at_loaded *l, at_op *op, uint32_t places) {
 
 // What hosts call the program to each other: what it means and what it
 // exchanges. Code is not part of it: hosts may have different CPUs.
-static uint64_t name_program(const at_loaded *l) {
+static uint64_t name_program(const at_loaded *l, at_chip *const *chips) {
   const at_xstep *steps =
       (const void *)(l->block + l->header->sections[AT_XS_STEPS].offset);
   const char *name = at_loaded_string(l, l->header->name);
@@ -178,6 +178,8 @@ static uint64_t name_program(const at_loaded *l) {
       hash = at_hash(hash, texts[k], strlen(texts[k]));
     hash = at_hash(hash, x, at_x_collective_bytes(x));
   }
+  for (uint32_t d = 0; d < l->far->num_devices; d++)
+    hash = at_hash(hash, &chips[d]->info.id, sizeof chips[d]->info.id);
   // Plans differ where devices do.
   return at_hash(hash, l->far->host_of,
                  l->far->num_devices * sizeof *l->far->host_of);
@@ -189,7 +191,7 @@ at_status at_loaded_span(at_loaded *l, at_chip *const *chips) {
   if (!l->far) return at_far_no_memory();
   AT_TRY(place_devices(l, chips, l->far));
   AT_TRY(at_far_share(l, chips));
-  l->far->program = name_program(l);
+  l->far->program = name_program(l, chips);
   AT_TRY(find_count(l->runtime, l->far->set, l->far->program, &l->far->count));
   uint32_t places = 0;
   for (uint32_t d = 0; d < l->num_devices; d++)
