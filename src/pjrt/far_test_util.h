@@ -289,11 +289,16 @@ static inline at_status job_launch(at_loaded *l, errand *e, at_chip **chips,
                   .args = args,
                   .num_args = p->num_args};
   at_status st = at_loaded_execute(l, &in, outs, &done);
+  bool launched = !st.err;
   if (!st.err) st = at_event_wait(done);
   if (done) at_event_release(done);
-  for (uint32_t i = 0; i < n && !st.err; i++)
+  for (uint32_t i = 0; i < n && launched; i++)
     for (uint32_t r = 0; r < p->num_results; r++) {
       at_buffer *b = outs[i * p->num_results + r];
+      if (st.err) {
+        at_buffer_release(b);
+        continue;
+      }
       size_t bytes = e->out->bytes[r] = at_buffer_bytes(b);
       free(e->out->results[devices[i]][r]);
       uint8_t *copy = e->out->results[devices[i]][r] = malloc(bytes + 1);
