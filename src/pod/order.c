@@ -1,5 +1,6 @@
 #include "pod/order.h"
 
+#include <assert.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -7,23 +8,9 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "pod/turns.h"
 
-enum { kMostHosts = 1000, kFailed = 64 };
-
-typedef struct key {
-  uint64_t group, program, launch;
-} key;
-
-// ---- Posts
-// What processes say to each other; integers as they lie in memory, since all
-// of them have one build.
-typedef enum saying { SAY_ASK, SAY_GO, SAYINGS } saying;
-typedef struct post {
-  key key;
-  uint32_t saying, num_hosts;
-  uint32_t hosts[kMostHosts];  // ASK: whom to tell
-} post;
-_Static_assert(sizeof(post) <= AT_POD_POST_BYTES, "a post fits");
+enum { kFailed = 64 };
 
 // ---- What is held
 typedef struct held held;
@@ -39,49 +26,66 @@ struct held {
   at_task *task;
   at_event *done;  // retained; of its outputs
   uint32_t num_devices;
-  bool keyed;  // waits for its turn, too
-  bool told;   // that it has waited for long
   uint64_t since_ns;
-  key key;           // with `keyed`
+  bool told;      // that it has waited for long
+  at_turn *turn;  // NULL: it waits for none
+  // Of all the turns that it waits for, with what it needs; 0: of several.
+  uint64_t group;
   uint32_t pending;  // held launches whose results it needs
   edge *followers;
 };
 
-typedef struct turn {
-  struct turn *next;
-  key key;
-} turn;
+typedef struct letter {
+  struct letter *next;
+  uint32_t peer;  // who sent it, or whom it is for
+  at_turn_post post;
+} letter;
 
-typedef struct ask {
-  struct ask *next;
-  uint32_t told;  // of the hosts
-  post post;
-} ask;
+typedef struct letters {
+  letter *first, **end;
+} letters;
 
 struct at_order {
   at_pod_hosts *hosts;
   uint32_t me, count;
   // What the wire's thread leaves, under `mail`; any thread.
   pthread_mutex_t mail;
-  turn *turns, **turns_end;
-  ask *asks, **asks_end;
-  key failed[kFailed];
+  letters heard;
+  at_turn_key failed[kFailed];  // the last ones
   uint32_t num_failed;
-  bool leaderless;  // a process was lost
+  bool lost;  // a process was
   _Atomic bool news;
   // Under `lock`.
   pthread_mutex_t lock;
-  turn *next, **next_end;  // turns that are to come, the first first
-  uint32_t leader;
-  uint32_t dropped;  // `num_failed` when turns were last dropped
+  at_turns *turns;
+  letters out;       // for which there was no room, in order
+  bool may_wait;     // for room
+  bool any_lost;     // a process is
+  uint32_t settled;  // `num_failed` when those were last looked at
   held *first, *last;
   held **table;  // of held launches, by their event
   uint32_t slots, num_held;
 };
 
-static bool same_key(const key *a, const key *b) {
-  return a->group == b->group && a->program == b->program &&
-         a->launch == b->launch;
+static void add_letter(letters *l, letter *one) {
+  one->next = NULL;
+  *l->end = one;
+  l->end = &one->next;
+}
+
+static letter *take_letter(letters *l) {
+  letter *one = l->first;
+  if (one && !(l->first = one->next)) l->end = &l->first;
+  return one;
+}
+
+static void free_letters(letters *l) {
+  for (letter *one; (one = take_letter(l));) free(one);
+}
+
+static at_hosts_tag tag_of(const at_turn_key *k) {
+  return (at_hosts_tag){
+      .group = k->group, .program = k->program, .launch = k->launch};
 }
 
 // ---- Launches by the event of their results
@@ -118,6 +122,57 @@ static void table_grow(at_order *o) {
   for (held *h = o->first; h; h = h->next) table_add(o, h);
 }
 
+// ---- A launch fails
+// On all of its processes: it would wait for this one, or for its turn.
+static void fail_everywhere(const at_order *o, const at_span *s,
+                            const char *why) {
+  const at_hosts *face = at_pod_hosts_of(o->hosts);
+  const at_hosts_tag tag =
+      tag_of(&(at_turn_key){s->group, s->program, s->launch});
+  uint32_t me = 0;
+  while (s->hosts[me] != o->me) me++;
+  if (me) (face->fail)(face->arg, &tag, s->hosts, me, why);
+  if (me + 1 < s->num_hosts)
+    (face->fail)(face->arg, &tag, s->hosts + me + 1, s->num_hosts - me - 1,
+                 why);
+}
+
+static void fail_held(const at_order *o, const held *h, const char *why) {
+  at_span s;
+  if (at_task_span(h->task, &s)) fail_everywhere(o, &s, why);
+}
+
+// ---- Posts
+static bool post(at_order *o, const letter *l, bool wait) {
+  at_status st = at_pod_hosts_post(
+      o->hosts, l->peer,
+      (at_bytes){(const uint8_t *)&l->post, sizeof l->post}, wait);
+  // Whoever is lost needs to hear nothing.
+  return at_code_take(st) != AT_RESOURCE_EXHAUSTED;
+}
+
+static void send_out(at_order *o) {
+  while (o->out.first && post(o, o->out.first, o->may_wait))
+    free(take_letter(&o->out));
+}
+
+// Called by `turns`.
+static void send_post(void *arg, uint32_t to, const at_turn_post *p) {
+  at_order *o = arg;
+  letter one = {.peer = to, .post = *p};
+  send_out(o);
+  if (!o->out.first && post(o, &one, o->may_wait)) return;
+  letter *kept = malloc(sizeof *kept);
+  if (kept) {
+    *kept = one;
+    add_letter(&o->out, kept);
+    return;
+  }
+  const at_turn *t = at_turns_find(o->turns, &p->key);
+  const held *h = t ? at_turn_user(t) : NULL;
+  if (h) fail_held(o, h, "no memory for the order of launches");
+}
+
 // ---- Into the queues
 static void enqueue(at_task *t, uint32_t num_devices) {
   // t is gone after the last
@@ -143,7 +198,11 @@ static void release(at_order *o, held *h) {
       next = e->next;
       held *f = e->follower;
       free(e);
-      if (--f->pending || f->keyed) continue;
+      if (--f->pending) continue;
+      if (f->turn) {
+        if (!at_turn_is_ready(f->turn)) at_turns_ready(o->turns, f->turn);
+        continue;
+      }
       unlink_held(o, f);
       f->next = NULL;
       end->next = f;
@@ -156,90 +215,40 @@ static void release(at_order *o, held *h) {
   }
 }
 
-static held *find_held(const at_order *o, const key *k) {
-  for (held *h = o->first; h; h = h->next)
-    if (h->keyed && same_key(&h->key, k)) return h;
-  return NULL;
+// It goes as soon as it has what it needs.
+static void end_turn(at_order *o, held *h) {
+  at_turns_end(o->turns, h->turn);
+  h->turn = NULL;
+  if (!h->pending) release(o, h);
 }
 
-// A launch whose turn it is has nothing held before it that it needs: what it
-// needs of other processes' programs had an earlier turn, and the rest follows.
+// What a launch needs has had its turn before it (pod/turns.h), unless its
+// processes do not agree on what it needs: then it waits, and is told of.
 static bool take_turn(at_order *o) {
-  held *h = o->next ? find_held(o, &o->next->key) : NULL;
+  at_turn *t = at_turns_next(o->turns);
+  held *h = t ? at_turn_user(t) : NULL;
   if (!h || h->pending) return false;
-  turn *t = o->next;
-  o->next = t->next;
-  if (!o->next) o->next_end = &o->next;
-  free(t);
-  release(o, h);
+  end_turn(o, h);
   return true;
-}
-
-// ---- The scheduler's part
-static bool say(at_order *o, uint32_t to, const post *p, bool wait) {
-  const size_t bytes =
-      offsetof(post, hosts) +
-      (p->saying == SAY_ASK ? p->num_hosts * sizeof *p->hosts : 0);
-  at_status st = at_pod_hosts_post(o->hosts, to,
-                                   (at_bytes){(const uint8_t *)p, bytes}, wait);
-  // Whoever is lost needs to hear nothing.
-  return at_code_take(st) != AT_RESOURCE_EXHAUSTED;
-}
-
-// Tells the processes of a launch that it is their turn. False: not all of them
-// have room; *told says how far it came.
-static bool tell_all(at_order *o, const key *k, const uint32_t *hosts,
-                     uint32_t count, uint32_t *told, bool wait) {
-  const post p = {.key = *k, .saying = SAY_GO};
-  for (; *told < count; ++*told)
-    if (hosts[*told] != o->me && !say(o, hosts[*told], &p, wait)) return false;
-  return true;
-}
-
-static bool answer_asks(at_order *o, bool wait) {
-  for (;;) {
-    pthread_mutex_lock(&o->mail);
-    ask *a = o->asks;
-    pthread_mutex_unlock(&o->mail);
-    if (!a) return true;
-    if (!tell_all(o, &a->post.key, a->post.hosts, a->post.num_hosts, &a->told,
-                  wait))
-      return false;
-    pthread_mutex_lock(&o->mail);
-    o->asks = a->next;
-    if (!o->asks) o->asks_end = &o->asks;
-    pthread_mutex_unlock(&o->mail);
-    free(a);
-  }
 }
 
 // ---- Who waits for long
-// Others have launched something else first, which this process has not.
 static void tell_wait(const at_order *o, const held *h, uint64_t ns) {
   at_span s;
+  const uint32_t missing = at_turn_missing(h->turn);
   (void)at_task_span(h->task, &s);
-  at_log(
-      AT_LOG_WARNING,
-      "process %u holds launch %llu of %s for %llu s: process %u has not "
-      "come to it%s",
-      o->me, (unsigned long long)s.launch, s.name,
-      (unsigned long long)(ns / 1000000000u), o->leader,
-      o->next ? ", but has launched a program that this process has not" : "");
-}
-
-// The others fail with it, and so do its results.
-static void end_wait(at_order *o, held *h) {
-  at_span s;
-  const at_hosts *face = at_pod_hosts_of(o->hosts);
-  (void)at_task_span(h->task, &s);
-  const at_hosts_tag tag = {
-      .group = s.group, .program = s.program, .launch = s.launch};
-  uint32_t others[kMostHosts], n = 0;
-  for (uint32_t i = 0; i < s.num_hosts; i++)
-    if (s.hosts[i] != o->me) others[n++] = s.hosts[i];
-  (face->fail)(face->arg, &tag, others, n,
-               "its turn did not come in time (ATOLL_POD_DEADLINE)");
-  release(o, h);
+  if (missing == UINT32_MAX)
+    at_log(AT_LOG_WARNING,
+           "process %u holds launch %llu of %s for %llu s: its turn does not "
+           "come",
+           o->me, (unsigned long long)s.launch, s.name,
+           (unsigned long long)(ns / 1000000000u));
+  else
+    at_log(AT_LOG_WARNING,
+           "process %u holds launch %llu of %s for %llu s: process %u is "
+           "there, but has not come to it",
+           o->me, (unsigned long long)s.launch, s.name,
+           (unsigned long long)(ns / 1000000000u), missing);
 }
 
 static void look_at_held(at_order *o) {
@@ -248,111 +257,96 @@ static void look_at_held(at_order *o) {
   at_pod_hosts_patience(o->hosts, &tell_ns, &end_ns);
   for (held *h = o->first, *next; h; h = next) {
     next = h->next;
-    if (!h->keyed || h->pending) continue;
+    if (!h->turn || h->pending) continue;
     const uint64_t ns = now - h->since_ns;
     if (!h->told && ns >= tell_ns) {
       h->told = true;
       tell_wait(o, h, ns);
     }
     if (!end_ns || ns < end_ns) continue;
-    end_wait(o, h);
+    fail_held(o, h, "its turn did not come in time (ATOLL_POD_DEADLINE)");
+    end_turn(o, h);
     next = o->first;  // others went with it
   }
 }
 
 // ---- What has come
-static void take_turns(at_order *o) {
-  pthread_mutex_lock(&o->mail);
-  if (o->turns) {
-    *o->next_end = o->turns;
-    o->next_end = o->turns_end;
-    o->turns = NULL;
-    o->turns_end = &o->turns;
+static void hear_letters(at_order *o) {
+  for (;;) {
+    pthread_mutex_lock(&o->mail);
+    letter *l = take_letter(&o->heard);
+    pthread_mutex_unlock(&o->mail);
+    if (!l) return;
+    at_status st = at_turns_hear(
+        o->turns, (at_bytes){(const uint8_t *)&l->post, sizeof l->post});
+    if (st.err)
+      at_log(AT_LOG_ERROR,
+             "what process %u said of the order of launches is lost: %s",
+             l->peer, at_status_message(st));
+    at_status_free(st);
+    free(l);
   }
-  pthread_mutex_unlock(&o->mail);
 }
 
-static bool has_failed(at_order *o, const key *k) {
+static bool has_failed(at_order *o, const at_turn_key *k) {
   bool found = false;
   pthread_mutex_lock(&o->mail);
-  uint32_t n = AT_MIN(o->num_failed, (uint32_t)kFailed);
-  for (uint32_t i = 0; i < n && !found; i++) found = same_key(&o->failed[i], k);
+  const uint32_t n = AT_MIN(o->num_failed, (uint32_t)kFailed);
+  for (uint32_t i = 0; i < n && !found; i++)
+    found = at_turn_key_equal(&o->failed[i], k);
   pthread_mutex_unlock(&o->mail);
   return found;
 }
 
-// Turns of launches that have failed elsewhere are nobody's any more.
-static void drop_failed(at_order *o) {
+// Of its processes one is gone.
+static bool has_lost(const at_order *o, const at_span *s) {
+  for (uint32_t i = 0; i < s->num_hosts && o->any_lost; i++)
+    if (!at_pod_hosts_has(o->hosts, s->hosts[i])) return true;
+  return false;
+}
+
+static void settle_failed(at_order *o) {
+  at_turn_key keys[kFailed];
   pthread_mutex_lock(&o->mail);
   const uint32_t failed = o->num_failed;
+  memcpy(keys, o->failed, sizeof keys);
   pthread_mutex_unlock(&o->mail);
-  if (failed == o->dropped) return;
-  o->dropped = failed;
-  for (turn **at = &o->next; *at;) {
-    turn *t = *at;
-    if (has_failed(o, &t->key) && !find_held(o, &t->key)) {
-      *at = t->next;
-      free(t);
-    } else {
-      at = &t->next;
-    }
-  }
-  o->next_end = &o->next;
-  while (*o->next_end) o->next_end = &(*o->next_end)->next;
-}
-
-static int by_key(const void *a, const void *b) {
-  const key *x = &(*(held *const *)a)->key, *y = &(*(held *const *)b)->key;
-  const uint64_t v[3] = {x->group, x->program, x->launch};
-  const uint64_t w[3] = {y->group, y->program, y->launch};
-  for (int i = 0; i < 3; i++)
-    if (v[i] != w[i]) return v[i] < w[i] ? -1 : 1;
-  return 0;
-}
-
-// Everything goes on, by the names of launches, which are alike everywhere.
-static void release_all(at_order *o) {
-  while (o->first) {
-    uint32_t n = 0;
-    held **all = malloc(o->num_held * sizeof *all);
-    for (held *h = o->first; h && all; h = h->next)
-      if (h->keyed && !h->pending) all[n++] = h;
-    if (n) qsort(all, n, sizeof *all, by_key);
-    for (uint32_t i = 0; i < n; i++) release(o, all[i]);
-    free(all);
-    if (!n) release(o, o->first);  // no memory: in the order of launching
+  if (failed == o->settled) return;
+  o->settled = failed;
+  for (uint32_t i = 0; i < AT_MIN(failed, (uint32_t)kFailed); i++) {
+    at_turn *t = at_turns_find(o->turns, &keys[i]);
+    held *h = t ? at_turn_user(t) : NULL;
+    if (h)
+      end_turn(o, h);
+    else if (t)
+      at_turns_end(o->turns, t);
   }
 }
 
-// The scheduler is lost.
-static void find_leader(at_order *o) {
-  uint32_t h = o->leader;
-  while (h < o->me && !at_pod_hosts_has(o->hosts, h)) h++;
-  if (h == o->leader) return;
-  at_log(AT_LOG_INFO,
-         "process %u orders the launches of the job; process %u is lost", h,
-         o->leader);
-  o->leader = h;
-  for (turn *t = o->next, *next; t; t = next) {
-    next = t->next;
-    free(t);
-  }
-  o->next = NULL;
-  o->next_end = &o->next;
-  release_all(o);
-}
-
-// Under the lock.
-static void go_on(at_order *o, bool wait) {
+static void settle_lost(at_order *o) {
+  at_span s;
   pthread_mutex_lock(&o->mail);
-  bool lost = o->leaderless;
-  o->leaderless = false;
+  const bool lost = o->lost;
+  o->lost = false;
   pthread_mutex_unlock(&o->mail);
-  if (lost) find_leader(o);
-  take_turns(o);
-  drop_failed(o);
+  if (!lost) return;
+  o->any_lost = true;
+  for (held *h = o->first, *next; h; h = next) {
+    next = h->next;
+    if (!h->turn || !at_task_span(h->task, &s) || !has_lost(o, &s)) continue;
+    end_turn(o, h);
+    next = o->first;  // others went with it
+  }
+}
+
+// Under the lock. wait: for room for what is said.
+static void go_on(at_order *o, bool wait) {
+  o->may_wait = wait;
+  send_out(o);
+  hear_letters(o);
+  settle_failed(o);
+  settle_lost(o);
   while (take_turn(o)) continue;
-  (void)answer_asks(o, wait);
 }
 
 // Whoever has the lock looks again before and after he gives it back, so that
@@ -367,53 +361,21 @@ static void hear_news(at_order *o, bool wait) {
 }
 
 // ---- The wire's thread
-static at_status check_post(const at_order *o, at_bytes body, post *p) {
-  const size_t head = offsetof(post, hosts);
-  if (body.len >= head && body.len <= sizeof *p) {
-    memcpy(p, body.ptr, body.len);
-    const size_t n = p->saying == SAY_ASK ? p->num_hosts : 0;
-    bool good = p->saying < SAYINGS && n <= kMostHosts &&
-                body.len == head + n * sizeof *p->hosts;
-    for (size_t i = 0; i < n && good; i++) good = p->hosts[i] < o->count;
-    if (good) return AT_OK;
-  }
-  return AT_FAIL(AT_INVALID_ARGUMENT, "a malformed post of %zu bytes",
-                 body.len);
-}
-
-static bool keep_turn(at_order *o, const key *k) {
-  turn *t = malloc(sizeof *t);
-  if (!t) return false;
-  *t = (turn){NULL, *k};
-  pthread_mutex_lock(&o->mail);
-  *o->turns_end = t;
-  o->turns_end = &t->next;
-  pthread_mutex_unlock(&o->mail);
-  return true;
-}
-
-static bool keep_ask(at_order *o, const post *p) {
-  ask *a = malloc(sizeof *a);
-  if (!a) return false;
-  *a = (ask){NULL, 0, *p};
-  pthread_mutex_lock(&o->mail);
-  *o->asks_end = a;
-  o->asks_end = &a->next;
-  pthread_mutex_unlock(&o->mail);
-  return true;
-}
-
 static void on_heard(void *arg, uint32_t from, at_bytes body) {
   at_order *o = arg;
-  post p;
-  at_status st = check_post(o, body, &p);
-  if (!st.err && !(p.saying == SAY_GO ? keep_turn(o, &p.key) : keep_ask(o, &p)))
-    st = AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for the order of launches");
-  if (st.err)
+  letter *l = malloc(sizeof *l);
+  if (!l || body.len != sizeof l->post) {
     at_log(AT_LOG_ERROR,
            "what process %u said of the order of launches is lost: %s", from,
-           at_status_message(st));
-  at_status_free(st);
+           l ? "it is malformed" : "no memory");
+    free(l);
+    return;
+  }
+  l->peer = from;
+  memcpy(&l->post, body.ptr, sizeof l->post);
+  pthread_mutex_lock(&o->mail);
+  add_letter(&o->heard, l);
+  pthread_mutex_unlock(&o->mail);
   atomic_store(&o->news, true);
   hear_news(o, false);
 }
@@ -428,7 +390,16 @@ static void on_failed(void *arg, const at_hosts_tag *tag) {
   at_order *o = arg;
   pthread_mutex_lock(&o->mail);
   o->failed[o->num_failed++ % kFailed] =
-      (key){tag->group, tag->program, tag->launch};
+      (at_turn_key){tag->group, tag->program, tag->launch};
+  pthread_mutex_unlock(&o->mail);
+  on_room(o);
+}
+
+static void on_lost(void *arg, uint32_t host) {
+  at_order *o = arg;
+  (void)host;
+  pthread_mutex_lock(&o->mail);
+  o->lost = true;
   pthread_mutex_unlock(&o->mail);
   on_room(o);
 }
@@ -442,43 +413,19 @@ static void on_tick(void *arg) {
   hear_news(o, true);
 }
 
-static void on_lost(void *arg, uint32_t host) {
-  at_order *o = arg;
-  (void)host;
-  pthread_mutex_lock(&o->mail);
-  o->leaderless = true;
-  pthread_mutex_unlock(&o->mail);
-  on_room(o);
-}
-
 // ---- Launches
 static bool follow(held *h, held *needed) {
   edge *e = malloc(sizeof *e);
   if (!e) return false;
   *e = (edge){needed->followers, h};
   needed->followers = e;
-  h->pending++;
+  const bool ready = !needed->turn || at_turn_is_ready(needed->turn);
+  const uint64_t group = ready ? needed->group : 0;
+  h->group = h->pending++ && h->group != group ? 0 : group;
   return true;
 }
 
-// *out NULL: it needs nothing that is held, nor a turn. Without memory a launch
-// goes at once, in the order of its process.
-static held *hold(at_order *o, at_task *t, const at_launch *in,
-                  const key *turn_of) {
-  held *h = calloc(1, sizeof *h);
-  const uint32_t n = in->num_chips ? in->num_chips : 1;
-  if (!h) return NULL;
-  for (size_t i = 0; i < (size_t)n * in->num_args && o->first; i++) {
-    held *needed = table_find(o, at_buffer_ready(in->args[i]));
-    if (needed && !follow(h, needed)) break;
-  }
-  if (!h->pending && !turn_of) return free(h), NULL;
-  h->task = t;
-  h->done = at_event_retain(at_task_done(t));
-  h->num_devices = n;
-  h->keyed = turn_of != NULL;
-  h->since_ns = at_clock_ns();
-  if (turn_of) h->key = *turn_of;
+static void list(at_order *o, held *h) {
   if (!o->first) at_pod_hosts_watch(o->hosts, true);
   h->prev = o->last;
   *(o->last ? &o->last->next : &o->first) = h;
@@ -487,35 +434,52 @@ static held *hold(at_order *o, at_task *t, const at_launch *in,
     table_grow(o);  // with h
   else
     table_add(o, h);
-  return h;
 }
 
-// The scheduler's own launches have their turn now, and so have those whose
-// turn will not be told.
-static bool decide(at_order *o, const at_span *s, const key *k) {
-  uint32_t told = 0;
-  if (has_failed(o, k)) return true;
-  if (o->leader == o->me)
-    return tell_all(o, k, s->hosts, s->num_hosts, &told, true);
-  bool led = false;
-  for (uint32_t i = 0; i < s->num_hosts; i++) led |= s->hosts[i] == o->leader;
-  if (led || s->hosts[0] != o->me) return false;
-  post p = {.key = *k, .saying = SAY_ASK, .num_hosts = s->num_hosts};
-  memcpy(p.hosts, s->hosts, s->num_hosts * sizeof *p.hosts);
-  (void)say(o, o->leader, &p, true);
-  return false;
+static bool begin_turn(at_order *o, held *h, const at_span *s) {
+  const at_turn_key k = {s->group, s->program, s->launch};
+  uint32_t me = 0;
+  while (s->hosts[me] != o->me) me++;
+  h->turn = at_turns_begin(o->turns, &k, s->hosts, s->num_hosts, me, h);
+  return h->turn != NULL;
+}
+
+// False: it waits for nothing, or there is no memory to hold it.
+static bool hold(at_order *o, at_task *t, const at_launch *in,
+                 const at_span *turn_of) {
+  held *h = calloc(1, sizeof *h);
+  const uint32_t n = in->num_chips ? in->num_chips : 1;
+  bool good = h != NULL;
+  for (size_t i = 0; i < (size_t)n * in->num_args && good && o->first; i++) {
+    held *needed = table_find(o, at_buffer_ready(in->args[i]));
+    if (needed) good = follow(h, needed);
+  }
+  if (good && turn_of) good = begin_turn(o, h, turn_of);
+  if (!good && turn_of)
+    fail_everywhere(o, turn_of, "no memory for the order of launches");
+  // A follower that is listed waits; what it needs goes on without it.
+  if (!h || (!h->pending && !h->turn)) return free(h), false;
+  h->task = t;
+  h->done = at_event_retain(at_task_done(t));
+  h->num_devices = n;
+  h->since_ns = at_clock_ns();
+  list(o, h);
+  if (!h->turn) return true;
+  const bool early = !h->pending || h->group == turn_of->group;
+  h->group = turn_of->group;
+  if (early) at_turns_ready(o->turns, h->turn);
+  return true;
 }
 
 void at_order_enqueue(at_order *o, at_task *t, const at_launch *in) {
   at_span s;
-  key k;
   pthread_mutex_lock(&o->lock);
-  const bool spans = at_task_span(t, &s) && s.num_hosts <= kMostHosts;
-  if (spans) k = (key){s.group, s.program, s.launch};
-  const bool waits = spans && !decide(o, &s, &k);
-  const uint32_t n = in->num_chips ? in->num_chips : 1;
-  held *h = waits || o->first ? hold(o, t, in, waits ? &k : NULL) : NULL;
-  if (!h) enqueue(t, n);
+  o->may_wait = true;
+  const bool spans =
+      at_task_span(t, &s) && !has_lost(o, &s) &&
+      !has_failed(o, &(at_turn_key){s.group, s.program, s.launch});
+  const bool held = (spans || o->first) && hold(o, t, in, spans ? &s : NULL);
+  if (!held) enqueue(t, in->num_chips ? in->num_chips : 1);
   atomic_store(&o->news, false);
   go_on(o, true);
   pthread_mutex_unlock(&o->lock);
@@ -536,17 +500,19 @@ at_status at_order_create(at_pod_hosts *hosts, at_order **out) {
   const at_hosts *face = at_pod_hosts_of(hosts);
   at_order *o = calloc(1, sizeof *o);
   held **table = calloc(kSlots, sizeof *table);
-  if (!o || !table) {
+  at_turns *turns = at_turns_create(send_post, o);
+  if (!o || !table || !turns) {
     free(o);
     free(table);
+    at_turns_destroy(turns);
     return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a scheduler");
   }
   o->hosts = hosts;
   o->me = face->me;
   o->count = face->count;
-  o->turns_end = &o->turns;
-  o->asks_end = &o->asks;
-  o->next_end = &o->next;
+  o->heard.end = &o->heard.first;
+  o->out.end = &o->out.first;
+  o->turns = turns;
   o->table = table;
   o->slots = kSlots;
   pthread_mutex_init(&o->mail, NULL);
@@ -557,25 +523,23 @@ at_status at_order_create(at_pod_hosts *hosts, at_order **out) {
   return *out = o, AT_OK;
 }
 
-static void free_turns(turn *t) {
-  for (turn *next; t; t = next) {
-    next = t->next;
-    free(t);
-  }
-}
-
 void at_order_destroy(at_order *o) {
   if (!o) return;
   at_pod_hosts_listen(o->hosts, NULL);
   pthread_mutex_lock(&o->lock);
-  release_all(o);
-  pthread_mutex_unlock(&o->lock);
-  free_turns(o->turns);
-  free_turns(o->next);
-  for (ask *a = o->asks, *next; a; a = next) {
-    next = a->next;
-    free(a);
+  // In the order of launching.
+  while (o->first) {
+    held *h = o->first;
+    assert(!h->pending);
+    if (h->turn)
+      end_turn(o, h);
+    else
+      release(o, h);
   }
+  pthread_mutex_unlock(&o->lock);
+  free_letters(&o->heard);
+  free_letters(&o->out);
+  at_turns_destroy(o->turns);
   free(o->table);
   pthread_mutex_destroy(&o->mail);
   pthread_mutex_destroy(&o->lock);

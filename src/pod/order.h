@@ -1,17 +1,11 @@
 // One order of launches for the processes of a job: programs that several of
 // them run enter the queues of chips in the same order everywhere, whatever the
-// order in which the threads of each launch them.
+// order in which the threads of each launch them (pod/turns.h).
 //
-// The scheduler of the job is the process with the least number that is not
-// lost. It decides the order and tells it; posts of one sender arrive in order.
-// For a program of its own it decides when it launches it itself; for one that
-// it has no part in, when the first of the program's processes asks. A process
-// that launches a program before it has heard its turn holds the launch, and so
-// everything that needs its results; all else goes on. A process that hears of
-// a launch which it has not made yet holds later ones until it does.
-//
-// When the scheduler is lost, what is held goes on in an order that all
-// processes find by themselves, and the next one takes its place.
+// A launch is held until all of its processes have made it and its turn has
+// come, and so is everything that needs its results; all else goes on. Where
+// one of its processes is lost, or it has failed elsewhere, it needs no turn:
+// it fails.
 #ifndef ATOLL_POD_ORDER_H_
 #define ATOLL_POD_ORDER_H_
 

@@ -363,3 +363,22 @@ train("good again", sgd, False, 1)
 """, 2, "v5p:2x2x1", tmp_path / "out")
   for end in ends:
     assert end[0] == 0, end[1] + end[2]
+
+
+def test_threads_with_programs_on_chips_of_their_own(tmp_path):
+  """The same program on chips that have none in common, launched in any order."""
+  same_as_one_process("""
+import threading
+def work(k):
+  some = Mesh(np.array(devices).reshape(-1, 2)[:, k], ("x",))
+  f = jax.jit(jax.shard_map(lambda v: jax.lax.psum(v, "x") / some.size + v * 0.5, mesh=some, in_specs=P("x"), out_specs=P("x")))
+  v = put(np.full(some.size, k + 1, np.float32), NamedSharding(some, P("x")))
+  for _ in range(50):
+    v = f(v) * 0.6
+    v.block_until_ready()
+  keep(f"thread {k}", v)
+threads = [threading.Thread(target=work, args=(k,)) for k in range(2)]
+for t in threads: t.start()
+for t in threads: t.join()
+assert len(results) == L
+""", "v6e:2x4", tmp_path, counts=(4,))

@@ -1,0 +1,275 @@
+#include "pod/turns.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { kNowhere = UINT32_MAX };
+
+struct at_turn {
+  at_turn *same_slot;
+  at_turn_key key;
+  uint64_t time;  // the latest that was proposed, as far as it is known
+  uint64_t at;    // it comes no earlier; in the heap
+  uint8_t heard[AT_TURN_ROUNDS];  // bit `step` of a round
+  const uint32_t *hosts;          // NULL: not launched here
+  uint32_t num_hosts, me;
+  uint32_t phase;   // rounds of each of both halves
+  uint32_t rounds;  // that were sent
+  bool ready, known;
+  uint32_t place;  // in the heap
+  void *user;
+};
+
+struct at_turns {
+  void (*send)(void *arg, uint32_t to, const at_turn_post *post);
+  void *arg;
+  uint64_t clock;
+  at_turn **table;  // by key
+  uint32_t slots, count;
+  at_turn **heap;  // of what has a time, the earliest first
+  uint32_t waiting, room;
+};
+
+// ---- By key
+static at_turn **slot_of(const at_turns *t, const at_turn_key *k) {
+  return &t->table[at_hash(AT_HASH_SEED, k, sizeof *k) & (t->slots - 1)];
+}
+
+at_turn *at_turns_find(const at_turns *t, const at_turn_key *k) {
+  at_turn *u = *slot_of(t, k);
+  while (u && !at_turn_key_equal(&u->key, k)) u = u->same_slot;
+  return u;
+}
+
+// Without memory the chains only get longer.
+static void grow_table(at_turns *t) {
+  at_turn **old = t->table, **wide = calloc((size_t)t->slots * 2, sizeof *wide);
+  const uint32_t slots = t->slots;
+  if (!wide) return;
+  t->table = wide;
+  t->slots *= 2;
+  for (uint32_t i = 0; i < slots; i++)
+    for (at_turn *u = old[i], *next; u; u = next) {
+      next = u->same_slot;
+      at_turn **at = slot_of(t, &u->key);
+      u->same_slot = *at;
+      *at = u;
+    }
+  free(old);
+}
+
+static at_turn *find_or_add(at_turns *t, const at_turn_key *k) {
+  at_turn *u = at_turns_find(t, k);
+  if (u || !(u = calloc(1, sizeof *u))) return u;
+  if (++t->count > t->slots) grow_table(t);
+  at_turn **at = slot_of(t, k);
+  u->key = *k;
+  u->place = kNowhere;
+  u->same_slot = *at;
+  return *at = u;
+}
+
+// ---- By time
+static bool before(const at_turn *a, const at_turn *b) {
+  const uint64_t v[] = {a->at, a->key.group, a->key.program, a->key.launch};
+  const uint64_t w[] = {b->at, b->key.group, b->key.program, b->key.launch};
+  for (size_t i = 0; i < AT_LEN(v); i++)
+    if (v[i] != w[i]) return v[i] < w[i];
+  return false;
+}
+
+static void put(at_turns *t, at_turn *u, uint32_t place) {
+  t->heap[place] = u;
+  u->place = place;
+}
+
+static void sift_up(at_turns *t, at_turn *u) {
+  uint32_t i = u->place;
+  for (; i && before(u, t->heap[(i - 1) / 2]); i = (i - 1) / 2)
+    put(t, t->heap[(i - 1) / 2], i);
+  put(t, u, i);
+}
+
+static void sift_down(at_turns *t, at_turn *u) {
+  uint32_t i = u->place;
+  for (uint32_t next; (next = 2 * i + 1) < t->waiting; i = next) {
+    if (next + 1 < t->waiting && before(t->heap[next + 1], t->heap[next]))
+      next++;
+    if (!before(t->heap[next], u)) break;
+    put(t, t->heap[next], i);
+  }
+  put(t, u, i);
+}
+
+// There is room: at_turns_begin has made it.
+static void enter(at_turns *t, at_turn *u) {
+  assert(t->waiting < t->room);
+  put(t, u, t->waiting++);
+  sift_up(t, u);
+}
+
+static void leave(at_turns *t, at_turn *u) {
+  at_turn *last = t->heap[--t->waiting];
+  if (last != u) {
+    put(t, last, u->place);
+    sift_up(t, last);
+    sift_down(t, last);
+  }
+  u->place = kNowhere;
+}
+
+// ---- Rounds
+// How far a step of a round reaches: both halves of them go the same ways.
+static uint32_t reach(const at_turn *u, uint32_t round, uint32_t step) {
+  for (round %= u->phase; round--;) step *= AT_TURN_RADIX;
+  return step;
+}
+
+static bool goes_on(const at_turn *u, uint32_t round, uint32_t step) {
+  return step < AT_TURN_RADIX && reach(u, round, step) < u->num_hosts;
+}
+
+// A process of whom a message of this round is missing.
+static uint32_t missing_of(const at_turn *u, uint32_t round) {
+  for (uint32_t s = 1; goes_on(u, round, s); s++)
+    if (!(u->heard[round] >> s & 1))
+      return u->hosts[(u->me + u->num_hosts - reach(u, round, s)) %
+                      u->num_hosts];
+  return kNowhere;
+}
+
+static void send_round(at_turns *t, const at_turn *u, uint32_t round) {
+  at_turn_post p = {.key = u->key, .time = u->time, .round = round, .step = 1};
+  for (; goes_on(u, round, p.step); p.step++)
+    t->send(t->arg,
+            u->hosts[(u->me + reach(u, round, p.step)) % u->num_hosts], &p);
+}
+
+// All have come to it.
+static void propose(at_turns *t, at_turn *u) {
+  u->at = ++t->clock;
+  u->time = AT_MAX(u->time, u->at);
+  enter(t, u);
+}
+
+// A round's messages are sent when those of the rounds before have come.
+static void go_on(at_turns *t, at_turn *u) {
+  if (!u->ready || u->known) return;
+  for (;;) {
+    if (u->rounds && missing_of(u, u->rounds - 1) != kNowhere) return;
+    if (u->rounds == u->phase) propose(t, u);
+    if (u->rounds == 2 * u->phase) break;
+    send_round(t, u, u->rounds++);
+  }
+  u->known = true;
+  u->at = u->time;
+  sift_down(t, u);
+}
+
+// ---- What happens
+at_turn *at_turns_begin(at_turns *t, const at_turn_key *key,
+                        const uint32_t *hosts, uint32_t num_hosts, uint32_t me,
+                        void *user) {
+  assert(me < num_hosts && user);
+  if (num_hosts > AT_TURN_HOSTS) return NULL;
+  if (t->room <= t->count) {
+    const uint32_t room = 2 * t->count + 8;
+    at_turn **heap = realloc(t->heap, room * sizeof *heap);
+    if (!heap) return NULL;
+    t->heap = heap;
+    t->room = room;
+  }
+  at_turn *u = find_or_add(t, key);
+  if (!u) return NULL;
+  assert(!u->hosts);
+  u->hosts = hosts;
+  u->num_hosts = num_hosts;
+  u->me = me;
+  u->user = user;
+  for (uint64_t all = 1; all < num_hosts; all *= AT_TURN_RADIX) u->phase++;
+  return u;
+}
+
+void at_turns_ready(at_turns *t, at_turn *u) {
+  assert(u->hosts && !u->ready);
+  u->ready = true;
+  go_on(t, u);
+}
+
+at_status at_turns_hear(at_turns *t, at_bytes post) {
+  at_turn_post p;
+  if (post.len != sizeof p)
+    return AT_FAIL(AT_INVALID_ARGUMENT, "a post of %zu bytes", post.len);
+  memcpy(&p, post.ptr, sizeof p);
+  // Times are counts of launches: one near the end of the numbers is nobody's,
+  // and would end the clock.
+  if (p.round >= AT_TURN_ROUNDS || !p.step || p.step >= AT_TURN_RADIX ||
+      p.time > UINT64_MAX / 2)
+    return AT_FAIL(AT_INVALID_ARGUMENT, "a malformed post");
+  at_turn *u = find_or_add(t, &p.key);
+  if (!u)
+    return AT_FAIL(AT_RESOURCE_EXHAUSTED,
+                   "no memory for the order of launches");
+  t->clock = AT_MAX(t->clock, p.time);
+  // What comes after the time is known would change it on this process alone.
+  if (u->known) return AT_FAIL(AT_INVALID_ARGUMENT, "a post out of turn");
+  u->heard[p.round] |= (uint8_t)(1u << p.step);
+  u->time = AT_MAX(u->time, p.time);
+  go_on(t, u);
+  return AT_OK;
+}
+
+at_turn *at_turns_next(const at_turns *t) {
+  at_turn *u = t->waiting ? t->heap[0] : NULL;
+  return u && u->known ? u : NULL;
+}
+
+void at_turns_end(at_turns *t, at_turn *u) {
+  at_turn **at = slot_of(t, &u->key);
+  if (u->place != kNowhere) leave(t, u);
+  while (*at != u) at = &(*at)->same_slot;
+  *at = u->same_slot;
+  t->count--;
+  free(u);
+}
+
+// ---- What is asked
+bool at_turn_is_ready(const at_turn *u) { return u->ready; }
+void *at_turn_user(const at_turn *u) { return u->user; }
+uint32_t at_turns_count(const at_turns *t) { return t->count; }
+
+uint32_t at_turn_missing(const at_turn *u) {
+  uint32_t host = kNowhere;
+  for (uint32_t r = 0; u->hosts && r < 2 * u->phase && host == kNowhere; r++)
+    host = missing_of(u, r);
+  return host;
+}
+
+// ---- Made and freed
+at_turns *at_turns_create(void (*send)(void *arg, uint32_t to,
+                                       const at_turn_post *post),
+                          void *arg) {
+  enum { kSlots = 64 };
+  at_turns *t = calloc(1, sizeof *t);
+  if (!t) return NULL;
+  *t = (at_turns){.send = send,
+                  .arg = arg,
+                  .slots = kSlots,
+                  .table = calloc(kSlots, sizeof *t->table)};
+  if (t->table) return t;
+  free(t);
+  return NULL;
+}
+
+void at_turns_destroy(at_turns *t) {
+  if (!t) return;
+  for (uint32_t i = 0; i < t->slots; i++)
+    for (at_turn *u = t->table[i], *next; u; u = next) {
+      next = u->same_slot;
+      free(u);
+    }
+  free(t->table);
+  free(t->heap);
+  free(t);
+}
