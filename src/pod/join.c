@@ -260,7 +260,7 @@ at_status at_pod_join(const at_pod_said *said, at_pod_hosts **out) {
         .listener = p.listener,
         .local = p.local,
         .medium = medium(),
-        .share = at_config_word(AT_CONFIG_POD_WIRE) == AT_WORD_POD_WIRE_MEMORY,
+        .share = at_config_word(AT_CONFIG_POD_WIRE) == AT_WORD_POD_WIRE_AUTO,
         .token = p.token,
         .job = said->job,
         .timeout_s = said->timeout_s,

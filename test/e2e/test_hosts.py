@@ -52,14 +52,17 @@ def run(code, count, target, out, **env):
   return [(p.returncode, *e) for p, e in zip(jobs, ends)]
 
 
-def same_as_one_process(code, target, tmp_path, counts=(2,)):
+WIRES = pytest.mark.parametrize("wire", ["auto", "messages", "tcp"])
+
+
+def same_as_one_process(code, target, tmp_path, counts=(2,), wire="auto"):
   (end,) = run(code, 1, target, tmp_path / "1")
   assert end[0] == 0, end[1] + end[2]
   one = np.load(tmp_path / "1" / "0.npz")
   assert one.files
   for count in counts:
     seen = set()
-    for i, end in enumerate(run(code, count, target, tmp_path / str(count))):
+    for i, end in enumerate(run(code, count, target, tmp_path / str(count), ATOLL_POD_WIRE=wire)):
       assert end[0] == 0, end[1] + end[2]
       for name, a in np.load(tmp_path / str(count) / f"{i}.npz").items():
         assert a.tobytes() == one[name].tobytes(), name
@@ -68,7 +71,8 @@ def same_as_one_process(code, target, tmp_path, counts=(2,)):
   return one
 
 
-def test_collectives(tmp_path):
+@WIRES
+def test_collectives(tmp_path, wire):
   same_as_one_process("""
 rng = np.random.default_rng(0)
 x = put(rng.normal(size=(8 * N, 24)).astype(np.float32))
@@ -91,10 +95,11 @@ keep("step", m)
 
 from jax.experimental import multihost_utils
 assert (multihost_utils.process_allgather(np.array([me])).ravel() == np.arange(jax.process_count())).all()
-""", "v5p:2x2x1", tmp_path, counts=(2, 4))
+""", "v5p:2x2x1", tmp_path, counts=(2, 4), wire=wire)
 
 
-def test_programs_of_some_processes(tmp_path):
+@WIRES
+def test_programs_of_some_processes(tmp_path, wire):
   """Unequal shares, some of the processes, none of this one: launched by all alike, or by those concerned alone."""
   same_as_one_process("""
 def run(name, ids):
@@ -119,7 +124,7 @@ for turn in range(3):
   if {2, 7} & {d.id for d in jax.local_devices()}: run(f"two.{turn}", [2, 7])
   if {0, 4} & {d.id for d in jax.local_devices()}: run(f"two others.{turn}", [4, 0])
 run("all", range(8))
-""", "v6e:2x4", tmp_path, counts=(4,))
+""", "v6e:2x4", tmp_path, counts=(4,), wire=wire)
 
 
 def test_arrays_move_between_processes(tmp_path):
@@ -198,7 +203,8 @@ except jax.errors.JaxRuntimeError as e:
   assert ends[1][0] == 7 and ends[0][0] == 0, ends
 
 
-def test_launches_of_several_threads_have_one_order(tmp_path):
+@WIRES
+def test_launches_of_several_threads_have_one_order(tmp_path, wire):
   """Threads that launch programs of the same processes in opposite orders, with work of their own before and
   after; also programs that the scheduler has no part in."""
   same_as_one_process("""
@@ -228,7 +234,7 @@ threads = [threading.Thread(target=work, args=j) for j in turn]
 for t in threads: t.start()
 for t in threads: t.join()
 for (k, o), x in sorted(done.items(), key=lambda d: d[0]): keep(f"{k}{o}", x)
-""", "v5p:2x2x1", tmp_path, counts=(2, 4))
+""", "v5p:2x2x1", tmp_path, counts=(2, 4), wire=wire)
 
 
 def test_another_program_is_told(tmp_path):
@@ -365,7 +371,8 @@ train("good again", sgd, False, 1)
     assert end[0] == 0, end[1] + end[2]
 
 
-def test_threads_with_programs_on_chips_of_their_own(tmp_path):
+@WIRES
+def test_threads_with_programs_on_chips_of_their_own(tmp_path, wire):
   """The same program on chips that have none in common, launched in any order."""
   same_as_one_process("""
 import threading
@@ -381,4 +388,4 @@ threads = [threading.Thread(target=work, args=(k,)) for k in range(2)]
 for t in threads: t.start()
 for t in threads: t.join()
 assert len(results) == L
-""", "v6e:2x4", tmp_path, counts=(4,))
+""", "v6e:2x4", tmp_path, counts=(4,), wire=wire)
