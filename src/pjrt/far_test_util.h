@@ -299,7 +299,8 @@ static inline at_status job_launch(at_loaded *l, errand *e, at_chip **chips,
         at_buffer_release(b);
         continue;
       }
-      size_t bytes = e->out->bytes[r] = at_buffer_bytes(b);
+      const size_t bytes = at_buffer_bytes(b);  // alike on all hosts
+      __atomic_store_n(&e->out->bytes[r], bytes, __ATOMIC_RELAXED);
       free(e->out->results[devices[i]][r]);
       uint8_t *copy = e->out->results[devices[i]][r] = malloc(bytes + 1);
       if (bytes) memcpy(copy, at_buffer_data(b), bytes);
