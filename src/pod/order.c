@@ -145,8 +145,8 @@ static void fail_held(const at_order *o, const held *h, const char *why) {
 // ---- Posts
 static bool post(at_order *o, const letter *l, bool wait) {
   at_status st = at_pod_hosts_post(
-      o->hosts, l->peer,
-      (at_bytes){(const uint8_t *)&l->post, sizeof l->post}, wait);
+      o->hosts, l->peer, (at_bytes){(const uint8_t *)&l->post, sizeof l->post},
+      wait);
   // Whoever is lost needs to hear nothing.
   return at_code_take(st) != AT_RESOURCE_EXHAUSTED;
 }
@@ -235,12 +235,12 @@ static bool take_turn(at_order *o) {
 // ---- Who waits for long
 static void tell_wait(const at_order *o, const held *h, uint64_t ns) {
   at_span s;
-  const uint32_t missing = at_turn_missing(h->turn);
+  const uint32_t missing = at_turn_missing(o->turns, h->turn);
   (void)at_task_span(h->task, &s);
   if (missing == UINT32_MAX)
     at_log(AT_LOG_WARNING,
-           "process %u holds launch %llu of %s for %llu s: its turn does not "
-           "come",
+           "process %u holds launch %llu of %s for %llu s: not all of its "
+           "processes have come to it; process 0 tells which",
            o->me, (unsigned long long)s.launch, s.name,
            (unsigned long long)(ns / 1000000000u));
   else
@@ -277,8 +277,9 @@ static void hear_letters(at_order *o) {
     letter *l = take_letter(&o->heard);
     pthread_mutex_unlock(&o->mail);
     if (!l) return;
-    at_status st = at_turns_hear(
-        o->turns, (at_bytes){(const uint8_t *)&l->post, sizeof l->post});
+    at_status st =
+        at_turns_hear(o->turns, l->peer,
+                      (at_bytes){(const uint8_t *)&l->post, sizeof l->post});
     if (st.err)
       at_log(AT_LOG_ERROR,
              "what process %u said of the order of launches is lost: %s",
@@ -337,6 +338,7 @@ static void settle_lost(at_order *o) {
     end_turn(o, h);
     next = o->first;  // others went with it
   }
+  if (!at_pod_hosts_has(o->hosts, 0)) at_turns_lost(o->turns, 0);
 }
 
 // Under the lock. wait: for room for what is said.
@@ -500,7 +502,7 @@ at_status at_order_create(at_pod_hosts *hosts, at_order **out) {
   const at_hosts *face = at_pod_hosts_of(hosts);
   at_order *o = calloc(1, sizeof *o);
   held **table = calloc(kSlots, sizeof *table);
-  at_turns *turns = at_turns_create(send_post, o);
+  at_turns *turns = at_turns_create(face->me, face->count, send_post, o);
   if (!o || !table || !turns) {
     free(o);
     free(table);

@@ -6,6 +6,10 @@
 
 enum { kNowhere = UINT32_MAX };
 
+typedef struct turn_list {
+  at_turn *first, *last;
+} turn_list;
+
 struct at_turn {
   at_turn *same_slot;
   at_turn_key key;
@@ -18,12 +22,21 @@ struct at_turn {
   uint32_t rounds;  // that were sent
   bool ready, known;
   uint32_t place;  // in the heap
+  // Turns that the first process gives.
+  uint32_t came;         // bit of a process; the first process's own is `ready`
+  at_turn *next, *prev;  // of those that wait for it, or were given
+  turn_list *list;
   void *user;
 };
 
 struct at_turns {
+  uint32_t me, hosts;
   void (*send)(void *arg, uint32_t to, const at_turn_post *post);
   void *arg;
+  // The first process gives turns: to which of them came, in order, and which
+  // of those have been given.
+  bool given_by_first, told_other;
+  turn_list came, given;
   uint64_t clock;
   at_turn **table;  // by key
   uint32_t slots, count;
@@ -134,16 +147,17 @@ static bool goes_on(const at_turn *u, uint32_t round, uint32_t step) {
 static uint32_t missing_of(const at_turn *u, uint32_t round) {
   for (uint32_t s = 1; goes_on(u, round, s); s++)
     if (!(u->heard[round] >> s & 1))
-      return u->hosts[(u->me + u->num_hosts - reach(u, round, s)) %
-                      u->num_hosts];
+      return u
+          ->hosts[(u->me + u->num_hosts - reach(u, round, s)) % u->num_hosts];
   return kNowhere;
 }
 
 static void send_round(at_turns *t, const at_turn *u, uint32_t round) {
-  at_turn_post p = {.key = u->key, .time = u->time, .round = round, .step = 1};
+  at_turn_post p = {
+      .key = u->key, .time = u->time, .round = (uint16_t)round, .step = 1};
   for (; goes_on(u, round, p.step); p.step++)
-    t->send(t->arg,
-            u->hosts[(u->me + reach(u, round, p.step)) % u->num_hosts], &p);
+    t->send(t->arg, u->hosts[(u->me + reach(u, round, p.step)) % u->num_hosts],
+            &p);
 }
 
 // All have come to it.
@@ -167,11 +181,81 @@ static void go_on(at_turns *t, at_turn *u) {
   sift_down(t, u);
 }
 
+// ---- Turns that the first process gives
+static void list_add(turn_list *l, at_turn *u) {
+  u->list = l;
+  u->next = NULL;
+  u->prev = l->last;
+  *(l->last ? &l->last->next : &l->first) = u;
+  l->last = u;
+}
+
+static void list_remove(at_turn *u) {
+  turn_list *l = u->list;
+  *(u->prev ? &u->prev->next : &l->first) = u->next;
+  *(u->next ? &u->next->prev : &l->last) = u->prev;
+  u->list = NULL;
+}
+
+static void say(at_turns *t, uint32_t to, at_turn_saying saying,
+                const at_turn_key *key) {
+  at_turn_post p = {.saying = saying};
+  if (key) p.key = *key;
+  t->send(t->arg, to, &p);
+}
+
+static void say_to_all(at_turns *t, at_turn_saying saying,
+                       const at_turn_key *key) {
+  for (uint32_t h = 1; h < t->hosts; h++) say(t, h, saying, key);
+}
+
+static void give(at_turns *t, at_turn *u) {
+  list_remove(u);
+  list_add(&t->given, u);
+}
+
+// The first process: when all have come to it.
+static void give_if_all_came(at_turns *t, at_turn *u) {
+  const uint32_t others = (1u << t->hosts) - 2;
+  if (!u->ready || u->came != others) return;
+  say_to_all(t, AT_TURN_GO, &u->key);
+  give(t, u);
+}
+
+// What has not been given its turn is agreed on by all.
+static void end_giving(at_turns *t) {
+  if (!t->given_by_first) return;
+  t->given_by_first = false;
+  if (!t->me) say_to_all(t, AT_TURN_ALONE, NULL);
+  for (at_turn *u; (u = t->came.first);) {
+    list_remove(u);
+    go_on(t, u);
+  }
+}
+
+// A launch of other processes.
+static void want_end(at_turns *t) {
+  if (!t->given_by_first || t->told_other) return;
+  t->told_other = true;
+  if (t->me)
+    say(t, 0, AT_TURN_OTHER, NULL);
+  else
+    end_giving(t);
+}
+
+static void come(at_turns *t, at_turn *u) {
+  list_add(&t->came, u);
+  if (t->me)
+    say(t, 0, AT_TURN_CAME, &u->key);
+  else
+    give_if_all_came(t, u);
+}
+
 // ---- What happens
 at_turn *at_turns_begin(at_turns *t, const at_turn_key *key,
                         const uint32_t *hosts, uint32_t num_hosts, uint32_t me,
                         void *user) {
-  assert(me < num_hosts && user);
+  assert(me < num_hosts && hosts[me] == t->me && user);
   if (num_hosts > AT_TURN_HOSTS) return NULL;
   if (t->room <= t->count) {
     const uint32_t room = 2 * t->count + 8;
@@ -188,39 +272,75 @@ at_turn *at_turns_begin(at_turns *t, const at_turn_key *key,
   u->me = me;
   u->user = user;
   for (uint64_t all = 1; all < num_hosts; all *= AT_TURN_RADIX) u->phase++;
+  if (num_hosts != t->hosts) want_end(t);
   return u;
 }
 
 void at_turns_ready(at_turns *t, at_turn *u) {
   assert(u->hosts && !u->ready);
   u->ready = true;
-  go_on(t, u);
+  if (t->given_by_first)
+    come(t, u);
+  else
+    go_on(t, u);
 }
 
-at_status at_turns_hear(at_turns *t, at_bytes post) {
+static at_status hear_round(at_turns *t, const at_turn_post *p) {
+  // Times are counts of launches: one near the end of the numbers is nobody's,
+  // and would end the clock.
+  if (p->round >= AT_TURN_ROUNDS || !p->step || p->step >= AT_TURN_RADIX ||
+      p->time > UINT64_MAX / 2)
+    return AT_FAIL(AT_INVALID_ARGUMENT, "a malformed post");
+  at_turn *u = find_or_add(t, &p->key);
+  if (!u)
+    return AT_FAIL(AT_RESOURCE_EXHAUSTED,
+                   "no memory for the order of launches");
+  t->clock = AT_MAX(t->clock, p->time);
+  // What comes after the time is known would change it on this process alone.
+  if (u->known) return AT_FAIL(AT_INVALID_ARGUMENT, "a post out of turn");
+  u->heard[p->round] |= (uint8_t)(1u << p->step);
+  u->time = AT_MAX(u->time, p->time);
+  if (!t->given_by_first) go_on(t, u);
+  return AT_OK;
+}
+
+// The first process hears that another has come to a launch.
+static at_status hear_came(at_turns *t, uint32_t from, const at_turn_key *key) {
+  if (!t->given_by_first) return AT_OK;  // it will know
+  at_turn *u = find_or_add(t, key);
+  if (!u)
+    return AT_FAIL(AT_RESOURCE_EXHAUSTED,
+                   "no memory for the order of launches");
+  u->came |= 1u << from;
+  if (u->list == &t->came) give_if_all_came(t, u);
+  return AT_OK;
+}
+
+at_status at_turns_hear(at_turns *t, uint32_t from, at_bytes post) {
   at_turn_post p;
   if (post.len != sizeof p)
     return AT_FAIL(AT_INVALID_ARGUMENT, "a post of %zu bytes", post.len);
   memcpy(&p, post.ptr, sizeof p);
-  // Times are counts of launches: one near the end of the numbers is nobody's,
-  // and would end the clock.
-  if (p.round >= AT_TURN_ROUNDS || !p.step || p.step >= AT_TURN_RADIX ||
-      p.time > UINT64_MAX / 2)
+  const bool to_first = !t->me && from && from < t->hosts;
+  const bool from_first = t->me && !from;
+  at_turn *u;
+  if (p.saying == AT_TURN_ROUND) return hear_round(t, &p);
+  if (p.saying == AT_TURN_CAME && to_first) return hear_came(t, from, &p.key);
+  if (p.saying == AT_TURN_OTHER && to_first) return end_giving(t), AT_OK;
+  if (p.saying == AT_TURN_ALONE && from_first) return end_giving(t), AT_OK;
+  if (p.saying != AT_TURN_GO || !from_first)
     return AT_FAIL(AT_INVALID_ARGUMENT, "a malformed post");
-  at_turn *u = find_or_add(t, &p.key);
-  if (!u)
-    return AT_FAIL(AT_RESOURCE_EXHAUSTED,
-                   "no memory for the order of launches");
-  t->clock = AT_MAX(t->clock, p.time);
-  // What comes after the time is known would change it on this process alone.
-  if (u->known) return AT_FAIL(AT_INVALID_ARGUMENT, "a post out of turn");
-  u->heard[p.round] |= (uint8_t)(1u << p.step);
-  u->time = AT_MAX(u->time, p.time);
-  go_on(t, u);
+  // One that is over here has failed.
+  if ((u = at_turns_find(t, &p.key)) && u->list == &t->came) give(t, u);
   return AT_OK;
 }
 
+void at_turns_lost(at_turns *t, uint32_t host) {
+  if (!host) end_giving(t);
+}
+
 at_turn *at_turns_next(const at_turns *t) {
+  if (t->given.first) return t->given.first;
   at_turn *u = t->waiting ? t->heap[0] : NULL;
   return u && u->known ? u : NULL;
 }
@@ -228,6 +348,7 @@ at_turn *at_turns_next(const at_turns *t) {
 void at_turns_end(at_turns *t, at_turn *u) {
   at_turn **at = slot_of(t, &u->key);
   if (u->place != kNowhere) leave(t, u);
+  if (u->list) list_remove(u);
   while (*at != u) at = &(*at)->same_slot;
   *at = u->same_slot;
   t->count--;
@@ -239,21 +360,30 @@ bool at_turn_is_ready(const at_turn *u) { return u->ready; }
 void *at_turn_user(const at_turn *u) { return u->user; }
 uint32_t at_turns_count(const at_turns *t) { return t->count; }
 
-uint32_t at_turn_missing(const at_turn *u) {
+uint32_t at_turn_missing(const at_turns *t, const at_turn *u) {
   uint32_t host = kNowhere;
+  if (t->given_by_first) {
+    for (uint32_t h = 1; h < t->hosts && !t->me && host == kNowhere; h++)
+      if (!(u->came >> h & 1)) host = h;
+    return host;
+  }
   for (uint32_t r = 0; u->hosts && r < 2 * u->phase && host == kNowhere; r++)
     host = missing_of(u, r);
   return host;
 }
 
 // ---- Made and freed
-at_turns *at_turns_create(void (*send)(void *arg, uint32_t to,
+at_turns *at_turns_create(uint32_t me, uint32_t count,
+                          void (*send)(void *arg, uint32_t to,
                                        const at_turn_post *post),
                           void *arg) {
   enum { kSlots = 64 };
   at_turns *t = calloc(1, sizeof *t);
   if (!t) return NULL;
-  *t = (at_turns){.send = send,
+  *t = (at_turns){.me = me,
+                  .hosts = count,
+                  .given_by_first = count <= AT_TURN_FEW,
+                  .send = send,
                   .arg = arg,
                   .slots = kSlots,
                   .table = calloc(kSlots, sizeof *t->table)};

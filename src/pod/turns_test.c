@@ -89,8 +89,9 @@ static int needed(const process *p, uint32_t k) {
 // ---- What a process does
 static void let_in(process *p) {
   for (at_turn *t; (t = at_turns_next(p->turns));) {
-    const uint32_t k = (uint32_t)((program *)at_turn_user(t) - p->job->programs);
-    assert_int_equal(at_turn_missing(t), UINT32_MAX);
+    const uint32_t k =
+        (uint32_t)((program *)at_turn_user(t) - p->job->programs);
+    assert_int_equal(at_turn_missing(p->turns, t), UINT32_MAX);
     const int n = needed(p, k);
     if (n >= 0) assert_true(p->let_in[n]);
     at_turns_end(p->turns, t);
@@ -127,8 +128,8 @@ static void launch(process *p, uint32_t k) {
 static bool step_thread(process *p, uint32_t thread) {
   const job *j = p->job;
   uint32_t k = p->next[thread];
-  while (k < j->num_launches && (j->thread_of[k] != thread ||
-                                 !is_member(&j->programs[k], p->me)))
+  while (k < j->num_launches &&
+         (j->thread_of[k] != thread || !is_member(&j->programs[k], p->me)))
     k++;
   p->next[thread] = k;
   if (k == j->num_launches) return false;
@@ -169,7 +170,7 @@ static bool step_network(job *j) {
   if (j->end == &l->next) j->end = first;
   process *p = &j->processes[l->to];
   at_status st = at_turns_hear(
-      p->turns, (at_bytes){(const uint8_t *)&l->post, sizeof l->post});
+      p->turns, l->from, (at_bytes){(const uint8_t *)&l->post, sizeof l->post});
   assert_null(st.err);
   free(l);
   let_in(p);
@@ -190,8 +191,7 @@ static bool step_anything(job *j) {
   return step_network(j);
 }
 
-static void draw_hosts(job *j, program *p) {
-  const bool all = !draw(3);
+static void draw_hosts(job *j, program *p, bool all) {
   for (uint32_t h = 0; h < j->num_hosts; h++)
     if (all || draw(2)) p->hosts[p->num_hosts++] = h;
   if (!p->num_hosts) p->hosts[p->num_hosts++] = draw(j->num_hosts);
@@ -204,12 +204,14 @@ static void run(uint64_t seed, uint32_t hosts, uint32_t launches) {
   j->num_hosts = hosts;
   j->num_threads = 1 + draw(kMostThreads);
   j->num_launches = launches;
+  // Launches of other processes than all come at once, later or never.
+  const uint32_t uniform = draw(3) * launches / 2;
   for (uint32_t k = 0; k < launches; k++) {
     program *p = &j->programs[k];
     if (k && draw(2)) {  // of the same processes as an earlier one
       *p = j->programs[draw(k)];
     } else {
-      draw_hosts(j, p);
+      draw_hosts(j, p, k < uniform || !draw(3));
     }
     p->blocks = !draw(3);
     j->thread_of[k] = draw(j->num_threads);
@@ -220,7 +222,7 @@ static void run(uint64_t seed, uint32_t hosts, uint32_t launches) {
   for (uint32_t h = 0; h < hosts; h++) {
     process *p = &j->processes[h];
     *p = (process){.job = j, .me = h};
-    assert_non_null(p->turns = at_turns_create(send_post, p));
+    assert_non_null(p->turns = at_turns_create(h, hosts, send_post, p));
   }
   while (step_anything(j)) continue;
   for (uint32_t h = 0; h < hosts; h++) {
@@ -249,7 +251,7 @@ static void test_random_jobs(void **arg) {
 
 // Work grows with the processes times their rounds, not with their square.
 static void test_letters(void **arg) {
-  const uint32_t want[][2] = {{1, 0}, {2, 4}, {8, 112}, {9, 144}, {64, 1792}};
+  const uint32_t want[][2] = {{1, 0}, {2, 2}, {16, 30}, {17, 306}, {64, 1792}};
   for (size_t i = 0; i < AT_LEN(want); i++) {
     job *j = calloc(1, sizeof *j);
     j->end = &j->on_the_way;
@@ -258,7 +260,9 @@ static void test_letters(void **arg) {
     j->programs[0].needs = -1;
     for (uint32_t h = 0; h < j->num_hosts; h++) {
       process *p = &j->processes[h];
-      *p = (process){.job = j, .me = h, .turns = at_turns_create(send_post, p)};
+      *p = (process){.job = j,
+                     .me = h,
+                     .turns = at_turns_create(h, want[i][0], send_post, p)};
       j->programs[0].hosts[j->programs[0].num_hosts++] = h;
     }
     while (step_anything(j)) continue;
@@ -276,21 +280,23 @@ static void test_missing(void **arg) {
   job *j = calloc(1, sizeof *j);
   j->end = &j->on_the_way;
   process *p = &j->processes[0];
-  *p = (process){.job = j, .turns = at_turns_create(send_post, p)};
+  *p = (process){.job = j, .turns = at_turns_create(0, 6, send_post, p)};
   const uint32_t hosts[] = {0, 3, 5};
-  at_turn *a = at_turns_begin(p->turns, &(at_turn_key){1, 1, 1}, hosts, 3, 0, p);
+  at_turn *a =
+      at_turns_begin(p->turns, &(at_turn_key){1, 1, 1}, hosts, 3, 0, p);
   at_turn *b =
       at_turns_begin(p->turns, &(at_turn_key){1, 2, 1}, hosts, 1, 0, j);
   at_turns_ready(p->turns, a);
   at_turns_ready(p->turns, b);
   // What some process has not come to keeps nothing waiting.
   assert_ptr_equal(at_turns_next(p->turns), b);
-  assert_int_equal(at_turn_missing(a), 5);
-  const at_turn_post post = {{1, 1, 1}, 9, 0, 1};
-  assert_null(at_turns_hear(p->turns,
+  assert_int_equal(at_turn_missing(p->turns, a), 5);
+  const at_turn_post post = {
+      {1, 1, 1}, 9, .saying = AT_TURN_ROUND, .round = 0, .step = 1};
+  assert_null(at_turns_hear(p->turns, 5,
                             (at_bytes){(const uint8_t *)&post, sizeof post})
                   .err);
-  assert_int_equal(at_turn_missing(a), 3);
+  assert_int_equal(at_turn_missing(p->turns, a), 3);
   at_turns_end(p->turns, a);
   assert_ptr_equal(at_turns_next(p->turns), b);
   at_turns_end(p->turns, b);
@@ -304,22 +310,27 @@ static void test_missing(void **arg) {
 }
 
 static void test_bad_posts(void **arg) {
-  at_turns *t = at_turns_create(send_post, NULL);
-  const at_turn_post bad[] = {{{1, 1, 1}, 1, AT_TURN_ROUNDS, 1},
-                              {{1, 1, 1}, 1, 0, 0},
-                              {{1, 1, 1}, 1, 0, AT_TURN_RADIX},
-                              {{1, 1, 1}, UINT64_MAX, 0, 1}};
+  at_turns *t = at_turns_create(1, 40, send_post, NULL);
+  const at_turn_key key = {1, 1, 1};
+  const at_turn_post bad[] = {
+      {key, 1, AT_TURN_ROUND, AT_TURN_ROUNDS, 1},
+      {key, 1, AT_TURN_ROUND, 0, 0},
+      {key, 1, AT_TURN_ROUND, 0, AT_TURN_RADIX},
+      {key, UINT64_MAX, AT_TURN_ROUND, 0, 1},
+      {key, 0, AT_TURN_CAME, 0, 0},   // not to this process
+      {key, 0, AT_TURN_OTHER, 0, 0},  // nor this
+      {key, 0, AT_TURN_SAYINGS, 0, 0}};
   for (size_t i = 0; i <= AT_LEN(bad); i++) {
     const at_bytes b = {(const uint8_t *)&bad[i % AT_LEN(bad)],
                         i < AT_LEN(bad) ? sizeof *bad : 11};
-    assert_int_equal(at_code_take(at_turns_hear(t, b)), AT_INVALID_ARGUMENT);
+    assert_int_equal(at_code_take(at_turns_hear(t, 0, b)), AT_INVALID_ARGUMENT);
   }
   assert_int_equal(at_turns_count(t), 0);
   // Launches that this process has not come to yet are remembered.
   for (uint64_t k = 0; k < 1000; k++) {
-    const at_turn_post p = {{1, k, 1}, k + 1, 0, 1};
+    const at_turn_post p = {{1, k, 1}, k + 1, AT_TURN_ROUND, 0, 1};
     assert_null(
-        at_turns_hear(t, (at_bytes){(const uint8_t *)&p, sizeof p}).err);
+        at_turns_hear(t, 0, (at_bytes){(const uint8_t *)&p, sizeof p}).err);
   }
   assert_int_equal(at_turns_count(t), 1000);
   assert_null(at_turn_user(at_turns_find(t, &(at_turn_key){1, 999, 1})));
