@@ -281,7 +281,6 @@ static void bench_fft_rng(void) {
 }
 
 // ---- Limits
-// -------------------------------------------------------------------------
 typedef struct limit_run {
   float *a, *b, *c;
   int64_t n;

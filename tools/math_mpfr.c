@@ -21,7 +21,6 @@ static uint64_t next_random(void) {
 }
 
 // ---- exact functions that MPFR lacks or spells otherwise
-// ---------------------------
 typedef int (*exact_fn)(mpfr_t out, const mpfr_t x, const mpfr_t y);
 
 #define AT_EXACT1(name)                                          \
@@ -138,7 +137,6 @@ static const struct {
                  {"remainder", NULL, at_math_fmod, fmod2, 0}};
 
 // ---- samples
-// -------------------------------------------------------------------------
 typedef struct format {
   bool wide;
   int mantissa, low,
@@ -161,7 +159,6 @@ static double special(void) {
 }
 
 // ---- errors
-// ----------------------------------------------------------------------------
 // Distance of y from the exact value, in units of the format's spacing there.
 static double ulps(const format *f, double y, mpfr_t exact) {
   if (mpfr_nan_p(exact)) return isnan(y) ? 0 : INFINITY;

@@ -47,7 +47,7 @@ typedef enum at_core_type {
 } at_core_type;
 
 // ---- What generated code is called with
-// --------------------------------------- The head of a core, at fixed offsets
+// The head of a core, at fixed offsets
 // for generated code; `device` keeps more behind it.
 typedef struct at_core {
   void *temp;  //  0: temp_bytes of the record, 64-byte aligned; contents
@@ -88,7 +88,7 @@ typedef void (*at_core_fill_fn)(void *const *bufs, const int64_t *start,
                                 const int64_t *stride);
 
 // ---- What generated code may call
-// ---------------------------------------------- loc: index into the locations
+// loc: index into the locations
 // of this kernel (at_mosaic_code), for messages.
 
 // Dynamic indices are checked by generated code against the ref's shape; this
@@ -336,7 +336,6 @@ static inline int64_t at_core_dot_room(int64_t outer, int64_t k) {
 }
 
 // ---- The record in an executable
-// ------------------------------------------------
 typedef enum at_core_role {
   AT_CORE_PREFETCH,  // scalars, copied to SMEM before the grid starts
   AT_CORE_IN,

@@ -152,7 +152,7 @@ typedef struct at_xproperty {
   double value;
 } at_xproperty;
 
-// ---- Entry points of generated code ------------------------------------------
+// ---- Entry points of generated code
 // Runs iterations [begin, end) of a kernel's outer loop. bufs: base pointers.
 typedef void (*at_kernel_fn)(void *const *bufs, int64_t begin, int64_t end);
 // ptrs: for operand i, ptrs[2i] -> left element, ptrs[2i+1] -> right element.

@@ -73,7 +73,6 @@ static at_status time_trial(host *m, const trial *x, double *seconds) {
 #define LL(x) ((long long)(x))
 
 // ---- Arithmetic, a kind a function
-// -----------------------------------------------------------
 enum { kReduced = 1 << 19 };
 static const char kSum[] = " : f32[]\n  return %9\n  })";
 
@@ -165,7 +164,6 @@ static void make_conv(host *m, int64_t size, trial *x) {
 }
 
 // ---- Sorts and searches
-// -----------------------------------------------------------------
 // Integers: their order is the kernel's own. That of floats takes more to say.
 static const char kLess[] =
     "  %9 = compare %7, %8 {comparison_direction=LT, compare_type=SIGNED} : "
@@ -232,7 +230,6 @@ static void make_scan(host *m, int64_t size, trial *x) {
 }
 
 // ---- Rows at random
-// -----------------------------------------------------------------------
 enum { kRows = 1 << 15, kAdded = 1 << 17 };
 
 static void rows_at_random(host *m, int64_t bytes, int64_t width, bool scatter,
@@ -283,7 +280,6 @@ ROWS(scatter_row, 64, true)
 #undef ROWS
 
 // ---- Transforms, random bits, linear algebra
-// -----------------------------------------------
 static void make_fft(host *m, int64_t size, trial *x) {
   int64_t batch = AT_MAX(1, (1 << 16) / size);
   argue(x, shaped(m, AT_C64, 2, batch, size, 0, 0), 0);
@@ -365,7 +361,6 @@ static void make_eigh(host *m, int64_t n, trial *x) {
 }
 
 // ---- Curves
-// -------------------------------------------------------------------------------
 typedef void (*make_fn)(host *m, int64_t size, trial *x);
 
 static at_status measure_curve(host *m, make_fn make, at_host_rate r,
@@ -439,7 +434,6 @@ static void split_writes(host *m) {
 }
 
 // ---- Elementwise operations
-// ------------------------------------------------------------------
 enum { kTerms = 8, kManyTerms = 40, kElements = 1 << 18, kLarge = 16 << 20 };
 
 // A sum of `terms` terms op(x * c), each with its own c, so that they do not
@@ -523,7 +517,6 @@ static at_status measure_ops(host *m, const char *figure, at_dtype type,
 }
 
 // ---- Steps
-// --------------------------------------------------------------------------------
 static void number(host *m, const char *name, double value, const char *what) {
   begin_figure(m, name);
   at_strbuf_addf(&m->json, "%.6g", value);
@@ -633,7 +626,6 @@ static at_status measure_overlap(host *m, double plain, double heavy) {
 }
 
 // ---- The description
-// -----------------------------------------------------------------------
 static at_status measure_peaks(host *m) {
   static const struct {
     const char *figure;

@@ -17,7 +17,7 @@ static const struct { const char *code; at_dtype dtype; } codes[] = {
     {"<f4", AT_F32}, {"<f8", AT_F64}, {"<c8", AT_C64}, {"<c16", AT_C128}, {"|V2", AT_BF16},
     {"<V2", AT_BF16}};
 
-// ---- .npy ------------------------------------------------------------------------
+// ---- .npy
 static const char *field(const char *header, const char *key) {
   const char *p = strstr(header, key);
   if (!p) return NULL;
@@ -89,7 +89,7 @@ static at_status parse_npy(at_bytes b, at_arena *a, at_npy *out) {
   return AT_OK;
 }
 
-// ---- zip -------------------------------------------------------------------------
+// ---- zip
 static at_status inflate_member(at_bytes packed, size_t size, at_arena *a, at_bytes *out) {
   uint8_t *p;
   AT_TRY_ALLOC(p, at_arena_alloc(a, size, 16));
@@ -170,7 +170,7 @@ at_status at_npz_read(at_bytes f, at_arena *a, at_npy **out, uint32_t *out_count
   return AT_OK;
 }
 
-// ---- Writing -----------------------------------------------------------------------
+// ---- Writing
 static void put(at_strbuf *b, uint64_t v, int bytes) {
   for (int i = 0; i < bytes; i++) at_strbuf_addc(b, (char)(v >> 8 * i));
 }

@@ -49,7 +49,7 @@ static at_status lower(const char *path, const wishes *x, at_arena *a,
   return at_tiles_lower(&m, *module, &o, a, out);
 }
 
-// ---- What lies on one tile -------------------------------------------------
+// ---- What lies on one tile
 static at_status tell_tile(const at_tiles_plan *p, const char *text,
                            at_arena *a, at_strbuf *b) {
   char *end;
@@ -84,7 +84,7 @@ static at_status tell_tile(const at_tiles_plan *p, const char *text,
   return AT_OK;
 }
 
-// ---- Values ----------------------------------------------------------------
+// ---- Values
 static at_status arguments(const at_comp *c, const char *path, at_arena *a,
                            const at_literal ***out) {
   at_npy *arrays = NULL;
@@ -140,7 +140,7 @@ static at_status run_values(const at_tiles_plan *p, const at_module *m,
   return x->out ? at_npz_write(x->out, arrays, c->num_results) : AT_OK;
 }
 
-// ---- The command -----------------------------------------------------------
+// ---- The command
 static at_status report(const char *path, const wishes *x, at_arena *a,
                         at_strbuf *b) {
   const at_tiles_plan *p;

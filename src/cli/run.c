@@ -15,7 +15,7 @@ static bool ends_with(const char *s, const char *tail) {
   return n >= k && !strcmp(s + n - k, tail);
 }
 
-// ---- Python programs -------------------------------------------------------------
+// ---- Python programs
 extern const at_bytes at_cli_python_files[];  // interpret.py
 
 // python -c CODE script arguments...: with ATOLL_CHECK=interpret our code comes
@@ -50,7 +50,7 @@ static at_status run_python(int argc, char **argv) {
                  argv[0], strerror(errno));
 }
 
-// ---- MLIR programs ---------------------------------------------------------------
+// ---- MLIR programs
 typedef struct session {
   at_arena *arena;
   at_runtime *runtime;

@@ -22,7 +22,6 @@ at_value at_job_root(const at_job *j, uint32_t i) {
 }
 
 // ---- cuts
-// --------------------------------------------------------------------------
 void at_cuts_add(at_cuts *c, int64_t s) {
   if (s <= 1 || s >= c->total || c->total % s || c->n >= AT_CG_MAX_RANK - 1)
     return;
@@ -125,7 +124,6 @@ at_status at_cuts_tile(at_arena *a, at_value v, int64_t total,
 }
 
 // ---- cost
-// ----------------------------------------------------------------------------
 static uint32_t register_bytes(at_dtype t) {
   at_dtype r = at_real_of(t);
   if (r == AT_PRED) return 1;

@@ -24,7 +24,6 @@ static LLVMValueRef sel(at_em *e, LLVMValueRef c, LLVMValueRef a,
 }
 
 // ---- comparison
-// ------------------------------------------------------------------
 static LLVMValueRef total_order(at_em *e, LLVMValueRef v) {
   LLVMValueRef u = at_em_bits(e, v);
   uint32_t bits = at_em_bits_of(LLVMTypeOf(u));
@@ -84,7 +83,6 @@ static LLVMValueRef extremum(at_em *e, at_dtype t, bool max, LLVMValueRef a,
 }
 
 // ---- integers
-// ------------------------------------------------------------------------
 static LLVMValueRef int_divide(at_em *e, at_dtype t, bool remainder,
                                LLVMValueRef a, LLVMValueRef b) {
   bool sign = at_is_signed_int(t);
@@ -260,7 +258,6 @@ static LLVMValueRef apply_int(at_em *e, at_op op, at_dtype t, LLVMValueRef a,
 }
 
 // ---- floats
-// ---------------------------------------------------------------------------
 // The neighbour's code is one more or one less. Unsigned f8E8M0FNU has no zero
 // and no negative numbers.
 static LLVMValueRef next_after(at_em *e, at_dtype t, LLVMValueRef a,

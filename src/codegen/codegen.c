@@ -172,7 +172,6 @@ at_status at_cg_external(at_cg *cg, const at_cg_function *f,
 }
 
 // ---- compile
-// --------------------------------------------------------------------------
 typedef struct at_task {
   at_unit unit;
   at_unit_form form;

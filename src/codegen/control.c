@@ -18,7 +18,6 @@ static const at_pos *origin(at_em *e) {
 }
 
 // ---- places: values that branches and loops write
-// ---------------------------------
 typedef struct at_place {
   at_type type;
   int64_t count;
@@ -90,7 +89,6 @@ static at_home place_home(at_em *e, const at_place *p) {
 static void emit_nodes(at_em *e, const at_comp *c);
 
 // ---- while, if, case
-// -----------------------------------------------------------------
 static void bind_params(at_em *e, const at_comp *c, const at_place *p) {
   for (uint32_t i = 0; i < c->num_params; i++)
     at_em_bind(e, (at_value){c->params[i], 0}, place_home(e, &p[i]));
@@ -156,7 +154,6 @@ static void emit_branches(at_em *e, const at_node *n, at_place *p) {
 }
 
 // ---- nodes in order
-// --------------------------------------------------------------------
 static void emit_node(at_em *e, at_node *n) {
   if (n->op == AT_OP_PARAMETER || n->op == AT_OP_CONSTANT ||
       n->op == AT_OP_IOTA)

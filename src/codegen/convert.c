@@ -20,7 +20,6 @@ static LLVMTypeRef f64s(at_em *e) {
 }
 
 // ---- narrow float formats
-// -------------------------------------------------------
 typedef enum at_special { SP_IEEE, SP_FN, SP_FNUZ, SP_FINITE } at_special;
 typedef struct at_format {
   int exponent, mantissa, bias;
@@ -275,7 +274,7 @@ at_val at_em_normalize(at_em *e, at_dtype t, at_val v) {
 }
 
 // ---- conversion
-// --------------------------------------------------------------------- f64 to
+// f64 to
 // f32, inexact results made odd: a second rounding then equals one.
 static LLVMValueRef truncate_odd(at_em *e, LLVMValueRef d) {
   LLVMValueRef f = LLVMBuildFPTrunc(e->b, d, f32s(e), "");

@@ -67,7 +67,6 @@ at_val at_em_elem_reduce(at_em *e, at_value v, const at_pos *p) {
 }
 
 // ---- windows
-// -------------------------------------------------------------------------
 static int64_t attr_at(const at_node *n, at_attr_id id, uint32_t i,
                        int64_t absent) {
   at_dims a = at_node_ints(n, id);
@@ -142,7 +141,6 @@ at_val at_em_elem_window(at_em *e, at_value v, const at_pos *p) {
 }
 
 // ---- sums of products
-// -------------------------------------------------------------------
 typedef struct at_sum {
   at_dtype type;  // of the accumulator: f32 for narrow floats
   LLVMTypeRef reg;

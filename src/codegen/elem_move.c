@@ -104,7 +104,7 @@ static at_val iota(at_em *e, const at_node *n, const at_pos *p) {
 }
 
 // ---- choices by index
-// ---------------------------------------------------------------- A slot that
+// A slot that
 // branches write and what follows reads.
 typedef struct at_slot {
   LLVMTypeRef type;
@@ -289,7 +289,7 @@ static at_val concat(at_em *e, const at_node *n, const at_pos *p) {
 }
 
 // ---- indices that are data
-// --------------------------------------------------------------- Scalar
+// Scalar
 // operand v as an index clamped to [0, max]; the same for all lanes.
 static at_ix scalar_index(at_em *e, at_value v, int64_t max) {
   uint32_t lanes = e->lanes;
@@ -402,7 +402,6 @@ static at_val gather(at_em *e, const at_node *n, const at_pos *p) {
 }
 
 // ---- bits
-// ----------------------------------------------------------------------------------
 static LLVMValueRef to_bits(at_em *e, at_dtype t, LLVMValueRef reg) {
   if (t == AT_PRED) return reg;
   LLVMValueRef v = at_em_bits(e, at_em_encode(e, t, reg));

@@ -9,7 +9,6 @@ void at_em_fail(at_em *e, at_status st) { e->st = at_status_join(e->st, st); }
 bool at_em_ok(const at_em *e) { return e->st.err == NULL; }
 
 // ---- memo
-// --------------------------------------------------------------------
 static uint32_t bucket_of(const void *a, uint64_t b, const void *c) {
   uint64_t h = (uint64_t)(uintptr_t)a * 0x9e3779b97f4a7c15ull;
   h = (h ^ b) * 0xbf58476d1ce4e5b9ull;
@@ -48,7 +47,6 @@ void at_em_scope_pop(at_em *e, uint32_t scope) {
 }
 
 // ---- types
-// ---------------------------------------------------------------------
 LLVMTypeRef at_em_int(at_em *e, uint32_t bits) {
   return LLVMIntTypeInContext(e->ctx, bits);
 }
@@ -96,7 +94,6 @@ LLVMValueRef at_em_bits(at_em *e, LLVMValueRef v) {
 }
 
 // ---- constants
-// -------------------------------------------------------------------
 static LLVMValueRef const_splat(LLVMTypeRef t, LLVMValueRef scalar) {
   LLVMValueRef lane[2 * AT_EM_MAX_LANES];
   uint32_t n = LLVMGetVectorSize(t);
@@ -196,7 +193,6 @@ LLVMValueRef at_em_literal_global(at_em *e, const at_literal *l) {
 }
 
 // ---- control
-// -----------------------------------------------------------------------
 LLVMBasicBlockRef at_em_block(at_em *e, const char *name) {
   return LLVMAppendBasicBlockInContext(e->ctx, e->fn, name);
 }

@@ -82,7 +82,6 @@ void at_em_fail(at_em *e, at_status st);  // keeps the first
 bool at_em_ok(const at_em *e);
 
 // ---- memo: values that dominate the insertion point
-// ------------------------------
 at_val *at_em_memo_find(at_em *e, const void *a, uint64_t b, const void *c);
 void at_em_memo_put(at_em *e, const void *a, uint64_t b, const void *c,
                     at_val v);
@@ -91,7 +90,6 @@ uint32_t at_em_scope_push(at_em *e);
 void at_em_scope_pop(at_em *e, uint32_t scope);
 
 // ---- types and constants
-// ----------------------------------------------------------
 LLVMTypeRef at_em_int(at_em *e, uint32_t bits);             // scalar
 LLVMTypeRef at_em_widen(at_em *e, LLVMTypeRef t);           // lanes x t, or t
 LLVMTypeRef at_em_reg_type(at_em *e, at_dtype t);           // scalar; one part
@@ -109,7 +107,6 @@ LLVMValueRef at_em_bits(at_em *e, LLVMValueRef v);  // bitcast to ints
 uint32_t at_em_bits_of(LLVMTypeRef t);              // scalar width
 
 // ---- conversion
-// ---------------------------------------------------------------------
 at_val at_em_convert(at_em *e, at_dtype from, at_dtype to, at_val v);
 // Brings a freshly computed register back into the type's set of values.
 at_val at_em_normalize(at_em *e, at_dtype t, at_val v);
@@ -120,7 +117,6 @@ LLVMValueRef at_em_decode(at_em *e, at_dtype t,
                           LLVMValueRef storage);  // from it
 
 // ---- index arithmetic
-// ----------------------------------------------------------------
 at_ix at_ix_const(int64_t c);
 at_ix at_ix_of(LLVMValueRef base, int64_t lo, int64_t hi, int64_t mult);
 at_ix at_ix_lanes(at_em *e, at_ix base);  // base + lane
@@ -149,7 +145,6 @@ at_ix at_pos_linear(at_em *e, const at_pos *p);
 bool at_pos_uniform(const at_pos *p);
 
 // ---- memory
-// ---------------------------------------------------------------------------
 at_val at_em_load(at_em *e, LLVMValueRef ptr, at_dtype t, at_ix lin,
                   bool invariant);
 void at_em_store(at_em *e, LLVMValueRef ptr, at_dtype t, at_ix lin, at_val v);
@@ -157,7 +152,6 @@ LLVMValueRef at_em_alloca(at_em *e, LLVMTypeRef t, int64_t count);
 LLVMValueRef at_em_literal_global(at_em *e, const at_literal *l);
 
 // ---- control
-// ----------------------------------------------------------------------------
 typedef struct at_loop {
   LLVMBasicBlockRef body, exit;
   LLVMValueRef phi, hi;
@@ -184,7 +178,6 @@ LLVMBasicBlockRef at_em_block(at_em *e, const char *name);
 LLVMValueRef at_em_min(at_em *e, LLVMValueRef a, LLVMValueRef b);  // of i64
 
 // ---- elements of hlo values
-// ----------------------------------------------------------------
 void at_em_bind(at_em *e, at_value v, at_home h);
 const at_home *at_em_home(at_em *e, at_value v);  // NULL: has none
 at_val at_em_elem(at_em *e, at_value v, const at_pos *p);

@@ -311,7 +311,6 @@ at_val at_ix_to(at_em *e, at_dtype t, at_ix a) {
 }
 
 // ---- positions
-// ---------------------------------------------------------------------
 const at_pos *at_pos_make(at_em *e, bool lanes, uint32_t n,
                           const int64_t *extent, const at_ix *ix) {
   at_pos tmp = {.lanes = lanes};

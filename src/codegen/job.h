@@ -67,7 +67,7 @@ at_value at_node_root(const at_node *n, uint32_t result);
 bool at_job_is_immediate(const at_node *n, uint32_t i);
 
 // ---- analysis
-// -------------------------------------------------------------------- Cuts of
+// Cuts of
 // a row-major space: suffix products at which index maps need digits.
 typedef struct at_cuts {
   int64_t total;
@@ -109,7 +109,6 @@ bool at_reducer_vectorizes(const at_comp *c);
 int64_t at_grain_for(double task_ns, int64_t tasks);
 
 // ---- emission
-// ----------------------------------------------------------------------
 at_status at_job_emit(at_em *e, const at_job *j);
 void at_job_emit_loop(at_em *e, const at_job *j, LLVMValueRef begin,
                       LLVMValueRef end);

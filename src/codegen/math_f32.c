@@ -14,7 +14,6 @@ static V from_bits(const at_math *m, V i) {
 }
 
 // ---- exp, expm1, logistic, tanh
-// -----------------------------------------------------
 static const double kExp[] = {0x1.0p-1, 0x1.55549p-3, 0x1.55545ep-5,
                               0x1.123b46p-7, 0x1.6db416p-10};
 static const double kLn2Hi = 0x1.62e430p-1, kLn2Lo = -0x1.05c610p-29;
@@ -96,7 +95,6 @@ V at_math_f32_tanh(const at_math *m, V x) {
 }
 
 // ---- log, log1p
-// --------------------------------------------------------------------
 static const double kLog[] = {0x1.555554p-2,  -0x1.000226p-2, 0x1.99a008p-3,
                               -0x1.547244p-3, 0x1.22da1cp-3,  -0x1.0d853ep-3,
                               0x1.055b6ap-3,  -0x1.38b58cp-4};
@@ -135,7 +133,6 @@ V at_math_f32_log1p(const at_math *m, V x) {
 }
 
 // ---- erf
-// ------------------------------------------------------------------------------
 static const double kErfSmall[] = {
     0x1.06eba8p-3, -0x1.81273ep-2,  0x1.ce2d2p-4,  -0x1.b7fbb4p-6,
     0x1.5419f4p-8, -0x1.a485ecp-11, 0x1.4ae4cep-14};
@@ -155,7 +152,6 @@ V at_math_f32_erf(const at_math *m, V x) {
 }
 
 // ---- sin, cos, tan
-// -----------------------------------------------------------------
 static const double kSin[] = {-0x1.555556p-3, 0x1.111108p-7, -0x1.a00f34p-13,
                               0x1.6cbeeep-19};
 static const double kCos[] = {0x1.555556p-5, -0x1.6c16b8p-10, 0x1.a010c6p-16,
@@ -309,7 +305,6 @@ V at_math_f32_tan(const at_math *m, V x) {
 }
 
 // ---- pow
-// ---------------------------------------------------------------------------
 // ln(a) and e^t in f64, to about 2^-42: what an f32 power needs after y *
 // ln(x).
 static V wide_log(const at_math *m, V a) {

@@ -6,7 +6,6 @@
 #include "codegen/math_dd.h"
 
 // ---- exp and what is made of it
-// ---------------------------------------------------
 static const double kLn2Hi = 0x1.62e42fefa38p-1;  // 42 bits: times n is exact
 static const double kLn2Lo = 0x1.ef35793c7673p-45;
 static const double kExp64[] = {0x1.0000000000005p-1,  0x1.555555555555cp-3,
@@ -113,7 +112,6 @@ V at_math_f64_cosh(const at_math *m, V x) {
 }
 
 // ---- log and what is made of it
-// ------------------------------------------------------
 static const double kLog64[] = {0x1.5555555555593p-1, 0x1.999999997fb31p-2,
                                 0x1.2492494217a61p-2, 0x1.c71c51e7f4c26p-3,
                                 0x1.7466462ce27f7p-3, 0x1.39a0f4fdff286p-3,
@@ -193,7 +191,6 @@ V at_math_f64_atanh(const at_math *m, V x) {
 }
 
 // ---- cube root
-// --------------------------------------------------------------------
 static const double kCbrt64[] = {0x1.0392cd6ba95f6p-1, 0x1.6fb1de4fd03d7p-1,
                                  -0x1.33d3817784d38p-2, 0x1.60a14c7f40ee0p-4,
                                  -0x1.5b77e6b237de1p-7};
@@ -227,7 +224,6 @@ V at_math_f64_cbrt(const at_math *m, V x) {
 }
 
 // ---- power
-// ---------------------------------------------------------------------------
 static const double kPowLog64[] = {0x1.9999999999996p-2, 0x1.2492492493049p-2,
                                    0x1.c71c71c57e001p-3, 0x1.745d18337a5d1p-3,
                                    0x1.3b13626735800p-3, 0x1.1120c17c76719p-3,

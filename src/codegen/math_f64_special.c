@@ -4,7 +4,6 @@
 #include "codegen/math_dd.h"
 
 // ---- erf, erfc
-// ---------------------------------------------------------------------
 static const double kErf64[] = {
     0x1.06eba8214db69p-3,   -0x1.812746b0379e6p-2,  0x1.ce2f21a042b34p-4,
     -0x1.b82ce31284f37p-6,  0x1.565bcd0dbd8fcp-8,   -0x1.c02db3db49229p-11,
@@ -47,7 +46,6 @@ V at_math_f64_erfc(const at_math *m, V x) {
 }
 
 // ---- erf_inv
-// -----------------------------------------------------------------------
 static const double kErfInvSmall64[] = {
     0x1.c5bf892cb514cp-1,   0x1.db29ec2d6b497p-3,   0x1.7a7b53026eb13p-7,
     -0x1.328574e123234p-9,  -0x1.ff846c8378c2ep-14, 0x1.5349e6bcf63ecp-15,
@@ -91,7 +89,6 @@ V at_math_f64_erf_inv(const at_math *m, V x) {
 }
 
 // ---- digamma
-// ---------------------------------------------------------------------------
 // Its terms cancel beside its zeros, so that they are kept in two parts.
 
 static const double kDigamma64[] = {0x1.5555555555549p-4, -0x1.11111110e7e9ep-7,

@@ -25,7 +25,6 @@ V at_math_patch(const at_math *m, V y, V rare, const char *name, V x, V x2) {
 }
 
 // ---- sin, cos, tan
-// -----------------------------------------------------------------
 static const double kSin64[] = {-0x1.5555555555549p-3,  0x1.111111110f861p-7,
                                 -0x1.a01a019c0e4c6p-13, 0x1.71de3574baa43p-19,
                                 -0x1.ae5e63cdc4225p-26, 0x1.5d9246e02bebdp-33};
@@ -108,7 +107,6 @@ V at_math_f64_tan(const at_math *m, V x) {
 }
 
 // ---- asin, acos
-// ----------------------------------------------------------------------
 static const double kAsin64[] = {
     0x1.5555555555578p-3, 0x1.333333332df7ep-4, 0x1.6db6db7226114p-5,
     0x1.f1c71a8dc1103p-6, 0x1.6e8bdfa6ad505p-6, 0x1.1c49e2b70e786p-6,
@@ -146,7 +144,6 @@ V at_math_f64_acos(const at_math *m, V x) {
 }
 
 // ---- atan, atan2
-// -------------------------------------------------------------------
 static const double kAtan64[] = {
     -0x1.5555555555554p-2, 0x1.9999999999652p-3,  -0x1.249249247598dp-3,
     0x1.c71c71b75b392p-4,  -0x1.745d14bba231bp-4, 0x1.3b136e503e051p-4,

@@ -16,7 +16,7 @@
 #include "base/interrupt.h"
 #include "codegen/tier.h"
 
-// ---- LLVM's ways to end the process -----------------------------------------
+// ---- LLVM's ways to end the process
 // Each leaves the guarded call of this thread instead (base/guard.h). On a thread
 // without one, somebody else uses this LLVM: they get what it does by default.
 typedef void (*fatal_handler)(void *user, const char *reason, bool crash);
@@ -81,7 +81,6 @@ static at_status ensure_started(void) {
 }
 
 // ---- one module
-// ------------------------------------------------------------------------
 typedef struct at_maker {
   const at_unit *u;
   at_unit_form form;

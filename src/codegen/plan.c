@@ -191,7 +191,6 @@ at_status at_plan_node(const at_cg_target *t, at_arena *a, const at_node *n,
 }
 
 // ---- what can be generated
-// ------------------------------------------------------------
 static bool plain_type(const at_type *t) {
   return at_type_is_static(t) && t->rank <= AT_CG_MAX_RANK && !t->quant &&
          t->dtype != AT_INVALID && t->dtype != AT_TOKEN;
@@ -236,7 +235,6 @@ static bool has_handler(at_op op) {
 }
 
 // ---- captures: constants are written into the code, others have no way in
-// ------------------------------------------------------------------------------
 static bool is_inside(const at_comp *c, const at_comp *root) {
   while (c && c != root) c = c->owner ? c->owner->parent : NULL;
   return c == root;

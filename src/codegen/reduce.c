@@ -89,7 +89,7 @@ static bool known_empty(LLVMValueRef lo, LLVMValueRef hi) {
 }
 
 // ---- rows
-// ----------------------------------------------------------------------- A
+// A
 // loop over [lo, hi) of the vector digit in steps of `count` vectors.
 static void row_loop(at_walk *w, LLVMValueRef lo, LLVMValueRef hi,
                      uint32_t lanes, uint32_t count) {
@@ -143,7 +143,6 @@ static void nest(at_walk *w, uint32_t d, void (*inner)(at_walk *)) {
 }
 
 // ---- results
-// ----------------------------------------------------------------------
 static const at_pos *kept_pos(at_walk *w) {
   int64_t extent[AT_CG_MAX_RANK];
   at_ix ix[AT_CG_MAX_RANK];
@@ -254,7 +253,6 @@ static void emit_row(at_walk *w) {
 }
 
 // ---- columns
-// -------------------------------------------------------------------------
 static void column_inner(at_walk *w) {
   at_em *e = w->e;
   e->lanes = w->lanes;
@@ -312,7 +310,6 @@ static void emit_columns(at_walk *w, LLVMValueRef lo, LLVMValueRef hi) {
 }
 
 // ---- the kernels
-// -----------------------------------------------------------------------
 // NULL: out of memory, and `e` has failed.
 static at_walk *walk_begin(at_em *e, const at_job *j) {
   at_walk *w = at_new(e->arena, at_walk, 1);

@@ -232,7 +232,6 @@ void at_reducer_finish(at_em *e, const at_reducer *r, at_val *acc) {
 }
 
 // ---- accumulators
-// ---------------------------------------------------------------------
 at_accs at_accs_of(at_em *e, const at_dtype *types, uint32_t count) {
   at_accs a = {.count = count};
   a.type = at_new(e->arena, LLVMTypeRef, count);

@@ -52,7 +52,6 @@ void at_b_task_inside(at_em *e, at_b_task *t) {
 }
 
 // ---- what is handed over
-// --------------------------------------------------------
 enum { MAX_HANDED = 512 };
 
 typedef struct handover {
@@ -147,7 +146,6 @@ bool at_b_task_end(at_em *e, at_b_task *t, LLVMValueRef out[2],
 }
 
 // ---- helpers
-// --------------------------------------------------------------------------
 bool at_b_helper_begin(at_em *e, at_b_helper *h, const char *name) {
   if (LLVMGetNamedFunction(e->module, name)) return false;
   LLVMTypeRef params[2] = {at_b_ptr(e), at_b_ptr(e)};

@@ -16,7 +16,7 @@
 static const char mark[] = "atoll-quick";
 enum { kMark = sizeof mark - 1 };
 
-// ---- What a job takes to compile --------------------------------------------
+// ---- What a job takes to compile
 // The loop and the addresses around what is computed; a function that becomes
 // some thirty instructions; every other op.
 enum { kAround = 32, kFunction = 32, kOp = 1 };
@@ -53,7 +53,7 @@ uint64_t at_tier_load(const at_job *j) {
   return j->quick ? ops : 3 * ops;
 }
 
-// ---- Which are compiled quickly ---------------------------------------------
+// ---- Which are compiled quickly
 static int more_work(const void *a, const void *b) {
   const at_job *x = *(at_job *const *)a, *y = *(at_job *const *)b;
   if (x->work != y->work) return x->work > y->work ? -1 : 1;

@@ -25,7 +25,7 @@ static at_ix scalar_index(at_em *e, at_value v, const at_pos *p, int64_t lo,
 }
 
 // ---- dynamic_update_slice
-// ----------------------------------------------------------- Where element p
+// Where element p
 // of the update (digits: the op's groups) goes in the result.
 at_ix at_update_target(at_em *e, const at_node *n, const at_pos *p) {
   const at_type *t = &n->types[0], *u = at_value_type(n->operands[1]);
@@ -55,7 +55,6 @@ at_ix at_update_target(at_em *e, const at_node *n, const at_pos *p) {
 }
 
 // ---- scatter
-// --------------------------------------------------------------------------
 typedef struct at_scatter {
   at_em *e;
   const at_job *j;
@@ -222,7 +221,6 @@ void at_job_emit_scatter(at_em *e, const at_job *j, LLVMValueRef begin,
 }
 
 // ---- select_and_scatter
-// -----------------------------------------------------------------
 typedef struct at_pick {
   LLVMTypeRef index_type;
   LLVMValueRef best;  // slot: place in the operand, -1: none yet
@@ -348,7 +346,6 @@ void at_job_emit_select_scatter(at_em *e, const at_job *j, LLVMValueRef begin,
 }
 
 // ---- scan
-// -----------------------------------------------------------------------------------
 // Digits: before, along, after the dimension; columns [lo, hi) of the last.
 static void scan_columns(at_em *e, const at_job *j, at_ix outer,
                          LLVMValueRef lo, LLVMValueRef hi, uint32_t lanes) {

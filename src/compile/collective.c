@@ -24,7 +24,7 @@ static at_status bad(const at_node *n, const char *why, int64_t x) {
 }
 
 // ---- Groups
-// ------------------------------------------------------------------ How the
+// How the
 // ids of a group name devices.
 typedef enum group_kind {
   CROSS_REPLICA,                // replicas, once for each partition
@@ -191,7 +191,6 @@ static at_status make_groups(const at_node *n, at_arena *a, grouping *g) {
 }
 
 // ---- Which bytes go where
-// -------------------------------------------------------
 static uint64_t product(const at_type *t, uint32_t begin, uint32_t end) {
   uint64_t n = 1;
   for (uint32_t i = begin; i < end; i++) n *= (uint64_t)t->dims[i];
@@ -279,7 +278,6 @@ static at_status ragged(const at_node *n, at_x_exchange *x) {
 }
 
 // ---- Reductions
-// ---------------------------------------------------------------
 // One kernel of (left, right, result).
 static bool takes_three(const at_cg_plan *p) {
   if (p->num_launches != 1 || p->scratch_bytes || p->launches[0].num_args != 3)
@@ -371,7 +369,6 @@ static at_status exchange(const at_node *n, uint32_t i, const grouping *g,
 }
 
 // ---- The step
-// ------------------------------------------------------------------
 static const struct {
   at_op op;
   at_collective_kind kind;

@@ -52,7 +52,7 @@ typedef struct job {
   const at_tiles_plan *tiles;  // NULL: the target is no machine of tiles
 } job;
 
-// ---- Dumps ---------------------------------------------------------------------
+// ---- Dumps
 static void write_dump(job *j, const char *stage, at_str text) {
   char path[4096];
   int n = snprintf(path, sizeof path, "%s/%s.%02d.%s", j->dump_dir, j->dump_prefix,
@@ -75,7 +75,7 @@ static void dump_module(void *user, const char *pass, const at_module *m) {
   at_strbuf_free(&b);
 }
 
-// ---- Front ---------------------------------------------------------------------
+// ---- Front
 static at_status check_request(const job *j) {
   int64_t replicas = j->module->num_replicas, partitions = j->module->num_partitions;
   int64_t devices;
@@ -201,7 +201,7 @@ static at_status optimise(job *j) {
   return j->verify ? at_verify(j->module, "schedule") : AT_OK;
 }
 
-// ---- Machines of tiles -------------------------------------------------------------
+// ---- Machines of tiles
 // The program once more, as it came: its layout on the tiles, cycles and memory.
 static at_status lay_on_tiles(job *j) {
   at_tiles_machine machine;
@@ -231,7 +231,7 @@ static at_status lay_on_tiles(job *j) {
   return AT_OK;
 }
 
-// ---- Back --------------------------------------------------------------------------
+// ---- Back
 static bool can_alias(void *user, const at_node *n, uint32_t result, uint32_t operand) {
   return at_steps_can_alias(user, n, result, operand);
 }
@@ -359,7 +359,7 @@ static at_status write_executable(job *j, at_bytes *out) {
   return at_writer_finish(&w, &h, out);
 }
 
-// ---- Facade ------------------------------------------------------------------------
+// ---- Facade
 // What the options mean for the program. Which devices run it does not count.
 static void add_request(const job *j, at_digest *d) {
   const at_compile_request *r = &j->request;

@@ -27,7 +27,6 @@ bool at_core_can_alias(const at_node *n, uint32_t result, uint32_t operand) {
 }
 
 // ---- What the body does with its arguments
-// ------------------------------------
 typedef struct uses {
   at_map args;  // at_mvalue * -> argument index + 1
   bool *stored, *dense;
@@ -161,7 +160,6 @@ at_status at_core_only_reads(const at_mosaic_program *p, uint32_t arg,
 }
 
 // ---- Arguments
-// ---------------------------------------------------------------------
 static at_status put_dims(const at_mosaic_kernel *k, at_dims d,
                           const char *what, int64_t *out) {
   if (d.rank > AT_CORE_MAX_RANK)
@@ -258,7 +256,6 @@ static at_status describe_window(const at_mosaic_kernel *k,
 }
 
 // ---- Places
-// ---------------------------------------------------------------------
 static at_status append_location(at_emit_steps *e, const at_mloc *loc,
                                  const char *op, uint32_t *out) {
   at_place_text t;
@@ -333,7 +330,6 @@ static at_status add_refs(at_emit_steps *e, const at_mosaic_kernel *k,
 }
 
 // ---- Programs
-// --------------------------------------------------------------------------
 static uint32_t semantics_of(at_mosaic_dim d) {
   switch (d) {
     case AT_MDIM_PARALLEL:
@@ -480,7 +476,6 @@ at_status at_core_push(at_emit_steps *e, const at_node *n, at_xstep *s) {
 }
 
 // ---- What clients are shown
-// ------------------------------------------------------------------------
 static at_status tell_memory(at_node *n, const at_mosaic_chip *chip,
                              at_arena *a) {
   at_mosaic_kernel *k;
@@ -519,7 +514,6 @@ at_status at_core_tell_memory(at_module *m, at_arena *a) {
 }
 
 // ---- After the code
-// ------------------------------------------------------------------------
 static at_status add_location(at_emit_steps *e, const at_mloc *loc,
                               const char *op, at_xcore *x) {
   uint32_t at;

@@ -24,7 +24,6 @@ at_status at_on_tiles_plan(const at_tiles_machine *machine, at_module *m,
 }
 
 // ---- Values from the tiles
-// ---------------------------------------------------
 bool at_on_tiles_runs(void) {
   at_tiles_machine m;
   return at_on_tiles(at_config_text(AT_CONFIG_TARGET), &m) &&

@@ -31,7 +31,7 @@ static double bytes_ns(const at_node *n) {
   return b / 8.0;  // 8 GB/s of one thread
 }
 
-// ---- Dot -----------------------------------------------------------------------
+// ---- Dot
 static bool has(at_dims d, int64_t x) {
   for (uint32_t i = 0; i < d.rank; i++)
     if (d.ptr[i] == x) return true;
@@ -97,7 +97,7 @@ static at_status choose_dot(const at_node *n, at_arena *a, at_rt_choice *out) {
   return finish(out, a, AT_RT_GEMM, &p, sizeof p, n, flops / 50.0 + 200);
 }
 
-// ---- Convolution ---------------------------------------------------------------
+// ---- Convolution
 static void window_or(at_dims d, uint32_t rank, int64_t absent, int64_t *to) {
   for (uint32_t i = 0; i < rank; i++) to[i] = i < d.rank ? d.ptr[i] : absent;
 }
@@ -152,7 +152,7 @@ static at_status choose_conv(const at_node *n, at_arena *a, at_rt_choice *out) {
   return finish(out, a, AT_RT_CONV, &p, sizeof p, n, flops / 30.0 + 500);
 }
 
-// ---- Movement --------------------------------------------------------------------
+// ---- Movement
 static at_status choose_transpose(const at_node *n, at_arena *a, at_rt_choice *out) {
   const at_type *ti = operand_type(n, 0), *to = &n->types[0];
   if (to->rank > AT_K_MAX_RANK) return AT_OK;
@@ -192,7 +192,7 @@ static void split_at(const at_type *t, int64_t d, int64_t *outer, int64_t *size,
   *size = t->rank ? t->dims[d] : 1;
 }
 
-// ---- Sort, top-k, scan -----------------------------------------------------------
+// ---- Sort, top-k, scan
 static at_status choose_sort(const at_node *n, at_arena *a, at_rt_choice *out) {
   at_k_sort_params p = {.num_operands = n->num_operands,
                         .stable = at_node_bool(n, AT_ATTR_IS_STABLE)};
@@ -287,7 +287,7 @@ static at_status choose_scan(const at_node *n, at_arena *a, at_rt_choice *out) {
   return AT_OK;
 }
 
-// ---- FFT, random bits ---------------------------------------------------------------
+// ---- FFT, random bits
 static at_status choose_fft(const at_node *n, at_arena *a, at_rt_choice *out) {
   at_dims len = at_node_ints(n, AT_ATTR_FFT_LENGTH);
   at_k_fft_params p = {.type = (uint32_t)at_node_int(n, AT_ATTR_FFT_TYPE, 0),
@@ -327,7 +327,7 @@ static at_status choose_rng(const at_node *n, at_arena *a, at_rt_choice *out) {
   return AT_OK;
 }
 
-// ---- Linear algebra -----------------------------------------------------------------
+// ---- Linear algebra
 static void matrix_dims(const at_type *t, at_k_linalg_params *p) {
   p->batch = 1;
   for (uint32_t i = 0; i + 2 < t->rank; i++) p->batch *= t->dims[i];
@@ -407,7 +407,7 @@ static at_status choose_custom(const at_node *n, at_arena *a, at_rt_choice *out)
   return AT_OK;
 }
 
-// ---- Table -------------------------------------------------------------------------
+// ---- Table
 static const struct { at_op op; choose_fn choose; } rows[] = {
     {AT_OP_DOT_GENERAL, choose_dot},
     {AT_OP_CONVOLUTION, choose_conv},

@@ -59,7 +59,6 @@ static bool take_int(reader *r, int64_t *out) {
 }
 
 // ---- Meshes
-// ------------------------------------------------------------------
 // ["x"=4, "y"=2], device_ids=[...]>
 static bool read_mesh(reader *r) {
   if (!take(r, "[")) return false;
@@ -106,7 +105,6 @@ static bool read_mesh_or_name(reader *r, const char *meshes) {
 }
 
 // ---- Dimensions
-// ----------------------------------------------------------------
 static bool cut(axis *a, int64_t before) {
   if (before < 1 || a->size % before) return false;
   for (uint32_t i = 0; i < a->num_cuts; i++)
@@ -151,7 +149,6 @@ static bool read_dims(reader *r) {
 }
 
 // ---- HLO's form
-// ----------------------------------------------------------------
 typedef struct tiling {
   int64_t factors[kFactors];  // of the mesh, major to minor
   int64_t dim_of[kFactors];   // of the value; -1: replicated

@@ -39,7 +39,6 @@ bool at_sparse_can_alias(const at_node *n, uint32_t result, uint32_t operand) {
 }
 
 // ---- The optimizer
-// ------------------------------------------------------------
 // The optimised module of one row, turned into launches.
 typedef struct program {
   at_emit_steps *e;
@@ -256,7 +255,6 @@ static at_status compile_optimizer(program *p, const at_sc_call *call) {
 }
 
 // ---- The step
-// -----------------------------------------------------------------
 // All devices together, or each alone.
 static void write_groups(uint8_t *at, uint32_t devices, bool alone) {
   uint32_t *t = (uint32_t *)at;
@@ -304,7 +302,6 @@ static at_status write_params(at_emit_steps *e, const program *p, at_xstep *s) {
 }
 
 // ---- Flags and limits
-// ----------------------------------------------------------
 at_status at_sparse_flags(const at_str *options, uint32_t count,
                           at_spinput_flags *out) {
   AT_TRY(at_spinput_flags_of_process(out));

@@ -5,7 +5,7 @@
 
 #include "sparsecore/sparsecore.h"
 
-// ---- Types and values ------------------------------------------------------
+// ---- Types and values
 static void print_type(at_strbuf *b, const at_type *t) {
   if (t->dtype == AT_TOKEN) {
     at_strbuf_addz(b, "!stablehlo.token");
@@ -56,7 +56,7 @@ static void print_string(at_strbuf *b, at_str s) {
   at_strbuf_addc(b, '"');
 }
 
-// ---- Constants -------------------------------------------------------------
+// ---- Constants
 static void print_element(at_strbuf *b, at_dtype t, const uint8_t *p) {
   if (t == AT_PRED)
     at_strbuf_addz(b, *p ? "true" : "false");
@@ -101,7 +101,7 @@ static void print_literal(at_strbuf *b, const at_literal *l) {
   print_type(b, &l->type);
 }
 
-// ---- Attributes ------------------------------------------------------------
+// ---- Attributes
 static void print_ints(at_strbuf *b, at_dims v) {
   at_strbuf_addc(b, '[');
   for (uint32_t i = 0; i < v.rank; i++)
@@ -387,7 +387,7 @@ static bool is_left_out(const at_node *n, const at_attr *a) {
 }
 
 // ---- Quantised tables
-// ------------------------------------------------------- A lookup that
+// A lookup that
 // quantises what it reads calls a function that says how.
 static const at_type *quantised_table(const at_node *n, at_sc_config *config) {
   at_sc_kind k = n->op == AT_OP_CUSTOM_CALL ? at_sc_kind_of(n) : AT_SC_NONE;
@@ -461,7 +461,7 @@ static void print_attrs(at_strbuf *b, const at_node *n) {
   if (!first) at_strbuf_addc(b, '}');
 }
 
-// ---- Ops -------------------------------------------------------------------
+// ---- Ops
 static at_status print_comp(at_strbuf *b, const at_comp *c, const char *end);
 
 // Ops of the table that only CHLO has, and those that neither has.

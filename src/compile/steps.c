@@ -19,7 +19,7 @@ static bool is_silent(const at_node *n) {
   }
 }
 
-// ---- Choosing ------------------------------------------------------------------
+// ---- Choosing
 static at_status refuse(const at_node *n, const char *why) {
   at_strbuf b = {0};
   at_node_describe(&b, n);
@@ -71,7 +71,7 @@ bool at_steps_can_alias(const at_map *choices, const at_node *n, uint32_t result
          at_cg_can_alias(n, result, operand);
 }
 
-// ---- Constants -----------------------------------------------------------------
+// ---- Constants
 static bool reads(const at_node *n, at_value v) {
   for (uint32_t i = 0; i < n->num_operands; i++)
     if (at_value_eq(n->operands[i], v)) return true;
@@ -128,7 +128,7 @@ static at_status place_constants(at_emit_steps *e, const at_comp *c, at_xslot *s
   return AT_OK;
 }
 
-// ---- Steps -------------------------------------------------------------------------
+// ---- Steps
 static at_status describe(at_emit_steps *e, const at_node *n, at_xstep *s) {
   const at_loc *l = at_loc_source(n->loc);
   if (n->loc && n->loc->name)

@@ -11,7 +11,6 @@
 #include "machine/machine.h"
 
 // ---- Where a figure comes from
-// ------------------------------------------------
 typedef enum at_cost_source {
   AT_COST_FREE,            // no work: parameters, tuples, bitcasts
   AT_COST_FROM_ATTRIBUTE,  // a latency that the program gives with the op
@@ -37,7 +36,7 @@ typedef struct at_cost_time {
 } at_cost_time;
 
 // ---- Interpolation over measured points
-// ------------------------------------------- How values between measured
+// How values between measured
 // points are found.
 //   seed   weighted average over the corners of the grid cell (XLA's
 //   documentation) xla    what XLA's code does: collectives snap to the nearest
@@ -80,7 +79,6 @@ double at_points_weighted(const at_points *p, const int64_t *query);
 double at_points_loglog(const at_points *p, const int64_t *query);
 
 // ---- Performance tables
-// -----------------------------------------------------------
 typedef enum at_collective_op {
   AT_ALL_REDUCE,
   AT_ALL_GATHER,
@@ -206,7 +204,7 @@ at_status at_perf_evaluate(const at_perf_table *const *tables, size_t count,
                            at_perf_error **out, size_t *num);
 
 // ---- Network
-// ---------------------------------------------------------------------- The
+// The
 // S-curve's figures, SI units. Times of XLA's option string are microseconds,
 // its nic_speed_gbps gigabytes per second per GPU.
 typedef struct at_network {
@@ -256,7 +254,7 @@ bool at_cost_profiled(const at_cost_profile *p, const at_node *n,
                       double *seconds);
 
 // ---- Targets
-// ------------------------------------------------------------------------ A
+// A
 // machine in a topology, with the tables and options to be used.
 typedef struct at_target {
   const at_machine *machine;

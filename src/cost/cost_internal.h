@@ -39,7 +39,7 @@ static inline int64_t at_perf_bytes_of_elements(const at_collective *key,
 }
 
 // ---- Smoothed curves of time over size
-// ------------------------------------------- A measured series as a function
+// A measured series as a function
 // of bytes: never falling, close to the points, and continued past the last
 // one. Sizes ascending, rates > 0.
 typedef struct at_curve {
@@ -61,7 +61,6 @@ at_status at_curve_make(const at_point *points, size_t count, at_arena *a,
 double at_curve_seconds(const at_curve *c, double bytes);
 
 // ---- Parts of at_cost_collective
-// ----------------------------------------------------
 at_status at_torus_collective(const at_target *t, const at_collective *c,
                               double *seconds);
 // A COPY with a memory_space; free where nothing moves.

@@ -47,7 +47,6 @@ static at_perf_error summary(experiment *x) {
 }
 
 // ---- Collectives
-// --------------------------------------------------------------------
 typedef bool (*keep_fn)(const at_perf_series *s, const at_point *p,
                         int64_t size);
 
@@ -137,7 +136,6 @@ static at_status past_the_edge(experiment *x, const at_perf_table *t) {
 }
 
 // ---- Products
-// -----------------------------------------------------------------------
 static at_status gemm_plane(experiment *x, const at_perf_table *t,
                             const at_perf_series *s, int dim, int64_t size) {
   at_perf_series less = *s;

@@ -63,7 +63,6 @@ static double bytes_of(const at_type *t) {
 }
 
 // ---- Arithmetic
-// ---------------------------------------------------------------------
 static double body_cycles(const at_gpu *g, const at_comp *c) {
   double sum = 0;
   AT_FOR_NODES(n, c)
@@ -124,7 +123,6 @@ static double op_flops(const at_gpu *g, const at_node *n) {
 }
 
 // ---- Reads
-// --------------------------------------------------------------------------
 // How often each element of operand i is read while the whole result is made.
 static double operand_use(const at_node *n, uint32_t i) {
   double in = elements(at_value_type(n->operands[i]));
@@ -240,7 +238,6 @@ static void add_read(const at_gpu *g, const at_type *t, double use,
 }
 
 // ---- Kernels
-// ------------------------------------------------------------------------
 double at_gpu_compute(const at_gpu *g, double flops, double blocks,
                       double threads) {
   // XLA rounds the rate down to whole operations per nanosecond.

@@ -24,7 +24,6 @@ static const char *const figures[AT_HOST_RATES] = {
 const char *at_host_rate_figure(at_host_rate r) { return figures[r]; }
 
 // ---- Reading
-// ---------------------------------------------------------------------
 static at_status bad(const char *figure, const char *why) {
   return AT_FAIL(AT_INVALID_ARGUMENT,
                  "%s: %s\nhint: atoll doctor --measure writes it", figure, why);
@@ -172,7 +171,6 @@ double at_host_seconds(const at_host *h, at_host_rate r, double size) {
 }
 
 // ---- Arithmetic: seconds of one core
-// -------------------------------------------------------
 typedef struct bill {
   const at_host *h;
   double seconds;
@@ -342,7 +340,6 @@ static double scalar_ops(const at_comp *c) {
 }
 
 // ---- Memory
-// --------------------------------------------------------------------------
 typedef struct traffic {
   const at_host *h;
   at_host_memory memory;
@@ -449,7 +446,6 @@ static void move(traffic *m, const at_node *n) {
 }
 
 // ---- Products
-// -------------------------------------------------------------------------
 // Rates of products with one short side, next to one of 256.
 static double short_side(const at_host *h, at_host_rate r, int64_t size) {
   double full = at_host_seconds(h, r, 256);
@@ -480,7 +476,6 @@ at_status at_host_gemm(const at_target *t, const at_gemm *g,
 }
 
 // ---- Kernels of the runtime: seconds of all cores, memory included
-// ----------------------------
 static double sort_seconds(const at_host *h, const at_node *n) {
   const at_type *t = &n->types[0];
   int64_t d = at_node_int(n, AT_ATTR_DIMENSION, -1);
@@ -583,7 +578,6 @@ static bool runtime_kernel(const at_host *h, const at_node *n, double *out) {
 }
 
 // ---- One step
-// -------------------------------------------------------------------------
 static at_status product_step(const at_target *t, const at_gemm *g,
                               const traffic *m, at_host_time *out) {
   at_cost_time c;

@@ -179,7 +179,6 @@ double at_points_weighted(const at_points *p, const int64_t *query) {
 }
 
 // ---- log-log
-// --------------------------------------------------------------------
 typedef struct loglog {
   const at_points *p;
   int64_t query[AT_POINT_DIMS];

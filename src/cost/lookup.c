@@ -83,7 +83,6 @@ static void index_points(at_perf *p, at_point *list, size_t n, uint32_t dims,
 }
 
 // ---- GEMM
-// ---------------------------------------------------------------------------
 // No product is slower than a larger one: the lower envelope of times over the
 // grid. `list` is sorted; quadratic in the points of one type, once per table.
 static void envelope(at_point *list, size_t n) {
@@ -242,7 +241,6 @@ at_status at_perf_gemm(const at_perf *p, const at_gemm *g, at_cost_time *out) {
 }
 
 // ---- Collectives
-// ---------------------------------------------------------------------
 static at_status prepare_collectives(at_perf *p, const at_perf_table *t,
                                      at_arena *a) {
   for (size_t i = 0; i < t->count; i++) {
@@ -465,7 +463,6 @@ at_status at_perf_collective(const at_perf *p, const at_collective *c,
 }
 
 // ---- Saturation
-// -----------------------------------------------------------------------
 void at_perf_warn(const at_perf_table *t, at_strbuf *out) {
   for (size_t i = 0; i < t->count; i++) {
     const at_perf_series *s = &t->series[i];

@@ -27,7 +27,6 @@ void at_network_of(const at_machine *m, at_network *out) {
 }
 
 // ---- Formulas
-// -----------------------------------------------------------------------
 static double transfer(const at_network *net, int64_t bytes) {
   return (double)bytes / net->nic * (1 + HEADER_OVERHEAD);
 }
@@ -109,7 +108,6 @@ at_status at_network_direct(const at_network *net, int64_t bytes,
 }
 
 // ---- Options
-// ------------------------------------------------------------------------
 static bool parse_number(at_str text, double *out) {
   char copy[64], *end;
   if (!text.len || text.len >= sizeof copy) return false;

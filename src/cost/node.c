@@ -16,7 +16,6 @@
 enum { kLow = 1, kForeign = 1000 };
 
 // ---- Collectives
-// ----------------------------------------------------------------------
 at_status at_cost_collective(const at_target *t, const at_collective *c,
                              at_cost_time *out) {
   uint32_t members = c->op == AT_PERMUTE ? c->num_pairs : c->groups.size;
@@ -50,7 +49,6 @@ at_status at_cost_collective(const at_target *t, const at_collective *c,
 }
 
 // ---- Products
-// -------------------------------------------------------------------------
 static double peak(const at_target *t, at_dtype type) {
   static const struct {
     at_dtype type;
@@ -152,7 +150,6 @@ at_status at_cost_gemm(const at_target *t, const at_gemm *g,
 }
 
 // ---- Nodes
-// ----------------------------------------------------------------------------
 static const at_node *product_in(const at_node *n) {
   if (n->op == AT_OP_DOT_GENERAL) return n;
   if (n->op != AT_OP_FUSION || !n->num_regions) return NULL;

@@ -44,7 +44,6 @@ bool at_groups_eq(const at_groups *a, const at_groups *b) {
 }
 
 // ---- Reading
-// ----------------------------------------------------------------------
 typedef struct reader {
   at_arena *arena;
   at_str rest;  // of the current line
@@ -320,7 +319,6 @@ at_status at_perf_read(at_bytes bytes, at_arena *a, at_perf_table **out,
 }
 
 // ---- Writing
-// ----------------------------------------------------------------------
 static void write_key(const at_perf_series *s, at_strbuf *out) {
   if (s->is_gemm) {
     at_strbuf_addf(out, "gemm %s %s %s\n", at_dtype_of(s->lhs)->text,

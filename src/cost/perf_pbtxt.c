@@ -356,7 +356,6 @@ at_status at_perf_read_pbtxt(at_bytes text, double clock_hz, at_arena *a,
 }
 
 // ---- Writing
-// ----------------------------------------------------------------------
 static void write_devices(const at_collective *key, at_strbuf *out) {
   const at_groups *g = &key->groups;
   if (key->op == AT_PERMUTE) {

@@ -56,7 +56,6 @@ static place place_of(const at_target *t, uint32_t device) {
 }
 
 // ---- Groups as boxes
-// --------------------------------------------------------------
 enum { kMostOnAxis = 4096 };
 typedef struct marks {
   uint64_t bits[kMostOnAxis / 64];
@@ -114,7 +113,6 @@ static at_status box_of(const at_target *t, const fabric *f, const at_groups *g,
 }
 
 // ---- Inside a slice
-// ---------------------------------------------------------------
 static double link_rate(const at_target *t, const fabric *f, const box *b) {
   // Cores of a chip that are in other groups take their share of its links.
   return f->link * b->cores / t->devices_per_chip;
@@ -153,7 +151,6 @@ static double all_to_all_seconds(const at_target *t, const fabric *f,
 }
 
 // ---- Between slices
-// ---------------------------------------------------------------
 static double dcn_seconds(const at_target *t, const fabric *f, const box *b,
                           double share) {
   double nic = f->dcn / t->devices_per_chip, others = b->slices - 1;
@@ -177,7 +174,6 @@ static double grouped_seconds(const at_target *t, const fabric *f, const box *b,
 }
 
 // ---- Permutes
-// ---------------------------------------------------------------------
 typedef struct router {
   const at_target *t;
   const fabric *f;

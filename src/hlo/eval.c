@@ -29,7 +29,7 @@ const at_literal *at_env_get(const at_env *env, at_value v) {
   return NULL;
 }
 
-// ---- Elementwise -----------------------------------------------------------
+// ---- Elementwise
 
 static at_status eval_elementwise(const at_eval_args *e) {
   const at_node *n = e->n;
@@ -49,7 +49,7 @@ static at_status eval_elementwise(const at_eval_args *e) {
   return AT_OK;
 }
 
-// ---- Leaves ----------------------------------------------------------------
+// ---- Leaves
 
 static at_status eval_token(const at_eval_args *e) {
   uint8_t *data;
@@ -68,7 +68,7 @@ static at_status eval_forward(const at_eval_args *e) {
   return AT_OK;
 }
 
-// ---- Control flow ----------------------------------------------------------
+// ---- Control flow
 
 static at_status eval_if(const at_eval_args *e) {
   bool taken = at_literal_int(e->in[0], 0) != 0;
@@ -158,7 +158,7 @@ static at_status eval_fusion(const at_eval_args *e) {
   return at_eval_comp(e->cx, e->env, e->n->regions[0], e->in, e->out);
 }
 
-// ---- Dispatch --------------------------------------------------------------
+// ---- Dispatch
 
 static at_status dispatch(const at_eval_args *e) {
   switch (e->n->op) {

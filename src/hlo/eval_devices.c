@@ -42,7 +42,7 @@ static void leave(struct at_gang *g) {
   pthread_mutex_unlock(&g->lock);
 }
 
-// ---- Groups ----------------------------------------------------------------
+// ---- Groups
 // Members of this device's group, in order; count 0: it is in none.
 typedef struct members {
   int64_t *ids;
@@ -113,7 +113,7 @@ static const at_literal *shown(const at_eval_args *e, int64_t device,
   return e->cx->gang->operands[device][i];
 }
 
-// ---- Exchanges -------------------------------------------------------------
+// ---- Exchanges
 // Copies `from`, a block of `count` indices of dimension d of `src` beginning
 // at s0, to index d0 of the same dimension of `dst`.
 static void copy_block(const at_literal *src, int64_t s0, const at_type *dt,
@@ -333,7 +333,7 @@ at_status at_eval_gang_collective(const at_eval_args *e) {
   return meet(g);
 }
 
-// ---- Devices ---------------------------------------------------------------
+// ---- Devices
 typedef struct device {
   struct at_gang *gang;
   int64_t id;

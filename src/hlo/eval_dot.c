@@ -91,7 +91,7 @@ static at_status open_pair(const at_eval_args *e, at_arena *a, numbers *l,
   return AT_OK;
 }
 
-// ---- Dot -------------------------------------------------------------------
+// ---- Dot
 
 // Offsets of every index over `dims` of a value of type t, in row-major order
 // of the list.
@@ -192,7 +192,7 @@ static at_status with_scratch(const at_eval_args *e,
 
 AT_EVAL(dot) { return with_scratch(e, dot_all); }
 
-// ---- Ragged dot ------------------------------------------------------------
+// ---- Ragged dot
 
 // The group that each position of the ragged dimension belongs to, -1 past the
 // end. The sizes may themselves be batched; `row` selects.
@@ -284,7 +284,7 @@ static at_status ragged_all(const at_eval_args *e, at_arena *a) {
 
 AT_EVAL(ragged_dot) { return with_scratch(e, ragged_all); }
 
-// ---- Convolution -----------------------------------------------------------
+// ---- Convolution
 
 typedef struct conv {
   const at_conv_dims *c;

@@ -14,7 +14,7 @@ static at_status lacks(const at_node *n) {
                  at_dtype_of(operand_dtype(n, 0))->text);
 }
 
-// ---- Conversion ------------------------------------------------------------
+// ---- Conversion
 
 // An integer as the double that rounds to the same narrow float as it would
 // itself: bits that a double has no room for are folded into its last bit
@@ -81,7 +81,7 @@ void at_eval_convert(at_dtype from, const void *in, at_dtype to, void *out) {
   }
 }
 
-// ---- Integers --------------------------------------------------------------
+// ---- Integers
 
 static int64_t int_divide(int64_t a, int64_t b, bool is_unsigned) {
   if (b == 0) return -1;
@@ -207,7 +207,7 @@ static at_status eval_int_binary(const at_node *n, at_dtype t, int64_t a,
   }
 }
 
-// ---- Floats ----------------------------------------------------------------
+// ---- Floats
 
 int64_t at_eval_order(at_dtype t, const void *p) {
   uint64_t u;
@@ -346,7 +346,7 @@ static at_status eval_float_binary(const at_node *n, double a, double b,
   }
 }
 
-// ---- Complex ---------------------------------------------------------------
+// ---- Complex
 
 static bool complex_less(double complex a, double complex b) {
   return creal(a) < creal(b) || (creal(a) == creal(b) && cimag(a) < cimag(b));
@@ -414,7 +414,7 @@ static at_status eval_complex_binary(const at_node *n, double complex a,
   return AT_OK;
 }
 
-// ---- Dispatch --------------------------------------------------------------
+// ---- Dispatch
 
 static bool ordered(int64_t direction, int order, bool unordered) {
   switch (direction) {

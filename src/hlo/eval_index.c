@@ -124,7 +124,7 @@ AT_EVAL(gather) {
                              &e->n->types[0]);
 }
 
-// ---- Scatter ---------------------------------------------------------------
+// ---- Scatter
 
 // Where update element `at` (an index into the updates) goes in the inputs;
 // false: nowhere. A window that is not all inside is skipped whole, as XLA does
@@ -226,7 +226,7 @@ AT_EVAL(scatter) {
   return st;
 }
 
-// ---- Select and scatter ----------------------------------------------------
+// ---- Select and scatter
 
 typedef struct window {
   const int64_t *size, *stride, *pad;

@@ -61,7 +61,7 @@ static int64_t batches_of(const at_type *t) {
   return at_product(t->dims, t->rank - 2);
 }
 
-// ---- Cholesky --------------------------------------------------------------
+// ---- Cholesky
 
 // Lower factor of the Hermitian matrix in a's lower triangle; NaN everywhere
 // when the matrix is not positive definite.
@@ -112,7 +112,7 @@ AT_EVAL(cholesky) {
   return AT_OK;
 }
 
-// ---- Triangular solve ------------------------------------------------------
+// ---- Triangular solve
 
 typedef struct triangle {
   const matrix *a;
@@ -184,7 +184,7 @@ AT_EVAL(triangular_solve) {
   return AT_OK;
 }
 
-// ---- Custom calls ----------------------------------------------------------
+// ---- Custom calls
 
 typedef struct call {
   const at_node *n;
@@ -395,7 +395,7 @@ static at_status call_eigh(call *c) {
   return AT_OK;
 }
 
-// ---- Top-k calls -----------------------------------------------------------
+// ---- Top-k calls
 
 // Exact top-k along dimension `d` of operand 0; operand 1 (when `indexed`) are
 // the indices to carry along. `smallest`: the least come first.

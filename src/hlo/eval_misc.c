@@ -3,7 +3,7 @@
 
 #include "hlo/eval_internal.h"
 
-// ---- Batch normalisation ---------------------------------------------------
+// ---- Batch normalisation
 
 // Calls visit(position, feature) for every element, in row-major order.
 typedef struct norm {
@@ -110,7 +110,7 @@ AT_EVAL(batch_norm) {
   return norm_training(&n, data);
 }
 
-// ---- Random bits -----------------------------------------------------------
+// ---- Random bits
 
 static uint32_t rotate(uint32_t v, int by) { return v << by | v >> (32 - by); }
 
@@ -300,7 +300,7 @@ AT_EVAL(rng) {
   return AT_OK;
 }
 
-// ---- Collectives -----------------------------------------------------------
+// ---- Collectives
 
 // The number of devices that take part with this one.
 static int64_t group_size(const at_eval_args *e) {

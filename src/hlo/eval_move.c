@@ -220,7 +220,7 @@ static at_status iota_along(const at_eval_args *e, const at_type *t) {
 
 AT_EVAL(iota) { return iota_along(e, &e->n->types[0]); }
 
-// ---- Shapes among the operands ---------------------------------------------
+// ---- Shapes among the operands
 
 // A list of integers given as an operand.
 static at_status read_ints(const at_eval_args *e, uint32_t operand,

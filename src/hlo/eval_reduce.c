@@ -110,7 +110,7 @@ static void finish(reducer *r, int64_t to) {
     at_put(r->e->n->types[i].dtype, r->data[i], to, r->acc + 16 * (size_t)i);
 }
 
-// ---- Reduce ----------------------------------------------------------------
+// ---- Reduce
 
 // Positions of the reduced elements relative to the first, in row-major order.
 typedef struct strided {
@@ -164,7 +164,7 @@ static at_status with_reducer(const at_eval_args *e,
 
 AT_EVAL(reduce) { return with_reducer(e, reduce_all); }
 
-// ---- Reduce window ---------------------------------------------------------
+// ---- Reduce window
 
 static at_status window_all(reducer *r) {
   const at_eval_args *e = r->e;
@@ -201,7 +201,7 @@ static at_status window_all(reducer *r) {
 
 AT_EVAL(reduce_window) { return with_reducer(e, window_all); }
 
-// ---- Scan ------------------------------------------------------------------
+// ---- Scan
 
 static at_status scan_all(reducer *r) {
   const at_type *a = &r->e->in[0]->type;
@@ -225,7 +225,7 @@ static at_status scan_all(reducer *r) {
 
 AT_EVAL(scan) { return with_reducer(e, scan_all); }
 
-// ---- Map -------------------------------------------------------------------
+// ---- Map
 
 static at_status map_all(const at_eval_args *e, at_body *body, uint8_t *data) {
   const at_type *t = &e->n->types[0];
@@ -251,7 +251,7 @@ AT_EVAL(map) {
   return st;
 }
 
-// ---- Sort ------------------------------------------------------------------
+// ---- Sort
 
 typedef struct sorter {
   const at_eval_args *e;
@@ -326,7 +326,7 @@ AT_EVAL(sort) {
   return st;
 }
 
-// ---- Top-k -----------------------------------------------------------------
+// ---- Top-k
 
 // Whether element b beats element a. Floats go by total order, as XLA's do: NaN
 // with a sign is the least, without one the largest.

@@ -19,7 +19,7 @@
 #include "base/status.h"
 #include "base/strbuf.h"
 
-// ---- Ops -------------------------------------------------------------------
+// ---- Ops
 typedef enum at_op {
 #define AT_HLO_OP(Id, ...) AT_OP_##Id,
 #include "hlo/ops.def"
@@ -99,7 +99,7 @@ typedef enum at_fusion_kind {
 const char *at_enum_text(at_attr_id id, int64_t value);  // NULL: no such value
 bool at_enum_parse(at_attr_id id, at_str text, int64_t *out);
 
-// ---- Types and literals ----------------------------------------------------
+// ---- Types and literals
 #define AT_DYN INT64_MIN  // a dimension that is not known
 
 typedef struct at_type {
@@ -145,7 +145,7 @@ uint64_t at_literal_uint(const at_literal *l, int64_t i);
 double at_literal_float(const at_literal *l, int64_t i);
 const void *at_literal_at(const at_literal *l, int64_t i);
 
-// ---- Locations -------------------------------------------------------------
+// ---- Locations
 typedef struct at_loc {
   const char *name;       // JAX's op name ("jit(f)/jit(main)/add"), may be NULL
   const char *file;       // may be NULL
@@ -159,7 +159,7 @@ const at_loc *at_loc_source(const at_loc *loc);
 // "file:line:col (name)" or "unknown".
 void at_loc_print(at_strbuf *b, const at_loc *loc);
 
-// ---- Graph -----------------------------------------------------------------
+// ---- Graph
 typedef struct at_value {
   at_node *node;
   uint32_t index;  // which result
@@ -257,7 +257,7 @@ at_status at_module_keep(at_module *m, at_comp *f);
 // a program in refuses more, and passes walk regions by recursion.
 enum { AT_MOST_NESTED = 128 };
 
-// ---- Building --------------------------------------------------------------
+// ---- Building
 // A node description; result types are inferred unless `types` is given.
 typedef struct at_node_desc {
   at_op op;
@@ -316,7 +316,7 @@ void at_replace_uses(at_comp *c, at_value old_v, at_value new_v);
 
 #define AT_FOR_NODES(n, comp) for (at_node *n = (comp)->first; n; n = n->next)
 
-// ---- Whole-module services -------------------------------------------------
+// ---- Whole-module services
 // Every law of the graph: topological order, scopes, types equal to inference,
 // attributes, region signatures. `after` names the pass for the message.
 at_status at_verify(const at_module *m, const char *after);
@@ -328,7 +328,7 @@ at_status at_hlo_ops_doc(at_strbuf *out);
 // "%12 = add f32[2,3] at file:line (name)", for error messages.
 void at_node_describe(at_strbuf *b, const at_node *n);
 
-// ---- Reference evaluator ---------------------------------------------------
+// ---- Reference evaluator
 // Evaluates a computation of a verified, static module slowly and obviously.
 typedef at_status (*at_eval_custom)(void *user, const at_node *n,
                                     const at_literal *const *operands, at_arena *a,
@@ -361,7 +361,7 @@ at_status at_eval_linalg_custom(void *user, const at_node *n,
                                 const at_literal *const *operands, at_arena *a,
                                 const at_literal **results);
 
-// ---- Element conversion (used by evaluator, tests, text) -------------------
+// ---- Element conversion (used by evaluator, tests, text)
 double at_load_float(at_dtype t, const void *p);  // any float, exact
 void at_store_float(at_dtype t, void *p, double v);  // round to nearest even
 int64_t at_load_int(at_dtype t, const void *p);  // bool and ints (u64: bits)

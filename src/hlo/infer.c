@@ -239,7 +239,7 @@ at_status at_infer_operands(at_module *m, at_node *n) {
   return at_infer_set(m, n, t, n->num_operands);
 }
 
-// ---- Leaves and given types ------------------------------------------------
+// ---- Leaves and given types
 
 static at_status infer_scalar(at_module *m, at_node *n, at_dtype d) {
   at_type t = at_type_scalar(d);

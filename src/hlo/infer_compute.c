@@ -124,7 +124,7 @@ at_status at_infer_ragged_dot(at_module *m, at_node *n) {
   return at_infer_set(m, n, &r, 1);
 }
 
-// ---- Windows ---------------------------------------------------------------
+// ---- Windows
 
 int64_t at_window_count(int64_t n, int64_t base_dilation, int64_t low,
                         int64_t high, int64_t window, int64_t window_dilation,
@@ -250,7 +250,7 @@ at_status at_infer_convolution(at_module *m, at_node *n) {
   return at_infer_set(m, n, &r, 1);
 }
 
-// ---- Bodies ----------------------------------------------------------------
+// ---- Bodies
 
 // (inputs..., inits...): the inputs share a shape, each init is a scalar.
 static at_status check_reducer(const at_node *n, uint32_t *out_inputs) {
@@ -390,7 +390,7 @@ at_status at_infer_while(at_module *m, at_node *n) {
   return at_infer_operands(m, n);
 }
 
-// ---- Batch norm, FFT, triangular solve -------------------------------------
+// ---- Batch norm, FFT, triangular solve
 
 static at_status infer_norm(at_module *m, at_node *n) {
   const at_type *x = at_value_type(n->operands[0]);

@@ -245,7 +245,7 @@ at_status at_infer_dynamic_update_slice(at_module *m, at_node *n) {
   return at_infer_set(m, n, a, 1);
 }
 
-// ---- Gather and scatter ----------------------------------------------------
+// ---- Gather and scatter
 
 // What both share: where index vectors lie, and the batching dims.
 static at_status check_indices(const at_node *n, const at_type *operand,
@@ -458,7 +458,7 @@ at_status at_infer_top_k(at_module *m, at_node *n) {
   return at_infer_set(m, n, t, 2);
 }
 
-// ---- Declared types --------------------------------------------------------
+// ---- Declared types
 
 static at_status check_axis(const at_node *n, uint32_t rank) {
   int64_t d = at_node_int(n, AT_ATTR_DIMENSION, -1);

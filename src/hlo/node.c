@@ -95,7 +95,7 @@ at_comp *at_module_find(const at_module *m, at_str name) {
   return found ? *found : NULL;
 }
 
-// ---- Attributes ------------------------------------------------------------
+// ---- Attributes
 
 static at_status copy_str(at_arena *a, at_str in, at_str *out) {
   AT_TRY_ALLOC(out->ptr, at_arena_str(a, in));
@@ -202,7 +202,7 @@ at_status at_node_set_attr(at_node *n, at_attr a) {
   return AT_OK;
 }
 
-// ---- Checks ----------------------------------------------------------------
+// ---- Checks
 
 static bool attr_is_null(const at_attr *a) {
   switch (at_attr_kind_of(a->id)) {
@@ -273,7 +273,7 @@ at_status at_infer_set(at_module *m, at_node *n, const at_type *types,
   return AT_OK;
 }
 
-// ---- Building --------------------------------------------------------------
+// ---- Building
 
 static int by_id(const void *a, const void *b) {
   return (int)((const at_attr *)a)->id - (int)((const at_attr *)b)->id;
@@ -440,7 +440,7 @@ at_status at_comp_return(at_comp *c, const at_value *results, uint32_t n) {
   return AT_OK;
 }
 
-// ---- Rewrites --------------------------------------------------------------
+// ---- Rewrites
 
 void at_node_remove(at_node *n) {
   at_comp *c = n->parent;
@@ -468,7 +468,7 @@ void at_replace_uses(at_comp *c, at_value old_v, at_value new_v) {
     if (at_value_eq(c->results[i], old_v)) c->results[i] = new_v;
 }
 
-// ---- Text for messages -----------------------------------------------------
+// ---- Text for messages
 
 const at_loc *at_loc_source(const at_loc *loc) {
   while (loc && !loc->file && loc->caller) loc = loc->caller;

@@ -29,7 +29,7 @@ __attribute__((format(printf, 2, 3))) static at_status fail(const parser *s,
   return AT_FAIL(AT_INVALID_ARGUMENT, "hlo text %u:%u: %s", line, column, text);
 }
 
-// ---- Tokens ----------------------------------------------------------------
+// ---- Tokens
 
 static void skip(parser *s) {
   while (s->p < s->end &&
@@ -157,7 +157,7 @@ static at_status read_ints(parser *s, at_dims *out) {
   return AT_OK;
 }
 
-// ---- Types and literals ----------------------------------------------------
+// ---- Types and literals
 
 static bool read_dtype(parser *s, at_dtype *out) {
   size_t best = 0;
@@ -322,7 +322,7 @@ static at_status read_literal(parser *s, const at_literal **out) {
   return at_literal_make(s->a, t, data, splat, true, out);
 }
 
-// ---- Attributes ------------------------------------------------------------
+// ---- Attributes
 
 static at_status read_bool(parser *s, int64_t *out) {
   if (accept(s, "true")) return *out = 1, AT_OK;
@@ -443,7 +443,7 @@ static at_status read_loc(parser *s, const at_loc **out) {
   return AT_OK;
 }
 
-// ---- Graph -----------------------------------------------------------------
+// ---- Graph
 
 static at_status read_id(parser *s, uint32_t *out) {
   AT_TRY(expect(s, "%"));

@@ -42,7 +42,7 @@ static void print_ints(at_strbuf *b, at_dims d) {
   at_strbuf_addc(b, ']');
 }
 
-// ---- Literals --------------------------------------------------------------
+// ---- Literals
 
 static void print_double(at_strbuf *b, double v) {
   char z[40];
@@ -126,7 +126,7 @@ static void print_literal(at_strbuf *b, const at_literal *l) {
   }
 }
 
-// ---- Attributes ------------------------------------------------------------
+// ---- Attributes
 
 static void print_attr(at_strbuf *b, const at_attr *a) {
   at_strbuf_addf(b, "%s=", at_attr_text(a->id));
@@ -205,7 +205,7 @@ static void print_loc(at_strbuf *b, const at_loc *loc) {
   }
 }
 
-// ---- Graph -----------------------------------------------------------------
+// ---- Graph
 
 typedef struct printer {
   at_strbuf *b;

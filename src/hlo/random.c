@@ -5,7 +5,6 @@
 #include "hlo/random_internal.h"
 
 // ---- The table
-// ---------------------------------------------------------------
 
 typedef struct row {
   at_op op;
@@ -75,7 +74,6 @@ at_dtype at_random_dtype_of(const at_node *n) {
 }
 
 // ---- The walk
-// ----------------------------------------------------------------
 
 static uint64_t row_types(const at_random_options *o, const row *r) {
   uint32_t families = o->families ? o->families : ~0u;
@@ -133,7 +131,6 @@ at_random_pair at_random_nth(const at_random_options *o, uint64_t k) {
 }
 
 // ---- Chance
-// ------------------------------------------------------------------
 
 uint32_t at_gen_below(at_gen *g, uint32_t n) {
   return (uint32_t)(next64(&g->state) >> 32) % n;
@@ -174,7 +171,6 @@ at_status at_gen_type(at_gen *g, at_dtype d, uint32_t lo, uint32_t hi,
 }
 
 // ---- Data
-// --------------------------------------------------------------------
 
 static double random_float(uint64_t *state, bool special) {
   static const double specials[] = {NAN,   INFINITY, -INFINITY, 0.0,
@@ -220,7 +216,6 @@ static at_status random_literal(at_arena *a, uint64_t *state, at_type t,
 }
 
 // ---- Values
-// ------------------------------------------------------------------
 
 at_status at_gen_keep(at_gen *g, at_value v) {
   return at_vec_push(g->a, &g->values, v) ? AT_OK : AT_NO_MEMORY("values");
@@ -327,7 +322,6 @@ at_status at_gen_list(at_gen *g, const int64_t *v, uint32_t n, at_value *out) {
 }
 
 // ---- Nodes
-// -------------------------------------------------------------------
 
 void at_step_ints(at_step *s, at_attr_id id, const int64_t *v, uint32_t n) {
   s->attrs[s->num_attrs++] = (at_attr){.id = id, .ints = {v, n}};
@@ -385,7 +379,6 @@ at_status at_gen_binary_region(at_gen *g, at_op op, at_dtype t, at_comp **out) {
 }
 
 // ---- Modules
-// -----------------------------------------------------------------
 
 static bool is_used(const at_comp *c, at_value v) {
   AT_FOR_NODES(n, c) {

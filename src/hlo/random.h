@@ -51,7 +51,6 @@ at_status at_random_args(at_arena *a, const at_comp *c, uint64_t seed,
                          bool special, const at_literal ***out);
 
 // ---- The table
-// -----------------------------------------------------------------
 typedef struct at_random_pair {
   uint32_t row;  // of random.def
   at_dtype dtype;

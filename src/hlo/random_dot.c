@@ -5,7 +5,6 @@
 enum { kMostDims = 8 };
 
 // ---- Dots
-// --------------------------------------------------------------------
 
 typedef struct side {
   int64_t dims[kMostDims];
@@ -186,7 +185,6 @@ at_status at_gen_ragged_dot(at_gen *g, at_op op, at_dtype t) {
 }
 
 // ---- Convolutions
-// ------------------------------------------------------------
 
 typedef struct layout {  // where batch or input, features, and space lie
   int64_t first, second, spatial[3];

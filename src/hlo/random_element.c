@@ -28,7 +28,6 @@ at_op at_gen_exact_binary(at_gen *g, at_dtype t) {
 }
 
 // ---- Leaves
-// ------------------------------------------------------------------
 
 at_status at_gen_parameter(at_gen *g, at_op op, at_dtype t) {
   at_type r;
@@ -77,7 +76,6 @@ at_status at_gen_token(at_gen *g, at_op op, at_dtype t) {
 }
 
 // ---- Operands of one type
-// ----------------------------------------------------
 
 at_status at_gen_unary(at_gen *g, at_op op, at_dtype t) {
   at_value x;

@@ -14,7 +14,6 @@ typedef struct at_gen {
 } at_gen;
 
 // ---- Chance
-// ------------------------------------------------------------------
 uint32_t at_gen_below(at_gen *g, uint32_t n);  // [0, n)
 bool at_gen_chance(at_gen *g, uint32_t percent);
 #define AT_GEN_PICK(g, list) ((list)[at_gen_below((g), (uint32_t)AT_LEN(list))])
@@ -26,7 +25,7 @@ at_status at_gen_type(at_gen *g, at_dtype t, uint32_t lo, uint32_t hi,
                       bool empty, at_type *out);
 
 // ---- Values
-// ------------------------------------------------------------------ A value of
+// A value of
 // element type t: one that exists, a conversion of one, or a new parameter.
 at_status at_gen_value(at_gen *g, at_dtype t, at_value *out);
 // As above with a rank of lo to hi and no empty dimension.
@@ -45,7 +44,6 @@ at_status at_gen_list(at_gen *g, const int64_t *v, uint32_t n,
                       at_value *out);  // constant i64[n]
 
 // ---- Nodes
-// -------------------------------------------------------------------
 typedef struct at_step {
   at_op op;
   at_value operands[16];

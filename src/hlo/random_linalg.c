@@ -4,7 +4,6 @@
 #include "hlo/random_internal.h"
 
 // ---- FFT
-// ---------------------------------------------------------------------
 
 at_status at_gen_fft(at_gen *g, at_op op, at_dtype t) {
   static const int64_t lengths[] = {1,  2,  3,  4,  5,  6,  7,  8,
@@ -38,7 +37,6 @@ at_status at_gen_fft(at_gen *g, at_op op, at_dtype t) {
 }
 
 // ---- Matrices
-// ----------------------------------------------------------------
 
 // batch x m x n, any entries.
 static at_status matrix(at_gen *g, at_dtype t, int64_t m, int64_t n,
@@ -234,7 +232,6 @@ at_status at_gen_eigh(at_gen *g, at_op op, at_dtype t) {
 }
 
 // ---- The k largest
-// -----------------------------------------------------------
 
 static at_status best_types(at_gen *g, const at_type *x, uint32_t d,
                             at_type *t) {
@@ -284,7 +281,6 @@ at_status at_gen_approx_top_k(at_gen *g, at_op op, at_dtype t) {
 }
 
 // ---- Random numbers
-// ----------------------------------------------------------
 
 at_status at_gen_rng_bits(at_gen *g, at_op op, at_dtype t) {
   static const int64_t words[] = {2, 3};

@@ -2,7 +2,6 @@
 #include "hlo/random_internal.h"
 
 // ---- Bits
-// --------------------------------------------------------------------
 
 static at_dtype other_of_width(at_gen *g, at_dtype t, uint32_t bits) {
   at_dtype to;
@@ -47,7 +46,6 @@ at_status at_gen_bitcast_resize(at_gen *g, at_op op, at_dtype t) {
 }
 
 // ---- Shapes
-// ------------------------------------------------------------------
 
 at_status at_gen_broadcast(at_gen *g, at_op op, at_dtype d) {
   at_value x, shape;
@@ -154,7 +152,6 @@ at_status at_gen_dimension_size(at_gen *g, at_op op, at_dtype t) {
 }
 
 // ---- Parts
-// -------------------------------------------------------------------
 
 // An op of three lists of r->rank numbers, one after another in v: attributes,
 // or, where it is dynamic, operands beside a result of type r.

@@ -217,7 +217,6 @@ at_status at_gen_map(at_gen *g, at_op op, at_dtype d) {
 }
 
 // ---- Orders
-// ------------------------------------------------------------------
 
 static at_status sort(at_gen *g, at_value *v, uint32_t n, at_comp *order) {
   uint32_t rank = at_value_type(v[0])->rank;
@@ -299,7 +298,6 @@ at_status at_gen_top_k(at_gen *g, at_op op, at_dtype t) {
 }
 
 // ---- Norms
-// -------------------------------------------------------------------
 
 // |v| + 1/4: a variance.
 static at_status variance(at_gen *g, at_value v, at_value *out) {

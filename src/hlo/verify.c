@@ -15,7 +15,7 @@ static at_status law(const at_node *n, const char *text) {
   return AT_BAD(n, "%s", text);
 }
 
-// ---- Signatures of regions -------------------------------------------------
+// ---- Signatures of regions
 
 static at_status check_params(const at_node *n, const at_comp *c,
                               const at_type *want, uint32_t count) {
@@ -196,7 +196,7 @@ static at_status check_regions(verifier *v, const at_node *n) {
   }
 }
 
-// ---- Nodes -----------------------------------------------------------------
+// ---- Nodes
 
 static at_status check_type(const at_node *n, const at_type *t) {
   if (t->dtype <= AT_INVALID || t->dtype >= AT_DTYPE_COUNT)

@@ -9,7 +9,6 @@ static at_status one_operand(at_imp *x, const at_mop *op, at_value *v) {
 }
 
 // ---- Broadcasting
-// -------------------------------------------------------------------
 
 // Numpy's rule over n shapes, aligned at their last dimension. Dynamic sizes
 // are refused: which side repeats is not known before the program runs.
@@ -126,7 +125,6 @@ AT_IMP_HOW(chlo_broadcast_select) {
 }
 
 // ---- Small graphs
-// -------------------------------------------------------------------
 
 // A constant in the shape of the operand.
 AT_IMP_HOW(chlo_constant_like) {

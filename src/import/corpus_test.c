@@ -75,7 +75,6 @@ static void jax_programs(void **state) {
 }
 
 // ---- The corpus
-// -------------------------------------------------------------------
 
 typedef struct corpus {
   at_bytes programs, data;

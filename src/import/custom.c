@@ -4,7 +4,6 @@
 #include "import/import_internal.h"
 
 // ---- custom_call
-// ------------------------------------------------------------------
 
 // [dense<[0, 1]>, ...]: one minor-to-major list per operand or result.
 static at_status layouts_read(at_imp *x, const at_mop *op, const char *name,
@@ -231,7 +230,6 @@ AT_IMP_HOW(custom_call) {
 }
 
 // ---- composite
-// --------------------------------------------------------------------
 
 static bool all_real(const at_mop *op) {
   for (uint32_t i = 0; i < op->num_operands; i++) {

@@ -8,7 +8,6 @@
 enum { MAX_INLINED = 1 << 20 };
 
 // ---- Errors
-// ---------------------------------------------------------------------
 
 at_status at_imp_fail(at_imp *x, const at_mop *op, at_code code,
                       const char *file, int line, const char *fmt, ...) {
@@ -43,7 +42,6 @@ at_status at_imp_dims(at_imp *x, const int64_t *p, uint32_t n, at_dims *out) {
 }
 
 // ---- Values
-// ---------------------------------------------------------------------
 
 at_status at_imp_define(at_imp *x, const at_mvalue *v, at_vals vals) {
   at_vals *kept;
@@ -169,7 +167,6 @@ at_status at_imp_define_results(at_imp *x, const at_mop *op, const at_value *v,
 }
 
 // ---- Ops and regions
-// --------------------------------------------------------------
 
 static at_status row_of(at_imp *x, const at_mop *op, const at_imp_row **out) {
   void **seen = at_map_find_ptr(&x->rows, op->name);
@@ -264,7 +261,6 @@ at_status at_imp_region(at_imp *x, const at_mop *op, uint32_t i,
 }
 
 // ---- Functions
-// --------------------------------------------------------------------
 
 static bool is_func(const at_mop *op) {
   return !strcmp(op->name, "func.func") || !strcmp(op->name, "vhlo.func_v1");
@@ -389,7 +385,6 @@ static at_status check_recursion(at_imp *x, uint32_t num_funcs) {
 }
 
 // ---- Module
-// -----------------------------------------------------------------------
 
 static at_status func_declare(at_imp *x, const at_mop *op) {
   at_str name;

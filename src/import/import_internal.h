@@ -83,7 +83,6 @@ __attribute__((format(printf, 6, 7))) at_status at_imp_fail(
     const char *fmt, ...);
 
 // ---- import.c: values, regions, functions
-// ------------------------------------
 at_status at_imp_operand(at_imp *x, const at_mop *op, uint32_t i, at_vals *out);
 // The operands' leaves, one after another.
 at_status at_imp_operands(at_imp *x, const at_mop *op, at_vals *out);
@@ -111,7 +110,6 @@ at_status at_imp_func_region(at_imp *x, const at_mop *op, at_str name,
                              at_comp **out);
 
 // ---- types.c
-// --------------------------------------------------------------------
 at_status at_imp_dtype(at_imp *x, const at_mop *op, const at_mtype *t,
                        at_dtype *out);
 at_status at_imp_type(at_imp *x, const at_mop *op, const at_mtype *t,
@@ -129,7 +127,7 @@ at_status at_imp_literal(at_imp *x, const at_mop *op, const at_mattr *v,
                          const at_literal **out);
 
 // ---- attrs.c
-// -------------------------------------------------------------------- By
+// By
 // VHLO's name: an attribute of the op, or a field of one of StableHLO's structs
 // (dot_dimension_numbers, channel_handle...). NULL: absent.
 const at_mattr *at_imp_attr(const at_mop *op, const char *name);
@@ -154,13 +152,11 @@ at_status at_imp_dict(at_imp *x, const at_mop *op, const at_mattr *t,
                       at_str *out);
 
 // ---- loc.c
-// ----------------------------------------------------------------------
 // of: the operation or argument that has the location.
 at_status at_imp_loc(at_imp *x, const at_mloc *l, const void *of,
                      const at_loc **out);
 
 // ---- build.c: building with op's location, attributes, names
-// ---------------------
 typedef struct at_imp_node {
   at_op op;
   const at_value *operands;
@@ -202,7 +198,6 @@ at_status at_imp_keep(at_imp *x, const char *z, const char **out);
 at_status at_imp_dims(at_imp *x, const int64_t *p, uint32_t n, at_dims *out);
 
 // ---- How ops become hlo, by the names that vhlo_ops.def uses
-// ----------------------
 #define AT_IMP_HOW(name)                                   \
   at_status at_imp_how_##name(at_imp *x, const at_mop *op, \
                               const at_imp_row *row)

@@ -95,7 +95,6 @@ AT_IMP_HOW(dot) {
 }
 
 // ---- einsum
-// -----------------------------------------------------------------------
 
 enum { MAX_LABELS = 64 };
 typedef struct labels {
@@ -245,7 +244,6 @@ AT_IMP_HOW(unary_einsum) {
 }
 
 // ---- torch_index_select
-// -----------------------------------------------------------
 
 // result[b.., pre.., i.., post..] = operand[b.., pre.., index[b.., i..],
 // post..]

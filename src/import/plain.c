@@ -101,7 +101,6 @@ AT_IMP_HOW(get_tuple_element) {
 }
 
 // ---- Bodies in place
-// ------------------------------------------------------------------------
 at_status at_imp_inline(at_imp *x, const at_mop *op) {
   if (op->num_regions != 1 || op->regions[0]->num_blocks != 1 ||
       op->regions[0]->blocks[0]->num_args != op->num_operands)
@@ -140,7 +139,6 @@ AT_IMP_HOW(async_done) {
 }
 
 // ---- Calls
-// ------------------------------------------------------------------------
 
 static at_status signature_agrees(at_imp *x, const at_mop *op,
                                   const at_mop *func) {

@@ -185,7 +185,6 @@ static at_status build_read(at_arena *a, at_bytes b, assignment *devices,
 }
 
 // ---- env_option_overrides
-// -----------------------------------------------------------
 
 typedef AT_VEC(at_str) strs;
 

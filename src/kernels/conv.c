@@ -326,7 +326,6 @@ static at_status make_offsets(const at_k_call *call, const conv *c,
 }
 
 // ---- Depthwise
-// -------------------------------------------------------------------
 enum { DEPTHWISE_BLOCK = 64 };
 typedef struct depthwise {
   const conv *c;
@@ -412,7 +411,6 @@ static at_status run_depthwise(const at_k_call *call, const conv *c,
 }
 
 // ---- One convolution without holes
-// -------------------------------------------------
 static at_status run(const at_k_call *call) {
   const at_k_conv_params *p = call->params;
   conv c = {.p = p, .d = p->spatial_rank, .window = 1, .positions = 1};
@@ -452,7 +450,6 @@ static at_status run(const at_k_call *call) {
 }
 
 // ---- Dilated inputs
-// ----------------------------------------------------------------
 // The input gradient of a strided convolution is one over an input with holes.
 // Outputs that are `lhs_dilation` apart meet the same part of the window and
 // none of the holes, so each residue is a convolution of its own. More of them

@@ -62,7 +62,7 @@ at_status at_k_fill(const at_k_call *c) {
 }
 
 // ---- Transpose
-// ----------------------------------------------------------------- After
+// After
 // simplification the minor result dim is Q. If its input stride is 1, rows are
 // copied. Else the dim whose input stride is 1 is P, and P x Q tiles are
 // transposed; without such a dim, elements are gathered.

@@ -52,7 +52,7 @@ static at_fft_side side_at(const fft *f, at_fft_side s, int64_t offset) {
 }
 
 // ---- Long lines
-// -------------------------------------------------------------------- The plan
+// The plan
 // of one long length: n = n1 * n2 for a smooth n, else a convolution whose
 // length is smooth.
 typedef struct long_plan {
@@ -291,7 +291,6 @@ static at_status long_axis(const fft *f, const at_fft_pass *p, int64_t n) {
 }
 
 // ---- Axes
-// ----------------------------------------------------------------------------
 static at_status run_axis(const fft *f, at_fft_pass *p, int64_t n) {
   bool lone = p->lines < f->lanes && n >= LONE_FROM && at_fft_smooth(n);
   if (n > AT_FFT_DIRECT || lone) return long_axis(f, p, n);

@@ -342,7 +342,6 @@ at_status at_gemm_run(const at_par *par, const at_gemm_job *j) {
 }
 
 // ---- The kernel's entry
-// ---------------------------------------------------------
 
 // Drops dims of size 1 and joins neighbours that are one dim in both operands.
 static bool group_simplify(const at_k_gemm_dims *in, at_k_gemm_dims *out,

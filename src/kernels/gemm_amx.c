@@ -96,7 +96,6 @@ AMX_MICRO(uu_micro, "amx-int8", _tile_dpbuud, int8_t)
 #undef amx_edge
 
 // ---- Packed blocks
-// --------------------------------------------------------------
 #define PUT_FEATURES AT_V4_FEATURES ",avx512bf16"
 
 // The instruction takes denormals for zeros.

@@ -38,7 +38,6 @@ size_t at_k_block_bytes(const at_k_matrix *m) {
 }
 
 // ---- Packing
-// -----------------------------------------------------------------
 // Word i of vector j becomes word j of vector i.
 AT_PAIRS AT_INLINE void transpose(at_pairs v[16]) {
   at_pairs t[16];

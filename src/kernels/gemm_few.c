@@ -49,7 +49,6 @@ bool at_k_few_fits(const at_k_matrix *a, const at_k_matrix *b, bool add) {
 }
 
 // ---- Columns of B are dense: dot products
-// --------------------------------------------------------------
 // In each quarter of a vector four sums, one of each vector's quarter.
 AT_PAIRS AT_INLINE __m512 quarters_of(const __m512 v[COLS]) {
   __m512 ab = _mm512_add_ps(_mm512_unpacklo_ps(v[0], v[1]),
@@ -181,7 +180,6 @@ AT_PAIRS AT_INLINE void dots_near(const int rows, uint32_t type, const few *x,
 }
 
 // ---- Rows of B are dense
-// --------------------------------------------------------------
 // Columns from `j` on: `strips` of COLS vectors, or of one, of which all but
 // those of the last are there, `n` in all.
 typedef struct span {
@@ -302,7 +300,6 @@ AT_PAIRS AT_INLINE void across(const int rows, const int vectors, uint32_t type,
 }
 
 // ---- A few rows at a time
-// --------------------------------------------------------------
 // vectors: of a strip; 0: columns of B are dense, all of them.
 AT_PAIRS AT_INLINE void few_rows(const int rows, const int vectors,
                                  uint32_t type, const few *x, int64_t i,
@@ -333,7 +330,6 @@ AT_PAIRS AT_INLINE void all_rows(const int vectors, uint32_t type, const few *x,
 }
 
 // ---- Strips
-// --------------------------------------------------------------
 AT_PAIRS AT_INLINE void run_strips(const int vectors, uint32_t type,
                                    const few *x, const span *s, int64_t m,
                                    const run *run) {
@@ -409,7 +405,6 @@ AT_PAIRS static void columns_multiply(const few *x, int64_t m, int64_t j,
 }
 
 // ---- All of it
-// --------------------------------------------------------------
 AT_PAIRS static void pack_rows(const at_k_matrix *a, uint16_t *to,
                                int64_t lda) {
   for (int64_t i = 0; i < a->outer; i++) {

@@ -99,7 +99,6 @@ PAIRS_TILE(bf16_tile, bf16_rows, PAIRS_BF16, float)
 PAIRS_TILE(s16_tile, s16_rows, PAIRS_VNNI, int32_t)
 
 // ---- Packed blocks
-// --------------------------------------------------------------
 static void block(const at_gemm_block *x) {
   at_gemm_put_rows(x->put, 0, x->put->rows);
   bf16_tile(x->groups, x->a, x->b, x->c, x->ldc, TILE, TILE, x->go_on);
@@ -113,7 +112,6 @@ const at_gemm_blocks *at_gemm_pairs_blocks(void) {
 }
 
 // ---- Engines
-// --------------------------------------------------------------
 // A panel of B takes half of the first cache.
 static const at_gemm_engine bf16_engine = {
     .name = "bf16 avx512",

@@ -27,7 +27,6 @@ typedef struct strip {
 } strip;
 
 // ---- Tiles that are done
-// --------------------------------------------------------------
 typedef struct place {
   void *p;
   uint32_t type;   // F32 or BF16
@@ -88,7 +87,6 @@ static void multiply(strip *x, at_gemm_block *b) {
 }
 
 // ---- Products
-// --------------------------------------------------------------
 // What comes after a pass over part `p` that begins with group g.
 static const at_k_block_part *after(const strip *x, int64_t p, int64_t *g,
                                     int64_t *panel) {

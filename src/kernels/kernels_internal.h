@@ -24,7 +24,6 @@ static inline bool at_k_has(uint64_t bits) {
 void at_k_limit_features(uint64_t mask);
 
 // ---- Elements
-// ----------------------------------------------------------------
 static inline float at_bf16_to_f32(uint16_t h) {
   uint32_t u = (uint32_t)h << 16;
   float f;
@@ -47,7 +46,6 @@ double at_k_load_f64(uint32_t dtype, const void *p);
 void at_k_store_f64(uint32_t dtype, void *p, double v);
 
 // ---- Checks
-// ------------------------------------------------------------------
 // INVALID_ARGUMENT unless the call has `want` buffers.
 #define AT_K_BUFS(c, want)                                                 \
   do {                                                                     \

@@ -138,7 +138,7 @@ static bool all_finite(const linalg *r, const void *p, int64_t n) {
   }
 
 // ---- Cholesky
-// ---------------------------------------------------------------------- Lower
+// Lower
 // of a row-major Hermitian matrix is LAPACK's upper of its conjugate: the
 // factor comes out in place, transposed as wanted.
 static void cholesky_one(const linalg *r, int64_t b, char *mem) {
@@ -163,7 +163,7 @@ static void cholesky_one(const linalg *r, int64_t b, char *mem) {
 }
 
 // ---- Triangular solve
-// ---------------------------------------------------------------- op(a) x = b,
+// op(a) x = b,
 // transposed: x' op(a)' = b'. The side and the triangle change, the operation
 // stays.
 static void solve_one(const linalg *r, int64_t b, char *mem) {
@@ -194,7 +194,6 @@ static void solve_one(const linalg *r, int64_t b, char *mem) {
 }
 
 // ---- QR, and the product of its reflectors
-// -----------------------------------------
 static void qr_one(const linalg *r, int64_t b, char *mem) {
   int m = (int)r->p->m, n = (int)r->p->n, info = 0;
   int64_t mn = r->p->m * r->p->n, es = elem(r), k = AT_MIN(r->p->m, r->p->n);
@@ -225,7 +224,6 @@ static void product_one(const linalg *r, int64_t b, char *mem) {
 }
 
 // ---- LU
-// ------------------------------------------------------------------------------
 static void lu_one(const linalg *r, int64_t b, char *mem) {
   int m = (int)r->p->m, n = (int)r->p->n, info = 0;
   int64_t mn = r->p->m * r->p->n, es = elem(r), k = AT_MIN(m, n);
@@ -250,7 +248,6 @@ static void lu_one(const linalg *r, int64_t b, char *mem) {
 }
 
 // ---- Eigh
-// ----------------------------------------------------------------------------
 static void conjugate(const linalg *r, void *p, int64_t n) {
   for (int64_t i = 0; i < n; i++) {
     if (r->type == AT_C64)
@@ -293,7 +290,6 @@ static void eigh_one(const linalg *r, int64_t b, char *mem) {
 }
 
 // ---- Shared entry
-// ----------------------------------------------------------------------
 // Debian's serial OpenBLAS keeps its buffers in globals without a lock, so only one
 // thread of the process may be inside it at a time: two give wrong numbers.
 static pthread_mutex_t g_lapack = PTHREAD_MUTEX_INITIALIZER;

@@ -89,7 +89,6 @@ static void test_transpose(void **state) {
 }
 
 // ---- SCAN
-// --------------------------------------------------------------------------
 static double apply(uint32_t op, uint32_t t, double a, double b) {
   bool flt = at_is_float((at_dtype)t);
   if (flt && (isnan(a) || isnan(b)) && op >= AT_REDUCE_MIN) return NAN;

@@ -270,7 +270,6 @@ at_status at_k_rng_bits(const at_k_call *c) {
 }
 
 // ---- RNG
-// -------------------------------------------------------------------------
 // Every call takes a fresh range of counters of one key per process.
 static _Atomic uint64_t process_counter;
 static _Atomic uint64_t process_key;

@@ -108,7 +108,6 @@ static void rows_range(void *arg, int64_t begin, int64_t end, uint32_t worker) {
 }
 
 // ---- One long row at a time, over the pool
-// -------------------------------------------
 typedef struct long_row {
   const sort *s;
   int64_t row;

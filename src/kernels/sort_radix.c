@@ -99,7 +99,6 @@ void at_sort_items(uint32_t t, int limb, bool flip, const char *base,
 }
 
 // ---- Comparison sort of small arrays
-// ----------------------------------------------
 enum { RUN = 16 };
 
 static void insertion(uint64_t *a, int64_t n) {
@@ -137,7 +136,6 @@ uint64_t *at_sort_merge(uint64_t *items, uint64_t *tmp, int64_t n) {
 }
 
 // ---- Radix passes
-// ------------------------------------------------------------------
 enum { DIGITS = 256, BLOCKS = 16 };
 
 uint64_t *at_sort_radix(uint64_t *items, uint64_t *tmp, int64_t n) {

@@ -72,7 +72,7 @@ at_status at_topology_split(at_str text, at_topology_text *out) {
   return AT_OK;
 }
 
-// ---- What the network can be ------------------------------------------------
+// ---- What the network can be
 static at_status impossible(at_str text, const at_machine *m,
                             const at_topology_text *t, const char *why) {
   at_strbuf near = {0};
@@ -160,7 +160,7 @@ at_status at_topology_settle(at_str text, const at_machine *m,
   return AT_OK;
 }
 
-// ---- Both -------------------------------------------------------------------
+// ---- Both
 at_status at_topology_read(at_str text, const at_machine **machine,
                            at_topology_text *out) {
   AT_TRY(at_topology_split(text, out));

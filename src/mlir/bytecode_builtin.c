@@ -4,7 +4,6 @@
 #include "mlir/mlir_internal.h"
 
 // ---- Numbers
-// -------------------------------------------------------------------
 static at_status words(at_mbc *r, at_mcursor *c, uint32_t bits, uint64_t *out,
                        uint32_t max) {
   memset(out, 0, max * sizeof *out);
@@ -67,7 +66,6 @@ at_status at_mbc_apfloat(at_mbc *r, at_mcursor *c, const at_mtype *type,
 }
 
 // ---- Pieces
-// --------------------------------------------------------------------
 static at_status string_attr(at_mbc *r, at_mcursor *c, at_str *out) {
   const at_mattr *a;
   AT_TRY(at_mbc_attr(r, c, &a));
@@ -194,7 +192,6 @@ static at_status sparse(at_mbc *r, at_mcursor *c, at_mattr *a) {
 }
 
 // ---- Locations
-// -----------------------------------------------------------------
 static at_status file_range(at_mbc *r, at_mcursor *c, at_mloc *l) {
   uint32_t n;
   uint64_t v[4] = {0};
@@ -266,7 +263,6 @@ static at_status loc_attr(at_mbc *r, at_mcursor *c, uint64_t code,
 }
 
 // ---- Attributes
-// ----------------------------------------------------------------
 static at_status plain_attr(at_mbc *r, at_mcursor *c, uint64_t code,
                             at_mattr *a) {
   switch (code) {
@@ -353,7 +349,6 @@ at_status at_mbc_builtin_attr(at_mbc *r, at_mcursor *c, const at_mattr **out) {
 }
 
 // ---- Types
-// ---------------------------------------------------------------------
 static at_status memref(at_mbc *r, at_mcursor *c, bool space, at_mtype *t) {
   const at_mattr *layout;
   if (space) AT_TRY(at_mbc_attr(r, c, &t->space));

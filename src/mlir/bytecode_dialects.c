@@ -3,7 +3,6 @@
 #include "mlir/mlir_internal.h"
 
 // ---- By the codec table
-// --------------------------------------------------------
 static at_status field(at_mbc *r, at_mcursor *c, const at_mcodec *k, char kind,
                        const at_mattr **out) {
   int64_t v;
@@ -111,7 +110,6 @@ static at_status by_table(at_mbc *r, at_mcursor *c, const at_mcodec *k,
 }
 
 // ---- VHLO's own spellings of builtin attributes
-// --------------------------------
 static at_status vhlo_dict(at_mbc *r, at_mcursor *c, const at_mattr **out) {
   at_mattr *a;
   uint32_t n;
@@ -194,7 +192,6 @@ at_status at_mbc_dialect_attr(at_mbc *r, at_mcursor *c, const char *dialect,
 }
 
 // ---- Types
-// ---------------------------------------------------------------------
 static at_status quant(at_mbc *r, at_mcursor *c, at_mtype *t) {
   uint64_t flags;
   int64_t *v;

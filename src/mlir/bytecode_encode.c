@@ -102,7 +102,6 @@ static at_str dialect_of(const char *name) {
 }
 
 // ---- Numbers
-// ---------------------------------------------------------------------
 static void known_width(at_strbuf *b, uint32_t bits, uint64_t v) {
   if (bits <= 8)
     at_strbuf_addc(b, (char)(bits < 8 ? v & ((1u << bits) - 1) : v));
@@ -123,7 +122,6 @@ static void wide_integer(at_strbuf *b, at_bytes v) {
 }
 
 // ---- Builtin attributes
-// ------------------------------------------------------------
 static void attr_list(at_mwriter *w, at_strbuf *b, const at_mattr *const *v,
                       uint32_t n) {
   at_mw_varint(b, n);
@@ -319,7 +317,6 @@ static bool builtin_attr(at_mwriter *w, at_strbuf *b, const at_mattr *a) {
 }
 
 // ---- Dialect attributes
-// ------------------------------------------------------------
 static void field(at_mwriter *w, at_strbuf *b, const at_mcodec *k, char kind,
                   const at_mattr *v) {
   switch (kind) {
@@ -429,7 +426,6 @@ uint32_t at_mw_attr(at_mwriter *w, const at_mattr *a) {
 }
 
 // ---- Types
-// -----------------------------------------------------------------------
 static void type_list(at_mwriter *w, at_strbuf *b, const at_mtype *const *v,
                       uint32_t n) {
   at_mw_varint(b, n);

@@ -104,7 +104,6 @@ static at_status op_location(at_mbc *r, at_mcursor *c, const at_mloc **out) {
 }
 
 // ---- Attributes and properties
-// -------------------------------------------------
 typedef AT_VEC(at_mnamed) named_vec;
 
 static at_status add_dict(at_mbc *r, at_mcursor *c, named_vec *v) {
@@ -225,7 +224,6 @@ at_status at_mop_set_attrs(at_mctx *c, at_mop *op, at_mnamed *v, size_t n) {
 }
 
 // ---- Regions
-// -------------------------------------------------------------------
 static at_status block_args(at_mbc *r, at_mcursor *c, region_state *in,
                             at_mblock *b) {
   AT_TRY(at_mbc_count(r, c, &b->num_args));

@@ -109,7 +109,6 @@ static void write_op(at_mwriter *w, at_strbuf *b, const at_mop *op,
 }
 
 // ---- Sections
-// --------------------------------------------------------------------
 static void section(at_strbuf *out, uint8_t id, at_strbuf *body) {
   at_strbuf_addc(out, (char)id);
   at_mw_varint(out, body->len);

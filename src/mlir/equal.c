@@ -115,7 +115,7 @@ bool at_mattr_eq(const at_mattr *a, const at_mattr *b) {
 }
 
 // ---- Operations
-// ------------------------------------------------------------------ Values and
+// Values and
 // blocks are equal when they were defined at the same place; `pairs` maps those
 // of one side to the other's.
 static bool pair(at_map *pairs, const void *a, const void *b) {

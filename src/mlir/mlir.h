@@ -27,7 +27,7 @@ typedef struct at_mloc at_mloc;
 
 #define AT_MDYN INT64_MIN  // dynamic dimension, stride or offset
 
-// ---- Types -------------------------------------------------------------------
+// ---- Types
 typedef enum at_mtype_kind {
   AT_MTYPE_NONE, AT_MTYPE_INTEGER, AT_MTYPE_INDEX, AT_MTYPE_FLOAT,
   AT_MTYPE_COMPLEX, AT_MTYPE_TENSOR, AT_MTYPE_UNRANKED_TENSOR, AT_MTYPE_MEMREF,
@@ -64,7 +64,7 @@ struct at_mtype {
   at_bytes bytes;       // OPAQUE
 };
 
-// ---- Attributes ----------------------------------------------------------------
+// ---- Attributes
 typedef enum at_mattr_kind {
   AT_MATTR_UNIT, AT_MATTR_BOOL, AT_MATTR_INTEGER, AT_MATTR_FLOAT, AT_MATTR_STRING,
   AT_MATTR_TYPE, AT_MATTR_ARRAY, AT_MATTR_DICT, AT_MATTR_SYMBOL, AT_MATTR_DENSE,
@@ -119,7 +119,7 @@ struct at_mattr {
   at_bytes bytes;                       // OPAQUE: undecoded
 };
 
-// ---- Locations -------------------------------------------------------------------
+// ---- Locations
 typedef enum at_mloc_kind {
   AT_MLOC_UNKNOWN, AT_MLOC_FILE, AT_MLOC_NAME, AT_MLOC_CALLSITE, AT_MLOC_FUSED,
   AT_MLOC_OPAQUE
@@ -135,7 +135,7 @@ struct at_mloc {
   const at_mattr *metadata;  // FUSED, may be NULL
 };
 
-// ---- Operations --------------------------------------------------------------------
+// ---- Operations
 typedef struct at_mvalue {
   const at_mtype *type;
   at_mop *op;        // defining operation, or NULL for a block argument

@@ -14,7 +14,6 @@ enum { AT_MAX_ATTR_BITS = 4096 };
 #define AT_MLIR_MAX_TEXT_DEPTH 256
 
 // ---- Building
-// ------------------------------------------------------------------
 typedef struct at_mctx {
   at_arena *arena;
   at_map names;  // interned, NUL-terminated
@@ -75,7 +74,7 @@ at_status at_mattr_dense(at_mctx *c, const at_mtype *type, at_bytes raw,
 const at_mattr *at_mattr_make_loc(at_mctx *c, const at_mloc *l);
 
 // ---- Dialect attributes: one table for bytecode and text
-// ----------------------- `layout` names the fields in order, each "name:K",
+// `layout` names the fields in order, each "name:K",
 // separated by spaces:
 //   s signed varint (INTEGER i64)     L list of them (DENSE_ARRAY i64)
 //   v varint list (not used in text)  t type (TYPE)
@@ -109,13 +108,12 @@ bool at_mcodec_spelling(const char *enums, uint64_t value, at_str *out);
 int at_mcodec_value(const char *enums, at_str spelling);  // -1: no such one
 
 // ---- Native properties of registered operations
-// --------------------------------- The attributes of an op in the order of its
+// The attributes of an op in the order of its
 // native encoding: names separated by spaces, '?' after an optional one, and
 // "!operand" / "!result" for segment sizes. NULL: unknown op.
 const char *at_mprops_of(at_str op_name);
 
 // ---- Readers
-// ---------------------------------------------------------------------
 // Attributes and types in text inside bytecode.
 at_status at_mtext_attr(at_mctx *c, at_str text, const at_mattr **out);
 at_status at_mtext_type(at_mctx *c, at_str text, const at_mtype **out);

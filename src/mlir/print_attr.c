@@ -8,7 +8,6 @@
 #include "mlir/print.h"
 
 // ---- Words and numbers
-// -----------------------------------------------------------
 void at_mprint_string(at_strbuf *b, at_str s) {
   at_strbuf_addc(b, '"');
   for (size_t i = 0; i < s.len; i++) {
@@ -123,7 +122,6 @@ void at_mprint_elems(at_strbuf *b, const at_mtype *elem, at_bytes data) {
 }
 
 // ---- Types
-// -----------------------------------------------------------------------
 static void type_list(at_strbuf *b, const at_mtype *const *v, uint32_t n) {
   for (uint32_t i = 0; i < n; i++) {
     if (i) at_strbuf_addz(b, ", ");
@@ -302,7 +300,6 @@ void at_mtype_print(at_strbuf *b, const at_mtype *t) {
 }
 
 // ---- Attributes
-// ------------------------------------------------------------------
 enum { MAX_LIST = 64 };  // longer dense data is written as bits
 
 static void dense_nested(at_strbuf *b, const at_mattr *a, uint32_t dim,
@@ -617,7 +614,6 @@ void at_mattr_print(at_strbuf *b, const at_mattr *a) {
 }
 
 // ---- Locations
-// -------------------------------------------------------------------
 void at_mloc_print(at_strbuf *b, const at_mloc *l) {
   switch (l->kind) {
     case AT_MLOC_FILE:

@@ -4,7 +4,6 @@
 #include "mlir/print.h"
 
 // ---- Names
-// -----------------------------------------------------------------------
 static void number_region(at_mprint *p, const at_mregion *r);
 
 static void note(at_mprint *p, at_map *map, const void *key, uint64_t value) {
@@ -88,7 +87,6 @@ void at_mprint_newline(at_mprint *p) {
 }
 
 // ---- Attributes and locations
-// ----------------------------------------------------
 void at_mprint_loc(at_mprint *p, const at_mloc *l) {
   if (!p->opt.locations || !l) return;
   if (l->kind == AT_MLOC_UNKNOWN)
@@ -160,7 +158,6 @@ void at_mprint_rest(at_mprint *p, const at_mop *op, const char *before,
 }
 
 // ---- Regions
-// ---------------------------------------------------------------------
 void at_mprint_arg(at_mprint *p, const at_mvalue *v, const at_mattr *attrs) {
   at_mprint_value(p, v);
   at_strbuf_addz(p->out, ": ");
@@ -217,7 +214,6 @@ void at_mprint_region(at_mprint *p, const at_mregion *r, bool entry_header) {
 }
 
 // ---- Operations
-// ------------------------------------------------------------------
 void at_mprint_function(at_mprint *p, const at_mop *op) {
   at_strbuf_addc(p->out, '(');
   for (uint32_t i = 0; i < op->num_operands; i++) {
@@ -280,7 +276,6 @@ static void print_op(at_mprint *p, const at_mop *op) {
 }
 
 // ---- The end of the file
-// ---------------------------------------------------------
 static void loc_ref(at_mprint *p, const at_mloc *l) {
   if (l->kind == AT_MLOC_UNKNOWN)
     at_strbuf_addz(p->out, "unknown");

@@ -10,7 +10,6 @@ static bool is_str(const at_mattr *a) {
 }
 
 // ---- Notations of their own
-// ------------------------------------------------------
 static bool slice(at_mprint *p, const at_mop *op) {
   const at_mattr *a[] = {at_mop_attr(op, "start_indices"),
                          at_mop_attr(op, "limit_indices"),
@@ -206,7 +205,6 @@ static const struct notation *find_notation(at_str name) {
 }
 
 // ---- Types at the end
-// ------------------------------------------------------------
 static bool all_operands_are(const at_mop *op, uint32_t from,
                              const at_mtype *t) {
   for (uint32_t i = from; i < op->num_operands; i++)
@@ -302,7 +300,6 @@ static bool types(at_mprint *p, const at_mop *op, char kind) {
 }
 
 // ---- Formats
-// ---------------------------------------------------------------------
 static bool bare_attr(at_mprint *p, const at_mop *op, at_str piece,
                       const at_mattr **out) {
   const char *slash = memchr(piece.ptr, '/', piece.len);
@@ -416,7 +413,6 @@ bool at_mprint_format(at_mprint *p, const at_mop *op, const char *format) {
 }
 
 // ---- Operations with regions
-// -----------------------------------------------------
 static bool constant(at_mprint *p, const at_mop *op) {
   const at_mattr *v = at_mop_attr(op, "value");
   if (!v || (v->kind != AT_MATTR_DENSE && v->kind != AT_MATTR_RESOURCE) ||
@@ -527,7 +523,6 @@ static bool reduce(at_mprint *p, const at_mop *op) {
 }
 
 // ---- Modules and functions
-// ---------------------------------------------------------
 static bool module(at_mprint *p, const at_mop *op) {
   const at_mattr *name = at_mop_attr(op, "sym_name");
   if (op->num_operands || op->num_results || op->num_successors ||

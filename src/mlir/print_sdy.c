@@ -24,7 +24,6 @@ static const at_mattr *get(const at_mattr *a, const char *name) {
 }
 
 // ---- What may be printed
-// ---------------------------------------------------------
 static bool named(const at_mattr *a, const char *name) {
   return a->kind == AT_MATTR_DIALECT && strcmp(a->name, name) == 0 &&
          a->num_elems;
@@ -83,7 +82,6 @@ bool at_msdy_valid(const at_mattr *a) {
 }
 
 // ---- Notation
-// --------------------------------------------------------------------
 static void sdy(at_strbuf *b, const at_mattr *a);
 
 static void list(at_strbuf *b, const char *open, const at_mattr *v,
@@ -226,7 +224,6 @@ void at_mprint_sdy(at_strbuf *b, const at_mattr *a) {
 }
 
 // ---- Operations
-// ------------------------------------------------------------------
 static bool is(const at_mattr *a, const char *name) {
   return a && named(a, name);
 }
@@ -298,7 +295,6 @@ bool at_mprint_sdy_op(at_mprint *p, const at_mop *op) {
 }
 
 // ---- Convolution
-// -----------------------------------------------------------------
 static bool conv_side(at_strbuf *b, const at_mattr *a, uint32_t at, char batch,
                       char feature, uint32_t rank) {
   at_dims spatial = at_mattr_i64s(a->fields[at + 2].value);

@@ -52,7 +52,6 @@ typedef AT_VEC(const at_mtype *) at_mtype_vec;
 void at_mtext_init(at_mtext *t, at_arena *a, at_str text);
 
 // ---- Scanner: white space and comments are passed over first
-// ---------------------
 __attribute__((format(printf, 2, 3))) at_status at_mtext_fail(at_mtext *t,
                                                               const char *fmt,
                                                               ...);
@@ -77,7 +76,6 @@ at_status at_mtext_balanced(at_mtext *t, at_str *out);
 at_status at_mtext_enter(at_mtext *t);  // depth; pairs with t->depth--
 
 // ---- Grammar
-// ---------------------------------------------------------------------
 at_status at_mtext_read_type(at_mtext *t, const at_mtype **out);
 at_status at_mtext_type_list(at_mtext *t, at_mtype_vec *out);  // until no comma
 // "(a, b) -> c" or "(a) -> (b, c)".
@@ -112,7 +110,6 @@ at_status at_mtext_dict_make(at_mtext *t, at_mnamed_vec *v,
 int at_mnamed_order(const void *a, const void *b);
 
 // ---- Operations
-// --------------------------------------------------------------------
 typedef struct at_moperand {
   at_str name;
   uint32_t index;

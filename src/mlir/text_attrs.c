@@ -103,7 +103,6 @@ static at_status array(at_mtext *t, const at_mattr **out) {
 }
 
 // ---- Numbers
-// -------------------------------------------------------------------
 // Integers over 64 bits: decimal where 64 bits hold them, else hexadecimal.
 static at_status wide_integer(at_mtext *t, const at_mtype *type,
                               const at_mattr **out) {
@@ -214,7 +213,6 @@ at_status at_mtext_number(at_mtext *t, const at_mattr **out) {
 }
 
 // ---- Other builtin attributes
-// --------------------------------------------------
 static at_status symbol(at_mtext *t, const at_mattr **out) {
   at_str name;
   at_mattr *a;
@@ -384,7 +382,6 @@ static at_status parse_attr(at_mtext *t, const at_mattr **out) {
 }
 
 // ---- Locations
-// -----------------------------------------------------------------
 static at_status location(at_mtext *t, const at_mloc **out);
 
 static at_status file_position(at_mtext *t, at_mloc *l) {

@@ -5,7 +5,6 @@
 #include "mlir/text.h"
 
 // ---- By the codec table
-// --------------------------------------------------------
 static at_status array_of_attrs(at_mtext *t, const at_mattr **out) {
   AT_TRY(at_mtext_read_attr(t, out));
   return (*out)->kind == AT_MATTR_ARRAY
@@ -190,7 +189,6 @@ at_status at_mtext_codec(at_mtext *t, const at_mcodec *k,
 }
 
 // ---- Convolution: [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f]
-// ------------------------
 typedef struct conv_side {
   int64_t batch, feature;  // of a kernel: input and output feature
   int64_t spatial[64];
@@ -259,7 +257,6 @@ at_status at_mtext_conv(at_mtext *t, const at_mattr **out) {
 }
 
 // ---- By name
-// -------------------------------------------------------------------
 static at_status bounds(at_mtext *t, const at_mattr **out) {
   at_mattr *a;
   at_mnamed *f;

@@ -8,7 +8,6 @@
 static at_status read_op(at_mtext *t, at_mblock *block, at_mop **out);
 
 // ---- Values
-// --------------------------------------------------------------------
 bool at_mtext_operand(at_mtext *t, at_moperand *out) {
   const char *back;
   at_mtext_space(t);
@@ -112,7 +111,6 @@ static at_status close_scope(at_mtext *t, size_t undo, size_t forwards) {
 }
 
 // ---- Blocks and regions
-// ----------------------------------------------------------
 typedef struct block_list {
   at_map by_name;  // at_mblock
   AT_VEC(at_mblock *) order;
@@ -252,7 +250,6 @@ at_status at_mtext_block_region(at_mtext *t, at_mopstate *s, at_mblock **out) {
 }
 
 // ---- Generic form
-// ----------------------------------------------------------------
 static at_status successors(at_mtext *t, at_mop *op) {
   AT_VEC(at_mblock *) v = {0};
   if (at_mtext_accept(t, "]")) return AT_OK;
@@ -297,7 +294,6 @@ at_status at_mtext_generic_tail(at_mtext *t, at_mopstate *s) {
 }
 
 // ---- Operations
-// ------------------------------------------------------------------
 typedef struct result_name {
   at_str name;
   uint32_t count;
@@ -411,7 +407,7 @@ static at_status read_op(at_mtext *t, at_mblock *block, at_mop **out) {
 }
 
 // ---- The file
-// -------------------------------------------------------------------- Aliases
+// Aliases
 // may be used before their line, so all are found first. They start a line,
 // which nothing else with '#' or '!' does.
 static at_status find_aliases(at_mtext *t) {
@@ -580,7 +576,6 @@ at_status at_mlir_read_text(at_str text, at_arena *a, at_mmodule **out) {
 }
 
 // ---- Inside bytecode
-// -------------------------------------------------------------
 at_status at_mtext_attr(at_mctx *c, at_str text, const at_mattr **out) {
   at_mtext t;
   at_mtext_init(&t, c->arena, text);

@@ -5,7 +5,6 @@
 #include "mlir/text.h"
 
 // ---- Notations of their own
-// ------------------------------------------------------
 static at_status add(at_mtext *t, at_mopstate *s, const char *name,
                      const at_mattr *a) {
   return at_mnamed_add(t, &s->attrs, name, a);
@@ -274,7 +273,6 @@ static at_status notation(at_mtext *t, at_mopstate *s, at_str name) {
 }
 
 // ---- Types at the end
-// --------------------------------------------------------------
 static at_status from_function(at_mtext *t, at_mopstate *s, const at_mtype *f) {
   AT_TRY(all_results(t, s, f->results, f->num_results));
   return at_mtext_resolve(t, s, f->types, f->num_types);
@@ -359,7 +357,6 @@ static at_status types(at_mtext *t, at_mopstate *s, char kind) {
 }
 
 // ---- Formats
-// -----------------------------------------------------------------------
 static at_status bare_attr(at_mtext *t, at_mopstate *s, at_str piece) {
   const char *slash = memchr(piece.ptr, '/', piece.len);
   at_str name = {piece.ptr + 1, (size_t)(slash - piece.ptr) - 1};
@@ -437,7 +434,6 @@ static at_status by_format(at_mtext *t, at_mopstate *s, const char *format) {
 }
 
 // ---- Operations with regions
-// -------------------------------------------------------
 static at_status read_constant(at_mtext *t, at_mopstate *s) {
   const at_mattr *v;
   if (at_mtext_at(t, "(")) return at_mtext_generic_tail(t, s);
@@ -569,7 +565,6 @@ static at_status read_reduce(at_mtext *t, at_mopstate *s) {
 }
 
 // ---- Modules and functions
-// -----------------------------------------------------
 static at_status read_module(at_mtext *t, at_mopstate *s) {
   at_str name;
   if (at_mtext_accept(t, "@")) {

@@ -239,7 +239,7 @@ static at_status all_to_alls(at_mtext *t, const at_mattr **out) {
 }
 
 // ---- Sharding rules
-// -------------------------------------------------------------- A factor is
+// A factor is
 // i..z, then z_1, z_2, ...
 static bool factor(at_mtext *t, int64_t *out) {
   if (t->p == t->end || *t->p < 'i' || *t->p > 'z') return false;
@@ -366,7 +366,6 @@ at_status at_mtext_sdy(at_mtext *t, const at_mcodec *k, const at_mattr **out) {
 }
 
 // ---- Operations
-// --------------------------------------------------------------------
 static at_status mesh_op(at_mtext *t, at_mopstate *s) {
   at_str name;
   const at_mattr *v;

@@ -119,7 +119,7 @@ static at_status add_before(at_rw *r, at_node *n) {
   return at_fwd_set(r, n, 0, (at_value){one, 0});
 }
 
-// ---- What is rounded behind travels rounded --------------------------------
+// ---- What is rounded behind travels rounded
 // Ops that only move elements of their first operand.
 static bool moves(const at_node *n) {
   switch (n->op) {

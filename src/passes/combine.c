@@ -39,7 +39,7 @@ static size_t bytes_of(const at_node *n) {
   return sum;
 }
 
-// ---- Who waits for whom ----------------------------------------------------
+// ---- Who waits for whom
 typedef bool (*visit_fn)(combiner *k, item *def, void *arg);
 
 // Every node of the computation that n reads, also from inside its regions,
@@ -87,7 +87,7 @@ static at_status number(combiner *k) {
   return AT_OK;
 }
 
-// ---- One set ---------------------------------------------------------------
+// ---- One set
 // Nodes between the first and the last of the set that read what the set gives
 // follow the last. False: an effect would change its place.
 static bool mark_followers(combiner *k, const node_list *set) {
@@ -162,7 +162,7 @@ static at_status merge(combiner *k, const node_list *set, bool *merged) {
   return AT_OK;
 }
 
-// ---- The pass --------------------------------------------------------------
+// ---- The pass
 // The next set: what is like the first that is not in `done`, as much as one
 // may carry.
 static at_status next_set(combiner *k, uint32_t *from, node_list *set) {

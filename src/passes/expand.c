@@ -9,7 +9,7 @@ static at_status to(at_rw *r, at_node *n, uint32_t i, at_value v) {
   return at_fwd_set(r, n, i, v);
 }
 
-// ---- Batch norm ------------------------------------------------------------
+// ---- Batch norm
 typedef struct norm {
   at_node *n;
   at_dims dims;  // of x
@@ -150,7 +150,7 @@ static at_status norm_grad(at_rw *r, at_node *n) {
   return give(r, n, 2, doffset);
 }
 
-// ---- Map -------------------------------------------------------------------
+// ---- Map
 static at_status map(at_rw *r, at_node *n) {
   at_value v = {0};
   AT_TRY(at_mk_mapped(n, n->regions[0], n->operands, at_type_dims(&n->types[0]),
@@ -158,7 +158,7 @@ static at_status map(at_rw *r, at_node *n) {
   return v.node ? to(r, n, 0, v) : AT_OK;
 }
 
-// ---- One device ------------------------------------------------------------
+// ---- One device
 static bool groups_of_one(const at_module *m, const at_node *n) {
   if (m->num_replicas * m->num_partitions == 1) return true;
   const at_attr *a = at_node_attr(n, AT_ATTR_REPLICA_GROUPS);
@@ -213,7 +213,7 @@ static at_status device_id(at_rw *r, at_node *n) {
   return to(r, n, 0, v);
 }
 
-// ---- Clamp -----------------------------------------------------------------
+// ---- Clamp
 // Scalar bounds become full ones, so that an elementwise op reads equal shapes.
 static at_status clamp(at_rw *r, at_node *n) {
   at_value v[3];
@@ -230,7 +230,7 @@ static at_status clamp(at_rw *r, at_node *n) {
   return to(r, n, 0, out);
 }
 
-// ---- Scatter ---------------------------------------------------------------
+// ---- Scatter
 // A body may compute in a wider type than what it is given: what is given is
 // converted, so that nobody else has to know.
 static at_status scatter(at_node *n) {

@@ -120,7 +120,7 @@ at_status at_expand_sparse(at_rw *r, at_node *n) {
   return AT_OK;
 }
 
-// ---- Optimizers -------------------------------------------------------------
+// ---- Optimizers
 // What the optimizer sees of a hyperparameter: a row that repeats it.
 static at_status widen_hyper(at_node *end, at_value v, const at_type *row,
                              at_value *out) {

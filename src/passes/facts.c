@@ -91,7 +91,7 @@ bool at_is_pure(const at_module *m, const at_node *n) {
   return !at_has_effect(m, n);
 }
 
-// ---- Structural equality ---------------------------------------------------
+// ---- Structural equality
 static uint64_t hash_type(uint64_t h, const at_type *t) {
   h = at_hash(h, &t->dtype, sizeof t->dtype);
   return at_hash(h, t->dims, t->rank * sizeof *t->dims);
@@ -263,7 +263,7 @@ at_op at_region_binary(const at_comp *c) {
   return AT_OP_COUNT;
 }
 
-// ---- Constants -------------------------------------------------------------
+// ---- Constants
 const at_literal *at_const_of(at_value v) {
   return v.node->op == AT_OP_CONSTANT ? at_node_literal(v.node) : NULL;
 }

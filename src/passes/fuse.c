@@ -5,7 +5,7 @@
 
 #include "passes/fuse_internal.h"
 
-// ---- What a node is --------------------------------------------------------
+// ---- What a node is
 bool fuse_is_inline_const(const at_node *n) {
   const at_literal *l = at_node_literal(n);
   return l && (l->splat || at_type_elements(&l->type) == 1);
@@ -96,7 +96,7 @@ at_status fuse_add_member(fuser *f, fuse_cluster *c, fuse_member m) {
   return AT_OK;
 }
 
-// ---- Uses ------------------------------------------------------------------
+// ---- Uses
 static at_status add_use(fuser *f, at_value v, fuse_node *user) {
   fuse_node *d = fuse_of(f, v.node);
   if (!d || d == user) return AT_OK;
@@ -153,7 +153,7 @@ static at_status index_nodes(fuser *f) {
   return AT_OK;
 }
 
-// ---- Reachability in the graph with clusters contracted --------------------
+// ---- Reachability in the graph with clusters contracted
 // Queues what u feeds: its own users, or those of every output of its clusters;
 // nothing where it is too low to lead to the target. True when u is in the
 // target.
@@ -215,7 +215,7 @@ bool fuse_output_cycles(fuser *f, fuse_node *d, const fuse_cluster *cl) {
   return search(f, cl);
 }
 
-// ---- Heights ---------------------------------------------------------------
+// ---- Heights
 uint32_t fuse_height_over_users(const fuse_node *d, const fuse_cluster *cl) {
   uint32_t height = 0;
   for (size_t i = 0; i < d->users.len + (d->effect != NULL); i++) {
@@ -273,7 +273,7 @@ at_status fuse_raise(fuser *f, fuse_cluster *cl, uint32_t height) {
   return AT_OK;
 }
 
-// ---- The walk --------------------------------------------------------------
+// ---- The walk
 static fuse_cluster *new_cluster(fuser *f, fuse_node *d) {
   fuse_cluster *cl = at_new(f->arena, fuse_cluster, 1);
   if (!cl) return NULL;

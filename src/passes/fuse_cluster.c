@@ -1,7 +1,7 @@
 // Who may join a cluster, and which clusters may become one.
 #include "passes/fuse_internal.h"
 
-// ---- How a producer is indexed by its users --------------------------------
+// ---- How a producer is indexed by its users
 static bool add_sig(fuse_member *m, uint64_t sig) {
   for (uint32_t i = 0; i < m->num_sigs; i++)
     if (m->sigs[i] == sig) return true;
@@ -170,7 +170,6 @@ at_status fuse_join(fuser *f, fuse_node *d, fuse_cluster *cl, bool output) {
 }
 
 // ---- Reduces with elementwise steps after them
-// -------------------------------
 static bool in_tail(const fuse_cluster *cl, const fuse_member *m) {
   uint64_t sig = cl->reduce ? FUSE_TAIL_SIG : FUSE_ROOT_SIG;
   return m->num_sigs == 1 && m->sigs[0] == sig;
@@ -218,7 +217,7 @@ at_status fuse_precede(fuser *f, fuse_node *d, fuse_cluster *cl) {
   return AT_OK;
 }
 
-// ---- Clusters side by side -------------------------------------------------
+// ---- Clusters side by side
 static bool mergeable(fuser *f, fuse_cluster *a, fuse_cluster *b) {
   if (a == b || a->reduce != b->reduce) return false;
   if (!at_dims_eq(at_type_dims(a->space), at_type_dims(b->space))) return false;

@@ -7,7 +7,7 @@
 
 #include "passes/shard.h"
 
-// ---- Places ----------------------------------------------------------------
+// ---- Places
 static at_status new_place(at_cut *c, const at_type *t, at_place **out) {
   at_place *p;
   AT_TRY_ALLOC(p, at_new(c->m->arena, at_place, 1));
@@ -263,7 +263,7 @@ static at_status place_results(at_cut *c) {
   return AT_OK;
 }
 
-// ---- Rewriting -------------------------------------------------------------
+// ---- Rewriting
 static at_status rewrite_comp(at_cut *c, at_comp *comp);
 
 static at_status cut_type_of(at_cut *c, at_node *n, uint32_t i) {
@@ -464,7 +464,7 @@ static at_status rewrite_comp(at_cut *c, at_comp *comp) {
   return AT_OK;
 }
 
-// ---- The pass --------------------------------------------------------------
+// ---- The pass
 // What was replaced: constraints and bodies, and whatever nobody uses now.
 static void drop_replaced(at_comp *comp) {
   for (at_node *n = comp->first, *next; n; n = next) {

@@ -5,7 +5,7 @@
 
 #include "passes/shard.h"
 
-// ---- Choosing the cut to compute in ----------------------------------------
+// ---- Choosing the cut to compute in
 typedef struct choice {
   at_axes *factors;
   double cost;
@@ -200,7 +200,7 @@ static at_status choose(at_cut *c, const at_node *n, const at_rule *r,
   return AT_OK;
 }
 
-// ---- Rewriting one node ----------------------------------------------------
+// ---- Rewriting one node
 // Dimensions of operands that are cut, and that n cannot use cut: bit d.
 static uint64_t useless_cuts(const at_cut *c, const at_rule *r, uint32_t t) {
   uint64_t found = 0;

@@ -2,7 +2,7 @@
 // axes, and is told apart from elements where it would be mixed with them.
 #include "passes/shard.h"
 
-// ---- Padding comes and goes ------------------------------------------------
+// ---- Padding comes and goes
 // v with dimensions d to d + (is - 1) replaced by `to`.
 static at_status regroup(const at_cut *c, at_comp *comp, at_node *before,
                          uint32_t d, uint32_t is, at_dims to, at_value v,
@@ -103,7 +103,7 @@ at_status at_uneven_narrow(at_cut *c, at_comp *comp, at_node *before,
   return regroup(c, comp, before, d, 2, (at_dims){&n, 1}, *out, out);
 }
 
-// ---- Padding is told apart -------------------------------------------------
+// ---- Padding is told apart
 at_status at_uneven_count(at_cut *c, at_comp *comp, at_node *before,
                           const at_axes *axes, int64_t n, at_dtype dtype,
                           at_value *out) {

@@ -5,7 +5,7 @@
 
 #include "passes/passes.h"
 
-// ---- Sweeps ----------------------------------------------------------------
+// ---- Sweeps
 // A sweep visits nodes in order. A rule that replaces results of a node records
 // the new values with at_fwd_set; later nodes read their operands through
 // at_fwd_operands, so that a whole sweep costs one walk. The replaced nodes
@@ -24,7 +24,7 @@ bool at_fwd_has(const at_node *n);  // some result was replaced
 void at_fwd_operands(at_node *n);
 void at_fwd_results(at_comp *c);
 
-// ---- Facts -----------------------------------------------------------------
+// ---- Facts
 bool at_has_effect(const at_module *m, const at_node *n);
 // Same result for the same operands, no effect, no barrier: may be shared,
 // moved.
@@ -54,7 +54,7 @@ at_status at_comp_sort(at_comp *c, at_arena *a);
 void at_comp_splice(at_comp *from, const at_value *args, at_node *before,
                     at_value *out);
 
-// ---- Constants -------------------------------------------------------------
+// ---- Constants
 const at_literal *at_const_of(at_value v);  // NULL: not a constant
 // The one element that every element of v equals, through broadcasts and
 // reshapes.
@@ -66,7 +66,7 @@ bool at_is_splat(at_value v, double x);  // ints and floats; -0 differs from 0
 // Does op(init, x) equal x for every x (but for the sign of a zero under ADD)?
 bool at_is_identity(at_op op, at_value init);
 
-// ---- Building --------------------------------------------------------------
+// ---- Building
 // Each inserts before `at`, with at's location.
 at_status at_mk(at_node *at, at_op op, const at_value *operands, uint32_t n,
                 const at_attr *attrs, uint32_t num_attrs, const at_type *type,
@@ -108,7 +108,7 @@ __attribute__((format(printf, 3, 4))) at_status at_fail_at(at_code code,
                                                            const char *fmt,
                                                            ...);
 
-// ---- Pieces of passes that live in files of their own ----------------------
+// ---- Pieces of passes that live in files of their own
 at_status at_simplify_algebra(at_rw *r, at_node *n);  // elementwise ops
 at_status at_simplify_shape(at_rw *r, at_node *n);    // data movement
 at_status at_simplify_indexed(at_rw *r, at_node *n);  // gather, slices, scatter

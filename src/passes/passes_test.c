@@ -57,7 +57,7 @@ static void split(golden *g) {
   g->expected = at ? at_str_of(at + strlen(separator)) : (at_str){"", 0};
 }
 
-// ---- Random arguments ------------------------------------------------------
+// ---- Random arguments
 static uint64_t next_random(uint64_t *s) {
   *s ^= *s << 13;
   *s ^= *s >> 7;
@@ -151,7 +151,7 @@ static void check_meaning(const golden *g, const at_module *before,
   }
 }
 
-// ---- One file --------------------------------------------------------------
+// ---- One file
 static at_module *parse(const golden *g, at_arena *a) {
   at_module *m;
   at_status st = at_hlo_parse(g->input, a, &m);

@@ -33,7 +33,7 @@ static double bytes_of(const at_place *p) {
   return p ? (double)at_type_bytes(&p->whole) : 0;
 }
 
-// ---- One op ----------------------------------------------------------------
+// ---- One op
 // The axes on which the tensors that have factor f agree, and the largest of
 // those tensors. Tensors that disagree share their common prefix, or, in the
 // last round, what the largest says.
@@ -217,7 +217,7 @@ static at_status visit_groups(walk *w) {
   return AT_OK;
 }
 
-// ---- The whole program -----------------------------------------------------
+// ---- The whole program
 static at_status visit_comp(walk *w, at_comp *c, bool backward);
 
 static at_status visit_node(walk *w, at_node *n, bool backward) {

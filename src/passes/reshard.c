@@ -171,7 +171,7 @@ double at_reshard_cost(const at_cut *c, const at_type *whole,
   return total;
 }
 
-// ---- Making nodes ----------------------------------------------------------
+// ---- Making nodes
 at_status at_emit(at_comp *comp, at_node *before, const at_node_desc *d,
                   at_value *out) {
   at_node *n;
@@ -241,7 +241,7 @@ static at_attr flag(at_attr_id id, int64_t v) {
   return a;
 }
 
-// ---- One move --------------------------------------------------------------
+// ---- One move
 // u32: this device's digit of an atom.
 static at_status position_of(at_cut *c, at_value *out) {
   at_comp *e = c->m->entry;
@@ -589,7 +589,7 @@ at_status at_combine(at_cut *c, at_comp *comp, at_node *before, at_op op,
   return AT_OK;
 }
 
-// ---- From one lay to another ------------------------------------------------
+// ---- From one lay to another
 // One device along the atoms in `mask` keeps the value, the others have zeros.
 static at_status keep_one(at_cut *c, at_comp *comp, at_node *before,
                           uint32_t mask, at_value *v) {

@@ -60,7 +60,7 @@ static bool may_drop(const at_node *n) {
   return false;
 }
 
-// ---- Dead code -------------------------------------------------------------
+// ---- Dead code
 typedef struct sweeper {
   at_module *m;
   bool count;  // leave the number of uses in mark
@@ -105,7 +105,7 @@ size_t at_dce(at_module *m) { return dce(m, false); }
 
 void at_dce_count_uses(at_module *m) { dce(m, true); }
 
-// ---- Order -----------------------------------------------------------------
+// ---- Order
 typedef struct frame {
   at_node *node;
   size_t at;  // next dependency to visit

@@ -101,7 +101,7 @@ typedef struct at_cut {
   at_strbuf notes;                // what is gathered for want of a better way
 } at_cut;
 
-// ---- shard_text.c ----------------------------------------------------------
+// ---- shard_text.c
 // Meshes of the module's text into atoms.
 at_status at_cut_meshes(at_cut *c);
 // Shardy's text ("#sdy.sharding<@mesh, [{"x"}, {?}]>", the prefix may be
@@ -128,7 +128,7 @@ at_status at_axes_mask(at_cut *c, at_str text, uint32_t *out);
 // HLO's text of p.
 at_status at_place_print(const at_cut *c, const at_place *p, const char **out);
 
-// ---- Lists of atoms --------------------------------------------------------
+// ---- Lists of atoms
 static inline int64_t at_axes_size(const at_cut *c, const at_axes *x) {
   int64_t n = 1;
   for (uint32_t i = 0; i < x->n; i++) n *= c->size[x->a[i]];
@@ -180,7 +180,7 @@ static inline at_place *at_place_of(at_value v) {
   return list ? list[v.index] : NULL;
 }
 
-// ---- shard_rule.c ----------------------------------------------------------
+// ---- shard_rule.c
 // How the dimensions of an op's operands and results hang together: dimensions
 // that share a factor are cut alike. A dimension without factors must be whole.
 enum { AT_MAX_FACTORS = 80, AT_MAX_DIM_FACTORS = 6 };
@@ -214,7 +214,7 @@ void at_rule_project(const at_cut *c, const at_rule *r, uint32_t t,
 at_axes at_rule_dim(const at_cut *c, const at_rule *r, uint32_t t, uint32_t d,
                     const at_axes *factors);
 
-// ---- partition_op.c --------------------------------------------------------
+// ---- partition_op.c
 // Rewrites n, an op that is not control flow, and sets `now` of its results'
 // places.
 at_status at_partition_op(at_cut *c, at_node *n);
@@ -223,7 +223,7 @@ at_status at_products_want(at_cut *c, at_comp *comp);
 // *v whole, on every device, before n. A value without a place stays.
 at_status at_bring_whole(at_cut *c, at_node *n, at_value *v);
 
-// ---- partition_sums.c ------------------------------------------------------
+// ---- partition_sums.c
 // Atoms over which n's result is made of summands, as its operands are, in a
 // computation that is cut by the atoms in `cut`.
 uint32_t at_sums_carried(const at_node *n, uint32_t cut, uint32_t result);
@@ -233,7 +233,7 @@ bool at_sums_may_be(const at_node *n, uint32_t operand);
 // their users back.
 void at_sums_want(at_comp *comp);
 
-// ---- partition.c -----------------------------------------------------------
+// ---- partition.c
 // A `Sharding` call: its place is what the program asks for.
 bool at_is_constraint(const at_node *n);
 // GSPMD's way in and out of what the program does for each device itself.
@@ -247,10 +247,10 @@ bool at_is_layout_constraint(const at_node *n);
 // A `ShardingGroup` call: its operand is cut as those of the same group.
 bool at_is_sharding_group(const at_node *n);
 
-// ---- propagate.c -----------------------------------------------------------
+// ---- propagate.c
 at_status at_propagate(at_cut *c);
 
-// ---- reshard.c -------------------------------------------------------------
+// ---- reshard.c
 // Bytes that one device receives when a value changes its cut.
 double at_reshard_cost(const at_cut *c, const at_type *whole,
                        const at_axes *from, const at_axes *to);
@@ -307,7 +307,7 @@ at_status at_scalar_value(at_cut *c, at_comp *comp, at_node *before, at_dtype t,
 at_status at_emit(at_comp *comp, at_node *before, const at_node_desc *d,
                   at_value *out);
 
-// ---- partition_uneven.c ----------------------------------------------------
+// ---- partition_uneven.c
 // Dimension d of v with padding, so that `axes` cut it into equal parts.
 at_status at_uneven_widen(at_cut *c, at_comp *comp, at_node *before, uint32_t d,
                           const at_axes *axes, at_value v, at_value *out);

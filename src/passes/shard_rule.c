@@ -1,7 +1,7 @@
 // One rule per op: which dimensions of its operands and results are cut alike.
 #include "passes/shard.h"
 
-// ---- Building --------------------------------------------------------------
+// ---- Building
 static uint32_t tensor_rank(const at_rule *r, uint32_t t) {
   return r->places[t] ? r->places[t]->whole.rank : 0;
 }
@@ -60,7 +60,7 @@ static void rule_reverse(at_rule *r, const at_node *n) {
   }
 }
 
-// ---- Shapes ----------------------------------------------------------------
+// ---- Shapes
 static int64_t gcd(int64_t a, int64_t b) {
   for (int64_t rest; b; b = rest) {
     rest = a % b;
@@ -155,7 +155,7 @@ static void rule_bitcast(at_rule *r) {
   }
 }
 
-// ---- Contractions ----------------------------------------------------------
+// ---- Contractions
 static void rule_dot(at_rule *r, const at_node *n) {
   at_dims lb = at_node_ints(n, AT_ATTR_LHS_BATCHING_DIMENSIONS);
   at_dims rb = at_node_ints(n, AT_ATTR_RHS_BATCHING_DIMENSIONS);
@@ -232,7 +232,7 @@ static void rule_convolution(at_rule *r, const at_node *n) {
   r->combine = AT_OP_ADD;
 }
 
-// ---- Reductions and windows ------------------------------------------------
+// ---- Reductions and windows
 static bool combines(at_op op) {
   return op == AT_OP_ADD || op == AT_OP_MULTIPLY || op == AT_OP_MINIMUM ||
          op == AT_OP_MAXIMUM || op == AT_OP_AND || op == AT_OP_OR;
@@ -308,7 +308,7 @@ static void rule_triangular_solve(at_rule *r, const at_node *n) {
   bind(r, 2, d, f);
 }
 
-// ---- Gather and scatter ----------------------------------------------------
+// ---- Gather and scatter
 typedef struct indexing {
   at_dims window;     // gather: offset_dims, scatter: update_window_dims
   at_dims dropped;    // collapsed or inserted dimensions of the operand
@@ -400,7 +400,7 @@ static void rule_scatter(at_rule *r, const at_node *n) {
   rule_indexed(r, n, k, k, k + 1, 2 * k + 1, n->num_operands);
 }
 
-// ---- Collectives inside manual computations --------------------------------
+// ---- Collectives inside manual computations
 static void rule_collective(at_rule *r, const at_node *n) {
   int64_t whole[2] = {-1, -1};
   if (n->op == AT_OP_ALL_GATHER)
@@ -420,7 +420,7 @@ static void rule_collective(at_rule *r, const at_node *n) {
     }
 }
 
-// ---- Custom calls ----------------------------------------------------------
+// ---- Custom calls
 static bool rule_custom(at_rule *r, const at_node *n) {
   if (!at_is_constraint(n) && !at_is_layout_constraint(n)) return false;
   rule_identity(r, (at_dims){0});
@@ -428,7 +428,7 @@ static bool rule_custom(at_rule *r, const at_node *n) {
   return true;
 }
 
-// ---- The table -------------------------------------------------------------
+// ---- The table
 static bool rule_of(at_rule *r, const at_node *n) {
   at_dims none = {0};
   if (at_op_is(n->op, AT_ELEMENTWISE)) {
@@ -564,7 +564,7 @@ at_status at_rule_make(at_arena *a, const at_node *n, at_rule *out) {
   return AT_OK;
 }
 
-// ---- Reading ---------------------------------------------------------------
+// ---- Reading
 void at_rule_project(const at_cut *c, const at_rule *r, uint32_t t,
                      const at_axes *dims, at_axes *factors) {
   for (uint32_t f = 0; f < r->num_factors; f++) factors[f].n = 0;

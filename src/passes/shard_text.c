@@ -4,7 +4,7 @@
 
 #include "passes/shard.h"
 
-// ---- Scanner ---------------------------------------------------------------
+// ---- Scanner
 typedef struct scan {
   const char *p, *end;
 } scan;
@@ -74,7 +74,7 @@ static at_status bad(at_str text, const char *why) {
                  why);
 }
 
-// ---- Meshes ----------------------------------------------------------------
+// ---- Meshes
 typedef AT_VEC(int64_t) ints;
 
 // <["x"=2, "y"=4], device_ids=[...]>
@@ -222,7 +222,7 @@ at_status at_cut_meshes(at_cut *c) {
   return AT_OK;
 }
 
-// ---- Shardy's shardings ----------------------------------------------------
+// ---- Shardy's shardings
 static const at_mesh *find_mesh(const at_cut *c, at_str name) {
   for (uint32_t i = 0; i < c->num_meshes; i++)
     if (at_str_eq(c->meshes[i].name, name)) return &c->meshes[i];
@@ -447,7 +447,7 @@ static at_status parse_shardy(at_cut *c, at_str text, bool exact, at_place *p) {
   return take(&s, ">") ? note_order(c, mesh, p) : bad(text, "`>` expected");
 }
 
-// ---- HLO's shardings -------------------------------------------------------
+// ---- HLO's shardings
 // Atoms of device numbers reshaped to `shape` and transposed by `perm`.
 static at_status tile_atoms(const at_cut *c, at_str text, at_dims shape,
                             at_dims perm, at_axes *out) {
@@ -655,7 +655,7 @@ at_str at_sharding_item(at_str list, uint32_t i) {
   return (at_str){0};
 }
 
-// ---- Printing --------------------------------------------------------------
+// ---- Printing
 // Runs of atoms that follow one another are one dimension of the device
 // numbers: "<=[4,2]T(1,0)".
 static void print_order(const at_cut *c, const uint8_t *order, uint32_t n,

@@ -28,7 +28,7 @@ static at_status branch(at_rw *r, at_node *n) {
   return take_region(r, n, n->regions[which], NULL);
 }
 
-// ---- Fewer results ---------------------------------------------------------
+// ---- Fewer results
 static void mark_uses(const at_comp *c, const at_node *n, bool *used) {
   AT_FOR_NODES(k, c) {
     for (uint32_t i = 0; i < k->num_operands; i++)
@@ -112,7 +112,7 @@ static at_status branch_results(at_rw *r, at_node *n) {
   return rebuild(r, n, n->operands, n->num_operands, used);
 }
 
-// ---- Loops -----------------------------------------------------------------
+// ---- Loops
 // Parameters of a region that the values reached from `roots` (marked with 2 by
 // the caller) or effects depend on. Walks backwards once; mark 2 = needed.
 static void need_walk(const at_module *m, at_comp *c) {

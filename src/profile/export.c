@@ -6,7 +6,6 @@
 #include "profile/profile_internal.h"
 
 // ---- Protocol buffers
-// -----------------------------------------------------------------
 static void put_varint(at_strbuf *b, uint64_t v) {
   for (; v >= 128; v >>= 7) at_strbuf_addc(b, (char)(v | 128));
   at_strbuf_addc(b, (char)v);
@@ -164,7 +163,6 @@ at_status at_profile_xspace(const at_profile *p, at_strbuf *out) {
 }
 
 // ---- Chrome
-// ------------------------------------------------------------------------------
 static void put_pair(at_json_writer *w, const char *key, const char *value) {
   at_json_key(w, at_str_of(key));
   at_json_str(w, at_str_of(value));

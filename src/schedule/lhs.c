@@ -92,7 +92,6 @@ static at_status check(const at_lhs_node *nodes, uint32_t n) {
 }
 
 // ---- What an order takes
-// ------------------------------------------------------------
 static int64_t peak_of(const at_lhs_node *nodes, uint32_t n,
                        const uint32_t *order, uint32_t *readers) {
   int64_t bytes = 0, peak = 0;
@@ -255,7 +254,6 @@ at_status at_lhs_times(const at_lhs_node *nodes, uint32_t n,
 }
 
 // ---- Candidates
-// -----------------------------------------------------------------------
 typedef struct candidate {
   uint32_t node;
   double stall;

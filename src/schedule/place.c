@@ -33,7 +33,7 @@ static int by_value(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-// ---- Which blocks live at once ----------------------------------------------
+// ---- Which blocks live at once
 // A tree over the points in time at which blocks begin or end. A block is listed
 // at the widest ranges that it fills, and noted at all ranges around those.
 typedef AT_VEC(at_block *) block_list;
@@ -137,7 +137,7 @@ static at_status timeline_find(const timeline *t, const at_block *b,
   return ok ? AT_OK : AT_NO_MEMORY("memory plan");
 }
 
-// ---- First fit --------------------------------------------------------------
+// ---- First fit
 // owners: one more than the greatest owner.
 static at_status first_fit(at_block *b, uint32_t n, uint32_t owners,
                            at_arena *a, uint64_t *total) {
@@ -163,7 +163,7 @@ static at_status first_fit(at_block *b, uint32_t n, uint32_t owners,
   return AT_OK;
 }
 
-// ---- Places of dead blocks --------------------------------------------------
+// ---- Places of dead blocks
 typedef AT_VEC(uint64_t) offset_list;
 
 // The offsets that are free for blocks of so many bytes.

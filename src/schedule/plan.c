@@ -58,7 +58,7 @@ bool at_plan_is_view(const at_node *n) {
   }
 }
 
-// ---- Copies ------------------------------------------------------------------
+// ---- Copies
 static bool is_token(at_value v) { return at_value_type(v)->dtype == AT_TOKEN; }
 
 static at_value view_root(at_value v) {
@@ -165,7 +165,7 @@ static at_status copy_entry_results(planner *p, at_module *m) {
   return copy_results(c, own, p->arena);
 }
 
-// ---- Classes -----------------------------------------------------------------
+// ---- Classes
 static uint32_t find(const planner *p, uint32_t v) {
   while (p->classes[v].parent != v) {
     p->classes[v].parent = p->classes[p->classes[v].parent].parent;
@@ -367,7 +367,7 @@ static at_status pin_entry(planner *p, const at_module *m) {
   return AT_OK;
 }
 
-// ---- Coalescing ----------------------------------------------------------------
+// ---- Coalescing
 typedef struct candidate {
   at_node *node;
   uint32_t result, operand;
@@ -432,7 +432,7 @@ static at_status coalesce(planner *p, const at_comp *entry, const at_plan_hooks 
   return AT_OK;
 }
 
-// ---- Slots -----------------------------------------------------------------------
+// ---- Slots
 static at_status assign_slots(planner *p, at_plan *out) {
   uint32_t n = p->life.count, temps = 0, slots = 1;  // slot 0: NULL
   at_block *list;
@@ -494,7 +494,7 @@ uint32_t at_plan_slot(const at_plan *plan, at_value v) {
   return plan->values->classes[class_of(plan->values, v)].slot;
 }
 
-// ---- Independent check -------------------------------------------------------------
+// ---- Independent check
 static bool same_bytes(const at_xslot *a, const at_xslot *b) {
   if (a->kind != b->kind || a->kind == AT_SLOT_NULL) return false;
   if (a->kind != AT_SLOT_TEMP) return a->index == b->index;

@@ -10,7 +10,6 @@
 #include "sparsecore/engine_internal.h"
 
 // ---- NaN
-// ------------------------------------------------------------------------
 static bool is_nan_at(const at_x_sparse *x, const void *table, uint64_t i) {
   if (x->dtype == AT_F32) return isnan(((const float *)table)[i]);
   if (x->dtype != AT_BF16) return false;  // integers
@@ -125,7 +124,6 @@ static at_status nan_after(const at_sc_plan *p) {
 }
 
 // ---- Contents
-// -------------------------------------------------------------------
 static bool is_result(const at_sc_run *r, uint32_t device, uint32_t operand) {
   uint32_t n = at_x_sparse_operands(r->x);
   for (uint32_t i = 0; i < at_x_sparse_results(r->x); i++)
@@ -164,7 +162,6 @@ static at_status compare_operands(const at_sc_run *r, const uint64_t *before,
 }
 
 // ---- Launches
-// -------------------------------------------------------------------
 // What every device must bring alike: the number of mini-batches and the
 // hyperparameters.
 static at_status check_launch(const at_sc_run *r) {
@@ -190,7 +187,6 @@ static at_status check_launch(const at_sc_run *r) {
 }
 
 // ---- Mini-batches as files
-// -------------------------------------------------------
 static void write_entries(const at_sc_plan *p, FILE *f) {
   fprintf(f, "device,sparsecore,minibatch,partition,id,sample,gain\n");
   for (uint32_t d = 0; d < p->here; d++) {
@@ -228,7 +224,6 @@ static at_status dump(const at_sc_plan *p) {
 }
 
 // ---- A step with checks
-// ---------------------------------------------------------
 static at_status check_before(const at_sc_run *r, at_sc_plan *p) {
   const uint32_t checks = r->x->checks;
   if (checks & AT_SPARSE_CHECK_LAUNCH) AT_TRY(check_launch(r));

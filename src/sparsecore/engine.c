@@ -117,7 +117,6 @@ uint64_t at_sc_buffer_bytes(const at_x_sparse *x, uint32_t i) {
 }
 
 // ---- Row pointers
-// -----------------------------------------------------------
 static uint64_t round8(uint64_t n) { return (n + 7) & ~7ull; }
 
 // Where block `b` of row pointers begins among the entries, and its pointers.
@@ -283,7 +282,6 @@ at_status at_sc_plan_make(const at_sc_run *r, at_sc_plan *out) {
 }
 
 // ---- Ids
-// --------------------------------------------------------------------
 uint64_t at_sc_first_bad(const at_sc_ids *b, uint64_t begin, uint64_t end,
                          uint64_t rows, uint64_t samples) {
   // Negative values are large ones here.
@@ -320,7 +318,6 @@ at_status at_sc_blame(const at_sc_plan *p, uint32_t device, uint32_t k,
 }
 
 // ---- Times
-// ------------------------------------------------------------------
 void at_sc_worked(const at_sc_run *r, uint32_t core, uint64_t begin) {
   if (!r->times || core >= r->times->count) return;
   at_sc_time *t = &r->times->list[core];

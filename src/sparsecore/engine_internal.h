@@ -6,7 +6,6 @@
 #include "sparsecore/engine.h"
 
 // ---- Buffers of ids
-// ----------------------------------------------------------
 // The operands that say who wants which rows, of one device.
 typedef struct at_sc_ids {
   const int32_t *pointers, *ids, *samples;
@@ -45,7 +44,6 @@ at_status at_sc_blame(const at_sc_plan *p, uint32_t device, uint32_t k,
                       uint32_t owner, uint64_t entry);
 
 // ---- Other hosts
-// ------------------------------------------------------------
 // The checks of all entries of this host, before anything is sent.
 at_status at_sc_check_ids(const at_sc_plan *p);
 
@@ -76,13 +74,11 @@ at_status at_sc_send_gradients(const at_sc_plan *p, at_sc_far_spans **out);
 at_status at_sc_tell(const at_sc_hosts *h, at_status st);
 
 // ---- Checks
-// -----------------------------------------------------------------
 // The step with the checks that x->checks asks for before and after it.
 at_status at_sc_run_checked(const at_sc_run *r,
                             at_status (*step)(const at_sc_run *r));
 
 // ---- Rows
-// -------------------------------------------------------------------
 // One contribution to the gradient of a row.
 typedef struct at_sc_entry {
   uint32_t id;  // local row
@@ -113,7 +109,6 @@ typedef struct at_sc_rows {
 const at_sc_rows *at_sc_rows_of(uint64_t width);
 
 // ---- Times
-// ------------------------------------------------------------------
 static inline uint64_t at_sc_now(const at_sc_run *r) {
   return r->times ? at_clock_ns() : 0;
 }
@@ -121,7 +116,6 @@ static inline uint64_t at_sc_now(const at_sc_run *r) {
 void at_sc_worked(const at_sc_run *r, uint32_t core, uint64_t begin);
 
 // ---- Steps
-// ------------------------------------------------------------------
 at_status at_sc_lookup(const at_sc_run *r);
 at_status at_sc_local(const at_sc_run *r);
 at_status at_sc_update(const at_sc_run *r);

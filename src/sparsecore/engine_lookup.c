@@ -201,7 +201,6 @@ at_status at_sc_lookup(const at_sc_run *r) {
 }
 
 // ---- Rows of the device itself
-// ------------------------------------------------
 at_status at_sc_local(const at_sc_run *r) {
   const at_x_sparse *x = r->x;
   void *const *bufs = r->bufs[0];

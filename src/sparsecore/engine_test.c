@@ -3,7 +3,6 @@
 #include "sparsecore/run_test_util.h"
 
 // ---- Running
-// -----------------------------------------------------------------
 static at_status run_case(const sc_case *c, uint32_t threads) {
   static at_pool *pools[4];
   if (!pools[threads])
@@ -80,7 +79,6 @@ static void updates_in_place(void **state) {
 }
 
 // ---- Bad input
-// ----------------------------------------------------------------
 typedef struct mistake {
   uint32_t buffer, device;
   uint64_t at;

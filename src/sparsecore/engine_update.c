@@ -45,7 +45,6 @@ static at_status no_memory(void) {
 }
 
 // ---- Who is asked for what
-// ---------------------------------------------------
 typedef at_status (*span_fn)(update *u, uint32_t device, uint32_t k,
                              uint32_t owner, at_sc_span s);
 
@@ -194,7 +193,6 @@ static at_status collect(update *u) {
 }
 
 // ---- Tables that are not updated in place
-// ---------------------------------------
 
 static void copy_range(void *arg, int64_t begin, int64_t end, uint32_t thread) {
   const update *u = arg;
@@ -227,7 +225,6 @@ static void copy_tables(update *u) {
 }
 
 // ---- The optimizer
-// ------------------------------------------------------------
 // Everything but the rows of the tables stays where it is. Hyperparameters are
 // those of the device that holds the row.
 static void set_places(const update *u, worker *w, uint32_t device) {

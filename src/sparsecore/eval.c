@@ -45,7 +45,6 @@ static float value_of(const meaning *m, const at_literal *table, int64_t at) {
 }
 
 // ---- Entries
-// -----------------------------------------------------------------
 // One wish: row of the device's table, sample of its batch, gain.
 typedef at_status (*entry_fn)(void *arg, int64_t row, int64_t sample,
                               float gain);
@@ -99,7 +98,6 @@ static at_status each_local(const meaning *m, entry_fn fn, void *arg) {
 }
 
 // ---- Lookups
-// -----------------------------------------------------------------
 typedef struct sums {
   const meaning *m;
   float *out;
@@ -127,7 +125,6 @@ static at_status lookup(const meaning *m, const at_node *n,
 }
 
 // ---- Updates
-// -----------------------------------------------------------------
 static at_status add_gradient(void *arg, int64_t row, int64_t sample,
                               float gain) {
   const sums *s = arg;
@@ -202,7 +199,7 @@ static at_status update(const meaning *m, const at_node *n,
   return AT_OK;
 }
 
-// ---- Rows of ids ------------------------------------------------------------
+// ---- Rows of ids
 // An entry at a time; the id of padding tells that there is none.
 static at_status csr(const at_node *n, const at_literal *const *in, at_arena *a,
                      const at_literal **results) {

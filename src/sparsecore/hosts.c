@@ -26,7 +26,6 @@ static at_status malformed(uint32_t host) {
 }
 
 // ---- Messages
-// ---------------------------------------------------------------
 // With an error, everybody else gets its text instead of send[].
 static at_status swap(const at_sc_hosts *h, at_status st, at_bytes *send,
                       at_bytes *recv) {
@@ -125,7 +124,6 @@ static const void *take(at_bytes *m, uint64_t bytes) {
 }
 
 // ---- Spans
-// ------------------------------------------------------------------
 at_status at_sc_check_ids(const at_sc_plan *p) {
   for (uint32_t d = 0; d < p->here; d++)
     for (uint32_t k = 0; k < p->scs; k++)
@@ -181,7 +179,6 @@ static at_bytes *messages(const at_sc_plan *p) {
 }
 
 // ---- Lookups
-// ----------------------------------------------------------------
 static uint64_t row_bytes(const at_x_sparse *x) {
   return x->width * at_dtype_bytes((at_dtype)x->dtype);
 }
@@ -310,7 +307,6 @@ at_status at_sc_fetch_rows(const at_sc_plan *p, at_sc_far *out) {
 }
 
 // ---- Updates
-// ----------------------------------------------------------------
 // The samples that a host's owners need, each once, and their places.
 static at_status place_sample(far_walk *w, uint32_t device, uint32_t k,
                               uint32_t batch, uint32_t owner, at_sc_span s) {

@@ -10,7 +10,6 @@
 enum { kMaxHosts = 4 };
 
 // ---- A transport
-// -----------------------------------------------------------
 typedef struct wire {
   uint32_t count, me;
   int fd[kMaxHosts];
@@ -64,7 +63,6 @@ static at_status exchange(void *arg, const at_bytes *send, at_bytes *recv) {
 }
 
 // ---- Hosts
-// -----------------------------------------------------------------
 typedef int (*host_fn)(const at_sc_hosts *h);  // 0: good
 
 // Runs `fn` on `count` processes; true: all are good.
@@ -173,7 +171,6 @@ static void bits_are_those_of_one_host(void **state) {
 }
 
 // ---- Failures
-// --------------------------------------------------------------
 // Reads the first case with two devices of this kind.
 static void read_two(sc_case *c, at_sparse_op op) {
   FILE *f = open_cases();

@@ -47,7 +47,7 @@ uint32_t at_sc_count(at_str target) {
   return (uint32_t)at_machine_number(m, "sparse_cores_per_device", 0);
 }
 
-// ---- Operands --------------------------------------------------------------
+// ---- Operands
 typedef struct reader {
   const at_node *n;
   at_sc_call *c;
@@ -375,7 +375,7 @@ at_status at_sc_call_read(const at_node *n, uint32_t num_devices, uint32_t scs,
   return AT_OK;
 }
 
-// ---- Rows of ids -----------------------------------------------------------
+// ---- Rows of ids
 static bool is_list(const at_type *t) {
   return t->dtype == AT_S32 && t->rank == 1;
 }

@@ -19,7 +19,6 @@ static void assert_refused(at_status st, at_code code, const char *says) {
 }
 
 // ---- Configs
-// ----------------------------------------------------------------
 static void reads_configs(void **state) {
   at_sc_config c;
   OK(at_sc_config_read(AT_STR(""), &c));
@@ -101,7 +100,6 @@ static void counts_cores(void **state) {
 }
 
 // ---- Calls
-// ------------------------------------------------------------------
 // A program of one call; `types` are those of its operands.
 static at_status read_call(const char *target, const char *const *types,
                            const char *result, uint32_t devices, uint32_t scs,

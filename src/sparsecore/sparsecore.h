@@ -7,7 +7,7 @@
 #include "abi/sparsecore.h"
 #include "hlo/hlo.h"
 
-// ---- backend_config --------------------------------------------------------
+// ---- backend_config
 typedef struct at_sc_config {
   // Limits per (SparseCore, partition); 0: the config has none.
   int64_t max_ids, max_unique;
@@ -26,7 +26,7 @@ typedef struct at_sc_config {
 // strategy other than 1 (MOD), limits below 1, num_buckets < 2, low >= high.
 at_status at_sc_config_read(at_str text, at_sc_config *out);
 
-// ---- Calls -----------------------------------------------------------------
+// ---- Calls
 typedef enum at_sc_kind {
   AT_SC_NONE,
   AT_SC_LOOKUP,
@@ -72,7 +72,7 @@ at_status at_sc_csr_read(const at_node *n, at_k_csr_params *out);
 // SparseCores of one device of a target ("v6e:2x2"); 0: none, or not known.
 uint32_t at_sc_count(at_str target);
 
-// ---- Meaning ---------------------------------------------------------------
+// ---- Meaning
 // An at_eval_custom for programs of one device, slow and obvious. `user`: a
 // const uint32_t *, the SparseCores of the device. Calls of others go to
 // at_eval_linalg_custom.

@@ -16,7 +16,6 @@ void *at_spi_scratch_of(at_spi_scratch *s, size_t bytes) {
 }
 
 // ---- Checks
-// ---------------------------------------------------------------------
 
 static at_status check_options(const at_spinput_options *o) {
   if (o->local_devices < 1 || o->cores_per_device < 1 ||
@@ -188,7 +187,6 @@ static at_status check_samples(const at_spi_run *r,
 }
 
 // ---- Phases
-// ----------------------------------------------------------------------
 
 static void group(void *arg, int64_t begin, int64_t end, uint32_t worker) {
   at_spi_run *r = arg;

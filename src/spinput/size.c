@@ -18,7 +18,6 @@ enum {
 static const int64_t most_per_tensor = 16ll << 30;
 
 // ---- The chip
-// -------------------------------------------------------------------
 
 at_status at_spinput_chip_find(at_str target, at_spinput_chip *out) {
   const at_machine *m;
@@ -55,7 +54,6 @@ at_status at_spinput_chip_find(at_str target, at_spinput_chip *out) {
 }
 
 // ---- Optimizers
-// -----------------------------------------------------------------
 
 // What an update holds in the stack beside the lookup, per unique row: vectors
 // of the row's width, and words.
@@ -99,7 +97,6 @@ static update_cost cost_of(const at_spinput_table *t) {
 }
 
 // ---- Checks
-// -----------------------------------------------------------------------
 
 typedef struct table_view {
   const at_spinput_program *p;
@@ -276,7 +273,6 @@ static at_status size_table(const at_spinput_program *p,
 }
 
 // ---- Programs
-// ---------------------------------------------------------------------
 
 static int64_t stack_of(const at_spinput_table_size *s) {
   return s->forward_bytes + s->backward_bytes;

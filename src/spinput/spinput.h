@@ -23,7 +23,6 @@ enum {
 };
 
 // ---- What comes in
-// ------------------------------------------------------------
 
 typedef enum at_spinput_form {
   AT_SPINPUT_RAGGED,  // ids[splits[samples]], splits[samples + 1]
@@ -100,7 +99,6 @@ typedef struct at_spinput_options {
 } at_spinput_options;
 
 // ---- What goes out
-// ------------------------------------------------------------
 
 // One stack's buffers on this host, device after device. The caller allocates
 // them (at_spinput_sizes). Elements behind the last partition and row pointers
@@ -141,7 +139,6 @@ uint32_t at_spinput_bucket(int32_t col);
 void at_spinput_buckets(const uint32_t *cols, size_t n, uint8_t *out);
 
 // ---- Reading the buffers back
-// -------------------------------------------------
 
 typedef struct at_spinput_coo {  // one device's buffers
   const int32_t *row_pointers, *embedding_ids, *sample_ids;
@@ -165,7 +162,6 @@ at_status at_spinput_read(const at_spinput_coo *c, const char *table, bool ids,
                           void *arg);
 
 // ---- Skew
-// ---------------------------------------------------------------------
 
 typedef struct at_spinput_hot {
   int32_t id;  // of the feature's table

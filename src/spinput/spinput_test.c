@@ -284,7 +284,6 @@ static void hosts_agree(void **state) {
 }
 
 // ---- Wrong inputs
-// ---------------------------------------------------------------
 typedef struct wrong {
   const char *what;
   void (*spoil)(setup *s);

@@ -42,7 +42,6 @@ static void number_minibatches(at_spi_run *r, uint64_t cut) {
 }
 
 // ---- Buckets of a task's ids
-// ----------------------------------------------------
 
 static int64_t bucket_of_sample(const at_spi_task *t, uint32_t row, int32_t k) {
   return (int64_t)row * k / t->samples;
@@ -120,7 +119,6 @@ static void find_buckets(void *arg, int64_t begin, int64_t end,
 }
 
 // ---- How many runs of samples
-// ---------------------------------------------------
 
 static bool fits(const at_spi_run *r, const at_spi_task *t, int32_t k) {
   int64_t from = 0;
@@ -184,7 +182,6 @@ at_status at_spi_split(at_spi_run *r) {
 }
 
 // ---- Writing
-// --------------------------------------------------------------------
 
 // How many elements each (mini-batch, owner) keeps: counts[minibatches * N].
 static void count_parts(const at_spi_run *r, const at_spi_task *t,

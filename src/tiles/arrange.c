@@ -265,7 +265,6 @@ static at_status derive_vertex(deriver *x, uint32_t index) {
 }
 
 // ---- Two writers
-// -------------------------------------------------------------------
 static int by_access(const void *a, const void *b) {
   const access *x = a, *y = b;
   if (x->var != y->var) return x->var < y->var ? -1 : 1;
@@ -315,7 +314,6 @@ static at_status check_conflicts(deriver *x) {
 }
 
 // ---- Derivation
-// ---------------------------------------------------------------------
 static at_status make(at_tiles_graph *g, const char *name,
                       at_tiles_derived **out) {
   size_t n = (size_t)g->machine.tiles, bits = g->vars.len / 8 + 1;
@@ -367,7 +365,6 @@ static at_status derive_set(deriver *x) {
 }
 
 // ---- Copies
-// ---------------------------------------------------------------------------
 typedef struct piece {  // of a copy: so many elements from here to there
   uint32_t to, from, var, into;
   int64_t begin, at, count;

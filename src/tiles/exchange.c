@@ -21,7 +21,6 @@ enum {
 };
 
 // ---- Messages from needs
-// ----------------------------------------------------------
 static int by_need(const void *a, const void *b) {
   const at_tiles_need *x = a, *y = b;
   if (x->var != y->var) return x->var < y->var ? -1 : 1;
@@ -153,7 +152,6 @@ at_status at_tiles_exchange_of(at_tiles_graph *graph, at_tiles_needs *n,
 }
 
 // ---- The plan
-// ---------------------------------------------------------------------
 static bool paired(const at_tiles_exchange *x, const at_tiles_message *m) {
   if (m->count & 1) return false;
   for (uint32_t i = 0; i < m->count; i += 2)
@@ -487,7 +485,6 @@ out:
 }
 
 // ---- What every plan must pass
-// ------------------------------------------------------
 typedef struct use {
   uint32_t tile;  // 2 tile: sends; 2 tile + 1: receives
   int64_t start, end;

@@ -63,7 +63,6 @@ at_status at_tiles_read(const at_tiles_view *v, void *data, size_t bytes) {
 }
 
 // ---- Vertices
-// -----------------------------------------------------------------------
 static at_status run_vertex(const at_tiles_machine *m,
                             const at_tiles_vertex *v) {
   const at_tiles_codelet *c = v->codelet;

@@ -86,7 +86,6 @@ at_status at_tiles_lay_linear(at_arena *a, const at_tiles_machine *m,
 }
 
 // ---- Walking blocks
-// ------------------------------------------------------------------
 typedef struct cursor {
   int64_t at[kTilesRank];
 } cursor;
@@ -121,7 +120,6 @@ void at_tiles_lay_elements(const at_tiles_lay *l, int64_t tiles, int64_t *out) {
 }
 
 // ---- Reshapes
-// ---------------------------------------------------------------------------
 // Dimensions [d, d + n) as one: a block of it is a block of each, and must be
 // one stretch.
 static at_status merge_dims(at_arena *a, const at_tiles_dim *d,
@@ -212,7 +210,6 @@ at_status at_tiles_lay_reshape(at_arena *a, const at_tiles_lay *from,
 }
 
 // ---- Messages
-// ------------------------------------------------------------------------
 // First block of d that ends after x.
 static int64_t block_at(const at_tiles_dim *d, int64_t x) {
   int64_t lo = 0, hi = d->cuts;

@@ -116,7 +116,6 @@ static double *times_of(const at_tiles_plan *p) {
 }
 
 // ---- The program from left to right
-// -------------------------------------------------------
 static void tooltip(at_strbuf *b, const at_tiles_step *s) {
   at_strbuf_addz(b, "<title>");
   text(b, s->name);
@@ -182,7 +181,6 @@ static void timeline(const at_tiles_plan *p, const double *at, at_strbuf *b) {
 }
 
 // ---- Where the cycles go
-// ------------------------------------------------------------------
 static void phase_bar(const at_tiles_plan *p, at_strbuf *b) {
   int64_t sum[kPhases] = {0}, part[kPhases], all = 0;
   double x = 0;
@@ -271,7 +269,6 @@ static void cycle_bars(const at_tiles_plan *p, at_strbuf *b) {
 }
 
 // ---- Tiles
-// ---------------------------------------------------------------------------------
 // 0: pale, 1: dark blue, over 1: red.
 static void shade(double f, char *out, size_t size) {
   if (f > 1) {
@@ -344,7 +341,6 @@ static void tiles(const at_tiles_plan *p, at_strbuf *b) {
 }
 
 // ---- Memory of the fullest tile
-// -----------------------------------------------------------
 static double begins(const at_tiles_plan *p, const double *at,
                      const at_tiles_block *x) {
   int64_t n = 4 * (int64_t)p->num_steps;
@@ -512,7 +508,6 @@ static void memory(const at_tiles_plan *p, const double *at, at_strbuf *b) {
 }
 
 // ---- Tensors
-// -------------------------------------------------------------------------------
 static void tensors(const at_tiles_plan *p, at_strbuf *b) {
   uint32_t n = AT_MIN(p->num_tensors, 12u);
   if (!n) return;
@@ -549,7 +544,6 @@ static void tensors(const at_tiles_plan *p, at_strbuf *b) {
 }
 
 // ---- The page
-// ------------------------------------------------------------------------------
 static void advice(const at_tiles_plan *p, at_strbuf *b) {
   if (!*p->advice) return;
   at_strbuf_addz(b, "<h2>Advice</h2><ul class=a>");

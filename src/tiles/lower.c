@@ -41,7 +41,6 @@ static at_status note_task(at_tiles_lowerer *w, const void *key, size_t first,
 }
 
 // ---- Nodes
-// -----------------------------------------------------------------------------------
 static at_status result_home(at_tiles_lowerer *w, const at_node *n, uint32_t i,
                              const at_tiles_lay *l) {
   at_tiles_value *v = at_tiles_value_of(w, (at_value){(at_node *)n, i});
@@ -478,7 +477,6 @@ static at_status lower_node(at_tiles_lowerer *w, const at_node *n) {
 }
 
 // ---- Computations
-// ------------------------------------------------------------------------------
 at_status at_tiles_lower_declare(at_tiles_lowerer *w, const at_comp *c) {
   AT_FOR_NODES(n, c) {
     at_tiles_value *v;

@@ -31,7 +31,6 @@ static void bytes_of(const at_tiles_lowerer *w, const at_tiles_life *l,
 }
 
 // ---- Placing
-// ----------------------------------------------------------------------------
 typedef struct placing {
   at_tiles_block **live;  // by address
   uint32_t num;
@@ -119,7 +118,6 @@ static at_status lay_out(const at_tiles_machine *m, at_tiles_block *b,
 }
 
 // ---- Classes
-// ----------------------------------------------------------------------------
 typedef struct classes {
   uint32_t *of;    // [tiles]
   uint32_t *tile;  // [num]: one of each
@@ -162,7 +160,6 @@ static at_status find_classes(const at_tiles_lowerer *w, at_arena *a,
 }
 
 // ---- Results
-// ----------------------------------------------------------------------------
 static void categories_at(const at_tiles_lowerer *w, uint32_t tile,
                           const at_tiles_block *b, uint32_t n, const placing *p,
                           int64_t *out) {

@@ -5,7 +5,6 @@
 #include "tiles/lower_internal.h"
 
 // ---- Constants of bodies
-// -------------------------------------------------------------------
 static bool is_inside(const at_comp *c, const at_comp *outer) {
   while (c && c != outer) c = c->owner ? c->owner->parent : NULL;
   return c != NULL;
@@ -74,7 +73,6 @@ static at_status start(at_tiles_lowerer **out, const at_tiles_machine *m,
 }
 
 // ---- The tensors that cost the most
-// ------------------------------------------------------
 static int64_t way_cycles(const at_tiles_lowerer *w, const at_tiles_way *x) {
   return x->cycles * w->steps.ptr[x->step].times;
 }
@@ -138,7 +136,6 @@ static at_status rank_tensors(at_tiles_lowerer *w, at_tiles_plan *p) {
 }
 
 // ---- Advice
-// ------------------------------------------------------------------------------
 static void advise_tensors(const at_tiles_plan *p, at_strbuf *b) {
   for (uint32_t i = 0; i < p->num_tensors && i < 5; i++) {
     const at_tiles_tensor *t = &p->tensors[i];
@@ -192,7 +189,6 @@ static at_status advise(at_tiles_lowerer *w, at_tiles_plan *p) {
 }
 
 // ---- Plans
-// ---------------------------------------------------------------------------------
 static at_status finish(at_tiles_lowerer *w, at_tiles_plan **out, bool *fits) {
   at_tiles_plan *p;
   AT_TRY_ALLOC(p, at_new(w->arena, at_tiles_plan, 1));

@@ -66,7 +66,6 @@ static void copy_part(side to, side from, const int64_t *lo, const int64_t *hi,
 }
 
 // ---- Stores
-// ------------------------------------------------------------------------
 static void release(at_tiles_value *v) {
   at_tiles_store *s = v->store;
   v->store = NULL;
@@ -141,7 +140,6 @@ static void put(const at_tiles_value *v, const box *b, const void *data) {
 }
 
 // ---- Taking operands
-// ---------------------------------------------------------------
 typedef struct taker {
   const runner *r;
   at_arena *arena;
@@ -251,7 +249,6 @@ static at_status settle(runner *r, at_value v) {
 }
 
 // ---- Every block of something, on the host's threads
-// -------------------------------
 typedef at_status (*block_fn)(void *arg, int64_t block, at_arena *a);
 typedef struct crew {
   block_fn fn;
@@ -292,7 +289,6 @@ static at_status for_blocks(runner *r, int64_t n, block_fn fn, void *arg) {
 }
 
 // ---- Nodes that were cut
-// -----------------------------------------------------------
 typedef struct cut_node {
   runner *r;
   const at_node *n;
@@ -457,7 +453,6 @@ static at_status run_cut(runner *r, const at_node *n, const at_tiles_task *t,
 }
 
 // ---- Nodes that move
-// ---------------------------------------------------------------
 typedef struct mover {
   runner *r;
   at_value from;
@@ -554,7 +549,6 @@ static at_status run_reshape(runner *r, const at_node *n, at_arena *a) {
 }
 
 // ---- Control flow
-// ------------------------------------------------------------------
 static at_status run_comp(runner *r, const at_comp *c);
 
 static void count_steps(runner *r, const void *key) {
@@ -637,7 +631,6 @@ static at_status run_branch(runner *r, const at_node *n) {
 }
 
 // ---- Computations
-// ------------------------------------------------------------------
 static at_status run_node(runner *r, const at_node *n, at_arena *a) {
   at_tiles_value *v = n->num_results
                           ? at_tiles_value_of(r->w, (at_value){(at_node *)n, 0})

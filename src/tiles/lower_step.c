@@ -43,7 +43,6 @@ const char *at_tiles_lay_text(at_arena *a, const at_tiles_lay *l) {
 }
 
 // ---- Memory over time
-// -------------------------------------------------------------------
 static int32_t phase_now(const at_tiles_lowerer *w, int32_t phase) {
   return 4 * (int32_t)w->steps.len + phase;
 }
@@ -142,7 +141,6 @@ at_status at_tiles_place_value(at_tiles_lowerer *w, at_value v,
 }
 
 // ---- Operands
-// ---------------------------------------------------------------------------
 at_status at_tiles_moves_in(const at_tiles_lowerer *w, at_arena *a,
                             at_tiles_moves *out) {
   size_t n = (size_t)w->m.tiles;
@@ -300,7 +298,6 @@ at_status at_tiles_bring_all(at_tiles_lowerer *w, const at_node *n,
 }
 
 // ---- Steps
-// --------------------------------------------------------------------------------
 // Code that a tile needs once per kind of codelet, and the vertex's own state.
 static void note_code(at_tiles_lowerer *w, const at_node *n,
                       const at_tiles_moves *m, const int64_t *work) {

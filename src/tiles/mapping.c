@@ -37,7 +37,6 @@ static size_t find(const at_tiles_mapping *m, int64_t x) {
 }
 
 // ---- Locating
-// -----------------------------------------------------------------
 static bool push_part(at_tiles_parts *out, at_tiles_part p) {
   if (out->len) {
     at_tiles_part *l = &out->ptr[out->len - 1];
@@ -101,7 +100,6 @@ at_status at_tiles_unmapped(const at_tiles_graph *g, const at_tiles_part *p,
 }
 
 // ---- Setting
-// --------------------------------------------------------------------
 static int by_begin(const void *a, const void *b) {
   const at_tiles_interval *x = a, *y = b;
   return x->begin != y->begin ? (x->begin < y->begin ? -1 : 1)
@@ -305,7 +303,6 @@ at_status at_tiles_mapping_set_all(const at_tiles_view *v,
 }
 
 // ---- Reading
-// ---------------------------------------------------------------------
 at_status at_tiles_mapping_get_list(const at_tiles_view *const *v, uint32_t n,
                                     at_tiles_mapping *out) {
   at_tiles_mapping m = {0};

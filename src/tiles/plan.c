@@ -48,7 +48,6 @@ at_tiles_step at_tiles_step_of(const at_tiles_machine *m,
 }
 
 // ---- Steps in program order
-// ----------------------------------------------------------
 typedef struct life {
   int32_t first,
       last;  // steps; first -1: before the program; last INT32_MAX: after it
@@ -139,7 +138,6 @@ static void settle_lives(compiler *c) {
 }
 
 // ---- Memory
-// ------------------------------------------------------------------------
 static int by_size(const void *a, const void *b) {
   const at_tiles_block *x = *(at_tiles_block *const *)a,
                        *y = *(at_tiles_block *const *)b;
@@ -381,7 +379,6 @@ static at_status plan_memory(compiler *c, at_tiles_plan *p) {
 }
 
 // ---- Advice
-// -----------------------------------------------------------------------
 static void advise_step(compiler *c, size_t i, at_strbuf *b) {
   const at_tiles_step *s = &c->steps.ptr[i];
   const at_tiles_derived *d = c->derived.ptr[i];

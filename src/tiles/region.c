@@ -93,7 +93,6 @@ at_status at_tiles_regions_view(const at_tiles_view *v,
 }
 
 // ---- Reordering
-// --------------------------------------------------------------------
 static int by_memory(const void *a, const void *b) {
   const at_tiles_part *x = a, *y = b;
   if (x->var != y->var) return x->var < y->var ? -1 : 1;

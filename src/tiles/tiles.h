@@ -22,7 +22,7 @@
 #include "base/strbuf.h"
 #include "machine/machine.h"
 
-// ---- Machine ---------------------------------------------------------------
+// ---- Machine
 typedef struct at_tiles_machine {
   const char *name;
   int64_t tiles, bytes_per_tile, workers, vector_bytes;
@@ -38,7 +38,7 @@ typedef struct at_tiles_machine {
 // FAILED_PRECONDITION: the description lacks a figure, or is not of tiles.
 at_status at_tiles_machine_read(const at_machine *m, at_tiles_machine *out);
 
-// ---- Graph and variables ---------------------------------------------------
+// ---- Graph and variables
 typedef struct at_tiles_graph at_tiles_graph;
 typedef struct at_tiles_view at_tiles_view;  // immutable, lives with its graph
 
@@ -60,7 +60,7 @@ enum {
 // Flags of the variable behind a view of a whole variable.
 at_status at_tiles_variable_flag(const at_tiles_view *v, uint32_t flags);
 
-// ---- Views -----------------------------------------------------------------
+// ---- Views
 at_dtype at_tiles_view_dtype(const at_tiles_view *v);
 at_dims at_tiles_view_dims(const at_tiles_view *v);
 int64_t at_tiles_view_elements(const at_tiles_view *v);
@@ -124,7 +124,7 @@ at_status at_tiles_layout_add(at_tiles_graph *g, const char *name, at_dtype t,
                               int64_t w, int64_t c, const at_tiles_view **out,
                               const at_tiles_view **out_padded);
 
-// ---- Mapping ---------------------------------------------------------------
+// ---- Mapping
 // What to do when an element that has a home is mapped to another tile.
 typedef enum at_tiles_policy {
   AT_TILES_REFUSE,     // FAILED_PRECONDITION (default)
@@ -165,7 +165,7 @@ at_status at_tiles_mapping_check(const at_tiles_view *v);
 // Bytes of variables on each tile, copies included: out[tiles].
 void at_tiles_mapping_bytes(const at_tiles_graph *g, int64_t *out);
 
-// ---- Regions ---------------------------------------------------------------
+// ---- Regions
 // Intervals of a view on one tile, ordered by where they lie in memory;
 // intervals of one `group` follow each other there without a gap.
 typedef struct at_tiles_region {
@@ -193,7 +193,7 @@ at_status at_tiles_regions_view(const at_tiles_view *v,
                                 const at_tiles_region *r, size_t n,
                                 const at_tiles_view **out);
 
-// ---- Codelets and compute sets ---------------------------------------------
+// ---- Codelets and compute sets
 typedef enum at_tiles_access {
   AT_TILES_IN,
   AT_TILES_OUT,
@@ -270,7 +270,7 @@ at_status at_tiles_plan_elementwise(at_tiles_set *s, const at_tiles_codelet *c,
                                     at_tiles_choice *out_choice,
                                     int64_t *out_cycles);
 
-// ---- Programs --------------------------------------------------------------
+// ---- Programs
 typedef struct at_tiles_program at_tiles_program;
 at_status at_tiles_program_sequence(at_tiles_graph *g, at_tiles_program **out);
 at_status at_tiles_program_add(at_tiles_program *sequence, at_tiles_program *p);
@@ -285,7 +285,7 @@ at_status at_tiles_program_branch(const at_tiles_view *pred,
                                   at_tiles_program *yes, at_tiles_program *no,
                                   at_tiles_program **out);
 
-// ---- Exchange --------------------------------------------------------------
+// ---- Exchange
 // One tile sends the same bytes to one or more others.
 typedef struct at_tiles_message {
   uint32_t from;
@@ -341,7 +341,7 @@ at_status at_tiles_pattern_make(at_arena *a, at_tiles_pattern which, uint32_t n,
 at_status at_tiles_patterns_text(const at_tiles_machine *m, uint32_t most,
                                  at_strbuf *out);
 
-// ---- Compiled programs -----------------------------------------------------
+// ---- Compiled programs
 enum { kTilesSpread = 16 };
 typedef struct at_tiles_step {
   const char *name;
@@ -427,7 +427,7 @@ at_status at_tiles_program_exchange(at_tiles_program *p, bool after,
 // "tile 3 -> 4, 5: at cycle 12, 128 bytes: A[0, 32)", a message a line.
 at_status at_tiles_exchange_text(at_tiles_program *p, at_strbuf *out);
 
-// ---- Values ----------------------------------------------------------------
+// ---- Values
 // Dense, in the view's order, in storage form.
 at_status at_tiles_write(const at_tiles_view *v, const void *data,
                          size_t bytes);
@@ -438,7 +438,7 @@ at_status at_tiles_read(const at_tiles_view *v, void *data, size_t bytes);
 at_status at_tiles_run_program(at_tiles_graph *g, at_tiles_program *p,
                                at_pool *pool, int64_t *out_cycles);
 
-// ---- Reports ---------------------------------------------------------------
+// ---- Reports
 void at_tiles_report_text(const at_tiles_plan *p, at_strbuf *out);
 void at_tiles_report_json(const at_tiles_plan *p, at_strbuf *out);
 // A page with pictures.

@@ -127,7 +127,6 @@ static void loops_and_branches(void **state) {
 }
 
 // ---- What plans are like
-// ---------------------------------------------------------------
 static void elementwise_ops_move_nothing(void **state) {
   at_arena *a = at_arena_create();
   at_module *m = parse(

@@ -31,7 +31,6 @@ static at_status compile(fixture *f, const at_tiles_plan **plan) {
 }
 
 // ---- Values
-// ------------------------------------------------------------------------
 static void values_go_through_views(void **state) {
   fixture f = pair(1000);
   const at_tiles_view *back;
@@ -312,7 +311,6 @@ static void codelets_of_ones_own(void **state) {
 }
 
 // ---- Wrong use
-// ------------------------------------------------------------------------
 static void unmapped_tensors_are_named(void **state) {
   fixture f = pair(100);
   const at_tiles_plan *plan;

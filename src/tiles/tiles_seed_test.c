@@ -163,7 +163,6 @@ static void halves_on_two_tiles(void **state) {
 }
 
 // ---- The hazard
-// -----------------------------------------------------------------
 static at_status map_rows(const at_tiles_view *v, uint32_t first) {
   for (int64_t i = 0; i < 64; i++) {
     const at_tiles_view *row;
@@ -232,7 +231,7 @@ static void replacing_moves_the_home(void **state) {
 }
 
 // ---- Imbalance
-// --------------------------------------------------------------------- O =
+// O =
 // C[0] + C[1], C = A * B f32[2,262144,64] mapped linearly.
 static void the_planner_evens_out_what_in_place_leaves_idle(void **state) {
   const at_tiles_codelet *add;

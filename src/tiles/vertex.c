@@ -40,7 +40,6 @@ static int64_t elementwise_cycles(const at_tiles_work *w, int64_t loop,
 }
 
 // ---- Elementwise
-// --------------------------------------------------------------------
 typedef double (*real_fn)(double a, double b, double p);
 typedef int64_t (*whole_fn)(int64_t a, int64_t b, double p);
 
@@ -98,7 +97,7 @@ static const at_tiles_field vector_fields[] = FIELDS(AT_TILES_VECTOR);
 static const at_tiles_field region_fields[] = FIELDS(AT_TILES_REGIONS);
 
 // ---- Products and sums
-// ---------------------------------------------------------------- out[m,n] =
+// out[m,n] =
 // a[m,k] * b[k,n], accumulated in f32 (or wider); param 1: added to out.
 static const at_tiles_field product_fields[] = {
     {"a", AT_TILES_IN, AT_TILES_VECTOR, 8},
@@ -200,7 +199,6 @@ at_status at_tiles_codelet_find(const char *name,
 }
 
 // ---- Compute sets
-// ---------------------------------------------------------------------
 at_status at_tiles_set_add(at_tiles_graph *g, const char *name,
                            at_tiles_set **out) {
   AT_TRY_ALLOC(*out, at_new(g->arena, at_tiles_set, 1));

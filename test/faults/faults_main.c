@@ -51,7 +51,7 @@ static void broken(const char *format, const char *what) {
   fflush(stdout);
 }
 
-// ---- One attempt ------------------------------------------------------------
+// ---- One attempt
 typedef struct attempt {
   program *p;
   PJRT_Client *client;
@@ -265,7 +265,7 @@ static void end(attempt *t) {
   at_status_free(CALL(Client_Destroy));
 }
 
-// ---- Many attempts ----------------------------------------------------------
+// ---- Many attempts
 static int g_broken, g_tried, g_refused;
 
 static bool same(const attempt *t) {

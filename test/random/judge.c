@@ -32,7 +32,7 @@ static const tolerance *find(class_id c, at_dtype t) {
   return NULL;
 }
 
-// ---- Classes ----------------------------------------------------------------
+// ---- Classes
 
 // Bodies that pick one of their operands, or work on whole numbers and bits.
 static bool picks(const at_comp *c) {
@@ -218,7 +218,7 @@ bool judge_sees_nan(const at_comp *c) {
   return false;
 }
 
-// ---- Numbers ----------------------------------------------------------------
+// ---- Numbers
 
 typedef struct extent {
   double ulp, largest;  // the step above 1; finite
@@ -281,7 +281,7 @@ double judge_size(const at_literal *l) {
   return most;
 }
 
-// ---- Comparison -------------------------------------------------------------
+// ---- Comparison
 
 typedef struct measure_of {
   class_id c;
@@ -482,7 +482,7 @@ bool judge_program(bool exact, const at_literal *want, const at_literal *got,
   return equal(&m, want, got, j);
 }
 
-// ---- Nodes ------------------------------------------------------------------
+// ---- Nodes
 
 static bool finite_operands(const at_node *n, const at_literal *const *in) {
   for (uint32_t i = 0; i < n->num_operands; i++)

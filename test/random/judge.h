@@ -81,7 +81,6 @@ at_status judge_terms(at_arena *a, const at_node *n,
                       const double **sums);
 
 // ---- Numbers
-// -----------------------------------------------------------------
 double judge_ulp(at_dtype t);           // of numbers in [1, 2)
 double judge_largest(at_dtype t);       // finite number
 double judge_least_normal(at_dtype t);  // number

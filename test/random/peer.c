@@ -25,7 +25,6 @@ typedef struct part {
 } part;
 
 // ---- Files
-// -------------------------------------------------------------------
 
 static at_status put(const part *p, const char *end, const void *data,
                      size_t bytes) {
@@ -73,7 +72,6 @@ static at_status read_without(at_arena *a, const char *path, keeper *k) {
 }
 
 // ---- Programs
-// ----------------------------------------------------------------
 
 static void add_types(at_strbuf *b, const at_type *t, bool first) {
   at_strbuf_addf(b, "%s%s", first ? "" : ",", at_dtype_of(t->dtype)->text);
@@ -245,7 +243,6 @@ at_status peer_write(const peer_options *o, const at_random_options *ro) {
 }
 
 // ---- Verdicts
-// ----------------------------------------------------------------
 
 enum { ATOLL, PEER, SIDES };
 typedef struct count {

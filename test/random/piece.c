@@ -31,7 +31,6 @@ at_status piece_return_all(at_module *m) {
 }
 
 // ---- Runs
-// --------------------------------------------------------------------
 
 static const at_literal *lookup(void *user, at_value v) {
   const piece_run *p = user;
@@ -58,7 +57,6 @@ at_status piece_judge(at_arena *a, const at_node *n, piece_run *p,
 }
 
 // ---- Cuts
-// --------------------------------------------------------------------
 
 typedef AT_VEC(piece_source) source_list;
 

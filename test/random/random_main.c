@@ -68,7 +68,7 @@ static void watch(void) {
   for (size_t i = 0; i < AT_LEN(signals); i++) sigaction(signals[i], &a, NULL);
 }
 
-// ---- Checks -----------------------------------------------------------------
+// ---- Checks
 
 static void blame(verdict *v, const judgement *j, uint32_t result,
                   const at_node *n) {
@@ -126,7 +126,7 @@ static at_status check_each(at_arena *a, const at_module *m, at_loaded *l,
   return AT_OK;
 }
 
-// ---- Seeds ------------------------------------------------------------------
+// ---- Seeds
 
 // Keeps the nodes that result `r` needs.
 static void keep_result(at_module *m, uint32_t r) {

@@ -135,7 +135,7 @@ static at_status compare(const sample *p, totals *sum, const char *how,
   return AT_OK;
 }
 
-// ---- Compiled --------------------------------------------------------------
+// ---- Compiled
 static at_status read_shardings(const sample *p, at_loaded *l, at_xsection s,
                                 at_str **out) {
   uint64_t n;
@@ -172,7 +172,7 @@ static at_status check_run(const sample *p, totals *sum) {
   return st;
 }
 
-// ---- Evaluated -------------------------------------------------------------
+// ---- Evaluated
 static at_status texts_of(const sample *p, const at_io_info *io, uint32_t n,
                           at_str **out) {
   AT_TRY_ALLOC(*out, at_new(p->a, at_str, n + 1));
@@ -202,7 +202,7 @@ static at_status check_evaluated(const sample *p, totals *sum) {
   return compare(p, sum, "evaluated", results, whole, parts);
 }
 
-// ---- All -------------------------------------------------------------------
+// ---- All
 static at_status check(at_arena *a, uint64_t seed, uint64_t every,
                        totals *sum) {
   sample p;

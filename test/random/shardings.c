@@ -8,7 +8,7 @@ uint64_t shardings_next(uint64_t *s) {
   return *s ^= *s << 17;
 }
 
-// ---- Shardings as text -----------------------------------------------------
+// ---- Shardings as text
 typedef struct mesh_case mesh_case;
 struct mesh_case {
   const char *text;
@@ -121,7 +121,7 @@ uint32_t shardings_add(at_arena *a, at_module *m, uint64_t *s) {
 
 uint64_t shardings_uneven(void) { return uneven_cuts; }
 
-// ---- Whole values and parts ------------------------------------------------
+// ---- Whole values and parts
 at_status tiling_read(at_arena *a, at_module *m, const at_type *whole,
                       at_str text, tiling *out) {
   memset(out, 0, sizeof *out);
