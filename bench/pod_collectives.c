@@ -1,11 +1,11 @@
 // Collectives over the processes of a pod on this machine: one launch of a
 // program that does nothing else, from its call until it is done everywhere.
 //
-//   pod_collectives PROCESSES CHIPS [messages]
+//   pod_collectives PROCESSES CHIPS [messages|tcp]
 //
-// CHIPS: of all processes together; `messages`: no memory is shared. A line for
-// each collective and size (bench/pod_collectives.py prints them beside
-// others).
+// CHIPS: of all processes together; `messages`: nobody reads the memory of
+// another; `tcp`: messages go by TCP. A line for each collective and size
+// (bench/pod_collectives.py prints them beside others).
 #include <arpa/inet.h>
 #include <signal.h>
 #include <string.h>
@@ -171,13 +171,15 @@ static void make_addresses(char *out, size_t n) {
   for (uint32_t i = 0; i < processes; i++) close(fd[i]);
 }
 
-static void open_runtime(const char *addresses, bool messages) {
+// how: of ATOLL_POD_WIRE.
+static void open_runtime(const char *addresses, const char *how) {
   char target[32];
   at_pod_job job = {.addresses = {addresses, "the bench"},
                     .me = me,
                     .listener = -1,
                     .local = true,
-                    .share = !messages,
+                    .share = !strcmp(how, "auto"),
+                    .medium = !strcmp(how, "tcp") ? how : NULL,
                     .token = {{(uint8_t)getppid(), 2, 3}},
                     .job = "bench",
                     .timeout_s = 30};
@@ -196,7 +198,7 @@ int main(int argc, char **argv) {
   char addresses[1024], medium[32];
   processes = argc > 1 ? (uint32_t)atoi(argv[1]) : 2;
   chips = argc > 2 ? (uint32_t)atoi(argv[2]) : processes;
-  bool messages = argc > 3 && !strcmp(argv[3], "messages");
+  const char *how = argc > 3 ? argv[3] : "auto";
   if (!processes || processes > kMostProcesses || chips > kMostChips ||
       chips % processes)
     return 2;
@@ -206,11 +208,11 @@ int main(int argc, char **argv) {
       me = i;
       prctl(PR_SET_PDEATHSIG, SIGKILL);
     }
-  open_runtime(addresses, messages);
+  open_runtime(addresses, how);
   snprintf(medium, sizeof medium, "%s-%u/%u",
-           processes == 1 ? "one"
-           : messages     ? "messages"
-                          : "shared",
+           processes == 1        ? "one"
+           : strcmp(how, "auto") ? how
+                                 : "shared",
            processes, chips);
   for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
     const size_t *sizes = k ? moved : reduced;

@@ -4,6 +4,7 @@ many chips, and all-reduce by Open MPI. They take turns; each figure is the medi
 median of nine, in microseconds.
 
   pod_collectives.py [--build build/release] [--turns 3] [--processes 2,4] [--messages]
+  pod_collectives.py --tcp      ours and Open MPI's over TCP
 
 Programs: pod_collectives, reduce_mpi (built where CMake finds MPI).
 """
@@ -29,21 +30,23 @@ def measure(name, command, found):
       found.setdefault((m[2], int(m[3])), {}).setdefault(name, []).append(float(m[5]))
 
 
-def mpi(build, processes, yields):
-  return ["mpirun", "--oversubscribe", "-n", str(processes), "--mca", "pml", "ob1", "--mca", "btl", "self,vader",
+def mpi(build, processes, yields, btl="vader"):
+  return ["mpirun", "--oversubscribe", "-n", str(processes), "--mca", "pml", "ob1", "--mca", "btl", f"self,{btl}",
           "--mca", "mpi_yield_when_idle", str(yields), str(build / "reduce_mpi"), "mpi"]
 
 
 def compare(processes, args):
   ours, n = str(args.build / "pod_collectives"), str(processes)
-  commands = {"shared": [ours, n, n], "one": [ours, "1", n]}
+  first = "tcp" if args.tcp else "shared"
+  commands = {first: [ours, n, n] + ["tcp"] * args.tcp, "one": [ours, "1", n]}
   if args.messages:
     commands["messages"] = [ours, n, n, "messages"]
+  btl = "tcp" if args.tcp else "vader"
   if (args.build / "reduce_mpi").exists() and shutil.which("mpirun"):
     # Who never yields gets nowhere where there are more processes than cores.
     if processes <= os.cpu_count():
-      commands["mpi 0"] = mpi(args.build, processes, 0)
-    commands["mpi 1"] = mpi(args.build, processes, 1)
+      commands["mpi 0"] = mpi(args.build, processes, 0, btl)
+    commands["mpi 1"] = mpi(args.build, processes, 1, btl)
   found = {}
   for _ in range(args.turns):
     for name, command in commands.items():
@@ -54,7 +57,7 @@ def compare(processes, args):
     p50 = {name: statistics.median(r) for name, r in runs.items()}
     theirs = [v for name, v in p50.items() if name.startswith("mpi")]
     print(f"{what:22}{size:10}" + "".join(f"{p50[c]:12.1f}" if c in p50 else " " * 12 for c in commands)
-          + (f"{p50['shared'] / min(theirs):9.2f}" if theirs else " " * 9) + f"{p50['shared'] / p50['one']:9.2f}")
+          + (f"{p50[first] / min(theirs):9.2f}" if theirs else " " * 9) + f"{p50[first] / p50['one']:9.2f}")
 
 
 def main():
@@ -63,6 +66,7 @@ def main():
   parser.add_argument("--turns", type=int, default=3)
   parser.add_argument("--processes", default="2,4")
   parser.add_argument("--messages", action="store_true")
+  parser.add_argument("--tcp", action="store_true")
   args = parser.parse_args()
   for n in args.processes.split(","):
     compare(int(n), args)
