@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -325,7 +326,8 @@ static void only_the_next_message_passes(void **state) {
   free(message);
 }
 
-int main(void) {
+// Once more without AVX-512, which seals may use.
+int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(who_knows_the_token_meets),
       cmocka_unit_test(strangers_hear_nothing),
@@ -336,5 +338,8 @@ int main(void) {
       cmocka_unit_test(long_seals_are_of_their_lanes),
       cmocka_unit_test(only_the_next_message_passes),
   };
-  return cmocka_run_group_tests(tests, NULL, NULL);
+  const int bad = cmocka_run_group_tests(tests, NULL, NULL);
+  if (bad || getenv("ATOLL_CPU")) return bad;
+  setenv("ATOLL_CPU", "x86-64-v3", 1);
+  return execv("/proc/self/exe", argv);
 }

@@ -1,5 +1,6 @@
 #include "pod/seal.h"
 
+#include "base/cpu.h"
 #include "base/sha256.h"
 
 enum { kWide = 1024 };  // from here on in lanes
@@ -113,7 +114,32 @@ typedef struct wide {
   uint8_t rest[kStep];
 } wide;
 
-static void wide_steps(wide *w, const uint8_t *p, size_t bytes) {
+// All eight in one vector, which AVX-512 turns in one instruction.
+typedef uint64_t eight __attribute__((vector_size(64)));
+
+__attribute__((target("avx512f"))) static void eight_steps(wide *w,
+                                                           const uint8_t *p,
+                                                           size_t bytes) {
+  eight v[4];
+  for (int i = 0; i < 4; i++) {
+    memcpy(&v[i], &w->x.v[i], sizeof(four));
+    memcpy((uint8_t *)&v[i] + sizeof(four), &w->y.v[i], sizeof(four));
+  }
+  for (size_t at = 0; at < bytes; at += kStep) {
+    eight a;
+    memcpy(&a, p + at, sizeof a);
+    v[3] ^= a;
+    ROUND(v[0], v[1], v[2], v[3]);
+    ROUND(v[0], v[1], v[2], v[3]);
+    v[0] ^= a;
+  }
+  for (int i = 0; i < 4; i++) {
+    memcpy(&w->x.v[i], &v[i], sizeof(four));
+    memcpy(&w->y.v[i], (uint8_t *)&v[i] + sizeof(four), sizeof(four));
+  }
+}
+
+static void four_steps(wide *w, const uint8_t *p, size_t bytes) {
   lanes x = w->x, y = w->y;
   for (size_t at = 0; at < bytes; at += kStep) {
     four a, b;
@@ -127,6 +153,13 @@ static void wide_steps(wide *w, const uint8_t *p, size_t bytes) {
     x.v[0] ^= a, y.v[0] ^= b;
   }
   w->x = x, w->y = y;
+}
+
+static void wide_steps(wide *w, const uint8_t *p, size_t bytes) {
+  if (at_cpu_features() & AT_CPU_AVX512)
+    eight_steps(w, p, bytes);
+  else
+    four_steps(w, p, bytes);
   w->steps += bytes / kStep;
 }
 
