@@ -96,6 +96,8 @@ def serve():
   A child does the work: when XLA ends it, the next one starts from here.
   """
   peer = Xla()
+  answers = os.fdopen(os.dup(1), "w")
+  os.dup2(2, 1)  # what libraries print is no answer
   while True:
     said = tempfile.TemporaryFile()
     child = os.fork()
@@ -111,7 +113,7 @@ def serve():
         except Exception as e:  # whatever it refuses by is a finding
           why = f"{type(e).__name__}: {e}"
         signal.alarm(0)
-        print(json.dumps(why), flush=True)
+        print(json.dumps(why), file=answers, flush=True)
       os._exit(0)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if not code:
@@ -119,7 +121,8 @@ def serve():
     said.seek(0)
     lines = [l for l in said.read().decode(errors="replace").splitlines()
              if re.match(r"F\d{4} |.*rror", l)]
-    print(json.dumps(f"process ended ({code}): {lines[-1] if lines else 'no word'}"), flush=True)
+    print(json.dumps(f"process ended ({code}): {lines[-1] if lines else 'no word'}"),
+          file=answers, flush=True)
 
 
 class Peer:
