@@ -34,7 +34,9 @@ uint32_t at_core_checks_wanted(void) {
 static void init_core(core_state *c) {
   core_windows_init(c);
   if (c->launch->group) core_stack_init(c);
-  if (c->launch->checks) core_shadow_init(c);
+  // What comes from other processes would be unknown to the checks of memory.
+  bool far = c->launch->group && c->launch->group->far;
+  if (c->launch->checks && !far) core_shadow_init(c);
   at_core_prng_seed(&c->head, &c->head.core_index, 1);
   c->initialised = true;
 }
@@ -190,7 +192,8 @@ static at_status run_alone(core_state *c) {
 
 // ---- Cores that run together
 // ---------------------------------------------------------
-at_status at_core_group_create(uint32_t devices, at_core_group **out) {
+at_status at_core_group_create(uint32_t devices, const at_core_far *far,
+                               at_core_group **out) {
   at_core_group *g = calloc(1, sizeof *g);
   if (g) {
     g->all_here = at_event_create();
@@ -202,6 +205,8 @@ at_status at_core_group_create(uint32_t devices, at_core_group **out) {
   }
   pthread_mutex_init(&g->lock, NULL);
   g->devices = devices;
+  g->far = far;
+  g->others = far ? far->processes : 0;
   *out = g;
   return AT_OK;
 }
@@ -210,7 +215,7 @@ void at_core_group_destroy(at_core_group *g) {
   if (!g) return;
   at_event_release(g->all_here);
   at_event_release(g->all_done);
-  at_status_free(g->deadlock);
+  at_status_free(g->why);
   marks_free(&g->marks);
   free(g->teams);
   if (g->devices) pthread_mutex_destroy(&g->lock);
@@ -336,15 +341,39 @@ static void count_device(at_core_group *g, bool failed) {
   g->failed |= failed;
   bool last = ++g->joined == g->devices;
   if (last) g->complete = true;
+  bool begins = last && g->far && !g->failed;
   pthread_mutex_unlock(&g->lock);
+  if (begins) {
+    at_status st = g->far->begin(g->far->arg);
+    if (st.err) at_core_group_fail(g, st);
+  }
   if (last) at_event_fire(g->all_here, AT_OK);
+}
+
+bool core_group_is_over(at_core_group *g) {
+  bool all = !g->over && g->left == g->devices && !g->hearing &&
+             (g->failed || !g->others);
+  g->over |= all;
+  return all;
+}
+
+static void end_group(at_core_group *g) {
+  at_status st = g->far->end(g->far->arg);
+  if (st.err) at_core_group_fail(g, st);
 }
 
 static void count_left(at_core_group *g) {
   pthread_mutex_lock(&g->lock);
-  bool last = ++g->left == g->devices;
+  bool ends = g->left + 1 == g->devices && g->far && !g->failed;
+  if (ends) {  // nobody else is left here
+    pthread_mutex_unlock(&g->lock);
+    end_group(g);
+    pthread_mutex_lock(&g->lock);
+  }
+  g->left++;
+  bool over = core_group_is_over(g);
   pthread_mutex_unlock(&g->lock);
-  if (last) at_event_fire(g->all_done, AT_OK);
+  if (over) at_event_fire(g->all_done, AT_OK);
 }
 
 void at_core_group_give_up(at_core_group *g) {
@@ -442,7 +471,7 @@ static at_status collect(team *t) {
 static at_status run_together(const at_core_launch *l) {
   team t = {.launch = l};
   at_core_group *own = NULL, *g = l->group;
-  if (!g) AT_TRY(at_core_group_create(1, &own));
+  if (!g) AT_TRY(at_core_group_create(1, NULL, &own));
   if (own) g = own;
   at_status st = make_team(&t);
   if (!st.err) st = init_team(&t);

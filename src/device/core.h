@@ -7,6 +7,7 @@
 
 #include "abi/core.h"
 #include "base/parallel.h"
+#include "base/strbuf.h"
 #include "device/device.h"
 
 typedef enum at_core_checks {
@@ -15,7 +16,9 @@ typedef enum at_core_checks {
   AT_CHECK_UNINIT = 4,
   AT_CHECK_NAN = 8,
   AT_CHECK_DEADLOCK = 16,
-  AT_CHECK_LIMITS = 32
+  AT_CHECK_LIMITS = 32,
+  // Those that need not know what other devices do: of groups with a `far`.
+  AT_CORE_FAR_CHECKS = AT_CHECK_BOUNDS | AT_CHECK_LIMITS
 } at_core_checks;
 // Those that ATOLL_CHECK has, as bits.
 uint32_t at_core_checks_wanted(void);
@@ -35,11 +38,40 @@ typedef struct at_core_program {
 
 // Launches of one program on several devices that know each other.
 typedef struct at_core_group at_core_group;
-// devices: how many launches will join, in any order.
-at_status at_core_group_create(uint32_t devices, at_core_group **out);
+// Devices of the program that other processes run. What their kernels and those
+// here do to each other travels as messages.
+typedef struct at_core_far {
+  void *arg;
+  uint32_t processes;  // that run the others
+  // All devices here have joined: messages may come from now on.
+  at_status (*begin)(void *arg);
+  // To the process of a device; at most AT_CORE_FAR_PARTS. May wait.
+  at_status (*send)(void *arg, int32_t device, const at_bytes *parts,
+                    uint32_t num_parts);
+  // Only messages can let the kernels here go on, or nothing has to any more.
+  // Said again whenever one comes and changes nothing of that. Must not wait.
+  void (*waits)(void *arg, bool on);
+  // All devices here have ended: tells the other processes that nothing more
+  // will come. Not called where the group has failed.
+  at_status (*end)(void *arg);
+} at_core_far;
+enum { AT_CORE_FAR_PARTS = 2 };
+// devices: how many launches will join, in any order. far: borrowed; NULL: all
+// devices are here.
+at_status at_core_group_create(uint32_t devices, const at_core_far *far,
+                               at_core_group **out);
 void at_core_group_destroy(at_core_group *g);
 // One of the launches will not come: the others fail with CANCELLED.
 void at_core_group_give_up(at_core_group *g);
+// From `begin` until the launches have ended, one call at a time, from any
+// thread: a message has come, borrowed for the call; a process has sent its
+// last; another one has failed or is lost (consumes why). They do not wait.
+void at_core_group_hear(at_core_group *g, at_bytes message);
+void at_core_group_leave(at_core_group *g);
+void at_core_group_fail(at_core_group *g, at_status why);
+void at_core_group_print(at_core_group *g, at_strbuf *out);  // what cores wait for
+// Why it failed, if none of its launches has said so.
+at_status at_core_group_failure(at_core_group *g);
 
 typedef struct at_core_launch {
   const at_core_program *programs;  // run at the same time

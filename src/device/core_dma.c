@@ -30,8 +30,7 @@ int64_t core_dma_signals(const at_core_dma *d, bool dst) {
   return (core_dma_bytes(d) + d->padding) * core_dma_elements(d, dst);
 }
 
-// Bytes from the first to behind the last of a side; 0: there are none.
-static int64_t extent_of(const at_core_dma *d, bool dst) {
+int64_t core_dma_extent(const at_core_dma *d, bool dst) {
   const int64_t *stride = dst ? d->dst_stride : d->src_stride;
   int64_t n = d->elem_bytes + (core_dma_elements(d, dst) - 1) * d->packed_step;
   for (int32_t i = 0; i < d->rank; i++) {
@@ -48,7 +47,7 @@ static const region *stop_outside(core_state *c, const at_core_dma *d,
   const void *base = dst ? d->dst : d->src;
   region_hint *hint = dst ? &c->copied_to : &c->copied_from;
   const char *what = dst ? "destination" : "source";
-  int64_t last = extent_of(d, dst);
+  int64_t last = core_dma_extent(d, dst);
   if (!last) return NULL;
   const region *r = core_region_near(c, base, hint);
   if (r && (size_t)((const uint8_t *)base - r->base) + (size_t)last <= r->bytes)
@@ -128,7 +127,7 @@ static bool is_page(core_state *c, const core_state *to, const at_core_dma *d,
   if (bytes && from && from->stays && core_pages_note(c, d->dst, d->src, bytes))
     return true;
   // What is copied now must not be overwritten by what waits.
-  core_pages_settle(c, d->dst, (size_t)extent_of(d, true));
+  core_pages_settle(c, d->dst, (size_t)core_dma_extent(d, true));
   return false;
 }
 
@@ -148,7 +147,7 @@ static void repack_byte(const at_core_dma *d, uint8_t *dst,
   if (!d->unpack) *dst = all;
 }
 
-static void repack(const at_core_dma *d, uint8_t *dst) {
+void core_dma_repack(const at_core_dma *d, uint8_t *dst) {
   int64_t at[AT_CORE_MAX_RANK] = {0};
   for (int64_t left = core_dma_bytes(d); left > 0; left--) {
     int64_t to = 0, from = 0;
@@ -162,25 +161,28 @@ static void repack(const at_core_dma *d, uint8_t *dst) {
   }
 }
 
+static void stop_sum(core_state *c, const at_core_dma *d) {
+  if (d->add && !add_row_of((at_dtype)d->add))
+    core_stop(c, AT_UNIMPLEMENTED, d->loc, "copies that add %s",
+              at_dtype_of((at_dtype)d->add)->text);
+}
+
 static void move(core_state *c, const at_core_dma *d, void *dst) {
   box b = box_of(d, dst);
   if (d->packed_bits) {
-    repack(d, dst);
+    core_dma_repack(d, dst);
     return;
   }
   if (!d->add) {
     core_copy_shared(c->launch->par->pool, &b);
     return;
   }
-  add_row_fn add = add_row_of((at_dtype)d->add);
-  if (!add)
-    core_stop(c, AT_UNIMPLEMENTED, d->loc, "copies that add %s",
-              at_dtype_of((at_dtype)d->add)->text);
+  stop_sum(c, d);
   if ((uintptr_t)dst % (uintptr_t)d->elem_bytes)
     core_stop(c, AT_INVALID_ARGUMENT, d->loc,
               "copies that add %s to an address that is no multiple of %d",
               at_dtype_of((at_dtype)d->add)->text, d->elem_bytes);
-  add_box(&b, 0, dst, d->src, add);
+  add_box(&b, 0, dst, d->src, add_row_of((at_dtype)d->add));
 }
 
 // ---- Padding ----------------------------------------------------------------
@@ -225,6 +227,30 @@ static void clear_padding(core_state *to, const at_core_dma *d, uint8_t *dst) {
   }
 }
 
+// ---- Other processes --------------------------------------------------------
+void core_dma_dense(const at_core_dma *d, int64_t *stride) {
+  int64_t step = d->elem_bytes;
+  for (int32_t k = d->rank - 1; k >= 0; k--) {
+    stride[k] = step;
+    step *= d->size[k];
+  }
+}
+
+bool core_dma_land(core_state *to, const at_core_dma *d, uint8_t *dst) {
+  box b = box_of(d, dst);
+  add_row_fn add = d->add ? add_row_of((at_dtype)d->add) : NULL;
+  bool suits = add && !((uintptr_t)dst % (uintptr_t)d->elem_bytes);
+  if (d->add && !suits) return false;
+  if (d->packed_bits)
+    core_dma_repack(d, dst);
+  else if (add)
+    add_box(&b, 0, dst, d->src, add);
+  else
+    core_copy_box(&b);
+  if (clears_padding(to, d)) clear_padding(to, d, dst);
+  return true;
+}
+
 static sem *sem_at(core_state *from, core_state *to, void *p, int32_t loc) {
   uint8_t *first = (uint8_t *)from->sems, *at = p;
   if (at < first || at >= first + sizeof(sem) * from->cap_sems)
@@ -241,9 +267,42 @@ static void finish(core_state *c, core_state *to, const at_core_dma *d) {
                 core_dma_signals(d, true), d->loc);
 }
 
+static int64_t sem_index(core_state *c, void *p, int32_t loc) {
+  return p ? sem_at(c, c, p, loc) - c->sems : -1;
+}
+
+// With the signal of its destination.
+static void copy_elsewhere(core_state *c, const at_core_dma *d) {
+  stop_outside(c, d, false);
+  const region *r = stop_outside(c, d, true);
+  stop_sum(c, d);
+  core_far_copy(c, d, r, sem_index(c, d->dst_sem, d->loc));
+}
+
+// copied: the destination has been signalled.
+static void finish_elsewhere(core_state *c, const at_core_dma *d, bool copied) {
+  far_core to = {d->device, d->core, d->subcore, 0};
+  int64_t s = sem_index(c, d->dst_sem, d->loc);
+  if (s >= 0 && !copied)
+    core_far_signal(c, to, s, core_dma_signals(d, true), d->loc);
+  if (d->src_sem)
+    core_signal(c, c, sem_at(c, c, d->src_sem, d->loc),
+                core_dma_signals(d, false), d->loc);
+}
+
+static void start_elsewhere(core_state *c, const at_core_dma *d) {
+  bool copies = core_dma_bytes(d) > 0;
+  if (copies) copy_elsewhere(c, d);
+  finish_elsewhere(c, d, copies);
+}
+
 void at_core_dma_start(at_core *core, const at_core_dma *d) {
   core_state *c = state_of(core);
   stop_rank(c, d);
+  if (core_is_elsewhere(c, d->device)) {
+    start_elsewhere(c, d);
+    return;
+  }
   core_state *to = core_peer(c, d->device, d->core, d->subcore, 0, d->loc);
   if (core_dma_bytes(d) > 0) {
     const region *from = stop_outside(c, d, false);
@@ -303,19 +362,39 @@ void at_core_dma_wait(at_core *core, void *p, int64_t bytes, int32_t loc) {
 
 // ---- Rows by index
 // -----------------------------------------------------------------
+// to: NULL: another process has it.
+static void move_row(core_state *c, core_state *to, const at_core_dma *row) {
+  if (!to) {
+    copy_elsewhere(c, row);
+    return;
+  }
+  stop_outside(c, row, false);
+  stop_outside(c, row, true);
+  void *dst = core_translate(c, to, row->dst);
+  if (!dst)
+    core_stop(c, AT_INVALID_ARGUMENT, row->loc, "device %d has no such memory",
+              to->head.device_id);
+  if (c->shadow) core_shadow_copy(c, to, row, dst);
+  move(c, row, dst);
+}
+
 void at_core_indirect_start(at_core *core, const at_core_indirect *x) {
   core_state *c = state_of(core);
   at_core_dma row = x->rows;
   stop_rank(c, &row);
   if (row.rank < 1)
     core_stop(c, AT_INVALID_ARGUMENT, row.loc, "indirect copy of a scalar");
-  core_state *to = core_peer(c, row.device, row.core, row.subcore, 0, row.loc);
+  core_state *to = core_is_elsewhere(c, row.device)
+                       ? NULL
+                       : core_peer(c, row.device, row.core, row.subcore, 0,
+                                   row.loc);
   int64_t rows = row.size[0];
   int64_t src_step = row.src_stride[0], dst_step = row.dst_stride[0];
   bool skips = c->program->record->flags & AT_CORE_NO_BOUNDS_CHECKS &&
                !(c->launch->checks & AT_CHECK_BOUNDS);
   row.size[0] = 1;
   row.asked[0] = 0;
+  if (!to) row.dst_sem = NULL, row.padding = 0;  // all rows have one signal
   for (int64_t i = 0; i < rows; i++) {
     int32_t at;
     memcpy(&at, (const uint8_t *)x->offsets + i * x->offset_step, sizeof at);
@@ -330,15 +409,11 @@ void at_core_indirect_start(at_core *core, const at_core_indirect *x) {
     row.src = (uint8_t *)x->rows.src + (x->scatter ? i : at) * src_step;
     row.dst = (uint8_t *)x->rows.dst + (x->scatter ? at : i) * dst_step;
     if (core_dma_bytes(&row) <= 0) continue;
-    stop_outside(c, &row, false);
-    stop_outside(c, &row, true);
-    void *dst = core_translate(c, to, row.dst);
-    if (!dst)
-      core_stop(c, AT_INVALID_ARGUMENT, row.loc, "device %d has no such memory",
-                to->head.device_id);
-    if (c->shadow) core_shadow_copy(c, to, &row, dst);
-    move(c, &row, dst);
+    move_row(c, to, &row);
   }
   if (c->shadow) core_shadow_indices(c, x);
-  finish(c, to, &x->rows);
+  if (to)
+    finish(c, to, &x->rows);
+  else
+    finish_elsewhere(c, &x->rows, false);
 }

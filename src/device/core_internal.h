@@ -103,7 +103,7 @@ struct at_core_group {
   uint64_t changes;  // of semaphores, and cores that ended
   bool complete;  // every device is there
   bool failed;
-  at_status deadlock;  // owned; the first core that learns of it takes it
+  at_status why;  // owned; the first core that learns of it takes it
   core_state *first;   // every core, linked by `next`
   team_of *teams;      // by number of device
   uint32_t num_teams;
@@ -111,6 +111,12 @@ struct at_core_group {
   marks marks;
   at_event *all_here, *all_done;
   uint32_t left;  // devices that have left
+  bool over;      // all_done has fired, or is about to
+  // Devices of other processes; NULL: there are none.
+  const at_core_far *far;
+  uint32_t others;   // processes that have not sent their last message
+  uint32_t hearing;  // messages that are being applied
+  bool idle;         // far->waits
 };
 
 struct core_state {
@@ -178,6 +184,8 @@ struct core_state {
   at_event *wake;
   shadow *shadow;        // NULL: no checks of memory
   core_state *lead;      // runs other steps of this core; NULL: this one does
+  uint8_t *parcel;       // where copies to other processes are packed; NULL: none
+  size_t parcel_bytes;
   _Atomic(void *) note;  // of who multiplies for it
   at_core_due due;
 };
@@ -209,6 +217,8 @@ const char *core_who(const core_state *c, char *buf, size_t n);
 
 // Cores of a device in c's group; none if it does not take part.
 team_of core_team(const core_state *c, int32_t device);
+core_state *core_of_team(team_of team, int32_t core, int32_t subcore,
+                         uint32_t type);  // NULL: there is none
 
 // ---- core_memory.c
 // ------------------------------------------------------------
@@ -265,6 +275,28 @@ int64_t core_dma_bytes(const at_core_dma *d);
 int64_t core_dma_elements(const at_core_dma *d, bool dst);
 // Bytes that the semaphore of a side counts.
 int64_t core_dma_signals(const at_core_dma *d, bool dst);
+// Bytes from the first to behind the last of a side; 0: there are none.
+int64_t core_dma_extent(const at_core_dma *d, bool dst);
+// Strides of a dense array of the copy's bytes.
+void core_dma_dense(const at_core_dma *d, int64_t *stride);
+// The bytes of a copy whose destination packs several elements into one.
+void core_dma_repack(const at_core_dma *d, uint8_t *dst);
+// A copy that came from elsewhere, within the memory at dst; dst may not suit it.
+bool core_dma_land(core_state *to, const at_core_dma *d, uint8_t *dst);
+
+// ---- core_far.c: devices of other processes
+// -------------------------------------------------------------------
+bool core_is_elsewhere(const core_state *c, int32_t device);
+// Which core is meant there.
+typedef struct far_core {
+  int32_t device, core, subcore, owner;  // as in core_peer
+} far_core;
+// sem: index among a core's, -1: none.
+void core_far_signal(core_state *c, far_core to, int64_t sem, int64_t amount,
+                     int32_t loc);
+// r: where d->dst is here.
+void core_far_copy(core_state *c, const at_core_dma *d, const region *r,
+                   int64_t sem);
 
 // ---- core_grid.c
 // ------------------------------------------------------------------
@@ -368,6 +400,15 @@ void core_signal(core_state *from, core_state *to, sem *s, int64_t amount,
                  int32_t loc);
 void core_wait(core_state *c, sem *s, int64_t amount, int32_t loc);
 void core_ended(core_state *c);
+// Under the group's lock: adds to a semaphore of `to`, which wakes it; gives up
+// on every wait; looks whether anybody is left who could signal.
+void core_raise(at_core_group *g, core_state *to, sem *s, int64_t amount,
+                int32_t loc);
+void core_fail_group(at_core_group *g);
+void core_look_for_deadlock(at_core_group *g);
+// Under the group's lock. True, once: all have left and nothing more will come,
+// so that all_done is the caller's to fire.
+bool core_group_is_over(at_core_group *g);
 
 void marks_free(marks *m);  // core_marks.c
 

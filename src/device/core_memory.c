@@ -60,6 +60,17 @@ team_of core_team(const core_state *c, int32_t device) {
   return there ? g->teams[device] : (team_of){0};
 }
 
+core_state *core_of_team(team_of team, int32_t core, int32_t subcore,
+                         uint32_t type) {
+  for (uint32_t i = 0; i < team.num; i++) {
+    core_state *p = &team.cores[i];
+    if (p->head.core_index == core && p->head.subcore_index == subcore &&
+        p->program->record->type == type)
+      return p;
+  }
+  return NULL;
+}
+
 core_state *core_peer(core_state *c, int32_t device, int32_t core,
                       int32_t subcore, int32_t owner, int32_t loc) {
   const at_core *h = &c->head;
@@ -73,13 +84,8 @@ core_state *core_peer(core_state *c, int32_t device, int32_t core,
   if (core == AT_CORE_SELF) core = h->core_index;
   if (subcore == AT_CORE_SELF) subcore = h->subcore_index;
   if (type == AT_CORE_SC_SCALAR) subcore = 0;
-  team_of team = core_team(c, device);
-  for (uint32_t i = 0; i < team.num; i++) {
-    core_state *p = &team.cores[i];
-    if (p->head.core_index == core && p->head.subcore_index == subcore &&
-        p->program->record->type == type)
-      return p;
-  }
+  core_state *p = core_of_team(core_team(c, device), core, subcore, type);
+  if (p) return p;
   core_stop(c, AT_INVALID_ARGUMENT, loc,
             "device %d, core %d does not take part in this program\n"
             "detail: %d devices, %d cores of each",

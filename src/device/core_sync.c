@@ -38,9 +38,8 @@ static at_status deadlock(const core_state *c, const at_strbuf *waits,
 }
 
 // ---- Groups
-// --------------------------------------------------------------------- Under
-// the lock: gives up on every wait.
-static void fail_group(at_core_group *g) {
+// ---------------------------------------------------------------------
+void core_fail_group(at_core_group *g) {
   g->failed = true;
   for (core_state *p = g->first; p; p = p->next) {
     if (!p->wait_for) continue;
@@ -50,23 +49,42 @@ static void fail_group(at_core_group *g) {
   }
 }
 
-// Under the lock.
-static void look_for_deadlock(at_core_group *g) {
-  if (!g->complete || g->failed || !g->waiting ||
-      g->waiting + g->ended < g->cores)
-    return;
-  at_strbuf b = {0};
+// Under the lock: the last core that is named.
+static const core_state *describe_waits(const at_core_group *g, at_strbuf *out) {
   const core_state *any = NULL;
   int shown = 0;
   for (const core_state *p = g->first; p; p = p->next) {
     if (!p->wait_for || shown == 16) continue;
-    if (shown++) at_strbuf_addz(&b, "; ");
-    describe_wait(p, p->wait_for, p->wait_amount, p->wait_loc, &b);
+    if (shown++) at_strbuf_addz(out, "; ");
+    describe_wait(p, p->wait_for, p->wait_amount, p->wait_loc, out);
     any = p;
   }
-  if (any) g->deadlock = deadlock(any, &b, any->wait_loc);
+  return any;
+}
+
+// Under the lock.
+static void set_idle(at_core_group *g, bool idle) {
+  g->idle = idle;
+  g->far->waits(g->far->arg, idle);
+}
+
+// Other processes may still signal: who waits too long for them ends it.
+void core_look_for_deadlock(at_core_group *g) {
+  if (!g->complete || g->failed || g->waiting + g->ended < g->cores) return;
+  if (g->others) set_idle(g, true);
+  if (g->others || !g->waiting) return;
+  at_strbuf b = {0};
+  const core_state *any = describe_waits(g, &b);
+  if (any) g->why = deadlock(any, &b, any->wait_loc);
   at_strbuf_free(&b);
-  fail_group(g);
+  core_fail_group(g);
+}
+
+void at_core_group_print(at_core_group *g, at_strbuf *out) {
+  pthread_mutex_lock(&g->lock);
+  if (!describe_waits(g, out))
+    at_strbuf_addz(out, "the kernels here have ended, those there have not");
+  pthread_mutex_unlock(&g->lock);
 }
 
 void core_ended(core_state *c) {
@@ -76,9 +94,9 @@ void core_ended(core_state *c) {
   g->ended++;
   g->changes++;
   if (c->status.err)
-    fail_group(g);
+    core_fail_group(g);
   else
-    look_for_deadlock(g);
+    core_look_for_deadlock(g);
   pthread_mutex_unlock(&g->lock);
 }
 
@@ -97,20 +115,30 @@ void core_unlock(core_state *c) {
   pthread_mutex_unlock(&c->group->lock);
 }
 
+void core_raise(at_core_group *g, core_state *to, sem *s, int64_t amount,
+                int32_t loc) {
+  s->value += amount;
+  s->loc = loc;
+  g->changes++;
+  const bool wakes = to->wait_for == s && s->value >= to->wait_amount;
+  if (g->idle) set_idle(g, !wakes);
+  if (!wakes) return;
+  to->wait_for = NULL;
+  g->waiting--;
+  if (to->wake) at_event_fire(to->wake, AT_OK);
+}
+
 void core_signal(core_state *from, core_state *to, sem *s, int64_t amount,
                  int32_t loc) {
   at_core_group *g = from->group;
   core_lock(from);
-  s->value += amount;
-  s->loc = loc;
   if (from->shadow) core_shadow_signal(from, to, s);
-  if (!g) return;
-  g->changes++;
-  if (to->wait_for == s && s->value >= to->wait_amount) {
-    to->wait_for = NULL;
-    g->waiting--;
-    if (to->wake) at_event_fire(to->wake, AT_OK);
+  if (!g) {
+    s->value += amount;
+    s->loc = loc;
+    return;
   }
+  core_raise(g, to, s, amount, loc);
   core_unlock(from);
 }
 
@@ -132,7 +160,7 @@ static void park(core_state *c, sem *s, int64_t amount, int32_t loc) {
   c->wait_loc = loc;
   c->wake = e;
   g->waiting++;
-  look_for_deadlock(g);
+  core_look_for_deadlock(g);
   core_unlock(c);
   at_status_free(at_event_wait(e));
   core_lock(c);
@@ -148,8 +176,8 @@ void core_wait(core_state *c, sem *s, int64_t amount, int32_t loc) {
     core_lock(c);
     while (s->value < amount && !g->failed) park(c, s, amount, loc);
     if (g->failed) {
-      at_status st = g->deadlock;
-      g->deadlock = AT_OK;
+      at_status st = g->why;
+      g->why = AT_OK;
       core_exit(c, st.err
                        ? st
                        : AT_FAIL(AT_CANCELLED, "kernel %s: another core failed",
@@ -175,6 +203,11 @@ void at_core_sem_signal(at_core *core, void *p, int64_t amount, int32_t device,
                         int32_t core_id, int32_t subcore, int32_t owner,
                         int32_t loc) {
   core_state *c = state_of(core);
+  if (core_is_elsewhere(c, device)) {
+    far_core to = {device, core_id, subcore, owner};
+    core_far_signal(c, to, checked(c, p, loc) - c->sems, amount, loc);
+    return;
+  }
   core_state *to = core_peer(c, device, core_id, subcore, owner, loc);
   size_t index = (size_t)(checked(c, p, loc) - c->sems);
   core_signal(c, to, to->sems + index, amount, loc);
@@ -209,7 +242,7 @@ static bool all_poll(core_state *c) {
   at_core_group *g = c->group;
   if (c->polls_since != g->changes) c->polls = 0;
   c->polls_since = g->changes;
-  if (++c->polls % kPolls || !g->complete) return false;
+  if (++c->polls % kPolls || !g->complete || g->others) return false;
   uint32_t idle = g->waiting + g->ended;
   for (const core_state *p = g->first; p; p = p->next) idle += is_polling(p);
   return idle >= g->cores;

@@ -29,6 +29,7 @@ static void run_member(void *arg) {
   at_par par = {own.pool, at_frame_take_scratch, &own};
   at_core_launch launch = at_core_launch_make(&own, t->op, &par);
   launch.group = t->group;
+  if (own.loaded->far) launch.checks &= AT_CORE_FAR_CHECKS;
   m->status = at_core_run(&launch);
   at_frame_give_scratch(&own);
   if (atomic_fetch_sub(&t->running, 1) == 1) at_event_fire(t->done, AT_OK);
@@ -53,7 +54,6 @@ static at_status collect(member *members, uint32_t n) {
 
 static at_status run_all(team *t, member *members, uint32_t n) {
   const at_runtime *rt = t->task->loaded->runtime;
-  AT_TRY(at_core_group_create(n, &t->group));
   atomic_store(&t->running, n);
   for (uint32_t d = 0; d < n; d++) {
     members[d] = (member){.team = t, .device = d};
@@ -68,14 +68,40 @@ static at_status run_all(team *t, member *members, uint32_t n) {
   return collect(members, n);
 }
 
+static at_status run_here(team *t, member *members, uint32_t n) {
+  AT_TRY(at_core_group_create(n, NULL, &t->group));
+  return run_all(t, members, n);
+}
+
+// Other launches may need the lane while this one waits for other hosts.
+static at_status run_far(team *t, member *members, uint32_t n) {
+  at_runtime *rt = t->task->loaded->runtime;
+  at_core_line line;
+  at_core_line_init(&line, t->task, t->op);
+  AT_TRY(at_core_group_create(n, &line.face, &t->group));
+  line.group = t->group;
+  at_lane_block(rt);
+  at_status st = run_all(t, members, n);
+  at_lane_unblock(rt);
+  at_core_line_close(&line);
+  at_status why = at_core_group_failure(t->group);
+  bool says_more = why.err && (!st.err || at_status_code(st) == AT_CANCELLED);
+  at_status_free(says_more ? st : why);
+  return says_more ? why : st;
+}
+
 at_status at_core_group_run(at_task *task, const at_op *op) {
   uint32_t n = at_task_devices(task);
   team t = {.task = task, .op = op, .done = at_event_create()};
   member *members = calloc(n, sizeof *members);
-  at_status st = t.done && members
-                     ? run_all(&t, members, n)
-                     : AT_FAIL(AT_RESOURCE_EXHAUSTED,
-                               "no memory for the kernels of %u devices", n);
+  at_status st = AT_OK;
+  if (!t.done || !members)
+    st = AT_FAIL(AT_RESOURCE_EXHAUSTED,
+                 "no memory for the kernels of %u devices", n);
+  else if (task->loaded->far)
+    st = run_far(&t, members, n);
+  else
+    st = run_here(&t, members, n);
   at_core_group_destroy(t.group);
   at_event_release(t.done);
   free(members);

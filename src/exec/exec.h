@@ -10,6 +10,7 @@
 #include "base/parallel.h"
 #include "base/span.h"
 #include "base/status.h"
+#include "base/strbuf.h"
 
 // ---- Runtime and devices
 // --------------------------------------------------------
@@ -84,6 +85,38 @@ typedef struct at_hosts_share {
   void (*end)(at_hosts_channel *c);
 } at_hosts_share;
 
+// A line: one-way messages between the hosts that run a step at the same time.
+// Those of one host come in the order in which it sent them. What comes for a
+// step that has not begun here waits, and keeps its credits.
+typedef struct at_hosts_line at_hosts_line;
+// One call at a time, from any thread; they must not wait, nor use the line but
+// for `waits`.
+typedef struct at_hosts_line_calls {
+  void *arg;
+  void (*heard)(void *arg, at_bytes message);  // borrowed for the call
+  void (*left)(void *arg);  // a host has sent its last message
+  // At most once, and the last call but `print`: the launch has failed, or a
+  // host is lost that had not left. Consumes why.
+  void (*failed)(void *arg, at_status why);
+  void (*print)(void *arg, at_strbuf *out);  // what this host waits for
+} at_hosts_line_calls;
+typedef struct at_hosts_lines {
+  void *arg;
+  // hosts: the others that run the step. `calls` may come before it returns.
+  at_status (*open)(void *arg, const at_hosts_tag *tag, const uint32_t *hosts,
+                    uint32_t num_hosts, const at_hosts_line_calls *calls,
+                    at_hosts_line **out);
+  // Borrowed until it returns; at most AT_HOSTS_LINE_PARTS. Waits for credits.
+  // last: nothing more is sent to this host. Fails like an exchange.
+  at_status (*send)(at_hosts_line *l, uint32_t host, const at_bytes *parts,
+                    uint32_t num_parts, bool last);
+  // This host can go on only with what others send. That is said after a while,
+  // and may end (`failed`, DEADLINE_EXCEEDED). Never waits.
+  void (*waits)(at_hosts_line *l, bool on);
+  void (*close)(void *arg, at_hosts_line *l);  // no call after it
+} at_hosts_lines;
+enum { AT_HOSTS_LINE_PARTS = 3 };
+
 // How long somebody has waited, and whether that was said.
 typedef struct at_hosts_patience {
   uint64_t since_ns;
@@ -108,6 +141,7 @@ typedef struct at_hosts {
   at_status (*check)(void *arg, const at_hosts_tag *tag, uint32_t host,
                      at_hosts_patience *patience);
   const at_hosts_share *share;  // NULL: everything travels by messages
+  const at_hosts_lines *lines;  // NULL: kernels cannot talk to other hosts
 } at_hosts;
 void *at_hosts_block(size_t bytes);  // 64-byte aligned; free(); NULL: no memory
 
@@ -228,8 +262,7 @@ at_status at_loaded_create(at_runtime *rt, at_bytes executable,
                            at_loaded **out);
 // Before the first launch: device d of the program is chips[d], and some are of
 // other hosts, but not all. From then on launches name the chips of this one
-// alone. UNIMPLEMENTED: Pallas kernels that talk to other devices; SparseCores,
-// but of all hosts, equally many of each.
+// alone. UNIMPLEMENTED: SparseCores, but of all hosts, equally many of each.
 at_status at_loaded_span(at_loaded *l, at_chip *const *chips);
 // Bytes of values that its launches have sent to other hosts.
 uint64_t at_loaded_sent_bytes(const at_loaded *l);

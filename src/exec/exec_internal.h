@@ -362,6 +362,19 @@ bool at_core_dot_blocks(at_core *core, const at_par *par, const at_core_dot *d,
 bool at_core_communicates(const at_loaded *l, const at_xstep *step);
 // core_group.c: the step on all devices of a launch, all of which wait here.
 at_status at_core_group_run(at_task *t, const at_op *op);
+// core_line.c: such a step with the devices of other hosts. `line` is open from
+// when all devices here have joined the group.
+typedef struct at_core_line {
+  at_core_far face;  // for the group
+  at_core_group *group;
+  at_task *task;
+  const at_op *op;
+  at_hosts_tag tag;
+  const at_hosts_lines *lines;
+  at_hosts_line *line;
+} at_core_line;
+void at_core_line_init(at_core_line *l, at_task *t, const at_op *op);
+void at_core_line_close(at_core_line *l);
 
 // Where a device is in the program: ranges of steps, the innermost last.
 typedef struct at_level {
@@ -603,6 +616,11 @@ void at_far_free(at_loaded *l);
 // The number of a device of this host in the whole program.
 static inline uint32_t at_device_number(const at_loaded *l, uint32_t device) {
   return l->far ? l->far->mine[device] : device;
+}
+
+// Of the whole program.
+static inline uint32_t at_device_count(const at_loaded *l) {
+  return l->far ? l->far->num_devices : l->num_devices;
 }
 
 // If launches can never go on, one of them fails: ABORTED, with who waits for

@@ -4,6 +4,7 @@
 // Bits are those of one process.
 #include <stdlib.h>
 
+#include "base/log.h"
 #include "exec/far_plan.h"
 
 enum { kAlign = 64 };
@@ -134,12 +135,39 @@ static at_status check_sparse(const at_loaded *l, uint32_t places) {
                  at_loaded_string(l, l->header->name));
 }
 
+// The checks see one process: what others do to a memory is unknown to them.
+static void tell_unchecked(const at_loaded *l, const at_op *op) {
+  static _Atomic bool told;
+  if (!(l->checks & ~(uint32_t)AT_CORE_FAR_CHECKS) ||
+      atomic_exchange(&told, true))
+    return;
+  at_log(AT_LOG_WARNING,
+         "ATOLL_CHECK: kernels that talk to devices of other processes are "
+         "checked for bounds and limits only, as kernel %s of %s\n"
+         "hint: one process with all devices checks everything",
+         op->cores->name, at_loaded_string(l, l->header->name));
+}
+
+// Its devices here meet; those of other hosts it meets by messages.
+static at_status span_kernel(at_loaded *l, const at_op *op, uint32_t places) {
+  at_coll *k = &l->colls[op->target], here;
+  if (!l->runtime->hosts->lines)
+    return AT_FAIL(AT_UNIMPLEMENTED,
+                   "%s: a Pallas kernel that talks to devices of other hosts, "
+                   "to which there are no lines",
+                   at_loaded_string(l, l->header->name));
+  AT_TRY(at_coll_everyone(places, &here));
+  here.turns = k->turns;
+  here.meetings = k->meetings;
+  free(k->owned);
+  *k = here;
+  tell_unchecked(l, op);
+  return AT_OK;
+}
+
 static at_status span_step(at_loaded *l, at_op *op, uint32_t places) {
   if (op->kind == AT_STEP_CORE && op->meets)
-    return AT_FAIL(AT_UNIMPLEMENTED,
-                   "%s: a Pallas kernel that talks to other devices, in a "
-                   "program over several processes",
-                   at_loaded_string(l, l->header->name));
+    return span_kernel(l, op, places);
   if (op->kind != AT_STEP_COLLECTIVE && op->kind != AT_STEP_START) return AT_OK;
   at_coll *k = &l->colls[op->target], here;
   if (k->sparse) AT_TRY(check_sparse(l, places));

@@ -86,7 +86,9 @@ static at_ref ref_of(const at_loaded *l, const at_xslot *s) {
 static at_status prepare_kernel_meeting(at_loaded *l, at_op *op) {
   at_coll *c = &l->colls[l->num_colls];
   AT_TRY(at_coll_everyone(l->num_devices, c));
-  c->meetings = l->num_meetings++;
+  c->turns = l->num_meetings;
+  c->meetings = l->num_meetings + 1;
+  l->num_meetings += 2;
   op->target = l->num_colls++;
   op->meets = true;
   return AT_OK;

@@ -13,6 +13,7 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "pod/lines.h"
 #include "pod/meet.h"
 #include "pod/share.h"
 #include "pod/wire.h"
@@ -32,7 +33,14 @@ static const uint64_t kWindowBytes = 1ull << 30;  // sent and not yet taken
 enum { kWindowMessages = 1 << 14 };
 
 // Of the wire's messages. Behind the body of each is its tag.
-typedef enum kind { KIND_DATA, KIND_FAIL, KIND_POST, KINDS } kind;
+typedef enum kind {
+  KIND_DATA,
+  KIND_FAIL,
+  KIND_POST,
+  KIND_LINE,
+  KIND_LINE_LAST,
+  KINDS
+} kind;
 
 typedef struct message {
   struct message *next;
@@ -67,6 +75,7 @@ struct at_pod_hosts {
   uint32_t num_dropped;
   waiter *waiters;
   uint64_t deadline_s;  // of a wait; 0: none
+  uint32_t num_lines;   // that are open
   bool closing;
   bool watched;          // by the listener
   pthread_cond_t watch;  // closing
@@ -75,6 +84,8 @@ struct at_pod_hosts {
   at_pod_listener listener;
   message *early, **early_last;  // posts that came before there was one
   at_pod_share *share;           // NULL: everything travels by messages
+  at_pod_lines *lines;
+  at_hosts_lines line_face;
   pthread_mutex_t agreeing;      // what follows: one agreement at a time
   uint32_t agreements;
   peer peers[];
@@ -215,10 +226,28 @@ static void tell_failed(at_pod_hosts *a, const at_hosts_tag *tag) {
   pthread_mutex_unlock(&a->hearing);
 }
 
+// False: the message keeps its credits.
+static bool hear_line(at_pod_hosts *a, uint32_t from, const at_wire_head *head,
+                      void *body) {
+  bool kept;
+  at_status st = at_pod_lines_hear(a->lines, from, head, body, &kept);
+  if (!st.err) return !kept;
+  pthread_mutex_lock(&a->lock);
+  give_up(a, from, st);
+  at_event *old = change_news(a);
+  pthread_mutex_unlock(&a->lock);
+  tell_news(old);
+  at_pod_lines_look(a->lines);
+  return true;
+}
+
 static bool sink_message(void *arg, uint32_t from, const at_wire_head *head,
                          void *body) {
   at_pod_hosts *a = arg;
   message *m = NULL;
+  if ((head->kind == KIND_LINE || head->kind == KIND_LINE_LAST) &&
+      head->bytes >= sizeof(at_hosts_tag))
+    return hear_line(a, from, head, body);
   at_status st = read_message(from, head, body, &m);
   if (m && head->kind == KIND_POST) return hear_post(a, m), true;
   const at_hosts_tag tag = m ? m->tag : (at_hosts_tag){0};
@@ -232,7 +261,9 @@ static bool sink_message(void *arg, uint32_t from, const at_wire_head *head,
     free(m);
     free(body);
   }
+  const bool lost = st.err != NULL;
   tell_news(old);
+  if (lost || (keep && head->kind == KIND_FAIL)) at_pod_lines_look(a->lines);
   if (keep && head->kind == KIND_FAIL) tell_failed(a, &tag);
   return !keep;
 }
@@ -254,6 +285,7 @@ static void sink_lost(void *arg, uint32_t member, at_status why) {
   pthread_mutex_unlock(&a->lock);
   at_status_free(why);
   tell_news(old);
+  at_pod_lines_look(a->lines);
   pthread_mutex_lock(&a->hearing);
   if (a->listener.lost) a->listener.lost(a->listener.arg, member);
   pthread_mutex_unlock(&a->hearing);
@@ -336,6 +368,12 @@ static void tick_listener(at_pod_hosts *a) {
   pthread_mutex_unlock(&a->hearing);
 }
 
+static void tick_lines(at_pod_hosts *a) {
+  uint64_t tell_ns, end_ns;
+  at_pod_hosts_patience(a, &tell_ns, &end_ns);
+  at_pod_lines_tick(a->lines, tell_ns, end_ns);
+}
+
 static void watch(void *arg) {
   at_pod_hosts *a = arg;
   pthread_mutex_lock(&a->lock);
@@ -343,14 +381,16 @@ static void watch(void *arg) {
     const uint64_t until = at_clock_ns() + (uint64_t)kWatchMs * kMs;
     const struct timespec t = {(time_t)(until / 1000000000u),
                                (long)(until % 1000000000u)};
-    if (a->waiters || a->watched)
+    if (a->waiters || a->watched || a->num_lines)
       pthread_cond_timedwait(&a->watch, &a->lock, &t);
     else
       pthread_cond_wait(&a->watch, &a->lock);
     at_event *old = look_at_waiters(a) ? change_news(a) : NULL;
     const bool tick = a->watched && !a->closing;
+    const bool lines = a->num_lines && !a->closing;
     pthread_mutex_unlock(&a->lock);
     if (old) tell_news(old);
+    if (lines) tick_lines(a);
     if (tick) tick_listener(a);
     pthread_mutex_lock(&a->lock);
   }
@@ -505,6 +545,7 @@ static void fail(void *arg, const at_hosts_tag *tag, const uint32_t *hosts,
   at_event *old = change_news(a);
   pthread_mutex_unlock(&a->lock);
   tell_news(old);
+  if (!known) at_pod_lines_drop(a->lines, tag);
   at_bytes text = {(const uint8_t *)why,
                    AT_MIN(strlen(why), (size_t)kWhyBytes)};
   for (uint32_t i = 0; i < num_hosts && !known; i++)
@@ -530,6 +571,29 @@ static at_status check(void *arg, const at_hosts_tag *tag, uint32_t host,
   }
   return a->deadline_s && ns >= a->deadline_s * 1000000000ull ? too_late(a, &w)
                                                               : AT_OK;
+}
+
+// ---- Lines ------------------------------------------------------------------
+static void count_line(at_pod_hosts *a, bool more) {
+  pthread_mutex_lock(&a->lock);
+  if (more && !a->num_lines) pthread_cond_signal(&a->watch);
+  a->num_lines = more ? a->num_lines + 1 : a->num_lines - 1;
+  pthread_mutex_unlock(&a->lock);
+}
+
+static at_status open_line(void *arg, const at_hosts_tag *tag,
+                           const uint32_t *hosts, uint32_t num_hosts,
+                           const at_hosts_line_calls *calls,
+                           at_hosts_line **out) {
+  at_pod_hosts *a = arg;
+  AT_TRY(at_pod_lines_open(a->lines, tag, hosts, num_hosts, calls, out));
+  count_line(a, true);
+  return AT_OK;
+}
+
+static void close_line(void *arg, at_hosts_line *l) {
+  count_line(arg, false);
+  at_pod_lines_close(l);
 }
 
 // ---- Agreements -------------------------------------------------------------
@@ -657,7 +721,9 @@ static at_status connect_all(at_pod_hosts *a, const at_pod_job *job,
 static at_status make(uint32_t n, uint32_t me, at_pod_hosts **out) {
   at_pod_hosts *a = calloc(1, sizeof *a + n * sizeof *a->peers);
   at_event *news = a ? at_event_create() : NULL;
-  if (!news) {
+  if (news) a->lines = at_pod_lines_create(&a->face, &a->wire, KIND_LINE);
+  if (!news || !a->lines) {
+    at_event_release(news);
     free(a);
     return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for %u processes", n);
   }
@@ -666,7 +732,13 @@ static at_status make(uint32_t n, uint32_t me, at_pod_hosts **out) {
                        .arg = a,
                        .exchange = exchange,
                        .fail = fail,
-                       .check = check};
+                       .check = check,
+                       .lines = &a->line_face};
+  a->line_face = (at_hosts_lines){.arg = a,
+                                  .open = open_line,
+                                  .send = at_pod_lines_send,
+                                  .waits = at_pod_lines_waits,
+                                  .close = close_line};
   a->last = &a->first;
   a->news = news;
   a->deadline_s = at_config_uint(AT_CONFIG_POD_DEADLINE);
@@ -731,6 +803,7 @@ void at_pod_hosts_close(at_pod_hosts *a) {
   at_thread_join(a->watcher);
   at_wire_close(a->wire);
   at_pod_share_close(a->share);
+  at_pod_lines_destroy(a->lines);
   free_list(a->first);
   free_list(a->early);
   for (uint32_t h = 0; h < a->face.count; h++) at_status_free(a->peers[h].why);

@@ -1,0 +1,304 @@
+// Lines: a list of those that are open, and one of messages for steps that have
+// not begun here. The wire's thread calls the line itself, so that a message
+// needs no thread to be woken.
+#include "pod/lines.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+
+typedef struct member {
+  uint32_t host;
+  bool came, left;
+} member;
+
+struct at_hosts_line {
+  at_hosts_line *next;
+  at_pod_lines *all;
+  at_hosts_tag tag;
+  at_hosts_line_calls calls;
+  _Atomic uint64_t since_ns;  // this process waits; 0: it does not
+  uint64_t told_ns;           // the `since_ns` of the wait that was said
+  _Atomic bool cancel;        // sends that wait give up
+  bool failed;
+  uint32_t num_members;
+  member members[];
+};
+
+// A message for a step that has not begun here.
+typedef struct early {
+  struct early *next;
+  uint32_t from;
+  at_wire_head head;
+  at_hosts_tag tag;
+  uint8_t *body;
+} early;
+
+struct at_pod_lines {
+  const at_hosts *hosts;
+  at_wire *const *wire;
+  uint32_t kind;
+  pthread_mutex_t lock;  // what follows; held while a line is called
+  at_hosts_line *first;
+  early *early, **last;
+};
+
+at_pod_lines *at_pod_lines_create(const at_hosts *hosts, at_wire *const *wire,
+                                  uint32_t kind) {
+  at_pod_lines *a = calloc(1, sizeof *a);
+  if (!a) return NULL;
+  a->hosts = hosts;
+  a->wire = wire;
+  a->kind = kind;
+  a->last = &a->early;
+  pthread_mutex_init(&a->lock, NULL);
+  return a;
+}
+
+static void free_early(early *e) {
+  free(e->body);
+  free(e);
+}
+
+void at_pod_lines_destroy(at_pod_lines *a) {
+  if (!a) return;
+  for (early *e = a->early, *next; e; e = next) {
+    next = e->next;
+    free_early(e);
+  }
+  pthread_mutex_destroy(&a->lock);
+  free(a);
+}
+
+static bool same_launch(const at_hosts_tag *a, const at_hosts_tag *b) {
+  return a->launch == b->launch && a->program == b->program &&
+         a->group == b->group;
+}
+
+static bool same_step(const at_hosts_tag *a, const at_hosts_tag *b) {
+  return same_launch(a, b) && a->step == b->step && a->turn == b->turn;
+}
+
+// ---- Under the lock ---------------------------------------------------------
+// Consumes why.
+static void fail_line(at_hosts_line *l, at_status why) {
+  l->failed = true;
+  atomic_store(&l->cancel, true);
+  at_wire_wake(*l->all->wire);
+  l->calls.failed(l->calls.arg, why);
+}
+
+// Whether what a line waits for can still come.
+static void look(at_hosts_line *l) {
+  const at_hosts *h = l->all->hosts;
+  for (uint32_t i = 0; i < l->num_members && !l->failed; i++) {
+    if (l->members[i].left) continue;
+    at_status st = h->check(h->arg, &l->tag, l->members[i].host, NULL);
+    if (st.err) fail_line(l, st);
+  }
+}
+
+static void give(at_hosts_line *l, uint32_t from, at_bytes message, bool last) {
+  member *m = l->members, *end = m + l->num_members;
+  while (m < end && m->host != from) m++;
+  if (m == end || l->failed) return;
+  m->came = true;
+  if (message.len) l->calls.heard(l->calls.arg, message);
+  if (!last || l->failed || m->left) return;
+  m->left = true;
+  l->calls.left(l->calls.arg);
+}
+
+static at_hosts_line *find(const at_pod_lines *a, const at_hosts_tag *tag) {
+  at_hosts_line *l = a->first;
+  while (l && !same_step(&l->tag, tag)) l = l->next;
+  return l;
+}
+
+// Takes a message out of the list; its credits go back.
+static early *take(at_pod_lines *a, early **at) {
+  early *e = *at;
+  *at = e->next;
+  if (a->last == &e->next) a->last = at;
+  at_wire_release(*a->wire, e->from, e->head.lane, e->head.bytes);
+  return e;
+}
+
+static at_bytes body_of(const at_wire_head *head, const uint8_t *body) {
+  return (at_bytes){body, (size_t)head->bytes - sizeof(at_hosts_tag)};
+}
+
+static void give_early(at_hosts_line *l) {
+  at_pod_lines *a = l->all;
+  for (early **at = &a->early; *at;) {
+    if (!same_step(&(*at)->tag, &l->tag)) {
+      at = &(*at)->next;
+      continue;
+    }
+    early *e = take(a, at);
+    give(l, e->from, body_of(&e->head, e->body), e->head.kind != a->kind);
+    free_early(e);
+  }
+}
+
+// ---- What comes -------------------------------------------------------------
+static at_status keep(at_pod_lines *a, uint32_t from, const at_wire_head *head,
+                      const at_hosts_tag *tag, void *body) {
+  early *e = calloc(1, sizeof *e);
+  if (!e)
+    return AT_FAIL(AT_RESOURCE_EXHAUSTED,
+                   "no host memory for a message from process %u", from);
+  *e = (early){.from = from, .head = *head, .tag = *tag, .body = body};
+  *a->last = e;
+  a->last = &e->next;
+  return AT_OK;
+}
+
+at_status at_pod_lines_hear(at_pod_lines *a, uint32_t from,
+                            const at_wire_head *head, void *body, bool *kept) {
+  const at_bytes message = body_of(head, body);
+  at_hosts_tag tag;
+  memcpy(&tag, message.ptr + message.len, sizeof tag);
+  *kept = false;
+  pthread_mutex_lock(&a->lock);
+  at_hosts_line *l = find(a, &tag);
+  at_status st = AT_OK;
+  if (l)
+    give(l, from, message, head->kind != a->kind);
+  else if (!at_code_take(a->hosts->check(a->hosts->arg, &tag, from, NULL)))
+    st = keep(a, from, head, &tag, body), *kept = !st.err;
+  pthread_mutex_unlock(&a->lock);
+  if (!*kept) free(body);
+  return st;
+}
+
+void at_pod_lines_look(at_pod_lines *a) {
+  pthread_mutex_lock(&a->lock);
+  for (at_hosts_line *l = a->first; l; l = l->next) look(l);
+  pthread_mutex_unlock(&a->lock);
+}
+
+void at_pod_lines_drop(at_pod_lines *a, const at_hosts_tag *tag) {
+  pthread_mutex_lock(&a->lock);
+  for (early **at = &a->early; *at;) {
+    if (same_launch(&(*at)->tag, tag))
+      free_early(take(a, at));
+    else
+      at = &(*at)->next;
+  }
+  pthread_mutex_unlock(&a->lock);
+  at_pod_lines_look(a);
+}
+
+// ---- Who waits --------------------------------------------------------------
+void at_pod_lines_waits(at_hosts_line *l, bool on) {
+  atomic_store(&l->since_ns, on ? at_clock_ns() : 0);
+}
+
+static void print_wait(const at_hosts_line *l, at_strbuf *out) {
+  uint32_t absent = 0;
+  for (uint32_t i = 0; i < l->num_members; i++) {
+    if (l->members[i].came) continue;
+    at_strbuf_addf(out, "%s %u", absent++ ? "," : "nothing came from process",
+                   l->members[i].host);
+  }
+  if (absent) at_strbuf_addz(out, "; ");
+  l->calls.print(l->calls.arg, out);
+}
+
+static void look_at_wait(at_hosts_line *l, uint64_t tell_ns, uint64_t end_ns) {
+  const uint64_t since = atomic_load(&l->since_ns), now = at_clock_ns();
+  const uint64_t ns = since && now > since ? now - since : 0;
+  const bool tell = ns >= tell_ns && l->told_ns != since;
+  const bool end = end_ns && ns >= end_ns;
+  if (l->failed || !(tell || end)) return;
+  const unsigned long long launch = l->tag.launch, s = ns / 1000000000u;
+  at_strbuf b = {0};
+  print_wait(l, &b);
+  const char *text = b.ptr ? b.ptr : "?";
+  if (tell) {
+    l->told_ns = since;
+    at_log(AT_LOG_WARNING,
+           "process %u has waited %llu s for other processes in a kernel "
+           "(launch %llu of a program): %s",
+           l->all->hosts->me, s, launch, text);
+  }
+  if (end)
+    fail_line(l, AT_FAIL(AT_DEADLINE_EXCEEDED,
+                         "a kernel has waited %llu s for other processes "
+                         "(ATOLL_POD_DEADLINE)\ndetail: %s",
+                         s, text));
+  at_strbuf_free(&b);
+}
+
+void at_pod_lines_tick(at_pod_lines *a, uint64_t tell_ns, uint64_t end_ns) {
+  pthread_mutex_lock(&a->lock);
+  for (at_hosts_line *l = a->first; l; l = l->next)
+    look_at_wait(l, tell_ns, end_ns);
+  pthread_mutex_unlock(&a->lock);
+}
+
+// ---- Lines ------------------------------------------------------------------
+at_status at_pod_lines_open(at_pod_lines *a, const at_hosts_tag *tag,
+                            const uint32_t *hosts, uint32_t num_hosts,
+                            const at_hosts_line_calls *calls,
+                            at_hosts_line **out) {
+  at_hosts_line *l = calloc(1, sizeof *l + num_hosts * sizeof *l->members);
+  if (!l)
+    return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory to talk to %u processes",
+                   num_hosts);
+  l->all = a;
+  l->tag = *tag;
+  l->calls = *calls;
+  l->num_members = num_hosts;
+  for (uint32_t i = 0; i < num_hosts; i++) l->members[i].host = hosts[i];
+  *out = l;
+  pthread_mutex_lock(&a->lock);
+  l->next = a->first;
+  a->first = l;
+  give_early(l);
+  look(l);
+  pthread_mutex_unlock(&a->lock);
+  return AT_OK;
+}
+
+void at_pod_lines_close(at_hosts_line *l) {
+  at_pod_lines *a = l->all;
+  pthread_mutex_lock(&a->lock);
+  at_hosts_line **at = &a->first;
+  while (*at != l) at = &(*at)->next;
+  *at = l->next;
+  pthread_mutex_unlock(&a->lock);
+  free(l);
+}
+
+// Why a send failed, as an exchange would say.
+static at_status blame(const at_hosts_line *l, uint32_t host, at_status st) {
+  const at_hosts *h = l->all->hosts;
+  at_status why = h->check(h->arg, &l->tag, host, NULL);
+  if (!why.err && at_status_code(st) == AT_UNAVAILABLE)
+    why = AT_FAIL(AT_DATA_LOSS, "%s", at_status_message(st));
+  if (!why.err) return st;
+  at_status_free(st);
+  return why;
+}
+
+at_status at_pod_lines_send(at_hosts_line *l, uint32_t host,
+                            const at_bytes *parts, uint32_t num_parts,
+                            bool last) {
+  at_bytes all[AT_HOSTS_LINE_PARTS + 1];
+  AT_ASSERT(num_parts <= AT_HOSTS_LINE_PARTS);
+  for (uint32_t i = 0; i < num_parts; i++) all[i] = parts[i];
+  all[num_parts] = (at_bytes){(const uint8_t *)&l->tag, sizeof l->tag};
+  const at_wire_out out = {
+      .kind = l->all->kind + last, .num_parts = num_parts + 1, .parts = all};
+  const at_wire_wait wait = {.until_ns = UINT64_MAX, .cancel = &l->cancel};
+  // One lane for all: a signal must not pass the copy before it.
+  at_status st =
+      at_wire_send(*l->all->wire, host, AT_WIRE_BULK, &out, 1, &wait, NULL);
+  return st.err ? blame(l, host, st) : AT_OK;
+}
