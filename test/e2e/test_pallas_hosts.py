@@ -242,16 +242,12 @@ def test_a_process_that_ends_during_a_kernel_is_told(tmp_path, wire):
   told("""
 import os, time, threading
 jax.block_until_ready(f(x))
-def slow(x, o, send, receive):
-  @pl.when(lax.axis_index("x") == 0)
-  def _():  # the last process never comes so far
-    pl.semaphore_wait(receive, 1)
-  pltpu.sync_copy(x, o)
+def waits(x, o, send, receive):
+  meet()
+  pl.semaphore_wait(receive, 1)
 if me:
   threading.Timer(1, lambda: os._exit(7)).start()
-  jax.block_until_ready(over(kernel(slow, (8, 128), DMA, REGULAR, barrier=False))(x))
-else:
-  refused(over(kernel(slow, (8, 128), DMA, REGULAR, barrier=False)), "process 1 is lost")
+refused(over(kernel(waits, (8, 128), DMA, REGULAR)), "process 1 is lost")
 """, tmp_path, exits=(0, 7), ATOLL_POD_WIRE=wire)
 
 
@@ -263,7 +259,7 @@ def wrong(x, o, send, receive):
   at = lax.select(chip == N - 1, x.shape[0], 0)
   pltpu.sync_copy(x.at[pl.ds(at, 8)], o)
   pl.semaphore_wait(receive, 1)
-refused(over(kernel(wrong, (8, 128), DMA, REGULAR)), "out of bounds" if me else "process 1 failed: kernel wrong")
+refused(over(kernel(wrong, (8, 128), DMA, REGULAR)), "out of bounds" if me else "process 1 failed: wrong/pallas_call: kernel wrong")
 got = f(x)  # the next one works
 want = np.roll(np.random.default_rng(7).normal(size=(8 * N, 128)) * 100, 8, axis=0).astype(np.float32)
 for s in got.addressable_shards:
@@ -283,8 +279,9 @@ refused(over(kernel(nowhere, (8, 128), DMA, REGULAR, barrier=False)), "does not 
 def test_waits_for_nobody_end_by_the_deadline(tmp_path):
   ends = told("""
 def stuck(x, o, send, receive):
+  meet()
   pl.semaphore_wait(receive, 1)
-refused(over(kernel(stuck, (8, 128), DMA, REGULAR, barrier=False)), "waited 11 s for other processes", "waited 12 s", "failed: ")
+refused(over(kernel(stuck, (8, 128), DMA, REGULAR)), "waited 11 s for other processes", "waited 12 s", "failed: ")
 """, tmp_path, ATOLL_POD_DEADLINE="11")
   for _, _, err in ends:
     assert "has waited 10 s for other processes in a kernel" in err and "waits for semaphore 0 of scratch 1" in err, err

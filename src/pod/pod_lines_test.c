@@ -1,0 +1,231 @@
+// Lines between processes: messages in order, before and after a step begins;
+// how a line ends, and what ends it before.
+#include <arpa/inet.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "pod/hosts.h"
+
+#include <cmocka.h>
+
+enum { kHosts = 3, kTimeout = 30, kMessages = 200, kBig = 300 << 10 };
+
+static const char *g_medium;
+
+// ---- Processes
+static void make_addresses(char *out, size_t n) {
+  int fd[kHosts];
+  *out = 0;
+  for (int i = 0; i < kHosts; i++) {
+    struct sockaddr_in at = {.sin_family = AF_INET,
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof at;
+    fd[i] = socket(AF_INET, SOCK_STREAM, 0);
+    assert_true(!bind(fd[i], (void *)&at, len) &&
+                !getsockname(fd[i], (void *)&at, &len));
+    size_t k = strlen(out);
+    snprintf(out + k, n - k, "%s127.0.0.1:%u", i ? "," : "",
+             ntohs(at.sin_port));
+  }
+  for (int i = 0; i < kHosts; i++) close(fd[i]);
+}
+
+typedef int (*host_fn)(at_pod_hosts *p, uint32_t me);  // 0: good
+
+static int be_host(const char *addresses, uint32_t me, host_fn fn) {
+  const at_pod_job job = {.addresses = {addresses, "TPU_PROCESS_ADDRESSES"},
+                          .me = me,
+                          .listener = -1,
+                          .local = true,
+                          .medium = g_medium,
+                          .token = {{1, 2, 3}},
+                          .job = "job",
+                          .timeout_s = kTimeout};
+  at_pod_hosts *p;
+  if (at_code_take(at_pod_hosts_open(&job, &p))) return 100;
+  int bad = fn(p, me);
+  at_pod_hosts_close(p);
+  return bad;
+}
+
+static void run_hosts(host_fn fn) {
+  char addresses[256];
+  make_addresses(addresses, sizeof addresses);
+  pid_t pids[kHosts];
+  for (uint32_t i = 0; i < kHosts; i++) {
+    pids[i] = fork();
+    if (!pids[i]) _exit(be_host(addresses, i, fn));
+  }
+  for (uint32_t i = 0; i < kHosts; i++) {
+    int status;
+    waitpid(pids[i], &status, 0);
+    assert_int_equal(status, 0);
+  }
+}
+
+// ---- One end of a line
+typedef struct end {
+  const at_hosts *h;
+  at_hosts_line *line;
+  uint32_t others[kHosts], num_others;
+  _Atomic uint32_t next[kHosts];  // message, by sender
+  _Atomic bool bad;
+  _Atomic uint32_t left, failed;  // failed: the code
+  char why[256];
+} end;
+
+typedef struct text {
+  uint32_t from, number, bytes, pad;
+} text;
+
+static void heard(void *arg, at_bytes m) {
+  end *e = arg;
+  text t;
+  memcpy(&t, m.ptr, sizeof t);
+  bool good = t.from < kHosts && m.len == sizeof t + t.bytes &&
+              t.number == atomic_fetch_add(&e->next[t.from], 1);
+  for (uint32_t i = 0; good && i < t.bytes; i += 97)
+    good = m.ptr[sizeof t + i] == (uint8_t)(t.from + t.number + i);
+  if (!good) atomic_store(&e->bad, true);
+}
+static void left(void *arg) { atomic_fetch_add(&((end *)arg)->left, 1); }
+static void failed(void *arg, at_status why) {
+  end *e = arg;
+  snprintf(e->why, sizeof e->why, "%s", at_status_message(why));
+  atomic_store(&e->failed, (uint32_t)at_code_take(why));
+}
+static void print(void *arg, at_strbuf *out) {
+  (void)arg;
+  at_strbuf_addz(out, "the test waits");
+}
+
+static at_hosts_tag tag_of(uint64_t launch, uint32_t step) {
+  return (at_hosts_tag){.launch = launch, .program = 5, .step = step};
+}
+
+static bool open_end(end *e, at_pod_hosts *p, uint64_t launch, uint32_t step) {
+  *e = (end){.h = at_pod_hosts_of(p)};
+  for (uint32_t i = 0; i < kHosts; i++)
+    if (i != e->h->me) e->others[e->num_others++] = i;
+  const at_hosts_tag tag = tag_of(launch, step);
+  const at_hosts_line_calls calls = {e, heard, left, failed, print};
+  return !at_code_take(e->h->lines->open(e->h->lines->arg, &tag, e->others,
+                                         e->num_others, &calls, &e->line));
+}
+
+static bool send_one(end *e, uint32_t number, uint32_t bytes, bool last) {
+  static uint8_t body[kBig];
+  const text t = {e->h->me, number, bytes, 0};
+  for (uint32_t i = 0; i < bytes; i++)
+    body[i] = (uint8_t)(t.from + number + i);
+  const at_bytes parts[] = {{(const uint8_t *)&t, sizeof t},
+                            {body, bytes / 2},
+                            {body + bytes / 2, bytes - bytes / 2}};
+  bool good = true;
+  for (uint32_t i = 0; i < e->num_others; i++)
+    good &= !at_code_take(e->h->lines->send(e->line, e->others[i], parts,
+                                            AT_LEN(parts), last));
+  return good;
+}
+
+static bool comes(const _Atomic uint32_t *value, uint32_t want) {
+  for (int i = 0; i < 10000 && atomic_load(value) < want; i++) usleep(1000);
+  return atomic_load(value) >= want;
+}
+
+static void close_end(end *e) { e->h->lines->close(e->h->lines->arg, e->line); }
+
+// ---- Tests
+// Each begins at another time; two steps of one launch, one behind the other.
+static int talk(at_pod_hosts *p, uint32_t me) {
+  for (uint32_t step = 0; step < 2; step++) {
+    end e;
+    usleep(100000 * ((me + step) % kHosts));
+    if (!open_end(&e, p, 7, step)) return 1;
+    for (uint32_t k = 0; k < kMessages; k++)
+      if (!send_one(&e, k, k % 50 == 7 ? kBig : k, k + 1 == kMessages)) return 2;
+    if (!comes(&e.left, kHosts - 1) || atomic_load(&e.bad)) return 3;
+    for (uint32_t i = 0; i < kHosts; i++)
+      if (atomic_load(&e.next[i]) != (i == me ? 0 : kMessages)) return 4;
+    if (atomic_load(&e.failed)) return 5;
+    close_end(&e);
+  }
+  return 0;
+}
+
+static void messages_come_in_order(void **state) {
+  g_medium = *state;
+  run_hosts(talk);
+}
+
+static void fail_launch(at_pod_hosts *p, uint64_t launch) {
+  const at_hosts *h = at_pod_hosts_of(p);
+  const at_hosts_tag tag = tag_of(launch, 0);
+  uint32_t others[kHosts], n = 0;
+  for (uint32_t i = 0; i < kHosts; i++)
+    if (i != h->me) others[n++] = i;
+  (h->fail)(h->arg, &tag, others, n, "argument 3 is wrong");
+}
+
+static bool fails(at_pod_hosts *p, uint64_t launch, at_code code,
+                  const char *why) {
+  end e;
+  if (!open_end(&e, p, launch, 0)) return false;
+  bool good = comes(&e.failed, 1) && atomic_load(&e.failed) == code &&
+              strstr(e.why, why);
+  if (!good) fprintf(stderr, "launch %d: %s\n", (int)launch, e.why);
+  close_end(&e);
+  return good;
+}
+
+static int end_badly(at_pod_hosts *p, uint32_t me) {
+  // One fails; the others see it before they open the line, and while it is.
+  for (uint64_t launch = 1; launch < 3; launch++) {
+    if (me == 1) usleep(launch == 1 ? 0 : 200000), fail_launch(p, launch);
+    if (me != 1 && launch == 1) usleep(200000);
+    const char *why = me == 1 ? "has failed on this process"
+                              : "process 1 failed: argument 3 is wrong";
+    if (!fails(p, launch, AT_ABORTED, why)) return (int)launch;
+  }
+  // One comes, but says nothing.
+  end e;
+  if (!open_end(&e, p, 3, 0)) return 3;
+  e.h->lines->waits(e.line, true);
+  if (!comes(&e.failed, 1) || atomic_load(&e.failed) != AT_DEADLINE_EXCEEDED ||
+      !strstr(e.why, "the test waits"))
+    return 4;
+  close_end(&e);
+  // One leaves the line and ends: it is missed by nobody; and then by all.
+  if (!open_end(&e, p, 4, 0) || !send_one(&e, 0, 9, true)) return 5;
+  if (!comes(&e.left, kHosts - 1)) return 6;
+  if (me == 2) return close_end(&e), 0;
+  bool lost = fails(p, 5, AT_DATA_LOSS, "process 2 is lost");
+  bool whole = !atomic_load(&e.failed);
+  close_end(&e);
+  usleep(500000);  // the other has seen it, too
+  return lost && whole ? 0 : 7;
+}
+
+static void lines_end_with_what_they_need(void **state) {
+  g_medium = *state;
+  setenv("ATOLL_POD_DEADLINE", "1", 1);
+  run_hosts(end_badly);
+  unsetenv("ATOLL_POD_DEADLINE");
+}
+
+#define OVER(medium)                                         \
+  cmocka_unit_test_prestate(messages_come_in_order, medium), \
+      cmocka_unit_test_prestate(lines_end_with_what_they_need, medium)
+
+int main(void) {
+  const struct CMUnitTest tests[] = {OVER("shm"), OVER("tcp")};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
