@@ -526,18 +526,23 @@ static void join_aliases(const at_core_launch *l) {
 static at_status run_launch(const at_core_launch *l) {
   const at_xcore *r = l->programs[0].record;
   core_state *c = new_core(l);
-  if (!c) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a core");
-  prepare_state(c, l, 0);
-  at_status st = read_bounds(c);
+  at_status st = AT_OK;
+  if (c) {
+    prepare_state(c, l, 0);
+    st = read_bounds(c);
+  } else {
+    st = AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a core");
+  }
+  if (st.err && l->group) at_core_group_give_up(l->group);
+  if (st.err) return st;
   uint32_t dim;
-  bool together = l->group || l->num_programs > 1;
-  if (!st.err) together |= core_is_shared(c, &dim);
+  bool together = l->group || l->num_programs > 1 || core_is_shared(c, &dim);
   for (uint32_t d = 0; d < r->grid_rank; d++)
     together |= r->semantics[d] == AT_CORE_CORE_PARALLEL ||
                 r->semantics[d] == AT_CORE_SUBCORE_PARALLEL;
   if (l->out_alone) *l->out_alone = !together;
-  if (together && !st.err) return run_together(l);
-  if (!st.err) st = run_alone(c);
+  if (together) return run_together(l);
+  st = run_alone(c);
   core_shadow_free(c);
   return st;
 }

@@ -19,7 +19,12 @@ typedef struct letter {
   uint64_t offset, region_bytes;
   uint32_t region;
 } letter;
-enum { kSignalBytes = offsetof(letter, dma) };
+enum {
+  kSignalBytes = offsetof(letter, dma),
+  // Larger copies go in pieces, the signal with the last: who receives is never
+  // busy for long, and copies one piece while the next is on its way.
+  kPieceBytes = 1 << 20
+};
 _Static_assert(sizeof(letter) % 64 == 0, "the bytes behind it are aligned");
 
 bool core_is_elsewhere(const core_state *c, int32_t device) {
@@ -32,15 +37,14 @@ bool core_is_elsewhere(const core_state *c, int32_t device) {
 static letter letter_for(const core_state *c, far_core to, int64_t sem,
                          int64_t amount, int32_t loc) {
   const at_core *h = &c->head;
-  letter m = {.device = to.device,
-              .core = to.core == AT_CORE_SELF ? h->core_index : to.core,
-              .subcore =
-                  to.subcore == AT_CORE_SELF ? h->subcore_index : to.subcore,
-              .type = to.owner ? (uint32_t)to.owner - 1
-                               : c->program->record->type,
-              .loc = loc,
-              .sem = sem,
-              .amount = amount};
+  letter m = {
+      .device = to.device,
+      .core = to.core == AT_CORE_SELF ? h->core_index : to.core,
+      .subcore = to.subcore == AT_CORE_SELF ? h->subcore_index : to.subcore,
+      .type = to.owner ? (uint32_t)to.owner - 1 : c->program->record->type,
+      .loc = loc,
+      .sem = sem,
+      .amount = amount};
   if (m.type == AT_CORE_SC_SCALAR) m.subcore = 0;
   return m;
 }
@@ -98,10 +102,10 @@ static at_bytes pack(core_state *c, const at_core_dma *d, at_core_dma *out) {
   return (at_bytes){b.dst, bytes};
 }
 
-void core_far_copy(core_state *c, const at_core_dma *d, const region *r,
-                   int64_t sem) {
+static void send_piece(core_state *c, const at_core_dma *d, const region *r,
+                       int64_t sem, int64_t amount) {
   far_core to = {d->device, d->core, d->subcore, 0};
-  letter m = letter_for(c, to, sem, core_dma_signals(d, true), d->loc);
+  letter m = letter_for(c, to, sem, amount, d->loc);
   m.copies = 1;
   m.region = (uint32_t)(r - c->regions);
   m.region_bytes = r->bytes;
@@ -110,6 +114,48 @@ void core_far_copy(core_state *c, const at_core_dma *d, const region *r,
   const at_bytes parts[] = {{(const uint8_t *)&m, sizeof m}, data};
   _Static_assert(AT_LEN(parts) <= AT_CORE_FAR_PARTS, "parts of a message");
   send(c, d->device, parts, AT_LEN(parts), d->loc);
+}
+
+// The dimension that is cut, and how many of its rows a piece has.
+static int32_t cut_of(const at_core_dma *d, int64_t *rows) {
+  int64_t row = d->elem_bytes;
+  int32_t k = d->rank - 1;
+  while (k > 0 && row * d->size[k] <= kPieceBytes) row *= d->size[k--];
+  *rows = AT_MAX(kPieceBytes / row, (int64_t)1);
+  return k;
+}
+
+// at: of the first element of a piece. False: that was the last one.
+static bool next_piece(const at_core_dma *d, int32_t cut, int64_t rows,
+                       int64_t *at) {
+  at[cut] += rows;
+  for (int32_t k = cut; k > 0 && at[k] >= d->size[k]; k--) {
+    at[k] = 0;
+    at[k - 1]++;
+  }
+  return at[0] < d->size[0];
+}
+
+void core_far_copy(core_state *c, const at_core_dma *d, const region *r,
+                   int64_t sem) {
+  const int64_t amount = core_dma_signals(d, true);
+  // What is behind an array is cleared for the whole of it.
+  if (core_dma_bytes(d) <= kPieceBytes || d->padding) {
+    send_piece(c, d, r, sem, amount);
+    return;
+  }
+  int64_t rows, at[AT_CORE_MAX_RANK] = {0};
+  const int32_t cut = cut_of(d, &rows);
+  for (bool more = true; more;) {
+    at_core_dma piece = *d;
+    for (int32_t k = 0; k <= cut; k++) {
+      piece.src = (uint8_t *)piece.src + at[k] * d->src_stride[k];
+      piece.dst = (uint8_t *)piece.dst + at[k] * d->dst_stride[k];
+      piece.size[k] = k < cut ? 1 : AT_MIN(rows, d->size[k] - at[k]);
+    }
+    more = next_piece(d, cut, rows, at);
+    send_piece(c, &piece, r, more ? -1 : sem, amount);
+  }
 }
 
 // ---- Receiving --------------------------------------------------------------
@@ -125,9 +171,8 @@ static at_status refuse(const core_state *to, const letter *m,
 static bool fits(const at_core_dma *d, uint64_t bytes, uint64_t room) {
   if (d->rank < 0 || d->rank > AT_CORE_MAX_RANK || d->elem_bytes < 1)
     return false;
-  if (d->packed_bits &&
-      (d->packed_bits < 0 || 8 % d->packed_bits || d->elem_bytes != 1 ||
-       d->packed_step < 0 || d->add))
+  if (d->packed_bits && (d->packed_bits < 0 || 8 % d->packed_bits ||
+                         d->elem_bytes != 1 || d->packed_step < 0 || d->add))
     return false;
   size_t all = (size_t)d->elem_bytes;
   size_t last = at_add(all, at_mul((size_t)core_dma_elements(d, true) - 1,
@@ -135,15 +180,16 @@ static bool fits(const at_core_dma *d, uint64_t bytes, uint64_t room) {
   for (int32_t k = 0; k < d->rank; k++) {
     if (d->size[k] < 1 || d->dst_stride[k] < 0) return false;
     all = at_mul(all, (size_t)d->size[k]);
-    last = at_add(last, at_mul((size_t)d->size[k] - 1,
-                               (size_t)d->dst_stride[k]));
+    last =
+        at_add(last, at_mul((size_t)d->size[k] - 1, (size_t)d->dst_stride[k]));
   }
   return all == bytes && last <= room;
 }
 
 static at_status land(core_state *to, const letter *m, at_bytes data) {
   at_core_dma d = m->dma;
-  const region *r = m->region < to->num_regions ? &to->regions[m->region] : NULL;
+  const region *r =
+      m->region < to->num_regions ? &to->regions[m->region] : NULL;
   if (!r || r->bytes != m->region_bytes || m->offset > r->bytes)
     return refuse(to, m,
                   "another device has no such memory: remote copies go to "
@@ -153,8 +199,9 @@ static at_status land(core_state *to, const letter *m, at_bytes data) {
   d.src = (void *)data.ptr;
   core_dma_dense(&d, d.src_stride);
   if (core_dma_land(to, &d, r->base + m->offset)) return AT_OK;
-  return refuse(to, m, "a copy that adds to an address that is no multiple of "
-                       "its elements' size");
+  return refuse(to, m,
+                "a copy that adds to an address that is no multiple of "
+                "its elements' size");
 }
 
 static core_state *target_of(const at_core_group *g, const letter *m) {

@@ -74,7 +74,8 @@ static void tell_others(const process *p) {
     if (i == p->me) continue;
     pthread_mutex_lock(&to->lock);
     if (to->begun)
-      at_core_group_fail(to->group, AT_FAIL(AT_ABORTED, "process %u failed", i));
+      at_core_group_fail(to->group,
+                         AT_FAIL(AT_ABORTED, "process %u failed", i));
     else
       to->failed = true;
     pthread_mutex_unlock(&to->lock);
@@ -164,16 +165,21 @@ static void run_processes(kernel *k, uint32_t count, at_status *st,
   give_all();
 }
 
+static void forget(at_status *st, uint32_t n) {
+  for (uint32_t i = 0; i < n; i++) at_status_free(st[i]);
+}
+
 // ---- What kernels do to each other
 // refs: in, out (HBM), scratch (VMEM), semaphores.
 static kernel bench(at_core_body_fn body, float *in, float *out) {
-  return (kernel){.record = {.num_refs = 4},
-                  .refs = {whole(AT_CORE_IN, AT_CORE_HBM, AT_F32, kWords),
-                           whole(AT_CORE_OUT, AT_CORE_HBM, AT_F32, kWords),
-                           whole(AT_CORE_SCRATCH, AT_CORE_VMEM, AT_F32, kWords),
-                           whole(AT_CORE_SCRATCH, AT_CORE_SEM, AT_INVALID, kSems)},
-                  .body = body,
-                  .bufs = {in, out}};
+  return (kernel){
+      .record = {.num_refs = 4},
+      .refs = {whole(AT_CORE_IN, AT_CORE_HBM, AT_F32, kWords),
+               whole(AT_CORE_OUT, AT_CORE_HBM, AT_F32, kWords),
+               whole(AT_CORE_SCRATCH, AT_CORE_VMEM, AT_F32, kWords),
+               whole(AT_CORE_SCRATCH, AT_CORE_SEM, AT_INVALID, kSems)},
+      .body = body,
+      .bufs = {in, out}};
 }
 
 static void *sem_of(const at_core_ref *r, int i) {
@@ -282,18 +288,60 @@ static void one_group_or_several_are_alike(void **state) {
   assert_int_equal((int)out[0][1][3], 2);  // of in[0][2]
 }
 
+// Rows of 1,000 of 1,024, then planes of 5 MB each: the pieces of a copy are
+// parts of rows, rows, or planes.
+enum { kRow = 1024, kRows = 1300, kPlanes = 3 };
+static const int64_t kSizes[][3] = {
+    {kPlanes, kRows, 1000}, {1, kRows, 1000}, {kPlanes, 7, 1000}, {2, 1, 1000}};
+
+static void copy_planes(at_core *c, const int32_t *g, const at_core_ref *r) {
+  meet(c, r);
+  for (size_t i = 0; i < AT_LEN(kSizes); i++) {
+    at_core_dma d =
+        copy_of((float *)r[1].base + i, (float *)r[0].base + 2 * i, 1, NULL);
+    d.device = (c->device_id + 1) % kDevices;
+    d.rank = 3;
+    memcpy(d.size, kSizes[i], sizeof kSizes[i]);
+    for (int k = 0; k < 3; k++)
+      d.src_stride[k] = d.dst_stride[k] = k == 2   ? 4
+                                          : k == 1 ? 4 * kRow
+                                                   : 4 * kRow * kRows;
+    copy_and_wait(c, r, d);
+    meet(c, r);
+  }
+}
+
+static void large_copies_go_in_pieces(void **state) {
+  const size_t words = (size_t)kRow * kRows * kPlanes;
+  float *in = malloc(words * sizeof *in), *out[kDevices + 1];
+  kernel k[kDevices];
+  at_status st[kDevices], left[kMostGroups];
+  for (size_t i = 0; i < words; i++) in[i] = (float)(i * 7 % 1000003);
+  for (int d = 0; d <= kDevices; d++) out[d] = malloc(words * sizeof *in);
+  for (uint32_t count = 1; count <= 2; count++) {
+    for (int d = 0; d < kDevices; d++) {
+      memset(out[d], 0, words * sizeof *in);
+      k[d] = bench(copy_planes, in, out[d]);
+      k[d].refs[0].dims[0] = k[d].refs[0].block[0] = (int64_t)words;
+      k[d].refs[1].dims[0] = k[d].refs[1].block[0] = (int64_t)words;
+    }
+    run_processes(k, count, st, left);
+    for (int d = 0; d < kDevices; d++) assert_int_equal(at_code_take(st[d]), 0);
+    forget(left, count);
+    if (count == 1) memcpy(out[kDevices], out[0], words * sizeof *in);
+    for (int d = 0; d < kDevices; d++)
+      assert_memory_equal(out[d], out[kDevices], words * sizeof *in);
+  }
+  for (int d = 0; d <= kDevices; d++) free(out[d]);
+  free(in);
+}
+
 // ---- What ends them
 static int g_wrong;
-enum wrong {
-  NO_DEVICE,
-  NO_CORE,
-  ODD_ADDRESS,
-  OUTSIDE,
-  NUM_WRONG
-};
+enum wrong { NO_DEVICE, NO_CORE, ODD_ADDRESS, OUTSIDE, NUM_WRONG };
 static const char *const kTold[NUM_WRONG] = {
-    "device 4, core 0 does not take part", "device 0, core 5 does not take part",
-    "no multiple", "out of bounds"};
+    "device 4, core 0 does not take part",
+    "device 0, core 5 does not take part", "no multiple", "out of bounds"};
 
 // Device 3 is wrong; the others wait for it.
 static void goes_wrong(at_core *c, const int32_t *g, const at_core_ref *r) {
@@ -318,10 +366,6 @@ static void goes_wrong(at_core *c, const int32_t *g, const at_core_ref *r) {
   at_core_sem_wait(c, sem_of(r, 0), 1, 0);
 }
 
-static void forget(at_status *st, uint32_t n) {
-  for (uint32_t i = 0; i < n; i++) at_status_free(st[i]);
-}
-
 static void failures_end_the_others(void **state) {
   static float in[kDevices][kWords], out[kDevices][kWords];
   kernel k[kDevices];
@@ -335,7 +379,8 @@ static void failures_end_the_others(void **state) {
       for (int d = 0; d < kDevices; d++)
         told |= st[d].err && strstr(at_status_message(st[d]), kTold[g_wrong]);
       for (uint32_t i = 0; i < count; i++)
-        told |= left[i].err && strstr(at_status_message(left[i]), kTold[g_wrong]);
+        told |=
+            left[i].err && strstr(at_status_message(left[i]), kTold[g_wrong]);
       assert_true(told);
       forget(st, kDevices);
       forget(left, count);
@@ -371,6 +416,7 @@ int main(void) {
     return 1;
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(one_group_or_several_are_alike),
+      cmocka_unit_test(large_copies_go_in_pieces),
       cmocka_unit_test(failures_end_the_others),
       cmocka_unit_test(the_last_process_finds_its_deadlock)};
   int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,9 +8,9 @@
 
 typedef struct at_pod_lines at_pod_lines;
 
-// hosts: borrowed; its `check` is asked about launches and processes. wire: where
-// it will be once it is open. kind: of messages on the wire; kind + 1: of a
-// process's last. Behind the body of each is its tag. NULL: no memory.
+// hosts: borrowed; its `check` is asked about launches and processes. wire:
+// where it will be once it is open. kind: of messages on the wire; kind + 1: of
+// a process's last. Behind the body of each is its tag. NULL: no memory.
 at_pod_lines *at_pod_lines_create(const at_hosts *hosts, at_wire *const *wire,
                                   uint32_t kind);
 void at_pod_lines_destroy(at_pod_lines *a);  // NULL: nothing

@@ -124,15 +124,14 @@ static bool open_end(end *e, at_pod_hosts *p, uint64_t launch, uint32_t step) {
 static bool send_one(end *e, uint32_t number, uint32_t bytes, bool last) {
   static uint8_t body[kBig];
   const text t = {e->h->me, number, bytes, 0};
-  for (uint32_t i = 0; i < bytes; i++)
-    body[i] = (uint8_t)(t.from + number + i);
+  for (uint32_t i = 0; i < bytes; i++) body[i] = (uint8_t)(t.from + number + i);
   const at_bytes parts[] = {{(const uint8_t *)&t, sizeof t},
                             {body, bytes / 2},
                             {body + bytes / 2, bytes - bytes / 2}};
   bool good = true;
   for (uint32_t i = 0; i < e->num_others; i++)
-    good &= !at_code_take(e->h->lines->send(e->line, e->others[i], parts,
-                                            AT_LEN(parts), last));
+    good &= !at_code_take(
+        e->h->lines->send(e->line, e->others[i], parts, AT_LEN(parts), last));
   return good;
 }
 
@@ -151,7 +150,8 @@ static int talk(at_pod_hosts *p, uint32_t me) {
     usleep(100000 * ((me + step) % kHosts));
     if (!open_end(&e, p, 7, step)) return 1;
     for (uint32_t k = 0; k < kMessages; k++)
-      if (!send_one(&e, k, k % 50 == 7 ? kBig : k, k + 1 == kMessages)) return 2;
+      if (!send_one(&e, k, k % 50 == 7 ? kBig : k, k + 1 == kMessages))
+        return 2;
     if (!comes(&e.left, kHosts - 1) || atomic_load(&e.bad)) return 3;
     for (uint32_t i = 0; i < kHosts; i++)
       if (atomic_load(&e.next[i]) != (i == me ? 0 : kMessages)) return 4;
