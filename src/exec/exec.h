@@ -132,9 +132,11 @@ typedef struct at_hosts {
   // failure: a host is gone, has failed in this launch or runs another program.
   at_status (*exchange)(void *arg, const at_hosts_tag *tag,
                         at_hosts_mail *mails, uint32_t num_mails);
-  // A launch has failed here: what exchanges in it fails, here and on `hosts`.
+  // A launch has failed here: what exchanges in it fails, here with `why`, which
+  // is borrowed, and on `hosts`, among which this one may be, with DATA_LOSS
+  // where that is why, else with ABORTED.
   void (*fail)(void *arg, const at_hosts_tag *tag, const uint32_t *hosts,
-               uint32_t num_hosts, const char *why);
+               uint32_t num_hosts, at_status why);
   // Why nothing of a host will come any more in a launch, as an exchange would
   // say; OK: it may. Never waits. patience: of who waits for it, or NULL. NULL
   // where `share` is.

@@ -377,7 +377,7 @@ void at_task_fail(at_task *t, at_status st) {
     const at_hosts *h = t->loaded->runtime->hosts;
     const at_far *f = t->loaded->far;
     at_hosts_tag tag = at_far_tag(t);
-    h->fail(h->arg, &tag, f->others, f->num_others, at_status_message(st));
+    h->fail(h->arg, &tag, f->others, f->num_others, st);
   }
   pthread_mutex_lock(&t->lock);
   if (t->failed.err)

@@ -38,7 +38,7 @@ static void remote_main(void *arg) {
   at_status st = r->sends ? at_event_wait(r->buffer->ready) : AT_OK;
   uint64_t start = at_clock_ns();
   if (!st.err) st = talk(r, &tag);
-  if (st.err) h->fail(h->arg, &tag, &r->host, 1, at_status_message(st));
+  if (st.err) h->fail(h->arg, &tag, &r->host, 1, st);
   at_transfer_record(c, start, r->buffer->bytes,
                      r->sends ? "device to process" : "process to device");
   at_event_fire(r->done, st);

@@ -114,7 +114,7 @@ static inline at_status net_exchange(void *arg, const at_hosts_tag *tag,
 
 static inline void net_fail(void *arg, const at_hosts_tag *tag,
                             const uint32_t *hosts, uint32_t num_hosts,
-                            const char *why) {
+                            at_status why) {
   network *n = ((host *)arg)->net;
   pthread_mutex_lock(&n->lock);
   n->failed = true;

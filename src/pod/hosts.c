@@ -51,6 +51,12 @@ typedef struct message {
   uint64_t bytes;  // of the body without the tag
 } message;
 
+// A launch that has failed here.
+typedef struct dropped {
+  at_hosts_tag tag;
+  at_status why;
+} dropped;
+
 typedef struct peer {
   bool gone;
   at_status why;  // with `gone`
@@ -71,7 +77,7 @@ struct at_pod_hosts {
   pthread_mutex_t lock;  // what follows
   message *first, **last;
   at_event *news;  // fires when the list or a peer changed
-  at_hosts_tag dropped[kDropped];
+  dropped dropped[kDropped];  // the last ones
   uint32_t num_dropped;
   waiter *waiters;
   uint64_t deadline_s;  // of a wait; 0: none
@@ -148,11 +154,18 @@ static bool same_launch(const at_hosts_tag *a, const at_hosts_tag *b) {
          a->group == b->group;
 }
 
-static bool is_dropped(const at_pod_hosts *a, const at_hosts_tag *tag) {
+static const dropped *find_dropped(const at_pod_hosts *a,
+                                   const at_hosts_tag *tag) {
   uint32_t n = AT_MIN(a->num_dropped, (uint32_t)kDropped);
   for (uint32_t i = 0; i < n; i++)
-    if (same_launch(&a->dropped[i], tag)) return true;
-  return false;
+    if (same_launch(&a->dropped[i].tag, tag)) return &a->dropped[i];
+  return NULL;
+}
+
+static void drop(at_pod_hosts *a, const at_hosts_tag *tag, at_status why) {
+  dropped *d = &a->dropped[a->num_dropped++ % kDropped];
+  at_status_free(d->why);
+  *d = (dropped){*tag, at_status_clone(why)};
 }
 
 static void release_credits(at_pod_hosts *a, const message *m) {
@@ -189,10 +202,13 @@ static void give_up(at_pod_hosts *a, uint32_t host, at_status why) {
 static at_status read_message(uint32_t from, const at_wire_head *head,
                               void *body, message **out) {
   const size_t tag = sizeof(at_hosts_tag);
-  const uint64_t most = head->kind == KIND_FAIL   ? kWhyBytes
+  const bool fails = head->kind == KIND_FAIL;
+  const uint64_t least = fails ? sizeof(uint32_t) : 0;
+  const uint64_t most = fails                     ? least + kWhyBytes
                         : head->kind == KIND_POST ? AT_POD_POST_BYTES
                                                   : kBodyBytes;
-  if (head->kind >= KINDS || head->bytes < tag || head->bytes - tag > most)
+  if (head->kind >= KINDS || head->bytes < tag + least ||
+      head->bytes - tag > most)
     return AT_FAIL(AT_DATA_LOSS,
                    "process %u sent a message of kind %u with %llu bytes", from,
                    head->kind, (unsigned long long)head->bytes);
@@ -252,7 +268,7 @@ static bool sink_message(void *arg, uint32_t from, const at_wire_head *head,
   if (m && head->kind == KIND_POST) return hear_post(a, m), true;
   const at_hosts_tag tag = m ? m->tag : (at_hosts_tag){0};
   pthread_mutex_lock(&a->lock);
-  bool keep = m && !is_dropped(a, &m->tag);
+  bool keep = m && !find_dropped(a, &m->tag);
   if (keep) *a->last = m, a->last = &m->next;
   if (st.err) give_up(a, from, st);
   at_event *old = change_news(a);
@@ -415,8 +431,14 @@ static message *take(at_pod_hosts *a, message **at) {
   return m;
 }
 
-static at_status failed_here(void) {
-  return AT_FAIL(AT_ABORTED, "the launch has failed on this process");
+// The loss of a process keeps its code, whoever tells of it.
+static at_status failed_there(const message *m) {
+  uint32_t code;
+  memcpy(&code, m->body, sizeof code);
+  return AT_FAIL(code == AT_DATA_LOSS ? AT_DATA_LOSS : AT_ABORTED,
+                 "process %u failed: %.*s", m->host,
+                 (int)(m->bytes - sizeof code),
+                 (const char *)m->body + sizeof code);
 }
 
 // Under the lock: the message of a host, or why it will never come. *out stays
@@ -434,10 +456,9 @@ static at_status look(at_pod_hosts *a, uint32_t host, const at_hosts_tag *tag,
       return *out = take(a, at), AT_OK;
     }
   }
-  if (failed)
-    return AT_FAIL(AT_ABORTED, "process %u failed: %.*s", host,
-                   (int)(*failed)->bytes, (const char *)(*failed)->body);
-  if (is_dropped(a, tag)) return failed_here();
+  if (failed) return failed_there(*failed);
+  const dropped *d = find_dropped(a, tag);
+  if (d) return at_status_clone(d->why);
   return a->peers[host].gone ? at_status_clone(a->peers[host].why) : AT_OK;
 }
 
@@ -511,7 +532,8 @@ static at_status exchange(void *arg, const at_hosts_tag *tag,
                           at_hosts_mail *mails, uint32_t num_mails) {
   at_pod_hosts *a = arg;
   pthread_mutex_lock(&a->lock);
-  at_status st = is_dropped(a, tag) ? failed_here() : AT_OK;
+  const dropped *d = find_dropped(a, tag);
+  at_status st = d ? at_status_clone(d->why) : AT_OK;
   pthread_mutex_unlock(&a->lock);
   if (st.err) return st;
   for (uint32_t i = 0; i < num_mails; i++) {
@@ -530,12 +552,13 @@ static at_status exchange(void *arg, const at_hosts_tag *tag,
   return st;
 }
 
+// What KIND_FAIL says: the code, and why.
 static void fail(void *arg, const at_hosts_tag *tag, const uint32_t *hosts,
-                 uint32_t num_hosts, const char *why) {
+                 uint32_t num_hosts, at_status why) {
   at_pod_hosts *a = arg;
   pthread_mutex_lock(&a->lock);
-  bool known = is_dropped(a, tag);
-  if (!known) a->dropped[a->num_dropped++ % kDropped] = *tag;
+  bool known = find_dropped(a, tag);
+  if (!known) drop(a, tag, why);
   for (message **at = &a->first; *at;) {
     if (same_launch(&(*at)->tag, tag))
       free_message(take(a, at));
@@ -546,10 +569,14 @@ static void fail(void *arg, const at_hosts_tag *tag, const uint32_t *hosts,
   pthread_mutex_unlock(&a->lock);
   tell_news(old);
   if (!known) at_pod_lines_drop(a->lines, tag);
-  at_bytes text = {(const uint8_t *)why,
-                   AT_MIN(strlen(why), (size_t)kWhyBytes)};
+  const uint32_t code = at_status_code(why);
+  const char *text = at_status_message(why);
+  const at_bytes said[2] = {
+      {(const uint8_t *)&code, sizeof code},
+      {(const uint8_t *)text, AT_MIN(strlen(text), (size_t)kWhyBytes)}};
   for (uint32_t i = 0; i < num_hosts && !known; i++)
-    send_message(a, hosts[i], KIND_FAIL, tag, &text, 1);
+    if (hosts[i] != a->face.me)
+      send_message(a, hosts[i], KIND_FAIL, tag, said, 2);
 }
 
 static at_status check(void *arg, const at_hosts_tag *tag, uint32_t host,
@@ -807,6 +834,7 @@ void at_pod_hosts_close(at_pod_hosts *a) {
   free_list(a->first);
   free_list(a->early);
   for (uint32_t h = 0; h < a->face.count; h++) at_status_free(a->peers[h].why);
+  for (uint32_t i = 0; i < kDropped; i++) at_status_free(a->dropped[i].why);
   at_event_release(a->news);
   pthread_mutex_destroy(&a->lock);
   pthread_mutex_destroy(&a->agreeing);

@@ -124,22 +124,27 @@ static void table_grow(at_order *o) {
 
 // ---- A launch fails
 // On all of its processes: it would wait for this one, or for its turn.
+// Consumes `why`.
 static void fail_everywhere(const at_order *o, const at_span *s,
-                            const char *why) {
+                            at_status why) {
   const at_hosts *face = at_pod_hosts_of(o->hosts);
   const at_hosts_tag tag =
       tag_of(&(at_turn_key){s->group, s->program, s->launch});
-  uint32_t me = 0;
-  while (s->hosts[me] != o->me) me++;
-  if (me) (face->fail)(face->arg, &tag, s->hosts, me, why);
-  if (me + 1 < s->num_hosts)
-    (face->fail)(face->arg, &tag, s->hosts + me + 1, s->num_hosts - me - 1,
-                 why);
+  (face->fail)(face->arg, &tag, s->hosts, s->num_hosts, why);
+  at_status_free(why);
 }
 
-static void fail_held(const at_order *o, const held *h, const char *why) {
+static at_status no_memory(void) {
+  return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for the order of launches");
+}
+
+// Consumes `why`.
+static void fail_held(const at_order *o, const held *h, at_status why) {
   at_span s;
-  if (at_task_span(h->task, &s)) fail_everywhere(o, &s, why);
+  if (at_task_span(h->task, &s))
+    fail_everywhere(o, &s, why);
+  else
+    at_status_free(why);
 }
 
 // ---- Posts
@@ -170,7 +175,7 @@ static void send_post(void *arg, uint32_t to, const at_turn_post *p) {
   }
   const at_turn *t = at_turns_find(o->turns, &p->key);
   const held *h = t ? at_turn_user(t) : NULL;
-  if (h) fail_held(o, h, "no memory for the order of launches");
+  if (h) fail_held(o, h, no_memory());
 }
 
 // ---- Into the queues
@@ -264,7 +269,9 @@ static void look_at_held(at_order *o) {
       tell_wait(o, h, ns);
     }
     if (!end_ns || ns < end_ns) continue;
-    fail_held(o, h, "its turn did not come in time (ATOLL_POD_DEADLINE)");
+    fail_held(o, h, AT_FAIL(AT_DEADLINE_EXCEEDED,
+                            "its turn did not come in time "
+                            "(ATOLL_POD_DEADLINE)"));
     end_turn(o, h);
     next = o->first;  // others went with it
   }
@@ -458,7 +465,7 @@ static bool hold(at_order *o, at_task *t, const at_launch *in,
   }
   if (good && turn_of) good = begin_turn(o, h, turn_of);
   if (!good && turn_of)
-    fail_everywhere(o, turn_of, "no memory for the order of launches");
+    fail_everywhere(o, turn_of, no_memory());
   // A follower that is listed waits; what it needs goes on without it.
   if (!h || (!h->pending && !h->turn)) return free(h), false;
   h->task = t;

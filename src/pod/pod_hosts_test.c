@@ -149,6 +149,15 @@ static int exchanges(at_pod_hosts *p, uint32_t me) {
   return 0;
 }
 
+// Consumes `why`.
+static void fail_all(const at_hosts *h, const at_hosts_tag *tag,
+                     at_status why) {
+  uint32_t all[kHosts];
+  for (uint32_t i = 0; i < kHosts; i++) all[i] = i;
+  (h->fail)(h->arg, tag, all, kHosts, why);
+  at_status_free(why);
+}
+
 // Two of three talk; the third knows nothing of it, and a failure of theirs is
 // none of its own.
 static int pairs(at_pod_hosts *p, uint32_t me) {
@@ -168,7 +177,7 @@ static int pairs(at_pod_hosts *p, uint32_t me) {
     at_status st = h->exchange(h->arg, &tag, &mail, 1);
     bool told = st.err && strstr(at_status_message(st), "sent 1 bytes");
     if (at_code_take(st) != AT_INTERNAL || !told) return 2;
-    (h->fail)(h->arg, &tag, &with, 1, "too long");
+    fail_all(h, &tag, AT_FAIL(AT_INTERNAL, "too long"));
   }
   return swap_step(h, 0, 1, 10) ? 0 : 3;
 }
@@ -198,23 +207,27 @@ static bool fails_with(const at_hosts *h, uint64_t launch, uint64_t program,
   return good;
 }
 
-static void fail_launch(const at_hosts *h, uint64_t launch, const char *why) {
-  at_hosts_tag tag = {.launch = launch, .program = 5};
-  uint32_t others[kHosts], n = 0;
-  for (uint32_t i = 0; i < kHosts; i++)
-    if (i != h->me) others[n++] = i;
-  (h->fail)(h->arg, &tag, others, n, why);
+static void fail_launch(const at_hosts *h, uint64_t launch, at_status why) {
+  fail_all(h, &(at_hosts_tag){.launch = launch, .program = 5}, why);
 }
 
 static int failures(at_pod_hosts *p, uint32_t me) {
   const at_hosts *h = at_pod_hosts_of(p);
   // One fails before it comes to the exchange; another launch goes on.
   if (me == 1)
-    fail_launch(h, 7, "argument 3 is wrong");
+    fail_launch(h, 7, AT_FAIL(AT_INVALID_ARGUMENT, "argument 3 is wrong"));
   else if (!fails_with(h, 7, 5, AT_ABORTED,
                        "process 1 failed: argument 3 is wrong"))
     return 1;
-  if (me == 1 && !fails_with(h, 7, 5, AT_ABORTED, "on this process")) return 2;
+  if (me == 1 &&
+      !fails_with(h, 7, 5, AT_INVALID_ARGUMENT, "argument 3 is wrong"))
+    return 2;
+  // The loss of a process keeps its code, whoever tells of it.
+  if (me == 1)
+    fail_launch(h, 6, AT_FAIL(AT_DATA_LOSS, "process 9 is lost"));
+  else if (!fails_with(h, 6, 5, AT_DATA_LOSS,
+                       "process 1 failed: process 9 is lost"))
+    return 7;
   if (!swap_step(h, 8, 0, 64)) return 3;
   // One does not come to a launch that the others wait for.
   if (me < 2 &&

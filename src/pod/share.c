@@ -29,6 +29,7 @@ enum {
   kBoards = 4096,
   kPageBytes = 4096,
   kTickNs = 20000000,  // between two questions for failures
+  kTellNs = 2000000000,  // until who has failed has surely said why
   kSpinNs = 20000,     // what it takes to wake a process on another core
   kYields = 2,         // at least, where there are more processes than cores
   kPhaseBits = 2,
@@ -390,17 +391,23 @@ static at_status hear(at_hosts_channel *c, at_hosts_phase phase,
   return wait_for_all(&w);
 }
 
+// Why a host has left a collective, which it tells all of them next.
+static at_status why_left(at_hosts_channel *c, uint32_t host) {
+  const at_hosts *h = c->all->hosts;
+  for (uint64_t until = at_clock_ns() + kTellNs; at_clock_ns() < until;) {
+    AT_TRY(h->check(h->arg, &c->tag, host, NULL));
+    usleep(1000);
+  }
+  return AT_FAIL(AT_ABORTED, "process %u failed in a collective", host);
+}
+
 // Who is in the collective cannot have left it: it waits for this process. If
 // it has, it has failed, and may have changed what was read.
 static at_status check_presence(at_hosts_channel *c, const uint32_t *hosts,
                                 uint32_t n) {
-  const at_hosts *h = c->all->hosts;
   atomic_thread_fence(memory_order_seq_cst);
-  for (uint32_t i = 0; i < n; i++) {
-    if (is_there(c, hosts[i], c->state[c->slot])) continue;
-    AT_TRY(h->check(h->arg, &c->tag, hosts[i], NULL));
-    return AT_FAIL(AT_ABORTED, "process %u failed in a collective", hosts[i]);
-  }
+  for (uint32_t i = 0; i < n; i++)
+    if (!is_there(c, hosts[i], c->state[c->slot])) return why_left(c, hosts[i]);
   return AT_OK;
 }
 
