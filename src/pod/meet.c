@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/strbuf.h"
 
 enum {
@@ -45,7 +46,7 @@ typedef struct meeting {
   const at_pod_meeting *about;
   at_pod_link *links;
   uint32_t missing;
-  uint64_t strangers, late;
+  uint64_t strangers, late, astray;
   uint64_t since_ns;  // who called before is late
   at_proof_heard *heard;
   party *guests;    // [kGuests]
@@ -128,14 +129,22 @@ static at_verdict judge(const meeting *m, const at_proof *p) {
   return fd >= 0 && is_open(fd) ? AT_VERDICT_TAKEN : AT_VERDICT_WELCOME;
 }
 
+static void turn_away(meeting *m, party *p) {
+  m->strangers++;
+  m->late += p->proof.late;
+  if (p->proof.astray && !m->astray++)
+    at_log(AT_LOG_WARNING,
+           "process %u was called in the place of another one by who says to "
+           "be process %u: the addresses have another order there, or somebody "
+           "repeats what he has recorded",
+           m->about->card.me, p->proof.theirs.me);
+  drop(p);
+}
+
 static at_status serve(meeting *m, party *p) {
   at_proof_state state = hear(p);
   if (state == AT_PROOF_READS) return AT_OK;
-  if (state != AT_PROOF_ASKS) {
-    m->strangers++;
-    m->late += p->proof.late;
-    return drop(p), AT_OK;
-  }
+  if (state != AT_PROOF_ASKS) return turn_away(m, p), AT_OK;
   at_verdict v = judge(m, &p->proof);
   at_proof_decide(&p->proof, v);
   bool said = say(p);
@@ -288,6 +297,11 @@ static at_status too_late(const meeting *m) {
                    "; %llu of them do know it, but their clocks are more than "
                    "%d s behind, or they repeat what they have recorded",
                    (unsigned long long)m->late, kSkewMs / 1000);
+  if (m->astray)
+    at_strbuf_addf(&about,
+                   "; %llu of them do know it, but called another process "
+                   "than this one: the addresses have another order there",
+                   (unsigned long long)m->astray);
   at_status st = AT_FAIL(
       AT_DEADLINE_EXCEEDED,
       "process %u did not come%s\nhint: start all %u processes (%s), each "

@@ -180,6 +180,14 @@ static void recordings_are_of_no_use(void **state) {
   assert_int_equal(p.listener.state, AT_PROOF_READS);
   give(&p.listener, met.said[2], met.bytes[2], 200);
   assert_int_equal(p.listener.state, AT_PROOF_STRANGER);
+  // To another process: not a byte comes back.
+  memset(heard, 0, sizeof *heard);
+  const at_card other = card_of(0);
+  make_pair(&p, &kToken, &a, &other, 1, heard);
+  give(&p.listener, met.said[0], met.bytes[0], 200);
+  assert_int_equal(p.listener.state, AT_PROOF_STRANGER);
+  assert_true(p.listener.astray);
+  assert_int_equal(at_proof_take(&p.listener).len, 0);
   // To a caller: its nonce is another.
   make_pair(&p, &kToken, &a, &b, 1, heard);
   give(&p.caller, met.said[1], met.bytes[1], 200);
@@ -215,7 +223,6 @@ static void who_does_not_fit_is_told(void **state) {
       {{2, 3, 0, 0, {{5, 7}}}, 1, AT_VERDICT_JOB, "another target"},
       {{2, 4, 0, 0, {{5, 6}}}, 1, AT_VERDICT_COUNT, "number of processes"},
       {{2, 3, 1, 0, {{5, 6}}}, 1, AT_VERDICT_EPOCH, "formed anew"},
-      {{2, 3, 0, 0, {{5, 6}}}, 0, AT_VERDICT_PLACE, "place"},
       {{1, 3, 0, 0, {{5, 6}}}, 1, AT_VERDICT_PLACE, "place"},
       {{3, 3, 0, 0, {{5, 6}}}, 1, AT_VERDICT_PLACE, "place"},
   };

@@ -156,8 +156,7 @@ static at_verdict judge(const at_card *mine, const hello *theirs) {
   const at_card *c = &theirs->card;
   if (c->count != mine->count) return AT_VERDICT_COUNT;
   if (c->epoch != mine->epoch) return AT_VERDICT_EPOCH;
-  if (theirs->to != mine->me || c->me == mine->me || c->me >= mine->count)
-    return AT_VERDICT_PLACE;
+  if (c->me == mine->me || c->me >= mine->count) return AT_VERDICT_PLACE;
   return at_digest_eq(c->job, mine->job) ? AT_VERDICT_WELCOME : AT_VERDICT_JOB;
 }
 
@@ -165,9 +164,11 @@ static at_proof_state hear_caller(at_proof *p) {
   hello first, second;
   memcpy(&first, p->in, sizeof first);
   if (!is_hello(p, NULL, &first, 1)) return stranger(p);
-  p->late = first.time_ns < p->clock_ns;
-  if (p->late || heard_before(p->heard, first.nonce)) return stranger(p);
   p->theirs = first.card;
+  p->late = first.time_ns < p->clock_ns;
+  p->astray = first.to != p->mine.me;
+  if (p->late || p->astray || heard_before(p->heard, first.nonce))
+    return stranger(p);
   p->verdict = judge(&p->mine, &first);
   second = hello_of(p, 2, first.card.me);
   mac_of(&p->token, &first, &second, second.mac);

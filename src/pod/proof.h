@@ -14,7 +14,8 @@
 // The session's key comes of the token and of 1 and 2, so of both nonces,
 // numbers and roles: nothing of one meeting is of use in another, to another
 // process or in the other role. Who repeats a first message gets no answer to
-// it either: it is older than the listener, or the listener remembers it.
+// it either: it is older than the listener, the listener remembers it, or it is
+// for another one.
 // Behind the proof both sides have a seal for each direction.
 #ifndef ATOLL_POD_PROOF_H_
 #define ATOLL_POD_PROOF_H_
@@ -49,7 +50,7 @@ typedef enum at_verdict {
   AT_VERDICT_JOB,    // another `job`
   AT_VERDICT_COUNT,  // another number of processes
   AT_VERDICT_EPOCH,
-  AT_VERDICT_PLACE,  // called another process than this one, or has its number
+  AT_VERDICT_PLACE,  // has this one's number, or none of the job's
   AT_VERDICT_TAKEN,  // there is a process of that number already
   AT_VERDICTS
 } at_verdict;
@@ -73,6 +74,7 @@ typedef struct at_proof {
   at_proof_state state;
   at_verdict verdict;
   bool late;  // STRANGER: it knows the token, but its first message is too old
+  bool astray;  // STRANGER: it knows the token, but calls another process
   at_card mine, theirs;  // theirs: once they are proved
   at_seal send, recv;    // once MET
   // What follows is the machine's own.
