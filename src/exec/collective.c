@@ -102,6 +102,12 @@ static void release(at_part *p, const at_coll *k, uint32_t begin,
   at_parts_ready(t, first, size - 1);
 }
 
+// Before the cursor returns `st`: the others of the group go on.
+static void fail_at(const at_cursor *c, const at_op *op, at_status st) {
+  at_task_fail(c->part->task,
+               at_op_blame(&c->frame, op, at_status_clone(st)));
+}
+
 at_status at_meet(at_cursor *c, const at_op *op, bool *waits) {
   const at_coll *k = &c->frame.loaded->colls[op->target];
   at_part *p = c->part;
@@ -124,7 +130,7 @@ at_status at_meet(at_cursor *c, const at_op *op, bool *waits) {
   atomic_fetch_sub(&t->loaded->runtime->lanes.waiting, 1);
   if (st.err) return st;
   st = at_coll_run(c, op, pool);
-  if (st.err) at_task_fail(t, at_status_clone(st));
+  if (st.err) fail_at(c, op, st);
   release(p, k, begin, size);
   return st;
 }
@@ -235,7 +241,7 @@ at_status at_meet_start(at_cursor *c, const at_op *op, bool *waits) {
     return st;
   }
   st = at_coll_run(c, op, pool_beside_lanes(rt));
-  if (st.err) at_task_fail(t, at_status_clone(st));
+  if (st.err) fail_at(c, op, st);
   at_release_started(p, op, NULL);
   return st;
 }

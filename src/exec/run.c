@@ -70,15 +70,21 @@ static const at_xstep *step_of(const at_frame *f, const at_op *op) {
   return &steps[op - l->ops];
 }
 
-// Says which op of the program failed, and where the program says it came from.
+// Says which op of the program failed, and where the program says it came from;
+// of several processes also which program, since others may tell of it.
 at_status at_op_blame(const at_frame *f, const at_op *op, at_status st) {
   if (!st.err) return st;
+  const at_loaded *l = f->loaded;
   const at_xstep *s = step_of(f, op);
-  const char *name = at_loaded_string(f->loaded, s->op_name);
-  const char *file = at_loaded_string(f->loaded, s->file);
-  if (!*name) name = at_loaded_string(f->loaded, s->hlo);
-  if (*file) return at_status_prefix(st, "%s (%s:%u)", name, file, s->line);
-  return *name ? at_status_prefix(st, "%s", name) : st;
+  const char *name = at_loaded_string(l, s->op_name);
+  const char *file = at_loaded_string(l, s->file);
+  if (!*name) name = at_loaded_string(l, s->hlo);
+  if (*file)
+    st = at_status_prefix(st, "%s (%s:%u)", name, file, s->line);
+  else if (*name)
+    st = at_status_prefix(st, "%s", name);
+  return l->far ? at_status_prefix(st, "%s", at_loaded_string(l, l->header->name))
+                : st;
 }
 
 static at_status run_runtime(at_frame *f, const at_op *op) {
