@@ -142,7 +142,7 @@ void at_core_budget(at_core *core, int32_t loc) {
   uint64_t limit = c->launch->max_turns, more = kTurnsAtOnce;
   if (limit) more = AT_MIN(more, limit - c->turns);
   if (!more)
-    core_stop(c, AT_DEADLINE_EXCEEDED, loc,
+    core_stop(c, AT_RESOURCE_EXHAUSTED, loc,
               "stopped after %llu turns of its loops\n"
               "hint: does this loop end? ATOLL_KERNEL_TURNS raises the limit",
               (unsigned long long)limit);

@@ -357,7 +357,7 @@ static void forever(at_core *c, const int32_t *g, const at_core_ref *r) {
 
 static void loops_must_end(void **state) {
   kernel k = {.body = forever};
-  fails(&k, AT_DEADLINE_EXCEEDED, "at: kern.py:7:3 (get)");
+  fails(&k, AT_RESOURCE_EXHAUSTED, "at: kern.py:7:3 (get)");
 }
 
 static void seven_turns(at_core *c, const int32_t *g, const at_core_ref *r) {
@@ -369,7 +369,7 @@ static void few_turns_are_counted(void **state) {
   kernel k = {.body = seven_turns, .max_turns = 7};
   runs(&k);
   k.max_turns = 6;
-  fails(&k, AT_DEADLINE_EXCEEDED, "stopped after 6 turns");
+  fails(&k, AT_RESOURCE_EXHAUSTED, "stopped after 6 turns");
 }
 
 // Two cores of one device pass a token round; refs: out (HBM), semaphore.
@@ -422,7 +422,7 @@ static void cores_signal_each_other(void **state) {
   runs(&k);
   k.max_turns = 1ull << 30;
   g_signals_wanted = 3;  // nobody has signalled more than twice by then
-  fails(&k, AT_DEADLINE_EXCEEDED, "turns of its loops");
+  fails(&k, AT_RESOURCE_EXHAUSTED, "turns of its loops");
 }
 
 // ---- Several devices

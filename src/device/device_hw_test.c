@@ -28,7 +28,7 @@ static void knows_what_jax_reports(void **state) {
 
 static void only_tpus_are_chips(void **state) {
   const at_hw *hw;
-  assert_int_equal(at_code_take(at_hw_find(AT_STR("H100"), &hw)), AT_NOT_FOUND);
+  assert_int_equal(at_code_take(at_hw_find(AT_STR("H100"), &hw)), AT_INVALID_ARGUMENT);
 }
 
 static void parses_topologies(void **state) {
@@ -42,8 +42,8 @@ static void parses_topologies(void **state) {
               {"7x", 0, 2},
               {"7x:2x2", 0, 8},
               {"v6e:3", 0, 3},
-              {"", AT_NOT_FOUND, 0},
-              {"v9", AT_NOT_FOUND, 0},
+              {"", AT_INVALID_ARGUMENT, 0},
+              {"v9", AT_INVALID_ARGUMENT, 0},
               {"v6e:", AT_INVALID_ARGUMENT, 0},
               {"v6e:0x2", AT_INVALID_ARGUMENT, 0},
               {"v6e:2x", AT_INVALID_ARGUMENT, 0},

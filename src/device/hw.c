@@ -73,7 +73,8 @@ at_status at_hw_find(at_str name, const at_hw **out) {
     }
     at_strbuf_addf(&known, "%s%s", i ? ", " : "", g_chips[i].name);
   }
-  at_status s = AT_FAIL(AT_NOT_FOUND, "no such chip: \"%.*s\"\nhint: one of %s",
+  at_status s = AT_FAIL(AT_INVALID_ARGUMENT,
+                        "no such chip: \"%.*s\"\nhint: one of %s",
                         (int)AT_MIN(name.len, (size_t)64), name.ptr,
                         at_strbuf_str(&known).ptr);
   at_strbuf_free(&known);

@@ -202,7 +202,7 @@ at_status at_machine_find(at_str name, const at_machine **out) {
     at_strbuf_addf(&known, "%s%s", i ? ", " : "", g_machines[i].name);
   }
   at_status s = AT_FAIL(
-      AT_NOT_FOUND, "no such machine: \"%.*s\"\nhint: one of %s",
+      AT_INVALID_ARGUMENT, "no such machine: \"%.*s\"\nhint: one of %s",
       (int)AT_MIN(name.len, (size_t)64), name.ptr, at_strbuf_str(&known).ptr);
   at_strbuf_free(&known);
   return s;

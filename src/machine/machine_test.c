@@ -24,8 +24,8 @@ static void every_machine_of_the_list_is_there(void **state) {
   }
   const at_machine *m;
   assert_int_equal(at_code_take(at_machine_find(AT_STR("Z80"), &m)),
-                   AT_NOT_FOUND);
-  assert_int_equal(at_code_take(at_machine_find(AT_STR(""), &m)), AT_NOT_FOUND);
+                   AT_INVALID_ARGUMENT);
+  assert_int_equal(at_code_take(at_machine_find(AT_STR(""), &m)), AT_INVALID_ARGUMENT);
 }
 
 static void figures_have_sources(void **state) {

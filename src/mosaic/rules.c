@@ -45,6 +45,9 @@ const at_mosaic_chip *at_mosaic_chip_find(at_str target) {
 // ---- Refusals
 at_status at_mosaic_refuse(at_mosaic_judge *j, const at_mop *op, at_code code,
                            const char *fmt, ...) {
+  // The chips' compiler says INTERNAL of kernels that it does not take, which
+  // whoever watches a job takes for the loss of a device.
+  if (code == AT_INTERNAL) code = AT_UNIMPLEMENTED;
   char text[1024];
   va_list ap;
   va_start(ap, fmt);
@@ -132,7 +135,7 @@ static at_status judge_flag(const at_mosaic_kernel *k,
   size_t at = 0;
   while (at < AT_LEN(flags) && strcmp(flags[at].name, f->name)) at++;
   if (at == AT_LEN(flags))
-    return AT_FAIL(AT_INTERNAL,
+    return AT_FAIL(AT_INVALID_ARGUMENT,
                    "Could not convert JSON string to proto: unknown enum "
                    "value: '%s'\n"
                    "detail: kernel %s, a flag of its compiler parameters\n"

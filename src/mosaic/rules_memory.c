@@ -346,7 +346,7 @@ static at_status sparse_oom(at_mosaic_judge *j, const at_mosaic_ref *r,
   put_type(&b, r->dtype, r->shape);
   if (r->space == AT_MSPACE_VMEM)
     at_strbuf_addf(&b, ", one for each of %d subcores", SUBCORES);
-  return finish(j, &b, AT_INTERNAL);
+  return finish(j, &b, AT_RESOURCE_EXHAUSTED);
 }
 
 // What the body takes as it goes: the compiler gives each its own place, even

@@ -26,6 +26,15 @@ static void free_data(void *data, void *arg) {
   free(data);
 }
 
+// JAX says INTERNAL of a callback that raises, which whoever watches a job takes
+// for the loss of a device.
+static at_status of_callback(at_status st) {
+  if (at_status_code(st) != AT_INTERNAL) return st;
+  at_status other = AT_FAIL(AT_UNKNOWN, "%s", at_status_message(st));
+  at_status_free(st);
+  return other;
+}
+
 // The client keeps a chunk beyond the call and frees it by its deleter, so it
 // gets its own copy.
 static at_status channel_send(void *user, const void *data, size_t bytes,
@@ -37,8 +46,8 @@ static at_status channel_send(void *user, const void *data, size_t bytes,
   if (!copy) return NO_MEMORY();
   if (bytes) memcpy(copy, data, bytes);
   PJRT_Chunk chunk = {copy, bytes, free_data, NULL};
-  return at_pjrt_error_take(e->send.send_callback(
-      &chunk, &at_pjrt_callback_error, total, done, e->send.user_arg));
+  return of_callback(at_pjrt_error_take(e->send.send_callback(
+      &chunk, &at_pjrt_callback_error, total, done, e->send.user_arg)));
 }
 
 static at_status channel_recv(void *user, void *dst, size_t bytes,
@@ -74,7 +83,7 @@ AT_API(CopyToDeviceStream_Destroy) {
   if (s->done)
     stream_finish(s, s->current == s->total
                          ? AT_OK
-                         : AT_FAIL(AT_INTERNAL,
+                         : AT_FAIL(AT_INVALID_ARGUMENT,
                                    "a host callback returned %zu of %zu bytes",
                                    s->current, s->total));
   pthread_mutex_destroy(&s->lock);

@@ -76,7 +76,7 @@ static at_status check(const serial_header *h, at_bytes body,
   if (at_add(at_add(h->executable, h->options), h->source) != body.len ||
       !at_digest_eq(h->checksum, checksum_of(h, body)) || h->chip[63])
     return AT_FAIL(
-        AT_DATA_LOSS,
+        AT_INVALID_ARGUMENT,
         "the serialised executable is damaged: its checksum is wrong");
   AT_TRY(at_compile_build(&build));
   if (!at_digest_eq(h->build, build))

@@ -71,8 +71,8 @@ at_status at_spinput_limits_load(const char *path, bool made_later, at_arena *a,
   FILE *f = fopen(path, "re");
   if (!f && errno == ENOENT && made_later) return AT_OK;
   if (!f)
-    return AT_FAIL(AT_NOT_FOUND, "xla_sparse_core_max_ids_file %s: %s", path,
-                   strerror(errno));
+    return AT_FAIL(AT_INVALID_ARGUMENT, "xla_sparse_core_max_ids_file %s: %s",
+                   path, strerror(errno));
   at_bytes text;
   at_status st = read_all(f, a, &text);
   fclose(f);

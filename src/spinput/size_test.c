@@ -254,7 +254,7 @@ static void verdicts_are_the_compilers(void **state) {
       {{"v5e:2x2", 4, 128, 256, 256, SGD, 1024, 1, 0},
        AT_UNIMPLEMENTED,
        "Only Megachip mode is supporting mixed device type computations."},
-      {{"z80", 4, 128, 256, 256, SGD, 1024, 1, 0}, AT_NOT_FOUND, "z80"},
+      {{"z80", 4, 128, 256, 256, SGD, 1024, 1, 0}, AT_INVALID_ARGUMENT, "z80"},
       {{P4, 128, 0, 256, SGD, 1024, 1, 0}, AT_INVALID_ARGUMENT, "impossible"},
       {{P4, 128, 256, 256, SGD, 24, 1, 0},
        AT_INVALID_ARGUMENT,

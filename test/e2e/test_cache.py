@@ -237,8 +237,8 @@ def test_serialised_executables(tmp_path):
     return run(read, blob, *args, cache=tmp_path / "cache", **{"ATOLL_TARGET": "v5e", **env}).stdout.splitlines()
   run(write, blob, cache=tmp_path / "cache", ATOLL_TARGET="v5e")
   value, codes = load("flips")
-  assert value == "0.0" and set(codes.split()) <= {"DATA_LOSS", "FAILED_PRECONDITION", "INVALID_ARGUMENT"}
-  assert "DATA_LOSS" in codes
+  assert value == "0.0" and set(codes.split()) <= {"FAILED_PRECONDITION", "INVALID_ARGUMENT"}
+  assert "INVALID_ARGUMENT" in codes
   other_chip = load(ATOLL_TARGET="v6e")[0]
   assert other_chip.startswith("FAILED_PRECONDITION") and "is for TPU v5 lite" in other_chip, other_chip
   build = another_build(LIBRARY, tmp_path / "build")
