@@ -12,7 +12,7 @@
 typedef enum at_frame_type {
   AT_FRAME_DATA = 1,  // the first or the next part of a message
   AT_FRAME_ABANDON,   // no more of the message that was begun
-  AT_FRAME_BEAT,      // a sign of life
+  AT_FRAME_BEAT,      // a sign of life; bytes: of BULK's stream, sent so far
   AT_FRAME_CREDIT,    // kind: lane; tag, bytes: messages, bytes released so far
   AT_FRAME_LEAVE,     // the last frame of a stream
 } at_frame_type;

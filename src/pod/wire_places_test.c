@@ -21,6 +21,7 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
+#include "pod/meet.h"
 #include "pod/wire_meet.h"
 
 enum { kBig = 5 << 20, kWaitMs = 20000, kMs = 1000000, kNobody = 65534 };
@@ -317,6 +318,75 @@ static void who_has_met_all_waits_for_the_others(void **state) {
   munmap((void *)ready, 4096);
 }
 
+// ---- Data that is held back on its way
+static void connect_pair(int fds[2]) {
+  struct sockaddr_in at = {.sin_family = AF_INET,
+                           .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  socklen_t len = sizeof at;
+  int listener = socket(AF_INET, SOCK_STREAM, 0);
+  fds[0] = socket(AF_INET, SOCK_STREAM, 0);
+  assert_true(!bind(listener, (void *)&at, len) && !listen(listener, 1) &&
+              !getsockname(listener, (void *)&at, &len) &&
+              !connect(fds[0], (void *)&at, len));
+  fds[1] = accept(listener, NULL, NULL);
+  assert_true(fds[1] >= 0);
+  close(listener);
+}
+
+// fds: of CONTROL and of BULK.
+static void open_linked(uint32_t me, const int fds[2], count *c,
+                        at_wire **out) {
+  at_pod_link links[2 * AT_WIRE_LANES];
+  for (uint32_t i = 0; i < AT_LEN(links); i++) {
+    const uint8_t keys[2][AT_SEAL_KEY] = {{1, (uint8_t)(i % 2)},
+                                          {2, (uint8_t)(i % 2)}};
+    links[i] = (at_pod_link){-1, at_seal_of(keys[me]), at_seal_of(keys[!me])};
+  }
+  for (int lane = 0; lane < AT_WIRE_LANES; lane++)
+    links[!me * AT_WIRE_LANES + lane].fd = fds[lane];
+  const at_wire_options o = {.count = 2,
+                             .me = me,
+                             .links = links,
+                             .meet_ms = 1,
+                             .beat_ms = 20,
+                             .stuck_ms = 150,
+                             .sink = {c, place, message, abandon, NULL, lost}};
+  assert_int_equal(at_code_take(at_wire_open("tcp", &o, out)), AT_OK_CODE);
+}
+
+// Small messages pass, and so does data, slowly; then data does not any more.
+static void data_that_is_held_back_is_noticed(void **state) {
+  (void)state;
+  enum { kBytes = 20000, kPiece = 4000 };
+  count c[2] = {{0}};
+  at_wire *w[2];
+  int control[2], from[2], to[2];
+  uint8_t data[kBytes], piece[kPiece];
+  connect_pair(control), connect_pair(from), connect_pair(to);
+  open_linked(0, (int[]){control[0], from[0]}, &c[0], &w[0]);
+  open_linked(1, (int[]){control[1], to[0]}, &c[1], &w[1]);
+  for (size_t i = 0; i < kBytes; i++) data[i] = (uint8_t)(i * 7 + (i >> 13));
+  const at_bytes body = {data, kBytes};
+  const at_wire_out out = {.num_parts = 1, .parts = &body};
+  for (int turn = 0; turn < 2; turn++) {
+    assert_int_equal(at_code_take(at_wire_send(w[0], 1, AT_WIRE_BULK, &out, 1,
+                                               &(at_wire_wait){0}, NULL)),
+                     AT_OK_CODE);
+    for (ssize_t n; !turn && c[1].bytes < kBytes;) {
+      n = recv(from[1], piece, kPiece, MSG_DONTWAIT);
+      usleep(100000);
+      if (n > 0) assert_int_equal(send(to[1], piece, (size_t)n, 0), n);
+    }
+    assert_false(atomic_load(&c[1].lost));
+  }
+  uint64_t until = at_clock_ns() + (uint64_t)kWaitMs * kMs;
+  while (!atomic_load(&c[1].lost) && at_clock_ns() < until) usleep(1000);
+  assert_non_null(strstr(c[1].why, "bytes of data, of which only"));
+  assert_int_equal(c[1].wrong, 0);
+  for (int i = 0; i < 2; i++) at_wire_close(w[i]);
+  close(from[1]), close(to[1]);
+}
+
 // ---- Other users
 static struct sockaddr_un door(const char *group, uint32_t member,
                                socklen_t *out_len) {
@@ -386,6 +456,7 @@ int main(void) {
       cmocka_unit_test(machines_talk_and_notice_a_cut_cable),
       cmocka_unit_test(strangers_at_the_port_are_turned_away),
       cmocka_unit_test(who_has_met_all_waits_for_the_others),
+      cmocka_unit_test(data_that_is_held_back_is_noticed),
       cmocka_unit_test(other_users_are_turned_away),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -79,6 +79,8 @@ static void notice(void *arg, const at_frame *f) {
   receiver *r = arg;
   if (f->type == AT_FRAME_CREDIT)
     r->bad = at_status_join(r->bad, take_credit(r, f));
+  else if (f->type == AT_FRAME_BEAT)
+    r->s->members[r->from].bulk_bytes = f->bytes;
   else if (f->type == AT_FRAME_LEAVE)
     r->l->left = true;
 }

@@ -185,9 +185,9 @@ static void write_frame(at_stream *s, uint32_t to, at_wire_lane lane,
 }
 
 bool at_stream_notice(at_stream *s, uint32_t to, at_wire_lane lane,
-                      at_frame_type type, at_wire_lane about) {
+                      at_frame_type type, at_wire_lane about, uint64_t bytes) {
   at_stream_lane *l = &s->members[to].lanes[lane];
-  at_frame f = {.type = type, .kind = about};
+  at_frame f = {.type = type, .kind = about, .bytes = bytes};
   pthread_mutex_lock(&l->lock);
   if (type == AT_FRAME_CREDIT) {  // under the lock: counts never fall
     const at_stream_credit *c = s->members[to].lanes[about].released;
@@ -387,7 +387,7 @@ static void stream_close(at_wire *w) {
   for (uint32_t m = 0; m < w->count; m++)
     for (at_wire_lane k = 0; k < AT_WIRE_LANES && m != w->me; k++)
       if (!atomic_load(&s->members[m].lost))
-        at_stream_notice(s, m, k, AT_FRAME_LEAVE, k);
+        at_stream_notice(s, m, k, AT_FRAME_LEAVE, k, 0);
   atomic_store(&s->stop, true);
   s->medium->wake(s);
   at_thread_join(s->poller);

@@ -55,7 +55,8 @@ typedef struct at_stream_member {
   at_stream_lane lanes[AT_WIRE_LANES];
   _Atomic bool lost;
   at_status why;      // under at_stream's lock; set once, with `lost`
-  uint64_t heard_ns;  // the poller's: last sign of life
+  // The poller's: last sign of life, and what it has sent on BULK, as that says.
+  uint64_t heard_ns, bulk_bytes;
 } at_stream_member;
 
 typedef struct at_stream_medium {
@@ -131,9 +132,9 @@ void at_stream_free(at_stream *s);  // one never started; leaves `own` alone
 // Tells senders that wait in a lane that room or credits have come. Any thread.
 void at_stream_roomy(at_stream *s, uint32_t to, at_wire_lane lane);
 // Sends a frame that is not of a message, if its lane has room. `about`:
-// CREDIT's lane. Any thread.
+// CREDIT's lane; `bytes`: BEAT's. Any thread.
 bool at_stream_notice(at_stream *s, uint32_t to, at_wire_lane lane,
-                      at_frame_type type, at_wire_lane about);
+                      at_frame_type type, at_wire_lane about, uint64_t bytes);
 bool at_stream_polls(const at_stream *s);  // is this thread the poller?
 static inline void at_tally(_Atomic uint64_t *count, uint64_t n) {
   atomic_fetch_add_explicit(count, n, memory_order_relaxed);

@@ -24,6 +24,7 @@ enum {
   kEvents = 64,          // of one look at the sockets
   kCreditParts = 8,      // a credit frame for each such part of a window
   kLingerMs = 1000,      // for others to take what was sent before a close
+  kHeldBack = 2,         // `stuck_ms` without any of the data that was sent
   kMs = 1000000,         // ns
 };
 static const size_t kOut[AT_WIRE_LANES] = {64 << 10, 256 << 10};
@@ -36,9 +37,11 @@ typedef struct socket_lane {
   uint8_t *in;
   size_t in_at, in_end;
   bool ready, closing, ended;
+  uint64_t received;
   // Under the lane's lock:
   uint8_t *out;
   size_t out_at, out_end;
+  uint64_t sent;
   // Any thread:
   _Atomic uint32_t room;
   at_stream_credit credit, released;
@@ -48,6 +51,8 @@ typedef struct socket_lane {
 typedef struct peer {
   socket_lane lanes[AT_WIRE_LANES];
   bool heard;  // since the last check
+  // What BULK had received then, and when that grew, or was all, last.
+  uint64_t came, came_ns;
 } peer;
 
 typedef struct tcp {
@@ -65,13 +70,14 @@ static size_t waiting_bytes(const socket_lane *l) {
 }
 
 // How much the socket takes now; what is wrong with it is found by its reader.
-static size_t try_send(at_stream *s, int fd, const struct iovec *v, int n) {
+static size_t try_send(at_stream *s, socket_lane *l, const struct iovec *v,
+                       int n) {
   const struct msghdr m = {.msg_iov = (struct iovec *)v,
                            .msg_iovlen = (size_t)n};
   for (;;) {
-    ssize_t k = sendmsg(fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+    ssize_t k = sendmsg(l->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
     at_tally(&s->tally.syscalls, 1);
-    if (k >= 0) return (size_t)k;
+    if (k >= 0) return l->sent += (size_t)k, (size_t)k;
     if (errno != EINTR) return 0;
   }
 }
@@ -79,7 +85,7 @@ static size_t try_send(at_stream *s, int fd, const struct iovec *v, int n) {
 static void flush(at_stream *s, socket_lane *l) {
   if (!waiting_bytes(l) || l->fd < 0) return;
   const struct iovec v = {l->out + l->out_at, waiting_bytes(l)};
-  l->out_at += try_send(s, l->fd, &v, 1);
+  l->out_at += try_send(s, l, &v, 1);
   if (l->out_at == l->out_end) l->out_at = l->out_end = 0;
 }
 
@@ -111,7 +117,7 @@ static void tcp_write(at_stream *s, uint32_t to, at_wire_lane lane,
   for (int i = 0; i < n; i++) bytes += v[i].iov_len;
   if (l->fd < 0) return;
   if (!waiting_bytes(l) && !(at_stream_polls(s) && bytes < kTogether))
-    sent = try_send(s, l->fd, v, n);
+    sent = try_send(s, l, v, n);
   for (int i = 0; i < n; i++) {
     size_t skip = AT_MIN(sent, v[i].iov_len);
     sent -= skip;
@@ -135,7 +141,7 @@ static void tell_credit(at_stream *s, uint32_t from, at_wire_lane lane) {
   socket_lane *l = &tcp_of(s)->peers[from].lanes[lane];
   uint64_t messages = atomic_load(&l->released.messages);
   uint64_t bytes = atomic_load(&l->released.bytes);
-  if (!at_stream_notice(s, from, AT_WIRE_CONTROL, AT_FRAME_CREDIT, lane))
+  if (!at_stream_notice(s, from, AT_WIRE_CONTROL, AT_FRAME_CREDIT, lane, 0))
     return;
   atomic_store(&l->told_messages, messages);
   atomic_store(&l->told_bytes, bytes);
@@ -169,6 +175,7 @@ static size_t receive(at_stream *s, peer *p, socket_lane *l, at_wire_lane lane,
   if (l->ended) atomic_store(&s->urgent, true);
   if (k <= 0) return 0;
   p->heard = true;
+  l->received += (size_t)k;
   l->in_at = 0;
   l->in_end = (size_t)k > n ? (size_t)k - n : 0;
   return AT_MIN((size_t)k, n);
@@ -244,6 +251,21 @@ static void tcp_wake(at_stream *s) {
 }
 
 // ---- Life
+// Somebody on the way lets the small messages through, but not the data: a
+// firewall that has forgotten that connection, or an attacker.
+static at_status check_data(at_stream *s, uint32_t member, uint64_t now_ns) {
+  peer *p = &tcp_of(s)->peers[member];
+  const socket_lane *l = &p->lanes[AT_WIRE_BULK];
+  const uint64_t all = s->members[member].bulk_bytes;
+  if (l->received != p->came || l->received >= all) p->came_ns = now_ns;
+  p->came = l->received;
+  if (now_ns - p->came_ns < (uint64_t)s->options.stuck_ms * kHeldBack * kMs)
+    return AT_OK;
+  return AT_FAIL(AT_UNAVAILABLE,
+                 "it has sent %llu bytes of data, of which only %llu have come",
+                 (unsigned long long)all, (unsigned long long)l->received);
+}
+
 static at_status tcp_check(at_stream *s, uint32_t member, uint64_t now_ns) {
   peer *p = &tcp_of(s)->peers[member];
   if (p->heard) s->members[member].heard_ns = now_ns;
@@ -251,13 +273,22 @@ static at_status tcp_check(at_stream *s, uint32_t member, uint64_t now_ns) {
   for (int lane = 0; lane < AT_WIRE_LANES; lane++)
     if (p->lanes[lane].ended && !s->members[member].lanes[lane].left)
       return AT_FAIL(AT_UNAVAILABLE, "it has ended, or the connection broke");
-  return AT_OK;
+  return check_data(s, member, now_ns);
+}
+
+static uint64_t bulk_bytes(at_stream *s, uint32_t to) {
+  at_stream_lane *l = &s->members[to].lanes[AT_WIRE_BULK];
+  pthread_mutex_lock(&l->lock);
+  uint64_t bytes = tcp_of(s)->peers[to].lanes[AT_WIRE_BULK].sent;
+  pthread_mutex_unlock(&l->lock);
+  return bytes;
 }
 
 static void tcp_beat(at_stream *s) {
   for (uint32_t m = 0; m < s->face.count; m++) {
     if (m == s->face.me || atomic_load(&s->members[m].lost)) continue;
-    at_stream_notice(s, m, AT_WIRE_CONTROL, AT_FRAME_BEAT, AT_WIRE_CONTROL);
+    at_stream_notice(s, m, AT_WIRE_CONTROL, AT_FRAME_BEAT, AT_WIRE_BULK,
+                     bulk_bytes(s, m));
     for (at_wire_lane lane = 0; lane < AT_WIRE_LANES; lane++) {
       socket_lane *l = &tcp_of(s)->peers[m].lanes[lane];
       if (atomic_load(&l->released.messages) != atomic_load(&l->told_messages))
