@@ -84,12 +84,12 @@ struct at_pod_hosts {
   uint32_t num_lines;   // that are open
   bool closing;
   bool watched;          // by the listener
+  at_pod_share *share;   // NULL: everything travels by messages
   pthread_cond_t watch;  // closing
   at_thread *watcher;
   pthread_mutex_t hearing;  // what follows; held while a listener is called
   at_pod_listener listener;
   message *early, **early_last;  // posts that came before there was one
-  at_pod_share *share;           // NULL: everything travels by messages
   at_pod_lines *lines;
   at_hosts_lines line_face;
   pthread_mutex_t agreeing;      // what follows: one agreement at a time
@@ -242,6 +242,12 @@ static void tell_failed(at_pod_hosts *a, const at_hosts_tag *tag) {
   pthread_mutex_unlock(&a->hearing);
 }
 
+static void tell_lost(at_pod_hosts *a, uint32_t host) {
+  pthread_mutex_lock(&a->hearing);
+  if (a->listener.lost) a->listener.lost(a->listener.arg, host);
+  pthread_mutex_unlock(&a->hearing);
+}
+
 // False: the message keeps its credits.
 static bool hear_line(at_pod_hosts *a, uint32_t from, const at_wire_head *head,
                       void *body) {
@@ -251,9 +257,11 @@ static bool hear_line(at_pod_hosts *a, uint32_t from, const at_wire_head *head,
   pthread_mutex_lock(&a->lock);
   give_up(a, from, st);
   at_event *old = change_news(a);
+  at_pod_share_tell(a->share);
   pthread_mutex_unlock(&a->lock);
   tell_news(old);
   at_pod_lines_look(a->lines);
+  tell_lost(a, from);
   return true;
 }
 
@@ -270,17 +278,19 @@ static bool sink_message(void *arg, uint32_t from, const at_wire_head *head,
   pthread_mutex_lock(&a->lock);
   bool keep = m && !find_dropped(a, &m->tag);
   if (keep) *a->last = m, a->last = &m->next;
-  if (st.err) give_up(a, from, st);
+  const bool failed = keep && head->kind == KIND_FAIL, bad = st.err != NULL;
+  if (bad) give_up(a, from, st);
   at_event *old = change_news(a);
+  if (failed || bad) at_pod_share_tell(a->share);
   pthread_mutex_unlock(&a->lock);
   if (!keep) {
     free(m);
     free(body);
   }
-  const bool lost = st.err != NULL;
   tell_news(old);
-  if (lost || (keep && head->kind == KIND_FAIL)) at_pod_lines_look(a->lines);
-  if (keep && head->kind == KIND_FAIL) tell_failed(a, &tag);
+  if (failed || bad) at_pod_lines_look(a->lines);
+  if (failed) tell_failed(a, &tag);
+  if (bad) tell_lost(a, from);
   return !keep;
 }
 
@@ -298,13 +308,12 @@ static void sink_lost(void *arg, uint32_t member, at_status why) {
   pthread_mutex_lock(&a->lock);
   give_up(a, member, AT_FAIL(AT_DATA_LOSS, "%s", at_status_message(why)));
   at_event *old = change_news(a);
+  at_pod_share_tell(a->share);
   pthread_mutex_unlock(&a->lock);
   at_status_free(why);
   tell_news(old);
   at_pod_lines_look(a->lines);
-  pthread_mutex_lock(&a->hearing);
-  if (a->listener.lost) a->listener.lost(a->listener.arg, member);
-  pthread_mutex_unlock(&a->hearing);
+  tell_lost(a, member);
 }
 
 void at_pod_hosts_listen(at_pod_hosts *a, const at_pod_listener *l) {
@@ -782,6 +791,16 @@ static at_status make(uint32_t n, uint32_t me, at_pod_hosts **out) {
   return AT_OK;
 }
 
+static at_status share_memory(at_pod_hosts *a, const at_pod_job *job) {
+  at_pod_share *share = NULL;
+  at_status st = at_pod_share_open(job, &a->face, &share);
+  pthread_mutex_lock(&a->lock);
+  a->share = share;
+  pthread_mutex_unlock(&a->lock);
+  a->face.share = at_pod_share_of(share);
+  return st;
+}
+
 at_status at_pod_hosts_open(const at_pod_job *job, at_pod_hosts **out) {
   uint32_t n = at_address_count(job->addresses.text);
   int listener = job->listener;
@@ -800,8 +819,7 @@ at_status at_pod_hosts_open(const at_pod_job *job, at_pod_hosts **out) {
   if (!st.err) st = connect_all(a, job, listener);
   if (listener >= 0) close(listener);
   if (!st.err && job->share && !strcmp(medium_of(job), "shm"))
-    st = at_pod_share_open(job, &a->face, &a->share);
-  if (a) a->face.share = at_pod_share_of(a->share);
+    st = share_memory(a, job);
   if (st.err) {
     at_pod_hosts_close(a);
     return st;

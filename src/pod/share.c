@@ -94,6 +94,7 @@ struct at_pod_share {
   int arena_fd, readable_fd, page_fd;
   uint64_t spin_ns;
   bool yields;    // not every process has two cores
+  _Atomic uint32_t told;  // moves when there is something to ask for
   uint8_t *with;  // count x count
   at_bytes *maps;
   pthread_mutex_t lock;  // what follows
@@ -115,6 +116,13 @@ static void ring(at_pod_share *s, uint32_t host, at_hosts_phase phase) {
   uint32_t want = atomic_load(&b->want);
   if (want != kAnybody && want != s->hosts->me) return;
   if (atomic_exchange(&b->asleep, 0)) at_futex_wake_shared(&b->count);
+}
+
+void at_pod_share_tell(at_pod_share *s) {
+  if (!s) return;
+  atomic_fetch_add(&s->told, 1);
+  atomic_fetch_add(&s->bell->count, 1);
+  if (atomic_exchange(&s->bell->asleep, 0)) at_futex_wake_shared(&s->bell->count);
 }
 
 static at_event *change_news(at_pod_share *s) {
@@ -248,15 +256,18 @@ static at_status check_missing(const wait *w, at_hosts_patience *p) {
 static at_status wait_for_all(const wait *w) {
   at_pod_share *s = w->c->all;
   uint64_t tick = 0;
+  uint32_t asked = atomic_load(&s->told);
   at_hosts_patience patience = {0};
   for (;;) {
     uint32_t heard = atomic_load(&s->bell->count);
+    uint32_t told = atomic_load(&s->told);
     uint32_t host = missing(w);
     if (host == UINT32_MAX) return AT_OK;
     w->c->late = host;
     if (spin(w, host)) continue;
     uint64_t now = at_clock_ns();
-    if (tick && now >= tick) {
+    if (tick && (told != asked || now >= tick)) {
+      asked = told;
       // What has come before the end of its sender still counts.
       at_status st = check_missing(w, &patience);
       if (st.err && missing(w) == UINT32_MAX) {

@@ -20,6 +20,9 @@ typedef struct at_pod_share at_pod_share;
 at_status at_pod_share_open(const at_pod_job *job, const at_hosts *hosts,
                             at_pod_share **out);
 const at_hosts_share *at_pod_share_of(const at_pod_share *s);  // NULL of NULL
+// A process is lost, or a launch has failed elsewhere: who waits asks at once
+// rather than a few milliseconds later. NULL: nothing.
+void at_pod_share_tell(at_pod_share *s);
 void at_pod_share_close(at_pod_share *s);
 
 #endif
