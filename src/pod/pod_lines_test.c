@@ -172,7 +172,9 @@ static void fail_launch(at_pod_hosts *p, uint64_t launch) {
   uint32_t others[kHosts], n = 0;
   for (uint32_t i = 0; i < kHosts; i++)
     if (i != h->me) others[n++] = i;
-  (h->fail)(h->arg, &tag, others, n, "argument 3 is wrong");
+  at_status why = AT_FAIL(AT_INVALID_ARGUMENT, "argument 3 is wrong");
+  (h->fail)(h->arg, &tag, others, n, why);
+  at_status_free(why);
 }
 
 static bool fails(at_pod_hosts *p, uint64_t launch, at_code code,
@@ -191,9 +193,11 @@ static int end_badly(at_pod_hosts *p, uint32_t me) {
   for (uint64_t launch = 1; launch < 3; launch++) {
     if (me == 1) usleep(launch == 1 ? 0 : 200000), fail_launch(p, launch);
     if (me != 1 && launch == 1) usleep(200000);
-    const char *why = me == 1 ? "has failed on this process"
-                              : "process 1 failed: argument 3 is wrong";
-    if (!fails(p, launch, AT_ABORTED, why)) return (int)launch;
+    const bool here = me == 1;
+    if (!fails(p, launch, here ? AT_INVALID_ARGUMENT : AT_ABORTED,
+               here ? "argument 3 is wrong"
+                    : "process 1 failed: argument 3 is wrong"))
+      return (int)launch;
   }
   // One comes, but says nothing.
   end e;

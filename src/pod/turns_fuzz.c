@@ -7,19 +7,21 @@
 
 #include "pod/turns.h"
 
-enum { kKeys = 8, kNobody = UINT32_MAX };
+enum { kKeys = 8, kMost = 40, kNobody = UINT32_MAX };
 
 typedef struct launch {
   at_turn *turn;  // NULL: not begun, or over
+  const uint32_t *hosts;
   uint32_t num_hosts, me;
   uint8_t sent[AT_TURN_ROUNDS];  // bit `step` of a round
 } launch;
 
 typedef struct process {
   at_turns *turns;
+  uint32_t who, count;  // this one, of so many
   launch launches[kKeys];
   uint64_t kept;  // turns that may be kept, at most
-  uint32_t hosts[AT_TURN_HOSTS + 1];
+  uint32_t hosts[AT_TURN_HOSTS + kMost];
   const uint8_t *at, *end;
 } process;
 
@@ -53,21 +55,37 @@ static uint32_t reach(uint32_t phase, uint32_t round, uint32_t step) {
 }
 
 // ---- What it says
-static void sent(void *arg, uint32_t to, const at_turn_post *post) {
-  process *p = arg;
+static void sent_round(process *p, uint32_t to, const at_turn_post *post) {
   launch *l = find(p, &post->key);
   must(l && l->turn && at_turn_is_ready(l->turn));
   uint32_t phase = phase_of(l->num_hosts);
   must(post->round < 2 * phase && post->step && post->step < AT_TURN_RADIX);
   uint32_t far = reach(phase, post->round, post->step);
-  must(far < l->num_hosts && to == p->hosts[(l->me + far) % l->num_hosts]);
+  must(far < l->num_hosts && to == l->hosts[(l->me + far) % l->num_hosts]);
   must(!(l->sent[post->round] >> post->step & 1));
   l->sent[post->round] |= (uint8_t)(1u << post->step);
 }
 
+static void sent(void *arg, uint32_t to, const at_turn_post *post) {
+  process *p = arg;
+  switch ((at_turn_saying)post->saying) {
+    case AT_TURN_ROUND:
+      return sent_round(p, to, post);
+    case AT_TURN_CAME:
+    case AT_TURN_OTHER:
+      return must(p->who && !to);
+    case AT_TURN_GO:
+    case AT_TURN_ALONE:
+      return must(!p->who && to && to < p->count);
+    default:
+      must(false);
+  }
+}
+
 // ---- What it hears
 static void hear(process *p, const void *post, size_t bytes) {
-  at_status st = at_turns_hear(p->turns, (at_bytes){post, bytes});
+  const uint32_t from = next_byte(p) % (p->count + 1);
+  at_status st = at_turns_hear(p->turns, from, (at_bytes){post, bytes});
   p->kept += !st.err;
   at_status_free(st);
 }
@@ -88,7 +106,9 @@ static uint64_t some_time(process *p) {
 }
 
 static void hear_one(process *p, uint32_t i) {
-  at_turn_post post = {.key = key_of(i), .time = some_time(p)};
+  at_turn_post post = {.key = key_of(i),
+                       .time = some_time(p),
+                       .saying = next_byte(p) % (AT_TURN_SAYINGS + 1)};
   post.round = next_byte(p) % (AT_TURN_ROUNDS + 1);
   post.step = next_byte(p) % (AT_TURN_RADIX + 1);
   hear(p, &post, sizeof post);
@@ -107,16 +127,30 @@ static void hear_all(process *p, uint32_t i) {
 
 // ---- What it does
 static void begin(process *p, uint32_t i) {
-  static const uint32_t kCounts[] = {1,  2,   3,   7,    8,    9,   63,
-                                     64, 65,  511, 512,  513,  600, 4095,
-                                     AT_TURN_HOSTS, AT_TURN_HOSTS + 1};
+  static const uint32_t kCounts[] = {1,
+                                     2,
+                                     3,
+                                     5,
+                                     8,
+                                     9,
+                                     16,
+                                     17,
+                                     64,
+                                     65,
+                                     511,
+                                     512,
+                                     513,
+                                     600,
+                                     4095,
+                                     AT_TURN_HOSTS,
+                                     AT_TURN_HOSTS + 1};
   launch *l = &p->launches[i];
   const at_turn_key key = key_of(i);
   uint32_t n = kCounts[next_byte(p) % AT_LEN(kCounts)];
-  uint32_t me = (next_byte(p) * 17u) % n;
+  uint32_t me = next_byte(p) % AT_MIN(n, p->who + 1);
   if (l->turn) return;
-  *l = (launch){.num_hosts = n, .me = me};
-  l->turn = at_turns_begin(p->turns, &key, p->hosts, n, me, l);
+  *l = (launch){.hosts = p->hosts + p->who - me, .num_hosts = n, .me = me};
+  l->turn = at_turns_begin(p->turns, &key, l->hosts, n, me, l);
   must(!l->turn == (n > AT_TURN_HOSTS));
   p->kept += l->turn != NULL;
 }
@@ -138,7 +172,7 @@ static void take_turns(process *p) {
   for (at_turn *t; (t = at_turns_next(p->turns));) {
     launch *l = at_turn_user(t);
     must(l && l->turn == t && at_turn_is_ready(t));
-    must(at_turn_missing(t) == kNobody);
+    must(at_turn_missing(p->turns, t) == kNobody);
     end(p, t);
   }
 }
@@ -153,7 +187,8 @@ static void step(process *p) {
     case 1:
       return begin(p, i);
     case 2:
-      if (l->turn && !at_turn_is_ready(l->turn)) at_turns_ready(p->turns, l->turn);
+      if (l->turn && !at_turn_is_ready(l->turn))
+        at_turns_ready(p->turns, l->turn);
       return;
     case 3:
       return end_any(p, i);
@@ -161,6 +196,8 @@ static void step(process *p) {
       return take_turns(p);
     case 5:
       return hear_all(p, i);
+    case 6:
+      return at_turns_lost(p->turns, next_byte(p) % p->count);
     default:
       return hear_one(p, i);
   }
@@ -173,20 +210,21 @@ static void look(const process *p) {
     const at_turn_key key = key_of(i);
     at_turn *t = at_turns_find(p->turns, &key);
     must(!l->turn || t == l->turn);
-    uint32_t missing = t ? at_turn_missing(t) : kNobody;
-    must(missing == kNobody ||
-         (missing < 3 * l->num_hosts && missing != p->hosts[l->me]));
+    must(!t || at_turn_missing(p->turns, t) != p->who);
   }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+  static const uint32_t kAll[] = {1, 2, 3, 5, 16, 17, kMost};
   static process p;
   p.at = data;
   p.end = data + size;
+  p.count = kAll[next_byte(&p) % AT_LEN(kAll)];
+  p.who = next_byte(&p) % p.count;
   p.kept = 0;
   memset(p.launches, 0, sizeof p.launches);
-  for (uint32_t i = 0; i < AT_LEN(p.hosts); i++) p.hosts[i] = 3 * i;
-  p.turns = at_turns_create(sent, &p);
+  for (uint32_t i = 0; i < AT_LEN(p.hosts); i++) p.hosts[i] = i;
+  p.turns = at_turns_create(p.who, p.count, sent, &p);
   must(p.turns != NULL);
   while (p.at < p.end) {
     step(&p);
