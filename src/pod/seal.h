@@ -1,7 +1,7 @@
 // Seals of messages: 16 bytes that only who holds the key can make, over the
 // message and its number in the stream. So what was changed, injected,
 // repeated, left out or sent in another order on its way does not pass.
-// Messages are not hidden from who listens.
+// Messages are not hidden from who listens; pod/tls.h does that.
 //
 // SipHash-2-4 with 128 bits of output (Aumasson and Bernstein). Long messages
 // are hashed in eight interleaved lanes, each with its own key, and the digests

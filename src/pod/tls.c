@@ -1,0 +1,344 @@
+#include "pod/tls.h"
+
+#include <dlfcn.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// The functions of libssl and libcrypto that are used. Only their declarations
+// come of OpenSSL's headers.
+#define FUNCTIONS(F)                 \
+  F(BIO_clear_flags)                 \
+  F(BIO_get_data)                    \
+  F(BIO_get_new_index)               \
+  F(BIO_meth_new)                    \
+  F(BIO_meth_set_ctrl)               \
+  F(BIO_meth_set_read)               \
+  F(BIO_meth_set_write)              \
+  F(BIO_new)                         \
+  F(BIO_set_data)                    \
+  F(BIO_set_flags)                   \
+  F(BIO_set_init)                    \
+  F(ERR_clear_error)                 \
+  F(ERR_get_error)                   \
+  F(ERR_reason_error_string)         \
+  F(OPENSSL_init_ssl)                \
+  F(SSL_CTX_ctrl)                    \
+  F(SSL_CTX_new)                     \
+  F(SSL_CTX_set_ciphersuites)        \
+  F(SSL_CTX_set_num_tickets)         \
+  F(SSL_CTX_set_psk_client_callback) \
+  F(SSL_CTX_set_psk_server_callback) \
+  F(SSL_do_handshake)                \
+  F(SSL_free)                        \
+  F(SSL_get_error)                   \
+  F(SSL_get_ex_data)                 \
+  F(SSL_key_update)                  \
+  F(SSL_new)                         \
+  F(SSL_read)                        \
+  F(SSL_session_reused)              \
+  F(SSL_set_accept_state)            \
+  F(SSL_set_bio)                     \
+  F(SSL_set_connect_state)           \
+  F(SSL_set_ex_data)                 \
+  F(SSL_set_verify)                  \
+  F(SSL_write)                       \
+  F(TLS_method)
+
+typedef struct openssl {
+#define FIELD(name) __typeof__(name) *name;
+  FUNCTIONS(FIELD)
+#undef FIELD
+} openssl;
+
+struct at_tls {
+  pthread_mutex_t lock;  // libssl wants one thread at a time
+  SSL *ssl;
+  const at_tls_io *io;  // of the call under way
+  uint32_t pieces;      // that the present key has encrypted
+  bool spoke;           // wrote where it was to read
+  uint8_t key[AT_TLS_KEY];
+  char why[200];  // it is broken; else empty
+  uint8_t piece[AT_TLS_RECORD];
+};
+
+const char *at_tls_library = "libssl.so.3";
+static openssl g;
+static SSL_CTX *g_context;  // NULL: g_why
+static BIO_METHOD *g_method;
+static char g_why[300];
+
+// ---- The key: one identity, as the key is of one connection
+static const char kIdentity[] = "atoll";
+
+static unsigned give_key(SSL *ssl, unsigned char *out, unsigned most) {
+  const at_tls *t = g.SSL_get_ex_data(ssl, 0);
+  if (most < AT_TLS_KEY) return 0;
+  memcpy(out, t->key, AT_TLS_KEY);
+  return AT_TLS_KEY;
+}
+
+static unsigned key_of_caller(SSL *ssl, const char *hint, char *identity,
+                              unsigned most_identity, unsigned char *key,
+                              unsigned most) {
+  (void)hint;
+  if (most_identity < sizeof kIdentity) return 0;
+  memcpy(identity, kIdentity, sizeof kIdentity);
+  return give_key(ssl, key, most);
+}
+
+static unsigned key_of_listener(SSL *ssl, const char *identity,
+                                unsigned char *key, unsigned most) {
+  return strcmp(identity, kIdentity) ? 0 : give_key(ssl, key, most);
+}
+
+// ---- Its bytes
+static int bio_read(BIO *b, char *to, int n) {
+  at_tls *t = g.BIO_get_data(b);
+  g.BIO_clear_flags(b, BIO_FLAGS_RWS | BIO_FLAGS_SHOULD_RETRY);
+  size_t got = n > 0 ? t->io->read(t->io->arg, to, (size_t)n) : 0;
+  if (got) return (int)got;
+  g.BIO_set_flags(b, BIO_FLAGS_READ | BIO_FLAGS_SHOULD_RETRY);
+  return -1;
+}
+
+static int bio_write(BIO *b, const char *p, int n) {
+  at_tls *t = g.BIO_get_data(b);
+  if (t->io->write)
+    t->io->write(t->io->arg, p, (size_t)n);
+  else
+    t->spoke = true;
+  return n;
+}
+
+static long bio_ctrl(BIO *b, int what, long n, void *p) {
+  (void)b, (void)n, (void)p;
+  return what == BIO_CTRL_FLUSH;
+}
+
+// ---- Loading
+static void fail_to_load(const char *what) {
+  snprintf(g_why, sizeof g_why, "%s: %s", at_tls_library, what);
+}
+
+static bool load_functions(void) {
+  int mode = RTLD_NOW | RTLD_LOCAL;
+#if !__has_feature(address_sanitizer) && !__has_feature(thread_sanitizer)
+  // A Python that has another OpenSSL inside does not lend it to this one.
+  mode |= RTLD_DEEPBIND;
+#endif
+  void *library = dlopen(at_tls_library, mode);
+  if (!library) {
+    const char *why = dlerror();
+    snprintf(g_why, sizeof g_why, "%s", why ? why : at_tls_library);
+    return false;
+  }
+#define LOAD(name)                                \
+  if (!(g.name = dlsym(library, #name))) {        \
+    fail_to_load("it has no " #name ": too old"); \
+    return false;                                 \
+  }
+  FUNCTIONS(LOAD)
+#undef LOAD
+  return true;
+}
+
+static bool make_method(void) {
+  const int index = g.BIO_get_new_index();
+  g_method =
+      index < 0 ? NULL : g.BIO_meth_new(index | BIO_TYPE_SOURCE_SINK, "atoll");
+  return g_method && g.BIO_meth_set_read(g_method, bio_read) &&
+         g.BIO_meth_set_write(g_method, bio_write) &&
+         g.BIO_meth_set_ctrl(g_method, bio_ctrl);
+}
+
+// TLS 1.3 with the one cipher of 128 bits whose hash (SHA-256) a key without
+// one stands for.
+static bool set_up(SSL_CTX *c) {
+  if (!g.SSL_CTX_ctrl(c, SSL_CTRL_SET_MIN_PROTO_VERSION, TLS1_3_VERSION, NULL))
+    return false;
+  if (!g.SSL_CTX_ctrl(c, SSL_CTRL_SET_MAX_PROTO_VERSION, TLS1_3_VERSION, NULL))
+    return false;
+  g.SSL_CTX_ctrl(c, SSL_CTRL_SET_SESS_CACHE_MODE, SSL_SESS_CACHE_OFF, NULL);
+  g.SSL_CTX_set_psk_client_callback(c, key_of_caller);
+  g.SSL_CTX_set_psk_server_callback(c, key_of_listener);
+  return g.SSL_CTX_set_num_tickets(c, 0) &&
+         g.SSL_CTX_set_ciphersuites(c, "TLS_AES_128_GCM_SHA256");
+}
+
+static void load(void) {
+  if (!load_functions()) return;
+  const uint64_t how = OPENSSL_INIT_NO_LOAD_CONFIG | OPENSSL_INIT_NO_ATEXIT |
+                       OPENSSL_INIT_LOAD_SSL_STRINGS |
+                       OPENSSL_INIT_LOAD_CRYPTO_STRINGS;
+  SSL_CTX *c = NULL;
+  bool good = g.OPENSSL_init_ssl(how, NULL) && make_method() &&
+              (c = g.SSL_CTX_new(g.TLS_method())) && set_up(c);
+  if (good) {
+    g_context = c;
+    return;
+  }
+  const char *why = g.ERR_reason_error_string(g.ERR_get_error());
+  fail_to_load(why ? why : "it cannot be set up");
+  g.ERR_clear_error();
+}
+
+at_status at_tls_ready(void) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, load);
+  return g_context ? AT_OK : AT_FAIL(AT_UNAVAILABLE, "%s", g_why);
+}
+
+// ---- Made and freed
+void at_tls_free(at_tls *t) {
+  if (!t) return;
+  if (t->ssl) g.SSL_free(t->ssl);
+  pthread_mutex_destroy(&t->lock);
+  explicit_bzero(t, sizeof *t);
+  free(t);
+}
+
+at_status at_tls_create(const uint8_t key[AT_TLS_KEY], bool calls,
+                        at_tls **out) {
+  AT_TRY(at_tls_ready());
+  at_tls *t = calloc(1, sizeof *t);
+  BIO *bio = NULL;
+  if (!t) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for TLS");
+  pthread_mutex_init(&t->lock, NULL);
+  memcpy(t->key, key, AT_TLS_KEY);
+  t->ssl = g.SSL_new(g_context);
+  if (t->ssl) bio = g.BIO_new(g_method);
+  if (!bio || !g.SSL_set_ex_data(t->ssl, 0, t)) {
+    at_tls_free(t);
+    g.ERR_clear_error();
+    return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for TLS");
+  }
+  g.BIO_set_data(bio, t);
+  g.BIO_set_init(bio, 1);
+  g.SSL_set_bio(t->ssl, bio, bio);
+  if (calls) {
+    g.SSL_set_connect_state(t->ssl);
+    // Who shows a certificate instead: there is nobody who vouches for it.
+    g.SSL_set_verify(t->ssl, SSL_VERIFY_PEER, NULL);
+  } else {
+    g.SSL_set_accept_state(t->ssl);
+  }
+  *out = t;
+  return AT_OK;
+}
+
+// ---- Faults
+// Under the lock. Leaves nothing in the thread's queue of errors, which Python
+// reads, too.
+static bool breaks(at_tls *t, const char *what) {
+  const unsigned long code = g.ERR_get_error();
+  const char *reason = code ? g.ERR_reason_error_string(code) : NULL;
+  if (!*t->why)
+    snprintf(t->why, sizeof t->why, "%s%s%s", what, reason ? ": " : "",
+             reason ? reason : "");
+  g.ERR_clear_error();
+  return false;
+}
+
+at_status at_tls_status(at_tls *t) {
+  pthread_mutex_lock(&t->lock);
+  at_status st = *t->why ? AT_FAIL(AT_DATA_LOSS, "TLS: %s", t->why) : AT_OK;
+  pthread_mutex_unlock(&t->lock);
+  return st;
+}
+
+// ---- The handshake
+// A session that is "reused" is what libssl calls one of a key of ours.
+at_tls_state at_tls_shake(at_tls *t, const at_tls_io *io) {
+  t->io = io;
+  g.ERR_clear_error();
+  int n = g.SSL_do_handshake(t->ssl);
+  if (n != 1 && g.SSL_get_error(t->ssl, n) == SSL_ERROR_WANT_READ)
+    return AT_TLS_READS;
+  if (n != 1) {
+    breaks(t, "the handshake failed");
+    return AT_TLS_BROKEN;
+  }
+  if (!g.SSL_session_reused(t->ssl)) {
+    breaks(t, "the handshake did without the key");
+    return AT_TLS_BROKEN;
+  }
+  explicit_bzero(t->key, sizeof t->key);
+  return AT_TLS_MET;
+}
+
+// ---- Data
+// Under the lock: one piece. What a key may encrypt is bounded (RFC 8446, 5.5).
+static bool write_piece(at_tls *t, at_bytes p) {
+  if (t->pieces++ == AT_TLS_OF_A_KEY) {
+    t->pieces = 1;
+    if (!g.SSL_key_update(t->ssl, SSL_KEY_UPDATE_NOT_REQUESTED))
+      return breaks(t, "no new key");
+  }
+  return g.SSL_write(t->ssl, p.ptr, (int)p.len) == (int)p.len ||
+         breaks(t, "what is to be sent cannot be encrypted");
+}
+
+// Up to a piece of v, from *at of its first part on; copied only where it is of
+// several parts.
+static at_bytes next_piece(at_tls *t, const struct iovec **v, int *n,
+                           size_t *at) {
+  size_t have = 0;
+  while (*n && *at == (*v)->iov_len) ++*v, --*n, *at = 0;
+  if (*n && (*n == 1 || (*v)->iov_len - *at >= AT_TLS_RECORD)) {
+    size_t k = AT_MIN((*v)->iov_len - *at, (size_t)AT_TLS_RECORD);
+    *at += k;
+    return (at_bytes){(const uint8_t *)(*v)->iov_base + *at - k, k};
+  }
+  while (*n && have < AT_TLS_RECORD) {
+    size_t k = AT_MIN((*v)->iov_len - *at, AT_TLS_RECORD - have);
+    memcpy(t->piece + have, (const uint8_t *)(*v)->iov_base + *at, k);
+    have += k;
+    *at += k;
+    if (*at == (*v)->iov_len) ++*v, --*n, *at = 0;
+  }
+  return (at_bytes){t->piece, have};
+}
+
+// The lock is for a piece at a time, so that a reader waits for no more than
+// one; who writes is one thread at a time.
+bool at_tls_write(at_tls *t, const at_tls_io *io, const struct iovec *v,
+                  int n) {
+  bool good = true;
+  size_t at = 0;
+  for (at_bytes p; good && (p = next_piece(t, &v, &n, &at)).len;) {
+    pthread_mutex_lock(&t->lock);
+    t->io = io;
+    g.ERR_clear_error();
+    good = !*t->why && write_piece(t, p);
+    t->io = NULL;
+    pthread_mutex_unlock(&t->lock);
+  }
+  return good;
+}
+
+// Under the lock.
+static bool read_some(at_tls *t, void *to, size_t n, size_t *out) {
+  g.ERR_clear_error();
+  int got = g.SSL_read(t->ssl, to, (int)AT_MIN(n, (size_t)AT_TLS_RECORD));
+  if (got <= 0 && g.SSL_get_error(t->ssl, got) != SSL_ERROR_WANT_READ)
+    return breaks(t, "what came cannot be read");
+  if (t->spoke) return breaks(t, "the other end asked for an answer");
+  *out = got > 0 ? (size_t)got : 0;
+  return true;
+}
+
+bool at_tls_read(at_tls *t, const at_tls_io *io, void *to, size_t n,
+                 size_t *out) {
+  const at_tls_io reads = {io->arg, io->read, NULL};
+  *out = 0;
+  pthread_mutex_lock(&t->lock);
+  t->io = &reads;
+  bool good = !*t->why && read_some(t, to, n, out);
+  t->io = NULL;
+  pthread_mutex_unlock(&t->lock);
+  return good;
+}
