@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -31,6 +32,8 @@ typedef struct party {
   bool connecting;
   uint64_t until_ns;  // fd -1: of a call, when to try again
   at_proof proof;
+  at_tls *tls;  // proved, and in the handshake of TLS
+  bool cut;     // in that: the connection has ended
 } party;
 
 // A connection that this process makes: `call` of those to `host`.
@@ -46,7 +49,7 @@ typedef struct meeting {
   const at_pod_meeting *about;
   at_pod_link *links;
   uint32_t missing;
-  uint64_t strangers, late, astray;
+  uint64_t strangers, late, astray, broken;
   uint64_t since_ns;  // who called before is late
   at_proof_heard *heard;
   party *guests;    // [kGuests]
@@ -54,6 +57,7 @@ typedef struct meeting {
   uint32_t num_callees;
   struct pollfd *polls;  // the listener, guests, callees
   bool ready;
+  char why[200];  // the last handshake of TLS failed, of `broken`
 } meeting;
 
 // A clock that all processes share: this machine's, or the world's.
@@ -66,7 +70,15 @@ static uint64_t shared_clock_ns(const meeting *m) {
 
 static void drop(party *p) {
   if (p->fd >= 0) close(p->fd);
+  at_tls_free(p->tls);
+  p->tls = NULL;
   p->fd = -1;
+}
+
+void at_pod_link_close(at_pod_link *l) {
+  if (l->fd >= 0) close(l->fd);
+  at_tls_free(l->tls);
+  *l = (at_pod_link){.fd = -1};
 }
 
 // ---- Bytes
@@ -110,13 +122,53 @@ static at_status link_up(meeting *m, uint32_t host, uint32_t call, party *p) {
     return AT_FAIL(AT_UNAVAILABLE, "the connection to process %u: %s", host,
                    strerror(errno));
   (void)setsockopt(p->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-  if (l->fd >= 0)
-    close(l->fd);
-  else
-    m->missing--;
-  *l = (at_pod_link){p->fd, p->proof.send, p->proof.recv};
+  if (l->fd < 0) m->missing--;
+  at_pod_link_close(l);
+  *l = (at_pod_link){p->fd, p->proof.send, p->proof.recv, p->tls};
   p->fd = -1;
+  p->tls = NULL;
   return AT_OK;
+}
+
+// ---- TLS, of who is proved and welcome
+static size_t tls_hears(void *arg, void *to, size_t n) {
+  party *p = arg;
+  ssize_t k;
+  do k = recv(p->fd, to, n, MSG_DONTWAIT);
+  while (k < 0 && errno == EINTR);
+  p->cut |= k == 0 || (k < 0 && errno != EAGAIN && errno != EWOULDBLOCK);
+  return k > 0 ? (size_t)k : 0;
+}
+
+static void tls_says(void *arg, const void *bytes, size_t n) {
+  party *p = arg;
+  p->cut |= send(p->fd, bytes, n, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)n;
+}
+
+// It may have been the network, or somebody in it: its caller tries again.
+static void note_broken(meeting *m, party *p) {
+  at_status st = at_tls_status(p->tls);
+  snprintf(m->why, sizeof m->why, "%s",
+           st.err ? at_status_message(st) : "TLS: the connection ended");
+  at_status_free(st);
+  m->broken++;
+}
+
+// AT_TLS_MET: the link is up.
+static at_status shake(meeting *m, uint32_t host, uint32_t call, party *p,
+                       at_tls_state *out) {
+  const at_tls_io io = {p, tls_hears, tls_says};
+  *out = at_tls_shake(p->tls, &io);
+  if (p->cut) *out = AT_TLS_BROKEN;
+  if (*out == AT_TLS_BROKEN) note_broken(m, p);
+  return *out == AT_TLS_MET ? link_up(m, host, call, p) : AT_OK;
+}
+
+static at_status begin_tls(party *p) {
+  uint8_t key[AT_TLS_KEY];
+  at_proof_key(&p->proof, key);
+  p->cut = false;
+  return at_tls_create(key, p->proof.calls, &p->tls);
 }
 
 // ---- Guests
@@ -126,7 +178,21 @@ static at_verdict judge(const meeting *m, const at_proof *p) {
   if (p->theirs.me < m->about->card.me || p->theirs.call >= m->about->calls)
     return AT_VERDICT_PLACE;
   int fd = link_of(m, p->theirs.me, p->theirs.call)->fd;
-  return fd >= 0 && is_open(fd) ? AT_VERDICT_TAKEN : AT_VERDICT_WELCOME;
+  if (fd >= 0 && is_open(fd)) return AT_VERDICT_TAKEN;
+  for (uint32_t i = 0; i < kGuests; i++) {
+    const party *g = &m->guests[i];
+    if (g->tls && g->proof.theirs.me == p->theirs.me &&
+        g->proof.theirs.call == p->theirs.call && is_open(g->fd))
+      return AT_VERDICT_TAKEN;
+  }
+  return AT_VERDICT_WELCOME;
+}
+
+static at_status serve_tls(meeting *m, party *p) {
+  at_tls_state state;
+  AT_TRY(shake(m, p->proof.theirs.me, p->proof.theirs.call, p, &state));
+  if (state == AT_TLS_BROKEN) drop(p);
+  return AT_OK;
 }
 
 static void turn_away(meeting *m, party *p) {
@@ -142,6 +208,7 @@ static void turn_away(meeting *m, party *p) {
 }
 
 static at_status serve(meeting *m, party *p) {
+  if (p->tls) return serve_tls(m, p);
   at_proof_state state = hear(p);
   if (state == AT_PROOF_READS) return AT_OK;
   if (state != AT_PROOF_ASKS) return turn_away(m, p), AT_OK;
@@ -149,6 +216,10 @@ static at_status serve(meeting *m, party *p) {
   at_proof_decide(&p->proof, v);
   bool said = say(p);
   at_status st = AT_OK;
+  if (v == AT_VERDICT_WELCOME && said && m->about->card.tls) {
+    AT_TRY(begin_tls(p));
+    return serve_tls(m, p);
+  }
   if (v == AT_VERDICT_WELCOME && said)
     st = link_up(m, p->proof.theirs.me, p->proof.theirs.call, p);
   else if (v != AT_VERDICT_WELCOME && v != AT_VERDICT_EPOCH)
@@ -257,12 +328,25 @@ static at_status introduce(meeting *m, callee *c) {
   return AT_OK;
 }
 
+static at_status follow_tls(meeting *m, callee *c) {
+  at_tls_state state;
+  AT_TRY(shake(m, c->host, c->call, &c->party, &state));
+  c->met = state == AT_TLS_MET;
+  if (state == AT_TLS_BROKEN) hang_up(c);
+  return AT_OK;
+}
+
 static at_status follow_call(meeting *m, callee *c) {
   if (c->party.connecting) return introduce(m, c);
+  if (c->party.tls) return follow_tls(m, c);
   switch (hear(&c->party)) {
     case AT_PROOF_READS:
       return AT_OK;
     case AT_PROOF_MET:
+      if (m->about->card.tls) {
+        AT_TRY(begin_tls(&c->party));
+        return follow_tls(m, c);
+      }
       c->met = true;
       return link_up(m, c->host, c->call, &c->party);
     case AT_PROOF_REFUSED:
@@ -302,6 +386,11 @@ static at_status too_late(const meeting *m) {
                    "; %llu of them do know it, but called another process "
                    "than this one: the addresses have another order there",
                    (unsigned long long)m->astray);
+  if (m->broken)
+    at_strbuf_addf(&about,
+                   "\ndetail: %llu connections that were proved ended in the "
+                   "handshake of TLS; the last: %s",
+                   (unsigned long long)m->broken, m->why);
   at_status st = AT_FAIL(
       AT_DEADLINE_EXCEEDED,
       "process %u did not come%s\nhint: start all %u processes (%s), each "
@@ -398,7 +487,7 @@ at_status at_pod_meet(const at_pod_meeting *about, at_pod_link *links,
                .missing = (about->card.count - 1) * about->calls};
   AT_ASSERT(about->calls);
   for (uint32_t i = 0; i < about->card.count * about->calls; i++)
-    links[i].fd = -1;
+    links[i] = (at_pod_link){.fd = -1};
   // Before it listens: nobody calls earlier.
   m.since_ns =
       shared_clock_ns(&m) - (about->local ? 0 : (uint64_t)kSkewMs * kMs);

@@ -7,18 +7,21 @@
 
 #include "pod/address.h"
 #include "pod/proof.h"
+#include "pod/tls.h"
 
 // A connection to another process, blocking. fd -1: there is none.
 struct at_pod_link {
   int fd;
   at_seal send, recv;
+  at_tls *tls;  // behind its handshake; NULL: in clear, with seals
 };
 typedef struct at_pod_link at_pod_link;
+void at_pod_link_close(at_pod_link *l);
 
 typedef struct at_pod_meeting {
   const at_addresses *addresses;
   const at_token *token;
-  at_card card;
+  at_card card;    // with `tls`: libssl has to be there (at_tls_ready)
   uint32_t calls;  // connections between any two
   int listener;    // bound to this process's address; stays the caller's
   bool local;      // all processes are on this machine, and share its clock
@@ -33,7 +36,7 @@ typedef struct at_pod_meeting {
 //                        processes have the same number
 //   CANCELLED            interrupted
 //   INVALID_ARGUMENT     an address that stands for nothing
-//   RESOURCE_EXHAUSTED, UNAVAILABLE  what the system refused
+//   RESOURCE_EXHAUSTED, UNAVAILABLE  what the system refused; no libssl
 at_status at_pod_meet(const at_pod_meeting *m, at_pod_link *links,
                       uint64_t *strangers);
 

@@ -1,8 +1,8 @@
-// Processes that meet while strangers of every kind are at their ports, and
-// what strangers get; a message that somebody injects into a connection;
-// tokens.
+// Processes that meet, in clear and over TLS, while strangers of every kind are
+// at their ports, and what strangers get; who is between them; tokens.
 #include <arpa/inet.h>
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -54,6 +54,7 @@ static int connect_to(uint16_t port) {
 // A process of two that meets in a thread.
 typedef struct member {
   uint32_t me;
+  bool tls;
   const at_token *token;
   int listener;
   char addresses[64];
@@ -70,7 +71,7 @@ static void *meet(void *arg) {
   const at_pod_meeting about = {
       .addresses = &list,
       .token = m->token,
-      .card = {.me = m->me, .count = 2},
+      .card = {.me = m->me, .count = 2, .tls = m->tls},
       .calls = 1,
       .listener = m->listener,
       .local = true,
@@ -79,9 +80,14 @@ static void *meet(void *arg) {
   return NULL;
 }
 
+static bool g_tls;  // of the test that runs
+
 static void begin(member *m, uint32_t me, const uint16_t ports[2], int fd) {
-  *m =
-      (member){.me = me, .token = &kToken, .listener = fd, .seconds = kSeconds};
+  *m = (member){.me = me,
+                .tls = g_tls,
+                .token = &kToken,
+                .listener = fd,
+                .seconds = kSeconds};
   snprintf(m->addresses, sizeof m->addresses, "127.0.0.1:%u,127.0.0.1:%u",
            ports[0], ports[1]);
 }
@@ -96,24 +102,48 @@ static void end(member *m) {
 }
 
 static void hang_up(member *m) {
-  for (int h = 0; h < 2; h++)
-    if (m->links[h].fd >= 0) close(m->links[h].fd);
+  for (int h = 0; h < 2; h++) at_pod_link_close(&m->links[h]);
 }
 
-// The two have met: a sealed word goes each way.
+static size_t fd_read(void *arg, void *to, size_t n) {
+  ssize_t k = recv(((at_pod_link *)arg)->fd, to, n, 0);
+  return k > 0 ? (size_t)k : 0;
+}
+
+static void fd_write(void *arg, const void *p, size_t n) {
+  assert_int_equal(write(((at_pod_link *)arg)->fd, p, n), n);
+}
+
+static void pass_sealed(at_pod_link *from, at_pod_link *to) {
+  uint8_t seal[AT_SEAL_BYTES], got[AT_SEAL_BYTES + 4];
+  at_seal_next(&from->send, &(at_bytes){(const uint8_t *)"word", 4}, 1, seal);
+  assert_int_equal(write(from->fd, "word", 4), 4);
+  assert_int_equal(write(from->fd, seal, sizeof seal), sizeof seal);
+  assert_int_equal(recv(to->fd, got, sizeof got, MSG_WAITALL), sizeof got);
+  assert_true(at_seal_check(&to->recv, (at_bytes){got, 4}, got + 4));
+}
+
+static void pass_encrypted(at_pod_link *from, at_pod_link *to) {
+  const at_tls_io in = {to, fd_read, NULL}, out = {from, NULL, fd_write};
+  const struct iovec v = {"word", 4};
+  char got[4];
+  size_t n;
+  assert_true(at_tls_write(from->tls, &out, &v, 1));
+  assert_true(at_tls_read(to->tls, &in, got, 4, &n));
+  assert_int_equal(n, 4);
+  assert_memory_equal(got, "word", 4);
+}
+
+// The two have met: a word goes each way.
 static void assert_met(member m[2]) {
   for (int i = 0; i < 2; i++) {
     if (m[i].st.err) fail_msg("%d: %s", i, at_status_message(m[i].st));
     assert_true(m[i].links[!i].fd >= 0 && m[i].links[i].fd < 0);
   }
   for (int i = 0; i < 2; i++) {
-    uint8_t seal[AT_SEAL_BYTES], got[AT_SEAL_BYTES + 4];
     at_pod_link *from = &m[i].links[!i], *to = &m[!i].links[i];
-    at_seal_next(&from->send, &(at_bytes){(const uint8_t *)"word", 4}, 1, seal);
-    assert_int_equal(write(from->fd, "word", 4), 4);
-    assert_int_equal(write(from->fd, seal, sizeof seal), sizeof seal);
-    assert_int_equal(recv(to->fd, got, sizeof got, MSG_WAITALL), sizeof got);
-    assert_true(at_seal_check(&to->recv, (at_bytes){got, 4}, got + 4));
+    assert_int_equal(from->tls != NULL, g_tls);
+    (g_tls ? pass_encrypted : pass_sealed)(from, to);
   }
 }
 
@@ -131,10 +161,10 @@ static size_t words_of(int kind, uint8_t out[4096]) {
     case 4:
       return 1;
     case 5:  // half a hello
-      memcpy(out, "atollpo1", 8);
+      memcpy(out, "atollpo2", 8);
       return 60;
     case 6:  // a whole one of somebody without the token
-      memcpy(out, "atollpo1", 8);
+      memcpy(out, "atollpo2", 8);
       return AT_PROOF_HELLO;
     default:
       return 0;
@@ -281,6 +311,128 @@ static void another_token_is_a_stranger(void **state) {
   }
 }
 
+// ---- Who is between
+// Carries what process 1 and process 0 say to each other, but changes byte `at`
+// (from 0) of what 1 says in the first `connections`.
+typedef struct between {
+  int listener;
+  uint16_t to;
+  size_t at;
+  uint32_t connections;
+  _Atomic uint32_t came;
+  _Atomic bool stop;
+} between;
+
+static void carry(between *b, int caller, int listener, size_t at) {
+  struct pollfd p[2] = {{caller, POLLIN, 0}, {listener, POLLIN, 0}};
+  uint8_t bytes[4096];
+  size_t said = 0;
+  while (!b->stop) {
+    if (poll(p, 2, 20) <= 0) continue;
+    for (int i = 0; i < 2; i++) {
+      if (!p[i].revents) continue;
+      ssize_t n = recv(p[i].fd, bytes, sizeof bytes, 0);
+      if (n <= 0) return;
+      if (!i && at >= said && at < said + (size_t)n) bytes[at - said] ^= 1;
+      said += i ? 0 : (size_t)n;
+      if (send(p[!i].fd, bytes, (size_t)n, MSG_NOSIGNAL) != n) return;
+    }
+  }
+}
+
+static void *be_between(void *arg) {
+  between *b = arg;
+  while (!b->stop) {
+    struct pollfd p = {b->listener, POLLIN, 0};
+    if (poll(&p, 1, 20) <= 0) continue;
+    int caller = accept(b->listener, NULL, NULL), to = connect_to(b->to);
+    if (to >= 0)
+      carry(b, caller, to, b->came++ < b->connections ? b->at : SIZE_MAX);
+    close(caller);
+    if (to >= 0) close(to);
+  }
+  return NULL;
+}
+
+// Behind the proof it is TLS that a changed byte breaks; the next call is as
+// good as the first.
+static void who_changes_bytes_is_outlived(void **state) {
+  static const size_t kProved = AT_PROOF_HELLO + AT_PROOF_ANSWER;
+  const size_t at[] = {100, AT_PROOF_HELLO + 5, kProved + 20, kProved + 150};
+  for (size_t i = 0; i < (g_tls ? AT_LEN(at) : 2); i++) {
+    member m[2];
+    uint16_t ports[2] = {0, 0}, door = 0;
+    int fds[2] = {socket_at(&ports[0]), socket_at(&ports[1])};
+    between b = {.listener = socket_at(&door), .to = ports[0], .at = at[i], 2};
+    const uint16_t seen[2] = {door, ports[1]};
+    pthread_t thread;
+    assert_false(listen(b.listener, 16));
+    begin(&m[0], 0, ports, fds[0]);
+    begin(&m[1], 1, seen, fds[1]);
+    start(&m[0]), start(&m[1]);
+    pthread_create(&thread, NULL, be_between, &b);
+    end(&m[0]), end(&m[1]);
+    assert_met(m);
+    b.stop = true;
+    pthread_join(thread, NULL);
+    close(b.listener);
+    assert_true(b.came >= 3);
+    hang_up(&m[0]), hang_up(&m[1]);
+  }
+}
+
+// Where every call fails, that is said.
+static void broken_handshakes_are_told(void **state) {
+  member m[2];
+  uint16_t ports[2] = {0, 0}, door = 0;
+  int fds[2] = {socket_at(&ports[0]), socket_at(&ports[1])};
+  between b = {.listener = socket_at(&door),
+               .to = ports[0],
+               .at = AT_PROOF_HELLO + AT_PROOF_ANSWER + 20,
+               .connections = UINT32_MAX};
+  const uint16_t seen[2] = {door, ports[1]};
+  pthread_t thread;
+  assert_false(listen(b.listener, 16));
+  begin(&m[0], 0, ports, fds[0]);
+  begin(&m[1], 1, seen, fds[1]);
+  m[0].seconds = m[1].seconds = 1;
+  start(&m[0]), start(&m[1]);
+  pthread_create(&thread, NULL, be_between, &b);
+  end(&m[0]), end(&m[1]);
+  b.stop = true;
+  pthread_join(thread, NULL);
+  close(b.listener);
+  for (int i = 0; i < 2; i++) {
+    const char *text = at_status_message(m[i].st);
+    assert_non_null(strstr(text, "ended in the handshake of TLS; the last: "));
+    assert_int_equal(at_code_take(m[i].st), AT_DEADLINE_EXCEEDED);
+    hang_up(&m[i]);
+  }
+}
+
+// One wants TLS, the other does not: both hear of it, whoever calls.
+static void in_clear_is_not_agreed_on(void **state) {
+  for (int who = 0; who < 2; who++) {
+    member m[2];
+    uint16_t ports[2] = {0, 0};
+    int fds[2] = {socket_at(&ports[0]), socket_at(&ports[1])};
+    for (uint32_t i = 0; i < 2; i++) {
+      begin(&m[i], i, ports, fds[i]);
+      m[i].tls = (int)i == who;
+    }
+    start(&m[0]), start(&m[1]);
+    end(&m[0]), end(&m[1]);
+    for (int i = 0; i < 2; i++) {
+      const char *text = at_status_message(m[i].st);
+      assert_non_null(strstr(text, i == who ? "it talks in clear, this one over"
+                                            : "it talks over TLS, this one"));
+      assert_non_null(strstr(text, "hint: set ATOLL_POD_NETWORK"));
+      assert_int_equal(at_code_take(m[i].st), AT_FAILED_PRECONDITION);
+      hang_up(&m[i]);
+    }
+  }
+}
+
 // ---- Tokens
 static void write_file(const char *path, const char *text, mode_t mode) {
   unlink(path);
@@ -355,12 +507,21 @@ static void tokens_are_read_as_written(void **state) {
                    AT_INVALID_ARGUMENT);
 }
 
+static int in_clear(void **state) { return g_tls = false; }
+static int over_tls(void **state) { return g_tls = true, 0; }
+
+#define BOTH(fn) \
+  cmocka_unit_test_setup(fn, in_clear), cmocka_unit_test_setup(fn, over_tls)
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(thousands_of_strangers_change_nothing),
-      cmocka_unit_test(silence_costs_nobody_a_place),
-      cmocka_unit_test(imposters_get_nothing),
-      cmocka_unit_test(another_token_is_a_stranger),
+      BOTH(thousands_of_strangers_change_nothing),
+      BOTH(silence_costs_nobody_a_place),
+      BOTH(imposters_get_nothing),
+      BOTH(another_token_is_a_stranger),
+      BOTH(who_changes_bytes_is_outlived),
+      cmocka_unit_test_setup(broken_handshakes_are_told, over_tls),
+      cmocka_unit_test(in_clear_is_not_agreed_on),
       cmocka_unit_test(tokens_are_of_private_files),
       cmocka_unit_test(tokens_are_read_as_written),
   };

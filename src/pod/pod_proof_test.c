@@ -74,6 +74,7 @@ static void talk(pair *p, int cut, size_t at, size_t step) {
 static void who_knows_the_token_meets(void **state) {
   at_proof_heard *heard = calloc(1, sizeof *heard);
   const at_card a = card_of(2), b = card_of(1);
+  uint8_t last_key[AT_TOKEN_BYTES] = {0};
   for (size_t step = 1; step < 200; step += 100) {
     pair p;
     make_pair(&p, &kToken, &a, &b, 1, heard);
@@ -82,6 +83,12 @@ static void who_knows_the_token_meets(void **state) {
     assert_int_equal(p.listener.state, AT_PROOF_MET);
     assert_int_equal(p.listener.theirs.me, 2);
     assert_int_equal(p.caller.theirs.me, 1);
+    uint8_t keys[2][AT_TOKEN_BYTES];
+    at_proof_key(&p.caller, keys[0]);
+    at_proof_key(&p.listener, keys[1]);
+    assert_memory_equal(keys[0], keys[1], AT_TOKEN_BYTES);
+    assert_memory_not_equal(keys[0], last_key, AT_TOKEN_BYTES);
+    memcpy(last_key, keys[0], AT_TOKEN_BYTES);
     uint8_t seal[AT_SEAL_BYTES];
     at_bytes hello = {(const uint8_t *)"hello", 5};
     at_seal_next(&p.caller.send, &hello, 1, seal);
@@ -112,7 +119,7 @@ static void strangers_hear_nothing(void **state) {
   } cases[] = {{"GET / HTTP/1.1\r\n\r\n", AT_PROOF_STRANGER},
                {"\x16\x03\x01", AT_PROOF_STRANGER},
                {"atollp", AT_PROOF_READS},
-               {"atollpo2", AT_PROOF_STRANGER}};
+               {"atollpo1", AT_PROOF_STRANGER}};
   for (size_t i = 0; i < AT_LEN(cases); i++) {
     make_pair(&p, &kOther, &a, &b, 1, heard);
     give(&p.listener, (const uint8_t *)cases[i].bytes, strlen(cases[i].bytes),
@@ -220,11 +227,15 @@ static void who_does_not_fit_is_told(void **state) {
     at_verdict verdict;
     const char *text;
   } cases[] = {
-      {{2, 3, 0, 0, {{5, 7}}}, 1, AT_VERDICT_JOB, "another target"},
-      {{2, 4, 0, 0, {{5, 6}}}, 1, AT_VERDICT_COUNT, "number of processes"},
-      {{2, 3, 1, 0, {{5, 6}}}, 1, AT_VERDICT_EPOCH, "formed anew"},
-      {{1, 3, 0, 0, {{5, 6}}}, 1, AT_VERDICT_PLACE, "place"},
-      {{3, 3, 0, 0, {{5, 6}}}, 1, AT_VERDICT_PLACE, "place"},
+      {{2, 3, 0, 0, 0, 0, {{5, 7}}}, 1, AT_VERDICT_JOB, "another target"},
+      {{2, 4, 0, 0, 0, 0, {{5, 6}}},
+       1,
+       AT_VERDICT_COUNT,
+       "number of processes"},
+      {{2, 3, 1, 0, 0, 0, {{5, 6}}}, 1, AT_VERDICT_EPOCH, "formed anew"},
+      {{1, 3, 0, 0, 0, 0, {{5, 6}}}, 1, AT_VERDICT_PLACE, "place"},
+      {{3, 3, 0, 0, 0, 0, {{5, 6}}}, 1, AT_VERDICT_PLACE, "place"},
+      {{2, 3, 0, 0, 1, 0, {{5, 6}}}, 1, AT_VERDICT_TLS, "ATOLL_POD_NETWORK"},
   };
   const at_card b = card_of(1);
   for (size_t i = 0; i < AT_LEN(cases); i++) {

@@ -21,7 +21,7 @@ typedef struct verdict {
 } verdict;
 _Static_assert(sizeof(verdict) == AT_PROOF_VERDICT, "verdict");
 
-static const uint8_t kMagic[8] = {'a', 't', 'o', 'l', 'l', 'p', 'o', '1'};
+static const uint8_t kMagic[8] = {'a', 't', 'o', 'l', 'l', 'p', 'o', '2'};
 
 // ---- Keys and MACs
 // Of a label, which says what for, and up to two parts of fixed size.
@@ -64,6 +64,11 @@ static verdict verdict_of(const at_proof *p, at_verdict v) {
   keyed(p->session, "verdict", (at_bytes){(uint8_t *)&out.verdict, 4},
         (at_bytes){0}, out.mac);
   return out;
+}
+
+void at_proof_key(const at_proof *p, uint8_t out[AT_TOKEN_BYTES]) {
+  AT_ASSERT(p->state == AT_PROOF_MET);
+  keyed(p->session, "tls", (at_bytes){0}, (at_bytes){0}, out);
 }
 
 static at_seal seal_of(const at_proof *p, bool from_caller) {
@@ -157,6 +162,7 @@ static at_verdict judge(const at_card *mine, const hello *theirs) {
   if (c->count != mine->count) return AT_VERDICT_COUNT;
   if (c->epoch != mine->epoch) return AT_VERDICT_EPOCH;
   if (c->me == mine->me || c->me >= mine->count) return AT_VERDICT_PLACE;
+  if (c->tls != mine->tls) return AT_VERDICT_TLS;
   return at_digest_eq(c->job, mine->job) ? AT_VERDICT_WELCOME : AT_VERDICT_JOB;
 }
 
@@ -254,11 +260,18 @@ at_status at_proof_status(const at_proof *p) {
       [AT_VERDICT_PLACE] = ("a number does not fit to its place among the "
                             "addresses, or two processes have the same"),
       [AT_VERDICT_TAKEN] = "two processes have the same number",
+      [AT_VERDICT_TLS] = ("\nhint: set ATOLL_POD_NETWORK and ATOLL_POD_WIRE "
+                          "to the same in every process"),
   };
-  return AT_FAIL(AT_FAILED_PRECONDITION,
-                 "process %u (of %u) is not of this job (process %u of %u): %s",
-                 p->theirs.me, p->theirs.count, p->mine.me, p->mine.count,
-                 kWhat[p->verdict]);
+  // Who of the two would, and who would not.
+  const char *tls = p->verdict != AT_VERDICT_TLS ? ""
+                    : p->mine.tls ? "it talks in clear, this one over TLS"
+                                  : "it talks over TLS, this one in clear";
+  return AT_FAIL(
+      AT_FAILED_PRECONDITION,
+      "process %u (of %u) is not of this job (process %u of %u): %s%s",
+      p->theirs.me, p->theirs.count, p->mine.me, p->mine.count, tls,
+      kWhat[p->verdict]);
 }
 
 at_status at_random(void *out, size_t bytes) {

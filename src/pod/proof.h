@@ -16,7 +16,8 @@
 // process or in the other role. Who repeats a first message gets no answer to
 // it either: it is older than the listener, the listener remembers it, or it is
 // for another one.
-// Behind the proof both sides have a seal for each direction.
+// Behind the proof both sides have a seal for each direction, and a key with
+// which TLS may begin (pod/tls.h).
 #ifndef ATOLL_POD_PROOF_H_
 #define ATOLL_POD_PROOF_H_
 
@@ -26,7 +27,7 @@
 enum {
   AT_TOKEN_BYTES = 32,
   AT_PROOF_NONCE = 32,
-  AT_PROOF_HELLO = 120,   // bytes of messages 1 and 2,
+  AT_PROOF_HELLO = 128,   // bytes of messages 1 and 2,
   AT_PROOF_ANSWER = 32,   // 3,
   AT_PROOF_VERDICT = 40,  // and 4
   AT_PROOF_HEARD = 4096   // first messages that are remembered
@@ -41,7 +42,9 @@ typedef struct at_card {
   uint32_t me, count;
   uint32_t epoch;  // how often the group has been formed anew
   uint32_t call;   // which of the connections between the two, the caller's say
-  at_digest job;   // of what all have to agree on
+  uint32_t tls;    // 1: goes on with TLS once both are proved; 0: without
+  uint32_t zero;
+  at_digest job;  // of what all have to agree on
 } at_card;
 
 // Numbers of the wire; only add.
@@ -52,6 +55,7 @@ typedef enum at_verdict {
   AT_VERDICT_EPOCH,
   AT_VERDICT_PLACE,  // has this one's number, or none of the job's
   AT_VERDICT_TAKEN,  // there is a process of that number already
+  AT_VERDICT_TLS,    // one of the two wants TLS, the other does not
   AT_VERDICTS
 } at_verdict;
 
@@ -112,6 +116,9 @@ void at_proof_decide(at_proof *p, at_verdict verdict);
 // What is to be sent now; borrowed until the next call. They are few: who
 // cannot take all of them at once is dropped.
 at_bytes at_proof_take(at_proof *p);
+
+// MET: a key of this connection that is used for nothing else.
+void at_proof_key(const at_proof *p, uint8_t out[AT_TOKEN_BYTES]);
 
 // "process 1 (of 2) is not of this job ...": FAILED_PRECONDITION, of a REFUSED.
 at_status at_proof_status(const at_proof *p);
