@@ -668,8 +668,7 @@ at_status at_pod_hosts_agree(at_pod_hosts *a, uint64_t *bits) {
 
 // ---- Opening ----------------------------------------------------------------
 static void close_links(at_pod_link *links, size_t n) {
-  for (size_t i = 0; i < n; i++)
-    if (links[i].fd >= 0) close(links[i].fd);
+  for (size_t i = 0; i < n; i++) at_pod_link_close(&links[i]);
 }
 
 static const char *medium_of(const at_pod_job *job) {
@@ -689,7 +688,10 @@ static at_status meet(const at_pod_job *job, uint32_t count, int listener,
   const at_pod_meeting m = {
       .addresses = &job->addresses,
       .token = &job->token,
-      .card = {.me = job->me, .count = count, .job = what_of(job, count)},
+      .card = {.me = job->me,
+               .count = count,
+               .tls = job->tls,
+               .job = what_of(job, count)},
       .calls = AT_WIRE_LANES,
       .listener = listener,
       .local = job->local,

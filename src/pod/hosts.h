@@ -23,6 +23,7 @@ typedef struct at_pod_job {
   bool local;          // all of them are on this machine
   const char *medium;  // of the wire (pod/wire.h); NULL: shm if local, else tcp
   bool share;          // collectives read the memory of others (pod/share.h)
+  bool tls;            // over TCP: encrypted (pod/tls.h)
   at_token token;      // whoever knows it may be one of the processes
   const char *job;     // what all have to agree on (the target)
   uint32_t timeout_s;

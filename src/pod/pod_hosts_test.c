@@ -38,6 +38,12 @@ static void make_addresses(char *out, size_t n) {
 }
 
 static const char *g_medium;  // NULL: what fits
+static bool g_tls;
+
+static void talk_over(const char *medium) {
+  g_tls = !strcmp(medium, "tls");
+  g_medium = g_tls ? "tcp" : medium;
+}
 
 static at_pod_job job_of(const char *addresses, uint32_t me, const char *job,
                          uint32_t timeout_s) {
@@ -46,6 +52,7 @@ static at_pod_job job_of(const char *addresses, uint32_t me, const char *job,
                       .listener = -1,
                       .local = true,
                       .medium = g_medium,
+                      .tls = g_tls,
                       .token = {{1, 2, 3}},
                       .job = job,
                       .timeout_s = timeout_s};
@@ -183,12 +190,12 @@ static int pairs(at_pod_hosts *p, uint32_t me) {
 }
 
 static void some_talk_without_the_others(void **state) {
-  g_medium = *state;
+  talk_over(*state);
   run_hosts(pairs);
 }
 
 static void messages_find_who_waits(void **state) {
-  g_medium = *state;
+  talk_over(*state);
   run_hosts(exchanges);
 }
 
@@ -243,7 +250,7 @@ static int failures(at_pod_hosts *p, uint32_t me) {
 
 // Host 2 is gone, but 0 and 1 stay until both have seen it.
 static void failures_reach_everybody(void **state) {
-  g_medium = *state;
+  talk_over(*state);
   setenv("ATOLL_POD_DEADLINE", "1", 1);
   run_hosts(failures);
   unsetenv("ATOLL_POD_DEADLINE");
@@ -338,8 +345,9 @@ static struct sockaddr_in place_of(const char *addresses, int i) {
 }
 
 static void forged_messages_end_the_connection(void **state) {
-  (void)state;
-  g_medium = "tcp";
+  talk_over(*state);
+  const char *why = g_tls ? "process 1 is lost: TLS: what came cannot be read"
+                          : "process 1 is lost: message";
   g_armed = mmap(NULL, sizeof *g_armed, PROT_READ | PROT_WRITE,
                  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   assert_true(g_armed != MAP_FAILED);
@@ -366,7 +374,7 @@ static void forged_messages_end_the_connection(void **state) {
     assert_true(swap_step(h, 1, 0, 64));
     atomic_store(&b.armed, true);
     atomic_store(g_armed, true);
-    assert_true(ends_with(h, "process 1 is lost: message"));
+    assert_true(ends_with(h, why));
     at_pod_hosts_close(p);
     int status;
     waitpid(pid, &status, 0);
@@ -379,7 +387,7 @@ static void forged_messages_end_the_connection(void **state) {
 
 // ---- Meeting
 static void other_jobs_are_refused(void **state) {
-  g_medium = *state;
+  talk_over(*state);
   char addresses[256];
   make_addresses(addresses, sizeof addresses);
   *strrchr(addresses, ',') = 0;  // of two
@@ -435,7 +443,9 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       OVER("shm"),
       OVER("tcp"),
-      cmocka_unit_test(forged_messages_end_the_connection),
+      OVER("tls"),
+      cmocka_unit_test_prestate(forged_messages_end_the_connection, "tcp"),
+      cmocka_unit_test_prestate(forged_messages_end_the_connection, "tls"),
       cmocka_unit_test(bad_addresses_are_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

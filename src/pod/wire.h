@@ -85,8 +85,9 @@ typedef struct at_wire_options {
   const char *addresses;  // tcp: "host:port" of every member, by commas
   // tcp: connections that have been made and proved, [count][AT_WIRE_LANES]
   // (pod/meet.h); no other meeting takes place then, and group and addresses
-  // are not used. Frames carry their seals. The descriptors are the wire's from
-  // here on, also on failure, and are -1 behind the call.
+  // are not used. Frames carry their seals, or go through the links' TLS. The
+  // links are the wire's from here on, also on failure, and closed behind the
+  // call.
   struct at_pod_link *links;
   uint32_t epoch;    // how often the group has been formed anew
   uint32_t meet_ms;  // until all members have to be there

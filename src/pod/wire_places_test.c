@@ -3,6 +3,8 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/if_ether.h>
+#include <linux/if_packet.h>
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -147,15 +149,20 @@ static void remove_places(void) {
   (void)ip("netns del @B");
 }
 
+static bool enter(pid_t parent, uint32_t place) {
+  char name[64];
+  snprintf(name, sizeof name, "/var/run/netns/atw%d%c", parent % 1000000,
+           "AB"[place]);
+  int fd = open(name, O_RDONLY | O_CLOEXEC);
+  bool good = fd >= 0 && !setns(fd, CLONE_NEWNET);
+  if (fd >= 0) close(fd);
+  return good;
+}
+
 // Talks, then waits for the cable to be cut.
 static int be_in_place(const char *group, pid_t parent, uint32_t me,
                        _Atomic uint32_t *ready) {
-  char name[64];
-  snprintf(name, sizeof name, "/var/run/netns/atw%d%c", parent % 1000000,
-           "AB"[me]);
-  int fd = open(name, O_RDONLY | O_CLOEXEC);
-  if (fd < 0 || setns(fd, CLONE_NEWNET)) return 10;
-  close(fd);
+  if (!enter(parent, me)) return 10;
   static count c;
   at_wire *w;
   if (open_wire("tcp", group, "10.213.77.1:7101,10.213.77.2:7102", me, kWaitMs,
@@ -199,6 +206,108 @@ static void machines_talk_and_notice_a_cut_cable(void **state) {
   munmap((void *)ready, 4096);
   assert_int_equal(status[0], 0);
   assert_int_equal(status[1], 0);
+}
+
+// ---- Who listens on the cable
+// What everybody on the cable sees, in A's namespace: packets, and those with
+// the beginning of what `talk` says.
+typedef struct capture {
+  _Atomic bool ready, stop;
+  uint64_t bytes, drops, hits;
+} capture;
+
+static void *listen_in(void *arg) {
+  capture *c = arg;
+  const int much = 256 << 20;
+  const struct timeval tick = {.tv_usec = 20000};
+  struct tpacket_stats drops = {0};
+  socklen_t size = sizeof drops;
+  uint8_t word[24], *packet = malloc(1 << 17);
+  for (size_t i = 0; i < sizeof word; i++) word[i] = (uint8_t)(i * 7);
+  int fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, htons(ETH_P_ALL));
+  setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &much, sizeof much);
+  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &tick, sizeof tick);
+  atomic_store(&c->ready, true);
+  for (;;) {
+    ssize_t n = recv(fd, packet, 1 << 17, 0);
+    if (n < 0 && atomic_load(&c->stop)) break;
+    if (n < 0) continue;
+    c->bytes += (uint64_t)n;
+    c->hits += memmem(packet, (size_t)n, word, sizeof word) != NULL;
+  }
+  if (!getsockopt(fd, SOL_PACKET, PACKET_STATISTICS, &drops, &size))
+    c->drops = drops.tp_drops;
+  close(fd);
+  free(packet);
+  return NULL;
+}
+
+// Proves the token, and talks in clear or over TLS.
+static int talk_proved(uint32_t me, bool tls) {
+  static const at_token token = {{5}};
+  static count c;
+  const at_addresses list = {"10.213.77.1:7103,10.213.77.2:7104", "addresses"};
+  at_pod_link links[2 * AT_WIRE_LANES];
+  uint64_t strangers;
+  int listener;
+  at_wire *w;
+  if (at_code_take(at_address_bind(&list, me, &listener))) return 41;
+  const at_pod_meeting about = {
+      .addresses = &list,
+      .token = &token,
+      .card = {.me = me, .count = 2, .tls = tls},
+      .calls = AT_WIRE_LANES,
+      .listener = listener,
+      .until_ns = at_clock_ns() + (uint64_t)kWaitMs * kMs};
+  if (at_code_take(at_pod_meet(&about, links, &strangers))) return 42;
+  const at_wire_options o = {.count = 2,
+                             .me = me,
+                             .links = links,
+                             .meet_ms = kWaitMs,
+                             .sink = {&c, place, message, abandon, NULL, lost}};
+  if (at_code_take(at_wire_open("tcp", &o, &w))) return 43;
+  int bad = talk(w, &c);
+  at_wire_close(w);
+  close(listener);
+  return bad;
+}
+
+static int be_heard(pid_t parent, uint32_t me, bool tls) {
+  capture c = {0};
+  pthread_t thread;
+  if (!enter(parent, me)) return 40;
+  if (me) return talk_proved(me, tls);
+  if (pthread_create(&thread, NULL, listen_in, &c)) return 44;
+  while (!atomic_load(&c.ready)) usleep(1000);
+  int bad = talk_proved(me, tls);
+  atomic_store(&c.stop, true);
+  pthread_join(thread, NULL);
+  fprintf(stderr, "%s: %llu bytes on the cable, %llu packets with the word\n",
+          tls ? "over TLS" : "in clear", (unsigned long long)c.bytes,
+          (unsigned long long)c.hits);
+  if (bad) return bad;
+  if (c.drops || c.bytes < 2 * kBig) return 45;
+  return tls == !c.hits ? 0 : 46;
+}
+
+static void who_listens_reads_nothing_over_tls(void **state) {
+  (void)state;
+  if (geteuid() || !make_places()) {
+    remove_places();
+    print_message("skipped: no network namespaces (root and ip needed)\n");
+    skip();
+  }
+  int status[2][2];
+  for (int tls = 0; tls < 2; tls++) {
+    pid_t parent = getpid(), pids[2];
+    for (uint32_t i = 0; i < 2; i++) {
+      pids[i] = fork();
+      if (!pids[i]) _exit(be_heard(parent, i, tls));
+    }
+    for (int i = 0; i < 2; i++) waitpid(pids[i], &status[tls][i], 0);
+  }
+  remove_places();
+  for (int i = 0; i < 4; i++) assert_int_equal(status[i / 2][i % 2], 0);
 }
 
 // ---- Strangers over TCP
@@ -454,6 +563,7 @@ static void other_users_are_turned_away(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(machines_talk_and_notice_a_cut_cable),
+      cmocka_unit_test(who_listens_reads_nothing_over_tls),
       cmocka_unit_test(strangers_at_the_port_are_turned_away),
       cmocka_unit_test(who_has_met_all_waits_for_the_others),
       cmocka_unit_test(data_that_is_held_back_is_noticed),

@@ -1,7 +1,7 @@
 // TCP as a medium: a connection for each lane between two members, so that
 // small messages never queue behind data. Senders write to the socket
 // themselves; what it does not take waits in a buffer of fixed size, which the
-// poller empties.
+// poller empties. Over TLS all of it goes through that buffer, encrypted.
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/tcp.h>
@@ -25,6 +25,7 @@ enum {
   kCreditParts = 8,      // a credit frame for each such part of a window
   kLingerMs = 1000,      // for others to take what was sent before a close
   kHeldBack = 2,         // `stuck_ms` without any of the data that was sent
+  kTlsOver = 1024,       // of a lane's buffer: what TLS adds to what is in it
   kMs = 1000000,         // ns
 };
 static const size_t kOut[AT_WIRE_LANES] = {64 << 10, 256 << 10};
@@ -32,15 +33,17 @@ static const size_t kIn[AT_WIRE_LANES] = {16 << 10, 64 << 10};
 static const uint64_t kBell = UINT64_MAX;  // the event of the poller's own
 
 typedef struct socket_lane {
-  int fd;  // -1: none, or lost; changed under the lane's lock
+  int fd;       // -1: none, or lost; changed under the lane's lock
+  at_tls *tls;  // NULL: in clear
   // The poller's:
   uint8_t *in;
   size_t in_at, in_end;
   bool ready, closing, ended;
+  bool more;  // TLS may hold bytes that it has decrypted
   uint64_t received;
   // Under the lane's lock:
   uint8_t *out;
-  size_t out_at, out_end;
+  size_t out_at, out_end, out_room;
   uint64_t sent;
   // Any thread:
   _Atomic uint32_t room;
@@ -89,14 +92,14 @@ static void flush(at_stream *s, socket_lane *l) {
   if (l->out_at == l->out_end) l->out_at = l->out_end = 0;
 }
 
-static void keep(socket_lane *l, at_wire_lane lane, const void *p, size_t n) {
-  const size_t all = kOut[lane] + AT_STREAM_RESERVE;
-  if (l->out_end + n > all) {
+static void keep(void *arg, const void *p, size_t n) {
+  socket_lane *l = arg;
+  if (l->out_end + n > l->out_room) {
     memmove(l->out, l->out + l->out_at, waiting_bytes(l));
     l->out_end -= l->out_at;
     l->out_at = 0;
   }
-  AT_ASSERT(l->out_end + n <= all);
+  AT_ASSERT(l->out_end + n <= l->out_room);
   memcpy(l->out + l->out_end, p, n);
   l->out_end += n;
 }
@@ -107,7 +110,19 @@ static size_t tcp_room(at_stream *s, uint32_t to, at_wire_lane lane,
   if (!at_stream_polls(s)) flush(s, l);
   size_t used = waiting_bytes(l);
   if (waits && used) return 0;
+  if (l->tls) used += kTlsOver;
   return used < kOut[lane] ? kOut[lane] - used : 0;
+}
+
+static void write_tls(at_stream *s, socket_lane *l, const struct iovec *v,
+                      int n, bool together) {
+  const at_tls_io io = {l, NULL, keep};
+  if (!at_tls_write(l->tls, &io, v, n)) {
+    atomic_store(&s->urgent, true);  // tcp_check finds out why
+    s->medium->wake(s);
+  } else if (!together) {
+    flush(s, l);
+  }
 }
 
 static void tcp_write(at_stream *s, uint32_t to, at_wire_lane lane,
@@ -116,13 +131,15 @@ static void tcp_write(at_stream *s, uint32_t to, at_wire_lane lane,
   size_t bytes = 0, sent = 0;
   for (int i = 0; i < n; i++) bytes += v[i].iov_len;
   if (l->fd < 0) return;
+  if (l->tls)
+    return write_tls(s, l, v, n, at_stream_polls(s) && bytes < kTogether);
   if (!waiting_bytes(l) && !(at_stream_polls(s) && bytes < kTogether))
     sent = try_send(s, l, v, n);
   for (int i = 0; i < n; i++) {
     size_t skip = AT_MIN(sent, v[i].iov_len);
     sent -= skip;
     if (skip < v[i].iov_len)
-      keep(l, lane, (const uint8_t *)v[i].iov_base + skip, v[i].iov_len - skip);
+      keep(l, (const uint8_t *)v[i].iov_base + skip, v[i].iov_len - skip);
   }
 }
 
@@ -181,18 +198,39 @@ static size_t receive(at_stream *s, peer *p, socket_lane *l, at_wire_lane lane,
   return AT_MIN((size_t)k, n);
 }
 
+static size_t give_in(void *arg, void *to, size_t n) {
+  socket_lane *l = arg;
+  n = AT_MIN(n, l->in_end - l->in_at);
+  memcpy(to, l->in + l->in_at, n);
+  l->in_at += n;
+  return n;
+}
+
+static size_t read_tls(at_stream *s, peer *p, at_wire_lane lane, void *to,
+                       size_t n) {
+  socket_lane *l = &p->lanes[lane];
+  const at_tls_io io = {l, give_in, NULL};
+  size_t got = 0;
+  for (bool more = true; more && !got;) {
+    if (!at_tls_read(l->tls, &io, to, n, &got)) l->ended = true;
+    if (l->ended) atomic_store(&s->urgent, true);
+    l->more = got == n;
+    more = !got && l->ready && !l->ended && l->fd >= 0;
+    if (more) receive(s, p, l, lane, NULL, 0);
+  }
+  return got;
+}
+
 static size_t tcp_read(at_stream *s, uint32_t from, at_wire_lane lane, void *to,
                        size_t n) {
   peer *p = &tcp_of(s)->peers[from];
   socket_lane *l = &p->lanes[lane];
+  if (l->tls) return read_tls(s, p, lane, to, n);
   size_t have = l->in_end - l->in_at;
   if (!have)
     return l->ready && !l->ended && l->fd >= 0 ? receive(s, p, l, lane, to, n)
                                                : 0;
-  n = AT_MIN(n, have);
-  memcpy(to, l->in + l->in_at, n);
-  l->in_at += n;
-  return n;
+  return give_in(l, to, n);
 }
 
 // ---- Sleep
@@ -226,7 +264,8 @@ static bool any_readable(at_stream *s) {
     for (int lane = 0; lane < AT_WIRE_LANES; lane++) {
       const socket_lane *l = &tcp_of(s)->peers[m].lanes[lane];
       if (l->fd < 0 || s->members[m].lanes[lane].left) continue;
-      if ((l->ready && !l->ended) || l->in_at < l->in_end) return true;
+      if ((l->ready && !l->ended) || l->in_at < l->in_end || l->more)
+        return true;
     }
   }
   return false;
@@ -270,9 +309,12 @@ static at_status tcp_check(at_stream *s, uint32_t member, uint64_t now_ns) {
   peer *p = &tcp_of(s)->peers[member];
   if (p->heard) s->members[member].heard_ns = now_ns;
   p->heard = false;
-  for (int lane = 0; lane < AT_WIRE_LANES; lane++)
-    if (p->lanes[lane].ended && !s->members[member].lanes[lane].left)
+  for (int lane = 0; lane < AT_WIRE_LANES; lane++) {
+    const socket_lane *l = &p->lanes[lane];
+    if (l->tls) AT_TRY(at_tls_status(l->tls));
+    if (l->ended && !s->members[member].lanes[lane].left)
       return AT_FAIL(AT_UNAVAILABLE, "it has ended, or the connection broke");
+  }
   return check_data(s, member, now_ns);
 }
 
@@ -331,6 +373,7 @@ static void free_tcp(tcp *t, uint32_t count) {
     for (int lane = 0; lane < AT_WIRE_LANES; lane++) {
       socket_lane *l = &t->peers[m].lanes[lane];
       if (l->fd >= 0) close(l->fd);
+      at_tls_free(l->tls);
       free(l->in);
       free(l->out);
     }
@@ -398,7 +441,8 @@ static at_status tcp_met(void *arg, uint32_t member, uint32_t call, int fd,
   socket_lane *l = &t->peers[member].lanes[call];
   l->fd = fd;
   l->in = malloc(kIn[call]);
-  l->out = malloc(kOut[call] + AT_STREAM_RESERVE);
+  l->out_room = kOut[call] + AT_STREAM_RESERVE + (l->tls ? kTlsOver : 0);
+  l->out = malloc(l->out_room);
   if (!l->in || !l->out)
     return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory to talk to process %u",
                    member);
@@ -438,30 +482,35 @@ static at_status make_tcp(const at_wire_options *o, tcp **out) {
 }
 
 static void close_links(const at_wire_options *o) {
-  for (uint32_t i = 0; o->links && i < o->count * AT_WIRE_LANES; i++) {
-    if (o->links[i].fd >= 0) close(o->links[i].fd);
-    o->links[i].fd = -1;
-  }
+  for (uint32_t i = 0; o->links && i < o->count * AT_WIRE_LANES; i++)
+    at_pod_link_close(&o->links[i]);
 }
 
 // Connections that others have made.
 static at_status take_links(tcp *t, const at_wire_options *o) {
   for (uint32_t m = 0; m < o->count; m++) {
     for (uint32_t lane = 0; lane < AT_WIRE_LANES && m != o->me; lane++) {
-      int fd = o->links[m * AT_WIRE_LANES + lane].fd;
+      at_pod_link *l = &o->links[m * AT_WIRE_LANES + lane];
+      const int fd = l->fd;
       AT_ASSERT(fd >= 0);
-      o->links[m * AT_WIRE_LANES + lane].fd = -1;
+      t->peers[m].lanes[lane].tls = l->tls;
+      l->fd = -1;
+      l->tls = NULL;
       AT_TRY(tcp_met(t, m, lane, fd, NULL, 0));
     }
   }
   return AT_OK;
 }
 
-static void seal_lanes(at_stream *s, const at_pod_link *links) {
+// TLS keeps its promise about bytes by itself; all lanes have it, or none.
+static void protect_lanes(tcp *t, at_stream *s, const at_pod_link *links) {
   for (uint32_t m = 0; m < s->face.count; m++) {
     for (uint32_t lane = 0; lane < AT_WIRE_LANES && m != s->face.me; lane++) {
       const at_pod_link *l = &links[m * AT_WIRE_LANES + lane];
-      at_stream_seal(s, m, lane, &l->send, &l->recv);
+      if (t->peers[m].lanes[lane].tls)
+        s->members[m].lanes[lane].in.limits.check_bodies = false;
+      else
+        at_stream_seal(s, m, lane, &l->send, &l->recv);
     }
   }
 }
@@ -491,7 +540,7 @@ at_status at_wire_tcp_open(const at_wire_options *o, at_wire **out) {
   st = o->links ? take_links(t, o) : at_wire_meet(&meeting);
   if (!st.err) st = at_stream_create(&kTcp, o, t, &s);
   if (!st.err) {
-    if (o->links) seal_lanes(s, o->links);
+    if (o->links) protect_lanes(t, s, o->links);
     t->options = NULL;
     connect_lanes(t, s);
     st = at_stream_start(s, out);
