@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/config.h"
 #include "base/log.h"
+#include "pod/tls.h"
 #include "pod/token.h"
 
 enum { kMs = 1000000, kKeyBytes = 64, kPlaceBytes = 33 };
@@ -25,6 +26,7 @@ typedef struct plan {
   at_token token;
   bool of_user;  // the token is one of all this user's pods
   bool local;
+  bool tls;
 } plan;
 
 // ---- Who
@@ -73,15 +75,32 @@ static at_status is_local(const at_addresses *list, uint32_t i, bool *out) {
   return AT_OK;
 }
 
-// Beyond this machine others may listen.
-static at_status check_trust(uint32_t process) {
-  if (at_config_flag(AT_CONFIG_POD_TRUSTED_NETWORK)) return AT_OK;
-  return AT_FAIL(
+static at_word network(void) { return at_config_word(AT_CONFIG_POD_NETWORK); }
+
+static const char *medium(void) {
+  return at_config_word(AT_CONFIG_POD_WIRE) == AT_WORD_POD_WIRE_TCP ? "tcp"
+                                                                    : NULL;
+}
+
+static at_status need_tls(const char *because) {
+  at_status st = at_tls_ready();
+  if (!st.err) return AT_OK;
+  at_status out = AT_FAIL(
       AT_FAILED_PRECONDITION,
-      "the address of process %u is not of this machine, and what processes "
-      "say to each other is not encrypted\nhint: ATOLL_POD_TRUSTED_NETWORK=1 "
-      "allows it, where nobody else listens on the network between them",
-      process);
+      "%s, but what processes say to each other cannot be encrypted: %s\nhint: "
+      "install OpenSSL 3 (libssl3), or set ATOLL_POD_NETWORK=trusted in every "
+      "process, where nobody else listens on the network between them",
+      because, at_status_message(st));
+  return at_status_free(st), out;
+}
+
+// Beyond this machine others may listen.
+static at_status check_privacy(uint32_t process) {
+  char because[80];
+  if (network() == AT_WORD_POD_NETWORK_TRUSTED) return AT_OK;
+  snprintf(because, sizeof because,
+           "the address of process %u is not of this machine", process);
+  return need_tls(because);
 }
 
 // ---- The store
@@ -134,7 +153,8 @@ static at_status give_address(plan *p) {
   at_strbuf text = {0};
   bool local;
   AT_TRY(is_local(&mine, 0, &local));
-  if (!local) AT_TRY(check_trust(p->me));  // here, not where others are missed
+  if (!local)
+    AT_TRY(check_privacy(p->me));  // here, not where others are missed
   place_of_this(place);
   at_status st = at_address_bind(&mine, 0, &p->listener);
   if (!st.err) st = at_address_port(p->listener, &port);
@@ -205,15 +225,21 @@ static at_status settle_token(plan *p) {
 }
 
 // ---- All together
-static at_status check_network(plan *p) {
-  uint32_t remote = 0;
-  p->local = true;
-  for (uint32_t i = 0; i < p->count && p->local; i++) {
-    remote = i;
-    AT_TRY(is_local(&p->list, i, &p->local));
-  }
-  if (p->local) return AT_OK;
-  AT_TRY(check_trust(remote));
+static void tell_who_reads(const plan *p) {
+  if (!p->tls)
+    at_log_once(AT_LOG_WARNING,
+                "the processes of the pod talk over a network that is trusted "
+                "(ATOLL_POD_NETWORK): who listens there reads all data");
+  else if (!*at_config_text(AT_CONFIG_POD_TOKEN_FILE))
+    at_log_once(AT_LOG_WARNING,
+                "the token of the pod came through JAX's coordinator, which "
+                "checks nobody and encrypts nothing: who reaches it, or "
+                "listens to it, can pose as a process of the pod "
+                "(ATOLL_POD_TOKEN_FILE: a secret of your own)");
+}
+
+static at_status check_remote(plan *p, uint32_t process) {
+  AT_TRY(check_privacy(process));
   if (p->of_user)
     return AT_FAIL(
         AT_FAILED_PRECONDITION,
@@ -221,11 +247,22 @@ static at_status check_network(plan *p) {
         "token by which processes of several machines know each other\nhint: "
         "call jax.distributed.initialize, or set ATOLL_POD_TOKEN_FILE to a "
         "file with the same secret for each",
-        remote);
-  at_log_once(AT_LOG_WARNING,
-              "the processes of the pod talk over a network that is trusted "
-              "(ATOLL_POD_TRUSTED_NETWORK): who listens there reads all data");
+        process);
+  p->tls = network() != AT_WORD_POD_NETWORK_TRUSTED;
+  tell_who_reads(p);
   return AT_OK;
+}
+
+static at_status check_network(plan *p) {
+  uint32_t remote = 0;
+  p->local = true;
+  for (uint32_t i = 0; i < p->count && p->local; i++) {
+    remote = i;
+    AT_TRY(is_local(&p->list, i, &p->local));
+  }
+  if (!p->local) return check_remote(p, remote);
+  p->tls = medium() && network() == AT_WORD_POD_NETWORK_TLS;
+  return p->tls ? need_tls("ATOLL_POD_NETWORK is tls") : AT_OK;
 }
 
 static at_status settle(plan *p) {
@@ -236,11 +273,6 @@ static at_status settle(plan *p) {
   AT_TRY(settle_token(p));
   if (p->told) AT_TRY(take_addresses(p));
   return check_network(p);
-}
-
-static const char *medium(void) {
-  return at_config_word(AT_CONFIG_POD_WIRE) == AT_WORD_POD_WIRE_TCP ? "tcp"
-                                                                    : NULL;
 }
 
 at_status at_pod_join(const at_pod_said *said, at_pod_hosts **out) {
@@ -261,6 +293,7 @@ at_status at_pod_join(const at_pod_said *said, at_pod_hosts **out) {
         .local = p.local,
         .medium = medium(),
         .share = at_config_word(AT_CONFIG_POD_WIRE) == AT_WORD_POD_WIRE_AUTO,
+        .tls = p.tls,
         .token = p.token,
         .job = said->job,
         .timeout_s = said->timeout_s,

@@ -30,8 +30,9 @@ typedef struct at_pod_said {
 // Meets the other processes. *out NULL: there are none.
 //   FAILED_PRECONDITION  client and environment contradict each other,
 //   addresses
-//                        beyond this machine without a token or without
-//                        ATOLL_POD_TRUSTED_NETWORK, at_pod_hosts_open's
+//                        beyond this machine without a token, or without
+//                        libssl and ATOLL_POD_NETWORK=trusted,
+//                        at_pod_hosts_open's
 //   others               at_pod_hosts_open's, at_token_read's, the store's
 at_status at_pod_join(const at_pod_said *said, at_pod_hosts **out);
 

@@ -7,11 +7,15 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
-// A store with one address of another and one token.
+#include "pod/tls.h"
+
+// A store with one address of another and one token. The address may be "near":
+// of this machine.
 typedef struct shelf {
   const char *address, *token;
   int puts;
@@ -33,6 +37,10 @@ static at_status get(void *arg, const char *key, uint64_t timeout_ms,
                   : strstr(key, "/address/1") ? s->put
                                               : s->address;
   if (!v) return AT_FAIL(AT_DEADLINE_EXCEEDED, "no such key");
+  if (!strcmp(v, "near")) {  // where this process is
+    at_strbuf_addf(out, "127.0.0.1:1%s", strchr(s->put, ' '));
+    return AT_OK;
+  }
   at_strbuf_addz(out, v);
   return AT_OK;
 }
@@ -65,8 +73,6 @@ static void stores_are_not_believed(void **state) {
       {"a:1,b:2 x", TOKEN, "gave the address", AT_INVALID_ARGUMENT},
       {"nothing x", TOKEN, "is not host:port", AT_INVALID_ARGUMENT},
       {"127.0.0.1:1 elsewhere", TOKEN, "ATOLL_POD_ADDRESS",
-       AT_FAILED_PRECONDITION},
-      {"192.0.2.1:1 elsewhere", TOKEN, "ATOLL_POD_TRUSTED_NETWORK",
        AT_FAILED_PRECONDITION},
   };
   for (size_t i = 0; i < AT_LEN(cases); i++) {
@@ -111,6 +117,57 @@ static void words_have_to_agree(void **state) {
   assert_int_equal(s.puts, 0);
 }
 
+// ---- Networks: what an address beyond this machine needs, in a process of its
+// own each, as libssl is loaded once.
+typedef struct network {
+  const char *library, *network, *wire, *address, *why;
+  at_code code;
+} network;
+
+static void join_over(const network *n) {
+  shelf s = {.address = n->address, .token = TOKEN};
+  const at_pod_store store = {&s, put, get};
+  const at_pod_said said = {.count = 2, .me = 1, .store = &store, .job = "j"};
+  if (n->library) at_tls_library = n->library;
+  if (n->network) setenv("ATOLL_POD_NETWORK", n->network, 1);
+  if (n->wire) setenv("ATOLL_POD_WIRE", n->wire, 1);
+  at_pod_hosts *h;
+  at_status st = at_pod_join(&said, &h);
+  const char *text = st.err ? at_status_message(st) : "joined";
+  bool good = strstr(text, n->why) && at_status_code(st) == n->code;
+  if (!good) fprintf(stderr, "not `%s`: %s\n", n->why, text);
+  at_status_free(st);
+  _exit(!good);
+}
+
+static void networks_are_private_or_trusted(void **state) {
+  static const char kFar[] = "192.0.2.1:1 elsewhere", kNear[] = "near";
+  static const char kAbsent[] = "libssl-absent.so";
+  static const network cases[] = {
+      {kAbsent, NULL, NULL, kFar,
+       "the address of process 0 is not of this machine, but what processes "
+       "say to each other cannot be encrypted: libssl-absent.so: ",
+       AT_FAILED_PRECONDITION},
+      {kAbsent, "tls", NULL, kFar, "or set ATOLL_POD_NETWORK=trusted",
+       AT_FAILED_PRECONDITION},
+      {kAbsent, "trusted", NULL, kFar, "did not come", AT_DEADLINE_EXCEEDED},
+      {NULL, NULL, NULL, kFar, "did not come", AT_DEADLINE_EXCEEDED},
+      // On this machine nothing is encrypted unless it is asked for.
+      {kAbsent, NULL, "tcp", kNear, "did not come", AT_DEADLINE_EXCEEDED},
+      {kAbsent, "tls", NULL, kNear, "did not come", AT_DEADLINE_EXCEEDED},
+      {kAbsent, "tls", "tcp", kNear, "ATOLL_POD_NETWORK is tls, but what",
+       AT_FAILED_PRECONDITION},
+      {NULL, "tls", "tcp", kNear, "did not come", AT_DEADLINE_EXCEEDED},
+  };
+  for (size_t i = 0; i < AT_LEN(cases); i++) {
+    int status;
+    pid_t pid = fork();
+    if (!pid) join_over(&cases[i]);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    if (status) fail_msg("case %zu", i);
+  }
+}
+
 static int clear(void **state) {
   unsetenv("TPU_PROCESS_ADDRESSES");
   unsetenv("CLOUD_TPU_TASK_ID");
@@ -121,6 +178,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(stores_are_not_believed, clear, clear),
       cmocka_unit_test_setup_teardown(words_have_to_agree, clear, clear),
+      cmocka_unit_test(networks_are_private_or_trusted),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

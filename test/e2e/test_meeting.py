@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -44,9 +45,9 @@ def free_ports(count):
   return ports
 
 
-def start(env):
+def start(env, where=()):
   return subprocess.Popen(
-      [sys.executable, "-c", SUM], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+      [*where, sys.executable, "-c", SUM], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
       env={**os.environ, "ATOLL_TARGET": "v5p:2x2x1", "JAX_PLATFORMS": "tpu,cpu", **env})
 
 
@@ -140,9 +141,9 @@ def speak(port, kind, held):
     elif kind == "garbage":
       s.sendall(os.urandom(4096))
     elif kind == "half":
-      s.sendall(b"atollpo1" + bytes(50))
+      s.sendall(b"atollpo2" + bytes(50))
     elif kind == "whole":
-      s.sendall(b"atollpo1" + os.urandom(112))
+      s.sendall(b"atollpo2" + os.urandom(120))
     elif kind == "byte":
       s.sendall(b"a")
   except OSError:
@@ -228,17 +229,62 @@ def own_address():
   return None if address.startswith("127.") else address
 
 
-def test_networks_are_trusted_aloud(tmp_path, alone):
+def test_networks_are_private_or_trusted_aloud(tmp_path, alone):
   address = own_address()
   if not address:
     pytest.skip("this machine has no address but its own")
-  for text, _, code in ends(through_jax(2, ATOLL_POD_ADDRESS=f"{address}:0")):
-    assert code == 3 and "ATOLL_POD_TRUSTED_NETWORK=1" in text, text
-  out = ends(through_jax(2, ATOLL_POD_ADDRESS=f"{address}:0", ATOLL_POD_TRUSTED_NETWORK="1"))
+  token = tmp_path / "token"
+  token.write_text("correct horse battery staple")
+  token.chmod(0o600)
+  # TLS, unless somebody says otherwise: whose token only a coordinator keeps is told.
+  out = ends(through_jax(2, ATOLL_POD_ADDRESS=f"{address}:0"))
+  assert values(out) == alone
+  for _, errors, _ in out:
+    assert "the token of the pod came through JAX's coordinator" in errors and "reads all data" not in errors
+  out = ends(through_jax(2, ATOLL_POD_ADDRESS=f"{address}:0", ATOLL_POD_TOKEN_FILE=str(token)))
+  assert values(out) == alone
+  for _, errors, _ in out:
+    assert "the token of the pod" not in errors and "reads all data" not in errors
+  out = ends(through_jax(2, ATOLL_POD_ADDRESS=f"{address}:0", ATOLL_POD_NETWORK="trusted"))
   assert values(out) == alone
   for _, errors, _ in out:
     assert "who listens there reads all data" in errors
   # Addresses alone make no pod over a network: everybody could come.
-  env = {"TPU_PROCESS_ADDRESSES": ",".join(f"{address}:{p}" for p in free_ports(2)), "ATOLL_POD_TRUSTED_NETWORK": "1"}
+  env = {"TPU_PROCESS_ADDRESSES": ",".join(f"{address}:{p}" for p in free_ports(2))}
   for text, _, code in ends([start({**env, "CLOUD_TPU_TASK_ID": str(i)}) for i in range(2)]):
     assert code == 3 and "there is no token" in text and "ATOLL_POD_TOKEN_FILE" in text, text
+  # One that trusts the network and one that does not.
+  env["ATOLL_POD_TOKEN_FILE"] = str(token)
+  out = ends([start({**env, "CLOUD_TPU_TASK_ID": str(i), "ATOLL_POD_NETWORK": word})
+              for i, word in enumerate(("tls", "trusted"))])
+  for (text, _, code), what in zip(out, ("it talks in clear, this one over TLS", "it talks over TLS, this one in clear")):
+    assert code == 3 and what in text and "set ATOLL_POD_NETWORK" in text, text
+
+
+def test_tls_on_one_machine(alone):
+  assert values(ends(through_jax(4, ATOLL_POD_WIRE="tcp", ATOLL_POD_NETWORK="tls"))) == alone
+
+
+@pytest.fixture
+def networks():
+  """Two network namespaces with a cable between them: names and addresses."""
+  names = [f"atoll{os.getpid() % 100000}{x}" for x in "ab"]
+  steps = [f"netns add {n}" for n in names]
+  steps += [f"link add {names[0]} netns {names[0]} type veth peer name {names[1]} netns {names[1]}"]
+  for i, n in enumerate(names):
+    steps += [f"-n {n} addr add 10.213.78.{i + 1}/24 dev {n}", f"-n {n} link set {n} up", f"-n {n} link set lo up"]
+  ip = lambda what: subprocess.run(["ip", *what.split()], capture_output=True).returncode == 0
+  try:
+    if os.geteuid() or not shutil.which("ip") or not all(ip(s) for s in steps):
+      pytest.skip("no network namespaces here (root and ip needed)")
+    yield [(n, f"10.213.78.{i + 1}") for i, n in enumerate(names)]
+  finally:
+    for n in names:
+      ip(f"netns del {n}")
+
+
+def test_two_networks(networks, alone):
+  jobs = [start({"COORDINATOR": f"{networks[0][1]}:7105", "COUNT": "2", "PROCESS": str(i),
+                 "ATOLL_POD_ADDRESS": f"{address}:0"}, ["ip", "netns", "exec", name])
+          for i, (name, address) in enumerate(networks)]
+  assert values(ends(jobs)) == alone
