@@ -3,6 +3,9 @@
 // 9 runs, and the best.
 //
 //   wire [MEDIUM [MEASURE]]
+//
+// MEDIUM: shm, tcp (with checksums), sealed (tcp between processes that have
+// proved a token) or tls (those, encrypted)
 #include <arpa/inet.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -14,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "pod/meet.h"
 #include "pod/wire.h"
 #include "wire_bench.h"
 
@@ -188,19 +192,48 @@ static void make_addresses(char *out, size_t n) {
   snprintf(out, n, "127.0.0.1:%d,127.0.0.1:%d", port[0], port[1]);
 }
 
+static at_status meet_proved(const char *addresses, uint32_t me, bool tls,
+                             at_pod_link *links) {
+  static const at_token token = {{1}};
+  const at_addresses list = {addresses, "addresses"};
+  uint64_t strangers;
+  int listener;
+  AT_TRY(at_address_bind(&list, me, &listener));
+  const at_pod_meeting about = {.addresses = &list,
+                                .token = &token,
+                                .card = {.me = me, .count = 2, .tls = tls},
+                                .calls = AT_WIRE_LANES,
+                                .listener = listener,
+                                .local = true,
+                                .until_ns = at_clock_ns() + 30000000000ull};
+  at_status st = at_pod_meet(&about, links, &strangers);
+  close(listener);
+  return st;
+}
+
+static at_status open_wire(const char *medium, at_wire_options *o,
+                           at_wire **out) {
+  const bool tls = !strcmp(medium, "tls");
+  at_pod_link links[2 * AT_WIRE_LANES];
+  if (!tls && strcmp(medium, "sealed")) return at_wire_open(medium, o, out);
+  AT_TRY(meet_proved(o->addresses, o->me, tls, links));
+  o->links = links;
+  return at_wire_open("tcp", o, out);
+}
+
 static int be_end(const char *medium, const char *addresses, const char *group,
                   uint32_t me) {
   end e = {.block = malloc(kMost)};
   memset(e.block, 1, kMost);
   pthread_mutex_init(&e.lock, NULL);
   pthread_cond_init(&e.news, NULL);
-  const at_wire_options o = {.count = 2,
-                             .me = me,
-                             .group = group,
-                             .addresses = addresses,
-                             .meet_ms = 30000,
-                             .sink = {&e, place, message, abandon, NULL, lost}};
-  at_status st = at_wire_open(medium, &o, &e.w);
+  at_wire_options o = {.count = 2,
+                       .me = me,
+                       .group = group,
+                       .addresses = addresses,
+                       .meet_ms = 30000,
+                       .sink = {&e, place, message, abandon, NULL, lost}};
+  at_status st = open_wire(medium, &o, &e.w);
   if (st.err) fprintf(stderr, "%s\n", at_status_message(st));
   if (at_code_take(st)) return 1;
   if (!me) {
@@ -215,15 +248,15 @@ static int be_end(const char *medium, const char *addresses, const char *group,
 }
 
 int main(int argc, char **argv) {
-  static const char *const media[] = {"shm", "tcp"};
+  static const char *const media[] = {"shm", "tcp", "sealed", "tls"};
   only = argc > 2 ? argv[2] : NULL;
   bench_header();
-  for (int i = 0; i < 2; i++) {
+  for (size_t i = 0; i < sizeof media / sizeof *media; i++) {
     char addresses[64], group[64];
     int status;
     if (argc > 1 && strcmp(argv[1], media[i])) continue;
     make_addresses(addresses, sizeof addresses);
-    snprintf(group, sizeof group, "bench %d %d", getpid(), i);
+    snprintf(group, sizeof group, "bench %d %zu", getpid(), i);
     fflush(stdout);
     pid_t pid = fork();
     if (!pid) exit(be_end(media[i], addresses, group, 1));

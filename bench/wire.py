@@ -42,9 +42,9 @@ def main():
     print("no Open MPI here (openmpi-bin, libopenmpi-dev): nothing to compare with")
   found = {}
   for _ in range(args.turns):
-    for medium, transport in (("shm", "vader"), ("tcp", "tcp")):
+    for medium, transport in (("shm", "vader"), ("tcp", "tcp"), ("sealed", None), ("tls", None)):
       measure([str(args.build / "wire"), medium], found)
-      if peers:
+      if peers and transport:
         measure(mpi(args.build, transport, "mpi-" + medium), found)
   print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
   print(f"{'medium':8}{'measure':16}{'bytes':>10}{'best':>10}{'p50':>10}{'MPI best':>10}{'MPI p50':>10}"
