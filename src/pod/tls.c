@@ -4,6 +4,7 @@
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,6 +39,7 @@
   F(SSL_get_ex_data)                 \
   F(SSL_key_update)                  \
   F(SSL_new)                         \
+  F(SSL_pending)                     \
   F(SSL_read)                        \
   F(SSL_session_reused)              \
   F(SSL_set_accept_state)            \
@@ -54,14 +56,20 @@ typedef struct openssl {
 #undef FIELD
 } openssl;
 
-struct at_tls {
-  pthread_mutex_t lock;  // libssl wants one thread at a time
+// The session of one direction.
+typedef struct way {
   SSL *ssl;
-  const at_tls_io *io;  // of the call under way
-  uint32_t pieces;      // that the present key has encrypted
-  bool spoke;           // wrote where it was to read
+  at_tls_io io;     // of the call under way
+  bool met, spoke;  // spoke: wrote where it was to read
+  _Atomic bool broken;
+  char why[200];  // once it is broken
   uint8_t key[AT_TLS_KEY];
-  char why[200];  // it is broken; else empty
+} way;
+
+struct at_tls {
+  way ways[2];  // from who called, to who called
+  way *out, *in;
+  uint32_t pieces;  // that the present key of `out` has encrypted
   uint8_t piece[AT_TLS_RECORD];
 };
 
@@ -75,9 +83,9 @@ static char g_why[300];
 static const char kIdentity[] = "atoll";
 
 static unsigned give_key(SSL *ssl, unsigned char *out, unsigned most) {
-  const at_tls *t = g.SSL_get_ex_data(ssl, 0);
+  const way *w = g.SSL_get_ex_data(ssl, 0);
   if (most < AT_TLS_KEY) return 0;
-  memcpy(out, t->key, AT_TLS_KEY);
+  memcpy(out, w->key, AT_TLS_KEY);
   return AT_TLS_KEY;
 }
 
@@ -97,20 +105,20 @@ static unsigned key_of_listener(SSL *ssl, const char *identity,
 
 // ---- Its bytes
 static int bio_read(BIO *b, char *to, int n) {
-  at_tls *t = g.BIO_get_data(b);
+  way *w = g.BIO_get_data(b);
   g.BIO_clear_flags(b, BIO_FLAGS_RWS | BIO_FLAGS_SHOULD_RETRY);
-  size_t got = n > 0 ? t->io->read(t->io->arg, to, (size_t)n) : 0;
+  size_t got = n > 0 && w->io.read ? w->io.read(w->io.arg, to, (size_t)n) : 0;
   if (got) return (int)got;
   g.BIO_set_flags(b, BIO_FLAGS_READ | BIO_FLAGS_SHOULD_RETRY);
   return -1;
 }
 
 static int bio_write(BIO *b, const char *p, int n) {
-  at_tls *t = g.BIO_get_data(b);
-  if (t->io->write)
-    t->io->write(t->io->arg, p, (size_t)n);
+  way *w = g.BIO_get_data(b);
+  if (w->io.write)
+    w->io.write(w->io.arg, p, (size_t)n);
   else
-    t->spoke = true;
+    w->spoke = true;
   return n;
 }
 
@@ -195,91 +203,103 @@ at_status at_tls_ready(void) {
 // ---- Made and freed
 void at_tls_free(at_tls *t) {
   if (!t) return;
-  if (t->ssl) g.SSL_free(t->ssl);
-  pthread_mutex_destroy(&t->lock);
+  for (int i = 0; i < 2; i++)
+    if (t->ways[i].ssl) g.SSL_free(t->ways[i].ssl);
   explicit_bzero(t, sizeof *t);
   free(t);
 }
 
+static bool make_way(way *w, bool calls) {
+  w->ssl = g.SSL_new(g_context);
+  BIO *bio = w->ssl ? g.BIO_new(g_method) : NULL;
+  if (!bio) return false;
+  g.BIO_set_data(bio, w);
+  g.BIO_set_init(bio, 1);
+  g.SSL_set_bio(w->ssl, bio, bio);
+  if (calls) {
+    g.SSL_set_connect_state(w->ssl);
+    // Who shows a certificate instead: there is nobody who vouches for it.
+    g.SSL_set_verify(w->ssl, SSL_VERIFY_PEER, NULL);
+  } else {
+    g.SSL_set_accept_state(w->ssl);
+  }
+  return g.SSL_set_ex_data(w->ssl, 0, w);
+}
+
+// The two keys differ in a byte, so that nobody can take a session's bytes for
+// the other's.
 at_status at_tls_create(const uint8_t key[AT_TLS_KEY], bool calls,
                         at_tls **out) {
   AT_TRY(at_tls_ready());
   at_tls *t = calloc(1, sizeof *t);
-  BIO *bio = NULL;
-  if (!t) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for TLS");
-  pthread_mutex_init(&t->lock, NULL);
-  memcpy(t->key, key, AT_TLS_KEY);
-  t->ssl = g.SSL_new(g_context);
-  if (t->ssl) bio = g.BIO_new(g_method);
-  if (!bio || !g.SSL_set_ex_data(t->ssl, 0, t)) {
+  bool good = t;
+  for (int i = 0; i < 2 && good; i++) {
+    memcpy(t->ways[i].key, key, AT_TLS_KEY);
+    t->ways[i].key[0] ^= (uint8_t)i;
+    good = make_way(&t->ways[i], calls);
+  }
+  if (!good) {
     at_tls_free(t);
     g.ERR_clear_error();
     return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for TLS");
   }
-  g.BIO_set_data(bio, t);
-  g.BIO_set_init(bio, 1);
-  g.SSL_set_bio(t->ssl, bio, bio);
-  if (calls) {
-    g.SSL_set_connect_state(t->ssl);
-    // Who shows a certificate instead: there is nobody who vouches for it.
-    g.SSL_set_verify(t->ssl, SSL_VERIFY_PEER, NULL);
-  } else {
-    g.SSL_set_accept_state(t->ssl);
-  }
-  *out = t;
-  return AT_OK;
+  t->out = &t->ways[!calls];
+  t->in = &t->ways[calls];
+  return *out = t, AT_OK;
 }
 
 // ---- Faults
-// Under the lock. Leaves nothing in the thread's queue of errors, which Python
-// reads, too.
-static bool breaks(at_tls *t, const char *what) {
+// Leaves nothing in the thread's queue of errors, which Python reads, too.
+static bool breaks(way *w, const char *what) {
   const unsigned long code = g.ERR_get_error();
   const char *reason = code ? g.ERR_reason_error_string(code) : NULL;
-  if (!*t->why)
-    snprintf(t->why, sizeof t->why, "%s%s%s", what, reason ? ": " : "",
-             reason ? reason : "");
+  snprintf(w->why, sizeof w->why, "%s%s%s", what, reason ? ": " : "",
+           reason ? reason : "");
+  atomic_store(&w->broken, true);
   g.ERR_clear_error();
   return false;
 }
 
 at_status at_tls_status(at_tls *t) {
-  pthread_mutex_lock(&t->lock);
-  at_status st = *t->why ? AT_FAIL(AT_DATA_LOSS, "TLS: %s", t->why) : AT_OK;
-  pthread_mutex_unlock(&t->lock);
-  return st;
+  for (int i = 0; i < 2; i++)
+    if (atomic_load(&t->ways[i].broken))
+      return AT_FAIL(AT_DATA_LOSS, "TLS: %s", t->ways[i].why);
+  return AT_OK;
 }
 
 // ---- The handshake
 // A session that is "reused" is what libssl calls one of a key of ours.
-at_tls_state at_tls_shake(at_tls *t, const at_tls_io *io) {
-  t->io = io;
+static at_tls_state shake_way(way *w, const at_tls_io *io) {
+  w->io = *io;
   g.ERR_clear_error();
-  int n = g.SSL_do_handshake(t->ssl);
-  if (n != 1 && g.SSL_get_error(t->ssl, n) == SSL_ERROR_WANT_READ)
+  int n = g.SSL_do_handshake(w->ssl);
+  if (n != 1 && g.SSL_get_error(w->ssl, n) == SSL_ERROR_WANT_READ)
     return AT_TLS_READS;
-  if (n != 1) {
-    breaks(t, "the handshake failed");
-    return AT_TLS_BROKEN;
-  }
-  if (!g.SSL_session_reused(t->ssl)) {
-    breaks(t, "the handshake did without the key");
-    return AT_TLS_BROKEN;
-  }
-  explicit_bzero(t->key, sizeof t->key);
-  return AT_TLS_MET;
+  w->met = n == 1 && g.SSL_session_reused(w->ssl);
+  if (!w->met) breaks(w, n == 1 ? "no key was used" : "the handshake failed");
+  explicit_bzero(w->key, sizeof w->key);
+  return w->met ? AT_TLS_MET : AT_TLS_BROKEN;
+}
+
+at_tls_state at_tls_shake(at_tls *t, const at_tls_io *io) {
+  at_tls_state state = AT_TLS_MET;
+  for (int i = 0; i < 2 && state == AT_TLS_MET; i++)
+    if (!t->ways[i].met) state = shake_way(&t->ways[i], io);
+  return state;
 }
 
 // ---- Data
-// Under the lock: one piece. What a key may encrypt is bounded (RFC 8446, 5.5).
+// What a key may encrypt is bounded (RFC 8446, 5.5).
 static bool write_piece(at_tls *t, at_bytes p) {
+  way *w = t->out;
+  g.ERR_clear_error();
   if (t->pieces++ == AT_TLS_OF_A_KEY) {
     t->pieces = 1;
-    if (!g.SSL_key_update(t->ssl, SSL_KEY_UPDATE_NOT_REQUESTED))
-      return breaks(t, "no new key");
+    if (!g.SSL_key_update(w->ssl, SSL_KEY_UPDATE_NOT_REQUESTED))
+      return breaks(w, "no new key");
   }
-  return g.SSL_write(t->ssl, p.ptr, (int)p.len) == (int)p.len ||
-         breaks(t, "what is to be sent cannot be encrypted");
+  return g.SSL_write(w->ssl, p.ptr, (int)p.len) == (int)p.len ||
+         breaks(w, "what is to be sent cannot be encrypted");
 }
 
 // Up to a piece of v, from *at of its first part on; copied only where it is of
@@ -303,42 +323,31 @@ static at_bytes next_piece(at_tls *t, const struct iovec **v, int *n,
   return (at_bytes){t->piece, have};
 }
 
-// The lock is for a piece at a time, so that a reader waits for no more than
-// one; who writes is one thread at a time.
 bool at_tls_write(at_tls *t, const at_tls_io *io, const struct iovec *v,
                   int n) {
-  bool good = true;
+  bool good = !atomic_load(&t->out->broken) && !atomic_load(&t->in->broken);
   size_t at = 0;
-  for (at_bytes p; good && (p = next_piece(t, &v, &n, &at)).len;) {
-    pthread_mutex_lock(&t->lock);
-    t->io = io;
-    g.ERR_clear_error();
-    good = !*t->why && write_piece(t, p);
-    t->io = NULL;
-    pthread_mutex_unlock(&t->lock);
-  }
+  t->out->io = (at_tls_io){io->arg, NULL, io->write};
+  for (at_bytes p; good && (p = next_piece(t, &v, &n, &at)).len;)
+    good = write_piece(t, p);
   return good;
-}
-
-// Under the lock.
-static bool read_some(at_tls *t, void *to, size_t n, size_t *out) {
-  g.ERR_clear_error();
-  int got = g.SSL_read(t->ssl, to, (int)AT_MIN(n, (size_t)AT_TLS_RECORD));
-  if (got <= 0 && g.SSL_get_error(t->ssl, got) != SSL_ERROR_WANT_READ)
-    return breaks(t, "what came cannot be read");
-  if (t->spoke) return breaks(t, "the other end asked for an answer");
-  *out = got > 0 ? (size_t)got : 0;
-  return true;
 }
 
 bool at_tls_read(at_tls *t, const at_tls_io *io, void *to, size_t n,
                  size_t *out) {
-  const at_tls_io reads = {io->arg, io->read, NULL};
+  way *w = t->in;
   *out = 0;
-  pthread_mutex_lock(&t->lock);
-  t->io = &reads;
-  bool good = !*t->why && read_some(t, to, n, out);
-  t->io = NULL;
-  pthread_mutex_unlock(&t->lock);
-  return good;
+  if (atomic_load(&w->broken)) return false;
+  w->io = (at_tls_io){io->arg, io->read, NULL};
+  g.ERR_clear_error();
+  int got = g.SSL_read(w->ssl, to, (int)AT_MIN(n, (size_t)AT_TLS_RECORD));
+  if (got <= 0 && g.SSL_get_error(w->ssl, got) != SSL_ERROR_WANT_READ)
+    return breaks(w, "what came cannot be read");
+  if (w->spoke) return breaks(w, "the other end asked for an answer");
+  *out = got > 0 ? (size_t)got : 0;
+  return true;
+}
+
+bool at_tls_holds(const at_tls *t) {
+  return !atomic_load(&t->in->broken) && g.SSL_pending(t->in->ssl) > 0;
 }

@@ -5,6 +5,9 @@
 // the handshake, on both sides. What is recorded cannot be read later by who
 // learns the token.
 //
+// Each direction is a session of its own, that only one end writes to: so
+// nothing is shared between who reads and who writes, and there is no lock.
+//
 // Behind the handshake nobody else reads, and what was changed, injected,
 // repeated, left out or sent in another order on its way breaks the connection.
 // That an end was cut off is for who reads to find out: there is no alert at an
@@ -29,7 +32,7 @@ enum {
   AT_TLS_OF_A_KEY = 1 << 20,  // pieces that one key encrypts
 };
 
-// One end of a connection. Reads and writes may come from two threads; the
+// One end of a connection. One thread at a time reads, and one writes; the
 // handshake is one thread's.
 typedef struct at_tls at_tls;
 
@@ -62,13 +65,15 @@ at_status at_tls_create(const uint8_t key[AT_TLS_KEY], bool calls,
 at_tls_state at_tls_shake(at_tls *t, const at_tls_io *io);
 
 // Behind the handshake. Encrypts all of v, in pieces of AT_TLS_RECORD; false:
-// broken.
+// broken. Only io->write is used.
 bool at_tls_write(at_tls *t, const at_tls_io *io, const struct iovec *v, int n);
 // *out: up to n bytes; fewer than n where io has no more now, or a piece ends.
 // False: broken. Only io->read is used.
 bool at_tls_read(at_tls *t, const at_tls_io *io, void *to, size_t n,
                  size_t *out);
-// OK, or DATA_LOSS: why it is broken.
+// The reader's: bytes have been decrypted that nobody has read yet.
+bool at_tls_holds(const at_tls *t);
+// OK, or DATA_LOSS: why it is broken. Any thread.
 at_status at_tls_status(at_tls *t);
 void at_tls_free(at_tls *t);  // NULL: nothing; says nothing to the other end
 

@@ -39,7 +39,6 @@ typedef struct socket_lane {
   uint8_t *in;
   size_t in_at, in_end;
   bool ready, closing, ended;
-  bool more;  // TLS may hold bytes that it has decrypted
   uint64_t received;
   // Under the lane's lock:
   uint8_t *out;
@@ -198,6 +197,10 @@ static size_t receive(at_stream *s, peer *p, socket_lane *l, at_wire_lane lane,
   return AT_MIN((size_t)k, n);
 }
 
+static bool has_in(const socket_lane *l) {
+  return l->in_at < l->in_end || (l->tls && at_tls_holds(l->tls));
+}
+
 static size_t give_in(void *arg, void *to, size_t n) {
   socket_lane *l = arg;
   n = AT_MIN(n, l->in_end - l->in_at);
@@ -210,15 +213,19 @@ static size_t read_tls(at_stream *s, peer *p, at_wire_lane lane, void *to,
                        size_t n) {
   socket_lane *l = &p->lanes[lane];
   const at_tls_io io = {l, give_in, NULL};
-  size_t got = 0;
-  for (bool more = true; more && !got;) {
-    if (!at_tls_read(l->tls, &io, to, n, &got)) l->ended = true;
-    if (l->ended) atomic_store(&s->urgent, true);
-    l->more = got == n;
-    more = !got && l->ready && !l->ended && l->fd >= 0;
-    if (more) receive(s, p, l, lane, NULL, 0);
+  for (size_t got;;) {
+    if (!has_in(l)) {
+      if (!l->ready || l->ended || l->fd < 0) return 0;
+      receive(s, p, l, lane, NULL, 0);
+      if (!has_in(l)) return 0;
+    }
+    if (!at_tls_read(l->tls, &io, to, n, &got)) {
+      l->ended = true;
+      l->in_at = l->in_end;
+      atomic_store(&s->urgent, true);
+    }
+    if (got) return got;
   }
-  return got;
 }
 
 static size_t tcp_read(at_stream *s, uint32_t from, at_wire_lane lane, void *to,
@@ -264,8 +271,7 @@ static bool any_readable(at_stream *s) {
     for (int lane = 0; lane < AT_WIRE_LANES; lane++) {
       const socket_lane *l = &tcp_of(s)->peers[m].lanes[lane];
       if (l->fd < 0 || s->members[m].lanes[lane].left) continue;
-      if ((l->ready && !l->ended) || l->in_at < l->in_end || l->more)
-        return true;
+      if ((l->ready && !l->ended) || has_in(l)) return true;
     }
   }
   return false;
