@@ -256,7 +256,7 @@ static at_status check_missing(const wait *w, at_hosts_patience *p) {
 static at_status wait_for_all(const wait *w) {
   at_pod_share *s = w->c->all;
   uint64_t tick = 0;
-  uint32_t asked = atomic_load(&s->told);
+  uint32_t asked = 0;  // at once, too, where something has been told before
   at_hosts_patience patience = {0};
   for (;;) {
     uint32_t heard = atomic_load(&s->bell->count);
@@ -266,7 +266,8 @@ static at_status wait_for_all(const wait *w) {
     w->c->late = host;
     if (spin(w, host)) continue;
     uint64_t now = at_clock_ns();
-    if (tick && (told != asked || now >= tick)) {
+    if (!tick) patience.since_ns = now;
+    if (told != asked || (tick && now >= tick)) {
       asked = told;
       // What has come before the end of its sender still counts.
       at_status st = check_missing(w, &patience);
@@ -276,7 +277,6 @@ static at_status wait_for_all(const wait *w) {
       }
       if (st.err) return st;
     }
-    if (!tick) patience.since_ns = now;
     if (!tick || now >= tick) tick = now + kTickNs;
     sleep_on(s, host, heard, tick);
   }
