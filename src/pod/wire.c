@@ -5,7 +5,10 @@
 static const struct {
   const char *name;
   at_status (*open)(const at_wire_options *o, at_wire **out);
-} kMedia[] = {{"shm", at_wire_shm_open}, {"tcp", at_wire_tcp_open}};
+} kMedia[] = {{"shm", at_wire_shm_open},
+              {"tcp", at_wire_tcp_open},
+              {"ucx", at_wire_ucx_open},
+              {"net", at_wire_net_open}};
 
 // Fills in defaults.
 static at_status check_options(at_wire_options *o) {
@@ -38,7 +41,7 @@ at_status at_wire_open(const char *medium, const at_wire_options *options,
   AT_TRY(check_options(&o));
   for (size_t i = 0; i < AT_LEN(kMedia); i++)
     if (!strcmp(medium, kMedia[i].name)) return kMedia[i].open(&o, out);
-  return AT_FAIL(AT_INVALID_ARGUMENT, "no medium %s: shm or tcp", medium);
+  return AT_FAIL(AT_INVALID_ARGUMENT, "no medium %s: shm, tcp, ucx or net", medium);
 }
 
 at_status at_wire_send(at_wire *w, uint32_t to, at_wire_lane lane,

@@ -1,5 +1,8 @@
 // Messages between the processes of a group, its members: each with each, over
-// memory that two of them share ("shm", on one machine) or over TCP ("tcp").
+// memory that two of them share ("shm", on one machine), over TCP ("tcp"), or
+// over TCP with the data in BULK over UCX ("ucx", pod/wire_ucx.c). "net" is ucx
+// between any two members that reach each other over UCX, and tcp between
+// others.
 //
 // Order. Messages of one lane from one member to another arrive once, whole and
 // in the order of their sends. Lanes do not wait for each other: CONTROL is for
@@ -82,12 +85,12 @@ typedef struct at_wire_options {
   // each other by it (shm); over TCP it keeps strangers out like a password
   // that is sent in clear.
   const char *group;
-  const char *addresses;  // tcp: "host:port" of every member, by commas
-  // tcp: connections that have been made and proved, [count][AT_WIRE_LANES]
-  // (pod/meet.h); no other meeting takes place then, and group and addresses
-  // are not used. Frames carry their seals, or go through the links' TLS. The
-  // links are the wire's from here on, also on failure, and closed behind the
-  // call.
+  const char *addresses;  // not shm: "host:port" of every member, by commas
+  // Not shm: connections that have been made and proved,
+  // [count][AT_WIRE_LANES] (pod/meet.h); no other meeting takes place then, and
+  // group and addresses are not used. Frames carry their seals, or go through
+  // the links' TLS. The links are the wire's from here on, also on failure, and
+  // closed behind the call.
   struct at_pod_link *links;
   uint32_t epoch;    // how often the group has been formed anew
   uint32_t meet_ms;  // until all members have to be there
@@ -103,8 +106,11 @@ typedef struct at_wire_options {
   uint64_t max_bytes;        // of a message; default: 1 GiB
   uint64_t window_bytes;     // default: 256 MiB. One message may exceed it.
   uint32_t window_messages;  // default: 4,096
-  // tcp: leave out the checksums of bodies, not those of headers
+  // Not shm: leave out the checksums of bodies, not those of headers.
   bool unchecked;
+  // net: UCX over whatever it finds, as ucx. Default: over RDMA alone. UCX
+  // checks nobody: over TCP whoever reaches its port writes to any memory.
+  bool any_ucx;
 } at_wire_options;
 enum { AT_WIRE_NO_SPIN = UINT32_MAX };
 
@@ -152,18 +158,19 @@ typedef struct at_wire_vtable {
 
 struct at_wire {
   const at_wire_vtable *vtable;
-  const char *medium;  // "shm", "tcp"
+  const char *medium;  // "shm", "tcp"; "ucx": to a member at least
   uint32_t count, me;
 };
 
-// Meets the other members. medium: "shm" or "tcp". Returns when all are there;
-// the sink may be called from then on, even before this returns; *out is set
-// before.
+// Meets the other members. medium: "shm", "tcp", "ucx" or "net", the same for
+// all. Returns when all are there; the sink may be called from then on, even
+// before this returns; *out is set before.
 //   INVALID_ARGUMENT     options that do not fit, unknown medium
+//   UNIMPLEMENTED        ucx, and this build is without it
 //   DEADLINE_EXCEEDED    names a member that did not come
 //   FAILED_PRECONDITION  a member has other options; names it
 //   PERMISSION_DENIED    a process of another user is in a member's place (shm)
-//   RESOURCE_EXHAUSTED, UNAVAILABLE  what the system refused
+//   RESOURCE_EXHAUSTED, UNAVAILABLE  what the system, or UCX, refused
 at_status at_wire_open(const char *medium, const at_wire_options *options,
                        at_wire **out);
 

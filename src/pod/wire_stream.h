@@ -155,5 +155,7 @@ void at_futex_wake_shared(_Atomic uint32_t *word);
 
 at_status at_wire_shm_open(const at_wire_options *o, at_wire **out);
 at_status at_wire_tcp_open(const at_wire_options *o, at_wire **out);
+at_status at_wire_ucx_open(const at_wire_options *o, at_wire **out);
+at_status at_wire_net_open(const at_wire_options *o, at_wire **out);
 
 #endif

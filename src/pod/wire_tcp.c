@@ -2,6 +2,9 @@
 // small messages never queue behind data. Senders write to the socket
 // themselves; what it does not take waits in a buffer of fixed size, which the
 // poller empties. Over TLS all of it goes through that buffer, encrypted.
+//
+// A carrier (pod/wire_carrier.h) may move the data of BULK instead. Its
+// connection then carries nothing, and ends with the member.
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/tcp.h>
@@ -13,8 +16,10 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "pod/address.h"
 #include "pod/meet.h"
+#include "pod/wire_carrier.h"
 #include "pod/wire_meet.h"
 #include "pod/wire_stream.h"
 
@@ -30,7 +35,8 @@ enum {
 };
 static const size_t kOut[AT_WIRE_LANES] = {64 << 10, 256 << 10};
 static const size_t kIn[AT_WIRE_LANES] = {16 << 10, 64 << 10};
-static const uint64_t kBell = UINT64_MAX;  // the event of the poller's own
+// Events that are not of a connection: the poller's own, the carrier's.
+static const uint64_t kBell = UINT64_MAX, kCarrier = UINT64_MAX - 1;
 
 typedef struct socket_lane {
   int fd;       // -1: none, or lost; changed under the lane's lock
@@ -52,7 +58,8 @@ typedef struct socket_lane {
 
 typedef struct peer {
   socket_lane lanes[AT_WIRE_LANES];
-  bool heard;  // since the last check
+  bool heard;    // since the last check
+  bool carried;  // BULK is
   // What BULK had received then, and when that grew, or was all, last.
   uint64_t came, came_ns;
 } peer;
@@ -61,10 +68,18 @@ typedef struct tcp {
   const at_wire_options *options;  // while it opens
   at_addresses addresses;
   int epoll, bell;
+  at_carrier *carrier;  // NULL: none
   peer peers[];
 } tcp;
 
 static tcp *tcp_of(const at_stream *s) { return s->own; }
+
+// Who carries a lane in place of its connection; NULL: nobody.
+static at_carrier *carrier_of(const at_stream *s, uint32_t member,
+                              at_wire_lane lane) {
+  const tcp *t = tcp_of(s);
+  return lane == AT_WIRE_BULK && t->peers[member].carried ? t->carrier : NULL;
+}
 
 // ---- Sending
 static size_t waiting_bytes(const socket_lane *l) {
@@ -106,6 +121,8 @@ static void keep(void *arg, const void *p, size_t n) {
 static size_t tcp_room(at_stream *s, uint32_t to, at_wire_lane lane,
                        bool waits) {
   socket_lane *l = &tcp_of(s)->peers[to].lanes[lane];
+  at_carrier *c = carrier_of(s, to, lane);
+  if (c) return c->vtable->room(c, to);
   if (!at_stream_polls(s)) flush(s, l);
   size_t used = waiting_bytes(l);
   if (waits && used) return 0;
@@ -127,9 +144,11 @@ static void write_tls(at_stream *s, socket_lane *l, const struct iovec *v,
 static void tcp_write(at_stream *s, uint32_t to, at_wire_lane lane,
                       const struct iovec *v, int n) {
   socket_lane *l = &tcp_of(s)->peers[to].lanes[lane];
+  at_carrier *c = carrier_of(s, to, lane);
   size_t bytes = 0, sent = 0;
   for (int i = 0; i < n; i++) bytes += v[i].iov_len;
   if (l->fd < 0) return;
+  if (c) return c->vtable->write(c, to, v, n);
   if (l->tls)
     return write_tls(s, l, v, n, at_stream_polls(s) && bytes < kTogether);
   if (!waiting_bytes(l) && !(at_stream_polls(s) && bytes < kTogether))
@@ -143,7 +162,12 @@ static void tcp_write(at_stream *s, uint32_t to, at_wire_lane lane,
 }
 
 static void tcp_push(at_stream *s, uint32_t to, at_wire_lane lane) {
-  flush(s, &tcp_of(s)->peers[to].lanes[lane]);
+  socket_lane *l = &tcp_of(s)->peers[to].lanes[lane];
+  at_carrier *c = carrier_of(s, to, lane);
+  if (c && l->fd >= 0)
+    c->vtable->push(c, to);
+  else
+    flush(s, l);
 }
 
 // The poller hears of room in sockets, and of credits, in any case.
@@ -228,12 +252,28 @@ static size_t read_tls(at_stream *s, peer *p, at_wire_lane lane, void *to,
   }
 }
 
+// All that a carried lane's connection says is its end.
+static void look_for_end(at_stream *s, socket_lane *l) {
+  char byte;
+  if (!l->ready || l->ended) return;
+  ssize_t k = recv(l->fd, &byte, 1, MSG_DONTWAIT);
+  at_tally(&s->tally.syscalls, 1);
+  l->ready = k < 0 && errno == EINTR;
+  l->ended = k >= 0 || (errno != EAGAIN && errno != EINTR);
+  if (l->ended) atomic_store(&s->urgent, true);
+}
+
 static size_t tcp_read(at_stream *s, uint32_t from, at_wire_lane lane, void *to,
                        size_t n) {
   peer *p = &tcp_of(s)->peers[from];
   socket_lane *l = &p->lanes[lane];
   if (l->tls) return read_tls(s, p, lane, to, n);
   size_t have = l->in_end - l->in_at;
+  at_carrier *c = carrier_of(s, from, lane);
+  if (c) {
+    look_for_end(s, l);
+    return c->vtable->read(c, from, to, n);
+  }
   if (!have)
     return l->ready && !l->ended && l->fd >= 0 ? receive(s, p, l, lane, to, n)
                                                : 0;
@@ -244,9 +284,25 @@ static size_t tcp_read(at_stream *s, uint32_t from, at_wire_lane lane, void *to,
 static void on_room(at_stream *s, uint32_t to, at_wire_lane lane) {
   at_stream_lane *l = &s->members[to].lanes[lane];
   pthread_mutex_lock(&l->lock);
-  flush(s, &tcp_of(s)->peers[to].lanes[lane]);
+  tcp_push(s, to, lane);
   pthread_mutex_unlock(&l->lock);
   at_stream_roomy(s, to, lane);
+}
+
+// Takes what has come by the carrier. True: there was something.
+static bool take_turn(at_stream *s) {
+  at_carrier *c = tcp_of(s)->carrier;
+  if (!c) return false;
+  bool any = c->vtable->turn(c);
+  for (uint32_t m = 0; m < s->face.count; m++) {
+    if (!carrier_of(s, m, AT_WIRE_BULK) || !c->vtable->news(c, m)) continue;
+    at_status st = c->vtable->check(c, m);
+    if (st.err) atomic_store(&s->urgent, true);
+    at_status_free(st);
+    on_room(s, m, AT_WIRE_BULK);
+    any = true;
+  }
+  return any;
 }
 
 static void on_event(at_stream *s, const struct epoll_event *e) {
@@ -257,6 +313,7 @@ static void on_event(at_stream *s, const struct epoll_event *e) {
     at_tally(&s->tally.syscalls, 1);
     return;
   }
+  if (e->data.u64 == kCarrier) return;  // its turn comes in any case
   const uint32_t from = (uint32_t)(e->data.u64 / AT_WIRE_LANES);
   const at_wire_lane lane = e->data.u64 % AT_WIRE_LANES;
   socket_lane *l = &t->peers[from].lanes[lane];
@@ -272,6 +329,8 @@ static bool any_readable(at_stream *s) {
       const socket_lane *l = &tcp_of(s)->peers[m].lanes[lane];
       if (l->fd < 0 || s->members[m].lanes[lane].left) continue;
       if ((l->ready && !l->ended) || has_in(l)) return true;
+      at_carrier *c = carrier_of(s, m, lane);
+      if (c && c->vtable->readable(c, m)) return true;
     }
   }
   return false;
@@ -279,14 +338,18 @@ static bool any_readable(at_stream *s) {
 
 static void tcp_sleep(at_stream *s, uint64_t until_ns) {
   struct epoll_event events[kEvents];
+  at_carrier *c = tcp_of(s)->carrier;
+  const bool turned = take_turn(s);
   uint64_t now_ns = at_clock_ns();
   int ms = 0;
-  if (until_ns > now_ns && !any_readable(s) && !at_stream_has_work(s))
+  if (until_ns > now_ns && !turned && !any_readable(s) &&
+      !at_stream_has_work(s) && (!c || c->vtable->arm(c)))
     ms = (int)((until_ns - now_ns + kMs - 1) / kMs);
   int n = epoll_wait(tcp_of(s)->epoll, events, kEvents, ms);
   at_tally(&s->tally.syscalls, 1);
   at_tally(&s->tally.wakeups, ms != 0);
   for (int i = 0; i < n; i++) on_event(s, &events[i]);
+  (void)take_turn(s);
 }
 
 static void tcp_wake(at_stream *s) {
@@ -321,7 +384,8 @@ static at_status tcp_check(at_stream *s, uint32_t member, uint64_t now_ns) {
     if (l->ended && !s->members[member].lanes[lane].left)
       return AT_FAIL(AT_UNAVAILABLE, "it has ended, or the connection broke");
   }
-  return check_data(s, member, now_ns);
+  at_carrier *c = carrier_of(s, member, AT_WIRE_BULK);
+  return c ? c->vtable->check(c, member) : check_data(s, member, now_ns);
 }
 
 static uint64_t bulk_bytes(at_stream *s, uint32_t to) {
@@ -348,7 +412,9 @@ static void tcp_beat(at_stream *s) {
 static void tcp_drop(at_stream *s, uint32_t member) {
   for (at_wire_lane lane = 0; lane < AT_WIRE_LANES; lane++) {
     socket_lane *l = &tcp_of(s)->peers[member].lanes[lane];
+    at_carrier *c = carrier_of(s, member, lane);
     pthread_mutex_lock(&s->members[member].lanes[lane].lock);
+    if (c) c->vtable->drop(c, member);
     close(l->fd);
     l->fd = -1;
     l->out_at = l->out_end = 0;
@@ -357,24 +423,30 @@ static void tcp_drop(at_stream *s, uint32_t member) {
 }
 
 // Until the other side has read everything and closed, or the time is over: a
-// close with unread bytes would take back what is under way.
+// close with unread bytes would take back what is under way. The connection of
+// a carried lane stays open meanwhile, as a sign that its data will come.
 static void linger(at_stream *s, socket_lane *l, uint64_t until_ns) {
+  at_carrier *c = tcp_of(s)->carrier;
   bool shut = false, open = true;
   char waste[4096];
   while (open && at_clock_ns() < until_ns) {
+    const bool turned = take_turn(s);
     flush(s, l);
     if (!waiting_bytes(l) && !shut) shut = !shutdown(l->fd, SHUT_WR);
-    struct pollfd p = {.fd = l->fd,
-                       .events = POLLIN | (waiting_bytes(l) ? POLLOUT : 0)};
+    const bool sleeps = !turned && (!c || c->vtable->arm(c));
+    struct pollfd p[2] = {
+        {.fd = l->fd, .events = POLLIN | (waiting_bytes(l) ? POLLOUT : 0)},
+        {.fd = c ? c->fd : -1, .events = POLLIN}};
     uint64_t now_ns = at_clock_ns();
     int ms = now_ns < until_ns ? (int)((until_ns - now_ns) / kMs) : 0;
-    if (poll(&p, 1, ms) <= 0) continue;
+    if (poll(p, 2, sleeps ? ms : 0) <= 0 || !p[0].revents) continue;
     ssize_t k = recv(l->fd, waste, sizeof waste, MSG_DONTWAIT);
     open = k > 0 || (k < 0 && (errno == EAGAIN || errno == EINTR));
   }
 }
 
 static void free_tcp(tcp *t, uint32_t count) {
+  if (t->carrier) t->carrier->vtable->close(t->carrier);
   for (uint32_t m = 0; m < count; m++) {
     for (int lane = 0; lane < AT_WIRE_LANES; lane++) {
       socket_lane *l = &t->peers[m].lanes[lane];
@@ -391,14 +463,17 @@ static void free_tcp(tcp *t, uint32_t count) {
 
 static void tcp_close(at_stream *s) {
   tcp *t = tcp_of(s);
-  uint64_t until_ns = at_clock_ns() + (uint64_t)kLingerMs * kMs;
+  // What a carrier has under way ends with this process: whoever is not stuck
+  // takes it before.
+  const uint64_t ms = kLingerMs + (t->carrier ? s->options.stuck_ms : 0);
+  const uint64_t until_ns = at_clock_ns() + ms * kMs;
   // Every member reads what is left of all before the first one is waited for.
   for (uint32_t m = 0; m < s->face.count; m++)
     for (int lane = 0; lane < AT_WIRE_LANES; lane++)
       if (t->peers[m].lanes[lane].fd >= 0) flush(s, &t->peers[m].lanes[lane]);
   for (uint32_t m = 0; m < s->face.count; m++)
-    for (int lane = 0; lane < AT_WIRE_LANES; lane++)
-      if (t->peers[m].lanes[lane].fd >= 0)
+    for (at_wire_lane lane = 0; lane < AT_WIRE_LANES; lane++)
+      if (t->peers[m].lanes[lane].fd >= 0 && !carrier_of(s, m, lane))
         linger(s, &t->peers[m].lanes[lane], until_ns);
   free_tcp(t, s->face.count);
 }
@@ -532,7 +607,94 @@ static void connect_lanes(tcp *t, at_stream *s) {
   }
 }
 
-at_status at_wire_tcp_open(const at_wire_options *o, at_wire **out) {
+// ---- The carrier
+// Whether UCX moves the data of BULK.
+typedef enum carriage {
+  NEVER,
+  WHERE_IT_WORKS,  // pair by pair
+  ALWAYS,
+} carriage;
+
+// Is everybody at the other end of the loopback device?
+static bool all_local(const tcp *t, const at_wire_options *o) {
+  for (uint32_t m = 0; m < o->count; m++) {
+    struct sockaddr_storage at;
+    socklen_t n = sizeof at;
+    const struct addrinfo end = {.ai_addr = (struct sockaddr *)&at};
+    if (m == o->me) continue;
+    if (getpeername(t->peers[m].lanes[AT_WIRE_BULK].fd, end.ai_addr, &n) ||
+        !at_address_is_local(&end))
+      return false;
+  }
+  return true;
+}
+
+static at_status watch_carrier(tcp *t) {
+  struct epoll_event e = {.events = EPOLLIN, .data.u64 = kCarrier};
+  if (!epoll_ctl(t->epoll, EPOLL_CTL_ADD, t->carrier->fd, &e)) return AT_OK;
+  return AT_FAIL(AT_UNAVAILABLE, "cannot listen to UCX: %s", strerror(errno));
+}
+
+// Lanes that are carried need no buffers.
+static void carry(peer *p) {
+  socket_lane *l = &p->lanes[AT_WIRE_BULK];
+  p->carried = true;
+  free(l->in);
+  free(l->out);
+  l->in = l->out = NULL;
+}
+
+// Tells where the data goes.
+static at_status settle_carried(tcp *t, const at_wire_options *o, carriage how,
+                                const bool *reached) {
+  uint32_t num_carried = 0, missing = o->me;
+  for (uint32_t m = 0; m < o->count; m++) {
+    if (m == o->me) continue;
+    if (reached[m])
+      carry(&t->peers[m]);
+    else
+      missing = m;
+    num_carried += reached[m];
+  }
+  if (how == ALWAYS && missing != o->me)
+    return AT_FAIL(AT_UNAVAILABLE,
+                   "process %u and process %u do not reach each other over UCX",
+                   o->me, missing);
+  if (!t->carrier) return AT_OK;
+  at_log_once(AT_LOG_INFO,
+              "data goes over UCX to %u of %u other processes, over TCP to the "
+              "rest",
+              num_carried, o->count - 1);
+  if (num_carried) return watch_carrier(t);
+  t->carrier->vtable->close(t->carrier);
+  t->carrier = NULL;
+  return AT_OK;
+}
+
+static at_status find_carrier(tcp *t, const at_wire_options *o, carriage how) {
+  if (how == NEVER) return AT_OK;
+  at_status st = at_ucx_open(o->count, o->me, how == ALWAYS || o->any_ucx,
+                             all_local(t, o), &t->carrier);
+  if (st.err && how == ALWAYS) return st;
+  if (st.err)
+    at_log_once(AT_LOG_INFO, "data goes over TCP: %s", at_status_message(st));
+  at_status_free(st);
+  int *fds = malloc(o->count * sizeof *fds);
+  bool *reached = malloc(o->count * sizeof *reached);
+  for (uint32_t m = 0; m < o->count && fds; m++)
+    fds[m] = t->peers[m].lanes[AT_WIRE_BULK].fd;
+  st = fds && reached ? at_carrier_meet(o, fds, t->carrier, reached)
+                      : AT_FAIL(AT_RESOURCE_EXHAUSTED,
+                                "no memory to meet %u processes", o->count);
+  if (!st.err) st = settle_carried(t, o, how, reached);
+  free(fds);
+  free(reached);
+  return st;
+}
+
+// ---- All of it
+static at_status open_tcp(const at_wire_options *o, carriage how,
+                          at_wire **out) {
   tcp *t;
   at_stream *s = NULL;
   at_status st = make_tcp(o, &t);
@@ -544,8 +706,10 @@ at_status at_wire_tcp_open(const at_wire_options *o, at_wire **out) {
                               .call = tcp_call,
                               .met = tcp_met};
   st = o->links ? take_links(t, o) : at_wire_meet(&meeting);
+  if (!st.err) st = find_carrier(t, o, how);
   if (!st.err) st = at_stream_create(&kTcp, o, t, &s);
   if (!st.err) {
+    if (t->carrier) s->face.medium = "ucx";
     if (o->links) protect_lanes(t, s, o->links);
     t->options = NULL;
     connect_lanes(t, s);
@@ -557,4 +721,16 @@ at_status at_wire_tcp_open(const at_wire_options *o, at_wire **out) {
     close_links(o);
   }
   return st;
+}
+
+at_status at_wire_tcp_open(const at_wire_options *o, at_wire **out) {
+  return open_tcp(o, NEVER, out);
+}
+
+at_status at_wire_ucx_open(const at_wire_options *o, at_wire **out) {
+  return open_tcp(o, ALWAYS, out);
+}
+
+at_status at_wire_net_open(const at_wire_options *o, at_wire **out) {
+  return open_tcp(o, WHERE_IT_WORKS, out);
 }

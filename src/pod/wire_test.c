@@ -19,6 +19,7 @@
 
 #include "base/clock.h"
 #include "pod/meet.h"
+#include "pod/wire_carrier.h"
 #include "pod/wire_stream.h"
 
 enum { kMembers = 3, kMeetMs = 30000, kMs = 1000000, kWaitMs = 20000 };
@@ -123,7 +124,8 @@ static void box_lost(void *arg, uint32_t member, at_status why) {
   at_status_free(why);
 }
 
-// "sealed": tcp, over connections that have been proved; "tls": encrypted, too.
+// "sealed": tcp, "sealed ucx": ucx, over connections that have been proved;
+// "tls": encrypted, too.
 static at_status meet_proved(const at_wire_options *o, bool tls,
                              at_pod_link *links) {
   static const at_token token = {{7}};
@@ -161,13 +163,13 @@ static at_status open_box(box *b, const group *g, uint32_t me) {
   o.sink = (at_wire_sink){b,           box_place, box_message,
                           box_abandon, box_room,  box_lost};
   const bool tls = !strcmp(g->medium, "tls");
-  if (!tls && strcmp(g->medium, "sealed"))
+  if (!tls && strncmp(g->medium, "sealed", 6))
     return at_wire_open(g->medium, &o, &b->w);
   at_pod_link links[kMembers * AT_WIRE_LANES];
   AT_TRY(meet_proved(&o, tls, links));
   o.links = links;
   o.addresses = NULL;
-  return at_wire_open("tcp", &o, &b->w);
+  return at_wire_open(strstr(g->medium, "ucx") ? "ucx" : "tcp", &o, &b->w);
 }
 
 // Waits, under the lock, until `done`; false: too late.
@@ -950,8 +952,34 @@ static void bad_options_are_refused(void **state) {
       cmocka_unit_test_prestate(others_are_refused, medium),            \
       cmocka_unit_test_prestate(bad_options_are_refused, medium)
 
-int main(void) {
-  const struct CMUnitTest tests[] = {SUITE("shm"), SUITE("tcp"), TALK("sealed"),
-                                     TALK("tls")};
-  return cmocka_run_group_tests(tests, NULL, NULL);
+// In a process of its own: members are forked of one without UCX.
+static bool has_ucx(void) {
+  int status;
+  fflush(NULL);
+  pid_t pid = fork();
+  if (!pid) {
+    at_carrier *c;
+    at_status st = at_ucx_open(2, 0, true, true, &c);
+    if (st.err) print_message("no UCX: %s\n", at_status_message(st));
+    exit(at_code_take(st) != AT_OK_CODE);
+  }
+  return waitpid(pid, &status, 0) == pid && !status;
+}
+
+// wire_test [MEDIUM]
+int main(int argc, char **argv) {
+  const char *only = argc > 1 ? argv[1] : NULL;
+  const struct CMUnitTest shm[] = {SUITE("shm")}, tcp[] = {SUITE("tcp")},
+                          proved[] = {TALK("sealed"), TALK("tls")},
+                          ucx[] = {TALK("sealed ucx"), SUITE("ucx")};
+  int bad = 0;
+  if (!only || !strcmp(only, "shm"))
+    bad += cmocka_run_group_tests(shm, NULL, NULL);
+  if (!only || !strcmp(only, "tcp")) {
+    bad += cmocka_run_group_tests(tcp, NULL, NULL);
+    bad += cmocka_run_group_tests(proved, NULL, NULL);
+  }
+  if ((!only || !strcmp(only, "ucx")) && has_ucx())
+    bad += cmocka_run_group_tests(ucx, NULL, NULL);
+  return bad;
 }
