@@ -672,7 +672,7 @@ static void close_links(at_pod_link *links, size_t n) {
 }
 
 static const char *medium_of(const at_pod_job *job) {
-  return job->medium ? job->medium : job->local ? "shm" : "tcp";
+  return job->medium ? job->medium : job->local ? "shm" : "net";
 }
 
 static at_digest what_of(const at_pod_job *job, uint32_t count) {

@@ -21,7 +21,7 @@ typedef struct at_pod_job {
   uint32_t me;
   int listener;        // bound to this process's address; -1: one is bound here
   bool local;          // all of them are on this machine
-  const char *medium;  // of the wire (pod/wire.h); NULL: shm if local, else tcp
+  const char *medium;  // of the wire (pod/wire.h); NULL: shm if local, else net
   bool share;          // collectives read the memory of others (pod/share.h)
   bool tls;            // over TCP: encrypted (pod/tls.h)
   at_token token;      // whoever knows it may be one of the processes

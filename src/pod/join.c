@@ -78,8 +78,14 @@ static at_status is_local(const at_addresses *list, uint32_t i, bool *out) {
 static at_word network(void) { return at_config_word(AT_CONFIG_POD_NETWORK); }
 
 static const char *medium(void) {
-  return at_config_word(AT_CONFIG_POD_WIRE) == AT_WORD_POD_WIRE_TCP ? "tcp"
-                                                                    : NULL;
+  switch (at_config_word(AT_CONFIG_POD_WIRE)) {
+    case AT_WORD_POD_WIRE_TCP:
+      return "tcp";
+    case AT_WORD_POD_WIRE_UCX:
+      return "ucx";
+    default:
+      return NULL;
+  }
 }
 
 static at_status need_tls(const char *because) {

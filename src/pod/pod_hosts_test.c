@@ -17,6 +17,8 @@
 
 #include <cmocka.h>
 
+#include "pod/wire_carrier.h"
+
 enum { kHosts = 3, kTimeout = 30, kBig = 3 << 20 };
 
 // Addresses with ports that nobody has at the moment.
@@ -439,14 +441,29 @@ static void bad_addresses_are_refused(void **state) {
       cmocka_unit_test_prestate(failures_reach_everybody, medium),     \
       cmocka_unit_test_prestate(other_jobs_are_refused, medium)
 
+// In a process of its own: processes are forked of one without UCX.
+static bool has_ucx(void) {
+  int status;
+  fflush(NULL);
+  pid_t pid = fork();
+  if (!pid) {
+    at_carrier *c;
+    exit(at_code_take(at_ucx_open(2, 0, true, true, &c)) != AT_OK_CODE);
+  }
+  return waitpid(pid, &status, 0) == pid && !status;
+}
+
 int main(void) {
+  const struct CMUnitTest ucx[] = {OVER("ucx")};
   const struct CMUnitTest tests[] = {
       OVER("shm"),
       OVER("tcp"),
       OVER("tls"),
+      OVER("net"),
       cmocka_unit_test_prestate(forged_messages_end_the_connection, "tcp"),
       cmocka_unit_test_prestate(forged_messages_end_the_connection, "tls"),
       cmocka_unit_test(bad_addresses_are_refused),
   };
-  return cmocka_run_group_tests(tests, NULL, NULL);
+  int bad = has_ucx() ? cmocka_run_group_tests(ucx, NULL, NULL) : 0;
+  return bad + cmocka_run_group_tests(tests, NULL, NULL);
 }
