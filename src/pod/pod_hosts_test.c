@@ -448,7 +448,9 @@ static bool has_ucx(void) {
   pid_t pid = fork();
   if (!pid) {
     at_carrier *c;
-    exit(at_code_take(at_ucx_open(2, 0, true, true, &c)) != AT_OK_CODE);
+    if (at_code_take(at_ucx_open(2, 0, true, true, &c))) exit(1);
+    c->vtable->close(c);
+    exit(0);
   }
   return waitpid(pid, &status, 0) == pid && !status;
 }

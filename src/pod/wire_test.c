@@ -961,7 +961,9 @@ static bool has_ucx(void) {
     at_carrier *c;
     at_status st = at_ucx_open(2, 0, true, true, &c);
     if (st.err) print_message("no UCX: %s\n", at_status_message(st));
-    exit(at_code_take(st) != AT_OK_CODE);
+    if (at_code_take(st)) exit(1);
+    c->vtable->close(c);
+    exit(0);
   }
   return waitpid(pid, &status, 0) == pid && !status;
 }

@@ -13,6 +13,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -82,12 +83,14 @@ struct peer {
 
 struct ucx {
   at_carrier face;
+  ucx *next;  // of g_open
   const at_ucx_api *api;
   ucp_context_h context;
   pthread_mutex_t lock;  // what follows
   ucp_worker_h worker;
   ucp_address_t *address;
   size_t address_bytes;
+  bool over;         // the process ends: UCX may not be entered any more
   bool asleep;       // the poller waits for the face's fd
   uint32_t closing;  // connections that are being given up
   peer peers[];
@@ -114,7 +117,7 @@ static bool send_message(peer *p, message what, const head *h, at_bytes body,
           body.len > kEager ? UCP_AM_SEND_FLAG_RNDV : UCP_AM_SEND_FLAG_EAGER,
       .cb.send = done,
       .user_data = arg};
-  if (!p->ep) return true;
+  if (!p->ep || u->over) return true;
   ucs_status_ptr_t r = u->api->ucp_am_send_nbx(p->ep, what, h, sizeof *h,
                                                body.ptr, body.len, &how);
   if (UCS_PTR_IS_ERR(r)) fail(p, UCS_PTR_STATUS(r));
@@ -327,8 +330,10 @@ static bool ucx_turn(at_carrier *c) {
   bool any = false;
   pthread_mutex_lock(&u->lock);
   u->asleep = false;
-  for (int i = 0; i < kTurns && u->api->ucp_worker_progress(u->worker); i++)
+  for (int i = 0; i < kTurns && !u->over; i++) {
+    if (!u->api->ucp_worker_progress(u->worker)) break;
     any = true;
+  }
   pthread_mutex_unlock(&u->lock);
   return any;
 }
@@ -336,7 +341,7 @@ static bool ucx_turn(at_carrier *c) {
 static bool ucx_arm(at_carrier *c) {
   ucx *u = ucx_of(c);
   pthread_mutex_lock(&u->lock);
-  u->asleep = u->api->ucp_worker_arm(u->worker) == UCS_OK;
+  u->asleep = u->over || u->api->ucp_worker_arm(u->worker) == UCS_OK;
   const bool asleep = u->asleep;
   pthread_mutex_unlock(&u->lock);
   return asleep;
@@ -375,7 +380,7 @@ static void close_ep(peer *p) {
                                    .cb.send = on_closed,
                                    .user_data = u};
   p->dropped = true;
-  if (!p->ep) return;
+  if (!p->ep || u->over) return;
   ucs_status_ptr_t r = u->api->ucp_ep_close_nbx(p->ep, &how);
   p->ep = NULL;
   u->closing += UCS_PTR_IS_PTR(r);
@@ -454,11 +459,60 @@ static bool ucx_heard(at_carrier *c, uint32_t member) {
   return atomic_load(&p->heard) && !atomic_load(&p->failed);
 }
 
+// ---- The end of the process -------------------------------------------------
+// A process may end without closing its wires. Then UCX's destructors run while
+// pollers do; they have to stay out of it from before that.
+static struct {
+  pthread_mutex_t lock;  // what follows; taken before the locks of its members
+  bool registered;
+  pid_t pid;  // whose they are: a child that was forked has none of them
+  ucx *first;
+} g_open = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void end_all(void) {
+  if (g_open.pid != getpid()) return;
+  pthread_mutex_lock(&g_open.lock);
+  for (ucx *u = g_open.first; u; u = u->next) {
+    pthread_mutex_lock(&u->lock);
+    u->over = true;
+    pthread_mutex_unlock(&u->lock);
+  }
+  pthread_mutex_unlock(&g_open.lock);
+}
+
+static at_status enter_list(ucx *u) {
+  pthread_mutex_lock(&g_open.lock);
+  if (!g_open.registered) g_open.registered = !atexit(end_all);
+  if (g_open.pid != getpid()) g_open.first = NULL;
+  g_open.pid = getpid();
+  const bool good = g_open.registered;
+  if (good) u->next = g_open.first;
+  if (good) g_open.first = u;
+  pthread_mutex_unlock(&g_open.lock);
+  return good ? AT_OK
+              : AT_FAIL(AT_RESOURCE_EXHAUSTED,
+                        "no memory for the end of the process");
+}
+
+static void leave_list(const ucx *u) {
+  pthread_mutex_lock(&g_open.lock);
+  ucx **at = &g_open.first;
+  while (*at && *at != u) at = &(*at)->next;
+  if (*at) *at = u->next;
+  pthread_mutex_unlock(&g_open.lock);
+}
+
 // ---- Opening and closing ----------------------------------------------------
-static void free_ucx(ucx *u) {
+static void leave_ucx(ucx *u) {
+  if (u->over) return;
   if (u->address) u->api->ucp_worker_release_address(u->worker, u->address);
   if (u->worker) u->api->ucp_worker_destroy(u->worker);
   if (u->context) u->api->ucp_cleanup(u->context);
+}
+
+static void free_ucx(ucx *u) {
+  leave_list(u);
+  leave_ucx(u);
   for (uint32_t i = 0; i < u->face.count; i++) free(u->peers[i].memory);
   pthread_mutex_destroy(&u->lock);
   free(u);
@@ -469,7 +523,7 @@ static void ucx_close(at_carrier *c) {
   const uint64_t until_ns = at_clock_ns() + (uint64_t)kCloseMs * kMs;
   pthread_mutex_lock(&u->lock);
   for (uint32_t i = 0; i < c->count; i++) close_ep(&u->peers[i]);
-  while (u->closing && at_clock_ns() < until_ns)
+  while (u->closing && !u->over && at_clock_ns() < until_ns)
     (void)u->api->ucp_worker_progress(u->worker);
   pthread_mutex_unlock(&u->lock);
   free_ucx(u);
@@ -575,6 +629,7 @@ at_status at_ucx_open(uint32_t count, uint32_t me, bool any, bool local,
     u->peers[i].u = u;
     st = at_random(&u->peers[i].key, sizeof u->peers[i].key);
   }
+  if (!st.err) st = enter_list(u);
   if (!st.err) st = make_context(u, any, local);
   if (!st.err) st = make_worker(u);
   if (st.err)

@@ -19,7 +19,13 @@
 #include "base/clock.h"
 #include "pod/wire_carrier.h"
 
-enum { kMembers = 3, kBig = 3 << 20, kWaitMs = 20000, kMs = 1000000 };
+enum {
+  kMembers = 3,
+  kBig = 3 << 20,
+  kEnds = 20,  // of a group
+  kWaitMs = 20000,
+  kMs = 1000000
+};
 
 // Every test forks its processes of one without UCX.
 static int exit_code(pid_t pid) {
@@ -193,6 +199,7 @@ typedef struct group {
   const char *medium;
   const char *transports[kMembers];  // UCX_TLS of each
   const char *over[kMembers];        // what each says it is; NULL: fails
+  bool leaves_open;                  // they end without closing the wire
   char name[64], addresses[96];
   _Atomic uint32_t *done;
 } group;
@@ -236,7 +243,7 @@ static int be_member(const group *g, uint32_t me) {
   bool good = talk(w, &c);
   atomic_fetch_add(g->done, 1);
   while (atomic_load(g->done) < kMembers) usleep(1000);
-  at_wire_close(w);
+  if (!g->leaves_open) at_wire_close(w);
   return good ? 0 : 3;
 }
 
@@ -306,12 +313,24 @@ static void who_wants_ucx_is_told_where_it_fails(void **state) {
   run((group){.medium = "ucx", .transports = {"tcp", "self", "tcp"}});
 }
 
+// While its poller is still at work.
+static void a_process_may_end_with_its_wire_open(void **state) {
+  (void)state;
+  expect_good(is_there);
+  for (int i = 0; i < kEnds; i++)
+    run((group){.medium = "ucx",
+                .transports = {"tcp", "tcp", "tcp"},
+                .over = {"ucx", "ucx", "ucx"},
+                .leaves_open = true});
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(the_process_is_left_alone),
       cmocka_unit_test(who_does_not_know_the_key_is_not_heard),
       cmocka_unit_test(who_has_no_ucx_gets_data_over_tcp),
       cmocka_unit_test(who_wants_ucx_is_told_where_it_fails),
+      cmocka_unit_test(a_process_may_end_with_its_wire_open),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
