@@ -692,12 +692,28 @@ static at_status find_carrier(tcp *t, const at_wire_options *o, carriage how) {
   return st;
 }
 
+// What a carrier moves is not encrypted.
+static at_status respect_tls(const at_wire_options *o, carriage *how) {
+  bool tls = false;
+  for (size_t i = 0; o->links && i < (size_t)o->count * AT_WIRE_LANES; i++)
+    tls |= o->links[i].tls != NULL;
+  if (tls && *how == ALWAYS)
+    return AT_FAIL(AT_FAILED_PRECONDITION,
+                   "data that goes by UCX is not encrypted, but the processes "
+                   "talk over TLS\nhint: ATOLL_POD_NETWORK=trusted in every "
+                   "process, where nobody else listens on the network between "
+                   "them, or ATOLL_POD_WIRE=tcp");
+  if (tls) *how = NEVER;
+  return AT_OK;
+}
+
 // ---- All of it
 static at_status open_tcp(const at_wire_options *o, carriage how,
                           at_wire **out) {
   tcp *t;
   at_stream *s = NULL;
-  at_status st = make_tcp(o, &t);
+  at_status st = respect_tls(o, &how);
+  if (!st.err) st = make_tcp(o, &t);
   if (st.err) return close_links(o), st;
   const at_meeting meeting = {.options = o,
                               .arg = t,
