@@ -328,6 +328,41 @@ static void rubbish_is_harmless(void **state) {
   at_pod_hosts_close(pods[1]);
 }
 
+// ---- One that was given up
+static at_status finish_one(const at_hosts_share *s, at_hosts_channel *c,
+                            uint32_t other) {
+  at_status st = s->finish(c, &other, 1, true);
+  s->end(c);
+  return st;
+}
+
+// Process 1 is through with a collective and waits for process 0, which stands
+// still; it gives up, and what it told of may change. Process 0, which goes on
+// then, must not take what it has read for the other's operands.
+static void who_was_given_up_has_no_result(void **state) {
+  at_pod_hosts *pods[kMostHosts];
+  open_pods(2, pods);
+  const at_hosts_tag tag = {.group = 5, .program = 9};
+  const at_hosts *h[2] = {at_pod_hosts_of(pods[0]), at_pod_hosts_of(pods[1])};
+  at_hosts_channel *c[2];
+  const uint32_t zero = 0;
+  for (uint32_t i = 0; i < 2; i++) {
+    uint32_t slot, other = !i;
+    OK(h[i]->share->open(h[i]->share->arg, 77, &c[i]));
+    OK(h[i]->share->begin(c[i], &tag, &slot));
+    h[i]->share->say(c[i], AT_HOSTS_READY, 0, &other, 1);
+  }
+  at_status why = AT_FAIL(AT_DATA_LOSS, "it stands still");
+  (h[1]->fail)(h[1]->arg, &tag, &zero, 1, why);
+  at_status_free(why);
+  assert_int_equal(at_code_take(finish_one(h[1]->share, c[1], 0)),
+                   AT_DATA_LOSS);
+  assert_int_equal(at_code_take(finish_one(h[0]->share, c[0], 1)),
+                   AT_DATA_LOSS);
+  at_pod_hosts_close(pods[0]);
+  at_pod_hosts_close(pods[1]);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       // Before others start threads that a fork does not copy.
@@ -335,6 +370,7 @@ int main(void) {
       cmocka_unit_test(a_failure_is_told_and_what_follows_is_right),
       cmocka_unit_test(lies_are_found),
       cmocka_unit_test(rubbish_is_harmless),
+      cmocka_unit_test(who_was_given_up_has_no_result),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

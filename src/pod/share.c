@@ -76,6 +76,7 @@ struct at_hosts_channel {
   uint64_t name;
   line *lines;           // of this process
   _Atomic bool busy;     // between begin and end
+  bool ended;            // so it has: what it told of stays, or nobody reads it
   uint32_t turns, slot;  // collectives so far; of the one in hand
   uint32_t late;         // who came last, of late
   at_hosts_tag tag;
@@ -362,6 +363,7 @@ static at_status begin(at_hosts_channel *c, const at_hosts_tag *tag,
                        uint32_t *slot) {
   AT_ENSURE(!atomic_exchange(&c->busy, true));
   c->tag = *tag;
+  c->ended = false;
   c->slot = c->turns++ % AT_HOSTS_SLOTS;
   at_status st = hear_ends(c, c->slot, c->told[c->slot], c->num_told[c->slot]);
   c->num_told[c->slot] = 0;
@@ -426,12 +428,17 @@ static at_status finish(at_hosts_channel *c, const uint32_t *hosts, uint32_t n,
                         bool waits) {
   AT_TRY(check_presence(c, hosts, n));
   tell(c, AT_HOSTS_DONE, hosts, n);
-  return waits ? hear_ends(c, c->slot, hosts, n) : AT_OK;
+  if (waits) AT_TRY(hear_ends(c, c->slot, hosts, n));
+  c->ended = true;
+  return AT_OK;
 }
 
+// Who has failed leaves the line before its memory is used again, also where it
+// was DONE and waited for one that it has given up: that one may go on, and
+// must find that what it has read was no longer there (check_presence).
 static void end(at_hosts_channel *c) {
   line *l = &c->lines[c->slot];
-  if ((atomic_load(&l->state) & kPhaseMask) != AT_HOSTS_DONE) {
+  if (!c->ended) {
     atomic_store(&l->state, 0);
     for (uint32_t i = 0; i < c->num_told[c->slot]; i++)
       ring(c->all, c->told[c->slot][i], AT_HOSTS_DONE);
