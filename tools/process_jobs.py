@@ -137,7 +137,8 @@ class Job:
         os.waitpid(p.pid, 0)
       os.close(p.pipe)
       os.close(p.commands)
-    return [f"process {i} {p.wrong_end()}: {p.printed()[-400:]}" for i, p in enumerate(self.processes) if p.wrong_end()]
+    return [f"process {i} {p.wrong_end()}, having said {[s['event'] for s in p.said]}: {p.printed()[-400:]}"
+            for i, p in enumerate(self.processes) if p.wrong_end()]
 
 
 def addresses(ports, wire="auto", host="localhost", **env):
