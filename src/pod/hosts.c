@@ -39,6 +39,7 @@ typedef enum kind {
   KIND_POST,
   KIND_LINE,
   KIND_LINE_LAST,
+  KIND_LINE_REPORT,
   KINDS
 } kind;
 
@@ -269,7 +270,7 @@ static bool sink_message(void *arg, uint32_t from, const at_wire_head *head,
                          void *body) {
   at_pod_hosts *a = arg;
   message *m = NULL;
-  if ((head->kind == KIND_LINE || head->kind == KIND_LINE_LAST) &&
+  if (head->kind >= KIND_LINE && head->kind < KINDS &&
       head->bytes >= sizeof(at_hosts_tag))
     return hear_line(a, from, head, body);
   at_status st = read_message(from, head, body, &m);

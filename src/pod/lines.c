@@ -11,9 +11,20 @@
 #include "base/clock.h"
 #include "base/log.h"
 
+// Messages between two hosts, as one of them counts them, and whether the other
+// has left.
+typedef struct count {
+  uint64_t sent, received;
+  uint32_t left, pad;
+} count;
+
 typedef struct member {
   uint32_t host;
   bool came, left;
+  _Atomic uint64_t sent;
+  uint64_t received;
+  // What it said last when it waited: by its members; NULL: nothing yet.
+  count *report;
 } member;
 
 struct at_hosts_line {
@@ -25,8 +36,11 @@ struct at_hosts_line {
   uint64_t told_ns;           // the `since_ns` of the wait that was said
   _Atomic bool cancel;        // sends that wait give up
   bool failed;
+  _Atomic bool leaves;      // the last message is on its way
+  uint64_t reported_ns;     // the `since_ns` of the wait that was reported,
+  uint64_t next_report_ns;  // and when that is due again
   uint32_t num_members;
-  member members[];
+  member members[];  // ascending
 };
 
 // A message for a step that has not begun here.
@@ -108,6 +122,7 @@ static void give(at_hosts_line *l, uint32_t from, at_bytes message, bool last) {
   if (m == end || l->failed) return;
   m->came = true;
   if (message.len) l->calls.heard(l->calls.arg, message);
+  m->received += message.len != 0;
   if (!last || l->failed || m->left) return;
   m->left = true;
   l->calls.left(l->calls.arg);
@@ -145,6 +160,95 @@ static void give_early(at_hosts_line *l) {
   }
 }
 
+// ---- Reports, under the lock ------------------------------------------------
+// A host that waits says to the others how many messages it has sent and
+// received. If all that are left wait, and all that was sent has come, nothing
+// will ever come: whoever could still be the first to go on would need a
+// message that is not counted on both sides.
+enum { kReportMs = 1000, kReportMostMs = 16000, kMs = 1000000 };
+
+static void take_report(at_hosts_line *l, uint32_t from, at_bytes body) {
+  const size_t bytes = l->num_members * sizeof(count);
+  for (uint32_t i = 0; i < l->num_members; i++) {
+    member *m = &l->members[i];
+    if (m->host != from || body.len != bytes) continue;
+    if (!m->report) m->report = malloc(bytes);  // NULL: the next one may do
+    if (m->report) memcpy(m->report, body.ptr, bytes);
+  }
+}
+
+static void send_report(at_hosts_line *l) {
+  const uint32_t n = l->num_members;
+  count *report = calloc(n, sizeof *report);
+  if (!report) return;  // a deadlock is found later
+  for (uint32_t i = 0; i < n; i++)
+    report[i] = (count){.sent = atomic_load(&l->members[i].sent),
+                        .received = l->members[i].received,
+                        .left = l->members[i].left};
+  const at_bytes parts[] = {{(const uint8_t *)report, n * sizeof *report},
+                            {(const uint8_t *)&l->tag, sizeof l->tag}};
+  const at_wire_out out = {
+      .kind = l->all->kind + 2, .num_parts = AT_LEN(parts), .parts = parts};
+  const at_wire_wait now = {.until_ns = 0};
+  for (uint32_t i = 0; i < n; i++)
+    if (!l->members[i].left)
+      at_status_free(at_wire_send(*l->all->wire, l->members[i].host,
+                                  AT_WIRE_BULK, &out, 1, &now, NULL));
+  free(report);
+}
+
+static void report_wait(at_hosts_line *l, uint64_t since, uint64_t now) {
+  const uint64_t first = (uint64_t)kReportMs * kMs;
+  if (l->reported_ns != since) {
+    l->reported_ns = since;
+    l->next_report_ns = since + first;
+  }
+  if (now < l->next_report_ns) return;
+  send_report(l);
+  const uint64_t again = AT_MIN(now - since, (uint64_t)kReportMostMs * kMs);
+  l->next_report_ns = now + AT_MAX(again, first);
+}
+
+// What member i says of member k; k == i: of this host.
+static const count *said_of(const at_hosts_line *l, uint32_t i, uint32_t k) {
+  const uint32_t me = l->all->hosts->me;
+  const uint32_t by = l->members[i].host, of = k == i ? me : l->members[k].host;
+  uint32_t at = 0;
+  for (uint32_t m = 0; m < l->num_members; m++)
+    at += l->members[m].host < of && l->members[m].host != by;
+  return &l->members[i].report[at + (k != i && me < of)];
+}
+
+static bool agree(const count *a, const count *b) {
+  return a->sent == b->received && a->received == b->sent;
+}
+
+// Does all that member i has said fit what the others have said?
+static bool fits(const at_hosts_line *l, uint32_t i) {
+  const member *m = &l->members[i];
+  const count mine = {.sent = atomic_load(&m->sent), .received = m->received};
+  if (!m->report || !agree(said_of(l, i, i), &mine)) return false;
+  for (uint32_t k = 0; k < l->num_members; k++) {
+    const member *o = &l->members[k];
+    if (k == i) continue;
+    if (o->left ? !said_of(l, i, k)->left
+                : !o->report || !agree(said_of(l, i, k), said_of(l, k, i)))
+      return false;
+  }
+  return true;
+}
+
+// This host waits. Will nothing ever come?
+static bool is_stuck(const at_hosts_line *l) {
+  uint32_t others = 0;
+  for (uint32_t i = 0; i < l->num_members; i++) {
+    if (l->members[i].left) continue;
+    if (!fits(l, i)) return false;
+    others++;
+  }
+  return others && !atomic_load(&l->leaves);
+}
+
 // ---- What comes -------------------------------------------------------------
 static at_status keep(at_pod_lines *a, uint32_t from, const at_wire_head *head,
                       const at_hosts_tag *tag, void *body) {
@@ -167,7 +271,9 @@ at_status at_pod_lines_hear(at_pod_lines *a, uint32_t from,
   pthread_mutex_lock(&a->lock);
   at_hosts_line *l = find(a, &tag);
   at_status st = AT_OK;
-  if (l)
+  if (head->kind == a->kind + 2) {  // of use only to who waits, too
+    if (l) take_report(l, from, message);
+  } else if (l)
     give(l, from, message, head->kind != a->kind);
   else if (!at_code_take(a->hosts->check(a->hosts->arg, &tag, from, NULL)))
     st = keep(a, from, head, &tag, body), *kept = !st.err;
@@ -215,11 +321,23 @@ static void look_at_wait(at_hosts_line *l, uint64_t tell_ns, uint64_t end_ns) {
   const uint64_t ns = since && now > since ? now - since : 0;
   const bool tell = ns >= tell_ns && l->told_ns != since;
   const bool end = end_ns && ns >= end_ns;
-  if (l->failed || !(tell || end)) return;
+  if (l->failed || !ns) return;
+  report_wait(l, since, now);
+  const bool stuck = is_stuck(l);
+  if (!tell && !end && !stuck) return;
   const unsigned long long launch = l->tag.launch, s = ns / 1000000000u;
   at_strbuf b = {0};
   print_wait(l, &b);
   const char *text = b.ptr ? b.ptr : "?";
+  if (stuck) {
+    send_report(l);  // so that the others know as much
+    fail_line(l, AT_FAIL(AT_FAILED_PRECONDITION,
+                         "deadlock: the kernels of all processes wait for each "
+                         "other\ndetail: %s\n"
+                         "hint: each wait needs its signal or copy, of the same "
+                         "amount",
+                         text));
+  }
   if (tell) {
     l->told_ns = since;
     at_log(AT_LOG_WARNING,
@@ -227,7 +345,7 @@ static void look_at_wait(at_hosts_line *l, uint64_t tell_ns, uint64_t end_ns) {
            "(launch %llu of a program): %s",
            l->all->hosts->me, s, launch, text);
   }
-  if (end)
+  if (end && !stuck)
     fail_line(l, AT_FAIL(AT_DEADLINE_EXCEEDED,
                          "a kernel has waited %llu s for other processes "
                          "(ATOLL_POD_DEADLINE)\ndetail: %s",
@@ -273,6 +391,7 @@ void at_pod_lines_close(at_hosts_line *l) {
   while (*at != l) at = &(*at)->next;
   *at = l->next;
   pthread_mutex_unlock(&a->lock);
+  for (uint32_t i = 0; i < l->num_members; i++) free(l->members[i].report);
   free(l);
 }
 
@@ -292,6 +411,11 @@ at_status at_pod_lines_send(at_hosts_line *l, uint32_t host,
                             bool last) {
   at_bytes all[AT_HOSTS_LINE_PARTS + 1];
   AT_ASSERT(num_parts <= AT_HOSTS_LINE_PARTS);
+  uint64_t bytes = 0;
+  for (uint32_t i = 0; i < num_parts; i++) bytes += parts[i].len;
+  if (last) atomic_store(&l->leaves, true);
+  for (uint32_t i = 0; i < l->num_members && bytes; i++)
+    if (l->members[i].host == host) atomic_fetch_add(&l->members[i].sent, 1);
   for (uint32_t i = 0; i < num_parts; i++) all[i] = parts[i];
   all[num_parts] = (at_bytes){(const uint8_t *)&l->tag, sizeof l->tag};
   const at_wire_out out = {

@@ -34,7 +34,7 @@ void at_pod_lines_look(at_pod_lines *a);
 // A launch has failed here: what waits for its steps is dropped, too.
 void at_pod_lines_drop(at_pod_lines *a, const at_hosts_tag *tag);
 // Says which lines have waited for tell_ns, and ends those that have for end_ns
-// (0: never). Now and then.
+// (0: never), or that wait for each other. Now and then.
 void at_pod_lines_tick(at_pod_lines *a, uint64_t tell_ns, uint64_t end_ns);
 
 #endif

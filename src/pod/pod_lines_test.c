@@ -77,6 +77,7 @@ typedef struct end {
   at_hosts_line *line;
   uint32_t others[kHosts], num_others;
   _Atomic uint32_t next[kHosts];  // message, by sender
+  _Atomic bool waits;
   _Atomic bool bad;
   _Atomic uint32_t left, failed;  // failed: the code
   char why[256];
@@ -95,6 +96,7 @@ static void heard(void *arg, at_bytes m) {
   for (uint32_t i = 0; good && i < t.bytes; i += 97)
     good = m.ptr[sizeof t + i] == (uint8_t)(t.from + t.number + i);
   if (!good) atomic_store(&e->bad, true);
+  if (atomic_load(&e->waits)) e->h->lines->waits(e->line, true);
 }
 static void left(void *arg) { atomic_fetch_add(&((end *)arg)->left, 1); }
 static void failed(void *arg, at_status why) {
@@ -141,6 +143,18 @@ static bool comes(const _Atomic uint32_t *value, uint32_t want) {
 }
 
 static void close_end(end *e) { e->h->lines->close(e->h->lines->arg, e->line); }
+
+static bool meet(at_pod_hosts *p, uint64_t launch) {
+  const at_hosts *h = at_pod_hosts_of(p);
+  const at_hosts_tag tag = {.launch = launch, .program = 6};
+  at_hosts_mail mails[kHosts] = {0};
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < kHosts; i++)
+    if (i != h->me) mails[n++].host = i;
+  bool good = !at_code_take(h->exchange(h->arg, &tag, mails, n));
+  for (uint32_t i = 0; i < n; i++) free((void *)mails[i].block.ptr);
+  return good;
+}
 
 // ---- Tests
 // Each begins at another time; two steps of one launch, one behind the other.
@@ -202,9 +216,11 @@ static int end_badly(at_pod_hosts *p, uint32_t me) {
   // One comes, but says nothing.
   end e;
   if (!open_end(&e, p, 3, 0)) return 3;
-  e.h->lines->waits(e.line, true);
-  if (!comes(&e.failed, 1) || atomic_load(&e.failed) != AT_DEADLINE_EXCEEDED ||
-      !strstr(e.why, "the test waits"))
+  e.h->lines->waits(e.line, me != 2);
+  if (me == 2) usleep(1700000);
+  if (me != 2 &&
+      (!comes(&e.failed, 1) || atomic_load(&e.failed) != AT_DEADLINE_EXCEEDED ||
+       !strstr(e.why, "the test waits")))
     return 4;
   close_end(&e);
   // One leaves the line and ends: it is missed by nobody; and then by all.
@@ -218,6 +234,42 @@ static int end_badly(at_pod_hosts *p, uint32_t me) {
   return lost && whole ? 0 : 7;
 }
 
+static void wait_for_others(end *e) {
+  atomic_store(&e->waits, true);
+  e->h->lines->waits(e->line, true);
+}
+
+// All have sent something; one that has left is not waited for, others wait.
+static int wait_for_each_other(at_pod_hosts *p, uint32_t me) {
+  for (uint64_t launch = 1; launch < 4; launch++) {
+    end e;
+    const bool leaves = launch == 2 && me == 1, works = launch == 3 && !me;
+    if (!open_end(&e, p, launch, 0)) return 1;
+    for (uint32_t k = 0; k < 20; k++)
+      if (!send_one(&e, k, 100 * k, leaves && k == 19)) return 2;
+    usleep(200000);
+    if (!leaves && !works) wait_for_others(&e);
+    if (works) {  // until it waits, too, nobody is stuck
+      usleep(2500000);
+      if (!send_one(&e, 20, 9, false)) return 3;
+      wait_for_others(&e);
+    }
+    if (!leaves && (!comes(&e.failed, 1) ||
+                    atomic_load(&e.failed) != AT_FAILED_PRECONDITION ||
+                    !strstr(e.why, "wait for each other")))
+      return 4;
+    if (atomic_load(&e.next[me == 0]) < 20u + (launch == 3 && me)) return 5;
+    close_end(&e);
+    if (!meet(p, launch)) return 6;  // the others have found it, too
+  }
+  return 0;
+}
+
+static void deadlocks_are_found(void **state) {
+  g_medium = *state;
+  run_hosts(wait_for_each_other);
+}
+
 static void lines_end_with_what_they_need(void **state) {
   g_medium = *state;
   setenv("ATOLL_POD_DEADLINE", "1", 1);
@@ -225,8 +277,9 @@ static void lines_end_with_what_they_need(void **state) {
   unsetenv("ATOLL_POD_DEADLINE");
 }
 
-#define OVER(medium)                                         \
-  cmocka_unit_test_prestate(messages_come_in_order, medium), \
+#define OVER(medium)                                          \
+  cmocka_unit_test_prestate(messages_come_in_order, medium),  \
+      cmocka_unit_test_prestate(deadlocks_are_found, medium), \
       cmocka_unit_test_prestate(lines_end_with_what_they_need, medium)
 
 int main(void) {
