@@ -371,6 +371,7 @@ static void count_left(at_core_group *g) {
     pthread_mutex_lock(&g->lock);
   }
   g->left++;
+  if (ends && g->others) core_set_idle(g, true);
   bool over = core_group_is_over(g);
   pthread_mutex_unlock(&g->lock);
   if (over) at_event_fire(g->all_done, AT_OK);

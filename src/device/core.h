@@ -48,8 +48,9 @@ typedef struct at_core_far {
   // To the process of a device; at most AT_CORE_FAR_PARTS. May wait.
   at_status (*send)(void *arg, int32_t device, const at_bytes *parts,
                     uint32_t num_parts);
-  // Only messages can let the kernels here go on, or nothing has to any more.
-  // Said again whenever one comes and changes nothing of that. Must not wait.
+  // Only messages can let the kernels here go on; after `end`: nothing is left
+  // but to wait until the others have ended. Said again whenever one comes and
+  // changes nothing of that. Must not wait.
   void (*waits)(void *arg, bool on);
   // All devices here have ended: tells the other processes that nothing more
   // will come. Not called where the group has failed.

@@ -406,6 +406,7 @@ void core_raise(at_core_group *g, core_state *to, sem *s, int64_t amount,
                 int32_t loc);
 void core_fail_group(at_core_group *g);
 void core_look_for_deadlock(at_core_group *g);
+void core_set_idle(at_core_group *g, bool idle);  // of groups with a `far`
 // Under the group's lock. True, once: all have left and nothing more will come,
 // so that all_done is the caller's to fire.
 bool core_group_is_over(at_core_group *g);

@@ -62,17 +62,20 @@ static const core_state *describe_waits(const at_core_group *g, at_strbuf *out) 
   return any;
 }
 
-// Under the lock.
-static void set_idle(at_core_group *g, bool idle) {
+void core_set_idle(at_core_group *g, bool idle) {
   g->idle = idle;
   g->far->waits(g->far->arg, idle);
 }
 
-// Other processes may still signal: who waits too long for them ends it.
+// While other processes may still signal, it is up to `far` what a wait is.
 void core_look_for_deadlock(at_core_group *g) {
-  if (!g->complete || g->failed || g->waiting + g->ended < g->cores) return;
-  if (g->others) set_idle(g, true);
-  if (g->others || !g->waiting) return;
+  if (!g->complete || g->failed || !g->waiting ||
+      g->waiting + g->ended < g->cores)
+    return;
+  if (g->others) {
+    core_set_idle(g, true);
+    return;
+  }
   at_strbuf b = {0};
   const core_state *any = describe_waits(g, &b);
   if (any) g->why = deadlock(any, &b, any->wait_loc);
@@ -121,7 +124,7 @@ void core_raise(at_core_group *g, core_state *to, sem *s, int64_t amount,
   s->loc = loc;
   g->changes++;
   const bool wakes = to->wait_for == s && s->value >= to->wait_amount;
-  if (g->idle) set_idle(g, !wakes);
+  if (g->idle) core_set_idle(g, !wakes);
   if (!wakes) return;
   to->wait_for = NULL;
   g->waiting--;

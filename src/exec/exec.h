@@ -110,8 +110,10 @@ typedef struct at_hosts_lines {
   // last: nothing more is sent to this host. Fails like an exchange.
   at_status (*send)(at_hosts_line *l, uint32_t host, const at_bytes *parts,
                     uint32_t num_parts, bool last);
-  // This host can go on only with what others send. That is said after a while,
-  // and may end (`failed`, DEADLINE_EXCEEDED). Never waits.
+  // This host can go on only with what others send, and sends nothing itself
+  // until then. That is said after a while, and may end (`failed`): with
+  // DEADLINE_EXCEEDED, or FAILED_PRECONDITION where all hosts wait for each
+  // other. A host that has sent its last may wait, too. Never waits.
   void (*waits)(at_hosts_line *l, bool on);
   void (*close)(void *arg, at_hosts_line *l);  // no call after it
 } at_hosts_lines;
