@@ -140,9 +140,10 @@ static size_t tls_hears(void *arg, void *to, size_t n) {
   return k > 0 ? (size_t)k : 0;
 }
 
-static void tls_says(void *arg, const void *bytes, size_t n) {
+static bool tls_says(void *arg, const void *bytes, size_t n) {
   party *p = arg;
   p->cut |= send(p->fd, bytes, n, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)n;
+  return !p->cut;
 }
 
 // It may have been the network, or somebody in it: its caller tries again.

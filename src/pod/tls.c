@@ -115,11 +115,9 @@ static int bio_read(BIO *b, char *to, int n) {
 
 static int bio_write(BIO *b, const char *p, int n) {
   way *w = g.BIO_get_data(b);
-  if (w->io.write)
-    w->io.write(w->io.arg, p, (size_t)n);
-  else
-    w->spoke = true;
-  return n;
+  g.BIO_clear_flags(b, BIO_FLAGS_RWS | BIO_FLAGS_SHOULD_RETRY);
+  w->spoke |= !w->io.write;
+  return !w->io.write || w->io.write(w->io.arg, p, (size_t)n) ? n : -1;
 }
 
 static long bio_ctrl(BIO *b, int what, long n, void *p) {
@@ -299,7 +297,7 @@ static bool write_piece(at_tls *t, at_bytes p) {
       return breaks(w, "no new key");
   }
   return g.SSL_write(w->ssl, p.ptr, (int)p.len) == (int)p.len ||
-         breaks(w, "what is to be sent cannot be encrypted");
+         breaks(w, "a record cannot be sent");
 }
 
 // Up to a piece of v, from *at of its first part on; copied only where it is of

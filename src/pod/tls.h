@@ -40,7 +40,7 @@ typedef struct at_tls at_tls;
 typedef struct at_tls_io {
   void *arg;
   size_t (*read)(void *arg, void *to, size_t n);      // 0: none now
-  void (*write)(void *arg, const void *p, size_t n);  // takes all
+  bool (*write)(void *arg, const void *p, size_t n);  // all; false: cannot
 } at_tls_io;
 
 typedef enum at_tls_state {

@@ -47,13 +47,14 @@ static size_t pipe_read(void *arg, void *to, size_t n) {
   return n;
 }
 
-static void pipe_write(void *arg, const void *p, size_t n) {
+static bool pipe_write(void *arg, const void *p, size_t n) {
   pipe_way *w = ((end *)arg)->out;
   pthread_mutex_lock(&w->lock);
-  assert_true(n <= kPipe - w->end);
-  memcpy(w->bytes + w->end, p, n);
-  w->end += n;
+  bool good = n <= kPipe - w->end;
+  if (good) memcpy(w->bytes + w->end, p, n);
+  w->end += good ? n : 0;
   pthread_mutex_unlock(&w->lock);
+  return good;
 }
 
 static void make_pair(pair *p, uint8_t caller, uint8_t listener,
@@ -278,6 +279,18 @@ static void what_was_touched_breaks_it(void **state) {
   must_break(&p, "reflected");
 }
 
+static void what_cannot_go_breaks_it(void **state) {
+  pair p;
+  make_met(&p);
+  uint8_t *much = calloc(1, kPipe);
+  assert_false(say(&p.ends[0], much, kPipe));
+  at_status st = at_tls_status(p.ends[0].tls);
+  assert_non_null(strstr(at_status_message(st), "cannot be sent"));
+  assert_int_equal(at_code_take(st), AT_DATA_LOSS);
+  free(much);
+  free_pair(&p);
+}
+
 // ---- Keys
 // More records than one key may encrypt, each way.
 static void keys_are_renewed(void **state) {
@@ -420,6 +433,7 @@ int main(void) {
       cmocka_unit_test(a_changed_handshake_fails),
       cmocka_unit_test(words_do_not_show),
       cmocka_unit_test(what_was_touched_breaks_it),
+      cmocka_unit_test(what_cannot_go_breaks_it),
       cmocka_unit_test(keys_are_renewed),
       cmocka_unit_test(ends_read_and_write_at_once),
   };
