@@ -316,7 +316,10 @@ static void on_event(at_stream *s, const struct epoll_event *e) {
     at_tally(&s->tally.syscalls, 1);
     return;
   }
-  if (e->data.u64 == kCarrier) return;  // its turn comes in any case
+  if (e->data.u64 == kCarrier) {
+    (void)take_turn(s);
+    return;
+  }
   const uint32_t from = (uint32_t)(e->data.u64 / AT_WIRE_LANES);
   const at_wire_lane lane = e->data.u64 % AT_WIRE_LANES;
   socket_lane *l = &t->peers[from].lanes[lane];
@@ -352,7 +355,6 @@ static void tcp_sleep(at_stream *s, uint64_t until_ns) {
   at_tally(&s->tally.syscalls, 1);
   at_tally(&s->tally.wakeups, ms != 0);
   for (int i = 0; i < n; i++) on_event(s, &events[i]);
-  (void)take_turn(s);
 }
 
 static void tcp_wake(at_stream *s) {

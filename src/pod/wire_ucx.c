@@ -90,7 +90,7 @@ struct ucx {
   ucp_worker_h worker;
   ucp_address_t *address;
   size_t address_bytes;
-  bool over;         // the process ends: UCX may not be entered any more
+  bool over;         // UCX may not be entered any more
   bool asleep;       // the poller waits for the face's fd
   uint32_t closing;  // connections that are being given up
   peer peers[];
@@ -459,9 +459,18 @@ static bool ucx_heard(at_carrier *c, uint32_t member) {
   return atomic_load(&p->heard) && !atomic_load(&p->failed);
 }
 
+// Once; nobody enters it afterwards.
+static void leave_ucx(ucx *u) {
+  if (u->over) return;
+  u->over = true;
+  if (u->address) u->api->ucp_worker_release_address(u->worker, u->address);
+  if (u->worker) u->api->ucp_worker_destroy(u->worker);
+  if (u->context) u->api->ucp_cleanup(u->context);
+}
+
 // ---- The end of the process -------------------------------------------------
 // A process may end without closing its wires. Then UCX's destructors run while
-// pollers do; they have to stay out of it from before that.
+// pollers, and a thread of its own, are in it: all leave it before that.
 static struct {
   pthread_mutex_t lock;  // what follows; taken before the locks of its members
   bool registered;
@@ -474,7 +483,7 @@ static void end_all(void) {
   pthread_mutex_lock(&g_open.lock);
   for (ucx *u = g_open.first; u; u = u->next) {
     pthread_mutex_lock(&u->lock);
-    u->over = true;
+    leave_ucx(u);
     pthread_mutex_unlock(&u->lock);
   }
   pthread_mutex_unlock(&g_open.lock);
@@ -503,13 +512,6 @@ static void leave_list(const ucx *u) {
 }
 
 // ---- Opening and closing ----------------------------------------------------
-static void leave_ucx(ucx *u) {
-  if (u->over) return;
-  if (u->address) u->api->ucp_worker_release_address(u->worker, u->address);
-  if (u->worker) u->api->ucp_worker_destroy(u->worker);
-  if (u->context) u->api->ucp_cleanup(u->context);
-}
-
 static void free_ucx(ucx *u) {
   leave_list(u);
   leave_ucx(u);
