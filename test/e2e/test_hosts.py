@@ -1,5 +1,6 @@
 """One job over several processes: the bits of one process, and what is told when one fails."""
 
+import ctypes.util
 import os
 import socket
 import subprocess
@@ -52,7 +53,8 @@ def run(code, count, target, out, **env):
   return [(p.returncode, *e) for p, e in zip(jobs, ends)]
 
 
-WIRES = pytest.mark.parametrize("wire", ["auto", "messages", "tcp"])
+UCX = pytest.mark.skipif(not ctypes.util.find_library("ucp"), reason="no libucx0")
+WIRES = pytest.mark.parametrize("wire", ["auto", "messages", "tcp", pytest.param("ucx", marks=UCX)])
 
 
 def same_as_one_process(code, target, tmp_path, counts=(2,), wire="auto"):
