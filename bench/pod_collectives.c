@@ -34,7 +34,6 @@ static at_pod_hosts *pod;
 static at_runtime *rt;
 
 // ---- Programs
-// -----------------------------------------------------------------
 typedef struct kind {
   const char *name, *attributes;
   uint32_t takes, gives;  // rows of an operand and of a result: of `chips`
@@ -82,7 +81,6 @@ static at_bytes compile(const kind *k, size_t columns) {
 }
 
 // ---- Launches
-// -----------------------------------------------------------------
 typedef struct program {
   at_loaded *l;
   at_chip *own[kMostChips];
@@ -153,7 +151,6 @@ static void measure(const kind *k, size_t bytes, const char *medium) {
 }
 
 // ---- Processes
-// -----------------------------------------------------------------
 static void make_addresses(char *out, size_t n) {
   int fd[kMostProcesses];
   *out = 0;

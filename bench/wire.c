@@ -101,7 +101,6 @@ static void wait_for_answers(end *e) {
 }
 
 // ---- What is measured: microseconds, or GB/s
-// -----------------------------------------------------------------
 static double poller_trip(end *e, size_t bytes) {
   enum { kCount = 1000 };
   uint64_t t = at_clock_ns();
@@ -176,7 +175,6 @@ static void be_controller(const char *medium, end *e) {
 }
 
 // ---- Two processes
-// -----------------------------------------------------------------
 static void make_addresses(char *out, size_t n) {
   int fd[2], port[2];
   for (int i = 0; i < 2; i++) {

@@ -47,8 +47,8 @@ typedef enum at_core_type {
 } at_core_type;
 
 // ---- What generated code is called with
-// The head of a core, at fixed offsets
-// for generated code; `device` keeps more behind it.
+// The head of a core, at fixed offsets for generated code; `device` keeps more
+// behind it.
 typedef struct at_core {
   void *temp;  //  0: temp_bytes of the record, 64-byte aligned; contents
                //     do not last from step to step
@@ -88,8 +88,7 @@ typedef void (*at_core_fill_fn)(void *const *bufs, const int64_t *start,
                                 const int64_t *stride);
 
 // ---- What generated code may call
-// loc: index into the locations
-// of this kernel (at_mosaic_code), for messages.
+// loc: index into the locations of this kernel (at_mosaic_code), for messages.
 
 // Dynamic indices are checked by generated code against the ref's shape; this
 // reports one that leaves it. ref: 1 + the argument it belongs to, or what the

@@ -12,7 +12,6 @@
 #include "base/strbuf.h"
 
 // ---- Status
-// ------------------------------------------------------------------------
 static void status_carries_code_message_and_place(void **state) {
   at_status s = AT_FAIL(AT_NOT_FOUND, "no %s, %d of %d", "value", 3, 7);
   int line = __LINE__ - 1;
@@ -89,7 +88,6 @@ static void macros_return_early(void **state) {
 }
 
 // ---- Arena
-// -----------------------------------------------------------------------------
 static void arena_aligns_and_zeroes(void **state) {
   at_arena *a = at_arena_create();
   for (size_t i = 0; i < 3000; i++) {
@@ -143,7 +141,6 @@ static void arena_copies_and_prints(void **state) {
 }
 
 // ---- Map
-// ---------------------------------------------------------------------------------
 // Also where nobody looks at the NULL, and for text that was cut on the heap.
 static void arena_remembers_a_refusal(void **state) {
   at_arena *a = at_arena_create_limited(64);
@@ -217,7 +214,6 @@ static void map_says_when_the_arena_is_full(void **state) {
 }
 
 // ---- Strbuf
-// --------------------------------------------------------------------------------
 static void strbuf_grows(void **state) {
   at_strbuf b = {0};
   assert_int_equal(at_strbuf_str(&b).len, 0);

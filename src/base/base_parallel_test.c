@@ -214,7 +214,6 @@ static void forked_child_runs_inline(void **state) {
 }
 
 // ---- Events
-// ----------------------------------------------------------------------
 static void note(at_status s, void *arg) {
   int *seen = arg;
   *seen = *seen * 100 + (int)at_code_take(s) + 1;

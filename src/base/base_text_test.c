@@ -118,7 +118,7 @@ static void json_writes_what_it_reads(void **state) {
   at_strbuf_free(&b);
 }
 
-// ---- Log --------------------------------------------------------------------
+// ---- Log
 static void log_obeys_its_level(void **state) {
   assert_true(at_log_on(AT_LOG_ERROR));
   assert_true(at_log_on(AT_LOG_WARNING));
@@ -145,7 +145,6 @@ static void log_obeys_its_level(void **state) {
 }
 
 // ---- CPU
-// -----------------------------------------------------------------------------------
 static void cpu_levels_are_nested(void **state) {
   uint64_t f = at_cpu_features();
   assert_true(f == at_cpu_features());

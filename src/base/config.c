@@ -57,7 +57,7 @@ const char *at_config_text(at_config id) {
   return v && *v ? v : g_rows[id].fallback;
 }
 
-// ---- Values -----------------------------------------------------------------
+// ---- Values
 at_word_range at_config_words_of(at_config id) {
   at_word_range r = {0, 0};
   for (uint32_t i = 0; i < AT_WORD_COUNT; i++)
@@ -161,7 +161,7 @@ at_status at_config_set(at_config id, const char *value) {
   return AT_OK;
 }
 
-// ---- The table for people and programs --------------------------------------
+// ---- The table for people and programs
 void at_config_allowed(at_config id, at_strbuf *out) {
   const at_config_info *row = &g_rows[id];
   at_word_range r = at_config_words_of(id);

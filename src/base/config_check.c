@@ -36,7 +36,7 @@ static at_status bad_value(at_config id, const char *v, const char *why) {
   return st;
 }
 
-// ---- Words ------------------------------------------------------------------
+// ---- Words
 static at_status bad_word(at_config id, const char *v, at_str word) {
   const char *names[AT_WORD_COUNT];
   at_word_range r = at_config_words_of(id);
@@ -60,7 +60,7 @@ static at_status check_words(at_config id, const char *v, bool one) {
   return AT_OK;
 }
 
-// ---- Files and folders ------------------------------------------------------
+// ---- Files and folders
 static at_status bad_place(at_config id, const char *v, const char *what,
                            int error) {
   char why[160];
@@ -87,7 +87,7 @@ static at_status check_file(at_config id, const char *v) {
   return AT_OK;
 }
 
-// ---- Other kinds ------------------------------------------------------------
+// ---- Other kinds
 static bool is_address(at_str a, uint32_t least_port) {
   size_t colon = a.len;
   while (colon && a.ptr[colon - 1] != ':') colon--;
@@ -153,7 +153,7 @@ at_status at_config_check_value(at_config id, const char *v, bool places) {
   return AT_OK;
 }
 
-// ---- The environment --------------------------------------------------------
+// ---- The environment
 static bool known(at_str name) {
   for (int i = 0; i < AT_CONFIG_COUNT; i++)
     if (at_str_is(name, at_config_info_of((at_config)i)->name)) return true;

@@ -77,9 +77,9 @@ struct at_sched {
 };
 
 // ---- The switch
-// ---------------------------------------------------------------- Saves the
-// callee-saved registers and the floating-point control words on the running
-// stack, stores its pointer at *save, and continues on the stack `load`.
+// Saves the callee-saved registers and the floating-point control words on the
+// running stack, stores its pointer at *save, and continues on the stack
+// `load`.
 void at_fiber_switch_(void **save, void *load);
 __asm__(
     ".text\n"
@@ -203,7 +203,6 @@ void at_fiber_call_on_thread(void (*fn)(void *), void *arg) {
 }
 
 // ---- Stacks
-// ----------------------------------------------------------------------
 static void prepare_stack(at_fiber *f) {
   // As after a call: rsp + 8 is a multiple of 16 when fiber_main starts.
   uint64_t *top = (uint64_t *)(f->stack + kPage + f->sched->stack_bytes);
@@ -254,7 +253,6 @@ static void fiber_end(at_sched *s, at_fiber *f) {
 }
 
 // ---- The run queue
-// ---------------------------------------------------------------
 static void enqueue_locked(at_sched *s, at_fiber *f) {
   f->next = NULL;
   if (s->tail)

@@ -38,7 +38,7 @@ typedef struct guard {
 
 static _Thread_local guard *t_guard;
 
-// ---- Stacks -----------------------------------------------------------------
+// ---- Stacks
 static bool stack_try(size_t bytes, stack *out) {
   out->bytes = bytes + kWall + kReserve;
   out->map =
@@ -84,7 +84,7 @@ static bool stack_open_reserve(const stack *s, const void *address) {
                    PROT_READ | PROT_WRITE);
 }
 
-// ---- Exceptions -------------------------------------------------------------
+// ---- Exceptions
 // A guarded call is left by unwinding: C and C++ libraries then undo what they
 // have under way (pthread_once, std::call_once). The frame of at_guard_call_
 // ends it. Our own exception has no memory behind it.
@@ -194,7 +194,7 @@ void at_guard_leave(at_code code, const char *why) {
   siglongjmp(g->here, 1);  // somebody on the way cannot be unwound
 }
 
-// ---- Libraries that may be left anywhere ------------------------------------
+// ---- Libraries that may be left anywhere
 typedef struct range {
   uintptr_t begin, end;
 } range;
@@ -238,7 +238,7 @@ void at_guard_trust(const void *address) {
   pthread_mutex_unlock(&g_lock);
 }
 
-// ---- Signals ----------------------------------------------------------------
+// ---- Signals
 static const int kSignals[] = {SIGSEGV, SIGBUS,  SIGILL,
                                SIGFPE,  SIGTRAP, SIGABRT};
 static struct sigaction g_host[AT_LEN(kSignals)];

@@ -285,7 +285,6 @@ double at_json_get_num(const at_json *object, const char *key,
 }
 
 // ---- Writer
-// ------------------------------------------------------------------------
 static void separate(at_json_writer *w) {
   if (w->comma) at_strbuf_addc(w->out, ',');
   w->comma = true;

@@ -8,7 +8,6 @@
 #include "base/status.h"
 
 // ---- Thread pool
-// -------------------------------------------------------------
 typedef struct at_pool at_pool;
 // `threads` counts the caller: 1 means no helpers are started. Helpers spin a
 // few microseconds, then sleep on a futex. Refuses (FAILED_PRECONDITION) work
@@ -49,7 +48,6 @@ bool at_pool_forked(const at_pool *p);
 void at_spin_allow(bool on);
 
 // ---- What a runtime kernel may use
-// --------------------------------------------
 typedef struct at_par {
   at_pool *pool;
   // Scratch memory that stays valid until the kernel returns; 64-byte aligned,
@@ -69,8 +67,7 @@ static inline void *at_par_scratch(const at_par *p, size_t bytes) {
 }
 
 // ---- Fibers
-// ------------------------------------------------------------------- A
-// scheduler runs fibers on its own threads. Stacks are guarded (a page below)
+// A scheduler runs fibers on its own threads. Stacks are guarded (a page below)
 // and pooled. Sanitizers are told of every switch; AMX tiles are released
 // before it.
 typedef struct at_sched at_sched;

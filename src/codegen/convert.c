@@ -274,8 +274,7 @@ at_val at_em_normalize(at_em *e, at_dtype t, at_val v) {
 }
 
 // ---- conversion
-// f64 to
-// f32, inexact results made odd: a second rounding then equals one.
+// f64 to f32, inexact results made odd: a second rounding then equals one.
 static LLVMValueRef truncate_odd(at_em *e, LLVMValueRef d) {
   LLVMValueRef f = LLVMBuildFPTrunc(e->b, d, f32s(e), "");
   LLVMValueRef back = LLVMBuildFPExt(e->b, f, f64s(e), "");

@@ -104,8 +104,7 @@ static at_val iota(at_em *e, const at_node *n, const at_pos *p) {
 }
 
 // ---- choices by index
-// A slot that
-// branches write and what follows reads.
+// A slot that branches write and what follows reads.
 typedef struct at_slot {
   LLVMTypeRef type;
   LLVMValueRef re, im;
@@ -289,8 +288,7 @@ static at_val concat(at_em *e, const at_node *n, const at_pos *p) {
 }
 
 // ---- indices that are data
-// Scalar
-// operand v as an index clamped to [0, max]; the same for all lanes.
+// Scalar operand v as an index clamped to [0, max]; the same for all lanes.
 static at_ix scalar_index(at_em *e, at_value v, int64_t max) {
   uint32_t lanes = e->lanes;
   e->lanes = 1;

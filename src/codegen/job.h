@@ -67,8 +67,7 @@ at_value at_node_root(const at_node *n, uint32_t result);
 bool at_job_is_immediate(const at_node *n, uint32_t i);
 
 // ---- analysis
-// Cuts of
-// a row-major space: suffix products at which index maps need digits.
+// Cuts of a row-major space: suffix products at which index maps need digits.
 typedef struct at_cuts {
   int64_t total;
   uint32_t n;

@@ -89,8 +89,7 @@ static bool known_empty(LLVMValueRef lo, LLVMValueRef hi) {
 }
 
 // ---- rows
-// A
-// loop over [lo, hi) of the vector digit in steps of `count` vectors.
+// A loop over [lo, hi) of the vector digit in steps of `count` vectors.
 static void row_loop(at_walk *w, LLVMValueRef lo, LLVMValueRef hi,
                      uint32_t lanes, uint32_t count) {
   at_em *e = w->e;

@@ -25,8 +25,7 @@ static at_ix scalar_index(at_em *e, at_value v, const at_pos *p, int64_t lo,
 }
 
 // ---- dynamic_update_slice
-// Where element p
-// of the update (digits: the op's groups) goes in the result.
+// Where element p of the update (digits: the op's groups) goes in the result.
 at_ix at_update_target(at_em *e, const at_node *n, const at_pos *p) {
   const at_type *t = &n->types[0], *u = at_value_type(n->operands[1]);
   at_groups g;

@@ -24,8 +24,7 @@ static at_status bad(const at_node *n, const char *why, int64_t x) {
 }
 
 // ---- Groups
-// How the
-// ids of a group name devices.
+// How the ids of a group name devices.
 typedef enum group_kind {
   CROSS_REPLICA,                // replicas, once for each partition
   CROSS_PARTITION,              // partitions, once for each replica

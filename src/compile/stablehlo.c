@@ -387,8 +387,7 @@ static bool is_left_out(const at_node *n, const at_attr *a) {
 }
 
 // ---- Quantised tables
-// A lookup that
-// quantises what it reads calls a function that says how.
+// A lookup that quantises what it reads calls a function that says how.
 static const at_type *quantised_table(const at_node *n, at_sc_config *config) {
   at_sc_kind k = n->op == AT_OP_CUSTOM_CALL ? at_sc_kind_of(n) : AT_SC_NONE;
   uint32_t table = k == AT_SC_LOOKUP_MINIBATCHES ? 5 : 4;

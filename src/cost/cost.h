@@ -36,8 +36,7 @@ typedef struct at_cost_time {
 } at_cost_time;
 
 // ---- Interpolation over measured points
-// How values between measured
-// points are found.
+// How values between measured points are found.
 //   seed   weighted average over the corners of the grid cell (XLA's
 //   documentation) xla    what XLA's code does: collectives snap to the nearest
 //   point atoll  smoothed curves in log-log space, with a tail past the last
@@ -204,9 +203,8 @@ at_status at_perf_evaluate(const at_perf_table *const *tables, size_t count,
                            at_perf_error **out, size_t *num);
 
 // ---- Network
-// The
-// S-curve's figures, SI units. Times of XLA's option string are microseconds,
-// its nic_speed_gbps gigabytes per second per GPU.
+// The S-curve's figures, SI units. Times of XLA's option string are
+// microseconds, its nic_speed_gbps gigabytes per second per GPU.
 typedef struct at_network {
   double launch, nic, chunk_prep, rtt;  // seconds, bytes/s, seconds, seconds
   int64_t devices_per_host, chunk_bytes;
@@ -254,8 +252,7 @@ bool at_cost_profiled(const at_cost_profile *p, const at_node *n,
                       double *seconds);
 
 // ---- Targets
-// A
-// machine in a topology, with the tables and options to be used.
+// A machine in a topology, with the tables and options to be used.
 typedef struct at_target {
   const at_machine *machine;
   uint32_t slices;

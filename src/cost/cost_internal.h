@@ -39,9 +39,8 @@ static inline int64_t at_perf_bytes_of_elements(const at_collective *key,
 }
 
 // ---- Smoothed curves of time over size
-// A measured series as a function
-// of bytes: never falling, close to the points, and continued past the last
-// one. Sizes ascending, rates > 0.
+// A measured series as a function of bytes: never falling, close to the points,
+// and continued past the last one. Sizes ascending, rates > 0.
 typedef struct at_curve {
   size_t count;
   const double *size;                         // bytes

@@ -30,7 +30,6 @@ uint32_t at_core_checks_wanted(void) {
 }
 
 // ---- One core
-// ---------------------------------------------------------------------
 static void init_core(core_state *c) {
   core_windows_init(c);
   if (c->launch->group) core_stack_init(c);
@@ -101,7 +100,6 @@ static at_status read_bounds(core_state *c) {
 }
 
 // ---- A core that runs alone
-// ---------------------------------------------------------
 typedef struct range {
   int64_t begin, end;
 } range;
@@ -191,7 +189,6 @@ static at_status run_alone(core_state *c) {
 }
 
 // ---- Cores that run together
-// ---------------------------------------------------------
 at_status at_core_group_create(uint32_t devices, const at_core_far *far,
                                at_core_group **out) {
   at_core_group *g = calloc(1, sizeof *g);
@@ -501,7 +498,6 @@ static at_status run_together(const at_core_launch *l) {
 }
 
 // ---- Launch
-// ----------------------------------------------------------------------------
 size_t core_array_bytes(const at_xcore_ref *x) {
   bool is_sem = x->space == AT_CORE_SEM;
   size_t bytes = is_sem ? sizeof(int32_t) : at_dtype_bytes((at_dtype)x->dtype);

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-// ---- Loads, stores, copies --------------------------------------------------
+// ---- Loads, stores, copies
 void at_core_access(at_core *core, const at_core_view *v, int32_t kind,
                     int32_t loc) {
   core_state *c = state_of(core);

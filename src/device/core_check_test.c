@@ -156,7 +156,6 @@ static void defects_are_found(void **state) {
 }
 
 // ---- Windows
-// ----------------------------------------------------------------------------
 static void to_and_fro(at_core *c, const int32_t *g, const at_core_ref *r,
                        int32_t *o) {
   o[0] = g_sound ? g[0] / 2 : g[0] % 2;
@@ -269,7 +268,6 @@ static void stores_to_inputs_are_read(void **state) {
 }
 
 // ---- Cores
-// ----------------------------------------------------------------------------------
 // refs: out (HBM), semaphore. Core 0 writes, core 1 reads.
 static void hands_over(at_core *c, const int32_t *g, const at_core_ref *r) {
   at_core_ref half = {.base = r[0].base};

@@ -85,7 +85,6 @@ void core_copy_box(const box *b) {
 }
 
 // ---- Copies by several threads
-// ------------------------------------------------
 enum { kCopyAlone = 1 << 19 };  // fewer bytes do not wake another thread
 
 typedef struct share {
@@ -165,7 +164,6 @@ void core_fill_undefined(void *dst, at_dtype t, int64_t n) {
 }
 
 // ---- Boxes that leave their refs
-// ----------------------------------------------
 // The part of the box that is there, as a copy from it to `memory`. False:
 // none.
 static bool part_inside(const at_core_beyond *b, uint8_t *memory, int64_t *size,

@@ -47,7 +47,6 @@ void core_shadow_moved(core_state *c) {
 }
 
 // ---- Copies that the kernel makes
-// --------------------------------------------------------------------
 // A block of an output that the last step worked on is on its way back to its
 // operand, which an input in HBM may share.
 void departures_check(core_state *c, const area *box, int32_t loc,

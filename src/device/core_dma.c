@@ -185,7 +185,7 @@ static void move(core_state *c, const at_core_dma *d, void *dst) {
   add_box(&b, 0, dst, d->src, add_row_of((at_dtype)d->add));
 }
 
-// ---- Padding ----------------------------------------------------------------
+// ---- Padding
 
 static void clear_box(const at_core_dma *d, uint32_t k, uint8_t *dst,
                       const int64_t *first, const int64_t *end) {
@@ -227,7 +227,7 @@ static void clear_padding(core_state *to, const at_core_dma *d, uint8_t *dst) {
   }
 }
 
-// ---- Other processes --------------------------------------------------------
+// ---- Other processes
 void core_dma_dense(const at_core_dma *d, int64_t *stride) {
   int64_t step = d->elem_bytes;
   for (int32_t k = d->rank - 1; k >= 0; k--) {
@@ -361,7 +361,6 @@ void at_core_dma_wait(at_core *core, void *p, int64_t bytes, int32_t loc) {
 }
 
 // ---- Rows by index
-// -----------------------------------------------------------------
 // to: NULL: another process has it.
 static void move_row(core_state *c, core_state *to, const at_core_dma *row) {
   if (!to) {

@@ -61,7 +61,7 @@ void no_strays(core_state *c, const region *r, const char *when) {
   }
 }
 
-// ---- The end ----------------------------------------------------------------
+// ---- The end
 static _Noreturn void report_unwritten(core_state *c, const region *r,
                                        const shade *s, size_t hole) {
   char place[256], copy[512] = "";

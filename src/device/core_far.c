@@ -33,7 +33,7 @@ bool core_is_elsewhere(const core_state *c, int32_t device) {
          !core_team(c, device).num;
 }
 
-// ---- Sending ----------------------------------------------------------------
+// ---- Sending
 static letter letter_for(const core_state *c, far_core to, int64_t sem,
                          int64_t amount, int32_t loc) {
   const at_core *h = &c->head;
@@ -158,7 +158,7 @@ void core_far_copy(core_state *c, const at_core_dma *d, const region *r,
   }
 }
 
-// ---- Receiving --------------------------------------------------------------
+// ---- Receiving
 static at_status refuse(const core_state *to, const letter *m,
                         const char *what) {
   char place[512];
@@ -250,7 +250,7 @@ void at_core_group_hear(at_core_group *g, at_bytes message) {
   if (over) at_event_fire(g->all_done, AT_OK);
 }
 
-// ---- Other processes --------------------------------------------------------
+// ---- Other processes
 void at_core_group_leave(at_core_group *g) {
   pthread_mutex_lock(&g->lock);
   g->others--;

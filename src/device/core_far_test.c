@@ -9,7 +9,6 @@
 enum { kDevices = 4, kWords = 64, kSems = 6, kMostGroups = 4 };
 
 // ---- Processes
-// ---------------------------------------------------------------
 typedef struct parcel {
   struct parcel *next;
   size_t bytes;  // 0: a process has left

@@ -15,8 +15,7 @@ area area_of_view(const at_core_view *v) {
 }
 
 // ---- Overlap
-// ---------------------------------------------------------------------- Bytes
-// from the first to behind the last of dimensions [d, rank).
+// Bytes from the first to behind the last of dimensions [d, rank).
 static int64_t extent(const area *a, uint32_t d) {
   int64_t n = a->elem_bytes;
   for (; d < a->rank; d++) {
@@ -79,7 +78,6 @@ uint8_t *area_overlap(const area *a, const area *b) {
 }
 
 // ---- The list
-// -------------------------------------------------------------------------
 // What c would disturb of the copies that `of` lists.
 static bool find_among(core_state *c, const core_state *of, const area *box,
                        access_kind kind, flight *out) {

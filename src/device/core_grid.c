@@ -38,7 +38,6 @@ void core_grid_at(const core_state *c, int64_t step, int32_t *grid) {
 }
 
 // ---- Set-up
-// --------------------------------------------------------------------
 static size_t elem_bytes(const at_xcore_ref *x) {
   return x->space == AT_CORE_SEM ? AT_CORE_SEM_BYTES
                                  : at_dtype_bytes((at_dtype)x->dtype);
@@ -212,7 +211,6 @@ void core_windows_init(core_state *c) {
 }
 
 // ---- Moving a window
-// --------------------------------------------------------------
 static void refuse_block(core_state *c, uint32_t i, uint32_t d,
                          const int32_t *at) {
   const at_xcore_ref *x = &c->program->refs[i];
@@ -436,7 +434,6 @@ void core_run_steps(core_state *c, int64_t begin, int64_t end) {
 }
 
 // ---- Operands that stay
-// --------------------------------------------------------------------
 static size_t bytes_of(const at_xcore_ref *x) {
   return (size_t)core_elements(x) * elem_bytes(x);
 }

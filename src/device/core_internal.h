@@ -191,7 +191,7 @@ struct core_state {
 };
 static inline core_state *state_of(at_core *c) { return (core_state *)c; }
 
-// ---- core.c -----------------------------------------------------------------
+// ---- core.c
 size_t core_array_bytes(const at_xcore_ref *x);  // of an operand or result
 // Both give the group's lock back if c holds it.
 _Noreturn void core_exit(core_state *c, at_status st);  // consumes st
@@ -221,7 +221,6 @@ core_state *core_of_team(team_of team, int32_t core, int32_t subcore,
                          uint32_t type);  // NULL: there is none
 
 // ---- core_memory.c
-// ------------------------------------------------------------
 region *core_region_add(core_state *c, void *base, size_t bytes,
                         at_core_space space, int32_t ref);
 const region *core_region_of(const core_state *c, const void *p);
@@ -238,7 +237,6 @@ void core_stack_init(core_state *c);
 void *core_take(core_state *c, size_t bytes, const char *what);
 
 // ---- core_copy.c
-// ----------------------------------------------------------------
 typedef struct box {
   uint8_t *dst;
   const uint8_t *src;
@@ -262,13 +260,11 @@ bool core_pages_note(core_state *c, void *dst, const void *src, size_t bytes);
 void core_pages_settle(core_state *c, const void *at, size_t bytes);
 
 // ---- core_misc.c
-// ----------------------------------------------------------------
 // A NaN that came from core_fill_undefined, perhaps through arithmetic.
 bool core_is_poison(const void *element, at_dtype t);
 bool core_is_nan(const void *element, at_dtype t);
 
 // ---- core_dma.c
-// -------------------------------------------------------------------
 int64_t core_dma_bytes(const at_core_dma *d);
 // Elements of a side, d->packed_step apart, that are moved as one: more than
 // one where they have less than a byte and the other side packs them.
@@ -285,7 +281,6 @@ void core_dma_repack(const at_core_dma *d, uint8_t *dst);
 bool core_dma_land(core_state *to, const at_core_dma *d, uint8_t *dst);
 
 // ---- core_far.c: devices of other processes
-// -------------------------------------------------------------------
 bool core_is_elsewhere(const core_state *c, int32_t device);
 // Which core is meant there.
 typedef struct far_core {
@@ -299,7 +294,6 @@ void core_far_copy(core_state *c, const at_core_dma *d, const region *r,
                    int64_t sem);
 
 // ---- core_grid.c
-// ------------------------------------------------------------------
 void core_windows_init(core_state *c);
 // Semaphores that are results keep their values for the next kernel.
 void core_semaphores_store(core_state *c);
@@ -314,7 +308,6 @@ void core_grid_at(const core_state *c, int64_t step, int32_t *grid);
 int64_t core_grid_steps(const core_state *c);
 
 // ---- core_narrow.c: unsigned integers of 2 and 4 bits
-// ----------------------------------------------------------------
 bool core_has_narrow(const at_core_launch *l);
 // The launch's buffers with operands as the kernel reads them; aliases must
 // have been joined. The caller frees.
@@ -323,7 +316,6 @@ void core_narrow_end(const at_core_launch *l);  // results as arrays hold them
 void core_narrow_free(void **bufs, const at_core_launch *l);
 
 // ---- core_split.c
-// -------------------------------------------------------------------
 typedef struct core_split_plan {
   uint32_t threads, chunks_per_thread;
   int64_t chunk;  // out: steps of a chunk; 0: they stay together
@@ -381,7 +373,6 @@ void core_note_brought(core_state *c, uint32_t ref, int32_t loc);
 bool core_runs_again(const core_state *c);
 
 // ---- core_share.c
-// -------------------------------------------------------------------
 // Do the cores of a chip share the steps of this kernel? Which dimension they
 // split: of the `parallel` ones before the first other, the first that is a
 // multiple of the number of cores, else the first with two steps or more.
@@ -391,7 +382,6 @@ bool core_is_shared(const core_state *c, uint32_t *out_dim);
 void core_check_parallel(core_state *c);
 
 // ---- core_sync.c
-// --------------------------------------------------------------------
 // The group's lock, if c is of a group; c must not hold it already. Whoever
 // stops c while it is held gives it back (core_exit).
 void core_lock(core_state *c);
@@ -413,7 +403,7 @@ bool core_group_is_over(at_core_group *g);
 
 void marks_free(marks *m);  // core_marks.c
 
-// ---- core_shadow.c and others: the checks; only called with a shadow --------
+// ---- core_shadow.c and others: the checks; only called with a shadow
 void core_shadow_init(core_state *c);
 void core_shadow_free(core_state *c);
 void core_shadow_alloc(core_state *c, void *p, size_t bytes);

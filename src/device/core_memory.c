@@ -93,8 +93,7 @@ core_state *core_peer(core_state *c, int32_t device, int32_t core,
 }
 
 // ---- Stack discipline
-// --------------------------------------------------------- A mark is both
-// stacks' fill: semaphores in the upper 24 bits.
+// A mark is both stacks' fill: semaphores in the upper 24 bits.
 int64_t at_core_mark(at_core *core) {
   core_state *c = state_of(core);
   return (int64_t)c->num_sems << 40 | (int64_t)c->stack_used;

@@ -12,7 +12,6 @@
 #include "profile/profile.h"
 
 // ---- Refusals
-// -------------------------------------------------------------------
 void core_exit(core_state *c, at_status st) {
   if (c->locked) core_unlock(c);
   c->status = at_status_join(c->status, st);
@@ -134,7 +133,6 @@ void at_core_check_multiple(at_core *core, int32_t loc, int32_t value,
 }
 
 // ---- Loops that never end
-// ----------------------------------------------------------
 enum { kTurnsAtOnce = 1 << 20 };
 
 void at_core_budget(at_core *core, int32_t loc) {
@@ -155,7 +153,6 @@ void at_core_budget(at_core *core, int32_t loc) {
 }
 
 // ---- Random bits: xoshiro256**
-// -----------------------------------------------------
 static uint64_t mix(uint64_t *state) {  // splitmix64
   uint64_t z = (*state += 0x9e3779b97f4a7c15ull);
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
@@ -187,7 +184,6 @@ void at_core_prng_bits(at_core *core, uint32_t *out, int64_t n) {
 }
 
 // ---- Prints
-// ---------------------------------------------------------------------------
 static float narrow_float(const void *p, at_dtype t) {
   uint16_t bits;
   float f;
@@ -263,7 +259,6 @@ void at_core_log(at_core *core, const char *text, const at_core_log_arg *args,
 }
 
 // ---- Spans
-// ---------------------------------------------------------------------------
 static void record_span(const core_state *c, const char *name,
                         uint64_t start_ns, uint64_t end_ns) {
   at_profile_record(&(at_profile_event){.start_ns = start_ns,
@@ -304,7 +299,6 @@ void at_core_trace_value(at_core *core, const char *text, int64_t value) {
 void at_core_delay(at_core *core, int64_t cycles) {}
 
 // ---- NaN
-// ---------------------------------------------------------------------------------
 bool core_is_poison(const void *element, at_dtype t) {
   if (t != AT_F32 && t != AT_BF16 && t != AT_F16) return false;
   float f = narrow_float(element, t);

@@ -23,7 +23,6 @@ void *core_shadow_grow(core_state *c, void *list, uint32_t n, uint32_t *cap,
 }
 
 // ---- Set-up
-// -------------------------------------------------------------------------
 static size_t granule_of(const core_state *c, const region *r) {
   if (r->ref < 0) return 1;
   const at_xcore_ref *x = &c->program->refs[r->ref];
@@ -140,7 +139,6 @@ void core_shadow_free(core_state *c) {
 }
 
 // ---- Semaphores
-// -------------------------------------------------------------------------------
 void core_shadow_signal(core_state *from, core_state *to, const sem *s) {
   shadow *me = from->shadow;
   if (!to->shadow || !to->shadow->sem_clock) return;
@@ -156,7 +154,6 @@ void core_shadow_wait(core_state *c, const sem *s, int64_t amount) {
 }
 
 // ---- Allocations
-// ----------------------------------------------------------------------------
 void core_shadow_alloc(core_state *c, void *p, size_t bytes) {
   const region *r = core_region_of(c, p);
   shade *s = r ? core_shade_of(c, r) : NULL;

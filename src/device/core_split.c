@@ -128,7 +128,6 @@ void core_plan_split(core_state *c, void *arg) {
 }
 
 // ---- Loops inside a step
-// -------------------------------------------------------------------
 typedef struct shared_loop {
   at_core_turns_fn fn;
   void *arg;

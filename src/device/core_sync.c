@@ -11,7 +11,6 @@
 enum { kPolls = 1 << 10, kTurnsOfARead = 1 << 10 };
 
 // ---- Messages
-// -------------------------------------------------------------------
 static void describe_wait(const core_state *c, const sem *s, int64_t amount,
                           int32_t loc, at_strbuf *out) {
   char place[512];
@@ -38,7 +37,6 @@ static at_status deadlock(const core_state *c, const at_strbuf *waits,
 }
 
 // ---- Groups
-// ---------------------------------------------------------------------
 void core_fail_group(at_core_group *g) {
   g->failed = true;
   for (core_state *p = g->first; p; p = p->next) {
@@ -104,7 +102,6 @@ void core_ended(core_state *c) {
 }
 
 // ---- Signals and waits
-// ------------------------------------------------------------
 void core_lock(core_state *c) {
   AT_ASSERT(!c->locked);
   if (!c->group) return;

@@ -20,7 +20,6 @@ static float *iota(int64_t n) {
 }
 
 // ---- Operands that stay
-// ---------------------------------------------------------------
 static int64_t g_reads[3];
 
 static void ask(at_core *c, const int32_t *g, const at_core_ref *r) {
@@ -62,7 +61,6 @@ static void operands_that_stay_are_told(void **state) {
 }
 
 // ---- Loops inside a step
-// -------------------------------------------------------------------------
 enum { TURNS = 500, OWN = 300 };
 
 // Adds 1 by way of memory of the thread's own, which another would spoil.
@@ -109,7 +107,6 @@ static void threads_share_loops(void **state) {
 }
 
 // ---- Windows
-// -------------------------------------------------------------------------
 enum { BR = 8, BC = 16 };
 
 static void add_one(at_core *c, const int32_t *g, const at_core_ref *r) {
@@ -266,7 +263,6 @@ static void aliases_share_memory(void **state) {
 }
 
 // ---- Semaphores and copies
-// -------------------------------------------------------------
 // refs: in (HBM), out (HBM), buffer (VMEM), semaphores.
 static void copy_there_and_back(at_core *c, const int32_t *g,
                                 const at_core_ref *r) {
@@ -426,8 +422,7 @@ static void cores_signal_each_other(void **state) {
 }
 
 // ---- Several devices
-// -------------------------------------------------------------------- refs:
-// in, out (HBM), semaphores. Each device sends its input to the right.
+// refs: in, out (HBM), semaphores. Each device sends its input to the right.
 static void send_right(at_core *c, const int32_t *g, const at_core_ref *r) {
   at_core_dma d = copy_of(r[1].base, r[0].base, 4, r[2].base);
   d.src_sem = (char *)r[2].base + AT_CORE_SEM_BYTES;
@@ -475,7 +470,6 @@ static void devices_copy_to_each_other(void **state) {
 }
 
 // ---- Large copies
-// ---------------------------------------------------------------
 // Several threads make them, with the bytes that one would leave.
 static void large_copies_are_shared(void **state) {
   enum { BYTES = 8 << 20, APART = 5 << 20 };

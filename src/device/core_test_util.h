@@ -13,7 +13,6 @@
 #include "device/core.h"
 
 // ---- A bench of kernels
-// -----------------------------------------------------------
 enum { kMaxArgs = 8, kMaxBlocks = 1 << 16 };
 
 static void *g_blocks[kMaxBlocks];

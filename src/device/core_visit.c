@@ -1,7 +1,7 @@
 // Windows as the checks see them: blocks that come, go back and are revisited.
 #include "device/core_shadow.h"
 
-// ---- Windows ----------------------------------------------------------------
+// ---- Windows
 static int64_t block_number(const at_xcore_ref *x, const int32_t *at,
                             int64_t *out_n) {
   int64_t n = 0;

@@ -82,7 +82,6 @@ at_status at_hw_find(at_str name, const at_hw **out) {
 }
 
 // ---- Topologies
-// ----------------------------------------------------------------------
 at_status at_topology_parse(const char *text, at_topology *out) {
   at_topology_text said;
   const at_machine *m;
@@ -122,7 +121,6 @@ at_place at_topology_place(const at_topology *t, uint32_t device) {
 }
 
 // ---- Padding
-// -------------------------------------------------------------------------
 static uint64_t next_power_of_two(uint64_t n) {
   return n <= 1 ? 1 : 1ull << (64 - __builtin_clzll(n - 1));
 }

@@ -119,7 +119,6 @@ static void *map_fresh(size_t size) {
 }
 
 // ---- Files (ATOLL_SPILL_DIR)
-// ---------------------------------------------------
 static bool in_file(const at_blocks *b, size_t size) {
   return b->spill && size >= kFileFirst;
 }
@@ -268,7 +267,7 @@ static bool host_has(size_t bytes) {
   return at_add(bytes, promised_bytes()) <= available_bytes();
 }
 
-// ---- Guarded blocks (ATOLL_GUARD) -------------------------------------------
+// ---- Guarded blocks (ATOLL_GUARD)
 // [no access][unused, block][no access]; the block ends within 64 bytes of its
 // end guard. A block that is given back is unmapped at once.
 static void *take_guarded(size_t bytes) {
@@ -303,7 +302,6 @@ static void *map_block(at_blocks *b, size_t size) {
 }
 
 // ---- Shared blocks
-// -------------------------------------------------------
 void at_blocks_share(at_blocks *b, at_shared *s, size_t bytes) {
   size_t size;
   uint32_t c = at_block_class(bytes, &size);

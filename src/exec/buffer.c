@@ -62,8 +62,7 @@ at_status at_buffer_make(at_chip *c, at_memory_kind k, at_dtype t, at_dims dims,
 }
 
 // ---- The state word
-// --------------------------------------------------------------------- Only by
-// whoever knows that no hold is left or can be taken.
+// Only by whoever knows that no hold is left or can be taken.
 static void drop_memory(at_buffer *b) {
   at_chip_free(b->chip, b);
   if (b->on_release) b->on_release(b->release_arg);
@@ -132,7 +131,6 @@ bool at_buffer_sole_hold(const at_buffer *b) {
 }
 
 // ---- Sharing
-// ---------------------------------------------------------------------
 static void let_go(void *source) { at_buffer_unhold(source); }
 
 bool at_buffer_share(at_buffer *from, at_buffer *to, bool on_chip_queue,
@@ -172,7 +170,6 @@ at_status at_buffer_acquire(at_buffer *b) {
 void at_buffer_unacquire(at_buffer *b) { at_buffer_unhold(b); }
 
 // ---- Making
-// ---------------------------------------------------------------------------
 at_status at_buffer_create(at_chip *c, at_memory_kind k, at_dtype t,
                            at_dims dims, at_buffer **out) {
   AT_TRY(at_runtime_check(c->runtime));
@@ -214,7 +211,6 @@ at_status at_buffer_view(at_chip *c, at_memory_kind k, at_dtype t, at_dims dims,
 }
 
 // ---- Looking
-// ---------------------------------------------------------------------------
 at_dtype at_buffer_dtype(const at_buffer *b) { return b->dtype; }
 at_dims at_buffer_dims(const at_buffer *b) {
   return (at_dims){b->dims, b->rank};

@@ -239,7 +239,6 @@ static at_status check_code(const checker *c) {
 }
 
 // ---- Steps
-// ---------------------------------------------------------------------------
 // Each step lies in at most one range, and a range lies before the step that
 // owns it: ranges form a tree, so running ends and recursion is as deep as
 // `depth` says.
@@ -301,7 +300,6 @@ static at_status check_runtime(const checker *c, const at_xstep *s,
 }
 
 // ---- Pallas kernels
-// ------------------------------------------------------------
 static bool is_kernel(const checker *c, uint64_t k, uint32_t kind) {
   return k < count(c, AT_XS_KERNELS) && c->kernels[k].kind == kind;
 }
@@ -429,7 +427,6 @@ static at_status check_locations(const checker *c) {
 }
 
 // ---- Collectives
-// ------------------------------------------------------------
 // Does the last byte that a piece touches lie inside `limit`?
 static bool piece_fits(uint64_t members, uint64_t piece, uint64_t rows,
                        uint64_t row, uint64_t lines, uint64_t line,

@@ -54,7 +54,6 @@ void at_chip_memory_stats_clear(at_chip *c) {
 }
 
 // ---- The report
-// ------------------------------------------------------------------------
 void at_size_print(uint64_t bytes, at_strbuf *b) {
   static const struct {
     uint64_t unit;
@@ -169,7 +168,6 @@ static at_status host_full(const at_chip *c, uint64_t bytes) {
 }
 
 // ---- Accounting, under the lock
-// -----------------------------------------------------------
 static bool account(at_chip *c, uint64_t bytes) {
   uint64_t left = c->stats.limit - AT_MIN(c->stats.in_use, c->stats.limit);
   if (bytes > left) return false;

@@ -136,7 +136,6 @@ at_status at_meet(at_cursor *c, const at_op *op, bool *waits) {
 }
 
 // ---- Start and done
-// ------------------------------------------------------------------------
 // A device without others in its group has nothing to wait for.
 static bool meets_nobody(const at_coll *k, uint32_t device) {
   return k->group_of[device] == UINT32_MAX || k->size_of[device] == 1;
@@ -282,7 +281,6 @@ bool at_part_may_leave(at_part *p) {
 }
 
 // ---- Deadlocks
-// ------------------------------------------------------------------------
 // A part is stuck while some member that it waits for can never come: it has
 // ended, waits elsewhere and is stuck itself, or is queued behind a stuck part.
 // So is a part whose turn has come and whose arguments are of a launch that

@@ -103,7 +103,6 @@ at_status at_core_step_run(at_frame *f, const at_op *op, const at_par *par) {
 }
 
 // ---- Dots
-// --------------------------------------------------------------------------
 typedef struct matrix {
   const uint8_t *p;
   at_dtype type;

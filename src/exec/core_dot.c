@@ -178,7 +178,6 @@ static shelf *shelf_for(at_core *core, side *a, side *b) {
 }
 
 // ---- Products in loops over rows
-// --------------------------------------------------------------
 static const void *pack_before(at_core *core, side *x) {
   at_core_dot_scratch scratch;
   at_core_dot_begin(core, &scratch);
@@ -219,7 +218,6 @@ void at_core_dot_rows(const at_core_dot *d, void *packed_a,
 }
 
 // ---- Products that come later
-// --------------------------------------------------------------
 // What is still to be added to one c. `taken`: somebody has the result, and c
 // waits for another sum to overwrite it, or to go on with these parts.
 typedef struct sum {
@@ -359,7 +357,6 @@ static bool postpone(at_core *core, const at_core_dot *d, const side *a,
 }
 
 // ---- Dots
-// --------------------------------------------------------------
 // B where the pages are that stand for its memory. false: its memory is filled.
 static bool pages_of(at_core *core, const at_k_matrix *b, bool along,
                      at_core_pages *from, at_k_pages *out) {

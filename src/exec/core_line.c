@@ -20,7 +20,7 @@ static void print(void *arg, at_strbuf *out) {
   at_core_group_print(l->group, out);
 }
 
-// ---- What the device room calls ---------------------------------------------
+// ---- What the device room calls
 static at_status begin(void *arg) {
   at_core_line *l = arg;
   const at_far *f = l->task->loaded->far;
@@ -55,7 +55,7 @@ static at_status end(void *arg) {
   return AT_OK;
 }
 
-// ---- One run ----------------------------------------------------------------
+// ---- One run
 void at_core_line_init(at_core_line *l, at_task *t, const at_op *op) {
   *l = (at_core_line){.face = {.arg = l,
                                .processes = t->loaded->far->num_others,

@@ -40,7 +40,6 @@ at_status at_custom_register(at_str target, at_custom_kind kind, void *fn,
 }
 
 // ---- Calling
-// --------------------------------------------------------------------------
 // API versions of stablehlo.custom_call.
 enum { kOriginal = 1, kTypedFfi = 4 };
 

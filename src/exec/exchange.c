@@ -97,7 +97,6 @@ static void copy_lines(uint8_t *dst, uint64_t dst_step, const uint8_t *src,
 }
 
 // ---- Copies
-// -------------------------------------------------------------------------
 // Work is numbered (giver, row, chunk of the row): every byte of an operand is
 // read once, for all who take it.
 typedef struct moving {
@@ -209,7 +208,6 @@ static void copy_whole(const group *g, at_pool *pool) {
 }
 
 // ---- Sums
-// -----------------------------------------------------------------------
 static at_status reduce(const group *g, at_pool *pool) {
   enum { kFew = 64 };
   at_summand few[kFew], *parts = few;
@@ -236,7 +234,6 @@ static at_status reduce(const group *g, at_pool *pool) {
 }
 
 // ---- Ragged
-// -------------------------------------------------------------------------
 static int64_t index_at(const at_x_exchange *x, const uint8_t *p, uint64_t i) {
   int32_t narrow;
   int64_t wide;

@@ -13,7 +13,6 @@
 #include "base/strbuf.h"
 
 // ---- Runtime and devices
-// --------------------------------------------------------
 typedef struct at_runtime at_runtime;
 typedef struct at_chip at_chip;  // a virtual device, owned by the runtime
 
@@ -182,7 +181,6 @@ at_memory_stats at_chip_memory_stats(const at_chip *c);
 void at_chip_memory_stats_clear(at_chip *c);  // peak = in use; counts = 0
 
 // ---- Buffers
-// ---------------------------------------------------------------------
 typedef enum at_memory_kind {
   AT_MEM_DEVICE,
   AT_MEM_PINNED_HOST,
@@ -258,7 +256,6 @@ at_status at_buffer_receive(at_chip *c, at_memory_kind k, at_dtype t,
                             at_buffer **out);
 
 // ---- Executables
-// -----------------------------------------------------------------
 typedef struct at_loaded at_loaded;
 // Checks every index and offset of the block (INVALID_ARGUMENT), maps its code.
 // The bytes are copied.
@@ -338,8 +335,7 @@ bool at_task_span(const at_task *t, at_span *out);
 at_event *at_task_done(const at_task *t);
 
 // ---- Custom calls
-// ------------------------------------------------------------------ A foreign
-// handler, by call target name and platform. ffi: XLA_FFI_Handler*.
+// A foreign handler, by call target name and platform. ffi: XLA_FFI_Handler*.
 typedef enum at_custom_kind {
   AT_CUSTOM_FFI,
   AT_CUSTOM_LEGACY,

@@ -8,7 +8,6 @@
 #include "exec/exec_test_util.h"
 
 // ---- A writer of abi/attrdict.h
-// ------------------------------------------------------------
 static void put(at_strbuf *b, const void *p, size_t n) {
   at_strbuf_add(b, (at_str){p, n});
 }
@@ -104,7 +103,6 @@ static void attributes_are_sorted_and_typed(void **state) {
 }
 
 // ---- Handlers
-// ------------------------------------------------------------------------------
 static ffi_error *scale_handler(ffi_call_frame *f) {
   const ffi_buffer *x = f->args.args[0], *y = f->rets.args[0];
   if (f->stage != 3 || f->args.size != 1 || f->rets.size != 1 ||
@@ -220,7 +218,6 @@ static void handlers_are_called(void **state) {
 }
 
 // ---- Callbacks
-// -------------------------------------------------------------------------------
 typedef struct host {
   float got[4];
   int sends;

@@ -17,9 +17,8 @@
 #include "sparsecore/engine.h"
 
 // ---- blocks.c: pooled host memory
-// ------------------------------------------------ Not thread-safe: its chip's
-// lock covers it. Blocks are 64-byte aligned, keep their pages when given back,
-// and are never zeroed.
+// Not thread-safe: its chip's lock covers it. Blocks are 64-byte aligned, keep
+// their pages when given back, and are never zeroed.
 typedef struct at_blocks at_blocks;
 typedef struct at_shared at_shared;  // shared.c
 at_blocks *at_blocks_create(void);
@@ -34,8 +33,8 @@ enum { AT_BLOCK_CLASSES = 16 + 38 * 8 };
 uint32_t at_block_class(size_t bytes, size_t *out_size);  // of a request
 
 // ---- shared.c: blocks that other processes of this machine read
-// ------------------------------------------------ Thread-safe. Blocks are
-// 4096-byte aligned and keep their pages when given back.
+// Thread-safe. Blocks are 4096-byte aligned and keep their pages when given
+// back.
 at_shared *at_shared_create(const at_hosts_share *h);  // NULL: no memory
 void at_shared_destroy(at_shared *s);
 void *at_shared_take(at_shared *s, size_t bytes);  // NULL: there is no more
@@ -44,7 +43,6 @@ void at_shared_give(at_shared *s, void *p, size_t bytes);
 uint64_t at_shared_offset(const at_shared *s, const void *p, uint64_t bytes);
 
 // ---- object.c: the ELF loader
-// ------------------------------------------------------
 typedef struct at_object at_object;
 // Maps one relocatable object. INVALID_ARGUMENT for whatever is malformed or
 // needs something that is not there (names it).
@@ -55,14 +53,12 @@ size_t at_object_mapped_bytes(const at_object *o);
 const at_ximport *at_import_find(at_str name);  // imports.c; NULL: none
 
 // ---- check.c: validation of a block
-// ------------------------------------------------
 at_status at_executable_check(at_bytes block);
 
 // Where programs of hosts that share memory meet (far_share.c).
 typedef struct at_far_channel at_far_channel;
 
 // ---- chip.c
-// ------------------------------------------------------------------------
 typedef struct at_part at_part;
 
 struct at_chip {
@@ -140,10 +136,10 @@ at_status at_runtime_check(const at_runtime *rt);  // not in a forked child
 at_status at_runtime_prepare_beside(at_runtime *rt);
 
 // ---- buffer.c
-// ---------------------------------------------------------------------- state:
-// references in bits 0..31, holds in 32..62, DELETED in 63. A hold keeps the
-// memory and the object; deletion keeps new holds away. Memory is freed at the
-// one moment when no hold is left and the buffer is deleted or unreferenced.
+// state: references in bits 0..31, holds in 32..62, DELETED in 63. A hold keeps
+// the memory and the object; deletion keeps new holds away. Memory is freed at
+// the one moment when no hold is left and the buffer is deleted or
+// unreferenced.
 struct at_buffer {
   _Atomic uint64_t state;
   at_chip *chip;
@@ -183,7 +179,6 @@ void at_size_print(uint64_t bytes, at_strbuf *out);  // "15.75G", "512B"
 void at_shape_print(at_dtype t, at_dims dims, at_strbuf *out);
 
 // ---- loaded.c
-// ----------------------------------------------------------------------
 typedef struct at_ref {
   uint32_t base;  // see at_base
   uint64_t offset;
@@ -313,7 +308,6 @@ bool at_loaded_is_small(at_loaded *l);
 at_status at_loaded_kernel(const at_loaded *l, uint32_t kernel, void **out);
 
 // ---- run.c: the steps
-// ----------------------------------------------------------------
 typedef struct at_frame {
   const at_loaded *loaded;
   at_chip *chip;
@@ -339,7 +333,6 @@ void at_op_record_event(const at_frame *f, const at_op *op,
                         at_profile_event *e);
 
 // ---- core.c: Pallas kernels
-// --------------------------------------------------------
 at_status at_core_prepare(at_loaded *l, const at_xstep *step, at_op *op);
 at_core_launch at_core_launch_make(const at_frame *f, const at_op *op,
                                    const at_par *par);
@@ -396,7 +389,6 @@ void at_cursor_start(at_cursor *c, at_level *levels);
 at_status at_cursor_run(at_cursor *c, bool *waits);
 
 // ---- launch.c: what one launch is
-// -------------------------------------------------------
 typedef enum at_part_state {
   AT_PART_QUEUED,   // behind others of its chip, or its arguments are not there
   AT_PART_READY,    // a lane will take it
@@ -480,7 +472,6 @@ void at_task_free(at_task *t);
 void at_task_fail(at_task *t, at_status st);
 
 // ---- queue.c: turns and lanes
-// ------------------------------------------------------------------
 void at_chip_next_turn(at_chip *c);  // the chip is active and has no current part
 bool at_chip_become_active(at_chip *c);
 void at_chip_end_turn(at_chip *c);  // of a caller
@@ -494,7 +485,6 @@ void at_lane_unblock(at_runtime *rt);
 void at_lane_for_jobs(at_task *t);
 
 // ---- sparse.c: SparseCores
-// ------------------------------------------------------------------
 at_status at_sparse_run(at_cursor *c, const at_op *op,
                         void *const *const *bufs, at_pool *pool);
 // Does this START or DONE belong to the queue of its launch?
@@ -506,7 +496,6 @@ void at_sparse_run_jobs(at_task *t);
 void at_lanes_share(at_runtime *rt);  // under the lanes' lock
 
 // ---- collective.c, exchange.c
-// ------------------------------------------------------------------
 // The cursor's device has come to a collective. *waits: it is not the last.
 at_status at_meet(at_cursor *c, const at_op *op, bool *waits);
 // Passes a START; the last of the group moves the bytes.
@@ -552,7 +541,6 @@ at_status at_ragged_check(const at_x_exchange *x, uint32_t size);
 void at_put_bytes(uint8_t *dst, const uint8_t *src, size_t n, bool stream);
 
 // ---- reduce.c: sums over devices
-// ------------------------------------------------------------------
 // The bytes from `first` on of the operand of a device, or of what all members
 // of a block of devices add up to, of which `device` is one.
 typedef struct at_summand {
@@ -583,7 +571,6 @@ uint32_t at_block_joins(uint32_t a, uint32_t b);
 at_status at_coll_order(at_coll *c);  // makes c->order
 
 // ---- far.c: other hosts
-// ------------------------------------------------------------------
 // A collective of a program that spans hosts; the last device of this one calls.
 at_status at_far_run(at_cursor *c, const at_op *op, at_pool *pool);
 at_status at_far_run_ragged(at_task *t, const at_op *op);  // far_ragged.c
@@ -629,7 +616,6 @@ void at_deadlock_check(at_runtime *rt);
 at_status at_task_deadlock(at_task *t);  // of one launch, local
 
 // ---- custom.c
-// ------------------------------------------------------------------------
 // Argument i of an op: its slot, and its bytes as a device has them once a host
 // has written them.
 const at_xslot *at_arg_slot(const at_loaded *l, const at_op *op, uint32_t i);

@@ -77,7 +77,6 @@ static void damaged_objects_are_refused(void **state) {
 }
 
 // ---- Executables
-// ---------------------------------------------------------------------
 static at_bytes sample(void) {
   builder b = b_new();
   uint32_t t = b_f32(&b, 8), x = b_input(&b, t), y = b_output(&b, t);

@@ -164,7 +164,6 @@ static inline at_bytes b_finish(builder *b, uint32_t begin) {
 }
 
 // ---- Running
-// ---------------------------------------------------------------------------
 static inline at_runtime *test_runtime(const char *target, uint32_t threads) {
   at_runtime *rt = NULL;
   OK(at_runtime_create(&(at_runtime_options){.target = target,

@@ -23,7 +23,6 @@ uint64_t at_loaded_sent_bytes(const at_loaded *l) {
 }
 
 // ---- Which hosts take part
-// -----------------------------------------------------------
 void at_far_sets_free(at_runtime *rt) {
   for (at_far_set *s = rt->far_sets, *next; s; s = next) {
     next = s->next;
@@ -85,7 +84,6 @@ static at_status find_count(at_runtime *rt, at_far_set *s, uint64_t program,
 }
 
 // ---- Which devices are here
-// -----------------------------------------------------------------
 void at_far_free(at_loaded *l) {
   for (uint32_t i = 0; l->far && i < l->num_colls; i++) {
     free(l->colls[i].whole);
@@ -231,7 +229,6 @@ at_status at_loaded_span(at_loaded *l, at_chip *const *chips) {
 }
 
 // ---- Messages
-// -----------------------------------------------------------------
 at_hosts_tag at_far_tag(at_task *t) {
   const at_far *f = t->loaded->far;
   return (at_hosts_tag){
@@ -260,7 +257,6 @@ at_status at_far_swap(at_task *t, const at_hosts_tag *tag, at_hosts_mail *mails,
 }
 
 // ---- SparseCores
-// --------------------------------------------------------------
 static void drop(at_far_call *c) {
   for (uint32_t i = 0; i < c->task->loaded->far->num_others; i++) {
     free((void *)c->mails[i].block.ptr);

@@ -40,7 +40,6 @@ static const at_x_exchange *value(const planner *p, uint32_t v) {
 }
 
 // ---- What a plan is made of
-// ---------------------------------------------------------
 static at_far_spot operand(uint32_t device, uint32_t v, uint64_t offset) {
   return (at_far_spot){AT_FAR_OPERAND, device, v, offset};
 }
@@ -91,7 +90,6 @@ static void add_land(planner *p, uint32_t rank, uint32_t v, at_far_spot at) {
 }
 
 // ---- Groups
-// ------------------------------------------------------------------
 // False: the group has no member here.
 static bool enter_group(planner *p, uint32_t first) {
   p->begin = p->k->begin_of[first];
@@ -116,7 +114,6 @@ static uint32_t my_lead(const planner *p) {
 }
 
 // ---- Whole operands
-// ------------------------------------------------------------
 // Member `from` gives its operand to a host, where it lands at `at`.
 static void give_whole(planner *p, uint32_t v, uint32_t from, uint32_t to_host,
                        at_far_spot at) {
@@ -173,7 +170,6 @@ static void plan_wholes(planner *p) {
 }
 
 // ---- Pieces
-// --------------------------------------------------------------------
 // What member d gets of the sum or operand at `from`, as one run of bytes:
 // where it lies, or where it is cut out to.
 static at_far_spot cut(planner *p, uint32_t v, uint32_t d, at_far_spot from) {
@@ -220,7 +216,6 @@ static void plan_pieces(planner *p) {
 }
 
 // ---- Sums
-// ----------------------------------------------------------------------
 // Cuts the members, by number, into the largest blocks of the tree (reduce.c)
 // that are of one host: such a host adds them up alone.
 static void cut_blocks(planner *p) {
@@ -443,7 +438,6 @@ static void plan_reduce_scatter(planner *p) {
 }
 
 // ---- All groups
-// -----------------------------------------------------------------
 static void plan_group(planner *p) {
   if (p->num_hosts == 1) {
     add_act(p, 1, (at_far_act){.kind = AT_FAR_GROUP});
@@ -474,7 +468,6 @@ static void plan_groups(planner *p) {
 }
 
 // ---- The plan
-// ------------------------------------------------------------------
 // Where each message's pieces begin, and the messages themselves.
 static void place_mails(planner *p, at_far_plan *plan) {
   uint32_t hosts = p->f->all_hosts, at = 0;

@@ -55,7 +55,6 @@ static at_status each_giver(ragged *r, giver_fn fn) {
 }
 
 // ---- Out
-// ---------------------------------------------------------------------
 static void add_piece(at_hosts_mail *m, const void *p, uint64_t bytes) {
   at_bytes *out = (at_bytes *)m->out;
   out[m->num_out++] = (at_bytes){p, bytes};
@@ -80,7 +79,6 @@ static at_status pack(ragged *r, uint32_t begin, uint32_t size,
 }
 
 // ---- In
-// ----------------------------------------------------------------------
 static at_status start(ragged *r, uint32_t begin, uint32_t size,
                        uint32_t giver) {
   void *const *bufs = r->bufs[r->k->members[begin + giver]];
@@ -134,7 +132,6 @@ static at_status take(ragged *r, uint32_t begin, uint32_t size,
 }
 
 // ---- All of it
-// ---------------------------------------------------------------
 static at_status prepare(ragged *r, void **out_block) {
   const at_loaded *l = r->task->loaded;
   uint64_t n = r->num_others, pieces = at_mul(n, r->most);

@@ -51,7 +51,6 @@ static uint8_t *address(const run *r, const at_far_spot *s) {
 }
 
 // ---- Messages
-// -----------------------------------------------------------------
 static at_status talk(run *r, at_hosts_tag *tag, uint32_t round) {
   const at_far_plan *p = r->plan;
   uint32_t n = p->num_mails[round];
@@ -74,7 +73,6 @@ static at_status talk(run *r, at_hosts_tag *tag, uint32_t round) {
 }
 
 // ---- Acts
-// ---------------------------------------------------------------------
 static void enter_group(run *r, const at_far_act *a) {
   for (uint32_t i = 0; i < a->size; i++)
     r->members[i] = r->bufs[r->k->members[a->group + i]];
@@ -157,7 +155,6 @@ static at_status do_phase(run *r, uint32_t phase) {
 }
 
 // ---- One run
-// ------------------------------------------------------------------
 // Tables of the devices here, and of those whose operands will have come.
 static void find_buffers(run *r) {
   const at_loaded *l = r->task->loaded;

@@ -25,7 +25,6 @@ static const uint32_t kRaggedSlot[kRaggedSlots] = {0, 2, 3, 4};
 enum { kRaggedResult = 6 };
 
 // ---- What is prepared
-// ---------------------------------------------------------
 struct at_far_channel {
   struct at_far_channel *next;
   uint64_t name;
@@ -113,7 +112,6 @@ at_status at_far_share(at_loaded *l, at_chip *const *chips) {
 }
 
 // ---- Groups
-// ------------------------------------------------------------------
 typedef struct finder {
   const at_coll *k;  // by the tables of all hosts
   const at_far *f;
@@ -228,7 +226,6 @@ at_status at_far_among_make(at_loaded *l, const at_op *op) {
 }
 
 // ---- One run
-// ------------------------------------------------------------------
 typedef struct run {
   at_task *task;
   const at_op *op;
@@ -298,7 +295,6 @@ static uint64_t lay_out(run *r, uint8_t *base) {
 }
 
 // ---- What others read
-// ---------------------------------------------------------
 static uint64_t list_bytes(const run *r) {
   return at_align_up(
       (uint64_t)r->task->loaded->num_devices * r->values * sizeof(uint64_t),
@@ -391,7 +387,6 @@ static void offer_ranges(run *r) {
 }
 
 // ---- What is read of others
-// ---------------------------------------------------
 static at_status bad_place(uint32_t host) {
   return AT_FAIL(AT_INTERNAL,
                  "process %u says that values of a collective lie where it "
@@ -460,7 +455,6 @@ static void enter(run *r, const group *g) {
 }
 
 // ---- Sums
-// ---------------------------------------------------------------------
 static at_sum sum_of(run *r, const group *g, uint32_t v) {
   const at_x_exchange *x = &r->k->values[v];
   uint64_t result = x->result_bytes * r->task->loaded->num_devices;
@@ -590,7 +584,6 @@ static at_status take_ranges(run *r, uint32_t i) {
 }
 
 // ---- Rows of any number
-// -------------------------------------------------------
 static void start_rows(run *r) {
   for (uint32_t i = 0; i < r->task->loaded->num_devices; i++) {
     void *const *bufs = r->bufs[r->f->mine[i]];
@@ -614,7 +607,6 @@ static at_status take_rows(run *r, const group *g) {
 }
 
 // ---- All of it
-// ---------------------------------------------------------------
 static at_status run_group(run *r, const group *g) {
   enter(r, g);
   if (is_ragged(r)) return take_rows(r, g);

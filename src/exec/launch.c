@@ -36,7 +36,6 @@ static at_chip *chip_of(const at_launch *in, uint32_t d) {
 }
 
 // ---- Arguments
-// -------------------------------------------------------------------------
 static at_status wrong_argument(const at_loaded *l, const at_buffer *b,
                                 const at_chip *c, uint32_t i) {
   const at_xtype *t = at_io_type(l, &l->inputs[i]);
@@ -139,7 +138,6 @@ static at_status take_arguments(const at_loaded *l, const at_launch *in,
 }
 
 // ---- Memory
-// ---------------------------------------------------------------------------
 // Input i and the output it names live in one place: the donated buffer's
 // memory when nobody else reads it, else a copy.
 static at_status share_memory(const launch *l, uint32_t i, void **base) {
@@ -316,7 +314,6 @@ static at_status make_outputs(const at_loaded *l, const at_launch *in,
 }
 
 // ---- A launch of several devices, or one that waits
-// ---------------------------------------------
 // Everything in one block: task, parts, meetings, message, channels.
 static at_task *make_task(at_loaded *l, const at_launch *in) {
   uint32_t n = num_chips(in), lists = in->channels ? n : 0;
@@ -471,7 +468,6 @@ static void wait_for_room(at_chip *c) {
 }
 
 // ---- The two ways
-// --------------------------------------------------------------------------
 static bool all_arrived(const at_launch *in) {
   uint32_t all = num_chips(in) * in->num_args;
   for (uint32_t i = 0; i < all; i++)

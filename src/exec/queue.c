@@ -8,7 +8,6 @@
 #include "exec/exec_internal.h"
 
 // ---- Lanes
-// ------------------------------------------------------------------------
 static bool run_part(at_part *p);
 static void lane_main(void *runtime);
 
@@ -147,7 +146,6 @@ void at_lane_unblock(at_runtime *rt) {
 }
 
 // ---- The end of a launch
-// -----------------------------------------------------------------
 // A launch is announced after its chips have moved on: whoever waited for the
 // last one finds them idle.
 static void finish_task(at_task *t) {
@@ -237,7 +235,6 @@ void at_task_run_here(at_task *t) {
 }
 
 // ---- Arguments
-// -------------------------------------------------------------------------
 static void ask_for_arguments(at_task *t);
 
 static void argument_came(at_status st, void *arg) {
@@ -276,7 +273,6 @@ static void ask_for_arguments(at_task *t) {
 }
 
 // ---- Turns
-// ------------------------------------------------------------------------------
 static void turn_came(at_part *p) {
   at_task *t = p->task;
   pthread_mutex_lock(&t->lock);

@@ -34,7 +34,6 @@ at_status at_coll_order(at_coll *c) {
 }
 
 // ---- One block
-// ------------------------------------------------------------------
 uint32_t at_block_joins(uint32_t a, uint32_t b) {
   return a == b ? 0 : 32 - (uint32_t)__builtin_clz(a ^ b);
 }
@@ -99,7 +98,6 @@ static const uint8_t *sum_block(const at_sum *s, uint64_t offset, uint64_t n,
 }
 
 // ---- All of a value
-// -------------------------------------------------------------
 // Bytes [offset, offset + n) of the sum, cut to where the members keep their
 // parts.
 static void deal(const at_sum *s, const uint8_t *src, uint64_t offset,

@@ -7,9 +7,8 @@
 #include "profile/profile.h"
 
 // ---- Scratch of runtime kernels
-// ------------------------------------------------------------ A block begins
-// with a header that links it into the frame's list, so that threads of one
-// kernel may ask at the same time.
+// A block begins with a header that links it into the frame's list, so that
+// threads of one kernel may ask at the same time.
 typedef struct scratch_block {
   struct scratch_block *next;
   size_t bytes;
@@ -42,7 +41,6 @@ void at_frame_give_scratch(at_frame *f) {
 }
 
 // ---- Steps
-// -----------------------------------------------------------------------------------
 typedef struct kernel_call {
   at_kernel_fn fn;
   void *const *bufs;
@@ -109,7 +107,6 @@ static at_status run_core(at_frame *f, const at_op *op) {
 }
 
 // ---- Host callbacks
-// -----------------------------------------------------------------------------
 typedef struct host_call {
   const at_host_channel *channel;
   void *data;
@@ -220,7 +217,6 @@ static at_status run_recorded(at_frame *f, const at_op *op) {
 }
 
 // ---- Control flow
-// -----------------------------------------------------------------------------
 typedef enum at_level_kind { LEVEL_ONCE, LEVEL_COND, LEVEL_BODY } at_level_kind;
 
 static uint32_t take_branch(const at_frame *f, const at_op *op) {

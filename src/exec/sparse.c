@@ -59,7 +59,6 @@ at_status at_sparse_run(at_cursor *c, const at_op *op, void *const *const *bufs,
 }
 
 // ---- Threads
-// ------------------------------------------------------------------------
 // Under the lanes' lock. While lookups and the rest of a program run at the
 // same time, each has its share of the threads; else all are whose turn it is.
 void at_lanes_share(at_runtime *rt) {
@@ -77,7 +76,6 @@ void at_lanes_share(at_runtime *rt) {
 }
 
 // ---- The queue of a launch
-// ------------------------------------------------------------------------
 bool at_sparse_is_beside(const at_cursor *c, const at_op *op) {
   return c->part && !c->part->task->local &&
          (op->kind == AT_STEP_START || op->kind == AT_STEP_DONE) &&

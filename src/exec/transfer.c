@@ -40,7 +40,6 @@ void at_transfer_record(const at_chip *c, uint64_t start, size_t bytes,
 }
 
 // ---- Strided host arrays
-// -------------------------------------------------------------------
 typedef struct strided {
   uint8_t *dst;
   const uint8_t *src;
@@ -180,7 +179,6 @@ static void copy_in(at_pool *p, at_buffer *b, const at_host_array *a) {
 }
 
 // ---- From the host
-// -------------------------------------------------------------------------
 static void fire_and_release(void *event) {
   at_event_fire(event, AT_OK);
   at_event_release(event);
@@ -294,7 +292,6 @@ fail:
 }
 
 // ---- To the host, and between chips
-// --------------------------------------------------------
 typedef struct download {
   at_buffer *from;  // held
   at_buffer *to;    // held, or NULL: to dst

@@ -132,8 +132,7 @@ at_status at_body_call(at_body *b, const void *const *args, void *const *outs);
 void at_body_close(at_body *b);
 
 // ---- Index arithmetic
-// Row-major position
-// of an index.
+// Row-major position of an index.
 static inline int64_t at_ravel(const at_type *t, const int64_t *index) {
   int64_t at = 0;
   for (uint32_t i = 0; i < t->rank; i++) at = at * t->dims[i] + index[i];

@@ -31,9 +31,8 @@ at_status at_node_check(const at_node *n);
 bool at_op_has_attr(at_op op, at_attr_id id);
 
 // ---- Attribute helpers of shape rules and of the evaluator
-// The list `id` with `count` entries; when absent,
-// `count` times `absent` (from the arena). INVALID_ARGUMENT when the length
-// differs.
+// The list `id` with `count` entries; when absent, `count` times `absent` (from
+// the arena). INVALID_ARGUMENT when the length differs.
 at_status at_ints_or(at_arena *a, const at_node *n, at_attr_id id,
                      uint32_t count, int64_t absent, const int64_t **out);
 // `d` must name distinct dimensions of a value of that rank, `id` is for the

@@ -25,8 +25,8 @@ at_status at_gen_type(at_gen *g, at_dtype t, uint32_t lo, uint32_t hi,
                       bool empty, at_type *out);
 
 // ---- Values
-// A value of
-// element type t: one that exists, a conversion of one, or a new parameter.
+// A value of element type t: one that exists, a conversion of one, or a new
+// parameter.
 at_status at_gen_value(at_gen *g, at_dtype t, at_value *out);
 // As above with a rank of lo to hi and no empty dimension.
 at_status at_gen_ranked(at_gen *g, at_dtype t, uint32_t lo, uint32_t hi,

@@ -165,8 +165,7 @@ at_status at_imp_text(at_imp *x, const at_mattr *t, const char **out) {
 }
 
 // ---- Conversions by hlo's attribute ids
-// Where VHLO's name differs from
-// hlo's. NULL first entry ends the list.
+// Where VHLO's name differs from hlo's. NULL first entry ends the list.
 static const char *vhlo_name(at_attr_id id, at_op op) {
   switch (id) {
     case AT_ATTR_DIMENSION:

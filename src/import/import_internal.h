@@ -127,9 +127,8 @@ at_status at_imp_literal(at_imp *x, const at_mop *op, const at_mattr *v,
                          const at_literal **out);
 
 // ---- attrs.c
-// By
-// VHLO's name: an attribute of the op, or a field of one of StableHLO's structs
-// (dot_dimension_numbers, channel_handle...). NULL: absent.
+// By VHLO's name: an attribute of the op, or a field of one of StableHLO's
+// structs (dot_dimension_numbers, channel_handle...). NULL: absent.
 const at_mattr *at_imp_attr(const at_mop *op, const char *name);
 bool at_mattr_int(const at_mattr *t, int64_t *out);
 at_status at_imp_int(at_imp *x, const at_mop *op, const char *name,

@@ -62,10 +62,9 @@ at_status at_k_fill(const at_k_call *c) {
 }
 
 // ---- Transpose
-// After
-// simplification the minor result dim is Q. If its input stride is 1, rows are
-// copied. Else the dim whose input stride is 1 is P, and P x Q tiles are
-// transposed; without such a dim, elements are gathered.
+// After simplification the minor result dim is Q. If its input stride is 1,
+// rows are copied. Else the dim whose input stride is 1 is P, and P x Q tiles
+// are transposed; without such a dim, elements are gathered.
 typedef struct shape {
   uint32_t rank;
   int64_t size[AT_K_MAX_RANK], in[AT_K_MAX_RANK], out[AT_K_MAX_RANK];

@@ -52,9 +52,8 @@ static at_fft_side side_at(const fft *f, at_fft_side s, int64_t offset) {
 }
 
 // ---- Long lines
-// The plan
-// of one long length: n = n1 * n2 for a smooth n, else a convolution whose
-// length is smooth.
+// The plan of one long length: n = n1 * n2 for a smooth n, else a convolution
+// whose length is smooth.
 typedef struct long_plan {
   int64_t n, n1, n2;
   const at_fft_plan *p1, *p2;

@@ -37,8 +37,8 @@ const at_k_info *at_k_of(at_rt_kernel id);
 bool at_k_gemm_add(const at_k_call *c, at_status *st);
 
 // ---- Blocks that take part in many products
-// One operand: `outer` rows of A or columns
-// of B, each of k values. Strides in bytes. f32 is rounded to bf16.
+// One operand: `outer` rows of A or columns of B, each of k values. Strides in
+// bytes. f32 is rounded to bf16.
 typedef struct at_k_matrix {
   const void *p;
   uint32_t type;

@@ -138,8 +138,7 @@ static bool all_finite(const linalg *r, const void *p, int64_t n) {
   }
 
 // ---- Cholesky
-// Lower
-// of a row-major Hermitian matrix is LAPACK's upper of its conjugate: the
+// Lower of a row-major Hermitian matrix is LAPACK's upper of its conjugate: the
 // factor comes out in place, transposed as wanted.
 static void cholesky_one(const linalg *r, int64_t b, char *mem) {
   int n = (int)r->p->n, info = 0;
@@ -163,9 +162,8 @@ static void cholesky_one(const linalg *r, int64_t b, char *mem) {
 }
 
 // ---- Triangular solve
-// op(a) x = b,
-// transposed: x' op(a)' = b'. The side and the triangle change, the operation
-// stays.
+// op(a) x = b, transposed: x' op(a)' = b'. The side and the triangle change,
+// the operation stays.
 static void solve_one(const linalg *r, int64_t b, char *mem) {
   const at_k_linalg_params *p = r->p;
   int m = (int)p->n, n = (int)p->m, k = p->left_side ? n : m;

@@ -240,8 +240,7 @@ static void test_sort_errors(void **state) {
 }
 
 // ---- TOP_K
-// Order
-// of the bits: sign-aware, so that -NaN < -inf < -0 < 0 < inf < NaN.
+// Order of the bits: sign-aware, so that -NaN < -inf < -0 < 0 < inf < NaN.
 static double total_rank(uint32_t t, const char *p, double *minor) {
   double v = at_k_load_f64(t, p);
   *minor = 0;

@@ -115,9 +115,8 @@ bool at_mattr_eq(const at_mattr *a, const at_mattr *b) {
 }
 
 // ---- Operations
-// Values and
-// blocks are equal when they were defined at the same place; `pairs` maps those
-// of one side to the other's.
+// Values and blocks are equal when they were defined at the same place; `pairs`
+// maps those of one side to the other's.
 static bool pair(at_map *pairs, const void *a, const void *b) {
   void **slot = at_map_put_ptr(pairs, a);
   if (!slot || (*slot && *slot != b)) return false;

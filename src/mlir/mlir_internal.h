@@ -74,8 +74,7 @@ at_status at_mattr_dense(at_mctx *c, const at_mtype *type, at_bytes raw,
 const at_mattr *at_mattr_make_loc(at_mctx *c, const at_mloc *l);
 
 // ---- Dialect attributes: one table for bytecode and text
-// `layout` names the fields in order, each "name:K",
-// separated by spaces:
+// `layout` names the fields in order, each "name:K", separated by spaces:
 //   s signed varint (INTEGER i64)     L list of them (DENSE_ARRAY i64)
 //   v varint list (not used in text)  t type (TYPE)
 //   b bool byte, B bool varint        d f64 (FLOAT)
@@ -108,9 +107,9 @@ bool at_mcodec_spelling(const char *enums, uint64_t value, at_str *out);
 int at_mcodec_value(const char *enums, at_str spelling);  // -1: no such one
 
 // ---- Native properties of registered operations
-// The attributes of an op in the order of its
-// native encoding: names separated by spaces, '?' after an optional one, and
-// "!operand" / "!result" for segment sizes. NULL: unknown op.
+// The attributes of an op in the order of its native encoding: names separated
+// by spaces, '?' after an optional one, and "!operand" / "!result" for segment
+// sizes. NULL: unknown op.
 const char *at_mprops_of(at_str op_name);
 
 // ---- Readers

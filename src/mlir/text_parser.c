@@ -407,9 +407,8 @@ static at_status read_op(at_mtext *t, at_mblock *block, at_mop **out) {
 }
 
 // ---- The file
-// Aliases
-// may be used before their line, so all are found first. They start a line,
-// which nothing else with '#' or '!' does.
+// Aliases may be used before their line, so all are found first. They start a
+// line, which nothing else with '#' or '!' does.
 static at_status find_aliases(at_mtext *t) {
   for (const char *line = t->base; line < t->end;) {
     const char *nl = memchr(line, '\n', (size_t)(t->end - line));

@@ -239,8 +239,7 @@ static at_status all_to_alls(at_mtext *t, const at_mattr **out) {
 }
 
 // ---- Sharding rules
-// A factor is
-// i..z, then z_1, z_2, ...
+// A factor is i..z, then z_1, z_2, ...
 static bool factor(at_mtext *t, int64_t *out) {
   if (t->p == t->end || *t->p < 'i' || *t->p > 'z') return false;
   *out = *t->p++ - 'i';

@@ -253,7 +253,6 @@ typedef struct at_me {
 } at_me;
 
 // ---- values
-// ------------------------------------------------------------------
 at_me_slot *at_me_slot_of(at_me *m, const at_mvalue *v);  // never NULL
 LLVMValueRef at_me_scalar(at_me *m, const at_mvalue *v);
 at_me_node *at_me_vector(at_me *m, const at_mvalue *v);
@@ -294,7 +293,6 @@ at_me_num at_me_add(at_me *m, at_me_num a, at_me_num b);
 at_me_num at_me_mul(at_me *m, at_me_num a, at_me_num b);
 
 // ---- analysis
-// ------------------------------------------------------------------
 at_status at_me_analyse(at_me *m, at_mblock *body);
 uint64_t at_me_written(at_me *m, const at_mop *op);  // roots, nested ops too
 uint64_t at_me_root_bit(uint32_t root);
@@ -315,7 +313,6 @@ bool at_me_elementwise(const at_mop *op);
 at_status at_me_narrow_lanes(const at_mosaic_program *p, at_arena *a);
 
 // ---- nodes
-// -----------------------------------------------------------------------
 at_me_node *at_me_node_new(at_me *m, at_me_kind kind, const at_mop *op,
                            const at_mtype *type);
 void at_me_node_hold(at_me *m, at_me_node *n, at_me_node *in);
@@ -352,9 +349,8 @@ void at_me_ref_store(at_me *m, const at_me_ref *r, const at_pos *p, at_val v);
 at_status at_me_emit_lazy(at_me *m, at_mop *op, bool *done);
 
 // ---- sinks
-// ----------------------------------------------------------------------- Makes
-// a BUFFER (or what is as good: a dense constant) of n, in place if its region
-// is this one, else a new node; the caller drops it either way.
+// Makes a BUFFER (or what is as good: a dense constant) of n, in place if its
+// region is this one, else a new node; the caller drops it either way.
 at_me_node *at_me_materialise(at_me *m, at_me_node *n);
 // The same for what only needs random access: loads stay.
 at_me_node *at_me_readable(at_me *m, at_me_node *n);
@@ -434,7 +430,6 @@ LLVMValueRef at_me_mark(at_me *m);
 void at_me_release_to(at_me *m, const at_mop *op, LLVMValueRef mark);
 
 // ---- operations, by theme: done says whether the op was theirs
-// -------------------
 at_status at_me_emit_block(at_me *m, at_mblock *b);
 at_status at_me_emit_ops(at_me *m, at_mblock *b, uint32_t count);  // the first
 // Operations from `begin` to *end: done, where one loop over the rows of their

@@ -100,7 +100,6 @@ bool at_me_lazy(at_mosaic_opcode c) {
 }
 
 // ---- costs, inside out
-// -----------------------------------------------------------
 static void add_use(at_me *m, at_me_slot *s, const at_mop *op) {
   if (s->last_use && s->last_use->op == op) return;
   at_me_use *u = at_new(m->a, at_me_use, 1);
@@ -169,7 +168,6 @@ static void count(at_me *m, at_mblock *b, uint32_t depth) {
 }
 
 // ---- sinks, outside in
-// -------------------------------------------------------------
 static void need(at_me *m, at_mvalue *v, const at_mop *sink, uint32_t depth) {
   if (!at_me_is_vector(v)) return;
   at_me_slot *s = at_me_slot_of(m, v);
@@ -264,7 +262,6 @@ static void find_sinks(at_me *m, at_mblock *b, uint32_t depth) {
 }
 
 // ---- memory
-// ----------------------------------------------------------------------------
 uint64_t at_me_root_bit(uint32_t root) {
   if (root == AT_ME_ANY_ROOT) return ~0ull;
   return 1ull << (root < 63 ? root : 63);

@@ -11,7 +11,6 @@ static LLVMTypeRef wide_int(at_me *m, uint32_t bits) {
 }
 
 // ---- bits
-// ------------------------------------------------------------------------
 LLVMValueRef at_me_to_bits(at_me *m, at_dtype t, LLVMValueRef v) {
   if (t == AT_PRED) return at_b_cast(m->e, AT_B_ZEXT, v, wide_int(m, 8));
   LLVMValueRef s = at_em_bits(m->e, at_em_encode(m->e, t, v));
@@ -71,7 +70,6 @@ static at_val unsigned_op(at_me *m, at_op op, at_dtype t, at_val a, at_val b) {
 }
 
 // ---- conversions
-// -------------------------------------------------------------------
 static at_val trunc_int(at_me *m, at_dtype from, at_dtype to, at_val a) {
   if (to != AT_PRED) return at_em_convert(m->e, from, to, a);
   return (at_val){at_b_cast(m->e, AT_B_TRUNC, a.re, wide_int(m, 1)), NULL};
@@ -179,7 +177,6 @@ static at_val unpack_word(at_me *m, const at_mop *op, at_dtype word,
 }
 
 // ---- floats
-// ------------------------------------------------------------------------------
 static at_val scaled(at_me *m, at_op op, at_dtype t, at_val a, double before,
                      double after) {
   LLVMTypeRef ty = at_b_type_of(a.re);

@@ -39,7 +39,6 @@ bool at_me_stays_inside(at_me *m, const at_mop *op, uint32_t ref,
 }
 
 // ---- loads and stores
-// -----------------------------------------------------------------
 void at_me_beyond_dim(at_me *m, at_me_beyond *b, uint32_t d, at_me_num index,
                       int64_t count, int64_t step) {
   at_em *e = m->e;
@@ -137,7 +136,6 @@ void at_me_beyond_end(at_me *m, const at_mop *op, const at_me_beyond *b,
 }
 
 // ---- slices
-// -------------------------------------------------------------------------------
 at_me_num at_me_beyond_start(at_me *m, at_me_num index, int64_t size) {
   at_em *e = m->e;
   if (!index.v) return (at_me_num){AT_MIN(AT_MAX(index.c, 0), size), NULL};

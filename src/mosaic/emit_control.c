@@ -41,7 +41,6 @@ static at_status check_yield(at_me *m, const at_mop *op, const at_mop *yield,
 }
 
 // ---- if
-// -----------------------------------------------------------------------------
 typedef struct result {
   at_me_node *buffer;
   LLVMValueRef value[2];
@@ -140,7 +139,6 @@ static at_status emit_if(at_me *m, at_mop *op) {
 }
 
 // ---- loops
-// -----------------------------------------------------------------------------
 // One unit of the kernel's budget.
 static void spend(at_me *m, const at_mop *op) {
   at_em *e = m->e;
@@ -422,7 +420,6 @@ static at_status emit_while(at_me *m, at_mop *op) {
 }
 
 // ---- regions and calls
-// --------------------------------------------------------------------
 LLVMValueRef at_me_mark(at_me *m) {
   return at_b_call(m->e, "at_core_mark", at_em_int(m->e, 64), &m->core, 1);
 }

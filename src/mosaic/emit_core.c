@@ -202,7 +202,6 @@ static at_status emit_wait_dma(at_me *m, at_mop *op) {
 }
 
 // ---- rows by index
-// ------------------------------------------------------------------------
 static bool is_table(const at_me_ref *r) {
   return r->space == AT_MSPACE_ANY || r->space == AT_MSPACE_HBM ||
          r->space == AT_MSPACE_VMEM_SHARED;
@@ -292,7 +291,6 @@ static at_status emit_wait_indirect(at_me *m, at_mop *op) {
 }
 
 // ---- semaphores
-// ----------------------------------------------------------------------------
 at_core_type at_mosaic_core_type(at_mosaic_core c) {
   return c == AT_MCORE_SC_SCALAR   ? AT_CORE_SC_SCALAR
          : c == AT_MCORE_SC_VECTOR ? AT_CORE_SC_VECTOR
@@ -383,7 +381,6 @@ static at_status emit_barrier(at_me *m, at_mop *op) {
 }
 
 // ---- who and where
-// ---------------------------------------------------------------------------
 static at_status emit_field(at_me *m, at_mop *op, size_t at) {
   LLVMValueRef p =
       at_b_gep(m->e, at_em_int(m->e, 8), m->core, at_em_i64(m->e, (int64_t)at));
@@ -406,7 +403,6 @@ static at_status emit_bound(at_me *m, at_mop *op) {
 }
 
 // ---- random bits
-// -------------------------------------------------------------------------------
 static at_status emit_seed(at_me *m, at_mop *op) {
   LLVMValueRef s = stack(m, 4 * (size_t)op->num_operands);
   for (uint32_t i = 0; i < op->num_operands; i++)
@@ -429,7 +425,6 @@ static at_status emit_bits(at_me *m, at_mop *op) {
 }
 
 // ---- prints, traces
-// ------------------------------------------------------------------------------
 #define FIELD(f) offsetof(at_core_log_arg, f)
 static at_status emit_log(at_me *m, at_mop *op) {
   at_em *e = m->e;

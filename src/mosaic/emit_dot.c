@@ -7,7 +7,6 @@
 #include "mosaic/emit.h"
 
 // ---- dimension numbers
-// ---------------------------------------------------------------
 typedef struct dims {
   uint32_t n;
   int64_t d[2 * AT_ME_RANK];
@@ -72,8 +71,7 @@ static bool numbers_of(const at_mop *op, const at_me_node *a,
 }
 
 // ---- one call per product
-// --------------------------------------------------------------- A dimension
-// of the whole product: its size and its strides, in elements.
+// A dimension of the whole product: its size and its strides, in elements.
 typedef struct axis {
   int64_t size;
   at_me_num a, b, c;
@@ -278,7 +276,6 @@ static at_me_node *wide_source(at_me_node *n) {
 }
 
 // ---- products in loops over rows
-// -----------------------------------------------------------------
 enum { ROW_MIN_SIDE = 16, ROW_MAX_PANEL = 1 << 17 };
 
 // The one of these dimensions that is not 1; -1: none or several.
@@ -507,7 +504,6 @@ void at_me_dot_run(at_me *m, at_me_node *dot, const at_me_ref *dst,
 }
 
 // ---- stores of products
-// -----------------------------------------------------------------
 static at_me_node *peel(at_me_node *n) {
   while (n && n->kind == AT_ME_RESHAPE) n = n->in[0];
   return n;
@@ -573,7 +569,6 @@ bool at_me_dot_into(at_me *m, at_me_node *value, const at_me_ref *dst) {
 }
 
 // ---- operations
-// ---------------------------------------------------------------------------
 static bool is_zero(const at_me_node *n) {
   if (n->kind != AT_ME_SPLAT) return false;
   return n->scalar == at_b_null(at_b_type_of(n->scalar));

@@ -21,7 +21,6 @@ void at_me_dense(at_me *m, at_me_ref *r, LLVMValueRef base, at_dtype t,
 }
 
 // ---- refs
-// ----------------------------------------------------------------------------
 static at_ix ix_of_num(at_me *m, at_me_num n) {
   if (!n.v) return at_ix_const(n.c);
   return at_ix_of(n.v, INT32_MIN, INT32_MAX, 1);
@@ -186,7 +185,6 @@ void at_me_ref_store(at_me *m, const at_me_ref *r, const at_pos *p, at_val v) {
 }
 
 // ---- expressions
-// -------------------------------------------------------------------------
 static at_val eval_iota(at_me *m, at_me_node *n, const at_pos *p) {
   at_ix ix[AT_ME_RANK], r = at_ix_const(0);
   digits(m, p, n->rank, n->dim, ix);

@@ -5,7 +5,6 @@
 #include "mosaic/mosaic_internal.h"
 
 // ---- small things
-// ------------------------------------------------------------
 LLVMValueRef at_me_i32(at_me *m, int64_t v) {
   return at_em_ci(m->e, at_em_int(m->e, 32), v);
 }
@@ -154,7 +153,6 @@ int32_t at_me_loc(at_me *m, const at_mop *op) {
 }
 
 // ---- values
-// --------------------------------------------------------------------
 at_me_slot *at_me_slot_of(at_me *m, const at_mvalue *v) {
   static _Thread_local at_me_slot spare;
   void **p = at_map_put_ptr(&m->slots, v);
@@ -224,7 +222,6 @@ at_status at_me_set_node(at_me *m, at_mvalue *v, at_me_node *n) {
 }
 
 // ---- operations
-// ------------------------------------------------------------------
 static bool takes_folds(at_mosaic_opcode c) {
   return c == AT_MOSAIC_VECTOR_LOAD || c == AT_MOSAIC_TPU_VECTOR_LOAD ||
          c == AT_MOSAIC_TPU_STRIDED_LOAD || c == AT_MOSAIC_VECTOR_STORE ||
@@ -286,7 +283,6 @@ at_status at_me_emit_block(at_me *m, at_mblock *b) {
 }
 
 // ---- functions
-// ---------------------------------------------------------------------
 enum { REF_BYTES = sizeof(at_core_ref) };
 
 static LLVMValueRef field(at_me *m, LLVMValueRef p, int64_t byte,

@@ -38,7 +38,6 @@ static at_status put(at_map *map, const at_mvalue *v, const void *x) {
 }
 
 // ---- refs
-// -----------------------------------------------------------------------------
 static bool is_ref(const lanes *l, const at_mvalue *v) {
   for (uint32_t i = 0; i < l->num_refs; i++)
     if (l->refs[i] == v) return true;
@@ -122,7 +121,6 @@ static bool is_store_to(const at_mop *op, const at_mvalue *ref) {
 }
 
 // ---- which values
-// ---------------------------------------------------------------------
 static bool is_wide(const at_mvalue *v) {
   return at_me_is_vector(v) && v->type->shape.rank >= 2 &&
          last_dim(v->type) >= MIN_LANES;
@@ -196,7 +194,6 @@ static at_status look(lanes *l, const at_mblock *b) {
 }
 
 // ---- one lane
-// -------------------------------------------------------------------------
 typedef AT_VEC(at_mop *) op_list;
 
 static at_status narrow_type(lanes *l, const at_mtype *t,

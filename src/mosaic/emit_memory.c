@@ -14,7 +14,6 @@ void at_me_ref_trim(at_me_ref *r, uint32_t rank) {
 }
 
 // ---- checks
-// ----------------------------------------------------------------------------
 enum {
   kInside = 1u << 22,  // memo: an index and the room that it was held to
   // Tests that are branches. Kernels with more of them have unrolled loops,
@@ -151,7 +150,6 @@ static void announce_store(at_me *m, const at_mop *op, const at_me_ref *box,
 }
 
 // ---- boxes
-// -----------------------------------------------------------------------------
 static at_me_num index_of(at_me *m, const at_mvalue *v) {
   return at_me_num_of(at_me_i64(m, at_me_scalar(m, v)));
 }
@@ -259,7 +257,6 @@ static at_status vector_box(at_me *m, const at_mop *op, const at_me_ref *ref,
 }
 
 // ---- loads
-// -------------------------------------------------------------------------------
 static int32_t load_kind(at_me *m, const at_mop *op) {
   bool counts = at_me_slot_of(m, &op->results[0])->counts;
   return AT_CORE_LOAD | (counts ? 0 : AT_CORE_CHOSEN);
@@ -385,7 +382,6 @@ static at_status emit_scalar_store(at_me *m, at_mop *op) {
 }
 
 // ---- stores
-// ------------------------------------------------------------------------------
 static bool same_num(at_me_num a, at_me_num b) {
   return a.v == b.v && a.c == b.c;
 }
@@ -499,7 +495,6 @@ static at_status emit_vector_store(at_me *m, at_mop *op) {
 }
 
 // ---- indexed
-// ------------------------------------------------------------------------------
 typedef struct indexed {
   const at_me_ref *ref;
   at_me_node *index[AT_ME_RANK], *mask, *value;
@@ -653,7 +648,6 @@ static at_status emit_store_idx(at_me *m, at_mop *op) {
 }
 
 // ---- views
-// -------------------------------------------------------------------------------
 static at_status shape_of(at_me *m, const at_mop *op, at_me_ref *r,
                           uint32_t dynamic_first, uint32_t num_dynamic) {
   const at_mtype *t = op->results[0].type;
@@ -895,7 +889,6 @@ static at_status emit_reinterpret(at_me *m, at_mop *op) {
 }
 
 // ---- allocation
-// ----------------------------------------------------------------------------
 at_core_space at_mosaic_core_space(at_mosaic_space s) {
   switch (s) {
     case AT_MSPACE_ANY:

@@ -41,7 +41,6 @@ static at_status find_register(at_me *m, const at_mop *op, const char *name,
 }
 
 // ---- before the body: what the kernel uses
-// --------------------------------------------
 static LLVMValueRef variable(at_me *m, LLVMTypeRef t, LLVMValueRef value) {
   LLVMValueRef p = at_em_alloca(m->e, t, 1);
   at_b_store(m->e, value, p, 4);
@@ -141,7 +140,6 @@ void at_me_mxu_end(at_me *m) {
 }
 
 // ---- operations
-// ---------------------------------------------------------------------------
 static at_status emit_push(at_me *m, at_mop *op) {
   at_em *e = m->e;
   at_me_mxu *u;

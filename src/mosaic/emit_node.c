@@ -2,7 +2,6 @@
 #include "mosaic/emit.h"
 
 // ---- life
-// --------------------------------------------------------------------------
 static at_me_node *new_node(at_me *m, at_me_kind kind, at_dtype t,
                             uint32_t rank, const int64_t *dim) {
   at_me_node *n = at_new(m->a, at_me_node, 1);
@@ -194,7 +193,6 @@ at_me_node *at_me_splat(at_me *m, at_dtype t, LLVMValueRef scalar) {
 }
 
 // ---- constants
-// -----------------------------------------------------------------------
 static LLVMValueRef number(at_me *m, at_dtype t, const at_mattr *v,
                            const uint8_t *data) {
   uint32_t lanes = m->e->lanes;
@@ -244,7 +242,6 @@ static at_status emit_constant(at_me *m, at_mop *op) {
 }
 
 // ---- elementwise
-// -----------------------------------------------------------------------
 // Where op makes something of v that is never NaN.
 static void check_conversion(at_me *m, const at_mop *op, at_mosaic_opcode c,
                              at_me_node *v) {
@@ -308,7 +305,6 @@ static at_status emit_vector_op(at_me *m, at_mop *op, at_mosaic_opcode c) {
 }
 
 // ---- movement
-// ------------------------------------------------------------------------------
 // A node of `kind` over the first operand.
 static at_me_node *over(at_me *m, at_mop *op, at_me_kind kind) {
   at_me_node *n = at_me_node_new(m, kind, op, op->results[0].type);

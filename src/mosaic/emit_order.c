@@ -3,7 +3,6 @@
 #include "mosaic/emit.h"
 
 // ---- pieces of a buffer
-// ----------------------------------------------------------------
 static at_me_ref part_of(at_me *m, const at_me_node *b, const int64_t *from,
                          uint32_t rank, const int64_t *dim) {
   at_me_ref r = b->ref;
@@ -57,7 +56,6 @@ static at_status emit_insert(at_me *m, at_mop *op) {
 }
 
 // ---- packed registers: [lanes][parts]
-// ----------------------------------------------------
 static bool compressed(const at_mop *op) {
   const at_mattr *f = at_mop_attr(op, "pack_format");
   return f && f->str.len > 0 && f->str.ptr[0] == 'c';
@@ -139,7 +137,6 @@ static at_status emit_unpack(at_me *m, at_mop *op) {
 }
 
 // ---- rows, one element after another
-// --------------------------------------------------------
 typedef struct rows {
   at_me_node *in[3];  // buffers, or NULL
   at_me_node *out[3];

@@ -43,7 +43,6 @@ typedef struct reduction {
 } reduction;
 
 // ---- the combining operation
-// ------------------------------------------------------
 static bool starts(at_str s, const char *text) {
   size_t n = strlen(text);
   return s.len >= n && !memcmp(s.ptr, text, n);
@@ -118,7 +117,6 @@ static LLVMValueRef combine(at_me *m, const reduction *r, LLVMValueRef a,
 }
 
 // ---- loops
-// ------------------------------------------------------------------------
 static LLVMTypeRef sum_type(at_me *m, const reduction *r) {
   return at_em_widen(m->e, at_em_reg_type(m->e, r->type));
 }
@@ -339,7 +337,6 @@ static void reduce_columns(at_me *m, reduction *r, int64_t lo, int64_t hi,
 }
 
 // ---- columns of many rows
-// ---------------------------------------------------------
 // Down single columns, each row is another page: memory cannot look ahead. So a
 // strip of columns goes down together, a few rows at a time.
 typedef struct strip {
@@ -546,7 +543,6 @@ static at_status emit_multi(at_me *m, at_mop *op) {
 }
 
 // ---- reduce, then repeat along the dimension
-// -----------------------------------------
 static at_me_node *over(at_me *m, const at_mop *op, at_me_kind kind,
                         const at_mtype *t, at_me_node *in) {
   at_me_node *n = at_me_node_new(m, kind, op, t);

@@ -34,7 +34,6 @@ enum { FREE = 1, ROW = 2 };
 static const uintptr_t PRODUCT_USE = (uintptr_t)1 << 32;
 
 // ---- shapes
-// -----------------------------------------------------------------------------
 int at_me_row_dim(uint32_t rank, const int64_t *dim, int64_t rows) {
   uint32_t d = 0;
   while (d < rank && dim[d] == 1) d++;
@@ -57,7 +56,6 @@ static bool put(plan *p, const at_mvalue *v, uintptr_t place) {
 }
 
 // ---- memory
-// -----------------------------------------------------------------------------
 static bool same_index(const at_mvalue *a, const at_mvalue *b) {
   if (a == b) return true;
   if (!a->op || !b->op) return false;
@@ -105,7 +103,6 @@ static uint64_t root_of(plan *p, const at_mvalue *ref) {
 }
 
 // ---- which operations
-// -------------------------------------------------------------------
 bool at_me_elementwise(const at_mop *op) {
   at_mosaic_opcode c = at_mosaic_opcode_of(op);
   switch (c) {
@@ -170,7 +167,6 @@ static bool moves_in_rows(plan *p, const at_mop *op) {
 }
 
 // ---- operands of products
-// -------------------------------------------------------------------
 enum { EARLY = 1, LATE = 2 };
 
 // Can it be computed before the loop? What the run does not define was there
@@ -387,7 +383,6 @@ static bool find_run(plan *p) {
 }
 
 // ---- what was there before
-// --------------------------------------------------------------
 // Is a row of n made of the same row of what it reads, as far as n says?
 static bool keeps_rows(plan *p, const at_me_node *n) {
   int at = at_me_row_dim(n->rank, n->dim, p->rows);
@@ -479,7 +474,6 @@ static void pack_before(plan *p) {
 }
 
 // ---- the loop
-// ---------------------------------------------------------------------------
 // How often the run uses its values.
 static bool count_inside(plan *p) {
   p->uses = at_map_in(p->m->a);
@@ -548,7 +542,6 @@ static void leave_turn(plan *p) {
 }
 
 // ---- threads
-// -----------------------------------------------------------------------------
 // May threads share the turns? What a turn loads must be there before.
 static bool is_shared(plan *p) {
   double cost = 0, products = 0;

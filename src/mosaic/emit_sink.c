@@ -3,7 +3,6 @@
 #include "mosaic/emit.h"
 
 // ---- temporary memory: first fit, by offset
-// ------------------------------------------
 // -1: the list has no room.
 static int64_t take(at_me_free **list, int64_t bytes) {
   for (at_me_free **p = list; *p; p = &(*p)->next) {
@@ -94,7 +93,6 @@ LLVMValueRef at_me_turn_at(at_me *m, int64_t offset) {
 }
 
 // ---- iteration spaces
-// --------------------------------------------------------------------
 void at_me_space_add(at_me_space *s, int64_t suffix) {
   if (suffix <= 1 || suffix >= s->total || s->total % suffix) return;
   uint32_t i = 0;
@@ -330,7 +328,6 @@ void at_me_loops(at_me *m, const at_me_space *all, at_me_body_fn body,
 }
 
 // ---- sinks
-// -------------------------------------------------------------------------------
 // What of n cannot be computed inside a loop nest is computed; turn: transposes
 // that are turned, too.
 static void prepare(at_me *m, at_me_node *tree, bool turn) {
@@ -583,7 +580,6 @@ void at_me_settle_all(at_me *m, const at_mop *op) {
 }
 
 // ---- views
-// -------------------------------------------------------------------------------
 // dims of `to` over the memory of `from` (sizes known); false: not one view.
 bool at_me_reshape_view(at_me *m, const at_me_ref *from, at_me_ref *to) {
   uint32_t i = from->rank, j = to->rank;

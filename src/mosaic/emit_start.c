@@ -113,7 +113,6 @@ static const at_mop *added_to(at_me *m, const at_mop *store,
 }
 
 // ---- Products that come later
-// -------------------------------------------------------
 typedef struct sum {
   const at_mvalue *ref;
   const at_mop *branch, *load, *store;
@@ -177,7 +176,6 @@ static bool comes_late(at_me *m, const sum *u) {
 }
 
 // ---- Sums that are stored
-// -------------------------------------------------------
 static bool is_matrix(const at_mtype *t, uint32_t *lead) {
   *lead = t->shape.rank - 2;
   for (uint32_t d = 0; t->shape.rank >= 2 && d < *lead; d++)
@@ -271,7 +269,6 @@ bool at_me_late_take(at_me *m, const at_mop *store, const at_me_ref *box) {
 }
 
 // ---- The branch
-// -------------------------------------------------------
 bool at_me_start_later(at_me *m, const at_mop *branch) {
   const at_mvalue *ref = m->o->check ? NULL : filled_by(branch);
   const at_mblock *b = branch->block;

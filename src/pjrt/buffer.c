@@ -264,7 +264,6 @@ AT_API(Buffer_ReadyEvent) {
 }
 
 // ---- Device to host
-// ------------------------------------------------------------
 
 // A copy that waits for its buffer, then writes with strides.
 typedef struct strided_copy {
@@ -436,7 +435,6 @@ AT_API(Buffer_CopyRawToHostFuture) {
 }
 
 // ---- Copies between devices and memories
-// -----------------------------------------
 
 static PJRT_Error *copy_to(PJRT_Buffer *src, PJRT_Memory *m,
                            PJRT_Buffer **out) {
@@ -465,7 +463,6 @@ AT_API(Buffer_CopyToMemory) {
 }
 
 // ---- References of other frameworks
-// ------------------------------------------------
 
 AT_API(Buffer_IncreaseExternalReferenceCount) {
   AT_ARGS(PJRT_Buffer_IncreaseExternalReferenceCount_Args);

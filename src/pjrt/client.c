@@ -420,7 +420,6 @@ AT_API(Client_DmaUnmap) {
 }
 
 // ---- Devices
-// -------------------------------------------------------------------
 
 AT_API(Device_GetDescription) {
   AT_ARGS(PJRT_Device_GetDescription_Args);
@@ -540,7 +539,6 @@ AT_API(AsyncTrackingEvent_Destroy) {
 }
 
 // ---- Memories
-// ------------------------------------------------------------------
 
 AT_API(Memory_Id) {
   AT_ARGS(PJRT_Memory_Id_Args);

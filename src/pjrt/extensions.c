@@ -8,7 +8,6 @@
 #define NO_MEMORY() AT_FAIL(AT_RESOURCE_EXHAUSTED, "out of host memory")
 
 // ---- Layouts: every array is dense and row-major
-// -----------------------------------
 static struct {
   pthread_mutex_t lock;
   const char *texts[64];
@@ -129,7 +128,6 @@ PJRT_Layouts_Extension at_pjrt_layouts_extension = {
 };
 
 // ---- Foreign functions
-// --------------------------------------------------------------
 
 // Type names get ids from 1 on, for the life of the process.
 static struct {
@@ -210,7 +208,6 @@ AT_API(ExecuteContext_Destroy) {
 }
 
 // ---- Raw buffers
-// ---------------------------------------------------------------------
 
 struct PJRT_RawBuffer {
   void *vtable;

@@ -3,7 +3,6 @@
 #include "pjrt/far_test_util.h"
 
 // ---- Groups
-// ------------------------------------------------------------------
 typedef struct groups {
   uint32_t count, size;
   uint32_t ids[kMostChips];
@@ -45,7 +44,6 @@ static void print_groups(const groups *g, at_strbuf *b) {
 }
 
 // ---- Programs
-// ------------------------------------------------------------------
 typedef enum kind {
   ALL_REDUCE,
   REDUCE_SCATTER,
@@ -166,7 +164,6 @@ static at_bytes make_block(const probe *x, const groups *g, uint32_t n) {
 }
 
 // ---- Values
-// -------------------------------------------------------------------
 static uint64_t next(uint64_t *state) {
   uint64_t x = *state += 0x9e3779b97f4a7c15u;
   x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
@@ -214,7 +211,6 @@ static void program_free(program *p) {
 }
 
 // ---- The least that must be sent
-// -----------------------------------------------------
 // Aligned blocks of devices whose members are all of one host, the largest
 // ones: each is one summand. Of all hosts.
 static uint32_t summands(const uint32_t *ids, uint32_t size,
@@ -284,7 +280,6 @@ static double least_bytes(const probe *x, const groups *g,
 }
 
 // ---- Tests
-// --------------------------------------------------------------------
 static void check(job *one, job *several, const probe *x, grouping how) {
   char why[300];
   uint32_t n = one->num_chips, host_of[kMostChips];
@@ -426,7 +421,6 @@ static void sums_are_trees_over_numbers(void **state) {
 }
 
 // ---- Rows of any number
-// --------------------------------------------------------------
 enum { kRow = 40, kChips = 8 };
 
 // Every device sends k rows, or none, to the k-th of its group, to where those

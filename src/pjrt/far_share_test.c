@@ -11,7 +11,6 @@
 enum { kProcesses = 3, kColumns = 50000 };
 
 // ---- A program
-// -----------------------------------------------------------------
 // All-reduce of `columns` floats over devices of the listed chips.
 static program sum_of(const uint32_t *on, uint32_t n, int64_t columns) {
   at_strbuf b = {0};
@@ -55,7 +54,6 @@ static bool sum_is_right(const program *p, const outcome *o, uint32_t device) {
 }
 
 // ---- Processes
-// -----------------------------------------------------------------
 typedef struct process {
   host h;
   at_pod_hosts *pod;
@@ -125,7 +123,6 @@ static bool sums_well(process *me, const uint32_t *on, uint32_t n,
 static const uint32_t all_of[] = {0, 1, 2}, ends_of[] = {0, 2};
 
 // ---- Ends
-// -----------------------------------------------------------------
 static void *kill_later(void *arg) {
   usleep(30000);
   kill(getpid(), SIGKILL);
@@ -212,7 +209,6 @@ static void a_failure_is_told_and_what_follows_is_right(void **state) {
 }
 
 // ---- One that lies
-// -----------------------------------------------------
 // Host 1 of two says its operands, or its part of a sum, elsewhere than they
 // are.
 static struct {
@@ -270,7 +266,6 @@ static void lies_are_found(void **state) {
 }
 
 // ---- Rubbish on a board
-// -----------------------------------------------------
 typedef struct listener {
   at_hosts_channel *c;
   const at_hosts_share *s;

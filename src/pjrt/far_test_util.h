@@ -17,7 +17,6 @@
 enum { kMostHosts = 4, kMostChips = 16, kMostValues = 8 };
 
 // ---- The network
-// ---------------------------------------------------------------
 typedef struct parcel {
   struct parcel *next;
   uint32_t from, to;
@@ -123,7 +122,6 @@ static inline void net_fail(void *arg, const at_hosts_tag *tag,
 }
 
 // ---- Shared memory
-// -------------------------------------------------------------
 // Addresses with ports that nobody has at the moment, for all hosts.
 static inline void free_addresses(uint32_t hosts, char *out, size_t n) {
   int fd[kMostHosts];
@@ -183,7 +181,6 @@ static inline void open_pods(uint32_t hosts, at_pod_hosts **out) {
 }
 
 // ---- The job
-// -------------------------------------------------------------------
 typedef struct job {
   network net;
   uint32_t num_hosts, num_chips;
@@ -233,7 +230,6 @@ static inline void job_close(job *j) {
 }
 
 // ---- A program
-// -----------------------------------------------------------------
 // Device d of the program is chip[d]. Values of all devices; those of an
 // argument, or a result, one behind the other.
 typedef struct program {

@@ -228,7 +228,6 @@ AT_API(LoadedExecutable_GetDeviceAssignment) {
 }
 
 // ---- Launches
-// --------------------------------------------------------------------
 
 // Where the arguments and outputs of all devices of a launch are gathered, one
 // device after another.

@@ -19,8 +19,7 @@
 enum { AT_PJRT_MAX_RANK = 64 };
 
 // ---- Checks on what clients pass
-// ---------------------------------------------- Every function starts with
-// AT_ARGS; handles are checked with AT_HANDLE.
+// Every function starts with AT_ARGS; handles are checked with AT_HANDLE.
 PJRT_Error *at_pjrt_bad_args(const char *what, const void *args, size_t have,
                              size_t want);
 PJRT_Error *at_pjrt_null_handle(const char *function, const char *what);
@@ -59,7 +58,6 @@ void at_PJRT_Error_Destroy(PJRT_Error_Destroy_Args *a);
 void at_PJRT_Error_Message(PJRT_Error_Message_Args *a);
 
 // ---- Objects
-// -------------------------------------------------------------------
 struct PJRT_Error {
   void *vtable;
   at_status status;
@@ -167,7 +165,6 @@ static inline bool at_pjrt_buffer_gone(const PJRT_Buffer *b) {
 at_status at_pjrt_buffer_deleted(const char *call);  // the error for it
 
 // ---- Types, shapes, layouts
-// ----------------------------------------------------
 at_status at_pjrt_dtype(PJRT_Buffer_Type t, at_dtype *out);
 static inline PJRT_Buffer_Type at_pjrt_type(at_dtype t) {
   return (PJRT_Buffer_Type)at_dtype_of(t)->pjrt;
@@ -209,8 +206,7 @@ at_status at_pjrt_place(PJRT_Device *device, PJRT_Memory *memory,
                         PJRT_Memory **out);
 
 // ---- Programs
-// ------------------------------------------------------------------ What a
-// CompileOptionsProto says that the edge must know.
+// What a CompileOptionsProto says that the edge must know.
 typedef struct at_pjrt_options {
   bool portable;
   bool has_assignment;
@@ -318,8 +314,7 @@ typedef struct at_pjrt_blob {
 at_pjrt_blob *at_pjrt_blob_copy(const void *p, size_t n);
 
 // ---- Callbacks of a launch
-// ------------------------------------------------------- Channels for one
-// device of a launch; freed when `done` fires.
+// Channels for one device of a launch; freed when `done` fires.
 typedef struct at_pjrt_channels {
   at_host_channel *channels;
   uint32_t count;

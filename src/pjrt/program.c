@@ -17,7 +17,6 @@ at_pjrt_blob *at_pjrt_blob_copy(const void *p, size_t n) {
 }
 
 // ---- Reading the executable's block
-// ----------------------------------------------
 
 // Section `s`, or NULL; checked against the block's end.
 static const void *section(at_bytes block, at_xsection s, size_t element,
@@ -252,7 +251,6 @@ void at_pjrt_program_release(at_pjrt_program *p) {
 }
 
 // ---- Compiling
-// -------------------------------------------------------------------
 
 at_status at_pjrt_bytes_copy(at_bytes b, at_bytes *out) {
   uint8_t *p = aligned_alloc(64, at_align_up(b.len + 1, 64));

@@ -121,7 +121,6 @@ static at_status read_build_options(at_bytes in, at_pjrt_options *o) {
 }
 
 // ---- Overrides: what `compiler_options` of jax.jit becomes
-// -------------------------
 
 typedef enum override_kind { OPT_BOOL, OPT_INT, OPT_FLOAT } override_kind;
 

@@ -286,7 +286,6 @@ AT_API(DeviceDescription_ToString) {
 }
 
 // ---- The memory-descriptions extension
-// -------------------------------------------
 
 static PJRT_MemoryDescription memory_descriptions[AT_MEM_KINDS] = {
     {.kind = AT_MEM_DEVICE},

@@ -214,7 +214,6 @@ AT_API(AsyncHostToDeviceTransferManager_AddMetadata) {
 }
 
 // ---- Filling one buffer from another
-// ---------------------------------------------
 
 typedef struct fill {
   at_buffer *from, *to;  // one reference each; `from` also an external one

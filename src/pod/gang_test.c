@@ -190,7 +190,7 @@ static void steps_are_accepted_while_the_first_waits(void **state) {
   pod_close(&p);
 }
 
-// ---- Opposite orders -------------------------------------------------------
+// ---- Opposite orders
 static void *launch_both(void *arg) {
   chain *c = arg;
   for (int i = 0; i < kRounds && !c->code; i++) {

@@ -98,7 +98,7 @@ struct at_pod_hosts {
   peer peers[];
 };
 
-// ---- Sending ----------------------------------------------------------------
+// ---- Sending
 // A member that is lost is told to who waits for it.
 static void send_message(at_pod_hosts *a, uint32_t to, kind k,
                          const at_hosts_tag *tag, const at_bytes *body,
@@ -123,7 +123,7 @@ static void send_message(at_pod_hosts *a, uint32_t to, kind k,
   if (parts != own) free(parts);
 }
 
-// ---- What comes -------------------------------------------------------------
+// ---- What comes
 // Under the lock: who waits looks again after the unlock and the firing of what
 // this returns.
 static at_event *change_news(at_pod_hosts *a) {
@@ -363,7 +363,7 @@ bool at_pod_hosts_has(at_pod_hosts *a, uint32_t host) {
   return here;
 }
 
-// ---- Who waits --------------------------------------------------------------
+// ---- Who waits
 static void tell_wait(const at_pod_hosts *a, const waiter *w, uint64_t ns) {
   at_log(AT_LOG_WARNING,
          "process %u has waited %llu s for process %u (launch %llu of a "
@@ -431,7 +431,7 @@ static at_status too_late(const at_pod_hosts *a, const waiter *w) {
                  (unsigned long long)a->deadline_s);
 }
 
-// ---- Exchanges --------------------------------------------------------------
+// ---- Exchanges
 // Its credits go back.
 static message *take(at_pod_hosts *a, message **at) {
   message *m = *at;
@@ -610,7 +610,7 @@ static at_status check(void *arg, const at_hosts_tag *tag, uint32_t host,
                                                               : AT_OK;
 }
 
-// ---- Lines ------------------------------------------------------------------
+// ---- Lines
 static void count_line(at_pod_hosts *a, bool more) {
   pthread_mutex_lock(&a->lock);
   if (more && !a->num_lines) pthread_cond_signal(&a->watch);
@@ -633,7 +633,7 @@ static void close_line(void *arg, at_hosts_line *l) {
   at_pod_lines_close(l);
 }
 
-// ---- Agreements -------------------------------------------------------------
+// ---- Agreements
 typedef struct agreement {
   at_pod_hosts *all;
   at_hosts_mail mails[kMaxHosts];
@@ -667,7 +667,7 @@ at_status at_pod_hosts_agree(at_pod_hosts *a, uint64_t *bits) {
   return st;
 }
 
-// ---- Opening ----------------------------------------------------------------
+// ---- Opening
 static void close_links(at_pod_link *links, size_t n) {
   for (size_t i = 0; i < n; i++) at_pod_link_close(&links[i]);
 }

@@ -97,7 +97,7 @@ static bool same_step(const at_hosts_tag *a, const at_hosts_tag *b) {
   return same_launch(a, b) && a->step == b->step && a->turn == b->turn;
 }
 
-// ---- Under the lock ---------------------------------------------------------
+// ---- Under the lock
 // Consumes why.
 static void fail_line(at_hosts_line *l, at_status why) {
   l->failed = true;
@@ -160,7 +160,7 @@ static void give_early(at_hosts_line *l) {
   }
 }
 
-// ---- Reports, under the lock ------------------------------------------------
+// ---- Reports, under the lock
 // A host that waits says to the others how many messages it has sent and
 // received. If all that are left wait, and all that was sent has come, nothing
 // will ever come: whoever could still be the first to go on would need a
@@ -249,7 +249,7 @@ static bool is_stuck(const at_hosts_line *l) {
   return others && !atomic_load(&l->leaves);
 }
 
-// ---- What comes -------------------------------------------------------------
+// ---- What comes
 static at_status keep(at_pod_lines *a, uint32_t from, const at_wire_head *head,
                       const at_hosts_tag *tag, void *body) {
   early *e = calloc(1, sizeof *e);
@@ -300,7 +300,7 @@ void at_pod_lines_drop(at_pod_lines *a, const at_hosts_tag *tag) {
   at_pod_lines_look(a);
 }
 
-// ---- Who waits --------------------------------------------------------------
+// ---- Who waits
 void at_pod_lines_waits(at_hosts_line *l, bool on) {
   atomic_store(&l->since_ns, on ? at_clock_ns() : 0);
 }
@@ -360,7 +360,7 @@ void at_pod_lines_tick(at_pod_lines *a, uint64_t tell_ns, uint64_t end_ns) {
   pthread_mutex_unlock(&a->lock);
 }
 
-// ---- Lines ------------------------------------------------------------------
+// ---- Lines
 at_status at_pod_lines_open(at_pod_lines *a, const at_hosts_tag *tag,
                             const uint32_t *hosts, uint32_t num_hosts,
                             const at_hosts_line_calls *calls,

@@ -39,7 +39,6 @@ static const uint64_t kPhaseMask = (1 << kPhaseBits) - 1;
 static const uint64_t kMostBytes = 1ull << 42;  // of an arena
 
 // ---- What processes share
-// -----------------------------------------------------------------
 // A process's place in one collective. state: of its tag, and the phase; 0:
 // nowhere. What follows it counts while the state does not change.
 typedef struct line {
@@ -65,7 +64,6 @@ typedef struct bell {
 static_assert(sizeof(bell) <= kPageBytes, "a bell fits");
 
 // ---- What a process has of its own
-// -----------------------------------------------------------------
 typedef struct peer {
   bell *bell;
 } peer;
@@ -107,7 +105,6 @@ struct at_pod_share {
 };
 
 // ---- Bells
-// -----------------------------------------------------------------
 static void ring(at_pod_share *s, uint32_t host, at_hosts_phase phase) {
   bell *b = s->peers[host].bell;
   atomic_thread_fence(memory_order_seq_cst);
@@ -167,7 +164,6 @@ static void sleep_on(at_pod_share *s, uint32_t host, uint32_t heard,
 }
 
 // ---- Boards
-// -----------------------------------------------------------------
 static const board *find_board(at_hosts_channel *c, uint32_t host) {
   if (c->boards[host]) return c->boards[host];
   const head *h = (const void *)c->all->maps[host].ptr;
@@ -207,7 +203,6 @@ static bool is_there(at_hosts_channel *c, uint32_t host, uint64_t state) {
 }
 
 // ---- Waiting
-// -----------------------------------------------------------------
 typedef struct wait {
   at_hosts_channel *c;
   uint64_t state;
@@ -284,7 +279,6 @@ static at_status wait_for_all(const wait *w) {
 }
 
 // ---- Channels
-// -----------------------------------------------------------------
 static bool among(void *arg, const uint32_t *hosts, uint32_t n) {
   const at_pod_share *s = arg;
   for (uint32_t i = 0; i < n; i++)
@@ -447,7 +441,6 @@ static void end(at_hosts_channel *c) {
 }
 
 // ---- Memory
-// -----------------------------------------------------------------
 // Address space, not memory: no block ever finds it full.
 static uint64_t arena_bytes(uint32_t count) {
   long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
@@ -522,7 +515,6 @@ static at_status take_memory(void *arg, uint32_t host, at_share_gift g) {
 }
 
 // ---- Opening
-// -----------------------------------------------------------------
 static at_status make(const at_hosts *hosts, at_pod_share **out) {
   uint32_t n = hosts->count;
   at_pod_share *s =

@@ -49,7 +49,6 @@ static void note(meeting *m, uint32_t host, const char *what) {
 }
 
 // ---- Messages
-// -----------------------------------------------------------------
 // `bytes` of every process, one behind the other; this one's are there.
 static at_status gather(const at_hosts *h, uint32_t turn, void *all,
                         size_t bytes) {
@@ -78,7 +77,6 @@ static at_status gather(const at_hosts *h, uint32_t turn, void *all,
 }
 
 // ---- Sockets
-// -----------------------------------------------------------------
 static socklen_t address_of(const about *a, struct sockaddr_un *out) {
   *out = (struct sockaddr_un){.sun_family = AF_UNIX};
   int n = snprintf(out->sun_path + 1, sizeof out->sun_path - 1,
@@ -141,7 +139,6 @@ static at_proof_state prove(int fd, at_proof *p, uint64_t until_ns) {
 }
 
 // ---- Gifts
-// -----------------------------------------------------------------
 typedef union control {
   struct cmsghdr head;
   char bytes[CMSG_SPACE(2 * sizeof(int))];
@@ -204,7 +201,6 @@ static bool swap_gifts(meeting *m, int fd, uint32_t host, uint64_t until_ns) {
 }
 
 // ---- Calls and guests
-// -----------------------------------------------------------------
 static at_card card_of(const meeting *m) {
   at_digest what = at_digest_start(m->hosts->count);
   at_digest_add_str(&what, at_str_of(m->job->job));
@@ -268,7 +264,6 @@ static void answer(meeting *m, uint32_t missing) {
 }
 
 // ---- All of it
-// -----------------------------------------------------------------
 static at_digest this_machine(void) {
   char text[64] = {0};
   at_digest d = at_digest_start(1);

@@ -151,7 +151,7 @@ void at_stream_roomy(at_stream *s, uint32_t to, at_wire_lane lane) {
   at_tally(&s->tally.syscalls, 1);
 }
 
-// ---- Frames -----------------------------------------------------------------
+// ---- Frames
 // What a frame takes in its stream, with `body` bytes.
 static size_t frame_bytes(const at_stream *s, size_t body) {
   size_t seals = s->sealed ? AT_SEAL_BYTES * (body ? 2 : 1) : 0;

@@ -105,7 +105,7 @@ static void fail(peer *p, ucs_status_t status) {
   atomic_store(&p->news, true);
 }
 
-// ---- Sending ----------------------------------------------------------------
+// ---- Sending
 // Under the lock. True: UCX is done with the memory, and does not call `done`.
 static bool send_message(peer *p, message what, const head *h, at_bytes body,
                          ucp_send_nbx_callback_t done, void *arg) {
@@ -193,7 +193,7 @@ static void ucx_push(at_carrier *c, uint32_t to) {
   if (p->filled && free_slots(p) > 1) post(p);
 }
 
-// ---- Receiving --------------------------------------------------------------
+// ---- Receiving
 // Whoever knows the key; NULL: a stranger, or one that is lost.
 static peer *sender_of(ucx *u, const void *header, size_t bytes, head *out) {
   if (bytes != sizeof *out) return NULL;
@@ -324,7 +324,7 @@ static size_t ucx_read(at_carrier *c, uint32_t from, void *to, size_t n) {
   return n;
 }
 
-// ---- The poller -------------------------------------------------------------
+// ---- The poller
 static bool ucx_turn(at_carrier *c) {
   ucx *u = ucx_of(c);
   bool any = false;
@@ -393,7 +393,7 @@ static void ucx_drop(at_carrier *c, uint32_t member) {
   pthread_mutex_unlock(&u->lock);
 }
 
-// ---- Meeting ----------------------------------------------------------------
+// ---- Meeting
 // A card is the key and the address.
 static size_t ucx_card(at_carrier *c, uint32_t member, uint8_t *out) {
   const ucx *u = ucx_of(c);
@@ -468,7 +468,7 @@ static void leave_ucx(ucx *u) {
   if (u->context) u->api->ucp_cleanup(u->context);
 }
 
-// ---- The end of the process -------------------------------------------------
+// ---- The end of the process
 // A process may end without closing its wires. Then UCX's destructors run while
 // pollers, and a thread of its own, are in it: all leave it before that.
 static struct {
@@ -511,7 +511,7 @@ static void leave_list(const ucx *u) {
   pthread_mutex_unlock(&g_open.lock);
 }
 
-// ---- Opening and closing ----------------------------------------------------
+// ---- Opening and closing
 static void free_ucx(ucx *u) {
   leave_list(u);
   leave_ucx(u);

@@ -231,8 +231,7 @@ static void replacing_moves_the_home(void **state) {
 }
 
 // ---- Imbalance
-// O =
-// C[0] + C[1], C = A * B f32[2,262144,64] mapped linearly.
+// O = C[0] + C[1], C = A * B f32[2,262144,64] mapped linearly.
 static void the_planner_evens_out_what_in_place_leaves_idle(void **state) {
   const at_tiles_codelet *add;
   const at_tiles_plan *plans[2];

@@ -97,8 +97,8 @@ static const at_tiles_field vector_fields[] = FIELDS(AT_TILES_VECTOR);
 static const at_tiles_field region_fields[] = FIELDS(AT_TILES_REGIONS);
 
 // ---- Products and sums
-// out[m,n] =
-// a[m,k] * b[k,n], accumulated in f32 (or wider); param 1: added to out.
+// out[m,n] = a[m,k] * b[k,n], accumulated in f32 (or wider); param 1: added to
+// out.
 static const at_tiles_field product_fields[] = {
     {"a", AT_TILES_IN, AT_TILES_VECTOR, 8},
     {"b", AT_TILES_IN, AT_TILES_VECTOR, 8},

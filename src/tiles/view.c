@@ -241,8 +241,7 @@ at_status at_tiles_view_broadcast(const at_tiles_view *v, uint32_t dim,
 }
 
 // ---- Reshape
-// Only
-// dimensions of one element come or go: every piece stays.
+// Only dimensions of one element come or go: every piece stays.
 static bool same_but_ones(const at_tiles_view *v, at_dims dims) {
   uint32_t a = 0, b = 0;
   for (;;) {
