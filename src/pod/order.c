@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -58,9 +59,12 @@ struct at_order {
   // Under `lock`.
   pthread_mutex_t lock;
   at_turns *turns;
-  letters out;       // for which there was no room, in order
-  bool may_wait;     // for room
-  bool any_lost;     // a process is
+  letters out;    // for which there was no room, in order
+  bool may_wait;  // for room
+  bool any_lost;  // a process is
+  bool leaving;   // this one is
+  pid_t process;  // the one that made it; one that is forked of it has none
+  pthread_cond_t none_held;
   uint32_t settled;  // `num_failed` when those were last looked at
   held *first, *last;
   held **table;  // of held launches, by their event
@@ -175,6 +179,8 @@ static void send_post(void *arg, uint32_t to, const at_turn_post *p) {
   }
   const at_turn *t = at_turns_find(o->turns, &p->key);
   const held *h = t ? at_turn_user(t) : NULL;
+  at_log(AT_LOG_ERROR, "no memory to tell process %u of the order of launches",
+         to);
   if (h) fail_held(o, h, no_memory());
 }
 
@@ -189,6 +195,7 @@ static void unlink_held(at_order *o, held *h) {
   *(h->prev ? &h->prev->next : &o->first) = h->next;
   *(h->next ? &h->next->prev : &o->last) = h->prev;
   o->num_held--;
+  if (o->leaving && !o->first) pthread_cond_signal(&o->none_held);
 }
 
 // And those that waited only for its results, and so on: a work list, in which
@@ -269,9 +276,10 @@ static void look_at_held(at_order *o) {
       tell_wait(o, h, ns);
     }
     if (!end_ns || ns < end_ns) continue;
-    fail_held(o, h, AT_FAIL(AT_DEADLINE_EXCEEDED,
-                            "its turn did not come in time "
-                            "(ATOLL_POD_DEADLINE)"));
+    fail_held(o, h,
+              AT_FAIL(AT_DEADLINE_EXCEEDED,
+                      "its turn did not come in time "
+                      "(ATOLL_POD_DEADLINE)"));
     end_turn(o, h);
     next = o->first;  // others went with it
   }
@@ -348,6 +356,19 @@ static void settle_lost(at_order *o) {
   if (!at_pod_hosts_has(o->hosts, 0)) at_turns_lost(o->turns, 0);
 }
 
+// Launches that a process which leaves has not come to never come.
+static void settle_left(at_order *o) {
+  for (held *h = o->first, *next; h; h = next) {
+    next = h->next;
+    const uint32_t host =
+        h->turn ? at_turns_hopeless(o->turns, h->turn) : UINT32_MAX;
+    if (host == UINT32_MAX) continue;
+    fail_held(o, h, AT_FAIL(AT_ABORTED, "process %u ends without it", host));
+    end_turn(o, h);
+    next = o->first;  // others went with it
+  }
+}
+
 // Under the lock. wait: for room for what is said.
 static void go_on(at_order *o, bool wait) {
   o->may_wait = wait;
@@ -355,6 +376,7 @@ static void go_on(at_order *o, bool wait) {
   hear_letters(o);
   settle_failed(o);
   settle_lost(o);
+  settle_left(o);
   while (take_turn(o)) continue;
 }
 
@@ -464,8 +486,7 @@ static bool hold(at_order *o, at_task *t, const at_launch *in,
     if (needed) good = follow(h, needed);
   }
   if (good && turn_of) good = begin_turn(o, h, turn_of);
-  if (!good && turn_of)
-    fail_everywhere(o, turn_of, no_memory());
+  if (!good && turn_of) fail_everywhere(o, turn_of, no_memory());
   // A follower that is listed waits; what it needs goes on without it.
   if (!h || (!h->pending && !h->turn)) return free(h), false;
   h->task = t;
@@ -518,6 +539,7 @@ at_status at_order_create(at_pod_hosts *hosts, at_order **out) {
   }
   o->hosts = hosts;
   o->me = face->me;
+  o->process = getpid();
   o->count = face->count;
   o->heard.end = &o->heard.first;
   o->out.end = &o->out.first;
@@ -526,31 +548,58 @@ at_status at_order_create(at_pod_hosts *hosts, at_order **out) {
   o->slots = kSlots;
   pthread_mutex_init(&o->mail, NULL);
   pthread_mutex_init(&o->lock, NULL);
+  pthread_condattr_t monotonic;
+  pthread_condattr_init(&monotonic);
+  pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+  pthread_cond_init(&o->none_held, &monotonic);
+  pthread_condattr_destroy(&monotonic);
   const at_pod_listener listener = {o,         on_heard, on_room,
                                     on_failed, on_lost,  on_tick};
   at_pod_hosts_listen(hosts, &listener);
   return *out = o, AT_OK;
 }
 
-void at_order_destroy(at_order *o) {
-  if (!o) return;
-  at_pod_hosts_listen(o->hosts, NULL);
+static bool all_ready(const at_order *o) {
+  for (const held *h = o->first; h; h = h->next)
+    if (h->turn && !at_turn_is_ready(h->turn)) return false;
+  return true;
+}
+
+// What is held goes on: the others may still come to it. But two processes that
+// leave, each with a launch that the other has not made, wait for nothing: that
+// this one makes no more is said once what it has made is, or soon.
+static void leave(at_order *o) {
+  enum { kSoonMs = 2000, kLookMs = 50, kMs = 1000000 };
+  const uint64_t soon = at_clock_ns() + (uint64_t)kSoonMs * kMs;
+  bool told = false;
   pthread_mutex_lock(&o->lock);
-  // In the order of launching.
+  o->leaving = true;
   while (o->first) {
-    held *h = o->first;
-    assert(!h->pending);
-    if (h->turn)
-      end_turn(o, h);
-    else
-      release(o, h);
+    const uint64_t now = at_clock_ns(), until = now + (uint64_t)kLookMs * kMs;
+    const struct timespec t = {(time_t)(until / 1000000000u),
+                               (long)(until % 1000000000u)};
+    o->may_wait = true;
+    if (!told && (all_ready(o) || now >= soon)) {
+      told = true;
+      at_turns_leave(o->turns);
+    }
+    atomic_store(&o->news, false);
+    go_on(o, true);
+    if (o->first) pthread_cond_timedwait(&o->none_held, &o->lock, &t);
   }
   pthread_mutex_unlock(&o->lock);
+}
+
+void at_order_destroy(at_order *o) {
+  if (!o) return;
+  if (o->process == getpid()) leave(o);
+  at_pod_hosts_listen(o->hosts, NULL);
   free_letters(&o->heard);
   free_letters(&o->out);
   at_turns_destroy(o->turns);
   free(o->table);
   pthread_mutex_destroy(&o->mail);
   pthread_mutex_destroy(&o->lock);
+  pthread_cond_destroy(&o->none_held);
   free(o);
 }

@@ -16,8 +16,8 @@ typedef struct at_order at_order;
 
 // hosts: borrowed; of several processes. Thread-safe.
 at_status at_order_create(at_pod_hosts *hosts, at_order **out);
-// What is held goes on first: its failures, where the others are gone, are its
-// results'.
+// Waits until all that is held has had its turn or has failed, as it does where
+// one of its processes ends without having made it.
 void at_order_destroy(at_order *o);
 
 // Takes over a task of at_launch_begin for this launch: enqueues it on all its

@@ -36,6 +36,7 @@ struct at_turns {
   // The first process gives turns: to which of them came, in order, and which
   // of those have been given.
   bool given_by_first, told_other;
+  bool *left, any_left;  // processes
   turn_list came, given;
   uint64_t clock;
   at_turn **table;  // by key
@@ -141,6 +142,11 @@ static uint32_t reach(const at_turn *u, uint32_t round, uint32_t step) {
 
 static bool goes_on(const at_turn *u, uint32_t round, uint32_t step) {
   return step < AT_TURN_RADIX && reach(u, round, step) < u->num_hosts;
+}
+
+static uint32_t sender(const at_turn *u, uint32_t round, uint32_t step) {
+  return u
+      ->hosts[(u->me + u->num_hosts - reach(u, round, step)) % u->num_hosts];
 }
 
 // A process of whom a message of this round is missing.
@@ -328,11 +334,33 @@ at_status at_turns_hear(at_turns *t, uint32_t from, at_bytes post) {
   if (p.saying == AT_TURN_CAME && to_first) return hear_came(t, from, &p.key);
   if (p.saying == AT_TURN_OTHER && to_first) return end_giving(t), AT_OK;
   if (p.saying == AT_TURN_ALONE && from_first) return end_giving(t), AT_OK;
+  if (p.saying == AT_TURN_LEAVES && from < t->hosts && from != t->me) {
+    t->left[from] = t->any_left = true;
+    return AT_OK;
+  }
   if (p.saying != AT_TURN_GO || !from_first)
     return AT_FAIL(AT_INVALID_ARGUMENT, "a malformed post");
   // One that is over here has failed.
   if ((u = at_turns_find(t, &p.key)) && u->list == &t->came) give(t, u);
   return AT_OK;
+}
+
+// Others have to hear of each other then who has come.
+void at_turns_leave(at_turns *t) {
+  want_end(t);
+  for (uint32_t h = 0; h < t->hosts; h++)
+    if (h != t->me) say(t, h, AT_TURN_LEAVES, NULL);
+}
+
+// Messages of one sender arrive in order: that it has come is heard before that
+// it leaves.
+uint32_t at_turns_hopeless(const at_turns *t, const at_turn *u) {
+  if (!t->any_left || t->given_by_first || !u->hosts) return kNowhere;
+  for (uint32_t s = 1; u->phase && goes_on(u, 0, s); s++) {
+    const uint32_t h = sender(u, 0, s);
+    if (!(u->heard[0] >> s & 1) && h < t->hosts && t->left[h]) return h;
+  }
+  return kNowhere;
 }
 
 void at_turns_lost(at_turns *t, uint32_t host) {
@@ -386,8 +414,11 @@ at_turns *at_turns_create(uint32_t me, uint32_t count,
                   .send = send,
                   .arg = arg,
                   .slots = kSlots,
+                  .left = calloc(count, sizeof *t->left),
                   .table = calloc(kSlots, sizeof *t->table)};
-  if (t->table) return t;
+  if (t->table && t->left) return t;
+  free(t->table);
+  free(t->left);
   free(t);
   return NULL;
 }
@@ -399,6 +430,7 @@ void at_turns_destroy(at_turns *t) {
       next = u->same_slot;
       free(u);
     }
+  free(t->left);
   free(t->table);
   free(t->heap);
   free(t);

@@ -47,10 +47,11 @@ static inline bool at_turn_key_equal(const at_turn_key *a,
 typedef enum at_turn_saying {
   AT_TURN_ROUND,
   // To the first process, and from it.
-  AT_TURN_CAME,   // to this launch
-  AT_TURN_OTHER,  // a launch of other processes has come
-  AT_TURN_GO,     // it is this launch's turn
-  AT_TURN_ALONE,  // no more turns are given: agree among yourselves
+  AT_TURN_CAME,    // to this launch
+  AT_TURN_OTHER,   // a launch of other processes has come
+  AT_TURN_GO,      // it is this launch's turn
+  AT_TURN_ALONE,   // no more turns are given: agree among yourselves
+  AT_TURN_LEAVES,  // the sender comes to no more launches
   AT_TURN_SAYINGS
 } at_turn_saying;
 typedef struct at_turn_post {
@@ -84,6 +85,11 @@ void at_turns_ready(at_turns *t, at_turn *turn);
 bool at_turn_is_ready(const at_turn *turn);
 // INVALID_ARGUMENT: no process sends such a post. RESOURCE_EXHAUSTED.
 at_status at_turns_hear(at_turns *t, uint32_t from, at_bytes post);
+// This process begins no more turns, or none that the others need to wait for.
+void at_turns_leave(at_turns *t);
+// Who leaves without having come to a begun turn, which so never comes, as far
+// as it is for this process to tell the others; UINT32_MAX: nobody.
+uint32_t at_turns_hopeless(const at_turns *t, const at_turn *turn);
 // A process is lost. What it has a part in is for the caller to end.
 void at_turns_lost(at_turns *t, uint32_t host);
 // The launch whose turn it is; NULL: none.

@@ -71,6 +71,8 @@ static void sent(void *arg, uint32_t to, const at_turn_post *post) {
   switch ((at_turn_saying)post->saying) {
     case AT_TURN_ROUND:
       return sent_round(p, to, post);
+    case AT_TURN_LEAVES:
+      return must(to != p->who && to < p->count);
     case AT_TURN_CAME:
     case AT_TURN_OTHER:
       return must(p->who && !to);
@@ -211,6 +213,7 @@ static void look(const process *p) {
     at_turn *t = at_turns_find(p->turns, &key);
     must(!l->turn || t == l->turn);
     must(!t || at_turn_missing(p->turns, t) != p->who);
+    must(!t || at_turns_hopeless(p->turns, t) != p->who);
   }
 }
 

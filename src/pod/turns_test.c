@@ -40,12 +40,17 @@ typedef struct process {
   bool let_in[kMostLaunches];
   at_turn *late[kMostLaunches];  // to be ready after the one it needs
   uint32_t queue[kMostLaunches], len, done;
+  at_turn *begun[kMostLaunches];
+  uint32_t launches, most;  // that it makes, and may make
+  bool left;
 } process;
 
 struct job {
   uint32_t num_hosts, num_threads, num_launches;
   program programs[kMostLaunches];
   uint32_t thread_of[kMostLaunches];
+  bool failed[kMostLaunches];  // some process has left without it
+  bool leaves;                 // processes do, some of them early
   process processes[kMostHosts];
   letter *on_the_way, **end;  // the oldest first
   uint32_t letters;
@@ -87,35 +92,67 @@ static int needed(const process *p, uint32_t k) {
 }
 
 // ---- What a process does
+static bool is_over(const process *p, int k) {
+  return k < 0 || p->let_in[k] || p->job->failed[k];
+}
+
+static void ready_those_after(process *p, uint32_t k) {
+  for (uint32_t i = 0; i < p->job->num_launches; i++)
+    if (p->late[i] && needed(p, i) == (int)k) {
+      at_turns_ready(p->turns, p->late[i]);
+      p->late[i] = NULL;
+    }
+}
+
+// On all processes.
+static void fail_launch(job *j, uint32_t k) {
+  j->failed[k] = true;
+  for (uint32_t h = 0; h < j->num_hosts; h++) {
+    process *p = &j->processes[h];
+    assert_false(p->let_in[k]);
+    if (!p->begun[k]) continue;
+    p->late[k] = NULL;
+    at_turns_end(p->turns, p->begun[k]);
+    p->begun[k] = NULL;
+    ready_those_after(p, k);
+  }
+}
+
+static void fail_hopeless(process *p) {
+  for (uint32_t k = 0; k < p->job->num_launches; k++)
+    if (p->begun[k] && at_turns_hopeless(p->turns, p->begun[k]) != UINT32_MAX)
+      fail_launch(p->job, k);
+}
+
 static void let_in(process *p) {
+  fail_hopeless(p);
   for (at_turn *t; (t = at_turns_next(p->turns));) {
     const uint32_t k =
         (uint32_t)((program *)at_turn_user(t) - p->job->programs);
     assert_int_equal(at_turn_missing(p->turns, t), UINT32_MAX);
     const int n = needed(p, k);
-    if (n >= 0) assert_true(p->let_in[n]);
+    assert_true(is_over(p, n));
     at_turns_end(p->turns, t);
+    p->begun[k] = NULL;
     p->queue[p->len++] = k;
     p->let_in[k] = true;
-    for (uint32_t i = 0; i < p->job->num_launches; i++)
-      if (p->late[i] && needed(p, i) == (int)k) {
-        at_turns_ready(p->turns, p->late[i]);
-        p->late[i] = NULL;
-      }
+    ready_those_after(p, k);
   }
 }
 
 static void launch(process *p, uint32_t k) {
   program *g = &p->job->programs[k];
   uint32_t me = 0;
+  if (p->job->failed[k]) return;
   while (g->hosts[me] != p->me) me++;
   at_turn *t = at_turns_begin(p->turns, &(at_turn_key){7, k, 0}, g->hosts,
                               g->num_hosts, me, g);
   assert_non_null(t);
   assert_ptr_equal(at_turns_find(p->turns, &(at_turn_key){7, k, 0}), t);
   const int n = needed(p, k);
-  const bool early = n < 0 || p->let_in[n] ||
-                     (!p->late[n] && same_hosts(g, &p->job->programs[n]));
+  p->begun[k] = t;
+  const bool early =
+      is_over(p, n) || (!p->late[n] && same_hosts(g, &p->job->programs[n]));
   if (early)
     at_turns_ready(p->turns, t);
   else
@@ -134,13 +171,34 @@ static bool step_thread(process *p, uint32_t thread) {
   p->next[thread] = k;
   if (k == j->num_launches) return false;
   const int b = before(p, k);
-  if (b >= 0 && j->programs[b].blocks) {
+  if (p->launches == p->most) return false;
+  if (b >= 0 && j->programs[b].blocks && !j->failed[b]) {
     uint32_t at = 0;
     while (at < p->done && p->queue[at] != (uint32_t)b) at++;
     if (at == p->done) return false;
   }
   p->next[thread]++;
+  p->launches++;
   launch(p, k);
+  return true;
+}
+
+static bool can_come(const process *p) {
+  for (uint32_t k = 0; k < p->job->num_launches; k++)
+    if (is_member(&p->job->programs[k], p->me) && !p->begun[k] &&
+        p->next[p->job->thread_of[k]] <= k)
+      return true;
+  return false;
+}
+
+// Who comes to nothing more says so once all that it has come to is known.
+static bool step_leave(process *p) {
+  if (p->left || !p->job->leaves) return false;
+  for (uint32_t k = 0; k < p->job->num_launches; k++)
+    if (p->late[k]) return false;
+  if (p->launches < p->most && can_come(p)) return false;
+  p->left = true;
+  at_turns_leave(p->turns);
   return true;
 }
 
@@ -186,7 +244,7 @@ static bool step_anything(job *j) {
     const uint32_t thread = draw(j->num_threads);
     for (uint32_t t = 0; t < j->num_threads; t++)
       if (step_thread(p, (thread + t) % j->num_threads)) return true;
-    if (step_queue(p)) return true;
+    if (step_queue(p) || step_leave(p)) return true;
   }
   return step_network(j);
 }
@@ -204,6 +262,7 @@ static void run(uint64_t seed, uint32_t hosts, uint32_t launches) {
   j->num_hosts = hosts;
   j->num_threads = 1 + draw(kMostThreads);
   j->num_launches = launches;
+  j->leaves = !draw(2);
   // Launches of other processes than all come at once, later or never.
   const uint32_t uniform = draw(3) * launches / 2;
   for (uint32_t k = 0; k < launches; k++) {
@@ -221,7 +280,8 @@ static void run(uint64_t seed, uint32_t hosts, uint32_t launches) {
   }
   for (uint32_t h = 0; h < hosts; h++) {
     process *p = &j->processes[h];
-    *p = (process){.job = j, .me = h};
+    *p = (process){.job = j, .me = h, .most = kMostLaunches};
+    if (j->leaves && !draw(3)) p->most = draw(launches);
     assert_non_null(p->turns = at_turns_create(h, hosts, send_post, p));
   }
   while (step_anything(j)) continue;
@@ -229,11 +289,17 @@ static void run(uint64_t seed, uint32_t hosts, uint32_t launches) {
     process *p = &j->processes[h];
     uint32_t mine = 0;
     for (uint32_t k = 0; k < launches; k++)
-      mine += is_member(&j->programs[k], h);
+      mine += is_member(&j->programs[k], h) && p->let_in[k];
+    for (uint32_t k = 0; k < launches; k++)
+      if (is_member(&j->programs[k], h) && !is_over(p, (int)k) &&
+          !(j->leaves && !p->begun[k]))
+        fail_msg("seed %llu: launch %u of process %u never ends",
+                 (unsigned long long)seed, k, h);
     if (p->done != mine)
       fail_msg("seed %llu: process %u ran %u of %u", (unsigned long long)seed,
                h, p->done, mine);
-    assert_int_equal(at_turns_count(p->turns), 0);
+    // Of what others came to, but not this one, something may be left.
+    if (!j->leaves) assert_int_equal(at_turns_count(p->turns), 0);
     at_turns_destroy(p->turns);
   }
   free(j);
@@ -262,6 +328,7 @@ static void test_letters(void **arg) {
       process *p = &j->processes[h];
       *p = (process){.job = j,
                      .me = h,
+                     .most = kMostLaunches,
                      .turns = at_turns_create(h, want[i][0], send_post, p)};
       j->programs[0].hosts[j->programs[0].num_hosts++] = h;
     }

@@ -392,3 +392,17 @@ for t in threads: t.start()
 for t in threads: t.join()
 assert len(results) == L
 """, "v6e:2x4", tmp_path, counts=(4,), wire=wire)
+
+
+def test_processes_end_with_launches_that_others_have_not_made(tmp_path):
+  """Each has launched what the other has not: nobody waits for it at the end. What all have launched is still run."""
+  ends = run(SUM + """
+times = lambda k: jax.jit(jax.shard_map(lambda v: jax.lax.psum(v, "x") * k, mesh=mesh, in_specs=P("x"), out_specs=P("x")))
+one, two, three = times(1), times(2), times(3)
+common = one(put(np.ones(N, np.float32)))
+if me: two(two(common))
+else: three(one(common))
+assert np.asarray(common.addressable_shards[0].data)[0] == N
+""", 2, "v6e:2x4", tmp_path / "out")
+  for code, out, err in ends:
+    assert code == 0, out + err
