@@ -76,9 +76,12 @@ static at_status find_machine(at_str name, at_arena *a,
     char *path;
     AT_TRY_ALLOC(path, at_arena_str(a, name));
     AT_TRY_ALLOC(m, at_new(a, at_machine, 1));
-    AT_TRY(read_description(path, a, m));
+    at_status st = read_description(path, a, m);
+    if (at_status_code(st) == AT_NOT_FOUND)  // the user's mistake
+      return at_status_free(st),
+             AT_FAIL(AT_INVALID_ARGUMENT, "cannot open %s", path);
     *out = m;
-    return AT_OK;
+    return st;
   }
   if (at_str_is(name, "host")) {
     char path[4096];
@@ -88,7 +91,7 @@ static at_status find_machine(at_str name, at_arena *a,
     if (at_status_code(st) == AT_NOT_FOUND) {
       at_status_free(st);
       return AT_FAIL(
-          AT_NOT_FOUND,
+          AT_FAILED_PRECONDITION,
           "this host has not been measured\nhint: atoll doctor --measure");
     }
     *out = m;

@@ -222,8 +222,8 @@ static void empty_and_tiny_programs(void **state) {
 }
 
 static void bad_input_is_refused(void **state) {
-  assert_int_equal(code_of("v9", kLoop), AT_NOT_FOUND);
-  assert_int_equal(code_of("", kLoop), AT_NOT_FOUND);
+  assert_int_equal(code_of("v9", kLoop), AT_INVALID_ARGUMENT);
+  assert_int_equal(code_of("", kLoop), AT_INVALID_ARGUMENT);
   assert_int_not_equal(code_of("v6e:0x4", kLoop), AT_OK_CODE);
   assert_int_equal(code_of("v6e", "not a program"), AT_INVALID_ARGUMENT);
   assert_int_equal(code_of("v6e", ""), AT_INVALID_ARGUMENT);

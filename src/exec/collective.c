@@ -34,8 +34,7 @@ at_status at_coll_run(at_cursor *c, const at_op *op, at_pool *pool) {
   const at_coll *k = &c->frame.loaded->colls[op->target];
   uint32_t device = c->part ? c->part->device : 0;
   uint32_t begin = k->begin_of[device], size = k->size_of[device];
-  if (op->kind == AT_STEP_CORE)
-    return at_op_blame(&c->frame, op, at_core_group_run(c->part->task, op));
+  if (op->kind == AT_STEP_CORE) return at_core_group_run(c->part->task, op);
   if (k->whole && !k->sparse) return at_far_run(c, op, pool);
   void *const *few[kMembersOnStack], *const **bufs = few;
   if (size > kMembersOnStack) {
@@ -104,8 +103,7 @@ static void release(at_part *p, const at_coll *k, uint32_t begin,
 
 // Before the cursor returns `st`: the others of the group go on.
 static void fail_at(const at_cursor *c, const at_op *op, at_status st) {
-  at_task_fail(c->part->task,
-               at_op_blame(&c->frame, op, at_status_clone(st)));
+  at_task_fail(c->part->task, at_op_blame(&c->frame, op, at_status_clone(st)));
 }
 
 at_status at_meet(at_cursor *c, const at_op *op, bool *waits) {

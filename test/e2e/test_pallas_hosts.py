@@ -259,7 +259,7 @@ def wrong(x, o, send, receive):
   at = lax.select(chip == N - 1, x.shape[0], 0)
   pltpu.sync_copy(x.at[pl.ds(at, 8)], o)
   pl.semaphore_wait(receive, 1)
-refused(over(kernel(wrong, (8, 128), DMA, REGULAR)), "out of bounds" if me else "process 1 failed: wrong/pallas_call: kernel wrong")
+refused(over(kernel(wrong, (8, 128), DMA, REGULAR)), "out of bounds" if me else "process 1 failed: jit_wrapped: wrong/pallas_call: kernel wrong")
 got = f(x)  # the next one works
 want = np.roll(np.random.default_rng(7).normal(size=(8 * N, 128)) * 100, 8, axis=0).astype(np.float32)
 for s in got.addressable_shards:
