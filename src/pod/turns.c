@@ -36,6 +36,7 @@ struct at_turns {
   // The first process gives turns: to which of them came, in order, and which
   // of those have been given.
   bool given_by_first, told_other;
+  bool leaves;           // this one: it says so once turns are not given
   bool *left, any_left;  // processes
   turn_list came, given;
   uint64_t clock;
@@ -228,6 +229,12 @@ static void give_if_all_came(at_turns *t, at_turn *u) {
   give(t, u);
 }
 
+// Behind all that this process has come to.
+static void say_leaves(at_turns *t) {
+  for (uint32_t h = 0; h < t->hosts; h++)
+    if (h != t->me) say(t, h, AT_TURN_LEAVES, NULL);
+}
+
 // What has not been given its turn is agreed on by all.
 static void end_giving(at_turns *t) {
   if (!t->given_by_first) return;
@@ -237,6 +244,7 @@ static void end_giving(at_turns *t) {
     list_remove(u);
     go_on(t, u);
   }
+  if (t->leaves) say_leaves(t);
 }
 
 // A launch of other processes.
@@ -347,15 +355,18 @@ at_status at_turns_hear(at_turns *t, uint32_t from, at_bytes post) {
 
 // Others have to hear of each other then who has come.
 void at_turns_leave(at_turns *t) {
-  want_end(t);
-  for (uint32_t h = 0; h < t->hosts; h++)
-    if (h != t->me) say(t, h, AT_TURN_LEAVES, NULL);
+  t->leaves = true;
+  if (t->given_by_first)
+    want_end(t);
+  else
+    say_leaves(t);
 }
 
 // Messages of one sender arrive in order: that it has come is heard before that
-// it leaves.
+// it leaves. What is on a list now has been given its turn.
 uint32_t at_turns_hopeless(const at_turns *t, const at_turn *u) {
-  if (!t->any_left || t->given_by_first || !u->hosts) return kNowhere;
+  if (!t->any_left || t->given_by_first || !u->hosts || u->list)
+    return kNowhere;
   for (uint32_t s = 1; u->phase && goes_on(u, 0, s); s++) {
     const uint32_t h = sender(u, 0, s);
     if (!(u->heard[0] >> s & 1) && h < t->hosts && t->left[h]) return h;

@@ -104,8 +104,14 @@ static void ready_those_after(process *p, uint32_t k) {
     }
 }
 
-// On all processes.
+// On all processes: one of them has left without it.
 static void fail_launch(job *j, uint32_t k) {
+  bool missed = false;
+  for (uint32_t h = 0; h < j->num_hosts; h++) {
+    const process *p = &j->processes[h];
+    missed |= is_member(&j->programs[k], h) && p->left && !p->begun[k];
+  }
+  assert_true(missed);
   j->failed[k] = true;
   for (uint32_t h = 0; h < j->num_hosts; h++) {
     process *p = &j->processes[h];
