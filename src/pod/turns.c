@@ -153,9 +153,7 @@ static uint32_t sender(const at_turn *u, uint32_t round, uint32_t step) {
 // A process of whom a message of this round is missing.
 static uint32_t missing_of(const at_turn *u, uint32_t round) {
   for (uint32_t s = 1; goes_on(u, round, s); s++)
-    if (!(u->heard[round] >> s & 1))
-      return u
-          ->hosts[(u->me + u->num_hosts - reach(u, round, s)) % u->num_hosts];
+    if (!(u->heard[round] >> s & 1)) return sender(u, round, s);
   return kNowhere;
 }
 
@@ -362,10 +360,15 @@ void at_turns_leave(at_turns *t) {
     say_leaves(t);
 }
 
+// Given by the first process, or agreed on.
+static bool has_turn(const at_turns *t, const at_turn *u) {
+  return u->known || u->list == &t->given;
+}
+
 // Messages of one sender arrive in order: that it has come is heard before that
-// it leaves. What is on a list now has been given its turn.
+// it leaves.
 uint32_t at_turns_hopeless(const at_turns *t, const at_turn *u) {
-  if (!t->any_left || t->given_by_first || !u->hosts || u->list)
+  if (!t->any_left || t->given_by_first || !u->hosts || has_turn(t, u))
     return kNowhere;
   for (uint32_t s = 1; u->phase && goes_on(u, 0, s); s++) {
     const uint32_t h = sender(u, 0, s);
@@ -401,6 +404,7 @@ uint32_t at_turns_count(const at_turns *t) { return t->count; }
 
 uint32_t at_turn_missing(const at_turns *t, const at_turn *u) {
   uint32_t host = kNowhere;
+  if (has_turn(t, u)) return host;
   if (t->given_by_first) {
     for (uint32_t h = 1; h < t->hosts && !t->me && host == kNowhere; h++)
       if (!(u->came >> h & 1)) host = h;

@@ -222,6 +222,19 @@ static bool step_queue(process *p) {
   return true;
 }
 
+static void deliver(job *j, letter **at) {
+  letter *l = *at;
+  *at = l->next;
+  if (j->end == &l->next) j->end = at;
+  at_status st =
+      at_turns_hear(j->processes[l->to].turns, l->from,
+                    (at_bytes){(const uint8_t *)&l->post, sizeof l->post});
+  assert_null(st.err);
+  free(l);
+}
+
+// One of the oldest letters comes, and perhaps others to the same process
+// before it looks what they change.
 static bool step_network(job *j) {
   letter **at = &j->on_the_way, **first = at;
   if (!*at) return false;
@@ -229,14 +242,12 @@ static bool step_network(job *j) {
   // Those of one process to another arrive in order.
   while ((*first)->from != (*at)->from || (*first)->to != (*at)->to)
     first = &(*first)->next;
-  letter *l = *first;
-  *first = l->next;
-  if (j->end == &l->next) j->end = first;
-  process *p = &j->processes[l->to];
-  at_status st = at_turns_hear(
-      p->turns, l->from, (at_bytes){(const uint8_t *)&l->post, sizeof l->post});
-  assert_null(st.err);
-  free(l);
+  process *p = &j->processes[(*first)->to];
+  deliver(j, first);
+  while (draw(2)) {
+    for (at = &j->on_the_way; *at && (*at)->to != p->me;) at = &(*at)->next;
+    if (*at) deliver(j, at);
+  }
   let_in(p);
   return true;
 }
