@@ -1,7 +1,8 @@
-// Monotonic time, in nanoseconds.
+// Monotonic time, in nanoseconds, and conditions that are waited for by it.
 #ifndef ATOLL_BASE_CLOCK_H_
 #define ATOLL_BASE_CLOCK_H_
 
+#include <pthread.h>
 #include <stdint.h>
 #include <time.h>
 
@@ -9,6 +10,21 @@ static inline uint64_t at_clock_ns(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
   return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+// A moment of at_clock_ns, for calls that take a timespec.
+static inline struct timespec at_clock_timespec(uint64_t ns) {
+  return (struct timespec){(time_t)(ns / 1000000000u),
+                           (long)(ns % 1000000000u)};
+}
+
+// A condition for pthread_cond_timedwait until at_clock_timespec.
+static inline void at_clock_cond_init(pthread_cond_t *c) {
+  pthread_condattr_t monotonic;
+  pthread_condattr_init(&monotonic);
+  pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+  pthread_cond_init(c, &monotonic);
+  pthread_condattr_destroy(&monotonic);
 }
 
 // One polite turn of a spin loop.

@@ -3,8 +3,8 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/guard.h"
 #include "base/interrupt.h"
 #include "base/span.h"
@@ -90,22 +90,14 @@ static work *work_make(const char *what, const at_apart_job *job) {
   if (!w) return NULL;
   w->job = *job;
   w->what = what;
-  pthread_condattr_t monotonic;
-  pthread_condattr_init(&monotonic);
-  pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-  pthread_cond_init(&w->news, &monotonic);
-  pthread_condattr_destroy(&monotonic);
+  at_clock_cond_init(&w->news);
   return w;
 }
 
 // Under the lock: until the work has ended or its waiter is to go. True: ended.
 static bool wait_locked(work *w) {
   while (!w->done && !w->told) {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += kAskNs;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
+    const struct timespec until = at_clock_timespec(at_clock_ns() + kAskNs);
     int err = w->job.leave ? pthread_cond_timedwait(&w->news, &g_lock, &until)
                            : pthread_cond_wait(&w->news, &g_lock);
     if (err != ETIMEDOUT || w->done || w->told) continue;

@@ -405,8 +405,7 @@ static void watch(void *arg) {
   pthread_mutex_lock(&a->lock);
   while (!a->closing) {
     const uint64_t until = at_clock_ns() + (uint64_t)kWatchMs * kMs;
-    const struct timespec t = {(time_t)(until / 1000000000u),
-                               (long)(until % 1000000000u)};
+    const struct timespec t = at_clock_timespec(until);
     if (a->waiters || a->watched || a->num_lines)
       pthread_cond_timedwait(&a->watch, &a->lock, &t);
     else
@@ -785,11 +784,7 @@ static at_status make(uint32_t n, uint32_t me, at_pod_hosts **out) {
   pthread_mutex_init(&a->agreeing, NULL);
   pthread_mutex_init(&a->hearing, NULL);
   a->early_last = &a->early;
-  pthread_condattr_t monotonic;
-  pthread_condattr_init(&monotonic);
-  pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-  pthread_cond_init(&a->watch, &monotonic);
-  pthread_condattr_destroy(&monotonic);
+  at_clock_cond_init(&a->watch);
   *out = a;
   return AT_OK;
 }

@@ -548,11 +548,7 @@ at_status at_order_create(at_pod_hosts *hosts, at_order **out) {
   o->slots = kSlots;
   pthread_mutex_init(&o->mail, NULL);
   pthread_mutex_init(&o->lock, NULL);
-  pthread_condattr_t monotonic;
-  pthread_condattr_init(&monotonic);
-  pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-  pthread_cond_init(&o->none_held, &monotonic);
-  pthread_condattr_destroy(&monotonic);
+  at_clock_cond_init(&o->none_held);
   const at_pod_listener listener = {o,         on_heard, on_room,
                                     on_failed, on_lost,  on_tick};
   at_pod_hosts_listen(hosts, &listener);
@@ -576,8 +572,7 @@ static void leave(at_order *o) {
   o->leaving = true;
   while (o->first) {
     const uint64_t now = at_clock_ns(), until = now + (uint64_t)kLookMs * kMs;
-    const struct timespec t = {(time_t)(until / 1000000000u),
-                               (long)(until % 1000000000u)};
+    const struct timespec t = at_clock_timespec(until);
     o->may_wait = true;
     if (!told && (all_ready(o) || now >= soon)) {
       told = true;

@@ -15,8 +15,7 @@ enum { kGather = 4096 };  // up to here, parts are copied into one frame
 // ---- Words that processes share
 void at_futex_wait_shared(_Atomic uint32_t *word, uint32_t value,
                           uint64_t until_ns) {
-  struct timespec until = {(time_t)(until_ns / 1000000000u),
-                           (long)(until_ns % 1000000000u)};
+  struct timespec until = at_clock_timespec(until_ns);
   // BITSET: the time is absolute, on at_clock_ns's clock.
   syscall(SYS_futex, word, FUTEX_WAIT_BITSET, value,
           until_ns == UINT64_MAX ? NULL : &until, NULL, FUTEX_BITSET_MATCH_ANY);
@@ -73,8 +72,7 @@ static at_status keep_waiting(const sender *x, size_t need) {
 static at_status take_turn(const sender *x, size_t need) {
   at_stream_lane *l = x->l;
   const uint64_t until = x->wait.until_ns;
-  const struct timespec t = {(time_t)(until / 1000000000u),
-                             (long)(until % 1000000000u)};
+  const struct timespec t = at_clock_timespec(until);
   pthread_mutex_lock(&l->lock);
   at_status st = AT_OK;
   if (atomic_load(&x->s->members[x->to].lost)) st = why_lost(x->s, x->to);

@@ -151,10 +151,7 @@ static at_status open_box(box *b, const group *g, uint32_t me) {
   *b = (box){.group = g};
   b->last = &b->first;
   pthread_mutex_init(&b->lock, NULL);
-  pthread_condattr_t attr;
-  pthread_condattr_init(&attr);
-  pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-  pthread_cond_init(&b->news, &attr);
+  at_clock_cond_init(&b->news);
   o.count = g->count;
   o.me = me;
   o.group = o.group ? o.group : g->group;
@@ -176,8 +173,7 @@ static at_status open_box(box *b, const group *g, uint32_t me) {
 typedef bool (*box_fn)(box *b, uint64_t n);
 static bool box_wait(box *b, box_fn done, uint64_t n, uint32_t ms) {
   uint64_t until = at_clock_ns() + (uint64_t)ms * kMs;
-  const struct timespec t = {(time_t)(until / 1000000000u),
-                             (long)(until % 1000000000u)};
+  const struct timespec t = at_clock_timespec(until);
   pthread_mutex_lock(&b->lock);
   bool good = done(b, n);
   while (!good && at_clock_ns() < until) {
