@@ -24,6 +24,11 @@ typedef struct at_hosts_tag {
   uint64_t launch;   // the how-manyth of the program on them
   uint32_t step, turn, round, pad;
 } at_hosts_tag;
+static inline bool at_hosts_same_launch(const at_hosts_tag *a,
+                                        const at_hosts_tag *b) {
+  return a->launch == b->launch && a->program == b->program &&
+         a->group == b->group;
+}
 // A message to a host, and the one from it with the same tag.
 typedef struct at_hosts_into {
   uint8_t *ptr;

@@ -77,7 +77,7 @@ struct at_pod_hosts {
   at_wire *wire;
   pthread_mutex_t lock;  // what follows
   message *first, **last;
-  at_event *news;  // fires when the list or a peer changed
+  at_event *news;             // fires when the list or a peer changed
   dropped dropped[kDropped];  // the last ones
   uint32_t num_dropped;
   waiter *waiters;
@@ -93,7 +93,7 @@ struct at_pod_hosts {
   message *early, **early_last;  // posts that came before there was one
   at_pod_lines *lines;
   at_hosts_lines line_face;
-  pthread_mutex_t agreeing;      // what follows: one agreement at a time
+  pthread_mutex_t agreeing;  // what follows: one agreement at a time
   uint32_t agreements;
   peer peers[];
 };
@@ -150,16 +150,11 @@ static at_event *next_news(at_pod_hosts *a) {
   return at_event_retain(a->news);
 }
 
-static bool same_launch(const at_hosts_tag *a, const at_hosts_tag *b) {
-  return a->launch == b->launch && a->program == b->program &&
-         a->group == b->group;
-}
-
 static const dropped *find_dropped(const at_pod_hosts *a,
                                    const at_hosts_tag *tag) {
   uint32_t n = AT_MIN(a->num_dropped, (uint32_t)kDropped);
   for (uint32_t i = 0; i < n; i++)
-    if (same_launch(&a->dropped[i].tag, tag)) return &a->dropped[i];
+    if (at_hosts_same_launch(&a->dropped[i].tag, tag)) return &a->dropped[i];
   return NULL;
 }
 
@@ -243,7 +238,15 @@ static void tell_failed(at_pod_hosts *a, const at_hosts_tag *tag) {
   pthread_mutex_unlock(&a->hearing);
 }
 
-static void tell_lost(at_pod_hosts *a, uint32_t host) {
+// A process is lost: all who could wait for it look again. Consumes why.
+static void lose(at_pod_hosts *a, uint32_t host, at_status why) {
+  pthread_mutex_lock(&a->lock);
+  give_up(a, host, why);
+  at_event *old = change_news(a);
+  at_pod_share_tell(a->share);
+  pthread_mutex_unlock(&a->lock);
+  tell_news(old);
+  at_pod_lines_look(a->lines);
   pthread_mutex_lock(&a->hearing);
   if (a->listener.lost) a->listener.lost(a->listener.arg, host);
   pthread_mutex_unlock(&a->hearing);
@@ -254,45 +257,42 @@ static bool hear_line(at_pod_hosts *a, uint32_t from, const at_wire_head *head,
                       void *body) {
   bool kept;
   at_status st = at_pod_lines_hear(a->lines, from, head, body, &kept);
-  if (!st.err) return !kept;
+  if (st.err) lose(a, from, st);
+  return !kept;
+}
+
+// Data, or a failure. The same.
+static bool hear_message(at_pod_hosts *a, message *m) {
+  const bool fails = m->head.kind == KIND_FAIL;
+  const at_hosts_tag tag = m->tag;
   pthread_mutex_lock(&a->lock);
-  give_up(a, from, st);
+  const bool keep = !find_dropped(a, &tag);
+  if (keep) *a->last = m, a->last = &m->next;
   at_event *old = change_news(a);
-  at_pod_share_tell(a->share);
+  if (keep && fails) at_pod_share_tell(a->share);
   pthread_mutex_unlock(&a->lock);
+  if (!keep) free_message(m);
   tell_news(old);
+  if (!keep || !fails) return !keep;
   at_pod_lines_look(a->lines);
-  tell_lost(a, from);
-  return true;
+  tell_failed(a, &tag);
+  return false;
 }
 
 static bool sink_message(void *arg, uint32_t from, const at_wire_head *head,
                          void *body) {
   at_pod_hosts *a = arg;
-  message *m = NULL;
+  message *m;
   if (head->kind >= KIND_LINE && head->kind < KINDS &&
       head->bytes >= sizeof(at_hosts_tag))
     return hear_line(a, from, head, body);
   at_status st = read_message(from, head, body, &m);
-  if (m && head->kind == KIND_POST) return hear_post(a, m), true;
-  const at_hosts_tag tag = m ? m->tag : (at_hosts_tag){0};
-  pthread_mutex_lock(&a->lock);
-  bool keep = m && !find_dropped(a, &m->tag);
-  if (keep) *a->last = m, a->last = &m->next;
-  const bool failed = keep && head->kind == KIND_FAIL, bad = st.err != NULL;
-  if (bad) give_up(a, from, st);
-  at_event *old = change_news(a);
-  if (failed || bad) at_pod_share_tell(a->share);
-  pthread_mutex_unlock(&a->lock);
-  if (!keep) {
-    free(m);
+  if (st.err) {
     free(body);
+    lose(a, from, st);
+    return true;
   }
-  tell_news(old);
-  if (failed || bad) at_pod_lines_look(a->lines);
-  if (failed) tell_failed(a, &tag);
-  if (bad) tell_lost(a, from);
-  return !keep;
+  return head->kind == KIND_POST ? hear_post(a, m), true : hear_message(a, m);
 }
 
 static void sink_room(void *arg, uint32_t to, at_wire_lane lane) {
@@ -306,15 +306,8 @@ static void sink_room(void *arg, uint32_t to, at_wire_lane lane) {
 static void sink_lost(void *arg, uint32_t member, at_status why) {
   at_pod_hosts *a = arg;
   at_log(AT_LOG_INFO, "process %u: %s", a->face.me, at_status_message(why));
-  pthread_mutex_lock(&a->lock);
-  give_up(a, member, AT_FAIL(AT_DATA_LOSS, "%s", at_status_message(why)));
-  at_event *old = change_news(a);
-  at_pod_share_tell(a->share);
-  pthread_mutex_unlock(&a->lock);
+  lose(a, member, AT_FAIL(AT_DATA_LOSS, "%s", at_status_message(why)));
   at_status_free(why);
-  tell_news(old);
-  at_pod_lines_look(a->lines);
-  tell_lost(a, member);
 }
 
 void at_pod_hosts_listen(at_pod_hosts *a, const at_pod_listener *l) {
@@ -457,7 +450,7 @@ static at_status look(at_pod_hosts *a, uint32_t host, const at_hosts_tag *tag,
   message **failed = NULL;
   for (message **at = &a->first; *at; at = &(*at)->next) {
     const at_hosts_tag *t = &(*at)->tag;
-    if ((*at)->host != host || !same_launch(t, tag)) continue;
+    if ((*at)->host != host || !at_hosts_same_launch(t, tag)) continue;
     if ((*at)->head.kind == KIND_FAIL) {
       failed = at;
     } else if (t->step == tag->step && t->turn == tag->turn &&
@@ -569,7 +562,7 @@ static void fail(void *arg, const at_hosts_tag *tag, const uint32_t *hosts,
   bool known = find_dropped(a, tag);
   if (!known) drop(a, tag, why);
   for (message **at = &a->first; *at;) {
-    if (same_launch(&(*at)->tag, tag))
+    if (at_hosts_same_launch(&(*at)->tag, tag))
       free_message(take(a, at));
     else
       at = &(*at)->next;

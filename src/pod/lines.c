@@ -88,13 +88,8 @@ void at_pod_lines_destroy(at_pod_lines *a) {
   free(a);
 }
 
-static bool same_launch(const at_hosts_tag *a, const at_hosts_tag *b) {
-  return a->launch == b->launch && a->program == b->program &&
-         a->group == b->group;
-}
-
 static bool same_step(const at_hosts_tag *a, const at_hosts_tag *b) {
-  return same_launch(a, b) && a->step == b->step && a->turn == b->turn;
+  return at_hosts_same_launch(a, b) && a->step == b->step && a->turn == b->turn;
 }
 
 // ---- Under the lock
@@ -291,7 +286,7 @@ void at_pod_lines_look(at_pod_lines *a) {
 void at_pod_lines_drop(at_pod_lines *a, const at_hosts_tag *tag) {
   pthread_mutex_lock(&a->lock);
   for (early **at = &a->early; *at;) {
-    if (same_launch(&(*at)->tag, tag))
+    if (at_hosts_same_launch(&(*at)->tag, tag))
       free_early(take(a, at));
     else
       at = &(*at)->next;
@@ -331,12 +326,13 @@ static void look_at_wait(at_hosts_line *l, uint64_t tell_ns, uint64_t end_ns) {
   const char *text = b.ptr ? b.ptr : "?";
   if (stuck) {
     send_report(l);  // so that the others know as much
-    fail_line(l, AT_FAIL(AT_FAILED_PRECONDITION,
-                         "deadlock: the kernels of all processes wait for each "
-                         "other\ndetail: %s\n"
-                         "hint: each wait needs its signal or copy, of the same "
-                         "amount",
-                         text));
+    fail_line(l,
+              AT_FAIL(AT_FAILED_PRECONDITION,
+                      "deadlock: the kernels of all processes wait for each "
+                      "other\ndetail: %s\n"
+                      "hint: each wait needs its signal or copy, of the same "
+                      "amount",
+                      text));
   }
   if (tell) {
     l->told_ns = since;

@@ -48,7 +48,7 @@ typedef struct letters {
 
 struct at_order {
   at_pod_hosts *hosts;
-  uint32_t me, count;
+  uint32_t me;
   // What the wire's thread leaves, under `mail`; any thread.
   pthread_mutex_t mail;
   letters heard;
@@ -540,7 +540,6 @@ at_status at_order_create(at_pod_hosts *hosts, at_order **out) {
   o->hosts = hosts;
   o->me = face->me;
   o->process = getpid();
-  o->count = face->count;
   o->heard.end = &o->heard.first;
   o->out.end = &o->out.first;
   o->turns = turns;
