@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/free_ports.h"
 #include "base/strbuf.h"
 #include "compile/compile.h"
 #include "pod/hosts.h"
@@ -151,23 +152,6 @@ static void measure(const kind *k, size_t bytes, const char *medium) {
 }
 
 // ---- Processes
-static void make_addresses(char *out, size_t n) {
-  int fd[kMostProcesses];
-  *out = 0;
-  for (uint32_t i = 0; i < processes; i++) {
-    struct sockaddr_in at = {.sin_family = AF_INET,
-                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t len = sizeof at;
-    fd[i] = socket(AF_INET, SOCK_STREAM, 0);
-    if (bind(fd[i], (void *)&at, len) || getsockname(fd[i], (void *)&at, &len))
-      exit(1);
-    size_t k = strlen(out);
-    snprintf(out + k, n - k, "%s127.0.0.1:%u", i ? "," : "",
-             ntohs(at.sin_port));
-  }
-  for (uint32_t i = 0; i < processes; i++) close(fd[i]);
-}
-
 // how: of ATOLL_POD_WIRE.
 static void open_runtime(const char *addresses, const char *how) {
   char target[32];
@@ -199,7 +183,7 @@ int main(int argc, char **argv) {
   if (!processes || processes > kMostProcesses || chips > kMostChips ||
       chips % processes)
     return 2;
-  make_addresses(addresses, sizeof addresses);
+  if (!at_free_addresses(processes, addresses, sizeof addresses)) return 1;
   for (uint32_t i = 1; i < processes && !me; i++)
     if (!fork()) {
       me = i;

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/free_ports.h"
 #include "pod/meet.h"
 #include "pod/wire.h"
 #include "wire_bench.h"
@@ -175,21 +176,6 @@ static void be_controller(const char *medium, end *e) {
 }
 
 // ---- Two processes
-static void make_addresses(char *out, size_t n) {
-  int fd[2], port[2];
-  for (int i = 0; i < 2; i++) {
-    struct sockaddr_in at = {.sin_family = AF_INET,
-                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t len = sizeof at;
-    fd[i] = socket(AF_INET, SOCK_STREAM, 0);
-    if (bind(fd[i], (void *)&at, len) || getsockname(fd[i], (void *)&at, &len))
-      exit(1);
-    port[i] = ntohs(at.sin_port);
-  }
-  for (int i = 0; i < 2; i++) close(fd[i]);
-  snprintf(out, n, "127.0.0.1:%d,127.0.0.1:%d", port[0], port[1]);
-}
-
 static at_status meet_proved(const char *addresses, uint32_t me, bool tls,
                              at_pod_link *links) {
   static const at_token token = {{1}};
@@ -254,7 +240,7 @@ int main(int argc, char **argv) {
     int status;
     if (argc > 1 ? strcmp(argv[1], media[i]) : !strcmp(media[i], "ucx"))
       continue;
-    make_addresses(addresses, sizeof addresses);
+    if (!at_free_addresses(2, addresses, sizeof addresses)) return 1;
     snprintf(group, sizeof group, "bench %d %zu", getpid(), i);
     fflush(stdout);
     pid_t pid = fork();

@@ -83,7 +83,7 @@ static void run_processes(process_fn before, process_fn fn,
                           int ends[kProcesses]) {
   char addresses[256];
   pid_t pids[kProcesses];
-  free_addresses(kProcesses, addresses, sizeof addresses);
+  assert_true(at_free_addresses(kProcesses, addresses, sizeof addresses));
   for (uint32_t i = 0; i < kProcesses; i++) {
     pids[i] = fork();
     if (!pids[i]) {

@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/free_ports.h"
 #include "compile/compile.h"
 #include "exec/exec_test_util.h"
 #include "pod/hosts.h"
@@ -122,24 +123,6 @@ static inline void net_fail(void *arg, const at_hosts_tag *tag,
 }
 
 // ---- Shared memory
-// Addresses with ports that nobody has at the moment, for all hosts.
-static inline void free_addresses(uint32_t hosts, char *out, size_t n) {
-  int fd[kMostHosts];
-  *out = 0;
-  for (uint32_t i = 0; i < hosts; i++) {
-    struct sockaddr_in at = {.sin_family = AF_INET,
-                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t len = sizeof at;
-    fd[i] = socket(AF_INET, SOCK_STREAM, 0);
-    assert_true(!bind(fd[i], (void *)&at, len) &&
-                !getsockname(fd[i], (void *)&at, &len));
-    size_t k = strlen(out);
-    snprintf(out + k, n - k, "%s127.0.0.1:%u", i ? "," : "",
-             ntohs(at.sin_port));
-  }
-  for (uint32_t i = 0; i < hosts; i++) close(fd[i]);
-}
-
 typedef struct meeting {
   const char *addresses;
   uint32_t me;
@@ -168,7 +151,7 @@ static inline void open_pods(uint32_t hosts, at_pod_hosts **out) {
   char addresses[256];
   pthread_t threads[kMostHosts];
   meeting m[kMostHosts];
-  free_addresses(hosts, addresses, sizeof addresses);
+  assert_true(at_free_addresses(hosts, addresses, sizeof addresses));
   for (uint32_t i = 0; i < hosts; i++) {
     m[i] = (meeting){addresses, i, NULL};
     pthread_create(&threads[i], NULL, meet_thread, &m[i]);

@@ -17,27 +17,10 @@
 
 #include <cmocka.h>
 
+#include "base/free_ports.h"
 #include "pod/wire_carrier.h"
 
 enum { kHosts = 3, kTimeout = 30, kBig = 3 << 20 };
-
-// Addresses with ports that nobody has at the moment.
-static void make_addresses(char *out, size_t n) {
-  int fd[kHosts];
-  *out = 0;
-  for (int i = 0; i < kHosts; i++) {
-    struct sockaddr_in at = {.sin_family = AF_INET,
-                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t len = sizeof at;
-    fd[i] = socket(AF_INET, SOCK_STREAM, 0);
-    assert_true(!bind(fd[i], (void *)&at, len) &&
-                !getsockname(fd[i], (void *)&at, &len));
-    size_t k = strlen(out);
-    snprintf(out + k, n - k, "%s127.0.0.1:%u", i ? "," : "",
-             ntohs(at.sin_port));
-  }
-  for (int i = 0; i < kHosts; i++) close(fd[i]);
-}
 
 static const char *g_medium;  // NULL: what fits
 static bool g_tls;
@@ -74,7 +57,7 @@ static int be_host(const char *addresses, uint32_t me, const char *job,
 
 static void run_hosts(host_fn fn) {
   char addresses[256];
-  make_addresses(addresses, sizeof addresses);
+  assert_true(at_free_addresses(kHosts, addresses, sizeof addresses));
   pid_t pids[kHosts];
   for (uint32_t i = 0; i < kHosts; i++) {
     pids[i] = fork();
@@ -356,7 +339,7 @@ static void forged_messages_end_the_connection(void **state) {
   for (forgery f = 0; f < FORGERIES; f++) {
     atomic_store(g_armed, false);
     char all[256], direct[256], around[256];
-    make_addresses(all, sizeof all);
+    assert_true(at_free_addresses(kHosts, all, sizeof all));
     const char *second = strchr(all, ',') + 1, *third = strrchr(all, ',') + 1;
     snprintf(direct, sizeof direct, "%.*s", (int)(third - 1 - all), all);
     snprintf(around, sizeof around, "%s,%.*s", third, (int)(third - 1 - second),
@@ -391,7 +374,7 @@ static void forged_messages_end_the_connection(void **state) {
 static void other_jobs_are_refused(void **state) {
   talk_over(*state);
   char addresses[256];
-  make_addresses(addresses, sizeof addresses);
+  assert_true(at_free_addresses(kHosts, addresses, sizeof addresses));
   *strrchr(addresses, ',') = 0;  // of two
   at_pod_hosts *h;
   pid_t pid = fork();

@@ -16,28 +16,13 @@
 
 #include <cmocka.h>
 
+#include "base/free_ports.h"
+
 enum { kHosts = 3, kTimeout = 30, kMessages = 200, kBig = 300 << 10 };
 
 static const char *g_medium;
 
 // ---- Processes
-static void make_addresses(char *out, size_t n) {
-  int fd[kHosts];
-  *out = 0;
-  for (int i = 0; i < kHosts; i++) {
-    struct sockaddr_in at = {.sin_family = AF_INET,
-                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t len = sizeof at;
-    fd[i] = socket(AF_INET, SOCK_STREAM, 0);
-    assert_true(!bind(fd[i], (void *)&at, len) &&
-                !getsockname(fd[i], (void *)&at, &len));
-    size_t k = strlen(out);
-    snprintf(out + k, n - k, "%s127.0.0.1:%u", i ? "," : "",
-             ntohs(at.sin_port));
-  }
-  for (int i = 0; i < kHosts; i++) close(fd[i]);
-}
-
 typedef int (*host_fn)(at_pod_hosts *p, uint32_t me);  // 0: good
 
 static int be_host(const char *addresses, uint32_t me, host_fn fn) {
@@ -58,7 +43,7 @@ static int be_host(const char *addresses, uint32_t me, host_fn fn) {
 
 static void run_hosts(host_fn fn) {
   char addresses[256];
-  make_addresses(addresses, sizeof addresses);
+  assert_true(at_free_addresses(kHosts, addresses, sizeof addresses));
   pid_t pids[kHosts];
   for (uint32_t i = 0; i < kHosts; i++) {
     pids[i] = fork();

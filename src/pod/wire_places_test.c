@@ -24,6 +24,7 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
+#include "base/free_ports.h"
 #include "pod/meet.h"
 #include "pod/wire_carrier.h"
 #include "pod/wire_meet.h"
@@ -364,20 +365,6 @@ static int connect_raw(uint16_t port) {
   return -1;
 }
 
-static void free_ports(uint16_t *ports, int count) {
-  int fd[3];
-  for (int i = 0; i < count; i++) {
-    struct sockaddr_in at = {.sin_family = AF_INET,
-                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t len = sizeof at;
-    fd[i] = socket(AF_INET, SOCK_STREAM, 0);
-    assert_true(!bind(fd[i], (void *)&at, len) &&
-                !getsockname(fd[i], (void *)&at, &len));
-    ports[i] = ntohs(at.sin_port);
-  }
-  for (int i = 0; i < count; i++) close(fd[i]);
-}
-
 static int be_member(const char *medium, const char *group,
                      const char *addresses, uint32_t me) {
   static count c;
@@ -394,7 +381,7 @@ static void strangers_at_the_port_are_turned_away(void **state) {
   uint16_t ports[2];
   char addresses[64], noise[1000];
   const char *group = make_group();
-  free_ports(ports, 2);
+  assert_true(at_free_ports(2, ports));
   snprintf(addresses, sizeof addresses, "127.0.0.1:%u,127.0.0.1:%u", ports[0],
            ports[1]);
   pid_t first = fork();
@@ -449,7 +436,7 @@ static void who_has_met_all_waits_for_the_others(void **state) {
   const char *group = make_group();
   _Atomic uint32_t *ready = mmap(NULL, 4096, PROT_READ | PROT_WRITE,
                                  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  free_ports(ports, 3);
+  assert_true(at_free_ports(3, ports));
   snprintf(addresses, sizeof addresses,
            "127.0.0.1:%u,127.0.0.1:%u,127.0.0.1:%u", ports[0], ports[1],
            ports[2]);

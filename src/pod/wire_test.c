@@ -18,6 +18,7 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
+#include "base/free_ports.h"
 #include "pod/meet.h"
 #include "pod/wire_carrier.h"
 #include "pod/wire_stream.h"
@@ -31,23 +32,6 @@ typedef struct group {
   uint32_t count;
   _Atomic uint32_t *shared;  // some words that all members see
 } group;
-
-static void make_addresses(char *out, size_t n, uint32_t count) {
-  int fd[kMembers];
-  *out = 0;
-  for (uint32_t i = 0; i < count; i++) {
-    struct sockaddr_in at = {.sin_family = AF_INET,
-                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t len = sizeof at;
-    fd[i] = socket(AF_INET, SOCK_STREAM, 0);
-    assert_true(!bind(fd[i], (void *)&at, len) &&
-                !getsockname(fd[i], (void *)&at, &len));
-    size_t k = strlen(out);
-    snprintf(out + k, n - k, "%s127.0.0.1:%u", i ? "," : "",
-             ntohs(at.sin_port));
-  }
-  for (uint32_t i = 0; i < count; i++) close(fd[i]);
-}
 
 // ---- What a member receives
 typedef struct letter {
@@ -229,7 +213,7 @@ static group make_group(const char *medium, char addresses[256],
   static uint32_t number;
   static char name[64];
   snprintf(name, sizeof name, "test %d %u", getpid(), number++);
-  make_addresses(addresses, 256, count);
+  assert_true(at_free_addresses(count, addresses, 256));
   void *shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE,
                       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   assert_true(shared != MAP_FAILED);

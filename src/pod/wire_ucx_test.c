@@ -17,6 +17,7 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
+#include "base/free_ports.h"
 #include "pod/wire_carrier.h"
 
 enum {
@@ -247,28 +248,12 @@ static int be_member(const group *g, uint32_t me) {
   return good ? 0 : 3;
 }
 
-static void make_addresses(group *g) {
-  int fd[kMembers];
-  size_t at = 0;
-  for (uint32_t i = 0; i < kMembers; i++) {
-    struct sockaddr_in a = {.sin_family = AF_INET,
-                            .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t len = sizeof a;
-    fd[i] = socket(AF_INET, SOCK_STREAM, 0);
-    assert_true(!bind(fd[i], (void *)&a, len) &&
-                !getsockname(fd[i], (void *)&a, &len));
-    at += (size_t)snprintf(g->addresses + at, sizeof g->addresses - at,
-                           "%s127.0.0.1:%u", i ? "," : "", ntohs(a.sin_port));
-  }
-  for (uint32_t i = 0; i < kMembers; i++) close(fd[i]);
-}
-
 static void run(group g) {
   static int number;
   pid_t pids[kMembers];
   int bad = 0;
   snprintf(g.name, sizeof g.name, "ucx test %d %d", getpid(), number++);
-  make_addresses(&g);
+  assert_true(at_free_addresses(kMembers, g.addresses, sizeof g.addresses));
   g.done = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
                 -1, 0);
   fflush(NULL);

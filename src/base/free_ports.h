@@ -1,0 +1,44 @@
+// For tests and benches: ports of this machine's loopback device that nobody
+// has at the moment.
+#ifndef ATOLL_BASE_FREE_PORTS_H_
+#define ATOLL_BASE_FREE_PORTS_H_
+
+#include <arpa/inet.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { AT_FREE_PORTS = 64 };  // at most, at a time
+
+// False: the system refuses one.
+static inline bool at_free_ports(uint32_t count, uint16_t *ports) {
+  int fd[AT_FREE_PORTS];
+  uint32_t n = 0;
+  bool good = count <= AT_FREE_PORTS;
+  for (; n < count && good; n++) {
+    struct sockaddr_in at = {.sin_family = AF_INET,
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof at;
+    fd[n] = socket(AF_INET, SOCK_STREAM, 0);
+    good = !bind(fd[n], (void *)&at, len) &&
+           !getsockname(fd[n], (void *)&at, &len);
+    ports[n] = ntohs(at.sin_port);
+  }
+  while (n) close(fd[--n]);  // all at once, else one comes twice
+  return good;
+}
+
+// "127.0.0.1:port,127.0.0.1:port,...", cut off at n bytes.
+static inline bool at_free_addresses(uint32_t count, char *out, size_t n) {
+  uint16_t ports[AT_FREE_PORTS];
+  size_t at = 0;
+  if (!at_free_ports(count, ports)) return false;
+  for (uint32_t i = 0; i < count && at < n; i++)
+    at += (size_t)snprintf(out + at, n - at, "%s127.0.0.1:%u", i ? "," : "",
+                           ports[i]);
+  return at < n;
+}
+
+#endif
