@@ -105,7 +105,8 @@ static inline void run_devices(const kernel *k, int32_t n, at_status *st) {
   at_core_group *g;
   device_run *runs = calloc((size_t)n, sizeof *runs);
   assert_non_null(runs);
-  assert_int_equal(at_code_take(at_core_group_create((uint32_t)n, NULL, &g)), 0);
+  assert_int_equal(at_code_take(at_core_group_create((uint32_t)n, NULL, &g)),
+                   0);
   for (int32_t i = 0; i < n; i++) {
     runs[i] = (device_run){.k = k[i],
                            .group = g,

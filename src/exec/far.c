@@ -164,8 +164,7 @@ static at_status span_kernel(at_loaded *l, const at_op *op, uint32_t places) {
 }
 
 static at_status span_step(at_loaded *l, at_op *op, uint32_t places) {
-  if (op->kind == AT_STEP_CORE && op->meets)
-    return span_kernel(l, op, places);
+  if (op->kind == AT_STEP_CORE && op->meets) return span_kernel(l, op, places);
   if (op->kind != AT_STEP_COLLECTIVE && op->kind != AT_STEP_START) return AT_OK;
   at_coll *k = &l->colls[op->target], here;
   if (k->sparse) AT_TRY(check_sparse(l, places));

@@ -81,8 +81,9 @@ at_status at_op_blame(const at_frame *f, const at_op *op, at_status st) {
     st = at_status_prefix(st, "%s (%s:%u)", name, file, s->line);
   else if (*name)
     st = at_status_prefix(st, "%s", name);
-  return l->far ? at_status_prefix(st, "%s", at_loaded_string(l, l->header->name))
-                : st;
+  return l->far
+             ? at_status_prefix(st, "%s", at_loaded_string(l, l->header->name))
+             : st;
 }
 
 static at_status run_runtime(at_frame *f, const at_op *op) {

@@ -26,8 +26,8 @@ static void free_data(void *data, void *arg) {
   free(data);
 }
 
-// JAX says INTERNAL of a callback that raises, which whoever watches a job takes
-// for the loss of a device.
+// JAX says INTERNAL of a callback that raises, which whoever watches a job
+// takes for the loss of a device.
 static at_status of_callback(at_status st) {
   if (at_status_code(st) != AT_INTERNAL) return st;
   at_status other = AT_FAIL(AT_UNKNOWN, "%s", at_status_message(st));

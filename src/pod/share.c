@@ -28,10 +28,10 @@
 enum {
   kBoards = 4096,
   kPageBytes = 4096,
-  kTickNs = 20000000,  // between two questions for failures
+  kTickNs = 20000000,    // between two questions for failures
   kTellNs = 2000000000,  // until who has failed has surely said why
-  kSpinNs = 20000,     // what it takes to wake a process on another core
-  kYields = 2,         // at least, where there are more processes than cores
+  kSpinNs = 20000,       // what it takes to wake a process on another core
+  kYields = 2,           // at least, where there are more processes than cores
   kPhaseBits = 2,
   kAnybody = UINT32_MAX - 1,  // bell.want
 };
@@ -92,9 +92,9 @@ struct at_pod_share {
   bell *bell;
   int arena_fd, readable_fd, page_fd;
   uint64_t spin_ns;
-  bool yields;    // not every process has two cores
+  bool yields;            // not every process has two cores
   _Atomic uint32_t told;  // moves when there is something to ask for
-  uint8_t *with;  // count x count
+  uint8_t *with;          // count x count
   at_bytes *maps;
   pthread_mutex_t lock;  // what follows
   at_hosts_channel *channels;
@@ -120,7 +120,8 @@ void at_pod_share_tell(at_pod_share *s) {
   if (!s) return;
   atomic_fetch_add(&s->told, 1);
   atomic_fetch_add(&s->bell->count, 1);
-  if (atomic_exchange(&s->bell->asleep, 0)) at_futex_wake_shared(&s->bell->count);
+  if (atomic_exchange(&s->bell->asleep, 0))
+    at_futex_wake_shared(&s->bell->count);
 }
 
 static at_event *change_news(at_pod_share *s) {

@@ -41,7 +41,8 @@ at_status at_wire_open(const char *medium, const at_wire_options *options,
   AT_TRY(check_options(&o));
   for (size_t i = 0; i < AT_LEN(kMedia); i++)
     if (!strcmp(medium, kMedia[i].name)) return kMedia[i].open(&o, out);
-  return AT_FAIL(AT_INVALID_ARGUMENT, "no medium %s: shm, tcp, ucx or net", medium);
+  return AT_FAIL(AT_INVALID_ARGUMENT, "no medium %s: shm, tcp, ucx or net",
+                 medium);
 }
 
 at_status at_wire_send(at_wire *w, uint32_t to, at_wire_lane lane,

@@ -475,9 +475,8 @@ static void open_linked(uint32_t me, const int fds[2], count *c,
   for (uint32_t i = 0; i < AT_LEN(links); i++) {
     const uint8_t keys[2][AT_SEAL_KEY] = {{1, (uint8_t)(i % 2)},
                                           {2, (uint8_t)(i % 2)}};
-    links[i] = (at_pod_link){.fd = -1,
-                             .send = at_seal_of(keys[me]),
-                             .recv = at_seal_of(keys[!me])};
+    links[i] = (at_pod_link){
+        .fd = -1, .send = at_seal_of(keys[me]), .recv = at_seal_of(keys[!me])};
   }
   for (int lane = 0; lane < AT_WIRE_LANES; lane++)
     links[!me * AT_WIRE_LANES + lane].fd = fds[lane];
