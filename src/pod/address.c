@@ -35,10 +35,12 @@ at_status at_address_resolve(const at_addresses *a, uint32_t i,
     return AT_FAIL(AT_INVALID_ARGUMENT, "%s: %.*s is not host:port", a->source,
                    (int)AT_MIN(n, (size_t)100), at);
   *colon = 0;
+  char *host = text;
+  if (*host == '[' && colon[-1] == ']') host++, colon[-1] = 0;  // of IPv6
   struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
-  int code = getaddrinfo(text, colon + 1, &hints, out);
+  int code = getaddrinfo(host, colon + 1, &hints, out);
   if (code)
-    return AT_FAIL(AT_INVALID_ARGUMENT, "%s: %s:%s: %s", a->source, text,
+    return AT_FAIL(AT_INVALID_ARGUMENT, "%s: %s:%s: %s", a->source, host,
                    colon + 1, gai_strerror(code));
   return AT_OK;
 }
@@ -114,6 +116,13 @@ bool at_address_is_local(const struct addrinfo *all) {
   for (; all; all = all->ai_next)
     if (!is_local(all->ai_addr)) return false;
   return true;
+}
+
+bool at_address_peer_is_local(int fd) {
+  struct sockaddr_storage at;
+  socklen_t n = sizeof at;
+  return !getpeername(fd, (struct sockaddr *)&at, &n) &&
+         is_local((struct sockaddr *)&at);
 }
 
 // A connection that is under way: has it come about in time?

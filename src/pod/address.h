@@ -28,5 +28,7 @@ int at_address_connect(const struct addrinfo *to, uint64_t until_ns);
 at_status at_address_port(int fd, uint32_t *out);  // where a socket is bound
 // Is all that the address stands for reached without leaving this machine?
 bool at_address_is_local(const struct addrinfo *all);
+// Is the other end of a connection, by its address?
+bool at_address_peer_is_local(int fd);
 
 #endif

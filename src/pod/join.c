@@ -8,10 +8,10 @@
 #include "base/clock.h"
 #include "base/config.h"
 #include "base/log.h"
-#include "pod/tls.h"
+#include "pod/network.h"
 #include "pod/token.h"
 
-enum { kMs = 1000000, kKeyBytes = 64, kPlaceBytes = 33 };
+enum { kMs = 1000000, kKeyBytes = 64 };
 
 // Of the environment, or of the store (`told`).
 typedef struct plan {
@@ -75,8 +75,6 @@ static at_status is_local(const at_addresses *list, uint32_t i, bool *out) {
   return AT_OK;
 }
 
-static at_word network(void) { return at_config_word(AT_CONFIG_POD_NETWORK); }
-
 static const char *medium(void) {
   switch (at_config_word(AT_CONFIG_POD_WIRE)) {
     case AT_WORD_POD_WIRE_TCP:
@@ -88,25 +86,13 @@ static const char *medium(void) {
   }
 }
 
-static at_status need_tls(const char *because) {
-  at_status st = at_tls_ready();
-  if (!st.err) return AT_OK;
-  at_status out = AT_FAIL(
-      AT_FAILED_PRECONDITION,
-      "%s, but what processes say to each other cannot be encrypted: %s\nhint: "
-      "install OpenSSL 3 (libssl3), or set ATOLL_POD_NETWORK=trusted in every "
-      "process, where nobody else listens on the network between them",
-      because, at_status_message(st));
-  return at_status_free(st), out;
-}
-
 // Beyond this machine others may listen.
 static at_status check_privacy(uint32_t process) {
   char because[80];
-  if (network() == AT_WORD_POD_NETWORK_TRUSTED) return AT_OK;
+  if (!at_network_wants_tls(false)) return AT_OK;
   snprintf(because, sizeof because,
            "the address of process %u is not of this machine", process);
-  return need_tls(because);
+  return at_network_need_tls(because);
 }
 
 // ---- The store
@@ -135,33 +121,19 @@ static at_status store_put(const plan *p, const char *what, uint32_t i,
                 : st;
 }
 
-// What tells machines, and networks inside one, apart: an address that means
-// this machine is of use only where both have the same.
-static void place_of_this(char out[kPlaceBytes]) {
-  char text[256] = {0};
-  at_digest d = at_digest_start(0);
-  FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
-  if (f && fgets(text, sizeof text, f)) at_digest_add_str(&d, at_str_of(text));
-  if (f) fclose(f);
-  ssize_t n = readlink("/proc/self/ns/net", text, sizeof text);
-  if (n > 0) at_digest_add_str(&d, (at_str){text, (size_t)n});
-  snprintf(out, kPlaceBytes, "%016llx%016llx", (unsigned long long)d.h[0],
-           (unsigned long long)d.h[1]);
-}
-
 // Binds this process's address and gives it to the others: "host:port place".
 static at_status give_address(plan *p) {
   const at_addresses mine = {at_config_text(AT_CONFIG_POD_ADDRESS),
                              "ATOLL_POD_ADDRESS"};
   const char *colon = strrchr(mine.text, ':');
-  char place[kPlaceBytes];
+  char place[AT_PLACE_TEXT + 1];
   uint32_t port = 0;
   at_strbuf text = {0};
   bool local;
   AT_TRY(is_local(&mine, 0, &local));
   if (!local)
     AT_TRY(check_privacy(p->me));  // here, not where others are missed
-  place_of_this(place);
+  (void)at_network_place(place);
   at_status st = at_address_bind(&mine, 0, &p->listener);
   if (!st.err) st = at_address_port(p->listener, &port);
   at_strbuf_addf(&text, "%.*s:%u %s", (int)(colon - mine.text), mine.text, port,
@@ -198,8 +170,8 @@ static at_status take_address(plan *p, uint32_t i, const char *place) {
 }
 
 static at_status take_addresses(plan *p) {
-  char place[kPlaceBytes];
-  place_of_this(place);
+  char place[AT_PLACE_TEXT + 1];
+  (void)at_network_place(place);
   for (uint32_t i = 0; i < p->count; i++) AT_TRY(take_address(p, i, place));
   AT_TRY(at_strbuf_status(&p->addresses));
   p->list = (at_addresses){p->addresses.ptr, "the client's key-value store"};
@@ -254,7 +226,7 @@ static at_status check_remote(plan *p, uint32_t process) {
         "call jax.distributed.initialize, or set ATOLL_POD_TOKEN_FILE to a "
         "file with the same secret for each",
         process);
-  p->tls = network() != AT_WORD_POD_NETWORK_TRUSTED;
+  p->tls = at_network_wants_tls(false);
   tell_who_reads(p);
   return AT_OK;
 }
@@ -267,8 +239,8 @@ static at_status check_network(plan *p) {
     AT_TRY(is_local(&p->list, i, &p->local));
   }
   if (!p->local) return check_remote(p, remote);
-  p->tls = medium() && network() == AT_WORD_POD_NETWORK_TLS;
-  return p->tls ? need_tls("ATOLL_POD_NETWORK is tls") : AT_OK;
+  p->tls = medium() && at_network_wants_tls(true);
+  return p->tls ? at_network_need_tls("ATOLL_POD_NETWORK is tls") : AT_OK;
 }
 
 static at_status settle(plan *p) {
@@ -279,6 +251,22 @@ static at_status settle(plan *p) {
   AT_TRY(settle_token(p));
   if (p->told) AT_TRY(take_addresses(p));
   return check_network(p);
+}
+
+static at_status open_pod(const plan *p, at_pod_hosts **out) {
+  const at_pod_job job = {
+      .addresses = p->list,
+      .me = p->me,
+      .listener = p->listener,
+      .local = p->local,
+      .medium = medium(),
+      .share = at_config_word(AT_CONFIG_POD_WIRE) == AT_WORD_POD_WIRE_AUTO,
+      .tls = p->tls,
+      .token = p->token,
+      .job = p->said->job,
+      .timeout_s = p->said->timeout_s,
+      .interrupted = p->said->interrupted};
+  return at_pod_hosts_open(&job, out);
 }
 
 at_status at_pod_join(const at_pod_said *said, at_pod_hosts **out) {
@@ -292,20 +280,27 @@ at_status at_pod_join(const at_pod_said *said, at_pod_hosts **out) {
   if (st.err) {
     if (p.listener >= 0) close(p.listener);
   } else {
-    const at_pod_job job = {
-        .addresses = p.list,
-        .me = p.me,
-        .listener = p.listener,
-        .local = p.local,
-        .medium = medium(),
-        .share = at_config_word(AT_CONFIG_POD_WIRE) == AT_WORD_POD_WIRE_AUTO,
-        .tls = p.tls,
-        .token = p.token,
-        .job = said->job,
-        .timeout_s = said->timeout_s,
-        .interrupted = said->interrupted};
-    st = at_pod_hosts_open(&job, out);
+    st = open_pod(&p, out);
   }
   at_strbuf_free(&p.addresses);
+  return st;
+}
+
+at_status at_pod_join_roll(const at_pod_roll *r, at_pod_hosts **out) {
+  const at_pod_said said = {.count = r->count,
+                            .me = r->me,
+                            .job = r->job,
+                            .timeout_s = r->timeout_s,
+                            .interrupted = r->interrupted};
+  plan p = {.said = &said,
+            .count = r->count,
+            .me = r->me,
+            .listener = r->listener,
+            .list = {r->addresses, "the controller of the pod"},
+            .token = r->token,
+            .of_user = r->of_user};
+  at_status st = check_network(&p);
+  if (!st.err) return open_pod(&p, out);
+  close(p.listener);
   return st;
 }

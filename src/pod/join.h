@@ -36,4 +36,18 @@ typedef struct at_pod_said {
 //   others               at_pod_hosts_open's, at_token_read's, the store's
 at_status at_pod_join(const at_pod_said *said, at_pod_hosts **out);
 
+// A pod whose processes somebody else has counted (control/controller.h).
+// Borrowed, but for the listener, which is taken.
+typedef struct at_pod_roll {
+  uint32_t count, me;
+  const char *addresses;  // of all, by commas
+  int listener;           // bound to this process's
+  at_token token;
+  bool of_user;     // the token is one of all this user's pods
+  const char *job;  // what all have to agree on
+  uint32_t timeout_s;
+  bool (*interrupted)(void);
+} at_pod_roll;
+at_status at_pod_join_roll(const at_pod_roll *r, at_pod_hosts **out);
+
 #endif

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,27 +13,14 @@
 #include "base/strbuf.h"
 
 enum {
-  kGuests = 256,    // that have connected and are not proved yet, at most
   kAtOnce = 64,     // accepted before others have their turn
   kBacklog = 4096,  // the system may make it less
-  kGuestMs = 5000,  // for a guest to prove itself
   kCallMs = 10000,  // for who is called to do so
   kFirstRetryMs = 5,
   kMostRetryMs = 200,
-  kSkewMs = 60000,  // that the clocks of two machines may differ
-  kTickMs = 100,    // between two looks at who is late
-  kMs = 1000000,    // ns
+  kTickMs = 100,  // between two looks at who is late
+  kMs = 1000000,  // ns
 };
-
-// A connection that is not proved yet.
-typedef struct party {
-  int fd;  // -1: none
-  bool connecting;
-  uint64_t until_ns;  // fd -1: of a call, when to try again
-  at_proof proof;
-  at_tls *tls;  // proved, and in the handshake of TLS
-  bool cut;     // in that: the connection has ended
-} party;
 
 // A connection that this process makes: `call` of those to `host`.
 typedef struct callee {
@@ -42,17 +28,17 @@ typedef struct callee {
   struct addrinfo *all, *next;  // all its addresses, and which to try
   uint64_t pause_ms;
   bool met;
-  party party;
+  at_party party;  // fd -1: until_ns says when to try again
 } callee;
 
 typedef struct meeting {
   const at_pod_meeting *about;
   at_pod_link *links;
   uint32_t missing;
-  uint64_t strangers, late, astray, broken;
+  uint64_t late, astray, broken;
   uint64_t since_ns;  // who called before is late
   at_proof_heard *heard;
-  party *guests;    // [kGuests]
+  at_guests *guests;
   callee *callees;  // [num_callees]
   uint32_t num_callees;
   struct pollfd *polls;  // the listener, guests, callees
@@ -68,108 +54,37 @@ static uint64_t shared_clock_ns(const meeting *m) {
   return (uint64_t)t.tv_sec * 1000 * kMs + (uint64_t)t.tv_nsec;
 }
 
-static void drop(party *p) {
-  if (p->fd >= 0) close(p->fd);
-  at_tls_free(p->tls);
-  p->tls = NULL;
-  p->fd = -1;
-}
-
-void at_pod_link_close(at_pod_link *l) {
-  if (l->fd >= 0) close(l->fd);
-  at_tls_free(l->tls);
-  *l = (at_pod_link){.fd = -1};
-}
-
-// ---- Bytes
-// False: it has ended, or does not take them at once.
-static bool say(party *p) {
-  at_bytes out = at_proof_take(&p->proof);
-  return !out.len || send(p->fd, out.ptr, out.len,
-                          MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)out.len;
-}
-
-// Reads what the proof wants and there is; says what it answers.
-static at_proof_state hear(party *p) {
-  uint8_t *to;
-  for (size_t room; (room = at_proof_room(&p->proof, &to));) {
-    ssize_t n = recv(p->fd, to, room, MSG_DONTWAIT);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
-      return AT_PROOF_READS;
-    if (n <= 0) return AT_PROOF_STRANGER;
-    at_proof_got(&p->proof, (size_t)n);
-    if (!say(p)) return AT_PROOF_STRANGER;
-  }
-  return p->proof.state;
-}
-
 // ---- Links
-static bool is_open(int fd) {
-  uint8_t byte;
-  ssize_t n = recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-  return n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR));
-}
-
 static at_pod_link *link_of(const meeting *m, uint32_t host, uint32_t call) {
   return &m->links[host * m->about->calls + call];
 }
 
-static at_status link_up(meeting *m, uint32_t host, uint32_t call, party *p) {
-  int one = 1, flags = fcntl(p->fd, F_GETFL);
-  at_pod_link *l = link_of(m, host, call);
-  if (flags < 0 || fcntl(p->fd, F_SETFL, flags & ~O_NONBLOCK))
-    return AT_FAIL(AT_UNAVAILABLE, "the connection to process %u: %s", host,
-                   strerror(errno));
-  (void)setsockopt(p->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+static at_status link_up(meeting *m, uint32_t host, uint32_t call,
+                         at_party *p) {
+  at_pod_link *l = link_of(m, host, call), up;
+  at_status st = at_party_link(p, &up);
+  if (st.err) return at_status_prefix(st, "the connection to process %u", host);
   if (l->fd < 0) m->missing--;
   at_pod_link_close(l);
-  *l = (at_pod_link){p->fd, p->proof.send, p->proof.recv, p->tls};
-  p->fd = -1;
-  p->tls = NULL;
+  *l = up;
   return AT_OK;
 }
 
 // ---- TLS, of who is proved and welcome
-static size_t tls_hears(void *arg, void *to, size_t n) {
-  party *p = arg;
-  ssize_t k;
-  do k = recv(p->fd, to, n, MSG_DONTWAIT);
-  while (k < 0 && errno == EINTR);
-  p->cut |= k == 0 || (k < 0 && errno != EAGAIN && errno != EWOULDBLOCK);
-  return k > 0 ? (size_t)k : 0;
-}
-
-static bool tls_says(void *arg, const void *bytes, size_t n) {
-  party *p = arg;
-  p->cut |= send(p->fd, bytes, n, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)n;
-  return !p->cut;
-}
-
 // It may have been the network, or somebody in it: its caller tries again.
-static void note_broken(meeting *m, party *p) {
-  at_status st = at_tls_status(p->tls);
-  snprintf(m->why, sizeof m->why, "%s",
-           st.err ? at_status_message(st) : "TLS: the connection ended");
+static void note_broken(meeting *m, const at_party *p) {
+  at_status st = at_party_broken(p);
+  snprintf(m->why, sizeof m->why, "%s", at_status_message(st));
   at_status_free(st);
   m->broken++;
 }
 
 // AT_TLS_MET: the link is up.
-static at_status shake(meeting *m, uint32_t host, uint32_t call, party *p,
+static at_status shake(meeting *m, uint32_t host, uint32_t call, at_party *p,
                        at_tls_state *out) {
-  const at_tls_io io = {p, tls_hears, tls_says};
-  *out = at_tls_shake(p->tls, &io);
-  if (p->cut) *out = AT_TLS_BROKEN;
+  *out = at_party_shake(p);
   if (*out == AT_TLS_BROKEN) note_broken(m, p);
   return *out == AT_TLS_MET ? link_up(m, host, call, p) : AT_OK;
-}
-
-static at_status begin_tls(party *p) {
-  uint8_t key[AT_TLS_KEY];
-  at_proof_key(&p->proof, key);
-  p->cut = false;
-  return at_tls_create(key, p->proof.calls, &p->tls);
 }
 
 // ---- Guests
@@ -179,25 +94,24 @@ static at_verdict judge(const meeting *m, const at_proof *p) {
   if (p->theirs.me < m->about->card.me || p->theirs.call >= m->about->calls)
     return AT_VERDICT_PLACE;
   int fd = link_of(m, p->theirs.me, p->theirs.call)->fd;
-  if (fd >= 0 && is_open(fd)) return AT_VERDICT_TAKEN;
-  for (uint32_t i = 0; i < kGuests; i++) {
-    const party *g = &m->guests[i];
+  if (fd >= 0 && at_party_is_open(fd)) return AT_VERDICT_TAKEN;
+  for (uint32_t i = 0; i < AT_GUESTS; i++) {
+    const at_party *g = &m->guests->all[i];
     if (g->tls && g->proof.theirs.me == p->theirs.me &&
-        g->proof.theirs.call == p->theirs.call && is_open(g->fd))
+        g->proof.theirs.call == p->theirs.call && at_party_is_open(g->fd))
       return AT_VERDICT_TAKEN;
   }
   return AT_VERDICT_WELCOME;
 }
 
-static at_status serve_tls(meeting *m, party *p) {
+static at_status serve_tls(meeting *m, at_party *p) {
   at_tls_state state;
   AT_TRY(shake(m, p->proof.theirs.me, p->proof.theirs.call, p, &state));
-  if (state == AT_TLS_BROKEN) drop(p);
+  if (state == AT_TLS_BROKEN) at_party_drop(p);
   return AT_OK;
 }
 
-static void turn_away(meeting *m, party *p) {
-  m->strangers++;
+static void turn_away(meeting *m, at_party *p) {
   m->late += p->proof.late;
   if (p->proof.astray && !m->astray++)
     at_log(AT_LOG_WARNING,
@@ -205,59 +119,33 @@ static void turn_away(meeting *m, party *p) {
            "be process %u: the addresses have another order there, or somebody "
            "repeats what he has recorded",
            m->about->card.me, p->proof.theirs.me);
-  drop(p);
+  at_guests_turn_away(m->guests, p);
 }
 
-static at_status serve(meeting *m, party *p) {
+static at_status serve(meeting *m, at_party *p) {
   if (p->tls) return serve_tls(m, p);
-  at_proof_state state = hear(p);
+  at_proof_state state = at_party_hear(p);
   if (state == AT_PROOF_READS) return AT_OK;
   if (state != AT_PROOF_ASKS) return turn_away(m, p), AT_OK;
   at_verdict v = judge(m, &p->proof);
   at_proof_decide(&p->proof, v);
-  bool said = say(p);
+  bool said = at_party_say(p);
   at_status st = AT_OK;
   if (v == AT_VERDICT_WELCOME && said && m->about->card.tls) {
-    AT_TRY(begin_tls(p));
+    AT_TRY(at_party_begin_tls(p));
     return serve_tls(m, p);
   }
   if (v == AT_VERDICT_WELCOME && said)
     st = link_up(m, p->proof.theirs.me, p->proof.theirs.call, p);
   else if (v != AT_VERDICT_WELCOME && v != AT_VERDICT_EPOCH)
     st = at_proof_status(&p->proof);
-  return drop(p), st;
+  return at_party_drop(p), st;
 }
 
-static party *free_place(meeting *m) {
-  for (uint32_t i = 0; i < kGuests; i++)
-    if (m->guests[i].fd < 0) return &m->guests[i];
-  return NULL;
-}
-
-// Drops who has waited longest; who has shown that it knows the token goes
-// last.
-static void make_place(meeting *m) {
-  party *worst = NULL;
-  for (uint32_t i = 0; i < kGuests; i++) {
-    party *p = &m->guests[i];
-    if (p->fd < 0) continue;
-    if (!worst || p->proof.step < worst->proof.step ||
-        (p->proof.step == worst->proof.step && p->until_ns < worst->until_ns))
-      worst = p;
-  }
-  if (!worst) return;
-  m->strangers++;
-  drop(worst);
-}
-
-static at_status welcome(meeting *m, int fd) {
+static at_status welcome(meeting *m, at_party *p) {
   uint8_t nonce[AT_PROOF_NONCE];
   at_status st = at_random(nonce, sizeof nonce);
-  if (st.err) return close(fd), st;
-  if (!free_place(m)) make_place(m);
-  party *p = free_place(m);
-  p->fd = fd;
-  p->until_ns = at_clock_ns() + (uint64_t)kGuestMs * kMs;
+  if (st.err) return at_party_drop(p), st;
   at_proof_listen(&p->proof, m->about->token, &m->about->card, m->heard, nonce,
                   m->since_ns);
   return serve(m, p);
@@ -265,34 +153,17 @@ static at_status welcome(meeting *m, int fd) {
 
 static at_status accept_some(meeting *m) {
   for (int i = 0; i < kAtOnce && m->missing; i++) {
-    int fd =
-        accept4(m->about->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd >= 0) {
-      AT_TRY(welcome(m, fd));
-    } else if (errno == EMFILE || errno == ENFILE) {
-      make_place(m);  // a descriptor is needed
-      usleep(kMs / 1000);
-      return AT_OK;
-    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      return AT_OK;
-    }  // else: gone again
+    at_party *p = at_guests_next(m->guests, m->about->listener);
+    if (!p) return AT_OK;
+    AT_TRY(welcome(m, p));
   }
   return AT_OK;
-}
-
-static void drop_late_guests(meeting *m, uint64_t now_ns) {
-  for (uint32_t i = 0; i < kGuests; i++) {
-    party *p = &m->guests[i];
-    if (p->fd < 0 || now_ns < p->until_ns) continue;
-    m->strangers++;
-    drop(p);
-  }
 }
 
 // ---- Calls
 // Not there, or not one of ours: the next address, or the first once more.
 static void hang_up(callee *c) {
-  drop(&c->party);
+  at_party_drop(&c->party);
   if (c->next) c->next = c->next->ai_next;
   c->party.until_ns = 0;
   if (c->next) return;
@@ -302,30 +173,19 @@ static void hang_up(callee *c) {
 }
 
 static void ring(callee *c) {
-  const struct addrinfo *to = c->next;
-  party *p = &c->party;
-  p->fd = socket(to->ai_family, to->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK,
-                 to->ai_protocol);
-  if (p->fd < 0) return hang_up(c);
-  p->connecting = true;
-  p->until_ns = at_clock_ns() + (uint64_t)kCallMs * kMs;
-  if (connect(p->fd, to->ai_addr, to->ai_addrlen) && errno != EINPROGRESS)
-    hang_up(c);
+  c->party.until_ns = at_clock_ns() + (uint64_t)kCallMs * kMs;
+  if (!at_party_ring(&c->party, c->next)) hang_up(c);
 }
 
 static at_status introduce(meeting *m, callee *c) {
   at_card mine = m->about->card;
   uint8_t nonce[AT_PROOF_NONCE];
-  int error = 0;
-  socklen_t size = sizeof error;
-  if (getsockopt(c->party.fd, SOL_SOCKET, SO_ERROR, &error, &size) || error)
-    return hang_up(c), AT_OK;
+  if (!at_party_arrived(&c->party)) return hang_up(c), AT_OK;
   AT_TRY(at_random(nonce, sizeof nonce));
-  c->party.connecting = false;
   mine.call = c->call;
   at_proof_call(&c->party.proof, m->about->token, &mine, c->host, nonce,
                 shared_clock_ns(m));
-  if (!say(&c->party)) hang_up(c);
+  if (!at_party_say(&c->party)) hang_up(c);
   return AT_OK;
 }
 
@@ -340,12 +200,12 @@ static at_status follow_tls(meeting *m, callee *c) {
 static at_status follow_call(meeting *m, callee *c) {
   if (c->party.connecting) return introduce(m, c);
   if (c->party.tls) return follow_tls(m, c);
-  switch (hear(&c->party)) {
+  switch (at_party_hear(&c->party)) {
     case AT_PROOF_READS:
       return AT_OK;
     case AT_PROOF_MET:
       if (m->about->card.tls) {
-        AT_TRY(begin_tls(&c->party));
+        AT_TRY(at_party_begin_tls(&c->party));
         return follow_tls(m, c);
       }
       c->met = true;
@@ -372,16 +232,16 @@ static at_status too_late(const meeting *m) {
   while (i / calls == m->about->card.me || m->links[i].fd >= 0) i++;
   const uint32_t h = i / calls;
   at_strbuf about = {0};
-  if (m->strangers)
+  if (m->guests->strangers)
     at_strbuf_addf(&about,
                    "\ndetail: %llu connections did not prove that they know "
                    "the token of the pod, and were dropped",
-                   (unsigned long long)m->strangers);
+                   (unsigned long long)m->guests->strangers);
   if (m->late)
     at_strbuf_addf(&about,
                    "; %llu of them do know it, but their clocks are more than "
                    "%d s behind, or they repeat what they have recorded",
-                   (unsigned long long)m->late, kSkewMs / 1000);
+                   (unsigned long long)m->late, AT_GUEST_SKEW_MS / 1000);
   if (m->astray)
     at_strbuf_addf(&about,
                    "; %llu of them do know it, but called another process "
@@ -405,13 +265,14 @@ static at_status too_late(const meeting *m) {
 
 static uint32_t fill_polls(meeting *m) {
   m->polls[0] = (struct pollfd){.fd = m->about->listener, .events = POLLIN};
-  for (uint32_t i = 0; i < kGuests; i++)
-    m->polls[1 + i] = (struct pollfd){.fd = m->guests[i].fd, .events = POLLIN};
+  for (uint32_t i = 0; i < AT_GUESTS; i++)
+    m->polls[1 + i] =
+        (struct pollfd){.fd = m->guests->all[i].fd, .events = POLLIN};
   for (uint32_t i = 0; i < m->num_callees; i++)
-    m->polls[1 + kGuests + i] = (struct pollfd){
+    m->polls[1 + AT_GUESTS + i] = (struct pollfd){
         .fd = m->callees[i].party.fd,
         .events = m->callees[i].party.connecting ? POLLOUT : POLLIN};
-  return 1 + kGuests + m->num_callees;
+  return 1 + AT_GUESTS + m->num_callees;
 }
 
 // Until there is something to do.
@@ -425,17 +286,17 @@ static int patience_ms(const meeting *m, uint64_t now_ns) {
 
 static at_status take_turn(meeting *m) {
   uint64_t now = at_clock_ns();
-  drop_late_guests(m, now);
+  at_guests_drop_late(m->guests, now);
   ring_who_is_due(m, now);
   uint32_t n = fill_polls(m);
   if (poll(m->polls, n, patience_ms(m, now)) < 0 && errno != EINTR)
     return AT_FAIL(AT_UNAVAILABLE, "cannot wait for other processes: %s",
                    strerror(errno));
   for (uint32_t i = 0; i < m->num_callees; i++)
-    if (m->polls[1 + kGuests + i].revents)
+    if (m->polls[1 + AT_GUESTS + i].revents)
       AT_TRY(follow_call(m, &m->callees[i]));
-  for (uint32_t i = 0; i < kGuests; i++)
-    if (m->polls[1 + i].revents) AT_TRY(serve(m, &m->guests[i]));
+  for (uint32_t i = 0; i < AT_GUESTS; i++)
+    if (m->polls[1 + i].revents) AT_TRY(serve(m, &m->guests->all[i]));
   return m->polls[0].revents ? accept_some(m) : AT_OK;
 }
 
@@ -443,13 +304,13 @@ static at_status prepare(meeting *m) {
   const at_pod_meeting *about = m->about;
   const uint32_t n = m->num_callees = about->card.me * about->calls;
   m->heard = calloc(1, sizeof *m->heard);
-  m->guests = calloc(kGuests, sizeof *m->guests);
+  m->guests = malloc(sizeof *m->guests);
   m->callees = calloc(n + 1, sizeof *m->callees);
-  m->polls = calloc(1 + kGuests + n, sizeof *m->polls);
+  m->polls = calloc(1 + AT_GUESTS + n, sizeof *m->polls);
   if (!m->heard || !m->guests || !m->callees || !m->polls)
     return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory to meet %u processes",
                    about->card.count);
-  for (uint32_t i = 0; i < kGuests; i++) m->guests[i].fd = -1;
+  at_guests_init(m->guests);
   for (uint32_t i = 0; i < n; i++)
     m->callees[i] = (callee){.host = i / about->calls,
                              .call = i % about->calls,
@@ -470,9 +331,9 @@ static at_status prepare(meeting *m) {
 }
 
 static void clean_up(meeting *m) {
-  for (uint32_t i = 0; m->ready && i < kGuests; i++) drop(&m->guests[i]);
+  if (m->ready) at_guests_drop_all(m->guests);
   for (uint32_t i = 0; m->ready && i < m->num_callees; i++) {
-    drop(&m->callees[i].party);
+    at_party_drop(&m->callees[i].party);
     if (m->callees[i].all) freeaddrinfo(m->callees[i].all);
   }
   free(m->heard);
@@ -490,8 +351,8 @@ at_status at_pod_meet(const at_pod_meeting *about, at_pod_link *links,
   for (uint32_t i = 0; i < about->card.count * about->calls; i++)
     links[i] = (at_pod_link){.fd = -1};
   // Before it listens: nobody calls earlier.
-  m.since_ns =
-      shared_clock_ns(&m) - (about->local ? 0 : (uint64_t)kSkewMs * kMs);
+  m.since_ns = shared_clock_ns(&m) -
+               (about->local ? 0 : (uint64_t)AT_GUEST_SKEW_MS * kMs);
   at_status st = prepare(&m);
   while (!st.err && m.missing) {
     st = take_turn(&m);
@@ -502,7 +363,7 @@ at_status at_pod_meet(const at_pod_meeting *about, at_pod_link *links,
     if (!st.err && m.missing && at_clock_ns() >= about->until_ns)
       st = too_late(&m);
   }
+  *strangers = m.ready ? m.guests->strangers : 0;
   clean_up(&m);
-  *strangers = m.strangers;
   return st;
 }

@@ -6,17 +6,7 @@
 #define ATOLL_POD_MEET_H_
 
 #include "pod/address.h"
-#include "pod/proof.h"
-#include "pod/tls.h"
-
-// A connection to another process, blocking. fd -1: there is none.
-struct at_pod_link {
-  int fd;
-  at_seal send, recv;
-  at_tls *tls;  // behind its handshake; NULL: in clear, with seals
-};
-typedef struct at_pod_link at_pod_link;
-void at_pod_link_close(at_pod_link *l);
+#include "pod/party.h"
 
 typedef struct at_pod_meeting {
   const at_addresses *addresses;

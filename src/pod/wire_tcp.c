@@ -622,15 +622,10 @@ typedef enum carriage {
 
 // Is everybody at the other end of the loopback device?
 static bool all_local(const tcp *t, const at_wire_options *o) {
-  for (uint32_t m = 0; m < o->count; m++) {
-    struct sockaddr_storage at;
-    socklen_t n = sizeof at;
-    const struct addrinfo end = {.ai_addr = (struct sockaddr *)&at};
-    if (m == o->me) continue;
-    if (getpeername(t->peers[m].lanes[AT_WIRE_BULK].fd, end.ai_addr, &n) ||
-        !at_address_is_local(&end))
+  for (uint32_t m = 0; m < o->count; m++)
+    if (m != o->me &&
+        !at_address_peer_is_local(t->peers[m].lanes[AT_WIRE_BULK].fd))
       return false;
-  }
   return true;
 }
 
