@@ -92,8 +92,9 @@ static uint64_t allowed(at_word level) {
   return UINT64_MAX;
 }
 
+static _Atomic uint64_t cached;
+
 uint64_t at_cpu_features(void) {
-  static _Atomic uint64_t cached;
   const uint64_t known = 1ull << 63;
   uint64_t f = atomic_load_explicit(&cached, memory_order_relaxed);
   if (!f) {
@@ -101,6 +102,11 @@ uint64_t at_cpu_features(void) {
     atomic_store_explicit(&cached, f, memory_order_relaxed);
   }
   return f & ~known;
+}
+
+void at_cpu_limit(uint64_t features) {
+  (void)at_cpu_features();
+  atomic_fetch_and(&cached, features | 1ull << 63);
 }
 
 const char *at_cpu_feature_name(uint64_t bit) {

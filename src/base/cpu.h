@@ -31,6 +31,8 @@ static inline void at_cpu_fp_restore(uint32_t old) {
 }
 
 uint64_t at_cpu_features(void);  // cached; thread-safe
+// From now on at_cpu_features says none but these: code is made for others.
+void at_cpu_limit(uint64_t features);
 const char *at_cpu_feature_name(uint64_t bit);
 // LLVM's target-feature string for a set of bits ("+avx2,+fma,..."). Borrowed
 // until this thread's next call.

@@ -20,6 +20,8 @@ at_status at_cli_measure_host(bool cpu_time);  // `atoll doctor --measure`
 at_status at_cli_estimate(int argc, char **argv);
 at_status at_cli_profile(int argc, char **argv);
 at_status at_cli_cache(int argc, char **argv);
+at_status at_cli_pod(int argc, char **argv);
+at_status at_cli_host(int argc, char **argv);
 
 // Option parsing for a subcommand: `--name=value`, `--name value`, or a flag. Takes
 // what it knows out of argv; returns false when `name` is not there. A name that

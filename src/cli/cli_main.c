@@ -125,6 +125,26 @@ static const command commands[] = {
      "atoll cache path               its folder\n"
      "atoll cache clear              removes all programs\n",
      at_cli_cache},
+    {"pod", "many chips of several hosts under one controller",
+     "atoll pod up [--hosts=N] [--target=T] [--listen=HOST:PORT] [-- COMMAND...]\n"
+     "    a pod of this machine: N processes with an equal share of the chips of "
+     "T each\n"
+     "    (v6e, v5p:2x2x4, 2*v5e:4x4, ...; ATOLL_TARGET), and their controller. "
+     "Says where\n"
+     "    it is (ATOLL_POD=HOST:PORT) and runs until it is interrupted; or runs "
+     "COMMAND\n"
+     "    on it and ends with that\n"
+     "atoll pod status [--pod=HOST:PORT] [--json]\n"
+     "    hosts and clients of a pod (ATOLL_POD)\n"
+     "atoll pod down [--pod=HOST:PORT]   ends it\n",
+     at_cli_pod},
+    {"host", "be a host of a pod: `atoll pod up` starts them by itself",
+     "atoll host [--controller=HOST:PORT] [--listen=HOST:PORT] "
+     "[--pod=HOST:PORT]\n"
+     "    takes part in the pod of a controller (ATOLL_POD) until that ends\n"
+     "  --listen=A   where clients find it (127.0.0.1:0)\n"
+     "  --pod=A      where other hosts do (127.0.0.1:0)\n",
+     at_cli_host},
     {"doctor", "say what this machine offers and what that means for Atoll",
      "atoll doctor [--json | --measure [--cpu-time]]\n"
      "  --measure  measures this host and writes its description, for "

@@ -99,6 +99,14 @@ at_status at_cache_folder(char *out, size_t size) {
   return AT_OK;
 }
 
+void at_cache_file(const char *name, char *out, size_t size) {
+  size_t tail = strlen(name) + 2;
+  at_status st = at_cache_folder(out, size - tail);
+  if (st.err) *out = 0;
+  at_status_free(st);
+  snprintf(out + strlen(out), tail, "/%s", name);
+}
+
 // The folder, opened, made if need be: of this user, and written by nobody who pleases.
 // -1: caching is off, or it cannot be had, which is said once.
 static int open_folder(void) {

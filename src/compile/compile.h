@@ -76,6 +76,8 @@ typedef struct at_cache_state {
 } at_cache_state;
 // Where the cache lies, whether or not the folder is there. NOT_FOUND: HOME is not set.
 at_status at_cache_folder(char *out, size_t size);
+// The path of a file in it; without a folder one that cannot be opened.
+void at_cache_file(const char *name, char *out, size_t size);
 at_status at_cache_look(at_cache_state *out);
 // Removes every entry. FAILED_PRECONDITION: one stays.
 at_status at_cache_clear(uint64_t *out_entries);

@@ -64,12 +64,14 @@ at_status at_buffer_make(at_chip *c, at_memory_kind k, at_dtype t, at_dims dims,
 // ---- The state word
 // Only by whoever knows that no hold is left or can be taken.
 static void drop_memory(at_buffer *b) {
+  if (b->array) at_proxy_let_go(b);
   at_chip_free(b->chip, b);
   if (b->on_release) b->on_release(b->release_arg);
   b->on_release = NULL;
 }
 
 static void destroy(at_buffer *b) {
+  at_proxy_moment_release(b->moment);
   at_event_release(b->ready);
   free(b);
 }
@@ -173,6 +175,7 @@ void at_buffer_unacquire(at_buffer *b) { at_buffer_unhold(b); }
 at_status at_buffer_create(at_chip *c, at_memory_kind k, at_dtype t,
                            at_dims dims, at_buffer **out) {
   AT_TRY(at_runtime_check(c->runtime));
+  if (c->runtime->proxy) return at_proxy_create(c, k, t, dims, out);
   at_buffer *b;
   AT_TRY(at_buffer_make(c, k, t, dims, at_event_create(), &b));
   at_status st = at_chip_allocate(c, b, false);
@@ -184,15 +187,35 @@ at_status at_buffer_create(at_chip *c, at_memory_kind k, at_dtype t,
   return AT_OK;
 }
 
+at_status at_buffer_failed(at_chip *c, at_memory_kind k, at_dtype t,
+                           at_dims dims, at_status why, at_buffer **out) {
+  AT_TRY(at_buffer_make(c, k, t, dims, at_event_create(), out));
+  at_event_fire((*out)->ready, at_status_clone(why));
+  return AT_OK;
+}
+
 void at_buffer_define(at_buffer *b, at_status s) {
+  if (b->moment) return at_proxy_define(b, s);
   if (!s.err && b->data) at_settle_bits(b->dtype, b->data, b->bytes);
   at_event_fire(b->ready, s);
+}
+
+// A copy of what is there now: nobody elsewhere sees this memory.
+static at_status view_there(at_chip *c, at_memory_kind k, at_dtype t,
+                            at_dims dims, void *data,
+                            void (*on_release)(void *), void *arg,
+                            at_buffer **out) {
+  AT_TRY(at_proxy_from_host(
+      c, k, &(at_host_array){.dtype = t, .dims = dims, .data = data}, out));
+  if (on_release) on_release(arg);
+  return AT_OK;
 }
 
 at_status at_buffer_view(at_chip *c, at_memory_kind k, at_dtype t, at_dims dims,
                          void *data, void (*on_release)(void *), void *arg,
                          at_buffer **out) {
   AT_TRY(at_runtime_check(c->runtime));
+  if (c->runtime->proxy) return view_there(c, k, t, dims, data, on_release, arg, out);
   at_buffer *b;
   AT_TRY(at_buffer_make(c, k, t, dims, at_event_done(), &b));
   static _Alignas(64) uint8_t nothing[64];
@@ -219,9 +242,20 @@ size_t at_buffer_bytes(const at_buffer *b) { return b->bytes; }
 size_t at_buffer_padded_bytes(const at_buffer *b) { return b->padded_bytes; }
 at_chip *at_buffer_chip(const at_buffer *b) { return b->chip; }
 at_memory_kind at_buffer_memory(const at_buffer *b) { return b->kind; }
-at_event *at_buffer_ready(at_buffer *b) { return b->ready; }
-bool at_buffer_is_ready(const at_buffer *b) { return at_event_fired(b->ready); }
+at_event *at_buffer_ready(at_buffer *b) {
+  if (b->moment && b->array) at_proxy_ask(b);
+  return b->ready;
+}
+bool at_buffer_is_ready(const at_buffer *b) {
+  return at_event_fired(at_buffer_ready((at_buffer *)b));
+}
 void *at_buffer_data(at_buffer *b) {
-  return at_buffer_is_deleted(b) ? NULL : b->data;
+  if (at_buffer_is_deleted(b)) return NULL;
+  return b->array ? at_proxy_data(b) : b->data;
 }
 void *at_buffer_data_mut(at_buffer *b) { return at_buffer_data(b); }
+void *at_buffer_data_held(at_buffer *b) { return b->data; }
+bool at_buffer_is_here(const at_buffer *b) { return !b->moment; }
+at_status at_buffer_defer(at_buffer *b, void (*fn)(void *), void *arg) {
+  return at_sched_spawn(b->chip->runtime->sched, fn, arg);
+}

@@ -39,6 +39,9 @@ const at_chip_info *at_chip_info_of(const at_chip *c) { return &c->info; }
 
 at_memory_stats at_chip_memory_stats(const at_chip *c) {
   at_chip *m = (at_chip *)c;
+  const at_proxy *p = c->runtime->proxy;
+  at_memory_stats there;
+  if (p && !at_code_take(p->stats(p->arg, c->info.id, false, &there))) return there;
   pthread_mutex_lock(&m->lock);
   at_memory_stats s = m->stats;
   pthread_mutex_unlock(&m->lock);
@@ -46,6 +49,9 @@ at_memory_stats at_chip_memory_stats(const at_chip *c) {
 }
 
 void at_chip_memory_stats_clear(at_chip *c) {
+  const at_proxy *p = c->runtime->proxy;
+  at_memory_stats there;
+  if (p) at_status_free(p->stats(p->arg, c->info.id, true, &there));
   pthread_mutex_lock(&c->lock);
   c->stats.peak_in_use = c->stats.in_use;
   c->stats.num_allocs = 0;

@@ -158,6 +158,7 @@ typedef struct at_runtime_options {
                        // "2*v5e:2x2"; NULL: default
   uint32_t threads;    // 0: all cores of this process
   const at_hosts *hosts;  // borrowed; NULL: this process has all chips
+  const struct at_proxy *proxy;  // borrowed; other processes have all (proxy.h)
 } at_runtime_options;
 at_status at_runtime_create(const at_runtime_options *o, at_runtime **out);
 void at_runtime_destroy(at_runtime *rt);  // waits for all work
@@ -220,6 +221,9 @@ void at_settle_bits(at_dtype t, void *data, size_t bytes);
 at_status at_buffer_create(at_chip *c, at_memory_kind k, at_dtype t,
                            at_dims dims, at_buffer **out);
 void at_buffer_define(at_buffer *b, at_status s);  // consumes s
+// Without memory; whoever uses it gets `why`, which is borrowed.
+at_status at_buffer_failed(at_chip *c, at_memory_kind k, at_dtype t,
+                           at_dims dims, at_status why, at_buffer **out);
 // A view of foreign memory; on_release(arg) when the last user is gone.
 at_status at_buffer_view(at_chip *c, at_memory_kind k, at_dtype t, at_dims dims,
                          void *data, void (*on_release)(void *), void *arg,
@@ -238,6 +242,12 @@ bool at_buffer_is_ready(const at_buffer *b);
 void *at_buffer_data(
     at_buffer *b);  // valid once ready; NULL when deleted/donated
 void *at_buffer_data_mut(at_buffer *b);
+// Of one that the caller has acquired, deleted or not.
+void *at_buffer_data_held(at_buffer *b);
+// False: another process has it (proxy.h), and at_buffer_data waits for a copy;
+// then callbacks of events, which must not wait, go on with at_buffer_defer.
+bool at_buffer_is_here(const at_buffer *b);
+at_status at_buffer_defer(at_buffer *b, void (*fn)(void *), void *arg);
 // Deleted buffers free their memory when the last launch that reads them is
 // done.
 void at_buffer_delete(at_buffer *b);
@@ -313,6 +323,11 @@ typedef struct at_launch {
 // argument, its shape and what was expected.
 at_status at_loaded_execute(at_loaded *l, const at_launch *launch,
                             at_buffer **outputs, at_event **out_done);
+
+// The launch is not made: its outputs carry `why`, which is borrowed, and where
+// other hosts make it, it fails there too. Arguments are not looked at.
+at_status at_launch_refuse(at_loaded *l, const at_launch *launch, at_status why,
+                           at_buffer **outputs);
 
 // The same in two halves, for whoever orders the launches of several chips: what
 // waits behind what is decided by the order in which tasks enter the queues of

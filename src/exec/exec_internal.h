@@ -12,6 +12,7 @@
 #include "device/core.h"
 #include "device/device.h"
 #include "exec/exec.h"
+#include "exec/proxy.h"
 #include "kernels/kernels.h"
 #include "profile/profile.h"
 #include "sparsecore/engine.h"
@@ -125,6 +126,8 @@ struct at_runtime {
   _Atomic uint64_t queued_bytes;  // memory of launches that have not run
   at_sched *sched;
   const at_hosts *hosts;  // NULL: all chips are here
+  const at_proxy *proxy;  // NULL: some are
+  pthread_mutex_t proxy_lock;  // groups of arrays, placements of programs
   struct at_far_set *far_sets;  // under the lanes' lock
   at_shared *shared;  // NULL: no process reads this one's memory
   at_far_channel *far_channels;  // under the lanes' lock
@@ -134,6 +137,30 @@ struct at_runtime {
 at_status at_runtime_check(const at_runtime *rt);  // not in a forked child
 // Threads for SparseCores that run beside other work; once is enough.
 at_status at_runtime_prepare_beside(at_runtime *rt);
+
+// ---- proxy.c: what stands for buffers and programs of other processes
+typedef struct at_proxy_array at_proxy_array;
+typedef struct at_proxy_moment at_proxy_moment;
+typedef struct at_placement at_placement;  // a program on some chips
+void at_proxy_ask(at_buffer *b);  // b->ready fires some time
+void at_proxy_let_go(at_buffer *b);  // nobody uses it any more
+void at_proxy_moment_release(at_proxy_moment *m);
+at_status at_proxy_from_host(at_chip *c, at_memory_kind k,
+                             const at_host_array *src, at_buffer **out);
+at_status at_proxy_create(at_chip *c, at_memory_kind k, at_dtype t,
+                          at_dims dims, at_buffer **out);
+void at_proxy_define(at_buffer *b, at_status s);  // consumes s
+void *at_proxy_data(at_buffer *b);  // NULL: it cannot be had
+// Takes over a hold.
+at_status at_proxy_to_host(at_buffer *b, void *dst, size_t offset, size_t n,
+                           at_event **out_done);
+at_status at_proxy_copy(at_buffer *b, at_chip *c, at_memory_kind k,
+                        at_buffer **out);
+// The arguments are held, and the donated ones deleted; gives the holds back.
+at_status at_proxy_run(at_loaded *l, const at_launch *in,
+                       const uint8_t *donated, at_buffer **outputs,
+                       at_event **out_done);
+void at_proxy_unload(at_loaded *l);
 
 // ---- buffer.c
 // state: references in bits 0..31, holds in 32..62, DELETED in 63. A hold keeps
@@ -154,6 +181,10 @@ struct at_buffer {
   void *release_arg;
   at_event *ready;
   at_buffer *prev, *next;  // live list
+  // Of one that is elsewhere (proxy.c); NULL: its bytes are here.
+  at_proxy_array *array;
+  at_proxy_moment *moment;  // when it is defined
+  uint32_t shard;
   int64_t dims[];
 };
 #define AT_BUFFER_HOLD (1ull << 32)
@@ -172,7 +203,11 @@ bool at_buffer_sole_hold(const at_buffer *b);
 bool at_buffer_share(at_buffer *from, at_buffer *to, bool on_chip_queue,
                      at_status *st);
 void at_copy_bytes(at_pool *p, void *dst, const void *src, size_t n);
-// transfer.c: a line of the profile, where one is recorded.
+// transfer.c
+bool at_host_array_is_dense(const at_host_array *a);
+void at_host_array_gather(at_pool *p, const at_host_array *a, void *dst,
+                          size_t bytes);
+// A line of the profile, where one is recorded.
 void at_transfer_record(const at_chip *c, uint64_t start, size_t bytes,
                         const char *name);
 void at_size_print(uint64_t bytes, at_strbuf *out);  // "15.75G", "512B"
@@ -293,6 +328,7 @@ struct at_loaded {
   _Atomic bool was_small;
   bool has_kernels;      // of Pallas
   at_far *far;           // NULL: all its devices are here
+  at_placement *placements;  // where it was loaded elsewhere (proxy.c)
 };
 static inline const at_xtype *at_io_type(const at_loaded *l, const at_xio *io) {
   return &l->types[io->type];

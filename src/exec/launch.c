@@ -599,6 +599,24 @@ static at_status make_queued(at_loaded *l, const at_launch *in,
   return AT_OK;
 }
 
+at_status at_launch_refuse(at_loaded *l, const at_launch *in, at_status why,
+                           at_buffer **outputs) {
+  at_event *failed = at_event_create();
+  if (!failed) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a launch");
+  at_status st = make_outputs(l, in, failed, outputs);
+  at_event_fire(failed, at_status_clone(why));
+  at_event_release(failed);
+  if (l->far) {
+    const at_hosts *h = l->runtime->hosts;
+    at_hosts_tag tag = {.group = l->far->set->name,
+                        .launch = atomic_fetch_add(&l->far->count->launches, 1),
+                        .program = l->far->program};
+    h->fail(h->arg, &tag, l->far->others, l->far->num_others, why);
+  }
+  if (!st.err) unhold_all(outputs, num_chips(in) * l->num_outputs);
+  return st;
+}
+
 static at_status check_launch(const at_loaded *l, const at_launch *in) {
   if (in->num_args != l->num_inputs)
     return AT_FAIL(
@@ -625,7 +643,9 @@ at_status at_launch_begin(at_loaded *l, const at_launch *in,
   }
   *out_task = NULL;
   at_status st = take_arguments(l, in, donated);
-  if (!st.err) {
+  if (!st.err && l->runtime->proxy) {
+    st = at_proxy_run(l, in, donated, outputs, out_done);
+  } else if (!st.err) {
     if (may_run_here(l, in)) {
       at_event *done = NULL;
       st = run_here(l, in, donated, outputs, &done);

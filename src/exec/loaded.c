@@ -278,6 +278,7 @@ static at_status prepare(at_loaded *l) {
   if (!l->arg_refs || !l->ops)
     return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory to load a program");
   AT_TRY(check_hbm(l));
+  if (l->runtime->proxy) return AT_OK;  // its code runs elsewhere
   AT_TRY(load_objects(l));
   const at_xstep *steps = section(l, AT_XS_STEPS);
   l->num_ops = n;
@@ -331,6 +332,7 @@ at_loaded *at_loaded_retain(at_loaded *l) {
 void at_loaded_release(at_loaded *l) {
   if (!l) return;
   if (atomic_fetch_sub_explicit(&l->refs, 1, memory_order_acq_rel) != 1) return;
+  at_proxy_unload(l);
   for (uint32_t i = 0; i < l->num_objects; i++) at_object_unload(l->objects[i]);
   free(l->objects);
   for (uint32_t i = 0; i < l->num_ops; i++) free(l->ops[i].cores);

@@ -33,6 +33,7 @@ static at_status start(at_runtime *rt, const at_runtime_options *o) {
                    rt->topology.num_devices);
   uint32_t n = rt->topology.num_devices, hosts = 1;
   if (o && o->hosts) rt->hosts = o->hosts, hosts = o->hosts->count;
+  if (o) rt->proxy = o->proxy;
   if (rt->hosts && rt->hosts->share &&
       !(rt->shared = at_shared_create(rt->hosts->share)))
     return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for the runtime");
@@ -66,6 +67,7 @@ at_status at_runtime_create(const at_runtime_options *o, at_runtime **out) {
   at_runtime *rt = calloc(1, sizeof *rt);
   if (!rt) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for the runtime");
   pthread_mutex_init(&rt->lanes.lock, NULL);
+  pthread_mutex_init(&rt->proxy_lock, NULL);
   at_status st = start(rt, o);
   if (st.err) {
     at_runtime_destroy(rt);
@@ -87,6 +89,7 @@ void at_runtime_destroy(at_runtime *rt) {
   at_far_channels_free(rt);
   at_shared_destroy(rt->shared);
   pthread_mutex_destroy(&rt->lanes.lock);
+  pthread_mutex_destroy(&rt->proxy_lock);
   free(rt);
 }
 

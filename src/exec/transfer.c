@@ -114,7 +114,7 @@ static void simplify(strided *s) {
   s->rank = n;
 }
 
-static bool is_dense(const at_host_array *a) {
+bool at_host_array_is_dense(const at_host_array *a) {
   if (!a->byte_strides) return true;
   int64_t expected = at_dtype_bytes(a->dtype);
   for (uint32_t d = a->dims.rank; d-- > 0;) {
@@ -147,13 +147,14 @@ void at_settle_bits(at_dtype t, void *data, size_t bytes) {
     p[i] = (uint8_t)((int8_t)(uint8_t)(p[i] << gone) >> gone);
 }
 
-static void copy_elements(at_pool *p, at_buffer *b, const at_host_array *a) {
-  if (b->bytes == 0) return;
-  if (is_dense(a)) {
-    at_copy_bytes(p, b->data, a->data, b->bytes);
+void at_host_array_gather(at_pool *p, const at_host_array *a, void *dst,
+                          size_t bytes) {
+  if (bytes == 0) return;
+  if (at_host_array_is_dense(a)) {
+    at_copy_bytes(p, dst, a->data, bytes);
     return;
   }
-  strided s = {.dst = b->data,
+  strided s = {.dst = dst,
                .src = a->data,
                .element = at_dtype_bytes(a->dtype),
                .rank = a->dims.rank};
@@ -163,7 +164,7 @@ static void copy_elements(at_pool *p, at_buffer *b, const at_host_array *a) {
   }
   simplify(&s);
   if (s.rank == 1 && s.size[0] == 1) {  // it was dense after all
-    at_copy_bytes(p, b->data, a->data, b->bytes);
+    at_copy_bytes(p, dst, a->data, bytes);
     return;
   }
   int64_t rows = 1;
@@ -174,7 +175,7 @@ static void copy_elements(at_pool *p, at_buffer *b, const at_host_array *a) {
 }
 
 static void copy_in(at_pool *p, at_buffer *b, const at_host_array *a) {
-  copy_elements(p, b, a);
+  at_host_array_gather(p, a, b->data, b->bytes);
   at_settle_bits(b->dtype, b->data, b->bytes);
 }
 
@@ -258,13 +259,18 @@ at_status at_buffer_from_host(at_chip *c, at_memory_kind k,
                               const at_host_array *src, at_host_semantics s,
                               at_buffer **out, at_event **out_host_done) {
   AT_TRY(at_runtime_check(c->runtime));
+  if (c->runtime->proxy) {
+    AT_TRY(at_proxy_from_host(c, k, src, out));
+    *out_host_done = at_event_done();
+    return AT_OK;
+  }
   // JAX passes NumPy arrays as immutable for the buffer's life, yet lets people
   // write into them once jnp.array has returned: a chip has its own copy by then.
   // So such arrays are copied at once; memory given up for good is not.
   bool at_once = s == AT_HOST_IMMUTABLE_ONLY_DURING_CALL ||
                  s == AT_HOST_IMMUTABLE_ZERO_COPY;
   if (s == AT_HOST_MUTABLE_ZERO_COPY && (uintptr_t)src->data % 64 == 0 &&
-      is_dense(src) && at_dtype_of(src->dtype)->bits >= 8)
+      at_host_array_is_dense(src) && at_dtype_of(src->dtype)->bits >= 8)
     return view_host(c, k, src, out, out_host_done);
   at_buffer *b;
   AT_TRY(at_buffer_make(c, k, src->dtype, src->dims, at_event_done(), &b));
@@ -352,6 +358,7 @@ at_status at_buffer_to_host(at_buffer *b, void *dst, size_t offset, size_t n,
                    "bytes %zu + %zu of a buffer of %zu bytes", offset, n,
                    b->bytes);
   AT_TRY(hold_source(b));
+  if (b->array) return at_proxy_to_host(b, dst, offset, n, out_done);
   if (n <= kCopyAtOnce && at_buffer_is_ready(b)) {
     at_status st = at_event_status(b->ready);
     if (!st.err && n) {
@@ -379,6 +386,11 @@ at_status at_buffer_copy_to(at_buffer *b, at_chip *c, at_memory_kind k,
                             at_buffer **out) {
   AT_TRY(hold_source(b));
   at_buffer *to;
+  if (b->array) {
+    at_status copied = at_proxy_copy(b, c, k, out);
+    at_buffer_unhold(b);
+    return copied;
+  }
   at_status st = at_buffer_make(c, k, b->dtype, (at_dims){b->dims, b->rank},
                                 at_event_create(), &to);
   if (st.err) {

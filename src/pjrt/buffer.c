@@ -273,8 +273,7 @@ typedef struct strided_copy {
   int64_t strides[AT_PJRT_MAX_RANK];
 } strided_copy;
 
-static void strided_copy_run(at_status s, void *arg) {
-  strided_copy *c = arg;
+static void strided_copy_end(strided_copy *c, at_status s) {
   if (at_ok(s)) {
     const void *src = at_buffer_data(c->buffer);
     if (src || !at_buffer_bytes(c->buffer))
@@ -288,6 +287,17 @@ static void strided_copy_run(at_status s, void *arg) {
   at_event_fire(c->done, s);
   at_event_release(c->done);
   free(c);
+}
+
+static void strided_copy_later(void *arg) { strided_copy_end(arg, AT_OK); }
+
+static void strided_copy_run(at_status s, void *arg) {
+  strided_copy *c = arg;
+  if (at_ok(s) && !at_buffer_is_here(c->buffer)) {
+    s = at_buffer_defer(c->buffer, strided_copy_later, c);
+    if (at_ok(s)) return;
+  }
+  strided_copy_end(c, s);
 }
 
 static at_status copy_strided_to_host(at_buffer *b, void *dst,

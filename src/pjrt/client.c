@@ -64,6 +64,7 @@ static void client_free(PJRT_Client *c) {
   at_pjrt_topology_destroy(c->topology);
   at_island_destroy(c->island);
   if (c->runtime) at_runtime_destroy(c->runtime);
+  at_client_close(c->pod);
   at_pjrt_hosts_close(c->hosts);
   free(c->devices);
   free(c->device_pointers);
@@ -182,6 +183,24 @@ static at_status open_hosts(PJRT_Client *c, at_pjrt_job *job,
   return st;
 }
 
+// Its target is that of the pod.
+static at_status open_pod(PJRT_Client *c, at_runtime_options *o,
+                          char **target) {
+  AT_TRY(at_pjrt_pod_open(&c->pod));
+  if (!c->pod) return AT_OK;
+  if (*target && strcmp(*target, at_client_target(c->pod)))
+    return AT_FAIL(AT_FAILED_PRECONDITION,
+                   "client option target is %.80s, but the pod (ATOLL_POD) is "
+                   "%.80s",
+                   *target, at_client_target(c->pod));
+  free(*target);
+  *target = strdup(at_client_target(c->pod));
+  if (!*target) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "out of host memory");
+  o->target = *target;
+  o->proxy = at_client_proxy(c->pod);
+  return AT_OK;
+}
+
 static PJRT_Error *create(PJRT_Client_Create_Args *a) {
   AT_ARGS_UP_TO(PJRT_Client_Create_Args, client);
   at_runtime_options o = {0};
@@ -197,15 +216,16 @@ static PJRT_Error *create(PJRT_Client_Create_Args *a) {
   AT_TRY_GOTO(
       st, read_options(a->create_options, a->num_options, &o, &target, &job),
       out);
-  AT_TRY_GOTO(st, target_take(target), out);
-  taken = true;
   c = calloc(1, sizeof *c);
   if (!c) {
     st = AT_FAIL(AT_RESOURCE_EXHAUSTED, "out of host memory for a client");
     goto out;
   }
+  AT_TRY_GOTO(st, open_pod(c, &o, &target), out);
+  AT_TRY_GOTO(st, target_take(target), out);
+  taken = true;
   AT_TRY_GOTO(st, at_pjrt_own_calls_serve(), out);
-  AT_TRY_GOTO(st, open_hosts(c, &job, &o), out);
+  if (!c->pod) AT_TRY_GOTO(st, open_hosts(c, &job, &o), out);
   AT_TRY_GOTO(st, at_runtime_create(&o, &c->runtime), out);
   c->num_own = at_runtime_own_chips(c->runtime, &c->first_own);
   AT_TRY_GOTO(st, at_island_create(c->hosts, &c->island), out);

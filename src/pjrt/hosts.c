@@ -9,7 +9,6 @@
 
 // How long the processes of a job wait for each other.
 enum { CONNECT_SECONDS = 120 };
-#define TOKEN_NAME "/pod.token"
 
 // Of the client that came last. Agreements hold the lock, so that it stays.
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -58,11 +57,7 @@ at_status at_pjrt_hosts_open(at_pjrt_job *job, const char *what,
                       .user_token = token,
                       .timeout_s = CONNECT_SECONDS,
                       .interrupted = at_pjrt_interrupted};
-  // Where there is no folder, a token is needed that is not kept in it.
-  at_status st = at_cache_folder(token, sizeof token - sizeof TOKEN_NAME);
-  if (st.err) *token = 0;
-  at_status_free(st);
-  memcpy(token + strlen(token), TOKEN_NAME, sizeof TOKEN_NAME);
+  at_cache_file("pod.token", token, sizeof token);
   if (said.store && !said.count) at_pjrt_python_job(&said.count, &said.me);
   AT_TRY(at_pod_join(&said, out));
   pthread_mutex_lock(&lock);

@@ -9,6 +9,7 @@
 #include "base/span.h"
 #include "base/status.h"
 #include "compile/compile.h"
+#include "control/client.h"
 #include "exec/exec.h"
 #include "pjrt/cross_host_abi.h"
 #include "pjrt/pjrt.h"
@@ -130,6 +131,7 @@ struct PJRT_Client {
   at_runtime *runtime;
   at_island *island;  // all its devices
   at_pod_hosts *hosts;  // NULL: one process has all devices
+  at_client *pod;  // NULL: they are of this process, or of its equals
   uint32_t num_devices;
   uint32_t first_own, num_own;  // devices of this process
   PJRT_Device *devices;
@@ -138,6 +140,8 @@ struct PJRT_Client {
   PJRT_TopologyDescription *topology;
   PJRT_Client *next;  // in the list of all
 };
+// *out NULL: ATOLL_POD names no pod.
+at_status at_pjrt_pod_open(at_client **out);
 bool at_pjrt_clients_busy(void);  // is work of any client under way?
 extern const char at_pjrt_platform_name[];
 // Names this build and the settings that decide on executables, so that caches of

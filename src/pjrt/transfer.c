@@ -219,9 +219,9 @@ typedef struct fill {
   at_buffer *from, *to;  // one reference each; `from` also an external one
 } fill;
 
-static void fill_run(at_status s, void *arg) {
-  fill f = *(fill *)arg;
-  free(arg);
+static void fill_end(fill *x, at_status s) {
+  fill f = *x;
+  free(x);
   if (at_ok(s) && at_buffer_bytes(f.to)) {
     const void *src = at_buffer_data(f.from);
     if (src)
@@ -233,6 +233,17 @@ static void fill_run(at_status s, void *arg) {
   at_buffer_unacquire(f.from);
   at_buffer_release(f.from);
   at_buffer_release(f.to);
+}
+
+static void fill_later(void *arg) { fill_end(arg, AT_OK); }
+
+static void fill_run(at_status s, void *arg) {
+  fill *f = arg;
+  if (at_ok(s) && !at_buffer_is_here(f->from)) {
+    s = at_buffer_defer(f->from, fill_later, f);
+    if (at_ok(s)) return;
+  }
+  fill_end(f, s);
 }
 
 // Defines `to` with the contents of `from` once that is defined. The sizes

@@ -1,0 +1,37 @@
+// A host of a pod: the process that has chips and does what the controller
+// says.
+#include <signal.h>
+
+#include "base/config.h"
+#include "cli/cli.h"
+#include "compile/compile.h"
+#include "control/host.h"
+#include "control/token.h"
+
+static volatile sig_atomic_t ended;
+static void end(int signal) {
+  (void)signal;
+  ended = 1;
+}
+static bool interrupted(void) { return ended; }
+
+at_status at_cli_host(int argc, char **argv) {
+  at_host_options o = {.controller = at_config_text(AT_CONFIG_POD),
+                       .listen = "127.0.0.1:0",
+                       .pod = "127.0.0.1:0",
+                       .interrupted = interrupted};
+  char file[4000];
+  at_cli_option(&argc, argv, "--controller=", &o.controller);
+  at_cli_option(&argc, argv, "--listen=", &o.listen);
+  at_cli_option(&argc, argv, "--pod=", &o.pod);
+  AT_TRY(at_cli_no_more_options(argc, argv, "host"));
+  if (!*o.controller)
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "no controller\nhint: --controller=HOST:PORT, or ATOLL_POD; "
+                   "`atoll pod up` starts one");
+  at_cache_file("pod.token", file, sizeof file);
+  AT_TRY(at_control_token(file, &o.token, &o.token_of_user));
+  signal(SIGTERM, end);
+  signal(SIGINT, end);
+  return at_host_run(&o);
+}

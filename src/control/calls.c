@@ -1,0 +1,111 @@
+// Host callbacks of programs that run on hosts: they run here, where they were
+// made, and their results go back.
+#include <stdlib.h>
+#include <string.h>
+
+#include "control/client_internal.h"
+
+typedef struct call {
+  far_host *host;
+  at_wire_head head;
+  at_msg_transfer *m;  // the message, with its bytes behind
+  question *launch;    // one user; NULL: there is none such
+  const at_host_channel *channel;
+  at_event *done;  // ASKS
+  uint8_t *bytes;
+  at_status status;
+} call;
+
+static void reply(const call *x, uint32_t kind, at_status s, at_bytes data) {
+  const char *why = at_status_message(s);
+  at_msg_took m = {.code = (uint64_t)at_status_code(s)};
+  if (s.err)
+    data = (at_bytes){(const uint8_t *)why,
+                      AT_MIN(strlen(why), (size_t)AT_MESSAGE_TEXT)};
+  const at_bytes parts[] = {{(const uint8_t *)&m, sizeof m}, data};
+  at_outbox_send(x->host->outbox,
+                 &(at_outbox_post){.lane = AT_WIRE_BULK,
+                                   .message = {kind, x->head.tag, 2, parts}});
+}
+
+static void find_channel(call *x) {
+  at_client *c = x->host->client;
+  const at_msg_transfer *m = x->m;
+  pthread_mutex_lock(&c->lock);
+  question *q = at_table_find(&c->questions, m->launch);
+  if (q && q->channels && m->device < q->num_devices) {
+    const at_channel_list *l = &q->channels[m->device];
+    for (uint32_t i = 0; i < l->count && !x->channel; i++)
+      if (l->list[i].channel_id == m->channel) x->channel = &l->list[i];
+  }
+  if (x->channel) {
+    x->launch = q;
+    q->users++;
+  }
+  pthread_mutex_unlock(&c->lock);
+}
+
+static void run_send(void *arg) {
+  call *x = arg;
+  x->status = x->channel->send(x->channel->user, x->m + 1, x->m->bytes,
+                               x->m->total, x->m->done != 0);
+}
+
+static void run_receive(void *arg) {
+  call *x = arg;
+  x->status =
+      x->channel->recv(x->channel->user, x->bytes, x->m->bytes, x->done);
+}
+
+static at_status receive(call *x) {
+  x->bytes = malloc(x->m->bytes + 1);
+  x->done = x->bytes ? at_event_create() : NULL;
+  if (!x->done)
+    return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a host callback");
+  at_fiber_call_on_thread(run_receive, x);
+  return x->status.err ? x->status : at_event_wait(x->done);
+}
+
+static void run(void *arg) {
+  call *x = arg;
+  at_status st = AT_OK;
+  bool sends = x->head.kind == AT_MSG_SENT;
+  find_channel(x);
+  if (!x->channel ||
+      !(sends ? (void *)x->channel->send : (void *)x->channel->recv)) {
+    st = AT_FAIL(AT_INVALID_ARGUMENT, "no host callback for channel %lld",
+                 (long long)x->m->channel);
+  } else if (sends) {
+    at_fiber_call_on_thread(run_send, x);
+    st = x->status;
+  } else {
+    st = receive(x);
+  }
+  reply(x, sends ? AT_MSG_TOOK : AT_MSG_GIVE, st,
+        sends ? (at_bytes){0} : (at_bytes){x->bytes, x->m->bytes});
+  at_status_free(st);
+  at_event_release(x->done);
+  pthread_mutex_lock(&x->host->client->lock);
+  if (x->launch) at_question_release(x->host->client, x->launch);
+  pthread_mutex_unlock(&x->host->client->lock);
+  free(x->bytes);
+  free(x->m);
+  free(x);
+}
+
+void at_client_call(far_host *h, const at_wire_head *head, void *body) {
+  call *x = calloc(1, sizeof *x);
+  at_status st =
+      x ? AT_OK : AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a callback");
+  if (!st.err) {
+    *x = (call){.host = h, .head = *head, .m = body};
+    st = at_sched_spawn(h->client->calls, run, x);
+    if (!st.err) return;
+  }
+  const call failed = {.host = h, .head = *head};
+  reply(&failed, head->kind == AT_MSG_SENT ? AT_MSG_TOOK : AT_MSG_GIVE, st,
+        (at_bytes){0});
+  at_status_free(st);
+  free(body);
+  free(x);
+}

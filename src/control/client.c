@@ -1,0 +1,596 @@
+// The client's side of a pod: what happens to arrays and programs goes to the
+// controller as a stream, bytes go to the hosts that have them.
+#include "control/client.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "control/client_internal.h"
+
+enum {
+  kTimeoutMs = 120000,
+  kTellMs = 5000,
+  kLookMs = 100,
+  kDropBytes = 1 << 20,  // memory that is not left lying
+  kCallThreads = 8,
+  kCallStack = 1 << 20
+};
+
+static at_status no_memory(void) {
+  return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a message to the pod");
+}
+
+at_status at_client_why(at_client *c) {
+  pthread_mutex_lock(&c->lock);
+  at_status st = c->why.err ? at_status_clone(c->why)
+                            : AT_FAIL(AT_UNAVAILABLE, "the pod is closed");
+  pthread_mutex_unlock(&c->lock);
+  return st;
+}
+
+// ---- The stream
+typedef struct dropping {
+  at_msg_drop head;
+  uint64_t names[256];
+} dropping;
+
+static bool take_drops(at_client *c, dropping *out) {
+  pthread_mutex_lock(&c->drops_lock);
+  out->head.count = c->num_drops;
+  memcpy(out->names, c->drops, c->num_drops * sizeof *c->drops);
+  c->num_drops = 0;
+  c->drop_bytes = 0;
+  pthread_mutex_unlock(&c->drops_lock);
+  return out->head.count;
+}
+
+static at_status send_all(at_client *c, const at_wire_out *m, uint32_t n) {
+  const at_wire_wait wait = {.until_ns = UINT64_MAX, .cancel = &c->closed};
+  if (atomic_load_explicit(&c->closed, memory_order_relaxed))
+    return at_client_why(c);
+  for (uint32_t i = 0; i < n; i++) {
+    uint64_t bytes = 0;
+    for (uint32_t k = 0; k < m[i].num_parts; k++) bytes += m[i].parts[k].len;
+    atomic_fetch_add_explicit(&c->sent_bytes, bytes, memory_order_relaxed);
+  }
+  atomic_fetch_add_explicit(&c->sent_messages, n, memory_order_relaxed);
+  at_status st =
+      at_wire_send(c->controller, 0, AT_WIRE_BULK, m, n, &wait, NULL);
+  if (!st.err || !atomic_load(&c->closed)) return st;
+  at_status_free(st);
+  return at_client_why(c);
+}
+
+static at_status say(at_client *c, uint32_t kind, const at_bytes *parts,
+                     uint32_t n) {
+  dropping d;
+  at_wire_out m[2] = {{.kind = kind, .num_parts = n, .parts = parts}};
+  at_bytes drops;
+  if (!take_drops(c, &d)) return send_all(c, m, 1);
+  drops = (at_bytes){(const uint8_t *)&d,
+                     sizeof d.head + d.head.count * sizeof *d.names};
+  m[1] = m[0];
+  m[0] = (at_wire_out){.kind = AT_MSG_DROP, .num_parts = 1, .parts = &drops};
+  return send_all(c, m, 2);
+}
+
+void at_client_flush(at_client *c) {
+  dropping d;
+  if (!take_drops(c, &d)) return;
+  const at_bytes part = {(const uint8_t *)&d,
+                         sizeof d.head + d.head.count * sizeof *d.names};
+  const at_wire_out m = {.kind = AT_MSG_DROP, .num_parts = 1, .parts = &part};
+  at_status_free(send_all(c, &m, 1));  // the pod that is lost has dropped all
+}
+
+// ---- What the runtime asks (exec/proxy.h)
+static uint64_t names(void *arg, uint32_t count) {
+  at_client *c = arg;
+  return atomic_fetch_add_explicit(&c->next_name, count, memory_order_relaxed);
+}
+
+static at_bytes dims_of(at_dims d) {
+  return (at_bytes){(const uint8_t *)d.ptr, d.rank * sizeof *d.ptr};
+}
+
+static at_msg_shard shard_of(const at_proxy_shard *s) {
+  return (at_msg_shard){s->array, s->shard, s->chip};
+}
+
+// The poller of the session, on which callbacks of events run, must not wait.
+static at_status send_later(far_host *h, const at_wire_out *m, uint32_t n) {
+  for (uint32_t i = 0; i < n; i++)
+    if (!at_outbox_send(h->outbox, &(at_outbox_post){.lane = AT_WIRE_BULK,
+                                                     .message = m[i]}))
+      return no_memory();
+  return AT_OK;
+}
+
+at_status at_far_host_say(far_host *h, at_wire *w, const at_wire_out *m,
+                          uint32_t n) {
+  at_client *c = h->client;
+  const at_wire_wait wait = {.until_ns = UINT64_MAX, .cancel = &c->closed};
+  pthread_mutex_lock(&h->writing);
+  at_status st = at_wire_send(w, 0, AT_WIRE_BULK, m, n, &wait, NULL);
+  if (at_status_code(st) == AT_FAILED_PRECONDITION) {
+    at_status_free(st);
+    st = send_later(h, m, n);
+  }
+  pthread_mutex_unlock(&h->writing);
+  return st;
+}
+
+// Arrays of a host that is lost carry its loss.
+static at_status say_host(at_client *c, uint32_t host, const at_wire_out *m,
+                          uint32_t n) {
+  at_wire *w = at_far_host_wire(c, host);
+  at_status st = w ? at_far_host_say(&c->hosts[host], w, m, n) : AT_OK;
+  if (at_status_code(st) != AT_UNAVAILABLE) return st;
+  return at_status_free(st), AT_OK;
+}
+
+static at_status write_piece(at_client *c, uint32_t host, const at_msg_write *m,
+                             const uint8_t *from) {
+  uint64_t tag = atomic_fetch_add(&c->next_tag, 1);
+  const at_bytes head = {(const uint8_t *)m, sizeof *m};
+  const at_bytes data = {from, m->bytes};
+  const at_wire_out both[] = {{AT_MSG_WRITE, tag, 1, &head},
+                              {AT_MSG_DATA, tag, m->bytes ? 1 : 0, &data}};
+  return say_host(c, host, both, 2);
+}
+
+static at_status write_array(void *arg, const at_proxy_shard *s,
+                             at_bytes data) {
+  at_client *c = arg;
+  at_msg_write m = {.shard = shard_of(s), .total = data.len};
+  do {
+    m.bytes = AT_MIN(data.len - m.offset, (uint64_t)AT_MESSAGE_PIECE);
+    AT_TRY(write_piece(c, c->host_of[s->chip], &m, data.ptr + m.offset));
+    m.offset += m.bytes;
+  } while (m.offset < data.len);
+  return AT_OK;
+}
+
+static at_status refuse(void *arg, const at_proxy_shard *s, at_status why) {
+  const char *text = at_status_message(why);
+  at_msg_refuse m = {.shard = shard_of(s),
+                     .code = (uint64_t)at_status_code(why)};
+  const at_bytes parts[] = {
+      {(const uint8_t *)&m, sizeof m},
+      {(const uint8_t *)text, AT_MIN(strlen(text), (size_t)AT_MESSAGE_TEXT)}};
+  const at_wire_out out = {
+      .kind = AT_MSG_REFUSE, .num_parts = 2, .parts = parts};
+  at_client *c = arg;
+  return say_host(c, c->host_of[s->chip], &out, 1);
+}
+
+static at_status create(void *arg, const at_proxy_spec *s,
+                        const at_bytes *data) {
+  at_client *c = arg;
+  bool goes_along = data && data->len <= AT_MESSAGE_INLINE;
+  at_msg_create m = {.array = s->array,
+                     .chip = s->chip,
+                     .kind = (uint16_t)s->kind,
+                     .dtype = (uint16_t)s->dtype,
+                     .rank = s->dims.rank,
+                     .has_data = goes_along};
+  const at_bytes parts[] = {{(const uint8_t *)&m, sizeof m},
+                            dims_of(s->dims),
+                            goes_along ? *data : (at_bytes){0}};
+  AT_TRY(say(c, AT_MSG_CREATE, parts, 3));
+  if (!data || goes_along) return AT_OK;
+  return write_array(c, &(at_proxy_shard){s->array, 0, s->chip}, *data);
+}
+
+static at_status group(void *arg, uint64_t array, const at_proxy_shard *shards,
+                       uint32_t count) {
+  _Static_assert(sizeof *shards == sizeof(at_msg_shard), "sent as it is");
+  at_msg_group m = {.array = array, .count = count};
+  const at_bytes parts[] = {{(const uint8_t *)&m, sizeof m},
+                            {(const uint8_t *)shards, count * sizeof *shards}};
+  return say(arg, AT_MSG_GROUP, parts, 2);
+}
+
+static at_status copy(void *arg, const at_proxy_shard *from,
+                      const at_proxy_spec *to) {
+  at_msg_copy m = {.from = shard_of(from),
+                   .array = to->array,
+                   .chip = to->chip,
+                   .kind = (uint32_t)to->kind,
+                   .dtype = (uint16_t)to->dtype,
+                   .rank = to->dims.rank};
+  const at_bytes parts[] = {{(const uint8_t *)&m, sizeof m}, dims_of(to->dims)};
+  return say(arg, AT_MSG_COPY, parts, 2);
+}
+
+static void drop(void *arg, uint64_t array, uint64_t bytes) {
+  at_client *c = arg;
+  pthread_mutex_lock(&c->drops_lock);
+  bool full = c->num_drops == AT_LEN(c->drops);
+  pthread_mutex_unlock(&c->drops_lock);
+  if (full) at_client_flush(c);
+  pthread_mutex_lock(&c->drops_lock);
+  if (c->num_drops < AT_LEN(c->drops)) c->drops[c->num_drops++] = array;
+  c->drop_bytes += bytes;
+  bool much = c->drop_bytes >= kDropBytes || c->num_drops == AT_LEN(c->drops);
+  pthread_mutex_unlock(&c->drops_lock);
+  if (much) at_client_flush(c);
+}
+
+// ---- Programs
+static far_program *hosts_of(const at_client *c, const uint32_t *chips,
+                             uint32_t n) {
+  far_program *p = calloc(1, sizeof *p + c->num_hosts * sizeof *p->hosts);
+  bool *has = calloc(c->num_hosts, sizeof *has);
+  for (uint32_t i = 0; p && has && i < n; i++) has[c->host_of[chips[i]]] = true;
+  for (uint32_t h = 0; p && has && h < c->num_hosts; h++)
+    if (has[h]) p->hosts[p->num_hosts++] = h;
+  if (!has) {
+    free(p);
+    p = NULL;
+  }
+  free(has);
+  return p;
+}
+
+static at_status load(void *arg, uint64_t program, at_bytes executable,
+                      const uint32_t *chips, uint32_t num_chips) {
+  at_client *c = arg;
+  static const uint8_t pad[8];
+  far_program *p = hosts_of(c, chips, num_chips);
+  pthread_mutex_lock(&c->lock);
+  bool in = p && at_table_put(&c->programs, program, p);
+  pthread_mutex_unlock(&c->lock);
+  if (!in) return free(p), no_memory();
+  at_msg_load m = {.program = program, .num_chips = num_chips};
+  const at_bytes parts[] = {
+      {(const uint8_t *)&m, sizeof m},
+      {(const uint8_t *)chips, num_chips * sizeof *chips},
+      {pad, at_message_chips_bytes(num_chips) - num_chips * sizeof *chips},
+      executable};
+  return say(c, AT_MSG_LOAD, parts, 4);
+}
+
+static void unload(void *arg, uint64_t program) {
+  at_client *c = arg;
+  at_msg_unload m = {program};
+  const at_bytes part = {(const uint8_t *)&m, sizeof m};
+  pthread_mutex_lock(&c->lock);
+  far_program *p = at_table_take(&c->programs, program);
+  pthread_mutex_unlock(&c->lock);
+  free(p);
+  at_status_free(say(c, AT_MSG_UNLOAD, &part, 1));  // as with drops
+}
+
+static uint32_t count_channels(const at_proxy_launch *l) {
+  uint32_t n = 0;
+  for (uint32_t d = 0; l->channels && d < l->num_devices; d++)
+    n += l->channels[d].count;
+  return n;
+}
+
+static void fill_channels(const at_proxy_launch *l, at_msg_channel *out) {
+  for (uint32_t d = 0; l->channels && d < l->num_devices; d++)
+    for (uint32_t i = 0; i < l->channels[d].count; i++) {
+      const at_host_channel *x = &l->channels[d].list[i];
+      *out++ = (at_msg_channel){.id = x->channel_id,
+                                .device = d,
+                                .sends = x->send != NULL,
+                                .receives = x->recv != NULL};
+    }
+}
+
+static at_status send_launch(at_client *c, const at_proxy_launch *l,
+                             uint64_t number, uint8_t *room) {
+  uint32_t channels = count_channels(l);
+  at_msg_launch m = {.program = l->program,
+                     .outputs = l->outputs,
+                     .launch_id = l->launch_id,
+                     .number = number,
+                     .num_args = l->num_args,
+                     .num_outputs = l->num_outputs,
+                     .num_channels = channels};
+  at_msg_arg *args = (void *)room;
+  at_msg_channel *list = (void *)(args + l->num_args);
+  for (uint32_t i = 0; i < l->num_args; i++)
+    args[i] = (at_msg_arg){l->args[i].array, l->args[i].first,
+                           (l->args[i].donated ? AT_MSG_DONATED : 0u) |
+                               (l->args[i].given ? AT_MSG_GIVEN : 0u)};
+  fill_channels(l, list);
+  const at_bytes parts[] = {{(const uint8_t *)&m, sizeof m},
+                            {(const uint8_t *)args, l->num_args * sizeof *args},
+                            {(const uint8_t *)list, channels * sizeof *list}};
+  return say(c, AT_MSG_LAUNCH, parts, 3);
+}
+
+static at_status launch(void *arg, const at_proxy_launch *l) {
+  at_client *c = arg;
+  _Alignas(8) uint8_t few[4096];
+  size_t bytes = l->num_args * sizeof(at_msg_arg) +
+                 count_channels(l) * sizeof(at_msg_channel);
+  uint8_t *room = bytes <= sizeof few ? few : malloc(bytes);
+  uint64_t number = 0;
+  at_status st = room ? AT_OK : no_memory();
+  if (!st.err && l->done) {
+    pthread_mutex_lock(&c->lock);
+    const far_program *p = at_table_find(&c->programs, l->program);
+    pthread_mutex_unlock(&c->lock);
+    // Hosts say that it is done, and what it sends, by their sessions.
+    for (uint32_t i = 0; p && i < p->num_hosts; i++)
+      (void)at_far_host_wire(c, p->hosts[i]);
+    number = p ? at_question_launch(c, p, l) : 0;
+    if (!number) st = no_memory();
+  }
+  if (!st.err) st = send_launch(c, l, number, room);
+  if (st.err && number) at_question_forget(c, number);
+  if (room != few) free(room);
+  return st;
+}
+
+// ---- The controller's messages
+static void *place(void *arg, uint32_t from, const at_wire_head *head) {
+  return malloc(head->bytes);
+}
+
+static at_status keep_welcome(at_client *c, at_bytes body) {
+  const at_msg_welcome *m = (const void *)body.ptr;
+  size_t chips = m->num_chips * sizeof *c->host_of;
+  const uint8_t *target =
+      (const uint8_t *)(m + 1) + at_message_chips_bytes(m->num_chips);
+  c->client = m->client;
+  c->cpu = m->cpu;
+  memcpy(c->key, m->key, sizeof c->key);
+  c->num_hosts = m->num_hosts;
+  c->num_chips = m->num_chips;
+  c->host_of = malloc(chips + 1);
+  c->target = strndup((const char *)target, m->target_bytes);
+  c->address =
+      strndup((const char *)target + m->target_bytes, m->addresses_bytes);
+  c->hosts = calloc(c->num_hosts, sizeof *c->hosts);
+  if (!c->host_of || !c->target || !c->address || !c->hosts) return no_memory();
+  memcpy(c->host_of, m + 1, chips);
+  for (uint32_t i = 0; i < c->num_chips; i++)
+    if (c->host_of[i] >= c->num_hosts)
+      return AT_FAIL(AT_INVALID_ARGUMENT, "the controller has odd chips");
+  char *at = c->address;
+  for (uint32_t h = 0; h < c->num_hosts; h++) {
+    c->hosts[h] =
+        (far_host){.client = c, .number = h, .address = strsep(&at, ",")};
+    if (!c->hosts[h].address)
+      return AT_FAIL(AT_INVALID_ARGUMENT, "the controller has odd addresses");
+    pthread_mutex_init(&c->hosts[h].opening, NULL);
+    pthread_mutex_init(&c->hosts[h].writing, NULL);
+    AT_TRY(at_outbox_create(&c->hosts[h].outbox));
+  }
+  return AT_OK;
+}
+
+// Nothing can be asked any more. Consumes why.
+static void give_up(at_client *c, at_status why) {
+  at_questions_fail(c, UINT32_MAX, why);
+  pthread_mutex_lock(&c->lock);
+  if (c->why.err)
+    at_status_free(why);
+  else
+    c->why = why;
+  atomic_store(&c->closed, true);
+  pthread_cond_broadcast(&c->news);
+  pthread_mutex_unlock(&c->lock);
+  if (c->controller) at_wire_wake(c->controller);
+}
+
+static void host_lost(at_client *c, at_bytes body) {
+  const at_msg_host_lost *m = (const void *)body.ptr;
+  if (!c->welcomed || m->host >= c->num_hosts) return;
+  at_status why =
+      AT_FAIL(AT_DATA_LOSS, "host %u of the pod is lost: %.*s", m->host,
+              (int)(body.len - sizeof *m), (const char *)(m + 1));
+  atomic_store(&c->hosts[m->host].lost, true);
+  at_questions_fail(c, m->host, why);
+  at_status_free(why);
+}
+
+static void hear(at_client *c, const at_wire_head *head, at_bytes body) {
+  at_status st = at_message_check(head->kind, body);
+  if (!st.err && head->kind == AT_MSG_WELCOME && !c->welcomed) {
+    pthread_mutex_lock(&c->lock);
+    st = keep_welcome(c, body);
+    c->welcomed = !st.err;
+    pthread_cond_broadcast(&c->news);
+    pthread_mutex_unlock(&c->lock);
+  } else if (!st.err && head->kind == AT_MSG_HOST_LOST) {
+    host_lost(c, body);
+  } else if (!st.err && head->kind == AT_MSG_FAILED) {
+    const at_msg_failed *m = (const void *)body.ptr;
+    st = AT_FAIL(m->code <= AT_UNAUTHENTICATED ? (at_code)m->code : AT_UNKNOWN,
+                 "%.*s", (int)(body.len - sizeof *m), (const char *)(m + 1));
+  }
+  if (st.err) give_up(c, at_status_prefix(st, "the controller of the pod"));
+}
+
+static bool message(void *arg, uint32_t from, const at_wire_head *head,
+                    void *body) {
+  hear(arg, head, (at_bytes){body, head->bytes});
+  free(body);
+  return true;
+}
+
+static void abandon(void *arg, uint32_t from, const at_wire_head *head,
+                    void *body) {
+  free(body);
+}
+
+static void lost(void *arg, uint32_t member, at_status why) {
+  give_up(arg, at_status_prefix(why, "the controller of the pod is lost"));
+}
+
+// ---- Sessions with hosts
+static at_status call_host(at_client *c, far_host *h) {
+  at_session_options o = {.address = h->address,
+                          .source = "the controller of the pod",
+                          .token = c->token,
+                          .hello = {.kind = AT_SESSION_CLIENT},
+                          .sink = at_far_host_sink};
+  at_wire *w;
+  o.sink.arg = h;
+  snprintf(o.hello.name, sizeof o.hello.name, "client %llu",
+           (unsigned long long)c->client);
+  AT_TRY(at_session_open(&o, &w));
+  at_msg_iam m = {.client = c->client};
+  memcpy(m.key, c->key, sizeof m.key);
+  const at_bytes part = {(const uint8_t *)&m, sizeof m};
+  const at_wire_out iam = {.kind = AT_MSG_IAM, .num_parts = 1, .parts = &part};
+  const at_wire_wait wait = {.until_ns = UINT64_MAX, .cancel = &c->closed};
+  // On the lane of what follows it.
+  at_status_free(at_wire_send(w, 0, AT_WIRE_BULK, &iam, 1, &wait, NULL));
+  at_outbox_open(h->outbox, w, 0);
+  atomic_store(&h->wire, w);
+  return AT_OK;
+}
+
+at_wire *at_far_host_wire(at_client *c, uint32_t host) {
+  far_host *h = &c->hosts[host];
+  at_wire *w = atomic_load_explicit(&h->wire, memory_order_acquire);
+  if (w || atomic_load(&h->lost)) return atomic_load(&h->lost) ? NULL : w;
+  pthread_mutex_lock(&h->opening);
+  if (!atomic_load(&h->wire) && !atomic_load(&h->lost)) {
+    at_status st = call_host(c, h);
+    if (st.err) {
+      at_status why =
+          AT_FAIL(AT_DATA_LOSS, "host %u of the pod cannot be reached: %s",
+                  host, at_status_message(st));
+      atomic_store(&h->lost, true);
+      at_questions_fail(c, host, why);
+      at_log(AT_LOG_ERROR, "%s", at_status_message(why));
+      at_status_free(why);
+    }
+    at_status_free(st);
+  }
+  pthread_mutex_unlock(&h->opening);
+  return atomic_load(&h->lost) ? NULL : atomic_load(&h->wire);
+}
+
+// ---- Life
+static at_status wait_for_welcome(at_client *c, const at_client_options *o) {
+  uint64_t start = at_clock_ns(), told = start;
+  uint64_t most = o->timeout_ms ? o->timeout_ms : kTimeoutMs;
+  at_status st = AT_OK;
+  pthread_mutex_lock(&c->lock);
+  while (!c->welcomed && !c->why.err && !st.err) {
+    struct timespec until =
+        at_clock_timespec(at_clock_ns() + kLookMs * 1000000ull);
+    pthread_cond_timedwait(&c->news, &c->lock, &until);
+    uint64_t now = at_clock_ns();
+    if (o->interrupted && o->interrupted())
+      st = AT_FAIL(AT_CANCELLED, "interrupted while the pod was not complete");
+    else if (now - start > most * 1000000ull && !c->welcomed)
+      st = AT_FAIL(AT_DEADLINE_EXCEEDED,
+                   "the pod at %s (%s) is not complete after %llu s\nhint: "
+                   "`atoll pod status` says which hosts are there",
+                   o->address, o->source, (unsigned long long)(most / 1000));
+    if (now - told > kTellMs * 1000000ull) {
+      at_log(AT_LOG_WARNING, "waiting for the hosts of the pod at %s",
+             o->address);
+      told = now;
+    }
+  }
+  if (!st.err && c->why.err) st = at_status_clone(c->why);
+  pthread_mutex_unlock(&c->lock);
+  return st;
+}
+
+static at_status call_controller(at_client *c, const at_client_options *o) {
+  at_session_options s = {.address = o->address,
+                          .source = o->source,
+                          .token = o->token,
+                          .hello = {.kind = AT_SESSION_CLIENT},
+                          .interrupted = o->interrupted,
+                          .sink = {.arg = c,
+                                   .place = place,
+                                   .message = message,
+                                   .abandon = abandon,
+                                   .lost = lost}};
+  snprintf(s.hello.name, sizeof s.hello.name, "%s", o->name ? o->name : "");
+  AT_TRY(at_session_open(&s, &c->controller));
+  return wait_for_welcome(c, o);
+}
+
+at_status at_client_open(const at_client_options *o, at_client **out) {
+  at_client *c = calloc(1, sizeof *c);
+  if (!c) return no_memory();
+  pthread_mutex_init(&c->lock, NULL);
+  pthread_mutex_init(&c->drops_lock, NULL);
+  at_clock_cond_init(&c->news);
+  c->token = o->token;
+  atomic_init(&c->next_name, 1);
+  atomic_init(&c->next_tag, 1);
+  at_status st = at_sched_create(kCallThreads, kCallStack, &c->calls);
+  if (!st.err) st = call_controller(c, o);
+  if (st.err) {
+    at_client_close(c);
+    return st;
+  }
+  c->face = (at_proxy){.arg = c,
+                       .num_hosts = c->num_hosts,
+                       .host_of = c->host_of,
+                       .names = names,
+                       .create = create,
+                       .write = write_array,
+                       .refuse = refuse,
+                       .group = group,
+                       .copy = copy,
+                       .drop = drop,
+                       .read = at_question_read,
+                       .watch = at_question_watch,
+                       .load = load,
+                       .unload = unload,
+                       .launch = launch,
+                       .stats = at_question_stats};
+  *out = c;
+  return AT_OK;
+}
+
+const at_proxy *at_client_proxy(const at_client *c) { return &c->face; }
+const char *at_client_target(const at_client *c) { return c->target; }
+uint64_t at_client_cpu(const at_client *c) { return c->cpu; }
+
+at_client_counts at_client_count(const at_client *c) {
+  return (at_client_counts){atomic_load(&c->sent_messages),
+                            atomic_load(&c->sent_bytes)};
+}
+
+static void close_host(far_host *h) {
+  at_outbox_free(h->outbox);
+  at_wire_close(atomic_load(&h->wire));
+  pthread_mutex_destroy(&h->opening);
+  pthread_mutex_destroy(&h->writing);
+}
+
+void at_client_close(at_client *c) {
+  if (!c) return;
+  at_client_flush(c);
+  at_wire_close(c->controller);
+  c->controller = NULL;
+  give_up(c, AT_FAIL(AT_CANCELLED, "the client of the pod is closed"));
+  at_sched_destroy(c->calls);
+  for (uint32_t h = 0; c->hosts && h < c->num_hosts; h++)
+    if (c->hosts[h].client) close_host(&c->hosts[h]);
+  size_t at = 0;
+  for (at_table_slot *s; (s = at_table_next(&c->programs, &at));)
+    free(s->value);
+  at_table_free(&c->programs);
+  at_table_free(&c->questions);
+  at_status_free(c->why);
+  free(c->hosts);
+  free(c->host_of);
+  free(c->target);
+  free(c->address);
+  pthread_mutex_destroy(&c->lock);
+  pthread_mutex_destroy(&c->drops_lock);
+  pthread_cond_destroy(&c->news);
+  free(c);
+}

@@ -1,0 +1,34 @@
+// A client of a pod: what a runtime without chips of its own (exec/proxy.h)
+// asks of the hosts, through the controller and from them.
+#ifndef ATOLL_CONTROL_CLIENT_H_
+#define ATOLL_CONTROL_CLIENT_H_
+
+#include "exec/proxy.h"
+#include "pod/proof.h"
+
+typedef struct at_client at_client;
+
+typedef struct at_client_options {
+  const char *address, *source;  // of the controller, "host:port"
+  at_token token;
+  const char *name;           // for people
+  uint32_t timeout_ms;        // until all hosts are there; 0: 120,000
+  bool (*interrupted)(void);  // NULL, or asked now and then: true: give up
+} at_client_options;
+
+// at_session_open's failures, and the controller's: why there is no pod.
+at_status at_client_open(const at_client_options *o, at_client **out);
+// For at_runtime_options; lives as long as the client.
+const at_proxy *at_client_proxy(const at_client *c);
+const char *at_client_target(const at_client *c);  // ATOLL_TARGET's grammar
+uint64_t at_client_cpu(const at_client *c);  // at_cpu_features of all hosts
+// The runtime is gone before. What waits fails.
+void at_client_close(at_client *c);
+
+// What the client has sent to the controller so far; for tests and benches.
+typedef struct at_client_counts {
+  uint64_t messages, bytes;
+} at_client_counts;
+at_client_counts at_client_count(const at_client *c);
+
+#endif

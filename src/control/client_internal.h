@@ -1,0 +1,107 @@
+// What the files of a client share: the stream and the sessions (client.c),
+// questions and their answers (questions.c), host callbacks (calls.c).
+#ifndef ATOLL_CONTROL_CLIENT_INTERNAL_H_
+#define ATOLL_CONTROL_CLIENT_INTERNAL_H_
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/parallel.h"
+#include "base/sha256.h"
+#include "control/client.h"
+#include "control/message.h"
+#include "control/outbox.h"
+#include "control/session.h"
+#include "control/table.h"
+
+typedef struct far_host {
+  at_client *client;
+  uint32_t number;
+  char *address;
+  pthread_mutex_t opening;  // held while its session is opened
+  pthread_mutex_t writing;  // a WRITE and its DATA go together
+  _Atomic(at_wire *) wire;  // NULL: not called yet
+  at_outbox *outbox;        // for answers to it
+  _Atomic bool lost;
+} far_host;
+
+// Whom a launch of a program concerns.
+typedef struct far_program {
+  uint32_t num_hosts;
+  uint32_t hosts[];
+} far_program;
+
+// Something that hosts will answer.
+typedef struct question {
+  uint64_t tag;
+  at_event *done;  // referenced
+  // Of one host, `host`:
+  uint32_t host;
+  uint8_t *into;  // READ, STATS
+  uint64_t bytes, got;
+  bool is_stats;
+  // Of a launch: hosts that have not answered yet; else NULL.
+  uint32_t num_hosts;
+  uint32_t *hosts;
+  at_status first;  // error
+  uint32_t num_devices;
+  at_channel_list *channels;  // by device; NULL: none
+  uint32_t users;             // callbacks that run; and one
+} question;
+
+struct at_client {
+  at_proxy face;
+  char *target, *address;
+  uint64_t client, cpu;
+  uint8_t key[AT_CONTROL_KEY];
+  uint32_t num_chips, num_hosts;
+  uint32_t *host_of;
+  far_host *hosts;
+  at_token token;
+  at_wire *controller;
+  at_sched *calls;  // host callbacks
+  _Atomic uint64_t next_name, next_tag;
+  _Atomic uint64_t sent_messages, sent_bytes;
+  _Atomic bool closed;  // the controller is lost, or this client closes
+  pthread_mutex_t lock;
+  pthread_cond_t news;  // the welcome
+  bool welcomed;
+  at_status why;       // nothing can be asked any more
+  at_table questions;  // by tag
+  at_table programs;   // to far_program
+  // Names that nobody uses, for the next message.
+  pthread_mutex_t drops_lock;
+  uint64_t drops[256];
+  uint32_t num_drops;
+  uint64_t drop_bytes;
+};
+
+// ---- client.c
+// The session with a host; NULL: it is lost.
+at_wire *at_far_host_wire(at_client *c, uint32_t host);
+// Waits for room, but for its poller. UNAVAILABLE: it is lost.
+at_status at_far_host_say(far_host *h, at_wire *w, const at_wire_out *m,
+                          uint32_t n);
+void at_client_flush(at_client *c);  // drops that wait
+at_status at_client_why(at_client *c);
+
+// ---- questions.c
+extern const at_wire_sink at_far_host_sink;  // arg: a far_host
+void at_question_read(void *arg, const at_proxy_shard *s, void *dst,
+                      uint64_t offset, uint64_t bytes, at_event *done);
+void at_question_watch(void *arg, const at_proxy_shard *s, at_event *done);
+at_status at_question_stats(void *arg, uint32_t chip, bool clear,
+                            at_memory_stats *out);
+// A launch that is asked about, or has channels; its tag. 0: no memory.
+uint64_t at_question_launch(at_client *c, const far_program *p,
+                            const at_proxy_launch *l);
+void at_question_forget(at_client *c, uint64_t tag);  // it was not sent
+// A host is lost, or (UINT32_MAX) all that is asked fails. Borrows why.
+void at_questions_fail(at_client *c, uint32_t host, at_status why);
+void at_question_release(at_client *c, question *q);  // under the lock
+
+// ---- calls.c
+// A program's SENT or ASKS; takes the body.
+void at_client_call(far_host *h, const at_wire_head *head, void *body);
+
+#endif

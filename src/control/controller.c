@@ -1,0 +1,501 @@
+// The controller's process: who is there, and where what clients say goes.
+#include "control/controller.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "control/controller_internal.h"
+#include "device/device.h"
+
+enum { kStack = 256 << 10, kLookNs = 200000000 };
+
+// ---- Peers
+static void leave_list(peer *p) {
+  peer **at = &p->controller->peers;
+  while (*at && *at != p) at = &(*at)->next;
+  if (*at) *at = p->next;
+}
+
+// Under the lock: the keeper looks after it.
+static void call_keeper(at_controller *c) { pthread_cond_signal(&c->news); }
+
+static void free_peer(peer *p) {
+  at_outbox_free(p->outbox);
+  at_wire_close(p->wire);
+  at_client_tables_free(p);
+  free(p->session);
+  free(p->pod);
+  free(p);
+}
+
+void at_peer_say(peer *p, uint32_t kind, const at_bytes *parts, uint32_t n) {
+  at_outbox_send(p->outbox, &(at_outbox_post){.lane = AT_WIRE_BULK,
+                                              .message = {.kind = kind,
+                                                          .num_parts = n,
+                                                          .parts = parts}});
+}
+
+// ---- The pod comes together; under the lock
+static uint64_t common_cpu(const at_controller *c) {
+  uint64_t cpu = UINT64_MAX;
+  for (uint32_t i = 0; i < c->num_hosts; i++) cpu &= c->hosts[i]->cpu;
+  return cpu;
+}
+
+static at_strbuf addresses_of(const at_controller *c, bool pod) {
+  at_strbuf b = {0};
+  for (uint32_t i = 0; i < c->num_hosts; i++)
+    at_strbuf_addf(&b, "%s%s", i ? "," : "",
+                   pod ? c->hosts[i]->pod : c->hosts[i]->session);
+  return b;
+}
+
+static void form(at_controller *c) {
+  at_strbuf addresses = addresses_of(c, true);
+  c->epoch++;
+  for (uint32_t i = 0; i < c->num_hosts; i++) {
+    at_msg_form m = {.me = i,
+                     .count = c->num_hosts,
+                     .epoch = c->epoch,
+                     .target_bytes = strlen(c->target),
+                     .addresses_bytes = addresses.len};
+    memcpy(m.secret, c->secret, sizeof m.secret);
+    const at_bytes parts[] = {{(const uint8_t *)&m, sizeof m},
+                              {(const uint8_t *)c->target, m.target_bytes},
+                              {(const uint8_t *)addresses.ptr, addresses.len}};
+    at_peer_say(c->hosts[i], AT_MSG_FORM, parts, 3);
+  }
+  at_strbuf_free(&addresses);
+}
+
+static void say_lost(peer *client, const peer *host) {
+  at_msg_host_lost m = {.host = host->number};
+  const char *why = host->why;
+  const at_bytes parts[] = {{(const uint8_t *)&m, sizeof m},
+                            {(const uint8_t *)why, strlen(why)}};
+  at_peer_say(client, AT_MSG_HOST_LOST, parts, 2);
+}
+
+static void welcome(at_controller *c, peer *p) {
+  at_strbuf addresses = addresses_of(c, false);
+  at_msg_welcome m = {.client = p->client,
+                      .epoch = c->epoch,
+                      .cpu = common_cpu(c),
+                      .num_hosts = c->num_hosts,
+                      .num_chips = c->num_chips,
+                      .target_bytes = strlen(c->target),
+                      .addresses_bytes = addresses.len};
+  at_control_key(c->secret, p->client, m.key);
+  const at_bytes parts[] = {
+      {(const uint8_t *)&m, sizeof m},
+      {(const uint8_t *)c->host_of, at_message_chips_bytes(c->num_chips)},
+      {(const uint8_t *)c->target, m.target_bytes},
+      {(const uint8_t *)addresses.ptr, addresses.len}};
+  at_peer_say(p, AT_MSG_WELCOME, parts, 4);
+  at_strbuf_free(&addresses);
+  p->welcomed = true;
+  for (uint32_t i = 0; i < c->num_hosts; i++)
+    if (c->hosts[i]->gone) say_lost(p, c->hosts[i]);
+}
+
+static void welcome_all(at_controller *c) {
+  for (peer *p = c->peers; p; p = p->next)
+    if (p->kind == AT_SESSION_CLIENT && !p->welcomed && !p->gone) welcome(c, p);
+}
+
+static char *copy_text(const uint8_t *p, uint64_t n) {
+  char *text = malloc(n + 1);
+  if (!text) return NULL;
+  memcpy(text, p, n);
+  text[n] = 0;
+  return text;
+}
+
+static void host_came(peer *p, at_bytes body) {
+  at_controller *c = p->controller;
+  const at_msg_host *m = (const void *)body.ptr;
+  const uint8_t *texts = (const uint8_t *)(m + 1);
+  if (p->session || c->come == c->num_hosts) return;
+  p->session = copy_text(texts, m->session_bytes);
+  p->pod = copy_text(texts + m->session_bytes, m->pod_bytes);
+  p->cpu = m->cpu;
+  p->number = c->come;
+  c->hosts[c->come++] = p;
+  at_log(AT_LOG_INFO, "host %u of %u is there: %s", p->number, c->num_hosts,
+         p->hello.name);
+  if (c->come == c->num_hosts) form(c);
+}
+
+static void host_formed(peer *p, at_bytes body) {
+  at_controller *c = p->controller;
+  const at_msg_formed *m = (const void *)body.ptr;
+  if (m->code) {
+    snprintf(p->why, sizeof p->why, "%.*s", (int)(body.len - sizeof *m),
+             (const char *)(m + 1));
+    at_log(AT_LOG_ERROR, "host %u cannot take part: %s", p->number, p->why);
+    return;
+  }
+  p->formed = true;
+  if (++c->formed != c->num_hosts) return;
+  c->up = true;
+  at_log(AT_LOG_INFO, "the pod is there: %s over %u hosts", c->target,
+         c->num_hosts);
+  welcome_all(c);
+}
+
+static void host_lost(peer *p) {
+  at_controller *c = p->controller;
+  if (!p->session || c->closes) return;
+  at_log(AT_LOG_WARNING, "host %u is lost: %s", p->number, p->why);
+  for (peer *q = c->peers; q; q = q->next)
+    if (q->kind == AT_SESSION_CLIENT && q->welcomed && !q->gone) say_lost(q, p);
+}
+
+// ---- Tools
+static void tool_asks(peer *p, uint32_t kind) {
+  at_controller *c = p->controller;
+  if (kind == AT_MSG_STOP) {
+    c->stopped = true;
+    return at_peer_say(p, AT_MSG_ORDERED, NULL, 0);
+  }
+  if (kind != AT_MSG_STATUS) return;
+  at_strbuf text = {0};
+  at_controller_print(c, &text);
+  const at_bytes part = {(const uint8_t *)text.ptr, text.len};
+  at_peer_say(p, AT_MSG_STATUS_IS, &part, 1);
+  at_strbuf_free(&text);
+}
+
+// ---- The sink of all sessions
+static void *place(void *arg, uint32_t from, const at_wire_head *head) {
+  return malloc(head->bytes);
+}
+
+static bool hear(peer *p, const at_wire_head *head, void *body) {
+  at_bytes b = {body, head->bytes};
+  bool done = true;
+  pthread_mutex_lock(&p->controller->lock);
+  switch (p->kind) {
+    case AT_SESSION_CLIENT:
+      done = at_client_says(p, head, body);
+      break;
+    case AT_SESSION_HOST:
+      if (head->kind == AT_MSG_HOST) host_came(p, b);
+      if (head->kind == AT_MSG_FORMED) host_formed(p, b);
+      break;
+    default:
+      tool_asks(p, head->kind);
+  }
+  pthread_mutex_unlock(&p->controller->lock);
+  return done;
+}
+
+static bool message(void *arg, uint32_t from, const at_wire_head *head,
+                    void *body) {
+  peer *p = arg;
+  at_status st = at_message_check(head->kind, (at_bytes){body, head->bytes});
+  if (st.err) {
+    at_log(AT_LOG_WARNING, "%s: %s", p->hello.name, at_status_message(st));
+    at_status_free(st);
+    free(body);
+    return true;
+  }
+  if (p->kind == AT_SESSION_CLIENT) return hear(p, head, body);
+  hear(p, head, body);
+  free(body);
+  return true;
+}
+
+static void abandon(void *arg, uint32_t from, const at_wire_head *head,
+                    void *body) {
+  free(body);
+}
+
+static void lost(void *arg, uint32_t member, at_status why) {
+  peer *p = arg;
+  at_controller *c = p->controller;
+  pthread_mutex_lock(&c->lock);
+  if (!*p->why) snprintf(p->why, sizeof p->why, "%s", at_status_message(why));
+  p->gone = true;
+  if (p->kind == AT_SESSION_CLIENT) at_client_leaves(p);
+  if (p->kind == AT_SESSION_HOST) host_lost(p);
+  call_keeper(c);
+  pthread_mutex_unlock(&c->lock);
+  at_status_free(why);
+}
+
+// ---- Who comes
+static at_status check_kind(const at_controller *c,
+                            const at_session_hello *hello) {
+  if (hello->kind == AT_SESSION_HOST && c->come == c->num_hosts)
+    return AT_FAIL(AT_FAILED_PRECONDITION, "the pod has its %u hosts",
+                   c->num_hosts);
+  if (hello->kind < AT_SESSION_CLIENT || hello->kind > AT_SESSION_TOOL)
+    return AT_FAIL(AT_INVALID_ARGUMENT, "this is the controller of a pod");
+  return AT_OK;
+}
+
+static at_status ask(void *arg, const at_session_hello *hello,
+                     at_wire_sink *sink, void **out) {
+  at_controller *c = arg;
+  peer *p = calloc(1, sizeof *p);
+  at_status st = p ? at_outbox_create(&p->outbox)
+                   : AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a session");
+  if (st.err) return free(p), st;
+  p->controller = c;
+  p->kind = hello->kind;
+  p->hello = *hello;
+  pthread_mutex_lock(&c->lock);
+  st = check_kind(c, hello);
+  if (!st.err) {
+    p->client = ++c->num_clients;
+    p->next = c->peers;
+    c->peers = p;
+  }
+  pthread_mutex_unlock(&c->lock);
+  if (st.err) return free_peer(p), st;
+  *sink = (at_wire_sink){.arg = p,
+                         .place = place,
+                         .message = message,
+                         .abandon = abandon,
+                         .lost = lost};
+  *out = p;
+  return AT_OK;
+}
+
+static void opened(void *arg, void *peer_arg, at_wire *w) {
+  at_controller *c = arg;
+  peer *p = peer_arg;
+  pthread_mutex_lock(&c->lock);
+  p->wire = w;
+  at_outbox_open(p->outbox, w, 1);
+  if (c->up && p->kind == AT_SESSION_CLIENT && !p->gone) welcome(c, p);
+  if (p->gone) call_keeper(c);
+  pthread_mutex_unlock(&c->lock);
+}
+
+static void broken(void *arg, void *peer_arg, at_status why) {
+  at_controller *c = arg;
+  peer *p = peer_arg;
+  at_status_free(why);
+  pthread_mutex_lock(&c->lock);
+  leave_list(p);
+  pthread_mutex_unlock(&c->lock);
+  free_peer(p);
+}
+
+// ---- The keeper closes the sessions of those who are gone
+// Under the lock. Hosts stay in the table of hosts, so that they have a name.
+static peer *take_gone(at_controller *c) {
+  for (peer *p = c->peers; p; p = p->next) {
+    if (!p->gone || !p->wire || p->letters || p->closed) continue;
+    p->closed = true;
+    return p;
+  }
+  return NULL;
+}
+
+static void keep(void *arg) {
+  at_controller *c = arg;
+  pthread_mutex_lock(&c->lock);
+  while (!c->closes) {
+    peer *p = take_gone(c);
+    if (!p) {  // one that is gone may still have letters under way
+      struct timespec until = at_clock_timespec(at_clock_ns() + kLookNs);
+      pthread_cond_timedwait(&c->news, &c->lock, &until);
+      continue;
+    }
+    bool stays = p->kind == AT_SESSION_HOST && p->session;
+    if (!stays) leave_list(p);
+    pthread_mutex_unlock(&c->lock);
+    if (stays)
+      at_outbox_stop(p->outbox);
+    else
+      free_peer(p);
+    pthread_mutex_lock(&c->lock);
+  }
+  pthread_mutex_unlock(&c->lock);
+}
+
+// ---- For people
+static void print_host(at_json_writer *w, const at_controller *c,
+                       const peer *p) {
+  at_json_begin_object(w);
+  at_json_key(w, AT_STR("host"));
+  at_json_uint(w, p->number);
+  at_json_key(w, AT_STR("name"));
+  at_json_str(w, at_str_of(p->hello.name));
+  at_json_key(w, AT_STR("address"));
+  at_json_str(w, at_str_of(p->session));
+  at_json_key(w, AT_STR("pid"));
+  at_json_uint(w, p->hello.pid);
+  at_json_key(w, AT_STR("chips"));
+  at_json_uint(w, c->num_chips / c->num_hosts);
+  at_json_key(w, AT_STR("state"));
+  at_json_str(w, p->gone     ? AT_STR("lost")
+                 : p->formed ? AT_STR("up")
+                             : AT_STR("joining"));
+  if (*p->why) {
+    at_json_key(w, AT_STR("why"));
+    at_json_str(w, at_str_of(p->why));
+  }
+  at_json_end_object(w);
+}
+
+static void print_client(at_json_writer *w, const peer *p) {
+  at_json_begin_object(w);
+  at_json_key(w, AT_STR("client"));
+  at_json_uint(w, p->client);
+  at_json_key(w, AT_STR("name"));
+  at_json_str(w, at_str_of(p->hello.name));
+  at_json_key(w, AT_STR("pid"));
+  at_json_uint(w, p->hello.pid);
+  at_json_key(w, AT_STR("arrays"));
+  at_json_uint(w, p->arrays.count);
+  at_json_key(w, AT_STR("programs"));
+  at_json_uint(w, p->programs.count);
+  at_json_key(w, AT_STR("launches"));
+  at_json_uint(w, p->launches);
+  at_json_key(w, AT_STR("messages"));
+  at_json_uint(w, p->messages);
+  at_json_key(w, AT_STR("bytes"));
+  at_json_uint(w, p->bytes);
+  at_json_end_object(w);
+}
+
+void at_controller_print(const at_controller *c, at_strbuf *out) {
+  at_json_writer w = {.out = out};
+  at_json_begin_object(&w);
+  at_json_key(&w, AT_STR("target"));
+  at_json_str(&w, at_str_of(c->target));
+  at_json_key(&w, AT_STR("state"));
+  at_json_str(&w, c->up ? AT_STR("up") : AT_STR("joining"));
+  at_json_key(&w, AT_STR("epoch"));
+  at_json_uint(&w, c->epoch);
+  at_json_key(&w, AT_STR("num_hosts"));
+  at_json_uint(&w, c->num_hosts);
+  at_json_key(&w, AT_STR("num_chips"));
+  at_json_uint(&w, c->num_chips);
+  at_json_key(&w, AT_STR("hosts"));
+  at_json_begin_array(&w);
+  for (uint32_t i = 0; i < c->come; i++) print_host(&w, c, c->hosts[i]);
+  at_json_end_array(&w);
+  at_json_key(&w, AT_STR("clients"));
+  at_json_begin_array(&w);
+  for (const peer *p = c->peers; p; p = p->next)
+    if (p->kind == AT_SESSION_CLIENT && !p->gone) print_client(&w, p);
+  at_json_end_array(&w);
+  at_json_end_object(&w);
+}
+
+void at_controller_status(at_controller *c, at_strbuf *out) {
+  pthread_mutex_lock(&c->lock);
+  at_controller_print(c, out);
+  pthread_mutex_unlock(&c->lock);
+}
+
+// ---- Life
+static at_status count_chips(at_controller *c) {
+  at_topology t;
+  AT_TRY(at_topology_parse(c->target, &t));
+  c->num_chips = t.num_devices;
+  if (!c->num_hosts || c->num_hosts > AT_SESSION_MOST ||
+      c->num_chips % c->num_hosts)
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "%u chips of target %s do not divide over %u hosts",
+                   c->num_chips, c->target, c->num_hosts);
+  c->host_of = calloc(c->num_chips + 1, sizeof *c->host_of);
+  c->hosts = calloc(c->num_hosts, sizeof *c->hosts);
+  if (!c->host_of || !c->hosts)
+    return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a controller");
+  for (uint32_t i = 0; i < c->num_chips; i++)
+    c->host_of[i] = i / (c->num_chips / c->num_hosts);
+  return at_random(c->secret, sizeof c->secret);
+}
+
+at_status at_controller_open(const at_controller_options *o,
+                             at_controller **out) {
+  at_controller *c = calloc(1, sizeof *c);
+  if (!c) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a controller");
+  pthread_mutex_init(&c->lock, NULL);
+  at_clock_cond_init(&c->news);
+  c->target = strdup(o->target);
+  c->num_hosts = o->num_hosts;
+  at_status st =
+      c->target ? count_chips(c)
+                : AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a controller");
+  if (!st.err)
+    st = at_thread_start("atoll-keeper", kStack, keep, c, &c->keeper);
+  if (!st.err)
+    st = at_listener_open(&(at_listener_options){.address = o->listen,
+                                                 .source = "--listen",
+                                                 .token = o->token,
+                                                 .calls = {.arg = c,
+                                                           .ask = ask,
+                                                           .opened = opened,
+                                                           .broken = broken}},
+                          &c->listener);
+  if (st.err)
+    at_controller_close(c);
+  else
+    *out = c;
+  return st;
+}
+
+const char *at_controller_address(const at_controller *c) {
+  return at_listener_address(c->listener);
+}
+
+uint32_t at_controller_hosts(at_controller *c) {
+  uint32_t n = 0;
+  pthread_mutex_lock(&c->lock);
+  for (uint32_t i = 0; i < c->come; i++)
+    n += c->hosts[i]->formed && !c->hosts[i]->gone;
+  pthread_mutex_unlock(&c->lock);
+  return n;
+}
+
+bool at_controller_stopped(at_controller *c) {
+  pthread_mutex_lock(&c->lock);
+  bool stopped = c->stopped;
+  pthread_mutex_unlock(&c->lock);
+  return stopped;
+}
+
+void at_controller_close(at_controller *c) {
+  if (!c) return;
+  at_listener_close(c->listener);
+  pthread_mutex_lock(&c->lock);
+  c->closes = true;
+  for (uint32_t i = 0; i < c->come; i++)
+    if (!c->hosts[i]->gone) at_peer_say(c->hosts[i], AT_MSG_STOP, NULL, 0);
+  call_keeper(c);
+  pthread_mutex_unlock(&c->lock);
+  at_thread_join(c->keeper);
+  while (c->peers) {
+    peer *p = c->peers;
+    c->peers = p->next;
+    // Letters of clients lie in the outboxes of hosts, which come first.
+    at_outbox_stop(p->outbox);
+    p->next = c->closing;
+    c->closing = p;
+  }
+  for (peer *p; (p = c->closing);) {
+    c->closing = p->next;
+    free_peer(p);
+  }
+  at_client_sets_free(c);
+  free(c->hosts);
+  free(c->host_of);
+  free(c->target);
+  pthread_mutex_destroy(&c->lock);
+  pthread_cond_destroy(&c->news);
+  free(c);
+}

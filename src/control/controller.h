@@ -1,0 +1,34 @@
+// The controller of a pod: who takes part, and one order for all that clients
+// ask of the hosts. Hosts come to it (control/host.h), clients see all their
+// chips as one machine's (control/client.h), and tools ask it.
+//
+// It has no chips and holds no arrays: what it knows of them is where they are.
+#ifndef ATOLL_CONTROL_CONTROLLER_H_
+#define ATOLL_CONTROL_CONTROLLER_H_
+
+#include "base/strbuf.h"
+#include "pod/proof.h"
+
+typedef struct at_controller at_controller;
+
+typedef struct at_controller_options {
+  const char *listen;  // "host:port"; port 0: any
+  const char *target;  // ATOLL_TARGET's grammar
+  uint32_t num_hosts;  // that make the pod; they divide the target's chips
+  at_token token;
+} at_controller_options;
+
+// Clients may call before all hosts are there; they wait.
+at_status at_controller_open(const at_controller_options *o,
+                             at_controller **out);
+const char *at_controller_address(const at_controller *c);  // as ATOLL_POD
+// How many hosts take part now; fewer than num_hosts: not all have come, or
+// some are lost.
+uint32_t at_controller_hosts(at_controller *c);
+bool at_controller_stopped(at_controller *c);  // a tool has asked for it
+// JSON, one object: hosts, clients, programs, arrays.
+void at_controller_status(at_controller *c, at_strbuf *out);
+// Hosts end, clients lose their arrays.
+void at_controller_close(at_controller *c);
+
+#endif

@@ -1,0 +1,76 @@
+// What the files of the controller share: who is there (controller.c), and what
+// clients say (route.c).
+#ifndef ATOLL_CONTROL_CONTROLLER_INTERNAL_H_
+#define ATOLL_CONTROL_CONTROLLER_INTERNAL_H_
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/thread.h"
+#include "control/controller.h"
+#include "control/message.h"
+#include "control/outbox.h"
+#include "control/session.h"
+#include "control/table.h"
+
+typedef struct peer peer;
+
+// Hosts that have something in common. Alike ones are one.
+typedef struct host_set {
+  struct host_set *next;
+  uint32_t count;
+  uint32_t hosts[];  // ascending
+} host_set;
+
+// A session. All of it under the controller's lock.
+struct peer {
+  peer *next;
+  at_controller *controller;
+  uint32_t kind;  // at_session_kind
+  at_session_hello hello;
+  at_wire *wire;  // NULL: not open yet
+  at_outbox *outbox;
+  bool gone, closed;
+  char why[256];  // it is gone, or does not take part; "": it does
+  // Of a host:
+  uint32_t number;
+  uint64_t cpu;
+  char *session, *pod;  // addresses; NULL: it has not said who it is
+  bool formed;
+  // Of a client:
+  uint64_t client;
+  bool welcomed, left;
+  _Atomic uint32_t letters;   // messages of it that hosts have not taken yet
+  at_table arrays, programs;  // to host_set
+  uint64_t launches, messages, bytes;
+};
+
+struct at_controller {
+  pthread_mutex_t lock;
+  pthread_cond_t news;  // for the keeper
+  char *target;
+  uint32_t num_hosts, num_chips;
+  uint32_t *host_of;  // by chip
+  uint8_t secret[AT_CONTROL_SECRET];
+  at_listener *listener;
+  at_thread *keeper;
+  peer *peers, *closing;
+  peer **hosts;  // [num_hosts]; `come` of them are there
+  uint32_t come, formed;
+  uint64_t epoch, num_clients;
+  host_set *sets;
+  bool up, stopped, closes;
+};
+
+void at_peer_say(peer *p, uint32_t kind, const at_bytes *parts, uint32_t n);
+void at_controller_print(const at_controller *c, at_strbuf *out);
+
+// ---- route.c; under the lock
+// Sends a client's message to whom it concerns; takes the body. True: its
+// credits go back now, else when the hosts have taken it.
+bool at_client_says(peer *p, const at_wire_head *head, void *body);
+void at_client_leaves(peer *p);
+void at_client_tables_free(peer *p);
+void at_client_sets_free(at_controller *c);
+
+#endif

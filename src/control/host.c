@@ -1,0 +1,354 @@
+// The process of a host: its sessions with the controller and with clients, how
+// it becomes one of the pod, and the thread that does what the stream says.
+#include <assert.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/config.h"
+#include "base/cpu.h"
+#include "base/log.h"
+#include "base/strbuf.h"
+#include "control/host_internal.h"
+#include "pod/address.h"
+#include "pod/join.h"
+
+enum { kFormSeconds = 120, kTickMs = 100, kMs = 1000000 };
+
+// ---- What is to be done
+void at_host_post(host *h, job *j) {
+  j->next = NULL;
+  pthread_mutex_lock(&h->queue_lock);
+  *h->end = j;
+  h->end = &j->next;
+  pthread_cond_signal(&h->news);
+  pthread_mutex_unlock(&h->queue_lock);
+}
+
+// All jobs that there are; NULL: none came for a while.
+static job *take_jobs(host *h) {
+  struct timespec until = at_clock_timespec(at_clock_ns() + kTickMs * kMs);
+  pthread_mutex_lock(&h->queue_lock);
+  if (!h->first && !atomic_load(&h->stops))
+    pthread_cond_timedwait(&h->news, &h->queue_lock, &until);
+  job *all = h->first;
+  h->first = NULL;
+  h->end = &h->first;
+  pthread_mutex_unlock(&h->queue_lock);
+  return all;
+}
+
+static void stop(host *h, at_status why) {
+  pthread_mutex_lock(&h->queue_lock);
+  h->why = at_status_join(h->why, why);
+  atomic_store(&h->stops, true);
+  pthread_cond_signal(&h->news);
+  pthread_mutex_unlock(&h->queue_lock);
+}
+
+// ---- The controller's messages
+static void *place(void *arg, uint32_t from, const at_wire_head *head) {
+  return malloc(head->bytes);
+}
+
+static bool message(void *arg, uint32_t from, const at_wire_head *head,
+                    void *body) {
+  host *h = arg;
+  at_status st = at_message_check(head->kind, (at_bytes){body, head->bytes});
+  job *j = st.err ? NULL : malloc(sizeof *j);
+  if (!j) {
+    if (!st.err)
+      st = AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for the stream");
+    free(body);
+    stop(h, at_status_prefix(st, "the controller"));
+    return true;
+  }
+  if (head->kind == AT_MSG_STOP) atomic_store(&h->ends, true);
+  *j = (job){
+      .kind = head->kind, .client = head->tag, .head = *head, .body = body};
+  at_host_post(h, j);
+  return false;  // its credits go back once it is done
+}
+
+static void abandon(void *arg, uint32_t from, const at_wire_head *head,
+                    void *body) {
+  free(body);
+}
+
+static void lost(void *arg, uint32_t member, at_status why) {
+  host *h = arg;
+  if (!atomic_load(&h->ends))
+    return stop(h, at_status_prefix(why, "the controller is lost"));
+  at_status_free(why);
+  stop(h, AT_OK);
+}
+
+// ---- Clients
+static at_status ask(void *arg, const at_session_hello *hello,
+                     at_wire_sink *sink, void **out) {
+  host *h = arg;
+  if (hello->kind != AT_SESSION_CLIENT)
+    return AT_FAIL(AT_INVALID_ARGUMENT, "this is a host of a pod");
+  visitor *v = calloc(1, sizeof *v);
+  if (!v) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a client");
+  v->host = h;
+  *sink = at_visitor_sink;
+  sink->arg = v;
+  pthread_mutex_lock(&h->lock);
+  v->next = h->visitors;
+  h->visitors = v;
+  pthread_mutex_unlock(&h->lock);
+  *out = v;
+  return AT_OK;
+}
+
+static void post_gone(visitor *v) {
+  job *j = calloc(1, sizeof *j);
+  if (!j) return;
+  j->kind = kVisitorGone;
+  j->visitor = v;
+  at_host_post(v->host, j);
+}
+
+static void opened(void *arg, void *peer, at_wire *w) {
+  host *h = arg;
+  visitor *v = peer;
+  pthread_mutex_lock(&h->lock);
+  v->wire = w;
+  if (v->tenant) at_outbox_open(v->tenant->outbox, w, 1);
+  bool gone = v->gone;
+  pthread_mutex_unlock(&h->lock);
+  if (gone) post_gone(v);
+}
+
+static void broken(void *arg, void *peer, at_status why) {
+  at_status_free(why);
+  at_visitor_free(peer);
+}
+
+static void visitor_gone(host *h, visitor *v) {
+  pthread_mutex_lock(&h->lock);
+  v->gone = true;
+  bool open = v->wire != NULL;  // else `opened` says so
+  pthread_mutex_unlock(&h->lock);
+  if (open) at_visitor_free(v);
+}
+
+// ---- Becoming one of the pod
+static at_status open_listener(host *h) {
+  return at_listener_open(
+      &(at_listener_options){
+          .address = h->options->listen,
+          .source = "--listen",
+          .token = h->options->token,
+          .calls = {.arg = h, .ask = ask, .opened = opened, .broken = broken}},
+      &h->listener);
+}
+
+static at_status call_controller(host *h) {
+  at_session_options o = {
+      .address = h->options->controller,
+      .source = "--controller",
+      .token = h->options->token,
+      .hello = {.kind = AT_SESSION_HOST},
+      .timeout_ms = h->options->timeout_ms ? h->options->timeout_ms : 120000,
+      .interrupted = h->options->interrupted,
+      .sink = {.arg = h,
+               .place = place,
+               .message = message,
+               .abandon = abandon,
+               .lost = lost}};
+  snprintf(o.hello.name, sizeof o.hello.name, "host (process %d)",
+           (int)getpid());
+  return at_session_open(&o, &h->controller);
+}
+
+static at_status say(host *h, uint32_t kind, const at_bytes *parts,
+                     uint32_t num_parts) {
+  const at_wire_out m = {.kind = kind, .num_parts = num_parts, .parts = parts};
+  const at_wire_wait wait = {.until_ns = UINT64_MAX, .cancel = &h->stops};
+  return at_wire_send(h->controller, 0, AT_WIRE_BULK, &m, 1, &wait, NULL);
+}
+
+static at_bytes bytes_of(const char *text) {
+  return (at_bytes){(const uint8_t *)text, strlen(text)};
+}
+
+// Who this is and where it is found. *out: bound, for the other hosts.
+static at_status introduce(host *h, int *out) {
+  const at_addresses pod = {h->options->pod, "--pod"};
+  const char *colon = strrchr(h->options->pod, ':');
+  at_strbuf address = {0};
+  uint32_t port = 0;
+  AT_TRY(at_address_bind(&pod, 0, out));
+  at_status st = at_address_port(*out, &port);
+  at_strbuf_addf(&address, "%.*s:%u", (int)(colon - pod.text), pod.text, port);
+  if (!st.err) st = at_strbuf_status(&address);
+  if (!st.err) {
+    const char *session = at_listener_address(h->listener);
+    at_msg_host m = {.cpu = at_cpu_features(),
+                     .session_bytes = strlen(session),
+                     .pod_bytes = address.len};
+    const at_bytes parts[] = {{(const uint8_t *)&m, sizeof m},
+                              bytes_of(session),
+                              {(const uint8_t *)address.ptr, address.len}};
+    st = say(h, AT_MSG_HOST, parts, 3);
+  }
+  at_strbuf_free(&address);
+  return st;
+}
+
+static at_status join(host *h, const at_msg_form *m, const char *addresses,
+                      const char *target, int fd) {
+  at_strbuf what = {0};
+  at_strbuf_addf(&what,
+                 "Atoll " AT_VERSION " %s, hosts of one controller, %llu",
+                 target, (unsigned long long)m->epoch);
+  at_status st = at_strbuf_status(&what);
+  if (!st.err)
+    st =
+        at_pod_join_roll(&(at_pod_roll){.count = m->count,
+                                        .me = m->me,
+                                        .addresses = addresses,
+                                        .listener = fd,
+                                        .token = h->options->token,
+                                        .of_user = h->options->token_of_user,
+                                        .job = what.ptr,
+                                        .timeout_s = kFormSeconds,
+                                        .interrupted = h->options->interrupted},
+                         &h->pod);
+  else
+    close(fd);
+  at_strbuf_free(&what);
+  return st;
+}
+
+static at_status start(host *h, const at_msg_form *m, const char *target,
+                       const char *addresses, int fd) {
+  h->me = m->me;
+  h->count = m->count;
+  memcpy(h->secret, m->secret, sizeof h->secret);
+  if (m->count > 1)
+    AT_TRY(join(h, m, addresses, target, fd));
+  else
+    close(fd);
+  AT_TRY(at_config_set(AT_CONFIG_TARGET, target));
+  AT_TRY(at_runtime_create(
+      &(at_runtime_options){.target = target,
+                            .hosts = h->pod ? at_pod_hosts_of(h->pod) : NULL},
+      &h->runtime));
+  return at_island_create(NULL, &h->island);
+}
+
+static at_status take_part(host *h, const job *j, int *fd) {
+  const at_msg_form *m = (const void *)j->body;
+  if (*fd < 0) return AT_FAIL(AT_UNIMPLEMENTED, "a host that joins twice");
+  char *texts = malloc(m->target_bytes + m->addresses_bytes + 2);
+  if (!texts) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a host");
+  char *target = texts, *addresses = texts + m->target_bytes + 1;
+  memcpy(target, m + 1, m->target_bytes);
+  target[m->target_bytes] = 0;
+  memcpy(addresses, (const char *)(m + 1) + m->target_bytes,
+         m->addresses_bytes);
+  addresses[m->addresses_bytes] = 0;
+  at_status st = start(h, m, target, addresses, *fd);
+  *fd = -1;
+  if (!st.err) {
+    uint32_t first, n = at_runtime_own_chips(h->runtime, &first);
+    at_log(AT_LOG_INFO, "host %u of %u: chips %u to %u of %s", h->me, h->count,
+           first, first + n - 1, target);
+  }
+  free(texts);
+  return st;
+}
+
+static at_status form(host *h, const job *j, int *fd) {
+  at_status st = take_part(h, j, fd);
+  at_msg_formed m = {.code = (uint64_t)at_status_code(st)};
+  const char *why = at_status_message(st);
+  const at_bytes parts[] = {
+      {(const uint8_t *)&m, sizeof m},
+      {(const uint8_t *)why, AT_MIN(strlen(why), (size_t)AT_MESSAGE_TEXT)}};
+  at_status said = say(h, AT_MSG_FORMED, parts, st.err ? 2 : 1);
+  return at_status_join(st, said);
+}
+
+// ---- Life
+static void do_job(host *h, job *j, int *fd) {
+  if (j->kind == kVisitorGone) {
+    visitor_gone(h, j->visitor);
+  } else {
+    if (j->kind == AT_MSG_FORM) {
+      at_status st = form(h, j, fd);
+      if (st.err) stop(h, st);
+    } else if (j->kind == AT_MSG_STOP) {
+      atomic_store(&h->stops, true);
+    } else if (h->runtime) {
+      at_stream_do(h, j);
+    }
+    at_wire_release(h->controller, 0, j->head.lane, j->head.bytes);
+  }
+  free(j->body);
+  free(j);
+}
+
+static void work(host *h, int fd) {
+  while (!atomic_load(&h->stops)) {
+    for (job *j = take_jobs(h), *next; j; j = next) {
+      next = j->next;
+      do_job(h, j, &fd);
+    }
+    if (h->options->interrupted && h->options->interrupted())
+      atomic_store(&h->stops, true);
+  }
+  if (fd >= 0) close(fd);
+}
+
+static void drop_jobs(host *h) {
+  for (job *j = h->first, *next; j; j = next) {
+    next = j->next;
+    free(j->body);
+    free(j);
+  }
+  h->first = NULL;
+}
+
+// Nothing new comes, then what is there goes.
+static void close_host(host *h) {
+  at_listener_close(h->listener);
+  for (tenant *t; (t = h->tenants) && !t->left;) {
+    bool more = t->next != NULL;
+    at_tenant_leave(t);
+    if (!more) break;
+  }
+  while (h->visitors) at_visitor_free(h->visitors);
+  at_wire_close(h->controller);
+  drop_jobs(h);
+  at_island_destroy(h->island);
+  at_runtime_destroy(h->runtime);  // waits: answers under way end
+  at_pod_hosts_close(h->pod);
+}
+
+at_status at_host_run(const at_host_options *o) {
+  host h = {.options = o};
+  int fd = -1;
+  h.end = &h.first;
+  pthread_mutex_init(&h.queue_lock, NULL);
+  pthread_mutex_init(&h.lock, NULL);
+  at_clock_cond_init(&h.news);
+  at_status st = open_listener(&h);
+  if (!st.err) st = call_controller(&h);
+  if (!st.err) st = introduce(&h, &fd);
+  if (!st.err)
+    work(&h, fd);
+  else if (fd >= 0)
+    close(fd);
+  close_host(&h);
+  pthread_cond_destroy(&h.news);
+  pthread_mutex_destroy(&h.queue_lock);
+  pthread_mutex_destroy(&h.lock);
+  return at_status_join(st, h.why);
+}

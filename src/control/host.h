@@ -1,0 +1,24 @@
+// A host of a pod: a process with chips, which clients drive through the
+// controller (control/controller.h). It runs what the stream says in its order,
+// and talks to clients about the bytes of arrays.
+#ifndef ATOLL_CONTROL_HOST_H_
+#define ATOLL_CONTROL_HOST_H_
+
+#include "base/status.h"
+#include "pod/proof.h"
+
+typedef struct at_host_options {
+  const char *controller;  // "host:port"
+  const char *listen;      // "host:port" for clients; port 0: any
+  const char *pod;         // "host:port" for other hosts; port 0: any
+  at_token token;
+  bool token_of_user;         // on this machine only
+  uint32_t timeout_ms;        // to find the controller; 0: 120,000
+  bool (*interrupted)(void);  // asked now and then: true: end
+} at_host_options;
+
+// Takes part until the controller ends or says so, or it is interrupted: then
+// OK. UNAVAILABLE: the controller is lost. All else: it could not take part.
+at_status at_host_run(const at_host_options *o);
+
+#endif

@@ -1,0 +1,144 @@
+// What the files of a host share: the process itself (host.c), what one client
+// has on it (tenant.c), what the stream does to that (stream.c), and what it
+// and the client say to each other (talk.c, callbacks.c).
+#ifndef ATOLL_CONTROL_HOST_INTERNAL_H_
+#define ATOLL_CONTROL_HOST_INTERNAL_H_
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/sha256.h"
+#include "control/host.h"
+#include "control/message.h"
+#include "control/outbox.h"
+#include "control/session.h"
+#include "control/table.h"
+#include "exec/exec.h"
+#include "pod/hosts.h"
+#include "pod/pod.h"
+
+typedef struct host host;
+typedef struct tenant tenant;
+typedef struct parked parked;
+
+// Shards of an array that are on this host, by their number.
+typedef struct piece {
+  uint32_t shard;
+  at_buffer *buffer;  // one reference; NULL: `why` of the array
+} piece;
+typedef struct array {
+  uint64_t name;
+  bool written;   // the client brings its bytes, by WRITE or REFUSE
+  at_status why;  // of those without a buffer
+  uint32_t count;
+  piece here[];
+} array;
+
+typedef struct program {
+  uint64_t name;
+  at_loaded *loaded;  // NULL: `why`
+  at_status why;
+  uint32_t num_here, num_outputs;
+  at_chip **chips;    // of this host
+  uint32_t *devices;  // and which of the program they are
+} program;
+
+// What one client has here.
+struct tenant {
+  tenant *next;
+  host *host;
+  uint64_t client;
+  bool left;       // the stream has said so
+  uint32_t users;  // visitors, and answers under way; under the host's lock
+  at_table arrays, programs;
+  at_table dropped;  // that were dropped before all their bytes had come
+  at_table parked;   // questions about arrays that are not here yet
+  at_table pending;  // transfers between programs and the client, by tag
+  uint64_t next_tag;
+  at_outbox *outbox;  // to the client
+  bool open;          // the outbox has its wire
+};
+
+// A client's session. The sink's calls come one at a time.
+typedef struct visitor {
+  struct visitor *next;
+  host *host;
+  tenant *tenant;  // NULL: it has not said who it is
+  at_wire *wire;
+  bool gone;
+  struct expected *expected;  // bytes of which a WRITE has spoken
+} visitor;
+
+// A message of the stream, or work for the same thread.
+typedef struct job {
+  struct job *next;
+  uint32_t kind;  // at_message_kind, or kVisitorGone
+  uint64_t client;
+  at_wire_head head;
+  uint8_t *body;
+  visitor *visitor;
+} job;
+enum { kVisitorGone = 1 << 16 };
+
+struct host {
+  const at_host_options *options;
+  at_listener *listener;
+  at_wire *controller;
+  at_pod_hosts *pod;
+  at_runtime *runtime;
+  at_island *island;
+  uint32_t me, count;
+  uint8_t secret[AT_CONTROL_SECRET];
+  // What is to be done, in order; any thread.
+  pthread_mutex_t queue_lock;
+  pthread_cond_t news;
+  job *first, **end;
+  _Atomic bool stops, ends;  // ends: the controller has said so
+  at_status why;             // of stopping; under the queue's lock
+  bool formed;               // under the queue's lock
+  // Tenants and all that is theirs. The stream's thread alone removes.
+  pthread_mutex_t lock;
+  tenant *tenants;
+  visitor *visitors;
+};
+
+void at_host_post(host *h, job *j);  // for the stream's thread; takes it
+
+// ---- tenant.c
+tenant *at_tenant_find(host *h, uint64_t client, bool make);  // under the lock
+void at_tenant_leave(tenant *t);    // drops all that it has
+void at_tenant_release(tenant *t);  // under the lock: one user less
+// Under the lock. NULL: not here.
+array *at_tenant_array(tenant *t, uint64_t name);
+const piece *at_array_piece(const array *a, uint32_t shard);
+array *at_array_make(uint64_t name, uint32_t count);  // NULL: no memory
+void at_array_free(array *a);
+void at_program_free(program *p);
+
+// ---- stream.c: the stream's thread
+void at_stream_do(host *h, const job *j);
+
+// ---- talk.c
+extern const at_wire_sink at_visitor_sink;  // arg: a visitor
+void at_visitor_free(visitor *v);           // its wire is closed
+// Questions that waited for the array; under the lock.
+void at_tenant_answer_parked(tenant *t, uint64_t array);
+void at_parked_free(parked *p);
+// Says to the client; any thread.
+void at_tenant_say(tenant *t, at_wire_lane lane, uint32_t kind, uint64_t tag,
+                   const at_bytes *parts, uint32_t num_parts);
+void at_tenant_say_failed(tenant *t, uint64_t tag, at_status why);  // borrowed
+
+// ---- callbacks.c
+// Channels of a launch, by device here; freed with at_callbacks_free when it is
+// done. m: has been checked.
+typedef struct callbacks callbacks;
+at_status at_callbacks_make(tenant *t, const program *p, const at_msg_launch *m,
+                            callbacks **out);
+const at_channel_list *at_callbacks_lists(const callbacks *c);
+void at_callbacks_free(callbacks *c);
+// The client's answers.
+void at_tenant_took(tenant *t, uint64_t tag, at_bytes body, bool gives);
+void at_transfers_cancel(at_table *pending);  // and frees it
+
+#endif

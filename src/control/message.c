@@ -1,0 +1,182 @@
+#include "control/message.h"
+
+#include <string.h>
+
+#include "abi/dtype.h"
+#include "base/sha256.h"
+
+void at_control_key(const uint8_t secret[AT_CONTROL_SECRET], uint64_t client,
+                    uint8_t out[AT_CONTROL_KEY]) {
+  at_hmac h;
+  at_hmac_start(&h, (at_bytes){secret, AT_CONTROL_SECRET});
+  at_hmac_add(&h, (at_bytes){(const uint8_t *)&client, sizeof client});
+  at_hmac_end(&h, out);
+}
+
+static at_status malformed(uint32_t kind, at_bytes body) {
+  return AT_FAIL(AT_INVALID_ARGUMENT,
+                 "a malformed message of kind %u and %zu bytes", kind,
+                 body.len);
+}
+
+// Is `body` its struct and `count` pieces of `each` behind it?
+static bool is_list(at_bytes body, size_t head, uint64_t count, size_t each) {
+  return body.len == at_add(head, at_mul((size_t)count, each));
+}
+
+static bool good_dims(const int64_t *dims, uint32_t rank) {
+  for (uint32_t i = 0; i < rank; i++)
+    if (dims[i] < 0) return false;
+  return true;
+}
+
+static bool good_type(uint32_t kind, uint32_t dtype, uint32_t rank) {
+  return kind < 3 && dtype < AT_DTYPE_COUNT && rank <= AT_MESSAGE_RANK;
+}
+
+static bool good_create(at_bytes body) {
+  const at_msg_create *m = (const void *)body.ptr;
+  if (body.len < sizeof *m || !m->array || m->has_data > 1 ||
+      !good_type(m->kind, m->dtype, m->rank))
+    return false;
+  size_t head = sizeof *m + m->rank * sizeof(int64_t);
+  if (body.len < head || !good_dims((const int64_t *)(m + 1), m->rank))
+    return false;
+  size_t bytes = at_dtype_bytes((at_dtype)m->dtype);
+  for (uint32_t i = 0; i < m->rank; i++)
+    bytes = at_mul(bytes, (size_t)((const int64_t *)(m + 1))[i]);
+  return m->has_data ? body.len - head == bytes : body.len == head;
+}
+
+static bool good_group(at_bytes body) {
+  const at_msg_group *m = (const void *)body.ptr;
+  return body.len >= sizeof *m && m->array && m->count &&
+         m->count <= AT_MESSAGE_CHIPS &&
+         is_list(body, sizeof *m, m->count, sizeof(at_msg_shard));
+}
+
+static bool good_copy(at_bytes body) {
+  const at_msg_copy *m = (const void *)body.ptr;
+  return body.len >= sizeof *m && m->array && m->from.array &&
+         good_type(m->kind, m->dtype, m->rank) &&
+         is_list(body, sizeof *m, m->rank, sizeof(int64_t)) &&
+         good_dims((const int64_t *)(m + 1), m->rank);
+}
+
+static bool good_drop(at_bytes body) {
+  const at_msg_drop *m = (const void *)body.ptr;
+  return body.len >= sizeof *m &&
+         is_list(body, sizeof *m, m->count, sizeof(uint64_t));
+}
+
+static bool good_load(at_bytes body) {
+  const at_msg_load *m = (const void *)body.ptr;
+  return body.len >= sizeof *m && m->program && m->num_chips &&
+         m->num_chips <= AT_MESSAGE_CHIPS &&
+         body.len > sizeof *m + at_message_chips_bytes(m->num_chips);
+}
+
+static bool good_launch(at_bytes body) {
+  const at_msg_launch *m = (const void *)body.ptr;
+  return body.len >= sizeof *m && m->program && !m->zero &&
+         (m->outputs || !m->num_outputs) &&
+         body.len ==
+             at_add(sizeof *m,
+                    at_add(at_mul(m->num_args, sizeof(at_msg_arg)),
+                           at_mul(m->num_channels, sizeof(at_msg_channel))));
+}
+
+static bool good_text(at_bytes body, size_t head) {
+  return body.len >= head && body.len - head <= AT_MESSAGE_TEXT;
+}
+
+static bool good_welcome(at_bytes body) {
+  const at_msg_welcome *m = (const void *)body.ptr;
+  return body.len >= sizeof *m && m->num_hosts &&
+         m->num_hosts <= AT_MESSAGE_CHIPS && m->num_chips <= AT_MESSAGE_CHIPS &&
+         body.len == at_add(sizeof *m + at_message_chips_bytes(m->num_chips),
+                            at_add(m->target_bytes, m->addresses_bytes));
+}
+
+static bool good_host(at_bytes body) {
+  const at_msg_host *m = (const void *)body.ptr;
+  return body.len >= sizeof *m &&
+         body.len == at_add(sizeof *m, at_add(m->session_bytes, m->pod_bytes));
+}
+
+static bool good_form(at_bytes body) {
+  const at_msg_form *m = (const void *)body.ptr;
+  return body.len >= sizeof *m && m->count && m->me < m->count &&
+         body.len ==
+             at_add(sizeof *m, at_add(m->target_bytes, m->addresses_bytes));
+}
+
+static bool is_good(uint32_t kind, at_bytes b) {
+  switch ((at_message_kind)kind) {
+    case AT_MSG_CREATE:
+      return good_create(b);
+    case AT_MSG_GROUP:
+      return good_group(b);
+    case AT_MSG_COPY:
+      return good_copy(b);
+    case AT_MSG_DROP:
+      return good_drop(b);
+    case AT_MSG_LOAD:
+      return good_load(b);
+    case AT_MSG_UNLOAD:
+      return b.len == sizeof(at_msg_unload);
+    case AT_MSG_LAUNCH:
+      return good_launch(b);
+    case AT_MSG_IAM:
+      return b.len == sizeof(at_msg_iam);
+    case AT_MSG_WRITE:
+      return b.len == sizeof(at_msg_write);
+    case AT_MSG_READ:
+      return b.len == sizeof(at_msg_read);
+    case AT_MSG_WATCH:
+      return b.len == sizeof(at_msg_watch);
+    case AT_MSG_STATS:
+      return b.len == sizeof(at_msg_stats);
+    case AT_MSG_STATS_ARE:
+      return b.len == sizeof(at_msg_stats_are);
+    case AT_MSG_REFUSE:
+      return good_text(b, sizeof(at_msg_refuse));
+    case AT_MSG_FAILED:
+      return good_text(b, sizeof(at_msg_failed));
+    case AT_MSG_TOOK:
+      return good_text(b, sizeof(at_msg_took));
+    case AT_MSG_FORMED:
+      return good_text(b, sizeof(at_msg_formed));
+    case AT_MSG_HOST_LOST:
+      return good_text(b, sizeof(at_msg_host_lost));
+    case AT_MSG_GIVE:
+      return b.len >= sizeof(at_msg_took);
+    case AT_MSG_SENT:
+      return b.len >= sizeof(at_msg_transfer) &&
+             b.len - sizeof(at_msg_transfer) ==
+                 ((const at_msg_transfer *)(const void *)b.ptr)->bytes;
+    case AT_MSG_ASKS:
+      return b.len == sizeof(at_msg_transfer);
+    case AT_MSG_WELCOME:
+      return good_welcome(b);
+    case AT_MSG_HOST:
+      return good_host(b);
+    case AT_MSG_FORM:
+      return good_form(b);
+    case AT_MSG_LEFT:
+    case AT_MSG_DONE:
+    case AT_MSG_STATUS:
+    case AT_MSG_STOP:
+    case AT_MSG_ORDERED:
+      return !b.len;
+    case AT_MSG_DATA:
+    case AT_MSG_BYTES:
+    case AT_MSG_STATUS_IS:
+      return true;
+  }
+  return false;
+}
+
+at_status at_message_check(uint32_t kind, at_bytes body) {
+  return is_good(kind, body) ? AT_OK : malformed(kind, body);
+}

@@ -1,0 +1,251 @@
+// What clients, the controller and hosts say to each other. A message is a
+// struct of this file and what it says follows it; `kind` and, between
+// controller and host, `tag` are the wire's (pod/wire.h). Numbers are
+// little-endian as everywhere here, places multiples of eight.
+//
+//   client -> controller -> hosts   the stream: what happens to arrays and
+//                                   programs, in one order on all hosts. The
+//                                   tag is the client's number, which the
+//                                   controller puts in.
+//   client <-> host                 bytes of arrays, questions, callbacks
+//   host <-> controller             who takes part
+//
+// Names of arrays and programs are the client's and start at 1. Nothing that
+// comes is trusted: at_message_check looks at sizes and numbers, whoever uses
+// them at what they name.
+#ifndef ATOLL_CONTROL_MESSAGE_H_
+#define ATOLL_CONTROL_MESSAGE_H_
+
+#include "base/span.h"
+#include "base/status.h"
+
+enum {
+  AT_MESSAGE_CHIPS = 1 << 16,  // of a pod, at most
+  AT_MESSAGE_RANK = 64,
+  AT_MESSAGE_INLINE = 4096,    // bytes of an array that go with the stream
+  AT_MESSAGE_PIECE = 4 << 20,  // of an array between client and host
+  AT_MESSAGE_TEXT = 8192,      // of an error
+};
+
+// Numbers of the wire; only add.
+typedef enum at_message_kind {
+  // The stream.
+  AT_MSG_CREATE = 1,
+  AT_MSG_GROUP,
+  AT_MSG_COPY,
+  AT_MSG_DROP,
+  AT_MSG_LOAD,
+  AT_MSG_UNLOAD,
+  AT_MSG_LAUNCH,
+  AT_MSG_LEFT,  // controller: the client is gone
+  // Client to host.
+  AT_MSG_IAM = 32,  // the first: which client of the controller it is
+  AT_MSG_WRITE,
+  AT_MSG_DATA,
+  AT_MSG_REFUSE,
+  AT_MSG_READ,
+  AT_MSG_WATCH,
+  AT_MSG_STATS,
+  AT_MSG_TOOK,  // what a program sent; its answer
+  AT_MSG_GIVE,  // what a program asked for
+  // Host to client. The tag is that of the question.
+  AT_MSG_BYTES = 64,
+  AT_MSG_DONE,
+  AT_MSG_FAILED,
+  AT_MSG_STATS_ARE,
+  AT_MSG_SENT,  // a program has sent something to the client
+  AT_MSG_ASKS,  // a program waits for something of the client
+  // Controller to client.
+  AT_MSG_WELCOME = 96,
+  AT_MSG_HOST_LOST,
+  // Host to controller and back.
+  AT_MSG_HOST = 128,
+  AT_MSG_FORM,
+  AT_MSG_FORMED,
+  // Tools and the controller.
+  AT_MSG_STATUS = 160,
+  AT_MSG_STATUS_IS,
+  AT_MSG_STOP,
+  AT_MSG_ORDERED,
+} at_message_kind;
+
+// ---- The stream
+typedef struct at_msg_create {
+  uint64_t array;
+  uint32_t chip;
+  uint16_t kind, dtype;  // at_memory_kind, at_dtype
+  uint32_t rank;
+  uint32_t has_data;  // 1: its bytes follow the dimensions
+  // int64_t dims[rank]; data
+} at_msg_create;
+
+typedef struct at_msg_shard {
+  uint64_t array;
+  uint32_t shard, chip;
+} at_msg_shard;
+
+typedef struct at_msg_group {
+  uint64_t array;
+  uint64_t count;
+  // at_msg_shard shards[count]
+} at_msg_group;
+
+// To a new array of one shard.
+typedef struct at_msg_copy {
+  at_msg_shard from;
+  uint64_t array;
+  uint32_t chip, kind;
+  uint16_t dtype, zero;
+  uint32_t rank;
+  // int64_t dims[rank]
+} at_msg_copy;
+
+typedef struct at_msg_drop {
+  uint64_t count;
+  // uint64_t arrays[count]
+} at_msg_drop;
+
+typedef struct at_msg_load {
+  uint64_t program;
+  uint64_t num_chips;
+  // uint32_t chips[num_chips], padded to eight; the executable
+} at_msg_load;
+
+typedef struct at_msg_unload {
+  uint64_t program;
+} at_msg_unload;
+
+enum { AT_MSG_DONATED = 1, AT_MSG_GIVEN = 2 };
+typedef struct at_msg_arg {
+  uint64_t array;
+  uint32_t first;  // device d of the program takes shard first + d
+  uint32_t flags;
+} at_msg_arg;
+
+typedef struct at_msg_channel {
+  int64_t id;
+  uint32_t device;
+  uint32_t sends, receives;  // 0 or 1
+  uint32_t zero;
+} at_msg_channel;
+
+typedef struct at_msg_launch {
+  uint64_t program, outputs;
+  int64_t launch_id;
+  uint64_t number;  // 0, or what hosts call the launch to the client: it wants
+                    // to hear when it is done, or has channels
+  uint32_t num_args, num_outputs, num_channels, zero;
+  // at_msg_arg args[num_args]; at_msg_channel channels[num_channels]
+} at_msg_launch;
+
+// ---- Client and host
+enum { AT_CONTROL_SECRET = 32, AT_CONTROL_KEY = 32 };
+typedef struct at_msg_iam {
+  uint64_t client;
+  uint8_t key[AT_CONTROL_KEY];  // that the controller has given the client
+} at_msg_iam;
+
+// Bytes [offset, offset + bytes) of `total` of a shard that was created
+// without. They come as DATA with the same tag, which nothing else under way
+// has; pieces of a shard come in order.
+typedef struct at_msg_write {
+  at_msg_shard shard;
+  uint64_t offset, bytes, total;
+} at_msg_write;
+
+typedef struct at_msg_refuse {
+  at_msg_shard shard;
+  uint64_t code;
+  // text
+} at_msg_refuse;
+
+// Answered by BYTES, in pieces in order, or FAILED.
+typedef struct at_msg_read {
+  at_msg_shard shard;
+  uint64_t offset, bytes;
+} at_msg_read;
+
+// Answered by DONE or FAILED once the shard is defined.
+typedef struct at_msg_watch {
+  at_msg_shard shard;
+} at_msg_watch;
+
+typedef struct at_msg_stats {
+  uint32_t chip, clear;
+} at_msg_stats;
+typedef struct at_msg_stats_are {
+  uint64_t in_use, peak_in_use, limit, num_allocs, largest_alloc, reserved;
+} at_msg_stats_are;
+
+// FAILED; the text follows.
+typedef struct at_msg_failed {
+  uint64_t code;
+} at_msg_failed;
+
+// A transfer between a running program and the client, which answers SENT by
+// TOOK and ASKS by GIVE, both with the host's tag.
+typedef struct at_msg_transfer {
+  uint64_t launch;  // at_msg_launch.number
+  int64_t channel;
+  uint32_t device, done;
+  uint64_t bytes, total;  // SENT: bytes follow. ASKS: so many are wanted
+} at_msg_transfer;
+typedef struct at_msg_took {
+  uint64_t code;
+  // TOOK: the text of an error. GIVE: of an error, or the bytes
+} at_msg_took;
+
+// ---- Who takes part
+// The client's first message of the controller.
+typedef struct at_msg_welcome {
+  uint64_t client, epoch;
+  uint8_t key[AT_CONTROL_KEY];
+  uint64_t cpu;  // at_cpu_features that all hosts have
+  uint32_t num_hosts, num_chips;
+  uint64_t target_bytes, addresses_bytes;
+  // uint32_t host_of[num_chips], padded to eight; the target, the hosts'
+  // addresses by commas
+} at_msg_welcome;
+
+typedef struct at_msg_host_lost {
+  uint32_t host, zero;
+  // why
+} at_msg_host_lost;
+
+// A daemon that is ready to take part.
+typedef struct at_msg_host {
+  uint64_t cpu;  // at_cpu_features
+  uint64_t session_bytes, pod_bytes;
+  // addresses where clients and other hosts find it
+} at_msg_host;
+
+typedef struct at_msg_form {
+  uint32_t me, count;
+  uint64_t epoch;
+  uint8_t
+      secret[AT_CONTROL_SECRET];  // keys of clients come of it (at_control_key)
+  uint64_t target_bytes, addresses_bytes;
+  // the target, the hosts' addresses to each other by commas
+} at_msg_form;
+
+typedef struct at_msg_formed {
+  uint64_t code;  // 0, or why not follows
+} at_msg_formed;
+
+// What a client shows to a host, so that it is the one of that number.
+void at_control_key(const uint8_t secret[AT_CONTROL_SECRET], uint64_t client,
+                    uint8_t out[AT_CONTROL_KEY]);
+
+// Sizes and numbers fit the kind, so that the accessors below stay inside.
+// INVALID_ARGUMENT.
+at_status at_message_check(uint32_t kind, at_bytes body);
+
+// What follows a message's struct, of a body that has been checked.
+static inline const void *at_message_tail(at_bytes body, size_t skip) {
+  return body.ptr + skip;
+}
+static inline size_t at_message_chips_bytes(uint64_t n) {
+  return (size_t)((n * sizeof(uint32_t) + 7) & ~7ull);
+}
+
+#endif

@@ -1,0 +1,348 @@
+// What a client asks of hosts, and their answers: bytes of arrays go where they
+// are wanted as they come.
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "control/client_internal.h"
+
+static at_status no_memory(void) {
+  return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a question to the pod");
+}
+
+static void fire(at_event *done, at_status s) {
+  at_event_fire(done, s);
+  at_event_release(done);
+}
+
+static void free_question(question *q) {
+  for (uint32_t d = 0; q->channels && d < q->num_devices; d++)
+    free((void *)q->channels[d].list);
+  free(q->channels);
+  free(q->hosts);
+  at_status_free(q->first);
+  free(q);
+}
+
+// ---- Asking
+// Consumes `done`; *out: its tag, or `done` has fired.
+static question *make(at_client *c, uint32_t host, at_event *done) {
+  question *q = calloc(1, sizeof *q);
+  if (!q) return NULL;
+  q->tag = atomic_fetch_add(&c->next_tag, 1);
+  q->host = host;
+  q->done = done;
+  q->users = 1;
+  return q;
+}
+
+static bool enter(at_client *c, question *q) {
+  pthread_mutex_lock(&c->lock);
+  bool in = !c->why.err && at_table_put(&c->questions, q->tag, q);
+  pthread_mutex_unlock(&c->lock);
+  return in;
+}
+
+static question *take(at_client *c, uint64_t tag) {
+  pthread_mutex_lock(&c->lock);
+  question *q = at_table_take(&c->questions, tag);
+  pthread_mutex_unlock(&c->lock);
+  return q;
+}
+
+static at_status lost_host(at_client *c, uint32_t host) {
+  at_wire *w = atomic_load(&c->hosts[host].wire);
+  at_status why = w ? at_wire_member(w, 0) : AT_OK;
+  at_status st = AT_FAIL(AT_DATA_LOSS, "host %u of the pod is lost%s%s", host,
+                         why.err ? ": " : "", at_status_message(why));
+  return at_status_free(why), st;
+}
+
+// Consumes the question where it cannot be sent.
+static void ask(at_client *c, question *q, uint32_t kind, const void *m,
+                size_t bytes) {
+  const at_bytes part = {m, bytes};
+  const at_wire_out out = {kind, q->tag, 1, &part};
+  uint32_t host = q->host;
+  uint64_t tag = q->tag;
+  at_client_flush(c);  // whoever waits may leave what it drops lying for long
+  at_wire *w = at_far_host_wire(c, host);
+  at_status st = AT_OK;
+  if (!w) {
+    st = lost_host(c, host);
+  } else if (!enter(c, q)) {
+    st = atomic_load(&c->closed) ? at_client_why(c) : no_memory();
+  } else {
+    st = at_far_host_say(&c->hosts[host], w, &out, 1);
+    if (!st.err) return;
+    if (!take(c, tag)) return at_status_free(st);  // it has failed
+    at_status_free(st);
+    st = atomic_load(&c->closed) ? at_client_why(c) : lost_host(c, host);
+  }
+  fire(q->done, st);
+  free_question(q);
+}
+
+static at_msg_shard shard_of(const at_proxy_shard *s) {
+  return (at_msg_shard){s->array, s->shard, s->chip};
+}
+
+void at_question_read(void *arg, const at_proxy_shard *s, void *dst,
+                      uint64_t offset, uint64_t bytes, at_event *done) {
+  at_client *c = arg;
+  question *q = make(c, c->host_of[s->chip], done);
+  if (!q) return fire(done, no_memory());
+  at_msg_read m = {shard_of(s), offset, bytes};
+  q->into = dst;
+  q->bytes = bytes;
+  ask(c, q, AT_MSG_READ, &m, sizeof m);
+}
+
+void at_question_watch(void *arg, const at_proxy_shard *s, at_event *done) {
+  at_client *c = arg;
+  question *q = make(c, c->host_of[s->chip], done);
+  if (!q) return fire(done, no_memory());
+  at_msg_watch m = {shard_of(s)};
+  ask(c, q, AT_MSG_WATCH, &m, sizeof m);
+}
+
+at_status at_question_stats(void *arg, uint32_t chip, bool clear,
+                            at_memory_stats *out) {
+  at_client *c = arg;
+  at_event *done = at_event_create();
+  question *q = done ? make(c, c->host_of[chip], at_event_retain(done)) : NULL;
+  at_msg_stats_are are = {0};
+  if (!q) {
+    at_event_release(done);
+    at_event_release(done);
+    return no_memory();
+  }
+  at_msg_stats m = {chip, clear};
+  q->into = (uint8_t *)&are;
+  q->bytes = sizeof are;
+  q->is_stats = true;
+  ask(c, q, AT_MSG_STATS, &m, sizeof m);
+  at_status st = at_event_wait(done);
+  at_event_release(done);
+  *out = (at_memory_stats){are.in_use,     are.peak_in_use,   are.limit,
+                           are.num_allocs, are.largest_alloc, are.reserved};
+  return st;
+}
+
+// ---- Launches
+// The client's lists live only as long as the call.
+static bool copy_channels(question *q, const at_proxy_launch *l) {
+  q->num_devices = l->num_devices;
+  if (!l->channels) return true;
+  q->channels = calloc(l->num_devices, sizeof *q->channels);
+  if (!q->channels) return false;
+  for (uint32_t d = 0; d < l->num_devices; d++) {
+    size_t bytes = l->channels[d].count * sizeof(at_host_channel);
+    at_host_channel *list = malloc(bytes + 1);
+    if (!list) return false;
+    if (bytes) memcpy(list, l->channels[d].list, bytes);
+    q->channels[d] = (at_channel_list){list, l->channels[d].count};
+  }
+  return true;
+}
+
+uint64_t at_question_launch(at_client *c, const far_program *p,
+                            const at_proxy_launch *l) {
+  question *q = make(c, UINT32_MAX, at_event_retain(l->done));
+  if (!q) return at_event_release(l->done), 0;
+  q->hosts = malloc(p->num_hosts * sizeof *q->hosts);
+  q->num_hosts = p->num_hosts;
+  if (q->hosts) memcpy(q->hosts, p->hosts, p->num_hosts * sizeof *q->hosts);
+  uint64_t tag = q->tag;
+  bool lost = false;
+  for (uint32_t i = 0; q->hosts && i < p->num_hosts; i++)
+    lost |= atomic_load(&c->hosts[p->hosts[i]].lost);
+  if (q->hosts && copy_channels(q, l) && enter(c, q)) {
+    for (uint32_t i = 0; lost && i < p->num_hosts; i++) {
+      if (!atomic_load(&c->hosts[p->hosts[i]].lost)) continue;
+      at_status why = lost_host(c, p->hosts[i]);
+      at_questions_fail(c, p->hosts[i], why);
+      at_status_free(why);
+    }
+    return tag;
+  }
+  at_event_release(q->done);
+  free_question(q);
+  return 0;
+}
+
+void at_question_forget(at_client *c, uint64_t tag) {
+  question *q = take(c, tag);
+  if (!q) return;
+  at_event_release(q->done);
+  free_question(q);
+}
+
+// Under the lock: one user less.
+void at_question_release(at_client *c, question *q) {
+  if (!--q->users) free_question(q);
+}
+
+// ---- Answers
+// Under the lock: a host has answered a launch, or is lost. True: all have.
+static bool one_less(question *q, uint32_t host, at_status s) {
+  uint32_t i = 0;
+  while (i < q->num_hosts && q->hosts[i] != host) i++;
+  if (i == q->num_hosts) return at_status_free(s), false;
+  q->hosts[i] = q->hosts[--q->num_hosts];
+  if (!q->first.err)
+    q->first = s;
+  else
+    at_status_free(s);
+  return !q->num_hosts;
+}
+
+// Consumes s.
+static void answer(far_host *h, uint64_t tag, at_status s) {
+  at_client *c = h->client;
+  pthread_mutex_lock(&c->lock);
+  question *q = at_table_find(&c->questions, tag);
+  bool mine = q && (q->hosts || q->host == h->number);
+  bool over = mine && (!q->hosts || one_less(q, h->number, s));
+  at_event *done = NULL;
+  if (over) {
+    at_table_take(&c->questions, tag);
+    done = q->done;
+    if (q->hosts) {
+      s = q->first;
+      q->first = AT_OK;
+    }
+    at_question_release(c, q);
+  } else if (!mine) {
+    at_status_free(s);
+  }
+  pthread_mutex_unlock(&c->lock);
+  if (done) fire(done, s);
+}
+
+void at_questions_fail(at_client *c, uint32_t host, at_status why) {
+  for (;;) {
+    at_event *done = NULL;
+    at_status s = AT_OK;
+    pthread_mutex_lock(&c->lock);
+    size_t at = 0;
+    for (at_table_slot *x; !done && (x = at_table_next(&c->questions, &at));) {
+      question *q = x->value;
+      bool concerns = host == UINT32_MAX || q->host == host;
+      if (q->hosts && host != UINT32_MAX) {
+        uint32_t left = q->num_hosts;
+        concerns = one_less(q, host, at_status_clone(why));
+        if (!concerns && left != q->num_hosts) continue;
+      }
+      if (!concerns) continue;
+      at_table_take(&c->questions, q->tag);
+      done = q->done;
+      if (q->first.err) {
+        s = q->first;
+        q->first = AT_OK;
+      } else {
+        s = at_status_clone(why);
+      }
+      at_question_release(c, q);
+    }
+    pthread_mutex_unlock(&c->lock);
+    if (!done) return;
+    fire(done, s);
+  }
+}
+
+static bool is_for(const question *q, const far_host *h, uint64_t bytes) {
+  return q && !q->hosts && q->host == h->number && q->into &&
+         bytes <= q->bytes - q->got;
+}
+
+// The bytes go straight to where they are wanted. Only this host's answers, its
+// loss and the client's end take the question; the first two are this thread's.
+static void *place(void *arg, uint32_t from, const at_wire_head *head) {
+  far_host *h = arg;
+  uint8_t *to = NULL;
+  if (head->kind == AT_MSG_BYTES) {
+    pthread_mutex_lock(&h->client->lock);
+    question *q = at_table_find(&h->client->questions, head->tag);
+    if (is_for(q, h, head->bytes) && !q->is_stats) to = q->into + q->got;
+    pthread_mutex_unlock(&h->client->lock);
+  }
+  return to ? to : malloc(head->bytes);
+}
+
+// True: the body is in its place.
+static bool took_bytes(far_host *h, const at_wire_head *head, void *body) {
+  at_client *c = h->client;
+  pthread_mutex_lock(&c->lock);
+  question *q = at_table_find(&c->questions, head->tag);
+  bool there = is_for(q, h, head->bytes) && !q->is_stats &&
+               (!head->bytes || body == q->into + q->got);
+  if (there) q->got += head->bytes;
+  bool all = there && q->got == q->bytes;
+  pthread_mutex_unlock(&c->lock);
+  if (all) answer(h, head->tag, AT_OK);
+  return there;
+}
+
+static void took_stats(far_host *h, uint64_t tag, at_bytes body) {
+  pthread_mutex_lock(&h->client->lock);
+  question *q = at_table_find(&h->client->questions, tag);
+  bool is = is_for(q, h, body.len) && q->is_stats;
+  if (is) memcpy(q->into, body.ptr, body.len);
+  pthread_mutex_unlock(&h->client->lock);
+  if (is) answer(h, tag, AT_OK);
+}
+
+static bool message(void *arg, uint32_t from, const at_wire_head *head,
+                    void *body) {
+  far_host *h = arg;
+  at_bytes b = {body, head->bytes};
+  if (head->kind == AT_MSG_BYTES) {
+    if (!took_bytes(h, head, body)) free(body);
+    return true;
+  }
+  at_status st = at_message_check(head->kind, b);
+  if (st.err) {
+    at_log(AT_LOG_WARNING, "host %u: %s", h->number, at_status_message(st));
+    at_status_free(st);
+  } else if (head->kind == AT_MSG_SENT || head->kind == AT_MSG_ASKS) {
+    at_client_call(h, head, body);
+    return true;
+  } else if (head->kind == AT_MSG_DONE) {
+    answer(h, head->tag, AT_OK);
+  } else if (head->kind == AT_MSG_STATS_ARE) {
+    took_stats(h, head->tag, b);
+  } else if (head->kind == AT_MSG_FAILED) {
+    const at_msg_failed *m = body;
+    answer(h, head->tag,
+           AT_FAIL(m->code && m->code <= AT_UNAUTHENTICATED ? (at_code)m->code
+                                                            : AT_UNKNOWN,
+                   "%.*s", (int)(b.len - sizeof *m), (const char *)(m + 1)));
+  }
+  free(body);
+  return true;
+}
+
+static void abandon(void *arg, uint32_t from, const at_wire_head *head,
+                    void *body) {
+  far_host *h = arg;
+  pthread_mutex_lock(&h->client->lock);
+  const question *q = at_table_find(&h->client->questions, head->tag);
+  bool in_place = head->kind == AT_MSG_BYTES && is_for(q, h, head->bytes) &&
+                  body == q->into + q->got;
+  pthread_mutex_unlock(&h->client->lock);
+  if (!in_place) free(body);
+}
+
+static void lost(void *arg, uint32_t member, at_status why) {
+  far_host *h = arg;
+  at_status st = AT_FAIL(AT_DATA_LOSS, "host %u of the pod is lost: %s",
+                         h->number, at_status_message(why));
+  atomic_store(&h->lost, true);
+  at_questions_fail(h->client, h->number, st);
+  at_status_free(why);
+  at_status_free(st);
+}
+
+const at_wire_sink at_far_host_sink = {
+    .place = place, .message = message, .abandon = abandon, .lost = lost};

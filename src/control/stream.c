@@ -1,0 +1,407 @@
+// What the stream does: arrays, programs and launches of clients, in the order
+// in which the controller has put them, which is the same on all hosts. So
+// launches over several hosts need no order of their own (pod/order.h).
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "control/host_internal.h"
+
+static at_status no_memory(void) {
+  return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory on a host of the pod");
+}
+
+// A client that says what cannot be has itself to blame; its arrays are not
+// there, and who asks for them waits.
+static void odd(const tenant *t, const char *what, uint64_t name) {
+  at_log(AT_LOG_ERROR, "client %llu: %s %llu", (unsigned long long)t->client,
+         what, (unsigned long long)name);
+}
+
+static at_chip *own_chip(const host *h, uint32_t chip) {
+  uint32_t first, n = at_runtime_own_chips(h->runtime, &first);
+  return chip >= first && chip - first < n ? at_runtime_chip(h->runtime, chip)
+                                           : NULL;
+}
+
+// ---- Arrays
+// From here on others find it.
+static void enter(tenant *t, array *a) {
+  if (!a) return at_log(AT_LOG_ERROR, "no memory on a host of the pod");
+  pthread_mutex_lock(&t->host->lock);
+  bool twice = at_tenant_array(t, a->name);
+  bool in = !twice && at_table_put(&t->arrays, a->name, a);
+  if (in) at_tenant_answer_parked(t, a->name);
+  pthread_mutex_unlock(&t->host->lock);
+  if (in) return;
+  odd(t, twice ? "used twice: array" : "no memory for array", a->name);
+  at_array_free(a);
+}
+
+static array *single(uint64_t name, uint32_t shard, at_buffer *b,
+                     at_status why) {
+  array *a = at_array_make(name, 1);
+  if (!a) {
+    at_buffer_release(b);
+    at_status_free(why);
+    return NULL;
+  }
+  a->here[0] = (piece){shard, b};
+  a->why = why;
+  return a;
+}
+
+static void create(tenant *t, at_bytes body) {
+  const at_msg_create *m = (const void *)body.ptr;
+  at_chip *c = own_chip(t->host, m->chip);
+  if (!c) return odd(t, "no chip of this host for array", m->array);
+  at_dtype type = (at_dtype)m->dtype;
+  at_memory_kind kind = (at_memory_kind)m->kind;
+  at_dims dims = {(const int64_t *)(m + 1), m->rank};
+  at_buffer *b = NULL;
+  at_status st;
+  if (m->has_data) {
+    const at_host_array src = {
+        .dtype = type, .dims = dims, .data = dims.ptr + m->rank};
+    at_event *done = NULL;
+    st = at_buffer_from_host(c, kind, &src, AT_HOST_IMMUTABLE_ONLY_DURING_CALL,
+                             &b, &done);
+    at_event_release(done);
+  } else {
+    st = at_buffer_create(c, kind, type, dims, &b);
+  }
+  if (st.err) {  // it is there, with its error
+    at_status made = at_buffer_failed(c, kind, type, dims, st, &b);
+    if (at_code_take(made)) b = NULL;
+  }
+  array *a = single(m->array, 0, b, st);
+  if (a) a->written = !m->has_data && !a->why.err;
+  enter(t, a);
+}
+
+// The buffer of a shard, which stays until this thread drops it; NULL and why.
+static at_buffer *shard_of(const tenant *t, const array *a, uint64_t name,
+                           uint32_t shard, at_status *why) {
+  const piece *p = a ? at_array_piece(a, shard) : NULL;
+  if (p && p->buffer) return p->buffer;
+  if (why->err) return NULL;
+  *why = p && a->why.err
+             ? at_status_clone(a->why)
+             : AT_FAIL(AT_INVALID_ARGUMENT,
+                       "shard %u of array %llu is not on host %u", shard,
+                       (unsigned long long)name, t->host->me);
+  return NULL;
+}
+
+static at_buffer *find(tenant *t, uint64_t name, uint32_t shard,
+                       at_status *why) {
+  return shard_of(t, at_tenant_array(t, name), name, shard, why);
+}
+
+static void make_group(tenant *t, at_bytes body) {
+  const at_msg_group *m = (const void *)body.ptr;
+  const at_msg_shard *s = (const void *)(m + 1);
+  uint32_t n = 0;
+  for (uint64_t i = 0; i < m->count; i++) n += !!own_chip(t->host, s[i].chip);
+  array *a = at_array_make(m->array, n);
+  n = 0;
+  for (uint64_t i = 0; a && i < m->count; i++) {
+    if (!own_chip(t->host, s[i].chip)) continue;
+    at_buffer *b = find(t, s[i].array, s[i].shard, &a->why);
+    a->here[n++] = (piece){(uint32_t)i, b ? at_buffer_retain(b) : NULL};
+  }
+  enter(t, a);
+}
+
+static void copy(tenant *t, at_bytes body) {
+  const at_msg_copy *m = (const void *)body.ptr;
+  host *h = t->host;
+  const at_chip *from = at_runtime_chip(h->runtime, m->from.chip);
+  at_chip *to = at_runtime_chip(h->runtime, m->chip);
+  if (!from || !to) return odd(t, "no such chip for array", m->array);
+  uint32_t there = at_chip_info_of(from)->host,
+           here = at_chip_info_of(to)->host;
+  at_memory_kind kind = (at_memory_kind)m->kind;
+  at_dims dims = {(const int64_t *)(m + 1), m->rank};
+  // Alike on both hosts, and of no other copy.
+  uint64_t key = at_hash(at_hash(AT_HASH_SEED, &t->client, sizeof t->client),
+                         &m->array, sizeof m->array);
+  at_buffer *made = NULL;
+  at_status st = AT_OK;
+  if (there == h->me) {
+    at_buffer *b = find(t, m->from.array, m->from.shard, &st);
+    at_event *done = NULL;
+    if (b && here == h->me)
+      st = at_buffer_copy_to(b, to, kind, &made);
+    else if (b)
+      st = at_buffer_send(b, here, key, &done);
+    at_event_release(done);
+  } else {
+    st = at_buffer_receive(to, kind, (at_dtype)m->dtype, dims, there, key,
+                           &made);
+  }
+  if (here != h->me) {
+    if (st.err) at_log(AT_LOG_WARNING, "a copy: %s", at_status_message(st));
+    return at_status_free(st);
+  }
+  if (st.err && at_code_take(at_buffer_failed(to, kind, (at_dtype)m->dtype,
+                                              dims, st, &made)))
+    made = NULL;
+  enter(t, single(m->array, 0, made, st));
+}
+
+// Bytes of it may still come.
+static void note_dropped(tenant *t, const array *a) {
+  if (!a->written || !a->here[0].buffer) return;
+  if (!at_buffer_is_ready(a->here[0].buffer) &&
+      !at_table_put(&t->dropped, a->name, t))
+    odd(t, "no memory for array", a->name);
+}
+
+static void drop(tenant *t, at_bytes body) {
+  const at_msg_drop *m = (const void *)body.ptr;
+  const uint64_t *names = (const void *)(m + 1);
+  for (uint64_t i = 0; i < m->count; i++) {
+    pthread_mutex_lock(&t->host->lock);
+    array *a = at_table_take(&t->arrays, names[i]);
+    if (a) note_dropped(t, a);
+    pthread_mutex_unlock(&t->host->lock);
+    if (a) at_array_free(a);
+  }
+}
+
+// ---- Programs
+static at_status place(const host *h, const at_msg_load *m, program *p,
+                       at_chip **all) {
+  const uint32_t *chips = (const void *)(m + 1);
+  for (uint64_t d = 0; d < m->num_chips; d++) {
+    all[d] = at_runtime_chip(h->runtime, chips[d]);
+    if (!all[d])
+      return AT_FAIL(AT_INVALID_ARGUMENT, "there is no chip %u", chips[d]);
+    if (!own_chip(h, chips[d])) continue;
+    p->chips[p->num_here] = all[d];
+    p->devices[p->num_here++] = (uint32_t)d;
+  }
+  return AT_OK;
+}
+
+static at_status load_program(const host *h, at_bytes body, program *p) {
+  const at_msg_load *m = (const void *)body.ptr;
+  size_t head = sizeof *m + at_message_chips_bytes(m->num_chips);
+  at_chip **all = calloc(m->num_chips, sizeof *all);
+  p->chips = calloc(m->num_chips, sizeof *p->chips);
+  p->devices = calloc(m->num_chips, sizeof *p->devices);
+  at_status st =
+      all && p->chips && p->devices ? place(h, m, p, all) : no_memory();
+  if (!st.err)
+    st = at_loaded_create(
+        h->runtime, (at_bytes){body.ptr + head, body.len - head}, &p->loaded);
+  if (!st.err) {
+    uint64_t n;
+    (void)at_loaded_section(p->loaded, AT_XS_OUTPUTS, &n);
+    p->num_outputs = (uint32_t)n;
+  }
+  if (!st.err && p->num_here && p->num_here < m->num_chips)
+    st = at_loaded_span(p->loaded, all);
+  free(all);
+  return st;
+}
+
+static void load(tenant *t, at_bytes body) {
+  const at_msg_load *m = (const void *)body.ptr;
+  program *p = calloc(1, sizeof *p);
+  if (!p) return odd(t, "no memory for program", m->program);
+  p->name = m->program;
+  p->why = load_program(t->host, body, p);
+  if (p->why.err) {
+    at_loaded_release(p->loaded);
+    p->loaded = NULL;
+  }
+  pthread_mutex_lock(&t->host->lock);
+  bool in = !at_table_find(&t->programs, p->name) &&
+            at_table_put(&t->programs, p->name, p);
+  pthread_mutex_unlock(&t->host->lock);
+  if (in) return;
+  odd(t, "used twice: program", p->name);
+  at_program_free(p);
+}
+
+static void unload(tenant *t, at_bytes body) {
+  const at_msg_unload *m = (const void *)body.ptr;
+  pthread_mutex_lock(&t->host->lock);
+  program *p = at_table_take(&t->programs, m->program);
+  pthread_mutex_unlock(&t->host->lock);
+  if (p) at_program_free(p);
+}
+
+// ---- Launches
+typedef struct notice {
+  tenant *tenant;
+  uint64_t number;
+  callbacks *callbacks;
+} notice;
+
+static void tell_done(at_status s, void *arg) {
+  notice *n = arg;
+  if (s.err)
+    at_tenant_say_failed(n->tenant, n->number, s);
+  else
+    at_tenant_say(n->tenant, AT_WIRE_CONTROL, AT_MSG_DONE, n->number, NULL, 0);
+  at_status_free(s);
+  at_callbacks_free(n->callbacks);
+  host *h = n->tenant->host;
+  pthread_mutex_lock(&h->lock);
+  at_tenant_release(n->tenant);
+  pthread_mutex_unlock(&h->lock);
+  free(n);
+}
+
+typedef struct launching {
+  tenant *t;
+  const program *p;
+  const at_msg_launch *m;
+  at_buffer **args, **outputs;  // by place
+  bool *keeps;                  // by argument
+  callbacks *callbacks;
+  at_event *done;
+} launching;
+
+static at_status gather(launching *l) {
+  const at_msg_arg *args = (const void *)(l->m + 1);
+  at_status st = AT_OK;
+  for (uint32_t i = 0; i < l->m->num_args && !st.err; i++) {
+    const array *a = at_tenant_array(l->t, args[i].array);
+    for (uint32_t k = 0; k < l->p->num_here && !st.err; k++)
+      l->args[(size_t)k * l->m->num_args + i] = shard_of(
+          l->t, a, args[i].array, args[i].first + l->p->devices[k], &st);
+  }
+  return st;
+}
+
+static at_status start(launching *l) {
+  const program *p = l->p;
+  const at_msg_arg *args = (const void *)(l->m + 1);
+  for (uint32_t i = 0; i < l->m->num_args; i++)
+    l->keeps[i] = !(args[i].flags & AT_MSG_DONATED);
+  at_launch in = {.chip = p->chips[0],
+                  .chips = p->chips,
+                  .num_chips = p->num_here > 1 ? p->num_here : 0,
+                  .args = l->args,
+                  .num_args = l->m->num_args,
+                  .not_donatable = l->keeps,
+                  .launch_id = l->m->launch_id};
+  at_status st = gather(l);
+  if (!st.err && l->m->num_channels)
+    st = at_callbacks_make(l->t, p, l->m, &l->callbacks);
+  if (l->callbacks) in.channels = at_callbacks_lists(l->callbacks);
+  if (!st.err)
+    st = at_island_launch(l->t->host->island, p->loaded, &in, l->outputs,
+                          l->m->number ? &l->done : NULL);
+  if (!st.err) return st;
+  at_status refused = at_launch_refuse(p->loaded, &in, st, l->outputs);
+  if (refused.err) return at_status_free(st), refused;
+  if (l->m->number && (l->done = at_event_create()))
+    at_event_fire(l->done, st);
+  else
+    at_status_free(st);
+  return AT_OK;
+}
+
+// The results, by output; `why`: there are none.
+static void hand_out(launching *l, at_status why) {
+  uint32_t n = l->m->num_outputs;
+  for (uint32_t o = 0; o < n; o++) {
+    array *a = at_array_make(l->m->outputs + o, l->p->num_here);
+    for (uint32_t k = 0; a && k < l->p->num_here; k++)
+      a->here[k] = (piece){l->p->devices[k],
+                           why.err ? NULL : l->outputs[(size_t)k * n + o]};
+    if (a && why.err) a->why = at_status_clone(why);
+    enter(l->t, a);
+  }
+  at_status_free(why);
+}
+
+static void watch_done(launching *l) {
+  if (!l->m->number) return;
+  notice *n = malloc(sizeof *n);
+  if (!n || !l->done)
+    return at_log(AT_LOG_ERROR, "no memory to tell that a launch is done");
+  *n = (notice){l->t, l->m->number, l->callbacks};
+  pthread_mutex_lock(&l->t->host->lock);
+  l->t->users++;
+  pthread_mutex_unlock(&l->t->host->lock);
+  at_status st = at_event_on(l->done, tell_done, n);
+  if (st.err) tell_done(st, n);
+  at_event_release(l->done);
+}
+
+static void forget_given(tenant *t, const at_msg_launch *m) {
+  const at_msg_arg *args = (const void *)(m + 1);
+  for (uint32_t i = 0; i < m->num_args; i++) {
+    if (!(args[i].flags & AT_MSG_GIVEN)) continue;
+    pthread_mutex_lock(&t->host->lock);
+    array *a = at_table_take(&t->arrays, args[i].array);
+    pthread_mutex_unlock(&t->host->lock);
+    if (a) at_array_free(a);
+  }
+}
+
+static at_status check_sizes(const program *p, const at_msg_launch *m) {
+  if (p->why.err) return at_status_clone(p->why);
+  if (p->num_outputs == m->num_outputs) return AT_OK;
+  return AT_FAIL(AT_INVALID_ARGUMENT, "the program has %u results, not %u",
+                 p->num_outputs, m->num_outputs);
+}
+
+static void launch(tenant *t, at_bytes body) {
+  const at_msg_launch *m = (const void *)body.ptr;
+  const program *p = at_table_find(&t->programs, m->program);
+  if (!p || !p->num_here)
+    return odd(t, "not on this host: program", m->program);
+  launching l = {.t = t, .p = p, .m = m};
+  size_t args = at_mul(p->num_here, m->num_args);
+  size_t outputs = at_mul(p->num_here, m->num_outputs);
+  at_status st = check_sizes(p, m);
+  if (!st.err) {
+    l.args = calloc(1, (args + outputs) * sizeof *l.args + m->num_args + 1);
+    l.outputs = l.args + args;
+    l.keeps = (bool *)(l.outputs + outputs);
+    st = l.args ? start(&l) : no_memory();
+  }
+  if (st.err && m->number && (l.done = at_event_create()))
+    at_event_fire(l.done, at_status_clone(st));
+  hand_out(&l, st);
+  watch_done(&l);
+  forget_given(t, m);
+  free(l.args);
+}
+
+void at_stream_do(host *h, const job *j) {
+  at_bytes body = {j->body, j->head.bytes};
+  pthread_mutex_lock(&h->lock);
+  tenant *t = at_tenant_find(h, j->client, j->kind != AT_MSG_LEFT);
+  pthread_mutex_unlock(&h->lock);
+  if (!t && j->kind != AT_MSG_LEFT)
+    return at_log(AT_LOG_ERROR, "no memory for a client");
+  switch (j->kind) {
+    case AT_MSG_CREATE:
+      return create(t, body);
+    case AT_MSG_GROUP:
+      return make_group(t, body);
+    case AT_MSG_COPY:
+      return copy(t, body);
+    case AT_MSG_DROP:
+      return drop(t, body);
+    case AT_MSG_LOAD:
+      return load(t, body);
+    case AT_MSG_UNLOAD:
+      return unload(t, body);
+    case AT_MSG_LAUNCH:
+      return launch(t, body);
+    case AT_MSG_LEFT:
+      if (t) at_tenant_leave(t);
+      return;
+    default:
+      return;
+  }
+}

@@ -1,0 +1,80 @@
+// A runtime whose chips are elsewhere: other processes have them, and this one
+// drives them (control/client.h). Buffers and programs here stand for those of
+// the hosts, under names that this side gives out; whoever uses exec.h does not
+// see a difference.
+//
+// An array is one name for shards, each on a chip: what a launch makes is an
+// array with a shard for each device of the program. What is asked for here
+// happens in the order of the calls, on each host; nobody waits for an answer.
+// An error of an array comes with `watch` and `read`.
+#ifndef ATOLL_EXEC_PROXY_H_
+#define ATOLL_EXEC_PROXY_H_
+
+#include "exec/exec.h"
+
+typedef struct at_proxy_shard {
+  uint64_t array;
+  uint32_t shard, chip;
+} at_proxy_shard;
+
+typedef struct at_proxy_spec {
+  uint64_t array;  // of one shard
+  uint32_t chip;
+  at_memory_kind kind;
+  at_dtype dtype;
+  at_dims dims;
+} at_proxy_spec;
+
+// Device d of the program takes shard `first + d`.
+typedef struct at_proxy_arg {
+  uint64_t array;
+  uint32_t first;
+  bool donated;
+  bool given;  // donated with its name, which is gone then
+} at_proxy_arg;
+
+typedef struct at_proxy_launch {
+  uint64_t program;
+  uint64_t outputs;  // names outputs, outputs + 1, ...
+  int64_t launch_id;
+  uint32_t num_args, num_outputs;
+  const at_proxy_arg *args;
+  uint32_t num_devices;
+  const at_channel_list *channels;  // by device, until `done` fires; or NULL
+  // Borrowed; NULL: nobody asks. Fires once all of it is done everywhere, with
+  // its first error.
+  at_event *done;
+} at_proxy_launch;
+
+// All of it thread-safe; arguments are borrowed for the call. at_status: what
+// cannot even be sent.
+typedef struct at_proxy {
+  void *arg;
+  uint32_t num_hosts;
+  const uint32_t *host_of;                       // by chip
+  uint64_t (*names)(void *arg, uint32_t count);  // new ones, in a row
+  // data: dense, of at_buffer_to_host's form; NULL: `write` or `refuse`
+  // follows.
+  at_status (*create)(void *arg, const at_proxy_spec *s, const at_bytes *data);
+  at_status (*write)(void *arg, const at_proxy_shard *s, at_bytes data);
+  at_status (*refuse)(void *arg, const at_proxy_shard *s, at_status why);
+  // A further name for these, by shard.
+  at_status (*group)(void *arg, uint64_t array, const at_proxy_shard *shards,
+                     uint32_t count);
+  at_status (*copy)(void *arg, const at_proxy_shard *from,
+                    const at_proxy_spec *to);
+  // bytes: that may be free now, for who collects drops.
+  void (*drop)(void *arg, uint64_t array, uint64_t bytes);
+  // dst is written until `done` fires, which is one reference of the callee's.
+  void (*read)(void *arg, const at_proxy_shard *s, void *dst, uint64_t offset,
+               uint64_t bytes, at_event *done);
+  void (*watch)(void *arg, const at_proxy_shard *s, at_event *done);  // as read
+  at_status (*load)(void *arg, uint64_t program, at_bytes executable,
+                    const uint32_t *chips, uint32_t num_chips);
+  void (*unload)(void *arg, uint64_t program);
+  at_status (*launch)(void *arg, const at_proxy_launch *l);
+  at_status (*stats)(void *arg, uint32_t chip, bool clear,
+                     at_memory_stats *out);
+} at_proxy;
+
+#endif
