@@ -13,6 +13,7 @@
 
 enum {
   kTimeoutMs = 120000,
+  kHostMs = 5000,
   kTellMs = 5000,
   kLookMs = 100,
   kDropBytes = 1 << 20,  // memory that is not left lying
@@ -266,6 +267,15 @@ static void unload(void *arg, uint64_t program) {
   at_status_free(say(c, AT_MSG_UNLOAD, &part, 1));  // as with drops
 }
 
+static bool is_stale(void *arg, uint64_t program) {
+  at_client *c = arg;
+  pthread_mutex_lock(&c->lock);
+  const far_program *p = at_table_find(&c->programs, program);
+  bool stale = p && p->stale;
+  pthread_mutex_unlock(&c->lock);
+  return stale;
+}
+
 static uint32_t count_channels(const at_proxy_launch *l) {
   uint32_t n = 0;
   for (uint32_t d = 0; l->channels && d < l->num_devices; d++)
@@ -394,6 +404,80 @@ static void host_lost(at_client *c, at_bytes body) {
   at_status_free(why);
 }
 
+// Under the lock.
+static void mark_stale(at_client *c, uint32_t host) {
+  size_t at = 0;
+  for (at_table_slot *s; (s = at_table_next(&c->programs, &at));) {
+    far_program *p = s->value;
+    for (uint32_t i = 0; i < p->num_hosts; i++) p->stale |= p->hosts[i] == host;
+  }
+}
+
+// The session with the process before stays open until the end: others may be
+// about to use it.
+static at_status renew_host(at_client *c, far_host *h, at_str address) {
+  char *copy = strndup(address.ptr, address.len);
+  at_outbox *outbox = NULL;
+  at_status st = copy ? at_outbox_create(&outbox) : no_memory();
+  uint32_t n = atomic_load(&h->generation);
+  if (!st.err && n + 1 == AT_FAR_PROCESSES)
+    st = AT_FAIL(AT_DATA_LOSS, "host %u was lost %u times", h->number, n + 1);
+  if (st.err) {
+    at_outbox_free(outbox);
+    free(copy);
+    return st;
+  }
+  pthread_mutex_lock(&h->opening);
+  h->formers[n] = h->outbox;
+  h->former_wires[n] = atomic_load(&h->wire);
+  atomic_store(&h->generation, n + 1);
+  h->outbox = outbox;
+  free(h->own_address);
+  h->address = h->own_address = copy;
+  atomic_store(&h->wire, NULL);
+  atomic_store(&h->lost_before, atomic_load(&c->next_name));
+  atomic_store(&h->lost, false);
+  pthread_mutex_unlock(&h->opening);
+  return AT_OK;
+}
+
+// Not the poller's work: somebody may be calling the process before.
+typedef struct coming_back {
+  at_client *client;
+  far_host *host;
+  size_t bytes;
+  char address[];
+} coming_back;
+
+static void come_back(void *arg) {
+  coming_back *b = arg;
+  at_client *c = b->client;
+  at_status st = renew_host(c, b->host, (at_str){b->address, b->bytes});
+  if (st.err) at_log(AT_LOG_ERROR, "%s", at_status_message(st));
+  at_status_free(st);
+  pthread_mutex_lock(&c->lock);
+  mark_stale(c, b->host->number);
+  pthread_mutex_unlock(&c->lock);
+  free(b);
+}
+
+static at_status host_back(at_client *c, at_bytes body) {
+  const at_msg_host_back *m = (const void *)body.ptr;
+  if (!c->welcomed || m->host >= c->num_hosts) return AT_OK;
+  size_t bytes = body.len - sizeof *m;
+  coming_back *b = malloc(sizeof *b + bytes);
+  if (!b) return no_memory();
+  *b = (coming_back){c, &c->hosts[m->host], bytes};
+  memcpy(b->address, m + 1, bytes);
+  at_status why = AT_FAIL(AT_DATA_LOSS, "host %u of the pod is lost", m->host);
+  atomic_store(&c->hosts[m->host].lost, true);
+  at_questions_fail(c, m->host, why);
+  at_status_free(why);
+  at_status st = at_sched_spawn(c->calls, come_back, b);
+  if (st.err) free(b);
+  return st;
+}
+
 static void hear(at_client *c, const at_wire_head *head, at_bytes body) {
   at_status st = at_message_check(head->kind, body);
   if (!st.err && head->kind == AT_MSG_WELCOME && !c->welcomed) {
@@ -404,6 +488,8 @@ static void hear(at_client *c, const at_wire_head *head, at_bytes body) {
     pthread_mutex_unlock(&c->lock);
   } else if (!st.err && head->kind == AT_MSG_HOST_LOST) {
     host_lost(c, body);
+  } else if (!st.err && head->kind == AT_MSG_HOST_BACK) {
+    st = host_back(c, body);
   } else if (!st.err && head->kind == AT_MSG_FAILED) {
     const at_msg_failed *m = (const void *)body.ptr;
     st = AT_FAIL(m->code <= AT_UNAUTHENTICATED ? (at_code)m->code : AT_UNKNOWN,
@@ -434,9 +520,12 @@ static at_status call_host(at_client *c, far_host *h) {
                           .source = "the controller of the pod",
                           .token = c->token,
                           .hello = {.kind = AT_SESSION_CLIENT},
+                          .timeout_ms = kHostMs,
                           .sink = at_far_host_sink};
   at_wire *w;
-  o.sink.arg = h;
+  uint32_t n = atomic_load(&h->generation);
+  h->sessions[n] = (far_session){h, n};
+  o.sink.arg = &h->sessions[n];
   snprintf(o.hello.name, sizeof o.hello.name, "client %llu",
            (unsigned long long)c->client);
   AT_TRY(at_session_open(&o, &w));
@@ -548,6 +637,7 @@ at_status at_client_open(const at_client_options *o, at_client **out) {
                        .watch = at_question_watch,
                        .load = load,
                        .unload = unload,
+                       .is_stale = is_stale,
                        .launch = launch,
                        .stats = at_question_stats};
   *out = c;
@@ -566,6 +656,11 @@ at_client_counts at_client_count(const at_client *c) {
 static void close_host(far_host *h) {
   at_outbox_free(h->outbox);
   at_wire_close(atomic_load(&h->wire));
+  for (uint32_t i = 0; i < atomic_load(&h->generation); i++) {
+    at_outbox_free(h->formers[i]);
+    at_wire_close(h->former_wires[i]);
+  }
+  free(h->own_address);
   pthread_mutex_destroy(&h->opening);
   pthread_mutex_destroy(&h->writing);
 }

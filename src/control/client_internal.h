@@ -14,19 +14,35 @@
 #include "control/session.h"
 #include "control/table.h"
 
+// With one process of a host: what comes from one that has been replaced does
+// not concern the next.
+typedef struct far_session {
+  struct far_host *host;
+  uint32_t generation;
+} far_session;
+
+enum { AT_FAR_PROCESSES = 16 };
 typedef struct far_host {
   at_client *client;
   uint32_t number;
-  char *address;
+  const char *address;
+  char *own_address;        // of a process that came later
   pthread_mutex_t opening;  // held while its session is opened
   pthread_mutex_t writing;  // a WRITE and its DATA go together
   _Atomic(at_wire *) wire;  // NULL: not called yet
   at_outbox *outbox;        // for answers to it
+  far_session sessions[AT_FAR_PROCESSES];
+  _Atomic uint32_t generation;              // of them
+  at_outbox *formers[AT_FAR_PROCESSES];     // of those before; they and their
+  at_wire *former_wires[AT_FAR_PROCESSES];  // wires go with the client
   _Atomic bool lost;
+  // Arrays with smaller names were on processes that it had before.
+  _Atomic uint64_t lost_before;
 } far_host;
 
 // Whom a launch of a program concerns.
 typedef struct far_program {
+  bool stale;  // one of its hosts is another process since
   uint32_t num_hosts;
   uint32_t hosts[];
 } far_program;
@@ -86,7 +102,7 @@ void at_client_flush(at_client *c);  // drops that wait
 at_status at_client_why(at_client *c);
 
 // ---- questions.c
-extern const at_wire_sink at_far_host_sink;  // arg: a far_host
+extern const at_wire_sink at_far_host_sink;  // arg: a far_session
 void at_question_read(void *arg, const at_proxy_shard *s, void *dst,
                       uint64_t offset, uint64_t bytes, at_event *done);
 void at_question_watch(void *arg, const at_proxy_shard *s, at_event *done);

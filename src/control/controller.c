@@ -57,15 +57,20 @@ static at_strbuf addresses_of(const at_controller *c, bool pod) {
   return b;
 }
 
-static void form(at_controller *c) {
+static void form_if_complete(at_controller *c) {
+  for (uint32_t i = 0; i < c->num_hosts; i++)
+    if (!c->hosts[i] || c->hosts[i]->gone) return;
   at_strbuf addresses = addresses_of(c, true);
   c->epoch++;
+  c->formed = 0;
+  c->up = false;
   for (uint32_t i = 0; i < c->num_hosts; i++) {
     at_msg_form m = {.me = i,
                      .count = c->num_hosts,
                      .epoch = c->epoch,
                      .target_bytes = strlen(c->target),
                      .addresses_bytes = addresses.len};
+    c->hosts[i]->formed = false;
     memcpy(m.secret, c->secret, sizeof m.secret);
     const at_bytes parts[] = {{(const uint8_t *)&m, sizeof m},
                               {(const uint8_t *)c->target, m.target_bytes},
@@ -118,24 +123,69 @@ static char *copy_text(const uint8_t *p, uint64_t n) {
   return text;
 }
 
+// Its place among the hosts: the one that it asks for, if nobody has it.
+// num_hosts: there is none.
+static uint32_t free_place(const at_controller *c, int64_t wanted) {
+  uint32_t first = c->num_hosts;
+  for (uint32_t i = c->num_hosts; i-- > 0;)
+    if (!c->hosts[i] || c->hosts[i]->gone) {
+      if ((int64_t)i == wanted) return i;
+      first = i;
+    }
+  return first;
+}
+
+static void turn_away(peer *p) {
+  at_log(AT_LOG_WARNING, "%s: the pod has its %u hosts", p->hello.name,
+         p->controller->num_hosts);
+  at_peer_say(p, AT_MSG_STOP, NULL, 0);
+}
+
 static void host_came(peer *p, at_bytes body) {
   at_controller *c = p->controller;
   const at_msg_host *m = (const void *)body.ptr;
   const uint8_t *texts = (const uint8_t *)(m + 1);
-  if (p->session || c->come == c->num_hosts) return;
+  uint32_t place = free_place(c, m->place);
+  if (p->session) return;
+  if (place == c->num_hosts) return turn_away(p);
   p->session = copy_text(texts, m->session_bytes);
   p->pod = copy_text(texts + m->session_bytes, m->pod_bytes);
   p->cpu = m->cpu;
-  p->number = c->come;
-  c->hosts[c->come++] = p;
+  p->number = place;
+  p->joined = c->epoch + 1;
+  if (c->hosts[place]) c->hosts[place]->replaced = true;
+  c->come += !c->hosts[place];
+  c->hosts[place] = p;
   at_log(AT_LOG_INFO, "host %u of %u is there: %s", p->number, c->num_hosts,
          p->hello.name);
-  if (c->come == c->num_hosts) form(c);
+  form_if_complete(c);
+}
+
+static void say_back(peer *client, const peer *host) {
+  at_msg_host_back m = {.host = host->number};
+  const at_bytes parts[] = {
+      {(const uint8_t *)&m, sizeof m},
+      {(const uint8_t *)host->session, strlen(host->session)}};
+  at_peer_say(client, AT_MSG_HOST_BACK, parts, 2);
+}
+
+// All hosts are there (again).
+static void pod_formed(at_controller *c) {
+  c->up = true;
+  at_log(AT_LOG_INFO, "the pod is there: %s over %u hosts, epoch %llu",
+         c->target, c->num_hosts, (unsigned long long)c->epoch);
+  for (peer *p = c->peers; p; p = p->next) {
+    if (p->kind != AT_SESSION_CLIENT || !p->welcomed || p->gone) continue;
+    for (uint32_t i = 0; i < c->num_hosts; i++)
+      if (c->hosts[i]->joined == c->epoch) say_back(p, c->hosts[i]);
+  }
+  welcome_all(c);
 }
 
 static void host_formed(peer *p, at_bytes body) {
   at_controller *c = p->controller;
   const at_msg_formed *m = (const void *)body.ptr;
+  if (!p->session || p->formed) return;
   if (m->code) {
     snprintf(p->why, sizeof p->why, "%.*s", (int)(body.len - sizeof *m),
              (const char *)(m + 1));
@@ -143,16 +193,16 @@ static void host_formed(peer *p, at_bytes body) {
     return;
   }
   p->formed = true;
-  if (++c->formed != c->num_hosts) return;
-  c->up = true;
-  at_log(AT_LOG_INFO, "the pod is there: %s over %u hosts", c->target,
-         c->num_hosts);
-  welcome_all(c);
+  c->formed++;
+  if (c->formed == c->num_hosts) pod_formed(c);
 }
 
 static void host_lost(peer *p) {
   at_controller *c = p->controller;
   if (!p->session || c->closes) return;
+  c->up = false;
+  c->formed -= p->formed;
+  p->formed = false;
   at_log(AT_LOG_WARNING, "host %u is lost: %s", p->number, p->why);
   for (peer *q = c->peers; q; q = q->next)
     if (q->kind == AT_SESSION_CLIENT && q->welcomed && !q->gone) say_lost(q, p);
@@ -234,7 +284,7 @@ static void lost(void *arg, uint32_t member, at_status why) {
 // ---- Who comes
 static at_status check_kind(const at_controller *c,
                             const at_session_hello *hello) {
-  if (hello->kind == AT_SESSION_HOST && c->come == c->num_hosts)
+  if (hello->kind == AT_SESSION_HOST && free_place(c, -1) == c->num_hosts)
     return AT_FAIL(AT_FAILED_PRECONDITION, "the pod has its %u hosts",
                    c->num_hosts);
   if (hello->kind < AT_SESSION_CLIENT || hello->kind > AT_SESSION_TOOL)
@@ -295,7 +345,8 @@ static void broken(void *arg, void *peer_arg, at_status why) {
 // Under the lock. Hosts stay in the table of hosts, so that they have a name.
 static peer *take_gone(at_controller *c) {
   for (peer *p = c->peers; p; p = p->next) {
-    if (!p->gone || !p->wire || p->letters || p->closed) continue;
+    bool stays = p->kind == AT_SESSION_HOST && p->session && !p->replaced;
+    if (!p->gone || !p->wire || p->letters || (stays && p->closed)) continue;
     p->closed = true;
     return p;
   }
@@ -312,7 +363,7 @@ static void keep(void *arg) {
       pthread_cond_timedwait(&c->news, &c->lock, &until);
       continue;
     }
-    bool stays = p->kind == AT_SESSION_HOST && p->session;
+    bool stays = p->kind == AT_SESSION_HOST && p->session && !p->replaced;
     if (!stays) leave_list(p);
     pthread_mutex_unlock(&c->lock);
     if (stays)
@@ -385,7 +436,8 @@ void at_controller_print(const at_controller *c, at_strbuf *out) {
   at_json_uint(&w, c->num_chips);
   at_json_key(&w, AT_STR("hosts"));
   at_json_begin_array(&w);
-  for (uint32_t i = 0; i < c->come; i++) print_host(&w, c, c->hosts[i]);
+  for (uint32_t i = 0; i < c->num_hosts; i++)
+    if (c->hosts[i]) print_host(&w, c, c->hosts[i]);
   at_json_end_array(&w);
   at_json_key(&w, AT_STR("clients"));
   at_json_begin_array(&w);
@@ -456,8 +508,8 @@ const char *at_controller_address(const at_controller *c) {
 uint32_t at_controller_hosts(at_controller *c) {
   uint32_t n = 0;
   pthread_mutex_lock(&c->lock);
-  for (uint32_t i = 0; i < c->come; i++)
-    n += c->hosts[i]->formed && !c->hosts[i]->gone;
+  for (uint32_t i = 0; i < c->num_hosts; i++)
+    n += c->hosts[i] && c->hosts[i]->formed && !c->hosts[i]->gone;
   pthread_mutex_unlock(&c->lock);
   return n;
 }
@@ -474,8 +526,9 @@ void at_controller_close(at_controller *c) {
   at_listener_close(c->listener);
   pthread_mutex_lock(&c->lock);
   c->closes = true;
-  for (uint32_t i = 0; i < c->come; i++)
-    if (!c->hosts[i]->gone) at_peer_say(c->hosts[i], AT_MSG_STOP, NULL, 0);
+  for (uint32_t i = 0; i < c->num_hosts; i++)
+    if (c->hosts[i] && !c->hosts[i]->gone)
+      at_peer_say(c->hosts[i], AT_MSG_STOP, NULL, 0);
   call_keeper(c);
   pthread_mutex_unlock(&c->lock);
   at_thread_join(c->keeper);

@@ -22,6 +22,12 @@ typedef struct host_set {
   uint32_t hosts[];  // ascending
 } host_set;
 
+// A program: its hosts, and the epoch in which they loaded it.
+typedef struct placed {
+  host_set *hosts;
+  uint64_t epoch;
+} placed;
+
 // A session. All of it under the controller's lock.
 struct peer {
   peer *next;
@@ -31,17 +37,20 @@ struct peer {
   at_wire *wire;  // NULL: not open yet
   at_outbox *outbox;
   bool gone, closed;
+  bool replaced;  // another one has its place among the hosts
   char why[256];  // it is gone, or does not take part; "": it does
   // Of a host:
   uint32_t number;
   uint64_t cpu;
   char *session, *pod;  // addresses; NULL: it has not said who it is
   bool formed;
+  uint64_t joined;  // the epoch in which it became a host
   // Of a client:
   uint64_t client;
   bool welcomed, left;
-  _Atomic uint32_t letters;   // messages of it that hosts have not taken yet
-  at_table arrays, programs;  // to host_set
+  _Atomic uint32_t letters;  // messages of it that hosts have not taken yet
+  at_table arrays;           // to host_set
+  at_table programs;         // to placed
   uint64_t launches, messages, bytes;
 };
 
@@ -55,7 +64,7 @@ struct at_controller {
   at_listener *listener;
   at_thread *keeper;
   peer *peers, *closing;
-  peer **hosts;  // [num_hosts]; `come` of them are there
+  peer **hosts;  // [num_hosts]; NULL: has never been there; `come` have
   uint32_t come, formed;
   uint64_t epoch, num_clients;
   host_set *sets;

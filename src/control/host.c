@@ -1,6 +1,7 @@
 // The process of a host: its sessions with the controller and with clients, how
 // it becomes one of the pod, and the thread that does what the stream says.
-#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +17,13 @@
 #include "pod/address.h"
 #include "pod/join.h"
 
-enum { kFormSeconds = 120, kTickMs = 100, kMs = 1000000 };
+enum {
+  kFormSeconds = 60,
+  kTickMs = 100,
+  kMs = 1000000,
+  kLookUs = 500,
+};
+static const uint64_t kTellNs = 10000000000ull;
 
 // ---- What is to be done
 void at_host_post(host *h, job *j) {
@@ -177,19 +184,20 @@ static at_bytes bytes_of(const char *text) {
   return (at_bytes){(const uint8_t *)text, strlen(text)};
 }
 
-// Who this is and where it is found. *out: bound, for the other hosts.
-static at_status introduce(host *h, int *out) {
+// Who this is and where it is found.
+static at_status introduce(host *h) {
   const at_addresses pod = {h->options->pod, "--pod"};
   const char *colon = strrchr(h->options->pod, ':');
   at_strbuf address = {0};
   uint32_t port = 0;
-  AT_TRY(at_address_bind(&pod, 0, out));
-  at_status st = at_address_port(*out, &port);
+  AT_TRY(at_address_bind(&pod, 0, &h->pod_listener));
+  at_status st = at_address_port(h->pod_listener, &port);
   at_strbuf_addf(&address, "%.*s:%u", (int)(colon - pod.text), pod.text, port);
   if (!st.err) st = at_strbuf_status(&address);
   if (!st.err) {
     const char *session = at_listener_address(h->listener);
     at_msg_host m = {.cpu = at_cpu_features(),
+                     .place = h->options->place,
                      .session_bytes = strlen(session),
                      .pod_bytes = address.len};
     const at_bytes parts[] = {{(const uint8_t *)&m, sizeof m},
@@ -202,50 +210,99 @@ static at_status introduce(host *h, int *out) {
 }
 
 static at_status join(host *h, const at_msg_form *m, const char *addresses,
-                      const char *target, int fd) {
+                      const char *target, at_pod_hosts **out) {
   at_strbuf what = {0};
+  int fd = fcntl(h->pod_listener, F_DUPFD_CLOEXEC, 0);
+  if (fd < 0)
+    return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no descriptor: %s", strerror(errno));
   at_strbuf_addf(&what,
                  "Atoll " AT_VERSION " %s, hosts of one controller, %llu",
                  target, (unsigned long long)m->epoch);
+  const at_pod_roll roll = {.count = m->count,
+                            .me = m->me,
+                            .addresses = addresses,
+                            .listener = fd,
+                            .token = h->options->token,
+                            .of_user = h->options->token_of_user,
+                            .job = what.ptr,
+                            .timeout_s = kFormSeconds,
+                            .interrupted = h->options->interrupted};
   at_status st = at_strbuf_status(&what);
-  if (!st.err)
-    st =
-        at_pod_join_roll(&(at_pod_roll){.count = m->count,
-                                        .me = m->me,
-                                        .addresses = addresses,
-                                        .listener = fd,
-                                        .token = h->options->token,
-                                        .of_user = h->options->token_of_user,
-                                        .job = what.ptr,
-                                        .timeout_s = kFormSeconds,
-                                        .interrupted = h->options->interrupted},
-                         &h->pod);
-  else
+  if (st.err)
     close(fd);
+  else
+    st = at_pod_join_roll(&roll, out);
   at_strbuf_free(&what);
   return st;
 }
 
-static at_status start(host *h, const at_msg_form *m, const char *target,
-                       const char *addresses, int fd) {
-  h->me = m->me;
-  h->count = m->count;
-  memcpy(h->secret, m->secret, sizeof h->secret);
-  if (m->count > 1)
-    AT_TRY(join(h, m, addresses, target, fd));
-  else
-    close(fd);
+// The first time.
+static at_status start(host *h, const char *target) {
   AT_TRY(at_config_set(AT_CONFIG_TARGET, target));
   AT_TRY(at_runtime_create(
       &(at_runtime_options){.target = target,
                             .hosts = h->pod ? at_pod_hosts_of(h->pod) : NULL},
       &h->runtime));
-  return at_island_create(NULL, &h->island);
+  AT_TRY(at_island_create(NULL, &h->island));
+  uint32_t first, n = at_runtime_own_chips(h->runtime, &first);
+  at_log(AT_LOG_INFO, "host %u of %u: chips %u to %u of %s", h->me, h->count,
+         first, first + n - 1, target);
+  return AT_OK;
 }
 
-static at_status take_part(host *h, const job *j, int *fd) {
+// What runs over several hosts ends first, or has failed with those that were
+// lost.
+static void wait_for_far_work(const host *h) {
+  uint64_t begin = at_clock_ns();
+  bool told = false;
+  while (at_runtime_far_work(h->runtime) && !atomic_load(&h->stops)) {
+    usleep(kLookUs);
+    if (told || at_clock_ns() - begin < kTellNs) continue;
+    told = true;
+    at_log(AT_LOG_WARNING,
+           "host %u: a host that comes back waits until launches over several "
+           "hosts end",
+           h->me);
+  }
+}
+
+static at_status replace_hosts(host *h, at_pod_hosts *now) {
+  if (h->num_formers == AT_HOST_FORMERS)
+    return AT_FAIL(AT_RESOURCE_EXHAUSTED, "hosts were replaced %u times",
+                   h->num_formers);
+  AT_TRY(at_runtime_rehost(h->runtime, at_pod_hosts_of(now)));
+  at_pod_hosts_leave(h->pod);
+  h->formers[h->num_formers++] = h->pod;
+  h->pod = now;
+  return AT_OK;
+}
+
+static at_status join_again(host *h, const at_msg_form *m,
+                            const char *addresses, const char *target) {
+  at_pod_hosts *now = NULL;
+  if (m->me != h->me || m->count != h->count)
+    return AT_FAIL(AT_INVALID_ARGUMENT, "host %u cannot become host %u", h->me,
+                   m->me);
+  if (m->count == 1) return AT_OK;
+  wait_for_far_work(h);
+  AT_TRY(join(h, m, addresses, target, &now));
+  at_status st = replace_hosts(h, now);
+  if (st.err) at_pod_hosts_close(now);
+  return st;
+}
+
+static at_status join_first(host *h, const at_msg_form *m,
+                            const char *addresses, const char *target) {
+  h->me = m->me;
+  h->count = m->count;
+  h->born = m->epoch;
+  memcpy(h->secret, m->secret, sizeof h->secret);
+  if (m->count > 1) AT_TRY(join(h, m, addresses, target, &h->pod));
+  return start(h, target);
+}
+
+static at_status take_part(host *h, const job *j) {
   const at_msg_form *m = (const void *)j->body;
-  if (*fd < 0) return AT_FAIL(AT_UNIMPLEMENTED, "a host that joins twice");
   char *texts = malloc(m->target_bytes + m->addresses_bytes + 2);
   if (!texts) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a host");
   char *target = texts, *addresses = texts + m->target_bytes + 1;
@@ -254,19 +311,15 @@ static at_status take_part(host *h, const job *j, int *fd) {
   memcpy(addresses, (const char *)(m + 1) + m->target_bytes,
          m->addresses_bytes);
   addresses[m->addresses_bytes] = 0;
-  at_status st = start(h, m, target, addresses, *fd);
-  *fd = -1;
-  if (!st.err) {
-    uint32_t first, n = at_runtime_own_chips(h->runtime, &first);
-    at_log(AT_LOG_INFO, "host %u of %u: chips %u to %u of %s", h->me, h->count,
-           first, first + n - 1, target);
-  }
+  at_status st = h->runtime ? join_again(h, m, addresses, target)
+                            : join_first(h, m, addresses, target);
+  if (!st.err) h->epoch = m->epoch;
   free(texts);
   return st;
 }
 
-static at_status form(host *h, const job *j, int *fd) {
-  at_status st = take_part(h, j, fd);
+static at_status form(host *h, const job *j) {
+  at_status st = take_part(h, j);
   at_msg_formed m = {.code = (uint64_t)at_status_code(st)};
   const char *why = at_status_message(st);
   const at_bytes parts[] = {
@@ -277,13 +330,18 @@ static at_status form(host *h, const job *j, int *fd) {
 }
 
 // ---- Life
-static void do_job(host *h, job *j, int *fd) {
+static void do_job(host *h, job *j) {
   if (j->kind == kVisitorGone) {
     visitor_gone(h, j->visitor);
   } else {
     if (j->kind == AT_MSG_FORM) {
-      at_status st = form(h, j, fd);
-      if (st.err) stop(h, st);
+      at_status st = form(h, j);
+      if (st.err && h->island)
+        at_log(AT_LOG_ERROR, "host %u: %s", h->me, at_status_message(st));
+      if (!h->island)
+        stop(h, st);
+      else
+        at_status_free(st);
     } else if (j->kind == AT_MSG_STOP) {
       atomic_store(&h->stops, true);
     } else if (h->runtime) {
@@ -295,16 +353,15 @@ static void do_job(host *h, job *j, int *fd) {
   free(j);
 }
 
-static void work(host *h, int fd) {
+static void work(host *h) {
   while (!atomic_load(&h->stops)) {
     for (job *j = take_jobs(h), *next; j; j = next) {
       next = j->next;
-      do_job(h, j, &fd);
+      do_job(h, j);
     }
     if (h->options->interrupted && h->options->interrupted())
       atomic_store(&h->stops, true);
   }
-  if (fd >= 0) close(fd);
 }
 
 static void drop_jobs(host *h) {
@@ -330,22 +387,20 @@ static void close_host(host *h) {
   at_island_destroy(h->island);
   at_runtime_destroy(h->runtime);  // waits: answers under way end
   at_pod_hosts_close(h->pod);
+  while (h->num_formers) at_pod_hosts_close(h->formers[--h->num_formers]);
+  if (h->pod_listener >= 0) close(h->pod_listener);
 }
 
 at_status at_host_run(const at_host_options *o) {
-  host h = {.options = o};
-  int fd = -1;
+  host h = {.options = o, .pod_listener = -1};
   h.end = &h.first;
   pthread_mutex_init(&h.queue_lock, NULL);
   pthread_mutex_init(&h.lock, NULL);
   at_clock_cond_init(&h.news);
   at_status st = open_listener(&h);
   if (!st.err) st = call_controller(&h);
-  if (!st.err) st = introduce(&h, &fd);
-  if (!st.err)
-    work(&h, fd);
-  else if (fd >= 0)
-    close(fd);
+  if (!st.err) st = introduce(&h);
+  if (!st.err) work(&h);
   close_host(&h);
   pthread_cond_destroy(&h.news);
   pthread_mutex_destroy(&h.queue_lock);

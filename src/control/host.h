@@ -13,6 +13,7 @@ typedef struct at_host_options {
   const char *pod;         // "host:port" for other hosts; port 0: any
   at_token token;
   bool token_of_user;         // on this machine only
+  int32_t place;              // which host of the pod it wants to be; -1: any
   uint32_t timeout_ms;        // to find the controller; 0: 120,000
   bool (*interrupted)(void);  // asked now and then: true: end
 } at_host_options;

@@ -38,7 +38,9 @@ typedef struct program {
   uint64_t name;
   at_loaded *loaded;  // NULL: `why`
   at_status why;
-  uint32_t num_here, num_outputs;
+  uint64_t epoch;  // of the hosts that `loaded` spans; 0: it does not
+  uint32_t num_chips, num_here, num_outputs;
+  at_chip **all;      // by device of the program
   at_chip **chips;    // of this host
   uint32_t *devices;  // and which of the program they are
 } program;
@@ -78,16 +80,20 @@ typedef struct job {
   uint8_t *body;
   visitor *visitor;
 } job;
-enum { kVisitorGone = 1 << 16 };
+enum { kVisitorGone = 1 << 16, AT_HOST_FORMERS = 256 };
 
 struct host {
   const at_host_options *options;
   at_listener *listener;
   at_wire *controller;
   at_pod_hosts *pod;
+  at_pod_hosts *formers[AT_HOST_FORMERS];  // before some were replaced
+  uint32_t num_formers;
+  int pod_listener;  // bound; where other hosts call
   at_runtime *runtime;
   at_island *island;
   uint32_t me, count;
+  uint64_t epoch, born;  // now, and when this process joined
   uint8_t secret[AT_CONTROL_SECRET];
   // What is to be done, in order; any thread.
   pthread_mutex_t queue_lock;

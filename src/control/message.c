@@ -78,7 +78,7 @@ static bool good_load(at_bytes body) {
 
 static bool good_launch(at_bytes body) {
   const at_msg_launch *m = (const void *)body.ptr;
-  return body.len >= sizeof *m && m->program && !m->zero &&
+  return body.len >= sizeof *m && m->program && m->refused <= 1 &&
          (m->outputs || !m->num_outputs) &&
          body.len ==
              at_add(sizeof *m,
@@ -147,6 +147,8 @@ static bool is_good(uint32_t kind, at_bytes b) {
       return good_text(b, sizeof(at_msg_took));
     case AT_MSG_FORMED:
       return good_text(b, sizeof(at_msg_formed));
+    case AT_MSG_HOST_BACK:
+      return good_text(b, sizeof(at_msg_host_back));
     case AT_MSG_HOST_LOST:
       return good_text(b, sizeof(at_msg_host_lost));
     case AT_MSG_GIVE:

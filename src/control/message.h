@@ -58,6 +58,7 @@ typedef enum at_message_kind {
   // Controller to client.
   AT_MSG_WELCOME = 96,
   AT_MSG_HOST_LOST,
+  AT_MSG_HOST_BACK,
   // Host to controller and back.
   AT_MSG_HOST = 128,
   AT_MSG_FORM,
@@ -134,7 +135,10 @@ typedef struct at_msg_launch {
   int64_t launch_id;
   uint64_t number;  // 0, or what hosts call the launch to the client: it wants
                     // to hear when it is done, or has channels
-  uint32_t num_args, num_outputs, num_channels, zero;
+  uint32_t num_args, num_outputs, num_channels;
+  // Controller: 1: one of its hosts has been lost since the program was loaded,
+  // and its results carry that.
+  uint32_t refused;
   // at_msg_arg args[num_args]; at_msg_channel channels[num_channels]
 } at_msg_launch;
 
@@ -212,13 +216,22 @@ typedef struct at_msg_host_lost {
   // why
 } at_msg_host_lost;
 
+// In the place of a host that was lost there is another process, at the address
+// that follows. Arrays and programs of before are not on it.
+typedef struct at_msg_host_back {
+  uint32_t host, zero;
+  // address
+} at_msg_host_back;
+
 // A daemon that is ready to take part.
 typedef struct at_msg_host {
-  uint64_t cpu;  // at_cpu_features
+  uint64_t cpu;   // at_cpu_features
+  int64_t place;  // that it wants; -1: any
   uint64_t session_bytes, pod_bytes;
   // addresses where clients and other hosts find it
 } at_msg_host;
 
+// The hosts, from the first time on or since some of them have been replaced.
 typedef struct at_msg_form {
   uint32_t me, count;
   uint64_t epoch;

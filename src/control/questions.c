@@ -65,10 +65,16 @@ static void ask(at_client *c, question *q, uint32_t kind, const void *m,
   const at_wire_out out = {kind, q->tag, 1, &part};
   uint32_t host = q->host;
   uint64_t tag = q->tag;
+  uint64_t array = ((const at_msg_shard *)m)->array;
   at_client_flush(c);  // whoever waits may leave what it drops lying for long
   at_wire *w = at_far_host_wire(c, host);
   at_status st = AT_OK;
-  if (!w) {
+  if (!q->is_stats && array < atomic_load(&c->hosts[host].lost_before)) {
+    st = AT_FAIL(AT_DATA_LOSS,
+                 "an array on host %u of the pod was lost with the process "
+                 "that was this host before",
+                 host);
+  } else if (!w) {
     st = lost_host(c, host);
   } else if (!enter(c, q)) {
     st = atomic_load(&c->closed) ? at_client_why(c) : no_memory();
@@ -259,7 +265,8 @@ static bool is_for(const question *q, const far_host *h, uint64_t bytes) {
 // The bytes go straight to where they are wanted. Only this host's answers, its
 // loss and the client's end take the question; the first two are this thread's.
 static void *place(void *arg, uint32_t from, const at_wire_head *head) {
-  far_host *h = arg;
+  far_session *x = arg;
+  far_host *h = x->host;
   uint8_t *to = NULL;
   if (head->kind == AT_MSG_BYTES) {
     pthread_mutex_lock(&h->client->lock);
@@ -295,7 +302,8 @@ static void took_stats(far_host *h, uint64_t tag, at_bytes body) {
 
 static bool message(void *arg, uint32_t from, const at_wire_head *head,
                     void *body) {
-  far_host *h = arg;
+  far_session *x = arg;
+  far_host *h = x->host;
   at_bytes b = {body, head->bytes};
   if (head->kind == AT_MSG_BYTES) {
     if (!took_bytes(h, head, body)) free(body);
@@ -325,7 +333,8 @@ static bool message(void *arg, uint32_t from, const at_wire_head *head,
 
 static void abandon(void *arg, uint32_t from, const at_wire_head *head,
                     void *body) {
-  far_host *h = arg;
+  far_session *x = arg;
+  far_host *h = x->host;
   pthread_mutex_lock(&h->client->lock);
   const question *q = at_table_find(&h->client->questions, head->tag);
   bool in_place = head->kind == AT_MSG_BYTES && is_for(q, h, head->bytes) &&
@@ -335,11 +344,14 @@ static void abandon(void *arg, uint32_t from, const at_wire_head *head,
 }
 
 static void lost(void *arg, uint32_t member, at_status why) {
-  far_host *h = arg;
+  far_session *x = arg;
+  far_host *h = x->host;
   at_status st = AT_FAIL(AT_DATA_LOSS, "host %u of the pod is lost: %s",
                          h->number, at_status_message(why));
-  atomic_store(&h->lost, true);
-  at_questions_fail(h->client, h->number, st);
+  if (x->generation == atomic_load(&h->generation)) {
+    atomic_store(&h->lost, true);
+    at_questions_fail(h->client, h->number, st);
+  }
   at_status_free(why);
   at_status_free(st);
 }

@@ -154,24 +154,48 @@ static at_status loads(peer *p, const at_msg_load *m, host_set **to) {
   if (at_table_find(&p->programs, m->program))
     return AT_FAIL(AT_INVALID_ARGUMENT, "program %llu is there already",
                    (unsigned long long)m->program);
-  if (!at_table_put(&p->programs, m->program, *to))
-    return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a program's name");
-  return AT_OK;
+  placed *x = malloc(sizeof *x);
+  if (x) *x = (placed){*to, p->controller->epoch};
+  if (x && at_table_put(&p->programs, m->program, x)) return AT_OK;
+  free(x);
+  return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a program's name");
 }
 
-static at_status launches(peer *p, const at_msg_launch *m, host_set **to) {
+// Has a host of it been lost since? Others have no part in what is asked then.
+static host_set *still_there(at_controller *c, const placed *x) {
+  uint32_t hosts[AT_SESSION_MOST], count = 0;
+  for (uint32_t i = 0; i < x->hosts->count; i++) {
+    const peer *h = c->hosts[x->hosts->hosts[i]];
+    if (!h->gone && h->joined <= x->epoch) hosts[count++] = x->hosts->hosts[i];
+  }
+  return count == x->hosts->count ? x->hosts : intern(c, hosts, count);
+}
+
+static at_status launches(peer *p, at_msg_launch *m, host_set **to) {
   const at_msg_arg *args = (const void *)(m + 1);
-  *to = at_table_find(&p->programs, m->program);
-  if (!*to) return unknown("program", m->program);
+  const placed *x = at_table_find(&p->programs, m->program);
+  if (!x) return unknown("program", m->program);
   for (uint32_t i = 0; i < m->num_args; i++)
     if (!at_table_find(&p->arrays, args[i].array))
       return unknown("array", args[i].array);
   for (uint32_t i = 0; i < m->num_args; i++)
     if (args[i].flags & AT_MSG_GIVEN) at_table_take(&p->arrays, args[i].array);
   for (uint32_t o = 0; o < m->num_outputs; o++)
-    AT_TRY(add_array(p, m->outputs + o, *to));
+    AT_TRY(add_array(p, m->outputs + o, x->hosts));
+  *to = still_there(p->controller, x);
+  if (!*to) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a launch");
+  m->refused = *to != x->hosts;
   p->launches++;
   return AT_OK;
+}
+
+static at_status unloads(peer *p, const at_msg_unload *m, host_set **to) {
+  placed *x = at_table_take(&p->programs, m->program);
+  if (!x) return unknown("program", m->program);
+  *to = still_there(p->controller, x);
+  free(x);
+  return *to ? AT_OK
+             : AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a message");
 }
 
 // Names that follow each other mostly have the same hosts.
@@ -192,8 +216,7 @@ static void drops(peer *p, const at_msg_drop *m) {
   }
 }
 
-static at_status find_hosts(peer *p, uint32_t kind, const void *m,
-                            host_set **to) {
+static at_status find_hosts(peer *p, uint32_t kind, void *m, host_set **to) {
   switch (kind) {
     case AT_MSG_CREATE:
       return creates(p, m, to);
@@ -206,9 +229,7 @@ static at_status find_hosts(peer *p, uint32_t kind, const void *m,
     case AT_MSG_LAUNCH:
       return launches(p, m, to);
     case AT_MSG_UNLOAD:
-      *to = at_table_take(&p->programs, ((const at_msg_unload *)m)->program);
-      return *to ? AT_OK
-                 : unknown("program", ((const at_msg_unload *)m)->program);
+      return unloads(p, m, to);
     default:
       return AT_FAIL(AT_INVALID_ARGUMENT, "a client says %u", kind);
   }
@@ -246,8 +267,8 @@ void at_client_leaves(peer *p) {
   at_controller *c = p->controller;
   if (p->left) return;
   p->left = true;
-  for (uint32_t i = 0; i < c->come; i++)
-    if (!c->hosts[i]->gone)
+  for (uint32_t i = 0; i < c->num_hosts; i++)
+    if (c->hosts[i] && !c->hosts[i]->gone)
       at_outbox_send(c->hosts[i]->outbox,
                      &(at_outbox_post){
                          .lane = AT_WIRE_BULK,
@@ -256,6 +277,9 @@ void at_client_leaves(peer *p) {
 }
 
 void at_client_tables_free(peer *p) {
+  size_t at = 0;
+  for (at_table_slot *s; (s = at_table_next(&p->programs, &at));)
+    free(s->value);
   at_table_free(&p->arrays);
   at_table_free(&p->programs);
 }

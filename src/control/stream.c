@@ -85,11 +85,16 @@ static at_buffer *shard_of(const tenant *t, const array *a, uint64_t name,
   const piece *p = a ? at_array_piece(a, shard) : NULL;
   if (p && p->buffer) return p->buffer;
   if (why->err) return NULL;
-  *why = p && a->why.err
-             ? at_status_clone(a->why)
-             : AT_FAIL(AT_INVALID_ARGUMENT,
-                       "shard %u of array %llu is not on host %u", shard,
-                       (unsigned long long)name, t->host->me);
+  if (p && a->why.err)
+    *why = at_status_clone(a->why);
+  else if (!a && t->host->born > 1)
+    *why = AT_FAIL(AT_DATA_LOSS,
+                   "array %llu was lost with the process that was host %u",
+                   (unsigned long long)name, t->host->me);
+  else
+    *why =
+        AT_FAIL(AT_INVALID_ARGUMENT, "shard %u of array %llu is not on host %u",
+                shard, (unsigned long long)name, t->host->me);
   return NULL;
 }
 
@@ -135,6 +140,8 @@ static void copy(tenant *t, at_bytes body) {
       st = at_buffer_copy_to(b, to, kind, &made);
     else if (b)
       st = at_buffer_send(b, here, key, &done);
+    else if (here != h->me)
+      st = at_status_join(st, at_transfer_refuse(h->runtime, here, key, st));
     at_event_release(done);
   } else {
     st = at_buffer_receive(to, kind, (at_dtype)m->dtype, dims, there, key,
@@ -171,39 +178,57 @@ static void drop(tenant *t, at_bytes body) {
 }
 
 // ---- Programs
-static at_status place(const host *h, const at_msg_load *m, program *p,
-                       at_chip **all) {
+static at_status place(const host *h, const at_msg_load *m, program *p) {
   const uint32_t *chips = (const void *)(m + 1);
-  for (uint64_t d = 0; d < m->num_chips; d++) {
-    all[d] = at_runtime_chip(h->runtime, chips[d]);
-    if (!all[d])
+  for (uint32_t d = 0; d < p->num_chips; d++) {
+    p->all[d] = at_runtime_chip(h->runtime, chips[d]);
+    if (!p->all[d])
       return AT_FAIL(AT_INVALID_ARGUMENT, "there is no chip %u", chips[d]);
     if (!own_chip(h, chips[d])) continue;
-    p->chips[p->num_here] = all[d];
-    p->devices[p->num_here++] = (uint32_t)d;
+    p->chips[p->num_here] = p->all[d];
+    p->devices[p->num_here++] = d;
   }
   return AT_OK;
+}
+
+static at_status load_bytes(const host *h, at_bytes executable, program *p) {
+  AT_TRY(at_loaded_create(h->runtime, executable, &p->loaded));
+  if (!p->num_here || p->num_here == p->num_chips) return AT_OK;
+  p->epoch = h->epoch;
+  return at_loaded_span(p->loaded, p->all);
+}
+
+// Hosts have been replaced since it was loaded.
+static at_status refresh(const host *h, program *p) {
+  if (!p->loaded || !p->epoch || p->epoch == h->epoch) return AT_OK;
+  at_loaded *old = p->loaded;
+  p->loaded = NULL;
+  at_status st = load_bytes(h, at_loaded_bytes(old), p);
+  at_loaded_release(old);
+  if (!st.err) return st;
+  at_loaded_release(p->loaded);
+  p->loaded = NULL;
+  at_status_free(p->why);
+  p->why = at_status_clone(st);
+  return st;
 }
 
 static at_status load_program(const host *h, at_bytes body, program *p) {
   const at_msg_load *m = (const void *)body.ptr;
   size_t head = sizeof *m + at_message_chips_bytes(m->num_chips);
-  at_chip **all = calloc(m->num_chips, sizeof *all);
+  p->num_chips = (uint32_t)m->num_chips;
+  p->all = calloc(m->num_chips, sizeof *p->all);
   p->chips = calloc(m->num_chips, sizeof *p->chips);
   p->devices = calloc(m->num_chips, sizeof *p->devices);
   at_status st =
-      all && p->chips && p->devices ? place(h, m, p, all) : no_memory();
+      p->all && p->chips && p->devices ? place(h, m, p) : no_memory();
   if (!st.err)
-    st = at_loaded_create(
-        h->runtime, (at_bytes){body.ptr + head, body.len - head}, &p->loaded);
+    st = load_bytes(h, (at_bytes){body.ptr + head, body.len - head}, p);
   if (!st.err) {
     uint64_t n;
     (void)at_loaded_section(p->loaded, AT_XS_OUTPUTS, &n);
     p->num_outputs = (uint32_t)n;
   }
-  if (!st.err && p->num_here && p->num_here < m->num_chips)
-    st = at_loaded_span(p->loaded, all);
-  free(all);
   return st;
 }
 
@@ -278,6 +303,12 @@ static at_status gather(launching *l) {
   return st;
 }
 
+static at_status lost_since(const program *p) {
+  return AT_FAIL(
+      AT_DATA_LOSS, "a host of %s has been lost since it was loaded",
+      at_loaded_string(p->loaded, at_loaded_header(p->loaded)->name));
+}
+
 static at_status start(launching *l) {
   const program *p = l->p;
   const at_msg_arg *args = (const void *)(l->m + 1);
@@ -290,7 +321,7 @@ static at_status start(launching *l) {
                   .num_args = l->m->num_args,
                   .not_donatable = l->keeps,
                   .launch_id = l->m->launch_id};
-  at_status st = gather(l);
+  at_status st = l->m->refused ? lost_since(p) : gather(l);
   if (!st.err && l->m->num_channels)
     st = at_callbacks_make(l->t, p, l->m, &l->callbacks);
   if (l->callbacks) in.channels = at_callbacks_lists(l->callbacks);
@@ -355,7 +386,8 @@ static at_status check_sizes(const program *p, const at_msg_launch *m) {
 
 static void launch(tenant *t, at_bytes body) {
   const at_msg_launch *m = (const void *)body.ptr;
-  const program *p = at_table_find(&t->programs, m->program);
+  program *p = at_table_find(&t->programs, m->program);
+  if (p) at_status_free(refresh(t->host, p));  // `why` has it
   if (!p || !p->num_here)
     return odd(t, "not on this host: program", m->program);
   launching l = {.t = t, .p = p, .m = m};

@@ -42,6 +42,7 @@ const piece *at_array_piece(const array *a, uint32_t shard) {
 void at_program_free(program *p) {
   at_loaded_release(p->loaded);
   at_status_free(p->why);
+  free(p->all);
   free(p->chips);
   free(p->devices);
   free(p);

@@ -338,7 +338,7 @@ void at_blocks_give(at_blocks *b, void *p, size_t bytes) {
     return;
   }
   if (AT_UNLIKELY(b->shared != NULL) &&
-      at_shared_offset(b->shared, p, 0) != UINT64_MAX) {
+      at_shared_has(b->shared, p)) {
     at_shared_give(b->shared, p, bytes);
     return;
   }

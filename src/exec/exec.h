@@ -162,6 +162,13 @@ typedef struct at_runtime_options {
 } at_runtime_options;
 at_status at_runtime_create(const at_runtime_options *o, at_runtime **out);
 void at_runtime_destroy(at_runtime *rt);  // waits for all work
+// Launches over several hosts, and copies between them, that have not ended.
+uint32_t at_runtime_far_work(const at_runtime *rt);
+// From now on these are the hosts; as many, and this one has the same number.
+// There is no far work, and no call that begins some. Programs over several
+// hosts that were loaded before are not launched any more. The hosts of before
+// (and the memory that they share) stay until the runtime is gone.
+at_status at_runtime_rehost(at_runtime *rt, const at_hosts *hosts);
 // Does anything run? What waits for somebody outside does not. In a forked child: no.
 bool at_runtime_busy(at_runtime *rt);
 uint32_t at_runtime_num_chips(const at_runtime *rt);
@@ -266,6 +273,9 @@ at_status at_buffer_copy_to(at_buffer *b, at_chip *c, at_memory_kind k,
 // the receiver's. INVALID_ARGUMENT: no such host, or this one.
 at_status at_buffer_send(at_buffer *b, uint32_t host, uint64_t key,
                          at_event **out_done);
+// There is nothing to send: the receiver's array fails. why: borrowed.
+at_status at_transfer_refuse(at_runtime *rt, uint32_t host, uint64_t key,
+                             at_status why);
 at_status at_buffer_receive(at_chip *c, at_memory_kind k, at_dtype t,
                             at_dims dims, uint32_t host, uint64_t key,
                             at_buffer **out);
@@ -284,6 +294,7 @@ at_status at_loaded_span(at_loaded *l, at_chip *const *chips);
 uint64_t at_loaded_sent_bytes(const at_loaded *l);
 at_loaded *at_loaded_retain(at_loaded *l);
 void at_loaded_release(at_loaded *l);
+at_bytes at_loaded_bytes(const at_loaded *l);  // the executable; borrowed
 const at_xheader *at_loaded_header(const at_loaded *l);
 const void *at_loaded_section(const at_loaded *l, at_xsection s,
                               uint64_t *out_count);

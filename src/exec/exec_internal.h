@@ -40,6 +40,9 @@ at_shared *at_shared_create(const at_hosts_share *h);  // NULL: no memory
 void at_shared_destroy(at_shared *s);
 void *at_shared_take(at_shared *s, size_t bytes);  // NULL: there is no more
 void at_shared_give(at_shared *s, void *p, size_t bytes);
+// The memory that others read from now on; nobody reads a block of before.
+at_status at_shared_renew(at_shared *s, const at_hosts_share *h);
+bool at_shared_has(const at_shared *s, const void *p);  // one of its blocks
 // Where bytes lie in the memory that others read; UINT64_MAX: they do not.
 uint64_t at_shared_offset(const at_shared *s, const void *p, uint64_t bytes);
 
@@ -124,6 +127,7 @@ struct at_runtime {
   at_pool *beside;  // of SparseCores while others use `pool`; NULL: there are none
   at_lanes lanes;
   _Atomic uint64_t queued_bytes;  // memory of launches that have not run
+  _Atomic uint32_t far_work;  // launches and copies over several hosts
   at_sched *sched;
   const at_hosts *hosts;  // NULL: all chips are here
   const at_proxy *proxy;  // NULL: some are
@@ -470,6 +474,7 @@ struct at_task {
   uint64_t met_ns;       // when a collective was last done
   uint64_t pace_ns;      // of one device's work between them, of late
   uint64_t far_launch;   // of a program that spans hosts
+  _Atomic uint32_t *far_work;  // the runtime's, counts it; NULL: it does not
   uint32_t finished;
   at_status failed;  // the first failure
   _Atomic bool has_failed;

@@ -361,6 +361,7 @@ static at_task *make_task(at_loaded *l, const at_launch *in) {
 }
 
 void at_task_free(at_task *t) {
+  if (t->far_work) atomic_fetch_sub(t->far_work, 1);
   pthread_mutex_destroy(&t->lock);
   at_status_free(t->failed);
   free(t);
@@ -591,7 +592,11 @@ static at_status make_queued(at_loaded *l, const at_launch *in,
   if (l->num_inputs)
     memcpy(at_launch_donated(t->message), donated, l->num_inputs);
   at_loaded_retain(l);
-  if (l->far) t->far_launch = atomic_fetch_add(&l->far->count->launches, 1);
+  if (l->far) {
+    t->far_launch = atomic_fetch_add(&l->far->count->launches, 1);
+    atomic_fetch_add(&l->runtime->far_work, 1);
+    t->far_work = &l->runtime->far_work;
+  }
   atomic_fetch_add(&l->runtime->queued_bytes, t->bytes);
   t->done = done;
   if (out_done) *out_done = at_event_retain(done);

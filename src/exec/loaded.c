@@ -324,6 +324,10 @@ at_status at_loaded_create(at_runtime *rt, at_bytes executable,
   return AT_OK;
 }
 
+at_bytes at_loaded_bytes(const at_loaded *l) {
+  return (at_bytes){l->block, l->header->total_bytes};
+}
+
 at_loaded *at_loaded_retain(at_loaded *l) {
   atomic_fetch_add_explicit(&l->refs, 1, memory_order_relaxed);
   return l;

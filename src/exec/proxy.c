@@ -329,9 +329,16 @@ static at_status place(at_loaded *l, const at_launch *in, at_placement **out) {
 static at_status find_placement(at_loaded *l, const at_launch *in,
                                 at_placement **out) {
   pthread_mutex_lock(&l->runtime->proxy_lock);
-  at_placement *p = l->placements;
-  while (p && !is_on(p, in)) p = p->next;
+  const at_proxy *x = l->runtime->proxy;
+  at_placement **at = &l->placements, *p;
+  while ((p = *at) && !is_on(p, in)) at = &p->next;
   at_status st = AT_OK;
+  if (p && x->is_stale(x->arg, p->program)) {
+    *at = p->next;
+    x->unload(x->arg, p->program);
+    free(p);
+    p = NULL;
+  }
   if (p)
     *out = p;
   else

@@ -72,6 +72,8 @@ typedef struct at_proxy {
   at_status (*load)(void *arg, uint64_t program, at_bytes executable,
                     const uint32_t *chips, uint32_t num_chips);
   void (*unload)(void *arg, uint64_t program);
+  // It has to be loaded once more, under another name: hosts were replaced.
+  bool (*is_stale)(void *arg, uint64_t program);
   at_status (*launch)(void *arg, const at_proxy_launch *l);
   at_status (*stats)(void *arg, uint32_t chip, bool clear,
                      at_memory_stats *out);

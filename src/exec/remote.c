@@ -45,6 +45,7 @@ static void remote_main(void *arg) {
   at_event_release(r->done);
   at_buffer_unhold(r->buffer);
   at_chip_transfer_end(c);
+  atomic_fetch_sub(&c->runtime->far_work, 1);
   free(r);
 }
 
@@ -57,8 +58,10 @@ static at_status start(at_buffer *b, uint32_t host, uint64_t key, bool sends,
   if (!st.err) {
     *r = (remote){b, host, key, sends, at_event_retain(done)};
     at_chip_transfer_begin(b->chip);
+    atomic_fetch_add(&b->chip->runtime->far_work, 1);
     st = at_sched_spawn(b->chip->runtime->sched, remote_main, r);
     if (!st.err) return AT_OK;
+    atomic_fetch_sub(&b->chip->runtime->far_work, 1);
     at_chip_transfer_end(b->chip);
     at_event_release(done);
     free(r);
@@ -108,4 +111,12 @@ at_status at_buffer_receive(at_chip *c, at_memory_kind k, at_dtype t,
   else
     *out = b;
   return st;
+}
+
+at_status at_transfer_refuse(at_runtime *rt, uint32_t host, uint64_t key,
+                             at_status why) {
+  AT_TRY(check_host(rt, host));
+  at_hosts_tag tag = {.group = kTransfers, .launch = key};
+  rt->hosts->fail(rt->hosts->arg, &tag, &host, 1, why);
+  return AT_OK;
 }

@@ -93,6 +93,26 @@ void at_runtime_destroy(at_runtime *rt) {
   free(rt);
 }
 
+uint32_t at_runtime_far_work(const at_runtime *rt) {
+  return atomic_load(&rt->far_work);
+}
+
+at_status at_runtime_rehost(at_runtime *rt, const at_hosts *hosts) {
+  AT_ENSURE(rt->hosts && hosts->count == rt->hosts->count &&
+            hosts->me == rt->hosts->me && !at_runtime_far_work(rt));
+  at_far_channels_free(rt);
+  at_far_sets_free(rt);
+  rt->far_channels = NULL;
+  rt->far_sets = NULL;
+  rt->hosts = hosts;
+  if (!hosts->share) return AT_OK;
+  if (rt->shared) return at_shared_renew(rt->shared, hosts->share);
+  rt->shared = at_shared_create(hosts->share);
+  return rt->shared
+             ? AT_OK
+             : AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for the runtime");
+}
+
 bool at_runtime_busy(at_runtime *rt) {
   return !at_pool_forked(rt->pool) && at_sched_busy(rt->sched);
 }

@@ -14,8 +14,17 @@ typedef struct spare {
   bool trimmed;  // all but its first page is with the system; not cached
 } spare;
 
+// Memory that was shared with a group that is no more: its blocks stay until
+// they are given back, and are not taken again.
+typedef struct former {
+  struct former *next;
+  const uint8_t *own;
+  uint64_t bytes;
+} former;
+
 struct at_shared {
   const at_hosts_share *face;
+  former *formers;
   pthread_mutex_t lock;  // what follows
   uint64_t at;           // nothing lies behind it
   uint64_t cached, cache_limit;
@@ -36,6 +45,10 @@ at_shared *at_shared_create(const at_hosts_share *face) {
 
 void at_shared_destroy(at_shared *s) {
   if (!s) return;
+  for (former *f; (f = s->formers);) {
+    s->formers = f->next;
+    free(f);
+  }
   pthread_mutex_destroy(&s->lock);
   free(s);
 }
@@ -45,6 +58,36 @@ uint64_t at_shared_offset(const at_shared *s, const void *p, uint64_t bytes) {
   bool lies = at >= s->face->first && at <= s->face->bytes &&
               bytes <= s->face->bytes - at;
   return lies ? at : UINT64_MAX;
+}
+
+static bool is_former(const at_shared *s, const void *p) {
+  for (const former *f = s->formers; f; f = f->next)
+    if ((uint64_t)((const uint8_t *)p - f->own) < f->bytes) return true;
+  return false;
+}
+
+bool at_shared_has(const at_shared *s, const void *p) {
+  return at_shared_offset(s, p, 0) != UINT64_MAX || is_former(s, p);
+}
+
+at_status at_shared_renew(at_shared *s, const at_hosts_share *face) {
+  former *f = malloc(sizeof *f);
+  if (!f) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for the runtime");
+  pthread_mutex_lock(&s->lock);
+  *f = (former){s->formers, s->face->own, s->face->bytes};
+  s->formers = f;
+  for (uint32_t c = 0; c < AT_BLOCK_CLASSES; c++) {
+    for (spare *p = s->free[c], *next; p; p = next) {
+      next = p->next;
+      (void)madvise(p, s->sizes[c], MADV_REMOVE);
+    }
+    s->free[c] = NULL;
+  }
+  s->face = face;
+  s->at = at_align_up(face->first, kPage);
+  s->cached = 0;
+  pthread_mutex_unlock(&s->lock);
+  return AT_OK;
 }
 
 static uint8_t *carve(at_shared *s, size_t size) {
@@ -86,6 +129,11 @@ void at_shared_give(at_shared *s, void *p, size_t bytes) {
   uint32_t c = at_block_class(bytes, &size);
   spare *f = p;
   pthread_mutex_lock(&s->lock);
+  if (AT_UNLIKELY(s->formers != NULL) && is_former(s, p)) {
+    (void)madvise(p, at_align_up(size, kPage), MADV_REMOVE);
+    pthread_mutex_unlock(&s->lock);
+    return;
+  }
   *f = (spare){.next = s->free[c]};
   s->free[c] = f;
   s->cached += s->sizes[c];

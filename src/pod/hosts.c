@@ -830,14 +830,20 @@ static void free_list(message *m) {
   }
 }
 
-void at_pod_hosts_close(at_pod_hosts *a) {
-  if (!a) return;
+void at_pod_hosts_leave(at_pod_hosts *a) {
   pthread_mutex_lock(&a->lock);
   a->closing = true;
   pthread_cond_signal(&a->watch);
   pthread_mutex_unlock(&a->lock);
   at_thread_join(a->watcher);
+  a->watcher = NULL;
   at_wire_close(a->wire);
+  a->wire = NULL;
+}
+
+void at_pod_hosts_close(at_pod_hosts *a) {
+  if (!a) return;
+  at_pod_hosts_leave(a);
   at_pod_share_close(a->share);
   at_pod_lines_destroy(a->lines);
   free_list(a->first);

@@ -63,6 +63,9 @@ void at_pod_hosts_watch(at_pod_hosts *p, bool on);  // calls of `tick`
 void at_pod_hosts_patience(const at_pod_hosts *p, uint64_t *tell_ns,
                            uint64_t *end_ns);
 bool at_pod_hosts_has(at_pod_hosts *p, uint32_t host);  // false: it is lost
+// Others see this one as gone, and nothing is said or heard any more; what is
+// shared with them stays until it is closed. Nobody waits for anything.
+void at_pod_hosts_leave(at_pod_hosts *p);
 void at_pod_hosts_close(at_pod_hosts *p);  // others see this one as gone
 
 #endif
