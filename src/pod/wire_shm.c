@@ -12,6 +12,7 @@
 #include <stdalign.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -29,6 +30,7 @@ enum {
   kBulkRing = 512 << 10,
   kFrame = 64 << 10,
   kTickNs = 20000000,
+  kStarved = 10,     // `stuck_ms` of silence of one that others keep from running
   kSpinChecks = 16,  // turns between two looks at the clock
   kSpinRetry =
       256,  // sleeps after which a spin that did not pay is tried again
@@ -79,7 +81,8 @@ typedef struct peer {
   board *board;
   uint32_t side;
   ring out[AT_WIRE_LANES], in[AT_WIRE_LANES];
-  uint64_t beats;
+  uint64_t beats, beat_ns;  // the last sign of life, and when it was seen
+  pid_t pid;                // 0: the system does not say
   _Atomic bool bad;  // positions that cannot be
 } peer;
 
@@ -268,6 +271,35 @@ static void shm_start(at_stream *s) {
   syscall(SYS_set_robust_list, &m->robust, sizeof m->robust);
 }
 
+// Is it there, and not stopped? Then it may be silent because others have the
+// cores.
+static bool may_run(pid_t pid) {
+  char path[64], text[512];
+  snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+  int fd = pid > 0 ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+  if (fd < 0) return false;
+  ssize_t n = read(fd, text, sizeof text - 1);
+  close(fd);
+  text[n > 0 ? n : 0] = 0;
+  const char *name_end = strrchr(text, ')');
+  return name_end && name_end[1] == ' ' && !strchr("TtZXx", name_end[2]);
+}
+
+static void hear_beats(at_stream *s, uint32_t member, uint64_t now_ns) {
+  peer *k = &shm_of(s)->peers[member];
+  const uint64_t stuck_ns = s->options.stuck_ms * 1000000ull;
+  uint64_t beats = atomic_load(&k->board->beats);
+  const uint64_t heard = s->members[member].heard_ns;
+  if (!k->beat_ns) k->beat_ns = now_ns;
+  if (beats != k->beats) {
+    k->beats = beats;
+    s->members[member].heard_ns = k->beat_ns = now_ns;
+  } else if (now_ns > heard && now_ns - heard >= stuck_ns &&
+             now_ns - k->beat_ns < kStarved * stuck_ns && may_run(k->pid)) {
+    s->members[member].heard_ns = now_ns - stuck_ns / 2;  // asked again soon
+  }
+}
+
 static at_status shm_check(at_stream *s, uint32_t member, uint64_t now_ns) {
   peer *k = &shm_of(s)->peers[member];
   if (atomic_load(&k->board->owner) & FUTEX_OWNER_DIED)
@@ -276,9 +308,7 @@ static at_status shm_check(at_stream *s, uint32_t member, uint64_t now_ns) {
     return AT_FAIL(AT_UNAVAILABLE, "it has given this process up");
   if (atomic_load(&k->bad))
     return AT_FAIL(AT_DATA_LOSS, "malformed positions in a ring");
-  uint64_t beats = atomic_load(&k->board->beats);
-  if (beats != k->beats) s->members[member].heard_ns = now_ns;
-  k->beats = beats;
+  hear_beats(s, member, now_ns);
   return AT_OK;
 }
 
@@ -438,6 +468,9 @@ static at_status shm_met(void *arg, uint32_t member, uint32_t call, int fd,
   const bool called = member > m->options->me;
   at_status st = AT_OK;
   void *b = NULL, *p = NULL;
+  struct ucred who;
+  socklen_t bytes = sizeof who;
+  if (!getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &bytes)) k->pid = who.pid;
   close(fd);
   if (count != (called ? 2 : 1))
     st = AT_FAIL(AT_FAILED_PRECONDITION, "not the memory that was agreed on");
