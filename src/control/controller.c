@@ -14,7 +14,7 @@
 #include "control/controller_internal.h"
 #include "device/device.h"
 
-enum { kStack = 256 << 10, kLookNs = 200000000 };
+enum { kStack = 256 << 10, kLookNs = 200000000, kTornNs = 2000000000 };
 
 // ---- Peers
 static void leave_list(peer *p) {
@@ -64,6 +64,7 @@ static void form_if_complete(at_controller *c) {
   c->epoch++;
   c->formed = 0;
   c->up = false;
+  c->torn_ns = 0;
   for (uint32_t i = 0; i < c->num_hosts; i++) {
     at_msg_form m = {.me = i,
                      .count = c->num_hosts,
@@ -239,6 +240,8 @@ static bool hear(peer *p, const at_wire_head *head, void *body) {
     case AT_SESSION_HOST:
       if (head->kind == AT_MSG_HOST) host_came(p, b);
       if (head->kind == AT_MSG_FORMED) host_formed(p, b);
+      if (head->kind == AT_MSG_MISSES && !p->controller->torn_ns)
+        p->controller->torn_ns = at_clock_ns();
       break;
     default:
       tool_asks(p, head->kind);
@@ -353,10 +356,20 @@ static peer *take_gone(at_controller *c) {
   return NULL;
 }
 
+// All hosts are here, but some do not reach each other: it may have been the
+// network, or that one did not get a core for long.
+static void mend(at_controller *c) {
+  c->torn_ns = 0;
+  if (!c->up) return;  // it forms anew when the lost ones are back
+  at_log(AT_LOG_WARNING, "hosts of the pod have lost each other: it forms anew");
+  form_if_complete(c);
+}
+
 static void keep(void *arg) {
   at_controller *c = arg;
   pthread_mutex_lock(&c->lock);
   while (!c->closes) {
+    if (c->torn_ns && at_clock_ns() - c->torn_ns > kTornNs) mend(c);
     peer *p = take_gone(c);
     if (!p) {  // one that is gone may still have letters under way
       struct timespec until = at_clock_timespec(at_clock_ns() + kLookNs);

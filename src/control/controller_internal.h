@@ -68,6 +68,7 @@ struct at_controller {
   uint32_t come, formed;
   uint64_t epoch, num_clients;
   host_set *sets;
+  uint64_t torn_ns;  // when a host said that it misses another one; 0: none
   bool up, stopped, closes;
 };
 

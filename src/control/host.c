@@ -274,6 +274,7 @@ static at_status replace_hosts(host *h, at_pod_hosts *now) {
   at_pod_hosts_leave(h->pod);
   h->formers[h->num_formers++] = h->pod;
   h->pod = now;
+  memset(h->missed, 0, h->count * sizeof *h->missed);
   return AT_OK;
 }
 
@@ -297,6 +298,8 @@ static at_status join_first(host *h, const at_msg_form *m,
   h->count = m->count;
   h->born = m->epoch;
   memcpy(h->secret, m->secret, sizeof h->secret);
+  h->missed = calloc(m->count, sizeof *h->missed);
+  if (!h->missed) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a host");
   if (m->count > 1) AT_TRY(join(h, m, addresses, target, &h->pod));
   return start(h, target);
 }
@@ -353,11 +356,28 @@ static void do_job(host *h, job *j) {
   free(j);
 }
 
+// Hosts lose each other by themselves: where the controller still has both, the
+// pod forms anew.
+static void tell_misses(host *h) {
+  for (uint32_t i = 0; h->pod && h->island && i < h->count; i++) {
+    if (i == h->me || h->missed[i] || at_pod_hosts_has(h->pod, i)) continue;
+    at_msg_misses m = {i};
+    const at_bytes part = {(const uint8_t *)&m, sizeof m};
+    h->missed[i] = true;
+    at_status_free(say(h, AT_MSG_MISSES, &part, 1));
+  }
+}
+
 static void work(host *h) {
+  uint64_t looked = 0;
   while (!atomic_load(&h->stops)) {
     for (job *j = take_jobs(h), *next; j; j = next) {
       next = j->next;
       do_job(h, j);
+    }
+    if (at_clock_ns() - looked > (uint64_t)kTickMs * kMs) {
+      looked = at_clock_ns();
+      tell_misses(h);
     }
     if (h->options->interrupted && h->options->interrupted())
       atomic_store(&h->stops, true);
@@ -389,6 +409,7 @@ static void close_host(host *h) {
   at_pod_hosts_close(h->pod);
   while (h->num_formers) at_pod_hosts_close(h->formers[--h->num_formers]);
   if (h->pod_listener >= 0) close(h->pod_listener);
+  free(h->missed);
 }
 
 at_status at_host_run(const at_host_options *o) {

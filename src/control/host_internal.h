@@ -89,6 +89,7 @@ struct host {
   at_pod_hosts *pod;
   at_pod_hosts *formers[AT_HOST_FORMERS];  // before some were replaced
   uint32_t num_formers;
+  bool *missed;  // by host: the controller has been told that it is lost
   int pod_listener;  // bound; where other hosts call
   at_runtime *runtime;
   at_island *island;

@@ -133,6 +133,8 @@ static bool is_good(uint32_t kind, at_bytes b) {
       return b.len == sizeof(at_msg_write);
     case AT_MSG_READ:
       return b.len == sizeof(at_msg_read);
+    case AT_MSG_MISSES:
+      return b.len == sizeof(at_msg_misses);
     case AT_MSG_WATCH:
       return b.len == sizeof(at_msg_watch);
     case AT_MSG_STATS:

@@ -63,6 +63,7 @@ typedef enum at_message_kind {
   AT_MSG_HOST = 128,
   AT_MSG_FORM,
   AT_MSG_FORMED,
+  AT_MSG_MISSES,
   // Tools and the controller.
   AT_MSG_STATUS = 160,
   AT_MSG_STATUS_IS,
@@ -248,6 +249,11 @@ typedef struct at_msg_formed {
 // What a client shows to a host, so that it is the one of that number.
 void at_control_key(const uint8_t secret[AT_CONTROL_SECRET], uint64_t client,
                     uint8_t out[AT_CONTROL_KEY]);
+
+// A host has lost another one, which the controller may still have.
+typedef struct at_msg_misses {
+  uint64_t host;
+} at_msg_misses;
 
 // Sizes and numbers fit the kind, so that the accessors below stay inside.
 // INVALID_ARGUMENT.
