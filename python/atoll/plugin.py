@@ -1,10 +1,12 @@
 """The `jax_plugins` entry point.
 
-JAX calls `initialize()` before it makes its backends. Two ways lead to Atoll:
+JAX calls `initialize()` before it makes its backends. Three ways lead to Atoll:
 
 * as JAX's TPU (`jax.devices("tpu")` works): when JAX_PLATFORMS names `tpu` or is
   not set, and no other TPU library is there;
-* as the backend `atoll`, when JAX_PLATFORMS names it.
+* as the backend `atoll`, when JAX_PLATFORMS names it;
+* as the backend `proxy`, when JAX_PLATFORMS names that: the chips of a pod, as
+  programs for Pathways name them (atoll/pathways.py).
 
 JAX's host callbacks need a CPU client beside it, so `cpu` joins the list.
 """
@@ -45,13 +47,18 @@ def _register() -> None:
   from jax._src import config, xla_bridge
 
   platforms = [p for p in (config.jax_platforms.value or "").split(",") if p]
-  if platforms and not {"atoll", "tpu"} & set(platforms):
+  if platforms and not {"atoll", "tpu", "proxy"} & set(platforms):
     return
   path = atoll.library_path()
   if not hasattr(ctypes.CDLL(path), "GetPjrtApi"):  # OSError names what it needs
     raise OSError(f"{path} is not a PJRT plugin\n"
                   "hint: ATOLL_LIBRARY is to name a libatoll.so")
-  if "atoll" in platforms:
+  if "proxy" in platforms:
+    from atoll import pathways
+
+    pathways.register(path, PRIORITY)
+    _register_ffi(path)
+  elif "atoll" in platforms:
     xla_bridge.register_plugin("atoll", priority=PRIORITY, library_path=path)
     _register_ffi(path)
   else:
