@@ -126,24 +126,40 @@ static const command commands[] = {
      "atoll cache clear              removes all programs\n",
      at_cli_cache},
     {"pod", "many chips of several hosts under one controller",
-     "atoll pod up [--hosts=N] [--target=T] [--listen=HOST:PORT] [-- COMMAND...]\n"
+     "atoll pod up [--hosts=N] [--target=T] [--listen=HOST:PORT] "
+     "[--log-dir=DIR] [--json]\n"
+     "             [-- COMMAND...]\n"
      "    a pod of this machine: N processes with an equal share of the chips of "
      "T each\n"
      "    (v6e, v5p:2x2x4, 2*v5e:4x4, ...; ATOLL_TARGET), and their controller. "
      "Says where\n"
      "    it is (ATOLL_POD=HOST:PORT) and runs until it is interrupted; or runs "
      "COMMAND\n"
-     "    on it and ends with that\n"
+     "    on it and ends with that. Hosts that end are started again\n"
+     "  --log-dir=DIR   hosts write to DIR/host-N.log, not to stderr\n"
+     "atoll pod up --wait-hosts=N [--target=T] [--listen=HOST:PORT] "
+     "[-- COMMAND...]\n"
+     "    the controller alone: you start N times `atoll host` (by hand, Slurm)\n"
+     "atoll pod up --ray [--hosts=N] [--target=T] [--address=A] "
+     "[-- COMMAND...]\n"
+     "    hosts are actors on the nodes of a Ray cluster (docs/pod.md)\n"
+     "  --address=A   the cluster's (auto)\n"
      "atoll pod status [--pod=HOST:PORT] [--json]\n"
      "    hosts and clients of a pod (ATOLL_POD)\n"
+     "atoll pod top [--pod=HOST:PORT] [--every=S] [--json]   the same, every "
+     "second\n"
+     "atoll pod logs --log-dir=DIR [--host=N] [--lines=N]   the hosts' last "
+     "lines\n"
      "atoll pod down [--pod=HOST:PORT]   ends it\n",
      at_cli_pod},
     {"host", "be a host of a pod: `atoll pod up` starts them by itself",
      "atoll host [--controller=HOST:PORT] [--listen=HOST:PORT] "
      "[--pod=HOST:PORT]\n"
+     "           [--place=N]\n"
      "    takes part in the pod of a controller (ATOLL_POD) until that ends\n"
      "  --listen=A   where clients find it (127.0.0.1:0)\n"
-     "  --pod=A      where other hosts do (127.0.0.1:0)\n",
+     "  --pod=A      where other hosts do (127.0.0.1:0)\n"
+     "  --place=N    which host it is, from 0 (any that is free)\n",
      at_cli_host},
     {"doctor", "say what this machine offers and what that means for Atoll",
      "atoll doctor [--json | --measure [--cpu-time]]\n"

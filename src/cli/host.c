@@ -1,6 +1,7 @@
 // A host of a pod: the process that has chips and does what the controller
 // says.
 #include <signal.h>
+#include <stdlib.h>
 
 #include "base/config.h"
 #include "cli/cli.h"
@@ -16,14 +17,18 @@ static void end(int signal) {
 static bool interrupted(void) { return ended; }
 
 at_status at_cli_host(int argc, char **argv) {
-  at_host_options o = {.controller = at_config_text(AT_CONFIG_POD),
+  at_host_options o = {.place = -1,
+                       .controller = at_config_text(AT_CONFIG_POD),
                        .listen = "127.0.0.1:0",
                        .pod = "127.0.0.1:0",
                        .interrupted = interrupted};
   char file[4000];
+  const char *place = NULL;
   at_cli_option(&argc, argv, "--controller=", &o.controller);
   at_cli_option(&argc, argv, "--listen=", &o.listen);
   at_cli_option(&argc, argv, "--pod=", &o.pod);
+  if (at_cli_option(&argc, argv, "--place=", &place))
+    o.place = (int32_t)AT_MIN(strtoul(place, NULL, 10), (size_t)INT32_MAX);
   AT_TRY(at_cli_no_more_options(argc, argv, "host"));
   if (!*o.controller)
     return AT_FAIL(AT_INVALID_ARGUMENT,

@@ -1,22 +1,22 @@
-// A pod of this machine: its controller here, its hosts as processes beside it.
+// A pod of this machine: its controller here, its hosts as processes beside it,
+// or wherever people start them.
 #include <errno.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdlib.h>
-#include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/config.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "cli/cli.h"
-#include "compile/compile.h"
+#include "cli/pod_internal.h"
 #include "control/controller.h"
-#include "control/token.h"
-#include "control/tool.h"
 
-enum { kMostHosts = 1024, kTickUs = 50000, kGraceTicks = 60 };
+enum { kTickUs = 50000 };
+static const uint64_t kLookNs = 1000000000;
 
 static volatile sig_atomic_t ended;
 static void end(int signal) {
@@ -24,47 +24,17 @@ static void end(int signal) {
   ended = 1;
 }
 
-static at_status token(at_token *out) {
-  char file[4000];
-  at_cache_file("pod.token", file, sizeof file);
-  return at_control_token(file, out, NULL);
-}
-
-// ---- Processes
-// They end with this one, however it ends.
-static pid_t start(char *const *argv) {
-  pid_t parent = getpid(), pid = fork();
-  if (pid) return pid;
-  prctl(PR_SET_PDEATHSIG, SIGTERM);
-  if (getppid() != parent) _exit(1);
-  execvp(argv[0], argv);
-  fprintf(stderr, "atoll pod: cannot start %s: %s\n", argv[0], strerror(errno));
-  _exit(127);
-}
-
 typedef struct pod {
   at_controller *controller;
   uint32_t num_hosts;
-  pid_t hosts[kMostHosts];  // 0: it has ended
-  pid_t command;            // 0: none
-  int status;               // of the command
-  bool told;                // that it is up
-  char program[4096], address[300];
+  at_pod_processes processes;  // none: others start the hosts
+  char **command;              // NULL: none
+  pid_t command_pid;           // 0: it does not run
+  int status;                  // of the command
+  bool json;
+  bool up;           // all hosts have been there
+  uint64_t look_ns;  // when to look for lost hosts
 } pod;
-
-static at_status start_hosts(pod *p) {
-  ssize_t n = readlink("/proc/self/exe", p->program, sizeof p->program - 1);
-  if (n <= 0)
-    return AT_FAIL(AT_NOT_FOUND, "cannot tell where this program lies");
-  snprintf(p->address, sizeof p->address, "--controller=%s",
-           at_controller_address(p->controller));
-  char *argv[] = {p->program, "host", p->address, NULL};
-  for (uint32_t i = 0; i < p->num_hosts; i++)
-    if ((p->hosts[i] = start(argv)) < 0)
-      return AT_FAIL(AT_RESOURCE_EXHAUSTED, "cannot start host %u: %s", i,
-                     strerror(errno));
-  return AT_OK;
-}
 
 // What a program on the pod needs.
 static void set_environment(const pod *p) {
@@ -77,41 +47,64 @@ static void set_environment(const pod *p) {
 }
 
 static at_status gone(pod *p, pid_t pid, int status) {
-  if (pid == p->command) {
-    p->command = 0;
+  char text[96];
+  if (pid == p->command_pid) {
+    p->command_pid = 0;
     p->status =
         WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     ended = 1;
     return AT_OK;
   }
-  for (uint32_t i = 0; i < p->num_hosts; i++) {
-    if (p->hosts[i] != pid) continue;
-    p->hosts[i] = 0;
-    if (!p->told)
-      return AT_FAIL(AT_UNAVAILABLE, "host process %d ended with status %d",
-                     (int)pid, status);
-    at_log(AT_LOG_WARNING, "host process %d ended with status %d", (int)pid,
-           status);
-  }
+  uint32_t host = at_pod_host_of(&p->processes, pid);
+  if (host == p->processes.count) return AT_OK;
+  if (!p->up)
+    return AT_FAIL(AT_UNAVAILABLE,
+                   "host %u: process %d %s before the pod was there", host,
+                   (int)pid, at_pod_end_text(status, text));
+  at_pod_restart_later(&p->processes, host, status);
   return AT_OK;
 }
 
-static at_status watch(pod *p, char **command) {
+static void say_address(const pod *p) {
+  const char *address = at_controller_address(p->controller);
+  if (p->json)
+    printf("{\"pod\": \"%s\", \"hosts\": %u}\n", address, p->num_hosts);
+  else
+    printf("ATOLL_POD=%s\n", address);
+  fflush(stdout);
+}
+
+// All hosts are there for the first time.
+static at_status begin(pod *p) {
+  p->up = true;
+  if (!p->command) {
+    if (p->processes.count) say_address(p);
+    return AT_OK;
+  }
+  set_environment(p);
+  return at_pod_start(p->command, NULL, &p->command_pid);
+}
+
+static void look_for_lost(pod *p) {
+  uint64_t now = at_clock_ns();
+  if (now < p->look_ns) return;
+  p->look_ns = now + kLookNs;
+  at_strbuf text = {0};
+  at_controller_status(p->controller, &text);
+  if (text.ptr) at_pod_kill_lost(&p->processes, text.ptr);
+  at_strbuf_free(&text);
+}
+
+static at_status watch(pod *p) {
   while (!ended && !at_controller_stopped(p->controller)) {
     int status;
     for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;)
       AT_TRY(gone(p, pid, status));
-    if (!p->told && at_controller_hosts(p->controller) == p->num_hosts) {
-      p->told = true;
-      if (!command) {
-        printf("ATOLL_POD=%s\n", at_controller_address(p->controller));
-        fflush(stdout);
-      } else {
-        set_environment(p);
-        if ((p->command = start(command)) < 0)
-          return AT_FAIL(AT_RESOURCE_EXHAUSTED, "cannot start %s: %s",
-                         command[0], strerror(errno));
-      }
+    if (!p->up && at_controller_hosts(p->controller) == p->num_hosts)
+      AT_TRY(begin(p));
+    if (p->up && p->processes.count) {
+      at_pod_restart_due(&p->processes);
+      look_for_lost(p);
     }
     usleep(kTickUs);
   }
@@ -119,122 +112,114 @@ static at_status watch(pod *p, char **command) {
 }
 
 static void stop(pod *p) {
-  if (p->command > 0) kill(p->command, SIGTERM);
+  if (p->command_pid > 0) kill(p->command_pid, SIGTERM);
   at_controller_close(p->controller);
-  for (int i = 0; i < kGraceTicks; i++) {
-    bool left = false;
-    for (uint32_t k = 0; k < p->num_hosts; k++) {
-      if (p->hosts[k] > 0 && waitpid(p->hosts[k], NULL, WNOHANG))
-        p->hosts[k] = 0;
-      left |= p->hosts[k] > 0;
-    }
-    if (!left) return;
-    usleep(kTickUs);
+  at_pod_end_hosts(&p->processes);
+}
+
+static at_status count_hosts(const char *option, const char *text,
+                             uint32_t *out) {
+  char *tail;
+  unsigned long n = strtoul(text, &tail, 10);
+  if (strchr(text, ':'))
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "%s=%s: processes of other machines are not started from "
+                   "here\nhint: --wait-hosts=N here, and there `atoll host "
+                   "--controller=HOST:PORT` (docs/pod.md)",
+                   option, text);
+  if (*tail || !n || n > AT_POD_MOST_HOSTS)
+    return AT_FAIL(AT_INVALID_ARGUMENT, "%s=%s is not 1 to %d", option, text,
+                   AT_POD_MOST_HOSTS);
+  *out = (uint32_t)n;
+  return AT_OK;
+}
+
+static at_status take_options(int argc, char **argv, pod *p,
+                              at_controller_options *o) {
+  const char *hosts = "1", *wait = NULL;
+  bool counted = at_cli_option(&argc, argv, "--hosts=", &hosts);
+  at_cli_option(&argc, argv, "--wait-hosts=", &wait);
+  at_cli_option(&argc, argv, "--target=", &o->target);
+  at_cli_option(&argc, argv, "--listen=", &o->listen);
+  at_cli_option(&argc, argv, "--log-dir=", &p->processes.log_dir);
+  p->json = at_cli_option(&argc, argv, "--json", NULL);
+  if (argc > 2 && !strcmp(argv[2], "--")) {
+    p->command = argv + 3;
+    argc = 2;
+    if (!*p->command)
+      return AT_FAIL(AT_INVALID_ARGUMENT, "no command behind --");
   }
-  for (uint32_t k = 0; k < p->num_hosts; k++)
-    if (p->hosts[k] > 0) kill(p->hosts[k], SIGKILL);
+  AT_TRY(at_cli_no_more_options(argc, argv, "pod"));
+  if (argc > 2)
+    return AT_FAIL(AT_INVALID_ARGUMENT, "'%s'\nhint: -- before a command",
+                   argv[2]);
+  if (counted && wait)
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "--hosts starts processes, --wait-hosts waits for those "
+                   "that you start: take one");
+  if (wait && p->processes.log_dir)
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "--log-dir is for hosts that are started here");
+  AT_TRY(count_hosts(wait ? "--wait-hosts" : "--hosts", wait ? wait : hosts,
+                     &p->num_hosts));
+  if (!wait) p->processes.count = p->num_hosts;
+  if (p->processes.log_dir && mkdir(p->processes.log_dir, 0700) &&
+      errno != EEXIST)
+    return AT_FAIL(AT_NOT_FOUND, "--log-dir=%s: %s", p->processes.log_dir,
+                   strerror(errno));
+  return AT_OK;
+}
+
+// The engine that starts and watches hosts on many machines is Ray.
+static at_status up_with_ray(int argc, char **argv) {
+  char program[4096], atoll[4200];
+  ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
+  char **longer = calloc((size_t)argc + 4, sizeof *longer);
+  if (n <= 0 || !longer)
+    return AT_FAIL(AT_NOT_FOUND, "cannot tell where this program lies");
+  program[n] = 0;
+  snprintf(atoll, sizeof atoll, "--atoll=%s", program);
+  const char *python = getenv("PYTHON");
+  longer[0] = (char *)(python && *python ? python : "python3");
+  longer[1] = "-m";
+  longer[2] = "atoll.pod_ray";
+  longer[3] = atoll;
+  memcpy(longer + 4, argv + 2, (size_t)(argc - 2) * sizeof *longer);
+  execvp(longer[0], longer);
+  return AT_FAIL(AT_NOT_FOUND,
+                 "cannot start %s: %s\nhint: set PYTHON to the interpreter "
+                 "that has ray and atoll",
+                 longer[0], strerror(errno));
 }
 
 static at_status up(int argc, char **argv) {
   static pod p;
-  const char *hosts = "1";
   at_controller_options o = {.listen = "127.0.0.1:0",
                              .target = at_config_text(AT_CONFIG_TARGET)};
-  at_cli_option(&argc, argv, "--hosts=", &hosts);
-  at_cli_option(&argc, argv, "--target=", &o.target);
-  at_cli_option(&argc, argv, "--listen=", &o.listen);
-  char **command = NULL;
-  if (argc > 2 && !strcmp(argv[2], "--")) {
-    command = argv + 3;
-    argc = 2;
-    if (!*command) return AT_FAIL(AT_INVALID_ARGUMENT, "no command behind --");
-  }
-  AT_TRY(at_cli_no_more_options(argc, argv, "pod"));
-  char *tail;
-  unsigned long n = strtoul(hosts, &tail, 10);
-  if (*tail || !n || n > kMostHosts)
-    return AT_FAIL(AT_INVALID_ARGUMENT, "--hosts=%s is not 1 to %d", hosts,
-                   kMostHosts);
-  AT_TRY(token(&o.token));
-  o.num_hosts = p.num_hosts = (uint32_t)n;
+  if (at_cli_option(&argc, argv, "--ray", NULL)) return up_with_ray(argc, argv);
+  AT_TRY(take_options(argc, argv, &p, &o));
+  AT_TRY(at_pod_token(&o.token));
+  o.num_hosts = p.num_hosts;
   signal(SIGTERM, end);
   signal(SIGINT, end);
   AT_TRY(at_controller_open(&o, &p.controller));
-  at_status st = start_hosts(&p);
-  if (!st.err) st = watch(&p, command);
+  p.processes.controller = at_controller_address(p.controller);
+  if (!p.processes.count) say_address(&p);
+  at_status st = at_pod_start_hosts(&p.processes);
+  if (!st.err) st = watch(&p);
   stop(&p);
-  if (!st.err && command) exit(p.status);
-  return st;
-}
-
-// ---- Asking
-static at_status ask(int argc, char **argv, at_message_kind kind,
-                     at_strbuf *out) {
-  at_tool_options o = {.address = at_config_text(AT_CONFIG_POD),
-                       .source = "ATOLL_POD"};
-  if (at_cli_option(&argc, argv, "--pod=", &o.address)) o.source = "--pod";
-  AT_TRY(at_cli_no_more_options(argc, argv, "pod"));
-  if (!*o.address)
-    return AT_FAIL(AT_INVALID_ARGUMENT,
-                   "which pod?\nhint: --pod=HOST:PORT, or ATOLL_POD");
-  AT_TRY(token(&o.token));
-  return at_tool_ask(&o, kind, out);
-}
-
-static void print_status(const at_json *s) {
-  at_str target = at_json_get_str(s, "target", AT_STR("?"));
-  at_str state = at_json_get_str(s, "state", AT_STR("?"));
-  printf("%.*s, %lld chips, %.*s\n", (int)target.len, target.ptr,
-         (long long)at_json_get_int(s, "num_chips", 0), (int)state.len,
-         state.ptr);
-  const at_json *hosts = at_json_get(s, "hosts");
-  for (size_t i = 0; hosts && i < hosts->len; i++) {
-    const at_json *h = &hosts->items[i];
-    at_str is = at_json_get_str(h, "state", AT_STR("?"));
-    at_str at = at_json_get_str(h, "address", AT_STR("?"));
-    at_str why = at_json_get_str(h, "why", AT_STR(""));
-    printf("  host %-4lld %-8.*s process %-8lld %lld chips  %.*s  %.*s\n",
-           (long long)at_json_get_int(h, "host", 0), (int)is.len, is.ptr,
-           (long long)at_json_get_int(h, "pid", 0),
-           (long long)at_json_get_int(h, "chips", 0), (int)at.len, at.ptr,
-           (int)why.len, why.ptr);
-  }
-  const at_json *clients = at_json_get(s, "clients");
-  for (size_t i = 0; clients && i < clients->len; i++) {
-    const at_json *c = &clients->items[i];
-    at_str name = at_json_get_str(c, "name", AT_STR("?"));
-    printf(
-        "  client %-2lld process %-8lld %lld arrays, %lld programs, %lld "
-        "launches  %.*s\n",
-        (long long)at_json_get_int(c, "client", 0),
-        (long long)at_json_get_int(c, "pid", 0),
-        (long long)at_json_get_int(c, "arrays", 0),
-        (long long)at_json_get_int(c, "programs", 0),
-        (long long)at_json_get_int(c, "launches", 0), (int)name.len, name.ptr);
-  }
-}
-
-static at_status status(int argc, char **argv) {
-  bool json = at_cli_option(&argc, argv, "--json", NULL);
-  at_strbuf text = {0};
-  at_status st = ask(argc, argv, AT_MSG_STATUS, &text);
-  at_arena *a = at_arena_create();
-  const at_json *s = NULL;
-  if (!st.err) st = at_strbuf_status(&text);
-  if (!st.err && json) puts(text.ptr);
-  if (!st.err && !json)
-    st = at_json_parse((at_bytes){(const uint8_t *)text.ptr, text.len}, a, &s);
-  if (s) print_status(s);
-  at_arena_destroy(a);
-  at_strbuf_free(&text);
+  if (!st.err && p.command) exit(p.status);
   return st;
 }
 
 at_status at_cli_pod(int argc, char **argv) {
   const char *what = argc > 1 ? argv[1] : "";
   if (!strcmp(what, "up")) return up(argc, argv);
-  if (!strcmp(what, "status")) return status(argc, argv);
-  if (!strcmp(what, "down")) return ask(argc, argv, AT_MSG_STOP, NULL);
+  if (!strcmp(what, "status")) return at_pod_status(argc, argv);
+  if (!strcmp(what, "top")) return at_pod_top(argc, argv);
+  if (!strcmp(what, "logs")) return at_pod_logs(argc, argv);
+  if (!strcmp(what, "down")) return at_pod_down(argc, argv);
   return AT_FAIL(AT_INVALID_ARGUMENT,
-                 "unknown word '%s'\nhint: up, status or down", what);
+                 "unknown word '%s'\nhint: up, status, top, logs or down",
+                 what);
 }
