@@ -126,10 +126,10 @@ static const command commands[] = {
      "atoll cache clear              removes all programs\n",
      at_cli_cache},
     {"pod", "many chips of several hosts under one controller",
-     "atoll pod up [--hosts=N] [--target=T] [--listen=HOST:PORT] "
+     "atoll pod up [--hosts=COUNT] [--target=T] [--listen=HOST:PORT] "
      "[--log-dir=DIR] [--json]\n"
      "             [-- COMMAND...]\n"
-     "    a pod of this machine: N processes with an equal share of the chips of "
+     "    a pod of this machine: COUNT processes with an equal share of the chips of "
      "T each\n"
      "    (v6e, v5p:2x2x4, 2*v5e:4x4, ...; ATOLL_TARGET), and their controller. "
      "Says where\n"
@@ -140,7 +140,7 @@ static const command commands[] = {
      "atoll pod up --wait-hosts=N [--target=T] [--listen=HOST:PORT] "
      "[-- COMMAND...]\n"
      "    the controller alone: you start N times `atoll host` (by hand, Slurm)\n"
-     "atoll pod up --ray [--hosts=N] [--target=T] [--address=A] "
+     "atoll pod up --ray [--hosts=COUNT] [--target=T] [--address=A] "
      "[-- COMMAND...]\n"
      "    hosts are actors on the nodes of a Ray cluster (docs/pod.md)\n"
      "  --address=A   the cluster's (auto)\n"

@@ -14,9 +14,9 @@ enum {
 };
 
 typedef struct at_pod_process {
-  pid_t pid;        // 0: it has ended
-  uint64_t due_ns;  // when it starts again
-  uint64_t lost_ns; // since when the controller says that it is lost; 0: not
+  pid_t pid;         // 0: it has ended
+  uint64_t due_ns;   // when it starts again
+  uint64_t lost_ns;  // since when the controller says that it is lost; 0: not
   uint64_t starts[AT_POD_MOST_RESTARTS];  // again, the last ones
   uint32_t num_starts;                    // again, so far
 } at_pod_process;
