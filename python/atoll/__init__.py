@@ -32,4 +32,10 @@ def __getattr__(name):
   if name in ("compiled", "Compiled"):
     from atoll import _own
     return getattr(_own, name)
+  if name in ("program", "Program"):
+    from atoll import _program
+    return getattr(_program, name)
+  if name == "make_virtual_device_set":
+    from atoll import _devices
+    return _devices.make_virtual_device_set
   raise AttributeError(name)

@@ -15,7 +15,8 @@ class _Extension(ctypes.Structure):
               ("agree", ctypes.CFUNCTYPE(ctypes.c_int, _U64, ctypes.c_char_p,
                                          ctypes.c_size_t)),
               ("recompiles", ctypes.CFUNCTYPE(None, _U64, _U64)),
-              ("compiled", ctypes.CFUNCTYPE(None, _U64, _U64, _U64))]
+              ("compiled", ctypes.CFUNCTYPE(None, _U64, _U64, _U64)),
+              ("graphs", ctypes.c_void_p)]
 
 
 def extension() -> _Extension:

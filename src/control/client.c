@@ -79,6 +79,19 @@ static at_status say(at_client *c, uint32_t kind, const at_bytes *parts,
   return send_all(c, m, 2);
 }
 
+at_status at_client_say(at_client *c, uint32_t kind, const at_bytes *parts,
+                        uint32_t n) {
+  return say(c, kind, parts, n);
+}
+
+// A thread that traces keeps it, too.
+static at_status say_step(at_client *c, uint32_t kind, const at_bytes *parts,
+                          uint32_t n) {
+  AT_TRY(say(c, kind, parts, n));
+  if (AT_UNLIKELY(at_trace_is_on(c))) at_trace_step(kind, parts, n);
+  return AT_OK;
+}
+
 void at_client_flush(at_client *c) {
   dropping d;
   if (!take_drops(c, &d)) return;
@@ -173,6 +186,7 @@ static at_status create(void *arg, const at_proxy_spec *s,
                         const at_bytes *data) {
   at_client *c = arg;
   bool goes_along = data && data->len <= AT_MESSAGE_INLINE;
+  if (AT_UNLIKELY(at_trace_is_on(c)) && data) at_trace_create(s, *data);
   at_msg_create m = {.array = s->array,
                      .chip = s->chip,
                      .kind = (uint16_t)s->kind,
@@ -193,7 +207,7 @@ static at_status group(void *arg, uint64_t array, const at_proxy_shard *shards,
   at_msg_group m = {.array = array, .count = count};
   const at_bytes parts[] = {{(const uint8_t *)&m, sizeof m},
                             {(const uint8_t *)shards, count * sizeof *shards}};
-  return say(arg, AT_MSG_GROUP, parts, 2);
+  return say_step(arg, AT_MSG_GROUP, parts, 2);
 }
 
 static at_status copy(void *arg, const at_proxy_shard *from,
@@ -205,11 +219,10 @@ static at_status copy(void *arg, const at_proxy_shard *from,
                    .dtype = (uint16_t)to->dtype,
                    .rank = to->dims.rank};
   const at_bytes parts[] = {{(const uint8_t *)&m, sizeof m}, dims_of(to->dims)};
-  return say(arg, AT_MSG_COPY, parts, 2);
+  return say_step(arg, AT_MSG_COPY, parts, 2);
 }
 
-static void drop(void *arg, uint64_t array, uint64_t bytes) {
-  at_client *c = arg;
+static void drop_now(at_client *c, uint64_t array, uint64_t bytes) {
   pthread_mutex_lock(&c->drops_lock);
   bool full = c->num_drops == AT_LEN(c->drops);
   pthread_mutex_unlock(&c->drops_lock);
@@ -220,6 +233,13 @@ static void drop(void *arg, uint64_t array, uint64_t bytes) {
   bool much = c->drop_bytes >= kDropBytes || c->num_drops == AT_LEN(c->drops);
   pthread_mutex_unlock(&c->drops_lock);
   if (much) at_client_flush(c);
+}
+
+void at_client_drop(at_client *c, uint64_t array) { drop_now(c, array, 0); }
+
+static void drop(void *arg, uint64_t array, uint64_t bytes) {
+  at_client *c = arg;
+  if (!at_pin_drop(c, &c->pinned_arrays, array)) drop_now(c, array, bytes);
 }
 
 // ---- Programs
@@ -256,8 +276,7 @@ static at_status load(void *arg, uint64_t program, at_bytes executable,
   return say(c, AT_MSG_LOAD, parts, 4);
 }
 
-static void unload(void *arg, uint64_t program) {
-  at_client *c = arg;
+void at_client_unload(at_client *c, uint64_t program) {
   at_msg_unload m = {program};
   const at_bytes part = {(const uint8_t *)&m, sizeof m};
   pthread_mutex_lock(&c->lock);
@@ -265,6 +284,12 @@ static void unload(void *arg, uint64_t program) {
   pthread_mutex_unlock(&c->lock);
   free(p);
   at_status_free(say(c, AT_MSG_UNLOAD, &part, 1));  // as with drops
+}
+
+static void unload(void *arg, uint64_t program) {
+  at_client *c = arg;
+  if (!at_pin_drop(c, &c->pinned_programs, program))
+    at_client_unload(c, program);
 }
 
 static bool is_stale(void *arg, uint64_t program) {
@@ -314,7 +339,7 @@ static at_status send_launch(at_client *c, const at_proxy_launch *l,
   const at_bytes parts[] = {{(const uint8_t *)&m, sizeof m},
                             {(const uint8_t *)args, l->num_args * sizeof *args},
                             {(const uint8_t *)list, channels * sizeof *list}};
-  return say(c, AT_MSG_LAUNCH, parts, 3);
+  return say_step(c, AT_MSG_LAUNCH, parts, 3);
 }
 
 static at_status launch(void *arg, const at_proxy_launch *l) {
@@ -457,6 +482,7 @@ static void come_back(void *arg) {
   at_status_free(st);
   pthread_mutex_lock(&c->lock);
   mark_stale(c, b->host->number);
+  atomic_fetch_add(&c->replaced, 1);
   pthread_mutex_unlock(&c->lock);
   free(b);
 }

@@ -82,9 +82,11 @@ struct at_client {
   pthread_mutex_t lock;
   pthread_cond_t news;  // the welcome
   bool welcomed;
-  at_status why;       // nothing can be asked any more
-  at_table questions;  // by tag
-  at_table programs;   // to far_program
+  at_status why;                            // nothing can be asked any more
+  at_table questions;                       // by tag
+  at_table programs;                        // to far_program
+  at_table pinned_arrays, pinned_programs;  // that graphs use (trace.c)
+  _Atomic uint32_t replaced;                // hosts, so far
   // Names that nobody uses, for the next message.
   pthread_mutex_t drops_lock;
   uint64_t drops[256];
@@ -100,6 +102,19 @@ at_status at_far_host_say(far_host *h, at_wire *w, const at_wire_out *m,
                           uint32_t n);
 void at_client_flush(at_client *c);  // drops that wait
 at_status at_client_why(at_client *c);
+
+at_status at_client_say(at_client *c, uint32_t kind, const at_bytes *parts,
+                        uint32_t n);
+void at_client_drop(at_client *c, uint64_t array);
+void at_client_unload(at_client *c, uint64_t program);
+
+// ---- trace.c
+bool at_trace_is_on(const at_client *c);  // for this thread
+void at_trace_step(uint32_t kind, const at_bytes *parts, uint32_t n);
+void at_trace_create(const at_proxy_spec *s, at_bytes data);
+void at_trace_looks(void);  // at values, which no graph can
+// A graph uses it: it is dropped with that.
+bool at_pin_drop(at_client *c, at_table *of, uint64_t name);
 
 // ---- questions.c
 extern const at_wire_sink at_far_host_sink;  // arg: a far_session

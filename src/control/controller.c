@@ -361,7 +361,8 @@ static peer *take_gone(at_controller *c) {
 static void mend(at_controller *c) {
   c->torn_ns = 0;
   if (!c->up) return;  // it forms anew when the lost ones are back
-  at_log(AT_LOG_WARNING, "hosts of the pod have lost each other: it forms anew");
+  at_log(AT_LOG_WARNING,
+         "hosts of the pod have lost each other: it forms anew");
   form_if_complete(c);
 }
 

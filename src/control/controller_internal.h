@@ -28,6 +28,17 @@ typedef struct placed {
   uint64_t epoch;
 } placed;
 
+// A traced program: what stays of a run, and where.
+typedef struct placed_graph {
+  host_set *hosts;
+  uint64_t epoch;
+  uint32_t num_inputs, num_made, num_kept, num_launches;
+  struct {
+    uint64_t made;
+    host_set *hosts;
+  } kept[];
+} placed_graph;
+
 // A session. All of it under the controller's lock.
 struct peer {
   peer *next;
@@ -51,6 +62,7 @@ struct peer {
   _Atomic uint32_t letters;  // messages of it that hosts have not taken yet
   at_table arrays;           // to host_set
   at_table programs;         // to placed
+  at_table graphs;           // to placed_graph
   uint64_t launches, messages, bytes;
 };
 

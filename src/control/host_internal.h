@@ -45,6 +45,12 @@ typedef struct program {
   uint32_t *devices;  // and which of the program they are
 } program;
 
+// A traced program, as it came.
+typedef struct graph {
+  uint8_t *body;
+  size_t bytes, largest;  // largest: body of a step
+} graph;
+
 // What one client has here.
 struct tenant {
   tenant *next;
@@ -53,6 +59,7 @@ struct tenant {
   bool left;       // the stream has said so
   uint32_t users;  // visitors, and answers under way; under the host's lock
   at_table arrays, programs;
+  at_table graphs;   // to graph; the stream's alone
   at_table dropped;  // that were dropped before all their bytes had come
   at_table parked;   // questions about arrays that are not here yet
   at_table pending;  // transfers between programs and the client, by tag
@@ -89,7 +96,7 @@ struct host {
   at_pod_hosts *pod;
   at_pod_hosts *formers[AT_HOST_FORMERS];  // before some were replaced
   uint32_t num_formers;
-  bool *missed;  // by host: the controller has been told that it is lost
+  bool *missed;      // by host: the controller has been told that it is lost
   int pod_listener;  // bound; where other hosts call
   at_runtime *runtime;
   at_island *island;
@@ -121,6 +128,7 @@ const piece *at_array_piece(const array *a, uint32_t shard);
 array *at_array_make(uint64_t name, uint32_t count);  // NULL: no memory
 void at_array_free(array *a);
 void at_program_free(program *p);
+void at_graph_free(graph *g);
 
 // ---- stream.c: the stream's thread
 void at_stream_do(host *h, const job *j);

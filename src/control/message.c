@@ -86,6 +86,75 @@ static bool good_launch(at_bytes body) {
                            at_mul(m->num_channels, sizeof(at_msg_channel))));
 }
 
+static bool is_step(uint32_t kind) {
+  return kind == AT_MSG_LAUNCH || kind == AT_MSG_COPY || kind == AT_MSG_GROUP ||
+         kind == AT_MSG_DROP;
+}
+
+typedef struct limits {
+  uint32_t inputs, made;
+} limits;
+
+static bool in_limits(void *arg, uint64_t *name, bool makes, uint32_t count) {
+  const limits *l = arg;
+  uint64_t k = *name & ~(AT_MSG_INPUT | AT_MSG_MADE);
+  if (*name & AT_MSG_INPUT)
+    return !makes && !(*name & AT_MSG_MADE) && k < l->inputs;
+  if (*name & AT_MSG_MADE) return k < l->made && count <= l->made - k;
+  return !makes && *name;
+}
+
+static bool is_good(uint32_t kind, at_bytes b);
+static bool good_graph(at_bytes body) {
+  const at_msg_graph *m = (const void *)body.ptr;
+  if (body.len < sizeof *m || !m->graph || m->num_kept > m->num_made ||
+      body.len - sizeof *m < m->num_kept * sizeof(uint64_t))
+    return false;
+  const uint64_t *kept = (const void *)(m + 1);
+  for (uint32_t i = 0; i < m->num_kept; i++)
+    if (kept[i] >= m->num_made || (i && kept[i] <= kept[i - 1])) return false;
+  limits l = {m->num_inputs, m->num_made};
+  size_t at = sizeof *m + m->num_kept * sizeof *kept;
+  for (uint32_t i = 0; i < m->num_steps; i++) {
+    const at_msg_step *s = (const void *)(body.ptr + at);
+    if (body.len - at < sizeof *s || s->bytes > body.len - at - sizeof *s ||
+        body.len - at < at_message_step_bytes(s->bytes) || !is_step(s->kind) ||
+        !is_good(s->kind, (at_bytes){(const uint8_t *)(s + 1), s->bytes}) ||
+        !at_message_names(s->kind, (void *)(s + 1), in_limits, &l))
+      return false;
+    at += at_message_step_bytes(s->bytes);
+  }
+  return at == body.len;
+}
+
+bool at_message_names(uint32_t kind, void *body, at_message_name_fn each,
+                      void *arg) {
+  if (kind == AT_MSG_LAUNCH) {
+    at_msg_launch *m = body;
+    at_msg_arg *args = (at_msg_arg *)(m + 1);
+    for (uint32_t i = 0; i < m->num_args; i++)
+      if (!each(arg, &args[i].array, false, 1)) return false;
+    return !m->num_outputs || each(arg, &m->outputs, true, m->num_outputs);
+  }
+  if (kind == AT_MSG_COPY) {
+    at_msg_copy *m = body;
+    return each(arg, &m->from.array, false, 1) && each(arg, &m->array, true, 1);
+  }
+  if (kind == AT_MSG_GROUP) {
+    at_msg_group *m = body;
+    at_msg_shard *s = (at_msg_shard *)(m + 1);
+    for (uint64_t i = 0; i < m->count; i++)
+      if (!each(arg, &s[i].array, false, 1)) return false;
+    return each(arg, &m->array, true, 1);
+  }
+  if (kind == AT_MSG_DROP) {
+    at_msg_drop *m = body;
+    for (uint64_t i = 0; i < m->count; i++)
+      if (!each(arg, (uint64_t *)(m + 1) + i, false, 1)) return false;
+  }
+  return true;
+}
+
 static bool good_text(at_bytes body, size_t head) {
   return body.len >= head && body.len - head <= AT_MESSAGE_TEXT;
 }
@@ -127,6 +196,17 @@ static bool is_good(uint32_t kind, at_bytes b) {
       return b.len == sizeof(at_msg_unload);
     case AT_MSG_LAUNCH:
       return good_launch(b);
+    case AT_MSG_GRAPH:
+      return good_graph(b);
+    case AT_MSG_RUN:
+      return b.len >= sizeof(at_msg_run) &&
+             ((const at_msg_run *)(const void *)b.ptr)->refused <= 1 &&
+             ((const at_msg_run *)(const void *)b.ptr)->first < AT_MSG_MADE &&
+             is_list(b, sizeof(at_msg_run),
+                     ((const at_msg_run *)(const void *)b.ptr)->num_inputs,
+                     sizeof(uint64_t));
+    case AT_MSG_FORGET:
+      return b.len == sizeof(at_msg_forget);
     case AT_MSG_IAM:
       return b.len == sizeof(at_msg_iam);
     case AT_MSG_WRITE:

@@ -38,6 +38,9 @@ typedef enum at_message_kind {
   AT_MSG_UNLOAD,
   AT_MSG_LAUNCH,
   AT_MSG_LEFT,  // controller: the client is gone
+  AT_MSG_GRAPH,
+  AT_MSG_RUN,
+  AT_MSG_FORGET,
   // Client to host.
   AT_MSG_IAM = 32,  // the first: which client of the controller it is
   AT_MSG_WRITE,
@@ -142,6 +145,43 @@ typedef struct at_msg_launch {
   uint32_t refused;
   // at_msg_arg args[num_args]; at_msg_channel channels[num_channels]
 } at_msg_launch;
+
+// A traced program: steps, each a LAUNCH, COPY, GROUP or DROP of the stream, in
+// which names may stand for the k-th input of a run or for the k-th array that
+// it makes; others are arrays that are there.
+static const uint64_t AT_MSG_INPUT = 1ull << 63, AT_MSG_MADE = 1ull << 62;
+typedef struct at_msg_graph {
+  uint64_t graph;
+  uint32_t num_inputs, num_made, num_kept, num_steps;
+  // uint64_t kept[num_kept], ascending: which of those that it makes stay;
+  // steps: at_msg_step, each with its body, padded to eight
+} at_msg_graph;
+typedef struct at_msg_step {
+  uint32_t kind, bytes;
+} at_msg_step;
+static inline size_t at_message_step_bytes(uint32_t body) {
+  return sizeof(at_msg_step) + ((body + 7u) & ~7u);
+}
+
+typedef struct at_msg_run {
+  uint64_t graph;
+  uint64_t first;  // the k-th array that it makes is first + k
+  uint32_t num_inputs;
+  uint32_t refused;  // as at_msg_launch's
+  // uint64_t inputs[num_inputs]
+} at_msg_run;
+
+typedef struct at_msg_forget {
+  uint64_t graph;
+} at_msg_forget;
+
+// Calls `each` for the place of every name of an array in the body of a
+// stream's message that has been checked; what it makes comes last. False: it
+// said so.
+typedef bool (*at_message_name_fn)(void *arg, uint64_t *name, bool makes,
+                                   uint32_t count);
+bool at_message_names(uint32_t kind, void *body, at_message_name_fn each,
+                      void *arg);
 
 // ---- Client and host
 enum { AT_CONTROL_SECRET = 32, AT_CONTROL_KEY = 32 };

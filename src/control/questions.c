@@ -96,6 +96,7 @@ static at_msg_shard shard_of(const at_proxy_shard *s) {
 void at_question_read(void *arg, const at_proxy_shard *s, void *dst,
                       uint64_t offset, uint64_t bytes, at_event *done) {
   at_client *c = arg;
+  if (at_trace_is_on(c)) at_trace_looks();
   question *q = make(c, c->host_of[s->chip], done);
   if (!q) return fire(done, no_memory());
   at_msg_read m = {shard_of(s), offset, bytes};

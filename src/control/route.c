@@ -162,13 +162,13 @@ static at_status loads(peer *p, const at_msg_load *m, host_set **to) {
 }
 
 // Has a host of it been lost since? Others have no part in what is asked then.
-static host_set *still_there(at_controller *c, const placed *x) {
+static host_set *still_there(at_controller *c, host_set *all, uint64_t epoch) {
   uint32_t hosts[AT_SESSION_MOST], count = 0;
-  for (uint32_t i = 0; i < x->hosts->count; i++) {
-    const peer *h = c->hosts[x->hosts->hosts[i]];
-    if (!h->gone && h->joined <= x->epoch) hosts[count++] = x->hosts->hosts[i];
+  for (uint32_t i = 0; i < all->count; i++) {
+    const peer *h = c->hosts[all->hosts[i]];
+    if (!h->gone && h->joined <= epoch) hosts[count++] = all->hosts[i];
   }
-  return count == x->hosts->count ? x->hosts : intern(c, hosts, count);
+  return count == all->count ? all : intern(c, hosts, count);
 }
 
 static at_status launches(peer *p, at_msg_launch *m, host_set **to) {
@@ -182,17 +182,153 @@ static at_status launches(peer *p, at_msg_launch *m, host_set **to) {
     if (args[i].flags & AT_MSG_GIVEN) at_table_take(&p->arrays, args[i].array);
   for (uint32_t o = 0; o < m->num_outputs; o++)
     AT_TRY(add_array(p, m->outputs + o, x->hosts));
-  *to = still_there(p->controller, x);
+  *to = still_there(p->controller, x->hosts, x->epoch);
   if (!*to) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a launch");
   m->refused = *to != x->hosts;
   p->launches++;
   return AT_OK;
 }
 
+// ---- Traced programs
+// The hosts that a step concerns, and those of what it makes.
+static at_status step_hosts(peer *p, uint32_t kind, const void *body,
+                            host_set **part, host_set **makes) {
+  at_controller *c = p->controller;
+  *makes = NULL;
+  if (kind == AT_MSG_LAUNCH) {
+    const at_msg_launch *m = body;
+    const placed *x = at_table_find(&p->programs, m->program);
+    if (!x) return unknown("program", m->program);
+    *part = *makes = x->hosts;
+    return AT_OK;
+  }
+  if (kind == AT_MSG_GROUP) {
+    const at_msg_shard *s = (const void *)((const at_msg_group *)body + 1);
+    *part = *makes = set_of(c, &s->chip, ((const at_msg_group *)body)->count,
+                            sizeof *s / sizeof s->chip);
+  } else if (kind == AT_MSG_COPY) {
+    const uint32_t chips[] = {((const at_msg_copy *)body)->from.chip,
+                              ((const at_msg_copy *)body)->chip};
+    *part = set_of(c, chips, 2, 1);
+    *makes = set_of(c, chips + 1, 1, 1);
+  } else {
+    *part = intern(c, NULL, 0);
+  }
+  return *part ? AT_OK : AT_FAIL(AT_INVALID_ARGUMENT, "there is no such chip");
+}
+
+static uint64_t first_made(uint32_t kind, const void *body, uint32_t *count) {
+  *count = 1;
+  if (kind == AT_MSG_LAUNCH) {
+    *count = ((const at_msg_launch *)body)->num_outputs;
+    return ((const at_msg_launch *)body)->outputs & ~AT_MSG_MADE;
+  }
+  if (kind == AT_MSG_COPY)
+    return ((const at_msg_copy *)body)->array & ~AT_MSG_MADE;
+  if (kind == AT_MSG_GROUP)
+    return ((const at_msg_group *)body)->array & ~AT_MSG_MADE;
+  *count = 0;
+  return 0;
+}
+
+// The first of `kept` that is not smaller.
+static uint32_t find_kept(const uint64_t *kept, uint32_t n, uint64_t made) {
+  uint32_t low = 0, high = n;
+  while (low < high) {
+    uint32_t middle = (low + high) / 2;
+    if (kept[middle] < made)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low;
+}
+
+static at_status place_steps(peer *p, const at_msg_graph *m, placed_graph *g,
+                             bool *has) {
+  const uint64_t *kept = (const void *)(m + 1);
+  const uint8_t *at = (const uint8_t *)(kept + m->num_kept);
+  for (uint32_t i = 0; i < m->num_steps; i++) {
+    const at_msg_step *s = (const void *)at;
+    host_set *part, *makes;
+    uint32_t count;
+    AT_TRY(step_hosts(p, s->kind, s + 1, &part, &makes));
+    for (uint32_t k = 0; k < part->count; k++) has[part->hosts[k]] = true;
+    uint64_t first = first_made(s->kind, s + 1, &count);
+    for (uint32_t k = find_kept(kept, m->num_kept, first);
+         k < m->num_kept && kept[k] - first < count; k++)
+      g->kept[k].hosts = makes;
+    g->num_launches += s->kind == AT_MSG_LAUNCH;
+    at += at_message_step_bytes(s->bytes);
+  }
+  return AT_OK;
+}
+
+static at_status place_graph(peer *p, const at_msg_graph *m, placed_graph *g) {
+  const uint64_t *kept = (const void *)(m + 1);
+  bool has[AT_SESSION_MOST] = {0};
+  uint32_t hosts[AT_SESSION_MOST], n = 0;
+  AT_TRY(place_steps(p, m, g, has));
+  for (uint32_t h = 0; h < p->controller->num_hosts; h++)
+    if (has[h]) hosts[n++] = h;
+  g->hosts = intern(p->controller, hosts, n);
+  for (uint32_t k = 0; k < m->num_kept; k++) {
+    g->kept[k].made = kept[k];
+    if (!g->kept[k].hosts)
+      return AT_FAIL(AT_INVALID_ARGUMENT, "no step makes array %llu of a graph",
+                     (unsigned long long)kept[k]);
+  }
+  return g->hosts ? AT_OK
+                  : AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a graph");
+}
+
+static at_status graphs(peer *p, const at_msg_graph *m, host_set **to) {
+  if (at_table_find(&p->graphs, m->graph))
+    return AT_FAIL(AT_INVALID_ARGUMENT, "graph %llu is there already",
+                   (unsigned long long)m->graph);
+  placed_graph *g = calloc(1, sizeof *g + m->num_kept * sizeof *g->kept);
+  if (!g) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a graph");
+  g->epoch = p->controller->epoch;
+  g->num_inputs = m->num_inputs;
+  g->num_made = m->num_made;
+  g->num_kept = m->num_kept;
+  at_status st = place_graph(p, m, g);
+  if (!st.err && !at_table_put(&p->graphs, m->graph, g))
+    st = AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a graph");
+  *to = g->hosts;
+  if (st.err) free(g);
+  return st;
+}
+
+static at_status runs(peer *p, at_msg_run *m, host_set **to) {
+  const placed_graph *g = at_table_find(&p->graphs, m->graph);
+  const uint64_t *inputs = (const void *)(m + 1);
+  if (!g || g->num_inputs != m->num_inputs) return unknown("graph", m->graph);
+  for (uint32_t i = 0; i < m->num_inputs; i++)
+    if (!at_table_find(&p->arrays, inputs[i]))
+      return unknown("array", inputs[i]);
+  for (uint32_t k = 0; k < g->num_kept; k++)
+    AT_TRY(add_array(p, m->first + g->kept[k].made, g->kept[k].hosts));
+  *to = still_there(p->controller, g->hosts, g->epoch);
+  if (!*to) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a run");
+  m->refused = *to != g->hosts;
+  p->launches += g->num_launches;
+  return AT_OK;
+}
+
+static at_status forgets(peer *p, const at_msg_forget *m, host_set **to) {
+  placed_graph *g = at_table_take(&p->graphs, m->graph);
+  if (!g) return unknown("graph", m->graph);
+  *to = still_there(p->controller, g->hosts, g->epoch);
+  free(g);
+  return *to ? AT_OK
+             : AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a message");
+}
+
 static at_status unloads(peer *p, const at_msg_unload *m, host_set **to) {
   placed *x = at_table_take(&p->programs, m->program);
   if (!x) return unknown("program", m->program);
-  *to = still_there(p->controller, x);
+  *to = still_there(p->controller, x->hosts, x->epoch);
   free(x);
   return *to ? AT_OK
              : AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a message");
@@ -228,6 +364,12 @@ static at_status find_hosts(peer *p, uint32_t kind, void *m, host_set **to) {
       return loads(p, m, to);
     case AT_MSG_LAUNCH:
       return launches(p, m, to);
+    case AT_MSG_GRAPH:
+      return graphs(p, m, to);
+    case AT_MSG_RUN:
+      return runs(p, m, to);
+    case AT_MSG_FORGET:
+      return forgets(p, m, to);
     case AT_MSG_UNLOAD:
       return unloads(p, m, to);
     default:
@@ -277,9 +419,11 @@ void at_client_leaves(peer *p) {
 }
 
 void at_client_tables_free(peer *p) {
-  size_t at = 0;
-  for (at_table_slot *s; (s = at_table_next(&p->programs, &at));)
-    free(s->value);
+  at_table *const owned[] = {&p->programs, &p->graphs};
+  for (size_t i = 0; i < AT_LEN(owned); i++) {
+    size_t at = 0;
+    for (at_table_slot *s; (s = at_table_next(owned[i], &at));) free(s->value);
+    at_table_free(owned[i]);
+  }
   at_table_free(&p->arrays);
-  at_table_free(&p->programs);
 }

@@ -408,6 +408,90 @@ static void launch(tenant *t, at_bytes body) {
   free(l.args);
 }
 
+// ---- Traced programs
+static void keep_graph(tenant *t, at_bytes body) {
+  const at_msg_graph *m = (const void *)body.ptr;
+  graph *g = calloc(1, sizeof *g);
+  uint8_t *copy = g ? malloc(body.len) : NULL;
+  if (!copy || at_table_find(&t->graphs, m->graph) ||
+      !at_table_put(&t->graphs, m->graph, g)) {
+    free(copy);
+    free(g);
+    return odd(t, "used twice, or no memory: graph", m->graph);
+  }
+  memcpy(copy, body.ptr, body.len);
+  *g = (graph){.body = copy, .bytes = body.len};
+  const at_msg_graph *k = (const void *)copy;
+  const uint8_t *at =
+      (const uint8_t *)((const uint64_t *)(k + 1) + k->num_kept);
+  for (uint32_t i = 0; i < k->num_steps; i++) {
+    const at_msg_step *s = (const void *)at;
+    g->largest = AT_MAX(g->largest, (size_t)s->bytes);
+    at += at_message_step_bytes(s->bytes);
+  }
+}
+
+typedef struct run {
+  const at_msg_run *m;
+  const uint64_t *inputs;
+} run;
+
+static bool set_name(void *arg, uint64_t *name, bool makes, uint32_t count) {
+  const run *r = arg;
+  uint64_t k = *name & ~(AT_MSG_INPUT | AT_MSG_MADE);
+  if (*name & AT_MSG_INPUT) *name = r->inputs[k];
+  if (*name & AT_MSG_MADE) *name = r->m->first + k;
+  return true;
+}
+
+static bool concerns(const tenant *t, uint32_t kind, const void *body) {
+  if (kind == AT_MSG_LAUNCH)
+    return at_table_find(&t->programs,
+                         ((const at_msg_launch *)body)->program) != NULL;
+  if (kind == AT_MSG_COPY) {
+    const at_msg_copy *m = body;
+    return own_chip(t->host, m->from.chip) || own_chip(t->host, m->chip);
+  }
+  return true;
+}
+
+static void do_step(tenant *t, uint32_t kind, at_bytes body) {
+  if (kind == AT_MSG_LAUNCH) return launch(t, body);
+  if (kind == AT_MSG_COPY) return copy(t, body);
+  if (kind == AT_MSG_GROUP) return make_group(t, body);
+  drop(t, body);
+}
+
+static void run_graph(tenant *t, at_bytes body) {
+  run r = {.m = (const void *)body.ptr};
+  const graph *g = at_table_find(&t->graphs, r.m->graph);
+  const at_msg_graph *m = g ? (const void *)g->body : NULL;
+  if (!m || m->num_inputs != r.m->num_inputs)
+    return odd(t, "not on this host: graph", r.m->graph);
+  uint8_t *room = malloc(g->largest + 1);
+  if (!room) return odd(t, "no memory for graph", r.m->graph);
+  const uint8_t *at =
+      (const uint8_t *)((const uint64_t *)(m + 1) + m->num_kept);
+  r.inputs = (const uint64_t *)(r.m + 1);
+  for (uint32_t i = 0; i < m->num_steps; i++) {
+    const at_msg_step *s = (const void *)at;
+    at += at_message_step_bytes(s->bytes);
+    if (!concerns(t, s->kind, s + 1)) continue;
+    memcpy(room, s + 1, s->bytes);
+    if (s->kind == AT_MSG_LAUNCH)
+      ((at_msg_launch *)(void *)room)->refused = r.m->refused;
+    at_message_names(s->kind, room, set_name, &r);
+    do_step(t, s->kind, (at_bytes){room, s->bytes});
+  }
+  free(room);
+}
+
+static void forget(tenant *t, at_bytes body) {
+  graph *g = at_table_take(
+      &t->graphs, ((const at_msg_forget *)(const void *)body.ptr)->graph);
+  if (g) at_graph_free(g);
+}
+
 void at_stream_do(host *h, const job *j) {
   at_bytes body = {j->body, j->head.bytes};
   pthread_mutex_lock(&h->lock);
@@ -430,6 +514,12 @@ void at_stream_do(host *h, const job *j) {
       return unload(t, body);
     case AT_MSG_LAUNCH:
       return launch(t, body);
+    case AT_MSG_GRAPH:
+      return keep_graph(t, body);
+    case AT_MSG_RUN:
+      return run_graph(t, body);
+    case AT_MSG_FORGET:
+      return forget(t, body);
     case AT_MSG_LEFT:
       if (t) at_tenant_leave(t);
       return;

@@ -48,6 +48,11 @@ void at_program_free(program *p) {
   free(p);
 }
 
+void at_graph_free(graph *g) {
+  free(g->body);
+  free(g);
+}
+
 // ---- Tenants
 static tenant *make(host *h, uint64_t client) {
   tenant *t = calloc(1, sizeof *t);
@@ -75,6 +80,7 @@ static void free_all(at_table *t, void (*one)(void *)) {
 static void free_array(void *a) { at_array_free(a); }
 static void free_program(void *p) { at_program_free(p); }
 static void free_parked(void *p) { at_parked_free(p); }
+static void free_graph(void *g) { at_graph_free(g); }
 
 // Nobody uses it, and it has left: nobody finds it any more.
 static void remove_tenant(tenant *t) {
@@ -105,6 +111,7 @@ void at_tenant_leave(tenant *t) {
   free_all(&waiting, free_parked);
   free_all(&arrays, free_array);
   free_all(&programs, free_program);
+  free_all(&t->graphs, free_graph);
   pthread_mutex_lock(&h->lock);
   at_tenant_release(t);
   pthread_mutex_unlock(&h->lock);

@@ -453,6 +453,13 @@ static void give_once(const launch *x) {
   }
 }
 
+static void drop_retired(const launch *x) {
+  for (group *g; (g = *x->retired);) {
+    *x->retired = g->next;
+    drop_group(x->l->runtime, g);
+  }
+}
+
 // The lock keeps groups from going before the launch has named them.
 static at_status send(const launch *x, const at_placement *p, at_event *done) {
   at_runtime *rt = x->l->runtime;
@@ -472,10 +479,7 @@ static at_status send(const launch *x, const at_placement *p, at_event *done) {
     st = name_argument(x, i);
   if (!st.err) st = rt->proxy->launch(rt->proxy->arg, &m);
   if (!st.err) give_once(x);
-  for (group *g; (g = *x->retired);) {
-    *x->retired = g->next;
-    drop_group(rt, g);
-  }
+  drop_retired(x);
   pthread_mutex_unlock(&rt->proxy_lock);
   return st;
 }
@@ -584,5 +588,67 @@ at_status at_proxy_run(at_loaded *l, const at_launch *in,
   if (table != few) free(table);
   for (uint32_t i = 0; i < n * l->num_inputs; i++)
     at_buffer_unhold(in->args[i]);
+  return st;
+}
+
+// ---- Arrays as a whole
+at_status at_proxy_name(at_buffer *const *shards, uint32_t count,
+                        uint64_t *out_name, at_proxy_shard *out_each) {
+  at_runtime *rt = shards[0]->chip->runtime;
+  const at_buffer *first = shards[0];
+  group *retired = NULL, *g = NULL;
+  bool whole = true;
+  for (uint32_t i = 0; i < count; i++) {
+    if (!shards[i]->array || shards[i]->chip->runtime != rt)
+      return AT_FAIL(AT_INVALID_ARGUMENT, "shard %u is deleted, or elsewhere",
+                     i);
+    out_each[i] = shard_of(shards[i]);
+    whole &= shards[i]->array == first->array && shards[i]->shard == i;
+  }
+  if (whole && first->array->num_shards == count)
+    return *out_name = first->array->name, AT_OK;
+  const at_launch as_argument = {.args = shards, .num_args = 1};
+  at_loaded one = {.runtime = rt, .num_inputs = 1};
+  const launch x = {
+      .l = &one, .in = &as_argument, .num_devices = count, .retired = &retired};
+  pthread_mutex_lock(&rt->proxy_lock);
+  at_status st = AT_OK;
+  if (is_group(&x, 0, first->array->group))
+    g = first->array->group;
+  else
+    st = make_group(&x, 0, &g);
+  if (!st.err) *out_name = g->name;
+  drop_retired(&x);
+  pthread_mutex_unlock(&rt->proxy_lock);
+  return st;
+}
+
+at_status at_proxy_adopt(uint64_t name, const at_proxy_like *like,
+                         at_buffer **out) {
+  at_runtime *rt = like->chips[0]->runtime;
+  uint32_t n = like->num_shards, made = 0;
+  at_proxy_array *a = make_array(name, n, 0);
+  at_proxy_moment **moments = calloc(rt->proxy->num_hosts, sizeof *moments);
+  at_status st = a && moments ? AT_OK : no_memory();
+  for (; made < n && !st.err; made += !st.err) {
+    at_chip *c = like->chips[made];
+    at_proxy_moment **m = &moments[rt->proxy->host_of[c->info.id]];
+    if (!*m && !(*m = make_moment())) {
+      st = no_memory();
+      continue;
+    }
+    atomic_fetch_add_explicit(&(*m)->refs, 1, memory_order_relaxed);
+    st = make_stand_in(c, like->kind, like->dtype, like->dims, *m, a, made,
+                       &out[made]);
+  }
+  for (uint32_t h = 0; moments && h < rt->proxy->num_hosts; h++)
+    at_proxy_moment_release(moments[h]);
+  free(moments);
+  if (!st.err) {
+    a->bytes = out[0]->padded_bytes;
+    return st;
+  }
+  for (uint32_t i = 0; i < made; i++) at_buffer_release(out[i]);
+  if (a && made < n) drop_shards(rt, a, n - made);
   return st;
 }

@@ -79,4 +79,20 @@ typedef struct at_proxy {
                      at_memory_stats *out);
 } at_proxy;
 
+// ---- For traced programs (control/trace.h)
+// Buffers of the chips of a runtime with a proxy, by shard, as one array: its
+// name, and each of them alone. They keep that name as long as they are.
+at_status at_proxy_name(at_buffer *const *shards, uint32_t count,
+                        uint64_t *out_name, at_proxy_shard *out_each);
+// Buffers of an array that was made without a launch of exec's.
+typedef struct at_proxy_like {
+  at_chip *const *chips;  // by shard
+  uint32_t num_shards;
+  at_memory_kind kind;
+  at_dtype dtype;
+  at_dims dims;
+} at_proxy_like;
+at_status at_proxy_adopt(uint64_t name, const at_proxy_like *like,
+                         at_buffer **out);
+
 #endif

@@ -506,6 +506,7 @@ static at_status data_of(PJRT_Buffer *b, const char *call, void **out) {
 AT_API(Buffer_UnsafePointer) {
   AT_ARGS(PJRT_Buffer_UnsafePointer_Args);
   AT_HANDLE(a->buffer);
+  if (at_pjrt_identifies) return a->buffer_pointer = (uintptr_t)a->buffer, NULL;
   void *p = NULL;
   AT_PTRY(data_of(a->buffer, "PJRT_Buffer_UnsafePointer", &p));
   a->buffer_pointer = (uintptr_t)p;

@@ -58,6 +58,14 @@ bool at_pjrt_clients_busy(void) {
   return busy;
 }
 
+at_client *at_pjrt_pod_now(void) {
+  at_client *pod = NULL;
+  pthread_mutex_lock(&lock);
+  for (const PJRT_Client *c = all; c && !pod; c = c->next) pod = c->pod;
+  pthread_mutex_unlock(&lock);
+  return pod;
+}
+
 static void client_free(PJRT_Client *c) {
   if (!c) return;
   client_leave(c);

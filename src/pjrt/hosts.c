@@ -104,4 +104,5 @@ at_pjrt_own at_pjrt_own_extension = {
     .agree = agree,
     .recompiles = at_pjrt_recompiles,
     .compiled = compiled,
+    .graphs = &at_pjrt_graphs,
 };

@@ -464,6 +464,8 @@ AT_API(LoadedExecutable_Execute) {
   AT_HANDLE(a->options);
   AT_PTRY(check_execute(a));
   if (!a->num_devices) return NULL;
+  PJRT_Error *adopted;
+  if (at_pjrt_adopts(a, &adopted)) return adopted;
   size_t args = a->num_args * a->num_devices;
   size_t outputs = a->executable->program->num_outputs * a->num_devices;
   at_buffer *stack[2 * STACK_SLOTS];

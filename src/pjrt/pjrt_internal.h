@@ -142,7 +142,8 @@ struct PJRT_Client {
 };
 // *out NULL: ATOLL_POD names no pod.
 at_status at_pjrt_pod_open(at_client **out);
-bool at_pjrt_clients_busy(void);  // is work of any client under way?
+bool at_pjrt_clients_busy(void);
+at_client *at_pjrt_pod_now(void);  // of a client that there is; NULL: none  // is work of any client under way?
 extern const char at_pjrt_platform_name[];
 // Names this build and the settings that decide on executables, so that caches of
 // clients (JAX's) keep those of others apart. Made once, on the first call.
@@ -344,6 +345,39 @@ extern PJRT_Shardings_Extension at_pjrt_shardings_extension;
 
 extern at_pjrt_cross_host at_pjrt_cross_host_extension;
 
+// Traced programs of a pod (graph.c), for the Python package; codes and texts as
+// at_pjrt_own's. Arrays are their PJRT_Buffers, shard by shard, counts[i] of
+// array i.
+typedef struct at_pjrt_graph_calls {
+  int (*trace_begin)(PJRT_Buffer *const *shards, const uint32_t *counts,
+                     uint32_t num_arrays, const at_bytes *hosts,
+                     uint32_t num_hosts, void **out, char *why,
+                     size_t why_bytes);
+  // what[i]: a number from 0 on: result i is made, by that number; -1 - k: it is
+  // argument k; INT64_MIN: an array from before.
+  int (*trace_end)(void *trace, PJRT_Buffer *const *shards,
+                   const uint32_t *counts, uint32_t num_arrays, int64_t *what,
+                   void **out_graph, char *why, size_t why_bytes);
+  void (*trace_abandon)(void *trace);
+  // What it makes is returned by the next launches of this thread that
+  // graph_adopt announces.
+  int (*graph_run)(void *graph, PJRT_Buffer *const *shards,
+                   const uint32_t *counts, uint32_t num_arrays,
+                   const at_bytes *hosts, char *why, size_t why_bytes);
+  // results: numbers of `what`, for the outputs of the next launch.
+  void (*graph_adopt)(void *graph, const uint32_t *results, uint32_t count);
+  size_t (*graph_print)(void *graph, char *out, size_t bytes);
+  void (*graph_free)(void *graph);
+  // While it is on, PJRT_Buffer_UnsafePointer of this thread says which
+  // PJRT_Buffer it was asked for.
+  void (*identify)(bool on);
+} at_pjrt_graph_calls;
+extern const at_pjrt_graph_calls at_pjrt_graphs;
+extern _Thread_local bool at_pjrt_identifies;
+// Does this launch hand out what a graph has made? Then it has.
+bool at_pjrt_adopts(const PJRT_LoadedExecutable_Execute_Args *a,
+                    PJRT_Error **out);
+
 // Ours, for the Python package.
 enum { AT_PJRT_OWN_EXTENSION = 0x61746f6c };
 typedef struct at_pjrt_own {
@@ -356,6 +390,7 @@ typedef struct at_pjrt_own {
   void (*recompiles)(uint64_t *count, uint64_t *ns);
   // at_compile_count.
   void (*compiled)(uint64_t *programs, uint64_t *cached, uint64_t *modules);
+  const struct at_pjrt_graph_calls *graphs;
 } at_pjrt_own;
 extern at_pjrt_own at_pjrt_own_extension;
 void at_pjrt_recompiles(uint64_t *count, uint64_t *ns);

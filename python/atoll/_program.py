@@ -1,0 +1,252 @@
+"""Programs of several computations, as one message to the pod: `@atoll.program`.
+
+The first call of a traced function runs it, and keeps what it asks of the pod (its
+computations, copies between devices) as a graph. A later call with arguments of the
+same shapes, types and places runs the graph: the client sends one message, and hosts
+do its steps back to back. Where there is no pod, or where a function does what no graph
+can keep (it looks at values, or has host callbacks), it is called as it is.
+"""
+
+import collections
+import ctypes
+import functools
+import sys
+import threading
+import weakref
+
+from atoll import _own
+
+_VOID = ctypes.c_void_p
+_PLACES = ctypes.POINTER(_VOID)
+_U32S = ctypes.POINTER(ctypes.c_uint32)
+_WHY = 2048
+_BEFORE = -2**63
+
+
+class _Bytes(ctypes.Structure):
+  _fields_ = [("ptr", _VOID), ("len", ctypes.c_size_t)]
+
+
+class Calls(ctypes.Structure):
+  """at_pjrt_graph_calls."""
+  _fields_ = [
+      ("trace_begin", ctypes.CFUNCTYPE(ctypes.c_int, _PLACES, _U32S, ctypes.c_uint32, ctypes.POINTER(_Bytes),
+                                       ctypes.c_uint32, ctypes.POINTER(_VOID), ctypes.c_char_p, ctypes.c_size_t)),
+      ("trace_end", ctypes.CFUNCTYPE(ctypes.c_int, _VOID, _PLACES, _U32S, ctypes.c_uint32,
+                                     ctypes.POINTER(ctypes.c_int64), ctypes.POINTER(_VOID), ctypes.c_char_p,
+                                     ctypes.c_size_t)),
+      ("trace_abandon", ctypes.CFUNCTYPE(None, _VOID)),
+      ("graph_run", ctypes.CFUNCTYPE(ctypes.c_int, _VOID, _PLACES, _U32S, ctypes.c_uint32, ctypes.POINTER(_Bytes),
+                                     ctypes.c_char_p, ctypes.c_size_t)),
+      ("graph_adopt", ctypes.CFUNCTYPE(None, _VOID, _U32S, ctypes.c_uint32)),
+      ("graph_print", ctypes.CFUNCTYPE(ctypes.c_size_t, _VOID, ctypes.c_char_p, ctypes.c_size_t)),
+      ("graph_free", ctypes.CFUNCTYPE(None, _VOID)),
+      ("identify", ctypes.CFUNCTYPE(None, ctypes.c_bool)),
+  ]
+
+
+class _Refused(Exception):
+  """Says why something cannot be traced; the code is at_code's."""
+
+  def __init__(self, code, text):
+    super().__init__(text)
+    self.code = code
+
+
+@functools.cache
+def _calls() -> Calls:
+  return ctypes.cast(_own.extension().graphs, ctypes.POINTER(Calls)).contents
+
+
+def _check(code, why):
+  if code:
+    raise _Refused(code, why.value.decode(errors="replace"))
+
+
+def _buffers(arrays):
+  """The library's own buffers of arrays, and how many each array has."""
+  calls, places, counts = _calls(), [], []
+  calls.identify(True)
+  try:
+    for array in arrays:
+      parts = array._arrays
+      counts.append(len(parts))
+      places.extend(part.unsafe_buffer_pointer() for part in parts)
+  finally:
+    calls.identify(False)
+  return (_VOID * max(len(places), 1))(*places), (ctypes.c_uint32 * max(len(counts), 1))(*counts)
+
+
+def _host_bytes(hosts):
+  return (_Bytes * max(len(hosts), 1))(*[_Bytes(h.ctypes.data, h.nbytes) for h in hosts])
+
+
+class _Graph:
+  """A kept program for arguments of one kind."""
+
+  def __init__(self, handle, tree, results, shells):
+    self.handle, self.tree, self.results, self.shells = handle, tree, results, shells
+    weakref.finalize(self, _calls().graph_free, handle).atexit = False
+
+  def __str__(self):
+    n = _calls().graph_print(self.handle, None, 0)
+    text = ctypes.create_string_buffer(n + 1)
+    _calls().graph_print(self.handle, text, n + 1)
+    return text.value.decode()
+
+  def run(self, arrays, hosts):
+    import jax
+
+    calls, why = _calls(), ctypes.create_string_buffer(_WHY)
+    places, counts = _buffers(arrays)
+    _check(calls.graph_run(self.handle, places, counts, len(arrays), _host_bytes(hosts), why, _WHY), why)
+    made = {}
+    for shell, numbers, wanted in self.shells:
+      calls.graph_adopt(self.handle, numbers, len(numbers))
+      for number, array in zip(wanted, shell()):
+        made[number] = array
+    leaves = [made[r] if kind == "made" else arrays[r] if kind == "argument" else r for kind, r in self.results]
+    return jax.tree.unflatten(self.tree, leaves)
+
+
+def _shells(arrays, what):
+  """Computations whose results the library hands out in the place of their own: one for
+  each set of devices, as JAX makes arrays of a computation's devices only."""
+  import jax
+  import jax.numpy as jnp
+
+  groups = collections.OrderedDict()
+  for array, number in zip(arrays, what):
+    if number >= 0:
+      devices = tuple(array.sharding._device_assignment)
+      groups.setdefault((devices, array.sharding.memory_kind), {})[number] = array
+  shells = []
+  for members in groups.values():
+    numbers, kinds = list(members), [(a.shape, a.dtype, a.sharding) for a in members.values()]
+
+    def zeros(kinds=kinds):
+      return tuple(jnp.zeros(shape, dtype) if not jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key)
+                   else jax.random.key(0, impl=jax.random.key_impl(dtype)) for shape, dtype, _ in kinds)
+
+    shell = jax.jit(zeros, out_shardings=tuple(s for *_, s in kinds))
+    jax.block_until_ready(shell())
+    shells.append((shell, (ctypes.c_uint32 * len(numbers))(*numbers), numbers))
+  return shells
+
+
+def _split(leaves):
+  """Arrays of devices, arrays of the host, and what decides whether a graph fits."""
+  import jax
+  import numpy as np
+
+  arrays, hosts, key, leaves = [], [], [], list(leaves)
+  for i, leaf in enumerate(leaves):
+    if isinstance(leaf, jax.Array) and not isinstance(leaf, jax.core.Tracer):
+      arrays.append(leaf)
+      key.append((leaf.shape, leaf.dtype, leaf.sharding, leaf.aval.weak_type))
+    elif isinstance(leaf, np.ndarray):
+      # As JAX will have it, so that it sends these bytes and no copy of them.
+      leaf = leaves[i] = np.ascontiguousarray(leaf, jax.dtypes.canonicalize_dtype(leaf.dtype))
+      hosts.append(leaf)
+      key.append((leaf.shape, leaf.dtype))
+    else:
+      key.append(leaf)
+  return arrays, hosts, tuple(key), leaves
+
+
+class Program:
+  """A traced function; `graphs` are those that it has kept, to be printed."""
+
+  def __init__(self, function):
+    functools.update_wrapper(self, function)
+    self._function, self._graphs, self._told = function, {}, False
+    self._lock = threading.RLock()
+
+  @property
+  def graphs(self):
+    return [g for g in self._graphs.values() if g]
+
+  def __get__(self, instance, owner=None):
+    return self if instance is None else functools.partial(self, instance)
+
+  def __call__(self, *args, **kwargs):
+    import jax
+
+    leaves, tree = jax.tree.flatten((args, kwargs))
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+      return self._function(*args, **kwargs)
+    arrays, hosts, key, leaves = _split(leaves)
+    try:
+      graph = self._graphs.get((tree, key))
+    except TypeError:  # an argument that cannot be compared
+      return self._function(*args, **kwargs)
+    if graph:
+      try:
+        return graph.run(arrays, hosts)
+      except _Refused as e:
+        if e.code != 9:  # hosts were replaced: it is traced once more
+          raise RuntimeError(str(e)) from None
+        with self._lock:
+          self._graphs.pop((tree, key), None)
+    elif graph is not None:
+      return self._function(*args, **kwargs)
+    return self._trace((tree, key), arrays, hosts, *jax.tree.unflatten(tree, leaves))
+
+  def _trace(self, key, arrays, hosts, args, kwargs):
+    with self._lock:
+      try:
+        for array in arrays:
+          array.block_until_ready  # deleted arrays say so as they do elsewhere
+        trace = self._begin(arrays, hosts)
+      except _Refused as e:
+        return self._call(key, e, args, kwargs)
+      try:
+        out = self._function(*args, **kwargs)
+      except BaseException:
+        _calls().trace_abandon(trace)
+        raise
+      try:
+        self._graphs[key] = self._end(trace, out)
+      except _Refused as e:
+        self._note(key, e)
+      return out
+
+  def _begin(self, arrays, hosts):
+    trace, why = _VOID(), ctypes.create_string_buffer(_WHY)
+    places, counts = _buffers(arrays)
+    _check(_calls().trace_begin(places, counts, len(arrays), _host_bytes(hosts), len(hosts), ctypes.byref(trace), why,
+                                _WHY), why)
+    return trace
+
+  def _end(self, trace, out):
+    import jax
+
+    leaves, tree = jax.tree.flatten(out)
+    at = [i for i, leaf in enumerate(leaves) if isinstance(leaf, jax.Array)]
+    results = [leaves[i] for i in at]
+    places, counts = _buffers(results)
+    handle, why = _VOID(), ctypes.create_string_buffer(_WHY)
+    what = (ctypes.c_int64 * max(len(results), 1))()
+    _check(_calls().trace_end(trace, places, counts, len(results), what, ctypes.byref(handle), why, _WHY), why)
+    kinds = [("before", leaf) for leaf in leaves]
+    for i, number in zip(at, what):
+      if number >= 0:
+        kinds[i] = ("made", number)
+      elif number != _BEFORE:
+        kinds[i] = ("argument", -1 - number)
+    return _Graph(handle, tree, kinds, _shells(results, what))
+
+  def _note(self, key, refused):
+    self._graphs[key] = False
+    if refused.code != 12 and not self._told:  # without a pod there is nothing to say
+      self._told = True
+      print(f"atoll warning: {self.__name__} is not traced: {refused}", file=sys.stderr)
+
+  def _call(self, key, refused, args, kwargs):
+    self._note(key, refused)
+    return self._function(*args, **kwargs)
+
+
+def program(function):
+  """Traces `function`: see this module."""
+  return Program(function)

@@ -1,0 +1,54 @@
+// Traced programs of a client: what one thread asks of the pod between a begin
+// and an end is kept as a graph that needs no other process to run again, with
+// other inputs: one message, and hosts do its steps back to back.
+//
+// A graph names programs, inputs, and arrays that it makes; an array that was
+// there before and is no input is a constant of it, and stays as long as it.
+#ifndef ATOLL_CONTROL_TRACE_H_
+#define ATOLL_CONTROL_TRACE_H_
+
+#include "base/strbuf.h"
+#include "control/client.h"
+
+typedef struct at_trace at_trace;
+typedef struct at_traced at_traced;
+
+// An array by its name, and its shards as they may be named alone.
+typedef struct at_trace_array {
+  uint64_t name;
+  uint32_t num_shards;
+  const at_proxy_shard *shards;
+} at_trace_array;
+
+// Arrays that are made meanwhile of bytes in `hosts` (dense) are inputs, too: a
+// run makes them of what is there then.
+//
+// From now on this thread's calls are kept, and happen. FAILED_PRECONDITION: it
+// traces already.
+at_status at_trace_begin(at_client *c, const at_trace_array *inputs,
+                         uint32_t count, const at_bytes *hosts,
+                         uint32_t num_hosts, at_trace **out);
+// On the same thread. results: names of arrays; *out_results: what each is.
+// FAILED_PRECONDITION: something cannot be kept, and says what: values were
+// looked at, a host callback ran, or a constant was donated.
+typedef struct at_trace_result {
+  enum { AT_TRACE_MADE, AT_TRACE_INPUT, AT_TRACE_CONSTANT } is;
+  uint32_t number;  // of the array that it makes, or of the input
+} at_trace_result;
+at_status at_trace_end(at_trace *t, const uint64_t *results, uint32_t count,
+                       at_trace_result *out_results, at_traced **out);
+void at_trace_abandon(at_trace *t);
+
+// inputs: names of arrays with as many shards on the same chips; hosts: as long
+// as those of the trace. *first: the k-th array that it makes is first + k.
+// FAILED_PRECONDITION: hosts were replaced since; it has to be traced once
+// more.
+at_status at_traced_run(at_traced *g, const uint64_t *inputs,
+                        const at_bytes *hosts, uint64_t *first);
+bool at_traced_donates(const at_traced *g, uint32_t input);
+uint32_t at_traced_inputs(const at_traced *g);  // but those of `hosts`
+// A node each: inputs, computations, copies, results.
+void at_traced_print(const at_traced *g, at_strbuf *out);
+void at_traced_free(at_traced *g);
+
+#endif

@@ -1,0 +1,326 @@
+// Traced programs of a pod, for the Python package (atoll.program): what a
+// function asks of the pod is kept once (control/trace.h) and runs again as one
+// message. Its results reach JAX as the outputs of a launch that is announced
+// for them, since PJRT has no other way to make an array of a client.
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "control/trace.h"
+#include "pjrt/pjrt_internal.h"
+
+#define NO_MEMORY() AT_FAIL(AT_RESOURCE_EXHAUSTED, "out of host memory")
+
+// A result: what its buffers look like.
+typedef struct result {
+  uint32_t number;  // of the array that the graph makes
+  uint32_t num_shards;
+  PJRT_Memory **memories;  // by shard
+  at_chip **chips;
+  at_memory_kind kind;
+  at_dtype dtype;
+  uint32_t rank;
+  int64_t *dims;
+  const char *layout;
+} result;
+
+typedef struct graph {
+  at_traced *traced;
+  uint32_t num_results;
+  result *results;  // by number, ascending
+} graph;
+
+// What a run has made, until launches hand it out. This thread's.
+typedef struct made {
+  const graph *graph;
+  PJRT_Buffer ***buffers;  // by result and shard; NULL: handed out
+  const uint32_t *next;    // numbers of the next launch's outputs
+  uint32_t num_next;
+} made;
+static _Thread_local made now;
+_Thread_local bool at_pjrt_identifies;
+
+static int said(at_status st, char *why, size_t why_bytes) {
+  if (st.err) snprintf(why, why_bytes, "%s", at_status_message(st));
+  return at_code_take(st);
+}
+
+// ---- Arrays
+// Those of a call, by name.
+typedef struct arrays {
+  at_trace_array *list;
+  at_proxy_shard *shards;
+  at_buffer **buffers;
+  uint64_t *names;
+} arrays;
+
+static void free_arrays(arrays *a) {
+  free(a->list);
+  free(a->shards);
+  free(a->buffers);
+  free(a->names);
+}
+
+static at_status name_arrays(PJRT_Buffer *const *shards, const uint32_t *counts,
+                             uint32_t n, arrays *out) {
+  size_t all = 0, at = 0;
+  for (uint32_t i = 0; i < n; i++) all += counts[i];
+  *out = (arrays){
+      calloc(n + 1, sizeof *out->list), calloc(all + 1, sizeof *out->shards),
+      calloc(all + 1, sizeof *out->buffers), calloc(n + 1, sizeof *out->names)};
+  if (!out->list || !out->shards || !out->buffers || !out->names)
+    return NO_MEMORY();
+  for (size_t i = 0; i < all; i++) {
+    if (!shards[i] || at_pjrt_buffer_gone(shards[i]))
+      return at_pjrt_buffer_deleted("a traced program");
+    out->buffers[i] = shards[i]->buffer;
+  }
+  for (uint32_t i = 0; i < n; at += counts[i++]) {
+    if (!counts[i])
+      return AT_FAIL(AT_INVALID_ARGUMENT, "array %u has no shards", i);
+    AT_TRY(at_proxy_name(out->buffers + at, counts[i], &out->names[i],
+                         out->shards + at));
+    out->list[i] = (at_trace_array){out->names[i], counts[i], out->shards + at};
+  }
+  return AT_OK;
+}
+
+// ---- Tracing
+static int trace_begin(PJRT_Buffer *const *shards, const uint32_t *counts,
+                       uint32_t n, const at_bytes *hosts, uint32_t num_hosts,
+                       void **out, char *why, size_t why_bytes) {
+  arrays a = {0};
+  at_client *pod = at_pjrt_pod_now();
+  at_trace *t = NULL;
+  at_status st = pod ? name_arrays(shards, counts, n, &a)
+                     : AT_FAIL(AT_UNIMPLEMENTED, "there is no pod (ATOLL_POD)");
+  if (!st.err) st = at_trace_begin(pod, a.list, n, hosts, num_hosts, &t);
+  free_arrays(&a);
+  *out = t;
+  return said(st, why, why_bytes);
+}
+
+static void trace_abandon(void *t) { at_trace_abandon(t); }
+
+static void free_result(result *r) {
+  free(r->memories);
+  free(r->chips);
+  free(r->dims);
+}
+
+static void graph_free(void *p) {
+  graph *g = p;
+  if (!g) return;
+  at_traced_free(g->traced);
+  for (uint32_t i = 0; i < g->num_results; i++) free_result(&g->results[i]);
+  free(g->results);
+  free(g);
+}
+
+static at_status describe(PJRT_Buffer *const *shards, uint32_t count,
+                          uint32_t number, result *r) {
+  const at_buffer *b = shards[0]->buffer;
+  at_dims dims = at_buffer_dims(b);
+  *r = (result){.number = number,
+                .num_shards = count,
+                .memories = calloc(count, sizeof *r->memories),
+                .chips = calloc(count, sizeof *r->chips),
+                .kind = at_buffer_memory(b),
+                .dtype = at_buffer_dtype(b),
+                .rank = dims.rank,
+                .dims = calloc(dims.rank + 1, sizeof *r->dims),
+                .layout = shards[0]->layout};
+  if (!r->memories || !r->chips || !r->dims) return NO_MEMORY();
+  if (dims.rank) memcpy(r->dims, dims.ptr, dims.rank * sizeof *r->dims);
+  for (uint32_t i = 0; i < count; i++) {
+    r->memories[i] = shards[i]->memory;
+    r->chips[i] = at_buffer_chip(shards[i]->buffer);
+    if (!at_dims_eq(at_buffer_dims(shards[i]->buffer), dims))
+      return AT_FAIL(AT_UNIMPLEMENTED,
+                     "a traced program's result has shards of several shapes");
+  }
+  return AT_OK;
+}
+
+static int by_number(const void *a, const void *b) {
+  uint32_t x = ((const result *)a)->number, y = ((const result *)b)->number;
+  return (x > y) - (x < y);
+}
+
+static at_status describe_results(graph *g, PJRT_Buffer *const *shards,
+                                  const uint32_t *counts, uint32_t n,
+                                  const int64_t *what) {
+  g->results = calloc(n + 1, sizeof *g->results);
+  if (!g->results) return NO_MEMORY();
+  for (uint32_t i = 0; i < n; shards += counts[i++]) {
+    bool known = what[i] < 0;
+    for (uint32_t k = 0; k < g->num_results && !known; k++)
+      known = g->results[k].number == what[i];
+    if (known) continue;
+    AT_TRY(describe(shards, counts[i], (uint32_t)what[i],
+                    &g->results[g->num_results++]));
+  }
+  qsort(g->results, g->num_results, sizeof *g->results, by_number);
+  return AT_OK;
+}
+
+static at_status end(at_trace *t, PJRT_Buffer *const *shards,
+                     const uint32_t *counts, uint32_t n, const uint64_t *names,
+                     int64_t *what, graph *g) {
+  at_trace_result *is = calloc(n + 1, sizeof *is);
+  if (!is) return at_trace_abandon(t), NO_MEMORY();
+  at_status st = at_trace_end(t, names, n, is, &g->traced);
+  for (uint32_t i = 0; !st.err && i < n; i++)
+    what[i] = is[i].is == AT_TRACE_MADE    ? (int64_t)is[i].number
+              : is[i].is == AT_TRACE_INPUT ? -1 - (int64_t)is[i].number
+                                           : INT64_MIN;
+  free(is);
+  return st.err ? st : describe_results(g, shards, counts, n, what);
+}
+
+static int trace_end(void *trace, PJRT_Buffer *const *shards,
+                     const uint32_t *counts, uint32_t n, int64_t *what,
+                     void **out, char *why, size_t why_bytes) {
+  arrays a = {0};
+  graph *g = calloc(1, sizeof *g);
+  at_status st = g ? name_arrays(shards, counts, n, &a) : NO_MEMORY();
+  if (st.err)
+    at_trace_abandon(trace);
+  else
+    st = end(trace, shards, counts, n, a.names, what, g);
+  free_arrays(&a);
+  if (st.err)
+    graph_free(g);
+  else
+    *out = g;
+  return said(st, why, why_bytes);
+}
+
+// ---- Running
+static void forget_made(void) {
+  for (uint32_t i = 0; now.graph && i < now.graph->num_results; i++) {
+    if (!now.buffers[i]) continue;
+    for (uint32_t k = 0; k < now.graph->results[i].num_shards; k++)
+      if (now.buffers[i][k]) at_pjrt_buffer_free(now.buffers[i][k]);
+    free(now.buffers[i]);
+  }
+  free(now.buffers);
+  now = (made){0};
+}
+
+static at_status make_result(const result *r, uint64_t name,
+                             PJRT_Buffer **out) {
+  const at_proxy_like like = {.chips = r->chips,
+                              .num_shards = r->num_shards,
+                              .kind = r->kind,
+                              .dtype = r->dtype,
+                              .dims = {r->dims, r->rank}};
+  at_buffer **b = calloc(r->num_shards, sizeof *b);
+  at_status st = b ? at_proxy_adopt(name, &like, b) : NO_MEMORY();
+  for (uint32_t k = 0; b && k < r->num_shards; k++) {
+    if (st.err) {
+      at_buffer_release(b[k]);
+      continue;
+    }
+    st = at_pjrt_buffer_wrap(r->memories[k], b[k], &out[k]);
+    if (!st.err) out[k]->layout = r->layout;
+  }
+  free(b);
+  return st;
+}
+
+static at_status make_results(const graph *g, uint64_t first) {
+  now = (made){.graph = g,
+               .buffers = calloc(g->num_results + 1, sizeof *now.buffers)};
+  if (!now.buffers) return now.graph = NULL, NO_MEMORY();
+  for (uint32_t i = 0; i < g->num_results; i++) {
+    const result *r = &g->results[i];
+    now.buffers[i] = calloc(r->num_shards, sizeof **now.buffers);
+    if (!now.buffers[i]) return NO_MEMORY();
+    AT_TRY(make_result(r, first + r->number, now.buffers[i]));
+  }
+  return AT_OK;
+}
+
+static int graph_run(void *p, PJRT_Buffer *const *shards,
+                     const uint32_t *counts, uint32_t n, const at_bytes *hosts,
+                     char *why, size_t why_bytes) {
+  graph *g = p;
+  arrays a = {0};
+  uint64_t first = 0;
+  forget_made();
+  at_status st = n == at_traced_inputs(g->traced)
+                     ? name_arrays(shards, counts, n, &a)
+                     : AT_FAIL(AT_INVALID_ARGUMENT, "%u arguments, not %u", n,
+                               at_traced_inputs(g->traced));
+  if (!st.err) st = at_traced_run(g->traced, a.names, hosts, &first);
+  if (!st.err) st = make_results(g, first);
+  if (st.err) forget_made();
+  for (uint32_t i = 0; !st.err && i < n; shards += counts[i++])
+    for (uint32_t k = 0; at_traced_donates(g->traced, i) && k < counts[i]; k++)
+      at_buffer_delete(shards[k]->buffer);
+  free_arrays(&a);
+  return said(st, why, why_bytes);
+}
+
+static void graph_adopt(void *p, const uint32_t *results, uint32_t count) {
+  if (now.graph != p) return;
+  now.next = results;
+  now.num_next = count;
+}
+
+static size_t graph_print(void *p, char *out, size_t bytes) {
+  at_strbuf b = {0};
+  at_traced_print(((const graph *)p)->traced, &b);
+  size_t n = at_code_take(at_strbuf_status(&b)) ? 0 : b.len;
+  if (bytes) {
+    size_t some = AT_MIN(n, bytes - 1);
+    if (some) memcpy(out, b.ptr, some);
+    out[some] = 0;
+  }
+  at_strbuf_free(&b);
+  return n;
+}
+
+static void identify(bool on) { at_pjrt_identifies = on; }
+
+// ---- Handing out
+static at_status hand_out(const PJRT_LoadedExecutable_Execute_Args *a) {
+  const graph *g = now.graph;
+  if (a->executable->program->num_outputs != now.num_next)
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "a launch with %u results cannot hand out %u",
+                   a->executable->program->num_outputs, now.num_next);
+  for (uint32_t o = 0; o < now.num_next; o++) {
+    const result key = {.number = now.next[o]};
+    const result *r = g->num_results ? bsearch(&key, g->results, g->num_results,
+                                               sizeof key, by_number)
+                                     : NULL;
+    PJRT_Buffer ***from = r ? &now.buffers[r - g->results] : NULL;
+    if (!from || !*from || r->num_shards != a->num_devices)
+      return AT_FAIL(AT_INVALID_ARGUMENT, "result %u cannot be handed out",
+                     now.next[o]);
+    for (size_t d = 0; d < a->num_devices; d++) {
+      a->output_lists[d][o] = (*from)[d];
+      (*from)[d] = NULL;
+    }
+    free(*from);
+    *from = NULL;
+  }
+  return AT_OK;
+}
+
+bool at_pjrt_adopts(const PJRT_LoadedExecutable_Execute_Args *a,
+                    PJRT_Error **out) {
+  if (AT_LIKELY(!now.next)) return false;
+  at_status st = hand_out(a);
+  now.next = NULL;
+  for (size_t d = 0; !st.err && a->device_complete_events && d < a->num_devices;
+       d++)
+    a->device_complete_events[d] = at_pjrt_event_ready();
+  *out = at_pjrt_error(st);
+  return true;
+}
+
+const at_pjrt_graph_calls at_pjrt_graphs = {
+    trace_begin, trace_end,   trace_abandon, graph_run,
+    graph_adopt, graph_print, graph_free,    identify};
