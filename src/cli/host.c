@@ -8,6 +8,7 @@
 #include "compile/compile.h"
 #include "control/host.h"
 #include "control/token.h"
+#include "exec/exec.h"
 
 static volatile sig_atomic_t ended;
 static void end(int signal) {
@@ -36,6 +37,11 @@ at_status at_cli_host(int argc, char **argv) {
                    "`atoll pod up` starts one");
   at_cache_file("pod.token", file, sizeof file);
   AT_TRY(at_control_token(file, &o.token, &o.token_of_user));
+  // What programs hold of the compiler's own, whatever their clients ask for.
+  AT_TRY(at_custom_register(AT_STR(AT_NAN_TARGET), AT_CUSTOM_OWN,
+                            (void *)(uintptr_t)at_nan_call, 0));
+  AT_TRY(at_custom_register(AT_STR(AT_ON_TILES_TARGET), AT_CUSTOM_OWN,
+                            (void *)(uintptr_t)at_on_tiles_call, 0));
   signal(SIGTERM, end);
   signal(SIGINT, end);
   return at_host_run(&o);

@@ -540,7 +540,7 @@ void at_controller_close(at_controller *c) {
   at_listener_close(c->listener);
   pthread_mutex_lock(&c->lock);
   c->closes = true;
-  for (uint32_t i = 0; i < c->num_hosts; i++)
+  for (uint32_t i = 0; c->hosts && i < c->num_hosts; i++)
     if (c->hosts[i] && !c->hosts[i]->gone)
       at_peer_say(c->hosts[i], AT_MSG_STOP, NULL, 0);
   call_keeper(c);

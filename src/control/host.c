@@ -74,6 +74,7 @@ static bool message(void *arg, uint32_t from, const at_wire_head *head,
     return true;
   }
   if (head->kind == AT_MSG_STOP) atomic_store(&h->ends, true);
+  if (head->kind == AT_MSG_LEFT) at_tenant_is_gone(h, head->tag);
   *j = (job){
       .kind = head->kind, .client = head->tag, .head = *head, .body = body};
   at_host_post(h, j);

@@ -57,6 +57,7 @@ struct tenant {
   host *host;
   uint64_t client;
   bool left;       // the stream has said so
+  at_event *gone;  // fires then
   uint32_t users;  // visitors, and answers under way; under the host's lock
   at_table arrays, programs;
   at_table graphs;   // to graph; the stream's alone
@@ -120,6 +121,8 @@ void at_host_post(host *h, job *j);  // for the stream's thread; takes it
 
 // ---- tenant.c
 tenant *at_tenant_find(host *h, uint64_t client, bool make);  // under the lock
+// What it has asked for and has not begun does not begin, wherever the stream is.
+void at_tenant_is_gone(host *h, uint64_t client);
 void at_tenant_leave(tenant *t);    // drops all that it has
 void at_tenant_release(tenant *t);  // under the lock: one user less
 // Under the lock. NULL: not here.

@@ -78,7 +78,7 @@ static bool good_load(at_bytes body) {
 
 static bool good_launch(at_bytes body) {
   const at_msg_launch *m = (const void *)body.ptr;
-  return body.len >= sizeof *m && m->program && m->refused <= 1 &&
+  return body.len >= sizeof *m && m->program && m->refused <= AT_MESSAGE_CHIPS &&
          (m->outputs || !m->num_outputs) &&
          body.len ==
              at_add(sizeof *m,
@@ -200,7 +200,8 @@ static bool is_good(uint32_t kind, at_bytes b) {
       return good_graph(b);
     case AT_MSG_RUN:
       return b.len >= sizeof(at_msg_run) &&
-             ((const at_msg_run *)(const void *)b.ptr)->refused <= 1 &&
+             ((const at_msg_run *)(const void *)b.ptr)->refused <=
+                 AT_MESSAGE_CHIPS &&
              ((const at_msg_run *)(const void *)b.ptr)->first < AT_MSG_MADE &&
              is_list(b, sizeof(at_msg_run),
                      ((const at_msg_run *)(const void *)b.ptr)->num_inputs,

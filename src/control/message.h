@@ -140,8 +140,8 @@ typedef struct at_msg_launch {
   uint64_t number;  // 0, or what hosts call the launch to the client: it wants
                     // to hear when it is done, or has channels
   uint32_t num_args, num_outputs, num_channels;
-  // Controller: 1: one of its hosts has been lost since the program was loaded,
-  // and its results carry that.
+  // Controller: 1 + a host that has been lost since the program was loaded: its
+  // results carry that. 0: none has.
   uint32_t refused;
   // at_msg_arg args[num_args]; at_msg_channel channels[num_channels]
 } at_msg_launch;

@@ -162,13 +162,18 @@ static at_status loads(peer *p, const at_msg_load *m, host_set **to) {
 }
 
 // Has a host of it been lost since? Others have no part in what is asked then.
-static host_set *still_there(at_controller *c, host_set *all, uint64_t epoch) {
+static host_set *still_there(at_controller *c, host_set *all, uint64_t epoch,
+                             uint32_t *refused) {
   uint32_t hosts[AT_SESSION_MOST], count = 0;
+  *refused = 0;
   for (uint32_t i = 0; i < all->count; i++) {
     const peer *h = c->hosts[all->hosts[i]];
-    if (!h->gone && h->joined <= epoch) hosts[count++] = all->hosts[i];
+    if (!h->gone && h->joined <= epoch)
+      hosts[count++] = all->hosts[i];
+    else
+      *refused = 1 + all->hosts[i];
   }
-  return count == all->count ? all : intern(c, hosts, count);
+  return *refused ? intern(c, hosts, count) : all;
 }
 
 static at_status launches(peer *p, at_msg_launch *m, host_set **to) {
@@ -182,9 +187,8 @@ static at_status launches(peer *p, at_msg_launch *m, host_set **to) {
     if (args[i].flags & AT_MSG_GIVEN) at_table_take(&p->arrays, args[i].array);
   for (uint32_t o = 0; o < m->num_outputs; o++)
     AT_TRY(add_array(p, m->outputs + o, x->hosts));
-  *to = still_there(p->controller, x->hosts, x->epoch);
+  *to = still_there(p->controller, x->hosts, x->epoch, &m->refused);
   if (!*to) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a launch");
-  m->refused = *to != x->hosts;
   p->launches++;
   return AT_OK;
 }
@@ -309,9 +313,8 @@ static at_status runs(peer *p, at_msg_run *m, host_set **to) {
       return unknown("array", inputs[i]);
   for (uint32_t k = 0; k < g->num_kept; k++)
     AT_TRY(add_array(p, m->first + g->kept[k].made, g->kept[k].hosts));
-  *to = still_there(p->controller, g->hosts, g->epoch);
+  *to = still_there(p->controller, g->hosts, g->epoch, &m->refused);
   if (!*to) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a run");
-  m->refused = *to != g->hosts;
   p->launches += g->num_launches;
   return AT_OK;
 }
@@ -319,7 +322,8 @@ static at_status runs(peer *p, at_msg_run *m, host_set **to) {
 static at_status forgets(peer *p, const at_msg_forget *m, host_set **to) {
   placed_graph *g = at_table_take(&p->graphs, m->graph);
   if (!g) return unknown("graph", m->graph);
-  *to = still_there(p->controller, g->hosts, g->epoch);
+  uint32_t lost;
+  *to = still_there(p->controller, g->hosts, g->epoch, &lost);
   free(g);
   return *to ? AT_OK
              : AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a message");
@@ -328,7 +332,8 @@ static at_status forgets(peer *p, const at_msg_forget *m, host_set **to) {
 static at_status unloads(peer *p, const at_msg_unload *m, host_set **to) {
   placed *x = at_table_take(&p->programs, m->program);
   if (!x) return unknown("program", m->program);
-  *to = still_there(p->controller, x->hosts, x->epoch);
+  uint32_t lost;
+  *to = still_there(p->controller, x->hosts, x->epoch, &lost);
   free(x);
   return *to ? AT_OK
              : AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a message");

@@ -16,6 +16,7 @@
 enum {
   kTimeoutMs = 10000,  // where the options say nothing
   kProofMs = 10000,    // for who is called to prove itself
+  kStrangeMs = 2000,
   kFirstRetryMs = 5,
   kMostRetryMs = 200,
   kTickMs = 100,  // between two questions whether to give up
@@ -226,13 +227,18 @@ static at_status too_late(const call *c) {
 }
 
 static at_status call_until_answered(call *c) {
-  uint64_t pause_ms = kFirstRetryMs;
+  uint64_t pause_ms = kFirstRetryMs, strange_ns = 0;
   for (bool good = false;;) {
     for (const struct addrinfo *to = c->all; to; to = to->ai_next) {
       AT_TRY(try_once(c, to, &good));
       if (good) return AT_OK;
       if (at_clock_ns() >= c->until_ns) return too_late(c);
     }
+    // Somebody listens, and is none of ours: one who ends is gone by then.
+    if (c->reach != SOMEBODY) strange_ns = 0;
+    if (c->reach == SOMEBODY && !strange_ns) strange_ns = at_clock_ns();
+    if (strange_ns && at_clock_ns() - strange_ns >= (uint64_t)kStrangeMs * kMs)
+      return too_late(c);
     AT_TRY(pause_for(c, pause_ms));
     pause_ms = AT_MIN(2 * pause_ms, (uint64_t)kMostRetryMs);
   }

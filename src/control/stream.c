@@ -303,10 +303,10 @@ static at_status gather(launching *l) {
   return st;
 }
 
-static at_status lost_since(const program *p) {
-  return AT_FAIL(
-      AT_DATA_LOSS, "a host of %s has been lost since it was loaded",
-      at_loaded_string(p->loaded, at_loaded_header(p->loaded)->name));
+static at_status lost_since(const program *p, uint32_t host) {
+  return AT_FAIL(AT_DATA_LOSS, "host %u has been lost since %s was loaded", host,
+                 at_loaded_string(p->loaded,
+                                  at_loaded_header(p->loaded)->name));
 }
 
 static at_status start(launching *l) {
@@ -320,8 +320,11 @@ static at_status start(launching *l) {
                   .args = l->args,
                   .num_args = l->m->num_args,
                   .not_donatable = l->keeps,
-                  .launch_id = l->m->launch_id};
-  at_status st = l->m->refused ? lost_since(p) : gather(l);
+                  .launch_id = l->m->launch_id,
+                  .unwanted = l->t->gone};
+  at_status st = l->m->refused ? lost_since(p, l->m->refused - 1) : gather(l);
+  if (!st.err && at_event_fired(l->t->gone))
+    st = AT_FAIL(AT_CANCELLED, "the client of a launch is gone");
   if (!st.err && l->m->num_channels)
     st = at_callbacks_make(l->t, p, l->m, &l->callbacks);
   if (l->callbacks) in.channels = at_callbacks_lists(l->callbacks);

@@ -57,8 +57,10 @@ void at_graph_free(graph *g) {
 static tenant *make(host *h, uint64_t client) {
   tenant *t = calloc(1, sizeof *t);
   if (!t) return NULL;
-  at_status st = at_outbox_create(&t->outbox);
-  if (at_code_take(st)) return free(t), NULL;
+  t->gone = at_event_create();
+  at_status st = t->gone ? at_outbox_create(&t->outbox)
+                         : AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory");
+  if (at_code_take(st)) return at_event_release(t->gone), free(t), NULL;
   t->host = h;
   t->client = client;
   t->next_tag = 1;
@@ -88,6 +90,7 @@ static void remove_tenant(tenant *t) {
   while (*at != t) at = &(*at)->next;
   *at = t->next;
   at_outbox_free(t->outbox);
+  at_event_release(t->gone);
   at_table_free(&t->pending);
   at_table_free(&t->dropped);
   free(t);
@@ -95,6 +98,16 @@ static void remove_tenant(tenant *t) {
 
 void at_tenant_release(tenant *t) {
   if (!--t->users && t->left) remove_tenant(t);
+}
+
+void at_tenant_is_gone(host *h, uint64_t client) {
+  pthread_mutex_lock(&h->lock);
+  const tenant *t = at_tenant_find(h, client, false);
+  at_event *gone = t ? at_event_retain(t->gone) : NULL;
+  pthread_mutex_unlock(&h->lock);
+  if (!gone) return;
+  at_event_fire(gone, AT_OK);
+  at_event_release(gone);
 }
 
 void at_tenant_leave(tenant *t) {
@@ -106,6 +119,7 @@ void at_tenant_leave(tenant *t) {
   at_table pending = t->pending;
   t->arrays = t->programs = t->parked = t->pending = (at_table){0};
   pthread_mutex_unlock(&h->lock);
+  at_event_fire(t->gone, AT_OK);
   at_transfers_cancel(&pending);
   at_outbox_stop(t->outbox);  // what it would say holds memory of arrays
   free_all(&waiting, free_parked);

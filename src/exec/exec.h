@@ -326,6 +326,8 @@ typedef struct at_launch {
   const bool *not_donatable;  // per argument, or NULL
   const at_channel_list *channels;  // one for each device, or NULL
   int64_t launch_id;
+  at_event *unwanted;  // NULL, or: once it fires, nobody wants the results of
+                       // what has not begun: CANCELLED
 } at_launch;
 // outputs: header's output count buffers for each device, one device after
 // another, each one reference, defined when the launch is done on all of them. *out_done (may be NULL) is one reference. Donated arguments

@@ -462,7 +462,8 @@ typedef struct at_sparse_job {
 struct at_task {
   at_loaded *loaded;
   at_launch_message *message;
-  at_event *done;  // referenced
+  at_event *done;      // referenced
+  at_event *unwanted;  // referenced; NULL: it is wanted
   const at_channel_list *channels;
   uint64_t bytes;
   pthread_mutex_t lock;  // what follows

@@ -361,6 +361,7 @@ static at_task *make_task(at_loaded *l, const at_launch *in) {
 }
 
 void at_task_free(at_task *t) {
+  at_event_release(t->unwanted);
   if (t->far_work) atomic_fetch_sub(t->far_work, 1);
   pthread_mutex_destroy(&t->lock);
   at_status_free(t->failed);
@@ -411,6 +412,9 @@ at_status at_part_begin(at_part *p) {
   at_task *t = p->task;
   const at_loaded *l = t->loaded;
   at_runtime *rt = p->chip->runtime;
+  if (t->unwanted && at_event_fired(t->unwanted))
+    return AT_FAIL(AT_CANCELLED, "nobody wants the results of %s any more",
+                   at_loaded_string(l, l->header->name));
   AT_TRY(begin_tables(p));
   at_cursor *c = p->tables;
   void **base = (void **)(c + 1), **bufs = base + num_bases(l);
@@ -599,6 +603,7 @@ static at_status make_queued(at_loaded *l, const at_launch *in,
   }
   atomic_fetch_add(&l->runtime->queued_bytes, t->bytes);
   t->done = done;
+  if (in->unwanted) t->unwanted = at_event_retain(in->unwanted);
   if (out_done) *out_done = at_event_retain(done);
   *out = t;
   return AT_OK;
