@@ -48,8 +48,8 @@ static at_status say(const end *e, uint32_t kind, transfer *x,
   m.device = e->device;
   pthread_mutex_lock(&t->host->lock);
   uint64_t tag = t->next_tag++;
-  bool kept = !t->left && at_table_put(&t->pending, tag, x);
-  bool left = t->left;
+  bool left = t->left || t->mute;
+  bool kept = !left && at_table_put(&t->pending, tag, x);
   pthread_mutex_unlock(&t->host->lock);
   if (left)
     return AT_FAIL(AT_CANCELLED, "the client of a host callback is gone");

@@ -85,9 +85,7 @@ static void run(void *arg) {
         sends ? (at_bytes){0} : (at_bytes){x->bytes, x->m->bytes});
   at_status_free(st);
   at_event_release(x->done);
-  pthread_mutex_lock(&x->host->client->lock);
   if (x->launch) at_question_release(x->host->client, x->launch);
-  pthread_mutex_unlock(&x->host->client->lock);
   free(x->bytes);
   free(x->m);
   free(x);
@@ -99,7 +97,11 @@ void at_client_call(far_host *h, const at_wire_head *head, void *body) {
       x ? AT_OK : AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a callback");
   if (!st.err) {
     *x = (call){.host = h, .head = *head, .m = body};
-    st = at_sched_spawn(h->client->calls, run, x);
+    pthread_mutex_lock(&h->client->lock);
+    st = h->client->closes
+             ? AT_FAIL(AT_CANCELLED, "the client of a host callback closes")
+             : at_sched_spawn(h->client->calls, run, x);
+    pthread_mutex_unlock(&h->client->lock);
     if (!st.err) return;
   }
   const call failed = {.host = h, .head = *head};

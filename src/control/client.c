@@ -25,6 +25,8 @@ static at_status no_memory(void) {
   return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a message to the pod");
 }
 
+_Thread_local bool at_far_poller;
+
 at_status at_client_why(at_client *c) {
   pthread_mutex_lock(&c->lock);
   at_status st = c->why.err ? at_status_clone(c->why)
@@ -98,7 +100,11 @@ void at_client_flush(at_client *c) {
   const at_bytes part = {(const uint8_t *)&d,
                          sizeof d.head + d.head.count * sizeof *d.names};
   const at_wire_out m = {.kind = AT_MSG_DROP, .num_parts = 1, .parts = &part};
-  at_status_free(send_all(c, &m, 1));  // the pod that is lost has dropped all
+  if (at_far_poller)
+    at_outbox_send(c->late,
+                   &(at_outbox_post){.lane = AT_WIRE_BULK, .message = m});
+  else
+    at_status_free(send_all(c, &m, 1));  // the pod that is lost has dropped all
 }
 
 // ---- What the runtime asks (exec/proxy.h)
@@ -128,12 +134,9 @@ at_status at_far_host_say(far_host *h, at_wire *w, const at_wire_out *m,
                           uint32_t n) {
   at_client *c = h->client;
   const at_wire_wait wait = {.until_ns = UINT64_MAX, .cancel = &c->closed};
+  if (at_far_poller) return send_later(h, m, n);
   pthread_mutex_lock(&h->writing);
   at_status st = at_wire_send(w, 0, AT_WIRE_BULK, m, n, &wait, NULL);
-  if (at_status_code(st) == AT_FAILED_PRECONDITION) {
-    at_status_free(st);
-    st = send_later(h, m, n);
-  }
   pthread_mutex_unlock(&h->writing);
   return st;
 }
@@ -286,6 +289,12 @@ void at_client_unload(at_client *c, uint64_t program) {
   at_status_free(say(c, AT_MSG_UNLOAD, &part, 1));  // as with drops
 }
 
+static void give_up(at_client *c, at_status why);
+
+static void end(void *arg) {
+  give_up(arg, AT_FAIL(AT_CANCELLED, "the client of the pod is closed"));
+}
+
 static void unload(void *arg, uint64_t program) {
   at_client *c = arg;
   if (!at_pin_drop(c, &c->pinned_programs, program))
@@ -406,16 +415,17 @@ static at_status keep_welcome(at_client *c, at_bytes body) {
 
 // Nothing can be asked any more. Consumes why.
 static void give_up(at_client *c, at_status why) {
-  at_questions_fail(c, UINT32_MAX, why);
   pthread_mutex_lock(&c->lock);
-  if (c->why.err)
-    at_status_free(why);
-  else
-    c->why = why;
+  if (!c->why.err) c->why = at_status_clone(why);
   atomic_store(&c->closed, true);
   pthread_cond_broadcast(&c->news);
+  bool hosts = c->welcomed;
   pthread_mutex_unlock(&c->lock);
+  at_questions_fail(c, UINT32_MAX, why);
+  at_status_free(why);
   if (c->controller) at_wire_wake(c->controller);
+  for (uint32_t h = 0; hosts && h < c->num_hosts; h++)
+    if (atomic_load(&c->hosts[h].wire)) at_wire_wake(c->hosts[h].wire);
 }
 
 static void host_lost(at_client *c, at_bytes body) {
@@ -526,7 +536,9 @@ static void hear(at_client *c, const at_wire_head *head, at_bytes body) {
 
 static bool message(void *arg, uint32_t from, const at_wire_head *head,
                     void *body) {
+  at_far_poller = true;
   hear(arg, head, (at_bytes){body, head->bytes});
+  at_far_poller = false;
   free(body);
   return true;
 }
@@ -537,7 +549,9 @@ static void abandon(void *arg, uint32_t from, const at_wire_head *head,
 }
 
 static void lost(void *arg, uint32_t member, at_status why) {
+  at_far_poller = true;
   give_up(arg, at_status_prefix(why, "the controller of the pod is lost"));
+  at_far_poller = false;
 }
 
 // ---- Sessions with hosts
@@ -630,7 +644,9 @@ static at_status call_controller(at_client *c, const at_client_options *o) {
                                    .abandon = abandon,
                                    .lost = lost}};
   snprintf(s.hello.name, sizeof s.hello.name, "%s", o->name ? o->name : "");
+  AT_TRY(at_outbox_create(&c->late));
   AT_TRY(at_session_open(&s, &c->controller));
+  at_outbox_open(c->late, c->controller, 0);
   return wait_for_welcome(c, o);
 }
 
@@ -665,6 +681,7 @@ at_status at_client_open(const at_client_options *o, at_client **out) {
                        .unload = unload,
                        .is_stale = is_stale,
                        .launch = launch,
+                       .end = end,
                        .stats = at_question_stats};
   *out = c;
   return AT_OK;
@@ -679,13 +696,17 @@ at_client_counts at_client_count(const at_client *c) {
                             atomic_load(&c->sent_bytes)};
 }
 
+// Its poller may answer until the wire is closed.
+static void close_session(at_outbox *o, at_wire *w) {
+  if (o) at_outbox_stop(o);
+  at_wire_close(w);
+  at_outbox_free(o);
+}
+
 static void close_host(far_host *h) {
-  at_outbox_free(h->outbox);
-  at_wire_close(atomic_load(&h->wire));
-  for (uint32_t i = 0; i < atomic_load(&h->generation); i++) {
-    at_outbox_free(h->formers[i]);
-    at_wire_close(h->former_wires[i]);
-  }
+  close_session(h->outbox, atomic_load(&h->wire));
+  for (uint32_t i = 0; i < atomic_load(&h->generation); i++)
+    close_session(h->formers[i], h->former_wires[i]);
   free(h->own_address);
   pthread_mutex_destroy(&h->opening);
   pthread_mutex_destroy(&h->writing);
@@ -694,12 +715,17 @@ static void close_host(far_host *h) {
 void at_client_close(at_client *c) {
   if (!c) return;
   at_client_flush(c);
-  at_wire_close(c->controller);
+  close_session(c->late, c->controller);
   c->controller = NULL;
+  c->late = NULL;
   give_up(c, AT_FAIL(AT_CANCELLED, "the client of the pod is closed"));
+  pthread_mutex_lock(&c->lock);
+  c->closes = true;
+  pthread_mutex_unlock(&c->lock);
   at_sched_destroy(c->calls);
   for (uint32_t h = 0; c->hosts && h < c->num_hosts; h++)
     if (c->hosts[h].client) close_host(&c->hosts[h]);
+  at_questions_end(c);
   size_t at = 0;
   for (at_table_slot *s; (s = at_table_next(&c->programs, &at));)
     free(s->value);

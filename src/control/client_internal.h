@@ -56,13 +56,15 @@ typedef struct question {
   uint8_t *into;  // READ, STATS
   uint64_t bytes, got;
   bool is_stats;
+  bool arriving;  // a poller writes to `into`: it answers, nobody else
   // Of a launch: hosts that have not answered yet; else NULL.
   uint32_t num_hosts;
   uint32_t *hosts;
   at_status first;  // error
   uint32_t num_devices;
   at_channel_list *channels;  // by device; NULL: none
-  uint32_t users;             // callbacks that run; and one
+  uint32_t users;    // callbacks that run; and one, until it is answered
+  at_status result;  // once it is, while callbacks run
 } question;
 
 struct at_client {
@@ -75,7 +77,9 @@ struct at_client {
   far_host *hosts;
   at_token token;
   at_wire *controller;
+  at_outbox *late;  // to the controller, from those who must not wait
   at_sched *calls;  // host callbacks
+  bool closes;      // under the lock: no more of them
   _Atomic uint64_t next_name, next_tag;
   _Atomic uint64_t sent_messages, sent_bytes;
   _Atomic bool closed;  // the controller is lost, or this client closes
@@ -95,6 +99,8 @@ struct at_client {
 };
 
 // ---- client.c
+// This thread makes a session's calls, so it must not wait.
+extern _Thread_local bool at_far_poller;
 // The session with a host; NULL: it is lost.
 at_wire *at_far_host_wire(at_client *c, uint32_t host);
 // Waits for room, but for its poller. UNAVAILABLE: it is lost.
@@ -129,7 +135,8 @@ uint64_t at_question_launch(at_client *c, const far_program *p,
 void at_question_forget(at_client *c, uint64_t tag);  // it was not sent
 // A host is lost, or (UINT32_MAX) all that is asked fails. Borrows why.
 void at_questions_fail(at_client *c, uint32_t host, at_status why);
-void at_question_release(at_client *c, question *q);  // under the lock
+void at_questions_end(at_client *c);  // all that are left; no session is open
+void at_question_release(at_client *c, question *q);  // one user less
 
 // ---- calls.c
 // A program's SENT or ASKS; takes the body.

@@ -535,6 +535,15 @@ bool at_controller_stopped(at_controller *c) {
   return stopped;
 }
 
+// Beside what lies in its outbox, for which it may have no room.
+static void end_host(peer *host) {
+  const at_wire_wait at_once = {0};
+  const at_wire_out m = {.kind = AT_MSG_STOP};
+  if (host->wire)
+    at_status_free(
+        at_wire_send(host->wire, 1, AT_WIRE_CONTROL, &m, 1, &at_once, NULL));
+}
+
 void at_controller_close(at_controller *c) {
   if (!c) return;
   at_listener_close(c->listener);
@@ -542,17 +551,20 @@ void at_controller_close(at_controller *c) {
   c->closes = true;
   for (uint32_t i = 0; c->hosts && i < c->num_hosts; i++)
     if (c->hosts[i] && !c->hosts[i]->gone)
-      at_peer_say(c->hosts[i], AT_MSG_STOP, NULL, 0);
+      end_host(c->hosts[i]);
   call_keeper(c);
   pthread_mutex_unlock(&c->lock);
   at_thread_join(c->keeper);
-  while (c->peers) {
-    peer *p = c->peers;
-    c->peers = p->next;
-    // Letters of clients lie in the outboxes of hosts, which come first.
-    at_outbox_stop(p->outbox);
-    p->next = c->closing;
-    c->closing = p;
+  pthread_mutex_lock(&c->lock);
+  c->closing = c->peers;
+  c->peers = NULL;
+  pthread_mutex_unlock(&c->lock);
+  // Letters of clients lie in the outboxes of hosts, and what a client says
+  // before its wire is closed still looks for them.
+  for (peer *p = c->closing; p; p = p->next) at_outbox_stop(p->outbox);
+  for (peer *p = c->closing; p; p = p->next) {
+    at_wire_close(p->wire);
+    p->wire = NULL;
   }
   for (peer *p; (p = c->closing);) {
     c->closing = p->next;

@@ -73,7 +73,10 @@ static bool message(void *arg, uint32_t from, const at_wire_head *head,
     stop(h, at_status_prefix(st, "the controller"));
     return true;
   }
-  if (head->kind == AT_MSG_STOP) atomic_store(&h->ends, true);
+  if (head->kind == AT_MSG_STOP) {  // what it said before is of no use now
+    atomic_store(&h->ends, true);
+    stop(h, AT_OK);
+  }
   if (head->kind == AT_MSG_LEFT) at_tenant_is_gone(h, head->tag);
   *j = (job){
       .kind = head->kind, .client = head->tag, .head = *head, .body = body};
@@ -141,8 +144,12 @@ static void visitor_gone(host *h, visitor *v) {
   pthread_mutex_lock(&h->lock);
   v->gone = true;
   bool open = v->wire != NULL;  // else `opened` says so
+  tenant *t = v->tenant;
+  // It may have left before it called, and the stream says so once.
+  bool leaves = open && t && !t->left && !t->streamed;
   pthread_mutex_unlock(&h->lock);
   if (open) at_visitor_free(v);
+  if (leaves) at_tenant_leave(t);
 }
 
 // ---- Becoming one of the pod
@@ -335,7 +342,9 @@ static at_status form(host *h, const job *j) {
 
 // ---- Life
 static void do_job(host *h, job *j) {
-  if (j->kind == kVisitorGone) {
+  if (atomic_load(&h->stops)) {
+    // it and all that there is goes with the host
+  } else if (j->kind == kVisitorGone) {
     visitor_gone(h, j->visitor);
   } else {
     if (j->kind == AT_MSG_FORM) {
@@ -394,15 +403,17 @@ static void drop_jobs(host *h) {
   h->first = NULL;
 }
 
+static tenant *somebody(const host *h) {
+  tenant *t = h->tenants;
+  while (t && t->left) t = t->next;
+  return t;
+}
+
 // Nothing new comes, then what is there goes.
 static void close_host(host *h) {
   at_listener_close(h->listener);
-  for (tenant *t; (t = h->tenants) && !t->left;) {
-    bool more = t->next != NULL;
-    at_tenant_leave(t);
-    if (!more) break;
-  }
   while (h->visitors) at_visitor_free(h->visitors);
+  for (tenant *t; (t = somebody(h));) at_tenant_leave(t);
   at_wire_close(h->controller);
   drop_jobs(h);
   at_island_destroy(h->island);

@@ -28,7 +28,7 @@ typedef struct piece {
 } piece;
 typedef struct array {
   uint64_t name;
-  bool written;   // the client brings its bytes, by WRITE or REFUSE
+  bool written;   // the client brings its bytes: see tenant.filling
   at_status why;  // of those without a buffer
   uint32_t count;
   piece here[];
@@ -57,11 +57,15 @@ struct tenant {
   host *host;
   uint64_t client;
   bool left;       // the stream has said so
+  bool streamed;   // the stream has spoken of it, so it will say so
+  bool mute;       // its session is lost: it brings and answers nothing more
   at_event *gone;  // fires then
   uint32_t users;  // visitors, and answers under way; under the host's lock
   at_table arrays, programs;
   at_table graphs;   // to graph; the stream's alone
-  at_table dropped;  // that were dropped before all their bytes had come
+  // To buffers, acquired: of arrays of which WRITE or REFUSE has not come to an
+  // end. Dropped or not: a launch may wait for them.
+  at_table filling;
   at_table parked;   // questions about arrays that are not here yet
   at_table pending;  // transfers between programs and the client, by tag
   uint64_t next_tag;
@@ -139,8 +143,13 @@ void at_stream_do(host *h, const job *j);
 // ---- talk.c
 extern const at_wire_sink at_visitor_sink;  // arg: a visitor
 void at_visitor_free(visitor *v);           // its wire is closed
-// Questions that waited for the array; under the lock.
+// Questions and bytes that waited for the array; under the lock.
 void at_tenant_answer_parked(tenant *t, uint64_t array);
+// The end of what a WRITE or REFUSE defines, taken out of tenant.filling.
+// Consumes s. Not under the lock.
+void at_filling_end(at_buffer *b, at_status s);
+// Of a tenant who will bring no more bytes and answers; frees the tables.
+void at_fillings_cancel(at_table *filling, const char *why);
 void at_parked_free(parked *p);
 // Says to the client; any thread.
 void at_tenant_say(tenant *t, at_wire_lane lane, uint32_t kind, uint64_t tag,

@@ -76,10 +76,25 @@ static bool good_load(at_bytes body) {
          body.len > sizeof *m + at_message_chips_bytes(m->num_chips);
 }
 
+// Names of arrays are not 0.
+static bool good_shard(at_bytes body, size_t bytes) {
+  return body.len == bytes &&
+         ((const at_msg_shard *)(const void *)body.ptr)->array;
+}
+
+static bool good_write(at_bytes body) {
+  const at_msg_write *m = (const void *)body.ptr;
+  return good_shard(body, sizeof *m) && m->offset <= m->total &&
+         m->bytes <= m->total - m->offset;
+}
+
 static bool good_launch(at_bytes body) {
   const at_msg_launch *m = (const void *)body.ptr;
   return body.len >= sizeof *m && m->program && m->refused <= AT_MESSAGE_CHIPS &&
          (m->outputs || !m->num_outputs) &&
+         m->num_outputs <= AT_MESSAGE_OUTPUTS &&
+         m->outputs <= UINT64_MAX - m->num_outputs &&
+         (m->number || !m->num_channels) &&
          body.len ==
              at_add(sizeof *m,
                     at_add(at_mul(m->num_args, sizeof(at_msg_arg)),
@@ -211,19 +226,20 @@ static bool is_good(uint32_t kind, at_bytes b) {
     case AT_MSG_IAM:
       return b.len == sizeof(at_msg_iam);
     case AT_MSG_WRITE:
-      return b.len == sizeof(at_msg_write);
+      return good_write(b);
     case AT_MSG_READ:
-      return b.len == sizeof(at_msg_read);
+      return good_shard(b, sizeof(at_msg_read));
     case AT_MSG_MISSES:
       return b.len == sizeof(at_msg_misses);
     case AT_MSG_WATCH:
-      return b.len == sizeof(at_msg_watch);
+      return good_shard(b, sizeof(at_msg_watch));
     case AT_MSG_STATS:
       return b.len == sizeof(at_msg_stats);
     case AT_MSG_STATS_ARE:
       return b.len == sizeof(at_msg_stats_are);
     case AT_MSG_REFUSE:
-      return good_text(b, sizeof(at_msg_refuse));
+      return good_text(b, sizeof(at_msg_refuse)) &&
+             good_shard(b, b.len);
     case AT_MSG_FAILED:
       return good_text(b, sizeof(at_msg_failed));
     case AT_MSG_TOOK:

@@ -21,6 +21,7 @@ static void free_question(question *q) {
   free(q->channels);
   free(q->hosts);
   at_status_free(q->first);
+  at_status_free(q->result);
   free(q);
 }
 
@@ -161,11 +162,9 @@ uint64_t at_question_launch(at_client *c, const far_program *p,
   q->num_hosts = p->num_hosts;
   if (q->hosts) memcpy(q->hosts, p->hosts, p->num_hosts * sizeof *q->hosts);
   uint64_t tag = q->tag;
-  bool lost = false;
-  for (uint32_t i = 0; q->hosts && i < p->num_hosts; i++)
-    lost |= atomic_load(&c->hosts[p->hosts[i]].lost);
   if (q->hosts && copy_channels(q, l) && enter(c, q)) {
-    for (uint32_t i = 0; lost && i < p->num_hosts; i++) {
+    // Who is lost from here on takes it along.
+    for (uint32_t i = 0; i < p->num_hosts; i++) {
       if (!atomic_load(&c->hosts[p->hosts[i]].lost)) continue;
       at_status why = lost_host(c, p->hosts[i]);
       at_questions_fail(c, p->hosts[i], why);
@@ -185,12 +184,31 @@ void at_question_forget(at_client *c, uint64_t tag) {
   free_question(q);
 }
 
-// Under the lock: one user less.
-void at_question_release(at_client *c, question *q) {
-  if (!--q->users) free_question(q);
+// ---- Answers
+// Under the lock: it is answered by *s, and out of the table. What is to be
+// fired with it; NULL: callbacks run, which use what the asker may free then.
+// The last of them fires it.
+static at_event *settle(question *q, at_status *s) {
+  at_event *done = q->done;
+  if (--q->users) {
+    q->result = *s;
+    *s = AT_OK;
+    return NULL;
+  }
+  free_question(q);
+  return done;
 }
 
-// ---- Answers
+void at_question_release(at_client *c, question *q) {
+  pthread_mutex_lock(&c->lock);
+  bool last = !--q->users;
+  pthread_mutex_unlock(&c->lock);
+  if (!last) return;
+  fire(q->done, q->result);
+  q->result = AT_OK;
+  free_question(q);
+}
+
 // Under the lock: a host has answered a launch, or is lost. True: all have.
 static bool one_less(question *q, uint32_t host, at_status s) {
   uint32_t i = 0;
@@ -214,12 +232,11 @@ static void answer(far_host *h, uint64_t tag, at_status s) {
   at_event *done = NULL;
   if (over) {
     at_table_take(&c->questions, tag);
-    done = q->done;
     if (q->hosts) {
       s = q->first;
       q->first = AT_OK;
     }
-    at_question_release(c, q);
+    done = settle(q, &s);
   } else if (!mine) {
     at_status_free(s);
   }
@@ -242,15 +259,13 @@ void at_questions_fail(at_client *c, uint32_t host, at_status why) {
         if (!concerns && left != q->num_hosts) continue;
       }
       if (!concerns) continue;
+      if (!q->first.err) q->first = at_status_clone(why);
+      if (q->arriving) continue;
       at_table_take(&c->questions, q->tag);
-      done = q->done;
-      if (q->first.err) {
-        s = q->first;
-        q->first = AT_OK;
-      } else {
-        s = at_status_clone(why);
-      }
-      at_question_release(c, q);
+      s = q->first;
+      q->first = AT_OK;
+      done = settle(q, &s);
+      if (!done) at = 0;
     }
     pthread_mutex_unlock(&c->lock);
     if (!done) return;
@@ -258,13 +273,44 @@ void at_questions_fail(at_client *c, uint32_t host, at_status why) {
   }
 }
 
+// Nobody writes to it any more; it may have failed meanwhile.
+static void has_arrived(far_host *h, uint64_t tag) {
+  at_client *c = h->client;
+  at_event *done = NULL;
+  at_status s = AT_OK;
+  pthread_mutex_lock(&c->lock);
+  question *q = at_table_find(&c->questions, tag);
+  if (q && q->arriving) {
+    q->arriving = false;
+    if (q->first.err) {
+      at_table_take(&c->questions, tag);
+      s = q->first;
+      q->first = AT_OK;
+      done = settle(q, &s);
+    }
+  }
+  pthread_mutex_unlock(&c->lock);
+  if (done) fire(done, s);
+}
+
+void at_questions_end(at_client *c) {
+  pthread_mutex_lock(&c->lock);
+  size_t at = 0;
+  for (at_table_slot *x; (x = at_table_next(&c->questions, &at));)
+    ((question *)x->value)->arriving = false;
+  pthread_mutex_unlock(&c->lock);
+  at_status why = at_client_why(c);
+  at_questions_fail(c, UINT32_MAX, why);
+  at_status_free(why);
+}
+
 static bool is_for(const question *q, const far_host *h, uint64_t bytes) {
-  return q && !q->hosts && q->host == h->number && q->into &&
+  return q && !q->hosts && q->host == h->number && (q->into || !bytes) &&
          bytes <= q->bytes - q->got;
 }
 
-// The bytes go straight to where they are wanted. Only this host's answers, its
-// loss and the client's end take the question; the first two are this thread's.
+// The bytes go straight to where they are wanted: who asked keeps that until the
+// question is answered, which this thread alone does while they arrive.
 static void *place(void *arg, uint32_t from, const at_wire_head *head) {
   far_session *x = arg;
   far_host *h = x->host;
@@ -272,7 +318,10 @@ static void *place(void *arg, uint32_t from, const at_wire_head *head) {
   if (head->kind == AT_MSG_BYTES) {
     pthread_mutex_lock(&h->client->lock);
     question *q = at_table_find(&h->client->questions, head->tag);
-    if (is_for(q, h, head->bytes) && !q->is_stats) to = q->into + q->got;
+    if (is_for(q, h, head->bytes) && !q->is_stats && !q->first.err) {
+      to = q->into + q->got;
+      q->arriving = true;
+    }
     pthread_mutex_unlock(&h->client->lock);
   }
   return to ? to : malloc(head->bytes);
@@ -287,8 +336,10 @@ static bool took_bytes(far_host *h, const at_wire_head *head, void *body) {
                (!head->bytes || body == q->into + q->got);
   if (there) q->got += head->bytes;
   bool all = there && q->got == q->bytes;
+  bool failed = there && q->first.err;
   pthread_mutex_unlock(&c->lock);
-  if (all) answer(h, head->tag, AT_OK);
+  if (all && !failed) answer(h, head->tag, AT_OK);
+  if (there) has_arrived(h, head->tag);
   return there;
 }
 
@@ -301,9 +352,7 @@ static void took_stats(far_host *h, uint64_t tag, at_bytes body) {
   if (is) answer(h, tag, AT_OK);
 }
 
-static bool message(void *arg, uint32_t from, const at_wire_head *head,
-                    void *body) {
-  far_session *x = arg;
+static bool hear(far_session *x, const at_wire_head *head, void *body) {
   far_host *h = x->host;
   at_bytes b = {body, head->bytes};
   if (head->kind == AT_MSG_BYTES) {
@@ -332,6 +381,14 @@ static bool message(void *arg, uint32_t from, const at_wire_head *head,
   return true;
 }
 
+static bool message(void *arg, uint32_t from, const at_wire_head *head,
+                    void *body) {
+  at_far_poller = true;
+  bool done = hear(arg, head, body);
+  at_far_poller = false;
+  return done;
+}
+
 static void abandon(void *arg, uint32_t from, const at_wire_head *head,
                     void *body) {
   far_session *x = arg;
@@ -341,7 +398,12 @@ static void abandon(void *arg, uint32_t from, const at_wire_head *head,
   bool in_place = head->kind == AT_MSG_BYTES && is_for(q, h, head->bytes) &&
                   body == q->into + q->got;
   pthread_mutex_unlock(&h->client->lock);
-  if (!in_place) free(body);
+  at_far_poller = true;
+  if (in_place)
+    has_arrived(h, head->tag);
+  else
+    free(body);
+  at_far_poller = false;
 }
 
 static void lost(void *arg, uint32_t member, at_status why) {
@@ -349,10 +411,12 @@ static void lost(void *arg, uint32_t member, at_status why) {
   far_host *h = x->host;
   at_status st = AT_FAIL(AT_DATA_LOSS, "host %u of the pod is lost: %s",
                          h->number, at_status_message(why));
+  at_far_poller = true;
   if (x->generation == atomic_load(&h->generation)) {
     atomic_store(&h->lost, true);
     at_questions_fail(h->client, h->number, st);
   }
+  at_far_poller = false;
   at_status_free(why);
   at_status_free(st);
 }

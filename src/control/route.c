@@ -7,6 +7,8 @@
 #include "base/log.h"
 #include "control/controller_internal.h"
 
+enum { kArrays = 1 << 24 };  // of a client
+
 // A message on its way to hosts.
 typedef struct letter {
   peer *from;
@@ -121,6 +123,9 @@ static at_status add_array(peer *p, uint64_t name, host_set *s) {
   if (at_table_find(&p->arrays, name))
     return AT_FAIL(AT_INVALID_ARGUMENT, "array %llu is there already",
                    (unsigned long long)name);
+  if (p->arrays.count >= kArrays)
+    return AT_FAIL(AT_RESOURCE_EXHAUSTED, "a client has %u arrays at most",
+                   (unsigned)kArrays);
   if (!at_table_put(&p->arrays, name, s))
     return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for an array's name");
   return AT_OK;
@@ -396,7 +401,7 @@ static void cut_off(peer *p, at_status why) {
 }
 
 bool at_client_says(peer *p, const at_wire_head *head, void *body) {
-  if (p->gone || p->left) return free(body), true;
+  if (p->gone || p->left || p->controller->closes) return free(body), true;
   p->messages++;
   p->bytes += head->bytes;
   if (head->kind == AT_MSG_DROP) {

@@ -25,14 +25,29 @@ static at_chip *own_chip(const host *h, uint32_t chip) {
 }
 
 // ---- Arrays
+// Under the lock: its bytes may come. *cancelled: they will not.
+static bool expect_bytes(tenant *t, const array *a, at_buffer **cancelled) {
+  at_buffer *b = a->here[0].buffer;
+  if (!b || at_code_take(at_buffer_acquire(b))) return true;
+  at_buffer_retain(b);
+  if (!t->mute && at_table_put(&t->filling, a->name, b)) return true;
+  *cancelled = b;
+  return t->mute;
+}
+
 // From here on others find it.
 static void enter(tenant *t, array *a) {
   if (!a) return at_log(AT_LOG_ERROR, "no memory on a host of the pod");
+  at_buffer *cancelled = NULL;
   pthread_mutex_lock(&t->host->lock);
-  bool twice = at_tenant_array(t, a->name);
-  bool in = !twice && at_table_put(&t->arrays, a->name, a);
+  bool twice = at_tenant_array(t, a->name) ||
+               (a->written && at_table_find(&t->filling, a->name));
+  bool in = !twice && (!a->written || expect_bytes(t, a, &cancelled)) &&
+            at_table_put(&t->arrays, a->name, a);
   if (in) at_tenant_answer_parked(t, a->name);
   pthread_mutex_unlock(&t->host->lock);
+  if (cancelled)
+    at_filling_end(cancelled, AT_FAIL(AT_CANCELLED, "its client is gone"));
   if (in) return;
   odd(t, twice ? "used twice: array" : "no memory for array", a->name);
   at_array_free(a);
@@ -75,7 +90,7 @@ static void create(tenant *t, at_bytes body) {
     if (at_code_take(made)) b = NULL;
   }
   array *a = single(m->array, 0, b, st);
-  if (a) a->written = !m->has_data && !a->why.err;
+  if (a) a->written = !m->has_data;
   enter(t, a);
 }
 
@@ -140,12 +155,14 @@ static void copy(tenant *t, at_bytes body) {
       st = at_buffer_copy_to(b, to, kind, &made);
     else if (b)
       st = at_buffer_send(b, here, key, &done);
-    else if (here != h->me)
+    if (st.err && here != h->me)
       st = at_status_join(st, at_transfer_refuse(h->runtime, here, key, st));
     at_event_release(done);
   } else {
     st = at_buffer_receive(to, kind, (at_dtype)m->dtype, dims, there, key,
                            &made);
+    if (st.err)  // it would wait with the array in its hands
+      st = at_status_join(st, at_transfer_refuse(h->runtime, there, key, st));
   }
   if (here != h->me) {
     if (st.err) at_log(AT_LOG_WARNING, "a copy: %s", at_status_message(st));
@@ -157,21 +174,12 @@ static void copy(tenant *t, at_bytes body) {
   enter(t, single(m->array, 0, made, st));
 }
 
-// Bytes of it may still come.
-static void note_dropped(tenant *t, const array *a) {
-  if (!a->written || !a->here[0].buffer) return;
-  if (!at_buffer_is_ready(a->here[0].buffer) &&
-      !at_table_put(&t->dropped, a->name, t))
-    odd(t, "no memory for array", a->name);
-}
-
 static void drop(tenant *t, at_bytes body) {
   const at_msg_drop *m = (const void *)body.ptr;
   const uint64_t *names = (const void *)(m + 1);
   for (uint64_t i = 0; i < m->count; i++) {
     pthread_mutex_lock(&t->host->lock);
     array *a = at_table_take(&t->arrays, names[i]);
-    if (a) note_dropped(t, a);
     pthread_mutex_unlock(&t->host->lock);
     if (a) at_array_free(a);
   }
@@ -499,6 +507,7 @@ void at_stream_do(host *h, const job *j) {
   at_bytes body = {j->body, j->head.bytes};
   pthread_mutex_lock(&h->lock);
   tenant *t = at_tenant_find(h, j->client, j->kind != AT_MSG_LEFT);
+  if (t) t->streamed = true;
   pthread_mutex_unlock(&h->lock);
   if (!t && j->kind != AT_MSG_LEFT)
     return at_log(AT_LOG_ERROR, "no memory for a client");

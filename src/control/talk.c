@@ -7,7 +7,10 @@
 #include "base/log.h"
 #include "control/host_internal.h"
 
-enum { kControl = 16 << 10 };  // bytes of an answer that goes before data
+enum {
+  kControl = 16 << 10,  // bytes of an answer that goes before data
+  kExpected = 256       // WRITEs whose bytes have not come: one per thread
+};
 
 // A question, or bytes, that wait for an array.
 struct parked {
@@ -18,11 +21,13 @@ struct parked {
   uint64_t offset, bytes, total;
   at_status refusal;  // REFUSE
   uint8_t *data;      // WRITE
+  at_wire *wire;      // WRITE: has lent `bytes` of BULK for it; or NULL
 };
 
 void at_parked_free(parked *p) {
   for (parked *next; p; p = next) {
     next = p->next;
+    if (p->wire) at_wire_release(p->wire, 1, AT_WIRE_BULK, p->bytes);
     at_status_free(p->refusal);
     free(p->data);
     free(p);
@@ -52,7 +57,7 @@ void at_tenant_say_failed(tenant *t, uint64_t tag, at_status why) {
 // ---- Answers
 typedef struct answer {
   tenant *tenant;     // one user
-  at_buffer *buffer;  // acquired, with a reference
+  at_buffer *buffer;  // with a reference; acquired, if it reads
   uint64_t tag, offset, bytes;
   bool reads;
   _Atomic uint32_t under_way;  // pieces that are not in the wire yet, and one
@@ -63,7 +68,7 @@ static void end_answer(void *arg) {
   answer *a = arg;
   if (atomic_fetch_sub(&a->under_way, 1) != 1) return;
   host *h = a->tenant->host;
-  at_buffer_unacquire(a->buffer);
+  if (a->reads) at_buffer_unacquire(a->buffer);
   at_buffer_release(a->buffer);
   pthread_mutex_lock(&h->lock);
   at_tenant_release(a->tenant);
@@ -141,10 +146,11 @@ static at_status begin_answer(tenant *t, const parked *q, at_buffer *b,
     return AT_FAIL(AT_INVALID_ARGUMENT, "bytes %llu + %llu of %zu",
                    (unsigned long long)q->offset, (unsigned long long)q->bytes,
                    have);
-  AT_TRY(at_buffer_acquire(b));
+  // Who only wants to know whether it is defined may ask for a donated one.
+  if (reads) AT_TRY(at_buffer_acquire(b));
   answer *a = malloc(sizeof *a);
   if (!a) {
-    at_buffer_unacquire(b);
+    if (reads) at_buffer_unacquire(b);
     return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for an answer");
   }
   *a = (answer){.tenant = t,
@@ -160,14 +166,32 @@ static at_status begin_answer(tenant *t, const parked *q, at_buffer *b,
 }
 
 // ---- Bytes from the client
-// Under the lock. NULL: the array does not take these bytes.
-static at_buffer *target_of(const array *a, uint64_t offset, uint64_t bytes,
-                            uint64_t total) {
-  at_buffer *b = a->written ? a->here[0].buffer : NULL;
+// Under the lock: the array that is being filled; NULL: it does not take these.
+static at_buffer *target_of(const tenant *t, uint64_t array, uint64_t offset,
+                            uint64_t bytes, uint64_t total) {
+  at_buffer *b = at_table_find(&t->filling, array);
   if (!b || at_buffer_is_ready(b) || total != at_buffer_bytes(b) ||
       offset > total || bytes > total - offset)
     return NULL;
   return b;
+}
+
+void at_filling_end(at_buffer *b, at_status s) {
+  at_event *ready = at_event_retain(at_buffer_ready(b));
+  if (!s.err)
+    at_settle_bits(at_buffer_dtype(b), at_buffer_data_held(b),
+                   at_buffer_data_held(b) ? at_buffer_bytes(b) : 0);
+  at_buffer_unacquire(b);  // or who takes it over when it is there would copy
+  at_event_fire(ready, s);
+  at_event_release(ready);
+  at_buffer_release(b);
+}
+
+void at_fillings_cancel(at_table *filling, const char *why) {
+  size_t at = 0;
+  for (at_table_slot *s; (s = at_table_next(filling, &at));)
+    at_filling_end(s->value, AT_FAIL(AT_CANCELLED, "%s", why));
+  at_table_free(filling);
 }
 
 // ---- Questions
@@ -176,33 +200,37 @@ typedef struct ask {
   answer *answer;
   at_event *ready;
   at_status failed;
-  at_buffer *defines;  // retained
+  at_buffer *defines;  // of tenant.filling
   at_status with;
 } ask;
 
-// Under the lock.
-static void write_parked(const array *a, const parked *q, ask *out) {
-  at_buffer *b = target_of(a, q->offset, q->bytes, q->total);
-  if (b && q->bytes)
-    memcpy((uint8_t *)at_buffer_data_mut(b) + q->offset, q->data, q->bytes);
-  if (b && q->offset + q->bytes == q->total) out->defines = at_buffer_retain(b);
+static bool brings(const parked *q) {
+  return q->kind == AT_MSG_WRITE || q->kind == AT_MSG_REFUSE;
 }
 
-static void refuse_now(const array *a, parked *q, ask *out) {
-  if (!target_of(a, 0, 0, at_buffer_bytes(a->here[0].buffer))) return;
-  out->defines = at_buffer_retain(a->here[0].buffer);
+// Under the lock. One that has failed takes no bytes, but they have come.
+static void write_now(tenant *t, const parked *q, ask *out) {
+  at_buffer *b = target_of(t, q->shard.array, q->offset, q->bytes, q->total);
+  if (b && q->bytes)
+    memcpy((uint8_t *)at_buffer_data_held(b) + q->offset, q->data, q->bytes);
+  else if (!b && (b = at_table_find(&t->filling, q->shard.array)) &&
+           !at_buffer_is_ready(b))
+    b = NULL;
+  if (b && q->offset + q->bytes == q->total)
+    out->defines = at_table_take(&t->filling, q->shard.array);
+}
+
+static void refuse_now(tenant *t, parked *q, ask *out) {
+  out->defines = at_table_take(&t->filling, q->shard.array);
   out->with = q->refusal;
   q->refusal = AT_OK;
 }
 
-// Under the lock.
+// Under the lock. a: NULL where it brings bytes for one that is dropped.
 static ask answer_now(tenant *t, const array *a, parked *q) {
   ask out = {0};
-  if (q->kind == AT_MSG_WRITE) return write_parked(a, q, &out), out;
-  if (q->kind == AT_MSG_REFUSE) {
-    if (a->written) refuse_now(a, q, &out);
-    return out;
-  }
+  if (q->kind == AT_MSG_WRITE) return write_now(t, q, &out), out;
+  if (q->kind == AT_MSG_REFUSE) return refuse_now(t, q, &out), out;
   const piece *p = at_array_piece(a, q->shard.shard);
   if (p && p->buffer)
     out.failed = begin_answer(t, q, p->buffer, &out.answer);
@@ -225,55 +253,67 @@ static void finish(tenant *t, uint64_t tag, ask *x) {
     at_tenant_say_failed(t, tag, x->failed);
   }
   at_status_free(x->failed);
-  if (!x->defines) return;
-  at_buffer_define(x->defines, x->with);
-  at_buffer_release(x->defines);
+  if (x->defines)
+    at_filling_end(x->defines, x->with);
+  else
+    at_status_free(x->with);
 }
 
-// Under the lock, which it lets go in between: who is told takes it.
+// Under the lock, which it lets go in between: who is told takes it. All bytes
+// that wait are in their place before others can come behind them.
 void at_tenant_answer_parked(tenant *t, uint64_t name) {
   parked *all = at_table_take(&t->parked, name);
-  for (parked *q = all, *next; q; q = next) {
-    next = q->next;
-    const array *a = at_tenant_array(t, name);
-    ask x = a ? answer_now(t, a, q) : (ask){0};
+  if (!all) return;
+  const array *a = at_tenant_array(t, name);
+  ask bytes = {0};
+  for (parked *q = all; q; q = q->next)
+    if (brings(q) && !bytes.defines) bytes = answer_now(t, a, q);
+  for (parked *q = all; q; q = q->next) {
+    if (brings(q)) continue;
+    ask x = answer_now(t, a, q);
     pthread_mutex_unlock(&t->host->lock);
     finish(t, q->tag, &x);
     pthread_mutex_lock(&t->host->lock);
   }
+  pthread_mutex_unlock(&t->host->lock);
+  finish(t, 0, &bytes);
   at_parked_free(all);
+  pthread_mutex_lock(&t->host->lock);
 }
 
-// Under the lock. Takes q->data and q->refusal.
-static void park(tenant *t, const parked *q) {
-  parked *p = t->left ? NULL : malloc(sizeof *p);
+// Under the lock. Takes q->data and q->refusal. False: there is no memory, or
+// nobody wants it.
+static bool park(tenant *t, const parked *q) {
+  parked *p = t->left || t->mute ? NULL : malloc(sizeof *p);
   parked *first = at_table_find(&t->parked, q->shard.array);
   if (p) *p = *q;
   if (p && first) {
     while (first->next) first = first->next;
     first->next = p;
   } else if (!p || !at_table_put(&t->parked, q->shard.array, p)) {
-    if (!t->left) at_log(AT_LOG_ERROR, "no memory for a client's question");
+    if (!t->left && !t->mute)
+      at_log(AT_LOG_ERROR, "no memory for a client's question");
     at_status_free(q->refusal);
     free(q->data);
     free(p);
+    return false;
   }
+  return true;
 }
 
-// Takes what q owns.
-static void handle(tenant *t, parked *q) {
+// Takes what q owns. True: q->wire has not lent anything for it.
+static bool handle(tenant *t, parked *q) {
   pthread_mutex_lock(&t->host->lock);
   const array *a = at_tenant_array(t, q->shard.array);
-  bool dropped = !a && at_table_find(&t->dropped, q->shard.array);
-  ask x = a ? answer_now(t, a, q) : (ask){0};
-  if (!a && !dropped) park(t, q);
-  if (dropped && (q->kind == AT_MSG_REFUSE || q->offset + q->bytes == q->total))
-    at_table_take(&t->dropped, q->shard.array);
+  bool known = a || (brings(q) && at_table_find(&t->filling, q->shard.array));
+  ask x = known ? answer_now(t, a, q) : (ask){0};
+  bool waits = !known && park(t, q);
   pthread_mutex_unlock(&t->host->lock);
-  if (!a && !dropped) return;
+  if (!known) return !waits || !q->wire;
   finish(t, q->tag, &x);
   at_status_free(q->refusal);
   free(q->data);
+  return true;
 }
 
 static void answer_stats(tenant *t, uint64_t tag, const at_msg_stats *m) {
@@ -321,13 +361,15 @@ typedef struct expected {
 } expected;
 
 static void expect(visitor *v, const at_msg_write *m, uint64_t tag) {
-  expected *e = calloc(1, sizeof *e);
+  uint32_t others = 0;
+  for (const expected *x = v->expected; x; x = x->next) others++;
+  expected *e = others < kExpected ? calloc(1, sizeof *e) : NULL;
   if (!e) return at_log(AT_LOG_ERROR, "no memory for a client's array");
   *e = (expected){.next = v->expected, .tag = tag, .write = *m};
   v->expected = e;
   pthread_mutex_lock(&v->host->lock);
-  const array *a = at_tenant_array(v->tenant, m->shard.array);
-  at_buffer *b = a ? target_of(a, m->offset, m->bytes, m->total) : NULL;
+  at_buffer *b =
+      target_of(v->tenant, m->shard.array, m->offset, m->bytes, m->total);
   if (b && !at_code_take(at_buffer_acquire(b))) {
     e->held = at_buffer_retain(b);
     e->into = (uint8_t *)at_buffer_data_held(b) + m->offset;
@@ -352,24 +394,35 @@ static void stop_expecting(visitor *v, expected *e) {
   free(e);
 }
 
-static void take_bytes(visitor *v, expected *e, uint8_t *body) {
-  const at_msg_write *m = &e->write;
-  if (e->held) {
-    bool all = m->offset + m->bytes == m->total;
-    pthread_mutex_lock(&v->host->lock);
-    if (all) at_table_take(&v->tenant->dropped, m->shard.array);
-    pthread_mutex_unlock(&v->host->lock);
-    if (all) at_buffer_define(e->held, AT_OK);
-  } else {
-    parked q = {.kind = AT_MSG_WRITE,
-                .shard = m->shard,
-                .offset = m->offset,
-                .bytes = m->bytes,
-                .total = m->total,
-                .data = body};
-    handle(v->tenant, &q);
-  }
+// They are where they belong.
+static void took_bytes(visitor *v, const at_msg_write *m, const at_buffer *b) {
+  at_table *filling = &v->tenant->filling;
+  at_buffer *full = NULL;
+  pthread_mutex_lock(&v->host->lock);
+  if (m->offset + m->bytes == m->total &&
+      at_table_find(filling, m->shard.array) == b)
+    full = at_table_take(filling, m->shard.array);
+  pthread_mutex_unlock(&v->host->lock);
+  if (full) at_filling_end(full, AT_OK);
+}
+
+// True: its credits go back now; else when the array is there.
+static bool take_bytes(visitor *v, expected *e, uint8_t *body) {
+  const at_msg_write m = e->write;
+  const at_buffer *held = e->held;
   stop_expecting(v, e);
+  if (held) return took_bytes(v, &m, held), true;
+  pthread_mutex_lock(&v->host->lock);
+  at_wire *wire = v->wire;
+  pthread_mutex_unlock(&v->host->lock);
+  parked q = {.kind = AT_MSG_WRITE,
+              .shard = m.shard,
+              .offset = m.offset,
+              .bytes = m.bytes,
+              .total = m.total,
+              .data = body,
+              .wire = m.bytes ? wire : NULL};
+  return handle(v->tenant, &q);
 }
 
 static void refuse(visitor *v, uint64_t tag, at_bytes body) {
@@ -427,11 +480,8 @@ static bool message(void *arg, uint32_t from, const at_wire_head *head,
   visitor *v = arg;
   if (head->kind == AT_MSG_DATA) {
     expected *e = find_expected(v, head);
-    if (e)
-      take_bytes(v, e, body);
-    else
-      free(body);
-    return true;
+    if (e) return take_bytes(v, e, body);
+    return free(body), true;
   }
   at_bytes b = {body, head->bytes};
   at_status st = at_message_check(head->kind, b);
@@ -451,12 +501,27 @@ static void abandon(void *arg, uint32_t from, const at_wire_head *head,
   if (e) stop_expecting(arg, e);
 }
 
+// Launches wait neither for its bytes nor for its callbacks any more: the
+// stream's thread may itself wait for one of them to end.
+static void fall_mute(visitor *v) {
+  tenant *t = v->tenant;
+  if (!t) return;
+  pthread_mutex_lock(&v->host->lock);
+  t->mute = true;
+  at_table pending = t->pending, filling = t->filling;
+  t->pending = t->filling = (at_table){0};
+  pthread_mutex_unlock(&v->host->lock);
+  at_transfers_cancel(&pending);
+  at_fillings_cancel(&filling, "the session of its client is lost");
+}
+
 static void lost(void *arg, uint32_t member, at_status why) {
   visitor *v = arg;
   host *h = v->host;
   job *j = calloc(1, sizeof *j);
   at_status_free(why);
   while (v->expected) stop_expecting(v, v->expected);
+  fall_mute(v);
   if (!j) return;  // it stays until the host ends
   j->kind = kVisitorGone;
   j->visitor = v;
@@ -466,9 +531,20 @@ static void lost(void *arg, uint32_t member, at_status why) {
 const at_wire_sink at_visitor_sink = {
     .place = place, .message = message, .abandon = abandon, .lost = lost};
 
+// Nobody returns credits to a wire that is closed.
+static void forget_wire(tenant *t) {
+  size_t at = 0;
+  pthread_mutex_lock(&t->host->lock);
+  for (at_table_slot *s; (s = at_table_next(&t->parked, &at));)
+    for (parked *p = s->value; p; p = p->next) p->wire = NULL;
+  pthread_mutex_unlock(&t->host->lock);
+}
+
 void at_visitor_free(visitor *v) {
   host *h = v->host;
+  fall_mute(v);
   if (v->tenant) at_outbox_stop(v->tenant->outbox);
+  if (v->tenant) forget_wire(v->tenant);
   at_wire_close(v->wire);
   while (v->expected) stop_expecting(v, v->expected);
   pthread_mutex_lock(&h->lock);

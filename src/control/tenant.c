@@ -92,7 +92,7 @@ static void remove_tenant(tenant *t) {
   at_outbox_free(t->outbox);
   at_event_release(t->gone);
   at_table_free(&t->pending);
-  at_table_free(&t->dropped);
+  at_table_free(&t->filling);
   free(t);
 }
 
@@ -116,11 +116,13 @@ void at_tenant_leave(tenant *t) {
   t->left = true;
   t->users++;
   at_table arrays = t->arrays, programs = t->programs, waiting = t->parked;
-  at_table pending = t->pending;
-  t->arrays = t->programs = t->parked = t->pending = (at_table){0};
+  at_table pending = t->pending, filling = t->filling;
+  t->arrays = t->programs = t->parked = (at_table){0};
+  t->pending = t->filling = (at_table){0};
   pthread_mutex_unlock(&h->lock);
   at_event_fire(t->gone, AT_OK);
   at_transfers_cancel(&pending);
+  at_fillings_cancel(&filling, "its client is gone");
   at_outbox_stop(t->outbox);  // what it would say holds memory of arrays
   free_all(&waiting, free_parked);
   free_all(&arrays, free_array);

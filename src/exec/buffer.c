@@ -126,6 +126,10 @@ void at_buffer_unhold(at_buffer *b) {
       memory_order_acquire));
 }
 
+uint32_t at_buffer_holds(const at_buffer *b) {
+  return HOLDS(atomic_load(&((at_buffer *)b)->state));
+}
+
 bool at_buffer_sole_hold(const at_buffer *b) {
   uint64_t s =
       atomic_load_explicit(&((at_buffer *)b)->state, memory_order_acquire);

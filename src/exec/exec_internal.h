@@ -131,6 +131,7 @@ struct at_runtime {
   at_sched *sched;
   const at_hosts *hosts;  // NULL: all chips are here
   const at_proxy *proxy;  // NULL: some are
+  _Atomic uint32_t proxy_asked;  // questions that are not answered yet
   pthread_mutex_t proxy_lock;  // groups of arrays, placements of programs
   struct at_far_set *far_sets;  // under the lanes' lock
   at_shared *shared;  // NULL: no process reads this one's memory
@@ -147,6 +148,7 @@ typedef struct at_proxy_array at_proxy_array;
 typedef struct at_proxy_moment at_proxy_moment;
 typedef struct at_placement at_placement;  // a program on some chips
 void at_proxy_ask(at_buffer *b);  // b->ready fires some time
+void at_proxy_end(at_runtime *rt);  // no question is under way any more
 void at_proxy_let_go(at_buffer *b);  // nobody uses it any more
 void at_proxy_moment_release(at_proxy_moment *m);
 at_status at_proxy_from_host(at_chip *c, at_memory_kind k,
@@ -201,6 +203,7 @@ bool at_buffer_hold(at_buffer *b);         // false: deleted
 bool at_buffer_delete_once(at_buffer *b);  // false: it was deleted before
 void at_buffer_unhold(at_buffer *b);
 bool at_buffer_sole_hold(const at_buffer *b);
+uint32_t at_buffer_holds(const at_buffer *b);
 // `to`, without memory, becomes another face of the memory of `from`, which the
 // caller holds: accounted like a copy, which the chip makes. False: `from` is
 // somebody else's memory or of another kind; st is then OK.

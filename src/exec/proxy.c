@@ -2,6 +2,7 @@
 // proxy.h). Their descriptions, holds and deletion are those of any buffer;
 // what would touch bytes or code is asked of the hosts.
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "exec/exec_internal.h"
 
@@ -15,8 +16,11 @@ struct at_proxy_array {
   _Atomic uint32_t left;
   uint32_t num_shards;
   uint64_t bytes;  // of a shard
-  group *group;    // that it is a member of; under the runtime's proxy_lock
-  bool given;      // a launch has taken it, its name included
+  // That it is a member of; made under the runtime's proxy_lock, by who holds a
+  // shard.
+  _Atomic(group *) group;
+  bool given;              // a launch has taken it, its name included
+  _Atomic bool unwritten;  // the hosts wait for `write` or `refuse`
 };
 
 // When the results of a launch on one host, or a new array, are defined. That
@@ -24,6 +28,7 @@ struct at_proxy_array {
 struct at_proxy_moment {
   _Atomic uint32_t refs;
   _Atomic bool asked;
+  _Atomic(const at_buffer *) by;  // who asks, until it is answered
   at_event *event;
 };
 
@@ -73,13 +78,59 @@ void at_proxy_moment_release(at_proxy_moment *m) {
   free(m);
 }
 
+// A question about a buffer. It goes to the hosts by another way than what drops
+// or donates the array, so the buffer is held until the answer.
+typedef struct query {
+  at_buffer *buffer;
+  at_event *done;  // referenced
+  bool watches;
+} query;
+
+static void answered(at_status s, void *arg) {
+  query *q = arg;
+  at_runtime *rt = q->buffer->chip->runtime;
+  if (q->watches) atomic_store(&q->buffer->moment->by, NULL);
+  at_buffer_unhold(q->buffer);  // before anybody knows
+  at_event_fire(q->done, s);
+  at_event_release(q->done);
+  free(q);
+  atomic_fetch_sub(&rt->proxy_asked, 1);
+}
+
+// What the proxy is to fire. NULL: no memory; else it takes over one hold.
+static at_event *begin_query(at_buffer *b, at_event *done, bool watches) {
+  query *q = malloc(sizeof *q);
+  at_event *e = q ? at_event_create() : NULL;
+  if (!e) return free(q), NULL;
+  *q = (query){b, at_event_retain(done), watches};
+  atomic_fetch_add(&b->chip->runtime->proxy_asked, 1);
+  if (watches) atomic_store(&b->moment->by, b);
+  if (!at_code_take(at_event_on(e, answered, q))) return e;
+  if (watches) atomic_store(&b->moment->by, NULL);
+  atomic_fetch_sub(&b->chip->runtime->proxy_asked, 1);
+  at_event_release(q->done);
+  at_event_release(e);
+  return free(q), NULL;
+}
+
 void at_proxy_ask(at_buffer *b) {
   const at_proxy *p = proxy_of(b);
-  at_proxy_shard s = shard_of(b);
   if (atomic_load_explicit(&b->moment->asked, memory_order_relaxed) ||
-      atomic_exchange(&b->moment->asked, true))
+      !at_buffer_hold(b))
     return;
-  p->watch(p->arg, &s, at_event_retain(b->ready));
+  at_event *e = NULL;
+  if (!atomic_exchange(&b->moment->asked, true) &&
+      !(e = begin_query(b, b->ready, true)))
+    at_event_fire(b->ready, no_memory());
+  if (!e) return at_buffer_unhold(b);
+  at_proxy_shard s = shard_of(b);
+  p->watch(p->arg, &s, e);
+}
+
+void at_proxy_end(at_runtime *rt) {
+  if (!rt->proxy) return;
+  rt->proxy->end(rt->proxy->arg);
+  while (atomic_load(&rt->proxy_asked)) usleep(100);
 }
 
 // ---- Arrays
@@ -97,7 +148,8 @@ static at_proxy_array *make_array(uint64_t name, uint32_t shards,
 // Under the lock: nobody finds it any more.
 static void part(group *g) {
   for (uint32_t i = 0; i < g->count; i++)
-    if (g->members[i].array->group == g) g->members[i].array->group = NULL;
+    if (g->members[i].array->group == g)
+      atomic_store(&g->members[i].array->group, NULL);
 }
 
 static void drop_group(at_runtime *rt, group *g) {
@@ -106,6 +158,8 @@ static void drop_group(at_runtime *rt, group *g) {
 }
 
 static void forget_group(at_runtime *rt, at_proxy_array *a) {
+  // The lock may be held by who waits for the pod; this may be who must not.
+  if (!atomic_load(&a->group)) return;
   pthread_mutex_lock(&rt->proxy_lock);
   group *g = a->group;
   if (g) {
@@ -125,6 +179,13 @@ static void drop_shards(at_runtime *rt, at_proxy_array *a, uint32_t n) {
 
 void at_proxy_let_go(at_buffer *b) {
   // A group that is named no more must not keep the memory of one that is gone.
+  if (atomic_exchange(&b->array->unwritten, false)) {
+    const at_proxy *p = proxy_of(b);
+    const at_proxy_shard s = shard_of(b);
+    at_status why = AT_FAIL(AT_CANCELLED, "an array was deleted unwritten");
+    at_status_free(p->refuse(p->arg, &s, why));
+    at_status_free(why);
+  }
   drop_shards(b->chip->runtime, b->array, 1);
   b->array = NULL;
 }
@@ -213,11 +274,13 @@ at_status at_proxy_create(at_chip *c, at_memory_kind k, at_dtype t,
   AT_TRY(make_single(c, k, t, dims, &spec, &b));
   at_status st = at_chip_take_scratch(c, b->bytes, false, &b->data);
   if (!st.err) st = p->create(p->arg, &spec, NULL);
-  if (st.err)
+  if (st.err) {
     abandon(b);
-  else
-    *out = b;
-  return st;
+    return st;
+  }
+  atomic_store(&b->array->unwritten, true);
+  *out = b;
+  return AT_OK;
 }
 
 // The bytes here are for writing them, once.
@@ -228,6 +291,7 @@ void at_proxy_define(at_buffer *b, at_status s) {
     return;
   }
   at_proxy_shard shard = shard_of(b);
+  atomic_store(&b->array->unwritten, false);
   if (!s.err) s = p->write(p->arg, &shard, (at_bytes){b->data, b->bytes});
   if (s.err) {
     at_status st = p->refuse(p->arg, &shard, s);
@@ -268,10 +332,14 @@ at_status at_proxy_to_host(at_buffer *b, void *dst, size_t offset, size_t n,
   const at_proxy *p = proxy_of(b);
   at_proxy_shard s = shard_of(b);
   at_event *done = at_event_create();
-  if (done) p->read(p->arg, &s, dst, offset, n, at_event_retain(done));
-  at_buffer_unhold(b);
-  if (!done) return no_memory();
+  at_event *e = done ? begin_query(b, done, false) : NULL;
+  if (!e) {
+    at_buffer_unhold(b);
+    at_event_release(done);
+    return no_memory();
+  }
   *out_done = done;
+  p->read(p->arg, &s, dst, offset, n, e);
   return AT_OK;
 }
 
@@ -422,19 +490,37 @@ static at_status make_group(const launch *x, uint32_t i, group **out) {
     free(g);
     return st;
   }
-  for (uint32_t d = 0; d < n; d++) g->members[d].array->group = g;
+  for (uint32_t d = 0; d < n; d++)
+    atomic_store(&g->members[d].array->group, g);
   *out = g;
   return AT_OK;
+}
+
+// Who else uses a donated argument: who has only asked when it is defined takes
+// its name, others its memory, too.
+typedef enum others { NOBODY, WATCHERS, READERS } others;
+static others others_of(const launch *x, uint32_t i) {
+  others o = NOBODY;
+  for (uint32_t d = 0; d < x->num_devices; d++) {
+    const at_buffer *b = argument(x, i, d);
+    uint32_t holds = at_buffer_holds(b);  // one is the launch's
+    if (holds == 2 && atomic_load(&b->moment->by) == b)
+      o = WATCHERS;
+    else if (holds > 1)
+      return READERS;
+  }
+  return o;
 }
 
 static at_status name_argument(const launch *x, uint32_t i) {
   at_proxy_arg *a = &x->args[i];
   const at_buffer *first = argument(x, i, 0);
-  a->donated = x->donated[i];
+  others others = x->donated[i] ? others_of(x, i) : READERS;
+  a->donated = others != READERS;
   if (is_plain(x, i)) {
     a->array = first->array->name;
     a->first = first->shard;
-    a->given = a->donated && !first->array->group &&
+    a->given = others == NOBODY && !first->array->group &&
                first->array->num_shards == x->num_devices;
     return AT_OK;
   }

@@ -75,6 +75,7 @@ typedef struct at_proxy {
   // It has to be loaded once more, under another name: hosts were replaced.
   bool (*is_stale)(void *arg, uint64_t program);
   at_status (*launch)(void *arg, const at_proxy_launch *l);
+  void (*end)(void *arg);  // what is asked fails now, and is not asked any more
   at_status (*stats)(void *arg, uint32_t chip, bool clear,
                      at_memory_stats *out);
 } at_proxy;

@@ -79,6 +79,7 @@ at_status at_runtime_create(const at_runtime_options *o, at_runtime **out) {
 
 void at_runtime_destroy(at_runtime *rt) {
   if (!rt) return;
+  at_proxy_end(rt);
   at_sched_destroy(rt->sched);
   for (uint32_t i = 0; i < rt->num_chips; i++) at_chip_fini(&rt->chips[i]);
   free(rt->chips);
