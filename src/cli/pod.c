@@ -1,6 +1,7 @@
 // A pod of this machine: its controller here, its hosts as processes beside it,
 // or wherever people start them.
 #include <errno.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -14,6 +15,7 @@
 #include "cli/cli.h"
 #include "cli/pod_internal.h"
 #include "control/controller.h"
+#include "pod/address.h"
 
 enum { kTickUs = 50000 };
 static const uint64_t kLookNs = 1000000000;
@@ -192,6 +194,31 @@ static at_status up_with_ray(int argc, char **argv) {
                  longer[0], strerror(errno));
 }
 
+static bool is_loopback(const struct addrinfo *a) {
+  if (a->ai_family == AF_INET6)
+    return IN6_IS_ADDR_LOOPBACK(
+        &((const struct sockaddr_in6 *)a->ai_addr)->sin6_addr);
+  uint32_t v4 = ((const struct sockaddr_in *)a->ai_addr)->sin_addr.s_addr;
+  return a->ai_family == AF_INET && ntohl(v4) >> 24 == 127;
+}
+
+// Other machines that reach it need its token.
+static at_status check_listen(const char *listen) {
+  struct addrinfo *all;
+  AT_TRY(at_address_resolve(&(at_addresses){listen, "--listen"}, 0, &all));
+  bool here = true;
+  for (const struct addrinfo *a = all; a; a = a->ai_next)
+    here &= is_loopback(a);
+  freeaddrinfo(all);
+  if (!here && !*at_config_text(AT_CONFIG_POD_TOKEN_FILE))
+    at_log(AT_LOG_WARNING,
+           "--listen=%s: other machines cannot join, as the token of this pod "
+           "is this user's on this machine\nhint: ATOLL_POD_TOKEN_FILE, the "
+           "same on all machines (docs/pod.md)",
+           listen);
+  return AT_OK;
+}
+
 static at_status up(int argc, char **argv) {
   static pod p;
   at_controller_options o = {.listen = "127.0.0.1:0",
@@ -199,6 +226,7 @@ static at_status up(int argc, char **argv) {
   if (at_cli_option(&argc, argv, "--ray", NULL)) return up_with_ray(argc, argv);
   AT_TRY(take_options(argc, argv, &p, &o));
   AT_TRY(at_pod_token(&o.token));
+  AT_TRY(check_listen(o.listen));
   o.num_hosts = p.num_hosts;
   signal(SIGTERM, end);
   signal(SIGINT, end);

@@ -121,6 +121,16 @@ def test_a_command_waits_for_hosts_by_hand():
     assert pod.process.stdout.read().strip() == pod.address
 
 
+def test_other_machines_need_the_token(tmp_path):
+  token = tmp_path / "token"
+  token.write_text("0" * 64)
+  token.chmod(0o600)
+  for env, told in (({}, True), ({"ATOLL_POD_TOKEN_FILE": str(token)}, False)):
+    with pods.Pod("--wait-hosts=1", "--target=v6e", "--listen=0.0.0.0:0", **env) as pod:
+      time.sleep(0.2)
+      assert any("other machines cannot join" in e for e in pod.errors) == told, pod.errors
+
+
 # ---- Words
 def test_top():
   with pods.Pod("--hosts=1", "--target=v6e", "--json") as pod:
