@@ -1,16 +1,17 @@
 """`atoll pod up --ray`: the hosts of a pod are processes that Ray starts and watches on the nodes of its cluster.
 
-Each slice of the target is a placement group, each host a detached actor in it that starts `atoll host`, watches it and
-starts it again. Where Ray loses a node, the pod has lost that host; Ray makes its actor anew on another node that has
-room, or on that one once it is back. The controller runs beside this program. Ray carries no arrays and no programs:
-hosts, clients and the controller talk to each other directly.
+Each slice of the target is a placement group, each host an actor in it that starts `atoll host`, watches it and starts
+it again. Where Ray loses a node, the pod has lost that host; Ray makes its actor anew on another node that has room, or
+on that one once it is back. The controller runs beside this program, and Ray ends all actors with it, however it ends.
+Ray carries no arrays and no programs: hosts, clients and the controller talk to each other directly.
 """
 
 import argparse
+import ctypes
 import json
-import logging
 import os
 import secrets
+import shutil
 import signal
 import socket
 import subprocess
@@ -20,7 +21,6 @@ import threading
 import time
 
 _FIRST_DELAY, _MOST_RESTARTS, _MINUTE = 0.5, 5, 60.0
-_ALONE = 120.0  # so long a host looks for its controller before its actor ends itself
 _TELL = 10.0
 
 
@@ -69,29 +69,21 @@ class _Process:
     except ImportError:
       pass
     raise FileNotFoundError(f"no {self.plan['atoll']} on this node, and no package atoll\n"
-                            "hint: install the wheel on every node, or --atoll=PATH")
+                            "hint: install the wheel on every node, or have the same files there")
 
   def say(self, text):
     print(f"atoll host {self.place}: {text}", file=sys.stderr, flush=True)
 
   def watch(self):
     """Of the thread that starts the child, which ends with it."""
-    alone = None
     while not self.ended:
       self.child = subprocess.Popen(
           self.command(), env={**os.environ, **self.plan["env"], "ATOLL_POD_TOKEN_FILE": self.token},
           preexec_fn=_end_with_parent)
-      began = time.monotonic()
       code = self.child.wait()
-      now = time.monotonic()
       if self.ended or not code:
-        break  # the pod has ended
-      # A host that finds no controller waits for it by itself.
-      alone = (alone or began) if now - began > _ALONE else None
-      if alone:
-        self.say("no controller: its actor ends")
-        break
-      wait = delay(self.starts, now)
+        return  # the pod has ended
+      wait = delay(self.starts, time.monotonic())
       self.why = f"exited with status {code}" if code > 0 else f"was ended by signal {-code}"
       self.say(f"process {self.child.pid} {self.why}; it starts again in {wait:.1f} s")
       time.sleep(wait)
@@ -104,8 +96,6 @@ class _Process:
 
 
 def _end_with_parent():
-  import ctypes
-
   ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 
@@ -114,7 +104,6 @@ class Host:
 
   def __init__(self, place, plan):
     self.process = _Process(place, plan)
-    self.group = plan["groups"][place]
     threading.Thread(target=self._watch, daemon=True).start()
 
   def _watch(self):
@@ -123,19 +112,8 @@ class Host:
     except Exception as e:  # it is said in the log of the actor, and to who asks
       self.process.why = str(e)
       self.process.say(str(e))
-      return
-    if not self.process.ended:
-      self._leave()
-
-  def _leave(self):
-    """Nobody else may be there to tidy up."""
-    import ray
-
-    try:
-      ray.util.remove_placement_group(ray.util.get_placement_group(self.group))
-    except Exception:
-      pass  # another one has
-    os._exit(0)
+    finally:
+      shutil.rmtree(self.process.folder, ignore_errors=True)
 
   def state(self):
     import ray
@@ -207,14 +185,13 @@ class Pod:
     names = [f"atoll-{pod}-{i}" for i in range(len(shares))]
     of_place = [(g, b) for g, n in enumerate(shares) for b in range(n)]
     plan = {"controller": self.address, "token": self.text, "atoll": os.path.abspath(self.o.atoll),
-            "groups": [names[g] for g, _ in of_place],
             "env": {k: v for k, v in os.environ.items()
                     if k.startswith("ATOLL_") and k not in ("ATOLL_POD", "ATOLL_POD_TOKEN_FILE", "ATOLL_TARGET")}}
     for name, n in zip(names, shares):
-      self.groups.append(placement_group([{"CPU": self.o.cpus}] * n, strategy="SPREAD", name=name, lifetime="detached"))
+      self.groups.append(placement_group([{"CPU": self.o.cpus}] * n, strategy="SPREAD", name=name))
     for place, (g, b) in enumerate(of_place):
       actor = ray.remote(Host).options(
-          name=f"atoll-{pod}-host-{place}", lifetime="detached", max_restarts=-1, max_concurrency=4,
+          name=f"atoll-{pod}-host-{place}", max_restarts=-1, max_concurrency=4,
           num_cpus=self.o.cpus, scheduling_strategy=PlacementGroupSchedulingStrategy(self.groups[g], b))
       self.actors.append(actor.remote(place, plan))
 
@@ -304,7 +281,6 @@ def main(argv):
     ray.init(address=o.address, namespace="atoll", logging_level="warning")
   except ConnectionError as e:
     sys.exit(f"atoll pod: no Ray cluster: {str(e).splitlines()[0]}\nhint: `ray start --head` starts one; --address=A")
-  logging.getLogger("ray.actor").setLevel(logging.ERROR)
   signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
   here = ray.util.get_node_ip_address()
   with tempfile.TemporaryDirectory(prefix="atoll-pod-") as folder:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
@@ -142,11 +143,27 @@ while True:
     assert "2" in ray(cluster, "print(sum(g['state'] == 'CREATED' for g in ray.util.placement_group_table().values()))")
     assert not pod.ask("down").returncode
     assert pod.process.wait(60) == 0, pod.errors
-  left = ray(cluster, """
+  assert left(cluster) == "[] []"
+
+
+def left(cluster):
+  """Actors and placement groups that are there."""
+  return ray(cluster, """
 from ray.util import list_named_actors, placement_group_table
 print(list_named_actors(True), [g for g in placement_group_table().values() if g["state"] != "REMOVED"])
-""")
-  assert left == "[] []\n"
+""").strip()
+
+
+@needs_ray
+def test_nothing_is_left_of_a_pod_whose_driver_is_killed(cluster):
+  with RayPod(cluster, "--hosts=2", "--target=v5e:2x4") as pod:
+    hosts = [h["pid"] for h in pod.status()["hosts"]]
+    pod.process.kill()
+    pod.process.wait()
+    until = time.monotonic() + 60
+    while left(cluster) != "[] []" or any(os.path.exists(f"/proc/{p}") for p in hosts):
+      assert time.monotonic() < until, left(cluster)
+      time.sleep(0.5)
 
 
 @needs_ray
