@@ -60,6 +60,13 @@ static bool is_of_the_run(at_config k) {
     case AT_CONFIG_CHECK:  // its words count, one by one
     case AT_CONFIG_PROCESSES:
     case AT_CONFIG_PROCESS:
+    case AT_CONFIG_POD:
+    case AT_CONFIG_POD_ADDRESS:
+    case AT_CONFIG_POD_TOKEN_FILE:
+    case AT_CONFIG_POD_NETWORK:
+    case AT_CONFIG_POD_WIRE:
+    case AT_CONFIG_POD_DEADLINE:
+    case AT_CONFIG_HBM:
     case AT_CONFIG_DUMP:
     case AT_CONFIG_CACHE:
     case AT_CONFIG_CACHE_DIR:

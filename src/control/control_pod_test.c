@@ -589,15 +589,17 @@ static void a_lost_host_is_an_error(void **state) {
     if (i < 39) run_drop_outs(&r);
   }
   // Of the chips of the host that was killed, whichever it is.
-  uint32_t lost = 8;
+  uint32_t lost = 8, failed = 0;
   for (uint32_t d = 0; d < 8; d++) {
     at_code code = at_code_take(pod_ready(r.args[d]));
     if (code) assert_int_equal(code, AT_DATA_LOSS);
     if (code) lost = d;
     code = at_code_take(pod_ready(r.outs[d]));
-    if (code != AT_DATA_LOSS && code != AT_ABORTED) fail_msg("device %u: %d", d, (int)code);
+    // A host that needs nothing of the lost one may have its part.
+    if (code && code != AT_DATA_LOSS && code != AT_ABORTED) fail_msg("device %u: %d", d, (int)code);
+    failed += code != 0;
   }
-  assert_true(lost < 8);
+  assert_true(lost < 8 && failed);
   run_drop_outs(&r);
   // All others go on.
   uint32_t other = (lost + 4) % 8;

@@ -177,13 +177,8 @@ static at_buffer *target_of(const tenant *t, uint64_t array, uint64_t offset,
 }
 
 void at_filling_end(at_buffer *b, at_status s) {
-  at_event *ready = at_event_retain(at_buffer_ready(b));
-  if (!s.err)
-    at_settle_bits(at_buffer_dtype(b), at_buffer_data_held(b),
-                   at_buffer_data_held(b) ? at_buffer_bytes(b) : 0);
   at_buffer_unacquire(b);  // or who takes it over when it is there would copy
-  at_event_fire(ready, s);
-  at_event_release(ready);
+  at_buffer_define(b, s);
   at_buffer_release(b);
 }
 

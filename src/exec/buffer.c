@@ -137,7 +137,10 @@ bool at_buffer_sole_hold(const at_buffer *b) {
 }
 
 // ---- Sharing
-static void let_go(void *source) { at_buffer_unhold(source); }
+static void let_go(void *source) {
+  at_chip_unpin(((at_buffer *)source)->chip, source);
+  at_buffer_unhold(source);
+}
 
 bool at_buffer_share(at_buffer *from, at_buffer *to, bool on_chip_queue,
                      at_status *st) {
@@ -146,11 +149,15 @@ bool at_buffer_share(at_buffer *from, at_buffer *to, bool on_chip_queue,
   *st = AT_OK;
   if (!source->owned || from->kind != to->kind || from->bytes != to->bytes)
     return false;
+  // Two show it now: it stays where it is.
+  *st = at_chip_pin(source->chip, source);
+  if (st->err) return true;
   to->data = from->data;
   to->owned = false;
   *st = at_chip_allocate(to->chip, to, on_chip_queue);
   if (st->err) {
     to->data = NULL;
+    at_chip_unpin(source->chip, source);
     return true;
   }
   // Somebody holds it, so the memory is there, deleted or not.
@@ -167,13 +174,20 @@ bool at_buffer_is_deleted(const at_buffer *b) {
 }
 
 at_status at_buffer_acquire(at_buffer *b) {
-  if (at_buffer_hold(b)) return AT_OK;
+  if (at_buffer_hold(b)) {
+    at_status st = at_chip_pin(b->chip, b);
+    if (st.err) at_buffer_unhold(b);
+    return st;
+  }
   return AT_FAIL(AT_FAILED_PRECONDITION,
                  "buffer has been deleted or donated: it takes no external "
                  "reference");
 }
 
-void at_buffer_unacquire(at_buffer *b) { at_buffer_unhold(b); }
+void at_buffer_unacquire(at_buffer *b) {
+  at_chip_unpin(b->chip, b);
+  at_buffer_unhold(b);
+}
 
 // ---- Making
 at_status at_buffer_create(at_chip *c, at_memory_kind k, at_dtype t,
@@ -202,6 +216,7 @@ void at_buffer_define(at_buffer *b, at_status s) {
   if (b->moment) return at_proxy_define(b, s);
   if (!s.err && b->data) at_settle_bits(b->dtype, b->data, b->bytes);
   at_event_fire(b->ready, s);
+  at_chip_unpin(b->chip, b);
 }
 
 // A copy of what is there now: nobody elsewhere sees this memory.
@@ -255,9 +270,13 @@ bool at_buffer_is_ready(const at_buffer *b) {
 }
 void *at_buffer_data(at_buffer *b) {
   if (at_buffer_is_deleted(b)) return NULL;
-  return b->array ? at_proxy_data(b) : b->data;
+  if (b->array) return at_proxy_data(b);
+  // Whoever has the address may use it for as long as there is the array.
+  return at_code_take(at_chip_pin(b->chip, b)) ? NULL : b->data;
 }
-void *at_buffer_data_mut(at_buffer *b) { return at_buffer_data(b); }
+void *at_buffer_data_mut(at_buffer *b) {
+  return b->array ? at_proxy_data(b) : at_buffer_is_deleted(b) ? NULL : b->data;
+}
 void *at_buffer_data_held(at_buffer *b) { return b->data; }
 bool at_buffer_is_here(const at_buffer *b) { return !b->moment; }
 at_status at_buffer_defer(at_buffer *b, void (*fn)(void *), void *arg) {

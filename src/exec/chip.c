@@ -2,7 +2,14 @@
 // where the bytes really live, and the report when HBM is full.
 #include <stdlib.h>
 
+#include "base/config.h"
+#include "base/log.h"
 #include "exec/exec_internal.h"
+
+static uint64_t hbm_of(const at_hw *hw) {
+  uint64_t set = at_config_uint(AT_CONFIG_HBM);
+  return set ? set : hw->hbm_bytes;
+}
 
 at_status at_chip_init(at_chip *c, at_runtime *rt, const at_topology *t,
                        uint32_t index) {
@@ -16,11 +23,11 @@ at_status at_chip_init(at_chip *c, at_runtime *rt, const at_topology *t,
       .coords = {place.coords[0], place.coords[1], place.coords[2]},
       .kind = t->hw->kind,
       .target = t->hw->name,
-      .hbm_bytes = t->hw->hbm_bytes,
+      .hbm_bytes = hbm_of(t->hw),
       .vmem_bytes = t->hw->vmem_bytes,
       .smem_bytes = t->hw->smem_bytes,
   };
-  c->stats.limit = t->hw->hbm_bytes;
+  c->stats.limit = c->info.hbm_bytes;
   c->stats.reserved = t->hw->hbm_reserved_bytes;
   c->blocks = at_blocks_create();
   if (!c->blocks)
@@ -252,12 +259,91 @@ void at_chip_notify(at_chip *c) {
   announce(freed);
 }
 
+// ---- Spilling, under the lock
+// The one that was used longest ago of those that nobody uses; NULL: none.
+static at_buffer *oldest(const at_chip *c) {
+  at_buffer *found = NULL;
+  for (at_buffer *b = c->live; b; b = b->next) {
+    if (b->pins || b->spilled || !b->owned || !b->data || !charge_of(b) ||
+        !at_event_fired(b->ready))
+      continue;
+    if (!found || b->used < found->used) found = b;
+  }
+  return found;
+}
+
+static at_status spill(at_chip *c, at_buffer *b) {
+  AT_TRY(at_spill_write(c->runtime->spill, b->data, b->bytes, &b->spilled_at));
+  at_blocks_give(c->blocks, b->data, b->bytes);
+  b->data = NULL;
+  b->spilled = true;
+  c->stats.in_use -= charge_of(b);
+  return AT_OK;
+}
+
+// As `account`, after making room.
+static bool account_or_spill(at_chip *c, uint64_t bytes) {
+  while (!account(c, bytes)) {
+    at_buffer *b = c->runtime->spill ? oldest(c) : NULL;
+    if (!b) return false;
+    at_status st = spill(c, b);
+    if (st.err) {
+      at_log_once(AT_LOG_WARNING, "%s", at_status_message(st));
+      return at_status_free(st), false;
+    }
+    at_log_once(AT_LOG_INFO,
+                "device %u has no room: what is not used goes to "
+                "ATOLL_SPILL_DIR",
+                c->info.id);
+  }
+  return true;
+}
+
+static at_status bring_back(at_chip *c, at_buffer *b) {
+  if (!account_or_spill(c, charge_of(b)))
+    return hbm_full(c, charge_of(b), "an array that was spilled");
+  at_status st = AT_OK;
+  b->data = at_blocks_take(c->blocks, b->bytes);
+  if (!b->data)
+    st = host_full(c, b->bytes);
+  else
+    st = at_spill_read(c->runtime->spill, b->spilled_at, b->data, b->bytes);
+  if (st.err) {
+    if (b->data) at_blocks_give(c->blocks, b->data, b->bytes);
+    b->data = NULL;
+    c->stats.in_use -= charge_of(b);
+    return st;
+  }
+  at_spill_drop(c->runtime->spill, b->spilled_at, b->bytes);
+  b->spilled = false;
+  return AT_OK;
+}
+
+at_status at_chip_pin_slowly(at_chip *c, at_buffer *b) {
+  pthread_mutex_lock(&c->lock);
+  b->used = ++c->uses;
+  b->pins++;
+  at_status st = b->spilled ? bring_back(c, b) : AT_OK;
+  if (st.err) b->pins--;
+  pthread_mutex_unlock(&c->lock);
+  return st;
+}
+
+void at_chip_unpin_slowly(at_chip *c, at_buffer *b) {
+  pthread_mutex_lock(&c->lock);
+  b->used = ++c->uses;
+  if (b->pins) b->pins--;
+  pthread_mutex_unlock(&c->lock);
+}
+
 at_status at_chip_allocate(at_chip *c, at_buffer *b, bool on_chip_queue) {
   for (;;) {
     pthread_mutex_lock(&c->lock);
-    bool fits = account(c, charge_of(b));
+    bool fits = account_or_spill(c, charge_of(b));
     if (fits && !b->data) b->data = at_blocks_take(c->blocks, b->bytes);
     if (fits && b->data) {
+      b->pins = 1;
+      b->used = ++c->uses;
       list(c, b);
       pthread_mutex_unlock(&c->lock);
       return AT_OK;
@@ -285,10 +371,12 @@ void at_chip_free(at_chip *c, at_buffer *b) {
   at_event *freed = NULL;
   if (b->listed) {
     unlist(c, b);
-    c->stats.in_use -= charge_of(b);
+    if (!b->spilled) c->stats.in_use -= charge_of(b);
     freed = take_freed(c);
   }
   if (b->owned && b->data) at_blocks_give(c->blocks, b->data, b->bytes);
+  if (b->spilled) at_spill_drop(c->runtime->spill, b->spilled_at, b->bytes);
+  b->spilled = false;
   b->data = NULL;
   pthread_mutex_unlock(&c->lock);
   announce(freed);
@@ -301,6 +389,8 @@ void at_chip_move(at_chip *c, at_buffer *from, at_buffer *to) {
   c->stats.in_use -= charge_of(from);
   to->data = from->data;
   from->data = NULL;
+  to->pins = 1;
+  to->used = ++c->uses;
   list(c, to);
   pthread_mutex_unlock(&c->lock);
 }
@@ -310,7 +400,7 @@ at_status at_chip_take_scratch(at_chip *c, size_t bytes, bool accounted,
   pthread_mutex_lock(&c->lock);
   at_status st = AT_OK;
   void *p = NULL;
-  if (accounted && !account(c, bytes))
+  if (accounted && !account_or_spill(c, bytes))
     st = hbm_full(c, bytes, "scratch memory of a program");
   else if (!(p = at_blocks_take(c->blocks, bytes))) {
     if (accounted) c->stats.in_use -= bytes;

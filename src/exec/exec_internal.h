@@ -46,6 +46,16 @@ bool at_shared_has(const at_shared *s, const void *p);  // one of its blocks
 // Where bytes lie in the memory that others read; UINT64_MAX: they do not.
 uint64_t at_shared_offset(const at_shared *s, const void *p, uint64_t bytes);
 
+// ---- spill.c: memory that chips have no room for (ATOLL_SPILL_DIR)
+// Thread-safe. RESOURCE_EXHAUSTED: the file system refuses.
+typedef struct at_spill at_spill;
+at_status at_spill_open(const char *dir, at_spill **out);
+void at_spill_close(at_spill *s);  // NULL: nothing
+at_status at_spill_write(at_spill *s, const void *data, size_t bytes,
+                         uint64_t *out_at);
+at_status at_spill_read(at_spill *s, uint64_t at, void *data, size_t bytes);
+void at_spill_drop(at_spill *s, uint64_t at, size_t bytes);  // bytes as written
+
 // ---- object.c: the ELF loader
 typedef struct at_object at_object;
 // Maps one relocatable object. INVALID_ARGUMENT for whatever is malformed or
@@ -77,6 +87,7 @@ struct at_chip {
   uint32_t transfers;    // running on fibers
   at_event *freed;       // fires when memory came back; NULL: nobody waits
   _Atomic bool wanted;   // somebody may wait for `freed`
+  uint64_t uses;         // of buffers, so far
   at_part *head, *tail;  // shares of launches that wait for their turn
   // Whose turn it is; NULL: nobody's, or a caller's own. Written under the lock,
   // read without by who looks for deadlocks.
@@ -93,6 +104,11 @@ void at_chip_fini(at_chip *c);
 // `on_chip_queue`.
 at_status at_chip_allocate(at_chip *c, at_buffer *b, bool on_chip_queue);
 void at_chip_free(at_chip *c, at_buffer *b);
+// Its memory is there, and stays, until it is unpinned as often; one that was
+// allocated is pinned once. Where there is no room, what nobody has pinned for
+// longest goes to ATOLL_SPILL_DIR. RESOURCE_EXHAUSTED: all is pinned.
+at_status at_chip_pin_slowly(at_chip *c, at_buffer *b);
+void at_chip_unpin_slowly(at_chip *c, at_buffer *b);
 // Moves `from`'s memory to `to` (both accounted alike).
 void at_chip_move(at_chip *c, at_buffer *from, at_buffer *to);
 at_status at_chip_take_scratch(at_chip *c, size_t bytes, bool accounted,
@@ -126,6 +142,7 @@ struct at_runtime {
   at_pool *serial;  // one thread: kernels of a launch that fills the lanes
   at_pool *beside;  // of SparseCores while others use `pool`; NULL: there are none
   at_lanes lanes;
+  at_spill *spill;  // NULL: what does not fit is refused
   _Atomic uint64_t queued_bytes;  // memory of launches that have not run
   _Atomic uint32_t far_work;  // launches and copies over several hosts
   at_sched *sched;
@@ -187,6 +204,10 @@ struct at_buffer {
   void *release_arg;
   at_event *ready;
   at_buffer *prev, *next;  // live list
+  // Under the chip's lock, where there is a spill:
+  uint64_t used, spilled_at;  // of at_chip.uses; where it lies
+  uint32_t pins;
+  bool spilled;
   // Of one that is elsewhere (proxy.c); NULL: its bytes are here.
   at_proxy_array *array;
   at_proxy_moment *moment;  // when it is defined
@@ -195,6 +216,13 @@ struct at_buffer {
 };
 #define AT_BUFFER_HOLD (1ull << 32)
 #define AT_BUFFER_DELETED (1ull << 63)
+
+static inline at_status at_chip_pin(at_chip *c, at_buffer *b) {
+  return AT_LIKELY(!c->runtime->spill) ? AT_OK : at_chip_pin_slowly(c, b);
+}
+static inline void at_chip_unpin(at_chip *c, at_buffer *b) {
+  if (AT_UNLIKELY(c->runtime->spill != NULL)) at_chip_unpin_slowly(c, b);
+}
 
 // Without memory; `ready` is consumed. RESOURCE_EXHAUSTED: no host memory.
 at_status at_buffer_make(at_chip *c, at_memory_kind k, at_dtype t, at_dims dims,
@@ -454,6 +482,7 @@ struct at_part {
   const at_op *stop;    // WAITING: where
   at_cursor *cursor;    // NULL: not started, or done
   void *tables, *temp;  // of the cursor
+  uint32_t pinned;      // arguments that are
 };
 
 // A lookup or update that all devices have started; `part` was the last.

@@ -352,8 +352,75 @@ static void memory_is_not_promised_twice(void **state) {
   at_blocks_destroy(chips[1]);
 }
 
+// Twelve arrays of 1 MiB where there is room for four, one after the other and
+// several at once.
+static void what_does_not_fit_is_spilled(void **state) {
+  enum { kArrays = 12, kRows = 256 };
+  OK(at_config_set(AT_CONFIG_HBM, "4M"));
+  OK(at_config_set(AT_CONFIG_SPILL_DIR, "/tmp"));
+  at_runtime *rt = test_runtime("v5e", 2);
+  at_chip *c = at_runtime_chip(rt, 0);
+  assert_int_equal(at_chip_info_of(c)->hbm_bytes, 4 << 20);
+  at_loaded *l = test_load(rt, touch_program(kRows, false));
+  at_buffer *all[kArrays];
+  float *host = malloc(kRows * 4096);
+  for (int i = 0; i < kArrays; i++) {
+    for (int k = 0; k < kRows * 1024; k++) host[k] = (float)(i * 1000 + k % 7);
+    at_event *done;
+    OK(at_buffer_from_host(c, AT_MEM_DEVICE,
+                           &(at_host_array){AT_F32,
+                                            {(int64_t[]){kRows, 1024}, 2},
+                                            NULL, host},
+                           AT_HOST_IMMUTABLE_ONLY_DURING_CALL, &all[i], &done));
+    at_event_release(done);
+  }
+  for (int turn = 0; turn < 3; turn++)
+    for (int i = 0; i < kArrays; i++) {
+      at_buffer *out;
+      float one;
+      at_event *done;
+      OK(at_loaded_execute(
+          l, &(at_launch){.chip = c, .args = &all[i], .num_args = 1}, &out,
+          NULL));
+      OK(at_buffer_to_host(out, &one, 0, sizeof one, &done));
+      OK(at_event_wait(done));
+      at_event_release(done);
+      assert_true(one == (float)(i * 1000) + 1);
+      at_buffer_release(out);
+    }
+  for (int i = 0; i < kArrays; i++) {  // whole, and from behind
+    at_event *done;
+    at_buffer *b = all[kArrays - 1 - i], *copy;
+    OK(at_buffer_copy_to(b, c, AT_MEM_DEVICE, &copy));
+    OK(at_buffer_to_host(copy, host, 0, kRows * 4096, &done));
+    OK(at_event_wait(done));
+    at_event_release(done);
+    for (int k = 0; k < kRows * 1024; k++)
+      assert_true(host[k] == (float)((kArrays - 1 - i) * 1000 + k % 7));
+    at_buffer_release(copy);
+  }
+  assert_true(at_chip_memory_stats(c).in_use <= 4 << 20);
+  // What is in use stays: four that somebody holds leave no room for a fifth.
+  for (int i = 0; i < 4; i++) OK(at_buffer_acquire(all[i]));
+  at_buffer *none;
+  assert_int_equal(
+      at_code_take(at_buffer_create(c, AT_MEM_DEVICE, AT_F32,
+                                    (at_dims){(int64_t[]){kRows, 1024}, 2},
+                                    &none)),
+      AT_RESOURCE_EXHAUSTED);
+  for (int i = 0; i < 4; i++) at_buffer_unacquire(all[i]);
+  for (int i = 0; i < kArrays; i++) at_buffer_release(all[i]);
+  assert_int_equal(at_chip_memory_stats(c).in_use, 0);
+  free(host);
+  at_loaded_release(l);
+  at_runtime_destroy(rt);
+  OK(at_config_set(AT_CONFIG_HBM, ""));
+  OK(at_config_set(AT_CONFIG_SPILL_DIR, ""));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(what_does_not_fit_is_spilled),
       cmocka_unit_test(allocation_waits_for_memory_that_comes_back),
       cmocka_unit_test(callers_wait_when_the_queue_is_full),
       cmocka_unit_test(many_threads_share_many_chips),

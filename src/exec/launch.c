@@ -26,6 +26,7 @@ typedef struct launch {
   const uint8_t *donated;  // per argument
   at_buffer **outputs;     // held
   bool queued;             // runs on the chip's queue
+  uint32_t *pinned;        // arguments that are
 } launch;
 
 static uint32_t num_chips(const at_launch *in) {
@@ -172,6 +173,8 @@ static at_status place_buffers(const launch *l, void **base) {
   base[AT_BASE_TEMP] = nothing;
   base[AT_BASE_CONST] = p->block + p->header->sections[AT_XS_CONSTANTS].offset;
   for (uint32_t i = 0; i < p->num_inputs; i++) {
+    AT_TRY(at_chip_pin(l->chip, l->args[i]));
+    ++*l->pinned;
     if (at_io_shares(p, i))
       AT_TRY(share_memory(l, i, base));
     else
@@ -185,6 +188,14 @@ static at_status place_buffers(const launch *l, void **base) {
     base[AT_BASE_INPUTS + p->num_inputs + o] = b->data;
   }
   return AT_OK;
+}
+
+// What it read and made may go elsewhere from now on.
+static void unpin_all(at_chip *c, at_buffer *const *args, uint32_t pinned,
+                      at_buffer *const *outputs, uint32_t num_outputs) {
+  if (AT_LIKELY(!c->runtime->spill)) return;
+  for (uint32_t i = 0; i < pinned; i++) at_chip_unpin(c, args[i]);
+  for (uint32_t o = 0; o < num_outputs; o++) at_chip_unpin(c, outputs[o]);
 }
 
 static void record_launch(const at_loaded *p, const at_chip *c, int64_t id,
@@ -244,6 +255,7 @@ static at_status run_with(const launch *l, const at_launch *in, void **base,
       record_launch(p, l->chip, in->launch_id, start);
   }
   at_chip_give_scratch(l->chip, temp, p->header->temp_bytes, true);
+  unpin_all(l->chip, l->args, *l->pinned, l->outputs, p->num_outputs);
   return st;
 }
 
@@ -423,7 +435,8 @@ at_status at_part_begin(at_part *p) {
                 .args = at_part_args(p),
                 .donated = at_launch_donated(t->message),
                 .outputs = at_part_outputs(p),
-                .queued = !t->local};
+                .queued = !t->local,
+                .pinned = &p->pinned};
   AT_TRY(place_all(&run, base, bufs, &p->temp));
   bool fills = at_task_devices(t) > 1 && at_task_devices(t) >= rt->lanes.most;
   *c = (at_cursor){
@@ -453,6 +466,9 @@ void at_part_end(at_part *p) {
   free(p->tables);
   p->cursor = NULL;
   p->tables = p->temp = NULL;
+  unpin_all(p->chip, at_part_args(p), p->pinned, at_part_outputs(p),
+            l->num_outputs);
+  p->pinned = 0;
   unhold_all(at_part_args(p), l->num_inputs);
 }
 
@@ -550,7 +566,9 @@ static at_status run_here(at_loaded *l, const at_launch *in,
     return st;
   }
   if (n == 1) {
+    uint32_t pinned = 0;
     launch run = {.loaded = l,
+                  .pinned = &pinned,
                   .chip = chip_of(in, 0),
                   .args = in->args,
                   .donated = donated,

@@ -225,7 +225,8 @@ static uint64_t program_bytes(const at_loaded *l, const at_hw *hw) {
 
 static at_status check_hbm(const at_loaded *l) {
   const at_hw *hw = l->runtime->topology.hw;
-  uint64_t need = program_bytes(l, hw), have = hw->hbm_bytes;
+  uint64_t need = program_bytes(l, hw);
+  uint64_t have = l->runtime->chips[0].info.hbm_bytes;
   if (need <= have) return AT_OK;
   at_strbuf b = {0};
   at_strbuf_addz(&b, "Ran out of memory in memory space hbm. Used ");

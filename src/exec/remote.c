@@ -36,12 +36,16 @@ static void remote_main(void *arg) {
   const at_hosts *h = c->runtime->hosts;
   at_hosts_tag tag = {.group = kTransfers, .launch = r->key};
   at_status st = r->sends ? at_event_wait(r->buffer->ready) : AT_OK;
+  bool pinned = r->sends && !st.err;
+  if (pinned) st = at_chip_pin(c, r->buffer);
+  pinned &= !st.err;
   uint64_t start = at_clock_ns();
   if (!st.err) st = talk(r, &tag);
   if (st.err) h->fail(h->arg, &tag, &r->host, 1, st);
   at_transfer_record(c, start, r->buffer->bytes,
                      r->sends ? "device to process" : "process to device");
   at_event_fire(r->done, st);
+  if (pinned || !r->sends) at_chip_unpin(c, r->buffer);
   at_event_release(r->done);
   at_buffer_unhold(r->buffer);
   at_chip_transfer_end(c);

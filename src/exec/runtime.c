@@ -34,6 +34,8 @@ static at_status start(at_runtime *rt, const at_runtime_options *o) {
   uint32_t n = rt->topology.num_devices, hosts = 1;
   if (o && o->hosts) rt->hosts = o->hosts, hosts = o->hosts->count;
   if (o) rt->proxy = o->proxy;
+  const char *dir = at_config_text(AT_CONFIG_SPILL_DIR);
+  if (*dir && !rt->proxy) AT_TRY(at_spill_open(dir, &rt->spill));
   if (rt->hosts && rt->hosts->share &&
       !(rt->shared = at_shared_create(rt->hosts->share)))
     return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for the runtime");
@@ -89,6 +91,7 @@ void at_runtime_destroy(at_runtime *rt) {
   at_far_sets_free(rt);
   at_far_channels_free(rt);
   at_shared_destroy(rt->shared);
+  at_spill_close(rt->spill);
   pthread_mutex_destroy(&rt->lanes.lock);
   pthread_mutex_destroy(&rt->proxy_lock);
   free(rt);

@@ -217,6 +217,7 @@ static void upload_main(void *arg) {
   copy_in(c->runtime->pool, u->buffer, &u->src);
   at_transfer_record(c, start, u->buffer->bytes, "host to device");
   at_event_fire(u->buffer->ready, AT_OK);
+  at_chip_unpin(c, u->buffer);
   at_buffer_unhold(u->buffer);
   at_event_fire(u->done, AT_OK);
   at_event_release(u->done);
@@ -280,6 +281,7 @@ at_status at_buffer_from_host(at_chip *c, at_memory_kind k,
   if (st.err) goto fail;
   if (at_once || b->bytes <= kCopyAtOnce) {
     copy_in(c->runtime->pool, b, src);
+    at_chip_unpin(c, b);
     *out_host_done = at_event_done();
     *out = b;
     return AT_OK;
@@ -310,6 +312,9 @@ static void download_main(void *arg) {
   download *d = arg;
   at_chip *c = d->from->chip;
   at_status st = at_event_wait(d->from->ready);
+  bool pinned = !st.err;
+  if (!st.err) st = at_chip_pin(c, d->from);
+  pinned &= !st.err;
   uint64_t start = at_clock_ns();
   if (!st.err && d->bytes)
     at_copy_bytes(c->runtime->pool, d->to ? d->to->data : d->dst,
@@ -317,9 +322,11 @@ static void download_main(void *arg) {
   if (!st.err && !d->to) clear_high_bits(d->from->dtype, d->dst, d->bytes);
   at_transfer_record(c, start, d->bytes,
                      d->to ? "device to device" : "device to host");
+  if (pinned) at_chip_unpin(c, d->from);
   at_buffer_unhold(d->from);
   at_event_fire(d->done, st);
   at_event_release(d->done);
+  if (d->to) at_chip_unpin(d->to->chip, d->to);
   if (d->to) at_buffer_unhold(d->to);
   at_chip_transfer_end(c);
   free(d);
@@ -361,10 +368,14 @@ at_status at_buffer_to_host(at_buffer *b, void *dst, size_t offset, size_t n,
   if (b->array) return at_proxy_to_host(b, dst, offset, n, out_done);
   if (n <= kCopyAtOnce && at_buffer_is_ready(b)) {
     at_status st = at_event_status(b->ready);
+    bool pins = !st.err;
+    if (pins) st = at_chip_pin(b->chip, b);
+    pins &= !st.err;
     if (!st.err && n) {
       memcpy(dst, (const uint8_t *)b->data + offset, n);
       clear_high_bits(b->dtype, dst, n);
     }
+    if (pins) at_chip_unpin(b->chip, b);
     at_buffer_unhold(b);
     if (!st.err) *out_done = at_event_done();
     return st;
