@@ -617,7 +617,7 @@ static at_status wait_for_welcome(at_client *c, const at_client_options *o) {
     if (o->interrupted && o->interrupted())
       st = AT_FAIL(AT_CANCELLED, "interrupted while the pod was not complete");
     else if (now - start > most * 1000000ull && !c->welcomed)
-      st = AT_FAIL(AT_DEADLINE_EXCEEDED,
+      st = AT_FAIL(AT_UNAVAILABLE,
                    "the pod at %s (%s) is not complete after %llu s\nhint: "
                    "`atoll pod status` says which hosts are there",
                    o->address, o->source, (unsigned long long)(most / 1000));

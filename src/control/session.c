@@ -209,18 +209,18 @@ static at_status try_once(call *c, const struct addrinfo *to, bool *good) {
 static at_status too_late(const call *c) {
   const char *where = c->o->address, *source = c->o->source;
   if (c->reach == NOBODY)
-    return AT_FAIL(AT_DEADLINE_EXCEEDED,
+    return AT_FAIL(AT_UNAVAILABLE,
                    "nobody listens at %s (%s): %s\nhint: start who listens "
                    "there, and check that the address is reached from here",
                    where, source, c->why);
   if (c->reach == SOMEBODY)
     return AT_FAIL(
-        AT_DEADLINE_EXCEEDED,
+        AT_PERMISSION_DENIED,
         "somebody listens at %s (%s), but has not proved that they know the "
         "token of this process\nhint: give both the same token "
         "(ATOLL_POD_TOKEN_FILE). The clocks of two machines may differ by %d s",
         where, source, AT_GUEST_SKEW_MS / 1000);
-  return AT_FAIL(AT_DEADLINE_EXCEEDED,
+  return AT_FAIL(AT_UNAVAILABLE,
                  "who listens at %s (%s) knows the token, but did not let this "
                  "process in in time: %s",
                  where, source, c->why);

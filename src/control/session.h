@@ -86,8 +86,9 @@ typedef struct at_session_options {
 
 // *out is set before the first call of the sink.
 //   INVALID_ARGUMENT     the address stands for nothing
-//   DEADLINE_EXCEEDED    nobody answers there who knows the token; says whether
-//                        somebody listens at all
+//   UNAVAILABLE          nobody listens there, or who does has not let this one
+//                        in until the timeout
+//   PERMISSION_DENIED    who listens there does not know the token
 //   CANCELLED            interrupted
 //   FAILED_PRECONDITION  another version, other options, or no libssl
 //   others               the listener's `ask`

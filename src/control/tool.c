@@ -55,7 +55,7 @@ static at_status wait(tool *t, uint64_t until_ns) {
   at_status st = AT_OK;
   if (!t->answered)
     st = t->why.err ? at_status_clone(t->why)
-                    : AT_FAIL(AT_DEADLINE_EXCEEDED,
+                    : AT_FAIL(AT_UNAVAILABLE,
                               "the controller of the pod does not answer");
   pthread_mutex_unlock(&t->lock);
   return st;

@@ -13,7 +13,7 @@ typedef struct at_tool_options {
 } at_tool_options;
 
 // kind: AT_MSG_STATUS (JSON is appended to *out) or AT_MSG_STOP (out may be
-// NULL). at_session_open's failures, or DEADLINE_EXCEEDED.
+// NULL). at_session_open's failures, or UNAVAILABLE.
 at_status at_tool_ask(const at_tool_options *o, at_message_kind kind,
                       at_strbuf *out);
 
