@@ -304,13 +304,42 @@ jax._src.dispatch.runtime_tokens.clear()
     assert f"JaxRuntimeError: {code}" in str(one["told." + name]), one["told." + name]
 
 
-def test_a_nan_is_found(pod, tmp_path):
-  """ATOLL_CHECK is the client's."""
+def test_checks_are_the_clients(pod, tmp_path):
+  """ATOLL_CHECK and ATOLL_KERNEL_TURNS of the client hold on the hosts."""
   one = same_as_one_process(pod, """
-told("one chip", lambda: np.asarray(jax.jit(lambda x: jnp.log(x * 2) + 1)(jax.device_put(np.float32(-1), devices[9]))))
-told("all", lambda: np.asarray(jax.jit(lambda x: jnp.log(x * 2).sum())(put(np.arange(N, dtype=np.float32) - 5))))
-""", TWO_SLICES, tmp_path, ATOLL_CHECK="nan")
-  assert "log" in str(one["told.one chip"]) and "log" in str(one["told.all"])
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+at = lambda v: jax.device_put(v, devices[9])
+told("nan", lambda: np.asarray(jax.jit(lambda x: jnp.log(x * 2) + 1)(at(np.float32(-1)))))
+told("nan in all", lambda: np.asarray(jax.jit(lambda x: jnp.log(x * 2).sum())(put(np.arange(N, dtype=np.float32) - 5))))
+def race(x, o, s):
+  copies = [pltpu.make_async_copy(x.at[pl.ds(i, 8)], o, s) for i in (0, 8)]
+  for c in copies: c.start()
+  for c in copies: c.wait()
+ANY, shape = pl.BlockSpec(memory_space=pl.ANY), jax.ShapeDtypeStruct((8, 128), np.float32)
+told("race", lambda: np.asarray(jax.jit(pl.pallas_call(race, in_specs=[ANY], out_specs=ANY, out_shape=shape,
+                                                       scratch_shapes=[pltpu.SemaphoreType.DMA]))(at(np.ones((16, 128), np.float32)))))
+def unwritten(x, o, v): o[...] = v[...] + x[...]
+x = at(np.ones((8, 128), np.float32))
+told("unwritten", lambda: np.asarray(jax.jit(pl.pallas_call(unwritten, out_shape=shape,
+                                                            scratch_shapes=[pltpu.VMEM((8, 128), np.float32)]))(x)))
+def long(x, o): o[...] = x[...] + jax.lax.fori_loop(0, jnp.int32(x[0, 0]) * 5000, lambda i, c: c * 0.5 + 1, x[0, 1])
+told("long", lambda: np.asarray(jax.jit(pl.pallas_call(long, out_shape=shape))(x)))
+""", TWO_SLICES, tmp_path, ATOLL_CHECK="all", ATOLL_KERNEL_TURNS="1000")
+  for name, word in (("nan", "log"), ("nan in all", "log"), ("race", "race"), ("unwritten", "uninitialised"), ("long", "1000 turns")):
+    assert word in str(one["told." + name]), one["told." + name]
+
+
+def test_kernels_print_where_the_client_is(pod):
+  assert "from a kernel: 3\n" in pod.run("""
+import jax, jax.numpy as jnp
+from jax.experimental import pallas as pl
+def kernel(x, o):
+  pl.debug_print("from a kernel: {}", x[0, 0])
+  o[...] = x[...]
+x = jax.device_put(jnp.full((8, 128), 3, jnp.int32), jax.devices()[9])
+jax.jit(pl.pallas_call(kernel, out_shape=x))(x).block_until_ready()
+""")
 
 
 def test_pallas_kernels(pod, tmp_path):
