@@ -11,7 +11,6 @@ import ctypes
 import json
 import os
 import secrets
-import shutil
 import signal
 import socket
 import subprocess
@@ -45,10 +44,9 @@ class _Process:
   def __init__(self, place, plan):
     self.place, self.plan = place, plan
     self.child, self.starts, self.ended, self.why = None, [], False, ""
-    self.folder = tempfile.mkdtemp(prefix="atoll-host-")
-    self.token = os.path.join(self.folder, "token")
-    with open(os.open(self.token, os.O_WRONLY | os.O_CREAT, 0o600), "w") as f:
-      f.write(plan["token"])
+    self.token = os.memfd_create("token", 0)  # leaves no file
+    os.fchmod(self.token, 0o600)
+    os.write(self.token, plan["token"].encode())
 
   def command(self):
     import ray
@@ -78,8 +76,8 @@ class _Process:
     """Of the thread that starts the child, which ends with it."""
     while not self.ended:
       self.child = subprocess.Popen(
-          self.command(), env={**os.environ, **self.plan["env"], "ATOLL_POD_TOKEN_FILE": self.token},
-          preexec_fn=_end_with_parent)
+          self.command(), env={**os.environ, **self.plan["env"], "ATOLL_POD_TOKEN_FILE": f"/dev/fd/{self.token}"},
+          pass_fds=[self.token], preexec_fn=_end_with_parent)
       code = self.child.wait()
       if self.ended or not code:
         return  # the pod has ended
@@ -112,8 +110,6 @@ class Host:
     except Exception as e:  # it is said in the log of the actor, and to who asks
       self.process.why = str(e)
       self.process.say(str(e))
-    finally:
-      shutil.rmtree(self.process.folder, ignore_errors=True)
 
   def state(self):
     import ray

@@ -9,6 +9,8 @@ import time
 
 PYTHON = os.environ.get("AT_RAY_PYTHON", sys.executable)
 PORT = 26379
+# Whether there is a token of Ray's in the home folder does not matter here.
+os.environ["RAY_AUTH_MODE"] = "disabled"
 ENV = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "RAY_health_check_initial_delay_ms": "1000",
        "RAY_health_check_period_ms": "500", "RAY_health_check_failure_threshold": "4"}
 
