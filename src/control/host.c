@@ -252,6 +252,7 @@ static at_status start(host *h, const char *target) {
                             .hosts = h->pod ? at_pod_hosts_of(h->pod) : NULL},
       &h->runtime));
   AT_TRY(at_island_create(NULL, &h->island));
+  at_copies_listen(h);
   uint32_t first, n = at_runtime_own_chips(h->runtime, &first);
   at_log(AT_LOG_INFO, "host %u of %u: chips %u to %u of %s", h->me, h->count,
          first, first + n - 1, target);
@@ -263,7 +264,8 @@ static at_status start(host *h, const char *target) {
 static void wait_for_far_work(const host *h) {
   uint64_t begin = at_clock_ns();
   bool told = false;
-  while (at_runtime_far_work(h->runtime) && !atomic_load(&h->stops)) {
+  while ((at_runtime_far_work(h->runtime) || atomic_load(&h->copies)) &&
+         !atomic_load(&h->stops)) {
     usleep(kLookUs);
     if (told || at_clock_ns() - begin < kTellNs) continue;
     told = true;
@@ -279,9 +281,11 @@ static at_status replace_hosts(host *h, at_pod_hosts *now) {
     return AT_FAIL(AT_RESOURCE_EXHAUSTED, "hosts were replaced %u times",
                    h->num_formers);
   AT_TRY(at_runtime_rehost(h->runtime, at_pod_hosts_of(now)));
+  at_pod_hosts_listen(h->pod, NULL);
   at_pod_hosts_leave(h->pod);
   h->formers[h->num_formers++] = h->pod;
   h->pod = now;
+  at_copies_listen(h);
   memset(h->missed, 0, h->count * sizeof *h->missed);
   return AT_OK;
 }
@@ -416,6 +420,7 @@ static void close_host(host *h) {
   for (tenant *t; (t = somebody(h));) at_tenant_leave(t);
   at_wire_close(h->controller);
   drop_jobs(h);
+  at_copies_end(h);
   at_island_destroy(h->island);
   at_runtime_destroy(h->runtime);  // waits: answers under way end
   at_pod_hosts_close(h->pod);
@@ -429,6 +434,7 @@ at_status at_host_run(const at_host_options *o) {
   h.end = &h.first;
   pthread_mutex_init(&h.queue_lock, NULL);
   pthread_mutex_init(&h.lock, NULL);
+  pthread_mutex_init(&h.copies_lock, NULL);
   at_clock_cond_init(&h.news);
   at_status st = open_listener(&h);
   if (!st.err) st = call_controller(&h);
@@ -438,5 +444,6 @@ at_status at_host_run(const at_host_options *o) {
   pthread_cond_destroy(&h.news);
   pthread_mutex_destroy(&h.queue_lock);
   pthread_mutex_destroy(&h.lock);
+  pthread_mutex_destroy(&h.copies_lock);
   return at_status_join(st, h.why);
 }

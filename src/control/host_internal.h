@@ -115,6 +115,11 @@ struct host {
   _Atomic bool stops, ends;  // ends: the controller has said so
   at_status why;             // of stopping; under the queue's lock
   bool formed;               // under the queue's lock
+  // Small copies between hosts (copies.c).
+  pthread_mutex_t copies_lock;
+  at_table coming;  // by their keys
+  struct unsent_copy *unsent;
+  _Atomic uint32_t copies;  // under way
   // Tenants and all that is theirs. The stream's thread alone removes.
   pthread_mutex_t lock;
   tenant *tenants;
@@ -136,6 +141,17 @@ array *at_array_make(uint64_t name, uint32_t count);  // NULL: no memory
 void at_array_free(array *a);
 void at_program_free(program *p);
 void at_graph_free(graph *g);
+
+// ---- copies.c: arrays of at most AT_COPY_SMALL bytes to and from other hosts
+enum { AT_COPY_SMALL = 4096 };
+bool at_copy_is_small(at_dtype t, at_dims dims);
+at_status at_copy_send(host *h, at_buffer *b, uint32_t to, uint64_t key);
+void at_copy_refuse(host *h, uint32_t to, uint64_t key, at_status why);
+at_status at_copy_receive(host *h, at_chip *c, at_memory_kind k, at_dtype t,
+                          at_dims dims, uint32_t from, uint64_t key,
+                          at_buffer **out);
+void at_copies_listen(host *h);  // to the hosts of now
+void at_copies_end(host *h);     // what is expected fails
 
 // ---- stream.c: the stream's thread
 void at_stream_do(host *h, const job *j);

@@ -133,6 +133,28 @@ static void make_group(tenant *t, at_bytes body) {
   enter(t, a);
 }
 
+// Sender or receiver is this host.
+static void copy_small(tenant *t, const at_msg_copy *m, uint32_t there,
+                       uint32_t here, uint64_t key) {
+  host *h = t->host;
+  at_status st = AT_OK;
+  if (there == h->me) {
+    at_buffer *b = find(t, m->from.array, m->from.shard, &st);
+    if (b) st = at_copy_send(h, b, here, key);
+    if (st.err) at_copy_refuse(h, here, key, st);
+    return at_status_free(st);
+  }
+  at_chip *to = at_runtime_chip(h->runtime, m->chip);
+  at_dims dims = {(const int64_t *)(m + 1), m->rank};
+  at_memory_kind kind = (at_memory_kind)m->kind;
+  at_dtype type = (at_dtype)m->dtype;
+  at_buffer *made = NULL;
+  st = at_copy_receive(h, to, kind, type, dims, there, key, &made);
+  if (st.err && at_code_take(at_buffer_failed(to, kind, type, dims, st, &made)))
+    made = NULL;
+  enter(t, single(m->array, 0, made, st));
+}
+
 static void copy(tenant *t, at_bytes body) {
   const at_msg_copy *m = (const void *)body.ptr;
   host *h = t->host;
@@ -148,6 +170,8 @@ static void copy(tenant *t, at_bytes body) {
                          &m->array, sizeof m->array);
   at_buffer *made = NULL;
   at_status st = AT_OK;
+  if (there != here && at_copy_is_small((at_dtype)m->dtype, dims))
+    return copy_small(t, m, there, here, key);
   if (there == h->me) {
     at_buffer *b = find(t, m->from.array, m->from.shard, &st);
     at_event *done = NULL;
