@@ -336,9 +336,9 @@ static at_status gather(launching *l) {
 }
 
 static at_status lost_since(const program *p, uint32_t host) {
-  return AT_FAIL(AT_DATA_LOSS, "host %u has been lost since %s was loaded", host,
-                 at_loaded_string(p->loaded,
-                                  at_loaded_header(p->loaded)->name));
+  return AT_FAIL(
+      AT_DATA_LOSS, "host %u has been lost since %s was loaded", host,
+      at_loaded_string(p->loaded, at_loaded_header(p->loaded)->name));
 }
 
 static at_status start(launching *l) {
@@ -364,7 +364,8 @@ static at_status start(launching *l) {
     st = at_island_launch(l->t->host->island, p->loaded, &in, l->outputs,
                           l->m->number ? &l->done : NULL);
   if (!st.err) return st;
-  at_status refused = at_launch_refuse(p->loaded, &in, st, l->outputs);
+  at_status refused =
+      at_launch_refuse(p->loaded, &in, st, !l->m->refused, l->outputs);
   if (refused.err) return at_status_free(st), refused;
   if (l->m->number && (l->done = at_event_create()))
     at_event_fire(l->done, st);
@@ -490,8 +491,24 @@ static bool concerns(const tenant *t, uint32_t kind, const void *body) {
   return true;
 }
 
-static void do_step(tenant *t, uint32_t kind, at_bytes body) {
+// A host that the run needs has been lost, and has no part in it.
+static void refuse_copy(tenant *t, at_bytes body, uint32_t host) {
+  const at_msg_copy *m = (const void *)body.ptr;
+  at_chip *to = own_chip(t->host, m->chip);
+  at_buffer *b = NULL;
+  if (!to) return;
+  at_status why = AT_FAIL(
+      AT_DATA_LOSS, "host %u has been lost since a program was traced", host);
+  at_status made =
+      at_buffer_failed(to, (at_memory_kind)m->kind, (at_dtype)m->dtype,
+                       (at_dims){(const int64_t *)(m + 1), m->rank}, why, &b);
+  if (at_code_take(made)) b = NULL;
+  enter(t, single(m->array, 0, b, why));
+}
+
+static void do_step(tenant *t, uint32_t kind, at_bytes body, uint32_t refused) {
   if (kind == AT_MSG_LAUNCH) return launch(t, body);
+  if (kind == AT_MSG_COPY && refused) return refuse_copy(t, body, refused - 1);
   if (kind == AT_MSG_COPY) return copy(t, body);
   if (kind == AT_MSG_GROUP) return make_group(t, body);
   drop(t, body);
@@ -516,7 +533,7 @@ static void run_graph(tenant *t, at_bytes body) {
     if (s->kind == AT_MSG_LAUNCH)
       ((at_msg_launch *)(void *)room)->refused = r.m->refused;
     at_message_names(s->kind, room, set_name, &r);
-    do_step(t, s->kind, (at_bytes){room, s->bytes});
+    do_step(t, s->kind, (at_bytes){room, s->bytes}, r.m->refused);
   }
   free(room);
 }

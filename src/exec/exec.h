@@ -337,10 +337,11 @@ typedef struct at_launch {
 at_status at_loaded_execute(at_loaded *l, const at_launch *launch,
                             at_buffer **outputs, at_event **out_done);
 
-// The launch is not made: its outputs carry `why`, which is borrowed, and where
-// other hosts make it, it fails there too. Arguments are not looked at.
+// The launch is not made: its outputs carry `why`, which is borrowed. Arguments
+// are not looked at. alone: other hosts make it, where it fails, too; else they
+// refuse it as well, and it does not count.
 at_status at_launch_refuse(at_loaded *l, const at_launch *launch, at_status why,
-                           at_buffer **outputs);
+                           bool alone, at_buffer **outputs);
 
 // The same in two halves, for whoever orders the launches of several chips: what
 // waits behind what is decided by the order in which tasks enter the queues of

@@ -628,13 +628,13 @@ static at_status make_queued(at_loaded *l, const at_launch *in,
 }
 
 at_status at_launch_refuse(at_loaded *l, const at_launch *in, at_status why,
-                           at_buffer **outputs) {
+                           bool alone, at_buffer **outputs) {
   at_event *failed = at_event_create();
   if (!failed) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a launch");
   at_status st = make_outputs(l, in, failed, outputs);
   at_event_fire(failed, at_status_clone(why));
   at_event_release(failed);
-  if (l->far) {
+  if (l->far && alone) {
     const at_hosts *h = l->runtime->hosts;
     at_hosts_tag tag = {.group = l->far->set->name,
                         .launch = atomic_fetch_add(&l->far->count->launches, 1),
