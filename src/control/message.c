@@ -217,6 +217,7 @@ static bool is_good(uint32_t kind, at_bytes b) {
       return b.len >= sizeof(at_msg_run) &&
              ((const at_msg_run *)(const void *)b.ptr)->refused <=
                  AT_MESSAGE_CHIPS &&
+             ((const at_msg_run *)(const void *)b.ptr)->first &&
              ((const at_msg_run *)(const void *)b.ptr)->first < AT_MSG_MADE &&
              is_list(b, sizeof(at_msg_run),
                      ((const at_msg_run *)(const void *)b.ptr)->num_inputs,

@@ -215,10 +215,11 @@ static bool one_less(question *q, uint32_t host, at_status s) {
   while (i < q->num_hosts && q->hosts[i] != host) i++;
   if (i == q->num_hosts) return at_status_free(s), false;
   q->hosts[i] = q->hosts[--q->num_hosts];
-  if (!q->first.err)
-    q->first = s;
-  else
-    at_status_free(s);
+  // Where one has failed, others are ABORTED: that is not why.
+  bool is_why = !q->first.err || (s.err && at_status_code(s) != AT_ABORTED &&
+                                  at_status_code(q->first) == AT_ABORTED);
+  at_status_free(is_why ? q->first : s);
+  if (is_why) q->first = s;
   return !q->num_hosts;
 }
 

@@ -20,11 +20,12 @@ typedef struct letter {
 // ---- Sets of hosts
 static host_set *intern(at_controller *c, const uint32_t *hosts, uint32_t n) {
   for (host_set *s = c->sets; s; s = s->next)
-    if (s->count == n && !memcmp(s->hosts, hosts, n * sizeof *hosts)) return s;
+    if (s->count == n && (!n || !memcmp(s->hosts, hosts, n * sizeof *hosts)))
+      return s;
   host_set *s = malloc(sizeof *s + n * sizeof *hosts);
   if (!s) return NULL;
   s->count = n;
-  memcpy(s->hosts, hosts, n * sizeof *hosts);
+  if (n) memcpy(s->hosts, hosts, n * sizeof *hosts);
   s->next = c->sets;
   return c->sets = s;
 }
@@ -150,7 +151,8 @@ static at_status copies(peer *p, const at_msg_copy *m, host_set **to) {
   if (!at_table_find(&p->arrays, m->from.array))
     return unknown("array", m->from.array);
   *to = set_of(p->controller, chips, 2, 1);
-  return add_array(p, m->array, set_of(p->controller, chips + 1, 1, 1));
+  return add_array(p, m->array,
+                   *to ? set_of(p->controller, chips + 1, 1, 1) : NULL);
 }
 
 static at_status loads(peer *p, const at_msg_load *m, host_set **to) {

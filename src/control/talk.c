@@ -217,6 +217,7 @@ static void write_now(tenant *t, const parked *q, ask *out) {
 
 static void refuse_now(tenant *t, parked *q, ask *out) {
   out->defines = at_table_take(&t->filling, q->shard.array);
+  if (!out->defines) return;
   out->with = q->refusal;
   q->refusal = AT_OK;
 }
@@ -248,10 +249,7 @@ static void finish(tenant *t, uint64_t tag, ask *x) {
     at_tenant_say_failed(t, tag, x->failed);
   }
   at_status_free(x->failed);
-  if (x->defines)
-    at_filling_end(x->defines, x->with);
-  else
-    at_status_free(x->with);
+  if (x->defines) at_filling_end(x->defines, x->with);
 }
 
 // Under the lock, which it lets go in between: who is told takes it. All bytes
@@ -337,7 +335,7 @@ static void introduce(visitor *v, const at_msg_iam *m) {
                   (unsigned long long)m->client);
   pthread_mutex_lock(&h->lock);
   tenant *t = at_tenant_find(h, m->client, true);
-  if (t && !t->open) {
+  if (t && !t->open && !v->gone) {
     t->users++;
     v->tenant = t;
     t->open = true;
@@ -498,14 +496,12 @@ static void abandon(void *arg, uint32_t from, const at_wire_head *head,
 
 // Launches wait neither for its bytes nor for its callbacks any more: the
 // stream's thread may itself wait for one of them to end.
-static void fall_mute(visitor *v) {
-  tenant *t = v->tenant;
-  if (!t) return;
-  pthread_mutex_lock(&v->host->lock);
+static void fall_mute(tenant *t) {
+  pthread_mutex_lock(&t->host->lock);
   t->mute = true;
   at_table pending = t->pending, filling = t->filling;
   t->pending = t->filling = (at_table){0};
-  pthread_mutex_unlock(&v->host->lock);
+  pthread_mutex_unlock(&t->host->lock);
   at_transfers_cancel(&pending);
   at_fillings_cancel(&filling, "the session of its client is lost");
 }
@@ -516,7 +512,7 @@ static void lost(void *arg, uint32_t member, at_status why) {
   job *j = calloc(1, sizeof *j);
   at_status_free(why);
   while (v->expected) stop_expecting(v, v->expected);
-  fall_mute(v);
+  if (v->tenant) fall_mute(v->tenant);
   if (!j) return;  // it stays until the host ends
   j->kind = kVisitorGone;
   j->visitor = v;
@@ -537,9 +533,15 @@ static void forget_wire(tenant *t) {
 
 void at_visitor_free(visitor *v) {
   host *h = v->host;
-  fall_mute(v);
-  if (v->tenant) at_outbox_stop(v->tenant->outbox);
-  if (v->tenant) forget_wire(v->tenant);
+  pthread_mutex_lock(&h->lock);
+  v->gone = true;  // it does not introduce itself from here on
+  tenant *t = v->tenant;
+  pthread_mutex_unlock(&h->lock);
+  if (t) {
+    fall_mute(t);
+    at_outbox_stop(t->outbox);
+    forget_wire(t);
+  }
   at_wire_close(v->wire);
   while (v->expected) stop_expecting(v, v->expected);
   pthread_mutex_lock(&h->lock);

@@ -1,0 +1,219 @@
+// Messages that fit, and each way in which they may not.
+#include "control/message.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "abi/dtype.h"
+
+static bool good(uint32_t kind, const void *p, size_t n) {
+  // Exactly as long, so that a sanitizer sees what is read behind it.
+  uint8_t *copy = malloc(n ? n : 1);
+  if (n) memcpy(copy, p, n);
+  at_code code = at_code_take(at_message_check(kind, (at_bytes){copy, n}));
+  free(copy);
+  assert_true(!code || code == AT_INVALID_ARGUMENT);
+  return !code;
+}
+
+// No shorter and no longer one is good.
+static void exact(uint32_t kind, const void *p, size_t n) {
+  uint8_t longer[600] = {0};
+  assert_true(n + 9 <= sizeof longer);
+  memcpy(longer, p, n);
+  assert_true(good(kind, p, n));
+  for (size_t i = 0; i < n; i++) assert_false(good(kind, longer, i));
+  for (size_t i = n + 1; i < n + 9; i++) assert_false(good(kind, longer, i));
+}
+#define EXACT(kind, m) exact(kind, &(m), sizeof(m))
+#define BAD(kind, m, change)             \
+  do {                                   \
+    __typeof__(m) copy_ = (m), *x = &copy_; \
+    change;                              \
+    assert_false(good(kind, x, sizeof *x)); \
+  } while (0)
+
+static void creates(void **state) {
+  struct {
+    at_msg_create m;
+    int64_t dims[2];
+    float data[6];
+  } c = {{7, 1, 0, AT_F32, 2, 1}, {2, 3}, {0}};
+  EXACT(AT_MSG_CREATE, c);
+  BAD(AT_MSG_CREATE, c, x->m.array = 0);
+  BAD(AT_MSG_CREATE, c, x->m.kind = 3);
+  BAD(AT_MSG_CREATE, c, x->m.dtype = AT_DTYPE_COUNT);
+  BAD(AT_MSG_CREATE, c, x->m.rank = 65);
+  BAD(AT_MSG_CREATE, c, x->m.rank = UINT32_MAX);
+  BAD(AT_MSG_CREATE, c, x->m.has_data = 2);
+  BAD(AT_MSG_CREATE, c, x->m.has_data = 0);
+  BAD(AT_MSG_CREATE, c, x->dims[0] = -2);
+  BAD(AT_MSG_CREATE, c, x->dims[1] = 4);
+  BAD(AT_MSG_CREATE, c, x->dims[0] = INT64_MAX);
+  BAD(AT_MSG_CREATE, c, x->dims[0] = 1ll << 62);
+  struct {
+    at_msg_create m;
+    int64_t dims[2];
+  } empty = {{7, 1, 0, AT_F32, 2, 1}, {INT64_MAX, 0}};
+  EXACT(AT_MSG_CREATE, empty);
+}
+
+static void launches(void **state) {
+  struct {
+    at_msg_launch m;
+    at_msg_arg args[2];
+    at_msg_channel channel;
+  } l = {{.program = 1,
+          .outputs = 5,
+          .number = 3,
+          .num_args = 2,
+          .num_outputs = 4,
+          .num_channels = 1},
+         {{1, 0, 0}, {2, 0, 0}},
+         {.id = 1}};
+  EXACT(AT_MSG_LAUNCH, l);
+  BAD(AT_MSG_LAUNCH, l, x->m.program = 0);
+  BAD(AT_MSG_LAUNCH, l, x->m.outputs = 0);
+  BAD(AT_MSG_LAUNCH, l, x->m.outputs = UINT64_MAX - 3);
+  BAD(AT_MSG_LAUNCH, l, x->m.num_outputs = UINT32_MAX);
+  BAD(AT_MSG_LAUNCH, l, x->m.num_args = UINT32_MAX);
+  BAD(AT_MSG_LAUNCH, l, x->m.num_channels = UINT32_MAX);
+  BAD(AT_MSG_LAUNCH, l, x->m.number = 0);  // its callbacks need one
+}
+
+static void bytes_and_questions(void **state) {
+  at_msg_write w = {{1, 0, 0}, 4, 4, 8};
+  EXACT(AT_MSG_WRITE, w);
+  BAD(AT_MSG_WRITE, w, x->shard.array = 0);
+  BAD(AT_MSG_WRITE, w, x->offset = 5);
+  BAD(AT_MSG_WRITE, w, x->offset = UINT64_MAX);
+  BAD(AT_MSG_WRITE, w, x->bytes = UINT64_MAX - 3);
+  at_msg_read r = {{1, 0, 0}, 0, 0};
+  EXACT(AT_MSG_READ, r);
+  BAD(AT_MSG_READ, r, x->shard.array = 0);
+  at_msg_watch a = {{1, 0, 0}};
+  EXACT(AT_MSG_WATCH, a);
+  BAD(AT_MSG_WATCH, a, x->shard.array = 0);
+  at_msg_refuse no = {{1, 0, 0}, 3};
+  assert_true(good(AT_MSG_REFUSE, &no, sizeof no));
+  BAD(AT_MSG_REFUSE, no, x->shard.array = 0);
+  static uint8_t text[AT_MESSAGE_TEXT + 100];
+  memcpy(text, &no, sizeof no);
+  assert_true(good(AT_MSG_REFUSE, text, sizeof no + AT_MESSAGE_TEXT));
+  assert_false(good(AT_MSG_REFUSE, text, sizeof no + AT_MESSAGE_TEXT + 1));
+  at_msg_iam me = {.client = 3};
+  EXACT(AT_MSG_IAM, me);
+  at_msg_stats s = {0};
+  EXACT(AT_MSG_STATS, s);
+  struct {
+    at_msg_transfer m;
+    uint8_t data[8];
+  } sent = {{.bytes = 8, .total = 8}, {0}};
+  EXACT(AT_MSG_SENT, sent);
+  EXACT(AT_MSG_ASKS, sent.m);
+}
+
+static void lists(void **state) {
+  struct {
+    at_msg_group m;
+    at_msg_shard shards[2];
+  } g = {{9, 2}, {{1, 0, 0}, {1, 1, 1}}};
+  EXACT(AT_MSG_GROUP, g);
+  BAD(AT_MSG_GROUP, g, x->m.array = 0);
+  BAD(AT_MSG_GROUP, g, x->m.count = 0);
+  BAD(AT_MSG_GROUP, g, x->m.count = UINT64_MAX);
+  BAD(AT_MSG_GROUP, g, x->m.count = 2 + (1ull << 60));
+  struct {
+    at_msg_drop m;
+    uint64_t names[3];
+  } d = {{3}, {1, 2, 0}};
+  EXACT(AT_MSG_DROP, d);
+  BAD(AT_MSG_DROP, d, x->m.count = 3 + (1ull << 61));
+  struct {
+    at_msg_copy m;
+    int64_t dims[1];
+  } c = {{{1, 0, 0}, 2, 0, 0, AT_S4, 0, 1}, {5}};
+  EXACT(AT_MSG_COPY, c);
+  BAD(AT_MSG_COPY, c, x->m.array = 0);
+  BAD(AT_MSG_COPY, c, x->m.from.array = 0);
+  BAD(AT_MSG_COPY, c, x->m.rank = 2);
+  BAD(AT_MSG_COPY, c, x->dims[0] = -1);
+  struct {
+    at_msg_load m;
+    uint32_t chips[4];  // three, and what fills up
+    uint8_t executable[8];
+  } l = {{1, 3}, {0, 1, 2, 0}, {1}};
+  assert_true(good(AT_MSG_LOAD, &l, sizeof l));
+  assert_false(good(AT_MSG_LOAD, &l, sizeof l - sizeof l.executable));
+  BAD(AT_MSG_LOAD, l, x->m.program = 0);
+  BAD(AT_MSG_LOAD, l, x->m.num_chips = 0);
+  BAD(AT_MSG_LOAD, l, x->m.num_chips = UINT64_MAX / 4 + 2);
+  struct {
+    at_msg_run m;
+    uint64_t inputs[2];
+  } r = {{1, 5, 2, 0}, {1, 2}};
+  EXACT(AT_MSG_RUN, r);
+  BAD(AT_MSG_RUN, r, x->m.first = 0);
+  BAD(AT_MSG_RUN, r, x->m.first = AT_MSG_MADE);
+}
+
+static void who_takes_part(void **state) {
+  struct {
+    at_msg_welcome m;
+    uint32_t host_of[2];
+    char texts[8];
+  } w = {{.num_hosts = 1, .num_chips = 2, .target_bytes = 3,
+          .addresses_bytes = 5},
+         {0, 0},
+         ""};
+  EXACT(AT_MSG_WELCOME, w);
+  BAD(AT_MSG_WELCOME, w, x->m.num_hosts = 0);
+  BAD(AT_MSG_WELCOME, w, x->m.num_hosts = UINT32_MAX);
+  BAD(AT_MSG_WELCOME, w, x->m.num_chips = UINT32_MAX);
+  BAD(AT_MSG_WELCOME, w, x->m.target_bytes = UINT64_MAX - 4);
+  struct {
+    at_msg_host m;
+    char texts[8];
+  } h = {{.session_bytes = 3, .pod_bytes = 5}, ""};
+  EXACT(AT_MSG_HOST, h);
+  BAD(AT_MSG_HOST, h, x->m.session_bytes = UINT64_MAX - 4);
+  struct {
+    at_msg_form m;
+    char texts[8];
+  } f = {{.me = 1, .count = 2, .target_bytes = 3, .addresses_bytes = 5}, ""};
+  EXACT(AT_MSG_FORM, f);
+  BAD(AT_MSG_FORM, f, x->m.me = 2);
+  assert_true(good(AT_MSG_LEFT, NULL, 0));
+  assert_false(good(AT_MSG_LEFT, "x", 1));
+  assert_false(good(0, NULL, 0));
+  assert_false(good(UINT32_MAX, NULL, 0));
+}
+
+static void keys_differ(void **state) {
+  uint8_t secret[AT_CONTROL_SECRET] = {1}, a[AT_CONTROL_KEY], b[AT_CONTROL_KEY];
+  at_control_key(secret, 1, a);
+  at_control_key(secret, 2, b);
+  assert_memory_not_equal(a, b, sizeof a);
+  at_control_key(secret, 1, b);
+  assert_memory_equal(a, b, sizeof a);
+  secret[31] = 1;
+  at_control_key(secret, 1, b);
+  assert_memory_not_equal(a, b, sizeof a);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(creates),
+      cmocka_unit_test(launches),
+      cmocka_unit_test(bytes_and_questions),
+      cmocka_unit_test(lists),
+      cmocka_unit_test(who_takes_part),
+      cmocka_unit_test(keys_differ),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,159 @@
+// What says whether a message fits: of one that does, all that its users read
+// is there. The first byte chooses the kind.
+#include <stdlib.h>
+#include <string.h>
+
+#include "abi/dtype.h"
+#include "control/message.h"
+
+static const uint32_t kKinds[] = {
+    AT_MSG_CREATE,     AT_MSG_GROUP,    AT_MSG_COPY,      AT_MSG_DROP,
+    AT_MSG_LOAD,       AT_MSG_UNLOAD,   AT_MSG_LAUNCH,    AT_MSG_LEFT,
+    AT_MSG_GRAPH,      AT_MSG_RUN,      AT_MSG_FORGET,    AT_MSG_IAM,
+    AT_MSG_WRITE,      AT_MSG_DATA,     AT_MSG_REFUSE,    AT_MSG_READ,
+    AT_MSG_WATCH,      AT_MSG_STATS,    AT_MSG_TOOK,      AT_MSG_GIVE,
+    AT_MSG_BYTES,      AT_MSG_DONE,     AT_MSG_FAILED,    AT_MSG_STATS_ARE,
+    AT_MSG_SENT,       AT_MSG_ASKS,     AT_MSG_WELCOME,   AT_MSG_HOST_LOST,
+    AT_MSG_HOST_BACK,  AT_MSG_HOST,     AT_MSG_FORM,      AT_MSG_FORMED,
+    AT_MSG_MISSES,     AT_MSG_STATUS,   AT_MSG_STATUS_IS, AT_MSG_STOP,
+    AT_MSG_ORDERED,    0,               12345};
+
+static void must(bool good) {
+  if (!good) abort();
+}
+
+static volatile uint8_t sink;
+static void touch(const void *p, size_t n) {
+  for (size_t i = 0; i < n; i++) sink ^= ((const uint8_t *)p)[i];
+}
+
+static bool name_is_there(void *arg, uint64_t *name, bool makes,
+                          uint32_t count) {
+  touch(name, sizeof *name);
+  must(*name || !makes);
+  *name = *name ^ 1;
+  *name = *name ^ 1;
+  return true;
+}
+
+static void walk(uint32_t kind, at_bytes b);
+static void walk_graph(at_bytes b) {
+  const at_msg_graph *m = (const void *)b.ptr;
+  const uint64_t *kept = (const void *)(m + 1);
+  const uint8_t *at = (const uint8_t *)(kept + m->num_kept);
+  touch(kept, m->num_kept * sizeof *kept);
+  for (uint32_t i = 0; i < m->num_steps; i++) {
+    const at_msg_step *s = (const void *)at;
+    walk(s->kind, (at_bytes){(const uint8_t *)(s + 1), s->bytes});
+    at += at_message_step_bytes(s->bytes);
+  }
+  must(at == b.ptr + b.len);
+}
+
+static void walk_launch(const at_msg_launch *m) {
+  const at_msg_arg *args = (const void *)(m + 1);
+  touch(args, m->num_args * sizeof *args);
+  touch(args + m->num_args, m->num_channels * sizeof(at_msg_channel));
+  for (uint32_t o = 0; o < m->num_outputs; o++) must(m->outputs + o != 0);
+  must(m->number || !m->num_channels);
+}
+
+static void walk_create(const at_msg_create *m) {
+  const int64_t *dims = (const void *)(m + 1);
+  size_t bytes = at_dtype_bytes((at_dtype)m->dtype);
+  for (uint32_t i = 0; i < m->rank; i++) bytes *= (size_t)dims[i];
+  if (m->has_data) touch(dims + m->rank, bytes);
+}
+
+static void walk_text(at_bytes b, size_t head) {
+  must(b.len - head <= AT_MESSAGE_TEXT);
+  touch(b.ptr + head, b.len - head);
+}
+
+static void walk_lists(uint32_t kind, const void *body) {
+  if (kind == AT_MSG_GROUP) {
+    const at_msg_group *m = body;
+    touch(m + 1, m->count * sizeof(at_msg_shard));
+  } else if (kind == AT_MSG_COPY) {
+    const at_msg_copy *m = body;
+    touch(m + 1, m->rank * sizeof(int64_t));
+  } else if (kind == AT_MSG_DROP) {
+    const at_msg_drop *m = body;
+    touch(m + 1, m->count * sizeof(uint64_t));
+  } else if (kind == AT_MSG_RUN) {
+    const at_msg_run *m = body;
+    must(m->first && m->first < AT_MSG_MADE);
+    touch(m + 1, m->num_inputs * sizeof(uint64_t));
+  }
+}
+
+static void walk_load(at_bytes b) {
+  const at_msg_load *m = (const void *)b.ptr;
+  touch(m + 1, m->num_chips * sizeof(uint32_t));
+  size_t head = sizeof *m + at_message_chips_bytes(m->num_chips);
+  must(b.len > head);
+  touch(b.ptr + head, b.len - head);
+}
+
+static void walk_members(uint32_t kind, at_bytes b) {
+  if (kind == AT_MSG_WELCOME) {
+    const at_msg_welcome *m = (const void *)b.ptr;
+    const uint8_t *texts =
+        (const uint8_t *)(m + 1) + at_message_chips_bytes(m->num_chips);
+    touch(m + 1, m->num_chips * sizeof(uint32_t));
+    touch(texts, m->target_bytes + m->addresses_bytes);
+  } else if (kind == AT_MSG_HOST) {
+    const at_msg_host *m = (const void *)b.ptr;
+    touch(m + 1, m->session_bytes + m->pod_bytes);
+  } else if (kind == AT_MSG_FORM) {
+    const at_msg_form *m = (const void *)b.ptr;
+    must(m->me < m->count);
+    touch(m + 1, m->target_bytes + m->addresses_bytes);
+  }
+}
+
+static void walk(uint32_t kind, at_bytes b) {
+  touch(b.ptr, b.len);
+  must(at_message_names(kind, (void *)b.ptr, name_is_there, NULL));
+  switch (kind) {
+    case AT_MSG_CREATE:
+      return walk_create((const void *)b.ptr);
+    case AT_MSG_LAUNCH:
+      return walk_launch((const void *)b.ptr);
+    case AT_MSG_LOAD:
+      return walk_load(b);
+    case AT_MSG_GRAPH:
+      return walk_graph(b);
+    case AT_MSG_WRITE:
+    case AT_MSG_READ:
+    case AT_MSG_WATCH:
+      return must(((const at_msg_shard *)(const void *)b.ptr)->array);
+    case AT_MSG_REFUSE:
+      must(((const at_msg_shard *)(const void *)b.ptr)->array);
+      return walk_text(b, sizeof(at_msg_refuse));
+    case AT_MSG_FAILED:
+    case AT_MSG_TOOK:
+    case AT_MSG_FORMED:
+    case AT_MSG_HOST_LOST:
+    case AT_MSG_HOST_BACK:
+      return walk_text(b, 8);
+    default:
+      walk_lists(kind, b.ptr);
+      walk_members(kind, b);
+  }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+  if (!size) return 0;
+  const uint32_t kind = kKinds[data[0] % AT_LEN(kKinds)];
+  // Aligned, and no longer than it says.
+  uint8_t *exact = size > 1 ? malloc(size - 1) : NULL;
+  if (exact) memcpy(exact, data + 1, size - 1);
+  const at_bytes b = {exact, size - 1};
+  at_status st = at_message_check(kind, b);
+  must(!st.err || at_status_code(st) == AT_INVALID_ARGUMENT);
+  if (!st.err && b.len) walk(kind, b);
+  at_status_free(st);
+  free(exact);
+  return 0;
+}
