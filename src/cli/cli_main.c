@@ -199,6 +199,7 @@ bool at_cli_option(int *argc, char **argv, const char *name, const char **out_va
     if (out_value) *out_value = value;
     memmove(argv + i, argv + i + taken, (size_t)(*argc - i - taken) * sizeof *argv);
     *argc -= taken;
+    argv[*argc] = NULL;
     return true;
   }
   return false;

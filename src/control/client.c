@@ -144,7 +144,8 @@ at_status at_far_host_say(far_host *h, at_wire *w, const at_wire_out *m,
 // Arrays of a host that is lost carry its loss.
 static at_status say_host(at_client *c, uint32_t host, const at_wire_out *m,
                           uint32_t n) {
-  at_wire *w = at_far_host_wire(c, host);
+  at_wire *w;
+  AT_TRY(at_far_host_wire(c, host, &w));
   at_status st = w ? at_far_host_say(&c->hosts[host], w, m, n) : AT_OK;
   if (at_status_code(st) != AT_UNAVAILABLE) return st;
   return at_status_free(st), AT_OK;
@@ -364,10 +365,11 @@ static at_status launch(void *arg, const at_proxy_launch *l) {
     const far_program *p = at_table_find(&c->programs, l->program);
     pthread_mutex_unlock(&c->lock);
     // Hosts say that it is done, and what it sends, by their sessions.
-    for (uint32_t i = 0; p && i < p->num_hosts; i++)
-      (void)at_far_host_wire(c, p->hosts[i]);
-    number = p ? at_question_launch(c, p, l) : 0;
-    if (!number) st = no_memory();
+    at_wire *w;
+    for (uint32_t i = 0; p && i < p->num_hosts && !st.err; i++)
+      st = at_far_host_wire(c, p->hosts[i], &w);
+    if (!st.err) number = p ? at_question_launch(c, p, l) : 0;
+    if (!st.err && !number) st = no_memory();
   }
   if (!st.err) st = send_launch(c, l, number, room);
   if (st.err && number) at_question_forget(c, number);
@@ -581,26 +583,37 @@ static at_status call_host(at_client *c, far_host *h) {
   return AT_OK;
 }
 
-at_wire *at_far_host_wire(at_client *c, uint32_t host) {
+// What this process lacks is not the host's loss. Consumes st, which is an
+// error.
+static at_status not_reached(at_client *c, far_host *h, at_status st) {
+  if (at_status_code(st) == AT_RESOURCE_EXHAUSTED)
+    return at_status_prefix(st, "host %u of the pod", h->number);
+  at_status why =
+      AT_FAIL(AT_DATA_LOSS, "host %u of the pod cannot be reached: %s",
+              h->number, at_status_message(st));
+  atomic_store(&h->lost, true);
+  at_questions_fail(c, h->number, why);
+  at_log(AT_LOG_ERROR, "%s", at_status_message(why));
+  at_status_free(why);
+  at_status_free(st);
+  return AT_OK;
+}
+
+at_status at_far_host_wire(at_client *c, uint32_t host, at_wire **out) {
   far_host *h = &c->hosts[host];
-  at_wire *w = atomic_load_explicit(&h->wire, memory_order_acquire);
-  if (w || atomic_load(&h->lost)) return atomic_load(&h->lost) ? NULL : w;
-  pthread_mutex_lock(&h->opening);
-  if (!atomic_load(&h->wire) && !atomic_load(&h->lost)) {
-    at_status st = call_host(c, h);
-    if (st.err) {
-      at_status why =
-          AT_FAIL(AT_DATA_LOSS, "host %u of the pod cannot be reached: %s",
-                  host, at_status_message(st));
-      atomic_store(&h->lost, true);
-      at_questions_fail(c, host, why);
-      at_log(AT_LOG_ERROR, "%s", at_status_message(why));
-      at_status_free(why);
+  at_status st = AT_OK;
+  *out = atomic_load_explicit(&h->wire, memory_order_acquire);
+  if (!*out && !atomic_load(&h->lost)) {
+    pthread_mutex_lock(&h->opening);
+    if (!atomic_load(&h->wire) && !atomic_load(&h->lost)) {
+      st = call_host(c, h);
+      if (st.err) st = not_reached(c, h, st);
     }
-    at_status_free(st);
+    *out = atomic_load(&h->wire);
+    pthread_mutex_unlock(&h->opening);
   }
-  pthread_mutex_unlock(&h->opening);
-  return atomic_load(&h->lost) ? NULL : atomic_load(&h->wire);
+  if (atomic_load(&h->lost)) *out = NULL;
+  return st;
 }
 
 // ---- Life

@@ -101,8 +101,9 @@ struct at_client {
 // ---- client.c
 // This thread makes a session's calls, so it must not wait.
 extern _Thread_local bool at_far_poller;
-// The session with a host; NULL: it is lost.
-at_wire *at_far_host_wire(at_client *c, uint32_t host);
+// The session with a host; *out NULL: it is lost. An error: this process cannot
+// have one.
+at_status at_far_host_wire(at_client *c, uint32_t host, at_wire **out);
 // Waits for room, but for its poller. UNAVAILABLE: it is lost.
 at_status at_far_host_say(far_host *h, at_wire *w, const at_wire_out *m,
                           uint32_t n);

@@ -68,9 +68,11 @@ static void ask(at_client *c, question *q, uint32_t kind, const void *m,
   uint64_t tag = q->tag;
   uint64_t array = ((const at_msg_shard *)m)->array;
   at_client_flush(c);  // whoever waits may leave what it drops lying for long
-  at_wire *w = at_far_host_wire(c, host);
-  at_status st = AT_OK;
-  if (!q->is_stats && array < atomic_load(&c->hosts[host].lost_before)) {
+  at_wire *w;
+  at_status st = at_far_host_wire(c, host, &w);
+  if (st.err) {
+    // this process cannot ask
+  } else if (!q->is_stats && array < atomic_load(&c->hosts[host].lost_before)) {
     st = AT_FAIL(AT_DATA_LOSS,
                  "an array on host %u of the pod was lost with the process "
                  "that was this host before",
@@ -310,8 +312,8 @@ static bool is_for(const question *q, const far_host *h, uint64_t bytes) {
          bytes <= q->bytes - q->got;
 }
 
-// The bytes go straight to where they are wanted: who asked keeps that until the
-// question is answered, which this thread alone does while they arrive.
+// The bytes go straight to where they are wanted: who asked keeps that until
+// the question is answered, which this thread alone does while they arrive.
 static void *place(void *arg, uint32_t from, const at_wire_head *head) {
   far_session *x = arg;
   far_host *h = x->host;
