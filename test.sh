@@ -24,7 +24,7 @@ if [ "${1:-}" != quick ]; then
     ctest --test-dir build/asan -j"$jobs" -L 'unit|fuzz-replay' --output-on-failure --no-tests=error
 
   echo "== runtime under the thread sanitizer"
-  runtime='^(base|profile|device|exec|pod|pjrt)/'
+  runtime='^(base|profile|device|exec|pod|control|pjrt)/'
   cmake --preset tsan -DAT_PYTHON="$AT_PYTHON" >build.log 2>&1 || { cat build.log; exit 1; }
   mapfile -t tests < <(ctest --test-dir build/tsan -N -R "$runtime" | sed -n 's|.* #[0-9]*: [a-z]*/||p')
   ninja -C build/tsan -j"$jobs" "${tests[@]}" >build.log 2>&1 || { tail -50 build.log; exit 1; }
