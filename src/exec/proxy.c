@@ -394,9 +394,9 @@ static at_status place(at_loaded *l, const at_launch *in, at_placement **out) {
   return AT_OK;
 }
 
+// Under the lock, and used under it: another launch may replace it.
 static at_status find_placement(at_loaded *l, const at_launch *in,
                                 at_placement **out) {
-  pthread_mutex_lock(&l->runtime->proxy_lock);
   const at_proxy *x = l->runtime->proxy;
   at_placement **at = &l->placements, *p;
   while ((p = *at) && !is_on(p, in)) at = &p->next;
@@ -411,7 +411,6 @@ static at_status find_placement(at_loaded *l, const at_launch *in,
     *out = p;
   else
     st = place(l, in, out);
-  pthread_mutex_unlock(&l->runtime->proxy_lock);
   return st;
 }
 
@@ -547,10 +546,9 @@ static void drop_retired(const launch *x) {
 }
 
 // The lock keeps groups from going before the launch has named them.
-static at_status send(const launch *x, const at_placement *p, at_event *done) {
+static at_status send(const launch *x, at_event *done) {
   at_runtime *rt = x->l->runtime;
-  const at_proxy_launch m = {
-      .program = p->program,
+  at_proxy_launch m = {
       .outputs = x->l->num_outputs ? x->arrays[0]->name : 0,
       .launch_id = x->in->launch_id,
       .num_args = x->l->num_inputs,
@@ -559,8 +557,10 @@ static at_status send(const launch *x, const at_placement *p, at_event *done) {
       .num_devices = x->num_devices,
       .channels = x->in->channels,
       .done = done};
-  at_status st = AT_OK;
+  at_placement *p = NULL;
   pthread_mutex_lock(&rt->proxy_lock);
+  at_status st = find_placement(x->l, x->in, &p);
+  if (!st.err) m.program = p->program;
   for (uint32_t i = 0; !st.err && i < x->l->num_inputs; i++)
     st = name_argument(x, i);
   if (!st.err) st = rt->proxy->launch(rt->proxy->arg, &m);
@@ -625,15 +625,13 @@ static void take_back(const launch *x) {
 
 // ---- Launching
 static at_status run(const launch *x, at_event **out_done) {
-  at_placement *p;
   at_event *done = NULL;
-  AT_TRY(find_placement(x->l, x->in, &p));
   if (out_done || x->in->channels) {
     done = at_event_create();
     if (!done) return no_memory();
   }
   at_status st = make_outputs(x);
-  if (!st.err) st = send(x, p, done);
+  if (!st.err) st = send(x, done);
   if (st.err) {
     take_back(x);
     at_event_release(done);

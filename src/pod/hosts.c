@@ -21,7 +21,7 @@
 
 enum {
   kMaxHosts = 1024,
-  kDropped = 64,       // failed launches that are remembered
+  kFailures = 1024,    // runs of failed launches that are remembered
   kWhyBytes = 4096,    // of a failure's text
   kSmallBytes = 8192,  // up to here messages pass those with more data
   kWatchMs = 250,      // between two looks at who waits
@@ -52,11 +52,18 @@ typedef struct message {
   uint64_t bytes;  // of the body without the tag
 } message;
 
-// A launch that has failed here.
-typedef struct dropped {
+// A launch that has failed on a host, and those behind it up to `last` that have
+// failed for the same reason: a client that goes takes many along.
+typedef struct failure {
+  uint32_t host;
   at_hosts_tag tag;
+  uint64_t last;
   at_status why;
-} dropped;
+} failure;
+typedef struct failures {
+  failure all[kFailures];  // the last ones
+  uint32_t count;
+} failures;
 
 typedef struct peer {
   bool gone;
@@ -78,8 +85,8 @@ struct at_pod_hosts {
   pthread_mutex_t lock;  // what follows
   message *first, **last;
   at_event *news;             // fires when the list or a peer changed
-  dropped dropped[kDropped];  // the last ones
-  uint32_t num_dropped;
+  failures dropped;           // here
+  failures told;              // what others have said of theirs
   waiter *waiters;
   uint64_t deadline_s;  // of a wait; 0: none
   uint32_t num_lines;   // that are open
@@ -150,18 +157,44 @@ static at_event *next_news(at_pod_hosts *a) {
   return at_event_retain(a->news);
 }
 
-static const dropped *find_dropped(const at_pod_hosts *a,
+static const failure *find_failure(const failures *f, uint32_t host,
                                    const at_hosts_tag *tag) {
-  uint32_t n = AT_MIN(a->num_dropped, (uint32_t)kDropped);
-  for (uint32_t i = 0; i < n; i++)
-    if (at_hosts_same_launch(&a->dropped[i].tag, tag)) return &a->dropped[i];
+  uint32_t n = AT_MIN(f->count, (uint32_t)kFailures);
+  for (uint32_t i = 0; i < n; i++) {
+    const failure *x = &f->all[i];
+    if (x->host == host && x->tag.launch <= tag->launch &&
+        tag->launch <= x->last && x->tag.program == tag->program &&
+        x->tag.group == tag->group)
+      return x;
+  }
   return NULL;
 }
 
-static void drop(at_pod_hosts *a, const at_hosts_tag *tag, at_status why) {
-  dropped *d = &a->dropped[a->num_dropped++ % kDropped];
-  at_status_free(d->why);
-  *d = (dropped){*tag, at_status_clone(why)};
+static const failure *find_dropped(const at_pod_hosts *a,
+                                   const at_hosts_tag *tag) {
+  return find_failure(&a->dropped, a->face.me, tag);
+}
+
+// Borrows why.
+static void note_failure(failures *f, uint32_t host, const at_hosts_tag *tag,
+                         at_status why) {
+  at_hosts_tag before = *tag;
+  before.launch--;
+  failure *x = tag->launch ? (failure *)find_failure(f, host, &before) : NULL;
+  if (x && x->last == before.launch &&
+      at_status_code(x->why) == at_status_code(why) &&
+      !strcmp(at_status_message(x->why), at_status_message(why))) {
+    x->last++;
+    return;
+  }
+  x = &f->all[f->count++ % kFailures];
+  if (f->count == 2 * kFailures) f->count = kFailures;
+  at_status_free(x->why);
+  *x = (failure){host, *tag, tag->launch, at_status_clone(why)};
+}
+
+static void free_failures(failures *f) {
+  for (uint32_t i = 0; i < kFailures; i++) at_status_free(f->all[i].why);
 }
 
 static void release_credits(at_pod_hosts *a, const message *m) {
@@ -261,22 +294,44 @@ static bool hear_line(at_pod_hosts *a, uint32_t from, const at_wire_head *head,
   return !kept;
 }
 
-// Data, or a failure. The same.
-static bool hear_message(at_pod_hosts *a, message *m) {
-  const bool fails = m->head.kind == KIND_FAIL;
-  const at_hosts_tag tag = m->tag;
+// The loss of a process keeps its code, whoever tells of it.
+static at_status failed_there(const message *m) {
+  uint32_t code;
+  memcpy(&code, m->body, sizeof code);
+  return AT_FAIL(code == AT_DATA_LOSS ? AT_DATA_LOSS : AT_ABORTED,
+                 "process %u failed: %.*s", m->host,
+                 (int)(m->bytes - sizeof code),
+                 (const char *)m->body + sizeof code);
+}
+
+// Data. False: the message keeps its credits.
+static bool hear_data(at_pod_hosts *a, message *m) {
   pthread_mutex_lock(&a->lock);
-  const bool keep = !find_dropped(a, &tag);
+  const bool keep = !find_dropped(a, &m->tag);
   if (keep) *a->last = m, a->last = &m->next;
   at_event *old = change_news(a);
-  if (keep && fails) at_pod_share_tell(a->share);
   pthread_mutex_unlock(&a->lock);
   if (!keep) free_message(m);
   tell_news(old);
-  if (!keep || !fails) return !keep;
+  return !keep;
+}
+
+// Nobody may ever ask for it, so it keeps nothing but its place among failures.
+static void hear_failure(at_pod_hosts *a, message *m) {
+  const at_hosts_tag tag = m->tag;
+  at_status why = failed_there(m);
+  pthread_mutex_lock(&a->lock);
+  const bool news = !find_dropped(a, &tag);
+  if (news) note_failure(&a->told, m->host, &tag, why);
+  at_event *old = change_news(a);
+  if (news) at_pod_share_tell(a->share);
+  pthread_mutex_unlock(&a->lock);
+  at_status_free(why);
+  free_message(m);
+  tell_news(old);
+  if (!news) return;
   at_pod_lines_look(a->lines);
   tell_failed(a, &tag);
-  return false;
 }
 
 static bool sink_message(void *arg, uint32_t from, const at_wire_head *head,
@@ -292,7 +347,12 @@ static bool sink_message(void *arg, uint32_t from, const at_wire_head *head,
     lose(a, from, st);
     return true;
   }
-  return head->kind == KIND_POST ? hear_post(a, m), true : hear_message(a, m);
+  if (head->kind == KIND_DATA) return hear_data(a, m);
+  if (head->kind == KIND_POST)
+    hear_post(a, m);
+  else
+    hear_failure(a, m);
+  return true;
 }
 
 static void sink_room(void *arg, uint32_t to, at_wire_lane lane) {
@@ -433,33 +493,18 @@ static message *take(at_pod_hosts *a, message **at) {
   return m;
 }
 
-// The loss of a process keeps its code, whoever tells of it.
-static at_status failed_there(const message *m) {
-  uint32_t code;
-  memcpy(&code, m->body, sizeof code);
-  return AT_FAIL(code == AT_DATA_LOSS ? AT_DATA_LOSS : AT_ABORTED,
-                 "process %u failed: %.*s", m->host,
-                 (int)(m->bytes - sizeof code),
-                 (const char *)m->body + sizeof code);
-}
-
 // Under the lock: the message of a host, or why it will never come. *out stays
 // NULL while neither is known.
 static at_status look(at_pod_hosts *a, uint32_t host, const at_hosts_tag *tag,
                       message **out) {
-  message **failed = NULL;
   for (message **at = &a->first; *at; at = &(*at)->next) {
     const at_hosts_tag *t = &(*at)->tag;
-    if ((*at)->host != host || !at_hosts_same_launch(t, tag)) continue;
-    if ((*at)->head.kind == KIND_FAIL) {
-      failed = at;
-    } else if (t->step == tag->step && t->turn == tag->turn &&
-               t->round == tag->round) {
+    if ((*at)->host == host && at_hosts_same_launch(t, tag) &&
+        t->step == tag->step && t->turn == tag->turn && t->round == tag->round)
       return *out = take(a, at), AT_OK;
-    }
   }
-  if (failed) return failed_there(*failed);
-  const dropped *d = find_dropped(a, tag);
+  const failure *d = find_failure(&a->told, host, tag);
+  if (!d) d = find_dropped(a, tag);
   if (d) return at_status_clone(d->why);
   return a->peers[host].gone ? at_status_clone(a->peers[host].why) : AT_OK;
 }
@@ -534,7 +579,10 @@ static at_status exchange(void *arg, const at_hosts_tag *tag,
                           at_hosts_mail *mails, uint32_t num_mails) {
   at_pod_hosts *a = arg;
   pthread_mutex_lock(&a->lock);
-  const dropped *d = find_dropped(a, tag);
+  const failure *d = find_dropped(a, tag);
+  // Who has failed would keep what is sent now.
+  for (uint32_t i = 0; i < num_mails && !d; i++)
+    d = find_failure(&a->told, mails[i].host, tag);
   at_status st = d ? at_status_clone(d->why) : AT_OK;
   pthread_mutex_unlock(&a->lock);
   if (st.err) return st;
@@ -560,7 +608,7 @@ static void fail(void *arg, const at_hosts_tag *tag, const uint32_t *hosts,
   at_pod_hosts *a = arg;
   pthread_mutex_lock(&a->lock);
   bool known = find_dropped(a, tag);
-  if (!known) drop(a, tag, why);
+  if (!known) note_failure(&a->dropped, a->face.me, tag, why);
   for (message **at = &a->first; *at;) {
     if (at_hosts_same_launch(&(*at)->tag, tag))
       free_message(take(a, at));
@@ -849,7 +897,8 @@ void at_pod_hosts_close(at_pod_hosts *a) {
   free_list(a->first);
   free_list(a->early);
   for (uint32_t h = 0; h < a->face.count; h++) at_status_free(a->peers[h].why);
-  for (uint32_t i = 0; i < kDropped; i++) at_status_free(a->dropped[i].why);
+  free_failures(&a->dropped);
+  free_failures(&a->told);
   at_event_release(a->news);
   pthread_mutex_destroy(&a->lock);
   pthread_mutex_destroy(&a->agreeing);

@@ -241,6 +241,36 @@ static void failures_reach_everybody(void **state) {
   unsetenv("ATOLL_POD_DEADLINE");
 }
 
+// More failures than a window has messages, of launches that only one host
+// knows; the last ones are found, and all else goes on.
+static int forgotten(at_pod_hosts *p, uint32_t me) {
+  enum { kFailed = 40000 };
+  static const uint32_t others[] = {0, 2};
+  const at_hosts *h = at_pod_hosts_of(p);
+  at_status why = AT_FAIL(AT_NOT_FOUND, "no such rows");
+  at_status other = AT_FAIL(AT_NOT_FOUND, "no such columns");
+  for (uint64_t i = 0; me == 1 && i < kFailed; i++) {
+    const at_hosts_tag tag = {.launch = 100 + i * (i % 3 ? 1 : 7),
+                              .program = 6 + i % 5};
+    (h->fail)(h->arg, &tag, others, 2, i % 20 ? why : other);
+  }
+  const at_hosts_tag last = {.launch = 7, .program = 9};
+  if (me == 1) (h->fail)(h->arg, &last, others, 2, why);
+  at_status_free(why);
+  at_status_free(other);
+  if (!swap_step(h, 0, 0, 100)) return 1;
+  at_hosts_into none = {0};
+  at_hosts_mail mail = {.host = me == 1 ? 0 : 1, .num_in = 1, .in = &none};
+  at_code code = at_code_take(h->exchange(h->arg, &last, &mail, 1));
+  if (code != (me == 1 ? AT_NOT_FOUND : AT_ABORTED)) return 2;
+  return swap_step(h, 1, 1, 1000) ? 0 : 3;
+}
+
+static void failures_that_nobody_asks_for_take_no_room(void **state) {
+  talk_over(*state);
+  run_hosts(forgotten);
+}
+
 // ---- In between
 // Somebody between process 1 and process 0, who forwards everything, but once
 // he is told to changes, repeats or leaves out what process 1 sends next.
@@ -422,6 +452,8 @@ static void bad_addresses_are_refused(void **state) {
   cmocka_unit_test_prestate(messages_find_who_waits, medium),          \
       cmocka_unit_test_prestate(some_talk_without_the_others, medium), \
       cmocka_unit_test_prestate(failures_reach_everybody, medium),     \
+      cmocka_unit_test_prestate(                                       \
+          failures_that_nobody_asks_for_take_no_room, medium),         \
       cmocka_unit_test_prestate(other_jobs_are_refused, medium)
 
 // In a process of its own: processes are forked of one without UCX.
