@@ -167,6 +167,7 @@ void at_filling_end(at_buffer *b, at_status s);
 // Of a tenant who will bring no more bytes and answers; frees the tables.
 void at_fillings_cancel(at_table *filling, const char *why);
 void at_parked_free(parked *p);
+void at_tenant_answer_stats(tenant *t, const at_msg_stats *m);  // the stream's
 // Says to the client; any thread.
 void at_tenant_say(tenant *t, at_wire_lane lane, uint32_t kind, uint64_t tag,
                    const at_bytes *parts, uint32_t num_parts);

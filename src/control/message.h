@@ -216,7 +216,10 @@ typedef struct at_msg_watch {
   at_msg_shard shard;
 } at_msg_watch;
 
+// Of the stream, so that it counts what the client has done before; answered by
+// STATS_ARE or FAILED of this tag.
 typedef struct at_msg_stats {
+  uint64_t tag;
   uint32_t chip, clear;
 } at_msg_stats;
 typedef struct at_msg_stats_are {

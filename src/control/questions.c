@@ -82,7 +82,8 @@ static void ask(at_client *c, question *q, uint32_t kind, const void *m,
   } else if (!enter(c, q)) {
     st = atomic_load(&c->closed) ? at_client_why(c) : no_memory();
   } else {
-    st = at_far_host_say(&c->hosts[host], w, &out, 1);
+    st = q->is_stats ? at_client_say(c, kind, &part, 1)
+                     : at_far_host_say(&c->hosts[host], w, &out, 1);
     if (!st.err) return;
     if (!take(c, tag)) return at_status_free(st);  // it has failed
     at_status_free(st);
@@ -127,7 +128,7 @@ at_status at_question_stats(void *arg, uint32_t chip, bool clear,
     at_event_release(done);
     return no_memory();
   }
-  at_msg_stats m = {chip, clear};
+  at_msg_stats m = {q->tag, chip, clear};
   q->into = (uint8_t *)&are;
   q->bytes = sizeof are;
   q->is_stats = true;

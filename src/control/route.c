@@ -376,6 +376,10 @@ static at_status find_hosts(peer *p, uint32_t kind, void *m, host_set **to) {
       return loads(p, m, to);
     case AT_MSG_LAUNCH:
       return launches(p, m, to);
+    case AT_MSG_STATS:
+      *to = set_of(p->controller, &((const at_msg_stats *)m)->chip, 1, 1);
+      return *to ? AT_OK
+                 : AT_FAIL(AT_INVALID_ARGUMENT, "there is no such chip");
     case AT_MSG_GRAPH:
       return graphs(p, m, to);
     case AT_MSG_RUN:

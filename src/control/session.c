@@ -234,6 +234,7 @@ static at_status call_until_answered(call *c) {
       if (good) return AT_OK;
       if (at_clock_ns() >= c->until_ns) return too_late(c);
     }
+    if (c->reach == NOBODY && c->o->at_once) return too_late(c);
     // Somebody listens, and is none of ours: one who ends is gone by then.
     if (c->reach != SOMEBODY) strange_ns = 0;
     if (c->reach == SOMEBODY && !strange_ns) strange_ns = at_clock_ns();

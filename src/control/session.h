@@ -77,6 +77,7 @@ typedef struct at_session_options {
   at_token token;
   at_session_hello hello;     // version, id and pid are filled in
   uint32_t timeout_ms;        // until it answers; 0: 10,000
+  bool at_once;  // where nobody listens, that is said at once
   bool (*interrupted)(void);  // NULL, or asked now and then: true: give up
   uint32_t stuck_ms;
   uint64_t max_bytes, window_bytes;  // as the listener's, or it refuses

@@ -567,6 +567,8 @@ void at_stream_do(host *h, const job *j) {
       return unload(t, body);
     case AT_MSG_LAUNCH:
       return launch(t, body);
+    case AT_MSG_STATS:
+      return at_tenant_answer_stats(t, (const void *)body.ptr);
     case AT_MSG_GRAPH:
       return keep_graph(t, body);
     case AT_MSG_RUN:

@@ -309,7 +309,8 @@ static bool handle(tenant *t, parked *q) {
   return true;
 }
 
-static void answer_stats(tenant *t, uint64_t tag, const at_msg_stats *m) {
+void at_tenant_answer_stats(tenant *t, const at_msg_stats *m) {
+  const uint64_t tag = m->tag;
   at_chip *c = at_runtime_chip(t->host->runtime, m->chip);
   if (!c || at_chip_info_of(c)->host != t->host->me) {
     at_status st = AT_FAIL(AT_INVALID_ARGUMENT, "chip %u is not on host %u",
@@ -452,8 +453,6 @@ static void hear(visitor *v, uint32_t kind, uint64_t tag, at_bytes body) {
     case AT_MSG_READ:
     case AT_MSG_WATCH:
       return ask_about(v, tag, kind, body);
-    case AT_MSG_STATS:
-      return answer_stats(v->tenant, tag, (const void *)body.ptr);
     case AT_MSG_TOOK:
     case AT_MSG_GIVE:
       return at_tenant_took(v->tenant, tag, body, kind == AT_MSG_GIVE);

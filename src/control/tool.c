@@ -75,6 +75,7 @@ at_status at_tool_ask(const at_tool_options *o, at_message_kind kind,
           .source = o->source,
           .token = o->token,
           .timeout_ms = ms,
+          .at_once = true,
           .hello = {.kind = AT_SESSION_TOOL, .name = "atoll pod"},
           .sink = {&t, place, message, abandon, NULL, lost}},
       &w);

@@ -24,6 +24,7 @@ typedef struct result {
 } result;
 
 typedef struct graph {
+  _Atomic uint32_t refs;  // its owner's, and threads' that hold what it made
   at_traced *traced;
   uint32_t num_results;
   result *results;  // by number, ascending
@@ -31,7 +32,7 @@ typedef struct graph {
 
 // What a run has made, until launches hand it out. This thread's.
 typedef struct made {
-  const graph *graph;
+  graph *graph;          // one reference
   PJRT_Buffer ***buffers;  // by result and shard; NULL: handed out
   const uint32_t *next;    // numbers of the next launch's outputs
   uint32_t num_next;
@@ -109,7 +110,7 @@ static void free_result(result *r) {
 
 static void graph_free(void *p) {
   graph *g = p;
-  if (!g) return;
+  if (!g || atomic_fetch_sub(&g->refs, 1) != 1) return;
   at_traced_free(g->traced);
   for (uint32_t i = 0; i < g->num_results; i++) free_result(&g->results[i]);
   free(g->results);
@@ -182,6 +183,7 @@ static int trace_end(void *trace, PJRT_Buffer *const *shards,
                      void **out, char *why, size_t why_bytes) {
   arrays a = {0};
   graph *g = calloc(1, sizeof *g);
+  if (g) atomic_init(&g->refs, 1);
   at_status st = g ? name_arrays(shards, counts, n, &a) : NO_MEMORY();
   if (st.err)
     at_trace_abandon(trace);
@@ -197,13 +199,14 @@ static int trace_end(void *trace, PJRT_Buffer *const *shards,
 
 // ---- Running
 static void forget_made(void) {
-  for (uint32_t i = 0; now.graph && i < now.graph->num_results; i++) {
+  for (uint32_t i = 0; now.buffers && i < now.graph->num_results; i++) {
     if (!now.buffers[i]) continue;
     for (uint32_t k = 0; k < now.graph->results[i].num_shards; k++)
       if (now.buffers[i][k]) at_pjrt_buffer_free(now.buffers[i][k]);
     free(now.buffers[i]);
   }
   free(now.buffers);
+  graph_free(now.graph);
   now = (made){0};
 }
 
@@ -228,10 +231,11 @@ static at_status make_result(const result *r, uint64_t name,
   return st;
 }
 
-static at_status make_results(const graph *g, uint64_t first) {
+static at_status make_results(graph *g, uint64_t first) {
+  atomic_fetch_add(&g->refs, 1);
   now = (made){.graph = g,
                .buffers = calloc(g->num_results + 1, sizeof *now.buffers)};
-  if (!now.buffers) return now.graph = NULL, NO_MEMORY();
+  if (!now.buffers) return NO_MEMORY();
   for (uint32_t i = 0; i < g->num_results; i++) {
     const result *r = &g->results[i];
     now.buffers[i] = calloc(r->num_shards, sizeof **now.buffers);
@@ -314,6 +318,10 @@ bool at_pjrt_adopts(const PJRT_LoadedExecutable_Execute_Args *a,
   if (AT_LIKELY(!now.next)) return false;
   at_status st = hand_out(a);
   now.next = NULL;
+  bool all = true;
+  for (uint32_t i = 0; i < now.graph->num_results; i++)
+    all &= !now.buffers[i];
+  if (all) forget_made();
   for (size_t d = 0; !st.err && a->device_complete_events && d < a->num_devices;
        d++)
     a->device_complete_events[d] = at_pjrt_event_ready();
