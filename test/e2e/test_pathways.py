@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import os
 import socket
 import threading
 
@@ -215,3 +216,73 @@ def test_elastic_loses_a_host_and_takes_it_back(pod, user, minimum, loss):
     assert [0] in attempts, attempts
   else:
     assert all(a == [0, 1] for a in attempts) and len(attempts) > 1, attempts
+
+
+# ---- Their own example and tests
+needs_example = pytest.mark.skipif(
+    any(importlib.util.find_spec(m) is None for m in ("pathwaysutils", "grain", "flax")),
+    reason="no pathwaysutils, grain or flax (tools/requirements-test.txt)")
+
+EXAMPLE = """
+import json, os, signal, subprocess
+import orbax.checkpoint as ocp
+from pathwaysutils.elastic import manager as elastic
+from pathwaysutils.extras.simple_model import workload
+
+def host(number):
+  s = json.loads(subprocess.run([os.environ["ATOLL"], "pod", "status", "--json"], capture_output=True, check=True).stdout)
+  return next(h for h in s["hosts"] if h["host"] == number)
+
+manager = elastic.Manager()
+snapshotter = ocp.v1.training.pathways.Snapshotter()
+attempts, lost, latest, losses = [], [], 0, {}
+
+@manager.elastic_retry(minimum_slice_count=1, poll_interval=0.5, timeout=90)
+def train():
+  global latest
+  active = sorted(manager.active_slice_indices)
+  w = workload.Workload(elastic_manager=manager, snapshot_interval=2, total_steps=16, snapshotter=snapshotter)
+  w.initialize()
+  if latest:
+    w.restore_from_snapshot()
+    w.step = latest + 1
+  attempts.append((active, w.step))
+  while w.step <= 16 or len(active) < 2:
+    losses[w.step] = w.run_step()
+    if w.step % 2:
+      snapshotter.join()
+      latest = w.step - 1
+    if w.step == 6 and not lost:
+      lost.append(host(3)["pid"])
+      os.kill(lost[0], signal.SIGKILL)
+    if manager.available_inactive_slices:
+      raise elastic.ScaleUpSignalError()
+
+train()
+assert all(7 < l < 12 for l in losses.values()), losses
+print(json.dumps(attempts))
+"""
+
+
+@needs_example
+def test_their_example_goes_on_from_its_snapshot(pod, user):
+  """The snapshot lies on the chips of both slices: that of the slice that is left is taken."""
+  attempts = json.loads(run(pod, user, EXAMPLE).stdout.splitlines()[-1])
+  assert attempts[0] == [[0, 1], 1] and [[0], 5] in attempts and attempts[-1][0] == [0, 1], attempts
+  assert attempts[-1][1] >= 5, attempts
+
+
+@needs_pathwaysutils
+@pytest.mark.parametrize("name", ["reshard_test", "experimental/reshard_test", "lru_cache_test"])
+def test_their_tests(pod, user, name):
+  path = os.path.join(os.path.dirname(importlib.util.find_spec("pathwaysutils").origin), "test", name + ".py")
+  if not os.path.isfile(path):
+    pytest.skip("the package came without its tests")
+  run(pod, user, f"""
+import runpy, sys
+sys.argv = [{path!r}]
+try:
+  runpy.run_path({path!r}, run_name="__main__")
+except SystemExit as e:
+  assert not e.code, e.code
+""")
