@@ -767,7 +767,7 @@ def test_wrong_calls_are_told(pod, tmp_path):
   assert "which pod?" in ask("status", ATOLL_POD="")
   assert "ATOLL_POD" in ask("status", ATOLL_POD="nonsense")
   assert "ATOLL_POD" in python(ATOLL_POD="nonsense")
-  assert "up, status or down" in ask("sideways")
+  assert "'sideways'" in ask("sideways")
   for args, word in ((("--hosts=0",), "--hosts=0"), (("--hosts=x",), "--hosts=x"), (("--hosts=3", "--target=v6e:2x2"), "3"),
                      (("--target=v99",), "v99"), (("--listen=nonsense",), "nonsense"), (("--",), "no command"),
                      (("--more",), "--more")):
