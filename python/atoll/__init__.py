@@ -35,6 +35,9 @@ def __getattr__(name):
   if name in ("program", "Program"):
     from atoll import _program
     return getattr(_program, name)
+  if name in ("pipeline", "Pipeline", "PipelineState"):
+    from atoll import _pipeline
+    return getattr(_pipeline, name)
   if name == "make_virtual_device_set":
     from atoll import _devices
     return _devices.make_virtual_device_set

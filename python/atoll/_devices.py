@@ -1,6 +1,7 @@
 """Devices of a pod by what is needed of them: `make_virtual_device_set().add_slice(...)`."""
 
 import collections
+import sys
 import threading
 
 _lock = threading.Lock()
@@ -22,8 +23,9 @@ class Slice:
         _users.subtract(self.tpus)
       self._open = False
 
-  def __del__(self):
-    self.close()
+  def __del__(self, ends=sys.is_finalizing):
+    if not ends():  # then there is nobody to choose for, and perhaps no lock
+      self.close()
 
 
 class VirtualDeviceSet:

@@ -69,7 +69,7 @@ def _buffers(arrays):
   calls.identify(True)
   try:
     for array in arrays:
-      parts = array._arrays
+      parts = getattr(array, "_base_array", array)._arrays  # a typed key has its data below it
       counts.append(len(parts))
       places.extend(part.unsafe_buffer_pointer() for part in parts)
   finally:
@@ -79,6 +79,10 @@ def _buffers(arrays):
 
 def _host_bytes(hosts):
   return (_Bytes * max(len(hosts), 1))(*[_Bytes(h.ctypes.data, h.nbytes) for h in hosts])
+
+
+# The library looks at a thread's last graph once more when the next one runs: it stays until then.
+_last = threading.local()
 
 
 class _Graph:
@@ -100,6 +104,7 @@ class _Graph:
     calls, why = _calls(), ctypes.create_string_buffer(_WHY)
     places, counts = _buffers(arrays)
     _check(calls.graph_run(self.handle, places, counts, len(arrays), _host_bytes(hosts), why, _WHY), why)
+    _last.graph = self
     made = {}
     for shell, numbers, wanted in self.shells:
       calls.graph_adopt(self.handle, numbers, len(numbers))
@@ -107,6 +112,12 @@ class _Graph:
         made[number] = array
     leaves = [made[r] if kind == "made" else arrays[r] if kind == "argument" else r for kind, r in self.results]
     return jax.tree.unflatten(self.tree, leaves)
+
+
+def _key_zeros(shape, impl):
+  import jax
+
+  return jax.random.wrap_key_data(jax.numpy.zeros((*shape, *impl.key_shape), "uint32"), impl=impl)
 
 
 def _shells(arrays, what):
@@ -125,8 +136,8 @@ def _shells(arrays, what):
     numbers, kinds = list(members), [(a.shape, a.dtype, a.sharding) for a in members.values()]
 
     def zeros(kinds=kinds):
-      return tuple(jnp.zeros(shape, dtype) if not jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key)
-                   else jax.random.key(0, impl=jax.random.key_impl(dtype)) for shape, dtype, _ in kinds)
+      return tuple(_key_zeros(shape, dtype._impl) if jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key)
+                   else jnp.zeros(shape, dtype) for shape, dtype, _ in kinds)
 
     shell = jax.jit(zeros, out_shardings=tuple(s for *_, s in kinds))
     jax.block_until_ready(shell())
