@@ -14,7 +14,7 @@
 #include "control/controller_internal.h"
 #include "device/device.h"
 
-enum { kStack = 256 << 10, kLookNs = 200000000, kTornNs = 2000000000 };
+enum { kStack = 256 << 10, kLookNs = 200000000, kTornNs = 1000000000 };
 
 // ---- Peers
 static void leave_list(peer *p) {
@@ -64,6 +64,7 @@ static void form_if_complete(at_controller *c) {
   c->epoch++;
   c->formed = 0;
   c->up = false;
+  c->forming = true;
   c->torn_ns = 0;
   for (uint32_t i = 0; i < c->num_hosts; i++) {
     at_msg_form m = {.me = i,
@@ -173,12 +174,17 @@ static void say_back(peer *client, const peer *host) {
 // All hosts are there (again).
 static void pod_formed(at_controller *c) {
   c->up = true;
+  c->forming = false;
   at_log(AT_LOG_INFO, "the pod is there: %s over %u hosts, epoch %llu",
          c->target, c->num_hosts, (unsigned long long)c->epoch);
-  for (peer *p = c->peers; p; p = p->next) {
-    if (p->kind != AT_SESSION_CLIENT || !p->welcomed || p->gone) continue;
-    for (uint32_t i = 0; i < c->num_hosts; i++)
-      if (c->hosts[i]->joined == c->epoch) say_back(p, c->hosts[i]);
+  for (uint32_t i = 0; i < c->num_hosts; i++) {
+    peer *h = c->hosts[i];
+    if (h->announced) continue;
+    h->announced = true;
+    h->joined = c->epoch;
+    for (peer *p = c->peers; p; p = p->next)
+      if (p->kind == AT_SESSION_CLIENT && p->welcomed && !p->gone)
+        say_back(p, h);
   }
   welcome_all(c);
 }
@@ -186,16 +192,26 @@ static void pod_formed(at_controller *c) {
 static void host_formed(peer *p, at_bytes body) {
   at_controller *c = p->controller;
   const at_msg_formed *m = (const void *)body.ptr;
-  if (!p->session || p->formed) return;
+  if (!p->session || p->formed || m->epoch != c->epoch) return;
   if (m->code) {
     snprintf(p->why, sizeof p->why, "%.*s", (int)(body.len - sizeof *m),
              (const char *)(m + 1));
-    at_log(AT_LOG_ERROR, "host %u cannot take part: %s", p->number, p->why);
+    at_log(AT_LOG_WARNING, "host %u: %s", p->number, p->why);
+    c->torn_ns = at_clock_ns();  // once more, with all that are there then
     return;
   }
   p->formed = true;
+  *p->why = 0;
   c->formed++;
   if (c->formed == c->num_hosts) pod_formed(c);
+}
+
+// One of those who are to meet is gone: the others need not wait for it.
+static void stop_forming(at_controller *c) {
+  c->forming = false;
+  for (uint32_t i = 0; i < c->num_hosts; i++)
+    if (c->hosts[i] && !c->hosts[i]->gone)
+      at_peer_say(c->hosts[i], AT_MSG_BREAK, NULL, 0);
 }
 
 static void host_lost(peer *p) {
@@ -204,6 +220,7 @@ static void host_lost(peer *p) {
   c->up = false;
   c->formed -= p->formed;
   p->formed = false;
+  if (c->forming) stop_forming(c);
   at_log(AT_LOG_WARNING, "host %u is lost: %s", p->number, p->why);
   for (peer *q = c->peers; q; q = q->next)
     if (q->kind == AT_SESSION_CLIENT && q->welcomed && !q->gone) say_lost(q, p);
@@ -360,10 +377,10 @@ static peer *take_gone(at_controller *c) {
 // network, or that one did not get a core for long.
 static void mend(at_controller *c) {
   c->torn_ns = 0;
-  if (!c->up) return;  // it forms anew when the lost ones are back
-  at_log(AT_LOG_WARNING,
-         "hosts of the pod have lost each other: it forms anew");
-  form_if_complete(c);
+  if (c->up)
+    at_log(AT_LOG_WARNING,
+           "hosts of the pod have lost each other: it forms anew");
+  form_if_complete(c);  // or when the lost ones are back
 }
 
 static void keep(void *arg) {

@@ -55,6 +55,7 @@ struct peer {
   uint64_t cpu;
   char *session, *pod;  // addresses; NULL: it has not said who it is
   bool formed;
+  bool announced;   // clients know of it
   uint64_t joined;  // the epoch in which it became a host
   // Of a client:
   uint64_t client;
@@ -80,7 +81,9 @@ struct at_controller {
   uint32_t come, formed;
   uint64_t epoch, num_clients;
   host_set *sets;
-  uint64_t torn_ns;  // when a host said that it misses another one; 0: none
+  uint64_t torn_ns;  // when a host said that it misses another one, or could
+                     // not take part; 0: none
+  bool forming;      // not all hosts have said that they have formed the epoch
   bool up, stopped, closes;
 };
 

@@ -18,7 +18,7 @@
 #include "pod/join.h"
 
 enum {
-  kFormSeconds = 60,
+  kFormSeconds = 20,
   kTickMs = 100,
   kMs = 1000000,
   kLookUs = 500,
@@ -78,6 +78,8 @@ static bool message(void *arg, uint32_t from, const at_wire_head *head,
     stop(h, AT_OK);
   }
   if (head->kind == AT_MSG_LEFT) at_tenant_is_gone(h, head->tag);
+  if (head->kind == AT_MSG_FORM || head->kind == AT_MSG_BREAK)
+    atomic_fetch_add(&h->forms, 1);
   *j = (job){
       .kind = head->kind, .client = head->tag, .head = *head, .body = body};
   at_host_post(h, j);
@@ -217,6 +219,14 @@ static at_status introduce(host *h) {
   return st;
 }
 
+// A group that is forming is not waited for when another one is to be formed.
+static _Thread_local const host *joining;
+static bool join_is_over(void) {
+  const host *h = joining;
+  return atomic_load(&h->stops) || atomic_load(&h->forms) != h->formed ||
+         (h->options->interrupted && h->options->interrupted());
+}
+
 static at_status join(host *h, const at_msg_form *m, const char *addresses,
                       const char *target, at_pod_hosts **out) {
   at_strbuf what = {0};
@@ -224,8 +234,7 @@ static at_status join(host *h, const at_msg_form *m, const char *addresses,
   if (fd < 0)
     return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no descriptor: %s", strerror(errno));
   at_strbuf_addf(&what,
-                 "Atoll " AT_VERSION " %s, hosts of one controller, %llu",
-                 target, (unsigned long long)m->epoch);
+                 "Atoll " AT_VERSION " %s, hosts of one controller", target);
   const at_pod_roll roll = {.count = m->count,
                             .me = m->me,
                             .addresses = addresses,
@@ -233,8 +242,10 @@ static at_status join(host *h, const at_msg_form *m, const char *addresses,
                             .token = h->options->token,
                             .of_user = h->options->token_of_user,
                             .job = what.ptr,
+                            .epoch = (uint32_t)m->epoch,
                             .timeout_s = kFormSeconds,
-                            .interrupted = h->options->interrupted};
+                            .interrupted = join_is_over};
+  joining = h;
   at_status st = at_strbuf_status(&what);
   if (st.err)
     close(fd);
@@ -310,6 +321,7 @@ static at_status join_first(host *h, const at_msg_form *m,
   h->count = m->count;
   h->born = m->epoch;
   memcpy(h->secret, m->secret, sizeof h->secret);
+  free(h->missed);
   h->missed = calloc(m->count, sizeof *h->missed);
   if (!h->missed) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a host");
   if (m->count > 1) AT_TRY(join(h, m, addresses, target, &h->pod));
@@ -335,13 +347,23 @@ static at_status take_part(host *h, const job *j) {
 
 static at_status form(host *h, const job *j) {
   at_status st = take_part(h, j);
-  at_msg_formed m = {.code = (uint64_t)at_status_code(st)};
+  at_msg_formed m = {.epoch = ((const at_msg_form *)(const void *)j->body)->epoch,
+                     .code = (uint64_t)at_status_code(st)};
   const char *why = at_status_message(st);
   const at_bytes parts[] = {
       {(const uint8_t *)&m, sizeof m},
       {(const uint8_t *)why, AT_MIN(strlen(why), (size_t)AT_MESSAGE_TEXT)}};
   at_status said = say(h, AT_MSG_FORMED, parts, st.err ? 2 : 1);
   return at_status_join(st, said);
+}
+
+// The controller tries again where others have not come; a host that cannot be
+// one ends. Consumes st.
+static void not_formed(host *h, at_status st) {
+  if (!st.err) return;
+  if (!h->island && (h->pod || h->count <= 1)) return stop(h, st);
+  at_log(AT_LOG_WARNING, "host %u: %s", h->me, at_status_message(st));
+  at_status_free(st);
 }
 
 // ---- Life
@@ -351,14 +373,9 @@ static void do_job(host *h, job *j) {
   } else if (j->kind == kVisitorGone) {
     visitor_gone(h, j->visitor);
   } else {
+    h->formed += j->kind == AT_MSG_FORM || j->kind == AT_MSG_BREAK;
     if (j->kind == AT_MSG_FORM) {
-      at_status st = form(h, j);
-      if (st.err && h->island)
-        at_log(AT_LOG_ERROR, "host %u: %s", h->me, at_status_message(st));
-      if (!h->island)
-        stop(h, st);
-      else
-        at_status_free(st);
+      not_formed(h, form(h, j));
     } else if (j->kind == AT_MSG_STOP) {
       atomic_store(&h->stops, true);
     } else if (h->runtime) {

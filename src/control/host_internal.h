@@ -113,8 +113,9 @@ struct host {
   pthread_cond_t news;
   job *first, **end;
   _Atomic bool stops, ends;  // ends: the controller has said so
+  _Atomic uint32_t forms;  // FORM and BREAK that have come
+  uint32_t formed;         // of these, those that the stream has reached
   at_status why;             // of stopping; under the queue's lock
-  bool formed;               // under the queue's lock
   // Small copies between hosts (copies.c).
   pthread_mutex_t copies_lock;
   at_table coming;  // by their keys

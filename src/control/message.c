@@ -269,6 +269,7 @@ static bool is_good(uint32_t kind, at_bytes b) {
     case AT_MSG_DONE:
     case AT_MSG_STATUS:
     case AT_MSG_STOP:
+    case AT_MSG_BREAK:
     case AT_MSG_ORDERED:
       return !b.len;
     case AT_MSG_DATA:

@@ -68,6 +68,7 @@ typedef enum at_message_kind {
   AT_MSG_FORM,
   AT_MSG_FORMED,
   AT_MSG_MISSES,
+  AT_MSG_BREAK,  // controller: who is forming need not go on
   // Tools and the controller.
   AT_MSG_STATUS = 160,
   AT_MSG_STATUS_IS,
@@ -287,7 +288,8 @@ typedef struct at_msg_form {
 } at_msg_form;
 
 typedef struct at_msg_formed {
-  uint64_t code;  // 0, or why not follows
+  uint64_t epoch;  // of the FORM
+  uint64_t code;   // 0, or why not follows
 } at_msg_formed;
 
 // What a client shows to a host, so that it is the one of that number.

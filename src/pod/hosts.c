@@ -731,6 +731,7 @@ static at_status meet(const at_pod_job *job, uint32_t count, int listener,
       .token = &job->token,
       .card = {.me = job->me,
                .count = count,
+               .epoch = job->epoch,
                .tls = job->tls,
                .job = what_of(job, count)},
       .calls = AT_WIRE_LANES,
@@ -756,6 +757,7 @@ static void name_group(const at_pod_job *job, uint32_t count, char out[80]) {
   at_digest d = what_of(job, count);
   at_digest_add(&d, (at_bytes){job->token.bytes, AT_TOKEN_BYTES});
   at_digest_add_str(&d, at_str_of(job->addresses.text));
+  at_digest_add_u64(&d, job->epoch);
   snprintf(out, 80, "atoll-%016llx%016llx", (unsigned long long)d.h[0],
            (unsigned long long)d.h[1]);
 }

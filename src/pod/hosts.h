@@ -26,6 +26,8 @@ typedef struct at_pod_job {
   bool tls;            // over TCP: encrypted (pod/tls.h)
   at_token token;      // whoever knows it may be one of the processes
   const char *job;     // what all have to agree on (the target)
+  uint32_t epoch;      // how often the group has been formed anew: who has
+                       // another one is waited for
   uint32_t timeout_s;
   bool (*interrupted)(void);  // NULL, or asked now and then: true: give up
 } at_pod_job;

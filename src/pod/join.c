@@ -16,7 +16,7 @@ enum { kMs = 1000000, kKeyBytes = 64 };
 // Of the environment, or of the store (`told`).
 typedef struct plan {
   const at_pod_said *said;
-  uint32_t count, me;
+  uint32_t count, me, epoch;
   uint32_t round;  // of the store: how many pods this process has joined before
   bool told;
   int listener;  // told: bound; else -1
@@ -264,6 +264,7 @@ static at_status open_pod(const plan *p, at_pod_hosts **out) {
       .tls = p->tls,
       .token = p->token,
       .job = p->said->job,
+      .epoch = p->epoch,
       .timeout_s = p->said->timeout_s,
       .interrupted = p->said->interrupted};
   return at_pod_hosts_open(&job, out);
@@ -295,6 +296,7 @@ at_status at_pod_join_roll(const at_pod_roll *r, at_pod_hosts **out) {
   plan p = {.said = &said,
             .count = r->count,
             .me = r->me,
+            .epoch = r->epoch,
             .listener = r->listener,
             .list = {r->addresses, "the controller of the pod"},
             .token = r->token,
