@@ -729,6 +729,7 @@ static void a_pod_closes_under_its_clients(void **state) {
 }
 
 int main(int argc, char **argv) {
+  setenv("ATOLL_HBM", "64M", 1);  // so that it can be filled
   if (argc > 2 && !strcmp(argv[1], "--host")) return pod_host_main(argv[2]);
   if (argc > 2 && !strcmp(argv[1], "--controller"))
     return controller_main(argv[2]);

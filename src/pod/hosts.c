@@ -575,20 +575,26 @@ static at_status deliver(message *m, at_hosts_mail *mail) {
   return st;
 }
 
+static bool has_failed(at_pod_hosts *a, uint32_t host,
+                       const at_hosts_tag *tag) {
+  pthread_mutex_lock(&a->lock);
+  bool failed = find_failure(&a->told, host, tag) != NULL;
+  pthread_mutex_unlock(&a->lock);
+  return failed;
+}
+
 static at_status exchange(void *arg, const at_hosts_tag *tag,
                           at_hosts_mail *mails, uint32_t num_mails) {
   at_pod_hosts *a = arg;
   pthread_mutex_lock(&a->lock);
   const failure *d = find_dropped(a, tag);
-  // Who has failed would keep what is sent now.
-  for (uint32_t i = 0; i < num_mails && !d; i++)
-    d = find_failure(&a->told, mails[i].host, tag);
   at_status st = d ? at_status_clone(d->why) : AT_OK;
   pthread_mutex_unlock(&a->lock);
   if (st.err) return st;
   for (uint32_t i = 0; i < num_mails; i++) {
     const at_hosts_mail *m = &mails[i];
-    send_message(a, m->host, KIND_DATA, tag, m->out, m->num_out);
+    if (!has_failed(a, m->host, tag))  // it would keep what nobody asks for
+      send_message(a, m->host, KIND_DATA, tag, m->out, m->num_out);
   }
   for (uint32_t i = 0; i < num_mails && !st.err; i++) {
     message *m;
