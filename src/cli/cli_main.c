@@ -149,7 +149,7 @@ static const command commands[] = {
      "    hosts and clients of a pod (ATOLL_POD)\n"
      "atoll pod top [--pod=HOST:PORT] [--every=S] [--json]   the same, every "
      "second\n"
-     "atoll pod logs --log-dir=DIR [--host=N] [--lines=N]   the hosts' last "
+     "atoll pod logs --log-dir=DIR [--place=N] [--lines=N]   the hosts' last "
      "lines\n"
      "atoll pod down [--pod=HOST:PORT]   ends it\n",
      at_cli_pod},

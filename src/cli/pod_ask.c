@@ -132,7 +132,7 @@ static at_status print_log(const char *path, const char *name, size_t lines) {
 at_status at_pod_logs(int argc, char **argv) {
   const char *dir = NULL, *host = NULL, *lines = "20";
   at_cli_option(&argc, argv, "--log-dir=", &dir);
-  at_cli_option(&argc, argv, "--host=", &host);
+  at_cli_option(&argc, argv, "--place=", &host);
   at_cli_option(&argc, argv, "--lines=", &lines);
   AT_TRY(at_cli_no_more_options(argc, argv, "pod"));
   if (!dir)

@@ -53,7 +53,7 @@ def test_a_host_that_ends_is_started_again(tmp_path):
       assert [h["host"] for h in now["hosts"]] == [0, 1]
     assert delays == [0.5, 1.0, 2.0]
     runs(pod, 4)
-    p = pods.atoll("pod", "logs", f"--log-dir={logs}", "--host=1", "--lines=100")
+    p = pods.atoll("pod", "logs", f"--log-dir={logs}", "--place=1", "--lines=100")
     assert p.stdout.count("host 1: ") == len(p.stdout.splitlines()) and "chips 2 to 3 of v6e:2x2" in p.stdout, p
     p = pods.atoll("pod", "logs", f"--log-dir={logs}", "--lines=1")
     assert [line.split(":")[0] for line in p.stdout.splitlines()] == ["host 0", "host 1"]
