@@ -271,7 +271,11 @@ static at_status load(void *arg, uint64_t program, at_bytes executable,
   bool in = p && at_table_put(&c->programs, program, p);
   pthread_mutex_unlock(&c->lock);
   if (!in) return free(p), no_memory();
-  at_msg_load m = {.program = program, .num_chips = num_chips};
+  at_kernel_checks checks = at_kernel_checks_wanted();
+  at_msg_load m = {.program = program,
+                   .num_chips = num_chips,
+                   .checks = checks.checks,
+                   .turns = checks.turns};
   const at_bytes parts[] = {
       {(const uint8_t *)&m, sizeof m},
       {(const uint8_t *)chips, num_chips * sizeof *chips},

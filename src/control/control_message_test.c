@@ -147,12 +147,12 @@ static void lists(void **state) {
     at_msg_load m;
     uint32_t chips[4];  // three, and what fills up
     uint8_t executable[8];
-  } l = {{1, 3}, {0, 1, 2, 0}, {1}};
+  } l = {{.program = 1, .num_chips = 3}, {0, 1, 2, 0}, {1}};
   assert_true(good(AT_MSG_LOAD, &l, sizeof l));
   assert_false(good(AT_MSG_LOAD, &l, sizeof l - sizeof l.executable));
   BAD(AT_MSG_LOAD, l, x->m.program = 0);
   BAD(AT_MSG_LOAD, l, x->m.num_chips = 0);
-  BAD(AT_MSG_LOAD, l, x->m.num_chips = UINT64_MAX / 4 + 2);
+  BAD(AT_MSG_LOAD, l, x->m.num_chips = UINT32_MAX / 4 + 2);
   struct {
     at_msg_run m;
     uint64_t inputs[2];

@@ -48,10 +48,10 @@ static void drop(uint64_t array) {
 }
 
 static void load(uint64_t program, at_bytes block) {
-  uint8_t *m = calloc(1, 24 + block.len);
-  *(at_msg_load *)(void *)m = (at_msg_load){program, 1};
-  memcpy(m + 24, block.ptr, block.len);
-  stream(AT_MSG_LOAD, m, 24 + block.len);
+  uint8_t *m = calloc(1, 32 + block.len);
+  *(at_msg_load *)(void *)m = (at_msg_load){.program = program, .num_chips = 1};
+  memcpy(m + 32, block.ptr, block.len);
+  stream(AT_MSG_LOAD, m, 32 + block.len);
   free(m);
   free((void *)block.ptr);
 }

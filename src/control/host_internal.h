@@ -40,6 +40,7 @@ typedef struct program {
   at_status why;
   uint64_t epoch;  // of the hosts that `loaded` spans; 0: it does not
   uint32_t num_chips, num_here, num_outputs;
+  at_kernel_checks checks;
   at_chip **all;      // by device of the program
   at_chip **chips;    // of this host
   uint32_t *devices;  // and which of the program they are

@@ -114,7 +114,9 @@ typedef struct at_msg_drop {
 
 typedef struct at_msg_load {
   uint64_t program;
-  uint64_t num_chips;
+  uint32_t num_chips;
+  uint32_t checks;  // at_kernel_checks, of the client
+  uint64_t turns;
   // uint32_t chips[num_chips], padded to eight; the executable
 } at_msg_load;
 

@@ -166,7 +166,7 @@ static uint32_t fill(input *in, uint32_t kind, uint8_t *to) {
   if (kind == AT_MSG_LOAD) {
     at_msg_load *m = (void *)to;
     uint32_t *chips = (void *)(m + 1);
-    *m = (at_msg_load){number(in), take(in) % 6};
+    *m = (at_msg_load){.program = number(in), .num_chips = take(in) % 6};
     memset(chips, 0, 8 * sizeof *chips);
     for (uint64_t i = 0; i < m->num_chips; i++) chips[i] = chip(in);
     return (uint32_t)(sizeof *m + at_message_chips_bytes(m->num_chips) + 8);

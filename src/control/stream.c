@@ -225,6 +225,7 @@ static at_status place(const host *h, const at_msg_load *m, program *p) {
 
 static at_status load_bytes(const host *h, at_bytes executable, program *p) {
   AT_TRY(at_loaded_create(h->runtime, executable, &p->loaded));
+  at_loaded_check(p->loaded, p->checks);
   if (!p->num_here || p->num_here == p->num_chips) return AT_OK;
   p->epoch = h->epoch;
   return at_loaded_span(p->loaded, p->all);
@@ -248,7 +249,8 @@ static at_status refresh(const host *h, program *p) {
 static at_status load_program(const host *h, at_bytes body, program *p) {
   const at_msg_load *m = (const void *)body.ptr;
   size_t head = sizeof *m + at_message_chips_bytes(m->num_chips);
-  p->num_chips = (uint32_t)m->num_chips;
+  p->num_chips = m->num_chips;
+  p->checks = (at_kernel_checks){.checks = m->checks, .turns = m->turns};
   p->all = calloc(m->num_chips, sizeof *p->all);
   p->chips = calloc(m->num_chips, sizeof *p->chips);
   p->devices = calloc(m->num_chips, sizeof *p->devices);

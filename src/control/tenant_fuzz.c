@@ -120,7 +120,7 @@ static uint32_t fill_load(input *in) {
   at_msg_load *m = (void *)room;
   uint32_t which = take(in) % 5, first = chip(in);
   uint64_t n = which == 1 || which == 3 ? 4 : 1;
-  *m = (at_msg_load){1 + number(in) % 4, n};
+  *m = (at_msg_load){.program = 1 + number(in) % 4, .num_chips = n};
   uint32_t *chips = (void *)(m + 1);
   memset(chips, 0, 4 * sizeof *chips);
   for (uint64_t i = 0; i < n; i++)

@@ -78,7 +78,7 @@ at_core_launch at_core_launch_make(const at_frame *f, const at_op *op,
                           .device_id = (int32_t)f->device,
                           .num_devices = (int32_t)at_device_count(f->loaded),
                           .checks = f->loaded->checks,
-                          .max_turns = at_config_uint(AT_CONFIG_KERNEL_TURNS)};
+                          .max_turns = f->loaded->max_turns};
 }
 
 // Cores that wait for each other are never for the caller's thread. One run

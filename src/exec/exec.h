@@ -292,6 +292,15 @@ at_status at_loaded_create(at_runtime *rt, at_bytes executable,
 at_status at_loaded_span(at_loaded *l, at_chip *const *chips);
 // Bytes of values that its launches have sent to other hosts.
 uint64_t at_loaded_sent_bytes(const at_loaded *l);
+// What is checked while Pallas kernels run (ATOLL_CHECK), and after how many
+// turns of a loop they are stopped (ATOLL_KERNEL_TURNS): this process's, unless
+// somebody says otherwise before the first launch.
+typedef struct at_kernel_checks {
+  uint32_t checks, zero;
+  uint64_t turns;
+} at_kernel_checks;
+at_kernel_checks at_kernel_checks_wanted(void);
+void at_loaded_check(at_loaded *l, at_kernel_checks checks);
 at_loaded *at_loaded_retain(at_loaded *l);
 void at_loaded_release(at_loaded *l);
 at_bytes at_loaded_bytes(const at_loaded *l);  // the executable; borrowed

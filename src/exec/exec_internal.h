@@ -351,6 +351,7 @@ struct at_loaded {
   at_op *ops;        // per STEPS entry
   uint32_t num_ops;
   uint32_t checks;   // at_core_checks, for Pallas kernels
+  uint64_t max_turns;  // of their loops
   at_coll *colls;    // per COLLECTIVE step: op.target
   at_kernel_fn *coll_kernels;
   uint32_t num_colls, num_coll_kernels, num_meetings;

@@ -261,6 +261,16 @@ bool at_loaded_is_small(at_loaded *l) {
   return is;
 }
 
+at_kernel_checks at_kernel_checks_wanted(void) {
+  return (at_kernel_checks){.checks = at_core_checks_wanted(),
+                            .turns = at_config_uint(AT_CONFIG_KERNEL_TURNS)};
+}
+
+void at_loaded_check(at_loaded *l, at_kernel_checks checks) {
+  l->checks = checks.checks;
+  l->max_turns = checks.turns;
+}
+
 static at_status prepare(at_loaded *l) {
   const at_xheader *h = l->header;
   l->num_inputs = (uint32_t)h->sections[AT_XS_INPUTS].count;
@@ -283,7 +293,7 @@ static at_status prepare(at_loaded *l) {
   AT_TRY(load_objects(l));
   const at_xstep *steps = section(l, AT_XS_STEPS);
   l->num_ops = n;
-  l->checks = at_core_checks_wanted();
+  at_loaded_check(l, at_kernel_checks_wanted());
   l->depth = depth_of(l, steps, h->main_begin, h->main_end);
   AT_TRY(make_collectives(l, steps, n));
   for (uint32_t i = 0; i < n; i++) AT_TRY(prepare_op(l, &steps[i], &l->ops[i]));

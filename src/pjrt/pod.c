@@ -5,7 +5,6 @@
 
 #include "base/config.h"
 #include "base/cpu.h"
-#include "base/log.h"
 #include "compile/compile.h"
 #include "control/token.h"
 #include "pjrt/pjrt_internal.h"
@@ -33,14 +32,6 @@ at_status at_pjrt_pod_open(at_client **out) {
   at_cache_file("pod.token", file, sizeof file);
   AT_TRY(at_control_token(file, &o.token, NULL));
   AT_TRY(at_client_open(&o, out));
-  static const at_word kernels[] = {AT_WORD_CHECK_RACES, AT_WORD_CHECK_BOUNDS,
-                                    AT_WORD_CHECK_UNINIT,
-                                    AT_WORD_CHECK_DEADLOCK};
-  for (size_t i = 0; i < AT_LEN(kernels); i++)
-    if (at_config_has(kernels[i]))
-      at_log_once(AT_LOG_WARNING,
-                  "ATOLL_CHECK of a client: kernels run on the hosts of the "
-                  "pod, which check what their own ATOLL_CHECK says");
   // Programs are made for the hosts' CPUs.
   at_cpu_limit(at_client_cpu(*out));
   return AT_OK;

@@ -37,7 +37,8 @@ def sgd(w, g):
   return jax.tree.map(lambda w, g: w - 0.1 * g, w, g)
 
 def same(a, b):
-  return all((np.asarray(a) == np.asarray(b)).all() for a, b in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
+  pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+  return all((np.asarray(a) == np.asarray(b)).all() for a, b in pairs)
 
 def near(a, b):
   for a, b in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
@@ -120,7 +121,8 @@ model = Model()
 v = jax.jit(model.init)(jax.random.key(0), x[:8])
 whole, outs = jax.jit(jax.value_and_grad(lambda w: loss(model.apply({"params": w}, x), y)))(v["params"]), []
 for schedule, islands in (("gpipe", [0, 1]), ("1f1b", [0, 1]), ("1f1b", [0])):
-  p = atoll.pipeline(model, stages=4, schedule=schedule, microbatches=4, loss=loss, islands=islands, devices_per_stage=2)
+  p = atoll.pipeline(model, stages=4, schedule=schedule, microbatches=4, loss=loss, islands=islands,
+                     devices_per_stage=2)
   outs.append((by_one_mesh if not outs else p.value_and_grad)(*([p, v] if not outs else [p.place(v, x)]), x, y))
   assert len(p._grad.graphs) == 1 and sorted({s.devices[0].slice_index for s in p.stages}) == islands
   assert same(outs[-1], outs[0])
@@ -133,7 +135,8 @@ def test_what_is_kept_and_units(run):
   run("""
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 model, v = Model(2), jax.jit(Model(2).init)(jax.random.key(0), x[:8])
-make = lambda **more: atoll.pipeline(model, **{**dict(stages=3, microbatches=4, loss=loss, devices_per_stage=2), **more})
+usual = dict(stages=3, microbatches=4, loss=loss, devices_per_stage=2)
+make = lambda **more: atoll.pipeline(model, **{**usual, **more})
 mesh = Mesh(np.array(d[:2]), ("data",))
 W, R = NamedSharding(mesh, P()), NamedSharding(mesh, P("data"))
 f = jax.jit(jax.value_and_grad(lambda w, x, y: loss(model.apply({"params": w}, x), y)), out_shardings=W)
@@ -324,11 +327,22 @@ print(json.dumps(told))
       "a batch of 32 cannot be cut into microbatches=3 of one size", "a microbatch of 1 (a batch of 32 in 32)",
       "hint: write the model as submodules that it calls one after another", "layers in one loop (nn.scan, lax.scan)",
       "hint: it takes a flax.linen.Module, a flax.nnx.Module, or stages=[f1, f2, ...]",
-      'schedule="zigzag" is neither "gpipe" nor "1f1b"', "has to be 2 numbers whose sum is 3: Block_0, Block_1, Dense_0",
+      'schedule="zigzag" is neither "gpipe" nor "1f1b"',
+      "has to be 2 numbers whose sum is 3: Block_0, Block_1, Dense_0",
       "devices= has 1 lists for 2 stages", "init or place comes first", "have to be batches of one size",
       "takes functions f(params, x) -> y", "has to be one number", "there are no devices on islands [7]",
       "optimizer=...) is needed", "rng= goes with"], strict=True):
     assert wanted in said, (wanted, said)
+
+
+def test_the_example_of_the_docstring(run):
+  assert "2 stages, 1f1b, 4 microbatches" in run("""
+import doctest
+from atoll import _pipeline
+example, = doctest.DocTestFinder(recurse=False).find(_pipeline.pipeline)
+lines = "".join(e.source for e in example.examples)
+exec(lines, {})
+""")
 
 
 def test_without_a_pod(user):
@@ -343,5 +357,6 @@ print(d[0].platform)
 """
   p = pods.python(code, PYTHONPATH=user, ATOLL_TARGET="v5e:2x2")
   assert p.stdout.strip() == "tpu", p.stderr
-  p = pods.python(code, PYTHONPATH=pods.PACKAGE, JAX_PLATFORMS="cpu", XLA_FLAGS="--xla_force_host_platform_device_count=3")
+  p = pods.python(code, PYTHONPATH=pods.PACKAGE, JAX_PLATFORMS="cpu",
+                  XLA_FLAGS="--xla_force_host_platform_device_count=3")
   assert p.stdout.strip() == "cpu", p.stderr
