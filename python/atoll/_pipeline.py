@@ -8,51 +8,7 @@ import dataclasses
 import functools
 
 from atoll import _pipeline_cut as _cut
-
-# Devices by the names that `atoll estimate` has for their machines.
-_MACHINES = {"TPU v4": "v4", "TPU v5 lite": "v5e", "TPU v5": "v5p", "TPU v6 lite": "v6e", "TPU7x": "7x"}
-
-
-# ---- Schedules
-def stage_order(schedule, stage, stages, microbatches):
-  """What a stage does, one after the other: ("F" or "B", microbatch)."""
-  ahead = microbatches if schedule == "gpipe" else min(stages - 1 - stage, microbatches)
-  order = [("F", m) for m in range(ahead)]
-  for m in range(ahead, microbatches):
-    order += [("F", m), ("B", m - ahead)]
-  return order + [("B", m) for m in range(microbatches - ahead, microbatches)]
-
-
-def ticks(schedule, stages, microbatches):
-  """What all stages do, [(what, stage, microbatch)] by the tick of a common clock."""
-  left = [stage_order(schedule, s, stages, microbatches)[::-1] for s in range(stages)]
-  done, out = set(), []
-
-  def ready(what, s, m):
-    if what == "F":
-      return s == 0 or ("F", s - 1, m) in done
-    return s == stages - 1 or ("B", s + 1, m) in done
-
-  while any(left):
-    now = [(*todo[-1][:1], s, todo[-1][1]) for s, todo in enumerate(left) if todo and ready(todo[-1][0], s, todo[-1][1])]
-    for _, s, _ in now:
-      left[s].pop()
-    done.update(now)
-    out.append(now)
-  return out
-
-
-def idle_share(schedule, costs, microbatches, remat):
-  """The part of the devices' time that is bubbles; costs: seconds of forward and backward."""
-  stages, free, end = len(costs), [0.0] * len(costs), {}
-  for tick in ticks(schedule, stages, microbatches):
-    for what, s, m in tick:
-      before = ("F", s - 1, m) if what == "F" else ("B", s + 1, m)
-      begin = max(free[s], end.get(before, 0.0))
-      free[s] = end[what, s, m] = begin + costs[s] * (1 / 3 if what == "F" else 1 if remat else 2 / 3)
-  busy = sum(costs) * microbatches * (4 / 3 if remat else 1)
-  return 1 - busy / (stages * max(free)) if max(free) else 0.0
-
+from atoll import _pipeline_plan as _plan
 
 # ---- Models
 class _Linen:
@@ -192,11 +148,6 @@ def _put(value, place, sharding):
   return jax.device_put(value, sharding)
 
 
-def _differentiable(aval):
-  import jax.numpy as jnp
-  return jnp.issubdtype(aval.dtype, jnp.inexact)
-
-
 class _Runner:
   """Forward and backward of a part for microbatches of one shape."""
 
@@ -210,10 +161,10 @@ class _Runner:
     shared = {v: part.own.index(i) for v, i in cut.shared.items() if v in self.sends and v not in self.comes}
     avals = dict(part.avals)
     self.spec = {v: place.whole if v in cut.shared else place.of(a, microbatch) for v, a in avals.items()}
-    floats = [v for v in part.carried if _differentiable(avals[v])]
+    floats = [v for v in part.carried if _plan.differentiable(avals[v])]
     others = [v for v in part.carried if v not in floats]
     results = [v for v in part.made if isinstance(v, tuple)]
-    goes = [v for v in part.made if not isinstance(v, tuple) and _differentiable(avals[v])]
+    goes = [v for v in part.made if not isinstance(v, tuple) and _plan.differentiable(avals[v])]
     passes = [v for v in floats if v in self.sends]
     self.floats, self.takes = floats, goes + passes + list(shared)  # cotangents: go to, come of
     self.spec.update({v: place.whole for v in shared})
@@ -272,7 +223,7 @@ class _Runner:
       some = [c for v, c in zip(part.carried, carried) if v in floats]
       f = function(mutable, carried, inputs, key, labels)
       value, vjp, (new, _) = jax.vjp(f, own, some, has_aux=True)
-      if value.shape or not _differentiable(value):
+      if value.shape or not _plan.differentiable(value):
         raise ValueError(f"the loss is {value.aval.str_short()}, and has to be one number of a floating type")
       grads, back = vjp(jax.numpy.ones_like(value))
       return dict(zip(floats, back)), new, add(total, grads), value if loss_sum is None else loss_sum + value
@@ -377,12 +328,12 @@ class Pipeline:
     self._split, self._costs, self._depth, self._exact = split, costs, depth, exact
     self._chosen = None
     if devices is None:
-      devices, self._slices = _choose_devices(stages, devices_per_stage, islands)
+      devices, self._slices = _plan.choose_devices(stages, devices_per_stage, islands)
     if len(devices) != stages:
       raise ValueError(f"devices= has {len(devices)} lists for {stages} stages")
     self._places = [_Place(getattr(d, "tpus", d)) for d in devices]
     self._plans, self.stages, self._tree = {}, None, None
-    self._order = [op for tick in ticks(schedule, stages, microbatches) for op in tick]
+    self._order = [op for tick in _plan.ticks(schedule, stages, microbatches) for op in tick]
     self._updates = [self._update_of(p) for p in self._places]
     self._means = [jax.jit(lambda sums: jax.tree.map(lambda x: x / microbatches, sums), out_shardings=p.whole)
                    for p in self._places]
@@ -403,7 +354,7 @@ class Pipeline:
 
     trees = [jax.tree.structure(t) for t in (params, rest, inputs)]
     leaves = [jax.tree.leaves(t) for t in (params, rest, inputs)]
-    if any(not _differentiable(p) for p in leaves[0]):
+    if any(not _plan.differentiable(p) for p in leaves[0]):
       raise ValueError("parameters have to be of floating types")
     key = jax.ShapeDtypeStruct((2,), "uint32") if self._adapter.rngs else None
 
@@ -461,13 +412,13 @@ class Pipeline:
     known = {}
     for part in cut.parts:
       if part.text not in known:
-        known[part.text] = _predict(part, part.shape_arguments(*shapes), self._machine())
+        known[part.text] = _plan.predict(part, part.shape_arguments(*shapes), self._machine())
     return [known[part.text] for part in cut.parts]
 
   def _machine(self):
-    return _MACHINES.get(self._places[0].devices[0].device_kind, "v5e")
+    return _plan.MACHINES.get(self._places[0].devices[0].device_kind, "v5e")
 
-  def _plan(self, params, rest, inputs):
+  def _planned(self, params, rest, inputs):
     """params: shapes as the model has them; inputs: shapes of a whole batch, a tuple of arguments."""
     import jax
 
@@ -586,7 +537,7 @@ class Pipeline:
     shapes = jax.eval_shape(make, data)
     number = iter(range(len(jax.tree.leaves(shapes))))
     params, rest = self._adapter.split(jax.tree.map(lambda _: next(number), shapes))
-    plan = self._plan(*self._adapter.split(shapes), inputs)
+    plan = self._planned(*self._adapter.split(shapes), inputs)
     made = {}
     for part, place in zip(plan.stages, self._places):
       # Each stage makes its own: no device has the whole model.
@@ -603,7 +554,7 @@ class Pipeline:
     import jax
 
     params, rest = self._leaves_of(variables)
-    plan = self._plan(params, rest, _arguments(x, self._functions))
+    plan = self._planned(params, rest, _arguments(x, self._functions))
     params, p_tree = jax.tree.flatten(params)
     rest, r_tree = jax.tree.flatten(rest)
     for part, place in zip(plan.stages, self._places):
@@ -619,6 +570,7 @@ class Pipeline:
     import jax
 
     self._tree = jax.tree.map(lambda _: 0, params), jax.tree.map(lambda _: 0, rest)
+    self._variable_shapes, self._by_inputs = _shapes((params, rest)), {}
     if self._functions:
       own = tuple(params)
     else:
@@ -662,7 +614,7 @@ class Pipeline:
 
     args = self._batch(state, x, labels, rng)
     loss, grads = self._grad(state, *args)
-    plan = self._plan_of(state, args[0])
+    plan = self._plan_of(args[0])
     return loss, self._joined(grads, 0, plan, "own")
 
   def apply(self, state, x, rng=None):
@@ -679,24 +631,23 @@ class Pipeline:
       raise ValueError("atoll.pipeline(loss=...) is needed for training: loss(y, *labels) -> a number")
     inputs, labels = jax.tree.map(lambda a: a if isinstance(a, jax.Array) else np.asarray(a),
                                   (_arguments(x, self._functions), labels or ()))
-    plan = self._plan_of(state, inputs)
+    self._plan_of(inputs)  # says what is wrong with them
     if len({a.shape[0] for a in jax.tree.leaves((inputs, labels)) if a.shape}) != 1:
       raise ValueError("inputs and labels have to be batches of one size")
     if bool(self._adapter and self._adapter.rngs) != (rng is not None):
       raise ValueError("rng= goes with atoll.pipeline(rngs=(...)), which names the model's streams of random numbers")
     if rng is not None and jax.dtypes.issubdtype(rng.dtype, jax.dtypes.prng_key):
       rng = jax.random.key_data(rng)
-    del plan
     return inputs, labels, rng
 
-  def _plan_of(self, state, inputs):
+  def _plan_of(self, inputs):
     import jax
 
-    # Shapes alone: values stay where they are.
-    first = next(iter(self._plans.values()))
-    params = self._joined(_shapes(state.params), 0, first, "own")
-    rest = self._joined(_shapes(state.mutable), 1, first, "mutable")
-    return self._plan(params, rest, inputs)
+    leaves, tree = jax.tree.flatten(inputs)
+    key = tree, tuple((x.shape, x.dtype) for x in leaves)
+    if key not in self._by_inputs:
+      self._by_inputs[key] = self._planned(*self._variable_shapes, inputs)
+    return self._by_inputs[key]
 
   def _pieces(self, tree):
     """Microbatches of arrays: [leaf][microbatch], wherever they are."""
@@ -753,7 +704,7 @@ class Pipeline:
     """All launches of a step up to the sums of gradients."""
     import jax
 
-    plan = self._plan_of(state, inputs)
+    plan = self._plan_of(inputs)
     own, mutable, arguments, send = self._feed(plan, state, inputs, key)
     answers, label_tree = self._pieces(labels), jax.tree.structure(labels)
     totals, loss, kept, cotangents = [None] * len(own), None, {}, {}
@@ -811,7 +762,7 @@ class Pipeline:
   def _forward_function(self, state, inputs, key):
     import jax
 
-    plan = self._plan_of(state, inputs)
+    plan = self._plan_of(inputs)
     own, mutable, arguments, send = self._feed(plan, state, inputs, key)
     outs = []
     for m in range(self.microbatches):
@@ -851,7 +802,7 @@ class Pipeline:
     costs = [1.0] * self.num_stages
     if self.stages and all(s.seconds for s in self.stages):
       costs = [s.seconds for s in self.stages]
-    return idle_share(self.schedule, costs, self.microbatches, self.remat)
+    return _plan.idle_share(self.schedule, costs, self.microbatches, self.remat)
 
   def describe(self) -> str:
     """Stages, what each is predicted to take, bubbles, devices."""
@@ -961,91 +912,6 @@ def _traced(function):
   except FileNotFoundError:
     return function
   return _program.program(function)
-
-
-def _predict(part, arguments, machine):
-  """Seconds of a part's forward and backward, or numbers in proportion to them."""
-  import jax
-
-  own, mutable, carried, inputs, key = arguments
-  floats = [i for i, c in enumerate(carried) if _differentiable(c)]
-
-  def work(own, some, mutable, carried, inputs, key):
-    def f(own, some):
-      have = list(carried)
-      for i, c in zip(floats, some):
-        have[i] = c
-      made, _ = part.run(own, mutable, have, inputs, key)
-      return [x for x in made if _differentiable(x)]
-
-    out, vjp = jax.vjp(f, own, some)
-    return out, vjp(out)
-
-  arguments = own, [carried[i] for i in floats], mutable, carried, inputs, key
-  import atoll
-  try:
-    return max(atoll.estimate(work, *arguments, target=machine).seconds - _launch(machine), 1e-9)
-  except (OSError, ValueError, RuntimeError):
-    return 1e-12 * max(_flops(jax.make_jaxpr(work)(*arguments).jaxpr), 1)
-
-
-@functools.cache
-def _launch(machine):
-  """What the smallest program takes."""
-  import atoll
-  import jax
-  return 0.99 * atoll.estimate(lambda x: x + 1, jax.ShapeDtypeStruct((8,), "float32"), target=machine).seconds
-
-
-def _flops(jaxpr):
-  """About; where there is no command to ask."""
-  import math
-
-  total = 0
-  for e in jaxpr.eqns:
-    for sub in e.params.values():
-      inner = getattr(sub, "jaxpr", sub)
-      if hasattr(inner, "eqns"):
-        total += _flops(inner) * e.params.get("length", 1)
-    out = math.prod(e.outvars[0].aval.shape) if hasattr(e.outvars[0].aval, "shape") else 0
-    if e.primitive.name == "dot_general":
-      contracted = e.params["dimension_numbers"][0][0]
-      out *= 2 * math.prod(e.invars[0].aval.shape[d] for d in contracted)
-    elif e.primitive.name == "conv_general_dilated":
-      kernel = e.invars[1].aval.shape
-      out *= 2 * math.prod(kernel) // kernel[e.params["dimension_numbers"].rhs_spec[0]]
-    total += out
-  return total
-
-
-def _choose_devices(stages, each, islands):
-  """Slices for stages, in the order of islands: no stage is on two."""
-  import collections
-  import jax
-  import atoll
-
-  by_island = collections.defaultdict(list)
-  for d in jax.devices():
-    if islands is None or getattr(d, "slice_index", 0) in islands:
-      by_island[getattr(d, "slice_index", 0)].append(d)
-  if not by_island:
-    raise ValueError(f"there are no devices on islands {islands}")
-  sizes = {i: len(d) for i, d in by_island.items()}
-  if each is None:
-    each = next((k for k in range(max(sizes.values()), 0, -1) if sum(n // k for n in sizes.values()) >= stages), 1)
-  room = [i for i in sorted(sizes) for _ in range(sizes[i] // each)]
-  if not room:
-    raise ValueError(f"no island has {each} devices for a stage; they have {sorted(sizes.values())}")
-  if not hasattr(jax.devices()[0], "slice_index"):
-    all_ = by_island[0]
-    return [[all_[(s * each + k) % len(all_)] for k in range(each)] for s in range(stages)], None
-  # Neighbours in a pipeline are neighbours of an island; what is asked for is spread over all islands.
-  used = sorted(sizes)
-  where = room[:stages] if len(room) >= stages else [room[s * len(room) // stages] for s in range(stages)]
-  if islands is not None and stages >= len(used):
-    where = [used[s * len(used) // stages] for s in range(stages)]
-  chosen = atoll.make_virtual_device_set()
-  return [chosen.add_slice(each, location=where[s]).tpus for s in range(stages)], chosen
 
 
 def pipeline(model=None, *, stages, loss=None, optimizer=None, microbatches=1, schedule="1f1b", devices=None,

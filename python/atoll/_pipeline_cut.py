@@ -313,7 +313,8 @@ def group(units: Cut, counts) -> Cut:
     part.made += [v for v in mine[-1].made if isinstance(v, tuple)]
     for u in mine:
       part.avals.update(u.avals)
-    part.run = functools.partial(_run_units, part, mine, {v: i for v, i in units.shared.items() if v not in part.carried})
+    shared = {v: i for v, i in units.shared.items() if v not in part.carried}
+    part.run = functools.partial(_run_units, part, mine, shared)
     parts.append(part)
   return Cut(parts, chains, {v: i for v, i in units.shared.items() if v in chains})
 

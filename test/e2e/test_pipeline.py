@@ -6,7 +6,7 @@ import json
 import pytest
 
 import pods
-from atoll import _pipeline, _pipeline_cut
+from atoll import _pipeline_cut, _pipeline_plan
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("flax") is None, reason="no flax (pip install flax)")
 
@@ -77,12 +77,12 @@ def run(pod, user):
 
 # ---- Schedules
 def test_orders():
-  assert _pipeline.stage_order("gpipe", 0, 2, 3) == [("F", 0), ("F", 1), ("F", 2), ("B", 0), ("B", 1), ("B", 2)]
-  assert _pipeline.stage_order("1f1b", 0, 2, 3) == [("F", 0), ("F", 1), ("B", 0), ("F", 2), ("B", 1), ("B", 2)]
+  assert _pipeline_plan.stage_order("gpipe", 0, 2, 3) == [("F", 0), ("F", 1), ("F", 2), ("B", 0), ("B", 1), ("B", 2)]
+  assert _pipeline_plan.stage_order("1f1b", 0, 2, 3) == [("F", 0), ("F", 1), ("B", 0), ("F", 2), ("B", 1), ("B", 2)]
   for schedule in ("gpipe", "1f1b"):
     for stages in range(1, 6):
       for m in range(1, 8):
-        ops = [op for tick in _pipeline.ticks(schedule, stages, m) for op in tick]
+        ops = [op for tick in _pipeline_plan.ticks(schedule, stages, m) for op in tick]
         assert len(ops) == len(set(ops)) == 2 * stages * m
         at = {op: i for i, op in enumerate(ops)}
         for what, s, k in ops:
@@ -90,14 +90,14 @@ def test_orders():
           assert s == 0 or at["F", s - 1, k] < at["F", s, k] and at["B", s, k] < at["B", s - 1, k]
           assert k == 0 or at[what, s, k - 1] < at[what, s, k]
         # Equal stages have the bubbles of the formula.
-        idle = _pipeline.idle_share(schedule, [1.0] * stages, m, False)
+        idle = _pipeline_plan.idle_share(schedule, [1.0] * stages, m, False)
         assert abs(idle - (stages - 1) / (m + stages - 1)) < 1e-9, (schedule, stages, m, idle)
 
 
 def test_microbatches_in_flight():
   for s in range(4):
     now = most = 0
-    for what, _ in _pipeline.stage_order("1f1b", s, 4, 16):
+    for what, _ in _pipeline_plan.stage_order("1f1b", s, 4, 16):
       now += 1 if what == "F" else -1
       most = max(most, now)
     assert most == 4 - s
