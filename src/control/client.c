@@ -382,10 +382,6 @@ static at_status launch(void *arg, const at_proxy_launch *l) {
 }
 
 // ---- The controller's messages
-static void *place(void *arg, uint32_t from, const at_wire_head *head) {
-  return malloc(head->bytes);
-}
-
 static at_status keep_welcome(at_client *c, at_bytes body) {
   const at_msg_welcome *m = (const void *)body.ptr;
   size_t chips = m->num_chips * sizeof *c->host_of;
@@ -549,11 +545,6 @@ static bool message(void *arg, uint32_t from, const at_wire_head *head,
   return true;
 }
 
-static void abandon(void *arg, uint32_t from, const at_wire_head *head,
-                    void *body) {
-  free(body);
-}
-
 static void lost(void *arg, uint32_t member, at_status why) {
   at_far_poller = true;
   give_up(arg, at_status_prefix(why, "the controller of the pod is lost"));
@@ -656,9 +647,9 @@ static at_status call_controller(at_client *c, const at_client_options *o) {
                           .hello = {.kind = AT_SESSION_CLIENT},
                           .interrupted = o->interrupted,
                           .sink = {.arg = c,
-                                   .place = place,
+                                   .place = at_session_block,
                                    .message = message,
-                                   .abandon = abandon,
+                                   .abandon = at_session_unblock,
                                    .lost = lost}};
   snprintf(s.hello.name, sizeof s.hello.name, "%s", o->name ? o->name : "");
   AT_TRY(at_outbox_create(&c->late));

@@ -242,10 +242,6 @@ static void tool_asks(peer *p, uint32_t kind) {
 }
 
 // ---- The sink of all sessions
-static void *place(void *arg, uint32_t from, const at_wire_head *head) {
-  return malloc(head->bytes);
-}
-
 static bool hear(peer *p, const at_wire_head *head, void *body) {
   at_bytes b = {body, head->bytes};
   bool done = true;
@@ -281,11 +277,6 @@ static bool message(void *arg, uint32_t from, const at_wire_head *head,
   hear(p, head, body);
   free(body);
   return true;
-}
-
-static void abandon(void *arg, uint32_t from, const at_wire_head *head,
-                    void *body) {
-  free(body);
 }
 
 static void lost(void *arg, uint32_t member, at_status why) {
@@ -332,9 +323,9 @@ static at_status ask(void *arg, const at_session_hello *hello,
   pthread_mutex_unlock(&c->lock);
   if (st.err) return free_peer(p), st;
   *sink = (at_wire_sink){.arg = p,
-                         .place = place,
+                         .place = at_session_block,
                          .message = message,
-                         .abandon = abandon,
+                         .abandon = at_session_unblock,
                          .lost = lost};
   *out = p;
   return AT_OK;
@@ -567,8 +558,7 @@ void at_controller_close(at_controller *c) {
   pthread_mutex_lock(&c->lock);
   c->closes = true;
   for (uint32_t i = 0; c->hosts && i < c->num_hosts; i++)
-    if (c->hosts[i] && !c->hosts[i]->gone)
-      end_host(c->hosts[i]);
+    if (c->hosts[i] && !c->hosts[i]->gone) end_host(c->hosts[i]);
   call_keeper(c);
   pthread_mutex_unlock(&c->lock);
   at_thread_join(c->keeper);

@@ -57,10 +57,6 @@ static void stop(host *h, at_status why) {
 }
 
 // ---- The controller's messages
-static void *place(void *arg, uint32_t from, const at_wire_head *head) {
-  return malloc(head->bytes);
-}
-
 static bool message(void *arg, uint32_t from, const at_wire_head *head,
                     void *body) {
   host *h = arg;
@@ -84,11 +80,6 @@ static bool message(void *arg, uint32_t from, const at_wire_head *head,
       .kind = head->kind, .client = head->tag, .head = *head, .body = body};
   at_host_post(h, j);
   return false;  // its credits go back once it is done
-}
-
-static void abandon(void *arg, uint32_t from, const at_wire_head *head,
-                    void *body) {
-  free(body);
 }
 
 static void lost(void *arg, uint32_t member, at_status why) {
@@ -174,9 +165,9 @@ static at_status call_controller(host *h) {
       .timeout_ms = h->options->timeout_ms ? h->options->timeout_ms : 120000,
       .interrupted = h->options->interrupted,
       .sink = {.arg = h,
-               .place = place,
+               .place = at_session_block,
                .message = message,
-               .abandon = abandon,
+               .abandon = at_session_unblock,
                .lost = lost}};
   snprintf(o.hello.name, sizeof o.hello.name, "host (process %d)",
            (int)getpid());
@@ -233,8 +224,8 @@ static at_status join(host *h, const at_msg_form *m, const char *addresses,
   int fd = fcntl(h->pod_listener, F_DUPFD_CLOEXEC, 0);
   if (fd < 0)
     return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no descriptor: %s", strerror(errno));
-  at_strbuf_addf(&what,
-                 "Atoll " AT_VERSION " %s, hosts of one controller", target);
+  at_strbuf_addf(&what, "Atoll " AT_VERSION " %s, hosts of one controller",
+                 target);
   const at_pod_roll roll = {.count = m->count,
                             .me = m->me,
                             .addresses = addresses,
@@ -347,8 +338,9 @@ static at_status take_part(host *h, const job *j) {
 
 static at_status form(host *h, const job *j) {
   at_status st = take_part(h, j);
-  at_msg_formed m = {.epoch = ((const at_msg_form *)(const void *)j->body)->epoch,
-                     .code = (uint64_t)at_status_code(st)};
+  at_msg_formed m = {
+      .epoch = ((const at_msg_form *)(const void *)j->body)->epoch,
+      .code = (uint64_t)at_status_code(st)};
   const char *why = at_status_message(st);
   const at_bytes parts[] = {
       {(const uint8_t *)&m, sizeof m},

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -289,4 +290,13 @@ at_status at_session_open(const at_session_options *o, at_wire **out) {
   hang_up(&c);
   freeaddrinfo(c.all);
   return st;
+}
+
+void *at_session_block(void *arg, uint32_t from, const at_wire_head *head) {
+  return malloc(head->bytes);
+}
+
+void at_session_unblock(void *arg, uint32_t from, const at_wire_head *head,
+                        void *body) {
+  free(body);
 }

@@ -77,7 +77,7 @@ typedef struct at_session_options {
   at_token token;
   at_session_hello hello;     // version, id and pid are filled in
   uint32_t timeout_ms;        // until it answers; 0: 10,000
-  bool at_once;  // where nobody listens, that is said at once
+  bool at_once;               // where nobody listens, that is said at once
   bool (*interrupted)(void);  // NULL, or asked now and then: true: give up
   uint32_t stuck_ms;
   uint64_t max_bytes, window_bytes;  // as the listener's, or it refuses
@@ -94,5 +94,10 @@ typedef struct at_session_options {
 //   FAILED_PRECONDITION  another version, other options, or no libssl
 //   others               the listener's `ask`
 at_status at_session_open(const at_session_options *o, at_wire **out);
+
+// For sinks whose messages are blocks of malloc, which they free.
+void *at_session_block(void *arg, uint32_t from, const at_wire_head *head);
+void at_session_unblock(void *arg, uint32_t from, const at_wire_head *head,
+                        void *body);
 
 #endif

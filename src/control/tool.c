@@ -16,10 +16,6 @@ typedef struct tool {
   at_strbuf *out;
 } tool;
 
-static void *place(void *arg, uint32_t from, const at_wire_head *head) {
-  return malloc(head->bytes);
-}
-
 static bool message(void *arg, uint32_t from, const at_wire_head *head,
                     void *body) {
   tool *t = arg;
@@ -31,11 +27,6 @@ static bool message(void *arg, uint32_t from, const at_wire_head *head,
   pthread_mutex_unlock(&t->lock);
   free(body);
   return true;
-}
-
-static void abandon(void *arg, uint32_t from, const at_wire_head *head,
-                    void *body) {
-  free(body);
 }
 
 static void lost(void *arg, uint32_t member, at_status why) {
@@ -77,7 +68,8 @@ at_status at_tool_ask(const at_tool_options *o, at_message_kind kind,
           .timeout_ms = ms,
           .at_once = true,
           .hello = {.kind = AT_SESSION_TOOL, .name = "atoll pod"},
-          .sink = {&t, place, message, abandon, NULL, lost}},
+          .sink = {&t, at_session_block, message, at_session_unblock, NULL,
+                   lost}},
       &w);
   if (!st.err)
     st = at_wire_send(w, 0, AT_WIRE_BULK, &(at_wire_out){.kind = kind}, 1,
