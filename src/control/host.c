@@ -353,7 +353,10 @@ static at_status form(host *h, const job *j) {
 // one ends. Consumes st.
 static void not_formed(host *h, at_status st) {
   if (!st.err) return;
-  if (!h->island && (h->pod || h->count <= 1)) return stop(h, st);
+  at_code code = at_status_code(st);
+  bool missed = code == AT_CANCELLED || code == AT_DEADLINE_EXCEEDED ||
+                code == AT_UNAVAILABLE || code == AT_DATA_LOSS;
+  if (!h->island && (h->pod || h->count <= 1 || !missed)) return stop(h, st);
   at_log(AT_LOG_WARNING, "host %u: %s", h->me, at_status_message(st));
   at_status_free(st);
 }
