@@ -66,13 +66,14 @@ static void ask(at_client *c, question *q, uint32_t kind, const void *m,
   const at_wire_out out = {kind, q->tag, 1, &part};
   uint32_t host = q->host;
   uint64_t tag = q->tag;
+  const bool is_stats = q->is_stats;  // once it is asked, q may be gone
   uint64_t array = ((const at_msg_shard *)m)->array;
   at_client_flush(c);  // whoever waits may leave what it drops lying for long
   at_wire *w;
   at_status st = at_far_host_wire(c, host, &w);
   if (st.err) {
     // this process cannot ask
-  } else if (!q->is_stats && array < atomic_load(&c->hosts[host].lost_before)) {
+  } else if (!is_stats && array < atomic_load(&c->hosts[host].lost_before)) {
     st = AT_FAIL(AT_DATA_LOSS,
                  "an array on host %u of the pod was lost with the process "
                  "that was this host before",
@@ -82,8 +83,8 @@ static void ask(at_client *c, question *q, uint32_t kind, const void *m,
   } else if (!enter(c, q)) {
     st = atomic_load(&c->closed) ? at_client_why(c) : no_memory();
   } else {
-    st = q->is_stats ? at_client_say(c, kind, &part, 1)
-                     : at_far_host_say(&c->hosts[host], w, &out, 1);
+    st = is_stats ? at_client_say(c, kind, &part, 1)
+                  : at_far_host_say(&c->hosts[host], w, &out, 1);
     if (!st.err) return;
     if (!take(c, tag)) return at_status_free(st);  // it has failed
     at_status_free(st);
