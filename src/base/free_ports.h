@@ -1,5 +1,5 @@
 // For tests and benches: ports of this machine's loopback device that nobody
-// has at the moment.
+// has at the moment, and connections to those that somebody has.
 #ifndef ATOLL_BASE_FREE_PORTS_H_
 #define ATOLL_BASE_FREE_PORTS_H_
 
@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 enum { AT_FREE_PORTS = 64 };  // at most, at a time
@@ -39,6 +40,20 @@ static inline bool at_free_addresses(uint32_t count, char *out, size_t n) {
     at += (size_t)snprintf(out + at, n - at, "%s127.0.0.1:%u", i ? "," : "",
                            ports[i]);
   return at < n;
+}
+
+// A connection to a port of this machine, on which reads give up after some
+// seconds. -1: nobody listens.
+static inline int at_connect_here(uint16_t port, int seconds) {
+  struct sockaddr_in at = {.sin_family = AF_INET,
+                           .sin_port = htons(port),
+                           .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  struct timeval patience = {.tv_sec = seconds};
+  int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  if (!connect(fd, (void *)&at, sizeof at)) return fd;
+  close(fd);
+  return -1;
 }
 
 #endif

@@ -151,18 +151,16 @@ void at_tenant_took(tenant *t, uint64_t tag, at_bytes body, bool gives) {
   pthread_mutex_unlock(&t->host->lock);
   if (!x) return;
   const at_msg_took *m = (const void *)body.ptr;
-  size_t rest = body.len - sizeof *m;
+  at_bytes rest = at_message_tail(body, sizeof *m);
   at_status st = AT_OK;
   if (m->code)
-    st = AT_FAIL(m->code <= AT_UNAUTHENTICATED ? (at_code)m->code : AT_UNKNOWN,
-                 "%.*s", (int)AT_MIN(rest, (size_t)AT_MESSAGE_TEXT),
-                 (const char *)(m + 1));
-  else if (gives != (x->into != NULL) || (gives && rest != x->bytes))
+    st = at_message_error(m->code, rest);
+  else if (gives != (x->into != NULL) || (gives && rest.len != x->bytes))
     st =
         AT_FAIL(AT_INVALID_ARGUMENT, "a host callback gave %zu bytes, not %llu",
-                rest, (unsigned long long)x->bytes);
-  else if (gives && rest)
-    memcpy(x->into, m + 1, rest);
+                rest.len, (unsigned long long)x->bytes);
+  else if (gives && rest.len)
+    memcpy(x->into, rest.ptr, rest.len);
   settle(x, st);
 }
 

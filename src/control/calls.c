@@ -17,12 +17,9 @@ typedef struct call {
 } call;
 
 static void reply(const call *x, uint32_t kind, at_status s, at_bytes data) {
-  const char *why = at_status_message(s);
   at_msg_took m = {.code = (uint64_t)at_status_code(s)};
-  if (s.err)
-    data = (at_bytes){(const uint8_t *)why,
-                      AT_MIN(strlen(why), (size_t)AT_MESSAGE_TEXT)};
-  const at_bytes parts[] = {{(const uint8_t *)&m, sizeof m}, data};
+  const at_bytes parts[] = {{(const uint8_t *)&m, sizeof m},
+                            s.err ? at_message_text(s) : data};
   at_outbox_send(x->host->outbox,
                  &(at_outbox_post){.lane = AT_WIRE_BULK,
                                    .message = {kind, x->head.tag, 2, parts}});

@@ -68,8 +68,8 @@ static at_status send_all(at_client *c, const at_wire_out *m, uint32_t n) {
   return at_client_why(c);
 }
 
-static at_status say(at_client *c, uint32_t kind, const at_bytes *parts,
-                     uint32_t n) {
+at_status at_client_say(at_client *c, uint32_t kind, const at_bytes *parts,
+                        uint32_t n) {
   dropping d;
   at_wire_out m[2] = {{.kind = kind, .num_parts = n, .parts = parts}};
   at_bytes drops;
@@ -81,15 +81,10 @@ static at_status say(at_client *c, uint32_t kind, const at_bytes *parts,
   return send_all(c, m, 2);
 }
 
-at_status at_client_say(at_client *c, uint32_t kind, const at_bytes *parts,
-                        uint32_t n) {
-  return say(c, kind, parts, n);
-}
-
 // A thread that traces keeps it, too.
 static at_status say_step(at_client *c, uint32_t kind, const at_bytes *parts,
                           uint32_t n) {
-  AT_TRY(say(c, kind, parts, n));
+  AT_TRY(at_client_say(c, kind, parts, n));
   if (AT_UNLIKELY(at_trace_is_on(c))) at_trace_step(kind, parts, n);
   return AT_OK;
 }
@@ -174,12 +169,10 @@ static at_status write_array(void *arg, const at_proxy_shard *s,
 }
 
 static at_status refuse(void *arg, const at_proxy_shard *s, at_status why) {
-  const char *text = at_status_message(why);
   at_msg_refuse m = {.shard = shard_of(s),
                      .code = (uint64_t)at_status_code(why)};
-  const at_bytes parts[] = {
-      {(const uint8_t *)&m, sizeof m},
-      {(const uint8_t *)text, AT_MIN(strlen(text), (size_t)AT_MESSAGE_TEXT)}};
+  const at_bytes parts[] = {{(const uint8_t *)&m, sizeof m},
+                            at_message_text(why)};
   const at_wire_out out = {
       .kind = AT_MSG_REFUSE, .num_parts = 2, .parts = parts};
   at_client *c = arg;
@@ -200,7 +193,7 @@ static at_status create(void *arg, const at_proxy_spec *s,
   const at_bytes parts[] = {{(const uint8_t *)&m, sizeof m},
                             dims_of(s->dims),
                             goes_along ? *data : (at_bytes){0}};
-  AT_TRY(say(c, AT_MSG_CREATE, parts, 3));
+  AT_TRY(at_client_say(c, AT_MSG_CREATE, parts, 3));
   if (!data || goes_along) return AT_OK;
   return write_array(c, &(at_proxy_shard){s->array, 0, s->chip}, *data);
 }
@@ -226,13 +219,15 @@ static at_status copy(void *arg, const at_proxy_shard *from,
   return say_step(arg, AT_MSG_COPY, parts, 2);
 }
 
+// Another thread may be about to send as many as there is room for.
 static void drop_now(at_client *c, uint64_t array, uint64_t bytes) {
   pthread_mutex_lock(&c->drops_lock);
-  bool full = c->num_drops == AT_LEN(c->drops);
-  pthread_mutex_unlock(&c->drops_lock);
-  if (full) at_client_flush(c);
-  pthread_mutex_lock(&c->drops_lock);
-  if (c->num_drops < AT_LEN(c->drops)) c->drops[c->num_drops++] = array;
+  while (c->num_drops == AT_LEN(c->drops)) {
+    pthread_mutex_unlock(&c->drops_lock);
+    at_client_flush(c);
+    pthread_mutex_lock(&c->drops_lock);
+  }
+  c->drops[c->num_drops++] = array;
   c->drop_bytes += bytes;
   bool much = c->drop_bytes >= kDropBytes || c->num_drops == AT_LEN(c->drops);
   pthread_mutex_unlock(&c->drops_lock);
@@ -281,7 +276,7 @@ static at_status load(void *arg, uint64_t program, at_bytes executable,
       {(const uint8_t *)chips, num_chips * sizeof *chips},
       {pad, at_message_chips_bytes(num_chips) - num_chips * sizeof *chips},
       executable};
-  return say(c, AT_MSG_LOAD, parts, 4);
+  return at_client_say(c, AT_MSG_LOAD, parts, 4);
 }
 
 void at_client_unload(at_client *c, uint64_t program) {
@@ -291,13 +286,7 @@ void at_client_unload(at_client *c, uint64_t program) {
   far_program *p = at_table_take(&c->programs, program);
   pthread_mutex_unlock(&c->lock);
   free(p);
-  at_status_free(say(c, AT_MSG_UNLOAD, &part, 1));  // as with drops
-}
-
-static void give_up(at_client *c, at_status why);
-
-static void end(void *arg) {
-  give_up(arg, AT_FAIL(AT_CANCELLED, "the client of the pod is closed"));
+  at_status_free(at_client_say(c, AT_MSG_UNLOAD, &part, 1));  // as with drops
 }
 
 static void unload(void *arg, uint64_t program) {
@@ -430,6 +419,10 @@ static void give_up(at_client *c, at_status why) {
     if (atomic_load(&c->hosts[h].wire)) at_wire_wake(c->hosts[h].wire);
 }
 
+static void end(void *arg) {
+  give_up(arg, AT_FAIL(AT_CANCELLED, "the client of the pod is closed"));
+}
+
 static void host_lost(at_client *c, at_bytes body) {
   const at_msg_host_lost *m = (const void *)body.ptr;
   if (!c->welcomed || m->host >= c->num_hosts) return;
@@ -530,8 +523,7 @@ static void hear(at_client *c, const at_wire_head *head, at_bytes body) {
     st = host_back(c, body);
   } else if (!st.err && head->kind == AT_MSG_FAILED) {
     const at_msg_failed *m = (const void *)body.ptr;
-    st = AT_FAIL(m->code <= AT_UNAUTHENTICATED ? (at_code)m->code : AT_UNKNOWN,
-                 "%.*s", (int)(body.len - sizeof *m), (const char *)(m + 1));
+    st = at_message_error(m->code, at_message_tail(body, sizeof *m));
   }
   if (st.err) give_up(c, at_status_prefix(st, "the controller of the pod"));
 }
@@ -726,7 +718,7 @@ void at_client_close(at_client *c) {
   close_session(c->late, c->controller);
   c->controller = NULL;
   c->late = NULL;
-  give_up(c, AT_FAIL(AT_CANCELLED, "the client of the pod is closed"));
+  end(c);
   pthread_mutex_lock(&c->lock);
   c->closes = true;
   pthread_mutex_unlock(&c->lock);
@@ -738,6 +730,8 @@ void at_client_close(at_client *c) {
   for (at_table_slot *s; (s = at_table_next(&c->programs, &at));)
     free(s->value);
   at_table_free(&c->programs);
+  at_table_free(&c->pinned_arrays);
+  at_table_free(&c->pinned_programs);
   at_table_free(&c->questions);
   at_status_free(c->why);
   free(c->hosts);

@@ -197,17 +197,7 @@ static void assert_refused(at_status st, at_code code, const char *why) {
 }
 
 // ---- By hand
-static int connect_to(uint16_t port) {
-  struct sockaddr_in at = {.sin_family = AF_INET,
-                           .sin_port = htons(port),
-                           .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-  struct timeval patience = {.tv_sec = 10};
-  int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-  if (!connect(fd, (void *)&at, sizeof at)) return fd;
-  close(fd);
-  return -1;
-}
+static int connect_to(uint16_t port) { return at_connect_here(port, 10); }
 
 static bool readable(const void *p) {
   struct pollfd about = {.fd = ((const at_party *)p)->fd, .events = POLLIN};

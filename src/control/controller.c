@@ -156,7 +156,6 @@ static void host_came(peer *p, at_bytes body) {
   p->number = place;
   p->joined = c->epoch + 1;
   if (c->hosts[place]) c->hosts[place]->replaced = true;
-  c->come += !c->hosts[place];
   c->hosts[place] = p;
   at_log(AT_LOG_INFO, "host %u of %u is there: %s", p->number, c->num_hosts,
          p->hello.name);
@@ -398,64 +397,50 @@ static void keep(void *arg) {
 }
 
 // ---- For people
+static void put_text(at_json_writer *w, const char *key, const char *value) {
+  at_json_key(w, at_str_of(key));
+  at_json_str(w, at_str_of(value));
+}
+
+static void put_number(at_json_writer *w, const char *key, uint64_t value) {
+  at_json_key(w, at_str_of(key));
+  at_json_uint(w, value);
+}
+
 static void print_host(at_json_writer *w, const at_controller *c,
                        const peer *p) {
   at_json_begin_object(w);
-  at_json_key(w, AT_STR("host"));
-  at_json_uint(w, p->number);
-  at_json_key(w, AT_STR("name"));
-  at_json_str(w, at_str_of(p->hello.name));
-  at_json_key(w, AT_STR("address"));
-  at_json_str(w, at_str_of(p->session));
-  at_json_key(w, AT_STR("pid"));
-  at_json_uint(w, p->hello.pid);
-  at_json_key(w, AT_STR("chips"));
-  at_json_uint(w, c->num_chips / c->num_hosts);
-  at_json_key(w, AT_STR("state"));
-  at_json_str(w, p->gone     ? AT_STR("lost")
-                 : p->formed ? AT_STR("up")
-                             : AT_STR("joining"));
-  if (*p->why) {
-    at_json_key(w, AT_STR("why"));
-    at_json_str(w, at_str_of(p->why));
-  }
+  put_number(w, "host", p->number);
+  put_text(w, "name", p->hello.name);
+  put_text(w, "address", p->session);
+  put_number(w, "pid", p->hello.pid);
+  put_number(w, "chips", c->num_chips / c->num_hosts);
+  put_text(w, "state", p->gone ? "lost" : p->formed ? "up" : "joining");
+  if (*p->why) put_text(w, "why", p->why);
   at_json_end_object(w);
 }
 
 static void print_client(at_json_writer *w, const peer *p) {
   at_json_begin_object(w);
-  at_json_key(w, AT_STR("client"));
-  at_json_uint(w, p->client);
-  at_json_key(w, AT_STR("name"));
-  at_json_str(w, at_str_of(p->hello.name));
-  at_json_key(w, AT_STR("pid"));
-  at_json_uint(w, p->hello.pid);
-  at_json_key(w, AT_STR("arrays"));
-  at_json_uint(w, p->arrays.count);
-  at_json_key(w, AT_STR("programs"));
-  at_json_uint(w, p->programs.count);
-  at_json_key(w, AT_STR("launches"));
-  at_json_uint(w, p->launches);
-  at_json_key(w, AT_STR("messages"));
-  at_json_uint(w, p->messages);
-  at_json_key(w, AT_STR("bytes"));
-  at_json_uint(w, p->bytes);
+  put_number(w, "client", p->client);
+  put_text(w, "name", p->hello.name);
+  put_number(w, "pid", p->hello.pid);
+  put_number(w, "arrays", p->arrays.count);
+  put_number(w, "programs", p->programs.count);
+  put_number(w, "launches", p->launches);
+  put_number(w, "messages", p->messages);
+  put_number(w, "bytes", p->bytes);
   at_json_end_object(w);
 }
 
 void at_controller_print(const at_controller *c, at_strbuf *out) {
   at_json_writer w = {.out = out};
   at_json_begin_object(&w);
-  at_json_key(&w, AT_STR("target"));
-  at_json_str(&w, at_str_of(c->target));
-  at_json_key(&w, AT_STR("state"));
-  at_json_str(&w, c->up ? AT_STR("up") : AT_STR("joining"));
-  at_json_key(&w, AT_STR("epoch"));
-  at_json_uint(&w, c->epoch);
-  at_json_key(&w, AT_STR("num_hosts"));
-  at_json_uint(&w, c->num_hosts);
-  at_json_key(&w, AT_STR("num_chips"));
-  at_json_uint(&w, c->num_chips);
+  put_text(&w, "target", c->target);
+  put_text(&w, "state", c->up ? "up" : "joining");
+  put_number(&w, "epoch", c->epoch);
+  put_number(&w, "num_hosts", c->num_hosts);
+  put_number(&w, "num_chips", c->num_chips);
   at_json_key(&w, AT_STR("hosts"));
   at_json_begin_array(&w);
   for (uint32_t i = 0; i < c->num_hosts; i++)

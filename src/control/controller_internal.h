@@ -77,8 +77,8 @@ struct at_controller {
   at_listener *listener;
   at_thread *keeper;
   peer *peers, *closing;
-  peer **hosts;  // [num_hosts]; NULL: has never been there; `come` have
-  uint32_t come, formed;
+  peer **hosts;  // [num_hosts]; NULL: has never been there
+  uint32_t formed;  // of them have formed the epoch
   uint64_t epoch, num_clients;
   host_set *sets;
   uint64_t torn_ns;  // when a host said that it misses another one, or could

@@ -51,9 +51,10 @@ bool at_copy_is_small(at_dtype t, at_dims dims) {
 // What there is no room for goes when there is, in order.
 static void post(host *h, uint32_t to, at_bytes body) {
   pthread_mutex_lock(&h->copies_lock);
-  at_status st =
-      h->unsent ? no_memory() : at_pod_hosts_post(h->pod, to, body, false);
-  if (at_code_take(st) == AT_RESOURCE_EXHAUSTED) {
+  bool waits =
+      h->unsent || at_code_take(at_pod_hosts_post(h->pod, to, body, false)) ==
+                       AT_RESOURCE_EXHAUSTED;
+  if (waits) {
     unsent_copy *u = malloc(sizeof *u + body.len);
     if (u) {
       *u = (unsent_copy){.to = to, .bytes = body.len};
@@ -83,11 +84,11 @@ static void room(void *arg) {
 
 void at_copy_refuse(host *h, uint32_t to, uint64_t key, at_status why) {
   uint8_t body[sizeof(small_copy) + AT_COPY_SMALL];
-  const char *text = at_status_message(why);
-  size_t n = AT_MIN(strlen(text), (size_t)AT_COPY_SMALL);
+  at_bytes text = at_message_text(why);
+  size_t n = AT_MIN(text.len, (size_t)AT_COPY_SMALL);
   const small_copy m = {key, (uint32_t)at_status_code(why), (uint32_t)n};
   memcpy(body, &m, sizeof m);
-  memcpy(body + sizeof m, text, n);
+  memcpy(body + sizeof m, text.ptr, n);
   post(h, to, (at_bytes){body, sizeof m + n});
 }
 
@@ -187,8 +188,7 @@ static void heard(void *arg, uint32_t from, at_bytes body) {
   const uint8_t *data = (const uint8_t *)(m + 1);
   at_status why = AT_OK;
   if (m->code)
-    why = AT_FAIL(m->code <= AT_UNAUTHENTICATED ? (at_code)m->code : AT_UNKNOWN,
-                  "%.*s", (int)m->bytes, (const char *)data);
+    why = at_message_error(m->code, at_message_tail(body, sizeof *m));
   pthread_mutex_lock(&h->copies_lock);
   coming *c = at_table_take(&h->coming, m->key);
   if (!c) {

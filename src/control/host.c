@@ -341,11 +341,9 @@ static at_status form(host *h, const job *j) {
   at_msg_formed m = {
       .epoch = ((const at_msg_form *)(const void *)j->body)->epoch,
       .code = (uint64_t)at_status_code(st)};
-  const char *why = at_status_message(st);
-  const at_bytes parts[] = {
-      {(const uint8_t *)&m, sizeof m},
-      {(const uint8_t *)why, AT_MIN(strlen(why), (size_t)AT_MESSAGE_TEXT)}};
-  at_status said = say(h, AT_MSG_FORMED, parts, st.err ? 2 : 1);
+  const at_bytes parts[] = {{(const uint8_t *)&m, sizeof m},
+                            at_message_text(st)};
+  at_status said = say(h, AT_MSG_FORMED, parts, 2);
   return at_status_join(st, said);
 }
 

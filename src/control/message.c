@@ -13,6 +13,18 @@ void at_control_key(const uint8_t secret[AT_CONTROL_SECRET], uint64_t client,
   at_hmac_end(&h, out);
 }
 
+at_bytes at_message_text(at_status why) {
+  const char *text = at_status_message(why);
+  return (at_bytes){(const uint8_t *)text,
+                    AT_MIN(strlen(text), (size_t)AT_MESSAGE_TEXT)};
+}
+
+at_status at_message_error(uint64_t code, at_bytes text) {
+  return AT_FAIL(
+      code && code <= AT_UNAUTHENTICATED ? (at_code)code : AT_UNKNOWN, "%.*s",
+      (int)AT_MIN(text.len, (size_t)AT_MESSAGE_TEXT), (const char *)text.ptr);
+}
+
 static at_status malformed(uint32_t kind, at_bytes body) {
   return AT_FAIL(AT_INVALID_ARGUMENT,
                  "a malformed message of kind %u and %zu bytes", kind,
@@ -90,8 +102,8 @@ static bool good_write(at_bytes body) {
 
 static bool good_launch(at_bytes body) {
   const at_msg_launch *m = (const void *)body.ptr;
-  return body.len >= sizeof *m && m->program && m->refused <= AT_MESSAGE_CHIPS &&
-         (m->outputs || !m->num_outputs) &&
+  return body.len >= sizeof *m && m->program &&
+         m->refused <= AT_MESSAGE_CHIPS && (m->outputs || !m->num_outputs) &&
          m->num_outputs <= AT_MESSAGE_OUTPUTS &&
          m->outputs <= UINT64_MAX - m->num_outputs &&
          (m->number || !m->num_channels) &&
@@ -239,8 +251,7 @@ static bool is_good(uint32_t kind, at_bytes b) {
     case AT_MSG_STATS_ARE:
       return b.len == sizeof(at_msg_stats_are);
     case AT_MSG_REFUSE:
-      return good_text(b, sizeof(at_msg_refuse)) &&
-             good_shard(b, b.len);
+      return good_text(b, sizeof(at_msg_refuse)) && good_shard(b, b.len);
     case AT_MSG_FAILED:
       return good_text(b, sizeof(at_msg_failed));
     case AT_MSG_TOOK:

@@ -303,13 +303,19 @@ typedef struct at_msg_misses {
   uint64_t host;
 } at_msg_misses;
 
+// An error on its way: its text, as much of it as is sent, borrowed; and the
+// error that a code and a text stand for. The code of none is UNKNOWN.
+at_bytes at_message_text(at_status why);
+at_status at_message_error(uint64_t code, at_bytes text);
+
 // Sizes and numbers fit the kind, so that the accessors below stay inside.
 // INVALID_ARGUMENT.
 at_status at_message_check(uint32_t kind, at_bytes body);
 
-// What follows a message's struct, of a body that has been checked.
-static inline const void *at_message_tail(at_bytes body, size_t skip) {
-  return body.ptr + skip;
+// What follows a message's struct of `head` bytes, of a body that has been
+// checked.
+static inline at_bytes at_message_tail(at_bytes body, size_t head) {
+  return (at_bytes){body.ptr + head, body.len - head};
 }
 static inline size_t at_message_chips_bytes(uint64_t n) {
   return (size_t)((n * sizeof(uint32_t) + 7) & ~7ull);

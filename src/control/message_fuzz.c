@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "abi/dtype.h"
+#include "control/fuzz_input.h"
 #include "control/message.h"
 
 static const uint32_t kKinds[] = {
@@ -17,10 +18,6 @@ static const uint32_t kKinds[] = {
     AT_MSG_HOST_BACK,  AT_MSG_HOST,     AT_MSG_FORM,      AT_MSG_FORMED,
     AT_MSG_MISSES,     AT_MSG_STATUS,   AT_MSG_STATUS_IS, AT_MSG_STOP,
     AT_MSG_ORDERED,    0,               12345};
-
-static void must(bool good) {
-  if (!good) abort();
-}
 
 static volatile uint8_t sink;
 static void touch(const void *p, size_t n) {

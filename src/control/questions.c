@@ -378,9 +378,7 @@ static bool hear(far_session *x, const at_wire_head *head, void *body) {
   } else if (head->kind == AT_MSG_FAILED) {
     const at_msg_failed *m = body;
     answer(h, head->tag,
-           AT_FAIL(m->code && m->code <= AT_UNAUTHENTICATED ? (at_code)m->code
-                                                            : AT_UNKNOWN,
-                   "%.*s", (int)(b.len - sizeof *m), (const char *)(m + 1)));
+           at_message_error(m->code, at_message_tail(b, sizeof *m)));
   }
   free(body);
   return true;

@@ -398,9 +398,8 @@ static void cut_off(peer *p, at_status why) {
   at_log(AT_LOG_ERROR, "client %llu (%s) is cut off: %s",
          (unsigned long long)p->client, p->hello.name, at_status_message(why));
   at_msg_failed m = {.code = (uint64_t)at_status_code(why)};
-  const char *text = at_status_message(why);
   const at_bytes parts[] = {{(const uint8_t *)&m, sizeof m},
-                            {(const uint8_t *)text, strlen(text)}};
+                            at_message_text(why)};
   at_peer_say(p, AT_MSG_FAILED, parts, 2);
   at_client_leaves(p);
   at_status_free(why);

@@ -6,27 +6,11 @@
 #include <string.h>
 
 #include "control/controller_internal.h"
+#include "control/fuzz_input.h"
 
 enum { kHosts = 3, kChips = 12, kClients = 2, kMost = 1 << 12 };
 
-static void must(bool good) {
-  if (!good) abort();
-}
-
-typedef struct input {
-  const uint8_t *at, *end;
-} input;
-
-static uint8_t take(input *in) { return in->at < in->end ? *in->at++ : 0; }
-
-// Mostly a small number, now and then any.
-static uint64_t number(input *in) {
-  uint8_t b = take(in);
-  if (b < 0xf0) return b % 14;
-  uint64_t all = 0;
-  for (int i = 0; i < 8; i++) all = all << 8 | take(in);
-  return b < 0xf8 ? all : UINT64_MAX - all % 20;
-}
+static uint64_t number(input *in) { return number_of(in, 14); }
 static uint32_t chip(input *in) {
   uint8_t b = take(in);
   return b < 0xf0 ? b % kChips : (uint32_t)number(in);

@@ -8,11 +8,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "control/fuzz_input.h"
 #include "control/session_internal.h"
-
-static void must(bool good) {
-  if (!good) abort();
-}
 
 static bool refused(at_status st) {
   if (!st.err) return false;

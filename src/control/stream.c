@@ -53,16 +53,20 @@ static void enter(tenant *t, array *a) {
   at_array_free(a);
 }
 
-static array *single(uint64_t name, uint32_t shard, at_buffer *b,
-                     at_status why) {
+// An array of one shard on a chip: the buffer that was made, or one with the
+// error, so that it is there. Consumes both. NULL: no memory.
+static array *of_one(uint64_t name, at_chip *c, at_memory_kind k, at_dtype type,
+                     at_dims dims, at_buffer *made, at_status st) {
+  if (st.err && at_code_take(at_buffer_failed(c, k, type, dims, st, &made)))
+    made = NULL;
   array *a = at_array_make(name, 1);
   if (!a) {
-    at_buffer_release(b);
-    at_status_free(why);
+    at_buffer_release(made);
+    at_status_free(st);
     return NULL;
   }
-  a->here[0] = (piece){shard, b};
-  a->why = why;
+  a->here[0].buffer = made;
+  a->why = st;
   return a;
 }
 
@@ -85,11 +89,7 @@ static void create(tenant *t, at_bytes body) {
   } else {
     st = at_buffer_create(c, kind, type, dims, &b);
   }
-  if (st.err) {  // it is there, with its error
-    at_status made = at_buffer_failed(c, kind, type, dims, st, &b);
-    if (at_code_take(made)) b = NULL;
-  }
-  array *a = single(m->array, 0, b, st);
+  array *a = of_one(m->array, c, kind, type, dims, b, st);
   if (a) a->written = !m->has_data;
   enter(t, a);
 }
@@ -150,9 +150,7 @@ static void copy_small(tenant *t, const at_msg_copy *m, uint32_t there,
   at_dtype type = (at_dtype)m->dtype;
   at_buffer *made = NULL;
   st = at_copy_receive(h, to, kind, type, dims, there, key, &made);
-  if (st.err && at_code_take(at_buffer_failed(to, kind, type, dims, st, &made)))
-    made = NULL;
-  enter(t, single(m->array, 0, made, st));
+  enter(t, of_one(m->array, to, kind, type, dims, made, st));
 }
 
 static void copy(tenant *t, at_bytes body) {
@@ -192,10 +190,7 @@ static void copy(tenant *t, at_bytes body) {
     if (st.err) at_log(AT_LOG_WARNING, "a copy: %s", at_status_message(st));
     return at_status_free(st);
   }
-  if (st.err && at_code_take(at_buffer_failed(to, kind, (at_dtype)m->dtype,
-                                              dims, st, &made)))
-    made = NULL;
-  enter(t, single(m->array, 0, made, st));
+  enter(t, of_one(m->array, to, kind, (at_dtype)m->dtype, dims, made, st));
 }
 
 static void drop(tenant *t, at_bytes body) {
@@ -497,15 +492,12 @@ static bool concerns(const tenant *t, uint32_t kind, const void *body) {
 static void refuse_copy(tenant *t, at_bytes body, uint32_t host) {
   const at_msg_copy *m = (const void *)body.ptr;
   at_chip *to = own_chip(t->host, m->chip);
-  at_buffer *b = NULL;
   if (!to) return;
-  at_status why = AT_FAIL(
-      AT_DATA_LOSS, "host %u has been lost since a program was traced", host);
-  at_status made =
-      at_buffer_failed(to, (at_memory_kind)m->kind, (at_dtype)m->dtype,
-                       (at_dims){(const int64_t *)(m + 1), m->rank}, why, &b);
-  if (at_code_take(made)) b = NULL;
-  enter(t, single(m->array, 0, b, why));
+  enter(t, of_one(m->array, to, (at_memory_kind)m->kind, (at_dtype)m->dtype,
+                  (at_dims){(const int64_t *)(m + 1), m->rank}, NULL,
+                  AT_FAIL(AT_DATA_LOSS,
+                          "host %u has been lost since a program was traced",
+                          host)));
 }
 
 static void do_step(tenant *t, uint32_t kind, at_bytes body, uint32_t refused) {

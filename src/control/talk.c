@@ -47,10 +47,8 @@ void at_tenant_say(tenant *t, at_wire_lane lane, uint32_t kind, uint64_t tag,
 
 void at_tenant_say_failed(tenant *t, uint64_t tag, at_status why) {
   at_msg_failed m = {.code = (uint64_t)at_status_code(why)};
-  const char *text = at_status_message(why);
-  const at_bytes parts[] = {
-      {(const uint8_t *)&m, sizeof m},
-      {(const uint8_t *)text, AT_MIN(strlen(text), (size_t)AT_MESSAGE_TEXT)}};
+  const at_bytes parts[] = {{(const uint8_t *)&m, sizeof m},
+                            at_message_text(why)};
   at_tenant_say(t, AT_WIRE_CONTROL, AT_MSG_FAILED, tag, parts, 2);
 }
 
@@ -421,11 +419,8 @@ static bool take_bytes(visitor *v, expected *e, uint8_t *body) {
 
 static void refuse(visitor *v, uint64_t tag, at_bytes body) {
   const at_msg_refuse *m = (const void *)body.ptr;
-  at_code code =
-      m->code && m->code <= AT_UNAUTHENTICATED ? (at_code)m->code : AT_UNKNOWN;
   parked q = {.kind = AT_MSG_REFUSE, .tag = tag, .shard = m->shard};
-  q.refusal =
-      AT_FAIL(code, "%.*s", (int)(body.len - sizeof *m), (const char *)(m + 1));
+  q.refusal = at_message_error(m->code, at_message_tail(body, sizeof *m));
   handle(v->tenant, &q);
 }
 

@@ -6,28 +6,13 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "control/fuzz_input.h"
 #include "control/host_internal.h"
 #include "control/pod_test_util.h"
 
 enum { kMost = 1 << 11, kChips = 4, kNames = 12 };
 
-static void must(bool good) {
-  if (!good) abort();
-}
-
-typedef struct input {
-  const uint8_t *at, *end;
-} input;
-
-static uint8_t take(input *in) { return in->at < in->end ? *in->at++ : 0; }
-
-static uint64_t number(input *in) {
-  uint8_t b = take(in);
-  if (b < 0xf0) return b % kNames;
-  uint64_t all = 0;
-  for (int i = 0; i < 8; i++) all = all << 8 | take(in);
-  return b < 0xf8 ? all : UINT64_MAX - all % 20;
-}
+static uint64_t number(input *in) { return number_of(in, kNames); }
 static uint32_t chip(input *in) {
   uint8_t b = take(in);
   return b < 0xfa ? b % kChips : (uint32_t)number(in);

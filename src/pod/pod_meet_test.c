@@ -18,6 +18,7 @@
 
 #include <cmocka.h>
 
+#include "base/free_ports.h"
 #include "base/clock.h"
 #include "pod/meet.h"
 #include "pod/token.h"
@@ -39,17 +40,7 @@ static int socket_at(uint16_t *port) {
   return fd;
 }
 
-static int connect_to(uint16_t port) {
-  struct sockaddr_in at = {.sin_family = AF_INET,
-                           .sin_port = htons(port),
-                           .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-  struct timeval patience = {.tv_sec = 5};
-  int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-  if (!connect(fd, (void *)&at, sizeof at)) return fd;
-  close(fd);
-  return -1;
-}
+static int connect_to(uint16_t port) { return at_connect_here(port, 5); }
 
 // A process of two that meets in a thread.
 typedef struct member {
