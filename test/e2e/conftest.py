@@ -10,7 +10,8 @@ os.environ["TPU_LIBRARY_PATH"] = LIBRARY
 os.environ.setdefault("JAX_PLATFORMS", "tpu,cpu")
 os.environ.setdefault("ATOLL_TARGET", "v6e")
 
-import pytest  # noqa: E402  (JAX reads the environment when it is imported)
+import pods  # noqa: E402  (JAX reads the environment when it is imported)
+import pytest  # noqa: E402
 
 
 @pytest.fixture(scope="session")
@@ -36,3 +37,16 @@ def run_python(code: str, env=None, timeout=300):
 @pytest.fixture
 def python():
   return run_python
+
+
+@pytest.fixture(scope="module")
+def user(tmp_path_factory):
+  """PYTHONPATH of a user who has installed the package."""
+  return pods.installed(tmp_path_factory.mktemp("installed"))
+
+
+@pytest.fixture(scope="module")
+def pod():
+  """Sixteen chips of four hosts, in two slices."""
+  with pods.Pod("--hosts=4", "--target=2*v5e:2x4") as p:
+    yield p

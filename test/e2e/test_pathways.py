@@ -24,17 +24,6 @@ mesh = Mesh(np.array(jax.devices()).reshape(2, -1), ("s", "x"))
 """
 
 
-@pytest.fixture(scope="module")
-def user(tmp_path_factory):
-  return pods.installed(tmp_path_factory.mktemp("installed"))
-
-
-@pytest.fixture(scope="module")
-def pod():
-  with pods.Pod("--hosts=4", "--target=2*v5e:2x4") as p:
-    yield p
-
-
 def run(pod, user, code, scheme="atoll", **env):
   p = pods.python(BEGIN + code, PYTHONPATH=user, JAX_PLATFORMS="proxy",
                   JAX_BACKEND_TARGET=f"{scheme}://{pod.address}", **env)

@@ -54,17 +54,6 @@ def by_one_mesh(p, variables, *batch, **more):
 """
 
 
-@pytest.fixture(scope="module")
-def user(tmp_path_factory):
-  return pods.installed(tmp_path_factory.mktemp("installed"))
-
-
-@pytest.fixture(scope="module")
-def pod():
-  with pods.Pod("--hosts=4", "--target=2*v5e:2x4") as p:
-    yield p
-
-
 @pytest.fixture
 def run(pod, user):
   def run(code):
