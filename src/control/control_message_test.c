@@ -31,10 +31,10 @@ static void exact(uint32_t kind, const void *p, size_t n) {
   for (size_t i = n + 1; i < n + 9; i++) assert_false(good(kind, longer, i));
 }
 #define EXACT(kind, m) exact(kind, &(m), sizeof(m))
-#define BAD(kind, m, change)             \
-  do {                                   \
+#define BAD(kind, m, change)                \
+  do {                                      \
     __typeof__(m) copy_ = (m), *x = &copy_; \
-    change;                              \
+    change;                                 \
     assert_false(good(kind, x, sizeof *x)); \
   } while (0)
 
@@ -167,10 +167,10 @@ static void who_takes_part(void **state) {
     at_msg_welcome m;
     uint32_t host_of[2];
     char texts[8];
-  } w = {{.num_hosts = 1, .num_chips = 2, .target_bytes = 3,
-          .addresses_bytes = 5},
-         {0, 0},
-         ""};
+  } w = {
+      {.num_hosts = 1, .num_chips = 2, .target_bytes = 3, .addresses_bytes = 5},
+      {0, 0},
+      ""};
   EXACT(AT_MSG_WELCOME, w);
   BAD(AT_MSG_WELCOME, w, x->m.num_hosts = 0);
   BAD(AT_MSG_WELCOME, w, x->m.num_hosts = UINT32_MAX);

@@ -71,17 +71,16 @@ typedef struct opening {
 
 static void *open_end(void *arg) {
   opening *o = arg;
-  if (report(at_wire_open(
-      "shm",
-      &(at_wire_options){
-          .count = 2,
-          .me = o->me,
-          .group = o->group,
-          .meet_ms = 10000,
-          .window_messages = 64,
-          .window_bytes = 1 << 20,
-          .sink = {o->end, place, message, abandon, NULL, lost}},
-      &o->end->wire)))
+  if (report(at_wire_open("shm",
+                          &(at_wire_options){.count = 2,
+                                             .me = o->me,
+                                             .group = o->group,
+                                             .meet_ms = 10000,
+                                             .window_messages = 64,
+                                             .window_bytes = 1 << 20,
+                                             .sink = {o->end, place, message,
+                                                      abandon, NULL, lost}},
+                          &o->end->wire)))
     abort();
   return NULL;
 }
@@ -124,7 +123,9 @@ static void give_back(end *e) {
     at_wire_release(e->wire, 0, AT_WIRE_BULK, e->owed[i]);
 }
 
-static void count_one(void *arg) { atomic_fetch_add((_Atomic uint32_t *)arg, 1); }
+static void count_one(void *arg) {
+  atomic_fetch_add((_Atomic uint32_t *)arg, 1);
+}
 
 static uint8_t bytes[1 << 16];
 

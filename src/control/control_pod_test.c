@@ -537,12 +537,14 @@ static void dead_clients_leave_nothing(void **state) {
   guest g = guest_open(&shared);
   float v[4] = {1, 2, 3, 4};
   run r = run_make(&g, pod_rotates(4, 4), 4, 1);
-  for (uint32_t d = 0; d < 4; d++) r.args[d] = pod_array(r.chips[d], AT_F32, v, 4);
+  for (uint32_t d = 0; d < 4; d++)
+    r.args[d] = pod_array(r.chips[d], AT_F32, v, 4);
   srand(7);
   for (int i = 0; i < kills; i++) {
-    pid_t pid = pod_spawn("--victim", shared.address, i % 3 == 0   ? "w"
-                                                       : i % 3 == 1 ? "c"
-                                                                    : "n");
+    pid_t pid = pod_spawn("--victim", shared.address,
+                          i % 3 == 0   ? "w"
+                          : i % 3 == 1 ? "c"
+                                       : "n");
     usleep((useconds_t)(rand() % (i % 8 ? 60000 : 500000)));
     kill(pid, SIGKILL);
     assert_int_equal(pod_join(pid), 1000 + SIGKILL);

@@ -28,8 +28,8 @@ static void stream(uint32_t kind, const void *body, size_t n) {
   void *copy = malloc(n + 1);
   if (n) memcpy(copy, body, n);
   OK(at_message_check(kind, (at_bytes){copy, n}));
-  const job j = {.kind = kind, .client = clients, .head = {.bytes = n},
-                 .body = copy};
+  const job j = {
+      .kind = kind, .client = clients, .head = {.bytes = n}, .body = copy};
   at_stream_do(&the, &j);
   free(copy);
 }
@@ -60,9 +60,9 @@ static void launch(uint64_t program, uint64_t array, uint64_t output) {
   struct {
     at_msg_launch m;
     at_msg_arg arg;
-  } l = {{.program = program, .outputs = output, .num_args = 1,
-          .num_outputs = 1},
-         {array, 0, 0}};
+  } l = {
+      {.program = program, .outputs = output, .num_args = 1, .num_outputs = 1},
+      {array, 0, 0}};
   stream(AT_MSG_LAUNCH, &l, sizeof l);
 }
 
@@ -210,8 +210,12 @@ static void launches_do_not_wait_for_the_dead(void **state) {
       at_msg_launch m;
       at_msg_arg arg;
       at_msg_channel x[2];
-    } call = {{.program = 2, .outputs = 6, .number = 3, .num_args = 1,
-               .num_outputs = 1, .num_channels = 2},
+    } call = {{.program = 2,
+               .outputs = 6,
+               .number = 3,
+               .num_args = 1,
+               .num_outputs = 1,
+               .num_channels = 2},
               {7, 0, 0},
               {{7, 0, 1, 0, 0}, {8, 0, 0, 1, 0}}};
     create(7);

@@ -63,7 +63,7 @@ struct tenant {
   at_event *gone;  // fires then
   uint32_t users;  // visitors, and answers under way; under the host's lock
   at_table arrays, programs;
-  at_table graphs;   // to graph; the stream's alone
+  at_table graphs;  // to graph; the stream's alone
   // To buffers, acquired: of arrays of which WRITE or REFUSE has not come to an
   // end. Dropped or not: a launch may wait for them.
   at_table filling;
@@ -114,8 +114,8 @@ struct host {
   pthread_cond_t news;
   job *first, **end;
   _Atomic bool stops, ends;  // ends: the controller has said so
-  _Atomic uint32_t forms;  // FORM and BREAK that have come
-  uint32_t formed;         // of these, those that the stream has reached
+  _Atomic uint32_t forms;    // FORM and BREAK that have come
+  uint32_t formed;           // of these, those that the stream has reached
   at_status why;             // of stopping; under the queue's lock
   // Small copies between hosts (copies.c).
   pthread_mutex_t copies_lock;
@@ -132,7 +132,8 @@ void at_host_post(host *h, job *j);  // for the stream's thread; takes it
 
 // ---- tenant.c
 tenant *at_tenant_find(host *h, uint64_t client, bool make);  // under the lock
-// What it has asked for and has not begun does not begin, wherever the stream is.
+// What it has asked for and has not begun does not begin, wherever the stream
+// is.
 void at_tenant_is_gone(host *h, uint64_t client);
 void at_tenant_leave(tenant *t);    // drops all that it has
 void at_tenant_release(tenant *t);  // under the lock: one user less

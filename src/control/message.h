@@ -23,9 +23,9 @@ enum {
   AT_MESSAGE_CHIPS = 1 << 16,  // of a pod, at most
   AT_MESSAGE_RANK = 64,
   AT_MESSAGE_OUTPUTS = 1 << 20,  // of a launch
-  AT_MESSAGE_INLINE = 4096,    // bytes of an array that go with the stream
-  AT_MESSAGE_PIECE = 4 << 20,  // of an array between client and host
-  AT_MESSAGE_TEXT = 8192,      // of an error
+  AT_MESSAGE_INLINE = 4096,      // bytes of an array that go with the stream
+  AT_MESSAGE_PIECE = 4 << 20,    // of an array between client and host
+  AT_MESSAGE_TEXT = 8192,        // of an error
 };
 
 // Numbers of the wire; only add.

@@ -24,9 +24,7 @@
 enum { kPodHosts = 4, kPodChips = 8 };
 #define POD_TOKEN \
   (at_token) {    \
-    {             \
-      3, 1, 4     \
-    }             \
+    { 3, 1, 4 }   \
   }
 
 typedef struct pod {
@@ -136,11 +134,11 @@ static inline uint64_t guest_in_use(const guest *g, uint32_t chips) {
   return sum;
 }
 
-// Until nothing is left on any chip; arrays go some time after they are dropped.
+// Until nothing is left on any chip; arrays go some time after they are
+// dropped.
 static inline void guest_expect_empty(const guest *g, uint32_t chips) {
   uint64_t until = at_clock_ns() + 20000000000ull, left;
-  while ((left = guest_in_use(g, chips)) && at_clock_ns() < until)
-    usleep(2000);
+  while ((left = guest_in_use(g, chips)) && at_clock_ns() < until) usleep(2000);
   assert_int_equal(left, 0);
 }
 
@@ -180,8 +178,8 @@ static inline at_status pod_wait(at_event *e) {
   pthread_mutex_lock(&p->lock);
   while (!p->fired && !pthread_cond_timedwait(&p->news, &p->lock, &until)) {
   }
-  at_status st = p->fired ? p->status
-                          : AT_FAIL(AT_DEADLINE_EXCEEDED, "it never fires");
+  at_status st =
+      p->fired ? p->status : AT_FAIL(AT_DEADLINE_EXCEEDED, "it never fires");
   if (p->fired) p->status = AT_OK;
   pthread_mutex_unlock(&p->lock);
   patience_drop(p);

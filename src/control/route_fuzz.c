@@ -137,7 +137,12 @@ static uint32_t fill(input *in, uint32_t kind, uint8_t *to) {
   if (kind == AT_MSG_COPY) {
     at_msg_copy *m = (void *)to;
     *m = (at_msg_copy){{number(in), take(in) % 4, chip(in)},
-                       number(in), chip(in), 0, 11, 0, 0};
+                       number(in),
+                       chip(in),
+                       0,
+                       11,
+                       0,
+                       0};
     return sizeof *m;
   }
   if (kind == AT_MSG_DROP) {

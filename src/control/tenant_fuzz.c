@@ -55,8 +55,8 @@ static _Alignas(16) uint8_t room[1 << 17];
 static void stream(uint32_t kind, uint64_t client, uint32_t n) {
   uint8_t *body = malloc(n + 1);
   memcpy(body, room, n);
-  const job j = {.kind = kind, .client = client, .head = {.bytes = n},
-                 .body = body};
+  const job j = {
+      .kind = kind, .client = client, .head = {.bytes = n}, .body = body};
   if (!at_code_take(at_message_check(kind, (at_bytes){body, n})))
     at_stream_do(&the, &j);
   free(body);
@@ -74,10 +74,9 @@ static uint32_t fill_create(input *in) {
   int64_t *dims = (void *)(m + 1);
   dims[0] = how % 32 == 31 ? (int64_t)number(in) : how % 16 ? 6 : take(in);
   if (dims[0] < 0 || dims[0] > 4096) dims[0] &= 0xfffffffffffll;
-  size_t bytes =
-      m->has_data
-          ? (size_t)(dims[0] & 4095) * at_dtype_bytes((at_dtype)m->dtype)
-          : 0;
+  size_t bytes = m->has_data ? (size_t)(dims[0] & 4095) *
+                                   at_dtype_bytes((at_dtype)m->dtype)
+                             : 0;
   if (m->has_data) dims[0] &= 4095;
   memset(dims + 1, how, bytes);
   return (uint32_t)(sizeof *m + sizeof *dims + bytes);
@@ -96,8 +95,10 @@ static uint32_t fill_launch(input *in) {
     args[i] = (at_msg_arg){number(in), take(in) % 3, take(in) % 4};
   at_msg_channel *x = (void *)(args + m->num_args);
   for (uint32_t i = 0; i < m->num_channels; i++)
-    x[i] = (at_msg_channel){.id = 7 + i, .device = take(in) % 5,
-                            .sends = take(in) % 2, .receives = i};
+    x[i] = (at_msg_channel){.id = 7 + i,
+                            .device = take(in) % 5,
+                            .sends = take(in) % 2,
+                            .receives = i};
   return (uint32_t)((uint8_t *)(x + m->num_channels) - room);
 }
 

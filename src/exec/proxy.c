@@ -78,8 +78,8 @@ void at_proxy_moment_release(at_proxy_moment *m) {
   free(m);
 }
 
-// A question about a buffer. It goes to the hosts by another way than what drops
-// or donates the array, so the buffer is held until the answer.
+// A question about a buffer. It goes to the hosts by another way than what
+// drops or donates the array, so the buffer is held until the answer.
 typedef struct query {
   at_buffer *buffer;
   at_event *done;  // referenced
@@ -489,8 +489,7 @@ static at_status make_group(const launch *x, uint32_t i, group **out) {
     free(g);
     return st;
   }
-  for (uint32_t d = 0; d < n; d++)
-    atomic_store(&g->members[d].array->group, g);
+  for (uint32_t d = 0; d < n; d++) atomic_store(&g->members[d].array->group, g);
   *out = g;
   return AT_OK;
 }
@@ -548,15 +547,14 @@ static void drop_retired(const launch *x) {
 // The lock keeps groups from going before the launch has named them.
 static at_status send(const launch *x, at_event *done) {
   at_runtime *rt = x->l->runtime;
-  at_proxy_launch m = {
-      .outputs = x->l->num_outputs ? x->arrays[0]->name : 0,
-      .launch_id = x->in->launch_id,
-      .num_args = x->l->num_inputs,
-      .num_outputs = x->l->num_outputs,
-      .args = x->args,
-      .num_devices = x->num_devices,
-      .channels = x->in->channels,
-      .done = done};
+  at_proxy_launch m = {.outputs = x->l->num_outputs ? x->arrays[0]->name : 0,
+                       .launch_id = x->in->launch_id,
+                       .num_args = x->l->num_inputs,
+                       .num_outputs = x->l->num_outputs,
+                       .args = x->args,
+                       .num_devices = x->num_devices,
+                       .channels = x->in->channels,
+                       .done = done};
   at_placement *p = NULL;
   pthread_mutex_lock(&rt->proxy_lock);
   at_status st = find_placement(x->l, x->in, &p);

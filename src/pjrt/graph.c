@@ -32,7 +32,7 @@ typedef struct graph {
 
 // What a run has made, until launches hand it out. This thread's.
 typedef struct made {
-  graph *graph;          // one reference
+  graph *graph;            // one reference
   PJRT_Buffer ***buffers;  // by result and shard; NULL: handed out
   const uint32_t *next;    // numbers of the next launch's outputs
   uint32_t num_next;
@@ -319,8 +319,7 @@ bool at_pjrt_adopts(const PJRT_LoadedExecutable_Execute_Args *a,
   at_status st = hand_out(a);
   now.next = NULL;
   bool all = true;
-  for (uint32_t i = 0; i < now.graph->num_results; i++)
-    all &= !now.buffers[i];
+  for (uint32_t i = 0; i < now.graph->num_results; i++) all &= !now.buffers[i];
   if (all) forget_made();
   for (size_t d = 0; !st.err && a->device_complete_events && d < a->num_devices;
        d++)
