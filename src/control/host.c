@@ -234,6 +234,7 @@ static at_status join(host *h, const at_msg_form *m, const char *addresses,
                             .of_user = h->options->token_of_user,
                             .job = what.ptr,
                             .epoch = (uint32_t)m->epoch,
+                            .one_user = true,
                             .timeout_s = kFormSeconds,
                             .interrupted = join_is_over};
   joining = h;

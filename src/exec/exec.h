@@ -148,6 +148,11 @@ typedef struct at_hosts {
   // where `share` is.
   at_status (*check)(void *arg, const at_hosts_tag *tag, uint32_t host,
                      at_hosts_patience *patience);
+  // The first failure of a launch that one of `hosts` has told of, with its code
+  // and words; OK: none has. Never waits. NULL where every process has a user of
+  // its own, who is told which process failed.
+  at_status (*cause)(void *arg, const at_hosts_tag *tag, const uint32_t *hosts,
+                     uint32_t num_hosts);
   const at_hosts_share *share;  // NULL: everything travels by messages
   const at_hosts_lines *lines;  // NULL: kernels cannot talk to other hosts
 } at_hosts;

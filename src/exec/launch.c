@@ -380,16 +380,23 @@ void at_task_free(at_task *t) {
   free(t);
 }
 
+// Other hosts wait for this one no longer. Consumes st; returns why the launch
+// fails here: what another host has told, or st.
+static at_status tell_others(at_task *t, at_status st) {
+  const at_hosts *h = t->loaded->runtime->hosts;
+  const at_far *f = t->loaded->far;
+  at_hosts_tag tag = at_far_tag(t);
+  at_status cause = AT_OK;
+  if (h->cause) cause = h->cause(h->arg, &tag, f->others, f->num_others);
+  st = at_status_join(cause, st);
+  h->fail(h->arg, &tag, f->others, f->num_others, st);
+  return st;
+}
+
 void at_task_fail(at_task *t, at_status st) {
   at_part *woken = NULL;
   uint32_t count = 0;
-  // Other hosts wait for this one no longer.
-  if (t->loaded->far && st.err) {
-    const at_hosts *h = t->loaded->runtime->hosts;
-    const at_far *f = t->loaded->far;
-    at_hosts_tag tag = at_far_tag(t);
-    h->fail(h->arg, &tag, f->others, f->num_others, st);
-  }
+  if (t->loaded->far && st.err) st = tell_others(t, st);
   pthread_mutex_lock(&t->lock);
   if (t->failed.err)
     at_status_free(st);

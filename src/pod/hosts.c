@@ -52,8 +52,8 @@ typedef struct message {
   uint64_t bytes;  // of the body without the tag
 } message;
 
-// A launch that has failed on a host, and those behind it up to `last` that have
-// failed for the same reason: a client that goes takes many along.
+// A launch that has failed on a host, and those behind it up to `last` that
+// have failed for the same reason: a client that goes takes many along.
 typedef struct failure {
   uint32_t host;
   at_hosts_tag tag;
@@ -84,9 +84,9 @@ struct at_pod_hosts {
   at_wire *wire;
   pthread_mutex_t lock;  // what follows
   message *first, **last;
-  at_event *news;             // fires when the list or a peer changed
-  failures dropped;           // here
-  failures told;              // what others have said of theirs
+  at_event *news;    // fires when the list or a peer changed
+  failures dropped;  // here
+  failures told;     // what others have said of theirs
   waiter *waiters;
   uint64_t deadline_s;  // of a wait; 0: none
   uint32_t num_lines;   // that are open
@@ -294,14 +294,19 @@ static bool hear_line(at_pod_hosts *a, uint32_t from, const at_wire_head *head,
   return !kept;
 }
 
-// The loss of a process keeps its code, whoever tells of it.
-static at_status failed_there(const message *m) {
+static bool is_code(uint32_t c) { return c && c <= AT_UNAUTHENTICATED; }
+
+// Users of one process each hear which other one failed; the loss of a process
+// keeps its code, whoever tells of it.
+static at_status failed_there(const at_pod_hosts *a, const message *m) {
   uint32_t code;
   memcpy(&code, m->body, sizeof code);
+  const int bytes = (int)(m->bytes - sizeof code);
+  const char *text = (const char *)m->body + sizeof code;
+  if (a->face.cause)
+    return AT_FAIL(is_code(code) ? code : AT_INTERNAL, "%.*s", bytes, text);
   return AT_FAIL(code == AT_DATA_LOSS ? AT_DATA_LOSS : AT_ABORTED,
-                 "process %u failed: %.*s", m->host,
-                 (int)(m->bytes - sizeof code),
-                 (const char *)m->body + sizeof code);
+                 "process %u failed: %.*s", m->host, bytes, text);
 }
 
 // Data. False: the message keeps its credits.
@@ -319,7 +324,7 @@ static bool hear_data(at_pod_hosts *a, message *m) {
 // Nobody may ever ask for it, so it keeps nothing but its place among failures.
 static void hear_failure(at_pod_hosts *a, message *m) {
   const at_hosts_tag tag = m->tag;
-  at_status why = failed_there(m);
+  at_status why = failed_there(a, m);
   pthread_mutex_lock(&a->lock);
   const bool news = !find_dropped(a, &tag);
   if (news) note_failure(&a->told, m->host, &tag, why);
@@ -635,6 +640,18 @@ static void fail(void *arg, const at_hosts_tag *tag, const uint32_t *hosts,
       send_message(a, hosts[i], KIND_FAIL, tag, said, 2);
 }
 
+static at_status cause(void *arg, const at_hosts_tag *tag,
+                       const uint32_t *hosts, uint32_t num_hosts) {
+  at_pod_hosts *a = arg;
+  const failure *d = NULL;
+  pthread_mutex_lock(&a->lock);
+  for (uint32_t i = 0; i < num_hosts && !d; i++)
+    d = find_failure(&a->told, hosts[i], tag);
+  at_status st = d ? at_status_clone(d->why) : AT_OK;
+  pthread_mutex_unlock(&a->lock);
+  return st;
+}
+
 static at_status check(void *arg, const at_hosts_tag *tag, uint32_t host,
                        at_hosts_patience *p) {
   at_pod_hosts *a = arg;
@@ -861,6 +878,7 @@ at_status at_pod_hosts_open(const at_pod_job *job, at_pod_hosts **out) {
   if (!st.err && listener < 0)
     st = at_address_bind(&job->addresses, job->me, &listener);
   if (!st.err) st = make(n, job->me, &a);
+  if (!st.err && job->one_user) a->face.cause = cause;
   if (!st.err)
     st = at_thread_start("atoll-hosts", AT_THREAD_STACK, watch, a, &a->watcher);
   if (!st.err) st = connect_all(a, job, listener);

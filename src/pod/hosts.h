@@ -28,6 +28,7 @@ typedef struct at_pod_job {
   const char *job;     // what all have to agree on (the target)
   uint32_t epoch;      // how often the group has been formed anew: who has
                        // another one is waited for
+  bool one_user;       // of all processes: failures keep their code and words
   uint32_t timeout_s;
   bool (*interrupted)(void);  // NULL, or asked now and then: true: give up
 } at_pod_job;

@@ -26,6 +26,7 @@ typedef struct plan {
   at_token token;
   bool of_user;  // the token is one of all this user's pods
   bool local;
+  bool one_user;
   bool tls;
 } plan;
 
@@ -265,6 +266,7 @@ static at_status open_pod(const plan *p, at_pod_hosts **out) {
       .token = p->token,
       .job = p->said->job,
       .epoch = p->epoch,
+      .one_user = p->one_user,
       .timeout_s = p->said->timeout_s,
       .interrupted = p->said->interrupted};
   return at_pod_hosts_open(&job, out);
@@ -297,6 +299,7 @@ at_status at_pod_join_roll(const at_pod_roll *r, at_pod_hosts **out) {
             .count = r->count,
             .me = r->me,
             .epoch = r->epoch,
+            .one_user = r->one_user,
             .listener = r->listener,
             .list = {r->addresses, "the controller of the pod"},
             .token = r->token,

@@ -46,6 +46,7 @@ typedef struct at_pod_roll {
   bool of_user;     // the token is one of all this user's pods
   const char *job;  // what all have to agree on
   uint32_t epoch;   // at_pod_job's
+  bool one_user;    // at_pod_job's
   uint32_t timeout_s;
   bool (*interrupted)(void);
 } at_pod_roll;

@@ -23,7 +23,7 @@
 enum { kHosts = 3, kTimeout = 30, kBig = 3 << 20 };
 
 static const char *g_medium;  // NULL: what fits
-static bool g_tls;
+static bool g_tls, g_one_user;
 
 static void talk_over(const char *medium) {
   g_tls = !strcmp(medium, "tls");
@@ -40,6 +40,7 @@ static at_pod_job job_of(const char *addresses, uint32_t me, const char *job,
                       .tls = g_tls,
                       .token = {{1, 2, 3}},
                       .job = job,
+                      .one_user = g_one_user,
                       .timeout_s = timeout_s};
 }
 
@@ -239,6 +240,33 @@ static void failures_reach_everybody(void **state) {
   setenv("ATOLL_POD_DEADLINE", "1", 1);
   run_hosts(failures);
   unsetenv("ATOLL_POD_DEADLINE");
+}
+
+// One user hears what went wrong, and not which process told of it; the first
+// failure is the cause, also of those behind it.
+static int causes(at_pod_hosts *p, uint32_t me) {
+  static const uint32_t all[] = {0, 1, 2};
+  const at_hosts *h = at_pod_hosts_of(p);
+  const at_hosts_tag tag = {.launch = 7, .program = 5}, other = {.launch = 8};
+  if (me == 1)
+    fail_launch(h, 7, AT_FAIL(AT_INVALID_ARGUMENT, "argument 3 is wrong"));
+  else if (!fails_with(h, 7, 5, AT_INVALID_ARGUMENT, "argument 3 is wrong"))
+    return 1;
+  at_status st = h->cause(h->arg, &tag, all, kHosts);
+  const bool good =
+      !st.err == (me == 1) &&
+      (me == 1 || !strcmp(at_status_message(st), "argument 3 is wrong"));
+  if (at_code_take(st) != (me == 1 ? AT_OK_CODE : AT_INVALID_ARGUMENT) || !good)
+    return 2;
+  if (at_code_take(h->cause(h->arg, &other, all, kHosts))) return 3;
+  return swap_step(h, 9, 0, 64) ? 0 : 4;
+}
+
+static void one_user_hears_the_cause(void **state) {
+  talk_over(*state);
+  g_one_user = true;
+  run_hosts(causes);
+  g_one_user = false;
 }
 
 // More failures than a window has messages, of launches that only one host
@@ -449,12 +477,13 @@ static void bad_addresses_are_refused(void **state) {
   assert_int_equal(at_address_count("a:1,b:2"), 2);
 }
 
-#define OVER(medium)                                                   \
-  cmocka_unit_test_prestate(messages_find_who_waits, medium),          \
-      cmocka_unit_test_prestate(some_talk_without_the_others, medium), \
-      cmocka_unit_test_prestate(failures_reach_everybody, medium),     \
-      cmocka_unit_test_prestate(                                       \
-          failures_that_nobody_asks_for_take_no_room, medium),         \
+#define OVER(medium)                                                        \
+  cmocka_unit_test_prestate(messages_find_who_waits, medium),               \
+      cmocka_unit_test_prestate(some_talk_without_the_others, medium),      \
+      cmocka_unit_test_prestate(failures_reach_everybody, medium),          \
+      cmocka_unit_test_prestate(one_user_hears_the_cause, medium),          \
+      cmocka_unit_test_prestate(failures_that_nobody_asks_for_take_no_room, \
+                                medium),                                    \
       cmocka_unit_test_prestate(other_jobs_are_refused, medium)
 
 // In a process of its own: processes are forked of one without UCX.
