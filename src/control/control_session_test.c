@@ -225,6 +225,7 @@ static at_session_request a_request(void) {
   return (at_session_request){.hello = {.version = AT_SESSION_VERSION,
                                         .kind = AT_SESSION_TOOL,
                                         .id = 77,
+                                        .build = at_pod_build(),
                                         .name = "by hand"},
                               .stuck_ms = kStuckMs};
 }
@@ -503,6 +504,13 @@ static void other_versions_are_told(void **state) {
   at_session_answer a = ask_by_hand(&p, &r);
   assert_int_equal(a.code, AT_FAILED_PRECONDITION);
   assert_non_null(strstr(a.text, "other versions of Atoll: 2 there, 1 here"));
+  at_party_drop(&p);
+  r = a_request();
+  r.hello.build++;
+  assert_int_equal(prove_by_hand(&p, port_of(h), card), AT_PROOF_MET);
+  a = ask_by_hand(&p, &r);
+  assert_int_equal(a.code, AT_FAILED_PRECONDITION);
+  assert_non_null(strstr(a.text, "(by hand) has another build of Atoll"));
   at_party_drop(&p);
   // Whoever else knows the token is no caller.
   const at_card process = {.me = 1, .count = 3};

@@ -25,7 +25,7 @@ typedef struct at_session_hello {
   uint32_t kind;     // at_session_kind
   uint64_t id;       // random, of this session
   uint32_t pid;
-  uint32_t zero;
+  uint32_t build;  // at_pod_build(); others are turned away
   char name[AT_SESSION_NAME];  // for people; ends with a zero
 } at_session_hello;
 
@@ -75,7 +75,7 @@ void at_listener_close(at_listener *l);
 typedef struct at_session_options {
   const char *address, *source;  // "host:port" of a listener
   at_token token;
-  at_session_hello hello;     // version, id and pid are filled in
+  at_session_hello hello;     // version, id, pid and build are filled in
   uint32_t timeout_ms;        // until it answers; 0: 10,000
   bool at_once;               // where nobody listens, that is said at once
   bool (*interrupted)(void);  // NULL, or asked now and then: true: give up
@@ -91,7 +91,7 @@ typedef struct at_session_options {
 //                        in until the timeout
 //   PERMISSION_DENIED    who listens there does not know the token
 //   CANCELLED            interrupted
-//   FAILED_PRECONDITION  another version, other options, or no libssl
+//   FAILED_PRECONDITION  another version or build, other options, or no libssl
 //   others               the listener's `ask`
 at_status at_session_open(const at_session_options *o, at_wire **out);
 

@@ -11,6 +11,7 @@
 
 #include "base/digest.h"
 #include "control/session.h"
+#include "pod/build.h"
 #include "pod/party.h"
 
 enum {

@@ -107,6 +107,15 @@ static at_status choose_medium(opening *o) {
   return AT_OK;
 }
 
+static at_status check_build(const at_session_hello *h) {
+  if (h->build == at_pod_build()) return AT_OK;
+  return AT_FAIL(AT_FAILED_PRECONDITION,
+                 "process %u (%s) has another build of Atoll than process %d, "
+                 "which it wants to talk to\nhint: start the pod again, with the "
+                 "same build in all of its processes",
+                 h->pid, h->name, (int)getpid());
+}
+
 static at_status hung_up(void) {
   return AT_FAIL(AT_UNAVAILABLE, "the caller has hung up");
 }
@@ -170,7 +179,8 @@ static void ask_and_open(opening *o) {
   at_wire_sink sink = {0};
   void *peer = NULL;
   if (atomic_load(&o->l->stop)) return;
-  at_status st = calls->ask(calls->arg, &o->request.hello, &sink, &peer);
+  at_status st = check_build(&o->request.hello);
+  if (!st.err) st = calls->ask(calls->arg, &o->request.hello, &sink, &peer);
   if (st.err)
     refuse(&o->parties[AT_WIRE_CONTROL], st);
   else

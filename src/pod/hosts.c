@@ -13,6 +13,7 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "pod/build.h"
 #include "pod/lines.h"
 #include "pod/meet.h"
 #include "pod/share.h"
@@ -743,6 +744,7 @@ static at_digest what_of(const at_pod_job *job, uint32_t count) {
   at_digest what = at_digest_start(count);
   at_digest_add_str(&what, at_str_of(job->job));
   at_digest_add_str(&what, at_str_of(medium_of(job)));
+  at_digest_add_u64(&what, at_pod_build());
   return what;
 }
 

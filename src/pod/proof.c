@@ -254,7 +254,7 @@ at_proof_state at_proof_got(at_proof *p, size_t bytes) {
 at_status at_proof_status(const at_proof *p) {
   static const char *const kWhat[AT_VERDICTS] = {
       [AT_VERDICT_WELCOME] = "",
-      [AT_VERDICT_JOB] = "another target or another version of Atoll",
+      [AT_VERDICT_JOB] = "another target or another build of Atoll",
       [AT_VERDICT_COUNT] = "another number of processes",
       [AT_VERDICT_EPOCH] = "it was formed anew without that process",
       [AT_VERDICT_PLACE] = ("a number does not fit to its place among the "
