@@ -1,6 +1,12 @@
 // Arrays that go from a chip of one process to a chip of another, outside of
 // programs. Both ends know the transfer by the same key; each has a fiber that
 // waits for its array and talks to the other process.
+//
+// Where the processes share memory, the receiver copies the array from where it
+// lies. The sender keeps it there until the receiver has answered; if it gives
+// up before, it says so on the transfer's mark, which the receiver reads when
+// it has copied: what it has then is the array, or it fails.
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -8,6 +14,17 @@
 
 // Of the tags of transfers: no set of processes has this name (far.c).
 static const uint64_t kTransfers = UINT64_MAX;
+
+enum {
+  kMapped = 64 << 10,  // from here on an array is made where others can read it
+  kMark = 64,          // of a block; what lies before is the free list's
+  kMarkBlock = 128
+};
+
+// The sender's message; the bytes follow where they cannot be read in place.
+typedef struct parcel {
+  uint64_t array, mark;  // where they lie in the sender's memory; or UINT64_MAX
+} parcel;
 
 typedef struct remote {
   at_buffer *buffer;  // held
@@ -17,17 +34,117 @@ typedef struct remote {
   at_event *done;  // referenced
 } remote;
 
-static at_status talk(const remote *r, const at_hosts_tag *tag) {
+// ---- Memory that both ends map
+// The next arrays of this size can be read by other processes.
+static void share_blocks(at_chip *c, uint64_t bytes) {
+  pthread_mutex_lock(&c->lock);
+  at_blocks_share(c->blocks, c->runtime->shared, bytes);
+  pthread_mutex_unlock(&c->lock);
+}
+
+static bool is_shared_with(const remote *r) {
+  const at_runtime *rt = r->buffer->chip->runtime;
+  const at_hosts_share *s = rt->hosts->share;
+  const uint32_t both[2] = {rt->hosts->me, r->host};
+  return s && rt->shared && r->buffer->bytes >= kMapped &&
+         s->among(s->arg, both, 2);
+}
+
+static uint64_t mark_of(const remote *r) { return 2 * r->key + 1; }  // never 0
+
+// *out_mark NULL: the array cannot be read in place.
+static parcel wrap(const remote *r, _Atomic uint64_t **out_mark) {
+  at_chip *c = r->buffer->chip;
+  at_shared *s = c->runtime->shared;
+  const uint64_t bytes = r->buffer->bytes;
+  parcel p = {UINT64_MAX, UINT64_MAX};
+  *out_mark = NULL;
+  if (!is_shared_with(r)) return p;
+  p.array = at_shared_offset(s, r->buffer->data, bytes);
+  if (p.array == UINT64_MAX) return share_blocks(c, bytes), p;
+  uint8_t *block = at_shared_take(s, kMarkBlock);
+  if (!block) return (parcel){UINT64_MAX, UINT64_MAX};
+  *out_mark = (_Atomic uint64_t *)(block + kMark);
+  p.mark = at_shared_offset(s, *out_mark, sizeof **out_mark);
+  atomic_store(*out_mark, mark_of(r));
+  return p;
+}
+
+static void unwrap(const remote *r, _Atomic uint64_t *mark) {
+  if (!mark) return;
+  atomic_store(mark, 0);
+  at_shared_give(r->buffer->chip->runtime->shared, (uint8_t *)mark - kMark,
+                 kMarkBlock);
+}
+
+static const uint8_t *lies_at(at_bytes map, uint64_t at, uint64_t bytes) {
+  return at <= map.len && bytes <= map.len - at ? map.ptr + at : NULL;
+}
+
+static at_status malformed(const remote *r) {
+  return AT_FAIL(AT_INTERNAL, "process %u sent an array of another size",
+                 r->host);
+}
+
+static at_status copy_in_place(const remote *r, const parcel *p) {
+  const at_hosts_share *s = r->buffer->chip->runtime->hosts->share;
+  if (!s) return malformed(r);
+  const uint8_t *from = lies_at(s->maps[r->host], p->array, r->buffer->bytes);
+  const uint8_t *mark = lies_at(s->maps[r->host], p->mark, sizeof(uint64_t));
+  if (!from || !mark || (uintptr_t)mark % sizeof(uint64_t)) return malformed(r);
+  memcpy(r->buffer->data, from, r->buffer->bytes);
+  atomic_thread_fence(memory_order_seq_cst);
+  if (atomic_load((const _Atomic uint64_t *)mark) == mark_of(r)) return AT_OK;
+  return AT_FAIL(AT_DATA_LOSS, "process %u gave a transfer up", r->host);
+}
+
+static at_status open_parcel(const remote *r, at_bytes b, parcel *out) {
+  if (b.len < sizeof *out) return malformed(r);
+  memcpy(out, b.ptr, sizeof *out);
+  if (out->array != UINT64_MAX) return copy_in_place(r, out);
+  if (b.len - sizeof *out != r->buffer->bytes) return malformed(r);
+  if (r->buffer->bytes)
+    memcpy(r->buffer->data, b.ptr + sizeof *out, r->buffer->bytes);
+  return AT_OK;
+}
+
+// ---- Both ends
+// One exchange; block: what comes, else nothing does.
+static at_status swap(const remote *r, at_hosts_tag tag, const at_bytes *out,
+                      uint32_t num_out, at_bytes *block) {
   const at_hosts *h = r->buffer->chip->runtime->hosts;
-  at_bytes out = {r->buffer->data, r->buffer->bytes};
-  at_hosts_into in = {r->buffer->data, r->buffer->bytes};
-  // The receiver's message is empty: it says that the array has come.
+  at_hosts_into none = {0};
   at_hosts_mail mail = {.host = r->host,
-                        .num_out = r->sends,
-                        .num_in = !r->sends,
-                        .out = &out,
-                        .in = &in};
-  return h->exchange(h->arg, tag, &mail, 1);
+                        .num_out = num_out,
+                        .out = out,
+                        .in = block ? NULL : &none};
+  at_status st = h->exchange(h->arg, &tag, &mail, 1);
+  if (block) *block = mail.block;
+  return st;
+}
+
+// In place, there is a second exchange when the array has been copied.
+static at_status give(const remote *r, at_hosts_tag tag) {
+  _Atomic uint64_t *mark;
+  const parcel p = wrap(r, &mark);
+  const at_bytes out[2] = {{(const uint8_t *)&p, sizeof p},
+                           {r->buffer->data, r->buffer->bytes}};
+  at_status st = swap(r, tag, out, mark ? 1 : 2, NULL);
+  tag.step++;
+  if (!st.err && mark) st = swap(r, tag, NULL, 0, NULL);
+  unwrap(r, mark);
+  return st;
+}
+
+static at_status get(const remote *r, at_hosts_tag tag) {
+  at_bytes block;
+  parcel p = {0};
+  AT_TRY(swap(r, tag, NULL, 0, &block));
+  at_status st = open_parcel(r, block, &p);
+  free((void *)block.ptr);
+  tag.step++;
+  if (!st.err && p.array != UINT64_MAX) st = swap(r, tag, NULL, 0, NULL);
+  return st;
 }
 
 static void remote_main(void *arg) {
@@ -40,7 +157,7 @@ static void remote_main(void *arg) {
   if (pinned) st = at_chip_pin(c, r->buffer);
   pinned &= !st.err;
   uint64_t start = at_clock_ns();
-  if (!st.err) st = talk(r, &tag);
+  if (!st.err) st = r->sends ? give(r, tag) : get(r, tag);
   if (st.err) h->fail(h->arg, &tag, &r->host, 1, st);
   at_transfer_record(c, start, r->buffer->bytes,
                      r->sends ? "device to process" : "process to device");

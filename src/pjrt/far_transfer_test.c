@@ -43,6 +43,75 @@ static void keys_tell_transfers_apart(void **state) {
   job_close(&j);
 }
 
+// ---- Memory that both map
+static at_hosts g_real;
+static _Atomic uint64_t g_said;  // bytes, by the sender
+static _Atomic bool g_gives_up, g_gave_up;
+
+static at_status sender_says(void *arg, const at_hosts_tag *tag,
+                             at_hosts_mail *mails, uint32_t n) {
+  for (uint32_t i = 0; i < mails->num_out; i++) g_said += mails->out[i].len;
+  if (g_gives_up && tag->step)
+    return AT_FAIL(AT_DEADLINE_EXCEEDED, "no more patience");
+  return g_real.exchange(arg, tag, mails, n);
+}
+
+// Reads the array late.
+static at_status receiver_hears(void *arg, const at_hosts_tag *tag,
+                                at_hosts_mail *mails, uint32_t n) {
+  at_status st = g_real.exchange(arg, tag, mails, n);
+  while (g_gives_up && !g_gave_up) usleep(1000);
+  return st;
+}
+
+static at_code send_one(const job *j, uint64_t key, const float *v, int64_t n,
+                        uint64_t *said, bool *equal) {
+  at_buffer *to = receive(j, key, n), *from = test_array(own_chip(j, 0), v, n);
+  at_event *sent;
+  g_said = 0;
+  OK(at_buffer_send(from, 1, key, &sent));
+  at_status_free(at_event_wait(sent));
+  g_gave_up = true;
+  at_code code = at_code_take(at_event_wait(at_buffer_ready(to)));
+  *said = g_said;
+  *equal = !code && !memcmp(at_buffer_data(to), v, (size_t)n * sizeof *v);
+  at_event_release(sent);
+  at_buffer_release(from);
+  at_buffer_release(to);
+  return code;
+}
+
+static void large_arrays_are_read_where_they_lie(void **state) {
+  enum { kSmall = 1000, kLarge = 300000 };
+  static float v[kLarge];
+  uint64_t said;
+  bool equal;
+  job j;
+  for (uint32_t i = 0; i < kLarge; i++) v[i] = (float)i;
+  jobs_share = true;
+  job_open(&j, "v5e:1x2", 2);
+  jobs_share = false;
+  g_real = j.hosts[0].face;
+  j.hosts[0].face.exchange = sender_says;
+  j.hosts[1].face.exchange = receiver_hears;
+  g_gives_up = false;
+  // The first tells which sizes are to be made in shared memory.
+  for (uint64_t key = 1; key <= 3; key++) {
+    assert_int_equal(send_one(&j, key, v, kLarge, &said, &equal), 0);
+    assert_true(equal && (key == 1 ? said > sizeof v : said <= 64));
+  }
+  assert_int_equal(send_one(&j, 4, v, kSmall, &said, &equal), 0);
+  assert_true(equal && said > kSmall * sizeof *v);
+  // The sender may use its memory again before the receiver has read it.
+  g_gives_up = true;
+  g_gave_up = false;
+  assert_int_equal(send_one(&j, 5, v, kLarge, &said, &equal), AT_DATA_LOSS);
+  g_gives_up = false;
+  assert_int_equal(send_one(&j, 6, v, kLarge, &said, &equal), 0);
+  assert_true(equal && said <= 64);
+  job_close(&j);
+}
+
 static void errors_go_along(void **state) {
   job j;
   job_open(&j, "v5e:1x2", 2);
@@ -71,6 +140,7 @@ static void errors_go_along(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(keys_tell_transfers_apart),
+      cmocka_unit_test(large_arrays_are_read_where_they_lie),
       cmocka_unit_test(errors_go_along),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
