@@ -221,8 +221,22 @@ static void host_lost(peer *p) {
   p->formed = false;
   if (c->forming) stop_forming(c);
   at_log(AT_LOG_WARNING, "host %u is lost: %s", p->number, p->why);
-  for (peer *q = c->peers; q; q = q->next)
-    if (q->kind == AT_SESSION_CLIENT && q->welcomed && !q->gone) say_lost(q, p);
+  for (peer *q = c->peers; q; q = q->next) {
+    if (q->kind != AT_SESSION_CLIENT || !q->welcomed || q->gone) continue;
+    say_lost(q, p);
+    at_flight_did(q, p->number, UINT32_MAX);
+    at_client_goes_on(q);
+  }
+}
+
+static void host_did(peer *p, const at_msg_did *m) {
+  peer *client = p->controller->peers;
+  while (client &&
+         !(client->kind == AT_SESSION_CLIENT && client->client == m->client))
+    client = client->next;
+  if (!p->session || p->gone || !client) return;
+  at_flight_did(client, p->number, m->launches);
+  at_client_goes_on(client);
 }
 
 // ---- Tools
@@ -254,11 +268,12 @@ static bool hear(peer *p, const at_wire_head *head, void *body) {
       if (head->kind == AT_MSG_FORMED) host_formed(p, b);
       if (head->kind == AT_MSG_MISSES && !p->controller->torn_ns)
         p->controller->torn_ns = at_clock_ns();
+      if (head->kind == AT_MSG_DID) host_did(p, (const void *)b.ptr);
       break;
     default:
       tool_asks(p, head->kind);
   }
-  pthread_mutex_unlock(&p->controller->lock);
+  at_flight_unlock(p->controller);
   return done;
 }
 
@@ -287,7 +302,7 @@ static void lost(void *arg, uint32_t member, at_status why) {
   if (p->kind == AT_SESSION_CLIENT) at_client_leaves(p);
   if (p->kind == AT_SESSION_HOST) host_lost(p);
   call_keeper(c);
-  pthread_mutex_unlock(&c->lock);
+  at_flight_unlock(c);
   at_status_free(why);
 }
 

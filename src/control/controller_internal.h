@@ -14,6 +14,7 @@
 #include "control/table.h"
 
 typedef struct peer peer;
+typedef struct held held;
 
 // Hosts that have something in common. Alike ones are one.
 typedef struct host_set {
@@ -65,6 +66,8 @@ struct peer {
   at_table programs;         // to placed
   at_table graphs;           // to placed_graph
   uint64_t launches, messages, bytes;
+  uint32_t *flight;  // by host: launches that it has not ended; NULL: none yet
+  held *held, **held_end;  // what waits until it has; in order
 };
 
 struct at_controller {
@@ -83,6 +86,7 @@ struct at_controller {
   host_set *sets;
   uint64_t torn_ns;  // when a host said that it misses another one, or could
                      // not take part; 0: none
+  held *paid;        // was held, and its credits go back
   bool forming;      // not all hosts have said that they have formed the epoch
   bool up, stopped, closes;
 };
@@ -97,5 +101,25 @@ bool at_client_says(peer *p, const at_wire_head *head, void *body);
 void at_client_leaves(peer *p);
 void at_client_tables_free(peer *p);
 void at_client_sets_free(at_controller *c);
+// Messages that were held go on, as far as they may.
+void at_client_goes_on(peer *p);
+
+// ---- flight.c; under the lock, but for the last
+// A client's launches that hosts have not ended yet. From so many on, on one of
+// them, what the client says waits with the controller, and keeps its credits:
+// so the client waits, and not the hosts, whose streams are everybody's.
+enum { AT_FLIGHT_LAUNCHES = 512 };
+bool at_flight_may_go(const peer *p, const host_set *to);
+void at_flight_add(peer *p, const host_set *to, uint32_t launches);
+void at_flight_did(peer *p, uint32_t host, uint64_t launches);
+bool at_flight_hold(peer *p, const at_wire_head *head, void *body);
+held *at_flight_next(peer *p);  // the first that is held, taken out
+// What it held has gone on. pays: its credits go back with at_flight_unlock.
+void at_flight_went(peer *p, held *x, bool pays);
+at_wire_head at_flight_head(const held *x);
+void *at_flight_body(const held *x);
+void at_flight_drop(peer *p);  // forgets it all
+// Unlocks; credits go back without the lock, which who has it may wait for.
+void at_flight_unlock(at_controller *c);
 
 #endif

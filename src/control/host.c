@@ -39,7 +39,7 @@ void at_host_post(host *h, job *j) {
 static job *take_jobs(host *h) {
   struct timespec until = at_clock_timespec(at_clock_ns() + kTickMs * kMs);
   pthread_mutex_lock(&h->queue_lock);
-  if (!h->first && !atomic_load(&h->stops))
+  if (!h->first && !atomic_load(&h->stops) && !atomic_load(&h->some_ended))
     pthread_cond_timedwait(&h->news, &h->queue_lock, &until);
   job *all = h->first;
   h->first = NULL;
@@ -393,13 +393,26 @@ static void tell_misses(host *h) {
   }
 }
 
+static void tell_ended(host *h) {
+  enum { kClients = 64 };
+  at_msg_did did[kClients];
+  uint32_t n = at_pace_take(h, did, kClients);
+  for (uint32_t i = 0; i < n; i++) {
+    const at_bytes part = {(const uint8_t *)&did[i], sizeof did[i]};
+    at_status_free(say(h, AT_MSG_DID, &part, 1));
+  }
+}
+
 static void work(host *h) {
   uint64_t looked = 0;
   while (!atomic_load(&h->stops)) {
     for (job *j = take_jobs(h), *next; j; j = next) {
       next = j->next;
       do_job(h, j);
+      if (atomic_load_explicit(&h->some_ended, memory_order_relaxed))
+        tell_ended(h);
     }
+    tell_ended(h);
     if (at_clock_ns() - looked > (uint64_t)kTickMs * kMs) {
       looked = at_clock_ns();
       tell_misses(h);

@@ -50,6 +50,7 @@ typedef struct program {
 typedef struct graph {
   uint8_t *body;
   size_t bytes, largest;  // largest: body of a step
+  uint32_t num_launches;  // on all hosts
 } graph;
 
 // What one client has here.
@@ -70,6 +71,8 @@ struct tenant {
   at_table parked;   // questions about arrays that are not here yet
   at_table pending;  // transfers between programs and the client, by tag
   uint64_t next_tag;
+  uint64_t counted;  // launches of the group in hand (pace.c); the stream's
+  _Atomic uint64_t ended;  // of groups, that the controller has not heard of
   at_outbox *outbox;  // to the client
   bool open;          // the outbox has its wire
 };
@@ -116,6 +119,7 @@ struct host {
   _Atomic bool stops, ends;  // ends: the controller has said so
   _Atomic uint32_t forms;    // FORM and BREAK that have come
   uint32_t formed;           // of these, those that the stream has reached
+  _Atomic bool some_ended;   // a tenant has `ended`
   at_status why;             // of stopping; under the queue's lock
   // Small copies between hosts (copies.c).
   pthread_mutex_t copies_lock;
@@ -158,6 +162,13 @@ void at_copies_end(host *h);     // what is expected fails
 
 // ---- stream.c: the stream's thread
 void at_stream_do(host *h, const job *j);
+
+// ---- pace.c: the stream's thread
+void at_pace_count(tenant *t, uint32_t launches);
+bool at_pace_is_due(const tenant *t);  // the group in hand is to be closed
+// last: a launch of the group, or NULL: they have ended.
+void at_pace_close(tenant *t, at_event *last);
+uint32_t at_pace_take(host *h, at_msg_did *out, uint32_t most);
 
 // ---- talk.c
 extern const at_wire_sink at_visitor_sink;  // arg: a visitor

@@ -244,6 +244,8 @@ static bool is_good(uint32_t kind, at_bytes b) {
       return good_shard(b, sizeof(at_msg_read));
     case AT_MSG_MISSES:
       return b.len == sizeof(at_msg_misses);
+    case AT_MSG_DID:
+      return b.len == sizeof(at_msg_did);
     case AT_MSG_WATCH:
       return good_shard(b, sizeof(at_msg_watch));
     case AT_MSG_STATS:

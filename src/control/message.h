@@ -69,6 +69,7 @@ typedef enum at_message_kind {
   AT_MSG_FORMED,
   AT_MSG_MISSES,
   AT_MSG_BREAK,  // controller: who is forming need not go on
+  AT_MSG_DID,    // host: how many launches of a client have ended
   // Tools and the controller.
   AT_MSG_STATUS = 160,
   AT_MSG_STATUS_IS,
@@ -302,6 +303,11 @@ void at_control_key(const uint8_t secret[AT_CONTROL_SECRET], uint64_t client,
 typedef struct at_msg_misses {
   uint64_t host;
 } at_msg_misses;
+
+// So many more launches of the stream have ended here. Not said for each.
+typedef struct at_msg_did {
+  uint64_t client, launches;
+} at_msg_did;
 
 // An error on its way: its text, as much of it as is sent, borrowed; and the
 // error that a code and a text stand for. The code of none is UNKNOWN.

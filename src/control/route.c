@@ -34,14 +34,16 @@ static host_set *intern(at_controller *c, const uint32_t *hosts, uint32_t n) {
 // memory.
 static host_set *set_of(at_controller *c, const uint32_t *chips, uint64_t n,
                         size_t step) {
-  bool has[AT_SESSION_MOST] = {0};
+  uint64_t has[AT_SESSION_MOST / 64] = {0};
   uint32_t hosts[AT_SESSION_MOST], count = 0;
   for (uint64_t i = 0; i < n; i++) {
     if (chips[i * step] >= c->num_chips) return NULL;
-    has[c->host_of[chips[i * step]]] = true;
+    uint32_t h = c->host_of[chips[i * step]];
+    has[h / 64] |= 1ull << h % 64;
   }
-  for (uint32_t h = 0; h < c->num_hosts; h++)
-    if (has[h]) hosts[count++] = h;
+  for (uint32_t w = 0; w < AT_LEN(has); w++)
+    for (uint64_t left = has[w]; left; left &= left - 1)
+      hosts[count++] = w * 64 + (uint32_t)__builtin_ctzll(left);
   return intern(c, hosts, count);
 }
 
@@ -197,6 +199,7 @@ static at_status launches(peer *p, at_msg_launch *m, host_set **to) {
   *to = still_there(p->controller, x->hosts, x->epoch, &m->refused);
   if (!*to) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a launch");
   p->launches++;
+  at_flight_add(p, *to, 1);
   return AT_OK;
 }
 
@@ -323,6 +326,7 @@ static at_status runs(peer *p, at_msg_run *m, host_set **to) {
   *to = still_there(p->controller, g->hosts, g->epoch, &m->refused);
   if (!*to) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a run");
   p->launches += g->num_launches;
+  at_flight_add(p, *to, g->num_launches);
   return AT_OK;
 }
 
@@ -405,10 +409,8 @@ static void cut_off(peer *p, at_status why) {
   at_status_free(why);
 }
 
-bool at_client_says(peer *p, const at_wire_head *head, void *body) {
-  if (p->gone || p->left || p->controller->closes) return free(body), true;
-  p->messages++;
-  p->bytes += head->bytes;
+// Takes the body. True: its credits go back now.
+static bool pass_on(peer *p, const at_wire_head *head, void *body) {
   if (head->kind == AT_MSG_DROP) {
     drops(p, body);
     return free(body), true;
@@ -418,6 +420,45 @@ bool at_client_says(peer *p, const at_wire_head *head, void *body) {
   if (!st.err) return route(p, head, body, to);
   cut_off(p, st);
   return free(body), true;
+}
+
+// The hosts whose launches it would add to; NULL: none.
+static const host_set *would_launch(const peer *p, uint32_t kind,
+                                    const void *body) {
+  if (kind == AT_MSG_LAUNCH) {
+    const placed *x =
+        at_table_find(&p->programs, ((const at_msg_launch *)body)->program);
+    return x ? x->hosts : NULL;
+  }
+  if (kind != AT_MSG_RUN) return NULL;
+  const placed_graph *g =
+      at_table_find(&p->graphs, ((const at_msg_run *)body)->graph);
+  return g ? g->hosts : NULL;
+}
+
+static bool may_go(const peer *p, uint32_t kind, const void *body) {
+  const host_set *to = would_launch(p, kind, body);
+  return !to || at_flight_may_go(p, to);
+}
+
+bool at_client_says(peer *p, const at_wire_head *head, void *body) {
+  if (p->gone || p->left || p->controller->closes) return free(body), true;
+  p->messages++;
+  p->bytes += head->bytes;
+  if (!p->held && may_go(p, head->kind, body)) return pass_on(p, head, body);
+  if (at_flight_hold(p, head, body)) return false;
+  cut_off(p, AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for what waits"));
+  return free(body), true;
+}
+
+void at_client_goes_on(peer *p) {
+  while (p->held && !p->left) {
+    held *x = p->held;
+    const at_wire_head head = at_flight_head(x);
+    if (!may_go(p, head.kind, at_flight_body(x))) return;
+    at_flight_next(p);
+    at_flight_went(p, x, pass_on(p, &head, at_flight_body(x)));
+  }
 }
 
 void at_client_leaves(peer *p) {
@@ -434,6 +475,7 @@ void at_client_leaves(peer *p) {
 }
 
 void at_client_tables_free(peer *p) {
+  at_flight_drop(p);
   at_table *const owned[] = {&p->programs, &p->graphs};
   for (size_t i = 0; i < AT_LEN(owned); i++) {
     size_t at = 0;

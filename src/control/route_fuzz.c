@@ -201,7 +201,24 @@ static void say(input *in, peer *p) {
   const at_wire_head head = {n, 0, kind, AT_WIRE_BULK};
   pthread_mutex_lock(&p->controller->lock);
   at_client_says(p, &head, body);
-  pthread_mutex_unlock(&p->controller->lock);
+  at_flight_unlock(p->controller);
+}
+
+// A host has a client's launches in hand, as many as it may, or has ended them.
+static void pace(peer *p, uint32_t host, bool ends) {
+  host_set *one = malloc(sizeof *one + sizeof *one->hosts);
+  must(one != NULL);
+  *one = (host_set){.count = 1};
+  one->hosts[0] = host;
+  pthread_mutex_lock(&p->controller->lock);
+  if (ends)
+    at_flight_did(p, host, UINT64_MAX);
+  else if (!p->left)
+    at_flight_add(p, one, AT_FLIGHT_LAUNCHES);
+  must(p->left || at_flight_may_go(p, one) == ends);
+  at_client_goes_on(p);
+  at_flight_unlock(p->controller);
+  free(one);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
@@ -217,6 +234,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
       peer **p = &clients[what % kClients];
       if ((*p)->left) *p = make_peer(c, AT_SESSION_CLIENT);
       say(&in, *p);
+      continue;
+    }
+    if (what >= 0xfc) {
+      pace(clients[what % kClients], take(&in) % kHosts, what >= 0xfe);
       continue;
     }
     // A host goes, or another process comes in its place.

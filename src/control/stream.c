@@ -358,8 +358,9 @@ static at_status start(launching *l) {
     st = at_callbacks_make(l->t, p, l->m, &l->callbacks);
   if (l->callbacks) in.channels = at_callbacks_lists(l->callbacks);
   if (!st.err)
-    st = at_island_launch(l->t->host->island, p->loaded, &in, l->outputs,
-                          l->m->number ? &l->done : NULL);
+    st = at_island_launch(
+        l->t->host->island, p->loaded, &in, l->outputs,
+        l->m->number || at_pace_is_due(l->t) ? &l->done : NULL);
   if (!st.err) return st;
   at_status refused =
       at_launch_refuse(p->loaded, &in, st, !l->m->refused, l->outputs);
@@ -396,7 +397,6 @@ static void watch_done(launching *l) {
   pthread_mutex_unlock(&l->t->host->lock);
   at_status st = at_event_on(l->done, tell_done, n);
   if (st.err) tell_done(st, n);
-  at_event_release(l->done);
 }
 
 static void forget_given(tenant *t, const at_msg_launch *m) {
@@ -437,6 +437,8 @@ static void launch(tenant *t, at_bytes body) {
     at_event_fire(l.done, at_status_clone(st));
   hand_out(&l, st);
   watch_done(&l);
+  if (l.done && at_pace_is_due(t)) at_pace_close(t, l.done);
+  at_event_release(l.done);
   forget_given(t, m);
   free(l.args);
 }
@@ -460,6 +462,7 @@ static void keep_graph(tenant *t, at_bytes body) {
   for (uint32_t i = 0; i < k->num_steps; i++) {
     const at_msg_step *s = (const void *)at;
     g->largest = AT_MAX(g->largest, (size_t)s->bytes);
+    g->num_launches += s->kind == AT_MSG_LAUNCH;
     at += at_message_step_bytes(s->bytes);
   }
 }
@@ -519,6 +522,7 @@ static void run_graph(tenant *t, at_bytes body) {
   const uint8_t *at =
       (const uint8_t *)((const uint64_t *)(m + 1) + m->num_kept);
   r.inputs = (const uint64_t *)(r.m + 1);
+  at_pace_count(t, g->num_launches);  // of all hosts, as the controller does
   for (uint32_t i = 0; i < m->num_steps; i++) {
     const at_msg_step *s = (const void *)at;
     at += at_message_step_bytes(s->bytes);
@@ -536,6 +540,11 @@ static void forget(tenant *t, at_bytes body) {
   graph *g = at_table_take(
       &t->graphs, ((const at_msg_forget *)(const void *)body.ptr)->graph);
   if (g) at_graph_free(g);
+}
+
+// None of those that were counted is here to wait for.
+static void end_launches(tenant *t) {
+  if (at_pace_is_due(t)) at_pace_close(t, NULL);
 }
 
 void at_stream_do(host *h, const job *j) {
@@ -560,13 +569,16 @@ void at_stream_do(host *h, const job *j) {
     case AT_MSG_UNLOAD:
       return unload(t, body);
     case AT_MSG_LAUNCH:
-      return launch(t, body);
+      at_pace_count(t, 1);
+      launch(t, body);
+      return end_launches(t);
     case AT_MSG_STATS:
       return at_tenant_answer_stats(t, (const void *)body.ptr);
     case AT_MSG_GRAPH:
       return keep_graph(t, body);
     case AT_MSG_RUN:
-      return run_graph(t, body);
+      run_graph(t, body);
+      return end_launches(t);
     case AT_MSG_FORGET:
       return forget(t, body);
     case AT_MSG_LEFT:

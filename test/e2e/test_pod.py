@@ -530,6 +530,40 @@ assert (np.asarray(x) == 300).all() and (np.asarray(y) == 300).all() and (np.asa
   until(lambda: pod.status()["clients"] == [])
 
 
+def test_a_client_that_floods_is_slowed_down(pod, tmp_path):
+  """Others do not wait behind what it has launched on another chip of the same host."""
+  done = tmp_path / "polite"
+  flood = pod.start(WORK + f"""
+import os
+f = jax.jit(lambda v: v @ v * 1e-3)
+y = f(jax.device_put(np.ones((192, 192), np.float32), devices[0])).block_until_ready()
+say("ready")
+sys.stdin.readline()
+for i in range(12000):
+  y = f(y)
+  if i == 6000: z = y
+  if i == 7000: say("floods")
+z.block_until_ready()
+say(os.path.exists({str(done)!r}))
+y.block_until_ready()
+""")
+  polite = pod.start(WORK + """
+g, x = jax.jit(jnp.sin), jax.device_put(np.ones(4, np.float32), devices[1])
+g(x).block_until_ready()
+say("ready")
+sys.stdin.readline()
+for _ in range(5): np.asarray(g(x))
+""")
+  for p in (flood, polite):
+    assert p.stdout.readline() == "ready\n", p.stderr.read()
+  flood.stdin.write("\n")
+  flood.stdin.flush()
+  assert flood.stdout.readline() == "floods\n", flood.stderr.read()
+  ended(polite)
+  done.touch()
+  assert ended(flood).splitlines()[-1] == "True"
+
+
 def test_a_client_that_is_killed_leaves_nothing(pod):
   p = pod.start(WORK + """
 big = [jax.device_put(np.ones(1 << 20, np.float32), d) for d in devices]

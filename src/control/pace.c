@@ -1,0 +1,65 @@
+// How many launches of each client have ended here: the controller passes on
+// only so many more. Told for groups of them, when the last one ends.
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "control/host_internal.h"
+
+enum { kTold = 64 };
+
+typedef struct group_of_launches {
+  tenant *tenant;
+  uint64_t launches;
+} group_of_launches;
+
+void at_pace_count(tenant *t, uint32_t launches) { t->counted += launches; }
+bool at_pace_is_due(const tenant *t) { return t->counted >= kTold; }
+
+static void have_ended(tenant *t, uint64_t launches) {
+  host *h = t->host;
+  atomic_fetch_add(&t->ended, launches);
+  atomic_store(&h->some_ended, true);
+  pthread_mutex_lock(&h->queue_lock);
+  pthread_cond_signal(&h->news);
+  pthread_mutex_unlock(&h->queue_lock);
+}
+
+static void last_ended(at_status s, void *arg) {
+  group_of_launches g = *(group_of_launches *)arg;
+  host *h = g.tenant->host;
+  at_status_free(s);
+  free(arg);
+  have_ended(g.tenant, g.launches);
+  pthread_mutex_lock(&h->lock);
+  at_tenant_release(g.tenant);
+  pthread_mutex_unlock(&h->lock);
+}
+
+void at_pace_close(tenant *t, at_event *last) {
+  const uint64_t launches = t->counted;
+  group_of_launches *g = last ? malloc(sizeof *g) : NULL;
+  t->counted = 0;
+  if (!g) return have_ended(t, launches);
+  *g = (group_of_launches){t, launches};
+  pthread_mutex_lock(&t->host->lock);
+  t->users++;
+  pthread_mutex_unlock(&t->host->lock);
+  at_status st = at_event_on(last, last_ended, g);
+  if (st.err) last_ended(st, g);
+}
+
+uint32_t at_pace_take(host *h, at_msg_did *out, uint32_t most) {
+  uint32_t n = 0;
+  if (!atomic_exchange(&h->some_ended, false)) return 0;
+  pthread_mutex_lock(&h->lock);
+  for (tenant *t = h->tenants; t; t = t->next) {
+    if (n == most) {
+      atomic_store(&h->some_ended, true);
+      break;
+    }
+    uint64_t launches = atomic_exchange(&t->ended, 0);
+    if (launches) out[n++] = (at_msg_did){t->client, launches};
+  }
+  pthread_mutex_unlock(&h->lock);
+  return n;
+}
