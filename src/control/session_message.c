@@ -52,7 +52,7 @@ at_status at_session_read_request(at_bytes b, at_session_request *out) {
     return nonsense("no such kind of process");
   if (!is_text(h->name, sizeof h->name, false)) return nonsense("a name");
   if (out->lane >= AT_WIRE_LANES) return nonsense("no such lane");
-  if (h->zero || out->zero) return nonsense("a request");
+  if (out->zero) return nonsense("a request");
   return AT_OK;
 }
 
