@@ -80,10 +80,13 @@ def _windows(devices, count, shape):
 def _choose(count, kind, topology, location, memory):
   import jax
 
+  from atoll import _own
+
+  drains = _own.extension().drains  # hosts that people are about to take away
   shape = _shape(topology, count)
   by_slice = collections.defaultdict(list)
   for device in jax.devices():
-    if _fits(device, kind, location, memory):
+    if _fits(device, kind, location, memory) and not drains(device.id):
       by_slice[device.slice_index].append(device)
   with _lock:
     best = min((w for devices in by_slice.values() for w in _windows(devices, count, shape)),

@@ -16,7 +16,8 @@ class _Extension(ctypes.Structure):
                                          ctypes.c_size_t)),
               ("recompiles", ctypes.CFUNCTYPE(None, _U64, _U64)),
               ("compiled", ctypes.CFUNCTYPE(None, _U64, _U64, _U64)),
-              ("graphs", ctypes.c_void_p)]
+              ("graphs", ctypes.c_void_p),
+              ("drains", ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_uint32))]
 
 
 def extension() -> _Extension:

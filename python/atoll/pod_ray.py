@@ -72,6 +72,14 @@ class _Process:
   def say(self, text):
     print(f"atoll host {self.place}: {text}", file=sys.stderr, flush=True)
 
+  def rests(self):
+    """Has the host been drained, and is the pod there?"""
+    p = subprocess.run([self.program(), "pod", "status", "--json", f"--pod={self.plan['controller']}"],
+                       env={**os.environ, **self.plan["env"], "ATOLL_POD_TOKEN_FILE": f"/dev/fd/{self.token}"},
+                       pass_fds=[self.token], capture_output=True, text=True, check=False)
+    hosts = [] if p.returncode or self.ended else json.loads(p.stdout)["hosts"]
+    return any(h["host"] == self.place and h["state"] == "drained" for h in hosts)
+
   def watch(self):
     """Of the thread that starts the child, which ends with it."""
     while not self.ended:
@@ -79,6 +87,11 @@ class _Process:
           self.command(), env={**os.environ, **self.plan["env"], "ATOLL_POD_TOKEN_FILE": f"/dev/fd/{self.token}"},
           pass_fds=[self.token], preexec_fn=_end_with_parent)
       code = self.child.wait()
+      if not code and self.rests():
+        self.say(f"process {self.child.pid} has ended: host {self.place} is drained")
+        while self.rests():
+          time.sleep(1)
+        continue
       if self.ended or not code:
         return  # the pod has ended
       wait = delay(self.starts, time.monotonic())

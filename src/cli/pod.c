@@ -63,6 +63,7 @@ static at_status gone(pod *p, pid_t pid, int status) {
     return AT_FAIL(AT_UNAVAILABLE,
                    "host %u: process %d %s before the pod was there", host,
                    (int)pid, at_pod_end_text(status, text));
+  p->processes.hosts[host].rests = at_controller_drained(p->controller, host);
   at_pod_restart_later(&p->processes, host, status);
   return AT_OK;
 }
@@ -97,6 +98,13 @@ static void look_for_lost(pod *p) {
   at_strbuf_free(&text);
 }
 
+// Those that have ended; they may be wanted back.
+static void look_for_drained(pod *p) {
+  for (uint32_t i = 0; i < p->processes.count; i++)
+    if (!p->processes.hosts[i].pid)
+      p->processes.hosts[i].rests = at_controller_drained(p->controller, i);
+}
+
 static at_status watch(pod *p) {
   while (!ended && !at_controller_stopped(p->controller)) {
     int status;
@@ -105,6 +113,7 @@ static at_status watch(pod *p) {
     if (!p->up && at_controller_hosts(p->controller) == p->num_hosts)
       AT_TRY(begin(p));
     if (p->up && p->processes.count) {
+      look_for_drained(p);
       at_pod_restart_due(&p->processes);
       look_for_lost(p);
     }
@@ -246,8 +255,11 @@ at_status at_cli_pod(int argc, char **argv) {
   if (!strcmp(what, "status")) return at_pod_status(argc, argv);
   if (!strcmp(what, "top")) return at_pod_top(argc, argv);
   if (!strcmp(what, "logs")) return at_pod_logs(argc, argv);
+  if (!strcmp(what, "drain")) return at_pod_drain(argc, argv);
+  if (!strcmp(what, "undrain")) return at_pod_drain(argc, argv);
   if (!strcmp(what, "down")) return at_pod_down(argc, argv);
   return AT_FAIL(AT_INVALID_ARGUMENT,
-                 "unknown word '%s'\nhint: up, status, top, logs or down",
+                 "unknown word '%s'\nhint: up, status, top, logs, drain, undrain or "
+                 "down",
                  what);
 }

@@ -1,11 +1,8 @@
-// What people ask of a pod that is there: status, top, down; and its logs.
-#include <dirent.h>
-#include <errno.h>
+// Which pod is meant, the end of one, and the logs of its hosts.
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "base/config.h"
-#include "base/json.h"
 #include "cli/cli.h"
 #include "cli/pod_internal.h"
 #include "compile/compile.h"
@@ -18,7 +15,7 @@ at_status at_pod_token(at_token *out) {
   return at_control_token(file, out, NULL);
 }
 
-static at_status which_pod(int *argc, char **argv, at_tool_options *o) {
+at_status at_pod_which(int *argc, char **argv, at_tool_options *o) {
   *o = (at_tool_options){.address = at_config_text(AT_CONFIG_POD),
                          .source = "ATOLL_POD"};
   if (at_cli_option(argc, argv, "--pod=", &o->address)) o->source = "--pod";
@@ -29,86 +26,10 @@ static at_status which_pod(int *argc, char **argv, at_tool_options *o) {
   return at_pod_token(&o->token);
 }
 
-static void print_status(const at_json *s) {
-  at_str target = at_json_get_str(s, "target", AT_STR("?"));
-  at_str state = at_json_get_str(s, "state", AT_STR("?"));
-  printf("%.*s, %lld chips, %.*s\n", (int)target.len, target.ptr,
-         (long long)at_json_get_int(s, "num_chips", 0), (int)state.len,
-         state.ptr);
-  const at_json *hosts = at_json_get(s, "hosts");
-  for (size_t i = 0; hosts && i < hosts->len; i++) {
-    const at_json *h = &hosts->items[i];
-    at_str is = at_json_get_str(h, "state", AT_STR("?"));
-    at_str at = at_json_get_str(h, "address", AT_STR("?"));
-    at_str why = at_json_get_str(h, "why", AT_STR(""));
-    printf("  host %-4lld %-8.*s process %-8lld %lld chips  %.*s  %.*s\n",
-           (long long)at_json_get_int(h, "host", 0), (int)is.len, is.ptr,
-           (long long)at_json_get_int(h, "pid", 0),
-           (long long)at_json_get_int(h, "chips", 0), (int)at.len, at.ptr,
-           (int)why.len, why.ptr);
-  }
-  const at_json *clients = at_json_get(s, "clients");
-  for (size_t i = 0; clients && i < clients->len; i++) {
-    const at_json *c = &clients->items[i];
-    at_str name = at_json_get_str(c, "name", AT_STR("?"));
-    printf(
-        "  client %-2lld process %-8lld %lld arrays, %lld programs, %lld "
-        "launches  %.*s\n",
-        (long long)at_json_get_int(c, "client", 0),
-        (long long)at_json_get_int(c, "pid", 0),
-        (long long)at_json_get_int(c, "arrays", 0),
-        (long long)at_json_get_int(c, "programs", 0),
-        (long long)at_json_get_int(c, "launches", 0), (int)name.len, name.ptr);
-  }
-}
-
-static at_status print_text(const at_strbuf *text) {
-  at_arena *a = at_arena_create();
-  const at_json *s = NULL;
-  at_status st =
-      at_json_parse((at_bytes){(const uint8_t *)text->ptr, text->len}, a, &s);
-  if (s) print_status(s);
-  at_arena_destroy(a);
-  return st;
-}
-
-static at_status show(const at_tool_options *o, bool json, bool clear) {
-  at_strbuf text = {0};
-  at_status st = at_tool_ask(o, AT_MSG_STATUS, &text);
-  if (!st.err) st = at_strbuf_status(&text);
-  if (!st.err && clear) fputs("\033[H\033[J", stdout);
-  if (!st.err && json) puts(text.ptr);
-  if (!st.err && !json) st = print_text(&text);
-  fflush(stdout);
-  at_strbuf_free(&text);
-  return st;
-}
-
-at_status at_pod_status(int argc, char **argv) {
-  bool json = at_cli_option(&argc, argv, "--json", NULL);
-  at_tool_options o;
-  AT_TRY(which_pod(&argc, argv, &o));
-  return show(&o, json, false);
-}
-
-at_status at_pod_top(int argc, char **argv) {
-  const char *every = "1";
-  bool json = at_cli_option(&argc, argv, "--json", NULL);
-  at_cli_option(&argc, argv, "--every=", &every);
-  at_tool_options o;
-  AT_TRY(which_pod(&argc, argv, &o));
-  bool clear = !json && isatty(1);
-  for (;;) {
-    AT_TRY(show(&o, json, clear));
-    if (!json && !clear) puts("");
-    usleep((useconds_t)(AT_MIN(strtod(every, NULL), 3600.0) * 1e6));
-  }
-}
-
 at_status at_pod_down(int argc, char **argv) {
   at_tool_options o;
-  AT_TRY(which_pod(&argc, argv, &o));
-  return at_tool_ask(&o, AT_MSG_STOP, NULL);
+  AT_TRY(at_pod_which(&argc, argv, &o));
+  return at_tool_ask(&o, AT_MSG_STOP, (at_bytes){0}, NULL);
 }
 
 // ---- Logs

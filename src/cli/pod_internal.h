@@ -3,11 +3,21 @@
 #define ATOLL_CLI_POD_INTERNAL_H_
 
 #include "cli/pod_processes.h"
+#include "base/json.h"
+#include "control/tool.h"
 #include "pod/proof.h"
 
 at_status at_pod_token(at_token *out);
+// The pod that is meant (--pod=, ATOLL_POD); no other option is left.
+at_status at_pod_which(int *argc, char **argv, at_tool_options *o);
+// What a pod says of itself, in `a`. watch_ms: hosts measure launches for so long.
+at_status at_pod_ask_status(const at_tool_options *o, uint64_t watch_ms,
+                            at_arena *a, const at_json **out);
+// "3.10G", in parts of 1024.
+const char *at_pod_size_text(int64_t bytes, char out[32]);
 at_status at_pod_status(int argc, char **argv);
 at_status at_pod_top(int argc, char **argv);
+at_status at_pod_drain(int argc, char **argv);
 at_status at_pod_down(int argc, char **argv);
 at_status at_pod_logs(int argc, char **argv);
 

@@ -95,9 +95,13 @@ void at_pod_restart_later(at_pod_processes *p, uint32_t host, int status) {
   at_pod_process *h = &p->hosts[host];
   char text[96];
   uint64_t now = at_clock_ns(), wait = delay(h, now);
-  at_log(AT_LOG_WARNING, "host %u: process %d %s; it starts again in %.1f s",
-         host, (int)h->pid, at_pod_end_text(status, text),
-         (double)wait / (double)kSecond);
+  at_pod_end_text(status, text);
+  if (h->rests)
+    at_log(AT_LOG_INFO, "host %u: process %d %s; it is drained", host,
+           (int)h->pid, text);
+  else
+    at_log(AT_LOG_WARNING, "host %u: process %d %s; it starts again in %.1f s",
+           host, (int)h->pid, text, (double)wait / (double)kSecond);
   h->pid = 0;
   h->lost_ns = 0;
   h->due_ns = now + wait;
@@ -107,7 +111,7 @@ void at_pod_restart_due(at_pod_processes *p) {
   uint64_t now = at_clock_ns();
   for (uint32_t i = 0; i < p->count; i++) {
     at_pod_process *h = &p->hosts[i];
-    if (h->pid || now < h->due_ns) continue;
+    if (h->pid || h->rests || now < h->due_ns) continue;
     h->starts[h->num_starts++ % AT_POD_MOST_RESTARTS] = now;
     at_status st = start_host(p, i);
     if (st.err) {
@@ -124,7 +128,8 @@ static void look_at(at_pod_processes *p, const at_json *row) {
   if (host == p->count) return;
   at_pod_process *h = &p->hosts[host];
   uint64_t now = at_clock_ns();
-  if (!at_str_is(at_json_get_str(row, "state", AT_STR("")), "lost")) {
+  at_str state = at_json_get_str(row, "state", AT_STR(""));
+  if (!at_str_is(state, "lost") && !at_str_is(state, "drained")) {
     h->lost_ns = 0;
   } else if (!h->lost_ns) {
     h->lost_ns = now;

@@ -15,6 +15,7 @@ enum {
 
 typedef struct at_pod_process {
   pid_t pid;         // 0: it has ended
+  bool rests;        // it has been drained: it does not start again
   uint64_t due_ns;   // when it starts again
   uint64_t lost_ns;  // since when the controller says that it is lost; 0: not
   uint64_t starts[AT_POD_MOST_RESTARTS];  // again, the last ones
@@ -39,7 +40,7 @@ uint32_t at_pod_host_of(const at_pod_processes *p, pid_t pid);
 // A host has ended: it starts again after half a second, then after twice as
 // long each time that it ends within a minute.
 void at_pod_restart_later(at_pod_processes *p, uint32_t host, int status);
-// Starts those that are due.
+// Starts those that are due and do not rest.
 void at_pod_restart_due(at_pod_processes *p);
 // The processes that the controller has lost and that have not ended since
 // (stopped, stuck) are killed. status: the controller's JSON.

@@ -229,7 +229,9 @@ static void drop_now(at_client *c, uint64_t array, uint64_t bytes) {
   }
   c->drops[c->num_drops++] = array;
   c->drop_bytes += bytes;
-  bool much = c->drop_bytes >= kDropBytes || c->num_drops == AT_LEN(c->drops);
+  bool much = c->drop_bytes >= kDropBytes ||
+              c->num_drops == AT_LEN(c->drops) ||
+              atomic_load_explicit(&c->drops_at_once, memory_order_relaxed);
   pthread_mutex_unlock(&c->drops_lock);
   if (much) at_client_flush(c);
 }
@@ -423,6 +425,15 @@ static void end(void *arg) {
   give_up(arg, AT_FAIL(AT_CANCELLED, "the client of the pod is closed"));
 }
 
+// Hosts that are drained end once nothing is left on them.
+static bool look_for_drains(at_client *c) {
+  bool any = false;
+  for (uint32_t h = 0; h < c->num_hosts; h++)
+    any |= atomic_load(&c->hosts[h].drains) && !atomic_load(&c->hosts[h].lost);
+  atomic_store(&c->drops_at_once, any);
+  return any;
+}
+
 static void host_lost(at_client *c, at_bytes body) {
   const at_msg_host_lost *m = (const void *)body.ptr;
   if (!c->welcomed || m->host >= c->num_hosts) return;
@@ -430,6 +441,7 @@ static void host_lost(at_client *c, at_bytes body) {
       AT_FAIL(AT_DATA_LOSS, "host %u of the pod is lost: %.*s", m->host,
               (int)(body.len - sizeof *m), (const char *)(m + 1));
   atomic_store(&c->hosts[m->host].lost, true);
+  look_for_drains(c);
   at_questions_fail(c, m->host, why);
   at_status_free(why);
 }
@@ -509,6 +521,12 @@ static at_status host_back(at_client *c, at_bytes body) {
   return st;
 }
 
+static void host_drains(at_client *c, const at_msg_host_drains *m) {
+  if (!c->welcomed || m->host >= c->num_hosts) return;
+  atomic_store(&c->hosts[m->host].drains, m->drains);
+  if (look_for_drains(c)) at_client_flush(c);
+}
+
 static void hear(at_client *c, const at_wire_head *head, at_bytes body) {
   at_status st = at_message_check(head->kind, body);
   if (!st.err && head->kind == AT_MSG_WELCOME && !c->welcomed) {
@@ -521,6 +539,8 @@ static void hear(at_client *c, const at_wire_head *head, at_bytes body) {
     host_lost(c, body);
   } else if (!st.err && head->kind == AT_MSG_HOST_BACK) {
     st = host_back(c, body);
+  } else if (!st.err && head->kind == AT_MSG_HOST_DRAINS) {
+    host_drains(c, (const void *)body.ptr);
   } else if (!st.err && head->kind == AT_MSG_FAILED) {
     const at_msg_failed *m = (const void *)body.ptr;
     st = at_message_error(m->code, at_message_tail(body, sizeof *m));
@@ -690,6 +710,10 @@ at_status at_client_open(const at_client_options *o, at_client **out) {
 const at_proxy *at_client_proxy(const at_client *c) { return &c->face; }
 const char *at_client_target(const at_client *c) { return c->target; }
 uint64_t at_client_cpu(const at_client *c) { return c->cpu; }
+
+bool at_client_drains(const at_client *c, uint32_t chip) {
+  return chip < c->num_chips && atomic_load(&c->hosts[c->host_of[chip]].drains);
+}
 
 at_client_counts at_client_count(const at_client *c) {
   return (at_client_counts){atomic_load(&c->sent_messages),

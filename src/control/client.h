@@ -22,6 +22,9 @@ at_status at_client_open(const at_client_options *o, at_client **out);
 const at_proxy *at_client_proxy(const at_client *c);
 const char *at_client_target(const at_client *c);  // ATOLL_TARGET's grammar
 uint64_t at_client_cpu(const at_client *c);  // at_cpu_features of all hosts
+// May something new be placed on a chip? Not where people drain its host; what is
+// there goes on.
+bool at_client_drains(const at_client *c, uint32_t chip);
 // The runtime is gone before. What waits fails.
 void at_client_close(at_client *c);
 

@@ -36,6 +36,7 @@ typedef struct far_host {
   at_outbox *formers[AT_FAR_PROCESSES];     // of those before; they and their
   at_wire *former_wires[AT_FAR_PROCESSES];  // wires go with the client
   _Atomic bool lost;
+  _Atomic bool drains;  // nothing new is to be placed there
   // Arrays with smaller names were on processes that it had before.
   _Atomic uint64_t lost_before;
 } far_host;
@@ -96,6 +97,7 @@ struct at_client {
   uint64_t drops[256];
   uint32_t num_drops;
   uint64_t drop_bytes;
+  _Atomic bool drops_at_once;  // a host is drained, and waits for them
 };
 
 // ---- client.c

@@ -194,6 +194,36 @@ static void who_takes_part(void **state) {
   assert_false(good(UINT32_MAX, NULL, 0));
 }
 
+static void seen_by_people(void **state) {
+  at_msg_drain d = {.host = 7, .how = AT_DRAIN_FORCE};
+  EXACT(AT_MSG_DRAIN, d);
+  BAD(AT_MSG_DRAIN, d, x->how = 3);
+  at_msg_host_drains h = {.host = 7, .drains = 1};
+  EXACT(AT_MSG_HOST_DRAINS, h);
+  BAD(AT_MSG_HOST_DRAINS, h, x->drains = 2);
+  at_msg_look l = {.number = 1};
+  EXACT(AT_MSG_LOOK, l);
+  at_msg_status s = {.watch_ms = 1};
+  assert_true(good(AT_MSG_STATUS, NULL, 0));
+  assert_true(good(AT_MSG_STATUS, &s, sizeof s));
+  assert_false(good(AT_MSG_STATUS, &s, sizeof s - 1));
+  assert_true(good(AT_MSG_REST, NULL, 0) && good(AT_MSG_RESTED, NULL, 0));
+  assert_false(good(AT_MSG_REST, &s, 1) || good(AT_MSG_RESTED, &s, 1));
+  struct {
+    at_msg_looks m;
+    at_look_chip chips[2];
+    at_look_tenant tenant;
+    at_look_program program;
+    at_look_run runs[2];
+  } k = {.m = {1, 2, 2, 1, 1, 2}, .program.name = "a program"};
+  EXACT(AT_MSG_LOOKS, k);
+  BAD(AT_MSG_LOOKS, k, x->m.num_chips = 1);
+  BAD(AT_MSG_LOOKS, k, x->m.num_runs = UINT32_MAX);
+  BAD(AT_MSG_LOOKS, k, x->m.num_tenants = AT_LOOK_TENANTS + 1);
+  BAD(AT_MSG_LOOKS, k,
+      memset(x->program.name, 'x', sizeof x->program.name));
+}
+
 static void keys_differ(void **state) {
   uint8_t secret[AT_CONTROL_SECRET] = {1}, a[AT_CONTROL_KEY], b[AT_CONTROL_KEY];
   at_control_key(secret, 1, a);
@@ -213,6 +243,7 @@ int main(void) {
       cmocka_unit_test(bytes_and_questions),
       cmocka_unit_test(lists),
       cmocka_unit_test(who_takes_part),
+      cmocka_unit_test(seen_by_people),
       cmocka_unit_test(keys_differ),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

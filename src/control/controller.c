@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/json.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "control/controller_internal.h"
@@ -30,6 +29,7 @@ static void free_peer(peer *p) {
   at_outbox_free(p->outbox);
   at_wire_close(p->wire);
   at_client_tables_free(p);
+  free(p->looks);
   free(p->session);
   free(p->pod);
   free(p);
@@ -110,9 +110,20 @@ static void welcome(at_controller *c, peer *p) {
   p->welcomed = true;
   for (uint32_t i = 0; i < c->num_hosts; i++)
     if (c->hosts[i]->gone) say_lost(p, c->hosts[i]);
+  at_drain_tell(p);
 }
 
-static void welcome_all(at_controller *c) {
+bool at_controller_is_complete(const at_controller *c) {
+  uint32_t there = 0, drained = 0;
+  for (uint32_t i = 0; i < c->num_hosts; i++) {
+    there += c->hosts[i] && c->hosts[i]->formed && !c->hosts[i]->gone;
+    drained += c->hosts[i] && c->drains[i] == DRAIN_ENDED;
+  }
+  return there && there + drained == c->num_hosts;
+}
+
+void at_controller_welcome(at_controller *c) {
+  if (!at_controller_is_complete(c)) return;
   for (peer *p = c->peers; p; p = p->next)
     if (p->kind == AT_SESSION_CLIENT && !p->welcomed && !p->gone) welcome(c, p);
 }
@@ -130,16 +141,28 @@ static char *copy_text(const uint8_t *p, uint64_t n) {
 static uint32_t free_place(const at_controller *c, int64_t wanted) {
   uint32_t first = c->num_hosts;
   for (uint32_t i = c->num_hosts; i-- > 0;)
-    if (!c->hosts[i] || c->hosts[i]->gone) {
+    if ((!c->hosts[i] || c->hosts[i]->gone) && c->drains[i] != DRAIN_ENDED) {
       if ((int64_t)i == wanted) return i;
       first = i;
     }
   return first;
 }
 
+static at_status no_place(const at_controller *c) {
+  for (uint32_t i = 0; i < c->num_hosts; i++)
+    if (c->drains[i] == DRAIN_ENDED)
+      return AT_FAIL(AT_FAILED_PRECONDITION,
+                     "host %u of the pod is drained, and no other place is "
+                     "free\nhint: atoll pod undrain %u",
+                     i, i);
+  return AT_FAIL(AT_FAILED_PRECONDITION, "the pod has its %u hosts",
+                 c->num_hosts);
+}
+
 static void turn_away(peer *p) {
-  at_log(AT_LOG_WARNING, "%s: the pod has its %u hosts", p->hello.name,
-         p->controller->num_hosts);
+  at_status why = no_place(p->controller);
+  at_log(AT_LOG_WARNING, "%s: %s", p->hello.name, at_status_message(why));
+  at_status_free(why);
   at_peer_say(p, AT_MSG_STOP, NULL, 0);
 }
 
@@ -185,7 +208,7 @@ static void pod_formed(at_controller *c) {
       if (p->kind == AT_SESSION_CLIENT && p->welcomed && !p->gone)
         say_back(p, h);
   }
-  welcome_all(c);
+  at_controller_welcome(c);
 }
 
 static void host_formed(peer *p, at_bytes body) {
@@ -213,14 +236,13 @@ static void stop_forming(at_controller *c) {
       at_peer_say(c->hosts[i], AT_MSG_BREAK, NULL, 0);
 }
 
-static void host_lost(peer *p) {
+void at_host_leaves(peer *p) {
   at_controller *c = p->controller;
-  if (!p->session || c->closes) return;
   c->up = false;
   c->formed -= p->formed;
   p->formed = false;
+  p->gone = true;
   if (c->forming) stop_forming(c);
-  at_log(AT_LOG_WARNING, "host %u is lost: %s", p->number, p->why);
   for (peer *q = c->peers; q; q = q->next) {
     if (q->kind != AT_SESSION_CLIENT || !q->welcomed || q->gone) continue;
     say_lost(q, p);
@@ -239,19 +261,35 @@ static void host_did(peer *p, const at_msg_did *m) {
   at_client_goes_on(client);
 }
 
+static void host_lost(peer *p) {
+  if (!p->session || p->replaced || p->controller->closes) return;
+  if (p->controller->drains[p->number] == DRAIN_ENDED) return;
+  at_log(AT_LOG_WARNING, "host %u is lost: %s", p->number, p->why);
+  at_drain_lost(p);
+  at_host_leaves(p);
+}
+
 // ---- Tools
-static void tool_asks(peer *p, uint32_t kind) {
+static void answer(peer *tool, at_status st) {
+  at_msg_failed m = {.code = (uint64_t)at_status_code(st)};
+  const at_bytes parts[] = {{(const uint8_t *)&m, sizeof m},
+                            at_message_text(st)};
+  at_peer_say(tool, st.err ? AT_MSG_FAILED : AT_MSG_ORDERED, parts,
+              st.err ? 2 : 0);
+  at_status_free(st);
+}
+
+static void tool_asks(peer *p, uint32_t kind, at_bytes body) {
   at_controller *c = p->controller;
   if (kind == AT_MSG_STOP) {
     c->stopped = true;
-    return at_peer_say(p, AT_MSG_ORDERED, NULL, 0);
+    answer(p, AT_OK);
+  } else if (kind == AT_MSG_DRAIN) {
+    answer(p, at_drain(c, (const void *)body.ptr));
+  } else if (kind == AT_MSG_STATUS) {
+    const at_msg_status *m = (const void *)body.ptr;
+    at_status_ask(p, body.len ? m->watch_ms : 0);
   }
-  if (kind != AT_MSG_STATUS) return;
-  at_strbuf text = {0};
-  at_controller_print(c, &text);
-  const at_bytes part = {(const uint8_t *)text.ptr, text.len};
-  at_peer_say(p, AT_MSG_STATUS_IS, &part, 1);
-  at_strbuf_free(&text);
 }
 
 // ---- The sink of all sessions
@@ -269,9 +307,11 @@ static bool hear(peer *p, const at_wire_head *head, void *body) {
       if (head->kind == AT_MSG_MISSES && !p->controller->torn_ns)
         p->controller->torn_ns = at_clock_ns();
       if (head->kind == AT_MSG_DID) host_did(p, (const void *)b.ptr);
+      if (head->kind == AT_MSG_LOOKS) at_status_heard(p, b);
+      if (head->kind == AT_MSG_RESTED) at_drain_rested(p);
       break;
     default:
-      tool_asks(p, head->kind);
+      tool_asks(p, head->kind, b);
   }
   at_flight_unlock(p->controller);
   return done;
@@ -310,8 +350,7 @@ static void lost(void *arg, uint32_t member, at_status why) {
 static at_status check_kind(const at_controller *c,
                             const at_session_hello *hello) {
   if (hello->kind == AT_SESSION_HOST && free_place(c, -1) == c->num_hosts)
-    return AT_FAIL(AT_FAILED_PRECONDITION, "the pod has its %u hosts",
-                   c->num_hosts);
+    return no_place(c);
   if (hello->kind < AT_SESSION_CLIENT || hello->kind > AT_SESSION_TOOL)
     return AT_FAIL(AT_INVALID_ARGUMENT, "this is the controller of a pod");
   return AT_OK;
@@ -351,7 +390,7 @@ static void opened(void *arg, void *peer_arg, at_wire *w) {
   pthread_mutex_lock(&c->lock);
   p->wire = w;
   at_outbox_open(p->outbox, w, 1);
-  if (c->up && p->kind == AT_SESSION_CLIENT && !p->gone) welcome(c, p);
+  if (p->kind == AT_SESSION_CLIENT && !p->gone && at_controller_is_complete(c)) welcome(c, p);
   if (p->gone) call_keeper(c);
   pthread_mutex_unlock(&c->lock);
 }
@@ -393,6 +432,8 @@ static void keep(void *arg) {
   pthread_mutex_lock(&c->lock);
   while (!c->closes) {
     if (c->torn_ns && at_clock_ns() - c->torn_ns > kTornNs) mend(c);
+    at_drain_look(c);
+    at_status_look(c);
     peer *p = take_gone(c);
     if (!p) {  // one that is gone may still have letters under way
       struct timespec until = at_clock_timespec(at_clock_ns() + kLookNs);
@@ -412,63 +453,6 @@ static void keep(void *arg) {
 }
 
 // ---- For people
-static void put_text(at_json_writer *w, const char *key, const char *value) {
-  at_json_key(w, at_str_of(key));
-  at_json_str(w, at_str_of(value));
-}
-
-static void put_number(at_json_writer *w, const char *key, uint64_t value) {
-  at_json_key(w, at_str_of(key));
-  at_json_uint(w, value);
-}
-
-static void print_host(at_json_writer *w, const at_controller *c,
-                       const peer *p) {
-  at_json_begin_object(w);
-  put_number(w, "host", p->number);
-  put_text(w, "name", p->hello.name);
-  put_text(w, "address", p->session);
-  put_number(w, "pid", p->hello.pid);
-  put_number(w, "chips", c->num_chips / c->num_hosts);
-  put_text(w, "state", p->gone ? "lost" : p->formed ? "up" : "joining");
-  if (*p->why) put_text(w, "why", p->why);
-  at_json_end_object(w);
-}
-
-static void print_client(at_json_writer *w, const peer *p) {
-  at_json_begin_object(w);
-  put_number(w, "client", p->client);
-  put_text(w, "name", p->hello.name);
-  put_number(w, "pid", p->hello.pid);
-  put_number(w, "arrays", p->arrays.count);
-  put_number(w, "programs", p->programs.count);
-  put_number(w, "launches", p->launches);
-  put_number(w, "messages", p->messages);
-  put_number(w, "bytes", p->bytes);
-  at_json_end_object(w);
-}
-
-void at_controller_print(const at_controller *c, at_strbuf *out) {
-  at_json_writer w = {.out = out};
-  at_json_begin_object(&w);
-  put_text(&w, "target", c->target);
-  put_text(&w, "state", c->up ? "up" : "joining");
-  put_number(&w, "epoch", c->epoch);
-  put_number(&w, "num_hosts", c->num_hosts);
-  put_number(&w, "num_chips", c->num_chips);
-  at_json_key(&w, AT_STR("hosts"));
-  at_json_begin_array(&w);
-  for (uint32_t i = 0; i < c->num_hosts; i++)
-    if (c->hosts[i]) print_host(&w, c, c->hosts[i]);
-  at_json_end_array(&w);
-  at_json_key(&w, AT_STR("clients"));
-  at_json_begin_array(&w);
-  for (const peer *p = c->peers; p; p = p->next)
-    if (p->kind == AT_SESSION_CLIENT && !p->gone) print_client(&w, p);
-  at_json_end_array(&w);
-  at_json_end_object(&w);
-}
-
 void at_controller_status(at_controller *c, at_strbuf *out) {
   pthread_mutex_lock(&c->lock);
   at_controller_print(c, out);
@@ -487,7 +471,8 @@ static at_status count_chips(at_controller *c) {
                    c->num_chips, c->target, c->num_hosts);
   c->host_of = calloc(c->num_chips + 1, sizeof *c->host_of);
   c->hosts = calloc(c->num_hosts, sizeof *c->hosts);
-  if (!c->host_of || !c->hosts)
+  c->drains = calloc(c->num_hosts, sizeof *c->drains);
+  if (!c->host_of || !c->hosts || !c->drains)
     return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a controller");
   for (uint32_t i = 0; i < c->num_chips; i++)
     c->host_of[i] = i / (c->num_chips / c->num_hosts);
@@ -536,6 +521,13 @@ uint32_t at_controller_hosts(at_controller *c) {
   return n;
 }
 
+bool at_controller_drained(at_controller *c, uint32_t host) {
+  pthread_mutex_lock(&c->lock);
+  bool drained = host < c->num_hosts && c->drains[host] == DRAIN_ENDED;
+  pthread_mutex_unlock(&c->lock);
+  return drained;
+}
+
 bool at_controller_stopped(at_controller *c) {
   pthread_mutex_lock(&c->lock);
   bool stopped = c->stopped;
@@ -544,7 +536,7 @@ bool at_controller_stopped(at_controller *c) {
 }
 
 // Beside what lies in its outbox, for which it may have no room.
-static void end_host(peer *host) {
+void at_host_end(peer *host) {
   const at_wire_wait at_once = {0};
   const at_wire_out m = {.kind = AT_MSG_STOP};
   if (host->wire)
@@ -558,7 +550,7 @@ void at_controller_close(at_controller *c) {
   pthread_mutex_lock(&c->lock);
   c->closes = true;
   for (uint32_t i = 0; c->hosts && i < c->num_hosts; i++)
-    if (c->hosts[i] && !c->hosts[i]->gone) end_host(c->hosts[i]);
+    if (c->hosts[i] && !c->hosts[i]->gone) at_host_end(c->hosts[i]);
   call_keeper(c);
   pthread_mutex_unlock(&c->lock);
   at_thread_join(c->keeper);
@@ -580,6 +572,7 @@ void at_controller_close(at_controller *c) {
   at_client_sets_free(c);
   free(c->hosts);
   free(c->host_of);
+  free(c->drains);
   free(c->target);
   pthread_mutex_destroy(&c->lock);
   pthread_cond_destroy(&c->news);

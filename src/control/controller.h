@@ -25,6 +25,9 @@ const char *at_controller_address(const at_controller *c);  // as ATOLL_POD
 // How many hosts take part now; fewer than num_hosts: not all have come, or
 // some are lost.
 uint32_t at_controller_hosts(at_controller *c);
+// Has it been drained, and ended? Then it is not to be started again, until
+// people want it back.
+bool at_controller_drained(at_controller *c, uint32_t host);
 bool at_controller_stopped(at_controller *c);  // a tool has asked for it
 // JSON, one object: hosts, clients, programs, arrays.
 void at_controller_status(at_controller *c, at_strbuf *out);

@@ -19,6 +19,7 @@ typedef struct held held;
 // Hosts that have something in common. Alike ones are one.
 typedef struct host_set {
   struct host_set *next;
+  uint64_t arrays;  // that clients have on these
   uint32_t count;
   uint32_t hosts[];  // ascending
 } host_set;
@@ -39,6 +40,14 @@ typedef struct placed_graph {
     host_set *hosts;
   } kept[];
 } placed_graph;
+
+// Of a host: what people want of it. Numbers of the order in which it goes.
+typedef enum drain_state {
+  DRAIN_NONE,
+  DRAIN_STARTED,  // nothing new is placed there
+  DRAIN_RESTS,    // nothing of the stream goes there; it ends what it has
+  DRAIN_ENDED     // it has ended, and no other process takes its place
+} drain_state;
 
 // A session. All of it under the controller's lock.
 struct peer {
@@ -68,6 +77,12 @@ struct peer {
   uint64_t launches, messages, bytes;
   uint32_t *flight;  // by host: launches that it has not ended; NULL: none yet
   held *held, **held_end;  // what waits until it has; in order
+  double launch_rate;           // a second, of late
+  uint64_t rated_ns, rated_at;  // when it was looked at, and launches then
+  // Of a host: its last answer to LOOK; NULL: none.
+  at_msg_looks *looks;
+  // Of a tool: the number of the LOOK whose answers it waits for; 0: none.
+  uint64_t waits_for, asked_ns;
 };
 
 struct at_controller {
@@ -89,10 +104,39 @@ struct at_controller {
   held *paid;        // was held, and its credits go back
   bool forming;      // not all hosts have said that they have formed the epoch
   bool up, stopped, closes;
+  uint8_t *drains;  // by host: drain_state
+  uint64_t looks;   // that have been asked
 };
 
 void at_peer_say(peer *p, uint32_t kind, const at_bytes *parts, uint32_t n);
 void at_controller_print(const at_controller *c, at_strbuf *out);
+
+// Nothing goes there any more.
+static inline bool at_peer_is_away(const peer *h) {
+  return h->gone || h->controller->drains[h->number] >= DRAIN_RESTS;
+}
+
+// ---- controller.c; under the lock
+// All hosts are there, but for those that are drained.
+bool at_controller_is_complete(const at_controller *c);
+void at_host_leaves(peer *host);  // it is gone, and clients are told
+void at_controller_welcome(at_controller *c);  // clients that wait, if all are there
+void at_host_end(peer *host);                  // tells it to end
+
+// ---- drain.c; under the lock
+at_status at_drain(at_controller *c, const at_msg_drain *m);
+void at_drain_look(at_controller *c);  // now and then: who holds nothing rests
+void at_drain_rested(peer *host);
+void at_drain_lost(peer *host);
+// What a new client has to know.
+void at_drain_tell(peer *client);
+
+// ---- status.c; under the lock
+// Answers a tool, once all hosts have said how they are, or at_status_look finds
+// that they take too long.
+void at_status_ask(peer *tool, uint64_t watch_ms);
+void at_status_heard(peer *host, at_bytes body);  // LOOKS
+void at_status_look(at_controller *c);            // now and then
 
 // ---- route.c; under the lock
 // Sends a client's message to whom it concerns; takes the body. True: its

@@ -73,6 +73,12 @@ static bool message(void *arg, uint32_t from, const at_wire_head *head,
     atomic_store(&h->ends, true);
     stop(h, AT_OK);
   }
+  if (head->kind == AT_MSG_LOOK) {
+    at_host_look(h, body);
+    free(body);
+    free(j);
+    return true;
+  }
   if (head->kind == AT_MSG_LEFT) at_tenant_is_gone(h, head->tag);
   if (head->kind == AT_MSG_FORM || head->kind == AT_MSG_BREAK)
     atomic_fetch_add(&h->forms, 1);
@@ -256,6 +262,7 @@ static at_status start(host *h, const char *target) {
       &h->runtime));
   AT_TRY(at_island_create(NULL, &h->island));
   at_copies_listen(h);
+  atomic_store(&h->there, true);
   uint32_t first, n = at_runtime_own_chips(h->runtime, &first);
   at_log(AT_LOG_INFO, "host %u of %u: chips %u to %u of %s", h->me, h->count,
          first, first + n - 1, target);
@@ -370,6 +377,8 @@ static void do_job(host *h, job *j) {
     h->formed += j->kind == AT_MSG_FORM || j->kind == AT_MSG_BREAK;
     if (j->kind == AT_MSG_FORM) {
       not_formed(h, form(h, j));
+    } else if (j->kind == AT_MSG_REST) {
+      h->rests = true;
     } else if (j->kind == AT_MSG_STOP) {
       atomic_store(&h->stops, true);
     } else if (h->runtime) {
@@ -403,6 +412,31 @@ static void tell_ended(host *h) {
   }
 }
 
+// Nothing that the stream has asked for is under way.
+static bool is_idle(host *h) {
+  if (!h->runtime) return true;
+  if (at_runtime_far_work(h->runtime) || atomic_load(&h->copies)) return false;
+  uint32_t first, n = at_runtime_own_chips(h->runtime, &first);
+  for (uint32_t i = 0; i < n; i++)
+    if (at_chip_queued(at_runtime_chip(h->runtime, first + i))) return false;
+  bool answers = false;
+  pthread_mutex_lock(&h->lock);
+  for (const tenant *t = h->tenants; t; t = t->next) {
+    uint32_t visits = 0;
+    for (const visitor *v = h->visitors; v; v = v->next)
+      visits += v->tenant == t;
+    answers |= t->users > visits;
+  }
+  pthread_mutex_unlock(&h->lock);
+  return !answers;
+}
+
+static void tell_rested(host *h) {
+  if (!h->rests || !is_idle(h)) return;
+  h->rests = false;
+  at_status_free(say(h, AT_MSG_RESTED, NULL, 0));
+}
+
 static void work(host *h) {
   uint64_t looked = 0;
   while (!atomic_load(&h->stops)) {
@@ -416,6 +450,8 @@ static void work(host *h) {
     if (at_clock_ns() - looked > (uint64_t)kTickMs * kMs) {
       looked = at_clock_ns();
       tell_misses(h);
+      tell_rested(h);
+      at_look_tick(h);
     }
     if (h->options->interrupted && h->options->interrupted())
       atomic_store(&h->stops, true);
@@ -442,7 +478,9 @@ static void close_host(host *h) {
   at_listener_close(h->listener);
   while (h->visitors) at_visitor_free(h->visitors);
   for (tenant *t; (t = somebody(h));) at_tenant_leave(t);
+  if (h->answers) at_outbox_stop(h->answers);
   at_wire_close(h->controller);
+  at_outbox_free(h->answers);
   drop_jobs(h);
   at_copies_end(h);
   at_island_destroy(h->island);
@@ -459,9 +497,12 @@ at_status at_host_run(const at_host_options *o) {
   pthread_mutex_init(&h.queue_lock, NULL);
   pthread_mutex_init(&h.lock, NULL);
   pthread_mutex_init(&h.copies_lock, NULL);
+  pthread_mutex_init(&h.samples_lock, NULL);
   at_clock_cond_init(&h.news);
-  at_status st = open_listener(&h);
+  at_status st = at_outbox_create(&h.answers);
+  if (!st.err) st = open_listener(&h);
   if (!st.err) st = call_controller(&h);
+  if (!st.err) at_outbox_open(h.answers, h.controller, 0);
   if (!st.err) st = introduce(&h);
   if (!st.err) work(&h);
   close_host(&h);
@@ -469,5 +510,6 @@ at_status at_host_run(const at_host_options *o) {
   pthread_mutex_destroy(&h.queue_lock);
   pthread_mutex_destroy(&h.lock);
   pthread_mutex_destroy(&h.copies_lock);
+  pthread_mutex_destroy(&h.samples_lock);
   return at_status_join(st, h.why);
 }

@@ -36,6 +36,8 @@ typedef struct array {
 
 typedef struct program {
   uint64_t name;
+  char title[AT_LOOK_NAME];   // the executable's own name
+  _Atomic uint64_t launches;  // the stream's to count
   at_loaded *loaded;  // NULL: `why`
   at_status why;
   uint64_t epoch;  // of the hosts that `loaded` spans; 0: it does not
@@ -52,6 +54,12 @@ typedef struct graph {
   size_t bytes, largest;  // largest: body of a step
   uint32_t num_launches;  // on all hosts
 } graph;
+
+// A launch whose time is taken.
+typedef struct sample {
+  uint64_t client, program, given_ns;
+  at_launch_times times;  // start_ns 0: there is none, or it has not begun
+} sample;
 
 // What one client has here.
 struct tenant {
@@ -130,9 +138,25 @@ struct host {
   pthread_mutex_t lock;
   tenant *tenants;
   visitor *visitors;
+  // For people (look.c).
+  at_outbox *answers;   // to the controller, of who must not wait
+  _Atomic bool there;   // runtime and island are
+  _Atomic bool watched;  // each launch is measured
+  _Atomic uint64_t watched_until_ns;
+  pthread_mutex_t samples_lock;
+  sample samples[AT_LOOK_RUNS];
+  uint32_t num_samples;  // so far
+  bool rests;  // the controller waits until all that it has said is done
 };
 
 void at_host_post(host *h, job *j);  // for the stream's thread; takes it
+
+// ---- look.c
+void at_host_look(host *h, const at_msg_look *m);  // answers; never waits
+void at_look_tick(host *h);                        // now and then
+// Counts a launch. NULL: its time is not taken.
+sample *at_sample_begin(tenant *t, program *p);
+void at_sample_cancel(sample *s);  // it is not made; NULL: nothing
 
 // ---- tenant.c
 tenant *at_tenant_find(host *h, uint64_t client, bool make);  // under the lock

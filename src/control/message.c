@@ -207,6 +207,22 @@ static bool good_form(at_bytes body) {
              at_add(sizeof *m, at_add(m->target_bytes, m->addresses_bytes));
 }
 
+static bool good_looks(at_bytes body) {
+  const at_msg_looks *m = (const void *)body.ptr;
+  if (body.len < sizeof *m || m->num_chips > AT_LOOK_CHIPS ||
+      m->num_tenants > AT_LOOK_TENANTS || m->num_programs > AT_LOOK_PROGRAMS ||
+      m->num_runs > AT_LOOK_RUNS ||
+      body.len != sizeof *m + m->num_chips * sizeof(at_look_chip) +
+                      m->num_tenants * sizeof(at_look_tenant) +
+                      m->num_programs * sizeof(at_look_program) +
+                      m->num_runs * sizeof(at_look_run))
+    return false;
+  const at_look_program *p = at_look_programs(m);
+  for (uint32_t i = 0; i < m->num_programs; i++)
+    if (!memchr(p[i].name, 0, sizeof p[i].name)) return false;
+  return true;
+}
+
 static bool is_good(uint32_t kind, at_bytes b) {
   switch ((at_message_kind)kind) {
     case AT_MSG_CREATE:
@@ -278,9 +294,22 @@ static bool is_good(uint32_t kind, at_bytes b) {
       return good_host(b);
     case AT_MSG_FORM:
       return good_form(b);
+    case AT_MSG_HOST_DRAINS:
+      return b.len == sizeof(at_msg_host_drains) &&
+             ((const at_msg_host_drains *)(const void *)b.ptr)->drains < 2;
+    case AT_MSG_DRAIN:
+      return b.len == sizeof(at_msg_drain) &&
+             ((const at_msg_drain *)(const void *)b.ptr)->how <= AT_DRAIN_FORCE;
+    case AT_MSG_STATUS:
+      return !b.len || b.len == sizeof(at_msg_status);
+    case AT_MSG_LOOK:
+      return b.len == sizeof(at_msg_look);
+    case AT_MSG_LOOKS:
+      return good_looks(b);
+    case AT_MSG_REST:
+    case AT_MSG_RESTED:
     case AT_MSG_LEFT:
     case AT_MSG_DONE:
-    case AT_MSG_STATUS:
     case AT_MSG_STOP:
     case AT_MSG_BREAK:
     case AT_MSG_ORDERED:

@@ -63,6 +63,7 @@ typedef enum at_message_kind {
   AT_MSG_WELCOME = 96,
   AT_MSG_HOST_LOST,
   AT_MSG_HOST_BACK,
+  AT_MSG_HOST_DRAINS,
   // Host to controller and back.
   AT_MSG_HOST = 128,
   AT_MSG_FORM,
@@ -70,11 +71,16 @@ typedef enum at_message_kind {
   AT_MSG_MISSES,
   AT_MSG_BREAK,  // controller: who is forming need not go on
   AT_MSG_DID,    // host: how many launches of a client have ended
+  AT_MSG_REST,   // controller: say when all that the stream has said is done
+  AT_MSG_RESTED,
+  AT_MSG_LOOK,  // controller: how are you? Beside the stream
+  AT_MSG_LOOKS,
   // Tools and the controller.
   AT_MSG_STATUS = 160,
   AT_MSG_STATUS_IS,
   AT_MSG_STOP,
   AT_MSG_ORDERED,
+  AT_MSG_DRAIN,
 } at_message_kind;
 
 // ---- The stream
@@ -272,6 +278,11 @@ typedef struct at_msg_host_back {
   // address
 } at_msg_host_back;
 
+// Whether something new may be placed on a host. What is there goes on.
+typedef struct at_msg_host_drains {
+  uint32_t host, drains;  // 0 or 1
+} at_msg_host_drains;
+
 // A daemon that is ready to take part.
 typedef struct at_msg_host {
   uint64_t cpu;   // at_cpu_features
@@ -308,6 +319,69 @@ typedef struct at_msg_misses {
 typedef struct at_msg_did {
   uint64_t client, launches;
 } at_msg_did;
+
+// ---- Seen by people
+// Answered by ORDERED or FAILED.
+typedef enum at_drain_how {
+  AT_DRAIN_UNDO,
+  AT_DRAIN_START,  // nothing new is placed there; it ends when it holds nothing
+  AT_DRAIN_FORCE,  // it ends when what it was asked until now is done
+} at_drain_how;
+// STATUS has this, or no body.
+typedef struct at_msg_status {
+  uint64_t watch_ms;  // hosts measure each launch for so long
+} at_msg_status;
+typedef struct at_msg_drain {
+  uint32_t host, how;  // at_drain_how
+} at_msg_drain;
+
+// What a host does and holds. Names are for people, and end with a zero.
+enum {
+  AT_LOOK_NAME = 56,
+  AT_LOOK_CHIPS = 1024,
+  AT_LOOK_TENANTS = 1024,
+  AT_LOOK_PROGRAMS = 256,
+  AT_LOOK_RUNS = 512,
+  AT_LOOK_MOST_MS = 60000,
+};
+typedef struct at_msg_look {
+  uint64_t number;
+  uint64_t watch_ms;  // measure each launch for so long
+} at_msg_look;
+typedef struct at_look_chip {
+  uint32_t chip, queued;  // launches, the one that runs included
+  uint64_t in_use, peak, limit;
+} at_look_chip;
+typedef struct at_look_tenant {
+  uint64_t client, arrays;
+  uint64_t bytes;       // of HBM, padded; memory that arrays share counts once
+  uint64_t host_bytes;  // of arrays in the host's memory
+} at_look_tenant;
+typedef struct at_look_program {
+  uint64_t client, program, launches;
+  char name[AT_LOOK_NAME];
+} at_look_program;
+// A launch that was measured, by the host's clock.
+typedef struct at_look_run {
+  uint64_t client, program, given_ns, start_ns, end_ns;
+} at_look_run;
+typedef struct at_msg_looks {
+  uint64_t number, now_ns;
+  uint32_t num_chips, num_tenants, num_programs, num_runs;
+  // at_look_chip, at_look_tenant, at_look_program, at_look_run
+} at_msg_looks;
+static inline const at_look_chip *at_look_chips(const at_msg_looks *m) {
+  return (const at_look_chip *)(m + 1);
+}
+static inline const at_look_tenant *at_look_tenants(const at_msg_looks *m) {
+  return (const at_look_tenant *)(at_look_chips(m) + m->num_chips);
+}
+static inline const at_look_program *at_look_programs(const at_msg_looks *m) {
+  return (const at_look_program *)(at_look_tenants(m) + m->num_tenants);
+}
+static inline const at_look_run *at_look_runs(const at_msg_looks *m) {
+  return (const at_look_run *)(at_look_programs(m) + m->num_programs);
+}
 
 // An error on its way: its text, as much of it as is sent, borrowed; and the
 // error that a code and a text stand for. The code of none is UNKNOWN.

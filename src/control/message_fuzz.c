@@ -36,6 +36,7 @@ static const uint32_t kKinds[] = {AT_MSG_CREATE,
                                   AT_MSG_WELCOME,
                                   AT_MSG_HOST_LOST,
                                   AT_MSG_HOST_BACK,
+                                  AT_MSG_HOST_DRAINS,
                                   AT_MSG_HOST,
                                   AT_MSG_FORM,
                                   AT_MSG_FORMED,
@@ -45,6 +46,11 @@ static const uint32_t kKinds[] = {AT_MSG_CREATE,
                                   AT_MSG_STATUS_IS,
                                   AT_MSG_STOP,
                                   AT_MSG_ORDERED,
+                                  AT_MSG_DRAIN,
+                                  AT_MSG_REST,
+                                  AT_MSG_RESTED,
+                                  AT_MSG_LOOK,
+                                  AT_MSG_LOOKS,
                                   0,
                                   12345};
 
@@ -138,6 +144,16 @@ static void walk_members(uint32_t kind, at_bytes b) {
   }
 }
 
+static void walk_looks(at_bytes b) {
+  const at_msg_looks *m = (const void *)b.ptr;
+  const at_look_program *p = at_look_programs(m);
+  touch(at_look_chips(m), m->num_chips * sizeof(at_look_chip));
+  touch(at_look_tenants(m), m->num_tenants * sizeof(at_look_tenant));
+  for (uint32_t i = 0; i < m->num_programs; i++)
+    must(strlen(p[i].name) < AT_LOOK_NAME);
+  must((const uint8_t *)(at_look_runs(m) + m->num_runs) == b.ptr + b.len);
+}
+
 static void walk(uint32_t kind, at_bytes b) {
   touch(b.ptr, b.len);
   must(at_message_names(kind, (void *)b.ptr, name_is_there, NULL));
@@ -150,6 +166,8 @@ static void walk(uint32_t kind, at_bytes b) {
       return walk_load(b);
     case AT_MSG_GRAPH:
       return walk_graph(b);
+    case AT_MSG_LOOKS:
+      return walk_looks(b);
     case AT_MSG_WRITE:
     case AT_MSG_READ:
     case AT_MSG_WATCH:

@@ -24,6 +24,7 @@ static host_set *intern(at_controller *c, const uint32_t *hosts, uint32_t n) {
       return s;
   host_set *s = malloc(sizeof *s + n * sizeof *hosts);
   if (!s) return NULL;
+  s->arrays = 0;
   s->count = n;
   if (n) memcpy(s->hosts, hosts, n * sizeof *hosts);
   s->next = c->sets;
@@ -75,7 +76,7 @@ static void sent(void *arg) {
 
 static void post(letter *l, at_controller *c, uint32_t host, uint64_t client) {
   peer *h = c->hosts[host];
-  if (h->gone) return;
+  if (at_peer_is_away(h)) return;
   const at_bytes part = {l->body, l->head.bytes};
   atomic_fetch_add(&l->left, 1);
   at_outbox_send(h->outbox,
@@ -109,7 +110,7 @@ static void say_to(peer *p, const host_set *to, uint32_t kind,
                    const at_bytes *parts, uint32_t n) {
   at_controller *c = p->controller;
   for (uint32_t i = 0; i < to->count; i++)
-    if (!c->hosts[to->hosts[i]]->gone)
+    if (!at_peer_is_away(c->hosts[to->hosts[i]]))
       at_outbox_send(c->hosts[to->hosts[i]]->outbox,
                      &(at_outbox_post){.lane = AT_WIRE_BULK,
                                        .message = {kind, p->client, n, parts}});
@@ -131,7 +132,15 @@ static at_status add_array(peer *p, uint64_t name, host_set *s) {
                    (unsigned)kArrays);
   if (!at_table_put(&p->arrays, name, s))
     return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for an array's name");
+  s->arrays++;
   return AT_OK;
+}
+
+// NULL: there is none.
+static host_set *take_array(peer *p, uint64_t name) {
+  host_set *s = at_table_take(&p->arrays, name);
+  if (s) s->arrays--;
+  return s;
 }
 
 static at_status creates(peer *p, const at_msg_create *m, host_set **to) {
@@ -177,7 +186,7 @@ static host_set *still_there(at_controller *c, host_set *all, uint64_t epoch,
   *refused = 0;
   for (uint32_t i = 0; i < all->count; i++) {
     const peer *h = c->hosts[all->hosts[i]];
-    if (!h->gone && h->joined <= epoch)
+    if (!at_peer_is_away(h) && h->joined <= epoch)
       hosts[count++] = all->hosts[i];
     else
       *refused = 1 + all->hosts[i];
@@ -193,7 +202,7 @@ static at_status launches(peer *p, at_msg_launch *m, host_set **to) {
     if (!at_table_find(&p->arrays, args[i].array))
       return unknown("array", args[i].array);
   for (uint32_t i = 0; i < m->num_args; i++)
-    if (args[i].flags & AT_MSG_GIVEN) at_table_take(&p->arrays, args[i].array);
+    if (args[i].flags & AT_MSG_GIVEN) take_array(p, args[i].array);
   for (uint32_t o = 0; o < m->num_outputs; o++)
     AT_TRY(add_array(p, m->outputs + o, x->hosts));
   *to = still_there(p->controller, x->hosts, x->epoch, &m->refused);
@@ -354,10 +363,10 @@ static at_status unloads(peer *p, const at_msg_unload *m, host_set **to) {
 static void drops(peer *p, const at_msg_drop *m) {
   const uint64_t *names = (const void *)(m + 1);
   for (uint64_t begin = 0, end; begin < m->count; begin = end) {
-    const host_set *to = at_table_take(&p->arrays, names[begin]);
+    const host_set *to = take_array(p, names[begin]);
     end = begin + 1;
     while (end < m->count && at_table_find(&p->arrays, names[end]) == to) {
-      at_table_take(&p->arrays, names[end]);
+      take_array(p, names[end]);
       end++;
     }
     at_msg_drop some = {.count = end - begin};
@@ -482,5 +491,8 @@ void at_client_tables_free(peer *p) {
     for (at_table_slot *s; (s = at_table_next(owned[i], &at));) free(s->value);
     at_table_free(owned[i]);
   }
+  size_t at = 0;
+  for (at_table_slot *s; (s = at_table_next(&p->arrays, &at));)
+    ((host_set *)s->value)->arrays--;
   at_table_free(&p->arrays);
 }

@@ -43,6 +43,7 @@ static at_controller *make_controller(void) {
   c->epoch = 1;
   c->host_of = calloc(kChips, sizeof *c->host_of);
   c->hosts = calloc(kHosts, sizeof *c->hosts);
+  c->drains = calloc(kHosts, sizeof *c->drains);
   for (uint32_t i = 0; i < kChips; i++) c->host_of[i] = i / (kChips / kHosts);
   for (uint32_t i = 0; i < kHosts; i++) {
     c->hosts[i] = make_peer(c, AT_SESSION_HOST);
@@ -63,6 +64,7 @@ static void free_controller(at_controller *c) {
   pthread_mutex_destroy(&c->lock);
   free(c->host_of);
   free(c->hosts);
+  free(c->drains);
   free(c);
 }
 

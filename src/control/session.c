@@ -254,6 +254,8 @@ static void prepare(call *about) {
   r->hello.version = AT_SESSION_VERSION;
   r->hello.pid = (uint32_t)getpid();
   r->hello.build = at_pod_build();
+  r->hello.uid = (uint32_t)getuid();
+  r->hello.zero = 0;
   memset(r->hello.name, 0, sizeof r->hello.name);
   for (int i = 0; i < AT_SESSION_NAME - 1 && o->hello.name[i]; i++) {
     const char c = o->hello.name[i];

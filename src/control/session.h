@@ -26,6 +26,8 @@ typedef struct at_session_hello {
   uint64_t id;       // random, of this session
   uint32_t pid;
   uint32_t build;  // at_pod_build(); others are turned away
+  uint32_t uid;    // of its user, as it says
+  uint32_t zero;
   char name[AT_SESSION_NAME];  // for people; ends with a zero
 } at_session_hello;
 
@@ -75,7 +77,7 @@ void at_listener_close(at_listener *l);
 typedef struct at_session_options {
   const char *address, *source;  // "host:port" of a listener
   at_token token;
-  at_session_hello hello;     // version, id, pid and build are filled in
+  at_session_hello hello;     // but kind and name it is filled in
   uint32_t timeout_ms;        // until it answers; 0: 10,000
   bool at_once;               // where nobody listens, that is said at once
   bool (*interrupted)(void);  // NULL, or asked now and then: true: give up

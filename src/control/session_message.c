@@ -11,8 +11,8 @@
 enum { kJob = 2, kNs = 1000000000 };
 static const uint8_t kMagic[4] = {'a', 't', 's', '1'};
 
-_Static_assert(sizeof(at_session_hello) == 120, "no padding");
-_Static_assert(sizeof(at_session_request) == 168, "no padding");
+_Static_assert(sizeof(at_session_hello) == 128, "no padding");
+_Static_assert(sizeof(at_session_request) == 176, "no padding");
 _Static_assert(sizeof(at_session_answer) <= AT_SESSION_BODY, "a body");
 
 // ---- What is said
@@ -52,7 +52,7 @@ at_status at_session_read_request(at_bytes b, at_session_request *out) {
     return nonsense("no such kind of process");
   if (!is_text(h->name, sizeof h->name, false)) return nonsense("a name");
   if (out->lane >= AT_WIRE_LANES) return nonsense("no such lane");
-  if (out->zero) return nonsense("a request");
+  if (h->zero || out->zero) return nonsense("a request");
   return AT_OK;
 }
 

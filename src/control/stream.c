@@ -1,6 +1,7 @@
 // What the stream does: arrays, programs and launches of clients, in the order
 // in which the controller has put them, which is the same on all hosts. So
 // launches over several hosts need no order of their own (pod/order.h).
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -257,6 +258,8 @@ static at_status load_program(const host *h, at_bytes body, program *p) {
     uint64_t n;
     (void)at_loaded_section(p->loaded, AT_XS_OUTPUTS, &n);
     p->num_outputs = (uint32_t)n;
+    snprintf(p->title, sizeof p->title, "%s",
+             at_loaded_string(p->loaded, at_loaded_header(p->loaded)->name));
   }
   return st;
 }
@@ -318,6 +321,7 @@ typedef struct launching {
   bool *keeps;                  // by argument
   callbacks *callbacks;
   at_event *done;
+  sample *sample;  // NULL: its time is not taken
 } launching;
 
 static at_status gather(launching *l) {
@@ -350,7 +354,8 @@ static at_status start(launching *l) {
                   .num_args = l->m->num_args,
                   .not_donatable = l->keeps,
                   .launch_id = l->m->launch_id,
-                  .unwanted = l->t->gone};
+                  .unwanted = l->t->gone,
+                  .times = l->sample ? &l->sample->times : NULL};
   at_status st = l->m->refused ? lost_since(p, l->m->refused - 1) : gather(l);
   if (!st.err && at_event_fired(l->t->gone))
     st = AT_FAIL(AT_CANCELLED, "the client of a launch is gone");
@@ -362,6 +367,8 @@ static at_status start(launching *l) {
         l->t->host->island, p->loaded, &in, l->outputs,
         l->m->number || at_pace_is_due(l->t) ? &l->done : NULL);
   if (!st.err) return st;
+  at_sample_cancel(l->sample);
+  in.times = NULL;
   at_status refused =
       at_launch_refuse(p->loaded, &in, st, !l->m->refused, l->outputs);
   if (refused.err) return at_status_free(st), refused;
@@ -431,7 +438,9 @@ static void launch(tenant *t, at_bytes body) {
     l.args = calloc(1, (args + outputs) * sizeof *l.args + m->num_args + 1);
     l.outputs = l.args + args;
     l.keeps = (bool *)(l.outputs + outputs);
+    l.sample = at_sample_begin(t, p);
     st = l.args ? start(&l) : no_memory();
+    if (st.err) at_sample_cancel(l.sample);
   }
   if (st.err && m->number && (l.done = at_event_create()))
     at_event_fire(l.done, at_status_clone(st));

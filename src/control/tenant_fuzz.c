@@ -30,6 +30,7 @@ static void begin(void) {
   the.end = &the.first;
   pthread_mutex_init(&the.queue_lock, NULL);
   pthread_mutex_init(&the.lock, NULL);
+  pthread_mutex_init(&the.samples_lock, NULL);
   the.count = 1;
   must(!at_runtime_create(
             &(at_runtime_options){.target = "v5e:2x2", .threads = 2},

@@ -55,6 +55,8 @@ at_memory_stats at_chip_memory_stats(const at_chip *c) {
   return s;
 }
 
+uint32_t at_chip_queued(const at_chip *c) { return atomic_load(&c->depth); }
+
 void at_chip_memory_stats_clear(at_chip *c) {
   const at_proxy *p = c->runtime->proxy;
   at_memory_stats there;

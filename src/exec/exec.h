@@ -6,6 +6,8 @@
 #ifndef ATOLL_EXEC_EXEC_H_
 #define ATOLL_EXEC_EXEC_H_
 
+#include <stdatomic.h>
+
 #include "abi/executable.h"
 #include "base/parallel.h"
 #include "base/span.h"
@@ -196,6 +198,8 @@ typedef struct at_memory_stats {
   uint64_t in_use, peak_in_use, limit, num_allocs, largest_alloc, reserved;
 } at_memory_stats;
 at_memory_stats at_chip_memory_stats(const at_chip *c);
+// Launches in its queue, the one that runs included.
+uint32_t at_chip_queued(const at_chip *c);
 void at_chip_memory_stats_clear(at_chip *c);  // peak = in use; counts = 0
 
 // ---- Buffers
@@ -331,6 +335,13 @@ typedef struct at_channel_list {
   uint32_t count;
 } at_channel_list;
 
+// When a launch ran here, over its devices. Whoever launches sets `left` to
+// their number and keeps it until that is 0.
+typedef struct at_launch_times {
+  _Atomic uint64_t start_ns, end_ns;  // at_clock_ns; the first, the last
+  _Atomic uint32_t left;              // devices that have not ended
+} at_launch_times;
+
 typedef struct at_launch {
   at_chip *chip;          // of a program over one device
   at_chip *const *chips;  // of one over several: num_chips, by device number
@@ -342,6 +353,7 @@ typedef struct at_launch {
   int64_t launch_id;
   at_event *unwanted;  // NULL, or: once it fires, nobody wants the results of
                        // what has not begun: CANCELLED
+  at_launch_times *times;  // NULL: nobody asks
 } at_launch;
 // outputs: header's output count buffers for each device, one device after
 // another, each one reference, defined when the launch is done on all of them. *out_done (may be NULL) is one reference. Donated arguments

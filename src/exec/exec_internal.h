@@ -497,6 +497,7 @@ struct at_task {
   at_launch_message *message;
   at_event *done;      // referenced
   at_event *unwanted;  // referenced; NULL: it is wanted
+  at_launch_times *times;  // borrowed; NULL: nobody asks
   const at_channel_list *channels;
   uint64_t bytes;
   pthread_mutex_t lock;  // what follows

@@ -209,6 +209,17 @@ static void record_launch(const at_loaded *p, const at_chip *c, int64_t id,
                           .name = at_loaded_string(p, p->header->name)});
 }
 
+// A device of a launch ends, which began at start_ns; 0: it did not.
+static void end_times(at_launch_times *t, uint64_t start_ns) {
+  uint64_t now = at_clock_ns(), first = 0;
+  if (start_ns && !atomic_compare_exchange_strong(&t->start_ns, &first, start_ns))
+    while (start_ns < first &&
+           !atomic_compare_exchange_weak(&t->start_ns, &first, start_ns)) {
+    }
+  atomic_store(&t->end_ns, now);
+  atomic_fetch_sub(&t->left, 1);
+}
+
 static size_t num_bases(const at_loaded *p) {
   return (size_t)AT_BASE_INPUTS + p->num_inputs + p->num_outputs;
 }
@@ -245,7 +256,8 @@ static at_status run_with(const launch *l, const at_launch *in, void **base,
                              .channels = in->channels,
                              .launch_id = in->launch_id,
                              .recorded = at_profile_on()}};
-    uint64_t start = c.frame.recorded ? at_clock_ns() : 0;
+    bool timed = c.frame.recorded || in->times;
+    uint64_t start = AT_UNLIKELY(timed) ? at_clock_ns() : 0;
     uint32_t modes = at_cpu_fp_default();
     bool waits;
     at_cursor_start(&c, levels);
@@ -253,6 +265,9 @@ static at_status run_with(const launch *l, const at_launch *in, void **base,
     at_cpu_fp_restore(modes);
     if (AT_UNLIKELY(c.frame.recorded))
       record_launch(p, l->chip, in->launch_id, start);
+    if (AT_UNLIKELY(in->times != NULL)) end_times(in->times, start);
+  } else if (in->times) {
+    end_times(in->times, 0);
   }
   at_chip_give_scratch(l->chip, temp, p->header->temp_bytes, true);
   unpin_all(l->chip, l->args, *l->pinned, l->outputs, p->num_outputs);
@@ -342,6 +357,7 @@ static at_task *make_task(at_loaded *l, const at_launch *in) {
   memset(t, 0, sizeof *t + n * sizeof(at_part) + jobs + meetings);
   pthread_mutex_init(&t->lock, NULL);
   t->loaded = l;
+  t->times = in->times;
   t->bytes = bytes + (uint64_t)n * l->num_outputs * sizeof(at_buffer);
   t->jobs = (at_sparse_job *)(t->parts + n);
   t->meetings = (uint32_t *)(t->jobs + l->num_beside);
@@ -457,7 +473,7 @@ at_status at_part_begin(at_part *p) {
                 .recorded = at_profile_on(),
                 .in_lane = !t->local},
       .part = p,
-      .arrived_ns = at_profile_on() ? at_clock_ns() : 0};
+      .arrived_ns = at_profile_on() || t->times ? at_clock_ns() : 0};
   at_cursor_start(c, (at_level *)(bufs + l->num_args));
   c->started_ns = c->arrived_ns;
   p->cursor = c;
@@ -466,6 +482,8 @@ at_status at_part_begin(at_part *p) {
 
 void at_part_end(at_part *p) {
   const at_loaded *l = p->task->loaded;
+  if (AT_UNLIKELY(p->task->times != NULL))
+    end_times(p->task->times, p->cursor ? p->cursor->started_ns : 0);
   if (p->cursor && p->cursor->frame.recorded)
     record_launch(l, p->chip, p->task->message->launch_id,
                   p->cursor->started_ns);

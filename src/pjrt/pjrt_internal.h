@@ -142,6 +142,7 @@ struct PJRT_Client {
 };
 // *out NULL: ATOLL_POD names no pod.
 at_status at_pjrt_pod_open(at_client **out);
+bool at_pjrt_pod_drains(uint32_t device);
 bool at_pjrt_clients_busy(void);
 at_client *at_pjrt_pod_now(void);  // of a client that there is; NULL: none  // is work of any client under way?
 extern const char at_pjrt_platform_name[];
@@ -391,6 +392,8 @@ typedef struct at_pjrt_own {
   // at_compile_count.
   void (*compiled)(uint64_t *programs, uint64_t *cached, uint64_t *modules);
   const struct at_pjrt_graph_calls *graphs;
+  // May nothing new be placed on a device, as its host of the pod is drained?
+  bool (*drains)(uint32_t device);
 } at_pjrt_own;
 extern at_pjrt_own at_pjrt_own_extension;
 void at_pjrt_recompiles(uint64_t *count, uint64_t *ns);

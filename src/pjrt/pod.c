@@ -36,3 +36,8 @@ at_status at_pjrt_pod_open(at_client **out) {
   at_cpu_limit(at_client_cpu(*out));
   return AT_OK;
 }
+
+bool at_pjrt_pod_drains(uint32_t device) {
+  const at_client *pod = at_pjrt_pod_now();
+  return pod && at_client_drains(pod, device);
+}

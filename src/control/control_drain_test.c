@@ -1,0 +1,194 @@
+// Hosts that people take away and back, and what they are told of a pod.
+#include "control/pod_test_util.h"
+#include "control/tool.h"
+
+static at_status ask(const pod *p, at_message_kind kind, at_bytes body,
+                     at_strbuf *out) {
+  return at_tool_ask(
+      &(at_tool_options){
+          .address = p->address, .source = "a test", .token = POD_TOKEN},
+      kind, body, out);
+}
+
+static at_status drain(const pod *p, uint32_t host, at_drain_how how) {
+  const at_msg_drain m = {host, how};
+  return ask(p, AT_MSG_DRAIN, (at_bytes){(const uint8_t *)&m, sizeof m}, NULL);
+}
+
+static bool says(const pod *p, const char *what) {
+  at_strbuf text = {0};
+  OK(ask(p, AT_MSG_STATUS, (at_bytes){0}, &text));
+  bool found = strstr(text.ptr, what) != NULL;
+  at_strbuf_free(&text);
+  return found;
+}
+
+static void until_it_says(const pod *p, const char *what) {
+  uint64_t until = at_clock_ns() + 20000000000ull;
+  while (!says(p, what)) {
+    assert_true(at_clock_ns() < until);
+    usleep(20000);
+  }
+}
+
+// Hosts take places as they come: the process that has one.
+static uint32_t process_of(const pod *p, uint32_t host) {
+  char key[64], *at;
+  at_strbuf text = {0};
+  OK(ask(p, AT_MSG_STATUS, (at_bytes){0}, &text));
+  snprintf(key, sizeof key, "{\"host\":%u,\"name\":\"host (process ", host);
+  at = strstr(text.ptr, key);
+  assert_non_null(at);
+  pid_t pid = (pid_t)strtol(at + strlen(key), NULL, 10);
+  at_strbuf_free(&text);
+  uint32_t i = 0;
+  while (p->hosts[i] != pid) i++;
+  return i;
+}
+
+static void until_drains(const guest *g, uint32_t chip, bool drains) {
+  uint64_t until = at_clock_ns() + 20000000000ull;
+  while (at_client_drains(g->client, chip) != drains) {
+    assert_true(at_clock_ns() < until);
+    usleep(2000);
+  }
+}
+
+static void it_ends_once_it_holds_nothing(void **state) {
+  pod p;
+  float v[4] = {1, 2, 3, 4}, got[4];
+  pod_open(&p, "v5e:2x2", 2, 4);
+  guest g = guest_open(&p);
+  uint32_t process = process_of(&p, 1);
+  at_buffer *here = pod_array(guest_chip(&g, 0), AT_F32, v, 4);
+  at_buffer *there = pod_array(guest_chip(&g, 3), AT_F32, v, 4);
+  OK(pod_ready(there));
+  assert_int_equal(at_code_take(drain(&p, 2, AT_DRAIN_START)),
+                   AT_INVALID_ARGUMENT);
+  OK(drain(&p, 1, AT_DRAIN_UNDO));
+  OK(drain(&p, 1, AT_DRAIN_START));
+  until_drains(&g, 3, true);
+  assert_false(at_client_drains(g.client, 0));
+  // A client that comes later knows, too, and may use it where it wants to.
+  guest late = guest_open(&p);
+  until_drains(&late, 2, true);
+  at_buffer *more = pod_array(guest_chip(&late, 2), AT_F32, v, 4);
+  OK(pod_fetch(more, got, 0, sizeof got));
+  until_it_says(&p, "\"state\":\"draining\"");
+  assert_true(says(&p, "\"holders\":[{"));
+  usleep(500000);
+  OK(pod_fetch(there, got, 0, sizeof got));
+  assert_memory_equal(got, v, sizeof v);
+  at_buffer_release(more);
+  guest_close(&late);  // nothing of it holds the host any more
+  at_buffer_release(there);
+  assert_int_equal(pod_join(p.hosts[process]), 0);
+  until_it_says(&p, "\"state\":\"drained\"");
+  // The rest goes on, for new clients as well; what comes there is lost.
+  late = guest_open(&p);
+  OK(pod_fetch(here, got, 0, sizeof got));
+  at_buffer *lost = pod_array(guest_chip(&late, 3), AT_F32, v, 4);
+  assert_int_equal(at_code_take(pod_fetch(lost, got, 0, sizeof got)),
+                   AT_DATA_LOSS);
+  at_buffer_release(lost);
+  // Nobody takes its place before it is wanted back.
+  pid_t other = pod_spawn("--host", p.address, NULL);
+  assert_int_equal(pod_join(other), AT_FAILED_PRECONDITION);
+  OK(drain(&p, 1, AT_DRAIN_UNDO));
+  until_drains(&late, 3, false);
+  p.hosts[process] = pod_spawn("--host", p.address, NULL);
+  uint64_t until = at_clock_ns() + 20000000000ull;
+  for (at_code code = 1; code;) {
+    at_buffer *b = pod_array(guest_chip(&late, 3), AT_F32, v, 4);
+    code = at_code_take(pod_fetch(b, got, 0, sizeof got));
+    at_buffer_release(b);
+    assert_true(at_clock_ns() < until);
+  }
+  at_buffer_release(here);
+  guest_close(&late);
+  guest_close(&g);
+  pod_close(&p);
+}
+
+static void by_force_it_ends_what_it_was_asked(void **state) {
+  pod p;
+  enum { kNumber = 100000, kLaunches = 30 };
+  float *v = calloc(kNumber, sizeof *v), *got = malloc(kNumber * sizeof *got);
+  for (int i = 0; i < kNumber; i++) v[i] = (float)(i % 1000);
+  pod_open(&p, "v5e:2x2", 2, 4);
+  guest g = guest_open(&p);
+  uint32_t process = process_of(&p, 1);
+  run r = run_make(&g, pod_rotates(4, kNumber), 4, 1);
+  for (uint32_t d = 0; d < 4; d++)
+    r.args[d] = pod_array(r.chips[d], AT_F32, v, kNumber);
+  for (int i = 0; i < kLaunches; i++) {
+    OK(run_try(&r, NULL));
+    if (i + 1 < kLaunches) run_drop_outs(&r);
+  }
+  at_event *done;
+  OK(at_buffer_to_host(r.outs[3], got, 0, kNumber * sizeof *got, &done));
+  OK(drain(&p, 1, AT_DRAIN_FORCE));
+  OK(pod_wait(done));
+  assert_memory_equal(got, v, kNumber * sizeof *got);
+  at_event_release(done);
+  assert_int_equal(pod_join(p.hosts[process]), 0);
+  p.hosts[process] = 0;
+  until_it_says(&p, "\"state\":\"drained\"");
+  run_drop_outs(&r);
+  OK(run_try(&r, NULL));
+  for (uint32_t d = 0; d < 4; d++)
+    assert_int_equal(at_code_take(pod_ready(r.outs[d])), AT_DATA_LOSS);
+  OK(pod_ready(r.args[0]));  // on the host that is left
+  run_drop_outs(&r);
+  run_drop_args(&r);
+  at_loaded_release(r.l);
+  guest_close(&g);
+  pod_close(&p);
+  free(v);
+  free(got);
+}
+
+static void what_is_said_of_a_pod(void **state) {
+  pod p;
+  float v[4] = {1, 2, 3, 4};
+  pod_open(&p, "v5e:2x2", 2, 4);
+  guest g = guest_open(&p);
+  run r = run_make(&g, pod_copies(2, AT_F32, 4, 1, false), 2, 1);
+  for (uint32_t d = 0; d < 2; d++)
+    r.args[d] = pod_array(r.chips[d], AT_F32, v, 4);
+  for (int i = 0; i < 5; i++) {
+    OK(run_try(&r, NULL));
+    for (uint32_t d = 0; d < 2; d++) OK(pod_ready(r.outs[d]));
+    run_drop_outs(&r);
+  }
+  until_it_says(&p, "\"launches\":5,\"hosts\":1,\"measured\":3,\"p50_us\":");
+  assert_true(says(&p, "\"chip\":3,\"slice\":0,\"queued\":0,\"in_use\":0,"));
+  assert_true(says(&p, "\"start_us\":-"));
+  // Who looks on has every launch measured.
+  const at_msg_status watch = {.watch_ms = 10000};
+  at_strbuf text = {0};
+  OK(ask(&p, AT_MSG_STATUS, (at_bytes){(const uint8_t *)&watch, sizeof watch},
+         &text));
+  at_strbuf_free(&text);
+  for (int i = 0; i < 6; i++) {
+    OK(run_try(&r, NULL));
+    for (uint32_t d = 0; d < 2; d++) OK(pod_ready(r.outs[d]));
+    run_drop_outs(&r);
+  }
+  until_it_says(&p, "\"launches\":11,\"hosts\":1,\"measured\":9,");
+  run_drop_args(&r);
+  at_loaded_release(r.l);
+  guest_close(&g);
+  pod_close(&p);
+}
+
+int main(int argc, char **argv) {
+  if (argc > 2 && !strcmp(argv[1], "--host")) return pod_host_main(argv[2]);
+  if (argc > 1) cmocka_set_test_filter(argv[1]);
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(it_ends_once_it_holds_nothing),
+      cmocka_unit_test(by_force_it_ends_what_it_was_asked),
+      cmocka_unit_test(what_is_said_of_a_pod),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
