@@ -242,30 +242,16 @@ static void drop(void *arg, uint64_t array, uint64_t bytes) {
 }
 
 // ---- Programs
-static far_program *hosts_of(const at_client *c, const uint32_t *chips,
-                             uint32_t n) {
-  far_program *p = calloc(1, sizeof *p + c->num_hosts * sizeof *p->hosts);
-  bool *has = calloc(c->num_hosts, sizeof *has);
-  for (uint32_t i = 0; p && has && i < n; i++) has[c->host_of[chips[i]]] = true;
-  for (uint32_t h = 0; p && has && h < c->num_hosts; h++)
-    if (has[h]) p->hosts[p->num_hosts++] = h;
-  if (!has) {
-    free(p);
-    p = NULL;
-  }
-  free(has);
-  return p;
-}
-
 static at_status load(void *arg, uint64_t program, at_bytes executable,
                       const uint32_t *chips, uint32_t num_chips) {
   at_client *c = arg;
   static const uint8_t pad[8];
-  far_program *p = hosts_of(c, chips, num_chips);
+  far_program *p =
+      at_far_program_make(c, program, executable, chips, num_chips);
   pthread_mutex_lock(&c->lock);
   bool in = p && at_table_put(&c->programs, program, p);
   pthread_mutex_unlock(&c->lock);
-  if (!in) return free(p), no_memory();
+  if (!in) return at_far_program_free(p), no_memory();
   at_kernel_checks checks = at_kernel_checks_wanted();
   at_msg_load m = {.program = program,
                    .num_chips = num_chips,
@@ -285,7 +271,7 @@ void at_client_unload(at_client *c, uint64_t program) {
   pthread_mutex_lock(&c->lock);
   far_program *p = at_table_take(&c->programs, program);
   pthread_mutex_unlock(&c->lock);
-  free(p);
+  at_far_program_free(p);
   at_status_free(at_client_say(c, AT_MSG_UNLOAD, &part, 1));  // as with drops
 }
 
@@ -728,7 +714,7 @@ void at_client_close(at_client *c) {
   at_questions_end(c);
   size_t at = 0;
   for (at_table_slot *s; (s = at_table_next(&c->programs, &at));)
-    free(s->value);
+    at_far_program_free(s->value);
   at_table_free(&c->programs);
   at_table_free(&c->pinned_arrays);
   at_table_free(&c->pinned_programs);

@@ -166,10 +166,10 @@ static at_status describe_results(graph *g, PJRT_Buffer *const *shards,
 
 static at_status end(at_trace *t, PJRT_Buffer *const *shards,
                      const uint32_t *counts, uint32_t n, const uint64_t *names,
-                     int64_t *what, graph *g) {
+                     bool passes, int64_t *what, graph *g) {
   at_trace_result *is = calloc(n + 1, sizeof *is);
   if (!is) return at_trace_abandon(t), NO_MEMORY();
-  at_status st = at_trace_end(t, names, n, is, &g->traced);
+  at_status st = at_trace_end(t, names, n, passes, is, &g->traced);
   for (uint32_t i = 0; !st.err && i < n; i++)
     what[i] = is[i].is == AT_TRACE_MADE    ? (int64_t)is[i].number
               : is[i].is == AT_TRACE_INPUT ? -1 - (int64_t)is[i].number
@@ -179,8 +179,8 @@ static at_status end(at_trace *t, PJRT_Buffer *const *shards,
 }
 
 static int trace_end(void *trace, PJRT_Buffer *const *shards,
-                     const uint32_t *counts, uint32_t n, int64_t *what,
-                     void **out, char *why, size_t why_bytes) {
+                     const uint32_t *counts, uint32_t n, bool passes,
+                     int64_t *what, void **out, char *why, size_t why_bytes) {
   arrays a = {0};
   graph *g = calloc(1, sizeof *g);
   if (g) atomic_init(&g->refs, 1);
@@ -188,7 +188,7 @@ static int trace_end(void *trace, PJRT_Buffer *const *shards,
   if (st.err)
     at_trace_abandon(trace);
   else
-    st = end(trace, shards, counts, n, a.names, what, g);
+    st = end(trace, shards, counts, n, a.names, passes, what, g);
   free_arrays(&a);
   if (st.err)
     graph_free(g);
@@ -266,6 +266,10 @@ static int graph_run(void *p, PJRT_Buffer *const *shards,
   return said(st, why, why_bytes);
 }
 
+static int graph_relower(void *p, char *why, size_t why_bytes) {
+  return said(at_traced_relower(((graph *)p)->traced), why, why_bytes);
+}
+
 static void graph_adopt(void *p, const uint32_t *results, uint32_t count) {
   if (now.graph != p) return;
   now.next = results;
@@ -329,5 +333,5 @@ bool at_pjrt_adopts(const PJRT_LoadedExecutable_Execute_Args *a,
 }
 
 const at_pjrt_graph_calls at_pjrt_graphs = {
-    trace_begin, trace_end,   trace_abandon, graph_run,
+    trace_begin, trace_end,   trace_abandon, graph_run, graph_relower,
     graph_adopt, graph_print, graph_free,    identify};

@@ -353,17 +353,19 @@ typedef struct at_pjrt_graph_calls {
                      uint32_t num_arrays, const at_bytes *hosts,
                      uint32_t num_hosts, void **out, char *why,
                      size_t why_bytes);
-  // what[i]: a number from 0 on: result i is made, by that number; -1 - k: it is
-  // argument k; INT64_MIN: an array from before.
+  // what[i]: a number from 0 on: result i is made, by that number; -1 - k: it
+  // is argument k; INT64_MIN: an array from before. passes: control/graph.h's.
   int (*trace_end)(void *trace, PJRT_Buffer *const *shards,
-                   const uint32_t *counts, uint32_t num_arrays, int64_t *what,
-                   void **out_graph, char *why, size_t why_bytes);
+                   const uint32_t *counts, uint32_t num_arrays, bool passes,
+                   int64_t *what, void **out_graph, char *why,
+                   size_t why_bytes);
   void (*trace_abandon)(void *trace);
   // What it makes is returned by the next launches of this thread that
   // graph_adopt announces.
   int (*graph_run)(void *graph, PJRT_Buffer *const *shards,
                    const uint32_t *counts, uint32_t num_arrays,
                    const at_bytes *hosts, char *why, size_t why_bytes);
+  int (*graph_relower)(void *graph, char *why, size_t why_bytes);
   // results: numbers of `what`, for the outputs of the next launch.
   void (*graph_adopt)(void *graph, const uint32_t *results, uint32_t count);
   size_t (*graph_print)(void *graph, char *out, size_t bytes);
