@@ -23,6 +23,7 @@ from atoll import _own
 _VOID = ctypes.c_void_p
 _PLACES = ctypes.POINTER(_VOID)
 _U32S = ctypes.POINTER(ctypes.c_uint32)
+_I64S = ctypes.POINTER(ctypes.c_int64)
 _WHY = 2048
 _BEFORE = -2**63
 
@@ -46,6 +47,10 @@ class Calls(ctypes.Structure):
       ("graph_adopt", ctypes.CFUNCTYPE(None, _VOID, _U32S, ctypes.c_uint32)),
       ("graph_print", ctypes.CFUNCTYPE(ctypes.c_size_t, _VOID, ctypes.c_char_p, ctypes.c_size_t)),
       ("graph_free", ctypes.CFUNCTYPE(None, _VOID)),
+      ("plan_make", ctypes.CFUNCTYPE(ctypes.c_int, _PLACES, ctypes.c_uint32, _I64S, _VOID, ctypes.c_uint32,
+                                     ctypes.POINTER(_VOID), ctypes.c_char_p, ctypes.c_size_t)),
+      ("plan_run", ctypes.CFUNCTYPE(ctypes.c_int, _VOID, _PLACES, ctypes.c_uint32, ctypes.c_char_p, ctypes.c_size_t)),
+      ("plan_wire_bytes", ctypes.CFUNCTYPE(ctypes.c_uint64, _VOID)),
       ("identify", ctypes.CFUNCTYPE(None, ctypes.c_bool)),
   ]
 

@@ -82,8 +82,8 @@ at_status at_client_say(at_client *c, uint32_t kind, const at_bytes *parts,
 }
 
 // A thread that traces keeps it, too.
-static at_status say_step(at_client *c, uint32_t kind, const at_bytes *parts,
-                          uint32_t n) {
+at_status at_client_say_step(at_client *c, uint32_t kind, const at_bytes *parts,
+                             uint32_t n) {
   AT_TRY(at_client_say(c, kind, parts, n));
   if (AT_UNLIKELY(at_trace_is_on(c))) at_trace_step(kind, parts, n);
   return AT_OK;
@@ -204,7 +204,7 @@ static at_status group(void *arg, uint64_t array, const at_proxy_shard *shards,
   at_msg_group m = {.array = array, .count = count};
   const at_bytes parts[] = {{(const uint8_t *)&m, sizeof m},
                             {(const uint8_t *)shards, count * sizeof *shards}};
-  return say_step(arg, AT_MSG_GROUP, parts, 2);
+  return at_client_say_step(arg, AT_MSG_GROUP, parts, 2);
 }
 
 static at_status copy(void *arg, const at_proxy_shard *from,
@@ -216,7 +216,7 @@ static at_status copy(void *arg, const at_proxy_shard *from,
                    .dtype = (uint16_t)to->dtype,
                    .rank = to->dims.rank};
   const at_bytes parts[] = {{(const uint8_t *)&m, sizeof m}, dims_of(to->dims)};
-  return say_step(arg, AT_MSG_COPY, parts, 2);
+  return at_client_say_step(arg, AT_MSG_COPY, parts, 2);
 }
 
 // Another thread may be about to send as many as there is room for.
@@ -328,7 +328,7 @@ static at_status send_launch(at_client *c, const at_proxy_launch *l,
   const at_bytes parts[] = {{(const uint8_t *)&m, sizeof m},
                             {(const uint8_t *)args, l->num_args * sizeof *args},
                             {(const uint8_t *)list, channels * sizeof *list}};
-  return say_step(c, AT_MSG_LAUNCH, parts, 3);
+  return at_client_say_step(c, AT_MSG_LAUNCH, parts, 3);
 }
 
 static at_status launch(void *arg, const at_proxy_launch *l) {

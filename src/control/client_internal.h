@@ -115,6 +115,9 @@ at_status at_client_why(at_client *c);
 
 at_status at_client_say(at_client *c, uint32_t kind, const at_bytes *parts,
                         uint32_t n);
+// LAUNCH, COPY, GROUP or RESHARD: a thread that traces keeps it, too.
+at_status at_client_say_step(at_client *c, uint32_t kind, const at_bytes *parts,
+                             uint32_t n);
 void at_client_drop(at_client *c, uint64_t array);
 void at_client_unload(at_client *c, uint64_t program);
 

@@ -23,7 +23,7 @@ typedef struct at_graph_program {
 } at_graph_program;
 
 typedef struct at_graph_step {
-  uint32_t kind, bytes;             // LAUNCH, COPY, GROUP
+  uint32_t kind, bytes;             // LAUNCH, COPY, GROUP, RESHARD
   uint8_t *body;                    // owned
   const at_graph_program *program;  // LAUNCH
   bool removed;                     // by a pass

@@ -26,6 +26,8 @@ static uint64_t made_by(const at_graph_step *s, uint32_t *count) {
     return ((const at_msg_copy *)(const void *)s->body)->array;
   if (s->kind == AT_MSG_GROUP)
     return ((const at_msg_group *)(const void *)s->body)->array;
+  if (s->kind == AT_MSG_RESHARD)
+    return ((const at_msg_reshard *)(const void *)s->body)->array;
   *count = ((const at_msg_launch *)(const void *)s->body)->num_outputs;
   return ((const at_msg_launch *)(const void *)s->body)->outputs;
 }
@@ -62,7 +64,8 @@ static bool note_use(void *arg, uint64_t *name, bool makes, uint32_t count) {
   if (makes || !x) return true;
   if (flags_of(s->kind, name) & (AT_MSG_DONATED | AT_MSG_GIVEN))
     x->donated = f->step;
-  if (s->kind == AT_MSG_LAUNCH) x->copied_only = false;
+  if (s->kind == AT_MSG_LAUNCH || s->kind == AT_MSG_RESHARD)
+    x->copied_only = false;
   return true;
 }
 
@@ -169,6 +172,8 @@ static uint64_t whole_of(const facts *f, const at_msg_group *m) {
   if (by->kind == AT_MSG_COPY) return m->count == 1 ? s->array : 0;
   uint64_t all = by->kind == AT_MSG_GROUP
                      ? ((const at_msg_group *)(const void *)by->body)->count
+                 : by->kind == AT_MSG_RESHARD
+                     ? ((const at_msg_reshard *)(const void *)by->body)->num_to
                      : by->program->num_chips;
   return all == m->count ? s->array : 0;
 }
@@ -233,6 +238,7 @@ static void strip(const at_graph_step *s, uint8_t *out) {
   memcpy(out, s->body, s->bytes);
   if (s->kind == AT_MSG_COPY) ((at_msg_copy *)(void *)out)->array = 0;
   if (s->kind == AT_MSG_GROUP) ((at_msg_group *)(void *)out)->array = 0;
+  if (s->kind == AT_MSG_RESHARD) ((at_msg_reshard *)(void *)out)->array = 0;
   if (s->kind == AT_MSG_LAUNCH) {
     at_msg_launch *m = (void *)out;
     m->outputs = 0;

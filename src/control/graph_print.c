@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "control/graph.h"
+#include "control/plan.h"
 
 enum { kMembers = 4 };  // of a list that is written out
 
@@ -136,6 +137,13 @@ static void print_group(printer *p, const at_msg_group *m) {
   print_set(p, &s->chip, (uint32_t)m->count, sizeof *s / sizeof s->chip);
 }
 
+static void print_reshard(printer *p, const at_msg_reshard *m) {
+  at_resharding r = at_message_resharding(m);
+  print_name(p, whole_of(p, r.from[0]).array);
+  at_strbuf_addf(p->out, " -%s-> ", at_plan_name(m));
+  print_set(p, r.chips, m->num_to, 1);
+}
+
 static void print_name(printer *p, uint64_t name) {
   if (name & AT_MSG_INPUT) {
     at_strbuf_addf(p->out, "%%%u", p->inputs[number(name)] - 1);
@@ -146,6 +154,8 @@ static void print_name(printer *p, uint64_t name) {
   } else {
     const at_graph_step *by = &p->g->steps[p->maker[number(name)]];
     if (by->kind == AT_MSG_GROUP) return print_group(p, (const void *)by->body);
+    if (by->kind == AT_MSG_RESHARD)
+      return print_reshard(p, (const void *)by->body);
     const at_msg_copy *m = (const void *)by->body;
     print_name(p, m->from.array);
     if (m->from.shard) at_strbuf_addf(p->out, "[%u]", m->from.shard);

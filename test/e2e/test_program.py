@@ -100,6 +100,77 @@ pass: 1 arrays dropped after their last use
 """
 
 
+RESHARD = """
+from atoll import _reshard
+HOST = 4  # chips of one
+def least(x, s):
+  has, wants = (np.zeros((4, *x.shape), bool) for _ in range(2))
+  for m, t in ((has, x.sharding), (wants, s)):
+    for d, i in t.devices_indices_map(x.shape).items(): m[(d.id // HOST, *i)] = True
+  return int((wants & ~has).sum()) * x.dtype.itemsize
+two, three = Mesh(np.array(D[:8]).reshape(4, 2), ("x", "y")), Mesh(np.array(D[5:14]).reshape(3, 3), ("x", "y"))
+"""
+
+
+def test_every_byte_crosses_once(pod):
+  run(pod, RESHARD + """
+specs = P(), P("x"), P("y", "x"), P(None, ("y", "x"))
+values = np.random.default_rng(0).integers(0, 7, (36, 72, 3))
+for kind in (np.float32, jnp.int4):
+  for s in specs:
+    v = values.astype(kind)
+    x = jax.device_put(v, NamedSharding(two, s))
+    for t in [NamedSharding(three, t) for t in specs] + [jax.sharding.SingleDeviceSharding(D[15])]:
+      y = jax.device_put(x, t)
+      assert y.sharding == t and y.committed
+      for p in y.addressable_shards: assert np.array_equal(np.asarray(p.data), v[p.index])
+      assert kind == jnp.int4 or _reshard.plan(x, t).wire_bytes == least(x, t), (s, t)
+z = jax.device_put(jax.random.key(3), NamedSharding(two, P()))
+assert jax.random.key_data(jax.device_put(z, NamedSharding(three, P()))).tolist() == jax.random.key_data(z).tolist()
+big = jax.device_put(np.arange(1 << 21, dtype=np.float32).reshape(2048, 1024), NamedSharding(two, P("x", "y")))
+got = jax.device_put(big, NamedSharding(Mesh(np.array(D[8:]).reshape(2, 4), ("x", "y")), P("y")))
+assert np.array_equal(np.asarray(got), np.asarray(big))
+""")
+
+
+def test_edges_of_programs_reshard(pod):
+  assert run(pod, RESHARD + """
+import gc
+to = NamedSharding(three, P("y"))
+@atoll.program
+def f(x):
+  y = jax.device_put(a(x), to)
+  return b(y), jax.device_put(jax.device_put(y, D[14]), NamedSharding(two, P()))
+x = jax.device_put(np.arange(24. * 6).astype(np.float32).reshape(24, 6), NamedSharding(two, P("x", "y")))
+for k in range(3):
+  y, z = f(x)
+  assert np.array_equal(y, (np.asarray(x) + 1) * 3) and np.array_equal(z, np.asarray(x) + 1)
+  assert y.sharding == to
+  x = a(x)
+print(f.lower(x).as_text())
+# Errors of what is resharded are those of the result.
+import signal
+from jax.experimental import io_callback
+def bad(v): raise RuntimeError("on purpose")
+e = jax.jit(lambda v: jax.pure_callback(bad, jax.ShapeDtypeStruct(v.shape, v.dtype), v))(jax.device_put(np.ones((4, 4), np.float32), D[0]))
+try: print(np.asarray(b(jax.device_put(e, to.__class__(Mesh(np.array(D[8:10]), ("x",)), P("x"))))))
+except Exception as e: print("on purpose" in str(e))
+""") == """program of 4 nodes {
+  %0 = argument 0
+  %1 = compute jit_a(%0) on d0 : f32[6,3]
+  %2 = compute jit_b(%1 -many-to-many-> d1) on d1 : f32[8,6]
+  drop %1
+  return %2, %1 -many-to-many-> d1 -many-to-many-> d2 -one-to-many-> d0
+}
+d0: 8 devices
+d1: 9 devices
+d2: 1 device
+pass: 3 arrays dropped after their last use
+
+True
+"""
+
+
 def test_it_is_compiled_in_the_background(pod):
   run(pod, """
 traced = []
