@@ -33,12 +33,15 @@ def __getattr__(name):
     from atoll import _own
     return getattr(_own, name)
   if name in ("program", "Program"):
-    from atoll import _program
+    from atoll import _program, _reshard
+    _reshard.install()
     return getattr(_program, name)
   if name in ("pipeline", "Pipeline", "PipelineState"):
-    from atoll import _pipeline
+    from atoll import _pipeline, _reshard
+    _reshard.install()
     return getattr(_pipeline, name)
   if name == "make_virtual_device_set":
-    from atoll import _devices
+    from atoll import _devices, _reshard
+    _reshard.install()
     return _devices.make_virtual_device_set
   raise AttributeError(name)

@@ -8,17 +8,22 @@ can keep (it looks at values, or has host callbacks), it is called as it is.
 """
 
 import collections
+import concurrent.futures
 import ctypes
 import functools
+import os
+import re
 import sys
 import threading
 import weakref
+import zlib
 
 from atoll import _own
 
 _VOID = ctypes.c_void_p
 _PLACES = ctypes.POINTER(_VOID)
 _U32S = ctypes.POINTER(ctypes.c_uint32)
+_I64S = ctypes.POINTER(ctypes.c_int64)
 _WHY = 2048
 _BEFORE = -2**63
 
@@ -32,15 +37,20 @@ class Calls(ctypes.Structure):
   _fields_ = [
       ("trace_begin", ctypes.CFUNCTYPE(ctypes.c_int, _PLACES, _U32S, ctypes.c_uint32, ctypes.POINTER(_Bytes),
                                        ctypes.c_uint32, ctypes.POINTER(_VOID), ctypes.c_char_p, ctypes.c_size_t)),
-      ("trace_end", ctypes.CFUNCTYPE(ctypes.c_int, _VOID, _PLACES, _U32S, ctypes.c_uint32,
+      ("trace_end", ctypes.CFUNCTYPE(ctypes.c_int, _VOID, _PLACES, _U32S, ctypes.c_uint32, ctypes.c_bool,
                                      ctypes.POINTER(ctypes.c_int64), ctypes.POINTER(_VOID), ctypes.c_char_p,
                                      ctypes.c_size_t)),
       ("trace_abandon", ctypes.CFUNCTYPE(None, _VOID)),
       ("graph_run", ctypes.CFUNCTYPE(ctypes.c_int, _VOID, _PLACES, _U32S, ctypes.c_uint32, ctypes.POINTER(_Bytes),
                                      ctypes.c_char_p, ctypes.c_size_t)),
+      ("graph_relower", ctypes.CFUNCTYPE(ctypes.c_int, _VOID, ctypes.c_char_p, ctypes.c_size_t)),
       ("graph_adopt", ctypes.CFUNCTYPE(None, _VOID, _U32S, ctypes.c_uint32)),
       ("graph_print", ctypes.CFUNCTYPE(ctypes.c_size_t, _VOID, ctypes.c_char_p, ctypes.c_size_t)),
       ("graph_free", ctypes.CFUNCTYPE(None, _VOID)),
+      ("plan_make", ctypes.CFUNCTYPE(ctypes.c_int, _PLACES, ctypes.c_uint32, _I64S, _VOID, ctypes.c_uint32,
+                                     ctypes.POINTER(_VOID), ctypes.c_char_p, ctypes.c_size_t)),
+      ("plan_run", ctypes.CFUNCTYPE(ctypes.c_int, _VOID, _PLACES, ctypes.c_uint32, ctypes.c_char_p, ctypes.c_size_t)),
+      ("plan_wire_bytes", ctypes.CFUNCTYPE(ctypes.c_uint64, _VOID)),
       ("identify", ctypes.CFUNCTYPE(None, ctypes.c_bool)),
   ]
 
@@ -97,6 +107,10 @@ class _Graph:
     text = ctypes.create_string_buffer(n + 1)
     _calls().graph_print(self.handle, text, n + 1)
     return text.value.decode()
+
+  def relower(self):
+    why = ctypes.create_string_buffer(_WHY)
+    _check(_calls().graph_relower(self.handle, why, _WHY), why)
 
   def run(self, arrays, hosts):
     import jax
@@ -165,12 +179,44 @@ def _split(leaves):
   return arrays, hosts, tuple(key), leaves
 
 
+def _stand_in(leaf):
+  """What is traced in the place of an argument whose values do not matter: it may be donated."""
+  import jax
+  import numpy as np
+
+  if isinstance(leaf, jax.ShapeDtypeStruct) and leaf.sharding is None:
+    return np.zeros(leaf.shape, leaf.dtype)
+  if not isinstance(leaf, (jax.Array, jax.ShapeDtypeStruct)):
+    return leaf
+
+  def zeros():
+    if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+      return _key_zeros(leaf.shape, leaf.dtype._impl)
+    return jax.lax.full(leaf.shape, 0, leaf.dtype)
+
+  return jax.jit(zeros, out_shardings=leaf.sharding)()
+
+
+class Lowered:
+  """A program for arguments of one kind, ready to run."""
+
+  def __init__(self, text):
+    self._text = text
+
+  def as_text(self):
+    """Its graph: a node for each argument, computation, and for what is returned."""
+    return self._text
+
+
+_compiling = concurrent.futures.ThreadPoolExecutor(2, "atoll-compile")
+
+
 class Program:
   """A traced function; `graphs` are those that it has kept, to be printed."""
 
-  def __init__(self, function):
+  def __init__(self, function, passes=True):
     functools.update_wrapper(self, function)
-    self._function, self._graphs, self._told = function, {}, False
+    self._function, self._passes, self._graphs, self._told = function, passes, {}, False
     self._lock = threading.RLock()
 
   @property
@@ -191,23 +237,60 @@ class Program:
       graph = self._graphs.get((tree, key))
     except TypeError:  # an argument that cannot be compared
       return self._function(*args, **kwargs)
-    if graph:
+    if graph is None:  # also while another thread compiles it
+      return self._trace((tree, key), arrays, hosts, leaves)
+    return self._run((tree, key), graph, arrays, hosts, leaves)
+
+  def lower(self, *args, **kwargs):
+    """The program for arguments like these, which may be jax.ShapeDtypeStruct; everything of it is compiled.
+
+    None of them is read or donated: the function is called once with zeros in their place.
+    """
+    import jax
+
+    leaves, tree = jax.tree.flatten((args, kwargs))
+    if not all(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in leaves):
+      graph = self._graphs.get((tree, _split(leaves)[2]))
+      if graph:
+        return Lowered(str(graph))
+    arrays, hosts, key, leaves = _split([_stand_in(leaf) for leaf in leaves])
+    with self._lock:
+      if not self._graphs.get((tree, key)):
+        self._trace((tree, key), arrays, hosts, leaves)
+      graph = self._graphs[tree, key]
+    if not graph:
+      raise ValueError(f"{self.__name__} cannot be lowered: {self._told or 'there is no pod (ATOLL_POD)'}")
+    return Lowered(str(graph))
+
+  def compile_in_background(self, *args, **kwargs):
+    """Starts `lower`; a future of its result. A call meanwhile waits for it."""
+    return _compiling.submit(self.lower, *args, **kwargs)
+
+  def _run(self, key, graph, arrays, hosts, leaves):
+    for last in (False, True):
+      if not graph:
+        break
       try:
         return graph.run(arrays, hosts)
       except _Refused as e:
-        if e.code != 9:  # hosts were replaced: it is traced once more
+        if e.code != 9 or last:
           raise RuntimeError(str(e)) from None
-        with self._lock:
-          self._graphs.pop((tree, key), None)
-    elif graph is not None:
-      return self._function(*args, **kwargs)
-    return self._trace((tree, key), arrays, hosts, *jax.tree.unflatten(tree, leaves))
+      with self._lock:  # hosts were replaced
+        try:
+          graph.relower()
+        except _Refused:  # it has constants, which were lost
+          self._graphs.pop(key, None)
+          return self._trace(key, arrays, hosts, leaves)
+    args, kwargs = _arguments(key, leaves)
+    return self._function(*args, **kwargs)
 
-  def _trace(self, key, arrays, hosts, args, kwargs):
+  def _trace(self, key, arrays, hosts, leaves):
     with self._lock:
+      graph = self._graphs.get(key)
+      if graph is not None:
+        return self._run(key, graph, arrays, hosts, leaves)
+      args, kwargs = _arguments(key, leaves)
       try:
-        for array in arrays:
-          array.block_until_ready  # deleted arrays say so as they do elsewhere
         trace = self._begin(arrays, hosts)
       except _Refused as e:
         return self._call(key, e, args, kwargs)
@@ -238,19 +321,22 @@ class Program:
     places, counts = _buffers(results)
     handle, why = _VOID(), ctypes.create_string_buffer(_WHY)
     what = (ctypes.c_int64 * max(len(results), 1))()
-    _check(_calls().trace_end(trace, places, counts, len(results), what, ctypes.byref(handle), why, _WHY), why)
+    _check(_calls().trace_end(trace, places, counts, len(results), self._passes, what, ctypes.byref(handle), why, _WHY),
+           why)
     kinds = [("before", leaf) for leaf in leaves]
     for i, number in zip(at, what):
       if number >= 0:
         kinds[i] = ("made", number)
       elif number != _BEFORE:
         kinds[i] = ("argument", -1 - number)
-    return _Graph(handle, tree, kinds, _shells(results, what))
+    graph = _Graph(handle, tree, kinds, _shells(results, what))
+    _dump(self.__name__, graph)
+    return graph
 
   def _note(self, key, refused):
     self._graphs[key] = False
     if refused.code != 12 and not self._told:  # without a pod there is nothing to say
-      self._told = True
+      self._told = str(refused)
       print(f"atoll warning: {self.__name__} is not traced: {refused}", file=sys.stderr)
 
   def _call(self, key, refused, args, kwargs):
@@ -258,6 +344,27 @@ class Program:
     return self._function(*args, **kwargs)
 
 
-def program(function):
-  """Traces `function`: see this module."""
-  return Program(function)
+def _arguments(key, leaves):
+  import jax
+
+  return jax.tree.unflatten(key[0], leaves)
+
+
+def _dump(name, graph):
+  """Beside what the compiler writes there."""
+  folder = os.environ.get("ATOLL_DUMP")
+  if not folder:
+    return
+  text = str(graph)
+  name = re.sub(r"[^\w.-]", "_", name)[:48]
+  try:
+    os.makedirs(folder, exist_ok=True)
+    with open(f"{folder}/{name}.{zlib.crc32(text.encode()):08x}.program.txt", "w") as out:
+      out.write(text)
+  except OSError as e:  # a dump that fails must not fail what it explains
+    print(f"atoll warning: {e}", file=sys.stderr)
+
+
+def program(function=None, *, passes=True):
+  """Traces `function`: see this module. passes=False: nothing is left out, for comparison."""
+  return functools.partial(Program, passes=passes) if function is None else Program(function, passes)

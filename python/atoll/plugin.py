@@ -76,6 +76,10 @@ def _register() -> None:
       return  # a real TPU's library goes first
     os.environ["TPU_LIBRARY_PATH"] = path
     _register_ffi(path)
+  if os.environ.get("ATOLL_POD"):
+    from atoll import _reshard
+
+    _reshard.install()
   if platforms and "cpu" not in platforms:
     config.config.update("jax_platforms", ",".join([*platforms, "cpu"]))
 

@@ -82,8 +82,8 @@ at_status at_client_say(at_client *c, uint32_t kind, const at_bytes *parts,
 }
 
 // A thread that traces keeps it, too.
-static at_status say_step(at_client *c, uint32_t kind, const at_bytes *parts,
-                          uint32_t n) {
+at_status at_client_say_step(at_client *c, uint32_t kind, const at_bytes *parts,
+                             uint32_t n) {
   AT_TRY(at_client_say(c, kind, parts, n));
   if (AT_UNLIKELY(at_trace_is_on(c))) at_trace_step(kind, parts, n);
   return AT_OK;
@@ -204,7 +204,7 @@ static at_status group(void *arg, uint64_t array, const at_proxy_shard *shards,
   at_msg_group m = {.array = array, .count = count};
   const at_bytes parts[] = {{(const uint8_t *)&m, sizeof m},
                             {(const uint8_t *)shards, count * sizeof *shards}};
-  return say_step(arg, AT_MSG_GROUP, parts, 2);
+  return at_client_say_step(arg, AT_MSG_GROUP, parts, 2);
 }
 
 static at_status copy(void *arg, const at_proxy_shard *from,
@@ -216,7 +216,7 @@ static at_status copy(void *arg, const at_proxy_shard *from,
                    .dtype = (uint16_t)to->dtype,
                    .rank = to->dims.rank};
   const at_bytes parts[] = {{(const uint8_t *)&m, sizeof m}, dims_of(to->dims)};
-  return say_step(arg, AT_MSG_COPY, parts, 2);
+  return at_client_say_step(arg, AT_MSG_COPY, parts, 2);
 }
 
 // Another thread may be about to send as many as there is room for.
@@ -244,30 +244,16 @@ static void drop(void *arg, uint64_t array, uint64_t bytes) {
 }
 
 // ---- Programs
-static far_program *hosts_of(const at_client *c, const uint32_t *chips,
-                             uint32_t n) {
-  far_program *p = calloc(1, sizeof *p + c->num_hosts * sizeof *p->hosts);
-  bool *has = calloc(c->num_hosts, sizeof *has);
-  for (uint32_t i = 0; p && has && i < n; i++) has[c->host_of[chips[i]]] = true;
-  for (uint32_t h = 0; p && has && h < c->num_hosts; h++)
-    if (has[h]) p->hosts[p->num_hosts++] = h;
-  if (!has) {
-    free(p);
-    p = NULL;
-  }
-  free(has);
-  return p;
-}
-
 static at_status load(void *arg, uint64_t program, at_bytes executable,
                       const uint32_t *chips, uint32_t num_chips) {
   at_client *c = arg;
   static const uint8_t pad[8];
-  far_program *p = hosts_of(c, chips, num_chips);
+  far_program *p =
+      at_far_program_make(c, program, executable, chips, num_chips);
   pthread_mutex_lock(&c->lock);
   bool in = p && at_table_put(&c->programs, program, p);
   pthread_mutex_unlock(&c->lock);
-  if (!in) return free(p), no_memory();
+  if (!in) return at_far_program_free(p), no_memory();
   at_kernel_checks checks = at_kernel_checks_wanted();
   at_msg_load m = {.program = program,
                    .num_chips = num_chips,
@@ -287,7 +273,7 @@ void at_client_unload(at_client *c, uint64_t program) {
   pthread_mutex_lock(&c->lock);
   far_program *p = at_table_take(&c->programs, program);
   pthread_mutex_unlock(&c->lock);
-  free(p);
+  at_far_program_free(p);
   at_status_free(at_client_say(c, AT_MSG_UNLOAD, &part, 1));  // as with drops
 }
 
@@ -344,7 +330,7 @@ static at_status send_launch(at_client *c, const at_proxy_launch *l,
   const at_bytes parts[] = {{(const uint8_t *)&m, sizeof m},
                             {(const uint8_t *)args, l->num_args * sizeof *args},
                             {(const uint8_t *)list, channels * sizeof *list}};
-  return say_step(c, AT_MSG_LAUNCH, parts, 3);
+  return at_client_say_step(c, AT_MSG_LAUNCH, parts, 3);
 }
 
 static at_status launch(void *arg, const at_proxy_launch *l) {
@@ -752,7 +738,7 @@ void at_client_close(at_client *c) {
   at_questions_end(c);
   size_t at = 0;
   for (at_table_slot *s; (s = at_table_next(&c->programs, &at));)
-    free(s->value);
+    at_far_program_free(s->value);
   at_table_free(&c->programs);
   at_table_free(&c->pinned_arrays);
   at_table_free(&c->pinned_programs);

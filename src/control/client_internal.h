@@ -9,6 +9,7 @@
 #include "base/parallel.h"
 #include "base/sha256.h"
 #include "control/client.h"
+#include "control/graph.h"
 #include "control/message.h"
 #include "control/outbox.h"
 #include "control/session.h"
@@ -41,9 +42,11 @@ typedef struct far_host {
   _Atomic uint64_t lost_before;
 } far_host;
 
-// Whom a launch of a program concerns.
+// A program that hosts have, and whom a launch of it concerns.
 typedef struct far_program {
-  bool stale;  // one of its hosts is another process since
+  at_graph_program shown;
+  at_bytes block;  // the executable, for hosts that come later
+  bool stale;      // one of its hosts is another process since
   uint32_t num_hosts;
   uint32_t hosts[];
 } far_program;
@@ -114,8 +117,17 @@ at_status at_client_why(at_client *c);
 
 at_status at_client_say(at_client *c, uint32_t kind, const at_bytes *parts,
                         uint32_t n);
+// LAUNCH, COPY, GROUP or RESHARD: a thread that traces keeps it, too.
+at_status at_client_say_step(at_client *c, uint32_t kind, const at_bytes *parts,
+                             uint32_t n);
 void at_client_drop(at_client *c, uint64_t array);
 void at_client_unload(at_client *c, uint64_t program);
+
+// ---- far_program.c; NULL: no memory. What is given is copied.
+far_program *at_far_program_make(const at_client *c, uint64_t name,
+                                 at_bytes block, const uint32_t *chips,
+                                 uint32_t num_chips);
+void at_far_program_free(far_program *p);
 
 // ---- trace.c
 bool at_trace_is_on(const at_client *c);  // for this thread

@@ -162,6 +162,41 @@ static void lists(void **state) {
   BAD(AT_MSG_RUN, r, x->m.first = AT_MSG_MADE);
 }
 
+static void reshardings(void **state) {
+  struct {
+    at_msg_reshard m;
+    at_msg_shard from[2];
+    int64_t dims[2];
+    uint32_t chips[2];
+    struct {
+      at_msg_box b;
+      int64_t places[3];
+    } boxes[2];
+  } r = {{9, 2, 1, 2, 1, AT_F32, 0, 0},
+         {{1, 0, 0}, {1, 1, 1}},
+         {2, 4},
+         {3, 0},
+         {{{0, 0, 0, 0}, {0, 0, 2}}, {{1, 0, 1, 0}, {0, 2, 2}}}};
+  EXACT(AT_MSG_RESHARD, r);
+  BAD(AT_MSG_RESHARD, r, x->m.array = 0);
+  BAD(AT_MSG_RESHARD, r, x->m.num_from = 0);
+  BAD(AT_MSG_RESHARD, r, x->m.num_to = UINT32_MAX);
+  BAD(AT_MSG_RESHARD, r, x->m.num_boxes = UINT32_MAX);
+  BAD(AT_MSG_RESHARD, r, x->m.rank = 2);
+  BAD(AT_MSG_RESHARD, r, x->m.dtype = AT_DTYPE_COUNT);
+  BAD(AT_MSG_RESHARD, r, x->from[1].array = 0);
+  BAD(AT_MSG_RESHARD, r, x->dims[0] = -1);
+  BAD(AT_MSG_RESHARD, r, x->dims[1] = INT64_MAX);
+  BAD(AT_MSG_RESHARD, r, x->boxes[1].b.from = 2);
+  BAD(AT_MSG_RESHARD, r, x->boxes[1].b.to = 1);
+  BAD(AT_MSG_RESHARD, r, x->boxes[0].b.like = 1);
+  BAD(AT_MSG_RESHARD, r, x->boxes[1].b.like = 0);  // of another shard
+  BAD(AT_MSG_RESHARD, r, x->boxes[1].places[0] = 1);
+  BAD(AT_MSG_RESHARD, r, x->boxes[1].places[1] = 3);
+  BAD(AT_MSG_RESHARD, r, x->boxes[1].places[1] = -1);
+  BAD(AT_MSG_RESHARD, r, x->boxes[1].places[2] = INT64_MAX);
+}
+
 static void who_takes_part(void **state) {
   struct {
     at_msg_welcome m;
@@ -242,6 +277,7 @@ int main(void) {
       cmocka_unit_test(launches),
       cmocka_unit_test(bytes_and_questions),
       cmocka_unit_test(lists),
+      cmocka_unit_test(reshardings),
       cmocka_unit_test(who_takes_part),
       cmocka_unit_test(seen_by_people),
       cmocka_unit_test(keys_differ),

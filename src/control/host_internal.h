@@ -186,6 +186,17 @@ void at_copies_end(host *h);     // what is expected fails
 
 // ---- stream.c: the stream's thread
 void at_stream_do(host *h, const job *j);
+at_chip *at_stream_own_chip(const host *h, uint32_t chip);  // NULL: another's
+// From here on others find the array; takes it. NULL: there was no memory.
+void at_stream_enter(tenant *t, array *a);
+// A shard's buffer, which stays until the stream drops it. NULL: why.
+at_buffer *at_stream_find(tenant *t, uint64_t name, uint32_t shard,
+                          at_status *why);
+
+// ---- reshard.c: the stream's thread. refused: the results carry that;
+// consumed.
+void at_host_reshard(tenant *t, at_bytes body, at_status refused);
+bool at_host_reshards(const host *h, const at_msg_reshard *m);
 
 // ---- pace.c: the stream's thread
 void at_pace_count(tenant *t, uint32_t launches);

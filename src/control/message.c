@@ -75,6 +75,67 @@ static bool good_copy(at_bytes body) {
          good_dims((const int64_t *)(m + 1), m->rank);
 }
 
+at_resharding at_message_resharding(const at_msg_reshard *m) {
+  at_resharding r = {.from = (const void *)(m + 1)};
+  const int64_t *dims = (const void *)(r.from + m->num_from);
+  r.from_dims = (at_dims){dims, m->rank};
+  r.to_dims = (at_dims){dims + m->rank, m->rank};
+  r.chips = (const void *)(dims + 2 * (size_t)m->rank);
+  r.boxes = (const uint8_t *)r.chips + at_message_chips_bytes(m->num_to);
+  return r;
+}
+
+static bool has_size(at_dtype t, at_dims d) {
+  size_t bytes = at_dtype_bytes(t);
+  for (uint32_t i = 0; i < d.rank; i++) {
+    if (d.ptr[i] < 0) return false;
+    bytes = at_mul(bytes, (size_t)d.ptr[i]);
+  }
+  return bytes < SIZE_MAX;
+}
+
+static bool good_box(const at_msg_reshard *m, const at_resharding *r,
+                     uint32_t i) {
+  const at_msg_box *b = at_message_box(m, r, i);
+  const int64_t *x = (const void *)(b + 1);
+  if (b->from >= m->num_from || b->to >= m->num_to || b->like > i) return false;
+  for (uint32_t k = 0; k < m->rank; k++) {
+    int64_t from = x[k], to = x[m->rank + k], n = x[2 * m->rank + k];
+    if (from < 0 || to < 0 || n < 0 || from > r->from_dims.ptr[k] ||
+        n > r->from_dims.ptr[k] - from || to > r->to_dims.ptr[k] ||
+        n > r->to_dims.ptr[k] - to)
+      return false;
+  }
+  const at_msg_box *like = at_message_box(m, r, b->like);
+  const int64_t *y = (const void *)(like + 1);
+  size_t bytes = m->rank * sizeof *x;
+  return like->like == b->like && like->from == b->from &&
+         !memcmp(x, y, bytes) &&
+         !memcmp(x + 2 * (size_t)m->rank, y + 2 * (size_t)m->rank, bytes);
+}
+
+static bool good_reshard(at_bytes body) {
+  const at_msg_reshard *m = (const void *)body.ptr;
+  if (body.len < sizeof *m || !m->array || !m->num_from || !m->num_to ||
+      m->num_from > AT_MESSAGE_CHIPS || m->num_to > AT_MESSAGE_CHIPS ||
+      !good_type(m->kind, m->dtype, m->rank))
+    return false;
+  size_t head = sizeof *m + m->num_from * sizeof(at_msg_shard) +
+                2 * m->rank * sizeof(int64_t) +
+                at_message_chips_bytes(m->num_to);
+  size_t each = sizeof(at_msg_box) + 3 * m->rank * sizeof(int64_t);
+  if (!is_list(body, head, m->num_boxes, each)) return false;
+  at_resharding r = at_message_resharding(m);
+  if (!has_size((at_dtype)m->dtype, r.from_dims) ||
+      !has_size((at_dtype)m->dtype, r.to_dims))
+    return false;
+  for (uint32_t i = 0; i < m->num_from; i++)
+    if (!r.from[i].array) return false;
+  for (uint32_t i = 0; i < m->num_boxes; i++)
+    if (!good_box(m, &r, i)) return false;
+  return true;
+}
+
 static bool good_drop(at_bytes body) {
   const at_msg_drop *m = (const void *)body.ptr;
   return body.len >= sizeof *m &&
@@ -115,7 +176,7 @@ static bool good_launch(at_bytes body) {
 
 static bool is_step(uint32_t kind) {
   return kind == AT_MSG_LAUNCH || kind == AT_MSG_COPY || kind == AT_MSG_GROUP ||
-         kind == AT_MSG_DROP;
+         kind == AT_MSG_RESHARD || kind == AT_MSG_DROP;
 }
 
 typedef struct limits {
@@ -171,6 +232,13 @@ bool at_message_names(uint32_t kind, void *body, at_message_name_fn each,
     at_msg_group *m = body;
     at_msg_shard *s = (at_msg_shard *)(m + 1);
     for (uint64_t i = 0; i < m->count; i++)
+      if (!each(arg, &s[i].array, false, 1)) return false;
+    return each(arg, &m->array, true, 1);
+  }
+  if (kind == AT_MSG_RESHARD) {
+    at_msg_reshard *m = body;
+    at_msg_shard *s = (at_msg_shard *)(m + 1);
+    for (uint32_t i = 0; i < m->num_from; i++)
       if (!each(arg, &s[i].array, false, 1)) return false;
     return each(arg, &m->array, true, 1);
   }
@@ -231,6 +299,8 @@ static bool is_good(uint32_t kind, at_bytes b) {
       return good_group(b);
     case AT_MSG_COPY:
       return good_copy(b);
+    case AT_MSG_RESHARD:
+      return good_reshard(b);
     case AT_MSG_DROP:
       return good_drop(b);
     case AT_MSG_LOAD:

@@ -42,6 +42,7 @@ typedef enum at_message_kind {
   AT_MSG_GRAPH,
   AT_MSG_RUN,
   AT_MSG_FORGET,
+  AT_MSG_RESHARD,
   // Client to host.
   AT_MSG_IAM = 32,  // the first: which client of the controller it is
   AT_MSG_WRITE,
@@ -83,6 +84,10 @@ typedef enum at_message_kind {
   AT_MSG_DRAIN,
 } at_message_kind;
 
+static inline size_t at_message_chips_bytes(uint64_t n) {
+  return (size_t)((n * sizeof(uint32_t) + 7) & ~7ull);
+}
+
 // ---- The stream
 typedef struct at_msg_create {
   uint64_t array;
@@ -113,6 +118,40 @@ typedef struct at_msg_copy {
   uint32_t rank;
   // int64_t dims[rank]
 } at_msg_copy;
+
+// To a new array of `num_to` shards, of boxes of the shards of others. All of
+// `from` have one shape, and so have those that it makes.
+typedef struct at_msg_reshard {
+  uint64_t array;
+  uint32_t num_from, num_to, num_boxes;
+  uint32_t rank;
+  uint16_t dtype, kind;
+  uint32_t zero;
+  // at_msg_shard from[num_from]; int64_t from_dims[rank], to_dims[rank];
+  // uint32_t chips[num_to], padded to eight; boxes, each with
+  // int64_t at_from[rank], at_to[rank], dims[rank] behind it
+} at_msg_reshard;
+typedef struct at_msg_box {
+  uint32_t from, to;  // of the lists
+  uint32_t like;      // the first box of the same bytes to the same host: the
+                      // wire takes these once. Mostly itself
+  uint32_t zero;
+} at_msg_box;
+
+// What follows an at_msg_reshard, and its box i.
+typedef struct at_resharding {
+  const at_msg_shard *from;
+  at_dims from_dims, to_dims;
+  const uint32_t *chips;
+  const uint8_t *boxes;
+} at_resharding;
+at_resharding at_message_resharding(const at_msg_reshard *m);
+static inline const at_msg_box *at_message_box(const at_msg_reshard *m,
+                                               const at_resharding *r,
+                                               uint32_t i) {
+  size_t each = sizeof(at_msg_box) + 3 * m->rank * sizeof(int64_t);
+  return (const at_msg_box *)(const void *)(r->boxes + i * each);
+}
 
 typedef struct at_msg_drop {
   uint64_t count;
@@ -157,7 +196,8 @@ typedef struct at_msg_launch {
   // at_msg_arg args[num_args]; at_msg_channel channels[num_channels]
 } at_msg_launch;
 
-// A traced program: steps, each a LAUNCH, COPY, GROUP or DROP of the stream, in
+// A traced program: steps, each a LAUNCH, COPY, GROUP, RESHARD or DROP of the
+// stream, in
 // which names may stand for the k-th input of a run or for the k-th array that
 // it makes; others are arrays that are there.
 static const uint64_t AT_MSG_INPUT = 1ull << 63, AT_MSG_MADE = 1ull << 62;
@@ -396,9 +436,6 @@ at_status at_message_check(uint32_t kind, at_bytes body);
 // checked.
 static inline at_bytes at_message_tail(at_bytes body, size_t head) {
   return (at_bytes){body.ptr + head, body.len - head};
-}
-static inline size_t at_message_chips_bytes(uint64_t n) {
-  return (size_t)((n * sizeof(uint32_t) + 7) & ~7ull);
 }
 
 #endif

@@ -51,6 +51,7 @@ static const uint32_t kKinds[] = {AT_MSG_CREATE,
                                   AT_MSG_RESTED,
                                   AT_MSG_LOOK,
                                   AT_MSG_LOOKS,
+                                  AT_MSG_RESHARD,
                                   0,
                                   12345};
 
@@ -102,6 +103,21 @@ static void walk_text(at_bytes b, size_t head) {
   touch(b.ptr + head, b.len - head);
 }
 
+static void walk_reshard(const at_msg_reshard *m) {
+  at_resharding r = at_message_resharding(m);
+  touch(r.from, m->num_from * sizeof *r.from);
+  touch(r.chips, m->num_to * sizeof *r.chips);
+  for (uint32_t i = 0; i < m->num_boxes; i++) {
+    const at_msg_box *b = at_message_box(m, &r, i);
+    const int64_t *x = (const void *)(b + 1);
+    must(b->from < m->num_from && b->to < m->num_to && b->like <= i);
+    for (uint32_t k = 0; k < m->rank; k++) {
+      must(x[k] + x[2 * m->rank + k] <= r.from_dims.ptr[k]);
+      must(x[m->rank + k] + x[2 * m->rank + k] <= r.to_dims.ptr[k]);
+    }
+  }
+}
+
 static void walk_lists(uint32_t kind, const void *body) {
   if (kind == AT_MSG_GROUP) {
     const at_msg_group *m = body;
@@ -109,6 +125,8 @@ static void walk_lists(uint32_t kind, const void *body) {
   } else if (kind == AT_MSG_COPY) {
     const at_msg_copy *m = body;
     touch(m + 1, m->rank * sizeof(int64_t));
+  } else if (kind == AT_MSG_RESHARD) {
+    walk_reshard(body);
   } else if (kind == AT_MSG_DROP) {
     const at_msg_drop *m = body;
     touch(m + 1, m->count * sizeof(uint64_t));

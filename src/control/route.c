@@ -166,6 +166,37 @@ static at_status copies(peer *p, const at_msg_copy *m, host_set **to) {
                    *to ? set_of(p->controller, chips + 1, 1, 1) : NULL);
 }
 
+// The hosts that a resharding concerns, and those of what it makes. NULL: no
+// such chip, or no memory.
+static void reshard_hosts(at_controller *c, const at_msg_reshard *m,
+                          host_set **part, host_set **makes) {
+  at_resharding r = at_message_resharding(m);
+  uint32_t hosts[AT_SESSION_MOST], n = 0;
+  *part =
+      set_of(c, &r.from->chip, m->num_from, sizeof *r.from / sizeof *r.chips);
+  *makes = set_of(c, r.chips, m->num_to, 1);
+  if (!*part || !*makes) {
+    *part = NULL;
+    return;
+  }
+  bool has[AT_SESSION_MOST] = {0};
+  for (uint32_t i = 0; i < (*part)->count; i++) has[(*part)->hosts[i]] = true;
+  for (uint32_t i = 0; i < (*makes)->count; i++) has[(*makes)->hosts[i]] = true;
+  for (uint32_t h = 0; h < c->num_hosts; h++)
+    if (has[h]) hosts[n++] = h;
+  *part = intern(c, hosts, n);
+}
+
+static at_status reshards(peer *p, const at_msg_reshard *m, host_set **to) {
+  const at_msg_shard *s = (const void *)(m + 1);
+  host_set *makes;
+  for (uint32_t i = 0; i < m->num_from; i++)
+    if (!at_table_find(&p->arrays, s[i].array))
+      return unknown("array", s[i].array);
+  reshard_hosts(p->controller, m, to, &makes);
+  return add_array(p, m->array, *to ? makes : NULL);
+}
+
 static at_status loads(peer *p, const at_msg_load *m, host_set **to) {
   *to = set_of(p->controller, (const uint32_t *)(m + 1), m->num_chips, 1);
   if (!*to) return AT_FAIL(AT_INVALID_ARGUMENT, "there is no such chip");
@@ -234,6 +265,8 @@ static at_status step_hosts(peer *p, uint32_t kind, const void *body,
                               ((const at_msg_copy *)body)->chip};
     *part = set_of(c, chips, 2, 1);
     *makes = set_of(c, chips + 1, 1, 1);
+  } else if (kind == AT_MSG_RESHARD) {
+    reshard_hosts(c, body, part, makes);
   } else {
     *part = intern(c, NULL, 0);
   }
@@ -250,6 +283,8 @@ static uint64_t first_made(uint32_t kind, const void *body, uint32_t *count) {
     return ((const at_msg_copy *)body)->array & ~AT_MSG_MADE;
   if (kind == AT_MSG_GROUP)
     return ((const at_msg_group *)body)->array & ~AT_MSG_MADE;
+  if (kind == AT_MSG_RESHARD)
+    return ((const at_msg_reshard *)body)->array & ~AT_MSG_MADE;
   *count = 0;
   return 0;
 }
@@ -385,6 +420,8 @@ static at_status find_hosts(peer *p, uint32_t kind, void *m, host_set **to) {
       return groups(p, m, to);
     case AT_MSG_COPY:
       return copies(p, m, to);
+    case AT_MSG_RESHARD:
+      return reshards(p, m, to);
     case AT_MSG_LOAD:
       return loads(p, m, to);
     case AT_MSG_LAUNCH:

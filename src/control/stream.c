@@ -19,7 +19,7 @@ static void odd(const tenant *t, const char *what, uint64_t name) {
          what, (unsigned long long)name);
 }
 
-static at_chip *own_chip(const host *h, uint32_t chip) {
+at_chip *at_stream_own_chip(const host *h, uint32_t chip) {
   uint32_t first, n = at_runtime_own_chips(h->runtime, &first);
   return chip >= first && chip - first < n ? at_runtime_chip(h->runtime, chip)
                                            : NULL;
@@ -37,7 +37,7 @@ static bool expect_bytes(tenant *t, const array *a, at_buffer **cancelled) {
 }
 
 // From here on others find it.
-static void enter(tenant *t, array *a) {
+void at_stream_enter(tenant *t, array *a) {
   if (!a) return at_log(AT_LOG_ERROR, "no memory on a host of the pod");
   at_buffer *cancelled = NULL;
   pthread_mutex_lock(&t->host->lock);
@@ -73,7 +73,7 @@ static array *of_one(uint64_t name, at_chip *c, at_memory_kind k, at_dtype type,
 
 static void create(tenant *t, at_bytes body) {
   const at_msg_create *m = (const void *)body.ptr;
-  at_chip *c = own_chip(t->host, m->chip);
+  at_chip *c = at_stream_own_chip(t->host, m->chip);
   if (!c) return odd(t, "no chip of this host for array", m->array);
   at_dtype type = (at_dtype)m->dtype;
   at_memory_kind kind = (at_memory_kind)m->kind;
@@ -92,7 +92,7 @@ static void create(tenant *t, at_bytes body) {
   }
   array *a = of_one(m->array, c, kind, type, dims, b, st);
   if (a) a->written = !m->has_data;
-  enter(t, a);
+  at_stream_enter(t, a);
 }
 
 // The buffer of a shard, which stays until this thread drops it; NULL and why.
@@ -114,8 +114,8 @@ static at_buffer *shard_of(const tenant *t, const array *a, uint64_t name,
   return NULL;
 }
 
-static at_buffer *find(tenant *t, uint64_t name, uint32_t shard,
-                       at_status *why) {
+at_buffer *at_stream_find(tenant *t, uint64_t name, uint32_t shard,
+                          at_status *why) {
   return shard_of(t, at_tenant_array(t, name), name, shard, why);
 }
 
@@ -123,15 +123,16 @@ static void make_group(tenant *t, at_bytes body) {
   const at_msg_group *m = (const void *)body.ptr;
   const at_msg_shard *s = (const void *)(m + 1);
   uint32_t n = 0;
-  for (uint64_t i = 0; i < m->count; i++) n += !!own_chip(t->host, s[i].chip);
+  for (uint64_t i = 0; i < m->count; i++)
+    n += !!at_stream_own_chip(t->host, s[i].chip);
   array *a = at_array_make(m->array, n);
   n = 0;
   for (uint64_t i = 0; a && i < m->count; i++) {
-    if (!own_chip(t->host, s[i].chip)) continue;
-    at_buffer *b = find(t, s[i].array, s[i].shard, &a->why);
+    if (!at_stream_own_chip(t->host, s[i].chip)) continue;
+    at_buffer *b = at_stream_find(t, s[i].array, s[i].shard, &a->why);
     a->here[n++] = (piece){(uint32_t)i, b ? at_buffer_retain(b) : NULL};
   }
-  enter(t, a);
+  at_stream_enter(t, a);
 }
 
 // Sender or receiver is this host.
@@ -140,7 +141,7 @@ static void copy_small(tenant *t, const at_msg_copy *m, uint32_t there,
   host *h = t->host;
   at_status st = AT_OK;
   if (there == h->me) {
-    at_buffer *b = find(t, m->from.array, m->from.shard, &st);
+    at_buffer *b = at_stream_find(t, m->from.array, m->from.shard, &st);
     if (b) st = at_copy_send(h, b, here, key);
     if (st.err) at_copy_refuse(h, here, key, st);
     return at_status_free(st);
@@ -151,7 +152,7 @@ static void copy_small(tenant *t, const at_msg_copy *m, uint32_t there,
   at_dtype type = (at_dtype)m->dtype;
   at_buffer *made = NULL;
   st = at_copy_receive(h, to, kind, type, dims, there, key, &made);
-  enter(t, of_one(m->array, to, kind, type, dims, made, st));
+  at_stream_enter(t, of_one(m->array, to, kind, type, dims, made, st));
 }
 
 static void copy(tenant *t, at_bytes body) {
@@ -172,7 +173,7 @@ static void copy(tenant *t, at_bytes body) {
   if (there != here && at_copy_is_small((at_dtype)m->dtype, dims))
     return copy_small(t, m, there, here, key);
   if (there == h->me) {
-    at_buffer *b = find(t, m->from.array, m->from.shard, &st);
+    at_buffer *b = at_stream_find(t, m->from.array, m->from.shard, &st);
     at_event *done = NULL;
     if (b && here == h->me)
       st = at_buffer_copy_to(b, to, kind, &made);
@@ -191,7 +192,8 @@ static void copy(tenant *t, at_bytes body) {
     if (st.err) at_log(AT_LOG_WARNING, "a copy: %s", at_status_message(st));
     return at_status_free(st);
   }
-  enter(t, of_one(m->array, to, kind, (at_dtype)m->dtype, dims, made, st));
+  at_stream_enter(
+      t, of_one(m->array, to, kind, (at_dtype)m->dtype, dims, made, st));
 }
 
 static void drop(tenant *t, at_bytes body) {
@@ -212,7 +214,7 @@ static at_status place(const host *h, const at_msg_load *m, program *p) {
     p->all[d] = at_runtime_chip(h->runtime, chips[d]);
     if (!p->all[d])
       return AT_FAIL(AT_INVALID_ARGUMENT, "there is no chip %u", chips[d]);
-    if (!own_chip(h, chips[d])) continue;
+    if (!at_stream_own_chip(h, chips[d])) continue;
     p->chips[p->num_here] = p->all[d];
     p->devices[p->num_here++] = d;
   }
@@ -388,7 +390,7 @@ static void hand_out(launching *l, at_status why) {
       a->here[k] = (piece){l->p->devices[k],
                            why.err ? NULL : l->outputs[(size_t)k * n + o]};
     if (a && why.err) a->why = at_status_clone(why);
-    enter(l->t, a);
+    at_stream_enter(l->t, a);
   }
   at_status_free(why);
 }
@@ -493,29 +495,38 @@ static bool concerns(const tenant *t, uint32_t kind, const void *body) {
   if (kind == AT_MSG_LAUNCH)
     return at_table_find(&t->programs,
                          ((const at_msg_launch *)body)->program) != NULL;
+  if (kind == AT_MSG_RESHARD) return at_host_reshards(t->host, body);
   if (kind == AT_MSG_COPY) {
     const at_msg_copy *m = body;
-    return own_chip(t->host, m->from.chip) || own_chip(t->host, m->chip);
+    return at_stream_own_chip(t->host, m->from.chip) ||
+           at_stream_own_chip(t->host, m->chip);
   }
   return true;
 }
 
 // A host that the run needs has been lost, and has no part in it.
+static at_status lost_since_traced(uint32_t host) {
+  return AT_FAIL(AT_DATA_LOSS,
+                 "host %u has been lost since a program was traced", host);
+}
+
 static void refuse_copy(tenant *t, at_bytes body, uint32_t host) {
   const at_msg_copy *m = (const void *)body.ptr;
-  at_chip *to = own_chip(t->host, m->chip);
+  at_chip *to = at_stream_own_chip(t->host, m->chip);
   if (!to) return;
-  enter(t, of_one(m->array, to, (at_memory_kind)m->kind, (at_dtype)m->dtype,
-                  (at_dims){(const int64_t *)(m + 1), m->rank}, NULL,
-                  AT_FAIL(AT_DATA_LOSS,
-                          "host %u has been lost since a program was traced",
-                          host)));
+  at_stream_enter(
+      t, of_one(m->array, to, (at_memory_kind)m->kind, (at_dtype)m->dtype,
+                (at_dims){(const int64_t *)(m + 1), m->rank}, NULL,
+                lost_since_traced(host)));
 }
 
 static void do_step(tenant *t, uint32_t kind, at_bytes body, uint32_t refused) {
   if (kind == AT_MSG_LAUNCH) return launch(t, body);
   if (kind == AT_MSG_COPY && refused) return refuse_copy(t, body, refused - 1);
   if (kind == AT_MSG_COPY) return copy(t, body);
+  if (kind == AT_MSG_RESHARD)
+    return at_host_reshard(t, body,
+                           refused ? lost_since_traced(refused - 1) : AT_OK);
   if (kind == AT_MSG_GROUP) return make_group(t, body);
   drop(t, body);
 }
@@ -571,6 +582,8 @@ void at_stream_do(host *h, const job *j) {
       return make_group(t, body);
     case AT_MSG_COPY:
       return copy(t, body);
+    case AT_MSG_RESHARD:
+      return at_host_reshard(t, body, AT_OK);
     case AT_MSG_DROP:
       return drop(t, body);
     case AT_MSG_LOAD:

@@ -12,20 +12,6 @@ typedef struct meaning {
   uint32_t base;         // its shard 0 is that shard of the input
 } meaning;
 
-// A step, and what it makes that nobody uses behind it.
-typedef struct step {
-  uint32_t kind, bytes;
-  uint8_t *body;
-  uint64_t program;  // LAUNCH
-} step;
-
-// An array that the graph makes.
-typedef struct made {
-  uint32_t last;  // step that uses it, or makes it
-  bool taken;     // by that, its name included
-  bool kept;
-} made;
-
 typedef struct pins {
   uint64_t *names;
   uint32_t count, room;
@@ -47,29 +33,27 @@ struct at_trace {
   at_client *client;
   at_table meanings;  // by name
   meaning *all;
-  uint32_t num_arrays, num_inputs;  // uploads come behind arrays
-  bool *donated;                    // by array
+  bool *donated;  // by array
   at_bytes *hosts;
   uint32_t num_hosts;
   uploads uploads;
-  step *steps;
-  uint32_t num_steps, steps_room;
-  made *made;
-  uint32_t num_made, made_room;
+  at_graph graph;
+  uint32_t steps_room, made_room;
   pins arrays, programs;
   at_status why;  // it cannot be kept
 };
 
 struct at_traced {
   at_client *client;
-  uint64_t name;
-  uint32_t num_arrays, num_inputs, num_made, replaced;
+  _Atomic uint64_t name;
+  pins names;  // all that it has had
+  at_graph graph;
+  _Atomic uint32_t replaced;  // hosts, when it was sent
   bool *donated;
   uint32_t num_hosts;
   uint64_t *host_bytes;
   uploads uploads;
   pins arrays, programs;
-  at_strbuf text;
 };
 
 static _Thread_local at_trace *current;
@@ -88,16 +72,25 @@ typedef struct pin {
   bool dropped;
 } pin;
 
+static bool grow(void **list, uint32_t *room, uint32_t count, size_t each) {
+  if (count <= *room) return true;
+  uint32_t wanted = AT_MAX(count, *room ? 2 * *room : 64);
+  void *more = realloc(*list, wanted * each);
+  if (!more) return false;
+  *list = more;
+  *room = wanted;
+  return true;
+}
+
+static bool has_room(pins *list) {
+  return grow((void **)&list->names, &list->room, list->count + 1,
+              sizeof *list->names);
+}
+
 static bool add_pin(at_client *c, at_table *of, pins *list, uint64_t name) {
   for (uint32_t i = 0; i < list->count; i++)
     if (list->names[i] == name) return true;
-  if (list->count == list->room) {
-    uint32_t room = list->room ? 2 * list->room : 16;
-    uint64_t *more = realloc(list->names, room * sizeof *more);
-    if (!more) return false;
-    list->names = more;
-    list->room = room;
-  }
+  if (!has_room(list)) return false;
   pthread_mutex_lock(&c->lock);
   pin *p = at_table_find(of, name);
   if (!p && (p = calloc(1, sizeof *p)) && !at_table_put(of, name, p)) {
@@ -143,17 +136,13 @@ static bool means(at_trace *t, uint64_t name, uint64_t code, uint32_t base) {
   return at_table_put(&t->meanings, name, m);
 }
 
-static made *new_made(at_trace *t, uint32_t n) {
-  while (t->num_made + n > t->made_room) {
-    uint32_t room = t->made_room ? 2 * t->made_room : 64;
-    made *more = realloc(t->made, room * sizeof *more);
-    if (!more) return NULL;
-    t->made = more;
-    t->made_room = room;
-  }
-  made *first = t->made + t->num_made;
+static at_graph_made *new_made(at_trace *t, uint32_t n) {
+  at_graph *g = &t->graph;
+  if (!grow((void **)&g->made, &t->made_room, g->num_made + n, sizeof *g->made))
+    return NULL;
+  at_graph_made *first = g->made + g->num_made;
   memset(first, 0, n * sizeof *first);
-  t->num_made += n;
+  g->num_made += n;
   return first;
 }
 
@@ -169,12 +158,10 @@ static void use(at_trace *t, uint32_t kind, uint64_t *name, const meaning *m) {
   uint64_t k = m->code & ~(AT_MSG_INPUT | AT_MSG_MADE);
   *name = m->code;
   *shard += m->base;
-  if (m->code & AT_MSG_MADE) {
-    t->made[k].last = t->num_steps;
-    t->made[k].taken |= flags && (*flags & AT_MSG_GIVEN);
-  } else if (flags) {
+  if (flags && !(m->code & AT_MSG_MADE)) {
     *flags &= ~(uint32_t)AT_MSG_GIVEN;  // the runs' callers drop the name
-    if (k < t->num_arrays) t->donated[k] |= (*flags & AT_MSG_DONATED) != 0;
+    if (k < t->graph.num_arrays)
+      t->donated[k] |= (*flags & AT_MSG_DONATED) != 0;
   }
 }
 
@@ -182,13 +169,11 @@ static bool translate(void *arg, uint64_t *name, bool makes, uint32_t count) {
   const keeping *x = arg;
   at_trace *t = x->t;
   if (makes) {
-    uint32_t first = t->num_made;
-    made *m = new_made(t, count);
-    for (uint32_t i = 0; m && i < count; i++) {
-      m[i].last = t->num_steps;
-      if (!means(t, *name + i, AT_MSG_MADE | (first + i), 0)) m = NULL;
-    }
-    if (!m) return give_up(t, no_memory()), false;
+    uint32_t first = t->graph.num_made;
+    bool good = new_made(t, count);
+    for (uint32_t i = 0; good && i < count; i++)
+      good = means(t, *name + i, AT_MSG_MADE | (first + i), 0);
+    if (!good) return give_up(t, no_memory()), false;
     *name = AT_MSG_MADE | first;
     return true;
   }
@@ -204,18 +189,8 @@ static bool translate(void *arg, uint64_t *name, bool makes, uint32_t count) {
   return true;
 }
 
-static step *new_step(at_trace *t) {
-  if (t->num_steps == t->steps_room) {
-    uint32_t room = t->steps_room ? 2 * t->steps_room : 64;
-    step *more = realloc(t->steps, room * sizeof *more);
-    if (!more) return NULL;
-    t->steps = more;
-    t->steps_room = room;
-  }
-  return &t->steps[t->num_steps];
-}
-
-static void keep_launch(at_trace *t, at_msg_launch *m) {
+static void keep_launch(at_trace *t, at_graph_step *s) {
+  at_msg_launch *m = (void *)s->body;
   if (m->num_channels)
     give_up(t, AT_FAIL(AT_FAILED_PRECONDITION,
                        "a traced program has host callbacks"));
@@ -223,6 +198,13 @@ static void keep_launch(at_trace *t, at_msg_launch *m) {
   if (!add_pin(t->client, &t->client->pinned_programs, &t->programs,
                m->program))
     give_up(t, no_memory());
+  pthread_mutex_lock(&t->client->lock);
+  const far_program *p = at_table_find(&t->client->programs, m->program);
+  pthread_mutex_unlock(&t->client->lock);
+  if (p)
+    s->program = &p->shown;
+  else
+    give_up(t, AT_FAIL(AT_INTERNAL, "a traced program was unloaded"));
 }
 
 bool at_trace_is_on(const at_client *c) {
@@ -234,21 +216,21 @@ void at_trace_step(uint32_t kind, const at_bytes *parts, uint32_t n) {
   size_t bytes = 0;
   if (t->why.err) return;
   for (uint32_t i = 0; i < n; i++) bytes += parts[i].len;
-  step *s = new_step(t);
-  uint8_t *body = s ? malloc(bytes) : NULL;
+  at_graph *g = &t->graph;
+  uint8_t *body = grow((void **)&g->steps, &t->steps_room, g->num_steps + 1,
+                       sizeof *g->steps)
+                      ? malloc(bytes)
+                      : NULL;
   if (!body) return give_up(t, no_memory());
-  *s = (step){.kind = kind, .bytes = (uint32_t)bytes, .body = body};
+  at_graph_step *s = &g->steps[g->num_steps++];
+  *s = (at_graph_step){.kind = kind, .bytes = (uint32_t)bytes, .body = body};
   for (uint32_t i = 0; i < n; i++) {
     if (parts[i].len) memcpy(body, parts[i].ptr, parts[i].len);
     body += parts[i].len;
   }
-  if (kind == AT_MSG_LAUNCH) {
-    keep_launch(t, (void *)s->body);
-    s->program = ((const at_msg_launch *)(const void *)s->body)->program;
-  }
+  if (kind == AT_MSG_LAUNCH) keep_launch(t, s);
   keeping x = {t, kind};
   at_message_names(kind, s->body, translate, &x);
-  t->num_steps++;
 }
 
 void at_trace_create(const at_proxy_spec *s, at_bytes data) {
@@ -275,7 +257,7 @@ void at_trace_create(const at_proxy_spec *s, at_bytes data) {
   if (s->dims.rank)
     memcpy(x->dims, s->dims.ptr, s->dims.rank * sizeof *x->dims);
   if (x->bytes > t->hosts[h].len - x->offset ||
-      !means(t, s->array, AT_MSG_INPUT | t->num_inputs++, 0))
+      !means(t, s->array, AT_MSG_INPUT | t->graph.num_inputs++, 0))
     give_up(t, no_memory());
 }
 
@@ -285,10 +267,16 @@ void at_trace_looks(void) {
 }
 
 // ---- Beginning and ending
+static void free_graph(at_graph *g) {
+  for (uint32_t i = 0; i < g->num_steps; i++) free(g->steps[i].body);
+  free(g->steps);
+  free(g->made);
+  free(g->results);
+  free((void *)(uintptr_t)g->hosts);
+}
+
 static void free_trace(at_trace *t) {
-  for (uint32_t i = 0; i < t->num_steps; i++) free(t->steps[i].body);
-  free(t->steps);
-  free(t->made);
+  free_graph(&t->graph);
   free(t->donated);
   free(t->hosts);
   free(t->uploads.list);
@@ -331,7 +319,7 @@ at_status at_trace_begin(at_client *c, const at_trace_array *inputs,
   at_trace *t = calloc(1, sizeof *t);
   if (!t) return no_memory();
   t->client = c;
-  t->num_arrays = t->num_inputs = count;
+  t->graph.num_arrays = t->graph.num_inputs = count;
   t->hosts = malloc((num_hosts + 1) * sizeof *hosts);
   t->num_hosts = num_hosts;
   if (t->hosts && num_hosts) memcpy(t->hosts, hosts, num_hosts * sizeof *hosts);
@@ -347,156 +335,61 @@ at_status at_trace_begin(at_client *c, const at_trace_array *inputs,
   return AT_OK;
 }
 
-static at_trace_result result_of(at_trace *t, uint64_t name) {
+// What a result is called; 0: it was there before.
+static uint64_t code_of(at_trace *t, uint64_t name) {
   const meaning *m = at_table_find(&t->meanings, name);
-  if (!m) return (at_trace_result){AT_TRACE_CONSTANT, 0};
-  uint32_t k = (uint32_t)m->code;
-  if (m->code & AT_MSG_INPUT) return (at_trace_result){AT_TRACE_INPUT, k};
-  t->made[k].kept = true;
-  return (at_trace_result){AT_TRACE_MADE, k};
+  if (m && m->code & AT_MSG_MADE) t->graph.made[(uint32_t)m->code].kept = true;
+  return m ? m->code : 0;
 }
 
-// ---- The graph as a message
-static void add_bytes(at_strbuf *b, const void *p, size_t n) {
-  at_strbuf_add(b, (at_str){p, n});
+static at_trace_result result_of(uint64_t code) {
+  if (!code) return (at_trace_result){AT_TRACE_CONSTANT, 0};
+  return (at_trace_result){code & AT_MSG_INPUT ? AT_TRACE_INPUT : AT_TRACE_MADE,
+                           (uint32_t)code};
 }
 
-static void add_step(at_strbuf *b, uint32_t kind, const void *body,
-                     size_t bytes) {
-  static const uint8_t pad[8];
-  at_msg_step s = {kind, (uint32_t)bytes};
-  add_bytes(b, &s, sizeof s);
-  add_bytes(b, body, bytes);
-  add_bytes(b, pad, at_message_step_bytes(s.bytes) - sizeof s - bytes);
+static at_status finish_graph(at_trace *t, const uint64_t *results,
+                              uint32_t count, bool passes) {
+  at_graph *g = &t->graph;
+  uint32_t *hosts = malloc((t->uploads.count + 1) * sizeof *hosts);
+  g->hosts = hosts;
+  g->results = malloc((count + 1) * sizeof *g->results);
+  if (!hosts || !g->results) return no_memory();
+  for (uint32_t i = 0; i < t->uploads.count; i++)
+    hosts[i] = t->uploads.list[i].host;
+  for (uint32_t i = 0; i < count; i++) g->results[i] = code_of(t, results[i]);
+  g->num_results = count;
+  return at_graph_optimize(g, passes);
 }
 
-// By the step that used them last: chains of `made`, 1 + its number; 0: none.
-static uint32_t *chain_drops(const at_trace *t, uint32_t *next) {
-  uint32_t *first = calloc(t->num_steps + 1, sizeof *first);
-  for (uint32_t k = 0; first && k < t->num_made; k++) {
-    if (t->made[k].kept || t->made[k].taken) continue;
-    next[k] = first[t->made[k].last];
-    first[t->made[k].last] = k + 1;
-  }
-  return first;
-}
-
-static void add_drops(at_strbuf *b, uint32_t first, const uint32_t *next,
-                      uint64_t *room) {
-  uint64_t n = 0;
-  for (uint32_t k = first; k; k = next[k - 1])
-    room[1 + n++] = AT_MSG_MADE | (k - 1);
-  room[0] = n;
-  if (n) add_step(b, AT_MSG_DROP, room, (1 + n) * sizeof *room);
-}
-
-static at_status write_graph(const at_trace *t, uint64_t name, at_strbuf *b) {
-  at_msg_graph m = {
-      .graph = name, .num_inputs = t->num_inputs, .num_made = t->num_made};
-  uint32_t *next = calloc(t->num_made + 1, sizeof *next);
-  uint64_t *room = calloc(t->num_made + 2, sizeof *room);
-  uint32_t *first = next && room ? chain_drops(t, next) : NULL;
-  if (first) {
-    for (uint32_t k = 0; k < t->num_made; k++) m.num_kept += t->made[k].kept;
-    m.num_steps = t->num_steps;
-    for (uint32_t i = 0; i < t->num_steps; i++) m.num_steps += first[i] != 0;
-    add_bytes(b, &m, sizeof m);
-    for (uint64_t k = 0; k < t->num_made; k++)
-      if (t->made[k].kept) add_bytes(b, &k, sizeof k);
-    for (uint32_t i = 0; i < t->num_steps; i++) {
-      add_step(b, t->steps[i].kind, t->steps[i].body, t->steps[i].bytes);
-      add_drops(b, first[i], next, room);
-    }
-  }
-  free(next);
-  free(room);
-  free(first);
-  return first ? at_strbuf_status(b) : no_memory();
-}
-
-// ---- For people
-static void print_name(const at_trace *t, uint64_t name, at_strbuf *b) {
-  if (name & AT_MSG_INPUT)
-    at_strbuf_addf(b, "%%arg%u", (uint32_t)name);
-  else if (name & AT_MSG_MADE)
-    at_strbuf_addf(b, "%%%u", (uint32_t)name);
-  else
-    at_strbuf_addf(b, "@%llu", (unsigned long long)name);
-}
-
-static void print_launch(at_trace *t, const at_msg_launch *m, at_strbuf *b) {
-  const at_msg_arg *args = (const void *)(m + 1);
-  for (uint32_t o = 0; o < m->num_outputs; o++) {
-    if (o) at_strbuf_addz(b, ", ");
-    print_name(t, m->outputs + o, b);
-  }
-  at_strbuf_addf(b, "%scompute @%llu(", m->num_outputs ? " = " : "",
-                 (unsigned long long)m->program);
-  for (uint32_t i = 0; i < m->num_args; i++) {
-    if (i) at_strbuf_addz(b, ", ");
-    print_name(t, args[i].array, b);
-    if (args[i].first) at_strbuf_addf(b, "[%u:]", args[i].first);
-    if (args[i].flags & AT_MSG_DONATED) at_strbuf_addz(b, " donated");
-  }
-  at_strbuf_addc(b, ')');
-}
-
-static void print_step(at_trace *t, const step *s, at_strbuf *b) {
-  at_strbuf_addz(b, "  ");
-  if (s->kind == AT_MSG_LAUNCH) {
-    print_launch(t, (const void *)s->body, b);
-  } else if (s->kind == AT_MSG_COPY) {
-    const at_msg_copy *m = (const void *)s->body;
-    print_name(t, m->array, b);
-    at_strbuf_addz(b, " = copy ");
-    print_name(t, m->from.array, b);
-    at_strbuf_addf(b, "[%u] from chip %u to chip %u", m->from.shard,
-                   m->from.chip, m->chip);
-  } else {
-    const at_msg_group *m = (const void *)s->body;
-    const at_msg_shard *x = (const void *)(m + 1);
-    print_name(t, m->array, b);
-    at_strbuf_addz(b, " = group(");
-    for (uint64_t i = 0; i < m->count; i++) {
-      if (i) at_strbuf_addz(b, ", ");
-      print_name(t, x[i].array, b);
-      at_strbuf_addf(b, "[%u]", x[i].shard);
-    }
-    at_strbuf_addc(b, ')');
-  }
-  at_strbuf_addc(b, '\n');
-}
-
-static void print_graph(at_trace *t, at_strbuf *b) {
-  at_strbuf_addf(b, "program(%u arguments) {\n", t->num_inputs);
-  for (uint32_t i = 0; i < t->num_steps; i++) print_step(t, &t->steps[i], b);
-  at_strbuf_addz(b, "  return");
-  for (uint32_t k = 0; k < t->num_made; k++)
-    if (t->made[k].kept) at_strbuf_addf(b, " %%%u", k);
-  at_strbuf_addz(b, "\n}\n");
+static at_status send_graph(at_traced *g) {
+  at_strbuf body = {0};
+  uint64_t name = g->client->face.names(g->client, 1);
+  uint32_t replaced = atomic_load(&g->client->replaced);
+  at_status st = has_room(&g->names) ? at_graph_write(&g->graph, name, &body)
+                                     : no_memory();
+  const at_bytes part = {(const uint8_t *)body.ptr, body.len};
+  if (!st.err) st = at_client_say(g->client, AT_MSG_GRAPH, &part, 1);
+  at_strbuf_free(&body);
+  if (st.err) return st;
+  g->names.names[g->names.count++] = name;
+  atomic_store(&g->name, name);
+  atomic_store(&g->replaced, replaced);
+  return AT_OK;
 }
 
 static at_status make_traced(at_trace *t, at_traced **out) {
   at_traced *g = calloc(1, sizeof *g);
-  at_strbuf body = {0};
   if (!g) return no_memory();
   g->client = t->client;
-  g->name = t->client->face.names(t->client, 1);
-  g->num_arrays = t->num_arrays;
-  g->num_inputs = t->num_inputs;
+  g->graph = t->graph;
   g->num_hosts = t->num_hosts;
   g->host_bytes = calloc(t->num_hosts + 1, sizeof *g->host_bytes);
   for (uint32_t h = 0; g->host_bytes && h < t->num_hosts; h++)
     g->host_bytes[h] = t->hosts[h].len;
-  g->num_made = t->num_made;
-  g->replaced = atomic_load(&t->client->replaced);
-  print_graph(t, &g->text);
-  at_status st = g->host_bytes ? write_graph(t, g->name, &body) : no_memory();
-  const at_bytes part = {(const uint8_t *)body.ptr, body.len};
-  if (!st.err) st = at_client_say(t->client, AT_MSG_GRAPH, &part, 1);
-  at_strbuf_free(&body);
+  at_status st = g->host_bytes ? send_graph(g) : no_memory();
   if (st.err) {
-    at_strbuf_free(&g->text);
+    free(g->names.names);
     free(g->host_bytes);
     free(g);
     return st;
@@ -506,6 +399,7 @@ static at_status make_traced(at_trace *t, at_traced **out) {
   t->uploads = (uploads){0};
   g->arrays = t->arrays;
   g->programs = t->programs;
+  t->graph = (at_graph){0};
   t->donated = NULL;
   t->arrays = t->programs = (pins){0};
   *out = g;
@@ -513,24 +407,65 @@ static at_status make_traced(at_trace *t, at_traced **out) {
 }
 
 at_status at_trace_end(at_trace *t, const uint64_t *results, uint32_t count,
-                       at_trace_result *out_results, at_traced **out) {
+                       bool passes, at_trace_result *out_results,
+                       at_traced **out) {
   current = NULL;
   at_status st = t->why;
   t->why = AT_OK;
+  if (!st.err) st = finish_graph(t, results, count, passes);
   for (uint32_t i = 0; !st.err && i < count; i++)
-    out_results[i] = result_of(t, results[i]);
+    out_results[i] = result_of(t->graph.results[i]);
   if (!st.err) st = make_traced(t, out);
   at_trace_abandon(t);
   return st;
 }
 
+// ---- Hosts that were replaced
+// Another thread may be about to run the graph as it was, so that and its
+// programs stay as long as this.
+static at_status load_again(at_traced *g, const at_graph_program *old) {
+  at_client *c = g->client;
+  uint64_t name = c->face.names(c, 1);
+  pthread_mutex_lock(&c->lock);
+  const far_program *p = at_table_find(&c->programs, old->name);
+  bool stale = p && p->stale;
+  pthread_mutex_unlock(&c->lock);
+  if (!stale) return AT_OK;
+  AT_TRY(c->face.load(c, name, p->block, old->chips, old->num_chips));
+  if (!add_pin(c, &c->pinned_programs, &g->programs, name)) {
+    at_client_unload(c, name);
+    return no_memory();
+  }
+  at_pin_drop(c, &c->pinned_programs, name);  // it goes with the graph
+  pthread_mutex_lock(&c->lock);
+  const far_program *made = at_table_find(&c->programs, name);
+  pthread_mutex_unlock(&c->lock);
+  for (uint32_t k = 0; k < g->graph.num_steps; k++) {
+    at_graph_step *s = &g->graph.steps[k];
+    if (s->program != old) continue;
+    s->program = &made->shown;
+    ((at_msg_launch *)(void *)s->body)->program = name;
+  }
+  return AT_OK;
+}
+
+at_status at_traced_relower(at_traced *g) {
+  if (g->arrays.count)
+    return AT_FAIL(AT_FAILED_PRECONDITION,
+                   "hosts were replaced, and may have lost its constants");
+  for (uint32_t k = 0; k < g->graph.num_steps; k++)
+    if (g->graph.steps[k].program)
+      AT_TRY(load_again(g, g->graph.steps[k].program));
+  return send_graph(g);
+}
+
 // ---- Runs
-uint32_t at_traced_inputs(const at_traced *g) { return g->num_arrays; }
+uint32_t at_traced_inputs(const at_traced *g) { return g->graph.num_arrays; }
 bool at_traced_donates(const at_traced *g, uint32_t input) {
   return g->donated[input];
 }
 void at_traced_print(const at_traced *g, at_strbuf *out) {
-  at_strbuf_add(out, at_strbuf_str(&g->text));
+  at_graph_print(&g->graph, out);
 }
 
 static at_status check_hosts(const at_traced *g, const at_bytes *hosts) {
@@ -560,11 +495,12 @@ static at_status upload_all(at_traced *g, const at_bytes *hosts, uint64_t name,
 
 static at_status run(at_traced *g, const uint64_t *inputs,
                      const uint64_t *uploads, uint64_t first) {
-  at_msg_run m = {
-      .graph = g->name, .first = first, .num_inputs = g->num_inputs};
+  at_msg_run m = {.graph = atomic_load(&g->name),
+                  .first = first,
+                  .num_inputs = g->graph.num_inputs};
   const at_bytes parts[] = {
       {(const uint8_t *)&m, sizeof m},
-      {(const uint8_t *)inputs, g->num_arrays * sizeof *inputs},
+      {(const uint8_t *)inputs, g->graph.num_arrays * sizeof *inputs},
       {(const uint8_t *)uploads, g->uploads.count * sizeof *uploads}};
   return at_client_say(g->client, AT_MSG_RUN, parts, 3);
 }
@@ -573,13 +509,13 @@ at_status at_traced_run(at_traced *g, const uint64_t *inputs,
                         const at_bytes *hosts, uint64_t *first) {
   at_client *c = g->client;
   uint32_t n = g->uploads.count, made = 0;
-  if (g->replaced != atomic_load(&c->replaced))
+  if (atomic_load(&g->replaced) != atomic_load(&c->replaced))
     return AT_FAIL(AT_FAILED_PRECONDITION, "hosts were replaced since");
   AT_TRY(check_hosts(g, hosts));
   uint64_t *names = malloc((n + 1) * sizeof *names);
   if (!names) return no_memory();
-  *first = c->face.names(c, g->num_made + n);
-  at_status st = upload_all(g, hosts, *first + g->num_made, names, &made);
+  *first = c->face.names(c, g->graph.num_made + n);
+  at_status st = upload_all(g, hosts, *first + g->graph.num_made, names, &made);
   if (!st.err) st = run(g, inputs, names, *first);
   for (uint32_t i = 0; i < made; i++) at_client_drop(c, names[i]);
   free(names);
@@ -589,12 +525,15 @@ at_status at_traced_run(at_traced *g, const uint64_t *inputs,
 void at_traced_free(at_traced *g) {
   if (!g) return;
   at_client *c = g->client;
-  at_msg_forget m = {g->name};
-  const at_bytes part = {(const uint8_t *)&m, sizeof m};
-  at_status_free(at_client_say(c, AT_MSG_FORGET, &part, 1));
+  for (uint32_t i = 0; i < g->names.count; i++) {
+    at_msg_forget m = {g->names.names[i]};
+    const at_bytes part = {(const uint8_t *)&m, sizeof m};
+    at_status_free(at_client_say(c, AT_MSG_FORGET, &part, 1));
+  }
+  free(g->names.names);
   unpin(c, &c->pinned_arrays, &g->arrays, at_client_drop);
   unpin(c, &c->pinned_programs, &g->programs, at_client_unload);
-  at_strbuf_free(&g->text);
+  free_graph(&g->graph);
   free(g->donated);
   free(g->host_bytes);
   free(g->uploads.list);

@@ -35,19 +35,23 @@ typedef struct at_trace_result {
   enum { AT_TRACE_MADE, AT_TRACE_INPUT, AT_TRACE_CONSTANT } is;
   uint32_t number;  // of the array that it makes, or of the input
 } at_trace_result;
+// passes: of graph.h; without, steps stay as they were asked for.
 at_status at_trace_end(at_trace *t, const uint64_t *results, uint32_t count,
-                       at_trace_result *out_results, at_traced **out);
+                       bool passes, at_trace_result *out_results,
+                       at_traced **out);
 void at_trace_abandon(at_trace *t);
 
 // inputs: names of arrays with as many shards on the same chips; hosts: as long
 // as those of the trace. *first: the k-th array that it makes is first + k.
-// FAILED_PRECONDITION: hosts were replaced since; it has to be traced once
-// more.
+// FAILED_PRECONDITION: hosts were replaced since: see below.
 at_status at_traced_run(at_traced *g, const uint64_t *inputs,
                         const at_bytes *hosts, uint64_t *first);
 bool at_traced_donates(const at_traced *g, uint32_t input);
 uint32_t at_traced_inputs(const at_traced *g);  // but those of `hosts`
-// A node each: inputs, computations, copies, results.
+// Once more for the hosts of now, without a trace. One thread at a time.
+// FAILED_PRECONDITION: it has constants, which may be lost.
+at_status at_traced_relower(at_traced *g);
+// at_graph_print.
 void at_traced_print(const at_traced *g, at_strbuf *out);
 void at_traced_free(at_traced *g);
 

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "control/plan.h"
 #include "control/trace.h"
 #include "pjrt/pjrt_internal.h"
 
@@ -25,7 +26,8 @@ typedef struct result {
 
 typedef struct graph {
   _Atomic uint32_t refs;  // its owner's, and threads' that hold what it made
-  at_traced *traced;
+  at_traced *traced;      // or NULL:
+  at_plan *plan;          // it reshards one array
   uint32_t num_results;
   result *results;  // by number, ascending
 } graph;
@@ -112,6 +114,7 @@ static void graph_free(void *p) {
   graph *g = p;
   if (!g || atomic_fetch_sub(&g->refs, 1) != 1) return;
   at_traced_free(g->traced);
+  at_plan_free(g->plan);
   for (uint32_t i = 0; i < g->num_results; i++) free_result(&g->results[i]);
   free(g->results);
   free(g);
@@ -166,10 +169,10 @@ static at_status describe_results(graph *g, PJRT_Buffer *const *shards,
 
 static at_status end(at_trace *t, PJRT_Buffer *const *shards,
                      const uint32_t *counts, uint32_t n, const uint64_t *names,
-                     int64_t *what, graph *g) {
+                     bool passes, int64_t *what, graph *g) {
   at_trace_result *is = calloc(n + 1, sizeof *is);
   if (!is) return at_trace_abandon(t), NO_MEMORY();
-  at_status st = at_trace_end(t, names, n, is, &g->traced);
+  at_status st = at_trace_end(t, names, n, passes, is, &g->traced);
   for (uint32_t i = 0; !st.err && i < n; i++)
     what[i] = is[i].is == AT_TRACE_MADE    ? (int64_t)is[i].number
               : is[i].is == AT_TRACE_INPUT ? -1 - (int64_t)is[i].number
@@ -179,8 +182,8 @@ static at_status end(at_trace *t, PJRT_Buffer *const *shards,
 }
 
 static int trace_end(void *trace, PJRT_Buffer *const *shards,
-                     const uint32_t *counts, uint32_t n, int64_t *what,
-                     void **out, char *why, size_t why_bytes) {
+                     const uint32_t *counts, uint32_t n, bool passes,
+                     int64_t *what, void **out, char *why, size_t why_bytes) {
   arrays a = {0};
   graph *g = calloc(1, sizeof *g);
   if (g) atomic_init(&g->refs, 1);
@@ -188,7 +191,7 @@ static int trace_end(void *trace, PJRT_Buffer *const *shards,
   if (st.err)
     at_trace_abandon(trace);
   else
-    st = end(trace, shards, counts, n, a.names, what, g);
+    st = end(trace, shards, counts, n, a.names, passes, what, g);
   free_arrays(&a);
   if (st.err)
     graph_free(g);
@@ -266,6 +269,110 @@ static int graph_run(void *p, PJRT_Buffer *const *shards,
   return said(st, why, why_bytes);
 }
 
+static int graph_relower(void *p, char *why, size_t why_bytes) {
+  return said(at_traced_relower(((graph *)p)->traced), why, why_bytes);
+}
+
+// ---- Resharding
+// Devices of the result, in its order; its buffers' layout is the default.
+static at_status describe_target(PJRT_Client *c, const at_pjrt_shards *to,
+                                 at_memory_kind kind, at_dtype t,
+                                 uint32_t *chips, result *r) {
+  *r = (result){.num_shards = to->count,
+                .memories = calloc(to->count + 1, sizeof *r->memories),
+                .chips = calloc(to->count + 1, sizeof *r->chips),
+                .kind = kind,
+                .dtype = t,
+                .rank = to->rank,
+                .dims = calloc(to->rank + 1, sizeof *r->dims)};
+  if (!r->memories || !r->chips || !r->dims) return NO_MEMORY();
+  if (to->rank) memcpy(r->dims, to->dims, to->rank * sizeof *r->dims);
+  for (uint32_t i = 0; i < to->count; i++) {
+    if (to->devices[i] >= c->num_devices)
+      return AT_FAIL(AT_INVALID_ARGUMENT, "there is no device %u",
+                     to->devices[i]);
+    PJRT_Device *d = &c->devices[to->devices[i]];
+    r->memories[i] = &d->memories[kind];
+    r->chips[i] = d->chip;
+    chips[i] = at_chip_info_of(d->chip)->id;
+  }
+  return AT_OK;
+}
+
+static at_status make_plan(PJRT_Buffer *const *shards, uint32_t count,
+                           const int64_t *at, const at_pjrt_shards *to,
+                           at_memory_kind kind, graph *g) {
+  const at_client *pod = at_pjrt_pod_now();
+  if (!pod || kind >= AT_MEM_KINDS || !count || !to->count)
+    return AT_FAIL(AT_UNIMPLEMENTED, "there is no pod (ATOLL_POD)");
+  for (uint32_t i = 0; i < count; i++)
+    if (!shards[i] || at_pjrt_buffer_gone(shards[i]))
+      return at_pjrt_buffer_deleted("a resharding");
+  uint32_t *chips = calloc((size_t)count + to->count, sizeof *chips);
+  g->results = calloc(1, sizeof *g->results);
+  if (!chips || !g->results) return free(chips), NO_MEMORY();
+  g->num_results = 1;
+  for (uint32_t i = 0; i < count; i++)
+    chips[i] = at_chip_info_of(at_buffer_chip(shards[i]->buffer))->id;
+  const at_buffer *b = shards[0]->buffer;
+  at_dtype t = at_buffer_dtype(b);
+  const at_shards from = {count, chips, at_buffer_dims(b), at};
+  at_status st = describe_target(shards[0]->memory->device->client, to, kind, t,
+                                 chips + count, g->results);
+  const at_shards into = {
+      to->count, chips + count, {to->dims, to->rank}, to->at};
+  if (!st.err)
+    st = at_plan_make(at_client_proxy(pod)->host_of, &from, &into, t, kind,
+                      &g->plan);
+  free(chips);
+  return st;
+}
+
+static int plan_make(PJRT_Buffer *const *shards, uint32_t count,
+                     const int64_t *at, const at_pjrt_shards *to, uint32_t kind,
+                     void **out, char *why, size_t why_bytes) {
+  graph *g = calloc(1, sizeof *g);
+  if (g) atomic_init(&g->refs, 1);
+  at_status st = g ? make_plan(shards, count, at, to, (at_memory_kind)kind, g)
+                   : NO_MEMORY();
+  if (st.err)
+    graph_free(g);
+  else
+    *out = g;
+  return said(st, why, why_bytes);
+}
+
+static at_status run_plan(graph *g, PJRT_Buffer *const *shards,
+                          uint32_t count) {
+  at_client *pod = at_pjrt_pod_now();
+  arrays a = {0};
+  at_status st = pod ? name_arrays(shards, &count, 1, &a)
+                     : AT_FAIL(AT_UNAVAILABLE, "there is no pod");
+  if (!st.err) {
+    const at_proxy *p = at_client_proxy(pod);
+    uint64_t name = p->names(p->arg, 1);
+    st = at_client_reshard(pod, g->plan, a.shards, name);
+    if (!st.err) st = make_results(g, name);
+  }
+  free_arrays(&a);
+  return st;
+}
+
+static int plan_run(void *p, PJRT_Buffer *const *shards, uint32_t count,
+                    char *why, size_t why_bytes) {
+  forget_made();
+  at_status st = run_plan(p, shards, count);
+  if (st.err) forget_made();
+  return said(st, why, why_bytes);
+}
+
+static uint64_t plan_wire_bytes(void *p) {
+  const at_client *pod = at_pjrt_pod_now();
+  return pod ? at_plan_wire_bytes(((const graph *)p)->plan,
+                                  at_client_proxy(pod)->host_of)
+             : 0;
+}
+
 static void graph_adopt(void *p, const uint32_t *results, uint32_t count) {
   if (now.graph != p) return;
   now.next = results;
@@ -329,5 +436,6 @@ bool at_pjrt_adopts(const PJRT_LoadedExecutable_Execute_Args *a,
 }
 
 const at_pjrt_graph_calls at_pjrt_graphs = {
-    trace_begin, trace_end,   trace_abandon, graph_run,
-    graph_adopt, graph_print, graph_free,    identify};
+    trace_begin,   trace_end,   trace_abandon,   graph_run,
+    graph_relower, graph_adopt, graph_print,     graph_free,
+    plan_make,     plan_run,    plan_wire_bytes, identify};

@@ -346,29 +346,49 @@ extern PJRT_Shardings_Extension at_pjrt_shardings_extension;
 
 extern at_pjrt_cross_host at_pjrt_cross_host_extension;
 
-// Traced programs of a pod (graph.c), for the Python package; codes and texts as
-// at_pjrt_own's. Arrays are their PJRT_Buffers, shard by shard, counts[i] of
+// Traced programs of a pod (graph.c), for the Python package; codes and texts
+// as at_pjrt_own's. Arrays are their PJRT_Buffers, shard by shard, counts[i] of
 // array i.
+// Shards of one shape: the devices they are to be on, by number, and where in
+// the array each begins.
+typedef struct at_pjrt_shards {
+  uint32_t count, rank;
+  const uint32_t *devices;  // [count]
+  const int64_t *dims;      // [rank], of a shard
+  const int64_t *at;        // [count][rank]
+} at_pjrt_shards;
+
 typedef struct at_pjrt_graph_calls {
   int (*trace_begin)(PJRT_Buffer *const *shards, const uint32_t *counts,
                      uint32_t num_arrays, const at_bytes *hosts,
                      uint32_t num_hosts, void **out, char *why,
                      size_t why_bytes);
-  // what[i]: a number from 0 on: result i is made, by that number; -1 - k: it is
-  // argument k; INT64_MIN: an array from before.
+  // what[i]: a number from 0 on: result i is made, by that number; -1 - k: it
+  // is argument k; INT64_MIN: an array from before. passes: control/graph.h's.
   int (*trace_end)(void *trace, PJRT_Buffer *const *shards,
-                   const uint32_t *counts, uint32_t num_arrays, int64_t *what,
-                   void **out_graph, char *why, size_t why_bytes);
+                   const uint32_t *counts, uint32_t num_arrays, bool passes,
+                   int64_t *what, void **out_graph, char *why,
+                   size_t why_bytes);
   void (*trace_abandon)(void *trace);
   // What it makes is returned by the next launches of this thread that
   // graph_adopt announces.
   int (*graph_run)(void *graph, PJRT_Buffer *const *shards,
                    const uint32_t *counts, uint32_t num_arrays,
                    const at_bytes *hosts, char *why, size_t why_bytes);
+  int (*graph_relower)(void *graph, char *why, size_t why_bytes);
   // results: numbers of `what`, for the outputs of the next launch.
   void (*graph_adopt)(void *graph, const uint32_t *results, uint32_t count);
   size_t (*graph_print)(void *graph, char *out, size_t bytes);
   void (*graph_free)(void *graph);
+  // How an array of such shards, which begin at at[count][rank], gets to others
+  // (control/plan.h). A graph of one result, 0, which plan_run makes of shards
+  // at the same places.
+  int (*plan_make)(PJRT_Buffer *const *shards, uint32_t count,
+                   const int64_t *at, const at_pjrt_shards *to, uint32_t kind,
+                   void **out_graph, char *why, size_t why_bytes);
+  int (*plan_run)(void *graph, PJRT_Buffer *const *shards, uint32_t count,
+                  char *why, size_t why_bytes);
+  uint64_t (*plan_wire_bytes)(void *graph);
   // While it is on, PJRT_Buffer_UnsafePointer of this thread says which
   // PJRT_Buffer it was asked for.
   void (*identify)(bool on);

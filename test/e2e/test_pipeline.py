@@ -49,7 +49,7 @@ def by_one_mesh(p, variables, *batch, **more):
   out = p.value_and_grad(p.place(variables, batch[0]), *batch, **more)
   one = p.on_one_mesh()
   assert same(out, one.value_and_grad(one.place(variables, batch[0]), *batch, **more))
-  assert len(p._grad.graphs) == 1 and str(p._grad.graphs[0]).startswith("program(")
+  assert len(p._grad.graphs) == 1 and str(p._grad.graphs[0]).startswith("program of ")
   return out
 """
 
