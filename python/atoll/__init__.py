@@ -4,6 +4,7 @@ Installed, it is a JAX plugin: unmodified programs find it as their TPU. This mo
 says where the library is; everything else happens inside it.
 """
 
+import importlib
 import os
 from pathlib import Path
 
@@ -41,4 +42,6 @@ def __getattr__(name):
   if name == "make_virtual_device_set":
     from atoll import _devices
     return _devices.make_virtual_device_set
+  if name in ("objects",):
+    return importlib.import_module("atoll." + name)
   raise AttributeError(name)

@@ -149,6 +149,8 @@ static const command commands[] = {
      "    hosts and clients of a pod (ATOLL_POD)\n"
      "atoll pod top [--pod=HOST:PORT] [--every=S] [--json]   the same, every "
      "second\n"
+     "atoll pod objects [--pod=HOST:PORT] [--delete=NAME]\n"
+     "    named objects, which outlive who made them (docs/pod.md)\n"
      "atoll pod logs --log-dir=DIR [--place=N] [--lines=N]   the hosts' last "
      "lines\n"
      "atoll pod down [--pod=HOST:PORT]   ends it\n",

@@ -246,8 +246,9 @@ at_status at_cli_pod(int argc, char **argv) {
   if (!strcmp(what, "status")) return at_pod_status(argc, argv);
   if (!strcmp(what, "top")) return at_pod_top(argc, argv);
   if (!strcmp(what, "logs")) return at_pod_logs(argc, argv);
+  if (!strcmp(what, "objects")) return at_pod_objects(argc, argv);
   if (!strcmp(what, "down")) return at_pod_down(argc, argv);
   return AT_FAIL(AT_INVALID_ARGUMENT,
-                 "unknown word '%s'\nhint: up, status, top, logs or down",
+                 "unknown word '%s'\nhint: up, status, top, objects, logs or down",
                  what);
 }

@@ -111,6 +111,52 @@ at_status at_pod_down(int argc, char **argv) {
   return at_tool_ask(&o, AT_MSG_STOP, NULL);
 }
 
+// ---- Named objects
+static at_status print_objects(const at_strbuf *text) {
+  at_arena *a = at_arena_create();
+  const at_json *s = NULL;
+  at_status st =
+      at_json_parse((at_bytes){(const uint8_t *)text->ptr, text->len}, a, &s);
+  const at_json *objects = st.err ? NULL : at_json_get(s, "objects");
+  for (size_t i = 0; objects && i < objects->len; i++) {
+    const at_json *o = &objects->items[i];
+    at_str name = at_json_get_str(o, "name", AT_STR("?"));
+    at_str label = at_json_get_str(o, "label", AT_STR(""));
+    at_str owner = at_json_get_str(o, "owner", AT_STR("?"));
+    at_str is = at_json_get_str(o, "state", AT_STR("?"));
+    printf("%.*s  %.*s  %lld arrays, %lld bytes, %lld hosts  process %lld: "
+           "%.*s%s%.*s\n",
+           (int)name.len, name.ptr, (int)is.len, is.ptr,
+           (long long)at_json_get_int(o, "arrays", 0),
+           (long long)at_json_get_int(o, "bytes", 0),
+           (long long)at_json_get_int(o, "hosts", 0),
+           (long long)at_json_get_int(o, "pid", 0), (int)owner.len, owner.ptr,
+           label.len ? "  " : "", (int)label.len, label.ptr);
+  }
+  at_arena_destroy(a);
+  return st;
+}
+
+at_status at_pod_objects(int argc, char **argv) {
+  const char *name = NULL;
+  at_tool_options o;
+  at_strbuf text = {0};
+  at_cli_option(&argc, argv, "--delete=", &name);
+  AT_TRY(which_pod(&argc, argv, &o));
+  if (name) {
+    at_bytes b = {(const uint8_t *)name, strlen(name)};
+    if (!at_message_name_is_good(b))
+      return AT_FAIL(AT_INVALID_ARGUMENT, "--delete=%s is no object's name",
+                     name);
+    return at_tool_ask_about(&o, AT_MSG_ERASE, at_str_of(name), NULL);
+  }
+  at_status st = at_tool_ask(&o, AT_MSG_STATUS, &text);
+  if (!st.err) st = at_strbuf_status(&text);
+  if (!st.err) st = print_objects(&text);
+  at_strbuf_free(&text);
+  return st;
+}
+
 // ---- Logs
 // The last lines of a file, each with the name of the host.
 static at_status print_log(const char *path, const char *name, size_t lines) {

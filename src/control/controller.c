@@ -220,14 +220,29 @@ static void host_lost(peer *p) {
   c->formed -= p->formed;
   p->formed = false;
   if (c->forming) stop_forming(c);
+  at_named_host_lost(c, p->number);
   at_log(AT_LOG_WARNING, "host %u is lost: %s", p->number, p->why);
   for (peer *q = c->peers; q; q = q->next)
     if (q->kind == AT_SESSION_CLIENT && q->welcomed && !q->gone) say_lost(q, p);
 }
 
 // ---- Tools
-static void tool_asks(peer *p, uint32_t kind) {
+static void erase(peer *p, at_bytes name) {
+  at_status st =
+      at_named_erase(p->controller, (at_str){(const char *)name.ptr, name.len});
+  at_msg_failed m = {.code = (uint64_t)at_status_code(st)};
+  const at_bytes parts[] = {{(const uint8_t *)&m, sizeof m},
+                            at_message_text(st)};
+  if (st.err)
+    at_peer_say(p, AT_MSG_FAILED, parts, 2);
+  else
+    at_peer_say(p, AT_MSG_ORDERED, NULL, 0);
+  at_status_free(st);
+}
+
+static void tool_asks(peer *p, uint32_t kind, at_bytes body) {
   at_controller *c = p->controller;
+  if (kind == AT_MSG_ERASE) return erase(p, body);
   if (kind == AT_MSG_STOP) {
     c->stopped = true;
     return at_peer_say(p, AT_MSG_ORDERED, NULL, 0);
@@ -252,11 +267,12 @@ static bool hear(peer *p, const at_wire_head *head, void *body) {
     case AT_SESSION_HOST:
       if (head->kind == AT_MSG_HOST) host_came(p, b);
       if (head->kind == AT_MSG_FORMED) host_formed(p, b);
+      if (head->kind == AT_MSG_ACTED) at_named_acted(p, head->tag, b);
       if (head->kind == AT_MSG_MISSES && !p->controller->torn_ns)
         p->controller->torn_ns = at_clock_ns();
       break;
     default:
-      tool_asks(p, head->kind);
+      tool_asks(p, head->kind, b);
   }
   pthread_mutex_unlock(&p->controller->lock);
   return done;
@@ -451,6 +467,7 @@ void at_controller_print(const at_controller *c, at_strbuf *out) {
   for (const peer *p = c->peers; p; p = p->next)
     if (p->kind == AT_SESSION_CLIENT && !p->gone) print_client(&w, p);
   at_json_end_array(&w);
+  at_named_print(c, &w);
   at_json_end_object(&w);
 }
 
@@ -562,6 +579,7 @@ void at_controller_close(at_controller *c) {
     c->closing = p->next;
     free_peer(p);
   }
+  at_named_free(c);
   at_client_sets_free(c);
   free(c->hosts);
   free(c->host_of);

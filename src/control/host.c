@@ -171,7 +171,10 @@ static at_status call_controller(host *h) {
                .lost = lost}};
   snprintf(o.hello.name, sizeof o.hello.name, "host (process %d)",
            (int)getpid());
-  return at_session_open(&o, &h->controller);
+  AT_TRY(at_outbox_create(&h->answers));
+  AT_TRY(at_session_open(&o, &h->controller));
+  at_outbox_open(h->answers, h->controller, 0);
+  return AT_OK;
 }
 
 static at_status say(host *h, uint32_t kind, const at_bytes *parts,
@@ -183,6 +186,17 @@ static at_status say(host *h, uint32_t kind, const at_bytes *parts,
 
 static at_bytes bytes_of(const char *text) {
   return (at_bytes){(const uint8_t *)text, strlen(text)};
+}
+
+void at_host_acted(host *h, uint64_t number, at_status st, at_bytes result) {
+  at_msg_answer m = {.code = (uint64_t)at_status_code(st)};
+  const at_bytes parts[] = {{(const uint8_t *)&m, sizeof m},
+                            st.err ? at_message_text(st) : result};
+  if (h->answers)
+    at_outbox_send(
+        h->answers,
+        &(at_outbox_post){.lane = AT_WIRE_BULK,
+                          .message = {AT_MSG_ACTED, number, 2, parts}});
 }
 
 // Who this is and where it is found.
@@ -429,11 +443,14 @@ static void close_host(host *h) {
   at_listener_close(h->listener);
   while (h->visitors) at_visitor_free(h->visitors);
   for (tenant *t; (t = somebody(h));) at_tenant_leave(t);
+  if (h->answers) at_outbox_stop(h->answers);
   at_wire_close(h->controller);
   drop_jobs(h);
+  at_named_close(h);
   at_copies_end(h);
   at_island_destroy(h->island);
   at_runtime_destroy(h->runtime);  // waits: answers under way end
+  at_outbox_free(h->answers);
   at_pod_hosts_close(h->pod);
   while (h->num_formers) at_pod_hosts_close(h->formers[--h->num_formers]);
   if (h->pod_listener >= 0) close(h->pod_listener);

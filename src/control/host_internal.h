@@ -126,7 +126,14 @@ struct host {
   pthread_mutex_t lock;
   tenant *tenants;
   visitor *visitors;
+  // Of the stream's thread alone: named objects, by the controller's numbers.
+  at_table objects;
+  at_outbox *answers;  // to the controller, from threads that must not wait
 };
+
+// What the controller has asked for under that number is done, or not; any
+// thread. Borrows.
+void at_host_acted(host *h, uint64_t number, at_status st, at_bytes result);
 
 void at_host_post(host *h, job *j);  // for the stream's thread; takes it
 
@@ -158,6 +165,14 @@ void at_copies_end(host *h);     // what is expected fails
 
 // ---- stream.c: the stream's thread
 void at_stream_do(host *h, const job *j);
+// From here on others find it; NULL: there was no memory for it.
+void at_tenant_enter(tenant *t, array *a);
+
+// ---- named_host.c: the stream's thread. Bodies have been checked.
+void at_named_keep(tenant *t, at_bytes body);
+void at_named_fetch(tenant *t, at_bytes body);
+void at_named_discard(host *h, at_bytes body);
+void at_named_close(host *h);
 
 // ---- talk.c
 extern const at_wire_sink at_visitor_sink;  // arg: a visitor

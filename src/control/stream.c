@@ -53,6 +53,8 @@ static void enter(tenant *t, array *a) {
   at_array_free(a);
 }
 
+void at_tenant_enter(tenant *t, array *a) { enter(t, a); }
+
 // An array of one shard on a chip: the buffer that was made, or one with the
 // error, so that it is there. Consumes both. NULL: no memory.
 static array *of_one(uint64_t name, at_chip *c, at_memory_kind k, at_dtype type,
@@ -540,6 +542,7 @@ static void forget(tenant *t, at_bytes body) {
 
 void at_stream_do(host *h, const job *j) {
   at_bytes body = {j->body, j->head.bytes};
+  if (j->kind == AT_MSG_DISCARD) return at_named_discard(h, body);  // nobody's
   pthread_mutex_lock(&h->lock);
   tenant *t = at_tenant_find(h, j->client, j->kind != AT_MSG_LEFT);
   if (t) t->streamed = true;
@@ -569,6 +572,10 @@ void at_stream_do(host *h, const job *j) {
       return run_graph(t, body);
     case AT_MSG_FORGET:
       return forget(t, body);
+    case AT_MSG_KEEP:
+      return at_named_keep(t, body);
+    case AT_MSG_FETCH:
+      return at_named_fetch(t, body);
     case AT_MSG_LEFT:
       if (t) at_tenant_leave(t);
       return;

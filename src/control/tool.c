@@ -23,6 +23,11 @@ static bool message(void *arg, uint32_t from, const at_wire_head *head,
   if (!t->answered && t->out && head->kind == AT_MSG_STATUS_IS)
     at_strbuf_add(t->out, (at_str){body, head->bytes});
   t->answered |= head->kind == AT_MSG_STATUS_IS || head->kind == AT_MSG_ORDERED;
+  const at_bytes b = {body, head->bytes};
+  if (head->kind == AT_MSG_FAILED && b.len >= sizeof(at_msg_failed))
+    t->why = at_status_join(
+        t->why, at_message_error(((const at_msg_failed *)body)->code,
+                                 at_message_tail(b, sizeof(at_msg_failed))));
   pthread_cond_signal(&t->news);
   pthread_mutex_unlock(&t->lock);
   free(body);
@@ -54,10 +59,18 @@ static at_status wait(tool *t, uint64_t until_ns) {
 
 at_status at_tool_ask(const at_tool_options *o, at_message_kind kind,
                       at_strbuf *out) {
+  return at_tool_ask_about(o, kind, AT_STR(""), out);
+}
+
+at_status at_tool_ask_about(const at_tool_options *o, at_message_kind kind,
+                            at_str about, at_strbuf *out) {
   tool t = {.out = out};
   uint32_t ms = o->timeout_ms ? o->timeout_ms : kTimeoutMs;
   uint64_t until = at_clock_ns() + ms * 1000000ull;
   at_wire *w = NULL;
+  const at_bytes part = {(const uint8_t *)about.ptr, about.len};
+  const at_wire_out m = {
+      .kind = kind, .num_parts = about.len ? 1 : 0, .parts = &part};
   pthread_mutex_init(&t.lock, NULL);
   at_clock_cond_init(&t.news);
   at_status st = at_session_open(
@@ -72,7 +85,7 @@ at_status at_tool_ask(const at_tool_options *o, at_message_kind kind,
                    lost}},
       &w);
   if (!st.err)
-    st = at_wire_send(w, 0, AT_WIRE_BULK, &(at_wire_out){.kind = kind}, 1,
+    st = at_wire_send(w, 0, AT_WIRE_BULK, &m, 1,
                       &(at_wire_wait){.until_ns = until}, NULL);
   if (!st.err) st = wait(&t, until);
   at_wire_close(w);

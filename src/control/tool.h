@@ -16,5 +16,8 @@ typedef struct at_tool_options {
 // NULL). at_session_open's failures, or UNAVAILABLE.
 at_status at_tool_ask(const at_tool_options *o, at_message_kind kind,
                       at_strbuf *out);
+// AT_MSG_ERASE of a named object: NOT_FOUND.
+at_status at_tool_ask_about(const at_tool_options *o, at_message_kind kind,
+                            at_str about, at_strbuf *out);
 
 #endif
