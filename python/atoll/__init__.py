@@ -4,6 +4,7 @@ Installed, it is a JAX plugin: unmodified programs find it as their TPU. This mo
 says where the library is; everything else happens inside it.
 """
 
+import importlib
 import os
 from pathlib import Path
 
@@ -44,4 +45,6 @@ def __getattr__(name):
     from atoll import _devices, _reshard
     _reshard.install()
     return _devices.make_virtual_device_set
+  if name in ("objects",):
+    return importlib.import_module("atoll." + name)
   raise AttributeError(name)

@@ -1,6 +1,8 @@
 """What the library itself says of this process, through an extension of its own."""
 
 import ctypes
+import functools
+import os
 from typing import NamedTuple
 
 import atoll
@@ -17,11 +19,57 @@ class _Extension(ctypes.Structure):
               ("recompiles", ctypes.CFUNCTYPE(None, _U64, _U64)),
               ("compiled", ctypes.CFUNCTYPE(None, _U64, _U64, _U64)),
               ("graphs", ctypes.c_void_p),
-              ("drains", ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_uint32))]
+              ("drains", ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_uint32)),
+              ("named", ctypes.c_void_p)]
 
 
 def extension() -> _Extension:
   return ffi.extension(atoll.library_path(), _OWN_EXTENSION, _Extension, "own")
+
+
+class Bytes(ctypes.Structure):
+  """at_bytes."""
+  _fields_ = [("ptr", ctypes.c_char_p), ("len", ctypes.c_size_t)]
+
+  @classmethod
+  def of(cls, data: bytes):
+    return cls(data, len(data))
+
+
+_VOID, _TEXT, _WORDS = ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(ctypes.c_uint32)
+_MORE = [_TEXT, ctypes.c_size_t]  # why, why_bytes
+_OUT = [ctypes.POINTER(_VOID), ctypes.POINTER(ctypes.c_size_t)]
+
+
+class Named(ctypes.Structure):
+  """at_pjrt_named_calls."""
+  _fields_ = [
+      ("keep", ctypes.CFUNCTYPE(ctypes.c_int, _TEXT, _TEXT, Bytes, ctypes.POINTER(_VOID), _WORDS, ctypes.c_uint32,
+                                ctypes.c_bool, *_MORE)),
+      ("fetch", ctypes.CFUNCTYPE(ctypes.c_int, _TEXT, ctypes.c_bool, *_OUT, _U64, _WORDS, *_MORE)),
+      ("discard", ctypes.CFUNCTYPE(ctypes.c_int, _TEXT, *_MORE)),
+      ("list", ctypes.CFUNCTYPE(ctypes.c_int, *_OUT, *_MORE)),
+      ("free_text", ctypes.CFUNCTYPE(None, _VOID)),
+      ("dtype", ctypes.CFUNCTYPE(ctypes.c_uint32, _TEXT)),
+      ("made", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint64, _VOID, ctypes.c_uint32, *_MORE)),
+      ("adopt", ctypes.CFUNCTYPE(None, _WORDS, ctypes.c_uint32)),
+      ("drop", ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.c_uint32)),
+  ]
+
+
+@functools.cache
+def named() -> Named:
+  return ctypes.cast(extension().named, ctypes.POINTER(Named)).contents
+
+
+def pod():
+  """There is one, and JAX has its chips; or an error says what is needed."""
+  import jax
+
+  if not os.environ.get("ATOLL_POD") and not os.environ.get("JAX_BACKEND_TARGET"):
+    raise RuntimeError("there is no pod\n"
+                       "hint: `atoll pod up` makes one, and ATOLL_POD or JAX_BACKEND_TARGET names it")
+  jax.devices()
 
 
 class Compiled(NamedTuple):

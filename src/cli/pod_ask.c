@@ -32,6 +32,47 @@ at_status at_pod_down(int argc, char **argv) {
   return at_tool_ask(&o, AT_MSG_STOP, (at_bytes){0}, NULL);
 }
 
+// ---- Named objects
+static void print_objects(const at_json *status) {
+  const at_json *objects = at_json_get(status, "objects");
+  for (size_t i = 0; objects && i < objects->len; i++) {
+    const at_json *o = &objects->items[i];
+    at_str name = at_json_get_str(o, "name", AT_STR("?"));
+    at_str label = at_json_get_str(o, "label", AT_STR(""));
+    at_str owner = at_json_get_str(o, "owner", AT_STR("?"));
+    at_str is = at_json_get_str(o, "state", AT_STR("?"));
+    printf("%.*s  %.*s  %lld arrays, %lld bytes, %lld hosts  process %lld: "
+           "%.*s%s%.*s\n",
+           (int)name.len, name.ptr, (int)is.len, is.ptr,
+           (long long)at_json_get_int(o, "arrays", 0),
+           (long long)at_json_get_int(o, "bytes", 0),
+           (long long)at_json_get_int(o, "hosts", 0),
+           (long long)at_json_get_int(o, "pid", 0), (int)owner.len, owner.ptr,
+           label.len ? "  " : "", (int)label.len, label.ptr);
+  }
+}
+
+at_status at_pod_objects(int argc, char **argv) {
+  const char *name = NULL;
+  at_tool_options o;
+  at_cli_option(&argc, argv, "--delete=", &name);
+  AT_TRY(at_pod_which(&argc, argv, &o));
+  if (name) {
+    at_bytes b = {(const uint8_t *)name, strlen(name)};
+    if (!at_message_name_is_good(b))
+      return AT_FAIL(AT_INVALID_ARGUMENT, "--delete=%s is no object's name",
+                     name);
+    return at_tool_ask(&o, AT_MSG_ERASE, b, NULL);
+  }
+  at_arena *a = at_arena_create();
+  if (!a) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory");
+  const at_json *s;
+  at_status st = at_pod_ask_status(&o, 0, a, &s);
+  if (!st.err) print_objects(s);
+  at_arena_destroy(a);
+  return st;
+}
+
 // ---- Logs
 // The last lines of a file, each with the name of the host.
 static at_status print_log(const char *path, const char *name, size_t lines) {

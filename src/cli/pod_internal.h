@@ -20,5 +20,6 @@ at_status at_pod_top(int argc, char **argv);
 at_status at_pod_drain(int argc, char **argv);
 at_status at_pod_down(int argc, char **argv);
 at_status at_pod_logs(int argc, char **argv);
+at_status at_pod_objects(int argc, char **argv);
 
 #endif

@@ -527,6 +527,8 @@ static void hear(at_client *c, const at_wire_head *head, at_bytes body) {
     st = host_back(c, body);
   } else if (!st.err && head->kind == AT_MSG_HOST_DRAINS) {
     host_drains(c, (const void *)body.ptr);
+  } else if (!st.err && head->kind == AT_MSG_ANSWER) {
+    at_question_answered(c, head->tag, body);
   } else if (!st.err && head->kind == AT_MSG_FAILED) {
     const at_msg_failed *m = (const void *)body.ptr;
     st = at_message_error(m->code, at_message_tail(body, sizeof *m));

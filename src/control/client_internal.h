@@ -8,6 +8,7 @@
 
 #include "base/parallel.h"
 #include "base/sha256.h"
+#include "base/strbuf.h"
 #include "control/client.h"
 #include "control/graph.h"
 #include "control/message.h"
@@ -60,6 +61,7 @@ typedef struct question {
   uint8_t *into;  // READ, STATS
   uint64_t bytes, got;
   bool is_stats;
+  at_strbuf *reply;  // of the controller, whose answer comes here; else NULL
   bool arriving;  // a poller writes to `into`: it answers, nobody else
   // Of a launch: hosts that have not answered yet; else NULL.
   uint32_t num_hosts;
@@ -148,6 +150,12 @@ at_status at_question_stats(void *arg, uint32_t chip, bool clear,
 uint64_t at_question_launch(at_client *c, const far_program *p,
                             const at_proxy_launch *l);
 void at_question_forget(at_client *c, uint64_t tag);  // it was not sent
+// A question to the controller, to be sent with *tag: `done` fires with its
+// status, and *reply has what it brings. Consumes `done`.
+at_status at_question_begin(at_client *c, at_strbuf *reply, at_event *done,
+                            uint64_t *tag);
+// An ANSWER that has been checked.
+void at_question_answered(at_client *c, uint64_t tag, at_bytes body);
 // A host is lost, or (UINT32_MAX) all that is asked fails. Borrows why.
 void at_questions_fail(at_client *c, uint32_t host, at_status why);
 void at_questions_end(at_client *c);  // all that are left; no session is open

@@ -271,6 +271,45 @@ static void keys_differ(void **state) {
   assert_memory_not_equal(a, b, sizeof a);
 }
 
+static void named_objects(void **state) {
+  struct {
+    at_msg_keep m;
+    uint64_t arrays[2];
+    char texts[8];
+  } k = {{.num_arrays = 2, .name_bytes = 3, .label_bytes = 1, .about_bytes = 4},
+         {1, 2},
+         "abclmore"};
+  EXACT(AT_MSG_KEEP, k);
+  BAD(AT_MSG_KEEP, k, x->m.num_arrays = 0);
+  BAD(AT_MSG_KEEP, k, x->m.num_arrays = UINT32_MAX);
+  BAD(AT_MSG_KEEP, k, x->m.flags = 2);
+  BAD(AT_MSG_KEEP, k, x->m.name_bytes = 0);
+  BAD(AT_MSG_KEEP, k, x->m.label_bytes = UINT32_MAX);
+  BAD(AT_MSG_KEEP, k, x->m.about_bytes = UINT32_MAX);
+  BAD(AT_MSG_KEEP, k, x->texts[1] = 0);
+  BAD(AT_MSG_KEEP, k, x->texts[3] = '\n');
+  struct {
+    at_msg_named m;
+    char name[8];
+  } f = {{.first = 1, .name_bytes = 8}, "an array"};
+  EXACT(AT_MSG_FETCH, f);
+  EXACT(AT_MSG_DISCARD, f);
+  BAD(AT_MSG_FETCH, f, x->m.first = 0);
+  BAD(AT_MSG_FETCH, f, x->m.first = AT_MSG_MADE - 1);
+  BAD(AT_MSG_FETCH, f, x->m.flags = 2);
+  BAD(AT_MSG_FETCH, f, x->name[7] = 0x7f);
+  at_msg_named to_host = {.object = 3, .first = 1};
+  EXACT(AT_MSG_FETCH, to_host);
+  BAD(AT_MSG_FETCH, to_host, x->object = 0);  // neither a name nor a number
+  at_msg_named all = {.tag = 3};
+  EXACT(AT_MSG_OBJECTS, all);
+  assert_true(good(AT_MSG_ERASE, "x", 1));
+  assert_false(good(AT_MSG_ERASE, NULL, 0));
+  uint64_t code = 0;
+  assert_true(good(AT_MSG_ACTED, &code, 8));
+  assert_false(good(AT_MSG_ANSWER, &code, 7));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(creates),
@@ -278,6 +317,7 @@ int main(void) {
       cmocka_unit_test(bytes_and_questions),
       cmocka_unit_test(lists),
       cmocka_unit_test(reshardings),
+      cmocka_unit_test(named_objects),
       cmocka_unit_test(who_takes_part),
       cmocka_unit_test(seen_by_people),
       cmocka_unit_test(keys_differ),

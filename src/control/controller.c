@@ -249,6 +249,7 @@ void at_host_leaves(peer *p) {
     at_flight_did(q, p->number, UINT32_MAX);
     at_client_goes_on(q);
   }
+  at_named_host_lost(c, p->number);
 }
 
 static void host_did(peer *p, const at_msg_did *m) {
@@ -281,6 +282,10 @@ static void answer(peer *tool, at_status st) {
 
 static void tool_asks(peer *p, uint32_t kind, at_bytes body) {
   at_controller *c = p->controller;
+  if (kind == AT_MSG_ERASE) {
+    const at_str name = {(const char *)body.ptr, body.len};
+    return answer(p, at_named_erase(c, name));
+  }
   if (kind == AT_MSG_STOP) {
     c->stopped = true;
     answer(p, AT_OK);
@@ -304,6 +309,7 @@ static bool hear(peer *p, const at_wire_head *head, void *body) {
     case AT_SESSION_HOST:
       if (head->kind == AT_MSG_HOST) host_came(p, b);
       if (head->kind == AT_MSG_FORMED) host_formed(p, b);
+      if (head->kind == AT_MSG_ACTED) at_named_acted(p, head->tag, b);
       if (head->kind == AT_MSG_MISSES && !p->controller->torn_ns)
         p->controller->torn_ns = at_clock_ns();
       if (head->kind == AT_MSG_DID) host_did(p, (const void *)b.ptr);
@@ -569,6 +575,7 @@ void at_controller_close(at_controller *c) {
     c->closing = p->next;
     free_peer(p);
   }
+  at_named_free(c);
   at_client_sets_free(c);
   free(c->hosts);
   free(c->host_of);

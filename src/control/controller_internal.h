@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/json.h"
 #include "base/thread.h"
 #include "control/controller.h"
 #include "control/message.h"
@@ -106,6 +107,12 @@ struct at_controller {
   bool up, stopped, closes;
   uint8_t *drains;  // by host: drain_state
   uint64_t looks;   // that have been asked
+  // Named objects, and what hosts have been asked to do (named.c).
+  struct object *objects;
+  struct operation *operations;
+  uint64_t num_operations;  // so far
+  uint32_t num_objects;
+  uint64_t about_bytes;  // that clients have left with them
 };
 
 void at_peer_say(peer *p, uint32_t kind, const at_bytes *parts, uint32_t n);
@@ -165,5 +172,25 @@ void *at_flight_body(const held *x);
 void at_flight_drop(peer *p);  // forgets it all
 // Unlocks; credits go back without the lock, which who has it may wait for.
 void at_flight_unlock(at_controller *c);
+
+// For what hosts of a set have in common; NULL: no memory.
+host_set *at_hosts_intern(at_controller *c, const uint32_t *hosts, uint32_t n);
+// Those of them that are there, and were in that epoch; *refused: as
+// at_msg_launch's.
+host_set *at_hosts_still_there(at_controller *c, host_set *all, uint64_t epoch,
+                               uint32_t *refused);
+// A name of the client for an array on these hosts.
+at_status at_client_adds(peer *p, uint64_t name, host_set *hosts);
+
+// ---- named.c; under the lock
+bool at_named_is(uint32_t kind);  // what clients ask of it
+// An error ends the client.
+at_status at_named_says(peer *p, uint32_t kind, const void *body);
+void at_named_acted(const peer *host, uint64_t operation, at_bytes body);
+void at_named_host_lost(at_controller *c, uint32_t host);
+void at_named_client_left(const peer *p);
+at_status at_named_erase(at_controller *c, at_str name);  // NOT_FOUND
+void at_named_print(const at_controller *c, at_json_writer *w);
+void at_named_free(at_controller *c);
 
 #endif

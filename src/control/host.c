@@ -191,6 +191,15 @@ static at_bytes bytes_of(const char *text) {
   return (at_bytes){(const uint8_t *)text, strlen(text)};
 }
 
+void at_host_acted(host *h, uint64_t number, at_status st, at_bytes result) {
+  at_msg_answer m = {.code = (uint64_t)at_status_code(st)};
+  const at_bytes parts[] = {{(const uint8_t *)&m, sizeof m},
+                            st.err ? at_message_text(st) : result};
+  at_outbox_send(
+      h->answers, &(at_outbox_post){.lane = AT_WIRE_BULK,
+                                    .message = {AT_MSG_ACTED, number, 2, parts}});
+}
+
 // Who this is and where it is found.
 static at_status introduce(host *h) {
   const at_addresses pod = {h->options->pod, "--pod"};
@@ -480,11 +489,12 @@ static void close_host(host *h) {
   for (tenant *t; (t = somebody(h));) at_tenant_leave(t);
   if (h->answers) at_outbox_stop(h->answers);
   at_wire_close(h->controller);
-  at_outbox_free(h->answers);
   drop_jobs(h);
+  at_named_close(h);
   at_copies_end(h);
   at_island_destroy(h->island);
   at_runtime_destroy(h->runtime);  // waits: answers under way end
+  at_outbox_free(h->answers);
   at_pod_hosts_close(h->pod);
   while (h->num_formers) at_pod_hosts_close(h->formers[--h->num_formers]);
   if (h->pod_listener >= 0) close(h->pod_listener);

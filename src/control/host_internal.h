@@ -147,7 +147,13 @@ struct host {
   sample samples[AT_LOOK_RUNS];
   uint32_t num_samples;  // so far
   bool rests;  // the controller waits until all that it has said is done
+  // Of the stream's thread alone: named objects, by the controller's numbers.
+  at_table objects;
 };
+
+// What the controller has asked for under that number is done, or not; any
+// thread. Borrows.
+void at_host_acted(host *h, uint64_t number, at_status st, at_bytes result);
 
 void at_host_post(host *h, job *j);  // for the stream's thread; takes it
 
@@ -204,6 +210,12 @@ bool at_pace_is_due(const tenant *t);  // the group in hand is to be closed
 // last: a launch of the group, or NULL: they have ended.
 void at_pace_close(tenant *t, at_event *last);
 uint32_t at_pace_take(host *h, at_msg_did *out, uint32_t most);
+
+// ---- named_host.c: the stream's thread. Bodies have been checked.
+void at_named_keep(tenant *t, at_bytes body);
+void at_named_fetch(tenant *t, at_bytes body);
+void at_named_discard(host *h, at_bytes body);
+void at_named_close(host *h);
 
 // ---- talk.c
 extern const at_wire_sink at_visitor_sink;  // arg: a visitor

@@ -250,6 +250,43 @@ bool at_message_names(uint32_t kind, void *body, at_message_name_fn each,
   return true;
 }
 
+// ---- Named objects
+bool at_message_name_is_good(at_bytes name) {
+  bool good = name.len && name.len <= AT_MESSAGE_NAME;
+  for (size_t i = 0; good && i < name.len; i++)
+    good = name.ptr[i] >= 0x20 && name.ptr[i] != 0x7f;
+  return good;
+}
+
+static bool good_keep(at_bytes body) {
+  const at_msg_keep *m = (const void *)body.ptr;
+  if (body.len < sizeof *m || !m->num_arrays ||
+      m->num_arrays > AT_MESSAGE_OBJECT || m->flags > AT_MSG_KEEP_MOVES ||
+      m->label_bytes > AT_MESSAGE_NAME || m->about_bytes > AT_MESSAGE_ABOUT)
+    return false;
+  size_t head = sizeof *m + m->num_arrays * sizeof(uint64_t);
+  if (body.len != head + (size_t)m->name_bytes + m->label_bytes +
+                      m->about_bytes)
+    return false;
+  at_bytes name = {body.ptr + head, m->name_bytes};
+  at_bytes label = {name.ptr + name.len, m->label_bytes};
+  return at_message_name_is_good(name) &&
+         (!label.len || at_message_name_is_good(label));
+}
+
+static bool good_named(uint32_t kind, at_bytes body) {
+  const at_msg_named *m = (const void *)body.ptr;
+  if (body.len < sizeof *m || m->flags > AT_MSG_FETCH_TAKES ||
+      m->name_bytes != body.len - sizeof *m ||
+      m->first > AT_MSG_MADE - AT_MESSAGE_OBJECT)
+    return false;
+  if (kind == AT_MSG_FETCH && !m->first) return false;
+  // To hosts it goes by its number.
+  return kind == AT_MSG_OBJECTS || m->object
+             ? !m->name_bytes
+             : at_message_name_is_good(at_message_tail(body, sizeof *m));
+}
+
 static bool good_text(at_bytes body, size_t head) {
   return body.len >= head && body.len - head <= AT_MESSAGE_TEXT;
 }
@@ -322,6 +359,17 @@ static bool is_good(uint32_t kind, at_bytes b) {
                      sizeof(uint64_t));
     case AT_MSG_FORGET:
       return b.len == sizeof(at_msg_forget);
+    case AT_MSG_KEEP:
+      return good_keep(b);
+    case AT_MSG_FETCH:
+    case AT_MSG_DISCARD:
+    case AT_MSG_OBJECTS:
+      return good_named((uint32_t)kind, b);
+    case AT_MSG_ANSWER:
+    case AT_MSG_ACTED:
+      return b.len >= sizeof(at_msg_answer);
+    case AT_MSG_ERASE:
+      return at_message_name_is_good(b);
     case AT_MSG_IAM:
       return b.len == sizeof(at_msg_iam);
     case AT_MSG_WRITE:

@@ -43,6 +43,11 @@ typedef enum at_message_kind {
   AT_MSG_RUN,
   AT_MSG_FORGET,
   AT_MSG_RESHARD,
+  // Named objects; the controller answers.
+  AT_MSG_KEEP = 20,
+  AT_MSG_FETCH,
+  AT_MSG_DISCARD,
+  AT_MSG_OBJECTS,
   // Client to host.
   AT_MSG_IAM = 32,  // the first: which client of the controller it is
   AT_MSG_WRITE,
@@ -65,6 +70,7 @@ typedef enum at_message_kind {
   AT_MSG_HOST_LOST,
   AT_MSG_HOST_BACK,
   AT_MSG_HOST_DRAINS,
+  AT_MSG_ANSWER = 112,  // its tag is the question's
   // Host to controller and back.
   AT_MSG_HOST = 128,
   AT_MSG_FORM,
@@ -76,12 +82,14 @@ typedef enum at_message_kind {
   AT_MSG_RESTED,
   AT_MSG_LOOK,  // controller: how are you? Beside the stream
   AT_MSG_LOOKS,
+  AT_MSG_ACTED = 144,  // host: what the controller has asked of it is done
   // Tools and the controller.
   AT_MSG_STATUS = 160,
   AT_MSG_STATUS_IS,
   AT_MSG_STOP,
   AT_MSG_ORDERED,
   AT_MSG_DRAIN,
+  AT_MSG_ERASE = 176,  // a named object; answered by ORDERED or FAILED
 } at_message_kind;
 
 static inline size_t at_message_chips_bytes(uint64_t n) {
@@ -225,6 +233,48 @@ typedef struct at_msg_run {
 typedef struct at_msg_forget {
   uint64_t graph;
 } at_msg_forget;
+
+// ---- Named objects
+// Arrays under a name that outlive who made them. What a client asks about them
+// has a tag of its own, which the controller's ANSWER bears; `object` is the
+// controller's number, 0 when the client says it.
+enum {
+  AT_MESSAGE_NAME = 512,         // bytes of a name or a label
+  AT_MESSAGE_OBJECT = 1 << 16,   // arrays of an object
+  AT_MESSAGE_ABOUT = 4 << 20,    // bytes that a client wants back with it
+};
+
+// Hosts copy the arrays as they are in the stream's order, and say ACTED (the
+// tag is the object) once the copies are defined; then the name stands for
+// them.
+enum { AT_MSG_KEEP_MOVES = 1 };  // takes the arrays themselves, with their names
+typedef struct at_msg_keep {
+  uint64_t tag, object;
+  uint64_t bytes;  // of all shards, for people
+  uint32_t num_arrays, flags;
+  uint32_t name_bytes, label_bytes, about_bytes, zero;
+  // uint64_t arrays[num_arrays]; name, label, about
+} at_msg_keep;
+
+// FETCH: the object's arrays become `first`, `first + 1`, ...; ANSWER brings
+// at_msg_fetched and `about`. DISCARD: nobody finds it any more. OBJECTS: JSON.
+enum { AT_MSG_FETCH_TAKES = 1 };  // and the object is gone
+typedef struct at_msg_named {
+  uint64_t tag, object, first;
+  uint32_t flags, name_bytes;
+  // name; hosts need none
+} at_msg_named;
+typedef struct at_msg_fetched {
+  uint64_t num_arrays;
+} at_msg_fetched;
+
+// ANSWER and ACTED: the text of an error, or what was asked for.
+typedef struct at_msg_answer {
+  uint64_t code;
+} at_msg_answer;
+
+// 1 to AT_MESSAGE_NAME bytes without control characters.
+bool at_message_name_is_good(at_bytes name);
 
 // Calls `each` for the place of every name of an array in the body of a
 // stream's message that has been checked; what it makes comes last. False: it

@@ -52,6 +52,13 @@ static const uint32_t kKinds[] = {AT_MSG_CREATE,
                                   AT_MSG_LOOK,
                                   AT_MSG_LOOKS,
                                   AT_MSG_RESHARD,
+                                  AT_MSG_KEEP,
+                                  AT_MSG_FETCH,
+                                  AT_MSG_DISCARD,
+                                  AT_MSG_OBJECTS,
+                                  AT_MSG_ANSWER,
+                                  AT_MSG_ACTED,
+                                  AT_MSG_ERASE,
                                   0,
                                   12345};
 
@@ -172,6 +179,22 @@ static void walk_looks(at_bytes b) {
   must((const uint8_t *)(at_look_runs(m) + m->num_runs) == b.ptr + b.len);
 }
 
+static void walk_keep(at_bytes b) {
+  const at_msg_keep *m = (const void *)b.ptr;
+  const uint64_t *arrays = (const void *)(m + 1);
+  touch(arrays, m->num_arrays * sizeof *arrays);
+  const uint8_t *texts = (const uint8_t *)(arrays + m->num_arrays);
+  must(m->num_arrays && m->name_bytes && m->name_bytes <= AT_MESSAGE_NAME);
+  touch(texts, (size_t)m->name_bytes + m->label_bytes + m->about_bytes);
+}
+
+static void walk_named(uint32_t kind, at_bytes b) {
+  const at_msg_named *m = (const void *)b.ptr;
+  touch(m + 1, m->name_bytes);
+  must(kind != AT_MSG_FETCH || m->first);
+  must(m->first + AT_MESSAGE_OBJECT <= AT_MSG_MADE);
+}
+
 static void walk(uint32_t kind, at_bytes b) {
   touch(b.ptr, b.len);
   must(at_message_names(kind, (void *)b.ptr, name_is_there, NULL));
@@ -186,6 +209,15 @@ static void walk(uint32_t kind, at_bytes b) {
       return walk_graph(b);
     case AT_MSG_LOOKS:
       return walk_looks(b);
+    case AT_MSG_KEEP:
+      return walk_keep(b);
+    case AT_MSG_FETCH:
+    case AT_MSG_DISCARD:
+    case AT_MSG_OBJECTS:
+      return walk_named(kind, b);
+    case AT_MSG_ANSWER:
+    case AT_MSG_ACTED:
+      return must(b.len >= sizeof(at_msg_answer));
     case AT_MSG_WRITE:
     case AT_MSG_READ:
     case AT_MSG_WATCH:

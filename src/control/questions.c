@@ -141,6 +141,40 @@ at_status at_question_stats(void *arg, uint32_t chip, bool clear,
   return st;
 }
 
+// ---- Of the controller
+static at_event *settle(question *q, at_status *s);
+at_status at_question_begin(at_client *c, at_strbuf *reply, at_event *done,
+                            uint64_t *tag) {
+  question *q = make(c, UINT32_MAX, done);
+  if (!q) return at_event_release(done), no_memory();
+  q->reply = reply;
+  *tag = q->tag;
+  if (enter(c, q)) return AT_OK;
+  at_event_release(done);
+  free_question(q);
+  return atomic_load(&c->closed) ? at_client_why(c) : no_memory();
+}
+
+void at_question_answered(at_client *c, uint64_t tag, at_bytes body) {
+  const at_msg_answer *m = (const void *)body.ptr;
+  at_bytes rest = at_message_tail(body, sizeof *m);
+  at_status s = m->code ? at_message_error(m->code, rest) : AT_OK;
+  at_event *done = NULL;
+  pthread_mutex_lock(&c->lock);
+  question *q = at_table_find(&c->questions, tag);
+  if (q && q->reply) {
+    at_table_take(&c->questions, tag);
+    if (!s.err)
+      at_strbuf_add(q->reply, (at_str){(const char *)rest.ptr, rest.len});
+    done = settle(q, &s);
+  }
+  pthread_mutex_unlock(&c->lock);
+  if (done)
+    fire(done, s);
+  else
+    at_status_free(s);
+}
+
 // ---- Launches
 // The client's lists live only as long as the call.
 static bool copy_channels(question *q, const at_proxy_launch *l) {

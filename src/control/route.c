@@ -462,7 +462,10 @@ static bool pass_on(peer *p, const at_wire_head *head, void *body) {
     return free(body), true;
   }
   host_set *to = NULL;
-  at_status st = find_hosts(p, head->kind, body, &to);
+  bool named = at_named_is(head->kind);
+  at_status st = named ? at_named_says(p, head->kind, body)
+                       : find_hosts(p, head->kind, body, &to);
+  if (!st.err && named) return free(body), true;
   if (!st.err) return route(p, head, body, to);
   cut_off(p, st);
   return free(body), true;
@@ -517,6 +520,7 @@ void at_client_leaves(peer *p) {
                      &(at_outbox_post){
                          .lane = AT_WIRE_BULK,
                          .message = {.kind = AT_MSG_LEFT, .tag = p->client}});
+  at_named_client_left(p);
   at_client_tables_free(p);
 }
 
@@ -532,4 +536,18 @@ void at_client_tables_free(peer *p) {
   for (at_table_slot *s; (s = at_table_next(&p->arrays, &at));)
     ((host_set *)s->value)->arrays--;
   at_table_free(&p->arrays);
+}
+
+// ---- For named.c
+host_set *at_hosts_intern(at_controller *c, const uint32_t *hosts, uint32_t n) {
+  return intern(c, hosts, n);
+}
+
+host_set *at_hosts_still_there(at_controller *c, host_set *all, uint64_t epoch,
+                               uint32_t *refused) {
+  return still_there(c, all, epoch, refused);
+}
+
+at_status at_client_adds(peer *p, uint64_t name, host_set *hosts) {
+  return add_array(p, name, hosts);
 }

@@ -31,6 +31,7 @@ static peer *make_peer(at_controller *c, uint32_t kind) {
 static void free_peer(peer *p) {
   at_outbox_free(p->outbox);
   at_client_tables_free(p);
+  free(p->session);
   free(p);
 }
 
@@ -49,6 +50,7 @@ static at_controller *make_controller(void) {
     c->hosts[i] = make_peer(c, AT_SESSION_HOST);
     c->hosts[i]->number = i;
     c->hosts[i]->joined = 1;
+    c->hosts[i]->session = strdup("");
   }
   return c;
 }
@@ -60,6 +62,7 @@ static void free_controller(at_controller *c) {
     must(!p->letters);
     free_peer(p);
   }
+  at_named_free(c);
   at_client_sets_free(c);
   pthread_mutex_destroy(&c->lock);
   free(c->host_of);
@@ -171,6 +174,28 @@ static uint32_t fill(input *in, uint32_t kind, uint8_t *to) {
       ((uint64_t *)(m + 1))[i] = number(in);
     return (uint32_t)(sizeof *m + m->num_inputs * sizeof(uint64_t));
   }
+  if (kind == AT_MSG_KEEP) {
+    at_msg_keep *m = (void *)to;
+    *m = (at_msg_keep){.tag = take(in),
+                       .num_arrays = take(in) % 4,
+                       .name_bytes = 1,
+                       .about_bytes = take(in) % 4};
+    uint8_t *text = (uint8_t *)((uint64_t *)(m + 1) + m->num_arrays);
+    for (uint32_t i = 0; i < m->num_arrays; i++)
+      ((uint64_t *)(m + 1))[i] = number(in);
+    memset(text, 'a' + take(in) % 3, 1 + m->about_bytes);
+    return (uint32_t)(text + 1 + m->about_bytes - to);
+  }
+  if (kind == AT_MSG_FETCH || kind == AT_MSG_DISCARD) {
+    at_msg_named *m = (void *)to;
+    *m = (at_msg_named){.tag = take(in),
+                        .first = number(in),
+                        .flags = take(in) % 2,
+                        .name_bytes = 1};
+    *(uint8_t *)(m + 1) = 'a' + take(in) % 3;
+    return sizeof *m + 1;
+  }
+  if (kind == AT_MSG_OBJECTS) return memset(to, 0, sizeof(at_msg_named)), 32;
   *(uint64_t *)(void *)to = number(in);  // UNLOAD, FORGET
   return 8;
 }
@@ -180,7 +205,8 @@ static void say(input *in, peer *p) {
       AT_MSG_CREATE, AT_MSG_CREATE, AT_MSG_CREATE, AT_MSG_GROUP,  AT_MSG_COPY,
       AT_MSG_DROP,   AT_MSG_DROP,   AT_MSG_LOAD,   AT_MSG_UNLOAD, AT_MSG_LAUNCH,
       AT_MSG_LAUNCH, AT_MSG_GRAPH,  AT_MSG_RUN,    AT_MSG_RUN,    AT_MSG_FORGET,
-      AT_MSG_LEFT,   AT_MSG_STATUS};
+      AT_MSG_LEFT,   AT_MSG_STATUS, AT_MSG_KEEP,   AT_MSG_KEEP,   AT_MSG_FETCH,
+      AT_MSG_FETCH,  AT_MSG_DISCARD, AT_MSG_OBJECTS};
   static _Alignas(16) uint8_t room[1 << 16];
   uint32_t kind = kinds[take(in) % AT_LEN(kinds)];
   uint32_t n = fill(in, kind, room);
@@ -232,6 +258,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     clients[i] = make_peer(c, AT_SESSION_CLIENT);
   while (in.at < in.end) {
     uint8_t what = take(&in);
+    if (what >= 0xc0 && what < 0xd0) {  // a host has done what it was asked for
+      const at_msg_answer m = {take(&in) % 4 ? 0 : AT_OUT_OF_RANGE};
+      at_named_acted(c->hosts[what % kHosts], 1 + take(&in) % 8u,
+                     (at_bytes){(const uint8_t *)&m, sizeof m});
+      continue;
+    }
     if (what < 0xf4) {
       peer **p = &clients[what % kClients];
       if ((*p)->left) *p = make_peer(c, AT_SESSION_CLIENT);
@@ -245,6 +277,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     // A host goes, or another process comes in its place.
     peer *h = c->hosts[what % kHosts];
     h->gone = what < 0xfa;
+    if (h->gone) at_named_host_lost(c, h->number);
     if (!h->gone) h->joined = ++c->epoch;
   }
   for (int i = 0; i < kClients; i++) at_client_leaves(clients[i]);

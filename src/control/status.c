@@ -295,6 +295,7 @@ void at_controller_print(const at_controller *c, at_strbuf *out) {
     if (p->kind == AT_SESSION_CLIENT && !p->gone) print_client(&w, p);
   at_json_end_array(&w);
   print_all_work(&w, c);
+  at_named_print(c, &w);
   at_json_end_object(&w);
 }
 

@@ -569,6 +569,7 @@ static void end_launches(tenant *t) {
 
 void at_stream_do(host *h, const job *j) {
   at_bytes body = {j->body, j->head.bytes};
+  if (j->kind == AT_MSG_DISCARD) return at_named_discard(h, body);  // nobody's
   pthread_mutex_lock(&h->lock);
   tenant *t = at_tenant_find(h, j->client, j->kind != AT_MSG_LEFT);
   if (t) t->streamed = true;
@@ -603,6 +604,10 @@ void at_stream_do(host *h, const job *j) {
       return end_launches(t);
     case AT_MSG_FORGET:
       return forget(t, body);
+    case AT_MSG_KEEP:
+      return at_named_keep(t, body);
+    case AT_MSG_FETCH:
+      return at_named_fetch(t, body);
     case AT_MSG_LEFT:
       if (t) at_tenant_leave(t);
       return;

@@ -28,6 +28,8 @@ static at_bytes programs[4];
 static void begin(void) {
   setenv("ATOLL_LOG", "off", 1);
   the.end = &the.first;
+  must(!at_outbox_create(&the.answers).err);
+  at_outbox_stop(the.answers);  // nobody hears them
   pthread_mutex_init(&the.queue_lock, NULL);
   pthread_mutex_init(&the.lock, NULL);
   pthread_mutex_init(&the.samples_lock, NULL);
@@ -146,6 +148,22 @@ static uint32_t fill(input *in, uint32_t kind) {
       list[0] = take(in) % 5;
       for (uint64_t i = 0; i < list[0]; i++) list[1 + i] = number(in);
       return (uint32_t)(8 + list[0] * 8);
+    case AT_MSG_KEEP: {
+      at_msg_keep *m = (void *)room;
+      *m = (at_msg_keep){.object = 1 + take(in) % 3u,
+                         .num_arrays = 1 + take(in) % 3u,
+                         .flags = take(in) % 2,
+                         .name_bytes = 1};
+      list = (uint64_t *)(m + 1);
+      for (uint32_t i = 0; i < m->num_arrays; i++) list[i] = number(in);
+      *(uint8_t *)(list + m->num_arrays) = '.';
+      return (uint32_t)(sizeof *m + m->num_arrays * sizeof *list + 1);
+    }
+    case AT_MSG_FETCH:
+    case AT_MSG_DISCARD:
+      *(at_msg_named *)(void *)room = (at_msg_named){
+          .object = 1 + take(in) % 3u, .first = number(in), .flags = take(in) % 2};
+      return sizeof(at_msg_named);
     default:
       list[0] = number(in);
       return 8;
@@ -184,7 +202,8 @@ static void say_stream(input *in, uint64_t client) {
       AT_MSG_CREATE, AT_MSG_CREATE, AT_MSG_CREATE, AT_MSG_CREATE, AT_MSG_GROUP,
       AT_MSG_COPY,   AT_MSG_COPY,   AT_MSG_DROP,   AT_MSG_DROP,   AT_MSG_LOAD,
       AT_MSG_LOAD,   AT_MSG_LOAD,   AT_MSG_LAUNCH, AT_MSG_LAUNCH, AT_MSG_LAUNCH,
-      AT_MSG_UNLOAD, AT_MSG_GRAPH,  AT_MSG_RUN,    AT_MSG_FORGET};
+      AT_MSG_UNLOAD, AT_MSG_GRAPH,  AT_MSG_RUN,    AT_MSG_FORGET,
+      AT_MSG_KEEP,   AT_MSG_FETCH,  AT_MSG_DISCARD};
   uint32_t kind = kinds[take(in) % AT_LEN(kinds)], n;
   if (kind == AT_MSG_GRAPH) {
     n = fill_graph(in);
@@ -316,6 +335,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   if (other) go(other, false);
   stream(AT_MSG_LEFT, client, 0);
   if (v && !(order & 2)) go(v, order & 1);
+  at_named_close(&the);
   // What runs ends: nobody answers it any more.
   for (int i = 0; (the.tenants || in_use()) && i < 100000; i++) usleep(50);
   must(!the.tenants && !the.visitors);

@@ -58,12 +58,17 @@ bool at_pjrt_clients_busy(void) {
   return busy;
 }
 
-at_client *at_pjrt_pod_now(void) {
-  at_client *pod = NULL;
+const PJRT_Client *at_pjrt_pod_client(void) {
   pthread_mutex_lock(&lock);
-  for (const PJRT_Client *c = all; c && !pod; c = c->next) pod = c->pod;
+  const PJRT_Client *c = all;
+  while (c && !c->pod) c = c->next;
   pthread_mutex_unlock(&lock);
-  return pod;
+  return c;
+}
+
+at_client *at_pjrt_pod_now(void) {
+  const PJRT_Client *c = at_pjrt_pod_client();
+  return c ? c->pod : NULL;
 }
 
 static void client_free(PJRT_Client *c) {

@@ -200,6 +200,16 @@ static int trace_end(void *trace, PJRT_Buffer *const *shards,
   return said(st, why, why_bytes);
 }
 
+at_status at_pjrt_name_arrays(PJRT_Buffer *const *shards,
+                              const uint32_t *counts, uint32_t n,
+                              uint64_t *names) {
+  arrays a = {0};
+  at_status st = name_arrays(shards, counts, n, &a);
+  if (!st.err && n) memcpy(names, a.names, n * sizeof *names);
+  free_arrays(&a);
+  return st;
+}
+
 // ---- Running
 static void forget_made(void) {
   for (uint32_t i = 0; now.buffers && i < now.graph->num_results; i++) {
@@ -376,6 +386,53 @@ static uint64_t plan_wire_bytes(void *p) {
 static void graph_adopt(void *p, const uint32_t *results, uint32_t count) {
   if (now.graph != p) return;
   now.next = results;
+  now.num_next = count;
+}
+
+// ---- Arrays that no graph of this client makes
+static at_status describe_made(const PJRT_Client *c, const at_pjrt_made *m,
+                               uint32_t number, result *r) {
+  *r = (result){.number = number,
+                .num_shards = m->num_shards,
+                .memories = calloc(m->num_shards + 1, sizeof *r->memories),
+                .chips = calloc(m->num_shards + 1, sizeof *r->chips),
+                .kind = (at_memory_kind)m->kind,
+                .dtype = (at_dtype)m->dtype,
+                .rank = m->rank,
+                .dims = calloc(m->rank + 1, sizeof *r->dims)};
+  if (!r->memories || !r->chips || !r->dims) return NO_MEMORY();
+  if (m->rank) memcpy(r->dims, m->dims, m->rank * sizeof *r->dims);
+  if (m->kind >= AT_MEM_KINDS || !m->num_shards)
+    return AT_FAIL(AT_INVALID_ARGUMENT, "no such memory, or no shards");
+  for (uint32_t i = 0; i < m->num_shards; i++) {
+    if (m->chips[i] >= c->num_devices)
+      return AT_FAIL(AT_INVALID_ARGUMENT, "the pod has no device %u",
+                     m->chips[i]);
+    r->chips[i] = at_runtime_chip(c->runtime, m->chips[i]);
+    r->memories[i] = &c->devices[m->chips[i]].memories[m->kind];
+  }
+  return AT_OK;
+}
+
+at_status at_pjrt_made_begin(const PJRT_Client *c, const at_pjrt_made *list,
+                             uint32_t n, uint64_t first) {
+  forget_made();
+  graph *g = calloc(1, sizeof *g);
+  if (!g) return NO_MEMORY();
+  atomic_init(&g->refs, 1);
+  g->results = calloc(n + 1, sizeof *g->results);
+  at_status st = g->results ? AT_OK : NO_MEMORY();
+  for (; !st.err && g->num_results < n; g->num_results++)
+    st = describe_made(c, &list[g->num_results], g->num_results,
+                       &g->results[g->num_results]);
+  if (!st.err) st = make_results(g, first);
+  if (st.err) forget_made();
+  graph_free(g);
+  return st;
+}
+
+void at_pjrt_made_adopt(const uint32_t *numbers, uint32_t count) {
+  now.next = now.graph ? numbers : NULL;
   now.num_next = count;
 }
 

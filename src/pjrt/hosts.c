@@ -106,4 +106,5 @@ at_pjrt_own at_pjrt_own_extension = {
     .compiled = compiled,
     .graphs = &at_pjrt_graphs,
     .drains = at_pjrt_pod_drains,
+    .named = &at_pjrt_named,
 };

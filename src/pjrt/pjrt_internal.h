@@ -143,6 +143,7 @@ struct PJRT_Client {
 // *out NULL: ATOLL_POD names no pod.
 at_status at_pjrt_pod_open(at_client **out);
 bool at_pjrt_pod_drains(uint32_t device);
+const PJRT_Client *at_pjrt_pod_client(void);  // whose it is; NULL: none
 bool at_pjrt_clients_busy(void);
 at_client *at_pjrt_pod_now(void);  // of a client that there is; NULL: none  // is work of any client under way?
 extern const char at_pjrt_platform_name[];
@@ -395,6 +396,47 @@ typedef struct at_pjrt_graph_calls {
 } at_pjrt_graph_calls;
 extern const at_pjrt_graph_calls at_pjrt_graphs;
 extern _Thread_local bool at_pjrt_identifies;
+// Names of arrays, as at_pjrt_graph_calls has them.
+at_status at_pjrt_name_arrays(PJRT_Buffer *const *shards,
+                              const uint32_t *counts, uint32_t n,
+                              uint64_t *names);
+// Arrays `first`, `first + 1`, ... of the pod, which are this thread's until
+// launches hand them out.
+typedef struct at_pjrt_made {
+  uint32_t num_shards, kind, dtype, rank;  // at_memory_kind, at_dtype
+  const uint32_t *chips;  // by shard
+  const int64_t *dims;    // of a shard
+} at_pjrt_made;
+at_status at_pjrt_made_begin(const PJRT_Client *c, const at_pjrt_made *list,
+                             uint32_t n, uint64_t first);
+// They are the outputs of the next launch, by their numbers; borrowed until
+// then.
+void at_pjrt_made_adopt(const uint32_t *numbers, uint32_t count);
+
+// Named objects of a pod (named.c), for the Python package; codes and texts as
+// at_pjrt_own's, arrays as at_pjrt_graph_calls'.
+typedef struct at_pjrt_named_calls {
+  int (*keep)(const char *name, const char *label, at_bytes about,
+              PJRT_Buffer *const *shards, const uint32_t *counts,
+              uint32_t num_arrays, bool moves, char *why, size_t why_bytes);
+  // *out_text: what was said with it; free_text. *out_first: of its arrays.
+  int (*fetch)(const char *name, bool takes, char **out_text,
+               size_t *out_bytes, uint64_t *out_first, uint32_t *out_count,
+               char *why, size_t why_bytes);
+  int (*discard)(const char *name, char *why, size_t why_bytes);
+  int (*list)(char **out_text, size_t *out_bytes, char *why, size_t why_bytes);
+  void (*free_text)(char *text);
+  // Of a text of abi/dtype.def; 0: there is none such.
+  uint32_t (*dtype)(const char *text);
+  // Arrays from `first` on are the outputs of the launches that `adopt` tells
+  // of.
+  int (*made)(uint64_t first, const at_pjrt_made *list, uint32_t num_arrays,
+              char *why, size_t why_bytes);
+  void (*adopt)(const uint32_t *numbers, uint32_t count);
+  void (*drop)(uint64_t first, uint32_t count);  // instead of `made`
+} at_pjrt_named_calls;
+extern const at_pjrt_named_calls at_pjrt_named;
+
 // Does this launch hand out what a graph has made? Then it has.
 bool at_pjrt_adopts(const PJRT_LoadedExecutable_Execute_Args *a,
                     PJRT_Error **out);
@@ -414,6 +456,7 @@ typedef struct at_pjrt_own {
   const struct at_pjrt_graph_calls *graphs;
   // May nothing new be placed on a device, as its host of the pod is drained?
   bool (*drains)(uint32_t device);
+  const struct at_pjrt_named_calls *named;
 } at_pjrt_own;
 extern at_pjrt_own at_pjrt_own_extension;
 void at_pjrt_recompiles(uint64_t *count, uint64_t *ns);

@@ -1,0 +1,128 @@
+// What a client asks of the controller by name.
+#include "control/named.h"
+
+#include <stdlib.h>
+
+#include "control/client_internal.h"
+
+struct at_asked {
+  at_event *done;
+  at_strbuf reply;
+};
+
+static at_status no_memory(void) {
+  return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a question to the pod");
+}
+
+static at_status begin(at_client *c, uint64_t *tag, at_asked **out) {
+  at_asked *a = calloc(1, sizeof *a);
+  if (a) a->done = at_event_create();
+  if (!a || !a->done) return free(a), no_memory();
+  at_status st = at_question_begin(c, &a->reply, at_event_retain(a->done), tag);
+  if (st.err) {
+    at_event_release(a->done);
+    free(a);
+    return st;
+  }
+  *out = a;
+  return AT_OK;
+}
+
+static void forget(at_client *c, uint64_t tag, at_asked *a) {
+  at_question_forget(c, tag);
+  at_event_release(a->done);
+  free(a);
+}
+
+static at_status send(at_client *c, uint32_t kind, uint64_t tag,
+                      const at_bytes *parts, uint32_t n, at_asked *a,
+                      at_asked **out) {
+  at_status st = at_client_say(c, kind, parts, n);
+  if (st.err)
+    forget(c, tag, a);
+  else
+    *out = a;
+  return st;
+}
+
+static at_bytes bytes_of(at_str s) {
+  return (at_bytes){(const uint8_t *)s.ptr, s.len};
+}
+
+static at_status check_name(at_str name, const char *what) {
+  if (at_message_name_is_good(bytes_of(name))) return AT_OK;
+  return AT_FAIL(AT_INVALID_ARGUMENT,
+                 "a %s is 1 to %u bytes without control characters", what,
+                 (unsigned)AT_MESSAGE_NAME);
+}
+
+at_status at_named_keep_ask(at_client *c, const at_named_keep *k,
+                            at_asked **out) {
+  AT_TRY(check_name(k->name, "name"));
+  if (k->label.len) AT_TRY(check_name(k->label, "label"));
+  if (!k->num_arrays || k->num_arrays > AT_MESSAGE_OBJECT)
+    return AT_FAIL(AT_INVALID_ARGUMENT, "an object has 1 to %u arrays, not %u",
+                   (unsigned)AT_MESSAGE_OBJECT, k->num_arrays);
+  if (k->about.len > AT_MESSAGE_ABOUT)
+    return AT_FAIL(
+        AT_INVALID_ARGUMENT,
+        "what is said about an object has %zu bytes; %u are the most",
+        k->about.len, (unsigned)AT_MESSAGE_ABOUT);
+  at_asked *a;
+  at_msg_keep m = {.bytes = k->bytes,
+                   .num_arrays = k->num_arrays,
+                   .flags = k->moves ? AT_MSG_KEEP_MOVES : 0,
+                   .name_bytes = (uint32_t)k->name.len,
+                   .label_bytes = (uint32_t)k->label.len,
+                   .about_bytes = (uint32_t)k->about.len};
+  AT_TRY(begin(c, &m.tag, &a));
+  const at_bytes parts[] = {
+      {(const uint8_t *)&m, sizeof m},
+      {(const uint8_t *)k->arrays, k->num_arrays * sizeof *k->arrays},
+      bytes_of(k->name),
+      bytes_of(k->label),
+      k->about};
+  return send(c, AT_MSG_KEEP, m.tag, parts, AT_LEN(parts), a, out);
+}
+
+static at_status ask_named(at_client *c, uint32_t kind, at_str name,
+                           at_msg_named m, at_asked **out) {
+  at_asked *a;
+  if (kind != AT_MSG_OBJECTS) AT_TRY(check_name(name, "name"));
+  m.name_bytes = (uint32_t)name.len;
+  AT_TRY(begin(c, &m.tag, &a));
+  const at_bytes parts[] = {{(const uint8_t *)&m, sizeof m}, bytes_of(name)};
+  return send(c, kind, m.tag, parts, AT_LEN(parts), a, out);
+}
+
+at_status at_named_fetch_ask(at_client *c, at_str name, bool takes,
+                             uint64_t *first, at_asked **out) {
+  // Nobody knows yet how many there are; names cost nothing.
+  *first = c->face.names(c, AT_MESSAGE_OBJECT);
+  return ask_named(
+      c, AT_MSG_FETCH, name,
+      (at_msg_named){.first = *first, .flags = takes ? AT_MSG_FETCH_TAKES : 0},
+      out);
+}
+
+void at_named_drop(at_client *c, uint64_t first, uint32_t count) {
+  for (uint32_t i = 0; i < count; i++) at_client_drop(c, first + i);
+}
+
+at_status at_named_discard_ask(at_client *c, at_str name, at_asked **out) {
+  return ask_named(c, AT_MSG_DISCARD, name, (at_msg_named){0}, out);
+}
+
+at_status at_named_list_ask(at_client *c, at_asked **out) {
+  return ask_named(c, AT_MSG_OBJECTS, AT_STR(""), (at_msg_named){0}, out);
+}
+
+at_status at_asked_wait(at_asked *a, at_strbuf *out) {
+  at_status st = at_event_wait(a->done);
+  if (!st.err) st = at_strbuf_status(&a->reply);
+  if (!st.err && out) at_strbuf_add(out, at_strbuf_str(&a->reply));
+  at_event_release(a->done);
+  at_strbuf_free(&a->reply);
+  free(a);
+  return st;
+}
