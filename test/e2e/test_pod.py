@@ -576,9 +576,9 @@ for _ in range(20): x, ws = f(x), [slow(w) for w in ws]
 time.sleep(60)
 """)
   assert p.stdout.readline() == "ready\n", p.stderr.read()
-  time.sleep(0.1)
+  until(lambda: pod.status()["clients"][0]["programs"])
   (c,) = pod.status()["clients"]
-  assert c["pid"] == p.pid and c["arrays"] >= 16 and c["programs"] > 0, c
+  assert c["pid"] == p.pid and c["arrays"] >= 16, c
   p.kill()
   p.communicate()
   until(lambda: pod.status()["clients"] == [])
