@@ -8,6 +8,9 @@ All take turns, each measure in every round; printed are the best and the median
 targets. The machine has to have a core for each of them to say much about more than dispatch: the load is printed.
 
   chain     128 launches in a row, each on what the one before made: without and with an all-reduce over all chips
+  program   the same 128 as one traced program (atoll.program)
+  reshard   device_put of 64 MiB from the chips of the first half of the hosts, cut along one axis, to those of the other
+            half, cut along the other; GB/s
   hop       from the end of a program on the first host to the start of the next on the last one (jit, device_put,
             jit), of 1 KiB and 1 MiB: a chain of hops less what its programs take alone
   get       a step, then device_get of 1 KiB
@@ -59,6 +62,7 @@ class Client:
     self.start = jax.make_array_from_callback((n, 32), cut, lambda i: np.zeros((n, 32), np.float32)[i])
     for f in self.steps.values():
       f(self.start).block_until_ready()
+    self.programs = {}
     self.whole = lambda v: jax.device_get(v)
     if jax.process_count() > 1:
       return
@@ -79,6 +83,26 @@ class Client:
         y = f(y)
       y.block_until_ready()
     return timed(run) / DEEP
+
+  def program(self, name):
+    if name not in self.programs:
+      import atoll
+      f = self.steps[name]
+      def many(v):
+        for _ in range(DEEP):
+          v = f(v)
+        return v
+      self.programs[name] = atoll.program(many)
+      self.programs[name](self.start).block_until_ready()
+    return timed(lambda: self.programs[name](self.start).block_until_ready()) / DEEP
+
+  def reshard_rate(self, size):
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+    half, side = len(self.devices) // 2, int((size / 4) ** .5)
+    at = [NamedSharding(Mesh(self.np.array(d), ("x",)), s)
+          for d, s in ((self.devices[:half], P("x")), (self.devices[half:], P(None, "x")))]
+    x = self.jax.device_put(self.np.ones((side, side), self.np.float32), at[0]).block_until_ready()
+    return size / min(timed(lambda: self.jax.device_put(x, at[1]).block_until_ready()) for _ in range(3))
 
   def moving(self, f, size, moves):
     """A chain of f, on both ends in turn or on one."""
@@ -195,7 +219,8 @@ class Group:
 def groups(options):
   library = options.build / "libatoll.so"
   env = {k: v for k, v in os.environ.items() if k not in ("ATOLL_POD", "JAX_PLATFORMS", "TPU_PROCESS_ADDRESSES")}
-  env.update(TPU_LIBRARY_PATH=str(library), ATOLL_TARGET=f"v5e:2x{CHIPS // 2}")
+  env["PYTHONPATH"] = os.pathsep.join(filter(None, (str(TOP / "python"), env.get("PYTHONPATH"))))
+  env.update(TPU_LIBRARY_PATH=str(library), ATOLL_LIBRARY=str(library), ATOLL_TARGET=f"v5e:2x{CHIPS // 2}")
   me = [sys.executable, __file__, "--worker"]
   pods = {f"pod of {n}": n for n in dict.fromkeys((options.hosts, 1))}
   found = [Group(name, [([str(options.build / "atoll"), "pod", "up", f"--hosts={n}", "--target=" + env["ATOLL_TARGET"], "--", *me],
@@ -348,7 +373,7 @@ def verdict(what, value, target, unit, most=True):
 
 
 def compare(options):
-  wanted = options.only.split(",") if options.only else ["chain", "hop", "get", "move", "stages", "others"]
+  wanted = options.only.split(",") if options.only else ["chain", "program", "reshard", "hop", "get", "move", "stages", "others"]
   members = {g.name: g for g in groups(options)}
   pod, single = members[f"pod of {options.hosts}"], members["one process"]
   clients = {k: g for k, g in members.items() if k != "equals"}
@@ -364,6 +389,14 @@ def compare(options):
       verdict(f"{pod.name}, {s}, best", mine[0] * us, most, "us")
       verdict(f"{pod.name}, {s}, best of equal processes' best", mine[0] / equals[0], 1.3, "times")
       verdict(f"{pod.name}, {s}, median of equal processes' median", mine[1] / equals[1], 1.3, "times")
+  if "program" in wanted:
+    t = table(f"{DEEP} computations as a program, one of them", rounds({f"{pod.name}, {s}": say(pod, "program", s)
+                                                                       for s in ("plain", "all-reduce")}, options.rounds), "us", us)
+    for s, most in (("plain", 15), ("all-reduce", 40)):
+      verdict(f"{pod.name}, {s}, best", t[f"{pod.name}, {s}"][0] * us, most, "us")
+  if "reshard" in wanted:
+    table("64 MiB, to other chips, cut the other way", rounds({k: say(g, "reshard_rate", 64 * MIB) for k, g in clients.items()},
+                                                              options.rounds), "GB/s", 1e-9, True)
   if "hop" in wanted:
     plan = {f"{k}, {size} B, {what}": say(g, name, size) for size in (1024, MIB) for k, g in clients.items()
             for what, name in (("end to start", "hop"), ("device_put alone, in a row", "transfer"),

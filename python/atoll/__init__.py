@@ -37,6 +37,9 @@ def __getattr__(name):
     from atoll import _program, _reshard
     _reshard.install()
     return getattr(_program, name)
+  if name in ("host_function", "HostFunction"):
+    from atoll import _host
+    return getattr(_host, name)
   if name in ("pipeline", "Pipeline", "PipelineState"):
     from atoll import _pipeline, _reshard
     _reshard.install()

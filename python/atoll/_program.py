@@ -4,7 +4,8 @@ The first call of a traced function runs it, and keeps what it asks of the pod (
 computations, copies between devices) as a graph. A later call with arguments of the
 same shapes, types and places runs the graph: the client sends one message, and hosts
 do its steps back to back. Where there is no pod, or where a function does what no graph
-can keep (it looks at values, or has host callbacks), it is called as it is.
+can keep (it looks at values, or has host callbacks), it is called as it is. Functions of
+the client (`atoll.host_function`) are nodes of it.
 """
 
 import collections
@@ -18,7 +19,7 @@ import threading
 import weakref
 import zlib
 
-from atoll import _own
+from atoll import _host, _own
 
 _VOID = ctypes.c_void_p
 _PLACES = ctypes.POINTER(_VOID)
@@ -37,16 +38,24 @@ class Calls(ctypes.Structure):
   _fields_ = [
       ("trace_begin", ctypes.CFUNCTYPE(ctypes.c_int, _PLACES, _U32S, ctypes.c_uint32, ctypes.POINTER(_Bytes),
                                        ctypes.c_uint32, ctypes.POINTER(_VOID), ctypes.c_char_p, ctypes.c_size_t)),
-      ("trace_end", ctypes.CFUNCTYPE(ctypes.c_int, _VOID, _PLACES, _U32S, ctypes.c_uint32, ctypes.c_bool,
-                                     ctypes.POINTER(ctypes.c_int64), ctypes.POINTER(_VOID), ctypes.c_char_p,
-                                     ctypes.c_size_t)),
+      ("trace_pause", ctypes.CFUNCTYPE(None, _VOID, ctypes.c_bool)),
+      ("trace_find", ctypes.CFUNCTYPE(ctypes.c_int, _VOID, _PLACES, _U32S, ctypes.c_uint32, _I64S, ctypes.c_char_p,
+                                      ctypes.c_size_t)),
+      ("trace_host", ctypes.CFUNCTYPE(ctypes.c_int, _VOID, ctypes.c_char_p, ctypes.c_uint32, _PLACES, _U32S,
+                                      ctypes.c_uint32, _U32S, ctypes.c_char_p, ctypes.c_size_t)),
+      ("trace_end", ctypes.CFUNCTYPE(ctypes.c_int, _VOID, _PLACES, _U32S, ctypes.c_uint32, ctypes.c_bool, _I64S,
+                                     ctypes.POINTER(_VOID), ctypes.c_char_p, ctypes.c_size_t)),
       ("trace_abandon", ctypes.CFUNCTYPE(None, _VOID)),
       ("graph_run", ctypes.CFUNCTYPE(ctypes.c_int, _VOID, _PLACES, _U32S, ctypes.c_uint32, ctypes.POINTER(_Bytes),
-                                     ctypes.c_char_p, ctypes.c_size_t)),
+                                     ctypes.POINTER(_VOID), ctypes.c_char_p, ctypes.c_size_t)),
       ("graph_relower", ctypes.CFUNCTYPE(ctypes.c_int, _VOID, ctypes.c_char_p, ctypes.c_size_t)),
       ("graph_adopt", ctypes.CFUNCTYPE(None, _VOID, _U32S, ctypes.c_uint32)),
       ("graph_print", ctypes.CFUNCTYPE(ctypes.c_size_t, _VOID, ctypes.c_char_p, ctypes.c_size_t)),
       ("graph_free", ctypes.CFUNCTYPE(None, _VOID)),
+      ("late_define", ctypes.CFUNCTYPE(ctypes.c_int, _VOID, ctypes.c_uint32, ctypes.POINTER(_Bytes), ctypes.c_char_p,
+                                       ctypes.c_size_t)),
+      ("late_fail", ctypes.CFUNCTYPE(None, _VOID, ctypes.c_uint32, ctypes.c_int, ctypes.c_char_p)),
+      ("late_free", ctypes.CFUNCTYPE(None, _VOID)),
       ("plan_make", ctypes.CFUNCTYPE(ctypes.c_int, _PLACES, ctypes.c_uint32, _I64S, _VOID, ctypes.c_uint32,
                                      ctypes.POINTER(_VOID), ctypes.c_char_p, ctypes.c_size_t)),
       ("plan_run", ctypes.CFUNCTYPE(ctypes.c_int, _VOID, _PLACES, ctypes.c_uint32, ctypes.c_char_p, ctypes.c_size_t)),
@@ -98,8 +107,9 @@ _last = threading.local()
 class _Graph:
   """A kept program for arguments of one kind."""
 
-  def __init__(self, handle, tree, results, shells):
+  def __init__(self, handle, tree, results, shells, nodes, watched):
     self.handle, self.tree, self.results, self.shells = handle, tree, results, shells
+    self.nodes, self.watched = nodes, watched
     weakref.finalize(self, _calls().graph_free, handle).atexit = False
 
   def __str__(self):
@@ -117,14 +127,21 @@ class _Graph:
 
     calls, why = _calls(), ctypes.create_string_buffer(_WHY)
     places, counts = _buffers(arrays)
-    _check(calls.graph_run(self.handle, places, counts, len(arrays), _host_bytes(hosts), why, _WHY), why)
+    late = _VOID()
+    _check(calls.graph_run(self.handle, places, counts, len(arrays), _host_bytes(hosts), ctypes.byref(late), why, _WHY),
+           why)
     _last.graph = self
     made = {}
     for shell, numbers, wanted in self.shells:
       calls.graph_adopt(self.handle, numbers, len(numbers))
       for number, array in zip(wanted, shell()):
         made[number] = array
-    leaves = [made[r] if kind == "made" else arrays[r] if kind == "argument" else r for kind, r in self.results]
+    def found(kinds):
+      return [made[r] if kind == "made" else arrays[r] if kind == "argument" else r for kind, r in kinds]
+
+    leaves = found(self.results)
+    if self.nodes:
+      _host.start(calls, late, self.nodes, found(self.watched), hosts)
     return jax.tree.unflatten(self.tree, leaves)
 
 
@@ -171,7 +188,7 @@ def _split(leaves):
       key.append((leaf.shape, leaf.dtype, leaf.sharding, leaf.aval.weak_type))
     elif isinstance(leaf, np.ndarray):
       # As JAX will have it, so that it sends these bytes and no copy of them.
-      leaf = leaves[i] = np.ascontiguousarray(leaf, jax.dtypes.canonicalize_dtype(leaf.dtype))
+      leaf = leaves[i] = np.asarray(leaf, jax.dtypes.canonicalize_dtype(leaf.dtype), order="C")
       hosts.append(leaf)
       key.append((leaf.shape, leaf.dtype))
     else:
@@ -256,7 +273,7 @@ class Program:
     arrays, hosts, key, leaves = _split([_stand_in(leaf) for leaf in leaves])
     with self._lock:
       if not self._graphs.get((tree, key)):
-        self._trace((tree, key), arrays, hosts, leaves)
+        self._trace((tree, key), arrays, hosts, leaves, lowers=True)
       graph = self._graphs[tree, key]
     if not graph:
       raise ValueError(f"{self.__name__} cannot be lowered: {self._told or 'there is no pod (ATOLL_POD)'}")
@@ -284,7 +301,7 @@ class Program:
     args, kwargs = _arguments(key, leaves)
     return self._function(*args, **kwargs)
 
-  def _trace(self, key, arrays, hosts, leaves):
+  def _trace(self, key, arrays, hosts, leaves, lowers=False):
     with self._lock:
       graph = self._graphs.get(key)
       if graph is not None:
@@ -295,12 +312,14 @@ class Program:
       except _Refused as e:
         return self._call(key, e, args, kwargs)
       try:
-        out = self._function(*args, **kwargs)
+        with _host.Recording(_calls(), trace, len(arrays), hosts, lowers) as recording:
+          out = self._function(*args, **kwargs)
+          out = _mine(recording, out)
       except BaseException:
         _calls().trace_abandon(trace)
         raise
       try:
-        self._graphs[key] = self._end(trace, out)
+        self._graphs[key] = self._end(trace, recording, out)
       except _Refused as e:
         self._note(key, e)
       return out
@@ -312,24 +331,36 @@ class Program:
                                 _WHY), why)
     return trace
 
-  def _end(self, trace, out):
+  def _end(self, trace, recording, out):
     import jax
 
     leaves, tree = jax.tree.flatten(out)
+    if any(array.is_deleted() for array in recording.watched):
+      recording.refused = "a host function takes an array that is donated later"
+    if recording.refused:
+      _calls().trace_abandon(trace)
+      raise _Refused(9, recording.refused)
     at = [i for i, leaf in enumerate(leaves) if isinstance(leaf, jax.Array)]
-    results = [leaves[i] for i in at]
+    results = recording.watched + [leaves[i] for i in at]
     places, counts = _buffers(results)
     handle, why = _VOID(), ctypes.create_string_buffer(_WHY)
     what = (ctypes.c_int64 * max(len(results), 1))()
     _check(_calls().trace_end(trace, places, counts, len(results), self._passes, what, ctypes.byref(handle), why, _WHY),
            why)
-    kinds = [("before", leaf) for leaf in leaves]
-    for i, number in zip(at, what):
+
+    def kind_of(array, number):
       if number >= 0:
-        kinds[i] = ("made", number)
-      elif number != _BEFORE:
-        kinds[i] = ("argument", -1 - number)
-    graph = _Graph(handle, tree, kinds, _shells(results, what))
+        return "made", number
+      if number == _BEFORE:
+        return "before", array
+      late = recording.late.get(-1 - number)
+      return ("before", late) if late else ("argument", -1 - number)
+
+    kinds, taken = [kind_of(*r) for r in zip(results, what)], len(recording.watched)
+    returned = [("before", leaf) for leaf in leaves]
+    for i, kind in zip(at, kinds[taken:]):
+      returned[i] = kind
+    graph = _Graph(handle, tree, returned, _shells(results, what), recording.nodes, kinds[:taken])
     _dump(self.__name__, graph)
     return graph
 
@@ -342,6 +373,13 @@ class Program:
   def _call(self, key, refused, args, kwargs):
     self._note(key, refused)
     return self._function(*args, **kwargs)
+
+
+def _mine(recording, out):
+  """The results, with copies of those that a run could not hand out."""
+  import jax
+
+  return jax.tree.map(lambda leaf: recording.own(leaf) if isinstance(leaf, jax.Array) else leaf, out)
 
 
 def _arguments(key, leaves):

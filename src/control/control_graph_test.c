@@ -311,6 +311,36 @@ static void test_all_shards_in_order_are_the_array(void **state) {
   }
 }
 
+static void test_functions_of_the_client(void **state) {
+  _Alignas(8) uint8_t read[sizeof(at_graph_host) + 8] = {0};
+  at_graph_host *h = (void *)read;
+  *h = (at_graph_host){.num_results = 1, .first_input = 1, .num_inputs = 1};
+  memcpy(h->text, "count", 6);
+  static const uint32_t kHosts[] = {AT_GRAPH_LATE};
+  built *b = make(1);
+  b->g.num_inputs = 2;
+  b->g.hosts = kHosts;
+  // What is taken stays, though it is done twice.
+  uint64_t x = launch(b, &kF, input(0), 0), y = launch(b, &kF, input(0), 0);
+  add(b, AT_GRAPH_HOST, read, sizeof read, NULL);
+  results(b, y, launch(b, &kF, input(1), 0));
+  b->g.num_taken = 1;
+  launch(b, &kF, x, 0);
+  optimize(b);
+  expect(b,
+         "program of 5 nodes {\n"
+         "  %0 = argument 0\n"
+         "  %1 = compute f(%0) on d0 : f32[2]\n"
+         "  %2 = host count(%1)\n"
+         "  %3 = compute f(%2) on d0 : f32[2]\n"
+         "  return %3\n"
+         "}\n"
+         "d0: 4 devices\n"
+         "pass: 1 done once instead of twice\n"
+         "pass: 1 without a use removed\n");
+  drop(b);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_a_chain_is_four_nodes),
@@ -321,6 +351,7 @@ int main(void) {
       cmocka_unit_test(test_a_copy_of_a_copy_is_one),
       cmocka_unit_test(test_memory_that_was_taken_is_not_read),
       cmocka_unit_test(test_all_shards_in_order_are_the_array),
+      cmocka_unit_test(test_functions_of_the_client),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -45,13 +45,14 @@ static void add_all(const at_graph *g, at_msg_graph m, const uint32_t *first,
                     const uint32_t *next, uint64_t *room, at_strbuf *b) {
   for (uint32_t k = 0; k < g->num_made; k++) m.num_kept += g->made[k].kept;
   for (uint32_t i = 0; i < g->num_steps; i++)
-    if (!g->steps[i].removed) m.num_steps += 1 + (first[i] != 0);
+    if (!g->steps[i].removed && g->steps[i].kind != AT_GRAPH_HOST)
+      m.num_steps += 1 + (first[i] != 0);
   add_bytes(b, &m, sizeof m);
   for (uint64_t k = 0; k < g->num_made; k++)
     if (g->made[k].kept) add_bytes(b, &k, sizeof k);
   for (uint32_t i = 0; i < g->num_steps; i++) {
     const at_graph_step *s = &g->steps[i];
-    if (s->removed) continue;
+    if (s->removed || s->kind == AT_GRAPH_HOST) continue;
     add_step(b, s->kind, s->body, s->bytes);
     add_drops(b, first[i], next, room);
   }

@@ -22,8 +22,18 @@ typedef struct at_graph_program {
   const uint32_t *chips;  // by device
 } at_graph_program;
 
+// A function of the client's between steps: of results, it makes inputs. The
+// hosts hear nothing of it but these.
+enum { AT_GRAPH_HOST = 1 << 16, AT_GRAPH_LATE = UINT32_MAX };
+typedef struct at_graph_host {
+  uint32_t first_result, num_results;  // what it takes
+  uint32_t first_input, num_inputs;    // what it makes
+  char text[];
+} at_graph_host;
+
 typedef struct at_graph_step {
-  uint32_t kind, bytes;             // LAUNCH, COPY, GROUP, RESHARD
+  uint32_t kind, bytes;             // LAUNCH, COPY, GROUP, RESHARD, or
+                                    // AT_GRAPH_HOST
   uint8_t *body;                    // owned
   const at_graph_program *program;  // LAUNCH
   bool removed;                     // by a pass
@@ -47,13 +57,14 @@ typedef enum at_graph_pass {
 
 typedef struct at_graph {
   uint32_t num_arrays, num_inputs;  // inputs of bytes come behind arrays
-  const uint32_t *hosts;  // of those inputs: which bytes. NULL: there are none
+  const uint32_t *hosts;  // of those inputs: which bytes; AT_GRAPH_LATE: a
+                          // step's of the client. NULL: there are none
   at_graph_step *steps;
   uint32_t num_steps;
   at_graph_made *made;
   uint32_t num_made;
-  uint64_t *results;  // what each result of the program is called
-  uint32_t num_results;
+  uint64_t *results;  // what each is called: those that steps of the client
+  uint32_t num_results, num_taken;  // take, then the program's
   uint32_t counts[AT_GRAPH_PASSES];
 } at_graph;
 

@@ -21,7 +21,8 @@ static uint32_t flags_of(uint32_t kind, uint64_t *name) {
 }
 
 static uint64_t made_by(const at_graph_step *s, uint32_t *count) {
-  *count = 1;
+  *count = s->kind != AT_GRAPH_HOST;
+  if (!*count) return 0;
   if (s->kind == AT_MSG_COPY)
     return ((const at_msg_copy *)(const void *)s->body)->array;
   if (s->kind == AT_MSG_GROUP)
@@ -33,7 +34,8 @@ static uint64_t made_by(const at_graph_step *s, uint32_t *count) {
 }
 
 static bool is_pure(const at_graph_step *s) {
-  return s->kind != AT_MSG_LAUNCH || !s->program->effects;
+  return s->kind != AT_GRAPH_HOST &&
+         (s->kind != AT_MSG_LAUNCH || !s->program->effects);
 }
 
 // ---- What is known of arrays

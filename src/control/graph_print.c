@@ -84,6 +84,11 @@ static at_msg_shard whole_of(const printer *p, at_msg_shard s) {
   return (at_msg_shard){p->member[k], p->shard[k], s.chip};
 }
 
+static bool is_late(const printer *p, uint32_t input) {
+  return input >= p->g->num_arrays &&
+         p->g->hosts[input - p->g->num_arrays] == AT_GRAPH_LATE;
+}
+
 static uint32_t host_of(const printer *p, uint64_t name) {
   uint32_t k = number(name);
   return name & AT_MSG_INPUT && k >= p->g->num_arrays
@@ -167,7 +172,9 @@ static void print_name(printer *p, uint64_t name) {
 // ---- Nodes
 static bool see_input(void *arg, uint64_t *name, bool makes, uint32_t count) {
   printer *p = arg;
-  if (!(*name & AT_MSG_INPUT) || p->inputs[number(*name)]) return true;
+  if (!(*name & AT_MSG_INPUT) || p->inputs[number(*name)] ||
+      is_late(p, number(*name)))
+    return true;
   uint32_t host = host_of(p, *name), value = ++p->num_values;
   at_strbuf_addf(p->out, "  %%%u = argument %u%s\n", value - 1,
                  host == UINT32_MAX ? number(*name) : host,
@@ -202,6 +209,21 @@ static void print_launch(printer *p, const at_graph_step *s) {
   if (*s->program->results)
     at_strbuf_addf(p->out, " : %s", s->program->results);
   at_strbuf_addc(p->out, '\n');
+}
+
+static void print_host(printer *p, const at_graph_host *h) {
+  p->num_nodes++;
+  at_strbuf_addz(p->out, "  ");
+  for (uint32_t k = 0; k < h->num_inputs; k++) {
+    p->inputs[h->first_input + k] = ++p->num_values;
+    at_strbuf_addf(p->out, "%s%%%u", k ? ", " : "", p->num_values - 1);
+  }
+  at_strbuf_addf(p->out, "%shost %s(", h->num_inputs ? " = " : "", h->text);
+  for (uint32_t i = 0; i < h->num_results; i++) {
+    if (i) at_strbuf_addz(p->out, ", ");
+    print_name(p, p->g->results[h->first_result + i]);
+  }
+  at_strbuf_addz(p->out, ")\n");
 }
 
 // Those that have a name in the text and are not needed behind a step: chains
@@ -240,14 +262,15 @@ static void print_nodes(printer *p) {
     if (g->results[i]) see_input(p, &g->results[i], false, 1);
   for (uint32_t i = 0; i < g->num_steps; i++) {
     const at_graph_step *s = &g->steps[i];
+    if (s->kind == AT_GRAPH_HOST) print_host(p, (const void *)s->body);
     if (s->removed || s->kind != AT_MSG_LAUNCH) continue;
     print_launch(p, s);
     print_drops(p, seen, i);
     seen = i + 1;
   }
   at_strbuf_addz(p->out, "  return");
-  for (uint32_t i = 0; i < g->num_results; i++) {
-    at_strbuf_addz(p->out, i ? ", " : " ");
+  for (uint32_t i = g->num_taken; i < g->num_results; i++) {
+    at_strbuf_addz(p->out, i > g->num_taken ? ", " : " ");
     print_name(p, g->results[i]);
   }
   p->num_nodes++;

@@ -207,6 +207,18 @@ static void keep_launch(at_trace *t, at_graph_step *s) {
     give_up(t, AT_FAIL(AT_INTERNAL, "a traced program was unloaded"));
 }
 
+static at_graph_step *new_step(at_trace *t, uint32_t kind, size_t bytes) {
+  at_graph *g = &t->graph;
+  uint8_t *body = grow((void **)&g->steps, &t->steps_room, g->num_steps + 1,
+                       sizeof *g->steps)
+                      ? malloc(bytes)
+                      : NULL;
+  if (!body) return NULL;
+  at_graph_step *s = &g->steps[g->num_steps++];
+  *s = (at_graph_step){.kind = kind, .bytes = (uint32_t)bytes, .body = body};
+  return s;
+}
+
 bool at_trace_is_on(const at_client *c) {
   return current && current->client == c;
 }
@@ -216,14 +228,9 @@ void at_trace_step(uint32_t kind, const at_bytes *parts, uint32_t n) {
   size_t bytes = 0;
   if (t->why.err) return;
   for (uint32_t i = 0; i < n; i++) bytes += parts[i].len;
-  at_graph *g = &t->graph;
-  uint8_t *body = grow((void **)&g->steps, &t->steps_room, g->num_steps + 1,
-                       sizeof *g->steps)
-                      ? malloc(bytes)
-                      : NULL;
-  if (!body) return give_up(t, no_memory());
-  at_graph_step *s = &g->steps[g->num_steps++];
-  *s = (at_graph_step){.kind = kind, .bytes = (uint32_t)bytes, .body = body};
+  at_graph_step *s = new_step(t, kind, bytes);
+  if (!s) return give_up(t, no_memory());
+  uint8_t *body = s->body;
   for (uint32_t i = 0; i < n; i++) {
     if (parts[i].len) memcpy(body, parts[i].ptr, parts[i].len);
     body += parts[i].len;
@@ -233,23 +240,24 @@ void at_trace_step(uint32_t kind, const at_bytes *parts, uint32_t n) {
   at_message_names(kind, s->body, translate, &x);
 }
 
+static upload *new_upload(at_trace *t) {
+  uploads *u = &t->uploads;
+  if (!grow((void **)&u->list, &u->room, u->count + 1, sizeof *u->list))
+    return NULL;
+  t->graph.num_inputs++;
+  return &u->list[u->count++];
+}
+
 void at_trace_create(const at_proxy_spec *s, at_bytes data) {
   at_trace *t = current;
-  uint32_t h = 0;
+  uint32_t h = 0, input = t->graph.num_inputs;
   while (h < t->num_hosts &&
          (uint64_t)(data.ptr - t->hosts[h].ptr) >= t->hosts[h].len)
     h++;
   // A constant, which is found where it is used.
   if (t->why.err || !data.len || h == t->num_hosts) return;
-  uploads *u = &t->uploads;
-  if (u->count == u->room) {
-    uint32_t room = u->room ? 2 * u->room : 16;
-    upload *more = realloc(u->list, room * sizeof *more);
-    if (!more) return give_up(t, no_memory());
-    u->list = more;
-    u->room = room;
-  }
-  upload *x = &u->list[u->count++];
+  upload *x = new_upload(t);
+  if (!x) return give_up(t, no_memory());
   *x = (upload){.host = h,
                 .offset = (uint64_t)(data.ptr - t->hosts[h].ptr),
                 .bytes = data.len,
@@ -257,7 +265,7 @@ void at_trace_create(const at_proxy_spec *s, at_bytes data) {
   if (s->dims.rank)
     memcpy(x->dims, s->dims.ptr, s->dims.rank * sizeof *x->dims);
   if (x->bytes > t->hosts[h].len - x->offset ||
-      !means(t, s->array, AT_MSG_INPUT | t->graph.num_inputs++, 0))
+      !means(t, s->array, AT_MSG_INPUT | input, 0))
     give_up(t, no_memory());
 }
 
@@ -299,6 +307,8 @@ void at_trace_abandon(at_trace *t) {
   free_trace(t);
 }
 
+void at_trace_pause(at_trace *t, bool on) { current = on ? NULL : t; }
+
 static bool add_input(at_trace *t, const at_trace_array *a, uint32_t k) {
   bool good = means(t, a->name, AT_MSG_INPUT | k, 0);
   for (uint32_t i = 0; good && i < a->num_shards; i++) {
@@ -335,17 +345,43 @@ at_status at_trace_begin(at_client *c, const at_trace_array *inputs,
   return AT_OK;
 }
 
-// What a result is called; 0: it was there before.
-static uint64_t code_of(at_trace *t, uint64_t name) {
-  const meaning *m = at_table_find(&t->meanings, name);
-  if (m && m->code & AT_MSG_MADE) t->graph.made[(uint32_t)m->code].kept = true;
-  return m ? m->code : 0;
+at_status at_trace_host(at_trace *t, const char *text, uint32_t num_taken,
+                        const at_trace_array *made, uint32_t count,
+                        uint32_t *first_input) {
+  at_graph *g = &t->graph;
+  size_t bytes = sizeof(at_graph_host) + strlen(text) + 1;
+  at_graph_step *s = new_step(t, AT_GRAPH_HOST, bytes);
+  if (!s) return no_memory();
+  at_graph_host *h = (void *)s->body;
+  *h = (at_graph_host){g->num_taken, num_taken, g->num_inputs, count};
+  memcpy(h->text, text, strlen(text) + 1);
+  g->num_taken += num_taken;
+  for (uint32_t i = 0; i < count; i++) {
+    upload *x = new_upload(t);
+    if (!x) return no_memory();
+    *x = (upload){.host = AT_GRAPH_LATE};
+    if (!add_input(t, &made[i], h->first_input + i)) return no_memory();
+  }
+  *first_input = h->first_input;
+  return AT_OK;
 }
 
 static at_trace_result result_of(uint64_t code) {
   if (!code) return (at_trace_result){AT_TRACE_CONSTANT, 0};
   return (at_trace_result){code & AT_MSG_INPUT ? AT_TRACE_INPUT : AT_TRACE_MADE,
                            (uint32_t)code};
+}
+
+at_trace_result at_trace_find(const at_trace *t, uint64_t name) {
+  const meaning *m = at_table_find(&t->meanings, name);
+  return result_of(m ? m->code : 0);
+}
+
+// What a result is called; 0: it was there before.
+static uint64_t code_of(at_trace *t, uint64_t name) {
+  const meaning *m = at_table_find(&t->meanings, name);
+  if (m && m->code & AT_MSG_MADE) t->graph.made[(uint32_t)m->code].kept = true;
+  return m ? m->code : 0;
 }
 
 static at_status finish_graph(at_trace *t, const uint64_t *results,
@@ -477,18 +513,21 @@ static at_status check_hosts(const at_traced *g, const at_bytes *hosts) {
   return AT_OK;
 }
 
-// Names of the inputs that this run makes; *made: how many are.
+// Names of the inputs that this run makes, 0 for others; *made: how far it is.
 static at_status upload_all(at_traced *g, const at_bytes *hosts, uint64_t name,
                             uint64_t *names, uint32_t *made) {
   const at_proxy *p = &g->client->face;
   for (uint32_t i = 0; i < g->uploads.count; i++) {
     const upload *u = &g->uploads.list[i];
+    names[i] = 0;
+    *made = i + 1;
+    if (u->host == AT_GRAPH_LATE) continue;
     at_proxy_spec spec = u->spec;
     at_bytes data = {hosts[u->host].ptr + u->offset, u->bytes};
     spec.array = names[i] = name + i;
     spec.dims.ptr = u->dims;
-    AT_TRY(p->create(p->arg, &spec, &data));
-    *made = i + 1;
+    at_status st = p->create(p->arg, &spec, &data);
+    if (st.err) return names[i] = 0, st;
   }
   return AT_OK;
 }
@@ -506,18 +545,23 @@ static at_status run(at_traced *g, const uint64_t *inputs,
 }
 
 at_status at_traced_run(at_traced *g, const uint64_t *inputs,
-                        const at_bytes *hosts, uint64_t *first) {
+                        const at_bytes *hosts, const uint64_t *late,
+                        uint64_t *first) {
   at_client *c = g->client;
   uint32_t n = g->uploads.count, made = 0;
   if (atomic_load(&g->replaced) != atomic_load(&c->replaced))
     return AT_FAIL(AT_FAILED_PRECONDITION, "hosts were replaced since");
   AT_TRY(check_hosts(g, hosts));
-  uint64_t *names = malloc((n + 1) * sizeof *names);
+  uint64_t *names = malloc((2 * (size_t)n + 1) * sizeof *names);
   if (!names) return no_memory();
   *first = c->face.names(c, g->graph.num_made + n);
   at_status st = upload_all(g, hosts, *first + g->graph.num_made, names, &made);
-  if (!st.err) st = run(g, inputs, names, *first);
-  for (uint32_t i = 0; i < made; i++) at_client_drop(c, names[i]);
+  uint64_t *all = names + n;
+  for (uint32_t i = 0; !st.err && i < made; i++)
+    all[i] = names[i] ? names[i] : *late++;
+  if (!st.err) st = run(g, inputs, all, *first);
+  for (uint32_t i = 0; i < made; i++)
+    if (names[i]) at_client_drop(c, names[i]);
   free(names);
   return st;
 }

@@ -28,6 +28,15 @@ typedef struct at_trace_array {
 at_status at_trace_begin(at_client *c, const at_trace_array *inputs,
                          uint32_t count, const at_bytes *hosts,
                          uint32_t num_hosts, at_trace **out);
+// What this thread does while `on` is no part of the program.
+void at_trace_pause(at_trace *t, bool on);
+// A function of the client's, `text`, that has been called now: a run calls it
+// again. It takes the next num_taken of at_trace_end's results, which begin
+// with those of all such calls, and has made these arrays: inputs that a run
+// brings (at_traced_run's `late`). *first_input: the first one's number.
+at_status at_trace_host(at_trace *t, const char *text, uint32_t num_taken,
+                        const at_trace_array *made, uint32_t count,
+                        uint32_t *first_input);
 // On the same thread. results: names of arrays; *out_results: what each is.
 // FAILED_PRECONDITION: something cannot be kept, and says what: values were
 // looked at, a host callback ran, or a constant was donated.
@@ -40,12 +49,16 @@ at_status at_trace_end(at_trace *t, const uint64_t *results, uint32_t count,
                        bool passes, at_trace_result *out_results,
                        at_traced **out);
 void at_trace_abandon(at_trace *t);
+// What an array is so far; it is no result by that.
+at_trace_result at_trace_find(const at_trace *t, uint64_t name);
 
 // inputs: names of arrays with as many shards on the same chips; hosts: as long
-// as those of the trace. *first: the k-th array that it makes is first + k.
-// FAILED_PRECONDITION: hosts were replaced since: see below.
+// as those of the trace; late: names of what at_trace_host's calls make, which
+// the client may write later. *first: the k-th array that it makes is first +
+// k. FAILED_PRECONDITION: hosts were replaced since: see below.
 at_status at_traced_run(at_traced *g, const uint64_t *inputs,
-                        const at_bytes *hosts, uint64_t *first);
+                        const at_bytes *hosts, const uint64_t *late,
+                        uint64_t *first);
 bool at_traced_donates(const at_traced *g, uint32_t input);
 uint32_t at_traced_inputs(const at_traced *g);  // but those of `hosts`
 // Once more for the hosts of now, without a trace. One thread at a time.

@@ -30,7 +30,21 @@ typedef struct graph {
   at_plan *plan;          // it reshards one array
   uint32_t num_results;
   result *results;  // by number, ascending
+  uint32_t num_lates;
+  result *lates;  // what functions of the client make, as `results`
 } graph;
+
+typedef struct tracing {
+  at_trace *trace;
+  uint32_t num_lates;
+  result *lates;
+} tracing;
+
+// Arrays of one run that functions of the client will write.
+typedef struct late {
+  graph *graph;         // one reference
+  at_buffer ***shards;  // by late array
+} late;
 
 // What a run has made, until launches hand it out. This thread's.
 typedef struct made {
@@ -93,16 +107,19 @@ static int trace_begin(PJRT_Buffer *const *shards, const uint32_t *counts,
                        void **out, char *why, size_t why_bytes) {
   arrays a = {0};
   at_client *pod = at_pjrt_pod_now();
-  at_trace *t = NULL;
-  at_status st = pod ? name_arrays(shards, counts, n, &a)
+  tracing *t = calloc(1, sizeof *t);
+  at_status st = !t ? NO_MEMORY()
+                 : pod
+                     ? name_arrays(shards, counts, n, &a)
                      : AT_FAIL(AT_UNIMPLEMENTED, "there is no pod (ATOLL_POD)");
-  if (!st.err) st = at_trace_begin(pod, a.list, n, hosts, num_hosts, &t);
+  if (!st.err) st = at_trace_begin(pod, a.list, n, hosts, num_hosts, &t->trace);
   free_arrays(&a);
-  *out = t;
+  if (st.err)
+    free(t);
+  else
+    *out = t;
   return said(st, why, why_bytes);
 }
-
-static void trace_abandon(void *t) { at_trace_abandon(t); }
 
 static void free_result(result *r) {
   free(r->memories);
@@ -110,13 +127,29 @@ static void free_result(result *r) {
   free(r->dims);
 }
 
+static void free_results(result *r, uint32_t n) {
+  for (uint32_t i = 0; i < n; i++) free_result(&r[i]);
+  free(r);
+}
+
+static void trace_abandon(void *p) {
+  tracing *t = p;
+  at_trace_abandon(t->trace);
+  free_results(t->lates, t->num_lates);
+  free(t);
+}
+
+static void trace_pause(void *p, bool on) {
+  at_trace_pause(((tracing *)p)->trace, on);
+}
+
 static void graph_free(void *p) {
   graph *g = p;
   if (!g || atomic_fetch_sub(&g->refs, 1) != 1) return;
   at_traced_free(g->traced);
   at_plan_free(g->plan);
-  for (uint32_t i = 0; i < g->num_results; i++) free_result(&g->results[i]);
-  free(g->results);
+  free_results(g->results, g->num_results);
+  free_results(g->lates, g->num_lates);
   free(g);
 }
 
@@ -167,36 +200,86 @@ static at_status describe_results(graph *g, PJRT_Buffer *const *shards,
   return AT_OK;
 }
 
+static int64_t code_of(at_trace_result is) {
+  return is.is == AT_TRACE_MADE    ? (int64_t)is.number
+         : is.is == AT_TRACE_INPUT ? -1 - (int64_t)is.number
+                                   : INT64_MIN;
+}
+
+static int trace_find(void *p, PJRT_Buffer *const *shards,
+                      const uint32_t *counts, uint32_t n, int64_t *what,
+                      char *why, size_t why_bytes) {
+  const tracing *t = p;
+  arrays a = {0};
+  at_status st = name_arrays(shards, counts, n, &a);
+  for (uint32_t i = 0; !st.err && i < n; i++)
+    what[i] = code_of(at_trace_find(t->trace, a.names[i]));
+  free_arrays(&a);
+  return said(st, why, why_bytes);
+}
+
+static at_status host_step(tracing *t, const char *text, uint32_t num_taken,
+                           PJRT_Buffer *const *shards, const uint32_t *counts,
+                           uint32_t n, uint32_t *first_input) {
+  arrays a = {0};
+  result *more =
+      realloc(t->lates, ((size_t)t->num_lates + n + 1) * sizeof *more);
+  if (!more) return NO_MEMORY();
+  t->lates = more;
+  at_status st = name_arrays(shards, counts, n, &a);
+  if (!st.err)
+    st = at_trace_host(t->trace, text, num_taken, a.list, n, first_input);
+  for (uint32_t i = 0; !st.err && i < n; shards += counts[i++])
+    st = describe(shards, counts[i], 0, &t->lates[t->num_lates++]);
+  free_arrays(&a);
+  return st;
+}
+
+static int trace_host(void *p, const char *text, uint32_t num_taken,
+                      PJRT_Buffer *const *shards, const uint32_t *counts,
+                      uint32_t n, uint32_t *first_input, char *why,
+                      size_t why_bytes) {
+  tracing *t = p;
+  // Buffers of several arrays are named together: that is no part of it.
+  at_trace_pause(t->trace, true);
+  at_status st = host_step(t, text, num_taken, shards, counts, n, first_input);
+  at_trace_pause(t->trace, false);
+  return said(st, why, why_bytes);
+}
+
 static at_status end(at_trace *t, PJRT_Buffer *const *shards,
                      const uint32_t *counts, uint32_t n, const uint64_t *names,
                      bool passes, int64_t *what, graph *g) {
   at_trace_result *is = calloc(n + 1, sizeof *is);
   if (!is) return at_trace_abandon(t), NO_MEMORY();
   at_status st = at_trace_end(t, names, n, passes, is, &g->traced);
-  for (uint32_t i = 0; !st.err && i < n; i++)
-    what[i] = is[i].is == AT_TRACE_MADE    ? (int64_t)is[i].number
-              : is[i].is == AT_TRACE_INPUT ? -1 - (int64_t)is[i].number
-                                           : INT64_MIN;
+  for (uint32_t i = 0; !st.err && i < n; i++) what[i] = code_of(is[i]);
   free(is);
   return st.err ? st : describe_results(g, shards, counts, n, what);
 }
 
-static int trace_end(void *trace, PJRT_Buffer *const *shards,
+static int trace_end(void *p, PJRT_Buffer *const *shards,
                      const uint32_t *counts, uint32_t n, bool passes,
                      int64_t *what, void **out, char *why, size_t why_bytes) {
+  tracing *t = p;
   arrays a = {0};
   graph *g = calloc(1, sizeof *g);
   if (g) atomic_init(&g->refs, 1);
   at_status st = g ? name_arrays(shards, counts, n, &a) : NO_MEMORY();
   if (st.err)
-    at_trace_abandon(trace);
+    at_trace_abandon(t->trace);
   else
-    st = end(trace, shards, counts, n, a.names, passes, what, g);
+    st = end(t->trace, shards, counts, n, a.names, passes, what, g);
   free_arrays(&a);
-  if (st.err)
+  if (st.err) {
+    free_results(t->lates, t->num_lates);
     graph_free(g);
-  else
+  } else {
+    g->lates = t->lates;
+    g->num_lates = t->num_lates;
     *out = g;
+  }
+  free(t);
   return said(st, why, why_bytes);
 }
 
@@ -258,24 +341,112 @@ static at_status make_results(graph *g, uint64_t first) {
   return AT_OK;
 }
 
+// ---- What functions of the client write
+static void late_free(void *p) {
+  late *l = p;
+  if (!l) return;
+  for (uint32_t i = 0; l->shards && i < l->graph->num_lates; i++) {
+    for (uint32_t k = 0; l->shards[i] && k < l->graph->lates[i].num_shards; k++)
+      at_buffer_release(l->shards[i][k]);
+    free(l->shards[i]);
+  }
+  free(l->shards);
+  graph_free(l->graph);
+  free(l);
+}
+
+static at_status make_late(const result *r, at_buffer **out, uint64_t *name) {
+  at_dims dims = {r->dims, r->rank};
+  at_proxy_shard *each = calloc(r->num_shards, sizeof *each);
+  at_status st = each ? AT_OK : NO_MEMORY();
+  for (uint32_t k = 0; !st.err && k < r->num_shards; k++)
+    st = at_buffer_create(r->chips[k], r->kind, r->dtype, dims, &out[k]);
+  if (!st.err) st = at_proxy_name(out, r->num_shards, name, each);
+  free(each);
+  return st;
+}
+
+static at_status make_lates(graph *g, uint64_t *names, late **out) {
+  if (!g->num_lates) return AT_OK;
+  late *l = calloc(1, sizeof *l);
+  if (!l) return NO_MEMORY();
+  atomic_fetch_add(&g->refs, 1);
+  l->graph = g;
+  l->shards = calloc(g->num_lates, sizeof *l->shards);
+  at_status st = l->shards ? AT_OK : NO_MEMORY();
+  for (uint32_t i = 0; !st.err && i < g->num_lates; i++) {
+    const result *r = &g->lates[i];
+    l->shards[i] = calloc(r->num_shards, sizeof **l->shards);
+    st = l->shards[i] ? make_late(r, l->shards[i], &names[i]) : NO_MEMORY();
+  }
+  if (st.err)
+    late_free(l);
+  else
+    *out = l;
+  return st;
+}
+
+static int late_define(void *p, uint32_t i, const at_bytes *shards, char *why,
+                       size_t why_bytes) {
+  const late *l = p;
+  const result *r = &l->graph->lates[i];
+  at_status st = AT_OK;
+  for (uint32_t k = 0; k < r->num_shards; k++) {
+    at_buffer *b = l->shards[i][k];
+    void *to = at_buffer_data_mut(b);
+    at_status one = AT_OK;
+    if (shards[k].len != at_buffer_bytes(b) || (!to && shards[k].len))
+      one = AT_FAIL(AT_INVALID_ARGUMENT,
+                    "a function of the client has made %zu bytes, not %zu",
+                    shards[k].len, at_buffer_bytes(b));
+    if (one.err)
+      st = at_status_join(st, at_status_clone(one));
+    else if (shards[k].len)
+      memcpy(to, shards[k].ptr, shards[k].len);
+    at_buffer_define(b, one);
+  }
+  return said(st, why, why_bytes);
+}
+
+static void late_fail(void *p, uint32_t i, int code, const char *text) {
+  const late *l = p;
+  for (uint32_t k = 0; k < l->graph->lates[i].num_shards; k++)
+    at_buffer_define(l->shards[i][k], AT_FAIL((at_code)code, "%s", text));
+}
+
+static at_status run_traced(graph *g, PJRT_Buffer *const *shards,
+                            const uint32_t *counts, uint32_t n,
+                            const at_bytes *hosts, late **out) {
+  arrays a = {0};
+  uint64_t first = 0, *names = calloc((size_t)g->num_lates + 1, sizeof *names);
+  at_status st = names ? name_arrays(shards, counts, n, &a) : NO_MEMORY();
+  if (!st.err) st = make_lates(g, names, out);
+  if (!st.err) st = at_traced_run(g->traced, a.names, hosts, names, &first);
+  if (!st.err) st = make_results(g, first);
+  if (st.err) {
+    late_free(*out);
+    *out = NULL;
+  }
+  free_arrays(&a);
+  free(names);
+  return st;
+}
+
 static int graph_run(void *p, PJRT_Buffer *const *shards,
                      const uint32_t *counts, uint32_t n, const at_bytes *hosts,
-                     char *why, size_t why_bytes) {
+                     void **out_late, char *why, size_t why_bytes) {
   graph *g = p;
-  arrays a = {0};
-  uint64_t first = 0;
+  late *l = NULL;
   forget_made();
   at_status st = n == at_traced_inputs(g->traced)
-                     ? name_arrays(shards, counts, n, &a)
+                     ? run_traced(g, shards, counts, n, hosts, &l)
                      : AT_FAIL(AT_INVALID_ARGUMENT, "%u arguments, not %u", n,
                                at_traced_inputs(g->traced));
-  if (!st.err) st = at_traced_run(g->traced, a.names, hosts, &first);
-  if (!st.err) st = make_results(g, first);
   if (st.err) forget_made();
   for (uint32_t i = 0; !st.err && i < n; shards += counts[i++])
     for (uint32_t k = 0; at_traced_donates(g->traced, i) && k < counts[i]; k++)
       at_buffer_delete(shards[k]->buffer);
-  free_arrays(&a);
+  *out_late = l;
   return said(st, why, why_bytes);
 }
 
@@ -492,7 +663,21 @@ bool at_pjrt_adopts(const PJRT_LoadedExecutable_Execute_Args *a,
   return true;
 }
 
-const at_pjrt_graph_calls at_pjrt_graphs = {
-    trace_begin,   trace_end,   trace_abandon,   graph_run,
-    graph_relower, graph_adopt, graph_print,     graph_free,
-    plan_make,     plan_run,    plan_wire_bytes, identify};
+const at_pjrt_graph_calls at_pjrt_graphs = {.trace_begin = trace_begin,
+                                            .trace_pause = trace_pause,
+                                            .trace_find = trace_find,
+                                            .trace_host = trace_host,
+                                            .trace_end = trace_end,
+                                            .trace_abandon = trace_abandon,
+                                            .graph_run = graph_run,
+                                            .graph_relower = graph_relower,
+                                            .graph_adopt = graph_adopt,
+                                            .graph_print = graph_print,
+                                            .graph_free = graph_free,
+                                            .late_define = late_define,
+                                            .late_fail = late_fail,
+                                            .late_free = late_free,
+                                            .plan_make = plan_make,
+                                            .plan_run = plan_run,
+                                            .plan_wire_bytes = plan_wire_bytes,
+                                            .identify = identify};

@@ -364,23 +364,40 @@ typedef struct at_pjrt_graph_calls {
                      uint32_t num_arrays, const at_bytes *hosts,
                      uint32_t num_hosts, void **out, char *why,
                      size_t why_bytes);
-  // what[i]: a number from 0 on: result i is made, by that number; -1 - k: it
-  // is argument k; INT64_MIN: an array from before. passes: control/graph.h's.
+  void (*trace_pause)(void *trace, bool on);
+  // what[i]: a number from 0 on: array i is made, by that number; -1 - k: it is
+  // input k, of which the arguments are the first; INT64_MIN: from before.
+  int (*trace_find)(void *trace, PJRT_Buffer *const *shards,
+                    const uint32_t *counts, uint32_t num_arrays, int64_t *what,
+                    char *why, size_t why_bytes);
+  // at_trace_host; these are what it has made.
+  int (*trace_host)(void *trace, const char *text, uint32_t num_taken,
+                    PJRT_Buffer *const *shards, const uint32_t *counts,
+                    uint32_t num_arrays, uint32_t *first_input, char *why,
+                    size_t why_bytes);
+  // what: as trace_find's. passes: control/graph.h's. The trace is gone.
   int (*trace_end)(void *trace, PJRT_Buffer *const *shards,
                    const uint32_t *counts, uint32_t num_arrays, bool passes,
                    int64_t *what, void **out_graph, char *why,
                    size_t why_bytes);
   void (*trace_abandon)(void *trace);
   // What it makes is returned by the next launches of this thread that
-  // graph_adopt announces.
+  // graph_adopt announces. *out_late: what functions of the client are to
+  // write, by late_define or late_fail, each once; NULL: nothing.
   int (*graph_run)(void *graph, PJRT_Buffer *const *shards,
                    const uint32_t *counts, uint32_t num_arrays,
-                   const at_bytes *hosts, char *why, size_t why_bytes);
+                   const at_bytes *hosts, void **out_late, char *why,
+                   size_t why_bytes);
   int (*graph_relower)(void *graph, char *why, size_t why_bytes);
   // results: numbers of `what`, for the outputs of the next launch.
   void (*graph_adopt)(void *graph, const uint32_t *results, uint32_t count);
   size_t (*graph_print)(void *graph, char *out, size_t bytes);
   void (*graph_free)(void *graph);
+  // Any thread. late_free: what was not written fails.
+  int (*late_define)(void *late, uint32_t array, const at_bytes *shards,
+                     char *why, size_t why_bytes);
+  void (*late_fail)(void *late, uint32_t array, int code, const char *text);
+  void (*late_free)(void *late);
   // How an array of such shards, which begin at at[count][rank], gets to others
   // (control/plan.h). A graph of one result, 0, which plan_run makes of shards
   // at the same places.

@@ -171,6 +171,102 @@ True
 """
 
 
+HOST = """
+import threading
+calls = []
+def F32(*shape, **more): return jax.ShapeDtypeStruct(shape, np.float32, **more)
+@atoll.host_function(F32(8, 4, sharding=on(0, 8)))
+def load(step):
+  calls.append("load")
+  return np.full((8, 4), step, np.float32)
+@atoll.host_function(F32())
+def metric(v, step):
+  calls.append("metric")
+  if step == 2: raise ValueError("on purpose")
+  return v.sum() + step
+@atoll.host_function((F32(2),))
+def both(m, v): return (np.array([m, v.max()], np.float32),)
+x = put(on(0, 8), 8, 4)
+"""
+
+
+def test_host_functions_are_nodes(pod):
+  assert run(pod, HOST + """
+@atoll.program
+def f(x, step):
+  y = a(x) + load(step)
+  m = metric(y, step)
+  return b(y), m, b(m), both(m, x)
+text = f.lower(x, np.asarray(1, np.float32)).as_text()
+assert not calls  # nothing of it runs
+for k in range(5):
+  y, m, bm, (o,) = f(x, np.asarray(k, np.float32))
+  want = np.asarray(x) + 1 + k
+  assert np.array_equal(y, want * 3), k
+  for v, w in (m, want.sum() + k), (bm, 3 * (want.sum() + k)), (o, [want.sum() + k, 31]):
+    if k != 2:
+      assert np.array_equal(v, np.asarray(w, np.float32)), (k, v, w)
+      continue
+    try: np.asarray(v)
+    except Exception as e: assert "metric: ValueError: on purpose" in str(e), e
+    else: assert False
+assert len(f.graphs) == 1 and calls == ["load", "metric"] * 5, calls
+print(text)
+""") == """program of 11 nodes {
+  %0 = argument 0
+  %1 = compute jit_a(%0) on d0 : f32[1,4]
+  %2 = host load()
+  %3 = compute jit_add(%1, %2) on d0 : f32[1,4]
+  drop %1
+  %4 = host metric(%3)
+  %5 = compute jit_b(%3) on d0 : f32[1,4]
+  %6 = compute jit_b(%4) on d0 : f32[]
+  %7 = host both(%4, %0)
+  %8 = compute jit_copy(%4) on d0 : f32[]
+  %9 = compute jit_copy(%7) on d0 : f32[2]
+  return %5, %8, %6, %9
+}
+d0: 8 devices
+pass: 1 arrays dropped after their last use
+
+"""
+
+
+def test_host_functions_run_beside_the_devices(pod):
+  run(pod, HOST + """
+held = threading.Event()
+held.set()
+@atoll.host_function(F32(4))
+def slow(v):
+  held.wait(20)
+  return v + 1
+@atoll.program
+def f(x, y): return b(slow(x)), a(y)
+x, y = jax.device_put(np.zeros(4, np.float32), D[0]), jax.device_put(np.zeros(4, np.float32), D[9])
+f(x, y)
+held.clear()
+out = [f(x, y) for _ in range(3)]
+for _, w in out: assert np.asarray(w).tolist() == [1] * 4  # nobody has let go yet
+held.set()
+for v, _ in out: assert np.asarray(v).tolist() == [3] * 4
+# Of shapes that are not known before: one after another.
+@atoll.host_function
+def keep(v): return v[v > 2]
+g = atoll.program(lambda v: a(keep(b(v))))
+for n in (4, 6, 4):
+  v = jax.device_put(np.arange(n, dtype=np.float32), D[0])
+  assert np.array_equal(g(v), 3 * np.arange(1, n) + 1), n
+assert not g.graphs
+# What is donated later cannot be read then.
+h = atoll.program(lambda v: (lambda u: (metric(u, 0), jax.jit(lambda u: u + 1, donate_argnums=0)(u)))(a(v)))
+for _ in range(2):
+  m, u = h(x)
+  assert float(m) == 4 and np.asarray(u).tolist() == [2] * 4
+# Outside of programs they are functions.
+assert float(metric(x, 1)) == 1 and load(np.float32(3)).sharding == on(0, 8)
+""")
+
+
 def test_it_is_compiled_in_the_background(pod):
   run(pod, """
 traced = []
