@@ -16,7 +16,8 @@ class _Extension(ctypes.Structure):
                                          ctypes.c_size_t)),
               ("recompiles", ctypes.CFUNCTYPE(None, _U64, _U64)),
               ("compiled", ctypes.CFUNCTYPE(None, _U64, _U64, _U64)),
-              ("graphs", ctypes.c_void_p)]
+              ("graphs", ctypes.c_void_p),
+              ("slices", ctypes.c_void_p)]
 
 
 def extension() -> _Extension:

@@ -41,9 +41,12 @@ typedef struct far_host {
 } far_host;
 
 // Whom a launch of a program concerns.
+typedef struct far_slice far_slice;  // spares.c
 typedef struct far_program {
-  bool stale;  // one of its hosts is another process since
-  uint32_t num_hosts;
+  // One of its hosts is another process since, or a device another chip.
+  bool stale;
+  uint32_t num_hosts, num_spares;
+  uint32_t *spares;  // its virtual devices, behind its hosts
   uint32_t hosts[];
 } far_program;
 
@@ -72,8 +75,14 @@ struct at_client {
   char *target, *address;
   uint64_t client, cpu;
   uint8_t key[AT_CONTROL_KEY];
-  uint32_t num_chips, num_hosts;
-  uint32_t *host_of;
+  uint32_t num_chips, num_hosts, num_spares;
+  // By device, a chip of the pod or, behind these, a spare one: its host; its
+  // number in messages, UINT32_MAX: it stands for no chip; and arrays with
+  // smaller names were on the chip that it stood for before. Changed under the
+  // lock.
+  _Atomic uint32_t *host_of, *place;
+  _Atomic uint64_t *lost_before;
+  far_slice *slices;
   far_host *hosts;
   at_token token;
   at_wire *controller;
@@ -114,6 +123,17 @@ at_status at_client_say(at_client *c, uint32_t kind, const at_bytes *parts,
                         uint32_t n);
 void at_client_drop(at_client *c, uint64_t array);
 void at_client_unload(at_client *c, uint64_t program);
+
+// ---- spares.c
+// host_of: by chip of the pod, as the controller says it.
+at_status at_spares_open(at_client *c, const uint32_t *host_of,
+                         uint32_t num_spares);
+void at_spares_close(at_client *c);
+// The number of a device in messages. FAILED_PRECONDITION: it has none now.
+at_status at_far_chip(const at_client *c, uint32_t device, uint32_t *out);
+at_status at_far_shard(const at_client *c, const at_proxy_shard *s,
+                       at_msg_shard *out);
+at_status at_spares_heard(at_client *c, at_bytes body);  // a SLICED
 
 // ---- trace.c
 bool at_trace_is_on(const at_client *c);  // for this thread

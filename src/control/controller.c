@@ -223,6 +223,7 @@ static void host_lost(peer *p) {
   at_log(AT_LOG_WARNING, "host %u is lost: %s", p->number, p->why);
   for (peer *q = c->peers; q; q = q->next)
     if (q->kind == AT_SESSION_CLIENT && q->welcomed && !q->gone) say_lost(q, p);
+  at_slices_move(c);
 }
 
 // ---- Tools
@@ -427,6 +428,7 @@ static void print_client(at_json_writer *w, const peer *p) {
   put_number(w, "pid", p->hello.pid);
   put_number(w, "arrays", p->arrays.count);
   put_number(w, "programs", p->programs.count);
+  put_number(w, "devices", at_client_devices(p));
   put_number(w, "launches", p->launches);
   put_number(w, "messages", p->messages);
   put_number(w, "bytes", p->bytes);
@@ -462,9 +464,8 @@ void at_controller_status(at_controller *c, at_strbuf *out) {
 
 // ---- Life
 static at_status count_chips(at_controller *c) {
-  at_topology t;
-  AT_TRY(at_topology_parse(c->target, &t));
-  c->num_chips = t.num_devices;
+  AT_TRY(at_topology_parse(c->target, &c->topology));
+  c->num_chips = c->topology.num_devices;
   if (!c->num_hosts || c->num_hosts > AT_SESSION_MOST ||
       c->num_chips % c->num_hosts)
     return AT_FAIL(AT_INVALID_ARGUMENT,

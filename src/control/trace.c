@@ -451,7 +451,7 @@ static void print_step(at_trace *t, const step *s, at_strbuf *b) {
     at_strbuf_addz(b, " = copy ");
     print_name(t, m->from.array, b);
     at_strbuf_addf(b, "[%u] from chip %u to chip %u", m->from.shard,
-                   m->from.chip, m->chip);
+                   at_message_chip(m->from.chip), at_message_chip(m->chip));
   } else {
     const at_msg_group *m = (const void *)s->body;
     const at_msg_shard *x = (const void *)(m + 1);

@@ -105,4 +105,5 @@ at_pjrt_own at_pjrt_own_extension = {
     .recompiles = at_pjrt_recompiles,
     .compiled = compiled,
     .graphs = &at_pjrt_graphs,
+    .slices = &at_pjrt_slices,
 };
