@@ -1,21 +1,63 @@
-"""Devices of a pod by what is needed of them: `make_virtual_device_set().add_slice(...)`."""
+"""Devices by what is needed of them: `make_virtual_device_set().add_slice(...)`.
+
+On a pod they are virtual: as many as are wanted, each of which stands for a chip that the controller chooses and may
+change. Elsewhere they are the chips of this process, each at most once in a slice.
+"""
 
 import collections
+import itertools
+import re
 import sys
 import threading
 
+from atoll import _virtual
+
+_POLICIES = {"spread": _virtual.SPREAD, "fair": _virtual.FAIR}
 _lock = threading.Lock()
-_users = collections.Counter()  # of devices, by slices that this process holds
+_users = collections.Counter()  # of devices without a pod, by slices that this process holds
+_numbers = itertools.count()  # of slices with a pod
 
 
-class Slice:
-  """Devices that were chosen; they count as used until it is closed or collected."""
+class _Slice:
+  """Devices, until it is closed; `with` closes it."""
+
+  def __enter__(self):
+    return self
+
+  def __exit__(self, *exception):
+    self.close()
+
+
+class VirtualSlice(_Slice):
+  """Devices of a pod. They stand for chips until the slice is closed; what is on them then is lost."""
+
+  def __init__(self, wish, islands):
+    self.tpus = _virtual.add(wish, islands + next(_numbers))
+    self._wish = wish
+
+  @property
+  def chips(self):
+    """For each device, which chip of the pod it stands for now, and of which host: (id in jax.devices(), host)."""
+    return _virtual.chips_of(self.tpus)
+
+  def close(self):
+    wish, self._wish = self._wish, None
+    if wish:
+      _virtual.close(wish, self.tpus)
+
+
+class Slice(_Slice):
+  """Chips that were chosen; they count as used until it is closed or collected."""
 
   def __init__(self, tpus):
     self.tpus = tpus
     self._open = True
     with _lock:
       _users.update(tpus)
+
+  @property
+  def chips(self):
+    return [(d.id, d.process_index) for d in self.tpus]
 
   def close(self):
     with _lock:
@@ -34,34 +76,80 @@ class VirtualDeviceSet:
   def __init__(self):
     self.slices = []
 
-  def add_slice(self, tpu_devices, kind=None, topology=None, location=None, memory=None):
-    """A slice of `tpu_devices` devices.
+  def add_slice(self, tpu_devices, kind=None, topology=None, location=None, memory=None, policy="spread"):
+    """A slice of `tpu_devices` devices, in `.tpus`; ValueError says why there is none.
 
-    kind: of the devices ("TPU v5 lite"); topology: their shape, (2, 2) or "2x2";
-    location: the number of the pod's slice; memory: bytes that each must have.
+    kind: of the chips, "v5e" or as device_kind has it ("TPU v5 lite"). topology: the shape of the slice, (2, 2) or
+    "2x2". location: a slice of the pod (1, "slice 1") or a host ("host 2"). memory: bytes of HBM that each device
+    is to have for itself. On a pod more devices than chips take turns. policy: "spread" chooses the chips with the
+    fewest devices of all clients, "fair" counts each device by what its client does.
     """
-    self.slices.append(Slice(_choose(tpu_devices, kind, topology, location, memory)))
+    count = _number("tpu_devices", tpu_devices, 1)
+    shape = _shape(topology, count)
+    memory = _number("memory", memory or 0, 0)
+    if policy not in _POLICIES:
+      raise ValueError(f"policy {policy!r} is none of {', '.join(map(repr, _POLICIES))}")
+    island, host = _location(location)
+    import jax
+
+    jax.devices()  # the client that has the pod
+    spares, islands = _virtual.count()[1:]
+    if spares:
+      if kind is not None and len(str(kind).encode()) >= _virtual.Wish.kind.size:
+        raise ValueError(f"no kind of chip is called {kind!r}")
+      wish = _virtual.Wish(memory=memory, count=count, policy=_POLICIES[policy], shape=shape or (0, 0, 0),
+                           island=island, host=host, kind=str(kind or "").encode())
+      self.slices.append(VirtualSlice(wish, islands))
+    else:
+      self.slices.append(Slice(choose(count, kind, shape, island, host, memory)))
     return self.slices[-1]
+
+  def close(self):
+    for s in self.slices:
+      s.close()
 
 
 def make_virtual_device_set():
   return VirtualDeviceSet()
 
 
-def _fits(device, kind, location, memory):
-  stats = device.memory_stats() if memory else None
-  return ((kind is None or device.device_kind == kind) and (location is None or device.slice_index == location)
-          and (not memory or not stats or stats.get("bytes_limit", memory) >= memory))
+# ---- Arguments
+def _number(name, value, least):
+  if isinstance(value, bool) or not hasattr(value, "__index__") or value.__index__() < least:
+    raise ValueError(f"{name} is to be a whole number from {least} on, not {value!r}")
+  return value.__index__()
 
 
 def _shape(topology, count):
   if topology is None:
     return None
-  shape = [int(n) for n in topology.split("x")] if isinstance(topology, str) else list(topology)
+  try:
+    shape = [int(n) for n in (topology.split("x") if isinstance(topology, str) else topology)]
+  except (TypeError, ValueError):
+    raise ValueError(f"topology {topology!r} is not like '2x4' or (2, 4)") from None
   shape += [1] * (3 - len(shape))
-  if len(shape) != 3 or shape[0] * shape[1] * shape[2] != count:
+  if len(shape) != 3 or min(shape) < 1 or shape[0] * shape[1] * shape[2] != count:
     raise ValueError(f"topology {topology} has not {count} devices")
-  return shape
+  return tuple(shape)
+
+
+def _location(location):
+  """Slice and host; -1: any."""
+  if location is None:
+    return -1, -1
+  said = re.fullmatch(r"(?:(slice|host)[ _-]?)?(\d{1,6})", str(location).strip())
+  if not said or isinstance(location, bool):
+    raise ValueError(f"location {location!r} is no slice (1, 'slice 1') and no host ('host 2')")
+  number = int(said[2])
+  return (-1, number) if said[1] == "host" else (number, -1)
+
+
+# ---- Without a pod
+def _fits(device, kind, island, host, memory):
+  stats = device.memory_stats() if memory else None
+  return ((kind is None or kind in (device.device_kind, getattr(device, "target", None)))
+          and island in (-1, device.slice_index) and host in (-1, device.process_index)
+          and (not memory or not stats or stats.get("bytes_limit", memory) >= memory))
 
 
 def _windows(devices, count, shape):
@@ -77,23 +165,24 @@ def _windows(devices, count, shape):
       yield box
 
 
-def _choose(count, kind, topology, location, memory):
+def choose(count, kind=None, shape=None, island=-1, host=-1, memory=0):
+  """Chips of one slice that as few slices use as there are."""
   import jax
 
   from atoll import _own
 
   drains = _own.extension().drains  # hosts that people are about to take away
-  shape = _shape(topology, count)
   by_slice = collections.defaultdict(list)
   for device in jax.devices():
-    if _fits(device, kind, location, memory) and not drains(device.id):
+    if _fits(device, kind, island, host, memory) and not drains(device.id):
       by_slice[device.slice_index].append(device)
   with _lock:
     best = min((w for devices in by_slice.values() for w in _windows(devices, count, shape)),
                key=lambda w: (max(_users[d] for d in w), sum(_users[d] for d in w), w[0].id), default=None)
   if best is None:
-    wanted = ", ".join(f"{k} {v}" for k, v in (("kind", kind), ("topology", topology), ("location", location),
-                                               ("memory", memory)) if v is not None)
+    kinds = sorted({d.device_kind for d in jax.devices()})
+    wanted = ", ".join(f"{k} {v}" for k, v in (("kind", kind), ("topology", shape), ("memory", memory)) if v)
     raise ValueError(f"no slice has {count} devices{' with ' + wanted if wanted else ''}; there are "
-                     f"{sorted(len(d) for d in by_slice.values())}")
+                     f"{sorted(len(d) for d in by_slice.values())} of {', '.join(kinds)}\n"
+                     "hint: on a pod (docs/pod.md) more devices than chips take turns")
   return best

@@ -20,7 +20,8 @@ class _Extension(ctypes.Structure):
               ("compiled", ctypes.CFUNCTYPE(None, _U64, _U64, _U64)),
               ("graphs", ctypes.c_void_p),
               ("drains", ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_uint32)),
-              ("named", ctypes.c_void_p)]
+              ("named", ctypes.c_void_p),
+              ("slices", ctypes.c_void_p)]
 
 
 def extension() -> _Extension:

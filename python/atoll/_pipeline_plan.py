@@ -114,7 +114,7 @@ def choose_devices(stages, each, islands):
   """Slices for stages, in the order of islands: no stage is on two."""
   import collections
   import jax
-  import atoll
+  from atoll import _devices
 
   by_island = collections.defaultdict(list)
   for d in jax.devices():
@@ -136,5 +136,7 @@ def choose_devices(stages, each, islands):
   where = room[:stages] if len(room) >= stages else [room[s * len(room) // stages] for s in range(stages)]
   if islands is not None and stages >= len(used):
     where = [used[s * len(used) // stages] for s in range(stages)]
-  chosen = atoll.make_virtual_device_set()
-  return [chosen.add_slice(each, location=where[s]).tpus for s in range(stages)], chosen
+  chosen = []
+  for s in range(stages):
+    chosen.append(_devices.Slice(_devices.choose(each, island=where[s])))
+  return [s.tpus for s in chosen], chosen

@@ -112,10 +112,6 @@ static at_bytes dims_of(at_dims d) {
   return (at_bytes){(const uint8_t *)d.ptr, d.rank * sizeof *d.ptr};
 }
 
-static at_msg_shard shard_of(const at_proxy_shard *s) {
-  return (at_msg_shard){s->array, s->shard, s->chip};
-}
-
 // The poller of the session, on which callbacks of events run, must not wait.
 static at_status send_later(far_host *h, const at_wire_out *m, uint32_t n) {
   for (uint32_t i = 0; i < n; i++)
@@ -159,7 +155,8 @@ static at_status write_piece(at_client *c, uint32_t host, const at_msg_write *m,
 static at_status write_array(void *arg, const at_proxy_shard *s,
                              at_bytes data) {
   at_client *c = arg;
-  at_msg_write m = {.shard = shard_of(s), .total = data.len};
+  at_msg_write m = {.total = data.len};
+  AT_TRY(at_far_shard(c, s, &m.shard));
   do {
     m.bytes = AT_MIN(data.len - m.offset, (uint64_t)AT_MESSAGE_PIECE);
     AT_TRY(write_piece(c, c->host_of[s->chip], &m, data.ptr + m.offset));
@@ -169,8 +166,8 @@ static at_status write_array(void *arg, const at_proxy_shard *s,
 }
 
 static at_status refuse(void *arg, const at_proxy_shard *s, at_status why) {
-  at_msg_refuse m = {.shard = shard_of(s),
-                     .code = (uint64_t)at_status_code(why)};
+  at_msg_refuse m = {.code = (uint64_t)at_status_code(why)};
+  AT_TRY(at_far_shard(arg, s, &m.shard));
   const at_bytes parts[] = {{(const uint8_t *)&m, sizeof m},
                             at_message_text(why)};
   const at_wire_out out = {
@@ -185,11 +182,11 @@ static at_status create(void *arg, const at_proxy_spec *s,
   bool goes_along = data && data->len <= AT_MESSAGE_INLINE;
   if (AT_UNLIKELY(at_trace_is_on(c)) && data) at_trace_create(s, *data);
   at_msg_create m = {.array = s->array,
-                     .chip = s->chip,
                      .kind = (uint16_t)s->kind,
                      .dtype = (uint16_t)s->dtype,
                      .rank = s->dims.rank,
                      .has_data = goes_along};
+  AT_TRY(at_far_chip(c, s->chip, &m.chip));
   const at_bytes parts[] = {{(const uint8_t *)&m, sizeof m},
                             dims_of(s->dims),
                             goes_along ? *data : (at_bytes){0}};
@@ -200,21 +197,26 @@ static at_status create(void *arg, const at_proxy_spec *s,
 
 static at_status group(void *arg, uint64_t array, const at_proxy_shard *shards,
                        uint32_t count) {
-  _Static_assert(sizeof *shards == sizeof(at_msg_shard), "sent as it is");
   at_msg_group m = {.array = array, .count = count};
+  at_msg_shard *list = malloc(count * sizeof *list);
+  at_status st = list ? AT_OK : no_memory();
+  for (uint32_t i = 0; i < count && !st.err; i++)
+    st = at_far_shard(arg, &shards[i], &list[i]);
   const at_bytes parts[] = {{(const uint8_t *)&m, sizeof m},
-                            {(const uint8_t *)shards, count * sizeof *shards}};
-  return at_client_say_step(arg, AT_MSG_GROUP, parts, 2);
+                            {(const uint8_t *)list, count * sizeof *list}};
+  if (!st.err) st = at_client_say_step(arg, AT_MSG_GROUP, parts, 2);
+  free(list);
+  return st;
 }
 
 static at_status copy(void *arg, const at_proxy_shard *from,
                       const at_proxy_spec *to) {
-  at_msg_copy m = {.from = shard_of(from),
-                   .array = to->array,
-                   .chip = to->chip,
+  at_msg_copy m = {.array = to->array,
                    .kind = (uint32_t)to->kind,
                    .dtype = (uint16_t)to->dtype,
                    .rank = to->dims.rank};
+  AT_TRY(at_far_shard(arg, from, &m.from));
+  AT_TRY(at_far_chip(arg, to->chip, &m.chip));
   const at_bytes parts[] = {{(const uint8_t *)&m, sizeof m}, dims_of(to->dims)};
   return at_client_say_step(arg, AT_MSG_COPY, parts, 2);
 }
@@ -244,27 +246,39 @@ static void drop(void *arg, uint64_t array, uint64_t bytes) {
 }
 
 // ---- Programs
-static at_status load(void *arg, uint64_t program, at_bytes executable,
-                      const uint32_t *chips, uint32_t num_chips) {
-  at_client *c = arg;
-  static const uint8_t pad[8];
-  far_program *p =
-      at_far_program_make(c, program, executable, chips, num_chips);
+static at_status enter_program(at_client *c, uint64_t program, at_bytes block,
+                               const uint32_t *devices, uint32_t n,
+                               uint32_t *chips) {
+  far_program *p = NULL;
   pthread_mutex_lock(&c->lock);
-  bool in = p && at_table_put(&c->programs, program, p);
+  at_status st = at_far_program_make(c, program, block, devices, n, chips, &p);
+  if (!st.err && !at_table_put(&c->programs, program, p)) {
+    at_far_program_free(p);
+    st = no_memory();
+  }
   pthread_mutex_unlock(&c->lock);
-  if (!in) return at_far_program_free(p), no_memory();
+  return st;
+}
+
+static at_status load(void *arg, uint64_t program, at_bytes executable,
+                      const uint32_t *devices, uint32_t num_chips) {
+  at_client *c = arg;
   at_kernel_checks checks = at_kernel_checks_wanted();
   at_msg_load m = {.program = program,
                    .num_chips = num_chips,
                    .checks = checks.checks,
                    .turns = checks.turns};
+  uint32_t *chips = calloc(1, at_message_chips_bytes(num_chips));
+  at_status st = chips ? enter_program(c, program, executable, devices,
+                                     num_chips, chips)
+                       : no_memory();
   const at_bytes parts[] = {
       {(const uint8_t *)&m, sizeof m},
-      {(const uint8_t *)chips, num_chips * sizeof *chips},
-      {pad, at_message_chips_bytes(num_chips) - num_chips * sizeof *chips},
+      {(const uint8_t *)chips, at_message_chips_bytes(num_chips)},
       executable};
-  return at_client_say(c, AT_MSG_LOAD, parts, 4);
+  if (!st.err) st = at_client_say(c, AT_MSG_LOAD, parts, 3);
+  free(chips);
+  return st;
 }
 
 void at_client_unload(at_client *c, uint64_t program) {
@@ -359,9 +373,8 @@ static at_status launch(void *arg, const at_proxy_launch *l) {
 }
 
 // ---- The controller's messages
-static at_status keep_welcome(at_client *c, at_bytes body) {
+static at_status keep_welcome(at_client *c, at_bytes body, uint32_t spares) {
   const at_msg_welcome *m = (const void *)body.ptr;
-  size_t chips = m->num_chips * sizeof *c->host_of;
   const uint8_t *target =
       (const uint8_t *)(m + 1) + at_message_chips_bytes(m->num_chips);
   c->client = m->client;
@@ -369,16 +382,12 @@ static at_status keep_welcome(at_client *c, at_bytes body) {
   memcpy(c->key, m->key, sizeof c->key);
   c->num_hosts = m->num_hosts;
   c->num_chips = m->num_chips;
-  c->host_of = malloc(chips + 1);
   c->target = strndup((const char *)target, m->target_bytes);
   c->address =
       strndup((const char *)target + m->target_bytes, m->addresses_bytes);
   c->hosts = calloc(c->num_hosts, sizeof *c->hosts);
-  if (!c->host_of || !c->target || !c->address || !c->hosts) return no_memory();
-  memcpy(c->host_of, m + 1, chips);
-  for (uint32_t i = 0; i < c->num_chips; i++)
-    if (c->host_of[i] >= c->num_hosts)
-      return AT_FAIL(AT_INVALID_ARGUMENT, "the controller has odd chips");
+  if (!c->target || !c->address || !c->hosts) return no_memory();
+  AT_TRY(at_spares_open(c, (const uint32_t *)(m + 1), spares));
   char *at = c->address;
   for (uint32_t h = 0; h < c->num_hosts; h++) {
     c->hosts[h] =
@@ -517,10 +526,12 @@ static void hear(at_client *c, const at_wire_head *head, at_bytes body) {
   at_status st = at_message_check(head->kind, body);
   if (!st.err && head->kind == AT_MSG_WELCOME && !c->welcomed) {
     pthread_mutex_lock(&c->lock);
-    st = keep_welcome(c, body);
+    st = keep_welcome(c, body, c->num_spares);
     c->welcomed = !st.err;
     pthread_cond_broadcast(&c->news);
     pthread_mutex_unlock(&c->lock);
+  } else if (!st.err && head->kind == AT_MSG_SLICED && c->welcomed) {
+    st = at_spares_heard(c, body);
   } else if (!st.err && head->kind == AT_MSG_HOST_LOST) {
     host_lost(c, body);
   } else if (!st.err && head->kind == AT_MSG_HOST_BACK) {
@@ -665,6 +676,7 @@ at_status at_client_open(const at_client_options *o, at_client **out) {
   pthread_mutex_init(&c->drops_lock, NULL);
   at_clock_cond_init(&c->news);
   c->token = o->token;
+  c->num_spares = o->spares;
   atomic_init(&c->next_name, 1);
   atomic_init(&c->next_tag, 1);
   at_status st = at_sched_create(kCallThreads, kCallStack, &c->calls);
@@ -698,6 +710,7 @@ at_status at_client_open(const at_client_options *o, at_client **out) {
 const at_proxy *at_client_proxy(const at_client *c) { return &c->face; }
 const char *at_client_target(const at_client *c) { return c->target; }
 uint64_t at_client_cpu(const at_client *c) { return c->cpu; }
+uint32_t at_client_spares(const at_client *c) { return c->num_spares; }
 
 bool at_client_drains(const at_client *c, uint32_t chip) {
   return chip < c->num_chips && atomic_load(&c->hosts[c->host_of[chip]].drains);
@@ -747,7 +760,7 @@ void at_client_close(at_client *c) {
   at_table_free(&c->questions);
   at_status_free(c->why);
   free(c->hosts);
-  free(c->host_of);
+  at_spares_close(c);
   free(c->target);
   free(c->address);
   pthread_mutex_destroy(&c->lock);

@@ -3,6 +3,7 @@
 #ifndef ATOLL_CONTROL_CLIENT_H_
 #define ATOLL_CONTROL_CLIENT_H_
 
+#include "control/message.h"
 #include "exec/proxy.h"
 #include "pod/proof.h"
 
@@ -13,6 +14,7 @@ typedef struct at_client_options {
   at_token token;
   const char *name;           // for people
   uint32_t timeout_ms;        // until all hosts are there; 0: 120,000
+  uint32_t spares;            // virtual devices behind the pod's chips
   bool (*interrupted)(void);  // NULL, or asked now and then: true: give up
 } at_client_options;
 
@@ -27,6 +29,22 @@ uint64_t at_client_cpu(const at_client *c);  // at_cpu_features of all hosts
 bool at_client_drains(const at_client *c, uint32_t chip);
 // The runtime is gone before. What waits fails.
 void at_client_close(at_client *c);
+
+// ---- Slices of virtual devices
+// Spare devices that stand for chips of the pod, several perhaps for one: *wish
+// as at_msg_slice, but for its number, which it gets. Waits for the controller,
+// which says why there is no such slice. When hosts are lost, devices that stood
+// for their chips stand for others: what was on them is lost, launches of before
+// load their program there.
+at_status at_client_add_slice(at_client *c, at_msg_slice *wish,
+                              uint32_t *out_devices);
+// What is on its devices is lost, and they may be of another slice.
+void at_client_close_slice(at_client *c, uint64_t slice);
+// For which chip of the pod a device stands now, and which host has that. False:
+// for none.
+bool at_client_find_chip(const at_client *c, uint32_t device,
+                         uint32_t *out_chip, uint32_t *out_host);
+uint32_t at_client_spares(const at_client *c);
 
 // What the client has sent to the controller so far; for tests and benches.
 typedef struct at_client_counts {

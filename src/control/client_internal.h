@@ -44,11 +44,14 @@ typedef struct far_host {
 } far_host;
 
 // A program that hosts have, and whom a launch of it concerns.
+typedef struct far_slice far_slice;  // spares.c
 typedef struct far_program {
   at_graph_program shown;
   at_bytes block;  // the executable, for hosts that come later
-  bool stale;      // one of its hosts is another process since
-  uint32_t num_hosts;
+  // One of its hosts is another process since, or a device another chip.
+  bool stale;
+  uint32_t num_hosts, num_spares;
+  uint32_t *spares;  // its virtual devices, behind its hosts
   uint32_t hosts[];
 } far_program;
 
@@ -78,8 +81,14 @@ struct at_client {
   char *target, *address;
   uint64_t client, cpu;
   uint8_t key[AT_CONTROL_KEY];
-  uint32_t num_chips, num_hosts;
-  uint32_t *host_of;
+  uint32_t num_chips, num_hosts, num_spares;
+  // By device, a chip of the pod or, behind these, a spare one: its host; its
+  // number in messages, UINT32_MAX: it stands for no chip; and arrays with
+  // smaller names were on the chip that it stood for before. Changed under the
+  // lock.
+  _Atomic uint32_t *host_of, *place;
+  _Atomic uint64_t *lost_before;
+  far_slice *slices;
   far_host *hosts;
   at_token token;
   at_wire *controller;
@@ -125,11 +134,23 @@ at_status at_client_say_step(at_client *c, uint32_t kind, const at_bytes *parts,
 void at_client_drop(at_client *c, uint64_t array);
 void at_client_unload(at_client *c, uint64_t program);
 
-// ---- far_program.c; NULL: no memory. What is given is copied.
-far_program *at_far_program_make(const at_client *c, uint64_t name,
-                                 at_bytes block, const uint32_t *chips,
-                                 uint32_t num_chips);
+// ---- far_program.c; what is given is copied.
+// Under the lock. chips: filled in, the devices' numbers in messages.
+at_status at_far_program_make(const at_client *c, uint64_t name, at_bytes block,
+                              const uint32_t *devices, uint32_t num_devices,
+                              uint32_t *chips, far_program **out);
 void at_far_program_free(far_program *p);
+
+// ---- spares.c
+// host_of: by chip of the pod, as the controller says it.
+at_status at_spares_open(at_client *c, const uint32_t *host_of,
+                         uint32_t num_spares);
+void at_spares_close(at_client *c);
+// The number of a device in messages. FAILED_PRECONDITION: it has none now.
+at_status at_far_chip(const at_client *c, uint32_t device, uint32_t *out);
+at_status at_far_shard(const at_client *c, const at_proxy_shard *s,
+                       at_msg_shard *out);
+at_status at_spares_heard(at_client *c, at_bytes body);  // a SLICED
 
 // ---- trace.c
 bool at_trace_is_on(const at_client *c);  // for this thread

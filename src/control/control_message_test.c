@@ -259,6 +259,35 @@ static void seen_by_people(void **state) {
       memset(x->program.name, 'x', sizeof x->program.name));
 }
 
+static void slices(void **state) {
+  at_msg_slice s = {.slice = 1, .count = 8, .shape = {2, 4, 1}, .kind = "v5e"};
+  EXACT(AT_MSG_SLICE, s);
+  BAD(AT_MSG_SLICE, s, x->slice = 0);
+  BAD(AT_MSG_SLICE, s, x->count = 0);
+  BAD(AT_MSG_SLICE, s, x->count = 9);
+  BAD(AT_MSG_SLICE, s, x->count = AT_MESSAGE_SLICE + 1);
+  BAD(AT_MSG_SLICE, s, x->shape[1] = 0);
+  BAD(AT_MSG_SLICE, s, x->shape[0] = UINT32_MAX);
+  BAD(AT_MSG_SLICE, s, x->policy = AT_SLICE_POLICIES);
+  BAD(AT_MSG_SLICE, s, memset(x->kind, 'x', sizeof x->kind));
+  memset(s.shape, 0, sizeof s.shape);
+  EXACT(AT_MSG_SLICE, s);
+  at_msg_unslice u = {1};
+  EXACT(AT_MSG_UNSLICE, u);
+  struct {
+    at_msg_sliced m;
+    uint32_t chips[4];  // three, and what fills up
+  } w = {{.slice = 1, .count = 3}, {0}};
+  EXACT(AT_MSG_SLICED, w);
+  BAD(AT_MSG_SLICED, w, x->m.slice = 0);
+  BAD(AT_MSG_SLICED, w, x->m.count = 0);
+  BAD(AT_MSG_SLICED, w, x->m.count = 5);
+  BAD(AT_MSG_SLICED, w, x->m.count = UINT32_MAX);
+  BAD(AT_MSG_SLICED, w, x->m.code = 3);
+  at_msg_sliced no = {.slice = 1, .code = 3};
+  assert_true(good(AT_MSG_SLICED, &no, sizeof no));
+}
+
 static void keys_differ(void **state) {
   uint8_t secret[AT_CONTROL_SECRET] = {1}, a[AT_CONTROL_KEY], b[AT_CONTROL_KEY];
   at_control_key(secret, 1, a);
@@ -320,6 +349,7 @@ int main(void) {
       cmocka_unit_test(named_objects),
       cmocka_unit_test(who_takes_part),
       cmocka_unit_test(seen_by_people),
+      cmocka_unit_test(slices),
       cmocka_unit_test(keys_differ),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,7 +10,7 @@
 #include "control/plan.h"
 
 enum { kChips = 16, kPerHost = 4, kSide = 12, kRank = 2 };
-static uint32_t g_host_of[kChips];
+static _Atomic uint32_t g_host_of[kChips];
 
 typedef struct cut {
   uint32_t rows, columns, copies;  // shards along each; so many times over

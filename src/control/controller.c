@@ -250,6 +250,7 @@ void at_host_leaves(peer *p) {
     at_client_goes_on(q);
   }
   at_named_host_lost(c, p->number);
+  at_slices_move(c);
 }
 
 static void host_did(peer *p, const at_msg_did *m) {
@@ -467,9 +468,8 @@ void at_controller_status(at_controller *c, at_strbuf *out) {
 
 // ---- Life
 static at_status count_chips(at_controller *c) {
-  at_topology t;
-  AT_TRY(at_topology_parse(c->target, &t));
-  c->num_chips = t.num_devices;
+  AT_TRY(at_topology_parse(c->target, &c->topology));
+  c->num_chips = c->topology.num_devices;
   if (!c->num_hosts || c->num_hosts > AT_SESSION_MOST ||
       c->num_chips % c->num_hosts)
     return AT_FAIL(AT_INVALID_ARGUMENT,

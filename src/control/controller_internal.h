@@ -13,9 +13,11 @@
 #include "control/outbox.h"
 #include "control/session.h"
 #include "control/table.h"
+#include "device/device.h"
 
 typedef struct peer peer;
 typedef struct held held;
+typedef struct slice slice;  // virtual.c
 
 // Hosts that have something in common. Alike ones are one.
 typedef struct host_set {
@@ -84,12 +86,18 @@ struct peer {
   at_msg_looks *looks;
   // Of a tool: the number of the LOOK whose answers it waits for; 0: none.
   uint64_t waits_for, asked_ns;
+  slice *slices;
+  bool *reached;  // by chip of the pod: it has programs there; NULL: nowhere
+  // Launches in a second, measured when somebody asks; 0: not yet.
+  double use;
+  uint64_t use_ns, use_launches;
 };
 
 struct at_controller {
   pthread_mutex_t lock;
   pthread_cond_t news;  // for the keeper
   char *target;
+  at_topology topology;
   uint32_t num_hosts, num_chips;
   uint32_t *host_of;  // by chip
   uint8_t secret[AT_CONTROL_SECRET];
@@ -192,5 +200,16 @@ void at_named_client_left(const peer *p);
 at_status at_named_erase(at_controller *c, at_str name);  // NOT_FOUND
 void at_named_print(const at_controller *c, at_json_writer *w);
 void at_named_free(at_controller *c);
+
+// ---- virtual.c; under the lock
+// An error: it cannot be, and ends the client. What cannot be had is answered.
+at_status at_client_slice(peer *p, const at_msg_slice *m);
+at_status at_client_unslice(peer *p, const at_msg_unslice *m);
+void at_client_slices_free(peer *p);
+// It has a program on these chips, which are there.
+void at_client_reaches(peer *p, const uint32_t *chips, uint32_t n);
+uint32_t at_client_devices(const peer *p);  // virtual ones
+// A host is lost: devices that were on it stand for other chips.
+void at_slices_move(at_controller *c);
 
 #endif

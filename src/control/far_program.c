@@ -33,43 +33,69 @@ static void print_results(const at_xheader *h, at_strbuf *out) {
   }
 }
 
-static bool remember(far_program *p, uint64_t name, at_bytes block,
-                     const uint32_t *chips, uint32_t num_chips) {
+static at_status no_memory(void) {
+  return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a program");
+}
+
+static uint32_t *copy_numbers(const uint32_t *from, uint32_t n) {
+  uint32_t *to = malloc((n + 1) * sizeof *to);
+  if (to && n) memcpy(to, from, n * sizeof *to);
+  return to;
+}
+
+static at_status remember(far_program *p, uint64_t name, at_bytes block,
+                          const uint32_t *chips, uint32_t n) {
   const at_xheader *h = (const void *)block.ptr;
   at_strbuf results = {0};
-  uint32_t *chips_copy = malloc(num_chips * sizeof *chips);
   uint8_t *copy = malloc(block.len);
   print_results(h, &results);
   p->shown = (at_graph_program){
       .name = name,
       .effects = h->has_effects,
-      .num_chips = num_chips,
-      .chips = chips_copy,
+      .num_chips = n,
+      .chips = copy_numbers(chips, n),
       .results = strndup(at_strbuf_str(&results).ptr, results.len)};
   p->block = (at_bytes){copy, block.len};
-  bool good = chips_copy && copy && p->shown.results && !results.failed;
+  bool good =
+      p->shown.chips && copy && p->shown.results && !results.failed;
   at_strbuf_free(&results);
-  if (!good) return false;
+  if (!good) return no_memory();
   memcpy(copy, block.ptr, block.len);
-  memcpy(chips_copy, chips, num_chips * sizeof *chips);
   p->shown.text = string((const void *)copy, h->name);
-  return true;
+  return AT_OK;
 }
 
-far_program *at_far_program_make(const at_client *c, uint64_t name,
-                                 at_bytes block, const uint32_t *chips,
-                                 uint32_t num_chips) {
-  far_program *p = calloc(1, sizeof *p + c->num_hosts * sizeof *p->hosts);
+// Whom it concerns, and its chips in messages.
+static at_status place(const at_client *c, far_program *p,
+                       const uint32_t *devices, uint32_t n, uint32_t *chips) {
   bool *has = calloc(c->num_hosts, sizeof *has);
-  bool good = p && has && remember(p, name, block, chips, num_chips);
-  for (uint32_t i = 0; good && i < num_chips; i++)
-    has[c->host_of[chips[i]]] = true;
-  for (uint32_t h = 0; good && h < c->num_hosts; h++)
+  at_status st = has ? AT_OK : no_memory();
+  for (uint32_t i = 0; i < n && !st.err; i++) {
+    st = at_far_chip(c, devices[i], &chips[i]);
+    has[c->host_of[devices[i]]] = true;
+    if (devices[i] >= c->num_chips) p->spares[p->num_spares++] = devices[i];
+  }
+  for (uint32_t h = 0; h < c->num_hosts && !st.err; h++)
     if (has[h]) p->hosts[p->num_hosts++] = h;
   free(has);
-  if (good) return p;
-  at_far_program_free(p);
-  return NULL;
+  return st;
+}
+
+at_status at_far_program_make(const at_client *c, uint64_t name, at_bytes block,
+                              const uint32_t *devices, uint32_t num_devices,
+                              uint32_t *chips, far_program **out) {
+  far_program *p =
+      calloc(1, sizeof *p + ((size_t)c->num_hosts + num_devices) *
+                                sizeof *p->hosts);
+  if (!p) return no_memory();
+  p->spares = p->hosts + c->num_hosts;
+  at_status st = place(c, p, devices, num_devices, chips);
+  if (!st.err) st = remember(p, name, block, chips, num_devices);
+  if (st.err)
+    at_far_program_free(p);
+  else
+    *out = p;
+  return st;
 }
 
 void at_far_program_free(far_program *p) {

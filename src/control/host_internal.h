@@ -192,12 +192,12 @@ void at_copies_end(host *h);     // what is expected fails
 
 // ---- stream.c: the stream's thread
 void at_stream_do(host *h, const job *j);
-at_chip *at_stream_own_chip(const host *h, uint32_t chip);  // NULL: another's
+// number: of at_runtime_view; NULL: another's.
+at_chip *at_stream_own_chip(const host *h, uint32_t number);
 // From here on others find the array; takes it. NULL: there was no memory.
 void at_stream_enter(tenant *t, array *a);
 // A shard's buffer, which stays until the stream drops it. NULL: why.
-at_buffer *at_stream_find(tenant *t, uint64_t name, uint32_t shard,
-                          at_status *why);
+at_buffer *at_stream_find(tenant *t, const at_msg_shard *s, at_status *why);
 
 // ---- reshard.c: the stream's thread. refused: the results carry that;
 // consumed.

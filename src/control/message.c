@@ -291,6 +291,30 @@ static bool good_text(at_bytes body, size_t head) {
   return body.len >= head && body.len - head <= AT_MESSAGE_TEXT;
 }
 
+// A kind ends, and a shape is one.
+static bool good_slice(at_bytes body) {
+  const at_msg_slice *m = (const void *)body.ptr;
+  if (body.len != sizeof *m || !m->slice || !m->count ||
+      m->count > AT_MESSAGE_SLICE || m->policy >= AT_SLICE_POLICIES ||
+      m->kind[AT_MESSAGE_KIND - 1])
+    return false;
+  uint64_t n = 1;
+  for (int d = 0; d < 3; d++) {
+    if (m->shape[d] > AT_MESSAGE_SLICE) return false;
+    n *= m->shape[d];
+  }
+  return n ? n == m->count
+           : !m->shape[0] && !m->shape[1] && !m->shape[2];
+}
+
+static bool good_sliced(at_bytes body) {
+  const at_msg_sliced *m = (const void *)body.ptr;
+  if (body.len < sizeof *m || !m->slice) return false;
+  if (m->code) return !m->count && good_text(body, sizeof *m);
+  return m->count && m->count <= AT_MESSAGE_SLICE &&
+         body.len == sizeof *m + at_message_chips_bytes(m->count);
+}
+
 static bool good_welcome(at_bytes body) {
   const at_msg_welcome *m = (const void *)body.ptr;
   return body.len >= sizeof *m && m->num_hosts &&
@@ -370,6 +394,12 @@ static bool is_good(uint32_t kind, at_bytes b) {
       return b.len >= sizeof(at_msg_answer);
     case AT_MSG_ERASE:
       return at_message_name_is_good(b);
+    case AT_MSG_SLICE:
+      return good_slice(b);
+    case AT_MSG_UNSLICE:
+      return b.len == sizeof(at_msg_unslice);
+    case AT_MSG_SLICED:
+      return good_sliced(b);
     case AT_MSG_IAM:
       return b.len == sizeof(at_msg_iam);
     case AT_MSG_WRITE:

@@ -26,6 +26,8 @@ enum {
   AT_MESSAGE_INLINE = 4096,      // bytes of an array that go with the stream
   AT_MESSAGE_PIECE = 4 << 20,    // of an array between client and host
   AT_MESSAGE_TEXT = 8192,        // of an error
+  AT_MESSAGE_KIND = 32,          // of a kind of chip
+  AT_MESSAGE_SLICE = 4096,       // devices of a slice
 };
 
 // Numbers of the wire; only add.
@@ -48,6 +50,9 @@ typedef enum at_message_kind {
   AT_MSG_FETCH,
   AT_MSG_DISCARD,
   AT_MSG_OBJECTS,
+  // Of a client, for the controller alone.
+  AT_MSG_SLICE = 24,
+  AT_MSG_UNSLICE,
   // Client to host.
   AT_MSG_IAM = 32,  // the first: which client of the controller it is
   AT_MSG_WRITE,
@@ -71,6 +76,7 @@ typedef enum at_message_kind {
   AT_MSG_HOST_BACK,
   AT_MSG_HOST_DRAINS,
   AT_MSG_ANSWER = 112,  // its tag is the question's
+  AT_MSG_SLICED = 104,
   // Host to controller and back.
   AT_MSG_HOST = 128,
   AT_MSG_FORM,
@@ -283,6 +289,38 @@ typedef bool (*at_message_name_fn)(void *arg, uint64_t *name, bool makes,
                                    uint32_t count);
 bool at_message_names(uint32_t kind, void *body, at_message_name_fn each,
                       void *arg);
+
+// ---- Slices of virtual devices
+// Chips of messages are numbers of at_runtime_view: which chip of the pod, and
+// which view of it. A client's virtual devices on one chip have a view each.
+static inline uint32_t at_message_chip(uint32_t number) {
+  return number & 0xffff;
+}
+enum { AT_SLICE_SPREAD, AT_SLICE_FAIR, AT_SLICE_POLICIES };
+
+// What a new slice is to be; answered by SLICED.
+typedef struct at_msg_slice {
+  uint64_t slice;   // not 0; the client gives it out
+  uint64_t memory;  // bytes of HBM that each device keeps for itself
+  uint32_t count;
+  uint32_t policy;
+  uint32_t shape[3];           // 0: any; else it has `count` devices
+  int32_t island, host;        // -1: any
+  char kind[AT_MESSAGE_KIND];  // "": any; ends with 0
+  uint32_t zero;
+} at_msg_slice;
+
+typedef struct at_msg_unslice {
+  uint64_t slice;
+} at_msg_unslice;
+
+// Where a slice is: as the answer, and again when hosts are lost. code: not 0:
+// there is no such slice, and why follows.
+typedef struct at_msg_sliced {
+  uint64_t slice;
+  uint32_t count, code;
+  // uint32_t chips[count], padded to eight
+} at_msg_sliced;
 
 // ---- Client and host
 enum { AT_CONTROL_SECRET = 32, AT_CONTROL_KEY = 32 };

@@ -59,6 +59,9 @@ static const uint32_t kKinds[] = {AT_MSG_CREATE,
                                   AT_MSG_ANSWER,
                                   AT_MSG_ACTED,
                                   AT_MSG_ERASE,
+                                  AT_MSG_SLICE,
+                                  AT_MSG_UNSLICE,
+                                  AT_MSG_SLICED,
                                   0,
                                   12345};
 
@@ -152,6 +155,19 @@ static void walk_load(at_bytes b) {
   touch(b.ptr + head, b.len - head);
 }
 
+static void walk_slices(uint32_t kind, at_bytes b) {
+  if (kind == AT_MSG_SLICE) {
+    const at_msg_slice *m = (const void *)b.ptr;
+    must(m->slice && m->count && m->count <= AT_MESSAGE_SLICE);
+    must(strlen(m->kind) < AT_MESSAGE_KIND);
+  } else if (kind == AT_MSG_SLICED) {
+    const at_msg_sliced *m = (const void *)b.ptr;
+    must(!m->code == !!m->count);
+    if (m->code) return walk_text(b, sizeof *m);
+    touch(m + 1, m->count * sizeof(uint32_t));
+  }
+}
+
 static void walk_members(uint32_t kind, at_bytes b) {
   if (kind == AT_MSG_WELCOME) {
     const at_msg_welcome *m = (const void *)b.ptr;
@@ -234,6 +250,7 @@ static void walk(uint32_t kind, at_bytes b) {
     default:
       walk_lists(kind, b.ptr);
       walk_members(kind, b);
+      walk_slices(kind, b);
   }
 }
 

@@ -19,7 +19,7 @@ static at_status no_memory(void) {
 
 // Old shards of the same place are one, with several to choose from.
 typedef struct planner {
-  const uint32_t *host_of;
+  const _Atomic uint32_t *host_of;
   const at_shards *from, *to;
   uint32_t *next;   // by old shard: another one of its place; UINT32_MAX: none
   uint32_t *first;  // places: their first shards
@@ -177,7 +177,7 @@ static at_status write_plan(const planner *p, at_dtype t, at_memory_kind k,
   return AT_OK;
 }
 
-at_status at_plan_make(const uint32_t *host_of, const at_shards *from,
+at_status at_plan_make(const _Atomic uint32_t *host_of, const at_shards *from,
                        const at_shards *to, at_dtype t, at_memory_kind k,
                        at_plan **out) {
   if (from->dims.rank != to->dims.rank || to->dims.rank > AT_MESSAGE_RANK ||
@@ -206,7 +206,7 @@ const at_msg_reshard *at_plan_message(const at_plan *p) {
 
 void at_plan_free(at_plan *p) { free(p); }
 
-uint64_t at_plan_wire_bytes(const at_plan *p, const uint32_t *host_of) {
+uint64_t at_plan_wire_bytes(const at_plan *p, const _Atomic uint32_t *host_of) {
   const at_msg_reshard *m = (const void *)p->body;
   at_resharding r = at_message_resharding(m);
   uint64_t sum = 0;

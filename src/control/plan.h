@@ -23,13 +23,13 @@ typedef struct at_plan at_plan;
 
 // The shards of `from` cover those of `to`. INVALID_ARGUMENT: they do not, or
 // sizes do not fit; RESOURCE_EXHAUSTED.
-at_status at_plan_make(const uint32_t *host_of, const at_shards *from,
+at_status at_plan_make(const _Atomic uint32_t *host_of, const at_shards *from,
                        const at_shards *to, at_dtype t, at_memory_kind k,
                        at_plan **out);
 void at_plan_free(at_plan *p);
 // Bytes that it sends from host to host; and what every plan has to: those that
 // a host needs and has not.
-uint64_t at_plan_wire_bytes(const at_plan *p, const uint32_t *host_of);
+uint64_t at_plan_wire_bytes(const at_plan *p, const _Atomic uint32_t *host_of);
 const at_msg_reshard *at_plan_message(const at_plan *p);  // its names are none
 const char *at_plan_name(const at_msg_reshard *m);
 

@@ -21,7 +21,7 @@
 #include "control/host.h"
 #include "exec/exec_test_util.h"
 
-enum { kPodHosts = 4, kPodChips = 8 };
+enum { kPodHosts = 4, kPodChips = 8, kPodSpares = 16 };
 #define POD_TOKEN \
   (at_token) {    \
     { 3, 1, 4 }   \
@@ -100,12 +100,14 @@ static inline at_status guest_try(const char *address, guest *g) {
   AT_TRY(at_client_open(&(at_client_options){.address = address,
                                              .source = "a test",
                                              .token = POD_TOKEN,
-                                             .name = "guest"},
+                                             .name = "guest",
+                                             .spares = kPodSpares},
                         &g->client));
   return at_runtime_create(
       &(at_runtime_options){.target = at_client_target(g->client),
                             .threads = 2,
-                            .proxy = at_client_proxy(g->client)},
+                            .proxy = at_client_proxy(g->client),
+                            .spares = kPodSpares},
       &g->rt);
 }
 

@@ -94,8 +94,19 @@ static void ask(at_client *c, question *q, uint32_t kind, const void *m,
   free_question(q);
 }
 
-static at_msg_shard shard_of(const at_proxy_shard *s) {
-  return (at_msg_shard){s->array, s->shard, s->chip};
+// Where the shard is asked for; an error has been answered, and q freed.
+static bool find_shard(at_client *c, question *q, const at_proxy_shard *s,
+                       at_msg_shard *out) {
+  at_status st = at_far_shard(c, s, out);
+  if (!st.err && s->array < atomic_load(&c->lost_before[s->chip]))
+    st = AT_FAIL(AT_DATA_LOSS,
+                 "an array was lost with the chip that device %u stood for "
+                 "before",
+                 s->chip);
+  if (AT_LIKELY(!st.err)) return true;
+  fire(q->done, st);
+  free_question(q);
+  return false;
 }
 
 void at_question_read(void *arg, const at_proxy_shard *s, void *dst,
@@ -104,7 +115,8 @@ void at_question_read(void *arg, const at_proxy_shard *s, void *dst,
   if (at_trace_is_on(c)) at_trace_looks();
   question *q = make(c, c->host_of[s->chip], done);
   if (!q) return fire(done, no_memory());
-  at_msg_read m = {shard_of(s), offset, bytes};
+  at_msg_read m = {.offset = offset, .bytes = bytes};
+  if (!find_shard(c, q, s, &m.shard)) return;
   q->into = dst;
   q->bytes = bytes;
   ask(c, q, AT_MSG_READ, &m, sizeof m);
@@ -114,13 +126,16 @@ void at_question_watch(void *arg, const at_proxy_shard *s, at_event *done) {
   at_client *c = arg;
   question *q = make(c, c->host_of[s->chip], done);
   if (!q) return fire(done, no_memory());
-  at_msg_watch m = {shard_of(s)};
+  at_msg_watch m;
+  if (!find_shard(c, q, s, &m.shard)) return;
   ask(c, q, AT_MSG_WATCH, &m, sizeof m);
 }
 
 at_status at_question_stats(void *arg, uint32_t chip, bool clear,
                             at_memory_stats *out) {
   at_client *c = arg;
+  uint32_t number;
+  AT_TRY(at_far_chip(c, chip, &number));
   at_event *done = at_event_create();
   question *q = done ? make(c, c->host_of[chip], at_event_retain(done)) : NULL;
   at_msg_stats_are are = {0};
@@ -129,7 +144,7 @@ at_status at_question_stats(void *arg, uint32_t chip, bool clear,
     at_event_release(done);
     return no_memory();
   }
-  at_msg_stats m = {q->tag, chip, clear};
+  at_msg_stats m = {q->tag, number, clear};
   q->into = (uint8_t *)&are;
   q->bytes = sizeof are;
   q->is_stats = true;

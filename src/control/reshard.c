@@ -143,7 +143,7 @@ typedef struct work {
 } work;
 
 static uint32_t host_of(const host *h, uint32_t chip) {
-  const at_chip *c = at_runtime_chip(h->runtime, chip);
+  const at_chip *c = at_runtime_view(h->runtime, chip);
   return c ? at_chip_info_of(c)->host : UINT32_MAX;
 }
 
@@ -157,7 +157,7 @@ static uint64_t key_of(const work *w, uint32_t box) {
 static at_status source(const work *w, uint32_t i, at_buffer **out) {
   at_status why = AT_OK;
   const at_msg_shard *s = &w->r.from[i];
-  at_buffer *b = at_stream_find(w->t, s->array, s->shard, &why);
+  at_buffer *b = at_stream_find(w->t, s, &why);
   if (why.err) return why;
   if (at_buffer_dtype(b) != (at_dtype)w->m->dtype ||
       !at_dims_eq(at_buffer_dims(b), w->r.from_dims))

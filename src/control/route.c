@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "control/controller_internal.h"
+#include "exec/exec.h"
 
 enum { kArrays = 1 << 24 };  // of a client
 
@@ -31,6 +32,14 @@ static host_set *intern(at_controller *c, const uint32_t *hosts, uint32_t n) {
   return c->sets = s;
 }
 
+// The host of a chip, or of a view of it; num_hosts: there is none.
+static uint32_t host_of(const at_controller *c, uint32_t number) {
+  uint32_t chip = number & ((1u << AT_CHIP_VIEW) - 1);
+  bool is_one =
+      chip < c->num_chips && number >> AT_CHIP_VIEW < AT_CHIP_VIEWS;
+  return is_one ? c->host_of[chip] : c->num_hosts;
+}
+
 // The hosts of chips that lie `step` numbers apart. NULL: no such chip, or no
 // memory.
 static host_set *set_of(at_controller *c, const uint32_t *chips, uint64_t n,
@@ -38,8 +47,8 @@ static host_set *set_of(at_controller *c, const uint32_t *chips, uint64_t n,
   uint64_t has[AT_SESSION_MOST / 64] = {0};
   uint32_t hosts[AT_SESSION_MOST], count = 0;
   for (uint64_t i = 0; i < n; i++) {
-    if (chips[i * step] >= c->num_chips) return NULL;
-    uint32_t h = c->host_of[chips[i * step]];
+    uint32_t h = host_of(c, chips[i * step]);
+    if (h == c->num_hosts) return NULL;
     has[h / 64] |= 1ull << h % 64;
   }
   for (uint32_t w = 0; w < AT_LEN(has); w++)
@@ -205,6 +214,7 @@ static at_status loads(peer *p, const at_msg_load *m, host_set **to) {
                    (unsigned long long)m->program);
   placed *x = malloc(sizeof *x);
   if (x) *x = (placed){*to, p->controller->epoch};
+  at_client_reaches(p, (const uint32_t *)(m + 1), m->num_chips);
   if (x && at_table_put(&p->programs, m->program, x)) return AT_OK;
   free(x);
   return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a program's name");
@@ -462,12 +472,19 @@ static bool pass_on(peer *p, const at_wire_head *head, void *body) {
     return free(body), true;
   }
   host_set *to = NULL;
-  bool named = at_named_is(head->kind);
-  at_status st = named ? at_named_says(p, head->kind, body)
-                       : find_hosts(p, head->kind, body, &to);
-  if (!st.err && named) return free(body), true;
-  if (!st.err) return route(p, head, body, to);
-  cut_off(p, st);
+  if (at_named_is(head->kind)) {
+    at_status st = at_named_says(p, head->kind, body);
+    if (st.err) cut_off(p, st);
+    return free(body), true;
+  }
+  at_status st = AT_OK;
+  if (head->kind == AT_MSG_SLICE)
+    st = at_client_slice(p, body);
+  else if (head->kind == AT_MSG_UNSLICE)
+    st = at_client_unslice(p, body);
+  else if (!(st = find_hosts(p, head->kind, body, &to)).err)
+    return route(p, head, body, to);
+  if (st.err) cut_off(p, st);
   return free(body), true;
 }
 
@@ -536,6 +553,7 @@ void at_client_tables_free(peer *p) {
   for (at_table_slot *s; (s = at_table_next(&p->arrays, &at));)
     ((host_set *)s->value)->arrays--;
   at_table_free(&p->arrays);
+  at_client_slices_free(p);
 }
 
 // ---- For named.c

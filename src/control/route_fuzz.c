@@ -7,12 +7,14 @@
 
 #include "control/controller_internal.h"
 #include "control/fuzz_input.h"
+#include "exec/exec.h"
 
 enum { kHosts = 3, kChips = 12, kClients = 2, kMost = 1 << 12 };
 
 static uint64_t number(input *in) { return number_of(in, 14); }
 static uint32_t chip(input *in) {
   uint8_t b = take(in);
+  if (b >= 0xe0 && b < 0xf0) return b % kChips | 1u << AT_CHIP_VIEW;
   return b < 0xf0 ? b % kChips : (uint32_t)number(in);
 }
 
@@ -41,6 +43,7 @@ static at_controller *make_controller(void) {
   pthread_mutex_init(&c->lock, NULL);
   c->num_hosts = kHosts;
   c->num_chips = kChips;
+  must(!at_topology_parse("3*v5e:2x2", &c->topology).err);
   c->epoch = 1;
   c->host_of = calloc(kChips, sizeof *c->host_of);
   c->hosts = calloc(kHosts, sizeof *c->hosts);
@@ -196,7 +199,19 @@ static uint32_t fill(input *in, uint32_t kind, uint8_t *to) {
     return sizeof *m + 1;
   }
   if (kind == AT_MSG_OBJECTS) return memset(to, 0, sizeof(at_msg_named)), 32;
-  *(uint64_t *)(void *)to = number(in);  // UNLOAD, FORGET
+  if (kind == AT_MSG_SLICE) {
+    at_msg_slice *m = (void *)to;
+    *m = (at_msg_slice){.slice = number(in),
+                        .memory = (uint64_t)(take(in) % 4) << 32,
+                        .count = take(in) % 9,
+                        .policy = take(in) % 2,
+                        .island = take(in) % 4 - 1,
+                        .host = take(in) % 4 - 1};
+    if (take(in) % 4 == 0)
+      for (int d = 0; d < 3; d++) m->shape[d] = 1 + take(in) % 2;
+    return sizeof *m;
+  }
+  *(uint64_t *)(void *)to = number(in);  // UNLOAD, FORGET, UNSLICE
   return 8;
 }
 
@@ -206,7 +221,8 @@ static void say(input *in, peer *p) {
       AT_MSG_DROP,   AT_MSG_DROP,   AT_MSG_LOAD,   AT_MSG_UNLOAD, AT_MSG_LAUNCH,
       AT_MSG_LAUNCH, AT_MSG_GRAPH,  AT_MSG_RUN,    AT_MSG_RUN,    AT_MSG_FORGET,
       AT_MSG_LEFT,   AT_MSG_STATUS, AT_MSG_KEEP,   AT_MSG_KEEP,   AT_MSG_FETCH,
-      AT_MSG_FETCH,  AT_MSG_DISCARD, AT_MSG_OBJECTS};
+      AT_MSG_FETCH,  AT_MSG_DISCARD, AT_MSG_OBJECTS, AT_MSG_SLICE,
+      AT_MSG_UNSLICE};
   static _Alignas(16) uint8_t room[1 << 16];
   uint32_t kind = kinds[take(in) % AT_LEN(kinds)];
   uint32_t n = fill(in, kind, room);
@@ -277,7 +293,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     // A host goes, or another process comes in its place.
     peer *h = c->hosts[what % kHosts];
     h->gone = what < 0xfa;
-    if (h->gone) at_named_host_lost(c, h->number);
+    if (h->gone) {
+      at_named_host_lost(c, h->number);
+      at_slices_move(c);
+    }
     if (!h->gone) h->joined = ++c->epoch;
   }
   for (int i = 0; i < kClients; i++) at_client_leaves(clients[i]);

@@ -112,6 +112,7 @@ static void print_client(at_json_writer *w, const peer *p) {
   put_number(w, "uid", p->hello.uid);
   put_number(w, "arrays", p->arrays.count);
   put_number(w, "programs", p->programs.count);
+  put_number(w, "devices", at_client_devices(p));
   put_number(w, "launches", p->launches);
   put_real(w, "launch_rate", p->launch_rate);
   put_number(w, "messages", p->messages);

@@ -19,9 +19,11 @@ static void odd(const tenant *t, const char *what, uint64_t name) {
          what, (unsigned long long)name);
 }
 
-at_chip *at_stream_own_chip(const host *h, uint32_t chip) {
+// number: of at_runtime_view.
+at_chip *at_stream_own_chip(const host *h, uint32_t number) {
   uint32_t first, n = at_runtime_own_chips(h->runtime, &first);
-  return chip >= first && chip - first < n ? at_runtime_chip(h->runtime, chip)
+  uint32_t chip = number & ((1u << AT_CHIP_VIEW) - 1);
+  return chip >= first && chip - first < n ? at_runtime_view(h->runtime, number)
                                            : NULL;
 }
 
@@ -95,28 +97,38 @@ static void create(tenant *t, at_bytes body) {
   at_stream_enter(t, a);
 }
 
+static at_status not_here(const tenant *t, bool known, uint64_t name,
+                          uint32_t shard, uint32_t chip) {
+  const unsigned long long array = name;
+  if (!known && t->host->born > 1)
+    return AT_FAIL(AT_DATA_LOSS,
+                   "array %llu was lost with the process that was host %u",
+                   array, t->host->me);
+  // Virtual devices come here from elsewhere, their arrays do not.
+  if (chip >> AT_CHIP_VIEW)
+    return AT_FAIL(AT_DATA_LOSS,
+                   "shard %u of array %llu was lost with the chip that its "
+                   "device stood for before",
+                   shard, array);
+  return AT_FAIL(AT_INVALID_ARGUMENT, "shard %u of array %llu is not on host %u",
+                 shard, array, t->host->me);
+}
+
 // The buffer of a shard, which stays until this thread drops it; NULL and why.
+// chip: where it is thought to be.
 static at_buffer *shard_of(const tenant *t, const array *a, uint64_t name,
-                           uint32_t shard, at_status *why) {
+                           uint32_t shard, uint32_t chip, at_status *why) {
   const piece *p = a ? at_array_piece(a, shard) : NULL;
   if (p && p->buffer) return p->buffer;
-  if (why->err) return NULL;
-  if (p && a->why.err)
-    *why = at_status_clone(a->why);
-  else if (!a && t->host->born > 1)
-    *why = AT_FAIL(AT_DATA_LOSS,
-                   "array %llu was lost with the process that was host %u",
-                   (unsigned long long)name, t->host->me);
-  else
-    *why =
-        AT_FAIL(AT_INVALID_ARGUMENT, "shard %u of array %llu is not on host %u",
-                shard, (unsigned long long)name, t->host->me);
+  if (!why->err)
+    *why = p && a->why.err ? at_status_clone(a->why)
+                           : not_here(t, a != NULL, name, shard, chip);
   return NULL;
 }
 
-at_buffer *at_stream_find(tenant *t, uint64_t name, uint32_t shard,
-                          at_status *why) {
-  return shard_of(t, at_tenant_array(t, name), name, shard, why);
+at_buffer *at_stream_find(tenant *t, const at_msg_shard *s, at_status *why) {
+  return shard_of(t, at_tenant_array(t, s->array), s->array, s->shard, s->chip,
+                  why);
 }
 
 static void make_group(tenant *t, at_bytes body) {
@@ -129,7 +141,7 @@ static void make_group(tenant *t, at_bytes body) {
   n = 0;
   for (uint64_t i = 0; a && i < m->count; i++) {
     if (!at_stream_own_chip(t->host, s[i].chip)) continue;
-    at_buffer *b = at_stream_find(t, s[i].array, s[i].shard, &a->why);
+    at_buffer *b = at_stream_find(t, &s[i], &a->why);
     a->here[n++] = (piece){(uint32_t)i, b ? at_buffer_retain(b) : NULL};
   }
   at_stream_enter(t, a);
@@ -141,12 +153,12 @@ static void copy_small(tenant *t, const at_msg_copy *m, uint32_t there,
   host *h = t->host;
   at_status st = AT_OK;
   if (there == h->me) {
-    at_buffer *b = at_stream_find(t, m->from.array, m->from.shard, &st);
+    at_buffer *b = at_stream_find(t, &m->from, &st);
     if (b) st = at_copy_send(h, b, here, key);
     if (st.err) at_copy_refuse(h, here, key, st);
     return at_status_free(st);
   }
-  at_chip *to = at_runtime_chip(h->runtime, m->chip);
+  at_chip *to = at_runtime_view(h->runtime, m->chip);
   at_dims dims = {(const int64_t *)(m + 1), m->rank};
   at_memory_kind kind = (at_memory_kind)m->kind;
   at_dtype type = (at_dtype)m->dtype;
@@ -158,8 +170,8 @@ static void copy_small(tenant *t, const at_msg_copy *m, uint32_t there,
 static void copy(tenant *t, at_bytes body) {
   const at_msg_copy *m = (const void *)body.ptr;
   host *h = t->host;
-  const at_chip *from = at_runtime_chip(h->runtime, m->from.chip);
-  at_chip *to = at_runtime_chip(h->runtime, m->chip);
+  const at_chip *from = at_runtime_view(h->runtime, m->from.chip);
+  at_chip *to = at_runtime_view(h->runtime, m->chip);
   if (!from || !to) return odd(t, "no such chip for array", m->array);
   uint32_t there = at_chip_info_of(from)->host,
            here = at_chip_info_of(to)->host;
@@ -173,7 +185,7 @@ static void copy(tenant *t, at_bytes body) {
   if (there != here && at_copy_is_small((at_dtype)m->dtype, dims))
     return copy_small(t, m, there, here, key);
   if (there == h->me) {
-    at_buffer *b = at_stream_find(t, m->from.array, m->from.shard, &st);
+    at_buffer *b = at_stream_find(t, &m->from, &st);
     at_event *done = NULL;
     if (b && here == h->me)
       st = at_buffer_copy_to(b, to, kind, &made);
@@ -211,7 +223,7 @@ static void drop(tenant *t, at_bytes body) {
 static at_status place(const host *h, const at_msg_load *m, program *p) {
   const uint32_t *chips = (const void *)(m + 1);
   for (uint32_t d = 0; d < p->num_chips; d++) {
-    p->all[d] = at_runtime_chip(h->runtime, chips[d]);
+    p->all[d] = at_runtime_view(h->runtime, chips[d]);
     if (!p->all[d])
       return AT_FAIL(AT_INVALID_ARGUMENT, "there is no chip %u", chips[d]);
     if (!at_stream_own_chip(h, chips[d])) continue;
@@ -332,8 +344,9 @@ static at_status gather(launching *l) {
   for (uint32_t i = 0; i < l->m->num_args && !st.err; i++) {
     const array *a = at_tenant_array(l->t, args[i].array);
     for (uint32_t k = 0; k < l->p->num_here && !st.err; k++)
-      l->args[(size_t)k * l->m->num_args + i] = shard_of(
-          l->t, a, args[i].array, args[i].first + l->p->devices[k], &st);
+      l->args[(size_t)k * l->m->num_args + i] =
+          shard_of(l->t, a, args[i].array, args[i].first + l->p->devices[k],
+                   at_chip_info_of(l->p->chips[k])->id, &st);
   }
   return st;
 }

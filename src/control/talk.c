@@ -309,7 +309,7 @@ static bool handle(tenant *t, parked *q) {
 
 void at_tenant_answer_stats(tenant *t, const at_msg_stats *m) {
   const uint64_t tag = m->tag;
-  at_chip *c = at_runtime_chip(t->host->runtime, m->chip);
+  at_chip *c = at_runtime_view(t->host->runtime, m->chip);
   if (!c || at_chip_info_of(c)->host != t->host->me) {
     at_status st = AT_FAIL(AT_INVALID_ARGUMENT, "chip %u is not on host %u",
                            m->chip, t->host->me);

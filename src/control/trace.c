@@ -485,7 +485,29 @@ static at_status load_again(at_traced *g, const at_graph_program *old) {
   return AT_OK;
 }
 
+// Virtual devices may stand for other chips now, which steps name.
+static bool is_virtual(const at_graph_step *s) {
+  if (s->program)
+    for (uint32_t i = 0; i < s->program->num_chips; i++)
+      if (s->program->chips[i] != at_message_chip(s->program->chips[i]))
+        return true;
+  if (s->kind == AT_MSG_COPY) {
+    const at_msg_copy *m = (const void *)s->body;
+    return m->chip != at_message_chip(m->chip) ||
+           m->from.chip != at_message_chip(m->from.chip);
+  }
+  const at_msg_group *m = (const void *)s->body;
+  const at_msg_shard *x = (const void *)(m + 1);
+  for (uint64_t i = 0; s->kind == AT_MSG_GROUP && i < m->count; i++)
+    if (x[i].chip != at_message_chip(x[i].chip)) return true;
+  return false;
+}
+
 at_status at_traced_relower(at_traced *g) {
+  for (uint32_t k = 0; k < g->graph.num_steps; k++)
+    if (is_virtual(&g->graph.steps[k]))
+      return AT_FAIL(AT_FAILED_PRECONDITION,
+                     "its virtual devices may stand for other chips");
   if (g->arrays.count)
     return AT_FAIL(AT_FAILED_PRECONDITION,
                    "hosts were replaced, and may have lost its constants");

@@ -14,7 +14,7 @@ static uint64_t hbm_of(const at_hw *hw) {
 at_status at_chip_init(at_chip *c, at_runtime *rt, const at_topology *t,
                        uint32_t index) {
   at_place place = at_topology_place(t, index);
-  *c = (at_chip){.runtime = rt, .hw = t->hw};
+  *c = (at_chip){.runtime = rt, .hw = t->hw, .body = c};
   c->info = (at_chip_info){
       .id = index,
       .slice_index = place.slice,
@@ -45,7 +45,7 @@ void at_chip_fini(at_chip *c) {
 const at_chip_info *at_chip_info_of(const at_chip *c) { return &c->info; }
 
 at_memory_stats at_chip_memory_stats(const at_chip *c) {
-  at_chip *m = (at_chip *)c;
+  at_chip *m = c->body;
   const at_proxy *p = c->runtime->proxy;
   at_memory_stats there;
   if (p && !at_code_take(p->stats(p->arg, c->info.id, false, &there))) return there;
@@ -61,6 +61,7 @@ void at_chip_memory_stats_clear(at_chip *c) {
   const at_proxy *p = c->runtime->proxy;
   at_memory_stats there;
   if (p) at_status_free(p->stats(p->arg, c->info.id, true, &there));
+  c = c->body;
   pthread_mutex_lock(&c->lock);
   c->stats.peak_in_use = c->stats.in_use;
   c->stats.num_allocs = 0;
@@ -231,7 +232,10 @@ static uint64_t charge_of(const at_buffer *b) {
 // Under the lock: will running work give memory back? The chip's own queue must
 // not wait for itself.
 static bool will_come_back(const at_chip *c, bool on_chip_queue) {
-  return c->transfers || (!on_chip_queue && atomic_load(&c->active));
+  if (c->transfers) return true;
+  for (; c && !on_chip_queue; c = atomic_load(&c->next_view))
+    if (atomic_load(&c->active)) return true;
+  return false;
 }
 
 // Under the lock: the event to wait for, or NULL when nothing will come back.
@@ -245,6 +249,7 @@ static at_event *wait_event(at_chip *c, bool on_chip_queue) {
 }
 
 at_event *at_chip_next_notice(at_chip *c) {
+  c = c->body;
   pthread_mutex_lock(&c->lock);
   if (!c->freed) c->freed = at_event_create();
   at_event *e = c->freed ? at_event_retain(c->freed) : NULL;
@@ -254,6 +259,7 @@ at_event *at_chip_next_notice(at_chip *c) {
 }
 
 void at_chip_notify(at_chip *c) {
+  c = c->body;
   if (AT_LIKELY(!atomic_load(&c->wanted))) return;
   pthread_mutex_lock(&c->lock);
   at_event *freed = take_freed(c);
@@ -322,6 +328,7 @@ static at_status bring_back(at_chip *c, at_buffer *b) {
 }
 
 at_status at_chip_pin_slowly(at_chip *c, at_buffer *b) {
+  c = c->body;
   pthread_mutex_lock(&c->lock);
   b->used = ++c->uses;
   b->pins++;
@@ -332,6 +339,7 @@ at_status at_chip_pin_slowly(at_chip *c, at_buffer *b) {
 }
 
 void at_chip_unpin_slowly(at_chip *c, at_buffer *b) {
+  c = c->body;
   pthread_mutex_lock(&c->lock);
   b->used = ++c->uses;
   if (b->pins) b->pins--;
@@ -339,6 +347,7 @@ void at_chip_unpin_slowly(at_chip *c, at_buffer *b) {
 }
 
 at_status at_chip_allocate(at_chip *c, at_buffer *b, bool on_chip_queue) {
+  c = c->body;
   for (;;) {
     pthread_mutex_lock(&c->lock);
     bool fits = account_or_spill(c, charge_of(b));
@@ -369,6 +378,7 @@ at_status at_chip_allocate(at_chip *c, at_buffer *b, bool on_chip_queue) {
 
 void at_chip_free(at_chip *c, at_buffer *b) {
   if (!b->listed && !b->data) return;
+  c = c->body;
   pthread_mutex_lock(&c->lock);
   at_event *freed = NULL;
   if (b->listed) {
@@ -385,6 +395,7 @@ void at_chip_free(at_chip *c, at_buffer *b) {
 }
 
 void at_chip_move(at_chip *c, at_buffer *from, at_buffer *to) {
+  c = c->body;
   pthread_mutex_lock(&c->lock);
   unlist(c, from);
   c->stats.in_use += charge_of(to);
@@ -399,6 +410,7 @@ void at_chip_move(at_chip *c, at_buffer *from, at_buffer *to) {
 
 at_status at_chip_take_scratch(at_chip *c, size_t bytes, bool accounted,
                                void **out) {
+  c = c->body;
   pthread_mutex_lock(&c->lock);
   at_status st = AT_OK;
   void *p = NULL;
@@ -417,6 +429,7 @@ at_status at_chip_take_scratch(at_chip *c, size_t bytes, bool accounted,
 
 void at_chip_give_scratch(at_chip *c, void *p, size_t bytes, bool accounted) {
   if (!p) return;
+  c = c->body;
   pthread_mutex_lock(&c->lock);
   at_event *freed = NULL;
   if (accounted) {
@@ -430,12 +443,14 @@ void at_chip_give_scratch(at_chip *c, void *p, size_t bytes, bool accounted) {
 }
 
 void at_chip_transfer_begin(at_chip *c) {
+  c = c->body;
   pthread_mutex_lock(&c->lock);
   c->transfers++;
   pthread_mutex_unlock(&c->lock);
 }
 
 void at_chip_transfer_end(at_chip *c) {
+  c = c->body;
   pthread_mutex_lock(&c->lock);
   c->transfers--;
   at_event *freed = take_freed(c);

@@ -446,8 +446,8 @@ static at_task *maker_for(at_runtime *rt, const at_part *p) {
   uint64_t asked = atomic_load(&p->task->asked);
   if (asked >= all) return NULL;
   at_buffer *const *args = (at_buffer *const *)at_launch_inputs(m);
-  for (uint32_t i = 0; i < rt->num_chips; i++) {
-    at_task *t = maker_on(&rt->chips[i], args[asked]->ready);
+  for (at_chip *c = NULL; (c = at_runtime_next_chip(rt, c));) {
+    at_task *t = maker_on(c, args[asked]->ready);
     if (t) return t;
   }
   return NULL;
@@ -456,9 +456,10 @@ static at_task *maker_for(at_runtime *rt, const at_part *p) {
 void at_deadlock_check(at_runtime *rt) {
   search s;
   at_status st = AT_OK;
-  if (!search_start(&s, rt->num_chips)) goto out;
-  for (uint32_t i = 0; i < rt->num_chips; i++) {
-    at_chip *c = &rt->chips[i];
+  // A view that comes while this looks has nothing to wait for yet.
+  uint32_t most = rt->num_chips + atomic_load(&rt->num_views);
+  if (!search_start(&s, most)) goto out;
+  for (at_chip *c = NULL; s.count < most && (c = at_runtime_next_chip(rt, c));) {
     pthread_mutex_lock(&c->lock);
     at_part *p = c->current;
     bool meets = p && p->cursor && p->state == AT_PART_WAITING;

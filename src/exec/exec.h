@@ -166,6 +166,9 @@ typedef struct at_runtime_options {
   uint32_t threads;    // 0: all cores of this process
   const at_hosts *hosts;  // borrowed; NULL: this process has all chips
   const struct at_proxy *proxy;  // borrowed; other processes have all (proxy.h)
+  // With a proxy: chips behind those of the target, like its first. Where they
+  // are is the proxy's to say.
+  uint32_t spares;
 } at_runtime_options;
 at_status at_runtime_create(const at_runtime_options *o, at_runtime **out);
 void at_runtime_destroy(at_runtime *rt);  // waits for all work
@@ -180,6 +183,13 @@ at_status at_runtime_rehost(at_runtime *rt, const at_hosts *hosts);
 bool at_runtime_busy(at_runtime *rt);
 uint32_t at_runtime_num_chips(const at_runtime *rt);
 at_chip *at_runtime_chip(const at_runtime *rt, uint32_t i);
+// Further faces of a chip: each has a queue of its own, so parts of one launch
+// on the same chip all go on, and their arrays share the chip's HBM. A number
+// is that of the chip, and from AT_CHIP_VIEW bits on which view of it; view 0
+// is the chip. Views are made when they are first asked for, and stay. NULL: no
+// such chip or view, or no memory.
+enum { AT_CHIP_VIEW = 16, AT_CHIP_VIEWS = 256 };
+at_chip *at_runtime_view(at_runtime *rt, uint32_t number);
 // Those of this process: [first, first + count). Others are only described.
 uint32_t at_runtime_own_chips(const at_runtime *rt, uint32_t *first);
 at_pool *at_runtime_pool(const at_runtime *rt);

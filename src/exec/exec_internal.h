@@ -78,6 +78,8 @@ typedef struct at_part at_part;
 struct at_chip {
   at_runtime *runtime;
   at_chip_info info;
+  at_chip *body;  // whose memory it uses: itself, or the chip that it is a view of
+  _Atomic(at_chip *) next_view;  // of the same chip, which comes first
   const at_hw *hw;
   pthread_mutex_t lock;  // blocks, live list, stats, queue
   at_blocks *blocks;
@@ -99,6 +101,8 @@ struct at_chip {
 at_status at_chip_init(at_chip *c, at_runtime *rt, const at_topology *t,
                        uint32_t index);
 void at_chip_fini(at_chip *c);
+// The next of all chips and views of them; `after` NULL: the first. NULL: none.
+at_chip *at_runtime_next_chip(const at_runtime *rt, at_chip *after);
 // Memory for a buffer on its memory kind: accounts b->padded_bytes and sets
 // b->data. May wait for running work to give memory back unless
 // `on_chip_queue`.
@@ -155,6 +159,7 @@ struct at_runtime {
   at_far_channel *far_channels;  // under the lanes' lock
   uint32_t num_chips;
   at_chip *chips;
+  _Atomic uint32_t num_views;  // of all chips
 };
 at_status at_runtime_check(const at_runtime *rt);  // not in a forked child
 // Threads for SparseCores that run beside other work; once is enough.

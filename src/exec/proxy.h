@@ -10,6 +10,8 @@
 #ifndef ATOLL_EXEC_PROXY_H_
 #define ATOLL_EXEC_PROXY_H_
 
+#include <stdatomic.h>
+
 #include "exec/exec.h"
 
 typedef struct at_proxy_shard {
@@ -51,7 +53,7 @@ typedef struct at_proxy_launch {
 typedef struct at_proxy {
   void *arg;
   uint32_t num_hosts;
-  const uint32_t *host_of;                       // by chip
+  const _Atomic uint32_t *host_of;  // by chip; of spare ones it changes
   uint64_t (*names)(void *arg, uint32_t count);  // new ones, in a row
   // data: dense, of at_buffer_to_host's form; NULL: `write` or `refuse`
   // follows.

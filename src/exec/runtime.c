@@ -27,11 +27,12 @@ static at_status start(at_runtime *rt, const at_runtime_options *o) {
   // so that a callback that blocks does not stop another chip.
   uint32_t servers = AT_MIN(AT_MAX(threads, 4u), (uint32_t)kMaxServers);
   AT_TRY(at_sched_create(servers, kFiberStackBytes, &rt->sched));
-  rt->chips = calloc(rt->topology.num_devices, sizeof *rt->chips);
+  uint32_t n = rt->topology.num_devices, hosts = 1;
+  uint32_t spares = o && o->proxy ? o->spares : 0;
+  rt->chips = calloc(n + spares, sizeof *rt->chips);
   if (!rt->chips)
     return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for %u devices",
-                   rt->topology.num_devices);
-  uint32_t n = rt->topology.num_devices, hosts = 1;
+                   n + spares);
   if (o && o->hosts) rt->hosts = o->hosts, hosts = o->hosts->count;
   if (o) rt->proxy = o->proxy;
   const char *dir = at_config_text(AT_CONFIG_SPILL_DIR);
@@ -46,6 +47,11 @@ static at_status start(at_runtime *rt, const at_runtime_options *o) {
   for (uint32_t i = 0; i < n; i++) {
     AT_TRY(at_chip_init(&rt->chips[i], rt, &rt->topology, i));
     rt->chips[i].info.host = i / (n / hosts);
+    rt->num_chips = i + 1;
+  }
+  for (uint32_t i = n; i < n + spares; i++) {
+    AT_TRY(at_chip_init(&rt->chips[i], rt, &rt->topology, 0));
+    rt->chips[i].info.id = i;
     rt->num_chips = i + 1;
   }
   return AT_OK;
@@ -83,7 +89,15 @@ void at_runtime_destroy(at_runtime *rt) {
   if (!rt) return;
   at_proxy_end(rt);
   at_sched_destroy(rt->sched);
-  for (uint32_t i = 0; i < rt->num_chips; i++) at_chip_fini(&rt->chips[i]);
+  for (uint32_t i = 0; i < rt->num_chips; i++) {
+    at_chip *c = &rt->chips[i];
+    for (at_chip *v; (v = atomic_load(&c->next_view));) {
+      atomic_store(&c->next_view, atomic_load(&v->next_view));
+      at_chip_fini(v);
+      free(v);
+    }
+    at_chip_fini(c);
+  }
   free(rt->chips);
   at_pool_destroy(rt->pool);
   at_pool_destroy(rt->serial);
@@ -125,6 +139,41 @@ uint32_t at_runtime_num_chips(const at_runtime *rt) { return rt->num_chips; }
 at_chip *at_runtime_chip(const at_runtime *rt, uint32_t i) {
   return i < rt->num_chips ? &rt->chips[i] : NULL;
 }
+
+at_chip *at_runtime_next_chip(const at_runtime *rt, at_chip *after) {
+  at_chip *next = after ? atomic_load(&after->next_view) : NULL;
+  if (next) return next;
+  uint32_t i = after ? (uint32_t)(after->body - rt->chips) + 1 : 0;
+  return i < rt->num_chips ? &rt->chips[i] : NULL;
+}
+
+static at_chip *find_view(at_chip *c, uint32_t number) {
+  while (c && c->info.id != number) c = atomic_load(&c->next_view);
+  return c;
+}
+
+at_chip *at_runtime_view(at_runtime *rt, uint32_t number) {
+  at_chip *body = at_runtime_chip(rt, number & ((1u << AT_CHIP_VIEW) - 1));
+  if (!body || number >> AT_CHIP_VIEW >= AT_CHIP_VIEWS) return NULL;
+  at_chip *c = find_view(body, number);
+  if (c) return c;
+  pthread_mutex_lock(&body->lock);
+  c = find_view(body, number);
+  if (!c && (c = calloc(1, sizeof *c))) {
+    c->runtime = rt;
+    c->info = body->info;
+    c->info.id = number;
+    c->body = body;
+    c->hw = body->hw;
+    pthread_mutex_init(&c->lock, NULL);
+    atomic_store(&c->next_view, atomic_load(&body->next_view));
+    atomic_fetch_add(&rt->num_views, 1);
+    atomic_store(&body->next_view, c);
+  }
+  pthread_mutex_unlock(&body->lock);
+  return c;
+}
+
 at_pool *at_runtime_pool(const at_runtime *rt) { return rt->pool; }
 
 at_status at_runtime_check(const at_runtime *rt) {

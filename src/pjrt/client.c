@@ -58,9 +58,9 @@ bool at_pjrt_clients_busy(void) {
   return busy;
 }
 
-const PJRT_Client *at_pjrt_pod_client(void) {
+PJRT_Client *at_pjrt_pod_client(void) {
   pthread_mutex_lock(&lock);
-  const PJRT_Client *c = all;
+  PJRT_Client *c = all;
   while (c && !c->pod) c = c->next;
   pthread_mutex_unlock(&lock);
   return c;
@@ -211,6 +211,7 @@ static at_status open_pod(PJRT_Client *c, at_runtime_options *o,
   if (!*target) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "out of host memory");
   o->target = *target;
   o->proxy = at_client_proxy(c->pod);
+  o->spares = at_client_spares(c->pod);
   return AT_OK;
 }
 
@@ -242,8 +243,8 @@ static PJRT_Error *create(PJRT_Client_Create_Args *a) {
   AT_TRY_GOTO(st, at_runtime_create(&o, &c->runtime), out);
   c->num_own = at_runtime_own_chips(c->runtime, &c->first_own);
   AT_TRY_GOTO(st, at_island_create(c->hosts, &c->island), out);
-  AT_TRY_GOTO(st, at_pjrt_topology_create(c->runtime, &c->topology), out);
-  uint32_t n = c->num_devices = c->topology->num_devices;
+  AT_TRY_GOTO(st, at_pjrt_topology_create(c->runtime, o.spares, &c->topology), out);
+  uint32_t n = c->num_devices = at_runtime_num_chips(c->runtime);
   c->devices = calloc(n ? n : 1, sizeof *c->devices);
   c->device_pointers = calloc(n ? n : 1, sizeof(void *));
   c->memory_pointers = calloc(n ? n * AT_MEM_KINDS : 1, sizeof(void *));
@@ -412,12 +413,12 @@ AT_API(Client_DefaultDeviceAssignment) {
                     "positive",
                     a->num_replicas, a->num_partitions);
   size_t n = at_mul((size_t)a->num_replicas, (size_t)a->num_partitions);
-  if (n > a->client->num_devices)
+  if (n > a->client->topology->num_devices)
     return AT_PFAIL(AT_INVALID_ARGUMENT,
                     "%d replicas of %d partitions need %zu devices, but there "
                     "are %u\nhint: set ATOLL_TARGET to a larger topology",
                     a->num_replicas, a->num_partitions, n,
-                    a->client->num_devices);
+                    a->client->topology->num_devices);
   if (a->default_assignment_size < n || !a->default_assignment)
     return AT_PFAIL(AT_INVALID_ARGUMENT,
                     "default_assignment holds %zu entries, %zu are needed",

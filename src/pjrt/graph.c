@@ -480,6 +480,12 @@ static at_status describe_target(PJRT_Client *c, const at_pjrt_shards *to,
   return AT_OK;
 }
 
+// It stands for a chip now, and may stand for another one when a plan runs.
+static bool is_virtual(const at_client *pod, uint32_t device) {
+  uint32_t chip, host;
+  return !at_client_find_chip(pod, device, &chip, &host) || chip != device;
+}
+
 static at_status make_plan(PJRT_Buffer *const *shards, uint32_t count,
                            const int64_t *at, const at_pjrt_shards *to,
                            at_memory_kind kind, graph *g) {
@@ -502,6 +508,9 @@ static at_status make_plan(PJRT_Buffer *const *shards, uint32_t count,
                                  chips + count, g->results);
   const at_shards into = {
       to->count, chips + count, {to->dims, to->rank}, to->at};
+  for (uint32_t i = 0; i < count + to->count && !st.err; i++)
+    if (is_virtual(pod, chips[i]))
+      st = AT_FAIL(AT_UNIMPLEMENTED, "device %u is virtual", chips[i]);
   if (!st.err)
     st = at_plan_make(at_client_proxy(pod)->host_of, &from, &into, t, kind,
                       &g->plan);

@@ -107,4 +107,5 @@ at_pjrt_own at_pjrt_own_extension = {
     .graphs = &at_pjrt_graphs,
     .drains = at_pjrt_pod_drains,
     .named = &at_pjrt_named,
+    .slices = &at_pjrt_slices,
 };

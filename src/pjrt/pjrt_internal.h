@@ -82,7 +82,7 @@ PJRT_Event *at_pjrt_event_ready(void);
 // Makes an event that has fired with `s` (consumed).
 at_status at_pjrt_event_fired(at_status s, PJRT_Event **out);
 
-enum { AT_PJRT_ATTRIBUTES = 4 };
+enum { AT_PJRT_ATTRIBUTES = 5 };
 struct PJRT_MemoryDescription {
   void *vtable;
   at_memory_kind kind;
@@ -92,20 +92,22 @@ struct PJRT_DeviceDescription {
   at_chip_info info;  // its strings point below
   char kind[64], target[32];
   char debug_string[160], to_string[96];
+  uint32_t num_attributes;
   PJRT_NamedValue attributes[AT_PJRT_ATTRIBUTES];
 };
 
 struct PJRT_TopologyDescription {
   void *vtable;
   uint32_t num_devices;
-  PJRT_DeviceDescription *devices;  // num_devices
+  PJRT_DeviceDescription *devices;  // num_devices, and a client's spare ones
   PJRT_DeviceDescription **device_pointers;
   PJRT_NamedValue attributes[2];
   int64_t shape[3];  // chips along x, y, z
   at_strbuf serialized;
   uint64_t fingerprint;
 };
-at_status at_pjrt_topology_create(at_runtime *rt,
+// The last `spares` chips are none of the topology, but have descriptions.
+at_status at_pjrt_topology_create(at_runtime *rt, uint32_t spares,
                                   PJRT_TopologyDescription **out);
 void at_pjrt_topology_destroy(PJRT_TopologyDescription *t);
 // The kind of its devices ("TPU v5 lite"); "" when it has none.
@@ -132,7 +134,7 @@ struct PJRT_Client {
   at_island *island;  // all its devices
   at_pod_hosts *hosts;  // NULL: one process has all devices
   at_client *pod;  // NULL: they are of this process, or of its equals
-  uint32_t num_devices;
+  uint32_t num_devices;  // spare ones included
   uint32_t first_own, num_own;  // devices of this process
   PJRT_Device *devices;
   PJRT_Device **device_pointers;
@@ -143,7 +145,7 @@ struct PJRT_Client {
 // *out NULL: ATOLL_POD names no pod.
 at_status at_pjrt_pod_open(at_client **out);
 bool at_pjrt_pod_drains(uint32_t device);
-const PJRT_Client *at_pjrt_pod_client(void);  // whose it is; NULL: none
+PJRT_Client *at_pjrt_pod_client(void);  // whose it is; NULL: none
 bool at_pjrt_clients_busy(void);
 at_client *at_pjrt_pod_now(void);  // of a client that there is; NULL: none  // is work of any client under way?
 extern const char at_pjrt_platform_name[];
@@ -458,6 +460,19 @@ extern const at_pjrt_named_calls at_pjrt_named;
 bool at_pjrt_adopts(const PJRT_LoadedExecutable_Execute_Args *a,
                     PJRT_Error **out);
 
+// Slices of virtual devices of a pod (slices.c), for the Python package.
+typedef struct at_pjrt_slice_calls {
+  // first, spares: ids of spare devices; islands: slices of the pod. 0: there
+  // is no pod.
+  void (*count)(uint32_t *first, uint32_t *spares, uint32_t *islands);
+  // As at_client_add_slice; a code and a text.
+  int (*add)(at_msg_slice *wish, uint32_t *devices, char *why,
+             size_t why_bytes);
+  void (*close)(uint64_t slice);
+  bool (*find)(uint32_t device, uint32_t *chip, uint32_t *host);
+} at_pjrt_slice_calls;
+extern const at_pjrt_slice_calls at_pjrt_slices;
+
 // Ours, for the Python package.
 enum { AT_PJRT_OWN_EXTENSION = 0x61746f6c };
 typedef struct at_pjrt_own {
@@ -474,6 +489,7 @@ typedef struct at_pjrt_own {
   // May nothing new be placed on a device, as its host of the pod is drained?
   bool (*drains)(uint32_t device);
   const struct at_pjrt_named_calls *named;
+  const at_pjrt_slice_calls *slices;
 } at_pjrt_own;
 extern at_pjrt_own at_pjrt_own_extension;
 void at_pjrt_recompiles(uint64_t *count, uint64_t *ns);
@@ -495,6 +511,9 @@ at_status at_pjrt_hosts_open(at_pjrt_job *job, const char *what,
 // process; else they stay as they are.
 void at_pjrt_python_job(uint32_t *count, uint32_t *me);
 void at_pjrt_hosts_close(at_pod_hosts *h);
+// Keeps spare devices from jax.devices(), where JAX runs in this process and
+// the package `atoll` is found. False: they would be seen.
+bool at_pjrt_python_hides_spares(void);
 
 void at_pjrt_named_int(PJRT_NamedValue *v, const char *name, int64_t value);
 void at_pjrt_named_ints(PJRT_NamedValue *v, const char *name,

@@ -29,6 +29,8 @@ at_status at_pjrt_pod_open(at_client **out) {
   if (!*o.address) return AT_OK;
   name_process(name, sizeof name);
   o.name = name;
+  o.spares = (uint32_t)at_config_uint(AT_CONFIG_POD_SPARES);
+  if (o.spares && !at_pjrt_python_hides_spares()) o.spares = 0;
   at_cache_file("pod.token", file, sizeof file);
   AT_TRY(at_control_token(file, &o.token, NULL));
   AT_TRY(at_client_open(&o, out));

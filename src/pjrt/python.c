@@ -9,7 +9,8 @@
 // jaxlib's own end then crashes where a compile is still under way, so before
 // it comes the compiles are told to end (at_pjrt_watch_end).
 //
-// And what JAX was told of its job (at_pjrt_python_job).
+// And what JAX was told of its job (at_pjrt_python_job), and what it is not to
+// list (at_pjrt_python_hides_spares).
 //
 // The interpreter is found at run time: a client that is no Python has none,
 // and nothing here does anything.
@@ -144,6 +145,19 @@ void at_pjrt_watch_end(void) {
   g_python.drop(f);
   g_python.drop(module);
   g_python.release(lock);
+}
+
+bool at_pjrt_python_hides_spares(void) {
+  if (!on_python_thread()) return false;
+  int lock = g_python.ensure();
+  void *module = g_python.import("atoll._virtual");
+  void *done = module ? g_python.call_method(module, "hide_spares", NULL) : NULL;
+  if (!done) g_python.clear();
+  bool hidden = done != NULL;
+  g_python.drop(done);
+  g_python.drop(module);
+  g_python.release(lock);
+  return hidden;
 }
 
 // Of an attribute; -1: there is none, or it is no such number.

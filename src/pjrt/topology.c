@@ -42,14 +42,16 @@ static void description_set(PJRT_DeviceDescription *d, const chip_record *r) {
   at_pjrt_named_int(&d->attributes[1], "core_on_chip", r->core_on_chip);
   at_pjrt_named_int(&d->attributes[2], "num_cores", r->num_cores);
   at_pjrt_named_int(&d->attributes[3], "slice_index", r->slice_index);
+  d->num_attributes = 4;
 }
 
 static at_status topology_make(const chip_record *records, uint32_t n,
+                               uint32_t spares,
                                PJRT_TopologyDescription **out) {
   PJRT_TopologyDescription *t = calloc(1, sizeof *t);
   if (!t) goto no_memory;
   t->num_devices = n;
-  t->devices = calloc(n ? n : 1, sizeof *t->devices);
+  t->devices = calloc(n + spares + 1, sizeof *t->devices);
   t->device_pointers = calloc(n ? n : 1, sizeof(void *));
   if (!t->devices || !t->device_pointers) goto no_memory;
   at_strbuf_addz(&t->serialized, TOPOLOGY_MAGIC);
@@ -62,6 +64,11 @@ static at_status topology_make(const chip_record *records, uint32_t n,
     at_strbuf_add(&t->serialized,
                   (at_str){(const char *)&records[i], sizeof *records});
   }
+  for (uint32_t i = n; i < n + spares; i++) {
+    PJRT_DeviceDescription *d = &t->devices[i];
+    description_set(d, &records[i]);
+    at_pjrt_named_int(&d->attributes[d->num_attributes++], "virtual", 1);
+  }
   if (t->serialized.failed) goto no_memory;
   t->fingerprint = at_hash(AT_HASH_SEED, t->serialized.ptr, t->serialized.len);
   at_pjrt_named_str(&t->attributes[0], "target", n ? t->devices[0].target : "");
@@ -73,7 +80,7 @@ no_memory:
   return AT_FAIL(AT_RESOURCE_EXHAUSTED, "out of host memory for a topology");
 }
 
-at_status at_pjrt_topology_create(at_runtime *rt,
+at_status at_pjrt_topology_create(at_runtime *rt, uint32_t spares,
                                   PJRT_TopologyDescription **out) {
   uint32_t n = at_runtime_num_chips(rt);
   chip_record *records = calloc(n ? n : 1, sizeof *records);
@@ -94,7 +101,7 @@ at_status at_pjrt_topology_create(at_runtime *rt,
     snprintf(r->kind, sizeof r->kind, "%s", c->kind ? c->kind : "");
     snprintf(r->target, sizeof r->target, "%s", c->target ? c->target : "");
   }
-  at_status st = topology_make(records, n, out);
+  at_status st = topology_make(records, n - spares, spares, out);
   free(records);
   return st;
 }
@@ -120,7 +127,7 @@ AT_API(TopologyDescription_Create) {
   at_runtime *rt = NULL;
   at_status st = at_runtime_create(&o, &rt);
   if (at_ok(st)) {
-    st = at_pjrt_topology_create(rt, &a->topology);
+    st = at_pjrt_topology_create(rt, 0, &a->topology);
     at_runtime_destroy(rt);
   }
   free(target);
@@ -142,7 +149,7 @@ AT_API(TopologyDescription_Deserialize) {
   if (!records) return AT_PFAIL(AT_RESOURCE_EXHAUSTED, "out of host memory");
   memcpy(records, a->serialized_topology + magic, n);
   at_status st =
-      topology_make(records, (uint32_t)(n / sizeof *records), &a->topology);
+      topology_make(records, (uint32_t)(n / sizeof *records), 0, &a->topology);
   free(records);
   return at_pjrt_error(st);
 }
@@ -257,7 +264,7 @@ AT_API(DeviceDescription_Attributes) {
   AT_ARGS(PJRT_DeviceDescription_Attributes_Args);
   AT_HANDLE(a->device_description);
   a->attributes = a->device_description->attributes;
-  a->num_attributes = AT_PJRT_ATTRIBUTES;
+  a->num_attributes = a->device_description->num_attributes;
   return NULL;
 }
 
