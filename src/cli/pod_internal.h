@@ -3,6 +3,7 @@
 #define ATOLL_CLI_POD_INTERNAL_H_
 
 #include "cli/pod_processes.h"
+#include "control/simulate.h"
 #include "pod/proof.h"
 
 at_status at_pod_token(at_token *out);
@@ -10,5 +11,12 @@ at_status at_pod_status(int argc, char **argv);
 at_status at_pod_top(int argc, char **argv);
 at_status at_pod_down(int argc, char **argv);
 at_status at_pod_logs(int argc, char **argv);
+
+// Simulated hosts: takes the options of `atoll pod up --simulate` out of argv;
+// *out_is: that was among them. INVALID_ARGUMENT: one of them without it.
+at_status at_pod_simulate_options(int *argc, char **argv,
+                                  at_simulated_options *o, bool *out_is);
+// Says on stderr what virtual time is made of. o: target and num_hosts as well.
+at_status at_pod_simulate(at_simulated_options *o, at_simulated **out);
 
 #endif

@@ -509,6 +509,22 @@ static at_status host_back(at_client *c, at_bytes body) {
   return st;
 }
 
+// Before anything is sent.
+static at_status simulated(at_client *c, const at_msg_simulated *m) {
+  if (c->welcomed || c->clock) return AT_OK;
+  c->clock = at_virtual_clock_create(m);
+  c->predicts = m->predicts;
+  at_wire *w = c->clock
+                   ? at_virtual_wire(c->clock, c->controller, UINT32_MAX)
+                   : NULL;
+  if (!w) return no_memory();
+  c->controller = w;
+  at_log(AT_LOG_WARNING,
+         "the pod's hosts are simulated: programs do not run, all values are 0, "
+         "and time is virtual");
+  return AT_OK;
+}
+
 static void hear(at_client *c, const at_wire_head *head, at_bytes body) {
   at_status st = at_message_check(head->kind, body);
   if (!st.err && head->kind == AT_MSG_WELCOME && !c->welcomed) {
@@ -517,6 +533,8 @@ static void hear(at_client *c, const at_wire_head *head, at_bytes body) {
     c->welcomed = !st.err;
     pthread_cond_broadcast(&c->news);
     pthread_mutex_unlock(&c->lock);
+  } else if (!st.err && head->kind == AT_MSG_SIMULATED) {
+    st = simulated(c, (const void *)body.ptr);
   } else if (!st.err && head->kind == AT_MSG_HOST_LOST) {
     host_lost(c, body);
   } else if (!st.err && head->kind == AT_MSG_HOST_BACK) {
@@ -563,10 +581,12 @@ static at_status call_host(at_client *c, far_host *h) {
   const at_bytes part = {(const uint8_t *)&m, sizeof m};
   const at_wire_out iam = {.kind = AT_MSG_IAM, .num_parts = 1, .parts = &part};
   const at_wire_wait wait = {.until_ns = UINT64_MAX, .cancel = &c->closed};
+  at_wire *own = c->clock ? at_virtual_wire(c->clock, w, h->number) : w;
+  if (!own) return at_wire_close(w), no_memory();
   // On the lane of what follows it.
-  at_status_free(at_wire_send(w, 0, AT_WIRE_BULK, &iam, 1, &wait, NULL));
+  at_status_free(at_wire_send(own, 0, AT_WIRE_BULK, &iam, 1, &wait, NULL));
   at_outbox_open(h->outbox, w, 0);
-  atomic_store(&h->wire, w);
+  atomic_store(&h->wire, own);
   return AT_OK;
 }
 
@@ -691,6 +711,11 @@ const at_proxy *at_client_proxy(const at_client *c) { return &c->face; }
 const char *at_client_target(const at_client *c) { return c->target; }
 uint64_t at_client_cpu(const at_client *c) { return c->cpu; }
 
+bool at_client_predicts(const at_client *c) { return c->predicts; }
+uint64_t at_client_virtual_ns(const at_client *c) {
+  return c->clock ? at_virtual_clock_ns(c->clock) : 0;
+}
+
 at_client_counts at_client_count(const at_client *c) {
   return (at_client_counts){atomic_load(&c->sent_messages),
                             atomic_load(&c->sent_bytes)};
@@ -734,6 +759,7 @@ void at_client_close(at_client *c) {
   at_table_free(&c->pinned_programs);
   at_table_free(&c->questions);
   at_status_free(c->why);
+  at_virtual_clock_free(c->clock);
   free(c->hosts);
   free(c->host_of);
   free(c->target);

@@ -25,6 +25,12 @@ uint64_t at_client_cpu(const at_client *c);  // at_cpu_features of all hosts
 // The runtime is gone before. What waits fails.
 void at_client_close(at_client *c);
 
+// Hosts are simulated and programs on them take as long as on the target's
+// chips: whoever compiles says how long that is (at_xheader.estimated_ns).
+bool at_client_predicts(const at_client *c);
+// Virtual time; 0: hosts are not simulated.
+uint64_t at_client_virtual_ns(const at_client *c);
+
 // What the client has sent to the controller so far; for tests and benches.
 typedef struct at_client_counts {
   uint64_t messages, bytes;

@@ -45,7 +45,9 @@ static const uint32_t kKinds[] = {AT_MSG_CREATE,
                                   AT_MSG_STOP,
                                   AT_MSG_ORDERED,
                                   0,
-                                  12345};
+                                  12345,
+                                  AT_MSG_CLOCK,
+                                  AT_MSG_SIMULATED};
 
 static volatile uint8_t sink;
 static void touch(const void *p, size_t n) {

@@ -142,6 +142,9 @@ struct PJRT_Client {
 };
 // *out NULL: ATOLL_POD names no pod.
 at_status at_pjrt_pod_open(at_client **out);
+// Where a pod's simulated hosts are as fast as its target: the executable of the
+// program says what that would take on the target.
+at_status at_pjrt_pod_predict(at_bytes program, at_bytes executable);
 bool at_pjrt_clients_busy(void);
 at_client *at_pjrt_pod_now(void);  // of a client that there is; NULL: none  // is work of any client under way?
 extern const char at_pjrt_platform_name[];
@@ -391,6 +394,8 @@ typedef struct at_pjrt_own {
   // at_compile_count.
   void (*compiled)(uint64_t *programs, uint64_t *cached, uint64_t *modules);
   const struct at_pjrt_graph_calls *graphs;
+  // Virtual time of a pod's simulated hosts; 0: they are not.
+  uint64_t (*virtual_ns)(void);
 } at_pjrt_own;
 extern at_pjrt_own at_pjrt_own_extension;
 void at_pjrt_recompiles(uint64_t *count, uint64_t *ns);

@@ -7,6 +7,7 @@
 #include "base/cpu.h"
 #include "compile/compile.h"
 #include "control/token.h"
+#include "estimate/estimate.h"
 #include "pjrt/pjrt_internal.h"
 
 // "python train.py", for whoever looks at the pod.
@@ -35,4 +36,20 @@ at_status at_pjrt_pod_open(at_client **out) {
   // Programs are made for the hosts' CPUs.
   at_cpu_limit(at_client_cpu(*out));
   return AT_OK;
+}
+
+at_status at_pjrt_pod_predict(at_bytes program, at_bytes executable) {
+  const at_client *pod = at_pjrt_pod_now();
+  at_xheader *h = (at_xheader *)(uintptr_t)executable.ptr;
+  if (!pod || !at_client_predicts(pod)) return AT_OK;
+  at_arena *a = at_arena_create();
+  at_estimate *e;
+  const at_estimate_options o = {.target = at_client_target(pod),
+                                 .mode = AT_INTERP_ATOLL,
+                                 .num_replicas = h->num_replicas,
+                                 .num_partitions = h->num_partitions};
+  at_status st = at_estimate_run(program, &o, a, &e);
+  if (!st.err) h->estimated_ns = e->seconds * 1e9;
+  at_arena_destroy(a);
+  return at_status_prefix(st, "what the program takes on the simulated pod");
 }
