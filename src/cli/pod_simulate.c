@@ -9,21 +9,24 @@
 
 // Measured on two cores of a cloud machine by `bench/pod_simulate.py
 // --calibrate`; --charges=FILE are those of another.
-static const at_charges kCharges = {.controller_send = 1500,
-                                    .host_message = 2000,
-                                    .host_launch = 9000,
-                                    .host_chip = 1500,
-                                    .host_copy = 8000,
+static const at_charges kCharges = {.client_beside = 600,
+                                    .controller_send = 350,
+                                    .host_message = 750,
+                                    .host_launch = 200,
+                                    .host_chip = 300,
+                                    .host_copy = 4000,
                                     .host_load = 300000,
-                                    .host_answer = 10000,
-                                    .chip_launch = 1000,
-                                    .chip_meet = 10000};
+                                    .host_answer = 4000,
+                                    .chip_launch = 100,
+                                    .host_meet = 3000,
+                                    .chip_meet = 5000};
 
 static const struct {
   const char *name;
   size_t at;
 } kNames[] = {
     {"client_message", offsetof(at_charges, client_message)},
+    {"client_beside", offsetof(at_charges, client_beside)},
     {"controller_message", offsetof(at_charges, controller_message)},
     {"controller_host", offsetof(at_charges, controller_host)},
     {"controller_send", offsetof(at_charges, controller_send)},
@@ -34,6 +37,7 @@ static const struct {
     {"host_load", offsetof(at_charges, host_load)},
     {"host_answer", offsetof(at_charges, host_answer)},
     {"chip_launch", offsetof(at_charges, chip_launch)},
+    {"host_meet", offsetof(at_charges, host_meet)},
     {"chip_meet", offsetof(at_charges, chip_meet)},
 };
 

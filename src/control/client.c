@@ -513,7 +513,8 @@ static at_status host_back(at_client *c, at_bytes body) {
 static at_status simulated(at_client *c, const at_msg_simulated *m) {
   if (c->welcomed || c->clock) return AT_OK;
   c->clock = at_virtual_clock_create(m);
-  c->predicts = m->predicts;
+  c->on_cpus = m->on_cpus;
+  c->meet_ns = m->meet_ns;
   at_wire *w = c->clock
                    ? at_virtual_wire(c->clock, c->controller, UINT32_MAX)
                    : NULL;
@@ -711,7 +712,13 @@ const at_proxy *at_client_proxy(const at_client *c) { return &c->face; }
 const char *at_client_target(const at_client *c) { return c->target; }
 uint64_t at_client_cpu(const at_client *c) { return c->cpu; }
 
-bool at_client_predicts(const at_client *c) { return c->predicts; }
+at_client_pace at_client_pace_of(const at_client *c) {
+  if (!c->clock) return (at_client_pace){0};
+  return (at_client_pace){.target = c->on_cpus ? "cpu" : c->target,
+                          .chips_per_host = c->num_chips / c->num_hosts,
+                          .meet_ns = c->meet_ns};
+}
+
 uint64_t at_client_virtual_ns(const at_client *c) {
   return c->clock ? at_virtual_clock_ns(c->clock) : 0;
 }

@@ -25,9 +25,14 @@ uint64_t at_client_cpu(const at_client *c);  // at_cpu_features of all hosts
 // The runtime is gone before. What waits fails.
 void at_client_close(at_client *c);
 
-// Hosts are simulated and programs on them take as long as on the target's
-// chips: whoever compiles says how long that is (at_xheader.estimated_ns).
-bool at_client_predicts(const at_client *c);
+// How long programs take on simulated hosts: whoever compiles says it in the
+// executable (at_xheader.estimated_ns).
+typedef struct at_client_pace {
+  const char *target;  // whose chips run them; NULL: hosts are not simulated
+  uint32_t chips_per_host;
+  uint64_t meet_ns;  // beside that, for each collective over several hosts
+} at_client_pace;
+at_client_pace at_client_pace_of(const at_client *c);
 // Virtual time; 0: hosts are not simulated.
 uint64_t at_client_virtual_ns(const at_client *c);
 

@@ -79,7 +79,8 @@ struct at_client {
   at_token token;
   at_wire *controller;
   at_virtual_clock *clock;  // NULL: hosts are not simulated
-  bool predicts;            // by the target's chips
+  bool on_cpus;             // of which chips are
+  uint64_t meet_ns;
   at_outbox *late;  // to the controller, from those who must not wait
   at_sched *calls;  // host callbacks
   bool closes;      // under the lock: no more of them

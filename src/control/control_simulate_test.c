@@ -14,6 +14,7 @@ static const at_charges kFixed = {.client_message = 1000,
                                   .host_load = 20000,
                                   .host_answer = 400,
                                   .chip_launch = 50,
+                                  .host_meet = 40,
                                   .chip_meet = 60};
 
 typedef struct simulation {

@@ -94,8 +94,11 @@ static void say_lost(peer *client, const peer *host) {
 static void say_simulated(at_controller *c, peer *p) {
   const at_simulated_options *o = at_simulated_options_of(c->simulated);
   // Where processes share cores, their chips are on these, too.
-  const at_msg_simulated m = {.client_ns = o->charges.client_message,
-                              .predicts = !o->cores};
+  at_msg_simulated m = {.client_ns = o->charges.client_message,
+                        .on_cpus = o->cores > 0};
+  if (o->cores)
+    m.meet_ns = o->charges.chip_meet +
+                o->charges.host_meet * c->num_hosts / c->num_chips;
   const at_bytes part = {(const uint8_t *)&m, sizeof m};
   at_peer_say(p, AT_MSG_SIMULATED, &part, 1);
 }

@@ -262,8 +262,8 @@ typedef struct at_msg_clock {
 // controller.
 typedef struct at_msg_simulated {
   uint64_t client_ns;  // that a message takes of its time; 0: as measured
-  uint32_t predicts;   // 1: programs take as long as on the target's chips; 0:
-                       // as on this machine
+  uint64_t meet_ns;    // of each chip for a collective over several hosts
+  uint32_t on_cpus;    // 1: chips are this machine's; 0: they are the target's
   uint32_t zero;
 } at_msg_simulated;
 

@@ -26,8 +26,9 @@ typedef struct at_simulated at_simulated;
 typedef struct at_charges {
   // Of a client, for each message; 0: the CPU time of its thread.
   uint64_t client_message;
-  // Of the controller, for each message, and for each host that it goes to; 0:
-  // as measured.
+  uint64_t client_beside;  // ... of its other threads, where cores are shared
+  // Of the controller, for each message, and for each host that it goes to;
+  // both 0: as measured.
   uint64_t controller_message, controller_host;
   uint64_t controller_send;  // to each host, beside these: what the wire takes
   uint64_t host_message;     // of a host: any message
@@ -37,7 +38,9 @@ typedef struct at_charges {
   uint64_t host_load;    // ... a program
   uint64_t host_answer;  // ... a question
   uint64_t chip_launch;  // of a chip, beside the program
-  uint64_t chip_meet;    // ... where the program spans several hosts
+  // Where processes share cores, of a collective over several hosts: of each
+  // host, and of each chip.
+  uint64_t host_meet, chip_meet;
 } at_charges;
 
 typedef struct at_simulated_options {

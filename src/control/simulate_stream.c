@@ -88,7 +88,9 @@ static uint64_t client_said(at_simulated *s, sim_tenant *t, uint64_t clock) {
   uint64_t from = AT_MAX(t->end_ns, since);
   t->clock_ns = AT_MAX(t->clock_ns, clock);
   s->counts.client_ns += worked;
-  return t->end_ns = on_a_core(s, from, worked);
+  t->end_ns = on_a_core(s, from, worked);
+  if (s->o.cores) on_a_core(s, from, s->o.charges.client_beside);
+  return t->end_ns;
 }
 
 // ---- From the client by the controller to hosts
@@ -363,10 +365,8 @@ static uint64_t chip_begins(const at_simulated *s, const launching *l,
 
 static void chips_run(at_simulated *s, launching *l, sim_record *r) {
   const sim_program *p = l->p;
-  const at_charges *c = &s->o.charges;
   bool meets = p->meets && p->num_chips > 1;
-  uint64_t ns =
-      p->ns + c->chip_launch + (meets && p->num_hosts > 1 ? c->chip_meet : 0);
+  const uint64_t ns = p->ns + s->o.charges.chip_launch;
   uint64_t all = 0;
   r->begin_ns = UINT64_MAX;
   for (uint32_t d = 0; d < p->num_chips; d++) {

@@ -142,8 +142,8 @@ struct PJRT_Client {
 };
 // *out NULL: ATOLL_POD names no pod.
 at_status at_pjrt_pod_open(at_client **out);
-// Where a pod's simulated hosts are as fast as its target: the executable of the
-// program says what that would take on the target.
+// Where a pod's hosts are simulated: from here on the executable of the program
+// says what that takes on them.
 at_status at_pjrt_pod_predict(at_bytes program, at_bytes executable);
 bool at_pjrt_clients_busy(void);
 at_client *at_pjrt_pod_now(void);  // of a client that there is; NULL: none  // is work of any client under way?

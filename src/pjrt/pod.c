@@ -38,18 +38,30 @@ at_status at_pjrt_pod_open(at_client **out) {
   return AT_OK;
 }
 
+// How often a step of the program has a collective.
+static double collectives(const at_estimate *e) {
+  double n = 0;
+  for (uint32_t i = 0; i < e->num_ops; i++)
+    if (e->ops[i].network && !e->ops[i].host_link) n += e->ops[i].count;
+  return n;
+}
+
 at_status at_pjrt_pod_predict(at_bytes program, at_bytes executable) {
   const at_client *pod = at_pjrt_pod_now();
   at_xheader *h = (at_xheader *)(uintptr_t)executable.ptr;
-  if (!pod || !at_client_predicts(pod)) return AT_OK;
+  const at_client_pace pace =
+      pod ? at_client_pace_of(pod) : (at_client_pace){0};
+  if (!pace.target) return AT_OK;
   at_arena *a = at_arena_create();
   at_estimate *e;
-  const at_estimate_options o = {.target = at_client_target(pod),
+  const at_estimate_options o = {.target = pace.target,
                                  .mode = AT_INTERP_ATOLL,
                                  .num_replicas = h->num_replicas,
                                  .num_partitions = h->num_partitions};
   at_status st = at_estimate_run(program, &o, a, &e);
   if (!st.err) h->estimated_ns = e->seconds * 1e9;
+  if (!st.err && h->num_replicas * h->num_partitions > pace.chips_per_host)
+    h->estimated_ns += collectives(e) * (double)pace.meet_ns;
   at_arena_destroy(a);
   return at_status_prefix(st, "what the program takes on the simulated pod");
 }
