@@ -154,6 +154,7 @@ at_status at_pod_simulate(at_simulated_options *o, at_simulated **out) {
   else
     st = at_simulated_network(o, &sources);
   if (latency != UINT64_MAX) o->latency = latency;
+  o->bandwidth = factor;
   o->bytes_per_s *= factor;
   o->ici_bytes_per_s *= factor;
   if (!st.err) tell(o, sources.ptr ? sources.ptr : "");

@@ -515,6 +515,7 @@ static at_status simulated(at_client *c, const at_msg_simulated *m) {
   c->clock = at_virtual_clock_create(m);
   c->on_cpus = m->on_cpus;
   c->meet_ns = m->meet_ns;
+  c->bandwidth = m->bandwidth > 0 ? m->bandwidth : 0;
   at_wire *w = c->clock
                    ? at_virtual_wire(c->clock, c->controller, UINT32_MAX)
                    : NULL;
@@ -715,6 +716,7 @@ uint64_t at_client_cpu(const at_client *c) { return c->cpu; }
 at_client_pace at_client_pace_of(const at_client *c) {
   if (!c->clock) return (at_client_pace){0};
   return (at_client_pace){.target = c->on_cpus ? "cpu" : c->target,
+                          .bandwidth = c->bandwidth,
                           .chips_per_host = c->num_chips / c->num_hosts,
                           .meet_ns = c->meet_ns};
 }

@@ -29,6 +29,7 @@ void at_client_close(at_client *c);
 // executable (at_xheader.estimated_ns).
 typedef struct at_client_pace {
   const char *target;  // whose chips run them; NULL: hosts are not simulated
+  double bandwidth;    // of its network, to what it says; 0: 1
   uint32_t chips_per_host;
   uint64_t meet_ns;  // beside that, for each collective over several hosts
 } at_client_pace;

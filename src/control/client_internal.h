@@ -81,6 +81,7 @@ struct at_client {
   at_virtual_clock *clock;  // NULL: hosts are not simulated
   bool on_cpus;             // of which chips are
   uint64_t meet_ns;
+  double bandwidth;
   at_outbox *late;  // to the controller, from those who must not wait
   at_sched *calls;  // host callbacks
   bool closes;      // under the lock: no more of them

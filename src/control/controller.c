@@ -95,6 +95,7 @@ static void say_simulated(at_controller *c, peer *p) {
   const at_simulated_options *o = at_simulated_options_of(c->simulated);
   // Where processes share cores, their chips are on these, too.
   at_msg_simulated m = {.client_ns = o->charges.client_message,
+                        .bandwidth = o->bandwidth,
                         .on_cpus = o->cores > 0};
   if (o->cores)
     m.meet_ns = o->charges.chip_meet +

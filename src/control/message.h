@@ -263,6 +263,7 @@ typedef struct at_msg_clock {
 typedef struct at_msg_simulated {
   uint64_t client_ns;  // that a message takes of its time; 0: as measured
   uint64_t meet_ns;    // of each chip for a collective over several hosts
+  double bandwidth;    // of the target's links and networks, to what it says
   uint32_t on_cpus;    // 1: chips are this machine's; 0: they are the target's
   uint32_t zero;
 } at_msg_simulated;

@@ -56,6 +56,7 @@ at_status at_pjrt_pod_predict(at_bytes program, at_bytes executable) {
   at_estimate *e;
   const at_estimate_options o = {.target = pace.target,
                                  .mode = AT_INTERP_ATOLL,
+                                 .bandwidth = pace.bandwidth,
                                  .num_replicas = h->num_replicas,
                                  .num_partitions = h->num_partitions};
   at_status st = at_estimate_run(program, &o, a, &e);
