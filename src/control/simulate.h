@@ -49,7 +49,7 @@ typedef struct at_simulated_options {
   at_token token;
   at_charges charges;
   uint32_t cores;        // that all processes share; 0: each has its own
-  double bandwidth;  // to the target's, in what programs take; 0: 1
+  double bandwidth;      // to the target's, in what programs take; 0: 1
   bool sequential;       // a host begins its work for a launch when those that
                          // make its arguments have ended theirs
   uint64_t latency;      // ns of a message between processes

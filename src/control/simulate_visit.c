@@ -217,7 +217,9 @@ static void say_now(at_simulated *s, sim_visitor *v, sim_tenant *t,
                     const sim_unsaid *x) {
   const at_msg_stats_are are = {.limit = s->hbm_bytes};
   const at_bytes part = {(const uint8_t *)&are, sizeof are};
-  say_clock(v, AT_WIRE_CONTROL, t, x->ns + s->o.latency);
+  // Clients are told of launches that they do not wait for.
+  if (x->kind == AT_MSG_STATS_ARE)
+    say_clock(v, AT_WIRE_CONTROL, t, x->ns + s->o.latency);
   if (x->failed) return say_failed(v, x->tag, AT_UNIMPLEMENTED, x->failed);
   say(v, AT_WIRE_CONTROL, x->kind, x->tag, &part, x->kind == AT_MSG_STATS_ARE);
 }
