@@ -101,3 +101,5 @@ def test_options_without_simulate_are_refused():
   for option in ("--cores=0", "--dispatch=later", "--latency-us=-1", "--bandwidth=x", "--charges=/nowhere", "--wait-hosts=2"):
     p = atoll("pod", "up", "--simulate", "--target=v5e:2x2", option)
     assert p.returncode and p.stderr.startswith("atoll"), p.stderr
+  p = atoll("host", "--simulate")
+  assert p.returncode and "atoll pod up --simulate" in p.stderr
