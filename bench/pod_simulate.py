@@ -541,7 +541,7 @@ def main():
   if options.calibrate or options.compare:
     return None
   options.hosts = [int(h) for h in options.hosts.split(",")]
-  options.equal_us = equal_process(options) * 1e6
+  options.equal_us = min(equal_process(options) for _ in range(3)) * 1e6
   print(f"a process of equals takes {options.equal_us:.1f} us to launch a computation on 8 of 16 chips (measured)")
   results = {}
   for factor in options.bandwidth.split(","):

@@ -53,7 +53,7 @@ typedef struct at_simulated_options {
   bool sequential;       // a host begins its work for a launch when those that
                          // make its arguments have ended theirs
   uint64_t latency;      // ns of a message between processes
-  double bytes_per_s;    // of a process, each way
+  double bytes_per_s;    // of a process, each way; 0: no limit
   uint64_t ici_latency;  // between chips of a slice; 0: as between processes
   double ici_bytes_per_s;
 } at_simulated_options;

@@ -10,8 +10,12 @@
 #include "control/simulate_internal.h"
 #include "exec/exec.h"
 
+static uint64_t moving_ns(uint64_t bytes, double bytes_per_s) {
+  return bytes_per_s > 0 ? (uint64_t)((double)bytes / bytes_per_s * 1e9) : 0;
+}
+
 uint64_t at_sim_wire_ns(const at_simulated *s, uint64_t bytes) {
-  return (uint64_t)((double)bytes / s->o.bytes_per_s * 1e9);
+  return moving_ns(bytes, s->o.bytes_per_s);
 }
 
 // Cores that processes share go to whoever comes next.
@@ -195,8 +199,7 @@ static uint64_t move(at_simulated *s, uint32_t from, uint32_t to,
   sim_host *out = &s->hosts[host_of(s, from)], *in = &s->hosts[host_of(s, to)];
   s->counts.moved_bytes += bytes;
   if (s->o.ici_latency && from / s->chips_per_slice == to / s->chips_per_slice)
-    return begin + s->o.ici_latency +
-           (uint64_t)((double)bytes / s->o.ici_bytes_per_s * 1e9);
+    return begin + s->o.ici_latency + moving_ns(bytes, s->o.ici_bytes_per_s);
   begin = AT_MAX(begin, AT_MAX(out->nic_ns, in->nic_ns));
   out->nic_ns = in->nic_ns = begin + at_sim_wire_ns(s, bytes);
   return in->nic_ns + (out == in ? 0 : s->o.latency);

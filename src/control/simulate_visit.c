@@ -163,23 +163,17 @@ static void say_failed(sim_visitor *v, uint64_t tag, at_code code,
 
 static void say_zeros(sim_visitor *v, at_wire_lane lane, uint64_t tag,
                       uint64_t bytes) {
-  enum { kPieces = AT_MESSAGE_PIECE / sizeof kZeros };
+  const uint64_t most = AT_MIN(bytes, (uint64_t)AT_MESSAGE_PIECE);
+  uint8_t *more = most > sizeof kZeros ? calloc(1, most) : NULL;
+  if (most > sizeof kZeros && !more)
+    return say_failed(v, tag, AT_RESOURCE_EXHAUSTED, "no memory for an answer");
   uint64_t sent = 0;
   do {
-    at_bytes parts[kPieces];
-    uint32_t n = 0;
-    uint64_t piece = AT_MIN(bytes - sent, (uint64_t)AT_MESSAGE_PIECE);
-    for (uint64_t at = 0; at < piece; at += sizeof kZeros)
-      parts[n++] = (at_bytes){kZeros, AT_MIN(piece - at, sizeof kZeros)};
-    uint8_t *whole = n > 1 ? calloc(1, piece) : NULL;
-    if (n > 1 && !whole)
-      return say_failed(v, tag, AT_RESOURCE_EXHAUSTED,
-                        "no memory for an answer");
-    if (whole) parts[0] = (at_bytes){whole, piece};
-    say(v, lane, AT_MSG_BYTES, tag, parts, n ? 1 : 0);
-    free(whole);
-    sent += piece;
+    const at_bytes piece = {more ? more : kZeros, AT_MIN(bytes - sent, most)};
+    say(v, lane, AT_MSG_BYTES, tag, &piece, piece.len ? 1 : 0);
+    sent += piece.len;
   } while (sent < bytes);
+  free(more);
 }
 
 static void answer(at_simulated *s, sim_tenant *t, const sim_question *q,
