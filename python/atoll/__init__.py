@@ -30,7 +30,7 @@ def __getattr__(name):
   if name in ("estimate", "Estimate"):  # imports JAX only when it is asked for
     from atoll import _estimate
     return getattr(_estimate, name)
-  if name in ("compiled", "Compiled"):
+  if name in ("compiled", "Compiled", "virtual_time"):
     from atoll import _own
     return getattr(_own, name)
   if name in ("program", "Program"):

@@ -21,7 +21,8 @@ class _Extension(ctypes.Structure):
               ("graphs", ctypes.c_void_p),
               ("drains", ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_uint32)),
               ("named", ctypes.c_void_p),
-              ("slices", ctypes.c_void_p)]
+              ("slices", ctypes.c_void_p),
+              ("virtual_ns", ctypes.CFUNCTYPE(ctypes.c_uint64))]
 
 
 def extension() -> _Extension:
@@ -84,3 +85,8 @@ def compiled() -> Compiled:
   counts = [ctypes.c_uint64() for _ in Compiled._fields]
   extension().compiled(*(ctypes.byref(c) for c in counts))
   return Compiled(*(c.value for c in counts))
+
+
+def virtual_time() -> float:
+  """Seconds of virtual time on a pod of simulated hosts, from the client's start on. 0.0: hosts are not simulated."""
+  return extension().virtual_ns() * 1e-9

@@ -30,6 +30,8 @@ typedef struct pod {
   at_controller *controller;
   uint32_t num_hosts;
   at_pod_processes processes;  // none: others start the hosts
+  at_simulated_options simulates;
+  at_simulated *simulated;  // NULL: hosts are processes
   char **command;              // NULL: none
   pid_t command_pid;           // 0: it does not run
   int status;                  // of the command
@@ -81,7 +83,7 @@ static void say_address(const pod *p) {
 static at_status begin(pod *p) {
   p->up = true;
   if (!p->command) {
-    if (p->processes.count) say_address(p);
+    if (p->processes.count || p->simulated) say_address(p);
     return AT_OK;
   }
   set_environment(p);
@@ -125,6 +127,7 @@ static at_status watch(pod *p) {
 static void stop(pod *p) {
   if (p->command_pid > 0) kill(p->command_pid, SIGTERM);
   at_controller_close(p->controller);
+  at_simulated_free(p->simulated);
   at_pod_end_hosts(&p->processes);
 }
 
@@ -148,6 +151,8 @@ static at_status count_hosts(const char *option, const char *text,
 static at_status take_options(int argc, char **argv, pod *p,
                               at_controller_options *o) {
   const char *hosts = "1", *wait = NULL;
+  bool simulates;
+  AT_TRY(at_pod_simulate_options(&argc, argv, &p->simulates, &simulates));
   bool counted = at_cli_option(&argc, argv, "--hosts=", &hosts);
   at_cli_option(&argc, argv, "--wait-hosts=", &wait);
   at_cli_option(&argc, argv, "--target=", &o->target);
@@ -168,12 +173,17 @@ static at_status take_options(int argc, char **argv, pod *p,
     return AT_FAIL(AT_INVALID_ARGUMENT,
                    "--hosts starts processes, --wait-hosts waits for those "
                    "that you start: take one");
-  if (wait && p->processes.log_dir)
+  if ((wait || simulates) && p->processes.log_dir)
     return AT_FAIL(AT_INVALID_ARGUMENT,
                    "--log-dir is for hosts that are started here");
+  if (wait && simulates)
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "simulated hosts are in this process: --hosts, not "
+                   "--wait-hosts");
   AT_TRY(count_hosts(wait ? "--wait-hosts" : "--hosts", wait ? wait : hosts,
                      &p->num_hosts));
-  if (!wait) p->processes.count = p->num_hosts;
+  if (!wait && !simulates) p->processes.count = p->num_hosts;
+  p->simulates.num_hosts = simulates ? p->num_hosts : 0;
   if (p->processes.log_dir && mkdir(p->processes.log_dir, 0700) &&
       errno != EEXIST)
     return AT_FAIL(AT_NOT_FOUND, "--log-dir=%s: %s", p->processes.log_dir,
@@ -239,9 +249,14 @@ static at_status up(int argc, char **argv) {
   o.num_hosts = p.num_hosts;
   signal(SIGTERM, end);
   signal(SIGINT, end);
+  if (p.simulates.num_hosts) {
+    p.simulates.target = o.target;
+    AT_TRY(at_pod_simulate(&p.simulates, &p.simulated));
+    o.simulated = p.simulated;
+  }
   AT_TRY(at_controller_open(&o, &p.controller));
   p.processes.controller = at_controller_address(p.controller);
-  if (!p.processes.count) say_address(&p);
+  if (!p.processes.count && !p.simulated) say_address(&p);
   at_status st = at_pod_start_hosts(&p.processes);
   if (!st.err) st = watch(&p);
   stop(&p);

@@ -4,6 +4,7 @@
 
 #include "cli/pod_processes.h"
 #include "base/json.h"
+#include "control/simulate.h"
 #include "control/tool.h"
 #include "pod/proof.h"
 
@@ -21,5 +22,12 @@ at_status at_pod_drain(int argc, char **argv);
 at_status at_pod_down(int argc, char **argv);
 at_status at_pod_logs(int argc, char **argv);
 at_status at_pod_objects(int argc, char **argv);
+
+// Simulated hosts: takes the options of `atoll pod up --simulate` out of argv;
+// *out_is: that was among them. INVALID_ARGUMENT: one of them without it.
+at_status at_pod_simulate_options(int *argc, char **argv,
+                                  at_simulated_options *o, bool *out_is);
+// Says on stderr what virtual time is made of. o: target and num_hosts as well.
+at_status at_pod_simulate(at_simulated_options *o, at_simulated **out);
 
 #endif

@@ -522,6 +522,24 @@ static void host_drains(at_client *c, const at_msg_host_drains *m) {
   if (look_for_drains(c)) at_client_flush(c);
 }
 
+// Before anything is sent.
+static at_status simulated(at_client *c, const at_msg_simulated *m) {
+  if (c->welcomed || c->clock) return AT_OK;
+  c->clock = at_virtual_clock_create(m);
+  c->on_cpus = m->on_cpus;
+  c->meet_ns = m->meet_ns;
+  c->bandwidth = m->bandwidth > 0 ? m->bandwidth : 0;
+  at_wire *w = c->clock
+                   ? at_virtual_wire(c->clock, c->controller, UINT32_MAX)
+                   : NULL;
+  if (!w) return no_memory();
+  c->controller = w;
+  at_log(AT_LOG_WARNING,
+         "the pod's hosts are simulated: programs do not run, all values are 0, "
+         "and time is virtual");
+  return AT_OK;
+}
+
 static void hear(at_client *c, const at_wire_head *head, at_bytes body) {
   at_status st = at_message_check(head->kind, body);
   if (!st.err && head->kind == AT_MSG_WELCOME && !c->welcomed) {
@@ -532,6 +550,8 @@ static void hear(at_client *c, const at_wire_head *head, at_bytes body) {
     pthread_mutex_unlock(&c->lock);
   } else if (!st.err && head->kind == AT_MSG_SLICED && c->welcomed) {
     st = at_spares_heard(c, body);
+  } else if (!st.err && head->kind == AT_MSG_SIMULATED) {
+    st = simulated(c, (const void *)body.ptr);
   } else if (!st.err && head->kind == AT_MSG_HOST_LOST) {
     host_lost(c, body);
   } else if (!st.err && head->kind == AT_MSG_HOST_BACK) {
@@ -582,10 +602,12 @@ static at_status call_host(at_client *c, far_host *h) {
   const at_bytes part = {(const uint8_t *)&m, sizeof m};
   const at_wire_out iam = {.kind = AT_MSG_IAM, .num_parts = 1, .parts = &part};
   const at_wire_wait wait = {.until_ns = UINT64_MAX, .cancel = &c->closed};
+  at_wire *own = c->clock ? at_virtual_wire(c->clock, w, h->number) : w;
+  if (!own) return at_wire_close(w), no_memory();
   // On the lane of what follows it.
-  at_status_free(at_wire_send(w, 0, AT_WIRE_BULK, &iam, 1, &wait, NULL));
+  at_status_free(at_wire_send(own, 0, AT_WIRE_BULK, &iam, 1, &wait, NULL));
   at_outbox_open(h->outbox, w, 0);
-  atomic_store(&h->wire, w);
+  atomic_store(&h->wire, own);
   return AT_OK;
 }
 
@@ -716,6 +738,18 @@ bool at_client_drains(const at_client *c, uint32_t chip) {
   return chip < c->num_chips && atomic_load(&c->hosts[c->host_of[chip]].drains);
 }
 
+at_client_pace at_client_pace_of(const at_client *c) {
+  if (!c->clock) return (at_client_pace){0};
+  return (at_client_pace){.target = c->on_cpus ? "cpu" : c->target,
+                          .bandwidth = c->bandwidth,
+                          .chips_per_host = c->num_chips / c->num_hosts,
+                          .meet_ns = c->meet_ns};
+}
+
+uint64_t at_client_virtual_ns(const at_client *c) {
+  return c->clock ? at_virtual_clock_ns(c->clock) : 0;
+}
+
 at_client_counts at_client_count(const at_client *c) {
   return (at_client_counts){atomic_load(&c->sent_messages),
                             atomic_load(&c->sent_bytes)};
@@ -759,6 +793,7 @@ void at_client_close(at_client *c) {
   at_table_free(&c->pinned_programs);
   at_table_free(&c->questions);
   at_status_free(c->why);
+  at_virtual_clock_free(c->clock);
   free(c->hosts);
   at_spares_close(c);
   free(c->target);

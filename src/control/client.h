@@ -46,6 +46,18 @@ bool at_client_find_chip(const at_client *c, uint32_t device,
                          uint32_t *out_chip, uint32_t *out_host);
 uint32_t at_client_spares(const at_client *c);
 
+// How long programs take on simulated hosts: whoever compiles says it in the
+// executable (at_xheader.estimated_ns).
+typedef struct at_client_pace {
+  const char *target;  // whose chips run them; NULL: hosts are not simulated
+  double bandwidth;    // of its network, to what it says; 0: 1
+  uint32_t chips_per_host;
+  uint64_t meet_ns;  // beside that, for each collective over several hosts
+} at_client_pace;
+at_client_pace at_client_pace_of(const at_client *c);
+// Virtual time; 0: hosts are not simulated.
+uint64_t at_client_virtual_ns(const at_client *c);
+
 // What the client has sent to the controller so far; for tests and benches.
 typedef struct at_client_counts {
   uint64_t messages, bytes;

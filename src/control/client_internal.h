@@ -15,6 +15,7 @@
 #include "control/outbox.h"
 #include "control/session.h"
 #include "control/table.h"
+#include "control/virtual_clock.h"
 
 // With one process of a host: what comes from one that has been replaced does
 // not concern the next.
@@ -92,6 +93,10 @@ struct at_client {
   far_host *hosts;
   at_token token;
   at_wire *controller;
+  at_virtual_clock *clock;  // NULL: hosts are not simulated
+  bool on_cpus;             // of which chips are
+  uint64_t meet_ns;
+  double bandwidth;
   at_outbox *late;  // to the controller, from those who must not wait
   at_sched *calls;  // host callbacks
   bool closes;      // under the lock: no more of them

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "control/controller_internal.h"
+#include "control/simulate.h"
 #include "device/device.h"
 
 enum { kStack = 256 << 10, kLookNs = 200000000, kTornNs = 1000000000 };
@@ -90,7 +91,21 @@ static void say_lost(peer *client, const peer *host) {
   at_peer_say(client, AT_MSG_HOST_LOST, parts, 2);
 }
 
+static void say_simulated(at_controller *c, peer *p) {
+  const at_simulated_options *o = at_simulated_options_of(c->simulated);
+  // Where processes share cores, their chips are on these, too.
+  at_msg_simulated m = {.client_ns = o->charges.client_message,
+                        .bandwidth = o->bandwidth,
+                        .on_cpus = o->cores > 0};
+  if (o->cores)
+    m.meet_ns = o->charges.chip_meet +
+                o->charges.host_meet * c->num_hosts / c->num_chips;
+  const at_bytes part = {(const uint8_t *)&m, sizeof m};
+  at_peer_say(p, AT_MSG_SIMULATED, &part, 1);
+}
+
 static void welcome(at_controller *c, peer *p) {
+  if (c->simulated) say_simulated(c, p);
   at_strbuf addresses = addresses_of(c, false);
   at_msg_welcome m = {.client = p->client,
                       .epoch = c->epoch,
@@ -340,6 +355,17 @@ static bool message(void *arg, uint32_t from, const at_wire_head *head,
   return true;
 }
 
+// Of a client of simulated hosts, whose virtual time is the tag.
+static bool simulated_message(void *arg, uint32_t from,
+                              const at_wire_head *head, void *body) {
+  peer *p = arg;
+  at_simulated *s = p->controller->simulated;
+  at_simulated_begin(s, p->client, head->tag);
+  bool done = message(arg, from, head, body);
+  at_simulated_end(s);
+  return done;
+}
+
 static void lost(void *arg, uint32_t member, at_status why) {
   peer *p = arg;
   at_controller *c = p->controller;
@@ -387,6 +413,8 @@ static at_status ask(void *arg, const at_session_hello *hello,
                          .message = message,
                          .abandon = at_session_unblock,
                          .lost = lost};
+  if (c->simulated && hello->kind == AT_SESSION_CLIENT)
+    sink->message = simulated_message;
   *out = p;
   return AT_OK;
 }
@@ -493,6 +521,7 @@ at_status at_controller_open(const at_controller_options *o,
   at_clock_cond_init(&c->news);
   c->target = strdup(o->target);
   c->num_hosts = o->num_hosts;
+  c->simulated = o->simulated;
   at_status st =
       c->target ? count_chips(c)
                 : AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a controller");
@@ -507,6 +536,12 @@ at_status at_controller_open(const at_controller_options *o,
                                                            .opened = opened,
                                                            .broken = broken}},
                           &c->listener);
+  if (!st.err && c->simulated)
+    st = at_simulated_join(c->simulated,
+                           &(at_listener_calls){.arg = c,
+                                                .ask = ask,
+                                                .opened = opened,
+                                                .broken = broken});
   if (st.err)
     at_controller_close(c);
   else

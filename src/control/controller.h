@@ -16,6 +16,8 @@ typedef struct at_controller_options {
   const char *target;  // ATOLL_TARGET's grammar
   uint32_t num_hosts;  // that make the pod; they divide the target's chips
   at_token token;
+  // NULL, or its hosts, which take part from the beginning; outlives it.
+  struct at_simulated *simulated;
 } at_controller_options;
 
 // Clients may call before all hosts are there; they wait.

@@ -102,6 +102,7 @@ struct at_controller {
   uint32_t *host_of;  // by chip
   uint8_t secret[AT_CONTROL_SECRET];
   at_listener *listener;
+  struct at_simulated *simulated;  // NULL: hosts are processes
   at_thread *keeper;
   peer *peers, *closing;
   peer **hosts;  // [num_hosts]; NULL: has never been there

@@ -56,8 +56,7 @@ static at_status remember(far_program *p, uint64_t name, at_bytes block,
       .chips = copy_numbers(chips, n),
       .results = strndup(at_strbuf_str(&results).ptr, results.len)};
   p->block = (at_bytes){copy, block.len};
-  bool good =
-      p->shown.chips && copy && p->shown.results && !results.failed;
+  bool good = p->shown.chips && copy && p->shown.results && !results.failed;
   at_strbuf_free(&results);
   if (!good) return no_memory();
   memcpy(copy, block.ptr, block.len);
@@ -84,9 +83,8 @@ static at_status place(const at_client *c, far_program *p,
 at_status at_far_program_make(const at_client *c, uint64_t name, at_bytes block,
                               const uint32_t *devices, uint32_t num_devices,
                               uint32_t *chips, far_program **out) {
-  far_program *p =
-      calloc(1, sizeof *p + ((size_t)c->num_hosts + num_devices) *
-                                sizeof *p->hosts);
+  far_program *p = calloc(
+      1, sizeof *p + ((size_t)c->num_hosts + num_devices) * sizeof *p->hosts);
   if (!p) return no_memory();
   p->spares = p->hosts + c->num_hosts;
   at_status st = place(c, p, devices, num_devices, chips);

@@ -414,6 +414,10 @@ static bool is_good(uint32_t kind, at_bytes b) {
       return good_shard(b, sizeof(at_msg_watch));
     case AT_MSG_STATS:
       return b.len == sizeof(at_msg_stats);
+    case AT_MSG_CLOCK:
+      return b.len == sizeof(at_msg_clock);
+    case AT_MSG_SIMULATED:
+      return b.len == sizeof(at_msg_simulated);
     case AT_MSG_STATS_ARE:
       return b.len == sizeof(at_msg_stats_are);
     case AT_MSG_REFUSE:

@@ -63,6 +63,7 @@ typedef enum at_message_kind {
   AT_MSG_STATS,
   AT_MSG_TOOK,  // what a program sent; its answer
   AT_MSG_GIVE,  // what a program asked for
+  AT_MSG_CLOCK,  // simulated hosts, both ways: when what follows was said
   // Host to client. The tag is that of the question.
   AT_MSG_BYTES = 64,
   AT_MSG_DONE,
@@ -77,6 +78,7 @@ typedef enum at_message_kind {
   AT_MSG_HOST_DRAINS,
   AT_MSG_ANSWER = 112,  // its tag is the question's
   AT_MSG_SLICED = 104,
+  AT_MSG_SIMULATED,  // before WELCOME: hosts run nothing (control/simulate.h)
   // Host to controller and back.
   AT_MSG_HOST = 128,
   AT_MSG_FORM,
@@ -382,7 +384,25 @@ typedef struct at_msg_took {
   // TOOK: the text of an error. GIVE: of an error, or the bytes
 } at_msg_took;
 
+// To and from simulated hosts: the client's virtual time, and by whom it is
+// meant to be read.
+typedef struct at_msg_clock {
+  uint64_t ns;
+  uint32_t host;
+  uint32_t said;  // client: messages to the controller before, modulo 2^32
+} at_msg_clock;
+
 // ---- Who takes part
+// The client puts its virtual time into the tags of what it says to the
+// controller.
+typedef struct at_msg_simulated {
+  uint64_t client_ns;  // that a message takes of its time; 0: as measured
+  uint64_t meet_ns;    // of each chip for a collective over several hosts
+  double bandwidth;    // of the target's links and networks, to what it says
+  uint32_t on_cpus;    // 1: chips are this machine's; 0: they are the target's
+  uint32_t zero;
+} at_msg_simulated;
+
 // The client's first message of the controller.
 typedef struct at_msg_welcome {
   uint64_t client, epoch;

@@ -63,7 +63,9 @@ static const uint32_t kKinds[] = {AT_MSG_CREATE,
                                   AT_MSG_UNSLICE,
                                   AT_MSG_SLICED,
                                   0,
-                                  12345};
+                                  12345,
+                                  AT_MSG_CLOCK,
+                                  AT_MSG_SIMULATED};
 
 static volatile uint8_t sink;
 static void touch(const void *p, size_t n) {

@@ -420,6 +420,9 @@ static bool hear(far_session *x, const at_wire_head *head, void *body) {
   } else if (head->kind == AT_MSG_SENT || head->kind == AT_MSG_ASKS) {
     at_client_call(h, head, body);
     return true;
+  } else if (head->kind == AT_MSG_CLOCK) {
+    if (h->client->clock)
+      at_virtual_clock_reach(h->client->clock, ((at_msg_clock *)body)->ns);
   } else if (head->kind == AT_MSG_DONE) {
     answer(h, head->tag, AT_OK);
   } else if (head->kind == AT_MSG_STATS_ARE) {

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "control/controller_internal.h"
+#include "control/simulate.h"
 #include "device/device.h"
 
 static const uint64_t kPatienceNs = 500000000, kRateNs = 1000000000;
@@ -287,6 +288,7 @@ void at_controller_print(const at_controller *c, at_strbuf *out) {
   put_number(&w, "num_hosts", c->num_hosts);
   put_number(&w, "num_chips", c->num_chips);
   put_number(&w, "num_slices", t.slices);
+  if (c->simulated) at_simulated_print(c->simulated, &w);
   begin_list(&w, "hosts");
   for (uint32_t i = 0; i < c->num_hosts; i++)
     if (c->hosts[i]) print_host(&w, &t, c->hosts[i]);

@@ -260,6 +260,7 @@ typedef struct at_target {
   uint32_t num_devices;  // of all slices
   uint32_t devices_per_chip;
   at_interp mode;
+  double bandwidth;  // of a TPU's links and networks, to the description's; 0: 1
   at_network network;
   const at_perf *perf;       // NULL: no table for this machine
   const at_perf *user;       // NULL: the user gave none; asked before `perf`

@@ -40,6 +40,10 @@ static at_status fabric_of(const at_target *t, fabric *f) {
   f->hbm = at_machine_number(m, "hbm_bytes_per_second_per_chip", INFINITY);
   if (t->slices > 1)
     AT_TRY(at_machine_need(m, "dcn_bytes_per_second_per_chip", &f->dcn));
+  if (t->bandwidth > 0) {
+    f->link *= t->bandwidth;
+    f->dcn *= t->bandwidth;
+  }
   return AT_OK;
 }
 

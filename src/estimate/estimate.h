@@ -23,6 +23,7 @@ typedef struct at_estimate_options {
   bool (*address)(void *user, at_value v, uint64_t *out);
   void *address_user;
   const at_cost_profile *profile;  // NULL, or what its steps took before
+  double bandwidth;                // at_target's
 } at_estimate_options;
 
 // What a kernel waits for most.

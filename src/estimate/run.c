@@ -840,6 +840,7 @@ at_status at_estimate_run(at_bytes program, const at_estimate_options *o,
   at_target *target;
   AT_TRY(at_target_parse(at_str_of(o->target), o->mode, a, &target));
   target->profile = o->profile;
+  target->bandwidth = o->bandwidth;
   at_module *m = o->planned;
   if (!m) AT_TRY(read_program(program, a, &m));
   if (o->num_replicas > 0) m->num_replicas = o->num_replicas;

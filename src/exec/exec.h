@@ -299,6 +299,9 @@ at_status at_buffer_receive(at_chip *c, at_memory_kind k, at_dtype t,
                             at_dims dims, uint32_t host, uint64_t key,
                             at_buffer **out);
 
+// Whether a block of executables' alignment is one that at_loaded_create would
+// take: all that it names lies in it. INVALID_ARGUMENT, FAILED_PRECONDITION.
+at_status at_executable_check(at_bytes block);
 // ---- Executables
 typedef struct at_loaded at_loaded;
 // Checks every index and offset of the block (INVALID_ARGUMENT), maps its code.

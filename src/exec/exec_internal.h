@@ -66,9 +66,6 @@ void *at_object_symbol(const at_object *o, const char *name);  // NULL: none
 size_t at_object_mapped_bytes(const at_object *o);
 const at_ximport *at_import_find(at_str name);  // imports.c; NULL: none
 
-// ---- check.c: validation of a block
-at_status at_executable_check(at_bytes block);
-
 // Where programs of hosts that share memory meet (far_share.c).
 typedef struct at_far_channel at_far_channel;
 

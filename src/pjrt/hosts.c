@@ -98,6 +98,11 @@ static void compiled(uint64_t *programs, uint64_t *cached, uint64_t *modules) {
   *modules = c.modules;
 }
 
+static uint64_t virtual_ns(void) {
+  const at_client *pod = at_pjrt_pod_now();
+  return pod ? at_client_virtual_ns(pod) : 0;
+}
+
 at_pjrt_own at_pjrt_own_extension = {
     .base = {.struct_size = sizeof(at_pjrt_own),
              .type = (PJRT_Extension_Type)AT_PJRT_OWN_EXTENSION},
@@ -108,4 +113,5 @@ at_pjrt_own at_pjrt_own_extension = {
     .drains = at_pjrt_pod_drains,
     .named = &at_pjrt_named,
     .slices = &at_pjrt_slices,
+    .virtual_ns = virtual_ns,
 };

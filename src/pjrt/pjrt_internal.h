@@ -146,6 +146,9 @@ struct PJRT_Client {
 at_status at_pjrt_pod_open(at_client **out);
 bool at_pjrt_pod_drains(uint32_t device);
 PJRT_Client *at_pjrt_pod_client(void);  // whose it is; NULL: none
+// Where a pod's hosts are simulated: from here on the executable of the program
+// says what that takes on them.
+at_status at_pjrt_pod_predict(at_bytes program, at_bytes executable);
 bool at_pjrt_clients_busy(void);
 at_client *at_pjrt_pod_now(void);  // of a client that there is; NULL: none  // is work of any client under way?
 extern const char at_pjrt_platform_name[];
@@ -490,6 +493,8 @@ typedef struct at_pjrt_own {
   bool (*drains)(uint32_t device);
   const struct at_pjrt_named_calls *named;
   const at_pjrt_slice_calls *slices;
+  // Virtual time of a pod's simulated hosts; 0: they are not.
+  uint64_t (*virtual_ns)(void);
 } at_pjrt_own;
 extern at_pjrt_own at_pjrt_own_extension;
 void at_pjrt_recompiles(uint64_t *count, uint64_t *ns);

@@ -7,6 +7,7 @@
 #include "base/cpu.h"
 #include "compile/compile.h"
 #include "control/token.h"
+#include "estimate/estimate.h"
 #include "pjrt/pjrt_internal.h"
 
 // "python train.py", for whoever looks at the pod.
@@ -42,4 +43,33 @@ at_status at_pjrt_pod_open(at_client **out) {
 bool at_pjrt_pod_drains(uint32_t device) {
   const at_client *pod = at_pjrt_pod_now();
   return pod && at_client_drains(pod, device);
+}
+
+// How often a step of the program has a collective.
+static double collectives(const at_estimate *e) {
+  double n = 0;
+  for (uint32_t i = 0; i < e->num_ops; i++)
+    if (e->ops[i].network && !e->ops[i].host_link) n += e->ops[i].count;
+  return n;
+}
+
+at_status at_pjrt_pod_predict(at_bytes program, at_bytes executable) {
+  const at_client *pod = at_pjrt_pod_now();
+  at_xheader *h = (at_xheader *)(uintptr_t)executable.ptr;
+  const at_client_pace pace =
+      pod ? at_client_pace_of(pod) : (at_client_pace){0};
+  if (!pace.target) return AT_OK;
+  at_arena *a = at_arena_create();
+  at_estimate *e;
+  const at_estimate_options o = {.target = pace.target,
+                                 .mode = AT_INTERP_ATOLL,
+                                 .bandwidth = pace.bandwidth,
+                                 .num_replicas = h->num_replicas,
+                                 .num_partitions = h->num_partitions};
+  at_status st = at_estimate_run(program, &o, a, &e);
+  if (!st.err) h->estimated_ns = e->seconds * 1e9;
+  if (!st.err && h->num_replicas * h->num_partitions > pace.chips_per_host)
+    h->estimated_ns += collectives(e) * (double)pace.meet_ns;
+  at_arena_destroy(a);
+  return at_status_prefix(st, "what the program takes on the simulated pod");
 }

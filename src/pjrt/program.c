@@ -320,6 +320,7 @@ at_status at_pjrt_compile(const PJRT_Program *program, at_bytes options,
   AT_TRY_GOTO(st, at_pjrt_bytes_copy(options, &options_copy), fail);
   AT_TRY_GOTO(st, at_pjrt_bytes_copy(source, &source_copy), fail);
   AT_TRY_GOTO(st, at_compile(source, &o, &executable), fail);
+  AT_TRY_GOTO(st, at_pjrt_pod_predict(source, executable), fail);
   AT_TRY_GOTO(
       st, at_pjrt_program_create(executable, options_copy, source_copy, out),
       fail);

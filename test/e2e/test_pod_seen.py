@@ -128,7 +128,7 @@ def test_a_host_is_drained_and_taken_back(pod):
     pod.wait_for(state(1, "draining"))
     # Nothing new goes there by choice, but who names its devices has them.
     assert c.do("slices = atoll.make_virtual_device_set(); "
-                "print({d.id // 4 for _ in range(4) for d in slices.add_slice(2).tpus})") == "{0}"
+                "print({host for _ in range(4) for _, host in slices.add_slice(2).chips})") == "{0}"
     assert "no slice has 8" in c.do("print(told(lambda: slices.add_slice(8)))")
     assert c.do("x = doubled(x); print(float(x.sum()))") == "8192.0"
     p = drain("drain", "1", "--timeout=0.5")
