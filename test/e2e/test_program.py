@@ -249,7 +249,24 @@ out = [f(x, y) for _ in range(3)]
 for _, w in out: assert np.asarray(w).tolist() == [1] * 4  # nobody has let go yet
 held.set()
 for v, _ in out: assert np.asarray(v).tolist() == [3] * 4
-# Of shapes that are not known before: one after another.
+# Of shapes that are not known before. First, of arguments: the rest is a graph for each.
+seen = []
+@atoll.host_function
+def keep(v, most):
+  seen.append(len(v))
+  return v[v < most], np.int32(len(v))
+@atoll.program
+def early(v, most):
+  traced.append(1)
+  few, n = keep(v, most)
+  return a(few), n + few.shape[0], b(y)
+traced = []
+for most in (3, 5, 3, 5, 9, 0, 3):
+  u, n, _ = early(np.arange(8.), most * np.ones((1,), np.int32))
+  assert np.array_equal(u, np.arange(min(most, 8)) + 1) and int(n) == 8 + min(most, 8), most
+assert len(early.graphs) == 4 and len(seen) == 7 and len(traced) == 5, (early.graphs, seen, traced)
+assert "argument 2 of the host" in str(early.graphs[0]), str(early.graphs[0])
+# Of what the program makes: one after another.
 @atoll.host_function
 def keep(v): return v[v > 2]
 g = atoll.program(lambda v: a(keep(b(v))))
