@@ -274,12 +274,16 @@ class Recording:
 
 
 class _Late:
-  """Arrays of one run that are still to be written."""
+  """Arrays of one run that so many calls are still to write."""
 
-  def __init__(self, calls, handle):
-    self.calls, self.handle = calls, handle
+  def __init__(self, calls, handle, left):
+    self.calls, self.handle, self._left, self._lock = calls, handle, left, threading.Lock()
 
-  def __del__(self):
+  def done(self):
+    with self._lock:
+      self._left -= 1
+      if self._left:
+        return
     self.calls.late_free(self.handle)
 
 
@@ -304,9 +308,11 @@ def _work(node, late, first, leaves):
     text = str(e) if isinstance(e, _Failed) else f"{node.function.__name__}: {type(e).__name__}: {e}"
     for i in range(len(node.shardings)):
       late.calls.late_fail(late.handle, first + i, _UNKNOWN, text.encode())
+    late.done()
     raise _Failed(text) from e
   for i, (value, sharding) in enumerate(zip(values, node.shardings)):
     _write(late, first + i, value, sharding)
+  late.done()
   return values
 
 
@@ -326,7 +332,7 @@ class _Failed(RuntimeError):
 
 def start(calls, handle, nodes, watched, hosts):
   """Calls the functions of a run; watched: an array, or (node, result), for each that is read."""
-  late, begun, first = _Late(calls, handle), [], 0
+  late, begun, first = _Late(calls, handle, len(nodes)), [], 0
   for node in nodes:
     leaves = []
     for kind, at in node.leaves:

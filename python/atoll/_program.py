@@ -252,7 +252,7 @@ class Program:
     import jax
 
     leaves, tree = jax.tree.flatten((args, kwargs))
-    if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+    if _host.recording() or any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):  # a part of that
       return self._function(*args, **kwargs)
     arrays, hosts, key, leaves = _split(leaves)
     try:

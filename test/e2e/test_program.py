@@ -171,6 +171,31 @@ True
 """
 
 
+def test_a_run_is_one_message(pod):
+  run(pod, RESHARD + """
+import json, subprocess
+def sent():
+  out = subprocess.run([os.environ["ATOLL"], "pod", "status", "--json"], capture_output=True, text=True, check=True).stdout
+  c, = [c for c in json.loads(out)["clients"] if c["pid"] == os.getpid()]
+  return c["messages"]
+@atoll.program
+def inner(x): return a(b(a(x)))
+@atoll.program
+def f(x):
+  for i in range(25):
+    x = inner(jax.device_put(x, NamedSharding(three if i % 2 else two, P("y"))))
+  return x
+x = put(NamedSharding(two, P("x", "y")), 24, 6)
+x = f(f(x))
+x.block_until_ready()
+before = sent()
+for _ in range(10): x = f(x)
+x.block_until_ready()
+assert sent() - before <= 22, sent() - before  # the run, and that its argument is dropped
+assert all("program of 77 nodes" in str(g) for g in f.graphs) and not inner.graphs
+""")
+
+
 HOST = """
 import threading
 calls = []
@@ -329,7 +354,8 @@ traced = []
 @atoll.program
 def f(x, host):
   traced.append(1)
-  return b(jax.device_put(a(x), on(2, 2))) + jax.device_put(host, on(2, 2))
+  y = jax.device_put(a(x), NamedSharding(on(2, 2).mesh, P()))
+  return b(y) + jax.device_put(host, on(2, 2))
 def go():
   x = put(on(0, 2), 4)
   return np.asarray(f(x, np.arange(4.)))
