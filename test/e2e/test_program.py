@@ -1,7 +1,7 @@
 """Programs of several computations: their graphs, passes over them, and what becomes of them when hosts change."""
 
 import os
-import signal
+import re
 
 import pytest
 
@@ -102,6 +102,7 @@ pass: 1 arrays dropped after their last use
 
 RESHARD = """
 from atoll import _reshard
+_reshard.install()  # as where the package is installed
 HOST = 4  # chips of one
 def least(x, s):
   has, wants = (np.zeros((4, *x.shape), bool) for _ in range(2))
@@ -131,6 +132,25 @@ big = jax.device_put(np.arange(1 << 21, dtype=np.float32).reshape(2048, 1024), N
 got = jax.device_put(big, NamedSharding(Mesh(np.array(D[8:]).reshape(2, 4), ("x", "y")), P("y")))
 assert np.array_equal(np.asarray(got), np.asarray(big))
 """)
+
+
+def test_what_is_sent_is_what_is_needed():
+  """Counted on the wire between hosts."""
+  with Pod("--hosts=4", "--target=2*v5e:2x4", ATOLL_LOG="info") as pod:
+    needed = int(run(pod, RESHARD + """
+x = jax.jit(lambda: jnp.ones((480, 1152)), out_shardings=NamedSharding(two, P("x", "y")))()
+sum = 0
+for t in P("y"), P(None, "y"), P():
+  t = NamedSharding(three, t)
+  sum += least(x, t)
+  assert np.asarray(jax.device_put(x, t)).min() == 1
+print(sum)
+"""))
+    pod.process.terminate()
+    pod.process.wait(30)
+    pod.thread.join(30)
+  sent = [int(n) for line in pod.errors for n in re.findall(r"has sent the others (\d+) bytes", line)]
+  assert len(sent) == 4 and needed > 1 << 20 and needed <= sum(sent) <= 1.05 * needed, (needed, sent, pod.errors)
 
 
 def test_edges_of_programs_reshard(pod):
