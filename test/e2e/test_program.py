@@ -379,6 +379,12 @@ def f(x, host):
 def go():
   x = put(on(0, 2), 4)
   return np.asarray(f(x, np.arange(4.)))
+kept = put(on(0, 2), 4)  # on the host that stays
+@atoll.program
+def g(x):
+  traced.append(2)
+  return x + kept
+g(kept)
 want = go()
 os.kill({pid}, signal.SIGKILL)
 until = time.monotonic() + 60
@@ -388,6 +394,7 @@ while True:
     assert time.monotonic() < until and "lost" in str(e), e
     time.sleep(.1)
 assert np.array_equal(got, want) and np.array_equal(go(), want)
-print(len(traced))
+assert np.array_equal(g(kept), 2 * np.arange(4))
+print(traced)
 """)
-    assert out == "1\n"
+    assert out == "[2, 1]\n"
