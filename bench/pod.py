@@ -98,6 +98,8 @@ class Client:
 
   def reshard_rate(self, size):
     from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+    from atoll import _reshard
+    _reshard.install()
     half, side = len(self.devices) // 2, int((size / 4) ** .5)
     at = [NamedSharding(Mesh(self.np.array(d), ("x",)), s)
           for d, s in ((self.devices[:half], P("x")), (self.devices[half:], P(None, "x")))]

@@ -7,6 +7,7 @@ one message and written when they are there; its error is theirs.
 """
 
 import concurrent.futures
+import contextlib
 import ctypes
 import functools
 import threading
@@ -72,8 +73,9 @@ def host_function(result_shape_dtypes=None):
 
   result_shape_dtypes: what it returns, a tree of jax.ShapeDtypeStruct as jax.pure_callback
   takes it. With a `sharding` there it goes to those devices, else to where its first array is,
-  or to the default device. Without result_shape_dtypes shapes may differ from call to call:
-  then a program that calls it is no graph, and is done one computation after another.
+  or to the default device. Without result_shape_dtypes shapes may differ from call to call.
+  Of arguments of the program it is called first, and the rest is a graph for the shapes that it
+  returns; where it takes what the program makes, all is done one after another.
   """
   if callable(result_shape_dtypes):
     return HostFunction(result_shape_dtypes, None)
@@ -108,11 +110,53 @@ class Node:
     self.function, self.tree, self.leaves, self.shardings = function, tree, leaves, shardings
 
 
+class Ahead(Exception):
+  """A trace has met a function whose results have shapes of their own: it begins once more, with these."""
+
+  def __init__(self, node, values):
+    super().__init__()
+    self.node, self.values = node, values
+
+
+class Early:
+  """A program that calls such functions: they run before its graph, of which there is one for their shapes."""
+
+  def __init__(self, nodes):
+    self.nodes, self.graphs = nodes, {}
+
+  def evaluate(self, arrays, hosts):
+    """A tree of arrays for each, and what chooses the graph."""
+    import jax
+
+    found = {"argument": arrays, "host": hosts}
+    ahead = [node.function.evaluate(node.tree, [found[kind][at] if kind in found else at for kind, at in node.leaves])
+             for node in self.nodes]
+    ahead = jax.tree.map(_settled, ahead)
+    return ahead, shapes(ahead)
+
+
+def shapes(ahead):
+  import jax
+
+  leaves, tree = jax.tree.flatten(ahead)
+  return tree, tuple((v.shape, v.dtype) for v in leaves)
+
+
+def _settled(value):
+  """As JAX will have it, so that it sends these bytes and no copy of them."""
+  import jax
+  import numpy as np
+
+  value = np.asarray(value)
+  return np.asarray(value, jax.dtypes.canonicalize_dtype(value.dtype), order="C")
+
+
 class Recording:
   """The calls of one trace."""
 
-  def __init__(self, calls, trace, num_arrays, hosts, lowers):
-    self._calls, self._trace, self._num_arrays, self._hosts, self._lowers = calls, trace, num_arrays, hosts, lowers
+  def __init__(self, calls, trace, arrays, hosts, lowers, ahead):
+    self._calls, self._trace, self._arrays, self._hosts, self._lowers = calls, trace, arrays, hosts, lowers
+    self._num_arrays, self._ahead = len(arrays), list(ahead)
     self.nodes, self.watched, self.late, self.refused = [], [], {}, None
 
   def __enter__(self):
@@ -142,26 +186,66 @@ class Recording:
     import jax
 
     leaves, tree = jax.tree.flatten((args, kwargs))
-    self._calls.trace_pause(self._trace, True)
-    _recording.now = None
-    try:
-      if function.results is None:
-        self.refused = self.refused or f"{function.__name__} makes results of shapes that are not known before"
-      out = function.zeros() if self._lowers and function.results is not None else function.evaluate(tree, leaves)
-      placed = _place(function, out, leaves)
-    finally:
-      _recording.now = self
-      self._calls.trace_pause(self._trace, False)
+    if function.results is None and not self.refused:
+      if self._ahead:  # the bytes are the trace's
+        return _place(function, self._ahead.pop(0), leaves)
+      sources = None if self._lowers else self._before_it_runs(leaves)
+      if any(array.is_deleted() for array in self._arrays):
+        sources = None  # it cannot begin once more
+      if sources is None:
+        self.refused = f"{function.__name__} makes results of shapes that are not known before"
+      else:
+        with self.paused():
+          raise Ahead(Node(function, tree, sources, None), jax.tree.map(_settled, function.evaluate(tree, leaves)))
+    with self.paused():
+      known = self._lowers and function.results is not None
+      placed = _place(function, function.zeros() if known else function.evaluate(tree, leaves), leaves)
     if not self.refused:
       self._note(function, tree, leaves, jax.tree.leaves(placed))
     return placed
+
+  @contextlib.contextmanager
+  def paused(self):
+    self._calls.trace_pause(self._trace, True)
+    _recording.now = None
+    try:
+      yield
+    finally:
+      _recording.now = self
+      self._calls.trace_pause(self._trace, False)
+
+  def _before_it_runs(self, leaves):
+    """Where these are before anything of the program has run; None: something is not."""
+    import jax
+    import numpy as np
+
+    from atoll import _program
+
+    out = []
+    for leaf in leaves:
+      kind, at = "constant", leaf
+      if isinstance(leaf, jax.Array):
+        if _program._is_foreign(leaf):
+          return None
+        number, = self.find([leaf])
+        kind, at = "argument", -1 - number
+        if not 0 <= at < self._num_arrays:
+          return None
+      elif isinstance(leaf, np.ndarray):
+        kind, at = next((("host", i) for i, host in enumerate(self._hosts) if leaf is host), (kind, at))
+        if kind == "constant" and any(np.may_share_memory(leaf, host) for host in self._hosts):
+          return None
+      out.append((kind, at))
+    return out
 
   def _source(self, leaf):
     """Where a run finds what `leaf` is now."""
     import jax
     import numpy as np
 
-    if isinstance(leaf, jax.Array):
+    from atoll import _program
+
+    if isinstance(leaf, jax.Array) and not _program._is_foreign(leaf):
       number, = self.find([leaf])
       if -1 - number not in self.late:
         leaf = self.own(leaf)
@@ -190,12 +274,16 @@ class Recording:
 
 
 class _Late:
-  """Arrays of one run that are still to be written."""
+  """Arrays of one run that so many calls are still to write."""
 
-  def __init__(self, calls, handle):
-    self.calls, self.handle = calls, handle
+  def __init__(self, calls, handle, left):
+    self.calls, self.handle, self._left, self._lock = calls, handle, left, threading.Lock()
 
-  def __del__(self):
+  def done(self):
+    with self._lock:
+      self._left -= 1
+      if self._left:
+        return
     self.calls.late_free(self.handle)
 
 
@@ -220,9 +308,11 @@ def _work(node, late, first, leaves):
     text = str(e) if isinstance(e, _Failed) else f"{node.function.__name__}: {type(e).__name__}: {e}"
     for i in range(len(node.shardings)):
       late.calls.late_fail(late.handle, first + i, _UNKNOWN, text.encode())
+    late.done()
     raise _Failed(text) from e
   for i, (value, sharding) in enumerate(zip(values, node.shardings)):
     _write(late, first + i, value, sharding)
+  late.done()
   return values
 
 
@@ -242,7 +332,7 @@ class _Failed(RuntimeError):
 
 def start(calls, handle, nodes, watched, hosts):
   """Calls the functions of a run; watched: an array, or (node, result), for each that is read."""
-  late, begun, first = _Late(calls, handle), [], 0
+  late, begun, first = _Late(calls, handle, len(nodes)), [], 0
   for node in nodes:
     leaves = []
     for kind, at in node.leaves:

@@ -96,6 +96,10 @@ def _buffers(arrays):
   return (_VOID * max(len(places), 1))(*places), (ctypes.c_uint32 * max(len(counts), 1))(*counts)
 
 
+def _is_foreign(array):
+  return array.sharding._device_assignment[0].platform not in ("tpu", "atoll", "proxy")
+
+
 def _host_bytes(hosts):
   return (_Bytes * max(len(hosts), 1))(*[_Bytes(h.ctypes.data, h.nbytes) for h in hosts])
 
@@ -238,7 +242,8 @@ class Program:
 
   @property
   def graphs(self):
-    return [g for g in self._graphs.values() if g]
+    return [x for g in list(self._graphs.values()) if g
+            for x in (g.graphs.values() if isinstance(g, _host.Early) else [g])]
 
   def __get__(self, instance, owner=None):
     return self if instance is None else functools.partial(self, instance)
@@ -247,7 +252,7 @@ class Program:
     import jax
 
     leaves, tree = jax.tree.flatten((args, kwargs))
-    if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+    if _host.recording() or any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):  # a part of that
       return self._function(*args, **kwargs)
     arrays, hosts, key, leaves = _split(leaves)
     try:
@@ -269,7 +274,7 @@ class Program:
     if not all(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in leaves):
       graph = self._graphs.get((tree, _split(leaves)[2]))
       if graph:
-        return Lowered(str(graph))
+        return self._lowered(graph)
     arrays, hosts, key, leaves = _split([_stand_in(leaf) for leaf in leaves])
     with self._lock:
       if not self._graphs.get((tree, key)):
@@ -277,6 +282,12 @@ class Program:
       graph = self._graphs[tree, key]
     if not graph:
       raise ValueError(f"{self.__name__} cannot be lowered: {self._told or 'there is no pod (ATOLL_POD)'}")
+    return self._lowered(graph)
+
+  def _lowered(self, graph):
+    if isinstance(graph, _host.Early):
+      raise ValueError(f"{self.__name__} cannot be lowered: it has a graph for each shape of what its functions return\n"
+                       "hint: `graphs` are those that there are")
     return Lowered(str(graph))
 
   def compile_in_background(self, *args, **kwargs):
@@ -284,6 +295,12 @@ class Program:
     return _compiling.submit(self.lower, *args, **kwargs)
 
   def _run(self, key, graph, arrays, hosts, leaves):
+    if isinstance(graph, _host.Early):
+      ahead, shapes = graph.evaluate(arrays, hosts)
+      early, graph = graph, graph.graphs.get(shapes)
+      if graph is None:
+        return self._trace(key, arrays, hosts, leaves, ahead=ahead, early=early)
+      hosts = hosts + _leaves(ahead)
     for last in (False, True):
       if not graph:
         break
@@ -301,30 +318,47 @@ class Program:
     args, kwargs = _arguments(key, leaves)
     return self._function(*args, **kwargs)
 
-  def _trace(self, key, arrays, hosts, leaves, lowers=False):
+  def _trace(self, key, arrays, hosts, leaves, lowers=False, ahead=(), early=None):
+    """ahead: what functions of unknown shapes have returned (early.nodes; more may be met)."""
     with self._lock:
       graph = self._graphs.get(key)
-      if graph is not None:
+      if graph is not None and graph is not early:
         return self._run(key, graph, arrays, hosts, leaves)
       args, kwargs = _arguments(key, leaves)
+      ahead, nodes = list(ahead), list(early.nodes) if early else []
+      while True:
+        given = hosts + _leaves(ahead)
+        try:
+          trace = self._begin(arrays, given)
+        except _Refused as e:
+          return self._call(key, e, args, kwargs)
+        try:
+          with _host.Recording(_calls(), trace, arrays, given, lowers, ahead) as recording:
+            out = _mine(recording, self._function(*args, **kwargs))
+          break
+        except _host.Ahead as e:
+          _calls().trace_abandon(trace)
+          ahead.append(e.values)
+          nodes.append(e.node)
+        except BaseException:
+          _calls().trace_abandon(trace)
+          raise
       try:
-        trace = self._begin(arrays, hosts)
-      except _Refused as e:
-        return self._call(key, e, args, kwargs)
-      try:
-        with _host.Recording(_calls(), trace, len(arrays), hosts, lowers) as recording:
-          out = self._function(*args, **kwargs)
-          out = _mine(recording, out)
-      except BaseException:
-        _calls().trace_abandon(trace)
-        raise
-      try:
-        self._graphs[key] = self._end(trace, recording, out)
+        graph = self._end(trace, recording, out)
       except _Refused as e:
         self._note(key, e)
+        return out
+      if not nodes:
+        self._graphs[key] = graph
+      else:
+        if not early or len(nodes) > len(early.nodes):
+          early = self._graphs[key] = _host.Early(nodes)
+        early.graphs[_host.shapes(ahead)] = graph
       return out
 
   def _begin(self, arrays, hosts):
+    if any(map(_is_foreign, arrays)):
+      raise _Refused(9, "an argument is on another platform")
     trace, why = _VOID(), ctypes.create_string_buffer(_WHY)
     places, counts = _buffers(arrays)
     _check(_calls().trace_begin(places, counts, len(arrays), _host_bytes(hosts), len(hosts), ctypes.byref(trace), why,
@@ -337,6 +371,8 @@ class Program:
     leaves, tree = jax.tree.flatten(out)
     if any(array.is_deleted() for array in recording.watched):
       recording.refused = "a host function takes an array that is donated later"
+    if any(isinstance(leaf, jax.Array) and _is_foreign(leaf) for leaf in leaves):
+      recording.refused = "a result is on another platform"
     if recording.refused:
       _calls().trace_abandon(trace)
       raise _Refused(9, recording.refused)
@@ -375,11 +411,18 @@ class Program:
     return self._function(*args, **kwargs)
 
 
+def _leaves(tree):
+  import jax
+
+  return jax.tree.leaves(tree)
+
+
 def _mine(recording, out):
   """The results, with copies of those that a run could not hand out."""
   import jax
 
-  return jax.tree.map(lambda leaf: recording.own(leaf) if isinstance(leaf, jax.Array) else leaf, out)
+  return jax.tree.map(
+      lambda leaf: recording.own(leaf) if isinstance(leaf, jax.Array) and not _is_foreign(leaf) else leaf, out)
 
 
 def _arguments(key, leaves):

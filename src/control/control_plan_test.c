@@ -48,8 +48,9 @@ static uint64_t least(const shards *from, const shards *to) {
     bool has[kSide][kSide] = {{0}}, wants[kSide][kSide] = {{0}};
     mark(from, h, has);
     mark(to, h, wants);
-    for (uint32_t i = 0; i < kSide * kSide; i++)
-      sum += 4 * (wants[0][i] && !has[0][i]);
+    for (uint32_t r = 0; r < kSide; r++)
+      for (uint32_t c = 0; c < kSide; c++)
+        sum += 4 * (wants[r][c] && !has[r][c]);
   }
   return sum;
 }

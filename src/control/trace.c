@@ -503,14 +503,51 @@ static bool is_virtual(const at_graph_step *s) {
   return false;
 }
 
+// Is a constant that a step names on a host that has lost it?
+typedef struct losing {
+  at_client *client;
+  const at_graph_step *step;
+  bool lost;
+} losing;
+
+static bool has_lost(const losing *x, uint32_t chip, uint64_t name) {
+  return name <
+         atomic_load(&x->client->hosts[x->client->host_of[chip]].lost_before);
+}
+
+static bool see_constant(void *arg, uint64_t *name, bool makes,
+                         uint32_t count) {
+  losing *x = arg;
+  const at_graph_program *p = x->step->program;
+  if (makes || *name & (AT_MSG_INPUT | AT_MSG_MADE)) return true;
+  if (!p)
+    x->lost |= has_lost(x, ((const uint32_t *)(name + 1))[1], *name);
+  else
+    for (uint32_t d = 0; d < p->num_chips; d++)
+      x->lost |= has_lost(x, p->chips[d], *name);
+  return true;
+}
+
+static bool has_constants(const at_traced *g) {
+  losing x = {.client = g->client};
+  for (uint32_t k = 0; k < g->graph.num_steps && !x.lost; k++) {
+    x.step = &g->graph.steps[k];
+    if (!x.step->removed)
+      at_message_names(x.step->kind, x.step->body, see_constant, &x);
+  }
+  return !x.lost;
+}
+
 at_status at_traced_relower(at_traced *g) {
+  if (atomic_load(&g->replaced) == atomic_load(&g->client->replaced))
+    return AT_OK;  // another thread has done it
   for (uint32_t k = 0; k < g->graph.num_steps; k++)
     if (is_virtual(&g->graph.steps[k]))
       return AT_FAIL(AT_FAILED_PRECONDITION,
                      "its virtual devices may stand for other chips");
-  if (g->arrays.count)
+  if (!has_constants(g))
     return AT_FAIL(AT_FAILED_PRECONDITION,
-                   "hosts were replaced, and may have lost its constants");
+                   "hosts were replaced, and have lost its constants");
   for (uint32_t k = 0; k < g->graph.num_steps; k++)
     if (g->graph.steps[k].program)
       AT_TRY(load_again(g, g->graph.steps[k].program));

@@ -62,7 +62,7 @@ at_status at_traced_run(at_traced *g, const uint64_t *inputs,
 bool at_traced_donates(const at_traced *g, uint32_t input);
 uint32_t at_traced_inputs(const at_traced *g);  // but those of `hosts`
 // Once more for the hosts of now, without a trace. One thread at a time.
-// FAILED_PRECONDITION: it has constants, which may be lost.
+// FAILED_PRECONDITION: it has constants, which were lost with a host.
 at_status at_traced_relower(at_traced *g);
 // at_graph_print.
 void at_traced_print(const at_traced *g, at_strbuf *out);

@@ -906,6 +906,15 @@ static void free_list(message *m) {
   }
 }
 
+static void tell_counts(const at_pod_hosts *a) {
+  at_wire_counts n = {0};
+  at_wire_counts_of(a->wire, &n);
+  at_log(AT_LOG_INFO,
+         "process %u has sent the others %llu bytes, in %llu messages",
+         a->face.me, (unsigned long long)n.sent_bytes,
+         (unsigned long long)n.sent_messages);
+}
+
 void at_pod_hosts_leave(at_pod_hosts *a) {
   pthread_mutex_lock(&a->lock);
   a->closing = true;
@@ -913,6 +922,7 @@ void at_pod_hosts_leave(at_pod_hosts *a) {
   pthread_mutex_unlock(&a->lock);
   at_thread_join(a->watcher);
   a->watcher = NULL;
+  if (a->wire) tell_counts(a);
   at_wire_close(a->wire);
   a->wire = NULL;
 }

@@ -1,7 +1,7 @@
 """Programs of several computations: their graphs, passes over them, and what becomes of them when hosts change."""
 
 import os
-import signal
+import re
 
 import pytest
 
@@ -102,6 +102,7 @@ pass: 1 arrays dropped after their last use
 
 RESHARD = """
 from atoll import _reshard
+_reshard.install()  # as where the package is installed
 HOST = 4  # chips of one
 def least(x, s):
   has, wants = (np.zeros((4, *x.shape), bool) for _ in range(2))
@@ -131,6 +132,25 @@ big = jax.device_put(np.arange(1 << 21, dtype=np.float32).reshape(2048, 1024), N
 got = jax.device_put(big, NamedSharding(Mesh(np.array(D[8:]).reshape(2, 4), ("x", "y")), P("y")))
 assert np.array_equal(np.asarray(got), np.asarray(big))
 """)
+
+
+def test_what_is_sent_is_what_is_needed():
+  """Counted on the wire between hosts."""
+  with Pod("--hosts=4", "--target=2*v5e:2x4", ATOLL_LOG="info") as pod:
+    needed = int(run(pod, RESHARD + """
+x = jax.jit(lambda: jnp.ones((480, 1152)), out_shardings=NamedSharding(two, P("x", "y")))()
+sum = 0
+for t in P("y"), P(None, "y"), P():
+  t = NamedSharding(three, t)
+  sum += least(x, t)
+  assert np.asarray(jax.device_put(x, t)).min() == 1
+print(sum)
+"""))
+    pod.process.terminate()
+    pod.process.wait(30)
+    pod.thread.join(30)
+  sent = [int(n) for line in pod.errors for n in re.findall(r"has sent the others (\d+) bytes", line)]
+  assert len(sent) == 4 and needed > 1 << 20 and needed <= sum(sent) <= 1.05 * needed, (needed, sent, pod.errors)
 
 
 def test_edges_of_programs_reshard(pod):
@@ -169,6 +189,31 @@ pass: 3 arrays dropped after their last use
 
 True
 """
+
+
+def test_a_run_is_one_message(pod):
+  run(pod, RESHARD + """
+import json, subprocess
+def sent():
+  out = subprocess.run([os.environ["ATOLL"], "pod", "status", "--json"], capture_output=True, text=True, check=True).stdout
+  c, = [c for c in json.loads(out)["clients"] if c["pid"] == os.getpid()]
+  return c["messages"]
+@atoll.program
+def inner(x): return a(b(a(x)))
+@atoll.program
+def f(x):
+  for i in range(25):
+    x = inner(jax.device_put(x, NamedSharding(three if i % 2 else two, P("y"))))
+  return x
+x = put(NamedSharding(two, P("x", "y")), 24, 6)
+x = f(f(x))
+x.block_until_ready()
+before = sent()
+for _ in range(10): x = f(x)
+x.block_until_ready()
+assert sent() - before <= 22, sent() - before  # the run, and that its argument is dropped
+assert all("program of 77 nodes" in str(g) for g in f.graphs) and not inner.graphs
+""")
 
 
 HOST = """
@@ -249,7 +294,24 @@ out = [f(x, y) for _ in range(3)]
 for _, w in out: assert np.asarray(w).tolist() == [1] * 4  # nobody has let go yet
 held.set()
 for v, _ in out: assert np.asarray(v).tolist() == [3] * 4
-# Of shapes that are not known before: one after another.
+# Of shapes that are not known before. First, of arguments: the rest is a graph for each.
+seen = []
+@atoll.host_function
+def keep(v, most):
+  seen.append(len(v))
+  return v[v < most], np.int32(len(v))
+@atoll.program
+def early(v, most):
+  traced.append(1)
+  few, n = keep(v, most)
+  return a(few), n + few.shape[0], b(y)
+traced = []
+for most in (3, 5, 3, 5, 9, 0, 3):
+  u, n, _ = early(np.arange(8.), most * np.ones((1,), np.int32))
+  assert np.array_equal(u, np.arange(min(most, 8)) + 1) and int(n) == 8 + min(most, 8), most
+assert len(early.graphs) == 4 and len(seen) == 7 and len(traced) == 5, (early.graphs, seen, traced)
+assert "argument 2 of the host" in str(early.graphs[0]), str(early.graphs[0])
+# Of what the program makes: one after another.
 @atoll.host_function
 def keep(v): return v[v > 2]
 g = atoll.program(lambda v: a(keep(b(v))))
@@ -312,10 +374,17 @@ traced = []
 @atoll.program
 def f(x, host):
   traced.append(1)
-  return b(jax.device_put(a(x), on(2, 2))) + jax.device_put(host, on(2, 2))
+  y = jax.device_put(a(x), NamedSharding(on(2, 2).mesh, P()))
+  return b(y) + jax.device_put(host, on(2, 2))
 def go():
   x = put(on(0, 2), 4)
   return np.asarray(f(x, np.arange(4.)))
+kept = put(on(0, 2), 4)  # on the host that stays
+@atoll.program
+def g(x):
+  traced.append(2)
+  return x + kept
+g(kept)
 want = go()
 os.kill({pid}, signal.SIGKILL)
 until = time.monotonic() + 60
@@ -325,6 +394,7 @@ while True:
     assert time.monotonic() < until and "lost" in str(e), e
     time.sleep(.1)
 assert np.array_equal(got, want) and np.array_equal(go(), want)
-print(len(traced))
+assert np.array_equal(g(kept), 2 * np.arange(4))
+print(traced)
 """)
-    assert out == "1\n"
+    assert out == "[2, 1]\n"
