@@ -394,6 +394,18 @@ static at_status launch(void *arg, const at_proxy_launch *l) {
 }
 
 // ---- The controller's messages
+static at_status keep_target(at_client *c) {
+  AT_TRY(at_topology_parse(c->target, &c->topology));
+  if (c->topology.num_devices != c->num_chips)
+    return AT_FAIL(AT_INVALID_ARGUMENT, "the controller has odd chips");
+  for (uint32_t i = 0; i < c->topology.num_parts; i++) {
+    at_str part = at_topology_part_text(c->target, i);
+    c->part_targets[i] = strndup(part.ptr, part.len);
+    if (!c->part_targets[i]) return no_memory();
+  }
+  return AT_OK;
+}
+
 static at_status keep_welcome(at_client *c, at_bytes body, uint32_t spares) {
   const at_msg_welcome *m = (const void *)body.ptr;
   const uint8_t *target =
@@ -408,6 +420,7 @@ static at_status keep_welcome(at_client *c, at_bytes body, uint32_t spares) {
       strndup((const char *)target + m->target_bytes, m->addresses_bytes);
   c->hosts = calloc(c->num_hosts, sizeof *c->hosts);
   if (!c->target || !c->address || !c->hosts) return no_memory();
+  AT_TRY(keep_target(c));
   AT_TRY(at_spares_open(c, (const uint32_t *)(m + 1), spares));
   char *at = c->address;
   for (uint32_t h = 0; h < c->num_hosts; h++) {
@@ -710,6 +723,15 @@ at_status at_client_open(const at_client_options *o, at_client **out) {
 
 const at_proxy *at_client_proxy(const at_client *c) { return &c->face; }
 const char *at_client_target(const at_client *c) { return c->target; }
+bool at_client_is_mixed(const at_client *c) {
+  return c->topology.num_parts > 1;
+}
+const char *at_client_target_of(const at_client *c, uint32_t device) {
+  if (device >= c->num_chips)
+    device =
+        at_topology_spare(&c->topology, c->num_spares, device - c->num_chips);
+  return c->part_targets[at_topology_place(&c->topology, device).part];
+}
 uint64_t at_client_cpu(const at_client *c) { return c->cpu; }
 uint32_t at_client_spares(const at_client *c) { return c->num_spares; }
 
@@ -758,6 +780,7 @@ void at_client_close(at_client *c) {
   at_status_free(c->why);
   free(c->hosts);
   at_spares_close(c);
+  for (uint32_t i = 0; i < AT_TOPOLOGY_PARTS; i++) free(c->part_targets[i]);
   free(c->target);
   free(c->address);
   pthread_mutex_destroy(&c->lock);

@@ -22,7 +22,11 @@ typedef struct at_client_options {
 at_status at_client_open(const at_client_options *o, at_client **out);
 // For at_runtime_options; lives as long as the client.
 const at_proxy *at_client_proxy(const at_client *c);
-const char *at_client_target(const at_client *c);  // ATOLL_TARGET's grammar
+// ATOLL_TARGET's grammar; of several kinds of chips: by commas.
+const char *at_client_target(const at_client *c);
+bool at_client_is_mixed(const at_client *c);
+// The target of the part of the pod that a device is of, a spare one included.
+const char *at_client_target_of(const at_client *c, uint32_t device);
 uint64_t at_client_cpu(const at_client *c);  // at_cpu_features of all hosts
 // The runtime is gone before. What waits fails.
 void at_client_close(at_client *c);

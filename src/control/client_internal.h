@@ -13,6 +13,7 @@
 #include "control/outbox.h"
 #include "control/session.h"
 #include "control/table.h"
+#include "device/device.h"
 
 // With one process of a host: what comes from one that has been replaced does
 // not concern the next.
@@ -73,6 +74,8 @@ typedef struct question {
 struct at_client {
   at_proxy face;
   char *target, *address;
+  at_topology topology;  // of the target
+  char *part_targets[AT_TOPOLOGY_PARTS];
   uint64_t client, cpu;
   uint8_t key[AT_CONTROL_KEY];
   uint32_t num_chips, num_hosts, num_spares;

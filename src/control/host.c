@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/strbuf.h"
 #include "control/host_internal.h"
+#include "device/device.h"
 #include "pod/address.h"
 #include "pod/join.h"
 
@@ -247,9 +248,20 @@ static at_status join(host *h, const at_msg_form *m, const char *addresses,
   return st;
 }
 
+// What this process is asked about its target is asked about its own chips'.
+static at_status set_target(const char *target, uint32_t chip) {
+  at_topology t;
+  AT_TRY(at_topology_parse(target, &t));
+  at_str own = at_topology_part_text(target, at_topology_place(&t, chip).part);
+  char *text = strndup(own.ptr, own.len);
+  at_status st = text ? at_config_set(AT_CONFIG_TARGET, text)
+                      : AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a host");
+  free(text);
+  return st;
+}
+
 // The first time.
 static at_status start(host *h, const char *target) {
-  AT_TRY(at_config_set(AT_CONFIG_TARGET, target));
   AT_TRY(at_runtime_create(
       &(at_runtime_options){.target = target,
                             .hosts = h->pod ? at_pod_hosts_of(h->pod) : NULL},
@@ -257,6 +269,7 @@ static at_status start(host *h, const char *target) {
   AT_TRY(at_island_create(NULL, &h->island));
   at_copies_listen(h);
   uint32_t first, n = at_runtime_own_chips(h->runtime, &first);
+  AT_TRY(set_target(target, first));
   at_log(AT_LOG_INFO, "host %u of %u: chips %u to %u of %s", h->me, h->count,
          first, first + n - 1, target);
   return AT_OK;

@@ -78,9 +78,9 @@ static at_place_chip *look_at_chips(const at_controller *c, uint32_t policy,
         .host = c->host_of[i],
         .coords = {place.coords[0], place.coords[1], place.coords[2]},
         .core = place.core_on_chip,
-        .hw = c->topology.hw,
+        .hw = place.hw,
         .live = h && !h->gone,
-        .free = set ? set : c->topology.hw->hbm_bytes};
+        .free = set ? set : place.hw->hbm_bytes};
   }
   for (peer *p = c->peers; chips && p; p = p->next)
     if (p->kind == AT_SESSION_CLIENT && !p->left)
@@ -235,9 +235,10 @@ static at_status replace(peer *p, const slice *s, uint32_t first, uint32_t n,
   at_msg_slice wish = s->wish;
   wish.count = n;
   memset(wish.shape, 0, sizeof wish.shape);
-  snprintf(wish.kind, sizeof wish.kind, "%s", c->topology.hw->name);
+  at_place place = at_topology_place(&c->topology, first & kChip);
+  snprintf(wish.kind, sizeof wish.kind, "%s", place.hw->name);
   if (wish.island < 0 && wish.host < 0) {
-    wish.island = (int32_t)at_topology_place(&c->topology, first & kChip).slice;
+    wish.island = (int32_t)place.slice;
     at_status st = choose(p, &wish, out);
     if (!st.err) return st;
     at_status_free(st);

@@ -164,8 +164,8 @@ typedef struct at_runtime_options {
   uint32_t threads;    // 0: all cores of this process
   const at_hosts *hosts;  // borrowed; NULL: this process has all chips
   const struct at_proxy *proxy;  // borrowed; other processes have all (proxy.h)
-  // With a proxy: chips behind those of the target, like its first. Where they
-  // are is the proxy's to say.
+  // With a proxy: chips behind those of the target (at_topology_spare). Where
+  // they are is the proxy's to say.
   uint32_t spares;
 } at_runtime_options;
 at_status at_runtime_create(const at_runtime_options *o, at_runtime **out);

@@ -50,7 +50,8 @@ static at_status start(at_runtime *rt, const at_runtime_options *o) {
     rt->num_chips = i + 1;
   }
   for (uint32_t i = n; i < n + spares; i++) {
-    AT_TRY(at_chip_init(&rt->chips[i], rt, &rt->topology, 0));
+    uint32_t like = at_topology_spare(&rt->topology, spares, i - n);
+    AT_TRY(at_chip_init(&rt->chips[i], rt, &rt->topology, like));
     rt->chips[i].info.id = i;
     rt->num_chips = i + 1;
   }

@@ -236,7 +236,8 @@ static PJRT_Error *create(PJRT_Client_Create_Args *a) {
     goto out;
   }
   AT_TRY_GOTO(st, open_pod(c, &o, &target), out);
-  AT_TRY_GOTO(st, target_take(target), out);
+  AT_TRY_GOTO(st, target_take(c->pod ? at_client_target_of(c->pod, 0) : target),
+              out);
   taken = true;
   AT_TRY_GOTO(st, at_pjrt_own_calls_serve(), out);
   if (!c->pod) AT_TRY_GOTO(st, open_hosts(c, &job, &o), out);
