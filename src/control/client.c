@@ -415,6 +415,7 @@ static at_status keep_welcome(at_client *c, at_bytes body, uint32_t spares) {
   memcpy(c->key, m->key, sizeof c->key);
   c->num_hosts = m->num_hosts;
   c->num_chips = m->num_chips;
+  c->num_listed = m->num_listed;
   c->target = strndup((const char *)target, m->target_bytes);
   c->address =
       strndup((const char *)target + m->target_bytes, m->addresses_bytes);
@@ -428,6 +429,7 @@ static at_status keep_welcome(at_client *c, at_bytes body, uint32_t spares) {
         (far_host){.client = c, .number = h, .address = strsep(&at, ",")};
     if (!c->hosts[h].address)
       return AT_FAIL(AT_INVALID_ARGUMENT, "the controller has odd addresses");
+    atomic_store(&c->hosts[h].lost, !*c->hosts[h].address);  // or not come yet
     pthread_mutex_init(&c->hosts[h].opening, NULL);
     pthread_mutex_init(&c->hosts[h].writing, NULL);
     AT_TRY(at_outbox_create(&c->hosts[h].outbox));
@@ -733,6 +735,7 @@ const char *at_client_target_of(const at_client *c, uint32_t device) {
   return c->part_targets[at_topology_place(&c->topology, device).part];
 }
 uint64_t at_client_cpu(const at_client *c) { return c->cpu; }
+uint32_t at_client_listed(const at_client *c) { return c->num_listed; }
 uint32_t at_client_spares(const at_client *c) { return c->num_spares; }
 
 at_client_counts at_client_count(const at_client *c) {

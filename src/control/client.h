@@ -46,6 +46,9 @@ void at_client_close_slice(at_client *c, uint64_t slice);
 bool at_client_find_chip(const at_client *c, uint32_t device,
                          uint32_t *out_chip, uint32_t *out_host);
 uint32_t at_client_spares(const at_client *c);
+// How many of the pod's chips, the first ones, had a host when the client was
+// opened. Others are for slices, once their hosts have come.
+uint32_t at_client_listed(const at_client *c);
 
 // What the client has sent to the controller so far; for tests and benches.
 typedef struct at_client_counts {

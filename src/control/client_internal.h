@@ -78,7 +78,7 @@ struct at_client {
   char *part_targets[AT_TOPOLOGY_PARTS];
   uint64_t client, cpu;
   uint8_t key[AT_CONTROL_KEY];
-  uint32_t num_chips, num_hosts, num_spares;
+  uint32_t num_chips, num_hosts, num_spares, num_listed;
   // By device, a chip of the pod or, behind these, a spare one: its host; its
   // number in messages, UINT32_MAX: it stands for no chip; and arrays with
   // smaller names were on the chip that it stood for before. Changed under the

@@ -49,11 +49,14 @@ static uint64_t common_cpu(const at_controller *c) {
   return cpu;
 }
 
+// Of those that have not come: "".
 static at_strbuf addresses_of(const at_controller *c, bool pod) {
   at_strbuf b = {0};
   for (uint32_t i = 0; i < c->num_hosts; i++)
     at_strbuf_addf(&b, "%s%s", i ? "," : "",
                    pod ? c->hosts[i]->pod : c->hosts[i]->session);
+  for (uint32_t i = c->num_hosts; i < c->max_hosts && !pod; i++)
+    at_strbuf_addz(&b, ",");
   return b;
 }
 
@@ -69,6 +72,7 @@ static void form_if_complete(at_controller *c) {
   for (uint32_t i = 0; i < c->num_hosts; i++) {
     at_msg_form m = {.me = i,
                      .count = c->num_hosts,
+                     .places = c->max_hosts,
                      .epoch = c->epoch,
                      .target_bytes = strlen(c->target),
                      .addresses_bytes = addresses.len};
@@ -95,8 +99,9 @@ static void welcome(at_controller *c, peer *p) {
   at_msg_welcome m = {.client = p->client,
                       .epoch = c->epoch,
                       .cpu = common_cpu(c),
-                      .num_hosts = c->num_hosts,
+                      .num_hosts = c->max_hosts,
                       .num_chips = c->num_chips,
+                      .num_listed = c->num_chips / c->max_hosts * c->num_hosts,
                       .target_bytes = strlen(c->target),
                       .addresses_bytes = addresses.len};
   at_control_key(c->secret, p->client, m.key);
@@ -125,8 +130,8 @@ static char *copy_text(const uint8_t *p, uint64_t n) {
   return text;
 }
 
-// Its place among the hosts: the one that it asks for, if nobody has it.
-// num_hosts: there is none.
+// Its place among the hosts: the one that it asks for, if nobody has it; the
+// next one, if there are more than have come. max_hosts: there is none.
 static uint32_t free_place(const at_controller *c, int64_t wanted) {
   uint32_t first = c->num_hosts;
   for (uint32_t i = c->num_hosts; i-- > 0;)
@@ -137,9 +142,8 @@ static uint32_t free_place(const at_controller *c, int64_t wanted) {
   return first;
 }
 
-static void turn_away(peer *p) {
-  at_log(AT_LOG_WARNING, "%s: the pod has its %u hosts", p->hello.name,
-         p->controller->num_hosts);
+static void turn_away(peer *p, const char *why) {
+  at_log(AT_LOG_WARNING, "%s: %s", p->hello.name, why);
   at_peer_say(p, AT_MSG_STOP, NULL, 0);
 }
 
@@ -149,7 +153,9 @@ static void host_came(peer *p, at_bytes body) {
   const uint8_t *texts = (const uint8_t *)(m + 1);
   uint32_t place = free_place(c, m->place);
   if (p->session) return;
-  if (place == c->num_hosts) return turn_away(p);
+  if (place == c->max_hosts) return turn_away(p, "the pod has its hosts");
+  if (place == c->num_hosts && (common_cpu(c) & ~m->cpu))
+    return turn_away(p, "its CPU lacks what programs of this pod use");
   p->session = copy_text(texts, m->session_bytes);
   p->pod = copy_text(texts + m->session_bytes, m->pod_bytes);
   p->cpu = m->cpu;
@@ -157,6 +163,7 @@ static void host_came(peer *p, at_bytes body) {
   p->joined = c->epoch + 1;
   if (c->hosts[place]) c->hosts[place]->replaced = true;
   c->hosts[place] = p;
+  if (place == c->num_hosts) c->num_hosts++;
   at_log(AT_LOG_INFO, "host %u of %u is there: %s", p->number, c->num_hosts,
          p->hello.name);
   form_if_complete(c);
@@ -295,9 +302,9 @@ static void lost(void *arg, uint32_t member, at_status why) {
 // ---- Who comes
 static at_status check_kind(const at_controller *c,
                             const at_session_hello *hello) {
-  if (hello->kind == AT_SESSION_HOST && free_place(c, -1) == c->num_hosts)
+  if (hello->kind == AT_SESSION_HOST && free_place(c, -1) == c->max_hosts)
     return AT_FAIL(AT_FAILED_PRECONDITION, "the pod has its %u hosts",
-                   c->num_hosts);
+                   c->max_hosts);
   if (hello->kind < AT_SESSION_CLIENT || hello->kind > AT_SESSION_TOOL)
     return AT_FAIL(AT_INVALID_ARGUMENT, "this is the controller of a pod");
   return AT_OK;
@@ -415,7 +422,7 @@ static void print_host(at_json_writer *w, const at_controller *c,
   put_text(w, "name", p->hello.name);
   put_text(w, "address", p->session);
   put_number(w, "pid", p->hello.pid);
-  put_number(w, "chips", c->num_chips / c->num_hosts);
+  put_number(w, "chips", c->num_chips / c->max_hosts);
   put_text(w, "state", p->gone ? "lost" : p->formed ? "up" : "joining");
   if (*p->why) put_text(w, "why", p->why);
   at_json_end_object(w);
@@ -442,6 +449,7 @@ void at_controller_print(const at_controller *c, at_strbuf *out) {
   put_text(&w, "state", c->up ? "up" : "joining");
   put_number(&w, "epoch", c->epoch);
   put_number(&w, "num_hosts", c->num_hosts);
+  put_number(&w, "max_hosts", c->max_hosts);
   put_number(&w, "num_chips", c->num_chips);
   at_json_key(&w, AT_STR("hosts"));
   at_json_begin_array(&w);
@@ -466,17 +474,17 @@ void at_controller_status(at_controller *c, at_strbuf *out) {
 static at_status count_chips(at_controller *c) {
   AT_TRY(at_topology_parse(c->target, &c->topology));
   c->num_chips = c->topology.num_devices;
-  if (!c->num_hosts || c->num_hosts > AT_SESSION_MOST ||
-      c->num_chips % c->num_hosts)
+  if (!c->num_hosts || c->num_hosts > c->max_hosts ||
+      c->max_hosts > AT_SESSION_MOST || c->num_chips % c->max_hosts)
     return AT_FAIL(AT_INVALID_ARGUMENT,
                    "%u chips of target %s do not divide over %u hosts",
-                   c->num_chips, c->target, c->num_hosts);
+                   c->num_chips, c->target, c->max_hosts);
   c->host_of = calloc(c->num_chips + 1, sizeof *c->host_of);
-  c->hosts = calloc(c->num_hosts, sizeof *c->hosts);
+  c->hosts = calloc(c->max_hosts, sizeof *c->hosts);
   if (!c->host_of || !c->hosts)
     return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a controller");
   for (uint32_t i = 0; i < c->num_chips; i++)
-    c->host_of[i] = i / (c->num_chips / c->num_hosts);
+    c->host_of[i] = i / (c->num_chips / c->max_hosts);
   return at_random(c->secret, sizeof c->secret);
 }
 
@@ -488,6 +496,7 @@ at_status at_controller_open(const at_controller_options *o,
   at_clock_cond_init(&c->news);
   c->target = strdup(o->target);
   c->num_hosts = o->num_hosts;
+  c->max_hosts = o->max_hosts ? o->max_hosts : o->num_hosts;
   at_status st =
       c->target ? count_chips(c)
                 : AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a controller");

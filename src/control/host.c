@@ -264,7 +264,8 @@ static at_status set_target(const char *target, uint32_t chip) {
 static at_status start(host *h, const char *target) {
   AT_TRY(at_runtime_create(
       &(at_runtime_options){.target = target,
-                            .hosts = h->pod ? at_pod_hosts_of(h->pod) : NULL},
+                            .hosts = h->pod ? at_pod_hosts_of(h->pod) : NULL,
+                            .places = h->places},
       &h->runtime));
   AT_TRY(at_island_create(NULL, &h->island));
   at_copies_listen(h);
@@ -297,10 +298,13 @@ static at_status replace_hosts(host *h, at_pod_hosts *now) {
     return AT_FAIL(AT_RESOURCE_EXHAUSTED, "hosts were replaced %u times",
                    h->num_formers);
   AT_TRY(at_runtime_rehost(h->runtime, at_pod_hosts_of(now)));
-  at_pod_hosts_listen(h->pod, NULL);
-  at_pod_hosts_leave(h->pod);
-  h->formers[h->num_formers++] = h->pod;
+  if (h->pod) {  // else it was alone
+    at_pod_hosts_listen(h->pod, NULL);
+    at_pod_hosts_leave(h->pod);
+    h->formers[h->num_formers++] = h->pod;
+  }
   h->pod = now;
+  h->count = at_pod_hosts_of(now)->count;
   at_copies_listen(h);
   memset(h->missed, 0, h->count * sizeof *h->missed);
   return AT_OK;
@@ -309,7 +313,7 @@ static at_status replace_hosts(host *h, at_pod_hosts *now) {
 static at_status join_again(host *h, const at_msg_form *m,
                             const char *addresses, const char *target) {
   at_pod_hosts *now = NULL;
-  if (m->me != h->me || m->count != h->count)
+  if (m->me != h->me || m->count < h->count || m->places != h->places)
     return AT_FAIL(AT_INVALID_ARGUMENT, "host %u cannot become host %u", h->me,
                    m->me);
   if (m->count == 1) return AT_OK;
@@ -324,10 +328,11 @@ static at_status join_first(host *h, const at_msg_form *m,
                             const char *addresses, const char *target) {
   h->me = m->me;
   h->count = m->count;
+  h->places = m->places;
   h->born = m->epoch;
   memcpy(h->secret, m->secret, sizeof h->secret);
   free(h->missed);
-  h->missed = calloc(m->count, sizeof *h->missed);
+  h->missed = calloc(m->places, sizeof *h->missed);
   if (!h->missed) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a host");
   if (m->count > 1) AT_TRY(join(h, m, addresses, target, &h->pod));
   return start(h, target);

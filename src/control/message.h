@@ -291,10 +291,11 @@ typedef struct at_msg_welcome {
   uint64_t client, epoch;
   uint8_t key[AT_CONTROL_KEY];
   uint64_t cpu;  // at_cpu_features that all hosts have
-  uint32_t num_hosts, num_chips;
+  uint32_t num_hosts, num_chips;  // that there may be
+  uint32_t num_listed, zero;      // chips whose hosts have come, the first ones
   uint64_t target_bytes, addresses_bytes;
   // uint32_t host_of[num_chips], padded to eight; the target, the hosts'
-  // addresses by commas
+  // addresses by commas; "": it has not come yet
 } at_msg_welcome;
 
 typedef struct at_msg_host_lost {
@@ -320,6 +321,7 @@ typedef struct at_msg_host {
 // The hosts, from the first time on or since some of them have been replaced.
 typedef struct at_msg_form {
   uint32_t me, count;
+  uint32_t places, zero;  // hosts that there may be, who share the chips
   uint64_t epoch;
   uint8_t
       secret[AT_CONTROL_SECRET];  // keys of clients come of it (at_control_key)

@@ -79,7 +79,7 @@ static at_place_chip *look_at_chips(const at_controller *c, uint32_t policy,
         .coords = {place.coords[0], place.coords[1], place.coords[2]},
         .core = place.core_on_chip,
         .hw = place.hw,
-        .live = h && !h->gone,
+        .live = h && !h->gone && h->announced,
         .free = set ? set : place.hw->hbm_bytes};
   }
   for (peer *p = c->peers; chips && p; p = p->next)

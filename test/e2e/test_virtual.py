@@ -1,5 +1,7 @@
 """Virtual devices of a pod: as many as are wanted, of a shape, a kind and a place, and what is left when a host goes."""
 
+import subprocess
+
 import pods
 
 HEAD = """
@@ -158,3 +160,38 @@ print(w.sum(), jax.device_put(w, b.tpus[0]).sum(), refused(tpu_devices=2, kind="
 def test_only_a_pod_has_two_kinds(python):
   p = python("import jax; jax.devices('tpu')", env={"ATOLL_TARGET": "v5e:2x2,v6e:2x2"})
   assert p.returncode and "hint: atoll pod up --target=v5e:2x2,v6e:2x2" in p.stderr
+
+
+def test_a_host_comes_later(user):
+  """A running client uses its chips by a slice, the next one lists them; nothing that runs is disturbed."""
+  with pods.Pod("--hosts=1", "--max-hosts=2", "--target=2*v5e:2x2") as pod:
+    client = subprocess.Popen([pods.sys.executable, "-c", HEAD + """
+import time
+assert len(jax.devices()) == 4
+x = jax.device_put(jnp.arange(8.), NamedSharding(spread(jax.devices()), P("x")))
+f = jax.jit(lambda v: v * 2 + v.sum())
+print(refused(tpu_devices=4, location="slice 1"), flush=True)
+while refused(tpu_devices=4, location="slice 1"): time.sleep(0.02)
+s = atoll.make_virtual_device_set().add_slice(tpu_devices=4, location="slice 1")
+assert s.chips == [(i, 1) for i in range(4, 8)] and len(jax.devices()) == 4
+y = f(jax.device_put(f(x), NamedSharding(spread(s.tpus), P("x"))))
+both = spread([*jax.devices()[:2], *s.tpus[:2]])
+z = f(jax.device_put(x, NamedSharding(both, P("x"))))
+print(float(y.sum()), float(z.sum()), float(x.sum()))
+"""], env=pods.environment(ATOLL_POD=pod.address, PYTHONPATH=user, TPU_LIBRARY_PATH=pods.LIBRARY),
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert client.stdout.readline() == "the hosts of all 4 such chips are lost, or have not come\n"
+    late = subprocess.Popen([pods.ATOLL, "host", f"--controller={pod.address}"], env=pods.environment(),
+                            stderr=subprocess.PIPE, text=True)
+    try:
+      out, err = client.communicate(timeout=60)
+      assert out == "2800.0 280.0 28.0\n", out + err
+      assert said(pod, user, """
+assert [(d.id, d.slice_index) for d in jax.devices()] == [(i, i // 4) for i in range(8)]
+print(jax.jit(jnp.sum)(jax.device_put(jnp.arange(16.), NamedSharding(spread(jax.devices()), P("x")))))
+""") == ["120.0"]
+      status = pod.status()
+      assert [h["state"] for h in status["hosts"]] == ["up"] * 2 and status["max_hosts"] == 2
+    finally:
+      late.terminate()
+      late.communicate(timeout=20)
