@@ -197,7 +197,7 @@ bool at_message_names(uint32_t kind, void *body, at_message_name_fn each,
 // Chips of messages are numbers of at_runtime_view: which chip of the pod, and
 // which view of it. A client's virtual devices on one chip have a view each.
 static inline uint32_t at_message_chip(uint32_t number) {
-  return number & 0xffff;
+  return number % AT_MESSAGE_CHIPS;
 }
 enum { AT_SLICE_SPREAD, AT_SLICE_FAIR, AT_SLICE_POLICIES };
 
