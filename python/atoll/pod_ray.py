@@ -33,8 +33,10 @@ def delay(starts, now):
 
 def slices(target, hosts):
   """How many hosts each placement group has: those of one slice, where hosts are of one."""
-  count, star, _ = target.partition("*")
-  count = int(count) if star and count.isdigit() else 1
+  count = 0
+  for part in target.split(","):
+    some, star, _ = part.partition("*")
+    count += int(some) if star and some.isdigit() else 1
   return [hosts // count] * count if count and hosts % count == 0 else [hosts]
 
 

@@ -28,7 +28,7 @@ static void end(int signal) {
 
 typedef struct pod {
   at_controller *controller;
-  uint32_t num_hosts;
+  uint32_t num_hosts, max_hosts;  // max_hosts: 0, or more may come
   at_pod_processes processes;  // none: others start the hosts
   at_simulated_options simulates;
   at_simulated *simulated;  // NULL: hosts are processes
@@ -112,7 +112,7 @@ static at_status watch(pod *p) {
     int status;
     for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;)
       AT_TRY(gone(p, pid, status));
-    if (!p->up && at_controller_hosts(p->controller) == p->num_hosts)
+    if (!p->up && at_controller_hosts(p->controller) >= p->num_hosts)
       AT_TRY(begin(p));
     if (p->up && p->processes.count) {
       look_for_drained(p);
@@ -150,11 +150,12 @@ static at_status count_hosts(const char *option, const char *text,
 
 static at_status take_options(int argc, char **argv, pod *p,
                               at_controller_options *o) {
-  const char *hosts = "1", *wait = NULL;
+  const char *hosts = "1", *wait = NULL, *most = NULL;
   bool simulates;
   AT_TRY(at_pod_simulate_options(&argc, argv, &p->simulates, &simulates));
   bool counted = at_cli_option(&argc, argv, "--hosts=", &hosts);
   at_cli_option(&argc, argv, "--wait-hosts=", &wait);
+  at_cli_option(&argc, argv, "--max-hosts=", &most);
   at_cli_option(&argc, argv, "--target=", &o->target);
   at_cli_option(&argc, argv, "--listen=", &o->listen);
   at_cli_option(&argc, argv, "--log-dir=", &p->processes.log_dir);
@@ -184,6 +185,14 @@ static at_status take_options(int argc, char **argv, pod *p,
                      &p->num_hosts));
   if (!wait && !simulates) p->processes.count = p->num_hosts;
   p->simulates.num_hosts = simulates ? p->num_hosts : 0;
+  if (most) AT_TRY(count_hosts("--max-hosts", most, &p->max_hosts));
+  if (most && simulates)
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "simulated hosts are all there: --hosts, not --max-hosts");
+  if (most && p->max_hosts < p->num_hosts)
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "--max-hosts=%s, but the pod begins with %u", most,
+                   p->num_hosts);
   if (p->processes.log_dir && mkdir(p->processes.log_dir, 0700) &&
       errno != EEXIST)
     return AT_FAIL(AT_NOT_FOUND, "--log-dir=%s: %s", p->processes.log_dir,
@@ -247,6 +256,7 @@ static at_status up(int argc, char **argv) {
   AT_TRY(at_pod_token(&o.token));
   AT_TRY(check_listen(o.listen));
   o.num_hosts = p.num_hosts;
+  o.max_hosts = p.max_hosts;
   signal(SIGTERM, end);
   signal(SIGINT, end);
   if (p.simulates.num_hosts) {

@@ -6,6 +6,11 @@
 static at_status check_target(const char *text) {
   const at_machine *m;
   at_topology_text said;
+  if (strchr(text, ','))
+    return AT_FAIL(AT_INVALID_ARGUMENT,
+                   "chips of several targets are a pod's under one controller"
+                   "\nhint: atoll pod up --target=%.80s",
+                   text);
   AT_TRY(at_topology_read(at_str_of(text), &m, &said));
   if (!strcmp(m->platform, "tpu") || !strcmp(m->platform, "ipu")) return AT_OK;
   return AT_FAIL(AT_INVALID_ARGUMENT,

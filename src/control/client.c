@@ -373,6 +373,18 @@ static at_status launch(void *arg, const at_proxy_launch *l) {
 }
 
 // ---- The controller's messages
+static at_status keep_target(at_client *c) {
+  AT_TRY(at_topology_parse(c->target, &c->topology));
+  if (c->topology.num_devices != c->num_chips)
+    return AT_FAIL(AT_INVALID_ARGUMENT, "the controller has odd chips");
+  for (uint32_t i = 0; i < c->topology.num_parts; i++) {
+    at_str part = at_topology_part_text(c->target, i);
+    c->part_targets[i] = strndup(part.ptr, part.len);
+    if (!c->part_targets[i]) return no_memory();
+  }
+  return AT_OK;
+}
+
 static at_status keep_welcome(at_client *c, at_bytes body, uint32_t spares) {
   const at_msg_welcome *m = (const void *)body.ptr;
   const uint8_t *target =
@@ -382,11 +394,13 @@ static at_status keep_welcome(at_client *c, at_bytes body, uint32_t spares) {
   memcpy(c->key, m->key, sizeof c->key);
   c->num_hosts = m->num_hosts;
   c->num_chips = m->num_chips;
+  c->num_listed = m->num_listed;
   c->target = strndup((const char *)target, m->target_bytes);
   c->address =
       strndup((const char *)target + m->target_bytes, m->addresses_bytes);
   c->hosts = calloc(c->num_hosts, sizeof *c->hosts);
   if (!c->target || !c->address || !c->hosts) return no_memory();
+  AT_TRY(keep_target(c));
   AT_TRY(at_spares_open(c, (const uint32_t *)(m + 1), spares));
   char *at = c->address;
   for (uint32_t h = 0; h < c->num_hosts; h++) {
@@ -394,6 +408,7 @@ static at_status keep_welcome(at_client *c, at_bytes body, uint32_t spares) {
         (far_host){.client = c, .number = h, .address = strsep(&at, ",")};
     if (!c->hosts[h].address)
       return AT_FAIL(AT_INVALID_ARGUMENT, "the controller has odd addresses");
+    atomic_store(&c->hosts[h].lost, !*c->hosts[h].address);  // or not come yet
     pthread_mutex_init(&c->hosts[h].opening, NULL);
     pthread_mutex_init(&c->hosts[h].writing, NULL);
     AT_TRY(at_outbox_create(&c->hosts[h].outbox));
@@ -731,7 +746,17 @@ at_status at_client_open(const at_client_options *o, at_client **out) {
 
 const at_proxy *at_client_proxy(const at_client *c) { return &c->face; }
 const char *at_client_target(const at_client *c) { return c->target; }
+bool at_client_is_mixed(const at_client *c) {
+  return c->topology.num_parts > 1;
+}
+const char *at_client_target_of(const at_client *c, uint32_t device) {
+  if (device >= c->num_chips)
+    device =
+        at_topology_spare(&c->topology, c->num_spares, device - c->num_chips);
+  return c->part_targets[at_topology_place(&c->topology, device).part];
+}
 uint64_t at_client_cpu(const at_client *c) { return c->cpu; }
+uint32_t at_client_listed(const at_client *c) { return c->num_listed; }
 uint32_t at_client_spares(const at_client *c) { return c->num_spares; }
 
 bool at_client_drains(const at_client *c, uint32_t chip) {
@@ -796,6 +821,7 @@ void at_client_close(at_client *c) {
   at_virtual_clock_free(c->clock);
   free(c->hosts);
   at_spares_close(c);
+  for (uint32_t i = 0; i < AT_TOPOLOGY_PARTS; i++) free(c->part_targets[i]);
   free(c->target);
   free(c->address);
   pthread_mutex_destroy(&c->lock);

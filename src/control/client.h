@@ -22,7 +22,11 @@ typedef struct at_client_options {
 at_status at_client_open(const at_client_options *o, at_client **out);
 // For at_runtime_options; lives as long as the client.
 const at_proxy *at_client_proxy(const at_client *c);
-const char *at_client_target(const at_client *c);  // ATOLL_TARGET's grammar
+// ATOLL_TARGET's grammar; of several kinds of chips: by commas.
+const char *at_client_target(const at_client *c);
+bool at_client_is_mixed(const at_client *c);
+// The target of the part of the pod that a device is of, a spare one included.
+const char *at_client_target_of(const at_client *c, uint32_t device);
 uint64_t at_client_cpu(const at_client *c);  // at_cpu_features of all hosts
 // May something new be placed on a chip? Not where people drain its host; what is
 // there goes on.
@@ -45,6 +49,9 @@ void at_client_close_slice(at_client *c, uint64_t slice);
 bool at_client_find_chip(const at_client *c, uint32_t device,
                          uint32_t *out_chip, uint32_t *out_host);
 uint32_t at_client_spares(const at_client *c);
+// How many of the pod's chips, the first ones, had a host when the client was
+// opened. Others are for slices, once their hosts have come.
+uint32_t at_client_listed(const at_client *c);
 
 // How long programs take on simulated hosts: whoever compiles says it in the
 // executable (at_xheader.estimated_ns).

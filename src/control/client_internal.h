@@ -16,6 +16,7 @@
 #include "control/session.h"
 #include "control/table.h"
 #include "control/virtual_clock.h"
+#include "device/device.h"
 
 // With one process of a host: what comes from one that has been replaced does
 // not concern the next.
@@ -80,9 +81,11 @@ typedef struct question {
 struct at_client {
   at_proxy face;
   char *target, *address;
+  at_topology topology;  // of the target
+  char *part_targets[AT_TOPOLOGY_PARTS];
   uint64_t client, cpu;
   uint8_t key[AT_CONTROL_KEY];
-  uint32_t num_chips, num_hosts, num_spares;
+  uint32_t num_chips, num_hosts, num_spares, num_listed;
   // By device, a chip of the pod or, behind these, a spare one: its host; its
   // number in messages, UINT32_MAX: it stands for no chip; and arrays with
   // smaller names were on the chip that it stood for before. Changed under the

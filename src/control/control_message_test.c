@@ -210,6 +210,7 @@ static void who_takes_part(void **state) {
   BAD(AT_MSG_WELCOME, w, x->m.num_hosts = 0);
   BAD(AT_MSG_WELCOME, w, x->m.num_hosts = UINT32_MAX);
   BAD(AT_MSG_WELCOME, w, x->m.num_chips = UINT32_MAX);
+  BAD(AT_MSG_WELCOME, w, x->m.num_listed = 3);
   BAD(AT_MSG_WELCOME, w, x->m.target_bytes = UINT64_MAX - 4);
   struct {
     at_msg_host m;
@@ -220,9 +221,15 @@ static void who_takes_part(void **state) {
   struct {
     at_msg_form m;
     char texts[8];
-  } f = {{.me = 1, .count = 2, .target_bytes = 3, .addresses_bytes = 5}, ""};
+  } f = {{.me = 1,
+          .count = 2,
+          .places = 2,
+          .target_bytes = 3,
+          .addresses_bytes = 5},
+         ""};
   EXACT(AT_MSG_FORM, f);
   BAD(AT_MSG_FORM, f, x->m.me = 2);
+  BAD(AT_MSG_FORM, f, x->m.places = 1);
   assert_true(good(AT_MSG_LEFT, NULL, 0));
   assert_false(good(AT_MSG_LEFT, "x", 1));
   assert_false(good(0, NULL, 0));

@@ -50,11 +50,14 @@ static uint64_t common_cpu(const at_controller *c) {
   return cpu;
 }
 
+// Of those that have not come: "".
 static at_strbuf addresses_of(const at_controller *c, bool pod) {
   at_strbuf b = {0};
   for (uint32_t i = 0; i < c->num_hosts; i++)
     at_strbuf_addf(&b, "%s%s", i ? "," : "",
                    pod ? c->hosts[i]->pod : c->hosts[i]->session);
+  for (uint32_t i = c->num_hosts; i < c->max_hosts && !pod; i++)
+    at_strbuf_addz(&b, ",");
   return b;
 }
 
@@ -70,6 +73,7 @@ static void form_if_complete(at_controller *c) {
   for (uint32_t i = 0; i < c->num_hosts; i++) {
     at_msg_form m = {.me = i,
                      .count = c->num_hosts,
+                     .places = c->max_hosts,
                      .epoch = c->epoch,
                      .target_bytes = strlen(c->target),
                      .addresses_bytes = addresses.len};
@@ -110,8 +114,9 @@ static void welcome(at_controller *c, peer *p) {
   at_msg_welcome m = {.client = p->client,
                       .epoch = c->epoch,
                       .cpu = common_cpu(c),
-                      .num_hosts = c->num_hosts,
+                      .num_hosts = c->max_hosts,
                       .num_chips = c->num_chips,
+                      .num_listed = c->num_chips / c->max_hosts * c->num_hosts,
                       .target_bytes = strlen(c->target),
                       .addresses_bytes = addresses.len};
   at_control_key(c->secret, p->client, m.key);
@@ -151,8 +156,8 @@ static char *copy_text(const uint8_t *p, uint64_t n) {
   return text;
 }
 
-// Its place among the hosts: the one that it asks for, if nobody has it.
-// num_hosts: there is none.
+// Its place among the hosts: the one that it asks for, if nobody has it; the
+// next one, if there are more than have come. max_hosts: there is none.
 static uint32_t free_place(const at_controller *c, int64_t wanted) {
   uint32_t first = c->num_hosts;
   for (uint32_t i = c->num_hosts; i-- > 0;)
@@ -171,11 +176,11 @@ static at_status no_place(const at_controller *c) {
                      "free\nhint: atoll pod undrain %u",
                      i, i);
   return AT_FAIL(AT_FAILED_PRECONDITION, "the pod has its %u hosts",
-                 c->num_hosts);
+                 c->max_hosts);
 }
 
-static void turn_away(peer *p) {
-  at_status why = no_place(p->controller);
+// Consumes why.
+static void turn_away(peer *p, at_status why) {
   at_log(AT_LOG_WARNING, "%s: %s", p->hello.name, at_status_message(why));
   at_status_free(why);
   at_peer_say(p, AT_MSG_STOP, NULL, 0);
@@ -187,7 +192,10 @@ static void host_came(peer *p, at_bytes body) {
   const uint8_t *texts = (const uint8_t *)(m + 1);
   uint32_t place = free_place(c, m->place);
   if (p->session) return;
-  if (place == c->num_hosts) return turn_away(p);
+  if (place == c->max_hosts) return turn_away(p, no_place(c));
+  if (place == c->num_hosts && (common_cpu(c) & ~m->cpu))
+    return turn_away(p, AT_FAIL(AT_FAILED_PRECONDITION,
+                                "its CPU lacks what programs of this pod use"));
   p->session = copy_text(texts, m->session_bytes);
   p->pod = copy_text(texts + m->session_bytes, m->pod_bytes);
   p->cpu = m->cpu;
@@ -195,6 +203,7 @@ static void host_came(peer *p, at_bytes body) {
   p->joined = c->epoch + 1;
   if (c->hosts[place]) c->hosts[place]->replaced = true;
   c->hosts[place] = p;
+  if (place == c->num_hosts) c->num_hosts++;
   at_log(AT_LOG_INFO, "host %u of %u is there: %s", p->number, c->num_hosts,
          p->hello.name);
   form_if_complete(c);
@@ -382,7 +391,7 @@ static void lost(void *arg, uint32_t member, at_status why) {
 // ---- Who comes
 static at_status check_kind(const at_controller *c,
                             const at_session_hello *hello) {
-  if (hello->kind == AT_SESSION_HOST && free_place(c, -1) == c->num_hosts)
+  if (hello->kind == AT_SESSION_HOST && free_place(c, -1) == c->max_hosts)
     return no_place(c);
   if (hello->kind < AT_SESSION_CLIENT || hello->kind > AT_SESSION_TOOL)
     return AT_FAIL(AT_INVALID_ARGUMENT, "this is the controller of a pod");
@@ -425,7 +434,8 @@ static void opened(void *arg, void *peer_arg, at_wire *w) {
   pthread_mutex_lock(&c->lock);
   p->wire = w;
   at_outbox_open(p->outbox, w, 1);
-  if (p->kind == AT_SESSION_CLIENT && !p->gone && at_controller_is_complete(c)) welcome(c, p);
+  if (p->kind == AT_SESSION_CLIENT && !p->gone && at_controller_is_complete(c))
+    welcome(c, p);
   if (p->gone) call_keeper(c);
   pthread_mutex_unlock(&c->lock);
 }
@@ -498,18 +508,18 @@ void at_controller_status(at_controller *c, at_strbuf *out) {
 static at_status count_chips(at_controller *c) {
   AT_TRY(at_topology_parse(c->target, &c->topology));
   c->num_chips = c->topology.num_devices;
-  if (!c->num_hosts || c->num_hosts > AT_SESSION_MOST ||
-      c->num_chips % c->num_hosts)
+  if (!c->num_hosts || c->num_hosts > c->max_hosts ||
+      c->max_hosts > AT_SESSION_MOST || c->num_chips % c->max_hosts)
     return AT_FAIL(AT_INVALID_ARGUMENT,
                    "%u chips of target %s do not divide over %u hosts",
-                   c->num_chips, c->target, c->num_hosts);
+                   c->num_chips, c->target, c->max_hosts);
   c->host_of = calloc(c->num_chips + 1, sizeof *c->host_of);
-  c->hosts = calloc(c->num_hosts, sizeof *c->hosts);
-  c->drains = calloc(c->num_hosts, sizeof *c->drains);
+  c->hosts = calloc(c->max_hosts, sizeof *c->hosts);
+  c->drains = calloc(c->max_hosts, sizeof *c->drains);
   if (!c->host_of || !c->hosts || !c->drains)
     return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a controller");
   for (uint32_t i = 0; i < c->num_chips; i++)
-    c->host_of[i] = i / (c->num_chips / c->num_hosts);
+    c->host_of[i] = i / (c->num_chips / c->max_hosts);
   return at_random(c->secret, sizeof c->secret);
 }
 
@@ -522,6 +532,7 @@ at_status at_controller_open(const at_controller_options *o,
   c->target = strdup(o->target);
   c->num_hosts = o->num_hosts;
   c->simulated = o->simulated;
+  c->max_hosts = o->max_hosts ? o->max_hosts : o->num_hosts;
   at_status st =
       c->target ? count_chips(c)
                 : AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a controller");
@@ -537,11 +548,10 @@ at_status at_controller_open(const at_controller_options *o,
                                                            .broken = broken}},
                           &c->listener);
   if (!st.err && c->simulated)
-    st = at_simulated_join(c->simulated,
-                           &(at_listener_calls){.arg = c,
-                                                .ask = ask,
-                                                .opened = opened,
-                                                .broken = broken});
+    st = at_simulated_join(
+        c->simulated,
+        &(at_listener_calls){
+            .arg = c, .ask = ask, .opened = opened, .broken = broken});
   if (st.err)
     at_controller_close(c);
   else

@@ -14,7 +14,9 @@ typedef struct at_controller at_controller;
 typedef struct at_controller_options {
   const char *listen;  // "host:port"; port 0: any
   const char *target;  // ATOLL_TARGET's grammar
-  uint32_t num_hosts;  // that make the pod; they divide the target's chips
+  uint32_t num_hosts;  // that make the pod
+  // That may be of it in the end, and divide the target's chips; 0: num_hosts.
+  uint32_t max_hosts;
   at_token token;
   // NULL, or its hosts, which take part from the beginning; outlives it.
   struct at_simulated *simulated;

@@ -98,14 +98,15 @@ struct at_controller {
   pthread_cond_t news;  // for the keeper
   char *target;
   at_topology topology;
-  uint32_t num_hosts, num_chips;
-  uint32_t *host_of;  // by chip
+  uint32_t num_hosts, max_hosts;  // more come later
+  uint32_t num_chips;             // of max_hosts
+  uint32_t *host_of;              // by chip
   uint8_t secret[AT_CONTROL_SECRET];
   at_listener *listener;
   struct at_simulated *simulated;  // NULL: hosts are processes
   at_thread *keeper;
   peer *peers, *closing;
-  peer **hosts;  // [num_hosts]; NULL: has never been there
+  peer **hosts;     // [max_hosts]; NULL: has never been there
   uint32_t formed;  // of them have formed the epoch
   uint64_t epoch, num_clients;
   host_set *sets;

@@ -23,7 +23,7 @@ bool at_flight_may_go(const peer *p, const host_set *to) {
 void at_flight_add(peer *p, const host_set *to, uint32_t launches) {
   if (p->controller->simulated) return;  // it is done when it has been said
   if (!p->flight) {
-    p->flight = calloc(p->controller->num_hosts, sizeof *p->flight);
+    p->flight = calloc(p->controller->max_hosts, sizeof *p->flight);
     if (!p->flight) return;  // this one is not slowed down yet
   }
   for (uint32_t i = 0; i < to->count; i++) {

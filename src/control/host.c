@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/strbuf.h"
 #include "control/host_internal.h"
+#include "device/device.h"
 #include "pod/address.h"
 #include "pod/join.h"
 
@@ -262,17 +263,30 @@ static at_status join(host *h, const at_msg_form *m, const char *addresses,
   return st;
 }
 
+// What this process is asked about its target is asked about its own chips'.
+static at_status set_target(const char *target, uint32_t chip) {
+  at_topology t;
+  AT_TRY(at_topology_parse(target, &t));
+  at_str own = at_topology_part_text(target, at_topology_place(&t, chip).part);
+  char *text = strndup(own.ptr, own.len);
+  at_status st = text ? at_config_set(AT_CONFIG_TARGET, text)
+                      : AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a host");
+  free(text);
+  return st;
+}
+
 // The first time.
 static at_status start(host *h, const char *target) {
-  AT_TRY(at_config_set(AT_CONFIG_TARGET, target));
   AT_TRY(at_runtime_create(
       &(at_runtime_options){.target = target,
-                            .hosts = h->pod ? at_pod_hosts_of(h->pod) : NULL},
+                            .hosts = h->pod ? at_pod_hosts_of(h->pod) : NULL,
+                            .places = h->places},
       &h->runtime));
   AT_TRY(at_island_create(NULL, &h->island));
   at_copies_listen(h);
   atomic_store(&h->there, true);
   uint32_t first, n = at_runtime_own_chips(h->runtime, &first);
+  AT_TRY(set_target(target, first));
   at_log(AT_LOG_INFO, "host %u of %u: chips %u to %u of %s", h->me, h->count,
          first, first + n - 1, target);
   return AT_OK;
@@ -300,10 +314,13 @@ static at_status replace_hosts(host *h, at_pod_hosts *now) {
     return AT_FAIL(AT_RESOURCE_EXHAUSTED, "hosts were replaced %u times",
                    h->num_formers);
   AT_TRY(at_runtime_rehost(h->runtime, at_pod_hosts_of(now)));
-  at_pod_hosts_listen(h->pod, NULL);
-  at_pod_hosts_leave(h->pod);
-  h->formers[h->num_formers++] = h->pod;
+  if (h->pod) {  // else it was alone
+    at_pod_hosts_listen(h->pod, NULL);
+    at_pod_hosts_leave(h->pod);
+    h->formers[h->num_formers++] = h->pod;
+  }
   h->pod = now;
+  h->count = at_pod_hosts_of(now)->count;
   at_copies_listen(h);
   memset(h->missed, 0, h->count * sizeof *h->missed);
   return AT_OK;
@@ -312,7 +329,7 @@ static at_status replace_hosts(host *h, at_pod_hosts *now) {
 static at_status join_again(host *h, const at_msg_form *m,
                             const char *addresses, const char *target) {
   at_pod_hosts *now = NULL;
-  if (m->me != h->me || m->count != h->count)
+  if (m->me != h->me || m->count < h->count || m->places != h->places)
     return AT_FAIL(AT_INVALID_ARGUMENT, "host %u cannot become host %u", h->me,
                    m->me);
   if (m->count == 1) return AT_OK;
@@ -327,10 +344,11 @@ static at_status join_first(host *h, const at_msg_form *m,
                             const char *addresses, const char *target) {
   h->me = m->me;
   h->count = m->count;
+  h->places = m->places;
   h->born = m->epoch;
   memcpy(h->secret, m->secret, sizeof h->secret);
   free(h->missed);
-  h->missed = calloc(m->count, sizeof *h->missed);
+  h->missed = calloc(m->places, sizeof *h->missed);
   if (!h->missed) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a host");
   if (m->count > 1) AT_TRY(join(h, m, addresses, target, &h->pod));
   return start(h, target);

@@ -117,7 +117,7 @@ struct host {
   int pod_listener;  // bound; where other hosts call
   at_runtime *runtime;
   at_island *island;
-  uint32_t me, count;
+  uint32_t me, count, places;  // places: hosts that there may be
   uint64_t epoch, born;  // now, and when this process joined
   uint8_t secret[AT_CONTROL_SECRET];
   // What is to be done, in order; any thread.

@@ -319,6 +319,7 @@ static bool good_welcome(at_bytes body) {
   const at_msg_welcome *m = (const void *)body.ptr;
   return body.len >= sizeof *m && m->num_hosts &&
          m->num_hosts <= AT_MESSAGE_CHIPS && m->num_chips <= AT_MESSAGE_CHIPS &&
+         m->num_listed <= m->num_chips &&
          body.len == at_add(sizeof *m + at_message_chips_bytes(m->num_chips),
                             at_add(m->target_bytes, m->addresses_bytes));
 }
@@ -332,6 +333,7 @@ static bool good_host(at_bytes body) {
 static bool good_form(at_bytes body) {
   const at_msg_form *m = (const void *)body.ptr;
   return body.len >= sizeof *m && m->count && m->me < m->count &&
+         m->count <= m->places &&
          body.len ==
              at_add(sizeof *m, at_add(m->target_bytes, m->addresses_bytes));
 }

@@ -296,7 +296,7 @@ bool at_message_names(uint32_t kind, void *body, at_message_name_fn each,
 // Chips of messages are numbers of at_runtime_view: which chip of the pod, and
 // which view of it. A client's virtual devices on one chip have a view each.
 static inline uint32_t at_message_chip(uint32_t number) {
-  return number & 0xffff;
+  return number % AT_MESSAGE_CHIPS;
 }
 enum { AT_SLICE_SPREAD, AT_SLICE_FAIR, AT_SLICE_POLICIES };
 
@@ -408,10 +408,11 @@ typedef struct at_msg_welcome {
   uint64_t client, epoch;
   uint8_t key[AT_CONTROL_KEY];
   uint64_t cpu;  // at_cpu_features that all hosts have
-  uint32_t num_hosts, num_chips;
+  uint32_t num_hosts, num_chips;  // that there may be
+  uint32_t num_listed, zero;      // chips whose hosts have come, the first ones
   uint64_t target_bytes, addresses_bytes;
   // uint32_t host_of[num_chips], padded to eight; the target, the hosts'
-  // addresses by commas
+  // addresses by commas; "": it has not come yet
 } at_msg_welcome;
 
 typedef struct at_msg_host_lost {
@@ -442,6 +443,7 @@ typedef struct at_msg_host {
 // The hosts, from the first time on or since some of them have been replaced.
 typedef struct at_msg_form {
   uint32_t me, count;
+  uint32_t places, zero;  // hosts that there may be, who share the chips
   uint64_t epoch;
   uint8_t
       secret[AT_CONTROL_SECRET];  // keys of clients come of it (at_control_key)

@@ -186,7 +186,8 @@ static at_status nowhere(const placing *p) {
                    "slice %d has no such chip; the pod has slices 0 to %u",
                    p->wish->island, islands - 1);
   if (!live)
-    return AT_FAIL(AT_UNAVAILABLE, "the hosts of all %u such chips are lost",
+    return AT_FAIL(AT_UNAVAILABLE,
+                   "the hosts of all %u such chips are lost, or have not come",
                    such);
   return AT_FAIL(
       AT_RESOURCE_EXHAUSTED,

@@ -32,12 +32,12 @@ static host_set *intern(at_controller *c, const uint32_t *hosts, uint32_t n) {
   return c->sets = s;
 }
 
-// The host of a chip, or of a view of it; num_hosts: there is none.
+// The host of a chip, or of a view of it; num_hosts or more: there is none.
 static uint32_t host_of(const at_controller *c, uint32_t number) {
-  uint32_t chip = number & ((1u << AT_CHIP_VIEW) - 1);
+  uint32_t chip = at_message_chip(number);
   bool is_one =
       chip < c->num_chips && number >> AT_CHIP_VIEW < AT_CHIP_VIEWS;
-  return is_one ? c->host_of[chip] : c->num_hosts;
+  return is_one ? c->host_of[chip] : UINT32_MAX;
 }
 
 // The hosts of chips that lie `step` numbers apart. NULL: no such chip, or no
@@ -48,7 +48,7 @@ static host_set *set_of(at_controller *c, const uint32_t *chips, uint64_t n,
   uint32_t hosts[AT_SESSION_MOST], count = 0;
   for (uint64_t i = 0; i < n; i++) {
     uint32_t h = host_of(c, chips[i * step]);
-    if (h == c->num_hosts) return NULL;
+    if (h >= c->num_hosts) return NULL;
     has[h / 64] |= 1ull << h % 64;
   }
   for (uint32_t w = 0; w < AT_LEN(has); w++)

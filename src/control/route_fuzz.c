@@ -41,7 +41,7 @@ static at_controller *make_controller(void) {
   at_controller *c = calloc(1, sizeof *c);
   must(c != NULL);
   pthread_mutex_init(&c->lock, NULL);
-  c->num_hosts = kHosts;
+  c->num_hosts = c->max_hosts = kHosts;
   c->num_chips = kChips;
   must(!at_topology_parse("3*v5e:2x2", &c->topology).err);
   c->epoch = 1;
@@ -54,6 +54,7 @@ static at_controller *make_controller(void) {
     c->hosts[i]->number = i;
     c->hosts[i]->joined = 1;
     c->hosts[i]->session = strdup("");
+    c->hosts[i]->announced = true;
   }
   return c;
 }

@@ -268,14 +268,18 @@ static at_status set_up(at_simulated *s) {
   if (!s->target) return no_memory();
   s->o.target = s->target;
   AT_TRY(at_topology_parse(s->target, &t));
+  if (t.num_parts > 1)
+    return AT_FAIL(AT_UNIMPLEMENTED,
+                   "target %s: simulated pods have chips of one kind",
+                   s->target);
   if (!n || n > AT_SESSION_MOST || t.num_devices % n)
     return AT_FAIL(AT_INVALID_ARGUMENT,
                    "%u chips of target %s do not divide over %u hosts",
                    t.num_devices, s->target, n);
   s->num_chips = t.num_devices;
-  s->hbm_bytes = t.hw->hbm_bytes;
+  s->hbm_bytes = t.parts[0].hw->hbm_bytes;
   s->chips_per_host = t.num_devices / n;
-  s->chips_per_slice = t.num_devices / AT_MAX(t.slices, 1u);
+  s->chips_per_slice = t.num_devices / AT_MAX(t.parts[0].slices, 1u);
   s->hosts = calloc(n, sizeof *s->hosts);
   s->chip_ns = calloc(s->num_chips, sizeof *s->chip_ns);
   s->core_ns = calloc(s->o.cores + 1, sizeof *s->core_ns);
@@ -337,7 +341,7 @@ at_status at_simulated_network(at_simulated_options *o, at_strbuf *sources) {
   const at_machine *m;
   double dcn, latency, link, efficiency, links, hop;
   AT_TRY(at_topology_parse(o->target, &t));
-  AT_TRY(at_machine_find(at_str_of(t.hw->name), &m));
+  AT_TRY(at_machine_find(at_str_of(t.parts[0].hw->name), &m));
   AT_TRY(at_machine_need(m, "dcn_bytes_per_second_per_chip", &dcn));
   AT_TRY(at_machine_need(m, "dcn_latency_seconds", &latency));
   AT_TRY(at_machine_need(m, "ici_link_bytes_per_second", &link));

@@ -10,9 +10,9 @@
 struct far_slice {
   far_slice *next;
   uint64_t number;
-  bool answered;
-  at_status why;  // it was refused
-  uint32_t count;
+  bool answered, placed;
+  at_status why;           // it was refused
+  uint32_t wanted, count;  // count: that it has
   uint32_t devices[];
 };
 
@@ -82,20 +82,25 @@ static bool is_free(const at_client *c, uint32_t device) {
   return true;
 }
 
-static at_status take_devices(const at_client *c, far_slice *s) {
+// For a slice on that chip, of its kind.
+static at_status take_devices(const at_client *c, far_slice *s, uint32_t chip) {
+  const at_hw *hw = at_topology_place(&c->topology, chip).hw;
   uint32_t n = 0, left = 0;
   for (uint32_t i = 0; i < c->num_spares; i++) {
-    uint32_t device = c->num_chips + i;
-    if (!is_free(c, device)) continue;
+    uint32_t like = at_topology_spare(&c->topology, c->num_spares, i);
+    if (at_topology_place(&c->topology, like).hw != hw ||
+        !is_free(c, c->num_chips + i))
+      continue;
     left++;
-    if (n < s->count) s->devices[n++] = device;
+    if (n < s->wanted) s->devices[n++] = c->num_chips + i;
   }
-  if (n == s->count) return AT_OK;
+  if (n == s->wanted) return s->count = n, AT_OK;
   return AT_FAIL(AT_RESOURCE_EXHAUSTED,
-                 "a slice of %u devices, but of this client's %u spare device "
-                 "numbers %u are free\nhint: close slices that are no longer "
-                 "needed, or set ATOLL_POD_SPARES before JAX makes its client",
-                 s->count, c->num_spares, left);
+                 "a slice of %u devices, but of this client's spare device "
+                 "numbers for %s %u are free\nhint: close slices that are no "
+                 "longer needed, or set ATOLL_POD_SPARES (now %u) before JAX "
+                 "makes its client",
+                 s->wanted, hw->name, left, c->num_spares);
 }
 
 static bool uses(const far_program *p, uint32_t device) {
@@ -138,9 +143,11 @@ at_status at_spares_heard(at_client *c, at_bytes body) {
   } else if (m->code) {
     at_status_free(s->why);
     s->why = at_message_error(m->code, at_message_tail(body, sizeof *m));
-  } else if (m->count != s->count || !all_are_chips(c, chips, s->count)) {
+  } else if (m->count != s->wanted || !all_are_chips(c, chips, m->count)) {
     st = AT_FAIL(AT_INVALID_ARGUMENT, "a slice on odd chips");
   } else {
+    s->placed = true;
+    if (!s->answered) s->why = take_devices(c, s, at_message_chip(chips[0]));
     for (uint32_t d = 0; d < s->count; d++)
       if (atomic_load(&c->place[s->devices[d]]) != chips[d])
         put(c, s->devices[d], chips[d]);
@@ -164,6 +171,13 @@ static at_status ask(at_client *c, const at_msg_slice *m, far_slice *s) {
   return st;
 }
 
+// It has chips, but no devices.
+static void give_back(at_client *c, const far_slice *s) {
+  const at_msg_unslice m = {s->number};
+  const at_bytes part = {(const uint8_t *)&m, sizeof m};
+  if (s->placed) at_status_free(at_client_say(c, AT_MSG_UNSLICE, &part, 1));
+}
+
 at_status at_client_add_slice(at_client *c, at_msg_slice *wish,
                               uint32_t *out_devices) {
   uint32_t n = wish->count;
@@ -172,19 +186,16 @@ at_status at_client_add_slice(at_client *c, at_msg_slice *wish,
                    AT_MESSAGE_SLICE, n);
   far_slice *s = calloc(1, sizeof *s + n * sizeof *s->devices);
   if (!s) return no_memory();
-  s->count = n;
+  s->wanted = n;
   s->number = wish->slice = atomic_fetch_add(&c->next_tag, 1);
   pthread_mutex_lock(&c->lock);
-  at_status st = take_devices(c, s);
-  if (!st.err) {
-    s->next = c->slices;
-    c->slices = s;
-  }
+  s->next = c->slices;
+  c->slices = s;
   pthread_mutex_unlock(&c->lock);
-  if (st.err) return free(s), st;
-  st = ask(c, wish, s);
+  at_status st = ask(c, wish, s);
   memcpy(out_devices, s->devices, n * sizeof *out_devices);
   if (!st.err) return st;
+  give_back(c, s);
   pthread_mutex_lock(&c->lock);
   unlink_slice(c, s);
   pthread_mutex_unlock(&c->lock);

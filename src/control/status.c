@@ -74,7 +74,7 @@ static void print_host(at_json_writer *w, const at_topology *t, const peer *p) {
   put_text(w, "address", p->session);
   put_number(w, "pid", p->hello.pid);
   put_number(w, "uid", p->hello.uid);
-  put_number(w, "chips", c->num_chips / c->num_hosts);
+  put_number(w, "chips", c->num_chips / c->max_hosts);
   put_text(w, "state", state_of(p));
   if (*p->why) put_text(w, "why", p->why);
   const at_msg_looks *l = p->gone ? NULL : p->looks;
@@ -277,6 +277,12 @@ static void print_all_work(at_json_writer *w, const at_controller *c) {
   free(k.runs);
 }
 
+static uint32_t count_slices(const at_topology *t) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < t->num_parts; i++) n += t->parts[i].slices;
+  return n;
+}
+
 void at_controller_print(const at_controller *c, at_strbuf *out) {
   at_json_writer w = {.out = out};
   at_topology t = {0};
@@ -286,8 +292,9 @@ void at_controller_print(const at_controller *c, at_strbuf *out) {
   put_text(&w, "state", at_controller_is_complete(c) ? "up" : "joining");
   put_number(&w, "epoch", c->epoch);
   put_number(&w, "num_hosts", c->num_hosts);
+  put_number(&w, "max_hosts", c->max_hosts);
   put_number(&w, "num_chips", c->num_chips);
-  put_number(&w, "num_slices", t.slices);
+  put_number(&w, "num_slices", count_slices(&t));
   if (c->simulated) at_simulated_print(c->simulated, &w);
   begin_list(&w, "hosts");
   for (uint32_t i = 0; i < c->num_hosts; i++)

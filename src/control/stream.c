@@ -22,7 +22,7 @@ static void odd(const tenant *t, const char *what, uint64_t name) {
 // number: of at_runtime_view.
 at_chip *at_stream_own_chip(const host *h, uint32_t number) {
   uint32_t first, n = at_runtime_own_chips(h->runtime, &first);
-  uint32_t chip = number & ((1u << AT_CHIP_VIEW) - 1);
+  uint32_t chip = at_message_chip(number);
   return chip >= first && chip - first < n ? at_runtime_view(h->runtime, number)
                                            : NULL;
 }

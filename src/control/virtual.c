@@ -12,7 +12,8 @@
 #include "control/place.h"
 #include "exec/exec.h"
 
-enum { kChip = (1 << AT_CHIP_VIEW) - 1, kDevices = 1 << 16 };  // of a client
+enum { kDevices = 1 << 16 };  // of a client
+_Static_assert(AT_MESSAGE_CHIPS == 1 << AT_CHIP_VIEW, "numbers are exec's");
 static const double kUseSeconds = 0.5;
 
 struct slice {
@@ -56,7 +57,7 @@ static void add_client(const at_controller *c, peer *p, uint32_t policy,
                   : NULL;
   for (const slice *s = p->slices; s; s = s->next)
     for (uint32_t d = 0; d < s->wish.count; d++) {
-      uint32_t at = s->chips[d] & kChip;
+      uint32_t at = at_message_chip(s->chips[d]);
       chips[at].load += weight;
       chips[at].free -= AT_MIN(chips[at].free, s->wish.memory);
       if (has) has[at] = true;
@@ -78,10 +79,10 @@ static at_place_chip *look_at_chips(const at_controller *c, uint32_t policy,
         .host = c->host_of[i],
         .coords = {place.coords[0], place.coords[1], place.coords[2]},
         .core = place.core_on_chip,
-        .hw = c->topology.hw,
-        .live = h && !at_peer_is_away(h) &&
+        .hw = place.hw,
+        .live = h && !at_peer_is_away(h) && h->announced &&
                 c->drains[h->number] == DRAIN_NONE,
-        .free = set ? set : c->topology.hw->hbm_bytes};
+        .free = set ? set : place.hw->hbm_bytes};
   }
   for (peer *p = c->peers; chips && p; p = p->next)
     if (p->kind == AT_SESSION_CLIENT && !p->left)
@@ -95,7 +96,7 @@ static views *views_of(const at_controller *c, const peer *p) {
   for (const slice *s = p->slices; v && s; s = s->next)
     for (uint32_t d = 0; d < s->wish.count; d++) {
       uint32_t view = s->chips[d] >> AT_CHIP_VIEW;
-      v[s->chips[d] & kChip].used[view / 64] |= 1ull << view % 64;
+      v[at_message_chip(s->chips[d])].used[view / 64] |= 1ull << view % 64;
     }
   return v;
 }
@@ -212,7 +213,7 @@ void at_client_reaches(peer *p, const uint32_t *chips, uint32_t n) {
   const at_controller *c = p->controller;
   if (!p->reached) p->reached = calloc(c->num_chips, sizeof *p->reached);
   for (uint32_t i = 0; p->reached && i < n; i++)
-    p->reached[chips[i] & kChip] = true;
+    p->reached[at_message_chip(chips[i])] = true;
 }
 
 uint32_t at_client_devices(const peer *p) {
@@ -223,7 +224,7 @@ uint32_t at_client_devices(const peer *p) {
 
 // ---- Hosts are lost
 static bool is_lost(const at_controller *c, uint32_t chip) {
-  const peer *h = c->hosts[c->host_of[chip & kChip]];
+  const peer *h = c->hosts[c->host_of[at_message_chip(chip)]];
   return !h || at_peer_is_away(h);
 }
 
@@ -236,9 +237,10 @@ static at_status replace(peer *p, const slice *s, uint32_t first, uint32_t n,
   at_msg_slice wish = s->wish;
   wish.count = n;
   memset(wish.shape, 0, sizeof wish.shape);
-  snprintf(wish.kind, sizeof wish.kind, "%s", c->topology.hw->name);
+  at_place place = at_topology_place(&c->topology, at_message_chip(first));
+  snprintf(wish.kind, sizeof wish.kind, "%s", place.hw->name);
   if (wish.island < 0 && wish.host < 0) {
-    wish.island = (int32_t)at_topology_place(&c->topology, first & kChip).slice;
+    wish.island = (int32_t)place.slice;
     at_status st = choose(p, &wish, out);
     if (!st.err) return st;
     at_status_free(st);

@@ -24,24 +24,38 @@ typedef struct at_hw {
 // NOT_FOUND lists the known names.
 at_status at_hw_find(at_str name, const at_hw **out);
 
-// What ATOLL_TARGET means (machine/topology.h).
-typedef struct at_topology {
+// What a target means (machine/topology.h). A pod under one controller may have
+// several, by commas ("v5e:2x4,v6e:2x4"): devices and slices of each follow
+// those of the one before.
+typedef struct at_topology_part {
   const at_hw *hw;
   uint32_t slices;
-  int64_t shape[3];      // chips along x, y, z of one slice
+  int64_t shape[3];  // chips along x, y, z of one slice
+  uint32_t first, num_devices, first_slice;
+} at_topology_part;
+enum { AT_TOPOLOGY_MAX_DEVICES = 4096, AT_TOPOLOGY_PARTS = 8 };
+typedef struct at_topology {
   uint32_t num_devices;  // of all slices
+  uint32_t num_parts;
+  at_topology_part parts[AT_TOPOLOGY_PARTS];
 } at_topology;
-enum { AT_TOPOLOGY_MAX_DEVICES = 4096 };
 // INVALID_ARGUMENT or NOT_FOUND quote the text and say what there is.
 at_status at_topology_parse(const char *text, at_topology *out);
+// The text of one part; borrows the whole.
+at_str at_topology_part_text(const char *text, uint32_t part);
 
 typedef struct at_place {
+  const at_hw *hw;
+  uint32_t part;
   uint32_t slice, core_on_chip;
   int64_t coords[3];
 } at_place;
 // Devices are numbered slice by slice, x fastest, cores of a chip next to each
 // other.
 at_place at_topology_place(const at_topology *t, uint32_t device);
+// The k-th of so many spare devices of a client is like this one: each part has
+// equally many.
+uint32_t at_topology_spare(const at_topology *t, uint32_t spares, uint32_t k);
 
 // Bytes that a dense array takes in the target's HBM. TPU arrays are stored in
 // tiles:

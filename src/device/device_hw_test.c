@@ -28,7 +28,8 @@ static void knows_what_jax_reports(void **state) {
 
 static void only_tpus_are_chips(void **state) {
   const at_hw *hw;
-  assert_int_equal(at_code_take(at_hw_find(AT_STR("H100"), &hw)), AT_INVALID_ARGUMENT);
+  assert_int_equal(at_code_take(at_hw_find(AT_STR("H100"), &hw)),
+                   AT_INVALID_ARGUMENT);
 }
 
 static void parses_topologies(void **state) {
@@ -42,6 +43,12 @@ static void parses_topologies(void **state) {
               {"7x", 0, 2},
               {"7x:2x2", 0, 8},
               {"v6e:3", 0, 3},
+              {"v5e:2x4,v6e:2x2", 0, 12},
+              {"v5e:2x4,", AT_INVALID_ARGUMENT, 0},
+              {",v5e", AT_INVALID_ARGUMENT, 0},
+              {"v5e,H900", AT_INVALID_ARGUMENT, 0},
+              {"9*v5e:16x16,9*v6e:16x16", AT_INVALID_ARGUMENT, 0},
+              {"v5e,v5e,v5e,v5e,v5e,v5e,v5e,v5e,v5e", AT_INVALID_ARGUMENT, 0},
               {"", AT_INVALID_ARGUMENT, 0},
               {"v9", AT_INVALID_ARGUMENT, 0},
               {"v6e:", AT_INVALID_ARGUMENT, 0},
@@ -74,6 +81,33 @@ static void numbers_devices_x_first(void **state) {
   assert_int_equal(at_code_take(at_topology_parse("7x:2", &t)), 0);
   p = at_topology_place(&t, 3);
   assert_true(p.core_on_chip == 1 && p.coords[0] == 1);
+}
+
+static void numbers_parts_behind_each_other(void **state) {
+  const char *text = "2*v5e:2x2,7x:2,v6e:1x2";
+  at_topology t;
+  assert_int_equal(at_code_take(at_topology_parse(text, &t)), 0);
+  static const struct {
+    uint32_t device, part, slice, core;
+    int64_t x, y;
+    const char *name;
+  } rows[] = {{0, 0, 0, 0, 0, 0, "v5e"},  {7, 0, 1, 0, 1, 1, "v5e"},
+              {8, 1, 2, 0, 0, 0, "7x"},   {11, 1, 2, 1, 1, 0, "7x"},
+              {12, 2, 3, 0, 0, 0, "v6e"}, {13, 2, 3, 0, 0, 1, "v6e"}};
+  assert_int_equal(t.num_devices, 14);
+  for (size_t i = 0; i < AT_LEN(rows); i++) {
+    at_place p = at_topology_place(&t, rows[i].device);
+    assert_string_equal(p.hw->name, rows[i].name);
+    assert_int_equal(p.part, rows[i].part);
+    assert_int_equal(p.slice, rows[i].slice);
+    assert_int_equal(p.core_on_chip, rows[i].core);
+    assert_true(p.coords[0] == rows[i].x && p.coords[1] == rows[i].y);
+  }
+  assert_true(at_str_is(at_topology_part_text(text, 1), "7x:2"));
+  assert_true(at_str_is(at_topology_part_text(text, 2), "v6e:1x2"));
+  assert_int_equal(at_topology_spare(&t, 9, 0), 0);
+  assert_int_equal(at_topology_spare(&t, 9, 3), 8);
+  assert_int_equal(at_topology_spare(&t, 9, 8), 12);
 }
 
 static void pads_to_tiles(void **state) {
@@ -120,11 +154,11 @@ static void pads_to_tiles(void **state) {
   static const struct {
     const char *layout;
     uint64_t bytes;
-  } tables[] = {{"{1,0:T(8)}", 1000 * 16 * 4}, {"{0,1:T(8)}", 1000 * 9 * 4},
-                {"{1,0:T(1024)}", 1000 * 1024 * 4},
-                {"", 16 * 1024 * 4},          {"{1,0}", 16 * 1024 * 4},
-                {"{1,0:T(8,128)}", 16 * 1024 * 4}, {"{7,0:T(8)}", 16 * 1024 * 4},
-                {"{1,0:T(0)}", 16 * 1024 * 4}};
+  } tables[] = {
+      {"{1,0:T(8)}", 1000 * 16 * 4},      {"{0,1:T(8)}", 1000 * 9 * 4},
+      {"{1,0:T(1024)}", 1000 * 1024 * 4}, {"", 16 * 1024 * 4},
+      {"{1,0}", 16 * 1024 * 4},           {"{1,0:T(8,128)}", 16 * 1024 * 4},
+      {"{7,0:T(8)}", 16 * 1024 * 4},      {"{1,0:T(0)}", 16 * 1024 * 4}};
   for (size_t i = 0; i < AT_LEN(tables); i++)
     assert_int_equal(
         at_hw_layout_bytes(v6e, AT_F32, (at_dims){(int64_t[]){1000, 9}, 2},
@@ -143,6 +177,7 @@ int main(void) {
       cmocka_unit_test(only_tpus_are_chips),
       cmocka_unit_test(parses_topologies),
       cmocka_unit_test(numbers_devices_x_first),
+      cmocka_unit_test(numbers_parts_behind_each_other),
       cmocka_unit_test(pads_to_tiles),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -82,42 +82,77 @@ at_status at_hw_find(at_str name, const at_hw **out) {
 }
 
 // ---- Topologies
-at_status at_topology_parse(const char *text, at_topology *out) {
+static at_status parse_part(at_str text, at_topology_part *out) {
   at_topology_text said;
   const at_machine *m;
-  at_str whole = at_str_of(text);
-  at_topology t = {0};
-  AT_TRY(at_topology_split(whole, &said));
-  AT_TRY(at_status_prefix(at_hw_find(said.machine, &t.hw), "target \"%.64s\"",
-                          text));
+  at_topology_part p = {0};
+  AT_TRY(at_topology_split(text, &said));
+  AT_TRY(at_status_prefix(at_hw_find(said.machine, &p.hw), "target \"%.*s\"",
+                          (int)AT_MIN(text.len, (size_t)64), text.ptr));
   AT_TRY(at_machine_find(said.machine, &m));
-  AT_TRY(at_topology_settle(whole, m, &said));
-  t.slices = said.slices;
-  memcpy(t.shape, said.shape, sizeof t.shape);
-  uint64_t devices = (uint64_t)t.slices;
-  for (int i = 0; i < 3; i++)
-    devices = at_mul(devices, (size_t)t.shape[i]);
-  devices = at_mul(devices, t.hw->cores_per_chip / t.hw->cores_per_device);
-  if (devices > AT_TOPOLOGY_MAX_DEVICES)
+  AT_TRY(at_topology_settle(text, m, &said));
+  p.slices = said.slices;
+  memcpy(p.shape, said.shape, sizeof p.shape);
+  uint64_t devices = (uint64_t)p.slices;
+  for (int i = 0; i < 3; i++) devices = at_mul(devices, (size_t)p.shape[i]);
+  devices = at_mul(devices, p.hw->cores_per_chip / p.hw->cores_per_device);
+  p.num_devices = (uint32_t)AT_MIN(devices, (uint64_t)UINT32_MAX);
+  *out = p;
+  return AT_OK;
+}
+
+at_str at_topology_part_text(const char *text, uint32_t part) {
+  for (; part; part--) text += strcspn(text, ",") + 1;
+  return (at_str){text, strcspn(text, ",")};
+}
+
+at_status at_topology_parse(const char *text, at_topology *out) {
+  at_topology t = {.num_parts = 1};
+  uint64_t devices = 0;
+  for (const char *p = text; *p; p++) t.num_parts += *p == ',';
+  if (t.num_parts > AT_TOPOLOGY_PARTS)
     return AT_FAIL(AT_INVALID_ARGUMENT,
-                   "target \"%.64s\" has more than %d devices\nhint: programs "
-                   "run on so many at most; `atoll estimate` takes larger ones",
-                   text, AT_TOPOLOGY_MAX_DEVICES);
+                   "target \"%.64s\" has more than %d parts", text,
+                   AT_TOPOLOGY_PARTS);
+  uint32_t slices = 0;
+  for (uint32_t i = 0; i < t.num_parts; i++) {
+    at_topology_part *p = &t.parts[i];
+    AT_TRY(parse_part(at_topology_part_text(text, i), p));
+    p->first = (uint32_t)devices;
+    p->first_slice = slices;
+    slices += p->slices;
+    devices += p->num_devices;
+    if (devices > AT_TOPOLOGY_MAX_DEVICES)
+      return AT_FAIL(AT_INVALID_ARGUMENT,
+                     "target \"%.64s\" has more than %d devices\nhint: "
+                     "programs run on so many at most; `atoll estimate` takes "
+                     "larger ones",
+                     text, AT_TOPOLOGY_MAX_DEVICES);
+  }
   t.num_devices = (uint32_t)devices;
   *out = t;
   return AT_OK;
 }
 
 at_place at_topology_place(const at_topology *t, uint32_t device) {
-  uint32_t per_chip = t->hw->cores_per_chip / t->hw->cores_per_device;
-  int64_t chip = device / per_chip;
-  at_place p = {.core_on_chip = device % per_chip};
+  uint32_t part = t->num_parts - 1;
+  while (part && device < t->parts[part].first) part--;
+  const at_topology_part *in = &t->parts[part];
+  uint32_t per_chip = in->hw->cores_per_chip / in->hw->cores_per_device;
+  int64_t chip = (device - in->first) / per_chip;
+  at_place p = {.hw = in->hw,
+                .part = part,
+                .core_on_chip = (device - in->first) % per_chip};
   for (int i = 0; i < 3; i++) {
-    p.coords[i] = chip % t->shape[i];
-    chip /= t->shape[i];
+    p.coords[i] = chip % in->shape[i];
+    chip /= in->shape[i];
   }
-  p.slice = (uint32_t)chip;
+  p.slice = in->first_slice + (uint32_t)chip;
   return p;
+}
+
+uint32_t at_topology_spare(const at_topology *t, uint32_t spares, uint32_t k) {
+  return t->parts[(uint64_t)k * t->num_parts / spares].first;
 }
 
 // ---- Padding

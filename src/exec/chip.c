@@ -14,21 +14,22 @@ static uint64_t hbm_of(const at_hw *hw) {
 at_status at_chip_init(at_chip *c, at_runtime *rt, const at_topology *t,
                        uint32_t index) {
   at_place place = at_topology_place(t, index);
-  *c = (at_chip){.runtime = rt, .hw = t->hw, .body = c};
+  const at_hw *hw = place.hw;
+  *c = (at_chip){.runtime = rt, .hw = hw, .body = c};
   c->info = (at_chip_info){
       .id = index,
       .slice_index = place.slice,
       .core_on_chip = place.core_on_chip,
-      .num_cores = t->hw->cores_per_device,
+      .num_cores = hw->cores_per_device,
       .coords = {place.coords[0], place.coords[1], place.coords[2]},
-      .kind = t->hw->kind,
-      .target = t->hw->name,
-      .hbm_bytes = hbm_of(t->hw),
-      .vmem_bytes = t->hw->vmem_bytes,
-      .smem_bytes = t->hw->smem_bytes,
+      .kind = hw->kind,
+      .target = hw->name,
+      .hbm_bytes = hbm_of(hw),
+      .vmem_bytes = hw->vmem_bytes,
+      .smem_bytes = hw->smem_bytes,
   };
   c->stats.limit = c->info.hbm_bytes;
-  c->stats.reserved = t->hw->hbm_reserved_bytes;
+  c->stats.reserved = hw->hbm_reserved_bytes;
   c->blocks = at_blocks_create();
   if (!c->blocks)
     return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for device %u", index);

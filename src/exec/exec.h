@@ -165,16 +165,20 @@ typedef struct at_runtime_options {
                        // "2*v5e:2x2"; NULL: default
   uint32_t threads;    // 0: all cores of this process
   const at_hosts *hosts;  // borrowed; NULL: this process has all chips
+  // How many processes may have chips in the end: each has its share from the
+  // beginning, also of hosts that come later (at_runtime_rehost). 0: `hosts`.
+  uint32_t places;
   const struct at_proxy *proxy;  // borrowed; other processes have all (proxy.h)
-  // With a proxy: chips behind those of the target, like its first. Where they
-  // are is the proxy's to say.
+  // With a proxy: chips behind those of the target (at_topology_spare). Where
+  // they are is the proxy's to say.
   uint32_t spares;
 } at_runtime_options;
 at_status at_runtime_create(const at_runtime_options *o, at_runtime **out);
 void at_runtime_destroy(at_runtime *rt);  // waits for all work
 // Launches over several hosts, and copies between them, that have not ended.
 uint32_t at_runtime_far_work(const at_runtime *rt);
-// From now on these are the hosts; as many, and this one has the same number.
+// From now on these are the hosts; as many or more, and this one has the same
+// number.
 // There is no far work, and no call that begins some. Programs over several
 // hosts that were loaded before are not launched any more. The hosts of before
 // (and the memory that they share) stay until the runtime is gone.

@@ -148,6 +148,7 @@ struct at_runtime {
   _Atomic uint32_t far_work;  // launches and copies over several hosts
   at_sched *sched;
   const at_hosts *hosts;  // NULL: all chips are here
+  uint32_t places;        // processes that have a share of the chips
   const at_proxy *proxy;  // NULL: some are
   _Atomic uint32_t proxy_asked;  // questions that are not answered yet
   pthread_mutex_t proxy_lock;  // groups of arrays, placements of programs

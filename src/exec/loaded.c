@@ -223,10 +223,21 @@ static uint64_t program_bytes(const at_loaded *l, const at_hw *hw) {
   return n;
 }
 
+// It may be for any of the runtime's chips.
+static const at_chip *roomiest(const at_runtime *rt) {
+  const at_chip *best = &rt->chips[0];
+  for (uint32_t i = 1; i < rt->topology.num_parts; i++) {
+    const at_chip *c = &rt->chips[rt->topology.parts[i].first];
+    if (c->info.hbm_bytes > best->info.hbm_bytes) best = c;
+  }
+  return best;
+}
+
 static at_status check_hbm(const at_loaded *l) {
-  const at_hw *hw = l->runtime->topology.hw;
+  const at_chip *c = roomiest(l->runtime);
+  const at_hw *hw = c->hw;
   uint64_t need = program_bytes(l, hw);
-  uint64_t have = l->runtime->chips[0].info.hbm_bytes;
+  uint64_t have = c->info.hbm_bytes;
   if (need <= have) return AT_OK;
   at_strbuf b = {0};
   at_strbuf_addz(&b, "Ran out of memory in memory space hbm. Used ");

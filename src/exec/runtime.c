@@ -34,6 +34,8 @@ static at_status start(at_runtime *rt, const at_runtime_options *o) {
     return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for %u devices",
                    n + spares);
   if (o && o->hosts) rt->hosts = o->hosts, hosts = o->hosts->count;
+  if (o && o->places > hosts) hosts = o->places;
+  rt->places = hosts;
   if (o) rt->proxy = o->proxy;
   const char *dir = at_config_text(AT_CONFIG_SPILL_DIR);
   if (*dir && !rt->proxy) AT_TRY(at_spill_open(dir, &rt->spill));
@@ -50,7 +52,8 @@ static at_status start(at_runtime *rt, const at_runtime_options *o) {
     rt->num_chips = i + 1;
   }
   for (uint32_t i = n; i < n + spares; i++) {
-    AT_TRY(at_chip_init(&rt->chips[i], rt, &rt->topology, 0));
+    uint32_t like = at_topology_spare(&rt->topology, spares, i - n);
+    AT_TRY(at_chip_init(&rt->chips[i], rt, &rt->topology, like));
     rt->chips[i].info.id = i;
     rt->num_chips = i + 1;
   }
@@ -58,7 +61,7 @@ static at_status start(at_runtime *rt, const at_runtime_options *o) {
 }
 
 uint32_t at_runtime_own_chips(const at_runtime *rt, uint32_t *first) {
-  uint32_t own = rt->num_chips / (rt->hosts ? rt->hosts->count : 1);
+  uint32_t own = rt->num_chips / rt->places;
   *first = rt->hosts ? rt->hosts->me * own : 0;
   return own;
 }
@@ -116,8 +119,10 @@ uint32_t at_runtime_far_work(const at_runtime *rt) {
 }
 
 at_status at_runtime_rehost(at_runtime *rt, const at_hosts *hosts) {
-  AT_ENSURE(rt->hosts && hosts->count == rt->hosts->count &&
-            hosts->me == rt->hosts->me && !at_runtime_far_work(rt));
+  const uint32_t count = rt->hosts ? rt->hosts->count : 1,
+                 me = rt->hosts ? rt->hosts->me : 0;
+  AT_ENSURE(hosts->count >= count && hosts->count <= rt->places &&
+            hosts->me == me && !at_runtime_far_work(rt));
   at_far_channels_free(rt);
   at_far_sets_free(rt);
   rt->far_channels = NULL;

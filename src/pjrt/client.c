@@ -236,15 +236,23 @@ static PJRT_Error *create(PJRT_Client_Create_Args *a) {
     goto out;
   }
   AT_TRY_GOTO(st, open_pod(c, &o, &target), out);
-  AT_TRY_GOTO(st, target_take(target), out);
+  AT_TRY_GOTO(st, target_take(c->pod ? at_client_target_of(c->pod, 0) : target),
+              out);
   taken = true;
   AT_TRY_GOTO(st, at_pjrt_own_calls_serve(), out);
   if (!c->pod) AT_TRY_GOTO(st, open_hosts(c, &job, &o), out);
   AT_TRY_GOTO(st, at_runtime_create(&o, &c->runtime), out);
   c->num_own = at_runtime_own_chips(c->runtime, &c->first_own);
   AT_TRY_GOTO(st, at_island_create(c->hosts, &c->island), out);
-  AT_TRY_GOTO(st, at_pjrt_topology_create(c->runtime, o.spares, &c->topology), out);
-  uint32_t n = c->num_devices = at_runtime_num_chips(c->runtime);
+  // Spare ones, and chips whose hosts have not come.
+  uint32_t hidden =
+      c->pod ? at_runtime_num_chips(c->runtime) - at_client_listed(c->pod) : 0;
+  AT_TRY_GOTO(st, at_pjrt_topology_create(c->runtime, hidden, &c->topology),
+              out);
+  uint32_t n = c->num_devices = o.spares || !c->pod
+                                    ? at_runtime_num_chips(c->runtime)
+                                    : c->topology->num_devices;
+  if (c->pod) c->num_own = n;
   c->devices = calloc(n ? n : 1, sizeof *c->devices);
   c->device_pointers = calloc(n ? n : 1, sizeof(void *));
   c->memory_pointers = calloc(n ? n * AT_MEM_KINDS : 1, sizeof(void *));

@@ -85,9 +85,12 @@ static at_status span_processes(PJRT_LoadedExecutable *l) {
 
 // A program that can never run is refused when it is compiled, as the chip's
 // compiler does.
-static at_status check_memory(const PJRT_Client *c, const at_pjrt_program *p) {
+static at_status check_memory(const PJRT_LoadedExecutable *l) {
+  const PJRT_Client *c = l->client;
+  const at_pjrt_program *p = l->program;
   if (c->num_devices == 0) return AT_OK;
-  uint64_t limit = at_chip_memory_stats(c->devices[0].chip).limit;
+  const PJRT_Device *d = l->num_devices ? l->devices[0] : &c->devices[0];
+  uint64_t limit = at_chip_memory_stats(d->chip).limit;
   if (p->device_bytes <= limit) return AT_OK;
   return AT_FAIL(
       AT_RESOURCE_EXHAUSTED,
@@ -98,8 +101,21 @@ static at_status check_memory(const PJRT_Client *c, const at_pjrt_program *p) {
       "hint: set ATOLL_TARGET to a chip with more memory",
       (double)p->device_bytes / (double)(1 << 30),
       (double)limit / (double)(1 << 30),
-      at_pjrt_program_string(p, p->header->name), c->topology->devices[0].kind,
+      at_pjrt_program_string(p, p->header->name), d->description->kind,
       (double)p->header->temp_bytes / (double)(1 << 30));
+}
+
+// In a pod of several kinds of chips.
+static at_status check_kind(const PJRT_LoadedExecutable *l) {
+  if (!l->client->pod || !at_client_is_mixed(l->client->pod)) return AT_OK;
+  for (uint32_t i = 0; i < l->num_devices; i++) {
+    const PJRT_DeviceDescription *d = l->devices[i]->description;
+    if (strcmp(d->kind, l->program->chip))
+      return AT_FAIL(AT_FAILED_PRECONDITION,
+                     "the program is for %s, device %u is a %s",
+                     l->program->chip, d->info.id, d->kind);
+  }
+  return AT_OK;
 }
 
 // Takes over one reference to the program, also on failure.
@@ -114,8 +130,9 @@ at_status at_pjrt_load(PJRT_Client *c, at_pjrt_program *p,
   l->program = p;
   atomic_init(&l->deleted, false);
   at_status st;
-  AT_TRY_GOTO(st, check_memory(c, p), fail);
   AT_TRY_GOTO(st, assign_devices(l), fail);
+  AT_TRY_GOTO(st, check_kind(l), fail);
+  AT_TRY_GOTO(st, check_memory(l), fail);
   AT_TRY_GOTO(st, at_loaded_create(c->runtime, p->executable, &l->loaded),
               fail);
   AT_TRY_GOTO(st, span_processes(l), fail);
@@ -131,10 +148,10 @@ AT_API(Client_Compile) {
   AT_HANDLE(a->client);
   uint64_t start = at_clock_ns();
   at_pjrt_program *p;
-  AT_PTRY(at_pjrt_compile(
-      a->program,
+  AT_PTRY(at_pjrt_compile_for(
+      a->client, a->program,
       (at_bytes){(const uint8_t *)a->compile_options, a->compile_options_size},
-      a->client->topology, &p));
+      &p));
   AT_PTRY(at_pjrt_load(a->client, p, &a->executable));
   at_pjrt_note_compiled(a->executable->loaded, start);
   return NULL;
@@ -161,10 +178,12 @@ AT_API(Executable_DeserializeAndLoad) {
         (at_bytes){(const uint8_t *)a->overridden_serialized_compile_options,
                    a->overridden_serialized_compile_options_size};
   at_pjrt_program *p;
+  bool any = a->client->pod && at_client_is_mixed(a->client->pod);
+  const char *chip = any ? NULL : at_pjrt_topology_chip(a->client->topology);
   AT_PTRY(
       at_pjrt_program_read((at_bytes){(const uint8_t *)a->serialized_executable,
                                       a->serialized_executable_size},
-                           options, at_pjrt_topology_chip(a->client->topology), &p));
+                           options, chip, &p));
   return at_pjrt_error(at_pjrt_load(a->client, p, &a->loaded_executable));
 }
 

@@ -291,10 +291,14 @@ void at_pjrt_watch_end(void);
 at_status at_pjrt_compile(const PJRT_Program *program, at_bytes options,
                           const PJRT_TopologyDescription *t,
                           at_pjrt_program **out);
-// Reads what PJRT_Executable_Serialize wrote, for chips of kind `chip`. It holds
-// native code, which runs as it stands: the checksum finds damage, not malice.
-// INVALID_ARGUMENT: no such thing; DATA_LOSS: damaged; FAILED_PRECONDITION: of
-// another format, build or chip, or for a CPU that this one is not.
+// The same for a client's devices, which may be of several kinds (targets.c).
+at_status at_pjrt_compile_for(PJRT_Client *c, const PJRT_Program *program,
+                              at_bytes options, at_pjrt_program **out);
+// Reads what PJRT_Executable_Serialize wrote, for chips of kind `chip` (NULL:
+// of any). It holds native code, which runs as it stands: the checksum finds
+// damage, not malice. INVALID_ARGUMENT: no such thing; DATA_LOSS: damaged;
+// FAILED_PRECONDITION: of another format, build or chip, or for a CPU that this
+// one is not.
 at_status at_pjrt_program_read(at_bytes serialized, at_bytes options_override,
                                const char *chip, at_pjrt_program **out);
 

@@ -85,7 +85,7 @@ static at_status check(const serial_header *h, at_bytes body,
                    "(%016llx, this is %016llx)" HINT,
                    (unsigned long long)h->build.h[0],
                    (unsigned long long)build.h[0]);
-  if (strcmp(h->chip, chip))
+  if (chip && strcmp(h->chip, chip))
     return AT_FAIL(AT_FAILED_PRECONDITION,
                    "the serialised executable is for %s, the devices here are "
                    "%s" HINT,

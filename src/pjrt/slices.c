@@ -16,7 +16,7 @@ static void count(uint32_t *first, uint32_t *spares, uint32_t *islands) {
   if (!c) return;
   *first = c->topology->num_devices;
   *spares = c->num_devices - *first;
-  for (uint32_t i = 0; i < *first; i++)
+  for (uint32_t i = 0; i + at_client_spares(c->pod) < c->num_devices; i++)
     *islands = AT_MAX(*islands, c->topology->devices[i].info.slice_index + 1);
 }
 

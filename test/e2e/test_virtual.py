@@ -1,5 +1,7 @@
 """Virtual devices of a pod: as many as are wanted, of a shape, a kind and a place, and what is left when a host goes."""
 
+import subprocess
+
 import pods
 
 HEAD = """
@@ -66,8 +68,8 @@ for wish in (dict(kind="v6e"), dict(location="rack 5"), dict(location="host 4"),
             "host 4 has no such chip; the pod has hosts 0 to 3", "slice 2 has no such chip; the pod has slices 0 to 1",
             "topology 3x3 has not 4 devices", "policy 'best' is none of 'spread', 'fair'",
             "tpu_devices is to be a whole number from 1 on, not 0",
-            "a slice of 300 devices, but of this client's 256 spare device numbers 237 are free",
-            "hint: close slices that are no longer needed, or set ATOLL_POD_SPARES before JAX makes its client"]
+            "a slice of 300 devices, but of this client's spare device numbers for v5e 237 are free",
+            "hint: close slices that are no longer needed, or set ATOLL_POD_SPARES (now 256) before JAX makes"]
   assert len(lines) == len(wanted) and all(got.startswith(want) for got, want in zip(lines, wanted)), lines
 
 
@@ -121,3 +123,75 @@ def f(v):
 for _ in range(2): y = f(np.array([1., 2.]))
 print(y, len(f.graphs), len(jax.devices()))
 """) == ["(Array([3., 5.], dtype=float32), Array([2., 4.], dtype=float32)) 1 16"]
+
+
+def test_chips_of_two_kinds(user):
+  """Programs are compiled for the kind of their devices; arrays move between them; one program has one kind."""
+  with pods.Pod("--hosts=2", "--target=v5e:2x2,2*v6e:1x2") as pod:
+    assert pod.status()["target"] == "v5e:2x2,2*v6e:1x2"
+    lines = said(pod, user, """
+d = jax.devices()
+assert [x.device_kind for x in d] == ["TPU v5 lite"] * 4 + ["TPU v6 lite"] * 4
+assert [(x.slice_index, *x.coords) for x in d[3:]] == [(0, 1, 1, 0), (1, 0, 0, 0), (1, 0, 1, 0), (2, 0, 0, 0), (2, 0, 1, 0)]
+five, six = spread(d[:4]), spread(d[4:])
+f = jax.jit(lambda v: v * 2 + v.sum())
+y = f(jax.device_put(jnp.arange(8.), NamedSharding(five, P("x"))))
+z = f(jax.device_put(y, NamedSharding(six, P("x"))))
+assert np.array_equal(z, f(np.asarray(f(np.arange(8., dtype=np.float32))))), z
+assert np.array_equal(jax.device_put(z, d[1]), z)
+def fits(device):  # 20 GiB: on one of them only
+  big = jax.ShapeDtypeStruct((5 << 30,), jnp.float32, sharding=jax.sharding.SingleDeviceSharding(device))
+  try: return bool(jax.jit(lambda v: v[0] + 1).lower(big).compile())
+  except Exception as e: return str(e)[:18]
+print(fits(d[0]), fits(d[7]))
+try: f(jax.device_put(jnp.arange(8.), NamedSharding(spread(d), P("x"))))
+except Exception as e: print(str(e).partition("\\n")[0])
+s = atoll.make_virtual_device_set()
+a, b = s.add_slice(tpu_devices=4, kind="v6e"), s.add_slice(tpu_devices=2, kind="v5e")
+assert {x.device_kind for x in a.tpus} == {"TPU v6 lite"} and {chip for chip, _ in b.chips} <= set(range(4))
+w = f(jax.device_put(np.arange(8.), NamedSharding(spread(a.tpus), P("x"))))
+print(w.sum(), jax.device_put(w, b.tpus[0]).sum(), refused(tpu_devices=2, kind="v4"))
+""")
+  assert lines == ["RESOURCE_EXHAUSTED True",
+                   "INVALID_ARGUMENT: a program over devices of two kinds: device 0 is a TPU v5 lite, device 4 a TPU v6 lite",
+                   "280.0 280.0 no chip of the pod is of kind v4; it has v5e (TPU v5 lite), v6e (TPU v6 lite)"], lines
+
+
+def test_only_a_pod_has_two_kinds(python):
+  p = python("import jax; jax.devices('tpu')", env={"ATOLL_TARGET": "v5e:2x2,v6e:2x2"})
+  assert p.returncode and "hint: atoll pod up --target=v5e:2x2,v6e:2x2" in p.stderr
+
+
+def test_a_host_comes_later(user):
+  """A running client uses its chips by a slice, the next one lists them; nothing that runs is disturbed."""
+  with pods.Pod("--hosts=1", "--max-hosts=2", "--target=2*v5e:2x2") as pod:
+    client = subprocess.Popen([pods.sys.executable, "-c", HEAD + """
+import time
+assert len(jax.devices()) == 4
+x = jax.device_put(jnp.arange(8.), NamedSharding(spread(jax.devices()), P("x")))
+f = jax.jit(lambda v: v * 2 + v.sum())
+print(refused(tpu_devices=4, location="slice 1"), flush=True)
+while refused(tpu_devices=4, location="slice 1"): time.sleep(0.02)
+s = atoll.make_virtual_device_set().add_slice(tpu_devices=4, location="slice 1")
+assert s.chips == [(i, 1) for i in range(4, 8)] and len(jax.devices()) == 4
+y = f(jax.device_put(f(x), NamedSharding(spread(s.tpus), P("x"))))
+both = spread([*jax.devices()[:2], *s.tpus[:2]])
+z = f(jax.device_put(x, NamedSharding(both, P("x"))))
+print(float(y.sum()), float(z.sum()), float(x.sum()))
+"""], env=pods.environment(ATOLL_POD=pod.address, PYTHONPATH=user, TPU_LIBRARY_PATH=pods.LIBRARY),
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert client.stdout.readline() == "the hosts of all 4 such chips are lost, or have not come\n"
+    late = subprocess.Popen([pods.ATOLL, "host", f"--controller={pod.address}"], env=pods.environment(),
+                            stderr=subprocess.PIPE, text=True)
+    try:
+      out, err = client.communicate(timeout=60)
+      assert out == "2800.0 280.0 28.0\n", out + err
+      assert said(pod, user, """
+assert [(d.id, d.slice_index) for d in jax.devices()] == [(i, i // 4) for i in range(8)]
+print(jax.jit(jnp.sum)(jax.device_put(jnp.arange(16.), NamedSharding(spread(jax.devices()), P("x")))))
+""") == ["120.0"]
+      status = pod.status()
+      assert [h["state"] for h in status["hosts"]] == ["up"] * 2 and status["max_hosts"] == 2
+    finally:
+      late.terminate()
+      late.communicate(timeout=20)
