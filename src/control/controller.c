@@ -220,7 +220,7 @@ static void host_lost(peer *p) {
   c->formed -= p->formed;
   p->formed = false;
   if (c->forming) stop_forming(c);
-  at_named_host_lost(c, p->number);
+  at_operations_lose(c, p->number);
   at_log(AT_LOG_WARNING, "host %u is lost: %s", p->number, p->why);
   for (peer *q = c->peers; q; q = q->next)
     if (q->kind == AT_SESSION_CLIENT && q->welcomed && !q->gone) say_lost(q, p);
@@ -267,7 +267,7 @@ static bool hear(peer *p, const at_wire_head *head, void *body) {
     case AT_SESSION_HOST:
       if (head->kind == AT_MSG_HOST) host_came(p, b);
       if (head->kind == AT_MSG_FORMED) host_formed(p, b);
-      if (head->kind == AT_MSG_ACTED) at_named_acted(p, head->tag, b);
+      if (head->kind == AT_MSG_ACTED) at_operation_acted(p, head->tag, b);
       if (head->kind == AT_MSG_MISSES && !p->controller->torn_ns)
         p->controller->torn_ns = at_clock_ns();
       break;
@@ -579,6 +579,7 @@ void at_controller_close(at_controller *c) {
     c->closing = p->next;
     free_peer(p);
   }
+  at_operations_end(c);
   at_named_free(c);
   at_client_sets_free(c);
   free(c->hosts);

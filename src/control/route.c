@@ -414,10 +414,12 @@ bool at_client_says(peer *p, const at_wire_head *head, void *body) {
     return free(body), true;
   }
   host_set *to = NULL;
-  bool named = at_named_is(head->kind);
-  at_status st = named ? at_named_says(p, head->kind, body)
-                       : find_hosts(p, head->kind, body, &to);
-  if (!st.err && named) return free(body), true;
+  bool named = at_named_is(head->kind), files = at_files_is(head->kind);
+  at_status st =
+      named   ? at_named_says(p, head->kind, body)
+      : files ? at_files_says(p, head->kind, (at_bytes){body, head->bytes})
+              : find_hosts(p, head->kind, body, &to);
+  if (!st.err && (named || files)) return free(body), true;
   if (!st.err) return route(p, head, body, to);
   cut_off(p, st);
   return free(body), true;
@@ -433,7 +435,7 @@ void at_client_leaves(peer *p) {
                      &(at_outbox_post){
                          .lane = AT_WIRE_BULK,
                          .message = {.kind = AT_MSG_LEFT, .tag = p->client}});
-  at_named_client_left(p);
+  at_operations_leave(p);
   at_client_tables_free(p);
 }
 

@@ -413,6 +413,17 @@ typedef struct at_pjrt_named_calls {
               char *why, size_t why_bytes);
   void (*adopt)(const uint32_t *numbers, uint32_t count);
   void (*drop)(uint64_t first, uint32_t count);  // instead of `made`
+  // Checkpoints (control/files.h). *out_asked: to be waited for, once.
+  int (*save)(const char *path, const char *folder, at_bytes about,
+              at_bytes cuts, PJRT_Buffer *const *shards, const uint32_t *counts,
+              uint32_t num_arrays, void **out_asked, char *why,
+              size_t why_bytes);
+  int (*restore)(const char *path, at_bytes cuts, uint32_t num_arrays,
+                 uint64_t *out_first, void **out_asked, char *why,
+                 size_t why_bytes);
+  int (*peek)(const char *path, void **out_asked, char *why, size_t why_bytes);
+  int (*wait)(void *asked, char **out_text, size_t *out_bytes, char *why,
+              size_t why_bytes);
 } at_pjrt_named_calls;
 extern const at_pjrt_named_calls at_pjrt_named;
 

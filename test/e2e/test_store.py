@@ -20,8 +20,8 @@ def in_use():
 """
 
 
-def run(pod, code, status=0, **env):
-  p = pods.python(BEGIN + code, ATOLL_POD=pod.address, TPU_LIBRARY_PATH=pods.LIBRARY, PYTHONPATH=pods.PACKAGE, **env)
+def run(pod, code, status=0, begin=BEGIN, **env):
+  p = pods.python(begin + code, ATOLL_POD=pod.address, TPU_LIBRARY_PATH=pods.LIBRARY, PYTHONPATH=pods.PACKAGE, **env)
   assert p.returncode == status, p.stdout + p.stderr
   return p.stdout
 
