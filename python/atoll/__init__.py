@@ -42,6 +42,6 @@ def __getattr__(name):
   if name == "make_virtual_device_set":
     from atoll import _devices
     return _devices.make_virtual_device_set
-  if name in ("objects", "checkpoint"):
+  if name in ("objects", "checkpoint", "orbax"):
     return importlib.import_module("atoll." + name)
   raise AttributeError(name)
