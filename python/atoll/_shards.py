@@ -254,6 +254,10 @@ def adopt(first, specs):
 
 
 def buffers(arrays):
+  for array in arrays:
+    for device in array.sharding.device_set:
+      if "Atoll" not in device.client.platform_version:
+        raise ValueError(f"an array on {device} is not on the pod\nhint: jax.device_put(array, jax.devices(\"tpu\")[0])")
   return _program._buffers(arrays)
 
 
