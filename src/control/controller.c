@@ -565,6 +565,7 @@ void at_controller_close(at_controller *c) {
   pthread_mutex_unlock(&c->lock);
   at_thread_join(c->keeper);
   pthread_mutex_lock(&c->lock);
+  at_operations_end(c);  // which looks for peers
   c->closing = c->peers;
   c->peers = NULL;
   pthread_mutex_unlock(&c->lock);
@@ -579,7 +580,6 @@ void at_controller_close(at_controller *c) {
     c->closing = p->next;
     free_peer(p);
   }
-  at_operations_end(c);
   at_named_free(c);
   at_client_sets_free(c);
   free(c->hosts);

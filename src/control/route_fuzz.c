@@ -57,12 +57,12 @@ static at_controller *make_controller(void) {
 
 static void free_controller(at_controller *c) {
   for (uint32_t i = 0; i < kHosts; i++) at_outbox_stop(c->hosts[i]->outbox);
+  at_operations_end(c);
   for (peer *p; (p = c->peers);) {
     c->peers = p->next;
     must(!p->letters);
     free_peer(p);
   }
-  at_operations_end(c);
   at_named_free(c);
   at_client_sets_free(c);
   pthread_mutex_destroy(&c->lock);
