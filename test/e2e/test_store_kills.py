@@ -76,7 +76,7 @@ atoll.objects.put("kept", {"x": jax.device_put(np.arange(4096., dtype=np.float32
 """)
   zygote = tmp_path / "zygote.py"
   zygote.write_text(ZYGOTE)
-  env = pods.environment(ATOLL_POD=pod.address, TPU_LIBRARY_PATH=pods.LIBRARY, PYTHONPATH=pods.PACKAGE)
+  env = pods.environment(ATOLL_POD=pod.address, JAX_PLATFORMS="tpu,cpu", TPU_LIBRARY_PATH=pods.LIBRARY, PYTHONPATH=pods.PACKAGE)
   p = subprocess.run([sys.executable, str(zygote), str(KILLS), str(tmp_path), LIFE], env=env, capture_output=True, text=True,
                      timeout=1200)
   print(p.stdout, p.stderr)
