@@ -248,7 +248,7 @@ at_status at_cli_pod(int argc, char **argv) {
   if (!strcmp(what, "logs")) return at_pod_logs(argc, argv);
   if (!strcmp(what, "objects")) return at_pod_objects(argc, argv);
   if (!strcmp(what, "down")) return at_pod_down(argc, argv);
-  return AT_FAIL(AT_INVALID_ARGUMENT,
-                 "unknown word '%s'\nhint: up, status, top, objects, logs or down",
-                 what);
+  return AT_FAIL(
+      AT_INVALID_ARGUMENT,
+      "unknown word '%s'\nhint: up, status, top, objects, logs or down", what);
 }

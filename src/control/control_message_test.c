@@ -277,9 +277,9 @@ static void files_are_cut(void **state) {
   size_t bytes;
   at_cut c;
   int64_t tile[2];
-  assert_true(at_cut_read((at_bytes){(const uint8_t *)&r.cut,
-                                     sizeof r - offsetof(files, cut)},
-                          &bytes, &c));
+  assert_true(at_cut_read(
+      (at_bytes){(const uint8_t *)&r.cut, sizeof r - offsetof(files, cut)},
+      &bytes, &c));
   assert_int_equal(at_cut_num_tiles(&c), 8);
   assert_int_equal(at_cut_tile_bytes(&c), 1 * 6 * 4);
   for (uint32_t s = 0; s < 24; s++) {

@@ -90,6 +90,7 @@ struct at_controller {
   struct object *objects;
   struct operation *operations;
   uint64_t num_operations;  // so far
+  uint32_t under_way;       // of them
   uint32_t num_objects;
   uint64_t about_bytes;  // that clients have left with them
 };
@@ -129,7 +130,7 @@ typedef struct operation {
   uint32_t left;
   uint32_t waits[];  // [left] of these have not answered
 } operation;
-// NULL: no memory. Its number is no other's.
+// NULL: no memory, or clients ask too much at once. Its number is no other's.
 operation *at_operation_begin(peer *p, uint64_t tag, host_set *hosts,
                               void (*over)(operation *x), void *what);
 // Once more, with these hosts.

@@ -220,8 +220,8 @@ static bool good_keep(at_bytes body) {
       m->label_bytes > AT_MESSAGE_NAME || m->about_bytes > AT_MESSAGE_ABOUT)
     return false;
   size_t head = sizeof *m + m->num_arrays * sizeof(uint64_t);
-  if (body.len != head + (size_t)m->name_bytes + m->label_bytes +
-                      m->about_bytes)
+  if (body.len !=
+      head + (size_t)m->name_bytes + m->label_bytes + m->about_bytes)
     return false;
   at_bytes name = {body.ptr + head, m->name_bytes};
   at_bytes label = {name.ptr + name.len, m->label_bytes};

@@ -197,15 +197,17 @@ typedef struct at_msg_forget {
 // has a tag of its own, which the controller's ANSWER bears; `object` is the
 // controller's number, 0 when the client says it.
 enum {
-  AT_MESSAGE_NAME = 512,         // bytes of a name or a label
-  AT_MESSAGE_OBJECT = 1 << 16,   // arrays of an object
-  AT_MESSAGE_ABOUT = 4 << 20,    // bytes that a client wants back with it
+  AT_MESSAGE_NAME = 512,        // bytes of a name or a label
+  AT_MESSAGE_OBJECT = 1 << 16,  // arrays of an object
+  AT_MESSAGE_ABOUT = 4 << 20,   // bytes that a client wants back with it
 };
 
 // Hosts copy the arrays as they are in the stream's order, and say ACTED (the
 // tag is the object) once the copies are defined; then the name stands for
 // them.
-enum { AT_MSG_KEEP_MOVES = 1 };  // takes the arrays themselves, with their names
+enum {
+  AT_MSG_KEEP_MOVES = 1
+};  // takes the arrays themselves, with their names
 typedef struct at_msg_keep {
   uint64_t tag, object;
   uint64_t bytes;  // of all shards, for people
@@ -255,8 +257,9 @@ typedef struct at_msg_cut {
 typedef struct at_msg_files {
   uint64_t tag, operation, first;
   uint32_t num_arrays, path_bytes, folder_bytes, about_bytes;
-  // path, absolute; folder, below it, where arrays are saved, or nothing; about,
-  // which comes back with PEEK; padded to eight; at_msg_cut cuts[num_arrays]
+  // path, absolute; folder, below it, where arrays are saved, or nothing;
+  // about, which comes back with PEEK; padded to eight; at_msg_cut
+  // cuts[num_arrays]
 } at_msg_files;
 
 // What a host has saved: its ACTED brings one for each tile, and sums of each

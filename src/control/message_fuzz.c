@@ -178,8 +178,7 @@ static void walk_files(uint32_t kind, at_bytes b) {
     must(tiles <= cut.num_shards && cut.num_shards <= AT_MESSAGE_CHIPS);
     must(at_cut_tile_bytes(&cut) < SIZE_MAX / 2);
     for (uint32_t s = 0; s < AT_MIN(cut.num_shards, 4096u); s++) {
-      if (kind == AT_MSG_RESTORE)
-        must(at_cut_chip(&cut, s) < AT_MESSAGE_CHIPS);
+      if (kind == AT_MSG_RESTORE) must(at_cut_chip(&cut, s) < AT_MESSAGE_CHIPS);
       whole += at_cut_tile(&cut, s, tile);
       for (uint32_t d = 0; d < cut.dims.rank; d++)
         must(tile[d] >= 0 && tile[d] < cut.tiles[d]);

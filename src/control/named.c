@@ -19,7 +19,9 @@ typedef struct object {
 } object;
 
 static at_status no_memory(void) {
-  return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory on the pod's controller");
+  return AT_FAIL(
+      AT_RESOURCE_EXHAUSTED,
+      "the pod's controller has no memory, or too much to do at once");
 }
 
 // ---- Objects

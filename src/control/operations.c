@@ -5,7 +5,7 @@
 #include "control/controller_internal.h"
 
 // Of all hosts, for one operation.
-enum { kResults = 1 << 30 };
+enum { kResults = 1 << 30, kMost = 4096 };
 
 // ---- To hosts and clients
 void at_hosts_tell(at_controller *c, const host_set *to, uint64_t client,
@@ -57,7 +57,9 @@ at_status at_arrays_hosts(peer *p, const uint64_t *arrays, uint32_t n,
 operation *at_operation_begin(peer *p, uint64_t tag, host_set *hosts,
                               void (*over)(operation *x), void *what) {
   at_controller *c = p->controller;
-  operation *x = calloc(1, sizeof *x + hosts->count * sizeof *x->waits);
+  operation *x = c->under_way < kMost
+                     ? calloc(1, sizeof *x + hosts->count * sizeof *x->waits)
+                     : NULL;
   if (!x) return NULL;
   *x = (operation){.controller = c,
                    .number = ++c->num_operations,
@@ -75,6 +77,7 @@ void at_operation_again(operation *x, const uint32_t *hosts, uint32_t n) {
   memcpy(x->waits, hosts, n * sizeof *hosts);
   x->next = x->controller->operations;
   x->controller->operations = x;
+  x->controller->under_way++;
 }
 
 void at_operation_free(operation *x) {
@@ -94,6 +97,7 @@ static void one_less(operation *x, uint32_t host, at_status st) {
   operation **at = &x->controller->operations;
   while (*at != x) at = &(*at)->next;
   *at = x->next;
+  x->controller->under_way--;
   x->over(x);
 }
 
@@ -130,6 +134,7 @@ void at_operations_leave(const peer *client) {
 void at_operations_end(at_controller *c) {
   for (operation *x; (x = c->operations);) {
     c->operations = x->next;
+    c->under_way--;
     at_status_free(x->why);
     x->why = AT_FAIL(AT_CANCELLED, "the pod ends");
     x->asker = NULL;

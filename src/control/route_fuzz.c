@@ -165,7 +165,8 @@ static uint32_t fill_files(input *in, uint32_t kind, uint8_t *to) {
 }
 
 static uint32_t fill(input *in, uint32_t kind, uint8_t *to) {
-  if (kind == AT_MSG_SAVE || kind == AT_MSG_RESTORE) return fill_files(in, kind, to);
+  if (kind == AT_MSG_SAVE || kind == AT_MSG_RESTORE)
+    return fill_files(in, kind, to);
   if (kind == AT_MSG_CREATE) {
     at_msg_create *m = (void *)to;
     *m = (at_msg_create){number(in), chip(in), 0, 11, 0, 0};
@@ -242,11 +243,13 @@ static uint32_t fill(input *in, uint32_t kind, uint8_t *to) {
 
 static void say(input *in, peer *p) {
   static const uint32_t kinds[] = {
-      AT_MSG_CREATE, AT_MSG_CREATE, AT_MSG_CREATE, AT_MSG_GROUP,  AT_MSG_COPY,
-      AT_MSG_DROP,   AT_MSG_DROP,   AT_MSG_LOAD,   AT_MSG_UNLOAD, AT_MSG_LAUNCH,
-      AT_MSG_LAUNCH, AT_MSG_GRAPH,  AT_MSG_RUN,    AT_MSG_RUN,    AT_MSG_FORGET,
-      AT_MSG_LEFT,   AT_MSG_STATUS, AT_MSG_KEEP,   AT_MSG_KEEP,   AT_MSG_FETCH,
-      AT_MSG_FETCH,  AT_MSG_DISCARD, AT_MSG_OBJECTS, AT_MSG_SAVE,  AT_MSG_RESTORE};
+      AT_MSG_CREATE, AT_MSG_CREATE,  AT_MSG_CREATE,  AT_MSG_GROUP,
+      AT_MSG_COPY,   AT_MSG_DROP,    AT_MSG_DROP,    AT_MSG_LOAD,
+      AT_MSG_UNLOAD, AT_MSG_LAUNCH,  AT_MSG_LAUNCH,  AT_MSG_GRAPH,
+      AT_MSG_RUN,    AT_MSG_RUN,     AT_MSG_FORGET,  AT_MSG_LEFT,
+      AT_MSG_STATUS, AT_MSG_KEEP,    AT_MSG_KEEP,    AT_MSG_FETCH,
+      AT_MSG_FETCH,  AT_MSG_DISCARD, AT_MSG_OBJECTS, AT_MSG_SAVE,
+      AT_MSG_RESTORE};
   static _Alignas(16) uint8_t room[1 << 16];
   uint32_t kind = kinds[take(in) % AT_LEN(kinds)];
   uint32_t n = fill(in, kind, room);
@@ -284,7 +287,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (what >= 0xc0 && what < 0xd0) {  // a host has done what it was asked for
       const at_msg_answer m = {take(&in) % 4 ? 0 : AT_OUT_OF_RANGE};
       at_operation_acted(c->hosts[what % kHosts], 1 + take(&in) % 8u,
-                     (at_bytes){(const uint8_t *)&m, sizeof m});
+                         (at_bytes){(const uint8_t *)&m, sizeof m});
       continue;
     }
     if (what < 0xf4) {

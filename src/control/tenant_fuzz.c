@@ -200,8 +200,10 @@ static uint32_t fill(input *in, uint32_t kind) {
     }
     case AT_MSG_FETCH:
     case AT_MSG_DISCARD:
-      *(at_msg_named *)(void *)room = (at_msg_named){
-          .object = 1 + take(in) % 3u, .first = number(in), .flags = take(in) % 2};
+      *(at_msg_named *)(void *)room =
+          (at_msg_named){.object = 1 + take(in) % 3u,
+                         .first = number(in),
+                         .flags = take(in) % 2};
       return sizeof(at_msg_named);
     default:
       list[0] = number(in);
@@ -238,11 +240,12 @@ static uint32_t fill_graph(input *in) {
 
 static void say_stream(input *in, uint64_t client) {
   static const uint32_t kinds[] = {
-      AT_MSG_CREATE, AT_MSG_CREATE, AT_MSG_CREATE, AT_MSG_CREATE, AT_MSG_GROUP,
-      AT_MSG_COPY,   AT_MSG_COPY,   AT_MSG_DROP,   AT_MSG_DROP,   AT_MSG_LOAD,
-      AT_MSG_LOAD,   AT_MSG_LOAD,   AT_MSG_LAUNCH, AT_MSG_LAUNCH, AT_MSG_LAUNCH,
-      AT_MSG_UNLOAD, AT_MSG_GRAPH,  AT_MSG_RUN,    AT_MSG_FORGET,
-      AT_MSG_KEEP,   AT_MSG_FETCH,  AT_MSG_DISCARD, AT_MSG_SAVE,  AT_MSG_RESTORE};
+      AT_MSG_CREATE, AT_MSG_CREATE,  AT_MSG_CREATE, AT_MSG_CREATE,
+      AT_MSG_GROUP,  AT_MSG_COPY,    AT_MSG_COPY,   AT_MSG_DROP,
+      AT_MSG_DROP,   AT_MSG_LOAD,    AT_MSG_LOAD,   AT_MSG_LOAD,
+      AT_MSG_LAUNCH, AT_MSG_LAUNCH,  AT_MSG_LAUNCH, AT_MSG_UNLOAD,
+      AT_MSG_GRAPH,  AT_MSG_RUN,     AT_MSG_FORGET, AT_MSG_KEEP,
+      AT_MSG_FETCH,  AT_MSG_DISCARD, AT_MSG_SAVE,   AT_MSG_RESTORE};
   uint32_t kind = kinds[take(in) % AT_LEN(kinds)], n;
   if (kind == AT_MSG_GRAPH) {
     n = fill_graph(in);
