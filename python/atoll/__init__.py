@@ -48,6 +48,6 @@ def __getattr__(name):
     from atoll import _devices, _reshard
     _reshard.install()
     return _devices.make_virtual_device_set
-  if name in ("objects",):
+  if name in ("objects", "checkpoint", "orbax"):
     return importlib.import_module("atoll." + name)
   raise AttributeError(name)

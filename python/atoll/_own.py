@@ -56,6 +56,11 @@ class Named(ctypes.Structure):
       ("made", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint64, _VOID, ctypes.c_uint32, *_MORE)),
       ("adopt", ctypes.CFUNCTYPE(None, _WORDS, ctypes.c_uint32)),
       ("drop", ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.c_uint32)),
+      ("save", ctypes.CFUNCTYPE(ctypes.c_int, _TEXT, _TEXT, Bytes, Bytes, ctypes.POINTER(_VOID), _WORDS, ctypes.c_uint32,
+                                ctypes.POINTER(_VOID), *_MORE)),
+      ("restore", ctypes.CFUNCTYPE(ctypes.c_int, _TEXT, Bytes, ctypes.c_uint32, _U64, ctypes.POINTER(_VOID), *_MORE)),
+      ("peek", ctypes.CFUNCTYPE(ctypes.c_int, _TEXT, ctypes.POINTER(_VOID), *_MORE)),
+      ("wait", ctypes.CFUNCTYPE(ctypes.c_int, _VOID, *_OUT, *_MORE)),
   ]
 
 

@@ -4,6 +4,7 @@ import base64
 import ctypes
 import functools
 import json
+import struct
 
 from atoll import _own, _program
 
@@ -39,6 +40,23 @@ def check(code, why):
     raise Refused(code, why.value.decode(errors="replace"))
 
 
+def explain(error, missing=KeyError):
+  codes = {3: ValueError, 5: missing, 7: PermissionError, 12: RuntimeError}
+  return codes.get(error.code, RuntimeError)(str(error))
+
+
+def text(call, missing=KeyError) -> bytes:
+  """What a call of the library's says, which is given where text, its size and `why` go."""
+  out, size, reason = ctypes.c_void_p(), ctypes.c_size_t(), why()
+  try:
+    check(call(ctypes.byref(out), ctypes.byref(size), reason), reason)
+    return ctypes.string_at(out, size.value) if size.value else b""
+  except Refused as e:
+    raise explain(e, missing) from None
+  finally:
+    _own.named().free_text(out)
+
+
 def why():
   return ctypes.create_string_buffer(_WHY)
 
@@ -56,7 +74,7 @@ def sharding_json(sharding, rank):
   from jax.sharding import NamedSharding
 
   devices = [d.id for d in sharding._device_assignment]
-  out = {"devices": devices, "memory": sharding.memory_kind}
+  out = {"devices": _runs(devices), "memory": sharding.memory_kind}
   if isinstance(sharding, NamedSharding):
     mesh = sharding.mesh
     out["axes"] = [[name, mesh.shape[name], t.name] for name, t in zip(mesh.axis_names, mesh.axis_types)]
@@ -91,7 +109,8 @@ def sharding_of(about):
   import jax
   from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 
-  ids, memory = tuple(about["devices"]), about["memory"]
+  ids = tuple(first + k * step for first, count, step in about["devices"] for k in range(count))
+  memory = about["memory"]
   if "spec" in about:
     spec = PartitionSpec(*(tuple(part) if isinstance(part, list) else part for part in about["spec"]))
     return NamedSharding(_mesh(ids, tuple(map(tuple, about["axes"]))), spec, memory_kind=memory)
@@ -103,6 +122,41 @@ def sharding_of(about):
   proto = xla_client.OpSharding()
   proto.ParseFromString(base64.b64decode(about["proto"]))
   return GSPMDSharding(tuple(_devices(ids)), proto, memory_kind=memory)
+
+
+def cut(sharding, shape, dtype, name, chips) -> bytes:
+  """at_msg_cut: how the sharding cuts the array, in a form as long for a thousand shards as for one."""
+  from jax.sharding import NamedSharding
+
+  ids = [d.id for d in sharding._device_assignment]
+  axes, used = [len(ids)], []
+  if isinstance(sharding, NamedSharding):
+    sizes, name_of = sharding.mesh.shape, list(sharding.mesh.axis_names)
+    axes = [sizes[n] for n in name_of]
+    for dim, part in enumerate(sharding.spec):
+      for n in (part if isinstance(part, tuple) else (part,) if part else ()):
+        used.append((dim, name_of.index(n)))
+  elif not sharding.is_fully_replicated:
+    raise ValueError(f"{name}: hosts save and restore arrays whose sharding is a NamedSharding, not {sharding}\n"
+                     "hint: jax.device_put(array, NamedSharding(...)) first")
+  runs, encoded = _runs(ids) if chips else [], name.encode()
+  out = struct.pack("<QHHIIIII", 0, _KINDS[sharding.memory_kind], dtype_number(dtype), len(shape), len(axes), len(used),
+                    len(runs), len(encoded))
+  out += struct.pack(f"<{len(shape)}q{len(axes)}I", *shape, *axes)
+  out += b"".join(struct.pack("<II", *u) for u in used) + b"".join(struct.pack("<IIi", *r) for r in runs) + encoded
+  return out + bytes(-len(out) % 8)
+
+
+def _runs(ids):
+  """Numbers as (first, count, step)."""
+  runs = []
+  for i in ids:
+    if runs and (runs[-1][1] == 1 or i == runs[-1][0] + runs[-1][1] * runs[-1][2]):
+      first, count, step = runs[-1]
+      runs[-1] = (first, count + 1, step if count > 1 else i - first)
+    else:
+      runs.append((i, 1, 0))
+  return runs
 
 
 # ---- Trees
@@ -175,7 +229,7 @@ def _shell(shapes, shardings):
 
 def adopt(first, specs):
   """The pod's arrays `first`, `first + 1`, ..., as JAX's, each of its shape and sharding."""
-  calls, text = _own.named(), why()
+  calls, reason = _own.named(), why()
   made, keep, groups = (Made * len(specs))(), [], {}
   for k, spec in enumerate(specs):
     devices = spec.sharding._device_assignment
@@ -189,7 +243,7 @@ def adopt(first, specs):
   shells = [(_shell(tuple((specs[k].shape, specs[k].dtype) for k in numbers),
                     tuple(specs[k].sharding for k in numbers)), numbers) for numbers in groups.values()]
   shells = [(shell.lower().compile(), numbers) for shell, numbers in shells]
-  check(calls.made(first, made, len(specs), text, len(text)), text)
+  check(calls.made(first, made, len(specs), reason, len(reason)), reason)
   out = [None] * len(specs)
   for shell, numbers in shells:
     borrowed = (ctypes.c_uint32 * len(numbers))(*numbers)
@@ -200,8 +254,14 @@ def adopt(first, specs):
 
 
 def buffers(arrays):
+  for array in arrays:
+    for device in array.sharding.device_set:
+      if "Atoll" not in device.client.platform_version:
+        raise ValueError(f"an array on {device} is not on the pod\nhint: jax.device_put(array, jax.devices(\"tpu\")[0])")
   return _program._buffers(arrays)
 
 
 def encode(about) -> bytes:
-  return json.dumps(about, separators=(",", ":")).encode()
+  # Padded, so that messages do not depend on how many digits numbers have.
+  text = json.dumps(about, separators=(",", ":")).encode()
+  return text + b" " * (-len(text) % 256)

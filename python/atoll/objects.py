@@ -11,23 +11,6 @@ import json
 from atoll import _own, _shards
 
 
-def _explain(error):
-  codes = {5: KeyError, 3: ValueError, 12: RuntimeError}
-  return codes.get(error.code, RuntimeError)(str(error))
-
-
-def _text(call):
-  text, bytes_, why = ctypes.c_void_p(), ctypes.c_size_t(), _shards.why()
-  try:
-    code = call(ctypes.byref(text), ctypes.byref(bytes_), why)
-    _shards.check(code, why)
-    return ctypes.string_at(text, bytes_.value) if bytes_.value else b""
-  except _shards.Refused as e:
-    raise _explain(e) from None
-  finally:
-    _own.named().free_text(text)
-
-
 def put(name: str, tree, *, label: str = "", donate: bool = False) -> None:
   """Keeps the arrays of `tree` (dictionaries, lists and tuples) under `name`.
 
@@ -50,7 +33,7 @@ def put(name: str, tree, *, label: str = "", donate: bool = False) -> None:
     _shards.check(_own.named().keep(name.encode(), label.encode(), _own.Bytes.of(about), places, counts, len(arrays),
                                     donate, why, len(why)), why)
   except _shards.Refused as e:
-    raise _explain(e) from None
+    raise _shards.explain(e) from None
   for array in arrays if donate else ():
     array.delete()
 
@@ -64,7 +47,7 @@ def get(name: str, *, take: bool = False):
 
   _own.pod()
   calls, first, count = _own.named(), ctypes.c_uint64(), ctypes.c_uint32()
-  about = json.loads(_text(lambda text, n, why: calls.fetch(
+  about = json.loads(_shards.text(lambda text, n, why: calls.fetch(
       name.encode(), take, text, n, ctypes.byref(first), ctypes.byref(count), why, len(why))))
   try:
     arrays = _shards.adopt(first.value, [_shards.spec_of(a) for a in about["arrays"]])
@@ -83,12 +66,12 @@ def delete(name: str) -> None:
   try:
     _shards.check(_own.named().discard(name.encode(), why, len(why)), why)
   except _shards.Refused as e:
-    raise _explain(e) from None
+    raise _shards.explain(e) from None
 
 
 def list() -> dict:
   """By name: label, owner, client, pid, arrays, bytes, hosts, and whether it is "there" or "lost"."""
   _own.pod()
   calls = _own.named()
-  found = json.loads(_text(lambda text, n, why: calls.list(text, n, why, len(why))))
+  found = json.loads(_shards.text(lambda text, n, why: calls.list(text, n, why, len(why))))
   return {o.pop("name"): o for o in found["objects"]}

@@ -41,14 +41,15 @@ static void print_objects(const at_json *status) {
     at_str label = at_json_get_str(o, "label", AT_STR(""));
     at_str owner = at_json_get_str(o, "owner", AT_STR("?"));
     at_str is = at_json_get_str(o, "state", AT_STR("?"));
-    printf("%.*s  %.*s  %lld arrays, %lld bytes, %lld hosts  process %lld: "
-           "%.*s%s%.*s\n",
-           (int)name.len, name.ptr, (int)is.len, is.ptr,
-           (long long)at_json_get_int(o, "arrays", 0),
-           (long long)at_json_get_int(o, "bytes", 0),
-           (long long)at_json_get_int(o, "hosts", 0),
-           (long long)at_json_get_int(o, "pid", 0), (int)owner.len, owner.ptr,
-           label.len ? "  " : "", (int)label.len, label.ptr);
+    printf(
+        "%.*s  %.*s  %lld arrays, %lld bytes, %lld hosts  process %lld: "
+        "%.*s%s%.*s\n",
+        (int)name.len, name.ptr, (int)is.len, is.ptr,
+        (long long)at_json_get_int(o, "arrays", 0),
+        (long long)at_json_get_int(o, "bytes", 0),
+        (long long)at_json_get_int(o, "hosts", 0),
+        (long long)at_json_get_int(o, "pid", 0), (int)owner.len, owner.ptr,
+        label.len ? "  " : "", (int)label.len, label.ptr);
   }
 }
 

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "abi/dtype.h"
+#include "control/cut.h"
 
 static bool good(uint32_t kind, const void *p, size_t n) {
   // Exactly as long, so that a sanitizer sees what is read behind it.
@@ -307,6 +308,90 @@ static void keys_differ(void **state) {
   assert_memory_not_equal(a, b, sizeof a);
 }
 
+typedef struct files {
+  at_msg_files m;
+  char path[8];
+  at_msg_cut cut;
+  int64_t dims[2];
+  uint32_t axes[3];
+  at_msg_use used[2];
+  at_msg_chips chips[2];
+  char name[4];
+} files;
+
+static files good_files(bool saves) {
+  files f = {.m = {.first = 1, .num_arrays = 1, .path_bytes = 8},
+             .path = "/tmp/abc",
+             .cut = {.dtype = AT_F32,
+                     .rank = 2,
+                     .num_axes = 3,
+                     .num_used = 2,
+                     .num_runs = 2,
+                     .name_bytes = 4},
+             .dims = {8, 6},
+             .axes = {2, 3, 4},
+             .used = {{0, 2}, {0, 0}},
+             .chips = {{0, 12, 1}, {23, 12, -1}},
+             .name = "a/.b"};
+  if (saves) {  // no chips: the name comes at once
+    f.cut.array = 3;
+    f.cut.num_runs = 0;
+    memcpy(f.chips, f.name, sizeof f.name);
+  }
+  return f;
+}
+
+static void files_are_cut(void **state) {
+  files r = good_files(false), w = good_files(true);
+  const size_t n = sizeof w - sizeof w.name - sizeof w.chips + 4;
+  EXACT(AT_MSG_RESTORE, r);
+  exact(AT_MSG_SAVE, &w, (n + 7) / 8 * 8);
+  BAD(AT_MSG_RESTORE, r, x->m.first = 0);
+  BAD(AT_MSG_RESTORE, r, x->m.num_arrays = 2);
+  BAD(AT_MSG_RESTORE, r, x->m.path_bytes = UINT32_MAX);
+  BAD(AT_MSG_RESTORE, r, x->m.folder_bytes = 8);
+  BAD(AT_MSG_RESTORE, r, x->path[0] = 't');
+  BAD(AT_MSG_RESTORE, r, memcpy(x->path, "/tmp/../", 8));
+  BAD(AT_MSG_RESTORE, r, memcpy(x->path, "/tmp//..", 8));
+  BAD(AT_MSG_RESTORE, r, memcpy(x->path, "/../tmpp", 8));
+  BAD(AT_MSG_RESTORE, r, x->cut.kind = 3);
+  BAD(AT_MSG_RESTORE, r, x->cut.dtype = AT_TOKEN);
+  BAD(AT_MSG_RESTORE, r, x->cut.rank = 65);
+  BAD(AT_MSG_RESTORE, r, x->cut.num_axes = 65);
+  BAD(AT_MSG_RESTORE, r, x->cut.num_runs = UINT32_MAX);
+  BAD(AT_MSG_RESTORE, r, x->dims[0] = 9);
+  BAD(AT_MSG_RESTORE, r, x->dims[0] = -8);
+  BAD(AT_MSG_RESTORE, r, x->dims[1] = 1ll << 60);
+  BAD(AT_MSG_RESTORE, r, x->axes[0] = 0);
+  BAD(AT_MSG_RESTORE, r, x->axes[0] = 1 << 16);
+  BAD(AT_MSG_RESTORE, r, x->used[1].axis = 2);
+  BAD(AT_MSG_RESTORE, r, x->used[1].dim = 2);
+  BAD(AT_MSG_RESTORE, r, x->chips[0].count = 11);
+  BAD(AT_MSG_RESTORE, r, x->chips[0].first = 1 << 16);
+  BAD(AT_MSG_RESTORE, r, x->chips[1].first = 5);  // below 0
+  BAD(AT_MSG_RESTORE, r, memcpy(x->name, "../b", 4));
+  BAD(AT_MSG_RESTORE, r, memcpy(x->name, "a//b", 4));
+  BAD(AT_MSG_RESTORE, r, memcpy(x->name, "/abc", 4));
+  BAD(AT_MSG_RESTORE, r, memcpy(x->name, "abc/", 4));
+  BAD(AT_MSG_SAVE, r, x->cut.array = 3);  // saves say no chips
+  // Axis 2, then axis 0, cut dimension 0; axis 1 has copies.
+  size_t bytes;
+  at_cut c;
+  int64_t tile[2];
+  assert_true(at_cut_read(
+      (at_bytes){(const uint8_t *)&r.cut, sizeof r - offsetof(files, cut)},
+      &bytes, &c));
+  assert_int_equal(at_cut_num_tiles(&c), 8);
+  assert_int_equal(at_cut_tile_bytes(&c), 1 * 6 * 4);
+  for (uint32_t s = 0; s < 24; s++) {
+    uint32_t a = s / 12, b = s / 4 % 3, d = s % 4;
+    assert_int_equal(at_cut_tile(&c, s, tile), b == 0);
+    assert_int_equal(tile[0], d * 2 + a);
+    assert_int_equal(tile[1], 0);
+    assert_int_equal(at_cut_chip(&c, s), s < 12 ? s : 35 - s);
+  }
+}
+
 static void named_objects(void **state) {
   struct {
     at_msg_keep m;
@@ -354,6 +439,7 @@ int main(void) {
       cmocka_unit_test(lists),
       cmocka_unit_test(reshardings),
       cmocka_unit_test(named_objects),
+      cmocka_unit_test(files_are_cut),
       cmocka_unit_test(who_takes_part),
       cmocka_unit_test(seen_by_people),
       cmocka_unit_test(slices),

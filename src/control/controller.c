@@ -273,7 +273,7 @@ void at_host_leaves(peer *p) {
     at_flight_did(q, p->number, UINT32_MAX);
     at_client_goes_on(q);
   }
-  at_named_host_lost(c, p->number);
+  at_operations_lose(c, p->number);
   at_slices_move(c);
 }
 
@@ -334,7 +334,7 @@ static bool hear(peer *p, const at_wire_head *head, void *body) {
     case AT_SESSION_HOST:
       if (head->kind == AT_MSG_HOST) host_came(p, b);
       if (head->kind == AT_MSG_FORMED) host_formed(p, b);
-      if (head->kind == AT_MSG_ACTED) at_named_acted(p, head->tag, b);
+      if (head->kind == AT_MSG_ACTED) at_operation_acted(p, head->tag, b);
       if (head->kind == AT_MSG_MISSES && !p->controller->torn_ns)
         p->controller->torn_ns = at_clock_ns();
       if (head->kind == AT_MSG_DID) host_did(p, (const void *)b.ptr);
@@ -606,6 +606,7 @@ void at_controller_close(at_controller *c) {
   pthread_mutex_unlock(&c->lock);
   at_thread_join(c->keeper);
   pthread_mutex_lock(&c->lock);
+  at_operations_end(c);  // which looks for peers
   c->closing = c->peers;
   c->peers = NULL;
   pthread_mutex_unlock(&c->lock);

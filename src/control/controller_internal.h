@@ -121,6 +121,7 @@ struct at_controller {
   struct object *objects;
   struct operation *operations;
   uint64_t num_operations;  // so far
+  uint32_t under_way;       // of them
   uint32_t num_objects;
   uint64_t about_bytes;  // that clients have left with them
 };
@@ -192,13 +193,52 @@ host_set *at_hosts_still_there(at_controller *c, host_set *all, uint64_t epoch,
 // A name of the client for an array on these hosts.
 at_status at_client_adds(peer *p, uint64_t name, host_set *hosts);
 
+// ---- operations.c; under the lock
+// What hosts have been asked to do for a client. When all of them have answered
+// it leaves the list, and `over` takes it: at_operation_free is its last.
+typedef struct operation {
+  struct operation *next;
+  at_controller *controller;
+  uint64_t number, tag;  // tag: the client's
+  const peer *asker;     // NULL: it is gone
+  void (*over)(struct operation *x);
+  void *what;
+  at_status why;      // the first error
+  at_strbuf results;  // what hosts have said, one behind the other
+  host_set *hosts;
+  uint32_t left;
+  uint32_t waits[];  // [left] of these have not answered
+} operation;
+// NULL: no memory, or clients ask too much at once. Its number is no other's.
+operation *at_operation_begin(peer *p, uint64_t tag, host_set *hosts,
+                              void (*over)(operation *x), void *what);
+// Once more, with these hosts.
+void at_operation_again(operation *x, const uint32_t *hosts, uint32_t n);
+void at_operation_free(operation *x);
+void at_operations_end(at_controller *c);  // nobody answers any more
+void at_operation_acted(const peer *host, uint64_t operation, at_bytes body);
+void at_operations_lose(at_controller *c, uint32_t host);
+void at_operations_leave(const peer *client);
+// To those of the hosts that are there.
+void at_hosts_tell(at_controller *c, const host_set *to, uint64_t client,
+                   uint32_t kind, const at_bytes *parts, uint32_t n);
+// ANSWER. Consumes st; p NULL: nobody waits for it.
+void at_client_answer(const peer *p, uint64_t tag, at_status st, at_bytes head,
+                      at_bytes rest);
+void at_client_refuse(const peer *p, uint64_t tag, at_status st);
+// The hosts of arrays, all of which the client has; INVALID_ARGUMENT.
+at_status at_arrays_hosts(peer *p, const uint64_t *arrays, uint32_t n,
+                          host_set **out);
+
+// ---- files.c; under the lock
+bool at_files_is(uint32_t kind);
+// Takes nothing. An error ends the client.
+at_status at_files_says(peer *p, uint32_t kind, at_bytes body);
+
 // ---- named.c; under the lock
 bool at_named_is(uint32_t kind);  // what clients ask of it
 // An error ends the client.
 at_status at_named_says(peer *p, uint32_t kind, const void *body);
-void at_named_acted(const peer *host, uint64_t operation, at_bytes body);
-void at_named_host_lost(at_controller *c, uint32_t host);
-void at_named_client_left(const peer *p);
 at_status at_named_erase(at_controller *c, at_str name);  // NOT_FOUND
 void at_named_print(const at_controller *c, at_json_writer *w);
 void at_named_free(at_controller *c);

@@ -510,6 +510,7 @@ static void close_host(host *h) {
   drop_jobs(h);
   at_named_close(h);
   at_copies_end(h);
+  at_files_close(h);
   at_island_destroy(h->island);
   at_runtime_destroy(h->runtime);  // waits: answers under way end
   at_outbox_free(h->answers);

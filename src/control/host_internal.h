@@ -149,6 +149,7 @@ struct host {
   bool rests;  // the controller waits until all that it has said is done
   // Of the stream's thread alone: named objects, by the controller's numbers.
   at_table objects;
+  at_sched *files;  // checkpoints (files_host.c); NULL: none yet
 };
 
 // What the controller has asked for under that number is done, or not; any
@@ -216,6 +217,13 @@ void at_named_keep(tenant *t, at_bytes body);
 void at_named_fetch(tenant *t, at_bytes body);
 void at_named_discard(host *h, at_bytes body);
 void at_named_close(host *h);
+
+// ---- files_host.c: the stream's thread. Bodies have been checked.
+void at_files_save(tenant *t, at_bytes body);
+void at_files_restore(tenant *t, at_bytes body);
+void at_files_peek(host *h, at_bytes body);
+void at_files_commit(host *h, at_bytes body);
+void at_files_close(host *h);  // waits
 
 // ---- talk.c
 extern const at_wire_sink at_visitor_sink;  // arg: a visitor

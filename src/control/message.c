@@ -4,6 +4,7 @@
 
 #include "abi/dtype.h"
 #include "base/sha256.h"
+#include "control/cut.h"
 
 void at_control_key(const uint8_t secret[AT_CONTROL_SECRET], uint64_t client,
                     uint8_t out[AT_CONTROL_KEY]) {
@@ -258,6 +259,28 @@ bool at_message_name_is_good(at_bytes name) {
   return good;
 }
 
+bool at_message_file_is_good(at_bytes name) {
+  if (!at_message_name_is_good(name)) return false;
+  for (size_t begin = 0, end; begin <= name.len; begin = end + 1) {
+    const uint8_t *part = name.ptr + begin;
+    end = begin;
+    while (end < name.len && name.ptr[end] != '/') end++;
+    size_t n = end - begin;
+    if (!n || (n == 1 && part[0] == '.') ||
+        (n == 2 && part[0] == '.' && part[1] == '.'))
+      return false;
+  }
+  return true;
+}
+
+static bool good_commit(at_bytes body) {
+  const at_msg_commit *m = (const void *)body.ptr;
+  return body.len >= sizeof *m && m->abandon <= 1 && m->save_bytes % 8 == 0 &&
+         body.len == at_add(sizeof *m, at_add(m->save_bytes, m->saved_bytes)) &&
+         at_cuts_are_good(AT_MSG_SAVE,
+                          (at_bytes){body.ptr + sizeof *m, m->save_bytes});
+}
+
 static bool good_keep(at_bytes body) {
   const at_msg_keep *m = (const void *)body.ptr;
   if (body.len < sizeof *m || !m->num_arrays ||
@@ -265,8 +288,8 @@ static bool good_keep(at_bytes body) {
       m->label_bytes > AT_MESSAGE_NAME || m->about_bytes > AT_MESSAGE_ABOUT)
     return false;
   size_t head = sizeof *m + m->num_arrays * sizeof(uint64_t);
-  if (body.len != head + (size_t)m->name_bytes + m->label_bytes +
-                      m->about_bytes)
+  if (body.len !=
+      head + (size_t)m->name_bytes + m->label_bytes + m->about_bytes)
     return false;
   at_bytes name = {body.ptr + head, m->name_bytes};
   at_bytes label = {name.ptr + name.len, m->label_bytes};
@@ -391,6 +414,12 @@ static bool is_good(uint32_t kind, at_bytes b) {
     case AT_MSG_DISCARD:
     case AT_MSG_OBJECTS:
       return good_named((uint32_t)kind, b);
+    case AT_MSG_SAVE:
+    case AT_MSG_RESTORE:
+    case AT_MSG_PEEK:
+      return at_cuts_are_good(kind, b);
+    case AT_MSG_COMMIT:
+      return good_commit(b);
     case AT_MSG_ANSWER:
     case AT_MSG_ACTED:
       return b.len >= sizeof(at_msg_answer);

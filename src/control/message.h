@@ -53,6 +53,11 @@ typedef enum at_message_kind {
   // Of a client, for the controller alone.
   AT_MSG_SLICE = 24,
   AT_MSG_UNSLICE,
+  // Checkpoints; the controller answers.
+  AT_MSG_SAVE,
+  AT_MSG_RESTORE,
+  AT_MSG_PEEK,    // what a checkpoint has
+  AT_MSG_COMMIT,  // controller, to one host
   // Client to host.
   AT_MSG_IAM = 32,  // the first: which client of the controller it is
   AT_MSG_WRITE,
@@ -247,15 +252,17 @@ typedef struct at_msg_forget {
 // has a tag of its own, which the controller's ANSWER bears; `object` is the
 // controller's number, 0 when the client says it.
 enum {
-  AT_MESSAGE_NAME = 512,         // bytes of a name or a label
-  AT_MESSAGE_OBJECT = 1 << 16,   // arrays of an object
-  AT_MESSAGE_ABOUT = 4 << 20,    // bytes that a client wants back with it
+  AT_MESSAGE_NAME = 512,        // bytes of a name or a label
+  AT_MESSAGE_OBJECT = 1 << 16,  // arrays of an object
+  AT_MESSAGE_ABOUT = 4 << 20,   // bytes that a client wants back with it
 };
 
 // Hosts copy the arrays as they are in the stream's order, and say ACTED (the
 // tag is the object) once the copies are defined; then the name stands for
 // them.
-enum { AT_MSG_KEEP_MOVES = 1 };  // takes the arrays themselves, with their names
+enum {
+  AT_MSG_KEEP_MOVES = 1
+};  // takes the arrays themselves, with their names
 typedef struct at_msg_keep {
   uint64_t tag, object;
   uint64_t bytes;  // of all shards, for people
@@ -275,6 +282,60 @@ typedef struct at_msg_named {
 typedef struct at_msg_fetched {
   uint64_t num_arrays;
 } at_msg_fetched;
+
+// ---- Checkpoints
+// Hosts write and read the shards of arrays themselves. A message says how each
+// array is cut, not where each of its shards is: it is as long for a thousand
+// shards as for one.
+enum { AT_MESSAGE_PATH = 3072, AT_MESSAGE_AXES = 64 };
+
+// The devices of an array form a mesh, the last axis changing fastest; shard i
+// is on the i-th of them. Axis `axis` cuts dimension `dim`; of several, the
+// first is the major one. Axes that are not used have copies.
+typedef struct at_msg_use {
+  uint32_t dim, axis;
+} at_msg_use;
+typedef struct at_msg_chips {  // first, first + step, ...
+  uint32_t first, count;
+  int32_t step;
+} at_msg_chips;
+typedef struct at_msg_cut {
+  uint64_t array;  // SAVE; RESTORE makes at_msg_files.first + its number
+  uint16_t kind, dtype;
+  uint32_t rank, num_axes, num_used;
+  uint32_t num_runs;  // of chips: RESTORE alone
+  uint32_t name_bytes;
+  // int64_t dims[rank]; uint32_t axes[num_axes], their sizes;
+  // at_msg_use used[num_used]; at_msg_chips chips[num_runs]; name: where its
+  // files lie below the folder; padded to eight
+} at_msg_cut;
+typedef struct at_msg_files {
+  uint64_t tag, operation, first;
+  uint32_t num_arrays, path_bytes, folder_bytes, about_bytes;
+  // path, absolute; folder, below it, where arrays are saved, or nothing;
+  // about, which comes back with PEEK; padded to eight; at_msg_cut
+  // cuts[num_arrays]
+} at_msg_files;
+
+// What a host has saved: its ACTED brings one for each tile, and sums of each
+// AT_MESSAGE_BLOCK bytes of it.
+enum { AT_MESSAGE_BLOCK = 4 << 20 };
+typedef struct at_msg_saved {
+  uint32_t array, num_sums;
+  uint64_t tile;  // row by row
+  // uint64_t sums[num_sums]
+} at_msg_saved;
+
+// All hosts have saved theirs: one writes the manifest. abandon: one has not.
+typedef struct at_msg_commit {
+  uint64_t operation, save_bytes, saved_bytes;
+  uint32_t abandon, zero;
+  // the SAVE; what hosts have saved
+} at_msg_commit;
+
+// Relative, without `.`, `..` and control characters; of 1 to AT_MESSAGE_NAME
+// bytes.
+bool at_message_file_is_good(at_bytes name);
 
 // ANSWER and ACTED: the text of an error, or what was asked for.
 typedef struct at_msg_answer {

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "abi/dtype.h"
+#include "control/cut.h"
 #include "control/fuzz_input.h"
 #include "control/message.h"
 
@@ -56,6 +57,10 @@ static const uint32_t kKinds[] = {AT_MSG_CREATE,
                                   AT_MSG_FETCH,
                                   AT_MSG_DISCARD,
                                   AT_MSG_OBJECTS,
+                                  AT_MSG_SAVE,
+                                  AT_MSG_RESTORE,
+                                  AT_MSG_PEEK,
+                                  AT_MSG_COMMIT,
                                   AT_MSG_ANSWER,
                                   AT_MSG_ACTED,
                                   AT_MSG_ERASE,
@@ -213,6 +218,29 @@ static void walk_named(uint32_t kind, at_bytes b) {
   must(m->first + AT_MESSAGE_OBJECT <= AT_MSG_MADE);
 }
 
+static void walk_files(uint32_t kind, at_bytes b) {
+  at_cuts all = at_cuts_of(b);
+  at_cut cut;
+  int64_t tile[AT_MESSAGE_RANK];
+  uint32_t n = 0;
+  touch(all.path.ptr, all.path.len);
+  touch(all.about.ptr, all.about.len);
+  must(all.path.len && all.path.ptr[0] == '/');
+  for (; at_cuts_next(&all, &cut); n++) {
+    uint64_t tiles = at_cut_num_tiles(&cut), whole = 0;
+    must(tiles <= cut.num_shards && cut.num_shards <= AT_MESSAGE_CHIPS);
+    must(at_cut_tile_bytes(&cut) < SIZE_MAX / 2);
+    for (uint32_t s = 0; s < AT_MIN(cut.num_shards, 4096u); s++) {
+      if (kind == AT_MSG_RESTORE) must(at_cut_chip(&cut, s) < AT_MESSAGE_CHIPS);
+      whole += at_cut_tile(&cut, s, tile);
+      for (uint32_t d = 0; d < cut.dims.rank; d++)
+        must(tile[d] >= 0 && tile[d] < cut.tiles[d]);
+    }
+    if (cut.num_shards <= 4096) must(whole == tiles);
+  }
+  must(n == all.m->num_arrays);
+}
+
 static void walk(uint32_t kind, at_bytes b) {
   touch(b.ptr, b.len);
   must(at_message_names(kind, (void *)b.ptr, name_is_there, NULL));
@@ -233,6 +261,16 @@ static void walk(uint32_t kind, at_bytes b) {
     case AT_MSG_DISCARD:
     case AT_MSG_OBJECTS:
       return walk_named(kind, b);
+    case AT_MSG_SAVE:
+    case AT_MSG_RESTORE:
+    case AT_MSG_PEEK:
+      return walk_files(kind, b);
+    case AT_MSG_COMMIT: {
+      const at_msg_commit *m = (const void *)b.ptr;
+      walk_files(AT_MSG_SAVE,
+                 (at_bytes){(const uint8_t *)(m + 1), m->save_bytes});
+      return touch((const uint8_t *)(m + 1) + m->save_bytes, m->saved_bytes);
+    }
     case AT_MSG_ANSWER:
     case AT_MSG_ACTED:
       return must(b.len >= sizeof(at_msg_answer));

@@ -18,53 +18,17 @@ typedef struct object {
   char texts[];
 } object;
 
-typedef struct operation {
-  struct operation *next;
-  uint64_t number, tag;
-  const peer *asker;  // NULL: it is gone
-  object *object;     // to be kept
-  at_status why;      // the first error
-  uint32_t left;
-  uint32_t hosts[];  // [left] that have not answered
-} operation;
-
 static at_status no_memory(void) {
-  return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory on the pod's controller");
-}
-
-// ---- To hosts and clients
-static void tell(at_controller *c, const host_set *to, uint64_t client,
-                 uint32_t kind, const at_bytes *parts, uint32_t n) {
-  for (uint32_t i = 0; i < to->count; i++)
-    if (!at_peer_is_away(c->hosts[to->hosts[i]]))
-      at_outbox_send(c->hosts[to->hosts[i]]->outbox,
-                     &(at_outbox_post){.lane = AT_WIRE_BULK,
-                                       .message = {kind, client, n, parts}});
-}
-
-// Consumes st. p NULL: nobody waits for it.
-static void answer(const peer *p, uint64_t tag, at_status st, at_bytes head,
-                   at_bytes rest) {
-  at_msg_answer m = {.code = (uint64_t)at_status_code(st)};
-  const at_bytes parts[] = {{(const uint8_t *)&m, sizeof m},
-                            st.err ? at_message_text(st) : head,
-                            st.err ? (at_bytes){0} : rest};
-  if (p)
-    at_outbox_send(p->outbox, &(at_outbox_post){
-                                  .lane = AT_WIRE_BULK,
-                                  .message = {AT_MSG_ANSWER, tag, 3, parts}});
-  at_status_free(st);
-}
-
-static void refuse(const peer *p, uint64_t tag, at_status st) {
-  answer(p, tag, st, (at_bytes){0}, (at_bytes){0});
+  return AT_FAIL(
+      AT_RESOURCE_EXHAUSTED,
+      "the pod's controller has no memory, or too much to do at once");
 }
 
 // ---- Objects
 static void forget(at_controller *c, object *o) {
   const at_msg_named m = {.object = o->number};
   const at_bytes part = {(const uint8_t *)&m, sizeof m};
-  tell(c, o->hosts, 0, AT_MSG_DISCARD, &part, 1);
+  at_hosts_tell(c, o->hosts, 0, AT_MSG_DISCARD, &part, 1);
   c->about_bytes -= o->about.len;
   free(o);
 }
@@ -119,8 +83,7 @@ static at_status make_object(const peer *p, const at_msg_keep *m,
   object *o = malloc(sizeof *o + m->name_bytes + m->label_bytes + owner +
                      m->about_bytes);
   if (!o) return no_memory();
-  *o = (object){.number = ++c->num_operations,
-                .client = p->client,
+  *o = (object){.client = p->client,
                 .pid = p->hello.pid,
                 .epoch = c->epoch,
                 .bytes = m->bytes,
@@ -138,80 +101,24 @@ static at_status make_object(const peer *p, const at_msg_keep *m,
   return AT_OK;
 }
 
-// ---- Operations
-// All hosts have answered.
-static void end(at_controller *c, operation *x) {
-  operation **at = &c->operations;
-  while (*at != x) at = &(*at)->next;
-  *at = x->next;
+// ---- What clients say
+// All hosts have their copies, or one has not.
+static void kept(operation *x) {
+  at_controller *c = x->controller;
+  object *o = x->what;
   if (x->why.err) {
-    forget(c, x->object);
+    forget(c, o);
   } else {
-    object *old = take(c, x->object->name);
+    object *old = take(c, o->name);
     if (old) forget(c, old);
-    x->object->next = c->objects;
-    c->objects = x->object;
-    x->object->hosts->arrays += x->object->num_arrays;
+    o->next = c->objects;
+    c->objects = o;
+    o->hosts->arrays += o->num_arrays;
     c->num_objects++;
   }
-  refuse(x->asker, x->tag, x->why);
-  free(x);
-}
-
-// Consumes st. Was it over with that?
-static bool one_less(at_controller *c, operation *x, uint32_t host,
-                     at_status st) {
-  uint32_t i = 0;
-  while (i < x->left && x->hosts[i] != host) i++;
-  if (i == x->left) return at_status_free(st), false;
-  x->hosts[i] = x->hosts[--x->left];
-  x->why = at_status_join(x->why, st);
-  if (x->left) return false;
-  end(c, x);
-  return true;
-}
-
-void at_named_acted(const peer *host, uint64_t number, at_bytes body) {
-  at_controller *c = host->controller;
-  const at_msg_answer *m = (const void *)body.ptr;
-  operation *x = c->operations;
-  while (x && x->number != number) x = x->next;
-  if (!x || !host->session || host->replaced) return;
-  one_less(c, x, host->number,
-           m->code ? at_message_error(m->code, at_message_tail(body, sizeof *m))
-                   : AT_OK);
-}
-
-void at_named_host_lost(at_controller *c, uint32_t host) {
-  for (operation *x = c->operations, *next; x; x = next) {
-    next = x->next;
-    one_less(c, x, host,
-             AT_FAIL(AT_DATA_LOSS, "host %u of the pod is lost", host));
-  }
-}
-
-void at_named_client_left(const peer *p) {
-  for (operation *x = p->controller->operations; x; x = x->next)
-    if (x->asker == p) x->asker = NULL;
-}
-
-// ---- What clients say
-static at_status hosts_of(peer *p, const uint64_t *arrays, uint32_t n,
-                          host_set **out) {
-  at_controller *c = p->controller;
-  bool has[AT_SESSION_MOST] = {0};
-  uint32_t hosts[AT_SESSION_MOST], count = 0;
-  for (uint32_t i = 0; i < n; i++) {
-    const host_set *s = at_table_find(&p->arrays, arrays[i]);
-    if (!s)
-      return AT_FAIL(AT_INVALID_ARGUMENT, "there is no array %llu",
-                     (unsigned long long)arrays[i]);
-    for (uint32_t k = 0; k < s->count; k++) has[s->hosts[k]] = true;
-  }
-  for (uint32_t h = 0; h < c->num_hosts; h++)
-    if (has[h]) hosts[count++] = h;
-  *out = at_hosts_intern(c, hosts, count);
-  return AT_OK;
+  at_client_refuse(x->asker, x->tag, x->why);
+  x->why = AT_OK;
+  at_operation_free(x);
 }
 
 // What hosts cannot do is answered; what a client cannot say is returned.
@@ -220,23 +127,20 @@ static at_status keeps(peer *p, const at_msg_keep *m) {
   const uint64_t *arrays = (const void *)(m + 1);
   host_set *hosts;
   uint32_t refused = 0;
-  AT_TRY(hosts_of(p, arrays, m->num_arrays, &hosts));
-  operation *x =
-      hosts ? calloc(1, sizeof *x + hosts->count * sizeof *x->hosts) : NULL;
-  if (!x) return refuse(p, m->tag, no_memory()), AT_OK;
+  object *o = NULL;
+  AT_TRY(at_arrays_hosts(p, arrays, m->num_arrays, &hosts));
   at_status st = AT_OK;
   if (!at_hosts_still_there(c, hosts, c->epoch, &refused)) st = no_memory();
   if (refused)
     st = AT_FAIL(AT_DATA_LOSS, "host %u of the pod is lost", refused - 1);
-  if (!st.err) st = make_object(p, m, hosts, &x->object);
-  if (st.err) return free(x), refuse(p, m->tag, st), AT_OK;
-  x->number = x->object->number;
-  x->tag = m->tag;
-  x->asker = p;
-  x->left = hosts->count;
-  memcpy(x->hosts, hosts->hosts, hosts->count * sizeof *hosts->hosts);
-  x->next = c->operations;
-  c->operations = x;
+  if (!st.err) st = make_object(p, m, hosts, &o);
+  operation *x = st.err ? NULL : at_operation_begin(p, m->tag, hosts, kept, o);
+  if (!st.err && !x) {
+    forget(c, o);
+    st = no_memory();
+  }
+  if (st.err) return at_client_refuse(p, m->tag, st), AT_OK;
+  o->number = x->number;
   // Hosts need the arrays and the number alone.
   const at_msg_keep to = {.object = x->number,
                           .num_arrays = m->num_arrays,
@@ -246,31 +150,32 @@ static at_status keeps(peer *p, const at_msg_keep *m) {
       {(const uint8_t *)&to, sizeof to},
       {(const uint8_t *)arrays, m->num_arrays * sizeof *arrays},
       {(const uint8_t *)".", 1}};
-  tell(c, hosts, p->client, AT_MSG_KEEP, parts, 3);
+  at_hosts_tell(c, hosts, p->client, AT_MSG_KEEP, parts, 3);
   return AT_OK;
 }
 
 static at_status fetches(peer *p, const at_msg_named *m, at_str name) {
   at_controller *c = p->controller;
   object *o = find(c, name);
-  if (!o) return refuse(p, m->tag, not_found(name)), AT_OK;
+  if (!o) return at_client_refuse(p, m->tag, not_found(name)), AT_OK;
   uint32_t lost = lost_host(c, o);
   if (lost != UINT32_MAX)
-    return refuse(p, m->tag,
-                  AT_FAIL(AT_DATA_LOSS,
-                          "host %u is lost, and with it a part of the object "
-                          "%.*s\nhint: it can be deleted, or put once more",
-                          lost, (int)name.len, name.ptr)),
+    return at_client_refuse(
+               p, m->tag,
+               AT_FAIL(AT_DATA_LOSS,
+                       "host %u is lost, and with it a part of the object "
+                       "%.*s\nhint: it can be deleted, or put once more",
+                       lost, (int)name.len, name.ptr)),
            AT_OK;
   for (uint32_t i = 0; i < o->num_arrays; i++)
     AT_TRY(at_client_adds(p, m->first + i, o->hosts));
   const at_msg_named to = {
       .object = o->number, .first = m->first, .flags = m->flags};
   const at_bytes part = {(const uint8_t *)&to, sizeof to};
-  tell(c, o->hosts, p->client, AT_MSG_FETCH, &part, 1);
+  at_hosts_tell(c, o->hosts, p->client, AT_MSG_FETCH, &part, 1);
   const at_msg_fetched is = {o->num_arrays};
-  answer(p, m->tag, AT_OK, (at_bytes){(const uint8_t *)&is, sizeof is},
-         o->about);
+  at_client_answer(p, m->tag, AT_OK,
+                   (at_bytes){(const uint8_t *)&is, sizeof is}, o->about);
   if (m->flags & AT_MSG_FETCH_TAKES) forget(c, take(c, name));
   return AT_OK;
 }
@@ -281,8 +186,8 @@ static void list(const peer *p, uint64_t tag) {
   at_json_begin_object(&w);
   at_named_print(p->controller, &w);
   at_json_end_object(&w);
-  answer(p, tag, at_strbuf_status(&text), (at_bytes){0},
-         (at_bytes){(const uint8_t *)text.ptr, text.len});
+  at_client_answer(p, tag, at_strbuf_status(&text), (at_bytes){0},
+                   (at_bytes){(const uint8_t *)text.ptr, text.len});
   at_strbuf_free(&text);
 }
 
@@ -299,7 +204,7 @@ at_status at_named_says(peer *p, uint32_t kind, const void *body) {
   if (kind == AT_MSG_OBJECTS)
     list(p, m->tag);
   else
-    refuse(p, m->tag, at_named_erase(p->controller, name));
+    at_client_refuse(p, m->tag, at_named_erase(p->controller, name));
   return AT_OK;
 }
 
@@ -343,12 +248,6 @@ void at_named_print(const at_controller *c, at_json_writer *w) {
 }
 
 void at_named_free(at_controller *c) {
-  for (operation *x; (x = c->operations);) {
-    c->operations = x->next;
-    at_status_free(x->why);
-    free(x->object);
-    free(x);
-  }
   for (object *o; (o = c->objects);) {
     c->objects = o->next;
     free(o);

@@ -1,9 +1,11 @@
-// What a client asks of the controller by name.
+// What a client asks of the controller: named objects and checkpoints.
 #include "control/named.h"
 
 #include <stdlib.h>
 
 #include "control/client_internal.h"
+#include "control/cut.h"
+#include "control/files.h"
 
 struct at_asked {
   at_event *done;
@@ -125,4 +127,72 @@ at_status at_asked_wait(at_asked *a, at_strbuf *out) {
   at_strbuf_free(&a->reply);
   free(a);
   return st;
+}
+
+// ---- Checkpoints
+// The whole message; its tag is put in before it goes.
+static at_status files_body(const at_files_ask *f, uint64_t first,
+                            at_strbuf *out) {
+  static const char zeros[8] = {0};
+  at_msg_files m = {.first = first,
+                    .num_arrays = f->num_arrays,
+                    .path_bytes = (uint32_t)AT_MIN(f->path.len, UINT32_MAX),
+                    .folder_bytes = (uint32_t)AT_MIN(f->folder.len, UINT32_MAX),
+                    .about_bytes = (uint32_t)AT_MIN(f->about.len, UINT32_MAX)};
+  at_strbuf_add(out, (at_str){(const char *)&m, sizeof m});
+  at_strbuf_add(out, f->path);
+  at_strbuf_add(out, f->folder);
+  at_strbuf_add(out, (at_str){(const char *)f->about.ptr, f->about.len});
+  at_strbuf_add(out, (at_str){zeros, at_align_up(out->len, 8) - out->len});
+  size_t head = out->len;
+  at_strbuf_add(out, (at_str){(const char *)f->cuts.ptr, f->cuts.len});
+  AT_TRY(at_strbuf_status(out));
+  at_bytes rest = {(const uint8_t *)out->ptr + head, f->cuts.len};
+  for (uint32_t i = 0; f->arrays && i < f->num_arrays; i++) {
+    at_cut cut;
+    size_t bytes;
+    if (!at_cut_read(rest, &bytes, &cut)) break;  // the check finds it
+    ((at_msg_cut *)(uintptr_t)cut.m)->array = f->arrays[i];
+    rest = (at_bytes){rest.ptr + bytes, rest.len - bytes};
+  }
+  return AT_OK;
+}
+
+static at_status ask_files(at_client *c, uint32_t kind, const at_files_ask *f,
+                           uint64_t first, at_asked **out) {
+  at_strbuf body = {0};
+  at_asked *a = NULL;
+  uint64_t tag;
+  at_status st = files_body(f, first, &body);
+  const at_bytes part = {(const uint8_t *)body.ptr, body.len};
+  if (!st.err && !at_cuts_are_good(kind, part))
+    st = AT_FAIL(
+        AT_INVALID_ARGUMENT,
+        "the folder %.*s, or an array that is to be saved there or restored, "
+        "cannot be\nhint: the path is absolute and without `..`, names of "
+        "arrays have at most %u bytes, and shards have one size",
+        (int)AT_MIN(f->path.len, (size_t)AT_MESSAGE_PATH), f->path.ptr,
+        (unsigned)AT_MESSAGE_NAME);
+  if (!st.err) st = begin(c, &tag, &a);
+  if (!st.err) {
+    ((at_msg_files *)(void *)body.ptr)->tag = tag;
+    st = send(c, kind, tag, &part, 1, a, out);
+  }
+  at_strbuf_free(&body);
+  return st;
+}
+
+at_status at_files_save_ask(at_client *c, const at_files_ask *f,
+                            at_asked **out) {
+  return ask_files(c, AT_MSG_SAVE, f, 0, out);
+}
+
+at_status at_files_restore_ask(at_client *c, const at_files_ask *f,
+                               uint64_t *first, at_asked **out) {
+  *first = c->face.names(c, AT_MESSAGE_OBJECT);
+  return ask_files(c, AT_MSG_RESTORE, f, *first, out);
+}
+
+at_status at_files_peek_ask(at_client *c, at_str path, at_asked **out) {
+  return ask_files(c, AT_MSG_PEEK, &(at_files_ask){.path = path}, 0, out);
 }

@@ -123,6 +123,8 @@ void at_named_keep(tenant *t, at_bytes body) {
                         : absent(t, i + 1);
     if (!o->arrays[i]) st = no_memory();
   }
+  if (!st.err && at_table_find(&h->objects, o->number))
+    st = AT_FAIL(AT_INTERNAL, "an object's number is used twice");
   if (!st.err && !at_table_put(&h->objects, o->number, o)) st = no_memory();
   if (st.err) free_object(o);
   one_less(st, k);

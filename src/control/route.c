@@ -472,13 +472,13 @@ static bool pass_on(peer *p, const at_wire_head *head, void *body) {
     return free(body), true;
   }
   host_set *to = NULL;
-  if (at_named_is(head->kind)) {
-    at_status st = at_named_says(p, head->kind, body);
-    if (st.err) cut_off(p, st);
-    return free(body), true;
-  }
+  const bool named = at_named_is(head->kind), files = at_files_is(head->kind);
   at_status st = AT_OK;
-  if (head->kind == AT_MSG_SLICE)
+  if (named)
+    st = at_named_says(p, head->kind, body);
+  else if (files)
+    st = at_files_says(p, head->kind, (at_bytes){body, head->bytes});
+  else if (head->kind == AT_MSG_SLICE)
     st = at_client_slice(p, body);
   else if (head->kind == AT_MSG_UNSLICE)
     st = at_client_unslice(p, body);
@@ -537,7 +537,7 @@ void at_client_leaves(peer *p) {
                      &(at_outbox_post){
                          .lane = AT_WIRE_BULK,
                          .message = {.kind = AT_MSG_LEFT, .tag = p->client}});
-  at_named_client_left(p);
+  at_operations_leave(p);
   at_client_tables_free(p);
 }
 

@@ -582,7 +582,10 @@ static void end_launches(tenant *t) {
 
 void at_stream_do(host *h, const job *j) {
   at_bytes body = {j->body, j->head.bytes};
-  if (j->kind == AT_MSG_DISCARD) return at_named_discard(h, body);  // nobody's
+  // Of no client.
+  if (j->kind == AT_MSG_DISCARD) return at_named_discard(h, body);
+  if (j->kind == AT_MSG_COMMIT) return at_files_commit(h, body);
+  if (j->kind == AT_MSG_PEEK) return at_files_peek(h, body);
   pthread_mutex_lock(&h->lock);
   tenant *t = at_tenant_find(h, j->client, j->kind != AT_MSG_LEFT);
   if (t) t->streamed = true;
@@ -621,6 +624,10 @@ void at_stream_do(host *h, const job *j) {
       return at_named_keep(t, body);
     case AT_MSG_FETCH:
       return at_named_fetch(t, body);
+    case AT_MSG_SAVE:
+      return at_files_save(t, body);
+    case AT_MSG_RESTORE:
+      return at_files_restore(t, body);
     case AT_MSG_LEFT:
       if (t) at_tenant_leave(t);
       return;

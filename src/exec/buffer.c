@@ -189,6 +189,9 @@ void at_buffer_unacquire(at_buffer *b) {
   at_buffer_unhold(b);
 }
 
+at_status at_buffer_pin(at_buffer *b) { return at_chip_pin(b->chip, b); }
+void at_buffer_unpin(at_buffer *b) { at_chip_unpin(b->chip, b); }
+
 // ---- Making
 at_status at_buffer_create(at_chip *c, at_memory_kind k, at_dtype t,
                            at_dims dims, at_buffer **out) {

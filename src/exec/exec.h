@@ -285,6 +285,15 @@ bool at_buffer_is_deleted(const at_buffer *b);
 // External references hold the memory (PJRT's external reference count).
 at_status at_buffer_acquire(at_buffer *b);  // FAILED_PRECONDITION when deleted
 void at_buffer_unacquire(at_buffer *b);
+// Keeps the memory as it is, wherever it lies, also of an array that is deleted
+// or donated from then on. False: it is deleted.
+bool at_buffer_hold(at_buffer *b);
+void at_buffer_unhold(at_buffer *b);
+// Of one that the caller holds and that is defined: at_buffer_data_held is
+// valid until at_buffer_unpin. RESOURCE_EXHAUSTED: it was spilled, and there is
+// no room.
+at_status at_buffer_pin(at_buffer *b);
+void at_buffer_unpin(at_buffer *b);
 // Copies the dense row-major bytes [offset, offset + n) to dst; *out_done
 // fires.
 at_status at_buffer_to_host(at_buffer *b, void *dst, size_t offset, size_t n,

@@ -230,9 +230,7 @@ static inline void at_chip_unpin(at_chip *c, at_buffer *b) {
 // Without memory; `ready` is consumed. RESOURCE_EXHAUSTED: no host memory.
 at_status at_buffer_make(at_chip *c, at_memory_kind k, at_dtype t, at_dims dims,
                          at_event *ready, at_buffer **out);
-bool at_buffer_hold(at_buffer *b);         // false: deleted
 bool at_buffer_delete_once(at_buffer *b);  // false: it was deleted before
-void at_buffer_unhold(at_buffer *b);
 bool at_buffer_sole_hold(const at_buffer *b);
 uint32_t at_buffer_holds(const at_buffer *b);
 // `to`, without memory, becomes another face of the memory of `from`, which the

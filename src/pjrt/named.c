@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "control/message.h"
+#include "control/files.h"
 #include "control/named.h"
 #include "pjrt/pjrt_internal.h"
 
@@ -133,6 +133,63 @@ static void drop(uint64_t first, uint32_t count) {
   if (pod) at_named_drop(pod, first, count);
 }
 
+// ---- Checkpoints
+static at_status save_arrays(at_files_ask *f, PJRT_Buffer *const *shards,
+                             const uint32_t *counts, at_asked **out) {
+  at_client *pod;
+  AT_TRY(find_pod(&pod));
+  uint64_t *names = malloc((f->num_arrays + 1) * sizeof *names);
+  if (!names) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "out of host memory");
+  at_status st = at_pjrt_name_arrays(shards, counts, f->num_arrays, names);
+  f->arrays = names;
+  if (!st.err) st = at_files_save_ask(pod, f, out);
+  free(names);
+  return st;
+}
+
+static int save(const char *path, const char *folder, at_bytes about,
+                at_bytes cuts, PJRT_Buffer *const *shards,
+                const uint32_t *counts, uint32_t n, void **out, char *why,
+                size_t why_bytes) {
+  at_asked *asked = NULL;
+  at_files_ask f = {.path = at_str_of(path),
+                    .folder = at_str_of(folder),
+                    .about = about,
+                    .cuts = cuts,
+                    .num_arrays = n};
+  at_status st = save_arrays(&f, shards, counts, &asked);
+  *out = asked;
+  return said(st, why, why_bytes);
+}
+
+static int restore(const char *path, at_bytes cuts, uint32_t n, uint64_t *first,
+                   void **out, char *why, size_t why_bytes) {
+  at_client *pod;
+  at_asked *asked = NULL;
+  const at_files_ask f = {
+      .path = at_str_of(path), .cuts = cuts, .num_arrays = n};
+  at_status st = find_pod(&pod);
+  if (!st.err) st = at_files_restore_ask(pod, &f, first, &asked);
+  *out = asked;
+  return said(st, why, why_bytes);
+}
+
+static int peek(const char *path, void **out, char *why, size_t why_bytes) {
+  at_client *pod;
+  at_asked *asked = NULL;
+  at_status st = find_pod(&pod);
+  if (!st.err) st = at_files_peek_ask(pod, at_str_of(path), &asked);
+  *out = asked;
+  return said(st, why, why_bytes);
+}
+
+static int wait_for(void *asked, char **out_text, size_t *out_bytes, char *why,
+                    size_t why_bytes) {
+  at_strbuf text = {0};
+  at_status st = at_asked_wait(asked, &text);
+  return hand_over(st, &text, out_text, out_bytes, why, why_bytes);
+}
+
 const at_pjrt_named_calls at_pjrt_named = {
     keep, fetch, discard, list, free_text, dtype, made, at_pjrt_made_adopt,
-    drop};
+    drop, save,  restore, peek, wait_for};

@@ -430,8 +430,8 @@ at_status at_pjrt_name_arrays(PJRT_Buffer *const *shards,
 // launches hand them out.
 typedef struct at_pjrt_made {
   uint32_t num_shards, kind, dtype, rank;  // at_memory_kind, at_dtype
-  const uint32_t *chips;  // by shard
-  const int64_t *dims;    // of a shard
+  const uint32_t *chips;                   // by shard
+  const int64_t *dims;                     // of a shard
 } at_pjrt_made;
 at_status at_pjrt_made_begin(const PJRT_Client *c, const at_pjrt_made *list,
                              uint32_t n, uint64_t first);
@@ -446,9 +446,9 @@ typedef struct at_pjrt_named_calls {
               PJRT_Buffer *const *shards, const uint32_t *counts,
               uint32_t num_arrays, bool moves, char *why, size_t why_bytes);
   // *out_text: what was said with it; free_text. *out_first: of its arrays.
-  int (*fetch)(const char *name, bool takes, char **out_text,
-               size_t *out_bytes, uint64_t *out_first, uint32_t *out_count,
-               char *why, size_t why_bytes);
+  int (*fetch)(const char *name, bool takes, char **out_text, size_t *out_bytes,
+               uint64_t *out_first, uint32_t *out_count, char *why,
+               size_t why_bytes);
   int (*discard)(const char *name, char *why, size_t why_bytes);
   int (*list)(char **out_text, size_t *out_bytes, char *why, size_t why_bytes);
   void (*free_text)(char *text);
@@ -460,6 +460,17 @@ typedef struct at_pjrt_named_calls {
               char *why, size_t why_bytes);
   void (*adopt)(const uint32_t *numbers, uint32_t count);
   void (*drop)(uint64_t first, uint32_t count);  // instead of `made`
+  // Checkpoints (control/files.h). *out_asked: to be waited for, once.
+  int (*save)(const char *path, const char *folder, at_bytes about,
+              at_bytes cuts, PJRT_Buffer *const *shards, const uint32_t *counts,
+              uint32_t num_arrays, void **out_asked, char *why,
+              size_t why_bytes);
+  int (*restore)(const char *path, at_bytes cuts, uint32_t num_arrays,
+                 uint64_t *out_first, void **out_asked, char *why,
+                 size_t why_bytes);
+  int (*peek)(const char *path, void **out_asked, char *why, size_t why_bytes);
+  int (*wait)(void *asked, char **out_text, size_t *out_bytes, char *why,
+              size_t why_bytes);
 } at_pjrt_named_calls;
 extern const at_pjrt_named_calls at_pjrt_named;
 

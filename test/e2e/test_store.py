@@ -20,8 +20,9 @@ def in_use():
 """
 
 
-def run(pod, code, status=0, **env):
-  p = pods.python(BEGIN + code, ATOLL_POD=pod.address, TPU_LIBRARY_PATH=pods.LIBRARY, PYTHONPATH=pods.PACKAGE, **env)
+def run(pod, code, status=0, begin=BEGIN, **env):
+  p = pods.python(begin + code, ATOLL_POD=pod.address, TPU_LIBRARY_PATH=pods.LIBRARY, PYTHONPATH=pods.PACKAGE,
+                  **{"JAX_PLATFORMS": "tpu,cpu", **env})
   assert p.returncode == status, p.stdout + p.stderr
   return p.stdout
 
@@ -60,8 +61,8 @@ try: atoll.objects.get("nothing")
 except KeyError as e: assert "has no object nothing" in str(e)
 try: atoll.objects.put("bad\\n", y)
 except ValueError as e: assert "without control characters" in str(e)
-class Odd:
-  pass
+try: atoll.objects.put("cpu", jax.device_put(np.ones(3), jax.devices("cpu")[0]))
+except ValueError as e: assert "is not on the pod" in str(e)
 try: atoll.objects.put("odd", {"a": y, 3: y})
 except TypeError as e: assert "strings" in str(e)
 assert list(atoll.objects.list()) == ["weights"]

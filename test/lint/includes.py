@@ -16,7 +16,7 @@ import pathlib, re, sys
 PUBLIC_ROOMS = {"base", "abi"}
 PUBLIC_HEADERS = {"cost/host.h", "cost/tpu.h", "cost/count.h", "codegen/emit.h", "codegen/build.h", "device/core.h", "hlo/random.h", "machine/topology.h",
                   "mosaic/code.h", "passes/shard.h", "tiles/lower.h", "sparsecore/engine.h", "pod/hosts.h", "pod/join.h", "pod/proof.h", "pod/wire.h", "pod/address.h", "pod/build.h", "pod/party.h", "pod/network.h", "pod/token.h",
-                  "exec/proxy.h", "control/client.h", "control/controller.h", "control/host.h", "control/message.h", "control/named.h", "control/plan.h", "control/simulate.h", "control/token.h", "control/tool.h", "control/trace.h",
+                  "exec/proxy.h", "control/client.h", "control/controller.h", "control/files.h", "control/host.h", "control/message.h", "control/named.h", "control/plan.h", "control/simulate.h", "control/token.h", "control/tool.h", "control/trace.h",
                   "schedule/overlap.h", "schedule/lhs.h",
                   "spinput/flags.h", "spinput/limits.h", "spinput/size.h",
                   "exec/exec_test_util.h"}
