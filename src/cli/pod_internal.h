@@ -17,6 +17,7 @@ at_status at_pod_ask_status(const at_tool_options *o, uint64_t watch_ms,
 const char *at_pod_size_text(int64_t bytes, char out[32]);
 at_status at_pod_status(int argc, char **argv);
 at_status at_pod_top(int argc, char **argv);
+at_status at_pod_trace(int argc, char **argv);
 at_status at_pod_drain(int argc, char **argv);
 at_status at_pod_down(int argc, char **argv);
 at_status at_pod_logs(int argc, char **argv);

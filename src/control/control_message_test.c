@@ -224,6 +224,34 @@ static void seen_by_people(void **state) {
       memset(x->program.name, 'x', sizeof x->program.name));
 }
 
+static void traces(void **state) {
+  at_msg_record r = {.number = 1, .on = 1};
+  EXACT(AT_MSG_RECORD, r);
+  at_msg_trace t = {.on = 1};
+  EXACT(AT_MSG_TRACE, t);
+  struct {
+    at_msg_recorded m;
+    at_profile_span spans[2];
+  } d = {{.number = 1, .count = 2},
+         {{.kind = AT_SPAN_RUN, .start_ns = 1, .end_ns = 2},
+          {.kind = AT_SPAN_LAUNCH}}};
+  EXACT(AT_MSG_RECORDED, d);
+  BAD(AT_MSG_RECORDED, d, x->m.count = 1);
+  BAD(AT_MSG_RECORDED, d, x->m.count = UINT32_MAX);
+  BAD(AT_MSG_RECORDED, d, x->spans[1].kind = 0);
+  BAD(AT_MSG_RECORDED, d, x->spans[1].kind = AT_SPAN_KINDS);
+  BAD(AT_MSG_RECORDED, d, x->spans[0].end_ns = 0);
+  BAD(AT_MSG_RECORDED, d, memset(x->spans[1].name, 'x', AT_SPAN_NAME));
+  struct {
+    at_msg_spans m;
+    at_profile_span span;
+  } s = {{.kind = 1, .count = 1, .name = "a program"},
+         {.kind = AT_SPAN_RUN, .start_ns = 1, .end_ns = 2}};
+  EXACT(AT_MSG_SPANS, s);
+  BAD(AT_MSG_SPANS, s, memset(x->m.name, 'x', AT_SPANS_NAME));
+  BAD(AT_MSG_SPANS, s, x->span.kind = AT_SPAN_KINDS);
+}
+
 static void keys_differ(void **state) {
   uint8_t secret[AT_CONTROL_SECRET] = {1}, a[AT_CONTROL_KEY], b[AT_CONTROL_KEY];
   at_control_key(secret, 1, a);
@@ -244,6 +272,7 @@ int main(void) {
       cmocka_unit_test(lists),
       cmocka_unit_test(who_takes_part),
       cmocka_unit_test(seen_by_people),
+      cmocka_unit_test(traces),
       cmocka_unit_test(keys_differ),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

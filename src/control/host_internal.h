@@ -100,6 +100,7 @@ typedef struct job {
   at_wire_head head;
   uint8_t *body;
   visitor *visitor;
+  uint64_t heard_ns;  // of a launch, where spans are kept; else 0
 } job;
 enum { kVisitorGone = 1 << 16, AT_HOST_FORMERS = 256 };
 
@@ -143,6 +144,7 @@ struct host {
   sample samples[AT_LOOK_RUNS];
   uint32_t num_samples;  // so far
   bool rests;  // the controller waits until all that it has said is done
+  uint32_t idle_looks;  // in a row, since then
 };
 
 void at_host_post(host *h, job *j);  // for the stream's thread; takes it

@@ -50,6 +50,11 @@ static const uint32_t kKinds[] = {AT_MSG_CREATE,
                                   AT_MSG_RESTED,
                                   AT_MSG_LOOK,
                                   AT_MSG_LOOKS,
+                                  AT_MSG_RECORD,
+                                  AT_MSG_RECORDED,
+                                  AT_MSG_TRACE,
+                                  AT_MSG_SPANS,
+                                  AT_MSG_TRACED,
                                   0,
                                   12345};
 
@@ -153,6 +158,15 @@ static void walk_looks(at_bytes b) {
   must((const uint8_t *)(at_look_runs(m) + m->num_runs) == b.ptr + b.len);
 }
 
+static void walk_spans(at_bytes b, size_t head, uint32_t count) {
+  const at_profile_span *s = (const void *)(b.ptr + head);
+  for (uint32_t i = 0; i < count; i++) {
+    must(s[i].kind && s[i].kind < AT_SPAN_KINDS && s[i].start_ns <= s[i].end_ns);
+    must(strlen(s[i].name) < AT_SPAN_NAME);
+  }
+  must((const uint8_t *)(s + count) == b.ptr + b.len);
+}
+
 static void walk(uint32_t kind, at_bytes b) {
   touch(b.ptr, b.len);
   must(at_message_names(kind, (void *)b.ptr, name_is_there, NULL));
@@ -167,6 +181,14 @@ static void walk(uint32_t kind, at_bytes b) {
       return walk_graph(b);
     case AT_MSG_LOOKS:
       return walk_looks(b);
+    case AT_MSG_RECORDED:
+      return walk_spans(b, sizeof(at_msg_recorded),
+                        ((const at_msg_recorded *)(const void *)b.ptr)->count);
+    case AT_MSG_SPANS:
+      must(strlen(((const at_msg_spans *)(const void *)b.ptr)->name) <
+           AT_SPANS_NAME);
+      return walk_spans(b, sizeof(at_msg_spans),
+                        ((const at_msg_spans *)(const void *)b.ptr)->count);
     case AT_MSG_WRITE:
     case AT_MSG_READ:
     case AT_MSG_WATCH:
