@@ -58,6 +58,7 @@ typedef struct graph {
 typedef struct sample {
   uint64_t client, program, given_ns;
   at_launch_times times;  // start_ns 0: there is none, or it has not begun
+  char name[AT_LOOK_NAME];
 } sample;
 
 // What one client has here.

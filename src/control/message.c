@@ -220,6 +220,9 @@ static bool good_looks(at_bytes body) {
   const at_look_program *p = at_look_programs(m);
   for (uint32_t i = 0; i < m->num_programs; i++)
     if (!memchr(p[i].name, 0, sizeof p[i].name)) return false;
+  const at_look_run *r = at_look_runs(m);
+  for (uint32_t i = 0; i < m->num_runs; i++)
+    if (!memchr(r[i].name, 0, sizeof r[i].name)) return false;
   return true;
 }
 

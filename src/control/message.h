@@ -365,6 +365,7 @@ typedef struct at_look_program {
 // A launch that was measured, by the host's clock.
 typedef struct at_look_run {
   uint64_t client, program, given_ns, start_ns, end_ns;
+  char name[AT_LOOK_NAME];
 } at_look_run;
 typedef struct at_msg_looks {
   uint64_t number, now_ns;

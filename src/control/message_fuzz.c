@@ -155,6 +155,8 @@ static void walk_looks(at_bytes b) {
   touch(at_look_tenants(m), m->num_tenants * sizeof(at_look_tenant));
   for (uint32_t i = 0; i < m->num_programs; i++)
     must(strlen(p[i].name) < AT_LOOK_NAME);
+  for (uint32_t i = 0; i < m->num_runs; i++)
+    must(strlen(at_look_runs(m)[i].name) < AT_LOOK_NAME);
   must((const uint8_t *)(at_look_runs(m) + m->num_runs) == b.ptr + b.len);
 }
 

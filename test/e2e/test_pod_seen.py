@@ -2,6 +2,7 @@
 
 import collections
 import gzip
+import html.parser
 import json
 import os
 import pty
@@ -266,3 +267,42 @@ def test_what_cannot_be_drained(pod):
     p = atoll("pod", "drain", *words, ATOLL_POD=pod.address)
     assert p.returncode and what in p.stderr, p.stderr
   assert pod.status()["state"] == "up"
+
+
+# ---- The page
+class Page(html.parser.HTMLParser):
+  """Its tags, and the texts of headings and cells."""
+
+  def __init__(self, text):
+    super().__init__()
+    self.tags, self.texts, self.links = collections.Counter(), [], []
+    self.feed(text)
+
+  def handle_starttag(self, tag, attrs):
+    self.tags[tag] += 1
+    self.links += [v for k, v in attrs if k in ("src", "href")]
+
+  def handle_data(self, data):
+    self.texts.append(data)
+
+
+def test_a_page_shows_all_of_it(pod, tmp_path):
+  out = tmp_path / "pod.html"
+  p = atoll("pod", "page", f"--out={out}", "--seconds=0.1", ATOLL_POD=pod.address)
+  assert p.returncode == 0, p.stderr
+  with Client(pod) as c:
+    c.do("x = put(range(8)); [doubled(x).block_until_ready() for _ in range(3)]")
+    page = subprocess.Popen([ATOLL, "pod", "page", f"--out={out}", "--seconds=1"], env=environment(ATOLL_POD=pod.address))
+    while page.poll() is None:
+      c.do("doubled(x).block_until_ready()")
+    assert page.returncode == 0
+    text = out.read_text()
+    seen = Page(text)
+    assert not seen.links and "http" not in text.replace("http://www.w3.org/2000/svg", ""), "nothing from elsewhere"
+    assert "prefers-color-scheme:dark" in text
+    assert {"Slice 0", "Slice 1", "Hosts", "Clients", "Last programs", "What ran last", "jit_doubled"} <= set(seen.texts)
+    assert all(f"chip {i}" in seen.texts for i in range(8)) and str(c.process.pid) in seen.texts
+    assert seen.tags["rect"] > 2 * 2 * 4, "every launch is measured meanwhile"
+    assert "import sys?import" in text and "<import" not in text
+  p = atoll("pod", "page", "--out=/nobody/has/this.html", "--seconds=0.1", ATOLL_POD=pod.address)
+  assert p.returncode and "/nobody/has/this.html" in p.stderr, p.stderr
