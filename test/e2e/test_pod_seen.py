@@ -265,7 +265,7 @@ def test_what_cannot_be_drained(pod):
   for words, what in ((["9"], "there is no host 9: the pod has hosts 0 to 1"), (["x"], "which host?"), ([], "which host?"),
                       (["1", "--force", "--undo"], "take one"), (["1", "--wait"], "unknown option --wait")):
     p = atoll("pod", "drain", *words, ATOLL_POD=pod.address)
-    assert p.returncode and what in p.stderr, p.stderr
+    assert p.returncode == 2 and what in p.stderr, p.stderr
   assert pod.status()["state"] == "up"
 
 
