@@ -281,11 +281,14 @@ at_status at_cli_pod(int argc, char **argv) {
   if (!strcmp(what, "top")) return at_pod_top(argc, argv);
   if (!strcmp(what, "logs")) return at_pod_logs(argc, argv);
   if (!strcmp(what, "drain")) return at_pod_drain(argc, argv);
+  if (!strcmp(what, "trace")) return at_pod_trace(argc, argv);
+  if (!strcmp(what, "page")) return at_pod_page(argc, argv);
   if (!strcmp(what, "undrain")) return at_pod_drain(argc, argv);
   if (!strcmp(what, "objects")) return at_pod_objects(argc, argv);
   if (!strcmp(what, "down")) return at_pod_down(argc, argv);
   return AT_FAIL(AT_INVALID_ARGUMENT,
-                 "unknown word '%s'\nhint: up, status, top, logs, objects, drain, "
+                 "unknown word '%s'\nhint: up, status, top, page, trace, logs, "
+                 "objects, drain, "
                  "undrain or down",
                  what);
 }

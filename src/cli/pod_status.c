@@ -60,29 +60,28 @@ static void add_hosts(const at_json *s, at_strbuf *b) {
   }
 }
 
-static void add_user(const at_json *c, at_strbuf *b) {
+const char *at_pod_user_text(int64_t uid, char out[64]) {
   char room[1024];
   struct passwd p, *found = NULL;
-  uid_t uid = (uid_t)number(c, "uid");
-  if (!getpwuid_r(uid, &p, room, sizeof room, &found) && found)
-    at_strbuf_addf(b, "%s", found->pw_name);
+  if (!getpwuid_r((uid_t)uid, &p, room, sizeof room, &found) && found)
+    snprintf(out, 64, "%s", found->pw_name);
   else
-    at_strbuf_addf(b, "user %lld", (long long)uid);
+    snprintf(out, 64, "user %lld", (long long)uid);
+  return out;
 }
 
 static void add_clients(const at_json *s, at_strbuf *b) {
   const at_json *clients = at_json_get(s, "clients");
   for (size_t i = 0; clients && i < clients->len; i++) {
     const at_json *c = &clients->items[i];
-    char hbm[32];
+    char hbm[32], user[64];
     at_str name = text_of(c, "name");
-    at_strbuf_addf(b, "  client %-2lld process %-8lld ",
-                   (long long)number(c, "client"), (long long)number(c, "pid"));
-    add_user(c, b);
     at_strbuf_addf(
         b,
-        "  %lld arrays, %s of HBM, %lld programs, %lld launches, "
-        "%.0f/s  %.*s\n",
+        "  client %-2lld process %-8lld %s  %lld arrays, %s of HBM, %lld "
+        "programs, %lld launches, %.0f/s  %.*s\n",
+        (long long)number(c, "client"), (long long)number(c, "pid"),
+        at_pod_user_text(number(c, "uid"), user),
         (long long)number(c, "arrays"),
         at_pod_size_text(number(c, "hbm_bytes"), hbm),
         (long long)number(c, "programs"), (long long)number(c, "launches"),

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "control/client_internal.h"
+#include "control/record.h"
 
 enum {
   kTimeoutMs = 120000,
@@ -324,6 +325,15 @@ static void fill_channels(const at_proxy_launch *l, at_msg_channel *out) {
     }
 }
 
+void at_client_record_launch(const at_client *c, uint64_t begin_ns,
+                             uint64_t outputs) {
+  at_span_record(&(at_profile_span){.start_ns = begin_ns,
+                            .end_ns = at_clock_ns(),
+                            .flow = at_span_flow(c->client, outputs),
+                            .kind = AT_SPAN_LAUNCH},
+                 "launch");
+}
+
 static at_status send_launch(at_client *c, const at_proxy_launch *l,
                              uint64_t number, uint8_t *room) {
   uint32_t channels = count_channels(l);
@@ -344,7 +354,11 @@ static at_status send_launch(at_client *c, const at_proxy_launch *l,
   const at_bytes parts[] = {{(const uint8_t *)&m, sizeof m},
                             {(const uint8_t *)args, l->num_args * sizeof *args},
                             {(const uint8_t *)list, channels * sizeof *list}};
-  return at_client_say_step(c, AT_MSG_LAUNCH, parts, 3);
+  if (!at_spans_on()) return at_client_say_step(c, AT_MSG_LAUNCH, parts, 3);
+  uint64_t begin = at_clock_ns();
+  at_status st = at_client_say_step(c, AT_MSG_LAUNCH, parts, 3);
+  at_client_record_launch(c, begin, l->num_outputs ? l->outputs : 0);
+  return st;
 }
 
 static at_status launch(void *arg, const at_proxy_launch *l) {
@@ -575,6 +589,10 @@ static void hear(at_client *c, const at_wire_head *head, at_bytes body) {
     host_drains(c, (const void *)body.ptr);
   } else if (!st.err && head->kind == AT_MSG_ANSWER) {
     at_question_answered(c, head->tag, body);
+  } else if (!st.err && head->kind == AT_MSG_RECORD) {
+    const at_msg_record *m = (const void *)body.ptr;
+    atomic_store(&c->records, m->number);
+    at_record_answer(c->late, m);
   } else if (!st.err && head->kind == AT_MSG_FAILED) {
     const at_msg_failed *m = (const void *)body.ptr;
     st = at_message_error(m->code, at_message_tail(body, sizeof *m));
@@ -799,6 +817,8 @@ static void close_host(far_host *h) {
 void at_client_close(at_client *c) {
   if (!c) return;
   at_client_flush(c);
+  if (c->controller && at_spans_on())
+    at_record_rest(c->controller, atomic_load(&c->records));
   close_session(c->late, c->controller);
   c->controller = NULL;
   c->late = NULL;

@@ -61,6 +61,7 @@ typedef struct far_program {
 typedef struct question {
   uint64_t tag;
   at_event *done;  // referenced
+  uint64_t asked_ns, flow;  // of spans; asked_ns 0: none were kept then
   // Of one host, `host`:
   uint32_t host;
   uint8_t *into;  // READ, STATS
@@ -114,6 +115,7 @@ struct at_client {
   at_table programs;                        // to far_program
   at_table pinned_arrays, pinned_programs;  // that graphs use (trace.c)
   _Atomic uint32_t replaced;                // hosts, so far
+  _Atomic uint64_t records;                 // the trace of which this is a part
   // Names that nobody uses, for the next message.
   pthread_mutex_t drops_lock;
   uint64_t drops[256];
@@ -139,6 +141,9 @@ at_status at_client_say(at_client *c, uint32_t kind, const at_bytes *parts,
 // LAUNCH, COPY, GROUP or RESHARD: a thread that traces keeps it, too.
 at_status at_client_say_step(at_client *c, uint32_t kind, const at_bytes *parts,
                              uint32_t n);
+// A span of a message that has been made since begin_ns.
+void at_client_record_launch(const at_client *c, uint64_t begin_ns,
+                             uint64_t outputs);
 void at_client_drop(at_client *c, uint64_t array);
 void at_client_unload(at_client *c, uint64_t program);
 

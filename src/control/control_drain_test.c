@@ -182,6 +182,51 @@ static void what_is_said_of_a_pod(void **state) {
   pod_close(&p);
 }
 
+// What all processes say of some launches. This one is client and controller.
+static void a_trace_has_all_processes(void **state) {
+  pod p;
+  float v[4] = {1, 2, 3, 4};
+  pod_open(&p, "v5e:2x2", 2, 4);
+  guest g = guest_open(&p);
+  const at_tool_options o = {
+      .address = p.address, .source = "a test", .token = POD_TOKEN};
+  at_tool_trace *trace, *other;
+  const at_tool_spans *all = NULL;
+  run r = run_make(&g, pod_rotates(4, 4), 4, 1);
+  for (uint32_t d = 0; d < 4; d++)
+    r.args[d] = pod_array(r.chips[d], AT_F32, v, 4);
+  OK(at_tool_trace_begin(&o, &trace));
+  assert_int_equal(at_code_take(at_tool_trace_begin(&o, &other)),
+                   AT_FAILED_PRECONDITION);
+  uint64_t begin = at_clock_ns();
+  usleep(200000);  // hosts have been told
+  for (int i = 0; i < 3; i++) {
+    OK(run_try(&r, NULL));
+    for (uint32_t d = 0; d < 4; d++) OK(pod_ready(r.outs[d]));
+    run_drop_outs(&r);
+  }
+  OK(at_tool_trace_end(trace, &all));
+  uint64_t end = at_clock_ns(), kinds[AT_SPAN_KINDS] = {0};
+  for (; all; all = all->next) {
+    assert_int_equal(all->is->offset_ns, 0);  // one machine has one clock
+    assert_int_equal(all->is->dropped, 0);
+    const at_profile_span *s = (const void *)(all->is + 1);
+    for (uint32_t i = 0; i < all->is->count; i++) {
+      assert_true(s[i].start_ns >= begin && s[i].end_ns <= end);
+      kinds[s[i].kind]++;
+    }
+  }
+  assert_int_equal(kinds[AT_SPAN_LAUNCH], 3);
+  assert_int_equal(kinds[AT_SPAN_ORDER], 3);
+  assert_int_equal(kinds[AT_SPAN_TAKE], 3 * 2);
+  assert_int_equal(kinds[AT_SPAN_RUN], 3 * 4);
+  at_tool_trace_free(trace);
+  run_drop_args(&r);
+  at_loaded_release(r.l);
+  guest_close(&g);
+  pod_close(&p);
+}
+
 int main(int argc, char **argv) {
   if (argc > 2 && !strcmp(argv[1], "--host")) return pod_host_main(argv[2]);
   if (argc > 1) cmocka_set_test_filter(argv[1]);
@@ -189,6 +234,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(it_ends_once_it_holds_nothing),
       cmocka_unit_test(by_force_it_ends_what_it_was_asked),
       cmocka_unit_test(what_is_said_of_a_pod),
+      cmocka_unit_test(a_trace_has_all_processes),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -265,6 +265,36 @@ static void seen_by_people(void **state) {
   BAD(AT_MSG_LOOKS, k, x->m.num_tenants = AT_LOOK_TENANTS + 1);
   BAD(AT_MSG_LOOKS, k,
       memset(x->program.name, 'x', sizeof x->program.name));
+  BAD(AT_MSG_LOOKS, k,
+      memset(x->runs[1].name, 'x', sizeof x->runs[1].name));
+}
+
+static void traces(void **state) {
+  at_msg_record r = {.number = 1, .on = 1};
+  EXACT(AT_MSG_RECORD, r);
+  at_msg_trace t = {.on = 1};
+  EXACT(AT_MSG_TRACE, t);
+  struct {
+    at_msg_recorded m;
+    at_profile_span spans[2];
+  } d = {{.number = 1, .count = 2},
+         {{.kind = AT_SPAN_RUN, .start_ns = 1, .end_ns = 2},
+          {.kind = AT_SPAN_LAUNCH}}};
+  EXACT(AT_MSG_RECORDED, d);
+  BAD(AT_MSG_RECORDED, d, x->m.count = 1);
+  BAD(AT_MSG_RECORDED, d, x->m.count = UINT32_MAX);
+  BAD(AT_MSG_RECORDED, d, x->spans[1].kind = 0);
+  BAD(AT_MSG_RECORDED, d, x->spans[1].kind = AT_SPAN_KINDS);
+  BAD(AT_MSG_RECORDED, d, x->spans[0].end_ns = 0);
+  BAD(AT_MSG_RECORDED, d, memset(x->spans[1].name, 'x', AT_SPAN_NAME));
+  struct {
+    at_msg_spans m;
+    at_profile_span span;
+  } s = {{.kind = 1, .count = 1, .name = "a program"},
+         {.kind = AT_SPAN_RUN, .start_ns = 1, .end_ns = 2}};
+  EXACT(AT_MSG_SPANS, s);
+  BAD(AT_MSG_SPANS, s, memset(x->m.name, 'x', AT_SPANS_NAME));
+  BAD(AT_MSG_SPANS, s, x->span.kind = AT_SPAN_KINDS);
 }
 
 static void slices(void **state) {
@@ -443,6 +473,7 @@ int main(void) {
       cmocka_unit_test(who_takes_part),
       cmocka_unit_test(seen_by_people),
       cmocka_unit_test(slices),
+      cmocka_unit_test(traces),
       cmocka_unit_test(keys_differ),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -14,7 +14,7 @@
 #include "control/simulate.h"
 #include "device/device.h"
 
-enum { kStack = 256 << 10, kLookNs = 200000000, kTornNs = 1000000000 };
+enum { kStack = 256 << 10, kLookNs = 200000000, kRecordNs = 50000000, kTornNs = 1000000000 };
 
 // ---- Peers
 static void leave_list(peer *p) {
@@ -316,6 +316,10 @@ static void tool_asks(peer *p, uint32_t kind, at_bytes body) {
     answer(p, AT_OK);
   } else if (kind == AT_MSG_DRAIN) {
     answer(p, at_drain(c, (const void *)body.ptr));
+  } else if (kind == AT_MSG_TRACE) {
+    const at_msg_trace *m = (const void *)body.ptr;
+    at_status st = at_recording_order(p, m->on);
+    if (m->on || st.err) answer(p, st);
   } else if (kind == AT_MSG_STATUS) {
     const at_msg_status *m = (const void *)body.ptr;
     at_status_ask(p, body.len ? m->watch_ms : 0);
@@ -323,13 +327,43 @@ static void tool_asks(peer *p, uint32_t kind, at_bytes body) {
 }
 
 // ---- The sink of all sessions
+// Of a client's launch, before its body is sent on.
+static uint64_t flow_of(const peer *p, const at_wire_head *head,
+                        const void *body) {
+  if (head->kind == AT_MSG_RUN)
+    return at_span_flow(p->client, ((const at_msg_run *)body)->first);
+  if (head->kind != AT_MSG_LAUNCH) return 0;
+  const at_msg_launch *m = body;
+  return at_span_flow(p->client, m->num_outputs ? m->outputs : 0);
+}
+
+static bool client_says(peer *p, const at_wire_head *head, void *body,
+                        uint64_t heard_ns) {
+  if (head->kind == AT_MSG_RECORDED) {
+    at_recording_heard(p, (at_bytes){body, head->bytes});
+    free(body);
+    return true;
+  }
+  if (AT_LIKELY(!heard_ns)) return at_client_says(p, head, body);
+  uint64_t flow = flow_of(p, head, body);
+  bool done = at_client_says(p, head, body);
+  if (flow)
+    at_span_record(&(at_profile_span){.start_ns = heard_ns,
+                              .end_ns = at_clock_ns(),
+                              .flow = flow,
+                              .kind = AT_SPAN_ORDER},
+                   "order");
+  return done;
+}
+
 static bool hear(peer *p, const at_wire_head *head, void *body) {
   at_bytes b = {body, head->bytes};
   bool done = true;
+  uint64_t heard_ns = at_spans_on() ? at_clock_ns() : 0;
   pthread_mutex_lock(&p->controller->lock);
   switch (p->kind) {
     case AT_SESSION_CLIENT:
-      done = at_client_says(p, head, body);
+      done = client_says(p, head, body, heard_ns);
       break;
     case AT_SESSION_HOST:
       if (head->kind == AT_MSG_HOST) host_came(p, b);
@@ -338,6 +372,7 @@ static bool hear(peer *p, const at_wire_head *head, void *body) {
       if (head->kind == AT_MSG_MISSES && !p->controller->torn_ns)
         p->controller->torn_ns = at_clock_ns();
       if (head->kind == AT_MSG_DID) host_did(p, (const void *)b.ptr);
+      if (head->kind == AT_MSG_RECORDED) at_recording_heard(p, b);
       if (head->kind == AT_MSG_LOOKS) at_status_heard(p, b);
       if (head->kind == AT_MSG_RESTED) at_drain_rested(p);
       break;
@@ -479,9 +514,11 @@ static void keep(void *arg) {
     if (c->torn_ns && at_clock_ns() - c->torn_ns > kTornNs) mend(c);
     at_drain_look(c);
     at_status_look(c);
+    at_recording_look(c);
     peer *p = take_gone(c);
     if (!p) {  // one that is gone may still have letters under way
-      struct timespec until = at_clock_timespec(at_clock_ns() + kLookNs);
+      struct timespec until = at_clock_timespec(
+          at_clock_ns() + (c->recording.tool ? kRecordNs : kLookNs));
       pthread_cond_timedwait(&c->news, &c->lock, &until);
       continue;
     }

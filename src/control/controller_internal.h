@@ -91,6 +91,11 @@ struct peer {
   // Launches in a second, measured when somebody asks; 0: not yet.
   double use;
   uint64_t use_ns, use_launches;
+  // For a trace of the pod: its clock less the controller's, and how long the
+  // question took of which that is known; the last trace that it has ended.
+  bool clock_known;
+  int64_t clock_offset_ns;
+  uint64_t clock_way_ns, recorded;
 };
 
 struct at_controller {
@@ -124,6 +129,14 @@ struct at_controller {
   uint32_t under_way;       // of them
   uint32_t num_objects;
   uint64_t about_bytes;  // that clients have left with them
+  struct {
+    peer *tool;       // that wants the trace; NULL: none is made
+    uint64_t number;  // of traces, so far
+    uint64_t asked_ns;
+    uint64_t ends_ns;  // until when it waits for the last spans; 0: it goes on
+    uint64_t dropped;  // that the tool has not been told of
+    _Atomic uint64_t under_way;  // bytes to the tool
+  } recording;
 };
 
 void at_peer_say(peer *p, uint32_t kind, const at_bytes *parts, uint32_t n);
@@ -155,6 +168,11 @@ void at_drain_tell(peer *client);
 void at_status_ask(peer *tool, uint64_t watch_ms);
 void at_status_heard(peer *host, at_bytes body);  // LOOKS
 void at_status_look(at_controller *c);            // now and then
+
+// ---- recording.c; under the lock
+at_status at_recording_order(peer *tool, bool on);
+void at_recording_heard(peer *p, at_bytes body);  // RECORDED
+void at_recording_look(at_controller *c);         // now and then
 
 // ---- route.c; under the lock
 // Sends a client's message to whom it concerns; takes the body. True: its

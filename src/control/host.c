@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/strbuf.h"
 #include "control/host_internal.h"
+#include "control/record.h"
 #include "device/device.h"
 #include "pod/address.h"
 #include "pod/join.h"
@@ -23,6 +24,7 @@ enum {
   kTickMs = 100,
   kMs = 1000000,
   kLookUs = 500,
+  kIdleLooks = 3,
 };
 static const uint64_t kTellNs = 10000000000ull;
 
@@ -80,11 +82,18 @@ static bool message(void *arg, uint32_t from, const at_wire_head *head,
     free(j);
     return true;
   }
+  if (head->kind == AT_MSG_RECORD) {
+    at_record_answer(h->answers, body);
+    free(body);
+    free(j);
+    return true;
+  }
   if (head->kind == AT_MSG_LEFT) at_tenant_is_gone(h, head->tag);
   if (head->kind == AT_MSG_FORM || head->kind == AT_MSG_BREAK)
     atomic_fetch_add(&h->forms, 1);
   *j = (job){
       .kind = head->kind, .client = head->tag, .head = *head, .body = body};
+  if (at_spans_on()) j->heard_ns = at_clock_ns();
   at_host_post(h, j);
   return false;  // its credits go back once it is done
 }
@@ -458,9 +467,14 @@ static bool is_idle(host *h) {
   return !answers;
 }
 
+// Questions that clients have asked before may still be under way: it waits for
+// a few looks more.
 static void tell_rested(host *h) {
-  if (!h->rests || !is_idle(h)) return;
+  if (!h->rests) return;
+  h->idle_looks = is_idle(h) ? h->idle_looks + 1 : 0;
+  if (h->idle_looks < kIdleLooks) return;
   h->rests = false;
+  h->idle_looks = 0;
   at_status_free(say(h, AT_MSG_RESTED, NULL, 0));
 }
 

@@ -59,6 +59,7 @@ typedef struct graph {
 typedef struct sample {
   uint64_t client, program, given_ns;
   at_launch_times times;  // start_ns 0: there is none, or it has not begun
+  char name[AT_LOOK_NAME];
 } sample;
 
 // What one client has here.
@@ -103,6 +104,7 @@ typedef struct job {
   at_wire_head head;
   uint8_t *body;
   visitor *visitor;
+  uint64_t heard_ns;  // of a launch, where spans are kept; else 0
 } job;
 enum { kVisitorGone = 1 << 16, AT_HOST_FORMERS = 256 };
 
@@ -147,6 +149,7 @@ struct host {
   sample samples[AT_LOOK_RUNS];
   uint32_t num_samples;  // so far
   bool rests;  // the controller waits until all that it has said is done
+  uint32_t idle_looks;  // in a row, since then
   // Of the stream's thread alone: named objects, by the controller's numbers.
   at_table objects;
   at_sched *files;  // checkpoints (files_host.c); NULL: none yet

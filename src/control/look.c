@@ -29,6 +29,7 @@ sample *at_sample_begin(tenant *t, program *p) {
     s->client = t->client;
     s->program = p->name;
     s->given_ns = at_clock_ns();
+    memcpy(s->name, p->title, sizeof s->name);
     atomic_store(&s->times.start_ns, 0);
     atomic_store(&s->times.end_ns, 0);
     atomic_store(&s->times.left, p->num_here);
@@ -134,9 +135,13 @@ static void look_at_runs(host *h, looking *l) {
     const sample *s = &h->samples[i];
     uint64_t start = atomic_load(&s->times.start_ns);
     if (!start || atomic_load(&s->times.left)) continue;
-    l->runs[l->head.num_runs++] =
-        (at_look_run){s->client, s->program, s->given_ns, start,
-                      atomic_load(&s->times.end_ns)};
+    at_look_run *r = &l->runs[l->head.num_runs++];
+    *r = (at_look_run){.client = s->client,
+                       .program = s->program,
+                       .given_ns = s->given_ns,
+                       .start_ns = start,
+                       .end_ns = atomic_load(&s->times.end_ns)};
+    memcpy(r->name, s->name, sizeof r->name);
   }
   pthread_mutex_unlock(&h->samples_lock);
 }

@@ -374,7 +374,32 @@ static bool good_looks(at_bytes body) {
   const at_look_program *p = at_look_programs(m);
   for (uint32_t i = 0; i < m->num_programs; i++)
     if (!memchr(p[i].name, 0, sizeof p[i].name)) return false;
+  const at_look_run *r = at_look_runs(m);
+  for (uint32_t i = 0; i < m->num_runs; i++)
+    if (!memchr(r[i].name, 0, sizeof r[i].name)) return false;
   return true;
+}
+
+static bool good_spans(at_bytes body, size_t head, uint32_t count) {
+  if (count > AT_RECORD_SPANS || !is_list(body, head, count, sizeof(at_profile_span)))
+    return false;
+  const at_profile_span *s = (const void *)(body.ptr + head);
+  for (uint32_t i = 0; i < count; i++)
+    if (!s[i].kind || s[i].kind >= AT_SPAN_KINDS ||
+        s[i].end_ns < s[i].start_ns || !memchr(s[i].name, 0, AT_SPAN_NAME))
+      return false;
+  return true;
+}
+
+static bool good_recorded(at_bytes body) {
+  const at_msg_recorded *m = (const void *)body.ptr;
+  return body.len >= sizeof *m && good_spans(body, sizeof *m, m->count);
+}
+
+static bool good_spans_of(at_bytes body) {
+  const at_msg_spans *m = (const void *)body.ptr;
+  return body.len >= sizeof *m && memchr(m->name, 0, sizeof m->name) &&
+         good_spans(body, sizeof *m, m->count);
 }
 
 static bool is_good(uint32_t kind, at_bytes b) {
@@ -489,6 +514,15 @@ static bool is_good(uint32_t kind, at_bytes b) {
       return b.len == sizeof(at_msg_look);
     case AT_MSG_LOOKS:
       return good_looks(b);
+    case AT_MSG_RECORD:
+      return b.len == sizeof(at_msg_record);
+    case AT_MSG_RECORDED:
+      return good_recorded(b);
+    case AT_MSG_TRACE:
+      return b.len == sizeof(at_msg_trace);
+    case AT_MSG_SPANS:
+      return good_spans_of(b);
+    case AT_MSG_TRACED:
     case AT_MSG_REST:
     case AT_MSG_RESTED:
     case AT_MSG_LEFT:

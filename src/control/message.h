@@ -18,6 +18,7 @@
 
 #include "base/span.h"
 #include "base/status.h"
+#include "profile/spans.h"
 
 enum {
   AT_MESSAGE_CHIPS = 1 << 16,  // of a pod, at most
@@ -96,6 +97,9 @@ typedef enum at_message_kind {
   AT_MSG_LOOK,  // controller: how are you? Beside the stream
   AT_MSG_LOOKS,
   AT_MSG_ACTED = 144,  // host: what the controller has asked of it is done
+  // Of clients, too.
+  AT_MSG_RECORD,  // controller: keep spans, and say what there is. Beside the stream
+  AT_MSG_RECORDED,
   // Tools and the controller.
   AT_MSG_STATUS = 160,
   AT_MSG_STATUS_IS,
@@ -103,6 +107,9 @@ typedef enum at_message_kind {
   AT_MSG_ORDERED,
   AT_MSG_DRAIN,
   AT_MSG_ERASE = 176,  // a named object; answered by ORDERED or FAILED
+  AT_MSG_TRACE,
+  AT_MSG_SPANS,
+  AT_MSG_TRACED,  // controller: those were all
 } at_message_kind;
 
 static inline size_t at_message_chips_bytes(uint64_t n) {
@@ -575,6 +582,7 @@ typedef struct at_look_program {
 // A launch that was measured, by the host's clock.
 typedef struct at_look_run {
   uint64_t client, program, given_ns, start_ns, end_ns;
+  char name[AT_LOOK_NAME];
 } at_look_run;
 typedef struct at_msg_looks {
   uint64_t number, now_ns;
@@ -593,6 +601,36 @@ static inline const at_look_program *at_look_programs(const at_msg_looks *m) {
 static inline const at_look_run *at_look_runs(const at_msg_looks *m) {
   return (const at_look_run *)(at_look_programs(m) + m->num_programs);
 }
+
+// A trace of the whole pod. Clocks are those of who says it; now_ns comes back as
+// asked_ns, so that the controller learns how they differ from its own.
+enum { AT_RECORD_SPANS = 2048 };
+typedef struct at_msg_record {
+  uint64_t number;  // of the trace
+  uint64_t now_ns;
+  uint32_t on, zero;  // 0: that is all, and nothing is kept from now on
+} at_msg_record;
+typedef struct at_msg_recorded {
+  uint64_t number, asked_ns, heard_ns, said_ns;  // asked_ns 0: nobody has asked
+  uint64_t dropped;                              // since the last time
+  uint32_t count, more;  // more: the answer goes on in the next message
+  uint32_t on, zero;     // of the question
+  // at_profile_span spans[count]
+} at_msg_recorded;
+// Answered by ORDERED or FAILED; then SPANS come, until it is ended: TRACED.
+typedef struct at_msg_trace {
+  uint32_t on, zero;
+} at_msg_trace;
+enum { AT_SPANS_NAME = 96 };
+typedef struct at_msg_spans {
+  uint32_t kind, number;  // at_session_kind and which; 0: the controller
+  uint32_t pid, count;
+  int64_t offset_ns;  // their clock less the controller's, as known now
+  uint64_t error_ns;  // at most, if both ways took as long
+  uint64_t dropped;   // before these
+  char name[AT_SPANS_NAME];
+  // at_profile_span spans[count]
+} at_msg_spans;
 
 // An error on its way: its text, as much of it as is sent, borrowed; and the
 // error that a code and a text stand for. The code of none is UNKNOWN.

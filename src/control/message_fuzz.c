@@ -67,6 +67,11 @@ static const uint32_t kKinds[] = {AT_MSG_CREATE,
                                   AT_MSG_SLICE,
                                   AT_MSG_UNSLICE,
                                   AT_MSG_SLICED,
+                                  AT_MSG_RECORD,
+                                  AT_MSG_RECORDED,
+                                  AT_MSG_TRACE,
+                                  AT_MSG_SPANS,
+                                  AT_MSG_TRACED,
                                   0,
                                   12345,
                                   AT_MSG_CLOCK,
@@ -199,6 +204,8 @@ static void walk_looks(at_bytes b) {
   touch(at_look_tenants(m), m->num_tenants * sizeof(at_look_tenant));
   for (uint32_t i = 0; i < m->num_programs; i++)
     must(strlen(p[i].name) < AT_LOOK_NAME);
+  for (uint32_t i = 0; i < m->num_runs; i++)
+    must(strlen(at_look_runs(m)[i].name) < AT_LOOK_NAME);
   must((const uint8_t *)(at_look_runs(m) + m->num_runs) == b.ptr + b.len);
 }
 
@@ -241,6 +248,15 @@ static void walk_files(uint32_t kind, at_bytes b) {
   must(n == all.m->num_arrays);
 }
 
+static void walk_spans(at_bytes b, size_t head, uint32_t count) {
+  const at_profile_span *s = (const void *)(b.ptr + head);
+  for (uint32_t i = 0; i < count; i++) {
+    must(s[i].kind && s[i].kind < AT_SPAN_KINDS && s[i].start_ns <= s[i].end_ns);
+    must(strlen(s[i].name) < AT_SPAN_NAME);
+  }
+  must((const uint8_t *)(s + count) == b.ptr + b.len);
+}
+
 static void walk(uint32_t kind, at_bytes b) {
   touch(b.ptr, b.len);
   must(at_message_names(kind, (void *)b.ptr, name_is_there, NULL));
@@ -274,6 +290,14 @@ static void walk(uint32_t kind, at_bytes b) {
     case AT_MSG_ANSWER:
     case AT_MSG_ACTED:
       return must(b.len >= sizeof(at_msg_answer));
+    case AT_MSG_RECORDED:
+      return walk_spans(b, sizeof(at_msg_recorded),
+                        ((const at_msg_recorded *)(const void *)b.ptr)->count);
+    case AT_MSG_SPANS:
+      must(strlen(((const at_msg_spans *)(const void *)b.ptr)->name) <
+           AT_SPANS_NAME);
+      return walk_spans(b, sizeof(at_msg_spans),
+                        ((const at_msg_spans *)(const void *)b.ptr)->count);
     case AT_MSG_WRITE:
     case AT_MSG_READ:
     case AT_MSG_WATCH:

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/clock.h"
 #include "control/client_internal.h"
 
 static at_status no_memory(void) {
@@ -34,7 +35,24 @@ static question *make(at_client *c, uint32_t host, at_event *done) {
   q->host = host;
   q->done = done;
   q->users = 1;
+  q->asked_ns = at_spans_on() ? at_clock_ns() : 0;
   return q;
+}
+
+static void record_answer(const question *q) {
+  uint64_t now = at_clock_ns();
+  if (!q->hosts && q->into && !q->is_stats)
+    at_span_record(&(at_profile_span){.start_ns = q->asked_ns,
+                              .end_ns = now,
+                              .bytes = q->bytes,
+                              .kind = AT_SPAN_READ},
+                   "read");
+  at_span_record(&(at_profile_span){.start_ns = now,
+                            .end_ns = now,
+                            .flow = q->flow,
+                            .bytes = q->bytes,
+                            .kind = AT_SPAN_REPLY},
+                 q->hosts ? "launch is done" : "answer");
 }
 
 static bool enter(at_client *c, question *q) {
@@ -119,6 +137,7 @@ void at_question_read(void *arg, const at_proxy_shard *s, void *dst,
   if (!find_shard(c, q, s, &m.shard)) return;
   q->into = dst;
   q->bytes = bytes;
+  q->flow = at_span_flow(c->client, s->array);
   ask(c, q, AT_MSG_READ, &m, sizeof m);
 }
 
@@ -128,6 +147,7 @@ void at_question_watch(void *arg, const at_proxy_shard *s, at_event *done) {
   if (!q) return fire(done, no_memory());
   at_msg_watch m;
   if (!find_shard(c, q, s, &m.shard)) return;
+  q->flow = at_span_flow(c->client, s->array);
   ask(c, q, AT_MSG_WATCH, &m, sizeof m);
 }
 
@@ -213,6 +233,7 @@ uint64_t at_question_launch(at_client *c, const far_program *p,
   if (!q) return at_event_release(l->done), 0;
   q->hosts = malloc(p->num_hosts * sizeof *q->hosts);
   q->num_hosts = p->num_hosts;
+  q->flow = at_span_flow(c->client, l->num_outputs ? l->outputs : 0);
   if (q->hosts) memcpy(q->hosts, p->hosts, p->num_hosts * sizeof *q->hosts);
   uint64_t tag = q->tag;
   if (q->hosts && copy_channels(q, l) && enter(c, q)) {
@@ -243,6 +264,7 @@ void at_question_forget(at_client *c, uint64_t tag) {
 // The last of them fires it.
 static at_event *settle(question *q, at_status *s) {
   at_event *done = q->done;
+  if (AT_UNLIKELY(q->asked_ns != 0)) record_answer(q);
   if (--q->users) {
     q->result = *s;
     *s = AT_OK;

@@ -227,16 +227,15 @@ static void print_program(at_json_writer *w, const work *k, const ran *x) {
   at_json_end_object(w);
 }
 
-static void print_runs(at_json_writer *w, const peer *h, const work *k) {
+static void print_runs(at_json_writer *w, const peer *h) {
   const at_msg_looks *l = h->looks;
   for (uint32_t i = 0; i < l->num_runs; i++) {
     const at_look_run *r = &at_look_runs(l)[i];
-    const ran *x = find_ran(k, r->client, r->program);
     at_json_begin_object(w);
     put_number(w, "host", h->number);
     put_number(w, "client", r->client);
     put_number(w, "program", r->program);
-    if (x) put_text(w, "name", x->is.name);
+    put_text(w, "name", r->name);
     put_real(w, "given_us", ((double)r->given_ns - (double)l->now_ns) / 1e3);
     put_real(w, "start_us", ((double)r->start_ns - (double)l->now_ns) / 1e3);
     put_real(w, "end_us", ((double)r->end_ns - (double)l->now_ns) / 1e3);
@@ -253,7 +252,7 @@ static void print_work(at_json_writer *w, const at_controller *c, work *k) {
     if (c->hosts[i] && c->hosts[i]->looks) note_last(c->hosts[i]->looks, k);
   begin_list(w, "runs");
   for (uint32_t i = 0; i < c->num_hosts; i++)
-    if (c->hosts[i] && c->hosts[i]->looks) print_runs(w, c->hosts[i], k);
+    if (c->hosts[i] && c->hosts[i]->looks) print_runs(w, c->hosts[i]);
   at_json_end_array(w);
   if (k->num_programs)
     qsort(k->programs, k->num_programs, sizeof *k->programs, by_last);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "control/host_internal.h"
 
@@ -306,6 +307,15 @@ static void unload(tenant *t, at_bytes body) {
 }
 
 // ---- Launches
+static void record(at_span_kind kind, uint64_t begin_ns, uint64_t flow,
+                   const char *name) {
+  at_span_record(&(at_profile_span){.start_ns = begin_ns,
+                            .end_ns = at_clock_ns(),
+                            .flow = flow,
+                            .kind = kind},
+                 name);
+}
+
 typedef struct notice {
   tenant *tenant;
   uint64_t number;
@@ -357,6 +367,10 @@ static at_status lost_since(const program *p, uint32_t host) {
       at_loaded_string(p->loaded, at_loaded_header(p->loaded)->name));
 }
 
+static uint64_t flow_of(const tenant *t, const at_msg_launch *m) {
+  return at_span_flow(t->client, m->num_outputs ? m->outputs : 0);
+}
+
 static at_status start(launching *l) {
   const program *p = l->p;
   const at_msg_arg *args = (const void *)(l->m + 1);
@@ -370,7 +384,8 @@ static at_status start(launching *l) {
                   .not_donatable = l->keeps,
                   .launch_id = l->m->launch_id,
                   .unwanted = l->t->gone,
-                  .times = l->sample ? &l->sample->times : NULL};
+                  .times = l->sample ? &l->sample->times : NULL,
+                  .flow = flow_of(l->t, l->m)};
   at_status st = l->m->refused ? lost_since(p, l->m->refused - 1) : gather(l);
   if (!st.err && at_event_fired(l->t->gone))
     st = AT_FAIL(AT_CANCELLED, "the client of a launch is gone");
@@ -446,6 +461,7 @@ static void launch(tenant *t, at_bytes body) {
   if (!p || !p->num_here)
     return odd(t, "not on this host: program", m->program);
   launching l = {.t = t, .p = p, .m = m};
+  uint64_t begin = at_spans_on() ? at_clock_ns() : 0;
   size_t args = at_mul(p->num_here, m->num_args);
   size_t outputs = at_mul(p->num_here, m->num_outputs);
   at_status st = check_sizes(p, m);
@@ -465,6 +481,7 @@ static void launch(tenant *t, at_bytes body) {
   at_event_release(l.done);
   forget_given(t, m);
   free(l.args);
+  if (begin) record(AT_SPAN_TAKE, begin, flow_of(t, m), p->title);
 }
 
 // ---- Traced programs
@@ -533,10 +550,16 @@ static void refuse_copy(tenant *t, at_bytes body, uint32_t host) {
                 lost_since_traced(host)));
 }
 
+static void copy_array(tenant *t, at_bytes body) {
+  uint64_t begin = at_spans_on() ? at_clock_ns() : 0;
+  copy(t, body);
+  if (begin) record(AT_SPAN_TAKE, begin, 0, "copy");
+}
+
 static void do_step(tenant *t, uint32_t kind, at_bytes body, uint32_t refused) {
   if (kind == AT_MSG_LAUNCH) return launch(t, body);
   if (kind == AT_MSG_COPY && refused) return refuse_copy(t, body, refused - 1);
-  if (kind == AT_MSG_COPY) return copy(t, body);
+  if (kind == AT_MSG_COPY) return copy_array(t, body);
   if (kind == AT_MSG_RESHARD)
     return at_host_reshard(t, body,
                            refused ? lost_since_traced(refused - 1) : AT_OK);
@@ -550,6 +573,7 @@ static void run_graph(tenant *t, at_bytes body) {
   const at_msg_graph *m = g ? (const void *)g->body : NULL;
   if (!m || m->num_inputs != r.m->num_inputs)
     return odd(t, "not on this host: graph", r.m->graph);
+  uint64_t begin = at_spans_on() ? at_clock_ns() : 0;
   uint8_t *room = malloc(g->largest + 1);
   if (!room) return odd(t, "no memory for graph", r.m->graph);
   const uint8_t *at =
@@ -567,6 +591,9 @@ static void run_graph(tenant *t, at_bytes body) {
     do_step(t, s->kind, (at_bytes){room, s->bytes}, r.m->refused);
   }
   free(room);
+  if (begin)
+    record(AT_SPAN_TAKE, begin, at_span_flow(t->client, r.m->first),
+           "a traced program");
 }
 
 static void forget(tenant *t, at_bytes body) {
@@ -578,6 +605,18 @@ static void forget(tenant *t, at_bytes body) {
 // None of those that were counted is here to wait for.
 static void end_launches(tenant *t) {
   if (at_pace_is_due(t)) at_pace_close(t, NULL);
+}
+
+// It was heard, and waited for those before it in the stream.
+static void record_queue(const tenant *t, const job *j) {
+  const void *body = j->body;
+  if (!t) return;
+  if (j->kind == AT_MSG_LAUNCH)
+    record(AT_SPAN_QUEUE, j->heard_ns, flow_of(t, body), "launch");
+  if (j->kind == AT_MSG_RUN)
+    record(AT_SPAN_QUEUE, j->heard_ns,
+           at_span_flow(t->client, ((const at_msg_run *)body)->first),
+           "a traced program");
 }
 
 void at_stream_do(host *h, const job *j) {
@@ -592,13 +631,14 @@ void at_stream_do(host *h, const job *j) {
   pthread_mutex_unlock(&h->lock);
   if (!t && j->kind != AT_MSG_LEFT)
     return at_log(AT_LOG_ERROR, "no memory for a client");
+  if (AT_UNLIKELY(j->heard_ns != 0)) record_queue(t, j);
   switch (j->kind) {
     case AT_MSG_CREATE:
       return create(t, body);
     case AT_MSG_GROUP:
       return make_group(t, body);
     case AT_MSG_COPY:
-      return copy(t, body);
+      return copy_array(t, body);
     case AT_MSG_RESHARD:
       return at_host_reshard(t, body, AT_OK);
     case AT_MSG_DROP:

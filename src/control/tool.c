@@ -14,7 +14,27 @@ typedef struct tool {
   bool answered;
   at_status why;  // there will be no answer
   at_strbuf *out;
+  at_tool_spans *first, **end;  // of a trace
+  uint64_t bytes;               // of them
 } tool;
+
+// Of a trace that grows without end.
+static const uint64_t kMostBytes = 4ull << 30;
+
+// Takes the body.
+static void keep_spans(tool *t, void *body, uint64_t bytes) {
+  at_tool_spans *s = t->bytes + bytes < kMostBytes ? malloc(sizeof *s) : NULL;
+  if (!s) {
+    free(body);
+    if (!t->why.err)
+      t->why = AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for such a trace");
+    return;
+  }
+  *s = (at_tool_spans){NULL, body};
+  t->bytes += bytes;
+  *t->end = s;
+  t->end = &s->next;
+}
 
 static bool message(void *arg, uint32_t from, const at_wire_head *head,
                     void *body) {
@@ -30,9 +50,13 @@ static bool message(void *arg, uint32_t from, const at_wire_head *head,
       t->why = at_message_error(((const at_msg_failed *)body)->code,
                                 at_message_tail(b, sizeof(at_msg_failed)));
   }
+  t->answered |= head->kind == AT_MSG_TRACED;
+  bool keeps = head->kind == AT_MSG_SPANS && t->end &&
+               !at_code_take(at_message_check(head->kind, b));
+  if (keeps) keep_spans(t, body, head->bytes);
   pthread_cond_signal(&t->news);
   pthread_mutex_unlock(&t->lock);
-  free(body);
+  if (!keeps) free(body);
   return true;
 }
 
@@ -59,15 +83,11 @@ static at_status wait(tool *t, uint64_t until_ns) {
   return st;
 }
 
-at_status at_tool_ask(const at_tool_options *o, at_message_kind kind,
-                      at_bytes body, at_strbuf *out) {
-  tool t = {.out = out};
-  uint32_t ms = o->timeout_ms ? o->timeout_ms : kTimeoutMs;
-  uint64_t until = at_clock_ns() + ms * 1000000ull;
-  at_wire *w = NULL;
-  pthread_mutex_init(&t.lock, NULL);
-  at_clock_cond_init(&t.news);
-  at_status st = at_session_open(
+static at_status open_tool(const at_tool_options *o, tool *t, uint32_t ms,
+                           at_wire **out) {
+  pthread_mutex_init(&t->lock, NULL);
+  at_clock_cond_init(&t->news);
+  return at_session_open(
       &(at_session_options){
           .address = o->address,
           .source = o->source,
@@ -75,20 +95,85 @@ at_status at_tool_ask(const at_tool_options *o, at_message_kind kind,
           .timeout_ms = ms,
           .at_once = true,
           .hello = {.kind = AT_SESSION_TOOL, .name = "atoll pod"},
-          .sink = {&t, at_session_block, message, at_session_unblock, NULL,
+          .sink = {t, at_session_block, message, at_session_unblock, NULL,
                    lost}},
-      &w);
-  if (!st.err)
-    st = at_wire_send(w, 0, AT_WIRE_BULK,
-                      &(at_wire_out){.kind = kind,
-                                     .num_parts = body.len ? 1 : 0,
-                                     .parts = &body},
-                      1,
-                      &(at_wire_wait){.until_ns = until}, NULL);
-  if (!st.err) st = wait(&t, until);
+      out);
+}
+
+static void close_tool(tool *t, at_wire *w) {
   at_wire_close(w);
-  at_status_free(t.why);
-  pthread_mutex_destroy(&t.lock);
-  pthread_cond_destroy(&t.news);
+  at_status_free(t->why);
+  pthread_mutex_destroy(&t->lock);
+  pthread_cond_destroy(&t->news);
+}
+
+static at_status order(tool *t, at_wire *w, at_message_kind kind, at_bytes body,
+                       uint64_t until) {
+  const at_wire_out m = {
+      .kind = kind, .num_parts = body.len ? 1 : 0, .parts = &body};
+  pthread_mutex_lock(&t->lock);
+  t->answered = false;
+  pthread_mutex_unlock(&t->lock);
+  AT_TRY(at_wire_send(w, 0, AT_WIRE_BULK, &m, 1,
+                      &(at_wire_wait){.until_ns = until}, NULL));
+  return wait(t, until);
+}
+
+static uint64_t deadline(uint32_t ms) {
+  return at_clock_ns() + ms * 1000000ull;
+}
+
+at_status at_tool_ask(const at_tool_options *o, at_message_kind kind,
+                      at_bytes body, at_strbuf *out) {
+  tool t = {.out = out};
+  uint32_t ms = o->timeout_ms ? o->timeout_ms : kTimeoutMs;
+  uint64_t until = deadline(ms);
+  at_wire *w = NULL;
+  at_status st = open_tool(o, &t, ms, &w);
+  if (!st.err) st = order(&t, w, kind, body, until);
+  close_tool(&t, w);
   return st;
+}
+
+// ---- Traces
+struct at_tool_trace {
+  tool tool;
+  at_wire *wire;
+};
+
+static at_status order_trace(at_tool_trace *x, bool on) {
+  const at_msg_trace m = {.on = on};
+  return order(&x->tool, x->wire, AT_MSG_TRACE,
+               (at_bytes){(const uint8_t *)&m, sizeof m}, deadline(kTimeoutMs));
+}
+
+at_status at_tool_trace_begin(const at_tool_options *o, at_tool_trace **out) {
+  at_tool_trace *x = calloc(1, sizeof *x);
+  if (!x) return AT_FAIL(AT_RESOURCE_EXHAUSTED, "no memory for a trace");
+  x->tool.end = &x->tool.first;
+  at_status st = open_tool(
+      o, &x->tool, o->timeout_ms ? o->timeout_ms : kTimeoutMs, &x->wire);
+  if (!st.err) st = order_trace(x, true);
+  if (st.err)
+    at_tool_trace_free(x);
+  else
+    *out = x;
+  return st;
+}
+
+at_status at_tool_trace_end(at_tool_trace *x, const at_tool_spans **out) {
+  AT_TRY(order_trace(x, false));
+  *out = x->tool.first;
+  return AT_OK;
+}
+
+void at_tool_trace_free(at_tool_trace *x) {
+  if (!x) return;
+  close_tool(&x->tool, x->wire);
+  for (at_tool_spans *s; (s = x->tool.first);) {
+    x->tool.first = s->next;
+    free(s->is);
+    free(s);
+  }
+  free(x);
 }

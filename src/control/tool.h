@@ -19,4 +19,17 @@ typedef struct at_tool_options {
 at_status at_tool_ask(const at_tool_options *o, at_message_kind kind,
                       at_bytes body, at_strbuf *out);
 
+// A trace of the whole pod, from its begin to its end: what clients, the
+// controller and hosts say of themselves, in the order in which it came.
+typedef struct at_tool_trace at_tool_trace;
+typedef struct at_tool_spans {
+  struct at_tool_spans *next;
+  at_msg_spans *is;  // and its spans behind it
+} at_tool_spans;
+// FAILED_PRECONDITION: somebody makes one already.
+at_status at_tool_trace_begin(const at_tool_options *o, at_tool_trace **out);
+// *out: as long as the trace; NULL: nothing has happened. Once.
+at_status at_tool_trace_end(at_tool_trace *x, const at_tool_spans **out);
+void at_tool_trace_free(at_tool_trace *x);
+
 #endif

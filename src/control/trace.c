@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "control/client_internal.h"
 
 // What a name stands for while a thread traces.
@@ -600,7 +601,11 @@ static at_status run(at_traced *g, const uint64_t *inputs,
       {(const uint8_t *)&m, sizeof m},
       {(const uint8_t *)inputs, g->graph.num_arrays * sizeof *inputs},
       {(const uint8_t *)uploads, g->uploads.count * sizeof *uploads}};
-  return at_client_say(g->client, AT_MSG_RUN, parts, 3);
+  if (!at_spans_on()) return at_client_say(g->client, AT_MSG_RUN, parts, 3);
+  uint64_t begin = at_clock_ns();
+  at_status st = at_client_say(g->client, AT_MSG_RUN, parts, 3);
+  at_client_record_launch(g->client, begin, first);
+  return st;
 }
 
 at_status at_traced_run(at_traced *g, const uint64_t *inputs,

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/page.h"
 #include "estimate/report_internal.h"
 
 enum { kRows = 200, kWidth = 1040 };
@@ -12,76 +13,6 @@ static const char *const kColors[AT_BOUND_COUNT] = {
     [AT_BOUND_MEMORY] = "#e08a1e",
     [AT_BOUND_LATENCY] = "#9aa3ad",
     [AT_BOUND_NETWORK] = "#d0433b"};
-
-static const char kStyle[] =
-    "<style>"
-    ":root{--ink:#1c2430;--soft:#5d6b7a;--line:#e3e8ee;--paper:#fff;--back:#"
-    "f5f7fa}"
-    "@media(prefers-color-scheme:dark){:root{--ink:#e6ebf1;--soft:#9aa8b7;"
-    "--line:#2c3643;--paper:#171e27;--back:#10151c}}"
-    "body{margin:0;background:var(--back);color:var(--ink);"
-    "font:14px/1.45 system-ui,sans-serif}"
-    "main{max-width:1080px;margin:0 auto;padding:24px 20px 60px}"
-    "h1{font-size:22px;margin:0}h2{font-size:16px;margin:32px 0 10px}"
-    "p{color:var(--soft);margin:4px 0 12px}"
-    ".cards{display:grid;grid-template-columns:repeat(auto-fit,minmax(180px,"
-    "1fr));"
-    "gap:12px;margin-top:18px}"
-    ".card,figure,table{background:var(--paper);border:1px solid var(--line);"
-    "border-radius:8px}"
-    ".card{padding:12px 14px}.card "
-    "b{display:block;font-size:22px;font-weight:600}"
-    ".card span{color:var(--soft);font-size:12px}"
-    "figure{margin:0;padding:12px;overflow-x:auto}svg{display:block;max-width:"
-    "100%}"
-    "svg text{fill:var(--soft);font-size:11px}"
-    "table{border-collapse:separate;border-spacing:0;width:100%;font-size:12."
-    "5px}"
-    "th{text-align:left;color:var(--soft);font-weight:500;cursor:pointer;"
-    "position:sticky;top:0;background:var(--paper)}"
-    "th,td{padding:5px 8px;border-bottom:1px solid var(--line);"
-    "vertical-align:top}td.n,th.n{text-align:right;white-space:nowrap;"
-    "font-variant-numeric:tabular-nums}"
-    ".w{white-space:nowrap}td code{font:12px "
-    "ui-monospace,monospace;overflow-wrap:anywhere}"
-    ".dot{display:inline-block;width:9px;height:9px;border-radius:5px;"
-    "margin-right:5px}.key{margin-right:16px;color:var(--soft);font-size:12px}"
-    ".bar{height:14px;display:flex;border-radius:4px;overflow:hidden}"
-    ".bar i{display:block}.bad{color:#d0433b}"
-    "</style>";
-
-// Sorts a table by the column whose head is clicked.
-static const char kScript[] =
-    "<script>document.querySelectorAll('th').forEach(function(h){h.onclick="
-    "function(){var "
-    "t=h.closest('table'),i=[].indexOf.call(h.parentNode.children,"
-    "h),b=t.tBodies[0],d=h.dataset.d=h.dataset.d=='1'?'-1':'1';[].slice.call("
-    "b.rows).sort(function(x,y){var "
-    "p=x.cells[i].dataset.v||x.cells[i].textContent,"
-    "q=y.cells[i].dataset.v||y.cells[i].textContent,m=parseFloat(p),n="
-    "parseFloat(q);"
-    "return "
-    "(isNaN(m)||isNaN(n)?p.localeCompare(q):n-m)*d}).forEach(function(r){"
-    "b.appendChild(r)})}})</script>";
-
-static void esc(at_strbuf *out, const char *text) {
-  for (; *text; text++) switch (*text) {
-      case '<':
-        at_strbuf_addz(out, "&lt;");
-        break;
-      case '>':
-        at_strbuf_addz(out, "&gt;");
-        break;
-      case '&':
-        at_strbuf_addz(out, "&amp;");
-        break;
-      case '"':
-        at_strbuf_addz(out, "&quot;");
-        break;
-      default:
-        at_strbuf_addc(out, *text);
-    }
-}
 
 static const char *file_of(const char *source) {
   const char *slash = strrchr(source, '/');
@@ -211,14 +142,14 @@ static void timeline(const at_estimate *e, at_strbuf *out) {
                    : 10,
         fmax(width - .3, .3), o->level && !o->network ? 8 : 16,
         kColors[o->bound], o->level ? ".6" : "1");
-    esc(out, o->name);
+    at_page_text(out, o->name);
     at_strbuf_addz(out, "\n");
-    esc(out, o->detail);
+    at_page_text(out, o->detail);
     at_strbuf_addz(out, "\n");
     at_est_time(out, o->seconds);
     if (o->count > 1) at_strbuf_addf(out, " x %.0f", o->count);
     at_strbuf_addz(out, "\n");
-    esc(out, o->source);
+    at_page_text(out, o->source);
     at_strbuf_addz(out, "</title></rect>");
   }
   for (int tick = 0; tick <= 4; tick++) {
@@ -282,9 +213,9 @@ static void roofline(const at_estimate *e, at_strbuf *out) {
                    "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"%.1f\" fill=\"%s\" "
                    "fill-opacity=.55><title>",
                    px(&a, x), py(&a, y), r, kColors[o->bound]);
-    esc(out, o->name);
+    at_page_text(out, o->name);
     at_strbuf_addz(out, "\n");
-    esc(out, o->detail);
+    at_page_text(out, o->detail);
     at_strbuf_addz(out, "</title></circle>");
   }
   at_strbuf_addz(
@@ -314,18 +245,18 @@ static void op_row(const at_estimate *e, const at_estimate_op *o,
                  "style=\"background:%s\"></i>%s</td><td>%s</td><td><code>",
                  kColors[o->bound], at_bound_text(o->bound),
                  at_cost_source_text(o->from));
-  esc(out, o->name);
+  at_page_text(out, o->name);
   at_strbuf_addz(out, "</code></td><td><code>");
-  esc(out, o->detail);
+  at_page_text(out, o->detail);
   at_strbuf_addz(out, "</code></td>");
   number(out, o->seconds > 0 ? o->flops / o->seconds / 1e12 : 0, "%.3g");
   number(out, o->seconds > 0 ? o->hbm_bytes / o->seconds / 1e9 : 0, "%.4g");
   at_strbuf_addz(out, "<td title=\"");
-  esc(out, o->source);
+  at_page_text(out, o->source);
   at_strbuf_addz(out, " ");
-  esc(out, o->scope);
+  at_page_text(out, o->scope);
   at_strbuf_addz(out, "\">");
-  esc(out, file_of(o->source));
+  at_page_text(out, file_of(o->source));
   at_strbuf_addz(out, "</td></tr>");
 }
 
@@ -368,11 +299,11 @@ static void memory(const at_estimate *e, at_strbuf *out) {
                    (unsigned long long)b->bytes);
     at_est_bytes(out, (double)b->bytes);
     at_strbuf_addz(out, "</td><td><code>");
-    esc(out, b->name);
+    at_page_text(out, b->name);
     at_strbuf_addz(out, "</code></td><td><code>");
-    esc(out, b->type);
+    at_page_text(out, b->type);
     at_strbuf_addz(out, "</code></td><td>");
-    esc(out, file_of(b->source));
+    at_page_text(out, file_of(b->source));
     at_strbuf_addz(out, "</td></tr>");
   }
   at_strbuf_addz(out, "</tbody></table></figure>");
@@ -393,9 +324,9 @@ static void comparison(const at_estimate *a, const at_estimate *b,
                1. / (1 << 20)}};
   at_strbuf_addz(
       out, "<h2>Compared</h2><figure><table><thead><tr><th></th><th class=n>");
-  esc(out, a->target);
+  at_page_text(out, a->target);
   at_strbuf_addz(out, "</th><th class=n>");
-  esc(out, b->target);
+  at_page_text(out, b->target);
   at_strbuf_addz(out,
                  "</th><th class=n>second / first</th></tr></thead><tbody>");
   for (size_t i = 0; i < AT_LEN(rows); i++) {
@@ -410,9 +341,9 @@ static void comparison(const at_estimate *a, const at_estimate *b,
 
 static void body(const at_estimate *e, at_strbuf *out) {
   at_strbuf_addz(out, "<h1>");
-  esc(out, e->program);
+  at_page_text(out, e->program);
   at_strbuf_addz(out, " on ");
-  esc(out, e->target);
+  at_page_text(out, e->target);
   at_strbuf_addf(out,
                  "</h1><p>%u device%s of the target, program for %u; estimated "
                  "by Atoll " AT_VERSION ", not measured</p>",
@@ -420,7 +351,7 @@ static void body(const at_estimate *e, at_strbuf *out) {
                  e->program_devices);
   for (uint32_t i = 0; i < e->num_notes; i++) {
     at_strbuf_addz(out, "<p class=bad>");
-    esc(out, e->notes[i]);
+    at_page_text(out, e->notes[i]);
     at_strbuf_addz(out, "</p>");
   }
   cards(e, out);
@@ -433,19 +364,12 @@ static void body(const at_estimate *e, at_strbuf *out) {
 
 void at_estimate_html(const at_estimate *e, const at_estimate *other,
                       at_strbuf *out) {
-  at_strbuf_addz(out,
-                 "<!doctype html><html lang=en><head><meta charset=utf-8>"
-                 "<meta name=viewport content=\"width=device-width\"><title>");
-  esc(out, e->program);
-  at_strbuf_addz(out, " on ");
-  esc(out, e->target);
-  at_strbuf_addz(out, "</title>");
-  at_strbuf_addz(out, kStyle);
-  at_strbuf_addz(out, "</head><body><main>");
+  at_strbuf title = {0};
+  at_strbuf_addf(&title, "%s on %s", e->program, e->target);
+  at_page_begin(out, title.ptr ? title.ptr : "");
+  at_strbuf_free(&title);
   if (other) comparison(e, other, out);
   body(e, out);
   if (other) body(other, out);
-  at_strbuf_addz(out, "</main>");
-  at_strbuf_addz(out, kScript);
-  at_strbuf_addz(out, "</body></html>\n");
+  at_page_end(out);
 }

@@ -380,6 +380,7 @@ typedef struct at_launch {
   at_event *unwanted;  // NULL, or: once it fires, nobody wants the results of
                        // what has not begun: CANCELLED
   at_launch_times *times;  // NULL: nobody asks
+  uint64_t flow;           // at_profile_span.flow; 0: none
 } at_launch;
 // outputs: header's output count buffers for each device, one device after
 // another, each one reference, defined when the launch is done on all of them. *out_done (may be NULL) is one reference. Donated arguments

@@ -15,6 +15,7 @@
 #include "exec/proxy.h"
 #include "kernels/kernels.h"
 #include "profile/profile.h"
+#include "profile/spans.h"
 #include "sparsecore/engine.h"
 
 // ---- blocks.c: pooled host memory
@@ -388,6 +389,7 @@ typedef struct at_frame {
   void **bufs;    // per ARGS entry
   const at_channel_list *channels;
   int64_t launch_id;
+  uint64_t flow;            // at_launch.flow
   uint32_t device;          // of the program
   bool recorded;            // a profiling session runs
   bool in_lane;             // not on a caller's thread
@@ -475,6 +477,7 @@ typedef enum at_part_state {
 // One device's share of a launch.
 struct at_part {
   at_part *next;  // in a chip's queue, then in a list of ready parts
+  uint64_t turn_ns;  // when its turn came, where spans are kept
   at_task *task;
   at_chip *chip;
   uint32_t device;
@@ -499,6 +502,7 @@ struct at_task {
   at_event *done;      // referenced
   at_event *unwanted;  // referenced; NULL: it is wanted
   at_launch_times *times;  // borrowed; NULL: nobody asks
+  uint64_t flow, made_ns;  // of spans; made_ns 0: none were kept then
   const at_channel_list *channels;
   uint64_t bytes;
   pthread_mutex_t lock;  // what follows

@@ -199,7 +199,13 @@ static void unpin_all(at_chip *c, at_buffer *const *args, uint32_t pinned,
 }
 
 static void record_launch(const at_loaded *p, const at_chip *c, int64_t id,
-                          uint64_t start) {
+                          uint64_t flow, uint64_t start) {
+  at_span_record(&(at_profile_span){.start_ns = start,
+                            .end_ns = at_clock_ns(),
+                            .flow = flow,
+                            .kind = AT_SPAN_RUN,
+                            .lane = c->info.id},
+                 at_loaded_string(p, p->header->name));
   at_profile_record(
       &(at_profile_event){.start_ns = start,
                           .end_ns = at_clock_ns(),
@@ -255,6 +261,7 @@ static at_status run_with(const launch *l, const at_launch *in, void **base,
                              .bufs = bufs,
                              .channels = in->channels,
                              .launch_id = in->launch_id,
+                             .flow = in->flow,
                              .recorded = at_profile_on()}};
     bool timed = c.frame.recorded || in->times;
     uint64_t start = AT_UNLIKELY(timed) ? at_clock_ns() : 0;
@@ -264,7 +271,7 @@ static at_status run_with(const launch *l, const at_launch *in, void **base,
     st = at_cursor_run(&c, &waits);
     at_cpu_fp_restore(modes);
     if (AT_UNLIKELY(c.frame.recorded))
-      record_launch(p, l->chip, in->launch_id, start);
+      record_launch(p, l->chip, in->launch_id, in->flow, start);
     if (AT_UNLIKELY(in->times != NULL)) end_times(in->times, start);
   } else if (in->times) {
     end_times(in->times, 0);
@@ -358,6 +365,8 @@ static at_task *make_task(at_loaded *l, const at_launch *in) {
   pthread_mutex_init(&t->lock, NULL);
   t->loaded = l;
   t->times = in->times;
+  t->flow = in->flow;
+  t->made_ns = at_spans_on() ? at_clock_ns() : 0;
   t->bytes = bytes + (uint64_t)n * l->num_outputs * sizeof(at_buffer);
   t->jobs = (at_sparse_job *)(t->parts + n);
   t->meetings = (uint32_t *)(t->jobs + l->num_beside);
@@ -443,6 +452,22 @@ static at_status begin_tables(at_part *p) {
   return AT_OK;
 }
 
+// From the launch to its turn on the chip, and from there to its begin.
+static void record_waits(const at_part *p, uint64_t now_ns) {
+  const at_task *t = p->task;
+  at_profile_span s = {.start_ns = t->made_ns,
+               .end_ns = AT_MAX(p->turn_ns, t->made_ns),
+               .flow = t->flow,
+               .kind = AT_SPAN_TURN,
+               .lane = p->chip->info.id};
+  const char *name = at_loaded_string(t->loaded, t->loaded->header->name);
+  at_span_record(&s, name);
+  s.start_ns = s.end_ns;
+  s.end_ns = AT_MAX(now_ns, s.start_ns);
+  s.kind = AT_SPAN_ARGUMENTS;
+  at_span_record(&s, name);
+}
+
 at_status at_part_begin(at_part *p) {
   at_task *t = p->task;
   const at_loaded *l = t->loaded;
@@ -469,11 +494,13 @@ at_status at_part_begin(at_part *p) {
                 .bufs = bufs,
                 .channels = t->channels ? &t->channels[p->device] : NULL,
                 .launch_id = t->message->launch_id,
+                .flow = t->flow,
                 .device = at_device_number(l, p->device),
                 .recorded = at_profile_on(),
                 .in_lane = !t->local},
       .part = p,
       .arrived_ns = at_profile_on() || t->times ? at_clock_ns() : 0};
+  if (t->made_ns) record_waits(p, c->arrived_ns);
   at_cursor_start(c, (at_level *)(bufs + l->num_args));
   c->started_ns = c->arrived_ns;
   p->cursor = c;
@@ -485,7 +512,7 @@ void at_part_end(at_part *p) {
   if (AT_UNLIKELY(p->task->times != NULL))
     end_times(p->task->times, p->cursor ? p->cursor->started_ns : 0);
   if (p->cursor && p->cursor->frame.recorded)
-    record_launch(l, p->chip, p->task->message->launch_id,
+    record_launch(l, p->chip, p->task->message->launch_id, p->task->flow,
                   p->cursor->started_ns);
   at_chip_give_scratch(p->chip, p->temp, l->header->temp_bytes, true);
   free(p->tables);

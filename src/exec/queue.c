@@ -5,6 +5,7 @@
 // more threads than there are.
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "exec/exec_internal.h"
 
 // ---- Lanes
@@ -275,6 +276,7 @@ static void ask_for_arguments(at_task *t) {
 // ---- Turns
 static void turn_came(at_part *p) {
   at_task *t = p->task;
+  if (at_spans_on()) p->turn_ns = at_clock_ns();
   pthread_mutex_lock(&t->lock);
   bool ready = t->ready, ask = !t->asking;
   t->asking = true;

@@ -187,11 +187,25 @@ static at_status run_op(at_frame *f, const at_op *op) {
   return op->kind == AT_STEP_RUNTIME ? run_runtime(f, op) : run_foreign(f, op);
 }
 
+// Collectives, and what takes long.
+static void record_span(const at_frame *f, const at_op *op,
+                        const at_profile_event *e, const char *name) {
+  if (!op->meets && e->end_ns - e->start_ns < AT_SPAN_LONG_OP_NS) return;
+  at_span_record(
+      &(at_profile_span){.start_ns = e->start_ns,
+                 .end_ns = e->end_ns,
+                 .flow = f->flow,
+                 .kind = op->meets ? AT_SPAN_COLLECTIVE : AT_SPAN_OP,
+                 .lane = e->chip},
+      name);
+}
+
 void at_op_record_event(const at_frame *f, const at_op *op,
                         at_profile_event *e) {
   const at_xstep *s = step_of(f, op);
   const char *name = at_loaded_string(f->loaded, s->op_name);
   const char *detail = at_loaded_string(f->loaded, s->hlo);
+  record_span(f, op, e, *detail ? detail : name);
   const char *file = at_loaded_string(f->loaded, s->file);
   char source[512] = "";
   if (*file) snprintf(source, sizeof source, "%s:%u", file, s->line);

@@ -31,6 +31,12 @@ void at_copy_bytes(at_pool *p, void *dst, const void *src, size_t n) {
 void at_transfer_record(const at_chip *c, uint64_t start, size_t bytes,
                         const char *name) {
   if (AT_LIKELY(!at_profile_on())) return;
+  at_span_record(&(at_profile_span){.start_ns = start,
+                            .end_ns = at_clock_ns(),
+                            .bytes = bytes,
+                            .kind = AT_SPAN_TRANSFER,
+                            .lane = c->info.id},
+                 name);
   at_profile_record(&(at_profile_event){.start_ns = start,
                                         .end_ns = at_clock_ns(),
                                         .kind = AT_PROFILE_TRANSFER,

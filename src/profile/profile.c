@@ -9,13 +9,16 @@
 #include "base/clock.h"
 #include "base/map.h"
 #include "profile/profile_internal.h"
+#include "profile/spans.h"
 
 static pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic(at_profile *) g_session;
 
-bool at_profile_on(void) {
+static bool is_session(void) {
   return atomic_load_explicit(&g_session, memory_order_relaxed) != NULL;
 }
+
+bool at_profile_on(void) { return is_session() || at_spans_on(); }
 
 static int64_t unix_offset_ns(void) {
   struct timespec t;
@@ -71,7 +74,7 @@ static void add(at_profile *p, const at_profile_event *e) {
 }
 
 void at_profile_record(const at_profile_event *e) {
-  if (!at_profile_on()) return;
+  if (!is_session()) return;
   pthread_mutex_lock(&g_lock);
   at_profile *p = atomic_load(&g_session);
   if (p) add(p, e);

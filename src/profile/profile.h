@@ -33,7 +33,7 @@ enum { AT_PROFILE_MAX_EVENTS = 4 << 20 };
 
 // FAILED_PRECONDITION when a session runs already. `max_events` 0: the default.
 at_status at_profile_start(size_t max_events);
-bool at_profile_on(void);
+bool at_profile_on(void);  // or spans are kept (profile/spans.h)
 // Ignored while no session runs; counted as dropped when the session is full or
 // there is no memory for it.
 void at_profile_record(const at_profile_event *e);

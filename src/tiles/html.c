@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/page.h"
 #include "tiles/tiles_internal.h"
 
 enum {
@@ -14,28 +15,13 @@ enum {
   kSlices = 500,  // of pictures over time
 };
 
-static void text(at_strbuf *b, const char *z) {
-  for (; *z; z++) {
-    if (*z == '&')
-      at_strbuf_addz(b, "&amp;");
-    else if (*z == '<')
-      at_strbuf_addz(b, "&lt;");
-    else if (*z == '>')
-      at_strbuf_addz(b, "&gt;");
-    else if (*z == '"')
-      at_strbuf_addz(b, "&quot;");
-    else
-      at_strbuf_addc(b, *z);
-  }
-}
-
 static void short_text(at_strbuf *b, const char *z, size_t most) {
   char piece[128];
   size_t n = strlen(z);
   snprintf(piece, sizeof piece, "%.*s%s",
            (int)AT_MIN(n, AT_MIN(most, sizeof piece - 8)), z,
            n > most ? "\xe2\x80\xa6" : "");
-  text(b, piece);
+  at_page_text(b, piece);
 }
 
 static const struct {
@@ -118,7 +104,7 @@ static double *times_of(const at_tiles_plan *p) {
 // ---- The program from left to right
 static void tooltip(at_strbuf *b, const at_tiles_step *s) {
   at_strbuf_addz(b, "<title>");
-  text(b, s->name);
+  at_page_text(b, s->name);
   at_strbuf_addf(
       b,
       "\n%lld cycles x %lld\nsync %lld, exchange %lld (at best %lld), "
@@ -476,7 +462,7 @@ static void memory_map(const at_tiles_plan *p, const double *at, at_strbuf *b) {
                                                     : 45,
              data ? 50u : 80u, 52 + (hash >> 8) % 20);
     at_strbuf_addz(b, "<g><title>");
-    text(b, x->name);
+    at_page_text(b, x->name);
     at_strbuf_addf(b, "\n%s, %lld bytes at %lld%s</title>",
                    at_tiles_category_text(x->category), (long long)x->bytes,
                    (long long)x->at, x->interleaved ? ", interleaved" : "");
@@ -521,13 +507,13 @@ static void tensors(const at_tiles_plan *p, at_strbuf *b) {
                (double)AT_MAX(p->tensors[0].cycles, 1),
            y = 44 * i;
     at_strbuf_addz(b, "<g><title>");
-    text(b, t->step);
+    at_page_text(b, t->step);
     at_strbuf_addz(b, " wants it in ");
-    text(b, t->want);
+    at_page_text(b, t->want);
     at_strbuf_addf(b, "</title><text x='0' y='%.0f'><tspan class=b>", y + 12);
     short_text(b, t->name, 60);
     at_strbuf_addz(b, "</tspan>  ");
-    text(b, t->shape);
+    at_page_text(b, t->shape);
     at_strbuf_addz(b, " in ");
     short_text(b, t->home, 60);
     at_strbuf_addz(b, "</text>");
@@ -554,7 +540,7 @@ static void advice(const at_tiles_plan *p, at_strbuf *b) {
     snprintf(piece, sizeof piece, "%.*s", (int)AT_MIN(n, sizeof piece - 1),
              line);
     at_strbuf_addz(b, "<li>");
-    text(b, piece);
+    at_page_text(b, piece);
     line += n + (end != NULL);
   }
   at_strbuf_addz(b, "</ul>");
@@ -611,9 +597,9 @@ void at_tiles_report_html(const at_tiles_plan *p, const char *title,
     return;
   }
   at_strbuf_addz(b, "<!doctype html><meta charset=utf-8><title>");
-  text(b, title);
+  at_page_text(b, title);
   at_strbuf_addf(b, "</title><style>%s</style><h1>", kStyle);
-  text(b, title);
+  at_page_text(b, title);
   at_strbuf_addz(b, "</h1>");
   headline(p, b);
   advice(p, b);

@@ -1,5 +1,8 @@
-"""What people see of a pod and do to it: status, top, drained hosts."""
+"""What people see of a pod and do to it: status, top, traces, drained hosts."""
 
+import collections
+import gzip
+import html.parser
 import json
 import os
 import pty
@@ -118,6 +121,98 @@ def test_top_fills_a_screen_and_gives_it_back(pod):
   p.stdout.close()
 
 
+# ---- Traces
+def check_nesting(events):
+  """Slices of a thread lie in each other or beside each other; what begins ends."""
+  threads, open_ = collections.defaultdict(list), {}
+  for e in events:
+    if e["ph"] == "X":
+      threads[e["pid"], e["tid"]].append((e["ts"], -e["dur"]))
+    elif e["ph"] == "b":
+      open_[e["cat"], e["id"]] = e["ts"]
+    elif e["ph"] == "e":
+      assert open_.pop((e["cat"], e["id"])) <= e["ts"]
+  assert not open_
+  for slices in threads.values():
+    ends = []
+    for begin, dur in sorted(slices):
+      while ends and ends[-1] <= begin + 0.2:
+        ends.pop()
+      assert not ends or begin - dur <= ends[-1] + 0.2, (begin, dur, ends)
+      ends.append(begin - dur)
+
+
+def test_a_trace_follows_a_launch(pod, tmp_path):
+  program = PROGRAM.partition("for line")[0] + """
+x = put(range(8))
+total = jax.jit(lambda x: x.sum())
+for _ in range(5): y = total(doubled(x))
+np.asarray(y)
+jax.device_put(put([1]), devices[6]).block_until_ready()
+sys.exit(3)
+"""
+  out = tmp_path / "trace.json.gz"
+  p = atoll("pod", "trace", f"--out={out}", "--", sys.executable, "-c", program, ATOLL_POD=pod.address,
+            TPU_LIBRARY_PATH=LIBRARY, PYTHONPATH=PACKAGE)
+  assert p.returncode == 3 and "4 processes" in p.stderr and "dropped" not in p.stderr, p.stderr
+  trace = json.loads(gzip.decompress(out.read_bytes()))
+  events = trace["traceEvents"]
+  assert trace["otherData"]["dropped"] == 0
+  check_nesting(events)
+  process = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
+  thread = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
+  assert sorted(re.sub(r"[ :].*", "", v) for v in process.values()) == ["client", "controller", "host", "host"], process
+  assert {f"chip {i}" for i in range(8)} <= set(thread.values()), thread
+  launches = collections.defaultdict(list)
+  for e in events:
+    if e["ph"] in "bX" and "launch" in e["args"]:
+      launches[e["args"]["launch"]].append(e)
+  whole = [v for v in launches.values() if any(e["name"] == "jit_doubled" for e in v)]
+  assert len(whole) == 5, launches
+  for launch in whole:
+    of = collections.defaultdict(list)
+    for e in launch:
+      of[e["cat"]].append(e)
+    assert (len(of["launch"]), len(of["order"]), len(of["take"]), len(of["run"])) == (1, 1, 2, 8), of
+    assert of["launch"][0]["ts"] <= of["order"][0]["ts"] <= min(e["ts"] for e in of["take"])
+    for take in of["take"]:  # clocks of all processes are one
+      assert take["ts"] <= min(e["ts"] for e in of["run"] if e["pid"] == take["pid"])
+    assert {e["name"] for e in of["launch"] + of["order"] + of["take"] + of["run"]} == {"jit_doubled"}
+    arrows = sorted((e for e in events if e["ph"] in "stf" and e["id"] == launch[0]["args"]["launch"]), key=lambda e: e["ts"])
+    assert arrows[0]["ph"] == "s" and arrows[-1]["ph"] == "f" and arrows[-1]["bp"] == "e", arrows
+    assert process[arrows[0]["pid"]].startswith("client"), arrows
+  assert sum(e.get("cat") == "collective" for e in events) >= 5 * 8
+  assert any(e.get("cat") == "transfer" for e in events) and any(e.get("cat") == "reads" for e in events)
+  # Nothing is recorded any more, and nothing is left of it.
+  p = atoll("pod", "trace", f"--out={tmp_path / 'empty.json'}", "--seconds=0.2", ATOLL_POD=pod.address)
+  assert p.returncode == 0 and " 0 launches" in p.stderr, p.stderr
+  assert json.loads((tmp_path / "empty.json").read_text())["traceEvents"] == []
+
+
+def test_one_trace_at_a_time(pod, tmp_path):
+  first = subprocess.Popen([ATOLL, "pod", "trace", f"--out={tmp_path / 'a.json'}", "--seconds=60"], stderr=subprocess.PIPE,
+                           env=environment(ATOLL_POD=pod.address), text=True)
+  time.sleep(1)
+  p = atoll("pod", "trace", f"--out={tmp_path / 'b.json'}", "--seconds=0.1", ATOLL_POD=pod.address)
+  until = time.monotonic() + 20
+  assert p.returncode and "FAILED_PRECONDITION: somebody makes a trace" in p.stderr, p.stderr
+  first.terminate()  # it writes what there is
+  first.wait(10)
+  assert first.returncode == 0 and (tmp_path / "a.json").exists(), first.stderr.read()
+  first.stderr.close()
+  # One that is killed is forgotten.
+  first = subprocess.Popen([ATOLL, "pod", "trace", f"--out={tmp_path / 'c.json'}", "--seconds=60"],
+                           env=environment(ATOLL_POD=pod.address))
+  time.sleep(0.3)
+  first.kill()
+  first.wait()
+  while atoll("pod", "trace", f"--out={tmp_path / 'b.json'}", "--seconds=0.1", ATOLL_POD=pod.address).returncode:
+    assert time.monotonic() < until
+  assert not (tmp_path / "c.json").exists()
+  p = atoll("pod", "trace", "--out=/nobody/has/this.json", "--seconds=0.1", ATOLL_POD=pod.address)
+  assert p.returncode and "No such file" in p.stderr, p.stderr
+
+
 # ---- Drained hosts
 def test_a_host_is_drained_and_taken_back(pod):
   drain = lambda *words: atoll("pod", *words, ATOLL_POD=pod.address)
@@ -172,3 +267,42 @@ def test_what_cannot_be_drained(pod):
     p = atoll("pod", "drain", *words, ATOLL_POD=pod.address)
     assert p.returncode == 2 and what in p.stderr, p.stderr
   assert pod.status()["state"] == "up"
+
+
+# ---- The page
+class Page(html.parser.HTMLParser):
+  """Its tags, and the texts of headings and cells."""
+
+  def __init__(self, text):
+    super().__init__()
+    self.tags, self.texts, self.links = collections.Counter(), [], []
+    self.feed(text)
+
+  def handle_starttag(self, tag, attrs):
+    self.tags[tag] += 1
+    self.links += [v for k, v in attrs if k in ("src", "href")]
+
+  def handle_data(self, data):
+    self.texts.append(data)
+
+
+def test_a_page_shows_all_of_it(pod, tmp_path):
+  out = tmp_path / "pod.html"
+  p = atoll("pod", "page", f"--out={out}", "--seconds=0.1", ATOLL_POD=pod.address)
+  assert p.returncode == 0, p.stderr
+  with Client(pod) as c:
+    c.do("x = put(range(8)); [doubled(x).block_until_ready() for _ in range(3)]")
+    page = subprocess.Popen([ATOLL, "pod", "page", f"--out={out}", "--seconds=1"], env=environment(ATOLL_POD=pod.address))
+    while page.poll() is None:
+      c.do("doubled(x).block_until_ready()")
+    assert page.returncode == 0
+    text = out.read_text()
+    seen = Page(text)
+    assert not seen.links and "http" not in text.replace("http://www.w3.org/2000/svg", ""), "nothing from elsewhere"
+    assert "prefers-color-scheme:dark" in text
+    assert {"Slice 0", "Slice 1", "Hosts", "Clients", "Last programs", "What ran last", "jit_doubled"} <= set(seen.texts)
+    assert all(f"chip {i}" in seen.texts for i in range(8)) and str(c.process.pid) in seen.texts
+    assert seen.tags["rect"] > 2 * 2 * 4, "every launch is measured meanwhile"
+    assert "import sys?import" in text and "<import" not in text
+  p = atoll("pod", "page", "--out=/nobody/has/this.html", "--seconds=0.1", ATOLL_POD=pod.address)
+  assert p.returncode and "/nobody/has/this.html" in p.stderr, p.stderr

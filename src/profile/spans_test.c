@@ -1,0 +1,97 @@
+#include "profile/spans.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { kMost = 200000 };
+static at_profile_span got[kMost];
+
+static void nothing_is_kept_while_it_is_off(void **state) {
+  uint64_t dropped;
+  at_span_record(&(at_profile_span){.kind = AT_SPAN_RUN}, "before");
+  assert_int_equal(at_spans_take(got, kMost, &dropped), 0);
+  assert_int_equal(at_code_take(at_spans_start()), AT_OK_CODE);
+  at_span_record(&(at_profile_span){.kind = AT_SPAN_RUN, .lane = 7, .flow = 5},
+                 "f");
+  at_spans_stop();
+  at_span_record(&(at_profile_span){.kind = AT_SPAN_RUN}, "behind");
+  assert_int_equal(at_spans_take(got, kMost, &dropped), 1);
+  assert_int_equal(dropped, 0);
+  assert_true(got[0].lane == 7 && got[0].flow == 5 &&
+              !strcmp(got[0].name, "f"));
+}
+
+static void names_are_cut(void **state) {
+  uint64_t dropped;
+  char name[300];
+  memset(name, 'x', sizeof name);
+  name[299] = 0;
+  assert_int_equal(at_code_take(at_spans_start()), AT_OK_CODE);
+  at_span_record(&(at_profile_span){.kind = AT_SPAN_TAKE, .lane = 99}, name);
+  assert_int_equal(at_spans_take(got, kMost, &dropped), 1);
+  assert_int_equal(strlen(got[0].name), AT_SPAN_NAME - 1);
+  assert_int_not_equal(got[0].lane, 99);  // it is the thread's
+  at_spans_stop();
+}
+
+static void *writes(void *arg) {
+  for (uint64_t i = 1; i <= 20000; i++)
+    at_span_record(
+        &(at_profile_span){
+            .kind = AT_SPAN_RUN, .lane = (uint32_t)(uintptr_t)arg, .flow = i},
+        "step");
+  return NULL;
+}
+
+// Spans of a thread come in its order; all are there, or counted.
+static void threads_write_while_somebody_reads(void **state) {
+  enum { kThreads = 4 };
+  pthread_t threads[kThreads];
+  uint64_t last[kThreads] = {0}, lost = 0, dropped;
+  size_t all = 0;
+  assert_int_equal(at_code_take(at_spans_start()), AT_OK_CODE);
+  for (uintptr_t i = 0; i < kThreads; i++)
+    pthread_create(&threads[i], NULL, writes, (void *)i);
+  for (int joined = 0; joined <= kThreads; joined++) {
+    if (joined) pthread_join(threads[joined - 1], NULL);
+    size_t n = at_spans_take(got, kMost, &dropped);
+    lost += dropped;
+    all += n;
+    for (size_t k = 0; k < n; k++) {
+      assert_true(got[k].flow > last[got[k].lane]);
+      last[got[k].lane] = got[k].flow;
+    }
+  }
+  at_spans_stop();
+  assert_int_equal(all + lost, kThreads * 20000);
+  assert_true(all >= 8192);
+}
+
+// Rings of threads that have ended are taken again.
+static void many_threads_come_and_go(void **state) {
+  uint64_t dropped;
+  assert_int_equal(at_code_take(at_spans_start()), AT_OK_CODE);
+  for (int i = 0; i < 200; i++) {
+    pthread_t t;
+    pthread_create(&t, NULL, writes, NULL);
+    pthread_join(t, NULL);
+    assert_true(at_spans_take(got, kMost, &dropped) >= 8192);
+  }
+  at_spans_stop();
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(nothing_is_kept_while_it_is_off),
+      cmocka_unit_test(names_are_cut),
+      cmocka_unit_test(threads_write_while_somebody_reads),
+      cmocka_unit_test(many_threads_come_and_go),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
