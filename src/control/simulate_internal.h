@@ -121,7 +121,7 @@ typedef struct sim_counts {
 typedef struct sim_gap {
   uint64_t begin_ns, end_ns;
 } sim_gap;
-enum { AT_SIM_GAPS = 64 };
+enum { AT_SIM_GAPS = 128 };
 
 struct at_simulated {
   at_simulated_options o;

@@ -36,8 +36,7 @@ static sim_gap *find_gap(at_simulated *s, uint64_t ready_ns, uint64_t ns) {
 
 // Cores that processes share go to whoever comes next, who may come before
 // what has been said earlier but begins later.
-static uint64_t on_a_core(at_simulated *s, uint64_t ready_ns, uint64_t ns) {
-  if (!s->o.cores || !ns) return ready_ns + ns;
+static uint64_t slice(at_simulated *s, uint64_t ready_ns, uint64_t ns) {
   sim_gap *g = find_gap(s, ready_ns, ns);
   if (g) {
     const uint64_t free_ns = g->begin_ns, begin = AT_MAX(g->begin_ns, ready_ns);
@@ -51,6 +50,18 @@ static uint64_t on_a_core(at_simulated *s, uint64_t ready_ns, uint64_t ns) {
   const uint64_t begin = AT_MAX(s->core_ns[best], ready_ns);
   leave_gap(s, s->core_ns[best], begin);
   return s->core_ns[best] = begin + ns;
+}
+
+// The system takes turns with a core.
+static uint64_t on_a_core(at_simulated *s, uint64_t ready_ns, uint64_t ns) {
+  enum { kSlices = 8, kSliceNs = 1000 };
+  if (!s->o.cores) return ready_ns + ns;
+  const uint64_t most = AT_MAX(ns / kSlices, (uint64_t)kSliceNs);
+  for (uint64_t now; ns; ns -= now) {
+    now = AT_MIN(ns, most);
+    ready_ns = slice(s, ready_ns, now);
+  }
+  return ready_ns;
 }
 
 uint64_t at_sim_work(at_simulated *s, uint64_t *free_ns, uint64_t ready_ns,
