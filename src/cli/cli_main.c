@@ -146,13 +146,13 @@ static const command commands[] = {
      "atoll pod up --wait-hosts=N [--target=T] [--listen=HOST:PORT] "
      "[-- COMMAND...]\n"
      "    the controller alone: you start N times `atoll host` (by hand, Slurm)\n"
-     "atoll pod up --simulate [--hosts=COUNT] [--target=T] [--cores=all|this|N]\n"
+     "atoll pod up --simulate [--hosts=COUNT] [--target=T] [--cores=CORES]\n"
      "             [--charges=FILE] [--latency-us=N] [--bandwidth=FACTOR]\n"
      "             [--dispatch=parallel|sequential] [-- COMMAND...]\n"
      "    hosts that run nothing and answer after the time that Atoll predicts, in\n"
      "    virtual time (docs/pod-simulation.md)\n"
-     "  --cores=all     each process has a core of its own; this, N: they share\n"
-     "                  this machine's, or N\n"
+     "  --cores=CORES   all: each process has one of its own; this: they share this\n"
+     "                  machine's; or a number\n"
      "  --charges=FILE  what messages take (bench/pod_simulate.py --calibrate)\n"
      "  --latency-us=N  between processes; --bandwidth=F: F times the target's\n"
      "atoll pod up --ray [--hosts=COUNT] [--target=T] [--address=A] [--cpus=S] "
@@ -199,7 +199,9 @@ static const command commands[] = {
      "    takes part in the pod of a controller (ATOLL_POD) until that ends\n"
      "  --listen=A   where clients find it (127.0.0.1:0)\n"
      "  --pod=A      where other hosts do (127.0.0.1:0)\n"
-     "  --place=N    which host it is, from 0 (any that is free)\n",
+     "  --place=N    which host it is, from 0 (any that is free)\n"
+     "  --simulate   not here: simulated hosts are their controller's (atoll pod "
+     "up)\n",
      at_cli_host},
     {"doctor", "say what this machine offers and what that means for Atoll",
      "atoll doctor [--json | --measure [--cpu-time]]\n"

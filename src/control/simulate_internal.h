@@ -117,6 +117,12 @@ typedef struct sim_counts {
   uint64_t moved_bytes, launches, messages;
 } sim_counts;
 
+// A core had nothing to do; used up from its beginning on.
+typedef struct sim_gap {
+  uint64_t begin_ns, end_ns;
+} sim_gap;
+enum { AT_SIM_GAPS = 128 };
+
 struct at_simulated {
   at_simulated_options o;
   char *target;
@@ -135,9 +141,11 @@ struct at_simulated {
   sim_counts shown;  // under the lock
   // Virtual time.
   sim_counts counts;
-  uint64_t controller_ns;  // when it is free
-  uint64_t *core_ns;       // [cores]: when each is
-  uint64_t *chip_ns;       // when each chip is
+  uint64_t controller_ns;     // when it is free
+  uint64_t *core_ns;          // [cores]: when each is
+  sim_gap gaps[AT_SIM_GAPS];  // of cores that are shared, the last ones
+  uint32_t num_gaps;
+  uint64_t *chip_ns;  // when each chip is
   sim_record records[AT_SIM_RECORDS];
   uint64_t num_records;
 };

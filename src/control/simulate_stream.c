@@ -18,13 +18,50 @@ uint64_t at_sim_wire_ns(const at_simulated *s, uint64_t bytes) {
   return moving_ns(bytes, s->o.bytes_per_s);
 }
 
-// Cores that processes share go to whoever comes next.
-static uint64_t on_a_core(at_simulated *s, uint64_t ready_ns, uint64_t ns) {
-  if (!s->o.cores || !ns) return ready_ns + ns;
+static void leave_gap(at_simulated *s, uint64_t begin, uint64_t end) {
+  if (end > begin) s->gaps[s->num_gaps++ % AT_SIM_GAPS] = (sim_gap){begin, end};
+}
+
+// The earliest gap into which it fits; NULL: none.
+static sim_gap *find_gap(at_simulated *s, uint64_t ready_ns, uint64_t ns) {
+  sim_gap *best = NULL;
+  for (uint32_t i = 0; i < AT_SIM_GAPS; i++) {
+    sim_gap *g = &s->gaps[i];
+    if (AT_MAX(g->begin_ns, ready_ns) + ns <= g->end_ns &&
+        (!best || g->begin_ns < best->begin_ns))
+      best = g;
+  }
+  return best;
+}
+
+// Cores that processes share go to whoever comes next, who may come before
+// what has been said earlier but begins later.
+static uint64_t slice(at_simulated *s, uint64_t ready_ns, uint64_t ns) {
+  sim_gap *g = find_gap(s, ready_ns, ns);
+  if (g) {
+    const uint64_t free_ns = g->begin_ns, begin = AT_MAX(g->begin_ns, ready_ns);
+    g->begin_ns = begin + ns;
+    leave_gap(s, free_ns, begin);
+    return begin + ns;
+  }
   uint32_t best = 0;
   for (uint32_t i = 1; i < s->o.cores; i++)
     if (s->core_ns[i] < s->core_ns[best]) best = i;
-  return s->core_ns[best] = AT_MAX(s->core_ns[best], ready_ns) + ns;
+  const uint64_t begin = AT_MAX(s->core_ns[best], ready_ns);
+  leave_gap(s, s->core_ns[best], begin);
+  return s->core_ns[best] = begin + ns;
+}
+
+// The system takes turns with a core.
+static uint64_t on_a_core(at_simulated *s, uint64_t ready_ns, uint64_t ns) {
+  enum { kSlices = 8, kSliceNs = 1000 };
+  if (!s->o.cores) return ready_ns + ns;
+  const uint64_t most = AT_MAX(ns / kSlices, (uint64_t)kSliceNs);
+  for (uint64_t now; ns; ns -= now) {
+    now = AT_MIN(ns, most);
+    ready_ns = slice(s, ready_ns, now);
+  }
+  return ready_ns;
 }
 
 uint64_t at_sim_work(at_simulated *s, uint64_t *free_ns, uint64_t ready_ns,

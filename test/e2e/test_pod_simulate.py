@@ -74,13 +74,13 @@ print(atoll.virtual_time())
 
 
 def test_status_says_what_was_busy():
-  with Pod("--simulate", "--hosts=4", "--target=v5e:2x2", "--cores=this", PYTHONPATH=PACKAGE) as pod:
+  with Pod("--simulate", "--hosts=4", "--target=v5e:2x2", "--cores=2", PYTHONPATH=PACKAGE) as pod:
     p = python("import jax\nx = jax.jit(lambda: jax.numpy.ones(3))()\nprint(jax.device_get(x))", ATOLL_POD=pod.address,
                TPU_LIBRARY_PATH=LIBRARY)
     assert p.returncode == 0, p.stderr
     assert p.stdout.split() == ["[0.", "0.", "0.]"]
     s = pod.status()["simulated"]
-    assert s["launches"] == 1 and s["cores"] > 0 and s["virtual_ns"] > 0 and s["hosts_busy_ns"] > 0
+    assert s["launches"] == 1 and s["cores"] == 2 and s["virtual_ns"] > 0 and s["hosts_busy_ns"] > 0
     (program,) = s["programs"]
     assert program["name"] and program["said_ns"] <= program["begin_ns"] <= program["end_ns"]
 
