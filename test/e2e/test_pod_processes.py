@@ -156,7 +156,7 @@ def test_top():
     (["logs"], "hint: --log-dir=DIR"),
     (["logs", "--log-dir=/proc"], "no host-N.log in /proc"),
     (["status"], "hint: --pod=HOST:PORT, or ATOLL_POD"),
-    (["walk"], "hint: up, status, top, objects, logs or down"),
+    (["walk"], "hint: up, status, top, page, trace, logs, objects, drain, undrain or down"),
 ])
 def test_wrong_words(words, why):
   p = pods.atoll("pod", *words)

@@ -224,7 +224,7 @@ def test_a_host_is_drained_and_taken_back(pod):
     # Nothing new goes there by choice, but who names its devices has them.
     assert c.do("slices = atoll.make_virtual_device_set(); "
                 "print({host for _ in range(4) for _, host in slices.add_slice(2).chips})") == "{0}"
-    assert "no slice has 8" in c.do("print(told(lambda: slices.add_slice(8)))")
+    assert c.do("print({host for _, host in slices.add_slice(8).chips})") == "{0}"  # they take turns
     assert c.do("x = doubled(x); print(float(x.sum()))") == "8192.0"
     p = drain("drain", "1", "--timeout=0.5")
     assert p.returncode == 1 and "DEADLINE_EXCEEDED" in p.stderr and "--force" in p.stderr, p.stderr
