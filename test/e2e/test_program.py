@@ -136,7 +136,7 @@ assert np.array_equal(np.asarray(got), np.asarray(big))
 
 def test_what_is_sent_is_what_is_needed():
   """Counted on the wire between hosts; what they can read in each other's memory does not pass there."""
-  with Pod("--hosts=4", "--target=2*v5e:2x4", ATOLL_LOG="info", ATOLL_POD_WIRE="shm") as pod:
+  with Pod("--hosts=4", "--target=2*v5e:2x4", ATOLL_LOG="info", ATOLL_POD_WIRE="messages") as pod:
     needed = int(run(pod, RESHARD + """
 x = jax.jit(lambda: jnp.ones((480, 1152)), out_shardings=NamedSharding(two, P("x", "y")))()
 sum = 0
