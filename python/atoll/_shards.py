@@ -6,7 +6,7 @@ import functools
 import json
 import struct
 
-from atoll import _own, _program
+from atoll import _own, _program, _virtual
 
 _WHY = 2048
 _U32S = ctypes.POINTER(ctypes.c_uint32)
@@ -69,11 +69,20 @@ def dtype_number(dtype) -> int:
 
 
 # ---- Shardings
+def _chips(sharding):
+  """Numbers of its devices as every program and host knows them."""
+  for device in sharding._device_assignment:
+    if _virtual.is_spare(device):
+      raise ValueError(f"{device} is a virtual device, which only this program has: named objects and checkpoints lie "
+                       "on the pod's own chips\nhint: jax.device_put(array, a sharding over jax.devices()) first")
+  return [d.id for d in sharding._device_assignment]
+
+
 def sharding_json(sharding, rank):
   """What makes the sharding again, in a process that has the same devices."""
   from jax.sharding import NamedSharding
 
-  devices = [d.id for d in sharding._device_assignment]
+  devices = _chips(sharding)
   out = {"devices": _runs(devices), "memory": sharding.memory_kind}
   if isinstance(sharding, NamedSharding):
     mesh = sharding.mesh
@@ -128,7 +137,7 @@ def cut(sharding, shape, dtype, name, chips) -> bytes:
   """at_msg_cut: how the sharding cuts the array, in a form as long for a thousand shards as for one."""
   from jax.sharding import NamedSharding
 
-  ids = [d.id for d in sharding._device_assignment]
+  ids = _chips(sharding)
   axes, used = [len(ids)], []
   if isinstance(sharding, NamedSharding):
     sizes, name_of = sharding.mesh.shape, list(sharding.mesh.axis_names)

@@ -43,7 +43,7 @@ def _calls() -> Calls:
 
 
 # ---- What JAX lists
-def _is_spare(device):
+def is_spare(device):
   try:
     return bool(device.virtual)
   except AttributeError:
@@ -55,7 +55,7 @@ def _count(client, devices):
   n = _chips.get(client)
   if n is None:
     n = len(devices)
-    while n and _is_spare(devices[n - 1]):
+    while n and is_spare(devices[n - 1]):
       n -= 1
     _chips[client] = n
   return n

@@ -97,6 +97,24 @@ atoll.objects.delete("b")
 """)
 
 
+def test_virtual_devices_are_told_from_chips(pod, tmp_path):
+  run(pod, f"""
+with atoll.make_virtual_device_set().add_slice(tpu_devices=2) as s:
+  there = jax.sharding.SingleDeviceSharding(s.tpus[1])
+  x = jax.device_put(np.ones(4, np.float32), there)
+  y = jax.device_put(x, jax.devices()[3])
+  for f in (lambda: atoll.objects.put("x", x), lambda: atoll.checkpoint.save({str(tmp_path / "c")!r}, {{"x": x}})):
+    try: f()
+    except ValueError as e: assert "is a virtual device" in str(e), e
+    else: assert False
+  atoll.checkpoint.save({str(tmp_path / "c")!r}, {{"x": y}})
+  try: atoll.checkpoint.restore({str(tmp_path / "c")!r}, {{"x": jax.ShapeDtypeStruct((4,), np.float32, sharding=there)}})
+  except ValueError as e: assert "is a virtual device" in str(e), e
+  else: assert False
+  assert (np.asarray(atoll.checkpoint.restore({str(tmp_path / "c")!r})["x"]) == 1).all()
+""")
+
+
 def test_a_lost_host_takes_its_part_along():
   with pods.Pod("--hosts=2", "--target=v5e:2x2") as pod:
     run(pod, """
