@@ -208,12 +208,13 @@ static void answer_look(const sim_host *h, const at_msg_look *m) {
   at_status_free(tell(h, AT_MSG_LOOKS, &part, 1));
 }
 
-static void refuse_keep(const sim_host *h, const at_msg_keep *m) {
-  at_status why = AT_FAIL(AT_UNIMPLEMENTED, "simulated hosts keep no objects");
+static void refuse(const sim_host *h, uint64_t operation) {
+  at_status why = AT_FAIL(AT_UNIMPLEMENTED,
+                          "simulated hosts keep no objects and no checkpoints");
   const at_msg_answer a = {.code = (uint64_t)at_status_code(why)};
   const at_bytes parts[] = {{(const uint8_t *)&a, sizeof a},
                             at_message_text(why)};
-  at_status_free(tell_about(h, AT_MSG_ACTED, m->object, parts, 2));
+  at_status_free(tell_about(h, AT_MSG_ACTED, operation, parts, 2));
   at_status_free(why);
 }
 
@@ -226,7 +227,12 @@ static bool answer(at_simulated *s, const sim_job *j) {
     else if (j->kind == AT_MSG_REST)
       at_status_free(tell(h, AT_MSG_RESTED, NULL, 0));
     else if (j->kind == AT_MSG_KEEP)
-      refuse_keep(h, (const void *)j->body);
+      refuse(h, ((const at_msg_keep *)(const void *)j->body)->object);
+    else if (j->kind == AT_MSG_SAVE || j->kind == AT_MSG_RESTORE ||
+             j->kind == AT_MSG_PEEK)
+      refuse(h, ((const at_msg_files *)(const void *)j->body)->operation);
+    else if (j->kind == AT_MSG_COMMIT)
+      refuse(h, ((const at_msg_commit *)(const void *)j->body)->operation);
     else
       return false;
   }

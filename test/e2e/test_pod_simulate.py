@@ -94,6 +94,17 @@ print(np.asarray(x))
   assert p.returncode and "simulated hosts do not call back" in p.stderr, p.stderr
 
 
+def test_objects_and_checkpoints_are_refused(tmp_path):
+  p = up(code=f"""
+import atoll, jax, numpy as np
+x = jax.device_put(np.ones(4, np.float32), jax.devices()[1])
+for f in (lambda: atoll.objects.put("x", x), lambda: atoll.checkpoint.save({str(tmp_path)!r}, {{"x": x}})):
+  try: f()
+  except RuntimeError as e: print(e)
+""")
+  assert p.stdout.count("simulated hosts keep no objects and no checkpoints") == 2, p.stdout + p.stderr
+
+
 def test_options_without_simulate_are_refused():
   for option in ("--cores=all", "--charges=x", "--dispatch=parallel", "--latency-us=1", "--bandwidth=2"):
     p = atoll("pod", "up", option)
