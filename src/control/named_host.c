@@ -40,6 +40,7 @@ static void one_less(at_status s, void *arg) {
   }
   if (atomic_fetch_sub(&k->left, 1) != 1) return;
   at_host_acted(k->host, k->number, k->why, (at_bytes){0});
+  at_status_free(k->why);
   pthread_mutex_destroy(&k->lock);
   free(k);
 }
