@@ -562,7 +562,9 @@ static at_status simulated(at_client *c, const at_msg_simulated *m) {
                    ? at_virtual_wire(c->clock, c->controller, UINT32_MAX)
                    : NULL;
   if (!w) return no_memory();
+  pthread_mutex_lock(&c->lock);
   c->controller = w;
+  pthread_mutex_unlock(&c->lock);
   at_log(AT_LOG_WARNING,
          "the pod's hosts are simulated: programs do not run, all values are 0, "
          "and time is virtual");
@@ -720,8 +722,9 @@ static at_status call_controller(at_client *c, const at_client_options *o) {
   snprintf(s.hello.name, sizeof s.hello.name, "%s", o->name ? o->name : "");
   AT_TRY(at_outbox_create(&c->late));
   AT_TRY(at_session_open(&s, &c->controller));
-  at_outbox_open(c->late, c->controller, 0);
-  return wait_for_welcome(c, o);
+  at_status st = wait_for_welcome(c, o);
+  at_outbox_open(c->late, c->controller, 0);  // which may be another one now
+  return st;
 }
 
 at_status at_client_open(const at_client_options *o, at_client **out) {

@@ -508,9 +508,12 @@ static void drop_jobs(host *h) {
   h->first = NULL;
 }
 
-static tenant *somebody(const host *h) {
+// One that has not left, and so stays.
+static tenant *somebody(host *h) {
+  pthread_mutex_lock(&h->lock);
   tenant *t = h->tenants;
   while (t && t->left) t = t->next;
+  pthread_mutex_unlock(&h->lock);
   return t;
 }
 
