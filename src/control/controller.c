@@ -125,6 +125,7 @@ static void welcome(at_controller *c, peer *p) {
       {(const uint8_t *)c->host_of, at_message_chips_bytes(c->num_chips)},
       {(const uint8_t *)c->target, m.target_bytes},
       {(const uint8_t *)addresses.ptr, addresses.len}};
+  at_recording_welcome(p);
   at_peer_say(p, AT_MSG_WELCOME, parts, 4);
   at_strbuf_free(&addresses);
   p->welcomed = true;

@@ -171,6 +171,8 @@ void at_status_look(at_controller *c);            // now and then
 
 // ---- recording.c; under the lock
 at_status at_recording_order(peer *tool, bool on);
+// Before WELCOME: what the client says first is in the trace.
+void at_recording_welcome(peer *client);
 void at_recording_heard(peer *p, at_bytes body);  // RECORDED
 void at_recording_look(at_controller *c);         // now and then
 

@@ -130,6 +130,11 @@ at_status at_recording_order(peer *tool, bool on) {
   return AT_OK;
 }
 
+void at_recording_welcome(peer *client) {
+  const at_controller *c = client->controller;
+  if (c->recording.tool && !c->recording.ends_ns) ask(client, 1);
+}
+
 void at_recording_heard(peer *p, at_bytes body) {
   at_controller *c = p->controller;
   const at_msg_recorded *m = (const void *)body.ptr;

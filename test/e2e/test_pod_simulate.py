@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import sys
 
 from pods import ATOLL, LIBRARY, PACKAGE, Pod, atoll, environment, python
 
@@ -41,7 +42,7 @@ FIXED = dict(client_message=20000, client_beside=0, controller_message=3000, con
 
 
 def up(*more, code=PROGRAM):
-  return subprocess.run([ATOLL, "pod", "up", "--simulate", "--hosts=64", "--target=v5p:8x8x8", *more, "--", "python", "-c", code],
+  return subprocess.run([ATOLL, "pod", "up", "--simulate", "--hosts=64", "--target=v5p:8x8x8", *more, "--", sys.executable, "-c", code],
                         env=environment(PYTHONPATH=PACKAGE), capture_output=True, text=True, timeout=120)
 
 
