@@ -1,11 +1,15 @@
-// What the fuzz targets of this room have in common: bytes of which messages are
-// made, and checks that hold in every build.
+// What the fuzz targets of this room have in common: bytes of which messages
+// are made, and checks that hold in every build.
 #ifndef ATOLL_CONTROL_FUZZ_INPUT_H_
 #define ATOLL_CONTROL_FUZZ_INPUT_H_
 
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
+
+#include "abi/dtype.h"
+#include "control/message.h"
 
 static inline void must(bool good) {
   if (!good) abort();
@@ -27,6 +31,46 @@ static inline uint64_t number_of(input *in, uint8_t few) {
   uint64_t all = 0;
   for (int i = 0; i < 8; i++) all = all << 8 | take(in);
   return b < 0xf8 ? all : UINT64_MAX - all % 20;
+}
+
+// A SAVE or RESTORE of one array over two or four chips; to no folder that
+// anybody has. few: names, as of number_of.
+static inline uint32_t fill_files(input *in, bool saves, uint8_t few,
+                                  uint32_t (*chip)(input *in), uint8_t *to) {
+  static const char path[] = "/proc/none";
+  at_msg_files *m = (void *)to;
+  *m = (at_msg_files){.tag = take(in),
+                      .operation = 1 + take(in) % 3u,
+                      .first = number_of(in, few),
+                      .num_arrays = 1,
+                      .path_bytes = sizeof path - 1};
+  memset(m + 1, 0, 16);
+  memcpy(m + 1, path, sizeof path - 1);
+  at_msg_cut *c = (void *)((uint8_t *)(m + 1) + 16);
+  *c = (at_msg_cut){.array = saves ? number_of(in, few) : 0,
+                    .dtype = AT_F32,
+                    .rank = 1,
+                    .num_axes = 2,
+                    .num_used = take(in) % 3,
+                    .num_runs = !saves,
+                    .name_bytes = 1};
+  int64_t *dims = (void *)(c + 1);
+  dims[0] = take(in) % 8 * 4;
+  uint32_t *words = (void *)(dims + 1);
+  *words++ = 1 + take(in) % 2u;
+  *words++ = 2;
+  for (uint32_t i = 0; i < c->num_used; i++) {
+    *words++ = 0;
+    *words++ = i;
+  }
+  if (!saves) {
+    *words++ = chip(in);
+    *words++ = ((uint32_t *)(dims + 1))[0] * 2;
+    *words++ = 1;
+  }
+  memset(words, 0, 16);
+  *(uint8_t *)words++ = 'a';
+  return (uint32_t)at_align_up((size_t)((uint8_t *)words - 3 - to), 8);
 }
 
 #endif

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "abi/dtype.h"
 #include "control/controller_internal.h"
 #include "control/fuzz_input.h"
 #include "exec/exec.h"
@@ -131,48 +130,9 @@ static bool rename_one(void *arg, uint64_t *to, bool makes, uint32_t count) {
   return true;
 }
 
-// One array over two or four chips; to no folder that anybody has.
-static uint32_t fill_files(input *in, uint32_t kind, uint8_t *to) {
-  static const char path[] = "/proc/none";
-  at_msg_files *m = (void *)to;
-  *m = (at_msg_files){.tag = take(in),
-                      .operation = 1 + take(in) % 3u,
-                      .first = number(in),
-                      .num_arrays = 1,
-                      .path_bytes = sizeof path - 1};
-  memset(m + 1, 0, 16);
-  memcpy(m + 1, path, sizeof path - 1);
-  at_msg_cut *c = (void *)((uint8_t *)(m + 1) + 16);
-  bool saves = kind == AT_MSG_SAVE;
-  *c = (at_msg_cut){.array = saves ? number(in) : 0,
-                    .dtype = AT_F32,
-                    .rank = 1,
-                    .num_axes = 2,
-                    .num_used = take(in) % 3,
-                    .num_runs = !saves,
-                    .name_bytes = 1};
-  int64_t *dims = (void *)(c + 1);
-  dims[0] = take(in) % 8 * 4;
-  uint32_t *words = (void *)(dims + 1);
-  *words++ = 1 + take(in) % 2u;
-  *words++ = 2;
-  for (uint32_t i = 0; i < c->num_used; i++) {
-    *words++ = 0;
-    *words++ = i;
-  }
-  if (!saves) {
-    *words++ = chip(in);
-    *words++ = ((uint32_t *)(dims + 1))[0] * 2;
-    *words++ = 1;
-  }
-  memset(words, 0, 16);
-  *(uint8_t *)words++ = 'a';
-  return (uint32_t)at_align_up((size_t)((uint8_t *)words - 3 - to), 8);
-}
-
 static uint32_t fill(input *in, uint32_t kind, uint8_t *to) {
   if (kind == AT_MSG_SAVE || kind == AT_MSG_RESTORE)
-    return fill_files(in, kind, to);
+    return fill_files(in, kind == AT_MSG_SAVE, 14, chip, to);
   if (kind == AT_MSG_CREATE) {
     at_msg_create *m = (void *)to;
     *m = (at_msg_create){number(in), chip(in), 0, 11, 0, 0};
@@ -261,13 +221,13 @@ static uint32_t fill(input *in, uint32_t kind, uint8_t *to) {
 
 static void say(input *in, peer *p) {
   static const uint32_t kinds[] = {
-      AT_MSG_CREATE, AT_MSG_CREATE,  AT_MSG_CREATE,  AT_MSG_GROUP,
-      AT_MSG_COPY,   AT_MSG_DROP,    AT_MSG_DROP,    AT_MSG_LOAD,
-      AT_MSG_UNLOAD, AT_MSG_LAUNCH,  AT_MSG_LAUNCH,  AT_MSG_GRAPH,
-      AT_MSG_RUN,    AT_MSG_RUN,     AT_MSG_FORGET,  AT_MSG_LEFT,
-      AT_MSG_STATUS, AT_MSG_KEEP,    AT_MSG_KEEP,    AT_MSG_FETCH,
-      AT_MSG_FETCH,  AT_MSG_DISCARD, AT_MSG_OBJECTS, AT_MSG_SLICE,
-      AT_MSG_UNSLICE, AT_MSG_SAVE,   AT_MSG_RESTORE};
+      AT_MSG_CREATE,  AT_MSG_CREATE,  AT_MSG_CREATE,  AT_MSG_GROUP,
+      AT_MSG_COPY,    AT_MSG_DROP,    AT_MSG_DROP,    AT_MSG_LOAD,
+      AT_MSG_UNLOAD,  AT_MSG_LAUNCH,  AT_MSG_LAUNCH,  AT_MSG_GRAPH,
+      AT_MSG_RUN,     AT_MSG_RUN,     AT_MSG_FORGET,  AT_MSG_LEFT,
+      AT_MSG_STATUS,  AT_MSG_KEEP,    AT_MSG_KEEP,    AT_MSG_FETCH,
+      AT_MSG_FETCH,   AT_MSG_DISCARD, AT_MSG_OBJECTS, AT_MSG_SLICE,
+      AT_MSG_UNSLICE, AT_MSG_SAVE,    AT_MSG_RESTORE};
   static _Alignas(16) uint8_t room[1 << 16];
   uint32_t kind = kinds[take(in) % AT_LEN(kinds)];
   uint32_t n = fill(in, kind, room);

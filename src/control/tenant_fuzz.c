@@ -121,45 +121,6 @@ static uint32_t fill_load(input *in) {
   return (uint32_t)(to + x.len - room);
 }
 
-// One array over two or four chips; to no folder that anybody has.
-static uint32_t fill_files(input *in, uint32_t kind, uint8_t *to) {
-  static const char path[] = "/proc/none";
-  at_msg_files *m = (void *)to;
-  *m = (at_msg_files){.tag = take(in),
-                      .operation = 1 + take(in) % 3u,
-                      .first = number(in),
-                      .num_arrays = 1,
-                      .path_bytes = sizeof path - 1};
-  memset(m + 1, 0, 16);
-  memcpy(m + 1, path, sizeof path - 1);
-  at_msg_cut *c = (void *)((uint8_t *)(m + 1) + 16);
-  bool saves = kind == AT_MSG_SAVE;
-  *c = (at_msg_cut){.array = saves ? number(in) : 0,
-                    .dtype = AT_F32,
-                    .rank = 1,
-                    .num_axes = 2,
-                    .num_used = take(in) % 3,
-                    .num_runs = !saves,
-                    .name_bytes = 1};
-  int64_t *dims = (void *)(c + 1);
-  dims[0] = take(in) % 8 * 4;
-  uint32_t *words = (void *)(dims + 1);
-  *words++ = 1 + take(in) % 2u;
-  *words++ = 2;
-  for (uint32_t i = 0; i < c->num_used; i++) {
-    *words++ = 0;
-    *words++ = i;
-  }
-  if (!saves) {
-    *words++ = chip(in);
-    *words++ = ((uint32_t *)(dims + 1))[0] * 2;
-    *words++ = 1;
-  }
-  memset(words, 0, 16);
-  *(uint8_t *)words++ = 'a';
-  return (uint32_t)at_align_up((size_t)((uint8_t *)words - 3 - to), 8);
-}
-
 static uint32_t fill(input *in, uint32_t kind) {
   uint64_t *list = (void *)room;
   switch (kind) {
@@ -189,7 +150,7 @@ static uint32_t fill(input *in, uint32_t kind) {
       return (uint32_t)(8 + list[0] * 8);
     case AT_MSG_SAVE:
     case AT_MSG_RESTORE:
-      return fill_files(in, kind, room);
+      return fill_files(in, kind == AT_MSG_SAVE, kNames, chip, room);
     case AT_MSG_KEEP: {
       at_msg_keep *m = (void *)room;
       *m = (at_msg_keep){.object = 1 + take(in) % 3u,
