@@ -401,3 +401,13 @@ void at_json_value(at_json_writer *w, const at_json *v) {
   else
     at_json_end_array(w);
 }
+
+void at_json_put_str(at_json_writer *w, const char *key, at_str value) {
+  at_json_key(w, at_str_of(key));
+  at_json_str(w, value);
+}
+
+void at_json_put_uint(at_json_writer *w, const char *key, uint64_t value) {
+  at_json_key(w, at_str_of(key));
+  at_json_uint(w, value);
+}

@@ -62,5 +62,8 @@ void at_json_num(at_json_writer *w, double v);  // inf and NaN: null
 void at_json_bool(at_json_writer *w, bool v);
 void at_json_null(at_json_writer *w);
 void at_json_value(at_json_writer *w, const at_json *v);  // a whole tree
+// A key and its value.
+void at_json_put_str(at_json_writer *w, const char *key, at_str value);
+void at_json_put_uint(at_json_writer *w, const char *key, uint64_t value);
 
 #endif

@@ -59,11 +59,6 @@ const at_manifest_array *at_manifest_find(const at_manifest *m, at_str name) {
 }
 
 // ---- Printing
-static void put_str(at_json_writer *w, const char *key, at_str value) {
-  at_json_key(w, at_str_of(key));
-  at_json_str(w, value);
-}
-
 static void put_list(at_json_writer *w, const char *key, const int64_t *v,
                      uint32_t n) {
   at_json_key(w, at_str_of(key));
@@ -94,15 +89,15 @@ static void print(const at_manifest *m, bool sums, at_strbuf *out) {
   at_json_begin_object(&w);
   at_json_key(&w, at_str_of(kKey));
   at_json_int(&w, kVersion);
-  put_str(&w, "folder", m->folder);
-  put_str(&w, "about", m->about);
+  at_json_put_str(&w, "folder", m->folder);
+  at_json_put_str(&w, "about", m->about);
   at_json_key(&w, AT_STR("arrays"));
   at_json_begin_array(&w);
   for (uint32_t i = 0; i < m->num_arrays; i++) {
     const at_manifest_array *a = &m->arrays[i];
     at_json_begin_object(&w);
-    put_str(&w, "name", a->name);
-    put_str(&w, "dtype", at_str_of(at_dtype_of(a->dtype)->text));
+    at_json_put_str(&w, "name", a->name);
+    at_json_put_str(&w, "dtype", at_str_of(at_dtype_of(a->dtype)->text));
     put_list(&w, "dims", a->dims.ptr, a->dims.rank);
     put_list(&w, "tiles", a->tiles, a->dims.rank);
     if (sums) put_sums(&w, a);

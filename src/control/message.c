@@ -326,8 +326,7 @@ static bool good_slice(at_bytes body) {
     if (m->shape[d] > AT_MESSAGE_SLICE) return false;
     n *= m->shape[d];
   }
-  return n ? n == m->count
-           : !m->shape[0] && !m->shape[1] && !m->shape[2];
+  return n ? n == m->count : !m->shape[0] && !m->shape[1] && !m->shape[2];
 }
 
 static bool good_sliced(at_bytes body) {
@@ -381,7 +380,8 @@ static bool good_looks(at_bytes body) {
 }
 
 static bool good_spans(at_bytes body, size_t head, uint32_t count) {
-  if (count > AT_RECORD_SPANS || !is_list(body, head, count, sizeof(at_profile_span)))
+  if (count > AT_RECORD_SPANS ||
+      !is_list(body, head, count, sizeof(at_profile_span)))
     return false;
   const at_profile_span *s = (const void *)(body.ptr + head);
   for (uint32_t i = 0; i < count; i++)
@@ -541,4 +541,17 @@ static bool is_good(uint32_t kind, at_bytes b) {
 
 at_status at_message_check(uint32_t kind, at_bytes body) {
   return is_good(kind, body) ? AT_OK : malformed(kind, body);
+}
+
+static bool set_name(void *arg, uint64_t *name, bool makes, uint32_t count) {
+  const at_msg_run *m = arg;
+  const uint64_t *inputs = (const void *)(m + 1);
+  uint64_t k = *name & ~(AT_MSG_INPUT | AT_MSG_MADE);
+  if (*name & AT_MSG_INPUT) *name = inputs[k];
+  if (*name & AT_MSG_MADE) *name = m->first + k;
+  return true;
+}
+
+void at_message_name_run(uint32_t kind, void *body, const at_msg_run *m) {
+  at_message_names(kind, body, set_name, (void *)(uintptr_t)m);
 }

@@ -359,6 +359,8 @@ typedef bool (*at_message_name_fn)(void *arg, uint64_t *name, bool makes,
                                    uint32_t count);
 bool at_message_names(uint32_t kind, void *body, at_message_name_fn each,
                       void *arg);
+// Names of a graph's step become those of a run.
+void at_message_name_run(uint32_t kind, void *body, const at_msg_run *m);
 
 // ---- Slices of virtual devices
 // Chips of messages are numbers of at_runtime_view: which chip of the pod, and

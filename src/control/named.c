@@ -216,32 +216,23 @@ at_status at_named_erase(at_controller *c, at_str name) {
 }
 
 // ---- For people
-static void put(at_json_writer *w, const char *key, at_str value) {
-  at_json_key(w, at_str_of(key));
-  at_json_str(w, value);
-}
-
-static void put_number(at_json_writer *w, const char *key, uint64_t value) {
-  at_json_key(w, at_str_of(key));
-  at_json_uint(w, value);
-}
-
 void at_named_print(const at_controller *c, at_json_writer *w) {
   at_json_key(w, AT_STR("objects"));
   at_json_begin_array(w);
   for (const object *o = c->objects; o; o = o->next) {
     uint32_t lost = lost_host((at_controller *)c, o);
     at_json_begin_object(w);
-    put(w, "name", o->name);
-    put(w, "label", o->label);
-    put(w, "owner", o->owner);
-    put_number(w, "client", o->client);
-    put_number(w, "pid", o->pid);
-    put_number(w, "arrays", o->num_arrays);
-    put_number(w, "bytes", o->bytes);
-    put_number(w, "hosts", o->hosts->count);
-    put(w, "state", lost == UINT32_MAX ? AT_STR("there") : AT_STR("lost"));
-    if (lost != UINT32_MAX) put_number(w, "lost_host", lost);
+    at_json_put_str(w, "name", o->name);
+    at_json_put_str(w, "label", o->label);
+    at_json_put_str(w, "owner", o->owner);
+    at_json_put_uint(w, "client", o->client);
+    at_json_put_uint(w, "pid", o->pid);
+    at_json_put_uint(w, "arrays", o->num_arrays);
+    at_json_put_uint(w, "bytes", o->bytes);
+    at_json_put_uint(w, "hosts", o->hosts->count);
+    at_json_put_str(w, "state",
+                    lost == UINT32_MAX ? AT_STR("there") : AT_STR("lost"));
+    if (lost != UINT32_MAX) at_json_put_uint(w, "lost_host", lost);
     at_json_end_object(w);
   }
   at_json_end_array(w);

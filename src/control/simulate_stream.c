@@ -537,19 +537,6 @@ static void keep_graph(sim_tenant *t, const at_msg_graph *m, size_t bytes) {
   }
 }
 
-typedef struct run {
-  const at_msg_run *m;
-  const uint64_t *inputs;
-} run;
-
-static bool set_name(void *arg, uint64_t *name, bool makes, uint32_t count) {
-  const run *r = arg;
-  uint64_t k = *name & ~(AT_MSG_INPUT | AT_MSG_MADE);
-  if (*name & AT_MSG_INPUT) *name = r->inputs[k];
-  if (*name & AT_MSG_MADE) *name = r->m->first + k;
-  return true;
-}
-
 static void do_step(at_simulated *s, sim_tenant *t, uint32_t kind,
                     const void *body) {
   if (kind == AT_MSG_LAUNCH) return launch(s, t, body);
@@ -562,7 +549,6 @@ static void do_step(at_simulated *s, sim_tenant *t, uint32_t kind,
 static void run_graph(at_simulated *s, sim_tenant *t, const at_msg_run *m) {
   const sim_graph *g = at_table_find(&t->graphs, m->graph);
   const at_msg_graph *k = g ? (const void *)g->body : NULL;
-  run r = {.m = m, .inputs = (const void *)(m + 1)};
   uint8_t *room =
       k && k->num_inputs == m->num_inputs ? malloc(g->largest + 1) : NULL;
   if (!room)
@@ -574,7 +560,7 @@ static void run_graph(at_simulated *s, sim_tenant *t, const at_msg_run *m) {
     const at_msg_step *x = (const void *)at;
     at += at_message_step_bytes(x->bytes);
     memcpy(room, x + 1, x->bytes);
-    at_message_names(x->kind, room, set_name, &r);
+    at_message_name_run(x->kind, room, m);
     do_step(s, t, x->kind, room);
   }
   free(room);
@@ -635,11 +621,6 @@ void at_sim_heard(at_simulated *s, uint64_t client) {
 }
 
 // ---- For people
-static void put(at_json_writer *w, const char *key, uint64_t value) {
-  at_json_key(w, at_str_of(key));
-  at_json_uint(w, value);
-}
-
 static void put_records(const at_simulated *s,
                         at_json_writer *w) {  // under the lock
   uint64_t first =
@@ -651,10 +632,10 @@ static void put_records(const at_simulated *s,
     at_json_begin_object(w);
     at_json_key(w, AT_STR("name"));
     at_json_str(w, at_str_of(r->name));
-    put(w, "client", r->client);
-    put(w, "said_ns", r->said_ns);
-    put(w, "begin_ns", r->begin_ns);
-    put(w, "end_ns", r->end_ns);
+    at_json_put_uint(w, "client", r->client);
+    at_json_put_uint(w, "said_ns", r->said_ns);
+    at_json_put_uint(w, "begin_ns", r->begin_ns);
+    at_json_put_uint(w, "end_ns", r->end_ns);
     at_json_end_object(w);
   }
   at_json_end_array(w);
@@ -665,16 +646,16 @@ void at_simulated_print(at_simulated *s, at_json_writer *w) {
   const sim_counts c = s->shown;
   at_json_key(w, AT_STR("simulated"));
   at_json_begin_object(w);
-  put(w, "virtual_ns", c.now_ns);
-  put(w, "cores", s->o.cores);
-  put(w, "launches", c.launches);
-  put(w, "messages", c.messages);
-  put(w, "client_busy_ns", c.client_ns);
-  put(w, "controller_busy_ns", c.controller_ns);
-  put(w, "hosts_busy_ns", c.hosts_ns);
-  put(w, "host_busy_most_ns", c.host_most_ns);
-  put(w, "chips_busy_ns", c.chips_ns);
-  put(w, "moved_bytes", c.moved_bytes);
+  at_json_put_uint(w, "virtual_ns", c.now_ns);
+  at_json_put_uint(w, "cores", s->o.cores);
+  at_json_put_uint(w, "launches", c.launches);
+  at_json_put_uint(w, "messages", c.messages);
+  at_json_put_uint(w, "client_busy_ns", c.client_ns);
+  at_json_put_uint(w, "controller_busy_ns", c.controller_ns);
+  at_json_put_uint(w, "hosts_busy_ns", c.hosts_ns);
+  at_json_put_uint(w, "host_busy_most_ns", c.host_most_ns);
+  at_json_put_uint(w, "chips_busy_ns", c.chips_ns);
+  at_json_put_uint(w, "moved_bytes", c.moved_bytes);
   put_records(s, w);
   at_json_end_object(w);
   pthread_mutex_unlock(&s->lock);

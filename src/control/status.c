@@ -12,13 +12,7 @@
 static const uint64_t kPatienceNs = 500000000, kRateNs = 1000000000;
 
 static void put_text(at_json_writer *w, const char *key, const char *value) {
-  at_json_key(w, at_str_of(key));
-  at_json_str(w, at_str_of(value));
-}
-
-static void put_number(at_json_writer *w, const char *key, uint64_t value) {
-  at_json_key(w, at_str_of(key));
-  at_json_uint(w, value);
+  at_json_put_str(w, key, at_str_of(value));
 }
 
 static void put_real(at_json_writer *w, const char *key, double value) {
@@ -47,34 +41,34 @@ static const char *state_of(const peer *p) {
 static void print_chip(at_json_writer *w, const at_topology *t,
                        const at_look_chip *c) {
   at_json_begin_object(w);
-  put_number(w, "chip", c->chip);
+  at_json_put_uint(w, "chip", c->chip);
   if (c->chip < t->num_devices)
-    put_number(w, "slice", at_topology_place(t, c->chip).slice);
-  put_number(w, "queued", c->queued);
-  put_number(w, "in_use", c->in_use);
-  put_number(w, "peak", c->peak);
-  put_number(w, "limit", c->limit);
+    at_json_put_uint(w, "slice", at_topology_place(t, c->chip).slice);
+  at_json_put_uint(w, "queued", c->queued);
+  at_json_put_uint(w, "in_use", c->in_use);
+  at_json_put_uint(w, "peak", c->peak);
+  at_json_put_uint(w, "limit", c->limit);
   at_json_end_object(w);
 }
 
 static void print_holder(at_json_writer *w, const at_look_tenant *t) {
   at_json_begin_object(w);
-  put_number(w, "client", t->client);
-  put_number(w, "arrays", t->arrays);
-  put_number(w, "hbm_bytes", t->bytes);
-  put_number(w, "host_bytes", t->host_bytes);
+  at_json_put_uint(w, "client", t->client);
+  at_json_put_uint(w, "arrays", t->arrays);
+  at_json_put_uint(w, "hbm_bytes", t->bytes);
+  at_json_put_uint(w, "host_bytes", t->host_bytes);
   at_json_end_object(w);
 }
 
 static void print_host(at_json_writer *w, const at_topology *t, const peer *p) {
   const at_controller *c = p->controller;
   at_json_begin_object(w);
-  put_number(w, "host", p->number);
+  at_json_put_uint(w, "host", p->number);
   put_text(w, "name", p->hello.name);
   put_text(w, "address", p->session);
-  put_number(w, "pid", p->hello.pid);
-  put_number(w, "uid", p->hello.uid);
-  put_number(w, "chips", c->num_chips / c->max_hosts);
+  at_json_put_uint(w, "pid", p->hello.pid);
+  at_json_put_uint(w, "uid", p->hello.uid);
+  at_json_put_uint(w, "chips", c->num_chips / c->max_hosts);
   put_text(w, "state", state_of(p));
   if (*p->why) put_text(w, "why", p->why);
   const at_msg_looks *l = p->gone ? NULL : p->looks;
@@ -107,19 +101,19 @@ static at_look_tenant held_by(const at_controller *c, uint64_t client) {
 static void print_client(at_json_writer *w, const peer *p) {
   at_look_tenant holds = held_by(p->controller, p->client);
   at_json_begin_object(w);
-  put_number(w, "client", p->client);
+  at_json_put_uint(w, "client", p->client);
   put_text(w, "name", p->hello.name);
-  put_number(w, "pid", p->hello.pid);
-  put_number(w, "uid", p->hello.uid);
-  put_number(w, "arrays", p->arrays.count);
-  put_number(w, "programs", p->programs.count);
-  put_number(w, "devices", at_client_devices(p));
-  put_number(w, "launches", p->launches);
+  at_json_put_uint(w, "pid", p->hello.pid);
+  at_json_put_uint(w, "uid", p->hello.uid);
+  at_json_put_uint(w, "arrays", p->arrays.count);
+  at_json_put_uint(w, "programs", p->programs.count);
+  at_json_put_uint(w, "devices", at_client_devices(p));
+  at_json_put_uint(w, "launches", p->launches);
   put_real(w, "launch_rate", p->launch_rate);
-  put_number(w, "messages", p->messages);
-  put_number(w, "bytes", p->bytes);
-  put_number(w, "hbm_bytes", holds.bytes);
-  put_number(w, "host_bytes", holds.host_bytes);
+  at_json_put_uint(w, "messages", p->messages);
+  at_json_put_uint(w, "bytes", p->bytes);
+  at_json_put_uint(w, "hbm_bytes", holds.bytes);
+  at_json_put_uint(w, "host_bytes", holds.host_bytes);
   at_json_end_object(w);
 }
 
@@ -216,12 +210,12 @@ static void print_program(at_json_writer *w, const work *k, const ran *x) {
          k->runs[low + n].program == key.program)
     n++;
   at_json_begin_object(w);
-  put_number(w, "client", x->is.client);
-  put_number(w, "program", x->is.program);
+  at_json_put_uint(w, "client", x->is.client);
+  at_json_put_uint(w, "program", x->is.program);
   put_text(w, "name", x->is.name);
-  put_number(w, "launches", x->is.launches);
-  put_number(w, "hosts", x->hosts);
-  put_number(w, "measured", n);
+  at_json_put_uint(w, "launches", x->is.launches);
+  at_json_put_uint(w, "hosts", x->hosts);
+  at_json_put_uint(w, "measured", n);
   if (n) put_real(w, "p50_us", (double)k->runs[low + n / 2].ns / 1e3);
   if (n) put_real(w, "last_us", -(double)x->last_ns / 1e3);
   at_json_end_object(w);
@@ -232,9 +226,9 @@ static void print_runs(at_json_writer *w, const peer *h) {
   for (uint32_t i = 0; i < l->num_runs; i++) {
     const at_look_run *r = &at_look_runs(l)[i];
     at_json_begin_object(w);
-    put_number(w, "host", h->number);
-    put_number(w, "client", r->client);
-    put_number(w, "program", r->program);
+    at_json_put_uint(w, "host", h->number);
+    at_json_put_uint(w, "client", r->client);
+    at_json_put_uint(w, "program", r->program);
     put_text(w, "name", r->name);
     put_real(w, "given_us", ((double)r->given_ns - (double)l->now_ns) / 1e3);
     put_real(w, "start_us", ((double)r->start_ns - (double)l->now_ns) / 1e3);
@@ -289,11 +283,11 @@ void at_controller_print(const at_controller *c, at_strbuf *out) {
   at_json_begin_object(&w);
   put_text(&w, "target", c->target);
   put_text(&w, "state", at_controller_is_complete(c) ? "up" : "joining");
-  put_number(&w, "epoch", c->epoch);
-  put_number(&w, "num_hosts", c->num_hosts);
-  put_number(&w, "max_hosts", c->max_hosts);
-  put_number(&w, "num_chips", c->num_chips);
-  put_number(&w, "num_slices", count_slices(&t));
+  at_json_put_uint(&w, "epoch", c->epoch);
+  at_json_put_uint(&w, "num_hosts", c->num_hosts);
+  at_json_put_uint(&w, "max_hosts", c->max_hosts);
+  at_json_put_uint(&w, "num_chips", c->num_chips);
+  at_json_put_uint(&w, "num_slices", count_slices(&t));
   if (c->simulated) at_simulated_print(c->simulated, &w);
   begin_list(&w, "hosts");
   for (uint32_t i = 0; i < c->num_hosts; i++)

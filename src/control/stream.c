@@ -111,8 +111,9 @@ static at_status not_here(const tenant *t, bool known, uint64_t name,
                    "shard %u of array %llu was lost with the chip that its "
                    "device stood for before",
                    shard, array);
-  return AT_FAIL(AT_INVALID_ARGUMENT, "shard %u of array %llu is not on host %u",
-                 shard, array, t->host->me);
+  return AT_FAIL(AT_INVALID_ARGUMENT,
+                 "shard %u of array %llu is not on host %u", shard, array,
+                 t->host->me);
 }
 
 // The buffer of a shard, which stays until this thread drops it; NULL and why.
@@ -310,9 +311,9 @@ static void unload(tenant *t, at_bytes body) {
 static void record(at_span_kind kind, uint64_t begin_ns, uint64_t flow,
                    const char *name) {
   at_span_record(&(at_profile_span){.start_ns = begin_ns,
-                            .end_ns = at_clock_ns(),
-                            .flow = flow,
-                            .kind = kind},
+                                    .end_ns = at_clock_ns(),
+                                    .flow = flow,
+                                    .kind = kind},
                  name);
 }
 
@@ -508,19 +509,6 @@ static void keep_graph(tenant *t, at_bytes body) {
   }
 }
 
-typedef struct run {
-  const at_msg_run *m;
-  const uint64_t *inputs;
-} run;
-
-static bool set_name(void *arg, uint64_t *name, bool makes, uint32_t count) {
-  const run *r = arg;
-  uint64_t k = *name & ~(AT_MSG_INPUT | AT_MSG_MADE);
-  if (*name & AT_MSG_INPUT) *name = r->inputs[k];
-  if (*name & AT_MSG_MADE) *name = r->m->first + k;
-  return true;
-}
-
 static bool concerns(const tenant *t, uint32_t kind, const void *body) {
   if (kind == AT_MSG_LAUNCH)
     return at_table_find(&t->programs,
@@ -568,17 +556,16 @@ static void do_step(tenant *t, uint32_t kind, at_bytes body, uint32_t refused) {
 }
 
 static void run_graph(tenant *t, at_bytes body) {
-  run r = {.m = (const void *)body.ptr};
-  const graph *g = at_table_find(&t->graphs, r.m->graph);
+  const at_msg_run *r = (const void *)body.ptr;
+  const graph *g = at_table_find(&t->graphs, r->graph);
   const at_msg_graph *m = g ? (const void *)g->body : NULL;
-  if (!m || m->num_inputs != r.m->num_inputs)
-    return odd(t, "not on this host: graph", r.m->graph);
+  if (!m || m->num_inputs != r->num_inputs)
+    return odd(t, "not on this host: graph", r->graph);
   uint64_t begin = at_spans_on() ? at_clock_ns() : 0;
   uint8_t *room = malloc(g->largest + 1);
-  if (!room) return odd(t, "no memory for graph", r.m->graph);
+  if (!room) return odd(t, "no memory for graph", r->graph);
   const uint8_t *at =
       (const uint8_t *)((const uint64_t *)(m + 1) + m->num_kept);
-  r.inputs = (const uint64_t *)(r.m + 1);
   at_pace_count(t, g->num_launches);  // of all hosts, as the controller does
   for (uint32_t i = 0; i < m->num_steps; i++) {
     const at_msg_step *s = (const void *)at;
@@ -586,13 +573,13 @@ static void run_graph(tenant *t, at_bytes body) {
     if (!concerns(t, s->kind, s + 1)) continue;
     memcpy(room, s + 1, s->bytes);
     if (s->kind == AT_MSG_LAUNCH)
-      ((at_msg_launch *)(void *)room)->refused = r.m->refused;
-    at_message_names(s->kind, room, set_name, &r);
-    do_step(t, s->kind, (at_bytes){room, s->bytes}, r.m->refused);
+      ((at_msg_launch *)(void *)room)->refused = r->refused;
+    at_message_name_run(s->kind, room, r);
+    do_step(t, s->kind, (at_bytes){room, s->bytes}, r->refused);
   }
   free(room);
   if (begin)
-    record(AT_SPAN_TAKE, begin, at_span_flow(t->client, r.m->first),
+    record(AT_SPAN_TAKE, begin, at_span_flow(t->client, r->first),
            "a traced program");
 }
 
