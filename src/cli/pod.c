@@ -29,12 +29,12 @@ static void end(int signal) {
 typedef struct pod {
   at_controller *controller;
   uint32_t num_hosts, max_hosts;  // max_hosts: 0, or more may come
-  at_pod_processes processes;  // none: others start the hosts
+  at_pod_processes processes;     // none: others start the hosts
   at_simulated_options simulates;
   at_simulated *simulated;  // NULL: hosts are processes
-  char **command;              // NULL: none
-  pid_t command_pid;           // 0: it does not run
-  int status;                  // of the command
+  char **command;           // NULL: none
+  pid_t command_pid;        // 0: it does not run
+  int status;               // of the command
   bool json;
   bool up;           // all hosts have been there
   uint64_t look_ns;  // when to look for lost hosts

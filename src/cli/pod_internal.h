@@ -2,8 +2,8 @@
 #ifndef ATOLL_CLI_POD_INTERNAL_H_
 #define ATOLL_CLI_POD_INTERNAL_H_
 
-#include "cli/pod_processes.h"
 #include "base/json.h"
+#include "cli/pod_processes.h"
 #include "control/simulate.h"
 #include "control/tool.h"
 #include "pod/proof.h"
@@ -11,7 +11,8 @@
 at_status at_pod_token(at_token *out);
 // The pod that is meant (--pod=, ATOLL_POD); no other option is left.
 at_status at_pod_which(int *argc, char **argv, at_tool_options *o);
-// What a pod says of itself, in `a`. watch_ms: hosts measure launches for so long.
+// What a pod says of itself, in `a`. watch_ms: hosts measure launches for so
+// long.
 at_status at_pod_ask_status(const at_tool_options *o, uint64_t watch_ms,
                             at_arena *a, const at_json **out);
 // "3.10G", in parts of 1024.

@@ -232,8 +232,7 @@ static void drop_now(at_client *c, uint64_t array, uint64_t bytes) {
   }
   c->drops[c->num_drops++] = array;
   c->drop_bytes += bytes;
-  bool much = c->drop_bytes >= kDropBytes ||
-              c->num_drops == AT_LEN(c->drops) ||
+  bool much = c->drop_bytes >= kDropBytes || c->num_drops == AT_LEN(c->drops) ||
               atomic_load_explicit(&c->drops_at_once, memory_order_relaxed);
   pthread_mutex_unlock(&c->drops_lock);
   if (much) at_client_flush(c);
@@ -270,9 +269,9 @@ static at_status load(void *arg, uint64_t program, at_bytes executable,
                    .checks = checks.checks,
                    .turns = checks.turns};
   uint32_t *chips = calloc(1, at_message_chips_bytes(num_chips));
-  at_status st = chips ? enter_program(c, program, executable, devices,
-                                     num_chips, chips)
-                       : no_memory();
+  at_status st =
+      chips ? enter_program(c, program, executable, devices, num_chips, chips)
+            : no_memory();
   const at_bytes parts[] = {
       {(const uint8_t *)&m, sizeof m},
       {(const uint8_t *)chips, at_message_chips_bytes(num_chips)},
@@ -328,9 +327,9 @@ static void fill_channels(const at_proxy_launch *l, at_msg_channel *out) {
 void at_client_record_launch(const at_client *c, uint64_t begin_ns,
                              uint64_t outputs) {
   at_span_record(&(at_profile_span){.start_ns = begin_ns,
-                            .end_ns = at_clock_ns(),
-                            .flow = at_span_flow(c->client, outputs),
-                            .kind = AT_SPAN_LAUNCH},
+                                    .end_ns = at_clock_ns(),
+                                    .flow = at_span_flow(c->client, outputs),
+                                    .kind = AT_SPAN_LAUNCH},
                  "launch");
 }
 
@@ -558,16 +557,16 @@ static at_status simulated(at_client *c, const at_msg_simulated *m) {
   c->on_cpus = m->on_cpus;
   c->meet_ns = m->meet_ns;
   c->bandwidth = m->bandwidth > 0 ? m->bandwidth : 0;
-  at_wire *w = c->clock
-                   ? at_virtual_wire(c->clock, c->controller, UINT32_MAX)
-                   : NULL;
+  at_wire *w =
+      c->clock ? at_virtual_wire(c->clock, c->controller, UINT32_MAX) : NULL;
   if (!w) return no_memory();
   pthread_mutex_lock(&c->lock);
   c->controller = w;
   pthread_mutex_unlock(&c->lock);
-  at_log(AT_LOG_WARNING,
-         "the pod's hosts are simulated: programs do not run, all values are 0, "
-         "and time is virtual");
+  at_log(
+      AT_LOG_WARNING,
+      "the pod's hosts are simulated: programs do not run, all values are 0, "
+      "and time is virtual");
   return AT_OK;
 }
 

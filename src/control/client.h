@@ -28,8 +28,8 @@ bool at_client_is_mixed(const at_client *c);
 // The target of the part of the pod that a device is of, a spare one included.
 const char *at_client_target_of(const at_client *c, uint32_t device);
 uint64_t at_client_cpu(const at_client *c);  // at_cpu_features of all hosts
-// May something new be placed on a chip? Not where people drain its host; what is
-// there goes on.
+// May something new be placed on a chip? Not where people drain its host; what
+// is there goes on.
 bool at_client_drains(const at_client *c, uint32_t chip);
 // The runtime is gone before. What waits fails.
 void at_client_close(at_client *c);
@@ -37,15 +37,15 @@ void at_client_close(at_client *c);
 // ---- Slices of virtual devices
 // Spare devices that stand for chips of the pod, several perhaps for one: *wish
 // as at_msg_slice, but for its number, which it gets. Waits for the controller,
-// which says why there is no such slice. When hosts are lost, devices that stood
-// for their chips stand for others: what was on them is lost, launches of before
-// load their program there.
+// which says why there is no such slice. When hosts are lost, devices that
+// stood for their chips stand for others: what was on them is lost, launches of
+// before load their program there.
 at_status at_client_add_slice(at_client *c, at_msg_slice *wish,
                               uint32_t *out_devices);
 // What is on its devices is lost, and they may be of another slice.
 void at_client_close_slice(at_client *c, uint64_t slice);
-// For which chip of the pod a device stands now, and which host has that. False:
-// for none.
+// For which chip of the pod a device stands now, and which host has that.
+// False: for none.
 bool at_client_find_chip(const at_client *c, uint32_t device,
                          uint32_t *out_chip, uint32_t *out_host);
 uint32_t at_client_spares(const at_client *c);

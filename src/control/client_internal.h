@@ -60,7 +60,7 @@ typedef struct far_program {
 // Something that hosts will answer.
 typedef struct question {
   uint64_t tag;
-  at_event *done;  // referenced
+  at_event *done;           // referenced
   uint64_t asked_ns, flow;  // of spans; asked_ns 0: none were kept then
   // Of one host, `host`:
   uint32_t host;
@@ -68,7 +68,7 @@ typedef struct question {
   uint64_t bytes, got;
   bool is_stats;
   at_strbuf *reply;  // of the controller, whose answer comes here; else NULL
-  bool arriving;  // a poller writes to `into`: it answers, nobody else
+  bool arriving;     // a poller writes to `into`: it answers, nobody else
   // Of a launch: hosts that have not answered yet; else NULL.
   uint32_t num_hosts;
   uint32_t *hosts;

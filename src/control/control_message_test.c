@@ -263,10 +263,8 @@ static void seen_by_people(void **state) {
   BAD(AT_MSG_LOOKS, k, x->m.num_chips = 1);
   BAD(AT_MSG_LOOKS, k, x->m.num_runs = UINT32_MAX);
   BAD(AT_MSG_LOOKS, k, x->m.num_tenants = AT_LOOK_TENANTS + 1);
-  BAD(AT_MSG_LOOKS, k,
-      memset(x->program.name, 'x', sizeof x->program.name));
-  BAD(AT_MSG_LOOKS, k,
-      memset(x->runs[1].name, 'x', sizeof x->runs[1].name));
+  BAD(AT_MSG_LOOKS, k, memset(x->program.name, 'x', sizeof x->program.name));
+  BAD(AT_MSG_LOOKS, k, memset(x->runs[1].name, 'x', sizeof x->runs[1].name));
 }
 
 static void traces(void **state) {

@@ -14,7 +14,12 @@
 #include "control/simulate.h"
 #include "device/device.h"
 
-enum { kStack = 256 << 10, kLookNs = 200000000, kRecordNs = 50000000, kTornNs = 1000000000 };
+enum {
+  kStack = 256 << 10,
+  kLookNs = 200000000,
+  kRecordNs = 50000000,
+  kTornNs = 1000000000
+};
 
 // ---- Peers
 static void leave_list(peer *p) {
@@ -350,9 +355,9 @@ static bool client_says(peer *p, const at_wire_head *head, void *body,
   bool done = at_client_says(p, head, body);
   if (flow)
     at_span_record(&(at_profile_span){.start_ns = heard_ns,
-                              .end_ns = at_clock_ns(),
-                              .flow = flow,
-                              .kind = AT_SPAN_ORDER},
+                                      .end_ns = at_clock_ns(),
+                                      .flow = flow,
+                                      .kind = AT_SPAN_ORDER},
                    "order");
   return done;
 }

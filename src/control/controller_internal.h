@@ -79,7 +79,7 @@ struct peer {
   at_table graphs;           // to placed_graph
   uint64_t launches, messages, bytes;
   uint32_t *flight;  // by host: launches that it has not ended; NULL: none yet
-  held *held, **held_end;  // what waits until it has; in order
+  held *held, **held_end;       // what waits until it has; in order
   double launch_rate;           // a second, of late
   uint64_t rated_ns, rated_at;  // when it was looked at, and launches then
   // Of a host: its last answer to LOOK; NULL: none.
@@ -151,8 +151,9 @@ static inline bool at_peer_is_away(const peer *h) {
 // All hosts are there, but for those that are drained.
 bool at_controller_is_complete(const at_controller *c);
 void at_host_leaves(peer *host);  // it is gone, and clients are told
-void at_controller_welcome(at_controller *c);  // clients that wait, if all are there
-void at_host_end(peer *host);                  // tells it to end
+void at_controller_welcome(
+    at_controller *c);         // clients that wait, if all are there
+void at_host_end(peer *host);  // tells it to end
 
 // ---- drain.c; under the lock
 at_status at_drain(at_controller *c, const at_msg_drain *m);
@@ -163,8 +164,8 @@ void at_drain_lost(peer *host);
 void at_drain_tell(peer *client);
 
 // ---- status.c; under the lock
-// Answers a tool, once all hosts have said how they are, or at_status_look finds
-// that they take too long.
+// Answers a tool, once all hosts have said how they are, or at_status_look
+// finds that they take too long.
 void at_status_ask(peer *tool, uint64_t watch_ms);
 void at_status_heard(peer *host, at_bytes body);  // LOOKS
 void at_status_look(at_controller *c);            // now and then

@@ -205,9 +205,9 @@ void at_host_acted(host *h, uint64_t number, at_status st, at_bytes result) {
   at_msg_answer m = {.code = (uint64_t)at_status_code(st)};
   const at_bytes parts[] = {{(const uint8_t *)&m, sizeof m},
                             st.err ? at_message_text(st) : result};
-  at_outbox_send(
-      h->answers, &(at_outbox_post){.lane = AT_WIRE_BULK,
-                                    .message = {AT_MSG_ACTED, number, 2, parts}});
+  at_outbox_send(h->answers, &(at_outbox_post){
+                                 .lane = AT_WIRE_BULK,
+                                 .message = {AT_MSG_ACTED, number, 2, parts}});
 }
 
 // Who this is and where it is found.

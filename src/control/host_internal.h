@@ -38,7 +38,7 @@ typedef struct program {
   uint64_t name;
   char title[AT_LOOK_NAME];   // the executable's own name
   _Atomic uint64_t launches;  // the stream's to count
-  at_loaded *loaded;  // NULL: `why`
+  at_loaded *loaded;          // NULL: `why`
   at_status why;
   uint64_t epoch;  // of the hosts that `loaded` spans; 0: it does not
   uint32_t num_chips, num_here, num_outputs;
@@ -82,8 +82,8 @@ struct tenant {
   uint64_t next_tag;
   uint64_t counted;  // launches of the group in hand (pace.c); the stream's
   _Atomic uint64_t ended;  // of groups, that the controller has not heard of
-  at_outbox *outbox;  // to the client
-  bool open;          // the outbox has its wire
+  at_outbox *outbox;       // to the client
+  bool open;               // the outbox has its wire
 };
 
 // A client's session. The sink's calls come one at a time.
@@ -120,7 +120,7 @@ struct host {
   at_runtime *runtime;
   at_island *island;
   uint32_t me, count, places;  // places: hosts that there may be
-  uint64_t epoch, born;  // now, and when this process joined
+  uint64_t epoch, born;        // now, and when this process joined
   uint8_t secret[AT_CONTROL_SECRET];
   // What is to be done, in order; any thread.
   pthread_mutex_t queue_lock;
@@ -141,8 +141,8 @@ struct host {
   tenant *tenants;
   visitor *visitors;
   // For people (look.c).
-  at_outbox *answers;   // to the controller, of who must not wait
-  _Atomic bool there;   // runtime and island are
+  at_outbox *answers;    // to the controller, of who must not wait
+  _Atomic bool there;    // runtime and island are
   _Atomic bool watched;  // each launch is measured
   _Atomic uint64_t watched_until_ns;
   pthread_mutex_t samples_lock;

@@ -67,8 +67,8 @@ typedef enum at_message_kind {
   AT_MSG_READ,
   AT_MSG_WATCH,
   AT_MSG_STATS,
-  AT_MSG_TOOK,  // what a program sent; its answer
-  AT_MSG_GIVE,  // what a program asked for
+  AT_MSG_TOOK,   // what a program sent; its answer
+  AT_MSG_GIVE,   // what a program asked for
   AT_MSG_CLOCK,  // simulated hosts, both ways: when what follows was said
   // Host to client. The tag is that of the question.
   AT_MSG_BYTES = 64,
@@ -98,7 +98,8 @@ typedef enum at_message_kind {
   AT_MSG_LOOKS,
   AT_MSG_ACTED = 144,  // host: what the controller has asked of it is done
   // Of clients, too.
-  AT_MSG_RECORD,  // controller: keep spans, and say what there is. Beside the stream
+  AT_MSG_RECORD,  // controller: keep spans, and say what there is. Beside the
+                  // stream
   AT_MSG_RECORDED,
   // Tools and the controller.
   AT_MSG_STATUS = 160,
@@ -477,7 +478,7 @@ typedef struct at_msg_simulated {
 typedef struct at_msg_welcome {
   uint64_t client, epoch;
   uint8_t key[AT_CONTROL_KEY];
-  uint64_t cpu;  // at_cpu_features that all hosts have
+  uint64_t cpu;                   // at_cpu_features that all hosts have
   uint32_t num_hosts, num_chips;  // that there may be
   uint32_t num_listed, zero;      // chips whose hosts have come, the first ones
   uint64_t target_bytes, addresses_bytes;
@@ -604,8 +605,8 @@ static inline const at_look_run *at_look_runs(const at_msg_looks *m) {
   return (const at_look_run *)(at_look_programs(m) + m->num_programs);
 }
 
-// A trace of the whole pod. Clocks are those of who says it; now_ns comes back as
-// asked_ns, so that the controller learns how they differ from its own.
+// A trace of the whole pod. Clocks are those of who says it; now_ns comes back
+// as asked_ns, so that the controller learns how they differ from its own.
 enum { AT_RECORD_SPANS = 2048 };
 typedef struct at_msg_record {
   uint64_t number;  // of the trace

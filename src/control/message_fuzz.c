@@ -251,7 +251,8 @@ static void walk_files(uint32_t kind, at_bytes b) {
 static void walk_spans(at_bytes b, size_t head, uint32_t count) {
   const at_profile_span *s = (const void *)(b.ptr + head);
   for (uint32_t i = 0; i < count; i++) {
-    must(s[i].kind && s[i].kind < AT_SPAN_KINDS && s[i].start_ns <= s[i].end_ns);
+    must(s[i].kind && s[i].kind < AT_SPAN_KINDS &&
+         s[i].start_ns <= s[i].end_ns);
     must(strlen(s[i].name) < AT_SPAN_NAME);
   }
   must((const uint8_t *)(s + count) == b.ptr + b.len);

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/log.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "control/client_internal.h"
 
 static at_status no_memory(void) {
@@ -43,15 +43,15 @@ static void record_answer(const question *q) {
   uint64_t now = at_clock_ns();
   if (!q->hosts && q->into && !q->is_stats)
     at_span_record(&(at_profile_span){.start_ns = q->asked_ns,
-                              .end_ns = now,
-                              .bytes = q->bytes,
-                              .kind = AT_SPAN_READ},
+                                      .end_ns = now,
+                                      .bytes = q->bytes,
+                                      .kind = AT_SPAN_READ},
                    "read");
   at_span_record(&(at_profile_span){.start_ns = now,
-                            .end_ns = now,
-                            .flow = q->flow,
-                            .bytes = q->bytes,
-                            .kind = AT_SPAN_REPLY},
+                                    .end_ns = now,
+                                    .flow = q->flow,
+                                    .bytes = q->bytes,
+                                    .kind = AT_SPAN_REPLY},
                  q->hosts ? "launch is done" : "answer");
 }
 

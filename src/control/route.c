@@ -35,8 +35,7 @@ static host_set *intern(at_controller *c, const uint32_t *hosts, uint32_t n) {
 // The host of a chip, or of a view of it; num_hosts or more: there is none.
 static uint32_t host_of(const at_controller *c, uint32_t number) {
   uint32_t chip = at_message_chip(number);
-  bool is_one =
-      chip < c->num_chips && number >> AT_CHIP_VIEW < AT_CHIP_VIEWS;
+  bool is_one = chip < c->num_chips && number >> AT_CHIP_VIEW < AT_CHIP_VIEWS;
   return is_one ? c->host_of[chip] : UINT32_MAX;
 }
 

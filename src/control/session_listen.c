@@ -109,11 +109,12 @@ static at_status choose_medium(opening *o) {
 
 static at_status check_build(const at_session_hello *h) {
   if (h->build == at_pod_build()) return AT_OK;
-  return AT_FAIL(AT_FAILED_PRECONDITION,
-                 "process %u (%s) has another build of Atoll than process %d, "
-                 "which it wants to talk to\nhint: start the pod again, with the "
-                 "same build in all of its processes",
-                 h->pid, h->name, (int)getpid());
+  return AT_FAIL(
+      AT_FAILED_PRECONDITION,
+      "process %u (%s) has another build of Atoll than process %d, "
+      "which it wants to talk to\nhint: start the pod again, with the "
+      "same build in all of its processes",
+      h->pid, h->name, (int)getpid());
 }
 
 static at_status hung_up(void) {
