@@ -22,7 +22,8 @@ class _Extension(ctypes.Structure):
               ("drains", ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_uint32)),
               ("named", ctypes.c_void_p),
               ("slices", ctypes.c_void_p),
-              ("virtual_ns", ctypes.CFUNCTYPE(ctypes.c_uint64))]
+              ("virtual_ns", ctypes.CFUNCTYPE(ctypes.c_uint64)),
+              ("command", ctypes.c_void_p)]
 
 
 def extension() -> _Extension:

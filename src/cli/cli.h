@@ -1,4 +1,4 @@
-// The `atoll` command. One row per subcommand (cli_main.c); each is one function
+// The `atoll` command. One row per subcommand (command.c); each is one function
 // that gets its own arguments and returns a status, printed as an error.
 #ifndef ATOLL_CLI_CLI_H_
 #define ATOLL_CLI_CLI_H_
@@ -8,6 +8,9 @@
 #include "base/span.h"
 #include "base/status.h"
 #include "base/strbuf.h"
+
+// The whole command: main's arguments, its exit status.
+int at_cli_main(int argc, char **argv);
 
 at_status at_cli_run(int argc, char **argv);
 at_status at_cli_dump(int argc, char **argv);

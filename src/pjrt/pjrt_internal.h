@@ -12,6 +12,7 @@
 #include "control/client.h"
 #include "exec/exec.h"
 #include "pjrt/cross_host_abi.h"
+#include "pjrt/own.h"
 #include "pjrt/pjrt.h"
 #include "pjrt/pjrt_abi.h"
 #include "pod/hosts.h"
@@ -491,27 +492,6 @@ typedef struct at_pjrt_slice_calls {
 } at_pjrt_slice_calls;
 extern const at_pjrt_slice_calls at_pjrt_slices;
 
-// Ours, for the Python package.
-enum { AT_PJRT_OWN_EXTENSION = 0x61746f6c };
-typedef struct at_pjrt_own {
-  PJRT_Extension_Base base;
-  // Ors *bits over the processes of the job. A code of at_code and, in `why`, a
-  // text; one process alone agrees with itself.
-  int (*agree)(uint64_t *bits, char *why, size_t why_bytes);
-  // Programs that were compiled again because limits of their tables changed,
-  // and how long that took.
-  void (*recompiles)(uint64_t *count, uint64_t *ns);
-  // at_compile_count.
-  void (*compiled)(uint64_t *programs, uint64_t *cached, uint64_t *modules);
-  const struct at_pjrt_graph_calls *graphs;
-  // May nothing new be placed on a device, as its host of the pod is drained?
-  bool (*drains)(uint32_t device);
-  const struct at_pjrt_named_calls *named;
-  const at_pjrt_slice_calls *slices;
-  // Virtual time of a pod's simulated hosts; 0: they are not.
-  uint64_t (*virtual_ns)(void);
-} at_pjrt_own;
-extern at_pjrt_own at_pjrt_own_extension;
 void at_pjrt_recompiles(uint64_t *count, uint64_t *ns);
 // A program was compiled, beginning at start_ns.
 void at_pjrt_note_compiled(const at_loaded *l, uint64_t start_ns);

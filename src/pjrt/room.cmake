@@ -1,5 +1,5 @@
 # The header of the PJRT C API is written into the build folder from the Python
-# package pypjrt; then the plug-in itself, which exports one symbol.
+# package pypjrt.
 if(NOT AT_PYTHON AND EXISTS ${CMAKE_SOURCE_DIR}/.venv/bin/python)
   set(AT_PYTHON ${CMAKE_SOURCE_DIR}/.venv/bin/python)
 endif()
@@ -29,15 +29,4 @@ add_custom_target(at_pjrt_abi DEPENDS ${AT_PJRT_ABI})
 if(sources)
   add_dependencies(${lib} at_pjrt_abi)
   target_include_directories(${lib} PUBLIC ${AT_PJRT_GEN})
-
-  add_library(atoll SHARED ${dir}/plugin_main.c)
-  target_link_libraries(atoll PRIVATE ${lib})
-  set_target_properties(atoll PROPERTIES
-    LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}
-    LINK_DEPENDS ${dir}/atoll.map)
-  target_link_options(atoll PRIVATE
-    -Wl,--version-script=${dir}/atoll.map -Wl,--gc-sections -Wl,-z,now)
-  if(NOT AT_SANITIZE)
-    target_link_options(atoll PRIVATE -Wl,-z,defs)
-  endif()
 endif()
